@@ -1,0 +1,23 @@
+/* base/cpu — which CPUs and how much memory this process may use. */
+#ifndef WEFT_BASE_CPU_H
+#define WEFT_BASE_CPU_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define WEFT_CPUS_MAX 1024
+
+/* CPUs of the affinity mask, ascending; returns how many were written, at least 1. */
+uint32_t weft_cpu_allowed(uint32_t cpus_out[WEFT_CPUS_MAX]);
+
+/* Pins the calling thread to one CPU. False where the system refuses; harmless. */
+bool weft_cpu_pin(uint32_t cpu);
+
+/* Bytes that can still be had: the smaller of MemAvailable and what the cgroup (v2 or v1) leaves.
+ */
+uint64_t weft_mem_available_bytes(void);
+
+/* Resident bytes of this process; 0 where /proc does not tell. */
+uint64_t weft_mem_resident_bytes(void);
+
+#endif

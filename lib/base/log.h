@@ -1,0 +1,26 @@
+/* base/log — one line per event on standard error, as text or as JSON.
+ *
+ * Text: "2026-01-31T12:00:00.123Z INFO  scheduler: message". JSON: one object per line with the
+ * keys ts, level, actor, msg. Thread-safe: a line is one write(2) of at most 4 KiB, longer ones are
+ * cut.
+ */
+#ifndef WEFT_BASE_LOG_H
+#define WEFT_BASE_LOG_H
+
+#include <stdbool.h>
+
+#include "base/err.h"
+
+enum weft_log_level { WEFT_LOG_DEBUG, WEFT_LOG_INFO, WEFT_LOG_WARN, WEFT_LOG_ERROR };
+
+/* Once at start, before other threads exist. `actor` must outlive the process. */
+void weft_log_init(const char *actor, enum weft_log_level min_level, bool json);
+
+void weft_log(enum weft_log_level level, const char *fmt, ...) WEFT_PRINTF(2, 3);
+
+#define weft_debug(...) weft_log(WEFT_LOG_DEBUG, __VA_ARGS__)
+#define weft_info(...) weft_log(WEFT_LOG_INFO, __VA_ARGS__)
+#define weft_warn(...) weft_log(WEFT_LOG_WARN, __VA_ARGS__)
+#define weft_error(...) weft_log(WEFT_LOG_ERROR, __VA_ARGS__)
+
+#endif

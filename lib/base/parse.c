@@ -1,0 +1,108 @@
+#include "base/parse.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+weft_err weft_parse_u64(const char *text, uint64_t max, uint64_t *out) {
+    *out = 0;
+    if (!*text) return WEFT_E_INVAL;
+    uint64_t value = 0;
+    for (; *text; text++) {
+        if (*text < '0' || *text > '9') return WEFT_E_INVAL;
+        uint64_t digit = (uint64_t)(*text - '0');
+        if (value > (UINT64_MAX - digit) / 10) return WEFT_E_INVAL;
+        value = value * 10 + digit;
+    }
+    if (value > max) return WEFT_E_INVAL;
+    *out = value;
+    return WEFT_OK;
+}
+
+weft_err weft_parse_double(const char *text, double *out) {
+    *out = 0;
+    if (!*text || !strchr("+-.0123456789", *text) || strpbrk(text, "xXpPnN")) return WEFT_E_INVAL;
+    char *end = NULL;
+    errno = 0;
+    double value = strtod(text, &end);
+    if (*end || !isfinite(value)) return WEFT_E_INVAL;
+    *out = value;
+    return WEFT_OK;
+}
+
+weft_err weft_parse_size(const char *text, uint64_t *bytes_out) {
+    static const struct {
+        const char *suffix;
+        double factor;
+    } units[] = {
+        {"", 1},
+        {"B", 1},
+        {"K", 1024.0},
+        {"KiB", 1024.0},
+        {"kB", 1e3},
+        {"M", 1048576.0},
+        {"MiB", 1048576.0},
+        {"MB", 1e6},
+        {"G", 1073741824.0},
+        {"GiB", 1073741824.0},
+        {"GB", 1e9},
+        {"T", 1099511627776.0},
+        {"TiB", 1099511627776.0},
+        {"TB", 1e12},
+    };
+    *bytes_out = 0;
+    size_t digits = strspn(text, "0123456789.");
+    char number[32];
+    if (digits == 0 || digits >= sizeof number) return WEFT_E_INVAL;
+    memcpy(number, text, digits);
+    number[digits] = 0;
+    double value;
+    if (weft_parse_double(number, &value)) return WEFT_E_INVAL;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        if (strcmp(text + digits, units[i].suffix) != 0) continue;
+        double bytes = value * units[i].factor;
+        if (bytes >= 0x1p63) return WEFT_E_INVAL;
+        *bytes_out = (uint64_t)bytes;
+        return WEFT_OK;
+    }
+    return WEFT_E_INVAL;
+}
+
+weft_err weft_parse_bool(const char *text, bool *out) {
+    static const char *const yes[] = {"1", "true", "yes", "on"};
+    static const char *const no[] = {"0", "false", "no", "off"};
+    *out = false;
+    for (size_t i = 0; i < 4; i++) {
+        if (strcasecmp(text, yes[i]) == 0) {
+            *out = true;
+            return WEFT_OK;
+        }
+        if (strcasecmp(text, no[i]) == 0) return WEFT_OK;
+    }
+    return WEFT_E_INVAL;
+}
+
+bool weft_utf8_valid(const char *bytes, size_t len) {
+    const unsigned char *s = (const unsigned char *)bytes;
+    size_t i = 0;
+    while (i < len) {
+        unsigned char c = s[i];
+        size_t n = c < 0x80                ? 1
+                   : c >= 0xc2 && c < 0xe0 ? 2
+                   : (c & 0xf0) == 0xe0    ? 3
+                   : c >= 0xf0 && c < 0xf5 ? 4
+                                           : 0;
+        if (n == 0 || n > len - i) return false;
+        for (size_t k = 1; k < n; k++) {
+            if ((s[i + k] & 0xc0) != 0x80) return false;
+        }
+        if (c == 0xe0 && s[i + 1] < 0xa0) return false; /* overlong */
+        if (c == 0xed && s[i + 1] > 0x9f) return false; /* surrogate */
+        if (c == 0xf0 && s[i + 1] < 0x90) return false; /* overlong */
+        if (c == 0xf4 && s[i + 1] > 0x8f) return false; /* above U+10FFFF */
+        i += n;
+    }
+    return true;
+}
