@@ -1,0 +1,101 @@
+/* base/step — the plain data of one forward step: what a scheduler plans, what a worker did.
+ *
+ * Model    A worker has `max_seqs` slots. A Start puts a sequence into a slot under a new
+ * generation; rows name (slot, generation) and how many of the sequence's next tokens to compute.
+ * Plans speak relative to the worker's state: plan n+1 is made while step n runs, so a decode row
+ *          says "one more token", whichever was sampled last.
+ *          A sequence's tokens are its prompt, then its output. It has `n_computed` tokens in the
+ * KV cache. A row computes n_tokens more; when it reaches the last known token the worker samples
+ * the next one and appends it. Order    Within a plan: releases, starts, copies, grants, rows.
+ * Memory   Everything behind a pointer is borrowed from whoever made the struct.
+ */
+#ifndef WEFT_BASE_STEP_H
+#define WEFT_BASE_STEP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/sampling.h"
+
+struct weft_step_start {
+    uint32_t slot, gen;
+    uint32_t choice;        /* 0..n-1: keys the generator together with the seed */
+    const uint32_t *tokens; /* [n_tokens]: the prompt and the output so far */
+    uint32_t n_tokens;      /* >= n_prompt */
+    uint32_t n_prompt;      /* >= 1 */
+    uint32_t n_cached; /* leading tokens whose KV is already in the granted blocks; < n_tokens */
+    uint32_t n_prompt_logprobs_done; /* prompt positions whose log-probabilities were delivered */
+    struct weft_sampling sampling;
+};
+
+struct weft_step_grant { /* blocks appended to the sequence's table */
+    uint32_t slot, gen;
+    uint32_t n_blocks;
+    const uint32_t *blocks;
+};
+
+struct weft_step_copy { /* the whole block, all layers; before any row of the plan runs */
+    uint32_t from, to;
+};
+
+struct weft_step_release { /* the slot is free; its generation never comes back */
+    uint32_t slot, gen;
+};
+
+struct weft_step_row {
+    uint32_t slot, gen;
+    uint32_t n_tokens; /* >= 1; a prompt chunk, or 1 to decode */
+};
+
+struct weft_step_plan {
+    uint64_t epoch; /* of the group: a higher one makes the worker drop all sequences */
+    uint64_t step;  /* 0, 1, 2, ... within the epoch, no gaps */
+    uint32_t n_releases, n_starts, n_copies, n_grants, n_rows;
+    const struct weft_step_release *releases;
+    const struct weft_step_start *starts;
+    const struct weft_step_copy *copies;
+    const struct weft_step_grant *grants;
+    const struct weft_step_row *rows;
+};
+
+enum weft_finish {
+    WEFT_FINISH_NONE,   /* goes on */
+    WEFT_FINISH_STOP,   /* the token is one of the stop tokens */
+    WEFT_FINISH_LENGTH, /* max_tokens, or the model's length, is reached */
+    WEFT_FINISH_COUNT,
+};
+
+/* Log-probabilities of raw logits (before bias, penalties and temperature). */
+struct weft_logprobs {
+    float logprob; /* of the token itself */
+    uint32_t rank; /* of the token itself: 1 + number of tokens with a higher logit */
+    uint32_t n_top;
+    const uint32_t *top_ids;   /* [n_top], best first; equal ones by lower id */
+    const float *top_logprobs; /* [n_top] */
+};
+
+struct weft_step_out { /* one per row, in the plan's order */
+    uint32_t slot, gen;
+    bool ran;     /* false: the sequence had finished before; nothing was computed */
+    bool sampled; /* `token` is new */
+    uint32_t token;
+    uint32_t output_idx;     /* 0 for the first token behind the prompt */
+    enum weft_finish finish; /* after this token (max_tokens 0: after the prompt, not sampled) */
+    bool has_logprobs;
+    struct weft_logprobs logprobs; /* of the sampled token */
+    uint32_t prompt_pos;           /* first prompt position the next entries speak of */
+    uint32_t n_prompt_logprobs;
+    const struct weft_logprobs *prompt_logprobs; /* [n_prompt_logprobs], of prompt tokens */
+};
+
+struct weft_step_result {
+    uint64_t epoch, step;
+    uint32_t busy_us; /* computing */
+    uint32_t
+        idle_us; /* waiting for this plan since the step before ended; 0 if nothing ran before */
+    uint32_t n_tokens; /* computed */
+    uint32_t n_outs;
+    const struct weft_step_out *outs;
+};
+
+#endif
