@@ -1,0 +1,139 @@
+/* kernels, private — what the ISA files share. Only static inline helpers and declarations: code in
+ * a header would otherwise be emitted by every ISA file, and the linker may keep the AVX-512 copy.
+ */
+#ifndef WEFT_KERNELS_INTERNAL_H
+#define WEFT_KERNELS_INTERNAL_H
+
+#include "kernels/kernels.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/check.h"
+
+enum {
+    Q8_GROUP = 32,                    /* elements that share a scale */
+    Q8_QUADS = Q8_GROUP / 4,          /* k is interleaved by four, for vpdpbusd */
+    Q8_CODES = Q8_GROUP * WEFT_PANEL, /* bytes of codes of one block, in front of its scales */
+    Q8_BLOCK_BYTES = Q8_CODES + WEFT_PANEL * 2,
+    Q8_SRC_BYTES = 2 + Q8_GROUP, /* GGML's block: f16 scale, 32 int8 */
+    ATTN_TILE = 64,              /* tokens folded at a time, at absolute positions */
+    ATTN_SUB = 16,               /* tokens side by side in the K layout */
+};
+
+/* Non-negative numbers below this are quantised as zero: their reciprocal would overflow. */
+#define Q8_TINY 0x1p-100f
+
+/* One activation row of kind Q8: codes, then f32 scales, then 128 * sum(codes) per block. */
+struct q8_row {
+    const int8_t *codes;
+    const float *scales;
+    const int32_t *offsets;
+};
+
+static inline struct q8_row q8_row_at(const void *row, uint32_t k) {
+    const int8_t *codes = row;
+    const float *scales = (const void *)(codes + k);
+    return (struct q8_row){codes, scales, (const void *)(scales + k / Q8_GROUP)};
+}
+
+static inline uint32_t min_u32(uint32_t a, uint32_t b) {
+    return a < b ? a : b;
+}
+
+static inline void check_gemm_args(const struct weft_gemm_args *args, enum weft_gemm_kind kind,
+                                   uint32_t p_begin, uint32_t p_end) {
+    const struct weft_kern_segs *segs = args->segs;
+    WEFT_ASSERT(args->n > 0 && args->k > 0 && args->ldc >= args->n);
+    WEFT_ASSERT(p_begin <= p_end && p_end <= (args->n + WEFT_PANEL - 1) / WEFT_PANEL);
+    WEFT_ASSERT((uintptr_t)args->packed % 64 == 0 && (uintptr_t)args->act % 64 == 0);
+    WEFT_ASSERT(args->act_row_bytes % 64 == 0 &&
+                args->act_row_bytes >= weft_kern_act_row_bytes(kind, args->k));
+    WEFT_ASSERT(segs->n_segs == 1 || segs->n_segs == 8);
+    uint32_t group = kind == WEFT_GEMM_Q8 || kind == WEFT_GEMM_Q8_F32       ? Q8_GROUP
+                     : kind == WEFT_GEMM_BF16 || kind == WEFT_GEMM_BF16_F32 ? 2
+                                                                            : 1;
+    for (uint32_t s = 0, end = 0; s < segs->n_segs; s++) {
+        WEFT_ASSERT(segs->seg_end[s] >= end);
+        end = segs->seg_end[s];
+        WEFT_ASSERT(end % group == 0 || (end == args->k && group == 2));
+    }
+    WEFT_ASSERT(segs->seg_end[segs->n_segs - 1] == args->k);
+}
+
+static inline void check_kv_layer(const struct weft_kv_layer *kv) {
+    WEFT_ASSERT(kv->block_size > 0 && kv->block_size % ATTN_SUB == 0);
+    WEFT_ASSERT(kv->n_kv_heads > 0 && kv->head_dim > 0 && kv->dtype < WEFT_KV_DTYPE_COUNT);
+}
+
+static inline void check_attn_args(const struct weft_attn_args *args, uint32_t kv_head,
+                                   uint32_t row_begin, uint32_t row_end) {
+    check_kv_layer(&args->kv);
+    WEFT_ASSERT(row_begin <= row_end && kv_head < args->kv.n_kv_heads);
+    WEFT_ASSERT(args->n_heads % args->kv.n_kv_heads == 0);
+    WEFT_ASSERT(args->q != args->out); /* `out` collects while `q` is still read */
+}
+
+/* The fixed tree of design 2.1, fed one segment at a time like a binary counter: slot b holds the
+ * sum of the 2^b segments before the current one, where bit b of the segment's number is set. A run
+ * of empty segments has no value and is passed over. */
+struct seg_tree {
+    bool full[3];
+};
+
+/* Takes in segment `seg` (its `len` values are in `value`; not `present`: it is empty). `slots`
+ * holds 3 * len floats. After the last segment `value` holds the joined sum and the function
+ * returns true unless every segment was empty. */
+static inline bool seg_tree_add(struct seg_tree *tree, float *slots, uint32_t seg, bool present,
+                                float *value, size_t len) {
+    for (uint32_t b = 0; b < 3; b++) {
+        float *slot = slots + b * len;
+        if (!(seg >> b & 1u)) {
+            tree->full[b] = present;
+            if (present) memcpy(slot, value, len * sizeof *value);
+            return present;
+        }
+        if (!tree->full[b]) continue;
+        if (present) {
+            for (size_t i = 0; i < len; i++) {
+                value[i] = slot[i] + value[i];
+            }
+        } else {
+            memcpy(value, slot, len * sizeof *value);
+        }
+        present = true;
+    }
+    return present;
+}
+
+/* What the CPU has beyond the ISA's base set; a test may clear bits to reach the plain variants. */
+struct wefti_kern_features {
+    bool avx2, avx512, vnni, bf16;
+};
+
+struct wefti_kern_features wefti_kern_features_detect(void);
+
+/* The table for `isa` with no more than `features`. Base sets must be there. */
+void wefti_kern_table_build(struct weft_kern_table *table, enum weft_isa isa,
+                            struct wefti_kern_features features);
+
+/* Each sets the entries it implements. */
+void wefti_kern_fill_gemm_scalar(struct weft_kern_table *table);
+void wefti_kern_fill_attention_scalar(struct weft_kern_table *table);
+void wefti_kern_fill_ops_scalar(struct weft_kern_table *table);
+
+void wefti_kern_fill_gemm_f32_avx2(struct weft_kern_table *table);
+void wefti_kern_fill_gemm_bf16_avx2(struct weft_kern_table *table);
+void wefti_kern_fill_gemm_q8_avx2(struct weft_kern_table *table);
+void wefti_kern_fill_attention_avx2(struct weft_kern_table *table);
+void wefti_kern_fill_ops_avx2(struct weft_kern_table *table);
+
+void wefti_kern_fill_gemm_f32_avx512(struct weft_kern_table *table);
+void wefti_kern_fill_gemm_bf16_avx512(struct weft_kern_table *table);
+void wefti_kern_fill_gemm_bf16_avx512bf16(struct weft_kern_table *table);
+void wefti_kern_fill_gemm_q8_avx512(struct weft_kern_table *table);
+void wefti_kern_fill_gemm_q8_avx512vnni(struct weft_kern_table *table);
+void wefti_kern_fill_attention_avx512(struct weft_kern_table *table);
+void wefti_kern_fill_ops_avx512(struct weft_kern_table *table);
+
+#endif

@@ -1,0 +1,188 @@
+/* kernels — the arithmetic: one table of functions, filled once from what the CPU can do.
+ *
+ * Contract  Batch invariance. Within one ISA a row's result is bit-identical alone or in any batch,
+ * for every M, thread count and tile split: each output element is one chain of operations whose
+ *           order depends on K (or on positions) alone. The order is stated at each entry.
+ *           Across ISAs results agree within a rounding bound, not bit for bit.
+ * Scalar    The scalar file is the definition: written for reading, never optimised.
+ * Threads   Every function is reentrant and works on the range it is given; the engine splits work
+ * by output tiles (never along K) and hands the parts to its threads. Sizes     Checked at entry
+ * with assertions; pointers to activations are 64-byte aligned unless it says otherwise. Nothing
+ * allocates. Source    Goto and van de Geijn 2008 (packing and blocking); Milakov and Gimelshein
+ * 2018 (online softmax); Kwon et al. 2023 (paged attention); GGML Q8_0 block format.
+ */
+#ifndef WEFT_KERNELS_H
+#define WEFT_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+enum weft_isa { WEFT_ISA_SCALAR, WEFT_ISA_AVX2, WEFT_ISA_AVX512, WEFT_ISA_COUNT };
+
+/* ------------------------------------------------------------------------------------ GEMM --- */
+
+/* How a packed weight is stored, and which activations it meets. */
+enum weft_gemm_kind {
+    WEFT_GEMM_F32,      /* f32 weights,  f32 activations */
+    WEFT_GEMM_F16_F32,  /* f16 weights,  f32 activations: widened in registers */
+    WEFT_GEMM_BF16_F32, /* bf16 weights, f32 activations: widened in registers */
+    WEFT_GEMM_BF16,     /* bf16 weights, bf16 activations: dot products of pairs */
+    WEFT_GEMM_Q8_F32,   /* Q8_0 weights, f32 activations: w = scale * int8, in registers */
+    WEFT_GEMM_Q8,       /* Q8_0 weights, activations quantised per row in blocks of 32: int8 dots */
+    WEFT_GEMM_KIND_COUNT,
+};
+
+/* C[M,N] = A[M,K] * W[N,K]^T. W is packed once, in panels of WEFT_PANEL output features (columns of
+ * C): f32, f16   panel p: [K][16] bf16       panel p: [ceil(K/2)][16][2]           (odd K: last
+ * pair padded with zero) q8_0       panel p: [K/32] x { [8][16][4] int8 + 128 as uint8, [16] f16
+ * scale }   K % 32 == 0 N is padded up to whole panels with zeros; a panel starts 64-byte aligned.
+ * KIND decides the layout: BF16_F32 and BF16 share one, Q8_F32 and Q8 share one. */
+#define WEFT_PANEL 16
+
+/* K is cut in segments that tensor parallelism may split (design 2.1): partial sums of each
+ * segment, then joined by the fixed tree ((0+1)+(2+3))+((4+5)+(6+7)); an empty segment is left out
+ * of the tree. seg_end[i] is the end of segment i in elements of K, seg_end[n_segs-1] == K;
+ * boundaries are multiples of the packing group (2 for bf16, 32 for q8_0). n_segs is 1 (no split)
+ * or 8. */
+struct weft_kern_segs {
+    uint32_t n_segs;
+    uint32_t seg_end[8];
+};
+
+/* Fills `segs` for K = n_units * unit: segment s covers units floor(s*U/8) .. floor((s+1)*U/8). */
+void weft_kern_segs_split(struct weft_kern_segs *segs, uint32_t n_units, uint32_t unit);
+void weft_kern_segs_one(struct weft_kern_segs *segs, uint32_t k);
+
+/* Bytes of the packed form of an N x K weight, a multiple of 64. */
+size_t weft_kern_packed_bytes(enum weft_gemm_kind kind, uint32_t n, uint32_t k);
+/* Bytes of one panel. */
+size_t weft_kern_panel_bytes(enum weft_gemm_kind kind, uint32_t k);
+
+enum weft_kern_src { WEFT_SRC_F32, WEFT_SRC_F16, WEFT_SRC_BF16, WEFT_SRC_Q8_0 };
+
+/* Packs output features n_begin..n_end (n_begin % 16 == 0; n_end % 16 == 0 or n_end == n) of an N x
+ * K row-major weight (unaligned; Q8_0: 34-byte blocks) into `packed`. Converts where the kind's
+ * weight type differs (f32 -> bf16 rounds to nearest even; anything -> q8_0 quantises as GGML does:
+ * scale = max|w| / 127 stored as f16, q = round(w / scale)). Plain portable C: the same bits on
+ * every ISA. */
+void weft_kern_pack(enum weft_gemm_kind kind, enum weft_kern_src src_type, const void *src,
+                    uint32_t n, uint32_t k, uint32_t n_begin, uint32_t n_end, void *packed);
+
+/* Activations in the form a kind wants, for M rows:
+ *   f32 kinds   [M][lda] f32, used as they are
+ *   BF16        [M][lda] uint16 bf16, lda even, odd K: zero padded
+ *   Q8          [M] rows of weft_kern_act_row_bytes(Q8, k): k int8, then k/32 f32 scales, then k/32
+ *               int32 (128 * sum of the block's int8, for the unsigned weights); padded to 64 bytes
+ */
+size_t weft_kern_act_row_bytes(enum weft_gemm_kind kind, uint32_t k); /* a multiple of 64 */
+
+struct weft_gemm_args {
+    const void *act;       /* rows in the kind's form, act_row_bytes apart */
+    size_t act_row_bytes;  /* >= weft_kern_act_row_bytes(kind, k); a multiple of 64 */
+    const void *packed;    /* whole packed weight, 64-byte aligned */
+    float *c;              /* row-major [M][ldc]; column n of the weight lands in c[m * ldc + n] */
+    size_t ldc;            /* elements; >= N */
+    const float *residual; /* NULL, or [M][ldc]: c = residual + product (may be == c) */
+    uint32_t m, n, k;
+    const struct weft_kern_segs *segs;
+};
+
+/* ------------------------------------------------------------------------------- attention --- */
+
+enum weft_kv_dtype { WEFT_KV_F32, WEFT_KV_BF16, WEFT_KV_F16, WEFT_KV_DTYPE_COUNT };
+
+static inline size_t weft_kv_dtype_bytes(enum weft_kv_dtype dtype) {
+    return dtype == WEFT_KV_F32 ? 4 : 2;
+}
+
+/* One layer's cache. A block holds block_size tokens of all kv heads (block_size % 16 == 0):
+ *   K  [block][kv_head][block_size/16][head_dim][16]   16 tokens side by side: dot products of a
+ * query run along tokens, without horizontal sums V  [block][kv_head][block_size][head_dim] K and V
+ * are read only after rounding to the cache type, the current token's too. */
+struct weft_kv_layer {
+    void *k, *v;
+    enum weft_kv_dtype dtype;
+    uint32_t block_size, n_kv_heads, head_dim;
+};
+
+/* One query row: a token of a sequence at absolute position `pos`, which sees positions 0..pos. */
+struct weft_attn_row {
+    const uint32_t *block_table; /* covers pos: ceil((pos + 1) / block_size) entries */
+    uint32_t pos;
+};
+
+struct weft_attn_args {
+    struct weft_kv_layer kv;
+    const float *q; /* [rows][n_heads * head_dim], rotated, row stride q_stride elements */
+    float *out;     /* [rows][n_heads * head_dim], row stride out_stride elements */
+    size_t q_stride, out_stride;
+    const struct weft_attn_row *rows; /* [n_rows]; rows of one sequence stand together, ascending */
+    uint32_t n_heads;
+    float scale; /* 1 / sqrt(head_dim) unless the model says otherwise */
+};
+
+/* ----------------------------------------------------------------------------------- table --- */
+
+struct weft_kern_table {
+    enum weft_isa isa;
+    const char *name; /* "scalar", "avx2", "avx512", "avx512-vnni-bf16": part of the fingerprint */
+
+    /* Panels p_begin..p_end of the product, all M rows. Order per element: K ascending within a
+     * segment (bf16: pairs; q8: integer dot of 32, then one fused multiply-add with
+     * scale_a*scale_w), segments by the tree, residual last. M = 1 and M = 4096 use the same order.
+     */
+    void (*gemm[WEFT_GEMM_KIND_COUNT])(const struct weft_gemm_args *args, uint32_t p_begin,
+                                       uint32_t p_end);
+
+    /* Converts M rows of f32 (row stride src_stride elements) to the kind's activations. */
+    void (*act_convert)(enum weft_gemm_kind kind, const float *src, size_t src_stride, uint32_t m,
+                        uint32_t k, void *act, size_t act_row_bytes);
+
+    /* y[i] = x[i] * w[i] / sqrt(mean(x^2) + eps). The sum of squares runs in 16 lanes (element i in
+     * lane i % 16), joined by a fixed tree, on every ISA. x and y may be the same. */
+    void (*rms_norm)(const float *x, const float *w, float eps, uint32_t n, float *y);
+
+    /* Rotates n_heads heads of one row in place. cos_sin: [head_dim/2][2] for the row's position.
+     */
+    void (*rope)(float *x, uint32_t n_heads, uint32_t head_dim, const float *cos_sin,
+                 bool interleaved);
+
+    /* y[i] = silu(gate[i]) * up[i]. y may be gate. */
+    void (*silu_mul)(const float *gate, const float *up, uint32_t n, float *y);
+
+    /* Rounds one token's K and V ([n_kv_heads * head_dim] each) into its slot of the cache. */
+    void (*kv_write)(const struct weft_kv_layer *kv, const uint32_t *block_table, uint32_t pos,
+                     const float *k, const float *v);
+
+    /* Attention of rows row_begin..row_end for kv head `kv_head` and the query heads it serves. KV
+     * is folded in position order in tiles of 64 tokens at absolute positions; per tile: scores
+     * (head_dim ascending, one chain per token), new maximum, exponentials, their sum (fixed tree
+     * over 64 slots, masked ones exactly 0), then V in position order. A row's result depends on
+     * its position and its history only. */
+    void (*attention)(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
+                      uint32_t row_end);
+
+    /* In place: x = exp(x - max), returns the sum; *max_out gets the maximum. 16 lanes and a tree,
+     * as rms_norm. -inf gives exactly 0; if all are -inf, or any is NaN, the sum is NaN. */
+    double (*softmax_parts)(float *x, uint32_t n, float *max_out);
+
+    /* ln(sum(exp(x))), x unchanged: max, then double accumulation in 16 lanes. For
+     * log-probabilities. */
+    double (*log_sum_exp)(const float *x, uint32_t n);
+
+    /* Index of the largest element, the lowest index of equal ones; NaN never wins. n >= 1. */
+    uint32_t (*argmax)(const float *x, uint32_t n);
+};
+
+/* The best table for this CPU, or what WEFT_ISA=scalar|avx2|avx512 names. WEFT_E_UNSUPPORTED: the
+ * variable names an unknown ISA or one this CPU lacks. Static storage. */
+WEFT_MUST_CHECK weft_err weft_kern_select(const struct weft_kern_table **table_out,
+                                          struct weft_errmsg *why);
+
+/* For tests and benchmarks: one ISA's table, NULL where the CPU lacks it. No entry is ever NULL. */
+const struct weft_kern_table *weft_kern_table_for(enum weft_isa isa);
+
+#endif

@@ -1,0 +1,264 @@
+/* kernels/ops_body — everything but products and attention, written once in portable C and compiled
+ * by each ops_<isa>.c with its own flags. No operation here gains from a fused multiply-add, so
+ * none is used, and sums run in sixteen lanes joined by one tree: the bits are the same on every
+ * ISA. The loops over LANES are what the compiler turns into vectors (ivdep: in-place use is
+ * element by element). */
+#ifndef WEFT_KERNELS_OPS_BODY_H
+#define WEFT_KERNELS_OPS_BODY_H
+
+#include <math.h>
+#include <string.h>
+
+#include "kernels/convert.h"
+#include "kernels/exp_lane.h"
+#include "kernels/kern_internal.h"
+
+#define LANES 16u
+
+#ifdef __clang__
+#define IVDEP _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define IVDEP _Pragma("GCC ivdep")
+#endif
+
+static inline float lanes_sum(float lanes[LANES]) {
+    for (uint32_t width = LANES / 2; width > 0; width /= 2) {
+        for (uint32_t l = 0; l < width; l++) {
+            lanes[l] += lanes[l + width];
+        }
+    }
+    return lanes[0];
+}
+
+static inline double lanes_sum_double(double lanes[LANES]) {
+    for (uint32_t width = LANES / 2; width > 0; width /= 2) {
+        for (uint32_t l = 0; l < width; l++) {
+            lanes[l] += lanes[l + width];
+        }
+    }
+    return lanes[0];
+}
+
+static void rms_norm(const float *x, const float *w, float eps, uint32_t n, float *y) {
+    WEFT_ASSERT(n > 0);
+    float lanes[LANES] = {0};
+    uint32_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        for (uint32_t l = 0; l < LANES; l++) {
+            lanes[l] += x[i + l] * x[i + l];
+        }
+    }
+    for (uint32_t l = 0; i + l < n; l++) {
+        lanes[l] += x[i + l] * x[i + l];
+    }
+    float inverse = 1.0f / sqrtf(lanes_sum(lanes) / (float)n + eps);
+    IVDEP
+    for (i = 0; i < n; i++) {
+        y[i] = x[i] * inverse * w[i];
+    }
+}
+
+static void rope(float *x, uint32_t n_heads, uint32_t head_dim, const float *cos_sin,
+                 bool interleaved) {
+    WEFT_ASSERT(head_dim % 2 == 0);
+    uint32_t half = head_dim / 2;
+    for (uint32_t h = 0; h < n_heads; h++, x += head_dim) {
+        if (interleaved) {
+            IVDEP
+            for (uint32_t i = 0; i < half; i++) {
+                float c = cos_sin[2 * i], s = cos_sin[2 * i + 1];
+                float a = x[2 * i], b = x[2 * i + 1];
+                x[2 * i] = a * c - b * s;
+                x[2 * i + 1] = a * s + b * c;
+            }
+        } else {
+            IVDEP
+            for (uint32_t i = 0; i < half; i++) {
+                float c = cos_sin[2 * i], s = cos_sin[2 * i + 1];
+                float a = x[i], b = x[half + i];
+                x[i] = a * c - b * s;
+                x[half + i] = a * s + b * c;
+            }
+        }
+    }
+}
+
+static void silu_mul(const float *gate, const float *up, uint32_t n, float *y) {
+    IVDEP
+    for (uint32_t i = 0; i < n; i++) {
+        y[i] = gate[i] / (1.0f + exp_lane(-gate[i])) * up[i];
+    }
+}
+
+static inline float max_of(const float *x, uint32_t n) {
+    float lanes[LANES];
+    for (uint32_t l = 0; l < LANES; l++) {
+        lanes[l] = -INFINITY;
+    }
+    uint32_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        for (uint32_t l = 0; l < LANES; l++) {
+            lanes[l] = x[i + l] > lanes[l] ? x[i + l] : lanes[l]; /* never a NaN */
+        }
+    }
+    for (; i < n; i++) {
+        lanes[0] = x[i] > lanes[0] ? x[i] : lanes[0];
+    }
+    for (uint32_t l = 1; l < LANES; l++) {
+        lanes[0] = lanes[l] > lanes[0] ? lanes[l] : lanes[0];
+    }
+    return lanes[0];
+}
+
+/* exp(x[0..count) - max), zeros after it, and their addition to the sums. */
+static inline void exp_chunk(const float *x, uint32_t count, float max, float e[LANES],
+                             double sums[LANES]) {
+    for (uint32_t l = 0; l < LANES; l++) {
+        e[l] = l < count ? x[l] - max : -INFINITY;
+    }
+    for (uint32_t l = 0; l < LANES; l++) {
+        e[l] = exp_lane(e[l]);
+    }
+    for (uint32_t l = 0; l < LANES; l++) {
+        sums[l] += (double)e[l];
+    }
+}
+
+static double softmax_parts(float *x, uint32_t n, float *max_out) {
+    float max = max_of(x, n), e[LANES];
+    double sums[LANES] = {0};
+    uint32_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        exp_chunk(x + i, LANES, max, e, sums);
+        memcpy(x + i, e, sizeof e);
+    }
+    if (i < n) {
+        exp_chunk(x + i, n - i, max, e, sums);
+        memcpy(x + i, e, (n - i) * sizeof *e);
+    }
+    *max_out = max;
+    return lanes_sum_double(sums);
+}
+
+static double log_sum_exp(const float *x, uint32_t n) {
+    float max = max_of(x, n), e[LANES];
+    double sums[LANES] = {0};
+    uint32_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        exp_chunk(x + i, LANES, max, e, sums);
+    }
+    if (i < n) exp_chunk(x + i, n - i, max, e, sums);
+    return (double)max + log(lanes_sum_double(sums));
+}
+
+static uint32_t argmax(const float *x, uint32_t n) {
+    WEFT_ASSERT(n > 0);
+    float max = max_of(x, n);
+    for (uint32_t i = 0; i < n; i++) {
+        if (x[i] == max) return i;
+    }
+    return 0; /* all are NaN */
+}
+
+/* Scale = max|x| / 127, codes to nearest even: no division per element, and exact in any order, as
+ * the maximum is taken over bit patterns. A block with an infinity or NaN yields NaN, not garbage.
+ */
+static inline void quantise_block(const float *x, int8_t *codes, float *scale, int32_t *offset) {
+    uint32_t max_bits = 0;
+    for (uint32_t i = 0; i < Q8_GROUP; i++) {
+        uint32_t magnitude = f32_bits(x[i]) & 0x7fffffffu;
+        max_bits = magnitude > max_bits ? magnitude : max_bits;
+    }
+    float max = f32_from_bits(max_bits);
+    if (!(max >= Q8_TINY && max_bits < 0x7f800000u)) {
+        memset(codes, 0, Q8_GROUP);
+        *scale = max < Q8_TINY ? 0.0f : NAN;
+        *offset = 0;
+        return;
+    }
+    float inverse = 127.0f / max;
+    int32_t sum = 0;
+    for (uint32_t i = 0; i < Q8_GROUP; i++) {
+        /* The addition rounds to an integer, which is then in the low bits of the sum. */
+        int32_t code = (int32_t)f32_bits(x[i] * inverse + EXP_ROUND) - (int32_t)f32_bits(EXP_ROUND);
+        codes[i] = (int8_t)code;
+        sum += code;
+    }
+    *scale = max / 127.0f;
+    *offset = 128 * sum;
+}
+
+static inline void quantise_row(const float *x, uint32_t k, void *row) {
+    int8_t *codes = row;
+    float *scales = (void *)(codes + k);
+    int32_t *offsets = (void *)(scales + k / Q8_GROUP);
+    for (uint32_t b = 0; b < k / Q8_GROUP; b++) {
+        quantise_block(x + (size_t)b * Q8_GROUP, codes + (size_t)b * Q8_GROUP, scales + b,
+                       offsets + b);
+    }
+}
+
+static inline void narrow_row(const float *x, uint32_t k, uint16_t *row) {
+    IVDEP
+    for (uint32_t i = 0; i < k; i++) {
+        row[i] = f32_to_bf16(x[i]);
+    }
+    if (k % 2 != 0) row[k] = 0;
+}
+
+static void act_convert(enum weft_gemm_kind kind, const float *src, size_t src_stride, uint32_t m,
+                        uint32_t k, void *act, size_t act_row_bytes) {
+    WEFT_ASSERT(act_row_bytes >= weft_kern_act_row_bytes(kind, k) && act_row_bytes % 64 == 0);
+    WEFT_ASSERT(src_stride >= k || m <= 1);
+    for (uint32_t r = 0; r < m; r++) {
+        const float *x = src + r * src_stride;
+        void *row = (uint8_t *)act + r * act_row_bytes;
+        if (kind == WEFT_GEMM_Q8) {
+            quantise_row(x, k, row);
+        } else if (kind == WEFT_GEMM_BF16) {
+            narrow_row(x, k, row);
+        } else {
+            memcpy(row, x, (size_t)k * sizeof *x);
+        }
+    }
+}
+
+static void kv_write(const struct weft_kv_layer *kv, const uint32_t *block_table, uint32_t pos,
+                     const float *k, const float *v) {
+    check_kv_layer(kv);
+    uint32_t block = block_table[pos / kv->block_size], token = pos % kv->block_size;
+    uint32_t head_dim = kv->head_dim;
+    for (uint32_t h = 0; h < kv->n_kv_heads; h++, k += head_dim, v += head_dim) {
+        size_t plane = (size_t)block * kv->n_kv_heads + h;
+        size_t sub = plane * (kv->block_size / ATTN_SUB) + token / ATTN_SUB;
+        size_t k_at = sub * head_dim * ATTN_SUB + token % ATTN_SUB;
+        size_t v_at = (plane * kv->block_size + token) * head_dim;
+        if (kv->dtype == WEFT_KV_F32) {
+            float *k_out = (float *)kv->k + k_at;
+            for (uint32_t d = 0; d < head_dim; d++) {
+                k_out[(size_t)d * ATTN_SUB] = k[d];
+            }
+            memcpy((float *)kv->v + v_at, v, head_dim * sizeof *v);
+            continue;
+        }
+        uint16_t *k_out = (uint16_t *)kv->k + k_at, *v_out = (uint16_t *)kv->v + v_at;
+        bool f16 = kv->dtype == WEFT_KV_F16;
+        for (uint32_t d = 0; d < head_dim; d++) {
+            k_out[(size_t)d * ATTN_SUB] = f16 ? f32_to_f16(k[d]) : f32_to_bf16(k[d]);
+            v_out[d] = f16 ? f32_to_f16(v[d]) : f32_to_bf16(v[d]);
+        }
+    }
+}
+
+static inline void fill_ops(struct weft_kern_table *table) {
+    table->act_convert = act_convert;
+    table->rms_norm = rms_norm;
+    table->rope = rope;
+    table->silu_mul = silu_mul;
+    table->kv_write = kv_write;
+    table->softmax_parts = softmax_parts;
+    table->log_sum_exp = log_sum_exp;
+    table->argmax = argmax;
+}
+
+#endif

@@ -1,0 +1,167 @@
+/* model — reads model files and describes what is in them: one description for every format.
+ *
+ * Model    A weft_model is a Hugging Face folder (config.json, *.safetensors, sharded or not) or a
+ *          GGUF file, mapped read-only. It has hyper-parameters, named roles for its tensors, and
+ *          (GGUF) the metadata. Tensors are views into the mapping: never copied, never changed.
+ * Input    Files are untrusted: every length, offset, count and type is checked before use. What is
+ *          wrong is refused in one sentence that names the file, the tensor and the fault.
+ * Threads  After opening, everything is const and may be read from any thread.
+ * Source   safetensors and GGUF v2/v3 format specifications; Hugging Face config.json keys.
+ */
+#ifndef WEFT_MODEL_H
+#define WEFT_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/limits.h"
+
+/* ---------------------------------------------------------------------------------- tensors --- */
+
+enum weft_dtype {
+    WEFT_DT_F32,
+    WEFT_DT_F16,
+    WEFT_DT_BF16,
+    WEFT_DT_Q8_0, /* blocks of 32 along a row: f16 scale, 32 int8 (34 bytes) */
+    WEFT_DT_COUNT,
+};
+
+/* "f32", "bf16", "q8_0", ... */
+const char *weft_dtype_name(enum weft_dtype dtype);
+
+/* Elements and bytes of one block (1 and the element size for plain types). */
+uint32_t weft_dtype_block_elems(enum weft_dtype dtype);
+uint32_t weft_dtype_block_bytes(enum weft_dtype dtype);
+
+struct weft_tensor {
+    const char *name; /* as in the file */
+    enum weft_dtype dtype;
+    uint32_t n_dims;  /* 1 or 2 for everything the engine uses, up to 4 in files */
+    uint64_t dims[4]; /* row-major, outermost first: a weight is [out features, in features] */
+    const void *data; /* in the mapping; aligned to 1 byte only: read it with memcpy or loadu */
+    size_t bytes;
+};
+
+/* Row `row` of a 1- or 2-dimensional tensor, converted to f32 into out[dims[last]]. */
+void weft_tensor_row_f32(const struct weft_tensor *tensor, uint64_t row, float *out);
+
+/* --------------------------------------------------------------------------------- the model ---
+ */
+
+enum weft_rope_scaling { WEFT_ROPE_NONE, WEFT_ROPE_LINEAR, WEFT_ROPE_LLAMA3 };
+
+/* What the engine needs to know; every field is checked against base/limits.h and the others. */
+struct weft_model_params {
+    char arch[32];  /* "llama" */
+    char name[128]; /* general.name, or the folder's or file's name */
+    uint32_t n_layers, n_heads, n_kv_heads, head_dim;
+    uint32_t n_hidden, n_ffn, n_vocab;
+    uint32_t n_context; /* max_position_embeddings */
+    float rms_eps;
+    double rope_theta;
+    enum weft_rope_scaling rope_scaling;
+    double rope_factor;                                 /* linear and llama3 */
+    double rope_low_freq_factor, rope_high_freq_factor; /* llama3 */
+    uint32_t rope_original_context;                     /* llama3 */
+    /* false: element i turns with i + head_dim/2 (Hugging Face); true: 2i with 2i + 1 (GGUF llama,
+     * whose converter permutes the rows of Q and K to match). */
+    bool rope_interleaved;
+    bool tied; /* the head is the embedding table */
+};
+
+struct weft_model_layer {
+    const struct weft_tensor *attn_norm; /* [hidden] */
+    const struct weft_tensor *wq, *wk,
+        *wv;                      /* [heads*head_dim, hidden], [kv_heads*head_dim, hidden] x2 */
+    const struct weft_tensor *wo; /* [hidden, heads*head_dim] */
+    const struct weft_tensor *ffn_norm;      /* [hidden] */
+    const struct weft_tensor *w_gate, *w_up; /* [ffn, hidden] */
+    const struct weft_tensor *w_down;        /* [hidden, ffn] */
+};
+
+typedef struct weft_model weft_model;
+
+/* Opens a folder, a .gguf file, or a folder's config.json. Maps the weights, checks everything and
+ * resolves the roles. *model_out is the caller's, to free. NOTFOUND, IO, PROTO (malformed),
+ * UNSUPPORTED (an architecture, tensor type or option that is not there yet; named), NOMEM. */
+WEFT_MUST_CHECK weft_err weft_model_open(const char *path, weft_model **model_out,
+                                         struct weft_errmsg *why);
+void weft_model_free(weft_model *model); /* accepts NULL */
+
+const struct weft_model_params *weft_model_params(const weft_model *model);
+const struct weft_model_layer *weft_model_layers(const weft_model *model); /* [n_layers] */
+const struct weft_tensor *weft_model_embedding(const weft_model *model);   /* [vocab, hidden] */
+const struct weft_tensor *weft_model_final_norm(const weft_model *model);  /* [hidden] */
+const struct weft_tensor *weft_model_head(const weft_model *model);        /* [vocab, hidden] */
+
+/* All tensors in file order, for inspection. */
+size_t weft_model_n_tensors(const weft_model *model);
+const struct weft_tensor *weft_model_tensor(const weft_model *model, size_t idx);
+
+/* NULL when there is no such tensor. */
+const struct weft_tensor *weft_model_find(const weft_model *model, const char *name);
+
+/* Angle per position of each rotated pair, inv_freq_out[head_dim / 2], scaling applied (and GGUF's
+ * rope_freqs.weight factors where the file has them). Computed in double, rounded once. */
+void weft_model_rope_inv_freq(const weft_model *model, double *inv_freq_out);
+
+/* Tells the kernel that the mapped pages are not needed any more (after packing): resident memory
+ * falls, the contents stay readable. */
+void weft_model_drop_pages(const weft_model *model);
+
+/* A 64-bit hash over hyper-parameters and all tensor bytes (XXH3). Reads the whole file once. */
+uint64_t weft_model_hash(const weft_model *model);
+
+/* ---------------------------------------------------------------------------- GGUF metadata --- */
+
+typedef struct weft_gguf weft_gguf;
+
+enum weft_gguf_type {
+    WEFT_GGUF_U8,
+    WEFT_GGUF_I8,
+    WEFT_GGUF_U16,
+    WEFT_GGUF_I16,
+    WEFT_GGUF_U32,
+    WEFT_GGUF_I32,
+    WEFT_GGUF_F32,
+    WEFT_GGUF_BOOL,
+    WEFT_GGUF_STRING,
+    WEFT_GGUF_ARRAY,
+    WEFT_GGUF_U64,
+    WEFT_GGUF_I64,
+    WEFT_GGUF_F64, /* the numbers of the file format */
+    WEFT_GGUF_TYPE_COUNT,
+};
+
+/* Header and metadata alone (vocabulary-only files, too). *gguf_out is the caller's. */
+WEFT_MUST_CHECK weft_err weft_gguf_open(const char *path, weft_gguf **gguf_out,
+                                        struct weft_errmsg *why);
+void weft_gguf_free(weft_gguf *gguf);
+
+/* Strings are borrowed from the mapping and NOT terminated: use the length. */
+struct weft_str {
+    const char *data;
+    size_t len;
+};
+
+size_t weft_gguf_n_keys(const weft_gguf *gguf);
+struct weft_str weft_gguf_key(const weft_gguf *gguf, size_t idx, enum weft_gguf_type *type_out);
+
+/* False when the key is missing or has another kind. Integers of any width convert when they fit.
+ */
+bool weft_gguf_u64(const weft_gguf *gguf, const char *key, uint64_t *out);
+bool weft_gguf_f64(const weft_gguf *gguf, const char *key, double *out); /* F32 or F64 */
+bool weft_gguf_bool(const weft_gguf *gguf, const char *key, bool *out);
+bool weft_gguf_str(const weft_gguf *gguf, const char *key, struct weft_str *out);
+
+/* Arrays: element type and count; then elements by index (idx < count, else false). String arrays
+ * are indexed at opening: access by index is O(1). Arrays of arrays are checked and skipped. */
+bool weft_gguf_array(const weft_gguf *gguf, const char *key, enum weft_gguf_type *type_out,
+                     size_t *count_out);
+bool weft_gguf_array_str(const weft_gguf *gguf, const char *key, size_t idx, struct weft_str *out);
+bool weft_gguf_array_i64(const weft_gguf *gguf, const char *key, size_t idx, int64_t *out);
+bool weft_gguf_array_f64(const weft_gguf *gguf, const char *key, size_t idx, double *out);
+
+#endif

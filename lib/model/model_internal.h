@@ -1,0 +1,147 @@
+/* model_internal — what the files of lib/model share: the mapped file, the half-built model, and
+ * the readers of each format. Every reader works on bytes in memory, so a fuzzer can hand it a heap
+ * block of the exact size and the sanitizer sees a read one byte too far.
+ *
+ * The readers append to model->tensors; pointers into that array exist only after
+ * wefti_model_index(), when it does not grow any more.
+ */
+#ifndef WEFT_MODEL_INTERNAL_H
+#define WEFT_MODEL_INTERNAL_H
+
+#include "base/cursor.h"
+#include "model/model.h"
+
+#define WEFTI_CONFIG_BYTES_MAX (16u << 20)
+#define WEFTI_INDEX_BYTES_MAX (64u << 20) /* model.safetensors.index.json: ~100 bytes a tensor */
+/* A tensor takes ~110 bytes of a safetensors header, so this is 300,000 of them in one file; parsed
+ * JSON is up to twenty times as large as its text, which is why it is not more. */
+#define WEFTI_ST_HEADER_BYTES_MAX (32u << 20)
+#define WEFTI_SHARDS_MAX 4096
+#define WEFTI_TENSOR_NAME_BYTES_MAX 1024
+
+/* ------------------------------------------------------------------------------------- files ---
+ */
+
+struct wefti_file {
+    char *path; /* owned; for messages */
+    const unsigned char *bytes;
+    size_t n_bytes;
+    bool mapped; /* false: the bytes are somebody else's (tests) */
+};
+
+/* Maps a regular, non-empty file of at most `max_bytes` read-only. */
+WEFT_MUST_CHECK weft_err wefti_file_map(const char *path, uint64_t max_bytes,
+                                        struct wefti_file *file_out, struct weft_errmsg *why);
+/* A file that is `bytes`; they outlive it. */
+WEFT_MUST_CHECK weft_err wefti_file_borrow(const char *label, const void *bytes, size_t n_bytes,
+                                           struct wefti_file *file_out, struct weft_errmsg *why);
+void wefti_file_close(struct wefti_file *file); /* the file is all zero afterwards */
+
+/* Text from a file, fit for a message: cut, and '?' for whatever is not printable ASCII. */
+struct wefti_shown {
+    char text[100];
+};
+struct wefti_shown wefti_show(const char *text, size_t len);
+
+/* ------------------------------------------------------------------------------------- model ---
+ */
+
+struct weft_model {
+    struct weft_model_params params;
+    struct weft_model_layer *layers; /* [params.n_layers] */
+    const struct weft_tensor *embedding, *final_norm, *head;
+    float *rope_freqs; /* [head_dim / 2] divisors of GGUF's rope_freqs.weight, or NULL */
+
+    struct weft_tensor *tensors; /* names owned */
+    size_t n_tensors, cap_tensors;
+    const struct weft_tensor **by_name; /* sorted */
+
+    struct wefti_file *files;
+    size_t n_files, cap_files;
+};
+
+enum wefti_format { WEFTI_FORMAT_HF, WEFTI_FORMAT_GGUF };
+
+/* An empty model; NULL when out of memory. */
+weft_model *wefti_model_new(void);
+
+/* Moves *file into the model, also when it fails (the file is then closed). */
+WEFT_MUST_CHECK weft_err wefti_model_add_file(weft_model *model, struct wefti_file *file);
+
+/* Appends a tensor whose name is copied from name[len]; dims, n_dims, dtype, bytes and data are
+ * `tensor`'s. PROTO: an unfit name, or too many tensors. */
+WEFT_MUST_CHECK weft_err wefti_model_add_tensor(weft_model *model, const char *path,
+                                                const char *name, size_t len,
+                                                const struct weft_tensor *tensor,
+                                                struct weft_errmsg *why);
+
+/* Bytes that dims and dtype ask for. False: overflow, or a row that is not whole blocks. */
+bool wefti_tensor_bytes(const struct weft_tensor *tensor, size_t *bytes_out);
+
+/* Sorts the tensors from index `first` on by their place in data[data_bytes] and checks that they
+ * lie within it without overlap, and (dense) without gaps. */
+WEFT_MUST_CHECK weft_err wefti_model_check_layout(weft_model *model, const char *path, size_t first,
+                                                  const unsigned char *data, size_t data_bytes,
+                                                  bool dense, struct weft_errmsg *why);
+
+/* Builds by_name. PROTO: two tensors of the same name. */
+WEFT_MUST_CHECK weft_err wefti_model_index(weft_model *model, const char *path,
+                                           struct weft_errmsg *why);
+
+/* Ranges and relations of the hyper-parameters (params.c). */
+WEFT_MUST_CHECK weft_err wefti_params_check(const struct weft_model_params *params,
+                                            const char *path, struct weft_errmsg *why);
+/* Copies a display name: cut at a whole UTF-8 character, '?' for control characters. */
+void wefti_params_set_name(struct weft_model_params *params, const char *name, size_t len);
+
+/* Finds the tensor of every role and checks its shape (roles.c). */
+WEFT_MUST_CHECK weft_err wefti_model_resolve(weft_model *model, enum wefti_format format,
+                                             const char *path, struct weft_errmsg *why);
+
+/* ------------------------------------------------------------------------------- the formats ---
+ */
+
+/* config.json to hyper-parameters; `tied` is what the file says, not yet what the tensors say. */
+WEFT_MUST_CHECK weft_err wefti_config_hf(const struct wefti_file *file,
+                                         struct weft_model_params *params, struct weft_errmsg *why);
+
+/* One .safetensors file: appends its tensors. */
+WEFT_MUST_CHECK weft_err wefti_safetensors_read(weft_model *model, const struct wefti_file *file,
+                                                struct weft_errmsg *why);
+/* A folder's model.safetensors, or all shards of its model.safetensors.index.json. */
+WEFT_MUST_CHECK weft_err wefti_safetensors_folder(weft_model *model, const char *dir,
+                                                  struct weft_errmsg *why);
+
+struct wefti_gguf_kv {
+    struct weft_str key;
+    enum weft_gguf_type type;
+    enum weft_gguf_type elem_type; /* arrays */
+    size_t count;                  /* arrays */
+    const unsigned char *value;    /* a scalar, a string's length prefix, or the first element */
+    const unsigned char **strings; /* arrays of strings: the length prefix of each; owned */
+};
+
+struct weft_gguf {
+    struct wefti_file file;
+    uint64_t n_tensors; /* as claimed: wefti_gguf_tensors checks it */
+    size_t alignment;
+    size_t tensors_at; /* where the tensor descriptions begin */
+    struct wefti_gguf_kv *kvs;
+    size_t n_kvs;
+    size_t n_strings; /* in all string arrays together */
+    struct wefti_gguf_kv **by_key;
+};
+
+/* Moves *file into the new weft_gguf, also when it fails (the file is then closed). */
+WEFT_MUST_CHECK weft_err wefti_gguf_parse(struct wefti_file *file, weft_gguf **gguf_out,
+                                          struct weft_errmsg *why);
+WEFT_MUST_CHECK weft_err wefti_config_gguf(const weft_gguf *gguf, struct weft_model_params *params,
+                                           struct weft_errmsg *why);
+WEFT_MUST_CHECK weft_err wefti_gguf_tensors(weft_model *model, const weft_gguf *gguf,
+                                            struct weft_errmsg *why);
+
+/* A whole GGUF model from a file, which is moved, also on failure. */
+WEFT_MUST_CHECK weft_err wefti_model_from_gguf(struct wefti_file *file, weft_model **model_out,
+                                               struct weft_errmsg *why);
+
+#endif

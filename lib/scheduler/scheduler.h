@@ -1,0 +1,163 @@
+/* scheduler — decides what runs next: admission, step planning, preemption. A pure state machine.
+ *
+ * Model    Requests wait in a bounded queue, first come, first served. Each has 1..n sequences
+ *          (choices) over one prompt. A running sequence holds a slot of the worker and blocks of
+ * the pool; every step it gets one decode token, and what is left of the step goes to prompt chunks
+ * in order of arrival. When no block is left, the running sequence that is cheapest to recompute
+ * gives up its blocks and waits at the front, with its tokens; the oldest request is never
+ * preempted, so every sequence progresses. Plan n+1 may be made while step n runs (at most
+ * WEFT_SCHED_PLANS_MAX are out). Pure     No clock, socket, thread or randomness: time and messages
+ * are arguments. The same calls give the same plans. Nothing here knows nng or libuv. Threads  One
+ * owner. Memory   Tables are sized at creation; a request brings one allocation for its tokens.
+ * Planning takes nothing from the heap. Source   Orca (OSDI 2022); Sarathi-Serve (OSDI 2024); Kwon
+ * et al. (SOSP 2023), section 4.5.
+ */
+#ifndef WEFT_SCHEDULER_H
+#define WEFT_SCHEDULER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/step.h"
+
+#define WEFT_SCHED_PLANS_MAX 2
+
+typedef struct weft_sched weft_sched;
+
+struct weft_sched_options {
+    uint32_t n_blocks, block_size; /* of the worker */
+    uint32_t max_seqs;             /* slots of the worker; the running set is at most
+                                      min(max_seqs, max_batched_tokens) */
+    uint32_t max_batched_tokens;
+    uint32_t max_model_len;
+    uint32_t n_vocab;
+    uint32_t max_queue;      /* waiting requests, WEFT_QUEUE_MAX at most */
+    uint32_t step_target_us; /* a step's estimated time stays below this; 0: no such bound */
+};
+
+WEFT_MUST_CHECK weft_err weft_sched_new(const struct weft_sched_options *options,
+                                        weft_sched **sched_out, struct weft_errmsg *why);
+void weft_sched_free(weft_sched *sched); /* accepts NULL */
+
+/* ------------------------------------------------------------------------------- requests in ---
+ */
+
+/* Who asked: events go back under the same key. */
+struct weft_sched_key {
+    uint32_t router;     /* the caller's index of the router */
+    uint32_t attempt;    /* grows with every re-submission; events carry it */
+    uint64_t request_id; /* unique per router */
+};
+
+struct weft_sched_choice {
+    const uint32_t *output; /* tokens generated so far, on resumption */
+    uint32_t n_output;
+    bool finished; /* nothing more to do for this choice */
+};
+
+struct weft_sched_submit {
+    struct weft_sched_key key;
+    const uint32_t *prompt;
+    uint32_t n_prompt;
+    uint32_t n_choices;                      /* 1..WEFT_CHOICES_MAX */
+    const struct weft_sched_choice *choices; /* [n_choices], or NULL: all fresh */
+    uint32_t n_prompt_logprobs_done;         /* positions delivered before, on resumption */
+    bool resume;     /* known before: keeps its place by age, never refused by the queue bound */
+    uint64_t age_us; /* how long ago it first arrived */
+    uint64_t deadline_us;          /* from now; 0: none */
+    struct weft_sampling sampling; /* copied, with what it points to */
+};
+
+enum weft_sched_reject {
+    WEFT_SCHED_REJECT_NONE,
+    WEFT_SCHED_REJECT_QUEUE_FULL, /* 429 */
+    WEFT_SCHED_REJECT_TOO_LONG,   /* 400: can never fit */
+    WEFT_SCHED_REJECT_INVALID,    /* 400 */
+    WEFT_SCHED_REJECT_DRAINING,   /* 503 */
+    WEFT_SCHED_REJECT_NO_MEMORY,  /* 503 */
+    WEFT_SCHED_REJECT_COUNT,
+};
+
+/* Takes a request into the queue, or says why not (and in how many ms to try again; 0: never). A
+ * key that is already there with a lower attempt is replaced; with the same or a higher one it is
+ * INVALID. */
+enum weft_sched_reject weft_sched_submit(weft_sched *sched, uint64_t now_us,
+                                         const struct weft_sched_submit *submit,
+                                         uint32_t *retry_after_ms_out, struct weft_errmsg *why);
+
+/* The request leaves the next plan; no further events. choice UINT32_MAX: all choices. Unknown keys
+ * are ignored (it may have ended just now). */
+void weft_sched_cancel(weft_sched *sched, uint64_t now_us, const struct weft_sched_key *key,
+                       uint32_t choice);
+void weft_sched_router_lost(weft_sched *sched, uint64_t now_us, uint32_t router);
+
+/* No new requests (resumed ones are taken still). */
+void weft_sched_drain(weft_sched *sched);
+
+/* ---------------------------------------------------------------------------------- stepping ---
+ */
+
+/* Makes the next plan. False: nothing to do now, or enough plans are out. *plan_out is the
+ * scheduler's, valid until the next call of weft_sched_plan. */
+bool weft_sched_plan(weft_sched *sched, uint64_t now_us, const struct weft_step_plan **plan_out);
+
+enum weft_sched_end {
+    WEFT_SCHED_END_NONE,
+    WEFT_SCHED_END_STOP,
+    WEFT_SCHED_END_LENGTH,
+    WEFT_SCHED_END_DEADLINE, /* its time ran out */
+    WEFT_SCHED_END_COUNT,
+};
+
+struct weft_sched_event {
+    struct weft_sched_key key;
+    uint32_t choice;
+    const struct weft_step_out *out; /* NULL when only the end is told; else sampled token,
+                                        output_idx, log-probabilities, as the worker gave them */
+    enum weft_sched_end end;
+    uint32_t n_prompt_cached; /* prompt tokens that were not computed (0 without a prefix cache) */
+    uint64_t queued_us;       /* from arrival to the first plan */
+};
+
+/* Takes in the result of the oldest plan that is out. Events (weft_sched_events) point into
+ * `result`. WEFT_E_PROTO: it does not match that plan (the worker is then as good as dead). */
+WEFT_MUST_CHECK weft_err weft_sched_result(weft_sched *sched, uint64_t now_us,
+                                           const struct weft_step_result *result,
+                                           struct weft_errmsg *why);
+
+/* Ends what is over its deadline. Call before planning, at least every 100 ms while not idle. */
+void weft_sched_tick(weft_sched *sched, uint64_t now_us);
+
+/* Events since the last call of weft_sched_events_clear, in order; a request's events are grouped
+ * by step. Borrowed until the next call of any other function. */
+const struct weft_sched_event *weft_sched_events(const weft_sched *sched, size_t *n_out);
+void weft_sched_events_clear(weft_sched *sched);
+
+/* The worker is gone, or a new one came: plans that are out are forgotten, all running sequences
+ * wait again at their place by age, with every token they had; the epoch grows. */
+void weft_sched_new_epoch(weft_sched *sched, uint64_t now_us, uint64_t epoch);
+
+/* -------------------------------------------------------------------------------------- state ---
+ */
+
+struct weft_sched_stats {
+    uint32_t n_waiting, n_running; /* requests; running: at least one sequence holds a slot */
+    uint32_t n_running_seqs, n_waiting_seqs;
+    uint32_t n_blocks, n_blocks_free;
+    uint32_t n_plans_out;
+    uint64_t n_preemptions, n_steps;
+    uint64_t n_prompt_tokens, n_output_tokens; /* computed for the first time; sampled */
+    uint64_t n_recomputed_tokens;
+    uint64_t n_accepted, n_finished, n_cancelled, n_rejected, n_timed_out;
+};
+
+void weft_sched_stats(const weft_sched *sched, struct weft_sched_stats *stats_out);
+bool weft_sched_idle(const weft_sched *sched); /* no request, no plan out */
+
+/* Walks everything and asserts the invariants: blocks conserved, budgets held, queues consistent.
+ */
+void weft_sched_check(const weft_sched *sched);
+
+#endif

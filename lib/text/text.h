@@ -1,0 +1,144 @@
+/* text — everything between characters and token ids.
+ *
+ * Model    A tokenizer is read once and then const. A detokenizer, a stop-string matcher and an
+ *          incremental state belong to one request each.
+ * Input    Tokenizer files are untrusted and checked; texts may hold any bytes: invalid UTF-8
+ * becomes U+FFFD before encoding. No input takes more than O(n log n) time. Threads  The tokenizer
+ * may be shared by any number of threads (each call brings its own scratch). Source   Hugging Face
+ * tokenizer.json; GGUF tokenizer.ggml.* keys as llama.cpp reads them.
+ */
+#ifndef WEFT_TEXT_H
+#define WEFT_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/limits.h"
+
+/* -------------------------------------------------------------------------------- tokenizer --- */
+
+typedef struct weft_tokenizer weft_tokenizer;
+
+/* `path`: a folder with tokenizer.json (and tokenizer_config.json, generation_config.json,
+ * config.json where they are), or a .gguf file. *tok_out is the caller's. */
+WEFT_MUST_CHECK weft_err weft_text_open(const char *path, weft_tokenizer **tok_out,
+                                        struct weft_errmsg *why);
+void weft_text_free(weft_tokenizer *tok); /* accepts NULL */
+
+uint32_t weft_text_vocab_size(const weft_tokenizer *tok); /* highest id + 1 */
+
+/* Special ids; false when the tokenizer has none. */
+bool weft_text_bos(const weft_tokenizer *tok, uint32_t *id_out);
+
+/* The ids that end a generation: generation_config.json's eos_token_id (one or a list), else
+ * config.json's, else the tokenizer's; GGUF: eos_token_id, eot_token_id and tokens named
+ * <|im_end|>,
+ * <|eot_id|>, <|end|>, ... that are control tokens, as llama.cpp does. Borrowed; *n_out may be 0.
+ */
+const uint32_t *weft_text_eos(const weft_tokenizer *tok, size_t *n_out);
+
+#define WEFT_TEXT_ADD_SPECIAL 1u /* what the post-processor or add_bos_token puts around a text */
+#define WEFT_TEXT_PARSE_SPECIAL                                                                    \
+    2u /* special tokens written out in the text become their ids; without                         \
+          it they are ordinary text (added tokens that are not special are                         \
+          recognised either way) */
+
+/* Ids of `len` bytes, appended to a growing array the caller frees (*ids_out, *n_out; both reset on
+ * entry). At most `max_ids`: WEFT_E_TOOBIG beyond. */
+WEFT_MUST_CHECK weft_err weft_text_encode(const weft_tokenizer *tok, const char *text, size_t len,
+                                          uint32_t flags, size_t max_ids, uint32_t **ids_out,
+                                          size_t *n_out, struct weft_errmsg *why);
+
+/* The bytes one token stands for (any bytes, perhaps half a character); borrowed, not terminated.
+ * For special tokens their written form. Unknown ids: empty. */
+const char *weft_text_token_bytes(const weft_tokenizer *tok, uint32_t id, size_t *len_out);
+bool weft_text_is_special(const weft_tokenizer *tok, uint32_t id);
+
+/* The id of a token by its written form (special and added tokens, else vocabulary); false: none.
+ */
+bool weft_text_find(const weft_tokenizer *tok, const char *text, size_t len, uint32_t *id_out);
+
+/* ------------------------------------------------------------------------------ detokenizer --- */
+
+/* Turns ids into text as they come, holding back the bytes of a character that is not complete yet.
+ * Bytes that can never become one turn into U+FFFD, so the concatenation of all output is always
+ * valid UTF-8 and equals the whole sequence decoded at once. */
+struct weft_detok {
+    const weft_tokenizer *tok;
+    bool skip_special;
+    bool at_start;     /* SentencePiece: the first token drops its leading space */
+    uint8_t n_pending; /* 0..3 */
+    char pending[4];
+};
+
+void weft_detok_init(struct weft_detok *detok, const weft_tokenizer *tok, bool skip_special);
+void weft_detok_push(struct weft_detok *detok, uint32_t id, struct weft_buf *out);
+void weft_detok_finish(struct weft_detok *detok, struct weft_buf *out); /* what is left -> U+FFFD */
+
+/* ----------------------------------------------------------------------------- stop strings --- */
+
+/* Watches a text stream for up to WEFT_STOP_STRINGS_MAX strings, and never lets through a character
+ * that may still turn out to belong to one. */
+struct weft_stop;
+
+WEFT_MUST_CHECK weft_err weft_stop_new(const char *const *strings, const size_t *lens, size_t n,
+                                       bool include_in_output, struct weft_stop **stop_out);
+void weft_stop_free(struct weft_stop *stop); /* accepts NULL */
+
+/* Feeds the text of one token. Text that is safe now is appended to `out`. Returns true when a stop
+ * string was completed by this piece: `out` then got everything up to it (and the string itself
+ * with include_in_output), *which_out its index, and the matcher takes no more text. The earliest
+ * match wins; of two that end together, the one that starts first. */
+bool weft_stop_push(struct weft_stop *stop, const char *text, size_t len, struct weft_buf *out,
+                    size_t *which_out);
+/* The stream ended without a match: appends what was held back. */
+void weft_stop_finish(struct weft_stop *stop, struct weft_buf *out);
+
+/* ---------------------------------------------------------------------------- chat template --- */
+
+typedef struct weft_chat weft_chat;
+
+struct weft_chat_message {
+    const char *role, *content; /* not NULL */
+    size_t role_len, content_len;
+};
+
+/* Where the template of a model lies: folder/chat_template.jinja, tokenizer_config.json's
+ * "chat_template" (a string, or the entry named "default" of a list), GGUF's
+ * tokenizer.chat_template. *text_out: malloc'd and terminated; NULL (and WEFT_OK) when the model
+ * has none. */
+WEFT_MUST_CHECK weft_err weft_chat_find(const char *model_path, char **text_out,
+                                        struct weft_errmsg *why);
+
+/* Compiles a template: text, {{ expressions of +, literals, names, members }}, for over messages,
+ * if/elif/else, set, whitespace control. WEFT_E_UNSUPPORTED names the construct and its line. The
+ * tokenizer supplies bos_token and eos_token; borrowed, must outlive the result. */
+WEFT_MUST_CHECK weft_err weft_chat_new(const char *source, size_t len, const weft_tokenizer *tok,
+                                       weft_chat **chat_out, struct weft_errmsg *why);
+void weft_chat_free(weft_chat *chat); /* accepts NULL */
+
+/* Renders messages; a chat prompt gets no BOS beyond what the template writes. TOOBIG: over the
+ * buffer's ceiling; INVAL: what the template raises, its message in `why`. */
+WEFT_MUST_CHECK weft_err weft_chat_render(const weft_chat *chat,
+                                          const struct weft_chat_message *messages, size_t n,
+                                          bool add_generation_prompt, struct weft_buf *out,
+                                          struct weft_errmsg *why);
+
+/* ----------------------------------------------------------------------- sampling defaults --- */
+
+/* generation_config.json's sampling values, as vLLM applies them where a request is silent. NaN (or
+ * -1 for top_k, max_new_tokens) where the file does not say. */
+struct weft_gen_defaults {
+    double temperature, top_p, min_p, repetition_penalty;
+    int64_t top_k, max_new_tokens;
+};
+
+/* A missing file is not an error: everything unset. */
+WEFT_MUST_CHECK weft_err weft_text_gen_defaults(const char *model_path,
+                                                struct weft_gen_defaults *out,
+                                                struct weft_errmsg *why);
+
+#endif

@@ -1,0 +1,424 @@
+/* text_internal — what the files of lib/text share.
+ *
+ * A tokenizer is data, not code: tok_json.c and tok_gguf.c translate two file formats into the same
+ * few tables (vocabulary, merges, added tokens, normaliser steps, split steps), and encode.c runs
+ * them:
+ *
+ *   bytes -> valid UTF-8 -> cut at added tokens -> normalise -> cut at normalised added tokens
+ *         -> split steps, each cutting the pieces of the one before -> bpe.c on every piece
+ *
+ * Two alphabets occur. A *byte-level* vocabulary writes each byte as a printable character; its
+ * entries are turned back into bytes when they are read, so that merging works on the text as it
+ * is. A *character* vocabulary (SentencePiece) starts from characters and falls back to bytes. */
+#ifndef WEFT_TEXT_INTERNAL_H
+#define WEFT_TEXT_INTERNAL_H
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <jansson.h>
+#include <pcre2.h>
+
+#include "model/model.h"
+#include "text/text.h"
+
+#define WEFTI_NO_ID UINT32_MAX
+#define WEFTI_NO_RANK UINT32_MAX
+
+/* Longest real entries are runs of some hundred spaces; the bound keeps every look-up cheap. */
+#define WEFTI_TOKEN_BYTES_MAX 4096
+#define WEFTI_STEPS_MAX 16     /* split steps; DeepSeek's six are the most seen so far */
+#define WEFTI_NORMS_MAX 16     /* normaliser steps */
+#define WEFTI_AFFIX_IDS_MAX 16 /* tokens a post-processor puts on either side of a text */
+#define WEFTI_EOS_MAX 64
+#define WEFTI_JSON_BYTES_MAX (256u << 20) /* tokenizer.json of a 256k vocabulary: 33 MB */
+#define WEFTI_CHAT_BYTES_MAX (1u << 20)   /* a template's source; the longest seen has 17 kB */
+
+/* ------------------------------------------------------------------------------------- utf8 --- */
+
+#define WEFTI_REPLACEMENT "\xEF\xBF\xBD" /* U+FFFD */
+
+/* Bytes of the character that starts with `lead`, in valid UTF-8. */
+static inline size_t wefti_utf8_len(char lead) {
+    unsigned char c = (unsigned char)lead;
+    return c < 0x80 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
+}
+
+/* The character at `text`, which must be valid UTF-8. */
+uint32_t wefti_utf8_get(const char *text, size_t *len_out);
+void wefti_utf8_put(struct weft_buf *out, uint32_t code);
+
+/* Appends `len` arbitrary bytes as valid UTF-8; the beginning of a character stays in `pending`
+ * (*n_pending of 0..3 bytes) until its end comes. Each maximal subpart of an ill-formed sequence
+ * becomes one U+FFFD (Unicode 15, section 3.9). */
+void wefti_utf8_feed(char pending[4], uint8_t *n_pending, const char *bytes, size_t len,
+                     struct weft_buf *out);
+
+/* The byte that a character of a byte-level vocabulary stands for; -1: not in that alphabet. */
+int wefti_byte_of_char(uint32_t code);
+uint32_t wefti_char_of_byte(unsigned char byte);
+
+/* Appends the bytes that a byte-level entry stands for. False, and nothing appended, when one of
+ * its characters is not of that alphabet. */
+bool wefti_bytes_of_chars(const char *text, size_t len, struct weft_buf *out);
+
+/* -------------------------------------------------------------------------------------- vocab --- */
+
+#define WEFTI_TOKEN_PRESENT 1u
+#define WEFTI_TOKEN_PIECE 2u   /* can come out of merging: listed in the index of pieces */
+#define WEFTI_TOKEN_ADDED 4u   /* matched in the text as written, before everything else */
+#define WEFTI_TOKEN_SPECIAL 8u /* only with WEFT_TEXT_PARSE_SPECIAL; hidden by skip_special */
+
+struct wefti_token {
+    uint32_t piece_at, piece_len; /* what merging sees */
+    uint32_t bytes_at, bytes_len; /* what decoding writes */
+    uint32_t flags;
+};
+
+struct wefti_vocab_slot {
+    uint32_t tag; /* upper half of the hash */
+    uint32_t id;  /* WEFTI_NO_ID: empty */
+};
+
+struct wefti_vocab {
+    struct weft_buf arena;
+    struct wefti_token *tokens; /* by id; holes have no flags */
+    uint32_t n_tokens, cap;
+    uint32_t bytes_max; /* of all tokens' written forms */
+    struct wefti_vocab_slot *slots;
+    uint32_t mask;
+};
+
+void wefti_vocab_init(struct wefti_vocab *vocab);
+void wefti_vocab_fini(struct wefti_vocab *vocab);
+
+/* Adds or changes token `id`; flags are or-ed. `piece` and `bytes` may be the same string. */
+weft_err wefti_vocab_put(struct wefti_vocab *vocab, uint64_t id, struct weft_str piece,
+                         struct weft_str bytes, uint32_t flags, struct weft_errmsg *why);
+/* Builds the index over all pieces; of two equal ones the higher id wins. */
+weft_err wefti_vocab_index(struct wefti_vocab *vocab);
+/* The id of a piece, or WEFTI_NO_ID. */
+uint32_t wefti_vocab_find(const struct wefti_vocab *vocab, const char *piece, size_t len);
+
+static inline struct weft_str wefti_vocab_bytes(const struct wefti_vocab *vocab, uint32_t id) {
+    const struct wefti_token *token = &vocab->tokens[id];
+    return (struct weft_str){vocab->arena.data + token->bytes_at, token->bytes_len};
+}
+
+struct wefti_merge {
+    uint64_t pair; /* left id << 32 | right id; UINT64_MAX: empty */
+    uint32_t rank; /* lower merges first */
+    uint32_t id;   /* what they become */
+};
+
+struct wefti_merges {
+    struct wefti_merge *slots;
+    uint32_t mask;
+};
+
+weft_err wefti_merges_init(struct wefti_merges *merges, size_t n);
+void wefti_merges_fini(struct wefti_merges *merges);
+/* At most `n` of init calls; a pair listed twice keeps its last rank. */
+void wefti_merges_put(struct wefti_merges *merges, uint32_t left, uint32_t right, uint32_t rank,
+                      uint32_t id);
+/* NULL: this pair never merges. */
+const struct wefti_merge *wefti_merges_find(const struct wefti_merges *merges, uint32_t left,
+                                            uint32_t right);
+
+/* A token that is found in the text as written. */
+struct wefti_added_token {
+    char *text; /* owned */
+    uint32_t len, id;
+    bool special, single_word, strip_left, strip_right;
+};
+
+/* Sorted by text: one longest match costs a binary search per byte that still fits. */
+struct wefti_added {
+    struct wefti_added_token *tokens;
+    size_t n, cap;
+    bool starts[256];  /* some token starts with this byte */
+    bool any_ordinary; /* some token is matched without WEFT_TEXT_PARSE_SPECIAL */
+};
+
+struct wefti_added_match {
+    const struct wefti_added_token *token;
+    size_t start, end; /* with the white space that the token swallows */
+};
+
+void wefti_added_fini(struct wefti_added *added);
+weft_err wefti_added_put(struct wefti_added *added, struct weft_str text, uint32_t id,
+                         const struct wefti_added_token *traits);
+void wefti_added_sort(struct wefti_added *added);
+/* The first match (of several there, the longest) at or after `from`. */
+bool wefti_added_find(const struct wefti_added *added, bool parse_special, const char *text,
+                      size_t len, size_t from, struct wefti_added_match *match_out);
+
+/* -------------------------------------------------------------------------------------- regex --- */
+
+struct wefti_regex {
+    pcre2_code *code;
+    bool jit;
+};
+
+/* What one thread needs for matching, and its bounds. */
+struct wefti_matcher {
+    pcre2_match_data *data;
+    pcre2_match_context *context;
+};
+
+/* `pattern` is in Oniguruma's syntax, as far as tokenizers use it, or (`literal`) plain text. */
+weft_err wefti_regex_init(struct wefti_regex *regex, const char *pattern, size_t len, bool literal,
+                          struct weft_errmsg *why);
+void wefti_regex_fini(struct wefti_regex *regex);
+
+weft_err wefti_matcher_init(struct wefti_matcher *matcher);
+void wefti_matcher_fini(struct wefti_matcher *matcher);
+
+/* The first match at or after `from`; *found_out says whether there is one. `text` is valid UTF-8. */
+weft_err wefti_regex_find(const struct wefti_regex *regex, struct wefti_matcher *matcher,
+                          const char *text, size_t len, size_t from, bool *found_out,
+                          size_t *start_out, size_t *end_out, struct weft_errmsg *why);
+
+/* ---------------------------------------------------------------------------------- normalise --- */
+
+enum wefti_norm_kind {
+    WEFTI_NORM_NFC,
+    WEFTI_NORM_NFD,
+    WEFTI_NORM_NFKC,
+    WEFTI_NORM_NFKD,
+    WEFTI_NORM_LOWERCASE,
+    WEFTI_NORM_PREPEND,
+    WEFTI_NORM_REPLACE,
+    WEFTI_NORM_STRIP,
+};
+
+struct wefti_norm {
+    enum wefti_norm_kind kind;
+    char *text; /* owned: what is put in front or in place; NULL: nothing */
+    size_t text_len;
+    struct wefti_regex regex; /* REPLACE */
+    bool left, right;         /* STRIP */
+};
+
+void wefti_norm_fini(struct wefti_norm *norm);
+
+/* Replaces what is in `text` by its normalised form; `spare` is scratch. Both may be swapped. */
+weft_err wefti_norm_run(const struct wefti_norm *norms, size_t n, struct wefti_matcher *matcher,
+                        struct weft_buf *text, struct weft_buf *spare, struct weft_errmsg *why);
+
+/* -------------------------------------------------------------------------------------- split --- */
+
+enum wefti_behavior {
+    WEFTI_SPLIT_ISOLATED,
+    WEFTI_SPLIT_REMOVED,
+    WEFTI_SPLIT_WITH_PREVIOUS,
+    WEFTI_SPLIT_WITH_NEXT,
+    WEFTI_SPLIT_CONTIGUOUS,
+};
+
+enum wefti_step_kind {
+    WEFTI_STEP_SPLIT,
+    WEFTI_STEP_PREFIX_SPACE, /* a space before a piece that does not start with one */
+    WEFTI_STEP_METASPACE,    /* spaces become U+2581, perhaps one in front */
+    WEFTI_STEP_TO_CHARS,     /* bytes become their printable characters for the steps behind it */
+};
+
+enum wefti_prepend { WEFTI_PREPEND_NEVER, WEFTI_PREPEND_FIRST, WEFTI_PREPEND_ALWAYS };
+
+struct wefti_step {
+    enum wefti_step_kind kind;
+    struct wefti_regex regex;
+    enum wefti_behavior behavior;
+    bool invert;
+    enum wefti_prepend prepend;
+};
+
+/* ---------------------------------------------------------------------------------- tokenizer --- */
+
+struct weft_tokenizer {
+    struct wefti_vocab vocab;
+    struct wefti_merges merges;
+    struct wefti_added added_raw;        /* matched in the text */
+    struct wefti_added added_normalized; /* matched in the normalised text */
+    struct wefti_norm norms[WEFTI_NORMS_MAX];
+    size_t n_norms;
+    struct wefti_step steps[WEFTI_STEPS_MAX];
+    size_t n_steps;
+
+    bool byte_level;    /* merging starts from bytes; else from characters */
+    bool to_chars;      /* a TO_CHARS step is among the steps */
+    bool ignore_merges; /* a piece that is a token is that token */
+    bool fuse_unk;
+    bool lossless; /* no step drops or shortens text: see encode.c */
+    /* Merge by the score of what comes out, not by a list: SentencePiece. Ranks by token id. */
+    uint32_t *score_ranks;
+    uint32_t unk_id;
+    uint32_t unit_ids[256];     /* tokens of one byte (byte level) or one ASCII character */
+    uint32_t fallback_ids[256]; /* <0x00> to <0xFF> */
+    bool byte_fallback;
+
+    uint32_t prefix_ids[WEFTI_AFFIX_IDS_MAX], suffix_ids[WEFTI_AFFIX_IDS_MAX];
+    size_t n_prefix, n_suffix;
+    uint32_t bos_id;
+    uint32_t eos_token_id; /* the tokenizer's own, for templates */
+    uint32_t eos_ids[WEFTI_EOS_MAX];
+    size_t n_eos;
+    bool strip_first_space; /* decoding drops one space at the very beginning */
+};
+
+/* Fill `tok` (zeroed, ids set to none); on failure the caller frees it. */
+weft_err wefti_tok_load_json(weft_tokenizer *tok, const char *dir, struct weft_errmsg *why);
+weft_err wefti_tok_load_gguf(weft_tokenizer *tok, const char *path, struct weft_errmsg *why);
+
+/* Adds a split step. A helper of both loaders. */
+weft_err wefti_tok_add_split(weft_tokenizer *tok, const char *pattern, size_t len, bool literal,
+                             enum wefti_behavior behavior, bool invert, struct weft_errmsg *why);
+weft_err wefti_tok_add_step(weft_tokenizer *tok, enum wefti_step_kind kind,
+                            struct wefti_step **step_out, struct weft_errmsg *why);
+weft_err wefti_tok_add_norm(weft_tokenizer *tok, enum wefti_norm_kind kind, const char *text,
+                            size_t len, struct wefti_norm **norm_out, struct weft_errmsg *why);
+/* Once vocabulary and added tokens are complete: indexes and derived tables. */
+weft_err wefti_tok_seal(weft_tokenizer *tok, struct weft_errmsg *why);
+/* <0xNN> as a byte value; -1 for every other string. */
+int wefti_tok_fallback_byte(struct weft_str text);
+bool wefti_tok_find(const weft_tokenizer *tok, struct weft_str text, uint32_t *id_out);
+/* Adds to eos_ids what is a token and not there yet. */
+void wefti_tok_add_eos(weft_tokenizer *tok, uint64_t id);
+
+/* ---------------------------------------------------------------------------------------- bpe --- */
+
+struct wefti_symbol {
+    uint32_t start, len; /* in the piece; len 0: merged into the one before */
+    uint32_t id;
+    uint32_t prev, next;   /* WEFTI_NO_ID at the ends */
+    uint32_t rank, merged; /* of this symbol with the next; WEFTI_NO_RANK: never */
+};
+
+struct wefti_ids {
+    uint32_t *ids; /* owned */
+    size_t n, cap, max;
+};
+
+/* Scratch of one encoding call, reused from piece to piece. */
+struct wefti_bpe {
+    struct wefti_symbol *symbols;
+    size_t cap;
+    uint64_t *heap; /* rank << 32 | position, least first */
+    size_t n_heap, heap_cap;
+};
+
+void wefti_bpe_fini(struct wefti_bpe *bpe);
+weft_err wefti_ids_add(struct wefti_ids *ids, uint32_t id, struct weft_errmsg *why);
+/* Appends the ids of one piece. O(n log n). */
+weft_err wefti_bpe_run(const weft_tokenizer *tok, struct wefti_bpe *bpe, const char *piece,
+                       size_t len, struct wefti_ids *ids, struct weft_errmsg *why);
+
+/* ------------------------------------------------------------------------------------- config --- */
+
+/* A whole file, terminated. *text_out is malloc'd. A missing file: WEFT_E_NOTFOUND. */
+weft_err wefti_read_file(const char *path, size_t bytes_max, char **text_out, size_t *len_out,
+                         struct weft_errmsg *why);
+/* dir/name parsed; NULL and WEFT_OK when there is no such file. The root is an object. */
+weft_err wefti_json_load(const char *dir, const char *name, json_t **root_out,
+                         struct weft_errmsg *why);
+bool wefti_is_gguf(const char *path);
+
+/* --------------------------------------------------------------------------------------- chat --- */
+
+enum wefti_lex_kind {
+    WEFTI_LEX_END,
+    WEFTI_LEX_TEXT,      /* between the tags; `text` is what is left of it */
+    WEFTI_LEX_OPEN_EXPR, /* {{ */
+    WEFTI_LEX_CLOSE_EXPR,
+    WEFTI_LEX_OPEN_TAG, /* {% */
+    WEFTI_LEX_CLOSE_TAG,
+    WEFTI_LEX_NAME,
+    WEFTI_LEX_STRING, /* `text` still has its escapes */
+    WEFTI_LEX_INT,
+    WEFTI_LEX_OP, /* one or two characters */
+};
+
+struct wefti_lexeme {
+    enum wefti_lex_kind kind;
+    struct weft_str text;
+    uint32_t line;
+};
+
+struct wefti_lex {
+    const char *at, *end, *start;
+    uint32_t line;
+    enum wefti_lex_kind inside; /* TEXT, OPEN_EXPR or OPEN_TAG */
+    bool strip_next;            /* the last tag ended in -: what follows loses its white space */
+    bool trim_next;             /* a block ended: one newline behind it goes */
+};
+
+void wefti_lex_init(struct wefti_lex *lex, const char *source, size_t len);
+weft_err wefti_lex_next(struct wefti_lex *lex, struct wefti_lexeme *out, struct weft_errmsg *why);
+
+enum wefti_expr_kind {
+    WEFTI_EXPR_STRING,
+    WEFTI_EXPR_INT,
+    WEFTI_EXPR_TRUE,
+    WEFTI_EXPR_FALSE,
+    WEFTI_EXPR_NONE,
+    WEFTI_EXPR_NAME,    /* text */
+    WEFTI_EXPR_MEMBER,  /* a . text, a['text'] */
+    WEFTI_EXPR_INDEX,   /* a[b] */
+    WEFTI_EXPR_ADD,     /* a + b */
+    WEFTI_EXPR_CONCAT,  /* a ~ b */
+    WEFTI_EXPR_MOD,     /* a % b */
+    WEFTI_EXPR_EQ,      /* a == b */
+    WEFTI_EXPR_NE,      /* a != b */
+    WEFTI_EXPR_AND,     /* a and b: the deciding operand's value, as in Python */
+    WEFTI_EXPR_OR,      /* a or b */
+    WEFTI_EXPR_NOT,     /* not a */
+    WEFTI_EXPR_DEFINED, /* a is defined */
+    WEFTI_EXPR_IS_NONE, /* a is none */
+    WEFTI_EXPR_TRIM,    /* a | trim */
+    WEFTI_EXPR_LENGTH,  /* a | length */
+    WEFTI_EXPR_RAISE,   /* raise_exception(a) */
+};
+
+struct wefti_expr {
+    enum wefti_expr_kind kind;
+    uint32_t line;
+    uint32_t a, b; /* operands, as indexes into the expressions */
+    int64_t number;
+    struct weft_str text; /* in the chat's arena of strings */
+};
+
+enum wefti_node_kind {
+    WEFTI_NODE_TEXT,
+    WEFTI_NODE_PRINT,
+    WEFTI_NODE_IF, /* expr, body, otherwise */
+    WEFTI_NODE_FOR,
+    WEFTI_NODE_SET,
+};
+
+struct wefti_node {
+    enum wefti_node_kind kind;
+    uint32_t line;
+    uint32_t next;            /* the one behind it, or WEFTI_NO_ID */
+    uint32_t expr;            /* index of an expression */
+    uint32_t body, otherwise; /* first node, or WEFTI_NO_ID */
+    struct weft_str text;     /* TEXT; the name that FOR and SET bind */
+};
+
+struct weft_chat {
+    char *source; /* owned; line ends already "\n" */
+    struct wefti_expr *exprs;
+    uint32_t n_exprs, exprs_cap;
+    struct wefti_node *nodes;
+    uint32_t n_nodes, nodes_cap;
+    char **strings; /* owned: literals whose escapes had to be resolved */
+    uint32_t n_strings, strings_cap;
+    uint32_t first;
+    struct weft_str bos, eos; /* borrowed from the tokenizer */
+};
+
+weft_err wefti_chat_parse(weft_chat *chat, size_t len, struct weft_errmsg *why);
+
+static inline bool wefti_str_is(struct weft_str str, const char *text, size_t len) {
+    return str.len == len && __builtin_memcmp(str.data, text, len) == 0;
+}
+#define WEFTI_IS(str, literal) wefti_str_is((str), (literal), sizeof(literal) - 1)
+
+#endif

@@ -1,0 +1,223 @@
+/* proto — the messages between router, scheduler and worker: structs, encoding, decoding.
+ *
+ * Model    A message is one MessagePack array [type, field, field, ...]; proto/schema.md lists the
+ *          fields. Token ids and other numeric vectors travel as `bin`, little-endian. Floats come
+ *          back bit for bit. How messages are numbered and sessions kept is the link's business
+ *          (cmd/common/link.h).
+ * Input    Decoding trusts nothing: a bounded cursor (count <= bytes left, depth <= 16, lengths
+ *          within base/limits.h), every enum and relation checked. WEFT_E_PROTO otherwise.
+ * Versions WEFT_PROTO_VERSION is exchanged first; different ones do not talk. Within a version a
+ *          decoder ignores fields behind those it knows, so a message may grow at its end.
+ * Memory   Encoding appends to a weft_buf. Decoding fills storage kept in the decoder and reused
+ * from message to message; what it returns is valid until the next decode, and may also point into
+ * the bytes decoded. Threads  A decoder belongs to one thread; encoding is reentrant.
+ */
+#ifndef WEFT_PROTO_H
+#define WEFT_PROTO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/step.h"
+
+#define WEFT_PROTO_VERSION 1
+
+enum weft_proto_type {
+    WEFT_MSG_ROUTER_HELLO, /* router -> scheduler, first in a session */
+    WEFT_MSG_SUBMIT,
+    WEFT_MSG_CANCEL,
+    WEFT_MSG_SCHED_HELLO, /* scheduler -> router and -> worker, first in a session */
+    WEFT_MSG_ACCEPTED,
+    WEFT_MSG_REJECTED,
+    WEFT_MSG_EVENTS,
+    WEFT_MSG_SNAPSHOT,
+    WEFT_MSG_WORKER_HELLO, /* worker -> scheduler, first in a session */
+    WEFT_MSG_RESULT,
+    WEFT_MSG_HEARTBEAT,
+    WEFT_MSG_PLAN,
+    WEFT_MSG_TYPE_COUNT,
+};
+
+/* ------------------------------------------------------------------------------------ hellos ---
+ */
+
+struct weft_msg_router_hello {
+    uint32_t version;
+    uint64_t instance; /* drawn at start: a restarted process has another one */
+    uint32_t pid;
+};
+
+/* What a worker serves. */
+struct weft_model_info {
+    char model_name[128];
+    char arch[32];
+    char isa[32];
+    char fingerprint[32]; /* equal fingerprints give equal tokens */
+    uint32_t n_vocab, n_blocks, block_size;
+    uint32_t max_model_len, max_seqs, max_batched_tokens, n_threads;
+    uint64_t weight_bytes, kv_bytes;
+};
+
+struct weft_msg_worker_hello {
+    uint32_t version;
+    uint64_t instance;
+    uint32_t pid;
+    struct weft_model_info model;
+};
+
+struct weft_msg_sched_hello {
+    uint32_t version;
+    uint64_t instance;
+    uint64_t epoch; /* for a worker: drop everything and expect plans of this epoch from step 0 */
+    uint32_t pid;
+};
+
+/* ----------------------------------------------------------------------- router -> scheduler ---
+ */
+
+struct weft_msg_choice {
+    const uint32_t *output; /* generated so far, on resumption */
+    uint32_t n_output;
+    bool finished;
+};
+
+struct weft_msg_submit {
+    uint64_t request_id; /* unique per router instance */
+    uint32_t attempt;
+    const uint32_t *prompt;
+    uint32_t n_prompt;
+    uint32_t n_choices;
+    const struct weft_msg_choice *choices; /* [n_choices] always; empty outputs when fresh */
+    uint32_t n_prompt_logprobs_done;
+    bool resume;
+    uint64_t age_us, deadline_us; /* deadline from now; 0: none */
+    struct weft_sampling sampling;
+};
+
+struct weft_msg_cancel {
+    uint64_t request_id;
+    uint32_t attempt;
+    uint32_t choice; /* UINT32_MAX: all */
+};
+
+/* ----------------------------------------------------------------------- scheduler -> router ---
+ */
+
+struct weft_msg_accepted {
+    uint64_t request_id;
+    uint32_t attempt;
+};
+
+enum weft_reject {
+    WEFT_REJECT_NONE, /* never sent */
+    WEFT_REJECT_QUEUE_FULL,
+    WEFT_REJECT_TOO_LONG,
+    WEFT_REJECT_INVALID,
+    WEFT_REJECT_DRAINING,
+    WEFT_REJECT_NO_MEMORY,
+    WEFT_REJECT_COUNT,
+};
+
+struct weft_msg_rejected {
+    uint64_t request_id;
+    uint32_t attempt;
+    enum weft_reject reason;
+    uint32_t retry_after_ms; /* 0: do not */
+    const char *text;        /* terminated */
+};
+
+enum weft_end { WEFT_END_NONE, WEFT_END_STOP, WEFT_END_LENGTH, WEFT_END_DEADLINE, WEFT_END_COUNT };
+
+struct weft_msg_event {
+    uint64_t request_id;
+    uint32_t attempt;
+    uint32_t choice;
+    bool sampled;
+    uint32_t token, output_idx; /* when sampled */
+    enum weft_end end;          /* this choice ends here */
+    bool has_logprobs;
+    struct weft_logprobs logprobs;
+    uint32_t prompt_pos, n_prompt_logprobs;
+    const struct weft_logprobs *prompt_logprobs;
+    uint32_t n_prompt_cached;
+    uint64_t queued_us;
+};
+
+struct weft_msg_events { /* one message per router and step */
+    uint32_t n;
+    const struct weft_msg_event *events;
+};
+
+#define WEFT_ITER_BUCKETS 17 /* upper bounds 1, 8, 16, 32, ... as metrics.md says; last: +Inf */
+
+/* Pushed to every router 4 times a second and at each change of `serving` or `advancing`: /health
+ * and /metrics answer from it without asking anybody. Counters count since the scheduler's start.
+ */
+struct weft_msg_snapshot {
+    bool serving;   /* a worker is connected and its model is loaded */
+    bool advancing; /* the worker's compute counter moved within two heartbeats, or it is idle */
+    bool draining;
+    bool has_model;
+    struct weft_model_info model;  /* if has_model */
+    uint32_t n_waiting, n_running; /* requests */
+    uint32_t n_blocks, n_blocks_free;
+    uint32_t max_queue;
+    uint64_t n_preemptions, n_steps, n_prompt_tokens, n_output_tokens, n_recomputed_tokens;
+    uint64_t n_accepted, n_finished, n_cancelled, n_rejected, n_timed_out;
+    uint64_t worker_busy_us, worker_idle_us;
+    uint64_t iter_tokens_sum, iter_tokens_count;
+    uint64_t iter_tokens[WEFT_ITER_BUCKETS]; /* not cumulative */
+    uint64_t sched_resident_bytes, worker_resident_bytes;
+    uint32_t sched_pid, worker_pid;
+    uint32_t n_worker_losses; /* sessions with a worker that ended */
+};
+
+/* ----------------------------------------------------------------------- worker -> scheduler ---
+ */
+
+struct weft_msg_heartbeat { /* every 250 ms */
+    uint64_t progress;      /* bumped by compute threads per layer */
+    bool busy;              /* inside a step */
+    uint64_t resident_bytes;
+};
+
+/* ------------------------------------------------------------------------------- all of them ---
+ */
+
+struct weft_msg {
+    enum weft_proto_type type;
+    union {
+        struct weft_msg_router_hello router_hello;
+        struct weft_msg_submit submit;
+        struct weft_msg_cancel cancel;
+        struct weft_msg_sched_hello sched_hello;
+        struct weft_msg_accepted accepted;
+        struct weft_msg_rejected rejected;
+        struct weft_msg_events events;
+        struct weft_msg_snapshot snapshot;
+        struct weft_msg_worker_hello worker_hello;
+        struct weft_step_result result;
+        struct weft_msg_heartbeat heartbeat;
+        struct weft_step_plan plan;
+    };
+};
+
+/* Appends the message to `out` (check out->failed: over its ceiling or no memory). */
+void weft_proto_encode(const struct weft_msg *msg, struct weft_buf *out);
+
+typedef struct weft_proto_decoder weft_proto_decoder;
+WEFT_MUST_CHECK weft_err weft_proto_decoder_new(weft_proto_decoder **decoder_out);
+void weft_proto_decoder_free(weft_proto_decoder *decoder); /* accepts NULL */
+
+/* Decodes one whole message. PROTO: malformed, with what and where; TOOBIG: over a limit; NOMEM. */
+WEFT_MUST_CHECK weft_err weft_proto_decode(weft_proto_decoder *decoder, const void *bytes,
+                                           size_t len, struct weft_msg *msg_out,
+                                           struct weft_errmsg *why);
+
+/* "submit", "plan", ... for logs. */
+const char *weft_proto_type_name(enum weft_proto_type type);
+
+#endif
