@@ -1,0 +1,483 @@
+/* One table, three sources. A setting is set by the first source that names it, from the strongest
+ * to the weakest: flags, environment, file, default. Each source is a list of (name, text) pairs
+ * that go through the same conversion, so an error reads the same wherever the text came from. */
+#include "cmd/common/config.h"
+
+#include <ctype.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "base/parse.h"
+
+enum kind { KIND_TEXT, KIND_U32, KIND_U64, KIND_SIZE, KIND_I32, KIND_DOUBLE, KIND_FLAG };
+
+struct setting {
+    const char *name; /* "max-num-seqs": flag --max-num-seqs, variable WEFT_MAX_NUM_SEQS */
+    enum kind kind;
+    size_t offset;
+    unsigned programs; /* bits of enum weft_program */
+    double min, max;   /* numbers */
+    const char *value; /* default, as text; NULL: unset */
+    const char *arg;   /* what --help shows behind the flag */
+    const char *help;  /* NULL: plumbing, not shown by `weft serve --help` */
+};
+
+#define AT(field) offsetof(struct weft_config, field)
+#define FRONT (WEFT_PROG_SERVE | WEFT_PROG_ROUTER)
+#define LOCAL (WEFT_PROG_RUN | WEFT_PROG_PERPLEXITY | WEFT_PROG_BENCH)
+#define ENGINE (WEFT_PROG_SERVE | WEFT_PROG_WORKER | LOCAL)
+#define ACTORS (WEFT_PROG_ROUTER | WEFT_PROG_SCHEDULER | WEFT_PROG_WORKER)
+#define EVERY (WEFT_PROG_SERVE | ACTORS | LOCAL)
+#define SECRET (WEFT_PROG_SERVE | WEFT_PROG_ROUTER)
+#define MS_MAX 86400000.0
+
+static const struct setting settings[] = {
+    {"host", KIND_TEXT, AT(host), FRONT, 0, 0, "127.0.0.1", "ADDR", "address to listen on"},
+    {"port", KIND_U32, AT(port), FRONT, 0, 65535, "8080", "N", "HTTP port; 0: any free one"},
+    {"rpc-port", KIND_U32, AT(rpc_port), FRONT, 0, 65535, "8081", "N",
+     "MessagePack-RPC port; 0: any free one"},
+    {"no-rpc", KIND_FLAG, AT(no_rpc), FRONT, 0, 0, NULL, NULL, "no MessagePack-RPC"},
+    {"served-model-name", KIND_TEXT, AT(served_model_name), FRONT, 0, 0, NULL, "NAME",
+     "the model's name in the API (default: MODEL as given)"},
+    {"api-key", KIND_TEXT, AT(api_key), SECRET, 0, 0, NULL, "KEY",
+     "clients must send it as a bearer token"},
+    {"api-key-file", KIND_TEXT, AT(api_key_file), FRONT, 0, 0, NULL, "FILE",
+     "the same from a file, one key per line"},
+    {"chat-template", KIND_TEXT, AT(chat_template), FRONT, 0, 0, NULL, "FILE",
+     "use this chat template, not the model's"},
+    {"allowed-origins", KIND_TEXT, AT(allowed_origins), FRONT, 0, 0, "*", "LIST",
+     "origins allowed by CORS, comma-separated"},
+    {"metrics-prefix", KIND_TEXT, AT(metrics_prefix), FRONT, 0, 0, "weft_", "TEXT",
+     "prefix of metric names; \"vllm:\" keeps old dashboards"},
+    {"max-connections", KIND_U32, AT(max_connections), FRONT, 1, 1000000, "16384", "N",
+     "client connections at once"},
+    {"max-body", KIND_SIZE, AT(max_body_bytes), FRONT, 1024, WEFT_BODY_BYTES_MAX, "32MiB", "SIZE",
+     "largest request body"},
+    {"max-logprobs", KIND_U32, AT(max_logprobs), FRONT, 0, WEFT_VOCAB_MAX, "20", "N",
+     "most log-probabilities per token a request may ask for"},
+    {"max-logprob-bytes", KIND_SIZE, AT(max_logprob_bytes), FRONT, 4096, 1e12, "64MiB", "SIZE",
+     "memory one request's log-probabilities may take"},
+    {"client-stall-timeout", KIND_U32, AT(client_stall_timeout_ms), FRONT, 100, MS_MAX, "60000",
+     "MS", "drop a client that takes no bytes for so long"},
+    {"request-timeout", KIND_U32, AT(request_timeout_ms), FRONT, 0, MS_MAX, "0", "MS",
+     "end requests that take longer; 0: never"},
+    {"idle-timeout", KIND_U32, AT(idle_timeout_ms), FRONT, 100, MS_MAX, "75000", "MS",
+     "close idle connections and unfinished requests"},
+    {"sse-keepalive", KIND_U32, AT(sse_keepalive_ms), FRONT, 50, MS_MAX, "5000", "MS",
+     "comment line in a stream that is silent for so long"},
+    {"drain-timeout", KIND_U32, AT(drain_timeout_ms), FRONT, 0, MS_MAX, "30000", "MS",
+     "on SIGTERM running requests have so long to end"},
+
+    {"max-num-seqs", KIND_U32, AT(max_num_seqs), ENGINE | WEFT_PROG_SCHEDULER, 1, WEFT_SEQS_MAX,
+     "64", "N", "sequences computed at once"},
+    {"max-num-batched-tokens", KIND_U32, AT(max_num_batched_tokens), ENGINE | WEFT_PROG_SCHEDULER,
+     1, WEFT_BATCHED_TOKENS_MAX, "512", "N", "tokens per step"},
+    {"max-queue", KIND_U32, AT(max_queue), FRONT | WEFT_PROG_SCHEDULER, 1, WEFT_QUEUE_MAX, "1024",
+     "N", "requests that may wait; more are answered 429"},
+    {"step-target", KIND_U32, AT(step_target_ms), WEFT_PROG_SERVE | WEFT_PROG_SCHEDULER, 0, 60000,
+     "100", "MS", "longest estimated step; 0: no such bound"},
+
+    {"dtype", KIND_TEXT, AT(dtype), ENGINE, 0, 0, "auto", "TYPE", "weights: auto|f32|bf16|f16|q8"},
+    {"activations", KIND_TEXT, AT(activations), ENGINE, 0, 0, "auto", "TYPE",
+     "auto|f32|bf16|int8; f32 is the exact mode"},
+    {"kv-dtype", KIND_TEXT, AT(kv_dtype), ENGINE, 0, 0, "auto", "TYPE",
+     "KV cache: auto|f32|bf16|f16 (auto: bf16; f32 with f32 activations)"},
+    {"kv-memory", KIND_SIZE, AT(kv_memory), ENGINE, 0, 1e15, NULL, "SIZE",
+     "memory of the KV cache (default: what the sequences can use, at most half of what is free)"},
+    {"block-size", KIND_U32, AT(block_size), ENGINE, 16, WEFT_BLOCK_SIZE_MAX, "16", "N",
+     "tokens per KV block; a multiple of 16"},
+    {"max-model-len", KIND_U32, AT(max_model_len), ENGINE, 0, WEFT_CONTEXT_MAX, "0", "N",
+     "longest sequence; 0: the model's context"},
+    {"threads", KIND_U32, AT(threads), ENGINE, 0, WEFT_THREADS_MAX, "0", "N",
+     "compute threads; 0: one per CPU allowed"},
+    {"workers", KIND_TEXT, AT(workers), WEFT_PROG_SERVE, 0, 0, "auto", "N",
+     "worker processes (one, so far)"},
+    {"layout", KIND_TEXT, AT(layout), WEFT_PROG_SERVE, 0, 0, "replica", "NAME",
+     "replica (tp is not there yet)"},
+
+    {"scheduler-url", KIND_TEXT, AT(scheduler_url), WEFT_PROG_ROUTER | WEFT_PROG_SCHEDULER, 0, 0,
+     NULL, "URL", "where routers meet the scheduler"},
+    {"worker-url", KIND_TEXT, AT(worker_url), WEFT_PROG_SCHEDULER | WEFT_PROG_WORKER, 0, 0, NULL,
+     "URL", "where the worker meets the scheduler"},
+    {"weights-fd", KIND_I32, AT(weights_fd), WEFT_PROG_WORKER, -1, 1e6, "-1", "FD",
+     "memfd that keeps the packed weights"},
+    {"status-fd", KIND_I32, AT(status_fd), ACTORS, -1, 1e6, "-1", "FD",
+     "where to tell a supervisor that all is ready"},
+    {"log-format", KIND_TEXT, AT(log_format), EVERY, 0, 0, "text", "FORMAT", "text|json"},
+    {"log-level", KIND_TEXT, AT(log_level), EVERY, 0, 0, "info", "LEVEL", "debug|info|warn|error"},
+
+    {"prompt", KIND_TEXT, AT(prompt), WEFT_PROG_RUN, 0, 0, NULL, "TEXT",
+     "the text to go on with (-p)"},
+    {"prompt-ids", KIND_TEXT, AT(prompt_ids), WEFT_PROG_RUN, 0, 0, NULL, "1,2,3",
+     "the same as token ids"},
+    {"n-predict", KIND_U32, AT(n_predict), WEFT_PROG_RUN, 1, WEFT_CONTEXT_MAX, "64", "N",
+     "tokens to generate (-n)"},
+    {"temperature", KIND_DOUBLE, AT(temperature), WEFT_PROG_RUN, 0, 1e6, "0", "X", "0: greedy"},
+    {"top-p", KIND_DOUBLE, AT(top_p), WEFT_PROG_RUN, 1e-30, 1, "1", "X", "nucleus sampling"},
+    {"min-p", KIND_DOUBLE, AT(min_p), WEFT_PROG_RUN, 0, 1, "0", "X", "least relative probability"},
+    {"top-k", KIND_U32, AT(top_k), WEFT_PROG_RUN, 0, WEFT_VOCAB_MAX, "0", "N", "0: off"},
+    {"seed", KIND_U64, AT(seed), WEFT_PROG_RUN, 0, 0, "0", "N", "of the generator"},
+    {"ignore-eos", KIND_FLAG, AT(ignore_eos), WEFT_PROG_RUN, 0, 0, NULL, NULL,
+     "go on behind the end of the text"},
+    {"json", KIND_FLAG, AT(json), WEFT_PROG_RUN | WEFT_PROG_BENCH, 0, 0, NULL, NULL, "print JSON"},
+    {"bench-prompt", KIND_U32, AT(bench_prompt), WEFT_PROG_BENCH, 0, WEFT_CONTEXT_MAX, "512", "N",
+     "prompt tokens (--prompt)"},
+    {"gen", KIND_U32, AT(bench_gen), WEFT_PROG_BENCH, 0, WEFT_CONTEXT_MAX, "128", "N",
+     "tokens to generate"},
+    {"batch", KIND_TEXT, AT(bench_batch), WEFT_PROG_BENCH, 0, 0, "1,4,16", "LIST",
+     "sequences at once"},
+};
+#define N_SETTINGS (sizeof settings / sizeof settings[0])
+
+static const struct {
+    enum weft_program program;
+    const char *usage, *about;
+    bool takes_model;
+} programs[] = {
+    {WEFT_PROG_SERVE, "weft serve MODEL [options]",
+     "Serves a model over HTTP (OpenAI's API) and MessagePack-RPC.", true},
+    {WEFT_PROG_ROUTER, "weft-router MODEL --scheduler-url URL [options]",
+     "Takes requests; weft serve starts it.", true},
+    {WEFT_PROG_SCHEDULER, "weft-scheduler --scheduler-url URL --worker-url URL [options]",
+     "Plans steps; weft serve starts it.", false},
+    {WEFT_PROG_WORKER, "weft-worker MODEL --worker-url URL [options]",
+     "Computes steps; weft serve starts it.", true},
+    {WEFT_PROG_RUN, "weft run MODEL -p TEXT | --prompt-ids 1,2,3 [options]",
+     "One completion, without a server.", true},
+    {WEFT_PROG_PERPLEXITY, "weft perplexity MODEL FILE [options]",
+     "How well a model predicts a text.", true},
+    {WEFT_PROG_BENCH, "weft bench MODEL [--prompt N] [--gen N] [--batch LIST] [options]",
+     "Tokens per second of prompt and generation.", true},
+};
+
+static void print_help(size_t prog_idx) {
+    printf("usage: %s\n\n%s\n\n", programs[prog_idx].usage, programs[prog_idx].about);
+    for (size_t i = 0; i < N_SETTINGS; i++) {
+        const struct setting *s = &settings[i];
+        if (!(s->programs & programs[prog_idx].program)) continue;
+        char left[64];
+        (void)snprintf(left, sizeof left, "--%s%s%s", s->name, s->arg ? " " : "",
+                       s->arg ? s->arg : "");
+        printf("  %-30s %s%s%s%s\n", left, s->help, s->value ? " (" : "", s->value ? s->value : "",
+               s->value ? ")" : "");
+    }
+    printf("  %-30s %s\n", "--config FILE", "settings, one \"name = value\" per line");
+    printf(
+        "\nEach setting can also stand in the environment: --max-num-seqs as WEFT_MAX_NUM_SEQS.\n");
+}
+
+static weft_err bad_value(const struct setting *s, const char *source, const char *text,
+                          struct weft_errmsg *why) {
+    if (s->kind == KIND_SIZE)
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "%s%s: \"%s\" is not a size such as 512MiB, in range", source, s->name,
+                            text);
+    return weft_err_set(why, WEFT_E_INVAL, "%s%s: \"%s\" is not a number from %.15g to %.15g",
+                        source, s->name, text, s->min, s->max);
+}
+
+/* `source` is what stands before the name in messages: "--" or "setting ". */
+static weft_err set_value(struct weft_config *config, const struct setting *s, const char *source,
+                          const char *text, struct weft_errmsg *why) {
+    char *at = (char *)config + s->offset;
+    uint64_t u = 0;
+    double d = 0;
+    bool flag = false;
+    weft_err err = WEFT_OK;
+    switch (s->kind) {
+    case KIND_TEXT:
+        *(const char **)(void *)at = text;
+        return WEFT_OK;
+    case KIND_FLAG:
+        if (weft_parse_bool(text, &flag))
+            return weft_err_set(why, WEFT_E_INVAL, "%s%s: \"%s\" is neither true nor false", source,
+                                s->name, text);
+        *(bool *)at = flag;
+        return WEFT_OK;
+    case KIND_DOUBLE:
+        err = weft_parse_double(text, &d);
+        if (err || d < s->min || d > s->max) return bad_value(s, source, text, why);
+        *(double *)(void *)at = d;
+        return WEFT_OK;
+    case KIND_I32:
+        err = weft_parse_double(text, &d);
+        if (err || d < s->min || d > s->max || d != (double)(int32_t)d)
+            return bad_value(s, source, text, why);
+        *(int32_t *)(void *)at = (int32_t)d;
+        return WEFT_OK;
+    case KIND_SIZE:
+        err = weft_parse_size(text, &u);
+        if (err || (double)u < s->min || (double)u > s->max) return bad_value(s, source, text, why);
+        *(uint64_t *)(void *)at = u;
+        return WEFT_OK;
+    case KIND_U64:
+        err = weft_parse_u64(text, UINT64_MAX, &u);
+        if (err)
+            return weft_err_set(why, WEFT_E_INVAL, "%s%s: \"%s\" is not a whole number", source,
+                                s->name, text);
+        *(uint64_t *)(void *)at = u;
+        return WEFT_OK;
+    case KIND_U32:
+        err = weft_parse_u64(text, (uint64_t)s->max, &u);
+        if (err || (double)u < s->min) return bad_value(s, source, text, why);
+        *(uint32_t *)(void *)at = (uint32_t)u;
+        return WEFT_OK;
+    }
+    return WEFT_E_INVAL;
+}
+
+static const struct setting *find_setting(unsigned programs_wanted, const char *name, size_t len) {
+    for (size_t i = 0; i < N_SETTINGS; i++) {
+        const struct setting *s = &settings[i];
+        if ((s->programs & programs_wanted) && strlen(s->name) == len &&
+            !memcmp(s->name, name, len))
+            return s;
+    }
+    return NULL;
+}
+
+static weft_err set_defaults(enum weft_program program, struct weft_config *config,
+                             struct weft_errmsg *why) {
+    weft_err err = WEFT_OK;
+    for (size_t i = 0; i < N_SETTINGS && !err; i++) {
+        if ((settings[i].programs & program) && settings[i].value)
+            err = set_value(config, &settings[i], "default of ", settings[i].value, why);
+    }
+    return err;
+}
+
+static weft_err set_from_env(enum weft_program program, struct weft_config *config,
+                             struct weft_errmsg *why) {
+    for (size_t i = 0; i < N_SETTINGS; i++) {
+        const struct setting *s = &settings[i];
+        /* A setting without help or with a supervisor's meaning must not leak in from outside. */
+        if (!(s->programs & program) || s->kind == KIND_I32) continue;
+        char name[64] = "WEFT_";
+        size_t n = strlen(name);
+        for (const char *p = s->name; *p && n < sizeof name - 1; p++)
+            name[n++] = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
+        name[n] = '\0';
+        const char *text = getenv(name);
+        if (!text) continue;
+        weft_err err = set_value(config, s, "environment: ", text, why);
+        if (err) return err;
+    }
+    return WEFT_OK;
+}
+
+static char *trim(char *text) {
+    while (isspace((unsigned char)*text))
+        text++;
+    size_t n = strlen(text);
+    while (n && isspace((unsigned char)text[n - 1]))
+        text[--n] = '\0';
+    return text;
+}
+
+/* "name = value" per line, '#' starts a comment line; names as flags, '_' and '-' are one. Values
+ * stay allocated: settings borrow them for the life of the process. */
+static weft_err set_from_file(enum weft_program program, const char *path,
+                              struct weft_config *config, struct weft_errmsg *why) {
+    FILE *file = fopen(path, "re");
+    if (!file) return weft_err_set(why, WEFT_E_NOTFOUND, "--config: cannot open \"%s\"", path);
+    weft_err err = WEFT_OK;
+    char line[4096];
+    for (unsigned line_no = 1; !err && fgets(line, sizeof line, file); line_no++) {
+        if (!strchr(line, '\n') && !feof(file)) {
+            err = weft_err_set(why, WEFT_E_INVAL, "%s:%u: line too long", path, line_no);
+            break;
+        }
+        char *name = trim(line);
+        if (!*name || *name == '#') continue;
+        char *eq = strchr(name, '=');
+        if (!eq) {
+            err =
+                weft_err_set(why, WEFT_E_INVAL, "%s:%u: expected \"name = value\"", path, line_no);
+            break;
+        }
+        *eq = '\0';
+        char *value = trim(eq + 1);
+        name = trim(name);
+        for (char *p = name; *p; p++) {
+            if (*p == '_') *p = '-';
+        }
+        const struct setting *s = find_setting(program, name, strlen(name));
+        if (!s && find_setting(EVERY, name, strlen(name))) continue; /* one file for all actors */
+        if (!s || s->kind == KIND_I32) {
+            err = weft_err_set(why, WEFT_E_INVAL, "%s:%u: unknown setting \"%s\"", path, line_no,
+                               name);
+            break;
+        }
+        char *kept = strdup(value);
+        err = kept ? set_value(config, s, "config file: ", kept, why) : WEFT_E_NOMEM;
+    }
+    (void)fclose(file);
+    return err;
+}
+
+/* Short and second names people type. */
+static const char *full_name(enum weft_program program, const char *name) {
+    if (program == WEFT_PROG_RUN && !strcmp(name, "-p")) return "--prompt";
+    if (program == WEFT_PROG_RUN && !strcmp(name, "-n")) return "--n-predict";
+    if (program == WEFT_PROG_BENCH && !strcmp(name, "--prompt")) return "--bench-prompt";
+    if (program == WEFT_PROG_BENCH && !strncmp(name, "--prompt=", 9)) return NULL;
+    return name;
+}
+
+/* One flag at argv[*i]; moves *i behind its value. `config` NULL: only looks whether it is
+ * --config. */
+static weft_err take_flag(enum weft_program program, int argc, char **argv, int *i,
+                          struct weft_config *config, const char **config_file, bool *is_help,
+                          struct weft_errmsg *why) {
+    const char *arg = full_name(program, argv[*i]);
+    char joined[256];
+    if (!arg) { /* weft bench --prompt=N */
+        (void)snprintf(joined, sizeof joined, "--bench-%s", argv[*i] + 2);
+        arg = joined;
+    }
+    if (!strcmp(arg, "--help") || !strcmp(arg, "-h")) {
+        *is_help = true;
+        return WEFT_OK;
+    }
+    if (arg[0] != '-' || arg[1] != '-')
+        return weft_err_set(why, WEFT_E_INVAL, "unknown flag %s (try --help)", argv[*i]);
+    const char *name = arg + 2, *eq = strchr(name, '=');
+    size_t len = eq ? (size_t)(eq - name) : strlen(name);
+    bool is_config = len == 6 && !memcmp(name, "config", 6);
+    const struct setting *s = is_config ? NULL : find_setting(program, name, len);
+    if (!s && !is_config)
+        return weft_err_set(why, WEFT_E_INVAL, "unknown flag --%.*s (try --help)", (int)len, name);
+    const char *value = arg == joined ? strchr(argv[*i], '=') + 1 : (eq ? eq + 1 : NULL);
+    if (s && s->kind == KIND_FLAG) {
+        value = value ? value : "true";
+    } else if (!value) {
+        if (*i + 1 >= argc)
+            return weft_err_set(why, WEFT_E_INVAL, "--%.*s needs a value", (int)len, name);
+        value = argv[++*i];
+    }
+    if (is_config) {
+        *config_file = value;
+        return WEFT_OK;
+    }
+    return config ? set_value(config, s, "--", value, why) : WEFT_OK;
+}
+
+/* All arguments. Called twice: first for --config and --help alone (config NULL). */
+static weft_err take_args(size_t prog_idx, int argc, char **argv, struct weft_config *config,
+                          const char **config_file, bool *is_help, struct weft_errmsg *why) {
+    enum weft_program program = programs[prog_idx].program;
+    for (int i = 1; i < argc; i++) {
+        if (argv[i][0] == '-' && argv[i][1]) {
+            weft_err err = take_flag(program, argc, argv, &i, config, config_file, is_help, why);
+            if (err) return err;
+            continue;
+        }
+        if (!config) continue;
+        if (programs[prog_idx].takes_model && !config->model)
+            config->model = argv[i];
+        else if (program == WEFT_PROG_PERPLEXITY && !config->prompt)
+            config->prompt = argv[i];
+        else
+            return weft_err_set(why, WEFT_E_INVAL, "unexpected argument \"%s\"", argv[i]);
+    }
+    return WEFT_OK;
+}
+
+static weft_err check_together(size_t prog_idx, const struct weft_config *c,
+                               struct weft_errmsg *why) {
+    if (programs[prog_idx].takes_model && (!c->model || !*c->model))
+        return weft_err_set(why, WEFT_E_INVAL, "no MODEL given; usage: %s",
+                            programs[prog_idx].usage);
+    if (strcmp(c->log_format, "text") && strcmp(c->log_format, "json"))
+        return weft_err_set(why, WEFT_E_INVAL, "--log-format is text or json, not \"%s\"",
+                            c->log_format);
+    if (strcmp(c->log_level, "debug") && strcmp(c->log_level, "info") &&
+        strcmp(c->log_level, "warn") && strcmp(c->log_level, "error"))
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "--log-level is debug, info, warn or error, not \"%s\"", c->log_level);
+    if (c->block_size % 16)
+        return weft_err_set(why, WEFT_E_INVAL, "--block-size must be a multiple of 16, got %u",
+                            c->block_size);
+    if (c->workers && strcmp(c->workers, "auto") && strcmp(c->workers, "1"))
+        return weft_err_set(why, WEFT_E_UNSUPPORTED, "--workers %s: one worker is supported so far",
+                            c->workers);
+    if (c->layout && strcmp(c->layout, "replica"))
+        return weft_err_set(why, WEFT_E_UNSUPPORTED, "--layout %s is not supported yet", c->layout);
+    return WEFT_OK;
+}
+
+weft_err weft_config_parse(enum weft_program program, int argc, char **argv,
+                           struct weft_config *config, bool *done_out, struct weft_errmsg *why) {
+    size_t prog_idx = 0;
+    while (programs[prog_idx].program != program)
+        prog_idx++;
+    memset(config, 0, sizeof *config);
+    config->weights_fd = config->status_fd = -1;
+    *done_out = false;
+    const char *config_file = getenv("WEFT_CONFIG");
+    bool is_help = false;
+    weft_err err = take_args(prog_idx, argc, argv, NULL, &config_file, &is_help, why);
+    if (err) return err;
+    if (is_help) {
+        print_help(prog_idx);
+        *done_out = true;
+        return WEFT_OK;
+    }
+    err = set_defaults(program, config, why);
+    if (!err && config_file) err = set_from_file(program, config_file, config, why);
+    if (!err) err = set_from_env(program, config, why);
+    if (!err) err = take_args(prog_idx, argc, argv, config, &config_file, &is_help, why);
+    if (!err) err = check_together(prog_idx, config, why);
+    return err;
+}
+
+static char *print_setting(const struct weft_config *config, const struct setting *s) {
+    const char *at = (const char *)config + s->offset;
+    char *arg = NULL;
+    int n = -1;
+    switch (s->kind) {
+    case KIND_TEXT: {
+        const char *text = *(const char *const *)(const void *)at;
+        if (!text) return NULL;
+        n = asprintf(&arg, "--%s=%s", s->name, text);
+        break;
+    }
+    case KIND_U32:
+        n = asprintf(&arg, "--%s=%u", s->name, *(const uint32_t *)(const void *)at);
+        break;
+    case KIND_I32:
+        n = asprintf(&arg, "--%s=%d", s->name, *(const int32_t *)(const void *)at);
+        break;
+    case KIND_U64:
+    case KIND_SIZE:
+        n = asprintf(&arg, "--%s=%llu", s->name,
+                     (unsigned long long)*(const uint64_t *)(const void *)at);
+        break;
+    case KIND_DOUBLE:
+        n = asprintf(&arg, "--%s=%.17g", s->name, *(const double *)(const void *)at);
+        break;
+    case KIND_FLAG:
+        n = asprintf(&arg, "--%s=%s", s->name, *(const bool *)at ? "true" : "false");
+        break;
+    }
+    return n < 0 ? NULL : arg;
+}
+
+uint32_t weft_config_argv(const struct weft_config *config, enum weft_program program,
+                          char **argv_out, uint32_t max) {
+    uint32_t n = 0;
+    for (size_t i = 0; i < N_SETTINGS; i++) {
+        const struct setting *s = &settings[i];
+        if (!(s->programs & program)) continue;
+        if (!strcmp(s->name, "api-key")) continue; /* argv is public in /proc */
+        char *arg = print_setting(config, s);
+        if (!arg) continue;
+        WEFT_ASSERT(n < max);
+        argv_out[n++] = arg;
+    }
+    return n;
+}

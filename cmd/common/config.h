@@ -1,0 +1,93 @@
+/* config — every setting of every actor: flags over WEFT_* variables over the --config file.
+ *
+ * One table names each setting once: its flag, its type, bounds, default, which programs know it
+ * and a line of help. `weft serve` reads them all and passes each child the ones it knows; an actor
+ * started by hand takes the same flags.
+ */
+#ifndef WEFT_CMD_CONFIG_H
+#define WEFT_CMD_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+enum weft_program { /* bits */
+                    WEFT_PROG_SERVE = 1,
+                    WEFT_PROG_ROUTER = 2,
+                    WEFT_PROG_SCHEDULER = 4,
+                    WEFT_PROG_WORKER = 8,
+                    WEFT_PROG_RUN = 16,        /* weft run */
+                    WEFT_PROG_PERPLEXITY = 32, /* weft perplexity */
+                    WEFT_PROG_BENCH = 64,      /* weft bench */
+};
+
+struct weft_config {
+    const char *model; /* the positional MODEL; NULL when the program takes none */
+
+    /* front */
+    const char *host;
+    uint32_t port, rpc_port; /* 0: any free one */
+    bool no_rpc;
+    const char *served_model_name; /* NULL: as given on the command line */
+    const char *api_key, *api_key_file;
+    const char *chat_template;
+    const char *allowed_origins; /* CORS: a comma-separated list, "*" for any */
+    const char *metrics_prefix;
+    uint32_t max_connections;
+    uint64_t max_body_bytes;
+    uint32_t max_logprobs;
+    uint64_t max_logprob_bytes; /* per request */
+    uint32_t client_stall_timeout_ms;
+    uint32_t request_timeout_ms; /* a request's whole life; 0: none */
+    uint32_t idle_timeout_ms;    /* a keep-alive connection without a request; a slow header */
+    uint32_t sse_keepalive_ms;
+    uint32_t drain_timeout_ms;
+
+    /* scheduling */
+    uint32_t max_num_seqs, max_num_batched_tokens, max_queue;
+    uint32_t step_target_ms;
+
+    /* engine */
+    const char *dtype, *activations, *kv_dtype;
+    uint64_t kv_memory; /* 0: automatic */
+    uint32_t block_size;
+    uint32_t max_model_len; /* 0: the model's */
+    uint32_t threads;       /* 0: one per allowed CPU */
+    const char *workers;    /* "auto" or a number */
+    const char *layout;
+
+    /* plumbing */
+    const char *scheduler_url, *worker_url; /* where links meet; `weft serve` makes them up */
+    int32_t weights_fd;                     /* -1 */
+    int32_t status_fd;                      /* -1; see cmd/common/status.h */
+    const char *log_format, *log_level;
+
+    /* weft run, perplexity, bench */
+    const char *prompt;
+    const char *prompt_ids;
+    uint32_t n_predict;
+    double temperature, top_p, min_p;
+    uint32_t top_k;
+    uint64_t seed;
+    bool ignore_eos, json;
+    uint32_t bench_prompt, bench_gen;
+    const char *bench_batch;
+};
+
+/* Parses argv[1..] for `program` (one bit): defaults, then the --config file, then WEFT_*
+ * variables, then flags. Strings are borrowed from argv and the environment, or kept for the
+ * process's life. *done_out: --help or --version was printed; exit 0. WEFT_E_INVAL: `why` names the
+ * flag. */
+WEFT_MUST_CHECK weft_err weft_config_parse(enum weft_program program, int argc, char **argv,
+                                           struct weft_config *config_out, bool *done_out,
+                                           struct weft_errmsg *why);
+
+/* Flags that give `program` the same settings (secrets left out: they travel by the environment):
+ * appends "--flag=value" strings and returns their number; each is malloc'd, argv_out holds at
+ * least `max`. */
+uint32_t weft_config_argv(const struct weft_config *config, enum weft_program program,
+                          char **argv_out, uint32_t max);
+
+#endif

@@ -1,0 +1,19 @@
+#include "cmd/common/status.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+void weft_status_write(int fd, const char *word, const char *text) {
+    if (fd < 0) return;
+    char line[1024];
+    int n = snprintf(line, sizeof line, "%s%s%s", word, text ? " " : "", text ? text : "");
+    size_t len = n < 0 ? 0 : (size_t)n;
+    if (len > sizeof line - 2) len = sizeof line - 2;
+    for (size_t i = 0; i < len; i++) {
+        if (line[i] == '\n' || line[i] == '\r') line[i] = ' '; /* one line is one message */
+    }
+    line[len] = '\n';
+    /* Below PIPE_BUF: written whole. A supervisor that is gone needs no news. */
+    if (write(fd, line, len + 1) < 0) return;
+}
