@@ -1,0 +1,78 @@
+# A thin face on CMake. `make run` and `make test` install what they need (Debian 12, root or sudo).
+
+JOBS ?= $(shell nproc)
+MODEL ?= models/fable-6m
+ARGS ?=
+SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+
+BUILD_PACKAGES := cmake ninja-build pkg-config gcc libc6-dev libuv1-dev libnng-dev libmsgpack-dev \
+  libjemalloc-dev node-llhttp libjansson-dev libpcre2-dev libutf8proc-dev libnuma-dev libxxhash-dev \
+  libcmocka-dev
+TEST_PACKAGES := python3 python3-pynvim prometheus curl \
+  $(shell command -v node >/dev/null || echo nodejs) $(shell command -v npm >/dev/null || echo npm)
+LINT_PACKAGES := clang-format clang-tidy
+
+.PHONY: help run build test test-only asan tsan format lint check deps deps-test deps-lint clean
+
+help:
+	@echo "make run     build and serve the bundled model on http://127.0.0.1:8080"
+	@echo "make test    build and run the whole suite"
+	@echo "make build   release build in build/, binaries in build/bin/"
+	@echo "make asan | tsan   the suite under AddressSanitizer+UBSan | ThreadSanitizer"
+	@echo "make format | lint clang-format in place | formatter and clang-tidy, changing nothing"
+	@echo "make deps    the Debian packages that a build needs"
+
+run: build
+	build/bin/weft serve $(MODEL) $(ARGS) & pid=$$!; \
+	trap 'kill $$pid 2>/dev/null; wait $$pid; exit 0' INT TERM; \
+	echo; echo "Try, when it is ready:"; \
+	echo "  curl http://127.0.0.1:8080/v1/completions -H 'Content-Type: application/json' \\"; \
+	echo "    -d '{\"prompt\": \"Once upon a time\", \"max_tokens\": 48, \"temperature\": 0}'"; echo; \
+	wait $$pid
+
+build: deps
+	cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release
+	cmake --build build -j $(JOBS)
+
+test: deps-test build
+	ctest --test-dir build --output-on-failure
+
+asan: deps-test deps
+	cmake -S . -B build-asan -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DWEFT_SANITIZE=address
+	cmake --build build-asan -j $(JOBS)
+	ctest --test-dir build-asan --output-on-failure
+
+tsan: deps-test deps
+	cmake -S . -B build-tsan -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DWEFT_SANITIZE=thread
+	cmake --build build-tsan -j $(JOBS)
+	setarch -R ctest --test-dir build-tsan --output-on-failure
+
+SOURCES = $(shell git ls-files '*.c' '*.h')
+
+format: deps-lint
+	clang-format -i $(SOURCES)
+
+lint: deps-lint build
+	clang-format --dry-run -Werror $(SOURCES)
+	printf '%s\n' $(filter %.c,$(SOURCES)) | xargs -P $(JOBS) -n 4 clang-tidy -p build --quiet
+
+check: lint test asan
+
+clean:
+	rm -rf build build-asan build-tsan
+
+# Asks dpkg first, so that a machine that has everything needs neither network nor root.
+define install
+	@missing="$$(for p in $(1); do dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || echo $$p; done)"; \
+	if [ -n "$$missing" ]; then \
+	  $(SUDO) apt-get update && \
+	  $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $$missing; \
+	fi
+endef
+
+deps:
+	$(call install,$(BUILD_PACKAGES))
+deps-test:
+	$(call install,$(TEST_PACKAGES))
+deps-lint:
+	$(call install,$(LINT_PACKAGES))

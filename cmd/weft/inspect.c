@@ -1,0 +1,127 @@
+/* `weft inspect`: what is in a model file, without loading it. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "cmd/weft/commands.h"
+#include "model/model.h"
+
+static void print_params(const weft_model *model) {
+    static const char *const scalings[] = {"none", "linear", "llama3"};
+    const struct weft_model_params *p = weft_model_params(model);
+    uint64_t n_elems = 0, n_bytes = 0;
+    for (size_t i = 0; i < weft_model_n_tensors(model); i++) {
+        const struct weft_tensor *t = weft_model_tensor(model, i);
+        uint64_t n = 1;
+        for (uint32_t d = 0; d < t->n_dims; d++)
+            n *= t->dims[d];
+        n_elems += n;
+        n_bytes += t->bytes;
+    }
+    printf("name            %s\n", p->name);
+    printf("architecture    %s\n", p->arch);
+    printf("parameters      %" PRIu64 " in %zu tensors, %.1f MiB\n", n_elems,
+           weft_model_n_tensors(model), (double)n_bytes / 1048576.0);
+    printf("layers          %u\n", p->n_layers);
+    printf("heads           %u, of %u; %u for keys and values\n", p->n_heads, p->head_dim,
+           p->n_kv_heads);
+    printf("hidden, ffn     %u, %u\n", p->n_hidden, p->n_ffn);
+    printf("vocabulary      %u%s\n", p->n_vocab, p->tied ? ", head tied to the embedding" : "");
+    printf("context         %u\n", p->n_context);
+    printf("rope            theta %g, scaling %s", p->rope_theta, scalings[p->rope_scaling]);
+    if (p->rope_scaling != WEFT_ROPE_NONE) printf(" by %g", p->rope_factor);
+    printf("\nkv per token    %" PRIu64 " bytes in bf16\n",
+           (uint64_t)p->n_layers * p->n_kv_heads * p->head_dim * 2 * 2);
+}
+
+static void print_tensors(const weft_model *model) {
+    printf("\n");
+    for (size_t i = 0; i < weft_model_n_tensors(model); i++) {
+        const struct weft_tensor *t = weft_model_tensor(model, i);
+        char shape[96] = "";
+        size_t n = 0;
+        for (uint32_t d = 0; d < t->n_dims; d++)
+            n += (size_t)snprintf(shape + n, sizeof shape - n, "%s%" PRIu64, d ? " x " : "",
+                                  t->dims[d]);
+        printf("%-6s %-20s %s\n", weft_dtype_name(t->dtype), shape, t->name);
+    }
+}
+
+static void print_value(const weft_gguf *gguf, const char *key, enum weft_gguf_type type) {
+    uint64_t u = 0;
+    double d = 0;
+    bool b = false;
+    struct weft_str s = {NULL, 0};
+    size_t count = 0;
+    enum weft_gguf_type elem = WEFT_GGUF_U8;
+    if (type == WEFT_GGUF_STRING && weft_gguf_str(gguf, key, &s)) {
+        printf("\"");
+        for (size_t i = 0; i < s.len && i < 60; i++) {
+            unsigned char c = (unsigned char)s.data[i];
+            (void)putchar(c >= 0x20 && c != 0x7f ? c : ' '); /* no terminal control from a file */
+        }
+        printf("%s\"", s.len > 60 ? "..." : "");
+    } else if (type == WEFT_GGUF_ARRAY && weft_gguf_array(gguf, key, &elem, &count)) {
+        printf("[%zu]", count);
+    } else if (type == WEFT_GGUF_BOOL && weft_gguf_bool(gguf, key, &b)) {
+        printf("%s", b ? "true" : "false");
+    } else if (weft_gguf_u64(gguf, key, &u)) {
+        printf("%" PRIu64, u);
+    } else if (weft_gguf_f64(gguf, key, &d)) {
+        printf("%.9g", d);
+    } else {
+        printf("(negative)");
+    }
+}
+
+static void print_metadata(const weft_gguf *gguf) {
+    printf("\n");
+    for (size_t i = 0; i < weft_gguf_n_keys(gguf); i++) {
+        enum weft_gguf_type type = WEFT_GGUF_U8;
+        struct weft_str key = weft_gguf_key(gguf, i, &type);
+        char name[256];
+        (void)snprintf(name, sizeof name, "%.*s", (int)(key.len < 255 ? key.len : 255), key.data);
+        printf("%-44s ", name);
+        print_value(gguf, name, type);
+        printf("\n");
+    }
+}
+
+int weft_cmd_inspect(int argc, char **argv) {
+    struct weft_errmsg why = {""}, gguf_why = {""};
+    const char *path = NULL;
+    bool tensors = false;
+    weft_log_init("weft", WEFT_LOG_WARN, false);
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
+            printf("usage: weft inspect MODEL [--tensors]\n");
+            return 0;
+        }
+        if (!strcmp(argv[i], "--tensors"))
+            tensors = true;
+        else if (argv[i][0] == '-' || path)
+            return weft_cmd_fail(
+                weft_err_set(&why, WEFT_E_INVAL, "unexpected argument %s (try --help)", argv[i]),
+                &why);
+        else
+            path = argv[i];
+    }
+    if (!path)
+        return weft_cmd_fail(weft_err_set(&why, WEFT_E_INVAL, "no MODEL given (try --help)"), &why);
+    weft_model *model = NULL;
+    weft_gguf *gguf = NULL;
+    size_t n = strlen(path);
+    bool is_gguf = n > 5 && !strcmp(path + n - 5, ".gguf");
+    weft_err err = weft_model_open(path, &model, &why);
+    weft_err gguf_err = is_gguf ? weft_gguf_open(path, &gguf, &gguf_why) : WEFT_E_NOTFOUND;
+    if (!err) print_params(model);
+    if (!gguf_err) print_metadata(gguf);
+    if (!err && tensors) print_tensors(model);
+    weft_model_free(model);
+    weft_gguf_free(gguf);
+    /* A vocabulary-only file has metadata and no model: shown all the same, with the reason. */
+    if (err && gguf_err) return weft_cmd_fail(err, &why);
+    if (err) printf("\nnot a model weft can run: %s\n", why.text);
+    return 0;
+}

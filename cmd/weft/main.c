@@ -1,0 +1,50 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "cmd/weft/commands.h"
+
+static const struct {
+    const char *name, *about;
+    int (*run)(int argc, char **argv);
+} commands[] = {
+    {"serve", "serve MODEL over HTTP and MessagePack-RPC", weft_cmd_serve},
+    {"run", "one completion, without a server", weft_cmd_run},
+    {"perplexity", "how well MODEL predicts a text FILE", weft_cmd_perplexity},
+    {"bench", "tokens per second of prompt and generation", weft_cmd_bench},
+    {"inspect", "what is in a model file", weft_cmd_inspect},
+    {"tokenize", "text on standard input to token ids", weft_cmd_tokenize},
+};
+#define N_COMMANDS (sizeof commands / sizeof commands[0])
+
+static void print_usage(FILE *out) {
+    (void)fprintf(out, "usage: weft COMMAND MODEL [options]\n\n");
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        (void)fprintf(out, "  %-12s %s\n", commands[i].name, commands[i].about);
+    (void)fprintf(out, "\nMODEL is a Hugging Face folder or a .gguf file. "
+                       "\"weft COMMAND --help\" lists the options.\n");
+}
+
+int weft_cmd_fail(weft_err err, const struct weft_errmsg *why) {
+    (void)fprintf(stderr, "weft: %s\n", why->text[0] ? why->text : weft_err_text(err));
+    return 1;
+}
+
+int main(int argc, char **argv) {
+    if (argc < 2) {
+        print_usage(stderr);
+        return 2;
+    }
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
+        print_usage(stdout);
+        return 0;
+    }
+    if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "version")) {
+        printf("weft %s\n", WEFT_VERSION);
+        return 0;
+    }
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        if (!strcmp(argv[1], commands[i].name)) return commands[i].run(argc - 1, argv + 1);
+    }
+    (void)fprintf(stderr, "weft: unknown command \"%s\"; \"weft --help\" lists them\n", argv[1]);
+    return 2;
+}

@@ -1,0 +1,177 @@
+/* `weft run`: one completion on standard output, as it comes. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/parse.h"
+#include "cmd/weft/commands.h"
+#include "cmd/weft/json_text.h"
+#include "cmd/weft/local.h"
+#include "text/text.h"
+
+struct run {
+    weft_tokenizer *tok;
+    struct weft_detok detok;
+    struct weft_buf text;
+    uint32_t *ids;
+    uint32_t n_ids, max_ids;
+    enum weft_finish finish;
+    bool json;
+};
+
+weft_err weft_cmd_engine_options(const struct weft_config *config, struct weft_eng_options *options,
+                                 struct weft_errmsg *why) {
+    weft_eng_options_init(options);
+    if (weft_eng_parse_dtype(config->dtype, &options->dtype))
+        return weft_err_set(why, WEFT_E_INVAL, "--dtype %s is not supported", config->dtype);
+    if (weft_eng_parse_act(config->activations, &options->activations))
+        return weft_err_set(why, WEFT_E_INVAL, "--activations %s is not supported",
+                            config->activations);
+    if (weft_eng_parse_kv(config->kv_dtype, &options->kv_dtype))
+        return weft_err_set(why, WEFT_E_INVAL, "--kv-dtype %s is not supported", config->kv_dtype);
+    options->block_size = config->block_size;
+    options->kv_memory_bytes = config->kv_memory;
+    options->max_seqs = config->max_num_seqs;
+    options->max_batched_tokens = config->max_num_batched_tokens;
+    options->max_model_len = config->max_model_len;
+    options->n_threads = config->threads;
+    return WEFT_OK;
+}
+
+static weft_err parse_ids(const char *text, uint32_t n_vocab, uint32_t **ids_out, size_t *n_out,
+                          struct weft_errmsg *why) {
+    weft_err err = WEFT_OK;
+    char *copy = strdup(text), *rest = NULL;
+    uint32_t *ids = calloc(strlen(text) / 2 + 1, sizeof *ids);
+    *ids_out = NULL;
+    *n_out = 0;
+    if (!copy || !ids) {
+        err = WEFT_E_NOMEM;
+        goto cleanup;
+    }
+    for (char *word = strtok_r(copy, ", ", &rest); word; word = strtok_r(NULL, ", ", &rest)) {
+        uint64_t id = 0;
+        if (weft_parse_u64(word, n_vocab - 1, &id)) {
+            err = weft_err_set(why, WEFT_E_INVAL, "--prompt-ids: \"%s\" is not a token id below %u",
+                               word, n_vocab);
+            goto cleanup;
+        }
+        ids[(*n_out)++] = (uint32_t)id;
+    }
+    *ids_out = ids;
+    ids = NULL;
+cleanup:
+    free(copy);
+    free(ids);
+    return err;
+}
+
+static bool on_token(void *ctx, uint32_t seq_idx, const struct weft_step_out *out) {
+    struct run *run = ctx;
+    (void)seq_idx;
+    if (run->n_ids < run->max_ids) run->ids[run->n_ids++] = out->token;
+    run->finish = out->finish;
+    if (out->finish != WEFT_FINISH_STOP) weft_detok_push(&run->detok, out->token, &run->text);
+    if (run->json) return !run->text.failed;
+    (void)fwrite(run->text.data, 1, run->text.len, stdout);
+    weft_buf_clear(&run->text);
+    return fflush(stdout) == 0; /* the reader went away: so do we */
+}
+
+static void print_json(const struct run *run, const uint32_t *prompt, size_t n_prompt) {
+    printf("{\"prompt_ids\": ");
+    weft_print_json_ids(stdout, prompt, n_prompt);
+    printf(", \"ids\": ");
+    weft_print_json_ids(stdout, run->ids, run->n_ids);
+    printf(", \"text\": ");
+    weft_print_json_string(stdout, run->text.data, run->text.len);
+    printf(", \"finish_reason\": \"%s\"}\n", run->finish == WEFT_FINISH_STOP ? "stop" : "length");
+}
+
+static weft_err take_prompt(const struct weft_config *config, const struct run *run,
+                            uint32_t n_vocab, uint32_t **ids_out, size_t *n_out,
+                            struct weft_errmsg *why) {
+    if (config->prompt_ids) return parse_ids(config->prompt_ids, n_vocab, ids_out, n_out, why);
+    if (!config->prompt)
+        return weft_err_set(why, WEFT_E_INVAL, "give a prompt: -p TEXT or --prompt-ids 1,2,3");
+    return weft_text_encode(run->tok, config->prompt, strlen(config->prompt),
+                            WEFT_TEXT_ADD_SPECIAL | WEFT_TEXT_PARSE_SPECIAL, WEFT_CONTEXT_MAX,
+                            ids_out, n_out, why);
+}
+
+static void set_sampling(const struct weft_config *config, const struct run *run,
+                         struct weft_sampling *sampling) {
+    weft_sampling_init(sampling);
+    sampling->seed = config->seed;
+    sampling->temperature = (float)config->temperature;
+    sampling->top_p = (float)config->top_p;
+    sampling->min_p = (float)config->min_p;
+    sampling->top_k = config->top_k;
+    sampling->max_tokens = config->n_predict;
+    size_t n_eos = 0;
+    const uint32_t *eos = weft_text_eos(run->tok, &n_eos);
+    if (!config->ignore_eos) {
+        sampling->stop_tokens = eos;
+        sampling->n_stop_tokens = (uint32_t)n_eos;
+    }
+}
+
+int weft_cmd_run(int argc, char **argv) {
+    struct weft_errmsg why = {""};
+    struct weft_config config;
+    struct weft_eng_options options;
+    struct weft_sampling sampling;
+    struct weft_local_times times;
+    struct run run = {0};
+    weft_eng *eng = NULL;
+    uint32_t *prompt = NULL;
+    size_t n_prompt = 0;
+    bool done = false;
+    weft_buf_init(&run.text, 64u << 20);
+    weft_err err = weft_config_parse(WEFT_PROG_RUN, argc, argv, &config, &done, &why);
+    if (err || done) goto cleanup;
+    weft_log_init("weft", WEFT_LOG_WARN, false);
+    run.json = config.json;
+    config.max_num_seqs = 1;
+    err = weft_cmd_engine_options(&config, &options, &why);
+    if (!err) err = weft_text_open(config.model, &run.tok, &why);
+    if (!err) err = weft_eng_open(config.model, &options, &eng, &why);
+    if (!err)
+        err = take_prompt(&config, &run, weft_eng_info(eng)->n_vocab, &prompt, &n_prompt, &why);
+    if (err) goto cleanup;
+    if (n_prompt == 0) {
+        err = weft_err_set(&why, WEFT_E_INVAL, "the prompt is empty");
+        goto cleanup;
+    }
+    run.max_ids = config.n_predict;
+    run.ids = calloc(run.max_ids, sizeof *run.ids);
+    if (!run.ids) {
+        err = WEFT_E_NOMEM;
+        goto cleanup;
+    }
+    weft_detok_init(&run.detok, run.tok, true);
+    for (size_t i = 0; i < n_prompt;
+         i++) { /* so that the first piece joins on as in the whole text */
+        weft_detok_push(&run.detok, prompt[i], &run.text);
+    }
+    weft_buf_clear(&run.text);
+    set_sampling(&config, &run, &sampling);
+    err = weft_local_generate(eng, &sampling, prompt, (uint32_t)n_prompt, 1, on_token, &run, &times,
+                              &why);
+    if (err) goto cleanup;
+    weft_detok_finish(&run.detok, &run.text);
+    if (run.json) {
+        print_json(&run, prompt, n_prompt);
+    } else {
+        (void)fwrite(run.text.data, 1, run.text.len, stdout);
+        printf("\n");
+    }
+cleanup:
+    weft_eng_free(eng);
+    weft_text_free(run.tok);
+    weft_buf_fini(&run.text);
+    free(run.ids);
+    free(prompt);
+    return err ? weft_cmd_fail(err, &why) : 0;
+}

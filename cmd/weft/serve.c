@@ -1,0 +1,408 @@
+/* The supervisor: one process without threads that starts router, scheduler and worker, and keeps
+ * them running.
+ *
+ * What it owns: the memfd with the packed weights (so a restarted worker maps instead of packing),
+ * the addresses of the links, the port once it is known, and each child's status pipe. It takes no
+ * part in serving: no nng, no sockets.
+ *
+ * Signals: children ignore SIGTERM, SIGINT and SIGHUP, so a signal to the whole process group
+ * reaches the supervisor alone in effect; it then drains the router (SIGUSR1) and stops the others
+ * (SIGUSR2) when the router has ended. Children die with it (PR_SET_PDEATHSIG). */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/parse.h"
+#include "base/rand.h"
+#include "cmd/common/config.h"
+#include "cmd/common/status.h"
+#include "cmd/weft/commands.h"
+
+enum child_idx { WORKER, SCHEDULER, ROUTER, N_CHILDREN };
+
+#define ARGS_MAX 64
+#define BACKOFF_MS_MIN 100
+#define BACKOFF_MS_MAX 5000
+/* With the back-off above about 20 s: longer than a passing shortage, shorter than a person's
+ * patience. */
+#define START_FAILURES_MAX 10
+#define STOP_GRACE_MS 3000
+
+struct child {
+    enum weft_program program;
+    const char *name;
+    pid_t pid;     /* 0: not running */
+    int status_fd; /* -1: closed */
+    char line[1024];
+    size_t line_len;
+    bool ready;          /* since its last start */
+    uint32_t n_failures; /* starts in a row that ended before ready */
+    uint64_t restart_at_ms;
+};
+
+enum phase { PHASE_RUN, PHASE_DRAIN, PHASE_STOP };
+
+struct supervisor {
+    struct weft_config config;
+    struct child children[N_CHILDREN];
+    char bin_dir[512];
+    char scheduler_url[96], worker_url[96];
+    int weights_fd, signal_fd;
+    enum phase phase;
+    uint64_t phase_until_ms; /* then the next measure */
+    bool announced;
+    int exit_status;
+    char fatal[1024]; /* why it cannot go on; "" while it can */
+};
+
+static void set_fatal(struct supervisor *sup, const char *who, const char *text) {
+    if (sup->fatal[0]) return;
+    (void)snprintf(sup->fatal, sizeof sup->fatal, "%s: %s", who, text);
+    sup->exit_status = 1;
+}
+
+static bool find_bin_dir(char *dir, size_t dir_bytes) {
+    ssize_t n = readlink("/proc/self/exe", dir, dir_bytes - 1);
+    if (n <= 0) return false;
+    dir[n] = '\0';
+    char *slash = strrchr(dir, '/');
+    if (!slash) return false;
+    *slash = '\0';
+    return true;
+}
+
+/* In the child, after fork: only calls that are safe there, then exec. */
+static _Noreturn void become(const struct supervisor *sup, const struct child *child, char **argv,
+                             pid_t parent) {
+    char path[640];
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1); /* it died before the line above */
+    (void)signal(SIGTERM, SIG_IGN);
+    (void)signal(SIGINT, SIG_IGN);
+    (void)signal(SIGHUP, SIG_IGN);
+    sigset_t none;
+    (void)sigemptyset(&none);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    (void)unsetenv("WEFT_CONFIG"); /* its contents are in argv already */
+    if (child->program != WEFT_PROG_ROUTER) {
+        (void)unsetenv("WEFT_API_KEY");
+        (void)unsetenv("WEFT_API_KEY_FILE");
+    } else if (sup->config.api_key) {
+        (void)setenv("WEFT_API_KEY", sup->config.api_key, 1);
+    }
+    (void)snprintf(path, sizeof path, "%s/%s", sup->bin_dir, child->name);
+    (void)execv(path, argv);
+    char text[768];
+    (void)snprintf(text, sizeof text, "cannot run %s: %s", path, strerror(errno));
+    weft_status_write(child->status_fd, "failed", text);
+    _exit(WEFT_EXIT_FATAL);
+}
+
+/* Descriptors a child needs survive exec; all others are close-on-exec. */
+static bool keep_over_exec(int fd) {
+    return fcntl(fd, F_SETFD, 0) == 0;
+}
+
+static void start_child(struct supervisor *sup, enum child_idx idx) {
+    struct child *child = &sup->children[idx];
+    int fds[2];
+    if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) != 0) {
+        set_fatal(sup, child->name, "cannot make a pipe");
+        return;
+    }
+    sup->config.status_fd = fds[1];
+    sup->config.weights_fd = idx == WORKER ? sup->weights_fd : -1;
+    char *argv[ARGS_MAX + 3];
+    uint32_t n = 0;
+    argv[n++] = (char *)(uintptr_t)child->name;
+    if (child->program != WEFT_PROG_SCHEDULER) argv[n++] = (char *)(uintptr_t)sup->config.model;
+    uint32_t n_fixed = n;
+    n += weft_config_argv(&sup->config, child->program, argv + n, ARGS_MAX);
+    argv[n] = NULL;
+    pid_t parent = getpid();
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct child self = *child;
+        self.status_fd = fds[1];
+        if (!keep_over_exec(fds[1]) || (idx == WORKER && !keep_over_exec(sup->weights_fd)))
+            _exit(1);
+        become(sup, &self, argv, parent);
+    }
+    while (n > n_fixed)
+        free(argv[--n]);
+    (void)close(fds[1]);
+    if (pid < 0) {
+        (void)close(fds[0]);
+        set_fatal(sup, child->name, "cannot fork");
+        return;
+    }
+    if (child->status_fd >= 0) (void)close(child->status_fd);
+    child->pid = pid;
+    child->status_fd = fds[0];
+    child->line_len = 0;
+    child->ready = false;
+    child->restart_at_ms = 0;
+    weft_debug("started %s, pid %d", child->name, (int)pid);
+}
+
+/* The router's "ready URL RPC_PORT": from now on the ports are known, and a restarted router gets
+ * the same ones even where the command line asked for any. */
+static void router_ready(struct supervisor *sup, char *text) {
+    char *space = strchr(text, ' ');
+    if (space) {
+        uint64_t rpc_port = 0;
+        *space = '\0';
+        if (!weft_parse_u64(space + 1, 65535, &rpc_port) && rpc_port)
+            sup->config.rpc_port = (uint32_t)rpc_port;
+    }
+    char *colon = strrchr(text, ':');
+    uint64_t port = 0;
+    if (colon && !weft_parse_u64(colon + 1, 65535, &port) && port)
+        sup->config.port = (uint32_t)port;
+    if (sup->announced) return;
+    sup->announced = true;
+    (void)fprintf(stderr, "weft: ready on %s\n", text);
+}
+
+static void status_line(struct supervisor *sup, enum child_idx idx, char *line) {
+    struct child *child = &sup->children[idx];
+    if (!strncmp(line, "failed ", 7)) {
+        set_fatal(sup, child->name, line + 7);
+    } else if (!strncmp(line, "ready", 5)) {
+        child->ready = true;
+        child->n_failures = 0;
+        if (idx == ROUTER && line[5] == ' ') router_ready(sup, line + 6);
+    }
+}
+
+static void read_status(struct supervisor *sup, enum child_idx idx) {
+    struct child *child = &sup->children[idx];
+    ssize_t n = read(child->status_fd, child->line + child->line_len,
+                     sizeof child->line - 1 - child->line_len);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (n <= 0) {
+        (void)close(child->status_fd);
+        child->status_fd = -1;
+        return;
+    }
+    child->line_len += (size_t)n;
+    child->line[child->line_len] = '\0';
+    for (char *end; (end = strchr(child->line, '\n'));) {
+        *end = '\0';
+        status_line(sup, idx, child->line);
+        size_t used = (size_t)(end + 1 - child->line);
+        memmove(child->line, child->line + used, child->line_len - used + 1);
+        child->line_len -= used;
+    }
+    if (child->line_len == sizeof child->line - 1) child->line_len = 0; /* not one of ours */
+}
+
+static void describe_exit(int status, char *out, size_t out_bytes) {
+    if (WIFSIGNALED(status))
+        (void)snprintf(out, out_bytes, "killed by signal %d (%s)", WTERMSIG(status),
+                       strsignal(WTERMSIG(status)));
+    else
+        (void)snprintf(out, out_bytes, "exited with status %d", WEXITSTATUS(status));
+}
+
+static void child_ended(struct supervisor *sup, enum child_idx idx, int status) {
+    struct child *child = &sup->children[idx];
+    if (child->status_fd >= 0) read_status(sup, idx); /* its last words may explain it */
+    child->pid = 0;
+    char text[128];
+    describe_exit(status, text, sizeof text);
+    if (sup->phase == PHASE_STOP || (sup->phase == PHASE_DRAIN && idx == ROUTER)) {
+        weft_debug("%s %s", child->name, text);
+        return;
+    }
+    if (WIFEXITED(status) && WEXITSTATUS(status) == WEFT_EXIT_FATAL) {
+        set_fatal(sup, child->name, "it cannot run with these settings (see above)");
+        return;
+    }
+    uint64_t wait_ms = 0;
+    if (!child->ready) {
+        uint32_t shift = child->n_failures < 6 ? child->n_failures : 6;
+        wait_ms = (uint64_t)BACKOFF_MS_MIN << shift;
+        if (wait_ms > BACKOFF_MS_MAX) wait_ms = BACKOFF_MS_MAX;
+        if (++child->n_failures > START_FAILURES_MAX) {
+            char sentence[256];
+            (void)snprintf(sentence, sizeof sentence, "%s before it was ready, %d times in a row",
+                           text, START_FAILURES_MAX + 1);
+            set_fatal(sup, child->name, sentence);
+            return;
+        }
+    }
+    weft_warn("%s %s; starting it again%s", child->name, text, wait_ms ? " in a moment" : "");
+    child->restart_at_ms = weft_now_ms() + wait_ms;
+    if (wait_ms == 0) start_child(sup, idx);
+}
+
+static void reap(struct supervisor *sup) {
+    int status = 0;
+    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+        for (int i = 0; i < N_CHILDREN; i++) {
+            if (sup->children[i].pid == pid) {
+                child_ended(sup, (enum child_idx)i, status);
+                break;
+            }
+        }
+    }
+}
+
+static void signal_child(struct supervisor *sup, enum child_idx idx, int sig) {
+    if (sup->children[idx].pid > 0) (void)kill(sup->children[idx].pid, sig);
+}
+
+static void begin_stop(struct supervisor *sup) {
+    sup->phase = PHASE_STOP;
+    sup->phase_until_ms = weft_now_ms() + STOP_GRACE_MS;
+    for (int i = 0; i < N_CHILDREN; i++)
+        signal_child(sup, (enum child_idx)i, SIGUSR2);
+}
+
+static void begin_drain(struct supervisor *sup) {
+    weft_info("draining: no new requests, running ones have up to %u ms",
+              sup->config.drain_timeout_ms);
+    sup->phase = PHASE_DRAIN;
+    /* The router keeps the limit itself; a second more and it is taken for stuck. */
+    sup->phase_until_ms = weft_now_ms() + sup->config.drain_timeout_ms + 1000;
+    signal_child(sup, ROUTER, SIGUSR1);
+}
+
+static void take_signals(struct supervisor *sup) {
+    struct signalfd_siginfo info;
+    while (read(sup->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
+        if (info.ssi_signo == SIGCHLD) continue; /* reap() looks anyway */
+        if (sup->phase == PHASE_RUN)
+            begin_drain(sup);
+        else if (sup->phase == PHASE_DRAIN)
+            begin_stop(sup); /* asked twice: now */
+    }
+}
+
+/* Timers and phases; returns how long poll may sleep. */
+static int advance(struct supervisor *sup) {
+    uint64_t now = weft_now_ms();
+    if (sup->fatal[0] && sup->phase != PHASE_STOP) begin_stop(sup);
+    if (sup->phase == PHASE_DRAIN && (sup->children[ROUTER].pid == 0 || now >= sup->phase_until_ms))
+        begin_stop(sup);
+    if (sup->phase == PHASE_STOP) {
+        if (now < sup->phase_until_ms) return 100;
+        for (int i = 0; i < N_CHILDREN; i++)
+            signal_child(sup, (enum child_idx)i, SIGKILL);
+        return 100;
+    }
+    int wait_ms = sup->phase == PHASE_DRAIN ? 100 : -1;
+    for (int i = 0; i < N_CHILDREN; i++) {
+        struct child *child = &sup->children[i];
+        if (child->pid || (sup->phase == PHASE_DRAIN && i == ROUTER)) continue;
+        if (now >= child->restart_at_ms) {
+            start_child(sup, (enum child_idx)i);
+            continue;
+        }
+        int left = (int)(child->restart_at_ms - now) + 1;
+        if (wait_ms < 0 || left < wait_ms) wait_ms = left;
+    }
+    return wait_ms;
+}
+
+static bool all_ended(const struct supervisor *sup) {
+    for (int i = 0; i < N_CHILDREN; i++) {
+        if (sup->children[i].pid) return false;
+    }
+    return true;
+}
+
+static void loop(struct supervisor *sup) {
+    while (sup->phase != PHASE_STOP || !all_ended(sup)) {
+        int wait_ms = advance(sup);
+        struct pollfd fds[N_CHILDREN + 1] = {{.fd = sup->signal_fd, .events = POLLIN}};
+        for (int i = 0; i < N_CHILDREN; i++)
+            fds[i + 1] = (struct pollfd){.fd = sup->children[i].status_fd, .events = POLLIN};
+        if (poll(fds, N_CHILDREN + 1, wait_ms) < 0 && errno != EINTR) break;
+        for (int i = 0; i < N_CHILDREN; i++) {
+            if (fds[i + 1].revents && sup->children[i].status_fd == fds[i + 1].fd)
+                read_status(sup, (enum child_idx)i);
+        }
+        take_signals(sup);
+        reap(sup);
+    }
+}
+
+static weft_err set_up(struct supervisor *sup, struct weft_errmsg *why) {
+    static const struct {
+        enum weft_program program;
+        const char *name;
+    } kinds[N_CHILDREN] = {[WORKER] = {WEFT_PROG_WORKER, "weft-worker"},
+                           [SCHEDULER] = {WEFT_PROG_SCHEDULER, "weft-scheduler"},
+                           [ROUTER] = {WEFT_PROG_ROUTER, "weft-router"}};
+    for (int i = 0; i < N_CHILDREN; i++) {
+        sup->children[i] =
+            (struct child){.program = kinds[i].program, .name = kinds[i].name, .status_fd = -1};
+    }
+    if (!find_bin_dir(sup->bin_dir, sizeof sup->bin_dir))
+        return weft_err_errno(why, errno, "cannot find the folder of this program");
+    /* A random part, so that nobody can sit on the address before we do. */
+    uint64_t tag = weft_rand_seed();
+    (void)snprintf(sup->scheduler_url, sizeof sup->scheduler_url,
+                   "abstract://weft-%016" PRIx64 "-s", tag);
+    (void)snprintf(sup->worker_url, sizeof sup->worker_url, "abstract://weft-%016" PRIx64 "-w",
+                   tag);
+    sup->config.scheduler_url = sup->scheduler_url;
+    sup->config.worker_url = sup->worker_url;
+    if (!sup->config.served_model_name) sup->config.served_model_name = sup->config.model;
+    sup->weights_fd = memfd_create("weft-weights", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (sup->weights_fd < 0) return weft_err_errno(why, errno, "cannot make a memory file");
+    sigset_t set;
+    (void)sigemptyset(&set);
+    (void)sigaddset(&set, SIGCHLD);
+    (void)sigaddset(&set, SIGTERM);
+    (void)sigaddset(&set, SIGINT);
+    (void)sigaddset(&set, SIGHUP);
+    (void)sigprocmask(SIG_BLOCK, &set, NULL);
+    sup->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (sup->signal_fd < 0) return weft_err_errno(why, errno, "cannot watch signals");
+    return WEFT_OK;
+}
+
+static enum weft_log_level log_level(const char *name) {
+    if (!strcmp(name, "debug")) return WEFT_LOG_DEBUG;
+    if (!strcmp(name, "warn")) return WEFT_LOG_WARN;
+    if (!strcmp(name, "error")) return WEFT_LOG_ERROR;
+    return WEFT_LOG_INFO;
+}
+
+int weft_cmd_serve(int argc, char **argv) {
+    static struct supervisor sup;
+    struct weft_errmsg why = {""};
+    bool done = false;
+    weft_err err = weft_config_parse(WEFT_PROG_SERVE, argc, argv, &sup.config, &done, &why);
+    if (err) return weft_cmd_fail(err, &why);
+    if (done) return 0;
+    weft_log_init("weft", log_level(sup.config.log_level), !strcmp(sup.config.log_format, "json"));
+    weft_check_actor("weft");
+    if (access(sup.config.model, R_OK) != 0)
+        return weft_cmd_fail(
+            weft_err_errno(&why, errno, "cannot read the model \"%s\"", sup.config.model), &why);
+    err = set_up(&sup, &why);
+    if (err) return weft_cmd_fail(err, &why);
+    for (int i = 0; i < N_CHILDREN; i++)
+        start_child(&sup, (enum child_idx)i);
+    loop(&sup);
+    if (sup.fatal[0]) (void)fprintf(stderr, "weft: %s\n", sup.fatal);
+    return sup.exit_status;
+}

@@ -1,0 +1,110 @@
+/* `weft tokenize`: text on standard input to ids; with --json a list of strings to a list of lists.
+ */
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/log.h"
+#include "cmd/weft/commands.h"
+#include "cmd/weft/json_text.h"
+#include "text/text.h"
+
+#define INPUT_BYTES_MAX (256u << 20)
+
+static const char usage[] =
+    "usage: weft tokenize MODEL [--no-bos] [--no-parse-special] [--json] < TEXT\n\n"
+    "  --no-bos            leave out what the tokenizer puts around a text\n"
+    "  --no-parse-special  special tokens written out in the text are ordinary text\n"
+    "  --json              a JSON list of strings to a JSON list of lists of ids\n";
+
+static weft_err print_ids(const weft_tokenizer *tok, const char *text, size_t len, uint32_t flags,
+                          struct weft_errmsg *why) {
+    uint32_t *ids = NULL;
+    size_t n = 0;
+    weft_err err = weft_text_encode(tok, text, len, flags, INPUT_BYTES_MAX, &ids, &n, why);
+    if (!err) weft_print_json_ids(stdout, ids, n);
+    free(ids);
+    return err;
+}
+
+static weft_err print_lists(const weft_tokenizer *tok, const struct weft_buf *input, uint32_t flags,
+                            struct weft_errmsg *why) {
+    json_error_t where;
+    json_t *root = json_loadb(input->data ? input->data : "", input->len, JSON_ALLOW_NUL, &where);
+    weft_err err = WEFT_OK;
+    if (!root)
+        return weft_err_set(why, WEFT_E_INVAL, "standard input is not JSON: %s at line %d",
+                            where.text, where.line);
+    if (!json_is_array(root)) {
+        err = weft_err_set(why, WEFT_E_INVAL, "standard input is not a JSON list of strings");
+        goto cleanup;
+    }
+    printf("[");
+    for (size_t i = 0; i < json_array_size(root) && !err; i++) {
+        const json_t *item = json_array_get(root, i);
+        if (!json_is_string(item)) {
+            err = weft_err_set(why, WEFT_E_INVAL, "item %zu of the list is not a string", i);
+            break;
+        }
+        if (i) printf(",\n");
+        err = print_ids(tok, json_string_value(item), json_string_length(item), flags, why);
+    }
+    printf("]\n");
+cleanup:
+    json_decref(root);
+    return err;
+}
+
+static weft_err read_input(struct weft_buf *out, struct weft_errmsg *why) {
+    char chunk[65536];
+    for (size_t n; (n = fread(chunk, 1, sizeof chunk, stdin)) > 0;)
+        weft_buf_add(out, chunk, n);
+    if (ferror(stdin)) return weft_err_errno(why, errno, "cannot read standard input");
+    if (out->failed)
+        return weft_err_set(why, WEFT_E_TOOBIG, "standard input is longer than %u bytes",
+                            INPUT_BYTES_MAX);
+    return WEFT_OK;
+}
+
+int weft_cmd_tokenize(int argc, char **argv) {
+    struct weft_errmsg why = {""};
+    struct weft_buf input;
+    weft_tokenizer *tok = NULL;
+    const char *model = NULL;
+    uint32_t flags = WEFT_TEXT_ADD_SPECIAL | WEFT_TEXT_PARSE_SPECIAL;
+    bool json = false;
+    weft_err err = WEFT_OK;
+    weft_buf_init(&input, INPUT_BYTES_MAX);
+    for (int i = 1; i < argc && !err; i++) {
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
+            (void)fputs(usage, stdout);
+            return 0;
+        }
+        if (!strcmp(argv[i], "--no-bos"))
+            flags &= ~WEFT_TEXT_ADD_SPECIAL;
+        else if (!strcmp(argv[i], "--no-parse-special"))
+            flags &= ~WEFT_TEXT_PARSE_SPECIAL;
+        else if (!strcmp(argv[i], "--json"))
+            json = true;
+        else if (argv[i][0] == '-' || model)
+            err = weft_err_set(&why, WEFT_E_INVAL, "unexpected argument %s (try --help)", argv[i]);
+        else
+            model = argv[i];
+    }
+    if (!err && !model) err = weft_err_set(&why, WEFT_E_INVAL, "no MODEL given (try --help)");
+    weft_log_init("weft", WEFT_LOG_WARN, false);
+    if (!err) err = weft_text_open(model, &tok, &why);
+    if (!err) err = read_input(&input, &why);
+    if (!err && json) {
+        err = print_lists(tok, &input, flags, &why);
+    } else if (!err) {
+        err = print_ids(tok, input.data ? input.data : "", input.len, flags, &why);
+        if (!err) printf("\n");
+    }
+    weft_text_free(tok);
+    weft_buf_fini(&input);
+    return err ? weft_cmd_fail(err, &why) : 0;
+}
