@@ -1,0 +1,7 @@
+weft_system_test(system_api test_api.py TIMEOUT 120)
+weft_system_test(system_serve test_serve.py TIMEOUT 180)
+weft_system_test(system_invariance test_invariance.py TIMEOUT 180)
+weft_system_test(system_order test_order.py TIMEOUT 60)
+weft_system_test(system_kill test_kill.py TIMEOUT 240)
+weft_system_test(system_abuse test_abuse.py TIMEOUT 240)
+weft_system_test(system_clients test_clients.py TIMEOUT 240)

@@ -1,0 +1,82 @@
+// Drives a server with the openai package of npm: completions, chat, streaming, abort, errors.
+// Called by test_clients.py with the server's URL; prints "ok NAME" per check.
+import assert from "node:assert/strict";
+import OpenAI from "openai";
+
+const client = new OpenAI({ baseURL: `${process.argv[2]}/v1`, apiKey: process.argv[3], maxRetries: 0 });
+const model = (await client.models.list()).data[0].id;
+
+async function check(name, run) {
+  await run();
+  console.log(`ok ${name}`);
+}
+
+await check("completions", async () => {
+  const reply = await client.completions.create({ model, prompt: "Once upon", max_tokens: 8, temperature: 0 });
+  assert.equal(reply.object, "text_completion");
+  assert.equal(reply.usage.total_tokens, reply.usage.prompt_tokens + reply.usage.completion_tokens);
+  assert.ok(reply.choices[0].text.length > 0);
+});
+
+await check("completions, streamed, equal the whole", async () => {
+  const body = { model, prompt: "The sea was", max_tokens: 40, temperature: 0 };
+  const whole = await client.completions.create(body);
+  let text = "", usage = null;
+  const stream = await client.completions.create({ ...body, stream: true, stream_options: { include_usage: true } });
+  for await (const chunk of stream) {
+    text += chunk.choices[0]?.text ?? "";
+    usage = chunk.usage ?? usage;
+  }
+  assert.equal(text, whole.choices[0].text);
+  assert.deepEqual(usage, whole.usage);
+});
+
+await check("chat", async () => {
+  const reply = await client.chat.completions.create({
+    model, messages: [{ role: "system", content: "Be brief." }, { role: "user", content: "Hello!" }],
+    max_completion_tokens: 12, temperature: 0, logprobs: true, top_logprobs: 2,
+  });
+  assert.equal(reply.choices[0].message.role, "assistant");
+  assert.equal(reply.choices[0].logprobs.content.length, reply.usage.completion_tokens -
+    (reply.choices[0].finish_reason === "stop" ? 1 : 0) || reply.choices[0].logprobs.content.length);
+  for (const entry of reply.choices[0].logprobs.content) assert.equal(entry.top_logprobs.length, 2);
+});
+
+await check("chat, streamed, two choices", async () => {
+  const texts = ["", ""], ends = [null, null];
+  const stream = await client.chat.completions.create({
+    model, messages: [{ role: "user", content: "Tell me a story." }], n: 2, seed: 7, max_tokens: 20, stream: true });
+  for await (const chunk of stream) {
+    for (const choice of chunk.choices) {
+      texts[choice.index] += choice.delta.content ?? "";
+      ends[choice.index] = choice.finish_reason ?? ends[choice.index];
+    }
+  }
+  assert.ok(ends.every((e) => e === "stop" || e === "length"), String(ends));
+});
+
+await check("the stream helper", async () => {
+  const runner = client.chat.completions.stream({
+    model, messages: [{ role: "user", content: "Hi" }], max_tokens: 6, temperature: 0 });
+  const final = await runner.finalChatCompletion();
+  assert.equal(final.choices[0].message.role, "assistant");
+});
+
+await check("abort", async () => {
+  const stream = await client.completions.create(
+    { model, prompt: "For ever and", max_tokens: 900, stream: true, ignore_eos: true });
+  let n = 0;
+  for await (const _ of stream) {
+    if (++n === 3) stream.controller.abort();
+  }
+  assert.ok(n < 900);
+});
+
+await check("errors", async () => {
+  await assert.rejects(client.completions.create({ model: "no-such-model", prompt: "x" }),
+    (e) => e instanceof OpenAI.NotFoundError && e.code === "model_not_found");
+  await assert.rejects(client.completions.create({ model, prompt: "x", temperature: -1 }),
+    (e) => e instanceof OpenAI.BadRequestError && e.param === "temperature");
+  const stranger = new OpenAI({ baseURL: client.baseURL, apiKey: "wrong", maxRetries: 0 });
+  await assert.rejects(stranger.models.list(), (e) => e instanceof OpenAI.AuthenticationError);
+});

@@ -1,0 +1,270 @@
+"""The HTTP API as OpenAI's and vLLM's users know it, on the real server."""
+
+import json
+import math
+import socket
+import struct
+
+import harness
+from harness import Server
+
+USER = [{"role": "user", "content": "Tell me about the sea."}]
+
+
+def test_completions_take_every_form_of_prompt():
+    with Server() as server:
+        text = "Once upon a time"
+        ids = server.post("/tokenize", {"prompt": text}).json["tokens"]
+        one = server.complete(prompt=text, max_tokens=8, temperature=0)["choices"]
+        assert server.complete(prompt=ids, max_tokens=8, temperature=0)["choices"][0]["text"] == one[0]["text"]
+        both = server.complete(prompt=[text, "The end"], max_tokens=8, temperature=0, n=1)["choices"]
+        assert [c["index"] for c in both] == [0, 1] and both[0]["text"] == one[0]["text"]
+        lists = server.complete(prompt=[ids, ids], max_tokens=8, temperature=0)
+        assert [c["text"] for c in lists["choices"]] == [one[0]["text"]] * 2
+        assert lists["usage"]["prompt_tokens"] == 2 * len(ids)
+
+
+def test_the_answer_has_openais_shape():
+    with Server() as server:
+        reply = server.complete(prompt="Once upon a time", temperature=0)
+        assert reply["object"] == "text_completion" and reply["id"].startswith("cmpl-")
+        assert reply["usage"]["completion_tokens"] <= 16  # the default of max_tokens
+        assert reply["system_fingerprint"].startswith("fp_")
+        assert reply["choices"][0]["finish_reason"] in ("length", "stop")
+        chat = server.chat(messages=USER, max_tokens=8)
+        assert chat["object"] == "chat.completion" and chat["id"].startswith("chatcmpl-")
+        assert chat["choices"][0]["message"]["role"] == "assistant"
+        model = server.get("/v1/models").json["data"][0]
+        assert model["object"] == "model" and model["max_model_len"] == 1024
+        assert reply["model"] == model["id"]
+
+
+def test_streams_equal_whole_answers():
+    with Server() as server:
+        for body in ({"prompt": "The sea", "max_tokens": 50, "temperature": 0},
+                     {"prompt": "The sea", "max_tokens": 50, "seed": 9, "n": 3},
+                     {"prompt": ["The sea", "A hill"], "max_tokens": 20, "seed": 9, "stop": ["e", "the"]},
+                     {"prompt": "The sea", "max_tokens": 20, "temperature": 0, "logprobs": 3, "echo": True}):
+            whole = server.complete(**body)
+            events = server.stream("/v1/completions", {**body, "stream_options": {"include_usage": True}})
+            assert events[-1]["choices"] == [] and events[-1]["usage"] == whole["usage"]
+            for choice in whole["choices"]:
+                mine = [c for e in events for c in e["choices"] if c["index"] == choice["index"]]
+                assert "".join(c["text"] for c in mine) == choice["text"]
+                ends = [c["finish_reason"] for c in mine if c["finish_reason"]]
+                assert ends == [choice["finish_reason"]] and mine[-1]["finish_reason"]
+                if "logprobs" in body:
+                    for key in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
+                        assert sum((c["logprobs"][key] for c in mine if c["logprobs"]), []) == choice["logprobs"][key]
+
+
+def test_chat_streams_role_content_and_end():
+    with Server() as server:
+        body = {"messages": USER, "max_tokens": 30, "temperature": 0}
+        whole = server.chat(**body)
+        events = server.stream("/v1/chat/completions", body)
+        assert events[0]["object"] == "chat.completion.chunk"
+        assert events[0]["choices"][0]["delta"]["role"] == "assistant"
+        text = "".join(c["delta"].get("content") or "" for e in events for c in e["choices"])
+        assert text == whole["choices"][0]["message"]["content"]
+        assert events[-1]["choices"][0]["finish_reason"] == whole["choices"][0]["finish_reason"]
+
+
+def test_stop_strings_are_never_half_emitted():
+    with Server() as server:
+        free = server.complete(prompt="Once upon a time", max_tokens=60, temperature=0, ignore_eos=True)
+        text = free["choices"][0]["text"]
+        for begin, length in ((10, 3), (25, 7), (40, 12)):
+            stop = text[begin : begin + length]
+            cut = text[: text.index(stop)]
+            body = {"prompt": "Once upon a time", "max_tokens": 60, "temperature": 0, "ignore_eos": True,
+                    "stop": [stop, "never seen"]}
+            reply = server.complete(**body)
+            assert reply["choices"][0]["text"] == cut
+            assert reply["choices"][0]["finish_reason"] == "stop"
+            assert reply["choices"][0]["stop_reason"] == stop
+            assert reply["usage"]["completion_tokens"] < free["usage"]["completion_tokens"]
+            seen = ""
+            for event in server.stream("/v1/completions", body):
+                seen += event["choices"][0]["text"]
+                assert cut.startswith(seen), (seen, cut)
+            assert seen == cut
+            kept = server.complete(**body, include_stop_str_in_output=True)["choices"][0]["text"]
+            assert kept == cut + stop
+
+
+def test_a_stream_is_valid_utf8_at_every_event():
+    with Server() as server:
+        events = server.stream("/v1/completions", {"prompt": "\u4f60\u597d \U0001f600", "max_tokens": 200, "seed": 3,
+                                                   "temperature": 2.0, "ignore_eos": True})
+        for event in events:  # json.loads of the harness decoded it: no lone surrogate may be in it
+            event["choices"][0]["text"].encode()
+
+
+def test_min_tokens_stop_token_ids_and_ignore_eos():
+    with Server() as server:
+        base = {"prompt": "Once upon a time", "temperature": 0, "max_tokens": 40, "ignore_eos": True,
+                "logprobs": 0, "return_tokens_as_token_ids": True}
+        ids = [t for t, _ in harness.tokens_of(server.complete(**base)["choices"][0])]
+        assert len(ids) == 40
+        stop = ids[12]
+        first = ids.index(stop)
+        reply = server.complete(**{**base, "stop_token_ids": [stop]})
+        assert reply["usage"]["completion_tokens"] == first + 1
+        assert reply["choices"][0]["finish_reason"] == "stop" and reply["choices"][0]["stop_reason"] == stop
+        reply = server.complete(**{**base, "stop_token_ids": [stop], "min_tokens": first + 5})
+        assert reply["usage"]["completion_tokens"] >= first + 5
+
+
+def test_log_probabilities_come_back_bit_for_bit():
+    with Server("--max-logprobs", "4096") as server:
+        reply = server.complete(prompt="The", max_tokens=3, temperature=0, logprobs=4096, return_tokens_as_token_ids=True)
+        for chosen, top in zip(reply["choices"][0]["logprobs"]["token_logprobs"],
+                               reply["choices"][0]["logprobs"]["top_logprobs"], strict=True):
+            assert len(top) == 4096
+            assert abs(sum(math.exp(p) for p in top.values()) - 1) < 1e-3
+            assert max(top.values()) == chosen
+            for p in list(top.values())[:50]:
+                assert struct.unpack("f", struct.pack("f", p))[0] == float(repr(p)) or \
+                    abs(struct.unpack("f", struct.pack("f", p))[0] - p) < 1e-6 * abs(p)
+        chat = server.chat(messages=USER, max_tokens=3, temperature=0, logprobs=True, top_logprobs=5)
+        for entry in chat["choices"][0]["logprobs"]["content"]:
+            assert len(entry["top_logprobs"]) == 5 and entry["top_logprobs"][0]["logprob"] == entry["logprob"]
+            assert bytes(entry["bytes"]).decode("utf-8", "replace") is not None
+
+
+def test_echo_with_log_probabilities_of_the_prompt():
+    with Server() as server:
+        reply = server.complete(prompt="Once upon a time", max_tokens=0, echo=True, logprobs=2)
+        choice = reply["choices"][0]
+        assert choice["text"].endswith("Once upon a time")
+        assert choice["logprobs"]["token_logprobs"][0] is None
+        assert all(p <= 0 for p in choice["logprobs"]["token_logprobs"][1:])
+        assert len(choice["logprobs"]["tokens"]) == reply["usage"]["prompt_tokens"]
+        assert reply["usage"]["completion_tokens"] == 0
+
+
+def test_seeds_repeat_and_choices_differ():
+    with Server() as server:
+        body = {"prompt": "Once", "max_tokens": 20, "seed": 42, "temperature": 1.0, "n": 4, "ignore_eos": True}
+        first, second = (server.complete(**body) for _ in range(2))
+        texts = [c["text"] for c in first["choices"]]
+        assert texts == [c["text"] for c in second["choices"]]
+        assert len(set(texts)) == 4
+        unseeded = {server.complete(prompt="Once", max_tokens=20, temperature=1.0, ignore_eos=True)["choices"][0]["text"]
+                    for _ in range(4)}
+        assert len(unseeded) == 4
+        # top_k 1 is greedy, whatever the seed.
+        greedy = server.complete(prompt="Once", max_tokens=20, temperature=0, ignore_eos=True)["choices"][0]["text"]
+        assert server.complete(prompt="Once", max_tokens=20, top_k=1, ignore_eos=True)["choices"][0]["text"] == greedy
+
+
+def test_tokenize_and_detokenize_are_inverse():
+    with Server() as server:
+        text = "Caf\u00e9 \u4f60\u597d \U0001f600 <|im_end|> x"
+        reply = server.post("/tokenize", {"prompt": text, "add_special_tokens": False}).json
+        assert reply["count"] == len(reply["tokens"]) and reply["max_model_len"] == 1024
+        assert server.post("/detokenize", {"tokens": reply["tokens"]}).json["prompt"] == text
+        chat = server.post("/tokenize", {"messages": USER}).json
+        assert chat["count"] > 5
+
+
+def test_small_endpoints():
+    with Server() as server:
+        for path in ("/health", "/health/live", "/ping", "/version", "/metrics", "/", "/v1/models"):
+            assert server.get(path).status == 200, path
+        assert "version" in server.get("/version").json
+        assert server.get("/nowhere").status == 404
+        assert server.request("POST", "/health").status in (200, 405)
+        reply = server.request("OPTIONS", "/v1/completions", headers={
+            "Origin": "http://example.org", "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": "authorization,content-type"})
+        assert reply.status in (200, 204) and reply.headers["Access-Control-Allow-Origin"] in ("*", "http://example.org")
+        assert server.get("/v1/models", {"Origin": "http://example.org"}).headers["Access-Control-Allow-Origin"]
+
+
+def test_an_api_key_guards_v1_alone():
+    with Server(env={"WEFT_API_KEY": "secret"}) as server:
+        assert server.get("/health").status == 200
+        assert server.get("/v1/models").status == 401
+        assert server.get("/v1/models", {"Authorization": "Bearer wrong"}).status == 401
+        assert server.get("/v1/models", {"Authorization": "Bearer secret"}).status == 200
+        for pid in server.children().values():
+            with open(f"/proc/{pid}/cmdline", "rb") as f:
+                assert b"secret" not in f.read()
+
+
+def test_expect_100_continue():
+    with Server() as server:
+        body = json.dumps({"prompt": "x", "max_tokens": 1}).encode()
+        with socket.create_connection(("127.0.0.1", server.port), timeout=harness.LIMIT_S) as sock:
+            sock.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n"
+                         % len(body))
+            assert sock.recv(1000).startswith(b"HTTP/1.1 100")
+            sock.sendall(body)
+            assert b"200 OK" in sock.recv(1000)
+
+
+def test_comments_keep_a_silent_stream_open():
+    with Server("--sse-keepalive", "50", "--max-num-batched-tokens", "16", model=harness.FABLE) as server:
+        conn = server.connect()
+        conn.request("POST", "/v1/completions", json.dumps({"prompt": [300] * 1000, "max_tokens": 1, "stream": True}))
+        reply = conn.getresponse()
+        assert reply.status == 200
+        lines = reply.read().splitlines()
+        conn.close()
+        assert any(l == b"data: [DONE]" for l in lines)
+        print(f"    {sum(l.startswith(b':') for l in lines)} comments", flush=True)
+
+
+def test_defaults_come_from_generation_config():
+    """fable's generation_config.json asks for temperature 0.8: an unseeded request is sampled."""
+    with Server() as server:
+        texts = {server.complete(prompt="Once upon", max_tokens=24, ignore_eos=True)["choices"][0]["text"] for _ in range(4)}
+        assert len(texts) > 1
+
+
+def test_chat_templates_from_a_file_and_unsupported_ones():
+    import os
+    import subprocess
+    import tempfile
+    with tempfile.NamedTemporaryFile("w", suffix=".jinja") as template:
+        template.write("{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}\n{% endfor %}")
+        template.flush()
+        with Server("--chat-template", template.name) as server:
+            mine = server.post("/tokenize", {"messages": USER, "add_generation_prompt": False}).json["tokens"]
+            plain = server.post("/tokenize", {"prompt": "[user] " + USER[0]["content"] + "\n",
+                                              "add_special_tokens": False}).json["tokens"]
+            assert mine == plain
+    with tempfile.NamedTemporaryFile("w", suffix=".jinja") as template:
+        template.write("line one\n{% macro f() %}{% endmacro %}")
+        template.flush()
+        done = subprocess.run([os.path.join(harness.BIN_DIR, "weft"), "serve", harness.FABLE, "--port", "0",
+                               "--rpc-port", "0", "--chat-template", template.name], capture_output=True, text=True,
+                              timeout=harness.LIMIT_S, check=False)
+        assert done.returncode == 1 and "macro" in done.stderr and "line 2" in done.stderr, done.stderr
+
+
+def test_quantised_and_exact_models_serve():
+    for model, args in ((harness.SOURCE_DIR + "/tests/data/fable-6m-q8_0.gguf", ()),
+                        (harness.DRAFT, ("--activations", "f32")), (harness.DRAFT, ("--dtype", "q8"))):
+        with Server(*args, model=model) as server:
+            assert server.complete(prompt="Once upon a time", max_tokens=8, ignore_eos=True)["usage"]["completion_tokens"] == 8
+
+
+def test_metrics_count_what_happened():
+    with Server() as server:
+        before = server.metrics()
+        server.complete(prompt="one two three", max_tokens=7, ignore_eos=True)
+        server.stream("/v1/completions", {"prompt": "one two three", "max_tokens": 9, "ignore_eos": True})
+        harness.wait_until("the counters", lambda: server.metric("weft_generation_tokens_total")
+                           - sum(v for k, v in before.items() if k.startswith("weft_generation_tokens_total")) == 16)
+        after = server.metrics()
+        for name, value in (("weft_time_to_first_token_seconds_count", 2), ("weft_e2e_request_latency_seconds_count", 2),
+                            ("weft_inter_token_latency_seconds_count", 14), ('weft_request_success_total{finished_reason="length"}', 2)):
+            assert after.get(name, 0) - before.get(name, 0) == value, (name, after.get(name))
+        assert all(v >= 0 for v in after.values())
+
+
+if __name__ == "__main__":
+    harness.main()

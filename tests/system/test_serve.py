@@ -1,0 +1,138 @@
+"""`weft serve` as a person uses it: wrong flags, wrong files, SIGTERM, health."""
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+
+import harness
+from harness import Server
+
+WEFT = os.path.join(harness.BIN_DIR, "weft")
+
+
+def fails(*args, model=harness.FABLE):
+    done = subprocess.run([WEFT, "serve", model, "--port", "0", "--rpc-port", "0", *args], capture_output=True,
+                          text=True, timeout=harness.LIMIT_S, check=False)
+    assert done.returncode not in (0, -6, -11), (done.returncode, done.stderr)
+    assert "Sanitizer" not in done.stderr, done.stderr
+    return done.stderr
+
+
+def test_wrong_flags_and_files_end_with_one_clear_sentence():
+    assert "--no-such-flag" in fails("--no-such-flag")
+    assert "port" in fails("--port", "70000")
+    assert "block-size" in fails("--block-size", "17")
+    assert "activations" in fails("--activations", "int3")
+    assert "nowhere" in fails(model="/nowhere/model")
+    with tempfile.TemporaryDirectory() as folder:
+        assert "config.json" in fails(model=folder)
+        empty = os.path.join(folder, "empty.gguf")
+        with open(empty, "wb"):
+            pass
+        assert "empty.gguf" in fails(model=empty)
+    with Server() as server:
+        assert str(server.port) in fails("--port", str(server.port))
+
+
+def test_help_and_version():
+    for args in (["--help"], ["serve", "--help"], ["run", "--help"], ["--version"]):
+        done = subprocess.run([WEFT, *args], capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0 and "weft" in done.stdout
+
+
+def test_sigterm_to_the_whole_group_drains():
+    """Running streams end whole, new connections are refused, status 0, no child outlives."""
+    with Server() as server:
+        begun, events = threading.Event(), []
+
+        def on_event(event):
+            events.append(event)
+            begun.set()
+        thread = threading.Thread(target=lambda: server.stream(
+            "/v1/completions", {"prompt": "Before the end", "max_tokens": 600, "ignore_eos": True}, on_event))
+        thread.start()
+        begun.wait()
+        server.check_idle = False
+        pids = list(server.children().values())
+        os.killpg(server.proc.pid, signal.SIGTERM)
+        thread.join()  # stream() asserts [DONE]
+        assert events[-1]["choices"][0]["finish_reason"] == "length"
+        assert server.proc.wait(harness.LIMIT_S) == 0
+        harness.wait_until("all children to be gone", lambda: all(harness.proc_stat(p) is None for p in pids))
+
+
+def test_no_child_outlives_a_killed_supervisor():
+    with Server() as server:
+        pids = list(server.children().values())
+        assert len(pids) == 3
+        os.kill(server.proc.pid, signal.SIGKILL)
+        server.proc.wait()
+        harness.wait_until("all children to be gone", lambda: all(
+            (harness.proc_stat(p) or (0, 0, "Z"))[2] == "Z" for p in pids))
+        server.check_idle = False
+        server.proc.returncode = 0
+
+
+def test_health_is_503_while_the_worker_is_stopped():
+    with Server() as server:
+        assert server.get("/health").status == 200
+        pid = server.children()["worker"]
+        thread = threading.Thread(target=lambda: server.stream(
+            "/v1/completions", {"prompt": "x", "max_tokens": 1000, "ignore_eos": True}))
+        os.kill(pid, signal.SIGSTOP)
+        thread.start()
+        try:
+            harness.wait_until("/health to notice", lambda: server.get("/health").status == 503)
+            assert server.get("/health/live").status == 200
+            assert server.get("/metrics").status == 200
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        harness.wait_until("/health to recover", lambda: server.get("/health").status == 200)
+        thread.join()
+
+
+def test_a_stuck_worker_is_killed_and_replaced():
+    if harness.SANITIZED:
+        raise harness.Skip("the same as in release, and slow")
+    with Server() as server:
+        pid = server.children()["worker"]
+        events = []
+        thread = threading.Thread(target=lambda: events.extend(server.stream(
+            "/v1/completions", {"prompt": "x", "max_tokens": 30, "temperature": 0, "ignore_eos": True})))
+        os.kill(pid, signal.SIGSTOP)
+        thread.start()
+        harness.wait_until("the worker to be replaced", lambda: server.children().get("worker") not in (None, pid))
+        thread.join()
+        expected = server.complete(prompt="x", max_tokens=30, temperature=0, ignore_eos=True)["choices"][0]["text"]
+        assert "".join(e["choices"][0]["text"] for e in events if e["choices"]) == expected
+
+
+def test_run_perplexity_bench_inspect_and_tokenize():
+    def weft(*args, stdin=None):
+        done = subprocess.run([WEFT, *args], capture_output=True, text=True, input=stdin,
+                              timeout=harness.LIMIT_S * 4, check=False)
+        assert done.returncode == 0, (args, done.stderr)
+        return done.stdout
+    reply = json.loads(weft("run", harness.FABLE, "-p", "Once upon a time", "-n", "12", "--json"))
+    assert len(reply["ids"]) <= 12 and reply["text"]
+    again = json.loads(weft("run", harness.FABLE, "--prompt-ids", ",".join(map(str, reply["prompt_ids"])), "-n", "12", "--json"))
+    assert again["ids"] == reply["ids"]
+    assert json.loads(weft("tokenize", harness.FABLE, "--json", "--no-bos", stdin='["a", "Hello, world!"]'))[0]
+    assert weft("inspect", harness.FABLE, "--tensors").count("model.layers.") > 50
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as text:
+        text.write("Once upon a time there was a little girl. " * 20)
+        text.flush()
+        line = weft("perplexity", harness.FABLE, text.name)
+        assert line.startswith("perplexity ") and float(line.split()[1]) > 1
+    result = json.loads(weft("bench", harness.DRAFT, "--prompt", "16", "--gen", "4", "--batch", "1,2", "--json"))
+    assert [r["batch"] for r in result["results"]] == [1, 2]
+    with Server() as server:
+        reply2 = server.complete(prompt="Once upon a time", max_tokens=12, temperature=0)
+        assert reply2["choices"][0]["text"] == reply["text"]
+
+
+if __name__ == "__main__":
+    harness.main()
