@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Time to ready and resident memory of `weft serve`, medians of some starts. Prints one line of JSON.
+
+    bench/footprint.py [--runs 7] [--bin build/bin] [MODEL] [-- serve options]
+
+Time runs from just before the process is made to the arrival of its ready line. Memory is PSS
+(/proc/PID/smaps_rollup) of router, scheduler and worker after one request; the supervisor's is told beside it.
+"""
+
+import argparse
+import http.client
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(HERE)
+
+
+def pss_kib(pid):
+    with open(f"/proc/{pid}/smaps_rollup", encoding="utf-8") as f:
+        return next(int(line.split()[1]) for line in f if line.startswith("Pss:"))
+
+
+def children_of(parent):
+    found = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry}/stat", encoding="utf-8") as f:
+                text = f.read()
+        except OSError:
+            continue
+        name, rest = text[text.index("(") + 1 : text.rindex(")")], text[text.rindex(")") + 2 :].split()
+        if int(rest[1]) == parent:
+            found[name] = int(entry)
+    return found
+
+
+def one_start(command):
+    begin = time.monotonic()
+    proc = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        for line in proc.stderr:
+            if line.startswith("weft: ready on "):
+                ready_ms = (time.monotonic() - begin) * 1e3
+                port = int(line.rsplit(":", 1)[1])
+                break
+        else:
+            sys.exit("the server did not start")
+        conn = http.client.HTTPConnection("127.0.0.1", port)
+        conn.request("POST", "/v1/completions", json.dumps({"prompt": "Once upon a time", "max_tokens": 16}))
+        assert conn.getresponse().status == 200
+        pss = {name: pss_kib(pid) / 1024 for name, pid in children_of(proc.pid).items()}
+        pss["weft"] = pss_kib(proc.pid) / 1024
+    finally:
+        proc.send_signal(signal.SIGTERM)
+        proc.wait()
+    return ready_ms, pss
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("model", nargs="?", default=os.path.join(ROOT, "models/fable-6m"))
+    parser.add_argument("--runs", type=int, default=7)
+    parser.add_argument("--bin", default=os.path.join(ROOT, "build/bin"))
+    parser.add_argument("options", nargs="*", help="options of weft serve, behind --")
+    args = parser.parse_args()
+    options = args.options or ["--kv-memory", "16MiB"]
+    command = [os.path.join(args.bin, "weft"), "serve", args.model, "--port", "0", "--rpc-port", "0", *options]
+    starts = [one_start(command) for _ in range(args.runs)]
+    times = sorted(t for t, _ in starts)
+    names = sorted(starts[0][1])
+    pss = {n: round(statistics.median(p[n] for _, p in starts), 1) for n in names}
+    three = round(statistics.median(sum(v for n, v in p.items() if n != "weft") for _, p in starts), 1)
+    print(json.dumps({"ready_ms": {"median": round(statistics.median(times)), "min": round(times[0]),
+                                   "max": round(times[-1])}, "runs": args.runs, "pss_mib": pss, "three_processes_mib": three,
+                      "goal": {"ready_ms": 300, "three_processes_mib": 60},
+                      "met": statistics.median(times) <= 300 and three < 60}))
+
+
+if __name__ == "__main__":
+    main()
