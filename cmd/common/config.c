@@ -128,6 +128,8 @@ static const struct setting settings[] = {
      "prompt tokens (--prompt)"},
     {"gen", KIND_U32, AT(bench_gen), WEFT_PROG_BENCH, 0, WEFT_CONTEXT_MAX, "128", "N",
      "tokens to generate"},
+    {"rounds", KIND_U32, AT(bench_rounds), WEFT_PROG_BENCH, 1, 100, "5", "N",
+     "times to measure; medians are printed"},
     {"batch", KIND_TEXT, AT(bench_batch), WEFT_PROG_BENCH, 0, 0, "1,4,16", "LIST",
      "sequences at once"},
 };

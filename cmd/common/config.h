@@ -72,7 +72,7 @@ struct weft_config {
     uint32_t top_k;
     uint64_t seed;
     bool ignore_eos, json;
-    uint32_t bench_prompt, bench_gen;
+    uint32_t bench_prompt, bench_gen, bench_rounds;
     const char *bench_batch;
 };
 

@@ -15,7 +15,7 @@
 #include "cmd/weft/local.h"
 
 #define BATCHES_MAX 16
-#define ROUNDS 5
+#define ROUNDS_MAX 100
 #define PROBE_BYTES (64u << 20) /* per thread: well beyond its share of the last-level cache */
 
 /* ------------------------------------------------------------------------ memory bandwidth --- */
@@ -72,7 +72,8 @@ struct bench {
     uint32_t batches[BATCHES_MAX], n_batches;
     struct probe *probes;
     uint32_t n_probes;
-    double prompt_rate[BATCHES_MAX][ROUNDS], gen_rate[BATCHES_MAX][ROUNDS], bandwidth[ROUNDS];
+    double prompt_rate[BATCHES_MAX][ROUNDS_MAX], gen_rate[BATCHES_MAX][ROUNDS_MAX];
+    double bandwidth[ROUNDS_MAX];
 };
 
 static weft_err parse_batches(const char *text, struct bench *bench, struct weft_errmsg *why) {
@@ -109,7 +110,7 @@ static weft_err run_round(struct bench *b, size_t round, const uint32_t *prompt,
 
 static void print_results(struct bench *b) {
     const struct weft_eng_info *info = weft_eng_info(b->eng);
-    double ceiling = median(b->bandwidth, ROUNDS);
+    double ceiling = median(b->bandwidth, b->config->bench_rounds);
     bool json = b->config->json;
     if (json)
         printf("{\"model\": \"%s\", \"isa\": \"%s\", \"threads\": %u, \"weight_bytes\": %" PRIu64
@@ -121,7 +122,8 @@ static void print_results(struct bench *b) {
                info->model_name, info->isa, info->n_threads, (double)info->weight_bytes / 1048576.0,
                ceiling / 1e9, "batch", "prompt tok/s", "gen tok/s", "gen GB/s", "of memory");
     for (uint32_t i = 0; i < b->n_batches; i++) {
-        double prompt = median(b->prompt_rate[i], ROUNDS), gen = median(b->gen_rate[i], ROUNDS);
+        double prompt = median(b->prompt_rate[i], b->config->bench_rounds);
+        double gen = median(b->gen_rate[i], b->config->bench_rounds);
         /* Every step reads all weights once, whatever the batch. */
         double bytes = gen / b->batches[i] * (double)info->weight_bytes;
         if (json)
@@ -187,7 +189,7 @@ int weft_cmd_bench(int argc, char **argv) {
     }
     for (uint32_t i = 0; i < n_prompt; i++)
         prompt[i] = (i * 7919u + 13u) % n_vocab;
-    for (size_t round = 0; round < ROUNDS && !err; round++)
+    for (size_t round = 0; round < config.bench_rounds && !err; round++)
         err = run_round(&bench, round, prompt, n_prompt, &why);
     if (!err) print_results(&bench);
 cleanup:
