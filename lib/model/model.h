@@ -61,6 +61,8 @@ struct weft_model_params {
     uint32_t n_context; /* max_position_embeddings */
     float rms_eps;
     double rope_theta;
+    /* A GGUF file keeps llama3 scaling in rope_freqs.weight and says NONE here: see
+     * weft_model_rope_inv_freq. */
     enum weft_rope_scaling rope_scaling;
     double rope_factor;                                 /* linear and llama3 */
     double rope_low_freq_factor, rope_high_freq_factor; /* llama3 */

@@ -8,6 +8,8 @@
 #ifndef WEFT_MODEL_INTERNAL_H
 #define WEFT_MODEL_INTERNAL_H
 
+#include <jansson.h>
+
 #include "base/cursor.h"
 #include "model/model.h"
 
@@ -19,8 +21,7 @@
 #define WEFTI_SHARDS_MAX 4096
 #define WEFTI_TENSOR_NAME_BYTES_MAX 1024
 
-/* ------------------------------------------------------------------------------------- files ---
- */
+/* ----------------------------------------------------------------------------------- files --- */
 
 struct wefti_file {
     char *path; /* owned; for messages */
@@ -43,8 +44,18 @@ struct wefti_shown {
 };
 struct wefti_shown wefti_show(const char *text, size_t len);
 
-/* ------------------------------------------------------------------------------------- model ---
- */
+/* Parses text[len] of the file at `path`; `what` names it in messages. *json_out is the caller's,
+ * to decref. */
+WEFT_MUST_CHECK weft_err wefti_json_parse(const char *path, const char *what, const char *text,
+                                          size_t len, json_t **json_out, struct weft_errmsg *why);
+
+/* ----------------------------------------------------------------------------------- model --- */
+
+/* An entry of a sorted index of names. */
+struct wefti_tensor_ref {
+    const char *name;
+    const struct weft_tensor *tensor;
+};
 
 struct weft_model {
     struct weft_model_params params;
@@ -54,7 +65,7 @@ struct weft_model {
 
     struct weft_tensor *tensors; /* names owned */
     size_t n_tensors, cap_tensors;
-    const struct weft_tensor **by_name; /* sorted */
+    struct wefti_tensor_ref *by_name; /* sorted */
 
     struct wefti_file *files;
     size_t n_files, cap_files;
@@ -98,8 +109,7 @@ void wefti_params_set_name(struct weft_model_params *params, const char *name, s
 WEFT_MUST_CHECK weft_err wefti_model_resolve(weft_model *model, enum wefti_format format,
                                              const char *path, struct weft_errmsg *why);
 
-/* ------------------------------------------------------------------------------- the formats ---
- */
+/* ----------------------------------------------------------------------------- the formats --- */
 
 /* config.json to hyper-parameters; `tied` is what the file says, not yet what the tensors say. */
 WEFT_MUST_CHECK weft_err wefti_config_hf(const struct wefti_file *file,
@@ -121,6 +131,12 @@ struct wefti_gguf_kv {
     const unsigned char **strings; /* arrays of strings: the length prefix of each; owned */
 };
 
+/* An entry of the sorted index of keys. */
+struct wefti_gguf_ref {
+    struct weft_str key;
+    const struct wefti_gguf_kv *kv;
+};
+
 struct weft_gguf {
     struct wefti_file file;
     uint64_t n_tensors; /* as claimed: wefti_gguf_tensors checks it */
@@ -129,7 +145,7 @@ struct weft_gguf {
     struct wefti_gguf_kv *kvs;
     size_t n_kvs;
     size_t n_strings; /* in all string arrays together */
-    struct wefti_gguf_kv **by_key;
+    struct wefti_gguf_ref *by_key;
 };
 
 /* Moves *file into the new weft_gguf, also when it fails (the file is then closed). */

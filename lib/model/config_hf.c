@@ -1,0 +1,278 @@
+/* config.json of a Hugging Face folder. Keys that are missing have transformers' defaults; options
+ * that would change the arithmetic and are not there yet are refused by name, never ignored.
+ */
+#include "model/model_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+struct config {
+    const char *path;
+    json_t *root;
+    struct weft_errmsg *why;
+};
+
+/* NULL both for a missing key and for JSON's null, which mean the same in these files. */
+static json_t *get(const json_t *object, const char *key) {
+    json_t *value = json_object_get(object, key);
+    return json_is_null(value) ? NULL : value;
+}
+
+static weft_err wrong_type(const struct config *c, const char *key, const char *wanted) {
+    return weft_err_set(c->why, WEFT_E_PROTO, "%s: \"%s\" is not %s", c->path, key, wanted);
+}
+
+static weft_err unsupported(const struct config *c, const char *key, const char *value) {
+    struct wefti_shown shown = wefti_show(value, strlen(value));
+    return weft_err_set(c->why, WEFT_E_UNSUPPORTED, "%s: \"%s\": %s is not supported", c->path, key,
+                        shown.text);
+}
+
+#define REQUIRED UINT32_MAX /* as the default of get_u32 */
+
+/* Ranges are checked later, for all formats alike (params.c). */
+static weft_err get_u32(const struct config *c, const json_t *object, const char *key,
+                        uint32_t default_value, uint32_t *out) {
+    const json_t *value = get(object, key);
+    if (!value) {
+        *out = default_value;
+        if (default_value != REQUIRED) return WEFT_OK;
+        return weft_err_set(c->why, WEFT_E_PROTO, "%s: has no \"%s\"", c->path, key);
+    }
+    if (!json_is_integer(value) || json_integer_value(value) < 0) {
+        return wrong_type(c, key, "a whole number");
+    }
+    if (json_integer_value(value) >= UINT32_MAX) {
+        return weft_err_set(c->why, WEFT_E_PROTO,
+                            "%s: \"%s\" is %" JSON_INTEGER_FORMAT ", which is out of range",
+                            c->path, key, json_integer_value(value));
+    }
+    *out = (uint32_t)json_integer_value(value);
+    return WEFT_OK;
+}
+
+/* Leaves *out alone when there is no such key. */
+static weft_err get_double(const struct config *c, const json_t *object, const char *key,
+                           double *out) {
+    const json_t *value = get(object, key);
+    if (!value) return WEFT_OK;
+    if (!json_is_number(value)) return wrong_type(c, key, "a number");
+    *out = json_number_value(value);
+    return WEFT_OK;
+}
+
+static weft_err get_bool(const struct config *c, const char *key, bool *out) {
+    const json_t *value = get(c->root, key);
+    *out = false;
+    if (!value) return WEFT_OK;
+    if (!json_is_boolean(value)) return wrong_type(c, key, "a boolean");
+    *out = json_is_true(value);
+    return WEFT_OK;
+}
+
+/* The text under `key`; `default_text` when there is none. */
+static weft_err get_text(const struct config *c, const json_t *object, const char *key,
+                         const char *default_text, const char **out) {
+    const json_t *value = get(object, key);
+    *out = default_text;
+    if (!value) return WEFT_OK;
+    if (!json_is_string(value)) return wrong_type(c, key, "a string");
+    *out = json_string_value(value);
+    return WEFT_OK;
+}
+
+static weft_err read_sizes(const struct config *c, struct weft_model_params *p) {
+    const struct {
+        const char *key;
+        uint32_t default_value;
+        uint32_t *out;
+    } sizes[] = {
+        {"num_hidden_layers", REQUIRED, &p->n_layers},
+        {"num_attention_heads", REQUIRED, &p->n_heads},
+        {"num_key_value_heads", 0, &p->n_kv_heads},
+        {"head_dim", 0, &p->head_dim},
+        {"hidden_size", REQUIRED, &p->n_hidden},
+        {"intermediate_size", REQUIRED, &p->n_ffn},
+        {"vocab_size", REQUIRED, &p->n_vocab},
+        {"max_position_embeddings", 2048, &p->n_context},
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        weft_err err = get_u32(c, c->root, sizes[i].key, sizes[i].default_value, sizes[i].out);
+        if (err) return err;
+    }
+    if (!get(c->root, "num_key_value_heads")) p->n_kv_heads = p->n_heads;
+    if (get(c->root, "head_dim") || p->n_heads == 0) return WEFT_OK;
+    if (p->n_hidden % p->n_heads != 0) {
+        return weft_err_set(
+            c->why, WEFT_E_PROTO,
+            "%s: \"hidden_size\" %u is not a multiple of \"num_attention_heads\" %u", c->path,
+            p->n_hidden, p->n_heads);
+    }
+    p->head_dim = p->n_hidden / p->n_heads;
+    return WEFT_OK;
+}
+
+static weft_err check_options(const struct config *c) {
+    static const char *const must_be_off[] = {"attention_bias", "mlp_bias"};
+    for (size_t i = 0; i < sizeof must_be_off / sizeof must_be_off[0]; i++) {
+        bool on;
+        weft_err err = get_bool(c, must_be_off[i], &on);
+        if (err) return err;
+        if (on) return unsupported(c, must_be_off[i], "true");
+    }
+    const char *act;
+    weft_err err = get_text(c, c->root, "hidden_act", "silu", &act);
+    if (err) return err;
+    if (strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0) {
+        return unsupported(c, "hidden_act", act);
+    }
+    const json_t *quantization = get(c->root, "quantization_config");
+    if (quantization) {
+        const char *method = json_string_value(json_object_get(quantization, "quant_method"));
+        return unsupported(c, "quantization_config", method ? method : "a quantised checkpoint");
+    }
+    return WEFT_OK;
+}
+
+/* Mistral is Llama but for the window: a config without a word on it means 4096. */
+static weft_err check_window(const struct config *c, const struct weft_model_params *p) {
+    uint32_t window;
+    const json_t *value = json_object_get(c->root, "sliding_window");
+    if (json_is_null(value)) return WEFT_OK;
+    weft_err err = get_u32(c, c->root, "sliding_window", 4096, &window);
+    if (err) return err;
+    if (window >= p->n_context) return WEFT_OK;
+    return weft_err_set(c->why, WEFT_E_UNSUPPORTED,
+                        "%s: MistralForCausalLM with a sliding window of %u is not supported",
+                        c->path, window);
+}
+
+static weft_err read_architecture(const struct config *c, bool *mistral_out) {
+    const char *type;
+    *mistral_out = false;
+    weft_err err = get_text(c, c->root, "model_type", NULL, &type);
+    if (err) return err;
+    const json_t *list = get(c->root, "architectures");
+    const char *name = json_string_value(json_array_get(list, 0));
+    if (list && (!name || json_array_size(list) != 1)) {
+        return wrong_type(c, "architectures", "a list of one name");
+    }
+    if (!name && !type) {
+        return weft_err_set(c->why, WEFT_E_PROTO,
+                            "%s: names neither \"architectures\" nor a \"model_type\"", c->path);
+    }
+    *mistral_out = name ? strcmp(name, "MistralForCausalLM") == 0 : strcmp(type, "mistral") == 0;
+    if (name && !*mistral_out && strcmp(name, "LlamaForCausalLM") != 0) {
+        return unsupported(c, "architectures", name);
+    }
+    if (type && strcmp(type, *mistral_out ? "mistral" : "llama") != 0) {
+        return unsupported(c, "model_type", type);
+    }
+    return WEFT_OK;
+}
+
+static weft_err read_rope_type(const struct config *c, const char *key, const json_t *rope,
+                               enum weft_rope_scaling *scaling_out) {
+    const char *type;
+    *scaling_out = WEFT_ROPE_NONE;
+    weft_err err = get_text(c, rope, "type", NULL, &type);
+    if (err) return err;
+    err = get_text(c, rope, "rope_type", type, &type);
+    if (err) return err;
+    if (!type && get(rope, "factor")) {
+        return weft_err_set(c->why, WEFT_E_PROTO, "%s: \"%s\" has a factor and no type", c->path,
+                            key);
+    }
+    if (!type || strcmp(type, "default") == 0) return WEFT_OK;
+    *scaling_out = strcmp(type, "linear") == 0 ? WEFT_ROPE_LINEAR : WEFT_ROPE_LLAMA3;
+    if (*scaling_out == WEFT_ROPE_LLAMA3 && strcmp(type, "llama3") != 0) {
+        return unsupported(c, key, type);
+    }
+    return WEFT_OK;
+}
+
+/* One of the two objects that describe RoPE: "rope_scaling", or the newer "rope_parameters". */
+static weft_err read_rope_object(const struct config *c, const char *key, json_t *rope,
+                                 struct weft_model_params *p) {
+    const char *inner_key;
+    json_t *inner;
+    double partial = 1;
+    if (!json_is_object(rope)) return wrong_type(c, key, "an object");
+    json_object_foreach(rope, inner_key, inner) {
+        if (json_is_object(inner)) return unsupported(c, key, "one RoPE per kind of layer");
+    }
+    weft_err err = read_rope_type(c, key, rope, &p->rope_scaling);
+    if (err) return err;
+    err = get_double(c, rope, "rope_theta", &p->rope_theta);
+    if (err) return err;
+    err = get_double(c, rope, "partial_rotary_factor", &partial);
+    if (err) return err;
+    if (partial != 1) return unsupported(c, key, "a partial_rotary_factor");
+    if (p->rope_scaling == WEFT_ROPE_NONE) return WEFT_OK;
+    p->rope_factor = 0; /* must be given: 0 is refused later */
+    err = get_double(c, rope, "factor", &p->rope_factor);
+    if (err || p->rope_scaling == WEFT_ROPE_LINEAR) return err;
+    err = get_double(c, rope, "low_freq_factor", &p->rope_low_freq_factor);
+    if (err) return err;
+    err = get_double(c, rope, "high_freq_factor", &p->rope_high_freq_factor);
+    if (err) return err;
+    const json_t *holder = get(rope, "original_max_position_embeddings") ? rope : c->root;
+    return get_u32(c, holder, "original_max_position_embeddings", REQUIRED,
+                   &p->rope_original_context);
+}
+
+static weft_err read_rope(const struct config *c, struct weft_model_params *p) {
+    double partial = 1;
+    p->rope_theta = 10000;
+    p->rope_factor = 1;
+    weft_err err = get_double(c, c->root, "rope_theta", &p->rope_theta);
+    if (err) return err;
+    err = get_double(c, c->root, "partial_rotary_factor", &partial);
+    if (err) return err;
+    if (partial != 1) return unsupported(c, "partial_rotary_factor", "a value other than 1");
+    json_t *parameters = get(c->root, "rope_parameters");
+    json_t *scaling = get(c->root, "rope_scaling");
+    if (parameters) {
+        err = read_rope_object(c, "rope_parameters", parameters, p);
+        if (err) return err;
+    }
+    return scaling ? read_rope_object(c, "rope_scaling", scaling, p) : WEFT_OK;
+}
+
+static weft_err read_config(const struct config *c, struct weft_model_params *p) {
+    bool mistral;
+    double eps = 1e-6;
+    if (!json_is_object(c->root)) {
+        return weft_err_set(c->why, WEFT_E_PROTO, "%s: is not a JSON object", c->path);
+    }
+    weft_err err = read_architecture(c, &mistral);
+    if (err) return err;
+    err = check_options(c);
+    if (err) return err;
+    err = read_sizes(c, p);
+    if (err) return err;
+    err = read_rope(c, p);
+    if (err) return err;
+    err = get_double(c, c->root, "rms_norm_eps", &eps);
+    if (err) return err;
+    p->rms_eps = (float)eps;
+    err = get_bool(c, "tie_word_embeddings", &p->tied);
+    if (err) return err;
+    p->rope_interleaved = false;
+    (void)snprintf(p->arch, sizeof p->arch, "llama");
+    err = mistral ? check_window(c, p) : WEFT_OK;
+    if (err) return err;
+    return wefti_params_check(p, c->path, c->why);
+}
+
+weft_err wefti_config_hf(const struct wefti_file *file, struct weft_model_params *params,
+                         struct weft_errmsg *why) {
+    struct config c = {.path = file->path, .why = why};
+    weft_err err = wefti_json_parse(file->path, "the configuration", (const char *)file->bytes,
+                                    file->n_bytes, &c.root, why);
+    if (err) return err;
+    err = read_config(&c, params);
+    json_decref(c.root);
+    return err;
+}

@@ -1,0 +1,106 @@
+#include "model/model_internal.h"
+
+#include <string.h>
+
+#include "base/check.h"
+
+static const struct {
+    const char *name;
+    uint32_t block_elems, block_bytes;
+} dtypes[WEFT_DT_COUNT] = {
+    [WEFT_DT_F32] = {"f32", 1, 4},
+    [WEFT_DT_F16] = {"f16", 1, 2},
+    [WEFT_DT_BF16] = {"bf16", 1, 2},
+    [WEFT_DT_Q8_0] = {"q8_0", 32, 34},
+};
+
+const char *weft_dtype_name(enum weft_dtype dtype) {
+    WEFT_ASSERT(dtype < WEFT_DT_COUNT);
+    return dtypes[dtype].name;
+}
+
+uint32_t weft_dtype_block_elems(enum weft_dtype dtype) {
+    WEFT_ASSERT(dtype < WEFT_DT_COUNT);
+    return dtypes[dtype].block_elems;
+}
+
+uint32_t weft_dtype_block_bytes(enum weft_dtype dtype) {
+    WEFT_ASSERT(dtype < WEFT_DT_COUNT);
+    return dtypes[dtype].block_bytes;
+}
+
+bool wefti_tensor_bytes(const struct weft_tensor *tensor, size_t *bytes_out) {
+    WEFT_ASSERT(tensor->n_dims <= 4);
+    uint64_t block_elems = weft_dtype_block_elems(tensor->dtype);
+    uint64_t n = 1;
+    *bytes_out = 0;
+    for (uint32_t i = 0; i < tensor->n_dims; i++) {
+        if (__builtin_mul_overflow(n, tensor->dims[i], &n)) return false;
+    }
+    uint64_t row = tensor->n_dims > 0 ? tensor->dims[tensor->n_dims - 1] : 1;
+    if (row % block_elems != 0) return false;
+    if (__builtin_mul_overflow(n / block_elems, weft_dtype_block_bytes(tensor->dtype), &n)) {
+        return false;
+    }
+    *bytes_out = n;
+    return true;
+}
+
+static float f32_from_bits(uint32_t bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static float f32_from_f16(uint16_t half) {
+    uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
+    uint32_t exponent = (half >> 10) & 0x1fu;
+    uint32_t mantissa = half & 0x3ffu;
+    if (exponent == 0) { /* zero or subnormal: mantissa * 2^-24 is exact in f32 */
+        float value = (float)mantissa * 0x1p-24f;
+        return sign ? -value : value;
+    }
+    if (exponent == 0x1f) return f32_from_bits(sign | 0x7f800000u | mantissa << 13);
+    return f32_from_bits(sign | (exponent + 127 - 15) << 23 | mantissa << 13);
+}
+
+static uint16_t load_u16(const unsigned char *at) {
+    uint16_t value;
+    memcpy(&value, at, sizeof value);
+    return value;
+}
+
+void weft_tensor_row_f32(const struct weft_tensor *tensor, uint64_t row, float *out) {
+    WEFT_ASSERT(tensor->n_dims == 1 || tensor->n_dims == 2);
+    WEFT_ASSERT(row < (tensor->n_dims == 2 ? tensor->dims[0] : 1));
+    uint64_t n = tensor->dims[tensor->n_dims - 1];
+    uint64_t block_elems = weft_dtype_block_elems(tensor->dtype);
+    WEFT_ASSERT(n % block_elems == 0);
+    uint64_t row_bytes = n / block_elems * weft_dtype_block_bytes(tensor->dtype);
+    const unsigned char *at = (const unsigned char *)tensor->data + row * row_bytes;
+    switch (tensor->dtype) {
+    case WEFT_DT_F32:
+        memcpy(out, at, row_bytes);
+        break;
+    case WEFT_DT_F16:
+        for (uint64_t i = 0; i < n; i++) {
+            out[i] = f32_from_f16(load_u16(at + 2 * i));
+        }
+        break;
+    case WEFT_DT_BF16:
+        for (uint64_t i = 0; i < n; i++) {
+            out[i] = f32_from_bits((uint32_t)load_u16(at + 2 * i) << 16);
+        }
+        break;
+    case WEFT_DT_Q8_0: /* 11 bits of scale times 8 bits: the product is exact */
+        for (uint64_t block = 0; block < n / 32; block++, at += 34) {
+            float scale = f32_from_f16(load_u16(at));
+            for (uint64_t i = 0; i < 32; i++) {
+                out[block * 32 + i] = scale * (float)(int8_t)at[2 + i];
+            }
+        }
+        break;
+    case WEFT_DT_COUNT:
+        WEFT_ASSERT(false);
+    }
+}

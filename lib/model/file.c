@@ -1,0 +1,82 @@
+#include "model/model_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/check.h"
+
+weft_err wefti_file_map(const char *path, uint64_t max_bytes, struct wefti_file *file_out,
+                        struct weft_errmsg *why) {
+    weft_err err = WEFT_OK;
+    struct stat st;
+    *file_out = (struct wefti_file){0};
+    /* Without O_NONBLOCK, opening a FIFO that nobody writes would hang. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0) return weft_err_errno(why, errno, "cannot open %s", path);
+    if (fstat(fd, &st) != 0) {
+        err = weft_err_errno(why, errno, "cannot stat %s", path);
+        goto cleanup;
+    }
+    if (!S_ISREG(st.st_mode)) {
+        err = weft_err_set(why, WEFT_E_PROTO, "%s: is not a regular file", path);
+        goto cleanup;
+    }
+    if (st.st_size <= 0) {
+        err = weft_err_set(why, WEFT_E_PROTO, "%s: the file is empty", path);
+        goto cleanup;
+    }
+    if ((uint64_t)st.st_size > max_bytes) {
+        err = weft_err_set(why, WEFT_E_PROTO,
+                           "%s: the file has %" PRIu64 " bytes; the limit is %" PRIu64, path,
+                           (uint64_t)st.st_size, max_bytes);
+        goto cleanup;
+    }
+    char *path_copy = strdup(path);
+    if (!path_copy) {
+        err = weft_err_set(why, WEFT_E_NOMEM, "out of memory while opening %s", path);
+        goto cleanup;
+    }
+    void *bytes = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (bytes == MAP_FAILED) {
+        err = weft_err_errno(why, errno, "cannot map %s", path);
+        free(path_copy);
+        goto cleanup;
+    }
+    *file_out = (struct wefti_file){path_copy, bytes, (size_t)st.st_size, true};
+cleanup:
+    (void)close(fd);
+    return err;
+}
+
+weft_err wefti_file_borrow(const char *label, const void *bytes, size_t n_bytes,
+                           struct wefti_file *file_out, struct weft_errmsg *why) {
+    *file_out = (struct wefti_file){strdup(label), bytes, n_bytes, false};
+    if (!file_out->path) return weft_err_set(why, WEFT_E_NOMEM, "out of memory");
+    return WEFT_OK;
+}
+
+void wefti_file_close(struct wefti_file *file) {
+    if (file->mapped) {
+        int rc = munmap((void *)(uintptr_t)file->bytes, file->n_bytes);
+        WEFT_ASSERT(rc == 0);
+    }
+    free(file->path);
+    *file = (struct wefti_file){0};
+}
+
+struct wefti_shown wefti_show(const char *text, size_t len) {
+    struct wefti_shown shown;
+    size_t n = len < sizeof shown.text ? len : sizeof shown.text - 1;
+    for (size_t i = 0; i < n; i++) {
+        shown.text[i] = text[i] >= 0x20 && text[i] < 0x7f ? text[i] : '?';
+    }
+    shown.text[n] = 0;
+    if (n < len) memcpy(shown.text + n - 3, "...", 3);
+    return shown;
+}

@@ -1,0 +1,380 @@
+#include "model/model_internal.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <xxhash.h>
+
+#include "base/check.h"
+#include "base/parse.h"
+
+/* ------------------------------------------------------------------------------ the pieces --- */
+
+weft_model *wefti_model_new(void) {
+    return calloc(1, sizeof(weft_model));
+}
+
+void weft_model_free(weft_model *model) {
+    if (!model) return;
+    for (size_t i = 0; i < model->n_tensors; i++) {
+        free((void *)(uintptr_t)model->tensors[i].name);
+    }
+    for (size_t i = 0; i < model->n_files; i++) {
+        wefti_file_close(&model->files[i]);
+    }
+    free(model->tensors);
+    free(model->by_name);
+    free(model->files);
+    free(model->layers);
+    free(model->rope_freqs);
+    free(model);
+}
+
+/* Room for one more in an array that doubles; NULL when out of memory. */
+static void *grow(void *items, size_t n, size_t *cap, size_t item_bytes) {
+    if (n < *cap) return items;
+    size_t new_cap = *cap ? 2 * *cap : 16;
+    void *grown = realloc(items, new_cap * item_bytes);
+    if (grown) *cap = new_cap;
+    return grown;
+}
+
+weft_err wefti_model_add_file(weft_model *model, struct wefti_file *file) {
+    WEFT_ASSERT(model->n_files <= WEFTI_SHARDS_MAX);
+    struct wefti_file *files = grow(model->files, model->n_files, &model->cap_files, sizeof *files);
+    if (!files) {
+        wefti_file_close(file);
+        return WEFT_E_NOMEM;
+    }
+    model->files = files;
+    model->files[model->n_files++] = *file;
+    *file = (struct wefti_file){0};
+    return WEFT_OK;
+}
+
+weft_err wefti_model_add_tensor(weft_model *model, const char *path, const char *name, size_t len,
+                                const struct weft_tensor *tensor, struct weft_errmsg *why) {
+    WEFT_ASSERT(tensor->n_dims <= 4);
+    struct wefti_shown shown = wefti_show(name, len);
+    if (len == 0 || len > WEFTI_TENSOR_NAME_BYTES_MAX || memchr(name, 0, len) ||
+        !weft_utf8_valid(name, len)) {
+        return weft_err_set(why, WEFT_E_PROTO,
+                            "%s: tensor '%s' has an unfit name: 1 to %d bytes of UTF-8 are allowed",
+                            path, shown.text, WEFTI_TENSOR_NAME_BYTES_MAX);
+    }
+    if (model->n_tensors >= WEFT_TENSORS_MAX) {
+        return weft_err_set(why, WEFT_E_PROTO, "%s: has more than %u tensors", path,
+                            WEFT_TENSORS_MAX);
+    }
+    char *copy = strndup(name, len);
+    struct weft_tensor *tensors =
+        grow(model->tensors, model->n_tensors, &model->cap_tensors, sizeof *tensors);
+    if (tensors) model->tensors = tensors;
+    if (!copy || !tensors) {
+        free(copy);
+        return weft_err_set(why, WEFT_E_NOMEM, "%s: out of memory for the tensor list", path);
+    }
+    struct weft_tensor *added = &model->tensors[model->n_tensors++];
+    *added = *tensor;
+    added->name = copy;
+    return WEFT_OK;
+}
+
+/* An empty tensor may share its place with another one and comes first. */
+static int by_place(const void *a, const void *b) {
+    const struct weft_tensor *x = a, *y = b;
+    uintptr_t at_x = (uintptr_t)x->data, at_y = (uintptr_t)y->data;
+    if (at_x != at_y) return at_x < at_y ? -1 : 1;
+    return (x->bytes > y->bytes) - (x->bytes < y->bytes);
+}
+
+weft_err wefti_model_check_layout(weft_model *model, const char *path, size_t first,
+                                  const unsigned char *data, size_t data_bytes, bool dense,
+                                  struct weft_errmsg *why) {
+    size_t n = model->n_tensors - first, covered = 0;
+    if (n > 0) qsort(model->tensors + first, n, sizeof *model->tensors, by_place);
+    for (size_t i = first; i < model->n_tensors; i++) {
+        const struct weft_tensor *tensor = &model->tensors[i];
+        size_t at = (size_t)((const unsigned char *)tensor->data - data);
+        struct wefti_shown shown = wefti_show(tensor->name, strlen(tensor->name));
+        WEFT_ASSERT(at <= data_bytes && tensor->bytes <= data_bytes - at);
+        if (at < covered) {
+            const char *before = model->tensors[i - 1].name;
+            struct wefti_shown shown_before = wefti_show(before, strlen(before));
+            return weft_err_set(why, WEFT_E_PROTO, "%s: tensor '%s' overlaps tensor '%s'", path,
+                                shown.text, shown_before.text);
+        }
+        if (dense && at > covered) {
+            return weft_err_set(why, WEFT_E_PROTO,
+                                "%s: %zu bytes before tensor '%s' belong to no tensor", path,
+                                at - covered, shown.text);
+        }
+        covered = at + tensor->bytes;
+    }
+    if (dense && covered < data_bytes) {
+        return weft_err_set(why, WEFT_E_PROTO,
+                            "%s: the last %zu bytes of the file belong to no tensor", path,
+                            data_bytes - covered);
+    }
+    return WEFT_OK;
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const struct wefti_tensor_ref *)a)->name,
+                  ((const struct wefti_tensor_ref *)b)->name);
+}
+
+weft_err wefti_model_index(weft_model *model, const char *path, struct weft_errmsg *why) {
+    free(model->by_name);
+    model->by_name = calloc(model->n_tensors + 1, sizeof *model->by_name);
+    if (!model->by_name) return weft_err_set(why, WEFT_E_NOMEM, "%s: out of memory", path);
+    for (size_t i = 0; i < model->n_tensors; i++) {
+        model->by_name[i] = (struct wefti_tensor_ref){model->tensors[i].name, &model->tensors[i]};
+    }
+    qsort(model->by_name, model->n_tensors, sizeof *model->by_name, by_name);
+    for (size_t i = 1; i < model->n_tensors; i++) {
+        const char *name = model->by_name[i].name;
+        if (strcmp(model->by_name[i - 1].name, name) != 0) continue;
+        struct wefti_shown shown = wefti_show(name, strlen(name));
+        return weft_err_set(why, WEFT_E_PROTO, "%s: tensor '%s' is there twice", path, shown.text);
+    }
+    return WEFT_OK;
+}
+
+/* --------------------------------------------------------------------------------- opening --- */
+
+/* The last part of a path, without `suffix`. */
+static void set_name_from_path(struct weft_model_params *params, const char *path,
+                               const char *suffix) {
+    char *real = realpath(path, NULL); /* "." and "models/x/" have no name of their own */
+    const char *text = real ? real : path;
+    const char *slash = strrchr(text, '/');
+    const char *base = slash && slash[1] ? slash + 1 : text;
+    size_t len = strlen(base), suffix_len = strlen(suffix);
+    if (len > suffix_len && strcmp(base + len - suffix_len, suffix) == 0) len -= suffix_len;
+    wefti_params_set_name(params, base, len);
+    free(real);
+}
+
+weft_err wefti_model_from_gguf(struct wefti_file *file, weft_model **model_out,
+                               struct weft_errmsg *why) {
+    weft_gguf *gguf;
+    weft_model *model = NULL;
+    *model_out = NULL;
+    weft_err err = wefti_gguf_parse(file, &gguf, why);
+    if (err) return err;
+    model = wefti_model_new();
+    if (!model) {
+        err = weft_err_set(why, WEFT_E_NOMEM, "%s: out of memory", gguf->file.path);
+        goto cleanup;
+    }
+    err = wefti_config_gguf(gguf, &model->params, why);
+    if (err) goto cleanup;
+    if (!model->params.name[0]) set_name_from_path(&model->params, gguf->file.path, ".gguf");
+    err = wefti_gguf_tensors(model, gguf, why);
+    if (err) goto cleanup;
+    err = wefti_model_index(model, gguf->file.path, why);
+    if (err) goto cleanup;
+    err = wefti_model_resolve(model, WEFTI_FORMAT_GGUF, gguf->file.path, why);
+    if (err) goto cleanup;
+    /* The model keeps the mapping, not the index of the metadata. */
+    err = wefti_model_add_file(model, &gguf->file);
+    if (err) {
+        err = weft_err_set(why, err, "out of memory while opening a model");
+        goto cleanup;
+    }
+    *model_out = model;
+    model = NULL;
+cleanup:
+    weft_model_free(model);
+    weft_gguf_free(gguf);
+    return err;
+}
+
+static weft_err open_file(const char *path, weft_model **model_out, struct weft_errmsg *why) {
+    static const char suffix[] = ".safetensors";
+    size_t len = strlen(path);
+    if (len >= sizeof suffix - 1 && strcmp(path + len - (sizeof suffix - 1), suffix) == 0) {
+        return weft_err_set(why, WEFT_E_UNSUPPORTED,
+                            "%s: a .safetensors file alone has no hyper-parameters: name its "
+                            "folder instead",
+                            path);
+    }
+    struct wefti_file file;
+    weft_err err = wefti_file_map(path, UINT64_MAX, &file, why);
+    if (err) return err;
+    return wefti_model_from_gguf(&file, model_out, why);
+}
+
+static weft_err read_config(weft_model *model, const char *dir, struct weft_errmsg *why) {
+    char *path = NULL;
+    if (asprintf(&path, "%s/config.json", dir) < 0) {
+        return weft_err_set(why, WEFT_E_NOMEM, "out of memory while opening %s", dir);
+    }
+    struct wefti_file file;
+    weft_err err = wefti_file_map(path, WEFTI_CONFIG_BYTES_MAX, &file, why);
+    free(path);
+    if (err) return err;
+    err = wefti_config_hf(&file, &model->params, why);
+    wefti_file_close(&file);
+    return err;
+}
+
+static weft_err open_folder(const char *dir, weft_model **model_out, struct weft_errmsg *why) {
+    weft_err err;
+    weft_model *model = wefti_model_new();
+    if (!model) {
+        err = weft_err_set(why, WEFT_E_NOMEM, "out of memory while opening %s", dir);
+        goto cleanup;
+    }
+    err = read_config(model, dir, why);
+    if (err) goto cleanup;
+    set_name_from_path(&model->params, dir, "");
+    err = wefti_safetensors_folder(model, dir, why);
+    if (err) goto cleanup;
+    err = wefti_model_index(model, dir, why);
+    if (err) goto cleanup;
+    err = wefti_model_resolve(model, WEFTI_FORMAT_HF, dir, why);
+    if (err) goto cleanup;
+    *model_out = model;
+    model = NULL;
+cleanup:
+    weft_model_free(model);
+    return err;
+}
+
+/* The folder is path[len], with or without slashes at its end. */
+static weft_err open_folder_at(const char *path, size_t len, weft_model **model_out,
+                               struct weft_errmsg *why) {
+    while (len > 1 && path[len - 1] == '/') {
+        len--;
+    }
+    char *dir = strndup(path, len);
+    if (!dir) return weft_err_set(why, WEFT_E_NOMEM, "out of memory while opening %s", path);
+    weft_err err = open_folder(dir, model_out, why);
+    free(dir);
+    return err;
+}
+
+weft_err weft_model_open(const char *path, weft_model **model_out, struct weft_errmsg *why) {
+    struct stat st;
+    *model_out = NULL;
+    if (stat(path, &st) != 0) return weft_err_errno(why, errno, "cannot open %s", path);
+    if (S_ISDIR(st.st_mode)) return open_folder_at(path, strlen(path), model_out, why);
+    const char *slash = strrchr(path, '/');
+    if (strcmp(slash ? slash + 1 : path, "config.json") != 0) {
+        return open_file(path, model_out, why);
+    }
+    if (!slash) return open_folder(".", model_out, why);
+    return open_folder_at(path, (size_t)(slash - path) + 1, model_out, why);
+}
+
+/* ------------------------------------------------------------------------------- accessors --- */
+
+const struct weft_model_params *weft_model_params(const weft_model *model) {
+    return &model->params;
+}
+
+const struct weft_model_layer *weft_model_layers(const weft_model *model) {
+    return model->layers;
+}
+
+const struct weft_tensor *weft_model_embedding(const weft_model *model) {
+    return model->embedding;
+}
+
+const struct weft_tensor *weft_model_final_norm(const weft_model *model) {
+    return model->final_norm;
+}
+
+const struct weft_tensor *weft_model_head(const weft_model *model) {
+    return model->head;
+}
+
+size_t weft_model_n_tensors(const weft_model *model) {
+    return model->n_tensors;
+}
+
+const struct weft_tensor *weft_model_tensor(const weft_model *model, size_t idx) {
+    WEFT_ASSERT(idx < model->n_tensors);
+    return &model->tensors[idx];
+}
+
+const struct weft_tensor *weft_model_find(const weft_model *model, const char *name) {
+    const struct wefti_tensor_ref wanted = {.name = name};
+    const struct wefti_tensor_ref *found =
+        bsearch(&wanted, model->by_name, model->n_tensors, sizeof *model->by_name, by_name);
+    return found ? found->tensor : NULL;
+}
+
+/* Llama 3.1's rule: short wavelengths stay, long ones are stretched by the factor, and those
+ * between are blended linearly in original_context / wavelength. */
+static double llama3_frequency(const struct weft_model_params *p, double frequency) {
+    double wavelength = 2 * M_PI / frequency;
+    double turns = p->rope_original_context / wavelength;
+    if (turns > p->rope_high_freq_factor) return frequency;
+    if (turns < p->rope_low_freq_factor) return frequency / p->rope_factor;
+    double smooth =
+        (turns - p->rope_low_freq_factor) / (p->rope_high_freq_factor - p->rope_low_freq_factor);
+    return (1 - smooth) * frequency / p->rope_factor + smooth * frequency;
+}
+
+void weft_model_rope_inv_freq(const weft_model *model, double *inv_freq_out) {
+    const struct weft_model_params *p = &model->params;
+    for (uint32_t i = 0; i < p->head_dim / 2; i++) {
+        double frequency = pow(p->rope_theta, -2.0 * i / p->head_dim);
+        if (p->rope_scaling == WEFT_ROPE_LINEAR) frequency /= p->rope_factor;
+        if (p->rope_scaling == WEFT_ROPE_LLAMA3) frequency = llama3_frequency(p, frequency);
+        if (model->rope_freqs) frequency /= (double)model->rope_freqs[i];
+        inv_freq_out[i] = frequency;
+    }
+}
+
+void weft_model_drop_pages(const weft_model *model) {
+    for (size_t i = 0; i < model->n_files; i++) {
+        const struct wefti_file *file = &model->files[i];
+        if (!file->mapped) continue;
+        /* Advice only: a kernel that refuses keeps the pages, and nothing is wrong. */
+        (void)madvise((void *)(uintptr_t)file->bytes, file->n_bytes, MADV_DONTNEED);
+    }
+}
+
+/* Each piece is the seed of the next. The name is left out: a copy in another folder is the same
+ * model. Tensors go by name, so that a sharded copy is, too. */
+uint64_t weft_model_hash(const weft_model *model) {
+    const struct weft_model_params *p = &model->params;
+    const double numbers[] = {
+        p->n_layers,
+        p->n_heads,
+        p->n_kv_heads,
+        p->head_dim,
+        p->n_hidden,
+        p->n_ffn,
+        p->n_vocab,
+        p->n_context,
+        (double)p->rms_eps,
+        p->rope_theta,
+        p->rope_scaling,
+        p->rope_factor,
+        p->rope_low_freq_factor,
+        p->rope_high_freq_factor,
+        p->rope_original_context,
+        p->rope_interleaved,
+        p->tied,
+    };
+    uint64_t hash = XXH3_64bits_withSeed(p->arch, strlen(p->arch), 0);
+    hash = XXH3_64bits_withSeed(numbers, sizeof numbers, hash);
+    for (size_t i = 0; i < model->n_tensors; i++) {
+        const struct weft_tensor *tensor = model->by_name[i].tensor;
+        const uint64_t shape[] = {tensor->dtype,   tensor->n_dims,  tensor->dims[0],
+                                  tensor->dims[1], tensor->dims[2], tensor->dims[3]};
+        hash = XXH3_64bits_withSeed(tensor->name, strlen(tensor->name), hash);
+        hash = XXH3_64bits_withSeed(shape, sizeof shape, hash);
+        hash = XXH3_64bits_withSeed(tensor->data, tensor->bytes, hash);
+    }
+    return hash;
+}

@@ -1,0 +1,93 @@
+#include "model/model_internal.h"
+
+#include <math.h>
+
+#include "base/parse.h"
+
+static weft_err check_ranges(const struct weft_model_params *p, const char *path,
+                             struct weft_errmsg *why) {
+    const struct {
+        const char *what;
+        uint32_t value, max;
+    } ranges[] = {
+        {"number of layers", p->n_layers, WEFT_LAYERS_MAX},
+        {"hidden size", p->n_hidden, WEFT_HIDDEN_MAX},
+        {"number of attention heads", p->n_heads, WEFT_HEADS_MAX},
+        {"number of KV heads", p->n_kv_heads, WEFT_HEADS_MAX},
+        {"head dimension", p->head_dim, WEFT_HEAD_DIM_MAX},
+        {"feed-forward size", p->n_ffn, WEFT_HIDDEN_MAX},
+        {"vocabulary size", p->n_vocab, WEFT_VOCAB_MAX},
+        {"context length", p->n_context, WEFT_CONTEXT_MAX},
+    };
+    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
+        if (ranges[i].value >= 1 && ranges[i].value <= ranges[i].max) continue;
+        return weft_err_set(why, WEFT_E_PROTO, "%s: the %s is %u; 1 to %u are allowed", path,
+                            ranges[i].what, ranges[i].value, ranges[i].max);
+    }
+    return WEFT_OK;
+}
+
+static weft_err check_rope(const struct weft_model_params *p, const char *path,
+                           struct weft_errmsg *why) {
+    /* Written so that NaN fails. */
+    if (!(p->rope_theta >= 1 && p->rope_theta <= 1e15)) {
+        return weft_err_set(why, WEFT_E_PROTO, "%s: the RoPE base is %g; 1 to 1e15 are allowed",
+                            path, p->rope_theta);
+    }
+    if (p->rope_scaling == WEFT_ROPE_NONE) return WEFT_OK;
+    if (!(p->rope_factor >= 1 && p->rope_factor <= 1e6)) {
+        return weft_err_set(why, WEFT_E_PROTO,
+                            "%s: the RoPE scaling factor is %g; 1 to 1e6 are allowed", path,
+                            p->rope_factor);
+    }
+    if (p->rope_scaling != WEFT_ROPE_LLAMA3) return WEFT_OK;
+    double low = p->rope_low_freq_factor, high = p->rope_high_freq_factor;
+    if (!(low > 0 && low < high && isfinite(high))) {
+        return weft_err_set(why, WEFT_E_PROTO,
+                            "%s: the llama3 RoPE scaling needs 0 < low_freq_factor < "
+                            "high_freq_factor and has %g and %g",
+                            path, low, high);
+    }
+    if (p->rope_original_context < 1 || p->rope_original_context > WEFT_CONTEXT_MAX) {
+        return weft_err_set(why, WEFT_E_PROTO,
+                            "%s: the original context length of the RoPE scaling is %u; 1 to %u "
+                            "are allowed",
+                            path, p->rope_original_context, WEFT_CONTEXT_MAX);
+    }
+    return WEFT_OK;
+}
+
+weft_err wefti_params_check(const struct weft_model_params *p, const char *path,
+                            struct weft_errmsg *why) {
+    weft_err err = check_ranges(p, path, why);
+    if (err) return err;
+    if (p->n_heads % p->n_kv_heads != 0) {
+        return weft_err_set(why, WEFT_E_PROTO,
+                            "%s: %u attention heads are not a multiple of %u KV heads", path,
+                            p->n_heads, p->n_kv_heads);
+    }
+    if (p->head_dim % 2 != 0) {
+        return weft_err_set(why, WEFT_E_PROTO, "%s: the head dimension is %u; it must be even",
+                            path, p->head_dim);
+    }
+    if (!(p->rms_eps >= 0 && p->rms_eps < 1)) {
+        return weft_err_set(why, WEFT_E_PROTO, "%s: the RMS norm epsilon is %g; 0 to 1 are allowed",
+                            path, (double)p->rms_eps);
+    }
+    return check_rope(p, path, why);
+}
+
+void wefti_params_set_name(struct weft_model_params *params, const char *name, size_t len) {
+    size_t n = len < sizeof params->name ? len : sizeof params->name - 1;
+    /* A cut may fall into a character, whose leading bytes then go, too (at most three). */
+    for (size_t cut = 0; cut < 3 && n < len && n > 0 && !weft_utf8_valid(name, n); cut++) {
+        n--;
+    }
+    bool utf8 = weft_utf8_valid(name, n);
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)name[i];
+        bool keep = c >= 0x20 && c != 0x7f && (c < 0x80 || utf8);
+        params->name[i] = keep ? name[i] : '?';
+    }
+    params->name[n] = 0;
+}

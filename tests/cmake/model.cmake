@@ -1,0 +1,14 @@
+set(WEFT_MODEL_FILES ${CMAKE_SOURCE_DIR}/tests/unit/model_files.c)
+foreach(name test_model test_safetensors test_gguf test_model_nomem)
+  weft_test(${name} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/${name}.c ${WEFT_MODEL_FILES}
+            LINKS weft_model LABELS unit TIMEOUT 60)
+endforeach()
+foreach(name fuzz_gguf fuzz_safetensors fuzz_config)
+  weft_test(${name} SOURCES ${CMAKE_SOURCE_DIR}/tests/fuzz/${name}.c
+                            ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_main.c ${WEFT_MODEL_FILES}
+            LINKS weft_model LABELS fuzz TIMEOUT 60 ARGS 100000)
+endforeach()
+
+foreach(symbol malloc calloc realloc strdup strndup)
+  target_link_options(test_model_nomem PRIVATE -Wl,--wrap=${symbol})
+endforeach()

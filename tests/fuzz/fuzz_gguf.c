@@ -1,0 +1,114 @@
+/* GGUF: metadata with every accessor on every key, then the whole model. */
+#include "fuzz/fuzz.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "model/model_internal.h"
+#include "unit/model_files.h"
+
+static void read_strings(const weft_gguf *gguf, const char *key, size_t count) {
+    struct weft_str str;
+    volatile char sum = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (!weft_gguf_array_str(gguf, key, i, &str)) break;
+        for (size_t k = 0; k < str.len; k++) {
+            sum = (char)(sum ^ str.data[k]);
+        }
+    }
+}
+
+static void read_key(const weft_gguf *gguf, const char *key) {
+    uint64_t u;
+    int64_t i;
+    double f;
+    bool b;
+    struct weft_str str;
+    enum weft_gguf_type type;
+    size_t count;
+    (void)weft_gguf_u64(gguf, key, &u);
+    (void)weft_gguf_f64(gguf, key, &f);
+    (void)weft_gguf_bool(gguf, key, &b);
+    (void)weft_gguf_str(gguf, key, &str);
+    if (!weft_gguf_array(gguf, key, &type, &count)) return;
+    WEFT_ASSERT(!weft_gguf_array_i64(gguf, key, count, &i));
+    WEFT_ASSERT(!weft_gguf_array_f64(gguf, key, count, &f));
+    if (count == 0) return;
+    (void)weft_gguf_array_i64(gguf, key, count - 1, &i);
+    (void)weft_gguf_array_f64(gguf, key, count - 1, &f);
+    read_strings(gguf, key, count);
+}
+
+static void read_metadata(const weft_gguf *gguf) {
+    for (size_t k = 0; k < weft_gguf_n_keys(gguf); k++) {
+        enum weft_gguf_type type;
+        char key[256];
+        struct weft_str str = weft_gguf_key(gguf, k, &type);
+        if (str.len >= sizeof key || memchr(str.data, 0, str.len)) continue;
+        memcpy(key, str.data, str.len);
+        key[str.len] = 0;
+        read_key(gguf, key);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
+    struct weft_errmsg why = {{0}};
+    struct wefti_file file;
+    weft_gguf *gguf;
+    weft_model *model;
+    WEFT_ASSERT(wefti_file_borrow("fuzz.gguf", bytes, n, &file, &why) == WEFT_OK);
+    weft_err err = wefti_gguf_parse(&file, &gguf, &why);
+    WEFT_ASSERT(!err || why.text[0]);
+    if (err) return 0;
+    read_metadata(gguf);
+    weft_gguf_free(gguf);
+    WEFT_ASSERT(wefti_file_borrow("fuzz.gguf", bytes, n, &file, &why) == WEFT_OK);
+    err = wefti_model_from_gguf(&file, &model, &why);
+    WEFT_ASSERT(!err || why.text[0]);
+    if (err) return 0;
+    double inv_freq[WEFT_HEAD_DIM_MAX / 2];
+    weft_model_rope_inv_freq(model, inv_freq);
+    (void)weft_model_hash(model);
+    weft_model_free(model);
+    return 0;
+}
+
+static void add_arrays(struct gguf_builder *b) {
+    gguf_key(b, "tokenizer.ggml.tokens", WEFT_GGUF_ARRAY);
+    gguf_put(&b->kvs, WEFT_GGUF_STRING, 4);
+    gguf_put(&b->kvs, 2, 8);
+    gguf_put_str(&b->kvs, "one");
+    gguf_put_str(&b->kvs, "two");
+    gguf_key(b, "tokenizer.ggml.scores", WEFT_GGUF_ARRAY);
+    gguf_put(&b->kvs, WEFT_GGUF_F32, 4);
+    gguf_put(&b->kvs, 2, 8);
+    gguf_put(&b->kvs, 0, 8);
+    gguf_key(b, "nested", WEFT_GGUF_ARRAY);
+    gguf_put(&b->kvs, WEFT_GGUF_ARRAY, 4);
+    gguf_put(&b->kvs, 1, 8);
+    gguf_put(&b->kvs, WEFT_GGUF_I16, 4);
+    gguf_put(&b->kvs, 2, 8);
+    gguf_put(&b->kvs, 0, 4);
+    gguf_key(b, "flag", WEFT_GGUF_BOOL);
+    gguf_put(&b->kvs, 1, 1);
+}
+
+void weft_fuzz_seeds(void (*add)(const void *bytes, size_t n)) {
+    static const uint32_t types[] = {0, 1, 8, 30};
+    static const uint64_t half_head[] = {8};
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        struct gguf_builder b;
+        struct weft_buf bytes;
+        gguf_init(&b);
+        gguf_tiny_config(&b);
+        gguf_u32(&b, "general.alignment", 32);
+        gguf_f32(&b, "llama.rope.scaling.factor", 2);
+        add_arrays(&b);
+        if (i % 2) gguf_tensor(&b, "rope_freqs.weight", 0, 1, half_head, 32);
+        gguf_tiny_tensors(&b, types[i]);
+        gguf_finish(&b, &bytes);
+        add(bytes.data, bytes.len);
+        weft_buf_fini(&bytes);
+        gguf_fini(&b);
+    }
+}

@@ -1,0 +1,558 @@
+/* The description of a model, on the fixtures of tests/data and on configurations made here. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/model_internal.h"
+#include "unit/model_files.h"
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static weft_model *must_open(const char *relative) {
+    struct weft_errmsg why = {{0}};
+    weft_model *model;
+    weft_err err = weft_model_open(test_source_path(relative), &model, &why);
+    if (err) fail_msg("%s: %s", relative, why.text);
+    return model;
+}
+
+/* Hyper-parameters but for the name and the order of rotation. */
+static void assert_same_params(const struct weft_model_params *a,
+                               const struct weft_model_params *b) {
+    assert_string_equal(a->arch, b->arch);
+    assert_int_equal(a->n_layers, b->n_layers);
+    assert_int_equal(a->n_heads, b->n_heads);
+    assert_int_equal(a->n_kv_heads, b->n_kv_heads);
+    assert_int_equal(a->head_dim, b->head_dim);
+    assert_int_equal(a->n_hidden, b->n_hidden);
+    assert_int_equal(a->n_ffn, b->n_ffn);
+    assert_int_equal(a->n_vocab, b->n_vocab);
+    assert_int_equal(a->n_context, b->n_context);
+    assert_true(a->rms_eps == b->rms_eps);
+    assert_true(a->rope_theta == b->rope_theta);
+    assert_true(a->tied == b->tied);
+}
+
+static const struct {
+    const char *path;
+    struct weft_model_params params;
+} fixtures[] = {
+    {"models/fable-6m",
+     {"llama", "fable-6m", 6, 8, 4, 32, 256, 768, 4096, 1024, 1e-5f, 10000, WEFT_ROPE_NONE, 1, 0, 0,
+      0, false, false}},
+    {"tests/data/fable-6m-q8_0.gguf",
+     {"llama", "fable-6m", 6, 8, 4, 32, 256, 768, 4096, 1024, 1e-5f, 10000, WEFT_ROPE_NONE, 1, 0, 0,
+      0, true, false}},
+    {"tests/data/fable-draft-1m/config.json",
+     {"llama", "fable-draft-1m", 2, 4, 2, 32, 128, 384, 4096, 1024, 1e-5f, 10000, WEFT_ROPE_NONE, 1,
+      0, 0, 0, false, false}},
+    {"tests/data/zoo/llama_gqa_llama3rope/",
+     {"llama", "llama_gqa_llama3rope", 3, 4, 2, 16, 64, 120, 512, 1024, 1e-5f, 10000,
+      WEFT_ROPE_LLAMA3, 8, 1, 4, 64, false, true}},
+    {"tests/data/zoo/gguf/llama_gqa_llama3rope.gguf",
+     {"llama", "tiny", 3, 4, 2, 16, 64, 120, 512, 1024, 1e-5f, 10000, WEFT_ROPE_NONE, 1, 0, 0, 0,
+      true, true}},
+    {"tests/data/zoo/llama_mha_linear",
+     {"llama", "llama_mha_linear", 3, 4, 4, 16, 64, 112, 512, 1024, 1e-3f, 10000, WEFT_ROPE_LINEAR,
+      4, 0, 0, 0, false, false}},
+    {"tests/data/zoo/llama_quant/F16.gguf",
+     {"llama", "tiny", 2, 8, 1, 32, 256, 256, 512, 1024, 1e-5f, 500000, WEFT_ROPE_NONE, 1, 0, 0, 0,
+      true, true}},
+    {"tests/data/zoo/llama_quant/BF16.gguf",
+     {"llama", "tiny", 2, 8, 1, 32, 256, 256, 512, 1024, 1e-5f, 500000, WEFT_ROPE_NONE, 1, 0, 0, 0,
+      true, true}},
+    {"tests/data/zoo/llama_quant/Q8_0.gguf",
+     {"llama", "tiny", 2, 8, 1, 32, 256, 256, 512, 1024, 1e-5f, 500000, WEFT_ROPE_NONE, 1, 0, 0, 0,
+      true, true}},
+};
+
+static void hyper_parameters_of_the_fixtures_are_as_written(void **state) {
+    (void)state;
+    for (size_t i = 0; i < COUNT(fixtures); i++) {
+        weft_model *model = must_open(fixtures[i].path);
+        const struct weft_model_params *got = weft_model_params(model);
+        const struct weft_model_params *want = &fixtures[i].params;
+        print_message("    %s\n", fixtures[i].path);
+        assert_same_params(got, want);
+        assert_string_equal(got->name, want->name);
+        assert_int_equal(got->rope_interleaved, want->rope_interleaved);
+        assert_int_equal(got->rope_scaling, want->rope_scaling);
+        assert_true(got->rope_factor == want->rope_factor);
+        assert_true(got->rope_low_freq_factor == want->rope_low_freq_factor);
+        assert_true(got->rope_high_freq_factor == want->rope_high_freq_factor);
+        assert_int_equal(got->rope_original_context, want->rope_original_context);
+        weft_model_free(model);
+    }
+}
+
+static void every_role_has_a_tensor_and_tied_heads_are_the_embedding(void **state) {
+    (void)state;
+    for (size_t i = 0; i < COUNT(fixtures); i++) {
+        weft_model *model = must_open(fixtures[i].path);
+        const struct weft_model_params *p = weft_model_params(model);
+        const struct weft_tensor *head = weft_model_head(model);
+        assert_true((head == weft_model_embedding(model)) == p->tied);
+        assert_true(head->n_dims == 2 && head->dims[0] == p->n_vocab &&
+                    head->dims[1] == p->n_hidden);
+        assert_int_equal(weft_model_final_norm(model)->n_dims, 1);
+        for (uint32_t l = 0; l < p->n_layers; l++) {
+            const struct weft_model_layer *layer = &weft_model_layers(model)[l];
+            const struct weft_tensor *const all[] = {layer->attn_norm, layer->wq,   layer->wk,
+                                                     layer->wv,        layer->wo,   layer->ffn_norm,
+                                                     layer->w_gate,    layer->w_up, layer->w_down};
+            for (size_t k = 0; k < COUNT(all); k++) {
+                assert_non_null(all[k]);
+                assert_ptr_equal(all[k], weft_model_find(model, all[k]->name));
+            }
+        }
+        assert_null(weft_model_find(model, "no such tensor"));
+        weft_model_free(model);
+    }
+}
+
+/* Row `row` of a Q or K matrix as the GGUF converter moved it: pairs (i, i + d/2) become
+ * neighbours. */
+static uint64_t gguf_row(uint64_t row, uint32_t head_dim) {
+    uint64_t head = row / head_dim, i = row % head_dim, half = head_dim / 2;
+    return head * head_dim + 2 * (i % half) + i / half;
+}
+
+/* Compares tensors row by row; `head_dim` != 0 undoes the permutation. */
+static void assert_same_rows(const struct weft_tensor *hf, const struct weft_tensor *gguf,
+                             uint32_t head_dim, double tolerance) {
+    assert_int_equal(hf->n_dims, gguf->n_dims);
+    uint64_t rows = hf->n_dims == 2 ? hf->dims[0] : 1, cols = hf->dims[hf->n_dims - 1];
+    float *a = calloc(cols, sizeof *a), *b = calloc(cols, sizeof *b);
+    assert_true(a && b);
+    for (uint64_t row = 0; row < rows; row++) {
+        double worst = 0, largest = 0;
+        weft_tensor_row_f32(hf, row, a);
+        weft_tensor_row_f32(gguf, head_dim ? gguf_row(row, head_dim) : row, b);
+        for (uint64_t i = 0; i < cols; i++) {
+            worst = fmax(worst, fabs((double)a[i] - (double)b[i]));
+            largest = fmax(largest, fabs((double)a[i]));
+        }
+        if (worst > tolerance * largest) {
+            fail_msg("%s row %lu: off by %g of %g", hf->name, (unsigned long)row, worst, largest);
+        }
+    }
+    free(a);
+    free(b);
+}
+
+static void assert_same_weights(const weft_model *hf, const weft_model *gguf, double tolerance) {
+    const struct weft_model_params *p = weft_model_params(hf);
+    assert_same_rows(weft_model_embedding(hf), weft_model_embedding(gguf), 0, tolerance);
+    assert_same_rows(weft_model_head(hf), weft_model_head(gguf), 0, tolerance);
+    assert_same_rows(weft_model_final_norm(hf), weft_model_final_norm(gguf), 0, 0);
+    for (uint32_t l = 0; l < p->n_layers; l++) {
+        const struct weft_model_layer *a = &weft_model_layers(hf)[l];
+        const struct weft_model_layer *b = &weft_model_layers(gguf)[l];
+        assert_same_rows(a->attn_norm, b->attn_norm, 0, 0);
+        assert_same_rows(a->wq, b->wq, p->head_dim, tolerance);
+        assert_same_rows(a->wk, b->wk, p->head_dim, tolerance);
+        assert_same_rows(a->wv, b->wv, 0, tolerance);
+        assert_same_rows(a->wo, b->wo, 0, tolerance);
+        assert_same_rows(a->ffn_norm, b->ffn_norm, 0, 0);
+        assert_same_rows(a->w_gate, b->w_gate, 0, tolerance);
+        assert_same_rows(a->w_up, b->w_up, 0, tolerance);
+        assert_same_rows(a->w_down, b->w_down, 0, tolerance);
+    }
+}
+
+/* Q8_0 divides the largest of 32 values by 127: half a step is 1/254 of it. The scale is rounded to
+ * F16 besides (2^-11). */
+static void a_folder_and_its_gguf_file_hold_the_same_model(void **state) {
+    (void)state;
+    static const struct {
+        const char *hf, *gguf;
+        double tolerance;
+    } pairs[] = {
+        {"tests/data/zoo/llama_gqa_llama3rope", "tests/data/zoo/gguf/llama_gqa_llama3rope.gguf", 0},
+        {"models/fable-6m", "tests/data/fable-6m-q8_0.gguf", 1.0 / 254 + 0x1p-11},
+    };
+    for (size_t i = 0; i < COUNT(pairs); i++) {
+        weft_model *hf = must_open(pairs[i].hf), *gguf = must_open(pairs[i].gguf);
+        assert_same_params(weft_model_params(hf), weft_model_params(gguf));
+        assert_false(weft_model_params(hf)->rope_interleaved);
+        assert_true(weft_model_params(gguf)->rope_interleaved);
+        assert_same_weights(hf, gguf, pairs[i].tolerance);
+
+        double a[WEFT_HEAD_DIM_MAX / 2], b[WEFT_HEAD_DIM_MAX / 2];
+        weft_model_rope_inv_freq(hf, a);
+        weft_model_rope_inv_freq(gguf, b);
+        for (uint32_t k = 0; k < weft_model_params(hf)->head_dim / 2; k++) {
+            assert_true(fabs(a[k] - b[k]) <= 0x1p-23 * a[k]); /* GGUF's divisors are F32 */
+        }
+        weft_model_free(hf);
+        weft_model_free(gguf);
+    }
+}
+
+static void one_model_in_three_types_agrees_within_their_rounding(void **state) {
+    (void)state;
+    weft_model *bf16 = must_open("tests/data/zoo/llama_quant/BF16.gguf");
+    weft_model *f16 = must_open("tests/data/zoo/llama_quant/F16.gguf");
+    weft_model *q8 = must_open("tests/data/zoo/llama_quant/Q8_0.gguf");
+    for (size_t i = 0; i < weft_model_n_tensors(bf16); i++) {
+        const struct weft_tensor *tensor = weft_model_tensor(bf16, i);
+        assert_same_rows(tensor, weft_model_find(f16, tensor->name), 0, 0x1p-11);
+        assert_same_rows(tensor, weft_model_find(q8, tensor->name), 0, 1.0 / 254 + 0x1p-11);
+    }
+    weft_model_free(bf16);
+    weft_model_free(f16);
+    weft_model_free(q8);
+}
+
+static void rope_frequencies_follow_each_rule(void **state) {
+    (void)state;
+    double f[WEFT_HEAD_DIM_MAX / 2];
+    weft_model *model = must_open("models/fable-6m");
+    weft_model_rope_inv_freq(model, f);
+    for (int i = 0; i < 16; i++) {
+        assert_true(fabs(f[i] - exp(-2.0 * i / 32 * log(10000))) < 1e-15);
+    }
+    weft_model_free(model);
+
+    model = must_open("tests/data/zoo/llama_mha_linear");
+    weft_model_rope_inv_freq(model, f);
+    assert_true(f[0] == 0.25 && fabs(f[4] - 0.0025) < 1e-17);
+    weft_model_free(model);
+
+    /* 64 positions: 1.0 turns 10.2 times (kept), 0.1 turns 1.02 times (blended), 0.01 less than
+     * once (divided by 8). The wavelengths of the rest follow in steps of 10^(1/2). */
+    model = must_open("tests/data/zoo/llama_gqa_llama3rope");
+    weft_model_rope_inv_freq(model, f);
+    double turns = 64 * 0.1 / (2 * M_PI), smooth = (turns - 1) / 3;
+    assert_true(f[0] == 1);
+    assert_true(fabs(f[2] - (0.1 * smooth + 0.1 / 8 * (1 - smooth))) < 1e-16);
+    assert_true(fabs(f[4] - 0.01 / 8) < 1e-17);
+    weft_model_free(model);
+}
+
+static void rows_of_every_type_convert_exactly(void **state) {
+    (void)state;
+    static const uint16_t f16[] = {0x3c00, 0xc000, 0x0001, 0x83ff, 0x0400, 0x7bff, 0x7c00, 0x8000};
+    static const float f16_want[] = {1,        -2,    0x1p-24f, -0x3ffp-24f,
+                                     0x1p-14f, 65504, INFINITY, -0.0f};
+    static const uint16_t bf16[] = {0x3f80, 0xc000, 0x0001, 0x7f80};
+    static const float bf16_want[] = {1, -2, 0x1p-133f, INFINITY};
+    unsigned char q8[1 + 2 * 34]; /* one byte off, so that nothing is aligned */
+    float out[32];
+
+    struct weft_tensor tensor = {"t", WEFT_DT_F16, 1, {8}, f16, sizeof f16};
+    weft_tensor_row_f32(&tensor, 0, out);
+    assert_memory_equal(out, f16_want, sizeof f16_want);
+
+    tensor = (struct weft_tensor){"t", WEFT_DT_BF16, 2, {2, 2}, bf16, sizeof bf16};
+    for (uint64_t row = 0; row < 2; row++) {
+        weft_tensor_row_f32(&tensor, row, out);
+        assert_memory_equal(out, bf16_want + 2 * row, 2 * sizeof *out);
+    }
+
+    memset(q8, 0, sizeof q8);
+    q8[1 + 34 + 1] = 0x38; /* the second block's scale: 0.5 */
+    for (int i = 0; i < 32; i++) {
+        q8[1 + 34 + 2 + i] = (unsigned char)(i - 16);
+    }
+    tensor = (struct weft_tensor){"t", WEFT_DT_Q8_0, 2, {2, 32}, q8 + 1, 68};
+    weft_tensor_row_f32(&tensor, 1, out);
+    for (int i = 0; i < 32; i++) {
+        assert_true(out[i] == 0.5f * (float)(i - 16));
+    }
+    assert_string_equal(weft_dtype_name(WEFT_DT_Q8_0), "q8_0");
+    assert_int_equal(weft_dtype_block_elems(WEFT_DT_Q8_0), 32);
+    assert_int_equal(weft_dtype_block_bytes(WEFT_DT_Q8_0), 34);
+}
+
+static void hash_tells_models_apart_and_ignores_where_they_lie(void **state) {
+    (void)state;
+    char *dir = test_dir_new();
+    struct weft_buf bytes;
+    struct weft_errmsg why;
+    uint64_t hashes[3];
+    st_build_tiny(&bytes);
+    test_dir_write(dir, "config.json", tiny_config, strlen(tiny_config));
+    for (int i = 0; i < 3; i++) {
+        weft_model *model;
+        if (i == 2) bytes.data[bytes.len - 1] ^= 1;
+        test_dir_write(dir, "model.safetensors", bytes.data, bytes.len);
+        assert_int_equal(weft_model_open(dir, &model, &why), WEFT_OK);
+        hashes[i] = weft_model_hash(model);
+        weft_model_drop_pages(model);
+        assert_int_equal(weft_model_hash(model), hashes[i]); /* still readable, still the same */
+        weft_model_free(model);
+    }
+    assert_int_equal(hashes[0], hashes[1]);
+    assert_int_not_equal(hashes[0], hashes[2]);
+    weft_buf_fini(&bytes);
+    test_dir_free(dir);
+}
+
+/* ----------------------------------------------------------------------------- config.json --- */
+
+/* Parses tiny_config with the keys of `changes` replaced. */
+static weft_err parse_changed(const char *changes, struct weft_model_params *params,
+                              struct weft_errmsg *why) {
+    json_t *config = json_loads(tiny_config, 0, NULL), *update = json_loads(changes, 0, NULL);
+    assert_true(config && update);
+    json_object_update(config, update);
+    char *text = json_dumps(config, 0);
+    struct wefti_file file;
+    assert_int_equal(wefti_file_borrow("config.json", text, strlen(text), &file, why), WEFT_OK);
+    memset(params, 0, sizeof *params);
+    why->text[0] = 0;
+    weft_err err = wefti_config_hf(&file, params, why);
+    wefti_file_close(&file);
+    free(text);
+    json_decref(update);
+    json_decref(config);
+    return err;
+}
+
+static void options_that_are_not_there_yet_are_refused_by_name(void **state) {
+    (void)state;
+    static const struct {
+        const char *changes, *said;
+    } cases[] = {
+        {"{\"architectures\":[\"Gemma2ForCausalLM\"]}", "Gemma2ForCausalLM"},
+        {"{\"architectures\":null,\"model_type\":\"qwen2\"}", "qwen2"},
+        {"{\"model_type\":\"granite\"}", "granite"},
+        {"{\"architectures\":[\"MistralForCausalLM\"],\"model_type\":\"mistral\","
+         "\"sliding_window\":16}",
+         "MistralForCausalLM"},
+        {"{\"architectures\":[\"MistralForCausalLM\"],\"model_type\":\"mistral\","
+         "\"max_position_embeddings\":8192}",
+         "4096"},
+        {"{\"attention_bias\":true}", "attention_bias"},
+        {"{\"mlp_bias\":true}", "mlp_bias"},
+        {"{\"hidden_act\":\"gelu\"}", "gelu"},
+        {"{\"quantization_config\":{\"quant_method\":\"gptq\"}}", "gptq"},
+        {"{\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4}}", "yarn"},
+        {"{\"rope_scaling\":{\"rope_type\":\"dynamic\",\"factor\":4}}", "dynamic"},
+        {"{\"rope_parameters\":{\"rope_type\":\"longrope\"}}", "longrope"},
+        {"{\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"default\"}}}", "layer"},
+        {"{\"rope_parameters\":{\"partial_rotary_factor\":0.5}}", "partial_rotary_factor"},
+        {"{\"partial_rotary_factor\":0.5}", "partial_rotary_factor"},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct weft_model_params params;
+        struct weft_errmsg why;
+        weft_err err = parse_changed(cases[i].changes, &params, &why);
+        print_message("    %s\n", why.text);
+        assert_int_equal(err, WEFT_E_UNSUPPORTED);
+        assert_non_null(strstr(why.text, cases[i].said));
+        assert_non_null(strstr(why.text, "config.json"));
+    }
+}
+
+static void nonsense_in_config_json_is_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *changes, *said;
+    } cases[] = {
+        {"{\"hidden_size\":null}", "hidden_size"},
+        {"{\"hidden_size\":\"32\"}", "hidden_size"},
+        {"{\"hidden_size\":32.5}", "hidden_size"},
+        {"{\"hidden_size\":-32}", "hidden_size"},
+        {"{\"hidden_size\":33}", "multiple"},
+        {"{\"hidden_size\":4294967297}", "out of range"},
+        {"{\"hidden_size\":9223372036854775807}", "out of range"},
+        {"{\"hidden_size\":16777216}", "hidden size"},
+        {"{\"num_hidden_layers\":0}", "layers"},
+        {"{\"num_hidden_layers\":1025}", "1024"},
+        {"{\"num_attention_heads\":0}", "heads"},
+        {"{\"num_key_value_heads\":0}", "KV heads"},
+        {"{\"num_key_value_heads\":3}", "multiple"},
+        {"{\"head_dim\":15}", "even"},
+        {"{\"head_dim\":1024}", "512"},
+        {"{\"vocab_size\":0}", "vocabulary"},
+        {"{\"vocab_size\":4000000}", "vocabulary"},
+        {"{\"intermediate_size\":0}", "feed-forward"},
+        {"{\"max_position_embeddings\":0}", "context"},
+        {"{\"rms_norm_eps\":-1}", "epsilon"},
+        {"{\"rms_norm_eps\":\"small\"}", "rms_norm_eps"},
+        {"{\"rope_theta\":0}", "RoPE base"},
+        {"{\"rope_theta\":1e300}", "RoPE base"},
+        {"{\"rope_scaling\":7}", "rope_scaling"},
+        {"{\"rope_scaling\":{\"factor\":2}}", "no type"},
+        {"{\"rope_scaling\":{\"type\":\"linear\"}}", "factor"},
+        {"{\"rope_scaling\":{\"type\":\"linear\",\"factor\":0}}", "factor"},
+        {"{\"rope_scaling\":{\"type\":4,\"factor\":2}}", "type"},
+        {"{\"rope_scaling\":{\"type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,"
+         "\"high_freq_factor\":4,\"original_max_position_embeddings\":64}}",
+         "high_freq_factor"},
+        {"{\"rope_scaling\":{\"type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,"
+         "\"high_freq_factor\":4}}",
+         "original_max_position_embeddings"},
+        {"{\"rope_scaling\":{\"type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,"
+         "\"high_freq_factor\":4,\"original_max_position_embeddings\":0}}",
+         "original context"},
+        {"{\"tie_word_embeddings\":1}", "tie_word_embeddings"},
+        {"{\"attention_bias\":\"no\"}", "attention_bias"},
+        {"{\"architectures\":[]}", "architectures"},
+        {"{\"architectures\":[\"LlamaForCausalLM\",\"Other\"]}", "architectures"},
+        {"{\"architectures\":null,\"model_type\":null}", "model_type"},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct weft_model_params params;
+        struct weft_errmsg why;
+        weft_err err = parse_changed(cases[i].changes, &params, &why);
+        print_message("    %s\n", why.text);
+        assert_int_equal(err, WEFT_E_PROTO);
+        assert_non_null(strstr(why.text, cases[i].said));
+    }
+}
+
+static void text_that_is_not_a_configuration_is_refused(void **state) {
+    (void)state;
+    static const char *const texts[] = {
+        "", "{", "[]", "7", "{\"a\":1,\"a\":2}", "{\"a\":\"\xff\"}"};
+    char deep[20000];
+    memset(deep, '[', sizeof deep);
+    for (size_t i = 0; i <= COUNT(texts); i++) {
+        const char *text = i < COUNT(texts) ? texts[i] : deep;
+        struct weft_model_params params = {0};
+        struct weft_errmsg why;
+        struct wefti_file file;
+        size_t len = i < COUNT(texts) ? strlen(text) : sizeof deep;
+        assert_int_equal(wefti_file_borrow("config.json", text, len, &file, &why), WEFT_OK);
+        assert_int_equal(wefti_config_hf(&file, &params, &why), WEFT_E_PROTO);
+        assert_non_null(strstr(why.text, "config.json"));
+        wefti_file_close(&file);
+    }
+}
+
+static void every_spelling_of_rope_scaling_is_read(void **state) {
+    (void)state;
+    static const struct {
+        const char *changes;
+        enum weft_rope_scaling scaling;
+        double theta, factor;
+        uint32_t original;
+    } cases[] = {
+        {"{}", WEFT_ROPE_NONE, 10000, 1, 0},
+        {"{\"rope_theta\":null}", WEFT_ROPE_NONE, 10000, 1, 0},
+        {"{\"rope_scaling\":null}", WEFT_ROPE_NONE, 10000, 1, 0},
+        {"{\"rope_scaling\":{\"rope_type\":\"default\"}}", WEFT_ROPE_NONE, 10000, 1, 0},
+        {"{\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}}", WEFT_ROPE_LINEAR, 10000, 2, 0},
+        {"{\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":2.5}}", WEFT_ROPE_LINEAR, 10000,
+         2.5, 0},
+        {"{\"rope_theta\":null,\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":5e5}}",
+         WEFT_ROPE_NONE, 5e5, 1, 0},
+        {"{\"rope_parameters\":{\"rope_type\":\"linear\",\"rope_theta\":2e6,\"factor\":3}}",
+         WEFT_ROPE_LINEAR, 2e6, 3, 0},
+        {"{\"rope_parameters\":{\"rope_type\":\"llama3\",\"rope_theta\":5e5,\"factor\":32,"
+         "\"low_freq_factor\":1,\"high_freq_factor\":4,"
+         "\"original_max_position_embeddings\":8192}}",
+         WEFT_ROPE_LLAMA3, 5e5, 32, 8192},
+        {"{\"original_max_position_embeddings\":64,\"rope_scaling\":{\"type\":\"default\","
+         "\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4}}",
+         WEFT_ROPE_LLAMA3, 10000, 8, 64},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct weft_model_params params;
+        struct weft_errmsg why;
+        if (parse_changed(cases[i].changes, &params, &why)) fail_msg("%s", why.text);
+        assert_int_equal(params.rope_scaling, cases[i].scaling);
+        assert_true(params.rope_theta == cases[i].theta);
+        assert_true(params.rope_factor == cases[i].factor);
+        assert_int_equal(params.rope_original_context, cases[i].original);
+    }
+}
+
+static void missing_keys_have_the_defaults_of_transformers(void **state) {
+    (void)state;
+    struct weft_model_params params;
+    struct weft_errmsg why;
+    assert_int_equal(parse_changed("{\"num_key_value_heads\":null,\"rms_norm_eps\":null,"
+                                   "\"max_position_embeddings\":null,\"model_type\":null}",
+                                   &params, &why),
+                     WEFT_OK);
+    assert_int_equal(params.n_kv_heads, 2);
+    assert_int_equal(params.head_dim, 16);
+    assert_int_equal(params.n_context, 2048);
+    assert_true(params.rms_eps == 1e-6f);
+    assert_false(params.tied);
+    assert_int_equal(parse_changed("{\"head_dim\":64,\"hidden_size\":33}", &params, &why), WEFT_OK);
+    assert_int_equal(params.head_dim, 64);
+}
+
+static void mistral_without_a_window_is_a_llama(void **state) {
+    (void)state;
+    struct weft_model_params params;
+    struct weft_errmsg why;
+    static const char *const windows[] = {"null", "128", "4096"};
+    for (size_t i = 0; i < COUNT(windows); i++) {
+        char changes[256];
+        (void)snprintf(changes, sizeof changes,
+                       "{\"architectures\":[\"MistralForCausalLM\"],\"model_type\":\"mistral\","
+                       "\"sliding_window\":%s}",
+                       windows[i]);
+        assert_int_equal(parse_changed(changes, &params, &why), WEFT_OK);
+        assert_string_equal(params.arch, "llama");
+    }
+}
+
+static void display_names_are_cut_at_whole_characters(void **state) {
+    (void)state;
+    struct weft_model_params params = {0};
+    char name[200];
+    memset(name, 'a', sizeof name);
+    name[126] = '\xc3', name[127] = '\xa4'; /* the cut at 127 bytes would halve it */
+    wefti_params_set_name(&params, name, sizeof name);
+    assert_int_equal(strlen(params.name), 126);
+    wefti_params_set_name(&params, "a\x1b[0m\xff", 6);
+    assert_string_equal(params.name, "a?[0m?");
+    wefti_params_set_name(&params, "\xc3\xa4", 2);
+    assert_string_equal(params.name, "\xc3\xa4");
+}
+
+static void paths_that_hold_no_model_are_refused(void **state) {
+    (void)state;
+    struct weft_errmsg why;
+    weft_model *model = (weft_model *)&why;
+    assert_int_equal(weft_model_open("/nonexistent/model", &model, &why), WEFT_E_NOTFOUND);
+    assert_null(model);
+    assert_int_equal(weft_model_open(test_source_path("tests/data/zoo"), &model, &why),
+                     WEFT_E_NOTFOUND);
+    assert_non_null(strstr(why.text, "config.json"));
+    assert_int_equal(weft_model_open(test_source_path("tests/data/valid.txt"), &model, &why),
+                     WEFT_E_PROTO);
+    assert_int_equal(
+        weft_model_open(test_source_path("models/fable-6m/model.safetensors"), &model, &why),
+        WEFT_E_UNSUPPORTED);
+    assert_int_equal(weft_model_open("/dev/null", &model, &why), WEFT_E_PROTO);
+    assert_non_null(strstr(why.text, "regular"));
+    weft_model_free(NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hyper_parameters_of_the_fixtures_are_as_written),
+        cmocka_unit_test(every_role_has_a_tensor_and_tied_heads_are_the_embedding),
+        cmocka_unit_test(a_folder_and_its_gguf_file_hold_the_same_model),
+        cmocka_unit_test(one_model_in_three_types_agrees_within_their_rounding),
+        cmocka_unit_test(rope_frequencies_follow_each_rule),
+        cmocka_unit_test(rows_of_every_type_convert_exactly),
+        cmocka_unit_test(hash_tells_models_apart_and_ignores_where_they_lie),
+        cmocka_unit_test(options_that_are_not_there_yet_are_refused_by_name),
+        cmocka_unit_test(nonsense_in_config_json_is_refused),
+        cmocka_unit_test(text_that_is_not_a_configuration_is_refused),
+        cmocka_unit_test(every_spelling_of_rope_scaling_is_read),
+        cmocka_unit_test(missing_keys_have_the_defaults_of_transformers),
+        cmocka_unit_test(mistral_without_a_window_is_a_llama),
+        cmocka_unit_test(display_names_are_cut_at_whole_characters),
+        cmocka_unit_test(paths_that_hold_no_model_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
