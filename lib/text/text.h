@@ -69,7 +69,8 @@ bool weft_text_find(const weft_tokenizer *tok, const char *text, size_t len, uin
 struct weft_detok {
     const weft_tokenizer *tok;
     bool skip_special;
-    bool at_start;     /* SentencePiece: the first token drops its leading space */
+    bool at_start;     /* SentencePiece: the first token drops its leading space. Clear it after
+                          init for text that continues another, such as a completion. */
     uint8_t n_pending; /* 0..3 */
     char pending[4];
 };

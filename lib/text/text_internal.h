@@ -17,6 +17,8 @@
 #include <jansson.h>
 #include <pcre2.h>
 
+#include <string.h>
+
 #include "model/model.h"
 #include "text/text.h"
 
@@ -46,6 +48,9 @@ static inline size_t wefti_utf8_len(char lead) {
 uint32_t wefti_utf8_get(const char *text, size_t *len_out);
 void wefti_utf8_put(struct weft_buf *out, uint32_t code);
 
+bool wefti_is_space(uint32_t code); /* Unicode's White_Space */
+bool wefti_is_word(uint32_t code);  /* letters, marks, decimal digits, connectors */
+
 /* Appends `len` arbitrary bytes as valid UTF-8; the beginning of a character stays in `pending`
  * (*n_pending of 0..3 bytes) until its end comes. Each maximal subpart of an ill-formed sequence
  * becomes one U+FFFD (Unicode 15, section 3.9). */
@@ -60,7 +65,8 @@ uint32_t wefti_char_of_byte(unsigned char byte);
  * its characters is not of that alphabet. */
 bool wefti_bytes_of_chars(const char *text, size_t len, struct weft_buf *out);
 
-/* -------------------------------------------------------------------------------------- vocab --- */
+/* -------------------------------------------------------------------------------------- vocab ---
+ */
 
 #define WEFTI_TOKEN_PRESENT 1u
 #define WEFTI_TOKEN_PIECE 2u   /* can come out of merging: listed in the index of pieces */
@@ -82,7 +88,7 @@ struct wefti_vocab {
     struct weft_buf arena;
     struct wefti_token *tokens; /* by id; holes have no flags */
     uint32_t n_tokens, cap;
-    uint32_t bytes_max; /* of all tokens' written forms */
+    uint32_t bytes_max; /* longest piece or written form */
     struct wefti_vocab_slot *slots;
     uint32_t mask;
 };
@@ -90,7 +96,8 @@ struct wefti_vocab {
 void wefti_vocab_init(struct wefti_vocab *vocab);
 void wefti_vocab_fini(struct wefti_vocab *vocab);
 
-/* Adds or changes token `id`; flags are or-ed. `piece` and `bytes` may be the same string. */
+/* Adds token `id`, or changes what it decodes to; flags are or-ed. `piece` and `bytes` may be the
+ * same string. */
 weft_err wefti_vocab_put(struct wefti_vocab *vocab, uint64_t id, struct weft_str piece,
                          struct weft_str bytes, uint32_t flags, struct weft_errmsg *why);
 /* Builds the index over all pieces; of two equal ones the higher id wins. */
@@ -151,7 +158,8 @@ void wefti_added_sort(struct wefti_added *added);
 bool wefti_added_find(const struct wefti_added *added, bool parse_special, const char *text,
                       size_t len, size_t from, struct wefti_added_match *match_out);
 
-/* -------------------------------------------------------------------------------------- regex --- */
+/* -------------------------------------------------------------------------------------- regex ---
+ */
 
 struct wefti_regex {
     pcre2_code *code;
@@ -172,12 +180,14 @@ void wefti_regex_fini(struct wefti_regex *regex);
 weft_err wefti_matcher_init(struct wefti_matcher *matcher);
 void wefti_matcher_fini(struct wefti_matcher *matcher);
 
-/* The first match at or after `from`; *found_out says whether there is one. `text` is valid UTF-8. */
+/* The first match at or after `from`; *found_out says whether there is one. `text` is valid UTF-8.
+ */
 weft_err wefti_regex_find(const struct wefti_regex *regex, struct wefti_matcher *matcher,
                           const char *text, size_t len, size_t from, bool *found_out,
                           size_t *start_out, size_t *end_out, struct weft_errmsg *why);
 
-/* ---------------------------------------------------------------------------------- normalise --- */
+/* ---------------------------------------------------------------------------------- normalise ---
+ */
 
 enum wefti_norm_kind {
     WEFTI_NORM_NFC,
@@ -195,6 +205,7 @@ struct wefti_norm {
     char *text; /* owned: what is put in front or in place; NULL: nothing */
     size_t text_len;
     struct wefti_regex regex; /* REPLACE */
+    bool grows;               /* REPLACE: never by something shorter */
     bool left, right;         /* STRIP */
 };
 
@@ -204,7 +215,8 @@ void wefti_norm_fini(struct wefti_norm *norm);
 weft_err wefti_norm_run(const struct wefti_norm *norms, size_t n, struct wefti_matcher *matcher,
                         struct weft_buf *text, struct weft_buf *spare, struct weft_errmsg *why);
 
-/* -------------------------------------------------------------------------------------- split --- */
+/* -------------------------------------------------------------------------------------- split ---
+ */
 
 enum wefti_behavior {
     WEFTI_SPLIT_ISOLATED,
@@ -231,7 +243,8 @@ struct wefti_step {
     enum wefti_prepend prepend;
 };
 
-/* ---------------------------------------------------------------------------------- tokenizer --- */
+/* ---------------------------------------------------------------------------------- tokenizer ---
+ */
 
 struct weft_tokenizer {
     struct wefti_vocab vocab;
@@ -283,7 +296,8 @@ bool wefti_tok_find(const weft_tokenizer *tok, struct weft_str text, uint32_t *i
 /* Adds to eos_ids what is a token and not there yet. */
 void wefti_tok_add_eos(weft_tokenizer *tok, uint64_t id);
 
-/* ---------------------------------------------------------------------------------------- bpe --- */
+/* ---------------------------------------------------------------------------------------- bpe ---
+ */
 
 struct wefti_symbol {
     uint32_t start, len; /* in the piece; len 0: merged into the one before */
@@ -311,27 +325,29 @@ weft_err wefti_ids_add(struct wefti_ids *ids, uint32_t id, struct weft_errmsg *w
 weft_err wefti_bpe_run(const weft_tokenizer *tok, struct wefti_bpe *bpe, const char *piece,
                        size_t len, struct wefti_ids *ids, struct weft_errmsg *why);
 
-/* ------------------------------------------------------------------------------------- config --- */
+/* ------------------------------------------------------------------------------------- config ---
+ */
 
 /* A whole file, terminated. *text_out is malloc'd. A missing file: WEFT_E_NOTFOUND. */
-weft_err wefti_read_file(const char *path, size_t bytes_max, char **text_out, size_t *len_out,
+weft_err wefti_text_read(const char *path, size_t bytes_max, char **text_out, size_t *len_out,
                          struct weft_errmsg *why);
 /* dir/name parsed; NULL and WEFT_OK when there is no such file. The root is an object. */
-weft_err wefti_json_load(const char *dir, const char *name, json_t **root_out,
+weft_err wefti_text_json(const char *dir, const char *name, json_t **root_out,
                          struct weft_errmsg *why);
-bool wefti_is_gguf(const char *path);
+bool wefti_text_is_gguf(const char *path);
 
-/* --------------------------------------------------------------------------------------- chat --- */
+/* --------------------------------------------------------------------------------------- chat ---
+ */
 
 enum wefti_lex_kind {
     WEFTI_LEX_END,
-    WEFTI_LEX_TEXT,      /* between the tags; `text` is what is left of it */
+    WEFTI_LEX_TEXT,      /* between the tags; `text` is what white-space control leaves of it */
     WEFTI_LEX_OPEN_EXPR, /* {{ */
     WEFTI_LEX_CLOSE_EXPR,
     WEFTI_LEX_OPEN_TAG, /* {% */
     WEFTI_LEX_CLOSE_TAG,
     WEFTI_LEX_NAME,
-    WEFTI_LEX_STRING, /* `text` still has its escapes */
+    WEFTI_LEX_STRING, /* without its quotes, escapes unresolved */
     WEFTI_LEX_INT,
     WEFTI_LEX_OP, /* one or two characters */
 };
@@ -343,11 +359,11 @@ struct wefti_lexeme {
 };
 
 struct wefti_lex {
-    const char *at, *end, *start;
+    const char *start, *at, *end;
     uint32_t line;
     enum wefti_lex_kind inside; /* TEXT, OPEN_EXPR or OPEN_TAG */
-    bool strip_next;            /* the last tag ended in -: what follows loses its white space */
-    bool trim_next;             /* a block ended: one newline behind it goes */
+    bool strip_next;            /* the last tag ended in "-": the text behind it loses its space */
+    bool trim_next;             /* the last tag was a block: one newline behind it goes */
 };
 
 void wefti_lex_init(struct wefti_lex *lex, const char *source, size_t len);
@@ -356,40 +372,42 @@ weft_err wefti_lex_next(struct wefti_lex *lex, struct wefti_lexeme *out, struct 
 enum wefti_expr_kind {
     WEFTI_EXPR_STRING,
     WEFTI_EXPR_INT,
-    WEFTI_EXPR_TRUE,
-    WEFTI_EXPR_FALSE,
+    WEFTI_EXPR_BOOL,
     WEFTI_EXPR_NONE,
-    WEFTI_EXPR_NAME,    /* text */
-    WEFTI_EXPR_MEMBER,  /* a . text, a['text'] */
-    WEFTI_EXPR_INDEX,   /* a[b] */
-    WEFTI_EXPR_ADD,     /* a + b */
-    WEFTI_EXPR_CONCAT,  /* a ~ b */
-    WEFTI_EXPR_MOD,     /* a % b */
-    WEFTI_EXPR_EQ,      /* a == b */
-    WEFTI_EXPR_NE,      /* a != b */
-    WEFTI_EXPR_AND,     /* a and b: the deciding operand's value, as in Python */
-    WEFTI_EXPR_OR,      /* a or b */
-    WEFTI_EXPR_NOT,     /* not a */
-    WEFTI_EXPR_DEFINED, /* a is defined */
-    WEFTI_EXPR_IS_NONE, /* a is none */
-    WEFTI_EXPR_TRIM,    /* a | trim */
-    WEFTI_EXPR_LENGTH,  /* a | length */
-    WEFTI_EXPR_RAISE,   /* raise_exception(a) */
+    WEFTI_EXPR_NAME,   /* text */
+    WEFTI_EXPR_MEMBER, /* a . text */
+    WEFTI_EXPR_INDEX,  /* a [ b ] */
+    WEFTI_EXPR_ADD,
+    WEFTI_EXPR_CONCAT, /* a ~ b */
+    WEFTI_EXPR_MOD,
+    WEFTI_EXPR_EQ,
+    WEFTI_EXPR_NE,
+    WEFTI_EXPR_AND, /* yields the operand that decides, as in Python */
+    WEFTI_EXPR_OR,
+    WEFTI_EXPR_NOT,
+    WEFTI_EXPR_COND, /* b if a else c; without else c is WEFTI_NO_ID */
+    WEFTI_EXPR_IS_DEFINED,
+    WEFTI_EXPR_IS_NONE,
+    WEFTI_EXPR_IS_STRING,
+    WEFTI_EXPR_TRIM,   /* a | trim */
+    WEFTI_EXPR_LENGTH, /* a | length */
+    WEFTI_EXPR_RAISE,  /* raise_exception(a) */
 };
 
 struct wefti_expr {
     enum wefti_expr_kind kind;
     uint32_t line;
-    uint32_t a, b; /* operands, as indexes into the expressions */
-    int64_t number;
-    struct weft_str text; /* in the chat's arena of strings */
+    uint32_t depth;   /* of the tree below: evaluating recurses this far */
+    uint32_t a, b, c; /* operands, as indexes into the expressions */
+    int64_t number;   /* INT, BOOL */
+    struct weft_str text;
 };
 
 enum wefti_node_kind {
     WEFTI_NODE_TEXT,
     WEFTI_NODE_PRINT,
-    WEFTI_NODE_IF, /* expr, body, otherwise */
-    WEFTI_NODE_FOR,
+    WEFTI_NODE_IF,
+    WEFTI_NODE_FOR, /* over the messages */
     WEFTI_NODE_SET,
 };
 
@@ -397,27 +415,28 @@ struct wefti_node {
     enum wefti_node_kind kind;
     uint32_t line;
     uint32_t next;            /* the one behind it, or WEFTI_NO_ID */
-    uint32_t expr;            /* index of an expression */
-    uint32_t body, otherwise; /* first node, or WEFTI_NO_ID */
+    uint32_t expr;            /* PRINT, IF, SET */
+    uint32_t body, otherwise; /* first nodes, or WEFTI_NO_ID; FOR has no `otherwise` */
     struct weft_str text;     /* TEXT; the name that FOR and SET bind */
 };
 
 struct weft_chat {
-    char *source; /* owned; line ends already "\n" */
+    char *source; /* owned; texts and literals point into it */
+    size_t source_len;
     struct wefti_expr *exprs;
     uint32_t n_exprs, exprs_cap;
     struct wefti_node *nodes;
     uint32_t n_nodes, nodes_cap;
-    char **strings; /* owned: literals whose escapes had to be resolved */
-    uint32_t n_strings, strings_cap;
     uint32_t first;
+    bool has_bos, has_eos;
     struct weft_str bos, eos; /* borrowed from the tokenizer */
 };
 
-weft_err wefti_chat_parse(weft_chat *chat, size_t len, struct weft_errmsg *why);
+/* Compiles chat->source. */
+weft_err wefti_chat_parse(weft_chat *chat, struct weft_errmsg *why);
 
 static inline bool wefti_str_is(struct weft_str str, const char *text, size_t len) {
-    return str.len == len && __builtin_memcmp(str.data, text, len) == 0;
+    return str.len == len && (len == 0 || memcmp(str.data, text, len) == 0);
 }
 #define WEFTI_IS(str, literal) wefti_str_is((str), (literal), sizeof(literal) - 1)
 

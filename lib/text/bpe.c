@@ -1,0 +1,225 @@
+/* Byte-pair merging of one piece of text.
+ *
+ * The piece is a doubly linked list of symbols in an array, each knowing the rank at which it would
+ * merge with its successor. The pair of least rank merges first, the leftmost of equals. A short
+ * piece is scanned for its minimum after every merge, which beats everything else up to some tens
+ * of symbols; a long one keeps its candidates in a heap, so that a megabyte of one letter takes
+ * n log n. Entries of the heap are never removed early: one whose rank is no longer that of its
+ * symbol is passed over. */
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "text_internal.h"
+
+#define SCAN_MAX 32 /* n^2/2 comparisons at this size cost about what the heap costs */
+
+void wefti_bpe_fini(struct wefti_bpe *bpe) {
+    free(bpe->symbols);
+    free(bpe->heap);
+    *bpe = (struct wefti_bpe){0};
+}
+
+weft_err wefti_ids_add(struct wefti_ids *ids, uint32_t id, struct weft_errmsg *why) {
+    if (ids->n == ids->max)
+        return weft_err_set(why, WEFT_E_TOOBIG, "the text has more than %zu tokens", ids->max);
+    if (ids->n == ids->cap) {
+        size_t cap = ids->cap ? 2 * ids->cap : 64;
+        uint32_t *grown = realloc(ids->ids, cap * sizeof *grown);
+        if (!grown) return WEFT_E_NOMEM;
+        ids->ids = grown;
+        ids->cap = cap;
+    }
+    ids->ids[ids->n++] = id;
+    return WEFT_OK;
+}
+
+/* --- the heap ----------------------------------------------------------------------------------
+ */
+
+static weft_err heap_push(struct wefti_bpe *bpe, uint64_t key) {
+    if (bpe->n_heap == bpe->heap_cap) {
+        size_t cap = bpe->heap_cap ? 2 * bpe->heap_cap : 256; /* at most 3 per symbol */
+        uint64_t *heap = realloc(bpe->heap, cap * sizeof *heap);
+        if (!heap) return WEFT_E_NOMEM;
+        bpe->heap = heap;
+        bpe->heap_cap = cap;
+    }
+    size_t at = bpe->n_heap++;
+    for (; at > 0 && bpe->heap[(at - 1) / 2] > key; at = (at - 1) / 2)
+        bpe->heap[at] = bpe->heap[(at - 1) / 2];
+    bpe->heap[at] = key;
+    return WEFT_OK;
+}
+
+static uint64_t heap_pop(struct wefti_bpe *bpe) {
+    WEFT_ASSERT(bpe->n_heap > 0);
+    uint64_t least = bpe->heap[0], last = bpe->heap[--bpe->n_heap];
+    size_t at = 0, n = bpe->n_heap;
+    for (size_t child = 1; child < n; child = 2 * at + 1) {
+        if (child + 1 < n && bpe->heap[child + 1] < bpe->heap[child]) child++;
+        if (bpe->heap[child] >= last) break;
+        bpe->heap[at] = bpe->heap[child];
+        at = child;
+    }
+    if (n > 0) bpe->heap[at] = last;
+    return least;
+}
+
+/* --- symbols -----------------------------------------------------------------------------------
+ */
+
+/* Recomputes what `symbol` and its successor would merge to. */
+static void weigh(const weft_tokenizer *tok, const struct wefti_bpe *bpe, const char *piece,
+                  struct wefti_symbol *symbol) {
+    symbol->rank = WEFTI_NO_RANK;
+    if (symbol->next == WEFTI_NO_ID) return;
+    const struct wefti_symbol *next = &bpe->symbols[symbol->next];
+    if (tok->score_ranks) {
+        uint32_t id = wefti_vocab_find(&tok->vocab, piece + symbol->start, symbol->len + next->len);
+        if (id == WEFTI_NO_ID) return;
+        symbol->rank = tok->score_ranks[id];
+        symbol->merged = id;
+    } else {
+        const struct wefti_merge *merge = wefti_merges_find(&tok->merges, symbol->id, next->id);
+        if (!merge) return;
+        symbol->rank = merge->rank;
+        symbol->merged = merge->id;
+    }
+}
+
+static void merge_at(const weft_tokenizer *tok, struct wefti_bpe *bpe, const char *piece,
+                     struct wefti_symbol *symbol) {
+    struct wefti_symbol *gone = &bpe->symbols[symbol->next];
+    WEFT_ASSERT(symbol->rank != WEFTI_NO_RANK && gone->len > 0);
+    symbol->len += gone->len;
+    symbol->id = symbol->merged;
+    symbol->next = gone->next;
+    gone->len = 0;
+    if (symbol->next != WEFTI_NO_ID)
+        bpe->symbols[symbol->next].prev = (uint32_t)(symbol - bpe->symbols);
+    weigh(tok, bpe, piece, symbol);
+    if (symbol->prev != WEFTI_NO_ID) weigh(tok, bpe, piece, &bpe->symbols[symbol->prev]);
+}
+
+static void merge_by_scanning(const weft_tokenizer *tok, struct wefti_bpe *bpe, const char *piece) {
+    for (;;) {
+        struct wefti_symbol *best = &bpe->symbols[0];
+        for (uint32_t at = best->next; at != WEFTI_NO_ID; at = bpe->symbols[at].next)
+            if (bpe->symbols[at].rank < best->rank) best = &bpe->symbols[at];
+        if (best->rank == WEFTI_NO_RANK) return;
+        merge_at(tok, bpe, piece, best);
+    }
+}
+
+static weft_err push_symbol(struct wefti_bpe *bpe, uint32_t at) {
+    if (at == WEFTI_NO_ID || bpe->symbols[at].rank == WEFTI_NO_RANK) return WEFT_OK;
+    return heap_push(bpe, (uint64_t)bpe->symbols[at].rank << 32 | at);
+}
+
+static weft_err merge_by_heap(const weft_tokenizer *tok, struct wefti_bpe *bpe, const char *piece,
+                              uint32_t n) {
+    bpe->n_heap = 0;
+    weft_err err = WEFT_OK;
+    for (uint32_t i = 0; i < n && !err; i++)
+        err = push_symbol(bpe, i);
+    while (bpe->n_heap > 0 && !err) {
+        uint64_t key = heap_pop(bpe);
+        uint32_t at = (uint32_t)key;
+        struct wefti_symbol *symbol = &bpe->symbols[at];
+        if (symbol->len == 0 || symbol->rank != (uint32_t)(key >> 32)) continue;
+        merge_at(tok, bpe, piece, symbol);
+        err = push_symbol(bpe, at);
+        if (!err) err = push_symbol(bpe, symbol->prev);
+    }
+    return err;
+}
+
+/* --- a piece -----------------------------------------------------------------------------------
+ */
+
+/* The symbol that starts at `at`: its id (WEFTI_NO_ID where the vocabulary has none) and length. */
+static uint32_t unit_at(const weft_tokenizer *tok, const char *piece, size_t at, size_t *len_out) {
+    unsigned char c = (unsigned char)piece[at];
+    *len_out = 1;
+    if (tok->byte_level || c < 0x80) return tok->unit_ids[c];
+    *len_out = wefti_utf8_len(piece[at]);
+    return wefti_vocab_find(&tok->vocab, piece + at, *len_out);
+}
+
+static weft_err fill_symbols(const weft_tokenizer *tok, struct wefti_bpe *bpe, const char *piece,
+                             size_t len, uint32_t *n_out) {
+    if (len > bpe->cap) {
+        size_t cap = len < 256 ? 256 : len + len / 2;
+        free(bpe->symbols);
+        bpe->symbols = malloc(cap * sizeof *bpe->symbols);
+        bpe->cap = bpe->symbols ? cap : 0;
+        if (!bpe->symbols) return WEFT_E_NOMEM;
+    }
+    uint32_t n = 0;
+    for (size_t at = 0, unit_len; at < len; at += unit_len) {
+        uint32_t id = unit_at(tok, piece, at, &unit_len);
+        if (id == WEFTI_NO_ID && tok->byte_fallback && !tok->score_ranks) {
+            /* The bytes are symbols of their own: a list of merges may join them. */
+            for (size_t i = 0; i < unit_len; i++, n++)
+                bpe->symbols[n] =
+                    (struct wefti_symbol){.start = (uint32_t)(at + i),
+                                          .len = 1,
+                                          .id = tok->fallback_ids[(unsigned char)piece[at + i]]};
+            continue;
+        }
+        if (id == WEFTI_NO_ID && !tok->byte_fallback) {
+            if (tok->unk_id == WEFTI_NO_ID) continue; /* as Hugging Face: left out */
+            id = tok->unk_id;
+            if (tok->fuse_unk && n > 0 && bpe->symbols[n - 1].id == id) {
+                bpe->symbols[n - 1].len += (uint32_t)unit_len;
+                continue;
+            }
+        }
+        bpe->symbols[n++] =
+            (struct wefti_symbol){.start = (uint32_t)at, .len = (uint32_t)unit_len, .id = id};
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        bpe->symbols[i].prev = i > 0 ? i - 1 : WEFTI_NO_ID;
+        bpe->symbols[i].next = i + 1 < n ? i + 1 : WEFTI_NO_ID;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        weigh(tok, bpe, piece, &bpe->symbols[i]);
+    *n_out = n;
+    return WEFT_OK;
+}
+
+/* A character that merged with nothing and is no token (SentencePiece): its bytes. */
+static weft_err add_bytes(const weft_tokenizer *tok, const char *piece,
+                          const struct wefti_symbol *symbol, struct wefti_ids *ids,
+                          struct weft_errmsg *why) {
+    weft_err err = WEFT_OK;
+    for (uint32_t i = 0; i < symbol->len && !err; i++)
+        err = wefti_ids_add(ids, tok->fallback_ids[(unsigned char)piece[symbol->start + i]], why);
+    return err;
+}
+
+weft_err wefti_bpe_run(const weft_tokenizer *tok, struct wefti_bpe *bpe, const char *piece,
+                       size_t len, struct wefti_ids *ids, struct weft_errmsg *why) {
+    WEFT_ASSERT(len < UINT32_MAX);
+    if (tok->ignore_merges) {
+        uint32_t id = wefti_vocab_find(&tok->vocab, piece, len);
+        /* A special token's text is not that token unless the caller parsed it as one. */
+        if (id != WEFTI_NO_ID && !(tok->vocab.tokens[id].flags & WEFTI_TOKEN_SPECIAL))
+            return wefti_ids_add(ids, id, why);
+    }
+    uint32_t n;
+    weft_err err = fill_symbols(tok, bpe, piece, len, &n);
+    if (err || n == 0) return err;
+    if (n <= SCAN_MAX)
+        merge_by_scanning(tok, bpe, piece);
+    else
+        err = merge_by_heap(tok, bpe, piece, n);
+    for (uint32_t at = 0; at != WEFTI_NO_ID && !err; at = bpe->symbols[at].next) {
+        const struct wefti_symbol *symbol = &bpe->symbols[at];
+        if (symbol->id != WEFTI_NO_ID)
+            err = wefti_ids_add(ids, symbol->id, why);
+        else
+            err = add_bytes(tok, piece, symbol, ids, why);
+    }
+    return err;
+}

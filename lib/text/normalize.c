@@ -1,0 +1,189 @@
+/* Normaliser steps.
+ *
+ * Unicode normalisation takes the decompositions, combining classes and compositions from utf8proc
+ * but orders combining marks itself: utf8proc sorts them by neighbouring swaps, which is quadratic
+ * on a text that is one long run of marks in the wrong order. */
+#include <stdlib.h>
+#include <string.h>
+#include <utf8proc.h>
+
+#include "base/check.h"
+#include "text_internal.h"
+
+#define DECOMPOSED_MAX 18 /* longest decomposition of one character (U+FDFA, NFKD) */
+
+void wefti_norm_fini(struct wefti_norm *norm) {
+    free(norm->text);
+    wefti_regex_fini(&norm->regex);
+    *norm = (struct wefti_norm){0};
+}
+
+static int combining_class(utf8proc_int32_t code) {
+    return utf8proc_get_property(code)->combining_class;
+}
+
+/* Sorts codes[0..n) by combining class, keeping the order of equals. Counting sort: linear. */
+static void sort_by_class(utf8proc_int32_t *codes, size_t n, utf8proc_int32_t *spare) {
+    size_t first[257] = {0}; /* where the next code of a class goes */
+    for (size_t i = 0; i < n; i++)
+        first[combining_class(codes[i]) + 1]++;
+    for (size_t i = 1; i < 257; i++)
+        first[i] += first[i - 1];
+    for (size_t i = 0; i < n; i++)
+        spare[first[combining_class(codes[i])]++] = codes[i];
+    memcpy(codes, spare, n * sizeof *codes);
+}
+
+/* Canonical ordering: every run of combining marks by class. `spare` has room for `n`. */
+static void order_marks(utf8proc_int32_t *codes, size_t n, utf8proc_int32_t *spare) {
+    for (size_t start = 0, end; start < n; start = end + 1) {
+        bool sorted = true;
+        int last = 0;
+        for (end = start; end < n; end++) {
+            int class = combining_class(codes[end]);
+            if (class == 0) break;
+            if (class < last) sorted = false;
+            last = class;
+        }
+        if (!sorted) sort_by_class(codes + start, end - start, spare);
+    }
+}
+
+/* Nothing to do: NFC leaves everything below U+0300 as it is, the other forms at least ASCII. */
+static bool is_stable(enum wefti_norm_kind kind, const char *text, size_t len) {
+    unsigned char bound = kind == WEFTI_NORM_NFC ? 0xCC : 0x80; /* U+0300 is CC 80 */
+    for (size_t i = 0; i < len; i++) {
+        unsigned char c = (unsigned char)text[i];
+        if (c >= bound) return false;
+    }
+    return true;
+}
+
+static weft_err unicode_form(enum wefti_norm_kind kind, const struct weft_buf *in,
+                             struct weft_buf *out) {
+    bool compat = kind == WEFTI_NORM_NFKC || kind == WEFTI_NORM_NFKD;
+    bool compose = kind == WEFTI_NORM_NFC || kind == WEFTI_NORM_NFKC;
+    int decompose = UTF8PROC_DECOMPOSE | UTF8PROC_STABLE | (compat ? UTF8PROC_COMPAT : 0);
+    weft_err err = WEFT_E_NOMEM;
+    utf8proc_int32_t *spare = NULL;
+    size_t n = 0, cap = in->len + in->len / 2 + DECOMPOSED_MAX;
+    utf8proc_int32_t *codes = malloc(cap * sizeof *codes);
+    if (!codes) goto cleanup;
+    for (size_t at = 0, len; at < in->len; at += len) {
+        if (cap - n < DECOMPOSED_MAX) {
+            utf8proc_int32_t *grown = realloc(codes, 2 * cap * sizeof *codes);
+            if (!grown) goto cleanup;
+            codes = grown;
+            cap *= 2;
+        }
+        uint32_t code = wefti_utf8_get(in->data + at, &len);
+        int boundary = 0;
+        utf8proc_ssize_t added =
+            utf8proc_decompose_char((utf8proc_int32_t)code, codes + n, DECOMPOSED_MAX,
+                                    (utf8proc_option_t)decompose, &boundary);
+        WEFT_ASSERT(added >= 0 && added <= DECOMPOSED_MAX);
+        n += (size_t)added;
+    }
+    spare = malloc((n + 1) * sizeof *spare);
+    if (!spare) goto cleanup;
+    order_marks(codes, n, spare);
+    if (compose) {
+        utf8proc_ssize_t left = utf8proc_normalize_utf32(
+            codes, (utf8proc_ssize_t)n, (utf8proc_option_t)(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
+        WEFT_ASSERT(left >= 0 && (size_t)left <= n);
+        n = (size_t)left;
+    }
+    for (size_t i = 0; i < n; i++)
+        wefti_utf8_put(out, (uint32_t)codes[i]);
+    err = WEFT_OK;
+cleanup:
+    free(codes);
+    free(spare);
+    return err;
+}
+
+static void lowercase(const struct weft_buf *in, struct weft_buf *out) {
+    for (size_t at = 0, len; at < in->len; at += len) {
+        uint32_t code = wefti_utf8_get(in->data + at, &len);
+        if (code == 0x130) /* the one character whose lower case is two: i with a dot above */
+            weft_buf_add_str(out, "i\xCC\x87");
+        else
+            wefti_utf8_put(out, (uint32_t)utf8proc_tolower((utf8proc_int32_t)code));
+    }
+}
+
+static weft_err replace(const struct wefti_norm *norm, struct wefti_matcher *matcher,
+                        const struct weft_buf *in, struct weft_buf *out, struct weft_errmsg *why) {
+    size_t copied = 0;
+    for (size_t at = 0; at <= in->len;) {
+        bool found;
+        size_t start, end;
+        weft_err err = wefti_regex_find(&norm->regex, matcher, in->data, in->len, at, &found,
+                                        &start, &end, why);
+        if (err) return err;
+        if (!found) break;
+        weft_buf_add(out, in->data + copied, start - copied);
+        weft_buf_add(out, norm->text, norm->text_len);
+        copied = end;
+        at = end;
+        if (start == end) at += at < in->len ? wefti_utf8_len(in->data[at]) : 1;
+    }
+    weft_buf_add(out, in->data + copied, in->len - copied);
+    return WEFT_OK;
+}
+
+static void strip(const struct wefti_norm *norm, const struct weft_buf *in, struct weft_buf *out) {
+    size_t start = 0, end = in->len, len;
+    while (norm->left && start < end && wefti_is_space(wefti_utf8_get(in->data + start, &len)))
+        start += len;
+    while (norm->right && end > start) {
+        size_t at = end - 1;
+        while (at > start && ((unsigned char)in->data[at] & 0xC0) == 0x80)
+            at--;
+        if (!wefti_is_space(wefti_utf8_get(in->data + at, &len))) break;
+        end = at;
+    }
+    weft_buf_add(out, in->data + start, end - start);
+}
+
+static weft_err run_one(const struct wefti_norm *norm, struct wefti_matcher *matcher,
+                        const struct weft_buf *in, struct weft_buf *out, struct weft_errmsg *why) {
+    switch (norm->kind) {
+    case WEFTI_NORM_NFC:
+    case WEFTI_NORM_NFD:
+    case WEFTI_NORM_NFKC:
+    case WEFTI_NORM_NFKD:
+        if (!is_stable(norm->kind, in->data, in->len)) return unicode_form(norm->kind, in, out);
+        weft_buf_add(out, in->data, in->len);
+        return WEFT_OK;
+    case WEFTI_NORM_LOWERCASE:
+        lowercase(in, out);
+        return WEFT_OK;
+    case WEFTI_NORM_PREPEND:
+        weft_buf_add(out, norm->text, norm->text_len);
+        weft_buf_add(out, in->data, in->len);
+        return WEFT_OK;
+    case WEFTI_NORM_REPLACE:
+        return replace(norm, matcher, in, out, why);
+    case WEFTI_NORM_STRIP:
+        strip(norm, in, out);
+        return WEFT_OK;
+    }
+    return WEFT_E_INVAL;
+}
+
+weft_err wefti_norm_run(const struct wefti_norm *norms, size_t n, struct wefti_matcher *matcher,
+                        struct weft_buf *text, struct weft_buf *spare, struct weft_errmsg *why) {
+    for (size_t i = 0; i < n && text->len > 0; i++) {
+        weft_buf_clear(spare);
+        weft_err err = run_one(&norms[i], matcher, text, spare, why);
+        if (err) return err;
+        if (spare->failed)
+            return weft_err_set(why, WEFT_E_TOOBIG, "the normalised text is over %zu bytes",
+                                spare->max_bytes);
+        struct weft_buf swap = *text;
+        *text = *spare;
+        *spare = swap;
+    }
+    return WEFT_OK;
+}

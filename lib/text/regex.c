@@ -1,0 +1,257 @@
+/* Regular expressions of pre-tokenizers, on PCRE2.
+ *
+ * tokenizer.json files are written for Oniguruma. Almost all of the syntax they use means the same
+ * in both engines; what does not is rewritten here (\s, \w, \h, \u), and what cannot be rewritten
+ * is refused, so that no file is ever cut differently without a word.
+ *
+ * Bounds: the match limit ends exponential backtracking, the just-in-time code runs on the 32 KiB
+ * of stack it takes by default and falls back to the interpreter, whose heap has a limit of its
+ * own. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "text_internal.h"
+
+#define PATTERN_BYTES_MAX 65536 /* the longest seen has 1200 */
+#define MATCH_LIMIT 20000000u   /* backtracking steps of one match: about a second */
+#define HEAP_LIMIT_KIB 262144u
+
+/* Bodies of character classes. PCRE2's own \s also takes U+180E, which left White_Space in Unicode
+ * 6.3; its \w lacks marks and connectors. */
+#define SPACES                                                                                     \
+    "\\t-\\r\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}" \
+    "\\x{3000}"
+#define NON_SPACES                                                                                 \
+    "\\x{0}-\\x{8}\\x{e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{"     \
+    "1fff}"                                                                                        \
+    "\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}"                 \
+    "\\x{3001}-\\x{10ffff}"
+#define WORD "\\p{L}\\p{M}\\p{Nd}\\p{Pc}"
+
+struct rewrite {
+    const char *at, *end;
+    bool in_class;
+    struct weft_buf *out;
+};
+
+static weft_err refuse(struct weft_errmsg *why, const char *what) {
+    return weft_err_set(why, WEFT_E_UNSUPPORTED,
+                        "the tokenizer's regular expression has %s, which is not supported", what);
+}
+
+static void add_set(struct rewrite *re, const char *body, const char *negation) {
+    if (!re->in_class)
+        weft_buf_printf(re->out, "[%s%s]", negation, body);
+    else
+        weft_buf_add_str(re->out, body);
+}
+
+/* The {L} of \p{L}: not an interval. */
+static void copy_braces(struct rewrite *re) {
+    const char *end = re->at;
+    if (end == re->end || *end != '{') return;
+    while (end < re->end && *end != '}')
+        end++;
+    if (end < re->end) end++;
+    weft_buf_add(re->out, re->at, (size_t)(end - re->at));
+    re->at = end;
+}
+
+static weft_err rewrite_escape(struct rewrite *re, struct weft_errmsg *why) {
+    if (re->end - re->at < 2) return refuse(why, "a lone backslash at its end");
+    char c = re->at[1];
+    switch (c) {
+    case 's':
+        add_set(re, SPACES, "");
+        break;
+    case 'S':
+        add_set(re, NON_SPACES, "");
+        break;
+    case 'w':
+        add_set(re, WORD, "");
+        break;
+    case 'W':
+        if (re->in_class) return refuse(why, "\\W inside a class");
+        add_set(re, WORD, "^");
+        break;
+    case 'h':
+        add_set(re, "0-9a-fA-F", "");
+        break;
+    case 'u':
+        if (re->end - re->at < 6) return refuse(why, "a short \\u");
+        weft_buf_printf(re->out, "\\x{%.4s}", re->at + 2);
+        re->at += 6;
+        return WEFT_OK;
+    case 'b':
+    case 'B':
+    case 'H':
+    case 'g':
+    case 'K':
+    case 'R':
+    case 'X':
+    case 'y':
+    case 'Y':
+    case 'Q':
+    case 'E':
+    case 'C':
+    case 'M': {
+        char what[] = "\\?";
+        what[1] = c;
+        return refuse(why, what);
+    }
+    default:
+        weft_buf_add(re->out, re->at, 2);
+    }
+    re->at += 2;
+    if (strchr("pPx", c)) copy_braces(re);
+    return WEFT_OK;
+}
+
+/* Oniguruma reads {1,3}+ as a repeated interval, PCRE2 as a possessive one. */
+static bool is_possessive_interval(const struct rewrite *re) {
+    return *re->at == '}' && re->end - re->at > 1 && re->at[1] == '+';
+}
+
+static weft_err rewrite_char(struct rewrite *re, struct weft_errmsg *why) {
+    bool pair = re->end - re->at > 1;
+    switch (*re->at) {
+    case '[':
+        if (re->in_class && !(pair && re->at[1] == ':'))
+            return refuse(why, "a class inside a class");
+        if (re->in_class) return refuse(why, "a POSIX class");
+        re->in_class = true;
+        weft_buf_add_char(re->out, *re->at++);
+        if (re->at < re->end && *re->at == '^') weft_buf_add_char(re->out, *re->at++);
+        if (re->at < re->end && *re->at == ']') return refuse(why, "an empty class");
+        return WEFT_OK;
+    case ']':
+        re->in_class = false;
+        break;
+    case '&':
+        if (re->in_class && pair && re->at[1] == '&') return refuse(why, "a class intersection");
+        break;
+    case '(':
+        if (!re->in_class && pair && re->at[1] == '*') return refuse(why, "a (*VERB)");
+        break;
+    case '}':
+        if (!re->in_class && is_possessive_interval(re))
+            return refuse(why, "an interval followed by +");
+        break;
+    default:
+        break;
+    }
+    weft_buf_add_char(re->out, *re->at++);
+    return WEFT_OK;
+}
+
+static weft_err to_pcre2(const char *pattern, size_t len, struct weft_buf *out,
+                         struct weft_errmsg *why) {
+    /* DeepSeek's files have this one. Tried at every space of a long run it takes quadratic time;
+     * no match begins inside a run except where the last one ended. */
+    static const char trailing[] = "\\s+$";
+    if (len == sizeof trailing - 1 && memcmp(pattern, trailing, len) == 0)
+        weft_buf_add_str(out, "(?:\\G|(?<![" SPACES "]))");
+    struct rewrite re = {pattern, pattern + len, false, out};
+    weft_err err = WEFT_OK;
+    while (re.at < re.end && !err)
+        err = *re.at == '\\' ? rewrite_escape(&re, why) : rewrite_char(&re, why);
+    if (!err && out->failed) err = WEFT_E_NOMEM;
+    return err;
+}
+
+weft_err wefti_regex_init(struct wefti_regex *regex, const char *pattern, size_t len, bool literal,
+                          struct weft_errmsg *why) {
+    weft_err err;
+    struct weft_buf text;
+    pcre2_compile_context *context = NULL;
+    *regex = (struct wefti_regex){0};
+    weft_buf_init(&text, (size_t)PATTERN_BYTES_MAX * 64);
+    if (len > PATTERN_BYTES_MAX) {
+        err = weft_err_set(why, WEFT_E_TOOBIG, "a regular expression of %zu bytes; the limit is %d",
+                           len, PATTERN_BYTES_MAX);
+        goto cleanup;
+    }
+    if (literal) weft_buf_add(&text, pattern, len);
+    err = literal ? WEFT_OK : to_pcre2(pattern, len, &text, why);
+    if (err) goto cleanup;
+    err = WEFT_E_NOMEM;
+    context = pcre2_compile_context_create(NULL);
+    if (!context) goto cleanup;
+    pcre2_set_newline(context, PCRE2_NEWLINE_LF);
+    /* Oniguruma's ^ and $ are those of lines. */
+    uint32_t options =
+        PCRE2_UTF |
+        (literal ? PCRE2_LITERAL : PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C);
+    int code;
+    PCRE2_SIZE at;
+    regex->code =
+        pcre2_compile((PCRE2_SPTR)weft_buf_cstr(&text), text.len, options, &code, &at, context);
+    if (!regex->code) {
+        PCRE2_UCHAR what[128] = "";
+        (void)pcre2_get_error_message(code, what, sizeof what);
+        if (code == PCRE2_ERROR_HEAP_FAILED) goto cleanup;
+        err = weft_err_set(why, WEFT_E_UNSUPPORTED,
+                           "the tokenizer's regular expression \"%.200s\" does not compile: %s",
+                           weft_buf_cstr(&text), (const char *)what);
+        goto cleanup;
+    }
+    regex->jit = pcre2_jit_compile(regex->code, PCRE2_JIT_COMPLETE) == 0;
+    err = WEFT_OK;
+cleanup:
+    if (context) pcre2_compile_context_free(context);
+    weft_buf_fini(&text);
+    return err;
+}
+
+void wefti_regex_fini(struct wefti_regex *regex) {
+    if (regex->code) pcre2_code_free(regex->code);
+    *regex = (struct wefti_regex){0};
+}
+
+weft_err wefti_matcher_init(struct wefti_matcher *matcher) {
+    matcher->data = pcre2_match_data_create(1, NULL); /* the whole match only */
+    matcher->context = pcre2_match_context_create(NULL);
+    if (!matcher->data || !matcher->context) return WEFT_E_NOMEM; /* fini frees what is there */
+    pcre2_set_match_limit(matcher->context, MATCH_LIMIT);
+    pcre2_set_heap_limit(matcher->context, HEAP_LIMIT_KIB);
+    return WEFT_OK;
+}
+
+void wefti_matcher_fini(struct wefti_matcher *matcher) {
+    if (matcher->data) pcre2_match_data_free(matcher->data);
+    if (matcher->context) pcre2_match_context_free(matcher->context);
+    *matcher = (struct wefti_matcher){0};
+}
+
+weft_err wefti_regex_find(const struct wefti_regex *regex, struct wefti_matcher *matcher,
+                          const char *text, size_t len, size_t from, bool *found_out,
+                          size_t *start_out, size_t *end_out, struct weft_errmsg *why) {
+    WEFT_ASSERT(from <= len);
+    *found_out = false;
+    int n = PCRE2_ERROR_JIT_STACKLIMIT;
+    PCRE2_SPTR subject = (PCRE2_SPTR)text;
+    if (regex->jit)
+        n = pcre2_jit_match(regex->code, subject, len, from, PCRE2_NO_UTF_CHECK, matcher->data,
+                            matcher->context);
+    if (n == PCRE2_ERROR_JIT_STACKLIMIT)
+        n = pcre2_match(regex->code, subject, len, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
+                        matcher->data, matcher->context);
+    if (n == PCRE2_ERROR_NOMATCH) return WEFT_OK;
+    if (n < 0) {
+        PCRE2_UCHAR what[128] = "";
+        (void)pcre2_get_error_message(n, what, sizeof what);
+        return weft_err_set(why, n == PCRE2_ERROR_NOMEMORY ? WEFT_E_NOMEM : WEFT_E_TOOBIG,
+                            "the tokenizer's regular expression gave up on this text: %s",
+                            (const char *)what);
+    }
+    const PCRE2_SIZE *offsets = pcre2_get_ovector_pointer(matcher->data);
+    if (offsets[0] > offsets[1]) /* only \K in a lookahead can do that */
+        return weft_err_set(why, WEFT_E_UNSUPPORTED,
+                            "the tokenizer's regular expression matches backwards");
+    *found_out = true;
+    *start_out = offsets[0];
+    *end_out = offsets[1];
+    return WEFT_OK;
+}

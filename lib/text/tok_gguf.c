@@ -1,0 +1,451 @@
+/* Vocabularies in GGUF files, as llama.cpp writes and reads them.
+ *
+ * "gpt2" is byte-level BPE with a list of merges; how text is cut before it stands in the file only
+ * as a name (tokenizer.ggml.pre), which stands for the regular expressions the model was trained
+ * with. "llama" is SentencePiece BPE: pieces merge by score, characters fall back to bytes. */
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "base/parse.h"
+#include "text_internal.h"
+
+enum token_type { /* tokenizer.ggml.token_type */
+                  TYPE_NORMAL = 1,
+                  TYPE_UNKNOWN = 2,
+                  TYPE_CONTROL = 3,
+                  TYPE_USER_DEFINED = 4,
+                  TYPE_UNUSED = 5,
+                  TYPE_BYTE = 6,
+};
+
+struct loader {
+    weft_tokenizer *tok;
+    const weft_gguf *gguf;
+    struct weft_errmsg *why;
+    size_t n_tokens;
+    bool typed; /* there is a token_type for each token */
+    struct weft_buf piece, bytes;
+};
+
+/* --- how text is cut ---------------------------------------------------------------------------
+ */
+
+#define PATTERNS_MAX 6
+#define GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
+#define CASELESS_CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+#define SPACES_AND_SIGNS "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define O200K_WORDS                                                                                \
+    "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"     \
+    "+" CASELESS_CONTRACTIONS "?|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+"      \
+    "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*" CASELESS_CONTRACTIONS "?"
+
+/* Letters with case, in the Unicode version and the blocks of DeepSeek's own list. */
+#define DEEPSEEK_LETTERS                                                                           \
+    "A-Za-z\\x{b5}\\x{c0}-\\x{d6}\\x{d8}-\\x{f6}\\x{f8}-\\x{1ba}\\x{1bc}-\\x{1bf}"                 \
+    "\\x{1c4}-\\x{293}\\x{295}-\\x{2af}\\x{370}-\\x{373}\\x{376}\\x{377}"                          \
+    "\\x{37b}-\\x{37d}\\x{37f}\\x{386}\\x{388}-\\x{38a}\\x{38c}\\x{38e}-\\x{3a1}"                  \
+    "\\x{3a3}-\\x{3f5}\\x{3f7}-\\x{481}\\x{48a}-\\x{52f}\\x{531}-\\x{556}"                         \
+    "\\x{10a0}-\\x{10c5}\\x{13a0}-\\x{13f5}\\x{13f8}-\\x{13fd}\\x{1c90}-\\x{1cba}"                 \
+    "\\x{1cbd}-\\x{1cbf}\\x{1d00}-\\x{1d2b}\\x{1d6b}-\\x{1d77}\\x{1d79}-\\x{1d9a}"                 \
+    "\\x{1e00}-\\x{1f15}\\x{1f18}-\\x{1f1d}\\x{1f20}-\\x{1f45}\\x{1f48}-\\x{1f4d}"                 \
+    "\\x{1f50}-\\x{1f57}\\x{1f59}\\x{1f5b}\\x{1f5d}\\x{1f5f}-\\x{1f7d}"                            \
+    "\\x{1f80}-\\x{1fb4}\\x{1fb6}-\\x{1fbc}\\x{1fbe}\\x{1fc2}-\\x{1fc4}"                           \
+    "\\x{1fc6}-\\x{1fcc}\\x{1fd0}-\\x{1fd3}\\x{1fd6}-\\x{1fdb}\\x{1fe0}-\\x{1fec}"                 \
+    "\\x{1ff2}-\\x{1ff4}\\x{1ff6}-\\x{1ffc}\\x{2102}\\x{2107}\\x{210a}-\\x{2113}"                  \
+    "\\x{2115}\\x{2119}-\\x{211d}\\x{2124}\\x{2126}\\x{2128}\\x{212a}-\\x{212d}"                   \
+    "\\x{212f}-\\x{2134}\\x{2139}\\x{213c}-\\x{213f}\\x{2145}-\\x{2149}\\x{214e}"                  \
+    "\\x{2183}\\x{2184}\\x{2c00}-\\x{2c7b}\\x{2c7e}-\\x{2ce4}\\x{2ceb}-\\x{2cee}"                  \
+    "\\x{2cf2}\\x{2cf3}\\x{a640}-\\x{a66d}\\x{a680}-\\x{a69b}\\x{a722}-\\x{a76f}"                  \
+    "\\x{a771}-\\x{a787}\\x{a78b}-\\x{a78e}\\x{ab70}-\\x{abbf}\\x{fb00}-\\x{fb06}"                 \
+    "\\x{fb13}-\\x{fb17}\\x{ff21}-\\x{ff3a}\\x{ff41}-\\x{ff5a}\\x{10400}-\\x{1044f}"               \
+    "\\x{104b0}-\\x{104d3}\\x{104d8}-\\x{104fb}\\x{10c80}-\\x{10cb2}"                              \
+    "\\x{10cc0}-\\x{10cf2}\\x{118a0}-\\x{118df}\\x{1e900}-\\x{1e943}"
+
+struct split {
+    const char *names[12]; /* as in tokenizer.ggml.pre */
+    bool ignore_merges, add_bos;
+    const char *patterns[PATTERNS_MAX]; /* one after the other, matches isolated */
+};
+
+/* The patterns are those of the models' own tokenizer.json files. */
+static const struct split splits[] = {
+    {{"gpt-2", "phi-2", "mpt", "olmo", "jina-es", "jina-de", "jais", "roberta-bpe", "gigachat",
+      "jina-v2-es", "jina-v2-de"},
+     false,
+     false,
+     {GPT2}},
+    {{"default"}, false, false, {"[\\p{P}\\$\\+<=>\\^~\\|]+", GPT2, "\\p{N}+", "[0-9][0-9][0-9]"}},
+    {{"llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "lfm2", "smaug-bpe"},
+     true,
+     true,
+     {CASELESS_CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}" SPACES_AND_SIGNS}},
+    {{"dbrx", "chatglm-bpe", "glm4"},
+     false,
+     false,
+     {CASELESS_CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}" SPACES_AND_SIGNS}},
+    {{"qwen2", "deepseek-r1-qwen", "megrez", "stablelm2", "hunyuan"},
+     false,
+     false,
+     {CASELESS_CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}" SPACES_AND_SIGNS}},
+    {{"starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b"},
+     false,
+     false,
+     {"\\p{N}", GPT2}},
+    {{"falcon"}, false, false, {"[\\p{P}\\$\\+<=>\\^~\\|`]+", GPT2, "[0-9][0-9][0-9]"}},
+    {{"deepseek-llm"},
+     false,
+     false,
+     {"[\\r\\n]", "\\s?[" DEEPSEEK_LETTERS "]+",
+      "\\s?[!-/:-~\\x{ff01}-\\x{ff0f}\\x{ff1a}-\\x{ff5e}\\x{2018}-\\x{201f}\\x{3000}-\\x{3002}]+",
+      "\\s+$", "[\\x{4e00}-\\x{9fa5}\\x{800}-\\x{4e00}\\x{ac00}-\\x{d7ff}]+", "\\p{N}+"}},
+    {{"deepseek-coder"},
+     false,
+     false,
+     {"[\\r\\n]", "\\s?\\p{L}+", "\\s?\\p{P}+",
+      "[\\x{4e00}-\\x{9fa5}\\x{800}-\\x{4e00}\\x{ac00}-\\x{d7ff}]+", "\\p{N}"}},
+    {{"deepseek-v3"},
+     false,
+     false,
+     {"\\p{N}{1,3}", "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+",
+      "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+"
+      "|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*"
+      "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"}},
+    {{"gpt-4o", "llama4"},
+     false,
+     false,
+     {O200K_WORDS "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"}},
+    {{"tekken"},
+     true,
+     true,
+     {"[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+"
+      "|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*"
+      "|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"}},
+};
+
+static const struct split *find_split(struct weft_str name) {
+    for (size_t i = 0; i < sizeof splits / sizeof *splits; i++)
+        for (const char *const *known = splits[i].names; *known; known++)
+            if (wefti_str_is(name, *known, strlen(*known))) return &splits[i];
+    return NULL;
+}
+
+static weft_err load_split(struct loader *load, bool *add_bos_out) {
+    struct weft_str name = {"default", 7};
+    (void)weft_gguf_str(load->gguf, "tokenizer.ggml.pre", &name);
+    const struct split *split = find_split(name);
+    if (!split)
+        return weft_err_set(load->why, WEFT_E_UNSUPPORTED,
+                            "tokenizer.ggml.pre \"%.*s\" is not supported",
+                            (int)(name.len < 60 ? name.len : 60), name.data);
+    load->tok->ignore_merges = split->ignore_merges;
+    *add_bos_out = split->add_bos;
+    weft_err err = WEFT_OK;
+    for (size_t i = 0; i < PATTERNS_MAX && split->patterns[i] && !err; i++)
+        err = wefti_tok_add_split(load->tok, split->patterns[i], strlen(split->patterns[i]), false,
+                                  WEFTI_SPLIT_ISOLATED, false, load->why);
+    return err;
+}
+
+/* --- tokens ------------------------------------------------------------------------------------
+ */
+
+static weft_err malformed(struct loader *load, const char *what) {
+    return weft_err_set(load->why, WEFT_E_PROTO, "%s", what);
+}
+
+static enum token_type type_of(const struct loader *load, size_t id) {
+    int64_t type = TYPE_NORMAL;
+    if (load->typed && !weft_gguf_array_i64(load->gguf, "tokenizer.ggml.token_type", id, &type))
+        return TYPE_NORMAL;
+    return type >= TYPE_NORMAL && type <= TYPE_BYTE ? (enum token_type)type : TYPE_NORMAL;
+}
+
+static bool is_special(enum token_type type) {
+    return type == TYPE_CONTROL || type == TYPE_UNKNOWN;
+}
+
+/* What an ordinary entry is for merging and decoding. */
+static weft_err put_ordinary(struct loader *load, uint64_t id, struct weft_str text,
+                             enum token_type type) {
+    weft_tokenizer *tok = load->tok;
+    struct weft_str piece = text, bytes = text;
+    uint32_t flags = WEFTI_TOKEN_PIECE;
+    weft_buf_clear(&load->bytes);
+    if (tok->byte_level) {
+        if (wefti_bytes_of_chars(text.data, text.len, &load->bytes))
+            piece = bytes = (struct weft_str){load->bytes.data, load->bytes.len};
+        else
+            flags = 0; /* no text leads there */
+    } else if (type == TYPE_BYTE) {
+        int byte = wefti_tok_fallback_byte(text);
+        if (byte < 0) return malformed(load, "a byte token is not written as <0xNN>");
+        tok->fallback_ids[byte] = (uint32_t)id;
+        weft_buf_add_char(&load->bytes, (char)byte);
+        bytes = (struct weft_str){load->bytes.data, load->bytes.len};
+        flags = 0;
+    } else {
+        if (type != TYPE_NORMAL) flags = 0; /* SentencePiece never makes its symbols by merging */
+        for (size_t at = 0; at < text.len;) {
+            bool mark = text.len - at >= 3 && memcmp(text.data + at, "\xE2\x96\x81", 3) == 0;
+            weft_buf_add_char(&load->bytes, mark ? ' ' : text.data[at]);
+            at += mark ? 3 : 1;
+        }
+        bytes = (struct weft_str){load->bytes.data, load->bytes.len};
+    }
+    return wefti_vocab_put(&tok->vocab, id, piece, bytes, flags, load->why);
+}
+
+static weft_err put_token(struct loader *load, uint64_t id, struct weft_str text) {
+    enum token_type type = type_of(load, id);
+    if (text.len > WEFTI_TOKEN_BYTES_MAX || !weft_utf8_valid(text.data, text.len))
+        return weft_err_set(load->why, WEFT_E_PROTO,
+                            "token %llu is over %d bytes or not valid UTF-8",
+                            (unsigned long long)id, WEFTI_TOKEN_BYTES_MAX);
+    if (!is_special(type) && type != TYPE_USER_DEFINED) return put_ordinary(load, id, text, type);
+    struct wefti_added_token traits = {.special = is_special(type)};
+    uint32_t flags = WEFTI_TOKEN_ADDED | (traits.special ? WEFTI_TOKEN_SPECIAL : 0);
+    weft_err err = wefti_vocab_put(&load->tok->vocab, id, text, text, flags, load->why);
+    if (!err) err = wefti_added_put(&load->tok->added_raw, text, (uint32_t)id, &traits);
+    return err;
+}
+
+static weft_err load_tokens(struct loader *load) {
+    enum weft_gguf_type type;
+    size_t n_types;
+    if (!weft_gguf_array(load->gguf, "tokenizer.ggml.tokens", &type, &load->n_tokens) ||
+        type != WEFT_GGUF_STRING || load->n_tokens == 0)
+        return malformed(load, "tokenizer.ggml.tokens is not an array of strings");
+    if (weft_gguf_array(load->gguf, "tokenizer.ggml.token_type", &type, &n_types)) {
+        if (n_types != load->n_tokens)
+            return weft_err_set(load->why, WEFT_E_PROTO, "%zu token types for %zu tokens", n_types,
+                                load->n_tokens);
+        load->typed = true;
+    }
+    weft_err err = WEFT_OK;
+    for (size_t id = 0; id < load->n_tokens && !err; id++) {
+        struct weft_str text;
+        if (!weft_gguf_array_str(load->gguf, "tokenizer.ggml.tokens", id, &text))
+            return malformed(load, "tokenizer.ggml.tokens cannot be read");
+        err = put_token(load, id, text);
+    }
+    return err ? err : wefti_vocab_index(&load->tok->vocab);
+}
+
+/* --- merges, scores ----------------------------------------------------------------------------
+ */
+
+static uint32_t find_entry(struct loader *load, const char *text, size_t len) {
+    weft_buf_clear(&load->bytes);
+    if (!weft_utf8_valid(text, len) || !wefti_bytes_of_chars(text, len, &load->bytes))
+        return WEFTI_NO_ID;
+    return wefti_vocab_find(&load->tok->vocab, load->bytes.data, load->bytes.len);
+}
+
+/* "left right". A merge that leads out of the vocabulary can only ever be taken back: it is left
+ * out. */
+static weft_err put_merge(struct loader *load, size_t rank, struct weft_str text) {
+    const char *space = text.len > 1 ? memchr(text.data + 1, ' ', text.len - 1) : NULL;
+    if (!space || text.len > 2 * WEFTI_TOKEN_BYTES_MAX)
+        return weft_err_set(load->why, WEFT_E_PROTO, "merge %zu is not a pair", rank);
+    size_t left_len = (size_t)(space - text.data), right_len = text.len - left_len - 1;
+    weft_buf_clear(&load->piece);
+    weft_buf_add(&load->piece, text.data, left_len);
+    weft_buf_add(&load->piece, space + 1, right_len);
+    uint32_t left = find_entry(load, text.data, left_len);
+    uint32_t right = find_entry(load, space + 1, right_len);
+    uint32_t id = find_entry(load, load->piece.data, load->piece.len);
+    if (left != WEFTI_NO_ID && right != WEFTI_NO_ID && id != WEFTI_NO_ID)
+        wefti_merges_put(&load->tok->merges, left, right, (uint32_t)rank, id);
+    return WEFT_OK;
+}
+
+static weft_err load_merges(struct loader *load) {
+    enum weft_gguf_type type;
+    size_t n;
+    if (!weft_gguf_array(load->gguf, "tokenizer.ggml.merges", &type, &n) ||
+        type != WEFT_GGUF_STRING)
+        return malformed(load, "tokenizer.ggml.merges is not an array of strings");
+    weft_err err = wefti_merges_init(&load->tok->merges, n);
+    if (err == WEFT_E_TOOBIG) return weft_err_set(load->why, err, "%zu merges are too many", n);
+    for (size_t i = 0; i < n && !err; i++) {
+        struct weft_str text;
+        if (!weft_gguf_array_str(load->gguf, "tokenizer.ggml.merges", i, &text))
+            return malformed(load, "tokenizer.ggml.merges cannot be read");
+        err = put_merge(load, i, text);
+    }
+    return err;
+}
+
+static int compare_descending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return x > y ? -1 : x < y;
+}
+
+/* The best score is rank 0; equal scores are equal ranks, of which the leftmost pair merges. */
+static weft_err load_scores(struct loader *load) {
+    size_t n = load->n_tokens, n_scores, n_distinct = 0;
+    enum weft_gguf_type type;
+    weft_err err = WEFT_E_NOMEM;
+    double *scores = NULL, *sorted = NULL;
+    if (!weft_gguf_array(load->gguf, "tokenizer.ggml.scores", &type, &n_scores) || n_scores != n)
+        return malformed(load, "tokenizer.ggml.scores is not an array of one number per token");
+    scores = calloc(n, sizeof *scores);
+    sorted = calloc(n, sizeof *sorted);
+    load->tok->score_ranks = calloc(n, sizeof *load->tok->score_ranks);
+    if (!scores || !sorted || !load->tok->score_ranks) goto cleanup;
+    for (size_t i = 0; i < n; i++) {
+        if (!weft_gguf_array_f64(load->gguf, "tokenizer.ggml.scores", i, &scores[i]) ||
+            scores[i] != scores[i]) {
+            err =
+                weft_err_set(load->why, WEFT_E_PROTO, "the score of token %zu is not a number", i);
+            goto cleanup;
+        }
+        sorted[i] = scores[i];
+    }
+    qsort(sorted, n, sizeof *sorted, compare_descending);
+    for (size_t i = 0; i < n; i++)
+        if (n_distinct == 0 || sorted[i] != sorted[n_distinct - 1])
+            sorted[n_distinct++] = sorted[i];
+    for (size_t i = 0; i < n; i++) {
+        const double *at =
+            bsearch(&scores[i], sorted, n_distinct, sizeof *sorted, compare_descending);
+        WEFT_ASSERT(at);
+        load->tok->score_ranks[i] = (uint32_t)(at - sorted);
+    }
+    err = WEFT_OK;
+cleanup:
+    free(scores);
+    free(sorted);
+    return err;
+}
+
+/* --- special tokens ----------------------------------------------------------------------------
+ */
+
+static uint32_t get_id(const struct loader *load, const char *key, uint32_t otherwise) {
+    uint64_t id = otherwise;
+    (void)weft_gguf_u64(load->gguf, key, &id);
+    return id < load->n_tokens ? (uint32_t)id : WEFTI_NO_ID;
+}
+
+/* Whatever ends a turn in the formats in use; a model has one or two of them. */
+static void add_known_eos(weft_tokenizer *tok) {
+    static const char *const names[] = {
+        "<|im_end|>",
+        "<|eot_id|>",
+        "<|eom_id|>",
+        "<|end|>",
+        "<end_of_turn>",
+        "<|endoftext|>",
+        "<|return|>",
+        "<|call|>",
+        "<|end_of_text|>",
+        "<EOT>",
+        "< EOT >",
+        "_<EOT>",
+        "[EOT]",
+        "[EOS]",
+        "<|END_OF_TURN_TOKEN|>",
+        "<|eot|>",
+        "<end_of_utterance>",
+        ("<\xEF\xBD\x9C"
+         "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>"),
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        uint32_t id;
+        if (wefti_tok_find(tok, (struct weft_str){names[i], strlen(names[i])}, &id) &&
+            weft_text_is_special(tok, id))
+            wefti_tok_add_eos(tok, id);
+    }
+}
+
+static void load_specials(struct loader *load, bool add_bos) {
+    weft_tokenizer *tok = load->tok;
+    bool scored = tok->score_ranks, add_eos = false;
+    tok->bos_id = get_id(load, "tokenizer.ggml.bos_token_id", scored ? 1 : WEFTI_NO_ID);
+    tok->eos_token_id = get_id(load, "tokenizer.ggml.eos_token_id", scored ? 2 : WEFTI_NO_ID);
+    static const char *const enders[] = {"tokenizer.ggml.eot_token_id",
+                                         "tokenizer.ggml.eom_token_id"};
+    wefti_tok_add_eos(tok, tok->eos_token_id);
+    for (size_t i = 0; i < 2; i++)
+        wefti_tok_add_eos(tok, get_id(load, enders[i], WEFTI_NO_ID));
+    add_known_eos(tok);
+    (void)weft_gguf_bool(load->gguf, "tokenizer.ggml.add_bos_token", &add_bos);
+    (void)weft_gguf_bool(load->gguf, "tokenizer.ggml.add_eos_token", &add_eos);
+    if (add_bos && tok->bos_id != WEFTI_NO_ID) tok->prefix_ids[tok->n_prefix++] = tok->bos_id;
+    if (add_eos && tok->eos_token_id != WEFTI_NO_ID)
+        tok->suffix_ids[tok->n_suffix++] = tok->eos_token_id;
+}
+
+/* --- the two kinds -----------------------------------------------------------------------------
+ */
+
+static weft_err load_byte_level(struct loader *load, bool *add_bos_out) {
+    load->tok->byte_level = true;
+    weft_err err = load_split(load, add_bos_out);
+    if (!err) err = load_tokens(load);
+    return err ? err : load_merges(load);
+}
+
+/* SentencePiece: a space in front of the text and of what follows a special token, all spaces
+ * written as U+2581. */
+static weft_err load_sentence_piece(struct loader *load, bool *add_bos_out) {
+    static const char mark[] = "\xE2\x96\x81";
+    weft_tokenizer *tok = load->tok;
+    bool space_prefix = true;
+    struct wefti_norm *norm;
+    *add_bos_out = true;
+    (void)weft_gguf_bool(load->gguf, "tokenizer.ggml.add_space_prefix", &space_prefix);
+    tok->strip_first_space = space_prefix;
+    weft_err err = WEFT_OK;
+    if (space_prefix) err = wefti_tok_add_norm(tok, WEFTI_NORM_PREPEND, " ", 1, NULL, load->why);
+    if (!err)
+        err = wefti_tok_add_norm(tok, WEFTI_NORM_REPLACE, mark, sizeof mark - 1, &norm, load->why);
+    if (!err) norm->grows = true;
+    if (!err) err = wefti_regex_init(&norm->regex, " ", 1, true, load->why);
+    if (!err) err = load_tokens(load);
+    if (!err) err = load_scores(load);
+    if (err) return err;
+    tok->byte_fallback = true;
+    for (int byte = 0; byte < 256; byte++)
+        if (tok->fallback_ids[byte] == WEFTI_NO_ID) tok->byte_fallback = false;
+    tok->unk_id = get_id(load, "tokenizer.ggml.unknown_token_id", 0);
+    return WEFT_OK;
+}
+
+static weft_err load_kind(struct loader *load) {
+    struct weft_str kind = {"", 0};
+    bool add_bos = false;
+    weft_err err;
+    if (!weft_gguf_str(load->gguf, "tokenizer.ggml.model", &kind))
+        return malformed(load, "there is no tokenizer.ggml.model");
+    if (WEFTI_IS(kind, "gpt2"))
+        err = load_byte_level(load, &add_bos);
+    else if (WEFTI_IS(kind, "llama"))
+        err = load_sentence_piece(load, &add_bos);
+    else
+        return weft_err_set(load->why, WEFT_E_UNSUPPORTED,
+                            "tokenizer.ggml.model \"%.*s\" is not supported",
+                            (int)(kind.len < 60 ? kind.len : 60), kind.data);
+    if (!err) err = wefti_tok_seal(load->tok, load->why);
+    if (!err) load_specials(load, add_bos);
+    return err;
+}
+
+weft_err wefti_tok_load_gguf(weft_tokenizer *tok, const char *path, struct weft_errmsg *why) {
+    weft_gguf *gguf;
+    weft_err err = weft_gguf_open(path, &gguf, why);
+    if (err) return err;
+    struct weft_errmsg detail = {""};
+    struct loader load = {.tok = tok, .gguf = gguf, .why = &detail};
+    weft_buf_init(&load.piece, (size_t)4 * WEFTI_TOKEN_BYTES_MAX);
+    weft_buf_init(&load.bytes, (size_t)4 * WEFTI_TOKEN_BYTES_MAX);
+    err = load_kind(&load);
+    if (err)
+        (void)weft_err_set(why, err, "%s: %s", path,
+                           detail.text[0] ? detail.text : weft_err_text(err));
+    weft_buf_fini(&load.piece);
+    weft_buf_fini(&load.bytes);
+    weft_gguf_free(gguf);
+    return err;
+}

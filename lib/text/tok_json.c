@@ -1,0 +1,642 @@
+/* Hugging Face's tokenizer.json: byte-level BPE, and BPE over characters as SentencePiece makes it.
+ *
+ * The file names its parts (normalizer, pre_tokenizer, model, post_processor, decoder), each a tree
+ * of typed objects. Every type is either translated exactly or refused by name. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "text_internal.h"
+
+#define REPLACES_MAX 8
+#define NESTING_MAX 8 /* Sequence inside Sequence */
+
+/* GPT-2's split, which ByteLevel does unless told otherwise. */
+static const char gpt2_pattern[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+"
+                                   "| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+static const char mark[] = "\xE2\x96\x81"; /* U+2581, SentencePiece's space */
+
+struct replace {
+    struct weft_str from, to; /* borrowed from the JSON tree */
+};
+
+struct loader {
+    weft_tokenizer *tok;
+    struct weft_errmsg *why;
+    bool has_byte_level;
+    /* The decoder. */
+    bool decode_bytes, decode_fallback;
+    struct replace replaces[REPLACES_MAX];
+    size_t n_replaces;
+    struct weft_buf piece, bytes; /* of the token being read */
+};
+
+/* --- helpers -----------------------------------------------------------------------------------
+ */
+
+static struct weft_str str_of(const json_t *value) {
+    if (!json_is_string(value)) return (struct weft_str){"", 0};
+    return (struct weft_str){json_string_value(value), json_string_length(value)};
+}
+
+static struct weft_str str_at(const json_t *object, const char *key) {
+    return str_of(json_object_get(object, key));
+}
+
+static bool bool_at(const json_t *object, const char *key, bool otherwise) {
+    const json_t *value = json_object_get(object, key);
+    return json_is_boolean(value) ? json_is_true(value) : otherwise;
+}
+
+static weft_err refuse(struct loader *load, const char *part, struct weft_str what) {
+    return weft_err_set(load->why, WEFT_E_UNSUPPORTED, "%s \"%.*s\" is not supported", part,
+                        (int)(what.len < 100 ? what.len : 100), what.data);
+}
+
+static weft_err malformed(struct loader *load, const char *what) {
+    return weft_err_set(load->why, WEFT_E_PROTO, "%s", what);
+}
+
+/* A part may be a Sequence of such parts; `one` gets the leaves. */
+typedef weft_err (*part_fn)(struct loader *load, const json_t *part, struct weft_str type);
+
+static weft_err each_part(struct loader *load, const json_t *part, const char *list, int depth,
+                          part_fn one) {
+    if (!part || json_is_null(part)) return WEFT_OK;
+    if (!json_is_object(part) || depth > NESTING_MAX)
+        return malformed(load, "a part of the tokenizer is not an object, or nested too deeply");
+    struct weft_str type = str_at(part, "type");
+    if (!WEFTI_IS(type, "Sequence")) return one(load, part, type);
+    const json_t *parts = json_object_get(part, list);
+    weft_err err = WEFT_OK;
+    for (size_t i = 0; i < json_array_size(parts) && !err; i++)
+        err = each_part(load, json_array_get(parts, i), list, depth + 1, one);
+    return err;
+}
+
+/* {"String": text} or {"Regex": text}. */
+static weft_err get_pattern(struct loader *load, const json_t *part, struct weft_str *text_out,
+                            bool *literal_out) {
+    const json_t *pattern = json_object_get(part, "pattern");
+    const json_t *text = json_object_get(pattern, "Regex");
+    *literal_out = !text;
+    if (!text) text = json_object_get(pattern, "String");
+    *text_out = str_of(text);
+    return text ? WEFT_OK : malformed(load, "a pattern is neither a String nor a Regex");
+}
+
+/* --- normalizer --------------------------------------------------------------------------------
+ */
+
+static weft_err load_replace(struct loader *load, const json_t *part) {
+    struct weft_str pattern, content = str_at(part, "content");
+    bool literal;
+    weft_err err = get_pattern(load, part, &pattern, &literal);
+    if (err || pattern.len == 0) return err;
+    struct wefti_norm *norm;
+    err = wefti_tok_add_norm(load->tok, WEFTI_NORM_REPLACE, content.data, content.len, &norm,
+                             load->why);
+    if (err) return err;
+    norm->grows = literal && content.len >= pattern.len;
+    return wefti_regex_init(&norm->regex, pattern.data, pattern.len, literal, load->why);
+}
+
+static weft_err load_normalizer(struct loader *load, const json_t *part, struct weft_str type) {
+    static const struct {
+        const char *name;
+        enum wefti_norm_kind kind;
+    } plain[] = {{"NFC", WEFTI_NORM_NFC},
+                 {"NFD", WEFTI_NORM_NFD},
+                 {"NFKC", WEFTI_NORM_NFKC},
+                 {"NFKD", WEFTI_NORM_NFKD},
+                 {"Lowercase", WEFTI_NORM_LOWERCASE}};
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
+        if (wefti_str_is(type, plain[i].name, strlen(plain[i].name)))
+            return wefti_tok_add_norm(load->tok, plain[i].kind, NULL, 0, NULL, load->why);
+    if (WEFTI_IS(type, "Replace")) return load_replace(load, part);
+    if (WEFTI_IS(type, "Prepend")) {
+        struct weft_str text = str_at(part, "prepend");
+        return wefti_tok_add_norm(load->tok, WEFTI_NORM_PREPEND, text.data, text.len, NULL,
+                                  load->why);
+    }
+    if (WEFTI_IS(type, "Strip")) {
+        struct wefti_norm *norm;
+        weft_err err = wefti_tok_add_norm(load->tok, WEFTI_NORM_STRIP, NULL, 0, &norm, load->why);
+        if (err) return err;
+        norm->left = bool_at(part, "strip_left", true);
+        norm->right = bool_at(part, "strip_right", true);
+        return WEFT_OK;
+    }
+    return refuse(load, "normalizer", type);
+}
+
+/* --- pre-tokenizer -----------------------------------------------------------------------------
+ */
+
+static weft_err get_behavior(struct loader *load, const json_t *part, enum wefti_behavior *out) {
+    struct weft_str name = str_at(part, "behavior");
+    if (WEFTI_IS(name, "Isolated") || name.len == 0)
+        *out = WEFTI_SPLIT_ISOLATED;
+    else if (WEFTI_IS(name, "Removed"))
+        *out = WEFTI_SPLIT_REMOVED;
+    else if (WEFTI_IS(name, "MergedWithPrevious"))
+        *out = WEFTI_SPLIT_WITH_PREVIOUS;
+    else if (WEFTI_IS(name, "MergedWithNext"))
+        *out = WEFTI_SPLIT_WITH_NEXT;
+    else if (WEFTI_IS(name, "Contiguous"))
+        *out = WEFTI_SPLIT_CONTIGUOUS;
+    else
+        return refuse(load, "split behavior", name);
+    return WEFT_OK;
+}
+
+static weft_err add_split(struct loader *load, const char *pattern, enum wefti_behavior behavior,
+                          bool invert) {
+    return wefti_tok_add_split(load->tok, pattern, strlen(pattern), false, behavior, invert,
+                               load->why);
+}
+
+static weft_err load_split(struct loader *load, const json_t *part) {
+    struct weft_str pattern;
+    bool literal;
+    enum wefti_behavior behavior = WEFTI_SPLIT_ISOLATED;
+    weft_err err = get_pattern(load, part, &pattern, &literal);
+    if (!err) err = get_behavior(load, part, &behavior);
+    if (err) return err;
+    return wefti_tok_add_split(load->tok, pattern.data, pattern.len, literal, behavior,
+                               bool_at(part, "invert", false), load->why);
+}
+
+static weft_err load_byte_level(struct loader *load, const json_t *part) {
+    struct wefti_step *step;
+    weft_err err = WEFT_OK;
+    load->has_byte_level = true;
+    if (bool_at(part, "add_prefix_space", true))
+        err = wefti_tok_add_step(load->tok, WEFTI_STEP_PREFIX_SPACE, &step, load->why);
+    if (!err && bool_at(part, "use_regex", true))
+        err = add_split(load, gpt2_pattern, WEFTI_SPLIT_ISOLATED, false);
+    if (!err) err = wefti_tok_add_step(load->tok, WEFTI_STEP_TO_CHARS, &step, load->why);
+    return err;
+}
+
+static weft_err load_metaspace(struct loader *load, const json_t *part) {
+    struct weft_str replacement = str_at(part, "replacement"),
+                    scheme = str_at(part, "prepend_scheme");
+    if (!WEFTI_IS(replacement, "\xE2\x96\x81"))
+        return refuse(load, "Metaspace replacement", replacement);
+    struct wefti_step *step;
+    weft_err err = wefti_tok_add_step(load->tok, WEFTI_STEP_METASPACE, &step, load->why);
+    if (err) return err;
+    if (WEFTI_IS(scheme, "first"))
+        step->prepend = WEFTI_PREPEND_FIRST;
+    else if (WEFTI_IS(scheme, "always"))
+        step->prepend = WEFTI_PREPEND_ALWAYS;
+    else if (WEFTI_IS(scheme, "never"))
+        step->prepend = WEFTI_PREPEND_NEVER;
+    else if (scheme.len > 0)
+        return refuse(load, "Metaspace prepend_scheme", scheme);
+    else if (bool_at(part, "add_prefix_space", true))
+        step->prepend = WEFTI_PREPEND_ALWAYS;
+    if (!bool_at(part, "split", true)) return WEFT_OK;
+    return wefti_tok_add_split(load->tok, mark, sizeof mark - 1, true, WEFTI_SPLIT_WITH_NEXT, false,
+                               load->why);
+}
+
+static weft_err load_pre_tokenizer(struct loader *load, const json_t *part, struct weft_str type) {
+    bool rewrites = WEFTI_IS(type, "ByteLevel") || WEFTI_IS(type, "Metaspace");
+    if (rewrites && load->has_byte_level)
+        return weft_err_set(load->why, WEFT_E_UNSUPPORTED,
+                            "pre_tokenizer \"%.*s\" behind ByteLevel is not supported",
+                            (int)type.len, type.data);
+    if (WEFTI_IS(type, "Split")) return load_split(load, part);
+    if (WEFTI_IS(type, "ByteLevel")) return load_byte_level(load, part);
+    if (WEFTI_IS(type, "Metaspace")) return load_metaspace(load, part);
+    if (WEFTI_IS(type, "Digits")) {
+        bool single = bool_at(part, "individual_digits", false);
+        return add_split(load, single ? "\\p{N}" : "\\p{N}+", WEFTI_SPLIT_ISOLATED, false);
+    }
+    if (WEFTI_IS(type, "Punctuation")) {
+        enum wefti_behavior behavior;
+        weft_err err = get_behavior(load, part, &behavior);
+        return err ? err : add_split(load, "[\\p{P}!-/:-@\\[-`{-~]", behavior, false);
+    }
+    if (WEFTI_IS(type, "Whitespace"))
+        return add_split(load, "\\w+|[^\\w\\s]+", WEFTI_SPLIT_REMOVED, true);
+    if (WEFTI_IS(type, "WhitespaceSplit"))
+        return add_split(load, "\\s", WEFTI_SPLIT_REMOVED, false);
+    return refuse(load, "pre_tokenizer", type);
+}
+
+/* TO_CHARS matters only for steps behind it. */
+static void drop_last_to_chars(weft_tokenizer *tok) {
+    if (tok->n_steps > 0 && tok->steps[tok->n_steps - 1].kind == WEFTI_STEP_TO_CHARS)
+        tok->n_steps--;
+}
+
+/* --- decoder -----------------------------------------------------------------------------------
+ */
+
+static weft_err add_replace(struct loader *load, struct weft_str from, struct weft_str to) {
+    if (from.len == 0) return WEFT_OK;
+    if (load->n_replaces == REPLACES_MAX)
+        return malformed(load, "the decoder has more Replace steps than anyone needs");
+    load->replaces[load->n_replaces++] = (struct replace){from, to};
+    return WEFT_OK;
+}
+
+static weft_err load_decoder(struct loader *load, const json_t *part, struct weft_str type) {
+    if (WEFTI_IS(type, "ByteLevel")) {
+        load->decode_bytes = true;
+        return WEFT_OK;
+    }
+    if (WEFTI_IS(type, "ByteFallback")) {
+        load->decode_fallback = true;
+        return WEFT_OK;
+    }
+    if (WEFTI_IS(type, "Fuse")) return WEFT_OK; /* we join anyway */
+    if (WEFTI_IS(type, "Replace")) {
+        struct weft_str pattern;
+        bool literal;
+        weft_err err = get_pattern(load, part, &pattern, &literal);
+        if (!err && !literal) err = refuse(load, "decoder Replace with Regex", pattern);
+        return err ? err : add_replace(load, pattern, str_at(part, "content"));
+    }
+    if (WEFTI_IS(type, "Strip")) {
+        json_int_t start = json_integer_value(json_object_get(part, "start"));
+        json_int_t stop = json_integer_value(json_object_get(part, "stop"));
+        struct weft_str content = str_at(part, "content");
+        if (!WEFTI_IS(content, " ") || start > 1 || stop != 0)
+            return refuse(load, "decoder Strip other than of one leading space:", content);
+        load->tok->strip_first_space |= start == 1;
+        return WEFT_OK;
+    }
+    if (WEFTI_IS(type, "Metaspace")) {
+        struct weft_str scheme = str_at(part, "prepend_scheme");
+        load->tok->strip_first_space |=
+            scheme.len > 0 ? !WEFTI_IS(scheme, "never") : bool_at(part, "add_prefix_space", true);
+        return add_replace(load, (struct weft_str){mark, sizeof mark - 1},
+                           (struct weft_str){" ", 1});
+    }
+    return refuse(load, "decoder", type);
+}
+
+static void replace_all(struct weft_str text, const struct replace *replace, struct weft_buf *out) {
+    for (size_t at = 0; at < text.len;) {
+        const char *hit =
+            memmem(text.data + at, text.len - at, replace->from.data, replace->from.len);
+        size_t end = hit ? (size_t)(hit - text.data) : text.len;
+        weft_buf_add(out, text.data + at, end - at);
+        if (hit) weft_buf_add(out, replace->to.data, replace->to.len);
+        at = hit ? end + replace->from.len : end;
+    }
+}
+
+/* What `written`, an entry of the vocabulary, decodes to; the result lies in load->bytes. */
+static weft_err decode_entry(struct loader *load, struct weft_str written, struct weft_str *out) {
+    *out = (struct weft_str){"", 0};
+    weft_buf_clear(&load->bytes);
+    int byte = load->decode_fallback ? wefti_tok_fallback_byte(written) : -1;
+    if (byte >= 0) {
+        weft_buf_add_char(&load->bytes, (char)byte);
+    } else if (load->decode_bytes) {
+        if (!wefti_bytes_of_chars(written.data, written.len, &load->bytes))
+            weft_buf_add(&load->bytes, written.data, written.len);
+    } else {
+        weft_buf_add(&load->bytes, written.data, written.len);
+        for (size_t i = 0; i < load->n_replaces; i++) {
+            struct weft_buf spare;
+            weft_buf_init(&spare, load->bytes.max_bytes);
+            replace_all((struct weft_str){load->bytes.data, load->bytes.len}, &load->replaces[i],
+                        &spare);
+            weft_buf_fini(&load->bytes);
+            load->bytes = spare;
+        }
+    }
+    if (load->bytes.failed) return malformed(load, "a token decodes to too long a text");
+    *out = (struct weft_str){load->bytes.data, load->bytes.len};
+    return WEFT_OK;
+}
+
+/* --- model -------------------------------------------------------------------------------------
+ */
+
+/* An entry as merging sees it; it lies in load->piece, or is `written` itself. */
+static struct weft_str to_piece(struct loader *load, struct weft_str written, bool *reachable_out) {
+    *reachable_out = true;
+    if (!load->tok->byte_level) return written;
+    weft_buf_clear(&load->piece);
+    *reachable_out = wefti_bytes_of_chars(written.data, written.len, &load->piece);
+    return *reachable_out ? (struct weft_str){load->piece.data, load->piece.len} : written;
+}
+
+static weft_err load_vocab(struct loader *load, json_t *vocab) {
+    const char *key;
+    size_t key_len;
+    json_t *value;
+    json_object_keylen_foreach(vocab, key, key_len, value) {
+        struct weft_str written = {key, key_len}, bytes;
+        if (!json_is_integer(value) || json_integer_value(value) < 0)
+            return malformed(load, "an id of the vocabulary is not a non-negative integer");
+        if (key_len > WEFTI_TOKEN_BYTES_MAX)
+            return malformed(load, "an entry of the vocabulary is too long");
+        uint64_t id = (uint64_t)json_integer_value(value);
+        const struct wefti_vocab *have = &load->tok->vocab;
+        if (id < have->n_tokens && have->tokens[id].flags)
+            return weft_err_set(load->why, WEFT_E_PROTO,
+                                "two entries of the vocabulary have id %llu",
+                                (unsigned long long)id);
+        bool reachable;
+        struct weft_str piece = to_piece(load, written, &reachable);
+        weft_err err = decode_entry(load, written, &bytes);
+        if (!err)
+            err = wefti_vocab_put(&load->tok->vocab, id, piece, bytes,
+                                  reachable ? WEFTI_TOKEN_PIECE : 0, load->why);
+        if (err) return err;
+    }
+    return wefti_vocab_index(&load->tok->vocab);
+}
+
+static uint32_t find_entry(struct loader *load, struct weft_str written) {
+    bool reachable;
+    struct weft_str piece = to_piece(load, written, &reachable);
+    return reachable ? wefti_vocab_find(&load->tok->vocab, piece.data, piece.len) : WEFTI_NO_ID;
+}
+
+/* "left right", or ["left", "right"]. */
+static bool get_merge(const json_t *merge, struct weft_str *left, struct weft_str *right) {
+    if (json_is_array(merge) && json_array_size(merge) == 2) {
+        *left = str_of(json_array_get(merge, 0));
+        *right = str_of(json_array_get(merge, 1));
+        return left->len > 0 && right->len > 0;
+    }
+    struct weft_str text = str_of(merge);
+    const char *space = memchr(text.data, ' ', text.len);
+    if (!space) return false;
+    *left = (struct weft_str){text.data, (size_t)(space - text.data)};
+    *right = (struct weft_str){space + 1, text.len - left->len - 1};
+    return left->len > 0 && right->len > 0 && !memchr(right->data, ' ', right->len);
+}
+
+static weft_err load_merges(struct loader *load, const json_t *merges) {
+    weft_tokenizer *tok = load->tok;
+    size_t n = json_array_size(merges);
+    weft_err err = wefti_merges_init(&tok->merges, n);
+    if (err == WEFT_E_TOOBIG) return weft_err_set(load->why, err, "%zu merges are too many", n);
+    struct weft_buf joined;
+    weft_buf_init(&joined, (size_t)2 * WEFTI_TOKEN_BYTES_MAX);
+    for (size_t i = 0; i < n && !err; i++) {
+        struct weft_str left = {"", 0}, right = left;
+        if (!get_merge(json_array_get(merges, i), &left, &right)) {
+            err = weft_err_set(load->why, WEFT_E_PROTO, "merge %zu is not a pair", i);
+            break;
+        }
+        weft_buf_clear(&joined);
+        weft_buf_add(&joined, left.data, left.len);
+        weft_buf_add(&joined, right.data, right.len);
+        uint32_t left_id = find_entry(load, left), right_id = find_entry(load, right);
+        uint32_t id = find_entry(load, (struct weft_str){joined.data, joined.len});
+        if (left_id == WEFTI_NO_ID || right_id == WEFTI_NO_ID || id == WEFTI_NO_ID)
+            err = weft_err_set(load->why, WEFT_E_PROTO,
+                               "merge %zu has a part that is not in the vocabulary", i);
+        else
+            wefti_merges_put(&tok->merges, left_id, right_id, (uint32_t)i, id);
+    }
+    weft_buf_fini(&joined);
+    return err;
+}
+
+static weft_err load_fallback(struct loader *load) {
+    weft_tokenizer *tok = load->tok;
+    size_t n = 0;
+    for (unsigned byte = 0; byte < 256; byte++) {
+        char text[8];
+        (void)snprintf(text, sizeof text, "<0x%02X>", byte);
+        tok->fallback_ids[byte] = wefti_vocab_find(&tok->vocab, text, 6);
+        n += tok->fallback_ids[byte] != WEFTI_NO_ID;
+    }
+    tok->byte_fallback = n == 256;
+    if (n > 0 && n < 256)
+        return weft_err_set(load->why, WEFT_E_UNSUPPORTED,
+                            "byte_fallback with only %zu of 256 byte tokens is not supported", n);
+    return WEFT_OK;
+}
+
+static weft_err load_model(struct loader *load, const json_t *model) {
+    weft_tokenizer *tok = load->tok;
+    struct weft_str type = str_at(model, "type"), unk = str_at(model, "unk_token");
+    json_t *vocab = json_object_get(model, "vocab");
+    const json_t *merges = json_object_get(model, "merges");
+    if (!WEFTI_IS(type, "BPE") && !(type.len == 0 && merges))
+        return refuse(load, "tokenizer model", type);
+    if (!json_is_object(vocab) || !json_is_array(merges))
+        return malformed(load, "the model has no vocab object or no merges array");
+    static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
+    for (size_t i = 0; i < 2; i++)
+        if (str_at(model, affixes[i]).len > 0)
+            return refuse(load, "model option", (struct weft_str){affixes[i], strlen(affixes[i])});
+    if (json_number_value(json_object_get(model, "dropout")) > 0)
+        return refuse(load, "model option", (struct weft_str){"dropout", 7});
+    tok->byte_level = load->has_byte_level;
+    tok->ignore_merges = bool_at(model, "ignore_merges", false);
+    tok->fuse_unk = bool_at(model, "fuse_unk", false);
+    weft_err err = load_vocab(load, vocab);
+    if (!err) err = load_merges(load, merges);
+    if (!err && bool_at(model, "byte_fallback", false)) err = load_fallback(load);
+    if (!err && unk.len > 0) tok->unk_id = find_entry(load, unk);
+    return err;
+}
+
+/* --- added tokens ------------------------------------------------------------------------------
+ */
+
+static weft_err put_added(struct loader *load, struct weft_str content, uint32_t id,
+                          bool normalized, const struct wefti_added_token *traits) {
+    weft_tokenizer *tok = load->tok;
+    if (!normalized || tok->n_norms == 0)
+        return wefti_added_put(normalized ? &tok->added_normalized : &tok->added_raw, content, id,
+                               traits);
+    struct wefti_matcher matcher;
+    struct weft_buf text, spare;
+    weft_buf_init(&text, (size_t)4 * WEFTI_TOKEN_BYTES_MAX);
+    weft_buf_init(&spare, (size_t)4 * WEFTI_TOKEN_BYTES_MAX);
+    weft_buf_add(&text, content.data, content.len);
+    weft_err err = wefti_matcher_init(&matcher);
+    if (!err) err = wefti_norm_run(tok->norms, tok->n_norms, &matcher, &text, &spare, load->why);
+    if (!err)
+        err = wefti_added_put(&tok->added_normalized, (struct weft_str){text.data, text.len}, id,
+                              traits);
+    if (tok->vocab.bytes_max < text.len) tok->vocab.bytes_max = (uint32_t)text.len;
+    wefti_matcher_fini(&matcher);
+    weft_buf_fini(&text);
+    weft_buf_fini(&spare);
+    return err;
+}
+
+static weft_err load_added(struct loader *load, const json_t *list) {
+    weft_err err = WEFT_OK;
+    for (size_t i = 0; i < json_array_size(list) && !err; i++) {
+        const json_t *entry = json_array_get(list, i), *id = json_object_get(entry, "id");
+        struct weft_str content = str_at(entry, "content");
+        if (!json_is_integer(id) || json_integer_value(id) < 0 || content.len == 0)
+            return weft_err_set(load->why, WEFT_E_PROTO, "added token %zu lacks an id or content",
+                                i);
+        struct wefti_added_token traits = {
+            .special = bool_at(entry, "special", false),
+            .single_word = bool_at(entry, "single_word", false),
+            .strip_left = bool_at(entry, "lstrip", false),
+            .strip_right = bool_at(entry, "rstrip", false),
+        };
+        uint32_t flags = WEFTI_TOKEN_ADDED | (traits.special ? WEFTI_TOKEN_SPECIAL : 0);
+        err = wefti_vocab_put(&load->tok->vocab, (uint64_t)json_integer_value(id), content, content,
+                              flags, load->why);
+        if (!err)
+            err = put_added(load, content, (uint32_t)json_integer_value(id),
+                            bool_at(entry, "normalized", !traits.special), &traits);
+    }
+    return err;
+}
+
+/* --- post-processor ----------------------------------------------------------------------------
+ */
+
+static weft_err add_affix(struct loader *load, bool behind, const json_t *id) {
+    weft_tokenizer *tok = load->tok;
+    size_t *n = behind ? &tok->n_suffix : &tok->n_prefix;
+    if (!json_is_integer(id) || json_integer_value(id) < 0 ||
+        json_integer_value(id) >= tok->vocab.n_tokens)
+        return malformed(load, "the post_processor names a token that is not in the vocabulary");
+    if (*n == WEFTI_AFFIX_IDS_MAX)
+        return malformed(load, "the post_processor puts too many tokens around a text");
+    (behind ? tok->suffix_ids : tok->prefix_ids)[(*n)++] = (uint32_t)json_integer_value(id);
+    return WEFT_OK;
+}
+
+static weft_err load_template(struct loader *load, const json_t *part) {
+    const json_t *single = json_object_get(part, "single");
+    const json_t *specials = json_object_get(part, "special_tokens");
+    bool behind = false;
+    for (size_t i = 0; i < json_array_size(single); i++) {
+        const json_t *item = json_array_get(single, i);
+        const json_t *special = json_object_get(item, "SpecialToken");
+        if (json_object_get(item, "Sequence")) {
+            if (behind) return refuse(load, "post_processor", (struct weft_str){"text twice", 10});
+            behind = true;
+            continue;
+        }
+        const char *name = json_string_value(json_object_get(special, "id"));
+        const json_t *ids = name ? json_object_get(json_object_get(specials, name), "ids") : NULL;
+        if (!json_is_array(ids))
+            return malformed(load, "the post_processor names an unknown special token");
+        for (size_t k = 0; k < json_array_size(ids); k++) {
+            weft_err err = add_affix(load, behind, json_array_get(ids, k));
+            if (err) return err;
+        }
+    }
+    return WEFT_OK;
+}
+
+static weft_err load_post_processor(struct loader *load, const json_t *part, struct weft_str type) {
+    if (WEFTI_IS(type, "ByteLevel")) return WEFT_OK; /* it only moves offsets */
+    if (load->tok->n_prefix + load->tok->n_suffix > 0)
+        return refuse(load, "a second post_processor", type);
+    if (WEFTI_IS(type, "TemplateProcessing")) return load_template(load, part);
+    if (WEFTI_IS(type, "RobertaProcessing") || WEFTI_IS(type, "BertProcessing")) {
+        weft_err err = add_affix(load, false, json_array_get(json_object_get(part, "cls"), 1));
+        if (err) return err;
+        return add_affix(load, true, json_array_get(json_object_get(part, "sep"), 1));
+    }
+    return refuse(load, "post_processor", type);
+}
+
+/* --- special tokens ----------------------------------------------------------------------------
+ */
+
+/* "text", or {"content": "text"}. */
+static uint32_t token_of_config(const weft_tokenizer *tok, const json_t *config, const char *key) {
+    const json_t *value = json_object_get(config, key);
+    struct weft_str text = json_is_object(value) ? str_at(value, "content") : str_of(value);
+    uint32_t id;
+    (void)wefti_tok_find(tok, text, &id);
+    return id;
+}
+
+static void add_eos(weft_tokenizer *tok, const json_t *value) {
+    if (json_is_integer(value) && json_integer_value(value) >= 0)
+        wefti_tok_add_eos(tok, (uint64_t)json_integer_value(value));
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        const json_t *id = json_array_get(value, i);
+        if (json_is_integer(id) && json_integer_value(id) >= 0)
+            wefti_tok_add_eos(tok, (uint64_t)json_integer_value(id));
+    }
+}
+
+static void use_config(weft_tokenizer *tok, const json_t *config) {
+    const json_t *bos = json_object_get(config, "bos_token_id");
+    if (tok->bos_id == WEFTI_NO_ID && json_is_integer(bos) && json_integer_value(bos) >= 0 &&
+        json_integer_value(bos) < tok->vocab.n_tokens)
+        tok->bos_id = (uint32_t)json_integer_value(bos);
+    if (tok->n_eos == 0) add_eos(tok, json_object_get(config, "eos_token_id"));
+}
+
+static weft_err load_specials(weft_tokenizer *tok, const char *dir, struct weft_errmsg *why) {
+    json_t *config;
+    weft_err err = wefti_text_json(dir, "tokenizer_config.json", &config, why);
+    if (err) return err;
+    tok->bos_id = token_of_config(tok, config, "bos_token");
+    tok->eos_token_id = token_of_config(tok, config, "eos_token");
+    json_decref(config);
+    static const char *const files[] = {"generation_config.json", "config.json"};
+    for (size_t i = 0; i < 2; i++) {
+        err = wefti_text_json(dir, files[i], &config, why);
+        if (err) return err;
+        use_config(tok, config);
+        json_decref(config);
+    }
+    if (tok->n_eos == 0 && tok->eos_token_id != WEFTI_NO_ID)
+        wefti_tok_add_eos(tok, tok->eos_token_id);
+    if (tok->eos_token_id == WEFTI_NO_ID && tok->n_eos > 0) tok->eos_token_id = tok->eos_ids[0];
+    return WEFT_OK;
+}
+
+/* --- the file ----------------------------------------------------------------------------------
+ */
+
+static weft_err load_parts(struct loader *load, const json_t *root) {
+    weft_err err =
+        each_part(load, json_object_get(root, "normalizer"), "normalizers", 0, load_normalizer);
+    if (!err)
+        err = each_part(load, json_object_get(root, "pre_tokenizer"), "pretokenizers", 0,
+                        load_pre_tokenizer);
+    drop_last_to_chars(load->tok);
+    const json_t *decoder = json_object_get(root, "decoder");
+    if (!err && !json_is_object(decoder))
+        err = refuse(load, "a tokenizer without a", (struct weft_str){"decoder", 7});
+    if (!err) err = each_part(load, decoder, "decoders", 0, load_decoder);
+    if (!err) err = load_model(load, json_object_get(root, "model"));
+    if (!err) err = load_added(load, json_object_get(root, "added_tokens"));
+    if (!err) err = wefti_tok_seal(load->tok, load->why);
+    if (!err)
+        err = each_part(load, json_object_get(root, "post_processor"), "processors", 0,
+                        load_post_processor);
+    return err;
+}
+
+weft_err wefti_tok_load_json(weft_tokenizer *tok, const char *dir, struct weft_errmsg *why) {
+    json_t *root;
+    weft_err err = wefti_text_json(dir, "tokenizer.json", &root, why);
+    if (err) return err;
+    if (!root) return weft_err_set(why, WEFT_E_NOTFOUND, "%s has no tokenizer.json", dir);
+    struct weft_errmsg detail = {""};
+    struct loader load = {.tok = tok, .why = &detail};
+    weft_buf_init(&load.piece, (size_t)4 * WEFTI_TOKEN_BYTES_MAX);
+    weft_buf_init(&load.bytes, (size_t)4 * WEFTI_TOKEN_BYTES_MAX);
+    err = load_parts(&load, root);
+    if (err)
+        (void)weft_err_set(why, err, "%s/tokenizer.json: %s", dir,
+                           detail.text[0] ? detail.text : weft_err_text(err));
+    weft_buf_fini(&load.piece);
+    weft_buf_fini(&load.bytes);
+    json_decref(root);
+    if (!err) err = load_specials(tok, dir, why);
+    return err;
+}

@@ -1,0 +1,188 @@
+/* The tokenizer as a whole: opening, small questions, and the tables that follow from others. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "text_internal.h"
+
+weft_err wefti_tok_add_step(weft_tokenizer *tok, enum wefti_step_kind kind,
+                            struct wefti_step **step_out, struct weft_errmsg *why) {
+    *step_out = NULL;
+    if (tok->n_steps == WEFTI_STEPS_MAX)
+        return weft_err_set(why, WEFT_E_UNSUPPORTED,
+                            "the pre-tokenizer has more than %d steps, which is not supported",
+                            WEFTI_STEPS_MAX);
+    struct wefti_step *step = &tok->steps[tok->n_steps++];
+    step->kind = kind;
+    *step_out = step;
+    return WEFT_OK;
+}
+
+weft_err wefti_tok_add_split(weft_tokenizer *tok, const char *pattern, size_t len, bool literal,
+                             enum wefti_behavior behavior, bool invert, struct weft_errmsg *why) {
+    if (len == 0) return WEFT_OK; /* nothing to cut at */
+    struct wefti_step *step;
+    weft_err err = wefti_tok_add_step(tok, WEFTI_STEP_SPLIT, &step, why);
+    if (err) return err;
+    WEFT_ASSERT(step);
+    step->behavior = behavior;
+    step->invert = invert;
+    return wefti_regex_init(&step->regex, pattern, len, literal, why);
+}
+
+weft_err wefti_tok_add_norm(weft_tokenizer *tok, enum wefti_norm_kind kind, const char *text,
+                            size_t len, struct wefti_norm **norm_out, struct weft_errmsg *why) {
+    if (tok->n_norms == WEFTI_NORMS_MAX || len > WEFTI_TOKEN_BYTES_MAX)
+        return weft_err_set(why, WEFT_E_UNSUPPORTED,
+                            "the normalizer has more than %d steps or a text over %d bytes",
+                            WEFTI_NORMS_MAX, WEFTI_TOKEN_BYTES_MAX);
+    struct wefti_norm *norm = &tok->norms[tok->n_norms++];
+    norm->kind = kind;
+    if (len > 0) {
+        norm->text = malloc(len);
+        if (!norm->text) return WEFT_E_NOMEM;
+        memcpy(norm->text, text, len);
+        norm->text_len = len;
+    }
+    if (norm_out) *norm_out = norm;
+    return WEFT_OK;
+}
+
+int wefti_tok_fallback_byte(struct weft_str text) {
+    if (text.len != 6 || memcmp(text.data, "<0x", 3) != 0 || text.data[5] != '>') return -1;
+    int value = 0;
+    for (int i = 3; i < 5; i++) {
+        char c = text.data[i];
+        int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+        if (digit < 0) return -1;
+        value = value * 16 + digit;
+    }
+    return value;
+}
+
+void wefti_tok_add_eos(weft_tokenizer *tok, uint64_t id) {
+    if (id >= tok->vocab.n_tokens || tok->n_eos == WEFTI_EOS_MAX) return;
+    for (size_t i = 0; i < tok->n_eos; i++)
+        if (tok->eos_ids[i] == id) return;
+    tok->eos_ids[tok->n_eos++] = (uint32_t)id;
+}
+
+static bool has_lossy_added(const struct wefti_added *added) {
+    for (size_t i = 0; i < added->n; i++)
+        if (added->tokens[i].strip_left || added->tokens[i].strip_right) return true;
+    return false;
+}
+
+/* Whether n tokens cover at most n times the longest piece of the text: see check_length. */
+static bool is_lossless(const weft_tokenizer *tok) {
+    if (has_lossy_added(&tok->added_raw) || has_lossy_added(&tok->added_normalized)) return false;
+    for (size_t i = 0; i < tok->n_norms; i++)
+        if (tok->norms[i].kind != WEFTI_NORM_PREPEND && !tok->norms[i].grows) return false;
+    for (size_t i = 0; i < tok->n_steps; i++)
+        if (tok->steps[i].behavior == WEFTI_SPLIT_REMOVED) return false;
+    for (int c = 0; c < 256 && tok->byte_level; c++)
+        if (tok->unit_ids[c] == WEFTI_NO_ID) return false;
+    return tok->byte_level || tok->byte_fallback;
+}
+
+weft_err wefti_tok_seal(weft_tokenizer *tok, struct weft_errmsg *why) {
+    if (tok->vocab.n_tokens == 0)
+        return weft_err_set(why, WEFT_E_PROTO, "the tokenizer's vocabulary is empty");
+    wefti_added_sort(&tok->added_raw);
+    wefti_added_sort(&tok->added_normalized);
+    for (int c = 0; c < 256; c++) {
+        char byte = (char)c;
+        bool whole = tok->byte_level || c < 0x80;
+        tok->unit_ids[c] = whole ? wefti_vocab_find(&tok->vocab, &byte, 1) : WEFTI_NO_ID;
+    }
+    for (size_t i = 0; i < tok->n_steps; i++)
+        tok->to_chars |= tok->steps[i].kind == WEFTI_STEP_TO_CHARS;
+    tok->lossless = is_lossless(tok);
+    return WEFT_OK;
+}
+
+weft_err weft_text_open(const char *path, weft_tokenizer **tok_out, struct weft_errmsg *why) {
+    weft_err err = WEFT_E_NOMEM;
+    *tok_out = NULL;
+    weft_tokenizer *tok = calloc(1, sizeof *tok);
+    if (!tok) goto cleanup;
+    wefti_vocab_init(&tok->vocab);
+    tok->bos_id = tok->eos_token_id = tok->unk_id = WEFTI_NO_ID;
+    memset(tok->fallback_ids, 0xFF, sizeof tok->fallback_ids);
+    err = wefti_text_is_gguf(path) ? wefti_tok_load_gguf(tok, path, why)
+                                   : wefti_tok_load_json(tok, path, why);
+    if (err) goto cleanup;
+    *tok_out = tok;
+    tok = NULL;
+cleanup:
+    if (err == WEFT_E_NOMEM) (void)weft_err_set(why, err, "%s: out of memory", path);
+    weft_text_free(tok);
+    return err;
+}
+
+void weft_text_free(weft_tokenizer *tok) {
+    if (!tok) return;
+    wefti_vocab_fini(&tok->vocab);
+    wefti_merges_fini(&tok->merges);
+    wefti_added_fini(&tok->added_raw);
+    wefti_added_fini(&tok->added_normalized);
+    for (size_t i = 0; i < tok->n_norms; i++)
+        wefti_norm_fini(&tok->norms[i]);
+    for (size_t i = 0; i < tok->n_steps; i++)
+        wefti_regex_fini(&tok->steps[i].regex);
+    free(tok->score_ranks);
+    free(tok);
+}
+
+uint32_t weft_text_vocab_size(const weft_tokenizer *tok) {
+    return tok->vocab.n_tokens;
+}
+
+bool weft_text_bos(const weft_tokenizer *tok, uint32_t *id_out) {
+    *id_out = tok->bos_id;
+    return tok->bos_id != WEFTI_NO_ID;
+}
+
+const uint32_t *weft_text_eos(const weft_tokenizer *tok, size_t *n_out) {
+    *n_out = tok->n_eos;
+    return tok->eos_ids;
+}
+
+const char *weft_text_token_bytes(const weft_tokenizer *tok, uint32_t id, size_t *len_out) {
+    *len_out = 0;
+    if (id >= tok->vocab.n_tokens || !(tok->vocab.tokens[id].flags & WEFTI_TOKEN_PRESENT))
+        return "";
+    struct weft_str bytes = wefti_vocab_bytes(&tok->vocab, id);
+    *len_out = bytes.len;
+    return bytes.data;
+}
+
+bool weft_text_is_special(const weft_tokenizer *tok, uint32_t id) {
+    return id < tok->vocab.n_tokens && (tok->vocab.tokens[id].flags & WEFTI_TOKEN_SPECIAL);
+}
+
+static bool find_added(const struct wefti_added *added, const weft_tokenizer *tok,
+                       struct weft_str text, uint32_t *id_out) {
+    for (size_t i = 0; i < added->n; i++) {
+        struct weft_str written = wefti_vocab_bytes(&tok->vocab, added->tokens[i].id);
+        if (wefti_str_is(written, text.data, text.len)) {
+            *id_out = added->tokens[i].id;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool wefti_tok_find(const weft_tokenizer *tok, struct weft_str text, uint32_t *id_out) {
+    *id_out = WEFTI_NO_ID;
+    if (text.len == 0) return false;
+    if (find_added(&tok->added_raw, tok, text, id_out) ||
+        find_added(&tok->added_normalized, tok, text, id_out))
+        return true;
+    *id_out = wefti_vocab_find(&tok->vocab, text.data, text.len);
+    return *id_out != WEFTI_NO_ID;
+}
+
+bool weft_text_find(const weft_tokenizer *tok, const char *text, size_t len, uint32_t *id_out) {
+    return wefti_tok_find(tok, (struct weft_str){text, len}, id_out);
+}

@@ -1,0 +1,18 @@
+set(WEFT_TEXT_FILES ${CMAKE_SOURCE_DIR}/tests/unit/text_files.c
+                    ${CMAKE_SOURCE_DIR}/tests/unit/model_files.c)
+foreach(name test_tokenizer test_detok test_stop test_chat test_text_nomem)
+  weft_test(${name} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/${name}.c ${WEFT_TEXT_FILES}
+            LINKS weft_text LABELS unit TIMEOUT 60)
+endforeach()
+weft_test(golden_tokenizer SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_tokenizer.c
+          LINKS weft_text LABELS golden TIMEOUT 60)
+weft_test(fuzz_chat SOURCES ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_chat.c
+                            ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_main.c
+          LINKS weft_text LABELS fuzz TIMEOUT 60 ARGS 100000)
+weft_test(fuzz_tokenizer SOURCES ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_tokenizer.c
+                                 ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_main.c ${WEFT_TEXT_FILES}
+          LINKS weft_text LABELS fuzz TIMEOUT 60 ARGS 5000)
+
+foreach(symbol malloc calloc realloc)
+  target_link_options(test_text_nomem PRIVATE -Wl,--wrap=${symbol})
+endforeach()

@@ -1,0 +1,165 @@
+/* Texts of any bytes under our own tokenizer, and tokenizer files of any bytes: an input that
+ * begins with '{' is a tokenizer.json, one that begins with "GGUF" a GGUF file, everything else a
+ * text. */
+#include "fuzz/fuzz.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/parse.h"
+#include "unit/model_files.h"
+#include "unit/text_files.h"
+
+#define IDS_MAX 100000u
+
+static void check_text(const weft_tokenizer *tok, const char *text, size_t len, uint32_t flags,
+                       bool comes_back) {
+    struct weft_errmsg why = {""};
+    struct weft_detok detok;
+    struct weft_buf out;
+    uint32_t *ids;
+    size_t n;
+    weft_err err = weft_text_encode(tok, text, len, flags, IDS_MAX, &ids, &n, &why);
+    WEFT_ASSERT(err == WEFT_OK || err == WEFT_E_TOOBIG);
+    WEFT_ASSERT(n <= IDS_MAX && (!err || (n == 0 && !ids)));
+    weft_buf_init(&out, (size_t)1 << 26);
+    weft_detok_init(&detok, tok, false);
+    for (size_t i = 0; i < n; i++) {
+        WEFT_ASSERT(ids[i] < weft_text_vocab_size(tok));
+        weft_detok_push(&detok, ids[i], &out);
+    }
+    weft_detok_finish(&detok, &out);
+    WEFT_ASSERT(weft_utf8_valid(weft_buf_cstr(&out), out.len));
+    if (comes_back && !err && weft_utf8_valid(text, len))
+        WEFT_ASSERT(out.len == len && (len == 0 || memcmp(out.data, text, len) == 0));
+    weft_buf_fini(&out);
+    free(ids);
+}
+
+/* Opened once: the inputs are texts, not files. */
+static const weft_tokenizer *fable(void) {
+    static weft_tokenizer *tok;
+    if (!tok)
+        WEFT_ASSERT(weft_text_open(test_source_path("models/fable-6m"), &tok, NULL) == WEFT_OK);
+    return tok;
+}
+
+static void check_file(const uint8_t *bytes, size_t n, bool gguf) {
+    static const char text[] =
+        "Hello  w\u00f6rld 12345 <s> a\u0301\n\n\xff aaaaaaaaaaaaaaaaaaaaaaaaaa"
+        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\u4e00'll x";
+    struct weft_errmsg why = {""};
+    weft_tokenizer *tok;
+    char *dir = test_dir_new(), path[4096];
+    test_dir_write(dir, gguf ? "t.gguf" : "tokenizer.json", bytes, n);
+    (void)snprintf(path, sizeof path, "%s%s", dir, gguf ? "/t.gguf" : "");
+    weft_err err = weft_text_open(path, &tok, &why);
+    test_dir_free(dir);
+    WEFT_ASSERT((err == WEFT_OK) == (tok != NULL));
+    WEFT_ASSERT(!err || why.text[0]);
+    if (tok) check_text(tok, text, sizeof text - 1, WEFT_TEXT_PARSE_SPECIAL, false);
+    weft_text_free(tok);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
+    bool gguf = n >= 4 && memcmp(bytes, "GGUF", 4) == 0;
+    if (gguf || (n > 0 && bytes[0] == '{')) {
+        check_file(bytes, n, gguf);
+        return 0;
+    }
+    check_text(fable(), (const char *)bytes, n, 0, true);
+    check_text(fable(), (const char *)bytes, n, WEFT_TEXT_PARSE_SPECIAL, true);
+    return 0;
+}
+
+static void put_strings(struct gguf_builder *b, const char *key, const char *const *strings,
+                        size_t n) {
+    gguf_key(b, key, WEFT_GGUF_ARRAY);
+    gguf_put(&b->kvs, WEFT_GGUF_STRING, 4);
+    gguf_put(&b->kvs, n, 8);
+    for (size_t i = 0; i < n; i++)
+        gguf_put_str(&b->kvs, strings[i]);
+}
+
+static void add_gguf(void (*add)(const void *bytes, size_t n), const char *model, const char *pre) {
+    static const char *const tokens[] = {"<unk>", "<s>", "</s>", "<0xFF>", "\u2581", "a",
+                                         "aa",    "H",   "e",    "He",     "\u0120", "<t>"};
+    static const char *const merges[] = {"a a", "H e"};
+    static const uint8_t types[] = {2, 3, 3, 6, 1, 1, 1, 1, 1, 1, 1, 4};
+    struct gguf_builder b;
+    struct weft_buf file;
+    gguf_init(&b);
+    gguf_str(&b, "tokenizer.ggml.model", model);
+    gguf_str(&b, "tokenizer.ggml.pre", pre);
+    put_strings(&b, "tokenizer.ggml.tokens", tokens, sizeof types);
+    put_strings(&b, "tokenizer.ggml.merges", merges, 2);
+    gguf_key(&b, "tokenizer.ggml.token_type", WEFT_GGUF_ARRAY);
+    gguf_put(&b.kvs, WEFT_GGUF_U8, 4);
+    gguf_put(&b.kvs, sizeof types, 8);
+    for (size_t i = 0; i < sizeof types; i++)
+        gguf_put(&b.kvs, types[i], 1);
+    gguf_key(&b, "tokenizer.ggml.scores", WEFT_GGUF_ARRAY);
+    gguf_put(&b.kvs, WEFT_GGUF_F32, 4);
+    gguf_put(&b.kvs, sizeof types, 8);
+    for (size_t i = 0; i < sizeof types; i++)
+        gguf_put(&b.kvs, 0x40000000u + i % 4, 4);
+    gguf_u32(&b, "tokenizer.ggml.eos_token_id", 2);
+    gguf_finish(&b, &file);
+    add(file.data, file.len);
+    weft_buf_fini(&file);
+    gguf_fini(&b);
+}
+
+void weft_fuzz_seeds(void (*add)(const void *bytes, size_t n)) {
+    static const char *const texts[] = {
+        "Once upon a time, there was a little girl who lived in the forest.",
+        "<|im_start|>user\nHello!<|im_end|>\n<|im_start|>assistant\n",
+        "caf\u00e9 na\u00efve \u4f60\u597d \U0001f468\u200d\U0001f469 \u0661\u0662 \t\t \r\n\r\n  "
+        "x",
+        "\xff\xc3(\xe2\x82 \xf0\x9f\x98 \xed\xa0\x80"};
+    static const char *const words[] = {"a",    "b", "ab", "\u2581", "\u2581a", "<unk>", "aa",
+                                        "aaaa", "H", "e",  "l",      "o",       NULL};
+    static const struct text_parts parts[] = {
+        {.words = words,
+         .merges = "[\"a b\",[\"\u2581\",\"a\"],\"a a\",\"aa aa\"]",
+         .normalizer = "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFKC\"},"
+                       "{\"type\":\"Prepend\",\"prepend\":\"\u2581\"},{\"type\":\"Replace\","
+                       "\"pattern\":{\"String\":\" \"},\"content\":\"\u2581\"}]}",
+         .options = "\"unk_token\":\"<unk>\",\"fuse_unk\":true,",
+         .added_tokens = "[{\"id\":12,\"content\":\"<s>\",\"special\":true,\"lstrip\":true},"
+                         "{\"id\":13,\"content\":\"\u00f6\",\"single_word\":true}]",
+         .decoder = "{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":"
+                    "{\"String\":\"\u2581\"},\"content\":\" \"},{\"type\":\"ByteFallback\"},"
+                    "{\"type\":\"Fuse\"},{\"type\":\"Strip\",\"content\":\" \",\"start\":1,"
+                    "\"stop\":0}]}"},
+        {.words = words,
+         .normalizer = "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFD\"},"
+                       "{\"type\":\"Lowercase\"},{\"type\":\"Strip\",\"strip_left\":true}]}",
+         .pre_tokenizer = "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\","
+                          "\"pattern\":{\"Regex\":\"(?i:'s|'ll)|[^\\\\r\\\\n\\\\p{L}]?\\\\p{L}+|"
+                          "\\\\p{N}{1,3}|\\\\s+(?!\\\\S)|\\\\s+\"},\"behavior\":\"MergedWithNext\","
+                          "\"invert\":true},{\"type\":\"Metaspace\",\"replacement\":\"\u2581\","
+                          "\"prepend_scheme\":\"first\"},{\"type\":\"Digits\","
+                          "\"individual_digits\":true}]}",
+         .post_processor = "{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":"
+                           "{\"id\":\"<s>\"}},{\"Sequence\":{\"id\":\"A\"}}],\"special_tokens\":"
+                           "{\"<s>\":{\"ids\":[1]}}}"},
+        {.words = words,
+         .bytes = true,
+         .pre_tokenizer = "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\"},"
+                          "{\"type\":\"Digits\",\"individual_digits\":true}]}"},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        add(texts[i], strlen(texts[i]));
+    add_gguf(add, "llama", "default");
+    add_gguf(add, "gpt2", "deepseek-llm");
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        struct weft_buf json;
+        weft_buf_init(&json, 1 << 16);
+        text_build_json(&json, &parts[i]);
+        add(json.data, json.len);
+        weft_buf_fini(&json);
+    }
+}

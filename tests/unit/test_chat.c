@@ -1,0 +1,282 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "text/text.h"
+#include "unit/model_files.h"
+
+static weft_tokenizer *fable;
+
+static int open_fable(void **state) {
+    (void)state;
+    return weft_text_open(test_source_path("models/fable-6m"), &fable, NULL) != WEFT_OK;
+}
+
+static int close_fable(void **state) {
+    (void)state;
+    weft_text_free(fable);
+    return 0;
+}
+
+static weft_chat *compile(const char *source) {
+    struct weft_errmsg why = {""};
+    weft_chat *chat;
+    if (weft_chat_new(source, strlen(source), fable, &chat, &why))
+        fail_msg("%s: %s", source, why.text);
+    return chat;
+}
+
+static struct weft_chat_message message(const char *role, const char *content) {
+    return (struct weft_chat_message){role, content, strlen(role), strlen(content)};
+}
+
+/* --- against Jinja itself ----------------------------------------------------------------------
+ */
+
+static void check_case(const json_t *one) {
+    const json_t *list = json_object_get(one, "messages"), *text = json_object_get(one, "text");
+    const char *source = json_string_value(json_object_get(one, "template"));
+    struct weft_chat_message messages[8];
+    size_t n = json_array_size(list);
+    assert_true(n <= 8);
+    for (size_t i = 0; i < n; i++)
+        messages[i] =
+            message(json_string_value(json_object_get(json_array_get(list, i), "role")),
+                    json_string_value(json_object_get(json_array_get(list, i), "content")));
+    weft_chat *chat = compile(source);
+    struct weft_errmsg why = {""};
+    struct weft_buf out;
+    weft_buf_init(&out, 1 << 16);
+    weft_err err = weft_chat_render(chat, messages, n, json_is_true(json_object_get(one, "prompt")),
+                                    &out, &why);
+    if (text) {
+        if (err) fail_msg("%s: %s", source, why.text);
+        assert_string_equal(weft_buf_cstr(&out), json_string_value(text));
+    } else {
+        assert_int_equal(err, WEFT_E_INVAL);
+        const char *raised = json_string_value(json_object_get(one, "error"));
+        if (strstr(source, "raise_exception")) assert_string_equal(why.text, raised);
+    }
+    weft_buf_fini(&out);
+    weft_chat_free(chat);
+}
+
+static void templates_render_as_jinja_renders_them(void **state) {
+    (void)state;
+    json_error_t at;
+    json_t *root = json_load_file(test_source_path("tests/golden/chat_goldens.json"), 0, &at);
+    assert_non_null(root);
+    const json_t *cases = json_object_get(root, "cases");
+    assert_true(json_array_size(cases) > 100);
+    for (size_t i = 0; i < json_array_size(cases); i++)
+        check_case(json_array_get(cases, i));
+    json_decref(root);
+}
+
+static void the_template_is_found_where_models_keep_it(void **state) {
+    (void)state;
+    static const char *const paths[] = {"models/fable-6m", "tests/data/fable-6m-q8_0.gguf"};
+    for (size_t i = 0; i < 2; i++) {
+        char *source;
+        assert_int_equal(weft_chat_find(test_source_path(paths[i]), &source, NULL), WEFT_OK);
+        assert_non_null(source);
+        weft_chat *chat = compile(source);
+        struct weft_chat_message one = message("user", "Hello");
+        struct weft_buf out;
+        weft_buf_init(&out, 1 << 16);
+        assert_int_equal(weft_chat_render(chat, &one, 1, true, &out, NULL), WEFT_OK);
+        assert_string_equal(weft_buf_cstr(&out), "<|begin_of_text|><|im_start|>user\nHello"
+                                                 "<|im_end|>\n<|im_start|>assistant\n");
+        weft_buf_fini(&out);
+        weft_chat_free(chat);
+        free(source);
+    }
+}
+
+static void write_file(const char *dir, const char *name, const char *text) {
+    test_dir_write(dir, name, text, strlen(text));
+}
+
+static void a_list_of_templates_has_a_default_and_a_file_goes_first(void **state) {
+    (void)state;
+    char *dir = test_dir_new(), *source;
+    assert_int_equal(weft_chat_find(dir, &source, NULL), WEFT_OK);
+    assert_null(source);
+    write_file(dir, "tokenizer_config.json",
+               "{\"chat_template\":[{\"name\":\"tool_use\",\"template\":\"t\"},"
+               "{\"name\":\"default\",\"template\":\"d\"}]}");
+    assert_int_equal(weft_chat_find(dir, &source, NULL), WEFT_OK);
+    assert_string_equal(source, "d");
+    free(source);
+    write_file(dir, "chat_template.jinja", "file");
+    assert_int_equal(weft_chat_find(dir, &source, NULL), WEFT_OK);
+    assert_string_equal(source, "file");
+    free(source);
+    test_dir_free(dir);
+}
+
+/* --- what is refused ---------------------------------------------------------------------------
+ */
+
+static void unsupported_constructs_are_named_with_their_line(void **state) {
+    (void)state;
+    static const struct {
+        const char *source, *named;
+        weft_err err;
+    } cases[] = {
+        {"a\nb\n{% macro m() %}{% endmacro %}", "line 3: the statement macro", WEFT_E_UNSUPPORTED},
+        {"{{ strftime_now('%Y') }}", "line 1: calling strftime_now", WEFT_E_UNSUPPORTED},
+        {"{{ messages[1:] }}", "a slice", WEFT_E_UNSUPPORTED},
+        {"\n{{ message.content.strip() }}", "line 2: the method strip", WEFT_E_UNSUPPORTED},
+        {"{{ tools | tojson }}", "the filter tojson", WEFT_E_UNSUPPORTED},
+        {"{% for t in tools %}{% endfor %}", "messages: tools", WEFT_E_UNSUPPORTED},
+        {"{% for k, v in tools %}{% endfor %}", "pairs", WEFT_E_UNSUPPORTED},
+        {"{% for m in messages if m %}{% endfor %}", "here is if", WEFT_E_UNSUPPORTED},
+        {"{% set ns.x = 1 %}", "ns", WEFT_E_UNSUPPORTED},
+        {"{% set x %}a{% endset %}", "x", WEFT_E_UNSUPPORTED},
+        {"{{ [1, 2] }}", "a list", WEFT_E_UNSUPPORTED},
+        {"{{ {} }}", "dictionary", WEFT_E_UNSUPPORTED},
+        {"{{ 1 < 2 }}", "the operator <", WEFT_E_UNSUPPORTED},
+        {"{{ 'a' in 'abc' }}", "the operator in", WEFT_E_UNSUPPORTED},
+        {"{{ 3 - 1 }}", "the operator -", WEFT_E_UNSUPPORTED},
+        {"{{ x is mapping }}", "the test mapping", WEFT_E_UNSUPPORTED},
+        {"{% for m in messages %}{{ loop.previtem }}{% endfor %}", "loop member previtem",
+         WEFT_E_UNSUPPORTED},
+        {"{{ '\\u00e9' }}", "the escape", WEFT_E_UNSUPPORTED},
+        {"{{ 'a' 'b' }}", "neighbouring", WEFT_E_UNSUPPORTED},
+        {"{% raw %}x{% endraw %}", "the statement raw", WEFT_E_UNSUPPORTED},
+        {"{% if x %}", "endif", WEFT_E_PROTO},
+        {"{% for m in messages %}", "endfor", WEFT_E_PROTO},
+        {"{% endif %}", "belongs to nothing", WEFT_E_PROTO},
+        {"{{ 'a }}", "a string without an end", WEFT_E_PROTO},
+        {"{{ a", "line 1", WEFT_E_PROTO},
+        {"{# a", "{#", WEFT_E_PROTO},
+        {"{{ }}", "an expression", WEFT_E_PROTO},
+        {"{{ a b }}", "}}", WEFT_E_PROTO},
+        {"{{ (a }}", ")", WEFT_E_PROTO},
+        {"{% if a %}{% elif %}{% endif %}", "an expression", WEFT_E_PROTO},
+        {"{{ \xff }}", "UTF-8", WEFT_E_PROTO},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct weft_errmsg why = {""};
+        weft_chat *chat;
+        weft_err err = weft_chat_new(cases[i].source, strlen(cases[i].source), fable, &chat, &why);
+        assert_null(chat);
+        if (err != cases[i].err || !strstr(why.text, cases[i].named))
+            fail_msg("%s: %d: %s", cases[i].source, (int)err, why.text);
+    }
+}
+
+/* A source of `n` copies of `part` between `head` and `tail`. */
+static weft_err compile_repeated(const char *head, const char *part, size_t n, const char *tail,
+                                 weft_chat **chat_out) {
+    struct weft_buf source;
+    weft_buf_init(&source, 1 << 21);
+    weft_buf_add_str(&source, head);
+    for (size_t i = 0; i < n; i++)
+        weft_buf_add_str(&source, part);
+    weft_buf_add_str(&source, tail);
+    weft_err err = weft_chat_new(weft_buf_cstr(&source), source.len, fable, chat_out, NULL);
+    weft_buf_fini(&source);
+    return err;
+}
+
+static void deep_templates_are_refused_not_recursed_into(void **state) {
+    (void)state;
+    static const struct {
+        const char *head, *part, *tail;
+    } cases[] = {
+        {"{{ ", "(", ""},
+        {"{{ ", "not ", "a }}"},
+        {"{{ a", "+ a", " }}"},
+        {"{{ a", ".a", " }}"},
+        {"{{ a", "[0]", " }}"},
+        {"{{ a", "[a", ""},
+        {"{{ a", " if a else a", " }}"},
+        {"", "{% if a %}", ""},
+        {"{% if a %}", "{% elif a %}", "{% endif %}"},
+        {"", "{% for m in messages %}", ""},
+        {"{{ a", " | trim", " }}"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        weft_chat *chat;
+        weft_err err = compile_repeated(cases[i].head, cases[i].part, 20000, cases[i].tail, &chat);
+        assert_int_equal(err, WEFT_E_UNSUPPORTED);
+        assert_null(chat);
+    }
+    weft_chat *chat;
+    assert_int_equal(compile_repeated("", "{{ '' }}", 20000, "", &chat), WEFT_OK);
+    weft_chat_free(chat);
+    assert_int_equal(compile_repeated("", "0123456789abcdef", 1 << 16, "x", &chat), WEFT_E_TOOBIG);
+}
+
+/* --- bounds of rendering -----------------------------------------------------------------------
+ */
+
+static weft_err render_bounded(const char *source, size_t n_messages, size_t max_bytes) {
+    weft_chat *chat = compile(source);
+    struct weft_chat_message *messages = calloc(n_messages + 1, sizeof *messages);
+    assert_non_null(messages);
+    for (size_t i = 0; i < n_messages; i++)
+        messages[i] = message("user", "0123456789");
+    struct weft_errmsg why = {""};
+    struct weft_buf out;
+    weft_buf_init(&out, max_bytes);
+    weft_err err = weft_chat_render(chat, messages, n_messages, true, &out, &why);
+    assert_true(!err || why.text[0]);
+    weft_buf_fini(&out);
+    free(messages);
+    weft_chat_free(chat);
+    return err;
+}
+
+static void what_grows_over_the_buffer_is_an_error(void **state) {
+    (void)state;
+    static const char each[] = "{% for m in messages %}{{ m.content }}{% endfor %}";
+    assert_int_equal(render_bounded(each, 10, 100), WEFT_OK);
+    assert_int_equal(render_bounded(each, 11, 100), WEFT_E_TOOBIG);
+    static const char doubling[] =
+        "{% set a = '0123456789' %}{% set a = a + a %}{% set a = a + a %}{% set a = a + a %}"
+        "{% set a = a + a %}{% set a = a + a %}{% set a = a + a %}{{ a }}";
+    assert_int_equal(render_bounded(doubling, 0, 1000), WEFT_E_TOOBIG);
+    assert_int_equal(render_bounded(doubling, 0, 10000), WEFT_OK);
+    /* Nested loops over many messages: the number of statements is bounded. */
+    static const char cubic[] = "{% for a in messages %}{% for b in messages %}"
+                                "{% for c in messages %}{% endfor %}{% endfor %}{% endfor %}";
+    assert_int_equal(render_bounded(cubic, 3, 100), WEFT_OK);
+    assert_int_equal(render_bounded(cubic, 300, 100), WEFT_E_TOOBIG);
+}
+
+static void texts_of_messages_are_written_as_they_are(void **state) {
+    (void)state;
+    weft_chat *chat = compile("{% for m in messages %}{{ m.content }}{% endfor %}");
+    static const char content[] = "{{ bos_token }}\0\xff{% raise %}";
+    struct weft_chat_message one = {"user", content, 4, sizeof content - 1};
+    struct weft_buf out;
+    weft_buf_init(&out, 100);
+    assert_int_equal(weft_chat_render(chat, &one, 1, false, &out, NULL), WEFT_OK);
+    assert_int_equal(out.len, sizeof content - 1);
+    assert_memory_equal(out.data, content, sizeof content - 1);
+    weft_buf_fini(&out);
+    weft_chat_free(chat);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(templates_render_as_jinja_renders_them),
+        cmocka_unit_test(the_template_is_found_where_models_keep_it),
+        cmocka_unit_test(a_list_of_templates_has_a_default_and_a_file_goes_first),
+        cmocka_unit_test(unsupported_constructs_are_named_with_their_line),
+        cmocka_unit_test(deep_templates_are_refused_not_recursed_into),
+        cmocka_unit_test(what_grows_over_the_buffer_is_an_error),
+        cmocka_unit_test(texts_of_messages_are_written_as_they_are),
+    };
+    return cmocka_run_group_tests(tests, open_fable, close_fable);
+}

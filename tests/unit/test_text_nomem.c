@@ -1,0 +1,181 @@
+/* Refuses the 1st, 2nd, 3rd ... allocation of each call until one runs clean: each refusal is an
+ * error with a sentence, and nothing leaks (the address sanitizer's build sees to that). The linker
+ * turns our own calls of the allocator into the __wrap functions here; jansson is told. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "text/text.h"
+#include "unit/model_files.h"
+#include "unit/text_files.h"
+
+#define NEVER UINT32_MAX
+static uint32_t n_left = NEVER; /* allocations to go until one is refused */
+
+static bool refuse(void) {
+    if (n_left == NEVER) return false;
+    if (n_left == 0) return true; /* and all after it: memory that ran out stays so */
+    n_left--;
+    return false;
+}
+
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *block, size_t n);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *block, size_t n);
+
+void *__wrap_malloc(size_t n) {
+    return refuse() ? NULL : __real_malloc(n);
+}
+
+void *__wrap_calloc(size_t n, size_t size) {
+    return refuse() ? NULL : __real_calloc(n, size);
+}
+
+void *__wrap_realloc(void *block, size_t n) {
+    return refuse() ? NULL : __real_realloc(block, n);
+}
+
+typedef weft_err (*call_fn)(const void *arg, struct weft_errmsg *why);
+
+/* Grants ever more allocations until the call succeeds; the call frees what it gets. */
+static void repeat_until_it_works(call_fn call, const void *arg) {
+    for (uint32_t granted = 0;; granted++) {
+        struct weft_errmsg why = {""};
+        n_left = granted;
+        weft_err err = call(arg, &why);
+        bool ran_out = n_left == 0;
+        n_left = NEVER;
+        if (!err) {
+            print_message("    %u allocations\n", granted);
+            return;
+        }
+        if (!ran_out) fail_msg("%s", why.text);
+        assert_int_not_equal(why.text[0], 0);
+        assert_true(granted < 100000);
+    }
+}
+
+static weft_err open_path(const void *path, struct weft_errmsg *why) {
+    weft_tokenizer *tok;
+    weft_err err = weft_text_open(path, &tok, why);
+    assert_true((err == WEFT_OK) == (tok != NULL));
+    weft_text_free(tok);
+    return err;
+}
+
+static void opening_survives_each_refusal(void **state) {
+    (void)state;
+    repeat_until_it_works(open_path, test_source_path("tests/data/zoo/llama_quant"));
+    repeat_until_it_works(open_path, test_source_path("tests/data/zoo/llama_quant/Q8_0.gguf"));
+    static const char *const words[] = {"a", "b", "ab", NULL};
+    static const struct text_parts parts = {
+        .words = words,
+        .merges = "[\"a b\"]",
+        .normalizer = "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},{\"type\":"
+                      "\"Prepend\",\"prepend\":\"_\"},{\"type\":\"Replace\",\"pattern\":"
+                      "{\"String\":\" \"},\"content\":\"_\"}]}",
+        .added_tokens = "[{\"id\":3,\"content\":\"e\u0301\",\"normalized\":true}]",
+        .decoder = "{\"type\":\"Replace\",\"pattern\":{\"String\":\"_\"},\"content\":\" \"}"};
+    struct weft_buf json;
+    weft_buf_init(&json, 1 << 16);
+    text_build_json(&json, &parts);
+    char *dir = test_dir_new();
+    test_dir_write(dir, "tokenizer.json", json.data, json.len);
+    repeat_until_it_works(open_path, dir);
+    test_dir_free(dir);
+    weft_buf_fini(&json);
+}
+
+static weft_err encode(const void *tok, struct weft_errmsg *why) {
+    static const char text[] = "e\u0301\u0323 <|im_end|>aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+                               "aaaaaaaaaaaaaaaaaaaaa \xff 12345 the thread and the thread again";
+    uint32_t *ids;
+    size_t n;
+    weft_err err =
+        weft_text_encode(tok, text, sizeof text - 1,
+                         WEFT_TEXT_ADD_SPECIAL | WEFT_TEXT_PARSE_SPECIAL, 1000, &ids, &n, why);
+    assert_true(!err || (!ids && n == 0));
+    free(ids);
+    return err;
+}
+
+static void encoding_survives_each_refusal(void **state) {
+    (void)state;
+    weft_tokenizer *tok;
+    assert_int_equal(weft_text_open(test_source_path("models/fable-6m"), &tok, NULL), WEFT_OK);
+    repeat_until_it_works(encode, tok);
+    weft_text_free(tok);
+    static const char *const words[] = {"a", "aa", NULL};
+    tok = text_open(&(struct text_parts){
+        .words = words,
+        .merges = "[\"a a\"]",
+        .normalizer = "{\"type\":\"NFKC\"}",
+        .pre_tokenizer = "{\"type\":\"Metaspace\",\"replacement\":\"\u2581\"}"});
+    repeat_until_it_works(encode, tok);
+    weft_text_free(tok);
+}
+
+static weft_err chat(const void *tok, struct weft_errmsg *why) {
+    static const char source[] = "{% set x = 'a' ~ 1 %}{% for m in messages %}{% set y = x + 'b' %}"
+                                 "{{ y + m.content }}{% endfor %}";
+    static const struct weft_chat_message messages[] = {{"user", "Hi", 4, 2}, {"user", "Ho", 4, 2}};
+    weft_chat *compiled;
+    weft_err err = weft_chat_new(source, sizeof source - 1, tok, &compiled, why);
+    if (err) return err;
+    struct weft_buf out;
+    weft_buf_init(&out, 1000);
+    err = weft_chat_render(compiled, messages, 2, true, &out, why);
+    if (!err) assert_string_equal(weft_buf_cstr(&out), "a1bHia1bHo");
+    weft_buf_fini(&out);
+    weft_chat_free(compiled);
+    return err;
+}
+
+static weft_err stop(const void *unused, struct weft_errmsg *why) {
+    (void)unused;
+    static const char *const strings[] = {"abc", "d"};
+    static const size_t lens[] = {3, 1};
+    struct weft_stop *matcher;
+    weft_err err = weft_stop_new(strings, lens, 2, false, &matcher);
+    assert_true((err == WEFT_OK) == (matcher != NULL));
+    weft_stop_free(matcher);
+    return err ? weft_err_set(why, err, "refused") : WEFT_OK;
+}
+
+static weft_err find(const void *path, struct weft_errmsg *why) {
+    char *source;
+    weft_err err = weft_chat_find(path, &source, why);
+    assert_true(!err == (source != NULL));
+    free(source);
+    return err;
+}
+
+static void the_rest_survives_each_refusal(void **state) {
+    (void)state;
+    weft_tokenizer *tok;
+    assert_int_equal(weft_text_open(test_source_path("models/fable-6m"), &tok, NULL), WEFT_OK);
+    repeat_until_it_works(chat, tok);
+    weft_text_free(tok);
+    repeat_until_it_works(stop, NULL);
+    repeat_until_it_works(find, test_source_path("models/fable-6m"));
+    repeat_until_it_works(find, test_source_path("tests/data/fable-6m-q8_0.gguf"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(opening_survives_each_refusal),
+        cmocka_unit_test(encoding_survives_each_refusal),
+        cmocka_unit_test(the_rest_survives_each_refusal),
+    };
+    json_set_alloc_funcs(__wrap_malloc, free);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
