@@ -49,7 +49,7 @@ uint32_t weft_kv_holders(const weft_kv_pool *pool, weft_kv_block block); /* 0: f
 /* Walks everything: free list and holder counts agree. For tests and WEFT_DCHECK. */
 void weft_kv_pool_check(const weft_kv_pool *pool);
 
-/* ------------------------------------------------------------------------------ block table --- */
+/* ----------------------------------------------------------------------------- block table --- */
 
 struct weft_kv_table {
     weft_kv_block *blocks; /* storage of `cap` entries, the caller's */

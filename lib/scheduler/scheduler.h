@@ -2,15 +2,18 @@
  *
  * Model    Requests wait in a bounded queue, first come, first served. Each has 1..n sequences
  *          (choices) over one prompt. A running sequence holds a slot of the worker and blocks of
- * the pool; every step it gets one decode token, and what is left of the step goes to prompt chunks
- * in order of arrival. When no block is left, the running sequence that is cheapest to recompute
- * gives up its blocks and waits at the front, with its tokens; the oldest request is never
- * preempted, so every sequence progresses. Plan n+1 may be made while step n runs (at most
- * WEFT_SCHED_PLANS_MAX are out). Pure     No clock, socket, thread or randomness: time and messages
- * are arguments. The same calls give the same plans. Nothing here knows nng or libuv. Threads  One
- * owner. Memory   Tables are sized at creation; a request brings one allocation for its tokens.
- * Planning takes nothing from the heap. Source   Orca (OSDI 2022); Sarathi-Serve (OSDI 2024); Kwon
- * et al. (SOSP 2023), section 4.5.
+ *          the pool; every step it gets one decode token, and what is left of the step goes to
+ *          prompt chunks: half to the oldest prompt, the rest to those nearest to their end
+ *          (share.c). When no block is left, the running sequence that is cheapest to recompute
+ *          gives up its blocks and waits at its place by age, with its tokens; the oldest request
+ *          is never preempted, so every sequence progresses.
+ *          Plan n+1 may be made while step n runs (at most WEFT_SCHED_PLANS_MAX are out).
+ * Pure     No clock, socket, thread or randomness: time and messages are arguments. The same calls
+ *          give the same plans. Nothing here knows nng or libuv.
+ * Threads  One owner.
+ * Memory   Tables are sized at creation; a request brings one allocation for its tokens, and what
+ *          it generates grows as results arrive. Planning takes nothing from the heap.
+ * Source   Orca (OSDI 2022); Sarathi-Serve (OSDI 2024); Kwon et al. (SOSP 2023), section 4.5.
  */
 #ifndef WEFT_SCHEDULER_H
 #define WEFT_SCHEDULER_H
@@ -41,8 +44,7 @@ WEFT_MUST_CHECK weft_err weft_sched_new(const struct weft_sched_options *options
                                         weft_sched **sched_out, struct weft_errmsg *why);
 void weft_sched_free(weft_sched *sched); /* accepts NULL */
 
-/* ------------------------------------------------------------------------------- requests in ---
- */
+/* ----------------------------------------------------------------------------- requests in --- */
 
 /* Who asked: events go back under the same key. */
 struct weft_sched_key {
@@ -63,7 +65,7 @@ struct weft_sched_submit {
     uint32_t n_prompt;
     uint32_t n_choices;                      /* 1..WEFT_CHOICES_MAX */
     const struct weft_sched_choice *choices; /* [n_choices], or NULL: all fresh */
-    uint32_t n_prompt_logprobs_done;         /* positions delivered before, on resumption */
+    uint32_t n_prompt_logprobs_done;         /* on resumption: positions below need no more */
     bool resume;     /* known before: keeps its place by age, never refused by the queue bound */
     uint64_t age_us; /* how long ago it first arrived */
     uint64_t deadline_us;          /* from now; 0: none */
@@ -96,8 +98,7 @@ void weft_sched_router_lost(weft_sched *sched, uint64_t now_us, uint32_t router)
 /* No new requests (resumed ones are taken still). */
 void weft_sched_drain(weft_sched *sched);
 
-/* ---------------------------------------------------------------------------------- stepping ---
- */
+/* -------------------------------------------------------------------------------- stepping --- */
 
 /* Makes the next plan. False: nothing to do now, or enough plans are out. *plan_out is the
  * scheduler's, valid until the next call of weft_sched_plan. */
@@ -139,8 +140,7 @@ void weft_sched_events_clear(weft_sched *sched);
  * wait again at their place by age, with every token they had; the epoch grows. */
 void weft_sched_new_epoch(weft_sched *sched, uint64_t now_us, uint64_t epoch);
 
-/* -------------------------------------------------------------------------------------- state ---
- */
+/* ----------------------------------------------------------------------------------- state --- */
 
 struct weft_sched_stats {
     uint32_t n_waiting, n_running; /* requests; running: at least one sequence holds a slot */

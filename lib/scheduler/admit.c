@@ -1,0 +1,150 @@
+/* Starting sequences that wait, in order of age; nobody overtakes one that lacks room.
+ *
+ * A sequence takes the blocks of all tokens it has at once, so that a prompt half done never runs
+ * out of them, and leaves one free block for every running sequence to grow into: a newcomer that
+ * had to go again in the next step would be work for nothing.
+ *
+ * The choices of a request share their prompt. The first to start computes it; the others are
+ * parked until all its tokens but the last are planned, then fork: they share the full blocks below
+ * it, copy the block that holds its position, and recompute the last token alone, whose logits they
+ * need. The copy is executed before the rows of its plan, and after all plans before; the source
+ * therefore is a sequence whose rows in earlier plans cover the prompt. */
+#include "scheduler/scheduler_internal.h"
+
+#include <string.h>
+
+#include "base/check.h"
+
+enum outcome { STARTED, BLOCKED, PARK };
+
+/* While prompt log-probabilities are on their way nobody forks: were the sequence that computes
+ * them cancelled, another one would have to start from the prompt. */
+static bool can_be_forked(const struct seq *seq) {
+    const struct request *req = seq->req;
+    return seq->state == SEQ_RUNNING && seq->n_planned + 1 >= req->n_prompt &&
+           !wefti_prompt_logprobs_pending(req);
+}
+
+/* A sequence started in this very plan (the worker knows none of its blocks yet) is no source: the
+ * block it copied is not complete before the copies of the plan are through. */
+static const struct seq *find_source(const struct request *req) {
+    for (uint32_t i = 0; i < req->n_choices; i++) {
+        const struct seq *seq = &req->seqs[i];
+        if (can_be_forked(seq) && seq->n_granted > 0) return seq;
+    }
+    return NULL;
+}
+
+void wefti_wake_parked(weft_sched *sched) {
+    for (uint32_t i = 0; i < sched->n_running; i++) {
+        const struct seq *seq = sched->running[i];
+        if (seq->req->parked && can_be_forked(seq)) wefti_request_unpark(sched, seq->req);
+    }
+}
+
+/* ---------------------------------------------------------------------------------- blocks --- */
+
+/* Own blocks only; what is shared costs nothing. */
+static bool has_room(const weft_sched *sched, uint32_t n_tokens, uint32_t n_cached) {
+    uint32_t n_shared = n_cached / sched->options.block_size;
+    uint32_t n_wanted = wefti_blocks_for(sched, n_tokens) - n_shared;
+    return weft_kv_n_free(sched->pool) >= n_wanted + sched->n_running;
+}
+
+static void share_prompt(weft_sched *sched, const struct seq *source, uint32_t n_cached,
+                         struct weft_kv_table *table) {
+    uint32_t n_blocks = wefti_blocks_for(sched, n_cached);
+    weft_err err = weft_kv_table_fork(sched->pool, &source->table, n_blocks, table);
+    WEFT_ASSERT(!err); /* fewer holders than slots */
+    if (n_cached % sched->options.block_size == 0) return;
+    struct weft_kv_copy copy;
+    err = weft_kv_table_own(sched->pool, table, n_blocks - 1, &copy);
+    WEFT_ASSERT(!err && copy.from != WEFT_KV_NONE);
+    sched->copies[sched->plan.n_copies++] =
+        (struct weft_step_copy){.from = copy.from, .to = copy.to};
+}
+
+static void fill_table(weft_sched *sched, struct seq *seq, const struct seq *source,
+                       uint32_t n_tokens, uint32_t n_cached) {
+    weft_kv_block *storage = sched->table_blocks + (size_t)seq->slot * sched->table_cap;
+    weft_kv_table_init(&seq->table, storage, sched->table_cap);
+    if (source) share_prompt(sched, source, n_cached, &seq->table);
+    weft_err err = weft_kv_table_grow(sched->pool, &seq->table, wefti_blocks_for(sched, n_tokens));
+    WEFT_ASSERT(!err); /* has_room looked */
+}
+
+/* ----------------------------------------------------------------------------------- start --- */
+
+/* The prompt as it is, or joined with the output in the plan's own storage. */
+static const uint32_t *join_tokens(weft_sched *sched, const struct seq *seq) {
+    const struct request *req = seq->req;
+    if (seq->n_output == 0) return req->prompt;
+    uint32_t *tokens = sched->start_tokens + sched->n_start_tokens;
+    memcpy(tokens, req->prompt, req->n_prompt * sizeof *tokens);
+    memcpy(tokens + req->n_prompt, seq->output, seq->n_output * sizeof *tokens);
+    sched->n_start_tokens += req->n_prompt + seq->n_output;
+    return tokens;
+}
+
+/* The storage holds the longest sequence; several restarts may need more than one plan. */
+static bool can_join_tokens(const weft_sched *sched, const struct seq *seq) {
+    if (seq->n_output == 0) return true;
+    uint32_t n_tokens = seq->req->n_prompt + seq->n_output;
+    return n_tokens <= sched->options.max_model_len - sched->n_start_tokens;
+}
+
+static void start(weft_sched *sched, uint64_t now_us, struct seq *seq, const struct seq *source) {
+    struct request *req = seq->req;
+    uint32_t n_tokens = req->n_prompt + seq->n_output;
+    uint32_t n_cached = source ? req->n_prompt - 1 : 0;
+    wefti_seq_start(sched, seq);
+    fill_table(sched, seq, source, n_tokens, n_cached);
+    seq->n_planned = n_cached;
+    seq->n_granted = seq->chunk = 0;
+    sched->starts[sched->plan.n_starts++] = (struct weft_step_start){
+        .slot = seq->slot,
+        .gen = seq->gen,
+        .choice = seq->choice,
+        .tokens = join_tokens(sched, seq),
+        .n_tokens = n_tokens,
+        .n_prompt = req->n_prompt,
+        .n_cached = n_cached,
+        .n_prompt_logprobs_done = req->n_prompt_logprobs_done,
+        .sampling = req->sampling,
+    };
+    req->last_start_plan = sched->n_plans;
+    if (req->first_plan_us == UINT64_MAX) req->first_plan_us = now_us;
+}
+
+/* A sequence whose last row is still out waits for its token, and everybody behind it, too: the
+ * blocks it gave up are not for younger ones. */
+static enum outcome try_start(weft_sched *sched, uint64_t now_us, struct seq *seq) {
+    const struct request *req = seq->req;
+    const struct seq *source = find_source(req);
+    if (seq->n_rows_out > 0 || sched->n_running == sched->running_max) return BLOCKED;
+    if (!source && req->n_running > 0 && req->n_prompt > 1) return PARK;
+    uint32_t n_cached = source ? req->n_prompt - 1 : 0;
+    if (!has_room(sched, req->n_prompt + seq->n_output, n_cached)) return BLOCKED;
+    if (!can_join_tokens(sched, seq)) return BLOCKED;
+    start(sched, now_us, seq, source);
+    return STARTED;
+}
+
+static enum outcome admit_request(weft_sched *sched, uint64_t now_us, struct request *req) {
+    for (uint32_t i = 0; i < req->n_choices; i++) {
+        if (req->seqs[i].state != SEQ_WAITING) continue;
+        enum outcome outcome = try_start(sched, now_us, &req->seqs[i]);
+        if (outcome != STARTED) return outcome;
+    }
+    return STARTED;
+}
+
+void wefti_admit(weft_sched *sched, uint64_t now_us) {
+    for (;;) {
+        struct request *req = wefti_heap_top(&sched->waiting);
+        if (!req) return;
+        enum outcome outcome = admit_request(sched, now_us, req);
+        if (outcome == BLOCKED) return;
+        if (outcome == PARK) wefti_request_park(sched, req);
+    }
+}

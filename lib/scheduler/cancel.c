@@ -1,0 +1,61 @@
+/* Requests that leave before they are done: cancelled, overdue, or orphaned. */
+#include "scheduler/scheduler_internal.h"
+
+#include "base/check.h"
+
+/* Once the last sequence left, the request is gone: stop looking at it then. */
+void wefti_request_drop(weft_sched *sched, struct request *req) {
+    uint32_t n_left = req->n_live;
+    for (uint32_t i = 0; n_left > 0; i++) {
+        if (req->seqs[i].state == SEQ_DONE) continue;
+        n_left--;
+        wefti_seq_leave(sched, &req->seqs[i], false);
+    }
+}
+
+void weft_sched_cancel(weft_sched *sched, uint64_t now_us, const struct weft_sched_key *key,
+                       uint32_t choice) {
+    struct request *req = wefti_index_find(&sched->index, key->router, key->request_id);
+    if (!req || key->attempt < req->key.attempt) return; /* gone, or resubmitted since */
+    if (choice != UINT32_MAX) {
+        if (choice >= req->n_choices || req->seqs[choice].state == SEQ_DONE) return;
+        if (req->n_live > 1) {
+            wefti_seq_leave(sched, &req->seqs[choice], false);
+            return;
+        }
+    }
+    sched->n_cancelled++;
+    wefti_note_departure(sched, now_us);
+    wefti_request_drop(sched, req);
+}
+
+void weft_sched_router_lost(weft_sched *sched, uint64_t now_us, uint32_t router) {
+    for (uint32_t i = 0; i < sched->index.n_buckets; i++) {
+        for (struct request *req = sched->index.buckets[i], *next; req; req = next) {
+            next = req->next; /* dropping a request changes its own links only */
+            if (req->key.router != router) continue;
+            sched->n_cancelled++;
+            wefti_note_departure(sched, now_us);
+            wefti_request_drop(sched, req);
+        }
+    }
+}
+
+static void expire(weft_sched *sched, uint64_t now_us, struct request *req) {
+    for (uint32_t i = 0; i < req->n_choices; i++) {
+        if (req->seqs[i].state != SEQ_DONE)
+            wefti_event_push(sched, &req->seqs[i], NULL, WEFT_SCHED_END_DEADLINE);
+    }
+    sched->n_timed_out++;
+    wefti_note_departure(sched, now_us);
+    wefti_request_drop(sched, req);
+}
+
+void weft_sched_tick(weft_sched *sched, uint64_t now_us) {
+    for (;;) {
+        struct request *req = wefti_heap_top(&sched->deadlines);
+        if (!req || req->deadline_us > now_us) return;
+        if (wefti_events_reserve(sched, req->n_live)) return; /* no memory: at the next tick */
+        expire(sched, now_us, req);
+    }
+}

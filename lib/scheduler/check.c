@@ -1,0 +1,95 @@
+/* weft_sched_check: what must hold between any two calls. */
+#include "scheduler/scheduler_internal.h"
+
+#include "base/check.h"
+
+static void check_running_seq(const weft_sched *sched, const struct seq *seq) {
+    WEFT_ASSERT(seq->state == SEQ_RUNNING);
+    WEFT_ASSERT(seq->slot < sched->options.max_seqs);
+    WEFT_ASSERT(sched->slot_gen[seq->slot] == seq->gen);
+    WEFT_ASSERT(seq->table.n > 0 && seq->table.n <= seq->table.cap);
+    WEFT_ASSERT(seq->n_granted <= seq->table.n);
+    WEFT_ASSERT(seq->n_planned <= seq->table.n * sched->options.block_size);
+    WEFT_ASSERT(seq->n_planned < wefti_seq_len(seq)); /* something is left, or its token is out */
+}
+
+/* Every block a running sequence holds is held, and nobody else holds any. */
+static void check_blocks(const weft_sched *sched) {
+    uint64_t n_in_tables = 0, n_holders = 0;
+    weft_kv_pool_check(sched->pool);
+    for (uint32_t i = 0; i < sched->n_running; i++) {
+        const struct weft_kv_table *table = &sched->running[i]->table;
+        n_in_tables += table->n;
+        for (uint32_t b = 0; b < table->n; b++)
+            WEFT_ASSERT(weft_kv_holders(sched->pool, table->blocks[b]) > 0);
+    }
+    for (uint32_t b = 0; b < sched->options.n_blocks; b++)
+        n_holders += weft_kv_holders(sched->pool, b);
+    WEFT_ASSERT(n_in_tables == n_holders);
+}
+
+static void check_running(const weft_sched *sched) {
+    WEFT_ASSERT(sched->n_running <= sched->running_max);
+    WEFT_ASSERT(sched->n_running + sched->n_free_slots == sched->options.max_seqs);
+    for (uint32_t i = 0; i < sched->n_running; i++) {
+        check_running_seq(sched, sched->running[i]);
+        WEFT_ASSERT(i == 0 || wefti_seq_older(sched->running[i - 1], sched->running[i]));
+    }
+}
+
+static void check_seq_rows(const weft_sched *sched, const struct seq *seq) {
+    uint32_t n_rows = 0, n_samples = 0;
+    for (uint32_t i = 0; i < WEFT_SCHED_PLANS_MAX; i++) {
+        if (seq->row[i] == NO_ROW) continue;
+        const struct plan_out *plan = &sched->out[i];
+        WEFT_ASSERT(seq->row[i] < plan->n_rows && plan->rows[seq->row[i]].seq == seq);
+        n_rows++;
+        n_samples += plan->rows[seq->row[i]].samples;
+    }
+    WEFT_ASSERT(n_rows == seq->n_rows_out && n_rows <= sched->n_out);
+    WEFT_ASSERT(n_samples == seq->n_samples_out);
+}
+
+static void check_request(const weft_sched *sched, const struct request *req) {
+    uint32_t n_in_state[SEQ_DONE + 1] = {0};
+    for (uint32_t i = 0; i < req->n_choices; i++) {
+        WEFT_ASSERT(req->seqs[i].req == req && req->seqs[i].choice == i);
+        n_in_state[req->seqs[i].state]++;
+        check_seq_rows(sched, &req->seqs[i]);
+    }
+    WEFT_ASSERT(n_in_state[SEQ_WAITING] == req->n_waiting);
+    WEFT_ASSERT(n_in_state[SEQ_RUNNING] == req->n_running);
+    WEFT_ASSERT(req->n_live == req->n_waiting + req->n_running && req->n_live > 0);
+    WEFT_ASSERT(!req->parked || req->n_running > 0); /* somebody will wake it */
+    bool queued = req->heap_pos[HEAP_WAITING] != NOT_IN_HEAP;
+    WEFT_ASSERT(queued == (req->n_waiting > 0 && !req->parked));
+    WEFT_ASSERT((req->heap_pos[HEAP_DEADLINE] != NOT_IN_HEAP) == (req->deadline_us != UINT64_MAX));
+}
+
+static void check_requests(const weft_sched *sched) {
+    uint32_t n = 0, n_running = 0, n_running_seqs = 0, n_waiting_seqs = 0;
+    for (uint32_t i = 0; i < sched->index.n_buckets; i++) {
+        for (const struct request *req = sched->index.buckets[i]; req; req = req->next) {
+            check_request(sched, req);
+            n++;
+            n_running += req->n_running > 0;
+            n_running_seqs += req->n_running;
+            n_waiting_seqs += req->n_waiting;
+        }
+    }
+    WEFT_ASSERT(n == sched->index.n);
+    WEFT_ASSERT(n_running == sched->n_requests_running);
+    WEFT_ASSERT(n - n_running == sched->n_requests_waiting);
+    WEFT_ASSERT(n_running_seqs == sched->n_running);
+    WEFT_ASSERT(n_waiting_seqs == sched->n_seqs_waiting);
+}
+
+void weft_sched_check(const weft_sched *sched) {
+    check_running(sched);
+    check_blocks(sched);
+    check_requests(sched);
+    wefti_heap_check(&sched->waiting);
+    wefti_heap_check(&sched->deadlines);
+    uint64_t n_left = sched->n_finished + sched->n_cancelled + sched->n_timed_out;
+    WEFT_ASSERT(sched->n_accepted == n_left + sched->index.n);
+}

@@ -1,0 +1,45 @@
+/* What happened since the caller last asked. */
+#include "scheduler/scheduler_internal.h"
+
+#include <stdlib.h>
+
+#include "base/check.h"
+
+/* Grows by doubling; the ceiling is one event per live sequence and result taken in between two
+ * calls of weft_sched_events_clear. */
+weft_err wefti_events_reserve(weft_sched *sched, size_t n_more) {
+    size_t wanted = sched->n_events + n_more;
+    if (wanted <= sched->events_cap) return WEFT_OK;
+    size_t cap = sched->events_cap ? sched->events_cap : 64;
+    while (cap < wanted)
+        cap *= 2;
+    struct weft_sched_event *events = realloc(sched->events, cap * sizeof *events);
+    if (!events) return WEFT_E_NOMEM;
+    sched->events = events;
+    sched->events_cap = cap;
+    return WEFT_OK;
+}
+
+void wefti_event_push(weft_sched *sched, const struct seq *seq, const struct weft_step_out *out,
+                      enum weft_sched_end end) {
+    WEFT_ASSERT(sched->n_events < sched->events_cap);
+    const struct request *req = seq->req;
+    bool was_planned = req->first_plan_us != UINT64_MAX;
+    sched->events[sched->n_events++] = (struct weft_sched_event){
+        .key = req->key,
+        .choice = seq->choice,
+        .out = out,
+        .end = end,
+        .n_prompt_cached = 0,
+        .queued_us = was_planned ? req->first_plan_us - req->arrival_us : 0,
+    };
+}
+
+const struct weft_sched_event *weft_sched_events(const weft_sched *sched, size_t *n_out) {
+    *n_out = sched->n_events;
+    return sched->events;
+}
+
+void weft_sched_events_clear(weft_sched *sched) {
+    sched->n_events = 0;
+}

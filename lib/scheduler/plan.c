@@ -1,0 +1,148 @@
+/* One plan: who gets a token, who loses its blocks, what the worker must be told. */
+#include "scheduler/scheduler_internal.h"
+
+#include <string.h>
+
+#include "base/check.h"
+
+/* ------------------------------------------------------------------------------ preemption --- */
+
+/* The running sequence that is cheapest to recompute; of equals the youngest. The oldest request
+ * is spared; when nobody else runs, its oldest sequence. So that one always advances, ends and
+ * hands its rank on: no sequence can be preempted for ever. */
+static struct seq *pick_victim(const weft_sched *sched) {
+    const struct request *oldest = sched->running[0]->req;
+    uint32_t first = 1;
+    while (first < sched->n_running && sched->running[first]->req == oldest)
+        first++;
+    if (first == sched->n_running) first = 1;
+    WEFT_ASSERT(first < sched->n_running); /* one sequence alone fits: checked at submission */
+    struct seq *victim = sched->running[first];
+    for (uint32_t i = first + 1; i < sched->n_running; i++) {
+        if (sched->running[i]->n_planned <= victim->n_planned) victim = sched->running[i];
+    }
+    return victim;
+}
+
+/* A row of one token for everybody who lacks just one, oldest first, and the block it is written
+ * to. Prompts have their blocks since they started. True: somebody was preempted for it. */
+static bool plan_decode(weft_sched *sched) {
+    bool preempted = false;
+    uint32_t i = 0;
+    while (i < sched->n_running) {
+        struct seq *seq = sched->running[i];
+        bool wants = wefti_seq_left(seq) == 1 && !wefti_seq_complete(sched, seq);
+        uint32_t n_blocks = wefti_blocks_for(sched, seq->n_planned + 1);
+        seq->chunk = wants ? 1 : 0;
+        if (!wants || !weft_kv_table_grow(sched->pool, &seq->table, n_blocks)) {
+            i++;
+            continue;
+        }
+        struct seq *victim = pick_victim(sched);
+        bool moved_up = wefti_seq_older(victim, seq);
+        wefti_seq_preempt(sched, victim);
+        sched->n_preemptions++;
+        preempted = true;
+        if (moved_up) i--; /* seq stands one place further up now; it tries again */
+    }
+    return preempted;
+}
+
+/* -------------------------------------------------------------------------------- emission --- */
+
+static void emit_releases(weft_sched *sched) {
+    memcpy(sched->releases, sched->pending, sched->n_pending * sizeof *sched->pending);
+    sched->plan.n_releases = sched->n_pending;
+    sched->n_pending = 0;
+}
+
+static void emit_grant(weft_sched *sched, struct seq *seq) {
+    if (seq->n_granted == seq->table.n) return;
+    sched->grants[sched->plan.n_grants++] = (struct weft_step_grant){
+        .slot = seq->slot,
+        .gen = seq->gen,
+        .n_blocks = seq->table.n - seq->n_granted,
+        .blocks = seq->table.blocks + seq->n_granted,
+    };
+    seq->n_granted = seq->table.n;
+}
+
+static void emit_row(weft_sched *sched, struct seq *seq, struct plan_out *out) {
+    uint32_t n_tokens = seq->chunk;
+    uint32_t row_idx = out->n_rows++;
+    bool samples = wefti_seq_left(seq) == n_tokens;
+    WEFT_ASSERT(seq->n_planned + n_tokens <= seq->table.n * sched->options.block_size);
+    sched->rows[row_idx] =
+        (struct weft_step_row){.slot = seq->slot, .gen = seq->gen, .n_tokens = n_tokens};
+    out->rows[row_idx] = (struct row){
+        .seq = seq,
+        .slot = seq->slot,
+        .gen = seq->gen,
+        .first = seq->n_planned,
+        .n_tokens = n_tokens,
+        .samples = samples,
+    };
+    seq->row[out->step % WEFT_SCHED_PLANS_MAX] = row_idx;
+    seq->n_rows_out++;
+    seq->n_planned += n_tokens;
+    seq->n_samples_out += samples;
+    if (n_tokens == 1)
+        out->n_decode++;
+    else
+        out->n_prompt += n_tokens;
+}
+
+static void emit(weft_sched *sched) {
+    struct plan_out *out = &sched->out[sched->step % WEFT_SCHED_PLANS_MAX];
+    out->step = sched->step;
+    out->n_rows = out->n_decode = out->n_prompt = 0;
+    emit_releases(sched);
+    for (uint32_t i = 0; i < sched->n_running; i++) {
+        struct seq *seq = sched->running[i];
+        emit_grant(sched, seq);
+        if (seq->chunk) emit_row(sched, seq, out);
+    }
+    WEFT_ASSERT(out->n_decode + out->n_prompt <= sched->options.max_batched_tokens);
+    sched->plan.n_rows = out->n_rows;
+    sched->plan.epoch = sched->epoch;
+    sched->plan.step = sched->step++;
+    sched->n_out++;
+}
+
+static void begin(weft_sched *sched) {
+    wefti_bury(sched);
+    sched->n_plans++;
+    sched->n_start_tokens = 0;
+    sched->plan = (struct weft_step_plan){
+        .releases = sched->releases,
+        .starts = sched->starts,
+        .copies = sched->copies,
+        .grants = sched->grants,
+        .rows = sched->rows,
+    };
+}
+
+static bool has_rows(const weft_sched *sched) {
+    for (uint32_t i = 0; i < sched->n_running; i++) {
+        if (sched->running[i]->chunk) return true;
+    }
+    return false;
+}
+
+/* Nobody is admitted in a plan that preempts: the blocks just freed are for those who run. A plan
+ * of releases alone tidies up a worker that has nothing else to do. */
+bool weft_sched_plan(weft_sched *sched, uint64_t now_us, const struct weft_step_plan **plan_out) {
+    *plan_out = NULL;
+    if (sched->n_out == WEFT_SCHED_PLANS_MAX) return false;
+    begin(sched);
+    wefti_wake_parked(sched);
+    if (!plan_decode(sched)) wefti_admit(sched, now_us);
+    wefti_share_out(sched);
+    if (!has_rows(sched)) {
+        WEFT_ASSERT(sched->plan.n_starts == 0); /* whoever starts is given something to do */
+        if (sched->n_pending == 0 || sched->n_out > 0) return false;
+    }
+    emit(sched);
+    *plan_out = &sched->plan;
+    return true;
+}

@@ -1,0 +1,117 @@
+/* A request and its sequences as plain objects: making, ending, and questions about one of them. */
+#include "scheduler/scheduler_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+
+#define FIRST_OUTPUT_CAP 64u
+
+/* Everything behind seqs[] has 4-byte elements, so no padding is needed between the parts. */
+_Static_assert(_Alignof(struct weft_logit_bias) == _Alignof(uint32_t), "arrays lie back to back");
+_Static_assert(sizeof(struct seq) % _Alignof(uint32_t) == 0, "arrays follow the sequences");
+
+static size_t request_bytes(const struct weft_sched_submit *submit) {
+    return sizeof(struct request) + submit->n_choices * sizeof(struct seq) +
+           submit->n_prompt * sizeof(uint32_t) + submit->sampling.n_stop_tokens * sizeof(uint32_t) +
+           submit->sampling.n_bias * sizeof(struct weft_logit_bias);
+}
+
+static void *append(unsigned char **at, const void *items, size_t n_bytes) {
+    void *copy = *at;
+    if (n_bytes) memcpy(copy, items, n_bytes);
+    *at += n_bytes;
+    return copy;
+}
+
+static void copy_arrays(struct request *req, const struct weft_sched_submit *submit) {
+    const struct weft_sampling *sampling = &submit->sampling;
+    unsigned char *at = (unsigned char *)&req->seqs[submit->n_choices];
+    req->prompt = append(&at, submit->prompt, submit->n_prompt * sizeof *submit->prompt);
+    req->sampling.stop_tokens =
+        append(&at, sampling->stop_tokens, sampling->n_stop_tokens * sizeof(uint32_t));
+    req->sampling.bias =
+        append(&at, sampling->bias, sampling->n_bias * sizeof(struct weft_logit_bias));
+}
+
+static weft_err init_seq(struct seq *seq, struct request *req, uint32_t choice,
+                         const struct weft_sched_choice *resumed) {
+    seq->req = req;
+    seq->choice = choice;
+    seq->state = SEQ_WAITING;
+    for (uint32_t i = 0; i < WEFT_SCHED_PLANS_MAX; i++)
+        seq->row[i] = NO_ROW;
+    if (resumed && resumed->finished) seq->state = SEQ_DONE;
+    if (!resumed || resumed->finished || resumed->n_output == 0) return WEFT_OK;
+    seq->output = malloc(resumed->n_output * sizeof *seq->output);
+    if (!seq->output) return WEFT_E_NOMEM;
+    memcpy(seq->output, resumed->output, resumed->n_output * sizeof *seq->output);
+    seq->n_output = seq->output_cap = resumed->n_output;
+    seq->n_computed_max =
+        req->n_prompt + resumed->n_output - 1; /* the last one's was never needed */
+    return WEFT_OK;
+}
+
+struct request *wefti_request_new(const struct weft_sched_submit *submit) {
+    struct request *req = calloc(1, request_bytes(submit));
+    if (!req) return NULL;
+    req->key = submit->key;
+    req->n_prompt = submit->n_prompt;
+    req->n_choices = submit->n_choices;
+    req->n_prompt_logprobs_done = submit->n_prompt_logprobs_done;
+    req->sampling = submit->sampling;
+    req->first_plan_us = UINT64_MAX;
+    for (uint32_t i = 0; i < HEAP_COUNT; i++)
+        req->heap_pos[i] = NOT_IN_HEAP;
+    copy_arrays(req, submit);
+    for (uint32_t i = 0; i < submit->n_choices; i++) {
+        const struct weft_sched_choice *resumed = submit->choices ? &submit->choices[i] : NULL;
+        if (init_seq(&req->seqs[i], req, i, resumed)) goto no_memory;
+        req->n_waiting += req->seqs[i].state == SEQ_WAITING;
+    }
+    req->n_live = req->n_waiting;
+    return req;
+no_memory:
+    wefti_request_free(req);
+    return NULL;
+}
+
+void wefti_request_free(struct request *req) {
+    if (!req) return;
+    for (uint32_t i = 0; i < req->n_choices; i++)
+        free(req->seqs[i].output);
+    free(req);
+}
+
+weft_err wefti_seq_reserve_output(struct seq *seq) {
+    if (seq->n_output < seq->output_cap) return WEFT_OK;
+    uint32_t cap = seq->output_cap ? seq->output_cap * 2 : FIRST_OUTPUT_CAP;
+    if (cap > seq->req->sampling.max_tokens) cap = seq->req->sampling.max_tokens;
+    WEFT_ASSERT(cap > seq->n_output); /* nothing samples beyond max_tokens */
+    uint32_t *output = realloc(seq->output, cap * sizeof *output);
+    if (!output) return WEFT_E_NOMEM;
+    seq->output = output;
+    seq->output_cap = cap;
+    return WEFT_OK;
+}
+
+bool wefti_seq_older(const struct seq *a, const struct seq *b) {
+    if (a->req->arrival_us != b->req->arrival_us) return a->req->arrival_us < b->req->arrival_us;
+    if (a->req->order != b->req->order) return a->req->order < b->req->order;
+    return a->choice < b->choice;
+}
+
+/* Stop tokens are the worker's to see; lengths are known beforehand. A request for zero tokens
+ * ends with the row that completes its prompt, which is counted like a sample. */
+bool wefti_seq_complete(const weft_sched *sched, const struct seq *seq) {
+    if (seq->n_samples_out == 0) return false;
+    uint32_t max_tokens = seq->req->sampling.max_tokens;
+    return seq->n_output + seq->n_samples_out >= (max_tokens ? max_tokens : 1) ||
+           wefti_seq_len(seq) >= sched->options.max_model_len;
+}
+
+bool wefti_prompt_logprobs_pending(const struct request *req) {
+    return req->sampling.n_prompt_logprobs >= 0 && req->n_prompt > 1 &&
+           req->n_prompt_logprobs_done < req->n_prompt;
+}

@@ -1,0 +1,240 @@
+/* Taking in what the worker did. It is another process: the whole result is held against the plan
+ * before any of it is believed. */
+#include "scheduler/scheduler_internal.h"
+
+#include <inttypes.h>
+
+#include "base/check.h"
+
+/* ----------------------------------------------------------------------------------- check --- */
+
+static weft_err check_logprobs(const weft_sched *sched, const struct weft_logprobs *logprobs,
+                               int32_t n_wanted, struct weft_errmsg *why) {
+    if (logprobs->n_top > (uint32_t)n_wanted)
+        return weft_err_set(why, WEFT_E_PROTO, "the result has %u log-probabilities, asked were %d",
+                            logprobs->n_top, n_wanted);
+    for (uint32_t i = 0; i < logprobs->n_top; i++) {
+        if (logprobs->top_ids[i] >= sched->options.n_vocab)
+            return weft_err_set(why, WEFT_E_PROTO,
+                                "the result names token %u of a vocabulary of %u",
+                                logprobs->top_ids[i], sched->options.n_vocab);
+    }
+    return WEFT_OK;
+}
+
+static bool is_stop_token(const struct weft_sampling *sampling, uint32_t token) {
+    for (uint32_t i = 0; i < sampling->n_stop_tokens; i++) {
+        if (sampling->stop_tokens[i] == token) return true;
+    }
+    return false;
+}
+
+/* A stop token ends the stream from min_tokens on. Where it comes together with a length either
+ * reason will do. */
+static bool finish_is_plausible(const weft_sched *sched, const struct seq *seq,
+                                const struct weft_step_out *out) {
+    const struct weft_sampling *sampling = &seq->req->sampling;
+    uint32_t n_output = seq->n_output + 1;
+    bool at_length = n_output >= sampling->max_tokens ||
+                     seq->req->n_prompt + n_output >= sched->options.max_model_len;
+    bool at_stop =
+        out->sampled && n_output >= sampling->min_tokens && is_stop_token(sampling, out->token);
+    switch (out->finish) {
+    case WEFT_FINISH_NONE:
+        return !at_length && !at_stop;
+    case WEFT_FINISH_STOP:
+        return at_stop;
+    case WEFT_FINISH_LENGTH:
+        return at_length;
+    case WEFT_FINISH_COUNT:
+        break;
+    }
+    return false;
+}
+
+static weft_err check_sample(const weft_sched *sched, const struct seq *seq,
+                             const struct weft_step_out *out, struct weft_errmsg *why) {
+    const struct weft_sampling *sampling = &seq->req->sampling;
+    if (out->sampled != (sampling->max_tokens > 0))
+        return weft_err_set(why, WEFT_E_PROTO, "slot %u was to end its row %s a token", out->slot,
+                            out->sampled ? "without" : "with");
+    if (out->sampled && out->token >= sched->options.n_vocab)
+        return weft_err_set(why, WEFT_E_PROTO, "slot %u sampled token %u of a vocabulary of %u",
+                            out->slot, out->token, sched->options.n_vocab);
+    if (out->sampled && out->output_idx != seq->n_output)
+        return weft_err_set(why, WEFT_E_PROTO, "slot %u yields output token %u, expected was %u",
+                            out->slot, out->output_idx, seq->n_output);
+    if (!finish_is_plausible(sched, seq, out))
+        return weft_err_set(why, WEFT_E_PROTO,
+                            "slot %u cannot finish that way (%d) after %u tokens", out->slot,
+                            (int)out->finish, seq->n_output + 1);
+    if (out->has_logprobs != (out->sampled && sampling->n_logprobs >= 0))
+        return weft_err_set(why, WEFT_E_PROTO, "slot %u: log-probabilities %s", out->slot,
+                            out->has_logprobs ? "nobody asked for" : "are missing");
+    if (!out->has_logprobs) return WEFT_OK;
+    return check_logprobs(sched, &out->logprobs, sampling->n_logprobs, why);
+}
+
+/* The logits at position p speak of the token at p + 1; position 0 has none. */
+static uint32_t first_prompt_logprob(const struct request *req) {
+    return req->n_prompt_logprobs_done ? req->n_prompt_logprobs_done : 1;
+}
+
+static uint32_t n_prompt_logprobs_due(const struct row *row) {
+    const struct request *req = row->seq->req;
+    if (!wefti_prompt_logprobs_pending(req)) return 0;
+    uint32_t from = first_prompt_logprob(req);
+    if (row->first + 1 > from) from = row->first + 1;
+    uint32_t end = row->first + row->n_tokens + 1;
+    if (end > req->n_prompt) end = req->n_prompt;
+    return end > from ? end - from : 0;
+}
+
+static weft_err check_prompt_logprobs(const weft_sched *sched, const struct row *row,
+                                      const struct weft_step_out *out, struct weft_errmsg *why) {
+    const struct request *req = row->seq->req;
+    uint32_t n_due = n_prompt_logprobs_due(row);
+    if (out->n_prompt_logprobs != n_due)
+        return weft_err_set(why, WEFT_E_PROTO,
+                            "slot %u yields %u prompt log-probabilities, expected were %u",
+                            out->slot, out->n_prompt_logprobs, n_due);
+    if (n_due == 0) return WEFT_OK;
+    if (out->prompt_pos != first_prompt_logprob(req))
+        return weft_err_set(why, WEFT_E_PROTO,
+                            "slot %u yields prompt log-probabilities from %u on, expected was %u",
+                            out->slot, out->prompt_pos, first_prompt_logprob(req));
+    weft_err err = WEFT_OK;
+    for (uint32_t i = 0; i < n_due && !err; i++)
+        err = check_logprobs(sched, &out->prompt_logprobs[i], req->sampling.n_prompt_logprobs, why);
+    return err;
+}
+
+static weft_err check_out(const weft_sched *sched, const struct row *row,
+                          const struct weft_step_out *out, struct weft_errmsg *why) {
+    if (out->slot != row->slot || out->gen != row->gen)
+        return weft_err_set(why, WEFT_E_PROTO,
+                            "the result has slot %u, generation %u in place of slot %u, %u",
+                            out->slot, out->gen, row->slot, row->gen);
+    if (row->ended && out->ran)
+        return weft_err_set(why, WEFT_E_PROTO, "slot %u went on after its end", out->slot);
+    if (!row->seq) return WEFT_OK; /* cancelled; whatever it yields is dropped */
+    if (!out->ran)
+        return weft_err_set(why, WEFT_E_PROTO, "slot %u did not run, but goes on", out->slot);
+    weft_err err = check_prompt_logprobs(sched, row, out, why);
+    if (err) return err;
+    if (row->samples) return check_sample(sched, row->seq, out, why);
+    if (out->sampled || out->finish != WEFT_FINISH_NONE || out->has_logprobs)
+        return weft_err_set(why, WEFT_E_PROTO, "slot %u sampled within its prompt", out->slot);
+    return WEFT_OK;
+}
+
+static weft_err check_head(const weft_sched *sched, const struct weft_step_result *result,
+                           struct weft_errmsg *why) {
+    if (result->epoch != sched->epoch)
+        return weft_err_set(why, WEFT_E_PROTO,
+                            "a result of epoch %" PRIu64 ", but it is %" PRIu64 " only",
+                            result->epoch, sched->epoch);
+    if (sched->n_out == 0)
+        return weft_err_set(why, WEFT_E_PROTO, "a result of step %" PRIu64 ", but no plan is out",
+                            result->step);
+    uint64_t oldest = sched->step - sched->n_out;
+    if (result->step != oldest)
+        return weft_err_set(why, WEFT_E_PROTO,
+                            "a result of step %" PRIu64 ", expected was %" PRIu64, result->step,
+                            oldest);
+    return WEFT_OK;
+}
+
+/* Checks all, and takes the memory that the commit will need. */
+static weft_err prepare(weft_sched *sched, const struct plan_out *plan,
+                        const struct weft_step_result *result, struct weft_errmsg *why) {
+    if (result->n_outs != plan->n_rows)
+        return weft_err_set(why, WEFT_E_PROTO, "the result of step %" PRIu64 " has %u rows, not %u",
+                            result->step, result->n_outs, plan->n_rows);
+    for (uint32_t i = 0; i < plan->n_rows; i++) {
+        const struct row *row = &plan->rows[i];
+        weft_err err = check_out(sched, row, &result->outs[i], why);
+        if (err) return err;
+        if (!row->seq || !result->outs[i].sampled) continue;
+        err = wefti_seq_reserve_output(row->seq);
+        if (err) return weft_err_set(why, err, "no memory for output tokens");
+    }
+    weft_err err = wefti_events_reserve(sched, plan->n_rows);
+    return err ? weft_err_set(why, err, "no memory for %u events", plan->n_rows) : WEFT_OK;
+}
+
+/* ---------------------------------------------------------------------------------- commit --- */
+
+static void count_tokens(weft_sched *sched, const struct row *row) {
+    struct seq *seq = row->seq;
+    struct request *req = seq->req;
+    uint32_t end = row->first + row->n_tokens, n_prompt = req->n_prompt;
+    uint32_t prompt_end = end < n_prompt ? end : n_prompt;
+    uint32_t n_new = 0; /* prompt tokens are new once per request, output tokens per sequence */
+    if (prompt_end > req->n_prompt_computed) {
+        uint32_t from = row->first > req->n_prompt_computed ? row->first : req->n_prompt_computed;
+        n_new = prompt_end - from;
+        req->n_prompt_computed = prompt_end;
+        sched->n_prompt_tokens += n_new;
+    }
+    uint32_t known = seq->n_computed_max > n_prompt ? seq->n_computed_max : n_prompt;
+    if (end > known) n_new += end - (row->first > known ? row->first : known);
+    if (end > seq->n_computed_max) seq->n_computed_max = end;
+    sched->n_recomputed_tokens += row->n_tokens - n_new;
+}
+
+static enum weft_sched_end end_of(enum weft_finish finish) {
+    switch (finish) {
+    case WEFT_FINISH_STOP:
+        return WEFT_SCHED_END_STOP;
+    case WEFT_FINISH_LENGTH:
+        return WEFT_SCHED_END_LENGTH;
+    case WEFT_FINISH_NONE:
+    case WEFT_FINISH_COUNT:
+        break;
+    }
+    return WEFT_SCHED_END_NONE;
+}
+
+static void commit(weft_sched *sched, uint64_t now_us, const struct row *row,
+                   const struct weft_step_out *out) {
+    struct seq *seq = row->seq;
+    struct request *req = seq->req;
+    count_tokens(sched, row);
+    seq->row[(sched->step - sched->n_out) % WEFT_SCHED_PLANS_MAX] = NO_ROW;
+    seq->n_rows_out--;
+    seq->n_samples_out -= row->samples;
+    if (out->n_prompt_logprobs)
+        req->n_prompt_logprobs_done = out->prompt_pos + out->n_prompt_logprobs;
+    if (out->sampled) {
+        seq->output[seq->n_output++] = out->token;
+        sched->n_output_tokens++;
+    }
+    enum weft_sched_end end = end_of(out->finish);
+    bool tells = out->sampled || out->n_prompt_logprobs > 0;
+    if (tells || end) wefti_event_push(sched, seq, tells ? out : NULL, end);
+    if (!end) return;
+    if (req->n_live == 1) {
+        sched->n_finished++;
+        wefti_note_departure(sched, now_us);
+    }
+    wefti_seq_leave(sched, seq, true);
+}
+
+weft_err weft_sched_result(weft_sched *sched, uint64_t now_us,
+                           const struct weft_step_result *result, struct weft_errmsg *why) {
+    if (result->epoch < sched->epoch) return WEFT_OK; /* from before a restart: nobody waits */
+    weft_err err = check_head(sched, result, why);
+    if (err) return err;
+    struct plan_out *plan = &sched->out[result->step % WEFT_SCHED_PLANS_MAX];
+    WEFT_ASSERT(plan->step == result->step);
+    err = prepare(sched, plan, result, why);
+    if (err) return err;
+    for (uint32_t i = 0; i < plan->n_rows; i++) {
+        if (plan->rows[i].seq) commit(sched, now_us, &plan->rows[i], &result->outs[i]);
+    }
+    wefti_pace_learn(&sched->pace, plan->n_decode, plan->n_prompt, result->busy_us);
+    sched->n_out--;
+    sched->n_steps++;
+    return WEFT_OK;
+}

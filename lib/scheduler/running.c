@@ -1,0 +1,172 @@
+/* The life of a sequence: each transition in one place, with all that it implies. */
+#include "scheduler/scheduler_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+
+/* ---------------------------------------------------------------------- slots, running set --- */
+
+static uint32_t running_pos(const weft_sched *sched, const struct seq *seq) {
+    uint32_t low = 0, high = sched->n_running; /* the first that is not older than seq */
+    while (low < high) {
+        uint32_t mid = low + (high - low) / 2;
+        if (wefti_seq_older(sched->running[mid], seq))
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+static void running_insert(weft_sched *sched, struct seq *seq) {
+    WEFT_ASSERT(sched->n_running < sched->running_max);
+    uint32_t pos = running_pos(sched, seq);
+    struct seq **at = &sched->running[pos];
+    memmove(at + 1, at, (sched->n_running - pos) * sizeof(struct seq *));
+    *at = seq;
+    sched->n_running++;
+}
+
+static void running_erase(weft_sched *sched, struct seq *seq) {
+    uint32_t pos = running_pos(sched, seq);
+    struct seq **at = &sched->running[pos];
+    WEFT_ASSERT(pos < sched->n_running && *at == seq);
+    sched->n_running--;
+    memmove(at, at + 1, (sched->n_running - pos) * sizeof(struct seq *));
+}
+
+/* The slot may be started again in the very plan that releases it: releases come first there. */
+static void give_back(weft_sched *sched, struct seq *seq) {
+    WEFT_ASSERT(sched->n_pending < sched->options.max_seqs);
+    sched->pending[sched->n_pending++] =
+        (struct weft_step_release){.slot = seq->slot, .gen = seq->gen};
+    sched->free_slots[sched->n_free_slots++] = seq->slot;
+    weft_kv_table_release(sched->pool, &seq->table);
+    running_erase(sched, seq);
+    seq->n_planned = seq->n_granted = seq->chunk = 0;
+}
+
+/* ---------------------------------------------------------------------- counters and queue --- */
+
+static void count_running(weft_sched *sched, struct request *req) {
+    if (req->n_running++ > 0) return;
+    sched->n_requests_waiting--;
+    sched->n_requests_running++;
+}
+
+static void count_not_running(weft_sched *sched, struct request *req) {
+    WEFT_ASSERT(req->n_running > 0);
+    if (--req->n_running > 0) return;
+    sched->n_requests_running--;
+    sched->n_requests_waiting++;
+}
+
+static void queue(weft_sched *sched, struct request *req) {
+    if (req->n_waiting == 0 || req->heap_pos[HEAP_WAITING] != NOT_IN_HEAP) return;
+    wefti_heap_push(&sched->waiting, req, req->arrival_us);
+}
+
+static void count_not_waiting(weft_sched *sched, struct request *req) {
+    WEFT_ASSERT(req->n_waiting > 0);
+    sched->n_seqs_waiting--;
+    if (--req->n_waiting > 0) return;
+    req->parked = false;
+    wefti_heap_remove(&sched->waiting, req);
+}
+
+void wefti_request_park(weft_sched *sched, struct request *req) {
+    WEFT_ASSERT(req->n_running > 0 && req->n_waiting > 0);
+    wefti_heap_remove(&sched->waiting, req);
+    req->parked = true;
+}
+
+void wefti_request_unpark(weft_sched *sched, struct request *req) {
+    req->parked = false;
+    queue(sched, req);
+}
+
+void wefti_request_enqueue(weft_sched *sched, struct request *req) {
+    wefti_index_add(&sched->index, req);
+    if (req->deadline_us != UINT64_MAX) wefti_heap_push(&sched->deadlines, req, req->deadline_us);
+    sched->n_requests_waiting++;
+    sched->n_seqs_waiting += req->n_waiting;
+    queue(sched, req);
+}
+
+/* ----------------------------------------------------------------------------- transitions --- */
+
+void wefti_seq_start(weft_sched *sched, struct seq *seq) {
+    WEFT_ASSERT(seq->state == SEQ_WAITING && seq->n_rows_out == 0);
+    WEFT_ASSERT(sched->n_free_slots > 0);
+    seq->state = SEQ_RUNNING;
+    seq->slot = sched->free_slots[--sched->n_free_slots];
+    seq->gen = ++sched->slot_gen[seq->slot];
+    running_insert(sched, seq);
+    count_running(sched, seq->req);
+    count_not_waiting(sched, seq->req);
+}
+
+void wefti_seq_preempt(weft_sched *sched, struct seq *seq) {
+    WEFT_ASSERT(seq->state == SEQ_RUNNING);
+    give_back(sched, seq);
+    seq->state = SEQ_WAITING;
+    seq->req->n_waiting++;
+    sched->n_seqs_waiting++;
+    count_not_running(sched, seq->req);
+    wefti_request_unpark(sched, seq->req); /* a parked sibling may have waited for this one */
+}
+
+/* Rows that are out name this sequence; their results will find nobody. */
+static void forget_rows(weft_sched *sched, struct seq *seq, bool ended) {
+    for (uint32_t i = 0; i < WEFT_SCHED_PLANS_MAX; i++) {
+        if (seq->row[i] == NO_ROW) continue;
+        struct row *row = &sched->out[i].rows[seq->row[i]];
+        WEFT_ASSERT(row->seq == seq);
+        row->seq = NULL;
+        row->ended = ended;
+        seq->row[i] = NO_ROW;
+    }
+    seq->n_rows_out = seq->n_samples_out = 0;
+}
+
+/* The plan made last points at the prompt and the sampling arrays of requests it starts. It is
+ * valid until the next one is made, so such a request outlives its end until then. */
+static void remove_request(weft_sched *sched, struct request *req) {
+    WEFT_ASSERT(req->n_running == 0 && req->n_waiting == 0);
+    wefti_heap_remove(&sched->deadlines, req);
+    wefti_index_remove(&sched->index, req);
+    sched->n_requests_waiting--; /* it is not running */
+    if (req->last_start_plan == sched->n_plans && sched->n_plans > 0) {
+        req->next = sched->graveyard;
+        sched->graveyard = req;
+    } else {
+        wefti_request_free(req);
+    }
+}
+
+void wefti_bury(weft_sched *sched) {
+    while (sched->graveyard) {
+        struct request *req = sched->graveyard;
+        sched->graveyard = req->next;
+        wefti_request_free(req);
+    }
+}
+
+void wefti_seq_leave(weft_sched *sched, struct seq *seq, bool ended) {
+    struct request *req = seq->req;
+    WEFT_ASSERT(seq->state != SEQ_DONE);
+    forget_rows(sched, seq, ended);
+    if (seq->state == SEQ_RUNNING) {
+        give_back(sched, seq);
+        count_not_running(sched, req);
+    } else {
+        count_not_waiting(sched, req);
+    }
+    seq->state = SEQ_DONE;
+    free(seq->output);
+    seq->output = NULL;
+    if (req->parked) wefti_request_unpark(sched, req);
+    if (--req->n_live == 0) remove_request(sched, req);
+}

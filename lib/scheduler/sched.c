@@ -1,0 +1,205 @@
+/* The scheduler as a whole: making, ending, starting over, and what it tells about itself. */
+#include "scheduler/scheduler.h"
+#include "scheduler/scheduler_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+
+#define POOL_ALIGN 64
+
+/* --------------------------------------------------------------------------------- options --- */
+
+static weft_err check_range(uint32_t value, uint32_t max, const char *name,
+                            struct weft_errmsg *why) {
+    if (value >= 1 && value <= max) return WEFT_OK;
+    return weft_err_set(why, WEFT_E_INVAL, "%s must be between 1 and %u, got %u", name, max, value);
+}
+
+static weft_err check_options(const struct weft_sched_options *o, struct weft_errmsg *why) {
+    weft_err err = check_range(o->n_blocks, WEFT_KV_BLOCKS_MAX, "n_blocks", why);
+    if (!err) err = check_range(o->block_size, WEFT_BLOCK_SIZE_MAX, "block_size", why);
+    if (!err) err = check_range(o->max_seqs, WEFT_SEQS_MAX, "max_seqs", why);
+    if (!err)
+        err =
+            check_range(o->max_batched_tokens, WEFT_BATCHED_TOKENS_MAX, "max_batched_tokens", why);
+    if (!err) err = check_range(o->max_model_len, WEFT_CONTEXT_MAX, "max_model_len", why);
+    if (!err) err = check_range(o->n_vocab, WEFT_VOCAB_MAX, "n_vocab", why);
+    if (!err) err = check_range(o->max_queue, WEFT_QUEUE_MAX, "max_queue", why);
+    return err;
+}
+
+/* ------------------------------------------------------------------------------- new, free --- */
+
+static weft_err make_pool(weft_sched *sched) {
+    size_t n_bytes = weft_kv_pool_bytes(sched->options.n_blocks);
+    n_bytes = (n_bytes + POOL_ALIGN - 1) / POOL_ALIGN * POOL_ALIGN;
+    sched->pool_mem = aligned_alloc(POOL_ALIGN, n_bytes);
+    if (!sched->pool_mem) return WEFT_E_NOMEM;
+    return weft_kv_pool_init(sched->pool_mem, n_bytes, sched->options.n_blocks, &sched->pool);
+}
+
+/* Whatever a plan can hold is bounded by the slots: each has at most one release, start, copy,
+ * grant and row in it. */
+static weft_err make_tables(weft_sched *sched) {
+    size_t n = sched->options.max_seqs;
+    sched->slot_gen = calloc(n, sizeof *sched->slot_gen);
+    sched->free_slots = calloc(n, sizeof *sched->free_slots);
+    sched->table_blocks = calloc(n, sched->table_cap * sizeof *sched->table_blocks);
+    sched->running = calloc(n, sizeof(struct seq *));
+    sched->candidates = calloc(n, sizeof(struct seq *));
+    sched->pending = calloc(n, sizeof *sched->pending);
+    sched->releases = calloc(n, sizeof *sched->releases);
+    sched->starts = calloc(n, sizeof *sched->starts);
+    sched->copies = calloc(n, sizeof *sched->copies);
+    sched->grants = calloc(n, sizeof *sched->grants);
+    sched->rows = calloc(n, sizeof *sched->rows);
+    sched->start_tokens = calloc(sched->options.max_model_len, sizeof *sched->start_tokens);
+    bool all = sched->slot_gen && sched->free_slots && sched->table_blocks && sched->running &&
+               sched->candidates && sched->pending && sched->releases && sched->starts &&
+               sched->copies && sched->grants && sched->rows && sched->start_tokens;
+    for (uint32_t i = 0; i < WEFT_SCHED_PLANS_MAX; i++) {
+        sched->out[i].rows = calloc(n, sizeof(struct row));
+        all = all && sched->out[i].rows;
+    }
+    return all ? WEFT_OK : WEFT_E_NOMEM;
+}
+
+static void fill_free_slots(weft_sched *sched) {
+    sched->n_free_slots = sched->options.max_seqs;
+    for (uint32_t i = 0; i < sched->n_free_slots; i++)
+        sched->free_slots[i] = sched->n_free_slots - 1 - i; /* a stack: low slots come first */
+}
+
+static void init_sizes(weft_sched *sched, const struct weft_sched_options *options) {
+    sched->options = *options;
+    sched->running_max = options->max_seqs < options->max_batched_tokens
+                             ? options->max_seqs
+                             : options->max_batched_tokens;
+    uint32_t longest = wefti_blocks_for(sched, options->max_model_len);
+    sched->table_cap = longest < options->n_blocks ? longest : options->n_blocks;
+    sched->waiting.id = HEAP_WAITING;
+    sched->deadlines.id = HEAP_DEADLINE;
+}
+
+weft_err weft_sched_new(const struct weft_sched_options *options, weft_sched **sched_out,
+                        struct weft_errmsg *why) {
+    *sched_out = NULL;
+    weft_sched *sched = NULL;
+    weft_err err = check_options(options, why);
+    if (err) goto cleanup;
+    err = WEFT_E_NOMEM;
+    sched = calloc(1, sizeof *sched);
+    if (!sched) goto no_memory;
+    init_sizes(sched, options);
+    err = make_pool(sched);
+    if (!err) err = make_tables(sched);
+    if (!err) err = wefti_index_init(&sched->index);
+    if (err) goto no_memory;
+    fill_free_slots(sched);
+    *sched_out = sched;
+    sched = NULL;
+    goto cleanup;
+no_memory:
+    err = weft_err_set(why, err, "no memory for a scheduler of %u sequences and %u blocks",
+                       options->max_seqs, options->n_blocks);
+cleanup:
+    weft_sched_free(sched);
+    return err;
+}
+
+static void free_requests(weft_sched *sched) {
+    for (uint32_t i = 0; sched->index.buckets && i < sched->index.n_buckets; i++) {
+        for (struct request *req = sched->index.buckets[i], *next; req; req = next) {
+            next = req->next;
+            wefti_request_free(req);
+        }
+    }
+    wefti_bury(sched);
+    wefti_index_fini(&sched->index);
+}
+
+void weft_sched_free(weft_sched *sched) {
+    if (!sched) return;
+    free_requests(sched);
+    wefti_heap_fini(&sched->waiting);
+    wefti_heap_fini(&sched->deadlines);
+    for (uint32_t i = 0; i < WEFT_SCHED_PLANS_MAX; i++)
+        free(sched->out[i].rows);
+    free(sched->events);
+    free(sched->start_tokens);
+    free(sched->rows);
+    free(sched->grants);
+    free(sched->copies);
+    free(sched->starts);
+    free(sched->releases);
+    free(sched->pending);
+    free(sched->candidates);
+    free(sched->running);
+    free(sched->table_blocks);
+    free(sched->free_slots);
+    free(sched->slot_gen);
+    free(sched->pool_mem);
+    free(sched);
+}
+
+/* ----------------------------------------------------------------------------------- epoch --- */
+
+static void forget_plans(weft_sched *sched) {
+    for (; sched->n_out > 0; sched->n_out--) {
+        struct plan_out *plan = &sched->out[(sched->step - sched->n_out) % WEFT_SCHED_PLANS_MAX];
+        for (uint32_t i = 0; i < plan->n_rows; i++) {
+            struct seq *seq = plan->rows[i].seq;
+            if (!seq) continue;
+            seq->row[plan->step % WEFT_SCHED_PLANS_MAX] = NO_ROW;
+            seq->n_rows_out--;
+            seq->n_samples_out -= plan->rows[i].samples;
+        }
+    }
+}
+
+/* What the plans that are out would have sampled will be sampled again, and be the same: a token
+ * depends on seed, choice and position (design 2.1). Generations go on: a slot's never returns. */
+void weft_sched_new_epoch(weft_sched *sched, uint64_t now_us, uint64_t epoch) {
+    (void)now_us;
+    WEFT_ASSERT(epoch > sched->epoch);
+    forget_plans(sched);
+    while (sched->n_running > 0)
+        wefti_seq_preempt(sched, sched->running[sched->n_running - 1]);
+    sched->n_pending = 0; /* the worker drops everything by itself */
+    sched->epoch = epoch;
+    sched->step = 0;
+}
+
+void weft_sched_drain(weft_sched *sched) {
+    sched->draining = true;
+}
+
+/* ----------------------------------------------------------------------------------- state --- */
+
+void weft_sched_stats(const weft_sched *sched, struct weft_sched_stats *stats_out) {
+    *stats_out = (struct weft_sched_stats){
+        .n_waiting = sched->n_requests_waiting,
+        .n_running = sched->n_requests_running,
+        .n_running_seqs = sched->n_running,
+        .n_waiting_seqs = sched->n_seqs_waiting,
+        .n_blocks = sched->options.n_blocks,
+        .n_blocks_free = weft_kv_n_free(sched->pool),
+        .n_plans_out = sched->n_out,
+        .n_preemptions = sched->n_preemptions,
+        .n_steps = sched->n_steps,
+        .n_prompt_tokens = sched->n_prompt_tokens,
+        .n_output_tokens = sched->n_output_tokens,
+        .n_recomputed_tokens = sched->n_recomputed_tokens,
+        .n_accepted = sched->n_accepted,
+        .n_finished = sched->n_finished,
+        .n_cancelled = sched->n_cancelled,
+        .n_rejected = sched->n_rejected,
+        .n_timed_out = sched->n_timed_out,
+    };
+}
+
+bool weft_sched_idle(const weft_sched *sched) {
+    return sched->index.n == 0 && sched->n_out == 0;
+}

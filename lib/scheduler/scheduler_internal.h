@@ -1,0 +1,247 @@
+/* scheduler_internal — the state that the files of this folder share.
+ *
+ * A request lives in the index from its acceptance to the end of its last choice. Each choice is a
+ * sequence in one of three states:
+ *
+ *     WAITING ──start──► RUNNING ──finish, cancel, deadline──► DONE
+ *        ▲                  │
+ *        └────preempt───────┘   (WAITING → DONE by cancel, deadline, or a last result, too)
+ *
+ * RUNNING means: it holds a slot, a generation and blocks, and stands in `running`, sorted by age.
+ * A request with a waiting sequence stands in the heap `waiting`, unless it is parked: then its
+ * waiting sequences are waiting for a running sibling, whose prompt they will share.
+ *
+ * Age is (arrival, order of submission, choice); nothing ever changes it.
+ *
+ * When may a block be given to somebody else? The worker executes plans in the order of their
+ * steps, and a plan's releases before its rows. So a block dropped while plan k is being made, or
+ * before, may be granted in plan k: whatever wrote to it belongs to an earlier plan, or to a row
+ * of a released sequence. A sequence that finished by itself is dropped when the result of plan
+ * n tells so. Plan n+1 may be out by then and name it, but that row is a no-op: the worker knew
+ * first. Its blocks are granted in plan n+2 at the earliest, behind everything that wrote to them.
+ */
+#ifndef WEFT_SCHEDULER_INTERNAL_H
+#define WEFT_SCHEDULER_INTERNAL_H
+
+#include "paged_kv/paged_kv.h"
+#include "scheduler/scheduler.h"
+
+#define NO_ROW UINT32_MAX
+#define NOT_IN_HEAP UINT32_MAX
+
+enum seq_state { SEQ_WAITING, SEQ_RUNNING, SEQ_DONE };
+
+struct seq {
+    struct request *req;
+    uint32_t choice;
+    enum seq_state state;
+    uint32_t *output; /* what the worker reported so far; grows as it does */
+    uint32_t n_output, output_cap;
+    uint32_t n_computed_max; /* most tokens it ever had in the cache: below it is recomputation */
+
+    /* While RUNNING. */
+    uint32_t slot, gen;
+    uint32_t n_planned; /* tokens in the cache once all plans that are out have run */
+    uint32_t n_granted; /* blocks of the table that the worker knows of */
+    uint32_t chunk;     /* tokens in the plan that is being made */
+    struct weft_kv_table table;
+
+    /* Rows of plans that are out; they survive a preemption. */
+    uint32_t n_rows_out;
+    uint32_t n_samples_out;             /* how many of them end with a new token */
+    uint32_t row[WEFT_SCHED_PLANS_MAX]; /* its row in each plan, or NO_ROW */
+};
+
+enum heap_id { HEAP_WAITING, HEAP_DEADLINE, HEAP_COUNT };
+
+struct request {
+    struct weft_sched_key key;
+    struct request *next; /* in the bucket of the index, or in the graveyard */
+    uint64_t arrival_us;
+    uint64_t order;       /* of submission, breaks ties of age */
+    uint64_t deadline_us; /* UINT64_MAX: none */
+    uint64_t first_plan_us;
+    uint64_t last_start_plan; /* number of the plan whose starts borrow from this request */
+    uint32_t heap_pos[HEAP_COUNT];
+    uint32_t n_prompt, n_choices;
+    uint32_t n_live, n_running, n_waiting; /* sequences; live = running + waiting */
+    uint32_t n_prompt_logprobs_done;       /* prompt positions [0, done) need no more */
+    uint32_t n_prompt_computed;            /* prompt tokens computed at least once */
+    bool parked;
+    struct weft_sampling sampling;
+    const uint32_t *prompt;
+    struct seq seqs[]; /* [n_choices], then the prompt, stop tokens and biases */
+};
+
+/* ------------------------------------------------------------------------------------ heap --- */
+
+struct heap_item {
+    uint64_t key, tie;
+    struct request *req;
+};
+
+struct heap {
+    enum heap_id id;
+    struct heap_item *items;
+    uint32_t n, cap;
+};
+
+WEFT_MUST_CHECK weft_err wefti_heap_reserve(struct heap *heap, uint32_t n_items);
+void wefti_heap_fini(struct heap *heap);
+void wefti_heap_push(struct heap *heap, struct request *req, uint64_t key); /* reserved before */
+void wefti_heap_remove(struct heap *heap, struct request *req);             /* no-op if absent */
+struct request *wefti_heap_top(const struct heap *heap);                    /* NULL: empty */
+void wefti_heap_check(const struct heap *heap);
+
+/* ----------------------------------------------------------------------------------- index --- */
+
+struct index {
+    struct request **buckets;
+    uint32_t n_buckets, n; /* a power of two; requests */
+};
+
+WEFT_MUST_CHECK weft_err wefti_index_init(struct index *index);
+void wefti_index_fini(struct index *index); /* the requests are the caller's */
+void wefti_index_add(struct index *index, struct request *req);
+void wefti_index_remove(struct index *index, struct request *req);
+struct request *wefti_index_find(const struct index *index, uint32_t router, uint64_t request_id);
+
+/* ------------------------------------------------------------------------------------ pace --- */
+
+/* What a step costs, learned from results; see pace.c. */
+struct pace {
+    uint64_t base_ns;           /* a step of decode rows alone; 0: not known yet */
+    uint64_t prompt_token_ns;   /* each prompt token on top; 0: not known yet */
+    uint32_t prompt_tokens_max; /* the largest number of prompt tokens measured in one step */
+};
+
+/* How many fit into a step of target_us (0: no bound) beside its decode rows. */
+uint32_t wefti_pace_prompt_tokens(const struct pace *pace, uint32_t target_us);
+void wefti_pace_learn(struct pace *pace, uint32_t n_decode, uint32_t n_prompt, uint32_t busy_us);
+
+/* ----------------------------------------------------------------------------------- state --- */
+
+struct row {
+    struct seq *seq; /* NULL: it left since */
+    uint32_t slot, gen;
+    uint32_t first, n_tokens; /* computes tokens [first, first + n_tokens) */
+    bool samples;             /* reaches the last known token */
+    bool ended;               /* seq left because the worker said so: this row is a no-op */
+};
+
+struct plan_out {
+    uint64_t step;
+    uint32_t n_rows, n_decode, n_prompt; /* rows; one-token rows; tokens of all other rows */
+    struct row *rows;                    /* [seqs_max] */
+};
+
+struct weft_sched {
+    struct weft_sched_options options;
+    uint32_t running_max; /* min(max_seqs, max_batched_tokens) */
+    uint32_t table_cap;   /* blocks of the longest sequence */
+    bool draining;
+
+    void *pool_mem;
+    weft_kv_pool *pool;
+
+    /* Requests. */
+    struct index index;
+    struct heap waiting, deadlines;
+    struct request *graveyard; /* ended, but the last plan borrows from them */
+    uint64_t n_submitted;
+    uint32_t n_requests_waiting, n_requests_running;
+    uint32_t n_seqs_waiting;
+
+    /* Slots. */
+    uint32_t *slot_gen;          /* [max_seqs] the last generation of each */
+    uint32_t *free_slots;        /* [max_seqs] a stack */
+    weft_kv_block *table_blocks; /* [max_seqs][table_cap] */
+    uint32_t n_free_slots;
+    struct seq **running; /* [max_seqs] oldest first */
+    uint32_t n_running;
+    struct weft_step_release *pending; /* [max_seqs] for the next plan */
+    uint32_t n_pending;
+
+    /* The plan being made, or made last. */
+    uint64_t epoch, step; /* of the next plan */
+    uint64_t n_plans;     /* over all epochs */
+    struct weft_step_plan plan;
+    struct weft_step_release *releases; /* these five: [max_seqs] */
+    struct weft_step_start *starts;
+    struct weft_step_copy *copies;
+    struct weft_step_grant *grants;
+    struct weft_step_row *rows;
+    uint32_t *start_tokens; /* [max_model_len] prompt and output joined, of restarted sequences */
+    uint32_t n_start_tokens;
+    struct seq **candidates; /* [max_seqs] scratch of share.c */
+
+    struct plan_out out[WEFT_SCHED_PLANS_MAX]; /* a ring: step % WEFT_SCHED_PLANS_MAX */
+    uint32_t n_out;
+
+    struct weft_sched_event *events;
+    size_t n_events, events_cap;
+
+    struct pace pace;
+    uint64_t departure_interval_us; /* between requests that leave, smoothed */
+    uint64_t last_departure_us;
+    uint64_t n_preemptions, n_steps, n_prompt_tokens, n_output_tokens, n_recomputed_tokens;
+    uint64_t n_accepted, n_finished, n_cancelled, n_rejected, n_timed_out;
+};
+
+static inline uint32_t wefti_blocks_for(const weft_sched *sched, uint32_t n_tokens) {
+    return (uint32_t)(((uint64_t)n_tokens + sched->options.block_size - 1) /
+                      sched->options.block_size);
+}
+
+/* --------------------------------------------------------------------------------- request --- */
+
+/* A copy of the submission in one allocation, outputs of resumed choices apart. NULL: no memory. */
+struct request *wefti_request_new(const struct weft_sched_submit *submit);
+void wefti_request_free(struct request *req); /* accepts NULL */
+
+/* Room for one more output token. WEFT_E_NOMEM: no change. */
+WEFT_MUST_CHECK weft_err wefti_seq_reserve_output(struct seq *seq);
+
+/* Tokens it has once all plans that are out have run. */
+static inline uint32_t wefti_seq_len(const struct seq *seq) {
+    return seq->req->n_prompt + seq->n_output + seq->n_samples_out;
+}
+
+/* Tokens that could be planned now. */
+static inline uint32_t wefti_seq_left(const struct seq *seq) {
+    return wefti_seq_len(seq) - seq->n_planned;
+}
+
+bool wefti_seq_older(const struct seq *a, const struct seq *b);
+/* The row that must be its last one is out: planning more would be a no-op. */
+bool wefti_seq_complete(const weft_sched *sched, const struct seq *seq);
+bool wefti_prompt_logprobs_pending(const struct request *req);
+
+/* --------------------------------------------------------------------------------- running --- */
+
+/* The states of a sequence and what they imply for slots, blocks, queues and counters. */
+void wefti_seq_start(weft_sched *sched, struct seq *seq);   /* its table is filled already */
+void wefti_seq_preempt(weft_sched *sched, struct seq *seq); /* RUNNING -> WAITING */
+/* -> DONE. ended: the worker said so. When it is the last one, the request is gone as well. */
+void wefti_seq_leave(weft_sched *sched, struct seq *seq, bool ended);
+void wefti_request_enqueue(weft_sched *sched, struct request *req); /* takes a new one in */
+void wefti_request_unpark(weft_sched *sched, struct request *req);
+void wefti_request_park(weft_sched *sched, struct request *req);
+void wefti_bury(weft_sched *sched); /* frees the graveyard */
+
+/* ------------------------------------------------------------------------------------ rest --- */
+
+void wefti_admit(weft_sched *sched, uint64_t now_us);
+void wefti_wake_parked(weft_sched *sched);
+void wefti_share_out(weft_sched *sched);
+
+WEFT_MUST_CHECK weft_err wefti_events_reserve(weft_sched *sched, size_t n_more);
+void wefti_event_push(weft_sched *sched, const struct seq *seq, const struct weft_step_out *out,
+                      enum weft_sched_end end);
+
+/* Ends the whole request without a word to anybody. */
+void wefti_request_drop(weft_sched *sched, struct request *req);
+/* Notes that a request left by itself or was dropped: feeds retry_after. */
+void wefti_note_departure(weft_sched *sched, uint64_t now_us);
+
+#endif

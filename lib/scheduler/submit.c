@@ -1,0 +1,178 @@
+/* Who gets in: what can never run is refused with a sentence, what is too much with a time. */
+#include "scheduler/scheduler_internal.h"
+
+#include <inttypes.h>
+
+#include "base/check.h"
+
+/* Resumed requests pass the queue's bound; this is the bound of everything together. */
+#define REQUESTS_MAX (2u * WEFT_QUEUE_MAX)
+
+#define RETRY_MIN_MS 1000u
+#define RETRY_MAX_MS 60000u
+
+/* ---------------------------------------------------------------------------------- checks --- */
+
+static bool tokens_in_vocabulary(const uint32_t *tokens, uint32_t n_tokens, uint32_t n_vocab) {
+    uint32_t max = 0; /* no early exit: the common case runs through, and this way vectorised */
+    for (uint32_t i = 0; i < n_tokens; i++)
+        max = tokens[i] > max ? tokens[i] : max;
+    return max < n_vocab;
+}
+
+static weft_err check_shape(const weft_sched *sched, const struct weft_sched_submit *submit,
+                            struct weft_errmsg *why) {
+    if (submit->n_prompt == 0) return weft_err_set(why, WEFT_E_INVAL, "the prompt has no tokens");
+    if (submit->n_choices == 0 || submit->n_choices > WEFT_CHOICES_MAX)
+        return weft_err_set(why, WEFT_E_INVAL, "n must be between 1 and %d, got %u",
+                            WEFT_CHOICES_MAX, submit->n_choices);
+    if (submit->n_prompt_logprobs_done > submit->n_prompt)
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "%u prompt log-probabilities are done, but the prompt has %u tokens",
+                            submit->n_prompt_logprobs_done, submit->n_prompt);
+    return weft_sampling_check(&submit->sampling, sched->options.n_vocab, why);
+}
+
+static weft_err check_fits(const weft_sched *sched, const struct weft_sched_submit *submit,
+                           struct weft_errmsg *why) {
+    const struct weft_sched_options *options = &sched->options;
+    uint32_t n_prompt = submit->n_prompt, n_wanted = submit->sampling.max_tokens;
+    uint32_t n_least = n_wanted ? 1 : 0;
+    if (n_prompt > options->max_model_len - n_least)
+        return weft_err_set(why, WEFT_E_TOOBIG,
+                            "the prompt has %u tokens and at least %u more are wanted, but the "
+                            "longest sequence of this model has %u",
+                            n_prompt, n_least, options->max_model_len);
+    uint32_t n_room = options->max_model_len - n_prompt;
+    uint32_t n_tokens = n_prompt + (n_wanted < n_room ? n_wanted : n_room);
+    if (wefti_blocks_for(sched, n_tokens) > options->n_blocks)
+        return weft_err_set(why, WEFT_E_TOOBIG,
+                            "%u tokens of prompt and %u of output need %u cache blocks, there are "
+                            "%u",
+                            n_prompt, n_tokens - n_prompt, wefti_blocks_for(sched, n_tokens),
+                            options->n_blocks);
+    return WEFT_OK;
+}
+
+static weft_err check_choice(const weft_sched *sched, const struct weft_sched_submit *submit,
+                             uint32_t idx, struct weft_errmsg *why) {
+    const struct weft_sched_choice *choice = &submit->choices[idx];
+    if (choice->n_output == 0) return WEFT_OK;
+    if (choice->n_output >= submit->sampling.max_tokens ||
+        choice->n_output >= sched->options.max_model_len - submit->n_prompt)
+        return weft_err_set(why, WEFT_E_INVAL, "choice %u has %u tokens of output already", idx,
+                            choice->n_output);
+    if (!tokens_in_vocabulary(choice->output, choice->n_output, sched->options.n_vocab))
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "choice %u has a token that is outside the vocabulary of %u", idx,
+                            sched->options.n_vocab);
+    return WEFT_OK;
+}
+
+static weft_err check_choices(const weft_sched *sched, const struct weft_sched_submit *submit,
+                              struct weft_errmsg *why) {
+    if (!submit->choices) return WEFT_OK;
+    uint32_t n_live = 0;
+    for (uint32_t i = 0; i < submit->n_choices; i++) {
+        if (submit->choices[i].finished) continue;
+        weft_err err = check_choice(sched, submit, i, why);
+        if (err) return err;
+        n_live++;
+    }
+    if (n_live > 0) return WEFT_OK;
+    return weft_err_set(why, WEFT_E_INVAL, "all of its choices are finished");
+}
+
+static weft_err check_submit(const weft_sched *sched, const struct weft_sched_submit *submit,
+                             const struct request *old, struct weft_errmsg *why) {
+    if (old && old->key.attempt >= submit->key.attempt)
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "request %" PRIu64 " is known by attempt %u already, this is %u",
+                            submit->key.request_id, old->key.attempt, submit->key.attempt);
+    weft_err err = check_shape(sched, submit, why);
+    if (!err) err = check_fits(sched, submit, why);
+    if (err) return err;
+    if (!tokens_in_vocabulary(submit->prompt, submit->n_prompt, sched->options.n_vocab))
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "the prompt has a token that is outside the vocabulary of %u",
+                            sched->options.n_vocab);
+    return check_choices(sched, submit, why);
+}
+
+/* ----------------------------------------------------------------------------------- queue --- */
+
+/* Measured while there is something to do: a quiet hour says nothing about how fast the queue
+ * moves. */
+void wefti_note_departure(weft_sched *sched, uint64_t now_us) {
+    uint64_t interval_us = now_us - sched->last_departure_us;
+    sched->departure_interval_us = (sched->departure_interval_us * 7 + interval_us) / 8;
+    sched->last_departure_us = now_us;
+}
+
+/* The time in which half of the queue will have left, at the pace of late. */
+static uint32_t retry_after_ms(const weft_sched *sched) {
+    uint64_t ms = sched->departure_interval_us * (sched->n_requests_waiting / 2 + 1) / 1000;
+    if (ms < RETRY_MIN_MS) return RETRY_MIN_MS;
+    return ms < RETRY_MAX_MS ? (uint32_t)ms : RETRY_MAX_MS;
+}
+
+static struct request *make_request(weft_sched *sched, uint64_t now_us,
+                                    const struct weft_sched_submit *submit) {
+    uint32_t n_requests = sched->index.n + 1;
+    if (n_requests > REQUESTS_MAX || wefti_heap_reserve(&sched->waiting, n_requests) ||
+        wefti_heap_reserve(&sched->deadlines, n_requests))
+        return NULL;
+    struct request *req = wefti_request_new(submit);
+    if (!req) return NULL;
+    req->arrival_us = submit->age_us < now_us ? now_us - submit->age_us : 0;
+    req->order = sched->n_submitted++;
+    req->deadline_us = UINT64_MAX;
+    if (submit->deadline_us && submit->deadline_us < UINT64_MAX - now_us)
+        req->deadline_us = now_us + submit->deadline_us;
+    return req;
+}
+
+static enum weft_sched_reject take(weft_sched *sched, uint64_t now_us,
+                                   const struct weft_sched_submit *submit, uint32_t *retry_ms_out,
+                                   struct weft_errmsg *why) {
+    if (sched->draining && !submit->resume) {
+        (void)weft_err_set(why, WEFT_E_CLOSED, "the server is shutting down");
+        return WEFT_SCHED_REJECT_DRAINING;
+    }
+    struct request *old =
+        wefti_index_find(&sched->index, submit->key.router, submit->key.request_id);
+    weft_err err = check_submit(sched, submit, old, why);
+    if (err) return err == WEFT_E_TOOBIG ? WEFT_SCHED_REJECT_TOO_LONG : WEFT_SCHED_REJECT_INVALID;
+    if (!submit->resume && sched->n_requests_waiting >= sched->options.max_queue) {
+        *retry_ms_out = retry_after_ms(sched);
+        (void)weft_err_set(why, WEFT_E_FULL, "%u requests are waiting, which is the limit",
+                           sched->n_requests_waiting);
+        return WEFT_SCHED_REJECT_QUEUE_FULL;
+    }
+    struct request *req = make_request(sched, now_us, submit);
+    if (!req) {
+        *retry_ms_out = RETRY_MIN_MS;
+        (void)weft_err_set(why, WEFT_E_NOMEM, "no memory for a request of %u tokens",
+                           submit->n_prompt);
+        return WEFT_SCHED_REJECT_NO_MEMORY;
+    }
+    if (old) {
+        sched->n_cancelled++;
+        wefti_request_drop(sched, old);
+    }
+    if (sched->index.n == 0) sched->last_departure_us = now_us;
+    wefti_request_enqueue(sched, req);
+    return WEFT_SCHED_REJECT_NONE;
+}
+
+enum weft_sched_reject weft_sched_submit(weft_sched *sched, uint64_t now_us,
+                                         const struct weft_sched_submit *submit,
+                                         uint32_t *retry_after_ms_out, struct weft_errmsg *why) {
+    *retry_after_ms_out = 0;
+    enum weft_sched_reject reject = take(sched, now_us, submit, retry_after_ms_out, why);
+    if (reject)
+        sched->n_rejected++;
+    else
+        sched->n_accepted++;
+    return reject;
+}

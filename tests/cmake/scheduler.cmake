@@ -1,0 +1,18 @@
+set(WEFT_SIM_WORKER ${CMAKE_SOURCE_DIR}/tests/property/sim_worker.c)
+
+weft_test(test_kv_pool SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_kv_pool.c
+          LINKS weft_paged_kv LABELS unit TIMEOUT 30)
+weft_test(prop_kv_pool SOURCES ${CMAKE_SOURCE_DIR}/tests/property/prop_kv_pool.c
+          LINKS weft_paged_kv LABELS property TIMEOUT 60)
+weft_test(sim_scheduler SOURCES ${CMAKE_SOURCE_DIR}/tests/property/sim_scheduler.c ${WEFT_SIM_WORKER}
+          LINKS weft_scheduler LABELS property TIMEOUT 120)
+set(WEFT_SCHED_BENCH ${WEFT_SIM_WORKER} ${CMAKE_SOURCE_DIR}/tests/unit/sched_bench.c)
+foreach(name test_scheduler test_scheduler_queue test_scheduler_choices test_scheduler_result
+             test_scheduler_nomem)
+  weft_test(${name} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/${name}.c ${WEFT_SCHED_BENCH}
+            LINKS weft_scheduler LABELS unit TIMEOUT 60)
+endforeach()
+
+foreach(symbol malloc calloc realloc aligned_alloc)
+  target_link_options(test_scheduler_nomem PRIVATE -Wl,--wrap=${symbol})
+endforeach()

@@ -1,0 +1,703 @@
+/* A simulated day: the scheduler between routers that submit, cancel, resume and vanish, and a
+ * worker that dies, on a clock that only the dice move.
+ *
+ * Worlds of random shape (tiny pools, one slot or many, one token per step or plenty) run one after
+ * the other from one seed, STEPS steps in total. Throughout:
+ *   - the worker holds every plan against base/step.h, and every block against the history that its
+ *     reader expects (sim_worker.h);
+ *   - every stream yields what sim_token says: no token lost, doubled or out of place, across
+ *     preemptions, workers' deaths, schedulers' deaths and resubmissions; prompt log-probabilities
+ *     likewise;
+ *   - after each plan every slot in use belongs to a stream that somebody still waits for;
+ *   - every accepted request ends within a bound of steps;
+ *   - refusals are justified; deadlines are kept;
+ *   - at the end of a world nothing is left: requests, slots, blocks.
+ * Every eighth world is run twice and must make the same plans.
+ *
+ * WEFT_SEED replays a run, WEFT_STEPS changes its length. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/parse.h"
+#include "base/rand.h"
+#include "property/sim_worker.h"
+#include "scheduler/scheduler.h"
+
+#define STEPS 1000000u
+#define WORLD_STEPS 2500u
+#define CLIENTS_MAX 96u
+#define CHOICES_MAX 20u
+#define LEN_MAX 192u
+#define N_ROUTERS 3u
+#define N_VOCAB 50u
+
+/* ----------------------------------------------------------------------------------------- state
+ * --- */
+
+struct stream {
+    uint32_t tokens[LEN_MAX];
+    uint32_t n;
+    bool ended;
+};
+
+struct client {
+    bool live;      /* somebody waits for it */
+    bool submitted; /* the scheduler of now has accepted it */
+    struct weft_sched_key key;
+    uint64_t arrived_us, deadline_us; /* UINT64_MAX: none */
+    uint64_t since_step, end_by_step; /* starvation: see steps_bound */
+    uint64_t prompt_hash;
+    uint32_t prompt[LEN_MAX];
+    uint32_t n_prompt, n_choices;
+    uint32_t logprobs_done; /* prompt positions [0, done) */
+    uint32_t stop_tokens[3];
+    struct weft_logit_bias bias[1];
+    struct weft_sampling sampling;
+    struct stream streams[CHOICES_MAX];
+};
+
+struct odds { /* per ten thousand turns */
+    uint32_t burst, cancel, resubmit, worker_loss, sched_loss, router_loss, hostile;
+};
+
+struct slot_user {
+    uint64_t request_id; /* 0: free */
+    uint32_t attempt, choice;
+};
+
+struct world {
+    uint64_t rand, now_us;
+    struct weft_sched_options options;
+    struct odds odds;
+    weft_sched *sched;
+    struct sim_worker *worker;
+    const struct weft_step_plan *unsent; /* made, but not on its way yet */
+    struct slot_user *users;             /* [max_seqs] as the plans tell */
+    struct client clients[CLIENTS_MAX];
+    uint64_t epoch, last_request_id, n_steps;
+    uint64_t trace;
+};
+
+struct totals {
+    uint64_t n_worlds, n_steps, n_tokens, n_accepted, n_preemptions, n_worker_losses,
+        n_sched_losses;
+    uint64_t n_queue_full, n_too_long, n_deadlines, n_cancels, n_forks, n_hostile_refused;
+    double bound_used_max; /* of the steps within which a request must end */
+};
+
+static struct totals totals;
+
+static uint32_t dice(struct world *world, uint32_t n) {
+    return weft_rand_below(&world->rand, n);
+}
+
+static uint32_t between(struct world *world, uint32_t min, uint32_t max) {
+    return min + dice(world, max - min + 1);
+}
+
+static bool chance(struct world *world, uint32_t per_ten_thousand) {
+    return dice(world, 10000) < per_ten_thousand;
+}
+
+static void trace(struct world *world, uint64_t value) {
+    uint64_t state = world->trace ^ value;
+    world->trace = weft_rand_next(&state);
+}
+
+/* ------------------------------------------------------------------------------------- starvation
+ * --- */
+
+/* What everybody together could still compute, one token a step, and a running set that may have to
+ * be waited for. Twice: two plans are in flight. */
+static uint64_t steps_bound(const struct world *world) {
+    uint64_t work = 0;
+    for (uint32_t i = 0; i < CLIENTS_MAX; i++) {
+        const struct client *client = &world->clients[i];
+        if (!client->live) continue;
+        uint32_t n_room = world->options.max_model_len - client->n_prompt;
+        uint32_t n_output = client->sampling.max_tokens;
+        work += (uint64_t)client->n_choices *
+                (client->n_prompt + (n_output < n_room ? n_output : n_room));
+    }
+    return 64 + 2 * (work + world->options.max_seqs * world->options.max_model_len);
+}
+
+/* After what throws everybody back. */
+static void renew_bounds(struct world *world) {
+    uint64_t end_by = world->n_steps + steps_bound(world);
+    for (uint32_t i = 0; i < CLIENTS_MAX; i++) {
+        struct client *client = &world->clients[i];
+        if (end_by <= client->end_by_step) continue;
+        client->since_step = world->n_steps;
+        client->end_by_step = end_by;
+    }
+}
+
+static void check_nobody_starves(const struct world *world) {
+    for (uint32_t i = 0; i < CLIENTS_MAX; i++)
+        WEFT_ASSERT(!world->clients[i].live || world->n_steps <= world->clients[i].end_by_step);
+}
+
+/* -------------------------------------------------------------------------------------- submitting
+ * --- */
+
+static struct client *free_client(struct world *world) {
+    for (uint32_t i = 0; i < CLIENTS_MAX; i++) {
+        if (!world->clients[i].live) return &world->clients[i];
+    }
+    return NULL;
+}
+
+static struct client *random_client(struct world *world) {
+    struct client *client = &world->clients[dice(world, CLIENTS_MAX)];
+    return client->live ? client : NULL;
+}
+
+static struct client *find_client(struct world *world, uint64_t request_id) {
+    for (uint32_t i = 0; i < CLIENTS_MAX; i++) {
+        if (world->clients[i].live && world->clients[i].key.request_id == request_id)
+            return &world->clients[i];
+    }
+    return NULL;
+}
+
+static void draw_sampling(struct world *world, struct client *client) {
+    struct weft_sampling *sampling = &client->sampling;
+    weft_sampling_init(sampling);
+    sampling->seed = client->key.request_id; /* tells plans whom they speak of */
+    sampling->max_tokens =
+        chance(world, 500) ? UINT32_MAX : between(world, 1, chance(world, 3000) ? 100 : 12);
+    sampling->min_tokens = chance(world, 2000) ? dice(world, 5) : 0;
+    if (chance(world, 2000)) sampling->n_logprobs = (int32_t)dice(world, 4);
+    if (chance(world, 2500)) sampling->n_prompt_logprobs = (int32_t)dice(world, 3);
+    if (sampling->n_prompt_logprobs >= 0 && chance(world, 3000)) sampling->max_tokens = 0;
+    if (chance(world, 3000)) {
+        sampling->n_stop_tokens = between(world, 1, 3);
+        for (uint32_t i = 0; i < sampling->n_stop_tokens; i++)
+            client->stop_tokens[i] = dice(world, N_VOCAB);
+    }
+    if (chance(world, 1000)) {
+        sampling->n_bias = 1;
+        client->bias[0] = (struct weft_logit_bias){.token = dice(world, N_VOCAB), .bias = 1.0f};
+    }
+    sampling->stop_tokens = client->stop_tokens;
+    sampling->bias = client->bias;
+}
+
+static void draw_client(struct world *world, struct client *client) {
+    memset(client, 0, sizeof *client);
+    client->key = (struct weft_sched_key){.router = dice(world, N_ROUTERS),
+                                          .request_id = ++world->last_request_id};
+    uint32_t longest = world->options.max_model_len + (chance(world, 500) ? 2 : 0);
+    client->n_prompt = between(world, 1, chance(world, 7000) && longest > 24 ? 24 : longest);
+    for (uint32_t i = 0; i < client->n_prompt; i++)
+        client->prompt[i] = dice(world, N_VOCAB);
+    client->n_choices =
+        chance(world, 7500) ? 1 : between(world, 2, chance(world, 1000) ? CHOICES_MAX : 5);
+    client->arrived_us = world->now_us;
+    client->deadline_us = UINT64_MAX;
+    if (chance(world, 1000)) client->deadline_us = world->now_us + dice(world, 2000000) + 1;
+    draw_sampling(world, client);
+    client->prompt_hash = sim_prompt_hash(client->prompt, client->n_prompt, client->sampling.seed);
+}
+
+static bool fits(const struct world *world, const struct client *client) {
+    const struct weft_sched_options *o = &world->options;
+    uint32_t n_least = client->sampling.max_tokens ? 1 : 0;
+    if (client->n_prompt + n_least > o->max_model_len) return false;
+    uint64_t n_tokens = (uint64_t)client->n_prompt + client->sampling.max_tokens;
+    if (n_tokens > o->max_model_len) n_tokens = o->max_model_len;
+    return (n_tokens + o->block_size - 1) / o->block_size <= o->n_blocks;
+}
+
+static enum weft_sched_reject submit(struct world *world, struct client *client, bool resume) {
+    struct weft_sched_choice choices[CHOICES_MAX];
+    for (uint32_t i = 0; i < client->n_choices; i++)
+        choices[i] = (struct weft_sched_choice){.output = client->streams[i].tokens,
+                                                .n_output = client->streams[i].n,
+                                                .finished = client->streams[i].ended};
+    bool overdue = client->deadline_us <= world->now_us; /* it gets one microsecond more */
+    if (overdue) client->deadline_us = world->now_us + 1;
+    bool has_deadline = client->deadline_us != UINT64_MAX;
+    struct weft_sched_submit message = {
+        .key = client->key,
+        .prompt = client->prompt,
+        .n_prompt = client->n_prompt,
+        .n_choices = client->n_choices,
+        .choices = resume || chance(world, 5000) ? choices : NULL,
+        .n_prompt_logprobs_done = client->logprobs_done,
+        .resume = resume,
+        .age_us = world->now_us - client->arrived_us,
+        .deadline_us = has_deadline ? client->deadline_us - world->now_us : 0,
+        .sampling = client->sampling,
+    };
+    struct weft_errmsg why;
+    uint32_t retry_after_ms;
+    enum weft_sched_reject reject =
+        weft_sched_submit(world->sched, world->now_us, &message, &retry_after_ms, &why);
+    WEFT_ASSERT((reject == WEFT_SCHED_REJECT_QUEUE_FULL) == (retry_after_ms >= 1000));
+    return reject;
+}
+
+static void arrive(struct world *world) {
+    struct client *client = free_client(world);
+    if (!client) return;
+    draw_client(world, client);
+    struct weft_sched_stats stats;
+    weft_sched_stats(world->sched, &stats);
+    enum weft_sched_reject expected = WEFT_SCHED_REJECT_NONE;
+    if (!fits(world, client))
+        expected = WEFT_SCHED_REJECT_TOO_LONG;
+    else if (stats.n_waiting >= world->options.max_queue)
+        expected = WEFT_SCHED_REJECT_QUEUE_FULL;
+    enum weft_sched_reject reject = submit(world, client, false);
+    WEFT_ASSERT(reject == expected);
+    totals.n_too_long += reject == WEFT_SCHED_REJECT_TOO_LONG;
+    totals.n_queue_full += reject == WEFT_SCHED_REJECT_QUEUE_FULL;
+    if (reject) return;
+    totals.n_accepted++;
+    client->live = client->submitted = true;
+    client->since_step = world->n_steps;
+    client->end_by_step = world->n_steps + steps_bound(world);
+}
+
+static void resubmit(struct world *world, struct client *client) {
+    client->key.attempt++;
+    enum weft_sched_reject reject = submit(world, client, true);
+    WEFT_ASSERT(reject == WEFT_SCHED_REJECT_NONE);
+    client->submitted = true;
+}
+
+static void cancel(struct world *world, struct client *client) {
+    uint32_t choice = chance(world, 3000) ? dice(world, client->n_choices) : UINT32_MAX;
+    totals.n_cancels++;
+    weft_sched_cancel(world->sched, world->now_us, &client->key, choice);
+    if (choice == UINT32_MAX) {
+        client->live = false;
+        return;
+    }
+    client->streams[choice].ended = true;
+    bool all = true;
+    for (uint32_t i = 0; i < client->n_choices; i++)
+        all = all && client->streams[i].ended;
+    if (all) client->live = false;
+}
+
+/* ------------------------------------------------------------------------------------------ losses
+ * --- */
+
+static void lose_worker(struct world *world) {
+    totals.n_worker_losses++;
+    world->unsent = NULL;
+    weft_sched_new_epoch(world->sched, world->now_us, ++world->epoch);
+    sim_worker_reset(world->worker, world->epoch);
+    memset(world->users, 0, world->options.max_seqs * sizeof *world->users);
+    renew_bounds(world);
+}
+
+static void start_actors(struct world *world) {
+    struct weft_errmsg why;
+    WEFT_ASSERT(!weft_sched_new(&world->options, &world->sched, &why));
+    world->worker = sim_worker_new(&world->options);
+    sim_worker_costs(world->worker, between(world, 100, 3000), between(world, 10, 3000));
+    weft_sched_new_epoch(world->sched, world->now_us, ++world->epoch);
+    sim_worker_reset(world->worker, world->epoch);
+    world->unsent = NULL;
+    memset(world->users, 0, world->options.max_seqs * sizeof *world->users);
+}
+
+static void stop_actors(struct world *world) {
+    struct weft_sched_stats stats;
+    weft_sched_stats(world->sched, &stats);
+    totals.n_preemptions += stats.n_preemptions;
+    weft_sched_free(world->sched);
+    sim_worker_free(world->worker);
+}
+
+/* Its successor knows nothing; the routers hand in what they have, in any order, some later. */
+static void lose_scheduler(struct world *world) {
+    totals.n_sched_losses++;
+    stop_actors(world);
+    start_actors(world);
+    for (uint32_t i = 0; i < CLIENTS_MAX; i++)
+        world->clients[i].submitted = false;
+}
+
+static void lose_router(struct world *world) {
+    uint32_t router = dice(world, N_ROUTERS);
+    weft_sched_router_lost(world->sched, world->now_us, router);
+    for (uint32_t i = 0; i < CLIENTS_MAX; i++) {
+        if (world->clients[i].key.router == router) world->clients[i].live = false;
+    }
+}
+
+/* Sorted neither by age nor by id. */
+static void hand_in_again(struct world *world, uint32_t per_ten_thousand) {
+    uint32_t offset = dice(world, CLIENTS_MAX);
+    bool any = false;
+    for (uint32_t i = 0; i < CLIENTS_MAX; i++) {
+        struct client *client = &world->clients[(i + offset) % CLIENTS_MAX];
+        if (!client->live || client->submitted || !chance(world, per_ten_thousand)) continue;
+        resubmit(world, client);
+        any = true;
+    }
+    if (any) renew_bounds(world);
+}
+
+/* ------------------------------------------------------------------------------------------ events
+ * --- */
+
+static void end_stream(struct world *world, struct client *client, uint32_t choice,
+                       enum weft_sched_end end) {
+    struct stream *stream = &client->streams[choice];
+    const struct weft_sampling *sampling = &client->sampling;
+    stream->ended = true;
+    if (end == WEFT_SCHED_END_LENGTH)
+        WEFT_ASSERT(stream->n == sampling->max_tokens ||
+                    client->n_prompt + stream->n == world->options.max_model_len);
+    if (end == WEFT_SCHED_END_DEADLINE) {
+        WEFT_ASSERT(client->deadline_us <= world->now_us);
+        totals.n_deadlines++;
+    } else if (sampling->n_prompt_logprobs >= 0 && client->n_prompt > 1) {
+        WEFT_ASSERT(client->logprobs_done == client->n_prompt);
+    }
+    for (uint32_t i = 0; i < client->n_choices; i++) {
+        if (!client->streams[i].ended) return;
+    }
+    client->live = false;
+    uint64_t used = world->n_steps - client->since_step;
+    double share = (double)used / (double)(client->end_by_step - client->since_step);
+    if (share > totals.bound_used_max) totals.bound_used_max = share;
+}
+
+static void take_prompt_logprobs(struct client *client, const struct weft_step_out *out) {
+    WEFT_ASSERT(out->prompt_pos == (client->logprobs_done ? client->logprobs_done : 1));
+    WEFT_ASSERT(out->prompt_pos + out->n_prompt_logprobs <= client->n_prompt);
+    for (uint32_t i = 0; i < out->n_prompt_logprobs; i++) {
+        float expected = sim_prompt_logprob(client->prompt_hash, out->prompt_pos + i);
+        WEFT_ASSERT(out->prompt_logprobs[i].logprob == expected);
+    }
+    client->logprobs_done = out->prompt_pos + out->n_prompt_logprobs;
+}
+
+static void take_event(struct world *world, const struct weft_sched_event *event) {
+    struct client *client = find_client(world, event->key.request_id);
+    WEFT_ASSERT(client && client->submitted); /* no event after the end, or of the cancelled */
+    WEFT_ASSERT(event->key.attempt == client->key.attempt);
+    WEFT_ASSERT(event->key.router == client->key.router);
+    WEFT_ASSERT(event->choice < client->n_choices);
+    struct stream *stream = &client->streams[event->choice];
+    WEFT_ASSERT(!stream->ended);
+    WEFT_ASSERT(event->out || event->end);
+    if (event->out && event->out->n_prompt_logprobs) take_prompt_logprobs(client, event->out);
+    if (event->out && event->out->sampled) {
+        uint32_t token = sim_token(client->prompt_hash, event->choice, stream->n, N_VOCAB);
+        WEFT_ASSERT(event->out->output_idx == stream->n && event->out->token == token);
+        WEFT_ASSERT(event->out->has_logprobs == (client->sampling.n_logprobs >= 0));
+        stream->tokens[stream->n++] = token;
+        totals.n_tokens++;
+    }
+    trace(world, event->key.request_id * 8 + (uint64_t)event->end);
+    if (event->end) end_stream(world, client, event->choice, event->end);
+}
+
+static void take_events(struct world *world) {
+    size_t n;
+    const struct weft_sched_event *events = weft_sched_events(world->sched, &n);
+    for (size_t i = 0; i < n; i++)
+        take_event(world, &events[i]);
+    weft_sched_events_clear(world->sched);
+}
+
+static void tick(struct world *world) {
+    weft_sched_tick(world->sched, world->now_us);
+    take_events(world);
+    for (uint32_t i = 0; i < CLIENTS_MAX; i++) {
+        const struct client *client = &world->clients[i];
+        WEFT_ASSERT(!client->live || !client->submitted || client->deadline_us > world->now_us);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------- steps
+ * --- */
+
+static void trace_plan(struct world *world, const struct weft_step_plan *plan) {
+    trace(world, plan->epoch * 1000003 + plan->step);
+    for (uint32_t i = 0; i < plan->n_releases; i++)
+        trace(world, ((uint64_t)plan->releases[i].slot << 32) | plan->releases[i].gen);
+    for (uint32_t i = 0; i < plan->n_starts; i++)
+        trace(world, plan->starts[i].sampling.seed * 64 + plan->starts[i].n_cached);
+    for (uint32_t i = 0; i < plan->n_copies; i++)
+        trace(world, ((uint64_t)plan->copies[i].from << 32) | plan->copies[i].to);
+    for (uint32_t i = 0; i < plan->n_grants; i++) {
+        for (uint32_t b = 0; b < plan->grants[i].n_blocks; b++)
+            trace(world, plan->grants[i].blocks[b]);
+    }
+    for (uint32_t i = 0; i < plan->n_rows; i++)
+        trace(world, ((uint64_t)plan->rows[i].slot << 32) | plan->rows[i].n_tokens);
+}
+
+/* Who leaves, leaves the next plan made: what is in a slot after it is wanted by somebody. */
+static void follow_slots(struct world *world, const struct weft_step_plan *plan) {
+    for (uint32_t i = 0; i < plan->n_releases; i++)
+        world->users[plan->releases[i].slot].request_id = 0;
+    for (uint32_t i = 0; i < plan->n_starts; i++) {
+        const struct weft_step_start *start = &plan->starts[i];
+        const struct client *client = find_client(world, start->sampling.seed);
+        WEFT_ASSERT(client);
+        world->users[start->slot] = (struct slot_user){.request_id = client->key.request_id,
+                                                       .attempt = client->key.attempt,
+                                                       .choice = start->choice};
+        totals.n_forks += start->n_cached > 0;
+    }
+    for (uint32_t i = 0; i < world->options.max_seqs; i++) {
+        const struct slot_user *user = &world->users[i];
+        if (user->request_id == 0) continue;
+        const struct client *client = find_client(world, user->request_id);
+        WEFT_ASSERT(client && client->submitted && client->key.attempt == user->attempt);
+        WEFT_ASSERT(!client->streams[user->choice].ended);
+    }
+}
+
+/* Plans are valid until the next one is made: they are copied at the last moment, so that memory
+ * freed too early shows. */
+static void send_plan(struct world *world) {
+    if (world->unsent) sim_worker_send(world->worker, world->unsent);
+    world->unsent = NULL;
+}
+
+static bool make_plan(struct world *world) {
+    send_plan(world);
+    tick(world);
+    const struct weft_step_plan *plan;
+    bool made = weft_sched_plan(world->sched, world->now_us, &plan);
+    WEFT_ASSERT(made == (plan != NULL));
+    if (!made) return false;
+    world->unsent = plan;
+    trace_plan(world, plan);
+    follow_slots(world, plan);
+    return true;
+}
+
+/* Flips something. It may hit a row nobody waits for any more and be taken; never a live one: the
+ * streams would show it. */
+static void spoil_result(struct world *world, struct weft_step_result *result,
+                         struct weft_step_out *outs) {
+    memcpy(outs, result->outs, result->n_outs * sizeof *outs);
+    result->outs = outs;
+    if (result->n_outs == 0 || chance(world, 1000)) {
+        result->n_outs++;
+        return;
+    }
+    struct weft_step_out *out = &outs[dice(world, result->n_outs)];
+    switch (dice(world, 8)) {
+    case 0:
+        out->slot++;
+        break;
+    case 1:
+        out->gen--;
+        break;
+    case 2:
+        out->ran = !out->ran;
+        break;
+    case 3:
+        out->sampled = !out->sampled;
+        break;
+    case 4:
+        out->token = out->sampled ? N_VOCAB + dice(world, 5) : 0;
+        break;
+    case 5:
+        out->output_idx += out->sampled;
+        break;
+    case 6:
+        out->finish = (enum weft_finish)dice(world, 5);
+        break;
+    default:
+        out->n_prompt_logprobs += 1;
+        break;
+    }
+}
+
+static void try_hostile_result(struct world *world, const struct weft_step_result *honest) {
+    struct weft_step_out outs[LEN_MAX];
+    struct weft_step_result result = *honest;
+    struct weft_sched_stats before, after;
+    struct weft_errmsg why;
+    spoil_result(world, &result, outs);
+    if (chance(world, 1000)) result.step += 1 + dice(world, 3);
+    /* Only a result that is refused may be followed by the honest one. */
+    weft_sched_stats(world->sched, &before);
+    weft_err err = weft_sched_result(world->sched, world->now_us, &result, &why);
+    if (!err) return;
+    WEFT_ASSERT(err == WEFT_E_PROTO);
+    weft_sched_stats(world->sched, &after);
+    WEFT_ASSERT(before.n_plans_out == after.n_plans_out && before.n_steps == after.n_steps);
+    WEFT_ASSERT(before.n_output_tokens == after.n_output_tokens);
+    WEFT_ASSERT(before.n_blocks_free == after.n_blocks_free);
+    totals.n_hostile_refused++;
+    WEFT_ASSERT(!weft_sched_result(world->sched, world->now_us, honest, &why));
+}
+
+static bool run_worker(struct world *world) {
+    send_plan(world);
+    if (sim_worker_n_queued(world->worker) == 0) return false;
+    struct weft_step_result *result = sim_worker_run(world->worker);
+    world->now_us += result->busy_us;
+    if (chance(world, world->odds.hostile)) {
+        try_hostile_result(world, result);
+    } else {
+        struct weft_errmsg why;
+        weft_err err = weft_sched_result(world->sched, world->now_us, result, &why);
+        if (err) (void)fprintf(stderr, "refused: %s\n", why.text);
+        WEFT_ASSERT(!err);
+    }
+    world->n_steps++;
+    take_events(world);
+    return true;
+}
+
+/* Usually ahead of the worker by one plan, as in service; at times in lockstep. */
+static bool turn(struct world *world) {
+    bool moved = false;
+    if (sim_worker_n_queued(world->worker) + (world->unsent != NULL) < SIM_PLANS_MAX &&
+        chance(world, 8000))
+        moved = make_plan(world);
+    if (!moved || chance(world, 3000)) moved = run_worker(world) || moved;
+    return moved;
+}
+
+/* ------------------------------------------------------------------------------------------ worlds
+ * --- */
+
+static void draw_world(struct world *world) {
+    struct weft_sched_options *o = &world->options;
+    o->max_model_len = between(world, 8, LEN_MAX - 2);
+    o->block_size = chance(world, 3000) ? between(world, 1, 4) : between(world, 4, 16);
+    uint32_t longest = (o->max_model_len + o->block_size - 1) / o->block_size;
+    o->n_blocks = chance(world, 500) ? between(world, 1, longest)
+                                     : between(world, longest, longest * between(world, 1, 6));
+    o->max_seqs = chance(world, 1000) ? 1 : between(world, 2, 16);
+    o->max_batched_tokens = chance(world, 2000) ? between(world, 1, 8) : between(world, 8, 96);
+    o->n_vocab = N_VOCAB;
+    o->max_queue = between(world, 1, 60);
+    o->step_target_us = chance(world, 5000) ? 0 : between(world, 1000, 100000);
+    world->odds = (struct odds){
+        .burst = between(world, 50, 1500),
+        .cancel = chance(world, 3000) ? 0 : between(world, 0, 300),
+        .resubmit = chance(world, 5000) ? 0 : between(world, 0, 100),
+        .worker_loss = chance(world, 5000) ? 0 : between(world, 0, 100),
+        .sched_loss = chance(world, 5000) ? 0 : between(world, 0, 50),
+        .router_loss = chance(world, 5000) ? 0 : between(world, 0, 20),
+        .hostile = chance(world, 5000) ? 0 : between(world, 0, 1000),
+    };
+}
+
+static void disturb(struct world *world) {
+    const struct odds *odds = &world->odds;
+    if (chance(world, odds->burst)) {
+        for (uint32_t n = between(world, 1, chance(world, 2000) ? 30 : 3); n > 0; n--)
+            arrive(world);
+    }
+    struct client *client = random_client(world);
+    if (client && chance(world, odds->cancel)) {
+        cancel(world, client);
+    } else if (client && client->submitted && chance(world, odds->resubmit)) {
+        resubmit(world, client); /* the same scheduler, a session that broke */
+        renew_bounds(world);
+    }
+    if (chance(world, odds->worker_loss)) lose_worker(world);
+    if (chance(world, odds->sched_loss)) lose_scheduler(world);
+    if (chance(world, odds->router_loss)) lose_router(world);
+    hand_in_again(world, 1000);
+}
+
+static void check_drained(struct world *world) {
+    struct weft_sched_stats stats;
+    weft_sched_stats(world->sched, &stats);
+    WEFT_ASSERT(weft_sched_idle(world->sched));
+    WEFT_ASSERT(stats.n_blocks_free == stats.n_blocks);
+    WEFT_ASSERT(stats.n_waiting == 0 && stats.n_running == 0);
+    WEFT_ASSERT(stats.n_waiting_seqs == 0 && stats.n_running_seqs == 0);
+    for (uint32_t i = 0; i < CLIENTS_MAX; i++)
+        WEFT_ASSERT(!world->clients[i].live);
+    WEFT_ASSERT(sim_worker_n_slots_used(world->worker) == 0);
+    weft_sched_check(world->sched);
+}
+
+/* Nobody comes any more; everybody in must get out. */
+static void drain(struct world *world) {
+    weft_sched_drain(world->sched);
+    struct client newcomer;
+    draw_client(world, &newcomer);
+    WEFT_ASSERT(submit(world, &newcomer, false) == WEFT_SCHED_REJECT_DRAINING);
+    hand_in_again(world, 10000);
+    uint64_t n_idle = 0;
+    while (n_idle < 64) { /* turns may do nothing by chance */
+        n_idle = turn(world) ? 0 : n_idle + 1;
+        if (world->n_steps % 16 == 0) check_nobody_starves(world);
+    }
+    check_drained(world);
+}
+
+static uint64_t run_world(struct world *world, uint64_t seed) {
+    memset(world, 0, sizeof *world);
+    world->rand = seed;
+    world->now_us = 1000000;
+    draw_world(world);
+    world->users = calloc(world->options.max_seqs, sizeof *world->users);
+    WEFT_ASSERT(world->users != NULL);
+    start_actors(world);
+    for (uint64_t n_turns = 0; world->n_steps < WORLD_STEPS && n_turns < 20 * WORLD_STEPS;
+         n_turns++) {
+        world->now_us += dice(world, 300);
+        disturb(world);
+        (void)turn(world);
+        if (n_turns % 16 == 0) check_nobody_starves(world);
+        if (n_turns % 32 == 0) weft_sched_check(world->sched);
+    }
+    drain(world);
+    stop_actors(world);
+    free(world->users);
+    return world->trace;
+}
+
+static uint64_t wanted_steps(void) {
+    const char *text = getenv("WEFT_STEPS");
+    uint64_t n_steps;
+    if (!text || weft_parse_u64(text, UINT64_MAX, &n_steps)) return STEPS;
+    return n_steps;
+}
+
+static void report(void) {
+    printf("%" PRIu64 " steps in %" PRIu64 " worlds: %" PRIu64 " requests, %" PRIu64
+           " tokens, %" PRIu64 " preemptions, %" PRIu64 " forks\n",
+           totals.n_steps, totals.n_worlds, totals.n_accepted, totals.n_tokens,
+           totals.n_preemptions, totals.n_forks);
+    printf("lost: %" PRIu64 " workers, %" PRIu64 " schedulers; %" PRIu64 " cancels, %" PRIu64
+           " deadlines; refused: %" PRIu64 " for the queue, %" PRIu64 " too long; %" PRIu64
+           " hostile results\n",
+           totals.n_worker_losses, totals.n_sched_losses, totals.n_cancels, totals.n_deadlines,
+           totals.n_queue_full, totals.n_too_long, totals.n_hostile_refused);
+    printf("the slowest request took %.0f %% of the steps it may take\n",
+           totals.bound_used_max * 100.0);
+}
+
+int main(void) {
+    weft_check_actor("sim_scheduler");
+    uint64_t seed = weft_rand_test_seed(), n_steps = wanted_steps();
+    (void)fflush(stdout); /* an abort must not swallow the seed */
+    struct world *world = calloc(1, sizeof *world);
+    WEFT_ASSERT(world != NULL);
+    while (totals.n_steps < n_steps) {
+        uint64_t world_seed = weft_rand_next(&seed);
+        uint64_t first = run_world(world, world_seed);
+        totals.n_steps += world->n_steps;
+        if (totals.n_worlds++ % 8 == 0) WEFT_ASSERT(run_world(world, world_seed) == first);
+    }
+    free(world);
+    report();
+    return 0;
+}

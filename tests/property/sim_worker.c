@@ -1,0 +1,452 @@
+#include "property/sim_worker.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/rand.h"
+
+struct slot {
+    bool used, has_row;
+    enum weft_finish finish;
+    uint32_t gen; /* of the last start, used or not */
+    uint32_t choice, n_prompt, n_tokens, n_computed, n_logprobs_done;
+    uint64_t prompt_hash;
+    struct weft_sampling sampling;
+    uint32_t stop_tokens[WEFT_STOP_TOKENS_MAX];
+    uint32_t *tokens;  /* [max_model_len] */
+    uint64_t *history; /* [max_model_len] hash of tokens[0..i] */
+    uint32_t *blocks;  /* [table_cap] */
+    uint32_t n_blocks;
+};
+
+/* A plan in storage of its own, as if it had come through a socket. */
+struct message {
+    struct weft_step_plan plan;
+    unsigned char *bytes;
+    size_t n_bytes, cap;
+};
+
+struct sim_worker {
+    struct weft_sched_options options;
+    uint32_t table_cap;
+    struct slot *slots;
+    uint32_t *block_users; /* tables each block stands in */
+    uint64_t *contents;    /* [n_blocks][block_size] */
+    uint64_t epoch, next_step;
+    struct message queue[SIM_PLANS_MAX];
+    uint32_t queue_head, n_queued, last_sent;
+    struct weft_step_result result;
+    struct weft_step_out *outs;
+    struct weft_logprobs *prompt_logprobs; /* [max_batched_tokens] of one result */
+    uint32_t n_prompt_logprobs;
+    uint32_t *top_ids;
+    float *top_logprobs;
+    uint32_t step_us, token_us;
+};
+
+/* ------------------------------------------------------------------------------------ reference
+ * --- */
+
+static uint64_t mix(uint64_t hash, uint64_t value) {
+    uint64_t state = hash ^ (value * 0x9e3779b97f4a7c15u);
+    return weft_rand_next(&state);
+}
+
+uint64_t sim_prompt_hash(const uint32_t *prompt, uint32_t n_prompt, uint64_t seed) {
+    uint64_t hash = mix(seed, n_prompt);
+    for (uint32_t i = 0; i < n_prompt; i++)
+        hash = mix(hash, prompt[i]);
+    return hash;
+}
+
+uint32_t sim_token(uint64_t prompt_hash, uint32_t choice, uint32_t output_idx, uint32_t n_vocab) {
+    uint64_t state = mix(mix(prompt_hash, choice + 1), output_idx);
+    return weft_rand_below(&state, n_vocab);
+}
+
+float sim_prompt_logprob(uint64_t prompt_hash, uint32_t pos) {
+    return -(float)(mix(prompt_hash, pos) & 0xffff);
+}
+
+/* ------------------------------------------------------------------------------------- new, free
+ * --- */
+
+#define TOP_MAX 32u
+
+static void *need(void *mem) {
+    WEFT_ASSERT(mem != NULL);
+    return mem;
+}
+
+struct sim_worker *sim_worker_new(const struct weft_sched_options *options) {
+    struct sim_worker *worker = need(calloc(1, sizeof *worker));
+    worker->options = *options;
+    worker->table_cap = (options->max_model_len + options->block_size - 1) / options->block_size;
+    worker->slots = need(calloc(options->max_seqs, sizeof *worker->slots));
+    for (uint32_t i = 0; i < options->max_seqs; i++) {
+        struct slot *slot = &worker->slots[i];
+        slot->tokens = need(calloc(options->max_model_len, sizeof *slot->tokens));
+        slot->history = need(calloc(options->max_model_len, sizeof *slot->history));
+        slot->blocks = need(calloc(worker->table_cap, sizeof *slot->blocks));
+    }
+    size_t n_entries = (size_t)options->n_blocks * options->block_size;
+    worker->block_users = need(calloc(options->n_blocks, sizeof *worker->block_users));
+    worker->contents = need(calloc(n_entries, sizeof *worker->contents));
+    worker->outs = need(calloc(options->max_seqs, sizeof *worker->outs));
+    worker->prompt_logprobs =
+        need(calloc(options->max_batched_tokens, sizeof *worker->prompt_logprobs));
+    worker->top_ids = need(calloc(TOP_MAX, sizeof *worker->top_ids));
+    worker->top_logprobs = need(calloc(TOP_MAX, sizeof *worker->top_logprobs));
+    worker->step_us = 1000;
+    worker->token_us = 100;
+    return worker;
+}
+
+void sim_worker_free(struct sim_worker *worker) {
+    if (!worker) return;
+    for (uint32_t i = 0; i < worker->options.max_seqs; i++) {
+        free(worker->slots[i].tokens);
+        free(worker->slots[i].history);
+        free(worker->slots[i].blocks);
+    }
+    for (uint32_t i = 0; i < SIM_PLANS_MAX; i++)
+        free(worker->queue[i].bytes);
+    free(worker->slots);
+    free(worker->block_users);
+    free(worker->contents);
+    free(worker->outs);
+    free(worker->prompt_logprobs);
+    free(worker->top_ids);
+    free(worker->top_logprobs);
+    free(worker);
+}
+
+/* Generations are kept: within the scheduler's life they never come back, whatever the epoch. */
+void sim_worker_reset(struct sim_worker *worker, uint64_t epoch) {
+    WEFT_ASSERT(epoch > worker->epoch);
+    for (uint32_t i = 0; i < worker->options.max_seqs; i++) {
+        worker->slots[i].used = false;
+        worker->slots[i].n_blocks = 0;
+    }
+    size_t n_entries = (size_t)worker->options.n_blocks * worker->options.block_size;
+    memset(worker->block_users, 0, worker->options.n_blocks * sizeof *worker->block_users);
+    memset(worker->contents, 0, n_entries * sizeof *worker->contents);
+    worker->n_queued = 0;
+    worker->epoch = epoch;
+    worker->next_step = 0;
+}
+
+void sim_worker_costs(struct sim_worker *worker, uint32_t step_us, uint32_t token_us) {
+    worker->step_us = step_us;
+    worker->token_us = token_us;
+}
+
+/* ----------------------------------------------------------------------------------- the message
+ * --- */
+
+static size_t append(struct message *message, const void *items, size_t n_bytes) {
+    size_t at = (message->n_bytes + 7) / 8 * 8;
+    if (at + n_bytes > message->cap) {
+        message->cap = (at + n_bytes) * 2;
+        message->bytes = need(realloc(message->bytes, message->cap));
+    }
+    if (n_bytes) memcpy(message->bytes + at, items, n_bytes);
+    message->n_bytes = at + n_bytes;
+    return at;
+}
+
+/* First everything is copied and pointers hold offsets; once the storage is final they become
+ * pointers. Offsets travel in a pointer's clothes, hence the casts. */
+static const void *as_pointer(size_t offset) {
+    return (const void *)(uintptr_t)offset; // NOLINT(performance-no-int-to-ptr)
+}
+
+static void *rebase(const struct message *message, const void *offset) {
+    return message->bytes + (uintptr_t)offset;
+}
+
+static void copy_start(struct message *message, size_t at, const struct weft_step_start *start) {
+    struct weft_step_start copy = *start;
+    const struct weft_sampling *sampling = &start->sampling;
+    copy.tokens = as_pointer(append(message, start->tokens, start->n_tokens * sizeof(uint32_t)));
+    copy.sampling.stop_tokens = as_pointer(
+        append(message, sampling->stop_tokens, sampling->n_stop_tokens * sizeof(uint32_t)));
+    copy.sampling.bias =
+        as_pointer(append(message, sampling->bias, sampling->n_bias * sizeof *sampling->bias));
+    memcpy(message->bytes + at, &copy, sizeof copy);
+}
+
+static void copy_grant(struct message *message, size_t at, const struct weft_step_grant *grant) {
+    struct weft_step_grant copy = *grant;
+    copy.blocks = as_pointer(append(message, grant->blocks, grant->n_blocks * sizeof(uint32_t)));
+    memcpy(message->bytes + at, &copy, sizeof copy);
+}
+
+static void copy_plan(struct message *message, const struct weft_step_plan *plan) {
+    message->n_bytes = 0;
+    struct weft_step_plan *copy = &message->plan;
+    *copy = *plan;
+    size_t releases = append(message, plan->releases, plan->n_releases * sizeof *plan->releases);
+    size_t starts = append(message, plan->starts, plan->n_starts * sizeof *plan->starts);
+    size_t copies = append(message, plan->copies, plan->n_copies * sizeof *plan->copies);
+    size_t grants = append(message, plan->grants, plan->n_grants * sizeof *plan->grants);
+    size_t rows = append(message, plan->rows, plan->n_rows * sizeof *plan->rows);
+    for (uint32_t i = 0; i < plan->n_starts; i++)
+        copy_start(message, starts + i * sizeof *plan->starts, &plan->starts[i]);
+    for (uint32_t i = 0; i < plan->n_grants; i++)
+        copy_grant(message, grants + i * sizeof *plan->grants, &plan->grants[i]);
+    copy->releases = rebase(message, as_pointer(releases));
+    copy->copies = rebase(message, as_pointer(copies));
+    copy->rows = rebase(message, as_pointer(rows));
+    struct weft_step_start *start = rebase(message, as_pointer(starts));
+    copy->starts = start;
+    for (uint32_t i = 0; i < plan->n_starts; i++) {
+        start[i].tokens = rebase(message, start[i].tokens);
+        start[i].sampling.stop_tokens = rebase(message, start[i].sampling.stop_tokens);
+        start[i].sampling.bias = rebase(message, start[i].sampling.bias);
+    }
+    struct weft_step_grant *grant = rebase(message, as_pointer(grants));
+    copy->grants = grant;
+    for (uint32_t i = 0; i < plan->n_grants; i++)
+        grant[i].blocks = rebase(message, grant[i].blocks);
+}
+
+void sim_worker_send(struct sim_worker *worker, const struct weft_step_plan *plan) {
+    WEFT_ASSERT(worker->n_queued < SIM_PLANS_MAX);
+    worker->last_sent = (worker->queue_head + worker->n_queued++) % SIM_PLANS_MAX;
+    copy_plan(&worker->queue[worker->last_sent], plan);
+}
+
+uint32_t sim_worker_n_queued(const struct sim_worker *worker) {
+    return worker->n_queued;
+}
+
+const struct weft_step_plan *sim_worker_last(const struct sim_worker *worker) {
+    return &worker->queue[worker->last_sent].plan;
+}
+
+/* ------------------------------------------------------------------------------------- the deltas
+ * --- */
+
+static struct slot *used_slot(struct sim_worker *worker, uint32_t slot_idx, uint32_t gen) {
+    WEFT_ASSERT(slot_idx < worker->options.max_seqs);
+    struct slot *slot = &worker->slots[slot_idx];
+    WEFT_ASSERT(slot->used);
+    WEFT_ASSERT(slot->gen == gen);
+    return slot;
+}
+
+static void release(struct sim_worker *worker, const struct weft_step_release *release) {
+    struct slot *slot = used_slot(worker, release->slot, release->gen);
+    for (uint32_t i = 0; i < slot->n_blocks; i++)
+        worker->block_users[slot->blocks[i]]--;
+    slot->n_blocks = 0;
+    slot->used = false;
+}
+
+static void add_token(struct sim_worker *worker, struct slot *slot, uint32_t token) {
+    WEFT_ASSERT(slot->n_tokens < worker->options.max_model_len);
+    WEFT_ASSERT(token < worker->options.n_vocab);
+    uint32_t i = slot->n_tokens++;
+    slot->tokens[i] = token;
+    slot->history[i] = mix(i ? slot->history[i - 1] : 1, token + 1);
+}
+
+static void check_sampling(const struct sim_worker *worker, const struct weft_sampling *sampling) {
+    struct weft_errmsg why;
+    WEFT_ASSERT(!weft_sampling_check(sampling, worker->options.n_vocab, &why));
+    WEFT_ASSERT(sampling->n_logprobs <= (int32_t)TOP_MAX);
+    WEFT_ASSERT(sampling->n_prompt_logprobs <= (int32_t)TOP_MAX);
+}
+
+static void start(struct sim_worker *worker, const struct weft_step_start *start) {
+    WEFT_ASSERT(start->slot < worker->options.max_seqs);
+    struct slot *slot = &worker->slots[start->slot];
+    WEFT_ASSERT(!slot->used && start->gen > slot->gen);
+    WEFT_ASSERT(start->n_prompt >= 1 && start->n_tokens >= start->n_prompt);
+    WEFT_ASSERT(start->n_cached < start->n_tokens &&
+                start->n_tokens <= worker->options.max_model_len);
+    WEFT_ASSERT(start->n_prompt_logprobs_done <= start->n_prompt);
+    check_sampling(worker, &start->sampling);
+    /* The logits of a cached token are never computed, so the next token's log-probability is lost.
+     */
+    uint32_t next = start->n_prompt_logprobs_done ? start->n_prompt_logprobs_done : 1;
+    WEFT_ASSERT(start->sampling.n_prompt_logprobs < 0 || next >= start->n_prompt ||
+                start->n_cached < next);
+    slot->used = true;
+    slot->has_row = false;
+    slot->finish = WEFT_FINISH_NONE;
+    slot->gen = start->gen;
+    slot->choice = start->choice;
+    slot->n_prompt = start->n_prompt;
+    slot->n_computed = start->n_cached;
+    slot->n_logprobs_done = start->n_prompt_logprobs_done;
+    slot->n_tokens = slot->n_blocks = 0;
+    slot->sampling = start->sampling;
+    memcpy(slot->stop_tokens, start->sampling.stop_tokens,
+           start->sampling.n_stop_tokens * sizeof(uint32_t));
+    slot->sampling.stop_tokens = slot->stop_tokens;
+    slot->prompt_hash = sim_prompt_hash(start->tokens, start->n_prompt, start->sampling.seed);
+    for (uint32_t i = 0; i < start->n_tokens; i++)
+        add_token(worker, slot, start->tokens[i]);
+    for (uint32_t i = start->n_prompt; i < start->n_tokens; i++)
+        WEFT_ASSERT(start->tokens[i] == sim_token(slot->prompt_hash, slot->choice,
+                                                  i - start->n_prompt, worker->options.n_vocab));
+}
+
+/* The target is nobody's yet, the source somebody's. */
+static void copy(struct sim_worker *worker, const struct weft_step_copy *copy) {
+    uint32_t block_size = worker->options.block_size;
+    WEFT_ASSERT(copy->from < worker->options.n_blocks && copy->to < worker->options.n_blocks);
+    WEFT_ASSERT(worker->block_users[copy->from] > 0 && worker->block_users[copy->to] == 0);
+    memcpy(worker->contents + (size_t)copy->to * block_size,
+           worker->contents + (size_t)copy->from * block_size, block_size * sizeof(uint64_t));
+}
+
+/* A block that others use may only be granted below what is cached already, where nobody writes. */
+static void grant(struct sim_worker *worker, const struct weft_step_grant *grant) {
+    struct slot *slot = used_slot(worker, grant->slot, grant->gen);
+    WEFT_ASSERT(grant->n_blocks > 0);
+    for (uint32_t i = 0; i < grant->n_blocks; i++) {
+        uint32_t block = grant->blocks[i];
+        WEFT_ASSERT(block < worker->options.n_blocks);
+        WEFT_ASSERT(slot->n_blocks < worker->table_cap);
+        bool read_only = (slot->n_blocks + 1) * worker->options.block_size <= slot->n_computed;
+        WEFT_ASSERT(worker->block_users[block] == 0 || read_only);
+        slot->blocks[slot->n_blocks++] = block;
+        worker->block_users[block]++;
+    }
+}
+
+/* --------------------------------------------------------------------------------------- the rows
+ * --- */
+
+static uint64_t *content(struct sim_worker *worker, const struct slot *slot, uint32_t pos) {
+    uint32_t block = slot->blocks[pos / worker->options.block_size];
+    return &worker->contents[(size_t)block * worker->options.block_size +
+                             pos % worker->options.block_size];
+}
+
+static void compute(struct sim_worker *worker, struct slot *slot, uint32_t n_tokens) {
+    uint32_t end = slot->n_computed + n_tokens;
+    WEFT_ASSERT(end <= slot->n_tokens);
+    WEFT_ASSERT(end <= slot->n_blocks * worker->options.block_size);
+    for (uint32_t pos = 0; pos < slot->n_computed; pos++)
+        WEFT_ASSERT(*content(worker, slot, pos) == slot->history[pos]);
+    for (uint32_t pos = slot->n_computed; pos < end; pos++) {
+        WEFT_ASSERT(worker->block_users[slot->blocks[pos / worker->options.block_size]] == 1);
+        *content(worker, slot, pos) = slot->history[pos];
+    }
+    slot->n_computed = end;
+}
+
+static void add_prompt_logprobs(struct sim_worker *worker, struct slot *slot, uint32_t first,
+                                struct weft_step_out *out) {
+    if (slot->sampling.n_prompt_logprobs < 0) return;
+    uint32_t from = first + 1, end = slot->n_computed + 1;
+    if (from < slot->n_logprobs_done) from = slot->n_logprobs_done;
+    if (end > slot->n_prompt) end = slot->n_prompt;
+    if (from >= end) return;
+    out->prompt_pos = from;
+    out->n_prompt_logprobs = end - from;
+    out->prompt_logprobs = worker->prompt_logprobs + worker->n_prompt_logprobs;
+    for (uint32_t pos = from; pos < end; pos++)
+        worker->prompt_logprobs[worker->n_prompt_logprobs++] = (struct weft_logprobs){
+            .logprob = sim_prompt_logprob(slot->prompt_hash, pos),
+            .rank = 1,
+            .n_top = (uint32_t)slot->sampling.n_prompt_logprobs,
+            .top_ids = worker->top_ids,
+            .top_logprobs = worker->top_logprobs,
+        };
+    slot->n_logprobs_done = end;
+}
+
+static bool is_stop_token(const struct slot *slot, uint32_t token) {
+    for (uint32_t i = 0; i < slot->sampling.n_stop_tokens; i++) {
+        if (slot->stop_tokens[i] == token) return true;
+    }
+    return false;
+}
+
+static void sample(struct sim_worker *worker, struct slot *slot, struct weft_step_out *out) {
+    uint32_t idx = slot->n_tokens - slot->n_prompt;
+    if (slot->sampling.max_tokens == 0) {
+        slot->finish = out->finish = WEFT_FINISH_LENGTH;
+        return;
+    }
+    out->sampled = true;
+    out->token = sim_token(slot->prompt_hash, slot->choice, idx, worker->options.n_vocab);
+    out->output_idx = idx;
+    add_token(worker, slot, out->token);
+    if (is_stop_token(slot, out->token) && idx + 1 >= slot->sampling.min_tokens)
+        out->finish = WEFT_FINISH_STOP;
+    else if (idx + 1 >= slot->sampling.max_tokens ||
+             slot->n_tokens == worker->options.max_model_len)
+        out->finish = WEFT_FINISH_LENGTH;
+    slot->finish = out->finish;
+    if (slot->sampling.n_logprobs < 0) return;
+    out->has_logprobs = true;
+    out->logprobs = (struct weft_logprobs){.logprob = -1.0f,
+                                           .rank = 1,
+                                           .n_top = (uint32_t)slot->sampling.n_logprobs,
+                                           .top_ids = worker->top_ids,
+                                           .top_logprobs = worker->top_logprobs};
+}
+
+static void run_row(struct sim_worker *worker, const struct weft_step_row *row) {
+    struct slot *slot = used_slot(worker, row->slot, row->gen);
+    struct weft_step_out *out = &worker->outs[worker->result.n_outs++];
+    *out = (struct weft_step_out){.slot = row->slot, .gen = row->gen};
+    WEFT_ASSERT(row->n_tokens >= 1 && !slot->has_row);
+    slot->has_row = true;
+    WEFT_ASSERT(slot->finish != WEFT_FINISH_LENGTH); /* a scheduler can count */
+    if (slot->finish == WEFT_FINISH_STOP) return;
+    out->ran = true;
+    uint32_t first = slot->n_computed;
+    compute(worker, slot, row->n_tokens);
+    worker->result.n_tokens += row->n_tokens;
+    add_prompt_logprobs(worker, slot, first, out);
+    if (slot->n_computed == slot->n_tokens) sample(worker, slot, out);
+}
+
+static void check_budget(const struct sim_worker *worker, const struct weft_step_plan *plan) {
+    uint64_t n_tokens = 0;
+    for (uint32_t i = 0; i < plan->n_rows; i++)
+        n_tokens += plan->rows[i].n_tokens;
+    WEFT_ASSERT(n_tokens <= worker->options.max_batched_tokens);
+    WEFT_ASSERT(plan->n_rows <= worker->options.max_seqs);
+}
+
+struct weft_step_result *sim_worker_run(struct sim_worker *worker) {
+    WEFT_ASSERT(worker->n_queued > 0);
+    const struct weft_step_plan *plan = &worker->queue[worker->queue_head].plan;
+    worker->queue_head = (worker->queue_head + 1) % SIM_PLANS_MAX;
+    worker->n_queued--;
+    WEFT_ASSERT(plan->epoch == worker->epoch && plan->step == worker->next_step++);
+    check_budget(worker, plan);
+    worker->result =
+        (struct weft_step_result){.epoch = plan->epoch, .step = plan->step, .outs = worker->outs};
+    worker->n_prompt_logprobs = 0;
+    for (uint32_t i = 0; i < plan->n_releases; i++)
+        release(worker, &plan->releases[i]);
+    for (uint32_t i = 0; i < plan->n_starts; i++)
+        start(worker, &plan->starts[i]);
+    for (uint32_t i = 0; i < plan->n_copies; i++)
+        copy(worker, &plan->copies[i]);
+    for (uint32_t i = 0; i < plan->n_grants; i++)
+        grant(worker, &plan->grants[i]);
+    for (uint32_t i = 0; i < plan->n_rows; i++)
+        run_row(worker, &plan->rows[i]);
+    for (uint32_t i = 0; i < plan->n_rows; i++)
+        worker->slots[plan->rows[i].slot].has_row = false;
+    worker->result.busy_us = worker->step_us + worker->token_us * worker->result.n_tokens;
+    return &worker->result;
+}
+
+uint32_t sim_worker_n_slots_used(const struct sim_worker *worker) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < worker->options.max_seqs; i++)
+        n += worker->slots[i].used;
+    return n;
+}

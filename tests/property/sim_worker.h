@@ -1,0 +1,42 @@
+/* sim_worker — a worker for tests: no model, but the whole contract of base/step.h.
+ *
+ * It keeps tokens, tables and generations as an engine would, and in place of keys and values it
+ * writes into each block, for each token, a hash of the sequence's history up to there. A row first
+ * reads its whole history back: a block that was overwritten, handed out twice, copied too early or
+ * never computed does not hold what it should. Every breach of the contract aborts.
+ *
+ * Tokens come from sim_token, a function of prompt, seed, choice and position, so that anybody can
+ * tell what a stream must yield.
+ *
+ * Plans wait in a queue of two, copied as a message would be; sim_worker_run executes the oldest.
+ */
+#ifndef WEFT_TESTS_SIM_WORKER_H
+#define WEFT_TESTS_SIM_WORKER_H
+
+#include "base/step.h"
+#include "scheduler/scheduler.h"
+
+#define SIM_PLANS_MAX WEFT_SCHED_PLANS_MAX
+
+struct sim_worker;
+
+struct sim_worker *sim_worker_new(const struct weft_sched_options *options);
+void sim_worker_free(struct sim_worker *worker);
+void sim_worker_reset(struct sim_worker *worker, uint64_t epoch); /* a new process */
+
+void sim_worker_send(struct sim_worker *worker, const struct weft_step_plan *plan);
+uint32_t sim_worker_n_queued(const struct sim_worker *worker);
+/* The copy of the plan sent last; what it points to is the worker's. */
+const struct weft_step_plan *sim_worker_last(const struct sim_worker *worker);
+/* Valid until the next run or reset. */
+struct weft_step_result *sim_worker_run(struct sim_worker *worker);
+
+/* The next result's busy_us: base plus so much per token. */
+void sim_worker_costs(struct sim_worker *worker, uint32_t step_us, uint32_t token_us);
+uint32_t sim_worker_n_slots_used(const struct sim_worker *worker);
+
+uint64_t sim_prompt_hash(const uint32_t *prompt, uint32_t n_prompt, uint64_t seed);
+uint32_t sim_token(uint64_t prompt_hash, uint32_t choice, uint32_t output_idx, uint32_t n_vocab);
+float sim_prompt_logprob(uint64_t prompt_hash, uint32_t pos);
+
+#endif

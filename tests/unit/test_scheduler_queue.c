@@ -1,0 +1,395 @@
+/* Who gets in, in which order, and how requests leave before they are done. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "unit/sched_bench.h"
+
+static int make_bench(void **state) {
+    struct weft_sched_options options = bench_options();
+    *state = bench_new(&options);
+    return 0;
+}
+
+static int free_bench(void **state) {
+    bench_free(*state);
+    return 0;
+}
+
+static struct bench *remake(void **state, const struct weft_sched_options *options) {
+    bench_free(*state);
+    *state = bench_new(options);
+    return *state;
+}
+
+/* Refused for `reason` with a sentence that contains `words`, and nothing has changed. */
+static uint32_t refuses(struct bench *bench, const struct weft_sched_submit *submit,
+                        enum weft_sched_reject reason, const char *words) {
+    struct weft_errmsg why = {""};
+    uint32_t retry_after_ms = 77;
+    struct weft_sched_stats before = bench_stats(bench), after;
+    assert_int_equal(weft_sched_submit(bench->sched, bench->now_us, submit, &retry_after_ms, &why),
+                     reason);
+    if (!strstr(why.text, words)) fail_msg("%s", why.text);
+    after = bench_stats(bench);
+    assert_int_equal(after.n_rejected, before.n_rejected + 1);
+    assert_int_equal(after.n_waiting, before.n_waiting);
+    return retry_after_ms;
+}
+
+/* ---------------------------------------------------------------------------------------- refusals
+ * --- */
+
+static void what_exceeds_the_models_length_is_too_long(void **state) {
+    struct bench *bench = *state;
+    struct weft_sched_submit submit = bench_request(bench, 1, 128, 1);
+    assert_int_equal(refuses(bench, &submit, WEFT_SCHED_REJECT_TOO_LONG, "128 tokens"), 0);
+    submit.n_prompt = 127;
+    bench_take(bench, &submit);
+    bench_run_until_idle(bench, true);
+    assert_int_equal(bench_n_tokens(bench, 1), 1);
+}
+
+static void what_exceeds_the_cache_is_too_long(void **state) {
+    struct weft_sched_options options = bench_options();
+    options.n_blocks = 10;
+    struct bench *bench = remake(state, &options);
+    struct weft_sched_submit submit = bench_request(bench, 1, 20, 21);
+    assert_int_equal(refuses(bench, &submit, WEFT_SCHED_REJECT_TOO_LONG, "11 cache blocks"), 0);
+    submit.sampling.max_tokens = 20;
+    bench_take(bench, &submit);
+    bench_run_until_idle(bench, true);
+    assert_int_equal(bench_n_tokens(bench, 1), 20);
+}
+
+static void malformed_requests_are_invalid(void **state) {
+    struct bench *bench = *state;
+    const enum weft_sched_reject invalid = WEFT_SCHED_REJECT_INVALID;
+    const uint32_t bad_tokens[] = {5, 1000};
+    const struct weft_sched_submit good = bench_request(bench, 1, 10, 5);
+    struct weft_sched_submit bad = good;
+    bad.n_prompt = 0;
+    refuses(bench, &bad, invalid, "no tokens");
+    bad = good;
+    bad.prompt = bad_tokens;
+    bad.n_prompt = 2;
+    refuses(bench, &bad, invalid, "vocabulary of 1000");
+    bad = good;
+    bad.n_choices = 0;
+    refuses(bench, &bad, invalid, "n must be between");
+    bad.n_choices = WEFT_CHOICES_MAX + 1;
+    refuses(bench, &bad, invalid, "n must be between");
+    bad = good;
+    bad.n_prompt_logprobs_done = 11;
+    refuses(bench, &bad, invalid, "11 prompt log-probabilities");
+    bad = good;
+    bad.sampling.top_p = 2.0f;
+    refuses(bench, &bad, invalid, "top_p");
+}
+
+static void malformed_resumptions_are_invalid(void **state) {
+    struct bench *bench = *state;
+    const enum weft_sched_reject invalid = WEFT_SCHED_REJECT_INVALID;
+    uint32_t output[200] = {0};
+    struct weft_sched_choice choice = {.output = output, .n_output = 5};
+    struct weft_sched_submit bad = bench_request(bench, 1, 10, 5);
+    bad.choices = &choice;
+    bad.resume = true;
+    refuses(bench, &bad, invalid, "5 tokens of output already");
+    bad.sampling.max_tokens = 1000;
+    choice.n_output = 118;
+    refuses(bench, &bad, invalid, "118 tokens of output already");
+    choice.n_output = 5;
+    output[4] = 1000;
+    refuses(bench, &bad, invalid, "outside the vocabulary");
+    choice.finished = true;
+    refuses(bench, &bad, invalid, "finished");
+}
+
+static void a_full_queue_says_when_to_come_back(void **state) {
+    struct weft_sched_options options = bench_options();
+    options.max_queue = 3;
+    options.max_seqs = 1;
+    struct bench *bench = remake(state, &options);
+    for (uint64_t id = 1; id <= 3; id++)
+        bench_submit(bench, id, 10, 5);
+    struct weft_sched_submit fourth = bench_request(bench, 4, 10, 5);
+    assert_true(refuses(bench, &fourth, WEFT_SCHED_REJECT_QUEUE_FULL, "3 requests") >= 1000);
+    fourth.resume = true; /* known before: never refused */
+    bench_take(bench, &fourth);
+    bench_step(bench);
+    fourth.key.request_id = 5;
+    fourth.resume = false;
+    assert_true(refuses(bench, &fourth, WEFT_SCHED_REJECT_QUEUE_FULL, "3 requests") >= 1000);
+    bench_run_until_idle(bench, true);
+    bench_take(bench, &fourth);
+}
+
+static void the_time_to_come_back_grows_with_the_queue_and_its_pace(void **state) {
+    struct weft_sched_options options = bench_options();
+    options.max_queue = 20;
+    options.max_seqs = 1;
+    struct bench *bench = remake(state, &options);
+    bench->now_us += 3600000000u; /* a quiet hour before */
+    sim_worker_costs(bench->worker, 400000, 0);
+    for (uint64_t id = 1; id <= 20; id++)
+        bench_submit(bench, id, 4, 1); /* one step each */
+    for (uint32_t i = 0; i < 19; i++)
+        bench_step(bench);
+    for (uint64_t id = 21; id <= 39; id++)
+        bench_submit(bench, id, 4, 1);
+    struct weft_sched_submit submit = bench_request(bench, 40, 4, 1);
+    uint32_t retry_after_ms = refuses(bench, &submit, WEFT_SCHED_REJECT_QUEUE_FULL, "20 requests");
+    assert_in_range(retry_after_ms, 3500, 4500); /* ten requests of 400 ms */
+    bench_run_until_idle(bench, false);
+}
+
+static void who_drains_takes_resumed_requests_only(void **state) {
+    struct bench *bench = *state;
+    bench_submit(bench, 1, 10, 5);
+    weft_sched_drain(bench->sched);
+    struct weft_sched_submit submit = bench_request(bench, 2, 10, 5);
+    refuses(bench, &submit, WEFT_SCHED_REJECT_DRAINING, "shutting down");
+    submit.resume = true;
+    bench_take(bench, &submit);
+    bench_run_until_idle(bench, true);
+    assert_int_equal(bench_n_tokens(bench, 1), 5);
+    assert_int_equal(bench_n_tokens(bench, 2), 5);
+}
+
+static void no_step_is_taken_for_what_was_refused(void **state) {
+    struct bench *bench = *state;
+    struct weft_sched_submit submit = bench_request(bench, 1, 128, 1);
+    (void)bench_try(bench, &submit);
+    assert_true(weft_sched_idle(bench->sched));
+    assert_null(bench_plan(bench));
+}
+
+/* ------------------------------------------------------------------------------------- resumptions
+ * --- */
+
+static void a_resumed_request_goes_on_where_it_was(void **state) {
+    struct bench *bench = *state;
+    uint32_t output[7];
+    uint64_t hash = sim_prompt_hash(bench->prompt, 10, 1);
+    for (uint32_t i = 0; i < 7; i++)
+        output[i] = sim_token(hash, 0, i, bench->options.n_vocab);
+    struct weft_sched_choice choice = {.output = output, .n_output = 7};
+    struct weft_sched_submit submit = bench_request(bench, 1, 10, 20);
+    submit.choices = &choice;
+    submit.resume = true;
+    bench->n_output[1][0] = 7;
+    bench_take(bench, &submit);
+    bench_run_until_idle(bench, true);
+    assert_int_equal(bench_n_tokens(bench, 1), 13);
+    assert_int_equal(bench_end(bench, 1, 0), WEFT_SCHED_END_LENGTH);
+}
+
+static void a_resumed_request_keeps_its_place_by_age(void **state) {
+    struct weft_sched_options options = bench_options();
+    options.max_seqs = 1;
+    struct bench *bench = remake(state, &options);
+    for (uint64_t id = 1; id <= 4; id++) {
+        struct weft_sched_submit submit = bench_request(bench, id, 4, 2);
+        submit.resume = true;
+        submit.age_us = id * 100; /* the last to come back was the first to arrive */
+        bench_take(bench, &submit);
+    }
+    bench_run_until_idle(bench, true);
+    for (uint64_t id = 1; id < 4; id++)
+        assert_true(bench_first_event(bench, id) > bench_first_event(bench, id + 1));
+}
+
+static void a_higher_attempt_replaces_the_one_before(void **state) {
+    struct bench *bench = *state;
+    bench_submit(bench, 1, 10, 8);
+    while (bench_n_tokens(bench, 1) < 3)
+        bench_step(bench);
+    struct weft_sched_submit submit = bench_request(bench, 1, 10, 8);
+    refuses(bench, &submit, WEFT_SCHED_REJECT_INVALID, "attempt 0 already");
+    uint32_t output[3];
+    for (uint32_t i = 0; i < 3; i++)
+        output[i] = sim_token(sim_prompt_hash(bench->prompt, 10, 1), 0, i, bench->options.n_vocab);
+    struct weft_sched_choice choice = {.output = output, .n_output = 3};
+    submit.choices = &choice;
+    submit.resume = true;
+    submit.key.attempt = 2;
+    bench_take(bench, &submit);
+    assert_int_equal(bench_stats(bench).n_waiting + bench_stats(bench).n_running, 1);
+
+    weft_sched_cancel(bench->sched, bench->now_us, &(struct weft_sched_key){.request_id = 1}, 0);
+    bench_run_until_idle(bench, true); /* a cancel of the old attempt means nothing to the new */
+    assert_int_equal(bench_n_tokens(bench, 1), 8);
+}
+
+/* ----------------------------------------------------------------------------------------- leaving
+ * --- */
+
+static void a_cancelled_request_leaves_the_next_plan_and_its_blocks_are_free_at_once(void **state) {
+    struct bench *bench = *state;
+    bench_submit(bench, 1, 10, 30);
+    bench_submit(bench, 2, 10, 30);
+    for (uint32_t i = 0; i < 5; i++)
+        bench_step(bench);
+    bench_plan(bench); /* it may be in this one, which is out */
+    uint32_t n_free = bench_stats(bench).n_blocks_free;
+    bench_cancel(bench, 1);
+    assert_true(bench_stats(bench).n_blocks_free > n_free);
+    uint32_t n_tokens = bench_n_tokens(bench, 1);
+    const struct weft_step_plan *plan = bench_plan(bench);
+    assert_int_equal(plan->n_releases, 1);
+    assert_int_equal(plan->n_rows, 1);
+    bench_run_until_idle(bench, true);
+    assert_int_equal(bench_n_tokens(bench, 1), n_tokens); /* not a word after it */
+    assert_int_equal(bench_end(bench, 1, 0), WEFT_SCHED_END_NONE);
+    assert_int_equal(bench_n_tokens(bench, 2), 30);
+    assert_int_equal(bench_stats(bench).n_cancelled, 1);
+}
+
+static void a_plan_of_releases_alone_tidies_up_an_idle_worker(void **state) {
+    struct bench *bench = *state;
+    bench_submit(bench, 1, 10, 30);
+    bench_step(bench);
+    bench_cancel(bench, 1);
+    const struct weft_step_plan *plan = bench_step(bench);
+    assert_non_null(plan);
+    assert_int_equal(plan->n_rows, 0);
+    assert_int_equal(plan->n_releases, 1);
+    assert_null(bench_plan(bench));
+}
+
+static void a_plan_stays_valid_when_its_request_leaves(void **state) {
+    struct bench *bench = *state;
+    bench_submit(bench, 1, 10, 30);
+    const struct weft_step_plan *plan;
+    assert_true(weft_sched_plan(bench->sched, bench->now_us, &plan));
+    bench_cancel(bench, 1);
+    assert_memory_equal(plan->starts[0].tokens, bench->prompt, 10 * sizeof(uint32_t));
+    sim_worker_send(bench->worker, plan);
+    bench_run_until_idle(bench, true);
+}
+
+static void a_cancelled_request_that_waits_is_just_gone(void **state) {
+    struct weft_sched_options options = bench_options();
+    options.max_seqs = 1;
+    struct bench *bench = remake(state, &options);
+    for (uint64_t id = 1; id <= 20; id++)
+        bench_submit(bench, id, 4, 3);
+    bench_step(bench);
+    for (uint64_t id = 2; id <= 19; id++)
+        bench_cancel(bench, id);
+    bench_cancel(bench, 55); /* never heard of */
+    assert_int_equal(bench_stats(bench).n_waiting, 1);
+    bench_run_until_idle(bench, true);
+    assert_int_equal(bench_n_tokens(bench, 20), 3);
+    assert_int_equal(bench_stats(bench).n_finished, 2);
+}
+
+static void a_lost_router_takes_its_requests_along(void **state) {
+    struct bench *bench = *state;
+    for (uint64_t id = 1; id <= 20; id++) {
+        struct weft_sched_submit submit = bench_request(bench, id, 10, 10);
+        submit.key.router = id % 2;
+        bench_take(bench, &submit);
+    }
+    bench_step(bench);
+    weft_sched_router_lost(bench->sched, bench->now_us, 1);
+    weft_sched_check(bench->sched);
+    bench_run_until_idle(bench, true);
+    for (uint64_t id = 1; id <= 20; id++)
+        assert_int_equal(bench_n_tokens(bench, id), id % 2 ? 0 : 10);
+    assert_int_equal(bench_stats(bench).n_cancelled, 10);
+}
+
+static void deadlines_end_waiting_and_running_requests(void **state) {
+    struct weft_sched_options options = bench_options();
+    options.max_seqs = 1;
+    struct bench *bench = remake(state, &options);
+    for (uint64_t id = 1; id <= 3; id++) {
+        struct weft_sched_submit submit = bench_request(bench, id, 10, 100);
+        submit.deadline_us = id == 3 ? 0 : 100000 * (3 - id);
+        bench_take(bench, &submit);
+    }
+    uint64_t began_us = bench->now_us;
+    bench_step(bench);
+    bench->now_us = began_us + 99999;
+    bench_step(bench);
+    assert_int_equal(bench_end(bench, 2, 0), WEFT_SCHED_END_NONE);
+    bench->now_us = began_us + 100000;
+    bench_step(bench);
+    assert_int_equal(bench_end(bench, 2, 0), WEFT_SCHED_END_DEADLINE); /* it never ran */
+    bench->now_us = began_us + 200000;
+    weft_sched_tick(bench->sched, bench->now_us);
+    bench_collect(bench);
+    assert_int_equal(bench_end(bench, 1, 0), WEFT_SCHED_END_DEADLINE);
+    assert_true(bench_n_tokens(bench, 1) > 0);
+    bench_run_until_idle(bench, true);
+    assert_int_equal(bench_n_tokens(bench, 3), 100);
+    assert_int_equal(bench_stats(bench).n_timed_out, 2);
+}
+
+/* -------------------------------------------------------------------------------------------- size
+ * --- */
+
+#define N_MANY 100000u
+
+static struct weft_sched_submit one_of_many(struct bench *bench, uint32_t i) {
+    struct weft_sched_submit submit = bench_request(bench, 1, 4, 2);
+    submit.key.request_id = i;
+    submit.resume = true;
+    submit.age_us = (i * 7919u) % N_MANY; /* each age once, in no order */
+    return submit;
+}
+
+static void a_hundred_thousand_wait_without_getting_in_each_others_way(void **state) {
+    struct weft_sched_options options = bench_options();
+    options.max_queue = N_MANY;
+    struct bench *bench = remake(state, &options);
+    struct weft_errmsg why;
+    uint32_t retry_after_ms;
+    for (uint32_t i = 0; i < N_MANY; i++) {
+        struct weft_sched_submit submit = one_of_many(bench, i);
+        assert_int_equal(
+            weft_sched_submit(bench->sched, bench->now_us, &submit, &retry_after_ms, &why), 0);
+    }
+    for (uint32_t i = 0; i < N_MANY; i++) {
+        if (one_of_many(bench, i).age_us < N_MANY - 8) bench_cancel(bench, i);
+    }
+    assert_int_equal(bench_stats(bench).n_waiting, 8);
+    const struct weft_step_plan *plan = NULL;
+    assert_true(weft_sched_plan(bench->sched, bench->now_us, &plan));
+    assert_int_equal(plan->n_starts, 8); /* the oldest */
+    weft_sched_router_lost(bench->sched, bench->now_us, 0);
+    assert_int_equal(bench_stats(bench).n_waiting, 0);
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, make_bench, free_bench)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        CASE(what_exceeds_the_models_length_is_too_long),
+        CASE(what_exceeds_the_cache_is_too_long),
+        CASE(malformed_requests_are_invalid),
+        CASE(malformed_resumptions_are_invalid),
+        CASE(a_full_queue_says_when_to_come_back),
+        CASE(the_time_to_come_back_grows_with_the_queue_and_its_pace),
+        CASE(who_drains_takes_resumed_requests_only),
+        CASE(no_step_is_taken_for_what_was_refused),
+        CASE(a_resumed_request_goes_on_where_it_was),
+        CASE(a_resumed_request_keeps_its_place_by_age),
+        CASE(a_higher_attempt_replaces_the_one_before),
+        CASE(a_cancelled_request_leaves_the_next_plan_and_its_blocks_are_free_at_once),
+        CASE(a_plan_of_releases_alone_tidies_up_an_idle_worker),
+        CASE(a_plan_stays_valid_when_its_request_leaves),
+        CASE(a_cancelled_request_that_waits_is_just_gone),
+        CASE(a_lost_router_takes_its_requests_along),
+        CASE(deadlines_end_waiting_and_running_requests),
+        CASE(a_hundred_thousand_wait_without_getting_in_each_others_way),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,284 @@
+/* Results from a worker that lies: each lie is told alone, refused, and followed by the truth. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "unit/sched_bench.h"
+
+#define OUTS_MAX 8u
+
+static int make_bench(void **state) {
+    struct weft_sched_options options = bench_options();
+    *state = bench_new(&options);
+    return 0;
+}
+
+static int free_bench(void **state) {
+    bench_free(*state);
+    return 0;
+}
+
+struct truth { /* what the worker said, and a copy to spoil */
+    struct weft_step_result *result;
+    struct weft_step_result lie;
+    struct weft_step_out outs[OUTS_MAX];
+    struct weft_logprobs prompt_logprobs[32];
+};
+
+static void make_step(struct bench *bench, struct truth *truth) {
+    assert_non_null(bench_plan(bench));
+    truth->result = sim_worker_run(bench->worker);
+}
+
+static void begin_lie(struct truth *truth) {
+    truth->lie = *truth->result;
+    assert_true(truth->result->n_outs <= OUTS_MAX);
+    memcpy(truth->outs, truth->result->outs, truth->result->n_outs * sizeof *truth->outs);
+    truth->lie.outs = truth->outs;
+}
+
+static void assert_refused(struct bench *bench, const struct truth *truth, const char *words) {
+    struct weft_errmsg why = {""};
+    struct weft_sched_stats before = bench_stats(bench), after;
+    size_t n_events;
+    assert_int_equal(weft_sched_result(bench->sched, bench->now_us, &truth->lie, &why),
+                     WEFT_E_PROTO);
+    if (!strstr(why.text, words)) fail_msg("%s", why.text);
+    after = bench_stats(bench);
+    assert_int_equal(after.n_plans_out, before.n_plans_out);
+    assert_int_equal(after.n_output_tokens, before.n_output_tokens);
+    assert_int_equal(after.n_blocks_free, before.n_blocks_free);
+    (void)weft_sched_events(bench->sched, &n_events);
+    assert_int_equal(n_events, 0);
+    weft_sched_check(bench->sched);
+}
+
+static void tell_truth(struct bench *bench, const struct truth *truth) {
+    struct weft_errmsg why = {""};
+    if (weft_sched_result(bench->sched, bench->now_us, truth->result, &why))
+        fail_msg("%s", why.text);
+    bench_collect(bench);
+}
+
+/* Two streams, the second with log-probabilities; the step samples one token of each. */
+static void make_decode_step(struct bench *bench, struct truth *truth) {
+    static const uint32_t stops[] = {999};
+    bench_submit(bench, 1, 4, 10);
+    struct weft_sched_submit submit = bench_request(bench, 2, 5, 10);
+    submit.sampling.n_logprobs = 2;
+    submit.sampling.stop_tokens = stops;
+    submit.sampling.n_stop_tokens = 1;
+    bench_take(bench, &submit);
+    bench_step(bench);
+    make_step(bench, truth);
+    assert_int_equal(truth->result->n_outs, 2);
+    begin_lie(truth);
+}
+
+static void a_result_must_be_of_the_oldest_plan(void **state) {
+    struct bench *bench = *state;
+    struct truth truth;
+    struct weft_step_result nothing = {.epoch = bench->epoch};
+    assert_int_equal(weft_sched_result(bench->sched, 0, &nothing, NULL), WEFT_E_PROTO);
+    make_decode_step(bench, &truth);
+    truth.lie.step++;
+    assert_refused(bench, &truth, "step 2, expected was 1");
+    truth.lie.step = 0;
+    assert_refused(bench, &truth, "step 0, expected was 1");
+    begin_lie(&truth);
+    truth.lie.epoch++;
+    assert_refused(bench, &truth, "epoch 2");
+    begin_lie(&truth);
+    truth.lie.n_outs = 1;
+    assert_refused(bench, &truth, "1 rows, not 2");
+    truth.lie.n_outs = 3;
+    assert_refused(bench, &truth, "3 rows, not 2");
+    tell_truth(bench, &truth);
+    bench_run_until_idle(bench, true);
+}
+
+static void a_result_of_an_older_epoch_is_ignored(void **state) {
+    struct bench *bench = *state;
+    struct truth truth;
+    make_decode_step(bench, &truth);
+    weft_sched_new_epoch(bench->sched, bench->now_us, ++bench->epoch);
+    assert_int_equal(weft_sched_result(bench->sched, bench->now_us, truth.result, NULL), WEFT_OK);
+    sim_worker_reset(bench->worker, bench->epoch);
+    bench_run_until_idle(bench, true);
+    assert_int_equal(bench_n_tokens(bench, 1), 10);
+}
+
+static void outs_must_match_rows_one_by_one(void **state) {
+    struct bench *bench = *state;
+    struct truth truth;
+    make_decode_step(bench, &truth);
+    truth.outs[0] = truth.result->outs[1];
+    truth.outs[1] = truth.result->outs[0];
+    assert_refused(bench, &truth, "in place of slot 0");
+    begin_lie(&truth);
+    truth.outs[1].gen++;
+    assert_refused(bench, &truth, "generation 2 in place of slot 1, 1");
+    begin_lie(&truth);
+    truth.outs[1].ran = false;
+    assert_refused(bench, &truth, "slot 1 did not run");
+    tell_truth(bench, &truth);
+    bench_run_until_idle(bench, true);
+}
+
+static void a_sample_must_be_the_next_token_of_the_vocabulary(void **state) {
+    struct bench *bench = *state;
+    struct truth truth;
+    make_decode_step(bench, &truth);
+    truth.outs[0].token = 1000;
+    assert_refused(bench, &truth, "token 1000 of a vocabulary of 1000");
+    begin_lie(&truth);
+    truth.outs[0].output_idx++;
+    assert_refused(bench, &truth, "output token 2, expected was 1");
+    begin_lie(&truth);
+    truth.outs[0].sampled = false;
+    assert_refused(bench, &truth, "with a token");
+    tell_truth(bench, &truth);
+    bench_run_until_idle(bench, true);
+}
+
+static void a_finish_must_have_a_reason(void **state) {
+    struct bench *bench = *state;
+    struct truth truth;
+    make_decode_step(bench, &truth);
+    for (int finish = WEFT_FINISH_STOP; finish <= WEFT_FINISH_COUNT; finish++) {
+        truth.outs[0].finish = (enum weft_finish)finish;
+        assert_refused(bench, &truth, "cannot finish");
+    }
+    begin_lie(&truth);
+    truth.outs[1].token = 999; /* its stop token, and yet it goes on */
+    assert_refused(bench, &truth, "cannot finish");
+    begin_lie(&truth);
+    tell_truth(bench, &truth);
+    for (uint32_t i = 0; i < 8; i++) {
+        if (i < 7) bench_step(bench);
+    }
+    make_step(bench, &truth); /* the tenth token of both */
+    begin_lie(&truth);
+    truth.outs[0].finish = WEFT_FINISH_NONE;
+    assert_refused(bench, &truth, "cannot finish");
+    tell_truth(bench, &truth);
+    bench_run_until_idle(bench, true);
+    assert_int_equal(bench_n_tokens(bench, 1), 10);
+}
+
+static void logprobs_must_be_those_asked_for(void **state) {
+    struct bench *bench = *state;
+    struct truth truth;
+    const uint32_t wild_ids[] = {5, 1000};
+    make_decode_step(bench, &truth);
+    truth.outs[0].has_logprobs = true;
+    assert_refused(bench, &truth, "nobody asked for");
+    begin_lie(&truth);
+    truth.outs[1].has_logprobs = false;
+    assert_refused(bench, &truth, "are missing");
+    begin_lie(&truth);
+    truth.outs[1].logprobs.n_top = 3;
+    assert_refused(bench, &truth, "3 log-probabilities, asked were 2");
+    begin_lie(&truth);
+    truth.outs[1].logprobs.top_ids = wild_ids;
+    assert_refused(bench, &truth, "token 1000");
+    tell_truth(bench, &truth);
+    bench_run_until_idle(bench, true);
+}
+
+static void nothing_is_sampled_within_a_prompt(void **state) {
+    struct bench *bench = *state;
+    struct truth truth;
+    bench_submit(bench, 1, 40, 5);
+    make_step(bench, &truth);
+    begin_lie(&truth);
+    truth.outs[0].sampled = true;
+    assert_refused(bench, &truth, "within its prompt");
+    begin_lie(&truth);
+    truth.outs[0].finish = WEFT_FINISH_LENGTH;
+    assert_refused(bench, &truth, "within its prompt");
+    begin_lie(&truth);
+    truth.outs[0].n_prompt_logprobs = 1;
+    assert_refused(bench, &truth, "1 prompt log-probabilities, expected were 0");
+    tell_truth(bench, &truth);
+    bench_run_until_idle(bench, true);
+}
+
+static void prompt_logprobs_must_continue_where_they_were(void **state) {
+    struct bench *bench = *state;
+    struct truth truth;
+    struct weft_sched_submit submit = bench_request(bench, 1, 40, 5);
+    submit.sampling.n_prompt_logprobs = 1;
+    bench_take(bench, &submit);
+    bench_step(bench);
+    make_step(bench, &truth);
+    begin_lie(&truth);
+    truth.outs[0].prompt_pos--;
+    assert_refused(bench, &truth, "from 16 on, expected was 17");
+    begin_lie(&truth);
+    truth.outs[0].n_prompt_logprobs--;
+    assert_refused(bench, &truth, "15 prompt log-probabilities, expected were 16");
+    begin_lie(&truth);
+    memcpy(truth.prompt_logprobs, truth.outs[0].prompt_logprobs,
+           truth.outs[0].n_prompt_logprobs * sizeof *truth.prompt_logprobs);
+    truth.outs[0].prompt_logprobs = truth.prompt_logprobs;
+    truth.prompt_logprobs[9].n_top = 2;
+    assert_refused(bench, &truth, "2 log-probabilities, asked were 1");
+    tell_truth(bench, &truth);
+    bench_run_until_idle(bench, true);
+}
+
+static void nobody_goes_on_after_the_end(void **state) {
+    struct bench *bench = *state;
+    struct truth truth;
+    struct weft_sched_submit submit = bench_request(bench, 1, 8, 20);
+    uint32_t stop = sim_token(sim_prompt_hash(bench->prompt, 8, 1), 0, 0, bench->options.n_vocab);
+    submit.sampling.stop_tokens = &stop;
+    submit.sampling.n_stop_tokens = 1;
+    bench_take(bench, &submit);
+    bench_plan(bench);
+    bench_plan(bench);
+    bench_run(bench);
+    truth.result = sim_worker_run(bench->worker);
+    begin_lie(&truth);
+    truth.outs[0].ran = true;
+    assert_refused(bench, &truth, "went on after its end");
+    tell_truth(bench, &truth);
+    bench_run_until_idle(bench, true);
+}
+
+static void what_a_cancelled_row_yields_is_dropped(void **state) {
+    struct bench *bench = *state;
+    struct truth truth;
+    make_decode_step(bench, &truth);
+    bench_cancel(bench, 1);
+    truth.outs[0].token = 123456; /* nobody looks */
+    truth.result = &truth.lie;
+    tell_truth(bench, &truth);
+    bench_run_until_idle(bench, true);
+    assert_int_equal(bench_n_tokens(bench, 1), 1);
+    assert_int_equal(bench_n_tokens(bench, 2), 10);
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, make_bench, free_bench)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        CASE(a_result_must_be_of_the_oldest_plan),
+        CASE(a_result_of_an_older_epoch_is_ignored),
+        CASE(outs_must_match_rows_one_by_one),
+        CASE(a_sample_must_be_the_next_token_of_the_vocabulary),
+        CASE(a_finish_must_have_a_reason),
+        CASE(logprobs_must_be_those_asked_for),
+        CASE(nothing_is_sampled_within_a_prompt),
+        CASE(prompt_logprobs_must_continue_where_they_were),
+        CASE(nobody_goes_on_after_the_end),
+        CASE(what_a_cancelled_row_yields_is_dropped),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
