@@ -221,12 +221,12 @@ class Server:
 
     # metrics --------------------------------------------------------------------------------------
     def metrics(self):
-        """{name or name{labels}: value}; labels model_name left out."""
+        """{name or name{labels}: value}; labels model_name and engine left out."""
         values = {}
         for line in self.get("/metrics").text.splitlines():
             if line and not line.startswith("#"):
                 name, value = line.rsplit(" ", 1)
-                name = re.sub(r'model_name="[^"]*",?', "", name).replace("{}", "").replace(",}", "}")
+                name = re.sub(r'(model_name|engine)="[^"]*",?', "", name).replace("{}", "").replace(",}", "}")
                 values[name] = float(value)
         return values
 

@@ -58,13 +58,13 @@ def check_equal(requests, alone, together, order):
 def test_tokens_and_log_probabilities_do_not_depend_on_company():
     rng = harness.rng()
     requests = make_requests(rng)
-    with Server("--max-model-len", "512") as server:
+    with Server("--max-model-len", "400") as server:
         alone = [run(server, body) for body in requests]
         again = [run(server, body) for body in requests[:4]]
         assert again == alone[:4]
     for batched_tokens, threads in (("16", "1"), ("512", "2")):
-        with Server("--max-model-len", "512", "--max-num-batched-tokens", batched_tokens,
-                    "--kv-memory", "2MiB", "--threads", threads) as server:
+        with Server("--max-model-len", "400", "--max-num-batched-tokens", batched_tokens,
+                    "--kv-memory", "1400KiB", "--threads", threads) as server:
             order = list(range(N))
             rng.shuffle(order)
             together = harness.in_threads([lambda i=i: run(server, requests[i]) for i in order])

@@ -7,7 +7,7 @@ import harness
 from harness import Server
 
 ROUNDS = 20 if not harness.SANITIZED else 8
-MAX_TOKENS = 400
+MAX_TOKENS = 700
 BODIES = [
     {"prompt": "Once upon a time", "temperature": 0},
     {"prompt": "The captain looked at the sea and", "temperature": 0},
@@ -15,7 +15,7 @@ BODIES = [
     {"prompt": "\"Who are you?\" said the", "temperature": 1.1, "seed": 2, "top_k": 50},
     {"prompt": "In the morning the two brothers", "temperature": 1.0, "seed": 3, "min_p": 0.02},
     {"prompt": "My dear sister,", "temperature": 0.8, "seed": 4, "repetition_penalty": 1.15,
-     "presence_penalty": 0.4, "frequency_penalty": 0.2, "min_tokens": 200},
+     "presence_penalty": 0.4, "frequency_penalty": 0.2, "min_tokens": 400},
     {"prompt": "Long ago " * 60, "temperature": 0.7, "seed": 5},
     {"prompt": "Nobody knew why", "temperature": 1.0},  # no seed: the router draws one
 ]
@@ -87,16 +87,17 @@ def check_streams(server, streams, expected):
 
 
 def disturb(server, rng, names):
-    """kill -9 at a random moment; asserts that all streams were open then, and the processes replaced."""
+    """kill -9 at a random moment. Notes whether all streams were open then (none had even half of its tokens
+    just after), and waits until the processes are really replaced."""
     def between(streams):
-        streams[0].done.wait(rng.random() * 0.15 * harness.SLOW)
-        still_open = [not s.done.is_set() for s in streams]
+        streams[0].done.wait(rng.random() * 0.2 * harness.SLOW)
         old = server.kill(*names)
-        assert all(still_open), f"not all streams were open at the kill: {still_open}"
+        between.all_open = all(len(s.tokens) < MAX_TOKENS // 2 and not s.done.is_set() for s in streams)
         def replaced():
             now = server.children()
             return all(now.get(n) and now[n] != old[n] for n in names)
         harness.wait_until(f"{names} to be replaced", replaced)
+    between.all_open = False
     return between
 
 
@@ -104,13 +105,21 @@ def test_streams_survive_kills_of_worker_scheduler_and_both():
     rng = harness.rng()
     plans = [("worker",), ("scheduler",), ("worker", "scheduler")] * 7
     # A small cache as well: preemption and resumption at once.
-    with Server("--kv-memory", "8MiB") as server:
+    with Server("--kv-memory", "14MiB") as server:
         expected = [s.tokens for s in run_streams(server)]
         assert len(expected[0]) == MAX_TOKENS
-        for i in range(ROUNDS):
-            streams = run_streams(server, disturb(server, rng, plans[i]))
+        n_done, n_late = 0, 0
+        while n_done < ROUNDS:
+            names = plans[n_done]
+            between = disturb(server, rng, names)
+            streams = run_streams(server, between)
             check_streams(server, streams, expected)
-            print(f"    round {i + 1}: {' and '.join(plans[i])} killed", flush=True)
+            if not between.all_open:  # the kill came too late to count; what was checked still holds
+                n_late += 1
+                assert n_late < ROUNDS, "the kills keep coming when streams have ended"
+                continue
+            n_done += 1
+            print(f"    round {n_done}: {' and '.join(names)} killed", flush=True)
 
 
 def test_a_killed_router_comes_back_and_its_requests_are_reaped():
