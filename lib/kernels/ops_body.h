@@ -9,11 +9,13 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/limits.h"
 #include "kernels/convert.h"
 #include "kernels/exp_lane.h"
 #include "kernels/kern_internal.h"
 
 #define LANES 16u
+#define EXP_CHUNK (4 * LANES)
 
 #ifdef __clang__
 #define IVDEP _Pragma("clang loop vectorize(assume_safety)")
@@ -58,6 +60,7 @@ static void rms_norm(const float *x, const float *w, float eps, uint32_t n, floa
     }
 }
 
+/* Sums only: of a difference beside a sum GCC 12 makes vfmaddsub, -ffp-contract=off or not. */
 static void rope(float *x, uint32_t n_heads, uint32_t head_dim, const float *cos_sin,
                  bool interleaved) {
     WEFT_ASSERT(head_dim % 2 == 0);
@@ -68,7 +71,7 @@ static void rope(float *x, uint32_t n_heads, uint32_t head_dim, const float *cos
             for (uint32_t i = 0; i < half; i++) {
                 float c = cos_sin[2 * i], s = cos_sin[2 * i + 1];
                 float a = x[2 * i], b = x[2 * i + 1];
-                x[2 * i] = a * c - b * s;
+                x[2 * i] = a * c + b * -s;
                 x[2 * i + 1] = a * s + b * c;
             }
         } else {
@@ -76,7 +79,7 @@ static void rope(float *x, uint32_t n_heads, uint32_t head_dim, const float *cos
             for (uint32_t i = 0; i < half; i++) {
                 float c = cos_sin[2 * i], s = cos_sin[2 * i + 1];
                 float a = x[i], b = x[half + i];
-                x[i] = a * c - b * s;
+                x[i] = a * c + b * -s;
                 x[half + i] = a * s + b * c;
             }
         }
@@ -110,30 +113,34 @@ static inline float max_of(const float *x, uint32_t n) {
     return lanes[0];
 }
 
-/* exp(x[0..count) - max), zeros after it, and their addition to the sums. */
-static inline void exp_chunk(const float *x, uint32_t count, float max, float e[LANES],
+/* exp(x[0..count) - max), zeros after it, and their addition to the sums. A chunk is longer than
+ * the lanes because GCC unrolls a loop of 16 and then fails to see the vectors. */
+static inline void exp_chunk(const float *x, uint32_t count, float max, float e[EXP_CHUNK],
                              double sums[LANES]) {
-    for (uint32_t l = 0; l < LANES; l++) {
-        e[l] = l < count ? x[l] - max : -INFINITY;
+    for (uint32_t i = 0; i < EXP_CHUNK; i++) {
+        e[i] = i < count ? x[i] - max : -INFINITY;
     }
-    for (uint32_t l = 0; l < LANES; l++) {
-        e[l] = exp_lane(e[l]);
+    for (uint32_t i = 0; i < EXP_CHUNK; i++) {
+        e[i] = exp_lane(e[i]);
     }
-    for (uint32_t l = 0; l < LANES; l++) {
-        sums[l] += (double)e[l];
+    for (uint32_t i = 0; i < EXP_CHUNK; i += LANES) {
+        for (uint32_t l = 0; l < LANES; l++) {
+            sums[l] += (double)e[i + l];
+        }
     }
 }
 
 static double softmax_parts(float *x, uint32_t n, float *max_out) {
-    float max = max_of(x, n), e[LANES];
+    float max = max_of(x, n), e[EXP_CHUNK], last[EXP_CHUNK];
     double sums[LANES] = {0};
     uint32_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        exp_chunk(x + i, LANES, max, e, sums);
+    for (; i + EXP_CHUNK <= n; i += EXP_CHUNK) {
+        exp_chunk(x + i, EXP_CHUNK, max, e, sums);
         memcpy(x + i, e, sizeof e);
     }
     if (i < n) {
-        exp_chunk(x + i, n - i, max, e, sums);
+        memcpy(last, x + i, (n - i) * sizeof *last);
+        exp_chunk(last, n - i, max, e, sums);
         memcpy(x + i, e, (n - i) * sizeof *e);
     }
     *max_out = max;
@@ -141,13 +148,16 @@ static double softmax_parts(float *x, uint32_t n, float *max_out) {
 }
 
 static double log_sum_exp(const float *x, uint32_t n) {
-    float max = max_of(x, n), e[LANES];
+    float max = max_of(x, n), e[EXP_CHUNK], last[EXP_CHUNK];
     double sums[LANES] = {0};
     uint32_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        exp_chunk(x + i, LANES, max, e, sums);
+    for (; i + EXP_CHUNK <= n; i += EXP_CHUNK) {
+        exp_chunk(x + i, EXP_CHUNK, max, e, sums);
     }
-    if (i < n) exp_chunk(x + i, n - i, max, e, sums);
+    if (i < n) {
+        memcpy(last, x + i, (n - i) * sizeof *last);
+        exp_chunk(last, n - i, max, e, sums);
+    }
     return (double)max + log(lanes_sum_double(sums));
 }
 
@@ -198,12 +208,18 @@ static inline void quantise_row(const float *x, uint32_t k, void *row) {
     }
 }
 
-static inline void narrow_row(const float *x, uint32_t k, uint16_t *row) {
-    IVDEP
-    for (uint32_t i = 0; i < k; i++) {
-        row[i] = f32_to_bf16(x[i]);
+static inline void narrow_row(bool f16, const float *x, uint32_t n, uint16_t *out) {
+    if (f16) {
+        IVDEP
+        for (uint32_t i = 0; i < n; i++) {
+            out[i] = f32_to_f16(x[i]);
+        }
+    } else {
+        IVDEP
+        for (uint32_t i = 0; i < n; i++) {
+            out[i] = f32_to_bf16(x[i]);
+        }
     }
-    if (k % 2 != 0) row[k] = 0;
 }
 
 static void act_convert(enum weft_gemm_kind kind, const float *src, size_t src_stride, uint32_t m,
@@ -216,7 +232,9 @@ static void act_convert(enum weft_gemm_kind kind, const float *src, size_t src_s
         if (kind == WEFT_GEMM_Q8) {
             quantise_row(x, k, row);
         } else if (kind == WEFT_GEMM_BF16) {
-            narrow_row(x, k, row);
+            uint16_t *codes = row;
+            narrow_row(false, x, k, codes);
+            if (k % 2 != 0) codes[k] = 0;
         } else {
             memcpy(row, x, (size_t)k * sizeof *x);
         }
@@ -228,6 +246,7 @@ static void kv_write(const struct weft_kv_layer *kv, const uint32_t *block_table
     check_kv_layer(kv);
     uint32_t block = block_table[pos / kv->block_size], token = pos % kv->block_size;
     uint32_t head_dim = kv->head_dim;
+    WEFT_ASSERT(head_dim <= WEFT_HEAD_DIM_MAX);
     for (uint32_t h = 0; h < kv->n_kv_heads; h++, k += head_dim, v += head_dim) {
         size_t plane = (size_t)block * kv->n_kv_heads + h;
         size_t sub = plane * (kv->block_size / ATTN_SUB) + token / ATTN_SUB;
@@ -242,11 +261,12 @@ static void kv_write(const struct weft_kv_layer *kv, const uint32_t *block_table
             continue;
         }
         uint16_t *k_out = (uint16_t *)kv->k + k_at, *v_out = (uint16_t *)kv->v + v_at;
-        bool f16 = kv->dtype == WEFT_KV_F16;
+        uint16_t half[WEFT_HEAD_DIM_MAX];
+        narrow_row(kv->dtype == WEFT_KV_F16, k, head_dim, half);
         for (uint32_t d = 0; d < head_dim; d++) {
-            k_out[(size_t)d * ATTN_SUB] = f16 ? f32_to_f16(k[d]) : f32_to_bf16(k[d]);
-            v_out[d] = f16 ? f32_to_f16(v[d]) : f32_to_bf16(v[d]);
+            k_out[(size_t)d * ATTN_SUB] = half[d];
         }
+        narrow_row(kv->dtype == WEFT_KV_F16, v, head_dim, v_out);
     }
 }
 

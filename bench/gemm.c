@@ -1,0 +1,271 @@
+/* bench_gemm — the products against what the machine can do.
+ *
+ *   bench_gemm [--threads N] [--rounds N] [--mib N]        WEFT_ISA picks the table
+ *
+ * One row reads every weight once: GB/s beside plain reading. Many rows compute: GFLOP/s beside
+ * fused multiply-adds in registers. Every round measures the machine and then each kind, so that a
+ * slow minute slows all of them; the table shows the median round and the ratio of medians. Weights
+ * of the one-row case are --mib large (256), well beyond the caches. */
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/cpu.h"
+#include "base/parse.h"
+#include "base/rand.h"
+#include "bench/machine.h"
+#include "kernels/kernels.h"
+
+enum { THREADS_MAX = 64, ROUNDS_MAX = 99, DIM = 2048, LONG_K = 4096, N_SHAPES = 4, M_MAX = 512 };
+
+static const uint32_t shapes[N_SHAPES] = {1, 16, 64, M_MAX};
+static const char *const kind_names[WEFT_GEMM_KIND_COUNT] = {"f32",  "f16*f32", "bf16*f32",
+                                                             "bf16", "q8*f32",  "q8"};
+
+/* One measurement: `run(job, part, parts)` on all threads at once, `repeats` times. */
+struct job {
+    void (*run)(const struct job *job, uint32_t part, uint32_t parts);
+    const struct weft_kern_table *table;
+    enum weft_gemm_kind kind;
+    struct weft_gemm_args args;
+    size_t bytes; /* of reading */
+    uint64_t steps;
+    uint32_t repeats;
+};
+
+struct crew {
+    uint32_t n_threads;
+    pthread_t threads[THREADS_MAX];
+    pthread_barrier_t start, end;
+    const struct job *job; /* NULL: go home */
+};
+
+struct member {
+    struct crew *crew;
+    uint32_t part;
+};
+
+static struct crew crew;
+static struct member members[THREADS_MAX];
+
+static volatile uint64_t sink; /* what was read must go somewhere */
+
+static void run_read(const struct job *job, uint32_t part, uint32_t parts) {
+    size_t lines = job->bytes / 64, begin = lines * part / parts, end = lines * (part + 1) / parts;
+    sink = bench_read((const uint8_t *)job->args.packed + begin * 64, (end - begin) * 64);
+}
+
+static void run_fma(const struct job *job, uint32_t part, uint32_t parts) {
+    (void)part;
+    (void)parts;
+    (void)bench_fma(job->table->isa, job->steps);
+}
+
+static void run_gemm(const struct job *job, uint32_t part, uint32_t parts) {
+    uint64_t panels = (job->args.n + WEFT_PANEL - 1) / WEFT_PANEL;
+    job->table->gemm[job->kind](&job->args, (uint32_t)(panels * part / parts),
+                                (uint32_t)(panels * (part + 1) / parts));
+}
+
+static void work(struct crew *c, uint32_t part) {
+    for (uint32_t i = 0; i < c->job->repeats; i++) {
+        c->job->run(c->job, part, c->n_threads);
+    }
+}
+
+static void *member_main(void *arg) {
+    struct member *me = arg;
+    for (;;) {
+        (void)pthread_barrier_wait(&me->crew->start);
+        if (!me->crew->job) return NULL;
+        work(me->crew, me->part);
+        (void)pthread_barrier_wait(&me->crew->end);
+    }
+}
+
+/* Seconds per repeat. */
+static double measure(const struct job *job) {
+    crew.job = job;
+    (void)pthread_barrier_wait(&crew.start);
+    uint64_t begin = weft_now_ns();
+    work(&crew, 0);
+    (void)pthread_barrier_wait(&crew.end);
+    return (double)(weft_now_ns() - begin) * 1e-9 / job->repeats;
+}
+
+static void crew_start(uint32_t n_threads) {
+    uint32_t cpus[WEFT_CPUS_MAX], n_cpus = weft_cpu_allowed(cpus);
+    crew.n_threads = n_threads;
+    WEFT_ASSERT(pthread_barrier_init(&crew.start, NULL, n_threads) == 0);
+    WEFT_ASSERT(pthread_barrier_init(&crew.end, NULL, n_threads) == 0);
+    for (uint32_t i = 1; i < n_threads; i++) {
+        members[i] = (struct member){&crew, i};
+        WEFT_ASSERT(pthread_create(&crew.threads[i], NULL, member_main, &members[i]) == 0);
+    }
+    (void)weft_cpu_pin(cpus[n_cpus - 1]);
+}
+
+static void crew_stop(void) {
+    crew.job = NULL;
+    (void)pthread_barrier_wait(&crew.start);
+    for (uint32_t i = 1; i < crew.n_threads; i++) {
+        (void)pthread_join(crew.threads[i], NULL);
+    }
+}
+
+static void *take(size_t bytes) {
+    void *memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    WEFT_ASSERT(memory != NULL);
+    memset(memory, 0, (bytes + 63) / 64 * 64);
+    return memory;
+}
+
+/* A weight of `n` features whose panels are all alike: what is in them costs nothing extra. */
+static void *make_weights(enum weft_gemm_kind kind, uint32_t n, uint32_t k) {
+    size_t panel = weft_kern_panel_bytes(kind, k);
+    uint8_t *packed = take(weft_kern_packed_bytes(kind, n, k));
+    float *source = take((size_t)WEFT_PANEL * k * sizeof *source);
+    uint64_t seed = 1;
+    for (size_t i = 0; i < (size_t)WEFT_PANEL * k; i++) {
+        source[i] = (float)weft_rand_unit(&seed) - 0.5f;
+    }
+    weft_kern_pack(kind, WEFT_SRC_F32, source, WEFT_PANEL, k, 0, WEFT_PANEL, packed);
+    for (uint32_t p = 1; p < n / WEFT_PANEL; p++) {
+        memcpy(packed + p * panel, packed, panel);
+    }
+    free(source);
+    return packed;
+}
+
+static struct job make_job(const struct weft_kern_table *table, enum weft_gemm_kind kind,
+                           uint32_t m, uint32_t n, uint32_t k, struct weft_kern_segs *segs) {
+    float *src = take((size_t)m * k * sizeof *src);
+    uint64_t seed = 2;
+    for (size_t i = 0; i < (size_t)m * k; i++) {
+        src[i] = (float)weft_rand_unit(&seed) - 0.5f;
+    }
+    size_t row_bytes = weft_kern_act_row_bytes(kind, k) + 64;
+    void *act = take(m * row_bytes);
+    table->act_convert(kind, src, k, m, k, act, row_bytes);
+    free(src);
+    weft_kern_segs_one(segs, k);
+    struct job job = {.run = run_gemm, .table = table, .kind = kind, .repeats = 1};
+    job.args = (struct weft_gemm_args){.act = act,
+                                       .act_row_bytes = row_bytes,
+                                       .packed = make_weights(kind, n, k),
+                                       .c = take((size_t)m * n * sizeof(float)),
+                                       .ldc = n,
+                                       .m = m,
+                                       .n = n,
+                                       .k = k,
+                                       .segs = segs};
+    return job;
+}
+
+static int by_size(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *samples, uint32_t n) {
+    qsort(samples, n, sizeof *samples, by_size);
+    return samples[n / 2];
+}
+
+struct options {
+    uint64_t threads, rounds, mib;
+};
+
+static void parse_options(int argc, char **argv, struct options *o) {
+    uint32_t cpus[WEFT_CPUS_MAX];
+    *o = (struct options){.threads = weft_cpu_allowed(cpus), .rounds = 7, .mib = 256};
+    for (int i = 1; i < argc; i += 2) {
+        uint64_t *value = strcmp(argv[i], "--threads") == 0  ? &o->threads
+                          : strcmp(argv[i], "--rounds") == 0 ? &o->rounds
+                          : strcmp(argv[i], "--mib") == 0    ? &o->mib
+                                                             : NULL;
+        if (!value || i + 1 == argc || weft_parse_u64(argv[i + 1], 65536, value) || *value == 0) {
+            (void)fprintf(stderr, "usage: %s [--threads N] [--rounds N] [--mib N]\n", argv[0]);
+            exit(2);
+        }
+    }
+    if (o->threads > THREADS_MAX) o->threads = THREADS_MAX;
+    if (o->rounds > ROUNDS_MAX) o->rounds = ROUNDS_MAX;
+}
+
+static double gflop(const struct job *job) {
+    return 2e-9 * job->args.m * job->args.n * job->args.k;
+}
+
+static double gbyte(const struct job *job) {
+    return 1e-9 * (double)weft_kern_packed_bytes(job->kind, job->args.n, job->args.k);
+}
+
+int main(int argc, char **argv) {
+    static struct job jobs[WEFT_GEMM_KIND_COUNT][N_SHAPES];
+    static struct weft_kern_segs segs[WEFT_GEMM_KIND_COUNT][N_SHAPES];
+    static double rates[WEFT_GEMM_KIND_COUNT][N_SHAPES][ROUNDS_MAX];
+    static double read_rates[ROUNDS_MAX], fma_rates[ROUNDS_MAX];
+    const struct weft_kern_table *table;
+    struct weft_errmsg why;
+    struct options o;
+    parse_options(argc, argv, &o);
+    if (weft_kern_select(&table, &why)) {
+        (void)fprintf(stderr, "bench_gemm: %s\n", why.text);
+        return 1;
+    }
+    crew_start((uint32_t)o.threads);
+    for (uint32_t kind = 0; kind < WEFT_GEMM_KIND_COUNT; kind++) {
+        for (uint32_t s = 0; s < N_SHAPES; s++) {
+            uint32_t n = DIM, k = DIM;
+            if (shapes[s] == 1) {
+                k = LONG_K;
+                size_t panel = weft_kern_panel_bytes((enum weft_gemm_kind)kind, k);
+                n = (uint32_t)((o.mib << 20) / panel) * WEFT_PANEL;
+            }
+            jobs[kind][s] =
+                make_job(table, (enum weft_gemm_kind)kind, shapes[s], n, k, &segs[kind][s]);
+            (void)measure(&jobs[kind][s]);
+        }
+    }
+    struct job reading = {.run = run_read, .repeats = 1, .bytes = o.mib << 20};
+    reading.args.packed = take(o.mib << 20);
+    struct job fma = {.run = run_fma, .table = table, .repeats = 1, .steps = 4000000};
+    for (uint32_t round = 0; round < o.rounds; round++) {
+        read_rates[round] = 1e-9 * (double)reading.bytes / measure(&reading);
+        fma_rates[round] =
+            1e-9 * (double)o.threads * bench_fma(table->isa, 1) * (double)fma.steps / measure(&fma);
+        for (uint32_t kind = 0; kind < WEFT_GEMM_KIND_COUNT; kind++) {
+            for (uint32_t s = 0; s < N_SHAPES; s++) {
+                struct job *job = &jobs[kind][s];
+                double amount = shapes[s] == 1 ? gbyte(job) : gflop(job);
+                job->repeats = shapes[s] == 1 ? 1 : 1 + 256 / shapes[s];
+                rates[kind][s][round] = amount / measure(job);
+            }
+        }
+    }
+    double read_rate = median(read_rates, (uint32_t)o.rounds);
+    double fma_rate = median(fma_rates, (uint32_t)o.rounds);
+    (void)printf("%s, %" PRIu64 " threads, %" PRIu64
+                 " rounds: reading %.1f GB/s, FMA %.0f GFLOP/s\n",
+                 table->name, o.threads, o.rounds, read_rate, fma_rate);
+    (void)printf("%-10s %18s", "", "m=1 GB/s");
+    for (uint32_t s = 1; s < N_SHAPES; s++) {
+        (void)printf("    m=%-3u GFLOP/s", shapes[s]);
+    }
+    for (uint32_t kind = 0; kind < WEFT_GEMM_KIND_COUNT; kind++) {
+        (void)printf("\n%-10s", kind_names[kind]);
+        for (uint32_t s = 0; s < N_SHAPES; s++) {
+            double rate = median(rates[kind][s], (uint32_t)o.rounds);
+            double peak = shapes[s] == 1 ? read_rate : fma_rate;
+            (void)printf(" %10.1f (%3.0f%%)", rate, 100 * rate / peak);
+        }
+    }
+    (void)printf("\n");
+    crew_stop();
+    return 0;
+}

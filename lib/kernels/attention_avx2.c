@@ -1,0 +1,142 @@
+/* Attention with AVX2. Scores: 8 sums, which are 4 queries x 16 tokens or 1 query x 64; a K vector
+ * holds 8 tokens of one element of the head. Values: 4 queries x 16 elements or 1 x 64. */
+#include <immintrin.h>
+
+#include "kernels/attention_tile.h"
+
+enum { LANES8 = 8, SUMS = 8 };
+
+ALWAYS_INLINE __m256 load8(const uint8_t *base, size_t at, enum weft_kv_dtype dtype) {
+    if (dtype == WEFT_KV_F32) return _mm256_loadu_ps((const float *)(const void *)base + at);
+    __m128i half = _mm_loadu_si128((const void *)(base + at * 2));
+    if (dtype == WEFT_KV_F16) return _mm256_cvtph_ps(half);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+}
+
+/* Tokens 16 * sub .. 16 * (sub + subs) of the tile for n queries: n * subs <= 4. */
+ALWAYS_INLINE void score_block(const struct attn_tile *tile, const struct attn_query *queries,
+                               uint32_t n, uint32_t sub, uint32_t subs, enum weft_kv_dtype dtype,
+                               float (*p)[ATTN_TILE]) {
+    __m256 sum[QUERY_BATCH][SUMS];
+    const float *q[QUERY_BATCH];
+    for (uint32_t i = 0; i < n; i++) {
+        q[i] = queries[i].q;
+        for (uint32_t v = 0; v < subs * 2; v++) {
+            sum[i][v] = _mm256_setzero_ps();
+        }
+    }
+    const uint8_t *k[ATTN_SUBS];
+    for (uint32_t s = 0; s < subs; s++) {
+        k[s] = tile->k[sub + s];
+    }
+    size_t d = 0, head_dim = tile->head_dim;
+    do {
+        __m256 key[SUMS];
+        for (uint32_t v = 0; v < subs * 2; v++) {
+            key[v] = load8(k[v / 2], d * ATTN_SUB + (size_t)(v % 2) * LANES8, dtype);
+        }
+        for (uint32_t i = 0; i < n; i++) {
+            __m256 a = _mm256_broadcast_ss(&q[i][d]);
+            for (uint32_t v = 0; v < subs * 2; v++) {
+                sum[i][v] = _mm256_fmadd_ps(a, key[v], sum[i][v]);
+            }
+        }
+    } while (++d < head_dim);
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t v = 0; v < subs * 2; v++) {
+            _mm256_store_ps(&p[i][sub * ATTN_SUB + v * LANES8], sum[i][v]);
+        }
+    }
+}
+
+ALWAYS_INLINE void score_queries(const struct attn_tile *tile, const struct attn_query *queries,
+                                 uint32_t n, uint32_t n_subs, enum weft_kv_dtype dtype,
+                                 float (*p)[ATTN_TILE]) {
+    const uint32_t together = n == 1 ? 4 : n == 2 ? 2 : 1;
+    uint32_t sub = 0;
+    for (; sub + together <= n_subs; sub += together) {
+        score_block(tile, queries, n, sub, together, dtype, p);
+    }
+    for (; sub < n_subs; sub++) {
+        score_block(tile, queries, n, sub, 1, dtype, p);
+    }
+}
+
+/* Elements d .. d + 8 * vectors of the head. */
+ALWAYS_INLINE void value_block(const struct attn_tile *tile, const struct attn_query *queries,
+                               uint32_t n, size_t d, uint32_t vectors, enum weft_kv_dtype dtype,
+                               float (*p)[ATTN_TILE], const float *fade, uint32_t j0, uint32_t j1) {
+    __m256 sum[QUERY_BATCH][SUMS];
+    for (uint32_t i = 0; i < n; i++) {
+        __m256 f = _mm256_set1_ps(fade[i]);
+        for (uint32_t v = 0; v < vectors; v++) {
+            const float *out = queries[i].out + d + (size_t)v * LANES8;
+            sum[i][v] = _mm256_mul_ps(f, _mm256_loadu_ps(out));
+        }
+    }
+    size_t head_dim = tile->head_dim;
+    for (uint32_t j = j0; j < j1; j++) {
+        const uint8_t *base = tile->v[j / ATTN_SUB];
+        size_t at = j % ATTN_SUB * head_dim + d;
+        __m256 value[SUMS];
+        for (uint32_t v = 0; v < vectors; v++) {
+            value[v] = load8(base, at + (size_t)v * LANES8, dtype);
+        }
+        for (uint32_t i = 0; i < n; i++) {
+            __m256 weight = _mm256_set1_ps(p[i][j]);
+            for (uint32_t v = 0; v < vectors; v++) {
+                sum[i][v] = _mm256_fmadd_ps(weight, value[v], sum[i][v]);
+            }
+        }
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t v = 0; v < vectors; v++) {
+            _mm256_storeu_ps(queries[i].out + d + (size_t)v * LANES8, sum[i][v]);
+        }
+    }
+}
+
+/* One element of the head, where its size is not a multiple of 8. */
+ALWAYS_INLINE void value_scalar(const struct attn_tile *tile, const struct attn_query *query,
+                                size_t d, enum weft_kv_dtype dtype, const float *p, float fade,
+                                uint32_t j0, uint32_t j1) {
+    float sum = query->out[d] * fade;
+    for (uint32_t j = j0; j < j1; j++) {
+        const uint8_t *base = tile->v[j / ATTN_SUB];
+        size_t at = j % ATTN_SUB * (size_t)tile->head_dim + d;
+        float value;
+        if (dtype == WEFT_KV_F32) {
+            memcpy(&value, base + at * 4, sizeof value);
+        } else {
+            uint16_t half;
+            memcpy(&half, base + at * 2, sizeof half);
+            value = dtype == WEFT_KV_F16 ? f16_to_f32(half) : bf16_to_f32(half);
+        }
+        sum = fmaf(p[j], value, sum);
+    }
+    query->out[d] = sum;
+}
+
+ALWAYS_INLINE void value_queries(const struct attn_tile *tile, const struct attn_query *queries,
+                                 uint32_t n, enum weft_kv_dtype dtype, float (*p)[ATTN_TILE],
+                                 const float *fade, uint32_t j0, uint32_t j1) {
+    const uint32_t vectors = n == 1 ? 8 : n == 2 ? 4 : 2;
+    uint32_t d = 0, head_dim = tile->head_dim;
+    for (; d + vectors * LANES8 <= head_dim; d += vectors * LANES8) {
+        value_block(tile, queries, n, d, vectors, dtype, p, fade, j0, j1);
+    }
+    for (; d + LANES8 <= head_dim; d += LANES8) {
+        value_block(tile, queries, n, d, 1, dtype, p, fade, j0, j1);
+    }
+    for (; d < head_dim; d++) {
+        for (uint32_t i = 0; i < n; i++) {
+            value_scalar(tile, &queries[i], d, dtype, p[i], fade[i], j0, j1);
+        }
+    }
+}
+
+#include "kernels/attention_body.h"
+
+void wefti_kern_fill_attention_avx2(struct weft_kern_table *table) {
+    table->attention = attention;
+}

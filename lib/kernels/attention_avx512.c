@@ -1,0 +1,126 @@
+/* Attention with AVX-512. Scores: 4 queries x 64 tokens are 16 sums; a K vector holds 16 tokens of
+ * one element of the head. Values: 4 queries x 64 elements are 16 sums; tokens are broadcast. */
+#include <immintrin.h>
+
+#include "kernels/attention_tile.h"
+
+enum { VALUE_VECTORS = 4 };
+
+ALWAYS_INLINE __m512 load16(const uint8_t *base, size_t at, enum weft_kv_dtype dtype) {
+    if (dtype == WEFT_KV_F32) return _mm512_loadu_ps(base + at * 4);
+    __m256i half = _mm256_loadu_si256((const void *)(base + at * 2));
+    if (dtype == WEFT_KV_F16) return _mm512_cvtph_ps(half);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+}
+
+/* The same for the elements of `mask`; nothing behind them is touched. */
+ALWAYS_INLINE __m512 load_some(const uint8_t *base, size_t at, __mmask16 mask,
+                               enum weft_kv_dtype dtype) {
+    if (dtype == WEFT_KV_F32) return _mm512_maskz_loadu_ps(mask, base + at * 4);
+    __m256i half = _mm256_maskz_loadu_epi16(mask, base + at * 2);
+    if (dtype == WEFT_KV_F16) return _mm512_cvtph_ps(half);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+}
+
+ALWAYS_INLINE void score_block(const struct attn_tile *tile, const struct attn_query *queries,
+                               uint32_t n, uint32_t sub, uint32_t subs, enum weft_kv_dtype dtype,
+                               float (*p)[ATTN_TILE]) {
+    __m512 sum[QUERY_BATCH][ATTN_SUBS];
+    const float *q[QUERY_BATCH];
+    const uint8_t *k[ATTN_SUBS];
+    for (uint32_t i = 0; i < n; i++) {
+        q[i] = queries[i].q;
+        for (uint32_t s = 0; s < subs; s++) {
+            sum[i][s] = _mm512_setzero_ps();
+        }
+    }
+    for (uint32_t s = 0; s < subs; s++) {
+        k[s] = tile->k[sub + s];
+    }
+    size_t d = 0, head_dim = tile->head_dim;
+    do {
+        __m512 key[ATTN_SUBS];
+        for (uint32_t s = 0; s < subs; s++) {
+            key[s] = load16(k[s], d * ATTN_SUB, dtype);
+        }
+        for (uint32_t i = 0; i < n; i++) {
+            __m512 a = _mm512_set1_ps(q[i][d]);
+            for (uint32_t s = 0; s < subs; s++) {
+                sum[i][s] = _mm512_fmadd_ps(a, key[s], sum[i][s]);
+            }
+        }
+    } while (++d < head_dim);
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t s = 0; s < subs; s++) {
+            _mm512_store_ps(&p[i][(sub + s) * ATTN_SUB], sum[i][s]);
+        }
+    }
+}
+
+ALWAYS_INLINE void score_queries(const struct attn_tile *tile, const struct attn_query *queries,
+                                 uint32_t n, uint32_t n_subs, enum weft_kv_dtype dtype,
+                                 float (*p)[ATTN_TILE]) {
+    if (n_subs == ATTN_SUBS) {
+        score_block(tile, queries, n, 0, ATTN_SUBS, dtype, p);
+        return;
+    }
+    for (uint32_t sub = 0; sub < n_subs; sub++) {
+        score_block(tile, queries, n, sub, 1, dtype, p);
+    }
+}
+
+/* Elements d .. d + 16 * vectors of the head; `mask` is for the last, incomplete vector. */
+ALWAYS_INLINE void value_block(const struct attn_tile *tile, const struct attn_query *queries,
+                               uint32_t n, size_t d, uint32_t vectors, __mmask16 mask,
+                               enum weft_kv_dtype dtype, float (*p)[ATTN_TILE], const float *fade,
+                               uint32_t j0, uint32_t j1) {
+    __m512 sum[QUERY_BATCH][VALUE_VECTORS];
+    for (uint32_t i = 0; i < n; i++) {
+        __m512 f = _mm512_set1_ps(fade[i]);
+        for (uint32_t v = 0; v < vectors; v++) {
+            sum[i][v] =
+                _mm512_mul_ps(f, _mm512_maskz_loadu_ps(mask, queries[i].out + d + (size_t)v * 16));
+        }
+    }
+    size_t head_dim = tile->head_dim;
+    for (uint32_t j = j0; j < j1; j++) {
+        const uint8_t *base = tile->v[j / ATTN_SUB];
+        size_t at = j % ATTN_SUB * head_dim + d;
+        __m512 value[VALUE_VECTORS];
+        for (uint32_t v = 0; v < vectors; v++) {
+            value[v] = vectors > 1 ? load16(base, at + (size_t)v * 16, dtype)
+                                   : load_some(base, at, mask, dtype);
+        }
+        for (uint32_t i = 0; i < n; i++) {
+            __m512 weight = _mm512_set1_ps(p[i][j]);
+            for (uint32_t v = 0; v < vectors; v++) {
+                sum[i][v] = _mm512_fmadd_ps(weight, value[v], sum[i][v]);
+            }
+        }
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t v = 0; v < vectors; v++) {
+            _mm512_mask_storeu_ps(queries[i].out + d + (size_t)v * 16, mask, sum[i][v]);
+        }
+    }
+}
+
+ALWAYS_INLINE void value_queries(const struct attn_tile *tile, const struct attn_query *queries,
+                                 uint32_t n, enum weft_kv_dtype dtype, float (*p)[ATTN_TILE],
+                                 const float *fade, uint32_t j0, uint32_t j1) {
+    uint32_t d = 0, head_dim = tile->head_dim;
+    for (; d + VALUE_VECTORS * 16 <= head_dim; d += VALUE_VECTORS * 16) {
+        value_block(tile, queries, n, d, VALUE_VECTORS, 0xffff, dtype, p, fade, j0, j1);
+    }
+    for (; d < head_dim; d += 16) {
+        uint32_t left = head_dim - d;
+        __mmask16 mask = (__mmask16)(left >= 16 ? 0xffffu : (1u << left) - 1u);
+        value_block(tile, queries, n, d, 1, mask, dtype, p, fade, j0, j1);
+    }
+}
+
+#include "kernels/attention_body.h"
+
+void wefti_kern_fill_attention_avx512(struct weft_kern_table *table) {
+    table->attention = attention;
+}

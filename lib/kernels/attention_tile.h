@@ -1,0 +1,30 @@
+/* kernels/attention_tile — what attention_body hands to an ISA's score_queries() and
+ * value_queries(). */
+#ifndef WEFT_KERNELS_ATTENTION_TILE_H
+#define WEFT_KERNELS_ATTENTION_TILE_H
+
+#include <math.h>
+#include <string.h>
+
+#include "kernels/exp_lane.h"
+#include "kernels/kern_internal.h"
+
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+enum { ATTN_QUERIES = 64, QUERY_BATCH = 4, ATTN_SUBS = ATTN_TILE / ATTN_SUB };
+
+struct attn_tile {
+    const uint8_t *k[ATTN_SUBS]; /* [head_dim][16] */
+    const uint8_t *v[ATTN_SUBS]; /* [16][head_dim] */
+    enum weft_kv_dtype dtype;
+    uint32_t head_dim;
+};
+
+struct attn_query {
+    const float *q;
+    float *out;
+    uint32_t pos, count; /* count: how many tokens of the current tile it sees */
+    float max, total;
+};
+
+#endif

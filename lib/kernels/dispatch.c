@@ -1,0 +1,119 @@
+/* One table per ISA, each filled once from what CPUID reports: scalar entries first, then faster
+ * ones over them, so that no entry is ever NULL. */
+#include "kernels/kernels.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/kern_internal.h"
+
+#ifdef WEFT_KERN_X86
+#include <cpuid.h>
+
+/* XCR0: which register files the operating system saves. xgetbv itself needs a compiler flag that
+ * would spill into this file, hence the instruction by hand; CPUID has said that it exists. */
+static uint64_t xcr0(void) {
+    uint32_t low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (uint64_t)high << 32 | low;
+}
+
+struct wefti_kern_features wefti_kern_features_detect(void) {
+    struct wefti_kern_features found = {0};
+    uint32_t a, b, c, d, b7, c7, a71 = 0;
+    const uint32_t fma = 1u << 12, osxsave = 1u << 27, avx = 1u << 28, f16c = 1u << 29;
+    if (!__get_cpuid(1, &a, &b, &c, &d)) return found;
+    if ((c & (fma | osxsave | avx | f16c)) != (fma | osxsave | avx | f16c)) return found;
+    uint64_t saved = xcr0();
+    if ((saved & 0x6) != 0x6 || !__get_cpuid_count(7, 0, &a, &b7, &c7, &d)) return found;
+    uint32_t subleaves = a;
+    found.avx2 = (b7 >> 5 & 1) != 0;
+    const uint32_t f_dq_bw_vl = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;
+    found.avx512 = found.avx2 && (saved & 0xe6) == 0xe6 && (b7 & f_dq_bw_vl) == f_dq_bw_vl;
+    if (subleaves >= 1) (void)__get_cpuid_count(7, 1, &a71, &b, &c, &d);
+    found.vnni = found.avx512 && (c7 >> 11 & 1) != 0;
+    found.bf16 = found.avx512 && (a71 >> 5 & 1) != 0;
+    return found;
+}
+
+static void fill_avx2(struct weft_kern_table *table) {
+    table->name = "avx2";
+    wefti_kern_fill_gemm_f32_avx2(table);
+    wefti_kern_fill_gemm_bf16_avx2(table);
+    wefti_kern_fill_gemm_q8_avx2(table);
+    wefti_kern_fill_attention_avx2(table);
+    wefti_kern_fill_ops_avx2(table);
+}
+
+static void fill_avx512(struct weft_kern_table *table, struct wefti_kern_features features) {
+    static const char *const names[2][2] = {{"avx512", "avx512-bf16"},
+                                            {"avx512-vnni", "avx512-vnni-bf16"}};
+    table->name = names[features.vnni][features.bf16];
+    wefti_kern_fill_gemm_f32_avx512(table);
+    wefti_kern_fill_gemm_bf16_avx512(table);
+    wefti_kern_fill_gemm_q8_avx512(table);
+    wefti_kern_fill_attention_avx512(table);
+    wefti_kern_fill_ops_avx512(table);
+    if (features.vnni) wefti_kern_fill_gemm_q8_avx512vnni(table);
+    if (features.bf16) wefti_kern_fill_gemm_bf16_avx512bf16(table);
+}
+#else
+struct wefti_kern_features wefti_kern_features_detect(void) {
+    return (struct wefti_kern_features){0};
+}
+#endif
+
+static bool isa_usable(enum weft_isa isa, struct wefti_kern_features features) {
+    return isa == WEFT_ISA_SCALAR || (isa == WEFT_ISA_AVX2 && features.avx2) ||
+           (isa == WEFT_ISA_AVX512 && features.avx512);
+}
+
+void wefti_kern_table_build(struct weft_kern_table *table, enum weft_isa isa,
+                            struct wefti_kern_features features) {
+    WEFT_ASSERT(isa_usable(isa, features));
+    *table = (struct weft_kern_table){.isa = isa, .name = "scalar"};
+    wefti_kern_fill_gemm_scalar(table);
+    wefti_kern_fill_attention_scalar(table);
+    wefti_kern_fill_ops_scalar(table);
+#ifdef WEFT_KERN_X86
+    if (isa >= WEFT_ISA_AVX2) fill_avx2(table);
+    if (isa >= WEFT_ISA_AVX512) fill_avx512(table, features);
+#endif
+}
+
+static struct weft_kern_table tables[WEFT_ISA_COUNT];
+static bool usable[WEFT_ISA_COUNT];
+static pthread_once_t tables_once = PTHREAD_ONCE_INIT;
+
+static void build_tables(void) {
+    struct wefti_kern_features features = wefti_kern_features_detect();
+    for (uint32_t isa = 0; isa < WEFT_ISA_COUNT; isa++) {
+        usable[isa] = isa_usable((enum weft_isa)isa, features);
+        if (usable[isa]) wefti_kern_table_build(&tables[isa], (enum weft_isa)isa, features);
+    }
+}
+
+const struct weft_kern_table *weft_kern_table_for(enum weft_isa isa) {
+    WEFT_ASSERT(isa < WEFT_ISA_COUNT);
+    (void)pthread_once(&tables_once, build_tables);
+    return usable[isa] ? &tables[isa] : NULL;
+}
+
+weft_err weft_kern_select(const struct weft_kern_table **table_out, struct weft_errmsg *why) {
+    static const char *const names[WEFT_ISA_COUNT] = {"scalar", "avx2", "avx512"};
+    *table_out = NULL;
+    const char *forced = getenv("WEFT_ISA");
+    if (forced && forced[0] == '\0') forced = NULL;
+    for (uint32_t i = WEFT_ISA_COUNT; i-- > 0;) {
+        if (forced && strcmp(forced, names[i]) != 0) continue;
+        *table_out = weft_kern_table_for((enum weft_isa)i);
+        if (*table_out) return WEFT_OK;
+        if (forced) {
+            return weft_err_set(why, WEFT_E_UNSUPPORTED, "WEFT_ISA=%s: this CPU lacks %s", forced,
+                                names[i]);
+        }
+    }
+    return weft_err_set(why, WEFT_E_UNSUPPORTED,
+                        "WEFT_ISA=%s is not known; it may be scalar, avx2 or avx512", forced);
+}

@@ -1,0 +1,122 @@
+/* bf16 weights with f32 or bf16 activations. A pair of elements lies in 32 bits, the even one low;
+ * either is an f32 once it is in the high half. With bf16 activations the order is the same, so
+ * they are widened and take the same tiles. */
+#include "kernels/gemm_avx2.h"
+
+struct codes {
+    __m256i low, high;
+};
+
+ALWAYS_INLINE struct codes load_pairs(const uint8_t *panel, size_t pair) {
+    const __m256i *w = (const void *)(panel + pair * 64);
+    return (struct codes){_mm256_load_si256(w), _mm256_load_si256(w + 1)};
+}
+
+ALWAYS_INLINE struct pair widen_even(struct codes pairs) {
+    return (struct pair){_mm256_castsi256_ps(_mm256_slli_epi32(pairs.low, 16)),
+                         _mm256_castsi256_ps(_mm256_slli_epi32(pairs.high, 16))};
+}
+
+ALWAYS_INLINE struct pair widen_odd(struct codes pairs) {
+    const __m256i mask = _mm256_set1_epi32((int)0xffff0000u);
+    return (struct pair){_mm256_castsi256_ps(_mm256_and_si256(pairs.low, mask)),
+                         _mm256_castsi256_ps(_mm256_and_si256(pairs.high, mask))};
+}
+
+ALWAYS_INLINE void tile_pairs(const struct tile *args, uint32_t rows, uint32_t panels) {
+    const struct tile t = *args;
+    tile_sums sum;
+    load_sums(&t, rows, panels, sum);
+    for (size_t pair = 0; pair < t.count / 2; pair++) {
+        struct pair even[FEW_PANELS], odd[FEW_PANELS];
+        for (uint32_t p = 0; p < panels; p++) {
+            struct codes pairs = load_pairs(t.panels[p], pair);
+            even[p] = widen_even(pairs);
+            odd[p] = widen_odd(pairs);
+        }
+        for (uint32_t r = 0; r < rows; r++) {
+            __m256 a0 = broadcast_f32(&t, r, pair * 2), a1 = broadcast_f32(&t, r, pair * 2 + 1);
+            for (uint32_t p = 0; p < panels; p++) {
+                sum[r][p] = fmadd_pair(a0, even[p], sum[r][p]);
+                sum[r][p] = fmadd_pair(a1, odd[p], sum[r][p]);
+            }
+        }
+    }
+    if (t.count % 2 != 0) { /* an odd K ends here; what stands behind the activations is not ours */
+        for (uint32_t r = 0; r < rows; r++) {
+            __m256 a0 = broadcast_f32(&t, r, t.count - 1);
+            for (uint32_t p = 0; p < panels; p++) {
+                struct pair even = widen_even(load_pairs(t.panels[p], t.count / 2));
+                sum[r][p] = fmadd_pair(a0, even, sum[r][p]);
+            }
+        }
+    }
+    store_sums(&t, rows, panels, sum);
+}
+
+static void few_bf16(const struct tile *t, uint32_t rows) {
+    RUN_FEW(tile_pairs, t, rows)
+}
+
+static void widen_bf16(const uint8_t *panel, uint32_t count, float *out) {
+    for (size_t k = 0; k < count; k++) {
+        struct codes pairs = load_pairs(panel, k / 2);
+        struct pair w = k % 2 == 0 ? widen_even(pairs) : widen_odd(pairs);
+        _mm256_store_ps(out + k * WEFT_PANEL, w.low);
+        _mm256_store_ps(out + k * WEFT_PANEL + HALF, w.high);
+    }
+}
+
+static void widen_act_bf16(const uint8_t *act, uint32_t count, float *out) {
+    uint32_t k = 0;
+    for (; k + 8 <= count; k += 8) {
+        __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)(act + k * 2)));
+        _mm256_storeu_ps(out + k, _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16)));
+    }
+    for (; k < count; k++) {
+        uint16_t half;
+        memcpy(&half, act + k * 2, sizeof half);
+        uint32_t bits = (uint32_t)half << 16;
+        memcpy(out + k, &bits, sizeof bits);
+    }
+}
+
+static const struct tile_kernel bf16_f32_kernel = {.kind = WEFT_GEMM_BF16_F32,
+                                                   .group = 2,
+                                                   .group_bytes = 64,
+                                                   .step = 1,
+                                                   .act_bytes = 4,
+                                                   .few_rows = FEW_ROWS,
+                                                   .few_panels = FEW_PANELS,
+                                                   .few = few_bf16,
+                                                   .many_rows = MANY_ROWS,
+                                                   .many_panels = MANY_PANELS,
+                                                   .many = wefti_kern_tile_f32_many_avx2,
+                                                   .widen = widen_bf16};
+
+static const struct tile_kernel bf16_kernel = {.kind = WEFT_GEMM_BF16,
+                                               .group = 2,
+                                               .group_bytes = 64,
+                                               .step = 1,
+                                               .act_bytes = 2,
+                                               .few_rows = FEW_ROWS,
+                                               .few_panels = FEW_PANELS,
+                                               .few = few_bf16,
+                                               .many_rows = MANY_ROWS,
+                                               .many_panels = MANY_PANELS,
+                                               .many = wefti_kern_tile_f32_many_avx2,
+                                               .widen = widen_bf16,
+                                               .widen_act = widen_act_bf16};
+
+static void gemm_bf16_f32(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
+    gemm_run(&bf16_f32_kernel, args, p_begin, p_end);
+}
+
+static void gemm_bf16(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
+    gemm_run(&bf16_kernel, args, p_begin, p_end);
+}
+
+void wefti_kern_fill_gemm_bf16_avx2(struct weft_kern_table *table) {
+    table->gemm[WEFT_GEMM_BF16_F32] = gemm_bf16_f32;
+    table->gemm[WEFT_GEMM_BF16] = gemm_bf16;
+}

@@ -1,0 +1,55 @@
+/* bf16 weights and activations with vdpbf16ps: both products of a pair are added in f32 without
+ * rounding to bf16 in between. The instruction flushes subnormals of its inputs and results to
+ * zero. */
+#include "kernels/gemm_avx512.h"
+
+ALWAYS_INLINE void tile_dot(const struct tile *args, uint32_t rows, uint32_t panels) {
+    const struct tile t = *args;
+    const size_t n_pairs = (t.count + 1) / 2; /* an odd K is padded with zero on both sides */
+    tile_sums sum;
+    load_sums(&t, rows, panels, sum);
+    size_t pair = 0;
+    do {
+        __m512i w[TILE_PANELS_MAX];
+        for (uint32_t p = 0; p < panels; p++) {
+            w[p] = _mm512_load_si512(t.panels[p] + pair * 64);
+        }
+        if (rows > FEW_ROWS) prefetch_step(&t, panels, pair);
+        for (uint32_t r = 0; r < rows; r++) {
+            const int32_t *act = (const void *)(t.act + r * t.act_row_bytes);
+            __m512i a = _mm512_set1_epi32(act[pair]);
+            for (uint32_t p = 0; p < panels; p++) {
+                sum[r][p] = _mm512_dpbf16_ps(sum[r][p], (__m512bh)a, (__m512bh)w[p]);
+            }
+        }
+    } while (++pair < n_pairs);
+    store_sums(&t, rows, panels, sum);
+}
+
+static void few_dot(const struct tile *t, uint32_t rows) {
+    RUN_FEW(tile_dot, t, rows)
+}
+
+static void many_dot(const struct tile *t, uint32_t rows) {
+    RUN_MANY(tile_dot, t, rows)
+}
+
+static const struct tile_kernel bf16_kernel = {.kind = WEFT_GEMM_BF16,
+                                               .group = 2,
+                                               .group_bytes = 64,
+                                               .step = 2,
+                                               .act_bytes = 2,
+                                               .few_rows = FEW_ROWS,
+                                               .few_panels = FEW_PANELS,
+                                               .few = few_dot,
+                                               .many_rows = MANY_ROWS,
+                                               .many_panels = MANY_PANELS,
+                                               .many = many_dot};
+
+static void gemm_bf16(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
+    gemm_run(&bf16_kernel, args, p_begin, p_end);
+}
+
+void wefti_kern_fill_gemm_bf16_avx512bf16(struct weft_kern_table *table) {
+    table->gemm[WEFT_GEMM_BF16] = gemm_bf16;
+}

@@ -1,0 +1,92 @@
+/* f32 and f16 weights, f32 activations. */
+#include "kernels/gemm_avx512.h"
+
+ALWAYS_INLINE __m512 load_weights(const uint8_t *panel, size_t k, bool half) {
+    if (half) return _mm512_cvtph_ps(_mm256_load_si256((const void *)(panel + k * 32)));
+    return _mm512_load_ps(panel + k * 64);
+}
+
+ALWAYS_INLINE void tile_any(const struct tile *args, uint32_t rows, uint32_t panels, bool half) {
+    const struct tile t = *args; /* a copy: the stores into acc might alias the original */
+    tile_sums sum;
+    load_sums(&t, rows, panels, sum);
+    size_t k = 0;
+    do {
+        __m512 w[TILE_PANELS_MAX];
+        for (uint32_t p = 0; p < panels; p++) {
+            w[p] = load_weights(t.panels[p], k, half);
+        }
+        if (rows > FEW_ROWS) prefetch_step(&t, panels, k);
+        for (uint32_t r = 0; r < rows; r++) {
+            __m512 a = broadcast_f32(&t, r, k);
+            for (uint32_t p = 0; p < panels; p++) {
+                sum[r][p] = _mm512_fmadd_ps(a, w[p], sum[r][p]);
+            }
+        }
+    } while (++k < t.count);
+    store_sums(&t, rows, panels, sum);
+}
+
+ALWAYS_INLINE void tile_f32(const struct tile *t, uint32_t rows, uint32_t panels) {
+    tile_any(t, rows, panels, false);
+}
+
+ALWAYS_INLINE void tile_f16(const struct tile *t, uint32_t rows, uint32_t panels) {
+    tile_any(t, rows, panels, true);
+}
+
+static void few_f32(const struct tile *t, uint32_t rows) {
+    RUN_FEW(tile_f32, t, rows)
+}
+
+static void few_f16(const struct tile *t, uint32_t rows) {
+    RUN_FEW(tile_f16, t, rows)
+}
+
+void wefti_kern_tile_f32_many_avx512(const struct tile *t, uint32_t rows) {
+    RUN_MANY(tile_f32, t, rows)
+}
+
+static void widen_f16(const uint8_t *panel, uint32_t count, float *out) {
+    for (size_t k = 0; k < count; k++) {
+        _mm512_store_ps(out + k * WEFT_PANEL, load_weights(panel, k, true));
+    }
+}
+
+static const struct tile_kernel f32_kernel = {.kind = WEFT_GEMM_F32,
+                                              .group = 1,
+                                              .group_bytes = 64,
+                                              .step = 1,
+                                              .act_bytes = 4,
+                                              .few_rows = FEW_ROWS,
+                                              .few_panels = FEW_PANELS,
+                                              .few = few_f32,
+                                              .many_rows = MANY_ROWS,
+                                              .many_panels = MANY_PANELS,
+                                              .many = wefti_kern_tile_f32_many_avx512};
+
+static const struct tile_kernel f16_kernel = {.kind = WEFT_GEMM_F16_F32,
+                                              .group = 1,
+                                              .group_bytes = 32,
+                                              .step = 1,
+                                              .act_bytes = 4,
+                                              .few_rows = FEW_ROWS,
+                                              .few_panels = FEW_PANELS,
+                                              .few = few_f16,
+                                              .many_rows = MANY_ROWS,
+                                              .many_panels = MANY_PANELS,
+                                              .many = wefti_kern_tile_f32_many_avx512,
+                                              .widen = widen_f16};
+
+static void gemm_f32(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
+    gemm_run(&f32_kernel, args, p_begin, p_end);
+}
+
+static void gemm_f16(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
+    gemm_run(&f16_kernel, args, p_begin, p_end);
+}
+
+void wefti_kern_fill_gemm_f32_avx512(struct weft_kern_table *table) {
+    table->gemm[WEFT_GEMM_F32] = gemm_f32;
+    table->gemm[WEFT_GEMM_F16_F32] = gemm_f16;
+}

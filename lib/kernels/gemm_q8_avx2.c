@@ -1,0 +1,207 @@
+/* Q8 weights with f32 activations, and both as Q8. Weights are stored as code + 128. */
+#include "kernels/gemm_avx2.h"
+
+enum { Q8_FEW_ROWS = 1, Q8_MANY_ROWS = 3 };
+
+struct codes {
+    __m256i low, high;
+};
+
+ALWAYS_INLINE struct codes load_codes(const uint8_t *block, size_t quad) {
+    const __m256i *w = (const void *)(block + quad * 64);
+    return (struct codes){_mm256_loadu_si256(w), _mm256_loadu_si256(w + 1)};
+}
+
+ALWAYS_INLINE struct pair load_scales(const uint8_t *block) {
+    const __m128i *scales = (const void *)(block + Q8_CODES);
+    return (struct pair){_mm256_cvtph_ps(_mm_loadu_si128(scales)),
+                         _mm256_cvtph_ps(_mm_loadu_si128(scales + 1))};
+}
+
+/* Adds to 8 sums the products of 4 unsigned by 4 signed bytes each. vpmaddubsw would saturate; even
+ * and odd bytes as 16-bit numbers do not. */
+ALWAYS_INLINE __m256i dot_quads(__m256i sum, __m256i w, __m256i a_even, __m256i a_odd) {
+    __m256i w_even = _mm256_and_si256(w, _mm256_set1_epi16(0xff)), w_odd = _mm256_srli_epi16(w, 8);
+    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(w_even, a_even));
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(w_odd, a_odd));
+}
+
+ALWAYS_INLINE __m256 scaled(__m256i dot, __m256i offset, __m256 scale, __m256 sum) {
+    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(_mm256_sub_epi32(dot, offset)), scale, sum);
+}
+
+/* 3 rows at most: integer sums, float sums and operands of more would not fit in the registers. */
+ALWAYS_INLINE void tile_q8(const struct tile *args, uint32_t rows, uint32_t panels) {
+    const struct tile t = *args;
+    const size_t scales_at = (size_t)t.k + t.k_begin / Q8_GROUP * 4;
+    const size_t offsets_at = scales_at + t.k / Q8_GROUP * 4;
+    const size_t n_blocks = t.count / Q8_GROUP;
+    tile_sums sum;
+    load_sums(&t, rows, panels, sum);
+    size_t b = 0;
+    do {
+        struct codes dot[MANY_ROWS][FEW_PANELS];
+        for (uint32_t r = 0; r < rows; r++) {
+            for (uint32_t p = 0; p < panels; p++) {
+                dot[r][p] = (struct codes){_mm256_setzero_si256(), _mm256_setzero_si256()};
+            }
+        }
+        for (size_t quad = 0; quad < Q8_QUADS; quad++) {
+            struct codes w[FEW_PANELS];
+            for (uint32_t p = 0; p < panels; p++) {
+                w[p] = load_codes(t.panels[p] + b * Q8_BLOCK_BYTES, quad);
+            }
+            if (rows > Q8_FEW_ROWS) prefetch_step(&t, panels, b * Q8_QUADS + quad);
+            for (uint32_t r = 0; r < rows; r++) {
+                const int32_t *row = (const void *)(t.act + r * t.act_row_bytes + t.k_begin);
+                __m256i a = _mm256_set1_epi32(row[b * Q8_QUADS + quad]);
+                __m256i a_even = _mm256_srai_epi16(_mm256_slli_epi16(a, 8), 8);
+                __m256i a_odd = _mm256_srai_epi16(a, 8);
+                for (uint32_t p = 0; p < panels; p++) {
+                    dot[r][p].low = dot_quads(dot[r][p].low, w[p].low, a_even, a_odd);
+                    dot[r][p].high = dot_quads(dot[r][p].high, w[p].high, a_even, a_odd);
+                }
+            }
+        }
+        for (uint32_t r = 0; r < rows; r++) {
+            const float *a_scale = (const void *)(t.act + r * t.act_row_bytes + scales_at);
+            const int32_t *offset = (const void *)(t.act + r * t.act_row_bytes + offsets_at);
+            __m256 scale = _mm256_broadcast_ss(a_scale + b);
+            __m256i off = _mm256_set1_epi32(offset[b]);
+            for (uint32_t p = 0; p < panels; p++) {
+                struct pair w_scale = load_scales(t.panels[p] + b * Q8_BLOCK_BYTES);
+                sum[r][p].low =
+                    scaled(dot[r][p].low, off, _mm256_mul_ps(scale, w_scale.low), sum[r][p].low);
+                sum[r][p].high =
+                    scaled(dot[r][p].high, off, _mm256_mul_ps(scale, w_scale.high), sum[r][p].high);
+            }
+        }
+    } while (++b < n_blocks);
+    store_sums(&t, rows, panels, sum);
+}
+
+/* w = scale * code, exactly: see gemm_q8_avx512.c. The shuffle leaves zeros around the byte. */
+struct q8_widener {
+    struct pair scale, bias;
+};
+
+ALWAYS_INLINE struct q8_widener widener_of(const uint8_t *block) {
+    const __m256 minus_32896 = _mm256_set1_ps(-32896.0f);
+    struct pair scale = load_scales(block);
+    return (struct q8_widener){
+        scale, {_mm256_mul_ps(scale.low, minus_32896), _mm256_mul_ps(scale.high, minus_32896)}};
+}
+
+ALWAYS_INLINE __m256 widen_half(__m256i codes, __m256i pick, __m256 scale, __m256 bias) {
+    __m256i biased =
+        _mm256_or_si256(_mm256_shuffle_epi8(codes, pick), _mm256_set1_epi32(0x47000000));
+    return _mm256_fmadd_ps(_mm256_castsi256_ps(biased), scale, bias);
+}
+
+/* Element `i` (0..3) of each of the 16 quads in `codes`. */
+ALWAYS_INLINE struct pair widen_one(const struct q8_widener *w, struct codes codes, uint32_t i) {
+    const int zero = (int)0x80800080u, from = zero + (int)(i << 8);
+    const __m256i pick = _mm256_setr_epi32(from, from + 0x0400, from + 0x0800, from + 0x0c00, from,
+                                           from + 0x0400, from + 0x0800, from + 0x0c00);
+    return (struct pair){widen_half(codes.low, pick, w->scale.low, w->bias.low),
+                         widen_half(codes.high, pick, w->scale.high, w->bias.high)};
+}
+
+ALWAYS_INLINE void tile_q8_f32(const struct tile *args, uint32_t rows, uint32_t panels) {
+    const struct tile t = *args;
+    const size_t n_blocks = t.count / Q8_GROUP;
+    tile_sums sum;
+    load_sums(&t, rows, panels, sum);
+    size_t b = 0;
+    do {
+        struct q8_widener widener[FEW_PANELS];
+        for (uint32_t p = 0; p < panels; p++) {
+            widener[p] = widener_of(t.panels[p] + b * Q8_BLOCK_BYTES);
+        }
+        for (size_t quad = 0; quad < Q8_QUADS; quad++) {
+            for (uint32_t i = 0; i < 4; i++) {
+                struct pair w[FEW_PANELS];
+                for (uint32_t p = 0; p < panels; p++) {
+                    w[p] = widen_one(&widener[p],
+                                     load_codes(t.panels[p] + b * Q8_BLOCK_BYTES, quad), i);
+                }
+                for (uint32_t r = 0; r < rows; r++) {
+                    __m256 a = broadcast_f32(&t, r, b * Q8_GROUP + quad * 4 + i);
+                    for (uint32_t p = 0; p < panels; p++) {
+                        sum[r][p] = fmadd_pair(a, w[p], sum[r][p]);
+                    }
+                }
+            }
+        }
+    } while (++b < n_blocks);
+    store_sums(&t, rows, panels, sum);
+}
+
+static void few_q8(const struct tile *t, uint32_t n_rows) {
+    WEFT_ASSERT(n_rows == Q8_FEW_ROWS);
+    tile_q8(t, 1, FEW_PANELS);
+}
+
+static void many_q8(const struct tile *t, uint32_t n_rows) {
+    switch (n_rows) {
+        TILE_CASE(tile_q8, t, 2, MANY_PANELS);
+        TILE_CASE(tile_q8, t, 3, MANY_PANELS);
+    default:
+        weft_check_failed("rows of a tile", __FILE__, __LINE__);
+    }
+}
+
+static void few_q8_f32(const struct tile *t, uint32_t rows) {
+    RUN_FEW(tile_q8_f32, t, rows)
+}
+
+static void widen_q8(const uint8_t *panel, uint32_t count, float *out) {
+    for (size_t b = 0; b < count / Q8_GROUP; b++, panel += Q8_BLOCK_BYTES) {
+        struct q8_widener widener = widener_of(panel);
+        for (size_t quad = 0; quad < Q8_QUADS; quad++) {
+            struct codes codes = load_codes(panel, quad);
+            for (uint32_t i = 0; i < 4; i++, out += WEFT_PANEL) {
+                struct pair w = widen_one(&widener, codes, i);
+                _mm256_store_ps(out, w.low);
+                _mm256_store_ps(out + HALF, w.high);
+            }
+        }
+    }
+}
+
+static const struct tile_kernel q8_kernel = {.kind = WEFT_GEMM_Q8,
+                                             .group = Q8_GROUP,
+                                             .group_bytes = Q8_BLOCK_BYTES,
+                                             .step = 4,
+                                             .few_rows = Q8_FEW_ROWS,
+                                             .few_panels = FEW_PANELS,
+                                             .few = few_q8,
+                                             .many_rows = Q8_MANY_ROWS,
+                                             .many_panels = MANY_PANELS,
+                                             .many = many_q8};
+
+static const struct tile_kernel q8_f32_kernel = {.kind = WEFT_GEMM_Q8_F32,
+                                                 .group = Q8_GROUP,
+                                                 .group_bytes = Q8_BLOCK_BYTES,
+                                                 .step = 1,
+                                                 .act_bytes = 4,
+                                                 .few_rows = FEW_ROWS,
+                                                 .few_panels = FEW_PANELS,
+                                                 .few = few_q8_f32,
+                                                 .many_rows = MANY_ROWS,
+                                                 .many_panels = MANY_PANELS,
+                                                 .many = wefti_kern_tile_f32_many_avx2,
+                                                 .widen = widen_q8};
+
+static void gemm_q8_f32(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
+    gemm_run(&q8_f32_kernel, args, p_begin, p_end);
+}
+
+static void gemm_q8(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
+    gemm_run(&q8_kernel, args, p_begin, p_end);
+}
+
+void wefti_kern_fill_gemm_q8_avx2(struct weft_kern_table *table) {
+    table->gemm[WEFT_GEMM_Q8_F32] = gemm_q8_f32;
+    table->gemm[WEFT_GEMM_Q8] = gemm_q8;
+}

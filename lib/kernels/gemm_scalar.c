@@ -1,0 +1,172 @@
+/* The definition of the product: one row, one panel, one segment at a time, K ascending. */
+#include "kernels/kern_internal.h"
+
+#include <math.h>
+
+#include "kernels/convert.h"
+
+/* Adds k_begin..k_end of one row times one panel to `sum`. */
+typedef void dot_fn(const struct weft_gemm_args *args, const void *row, const void *panel,
+                    uint32_t k_begin, uint32_t k_end, float sum[WEFT_PANEL]);
+
+static void dot_f32(const struct weft_gemm_args *args, const void *row, const void *panel,
+                    uint32_t k_begin, uint32_t k_end, float sum[WEFT_PANEL]) {
+    const float *a = row, *w = panel;
+    (void)args;
+    for (uint32_t k = k_begin; k < k_end; k++) {
+        for (uint32_t i = 0; i < WEFT_PANEL; i++) {
+            sum[i] += a[k] * w[(size_t)k * WEFT_PANEL + i];
+        }
+    }
+}
+
+static void dot_f16_f32(const struct weft_gemm_args *args, const void *row, const void *panel,
+                        uint32_t k_begin, uint32_t k_end, float sum[WEFT_PANEL]) {
+    const float *a = row;
+    const uint16_t *w = panel;
+    (void)args;
+    for (uint32_t k = k_begin; k < k_end; k++) {
+        for (uint32_t i = 0; i < WEFT_PANEL; i++) {
+            sum[i] += a[k] * f16_to_f32(w[(size_t)k * WEFT_PANEL + i]);
+        }
+    }
+}
+
+/* Element k of feature i in a bf16 panel. */
+static float bf16_weight(const uint16_t *panel, uint32_t k, uint32_t i) {
+    return bf16_to_f32(panel[((size_t)k / 2 * WEFT_PANEL + i) * 2 + k % 2]);
+}
+
+static void dot_bf16_f32(const struct weft_gemm_args *args, const void *row, const void *panel,
+                         uint32_t k_begin, uint32_t k_end, float sum[WEFT_PANEL]) {
+    const float *a = row;
+    (void)args;
+    for (uint32_t k = k_begin; k < k_end; k++) {
+        for (uint32_t i = 0; i < WEFT_PANEL; i++) {
+            sum[i] += a[k] * bf16_weight(panel, k, i);
+        }
+    }
+}
+
+static void dot_bf16(const struct weft_gemm_args *args, const void *row, const void *panel,
+                     uint32_t k_begin, uint32_t k_end, float sum[WEFT_PANEL]) {
+    const uint16_t *a = row;
+    (void)args;
+    for (uint32_t k = k_begin; k < k_end; k++) {
+        for (uint32_t i = 0; i < WEFT_PANEL; i++) {
+            sum[i] += bf16_to_f32(a[k]) * bf16_weight(panel, k, i);
+        }
+    }
+}
+
+/* The block of a Q8 panel that holds element k, its 16 scales, and the code of element k, feature
+ * i. */
+static const uint8_t *q8_block(const void *panel, uint32_t k) {
+    return (const uint8_t *)panel + (size_t)k / Q8_GROUP * Q8_BLOCK_BYTES;
+}
+
+static float q8_scale(const uint8_t *block, uint32_t i) {
+    uint16_t half;
+    memcpy(&half, block + Q8_CODES + (size_t)i * 2, sizeof half);
+    return f16_to_f32(half);
+}
+
+static int32_t q8_code(const uint8_t *block, uint32_t k, uint32_t i) {
+    return block[(size_t)(k % Q8_GROUP / 4) * WEFT_PANEL * 4 + (size_t)i * 4 + k % 4] - 128;
+}
+
+static void dot_q8_f32(const struct weft_gemm_args *args, const void *row, const void *panel,
+                       uint32_t k_begin, uint32_t k_end, float sum[WEFT_PANEL]) {
+    const float *a = row;
+    (void)args;
+    for (uint32_t k = k_begin; k < k_end; k++) {
+        const uint8_t *block = q8_block(panel, k);
+        for (uint32_t i = 0; i < WEFT_PANEL; i++) {
+            sum[i] += a[k] * (q8_scale(block, i) * (float)q8_code(block, k, i));
+        }
+    }
+}
+
+static void dot_q8(const struct weft_gemm_args *args, const void *row, const void *panel,
+                   uint32_t k_begin, uint32_t k_end, float sum[WEFT_PANEL]) {
+    struct q8_row a = q8_row_at(row, args->k);
+    for (uint32_t k0 = k_begin; k0 < k_end; k0 += Q8_GROUP) {
+        const uint8_t *block = q8_block(panel, k0);
+        for (uint32_t i = 0; i < WEFT_PANEL; i++) {
+            int32_t dot = 0; /* |dot| <= 32 * 128 * 128 = 2^19: exact in f32, too */
+            for (uint32_t k = k0; k < k0 + Q8_GROUP; k++) {
+                dot += a.codes[k] * q8_code(block, k, i);
+            }
+            sum[i] = fmaf((float)dot, a.scales[k0 / Q8_GROUP] * q8_scale(block, i), sum[i]);
+        }
+    }
+}
+
+static void product(const struct weft_gemm_args *args, const void *row, const void *panel,
+                    dot_fn *dot, float sum[WEFT_PANEL]) {
+    const struct weft_kern_segs *segs = args->segs;
+    memset(sum, 0, WEFT_PANEL * sizeof *sum);
+    if (segs->n_segs == 1) {
+        dot(args, row, panel, 0, args->k, sum);
+        return;
+    }
+    struct seg_tree tree = {0};
+    float slots[3 * WEFT_PANEL];
+    for (uint32_t s = 0; s < segs->n_segs; s++) {
+        uint32_t begin = s > 0 ? segs->seg_end[s - 1] : 0;
+        memset(sum, 0, WEFT_PANEL * sizeof *sum);
+        dot(args, row, panel, begin, segs->seg_end[s], sum);
+        (void)seg_tree_add(&tree, slots, s, segs->seg_end[s] > begin, sum, WEFT_PANEL);
+    }
+}
+
+static void gemm(const struct weft_gemm_args *args, enum weft_gemm_kind kind, dot_fn *dot,
+                 uint32_t p_begin, uint32_t p_end) {
+    check_gemm_args(args, kind, p_begin, p_end);
+    size_t panel_bytes = weft_kern_panel_bytes(kind, args->k);
+    for (uint32_t p = p_begin; p < p_end; p++) {
+        const uint8_t *panel = (const uint8_t *)args->packed + p * panel_bytes;
+        uint32_t n0 = p * WEFT_PANEL, n_cols = min_u32(WEFT_PANEL, args->n - n0);
+        for (uint32_t m = 0; m < args->m; m++) {
+            float sum[WEFT_PANEL];
+            product(args, (const uint8_t *)args->act + m * args->act_row_bytes, panel, dot, sum);
+            for (uint32_t i = 0; i < n_cols; i++) {
+                size_t at = m * args->ldc + n0 + i;
+                args->c[at] = args->residual ? args->residual[at] + sum[i] : sum[i];
+            }
+        }
+    }
+}
+
+static void gemm_f32(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
+    gemm(args, WEFT_GEMM_F32, dot_f32, p_begin, p_end);
+}
+
+static void gemm_f16_f32(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
+    gemm(args, WEFT_GEMM_F16_F32, dot_f16_f32, p_begin, p_end);
+}
+
+static void gemm_bf16_f32(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
+    gemm(args, WEFT_GEMM_BF16_F32, dot_bf16_f32, p_begin, p_end);
+}
+
+static void gemm_bf16(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
+    gemm(args, WEFT_GEMM_BF16, dot_bf16, p_begin, p_end);
+}
+
+static void gemm_q8_f32(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
+    gemm(args, WEFT_GEMM_Q8_F32, dot_q8_f32, p_begin, p_end);
+}
+
+static void gemm_q8(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
+    gemm(args, WEFT_GEMM_Q8, dot_q8, p_begin, p_end);
+}
+
+void wefti_kern_fill_gemm_scalar(struct weft_kern_table *table) {
+    table->gemm[WEFT_GEMM_F32] = gemm_f32;
+    table->gemm[WEFT_GEMM_F16_F32] = gemm_f16_f32;
+    table->gemm[WEFT_GEMM_BF16_F32] = gemm_bf16_f32;
+    table->gemm[WEFT_GEMM_BF16] = gemm_bf16;
+    table->gemm[WEFT_GEMM_Q8_F32] = gemm_q8_f32;
+    table->gemm[WEFT_GEMM_Q8] = gemm_q8;
+}

@@ -1,0 +1,261 @@
+/* Packing runs once per weight, at load. It is portable C, so that the same file serves every ISA:
+ * sixteen rows at a time are read side by side into a small tile and written out transposed. The
+ * tile is what stays in cache: 16 rows x 64 elements x 4 bytes = 4 KiB. */
+#include "kernels/kernels.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "kernels/convert.h"
+#include "kernels/kern_internal.h"
+
+enum { TILE_K = 64 };
+_Static_assert(TILE_K % Q8_GROUP == 0, "a tile holds whole quantisation blocks");
+
+static size_t round_up(size_t bytes) {
+    return (bytes + 63) / 64 * 64;
+}
+
+void weft_kern_segs_split(struct weft_kern_segs *segs, uint32_t n_units, uint32_t unit) {
+    WEFT_ASSERT(n_units > 0 && unit > 0);
+    segs->n_segs = 8;
+    for (uint32_t s = 0; s < 8; s++) {
+        segs->seg_end[s] = (uint32_t)((uint64_t)(s + 1) * n_units / 8) * unit;
+    }
+}
+
+void weft_kern_segs_one(struct weft_kern_segs *segs, uint32_t k) {
+    *segs = (struct weft_kern_segs){.n_segs = 1, .seg_end = {k}};
+}
+
+size_t weft_kern_panel_bytes(enum weft_gemm_kind kind, uint32_t k) {
+    WEFT_ASSERT((unsigned)kind < WEFT_GEMM_KIND_COUNT);
+    switch (kind) {
+    case WEFT_GEMM_F32:
+        return (size_t)k * WEFT_PANEL * 4;
+    case WEFT_GEMM_F16_F32:
+        return round_up((size_t)k * WEFT_PANEL * 2);
+    case WEFT_GEMM_BF16_F32:
+    case WEFT_GEMM_BF16:
+        return ((size_t)k + 1) / 2 * WEFT_PANEL * 4;
+    case WEFT_GEMM_Q8_F32:
+    case WEFT_GEMM_Q8:
+        WEFT_ASSERT(k % Q8_GROUP == 0);
+        return round_up((size_t)k / Q8_GROUP * Q8_BLOCK_BYTES);
+    default:
+        return 0;
+    }
+}
+
+size_t weft_kern_packed_bytes(enum weft_gemm_kind kind, uint32_t n, uint32_t k) {
+    return ((size_t)n + WEFT_PANEL - 1) / WEFT_PANEL * weft_kern_panel_bytes(kind, k);
+}
+
+size_t weft_kern_act_row_bytes(enum weft_gemm_kind kind, uint32_t k) {
+    WEFT_ASSERT((unsigned)kind < WEFT_GEMM_KIND_COUNT);
+    switch (kind) {
+    case WEFT_GEMM_F32:
+    case WEFT_GEMM_F16_F32:
+    case WEFT_GEMM_BF16_F32:
+    case WEFT_GEMM_Q8_F32:
+        return round_up((size_t)k * 4);
+    case WEFT_GEMM_BF16:
+        return round_up(((size_t)k + 1) / 2 * 4);
+    case WEFT_GEMM_Q8:
+        WEFT_ASSERT(k % Q8_GROUP == 0);
+        return round_up((size_t)k + (size_t)k / Q8_GROUP * 8);
+    default:
+        return 0;
+    }
+}
+
+/* The source: `row_bytes` per output feature, no alignment. */
+struct source {
+    enum weft_kern_src type;
+    const uint8_t *rows;
+    size_t row_bytes;
+};
+
+static struct source source_of(enum weft_kern_src type, const void *src, uint32_t k) {
+    size_t row_bytes = 0;
+    switch (type) {
+    case WEFT_SRC_F32:
+        row_bytes = (size_t)k * 4;
+        break;
+    case WEFT_SRC_F16:
+    case WEFT_SRC_BF16:
+        row_bytes = (size_t)k * 2;
+        break;
+    case WEFT_SRC_Q8_0:
+        WEFT_ASSERT(k % Q8_GROUP == 0);
+        row_bytes = (size_t)k / Q8_GROUP * Q8_SRC_BYTES;
+        break;
+    }
+    WEFT_ASSERT(row_bytes > 0);
+    return (struct source){type, src, row_bytes};
+}
+
+static void q8_src_widen(const uint8_t *block, float *dst) {
+    uint16_t half;
+    int8_t codes[Q8_GROUP];
+    memcpy(&half, block, sizeof half);
+    memcpy(codes, block + sizeof half, sizeof codes);
+    float scale = f16_to_f32(half);
+    for (uint32_t i = 0; i < Q8_GROUP; i++) {
+        dst[i] = scale * codes[i];
+    }
+}
+
+/* Elements k0..k0+count of one feature as f32; the rest of the tile's row is zero. */
+static void read_f32(const struct source *src, uint32_t row, uint32_t k0, uint32_t count,
+                     float dst[TILE_K]) {
+    const uint8_t *base = src->rows + (size_t)row * src->row_bytes;
+    uint16_t halves[TILE_K];
+    switch (src->type) {
+    case WEFT_SRC_F32:
+        memcpy(dst, base + (size_t)k0 * 4, (size_t)count * 4);
+        break;
+    case WEFT_SRC_F16:
+    case WEFT_SRC_BF16:
+        memcpy(halves, base + (size_t)k0 * 2, (size_t)count * 2);
+        for (uint32_t i = 0; i < count; i++) {
+            dst[i] = src->type == WEFT_SRC_F16 ? f16_to_f32(halves[i]) : bf16_to_f32(halves[i]);
+        }
+        break;
+    case WEFT_SRC_Q8_0:
+        for (uint32_t i = 0; i < count; i += Q8_GROUP) {
+            q8_src_widen(base + (size_t)(k0 + i) / Q8_GROUP * Q8_SRC_BYTES, dst + i);
+        }
+        break;
+    }
+    memset(dst + count, 0, (TILE_K - count) * sizeof *dst);
+}
+
+static uint16_t narrow(enum weft_gemm_kind kind, float f) {
+    return kind == WEFT_GEMM_F16_F32 ? f32_to_f16(f) : f32_to_bf16(f);
+}
+
+/* The same as 16-bit patterns of `kind`'s type; a source of that type is copied, not converted. */
+static void read_half(enum weft_gemm_kind kind, const struct source *src, uint32_t row, uint32_t k0,
+                      uint32_t count, uint16_t dst[TILE_K]) {
+    enum weft_kern_src own = kind == WEFT_GEMM_F16_F32 ? WEFT_SRC_F16 : WEFT_SRC_BF16;
+    if (src->type == own) {
+        const uint8_t *base = src->rows + (size_t)row * src->row_bytes;
+        memcpy(dst, base + (size_t)k0 * 2, (size_t)count * 2);
+        memset(dst + count, 0, (TILE_K - count) * sizeof *dst);
+        return;
+    }
+    float wide[TILE_K];
+    read_f32(src, row, k0, count, wide);
+    for (uint32_t i = 0; i < TILE_K; i++) {
+        dst[i] = narrow(kind, wide[i]);
+    }
+}
+
+static void pack_panel_f32(const struct source *src, uint32_t n0, uint32_t n_rows, uint32_t k,
+                           float *panel) {
+    float tile[WEFT_PANEL][TILE_K] = {{0}};
+    for (uint32_t k0 = 0; k0 < k; k0 += TILE_K) {
+        uint32_t count = min_u32(TILE_K, k - k0);
+        for (uint32_t r = 0; r < n_rows; r++) {
+            read_f32(src, n0 + r, k0, count, tile[r]);
+        }
+        for (uint32_t i = 0; i < count; i++) {
+            for (uint32_t r = 0; r < WEFT_PANEL; r++) {
+                panel[(size_t)(k0 + i) * WEFT_PANEL + r] = tile[r][i];
+            }
+        }
+    }
+}
+
+/* f16: one row of 16 per k; bf16: pairs of k side by side, an odd K padded with zero. */
+static void pack_panel_half(enum weft_gemm_kind kind, const struct source *src, uint32_t n0,
+                            uint32_t n_rows, uint32_t k, uint16_t *panel) {
+    uint16_t tile[WEFT_PANEL][TILE_K] = {{0}};
+    uint32_t group = kind == WEFT_GEMM_F16_F32 ? 1 : 2;
+    for (uint32_t k0 = 0; k0 < k; k0 += TILE_K) {
+        uint32_t count = min_u32(TILE_K, k - k0);
+        for (uint32_t r = 0; r < n_rows; r++) {
+            read_half(kind, src, n0 + r, k0, count, tile[r]);
+        }
+        for (uint32_t i = 0; i < count; i += group) {
+            uint16_t *out = panel + (size_t)(k0 + i) * WEFT_PANEL;
+            for (uint32_t r = 0; r < WEFT_PANEL; r++) {
+                memcpy(out + (size_t)r * group, &tile[r][i], group * sizeof *out);
+            }
+        }
+    }
+}
+
+/* GGML's quantiser: scale = max|w| / 127, codes of w times the reciprocal of the unrounded scale,
+ * halves away from zero. A block with an infinity or NaN has no scale: it becomes NaN. */
+static uint16_t q8_quantise(const float *w, int8_t codes[Q8_GROUP]) {
+    uint32_t max_bits = 0;
+    for (uint32_t i = 0; i < Q8_GROUP; i++) {
+        uint32_t magnitude = f32_bits(w[i]) & 0x7fffffffu;
+        if (magnitude > max_bits) max_bits = magnitude;
+    }
+    float scale = f32_from_bits(max_bits) / 127.0f;
+    uint16_t half = f32_to_f16(scale);
+    memset(codes, 0, Q8_GROUP);
+    if (max_bits >= 0x7f800000u) return 0x7e00u;
+    if ((half & 0x7fffu) == 0) return 0;
+    float inverse = 1.0f / scale;
+    for (uint32_t i = 0; i < Q8_GROUP; i++) {
+        codes[i] = (int8_t)roundf(w[i] * inverse);
+    }
+    return half;
+}
+
+/* Reads one block as Q8_0: copied where it is one already. */
+static uint16_t read_q8(const struct source *src, uint32_t row, uint32_t k0,
+                        int8_t codes[Q8_GROUP]) {
+    if (src->type == WEFT_SRC_Q8_0) {
+        const uint8_t *block =
+            src->rows + (size_t)row * src->row_bytes + (size_t)k0 / Q8_GROUP * Q8_SRC_BYTES;
+        uint16_t scale;
+        memcpy(&scale, block, sizeof scale);
+        memcpy(codes, block + sizeof scale, Q8_GROUP);
+        return scale;
+    }
+    float wide[TILE_K];
+    read_f32(src, row, k0, Q8_GROUP, wide);
+    return q8_quantise(wide, codes);
+}
+
+static void pack_panel_q8(const struct source *src, uint32_t n0, uint32_t n_rows, uint32_t k,
+                          uint8_t *panel) {
+    for (uint32_t k0 = 0; k0 < k; k0 += Q8_GROUP, panel += Q8_BLOCK_BYTES) {
+        uint16_t scales[WEFT_PANEL] = {0};
+        for (uint32_t r = 0; r < WEFT_PANEL; r++) {
+            int8_t codes[Q8_GROUP] = {0};
+            if (r < n_rows) scales[r] = read_q8(src, n0 + r, k0, codes);
+            for (uint32_t i = 0; i < Q8_GROUP; i++) {
+                size_t at = (size_t)(i / 4) * WEFT_PANEL * 4 + (size_t)r * 4 + i % 4;
+                panel[at] = (uint8_t)(codes[i] + 128);
+            }
+        }
+        memcpy(panel + Q8_CODES, scales, sizeof scales);
+    }
+}
+
+void weft_kern_pack(enum weft_gemm_kind kind, enum weft_kern_src src_type, const void *src,
+                    uint32_t n, uint32_t k, uint32_t n_begin, uint32_t n_end, void *packed) {
+    WEFT_ASSERT(n_begin <= n_end && n_end <= n && n_begin % WEFT_PANEL == 0 && k > 0);
+    WEFT_ASSERT(n_end % WEFT_PANEL == 0 || n_end == n);
+    WEFT_ASSERT((uintptr_t)packed % 64 == 0);
+    struct source from = source_of(src_type, src, k);
+    size_t panel_bytes = weft_kern_panel_bytes(kind, k);
+    for (uint32_t n0 = n_begin; n0 < n_end; n0 += WEFT_PANEL) {
+        uint8_t *panel = (uint8_t *)packed + n0 / WEFT_PANEL * panel_bytes;
+        uint32_t n_rows = min_u32(WEFT_PANEL, n_end - n0);
+        memset(panel + panel_bytes - 64, 0, 64); /* what the last lines do not cover is padding */
+        if (kind == WEFT_GEMM_F32) {
+            pack_panel_f32(&from, n0, n_rows, k, (float *)(void *)panel);
+        } else if (kind == WEFT_GEMM_Q8 || kind == WEFT_GEMM_Q8_F32) {
+            pack_panel_q8(&from, n0, n_rows, k, panel);
+        } else {
+            pack_panel_half(kind, &from, n0, n_rows, k, (uint16_t *)(void *)panel);
+        }
+    }
+}

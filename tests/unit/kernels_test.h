@@ -1,0 +1,81 @@
+/* What the kernel tests share: the tables to run, random numbers of every kind, aligned memory. */
+#ifndef WEFT_TEST_KERNELS_H
+#define WEFT_TEST_KERNELS_H
+
+#include <math.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include "base/rand.h"
+#include "kernels/kern_internal.h"
+#include "kernels/kernels.h"
+
+enum { TABLES_MAX = 8 };
+
+/* Every table this CPU can run: one per ISA, and AVX-512 also without each of its extensions, as
+ * it is on an older CPU. */
+static inline uint32_t all_tables(struct weft_kern_table tables[TABLES_MAX]) {
+    struct wefti_kern_features features = wefti_kern_features_detect();
+    uint32_t n = 0;
+    wefti_kern_table_build(&tables[n++], WEFT_ISA_SCALAR, features);
+    if (features.avx2) wefti_kern_table_build(&tables[n++], WEFT_ISA_AVX2, features);
+    if (features.avx512) {
+        wefti_kern_table_build(&tables[n++], WEFT_ISA_AVX512, features);
+        features.vnni = features.bf16 = false;
+        wefti_kern_table_build(&tables[n++], WEFT_ISA_AVX512, features);
+    }
+    return n;
+}
+
+/* Exactly `bytes`, so that a sanitizer sees the first byte read behind them; NaN until written. */
+static inline void *take(size_t bytes) {
+    void *memory = NULL;
+    assert_int_equal(posix_memalign(&memory, 64, bytes), 0);
+    memset(memory, 0xff, bytes);
+    return memory;
+}
+
+enum flavour { PLAIN, WIDE, TINY, HUGE_ONES, SPARSE, FLAVOURS };
+
+/* PLAIN: around 1. WIDE: exponents -20 to 15, as f16 has. TINY: subnormals. HUGE_ONES: up to 1e18,
+ * so that products stay finite. SPARSE: many zeros of either sign. */
+static inline float some_float(uint64_t *seed, enum flavour flavour) {
+    float unit = (float)(weft_rand_unit(seed) * 2.0 - 1.0);
+    switch (flavour) {
+    case WIDE:
+        return ldexpf(unit, (int)weft_rand_below(seed, 36) - 20);
+    case TINY:
+        return ldexpf(unit, -126 - (int)weft_rand_below(seed, 23));
+    case HUGE_ONES:
+        return unit * 1e18f;
+    case SPARSE:
+        return weft_rand_below(seed, 3) == 0 ? unit : copysignf(0.0f, unit);
+    default:
+        return unit;
+    }
+}
+
+static inline void fill(uint64_t *seed, enum flavour flavour, float *x, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        x[i] = some_float(seed, flavour);
+    }
+}
+
+/* Exactly one number in lo..hi. */
+static inline uint32_t between(uint64_t *seed, uint32_t lo, uint32_t hi) {
+    return lo + weft_rand_below(seed, hi - lo + 1);
+}
+
+static inline bool same_bits(float a, float b) {
+    return memcmp(&a, &b, sizeof a) == 0;
+}
+
+#endif

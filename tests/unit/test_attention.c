@@ -1,0 +1,302 @@
+/* Attention on every table: right against a softmax in double, and for each row the same bits
+ * whatever the block size, the chunk it comes in and what else lies in the cache. */
+#include "kernels_test.h"
+
+#include "kernels/convert.h"
+
+static uint64_t seed;
+
+/* A sequence: its keys and values as f32, and queries for each of its positions. */
+struct sequence {
+    uint32_t len, n_heads, n_kv_heads, head_dim;
+    float *k, *v, *q; /* [len][heads][head_dim] */
+};
+
+static void make_sequence(struct sequence *s, uint32_t len, uint32_t n_kv_heads, uint32_t group,
+                          uint32_t head_dim, enum flavour flavour) {
+    *s = (struct sequence){len, n_kv_heads * group, n_kv_heads, head_dim, NULL, NULL, NULL};
+    size_t kv_n = (size_t)len * n_kv_heads * head_dim;
+    s->k = take(kv_n * sizeof(float));
+    s->v = take(kv_n * sizeof(float));
+    s->q = take(kv_n * group * sizeof(float));
+    fill(&seed, flavour == WIDE ? PLAIN : flavour, s->k, kv_n);
+    fill(&seed, flavour, s->v, kv_n);
+    fill(&seed, PLAIN, s->q, kv_n * group);
+}
+
+static void drop_sequence(struct sequence *s) {
+    free(s->k);
+    free(s->v);
+    free(s->q);
+}
+
+/* A cache in which one sequence has blocks in random order among others; every unwritten slot is
+ * NaN. */
+struct cache {
+    struct weft_kv_layer kv;
+    uint32_t *table;
+};
+
+static void make_cache(struct cache *c, const struct weft_kern_table *table,
+                       const struct sequence *s, uint32_t block_size, enum weft_kv_dtype dtype) {
+    uint32_t used = (s->len + block_size - 1) / block_size, n_blocks = used + 3;
+    c->kv = (struct weft_kv_layer){.dtype = dtype,
+                                   .block_size = block_size,
+                                   .n_kv_heads = s->n_kv_heads,
+                                   .head_dim = s->head_dim};
+    size_t plane_bytes =
+        (size_t)n_blocks * s->n_kv_heads * block_size * s->head_dim * weft_kv_dtype_bytes(dtype);
+    c->kv.k = take(plane_bytes);
+    c->kv.v = take(plane_bytes);
+    uint32_t ids[1024];
+    assert_true(n_blocks <= 1024);
+    for (uint32_t i = 0; i < n_blocks; i++) {
+        uint32_t j = weft_rand_below(&seed, i + 1);
+        ids[i] = ids[j];
+        ids[j] = i;
+    }
+    c->table = malloc(used * sizeof *c->table); /* no longer than needed: a read behind it shows */
+    assert_non_null(c->table);
+    memcpy(c->table, ids, used * sizeof *c->table);
+    size_t token = (size_t)s->n_kv_heads * s->head_dim;
+    for (uint32_t pos = 0; pos < s->len; pos++) {
+        table->kv_write(&c->kv, c->table, pos, s->k + pos * token, s->v + pos * token);
+    }
+}
+
+static void drop_cache(struct cache *c) {
+    free(c->kv.k);
+    free(c->kv.v);
+    free(c->table);
+}
+
+/* Rows of positions first..first+n of the sequence, in chunks of `chunk` rows, to out[len][heads].
+ */
+static void attend(const struct weft_kern_table *table, const struct sequence *s,
+                   const struct cache *c, uint32_t first, uint32_t n, uint32_t chunk, float *out) {
+    size_t token = (size_t)s->n_heads * s->head_dim;
+    for (uint32_t done = 0; done < n; done += chunk) {
+        uint32_t rows = min_u32(chunk, n - done);
+        struct weft_attn_row *row = malloc(rows * sizeof *row);
+        assert_non_null(row);
+        for (uint32_t i = 0; i < rows; i++) {
+            row[i] = (struct weft_attn_row){c->table, first + done + i};
+        }
+        struct weft_attn_args args = {.kv = c->kv,
+                                      .q = s->q + (first + done) * token,
+                                      .out = out + (first + done) * token,
+                                      .q_stride = token,
+                                      .out_stride = token,
+                                      .rows = row,
+                                      .n_heads = s->n_heads,
+                                      .scale = 1.0f / sqrtf((float)s->head_dim)};
+        for (uint32_t h = 0; h < s->n_kv_heads; h++) {
+            uint32_t cut = weft_rand_below(&seed, rows + 1);
+            table->attention(&args, h, 0, cut);
+            table->attention(&args, h, cut, rows);
+        }
+        free(row);
+    }
+}
+
+static float *attend_all(const struct weft_kern_table *table, const struct sequence *s,
+                         const struct cache *c, uint32_t chunk) {
+    float *out = take((size_t)s->len * s->n_heads * s->head_dim * sizeof(float));
+    attend(table, s, c, 0, s->len, chunk, out);
+    return out;
+}
+
+static double rounded(float x, enum weft_kv_dtype dtype) {
+    return (double)(dtype == WEFT_KV_F32    ? x
+                    : dtype == WEFT_KV_BF16 ? bf16_to_f32(f32_to_bf16(x))
+                                            : f16_to_f32(f32_to_f16(x)));
+}
+
+/* One query in double. The bound follows the errors: a score is off by (head_dim + 2) 2^-24 of its
+ * magnitudes, its exponential relatively by that, the rounding of the subtraction and 2 ulp; sums
+ * over `pos` tokens and the fades of their tiles add a rounding each. All of it is relative to |v|.
+ */
+static void check_query(const struct sequence *s, enum weft_kv_dtype dtype, uint32_t pos,
+                        uint32_t head, const float *got) {
+    uint32_t hd = s->head_dim, kv_head = head / (s->n_heads / s->n_kv_heads);
+    double scale = 1.0 / sqrt(hd), max = -INFINITY, error = 0, total = 0, span = 0;
+    double *p = malloc((pos + 1) * sizeof *p);
+    assert_non_null(p);
+    for (uint32_t j = 0; j <= pos; j++) {
+        double dot = 0, magnitude = 0;
+        for (uint32_t d = 0; d < hd; d++) {
+            double q = (double)s->q[((size_t)pos * s->n_heads + head) * hd + d];
+            double k = rounded(s->k[((size_t)j * s->n_kv_heads + kv_head) * hd + d], dtype);
+            dot += q * k;
+            magnitude += fabs(q * k);
+        }
+        p[j] = dot * scale;
+        max = fmax(max, p[j]);
+        span = fmax(span, fabs(p[j]));
+        error = fmax(error, magnitude * scale * (hd + 4) * 0x1p-24);
+    }
+    for (uint32_t j = 0; j <= pos; j++) {
+        p[j] = exp(p[j] - max);
+        total += p[j];
+    }
+    double relative = 2 * error + (4 * span + 2 * (pos + 1) + 0.125 * pos + 24) * 0x1p-24;
+    for (uint32_t d = 0; d < hd; d++) {
+        double sum = 0, magnitude = 0;
+        for (uint32_t j = 0; j <= pos; j++) {
+            double v = rounded(s->v[((size_t)j * s->n_kv_heads + kv_head) * hd + d], dtype);
+            sum += p[j] * v / total;
+            magnitude += p[j] * fabs(v) / total;
+        }
+        if (!(fabs((double)got[d] - sum) <= relative * magnitude + 0x1p-120)) {
+            fail_msg("dtype %d head_dim %u pos %u head %u d %u: %.9g, not %.9g +- %.3g", dtype, hd,
+                     pos, head, d, (double)got[d], sum, relative * magnitude);
+        }
+    }
+    free(p);
+}
+
+static void attention_agrees_with_a_softmax_in_double(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    const uint32_t head_dims[] = {2, 6, 8, 16, 24, 34, 40, 64, 80, 96, 128, 256};
+    const uint32_t groups[] = {1, 2, 3, 4, 5, 8, 71};
+    (void)state;
+    for (uint32_t round = 0; round < 36; round++) {
+        uint32_t hd = head_dims[round % 12],
+                 group = groups[weft_rand_below(&seed, round < 3 ? 7 : 6)];
+        struct sequence s;
+        make_sequence(&s, between(&seed, 1, 200), between(&seed, 1, 2), group, hd,
+                      (enum flavour)(round % 2 ? WIDE : PLAIN));
+        for (uint32_t t = 0; t < n_tables; t++) {
+            enum weft_kv_dtype dtype = (enum weft_kv_dtype)(round % WEFT_KV_DTYPE_COUNT);
+            struct cache c;
+            make_cache(&c, &tables[t], &s, between(&seed, 1, 6) * 16, dtype);
+            float *out = attend_all(&tables[t], &s, &c, between(&seed, 1, s.len));
+            for (uint32_t i = 0; i < 12; i++) {
+                uint32_t pos = i == 0 ? s.len - 1 : weft_rand_below(&seed, s.len);
+                uint32_t head = weft_rand_below(&seed, s.n_heads);
+                check_query(&s, dtype, pos, head, out + ((size_t)pos * s.n_heads + head) * hd);
+            }
+            free(out);
+            drop_cache(&c);
+        }
+        drop_sequence(&s);
+    }
+}
+
+static void a_row_has_the_same_bits_in_any_chunk_and_block_size(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    (void)state;
+    for (uint32_t round = 0; round < 24; round++) {
+        const struct weft_kern_table *table = &tables[round % n_tables];
+        enum weft_kv_dtype dtype = (enum weft_kv_dtype)weft_rand_below(&seed, WEFT_KV_DTYPE_COUNT);
+        struct sequence s;
+        make_sequence(&s, between(&seed, 60, 230), 2, between(&seed, 1, 7),
+                      between(&seed, 1, 70) * 2, WIDE);
+        struct cache c;
+        make_cache(&c, table, &s, 16, dtype);
+        float *alone = attend_all(table, &s, &c, 1);
+        size_t bytes = (size_t)s.len * s.n_heads * s.head_dim * sizeof(float);
+        for (uint32_t i = 0; i < 6; i++) {
+            drop_cache(&c);
+            make_cache(&c, table, &s, between(&seed, 1, 16) * 16, dtype);
+            float *chunked = attend_all(table, &s, &c, i == 0 ? s.len : between(&seed, 2, s.len));
+            assert_memory_equal(alone, chunked, bytes);
+            free(chunked);
+        }
+        free(alone);
+        drop_cache(&c);
+        drop_sequence(&s);
+    }
+}
+
+/* Rows of several sequences in one call, as a batch of decodes and prompt chunks brings them. */
+static void rows_of_different_sequences_do_not_mix(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    enum { SEQUENCES = 3, ROWS_MAX = 64 };
+    (void)state;
+    for (uint32_t round = 0; round < 12; round++) {
+        const struct weft_kern_table *table = &tables[round % n_tables];
+        uint32_t len = between(&seed, 30, 100), hd = between(&seed, 1, 40) * 2;
+        struct sequence all;
+        make_sequence(&all, len, 1, 3, hd, PLAIN);
+        struct cache c;
+        make_cache(&c, table, &all, 32, WEFT_KV_BF16);
+        float *alone = attend_all(table, &all, &c, 1);
+        /* The same sequence under other tables: equal content at other addresses of the table. */
+        uint32_t blocks = (len + 31) / 32, n = 0, *copies[SEQUENCES];
+        struct weft_attn_row rows[ROWS_MAX];
+        size_t token = (size_t)all.n_heads * hd;
+        float *q = take(ROWS_MAX * token * sizeof(float)),
+              *out = take(ROWS_MAX * token * sizeof(float));
+        for (uint32_t i = 0; i < SEQUENCES; i++) {
+            copies[i] = malloc(blocks * sizeof **copies);
+            assert_non_null(copies[i]);
+            memcpy(copies[i], c.table, blocks * sizeof **copies);
+            uint32_t first = weft_rand_below(&seed, len), count = between(&seed, 1, 20);
+            for (uint32_t j = 0; j < count && first + j < len; j++, n++) {
+                rows[n] = (struct weft_attn_row){copies[i], first + j};
+                memcpy(q + n * token, all.q + (first + j) * token, token * sizeof(float));
+            }
+        }
+        struct weft_attn_args args = {.kv = c.kv,
+                                      .q = q,
+                                      .out = out,
+                                      .q_stride = token,
+                                      .out_stride = token,
+                                      .rows = rows,
+                                      .n_heads = all.n_heads,
+                                      .scale = 1.0f / sqrtf((float)hd)};
+        table->attention(&args, 0, 0, n);
+        for (uint32_t i = 0; i < n; i++) {
+            assert_memory_equal(out + i * token, alone + rows[i].pos * token,
+                                token * sizeof(float));
+        }
+        for (uint32_t i = 0; i < SEQUENCES; i++) {
+            free(copies[i]);
+        }
+        free(q);
+        free(out);
+        free(alone);
+        drop_cache(&c);
+        drop_sequence(&all);
+    }
+}
+
+static void a_later_token_never_reaches_an_earlier_row(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    const float bad[] = {NAN, INFINITY, -INFINITY};
+    (void)state;
+    for (uint32_t round = 0; round < 24; round++) {
+        const struct weft_kern_table *table = &tables[round % n_tables];
+        struct sequence s;
+        make_sequence(&s, 150, 1, between(&seed, 1, 6), 24, PLAIN);
+        struct cache c;
+        make_cache(&c, table, &s, 48, (enum weft_kv_dtype)(round % WEFT_KV_DTYPE_COUNT));
+        float *before = attend_all(table, &s, &c, s.len), *after;
+        uint32_t pos = weft_rand_below(&seed, s.len);
+        s.k[(size_t)pos * 24 + 3] = bad[round % 3];
+        s.v[(size_t)pos * 24 + 5] = bad[(round + 1) % 3];
+        table->kv_write(&c.kv, c.table, pos, s.k + (size_t)pos * 24, s.v + (size_t)pos * 24);
+        after = attend_all(table, &s, &c, s.len);
+        assert_memory_equal(before, after, (size_t)pos * s.n_heads * 24 * sizeof(float));
+        free(before);
+        free(after);
+        drop_cache(&c);
+        drop_sequence(&s);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(attention_agrees_with_a_softmax_in_double),
+        cmocka_unit_test(a_row_has_the_same_bits_in_any_chunk_and_block_size),
+        cmocka_unit_test(rows_of_different_sequences_do_not_mix),
+        cmocka_unit_test(a_later_token_never_reaches_an_earlier_row),
+    };
+    seed = weft_rand_test_seed();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

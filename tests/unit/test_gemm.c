@@ -1,0 +1,460 @@
+/* Products of every kind on every table: right within the bound of f32 sums, and for each row the
+ * same bits whatever stands beside it. */
+#include "kernels_test.h"
+
+#include "kernels/convert.h"
+
+struct gemm_case {
+    enum weft_gemm_kind kind;
+    uint32_t m, n, k;
+    size_t ldc;
+    struct weft_gemm_args args;
+    struct weft_kern_segs segs;
+    float *weights, *act_src; /* what was packed and converted */
+    void *packed, *act;
+    float *residual;
+};
+
+static uint64_t seed;
+
+static bool is_q8(enum weft_gemm_kind kind) {
+    return kind == WEFT_GEMM_Q8 || kind == WEFT_GEMM_Q8_F32;
+}
+
+static bool is_bf16(enum weft_gemm_kind kind) {
+    return kind == WEFT_GEMM_BF16 || kind == WEFT_GEMM_BF16_F32;
+}
+
+static uint32_t unit_of(enum weft_gemm_kind kind) {
+    return is_q8(kind) ? 32 : is_bf16(kind) ? 2 : 1;
+}
+
+/* Builds a case; `table` converts the activations. */
+static void make_case(struct gemm_case *c, const struct weft_kern_table *table,
+                      enum weft_gemm_kind kind, uint32_t m, uint32_t n, uint32_t k,
+                      enum flavour flavour) {
+    memset(c, 0, sizeof *c);
+    if (is_q8(kind)) k = (k + 31) / 32 * 32;
+    c->kind = kind;
+    c->m = m;
+    c->n = n;
+    c->k = k;
+    c->ldc = n + weft_rand_below(&seed, 9);
+    c->weights = take((size_t)n * k * sizeof(float));
+    c->act_src = take((size_t)m * k * sizeof(float));
+    /* A product of two tiny numbers would be lost in any format; let them meet ordinary ones. */
+    fill(&seed, flavour, c->weights, (size_t)n * k);
+    fill(&seed, flavour == TINY ? PLAIN : flavour, c->act_src, (size_t)m * k);
+    if (flavour == HUGE_ONES && kind != WEFT_GEMM_F32 && !is_bf16(kind)) {
+        for (size_t i = 0; i < (size_t)n * k; i++) {
+            c->weights[i] *= 1e-14f; /* f16 and f16 scales end at 65504 */
+        }
+    }
+    c->packed = take(weft_kern_packed_bytes(kind, n, k));
+    weft_kern_pack(kind, WEFT_SRC_F32, c->weights, n, k, 0, n, c->packed);
+    size_t row_bytes = weft_kern_act_row_bytes(kind, k) + 64 * weft_rand_below(&seed, 3);
+    c->act = take(m * row_bytes);
+    table->act_convert(kind, c->act_src, k, m, k, c->act, row_bytes);
+    c->residual = take(m * c->ldc * sizeof(float));
+    fill(&seed, PLAIN, c->residual, m * c->ldc);
+    uint32_t unit = unit_of(kind);
+    if (weft_rand_below(&seed, 2) || k % unit != 0) {
+        weft_kern_segs_one(&c->segs, k);
+    } else {
+        uint32_t bigger = k % (unit * 4) == 0 && weft_rand_below(&seed, 2) ? unit * 4 : unit;
+        weft_kern_segs_split(&c->segs, k / bigger, bigger);
+    }
+    c->args = (struct weft_gemm_args){.act = c->act,
+                                      .act_row_bytes = row_bytes,
+                                      .packed = c->packed,
+                                      .ldc = c->ldc,
+                                      .residual = weft_rand_below(&seed, 2) ? c->residual : NULL,
+                                      .m = m,
+                                      .n = n,
+                                      .k = k,
+                                      .segs = &c->segs};
+}
+
+static void drop_case(struct gemm_case *c) {
+    free(c->weights);
+    free(c->act_src);
+    free(c->packed);
+    free(c->act);
+    free(c->residual);
+}
+
+static uint32_t n_panels(const struct gemm_case *c) {
+    return (c->n + WEFT_PANEL - 1) / WEFT_PANEL;
+}
+
+/* The whole product into fresh memory. */
+static float *product(const struct weft_kern_table *table, const struct gemm_case *c) {
+    struct weft_gemm_args args = c->args;
+    args.c = take(c->m * c->ldc * sizeof(float));
+    table->gemm[c->kind](&args, 0, n_panels(c));
+    return args.c;
+}
+
+/* What is stored, read back by the layout the header states. */
+static double weight_at(const struct gemm_case *c, uint32_t n, uint32_t k) {
+    const uint8_t *panel =
+        (const uint8_t *)c->packed + n / WEFT_PANEL * weft_kern_panel_bytes(c->kind, c->k);
+    uint32_t i = n % WEFT_PANEL;
+    const uint16_t *halves = (const void *)panel;
+    const uint8_t *block = panel + (size_t)k / 32 * 544;
+    uint16_t scale;
+    int code;
+    switch (c->kind) {
+    case WEFT_GEMM_F32:
+        return (double)((const float *)(const void *)panel)[(size_t)k * 16 + i];
+    case WEFT_GEMM_F16_F32:
+        return (double)f16_to_f32(halves[(size_t)k * 16 + i]);
+    case WEFT_GEMM_BF16_F32:
+    case WEFT_GEMM_BF16:
+        return (double)bf16_to_f32(halves[((size_t)k / 2 * 16 + i) * 2 + k % 2]);
+    default:
+        memcpy(&scale, block + 512 + 2 * (size_t)i, sizeof scale);
+        code = block[k % 32 / 4 * 64 + i * 4 + k % 4] - 128;
+        return (double)f16_to_f32(scale) * code;
+    }
+}
+
+static double act_at(const struct gemm_case *c, uint32_t m, uint32_t k) {
+    const uint8_t *row = (const uint8_t *)c->act + m * c->args.act_row_bytes;
+    if (c->kind == WEFT_GEMM_BF16)
+        return (double)bf16_to_f32(((const uint16_t *)(const void *)row)[k]);
+    if (c->kind != WEFT_GEMM_Q8) return (double)((const float *)(const void *)row)[k];
+    const float *scales = (const void *)(row + c->k);
+    return (double)scales[k / 32] * ((const int8_t *)row)[k];
+}
+
+/* Compares with a sum in double: k roundings in f32, each of at most the sum of magnitudes, and a
+ * few more for tree, scales and residual. `lost` is what the instruction may flush per product. */
+static void check_product(const struct weft_kern_table *table, const struct gemm_case *c,
+                          const float *got) {
+    double *w = malloc((size_t)c->n * c->k * sizeof *w), *a = malloc(c->k * sizeof *a);
+    assert_non_null(w);
+    assert_non_null(a);
+    for (uint32_t n = 0; n < c->n; n++) {
+        for (uint32_t k = 0; k < c->k; k++) {
+            w[(size_t)n * c->k + k] = weight_at(c, n, k);
+        }
+    }
+    for (uint32_t m = 0; m < c->m; m++) {
+        for (uint32_t k = 0; k < c->k; k++) {
+            a[k] = act_at(c, m, k);
+        }
+        for (uint32_t n = 0; n < c->n; n++) {
+            double sum = 0, magnitude = 0, flushed = 0;
+            for (uint32_t k = 0; k < c->k; k++) {
+                double x = a[k], y = w[(size_t)n * c->k + k];
+                sum += x * y;
+                magnitude += fabs(x * y);
+                /* vdpbf16ps takes a subnormal input for zero. */
+                if (c->kind == WEFT_GEMM_BF16 && fabs(y) < 0x1p-126) flushed += fabs(x * y);
+            }
+            size_t at = m * c->ldc + n;
+            if (c->args.residual) {
+                sum += (double)c->residual[at];
+                magnitude += fabs((double)c->residual[at]);
+            }
+            double bound = (c->k + 8) * 0x1p-24 * magnitude + flushed + c->k * 0x1p-126;
+            if (!(fabs((double)got[at] - sum) <= bound)) {
+                fail_msg("%s kind %d m %u/%u n %u/%u k %u: %.9g, not %.9g +- %.3g", table->name,
+                         c->kind, m, c->m, n, c->n, c->k, (double)got[at], sum, bound);
+            }
+        }
+        for (size_t n = c->n; n < c->ldc; n++) { /* what lies beyond N is not ours */
+            assert_true(isnan(got[m * c->ldc + n]));
+        }
+    }
+    free(w);
+    free(a);
+}
+
+static void every_kind_agrees_with_a_sum_in_double(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    (void)state;
+    for (uint32_t round = 0; round < 60; round++) {
+        uint32_t m = between(&seed, 1, round % 8 == 0 ? 110 : 26);
+        uint32_t n = between(&seed, 1, 100), k = between(&seed, 1, round % 4 == 0 ? 900 : 140);
+        enum flavour flavour = (enum flavour)(round % FLAVOURS);
+        for (uint32_t t = 0; t < n_tables; t++) {
+            for (uint32_t kind = 0; kind < WEFT_GEMM_KIND_COUNT; kind++) {
+                struct gemm_case c;
+                make_case(&c, &tables[t], (enum weft_gemm_kind)kind, m, n, k, flavour);
+                float *got = product(&tables[t], &c);
+                check_product(&tables[t], &c, got);
+                free(got);
+                drop_case(&c);
+            }
+        }
+    }
+}
+
+static void every_remainder_of_n_and_k_is_right(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    (void)state;
+    for (uint32_t t = 0; t < n_tables; t++) {
+        for (uint32_t kind = 0; kind < WEFT_GEMM_KIND_COUNT; kind++) {
+            for (uint32_t i = 1; i <= 33; i++) {
+                struct gemm_case c;
+                make_case(&c, &tables[t], (enum weft_gemm_kind)kind, i % 15 + 1, i, 34 - i, PLAIN);
+                float *got = product(&tables[t], &c);
+                check_product(&tables[t], &c, got);
+                free(got);
+                drop_case(&c);
+            }
+        }
+    }
+}
+
+/* Rows first..first+count of the panels p0..p1 alone must give the bits of `whole`. */
+static void check_part(const struct weft_kern_table *table, const struct gemm_case *c,
+                       const float *whole, uint32_t first, uint32_t count, uint32_t p0,
+                       uint32_t p1) {
+    struct weft_gemm_args args = c->args;
+    args.act = (const uint8_t *)args.act + first * args.act_row_bytes;
+    if (args.residual) args.residual += first * c->ldc;
+    args.m = count;
+    args.c = take(count * c->ldc * sizeof(float));
+    table->gemm[c->kind](&args, p0, p1);
+    for (uint32_t m = 0; m < count; m++) {
+        for (uint32_t n = 0; n < c->ldc; n++) {
+            float got = args.c[m * c->ldc + n];
+            bool ours = n >= p0 * WEFT_PANEL && n < p1 * WEFT_PANEL && n < c->n;
+            if (ours ? same_bits(got, whole[(first + m) * c->ldc + n]) : isnan(got)) continue;
+            fail_msg("%s kind %d: row %u of %u, computed with %u others, panels %u..%u, n %u of "
+                     "%u, k %u: "
+                     "%.9g is not %.9g",
+                     table->name, c->kind, first + m, c->m, count - 1, p0, p1, n, c->n, c->k,
+                     (double)got, (double)whole[(first + m) * c->ldc + n]);
+        }
+    }
+    free(args.c);
+}
+
+static void a_row_has_the_same_bits_in_any_batch(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    (void)state;
+    for (uint32_t round = 0; round < 8; round++) {
+        for (uint32_t t = 0; t < n_tables; t++) {
+            for (uint32_t kind = 0; kind < WEFT_GEMM_KIND_COUNT; kind++) {
+                uint32_t m = between(&seed, 14, tables[t].isa == WEFT_ISA_SCALAR ? 20 : 130);
+                struct gemm_case c;
+                make_case(&c, &tables[t], (enum weft_gemm_kind)kind, m, between(&seed, 33, 120),
+                          between(&seed, 100, round == 0 ? 1500 : 400), (round % 2) ? WIDE : PLAIN);
+                float *whole = product(&tables[t], &c);
+                for (uint32_t count = 1; count <= 14; count++) {
+                    check_part(&tables[t], &c, whole, weft_rand_below(&seed, m - count + 1), count,
+                               0, n_panels(&c));
+                }
+                for (uint32_t i = 0; i < 6; i++) {
+                    uint32_t first = weft_rand_below(&seed, m),
+                             p0 = weft_rand_below(&seed, n_panels(&c));
+                    check_part(&tables[t], &c, whole, first, between(&seed, 1, m - first), p0,
+                               between(&seed, p0, n_panels(&c)));
+                }
+                free(whole);
+                drop_case(&c);
+            }
+        }
+    }
+}
+
+static void the_residual_may_be_the_output(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    (void)state;
+    for (uint32_t t = 0; t < n_tables; t++) {
+        for (uint32_t m = 1; m < 30; m += 7) {
+            struct gemm_case c;
+            make_case(&c, &tables[t], WEFT_GEMM_BF16_F32, m, 50, 600, PLAIN);
+            c.args.residual = c.residual;
+            float *apart = product(&tables[t], &c);
+            struct weft_gemm_args args = c.args;
+            args.c = c.residual;
+            tables[t].gemm[c.kind](&args, 0, n_panels(&c));
+            for (uint32_t i = 0; i < m; i++) {
+                assert_memory_equal(apart + i * c.ldc, c.residual + i * c.ldc, c.n * sizeof(float));
+            }
+            free(apart);
+            drop_case(&c);
+        }
+    }
+}
+
+/* The tree of the header, written out for a column of segment sums; NaN marks an empty one. */
+static float joined(const float part[8]) {
+    float level[8];
+    memcpy(level, part, sizeof level);
+    for (uint32_t n = 8; n > 1; n /= 2) {
+        for (uint32_t i = 0; i < n / 2; i++) {
+            float a = level[2 * i], b = level[2 * i + 1];
+            level[i] = isnan(a) ? b : isnan(b) ? a : a + b;
+        }
+    }
+    return level[0];
+}
+
+/* The product over segments s0..s1 only, as a worker that holds just their slice of K computes it.
+ */
+static float *slice_product(const struct weft_kern_table *table, const struct gemm_case *c,
+                            uint32_t s0, uint32_t s1) {
+    uint32_t begin = s0 > 0 ? c->segs.seg_end[s0 - 1] : 0, end = c->segs.seg_end[s1 - 1];
+    if (begin == end) return NULL;
+    struct gemm_case part = *c;
+    uint32_t k = part.k = part.args.k = end - begin;
+    for (uint32_t s = 0; s < 8; s++) {
+        uint32_t at = c->segs.seg_end[s];
+        part.segs.seg_end[s] = at < begin ? 0 : at > end ? k : at - begin;
+    }
+    float *weights = take((size_t)c->n * k * sizeof(float)), *act = take((size_t)c->m * k * 4);
+    for (uint32_t n = 0; n < c->n; n++) {
+        memcpy(weights + (size_t)n * k, c->weights + (size_t)n * c->k + begin, k * sizeof(float));
+    }
+    for (uint32_t m = 0; m < c->m; m++) {
+        memcpy(act + (size_t)m * k, c->act_src + (size_t)m * c->k + begin, k * sizeof(float));
+    }
+    part.args.act_row_bytes = weft_kern_act_row_bytes(c->kind, k);
+    void *act_form = take(c->m * part.args.act_row_bytes);
+    void *packed = take(weft_kern_packed_bytes(c->kind, c->n, k));
+    table->act_convert(c->kind, act, k, c->m, k, act_form, part.args.act_row_bytes);
+    weft_kern_pack(c->kind, WEFT_SRC_F32, weights, c->n, k, 0, c->n, packed);
+    part.args.act = act_form;
+    part.args.packed = packed;
+    part.args.segs = &part.segs;
+    part.args.residual = NULL;
+    float *sum = product(table, &part);
+    free(weights);
+    free(act);
+    free(act_form);
+    free(packed);
+    return sum;
+}
+
+static void any_number_of_workers_sums_to_the_same_bits(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    const uint32_t units[] = {1, 3, 8, 11, 20};
+    (void)state;
+    for (uint32_t round = 0; round < 4 * 5; round++) {
+        const struct weft_kern_table *table = &tables[round % n_tables];
+        uint32_t kind = weft_rand_below(&seed, WEFT_GEMM_KIND_COUNT), u = units[round / 4];
+        struct gemm_case c;
+        make_case(&c, table, (enum weft_gemm_kind)kind, between(&seed, 1, 20), 40, u * 32, PLAIN);
+        weft_kern_segs_split(&c.segs, u, 32);
+        c.args.residual = NULL;
+        float *whole = product(table, &c);
+        for (uint32_t workers = 1; workers <= 8; workers *= 2) {
+            float *part[8] = {0};
+            for (uint32_t w = 0; w < workers; w++) {
+                part[w * (8 / workers)] =
+                    slice_product(table, &c, w * (8 / workers), (w + 1) * (8 / workers));
+            }
+            for (size_t i = 0; i < c.m * c.ldc; i++) {
+                if (i % c.ldc >= c.n) continue;
+                float column[8];
+                for (uint32_t s = 0; s < 8; s++) {
+                    column[s] = part[s] ? part[s][i] : NAN;
+                }
+                assert_true(same_bits(joined(column), whole[i]));
+            }
+            for (uint32_t s = 0; s < 8; s++) {
+                free(part[s]);
+            }
+        }
+        free(whole);
+        drop_case(&c);
+    }
+}
+
+static void quantised_products_have_the_same_bits_on_every_isa(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    (void)state;
+    for (uint32_t round = 0; round < 10; round++) {
+        struct gemm_case c;
+        make_case(&c, &tables[0], WEFT_GEMM_Q8, between(&seed, 1, 20), between(&seed, 1, 60),
+                  between(&seed, 1, 700), (enum flavour)(round % FLAVOURS));
+        float *first = product(&tables[0], &c);
+        for (uint32_t t = 1; t < n_tables; t++) {
+            float *other = product(&tables[t], &c);
+            assert_memory_equal(first, other, c.m * c.ldc * sizeof(float));
+            free(other);
+        }
+        free(first);
+        drop_case(&c);
+    }
+}
+
+/* Codes at the ends of their ranges: 8-bit sums that a saturating instruction would get wrong. */
+static void extreme_codes_do_not_saturate(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    (void)state;
+    for (uint32_t sign = 0; sign < 4; sign++) {
+        struct gemm_case c;
+        make_case(&c, &tables[0], WEFT_GEMM_Q8, 7, 40, 128, PLAIN);
+        for (size_t i = 0; i < (size_t)c.n * c.k; i++) {
+            c.weights[i] = sign & 1 ? -1.0f : 1.0f;
+        }
+        for (size_t i = 0; i < (size_t)c.m * c.k; i++) {
+            c.act_src[i] = sign & 2 ? -1.0f : 1.0f;
+        }
+        weft_kern_pack(c.kind, WEFT_SRC_F32, c.weights, c.n, c.k, 0, c.n, c.packed);
+        tables[0].act_convert(c.kind, c.act_src, c.k, c.m, c.k, c.act, c.args.act_row_bytes);
+        for (uint32_t t = 0; t < n_tables; t++) {
+            float *got = product(&tables[t], &c);
+            check_product(&tables[t], &c, got);
+            free(got);
+        }
+        drop_case(&c);
+    }
+}
+
+static void zeros_give_plus_zero_and_a_nan_stays_in_its_row(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    const float bad[] = {NAN, INFINITY, -INFINITY};
+    (void)state;
+    for (uint32_t t = 0; t < n_tables; t++) {
+        for (uint32_t kind = 0; kind < WEFT_GEMM_KIND_COUNT; kind++) {
+            struct gemm_case c;
+            make_case(&c, &tables[t], (enum weft_gemm_kind)kind, 9, 35, 96, PLAIN);
+            c.args.residual = NULL;
+            memset(c.act_src, 0, (size_t)c.m * c.k * sizeof(float));
+            for (uint32_t m = 0; m < 3; m++) {
+                c.act_src[(size_t)(m * 2 + 1) * c.k + 17] = bad[m];
+            }
+            tables[t].act_convert(c.kind, c.act_src, c.k, c.m, c.k, c.act, c.args.act_row_bytes);
+            float *got = product(&tables[t], &c);
+            for (uint32_t m = 0; m < c.m; m++) {
+                for (uint32_t n = 0; n < c.n; n++) {
+                    float value = got[m * c.ldc + n];
+                    assert_true(m % 2 == 1 && m < 6 ? !isfinite(value) : same_bits(value, 0.0f));
+                }
+            }
+            free(got);
+            drop_case(&c);
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_kind_agrees_with_a_sum_in_double),
+        cmocka_unit_test(every_remainder_of_n_and_k_is_right),
+        cmocka_unit_test(a_row_has_the_same_bits_in_any_batch),
+        cmocka_unit_test(the_residual_may_be_the_output),
+        cmocka_unit_test(any_number_of_workers_sums_to_the_same_bits),
+        cmocka_unit_test(quantised_products_have_the_same_bits_on_every_isa),
+        cmocka_unit_test(extreme_codes_do_not_saturate),
+        cmocka_unit_test(zeros_give_plus_zero_and_a_nan_stays_in_its_row),
+    };
+    seed = weft_rand_test_seed();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,332 @@
+/* Norm, rotation, gate, softmax and the conversions: right against double, and the same bits on
+ * every table, in every lane and tail. */
+#include "kernels_test.h"
+
+#include <float.h>
+
+#include "kernels/convert.h"
+#include "kernels/exp_lane.h"
+
+static uint64_t seed;
+
+/* Distance of `got` from the true value in units of the last place of f32 there. */
+static double ulps(float got, double truth) {
+    int exponent;
+    (void)frexp(truth, &exponent);
+    double ulp = ldexp(1.0, (exponent < -125 ? -125 : exponent) - 24);
+    return fabs((double)got - truth) / ulp;
+}
+
+static void the_exponential_is_within_2_ulp(void **state) {
+    double worst = 0;
+    (void)state;
+    for (uint32_t i = 0; i < 2000000; i++) {
+        float x = (float)(-87.336 + i * (88.722 + 87.336) / 2000000 + weft_rand_unit(&seed) * 1e-4);
+        if (x < EXP_LOW || x > 88.722f) continue;
+        double off = ulps(exp_lane(x), exp((double)x));
+        if (off > worst) worst = off;
+    }
+    print_message("worst: %.3f ulp\n", worst);
+    assert_true(worst <= 2.0);
+    assert_true(same_bits(exp_lane(0.0f), 1.0f) && same_bits(exp_lane(-0.0f), 1.0f));
+    assert_true(same_bits(exp_lane(-INFINITY), 0.0f) && same_bits(exp_lane(-87.34f), 0.0f));
+    assert_true(exp_lane(-87.3365f) >= FLT_MIN);
+    assert_true(isinf(exp_lane(INFINITY)) && isinf(exp_lane(88.73f)) && isnan(exp_lane(NAN)));
+}
+
+static void softmax_parts_are_exponentials_and_their_sum(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    (void)state;
+    for (uint32_t n = 1; n < 400; n += n < 70 ? 1 : 37) {
+        float *x = take(n * sizeof *x), *y = take(n * sizeof *y);
+        for (uint32_t i = 0; i < n; i++) {
+            x[i] = weft_rand_below(&seed, 9) ? some_float(&seed, PLAIN) * 40.0f : -INFINITY;
+        }
+        x[weft_rand_below(&seed, n)] = 41.0f;
+        double first_sum = 0;
+        for (uint32_t t = 0; t < n_tables; t++) {
+            float max = 0, *parts = take(n * sizeof *parts);
+            memcpy(parts, x, n * sizeof *x);
+            double sum = tables[t].softmax_parts(parts, n, &max), truth = 0;
+            assert_true(same_bits(max, 41.0f));
+            for (uint32_t i = 0; i < n; i++) {
+                assert_true(same_bits(parts[i], exp_lane(x[i] - max)));
+                truth += (double)parts[i];
+            }
+            assert_true(fabs(sum - truth) <= n * 0x1p-53 * truth);
+            if (t == 0) first_sum = sum;
+            assert_memory_equal(&sum, &first_sum, sizeof sum);
+            free(parts);
+        }
+        free(x);
+        free(y);
+    }
+}
+
+static void softmax_of_nothing_or_nan_has_a_nan_sum(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    (void)state;
+    for (uint32_t t = 0; t < n_tables; t++) {
+        for (uint32_t n = 1; n < 40; n++) {
+            float x[40], max;
+            for (uint32_t i = 0; i < n; i++) {
+                x[i] = -INFINITY;
+            }
+            assert_true(isnan(tables[t].log_sum_exp(x, n)));
+            assert_true(isnan(tables[t].softmax_parts(x, n, &max)));
+            fill(&seed, PLAIN, x, n);
+            x[weft_rand_below(&seed, n)] = NAN;
+            assert_true(isnan(tables[t].log_sum_exp(x, n)));
+            assert_true(isnan(tables[t].softmax_parts(x, n, &max)));
+        }
+    }
+}
+
+static void log_sum_exp_agrees_with_double(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    (void)state;
+    for (uint32_t round = 0; round < 80; round++) {
+        uint32_t n = round < 40 ? round + 1 : between(&seed, 1, 5000);
+        float *x = take(n * sizeof *x);
+        double max = -INFINITY, sum = 0, first = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            x[i] = some_float(&seed, PLAIN) * (round % 2 ? 30.0f : 1000.0f);
+            max = fmax(max, (double)x[i]);
+        }
+        for (uint32_t i = 0; i < n; i++) {
+            sum += exp((double)x[i] - max);
+        }
+        double truth = max + log(sum);
+        for (uint32_t t = 0; t < n_tables; t++) {
+            double got = tables[t].log_sum_exp(x, n);
+            /* 2 ulp of exp, and the rounding of x - max: at most 2^-24 * 88 where it still counts.
+             */
+            assert_true(fabs(got - truth) <= (4 + 88) * 0x1p-24);
+            if (t == 0) first = got;
+            assert_memory_equal(&got, &first, sizeof got);
+        }
+        free(x);
+    }
+}
+
+static void argmax_takes_the_first_of_the_largest_and_no_nan(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    (void)state;
+    for (uint32_t round = 0; round < 400; round++) {
+        uint32_t n = between(&seed, 1, 100), best = UINT32_MAX;
+        float x[100];
+        for (uint32_t i = 0; i < n; i++) {
+            x[i] = (float)weft_rand_below(&seed, 5) - 2.0f;
+            if (weft_rand_below(&seed, 4) == 0) x[i] = NAN;
+            if (weft_rand_below(&seed, 4) == 0) x[i] = -INFINITY;
+            if (isnan(x[i])) continue;
+            if (best == UINT32_MAX || x[i] > x[best]) best = i;
+        }
+        for (uint32_t t = 0; t < n_tables; t++) {
+            assert_int_equal(tables[t].argmax(x, n), best == UINT32_MAX ? 0 : best);
+        }
+    }
+}
+
+static void rms_norm_agrees_with_double_on_every_isa(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    (void)state;
+    for (uint32_t n = 1; n < 300; n += n < 70 ? 1 : 23) {
+        for (uint32_t flavour = 0; flavour < FLAVOURS; flavour++) {
+            float *x = take(n * sizeof *x), *w = take(n * sizeof *w), *first = take(n * sizeof *x);
+            float *y = take(n * sizeof *y);
+            fill(&seed, (enum flavour)flavour, x, n);
+            fill(&seed, PLAIN, w, n);
+            double sum = 0;
+            for (uint32_t i = 0; i < n; i++) {
+                sum += (double)x[i] * (double)x[i];
+            }
+            double inverse = 1.0 / sqrt(sum / n + (double)1e-6f);
+            tables[0].rms_norm(x, w, 1e-6f, n, first);
+            for (uint32_t i = 0; i < n; i++) {
+                double truth = (double)x[i] * inverse * (double)w[i];
+                assert_true(fabs((double)first[i] - truth) <=
+                            (n + 8) * 0x1p-24 * fabs(truth) + 0x1p-148);
+            }
+            for (uint32_t t = 1; t < n_tables; t++) {
+                memcpy(y, x, n * sizeof *x);
+                tables[t].rms_norm(y, w, 1e-6f, n, y); /* in place */
+                assert_memory_equal(y, first, n * sizeof *y);
+            }
+            free(x);
+            free(w);
+            free(first);
+            free(y);
+        }
+    }
+}
+
+static void rope_rotates_pairs(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    (void)state;
+    for (uint32_t hd = 2; hd <= 140; hd += 2) {
+        for (uint32_t interleaved = 0; interleaved < 2; interleaved++) {
+            enum { HEADS = 3 };
+            float x[HEADS * 140], y[HEADS * 140], first[HEADS * 140], cos_sin[140];
+            fill(&seed, PLAIN, x, HEADS * hd);
+            for (uint32_t i = 0; i < hd / 2; i++) {
+                double angle = weft_rand_unit(&seed) * 7;
+                cos_sin[2 * i] = (float)cos(angle);
+                cos_sin[2 * i + 1] = (float)sin(angle);
+            }
+            for (uint32_t t = 0; t < n_tables; t++) {
+                memcpy(y, x, HEADS * hd * sizeof *x);
+                tables[t].rope(y, HEADS, hd, cos_sin, interleaved != 0);
+                if (t == 0) memcpy(first, y, sizeof y);
+                assert_memory_equal(y, first, HEADS * hd * sizeof *y);
+            }
+            for (uint32_t i = 0; i < HEADS * hd / 2; i++) {
+                uint32_t pair = i % (hd / 2), head = i / (hd / 2) * hd;
+                uint32_t a = head + (interleaved ? 2 * pair : pair);
+                uint32_t b = interleaved ? a + 1 : a + hd / 2;
+                double c = (double)cos_sin[2 * pair], s = (double)cos_sin[2 * pair + 1];
+                assert_true(fabs((double)first[a] - ((double)x[a] * c - (double)x[b] * s)) < 1e-6);
+                assert_true(fabs((double)first[b] - ((double)x[a] * s + (double)x[b] * c)) < 1e-6);
+            }
+        }
+    }
+}
+
+static void silu_mul_agrees_with_double(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    (void)state;
+    for (uint32_t n = 1; n < 200; n += n < 40 ? 1 : 19) {
+        float gate[200], up[200], y[200], first[200];
+        for (uint32_t i = 0; i < n; i++) {
+            gate[i] = some_float(&seed, PLAIN) * (i % 3 ? 4.0f : 120.0f);
+            up[i] = some_float(&seed, PLAIN);
+        }
+        tables[0].silu_mul(gate, up, n, first);
+        for (uint32_t i = 0; i < n; i++) {
+            double truth = (double)gate[i] / (1.0 + exp(-(double)gate[i])) * (double)up[i];
+            assert_true(fabs((double)first[i] - truth) <= 6 * 0x1p-24 * fabs(truth) + 0x1p-120);
+        }
+        for (uint32_t t = 1; t < n_tables; t++) {
+            memcpy(y, gate, sizeof y);
+            tables[t].silu_mul(y, up, n, y); /* in place */
+            assert_memory_equal(y, first, n * sizeof *y);
+        }
+    }
+}
+
+static void activations_convert_to_the_same_bits_on_every_isa(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    (void)state;
+    for (uint32_t round = 0; round < 300; round++) {
+        enum weft_gemm_kind kind = (enum weft_gemm_kind)(round % WEFT_GEMM_KIND_COUNT);
+        bool q8 = kind == WEFT_GEMM_Q8 || kind == WEFT_GEMM_Q8_F32;
+        uint32_t m = between(&seed, 1, 4),
+                 k = q8 ? between(&seed, 1, 9) * 32 : between(&seed, 1, 200);
+        size_t stride = k + weft_rand_below(&seed, 5), row_bytes = weft_kern_act_row_bytes(kind, k);
+        float *x = take(m * stride * sizeof *x);
+        fill(&seed, (enum flavour)(round / 6 % FLAVOURS), x, m * stride);
+        if (round % 5 == 0) x[weft_rand_below(&seed, k)] = round % 2 ? NAN : -INFINITY;
+        void *first = take(m * row_bytes), *other = take(m * row_bytes);
+        tables[0].act_convert(kind, x, stride, m, k, first, row_bytes);
+        for (uint32_t t = 1; t < n_tables; t++) {
+            tables[t].act_convert(kind, x, stride, m, k, other, row_bytes);
+            assert_memory_equal(first, other, m * row_bytes);
+        }
+        free(x);
+        free(first);
+        free(other);
+    }
+}
+
+static void quantised_activations_are_within_half_a_step(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    (void)all_tables(tables);
+    (void)state;
+    for (uint32_t round = 0; round < 200; round++) {
+        float x[64];
+        fill(&seed, (enum flavour)(round % FLAVOURS), x, 64);
+        _Alignas(64) uint8_t row[128];
+        tables[0].act_convert(WEFT_GEMM_Q8, x, 64, 1, 64, row, sizeof row);
+        struct q8_row q = q8_row_at(row, 64);
+        for (uint32_t b = 0; b < 2; b++) {
+            int32_t sum = 0;
+            for (uint32_t i = b * 32; i < b * 32 + 32; i++) {
+                double value = (double)q.scales[b] * q.codes[i];
+                double step = (double)q.scales[b] * 0.50001 + 0x1p-100;
+                assert_true(fabs(value - (double)x[i]) <= step);
+                sum += q.codes[i];
+            }
+            assert_int_equal(q.offsets[b], 128 * sum);
+        }
+    }
+}
+
+static void the_cache_holds_rounded_values_in_its_layout(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    enum { HEADS = 2, DIM = 10, BLOCK = 32, BLOCKS = 3 };
+    (void)state;
+    for (uint32_t round = 0; round < 60; round++) {
+        const struct weft_kern_table *table = &tables[round % n_tables];
+        enum weft_kv_dtype dtype = (enum weft_kv_dtype)(round % WEFT_KV_DTYPE_COUNT);
+        size_t size = weft_kv_dtype_bytes(dtype), bytes = BLOCKS * HEADS * BLOCK * DIM * size;
+        uint8_t *k_plane = take(bytes), *v_plane = take(bytes);
+        struct weft_kv_layer kv = {k_plane, v_plane, dtype, BLOCK, HEADS, DIM};
+        float k[HEADS * DIM], v[HEADS * DIM];
+        fill(&seed, (enum flavour)(round % FLAVOURS), k, HEADS * DIM);
+        fill(&seed, PLAIN, v, HEADS * DIM);
+        const uint32_t block_table[2] = {2, 1};
+        uint32_t pos = weft_rand_below(&seed, 2 * BLOCK), block = block_table[pos / BLOCK];
+        table->kv_write(&kv, block_table, pos, k, v);
+        uint32_t token = pos % BLOCK;
+        for (size_t h = 0; h < HEADS; h++) {
+            for (size_t d = 0; d < DIM; d++) {
+                size_t k_at = (((block * HEADS + h) * 2 + token / 16) * DIM + d) * 16 + token % 16;
+                size_t v_at = ((block * HEADS + h) * BLOCK + token) * DIM + d;
+                float xs[2] = {k[h * DIM + d], v[h * DIM + d]};
+                const uint8_t *slots[2] = {k_plane + k_at * size, v_plane + v_at * size};
+                for (uint32_t i = 0; i < 2; i++) {
+                    uint16_t half = dtype == WEFT_KV_BF16 ? f32_to_bf16(xs[i]) : f32_to_f16(xs[i]);
+                    if (dtype == WEFT_KV_F32) {
+                        assert_memory_equal(slots[i], &xs[i], size);
+                    } else {
+                        assert_memory_equal(slots[i], &half, size);
+                    }
+                }
+            }
+        }
+        size_t touched = 0;
+        for (size_t i = 0; i < bytes; i += size) {
+            touched += k_plane[i] != 0xff || k_plane[i + 1] != 0xff;
+        }
+        assert_true(touched <= (size_t)HEADS * DIM); /* no slot but the token's own */
+        free(k_plane);
+        free(v_plane);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_exponential_is_within_2_ulp),
+        cmocka_unit_test(softmax_parts_are_exponentials_and_their_sum),
+        cmocka_unit_test(softmax_of_nothing_or_nan_has_a_nan_sum),
+        cmocka_unit_test(log_sum_exp_agrees_with_double),
+        cmocka_unit_test(argmax_takes_the_first_of_the_largest_and_no_nan),
+        cmocka_unit_test(rms_norm_agrees_with_double_on_every_isa),
+        cmocka_unit_test(rope_rotates_pairs),
+        cmocka_unit_test(silu_mul_agrees_with_double),
+        cmocka_unit_test(activations_convert_to_the_same_bits_on_every_isa),
+        cmocka_unit_test(quantised_activations_are_within_half_a_step),
+        cmocka_unit_test(the_cache_holds_rounded_values_in_its_layout),
+    };
+    seed = weft_rand_test_seed();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

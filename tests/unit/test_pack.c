@@ -1,0 +1,249 @@
+/* Packing, the 16-bit floats under it, the cuts of K, and the choice of a table. */
+#include "kernels_test.h"
+
+#include <float.h>
+
+#include "kernels/convert.h"
+
+static uint64_t seed;
+
+static void every_f16_is_read_as_its_value(void **state) {
+    (void)state;
+    for (uint32_t h = 0; h < 65536; h++) {
+        float got = f16_to_f32((uint16_t)h);
+        int exponent = (int)(h >> 10 & 31), mantissa = (int)(h & 1023);
+        double sign = h & 0x8000 ? -1.0 : 1.0;
+        if (exponent == 31 && mantissa != 0) {
+            assert_true(isnan(got));
+            continue;
+        }
+        double truth = exponent == 31  ? INFINITY
+                       : exponent == 0 ? ldexp(mantissa, -24)
+                                       : ldexp(1024 + mantissa, exponent - 25);
+        assert_true(same_bits(got, (float)(sign * truth)));
+        assert_int_equal(f32_to_f16(got), h);
+        if (!isinf(got)) assert_int_equal(f32_to_bf16(bf16_to_f32((uint16_t)h)), h);
+    }
+}
+
+/* Halfway cases and their neighbours around every finite number of the format. */
+static void narrowing_rounds_to_nearest_even(void **state) {
+    (void)state;
+    for (uint32_t h = 0; h < 0x7bff; h++) {
+        float low = f16_to_f32((uint16_t)h), high = f16_to_f32((uint16_t)(h + 1));
+        float middle = (float)(((double)low + (double)high) / 2); /* exact in f32 */
+        assert_int_equal(f32_to_f16(middle), h + (h & 1));
+        assert_int_equal(f32_to_f16(nextafterf(middle, -INFINITY)), h);
+        assert_int_equal(f32_to_f16(nextafterf(middle, INFINITY)), h + 1);
+        assert_int_equal(f32_to_f16(-middle), 0x8000 | (h + (h & 1)));
+    }
+    assert_int_equal(f32_to_f16(65519.0f), 0x7bff);
+    assert_int_equal(f32_to_f16(65520.0f), 0x7c00);
+    for (uint32_t h = 0; h < 0x7f7f; h++) {
+        float middle = f32_from_bits(h << 16 | 0x8000u);
+        assert_int_equal(f32_to_bf16(middle), h + (h & 1));
+        assert_int_equal(f32_to_bf16(f32_from_bits(h << 16 | 0x7fffu)), h);
+        assert_int_equal(f32_to_bf16(f32_from_bits(h << 16 | 0x8001u)), h + 1);
+    }
+    assert_int_equal(f32_to_bf16(INFINITY), 0x7f80);
+    assert_int_equal(f32_to_bf16(FLT_MAX), 0x7f80);
+    assert_true(isnan(bf16_to_f32(f32_to_bf16(f32_from_bits(0x7f800001u)))));
+    assert_true(isnan(f16_to_f32(f32_to_f16(NAN))));
+}
+
+/* Sources of each type made from `w`, at an odd address, and what the values are after rounding. */
+static uint8_t *make_source(enum weft_kern_src type, float *w, uint32_t n, uint32_t k) {
+    size_t count = (size_t)n * k;
+    uint8_t *bytes = take(count * 4 + 1), *out = bytes + 1;
+    for (size_t i = 0; i < count; i++) {
+        uint16_t half;
+        switch (type) {
+        case WEFT_SRC_F32:
+            memcpy(out + i * 4, &w[i], 4);
+            break;
+        case WEFT_SRC_F16:
+        case WEFT_SRC_BF16:
+            half = type == WEFT_SRC_F16 ? f32_to_f16(w[i]) : f32_to_bf16(w[i]);
+            memcpy(out + i * 2, &half, 2);
+            w[i] = type == WEFT_SRC_F16 ? f16_to_f32(half) : bf16_to_f32(half);
+            break;
+        case WEFT_SRC_Q8_0:
+            if (i % 32 == 0) {
+                half = f32_to_f16(some_float(&seed, PLAIN));
+                memcpy(out + i / 32 * 34, &half, 2);
+            }
+            memcpy(&half, out + i / 32 * 34, 2);
+            int8_t code = (int8_t)weft_rand_next(&seed); /* -128, too */
+            memcpy(out + i / 32 * 34 + 2 + i % 32, &code, 1);
+            w[i] = f16_to_f32(half) * code;
+            break;
+        }
+    }
+    return bytes;
+}
+
+static float packed_at(enum weft_gemm_kind kind, const uint8_t *packed, uint32_t n, uint32_t k,
+                       uint32_t k_all) {
+    const uint8_t *panel = packed + n / 16 * weft_kern_panel_bytes(kind, k_all);
+    const uint16_t *halves = (const void *)panel;
+    const uint8_t *block = panel + (size_t)k / 32 * 544;
+    uint32_t i = n % 16;
+    uint16_t scale;
+    int code;
+    switch (kind) {
+    case WEFT_GEMM_F32:
+        return ((const float *)(const void *)panel)[(size_t)k * 16 + i];
+    case WEFT_GEMM_F16_F32:
+        return f16_to_f32(halves[(size_t)k * 16 + i]);
+    case WEFT_GEMM_BF16_F32:
+    case WEFT_GEMM_BF16:
+        return bf16_to_f32(halves[((size_t)k / 2 * 16 + i) * 2 + k % 2]);
+    default:
+        memcpy(&scale, block + 512 + 2 * (size_t)i, 2);
+        code = block[k % 32 / 4 * 64 + i * 4 + k % 4] - 128;
+        return f16_to_f32(scale) * (float)code;
+    }
+}
+
+/* What the kind stores for value `w` of a block of 32 whose largest magnitude is `max`. */
+static void check_stored(enum weft_gemm_kind kind, bool was_q8, float got, float w, float max) {
+    if (kind == WEFT_GEMM_F32) {
+        assert_true(same_bits(got, w));
+    } else if (kind == WEFT_GEMM_F16_F32) {
+        assert_true(same_bits(got, f16_to_f32(f32_to_f16(w))));
+    } else if (kind == WEFT_GEMM_BF16_F32 || kind == WEFT_GEMM_BF16) {
+        assert_true(same_bits(got, bf16_to_f32(f32_to_bf16(w))));
+    } else if (was_q8) {
+        assert_true(got == w);
+    } else {
+        /* Half a step, and the scale's own rounding to f16 (2^-11 of up to 127 steps). */
+        assert_true(fabsf(got - w) <= max / 127.0f * (0.5001f + 127.0f * 0x1p-11f) + 0x1p-18f);
+    }
+}
+
+static void packing_keeps_values_and_pads_with_zero(void **state) {
+    (void)state;
+    for (uint32_t round = 0; round < 240; round++) {
+        enum weft_gemm_kind kind = (enum weft_gemm_kind)(round % WEFT_GEMM_KIND_COUNT);
+        enum weft_kern_src type = (enum weft_kern_src)(round / 6 % 4);
+        bool blocks = type == WEFT_SRC_Q8_0 || kind == WEFT_GEMM_Q8 || kind == WEFT_GEMM_Q8_F32;
+        uint32_t n = between(&seed, 1, 50), k = between(&seed, 1, 5) * 32;
+        if (!blocks) k = between(&seed, 1, 170);
+        float *w = take((size_t)n * k * sizeof *w);
+        fill(&seed, round % 2 ? PLAIN : SPARSE, w, (size_t)n * k);
+        uint8_t *source = make_source(type, w, n, k);
+        size_t bytes = weft_kern_packed_bytes(kind, n, k);
+        assert_int_equal(bytes % 64, 0);
+        uint8_t *packed = take(bytes), *parts = take(bytes);
+        weft_kern_pack(kind, type, source + 1, n, k, 0, n, packed);
+        for (uint32_t n0 = 0; n0 < n; n0 += 16) { /* panel by panel gives the same, every byte */
+            weft_kern_pack(kind, type, source + 1, n, k, n0, min_u32(n, n0 + 16), parts);
+        }
+        assert_memory_equal(packed, parts, bytes);
+        for (uint32_t i = 0; i < (n + 15) / 16 * 16; i++) {
+            for (uint32_t j = 0; j < k; j++) {
+                float got = packed_at(kind, packed, i, j, k), max = 0;
+                if (i >= n) {
+                    assert_true(same_bits(got, 0.0f));
+                    continue;
+                }
+                for (uint32_t b = j / 32 * 32; blocks && b < j / 32 * 32 + 32; b++) {
+                    max = fmaxf(max, fabsf(w[(size_t)i * k + b]));
+                }
+                check_stored(kind, type == WEFT_SRC_Q8_0, got, w[(size_t)i * k + j], max);
+            }
+        }
+        free(w);
+        free(source);
+        free(packed);
+        free(parts);
+    }
+}
+
+static void quantising_what_cannot_be_is_harmless(void **state) {
+    const float cases[] = {0.0f, -0.0f, 1e-45f, 1e-38f, 1e-9f, 3e38f, INFINITY, NAN};
+    (void)state;
+    for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        float w[32];
+        for (uint32_t j = 0; j < 32; j++) {
+            w[j] = j % 2 ? cases[i] : 0.0f;
+        }
+        _Alignas(64) uint8_t packed[576];
+        assert_int_equal(weft_kern_packed_bytes(WEFT_GEMM_Q8, 1, 32), sizeof packed);
+        weft_kern_pack(WEFT_GEMM_Q8, WEFT_SRC_F32, w, 1, 32, 0, 1, packed);
+        float got = packed_at(WEFT_GEMM_Q8, packed, 0, 1, 32);
+        if (cases[i] < 1e-6f) {
+            assert_true(got == 0.0f);
+        } else {
+            assert_true(!isfinite(got));
+        }
+    }
+}
+
+static void segments_follow_the_units(void **state) {
+    (void)state;
+    struct weft_kern_segs segs;
+    weft_kern_segs_split(&segs, 11, 64);
+    const uint32_t ends[8] = {64, 128, 256, 320, 384, 512, 576, 704};
+    assert_int_equal(segs.n_segs, 8);
+    assert_memory_equal(segs.seg_end, ends, sizeof ends);
+    weft_kern_segs_split(&segs, 1, 7);
+    for (uint32_t s = 0; s < 8; s++) {
+        assert_int_equal(segs.seg_end[s], s == 7 ? 7 : 0);
+    }
+    weft_kern_segs_one(&segs, 99);
+    assert_int_equal(segs.n_segs, 1);
+    assert_int_equal(segs.seg_end[0], 99);
+}
+
+static void every_entry_of_every_table_is_there(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    (void)state;
+    for (uint32_t t = 0; t < n_tables; t++) {
+        for (uint32_t kind = 0; kind < WEFT_GEMM_KIND_COUNT; kind++) {
+            assert_true(tables[t].gemm[kind] != NULL);
+        }
+        assert_true(tables[t].name && tables[t].act_convert && tables[t].rms_norm &&
+                    tables[t].rope);
+        assert_true(tables[t].silu_mul && tables[t].kv_write && tables[t].attention);
+        assert_true(tables[t].softmax_parts && tables[t].log_sum_exp && tables[t].argmax);
+    }
+}
+
+static void the_variable_forces_an_isa_or_is_refused(void **state) {
+    static const char *const names[] = {"scalar", "avx2", "avx512"};
+    const struct weft_kern_table *table;
+    struct weft_errmsg why;
+    (void)state;
+    for (uint32_t isa = 0; isa < WEFT_ISA_COUNT; isa++) {
+        assert_int_equal(setenv("WEFT_ISA", names[isa], 1), 0);
+        weft_err err = weft_kern_select(&table, &why);
+        assert_ptr_equal(table, weft_kern_table_for((enum weft_isa)isa));
+        assert_int_equal(err, table ? WEFT_OK : WEFT_E_UNSUPPORTED);
+        if (table) assert_int_equal(table->isa, isa);
+    }
+    assert_int_equal(setenv("WEFT_ISA", "sse9", 1), 0);
+    assert_int_equal(weft_kern_select(&table, &why), WEFT_E_UNSUPPORTED);
+    assert_null(table);
+    assert_non_null(strstr(why.text, "sse9"));
+    assert_int_equal(unsetenv("WEFT_ISA"), 0);
+    assert_int_equal(weft_kern_select(&table, NULL), WEFT_OK);
+    for (uint32_t isa = 0; isa < WEFT_ISA_COUNT; isa++) { /* the best there is */
+        if (weft_kern_table_for((enum weft_isa)isa)) assert_true(table->isa >= isa);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_f16_is_read_as_its_value),
+        cmocka_unit_test(narrowing_rounds_to_nearest_even),
+        cmocka_unit_test(packing_keeps_values_and_pads_with_zero),
+        cmocka_unit_test(quantising_what_cannot_be_is_harmless),
+        cmocka_unit_test(segments_follow_the_units),
+        cmocka_unit_test(every_entry_of_every_table_is_there),
+        cmocka_unit_test(the_variable_forces_an_isa_or_is_refused),
+    };
+    seed = weft_rand_test_seed();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
