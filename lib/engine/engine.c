@@ -1,0 +1,634 @@
+/* Opening an engine, and one step end to end: check, commit, compute, report. */
+#include "engine/engine_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <xxhash.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/cpu.h"
+#include "base/log.h"
+
+enum {
+    /* Room for this many best tokens per row is there from the start (the Chat API's most). Who
+     * asks for more, which may be the whole vocabulary, makes that step map memory for its results.
+     */
+    TOP_RESERVED = 20,
+    /* From here on the cache is worth huge pages: below it they would make memory resident that a
+     * small model never touches. */
+    HUGE_CACHE_BYTES = 512 << 20,
+};
+
+/* What happens to the logits of one row. */
+struct job {
+    uint32_t out_idx;
+    bool samples;                   /* else: the log-probability of the prompt's next token */
+    uint32_t target;                /* that token */
+    struct weft_logprobs *logprobs; /* NULL: none wanted */
+    uint32_t n_top;
+    uint32_t *top_ids;
+    float *top_logprobs;
+};
+
+struct top_memory { /* of the log-probabilities of one step */
+    uint8_t *base;
+    size_t bytes, used;
+};
+
+struct weft_eng {
+    const struct weft_kern_table *kern;
+    struct wefti_pool *pool;
+    struct wefti_weights weights;
+    struct wefti_kv kv;
+    struct wefti_slots slots;
+    struct wefti_forward *forward;
+    struct weft_eng_info info;
+    enum weft_kv_dtype kv_dtype;
+
+    uint64_t epoch, next_step;
+    uint64_t last_end_us; /* 0: nothing ran yet */
+    _Atomic bool busy;
+    struct weft_step_result result;
+
+    /* Of one step, sized by the limits. */
+    uint32_t *tokens;                       /* [max_batched_tokens] */
+    struct weft_attn_row *rows;             /* [max_batched_tokens] */
+    uint32_t *logit_rows;                   /* [max_batched_tokens] */
+    struct job *jobs;                       /* [max_batched_tokens], one per logit row */
+    struct weft_logprobs *prompt_logprobs;  /* [max_batched_tokens] */
+    struct weft_step_out *outs;             /* [max_seqs] */
+    struct wefti_sampler_scratch *samplers; /* [n_threads] */
+    void *map;
+    size_t map_bytes;
+    struct top_memory top, top_extra; /* top_extra: mapped for one step */
+};
+
+/* ---------------------------------------------------------------------------------- opening --- */
+
+static weft_err check_options(const struct weft_eng_options *o, const struct weft_model_params *p,
+                              struct weft_errmsg *why) {
+    if (o->block_size < 16 || o->block_size % 16 || o->block_size > WEFT_BLOCK_SIZE_MAX)
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "the block size must be a multiple of 16 up to %d, got %u",
+                            WEFT_BLOCK_SIZE_MAX, o->block_size);
+    if (o->max_seqs < 1 || o->max_seqs > WEFT_SEQS_MAX)
+        return weft_err_set(why, WEFT_E_INVAL, "between 1 and %d sequences, got %u", WEFT_SEQS_MAX,
+                            o->max_seqs);
+    if (o->max_batched_tokens < 1 || o->max_batched_tokens > WEFT_BATCHED_TOKENS_MAX)
+        return weft_err_set(why, WEFT_E_INVAL, "between 1 and %d batched tokens, got %u",
+                            WEFT_BATCHED_TOKENS_MAX, o->max_batched_tokens);
+    if (o->n_threads > WEFT_THREADS_MAX)
+        return weft_err_set(why, WEFT_E_INVAL, "at most %d threads, got %u", WEFT_THREADS_MAX,
+                            o->n_threads);
+    if (o->max_model_len > p->n_context)
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "a model length of %u is over the model's context of %u",
+                            o->max_model_len, p->n_context);
+    return WEFT_OK;
+}
+
+static enum weft_kv_dtype pick_kv_dtype(const struct weft_eng_options *options) {
+    switch (options->kv_dtype) {
+    case WEFT_ENG_KV_F32:
+        return WEFT_KV_F32;
+    case WEFT_ENG_KV_BF16:
+        return WEFT_KV_BF16;
+    case WEFT_ENG_KV_F16:
+        return WEFT_KV_F16;
+    case WEFT_ENG_KV_AUTO:
+        break;
+    }
+    return options->activations == WEFT_ENG_ACT_F32 ? WEFT_KV_F32 : WEFT_KV_BF16;
+}
+
+/* How many blocks, and whether one sequence of full length fits into them. */
+static weft_err size_cache(weft_eng *eng, const struct weft_eng_options *options,
+                           struct weft_errmsg *why) {
+    struct weft_eng_info *info = &eng->info;
+    uint64_t bytes_per_block = 2 * (uint64_t)eng->kv.n_layers * eng->kv.block_bytes;
+    uint64_t blocks_per_seq =
+        ((uint64_t)info->max_model_len + info->block_size - 1) / info->block_size;
+    uint64_t memory = options->kv_memory_bytes;
+    if (memory == 0) {
+        uint64_t usable = blocks_per_seq * info->max_seqs * bytes_per_block;
+        uint64_t half = weft_mem_available_bytes() / 2;
+        memory = half < usable ? half : usable;
+    }
+    uint64_t n_blocks = memory / bytes_per_block;
+    if (n_blocks > WEFT_KV_BLOCKS_MAX) n_blocks = WEFT_KV_BLOCKS_MAX;
+    if (n_blocks == 0)
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "%" PRIu64 " bytes of KV memory hold no block: one takes %" PRIu64,
+                            memory, bytes_per_block);
+    if (n_blocks < blocks_per_seq) {
+        uint32_t len = (uint32_t)(n_blocks * info->block_size);
+        weft_warn("model length lowered from %u to %u tokens: %" PRIu64
+                  " bytes of KV memory hold no longer sequence",
+                  info->max_model_len, len, memory);
+        info->max_model_len = len;
+    }
+    info->n_blocks = (uint32_t)n_blocks;
+    info->kv_bytes = n_blocks * bytes_per_block;
+    return WEFT_OK;
+}
+
+static weft_err open_cache(weft_eng *eng, const struct weft_model_params *p,
+                           const struct weft_eng_options *options, struct weft_errmsg *why) {
+    struct wefti_kv *kv = &eng->kv;
+    kv->n_layers = p->n_layers;
+    kv->block_bytes = (size_t)eng->info.block_size * p->n_kv_heads * p->head_dim *
+                      weft_kv_dtype_bytes(eng->kv_dtype);
+    weft_err err = size_cache(eng, options, why);
+    if (err) return err;
+    kv->n_blocks = eng->info.n_blocks;
+    kv->map_bytes = (size_t)eng->info.kv_bytes;
+    kv->layers = calloc(p->n_layers, sizeof *kv->layers);
+    kv->map = kv->layers ? wefti_map(kv->map_bytes) : NULL;
+    if (!kv->map)
+        return weft_err_set(why, WEFT_E_NOMEM, "no memory for %zu bytes of KV cache",
+                            kv->map_bytes);
+    if (kv->map_bytes >= HUGE_CACHE_BYTES) (void)madvise(kv->map, kv->map_bytes, MADV_HUGEPAGE);
+    size_t plane_bytes = kv->block_bytes * kv->n_blocks;
+    for (uint32_t i = 0; i < p->n_layers; i++) {
+        uint8_t *base = (uint8_t *)kv->map + 2 * i * plane_bytes;
+        kv->layers[i] = (struct weft_kv_layer){
+            .k = base,
+            .v = base + plane_bytes,
+            .dtype = eng->kv_dtype,
+            .block_size = eng->info.block_size,
+            .n_kv_heads = p->n_kv_heads,
+            .head_dim = p->head_dim,
+        };
+    }
+    return WEFT_OK;
+}
+
+static void lay_out(weft_eng *eng, struct wefti_carver *carver) {
+    size_t n_tokens = eng->info.max_batched_tokens, n_seqs = eng->info.max_seqs;
+    size_t n_vocab = eng->info.n_vocab, n_threads = eng->info.n_threads;
+    eng->tokens = wefti_carve(carver, n_tokens, sizeof *eng->tokens);
+    eng->rows = wefti_carve(carver, n_tokens, sizeof *eng->rows);
+    eng->logit_rows = wefti_carve(carver, n_tokens, sizeof *eng->logit_rows);
+    eng->jobs = wefti_carve(carver, n_tokens, sizeof *eng->jobs);
+    eng->prompt_logprobs = wefti_carve(carver, n_tokens, sizeof *eng->prompt_logprobs);
+    eng->outs = wefti_carve(carver, n_seqs, sizeof *eng->outs);
+    size_t n_top = n_vocab < TOP_RESERVED ? n_vocab : TOP_RESERVED;
+    eng->top.bytes = n_tokens * n_top * (sizeof(uint32_t) + sizeof(float));
+    eng->top.base = wefti_carve(carver, eng->top.bytes, 1);
+    eng->samplers = wefti_carve(carver, n_threads, sizeof *eng->samplers);
+    for (size_t t = 0; t < n_threads; t++) {
+        struct wefti_sampler_scratch s = {
+            .work = wefti_carve(carver, wefti_stride(n_vocab), sizeof(float)),
+            .counts = wefti_carve(carver, n_vocab, sizeof(uint32_t)),
+            .hist_n = wefti_carve(carver, WEFTI_HIST, sizeof(uint32_t)),
+            .hist_mass = wefti_carve(carver, WEFTI_HIST, sizeof(double)),
+        };
+        if (carver->base) eng->samplers[t] = s;
+    }
+}
+
+static weft_err open_step_memory(weft_eng *eng, struct weft_errmsg *why) {
+    struct wefti_carver carver = {0};
+    lay_out(eng, &carver);
+    eng->map_bytes = carver.used;
+    eng->map = wefti_map(eng->map_bytes);
+    if (!eng->map)
+        return weft_err_set(why, WEFT_E_NOMEM, "no memory for %zu bytes of step state",
+                            eng->map_bytes);
+    carver = (struct wefti_carver){.base = eng->map};
+    lay_out(eng, &carver);
+    return WEFT_OK;
+}
+
+/* Equal where the same request yields the same bits: content, stored types (both in the layout),
+ * cache type, ISA. */
+static void set_fingerprint(weft_eng *eng) {
+    uint64_t facts[3] = {eng->weights.model_hash, eng->weights.layout_hash,
+                         (uint64_t)eng->kv_dtype};
+    uint64_t hash = XXH64(facts, sizeof facts, 0);
+    hash = XXH64(eng->kern->name, strlen(eng->kern->name), hash);
+    (void)snprintf(eng->info.fingerprint, sizeof eng->info.fingerprint, "fp_%016" PRIx64, hash);
+}
+
+static void set_info(weft_eng *eng, const struct weft_model_params *p,
+                     const struct weft_eng_options *options) {
+    struct weft_eng_info *info = &eng->info;
+    (void)snprintf(info->model_name, sizeof info->model_name, "%s", p->name);
+    (void)snprintf(info->arch, sizeof info->arch, "%s", p->arch);
+    (void)snprintf(info->isa, sizeof info->isa, "%s", eng->kern->name);
+    info->n_vocab = p->n_vocab;
+    info->block_size = options->block_size;
+    info->max_model_len = options->max_model_len ? options->max_model_len : p->n_context;
+    info->max_seqs = options->max_seqs;
+    info->max_batched_tokens = options->max_batched_tokens;
+    info->n_threads = options->n_threads ? options->n_threads
+                                         : wefti_min_u32(wefti_pool_n_cpus(), WEFT_THREADS_MAX);
+}
+
+static weft_err open_model(weft_eng *eng, const char *path, const weft_model *model,
+                           const struct weft_eng_options *options, struct weft_errmsg *why) {
+    const struct weft_model_params *p = weft_model_params(model);
+    weft_err err = check_options(options, p, why);
+    if (err) return err;
+    eng->kv_dtype = pick_kv_dtype(options);
+    set_info(eng, p, options);
+    err = wefti_pool_new(eng->info.n_threads, &eng->pool, why);
+    if (!err) err = wefti_weights_open(&eng->weights, path, model, options, eng->pool, why);
+    if (!err) err = open_cache(eng, p, options, why);
+    if (!err) err = wefti_slots_init(&eng->slots, &eng->info, why);
+    if (!err) err = open_step_memory(eng, why);
+    if (!err)
+        err = wefti_forward_new(eng->kern, eng->pool, &eng->weights, &eng->kv, model,
+                                eng->info.max_batched_tokens, &eng->forward, why);
+    if (err) return err;
+    eng->info.weight_bytes = eng->weights.bytes;
+    eng->info.weights_inherited = eng->weights.inherited;
+    eng->info.scratch_bytes =
+        eng->map_bytes + eng->slots.map_bytes + wefti_forward_bytes(eng->forward);
+    set_fingerprint(eng);
+    return WEFT_OK;
+}
+
+weft_err weft_eng_open(const char *path, const struct weft_eng_options *options, weft_eng **eng_out,
+                       struct weft_errmsg *why) {
+    *eng_out = NULL;
+    weft_model *model = NULL;
+    weft_err err = WEFT_E_NOMEM;
+    weft_eng *eng = calloc(1, sizeof *eng);
+    if (!eng) {
+        err = weft_err_set(why, err, "no memory for the engine");
+        goto cleanup;
+    }
+    err = weft_kern_select(&eng->kern, why);
+    if (err) goto cleanup;
+    err = weft_model_open(path, &model, why);
+    if (err) goto cleanup;
+    err = open_model(eng, path, model, options, why);
+    if (err) goto cleanup;
+    *eng_out = eng;
+    eng = NULL;
+cleanup:
+    weft_model_free(model); /* all that is needed of it has been packed */
+    weft_eng_free(eng);
+    return err;
+}
+
+void weft_eng_free(weft_eng *eng) {
+    if (!eng) return;
+    wefti_pool_free(eng->pool);
+    wefti_forward_free(eng->forward);
+    wefti_slots_fini(&eng->slots);
+    wefti_weights_close(&eng->weights);
+    wefti_unmap(eng->kv.map, eng->kv.map_bytes);
+    free(eng->kv.layers);
+    wefti_unmap(eng->top_extra.base, eng->top_extra.bytes);
+    wefti_unmap(eng->map, eng->map_bytes);
+    free(eng);
+}
+
+const struct weft_eng_info *weft_eng_info(const weft_eng *eng) {
+    return &eng->info;
+}
+
+uint64_t weft_eng_progress(const weft_eng *eng) {
+    return wefti_pool_progress_sum(eng->pool);
+}
+
+bool weft_eng_busy(const weft_eng *eng) {
+    return atomic_load_explicit(&eng->busy, memory_order_relaxed);
+}
+
+void weft_eng_reset(weft_eng *eng, uint64_t epoch) {
+    wefti_slots_clear(&eng->slots);
+    eng->epoch = epoch;
+    eng->next_step = 0;
+}
+
+/* ------------------------------------------------------------------------------- log-probs --- */
+
+/* Prompt positions whose log-probabilities a row brings: those of the tokens right behind the ones
+ * it computes. */
+struct span {
+    uint32_t begin, end;
+};
+
+static struct span prompt_span(const struct wefti_slot *slot, uint32_t n_tokens) {
+    struct span span = {0, 0};
+    if (slot->sampling.n_prompt_logprobs < 0) return span;
+    span.begin =
+        wefti_max_u32(wefti_max_u32(slot->n_prompt_logprobs_done, 1), slot->n_computed + 1);
+    span.end = wefti_min_u32(slot->n_prompt, slot->n_computed + n_tokens + 1);
+    if (span.end < span.begin) span.end = span.begin;
+    return span;
+}
+
+static uint32_t n_top_of(const weft_eng *eng, int32_t n_asked) {
+    return n_asked <= 0 ? 0 : wefti_min_u32((uint32_t)n_asked, eng->info.n_vocab);
+}
+
+static bool within_reserve(const struct weft_sampling *s) {
+    return s->n_logprobs <= TOP_RESERVED && s->n_prompt_logprobs <= TOP_RESERVED;
+}
+
+/* Each row of the batch has one use, so where nobody asks for more the reserve suffices. */
+static bool reserve_suffices(const weft_eng *eng, const struct weft_step_plan *plan) {
+    for (uint32_t i = 0; i < plan->n_starts; i++) {
+        if (!within_reserve(&plan->starts[i].sampling)) return false;
+    }
+    for (uint32_t i = 0; i < plan->n_rows; i++) {
+        const struct wefti_slot *slot = &eng->slots.slots[plan->rows[i].slot];
+        if (slot->used && !within_reserve(&slot->sampling)) return false;
+    }
+    return true;
+}
+
+/* How many best tokens the rows can ask for. A row may belong to a sequence that this very plan
+ * starts. */
+static size_t top_demand(const weft_eng *eng, const struct weft_step_plan *plan) {
+    size_t n = 0;
+    for (uint32_t i = 0; i < plan->n_rows; i++) {
+        const struct weft_step_row *row = &plan->rows[i];
+        const struct weft_sampling *s = &eng->slots.slots[row->slot].sampling;
+        for (uint32_t j = 0; j < plan->n_starts; j++) {
+            if (plan->starts[j].slot == row->slot) s = &plan->starts[j].sampling;
+        }
+        n += n_top_of(eng, s->n_logprobs);
+        n += (size_t)row->n_tokens * n_top_of(eng, s->n_prompt_logprobs);
+    }
+    return n;
+}
+
+/* Makes sure that the best tokens of every row have room. Only a step that asks for a lot maps
+ * memory, and gives it back before the next. */
+static weft_err reserve_top(weft_eng *eng, const struct weft_step_plan *plan,
+                            struct weft_errmsg *why) {
+    wefti_unmap(eng->top_extra.base, eng->top_extra.bytes);
+    eng->top_extra = (struct top_memory){0};
+    eng->top.used = 0;
+    if (reserve_suffices(eng, plan)) return WEFT_OK;
+    size_t bytes = top_demand(eng, plan) * (sizeof(uint32_t) + sizeof(float));
+    if (bytes <= eng->top.bytes) return WEFT_OK;
+    eng->top_extra.base = wefti_map(bytes);
+    if (!eng->top_extra.base)
+        return weft_err_set(why, WEFT_E_NOMEM, "no memory for %zu bytes of log-probabilities",
+                            bytes);
+    eng->top_extra.bytes = bytes;
+    return WEFT_OK;
+}
+
+static void give_top(weft_eng *eng, struct job *job, struct weft_logprobs *logprobs,
+                     uint32_t n_top) {
+    struct top_memory *memory = eng->top_extra.base ? &eng->top_extra : &eng->top;
+    job->logprobs = logprobs;
+    job->n_top = n_top;
+    job->top_ids = (uint32_t *)(void *)(memory->base + memory->used);
+    job->top_logprobs = (float *)(void *)(job->top_ids + n_top);
+    memory->used += n_top * (sizeof(uint32_t) + sizeof(float));
+    WEFT_ASSERT(memory->used <= memory->bytes);
+}
+
+/* ------------------------------------------------------------------------------------- step --- */
+
+/* What a step has gathered so far. */
+struct step {
+    const struct weft_step_plan *plan;
+    uint32_t n_tokens, n_jobs, n_prompt_logprobs;
+};
+
+static weft_err check_plan(weft_eng *eng, const struct weft_step_plan *plan,
+                           struct weft_errmsg *why) {
+    if (plan->epoch < eng->epoch)
+        return weft_err_set(why, WEFT_E_STATE, "a plan of epoch %" PRIu64 ", we are in %" PRIu64,
+                            plan->epoch, eng->epoch);
+    bool fresh = plan->epoch > eng->epoch;
+    uint64_t wanted = fresh ? 0 : eng->next_step;
+    if (plan->step != wanted)
+        return weft_err_set(why, WEFT_E_PROTO, "a plan of step %" PRIu64 ", wanted %" PRIu64,
+                            plan->step, wanted);
+    return wefti_plan_check(&eng->slots, plan, fresh, why);
+}
+
+static void commit_plan(weft_eng *eng, const struct weft_step_plan *plan) {
+    if (plan->epoch > eng->epoch) weft_eng_reset(eng, plan->epoch);
+    eng->next_step++;
+    for (uint32_t i = 0; i < plan->n_releases; i++) {
+        wefti_slot_release(&eng->slots, &plan->releases[i]);
+    }
+    for (uint32_t i = 0; i < plan->n_starts; i++) {
+        wefti_slot_start(&eng->slots, &plan->starts[i]);
+    }
+    for (uint32_t i = 0; i < plan->n_grants; i++) {
+        wefti_slot_grant(&eng->slots, &plan->grants[i]);
+    }
+}
+
+static struct job *add_job(weft_eng *eng, struct step *step, uint32_t flat_row, uint32_t out_idx) {
+    eng->logit_rows[step->n_jobs] = flat_row;
+    struct job *job = &eng->jobs[step->n_jobs++];
+    *job = (struct job){.out_idx = out_idx};
+    return job;
+}
+
+/* Puts the tokens of a row into the batch, and notes which of them need logits for what. */
+static void gather_row(weft_eng *eng, struct step *step, const struct weft_step_row *row,
+                       uint32_t out_idx) {
+    struct wefti_slot *slot = &eng->slots.slots[row->slot];
+    struct weft_step_out *out = &eng->outs[out_idx];
+    struct span span = prompt_span(slot, row->n_tokens);
+    uint32_t first = slot->n_computed, end = first + row->n_tokens, flat = step->n_tokens;
+    out->ran = true;
+    out->prompt_pos = span.begin;
+    out->n_prompt_logprobs = span.end - span.begin;
+    out->prompt_logprobs = eng->prompt_logprobs + step->n_prompt_logprobs;
+    for (uint32_t pos = first; pos < end; pos++, flat++) {
+        eng->tokens[flat] = slot->tokens[pos];
+        eng->rows[flat] = (struct weft_attn_row){.block_table = slot->table, .pos = pos};
+        if (pos + 1 < span.begin || pos + 1 >= span.end) continue;
+        struct job *job = add_job(eng, step, flat, out_idx);
+        job->target = slot->tokens[pos + 1];
+        give_top(eng, job, &eng->prompt_logprobs[step->n_prompt_logprobs++],
+                 n_top_of(eng, slot->sampling.n_prompt_logprobs));
+    }
+    step->n_tokens = flat;
+    slot->n_computed = end;
+    if (span.end > span.begin) slot->n_prompt_logprobs_done = span.end;
+    if (end < slot->n_known || !wefti_slot_may_sample(&eng->slots, slot)) return;
+    struct job *job = add_job(eng, step, flat - 1, out_idx);
+    job->samples = true;
+    if (slot->sampling.n_logprobs < 0) return;
+    out->has_logprobs = true;
+    give_top(eng, job, &out->logprobs, n_top_of(eng, slot->sampling.n_logprobs));
+}
+
+static void gather(weft_eng *eng, struct step *step) {
+    for (uint32_t i = 0; i < step->plan->n_rows; i++) {
+        const struct weft_step_row *row = &step->plan->rows[i];
+        const struct wefti_slot *slot = &eng->slots.slots[row->slot];
+        eng->outs[i] =
+            (struct weft_step_out){.slot = row->slot, .gen = row->gen, .finish = slot->finish};
+        if (slot->finish == WEFT_FINISH_NONE) gather_row(eng, step, row, i);
+    }
+}
+
+/* Runs on any compute thread; everything it writes belongs to this row. */
+static void on_logits(void *ctx, uint32_t i, float *logits, uint32_t thread_idx) {
+    weft_eng *eng = ctx;
+    const struct job *job = &eng->jobs[i];
+    struct weft_step_out *out = &eng->outs[job->out_idx];
+    const struct wefti_slot *slot = &eng->slots.slots[out->slot];
+    struct wefti_sampler_scratch *scratch = &eng->samplers[thread_idx];
+    uint32_t n_vocab = eng->info.n_vocab, token = job->target;
+    if (job->samples) {
+        struct wefti_sample sample = {
+            .sampling = &slot->sampling,
+            .choice = slot->choice,
+            .tokens = slot->tokens,
+            .n_prompt = slot->n_prompt,
+            .n_known = slot->n_known,
+        };
+        float *work = logits; /* the raw ones are wanted afterwards only for log-probabilities */
+        if (job->logprobs && !wefti_sample_is_plain(&sample)) {
+            work = scratch->work;
+            memcpy(work, logits, n_vocab * sizeof *work);
+        }
+        token = wefti_sample(eng->kern, &sample, work, n_vocab, scratch);
+        out->sampled = true;
+        out->token = token;
+    }
+    if (job->logprobs)
+        wefti_logprobs(eng->kern, logits, n_vocab, token, job->n_top, job->top_ids,
+                       job->top_logprobs, job->logprobs);
+}
+
+static void compute(weft_eng *eng, const struct step *step) {
+    struct wefti_batch batch = {
+        .n_tokens = step->n_tokens,
+        .tokens = eng->tokens,
+        .rows = eng->rows,
+        .n_logit_rows = step->n_jobs,
+        .logit_rows = eng->logit_rows,
+        .on_logits = on_logits,
+        .on_logits_ctx = eng,
+        .n_copies = step->plan->n_copies,
+        .copies = step->plan->copies,
+    };
+    if (batch.n_tokens > 0 || batch.n_copies > 0) wefti_forward_run(eng->forward, &batch);
+}
+
+/* Sampled tokens join their sequences; those that reached their end say so. */
+static void settle(weft_eng *eng, const struct step *step) {
+    for (uint32_t i = 0; i < step->plan->n_rows; i++) {
+        struct weft_step_out *out = &eng->outs[i];
+        struct wefti_slot *slot = &eng->slots.slots[out->slot];
+        if (!out->ran) continue;
+        if (out->sampled) {
+            out->output_idx = slot->n_known - slot->n_prompt;
+            wefti_slot_append(&eng->slots, slot, out->token);
+        } else if (slot->n_computed == slot->n_known) {
+            slot->finish = WEFT_FINISH_LENGTH; /* nothing may be appended */
+        }
+        out->finish = slot->finish;
+    }
+}
+
+static uint32_t clamp_us(uint64_t us) {
+    return us < UINT32_MAX ? (uint32_t)us : UINT32_MAX;
+}
+
+weft_err weft_eng_step(weft_eng *eng, const struct weft_step_plan *plan,
+                       const struct weft_step_result **result_out, struct weft_errmsg *why) {
+    *result_out = NULL;
+    uint64_t begin_us = weft_now_us();
+    weft_err err = check_plan(eng, plan, why);
+    if (!err) err = reserve_top(eng, plan, why);
+    if (err) return err;
+    atomic_store_explicit(&eng->busy, true, memory_order_relaxed);
+    struct step step = {.plan = plan};
+    commit_plan(eng, plan);
+    gather(eng, &step);
+    compute(eng, &step);
+    settle(eng, &step);
+    atomic_store_explicit(&eng->busy, false, memory_order_relaxed);
+    uint64_t end_us = weft_now_us();
+    eng->result = (struct weft_step_result){
+        .epoch = plan->epoch,
+        .step = plan->step,
+        .busy_us = clamp_us(end_us - begin_us),
+        .idle_us = eng->last_end_us ? clamp_us(begin_us - eng->last_end_us) : 0,
+        .n_tokens = step.n_tokens,
+        .n_outs = plan->n_rows,
+        .outs = eng->outs,
+    };
+    eng->last_end_us = end_us;
+    *result_out = &eng->result;
+    return WEFT_OK;
+}
+
+/* ----------------------------------------------------------------------------------- logits --- */
+
+struct logits_run {
+    void (*on_row)(void *ctx, uint32_t pos, const float *logits);
+    void *ctx;
+    uint32_t first;
+};
+
+static void forward_logits(void *ctx, uint32_t i, float *logits, uint32_t thread_idx) {
+    const struct logits_run *run = ctx;
+    (void)thread_idx;
+    run->on_row(run->ctx, run->first + i, logits);
+}
+
+static weft_err check_logits(const weft_eng *eng, const uint32_t *tokens, uint32_t n_tokens,
+                             struct weft_errmsg *why) {
+    if (n_tokens > eng->info.max_model_len)
+        return weft_err_set(why, WEFT_E_TOOBIG, "%u tokens, at most %u fit", n_tokens,
+                            eng->info.max_model_len);
+    for (uint32_t i = 0; i < n_tokens; i++) {
+        if (tokens[i] >= eng->info.n_vocab)
+            return weft_err_set(why, WEFT_E_INVAL, "token %u is outside the vocabulary of %u",
+                                tokens[i], eng->info.n_vocab);
+    }
+    for (uint32_t i = 0; i < eng->slots.n_slots; i++) {
+        if (eng->slots.slots[i].used)
+            return weft_err_set(why, WEFT_E_STATE, "slot %u holds a sequence", i);
+    }
+    return WEFT_OK;
+}
+
+weft_err weft_eng_logits(weft_eng *eng, const uint32_t *tokens, uint32_t n_tokens,
+                         void (*on_row)(void *ctx, uint32_t pos, const float *logits), void *ctx,
+                         struct weft_errmsg *why) {
+    weft_err err = check_logits(eng, tokens, n_tokens, why);
+    if (err) return err;
+    /* Nobody is in slot 0, so its table is free for the blocks from the top of the pool. */
+    uint32_t *table = eng->slots.slots[0].table;
+    for (uint32_t i = 0; i * eng->info.block_size < n_tokens; i++) {
+        table[i] = eng->info.n_blocks - 1 - i;
+    }
+    struct logits_run run = {.on_row = on_row, .ctx = ctx};
+    while (run.first < n_tokens) {
+        uint32_t n = wefti_min_u32(eng->info.max_batched_tokens, n_tokens - run.first);
+        for (uint32_t i = 0; i < n; i++) {
+            eng->tokens[i] = tokens[run.first + i];
+            eng->rows[i] = (struct weft_attn_row){.block_table = table, .pos = run.first + i};
+            eng->logit_rows[i] = i;
+        }
+        struct wefti_batch batch = {
+            .n_tokens = n,
+            .tokens = eng->tokens,
+            .rows = eng->rows,
+            .n_logit_rows = n,
+            .logit_rows = eng->logit_rows,
+            .on_logits = forward_logits,
+            .on_logits_ctx = &run,
+            .in_order = true,
+        };
+        wefti_forward_run(eng->forward, &batch);
+        run.first += n;
+    }
+    return WEFT_OK;
+}

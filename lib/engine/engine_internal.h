@@ -1,0 +1,246 @@
+/* engine, private — what its files share.
+ *
+ *   options.c   defaults and names          pool.c     compute threads, barrier, tile counter
+ *   weights.c   packing, the shared arena   forward.c  the pass over a flat batch
+ *   plan.c      checks a plan, changes nothing         slots.c   sequences: start, grant, append
+ *   sampler.c   logits to token, log-probabilities     engine.c  opening, and one step end to end
+ */
+#ifndef WEFT_ENGINE_INTERNAL_H
+#define WEFT_ENGINE_INTERNAL_H
+
+#include "engine/engine.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/limits.h"
+#include "kernels/kernels.h"
+#include "model/model.h"
+
+static inline uint32_t wefti_min_u32(uint32_t a, uint32_t b) {
+    return a < b ? a : b;
+}
+static inline uint32_t wefti_max_u32(uint32_t a, uint32_t b) {
+    return a > b ? a : b;
+}
+static inline size_t wefti_round_up(size_t value, size_t multiple) {
+    return (value + multiple - 1) / multiple * multiple;
+}
+/* Elements between rows of f32: every row starts on a cache line. */
+static inline size_t wefti_stride(size_t n) {
+    return wefti_round_up(n, 16);
+}
+
+/* ------------------------------------------------------------------------------- memory map --- */
+
+/* Zeroed pages from the kernel, not from the heap; resident only where touched. NULL: none left. */
+void *wefti_map(size_t bytes);
+void wefti_unmap(void *base, size_t bytes); /* accepts NULL */
+
+/* Carves one mapping into 64-byte aligned pieces. With base NULL it only adds up the sizes, so the
+ * same function lays memory out twice: first to measure, then to assign. */
+struct wefti_carver {
+    uint8_t *base;
+    size_t used;
+};
+void *wefti_carve(struct wefti_carver *carver, size_t count, size_t elem_bytes);
+
+/* ------------------------------------------------------------------------------------- pool --- */
+
+struct wefti_pool;
+typedef void wefti_pool_fn(void *ctx, uint32_t thread_idx);
+
+/* CPUs this process was given at its start. */
+uint32_t wefti_pool_n_cpus(void);
+
+/* n_threads - 1 threads; the caller of wefti_pool_run is thread 0. Pinned, one per allowed CPU,
+ * where there are exactly as many threads as CPUs. */
+WEFT_MUST_CHECK weft_err wefti_pool_new(uint32_t n_threads, struct wefti_pool **pool_out,
+                                        struct weft_errmsg *why);
+void wefti_pool_free(struct wefti_pool *pool); /* accepts NULL */
+
+/* Calls fn(ctx, 0..n_threads-1), one per thread, and returns when all have. */
+void wefti_pool_run(struct wefti_pool *pool, wefti_pool_fn *fn, void *ctx);
+
+/* Inside a run, by every thread: ends a phase. What was written before it is seen by all behind it.
+ */
+void wefti_pool_barrier(struct wefti_pool *pool);
+
+/* Inside a run: 0, 1, 2, ... within a phase, each to one thread. */
+uint32_t wefti_pool_take(struct wefti_pool *pool, uint32_t thread_idx);
+
+/* The thread got on (take says so, too); the sum may be read from anywhere. */
+void wefti_pool_progress(struct wefti_pool *pool, uint32_t thread_idx);
+uint64_t wefti_pool_progress_sum(const struct wefti_pool *pool);
+uint32_t wefti_pool_n_threads(const struct wefti_pool *pool);
+
+/* ---------------------------------------------------------------------------------- weights --- */
+
+struct wefti_matrix {
+    enum weft_gemm_kind kind;
+    uint32_t n, k, n_panels;
+    struct weft_kern_segs segs;
+    size_t offset, panel_bytes; /* in the arena */
+};
+
+struct wefti_layer {
+    size_t attn_norm, ffn_norm; /* offsets of f32 vectors */
+    struct wefti_matrix q, k, v, o, gate, up, down;
+};
+
+/* Everything the engine reads of a model, in one arena. The model file is closed after packing:
+ * what happens to it later cannot reach a running worker. */
+struct wefti_weights {
+    uint8_t *base; /* mapped read-only once packed */
+    size_t bytes;
+    bool inherited;
+    uint64_t model_hash, layout_hash;
+    uint32_t n_layers, n_vocab, n_hidden;
+    struct wefti_layer *layers;
+    size_t final_norm;
+    struct wefti_matrix head;
+    bool tied;                   /* embedding rows are gathered from the head's panels */
+    enum weft_dtype embed_dtype; /* else they stand as in the file, embed_row_bytes apart */
+    size_t embed_offset, embed_row_bytes;
+};
+
+WEFT_MUST_CHECK weft_err wefti_weights_open(struct wefti_weights *weights, const char *path,
+                                            const weft_model *model,
+                                            const struct weft_eng_options *options,
+                                            struct wefti_pool *pool, struct weft_errmsg *why);
+void wefti_weights_close(struct wefti_weights *weights); /* accepts zeroed and closed ones */
+
+static inline const float *wefti_vector(const struct wefti_weights *weights, size_t offset) {
+    return (const float *)(const void *)(weights->base + offset);
+}
+
+/* The embedding of `token` as f32; `raw`: scratch of 4 * n_hidden bytes. */
+void wefti_weights_embed(const struct wefti_weights *weights, uint32_t token, uint8_t *raw,
+                         float *out);
+
+/* ---------------------------------------------------------------------------------- sampler --- */
+
+struct wefti_sampler_scratch { /* one per thread */
+    float *work;               /* [n_vocab] */
+    uint32_t *counts;          /* [n_vocab], all zero between calls */
+    uint32_t *hist_n;          /* [WEFTI_HIST] */
+    double *hist_mass;         /* [WEFTI_HIST] */
+};
+enum { WEFTI_HIST = 2048 };
+
+struct wefti_sample {
+    const struct weft_sampling *sampling;
+    uint32_t choice;
+    const uint32_t *tokens; /* [n_known] */
+    uint32_t n_prompt, n_known;
+};
+
+/* True when sampling leaves the logits as they are: greedy, nothing that changes them. */
+bool wefti_sample_is_plain(const struct wefti_sample *sample);
+
+/* The next token. Changes `logits` unless plain. */
+uint32_t wefti_sample(const struct weft_kern_table *kern, const struct wefti_sample *sample,
+                      float *logits, uint32_t n_vocab, struct wefti_sampler_scratch *scratch);
+
+/* Log-probability and rank of `token` and the n_top best, from raw logits. */
+void wefti_logprobs(const struct weft_kern_table *kern, const float *logits, uint32_t n_vocab,
+                    uint32_t token, uint32_t n_top, uint32_t *top_ids, float *top_logprobs,
+                    struct weft_logprobs *out);
+
+/* ------------------------------------------------------------------------------------ slots --- */
+
+struct wefti_slot {
+    bool used, gen_known; /* gen_known: `gen` is that of the last sequence here, even if !used */
+    uint32_t gen, choice;
+    uint32_t n_prompt, n_known, n_computed, n_table;
+    uint32_t n_prompt_logprobs_done;
+    enum weft_finish finish; /* != NONE: later rows are no-ops */
+    struct weft_sampling sampling;
+    uint32_t *tokens;             /* [max_model_len] */
+    uint32_t *table;              /* [table_cap] */
+    uint32_t *stop_tokens;        /* [WEFT_STOP_TOKENS_MAX], behind sampling.stop_tokens */
+    struct weft_logit_bias *bias; /* [WEFT_LOGIT_BIAS_MAX] */
+};
+
+struct wefti_slots {
+    uint32_t n_slots, max_model_len, block_size, n_blocks, n_vocab, max_batched_tokens;
+    uint32_t table_cap;
+    struct wefti_slot *slots;
+    struct wefti_shadow *shadows; /* of plan.c */
+    uint64_t shadow_stamp;
+    void *map;
+    size_t map_bytes;
+};
+
+WEFT_MUST_CHECK weft_err wefti_slots_init(struct wefti_slots *slots,
+                                          const struct weft_eng_info *info,
+                                          struct weft_errmsg *why);
+void wefti_slots_fini(struct wefti_slots *slots);
+void wefti_slots_clear(struct wefti_slots *slots);
+
+/* Of checked arguments; cannot fail. */
+void wefti_slot_start(struct wefti_slots *slots, const struct weft_step_start *start);
+void wefti_slot_grant(struct wefti_slots *slots, const struct weft_step_grant *grant);
+void wefti_slot_release(struct wefti_slots *slots, const struct weft_step_release *release);
+
+/* Appends a sampled token and decides whether it was the last. */
+void wefti_slot_append(struct wefti_slots *slots, struct wefti_slot *slot, uint32_t token);
+
+/* Whether reaching the last known token yields another one (else the sequence ends there). */
+bool wefti_slot_may_sample(const struct wefti_slots *slots, const struct wefti_slot *slot);
+
+/* Why a sequence with this much output is over; NONE: it goes on. */
+enum weft_finish wefti_finish_of(const struct weft_sampling *sampling, const uint32_t *tokens,
+                                 uint32_t n_prompt, uint32_t n_known, uint32_t max_model_len);
+
+/* Bytes that plan.c needs per slot for its dry run. */
+size_t wefti_shadow_bytes(void);
+
+/* Goes through the whole plan as weft_eng_step would and changes nothing. `fresh`: as if every slot
+ * were empty (the plan opens a new epoch). WEFT_E_PROTO with the first thing that does not fit. */
+WEFT_MUST_CHECK weft_err wefti_plan_check(struct wefti_slots *slots,
+                                          const struct weft_step_plan *plan, bool fresh,
+                                          struct weft_errmsg *why);
+
+/* ---------------------------------------------------------------------------------- forward --- */
+
+struct wefti_kv {
+    struct weft_kv_layer *layers; /* [n_layers] */
+    uint32_t n_layers, n_blocks;
+    size_t block_bytes; /* of one plane (K or V) of one layer */
+    void *map;
+    size_t map_bytes;
+};
+
+struct wefti_batch;
+/* Gets the logits of the batch's `i`-th logit row. They may be changed. */
+typedef void wefti_logits_fn(void *ctx, uint32_t i, float *logits, uint32_t thread_idx);
+
+struct wefti_batch {
+    uint32_t n_tokens;
+    const uint32_t *tokens;           /* [n_tokens] */
+    const struct weft_attn_row *rows; /* [n_tokens]; rows of a sequence together, ascending */
+    uint32_t n_logit_rows;
+    const uint32_t *logit_rows; /* indices of rows that need logits, ascending */
+    wefti_logits_fn *on_logits;
+    void *on_logits_ctx;
+    bool in_order; /* on_logits is called by thread 0, row after row; else by any, all at once */
+    uint32_t n_copies;
+    const struct weft_step_copy *copies;
+};
+
+struct wefti_forward;
+
+WEFT_MUST_CHECK weft_err wefti_forward_new(
+    const struct weft_kern_table *kern, struct wefti_pool *pool,
+    const struct wefti_weights *weights, const struct wefti_kv *kv, const weft_model *model,
+    uint32_t max_batched_tokens, struct wefti_forward **forward_out, struct weft_errmsg *why);
+void wefti_forward_free(struct wefti_forward *forward); /* accepts NULL */
+size_t wefti_forward_bytes(const struct wefti_forward *forward);
+
+/* 1..max_batched_tokens tokens (or none, for the copies alone). Takes nothing from the heap. */
+void wefti_forward_run(struct wefti_forward *forward, const struct wefti_batch *batch);
+
+#endif

@@ -1,0 +1,661 @@
+/* The forward pass of a dense decoder (Llama's form) over a flat batch.
+ *
+ * One run of the pool goes through the whole model; phases are split by barriers, and within a
+ * phase threads take tiles of the output. Per layer:
+ *
+ *   norm + convert | q, k, v | rope, K and V into the cache | attention | convert | o + residual
+ *   norm + convert | gate, up, silu | convert | down + residual
+ *
+ * With few rows every thread converts all of them for itself, which costs less than a barrier; with
+ * f32 activations the conversions vanish. The FFN's gate and up tiles meet in one thread, so only
+ * their product is stored. In the last layer everything behind K and V runs for the rows that need
+ * logits alone: rows do not see each other there. None of this changes a bit of any row. */
+#include "engine/engine_internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+
+enum {
+    OWN_ROWS = 4,      /* up to here each thread converts the activations for itself */
+    ROWS_PER_TASK = 4, /* of norms, conversions and rope */
+    ATTN_ROWS = 32,    /* query rows of a sequence per attention tile */
+    HEAD_ROWS = 64,    /* logits held at a time */
+    FFN_PANELS = 4,    /* gate and up panels per tile */
+    /* A task is a run of weight panels, which stays in half of a 1 MiB L2 while a block of rows
+     * passes over it from L3: so weights, the larger side, are read from memory once per block. */
+    RUN_BYTES = 512 * 1024,
+    BLOCK_BYTES = 8 * 1024 * 1024,
+    BLOCK_ROWS_MIN = 16,
+    BLOCK_ROWS_MAX = 512,
+    TILE_PANELS = 4, /* the kernels take up to so many panels at a time */
+};
+
+/* The three forms activations come in. */
+enum form { FORM_F32, FORM_BF16, FORM_Q8, FORM_COUNT };
+
+static enum form form_of(enum weft_gemm_kind kind) {
+    return kind == WEFT_GEMM_BF16 ? FORM_BF16 : kind == WEFT_GEMM_Q8 ? FORM_Q8 : FORM_F32;
+}
+
+static const enum weft_gemm_kind form_kind[FORM_COUNT] = {WEFT_GEMM_F32, WEFT_GEMM_BF16,
+                                                          WEFT_GEMM_Q8};
+
+/* Rows of activations in the forms a group of products wants. */
+struct acts {
+    const uint8_t *rows[FORM_COUNT];
+    size_t row_bytes[FORM_COUNT];
+};
+
+struct attn_tile {
+    uint32_t begin, end;
+};
+
+struct thread_scratch {
+    uint8_t *own[FORM_COUNT]; /* OWN_ROWS rows */
+    float *wide;              /* one row before conversion */
+    uint8_t *raw;             /* one embedding row as stored */
+    float *tile;              /* [BLOCK_ROWS_MAX][FFN_PANELS * 16] */
+};
+
+struct wefti_forward {
+    const struct weft_kern_table *kern;
+    struct wefti_pool *pool;
+    const struct wefti_weights *weights;
+    const struct wefti_kv *kv;
+    uint32_t n_threads, n_layers, n_heads, n_kv_heads, head_dim, n_hidden, n_ffn, n_vocab;
+    uint32_t q_dim, kv_dim, max_rows;
+    float rms_eps, attn_scale;
+    bool rope_interleaved;
+    bool uses[FORM_COUNT];
+    size_t act_bytes[FORM_COUNT]; /* of the widest row */
+    size_t x_stride, q_stride, kv_stride, ffn_stride, logit_stride, rope_stride;
+
+    double *inv_freq;                       /* [head_dim / 2] */
+    float *rope;                            /* [rows][rope_stride] cos and sin pairs */
+    float *x;                               /* [rows][x_stride] the residual stream */
+    float *q, *k, *v, *attn;                /* [rows][...]; */
+    float *ffn;                             /* [rows][ffn_stride], in the same memory as q..attn */
+    uint8_t *shared[FORM_COUNT];            /* [rows] converted activations */
+    float *logits;                          /* [HEAD_ROWS][logit_stride] */
+    struct weft_attn_row *picked;           /* [rows] the rows that go on in the last layer */
+    struct attn_tile *tiles, *picked_tiles; /* [rows] */
+    struct thread_scratch *threads;
+    void *map;
+    size_t map_bytes;
+};
+
+/* What one run computes; const, the same for all threads. */
+struct run {
+    struct wefti_forward *f;
+    const struct wefti_batch *batch;
+    uint32_t n_tiles, n_picked_tiles;
+    bool pick; /* the last layer goes on with the logit rows alone */
+};
+
+/* One thread's view of a run. */
+struct lane {
+    struct wefti_forward *f;
+    const struct run *run;
+    struct thread_scratch *scratch;
+    uint32_t idx;
+};
+
+static uint32_t take(const struct lane *lane) {
+    return wefti_pool_take(lane->f->pool, lane->idx);
+}
+
+static void barrier(const struct lane *lane) {
+    wefti_pool_barrier(lane->f->pool);
+}
+
+/* ------------------------------------------------------------------------------- activations ---
+ */
+
+static void convert_row(const struct wefti_forward *f, const bool wanted[FORM_COUNT],
+                        const float *src, uint32_t k, uint8_t *const to[FORM_COUNT],
+                        const size_t row_bytes[FORM_COUNT], uint32_t row) {
+    for (int form = FORM_BF16; form < FORM_COUNT; form++) {
+        if (!wanted[form]) continue;
+        f->kern->act_convert(form_kind[form], src, wefti_stride(k), 1, k,
+                             to[form] + row * row_bytes[form], row_bytes[form]);
+    }
+}
+
+static void forms_of(const struct wefti_matrix *const *group, uint32_t n, bool wanted[FORM_COUNT]) {
+    for (int form = 0; form < FORM_COUNT; form++) {
+        wanted[form] = false;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        wanted[form_of(group[i]->kind)] = true;
+    }
+}
+
+/* A source of activations: rows of f32, all of them or those listed, perhaps to be normalised. */
+struct source {
+    const float *rows;
+    size_t stride;
+    const uint32_t *index; /* NULL: row i is i */
+    const float *norm;     /* NULL: as they are */
+};
+
+static void make_row(const struct lane *lane, const struct source *src, const bool wanted[],
+                     uint32_t k, uint8_t *const to[], const size_t row_bytes[], uint32_t row) {
+    const struct wefti_forward *f = lane->f;
+    const float *x = src->rows + (src->index ? src->index[row] : row) * src->stride;
+    if (src->norm) {
+        float *y = wanted[FORM_F32] ? (float *)(void *)(to[FORM_F32] + row * row_bytes[FORM_F32])
+                                    : lane->scratch->wide;
+        f->kern->rms_norm(x, src->norm, f->rms_eps, k, y);
+        x = y;
+    }
+    convert_row(f, wanted, x, k, to, row_bytes, row);
+}
+
+/* The activations of `n_rows` rows for the products in `group`, ready for this thread when it
+ * returns. Ends a phase unless each thread made its own. */
+static struct acts make_acts(const struct lane *lane, const struct source *src, uint32_t n_rows,
+                             const struct wefti_matrix *const *group, uint32_t n_group) {
+    struct wefti_forward *f = lane->f;
+    uint32_t k = group[0]->k;
+    bool wanted[FORM_COUNT];
+    forms_of(group, n_group, wanted);
+    bool own = n_rows <= OWN_ROWS;
+    uint8_t *const *to = own ? lane->scratch->own : f->shared;
+    struct acts acts = {0};
+    for (int form = 0; form < FORM_COUNT; form++) {
+        if (!wanted[form]) continue;
+        acts.rows[form] = to[form];
+        acts.row_bytes[form] = weft_kern_act_row_bytes(form_kind[form], k);
+    }
+    bool as_is = !src->norm && !src->index;
+    if (as_is && wanted[FORM_F32]) {
+        acts.rows[FORM_F32] = (const uint8_t *)src->rows;
+        acts.row_bytes[FORM_F32] = src->stride * sizeof(float);
+    }
+    if (as_is && !wanted[FORM_BF16] && !wanted[FORM_Q8]) return acts;
+    if (own) {
+        for (uint32_t row = 0; row < n_rows; row++) {
+            make_row(lane, src, wanted, k, to, acts.row_bytes, row);
+        }
+        return acts;
+    }
+    uint32_t n_tasks = (n_rows + ROWS_PER_TASK - 1) / ROWS_PER_TASK;
+    for (uint32_t task = take(lane); task < n_tasks; task = take(lane)) {
+        uint32_t begin = task * ROWS_PER_TASK;
+        uint32_t end = begin + wefti_min_u32(ROWS_PER_TASK, n_rows - begin);
+        for (uint32_t row = begin; row < end; row++) {
+            make_row(lane, src, wanted, k, to, acts.row_bytes, row);
+        }
+    }
+    barrier(lane);
+    return acts;
+}
+
+/* ---------------------------------------------------------------------------------- products ---
+ */
+
+struct product {
+    const struct wefti_matrix *matrix;
+    float *c;
+    size_t ldc;
+    const float *residual;
+};
+
+/* Rows row..row+n of the product, panels p_begin..p_end, into c with column 0 at the first panel of
+ * the range when `narrow`, else at the matrix's own. */
+static void multiply(const struct wefti_forward *f, const struct acts *acts,
+                     const struct wefti_matrix *m, uint32_t row, uint32_t n_rows, uint32_t p_begin,
+                     uint32_t p_end, const struct product *to) {
+    enum form form = form_of(m->kind);
+    struct weft_gemm_args args = {
+        .act = acts->rows[form] + row * acts->row_bytes[form],
+        .act_row_bytes = acts->row_bytes[form],
+        .packed = f->weights->base + m->offset,
+        .c = to->c + row * to->ldc,
+        .ldc = to->ldc,
+        .residual = to->residual ? to->residual + row * to->ldc : NULL,
+        .m = n_rows,
+        .n = m->n,
+        .k = m->k,
+        .segs = &m->segs,
+    };
+    f->kern->gemm[m->kind](&args, p_begin, p_end);
+}
+
+/* How a phase of products is cut: blocks of rows, and runs of panels within each. */
+struct cut {
+    uint32_t block_rows, n_blocks, panels_per_task, n_runs;
+};
+
+static struct cut make_cut(const struct wefti_forward *f, uint32_t n_rows, size_t row_bytes,
+                           size_t panel_bytes, uint32_t n_panels, uint32_t panels_max) {
+    WEFT_ASSERT(row_bytes > 0 && panel_bytes > 0 && n_panels > 0);
+    uint32_t rows = (uint32_t)(BLOCK_BYTES / row_bytes) / 16 * 16;
+    rows = wefti_min_u32(wefti_max_u32(rows, BLOCK_ROWS_MIN), BLOCK_ROWS_MAX);
+    struct cut cut = {.block_rows = rows, .n_blocks = (n_rows + rows - 1) / rows};
+    /* Some four tasks per thread and phase even out threads that were displaced for a while. */
+    uint32_t panels = n_panels * cut.n_blocks / (4 * f->n_threads);
+    panels = wefti_min_u32(panels, (uint32_t)(RUN_BYTES / panel_bytes));
+    panels = panels / TILE_PANELS * TILE_PANELS;
+    if (panels == 0) panels = n_panels >= TILE_PANELS * f->n_threads ? TILE_PANELS : 1;
+    cut.panels_per_task = wefti_min_u32(panels, panels_max);
+    cut.n_runs = (n_panels + cut.panels_per_task - 1) / cut.panels_per_task;
+    return cut;
+}
+
+static size_t widest_row(const struct acts *acts) {
+    size_t bytes = 0;
+    for (int form = 0; form < FORM_COUNT; form++) {
+        if (acts->rows[form] && acts->row_bytes[form] > bytes) bytes = acts->row_bytes[form];
+    }
+    return bytes;
+}
+
+/* Panels begin..end of all the products laid side by side. */
+static void multiply_range(const struct lane *lane, const struct acts *acts,
+                           const struct product *products, uint32_t n_products, uint32_t row,
+                           uint32_t n_rows, uint32_t begin, uint32_t end) {
+    uint32_t first = 0;
+    for (uint32_t i = 0; i < n_products; i++) {
+        const struct wefti_matrix *m = products[i].matrix;
+        uint32_t from = wefti_max_u32(begin, first), to = wefti_min_u32(end, first + m->n_panels);
+        if (from < to)
+            multiply(lane->f, acts, m, row, n_rows, from - first, to - first, &products[i]);
+        first += m->n_panels;
+    }
+}
+
+/* One phase: all products of the same activations. */
+static void multiply_all(const struct lane *lane, const struct acts *acts, uint32_t n_rows,
+                         const struct product *products, uint32_t n_products) {
+    uint32_t n_panels = 0;
+    for (uint32_t i = 0; i < n_products; i++) {
+        n_panels += products[i].matrix->n_panels;
+    }
+    struct cut cut = make_cut(lane->f, n_rows, widest_row(acts), products[0].matrix->panel_bytes,
+                              n_panels, n_panels);
+    uint32_t n_tasks = cut.n_blocks * cut.n_runs;
+    for (uint32_t task = take(lane); task < n_tasks; task = take(lane)) {
+        uint32_t row = task / cut.n_runs * cut.block_rows;
+        uint32_t begin = task % cut.n_runs * cut.panels_per_task;
+        multiply_range(lane, acts, products, n_products, row,
+                       wefti_min_u32(cut.block_rows, n_rows - row), begin,
+                       wefti_min_u32(begin + cut.panels_per_task, n_panels));
+    }
+    barrier(lane);
+}
+
+/* ffn = silu(gate) * up of one tile: gate goes where the result belongs, up into scratch. Panels
+ * are contiguous, so a run of them is a matrix of its own. */
+static void gate_up_tile(const struct lane *lane, const struct acts *acts,
+                         const struct wefti_layer *layer, uint32_t row, uint32_t n_rows,
+                         uint32_t p_begin, uint32_t p_end) {
+    struct wefti_forward *f = lane->f;
+    struct product gate = {.matrix = &layer->gate, .c = f->ffn, .ldc = f->ffn_stride};
+    multiply(f, acts, &layer->gate, row, n_rows, p_begin, p_end, &gate);
+
+    uint32_t column = p_begin * WEFT_PANEL;
+    struct wefti_matrix part = layer->up;
+    part.offset += p_begin * part.panel_bytes;
+    part.n = wefti_min_u32(part.n - column, (p_end - p_begin) * WEFT_PANEL);
+    struct acts shifted = *acts;
+    enum form form = form_of(part.kind);
+    shifted.rows[form] += row * shifted.row_bytes[form];
+    struct product up = {.c = lane->scratch->tile, .ldc = (size_t)FFN_PANELS * WEFT_PANEL};
+    multiply(f, &shifted, &part, 0, n_rows, 0, p_end - p_begin, &up);
+
+    for (uint32_t r = 0; r < n_rows; r++) {
+        float *y = f->ffn + (row + r) * f->ffn_stride + column;
+        f->kern->silu_mul(y, up.c + r * up.ldc, part.n, y);
+    }
+}
+
+static void gate_up(const struct lane *lane, const struct acts *acts,
+                    const struct wefti_layer *layer, uint32_t n_rows) {
+    struct cut cut = make_cut(lane->f, n_rows, widest_row(acts), layer->gate.panel_bytes,
+                              layer->gate.n_panels, FFN_PANELS);
+    uint32_t n_tasks = cut.n_blocks * cut.n_runs;
+    for (uint32_t task = take(lane); task < n_tasks; task = take(lane)) {
+        uint32_t row = task / cut.n_runs * cut.block_rows;
+        uint32_t begin = task % cut.n_runs * cut.panels_per_task;
+        gate_up_tile(lane, acts, layer, row, wefti_min_u32(cut.block_rows, n_rows - row), begin,
+                     wefti_min_u32(begin + cut.panels_per_task, layer->gate.n_panels));
+    }
+    barrier(lane);
+}
+
+/* ------------------------------------------------------------------------------------ phases ---
+ */
+
+/* cos and sin of the angles at one position, in double and rounded once. */
+static void fill_rope(const struct wefti_forward *f, uint32_t pos, float *cos_sin) {
+    for (uint32_t i = 0; i < f->head_dim / 2; i++) {
+        double angle = (double)pos * f->inv_freq[i];
+        cos_sin[(size_t)i * 2] = (float)cos(angle);
+        cos_sin[(size_t)i * 2 + 1] = (float)sin(angle);
+    }
+}
+
+/* In the plan's order within a layer; layers are independent. */
+static void copy_blocks(const struct wefti_kv *kv, uint32_t layer,
+                        const struct weft_step_copy *copies, uint32_t n_copies) {
+    uint8_t *k = kv->layers[layer].k, *v = kv->layers[layer].v;
+    for (uint32_t i = 0; i < n_copies; i++) {
+        size_t from = copies[i].from * kv->block_bytes, to = copies[i].to * kv->block_bytes;
+        if (from == to) continue;
+        memcpy(k + to, k + from, kv->block_bytes);
+        memcpy(v + to, v + from, kv->block_bytes);
+    }
+}
+
+/* Embeddings, angles, and the copies of cache blocks: none touches what another one reads. */
+static void begin_pass(const struct lane *lane) {
+    const struct wefti_forward *f = lane->f;
+    const struct wefti_batch *batch = lane->run->batch;
+    uint32_t n_copies_tasks = batch->n_copies ? f->n_layers : 0;
+    uint32_t n_tasks = n_copies_tasks + batch->n_tokens;
+    for (uint32_t task = take(lane); task < n_tasks; task = take(lane)) {
+        if (task < n_copies_tasks) {
+            copy_blocks(f->kv, task, batch->copies, batch->n_copies);
+            continue;
+        }
+        uint32_t row = task - n_copies_tasks;
+        wefti_weights_embed(f->weights, batch->tokens[row], lane->scratch->raw,
+                            f->x + row * f->x_stride);
+        fill_rope(f, batch->rows[row].pos, f->rope + row * f->rope_stride);
+    }
+    barrier(lane);
+}
+
+static void rope_and_cache(const struct lane *lane, uint32_t layer) {
+    const struct wefti_forward *f = lane->f;
+    const struct wefti_batch *batch = lane->run->batch;
+    uint32_t per_task = batch->n_tokens > 4 * f->n_threads ? ROWS_PER_TASK : 1;
+    uint32_t n_tasks = (batch->n_tokens + per_task - 1) / per_task;
+    for (uint32_t task = take(lane); task < n_tasks; task = take(lane)) {
+        uint32_t begin = task * per_task;
+        uint32_t end = begin + wefti_min_u32(per_task, batch->n_tokens - begin);
+        for (uint32_t row = begin; row < end; row++) {
+            const float *cos_sin = f->rope + row * f->rope_stride;
+            float *k = f->k + row * f->kv_stride;
+            f->kern->rope(f->q + row * f->q_stride, f->n_heads, f->head_dim, cos_sin,
+                          f->rope_interleaved);
+            f->kern->rope(k, f->n_kv_heads, f->head_dim, cos_sin, f->rope_interleaved);
+            f->kern->kv_write(&f->kv->layers[layer], batch->rows[row].block_table,
+                              batch->rows[row].pos, k, f->v + row * f->kv_stride);
+        }
+    }
+    barrier(lane);
+}
+
+static void attend(const struct lane *lane, uint32_t layer, const struct weft_attn_row *rows,
+                   const struct attn_tile *tiles, uint32_t n_tiles) {
+    const struct wefti_forward *f = lane->f;
+    struct weft_attn_args args = {
+        .kv = f->kv->layers[layer],
+        .q = f->q,
+        .out = f->attn,
+        .q_stride = f->q_stride,
+        .out_stride = f->q_stride,
+        .rows = rows,
+        .n_heads = f->n_heads,
+        .scale = f->attn_scale,
+    };
+    uint32_t n_tasks = n_tiles * f->n_kv_heads;
+    for (uint32_t task = take(lane); task < n_tasks; task = take(lane)) {
+        const struct attn_tile *tile = &tiles[task / f->n_kv_heads];
+        f->kern->attention(&args, task % f->n_kv_heads, tile->begin, tile->end);
+    }
+    barrier(lane);
+}
+
+/* Moves the rows that need logits to the front. Targets never lie behind their sources, so one
+ * thread goes through them in order. */
+static void pick_rows(const struct lane *lane) {
+    const struct wefti_forward *f = lane->f;
+    const struct wefti_batch *batch = lane->run->batch;
+    for (uint32_t i = 0; i < batch->n_logit_rows && lane->idx == 0; i++) {
+        uint32_t row = batch->logit_rows[i];
+        if (row == i) continue;
+        memcpy(f->x + i * f->x_stride, f->x + row * f->x_stride, f->n_hidden * sizeof(float));
+        memcpy(f->q + i * f->q_stride, f->q + row * f->q_stride, f->q_dim * sizeof(float));
+    }
+    barrier(lane);
+}
+
+static void layer_attention(const struct lane *lane, uint32_t layer_idx, uint32_t *n_rows) {
+    struct wefti_forward *f = lane->f;
+    const struct wefti_batch *batch = lane->run->batch;
+    const struct wefti_layer *layer = &f->weights->layers[layer_idx];
+    const struct weft_attn_row *rows = batch->rows;
+    const struct attn_tile *tiles = f->tiles;
+    uint32_t n_tiles = lane->run->n_tiles;
+
+    const struct wefti_matrix *qkv[] = {&layer->q, &layer->k, &layer->v};
+    struct source hidden = {f->x, f->x_stride, NULL, wefti_vector(f->weights, layer->attn_norm)};
+    struct acts acts = make_acts(lane, &hidden, *n_rows, qkv, 3);
+    const struct product products[] = {{&layer->q, f->q, f->q_stride, NULL},
+                                       {&layer->k, f->k, f->kv_stride, NULL},
+                                       {&layer->v, f->v, f->kv_stride, NULL}};
+    multiply_all(lane, &acts, *n_rows, products, 3);
+    rope_and_cache(lane, layer_idx);
+    if (lane->run->pick && layer_idx + 1 == f->n_layers) {
+        *n_rows = batch->n_logit_rows;
+        if (*n_rows == 0) return;
+        pick_rows(lane);
+        rows = f->picked, tiles = f->picked_tiles, n_tiles = lane->run->n_picked_tiles;
+    }
+    attend(lane, layer_idx, rows, tiles, n_tiles);
+
+    const struct wefti_matrix *o[] = {&layer->o};
+    struct source heads = {f->attn, f->q_stride, NULL, NULL};
+    acts = make_acts(lane, &heads, *n_rows, o, 1);
+    const struct product out = {&layer->o, f->x, f->x_stride, f->x};
+    multiply_all(lane, &acts, *n_rows, &out, 1);
+}
+
+static void layer_ffn(const struct lane *lane, const struct wefti_layer *layer, uint32_t n_rows) {
+    struct wefti_forward *f = lane->f;
+    const struct wefti_matrix *in[] = {&layer->gate, &layer->up};
+    struct source hidden = {f->x, f->x_stride, NULL, wefti_vector(f->weights, layer->ffn_norm)};
+    struct acts acts = make_acts(lane, &hidden, n_rows, in, 2);
+    gate_up(lane, &acts, layer, n_rows);
+
+    const struct wefti_matrix *down[] = {&layer->down};
+    struct source inner = {f->ffn, f->ffn_stride, NULL, NULL};
+    acts = make_acts(lane, &inner, n_rows, down, 1);
+    const struct product out = {&layer->down, f->x, f->x_stride, f->x};
+    multiply_all(lane, &acts, n_rows, &out, 1);
+}
+
+/* Logits of rows first..first+n of the list, and what the caller does with them. */
+static void head_chunk(const struct lane *lane, uint32_t first, uint32_t n, bool picked) {
+    struct wefti_forward *f = lane->f;
+    const struct wefti_batch *batch = lane->run->batch;
+    const struct wefti_matrix *head[] = {&f->weights->head};
+    struct source hidden = {f->x, f->x_stride, NULL,
+                            wefti_vector(f->weights, f->weights->final_norm)};
+    if (picked) {
+        hidden.rows += first * f->x_stride;
+    } else {
+        hidden.index = batch->logit_rows + first;
+    }
+    struct acts acts = make_acts(lane, &hidden, n, head, 1);
+    const struct product out = {head[0], f->logits, f->logit_stride, NULL};
+    multiply_all(lane, &acts, n, &out, 1);
+    if (batch->in_order) {
+        for (uint32_t i = 0; i < n && lane->idx == 0; i++) {
+            batch->on_logits(batch->on_logits_ctx, first + i, f->logits + i * f->logit_stride, 0);
+        }
+    } else {
+        for (uint32_t i = take(lane); i < n; i = take(lane)) {
+            batch->on_logits(batch->on_logits_ctx, first + i, f->logits + i * f->logit_stride,
+                             lane->idx);
+        }
+    }
+    barrier(lane);
+}
+
+static void run_thread(void *ctx, uint32_t thread_idx) {
+    const struct run *run = ctx;
+    struct wefti_forward *f = run->f;
+    struct lane lane = {f, run, &f->threads[thread_idx], thread_idx};
+    uint32_t n_rows = run->batch->n_tokens;
+    begin_pass(&lane);
+    for (uint32_t i = 0; i < f->n_layers && n_rows > 0; i++) {
+        layer_attention(&lane, i, &n_rows);
+        if (n_rows > 0) layer_ffn(&lane, &f->weights->layers[i], n_rows);
+        wefti_pool_progress(f->pool, thread_idx);
+    }
+    uint32_t n_logit_rows = run->batch->n_logit_rows;
+    for (uint32_t first = 0; first < n_logit_rows; first += HEAD_ROWS) {
+        head_chunk(&lane, first, wefti_min_u32(HEAD_ROWS, n_logit_rows - first), run->pick);
+    }
+}
+
+/* Tiles of rows that share a block table, so of one sequence. */
+static uint32_t make_tiles(const struct weft_attn_row *rows, uint32_t n, struct attn_tile *tiles) {
+    uint32_t n_tiles = 0;
+    for (uint32_t begin = 0, end; begin < n; begin = end) {
+        end = begin + 1;
+        while (end < n && end - begin < ATTN_ROWS &&
+               rows[end].block_table == rows[begin].block_table) {
+            end++;
+        }
+        tiles[n_tiles++] = (struct attn_tile){begin, end};
+    }
+    return n_tiles;
+}
+
+void wefti_forward_run(struct wefti_forward *f, const struct wefti_batch *batch) {
+    WEFT_ASSERT(batch->n_tokens <= f->max_rows && batch->n_logit_rows <= batch->n_tokens);
+    struct run run = {.f = f, .batch = batch};
+    run.n_tiles = make_tiles(batch->rows, batch->n_tokens, f->tiles);
+    run.pick = batch->n_logit_rows < batch->n_tokens;
+    if (run.pick) {
+        for (uint32_t i = 0; i < batch->n_logit_rows; i++) {
+            f->picked[i] = batch->rows[batch->logit_rows[i]];
+        }
+        run.n_picked_tiles = make_tiles(f->picked, batch->n_logit_rows, f->picked_tiles);
+    }
+    wefti_pool_run(f->pool, run_thread, &run);
+}
+
+/* ----------------------------------------------------------------------------------- memory --- */
+
+static void lay_out(struct wefti_forward *f, struct wefti_carver *carver) {
+    size_t rows = f->max_rows;
+    f->inv_freq = wefti_carve(carver, f->head_dim / 2, sizeof *f->inv_freq);
+    f->rope = wefti_carve(carver, rows * f->rope_stride, sizeof *f->rope);
+    f->x = wefti_carve(carver, rows * f->x_stride, sizeof *f->x);
+    struct wefti_carver attention = *carver; /* attention and FFN never live at the same time */
+    f->q = wefti_carve(&attention, rows * f->q_stride, sizeof *f->q);
+    f->k = wefti_carve(&attention, rows * f->kv_stride, sizeof *f->k);
+    f->v = wefti_carve(&attention, rows * f->kv_stride, sizeof *f->v);
+    f->attn = wefti_carve(&attention, rows * f->q_stride, sizeof *f->attn);
+    f->ffn = wefti_carve(carver, rows * f->ffn_stride, sizeof *f->ffn);
+    if (attention.used > carver->used) carver->used = attention.used;
+    f->logits = wefti_carve(carver, HEAD_ROWS * f->logit_stride, sizeof *f->logits);
+    f->picked = wefti_carve(carver, rows, sizeof *f->picked);
+    f->tiles = wefti_carve(carver, rows, sizeof *f->tiles);
+    f->picked_tiles = wefti_carve(carver, rows, sizeof *f->picked_tiles);
+    for (int form = 0; form < FORM_COUNT; form++) {
+        if (f->uses[form]) f->shared[form] = wefti_carve(carver, rows, f->act_bytes[form]);
+    }
+    f->threads = wefti_carve(carver, f->n_threads, sizeof *f->threads);
+    size_t widest = wefti_stride(wefti_max_u32(f->n_hidden, wefti_max_u32(f->q_dim, f->n_ffn)));
+    for (uint32_t t = 0; t < f->n_threads; t++) {
+        struct thread_scratch s = {0};
+        for (int form = 0; form < FORM_COUNT; form++) {
+            if (f->uses[form]) s.own[form] = wefti_carve(carver, OWN_ROWS, f->act_bytes[form]);
+        }
+        s.wide = wefti_carve(carver, widest, sizeof *s.wide);
+        s.raw = wefti_carve(carver, f->n_hidden, sizeof(float));
+        s.tile =
+            wefti_carve(carver, (size_t)BLOCK_ROWS_MAX * FFN_PANELS * WEFT_PANEL, sizeof *s.tile);
+        if (carver->base) f->threads[t] = s;
+    }
+}
+
+static void note_form(struct wefti_forward *f, const struct wefti_matrix *m) {
+    enum form form = form_of(m->kind);
+    size_t bytes = weft_kern_act_row_bytes(form_kind[form], m->k);
+    f->uses[form] = true;
+    if (bytes > f->act_bytes[form]) f->act_bytes[form] = bytes;
+}
+
+static void note_forms(struct wefti_forward *f) {
+    for (uint32_t i = 0; i < f->n_layers; i++) {
+        const struct wefti_layer *l = &f->weights->layers[i];
+        const struct wefti_matrix *all[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
+        for (size_t j = 0; j < sizeof all / sizeof all[0]; j++) {
+            note_form(f, all[j]);
+        }
+    }
+    note_form(f, &f->weights->head);
+}
+
+static void set_shape(struct wefti_forward *f, const struct weft_model_params *p) {
+    f->n_layers = p->n_layers;
+    f->n_heads = p->n_heads;
+    f->n_kv_heads = p->n_kv_heads;
+    f->head_dim = p->head_dim;
+    f->n_hidden = p->n_hidden;
+    f->n_ffn = p->n_ffn;
+    f->n_vocab = p->n_vocab;
+    f->q_dim = p->n_heads * p->head_dim;
+    f->kv_dim = p->n_kv_heads * p->head_dim;
+    f->rms_eps = p->rms_eps;
+    f->attn_scale = (float)(1.0 / sqrt((double)p->head_dim));
+    f->rope_interleaved = p->rope_interleaved;
+    f->x_stride = wefti_stride(f->n_hidden);
+    f->q_stride = wefti_stride(f->q_dim);
+    f->kv_stride = wefti_stride(f->kv_dim);
+    f->ffn_stride = wefti_stride(f->n_ffn);
+    f->logit_stride = wefti_stride(f->n_vocab);
+    f->rope_stride = wefti_stride(f->head_dim);
+}
+
+weft_err wefti_forward_new(const struct weft_kern_table *kern, struct wefti_pool *pool,
+                           const struct wefti_weights *weights, const struct wefti_kv *kv,
+                           const weft_model *model, uint32_t max_batched_tokens,
+                           struct wefti_forward **forward_out, struct weft_errmsg *why) {
+    *forward_out = NULL;
+    struct wefti_forward *f = calloc(1, sizeof *f);
+    if (!f) return weft_err_set(why, WEFT_E_NOMEM, "no memory for the forward pass");
+    f->kern = kern;
+    f->pool = pool;
+    f->weights = weights;
+    f->kv = kv;
+    f->n_threads = wefti_pool_n_threads(pool);
+    f->max_rows = max_batched_tokens;
+    set_shape(f, weft_model_params(model));
+    note_forms(f);
+    struct wefti_carver carver = {0};
+    lay_out(f, &carver);
+    f->map_bytes = carver.used;
+    f->map = wefti_map(f->map_bytes);
+    if (!f->map) {
+        size_t bytes = f->map_bytes;
+        free(f);
+        return weft_err_set(why, WEFT_E_NOMEM, "no memory for %zu bytes of activations", bytes);
+    }
+    carver = (struct wefti_carver){.base = f->map};
+    lay_out(f, &carver);
+    weft_model_rope_inv_freq(model, f->inv_freq);
+    *forward_out = f;
+    return WEFT_OK;
+}
+
+void wefti_forward_free(struct wefti_forward *forward) {
+    if (!forward) return;
+    wefti_unmap(forward->map, forward->map_bytes);
+    free(forward);
+}
+
+size_t wefti_forward_bytes(const struct wefti_forward *forward) {
+    return forward->map_bytes;
+}

@@ -1,0 +1,64 @@
+#include "engine/engine.h"
+
+#include <string.h>
+
+void weft_eng_options_init(struct weft_eng_options *options) {
+    memset(options, 0, sizeof *options);
+    options->block_size = 16;
+    options->max_seqs = 64;
+    options->max_batched_tokens = 512;
+    options->weights_fd = -1;
+}
+
+struct choice {
+    const char *text;
+    int value; /* -1: named by the interface, not there yet */
+};
+
+static weft_err parse_choice(const char *text, const struct choice *choices, size_t n, int *out) {
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(text, choices[i].text) != 0) continue;
+        if (choices[i].value < 0) return WEFT_E_UNSUPPORTED;
+        *out = choices[i].value;
+        return WEFT_OK;
+    }
+    return WEFT_E_INVAL;
+}
+
+weft_err weft_eng_parse_dtype(const char *text, enum weft_eng_dtype *out) {
+    static const struct choice choices[] = {
+        {"auto", WEFT_ENG_DT_AUTO}, {"f32", WEFT_ENG_DT_F32}, {"bf16", WEFT_ENG_DT_BF16},
+        {"f16", WEFT_ENG_DT_F16},   {"q8", WEFT_ENG_DT_Q8},   {"q4", -1},
+    };
+    int value = WEFT_ENG_DT_AUTO;
+    weft_err err = parse_choice(text, choices, sizeof choices / sizeof choices[0], &value);
+    *out = (enum weft_eng_dtype)value;
+    return err;
+}
+
+weft_err weft_eng_parse_act(const char *text, enum weft_eng_act *out) {
+    static const struct choice choices[] = {
+        {"auto", WEFT_ENG_ACT_AUTO},
+        {"f32", WEFT_ENG_ACT_F32},
+        {"bf16", WEFT_ENG_ACT_BF16},
+        {"int8", WEFT_ENG_ACT_INT8},
+    };
+    int value = WEFT_ENG_ACT_AUTO;
+    weft_err err = parse_choice(text, choices, sizeof choices / sizeof choices[0], &value);
+    *out = (enum weft_eng_act)value;
+    return err;
+}
+
+weft_err weft_eng_parse_kv(const char *text, enum weft_eng_kv *out) {
+    static const struct choice choices[] = {
+        {"auto", WEFT_ENG_KV_AUTO},
+        {"f32", WEFT_ENG_KV_F32},
+        {"bf16", WEFT_ENG_KV_BF16},
+        {"f16", WEFT_ENG_KV_F16},
+        {"int8", -1},
+    };
+    int value = WEFT_ENG_KV_AUTO;
+    weft_err err = parse_choice(text, choices, sizeof choices / sizeof choices[0], &value);
+    *out = (enum weft_eng_kv)value;
+    return err;
+}

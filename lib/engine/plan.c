@@ -1,0 +1,200 @@
+/* Checks a plan whole before anything changes. It comes from another process, and a plan applied by
+ * half would leave the two with different ideas of who holds what.
+ *
+ * The dry run keeps a shadow of each slot the plan names: what the slot would be after the parts
+ * checked so far. Shadows are stamped per plan, so that one costs only the slots it names. */
+#include "engine/engine_internal.h"
+
+#include <inttypes.h>
+
+struct wefti_shadow {
+    uint64_t stamp;
+    bool used, gen_known, finished, has_row;
+    uint32_t gen;
+    uint32_t n_known, n_computed, n_table;
+};
+
+size_t wefti_shadow_bytes(void) {
+    return sizeof(struct wefti_shadow);
+}
+
+struct check {
+    struct wefti_slots *slots;
+    const struct weft_step_plan *plan;
+    bool fresh;
+    struct weft_errmsg *why;
+};
+
+static struct wefti_shadow *shadow_of(const struct check *check, uint32_t slot_idx) {
+    struct wefti_slots *slots = check->slots;
+    if (slot_idx >= slots->n_slots) return NULL;
+    struct wefti_shadow *shadow = &slots->shadows[slot_idx];
+    if (shadow->stamp == slots->shadow_stamp) return shadow;
+    const struct wefti_slot *slot = &slots->slots[slot_idx];
+    *shadow = (struct wefti_shadow){.stamp = slots->shadow_stamp};
+    if (check->fresh) return shadow;
+    shadow->used = slot->used;
+    shadow->gen_known = slot->gen_known;
+    shadow->finished = slot->finish != WEFT_FINISH_NONE;
+    shadow->gen = slot->gen;
+    shadow->n_known = slot->n_known;
+    shadow->n_computed = slot->n_computed;
+    shadow->n_table = slot->n_table;
+    return shadow;
+}
+
+/* The sequence (slot, gen), or NULL with a sentence. */
+static struct wefti_shadow *sequence_of(const struct check *check, const char *part,
+                                        uint32_t slot_idx, uint32_t gen) {
+    struct wefti_shadow *shadow = shadow_of(check, slot_idx);
+    if (shadow && shadow->used && shadow->gen == gen) return shadow;
+    (void)weft_err_set(check->why, WEFT_E_PROTO,
+                       "a %s names slot %u generation %u, which is not there", part, slot_idx, gen);
+    return NULL;
+}
+
+static weft_err check_releases(const struct check *check) {
+    for (uint32_t i = 0; i < check->plan->n_releases; i++) {
+        const struct weft_step_release *release = &check->plan->releases[i];
+        struct wefti_shadow *shadow = sequence_of(check, "release", release->slot, release->gen);
+        if (!shadow) return WEFT_E_PROTO;
+        shadow->used = false;
+    }
+    return WEFT_OK;
+}
+
+static weft_err check_start_lengths(const struct check *check,
+                                    const struct weft_step_start *start) {
+    uint32_t len_max = check->slots->max_model_len;
+    if (start->n_prompt < 1 || start->n_tokens < start->n_prompt || start->n_tokens > len_max)
+        return weft_err_set(check->why, WEFT_E_PROTO,
+                            "a start has %u tokens, %u of them prompt; between 1 and %u fit",
+                            start->n_tokens, start->n_prompt, len_max);
+    if (start->n_cached >= start->n_tokens)
+        return weft_err_set(check->why, WEFT_E_PROTO, "a start has %u of %u tokens cached",
+                            start->n_cached, start->n_tokens);
+    /* The logits of a cached token are never computed, so what depends on them cannot be told. */
+    uint32_t next = wefti_max_u32(start->n_prompt_logprobs_done, 1);
+    if (start->sampling.n_prompt_logprobs >= 0 && next < start->n_prompt && start->n_cached >= next)
+        return weft_err_set(check->why, WEFT_E_PROTO,
+                            "a start has %u tokens cached, but wants prompt log-probabilities "
+                            "from position %u on",
+                            start->n_cached, next);
+    return WEFT_OK;
+}
+
+static weft_err check_start(const struct check *check, const struct weft_step_start *start) {
+    struct weft_errmsg detail = {{0}};
+    struct wefti_shadow *shadow = shadow_of(check, start->slot);
+    if (!shadow || shadow->used || (shadow->gen_known && shadow->gen == start->gen))
+        return weft_err_set(check->why, WEFT_E_PROTO,
+                            "a start names slot %u generation %u, which is not free", start->slot,
+                            start->gen);
+    weft_err err = check_start_lengths(check, start);
+    if (err) return err;
+    for (uint32_t i = 0; i < start->n_tokens; i++) {
+        if (start->tokens[i] < check->slots->n_vocab) continue;
+        return weft_err_set(check->why, WEFT_E_PROTO,
+                            "token %u at position %u is outside the vocabulary of %u",
+                            start->tokens[i], i, check->slots->n_vocab);
+    }
+    if (weft_sampling_check(&start->sampling, check->slots->n_vocab, &detail))
+        return weft_err_set(check->why, WEFT_E_PROTO, "a start is refused: %s", detail.text);
+    enum weft_finish finish = wefti_finish_of(&start->sampling, start->tokens, start->n_prompt,
+                                              start->n_tokens, check->slots->max_model_len);
+    *shadow = (struct wefti_shadow){
+        .stamp = shadow->stamp,
+        .used = true,
+        .gen_known = true,
+        .finished = finish != WEFT_FINISH_NONE,
+        .gen = start->gen,
+        .n_known = start->n_tokens,
+        .n_computed = start->n_cached,
+    };
+    return WEFT_OK;
+}
+
+static weft_err check_starts(const struct check *check) {
+    for (uint32_t i = 0; i < check->plan->n_starts; i++) {
+        weft_err err = check_start(check, &check->plan->starts[i]);
+        if (err) return err;
+    }
+    return WEFT_OK;
+}
+
+static weft_err check_copies(const struct check *check) {
+    uint32_t n_blocks = check->slots->n_blocks;
+    for (uint32_t i = 0; i < check->plan->n_copies; i++) {
+        const struct weft_step_copy *copy = &check->plan->copies[i];
+        if (copy->from < n_blocks && copy->to < n_blocks) continue;
+        return weft_err_set(check->why, WEFT_E_PROTO, "a copy from block %u to %u, there are %u",
+                            copy->from, copy->to, n_blocks);
+    }
+    return WEFT_OK;
+}
+
+static weft_err check_grants(const struct check *check) {
+    const struct wefti_slots *slots = check->slots;
+    for (uint32_t i = 0; i < check->plan->n_grants; i++) {
+        const struct weft_step_grant *grant = &check->plan->grants[i];
+        struct wefti_shadow *shadow = sequence_of(check, "grant", grant->slot, grant->gen);
+        if (!shadow) return WEFT_E_PROTO;
+        if (grant->n_blocks > slots->table_cap - shadow->n_table)
+            return weft_err_set(check->why, WEFT_E_PROTO,
+                                "slot %u is granted %u blocks on top of %u, %u fit", grant->slot,
+                                grant->n_blocks, shadow->n_table, slots->table_cap);
+        for (uint32_t b = 0; b < grant->n_blocks; b++) {
+            if (grant->blocks[b] < slots->n_blocks) continue;
+            return weft_err_set(check->why, WEFT_E_PROTO,
+                                "slot %u is granted block %u, there are %u", grant->slot,
+                                grant->blocks[b], slots->n_blocks);
+        }
+        shadow->n_table += grant->n_blocks;
+    }
+    return WEFT_OK;
+}
+
+static weft_err check_row(const struct check *check, const struct weft_step_row *row) {
+    struct wefti_shadow *shadow = sequence_of(check, "row", row->slot, row->gen);
+    if (!shadow) return WEFT_E_PROTO;
+    if (shadow->has_row)
+        return weft_err_set(check->why, WEFT_E_PROTO, "slot %u has two rows", row->slot);
+    shadow->has_row = true;
+    if (row->n_tokens == 0)
+        return weft_err_set(check->why, WEFT_E_PROTO, "slot %u has a row of no tokens", row->slot);
+    if (shadow->finished) return WEFT_OK; /* a no-op, whatever it asks for */
+    if (row->n_tokens > shadow->n_known - shadow->n_computed)
+        return weft_err_set(check->why, WEFT_E_PROTO,
+                            "slot %u has a row of %u tokens, %u are known and %u computed",
+                            row->slot, row->n_tokens, shadow->n_known, shadow->n_computed);
+    uint64_t room = (uint64_t)shadow->n_table * check->slots->block_size;
+    if ((uint64_t)shadow->n_computed + row->n_tokens > room)
+        return weft_err_set(check->why, WEFT_E_PROTO,
+                            "slot %u has blocks for %" PRIu64 " tokens, its row ends at %u",
+                            row->slot, room, shadow->n_computed + row->n_tokens);
+    return WEFT_OK;
+}
+
+static weft_err check_rows(const struct check *check) {
+    uint64_t n_tokens = 0;
+    for (uint32_t i = 0; i < check->plan->n_rows; i++) {
+        weft_err err = check_row(check, &check->plan->rows[i]);
+        if (err) return err;
+        n_tokens += check->plan->rows[i].n_tokens;
+    }
+    if (n_tokens <= check->slots->max_batched_tokens) return WEFT_OK;
+    return weft_err_set(check->why, WEFT_E_PROTO, "a plan of %" PRIu64 " tokens, at most %u fit",
+                        n_tokens, check->slots->max_batched_tokens);
+}
+
+weft_err wefti_plan_check(struct wefti_slots *slots, const struct weft_step_plan *plan, bool fresh,
+                          struct weft_errmsg *why) {
+    slots->shadow_stamp++; /* 64 bits: never comes round */
+    struct check check = {.slots = slots, .plan = plan, .fresh = fresh, .why = why};
+    weft_err err = check_releases(&check);
+    if (!err) err = check_starts(&check);
+    if (!err) err = check_copies(&check);
+    if (!err) err = check_grants(&check);
+    if (!err) err = check_rows(&check);
+    return err;
+}

@@ -1,0 +1,123 @@
+/* The sequences a worker holds: tokens, block table, sampling parameters and how far each has come.
+ * A slot's memory is address space from the start and becomes resident as tokens arrive. */
+#include "engine/engine_internal.h"
+
+#include <string.h>
+
+#include "base/check.h"
+
+static void lay_out(struct wefti_slots *s, struct wefti_carver *carver) {
+    s->slots = wefti_carve(carver, s->n_slots, sizeof *s->slots);
+    s->shadows = wefti_carve(carver, s->n_slots, wefti_shadow_bytes());
+    for (uint32_t i = 0; i < s->n_slots; i++) {
+        struct wefti_slot slot = {
+            .tokens = wefti_carve(carver, s->max_model_len, sizeof(uint32_t)),
+            .table = wefti_carve(carver, s->table_cap, sizeof(uint32_t)),
+            .stop_tokens = wefti_carve(carver, WEFT_STOP_TOKENS_MAX, sizeof(uint32_t)),
+            .bias = wefti_carve(carver, WEFT_LOGIT_BIAS_MAX, sizeof(struct weft_logit_bias)),
+        };
+        if (carver->base) s->slots[i] = slot;
+    }
+}
+
+weft_err wefti_slots_init(struct wefti_slots *slots, const struct weft_eng_info *info,
+                          struct weft_errmsg *why) {
+    *slots = (struct wefti_slots){
+        .n_slots = info->max_seqs,
+        .max_model_len = info->max_model_len,
+        .block_size = info->block_size,
+        .n_blocks = info->n_blocks,
+        .n_vocab = info->n_vocab,
+        .max_batched_tokens = info->max_batched_tokens,
+        /* One more than a full sequence needs: blocks are granted a step ahead. */
+        .table_cap = (info->max_model_len + info->block_size - 1) / info->block_size + 1,
+    };
+    struct wefti_carver carver = {0};
+    lay_out(slots, &carver);
+    slots->map_bytes = carver.used;
+    slots->map = wefti_map(slots->map_bytes);
+    if (!slots->map)
+        return weft_err_set(why, WEFT_E_NOMEM, "no memory for %u sequences of %u tokens",
+                            slots->n_slots, slots->max_model_len);
+    carver = (struct wefti_carver){.base = slots->map};
+    lay_out(slots, &carver);
+    return WEFT_OK;
+}
+
+void wefti_slots_fini(struct wefti_slots *slots) {
+    wefti_unmap(slots->map, slots->map_bytes);
+    *slots = (struct wefti_slots){0};
+}
+
+void wefti_slots_clear(struct wefti_slots *slots) {
+    for (uint32_t i = 0; i < slots->n_slots; i++) {
+        slots->slots[i].used = false;
+        slots->slots[i].gen_known = false; /* a new epoch counts generations anew */
+    }
+}
+
+static bool is_stop_token(const struct weft_sampling *sampling, uint32_t token) {
+    for (uint32_t i = 0; i < sampling->n_stop_tokens; i++) {
+        if (sampling->stop_tokens[i] == token) return true;
+    }
+    return false;
+}
+
+enum weft_finish wefti_finish_of(const struct weft_sampling *sampling, const uint32_t *tokens,
+                                 uint32_t n_prompt, uint32_t n_known, uint32_t max_model_len) {
+    uint32_t n_output = n_known - n_prompt;
+    if (n_output == 0) return WEFT_FINISH_NONE; /* the prompt is to be computed in any case */
+    if (n_output >= sampling->min_tokens && is_stop_token(sampling, tokens[n_known - 1]))
+        return WEFT_FINISH_STOP;
+    if (n_output >= sampling->max_tokens || n_known >= max_model_len) return WEFT_FINISH_LENGTH;
+    return WEFT_FINISH_NONE;
+}
+
+void wefti_slot_start(struct wefti_slots *slots, const struct weft_step_start *start) {
+    struct wefti_slot *slot = &slots->slots[start->slot];
+    const struct weft_sampling *from = &start->sampling;
+    WEFT_ASSERT(!slot->used && start->n_tokens <= slots->max_model_len);
+    slot->used = slot->gen_known = true;
+    slot->gen = start->gen;
+    slot->choice = start->choice;
+    slot->n_prompt = start->n_prompt;
+    slot->n_known = start->n_tokens;
+    slot->n_computed = start->n_cached;
+    slot->n_table = 0;
+    slot->n_prompt_logprobs_done = start->n_prompt_logprobs_done;
+    memcpy(slot->tokens, start->tokens, (size_t)start->n_tokens * sizeof *slot->tokens);
+    slot->sampling = *from;
+    slot->sampling.stop_tokens = slot->stop_tokens;
+    slot->sampling.bias = slot->bias;
+    if (from->n_stop_tokens)
+        memcpy(slot->stop_tokens, from->stop_tokens, from->n_stop_tokens * sizeof(uint32_t));
+    if (from->n_bias) memcpy(slot->bias, from->bias, from->n_bias * sizeof *from->bias);
+    slot->finish = wefti_finish_of(&slot->sampling, slot->tokens, slot->n_prompt, slot->n_known,
+                                   slots->max_model_len);
+}
+
+void wefti_slot_grant(struct wefti_slots *slots, const struct weft_step_grant *grant) {
+    struct wefti_slot *slot = &slots->slots[grant->slot];
+    WEFT_ASSERT(slot->used && grant->n_blocks <= slots->table_cap - slot->n_table);
+    if (grant->n_blocks == 0) return;
+    memcpy(slot->table + slot->n_table, grant->blocks, grant->n_blocks * sizeof(uint32_t));
+    slot->n_table += grant->n_blocks;
+}
+
+void wefti_slot_release(struct wefti_slots *slots, const struct weft_step_release *release) {
+    struct wefti_slot *slot = &slots->slots[release->slot];
+    WEFT_ASSERT(slot->used && slot->gen == release->gen);
+    slot->used = false;
+}
+
+bool wefti_slot_may_sample(const struct wefti_slots *slots, const struct wefti_slot *slot) {
+    return slot->sampling.max_tokens > 0 && slot->n_known < slots->max_model_len;
+}
+
+void wefti_slot_append(struct wefti_slots *slots, struct wefti_slot *slot, uint32_t token) {
+    WEFT_ASSERT(slot->finish == WEFT_FINISH_NONE && slot->n_known < slots->max_model_len);
+    WEFT_ASSERT(token < slots->n_vocab);
+    slot->tokens[slot->n_known++] = token;
+    slot->finish = wefti_finish_of(&slot->sampling, slot->tokens, slot->n_prompt, slot->n_known,
+                                   slots->max_model_len);
+}

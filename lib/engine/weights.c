@@ -1,0 +1,583 @@
+/* Packed weights: one arena of a layout that follows from the model and the options alone.
+ *
+ * The arena lies in the memfd the supervisor gives (it outlives a worker, so that a restarted one
+ * maps it in milliseconds and replicas share it), or in private memory. Its first page is a header:
+ *
+ *   the first worker takes the file lock, sets the size, packs, writes the header, then `complete`
+ *   with a release fence, and seals the memfd against every change;
+ *   a worker that finds the arena incomplete takes the lock (its predecessor's died with it) and
+ *   packs anew; one that finds it complete checks the header and maps it read-only.
+ *
+ * Packed bits are the same on every ISA, so the layout hash covers types, shapes and offsets only.
+ * Whether the arena belongs to the model file is told by the file's identity (device, inode, size,
+ * modification time): reading gigabytes to hash them would take longer than packing saved. Where
+ * the identity differs (the file was copied or touched) the contents are hashed after all. */
+#include "engine/engine_internal.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "base/check.h"
+#include "base/log.h"
+
+#define ARENA_MAGIC "WEFTPAK1"
+enum {
+    HEADER_BYTES = 4096,
+    TASK_BYTES = 1 << 20, /* packed at a time by one thread */
+};
+
+struct header {
+    char magic[8];
+    uint64_t layout_hash, file_identity, model_hash, total_bytes;
+    _Atomic uint32_t complete; /* written last */
+};
+_Static_assert(sizeof(struct header) <= HEADER_BYTES, "the header has a page of its own");
+
+/* --------------------------------------------------------------------------------- the plan --- */
+
+enum item_form { FORM_PANELS, FORM_VECTOR, FORM_RAW };
+
+struct item { /* one tensor's way into the arena */
+    const struct weft_tensor *src;
+    enum item_form form;
+    enum weft_gemm_kind kind; /* FORM_PANELS */
+    uint32_t n, k;
+    size_t offset;
+    uint32_t n_tasks, rows_per_task;
+};
+
+struct plan {
+    const weft_model *model;
+    const struct weft_eng_options *options;
+    struct item *items;
+    size_t n_items, cap_items;
+    size_t used;
+    XXH64_hash_t hash;
+    bool asked_kind_met; /* some matrix runs with the activations that were asked for */
+};
+
+static void add_item(struct plan *plan, const struct item *item, size_t bytes) {
+    WEFT_ASSERT(plan->n_items < plan->cap_items);
+    struct item *slot = &plan->items[plan->n_items++];
+    *slot = *item;
+    slot->offset = plan->used;
+    plan->used += wefti_round_up(bytes, 64);
+    uint64_t facts[5] = {(uint64_t)item->form, (uint64_t)item->kind, item->n, item->k,
+                         slot->offset};
+    plan->hash = XXH64(facts, sizeof facts, plan->hash);
+}
+
+/* [k], or [n, k] where n > 0. */
+static weft_err check_shape(const struct weft_tensor *tensor, uint64_t n, uint64_t k,
+                            struct weft_errmsg *why) {
+    bool fits = n == 0 ? tensor->n_dims == 1 && tensor->dims[0] == k
+                       : tensor->n_dims == 2 && tensor->dims[0] == n && tensor->dims[1] == k;
+    if (fits) return WEFT_OK;
+    return weft_err_set(why, WEFT_E_PROTO,
+                        "tensor %s has %u dimensions, the first of %" PRIu64 ", wanted %" PRIu64
+                        " x %" PRIu64,
+                        tensor->name, tensor->n_dims, tensor->dims[0], n ? n : 1, k);
+}
+
+/* The type a weight is stored in: its own, or what --dtype says where that is possible. */
+static enum weft_dtype stored_dtype(const struct plan *plan, const struct weft_tensor *tensor) {
+    switch (plan->options->dtype) {
+    case WEFT_ENG_DT_F32:
+        return WEFT_DT_F32;
+    case WEFT_ENG_DT_F16:
+        return WEFT_DT_F16;
+    case WEFT_ENG_DT_BF16:
+        return WEFT_DT_BF16;
+    case WEFT_ENG_DT_Q8:
+        if (tensor->dims[1] % 32 == 0) return WEFT_DT_Q8_0;
+        weft_warn("tensor %s stays %s: its %" PRIu64 " columns are not a multiple of 32",
+                  tensor->name, weft_dtype_name(tensor->dtype), tensor->dims[1]);
+        return tensor->dtype;
+    case WEFT_ENG_DT_AUTO:
+        break;
+    }
+    return tensor->dtype;
+}
+
+/* The kernel a stored type runs with. bf16 and int8 activations exist for one weight type each;
+ * where they are asked for, weights of other types run with f32, which is more exact. */
+static enum weft_gemm_kind kind_of(struct plan *plan, enum weft_dtype stored) {
+    enum weft_eng_act act = plan->options->activations;
+    bool met = act == WEFT_ENG_ACT_AUTO || act == WEFT_ENG_ACT_F32 ||
+               (act == WEFT_ENG_ACT_BF16 && stored == WEFT_DT_BF16) ||
+               (act == WEFT_ENG_ACT_INT8 && stored == WEFT_DT_Q8_0);
+    plan->asked_kind_met |= met;
+    bool fast = met && act != WEFT_ENG_ACT_F32;
+    switch (stored) {
+    case WEFT_DT_F16:
+        return WEFT_GEMM_F16_F32;
+    case WEFT_DT_BF16:
+        return fast ? WEFT_GEMM_BF16 : WEFT_GEMM_BF16_F32;
+    case WEFT_DT_Q8_0:
+        return fast ? WEFT_GEMM_Q8 : WEFT_GEMM_Q8_F32;
+    case WEFT_DT_F32:
+    case WEFT_DT_COUNT:
+        break;
+    }
+    return WEFT_GEMM_F32;
+}
+
+static uint32_t least_common_multiple(uint32_t a, uint32_t b) {
+    uint32_t x = a, y = b;
+    while (y) {
+        uint32_t rest = x % y;
+        x = y;
+        y = rest;
+    }
+    return a / x * b;
+}
+
+static uint32_t pack_group(enum weft_gemm_kind kind) {
+    if (kind == WEFT_GEMM_Q8 || kind == WEFT_GEMM_Q8_F32) return 32;
+    return kind == WEFT_GEMM_BF16 || kind == WEFT_GEMM_BF16_F32 ? 2 : 1;
+}
+
+/* Eight segments in whole units of `unit` columns and of the packing group (design 2.1). */
+static void split_segments(struct wefti_matrix *matrix, uint32_t unit) {
+    unit = least_common_multiple(unit, pack_group(matrix->kind));
+    uint32_t n_units = (matrix->k + unit - 1) / unit;
+    weft_kern_segs_split(&matrix->segs, n_units, unit);
+    for (uint32_t s = 0; s < matrix->segs.n_segs; s++) {
+        matrix->segs.seg_end[s] = wefti_min_u32(matrix->segs.seg_end[s], matrix->k);
+    }
+}
+
+/* `split_unit`: 0 for one segment. */
+static weft_err place_matrix(struct plan *plan, const struct weft_tensor *tensor, uint32_t n,
+                             uint32_t k, uint32_t split_unit, struct wefti_matrix *out,
+                             struct weft_errmsg *why) {
+    weft_err err = check_shape(tensor, n, k, why);
+    if (err) return err;
+    enum weft_gemm_kind kind = kind_of(plan, stored_dtype(plan, tensor));
+    size_t panel_bytes = weft_kern_panel_bytes(kind, k);
+    *out = (struct wefti_matrix){
+        .kind = kind,
+        .n = n,
+        .k = k,
+        .n_panels = (n + WEFT_PANEL - 1) / WEFT_PANEL,
+        .offset = plan->used,
+        .panel_bytes = panel_bytes,
+    };
+    if (split_unit) {
+        split_segments(out, split_unit);
+    } else {
+        weft_kern_segs_one(&out->segs, k);
+    }
+    struct item item = {.src = tensor, .form = FORM_PANELS, .kind = kind, .n = n, .k = k};
+    uint32_t panels_per_task = (uint32_t)((TASK_BYTES + panel_bytes - 1) / panel_bytes);
+    item.rows_per_task = panels_per_task * WEFT_PANEL;
+    item.n_tasks = (n + item.rows_per_task - 1) / item.rows_per_task;
+    add_item(plan, &item, weft_kern_packed_bytes(kind, n, k));
+    return WEFT_OK;
+}
+
+static weft_err place_vector(struct plan *plan, const struct weft_tensor *tensor, uint32_t k,
+                             size_t *offset_out, struct weft_errmsg *why) {
+    *offset_out = plan->used;
+    weft_err err = check_shape(tensor, 0, k, why);
+    struct item item = {.src = tensor, .form = FORM_VECTOR, .n = 1, .k = k, .n_tasks = 1};
+    if (!err) add_item(plan, &item, (size_t)k * sizeof(float));
+    return err;
+}
+
+static weft_err place_layer(struct plan *plan, const struct weft_model_layer *from,
+                            struct wefti_layer *to, struct weft_errmsg *why) {
+    const struct weft_model_params *p = weft_model_params(plan->model);
+    uint32_t q_dim = p->n_heads * p->head_dim, kv_dim = p->n_kv_heads * p->head_dim;
+    uint32_t hidden = p->n_hidden, ffn = p->n_ffn;
+    weft_err err = place_vector(plan, from->attn_norm, hidden, &to->attn_norm, why);
+    if (!err) err = place_matrix(plan, from->wq, q_dim, hidden, 0, &to->q, why);
+    if (!err) err = place_matrix(plan, from->wk, kv_dim, hidden, 0, &to->k, why);
+    if (!err) err = place_matrix(plan, from->wv, kv_dim, hidden, 0, &to->v, why);
+    if (!err) err = place_matrix(plan, from->wo, hidden, q_dim, p->head_dim, &to->o, why);
+    if (!err) err = place_vector(plan, from->ffn_norm, hidden, &to->ffn_norm, why);
+    if (!err) err = place_matrix(plan, from->w_gate, ffn, hidden, 0, &to->gate, why);
+    if (!err) err = place_matrix(plan, from->w_up, ffn, hidden, 0, &to->up, why);
+    if (!err) err = place_matrix(plan, from->w_down, hidden, ffn, 2, &to->down, why);
+    return err;
+}
+
+static weft_err place_embedding(struct plan *plan, struct wefti_weights *weights,
+                                struct weft_errmsg *why) {
+    const struct weft_model_params *p = weft_model_params(plan->model);
+    weights->tied = p->tied;
+    if (p->tied) return WEFT_OK;
+    const struct weft_tensor *table = weft_model_embedding(plan->model);
+    weft_err err = check_shape(table, p->n_vocab, p->n_hidden, why);
+    if (err) return err;
+    weights->embed_dtype = table->dtype;
+    weights->embed_offset = plan->used;
+    weights->embed_row_bytes = table->bytes / p->n_vocab;
+    uint32_t rows = (uint32_t)(TASK_BYTES / weights->embed_row_bytes) + 1;
+    struct item item = {.src = table,
+                        .form = FORM_RAW,
+                        .kind = (enum weft_gemm_kind)table->dtype,
+                        .n = p->n_vocab,
+                        .k = p->n_hidden,
+                        .rows_per_task = rows};
+    item.n_tasks = (p->n_vocab + rows - 1) / rows;
+    add_item(plan, &item, table->bytes);
+    return WEFT_OK;
+}
+
+/* Decides on types and places everything; `weights` then knows its layout. */
+static weft_err make_plan(struct plan *plan, struct wefti_weights *weights,
+                          struct weft_errmsg *why) {
+    const weft_model *model = plan->model;
+    const struct weft_model_params *p = weft_model_params(model);
+    weights->n_layers = p->n_layers;
+    weights->n_vocab = p->n_vocab;
+    weights->n_hidden = p->n_hidden;
+    plan->cap_items = (size_t)p->n_layers * 9 + 3;
+    plan->items = calloc(plan->cap_items, sizeof *plan->items);
+    weights->layers = calloc(p->n_layers, sizeof *weights->layers);
+    if (!plan->items || !weights->layers)
+        return weft_err_set(why, WEFT_E_NOMEM, "no memory for the list of tensors");
+    plan->used = HEADER_BYTES;
+    weft_err err = WEFT_OK;
+    for (uint32_t i = 0; i < p->n_layers && !err; i++) {
+        err = place_layer(plan, &weft_model_layers(model)[i], &weights->layers[i], why);
+    }
+    if (!err)
+        err = place_vector(plan, weft_model_final_norm(model), p->n_hidden, &weights->final_norm,
+                           why);
+    if (!err)
+        err = place_matrix(plan, weft_model_head(model), p->n_vocab, p->n_hidden, 0, &weights->head,
+                           why);
+    if (!err) err = place_embedding(plan, weights, why);
+    if (!err && !plan->asked_kind_met)
+        err = weft_err_set(why, WEFT_E_INVAL, "%s activations need %s weights, the model has none",
+                           plan->options->activations == WEFT_ENG_ACT_BF16 ? "bf16" : "int8",
+                           plan->options->activations == WEFT_ENG_ACT_BF16 ? "bf16" : "q8");
+    weights->layout_hash = plan->hash;
+    weights->bytes = wefti_round_up(plan->used, HEADER_BYTES);
+    return err;
+}
+
+/* ---------------------------------------------------------------------------------- packing --- */
+
+struct packing {
+    const struct plan *plan;
+    struct wefti_pool *pool;
+    uint8_t *base;
+    uint32_t n_tasks;
+    uint64_t model_hash;
+};
+
+static enum weft_kern_src src_of(enum weft_dtype dtype) {
+    switch (dtype) {
+    case WEFT_DT_F16:
+        return WEFT_SRC_F16;
+    case WEFT_DT_BF16:
+        return WEFT_SRC_BF16;
+    case WEFT_DT_Q8_0:
+        return WEFT_SRC_Q8_0;
+    case WEFT_DT_F32:
+    case WEFT_DT_COUNT:
+        break;
+    }
+    return WEFT_SRC_F32;
+}
+
+static void pack_part(const struct item *item, uint32_t part, uint8_t *base) {
+    uint8_t *to = base + item->offset;
+    if (item->form == FORM_VECTOR) {
+        weft_tensor_row_f32(item->src, 0, (float *)(void *)to);
+        return;
+    }
+    uint32_t begin = part * item->rows_per_task;
+    uint32_t end = begin + wefti_min_u32(item->rows_per_task, item->n - begin);
+    if (item->form == FORM_PANELS) {
+        weft_kern_pack(item->kind, src_of(item->src->dtype), item->src->data, item->n, item->k,
+                       begin, end, to);
+        return;
+    }
+    size_t row_bytes = item->src->bytes / item->n;
+    memcpy(to + begin * row_bytes, (const uint8_t *)item->src->data + begin * row_bytes,
+           (end - begin) * row_bytes);
+}
+
+/* Task 0 hashes the file (one stream, as long as a share of the packing); the others follow the
+ * items. Tasks ascend per thread, so each keeps its place in the list. */
+static void pack_thread(void *ctx, uint32_t thread_idx) {
+    struct packing *packing = ctx;
+    const struct item *item = packing->plan->items;
+    uint32_t item_begin = 1;
+    for (;;) {
+        uint32_t task = wefti_pool_take(packing->pool, thread_idx);
+        if (task >= packing->n_tasks) return;
+        if (task == 0) {
+            packing->model_hash = weft_model_hash(packing->plan->model);
+            continue;
+        }
+        while (task >= item_begin + item->n_tasks) {
+            item_begin += item->n_tasks;
+            item++;
+        }
+        pack_part(item, task - item_begin, packing->base);
+    }
+}
+
+static void pack_all(const struct plan *plan, struct wefti_pool *pool, uint64_t file_identity,
+                     struct wefti_weights *weights, uint8_t *base) {
+    struct packing packing = {.plan = plan, .pool = pool, .base = base, .n_tasks = 1};
+    for (size_t i = 0; i < plan->n_items; i++) {
+        packing.n_tasks += plan->items[i].n_tasks;
+    }
+    wefti_pool_run(pool, pack_thread, &packing);
+    weights->model_hash = packing.model_hash;
+    struct header *header = (struct header *)(void *)base;
+    memcpy(header->magic, ARENA_MAGIC, sizeof header->magic);
+    header->layout_hash = weights->layout_hash;
+    header->file_identity = file_identity;
+    header->model_hash = packing.model_hash;
+    header->total_bytes = weights->bytes;
+    atomic_store_explicit(&header->complete, 1, memory_order_release);
+}
+
+/* ------------------------------------------------------------------------------ the identity ---
+ */
+
+static uint64_t stat_hash(const char *name, const struct stat *st) {
+    uint64_t facts[5] = {(uint64_t)st->st_dev, (uint64_t)st->st_ino, (uint64_t)st->st_size,
+                         (uint64_t)st->st_mtim.tv_sec, (uint64_t)st->st_mtim.tv_nsec};
+    return XXH64(name, strlen(name), XXH64(facts, sizeof facts, 0));
+}
+
+static bool names_weights(const char *name) {
+    const char *dot = strrchr(name, '.');
+    return strcmp(name, "config.json") == 0 || (dot && strcmp(dot, ".safetensors") == 0);
+}
+
+/* A sum, so that the order of the entries does not matter. 0: cannot be told. */
+static uint64_t folder_identity(const char *path) {
+    DIR *dir = opendir(path);
+    if (!dir) return 0;
+    uint64_t sum = 0;
+    const struct dirent *entry;
+    while ((entry = readdir(dir)) != NULL) {
+        struct stat st;
+        if (!names_weights(entry->d_name)) continue;
+        if (fstatat(dirfd(dir), entry->d_name, &st, 0) == 0) sum += stat_hash(entry->d_name, &st);
+    }
+    (void)closedir(dir);
+    return sum;
+}
+
+static uint64_t model_identity(const char *path) {
+    struct stat st;
+    if (stat(path, &st) != 0) return 0;
+    if (S_ISDIR(st.st_mode)) return folder_identity(path);
+    const char *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
+    if (strcmp(name, "config.json") != 0) return stat_hash("", &st);
+    char folder[4096];
+    size_t len = slash ? (size_t)(slash - path) : 0;
+    if (len >= sizeof folder) return 0;
+    memcpy(folder, path, len);
+    folder[len] = '\0';
+    return folder_identity(len ? folder : slash ? "/" : ".");
+}
+
+/* --------------------------------------------------------------------------------- the arena ---
+ */
+
+static weft_err pack_private(const struct plan *plan, struct wefti_pool *pool,
+                             struct wefti_weights *weights, struct weft_errmsg *why) {
+    uint8_t *base = wefti_map(weights->bytes);
+    if (!base)
+        return weft_err_set(why, WEFT_E_NOMEM, "no memory for %zu bytes of weights",
+                            weights->bytes);
+    (void)madvise(base, weights->bytes, MADV_HUGEPAGE);
+    pack_all(plan, pool, 0, weights, base);
+    (void)mprotect(base, weights->bytes, PROT_READ);
+    weights->base = base;
+    return WEFT_OK;
+}
+
+/* NULL, and why, when it cannot be mapped. Readers map it private: they never write, so they share
+ * its pages all the same, and kernels before 6.7 refuse a shared mapping of a sealed memfd. */
+static uint8_t *map_arena(int fd, size_t bytes, bool writable, struct weft_errmsg *why) {
+    void *base = writable ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
+                          : mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (base == MAP_FAILED) {
+        (void)weft_err_errno(why, errno, "cannot map %zu bytes of the weight memory", bytes);
+        return NULL;
+    }
+    (void)madvise(base, bytes, MADV_HUGEPAGE);
+    return base;
+}
+
+/* What is no memfd takes no seals: then trust in whoever holds it has to do. */
+static void seal(int fd) {
+    (void)fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL);
+}
+
+static weft_err pack_shared(const struct plan *plan, struct wefti_pool *pool,
+                            uint64_t file_identity, struct wefti_weights *weights, int fd,
+                            struct weft_errmsg *why) {
+    /* To nothing first: what a killed predecessor left must not look complete. */
+    if (ftruncate(fd, 0) != 0 || ftruncate(fd, (off_t)weights->bytes) != 0)
+        return weft_err_errno(why, errno, "cannot size the weight memory to %zu bytes",
+                              weights->bytes);
+    uint8_t *base = map_arena(fd, weights->bytes, true, why);
+    if (!base) return WEFT_E_NOMEM;
+    pack_all(plan, pool, file_identity, weights, base);
+    (void)munmap(base, weights->bytes); /* while somebody can write, no seal against it is taken */
+    seal(fd);
+    weights->base = map_arena(fd, weights->bytes, false, why);
+    return weights->base ? WEFT_OK : WEFT_E_NOMEM;
+}
+
+/* Maps what another worker packed. *packed_out false: nothing complete is there. */
+static weft_err inherit(const weft_model *model, uint64_t file_identity,
+                        struct wefti_weights *weights, int fd, bool *packed_out,
+                        struct weft_errmsg *why) {
+    *packed_out = false;
+    struct stat st;
+    if (fstat(fd, &st) != 0) return weft_err_errno(why, errno, "cannot read the weight memory");
+    if ((uint64_t)st.st_size < HEADER_BYTES) return WEFT_OK;
+    uint8_t *base = map_arena(fd, (size_t)st.st_size, false, why);
+    if (!base) return WEFT_E_NOMEM;
+    weft_err err = WEFT_OK;
+    const struct header *header = (const struct header *)(const void *)base;
+    *packed_out = memcmp(header->magic, ARENA_MAGIC, sizeof header->magic) == 0 &&
+                  atomic_load_explicit(&header->complete, memory_order_acquire) == 1;
+    if (!*packed_out) goto cleanup;
+    if (header->total_bytes != weights->bytes || (uint64_t)st.st_size != weights->bytes ||
+        header->layout_hash != weights->layout_hash) {
+        err = weft_err_set(why, WEFT_E_STATE,
+                           "the weight memory holds another model, or one packed with other "
+                           "options: %" PRIu64 " bytes, wanted %zu",
+                           header->total_bytes, weights->bytes);
+        goto cleanup;
+    }
+    if (header->file_identity != file_identity && header->model_hash != weft_model_hash(model)) {
+        err = weft_err_set(why, WEFT_E_STATE,
+                           "the weight memory was packed from another version of the model file");
+        goto cleanup;
+    }
+    seal(fd); /* in case its packer died just before */
+    weights->model_hash = header->model_hash;
+    weights->base = base;
+    weights->inherited = true;
+    base = NULL;
+cleanup:
+    if (base) (void)munmap(base, (size_t)st.st_size);
+    return err;
+}
+
+/* One packs, others wait. The lock belongs to the process, so it dies with it. */
+static void lock_arena(int fd, short type) {
+    struct flock lock = {.l_type = type, .l_whence = SEEK_SET};
+    while (fcntl(fd, F_SETLKW, &lock) != 0 && errno == EINTR) {
+    }
+}
+
+static weft_err open_shared(const struct plan *plan, const char *path, struct wefti_pool *pool,
+                            struct wefti_weights *weights, int fd, struct weft_errmsg *why) {
+    uint64_t file_identity = model_identity(path);
+    bool packed = false;
+    lock_arena(fd, F_WRLCK);
+    weft_err err = inherit(plan->model, file_identity, weights, fd, &packed, why);
+    if (!err && !packed) err = pack_shared(plan, pool, file_identity, weights, fd, why);
+    lock_arena(fd, F_UNLCK);
+    return err;
+}
+
+weft_err wefti_weights_open(struct wefti_weights *weights, const char *path,
+                            const weft_model *model, const struct weft_eng_options *options,
+                            struct wefti_pool *pool, struct weft_errmsg *why) {
+    *weights = (struct wefti_weights){0};
+    struct plan plan = {.model = model, .options = options};
+    weft_err err = make_plan(&plan, weights, why);
+    if (!err) {
+        err = options->weights_fd < 0
+                  ? pack_private(&plan, pool, weights, why)
+                  : open_shared(&plan, path, pool, weights, options->weights_fd, why);
+    }
+    free(plan.items);
+    if (err) wefti_weights_close(weights);
+    return err;
+}
+
+void wefti_weights_close(struct wefti_weights *weights) {
+    if (weights->base) (void)munmap(weights->base, weights->bytes);
+    free(weights->layers);
+    *weights = (struct wefti_weights){0};
+}
+
+/* -------------------------------------------------------------------------------- embedding --- */
+
+/* Puts one row of a packed matrix back into its file form; the panels' layout is in kernels.h. */
+static enum weft_dtype gather_row(const struct wefti_matrix *m, const uint8_t *base, uint32_t row,
+                                  uint8_t *raw) {
+    const uint8_t *panel = base + m->offset + (row / WEFT_PANEL) * m->panel_bytes;
+    uint32_t lane = row % WEFT_PANEL;
+    switch (m->kind) {
+    case WEFT_GEMM_F16_F32:
+        for (uint32_t i = 0; i < m->k; i++) {
+            memcpy(raw + (size_t)i * 2, panel + ((size_t)i * WEFT_PANEL + lane) * 2, 2);
+        }
+        return WEFT_DT_F16;
+    case WEFT_GEMM_BF16_F32:
+    case WEFT_GEMM_BF16:
+        for (uint32_t i = 0; i < m->k; i++) {
+            size_t at = ((size_t)(i / 2) * WEFT_PANEL + lane) * 2 + i % 2;
+            memcpy(raw + (size_t)i * 2, panel + at * 2, 2);
+        }
+        return WEFT_DT_BF16;
+    case WEFT_GEMM_Q8_F32:
+    case WEFT_GEMM_Q8:
+        for (uint32_t b = 0; b < m->k / 32; b++) {
+            const uint8_t *block = panel + (size_t)b * (32 + 2) * WEFT_PANEL;
+            memcpy(raw, block + (size_t)32 * WEFT_PANEL + (size_t)lane * 2, 2);
+            for (uint32_t i = 0; i < 32; i++) {
+                raw[2 + i] = block[(i / 4 * WEFT_PANEL + lane) * 4 + i % 4] ^ 0x80u;
+            }
+            raw += 34;
+        }
+        return WEFT_DT_Q8_0;
+    case WEFT_GEMM_F32:
+    case WEFT_GEMM_KIND_COUNT:
+        break;
+    }
+    for (uint32_t i = 0; i < m->k; i++) {
+        memcpy(raw + (size_t)i * 4, panel + ((size_t)i * WEFT_PANEL + lane) * 4, 4);
+    }
+    return WEFT_DT_F32;
+}
+
+void wefti_weights_embed(const struct wefti_weights *weights, uint32_t token, uint8_t *raw,
+                         float *out) {
+    WEFT_DCHECK(token < weights->n_vocab);
+    struct weft_tensor row = {
+        .name = "embedding row",
+        .n_dims = 1,
+        .dims = {weights->n_hidden},
+        .data = raw,
+    };
+    if (weights->tied) {
+        row.dtype = gather_row(&weights->head, weights->base, token, raw);
+    } else {
+        row.dtype = weights->embed_dtype;
+        row.data = weights->base + weights->embed_offset + token * weights->embed_row_bytes;
+    }
+    row.bytes = weft_dtype_block_bytes(row.dtype) *
+                (size_t)(weights->n_hidden / weft_dtype_block_elems(row.dtype));
+    weft_tensor_row_f32(&row, 0, out);
+}

@@ -1,0 +1,21 @@
+set(ENG_DRIVE ${CMAKE_SOURCE_DIR}/tests/harness/eng_drive.c)
+set(ENG_GOLDENS ${CMAKE_SOURCE_DIR}/tests/golden/goldens.c ${ENG_DRIVE})
+
+weft_test(test_pool SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_pool.c
+          LINKS weft_engine weft_alloc LABELS unit TIMEOUT 60)
+weft_test(test_sampler SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_sampler.c
+          LINKS weft_engine weft_alloc LABELS unit TIMEOUT 60)
+weft_test(golden_perplexity SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_perplexity.c ${ENG_DRIVE}
+          LINKS weft_engine weft_text PkgConfig::JANSSON weft_alloc LABELS golden TIMEOUT 180)
+
+# The engine on each instruction set. Fewer rounds for the scalar one, which is the slow one.
+function(engine_tests suffix env)
+  weft_test(test_engine${suffix} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_engine.c ${ENG_DRIVE}
+            LINKS weft_engine weft_alloc LABELS unit TIMEOUT 180 ARGS ${ARGN} ENV "${env}")
+  weft_test(golden_logits${suffix} SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_logits.c
+                                           ${ENG_GOLDENS}
+            LINKS weft_engine PkgConfig::JANSSON weft_alloc LABELS golden TIMEOUT 120 ENV "${env}")
+endfunction()
+engine_tests("" "")
+engine_tests(_avx2 "WEFT_ISA=avx2")
+engine_tests(_scalar "WEFT_ISA=scalar" short)

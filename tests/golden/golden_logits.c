@@ -1,0 +1,193 @@
+/* Logits of the exact mode (f32 activations) against a float64 reference on the same weights: every
+ * logit within 1e-3, greedy tokens equal wherever the reference's margin is over 0.01.
+ *
+ * How the goldens were made: models by a PyTorch reference in float64 from the BF16 weights, zoo by
+ * a NumPy one; quantised files from their dequantised values. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "golden/goldens.h"
+#include "harness/eng_drive.h"
+
+#define LOGIT_TOLERANCE 1e-3f
+#define MARGIN 0.01f
+
+enum { TOKENS_MAX = 1024 };
+
+/* The goldens of a model may hold the last rows of long prompts only. */
+struct compare {
+    const struct goldens_array *want;
+    uint32_t n_tokens, n_vocab;
+    float worst;
+};
+
+static void compare_row(void *ctx, uint32_t pos, const float *logits) {
+    struct compare *compare = ctx;
+    size_t first = compare->n_tokens - compare->want->n_rows;
+    if (pos < first) return;
+    for (uint32_t i = 0; i < compare->n_vocab; i++) {
+        float off = fabsf(logits[i] - goldens_f32(compare->want, pos - first, i));
+        if (!(off <= compare->worst)) compare->worst = off; /* a NaN sticks */
+    }
+}
+
+static uint32_t read_ids(const struct goldens_array *array, uint32_t out[TOKENS_MAX]) {
+    assert_true(array->n_cols <= TOKENS_MAX);
+    for (size_t i = 0; i < array->n_cols; i++) {
+        out[i] = goldens_u32(array, i);
+    }
+    return (uint32_t)array->n_cols;
+}
+
+static void check_logits(weft_eng *eng, const char *what, const struct goldens_array *ids,
+                         const struct goldens_array *want) {
+    uint32_t tokens[TOKENS_MAX], n = read_ids(ids, tokens);
+    struct compare compare = {want, n, weft_eng_info(eng)->n_vocab, 0.0f};
+    struct weft_errmsg why;
+    assert_int_equal(want->n_cols, compare.n_vocab);
+    if (weft_eng_logits(eng, tokens, n, compare_row, &compare, &why)) fail_msg("%s", why.text);
+    (void)printf("  %s, %u tokens: largest difference %.2e\n", what, n, (double)compare.worst);
+    assert_true(compare.worst < LOGIT_TOLERANCE);
+}
+
+static void check_greedy(weft_eng *eng, const struct goldens_array *ids,
+                         const struct goldens_array *greedy, const struct goldens_array *margin) {
+    uint32_t tokens[TOKENS_MAX], out[TOKENS_MAX], n = read_ids(ids, tokens);
+    struct drive *drive = malloc(sizeof *drive);
+    assert_non_null(drive);
+    drive_init(drive, eng);
+    drive->epoch = 1; /* each prompt begins one, whatever ran before */
+    weft_eng_reset(eng, drive->epoch);
+    struct weft_sampling sampling;
+    weft_sampling_init(&sampling);
+    sampling.max_tokens = (uint32_t)greedy->n_cols;
+    uint32_t n_out = drive_complete(drive, tokens, n, &sampling, out);
+    assert_int_equal(n_out, greedy->n_cols);
+    for (uint32_t i = 0; i < n_out; i++) {
+        if (goldens_f32(margin, 0, i) > MARGIN) assert_int_equal(out[i], goldens_u32(greedy, i));
+        if (out[i] != goldens_u32(greedy, i)) break; /* from here on it is another text */
+    }
+    free(drive);
+}
+
+/* One prompt, if the file has it: names are prefix + one of these. */
+static bool check_prompt(weft_eng *eng, const struct goldens *goldens, const char *prefix,
+                         const char *greedy_name, const char *margin_name) {
+    struct goldens_array ids, logits, greedy, margin;
+    char name[64];
+    (void)snprintf(name, sizeof name, "%s.input_ids", prefix);
+    if (!goldens_find(goldens, name, "I32", &ids)) return false;
+    (void)snprintf(name, sizeof name, "%s.logits", prefix);
+    assert_true(goldens_find(goldens, name, "F32", &logits));
+    (void)snprintf(name, sizeof name, "%s.%s", prefix, greedy_name);
+    assert_true(goldens_find(goldens, name, "I32", &greedy));
+    (void)snprintf(name, sizeof name, "%s.%s", prefix, margin_name);
+    assert_true(goldens_find(goldens, name, "F32", &margin));
+    check_logits(eng, prefix, &ids, &logits);
+    check_greedy(eng, &ids, &greedy, &margin);
+    return true;
+}
+
+static weft_eng *open_exact(const char *path) {
+    struct weft_eng_options options;
+    weft_eng_options_init(&options);
+    options.activations = WEFT_ENG_ACT_F32;
+    options.kv_memory_bytes = 64u << 20;
+    options.max_batched_tokens = 100; /* long prompts come in chunks */
+    return drive_open(path, &options);
+}
+
+static void check_model(const char *model, const char *folder) {
+    struct goldens goldens;
+    char path[1024];
+    (void)snprintf(path, sizeof path, "%s/goldens.safetensors", folder);
+    assert_true(goldens_open(&goldens, drive_fixture(path)));
+    weft_eng *eng = open_exact(drive_fixture(model));
+    (void)printf("%s (%s)\n", model, weft_eng_info(eng)->isa);
+    int n = 0;
+    for (int i = 0; i < 8; i++) { /* models number their prompts, the zoo names them by length */
+        char prefix[32];
+        (void)snprintf(prefix, sizeof prefix, "prompt_%d", i);
+        n += check_prompt(eng, &goldens, prefix, "greedy", "margin");
+    }
+    static const int lengths[] = {1, 7, 33, 150};
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        char prefix[32];
+        (void)snprintf(prefix, sizeof prefix, "prompt%d", lengths[i]);
+        n += check_prompt(eng, &goldens, prefix, "greedy_ids", "greedy_margin");
+    }
+    assert_true(n >= 4);
+    weft_eng_free(eng);
+    goldens_close(&goldens);
+}
+
+static void fable_6m_agrees_with_float64(void **state) {
+    (void)state;
+    check_model("models/fable-6m", "models/fable-6m");
+}
+
+static void fable_draft_1m_agrees_with_float64(void **state) {
+    (void)state;
+    check_model("tests/data/fable-draft-1m", "tests/data/fable-draft-1m");
+}
+
+static void grouped_queries_with_llama3_rope_agree(void **state) {
+    (void)state;
+    check_model("tests/data/zoo/llama_gqa_llama3rope", "tests/data/zoo/llama_gqa_llama3rope");
+}
+
+static void the_same_model_as_gguf_agrees(void **state) {
+    (void)state;
+    check_model("tests/data/zoo/gguf/llama_gqa_llama3rope.gguf",
+                "tests/data/zoo/llama_gqa_llama3rope");
+}
+
+static void full_heads_with_linear_rope_agree(void **state) {
+    (void)state;
+    check_model("tests/data/zoo/llama_mha_linear", "tests/data/zoo/llama_mha_linear");
+}
+
+static void quantised_files_agree(void **state) {
+    (void)state;
+    static const char *const types[] = {"F16", "BF16", "Q8_0"};
+    struct goldens goldens;
+    assert_true(
+        goldens_open(&goldens, drive_fixture("tests/data/zoo/llama_quant/goldens.safetensors")));
+    struct goldens_array ids, logits;
+    assert_true(goldens_find(&goldens, "input_ids", "I32", &ids));
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        char name[128];
+        (void)snprintf(name, sizeof name, "tests/data/zoo/llama_quant/%s.gguf", types[i]);
+        weft_eng *eng = open_exact(drive_fixture(name));
+        (void)printf("%s\n", name);
+        (void)snprintf(name, sizeof name, "%s.logits", types[i]);
+        assert_true(goldens_find(&goldens, name, "F32", &logits));
+        check_logits(eng, types[i], &ids, &logits);
+        weft_eng_free(eng);
+    }
+    goldens_close(&goldens);
+}
+
+int main(void) {
+    if (drive_isa_missing()) return 77;
+    weft_log_init("golden_logits", WEFT_LOG_WARN, false);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(grouped_queries_with_llama3_rope_agree),
+        cmocka_unit_test(the_same_model_as_gguf_agrees),
+        cmocka_unit_test(full_heads_with_linear_rope_agree),
+        cmocka_unit_test(quantised_files_agree),
+        cmocka_unit_test(fable_draft_1m_agrees_with_float64),
+        cmocka_unit_test(fable_6m_agrees_with_float64),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
