@@ -1,17 +1,20 @@
 /* link — a session between two actors over nng: nothing lost, nothing doubled, or a clean break.
  *
- * Model    nng alone loses messages silently around reconnects. So every message carries the
- * session's nonce and a sequence number per direction. The dialling side opens a session with a
- * fresh nonce whenever a pipe appears, when the other side asks for it, or when it sees a gap; the
- *          listening side answers. A gap, a lost pipe, a full send queue or a new instance ends the
- *          session: both owners get DOWN, later UP, and resynchronise from what they own.
- * Roles    dial    router (PUSH to the scheduler's PULL; own PULL for the way back) or worker
- * (pair0) listen  scheduler: one hub for all routers (PULL; one PUSH per router), one per worker
- *                  (pair0); a second worker that dials a pair0 is refused by nng.
- * Safety   Peers of another user are turned away (NNG_OPT_PEER_UID on local addresses). Messages
- * over WEFT_MESSAGE_BYTES_MAX are dropped with the session. Threads  nng's callbacks put messages
- * in a bounded mailbox and wake the owner through an eventfd; all functions here are the owner's,
- * one thread. Sends never block.
+ * Model    One byte stream of nng's per peer (link.c says why not its message sockets), both ways,
+ *          framed and numbered. The dialling side opens a session whenever its stream is there, the
+ *          listening side answers. A broken stream, a full send queue, nonsense or weft_link_reset
+ *          ends the session: both owners get DOWN, later UP, and resynchronise from what they own.
+ *          Messages of a session come in order, all up to some point, then DOWN; never any of an
+ *          older session.
+ * Roles    dial    router or worker
+ *          listen  scheduler: one hub for all routers (PUSH_PULL), one address per worker (PAIR); a
+ *                  second worker is refused while the first one is there
+ * Urls     abstract://NAME and ipc://PATH on one host, tcp://HOST:PORT across hosts.
+ * Safety   Peers of another user are turned away (on local addresses). Strangers that say nothing, or
+ *          something else, lose their stream; silent ones after three seconds.
+ * Threads  nng's callbacks leave messages in a bounded inbox per peer and wake the owner through an
+ *          eventfd; all functions here are the owner's, one thread. Sends never block. An owner that
+ *          is busy is not a reason to lose messages: its peers' queues fill, up to FULL there.
  */
 #ifndef WEFT_CMD_LINK_H
 #define WEFT_CMD_LINK_H
@@ -26,11 +29,11 @@ typedef struct weft_link weft_link;
 
 enum weft_link_kind { WEFT_LINK_PAIR, WEFT_LINK_PUSH_PULL };
 
-/* Connects to `url` and keeps trying for ever. WEFT_E_INVAL: bad url. */
+/* Connects to `url` and keeps trying for ever, every 10 to 200 ms. WEFT_E_INVAL: bad url. */
 WEFT_MUST_CHECK weft_err weft_link_dial(enum weft_link_kind kind, const char *url,
                                         weft_link **link_out, struct weft_errmsg *why);
 
-/* Listens at `url`. With PUSH_PULL up to WEFT_LINK_PEERS_MAX peers, with PAIR one. */
+/* Listens at `url`; an address that is in use is tried again for two seconds (then IO). With PUSH_PULL up to WEFT_LINK_PEERS_MAX peers, with PAIR one. */
 WEFT_MUST_CHECK weft_err weft_link_listen(enum weft_link_kind kind, const char *url,
                                           weft_link **link_out, struct weft_errmsg *why);
 void weft_link_free(weft_link *link); /* accepts NULL */
@@ -61,7 +64,7 @@ void weft_link_tick(weft_link *link, uint64_t now_ms);
 
 bool weft_link_is_up(const weft_link *link, uint32_t peer);
 
-/* Copies and sends. CLOSED: no session (nothing sent). FULL: the peer does not take messages; the
+/* Copies and sends. What is sent may still be lost when the session ends. CLOSED: no session (nothing sent). FULL: the peer does not take messages; the
  * session has ended, a DOWN event follows. TOOBIG. */
 WEFT_MUST_CHECK weft_err weft_link_send(weft_link *link, uint32_t peer, const void *bytes,
                                         size_t len);

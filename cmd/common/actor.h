@@ -1,0 +1,15 @@
+/* actor — what every process does first, and what it says when it cannot go on. */
+#ifndef WEFT_CMD_ACTOR_H
+#define WEFT_CMD_ACTOR_H
+
+#include "cmd/common/config.h"
+
+/* Names the process in its log lines and failed assertions, as --log-format and --log-level ask.
+ * Before other threads exist; `name` must outlive the process. */
+void weft_actor_init(const char *name, const struct weft_config *config);
+
+/* Logs the sentence, tells the supervisor "failed SENTENCE" and returns WEFT_EXIT_FATAL for main to
+ * exit with: starting again would not help. */
+int weft_actor_fail(const struct weft_config *config, const char *sentence);
+
+#endif

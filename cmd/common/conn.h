@@ -1,0 +1,111 @@
+/* conn — one nng byte stream with frames on it, and the inbox of all streams of a link; private to
+ * cmd/common.
+ *
+ * Model    A frame is a header of 16 bytes and a body. Sending appends to a queue that nng's
+ * threads empty; receiving is theirs entirely: they cut the stream into frames and leave them in
+ *          the connection's own list. The owner of the link is woken through an eventfd and takes
+ *          one frame after another, the connections in turn, so that none can starve another.
+ * Bounds   Sending: frames and bytes that wait; over them it is FULL. Receiving: over the bounds of
+ *          its list a connection is not read until the owner has taken half of it, so the kernel's
+ *          buffers fill up, then the sender's queue, and the sender hears FULL. Memory for a body
+ *          grows with the bytes that came, not with the length that the header claims.
+ * Threads  One mutex per inbox guards what nng's callbacks and the owner share. It is never held
+ *          while calling nng. A callback waits for nothing else.
+ */
+#ifndef WEFT_CMD_CONN_H
+#define WEFT_CMD_CONN_H
+
+#include <nng/nng.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/limits.h"
+
+enum wefti_frame_kind { WEFTI_FRAME_HELLO = 1, WEFTI_FRAME_WELCOME = 2, WEFTI_FRAME_DATA = 3 };
+
+#define WEFTI_LINK_VERSION 1
+
+/* Little-endian, as it lies. */
+struct wefti_header {
+    uint32_t magic;
+    uint16_t version;
+    uint16_t kind;
+    uint32_t len; /* of the body */
+    uint32_t
+        seq; /* 0, 1, 2, ... per direction; the streams keep order, so this catches ourselves */
+};
+
+struct wefti_frame {
+    struct wefti_frame *next;
+    size_t cap; /* of `bytes` */
+    struct wefti_header header;
+    unsigned char bytes[];
+};
+
+struct wefti_conn;
+
+enum wefti_mail_kind {
+    WEFTI_MAIL_STREAM,      /* accepted or dialled: the taker's to close and free */
+    WEFTI_MAIL_DIAL_FAILED, /* the other end does not listen */
+    WEFTI_MAIL_TIMER,
+    WEFTI_MAIL_FRAME,  /* the taker's to free() */
+    WEFTI_MAIL_BROKEN, /* the last of its connection: the stream ended, or is no use */
+};
+
+enum wefti_broken {
+    WEFTI_BROKEN_NOT,
+    WEFTI_BROKEN_ENDED,
+    WEFTI_BROKEN_NONSENSE,
+    WEFTI_BROKEN_VERSION
+};
+
+struct wefti_mail {
+    enum wefti_mail_kind kind;
+    enum wefti_broken broken;
+    uint16_t version; /* of the other side, when broken for it */
+    nng_stream *stream;
+    struct wefti_conn *conn;
+    struct wefti_frame *frame;
+};
+
+#define WEFTI_ARRIVED_MAX 16
+
+struct wefti_inbox {
+    pthread_mutex_t mutex;
+    int fd; /* eventfd */
+    /* All below under the mutex. */
+    bool signalled;
+    bool dial_failed, timer;
+    bool accept_waits; /* accepting paused (no room) or failed; whoever sees room goes on */
+    uint32_t n_arrived;
+    nng_stream *arrived[WEFTI_ARRIVED_MAX];
+    struct wefti_conn *ready, **ready_end; /* connections with something to take */
+};
+
+WEFT_MUST_CHECK weft_err wefti_inbox_init(struct wefti_inbox *inbox, struct weft_errmsg *why);
+void wefti_inbox_fini(struct wefti_inbox *inbox); /* no callback runs any more */
+void wefti_inbox_wake(struct wefti_inbox *inbox);
+/* False: there is nothing, and the eventfd is not readable. */
+bool wefti_inbox_take(struct wefti_inbox *inbox, struct wefti_mail *mail_out);
+
+/* For callbacks. Puts a stream in; false: no room. */
+bool wefti_inbox_put_stream(struct wefti_inbox *inbox, nng_stream *stream);
+void wefti_inbox_put_flag(struct wefti_inbox *inbox, bool *flag);
+
+void wefti_stream_drop(nng_stream *stream); /* closes and frees */
+
+/* Takes over `stream`, also on failure, and starts reading. `tag` is the caller's. */
+WEFT_MUST_CHECK weft_err wefti_conn_new(struct wefti_inbox *inbox, nng_stream *stream, uint32_t tag,
+                                        struct wefti_conn **conn_out);
+/* Closes; what was not sent or not taken is gone. Waits for callbacks that run just now. */
+void wefti_conn_free(struct wefti_conn *conn); /* accepts NULL */
+uint32_t wefti_conn_tag(const struct wefti_conn *conn);
+
+/* Copies and sends. WEFT_E_FULL: the queue is full, or memory is out. */
+WEFT_MUST_CHECK weft_err wefti_conn_send(struct wefti_conn *conn, enum wefti_frame_kind kind,
+                                         const void *bytes, size_t len);
+
+#endif

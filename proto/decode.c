@@ -1,0 +1,625 @@
+/* Decoding: one function per struct, each a straight list of reads in the order of proto/schema.md.
+ * The reader remembers the first fault, so nothing here branches on errors except where a value is
+ * about to size or index something. A list's count is checked against the bytes left before its
+ * storage is taken: a message of n bytes costs at most STORAGE_FACTOR * n bytes. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "proto/proto.h"
+#include "proto/reader.h"
+#include "proto/storage.h"
+#include "proto/wire.h"
+
+#define STORAGE_FACTOR 20
+_Static_assert(sizeof(struct weft_step_start) <= STORAGE_FACTOR * (WEFTI_F_START + 1), "bounded");
+_Static_assert(sizeof(struct weft_step_out) <= STORAGE_FACTOR * (WEFTI_F_OUT + 1), "bounded");
+_Static_assert(sizeof(struct weft_msg_event) <= STORAGE_FACTOR * (WEFTI_F_EVENT + 1), "bounded");
+_Static_assert(sizeof(struct weft_msg_choice) <= STORAGE_FACTOR * (WEFTI_F_CHOICE + 1), "bounded");
+_Static_assert(sizeof(struct weft_step_grant) <= STORAGE_FACTOR * sizeof(struct wefti_grant_head),
+               "bounded");
+_Static_assert(sizeof(struct weft_logprobs) <= STORAGE_FACTOR * sizeof(struct wefti_logprob_head),
+               "bounded");
+
+struct weft_proto_decoder {
+    struct wefti_storage storage;
+    struct wefti_reader rd;
+};
+
+weft_err weft_proto_decoder_new(weft_proto_decoder **decoder_out) {
+    *decoder_out = calloc(1, sizeof **decoder_out);
+    return *decoder_out ? WEFT_OK : WEFT_E_NOMEM;
+}
+
+void weft_proto_decoder_free(weft_proto_decoder *decoder) {
+    if (!decoder) return;
+    wefti_storage_fini(&decoder->storage);
+    free(decoder);
+}
+
+/* Storage for `n` items; NULL, with the fault recorded, after any fault. */
+static void *take(weft_proto_decoder *dec, const char *field, size_t n, size_t item_bytes) {
+    if (dec->rd.err) return NULL;
+    void *items = wefti_storage_take(&dec->storage, n, item_bytes);
+    if (!items) wefti_reader_fail(&dec->rd, WEFT_E_NOMEM, field, "needs memory that is not there");
+    return items;
+}
+
+/* A `bin` copied to where it is aligned. */
+static const void *read_vector(weft_proto_decoder *dec, const char *field, size_t item_bytes,
+                               uint32_t n_max, uint32_t *n_out) {
+    const void *bytes = wefti_read_bin(&dec->rd, field, item_bytes, n_max, n_out);
+    void *items = take(dec, field, *n_out, item_bytes);
+    if (!items) {
+        *n_out = 0;
+        return NULL;
+    }
+    if (*n_out > 0) memcpy(items, bytes, *n_out * item_bytes);
+    return items;
+}
+
+/* Ids all below `limit`. The loop has no early exit so that it runs at memory speed. */
+static const uint32_t *read_ids(weft_proto_decoder *dec, const char *field, uint32_t limit,
+                                uint32_t n_max, uint32_t *n_out) {
+    const uint32_t *ids = read_vector(dec, field, sizeof *ids, n_max, n_out);
+    uint32_t largest = 0;
+    for (uint32_t i = 0; i < *n_out; i++)
+        largest = ids[i] > largest ? ids[i] : largest;
+    if (largest >= limit)
+        wefti_reader_fail(&dec->rd, WEFT_E_TOOBIG, field, "holds %u, the limit is %u", largest,
+                          limit);
+    return ids;
+}
+
+static const uint32_t *read_tokens(weft_proto_decoder *dec, const char *field, uint32_t n_max,
+                                   uint32_t *n_out) {
+    return read_ids(dec, field, WEFT_VOCAB_MAX, n_max, n_out);
+}
+
+/* A number from 1 to `max`. */
+static uint32_t read_count(struct wefti_reader *rd, const char *field, uint32_t max) {
+    uint32_t n = wefti_read_u32(rd, field, max);
+    if (n == 0) wefti_reader_fail(rd, WEFT_E_PROTO, field, "is 0");
+    return n;
+}
+
+static uint32_t read_slot(struct wefti_reader *rd) {
+    return wefti_read_u32(rd, "slot", WEFT_SEQS_MAX - 1);
+}
+
+static void check_slot(struct wefti_reader *rd, const char *field, uint32_t slot) {
+    if (slot >= WEFT_SEQS_MAX)
+        wefti_reader_fail(rd, WEFT_E_TOOBIG, field, "names slot %u of at most %u", slot,
+                          WEFT_SEQS_MAX);
+}
+
+/* An enum's value: below `count`. */
+static uint32_t read_enum(struct wefti_reader *rd, const char *field, uint32_t count) {
+    uint64_t value = wefti_read_u64(rd, field);
+    if (value < count) return (uint32_t)value;
+    wefti_reader_fail(rd, WEFT_E_PROTO, field, "has no value %llu", (unsigned long long)value);
+    return 0;
+}
+
+static void check_version(struct wefti_reader *rd) {
+    uint32_t version = wefti_read_u32(rd, "version", UINT32_MAX);
+    if (!rd->err && version != WEFT_PROTO_VERSION)
+        wefti_reader_fail(rd, WEFT_E_PROTO, "version",
+                          "%u is not this side's %d: run the same release on both sides", version,
+                          WEFT_PROTO_VERSION);
+}
+
+/* ------------------------------------------------------------------------------- shared parts ---
+ */
+
+static void read_name(struct wefti_reader *rd, const char *field, char *out, size_t out_bytes) {
+    size_t len;
+    const char *text = wefti_read_str(rd, field, out_bytes - 1, &len);
+    if (text) memcpy(out, text, len);
+    out[len] = 0;
+}
+
+static void read_model(struct wefti_reader *rd, struct weft_model_info *model) {
+    uint32_t n_more = wefti_read_open(rd, "model", WEFTI_F_MODEL);
+    read_name(rd, "model_name", model->model_name, sizeof model->model_name);
+    read_name(rd, "arch", model->arch, sizeof model->arch);
+    read_name(rd, "isa", model->isa, sizeof model->isa);
+    read_name(rd, "fingerprint", model->fingerprint, sizeof model->fingerprint);
+    model->n_vocab = read_count(rd, "n_vocab", WEFT_VOCAB_MAX);
+    model->n_blocks = read_count(rd, "n_blocks", WEFT_KV_BLOCKS_MAX);
+    model->block_size = read_count(rd, "block_size", WEFT_BLOCK_SIZE_MAX);
+    model->max_model_len = read_count(rd, "max_model_len", WEFT_CONTEXT_MAX);
+    model->max_seqs = read_count(rd, "max_seqs", WEFT_SEQS_MAX);
+    model->max_batched_tokens = read_count(rd, "max_batched_tokens", WEFT_BATCHED_TOKENS_MAX);
+    model->n_threads = read_count(rd, "n_threads", WEFT_THREADS_MAX);
+    model->weight_bytes = wefti_read_u64(rd, "weight_bytes");
+    model->kv_bytes = wefti_read_u64(rd, "kv_bytes");
+    wefti_read_close(rd, "model", n_more);
+}
+
+static void read_sampling(weft_proto_decoder *dec, struct weft_sampling *out) {
+    struct wefti_reader *rd = &dec->rd;
+    uint32_t n_more = wefti_read_open(rd, "sampling", WEFTI_F_SAMPLING);
+    out->seed = wefti_read_u64(rd, "seed");
+    out->temperature = wefti_read_f32(rd, "temperature");
+    out->top_p = wefti_read_f32(rd, "top_p");
+    out->min_p = wefti_read_f32(rd, "min_p");
+    out->top_k = wefti_read_u32(rd, "top_k", UINT32_MAX);
+    out->repetition_penalty = wefti_read_f32(rd, "repetition_penalty");
+    out->presence_penalty = wefti_read_f32(rd, "presence_penalty");
+    out->frequency_penalty = wefti_read_f32(rd, "frequency_penalty");
+    out->max_tokens = wefti_read_u32(rd, "max_tokens", UINT32_MAX);
+    out->min_tokens = wefti_read_u32(rd, "min_tokens", UINT32_MAX);
+    out->n_logprobs = (int32_t)wefti_read_u32(rd, "n_logprobs", WEFT_VOCAB_MAX + 1) - 1;
+    out->n_prompt_logprobs =
+        (int32_t)wefti_read_u32(rd, "n_prompt_logprobs", WEFT_VOCAB_MAX + 1) - 1;
+    out->stop_tokens = read_tokens(dec, "stop_tokens", WEFT_STOP_TOKENS_MAX, &out->n_stop_tokens);
+    out->bias = read_vector(dec, "bias", sizeof *out->bias, WEFT_LOGIT_BIAS_MAX, &out->n_bias);
+    wefti_read_close(rd, "sampling", n_more);
+    if (rd->err) return;
+    struct weft_errmsg why;
+    if (weft_sampling_check(out, WEFT_VOCAB_MAX, &why) != WEFT_OK)
+        wefti_reader_fail(rd, WEFT_E_PROTO, "sampling", "%s", why.text);
+}
+
+/* Up to `n_max` entries, see put_logprobs; nil: none. */
+static const struct weft_logprobs *read_logprobs(weft_proto_decoder *dec, const char *field,
+                                                 uint32_t n_max, uint32_t *n_out) {
+    struct wefti_reader *rd = &dec->rd;
+    *n_out = 0;
+    if (wefti_read_nil(rd)) return NULL;
+    uint32_t n, n_ids, n_values, n_more = wefti_read_open(rd, field, WEFTI_F_LOGPROBS);
+    const uint8_t *heads = wefti_read_bin(rd, field, sizeof(struct wefti_logprob_head), n_max, &n);
+    const uint32_t *ids = read_tokens(dec, field, WEFTI_LOGPROBS_MAX, &n_ids);
+    const float *values = read_vector(dec, field, sizeof *values, WEFTI_LOGPROBS_MAX, &n_values);
+    wefti_read_close(rd, field, n_more);
+    if (n_ids != n_values || n == 0)
+        wefti_reader_fail(rd, WEFT_E_PROTO, field, "has %u entries, %u ids and %u values", n, n_ids,
+                          n_values);
+    struct weft_logprobs *entries = take(dec, field, n, sizeof *entries);
+    if (!entries) return NULL;
+
+    uint32_t used = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        struct wefti_logprob_head head;
+        memcpy(&head, heads + i * sizeof head, sizeof head);
+        if (head.n_top > n_ids - used || head.rank == 0 || head.rank > WEFT_VOCAB_MAX) {
+            wefti_reader_fail(rd, WEFT_E_PROTO, field, "entry %u: %u best of %u left, rank %u", i,
+                              head.n_top, n_ids - used, head.rank);
+            return NULL;
+        }
+        entries[i] = (struct weft_logprobs){.logprob = head.logprob,
+                                            .rank = head.rank,
+                                            .n_top = head.n_top,
+                                            .top_ids = ids + used,
+                                            .top_logprobs = values + used};
+        used += head.n_top;
+    }
+    if (used != n_ids)
+        wefti_reader_fail(rd, WEFT_E_PROTO, field, "has %u ids, its entries use %u", n_ids, used);
+    *n_out = n;
+    return entries;
+}
+
+/* The sampled token's own; it has some exactly when *has_out. */
+static void read_own_logprobs(weft_proto_decoder *dec, bool sampled, bool *has_out,
+                              struct weft_logprobs *out) {
+    uint32_t n;
+    const struct weft_logprobs *entries = read_logprobs(dec, "logprobs", 1, &n);
+    *has_out = n == 1;
+    if (n == 1) *out = entries[0];
+    if (n == 1 && !sampled)
+        wefti_reader_fail(&dec->rd, WEFT_E_PROTO, "logprobs", "come without a token");
+}
+
+static const struct weft_logprobs *read_prompt_logprobs(weft_proto_decoder *dec, uint32_t *pos_out,
+                                                        uint32_t *n_out) {
+    *pos_out = wefti_read_u32(&dec->rd, "prompt_pos", WEFT_CONTEXT_MAX);
+    return read_logprobs(dec, "prompt_logprobs", WEFT_CONTEXT_MAX - *pos_out, n_out);
+}
+
+static uint32_t read_flags(struct wefti_reader *rd, uint32_t known) {
+    uint32_t flags = wefti_read_u32(rd, "flags", UINT32_MAX);
+    if (flags & ~known)
+        wefti_reader_fail(rd, WEFT_E_PROTO, "flags", "has unknown bits: 0x%x", flags & ~known);
+    return flags;
+}
+
+/* -------------------------------------------------------------------------- router, scheduler ---
+ */
+
+static void read_choices(weft_proto_decoder *dec, struct weft_msg_submit *submit) {
+    struct wefti_reader *rd = &dec->rd;
+    submit->n_choices = wefti_read_list(rd, "choices", WEFTI_F_CHOICE, WEFT_CHOICES_MAX);
+    if (submit->n_choices == 0) wefti_reader_fail(rd, WEFT_E_PROTO, "choices", "is empty");
+    struct weft_msg_choice *choices = take(dec, "choices", submit->n_choices, sizeof *choices);
+    for (uint32_t i = 0; i < submit->n_choices && !rd->err; i++) {
+        uint32_t n_more = wefti_read_open(rd, "choice", WEFTI_F_CHOICE);
+        choices[i].output = read_tokens(dec, "output", WEFT_CONTEXT_MAX, &choices[i].n_output);
+        choices[i].finished = wefti_read_bool(rd, "finished");
+        wefti_read_close(rd, "choice", n_more);
+    }
+    wefti_read_close(rd, "choices", 0);
+    submit->choices = choices;
+}
+
+static void check_submit(struct wefti_reader *rd, const struct weft_msg_submit *submit) {
+    if (rd->err) return;
+    if (submit->n_prompt_logprobs_done > submit->n_prompt)
+        wefti_reader_fail(rd, WEFT_E_PROTO, "n_prompt_logprobs_done", "is %u, the prompt has %u",
+                          submit->n_prompt_logprobs_done, submit->n_prompt);
+    for (uint32_t i = 0; i < submit->n_choices; i++) {
+        const struct weft_msg_choice *choice = &submit->choices[i];
+        if (!submit->resume && (choice->n_output > 0 || choice->finished))
+            wefti_reader_fail(rd, WEFT_E_PROTO, "output", "of choice %u in a fresh request", i);
+        if (choice->n_output > submit->sampling.max_tokens)
+            wefti_reader_fail(rd, WEFT_E_PROTO, "output", "has %u tokens, max_tokens is %u",
+                              choice->n_output, submit->sampling.max_tokens);
+        if (choice->n_output > WEFT_CONTEXT_MAX - submit->n_prompt)
+            wefti_reader_fail(rd, WEFT_E_TOOBIG, "output", "and prompt have over %u tokens",
+                              WEFT_CONTEXT_MAX);
+    }
+}
+
+static void read_submit(weft_proto_decoder *dec, struct weft_msg_submit *submit) {
+    struct wefti_reader *rd = &dec->rd;
+    submit->request_id = wefti_read_u64(rd, "request_id");
+    submit->attempt = wefti_read_u32(rd, "attempt", UINT32_MAX);
+    submit->resume = wefti_read_bool(rd, "resume");
+    submit->prompt = read_tokens(dec, "prompt", WEFT_CONTEXT_MAX, &submit->n_prompt);
+    if (submit->n_prompt == 0) wefti_reader_fail(rd, WEFT_E_PROTO, "prompt", "is empty");
+    read_choices(dec, submit);
+    submit->n_prompt_logprobs_done = wefti_read_u32(rd, "n_prompt_logprobs_done", WEFT_CONTEXT_MAX);
+    submit->age_us = wefti_read_u64(rd, "age_us");
+    submit->deadline_us = wefti_read_u64(rd, "deadline_us");
+    read_sampling(dec, &submit->sampling);
+    check_submit(rd, submit);
+}
+
+static void read_cancel(struct wefti_reader *rd, struct weft_msg_cancel *cancel) {
+    cancel->request_id = wefti_read_u64(rd, "request_id");
+    cancel->attempt = wefti_read_u32(rd, "attempt", UINT32_MAX);
+    cancel->choice = wefti_read_u32(rd, "choice", UINT32_MAX);
+    if (cancel->choice >= WEFT_CHOICES_MAX && cancel->choice != UINT32_MAX)
+        wefti_reader_fail(rd, WEFT_E_PROTO, "choice", "is %u, at most %d are allowed",
+                          cancel->choice, WEFT_CHOICES_MAX);
+}
+
+static void read_rejected(weft_proto_decoder *dec, struct weft_msg_rejected *rejected) {
+    struct wefti_reader *rd = &dec->rd;
+    size_t len;
+    rejected->request_id = wefti_read_u64(rd, "request_id");
+    rejected->attempt = wefti_read_u32(rd, "attempt", UINT32_MAX);
+    rejected->reason = (enum weft_reject)read_enum(rd, "reason", WEFT_REJECT_COUNT);
+    if (rejected->reason == WEFT_REJECT_NONE)
+        wefti_reader_fail(rd, WEFT_E_PROTO, "reason", "is none");
+    rejected->retry_after_ms = wefti_read_u32(rd, "retry_after_ms", UINT32_MAX);
+    const char *text = wefti_read_str(rd, "text", WEFTI_TEXT_BYTES_MAX, &len);
+    char *copy = take(dec, "text", len + 1, 1); /* zeroed, hence terminated */
+    if (copy && len > 0) memcpy(copy, text, len);
+    rejected->text = copy;
+}
+
+static void read_event(weft_proto_decoder *dec, struct weft_msg_event *event) {
+    struct wefti_reader *rd = &dec->rd;
+    uint32_t n_more = wefti_read_open(rd, "event", WEFTI_F_EVENT);
+    event->request_id = wefti_read_u64(rd, "request_id");
+    event->attempt = wefti_read_u32(rd, "attempt", UINT32_MAX);
+    event->choice = wefti_read_u32(rd, "choice", WEFT_CHOICES_MAX - 1);
+    event->sampled = read_flags(rd, WEFTI_FLAG_SAMPLED) != 0;
+    event->token = wefti_read_u32(rd, "token", WEFT_VOCAB_MAX - 1);
+    event->output_idx = wefti_read_u32(rd, "output_idx", WEFT_CONTEXT_MAX);
+    event->end = (enum weft_end)read_enum(rd, "end", WEFT_END_COUNT);
+    read_own_logprobs(dec, event->sampled, &event->has_logprobs, &event->logprobs);
+    event->prompt_logprobs =
+        read_prompt_logprobs(dec, &event->prompt_pos, &event->n_prompt_logprobs);
+    event->n_prompt_cached = wefti_read_u32(rd, "n_prompt_cached", WEFT_CONTEXT_MAX);
+    event->queued_us = wefti_read_u64(rd, "queued_us");
+    wefti_read_close(rd, "event", n_more);
+}
+
+static void read_events(weft_proto_decoder *dec, struct weft_msg_events *out) {
+    struct wefti_reader *rd = &dec->rd;
+    out->n = wefti_read_list(rd, "events", WEFTI_F_EVENT, WEFTI_EVENTS_MAX);
+    struct weft_msg_event *events = take(dec, "events", out->n, sizeof *events);
+    for (uint32_t i = 0; i < out->n && !rd->err; i++)
+        read_event(dec, &events[i]);
+    wefti_read_close(rd, "events", 0);
+    out->events = events;
+}
+
+static void read_counters(struct wefti_reader *rd, struct weft_msg_snapshot *snap) {
+    snap->n_preemptions = wefti_read_u64(rd, "n_preemptions");
+    snap->n_steps = wefti_read_u64(rd, "n_steps");
+    snap->n_prompt_tokens = wefti_read_u64(rd, "n_prompt_tokens");
+    snap->n_output_tokens = wefti_read_u64(rd, "n_output_tokens");
+    snap->n_recomputed_tokens = wefti_read_u64(rd, "n_recomputed_tokens");
+    snap->n_accepted = wefti_read_u64(rd, "n_accepted");
+    snap->n_finished = wefti_read_u64(rd, "n_finished");
+    snap->n_cancelled = wefti_read_u64(rd, "n_cancelled");
+    snap->n_rejected = wefti_read_u64(rd, "n_rejected");
+    snap->n_timed_out = wefti_read_u64(rd, "n_timed_out");
+    snap->worker_busy_us = wefti_read_u64(rd, "worker_busy_us");
+    snap->worker_idle_us = wefti_read_u64(rd, "worker_idle_us");
+    snap->iter_tokens_sum = wefti_read_u64(rd, "iter_tokens_sum");
+    snap->iter_tokens_count = wefti_read_u64(rd, "iter_tokens_count");
+    uint32_t n;
+    const void *buckets =
+        wefti_read_bin(rd, "iter_tokens", sizeof *snap->iter_tokens, WEFT_ITER_BUCKETS, &n);
+    if (n != WEFT_ITER_BUCKETS)
+        wefti_reader_fail(rd, WEFT_E_PROTO, "iter_tokens", "has %u buckets, not %d", n,
+                          WEFT_ITER_BUCKETS);
+    else
+        memcpy(snap->iter_tokens, buckets, sizeof snap->iter_tokens);
+}
+
+static void read_snapshot(struct wefti_reader *rd, struct weft_msg_snapshot *snap) {
+    snap->serving = wefti_read_bool(rd, "serving");
+    snap->advancing = wefti_read_bool(rd, "advancing");
+    snap->draining = wefti_read_bool(rd, "draining");
+    snap->has_model = !wefti_read_nil(rd);
+    if (snap->has_model) read_model(rd, &snap->model);
+    snap->n_waiting = wefti_read_u32(rd, "n_waiting", UINT32_MAX);
+    snap->n_running = wefti_read_u32(rd, "n_running", UINT32_MAX);
+    snap->n_blocks = wefti_read_u32(rd, "n_blocks", WEFT_KV_BLOCKS_MAX);
+    snap->n_blocks_free = wefti_read_u32(rd, "n_blocks_free", WEFT_KV_BLOCKS_MAX);
+    snap->max_queue = wefti_read_u32(rd, "max_queue", WEFT_QUEUE_MAX);
+    read_counters(rd, snap);
+    snap->sched_resident_bytes = wefti_read_u64(rd, "sched_resident_bytes");
+    snap->worker_resident_bytes = wefti_read_u64(rd, "worker_resident_bytes");
+    snap->sched_pid = wefti_read_u32(rd, "sched_pid", UINT32_MAX);
+    snap->worker_pid = wefti_read_u32(rd, "worker_pid", UINT32_MAX);
+    snap->n_worker_losses = wefti_read_u32(rd, "n_worker_losses", UINT32_MAX);
+    if (snap->n_blocks_free > snap->n_blocks)
+        wefti_reader_fail(rd, WEFT_E_PROTO, "n_blocks_free", "is %u of %u", snap->n_blocks_free,
+                          snap->n_blocks);
+}
+
+/* --------------------------------------------------------------------------- scheduler, worker ---
+ */
+
+static void read_start(weft_proto_decoder *dec, struct weft_step_start *start) {
+    struct wefti_reader *rd = &dec->rd;
+    uint32_t n_more = wefti_read_open(rd, "start", WEFTI_F_START);
+    start->slot = read_slot(rd);
+    start->gen = wefti_read_u32(rd, "gen", UINT32_MAX);
+    start->choice = wefti_read_u32(rd, "choice", WEFT_CHOICES_MAX - 1);
+    start->tokens = read_tokens(dec, "tokens", WEFT_CONTEXT_MAX, &start->n_tokens);
+    start->n_prompt = read_count(rd, "n_prompt", WEFT_CONTEXT_MAX);
+    start->n_cached = wefti_read_u32(rd, "n_cached", WEFT_CONTEXT_MAX);
+    start->n_prompt_logprobs_done = wefti_read_u32(rd, "n_prompt_logprobs_done", WEFT_CONTEXT_MAX);
+    read_sampling(dec, &start->sampling);
+    wefti_read_close(rd, "start", n_more);
+    if (start->n_tokens < start->n_prompt || start->n_cached >= start->n_tokens ||
+        start->n_prompt_logprobs_done > start->n_prompt)
+        wefti_reader_fail(rd, WEFT_E_PROTO, "start",
+                          "has %u tokens, a prompt of %u, %u cached and %u told", start->n_tokens,
+                          start->n_prompt, start->n_cached, start->n_prompt_logprobs_done);
+}
+
+static void read_starts(weft_proto_decoder *dec, struct weft_step_plan *plan) {
+    struct wefti_reader *rd = &dec->rd;
+    plan->n_starts = wefti_read_list(rd, "starts", WEFTI_F_START, WEFT_SEQS_MAX);
+    struct weft_step_start *starts = take(dec, "starts", plan->n_starts, sizeof *starts);
+    for (uint32_t i = 0; i < plan->n_starts && !rd->err; i++)
+        read_start(dec, &starts[i]);
+    wefti_read_close(rd, "starts", 0);
+    plan->starts = starts;
+}
+
+static void read_grants(weft_proto_decoder *dec, struct weft_step_plan *plan) {
+    struct wefti_reader *rd = &dec->rd;
+    uint32_t n, n_blocks, used = 0;
+    const uint8_t *heads =
+        wefti_read_bin(rd, "grants", sizeof(struct wefti_grant_head), WEFTI_GRANTS_MAX, &n);
+    const uint32_t *blocks =
+        read_ids(dec, "blocks", WEFT_KV_BLOCKS_MAX, WEFT_KV_BLOCKS_MAX, &n_blocks);
+    struct weft_step_grant *grants = take(dec, "grants", n, sizeof *grants);
+    for (uint32_t i = 0; i < n && !rd->err; i++) {
+        struct wefti_grant_head head;
+        memcpy(&head, heads + i * sizeof head, sizeof head);
+        check_slot(rd, "grants", head.slot);
+        if (head.n_blocks == 0 || head.n_blocks > n_blocks - used) {
+            wefti_reader_fail(rd, WEFT_E_PROTO, "grants", "entry %u wants %u blocks of %u left", i,
+                              head.n_blocks, n_blocks - used);
+            return;
+        }
+        grants[i] = (struct weft_step_grant){head.slot, head.gen, head.n_blocks, blocks + used};
+        used += head.n_blocks;
+    }
+    if (used != n_blocks)
+        wefti_reader_fail(rd, WEFT_E_PROTO, "blocks", "has %u, the grants use %u", n_blocks, used);
+    plan->grants = grants;
+    plan->n_grants = n;
+}
+
+static void check_copies(struct wefti_reader *rd, const struct weft_step_plan *plan) {
+    for (uint32_t i = 0; i < plan->n_copies; i++) {
+        const struct weft_step_copy *copy = &plan->copies[i];
+        if (copy->from >= WEFT_KV_BLOCKS_MAX || copy->to >= WEFT_KV_BLOCKS_MAX ||
+            copy->from == copy->to)
+            wefti_reader_fail(rd, WEFT_E_PROTO, "copies", "entry %u copies block %u to %u", i,
+                              copy->from, copy->to);
+    }
+}
+
+static void check_rows(struct wefti_reader *rd, const struct weft_step_plan *plan) {
+    uint32_t n_tokens = 0;
+    for (uint32_t i = 0; i < plan->n_rows; i++) {
+        const struct weft_step_row *row = &plan->rows[i];
+        check_slot(rd, "rows", row->slot);
+        if (row->n_tokens == 0 || row->n_tokens > WEFT_BATCHED_TOKENS_MAX - n_tokens) {
+            wefti_reader_fail(rd, WEFT_E_PROTO, "rows", "entry %u has %u tokens after %u before it",
+                              i, row->n_tokens, n_tokens);
+            return;
+        }
+        n_tokens += row->n_tokens;
+    }
+}
+
+static void read_plan(weft_proto_decoder *dec, struct weft_step_plan *plan) {
+    struct wefti_reader *rd = &dec->rd;
+    plan->epoch = wefti_read_u64(rd, "epoch");
+    plan->step = wefti_read_u64(rd, "step");
+    plan->releases =
+        read_vector(dec, "releases", sizeof *plan->releases, WEFT_SEQS_MAX, &plan->n_releases);
+    for (uint32_t i = 0; i < plan->n_releases; i++)
+        check_slot(rd, "releases", plan->releases[i].slot);
+    read_starts(dec, plan);
+    plan->copies =
+        read_vector(dec, "copies", sizeof *plan->copies, WEFT_KV_BLOCKS_MAX, &plan->n_copies);
+    check_copies(rd, plan);
+    read_grants(dec, plan);
+    plan->rows = read_vector(dec, "rows", sizeof *plan->rows, WEFT_SEQS_MAX, &plan->n_rows);
+    check_rows(rd, plan);
+}
+
+static void read_out(weft_proto_decoder *dec, struct weft_step_out *out) {
+    struct wefti_reader *rd = &dec->rd;
+    uint32_t n_more = wefti_read_open(rd, "out", WEFTI_F_OUT);
+    out->slot = read_slot(rd);
+    out->gen = wefti_read_u32(rd, "gen", UINT32_MAX);
+    uint32_t flags = read_flags(rd, WEFTI_FLAG_RAN | WEFTI_FLAG_SAMPLED);
+    out->ran = (flags & WEFTI_FLAG_RAN) != 0;
+    out->sampled = (flags & WEFTI_FLAG_SAMPLED) != 0;
+    out->token = wefti_read_u32(rd, "token", WEFT_VOCAB_MAX - 1);
+    out->output_idx = wefti_read_u32(rd, "output_idx", WEFT_CONTEXT_MAX);
+    out->finish = (enum weft_finish)read_enum(rd, "finish", WEFT_FINISH_COUNT);
+    read_own_logprobs(dec, out->sampled, &out->has_logprobs, &out->logprobs);
+    out->prompt_logprobs = read_prompt_logprobs(dec, &out->prompt_pos, &out->n_prompt_logprobs);
+    wefti_read_close(rd, "out", n_more);
+    if (!out->ran && (out->sampled || out->n_prompt_logprobs > 0))
+        wefti_reader_fail(rd, WEFT_E_PROTO, "out", "of a row that did not run has results");
+}
+
+static void read_result(weft_proto_decoder *dec, struct weft_step_result *result) {
+    struct wefti_reader *rd = &dec->rd;
+    result->epoch = wefti_read_u64(rd, "epoch");
+    result->step = wefti_read_u64(rd, "step");
+    result->busy_us = wefti_read_u32(rd, "busy_us", UINT32_MAX);
+    result->idle_us = wefti_read_u32(rd, "idle_us", UINT32_MAX);
+    result->n_tokens = wefti_read_u32(rd, "n_tokens", WEFT_BATCHED_TOKENS_MAX);
+    result->n_outs = wefti_read_list(rd, "outs", WEFTI_F_OUT, WEFT_SEQS_MAX);
+    struct weft_step_out *outs = take(dec, "outs", result->n_outs, sizeof *outs);
+    for (uint32_t i = 0; i < result->n_outs && !rd->err; i++)
+        read_out(dec, &outs[i]);
+    wefti_read_close(rd, "outs", 0);
+    result->outs = outs;
+}
+
+/* ----------------------------------------------------------------------------------- messages ---
+ */
+
+static uint32_t known_fields(uint32_t type) {
+    static const uint8_t n_fields[WEFT_MSG_TYPE_COUNT] = {
+        [WEFT_MSG_ROUTER_HELLO] = WEFTI_F_ROUTER_HELLO,
+        [WEFT_MSG_SUBMIT] = WEFTI_F_SUBMIT,
+        [WEFT_MSG_CANCEL] = WEFTI_F_CANCEL,
+        [WEFT_MSG_SCHED_HELLO] = WEFTI_F_SCHED_HELLO,
+        [WEFT_MSG_ACCEPTED] = WEFTI_F_ACCEPTED,
+        [WEFT_MSG_REJECTED] = WEFTI_F_REJECTED,
+        [WEFT_MSG_EVENTS] = WEFTI_F_EVENTS,
+        [WEFT_MSG_SNAPSHOT] = WEFTI_F_SNAPSHOT,
+        [WEFT_MSG_WORKER_HELLO] = WEFTI_F_WORKER_HELLO,
+        [WEFT_MSG_RESULT] = WEFTI_F_RESULT,
+        [WEFT_MSG_HEARTBEAT] = WEFTI_F_HEARTBEAT,
+        [WEFT_MSG_PLAN] = WEFTI_F_PLAN,
+    };
+    WEFT_ASSERT(type < WEFT_MSG_TYPE_COUNT);
+    return n_fields[type];
+}
+
+static bool is_hello(uint32_t type) {
+    return type == WEFT_MSG_ROUTER_HELLO || type == WEFT_MSG_SCHED_HELLO ||
+           type == WEFT_MSG_WORKER_HELLO;
+}
+
+static void read_worker_hello(struct wefti_reader *rd, struct weft_msg_worker_hello *hello) {
+    hello->version = WEFT_PROTO_VERSION;
+    hello->instance = wefti_read_u64(rd, "instance");
+    hello->pid = wefti_read_u32(rd, "pid", UINT32_MAX);
+    read_model(rd, &hello->model);
+}
+
+static void read_body(weft_proto_decoder *dec, struct weft_msg *msg) {
+    struct wefti_reader *rd = &dec->rd;
+    switch (msg->type) {
+    case WEFT_MSG_ROUTER_HELLO:
+        msg->router_hello.version = WEFT_PROTO_VERSION;
+        msg->router_hello.instance = wefti_read_u64(rd, "instance");
+        msg->router_hello.pid = wefti_read_u32(rd, "pid", UINT32_MAX);
+        break;
+    case WEFT_MSG_SUBMIT:
+        read_submit(dec, &msg->submit);
+        break;
+    case WEFT_MSG_CANCEL:
+        read_cancel(rd, &msg->cancel);
+        break;
+    case WEFT_MSG_SCHED_HELLO:
+        msg->sched_hello.version = WEFT_PROTO_VERSION;
+        msg->sched_hello.instance = wefti_read_u64(rd, "instance");
+        msg->sched_hello.epoch = wefti_read_u64(rd, "epoch");
+        msg->sched_hello.pid = wefti_read_u32(rd, "pid", UINT32_MAX);
+        break;
+    case WEFT_MSG_ACCEPTED:
+        msg->accepted.request_id = wefti_read_u64(rd, "request_id");
+        msg->accepted.attempt = wefti_read_u32(rd, "attempt", UINT32_MAX);
+        break;
+    case WEFT_MSG_REJECTED:
+        read_rejected(dec, &msg->rejected);
+        break;
+    case WEFT_MSG_EVENTS:
+        read_events(dec, &msg->events);
+        break;
+    case WEFT_MSG_SNAPSHOT:
+        read_snapshot(rd, &msg->snapshot);
+        break;
+    case WEFT_MSG_WORKER_HELLO:
+        read_worker_hello(rd, &msg->worker_hello);
+        break;
+    case WEFT_MSG_RESULT:
+        read_result(dec, &msg->result);
+        break;
+    case WEFT_MSG_HEARTBEAT:
+        msg->heartbeat.progress = wefti_read_u64(rd, "progress");
+        msg->heartbeat.busy = wefti_read_bool(rd, "busy");
+        msg->heartbeat.resident_bytes = wefti_read_u64(rd, "resident_bytes");
+        break;
+    case WEFT_MSG_PLAN:
+        read_plan(dec, &msg->plan);
+        break;
+    case WEFT_MSG_TYPE_COUNT: /* read_enum refused it */
+        break;
+    }
+}
+
+weft_err weft_proto_decode(weft_proto_decoder *dec, const void *bytes, size_t len,
+                           struct weft_msg *msg_out, struct weft_errmsg *why) {
+    memset(msg_out, 0, sizeof *msg_out);
+    if (len > WEFT_MESSAGE_BYTES_MAX)
+        return weft_err_set(why, WEFT_E_TOOBIG, "message of %zu bytes, at most %u are allowed", len,
+                            WEFT_MESSAGE_BYTES_MAX);
+    struct wefti_reader *rd = &dec->rd;
+    wefti_storage_reset(&dec->storage);
+    wefti_reader_init(rd, bytes, len, why);
+
+    uint32_t n_more = wefti_read_open(rd, "fields", 1);
+    uint32_t type = read_enum(rd, "type", WEFT_MSG_TYPE_COUNT);
+    if (rd->err) return rd->err;
+    msg_out->type = (enum weft_proto_type)type;
+    rd->message = weft_proto_type_name(msg_out->type);
+    /* Before the number of fields: a hello of another version is refused for its version. */
+    if (is_hello(type) && n_more > 0) check_version(rd);
+    if (n_more + 1 < known_fields(type))
+        wefti_reader_fail(rd, WEFT_E_PROTO, "fields", "are %u, should be %u", n_more + 1,
+                          known_fields(type));
+    if (!rd->err) read_body(dec, msg_out);
+    if (!rd->err) {
+        wefti_read_close(rd, "later fields", n_more + 1 - known_fields(type));
+        wefti_reader_finish(rd);
+    }
+    if (rd->err) memset(msg_out, 0, sizeof *msg_out);
+    return rd->err;
+}

@@ -1,0 +1,62 @@
+/* wire — how many fields each struct has on the wire; private to proto.
+ *
+ * The encoder writes these numbers and the decoder asks for at least as many, so the two cannot
+ * drift apart; proto/schema.md lists the fields in order. A number may grow within a version (new
+ * fields go to the end, older decoders skip them); anything else needs a new WEFT_PROTO_VERSION.
+ */
+#ifndef WEFT_PROTO_WIRE_H
+#define WEFT_PROTO_WIRE_H
+
+#include "proto/proto.h"
+
+/* Fields of a message, its type included. */
+#define WEFTI_F_ROUTER_HELLO 4
+#define WEFTI_F_SUBMIT 10
+#define WEFTI_F_CANCEL 4
+#define WEFTI_F_SCHED_HELLO 5
+#define WEFTI_F_ACCEPTED 3
+#define WEFTI_F_REJECTED 6
+#define WEFTI_F_EVENTS 2
+#define WEFTI_F_SNAPSHOT 30
+#define WEFTI_F_WORKER_HELLO 5
+#define WEFTI_F_RESULT 7
+#define WEFTI_F_HEARTBEAT 4
+#define WEFTI_F_PLAN 9
+
+/* Fields of the structs inside. */
+#define WEFTI_F_MODEL 13
+#define WEFTI_F_SAMPLING 14
+#define WEFTI_F_CHOICE 2
+#define WEFTI_F_LOGPROBS 3
+#define WEFTI_F_EVENT 12
+#define WEFTI_F_OUT 9
+#define WEFTI_F_START 8
+
+/* Flag bits of an event and of a step's out. */
+#define WEFTI_FLAG_SAMPLED 1u
+#define WEFTI_FLAG_RAN 2u
+
+/* Records that travel as they lie in memory: no padding, little-endian. */
+_Static_assert(sizeof(struct weft_step_release) == 8, "slot, gen");
+_Static_assert(sizeof(struct weft_step_copy) == 8, "from, to");
+_Static_assert(sizeof(struct weft_step_row) == 12, "slot, gen, n_tokens");
+_Static_assert(sizeof(struct weft_logit_bias) == 8, "token, bias");
+
+struct wefti_grant_head {
+    uint32_t slot, gen, n_blocks;
+};
+_Static_assert(sizeof(struct wefti_grant_head) == 12, "no padding");
+
+struct wefti_logprob_head {
+    float logprob;
+    uint32_t rank, n_top;
+};
+_Static_assert(sizeof(struct wefti_logprob_head) == 12, "no padding");
+
+/* Bounds that limits.h does not name. */
+#define WEFTI_TEXT_BYTES_MAX 1024u     /* a rejection's sentence; weft_errmsg holds 512 */
+#define WEFTI_EVENTS_MAX (1u << 21)    /* per message: a queue that expires whole, and a step */
+#define WEFTI_LOGPROBS_MAX (1u << 25)  /* top entries per list; the message's bytes bind first */
+#define WEFTI_GRANTS_MAX WEFT_SEQS_MAX /* a sequence gets at most one per plan */
+
+#endif

@@ -1,0 +1,13 @@
+set(WEFT_PROTO_MESSAGES ${CMAKE_SOURCE_DIR}/tests/unit/proto_messages.c)
+weft_test(test_proto SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_proto.c ${WEFT_PROTO_MESSAGES}
+          LINKS weft_proto LABELS unit TIMEOUT 20)
+target_link_options(test_proto PRIVATE -Wl,--wrap=malloc)
+weft_test(prop_proto SOURCES ${CMAKE_SOURCE_DIR}/tests/property/prop_proto.c ${WEFT_PROTO_MESSAGES}
+          LINKS weft_proto LABELS property TIMEOUT 60)
+weft_test(fuzz_proto SOURCES ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_proto.c
+                             ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_main.c ${WEFT_PROTO_MESSAGES}
+          LINKS weft_proto LABELS fuzz TIMEOUT 60 ARGS 100000)
+# Real processes that are killed; one at a time, since it measures how soon a death is noticed.
+weft_test(test_link SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_link.c LINKS weft_common LABELS unit
+          TIMEOUT 120)
+set_tests_properties(test_link PROPERTIES RUN_SERIAL TRUE)

@@ -1,0 +1,851 @@
+#include "unit/proto_messages.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/rand.h"
+
+/* ------------------------------------------------------------------------------- comparison --- */
+
+static uint32_t to_bits(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static bool same_bits(float a, float b) {
+    return to_bits(a) == to_bits(b);
+}
+
+static bool same_items(const void *a, uint32_t n_a, const void *b, uint32_t n_b,
+                       size_t item_bytes) {
+    return n_a == n_b && (n_a == 0 || memcmp(a, b, n_a * item_bytes) == 0);
+}
+
+static bool same_model(const struct weft_model_info *a, const struct weft_model_info *b) {
+    return strcmp(a->model_name, b->model_name) == 0 && strcmp(a->arch, b->arch) == 0 &&
+           strcmp(a->isa, b->isa) == 0 && strcmp(a->fingerprint, b->fingerprint) == 0 &&
+           a->n_vocab == b->n_vocab && a->n_blocks == b->n_blocks &&
+           a->block_size == b->block_size && a->max_model_len == b->max_model_len &&
+           a->max_seqs == b->max_seqs && a->max_batched_tokens == b->max_batched_tokens &&
+           a->n_threads == b->n_threads && a->weight_bytes == b->weight_bytes &&
+           a->kv_bytes == b->kv_bytes;
+}
+
+static bool same_sampling(const struct weft_sampling *a, const struct weft_sampling *b) {
+    return a->seed == b->seed && same_bits(a->temperature, b->temperature) &&
+           same_bits(a->top_p, b->top_p) && same_bits(a->min_p, b->min_p) && a->top_k == b->top_k &&
+           same_bits(a->repetition_penalty, b->repetition_penalty) &&
+           same_bits(a->presence_penalty, b->presence_penalty) &&
+           same_bits(a->frequency_penalty, b->frequency_penalty) &&
+           a->max_tokens == b->max_tokens && a->min_tokens == b->min_tokens &&
+           a->n_logprobs == b->n_logprobs && a->n_prompt_logprobs == b->n_prompt_logprobs &&
+           same_items(a->stop_tokens, a->n_stop_tokens, b->stop_tokens, b->n_stop_tokens,
+                      sizeof *a->stop_tokens) &&
+           same_items(a->bias, a->n_bias, b->bias, b->n_bias, sizeof *a->bias);
+}
+
+static bool same_logprobs(const struct weft_logprobs *a, uint32_t n_a,
+                          const struct weft_logprobs *b, uint32_t n_b) {
+    if (n_a != n_b) return false;
+    for (uint32_t i = 0; i < n_a; i++) {
+        if (!same_bits(a[i].logprob, b[i].logprob) || a[i].rank != b[i].rank ||
+            !same_items(a[i].top_ids, a[i].n_top, b[i].top_ids, b[i].n_top, sizeof(uint32_t)) ||
+            !same_items(a[i].top_logprobs, a[i].n_top, b[i].top_logprobs, b[i].n_top,
+                        sizeof(float)))
+            return false;
+    }
+    return true;
+}
+
+static bool same_submit(const struct weft_msg_submit *a, const struct weft_msg_submit *b) {
+    if (a->request_id != b->request_id || a->attempt != b->attempt || a->resume != b->resume ||
+        a->n_prompt_logprobs_done != b->n_prompt_logprobs_done || a->age_us != b->age_us ||
+        a->deadline_us != b->deadline_us || a->n_choices != b->n_choices ||
+        !same_items(a->prompt, a->n_prompt, b->prompt, b->n_prompt, sizeof *a->prompt) ||
+        !same_sampling(&a->sampling, &b->sampling))
+        return false;
+    for (uint32_t i = 0; i < a->n_choices; i++) {
+        const struct weft_msg_choice *x = &a->choices[i], *y = &b->choices[i];
+        if (x->finished != y->finished ||
+            !same_items(x->output, x->n_output, y->output, y->n_output, sizeof *x->output))
+            return false;
+    }
+    return true;
+}
+
+static bool same_event(const struct weft_msg_event *a, const struct weft_msg_event *b) {
+    if (a->request_id != b->request_id || a->attempt != b->attempt || a->choice != b->choice ||
+        a->sampled != b->sampled || a->end != b->end || a->has_logprobs != b->has_logprobs ||
+        a->prompt_pos != b->prompt_pos || a->n_prompt_cached != b->n_prompt_cached ||
+        a->queued_us != b->queued_us)
+        return false;
+    if (a->sampled && (a->token != b->token || a->output_idx != b->output_idx)) return false;
+    if (a->has_logprobs && !same_logprobs(&a->logprobs, 1, &b->logprobs, 1)) return false;
+    return same_logprobs(a->prompt_logprobs, a->n_prompt_logprobs, b->prompt_logprobs,
+                         b->n_prompt_logprobs);
+}
+
+static bool same_snapshot(const struct weft_msg_snapshot *a, const struct weft_msg_snapshot *b) {
+    if (a->has_model != b->has_model || (a->has_model && !same_model(&a->model, &b->model)))
+        return false;
+    /* The rest is plain numbers; both sides were zeroed, hence padding and all. */
+    const size_t rest = offsetof(struct weft_msg_snapshot, n_waiting);
+    const char *x = (const char *)a + rest, *y = (const char *)b + rest;
+    return a->serving == b->serving && a->advancing == b->advancing && a->draining == b->draining &&
+           memcmp(x, y, sizeof *a - rest) == 0;
+}
+
+static bool same_out(const struct weft_step_out *a, const struct weft_step_out *b) {
+    if (a->slot != b->slot || a->gen != b->gen || a->ran != b->ran || a->sampled != b->sampled ||
+        a->finish != b->finish || a->has_logprobs != b->has_logprobs ||
+        a->prompt_pos != b->prompt_pos)
+        return false;
+    if (a->sampled && (a->token != b->token || a->output_idx != b->output_idx)) return false;
+    if (a->has_logprobs && !same_logprobs(&a->logprobs, 1, &b->logprobs, 1)) return false;
+    return same_logprobs(a->prompt_logprobs, a->n_prompt_logprobs, b->prompt_logprobs,
+                         b->n_prompt_logprobs);
+}
+
+static bool same_result(const struct weft_step_result *a, const struct weft_step_result *b) {
+    if (a->epoch != b->epoch || a->step != b->step || a->busy_us != b->busy_us ||
+        a->idle_us != b->idle_us || a->n_tokens != b->n_tokens || a->n_outs != b->n_outs)
+        return false;
+    for (uint32_t i = 0; i < a->n_outs; i++) {
+        if (!same_out(&a->outs[i], &b->outs[i])) return false;
+    }
+    return true;
+}
+
+static bool same_start(const struct weft_step_start *a, const struct weft_step_start *b) {
+    return a->slot == b->slot && a->gen == b->gen && a->choice == b->choice &&
+           same_items(a->tokens, a->n_tokens, b->tokens, b->n_tokens, sizeof *a->tokens) &&
+           a->n_prompt == b->n_prompt && a->n_cached == b->n_cached &&
+           a->n_prompt_logprobs_done == b->n_prompt_logprobs_done &&
+           same_sampling(&a->sampling, &b->sampling);
+}
+
+static bool same_plan(const struct weft_step_plan *a, const struct weft_step_plan *b) {
+    if (a->epoch != b->epoch || a->step != b->step || a->n_starts != b->n_starts ||
+        a->n_grants != b->n_grants ||
+        !same_items(a->releases, a->n_releases, b->releases, b->n_releases, sizeof *a->releases) ||
+        !same_items(a->copies, a->n_copies, b->copies, b->n_copies, sizeof *a->copies) ||
+        !same_items(a->rows, a->n_rows, b->rows, b->n_rows, sizeof *a->rows))
+        return false;
+    for (uint32_t i = 0; i < a->n_starts; i++) {
+        if (!same_start(&a->starts[i], &b->starts[i])) return false;
+    }
+    for (uint32_t i = 0; i < a->n_grants; i++) {
+        const struct weft_step_grant *x = &a->grants[i], *y = &b->grants[i];
+        if (x->slot != y->slot || x->gen != y->gen ||
+            !same_items(x->blocks, x->n_blocks, y->blocks, y->n_blocks, sizeof *x->blocks))
+            return false;
+    }
+    return true;
+}
+
+bool proto_equal(const struct weft_msg *a, const struct weft_msg *b) {
+    if (a->type != b->type) return false;
+    switch (a->type) {
+    case WEFT_MSG_ROUTER_HELLO:
+        return a->router_hello.version == b->router_hello.version &&
+               a->router_hello.instance == b->router_hello.instance &&
+               a->router_hello.pid == b->router_hello.pid;
+    case WEFT_MSG_SUBMIT:
+        return same_submit(&a->submit, &b->submit);
+    case WEFT_MSG_CANCEL:
+        return a->cancel.request_id == b->cancel.request_id &&
+               a->cancel.attempt == b->cancel.attempt && a->cancel.choice == b->cancel.choice;
+    case WEFT_MSG_SCHED_HELLO:
+        return a->sched_hello.version == b->sched_hello.version &&
+               a->sched_hello.instance == b->sched_hello.instance &&
+               a->sched_hello.epoch == b->sched_hello.epoch &&
+               a->sched_hello.pid == b->sched_hello.pid;
+    case WEFT_MSG_ACCEPTED:
+        return a->accepted.request_id == b->accepted.request_id &&
+               a->accepted.attempt == b->accepted.attempt;
+    case WEFT_MSG_REJECTED:
+        return a->rejected.request_id == b->rejected.request_id &&
+               a->rejected.attempt == b->rejected.attempt &&
+               a->rejected.reason == b->rejected.reason &&
+               a->rejected.retry_after_ms == b->rejected.retry_after_ms &&
+               strcmp(a->rejected.text, b->rejected.text) == 0;
+    case WEFT_MSG_EVENTS:
+        if (a->events.n != b->events.n) return false;
+        for (uint32_t i = 0; i < a->events.n; i++) {
+            if (!same_event(&a->events.events[i], &b->events.events[i])) return false;
+        }
+        return true;
+    case WEFT_MSG_SNAPSHOT:
+        return same_snapshot(&a->snapshot, &b->snapshot);
+    case WEFT_MSG_WORKER_HELLO:
+        return a->worker_hello.version == b->worker_hello.version &&
+               a->worker_hello.instance == b->worker_hello.instance &&
+               a->worker_hello.pid == b->worker_hello.pid &&
+               same_model(&a->worker_hello.model, &b->worker_hello.model);
+    case WEFT_MSG_RESULT:
+        return same_result(&a->result, &b->result);
+    case WEFT_MSG_HEARTBEAT:
+        return a->heartbeat.progress == b->heartbeat.progress &&
+               a->heartbeat.busy == b->heartbeat.busy &&
+               a->heartbeat.resident_bytes == b->heartbeat.resident_bytes;
+    case WEFT_MSG_PLAN:
+        return same_plan(&a->plan, &b->plan);
+    case WEFT_MSG_TYPE_COUNT:
+        break;
+    }
+    return false;
+}
+
+/* --------------------------------------------------------------------------- fixed messages --- */
+
+static float from_bits(uint32_t bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static const uint32_t few_tokens[] = {1, 0, 70000, WEFT_VOCAB_MAX - 1};
+
+static void fill_model(struct weft_model_info *model, bool max) {
+    if (!max) {
+        *model = (struct weft_model_info){.model_name = "models/fable-6m",
+                                          .arch = "llama",
+                                          .isa = "avx2",
+                                          .fingerprint = "fp_0011223344556677",
+                                          .n_vocab = 4096,
+                                          .n_blocks = 1000,
+                                          .block_size = 16,
+                                          .max_model_len = 2048,
+                                          .max_seqs = 64,
+                                          .max_batched_tokens = 512,
+                                          .n_threads = 2,
+                                          .weight_bytes = 12345678,
+                                          .kv_bytes = 16 << 20};
+        return;
+    }
+    memset(model->arch, 'a', sizeof model->arch - 1);
+    memset(model->isa, 'i', sizeof model->isa - 1);
+    memset(model->fingerprint, 'f', sizeof model->fingerprint - 1);
+    memset(model->model_name, 'm', sizeof model->model_name - 1);
+    memcpy(model->model_name, "\xc3\xa9", 2); /* one character of two bytes */
+    model->n_vocab = WEFT_VOCAB_MAX;
+    model->n_blocks = WEFT_KV_BLOCKS_MAX;
+    model->block_size = WEFT_BLOCK_SIZE_MAX;
+    model->max_model_len = WEFT_CONTEXT_MAX;
+    model->max_seqs = WEFT_SEQS_MAX;
+    model->max_batched_tokens = WEFT_BATCHED_TOKENS_MAX;
+    model->n_threads = WEFT_THREADS_MAX;
+    model->weight_bytes = UINT64_MAX;
+    model->kv_bytes = UINT64_MAX;
+}
+
+static void fill_sampling(struct weft_sampling *sampling, bool max) {
+    static const struct weft_logit_bias bias[] = {
+        {0, -1e6f}, {77, -0.0f}, {WEFT_VOCAB_MAX - 1, 1e6f}};
+    weft_sampling_init(sampling);
+    if (!max) return;
+    sampling->seed = UINT64_MAX;
+    sampling->temperature = 0.7f;
+    sampling->top_p = 0.9f;
+    sampling->min_p = from_bits(1); /* the smallest denormal */
+    sampling->top_k = UINT32_MAX;
+    sampling->repetition_penalty = 1.1f;
+    sampling->presence_penalty = from_bits(0x80000000); /* -0 */
+    sampling->frequency_penalty = -2.0f;
+    sampling->max_tokens = UINT32_MAX;
+    sampling->min_tokens = UINT32_MAX;
+    sampling->n_logprobs = 0;
+    sampling->n_prompt_logprobs = (int32_t)WEFT_VOCAB_MAX;
+    sampling->stop_tokens = few_tokens;
+    sampling->n_stop_tokens = 4;
+    sampling->bias = bias;
+    sampling->n_bias = 3;
+}
+
+/* Log-probabilities are whatever the worker computed: infinities and NaNs with payloads, too. */
+static const struct weft_logprobs *three_logprobs(void) {
+    static float values[4];
+    static struct weft_logprobs entries[3];
+    values[0] = -0.5f;
+    values[1] = from_bits(0xff800000); /* -inf */
+    values[2] = from_bits(0x7fc12345); /* quiet NaN with a payload */
+    values[3] = from_bits(0xffa00001); /* signalling NaN */
+    entries[0] = (struct weft_logprobs){-1.25f, 1, 4, few_tokens, values};
+    entries[1] = (struct weft_logprobs){from_bits(0x7fa00001), WEFT_VOCAB_MAX, 0, NULL, NULL};
+    entries[2] = (struct weft_logprobs){from_bits(0xff800000), 3, 1, few_tokens + 2, values + 2};
+    return entries;
+}
+
+static void fill_submit(struct weft_msg_submit *submit, bool max) {
+    static const struct weft_msg_choice fresh[1];
+    static const struct weft_msg_choice resumed[3] = {
+        {few_tokens, 4, false}, {few_tokens, 0, false}, {few_tokens + 1, 2, true}};
+    *submit = (struct weft_msg_submit){.request_id = 7,
+                                       .attempt = 1,
+                                       .prompt = few_tokens,
+                                       .n_prompt = 4,
+                                       .n_choices = max ? 3 : 1,
+                                       .choices = max ? resumed : fresh,
+                                       .age_us = 0,
+                                       .deadline_us = 60000000};
+    fill_sampling(&submit->sampling, max);
+    if (!max) return;
+    submit->request_id = UINT64_MAX;
+    submit->attempt = UINT32_MAX;
+    submit->n_prompt_logprobs_done = 4;
+    submit->resume = true;
+    submit->age_us = submit->deadline_us = UINT64_MAX;
+}
+
+static void fill_events(struct weft_msg_events *events, bool max) {
+    static struct weft_msg_event list[3];
+    memset(list, 0, sizeof list);
+    list[0] = (struct weft_msg_event){.request_id = 7,
+                                      .attempt = 1,
+                                      .sampled = true,
+                                      .token = 70000,
+                                      .output_idx = 5,
+                                      .queued_us = 1500};
+    list[1] = (struct weft_msg_event){.request_id = 8, .attempt = 2, .end = WEFT_END_DEADLINE};
+    list[2] = (struct weft_msg_event){.request_id = UINT64_MAX,
+                                      .attempt = UINT32_MAX,
+                                      .choice = WEFT_CHOICES_MAX - 1,
+                                      .sampled = true,
+                                      .token = WEFT_VOCAB_MAX - 1,
+                                      .output_idx = WEFT_CONTEXT_MAX,
+                                      .end = WEFT_END_LENGTH,
+                                      .has_logprobs = true,
+                                      .logprobs = three_logprobs()[0],
+                                      .prompt_pos = WEFT_CONTEXT_MAX - 3,
+                                      .n_prompt_logprobs = 3,
+                                      .prompt_logprobs = three_logprobs(),
+                                      .n_prompt_cached = WEFT_CONTEXT_MAX,
+                                      .queued_us = UINT64_MAX};
+    events->n = max ? 3 : 1;
+    events->events = list;
+}
+
+static void fill_snapshot(struct weft_msg_snapshot *snap, bool max) {
+    snap->max_queue = 1024;
+    snap->sched_pid = 4242;
+    if (!max) return;
+    snap->serving = snap->advancing = snap->draining = snap->has_model = true;
+    fill_model(&snap->model, true);
+    snap->n_waiting = 1000000;
+    snap->n_running = 4096;
+    snap->n_blocks = WEFT_KV_BLOCKS_MAX;
+    snap->n_blocks_free = 12345;
+    snap->max_queue = WEFT_QUEUE_MAX;
+    snap->n_preemptions = 1;
+    snap->n_steps = 2;
+    snap->n_prompt_tokens = 3;
+    snap->n_output_tokens = 4;
+    snap->n_recomputed_tokens = 5;
+    snap->n_accepted = 6;
+    snap->n_finished = 7;
+    snap->n_cancelled = 8;
+    snap->n_rejected = 9;
+    snap->n_timed_out = 10;
+    snap->worker_busy_us = 11;
+    snap->worker_idle_us = 12;
+    snap->iter_tokens_sum = 13;
+    snap->iter_tokens_count = UINT64_MAX;
+    for (uint32_t i = 0; i < WEFT_ITER_BUCKETS; i++)
+        snap->iter_tokens[i] = (uint64_t)1 << (3 * i);
+    snap->sched_resident_bytes = 14;
+    snap->worker_resident_bytes = 15;
+    snap->sched_pid = 16;
+    snap->worker_pid = UINT32_MAX;
+    snap->n_worker_losses = 17;
+}
+
+static void fill_result(struct weft_step_result *result, bool max) {
+    static struct weft_step_out outs[3];
+    memset(outs, 0, sizeof outs);
+    outs[0] = (struct weft_step_out){
+        .slot = 3, .gen = 9, .ran = true, .sampled = true, .token = 70000, .output_idx = 5};
+    outs[1] = (struct weft_step_out){.slot = 4, .gen = 1};
+    outs[2] = (struct weft_step_out){.slot = WEFT_SEQS_MAX - 1,
+                                     .gen = UINT32_MAX,
+                                     .ran = true,
+                                     .sampled = true,
+                                     .token = WEFT_VOCAB_MAX - 1,
+                                     .output_idx = WEFT_CONTEXT_MAX,
+                                     .finish = WEFT_FINISH_LENGTH,
+                                     .has_logprobs = true,
+                                     .logprobs = three_logprobs()[2],
+                                     .prompt_pos = 1,
+                                     .n_prompt_logprobs = 3,
+                                     .prompt_logprobs = three_logprobs()};
+    *result = (struct weft_step_result){.epoch = 1,
+                                        .step = 1000,
+                                        .busy_us = 2500,
+                                        .idle_us = 12,
+                                        .n_tokens = 1,
+                                        .n_outs = max ? 3 : 1,
+                                        .outs = outs};
+    if (!max) return;
+    result->epoch = result->step = UINT64_MAX;
+    result->busy_us = result->idle_us = UINT32_MAX;
+    result->n_tokens = WEFT_BATCHED_TOKENS_MAX;
+}
+
+static void fill_plan(struct weft_step_plan *plan, bool max) {
+    static const struct weft_step_release releases[] = {{0, 1}, {WEFT_SEQS_MAX - 1, UINT32_MAX}};
+    static const struct weft_step_copy copies[] = {{1, 2}, {WEFT_KV_BLOCKS_MAX - 1, 0}};
+    static const uint32_t blocks[] = {5, 6, 7, WEFT_KV_BLOCKS_MAX - 1};
+    static const struct weft_step_grant grants[] = {{3, 9, 1, blocks}, {4, 1, 3, blocks + 1}};
+    static const struct weft_step_row rows[] = {
+        {3, 9, 1}, {4, 1, 1}, {WEFT_SEQS_MAX - 1, UINT32_MAX, WEFT_BATCHED_TOKENS_MAX - 2}};
+    static struct weft_step_start starts[2];
+    memset(starts, 0, sizeof starts);
+    starts[0] = (struct weft_step_start){
+        .slot = 4, .gen = 1, .tokens = few_tokens, .n_tokens = 4, .n_prompt = 4};
+    fill_sampling(&starts[0].sampling, false);
+    starts[1] = (struct weft_step_start){.slot = WEFT_SEQS_MAX - 1,
+                                         .gen = UINT32_MAX,
+                                         .choice = WEFT_CHOICES_MAX - 1,
+                                         .tokens = few_tokens,
+                                         .n_tokens = 4,
+                                         .n_prompt = 2,
+                                         .n_cached = 3,
+                                         .n_prompt_logprobs_done = 2};
+    fill_sampling(&starts[1].sampling, true);
+    *plan = (struct weft_step_plan){.epoch = 1, .step = 1001, .n_rows = 2, .rows = rows};
+    if (!max) return;
+    *plan = (struct weft_step_plan){.epoch = UINT64_MAX,
+                                    .step = UINT64_MAX,
+                                    .n_releases = 2,
+                                    .n_starts = 2,
+                                    .n_copies = 2,
+                                    .n_grants = 2,
+                                    .n_rows = 3,
+                                    .releases = releases,
+                                    .starts = starts,
+                                    .copies = copies,
+                                    .grants = grants,
+                                    .rows = rows};
+}
+
+static void fill_worker_hello(struct weft_msg_worker_hello *hello, bool max) {
+    hello->version = WEFT_PROTO_VERSION;
+    hello->instance = max ? UINT64_MAX : 5;
+    hello->pid = max ? UINT32_MAX : 77;
+    fill_model(&hello->model, max);
+}
+
+static void fill_rejected(struct weft_msg_rejected *rejected, bool max) {
+    static char longest[1025];
+    memset(longest, 'x', 1024);
+    *rejected = (struct weft_msg_rejected){.request_id = 7,
+                                           .attempt = 1,
+                                           .reason = WEFT_REJECT_QUEUE_FULL,
+                                           .retry_after_ms = 1000,
+                                           .text = "the queue is full"};
+    if (!max) return;
+    rejected->request_id = UINT64_MAX;
+    rejected->attempt = UINT32_MAX;
+    rejected->reason = WEFT_REJECT_NO_MEMORY;
+    rejected->retry_after_ms = UINT32_MAX;
+    rejected->text = longest;
+}
+
+bool proto_sample(uint32_t idx, const char **name_out, struct weft_msg *msg) {
+    static char name[64];
+    bool max = idx % 2 == 1;
+    if (idx >= 2 * WEFT_MSG_TYPE_COUNT) return false;
+    memset(msg, 0, sizeof *msg);
+    msg->type = (enum weft_proto_type)(idx / 2);
+    (void)snprintf(name, sizeof name, "%s%s", weft_proto_type_name(msg->type), max ? "_max" : "");
+    *name_out = name;
+    switch (msg->type) {
+    case WEFT_MSG_ROUTER_HELLO:
+        msg->router_hello.version = WEFT_PROTO_VERSION;
+        msg->router_hello.instance = max ? UINT64_MAX : 200;
+        msg->router_hello.pid = max ? UINT32_MAX : 300;
+        break;
+    case WEFT_MSG_SUBMIT:
+        fill_submit(&msg->submit, max);
+        break;
+    case WEFT_MSG_CANCEL:
+        msg->cancel.request_id = max ? UINT64_MAX : 7;
+        msg->cancel.attempt = max ? UINT32_MAX : 1;
+        msg->cancel.choice = max ? UINT32_MAX : WEFT_CHOICES_MAX - 1;
+        break;
+    case WEFT_MSG_SCHED_HELLO:
+        msg->sched_hello.version = WEFT_PROTO_VERSION;
+        msg->sched_hello.instance = max ? UINT64_MAX : 70000;
+        msg->sched_hello.epoch = max ? UINT64_MAX : 1;
+        msg->sched_hello.pid = max ? UINT32_MAX : 301;
+        break;
+    case WEFT_MSG_ACCEPTED:
+        msg->accepted.request_id = max ? UINT64_MAX : 7;
+        msg->accepted.attempt = max ? UINT32_MAX : 1;
+        break;
+    case WEFT_MSG_REJECTED:
+        fill_rejected(&msg->rejected, max);
+        break;
+    case WEFT_MSG_EVENTS:
+        fill_events(&msg->events, max);
+        break;
+    case WEFT_MSG_SNAPSHOT:
+        fill_snapshot(&msg->snapshot, max);
+        break;
+    case WEFT_MSG_WORKER_HELLO:
+        fill_worker_hello(&msg->worker_hello, max);
+        break;
+    case WEFT_MSG_RESULT:
+        fill_result(&msg->result, max);
+        break;
+    case WEFT_MSG_HEARTBEAT:
+        msg->heartbeat.progress = max ? UINT64_MAX : 0;
+        msg->heartbeat.busy = max;
+        msg->heartbeat.resident_bytes = max ? UINT64_MAX : 30 << 20;
+        break;
+    case WEFT_MSG_PLAN:
+        fill_plan(&msg->plan, max);
+        break;
+    case WEFT_MSG_TYPE_COUNT:
+        break;
+    }
+    return true;
+}
+
+/* -------------------------------------------------------------------------- random messages --- */
+
+#define RANDOM_BYTES ((size_t)4 << 20)
+
+static struct {
+    unsigned char *bytes;
+    size_t used;
+} heap;
+
+static void *take(size_t n, size_t item_bytes) {
+    if (!heap.bytes) heap.bytes = malloc(RANDOM_BYTES);
+    size_t bytes = (n * item_bytes + 15) / 16 * 16;
+    WEFT_ASSERT(heap.bytes && bytes <= RANDOM_BYTES - heap.used);
+    void *out = heap.bytes + heap.used;
+    memset(out, 0, bytes);
+    heap.used += bytes;
+    return out;
+}
+
+/* Small more often than large, and the ends of the range more often than chance has it. */
+static uint32_t number(uint64_t *rand, uint32_t max) {
+    switch (weft_rand_below(rand, 8)) {
+    case 0:
+        return 0;
+    case 1:
+        return max;
+    case 2:
+        return max == UINT32_MAX ? (uint32_t)weft_rand_next(rand) : weft_rand_below(rand, max + 1);
+    default: {
+        uint32_t bits = (uint32_t)weft_rand_next(rand) >> weft_rand_below(rand, 32);
+        return bits <= max ? bits : max;
+    }
+    }
+}
+
+static uint64_t number64(uint64_t *rand) {
+    uint64_t bits = weft_rand_next(rand) >> weft_rand_below(rand, 64);
+    return weft_rand_below(rand, 8) ? bits : UINT64_MAX;
+}
+
+static uint32_t count(uint64_t *rand, uint32_t max) {
+    uint32_t n = weft_rand_below(rand, 4) ? weft_rand_below(rand, 6) : weft_rand_below(rand, 300);
+    return n < max ? n : max;
+}
+
+static const uint32_t *tokens(uint64_t *rand, uint32_t n) {
+    uint32_t *out = take(n, sizeof *out);
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = number(rand, WEFT_VOCAB_MAX - 1);
+    return out;
+}
+
+static bool coin(uint64_t *rand) {
+    return weft_rand_below(rand, 2) == 1;
+}
+
+static void random_text(uint64_t *rand, char *out, uint32_t max) {
+    uint32_t n = weft_rand_below(rand, max + 1);
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = (char)(1 + weft_rand_below(rand, 127));
+    out[n] = 0;
+}
+
+static void random_model(uint64_t *rand, struct weft_model_info *model) {
+    random_text(rand, model->model_name, sizeof model->model_name - 1);
+    random_text(rand, model->arch, sizeof model->arch - 1);
+    random_text(rand, model->isa, sizeof model->isa - 1);
+    random_text(rand, model->fingerprint, sizeof model->fingerprint - 1);
+    model->n_vocab = 1 + number(rand, WEFT_VOCAB_MAX - 1);
+    model->n_blocks = 1 + number(rand, WEFT_KV_BLOCKS_MAX - 1);
+    model->block_size = 1 + number(rand, WEFT_BLOCK_SIZE_MAX - 1);
+    model->max_model_len = 1 + number(rand, WEFT_CONTEXT_MAX - 1);
+    model->max_seqs = 1 + number(rand, WEFT_SEQS_MAX - 1);
+    model->max_batched_tokens = 1 + number(rand, WEFT_BATCHED_TOKENS_MAX - 1);
+    model->n_threads = 1 + number(rand, WEFT_THREADS_MAX - 1);
+    model->weight_bytes = number64(rand);
+    model->kv_bytes = number64(rand);
+}
+
+static float between(uint64_t *rand, float low, float high) {
+    float value = low + (high - low) * (float)weft_rand_unit(rand);
+    return value < low ? low : value > high ? high : value;
+}
+
+static void random_sampling(uint64_t *rand, struct weft_sampling *sampling) {
+    weft_sampling_init(sampling);
+    sampling->seed = number64(rand);
+    sampling->temperature = coin(rand) ? 0.0f : between(rand, 0.0f, 10.0f);
+    sampling->top_p = coin(rand) ? 1.0f : between(rand, 1e-30f, 1.0f);
+    sampling->min_p = between(rand, 0.0f, 1.0f);
+    sampling->top_k = number(rand, UINT32_MAX);
+    sampling->repetition_penalty = between(rand, 1e-6f, 1e6f);
+    sampling->presence_penalty = between(rand, -1e6f, 1e6f);
+    sampling->frequency_penalty = between(rand, -1e6f, 1e6f);
+    sampling->max_tokens = 300 + number(rand, UINT32_MAX - 300); /* no less than any output below */
+    sampling->min_tokens = number(rand, UINT32_MAX);
+    sampling->n_logprobs = (int32_t)number(rand, WEFT_VOCAB_MAX + 1) - 1;
+    sampling->n_prompt_logprobs = (int32_t)number(rand, WEFT_VOCAB_MAX + 1) - 1;
+    sampling->n_stop_tokens = count(rand, WEFT_STOP_TOKENS_MAX);
+    sampling->stop_tokens = tokens(rand, sampling->n_stop_tokens);
+    sampling->n_bias = count(rand, WEFT_LOGIT_BIAS_MAX);
+    struct weft_logit_bias *bias = take(sampling->n_bias, sizeof *bias);
+    for (uint32_t i = 0, token = 0; i < sampling->n_bias; i++) {
+        token += 1 + weft_rand_below(rand, 5000);
+        bias[i] = (struct weft_logit_bias){token, between(rand, -1e6f, 1e6f)};
+    }
+    sampling->bias = bias;
+}
+
+static const struct weft_logprobs *random_logprobs(uint64_t *rand, uint32_t n) {
+    struct weft_logprobs *entries = take(n, sizeof *entries);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t n_top = weft_rand_below(rand, 6);
+        float *values = take(n_top, sizeof *values);
+        for (uint32_t k = 0; k < n_top; k++)
+            values[k] = from_bits((uint32_t)weft_rand_next(rand));
+        entries[i] = (struct weft_logprobs){.logprob = from_bits((uint32_t)weft_rand_next(rand)),
+                                            .rank = 1 + number(rand, WEFT_VOCAB_MAX - 1),
+                                            .n_top = n_top,
+                                            .top_ids = tokens(rand, n_top),
+                                            .top_logprobs = values};
+    }
+    return entries;
+}
+
+static void random_submit(uint64_t *rand, struct weft_msg_submit *submit) {
+    submit->request_id = number64(rand);
+    submit->attempt = number(rand, UINT32_MAX);
+    submit->n_prompt = 1 + count(rand, 5000);
+    submit->prompt = tokens(rand, submit->n_prompt);
+    submit->resume = coin(rand);
+    submit->n_choices = 1 + count(rand, WEFT_CHOICES_MAX - 1);
+    struct weft_msg_choice *choices = take(submit->n_choices, sizeof *choices);
+    for (uint32_t i = 0; submit->resume && i < submit->n_choices; i++) {
+        choices[i].n_output = count(rand, 300);
+        choices[i].output = tokens(rand, choices[i].n_output);
+        choices[i].finished = coin(rand);
+    }
+    submit->choices = choices;
+    submit->n_prompt_logprobs_done = weft_rand_below(rand, submit->n_prompt + 1);
+    submit->age_us = number64(rand);
+    submit->deadline_us = number64(rand);
+    random_sampling(rand, &submit->sampling);
+}
+
+static void random_event(uint64_t *rand, struct weft_msg_event *event) {
+    event->request_id = number64(rand);
+    event->attempt = number(rand, UINT32_MAX);
+    event->choice = number(rand, WEFT_CHOICES_MAX - 1);
+    event->sampled = coin(rand);
+    event->token = number(rand, WEFT_VOCAB_MAX - 1);
+    event->output_idx = number(rand, WEFT_CONTEXT_MAX);
+    event->end = (enum weft_end)weft_rand_below(rand, WEFT_END_COUNT);
+    event->has_logprobs = event->sampled && coin(rand);
+    if (event->has_logprobs) event->logprobs = *random_logprobs(rand, 1);
+    event->n_prompt_logprobs = coin(rand) ? 0 : count(rand, 100);
+    event->prompt_pos = number(rand, WEFT_CONTEXT_MAX - event->n_prompt_logprobs);
+    event->prompt_logprobs = random_logprobs(rand, event->n_prompt_logprobs);
+    event->n_prompt_cached = number(rand, WEFT_CONTEXT_MAX);
+    event->queued_us = number64(rand);
+}
+
+static void random_out(uint64_t *rand, struct weft_step_out *out) {
+    out->slot = number(rand, WEFT_SEQS_MAX - 1);
+    out->gen = number(rand, UINT32_MAX);
+    out->ran = coin(rand);
+    out->sampled = out->ran && coin(rand);
+    out->token = number(rand, WEFT_VOCAB_MAX - 1);
+    out->output_idx = number(rand, WEFT_CONTEXT_MAX);
+    out->finish = (enum weft_finish)weft_rand_below(rand, WEFT_FINISH_COUNT);
+    out->has_logprobs = out->sampled && coin(rand);
+    if (out->has_logprobs) out->logprobs = *random_logprobs(rand, 1);
+    out->n_prompt_logprobs = out->ran && coin(rand) ? count(rand, 100) : 0;
+    out->prompt_pos = number(rand, WEFT_CONTEXT_MAX - out->n_prompt_logprobs);
+    out->prompt_logprobs = random_logprobs(rand, out->n_prompt_logprobs);
+}
+
+static void random_start(uint64_t *rand, struct weft_step_start *start) {
+    start->slot = number(rand, WEFT_SEQS_MAX - 1);
+    start->gen = number(rand, UINT32_MAX);
+    start->choice = number(rand, WEFT_CHOICES_MAX - 1);
+    start->n_tokens = 1 + count(rand, 5000);
+    start->tokens = tokens(rand, start->n_tokens);
+    start->n_prompt = 1 + weft_rand_below(rand, start->n_tokens);
+    start->n_cached = weft_rand_below(rand, start->n_tokens);
+    start->n_prompt_logprobs_done = weft_rand_below(rand, start->n_prompt + 1);
+    random_sampling(rand, &start->sampling);
+}
+
+static void random_plan(uint64_t *rand, struct weft_step_plan *plan) {
+    plan->epoch = number64(rand);
+    plan->step = number64(rand);
+    plan->n_releases = count(rand, WEFT_SEQS_MAX);
+    plan->n_starts = count(rand, 50);
+    plan->n_copies = count(rand, 300);
+    plan->n_grants = count(rand, WEFT_SEQS_MAX);
+    plan->n_rows = count(rand, WEFT_SEQS_MAX);
+    struct weft_step_release *releases = take(plan->n_releases, sizeof *releases);
+    for (uint32_t i = 0; i < plan->n_releases; i++)
+        releases[i] =
+            (struct weft_step_release){number(rand, WEFT_SEQS_MAX - 1), number(rand, UINT32_MAX)};
+    struct weft_step_start *starts = take(plan->n_starts, sizeof *starts);
+    for (uint32_t i = 0; i < plan->n_starts; i++)
+        random_start(rand, &starts[i]);
+    struct weft_step_copy *copies = take(plan->n_copies, sizeof *copies);
+    for (uint32_t i = 0; i < plan->n_copies; i++) {
+        copies[i].from = number(rand, WEFT_KV_BLOCKS_MAX - 2);
+        copies[i].to = copies[i].from + 1;
+    }
+    struct weft_step_grant *grants = take(plan->n_grants, sizeof *grants);
+    for (uint32_t i = 0; i < plan->n_grants; i++) {
+        uint32_t n = 1 + count(rand, 50);
+        grants[i] = (struct weft_step_grant){number(rand, WEFT_SEQS_MAX - 1),
+                                             number(rand, UINT32_MAX), n, tokens(rand, n)};
+    }
+    struct weft_step_row *rows = take(plan->n_rows, sizeof *rows);
+    for (uint32_t i = 0; i < plan->n_rows; i++)
+        rows[i] = (struct weft_step_row){number(rand, WEFT_SEQS_MAX - 1), number(rand, UINT32_MAX),
+                                         1 + weft_rand_below(rand, 200)};
+    plan->releases = releases;
+    plan->starts = starts;
+    plan->copies = copies;
+    plan->grants = grants;
+    plan->rows = rows;
+}
+
+static void random_snapshot(uint64_t *rand, struct weft_msg_snapshot *snap) {
+    snap->serving = coin(rand);
+    snap->advancing = coin(rand);
+    snap->draining = coin(rand);
+    snap->has_model = coin(rand);
+    if (snap->has_model) random_model(rand, &snap->model);
+    snap->n_waiting = number(rand, UINT32_MAX);
+    snap->n_running = number(rand, UINT32_MAX);
+    snap->n_blocks = number(rand, WEFT_KV_BLOCKS_MAX);
+    snap->n_blocks_free = number(rand, snap->n_blocks);
+    snap->max_queue = number(rand, WEFT_QUEUE_MAX);
+    uint64_t *const counters[] = {&snap->n_preemptions,        &snap->n_steps,
+                                  &snap->n_prompt_tokens,      &snap->n_output_tokens,
+                                  &snap->n_recomputed_tokens,  &snap->n_accepted,
+                                  &snap->n_finished,           &snap->n_cancelled,
+                                  &snap->n_rejected,           &snap->n_timed_out,
+                                  &snap->worker_busy_us,       &snap->worker_idle_us,
+                                  &snap->iter_tokens_sum,      &snap->iter_tokens_count,
+                                  &snap->sched_resident_bytes, &snap->worker_resident_bytes};
+    for (size_t i = 0; i < sizeof counters / sizeof counters[0]; i++)
+        *counters[i] = number64(rand);
+    for (uint32_t i = 0; i < WEFT_ITER_BUCKETS; i++)
+        snap->iter_tokens[i] = number64(rand);
+    snap->sched_pid = number(rand, UINT32_MAX);
+    snap->worker_pid = number(rand, UINT32_MAX);
+    snap->n_worker_losses = number(rand, UINT32_MAX);
+}
+
+static void random_small(uint64_t *rand, struct weft_msg *msg) {
+    if (msg->type == WEFT_MSG_ROUTER_HELLO) {
+        msg->router_hello.version = WEFT_PROTO_VERSION;
+        msg->router_hello.instance = number64(rand);
+        msg->router_hello.pid = number(rand, UINT32_MAX);
+    } else if (msg->type == WEFT_MSG_CANCEL) {
+        msg->cancel.request_id = number64(rand);
+        msg->cancel.attempt = number(rand, UINT32_MAX);
+        msg->cancel.choice = coin(rand) ? UINT32_MAX : number(rand, WEFT_CHOICES_MAX - 1);
+    } else if (msg->type == WEFT_MSG_SCHED_HELLO) {
+        msg->sched_hello.version = WEFT_PROTO_VERSION;
+        msg->sched_hello.instance = number64(rand);
+        msg->sched_hello.epoch = number64(rand);
+        msg->sched_hello.pid = number(rand, UINT32_MAX);
+    } else if (msg->type == WEFT_MSG_ACCEPTED) {
+        msg->accepted.request_id = number64(rand);
+        msg->accepted.attempt = number(rand, UINT32_MAX);
+    } else {
+        WEFT_ASSERT(msg->type == WEFT_MSG_HEARTBEAT);
+        msg->heartbeat.progress = number64(rand);
+        msg->heartbeat.busy = coin(rand);
+        msg->heartbeat.resident_bytes = number64(rand);
+    }
+}
+
+void proto_random(uint64_t *rand, struct weft_msg *msg) {
+    heap.used = 0;
+    memset(msg, 0, sizeof *msg);
+    msg->type = (enum weft_proto_type)weft_rand_below(rand, WEFT_MSG_TYPE_COUNT);
+    switch (msg->type) {
+    case WEFT_MSG_SUBMIT:
+        random_submit(rand, &msg->submit);
+        break;
+    case WEFT_MSG_REJECTED: {
+        char *text = take(1025, 1);
+        random_text(rand, text, 1024);
+        msg->rejected.request_id = number64(rand);
+        msg->rejected.attempt = number(rand, UINT32_MAX);
+        msg->rejected.reason = (enum weft_reject)(1 + weft_rand_below(rand, WEFT_REJECT_COUNT - 1));
+        msg->rejected.retry_after_ms = number(rand, UINT32_MAX);
+        msg->rejected.text = text;
+        break;
+    }
+    case WEFT_MSG_EVENTS: {
+        msg->events.n = count(rand, 100);
+        struct weft_msg_event *events = take(msg->events.n, sizeof *events);
+        for (uint32_t i = 0; i < msg->events.n; i++)
+            random_event(rand, &events[i]);
+        msg->events.events = events;
+        break;
+    }
+    case WEFT_MSG_SNAPSHOT:
+        random_snapshot(rand, &msg->snapshot);
+        break;
+    case WEFT_MSG_WORKER_HELLO:
+        msg->worker_hello.version = WEFT_PROTO_VERSION;
+        msg->worker_hello.instance = number64(rand);
+        msg->worker_hello.pid = number(rand, UINT32_MAX);
+        random_model(rand, &msg->worker_hello.model);
+        break;
+    case WEFT_MSG_RESULT: {
+        msg->result.epoch = number64(rand);
+        msg->result.step = number64(rand);
+        msg->result.busy_us = number(rand, UINT32_MAX);
+        msg->result.idle_us = number(rand, UINT32_MAX);
+        msg->result.n_tokens = number(rand, WEFT_BATCHED_TOKENS_MAX);
+        msg->result.n_outs = count(rand, 100);
+        struct weft_step_out *outs = take(msg->result.n_outs, sizeof *outs);
+        for (uint32_t i = 0; i < msg->result.n_outs; i++)
+            random_out(rand, &outs[i]);
+        msg->result.outs = outs;
+        break;
+    }
+    case WEFT_MSG_PLAN:
+        random_plan(rand, &msg->plan);
+        break;
+    default:
+        random_small(rand, msg);
+    }
+}

@@ -1,0 +1,789 @@
+/* Links: two in one process, then against a process of their own that is killed in mid-stream.
+ *
+ * Both ends stream numbered messages with pattern bodies as fast as a window of unanswered ones
+ * allows, and check what they get: from 0 in each session, no hole, no repeat. The far end is this
+ * program again ("test_link far ..."), since nng's threads do not survive a fork. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/rand.h"
+#include "cmd/common/link.h"
+
+#define PEERS 8      /* of a hub that a test looks at */
+#define WINDOW 48    /* unanswered messages */
+#define BODY_MAX 700 /* bytes behind the numbers */
+#define PATIENCE_MS 20000
+
+static uint64_t rand_state;
+
+/* ------------------------------------------------------------------------- a streaming end --- */
+
+struct stream {
+    bool up;
+    uint64_t n_ups, n_downs;
+    uint64_t n_sent, n_got, n_answered; /* in this session */
+    uint64_t n_told;                    /* n_got as the other side knows it */
+    uint64_t n_got_ever;
+};
+
+struct end {
+    weft_link *link;
+    uint32_t n_peers;
+    bool streams; /* sends by itself */
+    struct stream peers[PEERS];
+};
+
+struct numbers {
+    uint64_t index, n_got;
+};
+
+static size_t body_len(uint64_t index) {
+    return (size_t)(index * 7919 % BODY_MAX);
+}
+
+static void send_numbered(struct end *end, uint32_t peer) {
+    struct stream *stream = &end->peers[peer];
+    unsigned char bytes[sizeof(struct numbers) + BODY_MAX];
+    struct numbers numbers = {stream->n_sent, stream->n_got};
+    size_t len = body_len(stream->n_sent);
+    memcpy(bytes, &numbers, sizeof numbers);
+    memset(bytes + sizeof numbers, (int)(stream->n_sent & 0xff), len);
+    weft_err err = weft_link_send(end->link, peer, bytes, sizeof numbers + len);
+    WEFT_ASSERT(err == WEFT_OK);
+    stream->n_sent++;
+    stream->n_told = stream->n_got;
+}
+
+static void take_numbered(struct stream *stream, const struct weft_link_event *event) {
+    struct numbers numbers;
+    const unsigned char *bytes = event->bytes;
+    WEFT_ASSERT(stream->up && event->len >= sizeof numbers);
+    memcpy(&numbers, bytes, sizeof numbers);
+    WEFT_ASSERT(numbers.index == stream->n_got); /* no hole, no repeat */
+    WEFT_ASSERT(event->len == sizeof numbers + body_len(numbers.index));
+    for (size_t i = sizeof numbers; i < event->len; i++)
+        WEFT_ASSERT(bytes[i] == (numbers.index & 0xff));
+    WEFT_ASSERT(numbers.n_got <= stream->n_sent && numbers.n_got >= stream->n_answered);
+    stream->n_answered = numbers.n_got;
+    stream->n_got++;
+    stream->n_got_ever++;
+}
+
+static void take_event(struct end *end, const struct weft_link_event *event) {
+    WEFT_ASSERT(event->peer < end->n_peers);
+    struct stream *stream = &end->peers[event->peer];
+    switch (event->kind) {
+    case WEFT_LINK_UP:
+        WEFT_ASSERT(!stream->up);
+        *stream = (struct stream){.up = true,
+                                  .n_ups = stream->n_ups + 1,
+                                  .n_downs = stream->n_downs,
+                                  .n_got_ever = stream->n_got_ever};
+        break;
+    case WEFT_LINK_DOWN:
+        WEFT_ASSERT(stream->up);
+        stream->up = false;
+        stream->n_downs++;
+        break;
+    case WEFT_LINK_MESSAGE:
+        take_numbered(stream, event);
+        break;
+    }
+}
+
+/* Answers ride on messages, so that much unanswered is a reason to send, too: otherwise two ends
+ * with full windows would wait for each other. */
+static bool wants_to_send(const struct stream *stream) {
+    return stream->up && (stream->n_sent - stream->n_answered < WINDOW ||
+                          stream->n_got - stream->n_told >= WINDOW / 4);
+}
+
+/* One turn: everything that is there, then sends, then at most `wait_ms` of waiting. */
+static void turn(struct end *end, int wait_ms) {
+    struct weft_link_event event;
+    struct pollfd fd = {.fd = weft_link_fd(end->link), .events = POLLIN};
+    if (wait_ms > 0) (void)poll(&fd, 1, wait_ms);
+    while (weft_link_next(end->link, weft_now_ms(), &event))
+        take_event(end, &event);
+    weft_link_tick(end->link, weft_now_ms());
+    for (uint32_t i = 0; end->streams && i < end->n_peers; i++) {
+        while (weft_link_is_up(end->link, i) && wants_to_send(&end->peers[i]))
+            send_numbered(end, i);
+    }
+}
+
+static void turn_both(struct end *a, struct end *b) {
+    turn(a, 1);
+    turn(b, 0);
+}
+
+static void open_end(struct end *end, bool dials, enum weft_link_kind kind, const char *url) {
+    struct weft_errmsg why = {{0}};
+    *end = (struct end){.n_peers = kind == WEFT_LINK_PUSH_PULL && !dials ? PEERS : 1};
+    weft_err err = dials ? weft_link_dial(kind, url, &end->link, &why)
+                         : weft_link_listen(kind, url, &end->link, &why);
+    if (err) {
+        (void)fprintf(stderr, "%s\n", why.text);
+        WEFT_ASSERT(err == WEFT_OK);
+    }
+}
+
+static void close_end(struct end *end) {
+    weft_link_free(end->link);
+    end->link = NULL;
+}
+
+static const char *fresh_url(void) {
+    static char url[64];
+    (void)snprintf(url, sizeof url, "abstract://weft-test-%llx",
+                   (unsigned long long)weft_rand_seed());
+    return url;
+}
+
+#define WAIT_FOR(condition, step)                                                                  \
+    do {                                                                                           \
+        uint64_t give_up_ms = weft_now_ms() + PATIENCE_MS;                                         \
+        while (!(condition)) {                                                                     \
+            step;                                                                                  \
+            if (weft_now_ms() > give_up_ms) fail_msg("never: %s", #condition);                     \
+        }                                                                                          \
+    } while (0)
+
+/* ------------------------------------------------------------------------ in one process --- */
+
+static void open_pair_of_ends(struct end *a, struct end *b, enum weft_link_kind kind,
+                              const char *url) {
+    open_end(a, false, kind, url);
+    open_end(b, true, kind, url);
+    WAIT_FOR(a->peers[0].up && b->peers[0].up, turn_both(a, b));
+}
+
+static void stream_between(enum weft_link_kind kind, const char *url) {
+    struct end a, b;
+    open_pair_of_ends(&a, &b, kind, url);
+    a.streams = b.streams = true;
+    WAIT_FOR(a.peers[0].n_got > 3000 && b.peers[0].n_got > 3000, turn_both(&a, &b));
+    assert_int_equal(a.peers[0].n_ups, 1);
+    assert_int_equal(b.peers[0].n_ups, 1);
+    close_end(&b);
+    WAIT_FOR(!a.peers[0].up, turn(&a, 10));
+    assert_false(weft_link_is_up(a.link, 0));
+    close_end(&a);
+}
+
+static void a_pair_streams_both_ways(void **state) {
+    (void)state;
+    stream_between(WEFT_LINK_PAIR, fresh_url());
+}
+
+static void a_hub_streams_both_ways(void **state) {
+    (void)state;
+    stream_between(WEFT_LINK_PUSH_PULL, fresh_url());
+}
+
+static void tcp_links_stream_both_ways(void **state) {
+    (void)state;
+    char url[64];
+    (void)snprintf(url, sizeof url, "tcp://127.0.0.1:%u",
+                   20000 + weft_rand_below(&rand_state, 12000));
+    stream_between(WEFT_LINK_PAIR, url);
+    stream_between(WEFT_LINK_PUSH_PULL, url);
+}
+
+static void dialling_first_and_listening_later_is_fine(void **state) {
+    (void)state;
+    const enum weft_link_kind kinds[] = {WEFT_LINK_PAIR, WEFT_LINK_PUSH_PULL};
+    for (int i = 0; i < 2; i++) {
+        struct end a, b;
+        const char *url = fresh_url();
+        open_end(&b, true, kinds[i], url);
+        for (int k = 0; k < 20; k++)
+            turn(&b, 5);
+        assert_int_equal(weft_link_send(b.link, 0, "x", 1), WEFT_E_CLOSED);
+        open_end(&a, false, kinds[i], url);
+        WAIT_FOR(a.peers[0].up && b.peers[0].up, turn_both(&a, &b));
+        close_end(&a);
+        WAIT_FOR(!b.peers[0].up, turn(&b, 10));
+        close_end(&b);
+    }
+}
+
+static void bad_urls_are_refused_in_a_sentence(void **state) {
+    (void)state;
+    static const char *const urls[] = {"", "nonsense", "http//x", "abstract:/x",
+                                       "carrier://pigeon"};
+    for (size_t i = 0; i < sizeof urls / sizeof urls[0]; i++) {
+        for (int kind = WEFT_LINK_PAIR; kind <= WEFT_LINK_PUSH_PULL; kind++) {
+            struct weft_errmsg why = {{0}};
+            weft_link *link = (weft_link *)&why;
+            assert_int_equal(weft_link_dial((enum weft_link_kind)kind, urls[i], &link, &why),
+                             WEFT_E_INVAL);
+            assert_null(link);
+            assert_true(why.text[0]);
+            assert_int_equal(weft_link_listen((enum weft_link_kind)kind, urls[i], &link, &why),
+                             WEFT_E_INVAL);
+            assert_null(link);
+        }
+    }
+}
+
+static void an_address_in_use_is_an_error_after_two_seconds(void **state) {
+    (void)state;
+    const char *url = fresh_url();
+    struct end a;
+    struct weft_errmsg why = {{0}};
+    weft_link *link;
+    open_end(&a, false, WEFT_LINK_PAIR, url);
+    uint64_t start_ms = weft_now_ms();
+    assert_int_equal(weft_link_listen(WEFT_LINK_PAIR, url, &link, &why), WEFT_E_IO);
+    assert_in_range(weft_now_ms() - start_ms, 1500, 10000);
+    assert_non_null(strstr(why.text, url));
+    close_end(&a);
+}
+
+static void messages_over_the_limit_are_refused(void **state) {
+    (void)state;
+    struct end a, b;
+    open_pair_of_ends(&a, &b, WEFT_LINK_PAIR, fresh_url());
+    assert_int_equal(weft_link_send(b.link, 0, "x", (size_t)WEFT_MESSAGE_BYTES_MAX + 1),
+                     WEFT_E_TOOBIG);
+    assert_true(weft_link_is_up(b.link, 0));
+    close_end(&b);
+    close_end(&a);
+}
+
+static void large_and_empty_messages_arrive(void **state) {
+    (void)state;
+    const size_t sizes[] = {0, 1, 65535, 65536, (size_t)8 << 20};
+    struct end a, b;
+    open_pair_of_ends(&a, &b, WEFT_LINK_PUSH_PULL, fresh_url());
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        unsigned char *bytes = malloc(sizes[i] + 1);
+        struct weft_link_event event = {.kind = WEFT_LINK_UP};
+        assert_non_null(bytes);
+        memset(bytes, (int)i + 1, sizes[i] + 1);
+        assert_int_equal(weft_link_send(b.link, 0, bytes, sizes[i]), WEFT_OK);
+        WAIT_FOR(weft_link_next(a.link, weft_now_ms(), &event), (void)usleep(1000));
+        assert_int_equal(event.kind, WEFT_LINK_MESSAGE);
+        assert_int_equal(event.len, sizes[i]);
+        assert_memory_equal(event.bytes, bytes, sizes[i]);
+        free(bytes);
+    }
+    close_end(&a);
+    close_end(&b);
+}
+
+static void a_reset_from_either_side_starts_a_new_session(void **state) {
+    (void)state;
+    const enum weft_link_kind kinds[] = {WEFT_LINK_PAIR, WEFT_LINK_PUSH_PULL};
+    for (int i = 0; i < 2; i++) {
+        struct end a, b;
+        open_pair_of_ends(&a, &b, kinds[i], fresh_url());
+        a.streams = b.streams = true;
+        for (uint64_t k = 1; k <= 20; k++) {
+            uint64_t some = weft_rand_below(&rand_state, 200);
+            WAIT_FOR(a.peers[0].n_got > some && b.peers[0].n_got > some, turn_both(&a, &b));
+            struct end *end = k % 2 ? &a : &b;
+            weft_link_reset(end->link, 0);
+            assert_int_equal(weft_link_send(end->link, 0, "x", 1), WEFT_E_CLOSED);
+            WAIT_FOR(a.peers[0].n_downs == k && b.peers[0].n_downs == k && a.peers[0].up &&
+                         b.peers[0].up,
+                     turn_both(&a, &b));
+        }
+        assert_int_equal(a.peers[0].n_ups, 21);
+        assert_int_equal(b.peers[0].n_ups, 21);
+        close_end(&b);
+        close_end(&a);
+    }
+}
+
+/* What was sent before the sender heard FULL comes in order, up to a point, and then DOWN. */
+static void an_owner_that_does_not_look_makes_the_sender_full(void **state) {
+    (void)state;
+    struct end a, b;
+    struct weft_link_event event;
+    uint64_t n_sent = 0, n_got = 0;
+    weft_err err = WEFT_OK;
+    open_pair_of_ends(&a, &b, WEFT_LINK_PAIR, fresh_url());
+    for (; !err && n_sent < 200000; n_sent++) {
+        err = weft_link_send(b.link, 0, &n_sent, sizeof n_sent);
+        /* First slowly, so that the far inbox is over its bound before the send queue is. */
+        if (n_sent < 10000 && n_sent % 64 == 0) (void)usleep(500);
+    }
+    assert_int_equal(err, WEFT_E_FULL);
+    assert_in_range(n_sent, 65536, 150000);
+    bool down = false;
+    WAIT_FOR(
+        down, while (!down && weft_link_next(a.link, weft_now_ms(), &event)) {
+            if (event.kind == WEFT_LINK_MESSAGE) {
+                uint64_t index;
+                memcpy(&index, event.bytes, sizeof index);
+                assert_int_equal(index, n_got);
+                n_got++;
+            }
+            down = event.kind == WEFT_LINK_DOWN;
+        });
+    assert_in_range(n_got, 4096, n_sent);
+    a.peers[0].up = false;
+    a.streams = b.streams = true;
+    WAIT_FOR(b.peers[0].n_ups == 2 && a.peers[0].n_got > 100, turn_both(&a, &b));
+    close_end(&b);
+    close_end(&a);
+}
+
+static uint32_t count_fds(void) {
+    uint32_t n = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    assert_non_null(dir);
+    while (readdir(dir))
+        n++;
+    (void)closedir(dir);
+    return n;
+}
+
+/* Routers that come and go leave nothing behind in the hub. */
+static void a_hub_survives_a_thousand_routers_that_come_and_go(void **state) {
+    (void)state;
+    const uint64_t n_rounds = getenv("WEFT_SANITIZED") ? 200 : 1000;
+    struct end hub, router;
+    const char *url = fresh_url();
+    open_pair_of_ends(&hub, &router, WEFT_LINK_PUSH_PULL, url);
+    close_end(&router);
+    WAIT_FOR(!hub.peers[0].up, turn(&hub, 10));
+    uint32_t n_fds = count_fds();
+    for (uint64_t i = 0; i < n_rounds; i++) {
+        open_end(&router, true, WEFT_LINK_PUSH_PULL, url);
+        hub.streams = router.streams = true;
+        WAIT_FOR(router.peers[0].n_got > 3, turn_both(&hub, &router));
+        close_end(&router);
+        WAIT_FOR(!hub.peers[0].up, turn(&hub, 10));
+    }
+    WAIT_FOR(count_fds() == n_fds, (void)usleep(1000));
+    assert_int_equal(hub.peers[0].n_ups, n_rounds + 1);
+    close_end(&hub);
+}
+
+static void a_hub_keeps_routers_apart(void **state) {
+    (void)state;
+    struct end hub, routers[4];
+    const char *url = fresh_url();
+    open_end(&hub, false, WEFT_LINK_PUSH_PULL, url);
+    hub.streams = true;
+    for (int i = 0; i < 4; i++) {
+        open_end(&routers[i], true, WEFT_LINK_PUSH_PULL, url);
+        routers[i].streams = true;
+    }
+#define ALL_TURN()                                                                                 \
+    do {                                                                                           \
+        turn(&hub, 1);                                                                             \
+        for (int r = 0; r < 4; r++)                                                                \
+            if (routers[r].link) turn(&routers[r], 0);                                             \
+    } while (0)
+    for (int i = 0; i < 4; i++)
+        WAIT_FOR(routers[i].peers[0].n_got > 200, ALL_TURN());
+    close_end(&routers[2]);
+    uint64_t n_got = routers[0].peers[0].n_got;
+    WAIT_FOR(routers[0].peers[0].n_got > n_got + 200 && routers[3].peers[0].n_got > n_got + 200,
+             ALL_TURN());
+    uint64_t n_ups = 0, n_downs = 0;
+    for (int i = 0; i < PEERS; i++) {
+        n_ups += hub.peers[i].n_ups;
+        n_downs += hub.peers[i].n_downs;
+    }
+    assert_int_equal(n_ups, 4);
+    assert_int_equal(n_downs, 1);
+    for (int i = 0; i < 4; i++)
+        if (routers[i].link) close_end(&routers[i]);
+    close_end(&hub);
+#undef ALL_TURN
+}
+
+/* ------------------------------------------------------------------------------ a far end --- */
+
+/* test_link far DIALS KIND URL [UID]: streams until it is killed. */
+static int far_main(char **argv) {
+    struct end end;
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (argv[5] && setuid((uid_t)strtoul(argv[5], NULL, 10)) != 0) return 2;
+    open_end(&end, argv[2][0] == '1', argv[3][0] == '1' ? WEFT_LINK_PUSH_PULL : WEFT_LINK_PAIR,
+             argv[4]);
+    end.streams = true;
+    for (;;)
+        turn(&end, 50);
+}
+
+static pid_t spawn_far(bool dials, enum weft_link_kind kind, const char *url, const char *uid) {
+    char *const argv[] = {"test_link", "far", dials ? "1" : "0", kind ? "1" : "0", (char *)url,
+                          (char *)uid, NULL};
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        (void)execv("/proc/self/exe", argv);
+        _exit(127);
+    }
+    return pid;
+}
+
+static void kill_far(pid_t pid) {
+    int status;
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL); /* not by an assertion */
+}
+
+static bool any_up(const struct end *end) {
+    for (uint32_t i = 0; i < end->n_peers; i++) {
+        if (end->peers[i].up) return true;
+    }
+    return false;
+}
+
+static uint64_t sum_got(const struct end *end) {
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < end->n_peers; i++)
+        n += end->peers[i].n_got_ever;
+    return n;
+}
+
+/* Kills and restarts the far end 20 times in mid-stream. */
+static void kill_in_mid_stream(bool far_dials, enum weft_link_kind kind) {
+    struct end near;
+    const char *url = fresh_url();
+    uint64_t slowest_ms = 0, n_ups = 0, n_downs = 0;
+    open_end(&near, !far_dials, kind, url);
+    near.streams = true;
+    for (int i = 0; i < 20; i++) {
+        uint64_t some = sum_got(&near) + 1 + weft_rand_below(&rand_state, 2000);
+        pid_t pid = spawn_far(far_dials, kind, url, NULL);
+        WAIT_FOR(sum_got(&near) >= some, turn(&near, 10));
+        if (i % 2) { /* while messages pile up unread */
+            (void)usleep(1000 * weft_rand_below(&rand_state, 20));
+        }
+        kill_far(pid);
+        uint64_t killed_ms = weft_now_ms();
+        WAIT_FOR(!any_up(&near), turn(&near, 10));
+        uint64_t took_ms = weft_now_ms() - killed_ms;
+        slowest_ms = took_ms > slowest_ms ? took_ms : slowest_ms;
+    }
+    for (uint32_t i = 0; i < near.n_peers; i++) {
+        n_ups += near.peers[i].n_ups;
+        n_downs += near.peers[i].n_downs;
+    }
+    /* A new far end may end a session by itself while it connects, so at least 20. */
+    assert_in_range(n_ups, 20, 40);
+    assert_int_equal(n_downs, n_ups);
+    (void)printf("%llu messages, %llu sessions; a death was noticed after %llu ms at most\n",
+                 (unsigned long long)sum_got(&near), (unsigned long long)n_ups,
+                 (unsigned long long)slowest_ms);
+    assert_in_range(slowest_ms, 0, 1500);
+    close_end(&near);
+}
+
+static void a_killed_worker_is_noticed_and_replaced(void **state) {
+    (void)state;
+    kill_in_mid_stream(true, WEFT_LINK_PAIR);
+}
+
+static void a_killed_router_is_noticed_and_replaced(void **state) {
+    (void)state;
+    kill_in_mid_stream(true, WEFT_LINK_PUSH_PULL);
+}
+
+static void a_worker_survives_killed_schedulers(void **state) {
+    (void)state;
+    kill_in_mid_stream(false, WEFT_LINK_PAIR);
+}
+
+static void a_router_survives_killed_schedulers(void **state) {
+    (void)state;
+    kill_in_mid_stream(false, WEFT_LINK_PUSH_PULL);
+}
+
+static void a_stopped_peer_makes_the_send_full_and_then_comes_back(void **state) {
+    (void)state;
+    const enum weft_link_kind kinds[] = {WEFT_LINK_PAIR, WEFT_LINK_PUSH_PULL};
+    static const unsigned char bytes[1024];
+    for (int i = 0; i < 2; i++) {
+        struct end near;
+        const char *url = fresh_url();
+        weft_err err = WEFT_OK;
+        uint32_t n = 0;
+        open_end(&near, false, kinds[i], url);
+        pid_t pid = spawn_far(true, kinds[i], url, NULL);
+        WAIT_FOR(near.peers[0].n_got > 20, turn(&near, 10));
+        assert_int_equal(kill(pid, SIGSTOP), 0);
+        for (; n < 200000 && !err; n++)
+            err = weft_link_send(near.link, 0, bytes, sizeof bytes);
+        assert_int_equal(err, WEFT_E_FULL);
+        assert_false(weft_link_is_up(near.link, 0));
+        assert_int_equal(weft_link_send(near.link, 0, "x", 1), WEFT_E_CLOSED);
+        turn(&near, 0);
+        assert_false(near.peers[0].up); /* DOWN was told */
+        kill_far(pid);
+        pid = spawn_far(true, kinds[i], url, NULL);
+        near.streams = true;
+        WAIT_FOR(near.peers[0].n_got > 20, turn(&near, 10));
+        kill_far(pid);
+        close_end(&near);
+    }
+}
+
+static void a_peer_of_another_user_is_turned_away(void **state) {
+    (void)state;
+    if (geteuid() != 0) {
+        (void)printf("SKIPPED: needs root to become somebody else\n");
+        skip();
+    }
+    struct end near;
+    const char *url = fresh_url();
+    for (int kind = WEFT_LINK_PAIR; kind <= WEFT_LINK_PUSH_PULL; kind++) {
+        open_end(&near, false, (enum weft_link_kind)kind, url);
+        pid_t pid = spawn_far(true, (enum weft_link_kind)kind, url, "65534");
+        for (int i = 0; i < 50; i++)
+            turn(&near, 10);
+        assert_int_equal(near.peers[0].n_ups, 0);
+        kill_far(pid);
+        close_end(&near);
+        /* And the other way round: nobody's listener gets nothing from us. */
+        pid = spawn_far(false, (enum weft_link_kind)kind, url, "65534");
+        open_end(&near, true, (enum weft_link_kind)kind, url);
+        for (int i = 0; i < 50; i++)
+            turn(&near, 10);
+        assert_int_equal(near.peers[0].n_ups, 0);
+        close_end(&near);
+        kill_far(pid);
+    }
+}
+
+/* -------------------------------------------------------------------------------- hostility --- */
+
+struct raw_header { /* as cmd/common/conn.h has it */
+    uint32_t magic;
+    uint16_t version, kind;
+    uint32_t len, seq;
+};
+
+#define MAGIC 0x4b4c4657u
+enum { HELLO = 1, WELCOME = 2, DATA = 3 };
+
+static const struct raw_header hostile_headers[] = {
+    {MAGIC, 1, DATA, 8, 0},           /* out of nowhere */
+    {MAGIC, 1, WELCOME, 0, 0},        /* to a listener */
+    {MAGIC, 1, HELLO, 0, 0},          /* of nobody */
+    {MAGIC, 1, HELLO, 16, 0},         /* of zeros: a worker's */
+    {MAGIC, 1, HELLO, 16, 1},         /* not the first */
+    {MAGIC, 1, HELLO, 1 << 28, 0},    /* of 256 MiB, which never come */
+    {MAGIC, 1, HELLO, UINT32_MAX, 0}, /* over the limit */
+    {MAGIC, 1, 0, 4, 0},              /* no kind */
+    {MAGIC, 1, 9, 4, 0},              /* unknown kinds */
+    {MAGIC, 1, UINT16_MAX, 4, 0},     /**/
+    {MAGIC, 2, HELLO, 16, 0},         /* other versions */
+    {MAGIC, 0, HELLO, 16, 0},         /**/
+    {MAGIC + 1, 1, HELLO, 16, 0},     /* wrong magic */
+    {0x00505300, 0x3000, 0, 0, 0},    /* nng's own greeting */
+};
+
+static int connect_raw(const char *url) {
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    const char *name = url + strlen("abstract://");
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    assert_true(fd >= 0);
+    memcpy(addr.sun_path + 1, name, strlen(name));
+    socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
+    int rv = connect(fd, (struct sockaddr *)&addr, len);
+    assert_true(rv == 0 || errno == EAGAIN); /* EAGAIN: too many wait to be accepted */
+    return fd;
+}
+
+static void send_raw(int fd, const void *bytes, size_t len) {
+    (void)!send(fd, bytes, len, MSG_NOSIGNAL | MSG_DONTWAIT); /* it may be closed by now */
+}
+
+/* One hostile connection: noise, or a header that lies and as much behind it as chance has it. */
+static int connect_hostile(const char *url) {
+    unsigned char bytes[300];
+    int fd = connect_raw(url);
+    size_t len = weft_rand_below(&rand_state, weft_rand_below(&rand_state, sizeof bytes) + 1);
+    for (size_t i = 0; i < len; i++)
+        bytes[i] = (unsigned char)weft_rand_next(&rand_state);
+    if (weft_rand_below(&rand_state, 4) != 0) {
+        const size_t n = sizeof hostile_headers / sizeof hostile_headers[0];
+        struct raw_header header = hostile_headers[weft_rand_below(&rand_state, (uint32_t)n)];
+        size_t part = weft_rand_below(&rand_state, 4) ? sizeof header : len % sizeof header;
+        send_raw(fd, &header, part);
+        if (weft_rand_below(&rand_state, 2)) memset(bytes, 0, sizeof bytes);
+    }
+    send_raw(fd, bytes, len);
+    return fd;
+}
+
+/* Strangers beside a router; some stay for a while. */
+static void strangers_cannot_disturb_a_hub(void **state) {
+    (void)state;
+    struct end hub, router;
+    const char *url = fresh_url();
+    int fds[8] = {-1, -1, -1, -1, -1, -1, -1, -1};
+    uint32_t n_fds = count_fds();
+    open_pair_of_ends(&hub, &router, WEFT_LINK_PUSH_PULL, url);
+    hub.n_peers = 1; /* a stranger that gets a session trips the assertion */
+    hub.streams = router.streams = true;
+    for (int i = 0; i < 1500; i++) {
+        int *fd = &fds[weft_rand_below(&rand_state, 8)];
+        if (*fd >= 0) (void)close(*fd);
+        *fd = connect_hostile(url);
+        turn_both(&hub, &router);
+    }
+    for (int i = 0; i < 8; i++)
+        if (fds[i] >= 0) (void)close(fds[i]);
+    uint64_t n_got = router.peers[0].n_got;
+    WAIT_FOR(router.peers[0].n_got > n_got + 100, turn_both(&hub, &router));
+    assert_int_equal(router.peers[0].n_ups, 1);
+    assert_int_equal(hub.peers[0].n_ups, 1);
+    close_end(&router);
+    close_end(&hub);
+    WAIT_FOR(count_fds() <= n_fds, (void)usleep(1000)); /* nng closes behind our back */
+}
+
+/* More streams that say nothing than there are places: they are thrown out after three seconds. */
+static void silent_strangers_are_thrown_out(void **state) {
+    (void)state;
+    struct end a, b;
+    const char *url = fresh_url();
+    int fds[40];
+    open_end(&a, false, WEFT_LINK_PAIR, url);
+    for (int i = 0; i < 40; i++) {
+        fds[i] = connect_raw(url);
+        turn(&a, 1);
+    }
+    open_end(&b, true, WEFT_LINK_PAIR, url);
+    uint64_t start_ms = weft_now_ms();
+    WAIT_FOR(a.peers[0].up && b.peers[0].up, turn_both(&a, &b));
+    assert_in_range(weft_now_ms() - start_ms, 0, 8000);
+    for (int i = 0; i < 40; i++)
+        (void)close(fds[i]);
+    close_end(&b);
+    close_end(&a);
+}
+
+/* A worker that dials the routers' hub, a second worker: refused, without harm to who is there. */
+static void misplaced_peers_are_refused(void **state) {
+    (void)state;
+    struct end a, b, c;
+    const char *url = fresh_url();
+    open_pair_of_ends(&a, &b, WEFT_LINK_PAIR, url);
+    a.streams = b.streams = true;
+    for (int kind = WEFT_LINK_PAIR; kind <= WEFT_LINK_PUSH_PULL; kind++) {
+        open_end(&c, true, (enum weft_link_kind)kind, url);
+        for (int i = 0; i < 200; i++) {
+            turn_both(&a, &b);
+            turn(&c, 0);
+        }
+        assert_int_equal(c.peers[0].n_ups, 0);
+        close_end(&c);
+    }
+    assert_int_equal(a.peers[0].n_ups, 1);
+    assert_true(a.peers[0].up && b.peers[0].up);
+    /* The successor may dial before the first one is gone. */
+    open_end(&c, true, WEFT_LINK_PAIR, url);
+    c.streams = true;
+    turn_both(&a, &b);
+    close_end(&b);
+    WAIT_FOR(c.peers[0].n_got > 50, turn_both(&a, &c));
+    assert_int_equal(a.peers[0].n_ups, 2);
+    close_end(&c);
+    close_end(&a);
+}
+
+/* A dialler whose listener is none of ours. */
+static void a_false_listener_is_given_up_and_dialled_again(void **state) {
+    (void)state;
+    struct end b;
+    const char *url = fresh_url();
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    const char *name = url + strlen("abstract://");
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    memcpy(addr.sun_path + 1, name, strlen(name));
+    socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
+    assert_int_equal(bind(fd, (struct sockaddr *)&addr, len), 0);
+    assert_int_equal(listen(fd, 8), 0);
+    open_end(&b, true, WEFT_LINK_PAIR, url);
+    for (int n = 0; n < 20;) {
+        turn(&b, 10);
+        int peer = accept(fd, NULL, NULL);
+        if (peer < 0) continue;
+        n++;
+        const struct raw_header *header =
+            &hostile_headers[n % (int)(sizeof hostile_headers / sizeof hostile_headers[0])];
+        if (header->kind == WELCOME || header->len > 100) { /* that would do, or has to wait */
+            (void)close(peer);
+            continue;
+        }
+        static const unsigned char zeros[16];
+        send_raw(peer, header, sizeof *header);
+        send_raw(peer, zeros, header->len);
+        for (int i = 0; i < 3; i++)
+            turn(&b, 5);
+        (void)close(peer);
+    }
+    assert_int_equal(b.peers[0].n_ups, 0);
+    (void)close(fd);
+    struct end a;
+    open_end(&a, false, WEFT_LINK_PAIR, url);
+    WAIT_FOR(a.peers[0].up && b.peers[0].up, turn_both(&a, &b));
+    close_end(&b);
+    close_end(&a);
+}
+
+int main(int argc, char **argv) {
+    if (argc >= 5 && strcmp(argv[1], "far") == 0) return far_main(argv);
+    weft_log_init("test_link", getenv("WEFT_TEST_LOG") ? WEFT_LOG_DEBUG : WEFT_LOG_ERROR, false);
+    rand_state = weft_rand_test_seed();
+    if (argc == 2) cmocka_set_test_filter(argv[1]);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_pair_streams_both_ways),
+        cmocka_unit_test(a_hub_streams_both_ways),
+        cmocka_unit_test(tcp_links_stream_both_ways),
+        cmocka_unit_test(dialling_first_and_listening_later_is_fine),
+        cmocka_unit_test(bad_urls_are_refused_in_a_sentence),
+        cmocka_unit_test(an_address_in_use_is_an_error_after_two_seconds),
+        cmocka_unit_test(messages_over_the_limit_are_refused),
+        cmocka_unit_test(large_and_empty_messages_arrive),
+        cmocka_unit_test(a_reset_from_either_side_starts_a_new_session),
+        cmocka_unit_test(an_owner_that_does_not_look_makes_the_sender_full),
+        cmocka_unit_test(a_hub_survives_a_thousand_routers_that_come_and_go),
+        cmocka_unit_test(a_hub_keeps_routers_apart),
+        cmocka_unit_test(a_killed_worker_is_noticed_and_replaced),
+        cmocka_unit_test(a_killed_router_is_noticed_and_replaced),
+        cmocka_unit_test(a_worker_survives_killed_schedulers),
+        cmocka_unit_test(a_router_survives_killed_schedulers),
+        cmocka_unit_test(a_stopped_peer_makes_the_send_full_and_then_comes_back),
+        cmocka_unit_test(a_peer_of_another_user_is_turned_away),
+        cmocka_unit_test(strangers_cannot_disturb_a_hub),
+        cmocka_unit_test(silent_strangers_are_thrown_out),
+        cmocka_unit_test(misplaced_peers_are_refused),
+        cmocka_unit_test(a_false_listener_is_given_up_and_dialled_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
