@@ -1,0 +1,152 @@
+/* The scheduler actor: weft_sched (lib/scheduler) decides, this folder carries its messages.
+ *
+ * One thread owns everything here. Routers come in through the hub, the worker through a link of
+ * its own; main.c turns the wheel: take in, tick, tell, plan.
+ *
+ *   group.c    the worker: its sessions and epochs, plans out, results in, is it alive
+ *   routers.c  requests in; answers, events and snapshots out
+ *   pending.c  requests that came before any worker said what it serves
+ */
+#ifndef WEFT_SCHEDULER_ACTOR_INTERNAL_H
+#define WEFT_SCHEDULER_ACTOR_INTERNAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/limits.h"
+#include "cmd/common/config.h"
+#include "cmd/common/link.h"
+#include "proto/proto.h"
+#include "scheduler/scheduler.h"
+
+/* Heartbeats come every 250 ms. Two that are missing, and a margin for a busy machine, make the
+ * worker `not advancing`; so long without progress, and it is killed. */
+#define WEFTI_ADVANCING_MS 650u
+#define WEFTI_STUCK_MS 10000u
+#define WEFTI_SNAPSHOT_MS 250u
+
+/* Events of one message. A step has one per row at most; should deadlines end more requests at
+ * once, they go out in several messages. */
+#define WEFTI_EVENTS_MAX WEFT_SEQS_MAX
+
+/* --------------------------------------------------------------------------------- pending --- */
+
+/* Encoded Submits and Cancels in order of arrival. Bounded like the queue that they will enter, and
+ * by bytes: four messages of the largest size. Resumed requests are known to the world already, so
+ * only the bytes bound those. */
+#define WEFTI_PENDING_BYTES_MAX (4ull * WEFT_MESSAGE_BYTES_MAX)
+
+struct wefti_pending_item {
+    struct wefti_pending_item *next;
+    uint64_t arrived_us;
+    uint64_t request_id;
+    uint32_t peer;
+    bool is_submit, resume;
+    size_t len;
+    unsigned char bytes[];
+};
+
+struct wefti_pending {
+    struct wefti_pending_item *first, **end; /* `end` is where the next one is hooked in */
+    uint32_t n_fresh;                        /* Submits that are not resumed, and Cancels */
+    size_t n_bytes;
+};
+
+void wefti_pending_init(struct wefti_pending *pending);
+void wefti_pending_fini(struct wefti_pending *pending);
+
+/* Copies the message. FULL: `max_fresh` are there; TOOBIG: over the byte bound; NOMEM. */
+WEFT_MUST_CHECK weft_err wefti_pending_add(struct wefti_pending *pending, uint32_t peer,
+                                           uint64_t request_id, bool is_submit, bool resume,
+                                           uint64_t now_us, const void *bytes, size_t len,
+                                           uint32_t max_fresh);
+/* Forgets a request, or with `all` everything, of a peer. */
+void wefti_pending_drop(struct wefti_pending *pending, uint32_t peer, bool all,
+                        uint64_t request_id);
+/* Takes out the oldest; the caller frees it. NULL: none. */
+struct wefti_pending_item *wefti_pending_pop(struct wefti_pending *pending);
+
+/* ----------------------------------------------------------------------------------- actor --- */
+
+struct wefti_router {
+    bool is_up;
+    bool said_hello;
+    bool is_refused; /* another protocol version: not listened to until it comes anew */
+};
+
+struct wefti_worker {
+    bool is_up;
+    bool said_hello; /* and got its epoch: it takes plans */
+    bool is_refused;
+    bool busy;
+    uint32_t pid;
+    uint64_t resident_bytes;
+    uint64_t progress;
+    uint64_t up_at_ms;
+    uint64_t progress_at_ms;  /* it moved, or nothing was to do */
+    uint64_t heartbeat_at_ms; /* the last one came */
+};
+
+struct wefti_actor {
+    struct weft_config config;
+    uint64_t instance;
+    uint64_t epoch; /* grows with every worker that goes, and over restarts */
+    bool draining;
+    int exit_status;  /* >= 0: it is time to leave */
+    uint64_t tick_ms; /* when the wheel last turned */
+
+    weft_link *hub; /* routers */
+    struct wefti_router routers[WEFT_LINK_PEERS_MAX];
+    uint64_t complained_at_ms; /* about a router that sends nonsense */
+    weft_proto_decoder *router_decoder;
+    struct wefti_pending pending;
+
+    weft_link *group; /* the worker */
+    struct wefti_worker worker;
+    weft_proto_decoder *worker_decoder;
+
+    weft_sched *sched; /* NULL until the first worker said hello; then these two hold: */
+    struct weft_model_info model;
+    struct weft_sched_options limits;
+
+    struct weft_buf out;
+    struct weft_msg_event *events; /* [WEFTI_EVENTS_MAX] */
+
+    /* Told by snapshots. */
+    uint64_t snapshot_at_ms;
+    bool told_serving, told_advancing, told_draining;
+    bool had_work; /* after the last result: the worker's idling since then counts */
+    uint64_t worker_busy_us, worker_idle_us;
+    uint64_t iter_tokens_sum, iter_tokens_count;
+    uint64_t iter_tokens[WEFT_ITER_BUCKETS];
+    uint32_t n_worker_losses;
+};
+
+/* ----------------------------------------------------------------------------------- group --- */
+
+/* Takes in what the worker sent; results become events and go out at once. */
+void wefti_group_drain(struct wefti_actor *actor);
+/* Sends plans while there are some to make. */
+void wefti_group_plan(struct wefti_actor *actor);
+/* Retries, and kills a worker that is stuck. `paused`: this process itself did not run for a while,
+ * so that silence says nothing about the worker. */
+void wefti_group_tick(struct wefti_actor *actor, uint64_t now_ms, bool paused);
+bool wefti_group_serving(const struct wefti_actor *actor);
+bool wefti_group_advancing(const struct wefti_actor *actor, uint64_t now_ms);
+
+/* --------------------------------------------------------------------------------- routers --- */
+
+/* Takes in messages; true if there may be more: it stops now and then so that the worker never
+ * waits for a flood of requests. */
+bool wefti_routers_drain(struct wefti_actor *actor);
+/* Requests that waited for the first worker. */
+void wefti_routers_replay(struct wefti_actor *actor);
+/* Sends the scheduler's events, one message per router. */
+void wefti_routers_tell(struct wefti_actor *actor);
+/* Sends a snapshot to all if it is time or health changed. */
+void wefti_routers_snapshot(struct wefti_actor *actor, uint64_t now_ms);
+
+#endif

@@ -1,0 +1,323 @@
+/* The worker's side of the scheduler.
+ *
+ * A session with a worker is an epoch: when it ends, for whatever reason, the next epoch begins at
+ * once, all running sequences wait again with every token they had, and the next worker to say
+ * hello starts from nothing in that epoch. So a worker's death costs recomputation and nothing
+ * else.
+ */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/pidfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "cmd/common/actor.h"
+#include "cmd/scheduler/actor_internal.h"
+
+#define WORKER_NAME "weft-worker"
+
+static uint32_t min_u32(uint32_t a, uint32_t b) {
+    return a < b ? a : b;
+}
+
+/* False: the message is lost with the session, which the link ends; a DOWN follows. */
+static bool send_to_worker(struct wefti_actor *a, const struct weft_msg *msg) {
+    weft_buf_clear(&a->out);
+    weft_proto_encode(msg, &a->out);
+    if (a->out.failed) {
+        weft_error("a %s does not fit a message", weft_proto_type_name(msg->type));
+        weft_link_reset(a->group, 0);
+        return false;
+    }
+    weft_err err = weft_link_send(a->group, 0, a->out.data, a->out.len);
+    if (err) weft_warn("%s not sent: %s", weft_proto_type_name(msg->type), weft_err_text(err));
+    return !err;
+}
+
+/* ---------------------------------------------------------------------------------- hello --- */
+
+/* The first worker says what can be planned. */
+static weft_err make_sched(struct wefti_actor *a, const struct weft_model_info *model,
+                           struct weft_errmsg *why) {
+    a->limits = (struct weft_sched_options){
+        .n_blocks = model->n_blocks,
+        .block_size = model->block_size,
+        .max_seqs = min_u32(a->config.max_num_seqs, model->max_seqs),
+        .max_batched_tokens = min_u32(a->config.max_num_batched_tokens, model->max_batched_tokens),
+        .max_model_len = model->max_model_len,
+        .n_vocab = model->n_vocab,
+        .max_queue = a->config.max_queue,
+        .step_target_us = a->config.step_target_ms * 1000u,
+    };
+    weft_err err = weft_sched_new(&a->limits, &a->sched, why);
+    if (err) return err;
+    a->model = *model;
+    weft_sched_new_epoch(a->sched, weft_now_us(), a->epoch);
+    if (a->draining) weft_sched_drain(a->sched);
+    return WEFT_OK;
+}
+
+/* Another model: whatever is running could not go on with the same tokens. */
+static bool is_other_model(const struct weft_model_info *had, const struct weft_model_info *has) {
+    return strcmp(had->fingerprint, has->fingerprint) != 0 || had->n_vocab != has->n_vocab ||
+           had->block_size != has->block_size;
+}
+
+/* The same model with less room than was planned with, as when less memory was free at its start.
+ */
+static bool is_smaller(const struct weft_sched_options *limits, const struct weft_model_info *has) {
+    return has->n_blocks < limits->n_blocks || has->max_model_len < limits->max_model_len ||
+           has->max_seqs < limits->max_seqs || has->max_batched_tokens < limits->max_batched_tokens;
+}
+
+/* STATE: no work with this worker; exit_status is set. */
+static weft_err fit_model(struct wefti_actor *a, const struct weft_model_info *model,
+                          struct weft_errmsg *why) {
+    if (!a->sched) {
+        weft_err err = make_sched(a, model, why);
+        if (err) a->exit_status = weft_actor_fail(&a->config, why->text);
+        return err;
+    }
+    if (is_other_model(&a->model, model)) {
+        weft_err err = weft_err_set(
+            why, WEFT_E_STATE, "the new worker serves %s (%s), the one before %s (%s)",
+            model->model_name, model->fingerprint, a->model.model_name, a->model.fingerprint);
+        a->exit_status = weft_actor_fail(&a->config, why->text);
+        return err;
+    }
+    if (is_smaller(&a->limits, model)) {
+        /* Starting anew is the simplest way to plan with less: routers submit everything again. */
+        a->exit_status = EXIT_FAILURE;
+        return weft_err_set(
+            why, WEFT_E_STATE,
+            "the new worker has %u blocks and a length of %u, planned was with %u and "
+            "%u: the scheduler starts anew",
+            model->n_blocks, model->max_model_len, a->limits.n_blocks, a->limits.max_model_len);
+    }
+    return WEFT_OK;
+}
+
+static weft_err take_hello(struct wefti_actor *a, const struct weft_msg_worker_hello *hello,
+                           struct weft_errmsg *why) {
+    struct wefti_worker *w = &a->worker;
+    if (w->said_hello) return weft_err_set(why, WEFT_E_PROTO, "a second hello in one session");
+    if (hello->version != WEFT_PROTO_VERSION) {
+        w->is_refused = true; /* it would say the same again; one of the two gets replaced */
+        weft_error("a worker speaks protocol version %u, this scheduler %u: it gets no work",
+                   hello->version, WEFT_PROTO_VERSION);
+        return WEFT_OK;
+    }
+    weft_err err = fit_model(a, &hello->model, why);
+    if (err) return err;
+    uint64_t now_ms = weft_now_ms();
+    w->said_hello = true;
+    w->pid = hello->pid;
+    w->busy = false;
+    w->progress = 0;
+    w->progress_at_ms = w->heartbeat_at_ms = now_ms;
+    struct weft_msg msg = {.type = WEFT_MSG_SCHED_HELLO};
+    msg.sched_hello = (struct weft_msg_sched_hello){
+        .version = WEFT_PROTO_VERSION,
+        .instance = a->instance,
+        .epoch = a->epoch,
+        .pid = (uint32_t)getpid(),
+    };
+    (void)send_to_worker(a, &msg);
+    weft_info("worker (pid %u) serves %s: %u blocks of %u tokens, %u sequences, %u tokens per step",
+              hello->pid, hello->model.model_name, a->limits.n_blocks, a->limits.block_size,
+              a->limits.max_seqs, a->limits.max_batched_tokens);
+    wefti_routers_replay(a);
+    return WEFT_OK;
+}
+
+static void end_session(struct wefti_actor *a) {
+    if (a->worker.said_hello) {
+        a->n_worker_losses++;
+        weft_warn("lost the worker (pid %u)", a->worker.pid);
+    }
+    a->worker = (struct wefti_worker){0};
+    a->epoch++;
+    a->had_work = false; /* the next worker's clock starts anew */
+    if (a->sched) weft_sched_new_epoch(a->sched, weft_now_us(), a->epoch);
+}
+
+/* --------------------------------------------------------------------------------- results --- */
+
+static void count_result(struct wefti_actor *a, const struct weft_step_result *result) {
+    static const uint32_t bounds[WEFT_ITER_BUCKETS - 1] = {
+        1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072};
+    uint32_t bucket = 0;
+    while (bucket < WEFT_ITER_BUCKETS - 1 && result->n_tokens > bounds[bucket])
+        bucket++;
+    a->iter_tokens[bucket]++;
+    a->iter_tokens_count++;
+    a->iter_tokens_sum += result->n_tokens;
+    a->worker_busy_us += result->busy_us;
+    /* Time without any request is not the idling that the metric is after. */
+    if (a->had_work) a->worker_idle_us += result->idle_us;
+    a->had_work = !weft_sched_idle(a->sched);
+}
+
+static weft_err take_result(struct wefti_actor *a, const struct weft_step_result *result,
+                            struct weft_errmsg *why) {
+    if (result->epoch != a->epoch) return WEFT_OK; /* on its way while an epoch ended */
+    weft_err err = weft_sched_result(a->sched, weft_now_us(), result, why);
+    if (err) return err;
+    a->worker.progress_at_ms = weft_now_ms();
+    wefti_routers_tell(a); /* events point into the result: before the next message */
+    count_result(a, result);
+    return WEFT_OK;
+}
+
+static void take_heartbeat(struct wefti_worker *w, const struct weft_msg_heartbeat *beat) {
+    uint64_t now_ms = weft_now_ms();
+    if (!beat->busy || beat->progress != w->progress) w->progress_at_ms = now_ms;
+    w->heartbeat_at_ms = now_ms;
+    w->progress = beat->progress;
+    w->busy = beat->busy;
+    w->resident_bytes = beat->resident_bytes;
+}
+
+static weft_err take_message(struct wefti_actor *a, const struct weft_link_event *event,
+                             struct weft_errmsg *why) {
+    struct weft_msg msg;
+    weft_err err = weft_proto_decode(a->worker_decoder, event->bytes, event->len, &msg, why);
+    if (err) return err;
+    if (msg.type == WEFT_MSG_WORKER_HELLO) return take_hello(a, &msg.worker_hello, why);
+    if (!a->worker.said_hello) {
+        return weft_err_set(why, WEFT_E_PROTO, "a %s before the hello",
+                            weft_proto_type_name(msg.type));
+    }
+    if (msg.type == WEFT_MSG_RESULT) return take_result(a, &msg.result, why);
+    if (msg.type == WEFT_MSG_HEARTBEAT) {
+        take_heartbeat(&a->worker, &msg.heartbeat);
+        return WEFT_OK;
+    }
+    return weft_err_set(why, WEFT_E_PROTO, "a worker sends no %s", weft_proto_type_name(msg.type));
+}
+
+void wefti_group_drain(struct wefti_actor *a) {
+    struct weft_link_event event;
+    while (a->exit_status < 0 && weft_link_next(a->group, weft_now_ms(), &event)) {
+        struct weft_errmsg why = {""};
+        switch (event.kind) {
+        case WEFT_LINK_UP:
+            a->worker = (struct wefti_worker){.is_up = true, .up_at_ms = weft_now_ms()};
+            break;
+        case WEFT_LINK_DOWN:
+            end_session(a);
+            break;
+        case WEFT_LINK_MESSAGE:
+            if (!a->worker.is_refused && take_message(a, &event, &why)) {
+                weft_error("starting over with the worker: %s", why.text);
+                weft_link_reset(a->group, 0);
+            }
+            break;
+        }
+    }
+}
+
+void wefti_group_plan(struct wefti_actor *a) {
+    if (!a->worker.said_hello) return;
+    const struct weft_step_plan *plan = NULL;
+    while (weft_sched_plan(a->sched, weft_now_us(), &plan)) {
+        struct weft_msg msg = {.type = WEFT_MSG_PLAN, .plan = *plan};
+        if (!send_to_worker(a, &msg)) break;
+    }
+}
+
+/* ------------------------------------------------------------------------------ is it alive --- */
+
+bool wefti_group_serving(const struct wefti_actor *a) {
+    return a->worker.said_hello;
+}
+
+bool wefti_group_advancing(const struct wefti_actor *a, uint64_t now_ms) {
+    const struct wefti_worker *w = &a->worker;
+    if (!a->sched || weft_sched_idle(a->sched)) return true;
+    return w->said_hello && now_ms - w->heartbeat_at_ms <= WEFTI_ADVANCING_MS &&
+           (!w->busy || now_ms - w->progress_at_ms <= WEFTI_ADVANCING_MS);
+}
+
+static bool has_prefix(const char *text, const char *prefix) {
+    return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+/* The fields of /proc/PID/stat behind the pid: name and parent. */
+static bool read_stat(uint32_t pid, char name_out[64], int *parent_out) {
+    char path[64];
+    (void)snprintf(path, sizeof path, "/proc/%u/stat", pid);
+    FILE *file = fopen(path, "re");
+    if (!file) return false;
+    char line[512] = "";
+    bool ok = fgets(line, sizeof line, file) != NULL;
+    (void)fclose(file);
+    char *open = strchr(line, '('), *close = strrchr(line, ')');
+    if (!ok || !open || !close || close <= open || close - open > 63) return false;
+    memcpy(name_out, open + 1, (size_t)(close - open - 1));
+    name_out[close - open - 1] = '\0';
+    if (close[1] != ' ' || !close[2] || close[3] != ' ') return false; /* ") S 123 ..." */
+    *parent_out = (int)strtol(close + 4, NULL, 10);
+    return *parent_out > 0;
+}
+
+/* A pid from a message is a claim. Only our sibling, of our user, called as a worker is, gets
+ * killed; the pidfd is opened first, so what is checked is what is killed. */
+static bool kill_worker(const struct wefti_actor *a) {
+    const char *url = a->config.worker_url;
+    if (!has_prefix(url, "abstract://") && !has_prefix(url, "ipc://")) return false;
+    uint32_t pid = a->worker.pid;
+    if (pid < 2 || pid > INT32_MAX) return false;
+    int fd = pidfd_open((pid_t)pid, 0);
+    if (fd < 0) return false;
+    char path[64], name[64];
+    int parent = 0;
+    struct stat st;
+    (void)snprintf(path, sizeof path, "/proc/%u", pid);
+    bool is_ours = stat(path, &st) == 0 && st.st_uid == geteuid() &&
+                   read_stat(pid, name, &parent) && parent == (int)getppid() &&
+                   strcmp(name, WORKER_NAME) == 0;
+    bool killed = is_ours && pidfd_send_signal(fd, SIGKILL, NULL, 0) == 0;
+    (void)close(fd);
+    return killed;
+}
+
+static void check_worker(struct wefti_actor *a, uint64_t now_ms) {
+    struct wefti_worker *w = &a->worker;
+    if (!w->is_up || w->is_refused) return;
+    if (!w->said_hello) {
+        if (now_ms - w->up_at_ms <= WEFTI_STUCK_MS) return;
+        weft_error("a worker is linked and says no hello: starting over with it");
+        w->up_at_ms = now_ms;
+        weft_link_reset(a->group, 0);
+        return;
+    }
+    bool is_silent = now_ms - w->heartbeat_at_ms > WEFTI_STUCK_MS;
+    bool is_stuck = w->busy && now_ms - w->progress_at_ms > WEFTI_STUCK_MS;
+    if (!is_silent && !is_stuck) return;
+    const char *symptom = is_silent ? "sent no heartbeat" : "made no progress";
+    w->heartbeat_at_ms = w->progress_at_ms = now_ms; /* one attempt per period */
+    if (kill_worker(a)) {
+        weft_error("the worker (pid %u) %s for %u s: killed", w->pid, symptom,
+                   WEFTI_STUCK_MS / 1000u);
+    } else {
+        weft_error("the worker (pid %u) %s for %u s and is not ours to kill: starting over with it",
+                   w->pid, symptom, WEFTI_STUCK_MS / 1000u);
+        weft_link_reset(a->group, 0);
+    }
+}
+
+void wefti_group_tick(struct wefti_actor *a, uint64_t now_ms, bool paused) {
+    weft_link_tick(a->group, now_ms);
+    if (paused) {
+        a->worker.up_at_ms = a->worker.heartbeat_at_ms = a->worker.progress_at_ms = now_ms;
+    } else {
+        check_worker(a, now_ms);
+    }
+}

@@ -1,0 +1,140 @@
+/* weft-scheduler — takes requests from routers and plans the worker's steps.
+ *
+ * One thread, one loop. A turn takes in what came, ends what is over its deadline, tells the
+ * routers, and sends plans while there are some to make; a result is answered with the next plan in
+ * the same turn, so that the worker has one more plan to go on with while this one computes.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/rand.h"
+#include "cmd/common/actor.h"
+#include "cmd/common/signals.h"
+#include "cmd/common/status.h"
+#include "cmd/scheduler/actor_internal.h"
+
+#define TICK_MS 50
+#define TICK_IDLE_MS 100
+/* A turn takes milliseconds. After a longer gap somebody had stopped this process. */
+#define PAUSED_MS 2000u
+
+/* Grows from one start of a scheduler to the next, on one host. */
+static uint64_t first_epoch(void) {
+    struct timespec ts;
+    (void)clock_gettime(CLOCK_REALTIME, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+static weft_err actor_init(struct wefti_actor *a, struct weft_errmsg *why) {
+    a->instance = weft_rand_seed();
+    a->epoch = first_epoch();
+    a->exit_status = -1;
+    a->told_advancing = true;
+    a->tick_ms = weft_now_ms();
+    wefti_pending_init(&a->pending);
+    weft_buf_init(&a->out, WEFT_MESSAGE_BYTES_MAX);
+    a->events = calloc(WEFTI_EVENTS_MAX, sizeof a->events[0]);
+    if (!a->events) return weft_err_set(why, WEFT_E_NOMEM, "no memory for events");
+    weft_err err = weft_proto_decoder_new(&a->router_decoder);
+    if (!err) err = weft_proto_decoder_new(&a->worker_decoder);
+    if (err) return weft_err_set(why, err, "no memory for decoders");
+    err = weft_link_listen(WEFT_LINK_PUSH_PULL, a->config.scheduler_url, &a->hub, why);
+    if (err) return err;
+    return weft_link_listen(WEFT_LINK_PAIR, a->config.worker_url, &a->group, why);
+}
+
+/* Accepts an actor whose init failed anywhere. */
+static void actor_fini(struct wefti_actor *a) {
+    weft_link_free(a->group);
+    weft_link_free(a->hub);
+    weft_sched_free(a->sched);
+    weft_proto_decoder_free(a->worker_decoder);
+    weft_proto_decoder_free(a->router_decoder);
+    wefti_pending_fini(&a->pending);
+    weft_buf_fini(&a->out);
+    free(a->events);
+}
+
+static void take_signals(struct wefti_actor *a, int signal_fd) {
+    enum weft_signal signal;
+    while ((signal = weft_signals_next(signal_fd)) != WEFT_SIGNAL_NONE) {
+        if (signal == WEFT_SIGNAL_EXIT) {
+            a->exit_status = EXIT_SUCCESS;
+        } else if (!a->draining) {
+            weft_info("draining: no new requests");
+            a->draining = true;
+            if (a->sched) weft_sched_drain(a->sched);
+        }
+    }
+}
+
+/* True: routers have more to say. */
+static bool turn(struct wefti_actor *a) {
+    wefti_group_drain(a);
+    bool more = wefti_routers_drain(a);
+    if (a->sched) {
+        weft_sched_tick(a->sched, weft_now_us());
+        wefti_routers_tell(a);
+        wefti_group_plan(a);
+    }
+    uint64_t now_ms = weft_now_ms();
+    bool paused = now_ms - a->tick_ms > PAUSED_MS;
+    a->tick_ms = now_ms;
+    weft_link_tick(a->hub, now_ms);
+    wefti_group_tick(a, now_ms, paused);
+    wefti_routers_snapshot(a, now_ms);
+    return more;
+}
+
+static weft_err serve(struct wefti_actor *a, int signal_fd, struct weft_errmsg *why) {
+    bool more = false;
+    while (a->exit_status < 0) {
+        struct pollfd fds[] = {
+            {.fd = signal_fd, .events = POLLIN},
+            {.fd = weft_link_fd(a->group), .events = POLLIN},
+            {.fd = weft_link_fd(a->hub), .events = POLLIN},
+        };
+        int wait_ms = a->sched && !weft_sched_idle(a->sched) ? TICK_MS : TICK_IDLE_MS;
+        int n = poll(fds, sizeof fds / sizeof fds[0], more ? 0 : wait_ms);
+        if (n < 0 && errno != EINTR) return weft_err_errno(why, errno, "poll failed");
+        take_signals(a, signal_fd);
+        more = turn(a);
+    }
+    return WEFT_OK;
+}
+
+int main(int argc, char **argv) {
+    static struct wefti_actor actor; /* large, and zero */
+    struct weft_errmsg why = {""};
+    int signal_fd = -1;
+    bool done = false;
+    struct weft_config *config = &actor.config;
+    weft_err err = weft_config_parse(WEFT_PROG_SCHEDULER, argc, argv, config, &done, &why);
+    if (err) {
+        (void)fprintf(stderr, "weft-scheduler: %s\n", why.text);
+        weft_status_write(config->status_fd, "failed", why.text);
+        return WEFT_EXIT_FATAL;
+    }
+    if (done) return EXIT_SUCCESS;
+    weft_actor_init("scheduler", config);
+    if (!config->scheduler_url || !config->worker_url) {
+        return weft_actor_fail(config, "--scheduler-url and --worker-url are both needed");
+    }
+    err = weft_signals_init(config->status_fd >= 0, &signal_fd, &why);
+    if (!err) err = actor_init(&actor, &why);
+    if (!err) {
+        weft_status_write(config->status_fd, "ready", NULL);
+        err = serve(&actor, signal_fd, &why);
+    }
+    if (err) actor.exit_status = weft_actor_fail(config, why.text);
+    actor_fini(&actor);
+    if (signal_fd >= 0) (void)close(signal_fd);
+    return actor.exit_status;
+}

@@ -1,0 +1,367 @@
+/* The routers' side of the scheduler. What a router asked for goes with its session: when that
+ * ends, its requests are dropped, and a router that is still alive submits them again. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/cpu.h"
+#include "base/log.h"
+#include "cmd/scheduler/actor_internal.h"
+
+/* Messages of routers taken in before the worker's turn comes again. */
+#define MESSAGES_PER_TURN 64
+#define COMPLAINT_MS 1000u
+
+/* Two lists, because neither lib/scheduler nor proto knows the other; one meaning. */
+_Static_assert((int)WEFT_SCHED_REJECT_QUEUE_FULL == (int)WEFT_REJECT_QUEUE_FULL &&
+                   (int)WEFT_SCHED_REJECT_TOO_LONG == (int)WEFT_REJECT_TOO_LONG &&
+                   (int)WEFT_SCHED_REJECT_INVALID == (int)WEFT_REJECT_INVALID &&
+                   (int)WEFT_SCHED_REJECT_DRAINING == (int)WEFT_REJECT_DRAINING &&
+                   (int)WEFT_SCHED_REJECT_NO_MEMORY == (int)WEFT_REJECT_NO_MEMORY &&
+                   (int)WEFT_SCHED_REJECT_COUNT == (int)WEFT_REJECT_COUNT,
+               "the reasons of a rejection are the same on both sides");
+_Static_assert((int)WEFT_SCHED_END_STOP == (int)WEFT_END_STOP &&
+                   (int)WEFT_SCHED_END_LENGTH == (int)WEFT_END_LENGTH &&
+                   (int)WEFT_SCHED_END_DEADLINE == (int)WEFT_END_DEADLINE &&
+                   (int)WEFT_SCHED_END_COUNT == (int)WEFT_END_COUNT,
+               "the ends of a choice are the same on both sides");
+
+static void send_to_router(struct wefti_actor *a, uint32_t peer, const struct weft_msg *msg) {
+    weft_buf_clear(&a->out);
+    weft_proto_encode(msg, &a->out);
+    if (a->out.failed) {
+        weft_error("router %u: a %s does not fit a message", peer, weft_proto_type_name(msg->type));
+        weft_link_reset(a->hub, peer);
+        return;
+    }
+    weft_err err = weft_link_send(a->hub, peer, a->out.data, a->out.len);
+    if (err) {
+        weft_debug("router %u: %s not sent: %s", peer, weft_proto_type_name(msg->type),
+                   weft_err_text(err));
+    }
+}
+
+/* A peer gone mad comes back every few milliseconds: it must not fill the disk with its story. */
+static void start_over(struct wefti_actor *a, uint32_t peer, const char *because) {
+    uint64_t now_ms = weft_now_ms();
+    bool is_time = now_ms - a->complained_at_ms >= COMPLAINT_MS;
+    weft_log(is_time ? WEFT_LOG_ERROR : WEFT_LOG_DEBUG, "starting over with router %u: %s", peer,
+             because);
+    if (is_time) a->complained_at_ms = now_ms;
+    weft_link_reset(a->hub, peer);
+}
+
+/* -------------------------------------------------------------------------------- requests --- */
+
+static void reject(struct wefti_actor *a, uint32_t peer, uint64_t request_id, uint32_t attempt,
+                   enum weft_reject reason, uint32_t retry_after_ms, const char *text) {
+    struct weft_msg msg = {.type = WEFT_MSG_REJECTED};
+    msg.rejected = (struct weft_msg_rejected){
+        .request_id = request_id,
+        .attempt = attempt,
+        .reason = reason,
+        .retry_after_ms = retry_after_ms,
+        .text = text,
+    };
+    send_to_router(a, peer, &msg);
+}
+
+/* `waited_us`: since it came here. */
+static void submit(struct wefti_actor *a, uint32_t peer, const struct weft_msg_submit *m,
+                   uint64_t waited_us) {
+    struct weft_sched_choice choices[WEFT_CHOICES_MAX];
+    WEFT_ASSERT(m->n_choices >= 1 && m->n_choices <= WEFT_CHOICES_MAX); /* decoding saw to it */
+    for (uint32_t i = 0; i < m->n_choices; i++) {
+        choices[i] = (struct weft_sched_choice){
+            .output = m->choices[i].output,
+            .n_output = m->choices[i].n_output,
+            .finished = m->choices[i].finished,
+        };
+    }
+    uint64_t deadline_us = m->deadline_us;
+    if (deadline_us) deadline_us = deadline_us > waited_us ? deadline_us - waited_us : 1;
+    struct weft_sched_submit s = {
+        .key = {.router = peer, .attempt = m->attempt, .request_id = m->request_id},
+        .prompt = m->prompt,
+        .n_prompt = m->n_prompt,
+        .n_choices = m->n_choices,
+        .choices = choices,
+        .n_prompt_logprobs_done = m->n_prompt_logprobs_done,
+        .resume = m->resume,
+        .age_us = m->age_us + waited_us,
+        .deadline_us = deadline_us,
+        .sampling = m->sampling,
+    };
+    struct weft_errmsg why = {""};
+    uint32_t retry_after_ms = 0;
+    enum weft_sched_reject no =
+        weft_sched_submit(a->sched, weft_now_us(), &s, &retry_after_ms, &why);
+    if (no != WEFT_SCHED_REJECT_NONE) {
+        reject(a, peer, m->request_id, m->attempt, (enum weft_reject)no, retry_after_ms, why.text);
+        return;
+    }
+    struct weft_msg msg = {.type = WEFT_MSG_ACCEPTED};
+    msg.accepted = (struct weft_msg_accepted){.request_id = m->request_id, .attempt = m->attempt};
+    send_to_router(a, peer, &msg);
+}
+
+static void cancel(struct wefti_actor *a, uint32_t peer, const struct weft_msg_cancel *m) {
+    struct weft_sched_key key = {
+        .router = peer, .attempt = m->attempt, .request_id = m->request_id};
+    weft_sched_cancel(a->sched, weft_now_us(), &key, m->choice);
+}
+
+/* No worker came yet. The answer waits with the request. */
+static void keep_submit(struct wefti_actor *a, const struct weft_link_event *event,
+                        const struct weft_msg_submit *m) {
+    if (a->draining && !m->resume) {
+        reject(a, event->peer, m->request_id, m->attempt, WEFT_REJECT_DRAINING, 0,
+               "the server is shutting down");
+        return;
+    }
+    wefti_pending_drop(&a->pending, event->peer, false, m->request_id); /* an earlier attempt */
+    weft_err err = wefti_pending_add(&a->pending, event->peer, m->request_id, true, m->resume,
+                                     weft_now_us(), event->bytes, event->len, a->config.max_queue);
+    if (err == WEFT_E_FULL) {
+        reject(a, event->peer, m->request_id, m->attempt, WEFT_REJECT_QUEUE_FULL, 1000,
+               "too many requests wait for the model to be loaded");
+    } else if (err) {
+        reject(a, event->peer, m->request_id, m->attempt, WEFT_REJECT_NO_MEMORY, 1000,
+               "no memory to keep the request until the model is loaded");
+    }
+}
+
+static void keep_cancel(struct wefti_actor *a, const struct weft_link_event *event,
+                        const struct weft_msg_cancel *m) {
+    if (m->choice == UINT32_MAX) {
+        wefti_pending_drop(&a->pending, event->peer, false, m->request_id);
+        return;
+    }
+    weft_err err = wefti_pending_add(&a->pending, event->peer, m->request_id, false, false,
+                                     weft_now_us(), event->bytes, event->len, a->config.max_queue);
+    if (err) weft_warn("router %u: a cancel is lost: %s", event->peer, weft_err_text(err));
+}
+
+void wefti_routers_replay(struct wefti_actor *a) {
+    WEFT_ASSERT(a->sched);
+    struct wefti_pending_item *item = NULL;
+    while ((item = wefti_pending_pop(&a->pending))) {
+        struct weft_msg msg;
+        struct weft_errmsg why = {""};
+        weft_err err = weft_proto_decode(a->router_decoder, item->bytes, item->len, &msg, &why);
+        if (err) { /* it was fine before: no memory, then */
+            start_over(a, item->peer, why.text);
+        } else if (msg.type == WEFT_MSG_SUBMIT) {
+            submit(a, item->peer, &msg.submit, weft_now_us() - item->arrived_us);
+        } else {
+            cancel(a, item->peer, &msg.cancel);
+        }
+        free(item);
+    }
+}
+
+/* -------------------------------------------------------------------------------- sessions --- */
+
+static void fill_snapshot(struct wefti_actor *a, struct weft_msg_snapshot *snap) {
+    *snap = (struct weft_msg_snapshot){
+        .serving = a->told_serving,
+        .advancing = a->told_advancing,
+        .draining = a->told_draining,
+        .has_model = a->sched != NULL,
+        .model = a->model,
+        .max_queue = a->config.max_queue,
+        .worker_busy_us = a->worker_busy_us,
+        .worker_idle_us = a->worker_idle_us,
+        .iter_tokens_sum = a->iter_tokens_sum,
+        .iter_tokens_count = a->iter_tokens_count,
+        .sched_resident_bytes = weft_mem_resident_bytes(),
+        .worker_resident_bytes = a->worker.resident_bytes,
+        .sched_pid = (uint32_t)getpid(),
+        .worker_pid = a->worker.pid,
+        .n_worker_losses = a->n_worker_losses,
+    };
+    memcpy(snap->iter_tokens, a->iter_tokens, sizeof snap->iter_tokens);
+    if (!a->sched) return;
+    struct weft_sched_stats stats;
+    weft_sched_stats(a->sched, &stats);
+    snap->n_waiting = stats.n_waiting;
+    snap->n_running = stats.n_running;
+    snap->n_blocks = stats.n_blocks;
+    snap->n_blocks_free = stats.n_blocks_free;
+    snap->n_preemptions = stats.n_preemptions;
+    snap->n_steps = stats.n_steps;
+    snap->n_prompt_tokens = stats.n_prompt_tokens;
+    snap->n_output_tokens = stats.n_output_tokens;
+    snap->n_recomputed_tokens = stats.n_recomputed_tokens;
+    snap->n_accepted = stats.n_accepted;
+    snap->n_finished = stats.n_finished;
+    snap->n_cancelled = stats.n_cancelled;
+    snap->n_rejected = stats.n_rejected;
+    snap->n_timed_out = stats.n_timed_out;
+}
+
+static void begin_session(struct wefti_actor *a, uint32_t peer) {
+    a->routers[peer] = (struct wefti_router){.is_up = true};
+    struct weft_msg hello = {.type = WEFT_MSG_SCHED_HELLO};
+    hello.sched_hello = (struct weft_msg_sched_hello){
+        .version = WEFT_PROTO_VERSION,
+        .instance = a->instance,
+        .epoch = a->epoch,
+        .pid = (uint32_t)getpid(),
+    };
+    send_to_router(a, peer, &hello);
+    struct weft_msg snapshot = {.type = WEFT_MSG_SNAPSHOT};
+    fill_snapshot(a, &snapshot.snapshot);
+    send_to_router(a, peer, &snapshot);
+}
+
+static void end_session(struct wefti_actor *a, uint32_t peer) {
+    if (a->routers[peer].said_hello) weft_info("router %u is gone", peer);
+    a->routers[peer] = (struct wefti_router){0};
+    wefti_pending_drop(&a->pending, peer, true, 0);
+    if (a->sched) weft_sched_router_lost(a->sched, weft_now_us(), peer);
+}
+
+static void take_hello(struct wefti_router *router, uint32_t peer,
+                       const struct weft_msg_router_hello *hello) {
+    if (hello->version == WEFT_PROTO_VERSION) {
+        router->said_hello = true;
+        weft_info("router %u (pid %u) is here", peer, hello->pid);
+        return;
+    }
+    router->is_refused = true; /* it would say the same again; one of the two gets replaced */
+    weft_error("a router speaks protocol version %u, this scheduler %u: it is not listened to",
+               hello->version, WEFT_PROTO_VERSION);
+}
+
+static weft_err take_message(struct wefti_actor *a, const struct weft_link_event *event,
+                             struct weft_errmsg *why) {
+    struct wefti_router *router = &a->routers[event->peer];
+    struct weft_msg msg;
+    weft_err err = weft_proto_decode(a->router_decoder, event->bytes, event->len, &msg, why);
+    if (err) return err;
+    if ((msg.type == WEFT_MSG_ROUTER_HELLO) == router->said_hello) {
+        return weft_err_set(why, WEFT_E_PROTO, "a %s %s", weft_proto_type_name(msg.type),
+                            router->said_hello ? "twice" : "before the hello");
+    }
+    switch (msg.type) {
+    case WEFT_MSG_ROUTER_HELLO:
+        take_hello(router, event->peer, &msg.router_hello);
+        return WEFT_OK;
+    case WEFT_MSG_SUBMIT:
+        if (a->sched) {
+            submit(a, event->peer, &msg.submit, 0);
+        } else {
+            keep_submit(a, event, &msg.submit);
+        }
+        return WEFT_OK;
+    case WEFT_MSG_CANCEL:
+        if (a->sched) {
+            cancel(a, event->peer, &msg.cancel);
+        } else {
+            keep_cancel(a, event, &msg.cancel);
+        }
+        return WEFT_OK;
+    default:
+        return weft_err_set(why, WEFT_E_PROTO, "a router sends no %s",
+                            weft_proto_type_name(msg.type));
+    }
+}
+
+bool wefti_routers_drain(struct wefti_actor *a) {
+    struct weft_link_event event;
+    for (uint32_t n = 0; n < MESSAGES_PER_TURN; n++) {
+        if (!weft_link_next(a->hub, weft_now_ms(), &event)) return false;
+        WEFT_ASSERT(event.peer < WEFT_LINK_PEERS_MAX);
+        struct weft_errmsg why = {""};
+        switch (event.kind) {
+        case WEFT_LINK_UP:
+            begin_session(a, event.peer);
+            break;
+        case WEFT_LINK_DOWN:
+            end_session(a, event.peer);
+            break;
+        case WEFT_LINK_MESSAGE:
+            if (!a->routers[event.peer].is_refused && take_message(a, &event, &why)) {
+                start_over(a, event.peer, why.text);
+            }
+            break;
+        }
+    }
+    return true;
+}
+
+/* --------------------------------------------------------------------------------- telling --- */
+
+static void fill_event(const struct weft_sched_event *from, struct weft_msg_event *to) {
+    *to = (struct weft_msg_event){
+        .request_id = from->key.request_id,
+        .attempt = from->key.attempt,
+        .choice = from->choice,
+        .end = (enum weft_end)from->end,
+        .n_prompt_cached = from->n_prompt_cached,
+        .queued_us = from->queued_us,
+    };
+    const struct weft_step_out *out = from->out;
+    if (!out) return;
+    to->sampled = out->sampled;
+    to->token = out->token;
+    to->output_idx = out->output_idx;
+    to->has_logprobs = out->has_logprobs;
+    to->logprobs = out->logprobs;
+    to->prompt_pos = out->prompt_pos;
+    to->n_prompt_logprobs = out->n_prompt_logprobs;
+    to->prompt_logprobs = out->prompt_logprobs;
+}
+
+static void send_events(struct wefti_actor *a, uint32_t peer, uint32_t n) {
+    struct weft_msg msg = {.type = WEFT_MSG_EVENTS};
+    msg.events = (struct weft_msg_events){.n = n, .events = a->events};
+    send_to_router(a, peer, &msg);
+}
+
+/* What `peer` is to know, from events[from] on: those before are others'. */
+static void tell_router(struct wefti_actor *a, uint32_t peer, const struct weft_sched_event *events,
+                        size_t from, size_t n_events) {
+    uint32_t n = 0;
+    for (size_t i = from; i < n_events; i++) {
+        if (events[i].key.router != peer) continue;
+        fill_event(&events[i], &a->events[n++]);
+        if (n < WEFTI_EVENTS_MAX) continue;
+        send_events(a, peer, n);
+        n = 0;
+    }
+    if (n) send_events(a, peer, n);
+}
+
+void wefti_routers_tell(struct wefti_actor *a) {
+    size_t n = 0;
+    const struct weft_sched_event *events = weft_sched_events(a->sched, &n);
+    bool is_told[WEFT_LINK_PEERS_MAX] = {false};
+    for (size_t i = 0; i < n; i++) {
+        uint32_t peer = events[i].key.router;
+        WEFT_ASSERT(peer < WEFT_LINK_PEERS_MAX);
+        if (is_told[peer]) continue;
+        is_told[peer] = true;
+        tell_router(a, peer, events, i, n);
+    }
+    weft_sched_events_clear(a->sched);
+}
+
+void wefti_routers_snapshot(struct wefti_actor *a, uint64_t now_ms) {
+    bool serving = wefti_group_serving(a), advancing = wefti_group_advancing(a, now_ms);
+    bool is_news = serving != a->told_serving || advancing != a->told_advancing ||
+                   a->draining != a->told_draining;
+    if (!is_news && now_ms - a->snapshot_at_ms < WEFTI_SNAPSHOT_MS) return;
+    a->snapshot_at_ms = now_ms;
+    a->told_serving = serving;
+    a->told_advancing = advancing;
+    a->told_draining = a->draining;
+    struct weft_msg msg = {.type = WEFT_MSG_SNAPSHOT};
+    fill_snapshot(a, &msg.snapshot);
+    for (uint32_t peer = 0; peer < WEFT_LINK_PEERS_MAX; peer++) {
+        if (a->routers[peer].is_up) send_to_router(a, peer, &msg);
+    }
+}

@@ -1,0 +1,305 @@
+/* weft-worker — computes the steps a scheduler plans.
+ *
+ * The main thread is control: it keeps the session with the scheduler, feeds plans to the stepper
+ * (stepper.h), sends the results back and tells four times a second how the computing goes. It
+ * never computes, so its heartbeats tell the truth while a step runs or hangs.
+ *
+ * A session begins with our hello; the scheduler answers with the epoch it opened, and from then on
+ * only plans of that epoch run and only their results are sent. What an older session left behind
+ * is dropped on the way, by epoch.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/cpu.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/rand.h"
+#include "cmd/common/actor.h"
+#include "cmd/common/config.h"
+#include "cmd/common/link.h"
+#include "cmd/common/signals.h"
+#include "cmd/common/status.h"
+#include "cmd/worker/stepper.h"
+
+#define HEARTBEAT_MS 250u
+#define TICK_MS 100u
+/* A clean exit waits so long for the step under way; then the process just leaves. */
+#define STOP_WAIT_MS 2000u
+
+struct worker {
+    struct weft_config config;
+    uint64_t instance;
+    wefti_stepper *stepper;
+    weft_link *link;     /* NULL until the engine is open */
+    struct weft_buf out; /* messages control itself makes */
+    bool told_ready;
+    bool has_epoch; /* the scheduler said hello in this session */
+    uint64_t epoch;
+    uint64_t heartbeat_at_ms;
+};
+
+static void copy_text(char *to, size_t to_bytes, const char *from) {
+    (void)snprintf(to, to_bytes, "%s", from);
+}
+
+static void model_info(const struct weft_eng_info *info, struct weft_model_info *out) {
+    *out = (struct weft_model_info){
+        .n_vocab = info->n_vocab,
+        .n_blocks = info->n_blocks,
+        .block_size = info->block_size,
+        .max_model_len = info->max_model_len,
+        .max_seqs = info->max_seqs,
+        .max_batched_tokens = info->max_batched_tokens,
+        .n_threads = info->n_threads,
+        .weight_bytes = info->weight_bytes,
+        .kv_bytes = info->kv_bytes,
+    };
+    copy_text(out->model_name, sizeof out->model_name, info->model_name);
+    copy_text(out->arch, sizeof out->arch, info->arch);
+    copy_text(out->isa, sizeof out->isa, info->isa);
+    copy_text(out->fingerprint, sizeof out->fingerprint, info->fingerprint);
+}
+
+/* A failed send needs no care here: the link ends the session and tells so with a DOWN. */
+static void send_message(struct worker *w, const struct weft_msg *msg) {
+    weft_buf_clear(&w->out);
+    weft_proto_encode(msg, &w->out);
+    weft_err err =
+        w->out.failed ? WEFT_E_NOMEM : weft_link_send(w->link, 0, w->out.data, w->out.len);
+    if (err) {
+        weft_debug("%s not sent: %s", weft_proto_type_name(msg->type), weft_err_text(err));
+    }
+}
+
+static void say_hello(struct worker *w) {
+    struct weft_msg msg = {.type = WEFT_MSG_WORKER_HELLO};
+    msg.worker_hello = (struct weft_msg_worker_hello){
+        .version = WEFT_PROTO_VERSION,
+        .instance = w->instance,
+        .pid = (uint32_t)getpid(),
+    };
+    model_info(wefti_stepper_info(w->stepper), &msg.worker_hello.model);
+    send_message(w, &msg);
+}
+
+static void send_heartbeat(struct worker *w) {
+    struct weft_msg msg = {.type = WEFT_MSG_HEARTBEAT};
+    msg.heartbeat = (struct weft_msg_heartbeat){
+        .progress = wefti_stepper_progress(w->stepper),
+        .busy = wefti_stepper_n_under_way(w->stepper) > 0,
+        .resident_bytes = weft_mem_resident_bytes(),
+    };
+    send_message(w, &msg);
+}
+
+/* ---------------------------------------------------------------------- from the scheduler --- */
+
+static weft_err take_hello(struct worker *w, const struct weft_msg_sched_hello *hello,
+                           struct weft_errmsg *why) {
+    if (hello->version != WEFT_PROTO_VERSION) {
+        /* Not a reason to start over: it would say the same again. One of the two gets replaced. */
+        weft_error(
+            "the scheduler speaks protocol version %u, this worker %u: no work until they agree",
+            hello->version, WEFT_PROTO_VERSION);
+        return WEFT_OK;
+    }
+    weft_err err = wefti_stepper_reset(w->stepper, hello->epoch);
+    if (err) return weft_err_set(why, err, "too many epochs began while one step ran");
+    w->epoch = hello->epoch;
+    w->has_epoch = true;
+    weft_info("linked with scheduler (pid %u), epoch %llu", hello->pid,
+              (unsigned long long)hello->epoch);
+    if (!w->told_ready) weft_status_write(w->config.status_fd, "ready", NULL);
+    w->told_ready = true;
+    return WEFT_OK;
+}
+
+static weft_err take_plan(struct worker *w, struct wefti_slot *slot, struct weft_errmsg *why) {
+    const struct weft_step_plan *plan = &slot->msg.plan;
+    if (!w->has_epoch || plan->epoch != w->epoch) {
+        return weft_err_set(why, WEFT_E_PROTO, "a plan of epoch %llu where %llu was announced",
+                            (unsigned long long)plan->epoch,
+                            (unsigned long long)(w->has_epoch ? w->epoch : 0));
+    }
+    weft_err err = wefti_stepper_submit(w->stepper, slot);
+    if (err) return weft_err_set(why, err, "more plans out than a scheduler may have");
+    return WEFT_OK;
+}
+
+static weft_err take_message(struct worker *w, const struct weft_link_event *event,
+                             struct weft_errmsg *why) {
+    struct wefti_slot *slot = wefti_stepper_slot(w->stepper);
+    weft_buf_clear(&slot->bytes);
+    weft_buf_add(&slot->bytes, event->bytes, event->len);
+    if (slot->bytes.failed) {
+        return weft_err_set(why, WEFT_E_NOMEM, "no memory for a message of %zu bytes", event->len);
+    }
+    weft_err err =
+        weft_proto_decode(slot->decoder, slot->bytes.data, slot->bytes.len, &slot->msg, why);
+    if (err) return err;
+    if (slot->msg.type == WEFT_MSG_SCHED_HELLO) return take_hello(w, &slot->msg.sched_hello, why);
+    if (slot->msg.type == WEFT_MSG_PLAN) return take_plan(w, slot, why);
+    return weft_err_set(why, WEFT_E_PROTO, "a worker takes no %s",
+                        weft_proto_type_name(slot->msg.type));
+}
+
+static void end_session(struct worker *w, const char *because) {
+    weft_error("starting over with the scheduler: %s", because);
+    w->has_epoch = false;
+    weft_link_reset(w->link, 0);
+}
+
+static void drain_link(struct worker *w) {
+    struct weft_link_event event;
+    while (weft_link_next(w->link, weft_now_ms(), &event)) {
+        struct weft_errmsg why = {""};
+        switch (event.kind) {
+        case WEFT_LINK_UP:
+            w->has_epoch = false;
+            say_hello(w);
+            break;
+        case WEFT_LINK_DOWN:
+            weft_warn("the session with the scheduler ended");
+            w->has_epoch = false;
+            break;
+        case WEFT_LINK_MESSAGE:
+            if (take_message(w, &event, &why)) end_session(w, why.text);
+            break;
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------ from the stepper --- */
+
+static void drain_stepper(struct worker *w) {
+    struct wefti_slot *slot = NULL;
+    while ((slot = wefti_stepper_done(w->stepper))) {
+        bool is_current = w->has_epoch && slot->epoch == w->epoch;
+        if (is_current && slot->err) {
+            end_session(w, slot->why.text);
+        } else if (is_current) {
+            weft_err err = weft_link_send(w->link, 0, slot->result.data, slot->result.len);
+            if (err) weft_debug("result not sent: %s", weft_err_text(err));
+        }
+        wefti_stepper_give_back(w->stepper, slot);
+    }
+}
+
+/* Opens the link once the engine is there. */
+static weft_err check_engine(struct worker *w, struct weft_errmsg *why) {
+    enum wefti_engine_state state = wefti_stepper_engine(w->stepper, why);
+    if (state == WEFTI_ENGINE_FAILED) return WEFT_E_INVAL;
+    if (state == WEFTI_ENGINE_OPENING || w->link) return WEFT_OK;
+    const struct weft_eng_info *info = wefti_stepper_info(w->stepper);
+    weft_info("%s (%s, %s): %.1f MiB of weights%s, %u KV blocks of %u tokens, %u threads, %s",
+              info->model_name, info->arch, info->isa, (double)info->weight_bytes / 0x1p20,
+              info->weights_inherited ? " (mapped as they were)" : "", info->n_blocks,
+              info->block_size, info->n_threads, info->fingerprint);
+    return weft_link_dial(WEFT_LINK_PAIR, w->config.worker_url, &w->link, why);
+}
+
+/* ----------------------------------------------------------------------------------- start --- */
+
+static weft_err engine_options(const struct weft_config *config, struct weft_eng_options *out,
+                               struct weft_errmsg *why) {
+    weft_eng_options_init(out);
+    weft_err err = weft_eng_parse_dtype(config->dtype, &out->dtype);
+    if (err) return weft_err_set(why, err, "--dtype %s: %s", config->dtype, weft_err_text(err));
+    err = weft_eng_parse_act(config->activations, &out->activations);
+    if (err) {
+        return weft_err_set(why, err, "--activations %s: %s", config->activations,
+                            weft_err_text(err));
+    }
+    err = weft_eng_parse_kv(config->kv_dtype, &out->kv_dtype);
+    if (err)
+        return weft_err_set(why, err, "--kv-dtype %s: %s", config->kv_dtype, weft_err_text(err));
+    out->block_size = config->block_size;
+    out->kv_memory_bytes = config->kv_memory;
+    out->max_seqs = config->max_num_seqs;
+    out->max_batched_tokens = config->max_num_batched_tokens;
+    out->max_model_len = config->max_model_len;
+    out->n_threads = config->threads;
+    out->weights_fd = config->weights_fd;
+    return WEFT_OK;
+}
+
+static bool asked_to_exit(int signal_fd) {
+    enum weft_signal signal;
+    while ((signal = weft_signals_next(signal_fd)) != WEFT_SIGNAL_NONE) {
+        /* A drain is the scheduler's and the routers' to know: this process serves what comes. */
+        if (signal == WEFT_SIGNAL_EXIT) return true;
+    }
+    return false;
+}
+
+static int poll_ms(const struct worker *w, uint64_t now_ms) {
+    uint64_t since = now_ms - w->heartbeat_at_ms;
+    uint64_t left = since < HEARTBEAT_MS ? HEARTBEAT_MS - since : 0;
+    return w->has_epoch && left < TICK_MS ? (int)left : (int)TICK_MS;
+}
+
+/* Until asked to exit (OK), or until it is clear that no plan can ever be computed. */
+static weft_err serve(struct worker *w, int signal_fd, struct weft_errmsg *why) {
+    for (;;) {
+        struct pollfd fds[] = {
+            {.fd = signal_fd, .events = POLLIN},
+            {.fd = wefti_stepper_fd(w->stepper), .events = POLLIN},
+            {.fd = w->link ? weft_link_fd(w->link) : -1, .events = POLLIN},
+        };
+        int n = poll(fds, sizeof fds / sizeof fds[0], poll_ms(w, weft_now_ms()));
+        if (n < 0 && errno != EINTR) return weft_err_errno(why, errno, "poll failed");
+        if (asked_to_exit(signal_fd)) return WEFT_OK;
+
+        if (fds[1].revents) wefti_stepper_clear(w->stepper);
+        weft_err err = check_engine(w, why);
+        if (err) return err;
+        if (!w->link) continue;
+        drain_stepper(w);
+        drain_link(w);
+        uint64_t now_ms = weft_now_ms();
+        weft_link_tick(w->link, now_ms);
+        if (w->has_epoch && now_ms - w->heartbeat_at_ms >= HEARTBEAT_MS) {
+            w->heartbeat_at_ms = now_ms;
+            send_heartbeat(w);
+        }
+    }
+}
+
+int main(int argc, char **argv) {
+    struct worker w = {.instance = weft_rand_seed()};
+    struct weft_errmsg why = {""};
+    struct weft_eng_options options;
+    int signal_fd = -1, status = EXIT_SUCCESS;
+    bool done = false;
+    weft_err err = weft_config_parse(WEFT_PROG_WORKER, argc, argv, &w.config, &done, &why);
+    if (err) {
+        (void)fprintf(stderr, "weft-worker: %s\n", why.text);
+        weft_status_write(w.config.status_fd, "failed", why.text);
+        return WEFT_EXIT_FATAL;
+    }
+    if (done) return EXIT_SUCCESS;
+    weft_actor_init("worker", &w.config);
+    if (!w.config.worker_url) return weft_actor_fail(&w.config, "--worker-url is missing");
+    weft_buf_init(&w.out, WEFT_MESSAGE_BYTES_MAX);
+
+    err = weft_signals_init(w.config.status_fd >= 0, &signal_fd, &why);
+    if (!err) err = engine_options(&w.config, &options, &why);
+    if (!err) err = wefti_stepper_start(w.config.model, &options, &w.stepper, &why);
+    if (!err) err = serve(&w, signal_fd, &why);
+    if (err) status = weft_actor_fail(&w.config, why.text);
+
+    weft_link_free(w.link);
+    if (!wefti_stepper_stop(w.stepper, STOP_WAIT_MS)) {
+        weft_warn("leaving in the middle of a step");
+        _exit(status);
+    }
+    weft_buf_fini(&w.out);
+    if (signal_fd >= 0) (void)close(signal_fd);
+    return status;
+}

@@ -1,0 +1,78 @@
+/* stepper — the thread that owns the engine: it opens it, runs plans one after the other, frees it.
+ *
+ * Model    Control takes a slot, puts a message's bytes into it, decodes them there and submits the
+ *          slot when it holds a plan; the stepper runs it, encodes the result into the same slot
+ * and hands it back. So a plan's memory lives until it was executed, and control never waits: it
+ * answers heartbeats while a step runs, and while a large model is being opened. Threads  All
+ * functions are control's. Two SPSC rings lie between it and the stepper, a semaphore wakes the
+ * stepper, an eventfd wakes control. The stepper opens the engine itself, because opening pins the
+ * thread that will step. Bounds   WEFTI_STEPPER_SLOTS - 1 plans under way. A scheduler has two out
+ * per epoch; the rest is for plans of epochs that ended while a long step ran. One slot is always
+ * free to decode into.
+ */
+#ifndef WEFT_WORKER_STEPPER_H
+#define WEFT_WORKER_STEPPER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "engine/engine.h"
+#include "proto/proto.h"
+
+#define WEFTI_STEPPER_SLOTS 8
+
+typedef struct wefti_stepper wefti_stepper;
+
+struct wefti_slot {
+    struct weft_buf bytes;       /* the message as it came */
+    weft_proto_decoder *decoder; /* and what it says: points into `bytes` and the decoder */
+    struct weft_msg msg;
+    uint64_t epoch;         /* of the plan */
+    weft_err err;           /* of the step; STATE: its epoch ended before it ran */
+    struct weft_errmsg why; /* if err */
+    struct weft_buf result; /* encoded, if err is OK */
+};
+
+/* Starts the thread, which begins to open the model. `path` must outlive the stepper. */
+WEFT_MUST_CHECK weft_err wefti_stepper_start(const char *path,
+                                             const struct weft_eng_options *options,
+                                             wefti_stepper **stepper_out, struct weft_errmsg *why);
+
+/* Ends the thread once its step is done, and frees everything. False: it did not end within
+ * `wait_ms_max`; nothing was freed, and the process should just leave. Accepts NULL. */
+bool wefti_stepper_stop(wefti_stepper *stepper, uint32_t wait_ms_max);
+
+/* Readable (POLLIN) when the stepper has something to tell; clear it, then ask. */
+int wefti_stepper_fd(const wefti_stepper *stepper);
+void wefti_stepper_clear(wefti_stepper *stepper);
+
+enum wefti_engine_state { WEFTI_ENGINE_OPENING, WEFTI_ENGINE_OPEN, WEFTI_ENGINE_FAILED };
+
+/* FAILED: `why` is filled. */
+enum wefti_engine_state wefti_stepper_engine(const wefti_stepper *stepper, struct weft_errmsg *why);
+const struct weft_eng_info *wefti_stepper_info(const wefti_stepper *stepper); /* once OPEN */
+
+/* Moves while a step advances; once OPEN. */
+uint64_t wefti_stepper_progress(const wefti_stepper *stepper);
+/* Plans submitted and not handed back. */
+uint32_t wefti_stepper_n_under_way(const wefti_stepper *stepper);
+
+/* A free slot to decode into; it stays free until it is submitted. */
+struct wefti_slot *wefti_stepper_slot(wefti_stepper *stepper);
+
+/* Runs the plan in `slot`, which came from the call above. FULL: too many under way. */
+WEFT_MUST_CHECK weft_err wefti_stepper_submit(wefti_stepper *stepper, struct wefti_slot *slot);
+
+/* From now on only plans of `epoch` run: all sequences are dropped before the first of them; plans
+ * of other epochs that wait come back with STATE. FULL: too many changes while one step ran. */
+WEFT_MUST_CHECK weft_err wefti_stepper_reset(wefti_stepper *stepper, uint64_t epoch);
+
+/* The next slot that is done; NULL when there is none. Control gives it back when it has read it.
+ */
+struct wefti_slot *wefti_stepper_done(wefti_stepper *stepper);
+void wefti_stepper_give_back(wefti_stepper *stepper, struct wefti_slot *slot);
+
+#endif
