@@ -1,0 +1,424 @@
+#include "cmd/router/call.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/check.h"
+#include "base/rand.h"
+#include "cmd/router/core.h"
+
+/* ------------------------------------------------------------------------ log-probabilities --- */
+
+#define LP_HEADER 3 /* value, rank, count */
+
+static uint32_t lp_stride(const struct lp_store *store) {
+    return LP_HEADER + 2 * store->k;
+}
+
+/* `lp` NULL stands for one that never came: NaN. */
+static bool lp_push(struct lp_store *store, const struct weft_logprobs *lp) {
+    uint32_t stride = lp_stride(store);
+    if (store->n == store->cap) {
+        uint32_t cap = store->cap ? store->cap * 2 : 8;
+        uint32_t *words = realloc(store->words, (size_t)cap * stride * sizeof *words);
+        if (!words) return false;
+        store->words = words;
+        store->cap = cap;
+    }
+    uint32_t *at = store->words + (size_t)store->n * stride;
+    float value = lp ? lp->logprob : NAN;
+    uint32_t n_top = lp ? lp->n_top : 0;
+    if (n_top > store->k) n_top = store->k;
+    memcpy(&at[0], &value, sizeof value);
+    at[1] = lp ? lp->rank : 0;
+    at[2] = n_top;
+    if (lp && n_top) {
+        memcpy(at + LP_HEADER, lp->top_ids, n_top * sizeof *at);
+        memcpy(at + LP_HEADER + n_top, lp->top_logprobs, n_top * sizeof *at);
+    }
+    store->n++;
+    return true;
+}
+
+const uint32_t *wefti_lp_entry(const struct lp_store *store, uint32_t i) {
+    return i < store->n ? store->words + (size_t)i * lp_stride(store) : NULL;
+}
+
+/* --------------------------------------------------------------------------------- the call --- */
+
+static void wake(struct call *call) {
+    if (!call->is_abandoned) call->wake(call);
+}
+
+struct call *wefti_call_new(struct core *core, enum call_kind kind, struct weft_buf *body,
+                            void (*wake_fn)(struct call *call), void *owner, uint64_t now_us) {
+    struct call *call = calloc(1, sizeof *call);
+    if (!call) return NULL;
+    call->core = core;
+    call->kind = kind;
+    call->wake = wake_fn;
+    call->owner = owner;
+    call->model_name = core->limits.model_name; /* outlives every call */
+    call->limits = core->limits;
+    call->held_bytes = body->len;
+    call->body = *body;
+    weft_buf_init(body, body->max_bytes);
+    weft_buf_init(&call->result, WEFT_MESSAGE_BYTES_MAX);
+    (void)snprintf(call->id, sizeof call->id, "%s-%016" PRIx64,
+                   kind == CALL_CHAT ? "chatcmpl" : "cmpl", weft_rand_seed());
+    call->created_s = (int64_t)time(NULL);
+    call->arrived_us = now_us;
+    uint64_t timeout_us = (uint64_t)core->config->request_timeout_ms * 1000;
+    if (timeout_us) call->deadline_us = now_us + timeout_us;
+    return call;
+}
+
+/* Takes the jobs out of the scheduler's hands. */
+static void withdraw(struct call *call) {
+    for (uint32_t i = 0; i < call->n_jobs; i++) {
+        struct job *job = &call->jobs[i];
+        if (job->place == JOB_CLOSED) continue;
+        wefti_up_cancel(call->core, job, UINT32_MAX);
+        wefti_up_close(call->core, job);
+    }
+}
+
+static void count_choice(const struct choice *choice, enum finished_reason reason,
+                         uint64_t now_us) {
+    const struct job *job = choice->job;
+    const struct call *call = job->call;
+    struct metrics_choice end = {
+        .reason = reason,
+        .arrived_us = call->arrived_us,
+        .queued_us = job->queued_us,
+        .first_us = choice->first_us,
+        .last_us = choice->last_us,
+        .now_us = now_us,
+        .n_prompt = (uint32_t)job->prompt->n_ids,
+        .n_output = choice->n_tokens,
+        .max_tokens = call->params.sampling.max_tokens,
+        .n = call->params.n,
+    };
+    wefti_metrics_choice(&call->core->metrics, &end);
+}
+
+static void count_open_choices(const struct call *call, enum finished_reason reason) {
+    for (uint32_t i = 0; i < call->n_choices && call->accepted; i++) {
+        if (call->choices[i].end == CHOICE_OPEN) count_choice(&call->choices[i], reason, 0);
+    }
+}
+
+static void call_free(struct call *call) {
+    for (uint32_t i = 0; i < call->n_choices; i++) {
+        struct choice *choice = &call->choices[i];
+        free(choice->tokens);
+        free(choice->lps.words);
+        weft_stop_free(choice->scan);
+        wefti_view_fini(&choice->view);
+    }
+    for (uint32_t i = 0; i < call->n_jobs; i++)
+        free(call->jobs[i].prompt_lps.words);
+    free(call->choices);
+    free(call->jobs);
+    wefti_core_release(call->core, call->held_bytes);
+    wefti_params_fini(&call->params);
+    weft_buf_fini(&call->body);
+    weft_buf_fini(&call->result);
+    free(call);
+}
+
+void wefti_call_drop(struct call *call) {
+    if (!call) return;
+    call->is_abandoned = true;
+    if (call->in_thread) return;
+    if (call->state == CALL_WAITING || call->state == CALL_RUNNING) {
+        count_open_choices(call, FINISHED_ABORT);
+        withdraw(call);
+    }
+    call_free(call);
+}
+
+void wefti_call_fail(struct call *call, int status, uint32_t retry_after, const char *code,
+                     const char *message) {
+    if (call->state == CALL_FAILED || call->state == CALL_DONE) return;
+    wefti_error_set(&call->error, status, NULL, code, "%s", message);
+    call->error.retry_after = retry_after;
+    count_open_choices(call, FINISHED_ERROR);
+    withdraw(call);
+    call->state = CALL_FAILED;
+    wake(call);
+}
+
+/* --------------------------------------------------------------------------------- starting --- */
+
+static bool init_choice(struct choice *choice, struct job *job, uint32_t idx, uint32_t index) {
+    const struct params *p = &job->call->params;
+    choice->job = job;
+    choice->idx = idx;
+    choice->index = index;
+    choice->lps.k = p->sampling.n_logprobs > 0 ? (uint32_t)p->sampling.n_logprobs : 0;
+    if (p->n_stops == 0) return true;
+    weft_detok_init(&choice->scan_detok, job->call->core->tok, p->skip_special);
+    choice->scan_detok.at_start = false; /* what follows a prompt keeps its leading space */
+    return weft_stop_new((const char *const *)p->stops, p->stop_lens, p->n_stops, p->include_stop,
+                         &choice->scan) == WEFT_OK;
+}
+
+static bool make_jobs(struct call *call) {
+    const struct params *p = &call->params;
+    call->jobs = calloc(p->n_prompts, sizeof *call->jobs);
+    call->choices = calloc((size_t)p->n_prompts * p->n, sizeof *call->choices);
+    if (!call->jobs || !call->choices) return false;
+    call->n_jobs = p->n_prompts;
+    call->n_choices = p->n_prompts * p->n;
+    for (uint32_t i = 0; i < call->n_jobs; i++) {
+        struct job *job = &call->jobs[i];
+        job->call = call;
+        job->prompt = &p->prompts[i];
+        job->choices = call->choices + (size_t)i * p->n;
+        job->n_choices = p->n;
+        job->prompt_lps.k =
+            p->sampling.n_prompt_logprobs > 0 ? (uint32_t)p->sampling.n_prompt_logprobs : 0;
+        job->seed = p->has_seed ? p->sampling.seed : weft_rand_seed();
+        for (uint32_t k = 0; k < p->n; k++) {
+            if (!init_choice(&job->choices[k], job, k, i * p->n + k)) return false;
+        }
+    }
+    return true;
+}
+
+static void submit(struct call *call, uint64_t now_us) {
+    struct core *core = call->core;
+    const char *why = wefti_core_why_not(core, now_us / 1000);
+    if (why) {
+        wefti_call_fail(call, 503, 1, "not_serving", why);
+        return;
+    }
+    (void)snprintf(call->fingerprint, sizeof call->fingerprint, "%s",
+                   core->up.snapshot.model.fingerprint);
+    if (core->up.n_open + call->params.n_prompts > WEFT_OPEN_JOBS_MAX) {
+        wefti_call_fail(call, 429, 1, "queue_full", "too many requests are open, try again later");
+        return;
+    }
+    if (!make_jobs(call)) {
+        wefti_call_fail(call, 500, 0, NULL, "out of memory");
+        return;
+    }
+    call->state = CALL_WAITING;
+    for (uint32_t i = 0; i < call->n_jobs; i++) {
+        if (wefti_up_submit(core, &call->jobs[i]) == WEFT_OK) continue;
+        wefti_call_fail(call, 500, 0, NULL, "out of memory");
+        return;
+    }
+}
+
+void wefti_call_start(struct call *call, uint64_t now_us) {
+    WEFT_ASSERT(call->state == CALL_PREPARING && !call->in_thread);
+    if (call->is_abandoned) {
+        call_free(call);
+        return;
+    }
+    if (call->error.status) {
+        call->state = CALL_FAILED;
+        wake(call);
+    } else if (call->kind == CALL_TOKENIZE || call->kind == CALL_DETOKENIZE) {
+        call->state = CALL_DONE;
+        wake(call);
+    } else {
+        submit(call, now_us);
+    }
+}
+
+/* ------------------------------------------------------------------ what the scheduler says --- */
+
+void wefti_job_accepted(struct job *job) {
+    struct call *call = job->call;
+    if (job->accepted) return;
+    job->accepted = true;
+    if (++call->n_accepted < call->n_jobs || call->state != CALL_WAITING) return;
+    call->state = CALL_RUNNING;
+    call->accepted = true;
+    wake(call);
+}
+
+void wefti_job_rejected(struct job *job, const struct weft_msg_rejected *msg) {
+    uint32_t retry_s = (msg->retry_after_ms + 999) / 1000;
+    const char *text = msg->text && msg->text[0] ? msg->text : "the request was refused";
+    switch (msg->reason) {
+    case WEFT_REJECT_QUEUE_FULL:
+        wefti_call_fail(job->call, 429, retry_s ? retry_s : 1, "queue_full", text);
+        return;
+    case WEFT_REJECT_TOO_LONG:
+        wefti_call_fail(job->call, 400, 0, "context_length_exceeded", text);
+        return;
+    case WEFT_REJECT_INVALID:
+        wefti_call_fail(job->call, 400, 0, NULL, text);
+        return;
+    case WEFT_REJECT_NO_MEMORY: /* it never fits, unless told to come back */
+        wefti_call_fail(job->call, retry_s ? 503 : 400, retry_s, "no_memory", text);
+        return;
+    default:
+        wefti_call_fail(job->call, 503, retry_s ? retry_s : 1, "not_serving", text);
+    }
+}
+
+/* Entries of any choice will do: they are all of the same prompt. */
+static bool take_prompt_logprobs(struct job *job, const struct weft_msg_event *event) {
+    for (uint32_t i = 0; i < event->n_prompt_logprobs; i++) {
+        /* The first position has none, so entry e speaks of position e + 1. */
+        uint64_t pos = (uint64_t)event->prompt_pos + i;
+        if (pos != (uint64_t)job->prompt_lps.n + 1 || pos >= job->prompt->n_ids) continue;
+        if (!lp_push(&job->prompt_lps, &event->prompt_logprobs[i])) return false;
+    }
+    return true;
+}
+
+static bool push_token(struct choice *choice, const struct weft_msg_event *event) {
+    if (choice->n_tokens == choice->cap_tokens) {
+        uint32_t cap = choice->cap_tokens ? choice->cap_tokens * 2 : 16;
+        uint32_t *tokens = realloc(choice->tokens, cap * sizeof *tokens);
+        if (!tokens) return false;
+        choice->tokens = tokens;
+        choice->cap_tokens = cap;
+    }
+    if (choice->job->call->params.logprobs >= 0 &&
+        !lp_push(&choice->lps, event->has_logprobs ? &event->logprobs : NULL))
+        return false;
+    choice->tokens[choice->n_tokens++] = event->token;
+    return true;
+}
+
+/* True when this token's text completes a stop string. */
+static bool scan_stops(struct choice *choice, uint32_t token) {
+    const struct params *p = &choice->job->call->params;
+    struct weft_buf text, passed;
+    weft_buf_init(&text, 1u << 20);
+    weft_buf_init(&passed, 2u << 20);
+    weft_detok_push(&choice->scan_detok, token, &text);
+    /* As in vLLM, nothing stops a choice within min_tokens. */
+    size_t which = 0;
+    bool hit = choice->n_tokens > p->sampling.min_tokens && text.len > 0 &&
+               weft_stop_push(choice->scan, text.data, text.len, &passed, &which);
+    choice->stop_idx = (uint32_t)which;
+    weft_buf_fini(&text);
+    weft_buf_fini(&passed);
+    return hit;
+}
+
+static bool is_own_stop_token(const struct params *p, uint32_t token) {
+    for (uint32_t i = 0; i < p->n_own_stop_tokens; i++) {
+        if (p->stop_tokens[i] == token) return true;
+    }
+    return false;
+}
+
+static enum choice_end end_of(struct choice *choice, const struct weft_msg_event *event) {
+    const struct params *p = &choice->job->call->params;
+    bool is_stop_token = event->end == WEFT_END_STOP && event->sampled;
+    bool is_silent = is_stop_token && !p->include_stop;
+    if (event->sampled && choice->scan && !is_silent && scan_stops(choice, event->token))
+        return CHOICE_STOP_STRING;
+    if (is_stop_token) return is_own_stop_token(p, event->token) ? CHOICE_STOP_TOKEN : CHOICE_EOS;
+    if (event->end == WEFT_END_NONE) return CHOICE_OPEN;
+    return event->end == WEFT_END_STOP ? CHOICE_EOS : CHOICE_LENGTH;
+}
+
+static void mark_fresh(struct choice *choice) {
+    struct call *call = choice->job->call;
+    if (choice->is_fresh || !call->params.stream) return;
+    choice->is_fresh = true;
+    choice->next_fresh = NULL;
+    if (call->fresh_last)
+        call->fresh_last->next_fresh = choice;
+    else
+        call->fresh_first = choice;
+    call->fresh_last = choice;
+}
+
+static void end_choice(struct choice *choice, uint64_t now_us) {
+    struct job *job = choice->job;
+    struct call *call = job->call;
+    count_choice(choice, choice->end == CHOICE_LENGTH ? FINISHED_LENGTH : FINISHED_STOP, now_us);
+    weft_stop_free(choice->scan);
+    choice->scan = NULL;
+    if (++job->n_ended < job->n_choices) return;
+    wefti_up_close(call->core, job);
+    if (++call->n_jobs_ended == call->n_jobs) call->state = CALL_DONE;
+}
+
+static void note_start(struct job *job, const struct weft_msg_event *event) {
+    struct metrics *metrics = &job->call->core->metrics;
+    job->has_started = true;
+    job->n_cached = event->n_prompt_cached;
+    job->queued_us = event->queued_us;
+    metrics->n_prompt_tokens += job->prompt->n_ids;
+    metrics->n_cached_tokens += event->n_prompt_cached;
+}
+
+static void note_token(struct choice *choice, uint64_t now_us) {
+    const struct call *call = choice->job->call;
+    struct metrics *metrics = &call->core->metrics;
+    metrics->n_generation_tokens++;
+    if (choice->first_us == 0) {
+        choice->first_us = now_us;
+        wefti_metrics_observe(&metrics->ttft, (double)(now_us - call->arrived_us) * 1e-6);
+    } else {
+        wefti_metrics_observe(&metrics->inter_token, (double)(now_us - choice->last_us) * 1e-6);
+    }
+    choice->last_us = now_us;
+}
+
+void wefti_job_event(struct job *job, const struct weft_msg_event *event, uint64_t now_us) {
+    struct call *call = job->call;
+    /* One prompt may be far ahead while another has not been accepted yet. */
+    if (event->choice >= job->n_choices || !job->accepted) return;
+    struct choice *choice = &job->choices[event->choice];
+    if (choice->end != CHOICE_OPEN) return; /* overrun behind a stop string */
+    if (event->sampled && (event->output_idx != choice->n_tokens ||
+                           choice->n_tokens >= call->params.sampling.max_tokens))
+        return;
+    if (event->end == WEFT_END_DEADLINE) {
+        wefti_call_fail(call, 504, 0, "request_timeout", "the request took too long");
+        return;
+    }
+    if (!take_prompt_logprobs(job, event) || (event->sampled && !push_token(choice, event))) {
+        wefti_call_fail(call, 500, 0, NULL, "out of memory");
+        return;
+    }
+    if (!job->has_started && (event->sampled || event->end)) note_start(job, event);
+    if (event->sampled) note_token(choice, now_us);
+    choice->end = end_of(choice, event);
+    mark_fresh(choice);
+    if (choice->end != CHOICE_OPEN) {
+        if (event->end == WEFT_END_NONE) wefti_up_cancel(call->core, job, choice->idx);
+        end_choice(choice, now_us);
+    }
+    if (call->params.stream || call->state == CALL_DONE) wake(call);
+}
+
+/* ----------------------------------------------------------------------------------- counts --- */
+
+uint32_t wefti_call_prompt_tokens(const struct call *call) {
+    size_t n = 0;
+    for (uint32_t i = 0; i < call->n_jobs; i++)
+        n += call->jobs[i].prompt->n_ids;
+    return (uint32_t)n;
+}
+
+uint64_t wefti_call_output_tokens(const struct call *call) {
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < call->n_choices; i++)
+        n += call->choices[i].n_tokens;
+    return n;
+}
+
+uint32_t wefti_call_cached_tokens(const struct call *call) {
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < call->n_jobs; i++)
+        n += call->jobs[i].n_cached;
+    return (uint32_t)n;
+}

@@ -1,0 +1,151 @@
+/* call — one client's request from its body to its last token.
+ *
+ * Model    A call holds jobs, one for each prompt; a job is what the scheduler knows (one Submit),
+ *          with n choices. A choice keeps its output as token ids, and nothing else: text and JSON
+ *          are made from them when the client's socket has room (render.h).
+ *          body -> prepare (any thread) -> start -> Accepted by all -> tokens -> done.
+ * Stops    Stop strings need text as soon as a token comes: such a choice runs a detokenizer and a
+ *          matcher ahead of the one that renders, throwing its text away.
+ * Owner    The connection owns the call. `wake` tells it that there is something to look at; it is
+ *          called from within any function here and must only make a note.
+ */
+#ifndef WEFT_ROUTER_CALL_H
+#define WEFT_ROUTER_CALL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "cmd/router/api_error.h"
+#include "cmd/router/params.h"
+#include "cmd/router/render.h"
+#include "proto/proto.h"
+#include "text/text.h"
+
+struct core;
+
+/* Log-probabilities, entry after entry at a fixed stride: value, rank, count, ids[k], values[k]. */
+struct lp_store {
+    uint32_t *words;
+    uint32_t n, cap; /* entries */
+    uint32_t k;      /* alternatives kept of each */
+};
+
+enum choice_end {
+    CHOICE_OPEN,
+    CHOICE_EOS,
+    CHOICE_STOP_TOKEN,
+    CHOICE_STOP_STRING,
+    CHOICE_LENGTH,
+};
+
+struct choice {
+    struct job *job;
+    uint32_t idx;     /* within the job */
+    uint32_t index;   /* within the response */
+    uint32_t *tokens; /* output; at most max_tokens */
+    uint32_t n_tokens, cap_tokens;
+    struct lp_store lps;
+    enum choice_end end;
+    uint32_t stop_idx; /* CHOICE_STOP_STRING: which */
+    struct weft_stop *scan;
+    struct weft_detok scan_detok;
+    uint64_t first_us, last_us; /* when tokens came */
+    struct choice_view view;
+    struct choice *next_fresh; /* in the call's list of choices with something to render */
+    bool is_fresh;
+};
+
+enum job_place { JOB_CLOSED, JOB_WAITING, JOB_SENT };
+
+struct job {
+    struct call *call;
+    struct job *prev, *next; /* upstream's lists */
+    enum job_place place;
+    uint64_t id;
+    uint32_t attempt;
+    bool answered; /* this attempt */
+    bool accepted; /* some attempt: from then on it is resumed, not asked for */
+    uint32_t sent_bytes;
+
+    const struct prompt *prompt;
+    struct choice *choices;
+    uint32_t n_choices, n_ended;
+    struct lp_store prompt_lps; /* of positions 1, 2, ... */
+    uint64_t seed;
+    bool has_started; /* its first token came */
+    uint32_t n_cached;
+    uint64_t queued_us;
+};
+
+enum call_state {
+    CALL_PREPARING, /* perhaps in another thread, which then owns params, result and error */
+    CALL_WAITING,   /* for the scheduler's word on every job */
+    CALL_RUNNING,
+    CALL_DONE,
+    CALL_FAILED, /* `error` says why */
+};
+
+struct call {
+    struct core *core;
+    void (*wake)(struct call *call);
+    void *owner;
+
+    enum call_kind kind;
+    enum call_state state;
+    bool accepted;     /* the scheduler took it */
+    bool has_rpc_view; /* stream chunks in MessagePack-RPC's shape */
+    bool is_abandoned; /* nobody waits; freed as soon as no thread uses it */
+    bool in_thread;
+
+    struct weft_buf body;
+    bool is_msgpack; /* the body is; else JSON */
+    uint64_t held_bytes;
+    struct api_limits limits; /* as they were when it came */
+    struct params params;
+    struct weft_buf result; /* of CALL_TOKENIZE and CALL_DETOKENIZE: JSON */
+    struct api_error error;
+
+    const char *model_name;
+    char fingerprint[32];
+    char id[40];
+    int64_t created_s;
+    uint64_t arrived_us, deadline_us; /* 0: none */
+
+    struct job *jobs;
+    struct choice *choices; /* of all jobs; job i has [i * n, (i + 1) * n) */
+    uint32_t n_jobs, n_accepted, n_jobs_ended, n_choices;
+    struct choice *fresh_first, *fresh_last;
+    struct render render;
+};
+
+/* `body` is moved into the call. NULL: out of memory (the body stays). */
+struct call *wefti_call_new(struct core *core, enum call_kind kind, struct weft_buf *body,
+                            void (*wake)(struct call *call), void *owner, uint64_t now_us);
+
+/* Cancels what is under way and frees; at once, or when the thread that prepares it is done. */
+void wefti_call_drop(struct call *call);
+
+/* Parses and tokenizes: no part of the shared state is changed, so any thread may do it. */
+void wefti_call_prepare(struct call *call);
+
+/* Afterwards, in the loop's thread: submits, or ends the call. */
+void wefti_call_start(struct call *call, uint64_t now_us);
+
+/* What the upstream has for a job. */
+void wefti_job_accepted(struct job *job);
+void wefti_job_rejected(struct job *job, const struct weft_msg_rejected *msg);
+void wefti_job_event(struct job *job, const struct weft_msg_event *event, uint64_t now_us);
+
+/* Ends a call with an error; a stream that has begun gets it as its last event. */
+void wefti_call_fail(struct call *call, int status, uint32_t retry_after, const char *code,
+                     const char *message);
+
+uint32_t wefti_call_prompt_tokens(const struct call *call);
+uint64_t wefti_call_output_tokens(const struct call *call);
+uint32_t wefti_call_cached_tokens(const struct call *call);
+
+/* Entry `i`, or NULL when it is not there. */
+const uint32_t *wefti_lp_entry(const struct lp_store *store, uint32_t i);
+
+#endif

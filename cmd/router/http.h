@@ -1,0 +1,94 @@
+/* http — HTTP/1.1 on one connection: one request at a time, in order.
+ *
+ * Head     Collected whole (at most WEFT_HEAD_BYTES_MAX) and looked at byte by byte before the
+ * parser sees it: lines end in CRLF and nothing else, so that no proxy in front can read another
+ *          request out of the same bytes. The parser then refuses the rest of what is ambiguous.
+ * Order    While a response is under way the next request's bytes wait, at most
+ *          WEFT_PIPELINE_BYTES_MAX of them; beyond that we stop reading.
+ * Gone     A client that closes its sending side is gone: its request is cancelled. What was
+ *          already answered still goes out.
+ */
+#ifndef WEFT_ROUTER_HTTP_H
+#define WEFT_ROUTER_HTTP_H
+
+#include <llhttp.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "cmd/router/api_error.h"
+#include "cmd/router/server.h"
+
+#define WEFT_HEAD_BYTES_MAX 65536
+#define WEFT_HEADERS_MAX 100
+#define WEFT_URL_BYTES_MAX 8192
+#define WEFT_PIPELINE_BYTES_MAX 65536
+
+struct call;
+struct route;
+
+struct span {
+    const char *at; /* NULL: not there */
+    size_t len;
+};
+
+enum http_phase {
+    HTTP_IN_HEAD,
+    HTTP_IN_BODY,
+    HTTP_BUSY, /* a response is being made */
+    HTTP_ENDED,
+};
+
+struct http_scan { /* the head's bytes so far */
+    bool saw_cr, has_line;
+    size_t line_bytes;
+};
+
+struct http {
+    struct conn *conn;
+    llhttp_t parser;
+    enum http_phase phase;
+    uint64_t since_ms;     /* HEAD: the first byte, or the last response; BODY: its start */
+    uint64_t last_byte_ms; /* came from the client */
+    uint64_t last_sent_ms;
+    struct weft_buf pending; /* bytes of requests to come */
+
+    /* One request; the spans point into `head`. */
+    struct weft_buf head;
+    struct http_scan scan;
+    struct span path, field, authorization, content_type, origin, expect, wanted_headers;
+    struct span content_encoding, transfer_encoding;
+    uint32_t n_headers, n_hosts;
+    bool head_done, message_done, keep_alive, is_http10, is_head_method;
+    uint8_t method;
+    struct api_error refusal; /* found while parsing */
+    const struct route *route;
+    struct weft_buf body;
+    uint64_t body_raw_bytes;
+
+    /* Its response. */
+    struct call *call;
+    bool has_begun, is_chunked, is_sse;
+};
+
+/* Gives a fresh connection to HTTP. False: out of memory. */
+bool wefti_http_open(struct conn *conn);
+
+/* A whole response. `type` NULL: no body. `extra`: header lines, each ended by CRLF, or "". */
+void wefti_http_respond(struct http *http, int status, const char *type, const char *extra,
+                        const char *body, size_t len);
+void wefti_http_refuse(struct http *http, const struct api_error *error);
+
+/* For api.c: the request is being answered by `call`, which the connection owns from now on. */
+void wefti_http_attach(struct http *http, struct call *call);
+
+/* wake function of calls whose owner is a struct http. */
+void wefti_http_wake(struct call *call);
+
+/* Checks one piece of a head; pure. Returns how many of the bytes belong to it; *done_out when they
+ * complete it. *ok_out false: a bare CR or LF, a NUL, or a line folded into the next. */
+size_t wefti_http_scan(struct http_scan *scan, const char *bytes, size_t n, bool *done_out,
+                       bool *ok_out);
+
+#endif

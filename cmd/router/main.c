@@ -1,0 +1,159 @@
+/* weft-router: takes requests over HTTP and MessagePack-RPC, turns text into tokens and back, and
+ * knows nothing of blocks and batches. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "base/parse.h"
+#include "cmd/common/actor.h"
+#include "cmd/common/signals.h"
+#include "cmd/common/status.h"
+#include "cmd/router/server.h"
+
+#define TEMPLATE_BYTES_MAX (1u << 20)
+#define KEY_FILE_BYTES_MAX (1u << 16)
+/* Request bodies held at once: room for several of the largest, whatever else comes. */
+#define HELD_BODIES 8
+
+static weft_err read_file(const char *path, size_t bytes_max, struct weft_buf *out,
+                          struct weft_errmsg *why) {
+    char piece[4096];
+    weft_buf_init(out, bytes_max);
+    FILE *file = fopen(path, "rbe");
+    if (!file) return weft_err_set(why, WEFT_E_NOTFOUND, "cannot open \"%s\"", path);
+    size_t n;
+    while ((n = fread(piece, 1, sizeof piece, file)) > 0 && !out->failed)
+        weft_buf_add(out, piece, n);
+    bool is_bad = ferror(file) != 0;
+    (void)fclose(file);
+    if (is_bad) return weft_err_set(why, WEFT_E_IO, "cannot read \"%s\"", path);
+    if (out->failed)
+        return weft_err_set(why, WEFT_E_TOOBIG, "\"%s\" is larger than %zu bytes", path, bytes_max);
+    return WEFT_OK;
+}
+
+static weft_err add_key(struct server *server, const char *key, size_t len,
+                        struct weft_errmsg *why) {
+    if (len == 0) return WEFT_OK;
+    if (server->n_api_keys == WEFT_API_KEYS_MAX)
+        return weft_err_set(why, WEFT_E_TOOBIG, "--api-key-file holds more than %d keys",
+                            WEFT_API_KEYS_MAX);
+    char *copy = strndup(key, len);
+    if (!copy) return weft_err_set(why, WEFT_E_NOMEM, "out of memory");
+    server->api_keys[server->n_api_keys++] = copy;
+    return WEFT_OK;
+}
+
+/* One key per line; a file without any would leave the door open that it was to close. */
+static weft_err load_key_file(struct server *server, const char *path, struct weft_errmsg *why) {
+    struct weft_buf text;
+    uint32_t n_before = server->n_api_keys;
+    weft_err err = read_file(path, KEY_FILE_BYTES_MAX, &text, why);
+    const char *at = weft_buf_cstr(&text);
+    while (!err && *at) {
+        size_t len = strcspn(at, "\r\n");
+        err = add_key(server, at, len, why);
+        at += len;
+        at += strspn(at, "\r\n");
+    }
+    if (!err && server->n_api_keys == n_before)
+        err = weft_err_set(why, WEFT_E_INVAL, "--api-key-file: \"%s\" holds no key", path);
+    weft_buf_fini(&text);
+    return err;
+}
+
+static weft_err load_keys(struct server *server, struct weft_errmsg *why) {
+    const struct weft_config *config = &server->config;
+    weft_err err = WEFT_OK;
+    if (config->api_key) {
+        if (!*config->api_key) return weft_err_set(why, WEFT_E_INVAL, "--api-key is empty");
+        err = add_key(server, config->api_key, strlen(config->api_key), why);
+    }
+    if (!err && config->api_key_file) err = load_key_file(server, config->api_key_file, why);
+    return err;
+}
+
+static weft_err load_template(struct core *core, struct weft_errmsg *why) {
+    const struct weft_config *config = core->config;
+    struct weft_buf file;
+    struct weft_errmsg detail = {""};
+    char *text = NULL;
+    weft_buf_init(&file, TEMPLATE_BYTES_MAX);
+    weft_err err = config->chat_template
+                       ? read_file(config->chat_template, TEMPLATE_BYTES_MAX, &file, why)
+                       : weft_chat_find(config->model, &text, why);
+    const char *source = config->chat_template ? weft_buf_cstr(&file) : text;
+    if (!err && source) {
+        err = weft_chat_new(source, strlen(source), core->tok, &core->chat, &detail);
+        if (err) (void)weft_err_set(why, err, "the chat template cannot be used: %s", detail.text);
+    } else if (!err) {
+        weft_info("the model has no chat template: /v1/chat/completions will answer 400");
+    }
+    free(text);
+    weft_buf_fini(&file);
+    return err;
+}
+
+static weft_err load_model(struct core *core, struct weft_errmsg *why) {
+    const struct weft_config *config = core->config;
+    struct api_limits *limits = &core->limits;
+    weft_err err = weft_text_open(config->model, &core->tok, why);
+    if (err) return err;
+    limits->model_name = config->served_model_name ? config->served_model_name : config->model;
+    limits->max_logprobs = config->max_logprobs;
+    limits->max_logprob_bytes = config->max_logprob_bytes;
+    limits->eos = weft_text_eos(core->tok, &limits->n_eos);
+    if (limits->n_eos == 0) weft_warn("the model names no end-of-sequence token");
+    if (!weft_utf8_valid(limits->model_name, strlen(limits->model_name)))
+        return weft_err_set(why, WEFT_E_INVAL, "--served-model-name is not valid UTF-8");
+    err = weft_text_gen_defaults(config->model, &limits->defaults, why);
+    if (!err) err = load_template(core, why);
+    return err;
+}
+
+static weft_err connect_link(struct core *core, struct weft_errmsg *why) {
+    weft_link *link = NULL;
+    if (!core->config->scheduler_url)
+        return weft_err_set(why, WEFT_E_INVAL, "--scheduler-url is needed");
+    weft_err err = weft_link_dial(WEFT_LINK_PUSH_PULL, core->config->scheduler_url, &link, why);
+    return err ? err : wefti_up_init(core, link, why);
+}
+
+int main(int argc, char **argv) {
+    static struct server server; /* large, and zero */
+    struct weft_errmsg why = {""};
+    struct weft_config *config = &server.config;
+    struct core *core = &server.core;
+    int signal_fd = -1;
+    bool done = false;
+    weft_err err = weft_config_parse(WEFT_PROG_ROUTER, argc, argv, config, &done, &why);
+    if (err) {
+        (void)fprintf(stderr, "weft-router: %s\n", why.text);
+        weft_status_write(config->status_fd, "failed", why.text);
+        return WEFT_EXIT_FATAL;
+    }
+    if (done) return EXIT_SUCCESS;
+    weft_actor_init("router", config);
+    json_object_seed(0); /* before there are threads */
+    core->config = config;
+    core->held_max = HELD_BODIES * config->max_body_bytes;
+    server.started_s = (int64_t)time(NULL);
+    wefti_metrics_init(&core->metrics);
+    err = weft_signals_init(config->status_fd >= 0, &signal_fd, &why);
+    if (!err) err = load_keys(&server, &why);
+    if (!err) err = load_model(core, &why);
+    if (!err) err = connect_link(core, &why);
+    if (!err) err = wefti_server_init(&server, signal_fd, &why);
+    if (err) return weft_actor_fail(config, why.text); /* the system frees what there is */
+    wefti_server_run(&server);
+    wefti_server_fini(&server);
+    wefti_up_fini(core);
+    weft_chat_free(core->chat);
+    weft_text_free(core->tok);
+    (void)close(signal_fd);
+    return EXIT_SUCCESS;
+}

@@ -1,0 +1,295 @@
+#include "cmd/router/metrics.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+
+/* ------------------------------------------------------------------------------- histograms --- */
+
+/* vLLM's buckets, so that its dashboards and alert rules fit. */
+static const double ttft_bounds[] = {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5,  .75,
+                                     1,    2.5,  5,   7.5, 10,  20,  40,  80, 160, 640, 2560};
+static const double token_bounds[] = {.01, .025, .05, .075, .1,  .15, .2, .3, .4, .5,
+                                      .75, 1,    2.5, 5,    7.5, 10,  20, 40, 80};
+static const double request_bounds[] = {.3, .5, .8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
+                                        30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680};
+static const double count_bounds[] = {1,    2,    5,    10,    20,    50,    100,    200,   500,
+                                      1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000};
+static const double n_bounds[] = {1, 2, 5, 10, 20};
+
+#define BOUNDS(histogram, array) set_bounds(histogram, array, sizeof(array) / sizeof *(array))
+
+static void set_bounds(struct histogram *h, const double *bounds, size_t n) {
+    WEFT_ASSERT(n < WEFT_BUCKETS_MAX);
+    h->bounds = bounds;
+    h->n_bounds = (uint32_t)n;
+}
+
+void wefti_metrics_init(struct metrics *m) {
+    memset(m, 0, sizeof *m);
+    BOUNDS(&m->ttft, ttft_bounds);
+    BOUNDS(&m->inter_token, token_bounds);
+    BOUNDS(&m->per_output_token, token_bounds);
+    BOUNDS(&m->e2e, request_bounds);
+    BOUNDS(&m->queue, request_bounds);
+    BOUNDS(&m->inference, request_bounds);
+    BOUNDS(&m->prefill, request_bounds);
+    BOUNDS(&m->decode, request_bounds);
+    BOUNDS(&m->prompt_tokens, count_bounds);
+    BOUNDS(&m->generation_tokens, count_bounds);
+    BOUNDS(&m->params_max_tokens, count_bounds);
+    BOUNDS(&m->params_n, n_bounds);
+}
+
+void wefti_metrics_observe(struct histogram *h, double value) {
+    uint32_t i = 0;
+    while (i < h->n_bounds && value > h->bounds[i])
+        i++;
+    h->counts[i]++;
+    h->n++;
+    h->sum += value;
+}
+
+static double seconds(uint64_t from_us, uint64_t to_us) {
+    return to_us > from_us ? (double)(to_us - from_us) * 1e-6 : 0;
+}
+
+void wefti_metrics_choice(struct metrics *m, const struct metrics_choice *c) {
+    m->finished[c->reason]++;
+    if (c->reason == FINISHED_ABORT || c->reason == FINISHED_ERROR) return;
+    uint64_t begun_us = c->arrived_us + c->queued_us;
+    wefti_metrics_observe(&m->e2e, seconds(c->arrived_us, c->now_us));
+    wefti_metrics_observe(&m->queue, (double)c->queued_us * 1e-6);
+    wefti_metrics_observe(&m->inference, seconds(begun_us, c->now_us));
+    wefti_metrics_observe(&m->prefill, seconds(begun_us, c->first_us ? c->first_us : c->now_us));
+    wefti_metrics_observe(&m->decode, seconds(c->first_us, c->last_us));
+    wefti_metrics_observe(&m->prompt_tokens, c->n_prompt);
+    wefti_metrics_observe(&m->generation_tokens, c->n_output);
+    wefti_metrics_observe(&m->params_max_tokens, c->max_tokens);
+    wefti_metrics_observe(&m->params_n, c->n);
+    if (c->n_output > 1)
+        wefti_metrics_observe(&m->per_output_token,
+                              seconds(c->first_us, c->last_us) / (c->n_output - 1));
+}
+
+/* -------------------------------------------------------------------------------- snapshots --- */
+
+static void carry(struct metrics *m, uint32_t which, uint64_t value) {
+    /* A counter that fell belongs to a new process: all it says is new. */
+    m->carried[which] += value >= m->seen[which] ? value - m->seen[which] : value;
+    m->seen[which] = value;
+}
+
+void wefti_metrics_snapshot(struct metrics *m, const struct weft_msg_snapshot *s) {
+    carry(m, CARRIED_PREEMPTIONS, s->n_preemptions);
+    carry(m, CARRIED_STEPS, s->n_steps);
+    carry(m, CARRIED_COMPUTED, s->n_prompt_tokens);
+    carry(m, CARRIED_RECOMPUTED, s->n_recomputed_tokens);
+    carry(m, CARRIED_ACCEPTED, s->n_accepted);
+    carry(m, CARRIED_REJECTED, s->n_rejected);
+    carry(m, CARRIED_CANCELLED, s->n_cancelled);
+    carry(m, CARRIED_TIMED_OUT, s->n_timed_out);
+    carry(m, CARRIED_BUSY_US, s->worker_busy_us);
+    carry(m, CARRIED_IDLE_US, s->worker_idle_us);
+    carry(m, CARRIED_LOSSES, s->n_worker_losses);
+    carry(m, CARRIED_ITER_SUM, s->iter_tokens_sum);
+    carry(m, CARRIED_ITER_COUNT, s->iter_tokens_count);
+    for (uint32_t i = 0; i < WEFT_ITER_BUCKETS; i++)
+        carry(m, CARRIED_ITER_BUCKETS + i, s->iter_tokens[i]);
+}
+
+/* -------------------------------------------------------------------------------- rendering --- */
+
+struct writer {
+    struct weft_buf *out;
+    const char *prefix;
+    char labels[640]; /* model_name="...",engine="0" */
+};
+
+/* Label values escape backslash, quote and newline. */
+static void set_labels(struct writer *w, const char *model_name) {
+    size_t n = (size_t)snprintf(w->labels, sizeof w->labels, "model_name=\"");
+    for (const char *p = model_name; *p && n + 24 < sizeof w->labels; p++) {
+        if (*p == '"' || *p == '\\' || *p == '\n') w->labels[n++] = '\\';
+        w->labels[n++] = *p == '\n' ? 'n' : *p;
+    }
+    (void)snprintf(w->labels + n, sizeof w->labels - n, "\",engine=\"0\"");
+}
+
+static void head(const struct writer *w, const char *name, const char *type, const char *help) {
+    weft_buf_printf(w->out, "# HELP %s%s %s\n# TYPE %s%s %s\n", w->prefix, name, help, w->prefix,
+                    name, type);
+}
+
+static void number(const struct writer *w, double value) {
+    weft_buf_printf(w->out, " %.15g\n", value);
+}
+
+/* `extra`: more labels such as `,state="used"`, or "". */
+static void sample(const struct writer *w, const char *name, const char *extra, double value) {
+    weft_buf_printf(w->out, "%s%s{%s%s}", w->prefix, name, w->labels, extra);
+    number(w, value);
+}
+
+static void counter(const struct writer *w, const char *name, const char *help, double value) {
+    head(w, name, "counter", help);
+    sample(w, name, "", value);
+}
+
+static void gauge(const struct writer *w, const char *name, const char *help, double value) {
+    head(w, name, "gauge", help);
+    sample(w, name, "", value);
+}
+
+static void buckets(const struct writer *w, const char *name, const char *help,
+                    const double *bounds, uint32_t n, const uint64_t *counts, uint64_t count,
+                    double sum) {
+    head(w, name, "histogram", help);
+    uint64_t below = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        below += counts[i];
+        weft_buf_printf(w->out, "%s%s_bucket{%s,le=\"%.15g\"} %" PRIu64 "\n", w->prefix, name,
+                        w->labels, bounds[i], below);
+    }
+    weft_buf_printf(w->out, "%s%s_bucket{%s,le=\"+Inf\"} %" PRIu64 "\n", w->prefix, name, w->labels,
+                    count);
+    weft_buf_printf(w->out, "%s%s_sum{%s}", w->prefix, name, w->labels);
+    number(w, sum);
+    weft_buf_printf(w->out, "%s%s_count{%s} %" PRIu64 "\n", w->prefix, name, w->labels, count);
+}
+
+static void histogram(const struct writer *w, const char *name, const char *help,
+                      const struct histogram *h) {
+    buckets(w, name, help, h->bounds, h->n_bounds, h->counts, h->n, h->sum);
+}
+
+static void render_requests(const struct writer *w, const struct metrics *m) {
+    static const char *const reasons[FINISHED_COUNT] = {"stop", "length", "abort", "error"};
+    counter(w, "prompt_tokens_total", "Prompt tokens of requests that began to generate.",
+            (double)m->n_prompt_tokens);
+    counter(w, "prompt_tokens_cached_total", "Prompt tokens found in the prefix cache.",
+            (double)m->n_cached_tokens);
+    counter(w, "prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.",
+            (double)m->n_prompt_tokens);
+    counter(w, "prefix_cache_hits_total", "Prompt tokens found in the prefix cache.",
+            (double)m->n_cached_tokens);
+    counter(w, "generation_tokens_total", "Tokens generated.", (double)m->n_generation_tokens);
+    head(w, "request_success_total", "counter", "Choices that ended, by the reason.");
+    for (uint32_t i = 0; i < FINISHED_COUNT; i++) {
+        char label[48];
+        (void)snprintf(label, sizeof label, ",finished_reason=\"%s\"", reasons[i]);
+        sample(w, "request_success_total", label, (double)m->finished[i]);
+    }
+    histogram(w, "time_to_first_token_seconds", "From arrival to the first token.", &m->ttft);
+    histogram(w, "inter_token_latency_seconds", "Between two tokens of one choice.",
+              &m->inter_token);
+    histogram(w, "request_time_per_output_token_seconds",
+              "Mean time per token after the first, of each choice.", &m->per_output_token);
+    histogram(w, "e2e_request_latency_seconds", "From arrival to the end.", &m->e2e);
+    histogram(w, "request_queue_time_seconds", "Waiting for the first step.", &m->queue);
+    histogram(w, "request_inference_time_seconds", "From the first step to the end.",
+              &m->inference);
+    histogram(w, "request_prefill_time_seconds", "From the first step to the first token.",
+              &m->prefill);
+    histogram(w, "request_decode_time_seconds", "From the first token to the last.", &m->decode);
+    histogram(w, "request_prompt_tokens", "Prompt tokens of a choice.", &m->prompt_tokens);
+    histogram(w, "request_generation_tokens", "Tokens generated for a choice.",
+              &m->generation_tokens);
+    histogram(w, "request_params_max_tokens", "The max_tokens of requests.", &m->params_max_tokens);
+    histogram(w, "request_params_n", "The n of requests.", &m->params_n);
+}
+
+static void render_http(const struct writer *w, const struct metrics *m) {
+    static const char *const methods[] = {"GET", "POST", "OPTIONS", "other"};
+    static const char *const classes[HTTP_CLASS_COUNT] = {"2xx", "4xx", "5xx"};
+    char label[64];
+    head(w, "http_requests_total", "counter", "HTTP requests answered.");
+    for (uint32_t i = 0; i < 4; i++) {
+        for (uint32_t k = 0; k < HTTP_CLASS_COUNT; k++) {
+            (void)snprintf(label, sizeof label, ",method=\"%s\",status=\"%s\"", methods[i],
+                           classes[k]);
+            sample(w, "http_requests_total", label, (double)m->http[i][k]);
+        }
+    }
+    head(w, "rpc_requests_total", "counter", "MessagePack-RPC requests answered.");
+    sample(w, "rpc_requests_total", ",status=\"ok\"", (double)m->rpc[0]);
+    sample(w, "rpc_requests_total", ",status=\"error\"", (double)m->rpc[1]);
+    gauge(w, "connections", "Client connections open.", m->n_open_connections);
+    counter(w, "connections_total", "Client connections taken.", (double)m->n_connections);
+    counter(w, "connections_refused_total", "Connections over --max-connections.",
+            (double)m->n_connections_refused);
+    counter(w, "clients_stalled_total", "Clients dropped because they took no bytes.",
+            (double)m->n_stalled);
+    counter(w, "resubmissions_total", "Requests submitted again after a break of the link.",
+            (double)m->n_resubmitted);
+}
+
+static void render_scheduler(const struct writer *w, const struct metrics *m,
+                             const struct weft_msg_snapshot *s) {
+    uint32_t n_used = s->n_blocks > s->n_blocks_free ? s->n_blocks - s->n_blocks_free : 0;
+    gauge(w, "num_requests_running", "Requests being computed.", s->n_running);
+    gauge(w, "num_requests_waiting", "Requests that wait.", s->n_waiting);
+    gauge(w, "kv_cache_usage_perc", "KV blocks in use; 1 is all of them.",
+          s->n_blocks ? (double)n_used / s->n_blocks : 0);
+    head(w, "kv_blocks", "gauge", "KV blocks by state.");
+    sample(w, "kv_blocks", ",state=\"used\"", n_used);
+    sample(w, "kv_blocks", ",state=\"free\"", s->n_blocks - n_used);
+    counter(w, "num_preemptions_total", "Sequences put off for want of KV blocks.",
+            (double)m->carried[CARRIED_PREEMPTIONS]);
+    counter(w, "computed_prompt_tokens_total", "Prompt tokens computed, by any router's wish.",
+            (double)m->carried[CARRIED_COMPUTED]);
+    counter(w, "recomputed_tokens_total", "Tokens computed again after preemption or loss.",
+            (double)m->carried[CARRIED_RECOMPUTED]);
+    counter(w, "scheduler_steps_total", "Steps done.", (double)m->carried[CARRIED_STEPS]);
+    head(w, "scheduler_requests_total", "counter",
+         "Requests of all routers by what became of them.");
+    sample(w, "scheduler_requests_total", ",event=\"accepted\"",
+           (double)m->carried[CARRIED_ACCEPTED]);
+    sample(w, "scheduler_requests_total", ",event=\"rejected\"",
+           (double)m->carried[CARRIED_REJECTED]);
+    sample(w, "scheduler_requests_total", ",event=\"cancelled\"",
+           (double)m->carried[CARRIED_CANCELLED]);
+    sample(w, "scheduler_requests_total", ",event=\"timed_out\"",
+           (double)m->carried[CARRIED_TIMED_OUT]);
+    counter(w, "worker_busy_seconds_total", "Time the worker computed.",
+            (double)m->carried[CARRIED_BUSY_US] * 1e-6);
+    counter(w, "worker_idle_seconds_total", "Time the worker waited for the next step's plan.",
+            (double)m->carried[CARRIED_IDLE_US] * 1e-6);
+    counter(w, "worker_losses_total", "Workers that died or stuck.",
+            (double)m->carried[CARRIED_LOSSES]);
+    double bounds[WEFT_ITER_BUCKETS - 1] = {1};
+    for (uint32_t i = 1; i < WEFT_ITER_BUCKETS - 1; i++)
+        bounds[i] = (double)(4u << i);
+    /* vLLM's own name ends in _total, which a histogram's must not. */
+    const char *name =
+        strcmp(w->prefix, "vllm:") == 0 ? "iteration_tokens_total" : "iteration_tokens";
+    buckets(w, name, "Tokens computed per step.", bounds, WEFT_ITER_BUCKETS - 1,
+            &m->carried[CARRIED_ITER_BUCKETS], m->carried[CARRIED_ITER_COUNT],
+            (double)m->carried[CARRIED_ITER_SUM]);
+    head(w, "cache_config_info", "gauge", "The KV cache's configuration, as labels.");
+    char label[128];
+    (void)snprintf(label, sizeof label, ",block_size=\"%u\",num_gpu_blocks=\"%u\"",
+                   s->model.block_size, s->n_blocks);
+    sample(w, "cache_config_info", label, 1);
+}
+
+void wefti_metrics_render(const struct metrics *m, const struct metrics_view *view,
+                          struct weft_buf *out) {
+    struct writer w = {.out = out, .prefix = view->prefix};
+    set_labels(&w, view->model_name);
+    const struct weft_msg_snapshot *s = view->snapshot;
+    gauge(&w, "serving", "1 when requests are taken and steps advance.", view->is_serving);
+    if (s) render_scheduler(&w, m, s);
+    render_requests(&w, m);
+    render_http(&w, m);
+    head(&w, "process_resident_bytes", "gauge", "Resident memory by process.");
+    sample(&w, "process_resident_bytes", ",role=\"router\"", (double)view->router_resident_bytes);
+    sample(&w, "process_resident_bytes", ",role=\"scheduler\"",
+           s ? (double)s->sched_resident_bytes : 0);
+    sample(&w, "process_resident_bytes", ",role=\"worker\"",
+           s ? (double)s->worker_resident_bytes : 0);
+    head(&w, "build_info", "gauge", "The version, as a label.");
+    sample(&w, "build_info", ",version=\"" WEFT_VERSION "\"", 1);
+}

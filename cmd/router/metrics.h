@@ -1,0 +1,88 @@
+/* metrics — counters and histograms in Prometheus' text format, named as vLLM names them.
+ *
+ * What concerns requests is counted here, by the router that served them; what concerns steps and
+ * blocks comes from the scheduler's snapshots. Nobody is asked when a scrape comes.
+ */
+#ifndef WEFT_ROUTER_METRICS_H
+#define WEFT_ROUTER_METRICS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "proto/proto.h"
+
+#define WEFT_BUCKETS_MAX 32
+
+struct histogram {
+    const double *bounds;
+    uint32_t n_bounds;
+    uint64_t counts[WEFT_BUCKETS_MAX]; /* not cumulative; [n_bounds] is +Inf */
+    uint64_t n;
+    double sum;
+};
+
+enum finished_reason {
+    FINISHED_STOP,
+    FINISHED_LENGTH,
+    FINISHED_ABORT,
+    FINISHED_ERROR,
+    FINISHED_COUNT,
+};
+
+enum http_class { HTTP_2XX, HTTP_4XX, HTTP_5XX, HTTP_CLASS_COUNT };
+
+/* A scheduler's counters start again with the scheduler; what it had counted before is kept here,
+ * so that ours only ever grow. */
+enum carried {
+    CARRIED_PREEMPTIONS,
+    CARRIED_STEPS,
+    CARRIED_COMPUTED,
+    CARRIED_RECOMPUTED,
+    CARRIED_ACCEPTED,
+    CARRIED_REJECTED,
+    CARRIED_CANCELLED,
+    CARRIED_TIMED_OUT,
+    CARRIED_BUSY_US,
+    CARRIED_IDLE_US,
+    CARRIED_LOSSES,
+    CARRIED_ITER_SUM,
+    CARRIED_ITER_COUNT,
+    CARRIED_ITER_BUCKETS,
+    CARRIED_COUNT = CARRIED_ITER_BUCKETS + WEFT_ITER_BUCKETS,
+};
+
+struct metrics {
+    struct histogram ttft, inter_token, per_output_token, e2e, queue, inference, prefill, decode;
+    struct histogram prompt_tokens, generation_tokens, params_max_tokens, params_n;
+    uint64_t n_prompt_tokens, n_cached_tokens, n_generation_tokens;
+    uint64_t finished[FINISHED_COUNT];
+    uint64_t http[4][HTTP_CLASS_COUNT]; /* by method: GET, POST, OPTIONS, other */
+    uint64_t rpc[2];                    /* answered, failed */
+    uint64_t n_connections, n_connections_refused, n_stalled, n_resubmitted;
+    uint32_t n_open_connections;
+    uint64_t carried[CARRIED_COUNT], seen[CARRIED_COUNT];
+};
+
+void wefti_metrics_init(struct metrics *metrics);
+void wefti_metrics_observe(struct histogram *histogram, double value);
+void wefti_metrics_snapshot(struct metrics *metrics, const struct weft_msg_snapshot *snapshot);
+
+/* What one choice's end adds. Times in microseconds of one clock; 0 where it never came to that. */
+struct metrics_choice {
+    enum finished_reason reason;
+    uint64_t arrived_us, queued_us, first_us, last_us, now_us;
+    uint32_t n_prompt, n_output, max_tokens, n;
+};
+void wefti_metrics_choice(struct metrics *metrics, const struct metrics_choice *choice);
+
+struct metrics_view {
+    const char *prefix, *model_name;
+    const struct weft_msg_snapshot *snapshot; /* NULL: none yet */
+    uint64_t router_resident_bytes;
+    bool is_serving;
+};
+void wefti_metrics_render(const struct metrics *metrics, const struct metrics_view *view,
+                          struct weft_buf *out);
+
+#endif

@@ -1,0 +1,339 @@
+#include "cmd/router/msgpack_io.h"
+
+#include <math.h>
+#include <msgpack.h>
+#include <string.h>
+
+#include "base/check.h"
+
+/* ------------------------------------------------------------------------------------ items --- */
+
+static uint64_t big_endian(const unsigned char *b, size_t n) {
+    uint64_t value = 0;
+    for (size_t i = 0; i < n; i++)
+        value = value << 8 | b[i];
+    return value;
+}
+
+static void set_int(struct mp_item *out, uint64_t bits, size_t n_bytes) {
+    WEFT_ASSERT(n_bytes >= 1 && n_bytes <= 8);
+    unsigned shift = 64 - 8 * (unsigned)n_bytes;
+    out->type = MP_INT;
+    out->i = (int64_t)(bits << shift) >> shift;
+}
+
+static void set_uint(struct mp_item *out, uint64_t value) {
+    out->type = value > INT64_MAX ? MP_UINT : MP_INT;
+    out->i = (int64_t)(value & INT64_MAX);
+    out->u = value;
+}
+
+static void set_float(struct mp_item *out, uint64_t bits, size_t n_bytes) {
+    float single;
+    uint32_t low = (uint32_t)bits;
+    out->type = MP_FLOAT;
+    memcpy(&single, &low, sizeof single);
+    memcpy(&out->d, &bits, sizeof out->d);
+    if (n_bytes == 4) out->d = (double)single;
+}
+
+/* How many bytes of length or value stand behind a tag from 0xc0 to 0xdf. */
+static size_t operand_bytes(unsigned char tag) {
+    static const unsigned char bytes[32] = {0, 0, 0, 0, 1, 2, 4, 1, 2, 4, 4, 8, 1, 2, 4, 8,
+                                            1, 2, 4, 8, 0, 0, 0, 0, 0, 1, 2, 4, 2, 4, 2, 4};
+    return bytes[tag - 0xc0];
+}
+
+/* Tags 0xc0 to 0xdf; `operand` is what stands behind them. True when `out->len` bytes follow. */
+static bool decode_tag(unsigned char tag, uint64_t operand, size_t n_operand, struct mp_item *out) {
+    out->len = (size_t)operand;
+    if (tag == 0xc0) {
+        out->type = MP_NIL;
+    } else if (tag == 0xc2 || tag == 0xc3) {
+        out->type = MP_BOOL;
+        out->is_true = tag == 0xc3;
+    } else if (tag <= 0xc6 || (tag >= 0xd9 && tag <= 0xdb)) {
+        out->type = MP_TEXT;
+        return true;
+    } else if (tag <= 0xc9 || (tag >= 0xd4 && tag <= 0xd8)) {
+        out->type = MP_EXT;
+        if (tag >= 0xd4) out->len = (size_t)1 << (tag - 0xd4);
+        out->len++; /* the type byte */
+        return true;
+    } else if (tag <= 0xcb) {
+        set_float(out, operand, n_operand);
+    } else if (tag <= 0xcf) {
+        set_uint(out, operand);
+    } else if (tag <= 0xd3) {
+        set_int(out, operand, n_operand);
+    } else {
+        out->type = tag <= 0xdd ? MP_ARRAY : MP_MAP;
+    }
+    return false;
+}
+
+enum mp_status wefti_msgpack_item(const char *bytes, size_t len, size_t *at, struct mp_item *out) {
+    const unsigned char *b = (const unsigned char *)bytes + *at;
+    size_t left = len - *at, used = 1;
+    bool has_payload = false;
+    WEFT_ASSERT(*at <= len);
+    memset(out, 0, sizeof *out);
+    if (left == 0) return MP_MORE;
+    unsigned char tag = b[0];
+    if (tag <= 0x7f || tag >= 0xe0) {
+        set_int(out, tag, 1);
+    } else if (tag <= 0x9f) {
+        out->type = tag <= 0x8f ? MP_MAP : MP_ARRAY;
+        out->len = tag & 0x0f;
+    } else if (tag <= 0xbf) {
+        out->type = MP_TEXT;
+        out->len = tag & 0x1f;
+        has_payload = true;
+    } else {
+        if (tag == 0xc1) return MP_BAD; /* never used */
+        size_t n = operand_bytes(tag);
+        if (left - 1 < n) return MP_MORE;
+        has_payload = decode_tag(tag, big_endian(b + 1, n), n, out);
+        used += n;
+    }
+    if (has_payload) {
+        if (left - used < out->len) return MP_MORE;
+        out->bytes = (const char *)b + used;
+        used += out->len;
+    }
+    *at += used;
+    return MP_OK;
+}
+
+/* -------------------------------------------------------------------------------- measuring --- */
+
+/* A value was completed: so may be the containers that it was the last of. True: all are. */
+static bool close_levels(struct mp_scan *scan) {
+    while (scan->depth > 0) {
+        if (--scan->left[scan->depth - 1] > 0) return false;
+        scan->depth--;
+    }
+    return true;
+}
+
+enum mp_status wefti_msgpack_scan(struct mp_scan *scan, const char *bytes, size_t len,
+                                  size_t bytes_max, struct weft_errmsg *why) {
+    for (;;) {
+        struct mp_item item;
+        enum mp_status status = wefti_msgpack_item(bytes, len, &scan->at, &item);
+        /* An unfinished item may already say that it is longer than anything may be. */
+        if (status == MP_MORE && (len > bytes_max || item.len > bytes_max)) {
+            (void)weft_err_set(why, WEFT_E_TOOBIG, "the message is larger than %zu bytes",
+                               bytes_max);
+            return MP_BAD;
+        }
+        if (status == MP_BAD) (void)weft_err_set(why, WEFT_E_PROTO, "malformed MessagePack");
+        if (status != MP_OK) return status;
+        if (++scan->n_values > WEFT_MSGPACK_VALUES_MAX || scan->at > bytes_max) {
+            (void)weft_err_set(why, WEFT_E_TOOBIG, "the message holds over %u values or %zu bytes",
+                               WEFT_MSGPACK_VALUES_MAX, bytes_max);
+            return MP_BAD;
+        }
+        bool is_container = (item.type == MP_ARRAY || item.type == MP_MAP) && item.len > 0;
+        if (!is_container) {
+            if (close_levels(scan)) return MP_OK;
+            continue;
+        }
+        uint64_t n = (uint64_t)item.len * (item.type == MP_MAP ? 2 : 1);
+        if (scan->depth == WEFT_MSGPACK_DEPTH_MAX || n > WEFT_MSGPACK_VALUES_MAX) {
+            (void)weft_err_set(why, WEFT_E_TOOBIG,
+                               "the message nests deeper than %d or holds over %u values",
+                               WEFT_MSGPACK_DEPTH_MAX, WEFT_MSGPACK_VALUES_MAX);
+            return MP_BAD;
+        }
+        scan->left[scan->depth++] = n;
+    }
+}
+
+/* Moves *at behind one value that is known to be whole. */
+static void skip_value(const char *bytes, size_t len, size_t *at) {
+    struct mp_scan scan = {0};
+    struct weft_errmsg why;
+    enum mp_status status = wefti_msgpack_scan(&scan, bytes + *at, len - *at, len, &why);
+    WEFT_ASSERT(status == MP_OK);
+    *at += scan.at;
+}
+
+bool wefti_msgpack_find(const char *map, size_t len, const char *key, struct mp_item *out) {
+    size_t at = 0, key_len = strlen(key);
+    struct mp_item head, name;
+    if (wefti_msgpack_item(map, len, &at, &head) != MP_OK || head.type != MP_MAP) return false;
+    for (size_t i = 0; i < head.len; i++) {
+        size_t start = at;
+        if (wefti_msgpack_item(map, len, &at, &name) != MP_OK) return false;
+        bool is_it = name.type == MP_TEXT && name.len == key_len &&
+                     (key_len == 0 || memcmp(name.bytes, key, key_len) == 0);
+        at = start;
+        skip_value(map, len, &at);
+        start = at;
+        if (is_it) return wefti_msgpack_item(map, len, &start, out) == MP_OK;
+        skip_value(map, len, &at);
+    }
+    return false;
+}
+
+/* ---------------------------------------------------------------------------------- to JSON --- */
+
+struct decoder {
+    const char *bytes;
+    size_t len, at;
+    struct weft_errmsg *why;
+};
+
+static json_t *decode(struct decoder *d);
+
+static json_t *refuse(const struct decoder *d, json_t *value, const char *text) {
+    json_decref(value);
+    (void)weft_err_set(d->why, WEFT_E_PROTO, "%s", text);
+    return NULL;
+}
+
+static json_t *decode_array(struct decoder *d, size_t n) {
+    json_t *array = json_array();
+    for (size_t i = 0; i < n; i++) {
+        json_t *item = decode(d);
+        if (!item || json_array_append_new(array, item) != 0) {
+            json_decref(array);
+            return NULL;
+        }
+    }
+    return array;
+}
+
+static json_t *decode_map(struct decoder *d, size_t n) {
+    json_t *object = json_object();
+    for (size_t i = 0; i < n; i++) {
+        struct mp_item key;
+        if (wefti_msgpack_item(d->bytes, d->len, &d->at, &key) != MP_OK || key.type != MP_TEXT)
+            return refuse(d, object, "the keys of a map must be strings");
+        if (memchr(key.bytes, 0, key.len)) return refuse(d, object, "a key holds a NUL");
+        if (json_object_getn(object, key.bytes, key.len))
+            return refuse(d, object, "a map holds a key twice");
+        json_t *item = decode(d);
+        if (!item) {
+            json_decref(object);
+            return NULL;
+        }
+        if (json_object_setn_new(object, key.bytes, key.len, item) != 0)
+            return refuse(d, object, "a key is not valid UTF-8");
+    }
+    return object;
+}
+
+/* Recursive, as deep as wefti_msgpack_scan lets a value be. */
+static json_t *decode(struct decoder *d) {
+    struct mp_item item;
+    json_t *value = NULL;
+    if (wefti_msgpack_item(d->bytes, d->len, &d->at, &item) != MP_OK)
+        return refuse(d, NULL, "malformed MessagePack");
+    switch (item.type) {
+    case MP_NIL:
+        return json_null();
+    case MP_BOOL:
+        return json_boolean(item.is_true);
+    case MP_INT:
+        return json_integer(item.i);
+    case MP_UINT: /* larger than any integer here; a real keeps it a number out of every range */
+        return json_real((double)item.u);
+    case MP_FLOAT:
+        value = isfinite(item.d) ? json_real(item.d) : NULL;
+        return value ? value : refuse(d, NULL, "a number is not finite");
+    case MP_TEXT:
+        value = json_stringn(item.bytes, item.len);
+        return value ? value : refuse(d, NULL, "a string is not valid UTF-8");
+    case MP_ARRAY:
+        return decode_array(d, item.len);
+    case MP_MAP:
+        return decode_map(d, item.len);
+    case MP_EXT:
+        break;
+    }
+    return refuse(d, NULL, "extension types are not supported");
+}
+
+json_t *wefti_msgpack_to_json(const char *bytes, size_t len, struct weft_errmsg *why) {
+    struct decoder d = {.bytes = bytes, .len = len, .why = why};
+    (void)weft_err_set(why, WEFT_E_NOMEM, "out of memory");
+    return decode(&d);
+}
+
+/* -------------------------------------------------------------------------------- from JSON --- */
+
+static int write_to_buf(void *context, const char *bytes, size_t n) {
+    weft_buf_add(context, bytes, n);
+    return 0; /* the buffer remembers a failure */
+}
+
+static msgpack_packer packer_of(struct weft_buf *out) {
+    msgpack_packer packer;
+    msgpack_packer_init(&packer, out, write_to_buf);
+    return packer;
+}
+
+static void pack(msgpack_packer *p, const json_t *value) {
+    const char *key;
+    json_t *item;
+    size_t i;
+    switch (json_typeof(value)) {
+    case JSON_OBJECT:
+        msgpack_pack_map(p, json_object_size(value));
+        json_object_foreach((json_t *)(uintptr_t)value, key, item) {
+            (void)msgpack_pack_str_with_body(p, key, strlen(key));
+            pack(p, item);
+        }
+        return;
+    case JSON_ARRAY:
+        msgpack_pack_array(p, json_array_size(value));
+        json_array_foreach(value, i, item) {
+            pack(p, item);
+        }
+        return;
+    case JSON_STRING:
+        (void)msgpack_pack_str_with_body(p, json_string_value(value), json_string_length(value));
+        return;
+    case JSON_INTEGER:
+        msgpack_pack_int64(p, json_integer_value(value));
+        return;
+    case JSON_REAL:
+        msgpack_pack_double(p, json_real_value(value));
+        return;
+    case JSON_TRUE:
+        msgpack_pack_true(p);
+        return;
+    case JSON_FALSE:
+        msgpack_pack_false(p);
+        return;
+    case JSON_NULL:
+        msgpack_pack_nil(p);
+    }
+}
+
+void wefti_msgpack_add_json(struct weft_buf *out, const json_t *value) {
+    msgpack_packer packer = packer_of(out);
+    pack(&packer, value);
+}
+
+void wefti_msgpack_add_array(struct weft_buf *out, size_t n) {
+    msgpack_packer packer = packer_of(out);
+    msgpack_pack_array(&packer, n);
+}
+
+void wefti_msgpack_add_uint(struct weft_buf *out, uint64_t value) {
+    msgpack_packer packer = packer_of(out);
+    msgpack_pack_uint64(&packer, value);
+}
+
+void wefti_msgpack_add_text(struct weft_buf *out, const char *text, size_t len) {
+    msgpack_packer packer = packer_of(out);
+    (void)msgpack_pack_str_with_body(&packer, text, len);
+}
+
+void wefti_msgpack_add_nil(struct weft_buf *out) {
+    msgpack_packer packer = packer_of(out);
+    msgpack_pack_nil(&packer);
+}

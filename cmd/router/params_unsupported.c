@@ -1,0 +1,97 @@
+/* What this server cannot do yet: asked for, it is refused by name, never passed over. */
+#include <string.h>
+
+#include "cmd/router/params_internal.h"
+
+enum harmless { /* besides null, these values ask for nothing */
+                IF_NULL,
+                IF_FALSE,
+                IF_EMPTY,
+                IF_ZERO,
+                IF_NONE, /* the string "none" */
+                IF_TEXT, /* {"type":"text"} */
+};
+
+static const struct {
+    const char *name;
+    enum harmless harmless;
+} unsupported[] = {
+    {"response_format", IF_TEXT},
+    {"tools", IF_EMPTY},
+    {"tool_choice", IF_NONE},
+    {"functions", IF_EMPTY},
+    {"function_call", IF_NONE},
+    {"suffix", IF_NULL},
+    {"use_beam_search", IF_FALSE},
+    {"guided_json", IF_NULL},
+    {"guided_regex", IF_NULL},
+    {"guided_choice", IF_NULL},
+    {"guided_grammar", IF_NULL},
+    {"guided_decoding_backend", IF_NULL},
+    {"guided_whitespace_pattern", IF_NULL},
+    {"structured_outputs", IF_NULL},
+    {"structural_tag", IF_NULL},
+    {"grammar", IF_NULL},
+    {"json_schema", IF_NULL},
+    {"logits_processors", IF_EMPTY},
+    {"prompt_embeds", IF_NULL},
+    {"bad_words", IF_EMPTY},
+    {"allowed_token_ids", IF_NULL},
+    {"truncate_prompt_tokens", IF_NULL},
+    {"priority", IF_ZERO},
+    {"cache_salt", IF_NULL},
+    {"chat_template", IF_NULL},
+    {"chat_template_kwargs", IF_EMPTY},
+    {"documents", IF_EMPTY},
+    {"continue_final_message", IF_FALSE},
+    {"audio", IF_NULL},
+    {"prediction", IF_NULL},
+    {"web_search_options", IF_NULL},
+    {"reasoning_effort", IF_NULL},
+    {"thinking_token_budget", IF_NULL},
+    {"repetition_detection", IF_NULL},
+    {"kv_transfer_params", IF_NULL},
+    {"mm_processor_kwargs", IF_NULL},
+    {"return_token_ids", IF_FALSE},
+    {"store", IF_FALSE},
+};
+
+static bool is_harmless(const json_t *value, enum harmless harmless) {
+    switch (harmless) {
+    case IF_NULL:
+        return false;
+    case IF_FALSE:
+        return json_is_false(value);
+    case IF_EMPTY:
+        return (json_is_array(value) && json_array_size(value) == 0) ||
+               (json_is_object(value) && json_object_size(value) == 0);
+    case IF_ZERO:
+        return json_is_integer(value) && json_integer_value(value) == 0;
+    case IF_NONE:
+        return json_is_string(value) && strcmp(json_string_value(value), "none") == 0;
+    case IF_TEXT:
+        value = json_object_get(value, "type");
+        return json_is_string(value) && strcmp(json_string_value(value), "text") == 0;
+    }
+    return false;
+}
+
+void wefti_params_refuse_unsupported(const struct reader *r) {
+    for (size_t i = 0; i < sizeof unsupported / sizeof unsupported[0]; i++) {
+        const json_t *value = wefti_json_get(r, unsupported[i].name);
+        if (value && !is_harmless(value, unsupported[i].harmless))
+            wefti_error_set(r->error, 400, unsupported[i].name, "unsupported_parameter",
+                            "'%s' is not supported by this server", unsupported[i].name);
+    }
+    const json_t *modalities = wefti_json_get(r, "modalities");
+    for (size_t i = 0; i < json_array_size(modalities); i++) {
+        const json_t *item = json_array_get(modalities, i);
+        if (!json_is_string(item) || strcmp(json_string_value(item), "text") != 0)
+            wefti_error_set(r->error, 400, "modalities", "unsupported_parameter",
+                            "'modalities' can only be [\"text\"]");
+    }
+}
+
+bool wefti_params_is_absent(const json_t *value) {
+    return !value || json_is_null(value) || is_harmless(value, IF_EMPTY);
+}

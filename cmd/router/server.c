@@ -1,0 +1,545 @@
+#include "cmd/router/server.h"
+
+#include <netdb.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/cpu.h"
+#include "base/log.h"
+#include "cmd/common/signals.h"
+#include "cmd/common/status.h"
+#include "cmd/router/call.h"
+#include "cmd/router/http.h"
+#include "cmd/router/rpc.h"
+
+#define TICK_MS 100
+#define LINGER_MS 2000
+#define BACKLOG 1024
+#define FILES_SPARE 64 /* descriptors that are no client's: link, listeners, logs */
+#define THREAD_BODY_BYTES 16384
+#define TURN_PASSES_MAX 4
+
+uint64_t wefti_server_now_ms(const struct server *server) {
+    (void)server;
+    return weft_now_ms();
+}
+
+/* -------------------------------------------------------------------------------- preparing --- */
+
+struct prepare_work {
+    uv_work_t work;
+    struct call *call;
+};
+
+static void prepare_in_thread(uv_work_t *work) {
+    wefti_call_prepare(((struct prepare_work *)work->data)->call);
+}
+
+static void after_prepare(uv_work_t *work, int status) {
+    struct prepare_work *prepare = work->data;
+    struct call *call = prepare->call;
+    free(prepare);
+    WEFT_ASSERT(status == 0); /* nothing is ever cancelled */
+    call->in_thread = false;
+    wefti_call_start(call, weft_now_us());
+}
+
+void wefti_server_begin(struct server *server, struct call *call) {
+    struct prepare_work *prepare = NULL;
+    if (call->body.len > THREAD_BODY_BYTES) prepare = malloc(sizeof *prepare);
+    if (prepare) {
+        prepare->call = call;
+        prepare->work.data = prepare;
+        call->in_thread = true;
+        if (uv_queue_work(&server->loop, &prepare->work, prepare_in_thread, after_prepare) == 0)
+            return;
+        call->in_thread = false;
+        free(prepare);
+    }
+    wefti_call_prepare(call);
+    wefti_call_start(call, weft_now_us());
+}
+
+bool wefti_server_admits(const struct server *server, const char *key, size_t len) {
+    if (server->n_api_keys == 0) return true;
+    bool is_any = false;
+    for (uint32_t i = 0; i < server->n_api_keys; i++) {
+        const char *wanted = server->api_keys[i];
+        size_t n = strlen(wanted);
+        unsigned diff = len != n;
+        for (size_t k = 0; k < len; k++)
+            diff |= (unsigned)((unsigned char)key[k] ^ (unsigned char)wanted[k % n]);
+        is_any |= diff == 0;
+    }
+    return is_any;
+}
+
+/* ------------------------------------------------------------------------------ connections --- */
+
+void wefti_conn_awake(struct conn *conn) {
+    struct server *server = conn->server;
+    if (conn->is_awake || conn->is_closing) return;
+    conn->is_awake = true;
+    conn->next_awake = NULL;
+    conn->prev_awake = server->awake_last;
+    if (server->awake_last)
+        server->awake_last->next_awake = conn;
+    else
+        server->awake_first = conn;
+    server->awake_last = conn;
+}
+
+static void let_sleep(struct conn *conn) {
+    struct server *server = conn->server;
+    if (!conn->is_awake) return;
+    conn->is_awake = false;
+    if (conn->prev_awake)
+        conn->prev_awake->next_awake = conn->next_awake;
+    else
+        server->awake_first = conn->next_awake;
+    if (conn->next_awake)
+        conn->next_awake->prev_awake = conn->prev_awake;
+    else
+        server->awake_last = conn->prev_awake;
+}
+
+static void on_closed(uv_handle_t *handle) {
+    struct conn *conn = handle->data;
+    conn->ops->on_free(conn);
+    weft_buf_fini(&conn->out);
+    weft_buf_fini(&conn->flying);
+    free(conn);
+}
+
+void wefti_conn_close(struct conn *conn) {
+    struct server *server = conn->server;
+    if (conn->is_closing) return;
+    let_sleep(conn);
+    conn->is_closing = true;
+    conn->ops->on_close(conn);
+    if (conn->prev)
+        conn->prev->next = conn->next;
+    else
+        server->conns = conn->next;
+    if (conn->next) conn->next->prev = conn->prev;
+    server->n_conns--;
+    server->core.metrics.n_open_connections = server->n_conns;
+    uv_close((uv_handle_t *)&conn->tcp, on_closed);
+}
+
+bool wefti_conn_is_full(const struct conn *conn) {
+    return conn->is_writing || conn->out.len >= WEFT_OUT_BYTES;
+}
+
+static void on_shutdown(uv_shutdown_t *request, int status) {
+    struct conn *conn = request->data;
+    if (status < 0) wefti_conn_close(conn);
+}
+
+/* Nothing is left to be written. */
+static void after_flush(struct conn *conn) {
+    if (!conn->ends_when_flushed || conn->linger_until_ms) return;
+    if (!conn->lingers) {
+        wefti_conn_close(conn);
+        return;
+    }
+    conn->linger_until_ms = wefti_server_now_ms(conn->server) + LINGER_MS;
+    conn->shutdown.data = conn;
+    if (uv_shutdown(&conn->shutdown, (uv_stream_t *)&conn->tcp, on_shutdown) != 0) {
+        wefti_conn_close(conn);
+        return;
+    }
+    wefti_conn_read(conn, true);
+}
+
+void wefti_conn_end(struct conn *conn, bool linger) {
+    conn->ends_when_flushed = true;
+    conn->lingers = linger;
+    wefti_conn_flush(conn);
+}
+
+static void on_written(uv_write_t *write, int status) {
+    struct conn *conn = write->data;
+    conn->is_writing = false;
+    if (conn->is_closing) return;
+    if (status < 0) {
+        wefti_conn_close(conn);
+        return;
+    }
+    weft_buf_fini(&conn->flying);
+    conn->progress_ms = wefti_server_now_ms(conn->server);
+    wefti_conn_flush(conn);
+    if (!conn->is_closing && !conn->is_writing) wefti_conn_awake(conn);
+}
+
+void wefti_conn_flush(struct conn *conn) {
+    if (conn->is_closing || conn->is_writing) return;
+    if (conn->out.failed) { /* no memory for what was promised */
+        wefti_conn_close(conn);
+        return;
+    }
+    if (conn->out.len == 0) {
+        after_flush(conn);
+        return;
+    }
+    uv_buf_t buf = uv_buf_init(conn->out.data, (unsigned)conn->out.len);
+    int n = uv_try_write((uv_stream_t *)&conn->tcp, &buf, 1);
+    if (n < 0 && n != UV_EAGAIN) {
+        wefti_conn_close(conn);
+        return;
+    }
+    conn->progress_ms = wefti_server_now_ms(conn->server);
+    if (n > 0 && (size_t)n == conn->out.len) {
+        if (conn->out.cap > 4096)
+            weft_buf_fini(&conn->out); /* an idle connection holds no buffers */
+        else
+            weft_buf_clear(&conn->out);
+        after_flush(conn);
+        return;
+    }
+    conn->flying = conn->out;
+    conn->flying_from = n > 0 ? (size_t)n : 0;
+    weft_buf_init(&conn->out, conn->flying.max_bytes);
+    buf = uv_buf_init(conn->flying.data + conn->flying_from,
+                      (unsigned)(conn->flying.len - conn->flying_from));
+    conn->write.data = conn;
+    conn->is_writing = true;
+    conn->left_seen = buf.len;
+    if (uv_write(&conn->write, (uv_stream_t *)&conn->tcp, &buf, 1, on_written) != 0) {
+        conn->is_writing = false;
+        wefti_conn_close(conn);
+    }
+}
+
+static void on_alloc(uv_handle_t *handle, size_t wanted, uv_buf_t *buf) {
+    (void)wanted;
+    struct conn *conn = handle->data;
+    *buf = uv_buf_init(conn->server->read_bytes, WEFT_READ_BYTES);
+}
+
+static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf) {
+    struct conn *conn = stream->data;
+    if (n == 0 || conn->is_closing) return;
+    if (conn->linger_until_ms) {
+        if (n < 0) wefti_conn_close(conn);
+        return;
+    }
+    if (n > 0)
+        conn->ops->on_bytes(conn, buf->base, (size_t)n);
+    else if (n == UV_EOF)
+        conn->ops->on_eof(conn);
+    else
+        wefti_conn_close(conn);
+}
+
+void wefti_conn_read(struct conn *conn, bool on) {
+    if (conn->is_closing || conn->is_reading == on) return;
+    if (on && uv_read_start((uv_stream_t *)&conn->tcp, on_alloc, on_read) != 0) {
+        wefti_conn_close(conn);
+        return;
+    }
+    if (!on) (void)uv_read_stop((uv_stream_t *)&conn->tcp);
+    conn->is_reading = on;
+}
+
+/* True when the client is gone though nobody reads from it. */
+static bool has_hung_up(const struct conn *conn) {
+    uv_os_fd_t fd;
+    if (uv_fileno((const uv_handle_t *)&conn->tcp, &fd) != 0) return true;
+    struct pollfd pfd = {.fd = fd, .events = POLLRDHUP};
+    return poll(&pfd, 1, 0) > 0 && (pfd.revents & (POLLRDHUP | POLLHUP | POLLERR));
+}
+
+static void tick_conn(struct conn *conn, uint64_t now_ms) {
+    struct server *server = conn->server;
+    if (conn->linger_until_ms) {
+        if (now_ms >= conn->linger_until_ms) wefti_conn_close(conn);
+        return;
+    }
+    if (conn->is_writing) {
+        size_t left = uv_stream_get_write_queue_size((const uv_stream_t *)&conn->tcp);
+        if (left < conn->left_seen) conn->progress_ms = now_ms;
+        conn->left_seen = left;
+        if (now_ms > conn->progress_ms + server->config.client_stall_timeout_ms) {
+            server->core.metrics.n_stalled++;
+            weft_info("dropped a client that took no bytes for %u ms",
+                      server->config.client_stall_timeout_ms);
+            wefti_conn_close(conn);
+            return;
+        }
+    }
+    if (!conn->is_reading && has_hung_up(conn)) {
+        wefti_conn_close(conn);
+        return;
+    }
+    conn->ops->on_tick(conn, now_ms);
+}
+
+/* -------------------------------------------------------------------------------- accepting --- */
+
+static void on_refused(uv_handle_t *handle) {
+    free(handle);
+}
+
+/* Taken and answered rather than left in the backlog: the client learns at once, and a load
+ * balancer's probe is not kept waiting. */
+static void refuse(struct server *server, uv_tcp_t *tcp, bool is_http) {
+    static const char answer[] =
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
+        "Retry-After: 1\r\nConnection: close\r\nContent-Length: 122\r\n\r\n"
+        "{\"error\":{\"message\":\"too many connections\",\"type\":\"service_unavailable_error\","
+        "\"param\":null,\"code\":\"too_many_connections\"}}";
+    uv_buf_t buf = uv_buf_init((char *)(uintptr_t)answer, sizeof answer - 1);
+    if (is_http) (void)uv_try_write((uv_stream_t *)tcp, &buf, 1);
+    server->core.metrics.n_connections_refused++;
+    uv_close((uv_handle_t *)tcp, on_refused);
+}
+
+static void on_connection(uv_stream_t *listener, int status) {
+    struct server *server = listener->data;
+    if (status < 0) return;
+    bool is_http = listener == (uv_stream_t *)&server->listeners[0];
+    struct conn *conn = calloc(1, sizeof *conn);
+    if (!conn || uv_tcp_init(&server->loop, &conn->tcp) != 0) {
+        free(conn);
+        return;
+    }
+    _Static_assert(offsetof(struct conn, tcp) == 0, "on_refused frees the whole");
+    if (uv_accept(listener, (uv_stream_t *)&conn->tcp) != 0 ||
+        server->n_conns >= server->max_conns) {
+        refuse(server, &conn->tcp, is_http);
+        return;
+    }
+    conn->tcp.data = conn;
+    conn->server = server;
+    weft_buf_init(&conn->out, WEFT_MESSAGE_BYTES_MAX);
+    weft_buf_init(&conn->flying, WEFT_MESSAGE_BYTES_MAX);
+    conn->progress_ms = wefti_server_now_ms(server);
+    (void)uv_tcp_nodelay(&conn->tcp, 1);
+    (void)uv_tcp_keepalive(&conn->tcp, 1, 60);
+    bool is_open = is_http ? wefti_http_open(conn) : wefti_rpc_open(conn);
+    if (!is_open) {
+        uv_close((uv_handle_t *)&conn->tcp, on_refused);
+        return;
+    }
+    conn->next = server->conns;
+    if (server->conns) server->conns->prev = conn;
+    server->conns = conn;
+    server->n_conns++;
+    server->core.metrics.n_connections++;
+    server->core.metrics.n_open_connections = server->n_conns;
+    wefti_conn_read(conn, true);
+}
+
+/* ---------------------------------------------------------------------------- start and end --- */
+
+static void say_ready(struct server *server) {
+    char text[512];
+    const char *host = server->config.host;
+    bool is_v6 = strchr(host, ':') != NULL;
+    (void)snprintf(text, sizeof text, "http://%s%s%s:%u %u", is_v6 ? "[" : "", host,
+                   is_v6 ? "]" : "", server->ports[0], server->ports[1]);
+    server->was_ready = true;
+    weft_info("ready on %s", text);
+    weft_status_write(server->config.status_fd, "ready", text);
+}
+
+static void close_listeners(struct server *server) {
+    for (uint32_t i = 0; i < server->n_listeners; i++) {
+        uv_handle_t *handle = (uv_handle_t *)&server->listeners[i];
+        if (!uv_is_closing(handle)) uv_close(handle, NULL);
+    }
+}
+
+static void drain(struct server *server) {
+    if (server->drain_until_ms) return;
+    weft_info("draining: %u connections, %u requests open", server->n_conns,
+              server->core.up.n_open);
+    server->core.draining = true;
+    server->drain_until_ms =
+        wefti_server_now_ms(server) + server->config.drain_timeout_ms + 1; /* never 0 */
+    close_listeners(server);
+}
+
+static void on_signal(uv_poll_t *handle, int status, int events) {
+    struct server *server = handle->data;
+    (void)status;
+    (void)events;
+    for (;;) {
+        switch (weft_signals_next(server->signal_fd)) {
+        case WEFT_SIGNAL_NONE:
+            return;
+        case WEFT_SIGNAL_DRAIN:
+            drain(server);
+            break;
+        case WEFT_SIGNAL_EXIT:
+            /* Standing alone, Ctrl-C means: finish, but do not take all day. The second is final.
+             */
+            if (server->drain_until_ms || server->config.status_fd >= 0)
+                uv_stop(&server->loop);
+            else
+                drain(server);
+            break;
+        }
+    }
+}
+
+static void on_link(uv_poll_t *handle, int status, int events) {
+    struct server *server = handle->data;
+    (void)status;
+    (void)events;
+    wefti_up_read(&server->core, weft_now_us());
+}
+
+static uint32_t count_busy(const struct server *server) {
+    uint32_t n = 0;
+    for (const struct conn *conn = server->conns; conn; conn = conn->next)
+        n += conn->is_writing || conn->out.len > 0 || conn->ops->is_busy(conn);
+    return n;
+}
+
+static void on_tick(uv_timer_t *timer) {
+    struct server *server = timer->data;
+    uint64_t now_ms = wefti_server_now_ms(server);
+    weft_link_tick(server->core.up.link, now_ms);
+    wefti_up_read(&server->core, weft_now_us());
+    for (struct conn *conn = server->conns, *next; conn; conn = next) {
+        next = conn->next;
+        tick_conn(conn, now_ms);
+    }
+    if (!server->drain_until_ms) return;
+    uint32_t n_busy = count_busy(server);
+    if (n_busy > 0 && now_ms < server->drain_until_ms) return;
+    if (n_busy > 0) weft_warn("gave up on %u connections", n_busy);
+    uv_stop(&server->loop);
+}
+
+static void on_again(uv_idle_t *idle) {
+    (void)idle;
+}
+
+static void on_turn(uv_prepare_t *prepare) {
+    struct server *server = prepare->data;
+    for (int pass = 0; pass < TURN_PASSES_MAX && (pass == 0 || server->awake_first); pass++) {
+        struct conn *last = server->awake_last;
+        for (struct conn *conn = server->awake_first; conn;) {
+            bool is_last = conn == last;
+            let_sleep(conn);
+            conn->ops->on_turn(conn); /* may note itself again, behind `last` */
+            conn = is_last ? NULL : server->awake_first;
+        }
+        wefti_up_pump(&server->core, weft_now_us());
+    }
+    if (server->awake_first)
+        (void)uv_idle_start(&server->again, on_again);
+    else
+        (void)uv_idle_stop(&server->again);
+    const struct upstream *up = &server->core.up;
+    if (!server->was_ready && up->has_snapshot && up->snapshot.serving && up->is_up)
+        say_ready(server);
+}
+
+static weft_err listen_at(struct server *server, const struct sockaddr *address, uint32_t port,
+                          struct weft_errmsg *why) {
+    uint32_t i = server->n_listeners;
+    uv_tcp_t *tcp = &server->listeners[i];
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+        struct sockaddr_storage storage;
+    } at = {.any = {.sa_family = address->sa_family}};
+    if (address->sa_family == AF_INET6) {
+        memcpy(&at.v6, address, sizeof at.v6);
+        at.v6.sin6_port = htons((uint16_t)port);
+    } else {
+        memcpy(&at.v4, address, sizeof at.v4);
+        at.v4.sin_port = htons((uint16_t)port);
+    }
+    int status = uv_tcp_init(&server->loop, tcp);
+    if (status == 0) server->n_listeners++; /* there is something to close now */
+    tcp->data = server;
+    if (status == 0) status = uv_tcp_bind(tcp, &at.any, 0);
+    if (status == 0) status = uv_listen((uv_stream_t *)tcp, BACKLOG, on_connection);
+    int len = sizeof at.storage;
+    if (status == 0) status = uv_tcp_getsockname(tcp, &at.any, &len);
+    if (status != 0)
+        return weft_err_set(why, WEFT_E_IO, "cannot listen on %s port %u: %s", server->config.host,
+                            port, uv_strerror(status));
+    server->ports[i] = ntohs(at.any.sa_family == AF_INET6 ? at.v6.sin6_port : at.v4.sin_port);
+    return WEFT_OK;
+}
+
+static weft_err listen_all(struct server *server, struct weft_errmsg *why) {
+    const struct weft_config *config = &server->config;
+    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *found = NULL;
+    hints.ai_flags = AI_PASSIVE;
+    int status = getaddrinfo(config->host, NULL, &hints, &found);
+    if (status != 0)
+        return weft_err_set(why, WEFT_E_INVAL, "--host \"%s\": %s", config->host,
+                            gai_strerror(status));
+    weft_err err = listen_at(server, found->ai_addr, config->port, why);
+    if (!err && !config->no_rpc) err = listen_at(server, found->ai_addr, config->rpc_port, why);
+    freeaddrinfo(found);
+    return err;
+}
+
+/* One connection is one descriptor, so the soft limit goes up to the hard one. */
+static uint32_t raise_file_limit(uint32_t wanted) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return wanted;
+    limit.rlim_cur = limit.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return wanted;
+    uint64_t most = limit.rlim_cur > 2 * FILES_SPARE ? limit.rlim_cur - FILES_SPARE : FILES_SPARE;
+    if (wanted <= most) return wanted;
+    weft_warn("--max-connections %u lowered to %u: the system allows %u open files", wanted,
+              (unsigned)most, (unsigned)limit.rlim_cur);
+    return (uint32_t)most;
+}
+
+weft_err wefti_server_init(struct server *server, int signal_fd, struct weft_errmsg *why) {
+    server->signal_fd = signal_fd;
+    server->max_conns = raise_file_limit(server->config.max_connections);
+    weft_buf_init(&server->scratch, WEFT_MESSAGE_BYTES_MAX);
+    int link_fd = weft_link_fd(server->core.up.link);
+    bool is_fine = uv_loop_init(&server->loop) == 0 &&
+                   uv_poll_init(&server->loop, &server->link_poll, link_fd) == 0 &&
+                   uv_poll_init(&server->loop, &server->signal_poll, signal_fd) == 0 &&
+                   uv_timer_init(&server->loop, &server->tick) == 0 &&
+                   uv_prepare_init(&server->loop, &server->turn) == 0 &&
+                   uv_idle_init(&server->loop, &server->again) == 0;
+    server->link_poll.data = server->signal_poll.data = server;
+    server->tick.data = server->turn.data = server;
+    is_fine = is_fine && uv_poll_start(&server->link_poll, UV_READABLE, on_link) == 0 &&
+              uv_poll_start(&server->signal_poll, UV_READABLE, on_signal) == 0 &&
+              uv_timer_start(&server->tick, on_tick, TICK_MS, TICK_MS) == 0 &&
+              uv_prepare_start(&server->turn, on_turn) == 0;
+    if (!is_fine) return weft_err_set(why, WEFT_E_IO, "cannot set up the event loop");
+    return listen_all(server, why);
+}
+
+void wefti_server_run(struct server *server) {
+    (void)uv_run(&server->loop, UV_RUN_DEFAULT);
+}
+
+static void close_handle(uv_handle_t *handle, void *context) {
+    (void)context;
+    if (!uv_is_closing(handle)) uv_close(handle, NULL);
+}
+
+void wefti_server_fini(struct server *server) {
+    while (server->conns)
+        wefti_conn_close(server->conns);
+    uv_walk(&server->loop, close_handle, NULL);
+    (void)uv_run(&server->loop, UV_RUN_DEFAULT); /* also waits for calls in libuv's pool */
+    (void)uv_loop_close(&server->loop);
+    weft_buf_fini(&server->scratch);
+    for (uint32_t i = 0; i < server->n_api_keys; i++)
+        free(server->api_keys[i]);
+}

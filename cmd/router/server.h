@@ -1,0 +1,107 @@
+/* server — the event loop and all that hangs on it: listeners, connections, the clock's tick.
+ *
+ * Turn     Callbacks only take in what came and note which connections have something to send. Once
+ *          per turn of the loop, before it waits, the noted ones render and write, and new jobs go
+ *          to the scheduler: so a step's tokens for a client leave in one write.
+ * Bounds   --max-connections; one more is answered 503 and closed. A connection's output buffer is
+ *          filled to WEFT_OUT_BYTES and again when it is empty; who takes nothing for
+ *          --client-stall-timeout is dropped.
+ */
+#ifndef WEFT_ROUTER_SERVER_H
+#define WEFT_ROUTER_SERVER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "base/buf.h"
+#include "cmd/router/core.h"
+
+#define WEFT_OUT_BYTES 65536
+#define WEFT_READ_BYTES 65536
+#define WEFT_API_KEYS_MAX 64
+
+struct conn;
+struct call;
+
+struct conn_ops { /* what a protocol does on a connection */
+    void (*on_bytes)(struct conn *conn, const char *bytes, size_t n);
+    void (*on_turn)(struct conn *conn); /* it was noted, or its output has left */
+    void (*on_eof)(struct conn *conn);
+    void (*on_tick)(struct conn *conn, uint64_t now_ms);
+    bool (*is_busy)(const struct conn *conn); /* a drain waits for it */
+    void (*on_close)(struct conn *conn);      /* lets go of everything but conn->proto */
+    void (*on_free)(struct conn *conn); /* frees conn->proto, when no caller is inside any more */
+};
+
+struct conn {
+    uv_tcp_t tcp;
+    uv_write_t write;
+    uv_shutdown_t shutdown;
+    struct server *server;
+    const struct conn_ops *ops;
+    void *proto;
+    struct conn *prev, *next;             /* all connections */
+    struct conn *prev_awake, *next_awake; /* those with something to do this turn */
+    struct weft_buf out;                  /* not given to libuv yet */
+    struct weft_buf flying;               /* being written, from flying_from on */
+    size_t flying_from;
+    size_t left_seen; /* of `flying`, when last looked at */
+    uint64_t progress_ms;
+    uint64_t linger_until_ms; /* 0: not lingering */
+    bool is_awake, is_writing, is_reading, is_closing;
+    bool ends_when_flushed, lingers;
+};
+
+struct server {
+    struct core core;
+    struct weft_config config;
+    uv_loop_t loop;
+    uv_tcp_t listeners[2]; /* HTTP, MessagePack-RPC */
+    uint32_t n_listeners, ports[2];
+    uv_poll_t link_poll, signal_poll;
+    uv_timer_t tick;
+    uv_prepare_t turn;
+    uv_idle_t again; /* active: the loop must not wait */
+    int signal_fd;
+    struct conn *conns, *awake_first, *awake_last;
+    uint32_t n_conns, max_conns;
+    char *api_keys[WEFT_API_KEYS_MAX];
+    uint32_t n_api_keys;
+    int64_t started_s;       /* wall clock */
+    struct weft_buf scratch; /* for whoever renders, within one callback */
+    bool was_ready;
+    uint64_t drain_until_ms; /* 0: not draining */
+    char read_bytes[WEFT_READ_BYTES];
+};
+
+/* Binds and listens. The errors name address and port. */
+WEFT_MUST_CHECK weft_err wefti_server_init(struct server *server, int signal_fd,
+                                           struct weft_errmsg *why);
+void wefti_server_run(struct server *server); /* until drained or told to exit */
+void wefti_server_fini(struct server *server);
+
+uint64_t wefti_server_now_ms(const struct server *server);
+
+/* Parses, tokenizes and submits a call: here when its body is small, in libuv's pool when not. */
+void wefti_server_begin(struct server *server, struct call *call);
+
+/* True when `key` is one of the keys, or none is needed; in time that does not depend on how much
+ * of it is right. */
+bool wefti_server_admits(const struct server *server, const char *key, size_t len);
+
+/* ------------------------------------------------------------------------------ connections --- */
+
+void wefti_conn_awake(struct conn *conn); /* on_turn before the loop waits again */
+void wefti_conn_flush(struct conn *conn); /* writes `out`, as far as the socket takes it */
+void wefti_conn_close(struct conn *conn); /* now; on_close follows */
+void wefti_conn_read(struct conn *conn, bool on);
+
+/* Closes once all output has left. `linger`: the client may still be sending; its bytes are thrown
+ * away for a while, since closing at once would make the answer vanish with a reset. */
+void wefti_conn_end(struct conn *conn, bool linger);
+
+/* True while output stands in the way of more. */
+bool wefti_conn_is_full(const struct conn *conn);
+
+#endif

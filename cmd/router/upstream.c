@@ -1,0 +1,339 @@
+#include "cmd/router/upstream.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "base/rand.h"
+#include "cmd/router/call.h"
+#include "cmd/router/core.h"
+
+/* ------------------------------------------------------------------------------------ lists --- */
+
+static struct job_list *list_of(struct upstream *up, const struct job *job) {
+    WEFT_ASSERT(job->place != JOB_CLOSED);
+    return job->place == JOB_WAITING ? &up->waiting : &up->sent;
+}
+
+static void list_append(struct job_list *list, struct job *job) {
+    job->prev = list->last;
+    job->next = NULL;
+    if (list->last)
+        list->last->next = job;
+    else
+        list->first = job;
+    list->last = job;
+}
+
+static void list_remove(struct job_list *list, struct job *job) {
+    if (job->prev)
+        job->prev->next = job->next;
+    else
+        list->first = job->next;
+    if (job->next)
+        job->next->prev = job->prev;
+    else
+        list->last = job->prev;
+    job->prev = job->next = NULL;
+}
+
+/* ------------------------------------------------------------------------------------ table --- */
+
+static weft_err grow_table(struct upstream *up) {
+    uint32_t n = up->n_slots ? up->n_slots * 2 : 64;
+    if (up->n_slots >= WEFT_OPEN_JOBS_MAX) return WEFT_E_FULL;
+    struct job **slots = realloc(up->slots, n * sizeof(struct job *));
+    if (!slots) return WEFT_E_NOMEM;
+    up->slots = slots;
+    uint32_t *free_slots = realloc(up->free_slots, n * sizeof *free_slots);
+    if (!free_slots) return WEFT_E_NOMEM;
+    up->free_slots = free_slots;
+    for (uint32_t i = n; i-- > up->n_slots;) {
+        up->slots[i] = NULL;
+        up->free_slots[up->n_free++] = i;
+    }
+    up->n_slots = n;
+    return WEFT_OK;
+}
+
+static struct job *find_job(const struct upstream *up, uint64_t id, uint32_t attempt) {
+    uint32_t slot = (uint32_t)id;
+    struct job *job = slot < up->n_slots ? up->slots[slot] : NULL;
+    if (!job || job->id != id || job->place != JOB_SENT || job->attempt != attempt) return NULL;
+    return job;
+}
+
+weft_err wefti_up_submit(struct core *core, struct job *job) {
+    struct upstream *up = &core->up;
+    WEFT_ASSERT(job->place == JOB_CLOSED);
+    if (up->n_free == 0) {
+        weft_err err = grow_table(up);
+        if (err) return err;
+    }
+    uint32_t slot = up->free_slots[--up->n_free];
+    up->slots[slot] = job;
+    up->n_open++;
+    job->id = (uint64_t)up->next_gen++ << 32 | slot;
+    job->attempt = 0;
+    job->place = JOB_WAITING;
+    list_append(&up->waiting, job);
+    return WEFT_OK;
+}
+
+static void set_answered(struct upstream *up, struct job *job) {
+    if (job->answered) return;
+    WEFT_ASSERT(up->n_unanswered > 0 && up->unanswered_bytes >= job->sent_bytes);
+    job->answered = true;
+    up->n_unanswered--;
+    up->unanswered_bytes -= job->sent_bytes;
+}
+
+void wefti_up_close(struct core *core, struct job *job) {
+    struct upstream *up = &core->up;
+    if (job->place == JOB_CLOSED) return;
+    if (job->place == JOB_SENT) set_answered(up, job);
+    list_remove(list_of(up, job), job);
+    uint32_t slot = (uint32_t)job->id;
+    WEFT_ASSERT(slot < up->n_slots && up->slots[slot] == job);
+    up->slots[slot] = NULL;
+    up->free_slots[up->n_free++] = slot;
+    up->n_open--;
+    job->place = JOB_CLOSED;
+}
+
+/* ---------------------------------------------------------------------------------- sending --- */
+
+/* Whatever goes wrong here ends the session, and its end is an event of its own. */
+static weft_err send_msg(struct upstream *up, const struct weft_msg *msg) {
+    weft_buf_clear(&up->scratch);
+    weft_proto_encode(msg, &up->scratch);
+    if (up->scratch.failed) return WEFT_E_TOOBIG;
+    return weft_link_send(up->link, 0, up->scratch.data, up->scratch.len);
+}
+
+void wefti_up_cancel(struct core *core, struct job *job, uint32_t choice) {
+    struct upstream *up = &core->up;
+    if (job->place != JOB_SENT || !up->is_up) return;
+    struct weft_msg msg = {.type = WEFT_MSG_CANCEL};
+    msg.cancel.request_id = job->id;
+    msg.cancel.attempt = job->attempt;
+    msg.cancel.choice = choice;
+    weft_err err = send_msg(up, &msg);
+    if (err) weft_debug("cancel not sent: %s", weft_err_text(err));
+}
+
+static weft_err send_submit(struct upstream *up, struct job *job, uint64_t now_us) {
+    const struct call *call = job->call;
+    struct weft_msg_choice choices[WEFT_CHOICES_MAX];
+    WEFT_ASSERT(job->n_choices <= WEFT_CHOICES_MAX);
+    for (uint32_t i = 0; i < job->n_choices; i++) {
+        const struct choice *choice = &job->choices[i];
+        choices[i] = (struct weft_msg_choice){.output = choice->tokens,
+                                              .n_output = choice->n_tokens,
+                                              .finished = choice->end != CHOICE_OPEN};
+    }
+    struct weft_msg msg = {.type = WEFT_MSG_SUBMIT};
+    struct weft_msg_submit *s = &msg.submit;
+    s->request_id = job->id;
+    s->attempt = job->attempt + 1;
+    s->prompt = job->prompt->ids;
+    s->n_prompt = (uint32_t)job->prompt->n_ids;
+    s->n_choices = job->n_choices;
+    s->choices = choices;
+    s->n_prompt_logprobs_done = job->prompt_lps.n;
+    s->resume = job->accepted;
+    s->age_us = now_us - call->arrived_us;
+    if (call->deadline_us) s->deadline_us = call->deadline_us - now_us;
+    s->sampling = call->params.sampling;
+    s->sampling.seed = job->seed;
+    return send_msg(up, &msg);
+}
+
+void wefti_up_pump(struct core *core, uint64_t now_us) {
+    struct upstream *up = &core->up;
+    while (up->is_up && up->waiting.first && up->n_unanswered < WEFT_UNANSWERED_MAX &&
+           up->unanswered_bytes < WEFT_UNANSWERED_BYTES_MAX) {
+        struct job *job = up->waiting.first;
+        struct call *call = job->call;
+        if (call->deadline_us && call->deadline_us <= now_us) {
+            wefti_call_fail(call, 504, 0, "request_timeout", "the request took too long");
+            continue;
+        }
+        weft_err err = send_submit(up, job, now_us);
+        if (err == WEFT_E_TOOBIG) {
+            wefti_call_fail(call, 413, 0, NULL, "the request is too large");
+            continue;
+        }
+        if (err) return; /* DOWN follows, and it goes out again after the next UP */
+        if (job->attempt > 0) core->metrics.n_resubmitted++;
+        job->attempt++;
+        job->answered = false;
+        job->sent_bytes = (uint32_t)up->scratch.len;
+        up->n_unanswered++;
+        up->unanswered_bytes += job->sent_bytes;
+        list_remove(&up->waiting, job);
+        job->place = JOB_SENT;
+        list_append(&up->sent, job);
+    }
+}
+
+/* -------------------------------------------------------------------------------- receiving --- */
+
+/* All that had been sent has to be sent again, before what never was. */
+static void on_down(struct upstream *up) {
+    up->is_up = false;
+    up->n_unanswered = 0;
+    up->unanswered_bytes = 0;
+    for (struct job *job = up->sent.first; job; job = job->next) {
+        job->place = JOB_WAITING;
+        job->answered = true;
+    }
+    if (up->sent.last) {
+        up->sent.last->next = up->waiting.first;
+        if (up->waiting.first)
+            up->waiting.first->prev = up->sent.last;
+        else
+            up->waiting.last = up->sent.last;
+        up->waiting.first = up->sent.first;
+    }
+    up->sent = (struct job_list){0};
+}
+
+static void on_up(struct upstream *up) {
+    up->is_up = true;
+    struct weft_msg msg = {.type = WEFT_MSG_ROUTER_HELLO};
+    msg.router_hello.version = WEFT_PROTO_VERSION;
+    msg.router_hello.instance = up->instance;
+    msg.router_hello.pid = (uint32_t)getpid();
+    weft_err err = send_msg(up, &msg);
+    if (err) weft_debug("hello not sent: %s", weft_err_text(err));
+    weft_debug("linked to the scheduler, %u jobs open", up->n_open);
+}
+
+/* Another model would go on with other tokens: what was begun cannot be finished. */
+static void fail_strangers(struct upstream *up, const char *fingerprint) {
+    for (uint32_t i = 0; i < up->n_slots; i++) {
+        struct job *job = up->slots[i];
+        if (job && strcmp(job->call->fingerprint, fingerprint) != 0)
+            wefti_call_fail(job->call, 503, 1, "model_changed",
+                            "the model behind the server was exchanged");
+    }
+}
+
+static void on_snapshot(struct core *core, const struct weft_msg_snapshot *snapshot,
+                        uint64_t now_us) {
+    struct upstream *up = &core->up;
+    if (snapshot->has_model) {
+        const struct weft_model_info *model = &snapshot->model;
+        if (up->has_snapshot && up->snapshot.has_model &&
+            strcmp(model->fingerprint, up->snapshot.model.fingerprint) != 0)
+            fail_strangers(up, model->fingerprint);
+        core->limits.n_vocab = model->n_vocab;
+        core->limits.max_model_len = model->max_model_len;
+    }
+    struct weft_model_info known = up->snapshot.model;
+    bool had_model = up->has_snapshot && up->snapshot.has_model;
+    up->snapshot = *snapshot;
+    up->has_snapshot = true;
+    up->snapshot_at_ms = now_us / 1000;
+    /* While the worker restarts its model is still the one we know. */
+    if (!snapshot->has_model && had_model) {
+        up->snapshot.model = known;
+        up->snapshot.has_model = true;
+    }
+    wefti_metrics_snapshot(&core->metrics, snapshot);
+}
+
+static void on_events(struct upstream *up, const struct weft_msg_events *events, uint64_t now_us) {
+    for (uint32_t i = 0; i < events->n; i++) {
+        const struct weft_msg_event *event = &events->events[i];
+        struct job *job = find_job(up, event->request_id, event->attempt);
+        if (job) wefti_job_event(job, event, now_us);
+    }
+}
+
+static void on_message(struct core *core, const void *bytes, size_t len, uint64_t now_us) {
+    struct upstream *up = &core->up;
+    struct weft_msg msg;
+    struct weft_errmsg why;
+    weft_err err = weft_proto_decode(up->decoder, bytes, len, &msg, &why);
+    if (err) {
+        weft_warn("the scheduler sent nonsense: %s", why.text);
+        weft_link_reset(up->link, 0);
+        return;
+    }
+    struct job *job = NULL;
+    switch (msg.type) {
+    case WEFT_MSG_SCHED_HELLO:
+        if (msg.sched_hello.version != WEFT_PROTO_VERSION) {
+            weft_error("the scheduler speaks version %u of the protocol, this router %d",
+                       msg.sched_hello.version, WEFT_PROTO_VERSION);
+            weft_link_reset(up->link, 0);
+        }
+        return;
+    case WEFT_MSG_ACCEPTED:
+        job = find_job(up, msg.accepted.request_id, msg.accepted.attempt);
+        if (!job) return;
+        set_answered(up, job);
+        wefti_job_accepted(job);
+        return;
+    case WEFT_MSG_REJECTED:
+        job = find_job(up, msg.rejected.request_id, msg.rejected.attempt);
+        if (!job) return;
+        set_answered(up, job);
+        wefti_job_rejected(job, &msg.rejected);
+        return;
+    case WEFT_MSG_EVENTS:
+        on_events(up, &msg.events, now_us);
+        return;
+    case WEFT_MSG_SNAPSHOT:
+        on_snapshot(core, &msg.snapshot, now_us);
+        return;
+    default:
+        weft_warn("unexpected message \"%s\" from the scheduler", weft_proto_type_name(msg.type));
+        weft_link_reset(up->link, 0);
+    }
+}
+
+void wefti_up_read(struct core *core, uint64_t now_us) {
+    struct weft_link_event event;
+    while (weft_link_next(core->up.link, now_us / 1000, &event)) {
+        switch (event.kind) {
+        case WEFT_LINK_UP:
+            on_up(&core->up);
+            break;
+        case WEFT_LINK_DOWN:
+            on_down(&core->up);
+            break;
+        case WEFT_LINK_MESSAGE:
+            on_message(core, event.bytes, event.len, now_us);
+            break;
+        }
+    }
+}
+
+/* --------------------------------------------------------------------------------- lifetime --- */
+
+weft_err wefti_up_init(struct core *core, weft_link *link, struct weft_errmsg *why) {
+    struct upstream *up = &core->up;
+    memset(up, 0, sizeof *up);
+    up->link = link;
+    up->instance = weft_rand_seed();
+    weft_buf_init(&up->scratch, WEFT_MESSAGE_BYTES_MAX);
+    weft_err err = weft_proto_decoder_new(&up->decoder);
+    if (err) return weft_err_set(why, err, "cannot make a decoder");
+    return WEFT_OK;
+}
+
+void wefti_up_fini(struct core *core) {
+    struct upstream *up = &core->up;
+    WEFT_ASSERT(up->n_open == 0);
+    weft_link_free(up->link);
+    weft_proto_decoder_free(up->decoder);
+    weft_buf_fini(&up->scratch);
+    free(up->slots);
+    free(up->free_slots);
+    memset(up, 0, sizeof *up);
+}

@@ -1,0 +1,73 @@
+/* upstream — the link to the scheduler: submits jobs, hands out what comes back, and after every
+ * break submits all open jobs again with their output so far.
+ *
+ * Order    A job is open from wefti_up_submit to wefti_up_close. Jobs that have to be sent stand in
+ *          a queue; at most WEFT_UNANSWERED_MAX of them are under way without an answer, because a
+ *          scheduler that comes back to ten thousand open streams must not get them all at once:
+ *          the overflow would end the session and start the same flood again.
+ * Stale    Every submission is a new attempt; what speaks of another one is dropped here.
+ */
+#ifndef WEFT_ROUTER_UPSTREAM_H
+#define WEFT_ROUTER_UPSTREAM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "cmd/common/link.h"
+#include "proto/proto.h"
+
+struct core;
+struct job;
+
+/* Jobs one router keeps open; a request that would exceed it is answered 429. */
+#define WEFT_OPEN_JOBS_MAX 65536
+#define WEFT_UNANSWERED_MAX 256
+#define WEFT_UNANSWERED_BYTES_MAX (8u << 20)
+
+struct job_list { /* through job->prev, job->next */
+    struct job *first, *last;
+};
+
+struct upstream {
+    weft_link *link;
+    weft_proto_decoder *decoder;
+    struct weft_buf scratch;
+    uint64_t instance;
+    bool is_up;
+
+    bool has_snapshot;
+    struct weft_msg_snapshot snapshot;
+    uint64_t snapshot_at_ms;
+
+    struct job **slots; /* [n_slots]; a request id is generation << 32 | slot */
+    uint32_t n_slots, n_open;
+    uint32_t *free_slots;
+    uint32_t n_free, next_gen;
+    struct job_list waiting; /* to be sent, oldest first */
+    struct job_list sent;
+    uint32_t n_unanswered;
+    uint64_t unanswered_bytes;
+};
+
+/* `link` is taken over. */
+WEFT_MUST_CHECK weft_err wefti_up_init(struct core *core, weft_link *link, struct weft_errmsg *why);
+void wefti_up_fini(struct core *core);
+
+/* Opens a job; wefti_up_pump sends it. FULL: WEFT_OPEN_JOBS_MAX are open. */
+WEFT_MUST_CHECK weft_err wefti_up_submit(struct core *core, struct job *job);
+
+/* Sends what waits and may go: once per turn of the loop. */
+void wefti_up_pump(struct core *core, uint64_t now_us);
+
+/* The scheduler shall forget one choice (UINT32_MAX: all). */
+void wefti_up_cancel(struct core *core, struct job *job, uint32_t choice);
+
+/* Nothing more is expected of an open job; cancels nothing. */
+void wefti_up_close(struct core *core, struct job *job);
+
+/* Takes in whatever the link has. */
+void wefti_up_read(struct core *core, uint64_t now_us);
+
+#endif

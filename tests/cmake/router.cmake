@@ -1,0 +1,10 @@
+foreach(name test_router_params test_router_json_out test_router_metrics test_router_msgpack
+             test_router_http test_router_call)
+  weft_test(${name} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/${name}.c LINKS weft_router LABELS unit TIMEOUT 60)
+endforeach()
+weft_test(fuzz_msgpack SOURCES ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_msgpack.c
+                               ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_main.c
+          LINKS weft_router LABELS fuzz TIMEOUT 60 ARGS 100000)
+weft_test(fuzz_request SOURCES ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_request.c
+                               ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_main.c
+          LINKS weft_router LABELS fuzz TIMEOUT 60 ARGS 20000)

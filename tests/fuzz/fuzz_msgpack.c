@@ -1,0 +1,39 @@
+/* MessagePack from clients: measured in two pieces, then decoded. */
+#include "fuzz/fuzz.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "cmd/router/msgpack_io.h"
+
+#define BYTES_MAX 4096
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
+    struct mp_scan whole = {0}, cut = {0};
+    struct weft_errmsg why = {""};
+    const char *text = (const char *)bytes;
+    size_t at = n / 3;
+    enum mp_status status = wefti_msgpack_scan(&whole, text, n, BYTES_MAX, &why);
+    enum mp_status in_two = wefti_msgpack_scan(&cut, text, at, BYTES_MAX, &why);
+    if (in_two == MP_MORE) in_two = wefti_msgpack_scan(&cut, text, n, BYTES_MAX, &why);
+    WEFT_ASSERT(status == in_two && (status != MP_OK || whole.at == cut.at));
+    if (status != MP_OK) return 0;
+    struct mp_item item;
+    (void)wefti_msgpack_find(text, whole.at, "request_id", &item);
+    json_t *json = wefti_msgpack_to_json(text, whole.at, &why);
+    WEFT_ASSERT(json || why.text[0]);
+    json_decref(json);
+    return 0;
+}
+
+void weft_fuzz_seeds(void (*add)(const void *bytes, size_t n)) {
+    static const char request[] = "\x94\x00\x01\xa8generate\x91\x83\xa6prompt\xa2hi"
+                                  "\xaarequest_id\xa1x\xa4stop\x92\xc4\x01z\xc0";
+    static const char numbers[] = "\xdc\x00\x08\xcc\x80\xcd\x01\x00\xce\x00\x01\x00\x00"
+                                  "\xcf\xff\xff\xff\xff\xff\xff\xff\xff\xd0\x80\xd1\x80\x00"
+                                  "\xca\x3f\x00\x00\x00\xcb\x3f\xe0\x00\x00\x00\x00\x00\x00";
+    static const char nested[] = "\x91\x81\xa1z\x91\x81\xa1z\x91\x91\x91\xc3";
+    add(request, sizeof request - 1);
+    add(numbers, sizeof numbers - 1);
+    add(nested, sizeof nested - 1);
+}

@@ -1,0 +1,91 @@
+/* Request bodies: the first byte says which kind, the rest is JSON or MessagePack, taken all the
+ * way to token ids with the bundled model's tokenizer. */
+#include "fuzz/fuzz.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "cmd/router/call.h"
+#include "cmd/router/core.h"
+#include "cmd/router/msgpack_io.h"
+
+static struct core *make_core(void) {
+    static struct core core;
+    static struct weft_config config;
+    struct weft_errmsg why;
+    char path[1024], *template;
+    const char *root = getenv("WEFT_SOURCE_DIR");
+    (void)snprintf(path, sizeof path, "%s/models/fable-6m", root ? root : ".");
+    core.config = &config;
+    core.held_max = 1u << 30;
+    core.limits = (struct api_limits){.model_name = "m",
+                                      .n_vocab = 4096,
+                                      .max_model_len = 1024,
+                                      .max_logprobs = 20,
+                                      .max_logprob_bytes = 1 << 20};
+    WEFT_ASSERT(weft_text_open(path, &core.tok, &why) == WEFT_OK);
+    WEFT_ASSERT(weft_text_gen_defaults(path, &core.limits.defaults, &why) == WEFT_OK);
+    WEFT_ASSERT(weft_chat_find(path, &template, &why) == WEFT_OK && template);
+    WEFT_ASSERT(weft_chat_new(template, strlen(template), core.tok, &core.chat, &why) == WEFT_OK);
+    free(template);
+    core.limits.eos = weft_text_eos(core.tok, &core.limits.n_eos);
+    return &core;
+}
+
+static void on_wake(struct call *call) {
+    (void)call;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
+    static struct core *core;
+    if (!core) core = make_core();
+    if (n < 2) return 0;
+    struct weft_buf body;
+    weft_buf_init(&body, 1u << 22);
+    weft_buf_add(&body, bytes + 1, n - 1);
+    WEFT_ASSERT(wefti_core_hold(core, body.len));
+    struct call *call =
+        wefti_call_new(core, (enum call_kind)(bytes[0] % 4), &body, on_wake, NULL, 1);
+    WEFT_ASSERT(call);
+    if (bytes[0] & 4) { /* the connection measures MessagePack before it makes a call */
+        struct mp_scan scan = {0};
+        struct weft_errmsg why;
+        if (wefti_msgpack_scan(&scan, call->body.data, call->body.len, 1u << 22, &why) != MP_OK) {
+            wefti_call_drop(call);
+            return 0;
+        }
+        call->is_msgpack = true;
+    }
+    wefti_call_prepare(call);
+    bool is_generation = call->kind == CALL_COMPLETION || call->kind == CALL_CHAT;
+    struct weft_errmsg why;
+    if (!call->error.status && is_generation) {
+        WEFT_ASSERT(weft_sampling_check(&call->params.sampling, 4096, &why) == WEFT_OK);
+        WEFT_ASSERT(call->params.n_prompts >= 1 && call->params.prompts[0].n_ids >= 1);
+    }
+    wefti_call_drop(call);
+    WEFT_ASSERT(core->held_bytes == 0);
+    return 0;
+}
+
+void weft_fuzz_seeds(void (*add)(const void *bytes, size_t n)) {
+    static const char *const seeds[] = {
+        "0{\"prompt\":\"Once\",\"max_tokens\":5,\"temperature\":0.5,\"stop\":[\"a\",\"b\"],\"n\":"
+        "2}",
+        "0{\"prompt\":[[1,2],[3]],\"logprobs\":2,\"echo\":true,\"logit_bias\":{\"5\":-1,\"6\":2}}",
+        "0{\"prompt\":[\"a\",\"b\"],\"stream\":true,\"stream_options\":{\"include_usage\":true},"
+        "\"seed\":-7,\"stop_token_ids\":[3],\"min_tokens\":1,\"top_k\":4,\"min_p\":0.1}",
+        "1{\"messages\":[{\"role\":\"system\",\"content\":\"x\"},{\"role\":\"user\",\"content\":"
+        "[{\"type\":\"text\",\"text\":\"hi\"}]}],\"logprobs\":true,\"top_logprobs\":3}",
+        "2{\"prompt\":\"hello\",\"return_token_strs\":true}",
+        "2{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"add_generation_prompt\":false}",
+        "3{\"tokens\":[1,2,3]}",
+        "4\x82\xa6prompt\xa2hi\xaamax_tokens\x05",
+        "5\x81\xa8messages\x91\x82\xa4role\xa4user\xa7"
+        "content\xa2hi",
+    };
+    for (size_t i = 0; i < sizeof seeds / sizeof seeds[0]; i++)
+        add(seeds[i], strlen(seeds[i]));
+}

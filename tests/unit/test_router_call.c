@@ -1,0 +1,673 @@
+/* Requests from body to last token, over a link made of paper: this file is the scheduler. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/router/call.h"
+#include "cmd/router/core.h"
+
+/* --------------------------------------------------------------------------- the paper link --- */
+
+struct weft_link {
+    int unused;
+};
+
+#define SENT_MAX 1024
+#define EVENTS_MAX 64
+
+struct sent {
+    enum weft_proto_type type;
+    uint64_t id;
+    uint32_t attempt, choice, n_prompt, n_choices, n_output[4], output[4][32], n_lps_done;
+    bool finished[4], resume;
+    uint64_t seed;
+};
+
+static struct {
+    bool is_up;
+    struct sent sent[SENT_MAX];
+    uint32_t n_sent, n_resets;
+    struct weft_link_event events[EVENTS_MAX];
+    struct weft_buf bytes[EVENTS_MAX];
+    uint32_t n_events, next_event;
+    weft_proto_decoder *decoder;
+} paper;
+
+void weft_link_free(weft_link *link) {
+    (void)link;
+}
+int weft_link_fd(const weft_link *link) {
+    (void)link;
+    return -1;
+}
+void weft_link_tick(weft_link *link, uint64_t now_ms) {
+    (void)link;
+    (void)now_ms;
+}
+bool weft_link_is_up(const weft_link *link, uint32_t peer) {
+    (void)link;
+    (void)peer;
+    return paper.is_up;
+}
+void weft_link_reset(weft_link *link, uint32_t peer) {
+    (void)link;
+    (void)peer;
+    paper.n_resets++;
+}
+
+bool weft_link_next(weft_link *link, uint64_t now_ms, struct weft_link_event *event_out) {
+    (void)link;
+    (void)now_ms;
+    if (paper.next_event == paper.n_events) return false;
+    *event_out = paper.events[paper.next_event++];
+    return true;
+}
+
+weft_err weft_link_send(weft_link *link, uint32_t peer, const void *bytes, size_t len) {
+    struct weft_msg msg;
+    struct weft_errmsg why;
+    (void)link;
+    (void)peer;
+    if (!paper.is_up) return WEFT_E_CLOSED;
+    assert_int_equal(weft_proto_decode(paper.decoder, bytes, len, &msg, &why), WEFT_OK);
+    assert_true(paper.n_sent < SENT_MAX);
+    struct sent *sent = &paper.sent[paper.n_sent++];
+    memset(sent, 0, sizeof *sent);
+    sent->type = msg.type;
+    if (msg.type == WEFT_MSG_CANCEL) {
+        sent->id = msg.cancel.request_id;
+        sent->attempt = msg.cancel.attempt;
+        sent->choice = msg.cancel.choice;
+    }
+    if (msg.type != WEFT_MSG_SUBMIT) return WEFT_OK;
+    const struct weft_msg_submit *s = &msg.submit;
+    assert_int_equal(weft_sampling_check(&s->sampling, 4096, &why), WEFT_OK);
+    sent->id = s->request_id;
+    sent->attempt = s->attempt;
+    sent->n_prompt = s->n_prompt;
+    sent->n_choices = s->n_choices;
+    sent->n_lps_done = s->n_prompt_logprobs_done;
+    sent->resume = s->resume;
+    sent->seed = s->sampling.seed;
+    for (uint32_t i = 0; i < s->n_choices && i < 4; i++) {
+        sent->finished[i] = s->choices[i].finished;
+        sent->n_output[i] = s->choices[i].n_output;
+        for (uint32_t k = 0; k < s->choices[i].n_output && k < 32; k++)
+            sent->output[i][k] = s->choices[i].output[k];
+    }
+    return WEFT_OK;
+}
+
+static const struct sent *last_sent(void) {
+    assert_true(paper.n_sent > 0);
+    return &paper.sent[paper.n_sent - 1];
+}
+
+static uint32_t count_sent(enum weft_proto_type type) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < paper.n_sent; i++)
+        n += paper.sent[i].type == type;
+    return n;
+}
+
+/* ------------------------------------------------------------------------------ the fixture --- */
+
+static struct core core;
+static struct weft_config config;
+static struct weft_link link_of_paper;
+static uint64_t now_us;
+static uint32_t n_wakes;
+
+static void deliver(void) {
+    wefti_up_read(&core, now_us);
+    wefti_up_pump(&core, now_us);
+    for (uint32_t i = 0; i < paper.n_events; i++)
+        weft_buf_fini(&paper.bytes[i]);
+    paper.n_events = paper.next_event = 0;
+}
+
+static void put_msg(const struct weft_msg *msg) {
+    uint32_t i = paper.n_events++;
+    assert_true(i < EVENTS_MAX);
+    weft_buf_init(&paper.bytes[i], 1 << 20);
+    weft_proto_encode(msg, &paper.bytes[i]);
+    paper.events[i] = (struct weft_link_event){
+        .kind = WEFT_LINK_MESSAGE, .bytes = paper.bytes[i].data, .len = paper.bytes[i].len};
+}
+
+static void put_link(bool is_up) {
+    paper.is_up = is_up;
+    paper.events[paper.n_events] =
+        (struct weft_link_event){.kind = is_up ? WEFT_LINK_UP : WEFT_LINK_DOWN};
+    weft_buf_init(&paper.bytes[paper.n_events++], 1);
+    deliver();
+}
+
+static void put_snapshot(bool serving) {
+    struct weft_msg msg = {.type = WEFT_MSG_SNAPSHOT};
+    msg.snapshot.serving = msg.snapshot.advancing = serving;
+    msg.snapshot.has_model = true;
+    (void)snprintf(msg.snapshot.model.fingerprint, sizeof msg.snapshot.model.fingerprint, "fp");
+    (void)snprintf(msg.snapshot.model.model_name, sizeof msg.snapshot.model.model_name, "m");
+    msg.snapshot.model.n_vocab = 4096;
+    msg.snapshot.n_blocks = msg.snapshot.n_blocks_free = msg.snapshot.model.n_blocks = 100;
+    msg.snapshot.model.max_seqs = msg.snapshot.model.max_batched_tokens = 64;
+    msg.snapshot.model.n_threads = 1;
+    msg.snapshot.model.max_model_len = 1024;
+    msg.snapshot.model.block_size = 16;
+    put_msg(&msg);
+    deliver();
+}
+
+static void put_accepted(const struct sent *sent) {
+    struct weft_msg msg = {.type = WEFT_MSG_ACCEPTED};
+    msg.accepted = (struct weft_msg_accepted){sent->id, sent->attempt};
+    put_msg(&msg);
+    deliver();
+}
+
+static void put_event(const struct weft_msg_event *event) {
+    struct weft_msg msg = {.type = WEFT_MSG_EVENTS};
+    msg.events.n = 1;
+    msg.events.events = event;
+    put_msg(&msg);
+    deliver();
+}
+
+static void put_token(const struct sent *sent, uint32_t choice, uint32_t idx, uint32_t token,
+                      enum weft_end end) {
+    struct weft_msg_event event = {.request_id = sent->id,
+                                   .attempt = sent->attempt,
+                                   .choice = choice,
+                                   .sampled = true,
+                                   .token = token,
+                                   .output_idx = idx,
+                                   .end = end};
+    put_event(&event);
+}
+
+static int set_up(void **state) {
+    struct weft_errmsg why;
+    char path[1024];
+    (void)state;
+    memset(&core, 0, sizeof core);
+    memset(&paper, 0, sizeof paper);
+    const char *root = getenv("WEFT_SOURCE_DIR");
+    (void)snprintf(path, sizeof path, "%s/models/fable-6m", root ? root : ".");
+    config.request_timeout_ms = 0;
+    core.config = &config;
+    core.held_max = 1 << 20;
+    assert_int_equal(weft_text_open(path, &core.tok, &why), WEFT_OK);
+    core.limits.model_name = "m";
+    core.limits.max_logprobs = 20;
+    core.limits.max_logprob_bytes = 1 << 20;
+    core.limits.eos = weft_text_eos(core.tok, &core.limits.n_eos);
+    assert_int_equal(weft_text_gen_defaults("/nowhere", &core.limits.defaults, &why), WEFT_OK);
+    wefti_metrics_init(&core.metrics);
+    assert_int_equal(weft_proto_decoder_new(&paper.decoder), WEFT_OK);
+    assert_int_equal(wefti_up_init(&core, &link_of_paper, &why), WEFT_OK);
+    now_us = 1000000;
+    n_wakes = 0;
+    put_link(true);
+    put_snapshot(true);
+    return 0;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    assert_int_equal(core.held_bytes, 0);
+    assert_int_equal(core.up.n_unanswered, 0);
+    wefti_up_fini(&core); /* asserts that no job is open */
+    weft_proto_decoder_free(paper.decoder);
+    weft_text_free(core.tok);
+    return 0;
+}
+
+static void on_wake(struct call *call) {
+    (void)call;
+    n_wakes++;
+}
+
+static struct call *begin(const char *json) {
+    struct weft_buf body;
+    weft_buf_init(&body, 1 << 20);
+    weft_buf_add_str(&body, json);
+    assert_true(wefti_core_hold(&core, body.len));
+    struct call *call = wefti_call_new(&core, CALL_COMPLETION, &body, on_wake, NULL, now_us);
+    assert_non_null(call);
+    wefti_call_prepare(call);
+    wefti_call_start(call, now_us);
+    wefti_up_pump(&core, now_us);
+    return call;
+}
+
+/* Ids of a text that does not begin a prompt. */
+static uint32_t encode(const char *text, uint32_t ids[32]) {
+    struct weft_errmsg why;
+    uint32_t *found;
+    size_t n;
+    assert_int_equal(weft_text_encode(core.tok, text, strlen(text), 0, 32, &found, &n, &why),
+                     WEFT_OK);
+    memcpy(ids, found, n * sizeof *ids);
+    free(found);
+    return (uint32_t)n;
+}
+
+/* The texts of a stream's chunks, one after another; *done_out at "[DONE]". */
+static char *stream_text(struct call *call, bool *done_out) {
+    struct weft_buf out, text;
+    weft_buf_init(&out, 1 << 20);
+    weft_buf_init(&text, 1 << 20);
+    while (wefti_render_stream(call, &out, 64) == RENDER_MORE) {
+    }
+    *done_out = strstr(weft_buf_cstr(&out), "data: [DONE]\n\n") != NULL;
+    for (char *at = (char *)(uintptr_t)weft_buf_cstr(&out); (at = strstr(at, "data: {")); at++) {
+        char *end = strstr(at, "\n\n");
+        json_t *json = json_loadb(at + 6, (size_t)(end - at) - 6, 0, NULL);
+        assert_non_null(json);
+        const json_t *chunk = json_array_get(json_object_get(json, "choices"), 0);
+        if (chunk) weft_buf_add_str(&text, json_string_value(json_object_get(chunk, "text")));
+        json_decref(json);
+    }
+    char *copy = strdup(weft_buf_cstr(&text));
+    weft_buf_fini(&out);
+    weft_buf_fini(&text);
+    return copy;
+}
+
+static void expect_stream(struct call *call, const char *want, bool done) {
+    bool is_done;
+    char *text = stream_text(call, &is_done);
+    assert_string_equal(text, want);
+    assert_int_equal(is_done, done);
+    free(text);
+}
+
+static json_t *body_of(struct call *call, size_t budget) {
+    struct weft_buf out;
+    weft_buf_init(&out, 1 << 20);
+    wefti_render_rewind(call);
+    while (wefti_render_body(call, &out, budget) == RENDER_MORE) {
+    }
+    json_t *json = json_loadb(out.data, out.len, JSON_REJECT_DUPLICATES, NULL);
+    if (!json) fail_msg("not JSON: %s", weft_buf_cstr(&out));
+    weft_buf_fini(&out);
+    return json;
+}
+
+static const json_t *choice_of(const json_t *body, size_t i) {
+    return json_array_get(json_object_get(body, "choices"), i);
+}
+
+static const char *text_of(const json_t *object, const char *key) {
+    return json_string_value(json_object_get(object, key));
+}
+
+static int64_t usage_of(const json_t *body, const char *key) {
+    return json_integer_value(json_object_get(json_object_get(body, "usage"), key));
+}
+
+/* -------------------------------------------------------------------------------- the tests --- */
+
+static void a_stream_shows_each_token_when_it_comes(void **state) {
+    (void)state;
+    uint32_t ids[32], n = encode(" upon a time", ids);
+    struct call *call = begin("{\"prompt\":\"Once\",\"stream\":true,\"max_tokens\":30}");
+    struct sent submit = *last_sent();
+    assert_int_equal(submit.type, WEFT_MSG_SUBMIT);
+    assert_false(submit.resume);
+    assert_int_equal(call->state, CALL_WAITING);
+    put_accepted(&submit);
+    assert_int_equal(call->state, CALL_RUNNING);
+    expect_stream(call, "", false);
+    put_token(&submit, 0, 0, ids[0], WEFT_END_NONE);
+    size_t len;
+    const char *first = weft_text_token_bytes(core.tok, ids[0], &len);
+    char want[64];
+    (void)snprintf(want, sizeof want, "%.*s", (int)len, first);
+    expect_stream(call, want, false);
+    for (uint32_t i = 1; i < n; i++)
+        put_token(&submit, 0, i, ids[i], i + 1 == n ? WEFT_END_LENGTH : WEFT_END_NONE);
+    assert_int_equal(call->state, CALL_DONE);
+    expect_stream(call, " upon a time" + len, true);
+    assert_int_equal(core.metrics.n_generation_tokens, n);
+    assert_int_equal(core.metrics.finished[FINISHED_LENGTH], 1);
+    wefti_call_drop(call);
+}
+
+static void after_a_break_the_stream_goes_on_where_it_was(void **state) {
+    (void)state;
+    uint32_t ids[32], n = encode(" upon a time there was", ids);
+    struct call *call = begin("{\"prompt\":\"Once\",\"stream\":true,\"n\":2,\"max_tokens\":30}");
+    struct sent first = *last_sent();
+    put_accepted(&first);
+    put_token(&first, 0, 0, ids[0], WEFT_END_NONE);
+    put_token(&first, 0, 1, ids[1], WEFT_END_NONE);
+    put_token(&first, 1, 0, ids[0], WEFT_END_LENGTH);
+    put_link(false);
+    put_token(&first, 0, 2, 7, WEFT_END_NONE); /* a message of the dead session */
+    put_link(true);
+    struct sent second = *last_sent();
+    assert_int_equal(second.id, first.id);
+    assert_int_equal(second.attempt, first.attempt + 1);
+    assert_true(second.resume);
+    assert_int_equal(second.seed, first.seed);
+    assert_int_equal(second.n_output[0], 2);
+    assert_int_equal(second.output[0][1], ids[1]);
+    assert_false(second.finished[0]);
+    assert_true(second.finished[1]);
+    put_accepted(&second);
+    put_token(&first, 0, 2, 8, WEFT_END_NONE);  /* the old attempt */
+    put_token(&second, 0, 1, 9, WEFT_END_NONE); /* seen before */
+    put_token(&second, 0, 3, 9, WEFT_END_NONE); /* from the future */
+    for (uint32_t i = 2; i < n; i++)
+        put_token(&second, 0, i, ids[i], i + 1 == n ? WEFT_END_LENGTH : WEFT_END_NONE);
+    assert_int_equal(call->state, CALL_DONE);
+    json_t *body = body_of(call, 1 << 16);
+    assert_string_equal(text_of(choice_of(body, 0), "text"), " upon a time there was");
+    json_decref(body);
+    wefti_call_drop(call);
+}
+
+static void a_request_nobody_answered_is_asked_again_as_new(void **state) {
+    (void)state;
+    struct call *call = begin("{\"prompt\":\"Once\"}");
+    struct sent first = *last_sent();
+    put_link(false);
+    put_link(true);
+    struct sent second = *last_sent();
+    assert_int_equal(second.type, WEFT_MSG_SUBMIT);
+    assert_false(second.resume);
+    assert_int_equal(second.attempt, first.attempt + 1);
+    put_accepted(&first);
+    assert_int_equal(call->state, CALL_WAITING); /* not this attempt's answer */
+    wefti_call_drop(call);
+    assert_int_equal(last_sent()->type, WEFT_MSG_CANCEL);
+}
+
+static void a_stop_string_is_never_half_emitted(void **state) {
+    (void)state;
+    uint32_t ids[32], n = encode(" upon a time there was a king", ids);
+    struct call *call = begin("{\"prompt\":\"Once\",\"stream\":true,\"max_tokens\":30,"
+                              "\"stop\":[\"e th\",\"never\"]}");
+    struct sent submit = *last_sent();
+    put_accepted(&submit);
+    char seen[256] = "";
+    uint32_t used = 0;
+    while (used < n && call->state == CALL_RUNNING) {
+        bool is_done;
+        put_token(&submit, 0, used, ids[used], WEFT_END_NONE);
+        used++;
+        char *text = stream_text(call, &is_done);
+        (void)strncat(seen, text, sizeof seen - strlen(seen) - 1);
+        free(text);
+        assert_true(strncmp(seen, " upon a tim", strlen(seen)) == 0);
+    }
+    assert_int_equal(call->state, CALL_DONE);
+    assert_string_equal(seen, " upon a tim");
+    assert_int_equal(last_sent()->type, WEFT_MSG_CANCEL);
+    assert_int_equal(last_sent()->choice, 0);
+    json_t *body = body_of(call, 1 << 16);
+    assert_string_equal(text_of(choice_of(body, 0), "text"), " upon a tim");
+    assert_string_equal(text_of(choice_of(body, 0), "finish_reason"), "stop");
+    assert_string_equal(text_of(choice_of(body, 0), "stop_reason"), "e th");
+    assert_int_equal(usage_of(body, "completion_tokens"), used);
+    json_decref(body);
+    wefti_call_drop(call);
+}
+
+static void stop_tokens_are_counted_but_not_shown(void **state) {
+    (void)state;
+    uint32_t ids[32];
+    (void)encode(" upon", ids);
+    char json[256];
+    (void)snprintf(json, sizeof json, "{\"prompt\":\"Once\",\"stop_token_ids\":[%u]}", ids[0]);
+    struct call *call = begin(json);
+    struct sent submit = *last_sent();
+    put_accepted(&submit);
+    put_token(&submit, 0, 0, 40, WEFT_END_NONE);
+    put_token(&submit, 0, 1, ids[0], WEFT_END_STOP);
+    json_t *body = body_of(call, 1 << 16);
+    size_t len;
+    const char *bytes = weft_text_token_bytes(core.tok, 40, &len);
+    assert_int_equal(strlen(text_of(choice_of(body, 0), "text")), len);
+    assert_memory_equal(text_of(choice_of(body, 0), "text"), bytes, len);
+    assert_int_equal(json_integer_value(json_object_get(choice_of(body, 0), "stop_reason")),
+                     ids[0]);
+    assert_int_equal(usage_of(body, "completion_tokens"), 2);
+    json_decref(body);
+    wefti_call_drop(call);
+}
+
+static void one_prompt_may_finish_before_another_is_accepted(void **state) {
+    (void)state;
+    struct call *call = begin("{\"prompt\":[\"a\",\"b\"],\"max_tokens\":1}");
+    struct sent first = paper.sent[paper.n_sent - 2], second = *last_sent();
+    put_accepted(&first);
+    put_token(&first, 0, 0, 40, WEFT_END_LENGTH);
+    assert_int_equal(call->state, CALL_WAITING);
+    put_accepted(&second);
+    assert_int_equal(call->state, CALL_RUNNING);
+    put_token(&second, 0, 0, 41, WEFT_END_LENGTH);
+    assert_int_equal(call->state, CALL_DONE);
+    wefti_call_drop(call);
+}
+
+static void put_rejected(const struct sent *sent, enum weft_reject reason, uint32_t ms) {
+    struct weft_msg msg = {.type = WEFT_MSG_REJECTED};
+    msg.rejected = (struct weft_msg_rejected){sent->id, sent->attempt, reason, ms, "no"};
+    put_msg(&msg);
+    deliver();
+}
+
+static void refusals_become_http_errors(void **state) {
+    (void)state;
+    static const struct {
+        enum weft_reject reason;
+        uint32_t ms;
+        int status;
+        uint32_t retry_s;
+    } rows[] = {
+        {WEFT_REJECT_QUEUE_FULL, 1500, 429, 2}, {WEFT_REJECT_QUEUE_FULL, 0, 429, 1},
+        {WEFT_REJECT_TOO_LONG, 0, 400, 0},      {WEFT_REJECT_INVALID, 0, 400, 0},
+        {WEFT_REJECT_DRAINING, 0, 503, 1},      {WEFT_REJECT_NO_MEMORY, 0, 400, 0},
+        {WEFT_REJECT_NO_MEMORY, 10, 503, 1},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct call *call = begin("{\"prompt\":[\"a\",\"b\"],\"stream\":true}");
+        struct sent second = *last_sent(), first = paper.sent[paper.n_sent - 2];
+        put_accepted(&first);
+        put_rejected(&second, rows[i].reason, rows[i].ms);
+        assert_int_equal(call->state, CALL_FAILED);
+        assert_int_equal(call->error.status, rows[i].status);
+        assert_int_equal(call->error.retry_after, rows[i].retry_s);
+        assert_int_equal(last_sent()->type, WEFT_MSG_CANCEL); /* of the other prompt */
+        wefti_call_drop(call);
+    }
+}
+
+static void nothing_is_taken_in_while_nothing_serves(void **state) {
+    (void)state;
+    put_snapshot(false);
+    struct call *call = begin("{\"prompt\":\"Once\"}");
+    assert_int_equal(call->error.status, 503);
+    assert_int_equal(call->error.retry_after, 1);
+    wefti_call_drop(call);
+    put_snapshot(true);
+    now_us += 2000000; /* the scheduler went silent */
+    call = begin("{\"prompt\":\"Once\"}");
+    assert_int_equal(call->error.status, 503);
+    wefti_call_drop(call);
+}
+
+static void open_requests_are_not_submitted_all_at_once(void **state) {
+    (void)state;
+    struct call *calls[300];
+    for (int i = 0; i < 300; i++)
+        calls[i] = begin("{\"prompt\":\"Once\"}");
+    assert_int_equal(count_sent(WEFT_MSG_SUBMIT), WEFT_UNANSWERED_MAX);
+    struct sent first = paper.sent[1]; /* [0] is the hello */
+    put_accepted(&first);
+    assert_int_equal(count_sent(WEFT_MSG_SUBMIT), WEFT_UNANSWERED_MAX + 1);
+    paper.n_sent = 0;
+    put_link(false);
+    put_link(true);
+    assert_int_equal(count_sent(WEFT_MSG_SUBMIT), WEFT_UNANSWERED_MAX);
+    assert_true(paper.sent[1].resume && paper.sent[1].id == first.id); /* the oldest goes first */
+    for (int i = 0; i < 300; i++)
+        wefti_call_drop(calls[i]);
+    assert_int_equal(core.metrics.finished[FINISHED_ABORT], 1); /* the others were never accepted */
+}
+
+static void put_prompt_lps(const struct sent *sent, uint32_t choice, uint32_t pos, uint32_t n) {
+    struct weft_logprobs lps[8];
+    static const uint32_t ids[2] = {5, 6};
+    static const float values[2] = {-0.5f, -0.25f};
+    for (uint32_t i = 0; i < n; i++)
+        lps[i] = (struct weft_logprobs){-(float)(pos + i), 3, 2, ids, values};
+    struct weft_msg_event event = {.request_id = sent->id,
+                                   .attempt = sent->attempt,
+                                   .choice = choice,
+                                   .prompt_pos = pos,
+                                   .n_prompt_logprobs = n,
+                                   .prompt_logprobs = lps};
+    put_event(&event);
+}
+
+static void echoed_prompts_carry_each_log_probability_once(void **state) {
+    (void)state;
+    struct call *call = begin("{\"prompt\":[10,11,12,13],\"echo\":true,\"logprobs\":1,\"n\":2,"
+                              "\"max_tokens\":1}");
+    struct sent submit = *last_sent();
+    put_accepted(&submit);
+    put_prompt_lps(&submit, 0, 1, 2);
+    put_prompt_lps(&submit, 1, 1, 3); /* the other choice is further */
+    put_prompt_lps(&submit, 0, 3, 1);
+    for (uint32_t i = 0; i < 2; i++) {
+        struct weft_msg_event event = {.request_id = submit.id,
+                                       .attempt = submit.attempt,
+                                       .choice = i,
+                                       .sampled = true,
+                                       .token = 20,
+                                       .end = WEFT_END_LENGTH,
+                                       .has_logprobs = true};
+        event.logprobs = (struct weft_logprobs){-4.0f, 9, 0, NULL, NULL};
+        put_event(&event);
+    }
+    assert_int_equal(call->state, CALL_DONE);
+    json_t *body = body_of(call, 1 << 16);
+    const json_t *lps = json_object_get(choice_of(body, 1), "logprobs");
+    const json_t *values = json_object_get(lps, "token_logprobs");
+    assert_int_equal(json_array_size(values), 5);
+    assert_true(json_is_null(json_array_get(values, 0)));
+    for (size_t i = 1; i < 5; i++)
+        assert_true(json_number_value(json_array_get(values, i)) == -(double)i);
+    const json_t *top = json_array_get(json_object_get(lps, "top_logprobs"), 1);
+    assert_int_equal(json_object_size(top), 2); /* one was asked for, and the token's own */
+    assert_int_equal(json_array_size(json_object_get(lps, "text_offset")), 5);
+    json_decref(body);
+    wefti_call_drop(call);
+}
+
+static void a_body_is_the_same_in_pieces_of_any_size(void **state) {
+    (void)state;
+    uint32_t ids[32], n = encode(" upon a time there was a king of \xc3\xa9t\xc3\xa9", ids);
+    struct call *call = begin("{\"prompt\":[\"One day\",\"A fox \xf0\x9f\xa6\x8a\"],\"echo\":true,"
+                              "\"logprobs\":0,\"n\":2,\"max_tokens\":32}");
+    for (uint32_t i = 0; i < 2; i++) {
+        struct sent submit = paper.sent[paper.n_sent - 2 + i];
+        put_accepted(&submit);
+    }
+    for (uint32_t job = 0; job < 2; job++) {
+        struct sent submit = paper.sent[paper.n_sent - 2 + job];
+        put_prompt_lps(&submit, 0, 1, 2);
+        for (uint32_t k = 0; k < 2; k++) {
+            for (uint32_t i = 0; i < n; i++)
+                put_token(&submit, k, i, ids[i], i + 1 == n ? WEFT_END_LENGTH : WEFT_END_NONE);
+        }
+    }
+    assert_int_equal(call->state, CALL_DONE);
+    json_t *whole = body_of(call, 1 << 18);
+    assert_string_equal(text_of(choice_of(whole, 2), "text"),
+                        "A fox \xf0\x9f\xa6\x8a upon a time there was a king of \xc3\xa9t\xc3\xa9");
+    for (size_t budget = 1; budget < 2000; budget = budget * 3 + 1) {
+        json_t *pieces = body_of(call, budget);
+        assert_true(json_equal(whole, pieces));
+        json_decref(pieces);
+    }
+    json_decref(whole);
+    wefti_call_drop(call);
+}
+
+static void a_deadline_ends_a_request_wherever_it_is(void **state) {
+    (void)state;
+    config.request_timeout_ms = 500;
+    struct call *call = begin("{\"prompt\":\"Once\",\"stream\":true}");
+    struct sent submit = *last_sent();
+    put_accepted(&submit);
+    struct weft_msg_event event = {
+        .request_id = submit.id, .attempt = submit.attempt, .end = WEFT_END_DEADLINE};
+    put_event(&event);
+    assert_int_equal(call->error.status, 504);
+    wefti_call_drop(call);
+    paper.is_up = false; /* one that could never be sent */
+    call = begin("{\"prompt\":\"Once\"}");
+    paper.is_up = true;
+    now_us += 600000;
+    wefti_up_pump(&core, now_us);
+    assert_int_equal(call->error.status, 504);
+    wefti_call_drop(call);
+}
+
+static void nonsense_from_the_scheduler_starts_the_session_over(void **state) {
+    (void)state;
+    uint32_t i = paper.n_events++;
+    weft_buf_init(&paper.bytes[i], 64);
+    weft_buf_add_str(&paper.bytes[i], "\xc1\xff");
+    paper.events[i] = (struct weft_link_event){
+        .kind = WEFT_LINK_MESSAGE, .bytes = paper.bytes[i].data, .len = paper.bytes[i].len};
+    deliver();
+    assert_int_equal(paper.n_resets, 1);
+}
+
+static void another_model_ends_what_the_first_began(void **state) {
+    (void)state;
+    struct call *call = begin("{\"prompt\":\"Once\",\"stream\":true}");
+    struct sent submit = *last_sent();
+    put_accepted(&submit);
+    (void)snprintf(call->fingerprint, sizeof call->fingerprint, "older");
+    (void)snprintf(core.up.snapshot.model.fingerprint, sizeof core.up.snapshot.model.fingerprint,
+                   "older");
+    put_snapshot(true);
+    assert_int_equal(call->state, CALL_FAILED);
+    assert_int_equal(call->error.status, 503);
+    wefti_call_drop(call);
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        CASE(a_stream_shows_each_token_when_it_comes),
+        CASE(after_a_break_the_stream_goes_on_where_it_was),
+        CASE(a_request_nobody_answered_is_asked_again_as_new),
+        CASE(a_stop_string_is_never_half_emitted),
+        CASE(stop_tokens_are_counted_but_not_shown),
+        CASE(one_prompt_may_finish_before_another_is_accepted),
+        CASE(refusals_become_http_errors),
+        CASE(nothing_is_taken_in_while_nothing_serves),
+        CASE(open_requests_are_not_submitted_all_at_once),
+        CASE(echoed_prompts_carry_each_log_probability_once),
+        CASE(a_body_is_the_same_in_pieces_of_any_size),
+        CASE(a_deadline_ends_a_request_wherever_it_is),
+        CASE(nonsense_from_the_scheduler_starts_the_session_over),
+        CASE(another_model_ends_what_the_first_began),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,131 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/router/msgpack_io.h"
+
+static const char *const samples[] = {
+    "null",
+    "true",
+    "[0,127,128,255,256,65535,65536,4294967296,9223372036854775807]",
+    "[-1,-32,-33,-128,-129,-32769,-2147483649,-9223372036854775807]",
+    "[0.5,-1e300,1e-9]",
+    "{\"a\":{\"b\":[[],{}]},\"\":\"\"}",
+    "\"0123456789012345678901234567890123456789\"",
+    "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,[18]]",
+};
+
+static struct weft_buf packed(const char *json) {
+    struct weft_buf out;
+    json_t *value = json_loads(json, JSON_DECODE_ANY, NULL);
+    assert_non_null(value);
+    weft_buf_init(&out, 1 << 20);
+    wefti_msgpack_add_json(&out, value);
+    json_decref(value);
+    return out;
+}
+
+static void values_survive_the_round_trip(void **state) {
+    (void)state;
+    struct weft_errmsg why;
+    for (size_t i = 0; i < sizeof samples / sizeof samples[0]; i++) {
+        struct weft_buf bytes = packed(samples[i]);
+        json_t *want = json_loads(samples[i], JSON_DECODE_ANY, NULL);
+        json_t *got = wefti_msgpack_to_json(bytes.data, bytes.len, &why);
+        assert_non_null(got);
+        assert_true(json_equal(want, got));
+        json_decref(want);
+        json_decref(got);
+        weft_buf_fini(&bytes);
+    }
+}
+
+static void a_message_is_measured_however_it_is_cut(void **state) {
+    (void)state;
+    struct weft_errmsg why;
+    for (size_t i = 0; i < sizeof samples / sizeof samples[0]; i++) {
+        struct weft_buf bytes = packed(samples[i]);
+        struct mp_scan scan = {0};
+        for (size_t n = 0; n < bytes.len; n++)
+            assert_int_equal(wefti_msgpack_scan(&scan, bytes.data, n, 1 << 20, &why), MP_MORE);
+        assert_int_equal(wefti_msgpack_scan(&scan, bytes.data, bytes.len, 1 << 20, &why), MP_OK);
+        assert_int_equal(scan.at, bytes.len);
+        weft_buf_fini(&bytes);
+    }
+}
+
+static enum mp_status scan_bytes(const char *bytes, size_t n, size_t bytes_max) {
+    struct mp_scan scan = {0};
+    struct weft_errmsg why;
+    return wefti_msgpack_scan(&scan, bytes, n, bytes_max, &why);
+}
+
+static void claims_are_bounded(void **state) {
+    (void)state;
+    char deep[40];
+    memset(deep, (char)0x91, sizeof deep); /* [[[[... */
+    assert_int_equal(scan_bytes(deep, WEFT_MSGPACK_DEPTH_MAX, 1000), MP_MORE);
+    assert_int_equal(scan_bytes(deep, WEFT_MSGPACK_DEPTH_MAX + 1, 1000), MP_BAD);
+    assert_int_equal(scan_bytes("\xdd\xff\xff\xff\xff", 5, 1000), MP_BAD); /* 4 G elements */
+    assert_int_equal(scan_bytes("\xdf\xff\xff\xff\xff", 5, 1000), MP_BAD);
+    assert_int_equal(scan_bytes("\xdb\xff\xff\xff\xff", 5, 1000), MP_BAD); /* 4 GB of text */
+    assert_int_equal(scan_bytes("\xdb\x00\x00\x03\x00", 5, 1000), MP_MORE);
+    assert_int_equal(scan_bytes("\xc1", 1, 1000), MP_BAD);
+    assert_int_equal(scan_bytes("\xdd\x00\x00\x00\x00", 5, 1000), MP_OK);
+}
+
+static void refuses(const char *bytes, size_t n) {
+    struct weft_errmsg why = {""};
+    assert_int_equal(scan_bytes(bytes, n, 1000), MP_OK);
+    assert_null(wefti_msgpack_to_json(bytes, n, &why));
+    assert_true(why.text[0] != '\0');
+}
+
+static void what_json_cannot_say_is_refused(void **state) {
+    (void)state;
+    refuses("\x81\x01\x02", 3);             /* an integer key */
+    refuses("\x82\xa1k\x01\xa1k\x02", 7);   /* a key twice */
+    refuses("\xa1\xff", 2);                 /* not UTF-8 */
+    refuses("\x81\xa1\xff\x01", 4);         /* nor the key */
+    refuses("\xcb\x7f\xf0\0\0\0\0\0\0", 9); /* infinity */
+    refuses("\xd4\x01\x00", 3);             /* an extension */
+}
+
+static void bin_counts_as_text(void **state) {
+    (void)state;
+    struct weft_errmsg why;
+    json_t *value = wefti_msgpack_to_json("\xc4\x02hi", 4, &why);
+    assert_string_equal(json_string_value(value), "hi");
+    json_decref(value);
+}
+
+static void keys_are_found_without_decoding(void **state) {
+    (void)state;
+    struct weft_buf bytes = packed("{\"a\":[1,{\"x\":2}],\"b\":\"yes\",\"c\":3}");
+    struct mp_item item;
+    assert_true(wefti_msgpack_find(bytes.data, bytes.len, "b", &item));
+    assert_int_equal(item.type, MP_TEXT);
+    assert_memory_equal(item.bytes, "yes", 3);
+    assert_true(wefti_msgpack_find(bytes.data, bytes.len, "c", &item));
+    assert_int_equal(item.i, 3);
+    assert_false(wefti_msgpack_find(bytes.data, bytes.len, "x", &item));
+    assert_false(wefti_msgpack_find("\x01", 1, "x", &item));
+    weft_buf_fini(&bytes);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(values_survive_the_round_trip),
+        cmocka_unit_test(a_message_is_measured_however_it_is_cut),
+        cmocka_unit_test(claims_are_bounded),
+        cmocka_unit_test(what_json_cannot_say_is_refused),
+        cmocka_unit_test(bin_counts_as_text),
+        cmocka_unit_test(keys_are_found_without_decoding),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
