@@ -148,7 +148,7 @@ static struct job make_job(const struct weft_kern_table *table, enum weft_gemm_k
     for (size_t i = 0; i < (size_t)m * k; i++) {
         src[i] = (float)weft_rand_unit(&seed) - 0.5f;
     }
-    size_t row_bytes = weft_kern_act_row_bytes(kind, k) + 64;
+    size_t row_bytes = weft_kern_act_row_bytes(kind, k);
     void *act = take(m * row_bytes);
     table->act_convert(kind, src, k, m, k, act, row_bytes);
     free(src);
