@@ -6,7 +6,8 @@
 #ifndef WEFT_TESTS_PROTO_VECTORS_H
 #define WEFT_TESTS_PROTO_VECTORS_H
 
-/* clang-format off: one line each, as printed */
+/* One line each, as printed. */
+/* clang-format off */
 static const struct {
     const char *name, *hex;
 } proto_vectors[] = {

@@ -380,7 +380,7 @@ static void a_hub_survives_a_thousand_routers_that_come_and_go(void **state) {
         close_end(&router);
         WAIT_FOR(!hub.peers[0].up, turn(&hub, 10));
     }
-    WAIT_FOR(count_fds() == n_fds, (void)usleep(1000));
+    WAIT_FOR(count_fds() <= n_fds, (void)usleep(1000));
     assert_int_equal(hub.peers[0].n_ups, n_rounds + 1);
     close_end(&hub);
 }

@@ -1,0 +1,55 @@
+/* Drives an engine without a scheduler: builds plans piece by piece and keeps the step count. */
+#ifndef WEFT_TESTS_ENG_DRIVE_H
+#define WEFT_TESTS_ENG_DRIVE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine/engine.h"
+
+enum { DRIVE_PARTS = 64, DRIVE_BLOCKS = 4096 };
+
+struct drive {
+    weft_eng *eng;
+    uint64_t epoch, step;
+    /* The plan in the making. */
+    struct weft_step_release releases[DRIVE_PARTS];
+    struct weft_step_start starts[DRIVE_PARTS];
+    struct weft_step_copy copies[DRIVE_PARTS];
+    struct weft_step_grant grants[DRIVE_PARTS];
+    struct weft_step_row rows[DRIVE_PARTS];
+    uint32_t blocks[DRIVE_BLOCKS];
+    uint32_t n_releases, n_starts, n_copies, n_grants, n_rows, n_blocks;
+};
+
+/* True, with a line that says so, when WEFT_ISA names what this CPU lacks: the test is skipped. */
+bool drive_isa_missing(void);
+
+/* The path of a fixture in the source tree; static storage, valid until the next call but three. */
+const char *drive_fixture(const char *path);
+
+/* Opens a model or fails the test. */
+weft_eng *drive_open(const char *path, const struct weft_eng_options *options);
+
+void drive_init(struct drive *drive, weft_eng *eng);
+
+void drive_release(struct drive *drive, uint32_t slot, uint32_t gen);
+/* `start` is copied; what it points to must live until drive_run. */
+void drive_start(struct drive *drive, const struct weft_step_start *start);
+void drive_copy(struct drive *drive, uint32_t from, uint32_t to);
+void drive_grant(struct drive *drive, uint32_t slot, uint32_t gen, const uint32_t *blocks,
+                 uint32_t n_blocks);
+void drive_row(struct drive *drive, uint32_t slot, uint32_t gen, uint32_t n_tokens);
+
+/* The plan as it stands. */
+struct weft_step_plan drive_plan(const struct drive *drive);
+/* Runs it, which must succeed, and begins the next one. */
+const struct weft_step_result *drive_run(struct drive *drive);
+
+/* Runs one sequence alone from start to end: tokens into out (room for max_tokens), their number.
+ */
+uint32_t drive_complete(struct drive *drive, const uint32_t *prompt, uint32_t n_prompt,
+                        const struct weft_sampling *sampling, uint32_t *out);
+
+#endif
