@@ -250,6 +250,7 @@ static weft_err open_model(weft_eng *eng, const char *path, const weft_model *mo
     eng->info.scratch_bytes =
         eng->map_bytes + eng->slots.map_bytes + wefti_forward_bytes(eng->forward);
     set_fingerprint(eng);
+    wefti_pool_let_go(eng->pool); /* who opens need not be who steps, and may start more threads */
     return WEFT_OK;
 }
 

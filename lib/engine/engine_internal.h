@@ -61,6 +61,10 @@ WEFT_MUST_CHECK weft_err wefti_pool_new(uint32_t n_threads, struct wefti_pool **
                                         struct weft_errmsg *why);
 void wefti_pool_free(struct wefti_pool *pool); /* accepts NULL */
 
+/* Gives the calling thread its CPUs back, if a run pinned it; the next run pins anew. So does
+ * wefti_pool_free. */
+void wefti_pool_let_go(struct wefti_pool *pool);
+
 /* Calls fn(ctx, 0..n_threads-1), one per thread, and returns when all have. */
 void wefti_pool_run(struct wefti_pool *pool, wefti_pool_fn *fn, void *ctx);
 

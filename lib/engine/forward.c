@@ -66,7 +66,7 @@ struct wefti_forward {
     const struct wefti_weights *weights;
     const struct wefti_kv *kv;
     uint32_t n_threads, n_layers, n_heads, n_kv_heads, head_dim, n_hidden, n_ffn, n_vocab;
-    uint32_t q_dim, kv_dim, max_rows;
+    uint32_t q_dim, max_rows;
     float rms_eps, attn_scale;
     bool rope_interleaved;
     bool uses[FORM_COUNT];
@@ -204,8 +204,7 @@ struct product {
     const float *residual;
 };
 
-/* Rows row..row+n of the product, panels p_begin..p_end, into c with column 0 at the first panel of
- * the range when `narrow`, else at the matrix's own. */
+/* Panels p_begin..p_end of rows row..row+n_rows of the product. `to` speaks of row 0, column 0. */
 static void multiply(const struct wefti_forward *f, const struct acts *acts,
                      const struct wefti_matrix *m, uint32_t row, uint32_t n_rows, uint32_t p_begin,
                      uint32_t p_end, const struct product *to) {
@@ -607,13 +606,12 @@ static void set_shape(struct wefti_forward *f, const struct weft_model_params *p
     f->n_ffn = p->n_ffn;
     f->n_vocab = p->n_vocab;
     f->q_dim = p->n_heads * p->head_dim;
-    f->kv_dim = p->n_kv_heads * p->head_dim;
     f->rms_eps = p->rms_eps;
     f->attn_scale = (float)(1.0 / sqrt((double)p->head_dim));
     f->rope_interleaved = p->rope_interleaved;
     f->x_stride = wefti_stride(f->n_hidden);
     f->q_stride = wefti_stride(f->q_dim);
-    f->kv_stride = wefti_stride(f->kv_dim);
+    f->kv_stride = wefti_stride((size_t)p->n_kv_heads * p->head_dim);
     f->ffn_stride = wefti_stride(f->n_ffn);
     f->logit_stride = wefti_stride(f->n_vocab);
     f->rope_stride = wefti_stride(f->head_dim);

@@ -162,12 +162,17 @@ void wefti_pool_free(struct wefti_pool *pool) {
     for (uint32_t i = 1; i < pool->n_started; i++) {
         (void)pthread_join(pool->threads[i].handle, NULL);
     }
-    if (pool->caller_known && pthread_equal(pool->caller, pthread_self()))
-        (void)sched_setaffinity(0, sizeof pool->caller_cpus, &pool->caller_cpus);
+    wefti_pool_let_go(pool);
     free(pool);
 }
 
-/* Thread 0 is whoever calls; it is pinned at its first call and let go by wefti_pool_free. */
+void wefti_pool_let_go(struct wefti_pool *pool) {
+    if (!pool->caller_known || !pthread_equal(pool->caller, pthread_self())) return;
+    (void)sched_setaffinity(0, sizeof pool->caller_cpus, &pool->caller_cpus);
+    pool->caller_known = false;
+}
+
+/* Thread 0 is whoever calls; it is pinned at its first call. */
 static void pin_caller(struct wefti_pool *pool) {
     if (!pool->pin) return;
     if (pool->caller_known && pthread_equal(pool->caller, pthread_self())) return;

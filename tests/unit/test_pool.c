@@ -110,6 +110,12 @@ static void the_caller_gets_its_cpus_back(void **state) {
     struct wefti_pool *pool = NULL;
     assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
     assert_int_equal(wefti_pool_new(wefti_pool_n_cpus(), &pool, NULL), WEFT_OK);
+    for (int i = 0; i < 2; i++) {
+        wefti_pool_run(pool, do_nothing, NULL);
+        wefti_pool_let_go(pool);
+        assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
+        assert_true(CPU_EQUAL(&before, &after));
+    }
     wefti_pool_run(pool, do_nothing, NULL);
     wefti_pool_free(pool);
     assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
