@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <time.h>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -36,7 +35,7 @@ void wefti_api_models(const struct server *server, struct weft_buf *out) {
 }
 
 void wefti_api_health(const struct server *server, struct weft_buf *out) {
-    const char *why = wefti_core_why_ill(&server->core, wefti_server_now_ms(server));
+    const char *why = wefti_core_why_ill(&server->core, weft_now_ms());
     if (why)
         weft_buf_printf(out, "{\"status\":\"unavailable\",\"reason\":\"%s\"}", why);
     else
@@ -116,7 +115,7 @@ static void get_health(struct http *h) {
     struct server *server = h->conn->server;
     struct weft_buf body;
     weft_buf_init(&body, TEXT_BYTES_MAX);
-    bool is_ill = wefti_core_why_ill(&server->core, wefti_server_now_ms(server)) != NULL;
+    bool is_ill = wefti_core_why_ill(&server->core, weft_now_ms()) != NULL;
     wefti_api_health(server, &body);
     respond_buf(h, is_ill ? 503 : 200, JSON, &body);
 }
@@ -139,7 +138,7 @@ static void get_metrics(struct http *h) {
         .model_name = server->core.limits.model_name,
         .snapshot = server->core.up.has_snapshot ? &server->core.up.snapshot : NULL,
         .router_resident_bytes = weft_mem_resident_bytes(),
-        .is_serving = !wefti_core_why_ill(&server->core, wefti_server_now_ms(server)),
+        .is_serving = !wefti_core_why_ill(&server->core, weft_now_ms()),
     };
     wefti_metrics_render(&server->core.metrics, &view, &body);
     respond_buf(h, 200, "text/plain; version=0.0.4; charset=utf-8", &body);
@@ -284,8 +283,7 @@ void wefti_api_check(struct http *h) {
         return;
     }
     struct server *server = h->conn->server;
-    const char *why =
-        route->needs_model ? wefti_core_why_not(&server->core, wefti_server_now_ms(server)) : NULL;
+    const char *why = route->needs_model ? wefti_core_why_not(&server->core, weft_now_ms()) : NULL;
     if (why && !no->status) {
         wefti_error_set(no, 503, NULL, "not_serving", "%s", why);
         no->retry_after = 1;

@@ -79,12 +79,19 @@ bool wefti_http_open(struct conn *conn);
 void wefti_http_respond(struct http *http, int status, const char *type, const char *extra,
                         const char *body, size_t len);
 void wefti_http_refuse(struct http *http, const struct api_error *error);
+void wefti_http_refuse_with(struct http *http, int status, const char *code, const char *text);
 
 /* For api.c: the request is being answered by `call`, which the connection owns from now on. */
 void wefti_http_attach(struct http *http, struct call *call);
 
 /* wake function of calls whose owner is a struct http. */
 void wefti_http_wake(struct call *call);
+
+/* Between http.c and http_respond.c: what the call has goes out, as far as there is room; a comment
+ * line if a stream has been silent for too long; the next request may begin. */
+void wefti_http_pump(struct http *http);
+void wefti_http_keep_alive(struct http *http, uint64_t now_ms);
+void wefti_http_begin_request(struct http *http);
 
 /* Checks one piece of a head; pure. Returns how many of the bytes belong to it; *done_out when they
  * complete it. *ok_out false: a bare CR or LF, a NUL, or a line folded into the next. */

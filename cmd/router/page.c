@@ -1,8 +1,5 @@
 /* The page at "/": what runs here, how to ask it, and a box to try it. Self-contained; the browser
  * gets the model's name as JSON text, which it puts in place as text, never as markup. */
-#include <inttypes.h>
-#include <string.h>
-
 #include "cmd/router/api.h"
 #include "cmd/router/json_out.h"
 #include "cmd/router/server.h"

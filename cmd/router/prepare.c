@@ -155,10 +155,10 @@ void wefti_call_prepare(struct call *call) {
     weft_buf_fini(&call->body);
     struct params *p = &call->params;
     if (json && wefti_params_parse(json, call->kind, &call->limits, p, &call->error)) {
-        if (call->kind == CALL_TOKENIZE && p->n_prompts != 1)
-            wefti_error_set(&call->error, 400, "prompt", NULL, "'prompt' must be a string");
-        else if (p->n_messages)
+        if (p->n_messages)
             encode_chat(call);
+        else if (call->kind == CALL_TOKENIZE && (p->n_prompts != 1 || !p->prompts[0].text))
+            wefti_error_set(&call->error, 400, "prompt", NULL, "'prompt' must be a string");
         else
             encode_prompts(call);
         keep_echoed_texts(call);

@@ -403,7 +403,8 @@ static uint32_t chunk_end(const struct choice *choice, uint32_t from) {
     if (from >= n_echoed) return from < seq_len(choice) ? from + 1 : from;
     uint32_t to = from + ECHO_TOKENS_PER_CHUNK;
     if (to > n_echoed) to = n_echoed;
-    bool needs_lps = choice->job->call->params.logprobs >= 0;
+    /* Once a choice has ended no more of them will come. */
+    bool needs_lps = choice->job->call->params.logprobs >= 0 && choice->end == CHOICE_OPEN;
     return needs_lps && to - 1 > choice->job->prompt_lps.n ? from : to;
 }
 

@@ -37,11 +37,12 @@ struct rpc {
     struct weft_buf in;
     size_t in_from; /* where the first message not handled yet begins */
     struct mp_scan scan;
+    uint64_t last_byte_ms;
     uint64_t held; /* bytes of `in` taken from the core's budget */
     struct rpc_call *calls;
     uint32_t n_calls;
     bool is_admitted; /* gave an API key, or none is needed */
-    bool has_eof;
+    bool has_ended;   /* sent nonsense: nothing more is read */
 };
 
 /* -------------------------------------------------------------------------------- responses --- */
@@ -113,6 +114,13 @@ static void remove_call(struct rpc_call *rc) {
     rpc->n_calls--;
     rc->rpc = NULL;
     if (!rc->is_packing) free_call(rc);
+}
+
+static void drop_calls(struct rpc *rpc) {
+    for (struct rpc_call *rc = rpc->calls, *next; rc; rc = next) {
+        next = rc->next;
+        remove_call(rc);
+    }
 }
 
 static void pack_in_thread(uv_work_t *work) {
@@ -458,6 +466,13 @@ static void forget_input(struct rpc *rpc) {
     }
 }
 
+/* What is under way has lost its client's trust; what was answered still goes out. */
+static void end_connection(struct rpc *rpc) {
+    rpc->has_ended = true;
+    drop_calls(rpc);
+    wefti_conn_end(rpc->conn, true);
+}
+
 /* Handles what has come in as far as there is room for answers. */
 static void take_messages(struct rpc *rpc) {
     struct conn *conn = rpc->conn;
@@ -473,7 +488,7 @@ static void take_messages(struct rpc *rpc) {
             /* Where the next message begins nobody can tell. */
             weft_info("closed a MessagePack-RPC connection: %s",
                       status == MP_BAD ? why.text : "not a request");
-            wefti_conn_close(conn);
+            end_connection(rpc);
             return;
         }
         rpc->scan = (struct mp_scan){0};
@@ -481,18 +496,20 @@ static void take_messages(struct rpc *rpc) {
     }
     forget_input(rpc);
     bool has_room = rpc->n_calls < WEFT_RPC_CALLS_MAX && !wefti_conn_is_full(conn);
-    wefti_conn_read(conn, has_room && !rpc->has_eof);
+    wefti_conn_read(conn, has_room);
 }
 
 /* --------------------------------------------------------------------------- the connection --- */
 
 static void on_bytes(struct conn *conn, const char *bytes, size_t n) {
     struct rpc *rpc = conn->proto;
+    if (rpc->has_ended) return;
     if (!wefti_core_hold(&conn->server->core, n)) {
         wefti_conn_close(conn);
         return;
     }
     rpc->held += n;
+    rpc->last_byte_ms = weft_now_ms();
     weft_buf_add(&rpc->in, bytes, n);
     if (rpc->in.failed)
         wefti_conn_close(conn);
@@ -507,7 +524,7 @@ static void on_turn(struct conn *conn) {
         pump_call(rc);
     }
     wefti_conn_flush(conn);
-    if (conn->is_closing) return;
+    if (conn->is_closing || rpc->has_ended) return;
     if (rpc->in_from < rpc->in.len || !conn->is_reading) take_messages(rpc);
     if (!conn->is_closing && conn->out.len && !conn->is_writing) wefti_conn_flush(conn);
 }
@@ -525,7 +542,7 @@ static void on_tick(struct conn *conn, uint64_t now_ms) {
     }
     /* Half a message, and no more of it for a while: the client is broken or hostile. */
     if (rpc->in_from < rpc->in.len && conn->is_reading && rpc->n_calls == 0 &&
-        now_ms > conn->progress_ms + conn->server->config.idle_timeout_ms)
+        now_ms > rpc->last_byte_ms + conn->server->config.idle_timeout_ms)
         wefti_conn_close(conn);
 }
 
@@ -535,10 +552,7 @@ static bool is_busy(const struct conn *conn) {
 
 static void on_close(struct conn *conn) {
     struct rpc *rpc = conn->proto;
-    for (struct rpc_call *rc = rpc->calls, *next; rc; rc = next) {
-        next = rc->next;
-        remove_call(rc);
-    }
+    drop_calls(rpc);
     wefti_core_release(&conn->server->core, rpc->held);
     rpc->held = 0;
 }

@@ -9,7 +9,6 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "base/cpu.h"
 #include "base/log.h"
 #include "cmd/common/signals.h"
 #include "cmd/common/status.h"
@@ -23,11 +22,6 @@
 #define FILES_SPARE 64 /* descriptors that are no client's: link, listeners, logs */
 #define THREAD_BODY_BYTES 16384
 #define TURN_PASSES_MAX 4
-
-uint64_t wefti_server_now_ms(const struct server *server) {
-    (void)server;
-    return weft_now_ms();
-}
 
 /* -------------------------------------------------------------------------------- preparing --- */
 
@@ -148,7 +142,7 @@ static void after_flush(struct conn *conn) {
         wefti_conn_close(conn);
         return;
     }
-    conn->linger_until_ms = wefti_server_now_ms(conn->server) + LINGER_MS;
+    conn->linger_until_ms = weft_now_ms() + LINGER_MS;
     conn->shutdown.data = conn;
     if (uv_shutdown(&conn->shutdown, (uv_stream_t *)&conn->tcp, on_shutdown) != 0) {
         wefti_conn_close(conn);
@@ -172,7 +166,7 @@ static void on_written(uv_write_t *write, int status) {
         return;
     }
     weft_buf_fini(&conn->flying);
-    conn->progress_ms = wefti_server_now_ms(conn->server);
+    conn->progress_ms = weft_now_ms();
     wefti_conn_flush(conn);
     if (!conn->is_closing && !conn->is_writing) wefti_conn_awake(conn);
 }
@@ -193,7 +187,7 @@ void wefti_conn_flush(struct conn *conn) {
         wefti_conn_close(conn);
         return;
     }
-    conn->progress_ms = wefti_server_now_ms(conn->server);
+    conn->progress_ms = weft_now_ms();
     if (n > 0 && (size_t)n == conn->out.len) {
         if (conn->out.cap > 4096)
             weft_buf_fini(&conn->out); /* an idle connection holds no buffers */
@@ -319,7 +313,7 @@ static void on_connection(uv_stream_t *listener, int status) {
     conn->server = server;
     weft_buf_init(&conn->out, WEFT_MESSAGE_BYTES_MAX);
     weft_buf_init(&conn->flying, WEFT_MESSAGE_BYTES_MAX);
-    conn->progress_ms = wefti_server_now_ms(server);
+    conn->progress_ms = weft_now_ms();
     (void)uv_tcp_nodelay(&conn->tcp, 1);
     (void)uv_tcp_keepalive(&conn->tcp, 1, 60);
     bool is_open = is_http ? wefti_http_open(conn) : wefti_rpc_open(conn);
@@ -361,8 +355,7 @@ static void drain(struct server *server) {
     weft_info("draining: %u connections, %u requests open", server->n_conns,
               server->core.up.n_open);
     server->core.draining = true;
-    server->drain_until_ms =
-        wefti_server_now_ms(server) + server->config.drain_timeout_ms + 1; /* never 0 */
+    server->drain_until_ms = weft_now_ms() + server->config.drain_timeout_ms + 1; /* never 0 */
     close_listeners(server);
 }
 
@@ -405,7 +398,7 @@ static uint32_t count_busy(const struct server *server) {
 
 static void on_tick(uv_timer_t *timer) {
     struct server *server = timer->data;
-    uint64_t now_ms = wefti_server_now_ms(server);
+    uint64_t now_ms = weft_now_ms();
     weft_link_tick(server->core.up.link, now_ms);
     wefti_up_read(&server->core, weft_now_us());
     for (struct conn *conn = server->conns, *next; conn; conn = next) {

@@ -81,8 +81,6 @@ WEFT_MUST_CHECK weft_err wefti_server_init(struct server *server, int signal_fd,
 void wefti_server_run(struct server *server); /* until drained or told to exit */
 void wefti_server_fini(struct server *server);
 
-uint64_t wefti_server_now_ms(const struct server *server);
-
 /* Parses, tokenizes and submits a call: here when its body is small, in libuv's pool when not. */
 void wefti_server_begin(struct server *server, struct call *call);
 

@@ -8,3 +8,6 @@ weft_test(fuzz_msgpack SOURCES ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_msgpack.c
 weft_test(fuzz_request SOURCES ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_request.c
                                ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_main.c
           LINKS weft_router LABELS fuzz TIMEOUT 60 ARGS 20000)
+foreach(symbol malloc calloc realloc)
+  target_link_options(test_router_call PRIVATE -Wl,--wrap=${symbol})
+endforeach()

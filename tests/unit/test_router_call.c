@@ -12,6 +12,33 @@
 #include "cmd/router/call.h"
 #include "cmd/router/core.h"
 
+/* ---------------------------------------------------------------- an allocator that refuses --- */
+
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t each);
+void *__real_realloc(void *at, size_t n);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t each);
+void *__wrap_realloc(void *at, size_t n);
+
+static uint32_t refuse_at; /* the how many-th request is refused; 0: none */
+
+static bool is_refused(void) {
+    return refuse_at > 0 && --refuse_at == 0;
+}
+
+void *__wrap_malloc(size_t n) {
+    return is_refused() ? NULL : __real_malloc(n);
+}
+
+void *__wrap_calloc(size_t n, size_t each) {
+    return is_refused() ? NULL : __real_calloc(n, each);
+}
+
+void *__wrap_realloc(void *at, size_t n) {
+    return is_refused() ? NULL : __real_realloc(at, n);
+}
+
 /* --------------------------------------------------------------------------- the paper link --- */
 
 struct weft_link {
@@ -650,6 +677,79 @@ static void another_model_ends_what_the_first_began(void **state) {
     wefti_call_drop(call);
 }
 
+/* Everything a request does, once; whatever is refused on the way, the fixture's end finds nothing
+ * left over. True when it came through to its end. */
+static bool live_through(void) {
+    static const char json[] = "{\"prompt\":[\"Once\",\"Twice\"],\"stream\":true,\"echo\":true,"
+                               "\"logprobs\":1,\"max_tokens\":3,\"stop\":[\"zz\"],"
+                               "\"logit_bias\":{\"5\":1}}";
+    struct weft_buf body, out;
+    weft_buf_init(&out, 1 << 20);
+    weft_buf_init(&body, 1 << 20);
+    weft_buf_add_str(&body, json);
+    bool is_done = false;
+    uint64_t held = body.len;
+    assert_true(wefti_core_hold(&core, held));
+    struct call *call = wefti_call_new(&core, CALL_COMPLETION, &body, on_wake, NULL, now_us);
+    if (!call) {
+        wefti_core_release(&core, held);
+        weft_buf_fini(&body);
+        return false;
+    }
+    wefti_call_prepare(call);
+    wefti_call_start(call, now_us);
+    for (uint32_t i = 0; i < call->n_jobs && call->state < CALL_DONE; i++) {
+        struct job *job = &call->jobs[i];
+        job->accepted = true;
+        for (uint32_t k = 0; k < 3 && call->state < CALL_DONE; k++) {
+            static const uint32_t ids[] = {5};
+            static const float values[] = {-1};
+            struct weft_logprobs lps = {-1, 1, 1, ids, values};
+            struct weft_msg_event event = {.sampled = true,
+                                           .token = 40 + k,
+                                           .output_idx = k,
+                                           .end = k == 2 ? WEFT_END_LENGTH : WEFT_END_NONE,
+                                           .has_logprobs = true,
+                                           .prompt_pos = 1,
+                                           .n_prompt_logprobs = 1,
+                                           .prompt_logprobs = &lps};
+            event.logprobs = lps;
+            wefti_job_event(job, &event, now_us);
+        }
+    }
+    /* The second prompt's log-probabilities never all come, so its echo waits; the first's do not.
+     */
+    while (call->state == CALL_RUNNING && wefti_render_stream(call, &out, 256) == RENDER_MORE) {
+    }
+    if (call->state == CALL_DONE) {
+        wefti_render_rewind(call);
+        while (wefti_render_body(call, &out, 256) == RENDER_MORE) {
+        }
+        is_done = !out.failed;
+    }
+    wefti_call_drop(call);
+    weft_buf_fini(&out);
+    weft_buf_fini(&body);
+    return is_done;
+}
+
+static void a_refused_allocation_costs_one_request_and_nothing_else(void **state) {
+    (void)state;
+    bool is_through = false;
+    uint32_t n = 0;
+    while (!is_through) {
+        refuse_at = ++n;
+        is_through = live_through();
+        if (refuse_at == 0) is_through = false; /* it was hit, but perhaps not where it hurts */
+        refuse_at = 0;
+        assert_int_equal(core.held_bytes, 0);
+        assert_int_equal(core.up.n_open, 0);
+        assert_true(n < 5000);
+    }
+    assert_true(n > 20);
+    assert_true(live_through());
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void) {
@@ -668,6 +768,7 @@ int main(void) {
         CASE(a_deadline_ends_a_request_wherever_it_is),
         CASE(nonsense_from_the_scheduler_starts_the_session_over),
         CASE(another_model_ends_what_the_first_began),
+        CASE(a_refused_allocation_costs_one_request_and_nothing_else),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
