@@ -243,10 +243,11 @@ static bool has_key(const struct http *h) {
     return wefti_server_admits(h->conn->server, key.at, key.len);
 }
 
-/* Absent, or JSON in UTF-8. Others are refused, also because a web page can make a browser send
- * them to us without asking us first. */
-static bool is_json(const struct span *type) {
-    if (!type->at) return true;
+/* Clients that name another type than they send (curl -d, urllib) are served all the same. Not so
+ * browsers, which say where they come from: a web page can make them send any type but JSON
+ * without asking us first. */
+static bool is_welcome_type(const struct span *type, const struct span *origin) {
+    if (!type->at || !origin->at) return true;
     size_t n = 0;
     while (n < type->len && type->at[n] != ';' && type->at[n] != ' ')
         n++;
@@ -277,7 +278,7 @@ void wefti_api_check(struct http *h) {
                         "Incorrect API key provided. Send it as \"Authorization: Bearer KEY\".");
         return;
     }
-    if (route->is_post && !is_json(&h->content_type)) {
+    if (route->is_post && !is_welcome_type(&h->content_type, &h->origin)) {
         wefti_error_set(no, 415, NULL, NULL,
                         "the body must be sent as Content-Type: application/json");
         return;

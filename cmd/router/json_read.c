@@ -1,6 +1,7 @@
 #include "cmd/router/json_read.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 const char *wefti_json_type_name(const json_t *value) {
     switch (json_typeof(value)) {
@@ -53,11 +54,13 @@ bool wefti_json_get_int(const struct reader *r, const char *name, int64_t min, i
                         int64_t *out) {
     const json_t *value = wefti_json_get(r, name);
     if (!value) return false;
-    if (!json_is_integer(value)) {
+    double real = json_is_real(value) ? json_real_value(value) : 0.5;
+    if (!json_is_integer(value) && (real != trunc(real) || fabs(real) > 0x1p53)) {
         wefti_json_wrong_type(r, name, "an integer", value);
         return false;
     }
-    int64_t number = json_integer_value(value);
+    /* 16.0 is a whole number as well: some clients know only one kind. */
+    int64_t number = json_is_integer(value) ? json_integer_value(value) : (int64_t)real;
     if (number < min || number > max) {
         wefti_error_set(r->error, 400, name, NULL,
                         "'%s' must be between %" PRId64 " and %" PRId64 ", got %" PRId64, name, min,

@@ -105,6 +105,8 @@ static weft_err load_model(struct core *core, struct weft_errmsg *why) {
     if (err) return err;
     limits->model_name = config->served_model_name ? config->served_model_name : config->model;
     limits->max_logprobs = config->max_logprobs;
+    limits->max_prompts =
+        config->max_queue < WEFT_PROMPTS_MAX ? config->max_queue : WEFT_PROMPTS_MAX;
     limits->max_logprob_bytes = config->max_logprob_bytes;
     limits->eos = weft_text_eos(core->tok, &limits->n_eos);
     if (limits->n_eos == 0) weft_warn("the model names no end-of-sequence token");

@@ -171,8 +171,8 @@ static void render_requests(const struct writer *w, const struct metrics *m) {
             (double)m->n_prompt_tokens);
     counter(w, "prompt_tokens_cached_total", "Prompt tokens found in the prefix cache.",
             (double)m->n_cached_tokens);
-    counter(w, "prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.",
-            (double)m->n_prompt_tokens);
+    /* Nothing is looked up yet, so that a dashboard shows no rate and not one of zero. */
+    counter(w, "prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.", 0.0);
     counter(w, "prefix_cache_hits_total", "Prompt tokens found in the prefix cache.",
             (double)m->n_cached_tokens);
     counter(w, "generation_tokens_total", "Tokens generated.", (double)m->n_generation_tokens);
@@ -240,7 +240,8 @@ static void render_scheduler(const struct writer *w, const struct metrics *m,
             (double)m->carried[CARRIED_PREEMPTIONS]);
     counter(w, "computed_prompt_tokens_total", "Prompt tokens computed, by any router's wish.",
             (double)m->carried[CARRIED_COMPUTED]);
-    counter(w, "recomputed_tokens_total", "Tokens computed again after preemption or loss.",
+    counter(w, "recomputed_tokens_total",
+            "Tokens computed again: after preemption or loss, and one per further choice of n.",
             (double)m->carried[CARRIED_RECOMPUTED]);
     counter(w, "scheduler_steps_total", "Steps done.", (double)m->carried[CARRIED_STEPS]);
     head(w, "scheduler_requests_total", "counter",

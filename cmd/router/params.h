@@ -30,6 +30,7 @@ struct api_limits {
     const char *model_name;
     uint32_t n_vocab, max_model_len; /* 0: not known yet */
     uint32_t max_logprobs;
+    uint32_t max_prompts; /* a list: each waits in the queue as a request of its own */
     uint64_t max_logprob_bytes;
     const uint32_t *eos;
     size_t n_eos;

@@ -69,10 +69,10 @@ void wefti_params_read_prompts(const struct reader *r, const struct api_limits *
     size_t n = is_list ? json_array_size(value) : 1;
     if (json_is_array(value) && !first)
         wefti_error_set(r->error, 400, "prompt", NULL, "'prompt' must not be empty");
-    if (n > WEFT_PROMPTS_MAX)
+    if (n > limits->max_prompts)
         wefti_error_set(r->error, 400, "prompt", NULL,
-                        "'prompt' holds %zu prompts, at most %d are allowed in one request", n,
-                        WEFT_PROMPTS_MAX);
+                        "'prompt' holds %zu prompts, at most %u are allowed in one request", n,
+                        limits->max_prompts);
     if (!wefti_json_ok(r)) return;
     params->prompts = calloc(n, sizeof *params->prompts);
     if (!params->prompts) {

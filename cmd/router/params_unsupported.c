@@ -6,8 +6,10 @@
 enum harmless { /* besides null, these values ask for nothing */
                 IF_NULL,
                 IF_FALSE,
-                IF_EMPTY,
+                IF_EMPTY, /* "", [] or {} */
                 IF_ZERO,
+                IF_ONE,
+                IF_TRUE,
                 IF_NONE, /* the string "none" */
                 IF_TEXT, /* {"type":"text"} */
 };
@@ -21,7 +23,7 @@ static const struct {
     {"tool_choice", IF_NONE},
     {"functions", IF_EMPTY},
     {"function_call", IF_NONE},
-    {"suffix", IF_NULL},
+    {"suffix", IF_EMPTY},
     {"use_beam_search", IF_FALSE},
     {"guided_json", IF_NULL},
     {"guided_regex", IF_NULL},
@@ -39,7 +41,6 @@ static const struct {
     {"allowed_token_ids", IF_NULL},
     {"truncate_prompt_tokens", IF_NULL},
     {"priority", IF_ZERO},
-    {"cache_salt", IF_NULL},
     {"chat_template", IF_NULL},
     {"chat_template_kwargs", IF_EMPTY},
     {"documents", IF_EMPTY},
@@ -54,6 +55,21 @@ static const struct {
     {"mm_processor_kwargs", IF_NULL},
     {"return_token_ids", IF_FALSE},
     {"store", IF_FALSE},
+    {"verbosity", IF_NULL},
+    {"length_penalty", IF_ONE},
+    {"early_stopping", IF_FALSE},
+    {"spaces_between_special_tokens", IF_TRUE},
+    {"logprob_token_ids", IF_EMPTY},
+    {"vllm_xargs", IF_EMPTY},
+    /* llama-server's own: there they change the output, so here they must not do nothing. */
+    {"n_predict", IF_NULL},
+    {"repeat_penalty", IF_ONE},
+    {"typical_p", IF_ONE},
+    {"mirostat", IF_ZERO},
+    {"dry_multiplier", IF_ZERO},
+    {"xtc_probability", IF_ZERO},
+    {"dynatemp_range", IF_ZERO},
+    {"lora", IF_EMPTY},
 };
 
 static bool is_harmless(const json_t *value, enum harmless harmless) {
@@ -64,9 +80,14 @@ static bool is_harmless(const json_t *value, enum harmless harmless) {
         return json_is_false(value);
     case IF_EMPTY:
         return (json_is_array(value) && json_array_size(value) == 0) ||
-               (json_is_object(value) && json_object_size(value) == 0);
+               (json_is_object(value) && json_object_size(value) == 0) ||
+               (json_is_string(value) && json_string_length(value) == 0);
     case IF_ZERO:
-        return json_is_integer(value) && json_integer_value(value) == 0;
+        return json_is_number(value) && json_number_value(value) == 0;
+    case IF_ONE:
+        return json_is_number(value) && json_number_value(value) == 1;
+    case IF_TRUE:
+        return json_is_true(value);
     case IF_NONE:
         return json_is_string(value) && strcmp(json_string_value(value), "none") == 0;
     case IF_TEXT:

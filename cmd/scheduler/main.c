@@ -20,8 +20,8 @@
 #include "cmd/common/status.h"
 #include "cmd/scheduler/actor_internal.h"
 
-#define TICK_MS 50
-#define TICK_IDLE_MS 100
+#define TICK_MS 50u
+#define TICK_IDLE_MS 100u
 /* A turn takes milliseconds. After a longer gap somebody had stopped this process. */
 #define PAUSED_MS 2000u
 
@@ -93,6 +93,13 @@ static bool turn(struct wefti_actor *a) {
     return more;
 }
 
+static int poll_ms(const struct wefti_actor *a) {
+    uint64_t tick_ms = a->sched && !weft_sched_idle(a->sched) ? TICK_MS : TICK_IDLE_MS;
+    uint64_t since = weft_now_ms() - a->snapshot_at_ms;
+    uint64_t left = since < WEFTI_SNAPSHOT_MS ? WEFTI_SNAPSHOT_MS - since : 0;
+    return (int)(left < tick_ms ? left : tick_ms);
+}
+
 static weft_err serve(struct wefti_actor *a, int signal_fd, struct weft_errmsg *why) {
     bool more = false;
     while (a->exit_status < 0) {
@@ -101,8 +108,7 @@ static weft_err serve(struct wefti_actor *a, int signal_fd, struct weft_errmsg *
             {.fd = weft_link_fd(a->group), .events = POLLIN},
             {.fd = weft_link_fd(a->hub), .events = POLLIN},
         };
-        int wait_ms = a->sched && !weft_sched_idle(a->sched) ? TICK_MS : TICK_IDLE_MS;
-        int n = poll(fds, sizeof fds / sizeof fds[0], more ? 0 : wait_ms);
+        int n = poll(fds, sizeof fds / sizeof fds[0], more ? 0 : poll_ms(a));
         if (n < 0 && errno != EINTR) return weft_err_errno(why, errno, "poll failed");
         take_signals(a, signal_fd);
         more = turn(a);

@@ -296,7 +296,7 @@ int main(int argc, char **argv) {
 
     weft_link_free(w.link);
     if (!wefti_stepper_stop(w.stepper, STOP_WAIT_MS)) {
-        weft_warn("leaving in the middle of a step");
+        weft_warn("leaving before the engine has finished what it does");
         _exit(status);
     }
     weft_buf_fini(&w.out);

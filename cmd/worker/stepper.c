@@ -160,6 +160,7 @@ weft_err wefti_stepper_start(const char *path, const struct weft_eng_options *op
         err = weft_err_errno(why, status, "cannot start the step thread");
         goto cleanup;
     }
+    (void)pthread_setname_np(st->thread, WEFTI_STEPPER_THREAD);
     *stepper_out = st;
     st = NULL;
 cleanup:

@@ -23,6 +23,7 @@
 #include "proto/proto.h"
 
 #define WEFTI_STEPPER_SLOTS 8
+#define WEFTI_STEPPER_THREAD "weft-step" /* its name, for those who look at /proc */
 
 typedef struct wefti_stepper wefti_stepper;
 

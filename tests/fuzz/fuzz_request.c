@@ -24,6 +24,7 @@ static struct core *make_core(void) {
                                       .n_vocab = 4096,
                                       .max_model_len = 1024,
                                       .max_logprobs = 20,
+                                      .max_prompts = WEFT_PROMPTS_MAX,
                                       .max_logprob_bytes = 1 << 20};
     WEFT_ASSERT(weft_text_open(path, &core.tok, &why) == WEFT_OK);
     WEFT_ASSERT(weft_text_gen_defaults(path, &core.limits.defaults, &why) == WEFT_OK);

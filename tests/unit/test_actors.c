@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include <errno.h>
+#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -38,7 +39,8 @@ struct child {
     pid_t pid;     /* 0: not running */
     int status_fd; /* reads what it tells its supervisor */
     int exit_status;
-    bool keep; /* start it again when it dies */
+    bool keep;     /* start it again when it dies */
+    bool may_exit; /* with EXIT_FAILURE: to be started again */
     uint32_t n_starts;
     char told[1024];
 };
@@ -59,7 +61,7 @@ struct stream {
 /* One cluster and one router. */
 struct cluster {
     char scheduler_url[64], worker_url[64];
-    const char *model;
+    const char *model, *kv_memory;
     int weights_fd;
     struct child children[N_CHILDREN];
     weft_link *link;
@@ -108,12 +110,12 @@ static void start_child(struct cluster *c, int which) {
     (void)snprintf(status, sizeof status, "--status-fd=%d", STATUS_FD);
     (void)snprintf(weights, sizeof weights, "--weights-fd=%d", WEIGHTS_FD);
     (void)snprintf(model, sizeof model, "%s/%s", source, c->model);
-    char scheduler[128];
+    char scheduler[128], kv_memory[64];
+    (void)snprintf(kv_memory, sizeof kv_memory, "--kv-memory=%s", c->kv_memory);
     (void)snprintf(scheduler, sizeof scheduler, "--scheduler-url=%s", c->scheduler_url);
     char *scheduler_argv[] = {program, url, status, scheduler, "--log-level=warn", NULL};
-    char *worker_argv[] = {
-        program, url, status, weights, "--log-level=warn", "--threads=2", "--kv-memory=64MiB",
-        model,   NULL};
+    char *worker_argv[] = {program,       url,       status, weights, "--log-level=warn",
+                           "--threads=2", kv_memory, model,  NULL};
     int ends[2];
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
     pid_t pid = fork();
@@ -154,7 +156,11 @@ static void reap_children(struct cluster *c) {
         child->exit_status = status;
         if (!child->keep) continue;
         /* Only the test's own SIGKILL, or the scheduler's, may end what is to be kept. */
-        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        if (child->may_exit && WIFEXITED(status)) {
+            assert_int_equal(WEXITSTATUS(status), EXIT_FAILURE);
+        } else {
+            assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        }
         start_child(c, i);
     }
 }
@@ -328,6 +334,7 @@ static struct cluster *cluster_new(const char *model) {
     (void)snprintf(c->worker_url, sizeof c->worker_url, "abstract://weft-test-%016llx-w",
                    (unsigned long long)seed);
     c->model = model;
+    c->kv_memory = "64MiB";
     c->weights_fd = memfd_create("weights", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     assert_true(c->weights_fd >= 0);
     weft_buf_init(&c->out, WEFT_MESSAGE_BYTES_MAX);
@@ -511,6 +518,89 @@ static void a_stuck_worker_is_reported_and_then_killed(void **state) {
     cluster_free(c);
 }
 
+/* Stops one thread and leaves the others running, as a hang in it would. */
+static pid_t stop_thread(pid_t pid, const char *name) {
+    char path[300];
+    (void)snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    DIR *dir = opendir(path);
+    assert_non_null(dir);
+    pid_t found = 0;
+    for (struct dirent *entry; !found && (entry = readdir(dir));) {
+        char comm[32] = "";
+        (void)snprintf(path, sizeof path, "/proc/%d/task/%s/comm", (int)pid, entry->d_name);
+        FILE *file = fopen(path, "re");
+        if (!file) continue;
+        if (fgets(comm, sizeof comm, file) && strncmp(comm, name, strlen(name)) == 0)
+            found = (pid_t)strtol(entry->d_name, NULL, 10);
+        (void)fclose(file);
+    }
+    (void)closedir(dir);
+    assert_true(found > 0);
+    if (ptrace(PTRACE_SEIZE, found, NULL, NULL) != 0) return 0;
+    assert_int_equal(ptrace(PTRACE_INTERRUPT, found, NULL, NULL), 0);
+    return found;
+}
+
+static void a_step_that_hangs_behind_a_living_heart_is_found_out(void **state) {
+    (void)state;
+    struct cluster *c = cluster_started();
+    make_streams(c);
+    PUMP_UNTIL(c, c->n_tokens >= tokens_at(20), 60);
+    assert_false(all_over(c));
+    uint64_t stopped_ms = weft_now_ms();
+    pid_t thread = stop_thread(c->children[WORKER].pid, "weft-step");
+    if (!thread) {
+        print_message("SKIPPED: may not trace a child here\n");
+        skip();
+    }
+    PUMP_UNTIL(c, !c->snapshot.advancing, 3);
+    /* The tracer has to take notice of the thread's end before the process can be reaped. */
+    PUMP_UNTIL(
+        c, ((void)waitpid(thread, NULL, WNOHANG | __WALL), c->children[WORKER].n_starts == 2), 15);
+    assert_true(weft_now_ms() - stopped_ms > 9000);
+    PUMP_UNTIL(c, all_over(c), 60);
+    expect_undisturbed(c);
+    cluster_free(c);
+}
+
+static void a_worker_with_less_memory_is_planned_for_anew(void **state) {
+    (void)state;
+    struct cluster *c = cluster_started();
+    uint32_t n_blocks = c->snapshot.n_blocks;
+    make_streams(c);
+    PUMP_UNTIL(c, c->n_tokens >= tokens_at(20), 60);
+    assert_false(all_over(c));
+    c->kv_memory = "8MiB";
+    c->children[SCHEDULER].may_exit = true;
+    (void)kill(c->children[WORKER].pid, SIGKILL);
+    PUMP_UNTIL(c, all_over(c), 60);
+    expect_undisturbed(c);
+    assert_int_equal(c->children[SCHEDULER].n_starts, 2);
+    expect_empty(c);
+    assert_true(c->snapshot.n_blocks < n_blocks);
+    cluster_free(c);
+}
+
+static void another_model_in_the_middle_of_it_all_is_refused(void **state) {
+    (void)state;
+    struct cluster *c = cluster_started();
+    make_streams(c);
+    PUMP_UNTIL(c, c->n_tokens >= tokens_at(10), 60);
+    assert_false(all_over(c));
+    c->model = "tests/data/fable-draft-1m";
+    c->children[SCHEDULER].keep = false;
+    stop_child(c, WORKER);
+    assert_int_equal(ftruncate(c->weights_fd, 0), -1); /* sealed: the other model needs its own */
+    (void)close(c->weights_fd);
+    c->weights_fd = memfd_create("weights", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    start_child(c, WORKER);
+    PUMP_UNTIL(c, c->children[SCHEDULER].pid == 0, 20);
+    assert_true(WIFEXITED(c->children[SCHEDULER].exit_status));
+    assert_int_equal(WEXITSTATUS(c->children[SCHEDULER].exit_status), WEFT_EXIT_FATAL);
+    assert_non_null(strstr(c->children[SCHEDULER].told, "failed the new worker serves "));
+    cluster_free(c);
+}
+
 static void cancelled_requests_leave_and_others_go_on(void **state) {
     (void)state;
     struct cluster *c = cluster_started();
@@ -590,7 +680,7 @@ static void draining_refuses_new_requests_and_finishes_old_ones(void **state) {
     PUMP_UNTIL(c, all_over(c), 60);
     assert_int_equal(c->streams[1].rejected, WEFT_REJECT_DRAINING);
     assert_int_equal(c->streams[0].n_output, longest());
-    assert_memory_equal(c->streams[0].output, undisturbed[0].output, OUTPUT_MAX * sizeof(uint32_t));
+    assert_memory_equal(c->streams[0].output, undisturbed[0].output, longest() * sizeof(uint32_t));
     cluster_free(c);
 }
 
@@ -633,6 +723,9 @@ int main(void) {
         cmocka_unit_test(killing_at_random_changes_no_token),
         cmocka_unit_test(requests_before_the_first_worker_wait_for_it),
         cmocka_unit_test(a_stuck_worker_is_reported_and_then_killed),
+        cmocka_unit_test(a_step_that_hangs_behind_a_living_heart_is_found_out),
+        cmocka_unit_test(a_worker_with_less_memory_is_planned_for_anew),
+        cmocka_unit_test(another_model_in_the_middle_of_it_all_is_refused),
         cmocka_unit_test(cancelled_requests_leave_and_others_go_on),
         cmocka_unit_test(what_a_lost_router_asked_for_is_dropped),
         cmocka_unit_test(nonsense_costs_its_sender_the_session_and_nobody_else),

@@ -233,6 +233,7 @@ static int set_up(void **state) {
     assert_int_equal(weft_text_open(path, &core.tok, &why), WEFT_OK);
     core.limits.model_name = "m";
     core.limits.max_logprobs = 20;
+    core.limits.max_prompts = WEFT_PROMPTS_MAX;
     core.limits.max_logprob_bytes = 1 << 20;
     core.limits.eos = weft_text_eos(core.tok, &core.limits.n_eos);
     assert_int_equal(weft_text_gen_defaults("/nowhere", &core.limits.defaults, &why), WEFT_OK);
