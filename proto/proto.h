@@ -9,8 +9,9 @@
  * Versions WEFT_PROTO_VERSION is exchanged first; different ones do not talk. Within a version a
  *          decoder ignores fields behind those it knows, so a message may grow at its end.
  * Memory   Encoding appends to a weft_buf. Decoding fills storage kept in the decoder and reused
- * from message to message; what it returns is valid until the next decode, and may also point into
- * the bytes decoded. Threads  A decoder belongs to one thread; encoding is reentrant.
+ *          from message to message; what it returns is valid until the next decode, and may also
+ *          point into the bytes decoded.
+ * Threads  A decoder belongs to one thread; encoding is reentrant.
  */
 #ifndef WEFT_PROTO_H
 #define WEFT_PROTO_H

@@ -4,6 +4,7 @@
 #include "cmd/common/config.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +24,7 @@ struct setting {
     double min, max;   /* numbers */
     const char *value; /* default, as text; NULL: unset */
     const char *arg;   /* what --help shows behind the flag */
-    const char *help;  /* NULL: plumbing, not shown by `weft serve --help` */
+    const char *help;
 };
 
 #define AT(field) offsetof(struct weft_config, field)
@@ -93,7 +94,7 @@ static const struct setting settings[] = {
     {"max-model-len", KIND_U32, AT(max_model_len), ENGINE, 0, WEFT_CONTEXT_MAX, "0", "N",
      "longest sequence; 0: the model's context"},
     {"threads", KIND_U32, AT(threads), ENGINE, 0, WEFT_THREADS_MAX, "0", "N",
-     "compute threads; 0: one per CPU allowed"},
+     "compute threads; 0: one per CPU that affinity and the cgroup's quota allow"},
     {"workers", KIND_TEXT, AT(workers), WEFT_PROG_SERVE, 0, 0, "auto", "N",
      "worker processes (one, so far)"},
     {"layout", KIND_TEXT, AT(layout), WEFT_PROG_SERVE, 0, 0, "replica", "NAME",
@@ -256,7 +257,7 @@ static weft_err set_from_env(enum weft_program program, struct weft_config *conf
                              struct weft_errmsg *why) {
     for (size_t i = 0; i < N_SETTINGS; i++) {
         const struct setting *s = &settings[i];
-        /* A setting without help or with a supervisor's meaning must not leak in from outside. */
+        /* Descriptors mean something to one supervisor and its child only. */
         if (!(s->programs & program) || s->kind == KIND_I32) continue;
         char name[64] = "WEFT_";
         size_t n = strlen(name);
@@ -280,17 +281,33 @@ static char *trim(char *text) {
     return text;
 }
 
-/* "name = value" per line, '#' starts a comment line; names as flags, '_' and '-' are one. Values
- * stay allocated: settings borrow them for the life of the process. */
+/* A copy of `text` for the life of the process. A list keeps hold of all of them, so that a leak
+ * checker does not blame a value that an environment variable or a flag took the place of. */
+static const char *keep_text(const char *text) {
+    static struct kept {
+        struct kept *next;
+        char text[];
+    } * all;
+    size_t n = strlen(text) + 1;
+    struct kept *kept = malloc(sizeof *kept + n);
+    if (!kept) return NULL;
+    memcpy(kept->text, text, n);
+    kept->next = all;
+    all = kept;
+    return kept->text;
+}
+
+/* "name = value" per line, '#' starts a comment line; names as flags, '_' and '-' are one. */
 static weft_err set_from_file(enum weft_program program, const char *path,
                               struct weft_config *config, struct weft_errmsg *why) {
     FILE *file = fopen(path, "re");
-    if (!file) return weft_err_set(why, WEFT_E_NOTFOUND, "--config: cannot open \"%s\"", path);
+    if (!file) return weft_err_errno(why, errno, "--config: cannot open \"%s\"", path);
     weft_err err = WEFT_OK;
     char line[4096];
     for (unsigned line_no = 1; !err && fgets(line, sizeof line, file); line_no++) {
         if (!strchr(line, '\n') && !feof(file)) {
-            err = weft_err_set(why, WEFT_E_INVAL, "%s:%u: line too long", path, line_no);
+            err =
+                weft_err_set(why, WEFT_E_INVAL, "%s:%u: line too long, or not text", path, line_no);
             break;
         }
         char *name = trim(line);
@@ -314,9 +331,12 @@ static weft_err set_from_file(enum weft_program program, const char *path,
                                name);
             break;
         }
-        char *kept = strdup(value);
-        err = kept ? set_value(config, s, "config file: ", kept, why) : WEFT_E_NOMEM;
+        const char *kept = s->kind == KIND_TEXT ? keep_text(value) : value;
+        err = kept ? set_value(config, s, "config file: ", kept, why)
+                   : weft_err_set(why, WEFT_E_NOMEM, "no memory for the settings of \"%s\"", path);
     }
+    if (!err && ferror(file))
+        err = weft_err_errno(why, errno, "--config: cannot read \"%s\"", path);
     (void)fclose(file);
     return err;
 }
@@ -330,10 +350,12 @@ static const char *full_name(enum weft_program program, const char *name) {
     return name;
 }
 
+enum ask { ASK_NOTHING, ASK_HELP, ASK_VERSION };
+
 /* One flag at argv[*i]; moves *i behind its value. `config` NULL: only looks whether it is
- * --config. */
+ * --config, --help or --version. */
 static weft_err take_flag(enum weft_program program, int argc, char **argv, int *i,
-                          struct weft_config *config, const char **config_file, bool *is_help,
+                          struct weft_config *config, const char **config_file, enum ask *ask_out,
                           struct weft_errmsg *why) {
     const char *arg = full_name(program, argv[*i]);
     char joined[256];
@@ -341,8 +363,8 @@ static weft_err take_flag(enum weft_program program, int argc, char **argv, int 
         (void)snprintf(joined, sizeof joined, "--bench-%s", argv[*i] + 2);
         arg = joined;
     }
-    if (!strcmp(arg, "--help") || !strcmp(arg, "-h")) {
-        *is_help = true;
+    if (!strcmp(arg, "--help") || !strcmp(arg, "-h") || !strcmp(arg, "--version")) {
+        *ask_out = !strcmp(arg, "--version") ? ASK_VERSION : ASK_HELP;
         return WEFT_OK;
     }
     if (arg[0] != '-' || arg[1] != '-')
@@ -368,13 +390,13 @@ static weft_err take_flag(enum weft_program program, int argc, char **argv, int 
     return config ? set_value(config, s, "--", value, why) : WEFT_OK;
 }
 
-/* All arguments. Called twice: first for --config and --help alone (config NULL). */
+/* All arguments. Called twice: first for --config, --help and --version alone (config NULL). */
 static weft_err take_args(size_t prog_idx, int argc, char **argv, struct weft_config *config,
-                          const char **config_file, bool *is_help, struct weft_errmsg *why) {
+                          const char **config_file, enum ask *ask_out, struct weft_errmsg *why) {
     enum weft_program program = programs[prog_idx].program;
     for (int i = 1; i < argc; i++) {
         if (argv[i][0] == '-' && argv[i][1]) {
-            weft_err err = take_flag(program, argc, argv, &i, config, config_file, is_help, why);
+            weft_err err = take_flag(program, argc, argv, &i, config, config_file, ask_out, why);
             if (err) return err;
             continue;
         }
@@ -389,25 +411,48 @@ static weft_err take_args(size_t prog_idx, int argc, char **argv, struct weft_co
     return WEFT_OK;
 }
 
+static bool is_one_of(const char *text, const char *const *names) {
+    while (*names && strcmp(*names, text) != 0)
+        names++;
+    return *names != NULL;
+}
+
+/* What Prometheus takes for a name's beginning. */
+static bool is_metric_prefix(const char *text) {
+    for (const char *p = text; *p; p++) {
+        bool is_letter = isalpha((unsigned char)*p) || *p == '_' || *p == ':';
+        if (!is_letter && (p == text || !isdigit((unsigned char)*p))) return false;
+    }
+    return strlen(text) <= 64;
+}
+
 static weft_err check_together(size_t prog_idx, const struct weft_config *c,
                                struct weft_errmsg *why) {
+    static const char *const formats[] = {"text", "json", NULL};
+    static const char *const levels[] = {"debug", "info", "warn", "error", NULL};
+    static const char *const workers[] = {"auto", "1", NULL};
+    static const char *const layouts[] = {"replica", NULL};
     if (programs[prog_idx].takes_model && (!c->model || !*c->model))
         return weft_err_set(why, WEFT_E_INVAL, "no MODEL given; usage: %s",
                             programs[prog_idx].usage);
-    if (strcmp(c->log_format, "text") && strcmp(c->log_format, "json"))
+    if (!is_one_of(c->log_format, formats))
         return weft_err_set(why, WEFT_E_INVAL, "--log-format is text or json, not \"%s\"",
                             c->log_format);
-    if (strcmp(c->log_level, "debug") && strcmp(c->log_level, "info") &&
-        strcmp(c->log_level, "warn") && strcmp(c->log_level, "error"))
+    if (!is_one_of(c->log_level, levels))
         return weft_err_set(why, WEFT_E_INVAL,
                             "--log-level is debug, info, warn or error, not \"%s\"", c->log_level);
     if (c->block_size % 16)
         return weft_err_set(why, WEFT_E_INVAL, "--block-size must be a multiple of 16, got %u",
                             c->block_size);
-    if (c->workers && strcmp(c->workers, "auto") && strcmp(c->workers, "1"))
+    if (c->metrics_prefix && !is_metric_prefix(c->metrics_prefix))
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "--metrics-prefix is up to 64 letters, digits, \"_\" and \":\", not "
+                            "\"%s\"",
+                            c->metrics_prefix);
+    if (c->workers && !is_one_of(c->workers, workers))
         return weft_err_set(why, WEFT_E_UNSUPPORTED, "--workers %s: one worker is supported so far",
                             c->workers);
-    if (c->layout && strcmp(c->layout, "replica"))
+    if (c->layout && !is_one_of(c->layout, layouts))
         return weft_err_set(why, WEFT_E_UNSUPPORTED, "--layout %s is not supported yet", c->layout);
     return WEFT_OK;
 }
@@ -421,18 +466,17 @@ weft_err weft_config_parse(enum weft_program program, int argc, char **argv,
     config->weights_fd = config->status_fd = -1;
     *done_out = false;
     const char *config_file = getenv("WEFT_CONFIG");
-    bool is_help = false;
-    weft_err err = take_args(prog_idx, argc, argv, NULL, &config_file, &is_help, why);
+    enum ask ask = ASK_NOTHING;
+    weft_err err = take_args(prog_idx, argc, argv, NULL, &config_file, &ask, why);
     if (err) return err;
-    if (is_help) {
-        print_help(prog_idx);
-        *done_out = true;
-        return WEFT_OK;
-    }
+    if (ask == ASK_HELP) print_help(prog_idx);
+    if (ask == ASK_VERSION) printf("weft %s\n", WEFT_VERSION);
+    *done_out = ask != ASK_NOTHING;
+    if (*done_out) return WEFT_OK;
     err = set_defaults(program, config, why);
     if (!err && config_file) err = set_from_file(program, config_file, config, why);
     if (!err) err = set_from_env(program, config, why);
-    if (!err) err = take_args(prog_idx, argc, argv, config, &config_file, &is_help, why);
+    if (!err) err = take_args(prog_idx, argc, argv, config, &config_file, &ask, why);
     if (!err) err = check_together(prog_idx, config, why);
     return err;
 }

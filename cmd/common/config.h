@@ -54,7 +54,7 @@ struct weft_config {
     uint64_t kv_memory; /* 0: automatic */
     uint32_t block_size;
     uint32_t max_model_len; /* 0: the model's */
-    uint32_t threads;       /* 0: one per allowed CPU */
+    uint32_t threads;       /* 0: one per CPU that affinity and the cgroup's quota allow */
     const char *workers;    /* "auto" or a number */
     const char *layout;
 

@@ -412,7 +412,7 @@ static weft_err new_link(enum weft_link_kind kind, bool dials, weft_link **link_
     link->dials = dials;
     link->instance = weft_rand_seed();
     link->reconnect_ms = RECONNECT_MIN_MS;
-    link->n_peers = kind == WEFT_LINK_PUSH_PULL && !dials ? WEFT_LINK_PEERS_MAX : 1;
+    link->n_peers = kind == WEFT_LINK_MANY_PEERS && !dials ? WEFT_LINK_PEERS_MAX : 1;
     link->n_slots = dials ? 1 : link->n_peers + STREAMS_SPARE;
     link->events_cap = 2 * link->n_peers + 2;
     weft_err err = wefti_inbox_init(&link->inbox, why);

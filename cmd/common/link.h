@@ -7,14 +7,13 @@
  *          Messages of a session come in order, all up to some point, then DOWN; never any of an
  *          older session.
  * Roles    dial    router or worker
- *          listen  scheduler: one hub for all routers (PUSH_PULL), one address per worker (PAIR); a
- *                  second worker is refused while the first one is there
- * Urls     abstract://NAME and ipc://PATH on one host, tcp://HOST:PORT across hosts.
- * Safety   Peers of another user are turned away (on local addresses). Strangers that say nothing, or
- *          something else, lose their stream; silent ones after three seconds.
- * Threads  nng's callbacks leave messages in a bounded inbox per peer and wake the owner through an
- *          eventfd; all functions here are the owner's, one thread. Sends never block. An owner that
- *          is busy is not a reason to lose messages: its peers' queues fill, up to FULL there.
+ *          listen  scheduler: one hub for all routers (MANY_PEERS), one address per worker (ONE_PEER);
+ * a second worker is refused while the first one is there Urls     abstract://NAME and ipc://PATH
+ * on one host, tcp://HOST:PORT across hosts. Safety   Peers of another user are turned away (on
+ * local addresses). Strangers that say nothing, or something else, lose their stream; silent ones
+ * after three seconds. Threads  nng's callbacks leave messages in a bounded inbox per peer and wake
+ * the owner through an eventfd; all functions here are the owner's, one thread. Sends never block.
+ * An owner that is busy is not a reason to lose messages: its peers' queues fill, up to FULL there.
  */
 #ifndef WEFT_CMD_LINK_H
 #define WEFT_CMD_LINK_H
@@ -27,13 +26,14 @@
 
 typedef struct weft_link weft_link;
 
-enum weft_link_kind { WEFT_LINK_PAIR, WEFT_LINK_PUSH_PULL };
+enum weft_link_kind { WEFT_LINK_ONE_PEER, WEFT_LINK_MANY_PEERS };
 
 /* Connects to `url` and keeps trying for ever, every 10 to 200 ms. WEFT_E_INVAL: bad url. */
 WEFT_MUST_CHECK weft_err weft_link_dial(enum weft_link_kind kind, const char *url,
                                         weft_link **link_out, struct weft_errmsg *why);
 
-/* Listens at `url`; an address that is in use is tried again for two seconds (then IO). With PUSH_PULL up to WEFT_LINK_PEERS_MAX peers, with PAIR one. */
+/* Listens at `url`; an address that is in use is tried again for two seconds (then IO). With
+ * MANY_PEERS up to WEFT_LINK_PEERS_MAX peers, with ONE_PEER one. */
 WEFT_MUST_CHECK weft_err weft_link_listen(enum weft_link_kind kind, const char *url,
                                           weft_link **link_out, struct weft_errmsg *why);
 void weft_link_free(weft_link *link); /* accepts NULL */
@@ -48,7 +48,7 @@ enum weft_link_event_kind {
 
 struct weft_link_event {
     enum weft_link_event_kind kind;
-    uint32_t peer;     /* 0 for dialled links and PAIR; else an index, reused after DOWN */
+    uint32_t peer;     /* 0 for dialled links and ONE_PEER; else an index, reused after DOWN */
     const void *bytes; /* of a MESSAGE; valid until the next call of weft_link_next or _free */
     size_t len;
 };
@@ -64,8 +64,9 @@ void weft_link_tick(weft_link *link, uint64_t now_ms);
 
 bool weft_link_is_up(const weft_link *link, uint32_t peer);
 
-/* Copies and sends. What is sent may still be lost when the session ends. CLOSED: no session (nothing sent). FULL: the peer does not take messages; the
- * session has ended, a DOWN event follows. TOOBIG. */
+/* Copies and sends. What is sent may still be lost when the session ends. CLOSED: no session
+ * (nothing sent). FULL: the peer does not take messages; the session has ended, a DOWN event
+ * follows. TOOBIG. */
 WEFT_MUST_CHECK weft_err weft_link_send(weft_link *link, uint32_t peer, const void *bytes,
                                         size_t len);
 

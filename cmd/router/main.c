@@ -121,7 +121,7 @@ static weft_err connect_link(struct core *core, struct weft_errmsg *why) {
     weft_link *link = NULL;
     if (!core->config->scheduler_url)
         return weft_err_set(why, WEFT_E_INVAL, "--scheduler-url is needed");
-    weft_err err = weft_link_dial(WEFT_LINK_PUSH_PULL, core->config->scheduler_url, &link, why);
+    weft_err err = weft_link_dial(WEFT_LINK_MANY_PEERS, core->config->scheduler_url, &link, why);
     return err ? err : wefti_up_init(core, link, why);
 }
 

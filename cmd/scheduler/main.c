@@ -45,9 +45,9 @@ static weft_err actor_init(struct wefti_actor *a, struct weft_errmsg *why) {
     weft_err err = weft_proto_decoder_new(&a->router_decoder);
     if (!err) err = weft_proto_decoder_new(&a->worker_decoder);
     if (err) return weft_err_set(why, err, "no memory for decoders");
-    err = weft_link_listen(WEFT_LINK_PUSH_PULL, a->config.scheduler_url, &a->hub, why);
+    err = weft_link_listen(WEFT_LINK_MANY_PEERS, a->config.scheduler_url, &a->hub, why);
     if (err) return err;
-    return weft_link_listen(WEFT_LINK_PAIR, a->config.worker_url, &a->group, why);
+    return weft_link_listen(WEFT_LINK_ONE_PEER, a->config.worker_url, &a->group, why);
 }
 
 /* Accepts an actor whose init failed anywhere. */

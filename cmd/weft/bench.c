@@ -68,7 +68,7 @@ static double median(double *values, size_t n) {
 
 struct bench {
     weft_eng *eng;
-    const struct weft_config *config;
+    struct weft_config config;
     uint32_t batches[BATCHES_MAX], n_batches;
     struct probe *probes;
     uint32_t n_probes;
@@ -95,7 +95,7 @@ static weft_err run_round(struct bench *b, size_t round, const uint32_t *prompt,
                           struct weft_errmsg *why) {
     struct weft_sampling sampling;
     weft_sampling_init(&sampling);
-    sampling.max_tokens = b->config->bench_gen + 1; /* the first comes out of the prompt's step */
+    sampling.max_tokens = b->config.bench_gen + 1; /* the first comes out of the prompt's step */
     b->bandwidth[round] = probe_bandwidth(b->probes, b->n_probes);
     for (uint32_t i = 0; i < b->n_batches; i++) {
         struct weft_local_times t;
@@ -110,8 +110,8 @@ static weft_err run_round(struct bench *b, size_t round, const uint32_t *prompt,
 
 static void print_results(struct bench *b) {
     const struct weft_eng_info *info = weft_eng_info(b->eng);
-    double ceiling = median(b->bandwidth, b->config->bench_rounds);
-    bool json = b->config->json;
+    double ceiling = median(b->bandwidth, b->config.bench_rounds);
+    bool json = b->config.json;
     if (json)
         printf("{\"model\": \"%s\", \"isa\": \"%s\", \"threads\": %u, \"weight_bytes\": %" PRIu64
                ", \"bandwidth_gb_s\": %.3f, \"results\": [",
@@ -122,8 +122,8 @@ static void print_results(struct bench *b) {
                info->model_name, info->isa, info->n_threads, (double)info->weight_bytes / 1048576.0,
                ceiling / 1e9, "batch", "prompt tok/s", "gen tok/s", "gen GB/s", "of memory");
     for (uint32_t i = 0; i < b->n_batches; i++) {
-        double prompt = median(b->prompt_rate[i], b->config->bench_rounds);
-        double gen = median(b->gen_rate[i], b->config->bench_rounds);
+        double prompt = median(b->prompt_rate[i], b->config.bench_rounds);
+        double gen = median(b->gen_rate[i], b->config.bench_rounds);
         /* Every step reads all weights once, whatever the batch. */
         double bytes = gen / b->batches[i] * (double)info->weight_bytes;
         if (json)
@@ -162,25 +162,24 @@ static void free_probes(struct bench *b) {
 
 int weft_cmd_bench(int argc, char **argv) {
     struct weft_errmsg why = {""};
-    struct weft_config config;
     struct weft_eng_options options;
     static struct bench bench;
+    struct weft_config *config = &bench.config;
     uint32_t *prompt = NULL;
     bool done = false;
-    weft_err err = weft_config_parse(WEFT_PROG_BENCH, argc, argv, &config, &done, &why);
+    weft_err err = weft_config_parse(WEFT_PROG_BENCH, argc, argv, config, &done, &why);
     if (err || done) goto cleanup;
     weft_log_init("weft", WEFT_LOG_WARN, false);
-    bench.config = &config;
-    err = parse_batches(config.bench_batch, &bench, &why);
+    err = parse_batches(config->bench_batch, &bench, &why);
     if (err) goto cleanup;
     for (uint32_t i = 0; i < bench.n_batches; i++) {
-        if (bench.batches[i] > config.max_num_seqs) config.max_num_seqs = bench.batches[i];
+        if (bench.batches[i] > config->max_num_seqs) config->max_num_seqs = bench.batches[i];
     }
-    err = weft_cmd_engine_options(&config, &options, &why);
-    if (!err) err = weft_eng_open(config.model, &options, &bench.eng, &why);
+    err = weft_cmd_engine_options(config, &options, &why);
+    if (!err) err = weft_eng_open(config->model, &options, &bench.eng, &why);
     if (!err) err = make_probes(&bench, &why);
     if (err) goto cleanup;
-    uint32_t n_prompt = config.bench_prompt ? config.bench_prompt : 1;
+    uint32_t n_prompt = config->bench_prompt ? config->bench_prompt : 1;
     uint32_t n_vocab = weft_eng_info(bench.eng)->n_vocab;
     prompt = calloc(n_prompt, sizeof *prompt);
     if (!prompt) {
@@ -189,7 +188,7 @@ int weft_cmd_bench(int argc, char **argv) {
     }
     for (uint32_t i = 0; i < n_prompt; i++)
         prompt[i] = (i * 7919u + 13u) % n_vocab;
-    for (size_t round = 0; round < config.bench_rounds && !err; round++)
+    for (size_t round = 0; round < config->bench_rounds && !err; round++)
         err = run_round(&bench, round, prompt, n_prompt, &why);
     if (!err) print_results(&bench);
 cleanup:

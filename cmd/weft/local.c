@@ -86,8 +86,10 @@ weft_local_generate(weft_eng *eng, const struct weft_sampling *sampling, const u
                     void *ctx, struct weft_local_times *times_out, struct weft_errmsg *why) {
     struct local l;
     memset(times_out, 0, sizeof *times_out);
+    WEFT_ASSERT(n_seqs >= 1 && n_prompt >= 1);
     weft_err err = local_init(&l, eng, sampling, n_prompt, n_seqs, why);
     if (err) goto cleanup;
+    WEFT_ASSERT(l.starts && l.grants && l.n_left && l.finished);
     for (uint32_t i = 0; i < n_seqs; i++) {
         l.starts[i] = (struct weft_step_start){.slot = i,
                                                .gen = 1,

@@ -65,8 +65,12 @@ static weft_err score_text(weft_eng *eng, const weft_tokenizer *tok, const uint3
         memcpy(window + n_front, ids + at, n_text * sizeof *ids);
         score->window = window;
         score->n_window = n_front + n_text;
-        if (score->n_window < 2) break;
+        if (score->n_window < 2) {
+            score->window = NULL;
+            break;
+        }
         weft_err err = weft_eng_logits(eng, window, score->n_window, on_row, score, why);
+        score->window = NULL;
         if (err) return err;
     }
     return WEFT_OK;

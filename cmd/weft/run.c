@@ -151,11 +151,7 @@ int weft_cmd_run(int argc, char **argv) {
         goto cleanup;
     }
     weft_detok_init(&run.detok, run.tok, true);
-    for (size_t i = 0; i < n_prompt;
-         i++) { /* so that the first piece joins on as in the whole text */
-        weft_detok_push(&run.detok, prompt[i], &run.text);
-    }
-    weft_buf_clear(&run.text);
+    run.detok.at_start = false; /* what follows a prompt keeps its leading space */
     set_sampling(&config, &run, &sampling);
     err = weft_local_generate(eng, &sampling, prompt, (uint32_t)n_prompt, 1, on_token, &run, &times,
                               &why);

@@ -201,7 +201,7 @@ static weft_err check_engine(struct worker *w, struct weft_errmsg *why) {
               info->model_name, info->arch, info->isa, (double)info->weight_bytes / 0x1p20,
               info->weights_inherited ? " (mapped as they were)" : "", info->n_blocks,
               info->block_size, info->n_threads, info->fingerprint);
-    return weft_link_dial(WEFT_LINK_PAIR, w->config.worker_url, &w->link, why);
+    return weft_link_dial(WEFT_LINK_ONE_PEER, w->config.worker_url, &w->link, why);
 }
 
 /* ----------------------------------------------------------------------------------- start --- */

@@ -1,14 +1,16 @@
-/* stepper — the thread that owns the engine: it opens it, runs plans one after the other, frees it.
+/* stepper — the thread that owns the engine: it opens it, runs plans in order, frees it.
  *
- * Model    Control takes a slot, puts a message's bytes into it, decodes them there and submits the
- *          slot when it holds a plan; the stepper runs it, encodes the result into the same slot
- * and hands it back. So a plan's memory lives until it was executed, and control never waits: it
- * answers heartbeats while a step runs, and while a large model is being opened. Threads  All
- * functions are control's. Two SPSC rings lie between it and the stepper, a semaphore wakes the
- * stepper, an eventfd wakes control. The stepper opens the engine itself, because opening pins the
- * thread that will step. Bounds   WEFTI_STEPPER_SLOTS - 1 plans under way. A scheduler has two out
- * per epoch; the rest is for plans of epochs that ended while a long step ran. One slot is always
- * free to decode into.
+ * Model    Control takes a slot, puts a message's bytes into it, decodes them there and submits
+ *          the slot when it holds a plan; the stepper runs it, encodes the result into the same
+ *          slot and hands it back. So a plan's memory lives until it was executed, and control
+ *          never waits: it answers heartbeats while a step runs, and while a large model is being
+ *          opened.
+ * Threads  All functions are control's. Two SPSC rings lie between it and the stepper, a semaphore
+ *          wakes the stepper, an eventfd wakes control. The stepper opens the engine itself,
+ *          because opening pins the thread that will step.
+ * Bounds   WEFTI_STEPPER_SLOTS - 1 plans under way. A scheduler has two out per epoch; the rest is
+ *          for plans of epochs that ended while a long step ran. One slot is always free to decode
+ *          into.
  */
 #ifndef WEFT_WORKER_STEPPER_H
 #define WEFT_WORKER_STEPPER_H

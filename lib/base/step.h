@@ -1,12 +1,13 @@
 /* base/step — the plain data of one forward step: what a scheduler plans, what a worker did.
  *
  * Model    A worker has `max_seqs` slots. A Start puts a sequence into a slot under a new
- * generation; rows name (slot, generation) and how many of the sequence's next tokens to compute.
- * Plans speak relative to the worker's state: plan n+1 is made while step n runs, so a decode row
- *          says "one more token", whichever was sampled last.
- *          A sequence's tokens are its prompt, then its output. It has `n_computed` tokens in the
- * KV cache. A row computes n_tokens more; when it reaches the last known token the worker samples
- * the next one and appends it. Order    Within a plan: releases, starts, copies, grants, rows.
+ *          generation; rows name (slot, generation) and how many of the sequence's next tokens to
+ *          compute. Plans speak relative to the worker's state: plan n+1 is made while step n
+ *          runs, so a decode row says "one more token", whichever was sampled last. A sequence's
+ *          tokens are its prompt, then its output. It has `n_computed` tokens in the KV cache. A
+ *          row computes n_tokens more; when it reaches the last known token the worker samples the
+ *          next one and appends it.
+ * Order    Within a plan: releases, starts, copies, grants, rows.
  * Memory   Everything behind a pointer is borrowed from whoever made the struct.
  */
 #ifndef WEFT_BASE_STEP_H

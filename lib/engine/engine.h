@@ -1,16 +1,18 @@
 /* engine — the forward pass of one step over a flat batch, and the sampler behind it.
  *
  * Model    The engine holds packed weights, physical KV blocks and `max_seqs` slots with the
- * tokens, the block table and the sampler state of one sequence each. weft_eng_step applies a plan
- * (base/step.h) and computes all its rows in one fused pass: no padding, GEMMs see all tokens at
- * once, attention runs per sequence, the head runs for the rows that need logits. Contract Batch
- * invariance (design 2.1): a row's result depends on its sequence alone. Threads  One owner calls
- * step; inside, a pool of pinned threads computes tiles between barriers. weft_eng_progress may be
- * read from any thread. Memory   Everything is sized from the options at opening; a step takes
- * nothing from the heap. Errors   Plans come from another process: weft_eng_step checks them whole
- * before changing anything and answers WEFT_E_PROTO; it never trips an assertion over them. Source
- * Orca (OSDI 2022), Kwon et al. (SOSP 2023), Sarathi-Serve (OSDI 2024); Salmon et al. 2011 for the
- * generator (Philox 4x32-10).
+ *          tokens, the block table and the sampler state of one sequence each. weft_eng_step
+ *          applies a plan (base/step.h) and computes all its rows in one fused pass: no padding,
+ *          GEMMs see all tokens at once, attention runs per sequence, the head runs for the rows
+ *          that need logits.
+ * Contract Batch invariance (docs/architecture.md): a row's result depends on its sequence alone.
+ * Threads  One owner calls step; inside, a pool of pinned threads computes tiles between barriers.
+ *          weft_eng_progress may be read from any thread.
+ * Memory   Everything is sized from the options at opening; a step takes nothing from the heap.
+ * Errors   Plans come from another process: weft_eng_step checks them whole before changing
+ *          anything and answers WEFT_E_PROTO; it never trips an assertion over them.
+ * Source   Orca (OSDI 2022), Kwon et al. (SOSP 2023), Sarathi-Serve (OSDI 2024); Salmon et al.
+ *          2011 for the generator (Philox 4x32-10).
  */
 #ifndef WEFT_ENGINE_H
 #define WEFT_ENGINE_H
@@ -43,7 +45,7 @@ struct weft_eng_options {
     uint64_t kv_memory_bytes;  /* 0: min(half of what is available, what the sequences can use) */
     uint32_t max_seqs, max_batched_tokens;
     uint32_t max_model_len; /* 0: the model's context */
-    uint32_t n_threads;     /* 0: one per allowed CPU */
+    uint32_t n_threads;     /* 0: one per allowed CPU, no more than the cgroup's CPU quota grants */
     /* A memfd that outlives this process and keeps the packed weights, or -1: private memory.
      * Empty: this process packs into it and seals it. Filled: its header (layout, ISA, model hash,
      * options) is checked and it is mapped as it is; what does not match is WEFT_E_STATE. */

@@ -1,15 +1,16 @@
 /* kernels — the arithmetic: one table of functions, filled once from what the CPU can do.
  *
- * Contract  Batch invariance. Within one ISA a row's result is bit-identical alone or in any batch,
- * for every M, thread count and tile split: each output element is one chain of operations whose
- *           order depends on K (or on positions) alone. The order is stated at each entry.
- *           Across ISAs results agree within a rounding bound, not bit for bit.
- * Scalar    The scalar file is the definition: written for reading, never optimised.
- * Threads   Every function is reentrant and works on the range it is given; the engine splits work
- * by output tiles (never along K) and hands the parts to its threads. Sizes     Checked at entry
- * with assertions; pointers to activations are 64-byte aligned unless it says otherwise. Nothing
- * allocates. Source    Goto and van de Geijn 2008 (packing and blocking); Milakov and Gimelshein
- * 2018 (online softmax); Kwon et al. 2023 (paged attention); GGML Q8_0 block format.
+ * Contract Batch invariance. Within one ISA a row's result is bit-identical alone or in any batch,
+ *          for every M, thread count and tile split: each output element is one chain of
+ *          operations whose order depends on K (or on positions) alone. The order is stated at
+ *          each entry. Across ISAs results agree within a rounding bound, not bit for bit.
+ * Scalar   The scalar file is the definition: written for reading, never optimised.
+ * Threads  Every function is reentrant and works on the range it is given; the engine splits work
+ *          by output tiles (never along K) and hands the parts to its threads.
+ * Sizes    Checked at entry with assertions; pointers to activations are 64-byte aligned unless it
+ *          says otherwise. Nothing allocates.
+ * Source   Goto and van de Geijn 2008 (packing and blocking); Milakov and Gimelshein 2018 (online
+ *          softmax); Kwon et al. 2023 (paged attention); GGML Q8_0 block format.
  */
 #ifndef WEFT_KERNELS_H
 #define WEFT_KERNELS_H

@@ -3,9 +3,9 @@
  * Model    A tokenizer is read once and then const. A detokenizer, a stop-string matcher and an
  *          incremental state belong to one request each.
  * Input    Tokenizer files are untrusted and checked; texts may hold any bytes: invalid UTF-8
- * becomes U+FFFD before encoding. No input takes more than O(n log n) time. Threads  The tokenizer
- * may be shared by any number of threads (each call brings its own scratch). Source   Hugging Face
- * tokenizer.json; GGUF tokenizer.ggml.* keys as llama.cpp reads them.
+ *          becomes U+FFFD before encoding. No input takes more than O(n log n) time.
+ * Threads  The tokenizer may be shared by any number of threads (each call brings its own scratch).
+ * Source   Hugging Face tokenizer.json; GGUF tokenizer.ggml.* keys as llama.cpp reads them.
  */
 #ifndef WEFT_TEXT_H
 #define WEFT_TEXT_H

@@ -340,7 +340,7 @@ static struct cluster *cluster_new(const char *model) {
     weft_buf_init(&c->out, WEFT_MESSAGE_BYTES_MAX);
     assert_int_equal(weft_proto_decoder_new(&c->decoder), WEFT_OK);
     struct weft_errmsg why;
-    assert_int_equal(weft_link_dial(WEFT_LINK_PUSH_PULL, c->scheduler_url, &c->link, &why),
+    assert_int_equal(weft_link_dial(WEFT_LINK_MANY_PEERS, c->scheduler_url, &c->link, &why),
                      WEFT_OK);
     return c;
 }
@@ -633,7 +633,7 @@ static void what_a_lost_router_asked_for_is_dropped(void **state) {
     c->is_up = false;
     c->n_streams = 0;
     struct weft_errmsg why;
-    assert_int_equal(weft_link_dial(WEFT_LINK_PUSH_PULL, c->scheduler_url, &c->link, &why),
+    assert_int_equal(weft_link_dial(WEFT_LINK_MANY_PEERS, c->scheduler_url, &c->link, &why),
                      WEFT_OK);
     PUMP_UNTIL(c, c->is_up, 10);
     expect_empty(c);
@@ -646,7 +646,7 @@ static void nonsense_costs_its_sender_the_session_and_nobody_else(void **state) 
     make_streams(c);
     weft_link *other = NULL;
     struct weft_errmsg why;
-    assert_int_equal(weft_link_dial(WEFT_LINK_PUSH_PULL, c->scheduler_url, &other, &why), WEFT_OK);
+    assert_int_equal(weft_link_dial(WEFT_LINK_MANY_PEERS, c->scheduler_url, &other, &why), WEFT_OK);
     uint32_t n_up = 0;
     uint64_t rand = weft_rand_test_seed();
     while (!all_over(c) || n_up < 3) {

@@ -141,7 +141,7 @@ static void turn_both(struct end *a, struct end *b) {
 
 static void open_end(struct end *end, bool dials, enum weft_link_kind kind, const char *url) {
     struct weft_errmsg why = {{0}};
-    *end = (struct end){.n_peers = kind == WEFT_LINK_PUSH_PULL && !dials ? PEERS : 1};
+    *end = (struct end){.n_peers = kind == WEFT_LINK_MANY_PEERS && !dials ? PEERS : 1};
     weft_err err = dials ? weft_link_dial(kind, url, &end->link, &why)
                          : weft_link_listen(kind, url, &end->link, &why);
     if (err) {
@@ -195,12 +195,12 @@ static void stream_between(enum weft_link_kind kind, const char *url) {
 
 static void a_pair_streams_both_ways(void **state) {
     (void)state;
-    stream_between(WEFT_LINK_PAIR, fresh_url());
+    stream_between(WEFT_LINK_ONE_PEER, fresh_url());
 }
 
 static void a_hub_streams_both_ways(void **state) {
     (void)state;
-    stream_between(WEFT_LINK_PUSH_PULL, fresh_url());
+    stream_between(WEFT_LINK_MANY_PEERS, fresh_url());
 }
 
 static void tcp_links_stream_both_ways(void **state) {
@@ -208,13 +208,13 @@ static void tcp_links_stream_both_ways(void **state) {
     char url[64];
     (void)snprintf(url, sizeof url, "tcp://127.0.0.1:%u",
                    20000 + weft_rand_below(&rand_state, 12000));
-    stream_between(WEFT_LINK_PAIR, url);
-    stream_between(WEFT_LINK_PUSH_PULL, url);
+    stream_between(WEFT_LINK_ONE_PEER, url);
+    stream_between(WEFT_LINK_MANY_PEERS, url);
 }
 
 static void dialling_first_and_listening_later_is_fine(void **state) {
     (void)state;
-    const enum weft_link_kind kinds[] = {WEFT_LINK_PAIR, WEFT_LINK_PUSH_PULL};
+    const enum weft_link_kind kinds[] = {WEFT_LINK_ONE_PEER, WEFT_LINK_MANY_PEERS};
     for (int i = 0; i < 2; i++) {
         struct end a, b;
         const char *url = fresh_url();
@@ -235,7 +235,7 @@ static void bad_urls_are_refused_in_a_sentence(void **state) {
     static const char *const urls[] = {"", "nonsense", "http//x", "abstract:/x",
                                        "carrier://pigeon"};
     for (size_t i = 0; i < sizeof urls / sizeof urls[0]; i++) {
-        for (int kind = WEFT_LINK_PAIR; kind <= WEFT_LINK_PUSH_PULL; kind++) {
+        for (int kind = WEFT_LINK_ONE_PEER; kind <= WEFT_LINK_MANY_PEERS; kind++) {
             struct weft_errmsg why = {{0}};
             weft_link *link = (weft_link *)&why;
             assert_int_equal(weft_link_dial((enum weft_link_kind)kind, urls[i], &link, &why),
@@ -255,9 +255,9 @@ static void an_address_in_use_is_an_error_after_two_seconds(void **state) {
     struct end a;
     struct weft_errmsg why = {{0}};
     weft_link *link;
-    open_end(&a, false, WEFT_LINK_PAIR, url);
+    open_end(&a, false, WEFT_LINK_ONE_PEER, url);
     uint64_t start_ms = weft_now_ms();
-    assert_int_equal(weft_link_listen(WEFT_LINK_PAIR, url, &link, &why), WEFT_E_IO);
+    assert_int_equal(weft_link_listen(WEFT_LINK_ONE_PEER, url, &link, &why), WEFT_E_IO);
     assert_in_range(weft_now_ms() - start_ms, 1500, 10000);
     assert_non_null(strstr(why.text, url));
     close_end(&a);
@@ -266,7 +266,7 @@ static void an_address_in_use_is_an_error_after_two_seconds(void **state) {
 static void messages_over_the_limit_are_refused(void **state) {
     (void)state;
     struct end a, b;
-    open_pair_of_ends(&a, &b, WEFT_LINK_PAIR, fresh_url());
+    open_pair_of_ends(&a, &b, WEFT_LINK_ONE_PEER, fresh_url());
     assert_int_equal(weft_link_send(b.link, 0, "x", (size_t)WEFT_MESSAGE_BYTES_MAX + 1),
                      WEFT_E_TOOBIG);
     assert_true(weft_link_is_up(b.link, 0));
@@ -278,7 +278,7 @@ static void large_and_empty_messages_arrive(void **state) {
     (void)state;
     const size_t sizes[] = {0, 1, 65535, 65536, (size_t)8 << 20};
     struct end a, b;
-    open_pair_of_ends(&a, &b, WEFT_LINK_PUSH_PULL, fresh_url());
+    open_pair_of_ends(&a, &b, WEFT_LINK_MANY_PEERS, fresh_url());
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         unsigned char *bytes = malloc(sizes[i] + 1);
         struct weft_link_event event = {.kind = WEFT_LINK_UP};
@@ -297,7 +297,7 @@ static void large_and_empty_messages_arrive(void **state) {
 
 static void a_reset_from_either_side_starts_a_new_session(void **state) {
     (void)state;
-    const enum weft_link_kind kinds[] = {WEFT_LINK_PAIR, WEFT_LINK_PUSH_PULL};
+    const enum weft_link_kind kinds[] = {WEFT_LINK_ONE_PEER, WEFT_LINK_MANY_PEERS};
     for (int i = 0; i < 2; i++) {
         struct end a, b;
         open_pair_of_ends(&a, &b, kinds[i], fresh_url());
@@ -326,7 +326,7 @@ static void an_owner_that_does_not_look_makes_the_sender_full(void **state) {
     struct weft_link_event event;
     uint64_t n_sent = 0, n_got = 0;
     weft_err err = WEFT_OK;
-    open_pair_of_ends(&a, &b, WEFT_LINK_PAIR, fresh_url());
+    open_pair_of_ends(&a, &b, WEFT_LINK_ONE_PEER, fresh_url());
     for (; !err && n_sent < 200000; n_sent++) {
         err = weft_link_send(b.link, 0, &n_sent, sizeof n_sent);
         /* First slowly, so that the far inbox is over its bound before the send queue is. */
@@ -369,12 +369,12 @@ static void a_hub_survives_a_thousand_routers_that_come_and_go(void **state) {
     const uint64_t n_rounds = getenv("WEFT_SANITIZED") ? 200 : 1000;
     struct end hub, router;
     const char *url = fresh_url();
-    open_pair_of_ends(&hub, &router, WEFT_LINK_PUSH_PULL, url);
+    open_pair_of_ends(&hub, &router, WEFT_LINK_MANY_PEERS, url);
     close_end(&router);
     WAIT_FOR(!hub.peers[0].up, turn(&hub, 10));
     uint32_t n_fds = count_fds();
     for (uint64_t i = 0; i < n_rounds; i++) {
-        open_end(&router, true, WEFT_LINK_PUSH_PULL, url);
+        open_end(&router, true, WEFT_LINK_MANY_PEERS, url);
         hub.streams = router.streams = true;
         WAIT_FOR(router.peers[0].n_got > 3, turn_both(&hub, &router));
         close_end(&router);
@@ -389,10 +389,10 @@ static void a_hub_keeps_routers_apart(void **state) {
     (void)state;
     struct end hub, routers[4];
     const char *url = fresh_url();
-    open_end(&hub, false, WEFT_LINK_PUSH_PULL, url);
+    open_end(&hub, false, WEFT_LINK_MANY_PEERS, url);
     hub.streams = true;
     for (int i = 0; i < 4; i++) {
-        open_end(&routers[i], true, WEFT_LINK_PUSH_PULL, url);
+        open_end(&routers[i], true, WEFT_LINK_MANY_PEERS, url);
         routers[i].streams = true;
     }
 #define ALL_TURN()                                                                                 \
@@ -427,7 +427,7 @@ static int far_main(char **argv) {
     struct end end;
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (argv[5] && setuid((uid_t)strtoul(argv[5], NULL, 10)) != 0) return 2;
-    open_end(&end, argv[2][0] == '1', argv[3][0] == '1' ? WEFT_LINK_PUSH_PULL : WEFT_LINK_PAIR,
+    open_end(&end, argv[2][0] == '1', argv[3][0] == '1' ? WEFT_LINK_MANY_PEERS : WEFT_LINK_ONE_PEER,
              argv[4]);
     end.streams = true;
     for (;;)
@@ -503,27 +503,27 @@ static void kill_in_mid_stream(bool far_dials, enum weft_link_kind kind) {
 
 static void a_killed_worker_is_noticed_and_replaced(void **state) {
     (void)state;
-    kill_in_mid_stream(true, WEFT_LINK_PAIR);
+    kill_in_mid_stream(true, WEFT_LINK_ONE_PEER);
 }
 
 static void a_killed_router_is_noticed_and_replaced(void **state) {
     (void)state;
-    kill_in_mid_stream(true, WEFT_LINK_PUSH_PULL);
+    kill_in_mid_stream(true, WEFT_LINK_MANY_PEERS);
 }
 
 static void a_worker_survives_killed_schedulers(void **state) {
     (void)state;
-    kill_in_mid_stream(false, WEFT_LINK_PAIR);
+    kill_in_mid_stream(false, WEFT_LINK_ONE_PEER);
 }
 
 static void a_router_survives_killed_schedulers(void **state) {
     (void)state;
-    kill_in_mid_stream(false, WEFT_LINK_PUSH_PULL);
+    kill_in_mid_stream(false, WEFT_LINK_MANY_PEERS);
 }
 
 static void a_stopped_peer_makes_the_send_full_and_then_comes_back(void **state) {
     (void)state;
-    const enum weft_link_kind kinds[] = {WEFT_LINK_PAIR, WEFT_LINK_PUSH_PULL};
+    const enum weft_link_kind kinds[] = {WEFT_LINK_ONE_PEER, WEFT_LINK_MANY_PEERS};
     static const unsigned char bytes[1024];
     for (int i = 0; i < 2; i++) {
         struct end near;
@@ -558,7 +558,7 @@ static void a_peer_of_another_user_is_turned_away(void **state) {
     }
     struct end near;
     const char *url = fresh_url();
-    for (int kind = WEFT_LINK_PAIR; kind <= WEFT_LINK_PUSH_PULL; kind++) {
+    for (int kind = WEFT_LINK_ONE_PEER; kind <= WEFT_LINK_MANY_PEERS; kind++) {
         open_end(&near, false, (enum weft_link_kind)kind, url);
         pid_t pid = spawn_far(true, (enum weft_link_kind)kind, url, "65534");
         for (int i = 0; i < 50; i++)
@@ -646,7 +646,7 @@ static void strangers_cannot_disturb_a_hub(void **state) {
     const char *url = fresh_url();
     int fds[8] = {-1, -1, -1, -1, -1, -1, -1, -1};
     uint32_t n_fds = count_fds();
-    open_pair_of_ends(&hub, &router, WEFT_LINK_PUSH_PULL, url);
+    open_pair_of_ends(&hub, &router, WEFT_LINK_MANY_PEERS, url);
     hub.n_peers = 1; /* a stranger that gets a session trips the assertion */
     hub.streams = router.streams = true;
     for (int i = 0; i < 1500; i++) {
@@ -672,12 +672,12 @@ static void silent_strangers_are_thrown_out(void **state) {
     struct end a, b;
     const char *url = fresh_url();
     int fds[40];
-    open_end(&a, false, WEFT_LINK_PAIR, url);
+    open_end(&a, false, WEFT_LINK_ONE_PEER, url);
     for (int i = 0; i < 40; i++) {
         fds[i] = connect_raw(url);
         turn(&a, 1);
     }
-    open_end(&b, true, WEFT_LINK_PAIR, url);
+    open_end(&b, true, WEFT_LINK_ONE_PEER, url);
     uint64_t start_ms = weft_now_ms();
     WAIT_FOR(a.peers[0].up && b.peers[0].up, turn_both(&a, &b));
     assert_in_range(weft_now_ms() - start_ms, 0, 8000);
@@ -692,9 +692,9 @@ static void misplaced_peers_are_refused(void **state) {
     (void)state;
     struct end a, b, c;
     const char *url = fresh_url();
-    open_pair_of_ends(&a, &b, WEFT_LINK_PAIR, url);
+    open_pair_of_ends(&a, &b, WEFT_LINK_ONE_PEER, url);
     a.streams = b.streams = true;
-    for (int kind = WEFT_LINK_PAIR; kind <= WEFT_LINK_PUSH_PULL; kind++) {
+    for (int kind = WEFT_LINK_ONE_PEER; kind <= WEFT_LINK_MANY_PEERS; kind++) {
         open_end(&c, true, (enum weft_link_kind)kind, url);
         for (int i = 0; i < 200; i++) {
             turn_both(&a, &b);
@@ -706,7 +706,7 @@ static void misplaced_peers_are_refused(void **state) {
     assert_int_equal(a.peers[0].n_ups, 1);
     assert_true(a.peers[0].up && b.peers[0].up);
     /* The successor may dial before the first one is gone. */
-    open_end(&c, true, WEFT_LINK_PAIR, url);
+    open_end(&c, true, WEFT_LINK_ONE_PEER, url);
     c.streams = true;
     turn_both(&a, &b);
     close_end(&b);
@@ -728,7 +728,7 @@ static void a_false_listener_is_given_up_and_dialled_again(void **state) {
     socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
     assert_int_equal(bind(fd, (struct sockaddr *)&addr, len), 0);
     assert_int_equal(listen(fd, 8), 0);
-    open_end(&b, true, WEFT_LINK_PAIR, url);
+    open_end(&b, true, WEFT_LINK_ONE_PEER, url);
     for (int n = 0; n < 20;) {
         turn(&b, 10);
         int peer = accept(fd, NULL, NULL);
@@ -750,7 +750,7 @@ static void a_false_listener_is_given_up_and_dialled_again(void **state) {
     assert_int_equal(b.peers[0].n_ups, 0);
     (void)close(fd);
     struct end a;
-    open_end(&a, false, WEFT_LINK_PAIR, url);
+    open_end(&a, false, WEFT_LINK_ONE_PEER, url);
     WAIT_FOR(a.peers[0].up && b.peers[0].up, turn_both(&a, &b));
     close_end(&b);
     close_end(&a);
