@@ -7,7 +7,7 @@
  *          Messages of a session come in order, all up to some point, then DOWN; never any of an
  *          older session.
  * Roles    dial    router or worker
- *          listen  scheduler: one hub for all routers (MANY_PEERS), one address per worker (ONE_PEER);
+ *          listen  scheduler: an address for all routers (MANY_PEERS), one per worker (ONE_PEER);
  * a second worker is refused while the first one is there Urls     abstract://NAME and ipc://PATH
  * on one host, tcp://HOST:PORT across hosts. Safety   Peers of another user are turned away (on
  * local addresses). Strangers that say nothing, or something else, lose their stream; silent ones

@@ -1,5 +1,6 @@
 #include "base/buf.h"
 
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +8,7 @@
 #include "base/check.h"
 
 void weft_buf_init(struct weft_buf *buf, size_t max_bytes) {
+    WEFT_ASSERT(max_bytes < SIZE_MAX / 4); /* so that doubling in reserve() cannot overflow */
     *buf = (struct weft_buf){.max_bytes = max_bytes};
 }
 
@@ -58,6 +60,7 @@ void weft_buf_printf(struct weft_buf *buf, const char *fmt, ...) {
     va_copy(again, args);
     int n = vsnprintf(NULL, 0, fmt, args);
     va_end(args);
+    if (n < 0) buf->failed = true; /* over INT_MAX, or a wide character without an encoding */
     if (n > 0 && reserve(buf, (size_t)n)) {
         (void)vsnprintf(buf->data + buf->len, (size_t)n + 1, fmt, again);
         buf->len += (size_t)n;

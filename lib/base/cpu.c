@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/parse.h"
+
 uint32_t weft_cpu_allowed(uint32_t cpus_out[WEFT_CPUS_MAX]) {
     cpu_set_t set;
     CPU_ZERO(&set);
@@ -34,6 +36,33 @@ static bool read_u64(const char *path, uint64_t *out) {
     bool ok = fscanf(f, "%" SCNu64, out) == 1;
     (void)fclose(f);
     return ok;
+}
+
+uint32_t weft_cpu_quota_parse(const char *text) {
+    char quota_text[24], period_text[24];
+    uint64_t quota, period;
+    if (sscanf(text, "%23s %23s", quota_text, period_text) != 2) return 0;
+    if (weft_parse_u64(quota_text, INT64_MAX, &quota)) return 0; /* "max", "-1" */
+    if (weft_parse_u64(period_text, INT64_MAX, &period) || period == 0) return 0;
+    uint64_t n_cpus = quota / period + (quota % period != 0);
+    return n_cpus < UINT32_MAX ? (uint32_t)n_cpus : UINT32_MAX;
+}
+
+static bool read_line(const char *path, char *line, int line_bytes) {
+    FILE *f = fopen(path, "re");
+    if (!f) return false;
+    bool ok = fgets(line, line_bytes, f) != NULL;
+    (void)fclose(f);
+    return ok;
+}
+
+uint32_t weft_cpu_quota(void) {
+    char line[64], quota[24], period[24];
+    if (read_line("/sys/fs/cgroup/cpu.max", line, sizeof line)) return weft_cpu_quota_parse(line);
+    if (!read_line("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", quota, sizeof quota)) return 0;
+    if (!read_line("/sys/fs/cgroup/cpu/cpu.cfs_period_us", period, sizeof period)) return 0;
+    (void)snprintf(line, sizeof line, "%s %s", quota, period);
+    return weft_cpu_quota_parse(line);
 }
 
 static uint64_t meminfo_available(void) {

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/parse.h"
+
 const char *weft_err_text(weft_err err) {
     switch (err) {
 #define WEFT_ERR_CASE(name, text)                                                                  \
@@ -15,20 +17,13 @@ const char *weft_err_text(weft_err err) {
     return "unknown error";
 }
 
-/* File and tensor names reach these sentences from untrusted files and end up on terminals. */
-static void make_printable(char *text) {
-    for (unsigned char *p = (unsigned char *)text; *p; p++) {
-        if (*p < 0x20 || *p == 0x7f) *p = '?';
-    }
-}
-
 weft_err weft_err_set(struct weft_errmsg *why, weft_err err, const char *fmt, ...) {
     if (!why) return err;
     va_list args;
     va_start(args, fmt);
     (void)vsnprintf(why->text, sizeof why->text, fmt, args);
     va_end(args);
-    make_printable(why->text);
+    weft_utf8_printable(why->text); /* names from untrusted files end up on terminals */
     return err;
 }
 
@@ -46,6 +41,6 @@ weft_err weft_err_errno(struct weft_errmsg *why, int errno_value, const char *fm
     char buf[128];
     (void)snprintf(why->text + at, sizeof why->text - at, ": %s",
                    strerror_r(errno_value, buf, sizeof buf));
-    make_printable(why->text);
+    weft_utf8_printable(why->text); /* names from untrusted files end up on terminals */
     return err;
 }

@@ -1,8 +1,11 @@
 #include "base/log.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "base/parse.h"
 
 static const char *log_actor = "weft";
 static enum weft_log_level log_min = WEFT_LOG_INFO;
@@ -14,19 +17,25 @@ void weft_log_init(const char *actor, enum weft_log_level min_level, bool json) 
     log_json = json;
 }
 
-/* Copies `in` into `out` as the inside of a JSON string; returns the length, at most `room`. */
+/* Copies `in` into `out` as the inside of a JSON string; returns the length, at most `room`. Whole
+ * characters only, so that a cut line still parses. */
 static size_t json_escape(char *out, size_t room, const char *in) {
-    size_t n = 0;
-    for (; *in && n + 6 < room; in++) {
+    size_t n = 0, left = strlen(in);
+    while (left > 0 && n + 6 < room) { /* the longest piece, and snprintf's terminator */
         unsigned char c = (unsigned char)*in;
-        if (c == '"' || c == '\\') {
+        size_t len = weft_utf8_next(in, left);
+        if (len == 0 || c < 0x20) {
+            n += (size_t)snprintf(out + n, room - n, "\\u%04x", len == 0 ? 0xfffdu : c);
+            len = 1;
+        } else if (c == '"' || c == '\\') {
             out[n++] = '\\';
             out[n++] = (char)c;
-        } else if (c < 0x20) {
-            n += (size_t)snprintf(out + n, room - n, "\\u%04x", c);
         } else {
-            out[n++] = (char)c;
+            memcpy(out + n, in, len);
+            n += len;
         }
+        in += len;
+        left -= len;
     }
     return n;
 }
@@ -58,9 +67,10 @@ void weft_log(enum weft_log_level level, const char *fmt, ...) {
         line[len++] = '"';
         line[len++] = '}';
     } else {
-        len = (size_t)snprintf(line, sizeof line - 2, "%s %-5s %s: %s", when, names[level],
+        weft_utf8_printable(msg); /* a line break in it would forge a second event */
+        len = (size_t)snprintf(line, sizeof line - 1, "%s %-5s %s: %s", when, names[level],
                                log_actor, msg);
-        if (len > sizeof line - 2) len = sizeof line - 2;
+        if (len > sizeof line - 2) len = sizeof line - 2; /* what was written without its 0 */
     }
     line[len++] = '\n';
     ssize_t ignored = write(STDERR_FILENO, line, len); /* nowhere to report a failing stderr */

@@ -2,7 +2,8 @@
  *
  * Text: "2026-01-31T12:00:00.123Z INFO  scheduler: message". JSON: one object per line with the
  * keys ts, level, actor, msg. Thread-safe: a line is one write(2) of at most 4 KiB, longer ones are
- * cut.
+ * cut. Whatever the message holds, it stays one line of well-formed UTF-8: text shows '?' for
+ * control characters and ill-formed bytes, JSON escapes the former and shows U+FFFD for the latter.
  */
 #ifndef WEFT_BASE_LOG_H
 #define WEFT_BASE_LOG_H

@@ -84,25 +84,49 @@ weft_err weft_parse_bool(const char *text, bool *out) {
     return WEFT_E_INVAL;
 }
 
-bool weft_utf8_valid(const char *bytes, size_t len) {
+size_t weft_utf8_next(const char *bytes, size_t len) {
     const unsigned char *s = (const unsigned char *)bytes;
-    size_t i = 0;
-    while (i < len) {
-        unsigned char c = s[i];
-        size_t n = c < 0x80                ? 1
-                   : c >= 0xc2 && c < 0xe0 ? 2
-                   : (c & 0xf0) == 0xe0    ? 3
-                   : c >= 0xf0 && c < 0xf5 ? 4
-                                           : 0;
-        if (n == 0 || n > len - i) return false;
-        for (size_t k = 1; k < n; k++) {
-            if ((s[i + k] & 0xc0) != 0x80) return false;
-        }
-        if (c == 0xe0 && s[i + 1] < 0xa0) return false; /* overlong */
-        if (c == 0xed && s[i + 1] > 0x9f) return false; /* surrogate */
-        if (c == 0xf0 && s[i + 1] < 0x90) return false; /* overlong */
-        if (c == 0xf4 && s[i + 1] > 0x8f) return false; /* above U+10FFFF */
+    if (len == 0) return 0;
+    unsigned char c = s[0];
+    size_t n = c < 0x80                ? 1
+               : c >= 0xc2 && c < 0xe0 ? 2
+               : (c & 0xf0) == 0xe0    ? 3
+               : c >= 0xf0 && c < 0xf5 ? 4
+                                       : 0;
+    if (n > len) return 0;
+    for (size_t k = 1; k < n; k++) {
+        if ((s[k] & 0xc0) != 0x80) return 0;
+    }
+    if (c == 0xe0 && s[1] < 0xa0) return 0; /* overlong */
+    if (c == 0xed && s[1] > 0x9f) return 0; /* surrogate */
+    if (c == 0xf0 && s[1] < 0x90) return 0; /* overlong */
+    if (c == 0xf4 && s[1] > 0x8f) return 0; /* above U+10FFFF */
+    return n;
+}
+
+bool weft_utf8_valid(const char *bytes, size_t len) {
+    for (size_t i = 0; i < len;) {
+        size_t n = weft_utf8_next(bytes + i, len - i);
+        if (n == 0) return false;
         i += n;
     }
     return true;
+}
+
+static bool is_control(const char *text, size_t n) {
+    unsigned char c = (unsigned char)text[0];
+    if (n == 1) return c < 0x20 || c == 0x7f;
+    return n == 2 && c == 0xc2 && (unsigned char)text[1] < 0xa0;
+}
+
+void weft_utf8_printable(char *text) {
+    for (size_t left = strlen(text); left > 0;) {
+        size_t n = weft_utf8_next(text, left);
+        if (n == 0 || is_control(text, n)) {
+            if (n == 0) n = 1;
+            memset(text, '?', n);
+        }
+        text += n;
+        left -= n;
+    }
 }

@@ -60,7 +60,8 @@ weft_err weft_sampling_check(const struct weft_sampling *s, uint32_t n_vocab,
                                 "logit_bias names token %u, outside the vocabulary of %u",
                                 s->bias[i].token, n_vocab);
         if (i && s->bias[i].token <= s->bias[i - 1].token)
-            return weft_err_set(why, WEFT_E_INVAL, "logit_bias names token %u twice",
+            return weft_err_set(why, WEFT_E_INVAL,
+                                "logit_bias names token %u twice or out of order",
                                 s->bias[i].token);
     }
     return WEFT_OK;

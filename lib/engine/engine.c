@@ -214,6 +214,13 @@ static void set_fingerprint(weft_eng *eng) {
     (void)snprintf(eng->info.fingerprint, sizeof eng->info.fingerprint, "fp_%016" PRIx64, hash);
 }
 
+/* Threads beyond the cgroup's quota would only spend it sooner and then stand still together. */
+static uint32_t usable_cpus(void) {
+    uint32_t quota = weft_cpu_quota();
+    uint32_t n_cpus = wefti_min_u32(wefti_pool_n_cpus(), WEFT_THREADS_MAX);
+    return quota > 0 ? wefti_min_u32(n_cpus, quota) : n_cpus;
+}
+
 static void set_info(weft_eng *eng, const struct weft_model_params *p,
                      const struct weft_eng_options *options) {
     struct weft_eng_info *info = &eng->info;
@@ -225,8 +232,7 @@ static void set_info(weft_eng *eng, const struct weft_model_params *p,
     info->max_model_len = options->max_model_len ? options->max_model_len : p->n_context;
     info->max_seqs = options->max_seqs;
     info->max_batched_tokens = options->max_batched_tokens;
-    info->n_threads = options->n_threads ? options->n_threads
-                                         : wefti_min_u32(wefti_pool_n_cpus(), WEFT_THREADS_MAX);
+    info->n_threads = options->n_threads ? options->n_threads : usable_cpus();
 }
 
 static weft_err open_model(weft_eng *eng, const char *path, const weft_model *model,
