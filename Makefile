@@ -54,7 +54,7 @@ format: deps-lint
 
 lint: deps-lint build
 	clang-format --dry-run -Werror $(SOURCES)
-	printf '%s\n' $(filter %.c,$(SOURCES)) | xargs -P $(JOBS) -n 4 clang-tidy -p build --quiet
+	printf '%s\n' $(filter %.c,$(SOURCES)) | xargs -P $(JOBS) -n 1 clang-tidy -p build --quiet
 
 check: lint test asan
 

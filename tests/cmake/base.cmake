@@ -1,0 +1,12 @@
+foreach(name test_err test_check test_buf test_parse test_cursor test_ring test_rand test_sampling
+             test_cpu)
+  weft_test(${name} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/${name}.c LINKS weft_base LABELS unit
+            TIMEOUT 30)
+endforeach()
+weft_test(test_log SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_log.c
+          LINKS weft_base PkgConfig::JANSSON LABELS unit TIMEOUT 30)
+weft_test(test_config SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_config.c
+          LINKS weft_common LABELS unit TIMEOUT 30)
+weft_test(fuzz_parse SOURCES ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_parse.c
+                             ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_main.c
+          LINKS weft_base LABELS fuzz TIMEOUT 60 ARGS 200000)

@@ -1,0 +1,724 @@
+/* Settings from three sources. The environment is emptied of WEFT_* before each case, and a config
+ * file lies in a fresh temporary file. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/limits.h"
+#include "cmd/common/config.h"
+
+enum { ARGS_MAX = 64, BORROWED_MAX = 4 * ARGS_MAX }; /* ARGS_MAX as in `weft serve` */
+
+static struct weft_config config;
+static struct weft_errmsg why;
+static bool done;
+static char config_path[64];
+static char *borrowed[BORROWED_MAX]; /* freed behind each case */
+static uint32_t n_borrowed;
+
+static int clean_environment(void **state) {
+    (void)state;
+    for (char **var = environ; *var;) {
+        char name[256];
+        size_t len = strcspn(*var, "=");
+        if (strncmp(*var, "WEFT_", 5) != 0 || len >= sizeof name) {
+            var++;
+            continue;
+        }
+        memcpy(name, *var, len);
+        name[len] = '\0';
+        if (unsetenv(name) != 0) return -1;
+        var = environ;
+    }
+    why.text[0] = '\0';
+    return 0;
+}
+
+static void remove_config(void) {
+    if (config_path[0]) (void)unlink(config_path);
+    config_path[0] = '\0';
+}
+
+static int clean_up(void **state) {
+    (void)state;
+    remove_config();
+    while (n_borrowed > 0)
+        free(borrowed[--n_borrowed]);
+    return 0;
+}
+
+static void set_env(const char *name, const char *value) {
+    assert_int_equal(setenv(name, value, 1), 0);
+}
+
+/* Writes the file and names it in the environment. */
+static void write_config_bytes(const char *bytes, size_t n) {
+    remove_config();
+    strcpy(config_path, "/tmp/weft_test_config_XXXXXX");
+    int fd = mkstemp(config_path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, bytes, n), n);
+    assert_int_equal(close(fd), 0);
+    set_env("WEFT_CONFIG", config_path);
+}
+
+static void write_config(const char *text) {
+    write_config_bytes(text, strlen(text));
+}
+
+static weft_err parse_args(enum weft_program program, char **args) {
+    int argc = 0;
+    while (args[argc])
+        argc++;
+    memset(&config, 0xee, sizeof config);
+    return weft_config_parse(program, argc, args, &config, &done, &why);
+}
+#define PARSE(program, ...) parse_args(program, (char *[]){"weft", __VA_ARGS__, NULL})
+
+#define ASSERT_PARSES(...)                                                                         \
+    do {                                                                                           \
+        if (PARSE(__VA_ARGS__)) fail_msg("refused: %s", why.text);                                 \
+        assert_false(done);                                                                        \
+    } while (0)
+
+#define ASSERT_REFUSED(code, message, ...)                                                         \
+    do {                                                                                           \
+        assert_int_equal(PARSE(__VA_ARGS__), code);                                                \
+        assert_string_equal(why.text, message);                                                    \
+    } while (0)
+
+/* ----------------------------------------------------------------------------------- sources ---
+ */
+
+static void defaults_are_what_help_tells(void **state) {
+    (void)state;
+    ASSERT_PARSES(WEFT_PROG_SERVE, "models/x");
+    assert_string_equal(config.model, "models/x");
+    assert_string_equal(config.host, "127.0.0.1");
+    assert_int_equal(config.port, 8080);
+    assert_int_equal(config.rpc_port, 8081);
+    assert_false(config.no_rpc);
+    assert_null(config.served_model_name);
+    assert_null(config.api_key);
+    assert_null(config.api_key_file);
+    assert_string_equal(config.metrics_prefix, "weft_");
+    assert_int_equal(config.max_body_bytes, 32 << 20);
+    assert_int_equal(config.max_num_seqs, 64);
+    assert_int_equal(config.max_num_batched_tokens, 512);
+    assert_int_equal(config.max_queue, 1024);
+    assert_int_equal(config.step_target_ms, 100);
+    assert_string_equal(config.dtype, "auto");
+    assert_string_equal(config.kv_dtype, "auto");
+    assert_int_equal(config.kv_memory, 0);
+    assert_int_equal(config.block_size, 16);
+    assert_int_equal(config.max_model_len, 0);
+    assert_int_equal(config.threads, 0);
+    assert_int_equal(config.weights_fd, -1);
+    assert_int_equal(config.status_fd, -1);
+    assert_string_equal(config.log_format, "text");
+    assert_string_equal(config.log_level, "info");
+}
+
+static void settings_that_a_program_does_not_know_stay_empty(void **state) {
+    (void)state;
+    ASSERT_PARSES(WEFT_PROG_SCHEDULER, "--scheduler-url=a", "--worker-url=b");
+    assert_null(config.model);
+    assert_null(config.host);
+    assert_int_equal(config.port, 0);
+    assert_int_equal(config.threads, 0);
+    assert_int_equal(config.max_num_seqs, 64);
+    assert_int_equal(config.weights_fd, -1);
+    assert_string_equal(config.scheduler_url, "a");
+    assert_string_equal(config.worker_url, "b");
+}
+
+static void flags_win_over_the_environment_and_that_over_the_file(void **state) {
+    (void)state;
+    write_config("port = 1\nrpc-port = 1\nmax-queue = 1\n");
+    ASSERT_PARSES(WEFT_PROG_SERVE, "m");
+    assert_int_equal(config.port, 1);
+    assert_int_equal(config.rpc_port, 1);
+    assert_int_equal(config.max_queue, 1);
+    set_env("WEFT_RPC_PORT", "2");
+    set_env("WEFT_MAX_QUEUE", "2");
+    ASSERT_PARSES(WEFT_PROG_SERVE, "m", "--max-queue", "3");
+    assert_int_equal(config.port, 1);
+    assert_int_equal(config.rpc_port, 2);
+    assert_int_equal(config.max_queue, 3);
+    assert_int_equal(config.max_num_seqs, 64);
+}
+
+static void the_config_flag_wins_over_its_variable(void **state) {
+    (void)state;
+    write_config("port = 7\n");
+    set_env("WEFT_CONFIG", "/nowhere/at/all");
+    ASSERT_PARSES(WEFT_PROG_SERVE, "m", "--config", config_path);
+    assert_int_equal(config.port, 7);
+    char flag[80];
+    (void)snprintf(flag, sizeof flag, "--config=%s", config_path);
+    ASSERT_PARSES(WEFT_PROG_SERVE, flag, "m");
+    assert_int_equal(config.port, 7);
+}
+
+static void the_last_of_two_equal_flags_wins(void **state) {
+    (void)state;
+    ASSERT_PARSES(WEFT_PROG_SERVE, "--port=1", "m", "--port", "2");
+    assert_int_equal(config.port, 2);
+}
+
+/* ------------------------------------------------------------------------------------- flags ---
+ */
+
+static void a_value_stands_behind_an_equals_sign_or_a_space(void **state) {
+    (void)state;
+    ASSERT_PARSES(WEFT_PROG_SERVE, "--port=1234", "m", "--host", "0.0.0.0", "--api-key=a=b=");
+    assert_int_equal(config.port, 1234);
+    assert_string_equal(config.host, "0.0.0.0");
+    assert_string_equal(config.api_key, "a=b=");
+    assert_string_equal(config.model, "m");
+    ASSERT_PARSES(WEFT_PROG_SERVE, "m", "--served-model-name=", "--chat-template", "--odd");
+    assert_string_equal(config.served_model_name, "");
+    assert_string_equal(config.chat_template, "--odd");
+    ASSERT_REFUSED(WEFT_E_INVAL, "--port needs a value", WEFT_PROG_SERVE, "m", "--port");
+    ASSERT_REFUSED(WEFT_E_INVAL, "--config needs a value", WEFT_PROG_SERVE, "m", "--config");
+}
+
+static void a_boolean_needs_no_value_but_takes_one_behind_an_equals_sign(void **state) {
+    (void)state;
+    ASSERT_PARSES(WEFT_PROG_SERVE, "--no-rpc", "m");
+    assert_true(config.no_rpc);
+    assert_string_equal(config.model, "m");
+    ASSERT_PARSES(WEFT_PROG_SERVE, "--no-rpc=yes", "m");
+    assert_true(config.no_rpc);
+    set_env("WEFT_NO_RPC", "on");
+    ASSERT_PARSES(WEFT_PROG_SERVE, "m");
+    assert_true(config.no_rpc);
+    ASSERT_PARSES(WEFT_PROG_SERVE, "--no-rpc=false", "m");
+    assert_false(config.no_rpc);
+    ASSERT_REFUSED(WEFT_E_INVAL, "--no-rpc: \"maybe\" is neither true nor false", WEFT_PROG_SERVE,
+                   "m", "--no-rpc=maybe");
+}
+
+static void sizes_take_units(void **state) {
+    (void)state;
+    ASSERT_PARSES(WEFT_PROG_SERVE, "m", "--kv-memory=1.5GiB", "--max-body", "64K",
+                  "--max-logprob-bytes=10MB");
+    assert_true(config.kv_memory == 1610612736u);
+    assert_int_equal(config.max_body_bytes, 65536);
+    assert_int_equal(config.max_logprob_bytes, 10000000);
+    ASSERT_PARSES(WEFT_PROG_WORKER, "m", "--kv-memory=4096");
+    assert_int_equal(config.kv_memory, 4096);
+}
+
+static void what_is_out_of_range_is_refused_by_the_name_of_its_flag(void **state) {
+    (void)state;
+    ASSERT_REFUSED(WEFT_E_INVAL, "--port: \"65536\" is not a number from 0 to 65535",
+                   WEFT_PROG_SERVE, "m", "--port=65536");
+    ASSERT_REFUSED(WEFT_E_INVAL, "--port: \"-1\" is not a number from 0 to 65535", WEFT_PROG_SERVE,
+                   "m", "--port", "-1");
+    ASSERT_REFUSED(WEFT_E_INVAL, "--port: \"http\" is not a number from 0 to 65535",
+                   WEFT_PROG_SERVE, "m", "--port", "http");
+    ASSERT_REFUSED(WEFT_E_INVAL, "--max-num-seqs: \"0\" is not a number from 1 to 4096",
+                   WEFT_PROG_SERVE, "m", "--max-num-seqs=0");
+    ASSERT_REFUSED(WEFT_E_INVAL, "--temperature: \"nan\" is not a number from 0 to 1000000",
+                   WEFT_PROG_RUN, "m", "--temperature=nan");
+    ASSERT_REFUSED(WEFT_E_INVAL, "--top-p: \"1.01\" is not a number from 1e-30 to 1", WEFT_PROG_RUN,
+                   "m", "--top-p=1.01");
+    ASSERT_REFUSED(WEFT_E_INVAL, "--seed: \"18446744073709551616\" is not a whole number",
+                   WEFT_PROG_RUN, "m", "--seed", "18446744073709551616");
+    ASSERT_REFUSED(WEFT_E_INVAL, "--weights-fd: \"1.5\" is not a number from -1 to 1000000",
+                   WEFT_PROG_WORKER, "m", "--weights-fd=1.5");
+    ASSERT_REFUSED(WEFT_E_INVAL, "--weights-fd: \"-2\" is not a number from -1 to 1000000",
+                   WEFT_PROG_WORKER, "m", "--weights-fd=-2");
+    assert_int_equal(PARSE(WEFT_PROG_SERVE, "m", "--max-body=1023"), WEFT_E_INVAL);
+    assert_non_null(strstr(why.text, "--max-body: \"1023\" is not a size"));
+    assert_int_equal(PARSE(WEFT_PROG_SERVE, "m", "--max-body=1TiB"), WEFT_E_INVAL);
+    assert_int_equal(PARSE(WEFT_PROG_SERVE, "m", "--kv-memory=lots"), WEFT_E_INVAL);
+    set_env("WEFT_MAX_NUM_SEQS", "");
+    ASSERT_REFUSED(WEFT_E_INVAL, "environment: max-num-seqs: \"\" is not a number from 1 to 4096",
+                   WEFT_PROG_SERVE, "m");
+}
+
+static void both_ends_of_a_range_are_in_it(void **state) {
+    (void)state;
+    ASSERT_PARSES(WEFT_PROG_SERVE, "m", "--port=0", "--max-num-seqs=1", "--block-size=16");
+    assert_int_equal(config.port, 0);
+    ASSERT_PARSES(WEFT_PROG_SERVE, "m", "--port=65535", "--max-num-seqs=4096", "--block-size=256",
+                  "--max-body=256MiB");
+    assert_int_equal(config.port, 65535);
+    assert_int_equal(config.max_num_seqs, WEFT_SEQS_MAX);
+    assert_int_equal(config.max_body_bytes, WEFT_BODY_BYTES_MAX);
+}
+
+static void unknown_flags_are_refused(void **state) {
+    (void)state;
+    ASSERT_REFUSED(WEFT_E_INVAL, "unknown flag --nope (try --help)", WEFT_PROG_SERVE, "m",
+                   "--nope=1");
+    ASSERT_REFUSED(WEFT_E_INVAL, "unknown flag -x (try --help)", WEFT_PROG_SERVE, "m", "-x");
+    ASSERT_REFUSED(WEFT_E_INVAL, "unknown flag -- (try --help)", WEFT_PROG_SERVE, "m", "--");
+    ASSERT_REFUSED(WEFT_E_INVAL, "unknown flag --por (try --help)", WEFT_PROG_SERVE, "m", "--por",
+                   "1");
+    ASSERT_REFUSED(WEFT_E_INVAL, "unknown flag --portx (try --help)", WEFT_PROG_SERVE, "m",
+                   "--portx=1");
+    /* one program's flag is not another's */
+    ASSERT_REFUSED(WEFT_E_INVAL, "unknown flag --port (try --help)", WEFT_PROG_WORKER, "m",
+                   "--port=1");
+    ASSERT_REFUSED(WEFT_E_INVAL, "unknown flag -p (try --help)", WEFT_PROG_SERVE, "m", "-p", "x");
+}
+
+static void arguments_are_as_many_as_the_program_takes(void **state) {
+    (void)state;
+    ASSERT_REFUSED(WEFT_E_INVAL, "unexpected argument \"n\"", WEFT_PROG_SERVE, "m", "n");
+    ASSERT_REFUSED(WEFT_E_INVAL, "unexpected argument \"false\"", WEFT_PROG_SERVE, "m", "--no-rpc",
+                   "false");
+    ASSERT_REFUSED(WEFT_E_INVAL, "unexpected argument \"m\"", WEFT_PROG_SCHEDULER, "m");
+    ASSERT_PARSES(WEFT_PROG_PERPLEXITY, "m", "-"); /* standard input */
+    assert_string_equal(config.model, "m");
+    assert_string_equal(config.prompt, "-");
+    ASSERT_REFUSED(WEFT_E_INVAL, "unexpected argument \"c\"", WEFT_PROG_PERPLEXITY, "a", "b", "c");
+}
+
+static void a_missing_model_is_told_with_the_usage(void **state) {
+    (void)state;
+    ASSERT_REFUSED(WEFT_E_INVAL, "no MODEL given; usage: weft serve MODEL [options]",
+                   WEFT_PROG_SERVE, "--port=1");
+    ASSERT_REFUSED(WEFT_E_INVAL,
+                   "no MODEL given; usage: weft-worker MODEL --worker-url URL [options]",
+                   WEFT_PROG_WORKER, "");
+    assert_int_equal(parse_args(WEFT_PROG_RUN, (char *[]){"weft", NULL}), WEFT_E_INVAL);
+}
+
+static void settings_that_exclude_each_other_are_refused(void **state) {
+    (void)state;
+    ASSERT_REFUSED(WEFT_E_INVAL, "--log-format is text or json, not \"xml\"", WEFT_PROG_SCHEDULER,
+                   "--log-format=xml");
+    ASSERT_REFUSED(WEFT_E_INVAL, "--log-level is debug, info, warn or error, not \"loud\"",
+                   WEFT_PROG_ROUTER, "m", "--log-level=loud");
+    ASSERT_REFUSED(WEFT_E_INVAL, "--block-size must be a multiple of 16, got 24", WEFT_PROG_WORKER,
+                   "m", "--block-size=24");
+    ASSERT_REFUSED(WEFT_E_UNSUPPORTED, "--workers 2: one worker is supported so far",
+                   WEFT_PROG_SERVE, "m", "--workers=2");
+    ASSERT_REFUSED(WEFT_E_UNSUPPORTED, "--layout tp is not supported yet", WEFT_PROG_SERVE, "m",
+                   "--layout", "tp");
+    ASSERT_PARSES(WEFT_PROG_SERVE, "m", "--workers=1", "--log-format=json", "--log-level=debug");
+}
+
+static void run_has_short_names_for_prompt_and_length(void **state) {
+    (void)state;
+    ASSERT_PARSES(WEFT_PROG_RUN, "m", "-p", "--help me", "-n", "7", "--temperature", ".5",
+                  "--seed=18446744073709551615");
+    assert_string_equal(config.prompt, "--help me");
+    assert_int_equal(config.n_predict, 7);
+    assert_true(config.temperature == 0.5);
+    assert_true(config.seed == UINT64_MAX);
+    ASSERT_PARSES(WEFT_PROG_RUN, "m", "--prompt-ids", "1,2,3");
+    assert_null(config.prompt);
+    assert_string_equal(config.prompt_ids, "1,2,3");
+    assert_int_equal(config.n_predict, 64);
+    ASSERT_REFUSED(WEFT_E_INVAL, "--n-predict: \"0\" is not a number from 1 to 4194304",
+                   WEFT_PROG_RUN, "m", "-n", "0");
+}
+
+static void the_prompt_of_bench_is_a_number(void **state) {
+    (void)state;
+    ASSERT_PARSES(WEFT_PROG_BENCH, "m", "--prompt", "100", "--gen=5", "--batch=1,2", "--json");
+    assert_int_equal(config.bench_prompt, 100);
+    assert_int_equal(config.bench_gen, 5);
+    assert_string_equal(config.bench_batch, "1,2");
+    assert_true(config.json);
+    assert_null(config.prompt);
+    ASSERT_PARSES(WEFT_PROG_BENCH, "--prompt=200", "m");
+    assert_int_equal(config.bench_prompt, 200);
+    ASSERT_PARSES(WEFT_PROG_BENCH, "m");
+    assert_int_equal(config.bench_prompt, 512);
+    assert_int_equal(PARSE(WEFT_PROG_BENCH, "m", "--prompt=much"), WEFT_E_INVAL);
+    assert_non_null(strstr(why.text, "prompt: \"much\" is not a number"));
+    /* longer than any buffer on the way */
+    char flag[2000];
+    (void)snprintf(flag, sizeof flag, "--prompt=%01900d", 7);
+    ASSERT_PARSES(WEFT_PROG_BENCH, "m", flag);
+    assert_int_equal(config.bench_prompt, 7);
+}
+
+/* Runs the parser with standard output in a file; returns the start of what it printed. */
+static const char *printed_by(enum weft_program program, char *flag) {
+    static char text[16384];
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    (void)fflush(stdout);
+    int saved = dup(STDOUT_FILENO);
+    assert_true(saved >= 0 && dup2(fileno(file), STDOUT_FILENO) >= 0);
+    weft_err err = PARSE(program, "m", flag);
+    (void)fflush(stdout);
+    assert_true(dup2(saved, STDOUT_FILENO) >= 0);
+    (void)close(saved);
+    assert_int_equal(err, WEFT_OK);
+    assert_true(done);
+    rewind(file);
+    size_t n = fread(text, 1, sizeof text - 1, file);
+    text[n] = '\0';
+    (void)fclose(file);
+    return text;
+}
+
+static void help_lists_the_programs_own_flags_with_their_defaults(void **state) {
+    (void)state;
+    const char *text = printed_by(WEFT_PROG_SERVE, "--help");
+    assert_ptr_equal(strstr(text, "usage: weft serve MODEL [options]\n"), text);
+    assert_non_null(strstr(text, "\n  --max-num-seqs N "));
+    assert_non_null(strstr(text, "sequences computed at once (64)\n"));
+    assert_non_null(strstr(text, "\n  --no-rpc "));
+    assert_non_null(strstr(text, "\n  --threads N "));
+    assert_non_null(strstr(text, "\n  --config FILE "));
+    assert_non_null(strstr(text, "WEFT_MAX_NUM_SEQS"));
+    assert_null(strstr(text, "--n-predict"));
+    assert_null(strstr(text, "--worker-url"));
+    assert_null(strstr(text, "(null)"));
+    text = printed_by(WEFT_PROG_SCHEDULER, "-h");
+    assert_ptr_equal(strstr(text, "usage: weft-scheduler "), text);
+    assert_null(strstr(text, "--port"));
+}
+
+static void version_is_printed_by_every_program(void **state) {
+    (void)state;
+    assert_string_equal(printed_by(WEFT_PROG_ROUTER, "--version"), "weft " WEFT_VERSION "\n");
+}
+
+/* ------------------------------------------------------------------------------- environment ---
+ */
+
+static void a_descriptor_never_comes_from_the_environment_or_a_file(void **state) {
+    (void)state;
+    set_env("WEFT_STATUS_FD", "3");
+    set_env("WEFT_WEIGHTS_FD", "4");
+    ASSERT_PARSES(WEFT_PROG_WORKER, "m");
+    assert_int_equal(config.status_fd, -1);
+    assert_int_equal(config.weights_fd, -1);
+    ASSERT_PARSES(WEFT_PROG_WORKER, "m", "--status-fd=3", "--weights-fd=4");
+    assert_int_equal(config.status_fd, 3);
+    assert_int_equal(config.weights_fd, 4);
+    write_config("weights-fd = 4\n");
+    assert_int_equal(PARSE(WEFT_PROG_WORKER, "m"), WEFT_E_INVAL);
+    assert_non_null(strstr(why.text, ":1: unknown setting \"weights-fd\""));
+}
+
+static void variables_of_other_programs_are_not_looked_at(void **state) {
+    (void)state;
+    set_env("WEFT_PORT", "not a number");
+    set_env("WEFT_NO_SUCH_SETTING", "1");
+    ASSERT_PARSES(WEFT_PROG_WORKER, "m");
+    ASSERT_REFUSED(WEFT_E_INVAL,
+                   "environment: port: \"not a number\" is not a number from 0 to 65535",
+                   WEFT_PROG_ROUTER, "m");
+}
+
+/* -------------------------------------------------------------------------------------- file ---
+ */
+
+static void a_file_has_comments_blank_lines_and_either_kind_of_dash(void **state) {
+    (void)state;
+    write_config("# the front\n\n  host=::1  \r\n\tport =   9\n   # more\nmax_num_seqs = 5\n"
+                 "served-model-name = a model = b # not a comment\nno_rpc = yes\nkv-memory = 1GiB");
+    ASSERT_PARSES(WEFT_PROG_SERVE, "m");
+    assert_string_equal(config.host, "::1");
+    assert_int_equal(config.port, 9);
+    assert_int_equal(config.max_num_seqs, 5);
+    assert_string_equal(config.served_model_name, "a model = b # not a comment");
+    assert_true(config.no_rpc);
+    assert_int_equal(config.kv_memory, 1 << 30);
+}
+
+static void one_file_serves_all_programs(void **state) {
+    (void)state;
+    write_config("host = 10.0.0.1\nmax-num-seqs = 9\nstep-target = 50\nthreads = 3\n"
+                 "scheduler-url = abstract://s\nworker-url = abstract://w\nprompt = hello\n"
+                 "bench-prompt = 64\nlog-format = json\n");
+    ASSERT_PARSES(WEFT_PROG_SERVE, "m");
+    assert_string_equal(config.host, "10.0.0.1");
+    assert_int_equal(config.threads, 3);
+    assert_null(config.scheduler_url);
+    ASSERT_PARSES(WEFT_PROG_ROUTER, "m");
+    assert_string_equal(config.host, "10.0.0.1");
+    assert_string_equal(config.scheduler_url, "abstract://s");
+    assert_int_equal(config.max_num_seqs, 0);
+    ASSERT_PARSES(WEFT_PROG_SCHEDULER, "--max-num-seqs=10");
+    assert_null(config.host);
+    assert_int_equal(config.max_num_seqs, 10);
+    assert_int_equal(config.step_target_ms, 50);
+    assert_string_equal(config.worker_url, "abstract://w");
+    ASSERT_PARSES(WEFT_PROG_WORKER, "m");
+    assert_int_equal(config.threads, 3);
+    assert_int_equal(config.max_num_seqs, 9);
+    assert_string_equal(config.worker_url, "abstract://w");
+    ASSERT_PARSES(WEFT_PROG_RUN, "m");
+    assert_string_equal(config.prompt, "hello");
+    ASSERT_PARSES(WEFT_PROG_BENCH, "m");
+    assert_null(config.prompt);
+    assert_int_equal(config.bench_prompt, 64);
+    assert_string_equal(config.log_format, "json");
+}
+
+static void assert_file_refused(const char *text, const char *message) {
+    char wanted[256];
+    write_config(text);
+    assert_int_equal(PARSE(WEFT_PROG_SERVE, "m"), WEFT_E_INVAL);
+    (void)snprintf(wanted, sizeof wanted, "%s%s", config_path, message);
+    assert_string_equal(why.text, wanted);
+}
+
+static void a_faulty_line_is_named_by_file_and_number(void **state) {
+    (void)state;
+    assert_file_refused("port = 1\n\nporrt = 2\n", ":3: unknown setting \"porrt\"");
+    assert_file_refused("port 1\n", ":1: expected \"name = value\"");
+    assert_file_refused("#\n--port = 1\n", ":2: unknown setting \"--port\"");
+    assert_file_refused("= 1\n", ":1: unknown setting \"\"");
+    assert_file_refused("config = other\n", ":1: unknown setting \"config\"");
+    assert_file_refused("\x1b[2J = 1", ":1: unknown setting \"?[2J\"");
+    write_config("port = 1\nmax-queue = many\n");
+    ASSERT_REFUSED(WEFT_E_INVAL,
+                   "config file: max-queue: \"many\" is not a number from 1 to 1000000",
+                   WEFT_PROG_SERVE, "m");
+}
+
+static void a_line_may_be_long_but_not_endless(void **state) {
+    (void)state;
+    static const size_t lens[] = {4000, 4095, 5000, 200000};
+    for (size_t i = 0; i < sizeof lens / sizeof lens[0]; i++) {
+        size_t n = lens[i];
+        char *host = malloc(n), *text = malloc(n + 64);
+        assert_true(host && text);
+        memset(host, 'h', n - 7);
+        host[n - 7] = '\0';
+        (void)snprintf(text, n + 64, "port = 5\nhost = %s\nport = 6\n", host);
+        if (n < 4095) {
+            write_config(text);
+            ASSERT_PARSES(WEFT_PROG_SERVE, "m");
+            assert_int_equal(strlen(config.host), n - 7);
+            assert_int_equal(config.port, 6);
+        } else {
+            assert_file_refused(text, ":2: line too long, or not text");
+        }
+        free(host);
+        free(text);
+    }
+}
+
+static void bytes_that_are_no_text_are_refused(void **state) {
+    (void)state;
+    write_config_bytes("po\0rt = 5\nport = 6\n", 20);
+    assert_int_equal(PARSE(WEFT_PROG_SERVE, "m"), WEFT_E_INVAL);
+    assert_non_null(strstr(why.text, ":1: line too long, or not text"));
+}
+
+static void a_file_that_cannot_be_read_is_an_error(void **state) {
+    (void)state;
+    ASSERT_REFUSED(WEFT_E_NOTFOUND,
+                   "--config: cannot open \"/nowhere/x\": No such file or directory",
+                   WEFT_PROG_SERVE, "m", "--config=/nowhere/x");
+    ASSERT_REFUSED(WEFT_E_IO, "--config: cannot read \"/tmp\": Is a directory", WEFT_PROG_SERVE,
+                   "m", "--config", "/tmp");
+    write_config("");
+    ASSERT_PARSES(WEFT_PROG_SERVE, "m"); /* empty is fine */
+}
+
+static void texts_of_a_file_outlive_it(void **state) {
+    (void)state;
+    write_config("host = one\n");
+    ASSERT_PARSES(WEFT_PROG_SERVE, "m");
+    const char *host = config.host;
+    write_config("host = two\nhost = three\n");
+    ASSERT_PARSES(WEFT_PROG_SERVE, "m");
+    assert_string_equal(host, "one");
+    assert_string_equal(config.host, "three");
+}
+
+/* -------------------------------------------------------------------------------------- argv ---
+ */
+
+static bool has_arg(char *const *args, uint32_t n, const char *wanted) {
+    for (uint32_t i = 0; i < n; i++) {
+        if (!strcmp(args[i], wanted)) return true;
+    }
+    return false;
+}
+
+/* What `from` tells a child arrives there, and the child would tell the same. Leaves the child's
+ * settings in `config`. */
+static void assert_round_trip(const struct weft_config *from, enum weft_program program) {
+    char *told[ARGS_MAX + 1], *again[ARGS_MAX + 3] = {"weft", "the model"};
+    uint32_t n_fixed = program == WEFT_PROG_SCHEDULER ? 1 : 2;
+    uint32_t n = weft_config_argv(from, program, again + n_fixed, ARGS_MAX);
+    assert_true(n > 3);
+    for (uint32_t i = 0; i < n; i++) { /* `config` will borrow from them */
+        assert_true(n_borrowed < BORROWED_MAX);
+        borrowed[n_borrowed++] = again[n_fixed + i];
+    }
+    if (parse_args(program, again)) fail_msg("refused: %s", why.text);
+    assert_int_equal(weft_config_argv(&config, program, told, ARGS_MAX), n);
+    for (uint32_t i = 0; i < n; i++) {
+        char *arg = again[n_fixed + i];
+        assert_string_equal(told[i], arg);
+        assert_ptr_equal(strstr(arg, "--"), arg);
+        assert_null(strstr(arg, "secret"));
+        free(told[i]);
+    }
+}
+
+static struct weft_config supervisor_config(void) {
+    set_env("WEFT_API_KEY", "secret");
+    ASSERT_PARSES(WEFT_PROG_SERVE, "the model", "--host=::", "--port=1", "--rpc-port=2", "--no-rpc",
+                  "--served-model-name= a \"name\" = b ", "--api-key-file=-keys",
+                  "--max-body=64KiB", "--max-logprob-bytes=1TB", "--max-num-seqs=3",
+                  "--max-num-batched-tokens=4", "--max-queue=5", "--step-target=6", "--dtype=q8",
+                  "--activations=f32", "--kv-dtype=f16", "--kv-memory=999999999999999",
+                  "--block-size=32", "--max-model-len=77", "--threads=8", "--log-format=json",
+                  "--log-level=warn",
+                  "--allowed-origins=", "--metrics-prefix=vllm:", "--drain-timeout=0");
+    struct weft_config from = config;
+    from.scheduler_url = "abstract://weft-s";
+    from.worker_url = "abstract://weft-w";
+    from.status_fd = 9;
+    from.weights_fd = 10;
+    return from;
+}
+
+static void a_router_gets_the_supervisors_settings(void **state) {
+    (void)state;
+    struct weft_config from = supervisor_config();
+    assert_round_trip(&from, WEFT_PROG_ROUTER);
+    assert_string_equal(config.host, "::");
+    assert_int_equal(config.port, 1);
+    assert_int_equal(config.rpc_port, 2);
+    assert_true(config.no_rpc);
+    assert_string_equal(config.served_model_name, " a \"name\" = b ");
+    assert_string_equal(config.api_key_file, "-keys");
+    assert_string_equal(config.allowed_origins, "");
+    assert_string_equal(config.metrics_prefix, "vllm:");
+    assert_null(config.chat_template);
+    assert_int_equal(config.max_body_bytes, 65536);
+    assert_true(config.max_logprob_bytes == 1000000000000u);
+    assert_int_equal(config.max_queue, 5);
+    assert_int_equal(config.drain_timeout_ms, 0);
+    assert_string_equal(config.scheduler_url, "abstract://weft-s");
+    assert_int_equal(config.status_fd, 9);
+    assert_int_equal(config.weights_fd, -1);       /* the worker's alone */
+    assert_string_equal(config.api_key, "secret"); /* it came by the environment */
+}
+
+static void a_scheduler_gets_the_supervisors_settings(void **state) {
+    (void)state;
+    struct weft_config from = supervisor_config();
+    assert_round_trip(&from, WEFT_PROG_SCHEDULER);
+    assert_int_equal(config.max_num_seqs, 3);
+    assert_int_equal(config.max_num_batched_tokens, 4);
+    assert_int_equal(config.max_queue, 5);
+    assert_int_equal(config.step_target_ms, 6);
+    assert_string_equal(config.scheduler_url, "abstract://weft-s");
+    assert_string_equal(config.worker_url, "abstract://weft-w");
+    assert_string_equal(config.log_format, "json");
+    assert_string_equal(config.log_level, "warn");
+    assert_null(config.api_key);
+}
+
+static void a_worker_gets_the_supervisors_settings(void **state) {
+    (void)state;
+    struct weft_config from = supervisor_config();
+    assert_round_trip(&from, WEFT_PROG_WORKER);
+    assert_string_equal(config.model, "the model");
+    assert_string_equal(config.dtype, "q8");
+    assert_string_equal(config.activations, "f32");
+    assert_string_equal(config.kv_dtype, "f16");
+    assert_true(config.kv_memory == 999999999999999u);
+    assert_int_equal(config.block_size, 32);
+    assert_int_equal(config.max_model_len, 77);
+    assert_int_equal(config.threads, 8);
+    assert_int_equal(config.max_num_seqs, 3);
+    assert_int_equal(config.max_num_batched_tokens, 4);
+    assert_int_equal(config.status_fd, 9);
+    assert_int_equal(config.weights_fd, 10);
+    assert_null(config.api_key);
+}
+
+static void defaults_make_the_round_trip_as_well(void **state) {
+    (void)state;
+    static const enum weft_program actors[] = {WEFT_PROG_ROUTER, WEFT_PROG_SCHEDULER,
+                                               WEFT_PROG_WORKER};
+    ASSERT_PARSES(WEFT_PROG_SERVE, "m");
+    struct weft_config from = config;
+    for (size_t i = 0; i < 3; i++)
+        assert_round_trip(&from, actors[i]);
+}
+
+static void fractions_keep_every_bit(void **state) {
+    (void)state;
+    ASSERT_PARSES(WEFT_PROG_RUN, "m", "--temperature=0.1", "--top-p=0.30000000000000004",
+                  "--seed=18446744073709551615", "--json", "-p", "x");
+    struct weft_config from = config;
+    assert_round_trip(&from, WEFT_PROG_RUN);
+    assert_true(config.temperature == 0.1);
+    assert_true(config.top_p == 0.30000000000000004);
+    assert_true(config.seed == UINT64_MAX);
+    assert_true(config.json);
+    assert_false(config.ignore_eos);
+    assert_string_equal(config.prompt, "x");
+}
+
+static void a_key_never_stands_in_argv(void **state) {
+    (void)state;
+    ASSERT_PARSES(WEFT_PROG_SERVE, "m", "--api-key=hunter2", "--api-key-file=keys.txt");
+    char *args[ARGS_MAX];
+    uint32_t n = weft_config_argv(&config, WEFT_PROG_ROUTER, args, ARGS_MAX);
+    assert_true(has_arg(args, n, "--api-key-file=keys.txt"));
+    assert_true(has_arg(args, n, "--no-rpc=false"));
+    for (uint32_t i = 0; i < n; i++) {
+        assert_null(strstr(args[i], "hunter2"));
+        free(args[i]);
+    }
+}
+
+int main(void) {
+#define CASE(fn) cmocka_unit_test_setup_teardown(fn, clean_environment, clean_up)
+    const struct CMUnitTest tests[] = {
+        CASE(defaults_are_what_help_tells),
+        CASE(settings_that_a_program_does_not_know_stay_empty),
+        CASE(flags_win_over_the_environment_and_that_over_the_file),
+        CASE(the_config_flag_wins_over_its_variable),
+        CASE(the_last_of_two_equal_flags_wins),
+        CASE(a_value_stands_behind_an_equals_sign_or_a_space),
+        CASE(a_boolean_needs_no_value_but_takes_one_behind_an_equals_sign),
+        CASE(sizes_take_units),
+        CASE(what_is_out_of_range_is_refused_by_the_name_of_its_flag),
+        CASE(both_ends_of_a_range_are_in_it),
+        CASE(unknown_flags_are_refused),
+        CASE(arguments_are_as_many_as_the_program_takes),
+        CASE(a_missing_model_is_told_with_the_usage),
+        CASE(settings_that_exclude_each_other_are_refused),
+        CASE(run_has_short_names_for_prompt_and_length),
+        CASE(the_prompt_of_bench_is_a_number),
+        CASE(help_lists_the_programs_own_flags_with_their_defaults),
+        CASE(version_is_printed_by_every_program),
+        CASE(a_descriptor_never_comes_from_the_environment_or_a_file),
+        CASE(variables_of_other_programs_are_not_looked_at),
+        CASE(a_file_has_comments_blank_lines_and_either_kind_of_dash),
+        CASE(one_file_serves_all_programs),
+        CASE(a_faulty_line_is_named_by_file_and_number),
+        CASE(a_line_may_be_long_but_not_endless),
+        CASE(bytes_that_are_no_text_are_refused),
+        CASE(a_file_that_cannot_be_read_is_an_error),
+        CASE(texts_of_a_file_outlive_it),
+        CASE(a_router_gets_the_supervisors_settings),
+        CASE(a_scheduler_gets_the_supervisors_settings),
+        CASE(a_worker_gets_the_supervisors_settings),
+        CASE(defaults_make_the_round_trip_as_well),
+        CASE(fractions_keep_every_bit),
+        CASE(a_key_never_stands_in_argv),
+    };
+    return cmocka_run_group_tests_name("config", tests, NULL, NULL);
+}

@@ -1,0 +1,193 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/sampling.h"
+
+static void assert_accepted(const struct weft_sampling *s, uint32_t n_vocab) {
+    struct weft_errmsg why = {""};
+    if (weft_sampling_check(s, n_vocab, &why)) fail_msg("refused: %s", why.text);
+}
+
+/* `word` must stand in the message. */
+static void assert_refused(const struct weft_sampling *s, uint32_t n_vocab, const char *word) {
+    struct weft_errmsg why = {""};
+    assert_int_equal(weft_sampling_check(s, n_vocab, &why), WEFT_E_INVAL);
+    if (!strstr(why.text, word)) fail_msg("\"%s\" does not name %s", why.text, word);
+    assert_int_equal(weft_sampling_check(s, n_vocab, NULL), WEFT_E_INVAL);
+}
+
+static void the_defaults_are_greedy_and_switched_off(void **state) {
+    (void)state;
+    struct weft_sampling s;
+    memset(&s, 0xee, sizeof s);
+    weft_sampling_init(&s);
+    assert_true(s.seed == 0 && s.temperature == 0.0f);
+    assert_true(s.top_p == 1.0f && s.min_p == 0.0f && s.top_k == 0);
+    assert_true(s.repetition_penalty == 1.0f);
+    assert_true(s.presence_penalty == 0.0f && s.frequency_penalty == 0.0f);
+    assert_int_equal(s.max_tokens, 16);
+    assert_int_equal(s.min_tokens, 0);
+    assert_int_equal(s.n_logprobs, -1);
+    assert_int_equal(s.n_prompt_logprobs, -1);
+    assert_int_equal(s.n_stop_tokens, 0);
+    assert_int_equal(s.n_bias, 0);
+    assert_accepted(&s, 1);
+    assert_accepted(&s, 0);
+}
+
+static void every_number_has_a_range_that_includes_its_ends(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        size_t offset;
+        float min, max;
+    } fields[] = {
+        {"temperature", offsetof(struct weft_sampling, temperature), 0.0f, 1e6f},
+        {"top_p", offsetof(struct weft_sampling, top_p), 1e-30f, 1.0f},
+        {"min_p", offsetof(struct weft_sampling, min_p), 0.0f, 1.0f},
+        {"repetition_penalty", offsetof(struct weft_sampling, repetition_penalty), 1e-6f, 1e6f},
+        {"presence_penalty", offsetof(struct weft_sampling, presence_penalty), -1e6f, 1e6f},
+        {"frequency_penalty", offsetof(struct weft_sampling, frequency_penalty), -1e6f, 1e6f},
+    };
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        const float good[] = {fields[i].min, fields[i].max, 0.5f};
+        const float bad[] = {
+            nextafterf(fields[i].min, -INFINITY),
+            nextafterf(fields[i].max, INFINITY),
+            NAN,
+            -NAN,
+            INFINITY,
+            -INFINITY,
+        };
+        struct weft_sampling s;
+        for (size_t k = 0; k < sizeof good / sizeof good[0]; k++) {
+            weft_sampling_init(&s);
+            *(float *)(void *)((char *)&s + fields[i].offset) = good[k];
+            assert_accepted(&s, 100);
+        }
+        for (size_t k = 0; k < sizeof bad / sizeof bad[0]; k++) {
+            weft_sampling_init(&s);
+            *(float *)(void *)((char *)&s + fields[i].offset) = bad[k];
+            assert_refused(&s, 100, fields[i].name);
+        }
+    }
+}
+
+static void any_top_k_seed_and_length_is_fine(void **state) {
+    (void)state;
+    struct weft_sampling s;
+    weft_sampling_init(&s);
+    s.top_k = s.max_tokens = s.min_tokens = UINT32_MAX;
+    s.seed = UINT64_MAX;
+    assert_accepted(&s, 100);
+    s.max_tokens = 0;
+    s.n_prompt_logprobs = 0;
+    assert_accepted(&s, 100);
+}
+
+static void numbers_of_log_probabilities_are_bounded(void **state) {
+    (void)state;
+    static const int32_t good[] = {-1, 0, 20, (int32_t)WEFT_VOCAB_MAX};
+    static const int32_t bad[] = {-2, INT32_MIN, (int32_t)WEFT_VOCAB_MAX + 1, INT32_MAX};
+    for (size_t i = 0; i < 4; i++) {
+        struct weft_sampling s;
+        weft_sampling_init(&s);
+        s.n_logprobs = s.n_prompt_logprobs = good[i];
+        assert_accepted(&s, 100);
+        s.n_logprobs = bad[i];
+        assert_refused(&s, 100, "logprobs");
+        s.n_logprobs = -1;
+        s.n_prompt_logprobs = bad[i];
+        assert_refused(&s, 100, "prompt_logprobs");
+    }
+}
+
+static void stop_tokens_lie_in_the_vocabulary_and_are_few(void **state) {
+    (void)state;
+    uint32_t tokens[WEFT_STOP_TOKENS_MAX + 1] = {99, 0, 99}; /* order and repetition are free */
+    struct weft_sampling s;
+    weft_sampling_init(&s);
+    s.stop_tokens = tokens;
+    s.n_stop_tokens = WEFT_STOP_TOKENS_MAX;
+    assert_accepted(&s, 100);
+    assert_refused(&s, 99, "stop token 99");
+    assert_accepted(&s, 0); /* the vocabulary is not known here */
+    s.n_stop_tokens = WEFT_STOP_TOKENS_MAX + 1;
+    assert_refused(&s, 100, "129 stop tokens");
+    s.n_stop_tokens = UINT32_MAX;
+    assert_refused(&s, 100, "stop tokens");
+    s.n_stop_tokens = 4;
+    tokens[3] = UINT32_MAX;
+    assert_refused(&s, 100, "stop token 4294967295");
+}
+
+static void biases_ascend_and_name_each_token_once(void **state) {
+    (void)state;
+    struct weft_logit_bias bias[] = {{3, 1.0f}, {7, -100.0f}, {99, 100.0f}};
+    struct weft_sampling s;
+    weft_sampling_init(&s);
+    s.bias = bias;
+    s.n_bias = 3;
+    assert_accepted(&s, 100);
+    assert_refused(&s, 99, "token 99");
+    assert_accepted(&s, 0);
+    bias[1].token = 3;
+    assert_refused(&s, 100, "token 3 twice or out of order");
+    bias[1].token = 2;
+    assert_refused(&s, 100, "token 2 twice or out of order");
+    bias[1].token = 99;
+    assert_refused(&s, 100, "token 99");
+    s.n_bias = 2;
+    assert_accepted(&s, 100);
+}
+
+static void a_bias_is_finite_and_bounded(void **state) {
+    (void)state;
+    static const float bad[] = {NAN, INFINITY, -INFINITY, 1.1e6f, -1.1e6f};
+    struct weft_logit_bias bias = {5, 1e6f};
+    struct weft_sampling s;
+    weft_sampling_init(&s);
+    s.bias = &bias;
+    s.n_bias = 1;
+    assert_accepted(&s, 100);
+    bias.bias = -1e6f;
+    assert_accepted(&s, 100);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        bias.bias = bad[i];
+        assert_refused(&s, 100, "logit_bias of token 5");
+    }
+}
+
+static void there_are_only_so_many_biases(void **state) {
+    (void)state;
+    static struct weft_logit_bias bias[WEFT_LOGIT_BIAS_MAX + 1];
+    for (uint32_t i = 0; i <= WEFT_LOGIT_BIAS_MAX; i++)
+        bias[i].token = i;
+    struct weft_sampling s;
+    weft_sampling_init(&s);
+    s.bias = bias;
+    s.n_bias = WEFT_LOGIT_BIAS_MAX;
+    assert_accepted(&s, 4096);
+    s.n_bias = WEFT_LOGIT_BIAS_MAX + 1;
+    assert_refused(&s, 4096, "1025 logit_bias entries");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_defaults_are_greedy_and_switched_off),
+        cmocka_unit_test(every_number_has_a_range_that_includes_its_ends),
+        cmocka_unit_test(any_top_k_seed_and_length_is_fine),
+        cmocka_unit_test(numbers_of_log_probabilities_are_bounded),
+        cmocka_unit_test(stop_tokens_lie_in_the_vocabulary_and_are_few),
+        cmocka_unit_test(biases_ascend_and_name_each_token_once),
+        cmocka_unit_test(a_bias_is_finite_and_bounded),
+        cmocka_unit_test(there_are_only_so_many_biases),
+    };
+    return cmocka_run_group_tests_name("sampling", tests, NULL, NULL);
+}
