@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/parse.h"
 #include "cmd/weft/commands.h"
+#include "cmd/weft/json_text.h"
 #include "cmd/weft/local.h"
 
 #define BATCHES_MAX 16
@@ -112,15 +113,18 @@ static void print_results(struct bench *b) {
     const struct weft_eng_info *info = weft_eng_info(b->eng);
     double ceiling = median(b->bandwidth, b->config.bench_rounds);
     bool json = b->config.json;
-    if (json)
-        printf("{\"model\": \"%s\", \"isa\": \"%s\", \"threads\": %u, \"weight_bytes\": %" PRIu64
+    if (json) {
+        printf("{\"model\": ");
+        weft_print_json_string(stdout, info->model_name, strlen(info->model_name));
+        printf(", \"isa\": \"%s\", \"threads\": %u, \"weight_bytes\": %" PRIu64
                ", \"bandwidth_gb_s\": %.3f, \"results\": [",
-               info->model_name, info->isa, info->n_threads, info->weight_bytes, ceiling / 1e9);
-    else
+               info->isa, info->n_threads, info->weight_bytes, ceiling / 1e9);
+    } else {
         printf("%s, %s, %u threads, %.1f MiB of weights, memory reads %.1f GB/s\n"
                "%6s %16s %16s %12s %10s\n",
                info->model_name, info->isa, info->n_threads, (double)info->weight_bytes / 1048576.0,
                ceiling / 1e9, "batch", "prompt tok/s", "gen tok/s", "gen GB/s", "of memory");
+    }
     for (uint32_t i = 0; i < b->n_batches; i++) {
         double prompt = median(b->prompt_rate[i], b->config.bench_rounds);
         double gen = median(b->gen_rate[i], b->config.bench_rounds);
@@ -174,6 +178,11 @@ int weft_cmd_bench(int argc, char **argv) {
     if (err) goto cleanup;
     for (uint32_t i = 0; i < bench.n_batches; i++) {
         if (bench.batches[i] > config->max_num_seqs) config->max_num_seqs = bench.batches[i];
+        if (bench.batches[i] <= config->max_num_batched_tokens) continue;
+        err = weft_err_set(&why, WEFT_E_INVAL,
+                           "--batch %u does not fit a step of --max-num-batched-tokens %u",
+                           bench.batches[i], config->max_num_batched_tokens);
+        goto cleanup;
     }
     err = weft_cmd_engine_options(config, &options, &why);
     if (!err) err = weft_eng_open(config->model, &options, &bench.eng, &why);

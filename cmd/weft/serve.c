@@ -49,8 +49,9 @@ struct child {
     int status_fd; /* -1: closed */
     char line[1024];
     size_t line_len;
-    bool ready;          /* since its last start */
-    uint32_t n_failures; /* starts in a row that ended before ready */
+    bool ready;           /* since its last start */
+    char last_words[512]; /* its "failed TEXT", since its last start */
+    uint32_t n_failures;  /* starts in a row that ended before ready */
     uint64_t restart_at_ms;
 };
 
@@ -155,6 +156,7 @@ static void start_child(struct supervisor *sup, enum child_idx idx) {
     child->status_fd = fds[0];
     child->line_len = 0;
     child->ready = false;
+    child->last_words[0] = '\0';
     child->restart_at_ms = 0;
     weft_debug("started %s, pid %d", child->name, (int)pid);
 }
@@ -181,7 +183,9 @@ static void router_ready(struct supervisor *sup, char *text) {
 static void status_line(struct supervisor *sup, enum child_idx idx, char *line) {
     struct child *child = &sup->children[idx];
     if (!strncmp(line, "failed ", 7)) {
-        set_fatal(sup, child->name, line + 7);
+        size_t n = strnlen(line + 7, sizeof child->last_words - 1);
+        memcpy(child->last_words, line + 7, n);
+        child->last_words[n] = '\0';
     } else if (!strncmp(line, "ready", 5)) {
         child->ready = true;
         child->n_failures = 0;
@@ -229,8 +233,10 @@ static void child_ended(struct supervisor *sup, enum child_idx idx, int status) 
         weft_debug("%s %s", child->name, text);
         return;
     }
-    if (WIFEXITED(status) && WEXITSTATUS(status) == WEFT_EXIT_FATAL) {
-        set_fatal(sup, child->name, "it cannot run with these settings (see above)");
+    /* Before the first "ready" its reason is ours to give up. Later on the same settings have
+     * worked once: what it met (no memory, a name in use) may pass, and streams are open. */
+    if (!sup->announced && WIFEXITED(status) && WEXITSTATUS(status) == WEFT_EXIT_FATAL) {
+        set_fatal(sup, child->name, child->last_words[0] ? child->last_words : text);
         return;
     }
     uint64_t wait_ms = 0;
@@ -239,9 +245,10 @@ static void child_ended(struct supervisor *sup, enum child_idx idx, int status) 
         wait_ms = (uint64_t)BACKOFF_MS_MIN << shift;
         if (wait_ms > BACKOFF_MS_MAX) wait_ms = BACKOFF_MS_MAX;
         if (++child->n_failures > START_FAILURES_MAX) {
-            char sentence[256];
-            (void)snprintf(sentence, sizeof sentence, "%s before it was ready, %d times in a row",
-                           text, START_FAILURES_MAX + 1);
+            char sentence[768];
+            (void)snprintf(
+                sentence, sizeof sentence, "%s before it was ready, %d times in a row%s%s", text,
+                START_FAILURES_MAX + 1, child->last_words[0] ? ": " : "", child->last_words);
             set_fatal(sup, child->name, sentence);
             return;
         }
@@ -343,6 +350,11 @@ static void loop(struct supervisor *sup) {
     }
 }
 
+static bool is_ignored(int sig) {
+    struct sigaction now;
+    return sigaction(sig, NULL, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
 static weft_err set_up(struct supervisor *sup, struct weft_errmsg *why) {
     static const struct {
         enum weft_program program;
@@ -371,8 +383,10 @@ static weft_err set_up(struct supervisor *sup, struct weft_errmsg *why) {
     (void)sigemptyset(&set);
     (void)sigaddset(&set, SIGCHLD);
     (void)sigaddset(&set, SIGTERM);
-    (void)sigaddset(&set, SIGINT);
-    (void)sigaddset(&set, SIGHUP);
+    /* What we were started to ignore (nohup, a script's background job) stays ignored: blocked, it
+     * would be queued for the signalfd all the same. */
+    if (!is_ignored(SIGINT)) (void)sigaddset(&set, SIGINT);
+    if (!is_ignored(SIGHUP)) (void)sigaddset(&set, SIGHUP);
     (void)sigprocmask(SIG_BLOCK, &set, NULL);
     sup->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (sup->signal_fd < 0) return weft_err_errno(why, errno, "cannot watch signals");

@@ -79,8 +79,9 @@ class Server:
     """`weft serve` as a context manager. On leaving it checks that nothing is left behind: blocks,
     processes, words from a sanitizer."""
 
-    def __init__(self, *args, model=FABLE, env=None, check_idle=True):
+    def __init__(self, *args, model=FABLE, env=None, check_idle=True, ignore=None):
         self.args, self.model, self.env, self.check_idle = args, model, env or {}, check_idle
+        self.ignore = ignore  # a signal that the server is started to ignore
         self.lines, self.proc, self.port, self.rpc_port = [], None, None, None
 
     def __enter__(self):
@@ -88,8 +89,13 @@ class Server:
                    str(free_port()), *self.args]
         self.rpc_port = int(command[command.index("--rpc-port") + 1])
         env = {k: v for k, v in os.environ.items() if not k.startswith("WEFT_") or k == "WEFT_ISA"}
-        self.proc = subprocess.Popen(command, stderr=subprocess.PIPE, env={**env, **self.env},
-                                     start_new_session=True)
+        before = signal.signal(self.ignore, signal.SIG_IGN) if self.ignore else None
+        try:
+            self.proc = subprocess.Popen(command, stderr=subprocess.PIPE, env={**env, **self.env},
+                                         start_new_session=True)
+        finally:
+            if self.ignore:
+                signal.signal(self.ignore, before)
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
         try:

@@ -110,28 +110,76 @@ def test_a_stuck_worker_is_killed_and_replaced():
         assert "".join(e["choices"][0]["text"] for e in events if e["choices"]) == expected
 
 
-def test_run_perplexity_bench_inspect_and_tokenize():
-    def weft(*args, stdin=None):
-        done = subprocess.run([WEFT, *args], capture_output=True, text=True, input=stdin,
-                              timeout=harness.LIMIT_S * 4, check=False)
-        assert done.returncode == 0, (args, done.stderr)
-        return done.stdout
+def weft(*args, stdin=None):
+    done = subprocess.run([WEFT, *args], capture_output=True, text=True, input=stdin, timeout=harness.LIMIT_S * 4,
+                          check=False)
+    assert done.returncode == 0, (args, done.stderr)
+    return done.stdout
+
+
+def test_run_prints_what_the_server_answers():
     reply = json.loads(weft("run", harness.FABLE, "-p", "Once upon a time", "-n", "12", "--json"))
     assert len(reply["ids"]) <= 12 and reply["text"]
-    again = json.loads(weft("run", harness.FABLE, "--prompt-ids", ",".join(map(str, reply["prompt_ids"])), "-n", "12", "--json"))
-    assert again["ids"] == reply["ids"]
-    assert json.loads(weft("tokenize", harness.FABLE, "--json", "--no-bos", stdin='["a", "Hello, world!"]'))[0]
-    assert weft("inspect", harness.FABLE, "--tensors").count("model.layers.") > 50
-    with tempfile.NamedTemporaryFile("w", suffix=".txt") as text:
-        text.write("Once upon a time there was a little girl. " * 20)
-        text.flush()
-        line = weft("perplexity", harness.FABLE, text.name)
-        assert line.startswith("perplexity ") and float(line.split()[1]) > 1
-    result = json.loads(weft("bench", harness.DRAFT, "--prompt", "16", "--gen", "4", "--batch", "1,2", "--json"))
-    assert [r["batch"] for r in result["results"]] == [1, 2]
+    ids = ",".join(map(str, reply["prompt_ids"]))
+    assert json.loads(weft("run", harness.FABLE, "--prompt-ids", ids, "-n", "12", "--json"))["ids"] == reply["ids"]
+    assert weft("run", harness.FABLE, "-p", "Once upon a time", "-n", "12") == reply["text"] + "\n"
+    seeded = json.loads(weft("run", harness.FABLE, "-p", "Once", "-n", "20", "--temperature", "1", "--seed", "5", "--json"))
     with Server() as server:
-        reply2 = server.complete(prompt="Once upon a time", max_tokens=12, temperature=0)
-        assert reply2["choices"][0]["text"] == reply["text"]
+        whole = server.complete(prompt="Once upon a time", max_tokens=12, temperature=0)
+        assert whole["choices"][0]["text"] == reply["text"]
+        whole = server.complete(prompt="Once", max_tokens=20, temperature=1.0, top_p=1.0, seed=5)
+        assert whole["choices"][0]["text"] == seeded["text"]
+
+
+def test_perplexity_is_the_recorded_one():
+    with open(os.path.join(harness.FABLE, "goldens.json"), encoding="utf-8") as f:
+        goldens = json.load(f)
+    recorded = find_key(goldens, "perplexity")
+    line = weft("perplexity", harness.FABLE, os.path.join(harness.SOURCE_DIR, "tests/data/valid.txt"))
+    value = float(line.split()[1])
+    print(f"    {line.strip()} (recorded {recorded})", flush=True)
+    assert line.startswith("perplexity ") and line.count("\n") == 1
+    assert abs(value / recorded - 1) < 0.005
+
+
+def find_key(tree, name):
+    """The first number under a key of that name, or of one within it."""
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            if key == name and isinstance(value, (int, float)):
+                return value
+            found = find_key(value, name)
+            if found is not None:
+                return found
+    return None
+
+
+def test_tokenize_equals_the_goldens():
+    with open(os.path.join(harness.SOURCE_DIR, "tests/data/models_tokenizer_goldens.json"), encoding="utf-8") as f:
+        cases = json.load(f)["cases"]
+    texts = json.dumps([c["text"] for c in cases])
+    assert json.loads(weft("tokenize", harness.FABLE, "--no-bos", "--json", stdin=texts)) == [c["ids"] for c in cases]
+    plain = json.loads(weft("tokenize", harness.FABLE, "--no-bos", "--no-parse-special", "--json", stdin=texts))
+    assert plain == [c.get("ids_no_special", c["ids"]) for c in cases]
+    with_bos = json.loads(weft("tokenize", harness.FABLE, stdin="Hello"))
+    assert with_bos == [4091] + json.loads(weft("tokenize", harness.FABLE, "--no-bos", stdin="Hello"))
+
+
+def test_inspect_and_bench():
+    assert weft("inspect", harness.FABLE, "--tensors").count("model.layers.") > 50
+    result = json.loads(weft("bench", harness.DRAFT, "--prompt", "16", "--gen", "4", "--batch", "1,2", "--rounds", "1", "--json"))
+    assert [r["batch"] for r in result["results"]] == [1, 2]
+    assert all(r["gen_tok_s"] > 0 and r["prompt_tok_s"] > 0 for r in result["results"])
+
+
+def test_what_was_to_be_ignored_stays_ignored():
+    """nohup weft serve ... &: the terminal's SIGHUP must not end it."""
+    with Server(ignore=signal.SIGHUP) as server:
+        server.proc.send_signal(signal.SIGHUP)
+        for _ in range(5):
+            assert server.complete(prompt="x", max_tokens=2)["choices"]
+        assert server.proc.poll() is None
+        assert not any("draining" in line for line in server.lines), server.lines
 
 
 if __name__ == "__main__":
