@@ -11,6 +11,7 @@
 #include "base/cpu.h"
 #include "base/log.h"
 #include "base/parse.h"
+#include "cmd/common/engine_config.h"
 #include "cmd/weft/commands.h"
 #include "cmd/weft/json_text.h"
 #include "cmd/weft/local.h"
@@ -184,7 +185,7 @@ int weft_cmd_bench(int argc, char **argv) {
                            bench.batches[i], config->max_num_batched_tokens);
         goto cleanup;
     }
-    err = weft_cmd_engine_options(config, &options, &why);
+    err = weft_engine_config(config, &options, &why);
     if (!err) err = weft_eng_open(config->model, &options, &bench.eng, &why);
     if (!err) err = make_probes(&bench, &why);
     if (err) goto cleanup;

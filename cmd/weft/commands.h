@@ -4,8 +4,6 @@
 #define WEFT_CMD_WEFT_COMMANDS_H
 
 #include "base/err.h"
-#include "cmd/common/config.h"
-#include "engine/engine.h"
 
 int weft_cmd_serve(int argc, char **argv);
 int weft_cmd_run(int argc, char **argv);
@@ -16,10 +14,5 @@ int weft_cmd_tokenize(int argc, char **argv);
 
 /* Prints "weft: SENTENCE" on standard error and returns 1. */
 int weft_cmd_fail(weft_err err, const struct weft_errmsg *why);
-
-/* The engine's options as the settings say. WEFT_E_INVAL, UNSUPPORTED. */
-WEFT_MUST_CHECK weft_err weft_cmd_engine_options(const struct weft_config *config,
-                                                 struct weft_eng_options *options_out,
-                                                 struct weft_errmsg *why);
 
 #endif

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "cmd/common/engine_config.h"
 #include "cmd/weft/commands.h"
 #include "text/text.h"
 
@@ -97,7 +98,7 @@ int weft_cmd_perplexity(int argc, char **argv) {
         goto cleanup;
     }
     config.max_num_seqs = 1;
-    err = weft_cmd_engine_options(&config, &options, &why);
+    err = weft_engine_config(&config, &options, &why);
     if (!err) err = read_file(config.prompt, &text, &why);
     if (!err) err = weft_text_open(config.model, &tok, &why);
     if (!err)

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/parse.h"
+#include "cmd/common/engine_config.h"
 #include "cmd/weft/commands.h"
 #include "cmd/weft/json_text.h"
 #include "cmd/weft/local.h"
@@ -16,28 +17,10 @@ struct run {
     struct weft_buf text;
     uint32_t *ids;
     uint32_t n_ids, max_ids;
+    uint32_t stops[WEFT_STOP_TOKENS_MAX];
     enum weft_finish finish;
     bool json;
 };
-
-weft_err weft_cmd_engine_options(const struct weft_config *config, struct weft_eng_options *options,
-                                 struct weft_errmsg *why) {
-    weft_eng_options_init(options);
-    if (weft_eng_parse_dtype(config->dtype, &options->dtype))
-        return weft_err_set(why, WEFT_E_INVAL, "--dtype %s is not supported", config->dtype);
-    if (weft_eng_parse_act(config->activations, &options->activations))
-        return weft_err_set(why, WEFT_E_INVAL, "--activations %s is not supported",
-                            config->activations);
-    if (weft_eng_parse_kv(config->kv_dtype, &options->kv_dtype))
-        return weft_err_set(why, WEFT_E_INVAL, "--kv-dtype %s is not supported", config->kv_dtype);
-    options->block_size = config->block_size;
-    options->kv_memory_bytes = config->kv_memory;
-    options->max_seqs = config->max_num_seqs;
-    options->max_batched_tokens = config->max_num_batched_tokens;
-    options->max_model_len = config->max_model_len;
-    options->n_threads = config->threads;
-    return WEFT_OK;
-}
 
 static weft_err parse_ids(const char *text, uint32_t n_vocab, uint32_t **ids_out, size_t *n_out,
                           struct weft_errmsg *why) {
@@ -100,7 +83,7 @@ static weft_err take_prompt(const struct weft_config *config, const struct run *
                             ids_out, n_out, why);
 }
 
-static void set_sampling(const struct weft_config *config, const struct run *run,
+static void set_sampling(const struct weft_config *config, struct run *run, uint32_t n_vocab,
                          struct weft_sampling *sampling) {
     weft_sampling_init(sampling);
     sampling->seed = config->seed;
@@ -109,12 +92,14 @@ static void set_sampling(const struct weft_config *config, const struct run *run
     sampling->min_p = (float)config->min_p;
     sampling->top_k = config->top_k;
     sampling->max_tokens = config->n_predict;
+    if (config->ignore_eos) return;
+    /* A tokenizer may know ids that the model lacks: they cannot come. */
     size_t n_eos = 0;
     const uint32_t *eos = weft_text_eos(run->tok, &n_eos);
-    if (!config->ignore_eos) {
-        sampling->stop_tokens = eos;
-        sampling->n_stop_tokens = (uint32_t)n_eos;
+    for (size_t i = 0; i < n_eos && sampling->n_stop_tokens < WEFT_STOP_TOKENS_MAX; i++) {
+        if (eos[i] < n_vocab) run->stops[sampling->n_stop_tokens++] = eos[i];
     }
+    sampling->stop_tokens = run->stops;
 }
 
 int weft_cmd_run(int argc, char **argv) {
@@ -134,7 +119,7 @@ int weft_cmd_run(int argc, char **argv) {
     weft_log_init("weft", WEFT_LOG_WARN, false);
     run.json = config.json;
     config.max_num_seqs = 1;
-    err = weft_cmd_engine_options(&config, &options, &why);
+    err = weft_engine_config(&config, &options, &why);
     if (!err) err = weft_text_open(config.model, &run.tok, &why);
     if (!err) err = weft_eng_open(config.model, &options, &eng, &why);
     if (!err)
@@ -152,7 +137,7 @@ int weft_cmd_run(int argc, char **argv) {
     }
     weft_detok_init(&run.detok, run.tok, true);
     run.detok.at_start = false; /* what follows a prompt keeps its leading space */
-    set_sampling(&config, &run, &sampling);
+    set_sampling(&config, &run, weft_eng_info(eng)->n_vocab, &sampling);
     err = weft_local_generate(eng, &sampling, prompt, (uint32_t)n_prompt, 1, on_token, &run, &times,
                               &why);
     if (err) goto cleanup;

@@ -28,6 +28,7 @@
 #include "base/log.h"
 #include "base/parse.h"
 #include "base/rand.h"
+#include "cmd/common/actor.h"
 #include "cmd/common/config.h"
 #include "cmd/common/status.h"
 #include "cmd/weft/commands.h"
@@ -393,13 +394,6 @@ static weft_err set_up(struct supervisor *sup, struct weft_errmsg *why) {
     return WEFT_OK;
 }
 
-static enum weft_log_level log_level(const char *name) {
-    if (!strcmp(name, "debug")) return WEFT_LOG_DEBUG;
-    if (!strcmp(name, "warn")) return WEFT_LOG_WARN;
-    if (!strcmp(name, "error")) return WEFT_LOG_ERROR;
-    return WEFT_LOG_INFO;
-}
-
 int weft_cmd_serve(int argc, char **argv) {
     static struct supervisor sup;
     struct weft_errmsg why = {""};
@@ -407,8 +401,7 @@ int weft_cmd_serve(int argc, char **argv) {
     weft_err err = weft_config_parse(WEFT_PROG_SERVE, argc, argv, &sup.config, &done, &why);
     if (err) return weft_cmd_fail(err, &why);
     if (done) return 0;
-    weft_log_init("weft", log_level(sup.config.log_level), !strcmp(sup.config.log_format, "json"));
-    weft_check_actor("weft");
+    weft_actor_init("weft", &sup.config);
     if (access(sup.config.model, R_OK) != 0)
         return weft_cmd_fail(
             weft_err_errno(&why, errno, "cannot read the model \"%s\"", sup.config.model), &why);

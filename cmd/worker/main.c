@@ -22,6 +22,7 @@
 #include "base/rand.h"
 #include "cmd/common/actor.h"
 #include "cmd/common/config.h"
+#include "cmd/common/engine_config.h"
 #include "cmd/common/link.h"
 #include "cmd/common/signals.h"
 #include "cmd/common/status.h"
@@ -206,29 +207,6 @@ static weft_err check_engine(struct worker *w, struct weft_errmsg *why) {
 
 /* ----------------------------------------------------------------------------------- start --- */
 
-static weft_err engine_options(const struct weft_config *config, struct weft_eng_options *out,
-                               struct weft_errmsg *why) {
-    weft_eng_options_init(out);
-    weft_err err = weft_eng_parse_dtype(config->dtype, &out->dtype);
-    if (err) return weft_err_set(why, err, "--dtype %s: %s", config->dtype, weft_err_text(err));
-    err = weft_eng_parse_act(config->activations, &out->activations);
-    if (err) {
-        return weft_err_set(why, err, "--activations %s: %s", config->activations,
-                            weft_err_text(err));
-    }
-    err = weft_eng_parse_kv(config->kv_dtype, &out->kv_dtype);
-    if (err)
-        return weft_err_set(why, err, "--kv-dtype %s: %s", config->kv_dtype, weft_err_text(err));
-    out->block_size = config->block_size;
-    out->kv_memory_bytes = config->kv_memory;
-    out->max_seqs = config->max_num_seqs;
-    out->max_batched_tokens = config->max_num_batched_tokens;
-    out->max_model_len = config->max_model_len;
-    out->n_threads = config->threads;
-    out->weights_fd = config->weights_fd;
-    return WEFT_OK;
-}
-
 static bool asked_to_exit(int signal_fd) {
     enum weft_signal signal;
     while ((signal = weft_signals_next(signal_fd)) != WEFT_SIGNAL_NONE) {
@@ -289,7 +267,7 @@ int main(int argc, char **argv) {
     weft_buf_init(&w.out, WEFT_MESSAGE_BYTES_MAX);
 
     err = weft_signals_init(w.config.status_fd >= 0, &signal_fd, &why);
-    if (!err) err = engine_options(&w.config, &options, &why);
+    if (!err) err = weft_engine_config(&w.config, &options, &why);
     if (!err) err = wefti_stepper_start(w.config.model, &options, &w.stepper, &why);
     if (!err) err = serve(&w, signal_fd, &why);
     if (err) status = weft_actor_fail(&w.config, why.text);

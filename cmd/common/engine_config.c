@@ -1,0 +1,25 @@
+#include "cmd/common/engine_config.h"
+
+static weft_err bad_value(const char *flag, const char *text, weft_err err,
+                          struct weft_errmsg *why) {
+    return weft_err_set(why, err, "--%s %s: %s", flag, text, weft_err_text(err));
+}
+
+weft_err weft_engine_config(const struct weft_config *config, struct weft_eng_options *options,
+                            struct weft_errmsg *why) {
+    weft_eng_options_init(options);
+    weft_err err = weft_eng_parse_dtype(config->dtype, &options->dtype);
+    if (err) return bad_value("dtype", config->dtype, err, why);
+    err = weft_eng_parse_act(config->activations, &options->activations);
+    if (err) return bad_value("activations", config->activations, err, why);
+    err = weft_eng_parse_kv(config->kv_dtype, &options->kv_dtype);
+    if (err) return bad_value("kv-dtype", config->kv_dtype, err, why);
+    options->block_size = config->block_size;
+    options->kv_memory_bytes = config->kv_memory;
+    options->max_seqs = config->max_num_seqs;
+    options->max_batched_tokens = config->max_num_batched_tokens;
+    options->max_model_len = config->max_model_len;
+    options->n_threads = config->threads;
+    options->weights_fd = config->weights_fd;
+    return WEFT_OK;
+}
