@@ -31,19 +31,19 @@ run: build
 	wait $$pid
 
 build: deps
-	cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release
+	cmake --preset release
 	cmake --build build -j $(JOBS)
 
 test: deps-test build
 	ctest --test-dir build --output-on-failure
 
 asan: deps-test deps
-	cmake -S . -B build-asan -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DWEFT_SANITIZE=address
+	cmake --preset asan
 	cmake --build build-asan -j $(JOBS)
 	ctest --test-dir build-asan --output-on-failure
 
 tsan: deps-test deps
-	cmake -S . -B build-tsan -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DWEFT_SANITIZE=thread
+	cmake --preset tsan
 	cmake --build build-tsan -j $(JOBS)
 	setarch -R ctest --test-dir build-tsan --output-on-failure
 
@@ -59,7 +59,7 @@ lint: deps-lint build
 check: lint test asan
 
 clean:
-	rm -rf build build-asan build-tsan
+	rm -rf build build-asan build-tsan build-clang
 
 # Asks dpkg first, so that a machine that has everything needs neither network nor root.
 define install
