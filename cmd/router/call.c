@@ -13,6 +13,7 @@
 
 /* ------------------------------------------------------------------------ log-probabilities --- */
 
+#define DEADLINE_GRACE_US 1000000
 #define LP_HEADER 3 /* value, rank, count */
 
 static uint32_t lp_stride(const struct lp_store *store) {
@@ -131,6 +132,12 @@ static void call_free(struct call *call) {
     free(call);
 }
 
+bool wefti_call_is_late(const struct call *call, uint64_t now_us) {
+    if (call->deadline_us == 0) return false;
+    uint64_t grace_us = call->state == CALL_PREPARING ? 0 : DEADLINE_GRACE_US;
+    return now_us > call->deadline_us + grace_us;
+}
+
 void wefti_call_drop(struct call *call) {
     if (!call) return;
     call->is_abandoned = true;
@@ -144,6 +151,7 @@ void wefti_call_drop(struct call *call) {
 
 void wefti_call_fail(struct call *call, int status, uint32_t retry_after, const char *code,
                      const char *message) {
+    WEFT_ASSERT(!call->in_thread); /* params and error are that thread's */
     if (call->state == CALL_FAILED || call->state == CALL_DONE) return;
     wefti_error_set(&call->error, status, NULL, code, "%s", message);
     call->error.retry_after = retry_after;
@@ -228,6 +236,8 @@ void wefti_call_start(struct call *call, uint64_t now_us) {
     } else if (call->kind == CALL_TOKENIZE || call->kind == CALL_DETOKENIZE) {
         call->state = CALL_DONE;
         wake(call);
+    } else if (wefti_call_is_late(call, now_us)) {
+        wefti_call_fail(call, 504, 0, "request_timeout", "the request took too long");
     } else {
         submit(call, now_us);
     }

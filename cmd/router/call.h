@@ -123,6 +123,10 @@ struct call {
 struct call *wefti_call_new(struct core *core, enum call_kind kind, struct weft_buf *body,
                             void (*wake)(struct call *call), void *owner, uint64_t now_us);
 
+/* The client has waited longer than --request-timeout lets it. The scheduler keeps the same time and
+ * is given a moment to say so itself; a call that is still being prepared it does not know. */
+bool wefti_call_is_late(const struct call *call, uint64_t now_us);
+
 /* Cancels what is under way and frees; at once, or when the thread that prepares it is done. */
 void wefti_call_drop(struct call *call);
 
@@ -137,7 +141,8 @@ void wefti_job_accepted(struct job *job);
 void wefti_job_rejected(struct job *job, const struct weft_msg_rejected *msg);
 void wefti_job_event(struct job *job, const struct weft_msg_event *event, uint64_t now_us);
 
-/* Ends a call with an error; a stream that has begun gets it as its last event. */
+/* Ends a call with an error; a stream that has begun gets it as its last event. Not while a thread
+ * prepares it: whoever cannot wait for that answers its client and drops the call. */
 void wefti_call_fail(struct call *call, int status, uint32_t retry_after, const char *code,
                      const char *message);
 

@@ -16,7 +16,6 @@
 #define BODY_OVERHEAD_BYTES 65536
 #define BODY_OVERHEAD_FACTOR 8
 #define BODY_BYTES_PER_MS_MIN 1 /* 1 kB/s once the idle time-out is over */
-#define DEADLINE_GRACE_US 1000000
 
 /* ---------------------------------------------------------------------------- parsing heads --- */
 
@@ -331,6 +330,20 @@ static void on_eof(struct conn *conn) {
     wefti_conn_end(conn, false);
 }
 
+/* A call in a thread's hands must be left alone: its client is answered, the call itself freed when
+ * the thread comes back. */
+static void end_late_call(struct http *h) {
+    struct call *call = h->call;
+    if (!wefti_call_is_late(call, weft_now_us())) return;
+    if (!call->in_thread) {
+        wefti_call_fail(call, 504, 0, "request_timeout", "the request took too long");
+        return;
+    }
+    h->call = NULL;
+    wefti_call_drop(call);
+    wefti_http_refuse_with(h, 504, "request_timeout", "the request took too long");
+}
+
 static void on_tick(struct conn *conn, uint64_t now_ms) {
     struct http *h = conn->proto;
     const struct weft_config *config = &conn->server->config;
@@ -349,9 +362,8 @@ static void on_tick(struct conn *conn, uint64_t now_ms) {
         if (is_stalled || h->body.len < least)
             wefti_http_refuse_with(h, 408, NULL, "the request's body is late");
     } else if (h->call) {
-        if (h->call->deadline_us && weft_now_us() > h->call->deadline_us + DEADLINE_GRACE_US)
-            wefti_call_fail(h->call, 504, 0, "request_timeout", "the request took too long");
-        wefti_http_keep_alive(h, now_ms);
+        end_late_call(h);
+        if (h->call) wefti_http_keep_alive(h, now_ms);
     }
 }
 

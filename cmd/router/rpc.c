@@ -16,7 +16,6 @@
 #include "cmd/router/server.h"
 
 #define PACK_IN_THREAD_BYTES (256u << 10)
-#define DEADLINE_GRACE_US 1000000
 
 /* One request under way. */
 struct rpc_call {
@@ -533,12 +532,23 @@ static void on_eof(struct conn *conn) {
     wefti_conn_close(conn);
 }
 
+/* A call in a thread's hands must be left alone, see http.c. */
+static void end_late_call(struct rpc_call *rc) {
+    static const char why[] = "the request took too long";
+    if (!rc->call->in_thread) {
+        wefti_call_fail(rc->call, 504, 0, "request_timeout", why);
+        return;
+    }
+    respond_error(rc->rpc, rc->msgid, wefti_error_type(504), why);
+    remove_call(rc);
+}
+
 static void on_tick(struct conn *conn, uint64_t now_ms) {
     struct rpc *rpc = conn->proto;
     uint64_t now_us = weft_now_us();
-    for (struct rpc_call *rc = rpc->calls; rc; rc = rc->next) {
-        if (rc->call->deadline_us && now_us > rc->call->deadline_us + DEADLINE_GRACE_US)
-            wefti_call_fail(rc->call, 504, 0, "request_timeout", "the request took too long");
+    for (struct rpc_call *rc = rpc->calls, *next; rc; rc = next) {
+        next = rc->next;
+        if (wefti_call_is_late(rc->call, now_us)) end_late_call(rc);
     }
     /* Half a message, and no more of it for a while: the client is broken or hostile. */
     if (rpc->in_from < rpc->in.len && conn->is_reading && rpc->n_calls == 0 &&
