@@ -111,10 +111,13 @@ int weft_cmd_inspect(int argc, char **argv) {
         return weft_cmd_fail(weft_err_set(&why, WEFT_E_INVAL, "no MODEL given (try --help)"), &why);
     weft_model *model = NULL;
     weft_gguf *gguf = NULL;
-    size_t n = strlen(path);
-    bool is_gguf = n > 5 && !strcmp(path + n - 5, ".gguf");
-    weft_err err = weft_model_open(path, &model, &why);
-    weft_err gguf_err = is_gguf ? weft_gguf_open(path, &gguf, &gguf_why) : WEFT_E_NOTFOUND;
+    struct weft_model_place place;
+    weft_err err = weft_model_locate(path, &place, &why);
+    if (err) return weft_cmd_fail(err, &why);
+    weft_err gguf_err = WEFT_E_NOTFOUND;
+    if (place.format == WEFT_MODEL_GGUF) gguf_err = weft_gguf_open(place.path, &gguf, &gguf_why);
+    weft_model_place_fini(&place);
+    err = weft_model_open(path, &model, &why);
     if (!err) print_params(model);
     if (!gguf_err) print_metadata(gguf);
     if (!err && tensors) print_tensors(model);

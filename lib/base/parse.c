@@ -84,8 +84,25 @@ weft_err weft_parse_bool(const char *text, bool *out) {
     return WEFT_E_INVAL;
 }
 
-size_t weft_utf8_next(const char *bytes, size_t len) {
+/* Whether a second byte may follow this lead byte, as far as its upper two bits do not say. */
+static bool follows(unsigned char lead, unsigned char second) {
+    switch (lead) {
+    case 0xe0:
+        return second >= 0xa0; /* else overlong */
+    case 0xed:
+        return second <= 0x9f; /* else a surrogate */
+    case 0xf0:
+        return second >= 0x90; /* else overlong */
+    case 0xf4:
+        return second <= 0x8f; /* else above U+10FFFF */
+    default:
+        return true;
+    }
+}
+
+size_t weft_utf8_start(const char *bytes, size_t len, bool *whole_out) {
     const unsigned char *s = (const unsigned char *)bytes;
+    *whole_out = false;
     if (len == 0) return 0;
     unsigned char c = s[0];
     size_t n = c < 0x80                ? 1
@@ -93,15 +110,18 @@ size_t weft_utf8_next(const char *bytes, size_t len) {
                : (c & 0xf0) == 0xe0    ? 3
                : c >= 0xf0 && c < 0xf5 ? 4
                                        : 0;
-    if (n > len) return 0;
-    for (size_t k = 1; k < n; k++) {
-        if ((s[k] & 0xc0) != 0x80) return 0;
+    size_t k = n > 0; /* bytes that fit */
+    while (k < n && k < len && (s[k] & 0xc0) == 0x80 && (k > 1 || follows(c, s[1]))) {
+        k++;
     }
-    if (c == 0xe0 && s[1] < 0xa0) return 0; /* overlong */
-    if (c == 0xed && s[1] > 0x9f) return 0; /* surrogate */
-    if (c == 0xf0 && s[1] < 0x90) return 0; /* overlong */
-    if (c == 0xf4 && s[1] > 0x8f) return 0; /* above U+10FFFF */
-    return n;
+    *whole_out = n > 0 && k == n;
+    return k;
+}
+
+size_t weft_utf8_next(const char *bytes, size_t len) {
+    bool whole;
+    size_t n = weft_utf8_start(bytes, len, &whole);
+    return whole ? n : 0;
 }
 
 bool weft_utf8_valid(const char *bytes, size_t len) {

@@ -14,12 +14,7 @@ struct config {
 };
 
 static bool has(const weft_gguf *gguf, const char *key) {
-    enum weft_gguf_type type;
-    for (size_t i = 0; i < weft_gguf_n_keys(gguf); i++) {
-        struct weft_str at = weft_gguf_key(gguf, i, &type);
-        if (at.len == strlen(key) && memcmp(at.data, key, at.len) == 0) return true;
-    }
-    return false;
+    return wefti_gguf_find(gguf, key) != NULL;
 }
 
 static bool str_is(struct weft_str str, const char *text) {

@@ -3,7 +3,7 @@
  */
 #include "model/model_internal.h"
 
-#include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -40,16 +40,16 @@ static weft_err get_u32(const struct config *c, const json_t *object, const char
         if (default_value != REQUIRED) return WEFT_OK;
         return weft_err_set(c->why, WEFT_E_PROTO, "%s: has no \"%s\"", c->path, key);
     }
-    if (!json_is_integer(value) || json_integer_value(value) < 0) {
-        return wrong_type(c, key, "a whole number");
+    uint64_t whole;
+    if (!json_is_number(value)) return wrong_type(c, key, "a whole number");
+    if (weft_json_u64(value, &whole) && whole < UINT32_MAX) {
+        *out = (uint32_t)whole;
+        return WEFT_OK;
     }
-    if (json_integer_value(value) >= UINT32_MAX) {
-        return weft_err_set(c->why, WEFT_E_PROTO,
-                            "%s: \"%s\" is %" JSON_INTEGER_FORMAT ", which is out of range",
-                            c->path, key, json_integer_value(value));
-    }
-    *out = (uint32_t)json_integer_value(value);
-    return WEFT_OK;
+    double number = json_number_value(value);
+    if (number < 0 || number != floor(number)) return wrong_type(c, key, "a whole number");
+    return weft_err_set(c->why, WEFT_E_PROTO, "%s: \"%s\" is %.17g, which is out of range", c->path,
+                        key, number);
 }
 
 /* Leaves *out alone when there is no such key. */
@@ -269,8 +269,9 @@ static weft_err read_config(const struct config *c, struct weft_model_params *p)
 weft_err wefti_config_hf(const struct wefti_file *file, struct weft_model_params *params,
                          struct weft_errmsg *why) {
     struct config c = {.path = file->path, .why = why};
-    weft_err err = wefti_json_parse(file->path, "the configuration", (const char *)file->bytes,
-                                    file->n_bytes, &c.root, why);
+    weft_err err =
+        wefti_json_parse(file->path, "the configuration", (const char *)file->bytes, file->n_bytes,
+                         JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &c.root, why);
     if (err) return err;
     err = read_config(&c, params);
     json_decref(c.root);

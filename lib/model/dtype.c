@@ -60,7 +60,10 @@ static float f32_from_f16(uint16_t half) {
         float value = (float)mantissa * 0x1p-24f;
         return sign ? -value : value;
     }
-    if (exponent == 0x1f) return f32_from_bits(sign | 0x7f800000u | mantissa << 13);
+    if (exponent == 0x1f) { /* a NaN comes out quiet, as F16C and the kernels have it */
+        uint32_t quiet = mantissa ? 0x400000u : 0;
+        return f32_from_bits(sign | 0x7f800000u | quiet | mantissa << 13);
+    }
     return f32_from_bits(sign | (exponent + 127 - 15) << 23 | mantissa << 13);
 }
 

@@ -171,7 +171,7 @@ static int by_key(const void *a, const void *b) {
                        ((const struct wefti_gguf_ref *)b)->key);
 }
 
-static const struct wefti_gguf_kv *find(const weft_gguf *gguf, const char *key) {
+const struct wefti_gguf_kv *wefti_gguf_find(const weft_gguf *gguf, const char *key) {
     const struct wefti_gguf_ref wanted = {.key = {key, strlen(key)}};
     const struct wefti_gguf_ref *found =
         bsearch(&wanted, gguf->by_key, gguf->n_kvs, sizeof *gguf->by_key, by_key);
@@ -216,8 +216,9 @@ static weft_err read_magic(struct parser *p) {
 static weft_err read_alignment(weft_gguf *gguf, struct weft_errmsg *why) {
     static const char key[] = "general.alignment";
     uint64_t alignment = 32; /* the format's default */
-    if (find(gguf, key) && (!weft_gguf_u64(gguf, key, &alignment) || alignment == 0 ||
-                            (alignment & (alignment - 1)) != 0 || alignment > UINT32_MAX)) {
+    if (wefti_gguf_find(gguf, key) &&
+        (!weft_gguf_u64(gguf, key, &alignment) || alignment == 0 ||
+         (alignment & (alignment - 1)) != 0 || alignment > UINT32_MAX)) {
         return weft_err_set(why, WEFT_E_PROTO, "%s: %s is not a power of two", gguf->file.path,
                             key);
     }
@@ -376,7 +377,7 @@ static struct weft_str load_string(const unsigned char *at) {
 }
 
 bool weft_gguf_u64(const weft_gguf *gguf, const char *key, uint64_t *out) {
-    const struct wefti_gguf_kv *kv = find(gguf, key);
+    const struct wefti_gguf_kv *kv = wefti_gguf_find(gguf, key);
     struct integer value;
     if (!kv || kv->type == WEFT_GGUF_BOOL || !load_integer(kv->type, kv->value, &value)) {
         return false;
@@ -387,19 +388,19 @@ bool weft_gguf_u64(const weft_gguf *gguf, const char *key, uint64_t *out) {
 }
 
 bool weft_gguf_f64(const weft_gguf *gguf, const char *key, double *out) {
-    const struct wefti_gguf_kv *kv = find(gguf, key);
+    const struct wefti_gguf_kv *kv = wefti_gguf_find(gguf, key);
     return kv && load_real(kv->type, kv->value, out);
 }
 
 bool weft_gguf_bool(const weft_gguf *gguf, const char *key, bool *out) {
-    const struct wefti_gguf_kv *kv = find(gguf, key);
+    const struct wefti_gguf_kv *kv = wefti_gguf_find(gguf, key);
     if (!kv || kv->type != WEFT_GGUF_BOOL) return false;
     *out = kv->value[0] != 0;
     return true;
 }
 
 bool weft_gguf_str(const weft_gguf *gguf, const char *key, struct weft_str *out) {
-    const struct wefti_gguf_kv *kv = find(gguf, key);
+    const struct wefti_gguf_kv *kv = wefti_gguf_find(gguf, key);
     if (!kv || kv->type != WEFT_GGUF_STRING) return false;
     *out = load_string(kv->value);
     return true;
@@ -407,7 +408,7 @@ bool weft_gguf_str(const weft_gguf *gguf, const char *key, struct weft_str *out)
 
 bool weft_gguf_array(const weft_gguf *gguf, const char *key, enum weft_gguf_type *type_out,
                      size_t *count_out) {
-    const struct wefti_gguf_kv *kv = find(gguf, key);
+    const struct wefti_gguf_kv *kv = wefti_gguf_find(gguf, key);
     if (!kv || kv->type != WEFT_GGUF_ARRAY) return false;
     *type_out = kv->elem_type;
     *count_out = kv->count;
@@ -416,7 +417,7 @@ bool weft_gguf_array(const weft_gguf *gguf, const char *key, enum weft_gguf_type
 
 /* The array under `key` when it has an element `idx`. */
 static const struct wefti_gguf_kv *find_array(const weft_gguf *gguf, const char *key, size_t idx) {
-    const struct wefti_gguf_kv *kv = find(gguf, key);
+    const struct wefti_gguf_kv *kv = wefti_gguf_find(gguf, key);
     return kv && kv->type == WEFT_GGUF_ARRAY && idx < kv->count ? kv : NULL;
 }
 

@@ -1,12 +1,16 @@
 #include "model/model_internal.h"
 
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#define PATH_BYTES_MAX 4096
+
 weft_err wefti_json_parse(const char *path, const char *what, const char *text, size_t len,
-                          json_t **json_out, struct weft_errmsg *why) {
+                          size_t flags, json_t **json_out, struct weft_errmsg *why) {
     json_error_t error;
-    /* Two keys of one name mean different things to different readers. */
-    *json_out = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
+    *json_out = json_loadb(text, len, flags, &error);
     if (*json_out) return WEFT_OK;
     if (json_error_code(&error) == json_error_out_of_memory) {
         return weft_err_set(why, WEFT_E_NOMEM, "%s: out of memory for %s", path, what);
@@ -14,4 +18,42 @@ weft_err wefti_json_parse(const char *path, const char *what, const char *text, 
     struct wefti_shown shown = wefti_show(error.text, strlen(error.text));
     return weft_err_set(why, WEFT_E_PROTO, "%s: %s is not valid JSON: %s (at byte %d)", path, what,
                         shown.text, error.position);
+}
+
+weft_err weft_model_json(const char *dir, const char *name, size_t bytes_max, json_t **root_out,
+                         struct weft_errmsg *why) {
+    char path[PATH_BYTES_MAX], *text = NULL;
+    json_t *root = NULL;
+    size_t len;
+    *root_out = NULL;
+    int n = snprintf(path, sizeof path, "%s/%s", dir, name);
+    if (n < 0 || (size_t)n >= sizeof path) {
+        return weft_err_set(why, WEFT_E_TOOBIG, "the path of %s is over %zu bytes", name,
+                            sizeof path - 1);
+    }
+    weft_err err = weft_model_read(path, bytes_max, &text, &len, why);
+    if (err) goto cleanup;
+    /* A vocabulary may have an entry for U+0000. */
+    err = wefti_json_parse(path, "the file", text, len, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL,
+                           &root, why);
+    if (err) goto cleanup;
+    if (!json_is_object(root)) {
+        err = weft_err_set(why, WEFT_E_PROTO, "%s: is not a JSON object", path);
+        goto cleanup;
+    }
+    *root_out = root;
+    root = NULL;
+cleanup:
+    json_decref(root);
+    free(text);
+    return err;
+}
+
+bool weft_json_u64(const json_t *value, uint64_t *out) {
+    *out = 0;
+    if (!json_is_number(value)) return false;
+    double number = json_number_value(value);
+    if (!(number >= 0 && number < 0x1p53) || number != floor(number)) return false;
+    *out = (uint64_t)number;
+    return true;
 }

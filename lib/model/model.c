@@ -1,12 +1,9 @@
 #include "model/model_internal.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <xxhash.h>
 
 #include "base/check.h"
@@ -179,7 +176,7 @@ weft_err wefti_model_from_gguf(struct wefti_file *file, weft_model **model_out,
     if (err) goto cleanup;
     err = wefti_model_index(model, gguf->file.path, why);
     if (err) goto cleanup;
-    err = wefti_model_resolve(model, WEFTI_FORMAT_GGUF, gguf->file.path, why);
+    err = wefti_model_resolve(model, WEFT_MODEL_GGUF, gguf->file.path, why);
     if (err) goto cleanup;
     /* The model keeps the mapping, not the index of the metadata. */
     err = wefti_model_add_file(model, &gguf->file);
@@ -196,14 +193,6 @@ cleanup:
 }
 
 static weft_err open_file(const char *path, weft_model **model_out, struct weft_errmsg *why) {
-    static const char suffix[] = ".safetensors";
-    size_t len = strlen(path);
-    if (len >= sizeof suffix - 1 && strcmp(path + len - (sizeof suffix - 1), suffix) == 0) {
-        return weft_err_set(why, WEFT_E_UNSUPPORTED,
-                            "%s: a .safetensors file alone has no hyper-parameters: name its "
-                            "folder instead",
-                            path);
-    }
     struct wefti_file file;
     weft_err err = wefti_file_map(path, UINT64_MAX, &file, why);
     if (err) return err;
@@ -238,7 +227,7 @@ static weft_err open_folder(const char *dir, weft_model **model_out, struct weft
     if (err) goto cleanup;
     err = wefti_model_index(model, dir, why);
     if (err) goto cleanup;
-    err = wefti_model_resolve(model, WEFTI_FORMAT_HF, dir, why);
+    err = wefti_model_resolve(model, WEFT_MODEL_HF, dir, why);
     if (err) goto cleanup;
     *model_out = model;
     model = NULL;
@@ -247,30 +236,15 @@ cleanup:
     return err;
 }
 
-/* The folder is path[len], with or without slashes at its end. */
-static weft_err open_folder_at(const char *path, size_t len, weft_model **model_out,
-                               struct weft_errmsg *why) {
-    while (len > 1 && path[len - 1] == '/') {
-        len--;
-    }
-    char *dir = strndup(path, len);
-    if (!dir) return weft_err_set(why, WEFT_E_NOMEM, "out of memory while opening %s", path);
-    weft_err err = open_folder(dir, model_out, why);
-    free(dir);
-    return err;
-}
-
 weft_err weft_model_open(const char *path, weft_model **model_out, struct weft_errmsg *why) {
-    struct stat st;
+    struct weft_model_place place;
     *model_out = NULL;
-    if (stat(path, &st) != 0) return weft_err_errno(why, errno, "cannot open %s", path);
-    if (S_ISDIR(st.st_mode)) return open_folder_at(path, strlen(path), model_out, why);
-    const char *slash = strrchr(path, '/');
-    if (strcmp(slash ? slash + 1 : path, "config.json") != 0) {
-        return open_file(path, model_out, why);
-    }
-    if (!slash) return open_folder(".", model_out, why);
-    return open_folder_at(path, (size_t)(slash - path) + 1, model_out, why);
+    weft_err err = weft_model_locate(path, &place, why);
+    if (err) return err;
+    err = place.format == WEFT_MODEL_GGUF ? open_file(place.path, model_out, why)
+                                          : open_folder(place.path, model_out, why);
+    weft_model_place_fini(&place);
+    return err;
 }
 
 /* ------------------------------------------------------------------------------- accessors --- */
@@ -331,15 +305,6 @@ void weft_model_rope_inv_freq(const weft_model *model, double *inv_freq_out) {
         if (p->rope_scaling == WEFT_ROPE_LLAMA3) frequency = llama3_frequency(p, frequency);
         if (model->rope_freqs) frequency /= (double)model->rope_freqs[i];
         inv_freq_out[i] = frequency;
-    }
-}
-
-void weft_model_drop_pages(const weft_model *model) {
-    for (size_t i = 0; i < model->n_files; i++) {
-        const struct wefti_file *file = &model->files[i];
-        if (!file->mapped) continue;
-        /* Advice only: a kernel that refuses keeps the pages, and nothing is wrong. */
-        (void)madvise((void *)(uintptr_t)file->bytes, file->n_bytes, MADV_DONTNEED);
     }
 }
 

@@ -18,6 +18,46 @@
 #include "base/err.h"
 #include "base/limits.h"
 
+/* ------------------------------------------------------------------------ where a model lies ---
+ */
+
+enum weft_model_format {
+    WEFT_MODEL_HF,   /* a Hugging Face folder */
+    WEFT_MODEL_GGUF, /* one file, whatever its name */
+};
+
+struct weft_model_place {
+    enum weft_model_format format;
+    char *path; /* owned: the folder, without slashes at its end; or the file */
+};
+
+/* What MODEL on a command line names, by what is there and not by how it is called: a folder, the
+ * config.json in one, or a file that begins as GGUF does. NOTFOUND, IO, PROTO (none of them),
+ * UNSUPPORTED (a .safetensors file alone), NOMEM; the place is then empty. */
+WEFT_MUST_CHECK weft_err weft_model_locate(const char *path, struct weft_model_place *place_out,
+                                           struct weft_errmsg *why);
+void weft_model_place_fini(struct weft_model_place *place); /* the place is empty afterwards */
+
+/* ------------------------------------------------------------------ small files of a model --- */
+
+/* All of a regular file, terminated; *text_out is malloc'd. Never waits for the other end of a FIFO
+ * or a device. NOTFOUND, IO, PROTO (not a regular file), TOOBIG (over `bytes_max`), NOMEM. */
+WEFT_MUST_CHECK weft_err weft_model_read(const char *path, size_t bytes_max, char **text_out,
+                                         size_t *len_out, struct weft_errmsg *why);
+
+struct json_t; /* jansson's */
+
+/* The JSON object in the file dir/name; *root_out is the caller's, to decref. As Python's json has
+ * it, the last of two equal keys counts. All numbers are reals, since transformers writes integers
+ * that no machine word holds ("model_max_length": 1000000000000000019884624838656): see
+ * weft_json_u64. Errors as above, and PROTO for what is not a JSON object. */
+WEFT_MUST_CHECK weft_err weft_model_json(const char *dir, const char *name, size_t bytes_max,
+                                         struct json_t **root_out, struct weft_errmsg *why);
+
+/* False, and *out 0, unless `value` (which may be NULL) is a whole number from 0 to 2^53 - 1, up to
+ * where a double holds every one. */
+bool weft_json_u64(const struct json_t *value, uint64_t *out);
+
 /* ---------------------------------------------------------------------------------- tensors --- */
 
 enum weft_dtype {
@@ -85,9 +125,9 @@ struct weft_model_layer {
 
 typedef struct weft_model weft_model;
 
-/* Opens a folder, a .gguf file, or a folder's config.json. Maps the weights, checks everything and
- * resolves the roles. *model_out is the caller's, to free. NOTFOUND, IO, PROTO (malformed),
- * UNSUPPORTED (an architecture, tensor type or option that is not there yet; named), NOMEM. */
+/* Opens what weft_model_locate finds. Maps the weights, checks everything and resolves the roles.
+ * *model_out is the caller's, to free. NOTFOUND, IO, PROTO (malformed), UNSUPPORTED (an
+ * architecture, tensor type or option that is not there yet; named), NOMEM. */
 WEFT_MUST_CHECK weft_err weft_model_open(const char *path, weft_model **model_out,
                                          struct weft_errmsg *why);
 void weft_model_free(weft_model *model); /* accepts NULL */
@@ -108,10 +148,6 @@ const struct weft_tensor *weft_model_find(const weft_model *model, const char *n
 /* Angle per position of each rotated pair, inv_freq_out[head_dim / 2], scaling applied (and GGUF's
  * rope_freqs.weight factors where the file has them). Computed in double, rounded once. */
 void weft_model_rope_inv_freq(const weft_model *model, double *inv_freq_out);
-
-/* Tells the kernel that the mapped pages are not needed any more (after packing): resident memory
- * falls, the contents stay readable. */
-void weft_model_drop_pages(const weft_model *model);
 
 /* A 64-bit hash over hyper-parameters and all tensor bytes (XXH3). Reads the whole file once. */
 uint64_t weft_model_hash(const weft_model *model);

@@ -30,6 +30,13 @@ struct wefti_file {
     bool mapped; /* false: the bytes are somebody else's (tests) */
 };
 
+/* Opens a regular file of at most `max_bytes` for reading: *fd_out is the caller's, to close. It
+ * neither waits (for the writer of a FIFO) nor takes a terminal. */
+WEFT_MUST_CHECK weft_err wefti_file_open(const char *path, uint64_t max_bytes, int *fd_out,
+                                         size_t *n_bytes_out, struct weft_errmsg *why);
+/* Reads up to `n_bytes` from where `fd` stands; fewer only at the end of the file. */
+WEFT_MUST_CHECK weft_err wefti_file_fill(int fd, const char *path, void *bytes, size_t n_bytes,
+                                         size_t *n_read_out, struct weft_errmsg *why);
 /* Maps a regular, non-empty file of at most `max_bytes` read-only. */
 WEFT_MUST_CHECK weft_err wefti_file_map(const char *path, uint64_t max_bytes,
                                         struct wefti_file *file_out, struct weft_errmsg *why);
@@ -44,10 +51,12 @@ struct wefti_shown {
 };
 struct wefti_shown wefti_show(const char *text, size_t len);
 
-/* Parses text[len] of the file at `path`; `what` names it in messages. *json_out is the caller's,
- * to decref. */
+/* Parses text[len] of the file at `path`; `what` names it in messages, `flags` are jansson's
+ * (with JSON_REJECT_DUPLICATES where two keys of one name could mean two things to two readers).
+ * *json_out is the caller's, to decref. */
 WEFT_MUST_CHECK weft_err wefti_json_parse(const char *path, const char *what, const char *text,
-                                          size_t len, json_t **json_out, struct weft_errmsg *why);
+                                          size_t len, size_t flags, json_t **json_out,
+                                          struct weft_errmsg *why);
 
 /* ----------------------------------------------------------------------------------- model --- */
 
@@ -70,8 +79,6 @@ struct weft_model {
     struct wefti_file *files;
     size_t n_files, cap_files;
 };
-
-enum wefti_format { WEFTI_FORMAT_HF, WEFTI_FORMAT_GGUF };
 
 /* An empty model; NULL when out of memory. */
 weft_model *wefti_model_new(void);
@@ -106,7 +113,7 @@ WEFT_MUST_CHECK weft_err wefti_params_check(const struct weft_model_params *para
 void wefti_params_set_name(struct weft_model_params *params, const char *name, size_t len);
 
 /* Finds the tensor of every role and checks its shape (roles.c). */
-WEFT_MUST_CHECK weft_err wefti_model_resolve(weft_model *model, enum wefti_format format,
+WEFT_MUST_CHECK weft_err wefti_model_resolve(weft_model *model, enum weft_model_format format,
                                              const char *path, struct weft_errmsg *why);
 
 /* ----------------------------------------------------------------------------- the formats --- */
@@ -151,6 +158,8 @@ struct weft_gguf {
 /* Moves *file into the new weft_gguf, also when it fails (the file is then closed). */
 WEFT_MUST_CHECK weft_err wefti_gguf_parse(struct wefti_file *file, weft_gguf **gguf_out,
                                           struct weft_errmsg *why);
+/* The value under a key, or NULL. */
+const struct wefti_gguf_kv *wefti_gguf_find(const weft_gguf *gguf, const char *key);
 WEFT_MUST_CHECK weft_err wefti_config_gguf(const weft_gguf *gguf, struct weft_model_params *params,
                                            struct weft_errmsg *why);
 WEFT_MUST_CHECK weft_err wefti_gguf_tensors(weft_model *model, const weft_gguf *gguf,

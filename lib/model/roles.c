@@ -15,7 +15,7 @@
 enum size { SIZE_HIDDEN, SIZE_Q, SIZE_KV, SIZE_FFN, SIZE_VOCAB, SIZE_HALF_HEAD, SIZE_COUNT };
 
 struct role {
-    const char *names[2]; /* by enum wefti_format */
+    const char *names[2]; /* by enum weft_model_format */
     uint32_t n_dims;
     enum size dims[2];
 };
@@ -49,7 +49,7 @@ static const struct {
 
 struct resolver {
     weft_model *model;
-    enum wefti_format format;
+    enum weft_model_format format;
     const char *path;
     uint64_t sizes[SIZE_COUNT];
     bool *used; /* [model->n_tensors] */
@@ -134,7 +134,7 @@ static weft_err resolve_head(struct resolver *r) {
 /* Llama 3's scaling comes in a GGUF file as one divisor for each frequency. */
 static weft_err resolve_rope_freqs(struct resolver *r) {
     const struct weft_tensor *tensor;
-    if (r->format != WEFTI_FORMAT_GGUF) return WEFT_OK;
+    if (r->format != WEFT_MODEL_GGUF) return WEFT_OK;
     weft_err err = take(r, &rope_freqs_role, rope_freqs_role.names[r->format], &tensor);
     if (err || !tensor) return err;
     float *freqs = malloc(tensor->dims[0] * sizeof *freqs);
@@ -169,7 +169,7 @@ static weft_err check_all_used(const struct resolver *r) {
     return WEFT_OK;
 }
 
-weft_err wefti_model_resolve(weft_model *model, enum wefti_format format, const char *path,
+weft_err wefti_model_resolve(weft_model *model, enum weft_model_format format, const char *path,
                              struct weft_errmsg *why) {
     const struct weft_model_params *p = &model->params;
     struct resolver r = {

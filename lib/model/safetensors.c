@@ -155,7 +155,8 @@ weft_err wefti_safetensors_read(weft_model *model, const struct wefti_file *file
                             file->path);
     }
     json_t *header;
-    weft_err err = wefti_json_parse(file->path, "the header", text, header_bytes, &header, why);
+    weft_err err = wefti_json_parse(file->path, "the header", text, header_bytes,
+                                    JSON_REJECT_DUPLICATES, &header, why);
     if (err) return err;
     const unsigned char *data = (const unsigned char *)text + header_bytes;
     size_t data_bytes = rest - header_bytes;
@@ -269,8 +270,9 @@ static weft_err read_shards(weft_model *model, const char *dir, const struct wef
     const char **shards = NULL;
     size_t n_shards = 0;
     json_t *root;
-    weft_err err = wefti_json_parse(index->path, "the index", (const char *)index->bytes,
-                                    index->n_bytes, &root, why);
+    weft_err err =
+        wefti_json_parse(index->path, "the index", (const char *)index->bytes, index->n_bytes,
+                         JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &root, why);
     if (err) return err;
     json_t *map = json_object_get(root, "weight_map");
     if (!json_is_object(map)) {

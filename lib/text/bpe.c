@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "text_internal.h"
 
+#define UNIT_MAX 4  /* bytes that one symbol starts with: a character */
 #define SCAN_MAX 32 /* n^2/2 comparisons at this size cost about what the heap costs */
 
 void wefti_bpe_fini(struct wefti_bpe *bpe) {
@@ -19,9 +20,12 @@ void wefti_bpe_fini(struct wefti_bpe *bpe) {
     *bpe = (struct wefti_bpe){0};
 }
 
+static weft_err too_many(const struct wefti_ids *ids, struct weft_errmsg *why) {
+    return weft_err_set(why, WEFT_E_TOOBIG, "the text has more than %zu tokens", ids->max);
+}
+
 weft_err wefti_ids_add(struct wefti_ids *ids, uint32_t id, struct weft_errmsg *why) {
-    if (ids->n == ids->max)
-        return weft_err_set(why, WEFT_E_TOOBIG, "the text has more than %zu tokens", ids->max);
+    if (ids->n == ids->max) return too_many(ids, why);
     if (ids->n == ids->cap) {
         size_t cap = ids->cap ? 2 * ids->cap : 64;
         uint32_t *grown = realloc(ids->ids, cap * sizeof *grown);
@@ -146,18 +150,35 @@ static uint32_t unit_at(const weft_tokenizer *tok, const char *piece, size_t at,
     return wefti_vocab_find(&tok->vocab, piece + at, *len_out);
 }
 
+static weft_err reserve_symbols(struct wefti_bpe *bpe, size_t n) {
+    if (n <= bpe->cap) return WEFT_OK;
+    size_t cap = n < 2 * bpe->cap ? 2 * bpe->cap : n < 256 ? 256 : n;
+    free(bpe->symbols);
+    bpe->symbols = malloc(cap * sizeof *bpe->symbols);
+    bpe->cap = bpe->symbols ? cap : 0;
+    return bpe->symbols ? WEFT_OK : WEFT_E_NOMEM;
+}
+
+/* How many symbols can still become ids: each stands for a byte at least, so an id takes no more of
+ * them than the longest entry has bytes. */
+static size_t usable_symbols(const weft_tokenizer *tok, const struct wefti_ids *ids) {
+    size_t n, per_id = tok->vocab.bytes_max ? tok->vocab.bytes_max : 1;
+    return __builtin_mul_overflow(ids->max - ids->n, per_id, &n) ? SIZE_MAX - UNIT_MAX : n;
+}
+
 static weft_err fill_symbols(const weft_tokenizer *tok, struct wefti_bpe *bpe, const char *piece,
-                             size_t len, uint32_t *n_out) {
-    if (len > bpe->cap) {
-        size_t cap = len < 256 ? 256 : len + len / 2;
-        free(bpe->symbols);
-        bpe->symbols = malloc(cap * sizeof *bpe->symbols);
-        bpe->cap = bpe->symbols ? cap : 0;
-        if (!bpe->symbols) return WEFT_E_NOMEM;
-    }
+                             size_t len, const struct wefti_ids *ids, uint32_t *n_out,
+                             struct weft_errmsg *why) {
+    *n_out = 0;
+    size_t room = usable_symbols(tok, ids) + UNIT_MAX;
+    if (room > len) room = len;
+    weft_err err = reserve_symbols(bpe, room);
+    if (err) return err;
     uint32_t n = 0;
     for (size_t at = 0, unit_len; at < len; at += unit_len) {
         uint32_t id = unit_at(tok, piece, at, &unit_len);
+        WEFT_ASSERT(unit_len <= UNIT_MAX);
+        if (n + unit_len > room) return too_many(ids, why); /* n <= at: it cannot be for `len` */
         if (id == WEFTI_NO_ID && tok->byte_fallback && !tok->score_ranks) {
             /* The bytes are symbols of their own: a list of merges may join them. */
             for (size_t i = 0; i < unit_len; i++, n++)
@@ -200,7 +221,7 @@ static weft_err add_bytes(const weft_tokenizer *tok, const char *piece,
 
 weft_err wefti_bpe_run(const weft_tokenizer *tok, struct wefti_bpe *bpe, const char *piece,
                        size_t len, struct wefti_ids *ids, struct weft_errmsg *why) {
-    WEFT_ASSERT(len < UINT32_MAX);
+    WEFT_ASSERT(len <= WEFTI_TEXT_BYTES_MAX);
     if (tok->ignore_merges) {
         uint32_t id = wefti_vocab_find(&tok->vocab, piece, len);
         /* A special token's text is not that token unless the caller parsed it as one. */
@@ -208,7 +229,7 @@ weft_err wefti_bpe_run(const weft_tokenizer *tok, struct wefti_bpe *bpe, const c
             return wefti_ids_add(ids, id, why);
     }
     uint32_t n;
-    weft_err err = fill_symbols(tok, bpe, piece, len, &n);
+    weft_err err = fill_symbols(tok, bpe, piece, len, ids, &n, why);
     if (err || n == 0) return err;
     if (n <= SCAN_MAX)
         merge_by_scanning(tok, bpe, piece);

@@ -201,6 +201,7 @@ static weft_err encoder_init(struct encoder *enc, const weft_tokenizer *tok, siz
     *enc = (struct encoder){.tok = tok, .why = why};
     /* The widest rewriting is 18-fold (NFKD), and one byte can become three (U+FFFD). */
     size_t max = len * 64 + 4096;
+    if (max > WEFTI_TEXT_BYTES_MAX) max = WEFTI_TEXT_BYTES_MAX;
     weft_buf_init(&enc->normalized, max);
     weft_buf_init(&enc->spare, max);
     weft_buf_init(&enc->piece_bytes, max);
@@ -220,14 +221,14 @@ static void encoder_fini(struct encoder *enc) {
         weft_buf_fini(&enc->step_text[i]);
 }
 
-/* Where nothing is dropped, n tokens hold at most n times the longest one: a text that cannot fit
- * is refused before any work. */
+/* Where nothing is dropped, n tokens cover so much text and no more: what cannot fit is refused
+ * before any work. */
 static weft_err check_length(const weft_tokenizer *tok, size_t len, size_t max_ids,
                              struct weft_errmsg *why) {
     if (len > WEFT_BODY_BYTES_MAX)
         return weft_err_set(why, WEFT_E_TOOBIG, "a text of %zu bytes; the limit is %u", len,
                             WEFT_BODY_BYTES_MAX);
-    if (tok->lossless && len / tok->vocab.bytes_max > max_ids)
+    if (tok->text_bytes_per_id > 0 && len / tok->text_bytes_per_id > max_ids)
         return weft_err_set(why, WEFT_E_TOOBIG, "the text has more than %zu tokens", max_ids);
     return WEFT_OK;
 }

@@ -18,6 +18,28 @@ void wefti_norm_fini(struct wefti_norm *norm) {
     *norm = (struct wefti_norm){0};
 }
 
+/* NFD and NFKD replace a character by one or more, so its 4 bytes become 1 at worst. NFC and NFKC
+ * then join up to 4 (the longest canonical decomposition there is) to one that has 2 bytes or more:
+ * 16 bytes become 2. Lower case goes from character to character. */
+size_t wefti_norm_shrink(const struct wefti_norm *norm) {
+    switch (norm->kind) {
+    case WEFTI_NORM_NFC:
+    case WEFTI_NORM_NFKC:
+        return 8;
+    case WEFTI_NORM_NFD:
+    case WEFTI_NORM_NFKD:
+    case WEFTI_NORM_LOWERCASE:
+        return 4;
+    case WEFTI_NORM_PREPEND:
+        return 1;
+    case WEFTI_NORM_REPLACE:
+        return norm->grows ? 1 : 0;
+    case WEFTI_NORM_STRIP:
+        break;
+    }
+    return 0;
+}
+
 static int combining_class(utf8proc_int32_t code) {
     return utf8proc_get_property(code)->combining_class;
 }

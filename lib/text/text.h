@@ -22,8 +22,8 @@
 
 typedef struct weft_tokenizer weft_tokenizer;
 
-/* `path`: a folder with tokenizer.json (and tokenizer_config.json, generation_config.json,
- * config.json where they are), or a .gguf file. *tok_out is the caller's. */
+/* `path` is what weft_model_locate finds: a folder with tokenizer.json (and tokenizer_config.json,
+ * generation_config.json, config.json where they are), or a GGUF file. *tok_out is the caller's. */
 WEFT_MUST_CHECK weft_err weft_text_open(const char *path, weft_tokenizer **tok_out,
                                         struct weft_errmsg *why);
 void weft_text_free(weft_tokenizer *tok); /* accepts NULL */
@@ -33,9 +33,9 @@ uint32_t weft_text_vocab_size(const weft_tokenizer *tok); /* highest id + 1 */
 /* Special ids; false when the tokenizer has none. */
 bool weft_text_bos(const weft_tokenizer *tok, uint32_t *id_out);
 
-/* The ids that end a generation: generation_config.json's eos_token_id (one or a list), else
- * config.json's, else the tokenizer's; GGUF: eos_token_id, eot_token_id and tokens named
- * <|im_end|>,
+/* The ids that end a generation, each once: generation_config.json's eos_token_id (one or a list),
+ * config.json's, and tokenizer_config.json's eos_token, all of them: a chat tokenizer's end of turn
+ * often stands in the last alone. GGUF: eos_token_id, eot_token_id and tokens named <|im_end|>,
  * <|eot_id|>, <|end|>, ... that are control tokens, as llama.cpp does. Borrowed; *n_out may be 0.
  */
 const uint32_t *weft_text_eos(const weft_tokenizer *tok, size_t *n_out);
@@ -56,10 +56,6 @@ WEFT_MUST_CHECK weft_err weft_text_encode(const weft_tokenizer *tok, const char 
  * For special tokens their written form. Unknown ids: empty. */
 const char *weft_text_token_bytes(const weft_tokenizer *tok, uint32_t id, size_t *len_out);
 bool weft_text_is_special(const weft_tokenizer *tok, uint32_t id);
-
-/* The id of a token by its written form (special and added tokens, else vocabulary); false: none.
- */
-bool weft_text_find(const weft_tokenizer *tok, const char *text, size_t len, uint32_t *id_out);
 
 /* ------------------------------------------------------------------------------ detokenizer --- */
 
@@ -131,13 +127,14 @@ WEFT_MUST_CHECK weft_err weft_chat_render(const weft_chat *chat,
 /* ----------------------------------------------------------------------- sampling defaults --- */
 
 /* generation_config.json's sampling values, as vLLM applies them where a request is silent. NaN (or
- * -1 for top_k, max_new_tokens) where the file does not say. */
+ * -1 for top_k, max_new_tokens) where the file does not say, or says what no sampler can do (which
+ * the log tells). */
 struct weft_gen_defaults {
     double temperature, top_p, min_p, repetition_penalty;
     int64_t top_k, max_new_tokens;
 };
 
-/* A missing file is not an error: everything unset. */
+/* A missing file is not an error: everything unset. PROTO: a value is not a number. */
 WEFT_MUST_CHECK weft_err weft_text_gen_defaults(const char *model_path,
                                                 struct weft_gen_defaults *out,
                                                 struct weft_errmsg *why);

@@ -31,8 +31,12 @@
 #define WEFTI_NORMS_MAX 16     /* normaliser steps */
 #define WEFTI_AFFIX_IDS_MAX 16 /* tokens a post-processor puts on either side of a text */
 #define WEFTI_EOS_MAX 64
-#define WEFTI_JSON_BYTES_MAX (256u << 20) /* tokenizer.json of a 256k vocabulary: 33 MB */
-#define WEFTI_CHAT_BYTES_MAX (1u << 20)   /* a template's source; the longest seen has 17 kB */
+#define WEFTI_TOKENIZER_BYTES_MAX (256u << 20) /* tokenizer.json of a 256k vocabulary: 33 MB */
+#define WEFTI_CONFIG_BYTES_MAX (16u << 20)     /* what lies beside it: a few hundred kB at most */
+#define WEFTI_CHAT_BYTES_MAX (1u << 20)        /* a template's source; the longest seen has 17 kB */
+/* A text, or what a normaliser or a step made of it: positions in it are 32 bits wide. */
+#define WEFTI_TEXT_BYTES_MAX (1u << 30)
+_Static_assert(WEFT_BODY_BYTES_MAX <= WEFTI_TEXT_BYTES_MAX, "every body can be tokenised");
 
 /* ------------------------------------------------------------------------------------- utf8 --- */
 
@@ -211,6 +215,9 @@ struct wefti_norm {
 
 void wefti_norm_fini(struct wefti_norm *norm);
 
+/* A text becomes at most this many times shorter; 0: it may vanish. */
+size_t wefti_norm_shrink(const struct wefti_norm *norm);
+
 /* Replaces what is in `text` by its normalised form; `spare` is scratch. Both may be swapped. */
 weft_err wefti_norm_run(const struct wefti_norm *norms, size_t n, struct wefti_matcher *matcher,
                         struct weft_buf *text, struct weft_buf *spare, struct weft_errmsg *why);
@@ -260,7 +267,7 @@ struct weft_tokenizer {
     bool to_chars;      /* a TO_CHARS step is among the steps */
     bool ignore_merges; /* a piece that is a token is that token */
     bool fuse_unk;
-    bool lossless; /* no step drops or shortens text: see encode.c */
+    size_t text_bytes_per_id; /* no token covers more of a text; 0: there is no such bound */
     /* Merge by the score of what comes out, not by a list: SentencePiece. Ranks by token id. */
     uint32_t *score_ranks;
     uint32_t unk_id;
@@ -321,20 +328,17 @@ struct wefti_bpe {
 
 void wefti_bpe_fini(struct wefti_bpe *bpe);
 weft_err wefti_ids_add(struct wefti_ids *ids, uint32_t id, struct weft_errmsg *why);
-/* Appends the ids of one piece. O(n log n). */
+/* Appends the ids of one piece, of at most WEFTI_TEXT_BYTES_MAX. O(n log n). Memory follows from
+ * the ids that are still allowed, not from `len`. */
 weft_err wefti_bpe_run(const weft_tokenizer *tok, struct wefti_bpe *bpe, const char *piece,
                        size_t len, struct wefti_ids *ids, struct weft_errmsg *why);
 
 /* ------------------------------------------------------------------------------------- config ---
  */
 
-/* A whole file, terminated. *text_out is malloc'd. A missing file: WEFT_E_NOTFOUND. */
-weft_err wefti_text_read(const char *path, size_t bytes_max, char **text_out, size_t *len_out,
-                         struct weft_errmsg *why);
-/* dir/name parsed; NULL and WEFT_OK when there is no such file. The root is an object. */
+/* weft_model_json of a file that need not be there: NULL and WEFT_OK then. */
 weft_err wefti_text_json(const char *dir, const char *name, json_t **root_out,
                          struct weft_errmsg *why);
-bool wefti_text_is_gguf(const char *path);
 
 /* --------------------------------------------------------------------------------------- chat ---
  */

@@ -262,10 +262,10 @@ static weft_err load_decoder(struct loader *load, const json_t *part, struct wef
         return err ? err : add_replace(load, pattern, str_at(part, "content"));
     }
     if (WEFTI_IS(type, "Strip")) {
-        json_int_t start = json_integer_value(json_object_get(part, "start"));
-        json_int_t stop = json_integer_value(json_object_get(part, "stop"));
+        double start = json_number_value(json_object_get(part, "start"));
+        double stop = json_number_value(json_object_get(part, "stop"));
         struct weft_str content = str_at(part, "content");
-        if (!WEFTI_IS(content, " ") || start > 1 || stop != 0)
+        if (!WEFTI_IS(content, " ") || (start != 0 && start != 1) || stop != 0)
             return refuse(load, "decoder Strip other than of one leading space:", content);
         load->tok->strip_first_space |= start == 1;
         return WEFT_OK;
@@ -335,11 +335,11 @@ static weft_err load_vocab(struct loader *load, json_t *vocab) {
     json_t *value;
     json_object_keylen_foreach(vocab, key, key_len, value) {
         struct weft_str written = {key, key_len}, bytes;
-        if (!json_is_integer(value) || json_integer_value(value) < 0)
+        uint64_t id;
+        if (!weft_json_u64(value, &id))
             return malformed(load, "an id of the vocabulary is not a non-negative integer");
         if (key_len > WEFTI_TOKEN_BYTES_MAX)
             return malformed(load, "an entry of the vocabulary is too long");
-        uint64_t id = (uint64_t)json_integer_value(value);
         const struct wefti_vocab *have = &load->tok->vocab;
         if (id < have->n_tokens && have->tokens[id].flags)
             return weft_err_set(load->why, WEFT_E_PROTO,
@@ -475,9 +475,10 @@ static weft_err put_added(struct loader *load, struct weft_str content, uint32_t
 static weft_err load_added(struct loader *load, const json_t *list) {
     weft_err err = WEFT_OK;
     for (size_t i = 0; i < json_array_size(list) && !err; i++) {
-        const json_t *entry = json_array_get(list, i), *id = json_object_get(entry, "id");
+        const json_t *entry = json_array_get(list, i);
         struct weft_str content = str_at(entry, "content");
-        if (!json_is_integer(id) || json_integer_value(id) < 0 || content.len == 0)
+        uint64_t id;
+        if (!weft_json_u64(json_object_get(entry, "id"), &id) || content.len == 0)
             return weft_err_set(load->why, WEFT_E_PROTO, "added token %zu lacks an id or content",
                                 i);
         struct wefti_added_token traits = {
@@ -487,10 +488,9 @@ static weft_err load_added(struct loader *load, const json_t *list) {
             .strip_right = bool_at(entry, "rstrip", false),
         };
         uint32_t flags = WEFTI_TOKEN_ADDED | (traits.special ? WEFTI_TOKEN_SPECIAL : 0);
-        err = wefti_vocab_put(&load->tok->vocab, (uint64_t)json_integer_value(id), content, content,
-                              flags, load->why);
+        err = wefti_vocab_put(&load->tok->vocab, id, content, content, flags, load->why);
         if (!err)
-            err = put_added(load, content, (uint32_t)json_integer_value(id),
+            err = put_added(load, content, (uint32_t)id,
                             bool_at(entry, "normalized", !traits.special), &traits);
     }
     return err;
@@ -499,15 +499,15 @@ static weft_err load_added(struct loader *load, const json_t *list) {
 /* --- post-processor ----------------------------------------------------------------------------
  */
 
-static weft_err add_affix(struct loader *load, bool behind, const json_t *id) {
+static weft_err add_affix(struct loader *load, bool behind, const json_t *value) {
     weft_tokenizer *tok = load->tok;
     size_t *n = behind ? &tok->n_suffix : &tok->n_prefix;
-    if (!json_is_integer(id) || json_integer_value(id) < 0 ||
-        json_integer_value(id) >= tok->vocab.n_tokens)
+    uint64_t id;
+    if (!weft_json_u64(value, &id) || id >= tok->vocab.n_tokens)
         return malformed(load, "the post_processor names a token that is not in the vocabulary");
     if (*n == WEFTI_AFFIX_IDS_MAX)
         return malformed(load, "the post_processor puts too many tokens around a text");
-    (behind ? tok->suffix_ids : tok->prefix_ids)[(*n)++] = (uint32_t)json_integer_value(id);
+    (behind ? tok->suffix_ids : tok->prefix_ids)[(*n)++] = (uint32_t)id;
     return WEFT_OK;
 }
 
@@ -560,24 +560,24 @@ static uint32_t token_of_config(const weft_tokenizer *tok, const json_t *config,
     return id;
 }
 
+/* An id, or a list of them. */
 static void add_eos(weft_tokenizer *tok, const json_t *value) {
-    if (json_is_integer(value) && json_integer_value(value) >= 0)
-        wefti_tok_add_eos(tok, (uint64_t)json_integer_value(value));
-    for (size_t i = 0; i < json_array_size(value); i++) {
-        const json_t *id = json_array_get(value, i);
-        if (json_is_integer(id) && json_integer_value(id) >= 0)
-            wefti_tok_add_eos(tok, (uint64_t)json_integer_value(id));
-    }
+    uint64_t id;
+    if (weft_json_u64(value, &id)) wefti_tok_add_eos(tok, id);
+    for (size_t i = 0; i < json_array_size(value); i++)
+        if (weft_json_u64(json_array_get(value, i), &id)) wefti_tok_add_eos(tok, id);
 }
 
 static void use_config(weft_tokenizer *tok, const json_t *config) {
-    const json_t *bos = json_object_get(config, "bos_token_id");
-    if (tok->bos_id == WEFTI_NO_ID && json_is_integer(bos) && json_integer_value(bos) >= 0 &&
-        json_integer_value(bos) < tok->vocab.n_tokens)
-        tok->bos_id = (uint32_t)json_integer_value(bos);
-    if (tok->n_eos == 0) add_eos(tok, json_object_get(config, "eos_token_id"));
+    uint64_t bos;
+    if (tok->bos_id == WEFTI_NO_ID &&
+        weft_json_u64(json_object_get(config, "bos_token_id"), &bos) && bos < tok->vocab.n_tokens)
+        tok->bos_id = (uint32_t)bos;
+    add_eos(tok, json_object_get(config, "eos_token_id"));
 }
 
+/* The files need not agree: a base model's generation_config.json keeps its one end beside the chat
+ * tokenizer's. */
 static weft_err load_specials(weft_tokenizer *tok, const char *dir, struct weft_errmsg *why) {
     json_t *config;
     weft_err err = wefti_text_json(dir, "tokenizer_config.json", &config, why);
@@ -592,8 +592,7 @@ static weft_err load_specials(weft_tokenizer *tok, const char *dir, struct weft_
         use_config(tok, config);
         json_decref(config);
     }
-    if (tok->n_eos == 0 && tok->eos_token_id != WEFTI_NO_ID)
-        wefti_tok_add_eos(tok, tok->eos_token_id);
+    if (tok->eos_token_id != WEFTI_NO_ID) wefti_tok_add_eos(tok, tok->eos_token_id);
     if (tok->eos_token_id == WEFTI_NO_ID && tok->n_eos > 0) tok->eos_token_id = tok->eos_ids[0];
     return WEFT_OK;
 }
@@ -623,9 +622,9 @@ static weft_err load_parts(struct loader *load, const json_t *root) {
 
 weft_err wefti_tok_load_json(weft_tokenizer *tok, const char *dir, struct weft_errmsg *why) {
     json_t *root;
-    weft_err err = wefti_text_json(dir, "tokenizer.json", &root, why);
+    weft_err err = weft_model_json(dir, "tokenizer.json", WEFTI_TOKENIZER_BYTES_MAX, &root, why);
+    if (err == WEFT_E_NOTFOUND) return weft_err_set(why, err, "%s has no tokenizer.json", dir);
     if (err) return err;
-    if (!root) return weft_err_set(why, WEFT_E_NOTFOUND, "%s has no tokenizer.json", dir);
     struct weft_errmsg detail = {""};
     struct loader load = {.tok = tok, .why = &detail};
     weft_buf_init(&load.piece, (size_t)4 * WEFTI_TOKEN_BYTES_MAX);

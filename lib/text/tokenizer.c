@@ -73,16 +73,18 @@ static bool has_lossy_added(const struct wefti_added *added) {
     return false;
 }
 
-/* Whether n tokens cover at most n times the longest piece of the text: see check_length. */
-static bool is_lossless(const weft_tokenizer *tok) {
-    if (has_lossy_added(&tok->added_raw) || has_lossy_added(&tok->added_normalized)) return false;
-    for (size_t i = 0; i < tok->n_norms; i++)
-        if (tok->norms[i].kind != WEFTI_NORM_PREPEND && !tok->norms[i].grows) return false;
+/* See check_length in encode.c. Whatever leaves some of the text without a token makes it 0. */
+static size_t text_bytes_per_id(const weft_tokenizer *tok) {
+    if (has_lossy_added(&tok->added_raw) || has_lossy_added(&tok->added_normalized)) return 0;
     for (size_t i = 0; i < tok->n_steps; i++)
-        if (tok->steps[i].behavior == WEFTI_SPLIT_REMOVED) return false;
+        if (tok->steps[i].behavior == WEFTI_SPLIT_REMOVED) return 0;
     for (int c = 0; c < 256 && tok->byte_level; c++)
-        if (tok->unit_ids[c] == WEFTI_NO_ID) return false;
-    return tok->byte_level || tok->byte_fallback;
+        if (tok->unit_ids[c] == WEFTI_NO_ID) return 0;
+    if (!tok->byte_level && !tok->byte_fallback) return 0;
+    size_t bytes = tok->vocab.bytes_max;
+    for (size_t i = 0; i < tok->n_norms; i++)
+        bytes *= wefti_norm_shrink(&tok->norms[i]); /* at most 2^14 * 8^16 */
+    return bytes;
 }
 
 weft_err wefti_tok_seal(weft_tokenizer *tok, struct weft_errmsg *why) {
@@ -97,25 +99,29 @@ weft_err wefti_tok_seal(weft_tokenizer *tok, struct weft_errmsg *why) {
     }
     for (size_t i = 0; i < tok->n_steps; i++)
         tok->to_chars |= tok->steps[i].kind == WEFTI_STEP_TO_CHARS;
-    tok->lossless = is_lossless(tok);
+    tok->text_bytes_per_id = text_bytes_per_id(tok);
     return WEFT_OK;
 }
 
 weft_err weft_text_open(const char *path, weft_tokenizer **tok_out, struct weft_errmsg *why) {
     weft_err err = WEFT_E_NOMEM;
+    struct weft_model_place place = {0};
     *tok_out = NULL;
     weft_tokenizer *tok = calloc(1, sizeof *tok);
     if (!tok) goto cleanup;
     wefti_vocab_init(&tok->vocab);
     tok->bos_id = tok->eos_token_id = tok->unk_id = WEFTI_NO_ID;
     memset(tok->fallback_ids, 0xFF, sizeof tok->fallback_ids);
-    err = wefti_text_is_gguf(path) ? wefti_tok_load_gguf(tok, path, why)
-                                   : wefti_tok_load_json(tok, path, why);
+    err = weft_model_locate(path, &place, why);
+    if (err) goto cleanup;
+    err = place.format == WEFT_MODEL_GGUF ? wefti_tok_load_gguf(tok, place.path, why)
+                                          : wefti_tok_load_json(tok, place.path, why);
     if (err) goto cleanup;
     *tok_out = tok;
     tok = NULL;
 cleanup:
     if (err == WEFT_E_NOMEM) (void)weft_err_set(why, err, "%s: out of memory", path);
+    weft_model_place_fini(&place);
     weft_text_free(tok);
     return err;
 }
@@ -181,8 +187,4 @@ bool wefti_tok_find(const weft_tokenizer *tok, struct weft_str text, uint32_t *i
         return true;
     *id_out = wefti_vocab_find(&tok->vocab, text.data, text.len);
     return *id_out != WEFTI_NO_ID;
-}
-
-bool weft_text_find(const weft_tokenizer *tok, const char *text, size_t len, uint32_t *id_out) {
-    return wefti_tok_find(tok, (struct weft_str){text, len}, id_out);
 }

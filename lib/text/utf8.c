@@ -52,40 +52,20 @@ void wefti_utf8_put(struct weft_buf *out, uint32_t code) {
     weft_buf_add(out, c, n);
 }
 
-/* Whether `byte` may stand at position `at` (1..3) behind `lead`. Only the second byte has a range
- * of its own: it excludes overlong forms, surrogates and what is above U+10FFFF. */
-static bool continues(unsigned char lead, unsigned at, unsigned char byte) {
-    unsigned char low = 0x80, high = 0xBF;
-    if (at == 1) {
-        if (lead == 0xE0) low = 0xA0;
-        if (lead == 0xED) high = 0x9F;
-        if (lead == 0xF0) low = 0x90;
-        if (lead == 0xF4) high = 0x8F;
-    }
-    return byte >= low && byte <= high;
-}
-
 static void feed_byte(char pending[4], uint8_t *n_pending, char byte, struct weft_buf *out) {
-    unsigned char c = (unsigned char)byte;
-    if (*n_pending > 0) {
-        if (continues((unsigned char)pending[0], *n_pending, c)) {
-            pending[(*n_pending)++] = byte;
-            if (*n_pending == wefti_utf8_len(pending[0])) {
-                weft_buf_add(out, pending, *n_pending);
-                *n_pending = 0;
-            }
-            return;
-        }
-        weft_buf_add_str(out, WEFTI_REPLACEMENT);
-        *n_pending = 0; /* and this byte starts afresh */
+    bool whole;
+    pending[*n_pending] = byte;
+    if (*n_pending > 0 && weft_utf8_start(pending, *n_pending + 1u, &whole) <= *n_pending) {
+        weft_buf_add_str(out, WEFTI_REPLACEMENT); /* what waited will never be whole */
+        pending[0] = byte;                        /* and this byte starts afresh */
+        *n_pending = 0;
     }
-    if (c < 0x80) {
-        weft_buf_add_char(out, byte);
-    } else if (c >= 0xC2 && c <= 0xF4) {
-        pending[0] = byte;
-        *n_pending = 1;
-    } else {
+    *n_pending = (uint8_t)weft_utf8_start(pending, *n_pending + 1u, &whole);
+    if (*n_pending == 0) {
         weft_buf_add_str(out, WEFTI_REPLACEMENT);
+    } else if (whole) {
+        weft_buf_add(out, pending, *n_pending);
+        *n_pending = 0;
     }
 }
 

@@ -221,6 +221,37 @@ static void utf8_characters_are_told_from_ill_formed_bytes(void **state) {
     }
 }
 
+static void utf8_that_breaks_off_is_told_from_what_is_none(void **state) {
+    (void)state;
+    static const struct {
+        const char *bytes;
+        size_t n;
+        bool whole;
+    } cases[] = {
+        {"", 0, false},
+        {"ab", 1, true},
+        {"\xc3\xa4z", 2, true},
+        {"\xf0\x9f\xa7\xb5", 4, true},
+        {"\xf0\x9f\xa7", 3, false},
+        {"\xf0\x9f\xa7z", 3, false},
+        {"\xe2\x82\xe2", 2, false},
+        {"\xe0\x80\x80", 1, false}, /* overlong: no second byte fits */
+        {"\xe0\xa0", 2, false},
+        {"\xed\xa0\x80", 1, false}, /* a surrogate */
+        {"\xf0\x8f\xbf\xbf", 1, false},
+        {"\xf4\x90", 1, false}, /* above U+10FFFF */
+        {"\x80", 0, false},
+        {"\xc1\xbf", 0, false},
+        {"\xf5\x80", 0, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        bool whole = !cases[i].whole;
+        assert_int_equal(weft_utf8_start(cases[i].bytes, strlen(cases[i].bytes), &whole),
+                         cases[i].n);
+        assert_int_equal(whole, cases[i].whole);
+    }
+}
+
 static void utf8_is_judged_over_the_whole_text(void **state) {
     (void)state;
     assert_true(weft_utf8_valid("", 0));
@@ -264,6 +295,7 @@ int main(void) {
         cmocka_unit_test(sizes_have_binary_and_decimal_units),
         cmocka_unit_test(booleans_have_four_spellings_each),
         cmocka_unit_test(utf8_characters_are_told_from_ill_formed_bytes),
+        cmocka_unit_test(utf8_that_breaks_off_is_told_from_what_is_none),
         cmocka_unit_test(utf8_is_judged_over_the_whole_text),
         cmocka_unit_test(printable_replaces_bytes_one_for_one),
     };

@@ -17,8 +17,10 @@
 
 #define NEVER UINT32_MAX
 static uint32_t n_left = NEVER; /* allocations to go until one is refused */
+static size_t largest;          /* block asked for */
 
-static bool refuse(void) {
+static bool refuse(size_t n) {
+    if (n > largest) largest = n;
     if (n_left == NEVER) return false;
     if (n_left == 0) return true; /* and all after it: memory that ran out stays so */
     n_left--;
@@ -33,15 +35,15 @@ void *__wrap_calloc(size_t n, size_t size);
 void *__wrap_realloc(void *block, size_t n);
 
 void *__wrap_malloc(size_t n) {
-    return refuse() ? NULL : __real_malloc(n);
+    return refuse(n) ? NULL : __real_malloc(n);
 }
 
 void *__wrap_calloc(size_t n, size_t size) {
-    return refuse() ? NULL : __real_calloc(n, size);
+    return refuse(n * size) ? NULL : __real_calloc(n, size);
 }
 
 void *__wrap_realloc(void *block, size_t n) {
-    return refuse() ? NULL : __real_realloc(block, n);
+    return refuse(n) ? NULL : __real_realloc(block, n);
 }
 
 typedef weft_err (*call_fn)(const void *arg, struct weft_errmsg *why);
@@ -124,6 +126,56 @@ static void encoding_survives_each_refusal(void **state) {
     weft_text_free(tok);
 }
 
+/* 8 MB of one letter against a limit of 100 ids. Whatever stands before merging, no block is larger
+ * than the text in a buffer that doubles; the symbols would take 28 bytes for each letter. */
+static void a_text_that_cannot_fit_takes_no_more_memory_than_itself(void **state) {
+    (void)state;
+    enum { LEN = 8 << 20, LIMIT = 100 };
+    static const char *const words[] = {"aa", NULL};
+    static const struct text_parts parts[] = {
+        {.bytes = true, .words = words, .normalizer = "{\"type\":\"NFC\"}"},
+        {.bytes = true, .words = words, .normalizer = "{\"type\":\"Strip\"}"},
+        {.bytes = true,
+         .words = words,
+         .normalizer = "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"aa\"},"
+                       "\"content\":\"a\"}"},
+        {.words = words, .options = "\"unk_token\":\"aa\",\"fuse_unk\":false,"},
+    };
+    char *text = malloc(LEN);
+    assert_non_null(text);
+    memset(text, 'a', LEN);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        struct text_parts one = parts[i];
+        if (one.bytes)
+            one.pre_tokenizer =
+                "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":false}";
+        weft_tokenizer *tok = text_open(&one);
+        struct weft_errmsg why = {""};
+        uint32_t *ids;
+        size_t n;
+        largest = 0;
+        assert_int_equal(weft_text_encode(tok, text, LEN, 0, LIMIT, &ids, &n, &why), WEFT_E_TOOBIG);
+        assert_string_equal(why.text, "the text has more than 100 tokens");
+        print_message("    largest block: %zu\n", largest);
+        assert_true(largest <= (size_t)2 * LEN);
+        weft_text_free(tok);
+    }
+    /* What becomes nothing at all, or one token, fits all the same. */
+    static const char *const fused[] = {"", "\"unk_token\":\"aa\",\"fuse_unk\":true,"};
+    for (size_t i = 0; i < 2; i++) {
+        weft_tokenizer *tok = text_open(&(struct text_parts){.words = words, .options = fused[i]});
+        uint32_t *ids;
+        size_t n;
+        largest = 0;
+        assert_int_equal(weft_text_encode(tok, text, LEN, 0, LIMIT, &ids, &n, NULL), WEFT_OK);
+        assert_int_equal(n, i);
+        assert_true(largest <= (size_t)2 * LEN);
+        free(ids);
+        weft_text_free(tok);
+    }
+    free(text);
+}
+
 static weft_err chat(const void *tok, struct weft_errmsg *why) {
     static const char source[] = "{% set x = 'a' ~ 1 %}{% for m in messages %}{% set y = x + 'b' %}"
                                  "{{ y + m.content }}{% endfor %}";
@@ -174,6 +226,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(opening_survives_each_refusal),
         cmocka_unit_test(encoding_survives_each_refusal),
+        cmocka_unit_test(a_text_that_cannot_fit_takes_no_more_memory_than_itself),
         cmocka_unit_test(the_rest_survives_each_refusal),
     };
     json_set_alloc_funcs(__wrap_malloc, free);

@@ -5,10 +5,13 @@
 
 #include <cmocka.h>
 #include <jansson.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/check.h"
 #include "base/parse.h"
@@ -635,19 +638,105 @@ static void ends_of_generation_come_from_the_files(void **state) {
     }
 }
 
-static void tokens_are_found_by_their_text(void **state) {
+static void write_text(const char *dir, const char *name, const char *text) {
+    test_dir_write(dir, name, text, strlen(text));
+}
+
+/* A folder with the tokenizer <s> </s> <|eot|> a (ids 0 to 3) in it. */
+static char *small_folder(void) {
+    static const char *const words[] = {"<s>", "</s>", "<|eot|>", "a", NULL};
+    char *dir = test_dir_new();
+    struct weft_buf json;
+    weft_buf_init(&json, 1 << 16);
+    text_build_json(&json, &(struct text_parts){.words = words});
+    test_dir_write(dir, "tokenizer.json", json.data, json.len);
+    weft_buf_fini(&json);
+    return dir;
+}
+
+static void expect_eos(const char *dir, const char *want) {
+    struct weft_errmsg why = {""};
+    weft_tokenizer *tok;
+    char got[64] = "";
+    size_t n, len = 0;
+    if (weft_text_open(dir, &tok, &why)) fail_msg("%s", why.text);
+    const uint32_t *eos = weft_text_eos(tok, &n);
+    for (size_t i = 0; i < n; i++)
+        len += (size_t)snprintf(got + len, sizeof got - len, "%s%u", i ? " " : "", eos[i]);
+    assert_string_equal(got, want);
+    weft_text_free(tok);
+}
+
+static void every_file_may_name_an_end_and_each_counts_once(void **state) {
+    (void)state;
+    char *dir = small_folder();
+    expect_eos(dir, "");
+    write_text(dir, "tokenizer_config.json", "{\"eos_token\":\"<|eot|>\"}");
+    expect_eos(dir, "2");
+    write_text(dir, "generation_config.json", "{\"eos_token_id\":1}");
+    expect_eos(dir, "1 2"); /* a base model's file beside a chat tokenizer's */
+    write_text(dir, "tokenizer_config.json", "{\"eos_token\":{\"content\":\"<|eot|>\"}}");
+    write_text(dir, "generation_config.json", "{\"eos_token_id\":[2,1,2]}");
+    expect_eos(dir, "2 1");
+    write_text(dir, "config.json", "{\"eos_token_id\":3}");
+    expect_eos(dir, "2 1 3");
+    write_text(dir, "generation_config.json", "{\"eos_token_id\":[-1,4,1.5,\"1\",null]}");
+    write_text(dir, "tokenizer_config.json", "{\"eos_token\":\"nowhere\"}");
+    expect_eos(dir, "3");
+    test_dir_free(dir);
+}
+
+/* What transformers writes for a tokenizer without a length of its own. */
+static void integers_beyond_63_bits_are_no_hindrance(void **state) {
+    (void)state;
+    char *dir = small_folder();
+    struct weft_gen_defaults got;
+    struct weft_errmsg why = {""};
+    write_text(dir, "tokenizer_config.json",
+               "{\"model_max_length\":1000000000000000019884624838656,\"eos_token\":\"</s>\"}");
+    write_text(dir, "generation_config.json",
+               "{\"max_length\":1000000000000000019884624838656,\"top_k\":20}");
+    write_text(dir, "config.json", "{\"eos_token_id\":1000000000000000019884624838656}");
+    expect_eos(dir, "1");
+    assert_int_equal(weft_text_gen_defaults(dir, &got, &why), WEFT_OK);
+    assert_int_equal(got.top_k, 20);
+    test_dir_free(dir);
+}
+
+static void fifos_and_devices_are_refused_and_not_waited_for(void **state) {
+    (void)state;
+    static const char *const names[] = {"tokenizer.json", "tokenizer_config.json",
+                                        "generation_config.json", "chat_template.jinja"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        for (int device = 0; device < 2; device++) {
+            char *dir = small_folder(), path[4096], *source;
+            struct weft_gen_defaults got;
+            struct weft_errmsg why = {""};
+            weft_tokenizer *tok = NULL;
+            (void)snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+            (void)unlink(path);
+            int rc = device ? symlink("/dev/zero", path) : mkfifo(path, 0600);
+            assert_int_equal(rc, 0);
+            weft_err err = i < 3 ? weft_text_open(dir, &tok, &why) : WEFT_E_PROTO;
+            assert_int_equal(err, WEFT_E_PROTO);
+            assert_null(tok);
+            if (i == 2) assert_int_equal(weft_text_gen_defaults(dir, &got, &why), WEFT_E_PROTO);
+            if (i % 2) assert_int_equal(weft_chat_find(dir, &source, &why), WEFT_E_PROTO);
+            if (!strstr(why.text, "is not a regular file")) fail_msg("%s", why.text);
+            test_dir_free(dir);
+        }
+    }
+}
+
+static void tokens_have_bytes_and_others_none(void **state) {
     (void)state;
     weft_tokenizer *tok = open_path("models/fable-6m");
-    uint32_t id;
     size_t len;
-    assert_true(weft_text_find(tok, "<|im_end|>", 10, &id));
-    assert_int_equal(id, 4094);
-    assert_true(weft_text_find(tok, " the", 4, &id));
-    const char *bytes = weft_text_token_bytes(tok, id, &len);
-    assert_int_equal(len, 4);
-    assert_memory_equal(bytes, " the", 4);
-    assert_false(weft_text_find(tok, "no such token", 13, &id));
-    assert_false(weft_text_find(tok, "", 0, &id));
+    const char *bytes = weft_text_token_bytes(tok, 4094, &len);
+    assert_int_equal(len, 10);
+    assert_memory_equal(bytes, "<|im_end|>", 10);
+    assert_true(weft_text_is_special(tok, 4094));
+    assert_false(weft_text_is_special(tok, 4096));
     (void)weft_text_token_bytes(tok, 4096, &len);
     assert_int_equal(len, 0);
     (void)weft_text_token_bytes(tok, UINT32_MAX, &len);
@@ -670,7 +759,27 @@ static void sampling_defaults_come_from_generation_config(void **state) {
     static const char wrong[] = "{\"top_k\":\"many\"}";
     test_dir_write(dir, "generation_config.json", wrong, sizeof wrong - 1);
     assert_int_equal(weft_text_gen_defaults(dir, &got, &why), WEFT_E_PROTO);
-    assert_non_null(strstr(why.text, "top_k"));
+    assert_non_null(strstr(why.text, "generation_config.json: top_k"));
+    test_dir_free(dir);
+}
+
+static void sampling_defaults_that_no_sampler_can_use_are_ignored(void **state) {
+    (void)state;
+    char *dir = test_dir_new();
+    struct weft_gen_defaults got;
+    struct weft_errmsg why = {""};
+    write_text(dir, "generation_config.json",
+               "{\"top_k\":-1,\"temperature\":0,\"top_p\":1.0,\"max_new_tokens\":7.0}");
+    assert_int_equal(weft_text_gen_defaults(dir, &got, &why), WEFT_OK);
+    assert_int_equal(got.top_k, -1); /* off, as where nothing is said */
+    assert_true(got.temperature == 0 && got.top_p == 1 && got.max_new_tokens == 7);
+    write_text(dir, "generation_config.json",
+               "{\"top_k\":-5,\"temperature\":-1,\"top_p\":0,\"min_p\":1.5,"
+               "\"repetition_penalty\":0,\"max_new_tokens\":2.5}");
+    assert_int_equal(weft_text_gen_defaults(dir, &got, &why), WEFT_OK);
+    assert_true(got.top_k == -1 && got.max_new_tokens == -1);
+    assert_true(isnan(got.temperature) && isnan(got.top_p) && isnan(got.min_p));
+    assert_true(isnan(got.repetition_penalty));
     test_dir_free(dir);
 }
 
@@ -898,6 +1007,79 @@ static void sentence_piece_without_a_space_in_front(void **state) {
     weft_text_free(tok);
 }
 
+static void put_strings(struct gguf_builder *b, const char *key, const char *const *texts,
+                        size_t n) {
+    gguf_key(b, key, 9);
+    gguf_put(&b->kvs, 8, 4);
+    gguf_put(&b->kvs, n, 8);
+    for (size_t i = 0; i < n; i++)
+        gguf_put_str(&b->kvs, texts[i]);
+}
+
+/* Names with one split differ in what else they stand for. */
+static void the_name_of_a_split_says_whether_merges_are_ignored_and_bos_added(void **state) {
+    (void)state;
+    static const char *const tokens[] = {"a", "b", "c", "abc", "<s>"};
+    static const struct {
+        const char *pre, *want;
+    } cases[] = {
+        {"llama-bpe", "4 3"}, {"smaug-bpe", "0 1 2"}, {"dbrx", "0 1 2"}, {"qwen2", "0 1 2"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct gguf_builder b;
+        gguf_init(&b);
+        gguf_str(&b, "tokenizer.ggml.model", "gpt2");
+        gguf_str(&b, "tokenizer.ggml.pre", cases[i].pre);
+        gguf_u32(&b, "tokenizer.ggml.bos_token_id", 4);
+        put_strings(&b, "tokenizer.ggml.tokens", tokens, 5);
+        put_strings(&b, "tokenizer.ggml.merges", NULL, 0);
+        weft_tokenizer *tok = open_gguf(&b);
+        text_expect(tok, "abc", WEFT_TEXT_ADD_SPECIAL, cases[i].want);
+        weft_text_free(tok);
+    }
+}
+
+/* Each of the three questions a path is opened for, without and with the misleading suffix. */
+static void gguf_files_need_no_suffix_and_folders_may_have_one(void **state) {
+    (void)state;
+    char *dir = test_dir_new(), path[4096], *source;
+    struct gguf_builder b;
+    struct weft_buf bytes;
+    struct weft_errmsg why = {""};
+    struct weft_gen_defaults got;
+    weft_tokenizer *tok;
+    weft_buf_init(&bytes, 1 << 20);
+    gguf_init(&b);
+    gguf_str(&b, "tokenizer.ggml.model", "llama");
+    gguf_str(&b, "tokenizer.chat_template", "from the file");
+    gguf_words(&b, sp_words, sizeof sp_words / sizeof *sp_words, true);
+    gguf_finish(&b, &bytes);
+    test_dir_write(dir, "sha256-0123", bytes.data, bytes.len);
+    (void)snprintf(path, sizeof path, "%s/sha256-0123", dir);
+    if (weft_text_open(path, &tok, &why)) fail_msg("%s", why.text);
+    text_expect(tok, "ab", 0, "8");
+    weft_text_free(tok);
+    assert_int_equal(weft_chat_find(path, &source, &why), WEFT_OK);
+    assert_string_equal(source, "from the file");
+    free(source);
+    assert_int_equal(weft_text_gen_defaults(path, &got, &why), WEFT_OK);
+    gguf_fini(&b);
+    weft_buf_fini(&bytes);
+    test_dir_free(dir);
+
+    dir = small_folder();
+    (void)snprintf(path, sizeof path, "%s.gguf", dir);
+    assert_int_equal(rename(dir, path), 0);
+    if (weft_text_open(path, &tok, &why)) fail_msg("%s", why.text);
+    weft_text_free(tok);
+    assert_int_equal(rename(path, dir), 0);
+    write_text(dir, "config.json", "{}");
+    (void)snprintf(path, sizeof path, "%s/config.json", dir);
+    if (weft_text_open(path, &tok, &why)) fail_msg("%s", why.text);
+    text_expect(tok, "a", 0, "3");
+    weft_text_free(tok);
+    test_dir_free(dir);
+}
+
 static void gguf_vocabularies_that_do_not_add_up_are_refused(void **state) {
     (void)state;
     static const struct {
@@ -954,12 +1136,18 @@ int main(void) {
         cmocka_unit_test(random_bytes_come_back_as_sanitised_text),
         cmocka_unit_test(threads_share_a_tokenizer),
         cmocka_unit_test(ends_of_generation_come_from_the_files),
-        cmocka_unit_test(tokens_are_found_by_their_text),
+        cmocka_unit_test(every_file_may_name_an_end_and_each_counts_once),
+        cmocka_unit_test(integers_beyond_63_bits_are_no_hindrance),
+        cmocka_unit_test(fifos_and_devices_are_refused_and_not_waited_for),
+        cmocka_unit_test(tokens_have_bytes_and_others_none),
         cmocka_unit_test(sampling_defaults_come_from_generation_config),
+        cmocka_unit_test(sampling_defaults_that_no_sampler_can_use_are_ignored),
         cmocka_unit_test(what_is_not_supported_is_refused_by_name),
         cmocka_unit_test(malformed_files_are_refused),
         cmocka_unit_test(sentence_piece_merges_by_score_and_falls_back_to_bytes),
         cmocka_unit_test(sentence_piece_without_a_space_in_front),
+        cmocka_unit_test(the_name_of_a_split_says_whether_merges_are_ignored_and_bos_added),
+        cmocka_unit_test(gguf_files_need_no_suffix_and_folders_may_have_one),
         cmocka_unit_test(gguf_vocabularies_that_do_not_add_up_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
