@@ -35,17 +35,17 @@ build: deps
 	cmake --build build -j $(JOBS)
 
 test: deps-test build
-	ctest --test-dir build --output-on-failure
+	ctest --test-dir build -j $(JOBS) --output-on-failure
 
 asan: deps-test deps
 	cmake --preset asan
 	cmake --build build-asan -j $(JOBS)
-	ctest --test-dir build-asan --output-on-failure
+	ctest --test-dir build-asan -j $(JOBS) --output-on-failure
 
 tsan: deps-test deps
 	cmake --preset tsan
 	cmake --build build-tsan -j $(JOBS)
-	setarch -R ctest --test-dir build-tsan --output-on-failure
+	setarch -R ctest --test-dir build-tsan -j $(JOBS) --output-on-failure
 
 SOURCES = $(shell git ls-files '*.c' '*.h')
 

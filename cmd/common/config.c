@@ -266,6 +266,8 @@ static weft_err set_from_env(enum weft_program program, struct weft_config *conf
         name[n] = '\0';
         const char *text = getenv(name);
         if (!text) continue;
+        /* Kubernetes puts WEFT_PORT=tcp://... into every pod beside a service named weft. */
+        if (strncmp(text, "tcp://", 6) == 0 && s->kind != KIND_TEXT) continue;
         weft_err err = set_value(config, s, "environment: ", text, why);
         if (err) return err;
     }

@@ -380,6 +380,10 @@ static weft_err set_up(struct supervisor *sup, struct weft_errmsg *why) {
     if (!sup->config.served_model_name) sup->config.served_model_name = sup->config.model;
     sup->weights_fd = memfd_create("weft-weights", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (sup->weights_fd < 0) return weft_err_errno(why, errno, "cannot make a memory file");
+    /* A log reader that goes away must not take the service with it; and children whose end was to
+     * be ignored by whoever started us could not be waited for. */
+    (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGCHLD, SIG_DFL);
     sigset_t set;
     (void)sigemptyset(&set);
     (void)sigaddset(&set, SIGCHLD);
