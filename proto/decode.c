@@ -157,6 +157,8 @@ static void read_sampling(weft_proto_decoder *dec, struct weft_sampling *out) {
         (int32_t)wefti_read_u32(rd, "n_prompt_logprobs", WEFT_VOCAB_MAX + 1) - 1;
     out->stop_tokens = read_tokens(dec, "stop_tokens", WEFT_STOP_TOKENS_MAX, &out->n_stop_tokens);
     out->bias = read_vector(dec, "bias", sizeof *out->bias, WEFT_LOGIT_BIAS_MAX, &out->n_bias);
+    out->masked_tokens =
+        read_tokens(dec, "masked_tokens", WEFT_STOP_TOKENS_MAX, &out->n_masked_tokens);
     wefti_read_close(rd, "sampling", n_more);
     if (rd->err) return;
     struct weft_errmsg why;

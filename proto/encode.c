@@ -94,6 +94,8 @@ static void put_sampling(msgpack_packer *pk, const struct weft_sampling *samplin
     put_u64(pk, (uint32_t)(sampling->n_prompt_logprobs + 1));
     put_bin(pk, sampling->stop_tokens, sampling->n_stop_tokens, sizeof *sampling->stop_tokens);
     put_bin(pk, sampling->bias, sampling->n_bias, sizeof *sampling->bias);
+    put_bin(pk, sampling->masked_tokens, sampling->n_masked_tokens,
+            sizeof *sampling->masked_tokens);
 }
 
 /* `n` entries as three vectors: heads, then all their best ids, then those ids' values. None: nil.

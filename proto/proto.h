@@ -130,7 +130,14 @@ struct weft_msg_rejected {
     const char *text;        /* terminated */
 };
 
-enum weft_end { WEFT_END_NONE, WEFT_END_STOP, WEFT_END_LENGTH, WEFT_END_DEADLINE, WEFT_END_COUNT };
+enum weft_end {
+    WEFT_END_NONE,
+    WEFT_END_STOP,
+    WEFT_END_LENGTH,
+    WEFT_END_DEADLINE,
+    WEFT_END_ERROR, /* WEFT_SEQ_LOSSES_MAX workers in a row were lost over it */
+    WEFT_END_COUNT,
+};
 
 struct weft_msg_event {
     uint64_t request_id;

@@ -25,7 +25,7 @@
 
 /* Fields of the structs inside. */
 #define WEFTI_F_MODEL 13
-#define WEFTI_F_SAMPLING 14
+#define WEFTI_F_SAMPLING 15
 #define WEFTI_F_CHOICE 2
 #define WEFTI_F_LOGPROBS 3
 #define WEFTI_F_EVENT 12
@@ -51,12 +51,32 @@ struct wefti_logprob_head {
     float logprob;
     uint32_t rank, n_top;
 };
-_Static_assert(sizeof(struct wefti_logprob_head) == 12, "no padding");
+_Static_assert(sizeof(struct wefti_logprob_head) == WEFT_LOGPROB_HEAD_BYTES, "no padding");
 
 /* Bounds that limits.h does not name. */
-#define WEFTI_TEXT_BYTES_MAX 1024u     /* a rejection's sentence; weft_errmsg holds 512 */
-#define WEFTI_EVENTS_MAX (1u << 21)    /* per message: a queue that expires whole, and a step */
-#define WEFTI_LOGPROBS_MAX (1u << 25)  /* top entries per list; the message's bytes bind first */
+#define WEFTI_TEXT_BYTES_MAX 1024u  /* a rejection's sentence; weft_errmsg holds 512 */
+#define WEFTI_EVENTS_MAX (1u << 21) /* per message: a queue that expires whole, and a step */
+#define WEFTI_LOGPROBS_MAX (WEFT_STEP_LOGPROB_BYTES_MAX / WEFT_LOGPROB_TOP_BYTES) /* per list */
 #define WEFTI_GRANTS_MAX WEFT_SEQS_MAX /* a sequence gets at most one per plan */
+
+/* The largest messages fit by construction. Of an out or an event: at most twelve numbers of nine
+ * bytes, and of two lists of log-probabilities all but the entries themselves, which are counted as
+ * WEFT_STEP_LOGPROB_BYTES_MAX (an array, three `bin` headers of five bytes). */
+#define WEFTI_ROW_BYTES_MAX (1u + 12u * 9u + 2u * (1u + 3u * 5u))
+_Static_assert(WEFTI_F_OUT <= 12 && WEFTI_F_EVENT <= 12, "as counted");
+_Static_assert(WEFT_STEP_LOGPROB_BYTES_MAX + WEFT_SEQS_MAX * WEFTI_ROW_BYTES_MAX + 1024 <=
+                   WEFT_MESSAGE_BYTES_MAX,
+               "a step's result, and what it becomes for one router, are one message each");
+
+/* Of a start all but its tokens, and at most as many blocks as tokens: numbers, stop tokens and
+ * biases. */
+#define WEFTI_START_BYTES_MAX (32u * 9u + WEFT_STOP_TOKENS_MAX * 4u + WEFT_LOGIT_BIAS_MAX * 8u)
+/* A release, a copy, a grant and one more block, a row. */
+#define WEFTI_PLAN_SLOT_BYTES_MAX (8u + 8u + 12u + 4u + 12u)
+* / _Static_assert(2ull * 4u * WEFT_STEP_START_TOKENS_MAX +
+                           WEFT_SEQS_MAX * (WEFTI_START_BYTES_MAX + WEFTI_PLAN_SLOT_BYTES_MAX) +
+                           1024 <=
+                       WEFT_MESSAGE_BYTES_MAX,
+                   "a plan is one message");
 
 #endif

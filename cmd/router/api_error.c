@@ -19,6 +19,12 @@ void wefti_error_set(struct api_error *error, int status, const char *param, con
     va_end(args);
 }
 
+void wefti_error_no_room(struct api_error *error) {
+    wefti_error_set(error, 503, NULL, "too_many_bytes",
+                    "the server holds too many large requests, try again later");
+    error->retry_after = 1;
+}
+
 const char *wefti_error_type(int status) {
     switch (status) {
     case 401:

@@ -22,6 +22,9 @@ struct api_error {
 void wefti_error_set(struct api_error *error, int status, const char *param, const char *code,
                      const char *fmt, ...) WEFT_PRINTF(5, 6);
 
+/* 503: too much is held by large requests. */
+void wefti_error_no_room(struct api_error *error);
+
 /* OpenAI's "type" of an HTTP status; the first element of a MessagePack-RPC error. */
 const char *wefti_error_type(int status);
 

@@ -13,7 +13,6 @@
 
 /* ------------------------------------------------------------------------ log-probabilities --- */
 
-#define DEADLINE_GRACE_US 1000000
 #define LP_HEADER 3 /* value, rank, count */
 
 static uint32_t lp_stride(const struct lp_store *store) {
@@ -51,6 +50,8 @@ const uint32_t *wefti_lp_entry(const struct lp_store *store, uint32_t i) {
 
 /* --------------------------------------------------------------------------------- the call --- */
 
+#define DEADLINE_GRACE_US 1000000
+
 static void wake(struct call *call) {
     if (!call->is_abandoned) call->wake(call);
 }
@@ -65,10 +66,9 @@ struct call *wefti_call_new(struct core *core, enum call_kind kind, struct weft_
     call->owner = owner;
     call->model_name = core->limits.model_name; /* outlives every call */
     call->limits = core->limits;
-    call->held_bytes = body->len;
+    call->held_bytes = wefti_core_cost(body->len);
     call->body = *body;
     weft_buf_init(body, body->max_bytes);
-    weft_buf_init(&call->result, WEFT_MESSAGE_BYTES_MAX);
     (void)snprintf(call->id, sizeof call->id, "%s-%016" PRIx64,
                    kind == CALL_CHAT ? "chatcmpl" : "cmpl", weft_rand_seed());
     call->created_s = (int64_t)time(NULL);
@@ -128,7 +128,6 @@ static void call_free(struct call *call) {
     wefti_core_release(call->core, call->held_bytes);
     wefti_params_fini(&call->params);
     weft_buf_fini(&call->body);
-    weft_buf_fini(&call->result);
     free(call);
 }
 
@@ -141,6 +140,7 @@ bool wefti_call_is_late(const struct call *call, uint64_t now_us) {
 void wefti_call_drop(struct call *call) {
     if (!call) return;
     call->is_abandoned = true;
+    if (call->in_thread && call->unqueue && call->unqueue(call)) call->in_thread = false;
     if (call->in_thread) return;
     if (call->state == CALL_WAITING || call->state == CALL_RUNNING) {
         count_open_choices(call, FINISHED_ABORT);
@@ -202,6 +202,7 @@ static bool make_jobs(struct call *call) {
 static void submit(struct call *call, uint64_t now_us) {
     struct core *core = call->core;
     const char *why = wefti_core_why_not(core, now_us / 1000);
+    if (!why && call->limits.n_vocab == 0) why = "the model was being loaded";
     if (why) {
         wefti_call_fail(call, 503, 1, "not_serving", why);
         return;
@@ -224,12 +225,30 @@ static void submit(struct call *call, uint64_t now_us) {
     }
 }
 
+/* The body is gone, what was made of it stays: ids take up to four bytes for each of the text's. A
+ * small request goes on costing nothing. */
+static bool settle(struct call *call) {
+    struct core *core = call->core;
+    uint64_t bytes = 0;
+    if (call->held_bytes == 0) return true;
+    for (uint32_t i = 0; i < call->params.n_prompts; i++) {
+        const struct prompt *prompt = &call->params.prompts[i];
+        bytes += prompt->n_ids * sizeof *prompt->ids + (prompt->echo ? prompt->text_len : 0);
+    }
+    wefti_core_release(core, call->held_bytes);
+    call->held_bytes = 0;
+    if (!wefti_core_hold(core, bytes)) return false;
+    call->held_bytes = bytes;
+    return true;
+}
+
 void wefti_call_start(struct call *call, uint64_t now_us) {
     WEFT_ASSERT(call->state == CALL_PREPARING && !call->in_thread);
     if (call->is_abandoned) {
         call_free(call);
         return;
     }
+    if (!call->error.status && !settle(call)) wefti_error_no_room(&call->error);
     if (call->error.status) {
         call->state = CALL_FAILED;
         wake(call);
@@ -393,6 +412,13 @@ void wefti_job_event(struct job *job, const struct weft_msg_event *event, uint64
         return;
     if (event->end == WEFT_END_DEADLINE) {
         wefti_call_fail(call, 504, 0, "request_timeout", "the request took too long");
+        return;
+    }
+    if (event->end == WEFT_END_ERROR) {
+        char text[96];
+        (void)snprintf(text, sizeof text, "the server failed %d times to compute this request",
+                       WEFT_SEQ_LOSSES_MAX);
+        wefti_call_fail(call, 500, 0, "computation_failed", text);
         return;
     }
     if (!take_prompt_logprobs(job, event) || (event->sampled && !push_token(choice, event))) {

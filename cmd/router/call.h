@@ -79,7 +79,7 @@ struct job {
 };
 
 enum call_state {
-    CALL_PREPARING, /* perhaps in another thread, which then owns params, result and error */
+    CALL_PREPARING, /* perhaps in another thread, which then owns params and error */
     CALL_WAITING,   /* for the scheduler's word on every job */
     CALL_RUNNING,
     CALL_DONE,
@@ -96,14 +96,16 @@ struct call {
     bool accepted;     /* the scheduler took it */
     bool has_rpc_view; /* stream chunks in MessagePack-RPC's shape */
     bool is_abandoned; /* nobody waits; freed as soon as no thread uses it */
-    bool in_thread;
+    bool in_thread;    /* prepared elsewhere, or waiting for that */
+    /* Set with in_thread: takes the call back from those who wait. False: a thread has it. */
+    bool (*unqueue)(struct call *call);
+    void *queued; /* unqueue's own */
 
     struct weft_buf body;
-    bool is_msgpack; /* the body is; else JSON */
-    uint64_t held_bytes;
+    bool is_msgpack;          /* the body is; else JSON */
+    uint64_t held_bytes;      /* of the core's budget */
     struct api_limits limits; /* as they were when it came */
     struct params params;
-    struct weft_buf result; /* of CALL_TOKENIZE and CALL_DETOKENIZE: JSON */
     struct api_error error;
 
     const char *model_name;
@@ -119,12 +121,13 @@ struct call {
     struct render render;
 };
 
-/* `body` is moved into the call. NULL: out of memory (the body stays). */
+/* `body` is moved into the call, and with it what it costs of the core's budget. NULL: out of
+ * memory (the body stays). */
 struct call *wefti_call_new(struct core *core, enum call_kind kind, struct weft_buf *body,
                             void (*wake)(struct call *call), void *owner, uint64_t now_us);
 
-/* The client has waited longer than --request-timeout lets it. The scheduler keeps the same time and
- * is given a moment to say so itself; a call that is still being prepared it does not know. */
+/* The client has waited longer than --request-timeout lets it. The scheduler keeps the same time
+ * and is given a moment to say so itself; a call that is still being prepared it does not know. */
 bool wefti_call_is_late(const struct call *call, uint64_t now_us);
 
 /* Cancels what is under way and frees; at once, or when the thread that prepares it is done. */

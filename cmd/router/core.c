@@ -20,6 +20,10 @@ const char *wefti_core_why_ill(const struct core *core, uint64_t now_ms) {
     return why;
 }
 
+uint64_t wefti_core_cost(uint64_t n) {
+    return n > WEFT_SMALL_BYTES ? n : 0;
+}
+
 bool wefti_core_hold(struct core *core, uint64_t n) {
     if (n > core->held_max || core->held_bytes > core->held_max - n) return false;
     core->held_bytes += n;

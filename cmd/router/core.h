@@ -20,10 +20,16 @@ struct core {
     struct metrics metrics;
     struct upstream up;
     bool draining;
-    /* Bytes of request bodies held by live calls, against `held_max`: a call keeps what it made of
-     * its body (ids, at most a few times as big) until it ends, so this bounds them all. */
+    /* What large requests hold, against `held_max`: bytes that came in and are no call yet; then a
+     * call's body until it is tokenized, and its ids until it ends; of MessagePack-RPC also a large
+     * answer of tokenize or detokenize until it has left. See wefti_core_cost for the small ones.
+     */
     uint64_t held_bytes, held_max;
 };
+
+/* A body of no more than this costs nothing: nobody can use up what small requests need. They are
+ * bounded by their number: one per connection, in MessagePack-RPC WEFT_RPC_SMALL_BYTES_MAX. */
+#define WEFT_SMALL_BYTES 65536
 
 /* A snapshot older than this says nothing any more: four of them are due in that time. */
 #define WEFT_SNAPSHOT_AGE_MS_MAX 1000
@@ -34,7 +40,10 @@ const char *wefti_core_why_not(const struct core *core, uint64_t now_ms);
 /* The same for /health, which also wants steps to advance. */
 const char *wefti_core_why_ill(const struct core *core, uint64_t now_ms);
 
-/* Takes `n` bytes of the budget for request bodies; false: it is used up. */
+/* What `n` bytes of one request take of the budget: all, or nothing when it is small. */
+uint64_t wefti_core_cost(uint64_t n);
+
+/* Takes `n` bytes of the budget for large requests; false: it is used up. */
 bool wefti_core_hold(struct core *core, uint64_t n);
 void wefti_core_release(struct core *core, uint64_t n);
 

@@ -15,7 +15,6 @@
  * a byte at a time, but not chunk extensions without end. */
 #define BODY_OVERHEAD_BYTES 65536
 #define BODY_OVERHEAD_FACTOR 8
-#define BODY_BYTES_PER_MS_MIN 1 /* 1 kB/s once the idle time-out is over */
 
 /* ---------------------------------------------------------------------------- parsing heads --- */
 
@@ -47,6 +46,25 @@ size_t wefti_http_scan(struct http_scan *scan, const char *bytes, size_t n, bool
     return n;
 }
 
+struct span wefti_http_path(const char *target, size_t len) {
+    struct span path = {target, len};
+    if (len && target[0] != '/') {
+        size_t scheme = 0;
+        while (scheme < len && !strchr(":/?#", target[scheme]))
+            scheme++;
+        bool is_absolute = len - scheme >= 3 && memcmp(target + scheme, "://", 3) == 0;
+        if (!is_absolute) return path;
+        size_t at = scheme + 3;
+        while (at < len && !strchr("/?#", target[at]))
+            at++;
+        if (at == len || target[at] != '/') return (struct span){"/", 1};
+        path = (struct span){target + at, len - at};
+    }
+    const char *query = memchr(path.at, '?', path.len);
+    if (query) path.len = (size_t)(query - path.at);
+    return path;
+}
+
 static struct http *http_of(llhttp_t *parser) {
     return parser->data;
 }
@@ -56,17 +74,7 @@ static int on_url(llhttp_t *parser, const char *at, size_t len) {
     if (len > WEFT_URL_BYTES_MAX)
         wefti_error_set(&h->refusal, 414, NULL, NULL, "the URL is longer than %d bytes",
                         WEFT_URL_BYTES_MAX);
-    if (len && at[0] != '/') { /* http://host/path, as to a proxy */
-        const char *scheme_end = memmem(at, len, "://", 3);
-        size_t skip = scheme_end ? (size_t)(scheme_end + 3 - at) : len;
-        const char *slash = memchr(at + skip, '/', len - skip);
-        if (slash) {
-            len -= (size_t)(slash - at);
-            at = slash;
-        }
-    }
-    const char *query = memchr(at, '?', len);
-    h->path = (struct span){at, query ? (size_t)(query - at) : len};
+    h->path = wefti_http_path(at, len);
     return 0;
 }
 
@@ -103,6 +111,8 @@ static int on_header_value(llhttp_t *parser, const char *at, size_t len) {
         len--;
     if (h->transfer_encoding.at && is_named(&h->field, "transfer-encoding"))
         wefti_error_set(&h->refusal, 400, NULL, "malformed_http", "two Transfer-Encoding headers");
+    if (h->authorization.at && is_named(&h->field, "authorization"))
+        wefti_error_set(&h->refusal, 400, NULL, "malformed_http", "two Authorization headers");
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         if (is_named(&h->field, known[i].name)) *known[i].span = (struct span){at, len};
     }
@@ -158,16 +168,15 @@ static int on_body(llhttp_t *parser, const char *at, size_t len) {
                         (unsigned long long)server->config.max_body_bytes);
         return 0;
     }
-    if (!wefti_core_hold(&server->core, len)) {
-        wefti_error_set(&h->refusal, 503, NULL, "too_many_bytes",
-                        "the server holds too many large requests, try again later");
-        h->refusal.retry_after = 1;
+    size_t before = h->body.len;
+    uint64_t cost = wefti_core_cost(before + len) - wefti_core_cost(before);
+    if (!wefti_core_hold(&server->core, cost)) {
+        wefti_error_no_room(&h->refusal);
         return 0;
     }
-    size_t before = h->body.len;
     weft_buf_add(&h->body, at, len);
     if (h->body.len == before) {
-        wefti_core_release(&server->core, len);
+        wefti_core_release(&server->core, cost);
         wefti_error_set(&h->refusal, 500, NULL, NULL, "out of memory");
     }
     return 0;
@@ -206,7 +215,7 @@ static void refuse_malformed(struct http *h, llhttp_errno_t why) {
 
 void wefti_http_begin_request(struct http *h) {
     weft_buf_fini(&h->head);
-    if (h->body.len) wefti_core_release(&h->conn->server->core, h->body.len);
+    wefti_core_release(&h->conn->server->core, wefti_core_cost(h->body.len));
     weft_buf_fini(&h->body);
     h->scan = (struct http_scan){0};
     h->path = h->field = h->authorization = h->content_type = (struct span){0};
@@ -251,7 +260,7 @@ static size_t take_head(struct http *h, const char *bytes, size_t n) {
     } else if (is_done) {
         llhttp_errno_t status = llhttp_execute(&h->parser, h->head.data, h->head.len);
         h->phase = HTTP_IN_BODY;
-        h->since_ms = h->last_byte_ms;
+        wefti_pace_begin(&h->pace, h->last_byte_ms);
         /* Two opinions about where a head ends are how requests get smuggled. */
         if (status == HPE_OK && !h->head_done) status = HPE_INVALID_HEADER_TOKEN;
         if (status == HPE_PAUSED && llhttp_get_error_pos(&h->parser) != h->head.data + h->head.len)
@@ -266,11 +275,13 @@ static size_t take_head(struct http *h, const char *bytes, size_t n) {
 }
 
 static size_t take_body(struct http *h, const char *bytes, size_t n) {
+    size_t before = h->body.len;
     llhttp_errno_t status = llhttp_execute(&h->parser, bytes, n);
     size_t used = n;
     if (status == HPE_PAUSED) used = (size_t)(llhttp_get_error_pos(&h->parser) - bytes);
     WEFT_ASSERT(used <= n);
     h->body_raw_bytes += used;
+    wefti_pace_add(&h->pace, h->body.len - before);
     if (h->body_raw_bytes > BODY_OVERHEAD_BYTES + BODY_OVERHEAD_FACTOR * h->body.len)
         wefti_error_set(&h->refusal, 413, NULL, NULL, "the body's chunks are mostly overhead");
     look_at_request(h, status);
@@ -330,6 +341,13 @@ static void on_eof(struct conn *conn) {
     wefti_conn_end(conn, false);
 }
 
+/* What the body will have at most. */
+static uint64_t body_bytes(const struct http *h) {
+    uint64_t max = h->conn->server->config.max_body_bytes;
+    bool is_chunked = h->parser.flags & F_CHUNKED;
+    return is_chunked ? max : h->body.len + h->parser.content_length; /* which counts down */
+}
+
 /* A call in a thread's hands must be left alone: its client is answered, the call itself freed when
  * the thread comes back. */
 static void end_late_call(struct http *h) {
@@ -355,11 +373,7 @@ static void on_tick(struct conn *conn, uint64_t now_ms) {
         if (spent_ms > config->idle_timeout_ms)
             wefti_http_refuse_with(h, 408, NULL, "the request's head is late");
     } else if (h->phase == HTTP_IN_BODY) {
-        bool is_stalled = now_ms > h->last_byte_ms + config->idle_timeout_ms;
-        uint64_t least = spent_ms > config->idle_timeout_ms
-                             ? (spent_ms - config->idle_timeout_ms) * BODY_BYTES_PER_MS_MIN
-                             : 0;
-        if (is_stalled || h->body.len < least)
+        if (wefti_pace_is_late(&h->pace, body_bytes(h), config->idle_timeout_ms, now_ms))
             wefti_http_refuse_with(h, 408, NULL, "the request's body is late");
     } else if (h->call) {
         end_late_call(h);
@@ -378,7 +392,7 @@ static void on_close(struct conn *conn) {
     wefti_call_drop(h->call);
     h->call = NULL;
     h->phase = HTTP_ENDED;
-    if (h->body.len) wefti_core_release(&conn->server->core, h->body.len);
+    wefti_core_release(&conn->server->core, wefti_core_cost(h->body.len));
     weft_buf_fini(&h->body);
 }
 

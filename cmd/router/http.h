@@ -18,6 +18,7 @@
 
 #include "base/buf.h"
 #include "cmd/router/api_error.h"
+#include "cmd/router/pace.h"
 #include "cmd/router/server.h"
 
 #define WEFT_HEAD_BYTES_MAX 65536
@@ -49,7 +50,7 @@ struct http {
     struct conn *conn;
     llhttp_t parser;
     enum http_phase phase;
-    uint64_t since_ms;     /* HEAD: the first byte, or the last response; BODY: its start */
+    uint64_t since_ms;     /* HEAD: the first byte, or the last response */
     uint64_t last_byte_ms; /* came from the client */
     uint64_t last_sent_ms;
     struct weft_buf pending; /* bytes of requests to come */
@@ -64,8 +65,9 @@ struct http {
     uint8_t method;
     struct api_error refusal; /* found while parsing */
     const struct route *route;
-    struct weft_buf body;
+    struct weft_buf body; /* its cost is taken from the core's budget */
     uint64_t body_raw_bytes;
+    struct pace pace; /* of the body */
 
     /* Its response. */
     struct call *call;
@@ -92,6 +94,10 @@ void wefti_http_wake(struct call *call);
 void wefti_http_pump(struct http *http);
 void wefti_http_keep_alive(struct http *http, uint64_t now_ms);
 void wefti_http_begin_request(struct http *http);
+
+/* The path of a request's target: in "/path?query", or in "http://host/path?query" as a proxy gets
+ * it, where no path means "/". Anything else stays as it is, and is found nowhere. */
+struct span wefti_http_path(const char *target, size_t len);
 
 /* Checks one piece of a head; pure. Returns how many of the bytes belong to it; *done_out when they
  * complete it. *ok_out false: a bare CR or LF, a NUL, or a line folded into the next. */

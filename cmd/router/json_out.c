@@ -27,6 +27,14 @@ size_t wefti_utf8_char(const char *bytes, size_t len, size_t *bad_out) {
     return n;
 }
 
+void wefti_utf8_clean(struct weft_buf *out, const char *bytes, size_t len) {
+    for (size_t i = 0; i < len;) {
+        size_t bad, n = wefti_utf8_char(bytes + i, len - i, &bad);
+        weft_buf_add(out, n ? bytes + i : "\xEF\xBF\xBD", n ? n : 3);
+        i += n ? n : bad;
+    }
+}
+
 size_t wefti_utf8_count(const char *bytes, size_t len) {
     size_t n = 0;
     for (size_t i = 0; i < len; i++)

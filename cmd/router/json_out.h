@@ -8,6 +8,9 @@
 
 #include "base/buf.h"
 
+/* The text with each maximal run of bytes that is not UTF-8 as U+FFFD. */
+void wefti_utf8_clean(struct weft_buf *out, const char *bytes, size_t len);
+
 /* The inside of a JSON string: quotes, backslashes and control characters escaped; each maximal
  * run of bytes that is not UTF-8 becomes U+FFFD. A character must not be split between calls. */
 void wefti_json_text(struct weft_buf *out, const char *bytes, size_t len);

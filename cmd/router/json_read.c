@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 const char *wefti_json_type_name(const json_t *value) {
     switch (json_typeof(value)) {
@@ -20,6 +21,12 @@ const char *wefti_json_type_name(const json_t *value) {
     default:
         return "a boolean";
     }
+}
+
+bool wefti_json_is_text(const json_t *value, const char *text) {
+    size_t len = strlen(text);
+    return json_is_string(value) && json_string_length(value) == len &&
+           memcmp(json_string_value(value), text, len) == 0;
 }
 
 bool wefti_json_ok(const struct reader *r) {

@@ -17,6 +17,9 @@ struct reader {
     struct api_error *error;
 };
 
+/* A string that is exactly `text`; strings may hold NULs, which strcmp would take for their end. */
+bool wefti_json_is_text(const json_t *value, const char *text);
+
 bool wefti_json_ok(const struct reader *r);
 
 /* NULL when the field is absent or null, and after an error. Borrowed. */

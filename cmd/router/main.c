@@ -141,6 +141,9 @@ int main(int argc, char **argv) {
     if (done) return EXIT_SUCCESS;
     weft_actor_init("router", config);
     json_object_seed(0); /* before there are threads */
+    char n_threads[16];
+    (void)snprintf(n_threads, sizeof n_threads, "%d", WEFT_WORK_THREADS);
+    (void)setenv("UV_THREADPOOL_SIZE", n_threads, 1);
     core->config = config;
     core->held_max = HELD_BODIES * config->max_body_bytes;
     server.started_s = (int64_t)time(NULL);

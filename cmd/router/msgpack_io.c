@@ -72,12 +72,14 @@ static bool decode_tag(unsigned char tag, uint64_t operand, size_t n_operand, st
     return false;
 }
 
-enum mp_status wefti_msgpack_item(const char *bytes, size_t len, size_t *at, struct mp_item *out) {
+/* The item without the bytes of a text; *out->len says whether and how many are to follow. */
+static enum mp_status read_head(const char *bytes, size_t len, size_t *at, struct mp_item *out,
+                                bool *has_payload_out) {
     const unsigned char *b = (const unsigned char *)bytes + *at;
     size_t left = len - *at, used = 1;
-    bool has_payload = false;
     WEFT_ASSERT(*at <= len);
     memset(out, 0, sizeof *out);
+    *has_payload_out = false;
     if (left == 0) return MP_MORE;
     unsigned char tag = b[0];
     if (tag <= 0x7f || tag >= 0xe0) {
@@ -88,20 +90,29 @@ enum mp_status wefti_msgpack_item(const char *bytes, size_t len, size_t *at, str
     } else if (tag <= 0xbf) {
         out->type = MP_TEXT;
         out->len = tag & 0x1f;
-        has_payload = true;
+        *has_payload_out = true;
     } else {
         if (tag == 0xc1) return MP_BAD; /* never used */
         size_t n = operand_bytes(tag);
         if (left - 1 < n) return MP_MORE;
-        has_payload = decode_tag(tag, big_endian(b + 1, n), n, out);
+        *has_payload_out = decode_tag(tag, big_endian(b + 1, n), n, out);
         used += n;
     }
-    if (has_payload) {
-        if (left - used < out->len) return MP_MORE;
-        out->bytes = (const char *)b + used;
-        used += out->len;
-    }
     *at += used;
+    return MP_OK;
+}
+
+enum mp_status wefti_msgpack_item(const char *bytes, size_t len, size_t *at, struct mp_item *out) {
+    size_t end = *at;
+    bool has_payload;
+    enum mp_status status = read_head(bytes, len, &end, out, &has_payload);
+    if (status != MP_OK) return status;
+    if (has_payload) {
+        if (len - end < out->len) return MP_MORE;
+        out->bytes = bytes + end;
+        end += out->len;
+    }
+    *at = end;
     return MP_OK;
 }
 
@@ -116,38 +127,80 @@ static bool close_levels(struct mp_scan *scan) {
     return true;
 }
 
+/* One more item. OK: it completes the whole; MORE: it does not. */
+static enum mp_status count_item(struct mp_scan *scan, const struct mp_item *item,
+                                 struct weft_errmsg *why) {
+    uint64_t n = 0;
+    if (item->type == MP_ARRAY || item->type == MP_MAP)
+        n = (uint64_t)item->len * (item->type == MP_MAP ? 2 : 1);
+    if (++scan->n_values > WEFT_MSGPACK_VALUES_MAX || n > WEFT_MSGPACK_VALUES_MAX) {
+        (void)weft_err_set(why, WEFT_E_TOOBIG, "the message holds over %u values",
+                           WEFT_MSGPACK_VALUES_MAX);
+        return MP_BAD;
+    }
+    if (n == 0) return close_levels(scan) ? MP_OK : MP_MORE;
+    if (scan->depth == WEFT_MSGPACK_DEPTH_MAX) {
+        (void)weft_err_set(why, WEFT_E_TOOBIG, "the message nests deeper than %d",
+                           WEFT_MSGPACK_DEPTH_MAX);
+        return MP_BAD;
+    }
+    scan->left[scan->depth++] = n;
+    return MP_MORE;
+}
+
 enum mp_status wefti_msgpack_scan(struct mp_scan *scan, const char *bytes, size_t len,
                                   size_t bytes_max, struct weft_errmsg *why) {
     for (;;) {
         struct mp_item item;
-        enum mp_status status = wefti_msgpack_item(bytes, len, &scan->at, &item);
+        size_t end = scan->at;
+        enum mp_status status = wefti_msgpack_item(bytes, len, &end, &item);
         /* An unfinished item may already say that it is longer than anything may be. */
-        if (status == MP_MORE && (len > bytes_max || item.len > bytes_max)) {
+        bool is_long =
+            status == MP_MORE ? len > bytes_max || item.len > bytes_max : end > bytes_max;
+        if (status == MP_BAD) {
+            (void)weft_err_set(why, WEFT_E_PROTO, "malformed MessagePack");
+            return status;
+        }
+        if (is_long) {
             (void)weft_err_set(why, WEFT_E_TOOBIG, "the message is larger than %zu bytes",
                                bytes_max);
-            return MP_BAD;
+            return MP_LONG;
         }
-        if (status == MP_BAD) (void)weft_err_set(why, WEFT_E_PROTO, "malformed MessagePack");
-        if (status != MP_OK) return status;
-        if (++scan->n_values > WEFT_MSGPACK_VALUES_MAX || scan->at > bytes_max) {
-            (void)weft_err_set(why, WEFT_E_TOOBIG, "the message holds over %u values or %zu bytes",
-                               WEFT_MSGPACK_VALUES_MAX, bytes_max);
-            return MP_BAD;
-        }
-        bool is_container = (item.type == MP_ARRAY || item.type == MP_MAP) && item.len > 0;
-        if (!is_container) {
-            if (close_levels(scan)) return MP_OK;
+        if (status == MP_MORE) return status;
+        scan->at = end;
+        status = count_item(scan, &item, why);
+        if (status != MP_MORE) return status;
+    }
+}
+
+enum mp_status wefti_msgpack_skip(struct mp_scan *scan, const char *bytes, size_t len,
+                                  size_t *used_out) {
+    struct weft_errmsg why;
+    size_t at = 0;
+    enum mp_status status = MP_MORE;
+    bool is_known = scan->to_skip > 0; /* its head was counted, with all but the text's end */
+    while (status == MP_MORE) {
+        size_t n = scan->to_skip < len - at ? (size_t)scan->to_skip : len - at;
+        at += n;
+        scan->to_skip -= n;
+        *used_out = at;
+        if (scan->to_skip > 0) return MP_MORE;
+        if (is_known) {
+            is_known = false;
+            status = close_levels(scan) ? MP_OK : MP_MORE;
             continue;
         }
-        uint64_t n = (uint64_t)item.len * (item.type == MP_MAP ? 2 : 1);
-        if (scan->depth == WEFT_MSGPACK_DEPTH_MAX || n > WEFT_MSGPACK_VALUES_MAX) {
-            (void)weft_err_set(why, WEFT_E_TOOBIG,
-                               "the message nests deeper than %d or holds over %u values",
-                               WEFT_MSGPACK_DEPTH_MAX, WEFT_MSGPACK_VALUES_MAX);
-            return MP_BAD;
-        }
-        scan->left[scan->depth++] = n;
+        struct mp_item item;
+        bool has_payload;
+        status = read_head(bytes, len, &at, &item, &has_payload);
+        if (status != MP_OK) return status;
+        scan->to_skip = has_payload ? item.len : 0;
+        is_known = scan->to_skip > 0;
+        if (is_known && ++scan->n_values > WEFT_MSGPACK_VALUES_MAX) return MP_BAD;
+        status = is_known ? MP_MORE : count_item(scan, &item, &why);
+        *used_out = at;
     }
+    return status;
 }
 
 /* Moves *at behind one value that is known to be whole. */

@@ -19,7 +19,7 @@
 #define WEFT_MSGPACK_VALUES_MAX (2u << 20)
 
 enum mp_type { MP_NIL, MP_BOOL, MP_INT, MP_UINT, MP_FLOAT, MP_TEXT, MP_ARRAY, MP_MAP, MP_EXT };
-enum mp_status { MP_OK, MP_MORE, MP_BAD };
+enum mp_status { MP_OK, MP_MORE, MP_BAD, MP_LONG };
 
 struct mp_item {
     enum mp_type type;
@@ -41,12 +41,20 @@ struct mp_scan {
     uint32_t depth;
     uint64_t n_values;
     uint64_t left[WEFT_MSGPACK_DEPTH_MAX]; /* values still to come at each level */
+    uint64_t to_skip;                      /* bytes of a text, by wefti_msgpack_skip */
 };
 
-/* Goes on where it stopped. OK: the value is bytes[0 .. scan->at). BAD: malformed, or over
- * `bytes_max`, the depth or the number of values; `why` says which. */
+/* Goes on where it stopped. OK: the value is bytes[0 .. scan->at). BAD: malformed, or over the
+ * depth or the number of values; `why` says which. LONG: over `bytes_max`; it can be skipped. After
+ * MORE and LONG scan->at is where the first item begins that is not counted yet. */
 enum mp_status wefti_msgpack_scan(struct mp_scan *scan, const char *bytes, size_t len,
                                   size_t bytes_max, struct weft_errmsg *why);
+
+/* The same for a value that nobody wants to keep: every item that was counted may be thrown away.
+ * *used_out: how many of these bytes. Begins anywhere between two items of a value. OK: it ends
+ * there. MORE, BAD: as above. */
+enum mp_status wefti_msgpack_skip(struct mp_scan *scan, const char *bytes, size_t len,
+                                  size_t *used_out);
 
 /* A measured value as JSON; maps need text keys, each once, and all text must be UTF-8. NULL: `why`
  * says what it is that JSON does not have. */

@@ -17,7 +17,7 @@ static void check_model(const struct reader *r, const struct api_limits *limits)
         wefti_json_wrong_type(r, "model", "a string", value);
         return;
     }
-    if (strcmp(json_string_value(value), limits->model_name) != 0)
+    if (!wefti_json_is_text(value, limits->model_name))
         wefti_error_set(r->error, 404, "model", "model_not_found",
                         "The model '%.200s' does not exist.", json_string_value(value));
 }
@@ -88,6 +88,23 @@ static void add_stop_token(const struct reader *r, struct params *params, uint32
     params->stop_tokens[(*n)++] = token;
 }
 
+/* The model's own ends of sequence. Where they are ignored they do not stop, but min_tokens keeps
+ * them back all the same, as in vLLM. What lies beyond the model's vocabulary is never sampled. */
+static void add_eos(const struct reader *r, const struct api_limits *limits,
+                    struct params *params) {
+    struct weft_sampling *s = &params->sampling;
+    uint32_t n_own = params->n_own_stop_tokens;
+    if (params->ignore_eos && s->min_tokens == 0) return;
+    for (size_t i = 0; i < limits->n_eos && wefti_json_ok(r); i++) {
+        if (limits->n_vocab == 0 || limits->eos[i] < limits->n_vocab)
+            add_stop_token(r, params, limits->eos[i]);
+    }
+    if (!params->ignore_eos) return;
+    s->n_masked_tokens = s->n_stop_tokens - n_own;
+    s->masked_tokens = params->stop_tokens + n_own;
+    s->n_stop_tokens = n_own;
+}
+
 static void read_stop_tokens(const struct reader *r, const struct api_limits *limits,
                              struct params *params) {
     const json_t *value = wefti_json_get(r, "stop_token_ids");
@@ -104,8 +121,7 @@ static void read_stop_tokens(const struct reader *r, const struct api_limits *li
     }
     params->n_own_stop_tokens = params->sampling.n_stop_tokens;
     wefti_json_get_bool(r, "ignore_eos", &params->ignore_eos);
-    for (size_t i = 0; i < limits->n_eos && wefti_json_ok(r) && !params->ignore_eos; i++)
-        add_stop_token(r, params, limits->eos[i]);
+    add_eos(r, limits, params);
     params->sampling.stop_tokens = params->stop_tokens;
 }
 

@@ -25,6 +25,9 @@ enum call_kind { CALL_COMPLETION, CALL_CHAT, CALL_TOKENIZE, CALL_DETOKENIZE };
 #define WEFT_PROMPTS_MAX 2048
 #define WEFT_CALL_CHOICES_MAX 4096
 
+/* The most tokens /tokenize answers with. A larger text takes several requests. */
+#define WEFT_TOKENIZE_IDS_MAX (1u << 20)
+
 /* What the server allows; const during a request. */
 struct api_limits {
     const char *model_name;
@@ -66,8 +69,8 @@ struct params {
     size_t stop_lens[WEFT_STOP_STRINGS_MAX];
     uint32_t n_stops;
 
-    /* The request's stop_token_ids come first, then end-of-sequence ids: that is how one tells
-     * afterwards which of them ended a choice. */
+    /* The request's stop_token_ids come first, then end-of-sequence ids, as stops or masked: that
+     * is how one tells afterwards which of them ended a choice. */
     uint32_t stop_tokens[WEFT_STOP_TOKENS_MAX];
     uint32_t n_own_stop_tokens;
     struct weft_logit_bias *bias;

@@ -127,7 +127,7 @@ static char *join_parts(const struct reader *r, size_t idx, const json_t *parts,
             bad_message(r, idx, "content", "holds a part without a type");
             return NULL;
         }
-        if (strcmp(json_string_value(type), "text") != 0) {
+        if (!wefti_json_is_text(type, "text")) {
             bad_message(r, idx, "content", "may only hold parts of type 'text'");
             return NULL;
         }
@@ -153,10 +153,10 @@ static char *join_parts(const struct reader *r, size_t idx, const json_t *parts,
     return joined;
 }
 
-static bool known_role(const char *role) {
+static bool known_role(const json_t *role) {
     static const char *const roles[] = {"system", "developer", "user", "assistant"};
     for (size_t i = 0; i < sizeof roles / sizeof roles[0]; i++) {
-        if (strcmp(role, roles[i]) == 0) return true;
+        if (wefti_json_is_text(role, roles[i])) return true;
     }
     return false;
 }
@@ -180,7 +180,7 @@ static void read_message(const struct reader *r, size_t idx, const json_t *json,
         bad_message(r, idx, "role", "must be a string");
         return;
     }
-    if (!known_role(json_string_value(role))) {
+    if (!known_role(role)) {
         bad_message(r, idx, "role", "must be one of system, developer, user, assistant");
         return;
     }
@@ -194,7 +194,7 @@ static void read_message(const struct reader *r, size_t idx, const json_t *json,
         char *joined = join_parts(r, idx, content, &message->content_len);
         if (!joined) return;
         message->content = params->owned_texts[params->n_owned++] = joined;
-    } else if ((content && !json_is_null(content)) || strcmp(message->role, "assistant") != 0) {
+    } else if ((content && !json_is_null(content)) || !wefti_json_is_text(role, "assistant")) {
         bad_message(r, idx, "content", "must be a string or a list of text parts");
     }
 }

@@ -89,10 +89,10 @@ static bool is_harmless(const json_t *value, enum harmless harmless) {
     case IF_TRUE:
         return json_is_true(value);
     case IF_NONE:
-        return json_is_string(value) && strcmp(json_string_value(value), "none") == 0;
+        return wefti_json_is_text(value, "none");
     case IF_TEXT:
         value = json_object_get(value, "type");
-        return json_is_string(value) && strcmp(json_string_value(value), "text") == 0;
+        return wefti_json_is_text(value, "text");
     }
     return false;
 }
@@ -107,7 +107,7 @@ void wefti_params_refuse_unsupported(const struct reader *r) {
     const json_t *modalities = wefti_json_get(r, "modalities");
     for (size_t i = 0; i < json_array_size(modalities); i++) {
         const json_t *item = json_array_get(modalities, i);
-        if (!json_is_string(item) || strcmp(json_string_value(item), "text") != 0)
+        if (!wefti_json_is_text(item, "text"))
             wefti_error_set(r->error, 400, "modalities", "unsupported_parameter",
                             "'modalities' can only be [\"text\"]");
     }

@@ -43,7 +43,7 @@ static json_t *parse_body(struct call *call) {
 /* Counting on past the limit lets the error say by how much; counting for ever would let a client
  * buy minutes of tokenizing with one body. */
 static size_t ids_max(const struct api_limits *limits, enum call_kind kind) {
-    if (kind == CALL_TOKENIZE || limits->max_model_len == 0) return WEFT_CONTEXT_MAX * 4;
+    if (kind == CALL_TOKENIZE || limits->max_model_len == 0) return WEFT_TOKENIZE_IDS_MAX;
     return 16 * (size_t)limits->max_model_len + 65536;
 }
 
@@ -54,7 +54,10 @@ static void encode(struct call *call, struct prompt *prompt, const char *text, s
     size_t max = ids_max(&call->limits, call->kind);
     weft_err err = weft_text_encode(call->core->tok, text, len, flags, max, &prompt->ids,
                                     &prompt->n_ids, &why);
-    if (err == WEFT_E_TOOBIG)
+    if (err == WEFT_E_TOOBIG && call->kind == CALL_TOKENIZE)
+        wefti_error_set(&call->error, 400, "prompt", "too_many_tokens",
+                        "the text has more than %zu tokens, the most that are given at once", max);
+    else if (err == WEFT_E_TOOBIG)
         wefti_error_set(&call->error, 400, what, "context_length_exceeded",
                         "This model's maximum context length is %u tokens. However, your %s "
                         "resulted in more than %zu tokens. Please reduce the length of the %s.",
@@ -95,45 +98,6 @@ static void encode_prompts(struct call *call) {
     }
 }
 
-/* ---------------------------------------------------------------- /tokenize and /detokenize --- */
-
-static void answer_tokenize(struct call *call) {
-    const struct prompt *prompt = &call->params.prompts[0];
-    struct weft_buf *out = &call->result;
-    weft_buf_printf(out, "{\"count\":%zu,\"max_model_len\":%u,\"tokens\":[", prompt->n_ids,
-                    call->limits.max_model_len);
-    for (size_t i = 0; i < prompt->n_ids; i++)
-        weft_buf_printf(out, i ? ",%" PRIu32 : "%" PRIu32, prompt->ids[i]);
-    weft_buf_add_str(out, "],\"token_strs\":");
-    if (!call->params.return_token_strs) {
-        weft_buf_add_str(out, "null}");
-        return;
-    }
-    for (size_t i = 0; i < prompt->n_ids; i++) {
-        size_t len;
-        const char *bytes = weft_text_token_bytes(call->core->tok, prompt->ids[i], &len);
-        weft_buf_add_char(out, i ? ',' : '[');
-        wefti_json_str(out, bytes, len);
-    }
-    weft_buf_add_str(out, prompt->n_ids ? "]}" : "[]}");
-}
-
-static void answer_detokenize(struct call *call) {
-    const struct prompt *prompt = &call->params.prompts[0];
-    struct weft_detok detok;
-    struct weft_buf text;
-    weft_buf_init(&text, call->result.max_bytes);
-    weft_detok_init(&detok, call->core->tok, false);
-    for (size_t i = 0; i < prompt->n_ids; i++)
-        weft_detok_push(&detok, prompt->ids[i], &text);
-    weft_detok_finish(&detok, &text);
-    weft_buf_add_str(&call->result, "{\"prompt\":");
-    wefti_json_str(&call->result, text.data ? text.data : "", text.len);
-    weft_buf_add_char(&call->result, '}');
-    if (text.failed) call->result.failed = true;
-    weft_buf_fini(&text);
-}
-
 /* An echoed prompt is the text as it was given, not what its ids would spell. */
 static void keep_echoed_texts(struct call *call) {
     struct params *p = &call->params;
@@ -165,14 +129,9 @@ void wefti_call_prepare(struct call *call) {
     }
     wefti_params_drop_json(p);
     if (call->error.status) return;
-    if (call->kind == CALL_TOKENIZE)
-        answer_tokenize(call);
-    else if (call->kind == CALL_DETOKENIZE)
-        answer_detokenize(call);
-    else if (call->limits.max_model_len == 0)
+    if (call->kind == CALL_TOKENIZE || call->kind == CALL_DETOKENIZE) return;
+    if (call->limits.max_model_len == 0)
         wefti_error_set(&call->error, 503, NULL, "not_serving", "the server is starting");
     else
         (void)wefti_params_fit(p, call->kind, &call->limits, &call->error);
-    if (call->result.failed)
-        wefti_error_set(&call->error, 413, NULL, NULL, "the answer would be too large");
 }

@@ -9,6 +9,7 @@
 #include "cmd/router/core.h"
 #include "cmd/router/json_out.h"
 #include "cmd/router/render_logprobs.h"
+#include "cmd/router/render_tokens.h"
 
 #define TEXT_BYTES_MAX (16u << 20) /* of one token, or of an echoed prompt */
 #define ECHO_TOKENS_PER_CHUNK 32
@@ -297,10 +298,8 @@ enum render_status wefti_render_body(struct call *call, struct weft_buf *out, si
     WEFT_ASSERT(call->state == CALL_DONE);
     struct render *r = &call->render;
     size_t limit = out->len + budget;
-    if (call->kind == CALL_TOKENIZE || call->kind == CALL_DETOKENIZE) {
-        weft_buf_add(out, call->result.data, call->result.len);
-        return RENDER_DONE;
-    }
+    if (call->kind == CALL_TOKENIZE) return wefti_render_tokenize(call, out, limit);
+    if (call->kind == CALL_DETOKENIZE) return wefti_render_detokenize(call, out, limit);
     if (r->part == PART_OPEN && r->choice == 0) add_head(call, false, out);
     while (r->part != PART_END) {
         if (!do_part(call, &call->choices[r->choice], limit, out)) return RENDER_MORE;
@@ -363,7 +362,7 @@ static void add_role_chunk(const struct choice *choice, struct weft_buf *out) {
     add_head(call, true, out);
     weft_buf_printf(out,
                     "{\"index\":%u,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},"
-                    "\"logprobs\":null,\"finish_reason\":null}",
+                    "\"logprobs\":null,\"finish_reason\":null,\"stop_reason\":null}",
                     choice->index);
     end_chunk(call, out);
 }

@@ -34,6 +34,7 @@ struct render {
     uint32_t n_closed;     /* choices of a stream that had their last chunk */
     uint64_t n_streamed;   /* output tokens in chunks so far */
     bool is_finished;
+    struct weft_detok detok; /* of CALL_DETOKENIZE */
 };
 
 enum render_status {

@@ -1,6 +1,7 @@
 #include "cmd/router/rpc.h"
 
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,14 +9,22 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/limits.h"
-#include "base/log.h"
 #include "base/parse.h"
 #include "cmd/router/api.h"
 #include "cmd/router/call.h"
+#include "cmd/router/json_out.h"
 #include "cmd/router/msgpack_io.h"
+#include "cmd/router/pace.h"
 #include "cmd/router/server.h"
+#include "cmd/router/work.h"
 
 #define PACK_IN_THREAD_BYTES (256u << 10)
+
+/* What a connection that has not shown its key yet may send in one message. */
+#define UNADMITTED_BYTES_MAX 16384
+#define ERROR_BYTES_MAX 4096
+#define NO_KEY "incorrect API key: give it as \"api_key\" in the params"
+#define NO_KEY_YET NO_KEY " of a smaller request before this one"
 
 /* One request under way. */
 struct rpc_call {
@@ -28,7 +37,9 @@ struct rpc_call {
     bool is_packing;
     struct weft_buf json;   /* the result, as far as it is rendered */
     struct weft_buf packed; /* and packed, by a thread */
-    uv_work_t work;
+    uint64_t small_bytes;   /* of its body, where it costs nothing of the core's budget */
+    uint64_t held;          /* of that budget, for `json` or `packed` */
+    struct work work;
 };
 
 struct rpc {
@@ -36,10 +47,15 @@ struct rpc {
     struct weft_buf in;
     size_t in_from; /* where the first message not handled yet begins */
     struct mp_scan scan;
-    uint64_t last_byte_ms;
-    uint64_t held; /* bytes of `in` taken from the core's budget */
+    struct pace pace;     /* of the message that comes in */
+    uint64_t held;        /* of the core's budget, for that message */
+    uint64_t held_by_out; /* the same for results on their way out */
     struct rpc_call *calls;
     uint32_t n_calls;
+    uint64_t small_bytes; /* of all calls */
+    uint64_t opened_ms;
+    bool is_partial;  /* a message has begun and is not whole */
+    bool is_skipping; /* it was refused, and its bytes are thrown away */
     bool is_admitted; /* gave an API key, or none is needed */
     bool has_ended;   /* sent nonsense: nothing more is read */
 };
@@ -55,13 +71,29 @@ static void begin_response(struct rpc *rpc, uint32_t msgid) {
 
 static void respond_error(struct rpc *rpc, uint32_t msgid, const char *type, const char *message) {
     struct weft_buf *out = &rpc->conn->out;
+    struct weft_buf clean; /* it may quote what the client sent, and cut that in two */
+    weft_buf_init(&clean, ERROR_BYTES_MAX);
+    wefti_utf8_clean(&clean, message, strlen(message));
     begin_response(rpc, msgid);
     wefti_msgpack_add_array(out, 2);
     wefti_msgpack_add_text(out, type, strlen(type));
-    wefti_msgpack_add_text(out, message, strlen(message));
+    wefti_msgpack_add_text(out, clean.data ? clean.data : "", clean.len);
     wefti_msgpack_add_nil(out);
+    weft_buf_fini(&clean);
     rpc->conn->server->core.metrics.rpc[1]++;
     wefti_conn_awake(rpc->conn);
+}
+
+static void respond_failure(struct rpc *rpc, uint32_t msgid, const struct api_error *error) {
+    char text[sizeof error->message + 64];
+    const char *type = wefti_error_type(error->status);
+    if (error->retry_after == 0) {
+        respond_error(rpc, msgid, type, error->message);
+        return;
+    }
+    (void)snprintf(text, sizeof text, "%s (retry_after_ms: %" PRIu64 ")", error->message,
+                   (uint64_t)error->retry_after * 1000);
+    respond_error(rpc, msgid, type, text);
 }
 
 static void respond_packed(struct rpc *rpc, uint32_t msgid, const struct weft_buf *packed) {
@@ -95,8 +127,9 @@ static void respond_json(struct rpc *rpc, uint32_t msgid, struct weft_buf *json)
 
 /* ---------------------------------------------------------------------------- calls, ending --- */
 
-static void free_call(struct rpc_call *rc) {
+static void free_call(struct core *core, struct rpc_call *rc) {
     wefti_call_drop(rc->call);
+    wefti_core_release(core, rc->held);
     weft_buf_fini(&rc->json);
     weft_buf_fini(&rc->packed);
     free(rc);
@@ -104,15 +137,17 @@ static void free_call(struct rpc_call *rc) {
 
 static void remove_call(struct rpc_call *rc) {
     struct rpc *rpc = rc->rpc;
-    WEFT_ASSERT(rpc && rpc->n_calls > 0);
+    WEFT_ASSERT(rpc && rpc->n_calls > 0 && rpc->small_bytes >= rc->small_bytes);
     if (rc->prev)
         rc->prev->next = rc->next;
     else
         rpc->calls = rc->next;
     if (rc->next) rc->next->prev = rc->prev;
     rpc->n_calls--;
+    rpc->small_bytes -= rc->small_bytes;
     rc->rpc = NULL;
-    if (!rc->is_packing) free_call(rc);
+    if (rc->is_packing && !wefti_work_cancel(&rc->work)) return; /* after_pack frees it */
+    free_call(rc->call->core, rc);
 }
 
 static void drop_calls(struct rpc *rpc) {
@@ -122,20 +157,26 @@ static void drop_calls(struct rpc *rpc) {
     }
 }
 
-static void pack_in_thread(uv_work_t *work) {
-    struct rpc_call *rc = work->data;
+static struct rpc_call *call_of(struct work *work) {
+    return (struct rpc_call *)((char *)work - offsetof(struct rpc_call, work));
+}
+
+static void pack_in_thread(struct work *work) {
+    struct rpc_call *rc = call_of(work);
     pack_json(&rc->json, &rc->packed);
 }
 
-static void after_pack(uv_work_t *work, int status) {
-    struct rpc_call *rc = work->data;
-    (void)status;
+static void after_pack(struct work *work) {
+    struct rpc_call *rc = call_of(work);
+    struct rpc *rpc = rc->rpc;
     rc->is_packing = false;
-    if (!rc->rpc) {
-        free_call(rc);
+    if (!rpc) {
+        free_call(rc->call->core, rc);
         return;
     }
-    respond_packed(rc->rpc, rc->msgid, &rc->packed);
+    respond_packed(rpc, rc->msgid, &rc->packed);
+    rpc->held_by_out += rc->held; /* the JSON was about as long */
+    rc->held = 0;
     remove_call(rc);
 }
 
@@ -144,13 +185,27 @@ static void finish_call(struct rpc_call *rc) {
     struct rpc *rpc = rc->rpc;
     if (rc->json.len > PACK_IN_THREAD_BYTES) {
         rc->is_packing = true;
-        rc->work.data = rc;
-        if (uv_queue_work(&rpc->conn->server->loop, &rc->work, pack_in_thread, after_pack) == 0)
-            return;
-        rc->is_packing = false;
+        rc->work.run = pack_in_thread;
+        rc->work.done = after_pack;
+        wefti_work_add(&rpc->conn->server->work, &rc->work, rc->json.len, weft_now_ms());
+        return;
     }
     respond_json(rpc, rc->msgid, &rc->json);
+    rpc->held_by_out += rc->held;
+    rc->held = 0;
     remove_call(rc);
+}
+
+/* A list of tokens may be many times as long as what was asked. A generation's result is bounded
+ * by its parameters, and an admitted request is finished. */
+static bool hold_result(struct rpc_call *rc) {
+    const struct call *call = rc->call;
+    if (call->kind != CALL_TOKENIZE && call->kind != CALL_DETOKENIZE) return true;
+    uint64_t cost = wefti_core_cost(rc->json.len);
+    if (call->held_bytes == 0 || cost <= rc->held) return true; /* small requests always pass */
+    if (!wefti_core_hold(call->core, cost - rc->held)) return false;
+    rc->held = cost;
+    return true;
 }
 
 /* ------------------------------------------------------------------------- calls, rendering --- */
@@ -187,13 +242,23 @@ static bool pump_stream(struct rpc_call *rc) {
     return false;
 }
 
+static void no_room(struct rpc *rpc, uint32_t msgid) {
+    struct api_error error = {0};
+    wefti_error_no_room(&error);
+    respond_failure(rpc, msgid, &error);
+}
+
+static void fail_for_room(struct rpc_call *rc) {
+    no_room(rc->rpc, rc->msgid);
+    remove_call(rc);
+}
+
 /* May end the call, and with it `rc`. */
 static void pump_call(struct rpc_call *rc) {
     struct call *call = rc->call;
     if (rc->is_packing || call->state == CALL_PREPARING || call->state == CALL_WAITING) return;
     if (call->state == CALL_FAILED) {
-        respond_error(rc->rpc, rc->msgid, wefti_error_type(call->error.status),
-                      call->error.message);
+        respond_failure(rc->rpc, rc->msgid, &call->error);
         remove_call(rc);
         return;
     }
@@ -203,7 +268,10 @@ static void pump_call(struct rpc_call *rc) {
         wefti_render_rewind(call);
     }
     if (call->state != CALL_DONE) return;
-    if (wefti_render_body(call, &rc->json, WEFT_OUT_BYTES) == RENDER_DONE)
+    bool is_done = wefti_render_body(call, &rc->json, WEFT_OUT_BYTES) == RENDER_DONE;
+    if (!hold_result(rc))
+        fail_for_room(rc);
+    else if (is_done)
         finish_call(rc);
     else
         wefti_conn_awake(rc->rpc->conn); /* the rest in the next turn */
@@ -270,20 +338,20 @@ static void start_call(struct rpc *rpc, const struct request *request, enum call
     static const char empty_map = (char)0x80;
     weft_buf_add(&body, request->params ? request->params : &empty_map,
                  request->params ? request->params_len : 1);
-    if (!wefti_core_hold(&server->core, body.len)) {
+    uint64_t cost = wefti_core_cost(body.len);
+    uint64_t small_bytes = cost ? 0 : body.len;
+    if (!wefti_core_hold(&server->core, cost)) {
         weft_buf_fini(&body);
-        respond_error(rpc, request->msgid, wefti_error_type(503),
-                      "the server holds too many large requests, try again later");
+        no_room(rpc, request->msgid);
         return;
     }
-    uint64_t held = body.len;
     rc = calloc(1, sizeof *rc);
     if (rc && body.len)
         rc->call = wefti_call_new(&server->core, kind, &body, on_wake, rc, weft_now_us());
     if (!rc || !rc->call) {
         free(rc);
         weft_buf_fini(&body);
-        wefti_core_release(&server->core, held);
+        wefti_core_release(&server->core, cost);
         respond_error(rpc, request->msgid, wefti_error_type(500), "out of memory");
         return;
     }
@@ -296,6 +364,8 @@ static void start_call(struct rpc *rpc, const struct request *request, enum call
     if (rpc->calls) rpc->calls->prev = rc;
     rpc->calls = rc;
     rpc->n_calls++;
+    rc->small_bytes = small_bytes;
+    rpc->small_bytes += small_bytes;
     rc->call->is_msgpack = true;
     rc->call->has_rpc_view = true;
     wefti_server_begin(server, rc->call);
@@ -404,8 +474,7 @@ static void dispatch(struct rpc *rpc, const struct mp_item *name, const struct r
                        (int)(name->len < 64 ? name->len : 64), name->bytes);
         respond_error(rpc, request->msgid, "method_not_found", text);
     } else if (method->is_guarded && !is_admitted(rpc, request)) {
-        respond_error(rpc, request->msgid, wefti_error_type(401),
-                      "incorrect API key: give it as \"api_key\" in the params");
+        respond_error(rpc, request->msgid, wefti_error_type(401), NO_KEY);
     } else {
         method->handle(rpc, request);
     }
@@ -450,52 +519,142 @@ static bool take_message(struct rpc *rpc, const char *bytes, size_t len) {
     return true;
 }
 
+static struct core *core_of(const struct rpc *rpc) {
+    return &rpc->conn->server->core;
+}
+
+static void release_input(struct rpc *rpc) {
+    wefti_core_release(core_of(rpc), rpc->held);
+    rpc->held = 0;
+}
+
 static void forget_input(struct rpc *rpc) {
-    struct core *core = &rpc->conn->server->core;
     if (rpc->in_from == rpc->in.len) {
-        wefti_core_release(core, rpc->held);
-        rpc->held = 0;
         weft_buf_fini(&rpc->in);
         rpc->in_from = 0;
     } else if (rpc->in_from > rpc->in.len / 2) { /* so that moving bytes stays cheap */
-        wefti_core_release(core, rpc->in_from);
-        rpc->held -= rpc->in_from;
         weft_buf_drop_front(&rpc->in, rpc->in_from);
         rpc->in_from = 0;
     }
 }
 
 /* What is under way has lost its client's trust; what was answered still goes out. */
-static void end_connection(struct rpc *rpc) {
+static void end_connection(struct rpc *rpc, const char *why) {
+    wefti_server_complain(rpc->conn->server, "closed a MessagePack-RPC connection: %s", why);
     rpc->has_ended = true;
     drop_calls(rpc);
     wefti_conn_end(rpc->conn, true);
 }
 
+/* The message that has begun to come is refused: its request is answered, what there is of it and
+ * what will come thrown away, and the requests beside it go on. False: it is no request, and the
+ * connection was ended. */
+static bool refuse_message(struct rpc *rpc, const struct api_error *error) {
+    const char *bytes = rpc->in.data + rpc->in_from;
+    size_t at = 0, len = rpc->in.len - rpc->in_from;
+    struct mp_item head, kind, msgid = {0};
+    bool is_known = wefti_msgpack_item(bytes, len, &at, &head) == MP_OK && head.type == MP_ARRAY &&
+                    wefti_msgpack_item(bytes, len, &at, &kind) == MP_OK && kind.type == MP_INT;
+    bool is_request = is_known && head.len == 4 && kind.i == 0;
+    bool is_notification = is_known && head.len == 3 && kind.i == 2;
+    if (is_request)
+        is_request = wefti_msgpack_item(bytes, len, &at, &msgid) == MP_OK && msgid.type == MP_INT &&
+                     msgid.i >= 0 && msgid.i <= UINT32_MAX;
+    if (!is_request && !is_notification) {
+        end_connection(rpc, "not a request");
+        return false;
+    }
+    if (is_request) respond_failure(rpc, (uint32_t)msgid.i, error);
+    rpc->in_from += rpc->scan.at;
+    rpc->is_skipping = true;
+    release_input(rpc);
+    return true;
+}
+
+static bool refuse_message_with(struct rpc *rpc, int status, const char *text) {
+    struct api_error error = {0};
+    wefti_error_set(&error, status, NULL, NULL, "%s", text);
+    return refuse_message(rpc, &error);
+}
+
+/* A part of a message is there: is there room for it? False: it, or the connection, was refused. */
+static bool keep_partial(struct rpc *rpc) {
+    uint64_t len = rpc->in.len - rpc->in_from;
+    if (!rpc->is_admitted && len > UNADMITTED_BYTES_MAX) {
+        (void)refuse_message_with(rpc, 401, NO_KEY_YET);
+        return false;
+    }
+    uint64_t cost = wefti_core_cost(len);
+    if (cost > rpc->held && !wefti_core_hold(core_of(rpc), cost - rpc->held)) {
+        struct api_error error = {0};
+        wefti_error_no_room(&error);
+        (void)refuse_message(rpc, &error);
+        return false;
+    }
+    if (cost > rpc->held) rpc->held = cost;
+    return true;
+}
+
+static bool has_room(const struct rpc *rpc) {
+    return rpc->n_calls < WEFT_RPC_CALLS_MAX && rpc->small_bytes < WEFT_RPC_SMALL_BYTES_MAX &&
+           !wefti_conn_is_full(rpc->conn);
+}
+
+static void message_ended(struct rpc *rpc) {
+    rpc->scan = (struct mp_scan){0};
+    rpc->is_partial = rpc->is_skipping = false;
+    release_input(rpc);
+}
+
+/* Throws away what there is of a refused message. False: no more of it for now, or nonsense. */
+static bool skip_some(struct rpc *rpc) {
+    size_t used;
+    const char *bytes = rpc->in.data + rpc->in_from;
+    enum mp_status status =
+        wefti_msgpack_skip(&rpc->scan, bytes, rpc->in.len - rpc->in_from, &used);
+    rpc->in_from += used;
+    if (status == MP_OK) message_ended(rpc);
+    if (status == MP_BAD) end_connection(rpc, "malformed MessagePack in a message refused before");
+    return status == MP_OK;
+}
+
+/* One message, as far as it has come in. False: it has to wait for more, or was the last. */
+static bool take_some(struct rpc *rpc) {
+    struct weft_errmsg why;
+    const char *bytes = rpc->in.data + rpc->in_from;
+    enum mp_status status = wefti_msgpack_scan(&rpc->scan, bytes, rpc->in.len - rpc->in_from,
+                                               rpc->conn->server->config.max_body_bytes, &why);
+    if (status == MP_LONG) return refuse_message_with(rpc, 413, why.text);
+    if (status == MP_MORE) return !keep_partial(rpc) && rpc->is_skipping;
+    if (status == MP_BAD) { /* where the next message begins nobody can tell */
+        end_connection(rpc, why.text);
+        return false;
+    }
+    size_t len = rpc->scan.at;
+    if (!rpc->is_admitted && len > UNADMITTED_BYTES_MAX) {
+        if (refuse_message_with(rpc, 401, NO_KEY_YET)) message_ended(rpc);
+        return !rpc->has_ended;
+    }
+    message_ended(rpc); /* a call holds what it needs of the budget by itself */
+    if (!take_message(rpc, bytes, len)) {
+        end_connection(rpc, "not a request");
+        return false;
+    }
+    rpc->in_from += len;
+    return true;
+}
+
 /* Handles what has come in as far as there is room for answers. */
 static void take_messages(struct rpc *rpc) {
-    struct conn *conn = rpc->conn;
-    struct weft_errmsg why;
-    while (rpc->in_from < rpc->in.len && !wefti_conn_is_full(conn) &&
-           rpc->n_calls < WEFT_RPC_CALLS_MAX) {
-        const char *bytes = rpc->in.data + rpc->in_from;
-        enum mp_status status = wefti_msgpack_scan(&rpc->scan, bytes, rpc->in.len - rpc->in_from,
-                                                   conn->server->config.max_body_bytes, &why);
-        if (status == MP_MORE) break;
-        size_t len = rpc->scan.at;
-        if (status == MP_BAD || !take_message(rpc, bytes, len)) {
-            /* Where the next message begins nobody can tell. */
-            weft_info("closed a MessagePack-RPC connection: %s",
-                      status == MP_BAD ? why.text : "not a request");
-            end_connection(rpc);
-            return;
-        }
-        rpc->scan = (struct mp_scan){0};
-        rpc->in_from += len;
-    }
+    bool goes_on = true;
+    while (goes_on && rpc->in_from < rpc->in.len && has_room(rpc))
+        goes_on = rpc->is_skipping ? skip_some(rpc) : take_some(rpc);
+    if (rpc->has_ended) return;
+    bool was_partial = rpc->is_partial;
+    rpc->is_partial = rpc->in_from < rpc->in.len || rpc->is_skipping;
+    if (rpc->is_partial && !was_partial) wefti_pace_begin(&rpc->pace, weft_now_ms());
     forget_input(rpc);
-    bool has_room = rpc->n_calls < WEFT_RPC_CALLS_MAX && !wefti_conn_is_full(conn);
-    wefti_conn_read(conn, has_room);
+    wefti_conn_read(rpc->conn, has_room(rpc));
 }
 
 /* --------------------------------------------------------------------------- the connection --- */
@@ -503,17 +662,20 @@ static void take_messages(struct rpc *rpc) {
 static void on_bytes(struct conn *conn, const char *bytes, size_t n) {
     struct rpc *rpc = conn->proto;
     if (rpc->has_ended) return;
-    if (!wefti_core_hold(&conn->server->core, n)) {
-        wefti_conn_close(conn);
-        return;
-    }
-    rpc->held += n;
-    rpc->last_byte_ms = weft_now_ms();
+    wefti_pace_add(&rpc->pace, n);
     weft_buf_add(&rpc->in, bytes, n);
     if (rpc->in.failed)
         wefti_conn_close(conn);
     else
         take_messages(rpc);
+}
+
+/* All results are in the socket's hands. */
+static void release_output(struct rpc *rpc) {
+    const struct conn *conn = rpc->conn;
+    if (conn->is_writing || conn->out.len > 0) return;
+    wefti_core_release(core_of(rpc), rpc->held_by_out);
+    rpc->held_by_out = 0;
 }
 
 static void on_turn(struct conn *conn) {
@@ -524,6 +686,7 @@ static void on_turn(struct conn *conn) {
     }
     wefti_conn_flush(conn);
     if (conn->is_closing || rpc->has_ended) return;
+    release_output(rpc);
     if (rpc->in_from < rpc->in.len || !conn->is_reading) take_messages(rpc);
     if (!conn->is_closing && conn->out.len && !conn->is_writing) wefti_conn_flush(conn);
 }
@@ -543,6 +706,24 @@ static void end_late_call(struct rpc_call *rc) {
     remove_call(rc);
 }
 
+/* Part of a message, and no more of it for a while: it is given up. With nothing else under way the
+ * client is broken or hostile, and the connection goes, too. */
+static void check_pace(struct rpc *rpc, uint64_t now_ms) {
+    const struct weft_config *config = &rpc->conn->server->config;
+    if (!rpc->is_partial) return;
+    if (!rpc->conn->is_reading) { /* it is us who wait */
+        wefti_pace_begin(&rpc->pace, now_ms);
+        return;
+    }
+    if (!wefti_pace_is_late(&rpc->pace, config->max_body_bytes, config->idle_timeout_ms, now_ms))
+        return;
+    if (!rpc->is_skipping && !refuse_message_with(rpc, 408, "the message is late")) return;
+    if (rpc->n_calls == 0)
+        end_connection(rpc, "a message is late");
+    else
+        take_messages(rpc); /* away with what there is of it */
+}
+
 static void on_tick(struct conn *conn, uint64_t now_ms) {
     struct rpc *rpc = conn->proto;
     uint64_t now_us = weft_now_us();
@@ -550,10 +731,14 @@ static void on_tick(struct conn *conn, uint64_t now_ms) {
         next = rc->next;
         if (wefti_call_is_late(rc->call, now_us)) end_late_call(rc);
     }
-    /* Half a message, and no more of it for a while: the client is broken or hostile. */
-    if (rpc->in_from < rpc->in.len && conn->is_reading && rpc->n_calls == 0 &&
-        now_ms > rpc->last_byte_ms + conn->server->config.idle_timeout_ms)
-        wefti_conn_close(conn);
+    if (rpc->has_ended) return;
+    release_output(rpc);
+    const struct weft_config *config = &conn->server->config;
+    if (!rpc->is_admitted && now_ms > rpc->opened_ms + config->idle_timeout_ms) {
+        end_connection(rpc, "no API key within --idle-timeout");
+        return;
+    }
+    check_pace(rpc, now_ms);
 }
 
 static bool is_busy(const struct conn *conn) {
@@ -563,8 +748,9 @@ static bool is_busy(const struct conn *conn) {
 static void on_close(struct conn *conn) {
     struct rpc *rpc = conn->proto;
     drop_calls(rpc);
-    wefti_core_release(&conn->server->core, rpc->held);
-    rpc->held = 0;
+    release_input(rpc);
+    wefti_core_release(core_of(rpc), rpc->held_by_out);
+    rpc->held_by_out = 0;
 }
 
 static void on_free(struct conn *conn) {
@@ -579,6 +765,7 @@ bool wefti_rpc_open(struct conn *conn) {
     struct rpc *rpc = calloc(1, sizeof *rpc);
     if (!rpc) return false;
     rpc->conn = conn;
+    rpc->opened_ms = weft_now_ms();
     weft_buf_init(&rpc->in, conn->server->config.max_body_bytes + 2 * WEFT_READ_BYTES);
     rpc->is_admitted = conn->server->n_api_keys == 0;
     conn->ops = &ops;

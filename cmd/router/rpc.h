@@ -2,6 +2,8 @@
  *
  * Calls    Any number of requests may be under way, up to WEFT_RPC_CALLS_MAX; responses come as
  *          they are ready. Over that, or while the client takes no output, we stop reading.
+ * Refused  A message that is too long, too slow or finds no room is answered and its bytes thrown
+ *          away as they come; the requests beside it do not notice.
  * Results  are the objects of the HTTP API: the renderer's JSON, packed. A stream's "token"
  *          notifications go out while the socket has room.
  */
@@ -13,6 +15,9 @@
 struct conn;
 
 #define WEFT_RPC_CALLS_MAX 256
+/* Of small requests (WEFT_SMALL_BYTES) under way on one connection, together: 256 of 1 KiB, or four
+ * of the largest. They cost nothing of the core's budget, so here is their bound. */
+#define WEFT_RPC_SMALL_BYTES_MAX (256u << 10)
 
 /* Gives a fresh connection to MessagePack-RPC. False: out of memory. */
 bool wefti_rpc_open(struct conn *conn);

@@ -2,6 +2,7 @@
 
 #include <netdb.h>
 #include <poll.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,44 +20,78 @@
 #define TICK_MS 100
 #define LINGER_MS 2000
 #define BACKLOG 1024
-#define FILES_SPARE 64 /* descriptors that are no client's: link, listeners, logs */
 #define THREAD_BODY_BYTES 16384
 #define TURN_PASSES_MAX 4
+#define COMPLAINT_MS 1000
+#define REFUSED_MAX 64 /* that are listened to until they know; more are closed at once */
+/* Descriptors that are no client's (link, listeners, logs), and those of the refused. */
+#define FILES_SPARE (64 + REFUSED_MAX)
 
 /* -------------------------------------------------------------------------------- preparing --- */
 
 struct prepare_work {
-    uv_work_t work;
+    struct work work;
     struct call *call;
 };
 
-static void prepare_in_thread(uv_work_t *work) {
-    wefti_call_prepare(((struct prepare_work *)work->data)->call);
+static struct prepare_work *prepare_of(struct work *work) {
+    _Static_assert(offsetof(struct prepare_work, work) == 0, "one address for both");
+    return (struct prepare_work *)work;
 }
 
-static void after_prepare(uv_work_t *work, int status) {
-    struct prepare_work *prepare = work->data;
+static void prepare_in_thread(struct work *work) {
+    wefti_call_prepare(prepare_of(work)->call);
+}
+
+static void after_prepare(struct work *work) {
+    struct prepare_work *prepare = prepare_of(work);
     struct call *call = prepare->call;
     free(prepare);
-    WEFT_ASSERT(status == 0); /* nothing is ever cancelled */
     call->in_thread = false;
     wefti_call_start(call, weft_now_us());
 }
 
+static bool unqueue(struct call *call) {
+    struct prepare_work *prepare = call->queued;
+    if (!wefti_work_cancel(&prepare->work)) return false;
+    free(prepare);
+    return true;
+}
+
 void wefti_server_begin(struct server *server, struct call *call) {
     struct prepare_work *prepare = NULL;
-    if (call->body.len > THREAD_BODY_BYTES) prepare = malloc(sizeof *prepare);
-    if (prepare) {
-        prepare->call = call;
-        prepare->work.data = prepare;
-        call->in_thread = true;
-        if (uv_queue_work(&server->loop, &prepare->work, prepare_in_thread, after_prepare) == 0)
-            return;
-        call->in_thread = false;
-        free(prepare);
+    if (call->body.len > THREAD_BODY_BYTES) prepare = calloc(1, sizeof *prepare);
+    if (!prepare) {
+        wefti_call_prepare(call);
+        wefti_call_start(call, weft_now_us());
+        return;
     }
-    wefti_call_prepare(call);
-    wefti_call_start(call, weft_now_us());
+    prepare->call = call;
+    prepare->work.run = prepare_in_thread;
+    prepare->work.done = after_prepare;
+    call->in_thread = true;
+    call->unqueue = unqueue;
+    call->queued = prepare;
+    wefti_work_add(&server->work, &prepare->work, call->body.len, weft_now_ms());
+}
+
+void wefti_server_complain(struct server *server, const char *fmt, ...) {
+    char text[512];
+    uint64_t now_ms = weft_now_ms();
+    if (server->complained_ms && now_ms < server->complained_ms + COMPLAINT_MS) {
+        server->n_muted++;
+        return;
+    }
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    if (server->n_muted)
+        weft_info("%s (and %u like events before)", text, server->n_muted);
+    else
+        weft_info("%s", text);
+    server->complained_ms = now_ms;
+    server->n_muted = 0;
 }
 
 bool wefti_server_admits(const struct server *server, const char *key, size_t len) {
@@ -110,6 +145,29 @@ static void on_closed(uv_handle_t *handle) {
     free(conn);
 }
 
+static void count(struct conn *conn) {
+    struct server *server = conn->server;
+    if (conn->is_refused) {
+        server->n_refused++;
+        return;
+    }
+    server->n_conns++;
+    server->n_rpc_conns += !conn->is_http;
+    server->core.metrics.n_connections++;
+    server->core.metrics.n_open_connections = server->n_conns;
+}
+
+static void uncount(struct conn *conn) {
+    struct server *server = conn->server;
+    if (conn->is_refused) {
+        server->n_refused--;
+        return;
+    }
+    server->n_conns--;
+    server->n_rpc_conns -= !conn->is_http;
+    server->core.metrics.n_open_connections = server->n_conns;
+}
+
 void wefti_conn_close(struct conn *conn) {
     struct server *server = conn->server;
     if (conn->is_closing) return;
@@ -121,8 +179,7 @@ void wefti_conn_close(struct conn *conn) {
     else
         server->conns = conn->next;
     if (conn->next) conn->next->prev = conn->prev;
-    server->n_conns--;
-    server->core.metrics.n_open_connections = server->n_conns;
+    uncount(conn);
     uv_close((uv_handle_t *)&conn->tcp, on_closed);
 }
 
@@ -261,8 +318,8 @@ static void tick_conn(struct conn *conn, uint64_t now_ms) {
         conn->left_seen = left;
         if (now_ms > conn->progress_ms + server->config.client_stall_timeout_ms) {
             server->core.metrics.n_stalled++;
-            weft_info("dropped a client that took no bytes for %u ms",
-                      server->config.client_stall_timeout_ms);
+            wefti_server_complain(server, "dropped a client that took no bytes for %u ms",
+                                  server->config.client_stall_timeout_ms);
             wefti_conn_close(conn);
             return;
         }
@@ -276,58 +333,89 @@ static void tick_conn(struct conn *conn, uint64_t now_ms) {
 
 /* -------------------------------------------------------------------------------- accepting --- */
 
-static void on_refused(uv_handle_t *handle) {
+static void on_unopened(uv_handle_t *handle) {
     free(handle);
 }
 
+static void refused_bytes(struct conn *conn, const char *bytes, size_t n) {
+    (void)conn;
+    (void)bytes;
+    (void)n;
+}
+
+static void refused_nothing(struct conn *conn) {
+    (void)conn;
+}
+
+static void refused_tick(struct conn *conn, uint64_t now_ms) {
+    (void)conn;
+    (void)now_ms;
+}
+
+static bool refused_is_busy(const struct conn *conn) {
+    (void)conn;
+    return false;
+}
+
 /* Taken and answered rather than left in the backlog: the client learns at once, and a load
- * balancer's probe is not kept waiting. */
-static void refuse(struct server *server, uv_tcp_t *tcp, bool is_http) {
+ * balancer's probe is not kept waiting. What it sends is read and thrown away for a while: closing
+ * at once would make the answer vanish with a reset. */
+static void refuse(struct conn *conn) {
     static const char answer[] =
         "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
         "Retry-After: 1\r\nConnection: close\r\nContent-Length: 122\r\n\r\n"
         "{\"error\":{\"message\":\"too many connections\",\"type\":\"service_unavailable_error\","
         "\"param\":null,\"code\":\"too_many_connections\"}}";
     uv_buf_t buf = uv_buf_init((char *)(uintptr_t)answer, sizeof answer - 1);
-    if (is_http) (void)uv_try_write((uv_stream_t *)tcp, &buf, 1);
-    server->core.metrics.n_connections_refused++;
-    uv_close((uv_handle_t *)tcp, on_refused);
+    if (conn->is_http) (void)uv_try_write((uv_stream_t *)&conn->tcp, &buf, 1);
+    wefti_conn_end(conn, conn->is_http && conn->server->n_refused <= REFUSED_MAX);
+}
+
+static bool has_place(const struct server *server, bool is_http) {
+    if (server->n_conns >= server->max_conns) return false;
+    return is_http || server->n_rpc_conns < (server->max_conns + 1) / 2;
+}
+
+static bool open_conn(struct conn *conn) {
+    static const struct conn_ops refused = {refused_bytes,  refused_nothing, wefti_conn_close,
+                                            refused_tick,   refused_is_busy, refused_nothing,
+                                            refused_nothing};
+    if (!conn->is_refused) return conn->is_http ? wefti_http_open(conn) : wefti_rpc_open(conn);
+    conn->ops = &refused;
+    return true;
 }
 
 static void on_connection(uv_stream_t *listener, int status) {
     struct server *server = listener->data;
     if (status < 0) return;
-    bool is_http = listener == (uv_stream_t *)&server->listeners[0];
     struct conn *conn = calloc(1, sizeof *conn);
     if (!conn || uv_tcp_init(&server->loop, &conn->tcp) != 0) {
         free(conn);
         return;
     }
-    _Static_assert(offsetof(struct conn, tcp) == 0, "on_refused frees the whole");
-    if (uv_accept(listener, (uv_stream_t *)&conn->tcp) != 0 ||
-        server->n_conns >= server->max_conns) {
-        refuse(server, &conn->tcp, is_http);
-        return;
-    }
+    _Static_assert(offsetof(struct conn, tcp) == 0, "on_unopened frees the whole");
     conn->tcp.data = conn;
     conn->server = server;
+    conn->is_http = listener == (uv_stream_t *)&server->listeners[0];
+    conn->is_refused = !has_place(server, conn->is_http);
+    if (conn->is_refused) server->core.metrics.n_connections_refused++;
     weft_buf_init(&conn->out, WEFT_MESSAGE_BYTES_MAX);
     weft_buf_init(&conn->flying, WEFT_MESSAGE_BYTES_MAX);
+    if (uv_accept(listener, (uv_stream_t *)&conn->tcp) != 0 || !open_conn(conn)) {
+        uv_close((uv_handle_t *)&conn->tcp, on_unopened);
+        return;
+    }
     conn->progress_ms = weft_now_ms();
     (void)uv_tcp_nodelay(&conn->tcp, 1);
     (void)uv_tcp_keepalive(&conn->tcp, 1, 60);
-    bool is_open = is_http ? wefti_http_open(conn) : wefti_rpc_open(conn);
-    if (!is_open) {
-        uv_close((uv_handle_t *)&conn->tcp, on_refused);
-        return;
-    }
     conn->next = server->conns;
     if (server->conns) server->conns->prev = conn;
     server->conns = conn;
-    server->n_conns++;
-    server->core.metrics.n_connections++;
-    server->core.metrics.n_open_connections = server->n_conns;
-    wefti_conn_read(conn, true);
+    count(conn);
+    if (conn->is_refused)
+        refuse(conn);
+    else
+        wefti_conn_read(conn, true);
 }
 
 /* ---------------------------------------------------------------------------- start and end --- */
@@ -500,6 +588,7 @@ weft_err wefti_server_init(struct server *server, int signal_fd, struct weft_err
     server->signal_fd = signal_fd;
     server->max_conns = raise_file_limit(server->config.max_connections);
     weft_buf_init(&server->scratch, WEFT_MESSAGE_BYTES_MAX);
+    wefti_work_init(&server->work, &server->loop);
     int link_fd = weft_link_fd(server->core.up.link);
     bool is_fine = uv_loop_init(&server->loop) == 0 &&
                    uv_poll_init(&server->loop, &server->link_poll, link_fd) == 0 &&

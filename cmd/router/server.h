@@ -3,8 +3,9 @@
  * Turn     Callbacks only take in what came and note which connections have something to send. Once
  *          per turn of the loop, before it waits, the noted ones render and write, and new jobs go
  *          to the scheduler: so a step's tokens for a client leave in one write.
- * Bounds   --max-connections; one more is answered 503 and closed. A connection's output buffer is
- *          filled to WEFT_OUT_BYTES and again when it is empty; who takes nothing for
+ * Bounds   --max-connections, half of them for MessagePack-RPC, whose clients may be silent for
+ * ever: /health must find a place. One more is answered 503 and closed. A connection's output
+ * buffer is filled to WEFT_OUT_BYTES and again when it is empty; who takes nothing for
  *          --client-stall-timeout is dropped.
  */
 #ifndef WEFT_ROUTER_SERVER_H
@@ -15,7 +16,9 @@
 #include <uv.h>
 
 #include "base/buf.h"
+#include "base/err.h"
 #include "cmd/router/core.h"
+#include "cmd/router/work.h"
 
 #define WEFT_OUT_BYTES 65536
 #define WEFT_READ_BYTES 65536
@@ -49,6 +52,7 @@ struct conn {
     size_t left_seen; /* of `flying`, when last looked at */
     uint64_t progress_ms;
     uint64_t linger_until_ms; /* 0: not lingering */
+    bool is_http, is_refused; /* the latter: it has no place, and only gets to know that */
     bool is_awake, is_writing, is_reading, is_closing;
     bool ends_when_flushed, lingers;
 };
@@ -65,7 +69,11 @@ struct server {
     uv_idle_t again; /* active: the loop must not wait */
     int signal_fd;
     struct conn *conns, *awake_first, *awake_last;
-    uint32_t n_conns, max_conns;
+    uint32_t n_conns, n_rpc_conns, n_refused; /* the refused are not among the others */
+    uint32_t max_conns;
+    struct work_queue work; /* what the loop must not do itself */
+    uint64_t complained_ms; /* when the log last heard about clients */
+    uint32_t n_muted;       /* what it was spared since */
     char *api_keys[WEFT_API_KEYS_MAX];
     uint32_t n_api_keys;
     int64_t started_s;       /* wall clock */
@@ -81,12 +89,16 @@ WEFT_MUST_CHECK weft_err wefti_server_init(struct server *server, int signal_fd,
 void wefti_server_run(struct server *server); /* until drained or told to exit */
 void wefti_server_fini(struct server *server);
 
-/* Parses, tokenizes and submits a call: here when its body is small, in libuv's pool when not. */
+/* Parses, tokenizes and submits a call: here when its body is small, in a thread when not. */
 void wefti_server_begin(struct server *server, struct call *call);
 
 /* True when `key` is one of the keys, or none is needed; in time that does not depend on how much
  * of it is right. */
 bool wefti_server_admits(const struct server *server, const char *key, size_t len);
+
+/* A word in the log about what a client did, at most one a second: clients must not be able to fill
+ * a disk. The next word says how many were left out. */
+void wefti_server_complain(struct server *server, const char *fmt, ...) WEFT_PRINTF(2, 3);
 
 /* ------------------------------------------------------------------------------ connections --- */
 

@@ -222,6 +222,18 @@ static void fail_strangers(struct upstream *up, const char *fingerprint) {
     }
 }
 
+static void on_model(struct api_limits *limits, const struct weft_model_info *model) {
+    bool is_new = limits->n_vocab != model->n_vocab;
+    limits->n_vocab = model->n_vocab;
+    limits->max_model_len = model->max_model_len;
+    if (!is_new) return;
+    for (size_t i = 0; i < limits->n_eos; i++) {
+        if (limits->eos[i] < limits->n_vocab) continue;
+        weft_warn("end-of-sequence token %u is beyond the model's vocabulary of %u: passed over",
+                  limits->eos[i], limits->n_vocab);
+    }
+}
+
 static void on_snapshot(struct core *core, const struct weft_msg_snapshot *snapshot,
                         uint64_t now_us) {
     struct upstream *up = &core->up;
@@ -230,8 +242,7 @@ static void on_snapshot(struct core *core, const struct weft_msg_snapshot *snaps
         if (up->has_snapshot && up->snapshot.has_model &&
             strcmp(model->fingerprint, up->snapshot.model.fingerprint) != 0)
             fail_strangers(up, model->fingerprint);
-        core->limits.n_vocab = model->n_vocab;
-        core->limits.max_model_len = model->max_model_len;
+        on_model(&core->limits, model);
     }
     struct weft_model_info known = up->snapshot.model;
     bool had_model = up->has_snapshot && up->snapshot.has_model;

@@ -136,6 +136,16 @@ static weft_err take_hello(struct wefti_actor *a, const struct weft_msg_worker_h
     return WEFT_OK;
 }
 
+/* Nothing else makes events when an epoch begins. */
+static void tell_given_up(struct wefti_actor *a) {
+    size_t n = 0;
+    (void)weft_sched_events(a->sched, &n);
+    if (n == 0) return;
+    weft_error("%zu sequences are given up: %d workers in a row were lost over a request of theirs",
+               n, WEFT_SEQ_LOSSES_MAX);
+    wefti_routers_tell(a);
+}
+
 static void end_session(struct wefti_actor *a) {
     if (a->worker.said_hello) {
         a->n_worker_losses++;
@@ -144,7 +154,9 @@ static void end_session(struct wefti_actor *a) {
     a->worker = (struct wefti_worker){0};
     a->epoch++;
     a->had_work = false; /* the next worker's clock starts anew */
-    if (a->sched) weft_sched_new_epoch(a->sched, weft_now_us(), a->epoch);
+    if (!a->sched) return;
+    weft_sched_new_epoch(a->sched, weft_now_us(), a->epoch);
+    tell_given_up(a);
 }
 
 /* --------------------------------------------------------------------------------- results --- */

@@ -25,6 +25,7 @@ _Static_assert((int)WEFT_SCHED_REJECT_QUEUE_FULL == (int)WEFT_REJECT_QUEUE_FULL 
 _Static_assert((int)WEFT_SCHED_END_STOP == (int)WEFT_END_STOP &&
                    (int)WEFT_SCHED_END_LENGTH == (int)WEFT_END_LENGTH &&
                    (int)WEFT_SCHED_END_DEADLINE == (int)WEFT_END_DEADLINE &&
+                   (int)WEFT_SCHED_END_ERROR == (int)WEFT_END_ERROR &&
                    (int)WEFT_SCHED_END_COUNT == (int)WEFT_END_COUNT,
                "the ends of a choice are the same on both sides");
 

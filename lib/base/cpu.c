@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/parse.h"
+#include "base/cgroup.h"
 
 uint32_t weft_cpu_allowed(uint32_t cpus_out[WEFT_CPUS_MAX]) {
     cpu_set_t set;
@@ -29,40 +29,8 @@ bool weft_cpu_pin(uint32_t cpu) {
     return sched_setaffinity(0, sizeof set, &set) == 0; /* 0: the calling thread */
 }
 
-/* The first number of a file; false when it has none ("max") or cannot be read. */
-static bool read_u64(const char *path, uint64_t *out) {
-    FILE *f = fopen(path, "re");
-    if (!f) return false;
-    bool ok = fscanf(f, "%" SCNu64, out) == 1;
-    (void)fclose(f);
-    return ok;
-}
-
-uint32_t weft_cpu_quota_parse(const char *text) {
-    char quota_text[24], period_text[24];
-    uint64_t quota, period;
-    if (sscanf(text, "%23s %23s", quota_text, period_text) != 2) return 0;
-    if (weft_parse_u64(quota_text, INT64_MAX, &quota)) return 0; /* "max", "-1" */
-    if (weft_parse_u64(period_text, INT64_MAX, &period) || period == 0) return 0;
-    uint64_t n_cpus = quota / period + (quota % period != 0);
-    return n_cpus < UINT32_MAX ? (uint32_t)n_cpus : UINT32_MAX;
-}
-
-static bool read_line(const char *path, char *line, int line_bytes) {
-    FILE *f = fopen(path, "re");
-    if (!f) return false;
-    bool ok = fgets(line, line_bytes, f) != NULL;
-    (void)fclose(f);
-    return ok;
-}
-
 uint32_t weft_cpu_quota(void) {
-    char line[64], quota[24], period[24];
-    if (read_line("/sys/fs/cgroup/cpu.max", line, sizeof line)) return weft_cpu_quota_parse(line);
-    if (!read_line("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", quota, sizeof quota)) return 0;
-    if (!read_line("/sys/fs/cgroup/cpu/cpu.cfs_period_us", period, sizeof period)) return 0;
-    (void)snprintf(line, sizeof line, "%s %s", quota, period);
-    return weft_cpu_quota_parse(line);
+    return weft_cgroup_cpus("");
 }
 
 static uint64_t meminfo_available(void) {
@@ -78,19 +46,9 @@ static uint64_t meminfo_available(void) {
 }
 
 uint64_t weft_mem_available_bytes(void) {
-    static const char *const cgroups[][2] = {
-        {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
-        {"/sys/fs/cgroup/memory/memory.limit_in_bytes",
-         "/sys/fs/cgroup/memory/memory.usage_in_bytes"},
-    };
-    uint64_t available = meminfo_available();
-    for (size_t i = 0; i < 2; i++) {
-        uint64_t limit, used;
-        if (!read_u64(cgroups[i][0], &limit) || !read_u64(cgroups[i][1], &used)) continue;
-        uint64_t left = limit > used ? limit - used : 0;
-        if (available == 0 || left < available) available = left;
-    }
-    return available;
+    uint64_t machine = meminfo_available(), cgroups = weft_cgroup_memory("");
+    if (machine == 0) return cgroups < UINT64_MAX ? cgroups : 0;
+    return cgroups < machine ? cgroups : machine;
 }
 
 uint64_t weft_mem_resident_bytes(void) {

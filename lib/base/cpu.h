@@ -10,20 +10,16 @@
 /* CPUs of the affinity mask, ascending; returns how many were written, at least 1. */
 uint32_t weft_cpu_allowed(uint32_t cpus_out[WEFT_CPUS_MAX]);
 
-/* CPUs' worth of time that the cgroup (v2 or v1) grants, rounded up; 0: no limit. A container with
- * "2 CPUs" usually still sees all of the host's in its affinity mask, and threads beyond the quota
- * are stopped in the middle of a step. */
+/* CPUs' worth of time that the cgroups (base/cgroup.h) grant, rounded up; 0: no limit. A container
+ * with "2 CPUs" usually still sees all of the host's in its affinity mask, and threads beyond the
+ * quota are stopped in the middle of a step. */
 uint32_t weft_cpu_quota(void);
-
-/* The same from the kernel's words, "QUOTA PERIOD" in microseconds; a quota of "max" or "-1", and
- * whatever is not understood, is no limit. */
-uint32_t weft_cpu_quota_parse(const char *text);
 
 /* Pins the calling thread to one CPU. False where the system refuses; harmless. */
 bool weft_cpu_pin(uint32_t cpu);
 
-/* Bytes that can still be had: the smaller of MemAvailable and what the cgroup (v2 or v1) leaves.
- */
+/* Bytes that can still be had: the smaller of MemAvailable and what the cgroups leave. 0: neither
+ * is told. */
 uint64_t weft_mem_available_bytes(void);
 
 /* Resident bytes of this process; 0 where /proc does not tell. */

@@ -21,10 +21,30 @@
 #define WEFT_KV_BLOCKS_MAX (1u << 26)
 #define WEFT_THREADS_MAX 256
 
+/* Log-probabilities of one step, as they travel (base/step.h counts them): the one part of a result
+ * whose size clients choose. A step that would yield more takes fewer rows or shorter chunks.
+ * 32 MiB: a token with all of the largest vocabulary is 16 MiB, so every row fits by itself; 65536
+ * tokens with the usual 20 best each are 11 MiB, so ordinary steps are never cut; and with all that
+ * goes around them they are one message with room to spare (proto/wire.h). */
+#define WEFT_STEP_LOGPROB_BYTES_MAX (32u << 20)
+
+/* Tokens of all sequences that one plan starts: 64 MiB in a plan's message. Four times the longest
+ * sequence, so each fits by itself; what does not starts with the next plan. */
+#define WEFT_STEP_START_TOKENS_MAX (1u << 24)
+
+/* Workers lost in a row over a sequence that got nothing done in between. From SUSPECT on it is
+ * computed by itself, so that the next loss hits nobody else: three, because people kill workers,
+ * too, and two such losses in a row are chance. At MAX its request is ended. Generous, since every
+ * loss is only some seconds and a request wrongly ended is a promise broken: somebody who kills
+ * workers at random, as often as not before they got anything done, hits the same sequence twelve
+ * times running in one of 4096 attempts. */
+#define WEFT_SUSPECT_LOSSES 3
+#define WEFT_SEQ_LOSSES_MAX 12
+
 /* Request. */
 #define WEFT_STOP_STRINGS_MAX 4 /* OpenAI's own bound */
 #define WEFT_STOP_STRING_BYTES_MAX 4096
-#define WEFT_STOP_TOKENS_MAX 128
+#define WEFT_STOP_TOKENS_MAX 128 /* those that are only masked included */
 #define WEFT_LOGIT_BIAS_MAX 1024 /* OpenAI: 300 entries; vLLM: any */
 #define WEFT_CHOICES_MAX 128     /* n */
 #define WEFT_REQUEST_ID_BYTES_MAX 128

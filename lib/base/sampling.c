@@ -1,5 +1,6 @@
 #include "base/sampling.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -34,23 +35,38 @@ static weft_err check_logprobs(int32_t n, const char *name, struct weft_errmsg *
     return weft_err_set(why, WEFT_E_INVAL, "%s is %d, out of range", name, n);
 }
 
+static weft_err check_tokens(const uint32_t *tokens, uint32_t n, uint32_t n_vocab,
+                             struct weft_errmsg *why) {
+    for (uint32_t i = 0; i < n; i++) {
+        if (n_vocab && tokens[i] >= n_vocab)
+            return weft_err_set(why, WEFT_E_INVAL, "stop token %u is outside the vocabulary of %u",
+                                tokens[i], n_vocab);
+    }
+    return WEFT_OK;
+}
+
+static weft_err check_stop_tokens(const struct weft_sampling *s, uint32_t n_vocab,
+                                  struct weft_errmsg *why) {
+    uint64_t n = (uint64_t)s->n_stop_tokens + s->n_masked_tokens;
+    if (n > WEFT_STOP_TOKENS_MAX)
+        return weft_err_set(why, WEFT_E_INVAL, "%" PRIu64 " stop tokens, at most %d are allowed", n,
+                            WEFT_STOP_TOKENS_MAX);
+    weft_err err = check_tokens(s->stop_tokens, s->n_stop_tokens, n_vocab, why);
+    if (!err) err = check_tokens(s->masked_tokens, s->n_masked_tokens, n_vocab, why);
+    return err;
+}
+
 weft_err weft_sampling_check(const struct weft_sampling *s, uint32_t n_vocab,
                              struct weft_errmsg *why) {
     weft_err err = check_numbers(s, why);
     if (!err) err = check_logprobs(s->n_logprobs, "logprobs", why);
     if (!err) err = check_logprobs(s->n_prompt_logprobs, "prompt_logprobs", why);
     if (err) return err;
-    if (s->n_stop_tokens > WEFT_STOP_TOKENS_MAX)
-        return weft_err_set(why, WEFT_E_INVAL, "%u stop tokens, at most %d are allowed",
-                            s->n_stop_tokens, WEFT_STOP_TOKENS_MAX);
+    err = check_stop_tokens(s, n_vocab, why);
+    if (err) return err;
     if (s->n_bias > WEFT_LOGIT_BIAS_MAX)
         return weft_err_set(why, WEFT_E_INVAL, "%u logit_bias entries, at most %d are allowed",
                             s->n_bias, WEFT_LOGIT_BIAS_MAX);
-    for (uint32_t i = 0; i < s->n_stop_tokens; i++) {
-        if (n_vocab && s->stop_tokens[i] >= n_vocab)
-            return weft_err_set(why, WEFT_E_INVAL, "stop token %u is outside the vocabulary of %u",
-                                s->stop_tokens[i], n_vocab);
-    }
     for (uint32_t i = 0; i < s->n_bias; i++) {
         if (!isfinite(s->bias[i].bias) || fabsf(s->bias[i].bias) > 1e6f)
             return weft_err_set(why, WEFT_E_INVAL, "logit_bias of token %u is out of range",

@@ -29,13 +29,16 @@ struct weft_sampling {
     float frequency_penalty;  /* 0: off. Over the output */
 
     uint32_t max_tokens; /* output length; 0 only together with prompt log-probabilities */
-    uint32_t min_tokens; /* no stop token before this many */
+    uint32_t min_tokens; /* none of stop_tokens and masked_tokens before this many */
 
     int32_t n_logprobs;        /* -1: none; k >= 0: the sampled token's, and the k best */
     int32_t n_prompt_logprobs; /* the same for each prompt token but the first */
 
     uint32_t n_stop_tokens; /* end-of-sequence ids (unless ignored) and stop_token_ids alike */
     const uint32_t *stop_tokens;
+    uint32_t n_masked_tokens; /* kept back by min_tokens and nothing else: ignored end-of-sequence
+                                 ids, which from then on are tokens like any other */
+    const uint32_t *masked_tokens;
     uint32_t n_bias;
     const struct weft_logit_bias *bias; /* tokens ascending, each once */
 };

@@ -99,4 +99,38 @@ struct weft_step_result {
     const struct weft_step_out *outs;
 };
 
+/* ---------------------------------------------------------- what its log-probabilities weigh ---
+ */
+
+/* As they travel: logprob, rank and n_top of an entry, then an id and a value for each of n_top. */
+#define WEFT_LOGPROB_HEAD_BYTES 12u
+#define WEFT_LOGPROB_TOP_BYTES 8u
+_Static_assert(WEFT_LOGPROB_HEAD_BYTES + WEFT_LOGPROB_TOP_BYTES * (uint64_t)WEFT_VOCAB_MAX <=
+                   WEFT_STEP_LOGPROB_BYTES_MAX,
+               "any token's log-probabilities fit a step, so that every sequence advances");
+
+/* As much of a sequence as decides which log-probabilities its next tokens bring. Scheduler and
+ * worker count by the same rules: what one plans the other accepts. */
+struct weft_step_seq {
+    const struct weft_sampling *sampling;
+    uint32_t n_vocab;
+    uint32_t n_prompt, n_prompt_logprobs_done;
+    uint32_t n_known, n_computed;
+};
+
+/* Prompt positions [begin, end) whose log-probabilities the next n_tokens bring: those right behind
+ * the tokens computed, since the logits at p speak of p + 1. Position 0 has none. */
+struct weft_step_span {
+    uint32_t begin, end;
+};
+struct weft_step_span weft_step_prompt_span(const struct weft_step_seq *seq, uint32_t n_tokens);
+
+/* Bytes of all log-probabilities that the next n_tokens bring, the sampled token's included. No
+ * token brings more than one entry. */
+uint64_t weft_step_logprob_bytes(const struct weft_step_seq *seq, uint32_t n_tokens);
+
+/* How many of the next n_tokens, taken from the first on, bring no more than room_bytes. */
+uint32_t weft_step_tokens_within(const struct weft_step_seq *seq, uint32_t n_tokens,
+                                 uint64_t room_bytes);
+
 #endif

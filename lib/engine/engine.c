@@ -14,10 +14,6 @@
 #include "base/log.h"
 
 enum {
-    /* Room for this many best tokens per row is there from the start (the Chat API's most). Who
-     * asks for more, which may be the whole vocabulary, makes that step map memory for its results.
-     */
-    TOP_RESERVED = 20,
     /* From here on the cache is worth huge pages: below it they would make memory resident that a
      * small model never touches. */
     HUGE_CACHE_BYTES = 512 << 20,
@@ -34,11 +30,6 @@ struct job {
     float *top_logprobs;
 };
 
-struct top_memory { /* of the log-probabilities of one step */
-    uint8_t *base;
-    size_t bytes, used;
-};
-
 struct weft_eng {
     const struct weft_kern_table *kern;
     struct wefti_pool *pool;
@@ -51,7 +42,6 @@ struct weft_eng {
 
     uint64_t epoch, next_step;
     uint64_t last_end_us; /* 0: nothing ran yet */
-    _Atomic bool busy;
     struct weft_step_result result;
 
     /* Of one step, sized by the limits. */
@@ -62,9 +52,10 @@ struct weft_eng {
     struct weft_logprobs *prompt_logprobs;  /* [max_batched_tokens] */
     struct weft_step_out *outs;             /* [max_seqs] */
     struct wefti_sampler_scratch *samplers; /* [n_threads] */
+    uint8_t *top;                           /* best tokens: ids, then values, row by row */
+    size_t top_bytes, top_used;             /* as much as a step may yield at most */
     void *map;
     size_t map_bytes;
-    struct top_memory top, top_extra; /* top_extra: mapped for one step */
 };
 
 /* ---------------------------------------------------------------------------------- opening --- */
@@ -176,9 +167,11 @@ static void lay_out(weft_eng *eng, struct wefti_carver *carver) {
     eng->jobs = wefti_carve(carver, n_tokens, sizeof *eng->jobs);
     eng->prompt_logprobs = wefti_carve(carver, n_tokens, sizeof *eng->prompt_logprobs);
     eng->outs = wefti_carve(carver, n_seqs, sizeof *eng->outs);
-    size_t n_top = n_vocab < TOP_RESERVED ? n_vocab : TOP_RESERVED;
-    eng->top.bytes = n_tokens * n_top * (sizeof(uint32_t) + sizeof(float));
-    eng->top.base = wefti_carve(carver, eng->top.bytes, 1);
+    /* Address space, resident only where somebody ever asked for so much. */
+    size_t top_bytes_max = n_tokens * n_vocab * WEFT_LOGPROB_TOP_BYTES;
+    eng->top_bytes =
+        top_bytes_max < WEFT_STEP_LOGPROB_BYTES_MAX ? top_bytes_max : WEFT_STEP_LOGPROB_BYTES_MAX;
+    eng->top = wefti_carve(carver, eng->top_bytes, 1);
     eng->samplers = wefti_carve(carver, n_threads, sizeof *eng->samplers);
     for (size_t t = 0; t < n_threads; t++) {
         struct wefti_sampler_scratch s = {
@@ -253,8 +246,6 @@ static weft_err open_model(weft_eng *eng, const char *path, const weft_model *mo
     if (err) return err;
     eng->info.weight_bytes = eng->weights.bytes;
     eng->info.weights_inherited = eng->weights.inherited;
-    eng->info.scratch_bytes =
-        eng->map_bytes + eng->slots.map_bytes + wefti_forward_bytes(eng->forward);
     set_fingerprint(eng);
     wefti_pool_let_go(eng->pool); /* who opens need not be who steps, and may start more threads */
     return WEFT_OK;
@@ -292,7 +283,6 @@ void weft_eng_free(weft_eng *eng) {
     wefti_weights_close(&eng->weights);
     wefti_unmap(eng->kv.map, eng->kv.map_bytes);
     free(eng->kv.layers);
-    wefti_unmap(eng->top_extra.base, eng->top_extra.bytes);
     wefti_unmap(eng->map, eng->map_bytes);
     free(eng);
 }
@@ -305,10 +295,6 @@ uint64_t weft_eng_progress(const weft_eng *eng) {
     return wefti_pool_progress_sum(eng->pool);
 }
 
-bool weft_eng_busy(const weft_eng *eng) {
-    return atomic_load_explicit(&eng->busy, memory_order_relaxed);
-}
-
 void weft_eng_reset(weft_eng *eng, uint64_t epoch) {
     wefti_slots_clear(&eng->slots);
     eng->epoch = epoch;
@@ -317,85 +303,18 @@ void weft_eng_reset(weft_eng *eng, uint64_t epoch) {
 
 /* ------------------------------------------------------------------------------- log-probs --- */
 
-/* Prompt positions whose log-probabilities a row brings: those of the tokens right behind the ones
- * it computes. */
-struct span {
-    uint32_t begin, end;
-};
-
-static struct span prompt_span(const struct wefti_slot *slot, uint32_t n_tokens) {
-    struct span span = {0, 0};
-    if (slot->sampling.n_prompt_logprobs < 0) return span;
-    span.begin =
-        wefti_max_u32(wefti_max_u32(slot->n_prompt_logprobs_done, 1), slot->n_computed + 1);
-    span.end = wefti_min_u32(slot->n_prompt, slot->n_computed + n_tokens + 1);
-    if (span.end < span.begin) span.end = span.begin;
-    return span;
-}
-
 static uint32_t n_top_of(const weft_eng *eng, int32_t n_asked) {
     return n_asked <= 0 ? 0 : wefti_min_u32((uint32_t)n_asked, eng->info.n_vocab);
 }
 
-static bool within_reserve(const struct weft_sampling *s) {
-    return s->n_logprobs <= TOP_RESERVED && s->n_prompt_logprobs <= TOP_RESERVED;
-}
-
-/* Each row of the batch has one use, so where nobody asks for more the reserve suffices. */
-static bool reserve_suffices(const weft_eng *eng, const struct weft_step_plan *plan) {
-    for (uint32_t i = 0; i < plan->n_starts; i++) {
-        if (!within_reserve(&plan->starts[i].sampling)) return false;
-    }
-    for (uint32_t i = 0; i < plan->n_rows; i++) {
-        const struct wefti_slot *slot = &eng->slots.slots[plan->rows[i].slot];
-        if (slot->used && !within_reserve(&slot->sampling)) return false;
-    }
-    return true;
-}
-
-/* How many best tokens the rows can ask for. A row may belong to a sequence that this very plan
- * starts. */
-static size_t top_demand(const weft_eng *eng, const struct weft_step_plan *plan) {
-    size_t n = 0;
-    for (uint32_t i = 0; i < plan->n_rows; i++) {
-        const struct weft_step_row *row = &plan->rows[i];
-        const struct weft_sampling *s = &eng->slots.slots[row->slot].sampling;
-        for (uint32_t j = 0; j < plan->n_starts; j++) {
-            if (plan->starts[j].slot == row->slot) s = &plan->starts[j].sampling;
-        }
-        n += n_top_of(eng, s->n_logprobs);
-        n += (size_t)row->n_tokens * n_top_of(eng, s->n_prompt_logprobs);
-    }
-    return n;
-}
-
-/* Makes sure that the best tokens of every row have room. Only a step that asks for a lot maps
- * memory, and gives it back before the next. */
-static weft_err reserve_top(weft_eng *eng, const struct weft_step_plan *plan,
-                            struct weft_errmsg *why) {
-    wefti_unmap(eng->top_extra.base, eng->top_extra.bytes);
-    eng->top_extra = (struct top_memory){0};
-    eng->top.used = 0;
-    if (reserve_suffices(eng, plan)) return WEFT_OK;
-    size_t bytes = top_demand(eng, plan) * (sizeof(uint32_t) + sizeof(float));
-    if (bytes <= eng->top.bytes) return WEFT_OK;
-    eng->top_extra.base = wefti_map(bytes);
-    if (!eng->top_extra.base)
-        return weft_err_set(why, WEFT_E_NOMEM, "no memory for %zu bytes of log-probabilities",
-                            bytes);
-    eng->top_extra.bytes = bytes;
-    return WEFT_OK;
-}
-
 static void give_top(weft_eng *eng, struct job *job, struct weft_logprobs *logprobs,
                      uint32_t n_top) {
-    struct top_memory *memory = eng->top_extra.base ? &eng->top_extra : &eng->top;
     job->logprobs = logprobs;
     job->n_top = n_top;
-    job->top_ids = (uint32_t *)(void *)(memory->base + memory->used);
+    job->top_ids = (uint32_t *)(void *)(eng->top + eng->top_used);
     job->top_logprobs = (float *)(void *)(job->top_ids + n_top);
-    memory->used += n_top * (sizeof(uint32_t) + sizeof(float));
-    WEFT_ASSERT(memory->used <= memory->bytes);
+    eng->top_used += (size_t)n_top * WEFT_LOGPROB_TOP_BYTES;
+    WEFT_ASSERT(eng->top_used <= eng->top_bytes); /* plan.c counted */
 }
 
 /* ------------------------------------------------------------------------------------- step --- */
@@ -445,7 +364,8 @@ static void gather_row(weft_eng *eng, struct step *step, const struct weft_step_
                        uint32_t out_idx) {
     struct wefti_slot *slot = &eng->slots.slots[row->slot];
     struct weft_step_out *out = &eng->outs[out_idx];
-    struct span span = prompt_span(slot, row->n_tokens);
+    struct weft_step_seq seq = wefti_slot_seq(&eng->slots, slot);
+    struct weft_step_span span = weft_step_prompt_span(&seq, row->n_tokens);
     uint32_t first = slot->n_computed, end = first + row->n_tokens, flat = step->n_tokens;
     out->ran = true;
     out->prompt_pos = span.begin;
@@ -472,6 +392,7 @@ static void gather_row(weft_eng *eng, struct step *step, const struct weft_step_
 }
 
 static void gather(weft_eng *eng, struct step *step) {
+    eng->top_used = 0;
     for (uint32_t i = 0; i < step->plan->n_rows; i++) {
         const struct weft_step_row *row = &step->plan->rows[i];
         const struct wefti_slot *slot = &eng->slots.slots[row->slot];
@@ -551,15 +472,12 @@ weft_err weft_eng_step(weft_eng *eng, const struct weft_step_plan *plan,
     *result_out = NULL;
     uint64_t begin_us = weft_now_us();
     weft_err err = check_plan(eng, plan, why);
-    if (!err) err = reserve_top(eng, plan, why);
     if (err) return err;
-    atomic_store_explicit(&eng->busy, true, memory_order_relaxed);
     struct step step = {.plan = plan};
     commit_plan(eng, plan);
     gather(eng, &step);
     compute(eng, &step);
     settle(eng, &step);
-    atomic_store_explicit(&eng->busy, false, memory_order_relaxed);
     uint64_t end_us = weft_now_us();
     eng->result = (struct weft_step_result){
         .epoch = plan->epoch,

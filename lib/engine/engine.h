@@ -47,8 +47,10 @@ struct weft_eng_options {
     uint32_t max_model_len; /* 0: the model's context */
     uint32_t n_threads;     /* 0: one per allowed CPU, no more than the cgroup's CPU quota grants */
     /* A memfd that outlives this process and keeps the packed weights, or -1: private memory.
-     * Empty: this process packs into it and seals it. Filled: its header (layout, ISA, model hash,
-     * options) is checked and it is mapped as it is; what does not match is WEFT_E_STATE. */
+     * Empty: this process packs into it and seals it. Filled: its header (layout, which follows
+     * from the model's shape and the options, and the model's contents) is checked and it is
+     * mapped as it is, since packed bits are the same on every ISA; what does not match is
+     * WEFT_E_STATE. */
     int weights_fd;
 };
 
@@ -70,7 +72,7 @@ struct weft_eng_info {
     uint32_t n_vocab, n_blocks, block_size;
     uint32_t max_model_len; /* lowered (with a warning in the log) if one sequence would not fit */
     uint32_t max_seqs, max_batched_tokens, n_threads;
-    uint64_t weight_bytes, kv_bytes, scratch_bytes;
+    uint64_t weight_bytes, kv_bytes;
     bool weights_inherited; /* mapped from weights_fd, not packed */
 };
 
@@ -94,8 +96,6 @@ WEFT_MUST_CHECK weft_err weft_eng_step(weft_eng *eng, const struct weft_step_pla
 
 /* A number that compute threads bump per layer and row chunk: it moves while a step advances. */
 uint64_t weft_eng_progress(const weft_eng *eng);
-/* True while weft_eng_step is inside a step. */
-bool weft_eng_busy(const weft_eng *eng);
 
 /* For tests and `weft perplexity`: raw logits of every position of `tokens` run as one sequence
  * from scratch (slots are left alone; takes blocks from the top of the pool, so the engine must be

@@ -164,7 +164,8 @@ struct wefti_slot {
     struct weft_sampling sampling;
     uint32_t *tokens;             /* [max_model_len] */
     uint32_t *table;              /* [table_cap] */
-    uint32_t *stop_tokens;        /* [WEFT_STOP_TOKENS_MAX], behind sampling.stop_tokens */
+    uint32_t *stop_tokens;        /* [WEFT_STOP_TOKENS_MAX], behind sampling.stop_tokens and
+                                     .masked_tokens */
     struct weft_logit_bias *bias; /* [WEFT_LOGIT_BIAS_MAX] */
 };
 
@@ -191,6 +192,9 @@ void wefti_slot_release(struct wefti_slots *slots, const struct weft_step_releas
 
 /* Appends a sampled token and decides whether it was the last. */
 void wefti_slot_append(struct wefti_slots *slots, struct wefti_slot *slot, uint32_t token);
+
+/* What decides on the log-probabilities of its next row. */
+struct weft_step_seq wefti_slot_seq(const struct wefti_slots *slots, const struct wefti_slot *slot);
 
 /* Whether reaching the last known token yields another one (else the sequence ends there). */
 bool wefti_slot_may_sample(const struct wefti_slots *slots, const struct wefti_slot *slot);
@@ -242,7 +246,6 @@ WEFT_MUST_CHECK weft_err wefti_forward_new(
     const struct wefti_weights *weights, const struct wefti_kv *kv, const weft_model *model,
     uint32_t max_batched_tokens, struct wefti_forward **forward_out, struct weft_errmsg *why);
 void wefti_forward_free(struct wefti_forward *forward); /* accepts NULL */
-size_t wefti_forward_bytes(const struct wefti_forward *forward);
 
 /* 1..max_batched_tokens tokens (or none, for the copies alone). Takes nothing from the heap. */
 void wefti_forward_run(struct wefti_forward *forward, const struct wefti_batch *batch);

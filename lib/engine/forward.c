@@ -653,7 +653,3 @@ void wefti_forward_free(struct wefti_forward *forward) {
     wefti_unmap(forward->map, forward->map_bytes);
     free(forward);
 }
-
-size_t wefti_forward_bytes(const struct wefti_forward *forward) {
-    return forward->map_bytes;
-}

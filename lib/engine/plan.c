@@ -11,7 +11,8 @@ struct wefti_shadow {
     uint64_t stamp;
     bool used, gen_known, finished, has_row;
     uint32_t gen;
-    uint32_t n_known, n_computed, n_table;
+    uint32_t n_table;
+    struct weft_step_seq seq;
 };
 
 size_t wefti_shadow_bytes(void) {
@@ -22,6 +23,7 @@ struct check {
     struct wefti_slots *slots;
     const struct weft_step_plan *plan;
     bool fresh;
+    uint64_t logprob_bytes; /* of the rows so far */
     struct weft_errmsg *why;
 };
 
@@ -37,9 +39,8 @@ static struct wefti_shadow *shadow_of(const struct check *check, uint32_t slot_i
     shadow->gen_known = slot->gen_known;
     shadow->finished = slot->finish != WEFT_FINISH_NONE;
     shadow->gen = slot->gen;
-    shadow->n_known = slot->n_known;
-    shadow->n_computed = slot->n_computed;
     shadow->n_table = slot->n_table;
+    shadow->seq = wefti_slot_seq(check->slots, slot);
     return shadow;
 }
 
@@ -108,8 +109,12 @@ static weft_err check_start(const struct check *check, const struct weft_step_st
         .gen_known = true,
         .finished = finish != WEFT_FINISH_NONE,
         .gen = start->gen,
-        .n_known = start->n_tokens,
-        .n_computed = start->n_cached,
+        .seq = {.sampling = &start->sampling,
+                .n_vocab = check->slots->n_vocab,
+                .n_prompt = start->n_prompt,
+                .n_prompt_logprobs_done = start->n_prompt_logprobs_done,
+                .n_known = start->n_tokens,
+                .n_computed = start->n_cached},
     };
     return WEFT_OK;
 }
@@ -154,7 +159,7 @@ static weft_err check_grants(const struct check *check) {
     return WEFT_OK;
 }
 
-static weft_err check_row(const struct check *check, const struct weft_step_row *row) {
+static weft_err check_row(struct check *check, const struct weft_step_row *row) {
     struct wefti_shadow *shadow = sequence_of(check, "row", row->slot, row->gen);
     if (!shadow) return WEFT_E_PROTO;
     if (shadow->has_row)
@@ -163,28 +168,37 @@ static weft_err check_row(const struct check *check, const struct weft_step_row 
     if (row->n_tokens == 0)
         return weft_err_set(check->why, WEFT_E_PROTO, "slot %u has a row of no tokens", row->slot);
     if (shadow->finished) return WEFT_OK; /* a no-op, whatever it asks for */
-    if (row->n_tokens > shadow->n_known - shadow->n_computed)
+    uint32_t n_known = shadow->seq.n_known, n_computed = shadow->seq.n_computed;
+    if (row->n_tokens > n_known - n_computed)
         return weft_err_set(check->why, WEFT_E_PROTO,
                             "slot %u has a row of %u tokens, %u are known and %u computed",
-                            row->slot, row->n_tokens, shadow->n_known, shadow->n_computed);
+                            row->slot, row->n_tokens, n_known, n_computed);
     uint64_t room = (uint64_t)shadow->n_table * check->slots->block_size;
-    if ((uint64_t)shadow->n_computed + row->n_tokens > room)
+    if ((uint64_t)n_computed + row->n_tokens > room)
         return weft_err_set(check->why, WEFT_E_PROTO,
                             "slot %u has blocks for %" PRIu64 " tokens, its row ends at %u",
-                            row->slot, room, shadow->n_computed + row->n_tokens);
+                            row->slot, room, n_computed + row->n_tokens);
+    check->logprob_bytes += weft_step_logprob_bytes(&shadow->seq, row->n_tokens);
     return WEFT_OK;
 }
 
-static weft_err check_rows(const struct check *check) {
+static weft_err check_rows(struct check *check) {
     uint64_t n_tokens = 0;
     for (uint32_t i = 0; i < check->plan->n_rows; i++) {
         weft_err err = check_row(check, &check->plan->rows[i]);
         if (err) return err;
         n_tokens += check->plan->rows[i].n_tokens;
     }
-    if (n_tokens <= check->slots->max_batched_tokens) return WEFT_OK;
-    return weft_err_set(check->why, WEFT_E_PROTO, "a plan of %" PRIu64 " tokens, at most %u fit",
-                        n_tokens, check->slots->max_batched_tokens);
+    if (n_tokens > check->slots->max_batched_tokens)
+        return weft_err_set(check->why, WEFT_E_PROTO,
+                            "a plan of %" PRIu64 " tokens, at most %u fit", n_tokens,
+                            check->slots->max_batched_tokens);
+    if (check->logprob_bytes > WEFT_STEP_LOGPROB_BYTES_MAX)
+        return weft_err_set(check->why, WEFT_E_PROTO,
+                            "a plan whose log-probabilities take %" PRIu64
+                            " bytes, at most %u are allowed",
+                            check->logprob_bytes, WEFT_STEP_LOGPROB_BYTES_MAX);
+    return WEFT_OK;
 }
 
 weft_err wefti_plan_check(struct wefti_slots *slots, const struct weft_step_plan *plan, bool fresh,

@@ -1,8 +1,12 @@
 /* From logits to a token.
  *
- * Order: logit_bias; stop tokens masked below min_tokens; repetition, frequency and presence
- * penalties; temperature; min_p; top_k; top_p over what is left (as vLLM has it). The draw walks
- * the remaining weights by ascending id with one number from Philox.
+ * Order: logit_bias; stop tokens and masked ones masked below min_tokens; repetition, frequency
+ * and presence penalties; temperature; min_p; top_k; top_p over what is left (as vLLM has it). The
+ * draw walks the remaining weights by ascending id with one number from Philox.
+ *
+ * Two things differ from vLLM. Of tokens that tie at the cut of top_k exactly as many are kept as
+ * make k, those with the lowest ids; vLLM keeps them all. And a token's rank counts the tokens with
+ * strictly higher logits, plus one; vLLM's counts those that tie with it, too.
  *
  * Nothing is sorted. Weights are exp(logit - max) in [0, 1], and non-negative floats are ordered
  * like their bits, so the k-th largest, or the point where the largest add up to top_p, is found by
@@ -23,8 +27,9 @@ static bool has_penalties(const struct weft_sampling *s) {
 }
 
 static bool masks_stop_tokens(const struct wefti_sample *sample) {
-    return sample->n_known - sample->n_prompt < sample->sampling->min_tokens &&
-           sample->sampling->n_stop_tokens > 0;
+    const struct weft_sampling *s = sample->sampling;
+    return sample->n_known - sample->n_prompt < s->min_tokens &&
+           (s->n_stop_tokens > 0 || s->n_masked_tokens > 0);
 }
 
 bool wefti_sample_is_plain(const struct wefti_sample *sample) {
@@ -60,15 +65,20 @@ static void apply_penalties(const struct wefti_sample *sample, float *logits, ui
     }
 }
 
+static void mask(const uint32_t *tokens, uint32_t n, float *logits) {
+    for (uint32_t i = 0; i < n; i++) {
+        logits[tokens[i]] = -INFINITY;
+    }
+}
+
 static void process_logits(const struct wefti_sample *sample, float *logits, uint32_t *counts) {
     const struct weft_sampling *s = sample->sampling;
     for (uint32_t i = 0; i < s->n_bias; i++) {
         logits[s->bias[i].token] += s->bias[i].bias;
     }
     if (masks_stop_tokens(sample)) {
-        for (uint32_t i = 0; i < s->n_stop_tokens; i++) {
-            logits[s->stop_tokens[i]] = -INFINITY;
-        }
+        mask(s->stop_tokens, s->n_stop_tokens, logits);
+        mask(s->masked_tokens, s->n_masked_tokens, logits);
     }
     if (has_penalties(s)) apply_penalties(sample, logits, counts);
 }

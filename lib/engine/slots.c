@@ -91,6 +91,10 @@ void wefti_slot_start(struct wefti_slots *slots, const struct weft_step_start *s
     slot->sampling.bias = slot->bias;
     if (from->n_stop_tokens)
         memcpy(slot->stop_tokens, from->stop_tokens, from->n_stop_tokens * sizeof(uint32_t));
+    slot->sampling.masked_tokens = slot->stop_tokens + from->n_stop_tokens;
+    if (from->n_masked_tokens)
+        memcpy(slot->stop_tokens + from->n_stop_tokens, from->masked_tokens,
+               from->n_masked_tokens * sizeof(uint32_t));
     if (from->n_bias) memcpy(slot->bias, from->bias, from->n_bias * sizeof *from->bias);
     slot->finish = wefti_finish_of(&slot->sampling, slot->tokens, slot->n_prompt, slot->n_known,
                                    slots->max_model_len);
@@ -112,6 +116,18 @@ void wefti_slot_release(struct wefti_slots *slots, const struct weft_step_releas
 
 bool wefti_slot_may_sample(const struct wefti_slots *slots, const struct wefti_slot *slot) {
     return slot->sampling.max_tokens > 0 && slot->n_known < slots->max_model_len;
+}
+
+struct weft_step_seq wefti_slot_seq(const struct wefti_slots *slots,
+                                    const struct wefti_slot *slot) {
+    return (struct weft_step_seq){
+        .sampling = &slot->sampling,
+        .n_vocab = slots->n_vocab,
+        .n_prompt = slot->n_prompt,
+        .n_prompt_logprobs_done = slot->n_prompt_logprobs_done,
+        .n_known = slot->n_known,
+        .n_computed = slot->n_computed,
+    };
 }
 
 void wefti_slot_append(struct wefti_slots *slots, struct wefti_slot *slot, uint32_t token) {

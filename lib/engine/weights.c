@@ -76,18 +76,6 @@ static void add_item(struct plan *plan, const struct item *item, size_t bytes) {
     plan->hash = XXH64(facts, sizeof facts, plan->hash);
 }
 
-/* [k], or [n, k] where n > 0. */
-static weft_err check_shape(const struct weft_tensor *tensor, uint64_t n, uint64_t k,
-                            struct weft_errmsg *why) {
-    bool fits = n == 0 ? tensor->n_dims == 1 && tensor->dims[0] == k
-                       : tensor->n_dims == 2 && tensor->dims[0] == n && tensor->dims[1] == k;
-    if (fits) return WEFT_OK;
-    return weft_err_set(why, WEFT_E_PROTO,
-                        "tensor %s has %u dimensions, the first of %" PRIu64 ", wanted %" PRIu64
-                        " x %" PRIu64,
-                        tensor->name, tensor->n_dims, tensor->dims[0], n ? n : 1, k);
-}
-
 /* The type a weight is stored in: its own, or what --dtype says where that is possible. */
 static enum weft_dtype stored_dtype(const struct plan *plan, const struct weft_tensor *tensor) {
     switch (plan->options->dtype) {
@@ -141,14 +129,10 @@ static uint32_t least_common_multiple(uint32_t a, uint32_t b) {
     return a / x * b;
 }
 
-static uint32_t pack_group(enum weft_gemm_kind kind) {
-    if (kind == WEFT_GEMM_Q8 || kind == WEFT_GEMM_Q8_F32) return 32;
-    return kind == WEFT_GEMM_BF16 || kind == WEFT_GEMM_BF16_F32 ? 2 : 1;
-}
-
 /* Eight segments in whole units of `unit` columns and of the packing group (design 2.1). */
 static void split_segments(struct wefti_matrix *matrix, uint32_t unit) {
-    unit = least_common_multiple(unit, pack_group(matrix->kind));
+    unit = least_common_multiple(unit, weft_kern_group(matrix->kind));
+    WEFT_ASSERT(unit > 0);
     uint32_t n_units = (matrix->k + unit - 1) / unit;
     weft_kern_segs_split(&matrix->segs, n_units, unit);
     for (uint32_t s = 0; s < matrix->segs.n_segs; s++) {
@@ -156,12 +140,10 @@ static void split_segments(struct wefti_matrix *matrix, uint32_t unit) {
     }
 }
 
-/* `split_unit`: 0 for one segment. */
-static weft_err place_matrix(struct plan *plan, const struct weft_tensor *tensor, uint32_t n,
-                             uint32_t k, uint32_t split_unit, struct wefti_matrix *out,
-                             struct weft_errmsg *why) {
-    weft_err err = check_shape(tensor, n, k, why);
-    if (err) return err;
+/* Shapes were checked when the model was opened. `split_unit`: 0 for one segment. */
+static void place_matrix(struct plan *plan, const struct weft_tensor *tensor, uint32_t n,
+                         uint32_t k, uint32_t split_unit, struct wefti_matrix *out) {
+    WEFT_ASSERT(tensor->n_dims == 2 && tensor->dims[0] == n && tensor->dims[1] == k);
     enum weft_gemm_kind kind = kind_of(plan, stored_dtype(plan, tensor));
     size_t panel_bytes = weft_kern_panel_bytes(kind, k);
     *out = (struct wefti_matrix){
@@ -182,43 +164,38 @@ static weft_err place_matrix(struct plan *plan, const struct weft_tensor *tensor
     item.rows_per_task = panels_per_task * WEFT_PANEL;
     item.n_tasks = (n + item.rows_per_task - 1) / item.rows_per_task;
     add_item(plan, &item, weft_kern_packed_bytes(kind, n, k));
-    return WEFT_OK;
 }
 
-static weft_err place_vector(struct plan *plan, const struct weft_tensor *tensor, uint32_t k,
-                             size_t *offset_out, struct weft_errmsg *why) {
-    *offset_out = plan->used;
-    weft_err err = check_shape(tensor, 0, k, why);
+static size_t place_vector(struct plan *plan, const struct weft_tensor *tensor, uint32_t k) {
+    size_t offset = plan->used;
     struct item item = {.src = tensor, .form = FORM_VECTOR, .n = 1, .k = k, .n_tasks = 1};
-    if (!err) add_item(plan, &item, (size_t)k * sizeof(float));
-    return err;
+    WEFT_ASSERT(tensor->n_dims == 1 && tensor->dims[0] == k);
+    add_item(plan, &item, (size_t)k * sizeof(float));
+    return offset;
 }
 
-static weft_err place_layer(struct plan *plan, const struct weft_model_layer *from,
-                            struct wefti_layer *to, struct weft_errmsg *why) {
+static void place_layer(struct plan *plan, const struct weft_model_layer *from,
+                        struct wefti_layer *to) {
     const struct weft_model_params *p = weft_model_params(plan->model);
     uint32_t q_dim = p->n_heads * p->head_dim, kv_dim = p->n_kv_heads * p->head_dim;
     uint32_t hidden = p->n_hidden, ffn = p->n_ffn;
-    weft_err err = place_vector(plan, from->attn_norm, hidden, &to->attn_norm, why);
-    if (!err) err = place_matrix(plan, from->wq, q_dim, hidden, 0, &to->q, why);
-    if (!err) err = place_matrix(plan, from->wk, kv_dim, hidden, 0, &to->k, why);
-    if (!err) err = place_matrix(plan, from->wv, kv_dim, hidden, 0, &to->v, why);
-    if (!err) err = place_matrix(plan, from->wo, hidden, q_dim, p->head_dim, &to->o, why);
-    if (!err) err = place_vector(plan, from->ffn_norm, hidden, &to->ffn_norm, why);
-    if (!err) err = place_matrix(plan, from->w_gate, ffn, hidden, 0, &to->gate, why);
-    if (!err) err = place_matrix(plan, from->w_up, ffn, hidden, 0, &to->up, why);
-    if (!err) err = place_matrix(plan, from->w_down, hidden, ffn, 2, &to->down, why);
-    return err;
+    to->attn_norm = place_vector(plan, from->attn_norm, hidden);
+    place_matrix(plan, from->wq, q_dim, hidden, 0, &to->q);
+    place_matrix(plan, from->wk, kv_dim, hidden, 0, &to->k);
+    place_matrix(plan, from->wv, kv_dim, hidden, 0, &to->v);
+    place_matrix(plan, from->wo, hidden, q_dim, p->head_dim, &to->o);
+    to->ffn_norm = place_vector(plan, from->ffn_norm, hidden);
+    place_matrix(plan, from->w_gate, ffn, hidden, 0, &to->gate);
+    place_matrix(plan, from->w_up, ffn, hidden, 0, &to->up);
+    place_matrix(plan, from->w_down, hidden, ffn, 2, &to->down);
 }
 
-static weft_err place_embedding(struct plan *plan, struct wefti_weights *weights,
-                                struct weft_errmsg *why) {
+static void place_embedding(struct plan *plan, struct wefti_weights *weights) {
     const struct weft_model_params *p = weft_model_params(plan->model);
     weights->tied = p->tied;
-    if (p->tied) return WEFT_OK;
+    if (p->tied) return;
     const struct weft_tensor *table = weft_model_embedding(plan->model);
-    weft_err err = check_shape(table, p->n_vocab, p->n_hidden, why);
-    if (err) return err;
+    WEFT_ASSERT(table->n_dims == 2 && table->dims[0] == p->n_vocab);
     weights->embed_dtype = table->dtype;
     weights->embed_offset = plan->used;
     weights->embed_row_bytes = table->bytes / p->n_vocab;
@@ -231,7 +208,6 @@ static weft_err place_embedding(struct plan *plan, struct wefti_weights *weights
                         .rows_per_task = rows};
     item.n_tasks = (p->n_vocab + rows - 1) / rows;
     add_item(plan, &item, table->bytes);
-    return WEFT_OK;
 }
 
 /* Decides on types and places everything; `weights` then knows its layout. */
@@ -248,24 +224,18 @@ static weft_err make_plan(struct plan *plan, struct wefti_weights *weights,
     if (!plan->items || !weights->layers)
         return weft_err_set(why, WEFT_E_NOMEM, "no memory for the list of tensors");
     plan->used = HEADER_BYTES;
-    weft_err err = WEFT_OK;
-    for (uint32_t i = 0; i < p->n_layers && !err; i++) {
-        err = place_layer(plan, &weft_model_layers(model)[i], &weights->layers[i], why);
+    for (uint32_t i = 0; i < p->n_layers; i++) {
+        place_layer(plan, &weft_model_layers(model)[i], &weights->layers[i]);
     }
-    if (!err)
-        err = place_vector(plan, weft_model_final_norm(model), p->n_hidden, &weights->final_norm,
-                           why);
-    if (!err)
-        err = place_matrix(plan, weft_model_head(model), p->n_vocab, p->n_hidden, 0, &weights->head,
-                           why);
-    if (!err) err = place_embedding(plan, weights, why);
-    if (!err && !plan->asked_kind_met)
-        err = weft_err_set(why, WEFT_E_INVAL, "%s activations need %s weights, the model has none",
-                           plan->options->activations == WEFT_ENG_ACT_BF16 ? "bf16" : "int8",
-                           plan->options->activations == WEFT_ENG_ACT_BF16 ? "bf16" : "q8");
+    weights->final_norm = place_vector(plan, weft_model_final_norm(model), p->n_hidden);
+    place_matrix(plan, weft_model_head(model), p->n_vocab, p->n_hidden, 0, &weights->head);
+    place_embedding(plan, weights);
     weights->layout_hash = plan->hash;
     weights->bytes = wefti_round_up(plan->used, HEADER_BYTES);
-    return err;
+    if (plan->asked_kind_met) return WEFT_OK;
+    const char *type = plan->options->activations == WEFT_ENG_ACT_BF16 ? "bf16" : "int8";
+    return weft_err_set(why, WEFT_E_INVAL, "%s activations need %s weights, the model has none",
+                        type, plan->options->activations == WEFT_ENG_ACT_BF16 ? "bf16" : "q8");
 }
 
 /* ---------------------------------------------------------------------------------- packing --- */
@@ -291,6 +261,20 @@ static enum weft_kern_src src_of(enum weft_dtype dtype) {
         break;
     }
     return WEFT_SRC_F32;
+}
+
+static enum weft_dtype dtype_of(enum weft_kern_src src) {
+    switch (src) {
+    case WEFT_SRC_F16:
+        return WEFT_DT_F16;
+    case WEFT_SRC_BF16:
+        return WEFT_DT_BF16;
+    case WEFT_SRC_Q8_0:
+        return WEFT_DT_Q8_0;
+    case WEFT_SRC_F32:
+        break;
+    }
+    return WEFT_DT_F32;
 }
 
 static void pack_part(const struct item *item, uint32_t part, uint8_t *base) {
@@ -523,45 +507,6 @@ void wefti_weights_close(struct wefti_weights *weights) {
 
 /* -------------------------------------------------------------------------------- embedding --- */
 
-/* Puts one row of a packed matrix back into its file form; the panels' layout is in kernels.h. */
-static enum weft_dtype gather_row(const struct wefti_matrix *m, const uint8_t *base, uint32_t row,
-                                  uint8_t *raw) {
-    const uint8_t *panel = base + m->offset + (row / WEFT_PANEL) * m->panel_bytes;
-    uint32_t lane = row % WEFT_PANEL;
-    switch (m->kind) {
-    case WEFT_GEMM_F16_F32:
-        for (uint32_t i = 0; i < m->k; i++) {
-            memcpy(raw + (size_t)i * 2, panel + ((size_t)i * WEFT_PANEL + lane) * 2, 2);
-        }
-        return WEFT_DT_F16;
-    case WEFT_GEMM_BF16_F32:
-    case WEFT_GEMM_BF16:
-        for (uint32_t i = 0; i < m->k; i++) {
-            size_t at = ((size_t)(i / 2) * WEFT_PANEL + lane) * 2 + i % 2;
-            memcpy(raw + (size_t)i * 2, panel + at * 2, 2);
-        }
-        return WEFT_DT_BF16;
-    case WEFT_GEMM_Q8_F32:
-    case WEFT_GEMM_Q8:
-        for (uint32_t b = 0; b < m->k / 32; b++) {
-            const uint8_t *block = panel + (size_t)b * (32 + 2) * WEFT_PANEL;
-            memcpy(raw, block + (size_t)32 * WEFT_PANEL + (size_t)lane * 2, 2);
-            for (uint32_t i = 0; i < 32; i++) {
-                raw[2 + i] = block[(i / 4 * WEFT_PANEL + lane) * 4 + i % 4] ^ 0x80u;
-            }
-            raw += 34;
-        }
-        return WEFT_DT_Q8_0;
-    case WEFT_GEMM_F32:
-    case WEFT_GEMM_KIND_COUNT:
-        break;
-    }
-    for (uint32_t i = 0; i < m->k; i++) {
-        memcpy(raw + (size_t)i * 4, panel + ((size_t)i * WEFT_PANEL + lane) * 4, 4);
-    }
-    return WEFT_DT_F32;
-}
-
 void wefti_weights_embed(const struct wefti_weights *weights, uint32_t token, uint8_t *raw,
                          float *out) {
     WEFT_DCHECK(token < weights->n_vocab);
@@ -572,7 +517,9 @@ void wefti_weights_embed(const struct wefti_weights *weights, uint32_t token, ui
         .data = raw,
     };
     if (weights->tied) {
-        row.dtype = gather_row(&weights->head, weights->base, token, raw);
+        const struct wefti_matrix *head = &weights->head;
+        row.dtype = dtype_of(
+            weft_kern_unpack_row(head->kind, weights->base + head->offset, head->k, token, raw));
     } else {
         row.dtype = weights->embed_dtype;
         row.data = weights->base + weights->embed_offset + token * weights->embed_row_bytes;

@@ -41,6 +41,12 @@ static inline uint32_t min_u32(uint32_t a, uint32_t b) {
     return a < b ? a : b;
 }
 
+/* See weft_kern_group. */
+static inline uint32_t group_of(enum weft_gemm_kind kind) {
+    if (kind == WEFT_GEMM_Q8 || kind == WEFT_GEMM_Q8_F32) return Q8_GROUP;
+    return kind == WEFT_GEMM_BF16 || kind == WEFT_GEMM_BF16_F32 ? 2 : 1;
+}
+
 static inline void check_gemm_args(const struct weft_gemm_args *args, enum weft_gemm_kind kind,
                                    uint32_t p_begin, uint32_t p_end) {
     const struct weft_kern_segs *segs = args->segs;
@@ -50,9 +56,7 @@ static inline void check_gemm_args(const struct weft_gemm_args *args, enum weft_
     WEFT_ASSERT(args->act_row_bytes % 64 == 0 &&
                 args->act_row_bytes >= weft_kern_act_row_bytes(kind, args->k));
     WEFT_ASSERT(segs->n_segs == 1 || segs->n_segs == 8);
-    uint32_t group = kind == WEFT_GEMM_Q8 || kind == WEFT_GEMM_Q8_F32       ? Q8_GROUP
-                     : kind == WEFT_GEMM_BF16 || kind == WEFT_GEMM_BF16_F32 ? 2
-                                                                            : 1;
+    uint32_t group = group_of(kind);
     for (uint32_t s = 0, end = 0; s < segs->n_segs; s++) {
         WEFT_ASSERT(segs->seg_end[s] >= end);
         end = segs->seg_end[s];

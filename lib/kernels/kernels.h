@@ -46,8 +46,7 @@ enum weft_gemm_kind {
 /* K is cut in segments that tensor parallelism may split (design 2.1): partial sums of each
  * segment, then joined by the fixed tree ((0+1)+(2+3))+((4+5)+(6+7)); an empty segment is left out
  * of the tree. seg_end[i] is the end of segment i in elements of K, seg_end[n_segs-1] == K;
- * boundaries are multiples of the packing group (2 for bf16, 32 for q8_0). n_segs is 1 (no split)
- * or 8. */
+ * boundaries are multiples of weft_kern_group. n_segs is 1 (no split) or 8. */
 struct weft_kern_segs {
     uint32_t n_segs;
     uint32_t seg_end[8];
@@ -71,6 +70,17 @@ enum weft_kern_src { WEFT_SRC_F32, WEFT_SRC_F16, WEFT_SRC_BF16, WEFT_SRC_Q8_0 };
  * every ISA. */
 void weft_kern_pack(enum weft_gemm_kind kind, enum weft_kern_src src_type, const void *src,
                     uint32_t n, uint32_t k, uint32_t n_begin, uint32_t n_end, void *packed);
+
+/* The way back: output feature `row` of a packed weight of K columns, as packing read it or would
+ * read it again to the same bits (f32, f16, bf16, or Q8_0 blocks of 34 bytes). `packed` is the
+ * whole weight; `out` holds the row in that form, at most 4 * K bytes, of any alignment. Returns
+ * the form.
+ */
+enum weft_kern_src weft_kern_unpack_row(enum weft_gemm_kind kind, const void *packed, uint32_t k,
+                                        uint32_t row, void *out);
+
+/* Columns that a kind's layout keeps together, 1, 2 or 32: segments end between such groups. */
+uint32_t weft_kern_group(enum weft_gemm_kind kind);
 
 /* Activations in the form a kind wants, for M rows:
  *   f32 kinds   [M][lda] f32, used as they are

@@ -28,6 +28,11 @@ void weft_kern_segs_one(struct weft_kern_segs *segs, uint32_t k) {
     *segs = (struct weft_kern_segs){.n_segs = 1, .seg_end = {k}};
 }
 
+uint32_t weft_kern_group(enum weft_gemm_kind kind) {
+    WEFT_ASSERT((unsigned)kind < WEFT_GEMM_KIND_COUNT);
+    return group_of(kind);
+}
+
 size_t weft_kern_panel_bytes(enum weft_gemm_kind kind, uint32_t k) {
     WEFT_ASSERT((unsigned)kind < WEFT_GEMM_KIND_COUNT);
     switch (kind) {
@@ -172,7 +177,7 @@ static void pack_panel_f32(const struct source *src, uint32_t n0, uint32_t n_row
 static void pack_panel_half(enum weft_gemm_kind kind, const struct source *src, uint32_t n0,
                             uint32_t n_rows, uint32_t k, uint16_t *panel) {
     uint16_t tile[WEFT_PANEL][TILE_K] = {{0}};
-    uint32_t group = kind == WEFT_GEMM_F16_F32 ? 1 : 2;
+    uint32_t group = group_of(kind);
     for (uint32_t k0 = 0; k0 < k; k0 += TILE_K) {
         uint32_t count = min_u32(TILE_K, k - k0);
         for (uint32_t r = 0; r < n_rows; r++) {
@@ -258,4 +263,55 @@ void weft_kern_pack(enum weft_gemm_kind kind, enum weft_kern_src src_type, const
             pack_panel_half(kind, &from, n0, n_rows, k, (uint16_t *)(void *)panel);
         }
     }
+}
+
+/* ------------------------------------------------------------------------------- unpacking --- */
+
+static void unpack_f32(const uint8_t *panel, uint32_t lane, uint32_t k, uint8_t *out) {
+    for (uint32_t i = 0; i < k; i++) {
+        memcpy(out + (size_t)i * 4, panel + ((size_t)i * WEFT_PANEL + lane) * 4, 4);
+    }
+}
+
+static void unpack_half(const uint8_t *panel, uint32_t lane, uint32_t k, uint32_t group,
+                        uint8_t *out) {
+    for (uint32_t i = 0; i < k; i++) {
+        size_t at = ((size_t)(i / group) * WEFT_PANEL + lane) * group + i % group;
+        memcpy(out + (size_t)i * 2, panel + at * 2, 2);
+    }
+}
+
+static void unpack_q8(const uint8_t *panel, uint32_t lane, uint32_t k, uint8_t *out) {
+    for (uint32_t k0 = 0; k0 < k; k0 += Q8_GROUP, panel += Q8_BLOCK_BYTES, out += Q8_SRC_BYTES) {
+        memcpy(out, panel + Q8_CODES + (size_t)lane * 2, 2);
+        for (uint32_t i = 0; i < Q8_GROUP; i++) {
+            size_t at = (size_t)(i / 4) * WEFT_PANEL * 4 + (size_t)lane * 4 + i % 4;
+            out[2 + i] = panel[at] ^ 0x80u; /* less 128, as a signed byte */
+        }
+    }
+}
+
+enum weft_kern_src weft_kern_unpack_row(enum weft_gemm_kind kind, const void *packed, uint32_t k,
+                                        uint32_t row, void *out) {
+    const uint8_t *panel =
+        (const uint8_t *)packed + row / WEFT_PANEL * weft_kern_panel_bytes(kind, k);
+    uint32_t lane = row % WEFT_PANEL;
+    switch (kind) {
+    case WEFT_GEMM_F16_F32:
+        unpack_half(panel, lane, k, 1, out);
+        return WEFT_SRC_F16;
+    case WEFT_GEMM_BF16_F32:
+    case WEFT_GEMM_BF16:
+        unpack_half(panel, lane, k, 2, out);
+        return WEFT_SRC_BF16;
+    case WEFT_GEMM_Q8_F32:
+    case WEFT_GEMM_Q8:
+        unpack_q8(panel, lane, k, out);
+        return WEFT_SRC_Q8_0;
+    case WEFT_GEMM_F32:
+    case WEFT_GEMM_KIND_COUNT:
+        break;
+    }
+    unpack_f32(panel, lane, k, out);
+    return WEFT_SRC_F32;
 }

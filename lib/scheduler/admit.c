@@ -15,7 +15,7 @@
 
 #include "base/check.h"
 
-enum outcome { STARTED, BLOCKED, PARK };
+enum outcome { READY, BLOCKED, PARK };
 
 /* While prompt log-probabilities are on their way nobody forks: were the sequence that computes
  * them cancelled, another one would have to start from the prompt. */
@@ -86,21 +86,29 @@ static const uint32_t *join_tokens(weft_sched *sched, const struct seq *seq) {
     return tokens;
 }
 
-/* The storage holds the longest sequence; several restarts may need more than one plan. */
-static bool can_join_tokens(const weft_sched *sched, const struct seq *seq) {
-    if (seq->n_output == 0) return true;
+_Static_assert(WEFT_CONTEXT_MAX <= WEFT_STEP_START_TOKENS_MAX, "any sequence fits a plan");
+
+/* The storage holds the longest sequence, a plan's message some; more starts need more plans. */
+static bool fits_plan(const weft_sched *sched, const struct seq *seq) {
     uint32_t n_tokens = seq->req->n_prompt + seq->n_output;
-    return n_tokens <= sched->options.max_model_len - sched->n_start_tokens;
+    if (n_tokens > WEFT_STEP_START_TOKENS_MAX - sched->n_plan_tokens) return false;
+    return seq->n_output == 0 || n_tokens <= sched->options.max_model_len - sched->n_start_tokens;
 }
 
-static void start(weft_sched *sched, uint64_t now_us, struct seq *seq, const struct seq *source) {
+void wefti_start(weft_sched *sched, uint64_t now_us, struct seq *seq) {
     struct request *req = seq->req;
+    const struct seq *source = find_source(req);
     uint32_t n_tokens = req->n_prompt + seq->n_output;
     uint32_t n_cached = source ? req->n_prompt - 1 : 0;
     wefti_seq_start(sched, seq);
     fill_table(sched, seq, source, n_tokens, n_cached);
     seq->n_planned = n_cached;
     seq->n_granted = seq->chunk = 0;
+    seq->put_off = false;
+    seq->ration = 0;
+    seq->turn = ++sched->n_turns; /* behind all who wait */
+    seq->start_step = sched->step;
+    sched->n_plan_tokens += n_tokens;
     sched->starts[sched->plan.n_starts++] = (struct weft_step_start){
         .slot = seq->slot,
         .gen = seq->gen,
@@ -118,25 +126,38 @@ static void start(weft_sched *sched, uint64_t now_us, struct seq *seq, const str
 
 /* A sequence whose last row is still out waits for its token, and everybody behind it, too: the
  * blocks it gave up are not for younger ones. */
-static enum outcome try_start(weft_sched *sched, uint64_t now_us, struct seq *seq) {
+static enum outcome examine(const weft_sched *sched, const struct seq *seq) {
     const struct request *req = seq->req;
     const struct seq *source = find_source(req);
     if (seq->n_rows_out > 0 || sched->n_running == sched->running_max) return BLOCKED;
     if (!source && req->n_running > 0 && req->n_prompt > 1) return PARK;
     uint32_t n_cached = source ? req->n_prompt - 1 : 0;
     if (!has_room(sched, req->n_prompt + seq->n_output, n_cached)) return BLOCKED;
-    if (!can_join_tokens(sched, seq)) return BLOCKED;
-    start(sched, now_us, seq, source);
-    return STARTED;
+    return fits_plan(sched, seq) ? READY : BLOCKED;
+}
+
+static struct seq *first_waiting(struct request *req) {
+    for (uint32_t i = 0; i < req->n_choices; i++) {
+        if (req->seqs[i].state == SEQ_WAITING) return &req->seqs[i];
+    }
+    return NULL;
+}
+
+struct seq *wefti_next_in_line(const weft_sched *sched) {
+    struct request *req = wefti_heap_top(&sched->waiting);
+    struct seq *seq = req ? first_waiting(req) : NULL;
+    return seq && examine(sched, seq) == READY ? seq : NULL;
 }
 
 static enum outcome admit_request(weft_sched *sched, uint64_t now_us, struct request *req) {
     for (uint32_t i = 0; i < req->n_choices; i++) {
         if (req->seqs[i].state != SEQ_WAITING) continue;
-        enum outcome outcome = try_start(sched, now_us, &req->seqs[i]);
-        if (outcome != STARTED) return outcome;
+        enum outcome outcome = examine(sched, &req->seqs[i]);
+        if (outcome != READY) return outcome;
+        if (wefti_is_suspect(&req->seqs[i])) return BLOCKED; /* a plan of its own: suspects.c */
+        wefti_start(sched, now_us, &req->seqs[i]);
     }
-    return STARTED;
+    return READY;
 }
 
 void wefti_admit(weft_sched *sched, uint64_t now_us) {

@@ -1,4 +1,4 @@
-/* Requests that leave before they are done: cancelled, overdue, or orphaned. */
+/* Requests that leave before they are done: cancelled, overdue, orphaned, or given up. */
 #include "scheduler/scheduler_internal.h"
 
 #include "base/check.h"
@@ -41,21 +41,23 @@ void weft_sched_router_lost(weft_sched *sched, uint64_t now_us, uint32_t router)
     }
 }
 
-static void expire(weft_sched *sched, uint64_t now_us, struct request *req) {
+bool wefti_request_end(weft_sched *sched, uint64_t now_us, struct request *req,
+                       enum weft_sched_end end) {
+    if (wefti_events_reserve(sched, req->n_live)) return false;
     for (uint32_t i = 0; i < req->n_choices; i++) {
-        if (req->seqs[i].state != SEQ_DONE)
-            wefti_event_push(sched, &req->seqs[i], NULL, WEFT_SCHED_END_DEADLINE);
+        if (req->seqs[i].state != SEQ_DONE) wefti_event_push(sched, &req->seqs[i], NULL, end);
     }
-    sched->n_timed_out++;
     wefti_note_departure(sched, now_us);
     wefti_request_drop(sched, req);
+    return true;
 }
 
 void weft_sched_tick(weft_sched *sched, uint64_t now_us) {
     for (;;) {
         struct request *req = wefti_heap_top(&sched->deadlines);
         if (!req || req->deadline_us > now_us) return;
-        if (wefti_events_reserve(sched, req->n_live)) return; /* no memory: at the next tick */
-        expire(sched, now_us, req);
+        if (!wefti_request_end(sched, now_us, req, WEFT_SCHED_END_DEADLINE))
+            return; /* no memory: at the next tick */
+        sched->n_timed_out++;
     }
 }

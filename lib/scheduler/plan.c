@@ -31,7 +31,7 @@ static bool plan_decode(weft_sched *sched) {
     uint32_t i = 0;
     while (i < sched->n_running) {
         struct seq *seq = sched->running[i];
-        bool wants = wefti_seq_left(seq) == 1 && !wefti_seq_complete(sched, seq);
+        bool wants = wefti_seq_left(seq) == 1 && !wefti_seq_complete(sched, seq) && !seq->put_off;
         uint32_t n_blocks = wefti_blocks_for(sched, seq->n_planned + 1);
         seq->chunk = wants ? 1 : 0;
         if (!wants || !weft_kv_table_grow(sched->pool, &seq->table, n_blocks)) {
@@ -72,6 +72,8 @@ static void emit_row(weft_sched *sched, struct seq *seq, struct plan_out *out) {
     uint32_t row_idx = out->n_rows++;
     bool samples = wefti_seq_left(seq) == n_tokens;
     WEFT_ASSERT(seq->n_planned + n_tokens <= seq->table.n * sched->options.block_size);
+    struct weft_step_seq view = wefti_seq_view(sched, seq, 0);
+    out->logprob_bytes += weft_step_logprob_bytes(&view, n_tokens);
     sched->rows[row_idx] =
         (struct weft_step_row){.slot = seq->slot, .gen = seq->gen, .n_tokens = n_tokens};
     out->rows[row_idx] = (struct row){
@@ -96,6 +98,7 @@ static void emit(weft_sched *sched) {
     struct plan_out *out = &sched->out[sched->step % WEFT_SCHED_PLANS_MAX];
     out->step = sched->step;
     out->n_rows = out->n_decode = out->n_prompt = 0;
+    out->logprob_bytes = 0;
     emit_releases(sched);
     for (uint32_t i = 0; i < sched->n_running; i++) {
         struct seq *seq = sched->running[i];
@@ -103,6 +106,7 @@ static void emit(weft_sched *sched) {
         if (seq->chunk) emit_row(sched, seq, out);
     }
     WEFT_ASSERT(out->n_decode + out->n_prompt <= sched->options.max_batched_tokens);
+    WEFT_ASSERT(out->logprob_bytes <= sched->options.step_logprob_bytes);
     sched->plan.n_rows = out->n_rows;
     sched->plan.epoch = sched->epoch;
     sched->plan.step = sched->step++;
@@ -112,7 +116,7 @@ static void emit(weft_sched *sched) {
 static void begin(weft_sched *sched) {
     wefti_bury(sched);
     sched->n_plans++;
-    sched->n_start_tokens = 0;
+    sched->n_start_tokens = sched->n_plan_tokens = 0;
     sched->plan = (struct weft_step_plan){
         .releases = sched->releases,
         .starts = sched->starts,
@@ -130,13 +134,19 @@ static bool has_rows(const weft_sched *sched) {
 }
 
 /* Nobody is admitted in a plan that preempts: the blocks just freed are for those who run. A plan
- * of releases alone tidies up a worker that has nothing else to do. */
+ * of releases alone tidies up a worker that has nothing else to do. A suspect's plan is out by
+ * itself, so that a loss has one cause. */
 bool weft_sched_plan(weft_sched *sched, uint64_t now_us, const struct weft_step_plan **plan_out) {
     *plan_out = NULL;
     if (sched->n_out == WEFT_SCHED_PLANS_MAX) return false;
     begin(sched);
     wefti_wake_parked(sched);
-    if (!plan_decode(sched)) wefti_admit(sched, now_us);
+    struct seq *suspect = wefti_find_suspect(sched);
+    if (suspect && sched->n_out > 0) return false;
+    if (suspect && suspect->state == SEQ_WAITING) wefti_start(sched, now_us, suspect);
+    wefti_ration(sched, suspect);
+    bool preempted = plan_decode(sched);
+    if (!preempted && !suspect) wefti_admit(sched, now_us);
     wefti_share_out(sched);
     if (!has_rows(sched)) {
         WEFT_ASSERT(sched->plan.n_starts == 0); /* whoever starts is given something to do */

@@ -15,6 +15,7 @@ _Static_assert(sizeof(struct seq) % _Alignof(uint32_t) == 0, "arrays follow the 
 static size_t request_bytes(const struct weft_sched_submit *submit) {
     return sizeof(struct request) + submit->n_choices * sizeof(struct seq) +
            submit->n_prompt * sizeof(uint32_t) + submit->sampling.n_stop_tokens * sizeof(uint32_t) +
+           submit->sampling.n_masked_tokens * sizeof(uint32_t) +
            submit->sampling.n_bias * sizeof(struct weft_logit_bias);
 }
 
@@ -31,6 +32,8 @@ static void copy_arrays(struct request *req, const struct weft_sched_submit *sub
     req->prompt = append(&at, submit->prompt, submit->n_prompt * sizeof *submit->prompt);
     req->sampling.stop_tokens =
         append(&at, sampling->stop_tokens, sampling->n_stop_tokens * sizeof(uint32_t));
+    req->sampling.masked_tokens =
+        append(&at, sampling->masked_tokens, sampling->n_masked_tokens * sizeof(uint32_t));
     req->sampling.bias =
         append(&at, sampling->bias, sampling->n_bias * sizeof(struct weft_logit_bias));
 }
@@ -40,6 +43,7 @@ static weft_err init_seq(struct seq *seq, struct request *req, uint32_t choice,
     seq->req = req;
     seq->choice = choice;
     seq->state = SEQ_WAITING;
+    seq->lost_epoch = UINT64_MAX;
     for (uint32_t i = 0; i < WEFT_SCHED_PLANS_MAX; i++)
         seq->row[i] = NO_ROW;
     if (resumed && resumed->finished) seq->state = SEQ_DONE;
@@ -94,6 +98,18 @@ weft_err wefti_seq_reserve_output(struct seq *seq) {
     seq->output = output;
     seq->output_cap = cap;
     return WEFT_OK;
+}
+
+struct weft_step_seq wefti_seq_view(const weft_sched *sched, const struct seq *seq,
+                                    uint32_t n_tokens) {
+    return (struct weft_step_seq){
+        .sampling = &seq->req->sampling,
+        .n_vocab = sched->options.n_vocab,
+        .n_prompt = seq->req->n_prompt,
+        .n_prompt_logprobs_done = seq->req->n_prompt_logprobs_done,
+        .n_known = wefti_seq_len(seq),
+        .n_computed = seq->n_planned + n_tokens,
+    };
 }
 
 bool wefti_seq_older(const struct seq *a, const struct seq *b) {

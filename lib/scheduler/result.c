@@ -179,7 +179,10 @@ static void count_tokens(weft_sched *sched, const struct row *row) {
     }
     uint32_t known = seq->n_computed_max > n_prompt ? seq->n_computed_max : n_prompt;
     if (end > known) n_new += end - (row->first > known ? row->first : known);
-    if (end > seq->n_computed_max) seq->n_computed_max = end;
+    if (end > seq->n_computed_max) {
+        seq->n_computed_max = end;
+        seq->n_losses = 0; /* whatever those died of, it is behind us */
+    }
     sched->n_recomputed_tokens += row->n_tokens - n_new;
 }
 

@@ -27,7 +27,12 @@ static weft_err check_options(const struct weft_sched_options *o, struct weft_er
     if (!err) err = check_range(o->max_model_len, WEFT_CONTEXT_MAX, "max_model_len", why);
     if (!err) err = check_range(o->n_vocab, WEFT_VOCAB_MAX, "n_vocab", why);
     if (!err) err = check_range(o->max_queue, WEFT_QUEUE_MAX, "max_queue", why);
-    return err;
+    if (err || o->step_logprob_bytes == 0) return err;
+    uint32_t least = WEFT_LOGPROB_HEAD_BYTES + WEFT_LOGPROB_TOP_BYTES * o->n_vocab;
+    if (o->step_logprob_bytes >= least && o->step_logprob_bytes <= WEFT_STEP_LOGPROB_BYTES_MAX)
+        return WEFT_OK;
+    return weft_err_set(why, WEFT_E_INVAL, "step_logprob_bytes must be between %u and %u, got %u",
+                        least, WEFT_STEP_LOGPROB_BYTES_MAX, o->step_logprob_bytes);
 }
 
 /* ------------------------------------------------------------------------------- new, free --- */
@@ -74,6 +79,8 @@ static void fill_free_slots(weft_sched *sched) {
 
 static void init_sizes(weft_sched *sched, const struct weft_sched_options *options) {
     sched->options = *options;
+    if (options->step_logprob_bytes == 0)
+        sched->options.step_logprob_bytes = WEFT_STEP_LOGPROB_BYTES_MAX;
     sched->running_max = options->max_seqs < options->max_batched_tokens
                              ? options->max_seqs
                              : options->max_batched_tokens;
@@ -162,8 +169,8 @@ static void forget_plans(weft_sched *sched) {
 /* What the plans that are out would have sampled will be sampled again, and be the same: a token
  * depends on seed, choice and position (design 2.1). Generations go on: a slot's never returns. */
 void weft_sched_new_epoch(weft_sched *sched, uint64_t now_us, uint64_t epoch) {
-    (void)now_us;
     WEFT_ASSERT(epoch > sched->epoch);
+    wefti_note_losses(sched, now_us);
     forget_plans(sched);
     while (sched->n_running > 0)
         wefti_seq_preempt(sched, sched->running[sched->n_running - 1]);
@@ -197,6 +204,7 @@ void weft_sched_stats(const weft_sched *sched, struct weft_sched_stats *stats_ou
         .n_cancelled = sched->n_cancelled,
         .n_rejected = sched->n_rejected,
         .n_timed_out = sched->n_timed_out,
+        .n_given_up = sched->n_given_up,
     };
 }
 

@@ -7,6 +7,9 @@
  *          (share.c). When no block is left, the running sequence that is cheapest to recompute
  *          gives up its blocks and waits at its place by age, with its tokens; the oldest request
  *          is never preempted, so every sequence progresses.
+ *          Log-probabilities are rationed by bytes (ration.c), so that a step's result fits a
+ *          message whatever clients ask for. A sequence over which worker after worker is lost is
+ *          computed by itself, and in the end given up (suspects.c).
  *          Plan n+1 may be made while step n runs (at most WEFT_SCHED_PLANS_MAX are out).
  * Pure     No clock, socket, thread or randomness: time and messages are arguments. The same calls
  *          give the same plans. Nothing here knows nng or libuv.
@@ -36,8 +39,11 @@ struct weft_sched_options {
     uint32_t max_batched_tokens;
     uint32_t max_model_len;
     uint32_t n_vocab;
-    uint32_t max_queue;      /* waiting requests, WEFT_QUEUE_MAX at most */
-    uint32_t step_target_us; /* a step's estimated time stays below this; 0: no such bound */
+    uint32_t max_queue;          /* waiting requests, WEFT_QUEUE_MAX at most */
+    uint32_t step_target_us;     /* a step's estimated time stays below this; 0: no such bound */
+    uint32_t step_logprob_bytes; /* of log-probabilities a step may yield; at least those of one
+                                    token with the whole vocabulary. 0: the ceiling,
+                                    WEFT_STEP_LOGPROB_BYTES_MAX */
 };
 
 WEFT_MUST_CHECK weft_err weft_sched_new(const struct weft_sched_options *options,
@@ -109,6 +115,7 @@ enum weft_sched_end {
     WEFT_SCHED_END_STOP,
     WEFT_SCHED_END_LENGTH,
     WEFT_SCHED_END_DEADLINE, /* its time ran out */
+    WEFT_SCHED_END_ERROR,    /* WEFT_SEQ_LOSSES_MAX workers in a row were lost over it */
     WEFT_SCHED_END_COUNT,
 };
 
@@ -137,7 +144,8 @@ const struct weft_sched_event *weft_sched_events(const weft_sched *sched, size_t
 void weft_sched_events_clear(weft_sched *sched);
 
 /* The worker is gone, or a new one came: plans that are out are forgotten, all running sequences
- * wait again at their place by age, with every token they had; the epoch grows. */
+ * wait again at their place by age, with every token they had; the epoch grows. A request that had
+ * a part in too many such losses ends here (WEFT_SCHED_END_ERROR). */
 void weft_sched_new_epoch(weft_sched *sched, uint64_t now_us, uint64_t epoch);
 
 /* ----------------------------------------------------------------------------------- state --- */
@@ -150,7 +158,7 @@ struct weft_sched_stats {
     uint64_t n_preemptions, n_steps;
     uint64_t n_prompt_tokens, n_output_tokens; /* computed for the first time; sampled */
     uint64_t n_recomputed_tokens;
-    uint64_t n_accepted, n_finished, n_cancelled, n_rejected, n_timed_out;
+    uint64_t n_accepted, n_finished, n_cancelled, n_rejected, n_timed_out, n_given_up;
 };
 
 void weft_sched_stats(const weft_sched *sched, struct weft_sched_stats *stats_out);

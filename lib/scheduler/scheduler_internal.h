@@ -13,6 +13,9 @@
  *
  * Age is (arrival, order of submission, choice); nothing ever changes it.
  *
+ * A plan is made in this order: who sits it out (suspects.c, ration.c), one-token rows (plan.c),
+ * new starts (admit.c), chunks from what is left (share.c).
+ *
  * When may a block be given to somebody else? The worker executes plans in the order of their
  * steps, and a plan's releases before its rows. So a block dropped while plan k is being made, or
  * before, may be granted in plan k: whatever wrote to it belongs to an earlier plan, or to a row
@@ -44,7 +47,15 @@ struct seq {
     uint32_t n_planned; /* tokens in the cache once all plans that are out have run */
     uint32_t n_granted; /* blocks of the table that the worker knows of */
     uint32_t chunk;     /* tokens in the plan that is being made */
+    bool put_off;       /* it gets no row in that plan */
+    uint64_t ration;    /* bytes of log-probabilities kept for it in that plan */
+    uint64_t turn;      /* its last one, or its start: see ration.c */
+    uint64_t start_step;
     struct weft_kv_table table;
+
+    /* Workers lost over it since it last got something new done; see suspects.c. */
+    uint32_t n_losses;
+    uint64_t lost_epoch; /* the last one counted */
 
     /* Rows of plans that are out; they survive a preemption. */
     uint32_t n_rows_out;
@@ -132,7 +143,8 @@ struct row {
 struct plan_out {
     uint64_t step;
     uint32_t n_rows, n_decode, n_prompt; /* rows; one-token rows; tokens of all other rows */
-    struct row *rows;                    /* [seqs_max] */
+    uint64_t logprob_bytes;
+    struct row *rows; /* [seqs_max] */
 };
 
 struct weft_sched {
@@ -165,15 +177,18 @@ struct weft_sched {
     /* The plan being made, or made last. */
     uint64_t epoch, step; /* of the next plan */
     uint64_t n_plans;     /* over all epochs */
+    uint64_t n_turns;     /* see ration.c */
     struct weft_step_plan plan;
     struct weft_step_release *releases; /* these five: [max_seqs] */
     struct weft_step_start *starts;
     struct weft_step_copy *copies;
     struct weft_step_grant *grants;
     struct weft_step_row *rows;
-    uint32_t *start_tokens; /* [max_model_len] prompt and output joined, of restarted sequences */
-    uint32_t n_start_tokens;
-    struct seq **candidates; /* [max_seqs] scratch of share.c */
+    uint32_t *start_tokens;  /* [max_model_len] prompt and output joined, of restarted sequences */
+    uint32_t n_start_tokens; /* of these */
+    uint32_t n_plan_tokens;  /* of all starts of the plan, those that borrow included */
+    uint64_t logprob_room;   /* bytes of log-probabilities that nobody claims yet */
+    struct seq **candidates; /* [max_seqs] scratch of share.c and ration.c */
 
     struct plan_out out[WEFT_SCHED_PLANS_MAX]; /* a ring: step % WEFT_SCHED_PLANS_MAX */
     uint32_t n_out;
@@ -185,7 +200,7 @@ struct weft_sched {
     uint64_t departure_interval_us; /* between requests that leave, smoothed */
     uint64_t last_departure_us;
     uint64_t n_preemptions, n_steps, n_prompt_tokens, n_output_tokens, n_recomputed_tokens;
-    uint64_t n_accepted, n_finished, n_cancelled, n_rejected, n_timed_out;
+    uint64_t n_accepted, n_finished, n_cancelled, n_rejected, n_timed_out, n_given_up;
 };
 
 static inline uint32_t wefti_blocks_for(const weft_sched *sched, uint32_t n_tokens) {
@@ -212,6 +227,10 @@ static inline uint32_t wefti_seq_left(const struct seq *seq) {
     return wefti_seq_len(seq) - seq->n_planned;
 }
 
+/* What decides on log-probabilities, `n_tokens` behind all that is planned. */
+struct weft_step_seq wefti_seq_view(const weft_sched *sched, const struct seq *seq,
+                                    uint32_t n_tokens);
+
 bool wefti_seq_older(const struct seq *a, const struct seq *b);
 /* The row that must be its last one is out: planning more would be a no-op. */
 bool wefti_seq_complete(const weft_sched *sched, const struct seq *seq);
@@ -235,12 +254,33 @@ void wefti_admit(weft_sched *sched, uint64_t now_us);
 void wefti_wake_parked(weft_sched *sched);
 void wefti_share_out(weft_sched *sched);
 
+/* A heap of sequences in storage of the caller's, the one that is `before` all others on top. */
+typedef bool wefti_seq_before(const struct seq *a, const struct seq *b);
+void wefti_seq_heapify(struct seq **heap, uint32_t n, wefti_seq_before *before);
+struct seq *wefti_seq_heap_pop(struct seq **heap, uint32_t *n, wefti_seq_before *before);
+
+/* Before any row is planned: decides who sits this plan out. With `alone`, everybody else does. */
+void wefti_ration(weft_sched *sched, const struct seq *alone);
+
+/* Who has to be computed by itself now, running or next in line with room for it; NULL: nobody. */
+struct seq *wefti_find_suspect(const weft_sched *sched);
+bool wefti_is_suspect(const struct seq *seq);
+/* Before an epoch's plans are forgotten: counts the loss, and ends who had too many. */
+void wefti_note_losses(weft_sched *sched, uint64_t now_us);
+
+/* The sequence that wefti_admit would start next; NULL: none waits, or it lacks room. */
+struct seq *wefti_next_in_line(const weft_sched *sched);
+void wefti_start(weft_sched *sched, uint64_t now_us, struct seq *seq);
+
 WEFT_MUST_CHECK weft_err wefti_events_reserve(weft_sched *sched, size_t n_more);
 void wefti_event_push(weft_sched *sched, const struct seq *seq, const struct weft_step_out *out,
                       enum weft_sched_end end);
 
 /* Ends the whole request without a word to anybody. */
 void wefti_request_drop(weft_sched *sched, struct request *req);
+/* Ends it with an event for each choice. False: no memory for these; nothing was done. */
+bool wefti_request_end(weft_sched *sched, uint64_t now_us, struct request *req,
+                       enum weft_sched_end end);
 /* Notes that a request left by itself or was dropped: feeds retry_after. */
 void wefti_note_departure(weft_sched *sched, uint64_t now_us);
 

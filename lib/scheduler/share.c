@@ -17,29 +17,42 @@ static bool shorter(const struct seq *a, const struct seq *b) {
     return left_a != left_b ? left_a < left_b : wefti_seq_older(a, b);
 }
 
-static void sift_down(struct seq **heap, uint32_t n, uint32_t pos) {
+static void sift_down(struct seq **heap, uint32_t n, uint32_t pos, wefti_seq_before *before) {
     struct seq *seq = heap[pos];
     for (;;) {
         uint32_t child = 2 * pos + 1;
         if (child >= n) break;
-        if (child + 1 < n && shorter(heap[child + 1], heap[child])) child++;
-        if (!shorter(heap[child], seq)) break;
+        if (child + 1 < n && before(heap[child + 1], heap[child])) child++;
+        if (!before(heap[child], seq)) break;
         heap[pos] = heap[child];
         pos = child;
     }
     heap[pos] = seq;
 }
 
-static struct seq *pop_shortest(struct seq **heap, uint32_t *n) {
-    struct seq *shortest = heap[0];
-    heap[0] = heap[--*n];
-    if (*n) sift_down(heap, *n, 0);
-    return shortest;
+void wefti_seq_heapify(struct seq **heap, uint32_t n, wefti_seq_before *before) {
+    for (uint32_t pos = n / 2; pos-- > 0;)
+        sift_down(heap, n, pos, before);
 }
 
-static uint32_t give(struct seq *seq, uint32_t n_tokens) {
+struct seq *wefti_seq_heap_pop(struct seq **heap, uint32_t *n, wefti_seq_before *before) {
+    struct seq *first = heap[0];
+    heap[0] = heap[--*n];
+    if (*n) sift_down(heap, *n, 0, before);
+    return first;
+}
+
+/* As many of n_tokens as it wants and as its log-probabilities have room: in its own ration first,
+ * then in what nobody claimed. */
+static uint32_t give(weft_sched *sched, struct seq *seq, uint32_t n_tokens) {
     uint32_t wanted = wefti_seq_left(seq) - seq->chunk;
-    uint32_t given = wanted < n_tokens ? wanted : n_tokens;
+    struct weft_step_seq view = wefti_seq_view(sched, seq, seq->chunk);
+    uint32_t given = weft_step_tokens_within(&view, wanted < n_tokens ? wanted : n_tokens,
+                                             seq->ration + sched->logprob_room);
+    uint64_t bytes = weft_step_logprob_bytes(&view, given);
+    uint64_t own = bytes < seq->ration ? bytes : seq->ration;
+    seq->ration -= own;
+    sched->logprob_room -= bytes - own;
     seq->chunk += given;
     return given;
 }
@@ -50,7 +63,8 @@ static uint32_t collect(weft_sched *sched, uint32_t *budget_out) {
     for (uint32_t i = 0; i < sched->n_running; i++) {
         struct seq *seq = sched->running[i];
         n_decode += seq->chunk;
-        if (seq->chunk == 0 && !wefti_seq_complete(sched, seq)) sched->candidates[n++] = seq;
+        if (seq->chunk > 0 || seq->put_off || wefti_seq_complete(sched, seq)) continue;
+        sched->candidates[n++] = seq;
     }
     uint32_t room = sched->options.max_batched_tokens - n_decode;
     uint32_t timely = wefti_pace_prompt_tokens(&sched->pace, sched->options.step_target_us);
@@ -66,10 +80,9 @@ void wefti_share_out(weft_sched *sched) {
     struct seq *oldest = sched->candidates[0];
     struct seq **others = sched->candidates + 1;
     n--;
-    budget -= give(oldest, n ? budget - budget / 2 : budget);
-    for (uint32_t pos = n / 2; pos-- > 0;)
-        sift_down(others, n, pos);
+    budget -= give(sched, oldest, n ? budget - budget / 2 : budget);
+    wefti_seq_heapify(others, n, shorter);
     while (n && budget)
-        budget -= give(pop_shortest(others, &n), budget);
-    (void)give(oldest, budget);
+        budget -= give(sched, wefti_seq_heap_pop(others, &n, shorter), budget);
+    (void)give(sched, oldest, budget);
 }

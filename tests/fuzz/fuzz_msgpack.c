@@ -17,6 +17,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
     enum mp_status in_two = wefti_msgpack_scan(&cut, text, at, BYTES_MAX, &why);
     if (in_two == MP_MORE) in_two = wefti_msgpack_scan(&cut, text, n, BYTES_MAX, &why);
     WEFT_ASSERT(status == in_two && (status != MP_OK || whole.at == cut.at));
+    struct mp_scan skipped = {0};
+    size_t used;
+    enum mp_status skip = wefti_msgpack_skip(&skipped, text, n, &used);
+    if (status == MP_OK) WEFT_ASSERT(skip == MP_OK && used == whole.at);
+    WEFT_ASSERT(used <= n);
     if (status != MP_OK) return 0;
     struct mp_item item;
     (void)wefti_msgpack_find(text, whole.at, "request_id", &item);

@@ -46,7 +46,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
     struct weft_buf body;
     weft_buf_init(&body, 1u << 22);
     weft_buf_add(&body, bytes + 1, n - 1);
-    WEFT_ASSERT(wefti_core_hold(core, body.len));
+    WEFT_ASSERT(wefti_core_hold(core, wefti_core_cost(body.len)));
     struct call *call =
         wefti_call_new(core, (enum call_kind)(bytes[0] % 4), &body, on_wake, NULL, 1);
     WEFT_ASSERT(call);

@@ -10,6 +10,9 @@
  *     likewise;
  *   - after each plan every slot in use belongs to a stream that somebody still waits for;
  *   - every accepted request ends within a bound of steps;
+ *   - no step yields more log-probabilities than the budget, however many are asked for;
+ *   - a request of which every worker dies ends, and soon; others end so only if as many workers
+ *     were lost since they last got something;
  *   - refusals are justified; deadlines are kept;
  *   - at the end of a world nothing is left: requests, slots, blocks.
  * Every eighth world is run twice and must make the same plans.
@@ -40,6 +43,7 @@
 struct stream {
     uint32_t tokens[LEN_MAX];
     uint32_t n;
+    uint32_t n_losses; /* workers lost since it was handed in or its last event */
     bool ended;
 };
 
@@ -53,6 +57,8 @@ struct client {
     uint32_t prompt[LEN_MAX];
     uint32_t n_prompt, n_choices;
     uint32_t logprobs_done; /* prompt positions [0, done) */
+    uint32_t deadly_len;    /* no worker survives having so much of it in the cache; 0: harmless */
+    uint32_t n_killed;      /* workers, since it was handed in */
     uint32_t stop_tokens[3];
     struct weft_logit_bias bias[1];
     struct weft_sampling sampling;
@@ -61,6 +67,7 @@ struct client {
 
 struct odds { /* per ten thousand turns */
     uint32_t burst, cancel, resubmit, worker_loss, sched_loss, router_loss, hostile;
+    uint32_t deadly; /* of newcomers */
 };
 
 struct slot_user {
@@ -85,6 +92,7 @@ struct totals {
     uint64_t n_worlds, n_steps, n_tokens, n_accepted, n_preemptions, n_worker_losses,
         n_sched_losses;
     uint64_t n_queue_full, n_too_long, n_deadlines, n_cancels, n_forks, n_hostile_refused;
+    uint64_t n_deadly, n_given_up, n_innocent;
     double bound_used_max; /* of the steps within which a request must end */
 };
 
@@ -171,8 +179,9 @@ static void draw_sampling(struct world *world, struct client *client) {
     sampling->max_tokens =
         chance(world, 500) ? UINT32_MAX : between(world, 1, chance(world, 3000) ? 100 : 12);
     sampling->min_tokens = chance(world, 2000) ? dice(world, 5) : 0;
-    if (chance(world, 2000)) sampling->n_logprobs = (int32_t)dice(world, 4);
-    if (chance(world, 2500)) sampling->n_prompt_logprobs = (int32_t)dice(world, 3);
+    uint32_t n_top_max = chance(world, 5000) ? 3 : SIM_TOP_MAX;
+    if (chance(world, 2000)) sampling->n_logprobs = (int32_t)between(world, 0, n_top_max);
+    if (chance(world, 2500)) sampling->n_prompt_logprobs = (int32_t)between(world, 0, n_top_max);
     if (sampling->n_prompt_logprobs >= 0 && chance(world, 3000)) sampling->max_tokens = 0;
     if (chance(world, 3000)) {
         sampling->n_stop_tokens = between(world, 1, 3);
@@ -200,6 +209,8 @@ static void draw_client(struct world *world, struct client *client) {
     client->arrived_us = world->now_us;
     client->deadline_us = UINT64_MAX;
     if (chance(world, 1000)) client->deadline_us = world->now_us + dice(world, 2000000) + 1;
+    if (chance(world, world->odds.deadly))
+        client->deadly_len = between(world, 1, client->n_prompt + 4);
     draw_sampling(world, client);
     client->prompt_hash = sim_prompt_hash(client->prompt, client->n_prompt, client->sampling.seed);
 }
@@ -259,6 +270,7 @@ static void arrive(struct world *world) {
     totals.n_queue_full += reject == WEFT_SCHED_REJECT_QUEUE_FULL;
     if (reject) return;
     totals.n_accepted++;
+    totals.n_deadly += client->deadly_len > 0;
     client->live = client->submitted = true;
     client->since_step = world->n_steps;
     client->end_by_step = world->n_steps + steps_bound(world);
@@ -266,6 +278,9 @@ static void arrive(struct world *world) {
 
 static void resubmit(struct world *world, struct client *client) {
     client->key.attempt++;
+    client->n_killed = 0;
+    for (uint32_t i = 0; i < client->n_choices; i++)
+        client->streams[i].n_losses = 0;
     enum weft_sched_reject reject = submit(world, client, true);
     WEFT_ASSERT(reject == WEFT_SCHED_REJECT_NONE);
     client->submitted = true;
@@ -289,13 +304,35 @@ static void cancel(struct world *world, struct client *client) {
 /* ------------------------------------------------------------------------------------------ losses
  * --- */
 
+static void take_events(struct world *world);
+
 static void lose_worker(struct world *world) {
     totals.n_worker_losses++;
     world->unsent = NULL;
     weft_sched_new_epoch(world->sched, world->now_us, ++world->epoch);
     sim_worker_reset(world->worker, world->epoch);
     memset(world->users, 0, world->options.max_seqs * sizeof *world->users);
+    for (uint32_t i = 0; i < CLIENTS_MAX; i++) {
+        for (uint32_t k = 0; k < CHOICES_MAX; k++)
+            world->clients[i].streams[k].n_losses++;
+    }
+    take_events(world);
     renew_bounds(world);
+}
+
+/* Whether the worker dies of the plan it is about to run. No request may kill many: what it gets
+ * done between two deaths sets the count back, and that is little, since it dies where it died. */
+static bool kill_worker(struct world *world) {
+    bool is_deadly = false;
+    for (uint32_t i = 0; i < CLIENTS_MAX; i++) {
+        struct client *client = &world->clients[i];
+        if (!client->live || client->deadly_len == 0) continue;
+        if (sim_worker_reaches(world->worker, client->sampling.seed) < client->deadly_len) continue;
+        is_deadly = true;
+        WEFT_ASSERT(++client->n_killed <= 3 * WEFT_SEQ_LOSSES_MAX * client->n_choices);
+    }
+    if (is_deadly) lose_worker(world);
+    return is_deadly;
 }
 
 static void start_actors(struct world *world) {
@@ -350,6 +387,15 @@ static void hand_in_again(struct world *world, uint32_t per_ten_thousand) {
 /* ------------------------------------------------------------------------------------------ events
  * --- */
 
+/* One choice is enough to end them all. */
+static uint32_t most_losses(const struct client *client) {
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < client->n_choices; i++) {
+        if (client->streams[i].n_losses > most) most = client->streams[i].n_losses;
+    }
+    return most;
+}
+
 static void end_stream(struct world *world, struct client *client, uint32_t choice,
                        enum weft_sched_end end) {
     struct stream *stream = &client->streams[choice];
@@ -358,7 +404,11 @@ static void end_stream(struct world *world, struct client *client, uint32_t choi
     if (end == WEFT_SCHED_END_LENGTH)
         WEFT_ASSERT(stream->n == sampling->max_tokens ||
                     client->n_prompt + stream->n == world->options.max_model_len);
-    if (end == WEFT_SCHED_END_DEADLINE) {
+    if (end == WEFT_SCHED_END_ERROR) {
+        WEFT_ASSERT(most_losses(client) >= WEFT_SEQ_LOSSES_MAX);
+        totals.n_given_up += client->deadly_len > 0;
+        totals.n_innocent += client->deadly_len == 0;
+    } else if (end == WEFT_SCHED_END_DEADLINE) {
         WEFT_ASSERT(client->deadline_us <= world->now_us);
         totals.n_deadlines++;
     } else if (sampling->n_prompt_logprobs >= 0 && client->n_prompt > 1) {
@@ -392,6 +442,7 @@ static void take_event(struct world *world, const struct weft_sched_event *event
     struct stream *stream = &client->streams[event->choice];
     WEFT_ASSERT(!stream->ended);
     WEFT_ASSERT(event->out || event->end);
+    if (event->out) stream->n_losses = 0;
     if (event->out && event->out->n_prompt_logprobs) take_prompt_logprobs(client, event->out);
     if (event->out && event->out->sampled) {
         uint32_t token = sim_token(client->prompt_hash, event->choice, stream->n, N_VOCAB);
@@ -544,6 +595,7 @@ static void try_hostile_result(struct world *world, const struct weft_step_resul
 static bool run_worker(struct world *world) {
     send_plan(world);
     if (sim_worker_n_queued(world->worker) == 0) return false;
+    if (kill_worker(world)) return true;
     struct weft_step_result *result = sim_worker_run(world->worker);
     world->now_us += result->busy_us;
     if (chance(world, world->odds.hostile)) {
@@ -584,6 +636,8 @@ static void draw_world(struct world *world) {
     o->n_vocab = N_VOCAB;
     o->max_queue = between(world, 1, 60);
     o->step_target_us = chance(world, 5000) ? 0 : between(world, 1000, 100000);
+    /* At least one token with the whole vocabulary; often too little for everybody. */
+    o->step_logprob_bytes = chance(world, 5000) ? 0 : between(world, 12 + 8 * N_VOCAB, 2000);
     world->odds = (struct odds){
         .burst = between(world, 50, 1500),
         .cancel = chance(world, 3000) ? 0 : between(world, 0, 300),
@@ -592,6 +646,7 @@ static void draw_world(struct world *world) {
         .sched_loss = chance(world, 5000) ? 0 : between(world, 0, 50),
         .router_loss = chance(world, 5000) ? 0 : between(world, 0, 20),
         .hostile = chance(world, 5000) ? 0 : between(world, 0, 1000),
+        .deadly = chance(world, 7000) ? 0 : between(world, 0, 500),
     };
 }
 
@@ -681,6 +736,9 @@ static void report(void) {
            " hostile results\n",
            totals.n_worker_losses, totals.n_sched_losses, totals.n_cancels, totals.n_deadlines,
            totals.n_queue_full, totals.n_too_long, totals.n_hostile_refused);
+    printf("%" PRIu64 " requests were deadly, %" PRIu64 " of them given up, and %" PRIu64
+           " harmless ones\n",
+           totals.n_deadly, totals.n_given_up, totals.n_innocent);
     printf("the slowest request took %.0f %% of the steps it may take\n",
            totals.bound_used_max * 100.0);
 }

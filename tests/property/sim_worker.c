@@ -72,8 +72,6 @@ float sim_prompt_logprob(uint64_t prompt_hash, uint32_t pos) {
 /* ------------------------------------------------------------------------------------- new, free
  * --- */
 
-#define TOP_MAX 32u
-
 static void *need(void *mem) {
     WEFT_ASSERT(mem != NULL);
     return mem;
@@ -96,8 +94,8 @@ struct sim_worker *sim_worker_new(const struct weft_sched_options *options) {
     worker->outs = need(calloc(options->max_seqs, sizeof *worker->outs));
     worker->prompt_logprobs =
         need(calloc(options->max_batched_tokens, sizeof *worker->prompt_logprobs));
-    worker->top_ids = need(calloc(TOP_MAX, sizeof *worker->top_ids));
-    worker->top_logprobs = need(calloc(TOP_MAX, sizeof *worker->top_logprobs));
+    worker->top_ids = need(calloc(SIM_TOP_MAX, sizeof *worker->top_ids));
+    worker->top_logprobs = need(calloc(SIM_TOP_MAX, sizeof *worker->top_logprobs));
     worker->step_us = 1000;
     worker->token_us = 100;
     return worker;
@@ -172,6 +170,8 @@ static void copy_start(struct message *message, size_t at, const struct weft_ste
     copy.tokens = as_pointer(append(message, start->tokens, start->n_tokens * sizeof(uint32_t)));
     copy.sampling.stop_tokens = as_pointer(
         append(message, sampling->stop_tokens, sampling->n_stop_tokens * sizeof(uint32_t)));
+    copy.sampling.masked_tokens = as_pointer(
+        append(message, sampling->masked_tokens, sampling->n_masked_tokens * sizeof(uint32_t)));
     copy.sampling.bias =
         as_pointer(append(message, sampling->bias, sampling->n_bias * sizeof *sampling->bias));
     memcpy(message->bytes + at, &copy, sizeof copy);
@@ -204,6 +204,7 @@ static void copy_plan(struct message *message, const struct weft_step_plan *plan
     for (uint32_t i = 0; i < plan->n_starts; i++) {
         start[i].tokens = rebase(message, start[i].tokens);
         start[i].sampling.stop_tokens = rebase(message, start[i].sampling.stop_tokens);
+        start[i].sampling.masked_tokens = rebase(message, start[i].sampling.masked_tokens);
         start[i].sampling.bias = rebase(message, start[i].sampling.bias);
     }
     struct weft_step_grant *grant = rebase(message, as_pointer(grants));
@@ -256,8 +257,8 @@ static void add_token(struct sim_worker *worker, struct slot *slot, uint32_t tok
 static void check_sampling(const struct sim_worker *worker, const struct weft_sampling *sampling) {
     struct weft_errmsg why;
     WEFT_ASSERT(!weft_sampling_check(sampling, worker->options.n_vocab, &why));
-    WEFT_ASSERT(sampling->n_logprobs <= (int32_t)TOP_MAX);
-    WEFT_ASSERT(sampling->n_prompt_logprobs <= (int32_t)TOP_MAX);
+    WEFT_ASSERT(sampling->n_logprobs <= (int32_t)SIM_TOP_MAX);
+    WEFT_ASSERT(sampling->n_prompt_logprobs <= (int32_t)SIM_TOP_MAX);
 }
 
 static void start(struct sim_worker *worker, const struct weft_step_start *start) {
@@ -411,11 +412,54 @@ static void run_row(struct sim_worker *worker, const struct weft_step_row *row) 
 }
 
 static void check_budget(const struct sim_worker *worker, const struct weft_step_plan *plan) {
-    uint64_t n_tokens = 0;
+    uint64_t n_tokens = 0, n_start_tokens = 0;
     for (uint32_t i = 0; i < plan->n_rows; i++)
         n_tokens += plan->rows[i].n_tokens;
+    for (uint32_t i = 0; i < plan->n_starts; i++)
+        n_start_tokens += plan->starts[i].n_tokens;
+    WEFT_ASSERT(n_start_tokens <= WEFT_STEP_START_TOKENS_MAX);
     WEFT_ASSERT(n_tokens <= worker->options.max_batched_tokens);
     WEFT_ASSERT(plan->n_rows <= worker->options.max_seqs);
+}
+
+/* As they would travel: see proto/schema.md. */
+static uint64_t logprob_bytes(const struct weft_logprobs *entries, uint32_t n) {
+    uint64_t n_bytes = 0;
+    for (uint32_t i = 0; i < n; i++)
+        n_bytes += 12 + 8 * (uint64_t)entries[i].n_top;
+    return n_bytes;
+}
+
+static void check_result(const struct sim_worker *worker) {
+    uint64_t n_bytes = 0, n_bytes_max = worker->options.step_logprob_bytes;
+    for (uint32_t i = 0; i < worker->result.n_outs; i++) {
+        const struct weft_step_out *out = &worker->outs[i];
+        n_bytes += logprob_bytes(&out->logprobs, out->has_logprobs);
+        n_bytes += logprob_bytes(out->prompt_logprobs, out->n_prompt_logprobs);
+    }
+    WEFT_ASSERT(n_bytes <= (n_bytes_max ? n_bytes_max : WEFT_STEP_LOGPROB_BYTES_MAX));
+}
+
+static const struct weft_step_start *start_of(const struct weft_step_plan *plan, uint32_t slot) {
+    for (uint32_t i = 0; i < plan->n_starts; i++) {
+        if (plan->starts[i].slot == slot) return &plan->starts[i];
+    }
+    return NULL;
+}
+
+uint32_t sim_worker_reaches(const struct sim_worker *worker, uint64_t seed) {
+    const struct weft_step_plan *plan = &worker->queue[worker->queue_head].plan;
+    uint32_t reached = 0;
+    for (uint32_t i = 0; worker->n_queued > 0 && i < plan->n_rows; i++) {
+        const struct weft_step_row *row = &plan->rows[i];
+        const struct weft_step_start *begin = start_of(plan, row->slot);
+        const struct slot *slot = &worker->slots[row->slot];
+        uint32_t end = (begin ? begin->n_cached : slot->n_computed) + row->n_tokens;
+        bool goes_on = begin || slot->finish == WEFT_FINISH_NONE;
+        bool is_own = (begin ? begin->sampling.seed : slot->sampling.seed) == seed;
+        if (goes_on && is_own && end > reached) reached = end;
+    }
+    return reached;
 }
 
 struct weft_step_result *sim_worker_run(struct sim_worker *worker) {
@@ -438,6 +482,7 @@ struct weft_step_result *sim_worker_run(struct sim_worker *worker) {
         grant(worker, &plan->grants[i]);
     for (uint32_t i = 0; i < plan->n_rows; i++)
         run_row(worker, &plan->rows[i]);
+    check_result(worker);
     for (uint32_t i = 0; i < plan->n_rows; i++)
         worker->slots[plan->rows[i].slot].has_row = false;
     worker->result.busy_us = worker->step_us + worker->token_us * worker->result.n_tokens;

@@ -17,6 +17,7 @@
 #include "scheduler/scheduler.h"
 
 #define SIM_PLANS_MAX WEFT_SCHED_PLANS_MAX
+#define SIM_TOP_MAX 32u /* best tokens that may be asked for */
 
 struct sim_worker;
 
@@ -28,6 +29,10 @@ void sim_worker_send(struct sim_worker *worker, const struct weft_step_plan *pla
 uint32_t sim_worker_n_queued(const struct sim_worker *worker);
 /* The copy of the plan sent last; what it points to is the worker's. */
 const struct weft_step_plan *sim_worker_last(const struct sim_worker *worker);
+/* How many tokens the sequence with this seed has in the cache once the oldest plan has run: the
+ * most of all its choices; 0 where the plan has no row of it. */
+uint32_t sim_worker_reaches(const struct sim_worker *worker, uint64_t seed);
+
 /* Valid until the next run or reset. */
 struct weft_step_result *sim_worker_run(struct sim_worker *worker);
 

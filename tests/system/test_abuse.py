@@ -1,5 +1,6 @@
 """Hostile and clumsy clients: nothing crashes, nothing leaks, the others notice nothing."""
 
+import contextlib
 import json
 import os
 import socket
@@ -350,6 +351,294 @@ def test_hostile_msgpack_rpc():
                 except ConnectionError:
                     pass
         alive(server)
+
+
+def packed(value):
+    """MessagePack, in its longest forms."""
+    if isinstance(value, bool) or value is None:
+        return {None: b"\xc0", True: b"\xc3", False: b"\xc2"}[value]
+    if isinstance(value, int):
+        return struct.pack(">Bq", 0xD3, value)
+    if isinstance(value, (str, bytes)):
+        text = value.encode() if isinstance(value, str) else value
+        return struct.pack(">BI", 0xDB, len(text)) + text
+    if isinstance(value, list):
+        return struct.pack(">BI", 0xDD, len(value)) + b"".join(map(packed, value))
+    return struct.pack(">BI", 0xDF, len(value)) + b"".join(packed(k) + packed(v) for k, v in value.items())
+
+
+class Short(Exception):
+    """The value has not come in whole."""
+
+
+def unpacked(data, at=0):
+    """(value, where it ends); strings must be UTF-8."""
+    def take(n):
+        nonlocal at
+        if at + n > len(data):
+            raise Short
+        at += n
+        return data[at - n : at]
+
+    tag = take(1)[0]
+    if tag < 0x80 or tag >= 0xE0:
+        return tag if tag < 0x80 else tag - 256, at
+    numbers = {0xCC: ">B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q", 0xD0: ">b", 0xD1: ">h", 0xD2: ">i", 0xD3: ">q",
+               0xCA: ">f", 0xCB: ">d"}
+    if tag in numbers:
+        return struct.unpack(numbers[tag], take(struct.calcsize(numbers[tag])))[0], at
+    if tag in (0xC0, 0xC2, 0xC3):
+        return {0xC0: None, 0xC2: False, 0xC3: True}[tag], at
+    widths = {0xD9: 1, 0xDA: 2, 0xDB: 4, 0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}
+    n = int.from_bytes(take(widths[tag]), "big") if tag in widths else tag & (0x1F if 0xA0 <= tag <= 0xBF else 0x0F)
+    if 0xA0 <= tag <= 0xBF or tag in (0xD9, 0xDA, 0xDB):
+        return take(n).decode(), at
+    is_map = tag <= 0x8F or tag >= 0xDE
+    items = []
+    for _ in range(2 * n if is_map else n):
+        item, at = unpacked(data, at)
+        items.append(item)
+    return dict(zip(items[::2], items[1::2])) if is_map else items, at
+
+
+class Rpc:
+    """A MessagePack-RPC connection."""
+
+    def __init__(self, server, timeout=harness.LIMIT_S):
+        self.sock, self.data = socket.create_connection(("127.0.0.1", server.rpc_port), timeout=timeout), b""
+        self.responses = {}  # that came before somebody asked for them
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.sock.close()
+
+    def send(self, msgid, method, params=None):
+        self.sock.sendall(packed([0, msgid, method, [params] if params is not None else []]))
+
+    def receive(self):
+        """The next message; None at the end."""
+        while True:
+            try:
+                value, end = unpacked(self.data)
+                self.data = self.data[end:]
+                return value
+            except Short:
+                pass
+            try:
+                chunk = self.sock.recv(1 << 20)
+            except ConnectionError:
+                chunk = b""
+            if not chunk:
+                return None
+            self.data += chunk
+
+    def response(self, msgid):
+        while msgid not in self.responses and (message := self.receive()) is not None:
+            if message[0] == 1:
+                self.responses[message[1]] = message[2:]
+        return self.responses.pop(msgid, None)
+
+    def call(self, msgid, method, params=None):
+        self.send(msgid, method, params)
+        return self.response(msgid)
+
+
+def test_a_deadline_that_passes_while_a_body_is_tokenized():
+    """A thread, or the queue before it, has the request then."""
+    size = (8 if not harness.SANITIZED else 1) << 20
+    with Server("--request-timeout", "50") as server:
+        before = server.children()
+        body = json.dumps({"prompt": "a b" * (size // 3)}).encode()
+        replies = harness.in_threads([lambda: server.post("/tokenize", body).status] * 6)
+        assert set(replies) <= {200, 400, 504} and 504 in replies, replies
+        with Rpc(server) as rpc:
+            for i in range(4):
+                rpc.send(i, "tokenize", {"prompt": "a b" * (size // 3)})
+            errors = [rpc.response(i)[0] for i in range(4)]
+            assert any(e and e[0] == "timeout_error" for e in errors), errors
+            assert rpc.call(9, "health") == [None, {"status": "ok"}]
+        assert server.children() == before, "a process died"
+        harness.wait_until("it to serve again", lambda: server.post(
+            "/v1/completions", {"prompt": "a", "max_tokens": 1}).status == 200)
+
+
+def test_large_bodies_do_not_delay_others():
+    """One of them is tokenized at a time; prompts that want a thread, too, find one."""
+    size = (12 if not harness.SANITIZED else 2) << 20
+    with Server("--max-model-len", "1024") as server:
+        body = json.dumps({"prompt": " " * size}).encode()
+        prompt = [5] * 1000  # with spaces as many as these want a thread
+        small = json.dumps({"prompt": prompt, "max_tokens": 1}).replace(", ", ",    " + " " * 12).encode()
+        assert len(small) > 16384
+        done = []
+        attack = threading.Thread(target=lambda: harness.in_threads(
+            [lambda: done.append(server.post("/tokenize", body).status)] * 10))
+        attack.start()
+        harness.wait_until("the attack to be under way", lambda: len(done) > 0 or not attack.is_alive())
+        slowest, n_before = 0.0, len(done)
+        for _ in range(5):
+            start = time.monotonic()
+            assert server.post("/v1/completions", small).status == 200
+            slowest = max(slowest, time.monotonic() - start)
+        print(f"    {n_before} then {len(done)} of 10 large bodies done; the slowest small one took {slowest:.2f} s", flush=True)
+        attack.join()
+        assert slowest < 3 * harness.SLOW, slowest
+
+
+def test_unfinished_bodies_take_nothing_from_others():
+    """All there is for large requests is held by bodies that go on by a byte now and then."""
+    idle_s = 3 * harness.SLOW
+    size = 1 << 20
+    for over in ("http", "rpc"):
+        with Server("--max-body", "1MiB", "--idle-timeout", str(int(idle_s * 1000))) as server, Rpc(server) as victim:
+            victim.send(1, "generate", {"prompt": "Once", "max_tokens": 900, "ignore_eos": True, "stream": True,
+                                        "n": 8})
+            assert victim.receive()[1] == "token"
+
+            def hold():
+                port = server.port if over == "http" else server.rpc_port
+                sock = socket.create_connection(("127.0.0.1", port), timeout=harness.LIMIT_S)
+                if over == "http":
+                    sock.sendall((POST % size).encode() + b"x" * (size - 100))
+                else:
+                    message = packed([0, 1, "generate", [{"prompt": "x" * (size - 200)}]])
+                    sock.sendall(message[: size - 200])
+                return sock
+
+            held = [hold() for _ in range(9)]
+            time.sleep(0.3)
+            # Small ones pass; a large one is refused, alone: what else its connection does goes on.
+            assert server.post("/v1/completions", {"prompt": "a", "max_tokens": 1}).status == 200
+            large = {"prompt": "x" * 200000}
+            victim.send(2, "tokenize", large)
+            victim.send(3, "health")
+            error = victim.response(2)[0]
+            assert error and error[0] == "service_unavailable_error" and "retry_after_ms" in error[1], error
+            assert victim.response(3) == [None, {"status": "ok"}]
+            assert server.post("/tokenize", large).status == 503
+            end = time.monotonic() + 3 * idle_s
+            while server.post("/tokenize", large).status != 200:
+                assert time.monotonic() < end, "it is held for ever"
+                for sock in held:
+                    with contextlib.suppress(OSError):
+                        sock.send(b"y")
+                time.sleep(0.2)
+            assert victim.response(1)[0] is None
+            for sock in held:
+                sock.close()
+
+
+def test_a_refused_message_is_skipped():
+    with Server("--max-body", "64KiB", "--api-key", "sesame") as server, Rpc(server) as rpc:
+        large = {"prompt": "x" * 40000, "api_key": "sesame"}
+        assert rpc.call(1, "tokenize", large)[0][0] == "authentication_error"  # too much before the key is known
+        assert rpc.call(2, "models", {"api_key": "sesame"})[0] is None
+        rpc.send(3, "generate", {"prompt": "a", "max_tokens": 500, "ignore_eos": True})
+        assert rpc.call(4, "tokenize", large)[0] is None
+        error = rpc.call(5, "tokenize", {"prompt": "x" * 3000000, "after": [1, {"a": "b"}]})[0]
+        assert error[0] == "invalid_request_error" and "larger" in error[1], error
+        assert rpc.call(6, "tokenize", large)[0] is None
+        assert rpc.response(3)[0] is None
+
+
+def test_silent_connections_leave_room():
+    """MessagePack-RPC has half of the places; without a key it loses even those."""
+    with Server("--max-connections", "16", "--api-key", "sesame", "--idle-timeout", "1500") as server:
+        silent = [Rpc(server) for _ in range(16)]
+        assert server.get("/health").status == 200
+        harness.wait_until("the surplus to be closed", lambda: sum(is_closed(rpc.sock) for rpc in silent) >= 8)
+        assert server.get("/health").status == 200
+        harness.wait_until("all to be closed", lambda: all(is_closed(rpc.sock) for rpc in silent))
+        for rpc in silent:
+            rpc.sock.close()
+
+        def admitted():
+            rpc = Rpc(server)
+            if rpc.call(1, "models", {"api_key": "sesame"}) is not None:
+                return rpc
+            return rpc.sock.close()
+
+        with harness.wait_until("a place", admitted) as rpc:
+            time.sleep(2.5)
+            assert rpc.call(2, "health")[0] is None  # admitted: it may be silent
+
+
+def is_closed(sock):
+    sock.setblocking(False)
+    try:
+        return sock.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
+def test_one_connection_too_many_learns_why():
+    """Though it has sent more than is read of it: no reset may overtake the answer."""
+    with Server("--max-connections", "2", "--no-rpc") as server:
+        socks = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(2)]
+        time.sleep(0.2)
+        for _ in range(50):
+            reply = raw(server, (POST % 100000).encode() + b"x" * 50000)
+            assert status_of(reply) == 503 and complete(reply) and b"too_many_connections" in reply, reply
+        for sock in socks:
+            sock.close()
+        harness.wait_until("a place", lambda: status_of(raw(server, b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")) == 200)
+
+
+def test_a_million_tokens_is_the_most():
+    with Server() as server:
+        reply = server.post("/tokenize", {"prompt": "\u0001" * 1100000})
+        assert reply.status == 400 and "1048576" in reply.json["error"]["message"], reply.text[:300]
+        text = "Once upon a time " * 4000
+        reply = server.post("/tokenize", {"prompt": text, "return_token_strs": True, "add_special_tokens": False}).json
+        assert reply["count"] == len(reply["tokens"]) == len(reply["token_strs"])
+        assert "".join(reply["token_strs"]) == text
+        assert server.post("/detokenize", {"tokens": reply["tokens"]}).json["prompt"] == text
+        with Rpc(server) as rpc:
+            again = rpc.call(1, "tokenize", {"prompt": text, "return_token_strs": True, "add_special_tokens": False})[1]
+            assert again == reply
+
+
+def test_clients_cannot_fill_the_log():
+    with Server() as server:
+        for _ in range(300):
+            with Rpc(server) as rpc:
+                rpc.sock.sendall(b"\xc0")
+                assert rpc.receive() is None
+        time.sleep(1.1)
+        with Rpc(server) as rpc:
+            rpc.sock.sendall(b"\xc0")
+            assert rpc.receive() is None
+        told = [l for l in server.lines if "closed a MessagePack-RPC connection" in l]
+        assert 2 <= len(told) <= 30 * harness.SLOW and any("like events before" in l for l in told), told
+
+
+def test_texts_are_compared_and_quoted_whole():
+    with Server() as server, Rpc(server) as rpc:
+        name = server.get("/v1/models").json["data"][0]["id"]
+        assert server.post("/v1/completions", {"prompt": "a", "max_tokens": 1, "model": name + "\0zz"}).status == 404
+        reply = server.post("/v1/chat/completions", {"messages": [{"role": "user\0", "content": "a"}]})
+        assert reply.status == 400 and reply.json["error"]["param"] == "messages[0].role", reply.text
+        for method in (b"\xff\xfe", b"x" * 63 + "\u00e9".encode(), b"a\xc3"):  # unpacked() wants UTF-8
+            error = rpc.call(1, method)[0]
+            assert error[0] == "method_not_found", error
+        # A proxy's form of the target: its path, not what looks like one behind the question mark.
+        for target, want in (("http://x/ping", b"ok"), ("http://x?/ping", b"<html"), ("http://x?a=/ping", b"<html"),
+                             ("http://x", b"<html")):
+            reply = raw(server, f"GET {target} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            assert status_of(reply) == 200 and want in reply, (target, reply[:300])
+        twice = b"GET /ping HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer a\r\nAuthorization: Bearer b\r\n\r\n"
+        assert status_of(raw(server, twice)) == 400
+
+
+def test_all_choices_in_a_stream_have_the_same_keys():
+    with Server() as server:
+        chunks = server.stream("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 3})
+        keys = {tuple(sorted(choice)) for chunk in chunks for choice in chunk["choices"]}
+        assert keys == {("delta", "finish_reason", "index", "logprobs", "stop_reason")}, keys
 
 
 def test_nothing_leaks():

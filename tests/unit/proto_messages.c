@@ -45,6 +45,8 @@ static bool same_sampling(const struct weft_sampling *a, const struct weft_sampl
            a->n_logprobs == b->n_logprobs && a->n_prompt_logprobs == b->n_prompt_logprobs &&
            same_items(a->stop_tokens, a->n_stop_tokens, b->stop_tokens, b->n_stop_tokens,
                       sizeof *a->stop_tokens) &&
+           same_items(a->masked_tokens, a->n_masked_tokens, b->masked_tokens, b->n_masked_tokens,
+                      sizeof *a->masked_tokens) &&
            same_items(a->bias, a->n_bias, b->bias, b->n_bias, sizeof *a->bias);
 }
 
@@ -264,6 +266,8 @@ static void fill_sampling(struct weft_sampling *sampling, bool max) {
     sampling->n_stop_tokens = 4;
     sampling->bias = bias;
     sampling->n_bias = 3;
+    sampling->masked_tokens = few_tokens + 1;
+    sampling->n_masked_tokens = 2;
 }
 
 /* Log-probabilities are whatever the worker computed: infinities and NaNs with payloads, too. */
@@ -615,6 +619,8 @@ static void random_sampling(uint64_t *rand, struct weft_sampling *sampling) {
     sampling->n_prompt_logprobs = (int32_t)number(rand, WEFT_VOCAB_MAX + 1) - 1;
     sampling->n_stop_tokens = count(rand, WEFT_STOP_TOKENS_MAX);
     sampling->stop_tokens = tokens(rand, sampling->n_stop_tokens);
+    sampling->n_masked_tokens = count(rand, WEFT_STOP_TOKENS_MAX - sampling->n_stop_tokens);
+    sampling->masked_tokens = tokens(rand, sampling->n_masked_tokens);
     sampling->n_bias = count(rand, WEFT_LOGIT_BIAS_MAX);
     struct weft_logit_bias *bias = take(sampling->n_bias, sizeof *bias);
     for (uint32_t i = 0, token = 0; i < sampling->n_bias; i++) {

@@ -701,6 +701,65 @@ static void under_a_supervisor_only_its_own_signals_count(void **state) {
     cluster_free(c);
 }
 
+static void say_worker_hello(struct cluster *c, weft_link *link) {
+    struct weft_msg msg = {.type = WEFT_MSG_WORKER_HELLO};
+    msg.worker_hello = (struct weft_msg_worker_hello){
+        .version = WEFT_PROTO_VERSION,
+        .pid = (uint32_t)getpid(),
+        .model = {.model_name = "m",
+                  .n_vocab = 4096,
+                  .n_blocks = 100,
+                  .block_size = 16,
+                  .max_model_len = 1024,
+                  .max_seqs = 8,
+                  .max_batched_tokens = 64,
+                  .n_threads = 1},
+    };
+    weft_buf_clear(&c->out);
+    weft_proto_encode(&msg, &c->out);
+    (void)!weft_link_send(link, 0, c->out.data, c->out.len);
+}
+
+/* A worker that is gone as soon as a plan comes. True: it is. */
+static bool dies_of_a_plan(struct cluster *c, weft_link *link) {
+    struct weft_link_event event;
+    while (weft_link_next(link, weft_now_ms(), &event)) {
+        struct weft_msg msg;
+        struct weft_errmsg why;
+        if (event.kind == WEFT_LINK_UP) say_worker_hello(c, link);
+        if (event.kind != WEFT_LINK_MESSAGE) continue;
+        assert_int_equal(weft_proto_decode(c->decoder, event.bytes, event.len, &msg, &why),
+                         WEFT_OK);
+        if (msg.type == WEFT_MSG_PLAN && msg.plan.n_rows > 0) return true;
+    }
+    weft_link_tick(link, weft_now_ms());
+    return false;
+}
+
+static void a_request_that_every_worker_dies_of_is_ended(void **state) {
+    (void)state;
+    struct cluster *c = cluster_new("models/fable-6m");
+    struct weft_errmsg why;
+    uint32_t n_deaths = 0;
+    start_child(c, SCHEDULER);
+    PUMP_UNTIL(c, c->is_up, 10);
+    make_stream(c);
+    uint64_t until_ms = weft_now_ms() + 20000u * factor();
+    while (!all_over(c) && weft_now_ms() < until_ms) {
+        weft_link *link = NULL;
+        assert_int_equal(weft_link_dial(WEFT_LINK_ONE_PEER, c->worker_url, &link, &why), WEFT_OK);
+        while (!all_over(c) && !dies_of_a_plan(c, link) && weft_now_ms() < until_ms)
+            pump(c);
+        weft_link_free(link);
+        n_deaths++;
+        for (uint32_t seen = c->n_snapshots; c->n_snapshots == seen;) /* told by then, if it is */
+            pump(c);
+    }
+    assert_int_equal(c->streams[0].end, WEFT_END_ERROR);
+    assert_int_equal(n_deaths, WEFT_SEQ_LOSSES_MAX);
+    cluster_free(c);
+}
+
 static void a_worker_without_a_model_says_so_and_gives_up(void **state) {
     (void)state;
     struct cluster *c = cluster_new("no/such/model");
@@ -731,6 +790,7 @@ int main(void) {
         cmocka_unit_test(nonsense_costs_its_sender_the_session_and_nobody_else),
         cmocka_unit_test(draining_refuses_new_requests_and_finishes_old_ones),
         cmocka_unit_test(under_a_supervisor_only_its_own_signals_count),
+        cmocka_unit_test(a_request_that_every_worker_dies_of_is_ended),
         cmocka_unit_test(a_worker_without_a_model_says_so_and_gives_up),
     };
     return cmocka_run_group_tests(tests, run_undisturbed, NULL);

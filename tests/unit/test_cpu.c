@@ -54,41 +54,6 @@ static void pinning_to_a_cpu_that_is_not_there_fails(void **state) {
     assert_false(weft_cpu_pin(1u << 20));
 }
 
-static void a_quota_is_rounded_up_to_whole_cpus(void **state) {
-    (void)state;
-    assert_int_equal(weft_cpu_quota_parse("200000 100000\n"), 2);
-    assert_int_equal(weft_cpu_quota_parse("150000 100000"), 2);
-    assert_int_equal(weft_cpu_quota_parse("100001 100000"), 2);
-    assert_int_equal(weft_cpu_quota_parse("100000 100000"), 1);
-    assert_int_equal(weft_cpu_quota_parse("1000 100000"), 1);
-    assert_int_equal(weft_cpu_quota_parse("6400000\n 100000\n"), 64); /* the two files of v1 */
-    assert_true(weft_cpu_quota_parse("9223372036854775807 1") == UINT32_MAX);
-}
-
-static void no_quota_and_nonsense_are_no_limit(void **state) {
-    (void)state;
-    static const char *const texts[] = {
-        "max 100000\n",
-        "-1\n 100000\n",
-        "",
-        "max",
-        "200000",
-        "200000 0",
-        "200000 -1",
-        "2e5 1e5",
-        "\n\n",
-        "200000 max",
-        "0x10 0x10",
-        "0 100000",
-        "a b c",
-        " ",
-        "99999999999999999999999999 1",
-        "1 99999999999999999999999999",
-    };
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
-        assert_int_equal(weft_cpu_quota_parse(texts[i]), 0);
-}
-
 static void the_quota_of_this_process_is_stable_and_plausible(void **state) {
     (void)state;
     uint32_t quota = weft_cpu_quota();
@@ -123,8 +88,6 @@ int main(void) {
         cmocka_unit_test(at_least_one_cpu_is_allowed_and_they_ascend),
         cmocka_unit_test(pinning_leaves_a_thread_one_cpu_and_the_others_theirs),
         cmocka_unit_test(pinning_to_a_cpu_that_is_not_there_fails),
-        cmocka_unit_test(a_quota_is_rounded_up_to_whole_cpus),
-        cmocka_unit_test(no_quota_and_nonsense_are_no_limit),
         cmocka_unit_test(the_quota_of_this_process_is_stable_and_plausible),
         cmocka_unit_test(available_memory_is_some_but_not_more_than_there_is),
         cmocka_unit_test(resident_memory_grows_by_what_is_touched),

@@ -12,16 +12,18 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #ifndef WEFT_SANITIZED
 #include <jemalloc/jemalloc.h>
 #endif
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/rand.h"
 #include "harness/eng_drive.h"
@@ -117,6 +119,10 @@ static void make_sequences(struct sequence *seqs, uint32_t n_vocab, uint64_t *rn
     for (uint32_t i = 0; i < 4; i++) {
         seqs[8].stop_tokens[i] = weft_rand_below(rng, n_vocab);
     }
+    seqs[7].sampling.temperature = 1.5f;
+    seqs[7].sampling.min_tokens = 5;
+    seqs[7].sampling.masked_tokens = seqs[8].stop_tokens;
+    seqs[7].sampling.n_masked_tokens = 4;
     seqs[8].sampling.stop_tokens = seqs[8].stop_tokens;
     seqs[8].sampling.n_stop_tokens = 4;
 }
@@ -460,8 +466,9 @@ static void spoil_sampling(struct fuzz *fuzz, struct weft_sampling *sampling) {
         sampling->bias = &fuzz->bias;
         break;
     case 4:
-        sampling->n_stop_tokens = 1;
-        sampling->stop_tokens = &fuzz->bias.token;
+        sampling->n_stop_tokens = below(fuzz, 2);
+        sampling->n_masked_tokens = 1 - sampling->n_stop_tokens;
+        sampling->stop_tokens = sampling->masked_tokens = &fuzz->bias.token;
         break;
     case 5:
         sampling->n_logprobs = (int32_t)odd_number(fuzz);
@@ -669,7 +676,24 @@ static void sequences_end_where_they_should(void **state) {
     out = run_start(drive, &start);
     assert_true(out.sampled && out.token != first && out.finish == WEFT_FINISH_NONE);
 
-    drive_release(drive, 0, 3); /* resumed with all of its output: nothing is left to do */
+    drive_release(drive, 0, 3); /* masked only: the same tokens, and it does not stop after them */
+    start.gen = 6;
+    start.sampling.masked_tokens = &first;
+    start.sampling.n_masked_tokens = 1;
+    start.sampling.n_stop_tokens = 0;
+    start.sampling.min_tokens = 1;
+    uint32_t second = out.token;
+    out = run_start(drive, &start);
+    assert_true(out.sampled && out.token == second && out.finish == WEFT_FINISH_NONE);
+    drive_release(drive, 0, 6);
+    start.gen = 7;
+    start.sampling.min_tokens = 0;
+    out = run_start(drive, &start);
+    assert_true(out.sampled && out.token == first && out.finish == WEFT_FINISH_NONE);
+
+    drive_release(drive, 0, 7); /* resumed with all of its output: nothing is left to do */
+    start.sampling.n_masked_tokens = 0;
+    start.sampling.n_stop_tokens = 1;
     start.gen = 4;
     start.n_tokens = 6;
     start.sampling.min_tokens = 0;
@@ -806,18 +830,9 @@ static int new_memfd(void) {
     return fd;
 }
 
-/* What a worker that was killed while packing leaves: the size, some of the bytes, no header. */
-static int half_packed_copy(int fd) {
-    struct stat st;
-    assert_int_equal(fstat(fd, &st), 0);
-    int copy = new_memfd();
-    assert_int_equal(ftruncate(copy, st.st_size), 0);
-    uint8_t buf[4096];
-    for (off_t at = 4096; at < st.st_size / 2; at += 4096) {
-        assert_int_equal(pread(fd, buf, sizeof buf, at), sizeof buf);
-        assert_int_equal(pwrite(copy, buf, sizeof buf, at), sizeof buf);
-    }
-    return copy;
+static void assert_sealed(int fd) {
+    int wanted = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW;
+    assert_int_equal(fcntl(fd, F_GET_SEALS) & wanted, wanted);
 }
 
 static void inherited_weights_equal_packed_ones(void **state) {
@@ -832,20 +847,103 @@ static void inherited_weights_equal_packed_ones(void **state) {
 
     int fd = new_memfd();
     check_open(model, fd, false, want);
-    int seals = fcntl(fd, F_GET_SEALS);
-    assert_int_equal(seals & (F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW),
-                     F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW);
+    assert_sealed(fd);
     check_open(model, fd, true, want);
-    int half = half_packed_copy(fd);
-    check_open(model, half, false, want);
-    check_open(model, half, true, want);
     assert_int_equal(open_with_fd(model, WEFT_ENG_DT_F32, fd, &eng), WEFT_E_STATE);
     assert_null(eng);
     assert_int_equal(open_with_fd(drive_fixture(DRAFT), WEFT_ENG_DT_AUTO, fd, &eng), WEFT_E_STATE);
     assert_null(eng);
-    (void)close(half);
     (void)close(fd);
     free(want);
+}
+
+/* ------------------------------------------------------------------- packers that are killed ---
+ */
+
+struct opened { /* what a child tells of the engine it opened */
+    bool inherited;
+    uint64_t logits_hash;
+};
+
+static void hash_row(void *ctx, uint32_t pos, const float *logits) {
+    uint64_t *hash = ctx;
+    (void)pos;
+    for (uint32_t i = 0; i < 512; i++) { /* TIED's vocabulary */
+        *hash = (*hash ^ bits_of(logits[i])) * 0x9e3779b97f4a7c15u;
+        *hash ^= *hash >> 29;
+    }
+}
+
+/* Opens, computes, tells and ends: in a child, without any of the test's machinery. */
+static void open_and_tell(const char *model, int fd, int tell_fd) {
+    const uint32_t tokens[] = {5, 6, 7, 8};
+    struct weft_eng_options options;
+    struct opened opened = {0};
+    weft_eng *eng;
+    weft_eng_options_init(&options);
+    options.n_threads = 2;
+    options.kv_memory_bytes = 4u << 20;
+    options.weights_fd = fd;
+    if (weft_eng_open(model, &options, &eng, NULL)) _exit(1);
+    opened.inherited = weft_eng_info(eng)->weights_inherited;
+    if (weft_eng_logits(eng, tokens, 4, hash_row, &opened.logits_hash, NULL)) _exit(2);
+    _exit(write(tell_fd, &opened, sizeof opened) == sizeof opened ? 0 : 3);
+}
+
+static pid_t fork_opener(const char *model, int fd, int tell_fd) {
+    (void)fflush(stdout); /* else it would be the child's to write as well */
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) open_and_tell(model, fd, tell_fd);
+    return pid;
+}
+
+/* Two at once with one memfd, after a first one was killed `kill_us` into its opening. */
+static void open_after_a_kill(const char *model, uint32_t kill_us, struct opened told[2]) {
+    int fd = new_memfd(), pipe_fds[2], status[2];
+    assert_int_equal(pipe(pipe_fds), 0);
+    pid_t killed = fork_opener(model, fd, pipe_fds[1]);
+    (void)usleep(kill_us);
+    assert_int_equal(kill(killed, SIGKILL), 0);
+    assert_int_equal(waitpid(killed, status, 0), killed);
+    if (WIFEXITED(status[0])) /* it was done already, and told so */
+        assert_int_equal(read(pipe_fds[0], told, sizeof *told), sizeof *told);
+    pid_t pids[2];
+    for (int i = 0; i < 2; i++) {
+        pids[i] = fork_opener(model, fd, pipe_fds[1]);
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(waitpid(pids[i], &status[i], 0), pids[i]);
+        assert_int_equal(status[i], 0);
+        assert_int_equal(read(pipe_fds[0], &told[i], sizeof told[i]), sizeof told[i]);
+    }
+    assert_sealed(fd);
+    (void)close(pipe_fds[0]);
+    (void)close(pipe_fds[1]);
+    (void)close(fd);
+}
+
+/* Wherever the packer dies, the next ones pack anew or find all of it; of two that come at once one
+ * packs at most. Kills at random moments from nothing done to all done. */
+static void killed_packers_leave_nothing_half_done(void **state) {
+    (void)state;
+    const char *model = drive_fixture(TIED);
+    uint64_t rng = weft_rand_test_seed(), want = 0, begin_us = weft_now_us();
+    uint32_t n_rounds = 0, n_packed = 0, n_found = 0;
+    struct opened told[2];
+    open_after_a_kill(model, 0, told); /* how long does an opening take? */
+    uint32_t open_us = (uint32_t)(weft_now_us() - begin_us) / 2;
+    uint64_t run_us = short_run ? 700000 : 2500000;
+    while (weft_now_us() - begin_us < run_us || n_rounds < 4) {
+        open_after_a_kill(model, weft_rand_below(&rng, open_us + 1), told);
+        if (n_rounds++ == 0) want = told[0].logits_hash;
+        assert_true(want != 0 && told[0].logits_hash == want && told[1].logits_hash == want);
+        assert_true(told[0].inherited || told[1].inherited);
+        bool found = told[0].inherited && told[1].inherited;
+        n_found += found;
+        n_packed += !found;
+    }
+    (void)printf("%u killed: %u packed anew, %u found all of it\n", n_rounds, n_packed, n_found);
 }
 
 static void copy_file(const char *from, const char *to, long flip_at) {
@@ -982,7 +1080,7 @@ static void names_of_options_are_parsed(void **state) {
 /* ---------------------------------------------------------------------------- state and heap ---
  */
 
-static void progress_moves_and_busy_ends_with_the_step(void **state) {
+static void progress_moves_with_every_step(void **state) {
     (void)state;
     weft_eng *eng = open_small(TIED, WEFT_ENG_ACT_AUTO, 2, 16);
     struct drive *drive = malloc(sizeof *drive);
@@ -993,9 +1091,7 @@ static void progress_moves_and_busy_ends_with_the_step(void **state) {
     weft_sampling_init(&sampling);
     uint32_t out[16];
     uint64_t before = weft_eng_progress(eng);
-    assert_false(weft_eng_busy(eng));
     assert_int_equal(drive_complete(drive, tokens, 3, &sampling, out), 16);
-    assert_false(weft_eng_busy(eng));
     assert_true(weft_eng_progress(eng) > before + (uint64_t)16 * 3);
     free(drive);
     weft_eng_free(eng);
@@ -1051,7 +1147,59 @@ static void a_step_takes_nothing_from_the_heap(void **state) {
 #endif
 }
 
-/* More best tokens than the reserve holds, up to the whole vocabulary. */
+/* Two prompts whose every token brings the whole vocabulary: one token more than the bound allows
+ * is refused, all that it allows come. */
+static void logprobs_of_a_step_are_bounded(void **state) {
+    (void)state;
+    struct weft_eng_options options;
+    weft_eng_options_init(&options);
+    options.max_batched_tokens = 2048;
+    options.max_seqs = 2;
+    options.kv_memory_bytes = 16u << 20;
+    weft_eng *eng = drive_open(drive_fixture(DRAFT), &options);
+    struct drive *drive = malloc(sizeof *drive);
+    assert_non_null(drive);
+    drive_init(drive, eng);
+    uint32_t n_vocab = weft_eng_info(eng)->n_vocab, tokens[700], blocks[2][44];
+    uint32_t n_fit =
+        WEFT_STEP_LOGPROB_BYTES_MAX / (WEFT_LOGPROB_HEAD_BYTES + WEFT_LOGPROB_TOP_BYTES * n_vocab);
+    assert_in_range(n_fit, 700, 1300);
+    for (uint32_t i = 0; i < 700; i++) {
+        tokens[i] = i;
+    }
+    struct weft_step_start start = {.gen = 1, .tokens = tokens, .n_tokens = 700, .n_prompt = 700};
+    weft_sampling_init(&start.sampling);
+    start.sampling.n_prompt_logprobs = WEFT_VOCAB_MAX;
+    for (uint32_t s = 0; s < 2; s++) {
+        for (uint32_t b = 0; b < 44; b++) {
+            blocks[s][b] = s * 44 + b;
+        }
+        start.slot = s;
+        drive_start(drive, &start);
+        drive_grant(drive, s, 1, blocks[s], 44);
+        drive_row(drive, s, 1, s ? n_fit - 690 + 1 : 690);
+    }
+    struct weft_step_plan plan = drive_plan(drive);
+    const struct weft_step_result *result;
+    struct weft_errmsg why;
+    assert_int_equal(weft_eng_step(eng, &plan, &result, &why), WEFT_E_PROTO);
+    assert_non_null(strstr(why.text, "log-probabilities"));
+    drive->rows[1].n_tokens--;
+    plan = drive_plan(drive);
+    assert_int_equal(weft_eng_step(eng, &plan, &result, &why), WEFT_OK);
+    assert_int_equal(result->outs[0].n_prompt_logprobs + result->outs[1].n_prompt_logprobs, n_fit);
+    for (uint32_t s = 0; s < 2; s++) { /* every list whole, none over another */
+        const struct weft_step_out *out = &result->outs[s];
+        for (uint32_t i = 0; i < out->n_prompt_logprobs; i++) {
+            const struct weft_logprobs *l = &out->prompt_logprobs[i];
+            assert_int_equal(l->n_top, n_vocab);
+            assert_int_equal(bits_of(l->top_logprobs[l->rank - 1]), bits_of(l->logprob));
+        }
+    }
+    free(drive);
+    weft_eng_free(eng);
+}
+
 static void logprobs_of_the_whole_vocabulary_add_up(void **state) {
     (void)state;
     weft_eng *eng = open_small(TIED, WEFT_ENG_ACT_AUTO, 2, 16);
@@ -1098,11 +1246,13 @@ int main(int argc, char **argv) {
         cmocka_unit_test(epochs_drop_sequences_and_old_ones_are_stale),
         cmocka_unit_test(copied_and_shared_blocks_hold_the_same_tokens),
         cmocka_unit_test(inherited_weights_equal_packed_ones),
+        cmocka_unit_test(killed_packers_leave_nothing_half_done),
         cmocka_unit_test(weights_follow_the_contents_of_the_file),
         cmocka_unit_test(every_dtype_runs_and_stays_near_the_file),
-        cmocka_unit_test(progress_moves_and_busy_ends_with_the_step),
+        cmocka_unit_test(progress_moves_with_every_step),
         cmocka_unit_test(a_step_takes_nothing_from_the_heap),
         cmocka_unit_test(logprobs_of_the_whole_vocabulary_add_up),
+        cmocka_unit_test(logprobs_of_a_step_are_bounded),
         cmocka_unit_test(refused_plans_change_nothing),
         cmocka_unit_test(bf16_results_do_not_depend_on_company),
         cmocka_unit_test(f32_results_do_not_depend_on_company),

@@ -160,6 +160,40 @@ static void packing_keeps_values_and_pads_with_zero(void **state) {
     }
 }
 
+/* What the kind's own source type packs to, and back. */
+static void unpacked_rows_are_what_was_packed(void **state) {
+    static const enum weft_kern_src own[WEFT_GEMM_KIND_COUNT] = {
+        [WEFT_GEMM_F32] = WEFT_SRC_F32,       [WEFT_GEMM_F16_F32] = WEFT_SRC_F16,
+        [WEFT_GEMM_BF16_F32] = WEFT_SRC_BF16, [WEFT_GEMM_BF16] = WEFT_SRC_BF16,
+        [WEFT_GEMM_Q8_F32] = WEFT_SRC_Q8_0,   [WEFT_GEMM_Q8] = WEFT_SRC_Q8_0,
+    };
+    static const uint32_t groups[WEFT_GEMM_KIND_COUNT] = {1, 1, 2, 2, 32, 32};
+    (void)state;
+    for (uint32_t round = 0; round < 60; round++) {
+        enum weft_gemm_kind kind = (enum weft_gemm_kind)(round % WEFT_GEMM_KIND_COUNT);
+        enum weft_kern_src type = own[kind];
+        uint32_t n = between(&seed, 1, 50), k = between(&seed, 1, 170); /* odd ones, too */
+        if (type == WEFT_SRC_Q8_0) k = between(&seed, 1, 5) * 32;
+        size_t row_bytes = type == WEFT_SRC_Q8_0  ? k / 32 * (size_t)34
+                           : type == WEFT_SRC_F32 ? k * (size_t)4
+                                                  : k * (size_t)2;
+        float *w = take((size_t)n * k * sizeof *w);
+        fill(&seed, PLAIN, w, (size_t)n * k);
+        uint8_t *source = make_source(type, w, n, k);
+        uint8_t *packed = take(weft_kern_packed_bytes(kind, n, k)), *row = take(row_bytes + 1);
+        weft_kern_pack(kind, type, source + 1, n, k, 0, n, packed);
+        for (uint32_t i = 0; i < n; i++) {
+            assert_int_equal(weft_kern_unpack_row(kind, packed, k, i, row + 1), type);
+            assert_memory_equal(row + 1, source + 1 + i * row_bytes, row_bytes);
+        }
+        assert_int_equal(weft_kern_group(kind), groups[kind]);
+        free(w);
+        free(source);
+        free(packed);
+        free(row);
+    }
+}
+
 static void quantising_what_cannot_be_is_harmless(void **state) {
     const float cases[] = {0.0f, -0.0f, 1e-45f, 1e-38f, 1e-9f, 3e38f, INFINITY, NAN};
     (void)state;
@@ -239,6 +273,7 @@ int main(void) {
         cmocka_unit_test(every_f16_is_read_as_its_value),
         cmocka_unit_test(narrowing_rounds_to_nearest_even),
         cmocka_unit_test(packing_keeps_values_and_pads_with_zero),
+        cmocka_unit_test(unpacked_rows_are_what_was_packed),
         cmocka_unit_test(quantising_what_cannot_be_is_harmless),
         cmocka_unit_test(segments_follow_the_units),
         cmocka_unit_test(every_entry_of_every_table_is_there),

@@ -14,6 +14,7 @@
 #include "base/buf.h"
 #include "golden/proto_vectors.h"
 #include "proto/proto.h"
+#include "proto/wire.h"
 #include "unit/proto_messages.h"
 
 /* The n-th allocation from now and all after it fail; 0: none. The linker sends our modules' calls
@@ -128,6 +129,62 @@ static void a_large_message_comes_back_and_its_memory_is_let_go(void **state) {
         assert_true(proto_equal(&msg, &fix->msg));
     }
     free(tokens);
+}
+
+/* One entry with the whole of the largest vocabulary, then small ones in as many rows as there may
+ * be: all that a step can yield. */
+static void the_largest_result_and_events_fit_a_message(void **state) {
+    struct fixture *fix = *state;
+    struct weft_step_out *outs = calloc(WEFT_SEQS_MAX, sizeof *outs);
+    struct weft_msg_event *events = calloc(WEFT_SEQS_MAX, sizeof *events);
+    uint32_t *ids = calloc(WEFT_VOCAB_MAX, sizeof *ids);
+    float *values = calloc(WEFT_VOCAB_MAX, sizeof *values);
+    assert_true(outs && events && ids && values);
+    uint32_t n_left = WEFT_STEP_LOGPROB_BYTES_MAX;
+    for (uint32_t i = 0; i < WEFT_SEQS_MAX; i++) {
+        uint32_t n_rows_left = WEFT_SEQS_MAX - i;
+        uint32_t n_top = (n_left / n_rows_left - WEFT_LOGPROB_HEAD_BYTES) / WEFT_LOGPROB_TOP_BYTES;
+        if (i == 0) n_top = WEFT_VOCAB_MAX;
+        n_left -= WEFT_LOGPROB_HEAD_BYTES + WEFT_LOGPROB_TOP_BYTES * n_top;
+        struct weft_logprobs entry = {-1.0f, WEFT_VOCAB_MAX, n_top, ids, values};
+        outs[i] = (struct weft_step_out){.slot = WEFT_SEQS_MAX - 1,
+                                         .gen = UINT32_MAX,
+                                         .ran = true,
+                                         .sampled = true,
+                                         .token = WEFT_VOCAB_MAX - 1,
+                                         .output_idx = WEFT_CONTEXT_MAX,
+                                         .has_logprobs = true,
+                                         .logprobs = entry,
+                                         .prompt_pos = WEFT_CONTEXT_MAX};
+        events[i] = (struct weft_msg_event){.request_id = UINT64_MAX,
+                                            .attempt = UINT32_MAX,
+                                            .choice = WEFT_CHOICES_MAX - 1,
+                                            .sampled = true,
+                                            .token = WEFT_VOCAB_MAX - 1,
+                                            .output_idx = WEFT_CONTEXT_MAX,
+                                            .has_logprobs = true,
+                                            .logprobs = entry,
+                                            .prompt_pos = WEFT_CONTEXT_MAX,
+                                            .n_prompt_cached = WEFT_CONTEXT_MAX,
+                                            .queued_us = UINT64_MAX};
+    }
+    struct weft_msg msg = {.type = WEFT_MSG_RESULT};
+    msg.result = (struct weft_step_result){
+        .epoch = UINT64_MAX, .step = UINT64_MAX, .n_outs = WEFT_SEQS_MAX, .outs = outs};
+    encode(fix, &msg);
+    size_t bytes_max =
+        WEFT_STEP_LOGPROB_BYTES_MAX + (size_t)WEFT_SEQS_MAX * WEFTI_ROW_BYTES_MAX + 1024;
+    assert_true(n_left < 16 * WEFT_SEQS_MAX && fix->buf.len <= bytes_max);
+    assert_int_equal(decode(fix, fix->buf.data, fix->buf.len), WEFT_OK);
+    msg = (struct weft_msg){.type = WEFT_MSG_EVENTS};
+    msg.events = (struct weft_msg_events){.n = WEFT_SEQS_MAX, .events = events};
+    encode(fix, &msg);
+    assert_true(fix->buf.len <= bytes_max);
+    assert_int_equal(decode(fix, fix->buf.data, fix->buf.len), WEFT_OK);
+    free(outs);
+    free(events);
+    free(ids);
+    free(values);
 }
 
 static int hex_digit(char c) {
@@ -343,7 +400,12 @@ static void a_submit_that_contradicts_itself_is_refused(void **state) {
     msg.submit.sampling.temperature = -1.0f;
     assert_refused(fix, &msg, WEFT_E_PROTO, "temperature");
     msg = sample(WEFT_MSG_SUBMIT, true);
-    msg.submit.sampling.n_stop_tokens = 0;
+    static const uint32_t many[WEFT_STOP_TOKENS_MAX];
+    msg.submit.sampling.stop_tokens = msg.submit.sampling.masked_tokens = many;
+    msg.submit.sampling.n_stop_tokens = WEFT_STOP_TOKENS_MAX - 1;
+    msg.submit.sampling.n_masked_tokens = 2; /* each is few enough by itself */
+    assert_refused(fix, &msg, WEFT_E_PROTO, "129 stop tokens");
+    msg.submit.sampling.n_stop_tokens = msg.submit.sampling.n_masked_tokens = 0;
     msg.submit.sampling.n_bias = 2;
     static const struct weft_logit_bias twice[] = {{5, 1.0f}, {5, 1.0f}};
     msg.submit.sampling.bias = twice;
@@ -523,6 +585,7 @@ int main(void) {
         TEST(every_message_comes_back_equal),
         TEST(an_unaligned_message_is_fine),
         TEST(a_large_message_comes_back_and_its_memory_is_let_go),
+        TEST(the_largest_result_and_events_fit_a_message),
         TEST(the_bytes_are_the_golden_ones),
         TEST(later_fields_are_skipped),
         TEST(what_is_not_text_goes_out_as_question_marks),

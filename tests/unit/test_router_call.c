@@ -266,7 +266,7 @@ static struct call *begin(const char *json) {
     struct weft_buf body;
     weft_buf_init(&body, 1 << 20);
     weft_buf_add_str(&body, json);
-    assert_true(wefti_core_hold(&core, body.len));
+    assert_true(wefti_core_hold(&core, wefti_core_cost(body.len)));
     struct call *call = wefti_call_new(&core, CALL_COMPLETION, &body, on_wake, NULL, now_us);
     assert_non_null(call);
     wefti_call_prepare(call);
@@ -653,6 +653,174 @@ static void a_deadline_ends_a_request_wherever_it_is(void **state) {
     wefti_call_drop(call);
 }
 
+static struct call *in_hand(const char *json, enum call_kind kind) {
+    struct weft_buf body;
+    weft_buf_init(&body, 1 << 20);
+    weft_buf_add_str(&body, json);
+    assert_true(wefti_core_hold(&core, wefti_core_cost(body.len)));
+    struct call *call = wefti_call_new(&core, kind, &body, on_wake, NULL, now_us);
+    assert_non_null(call);
+    return call;
+}
+
+/* One of two prompts kills every worker: the whole request ends, and the other prompt with it. */
+static void a_request_that_cannot_be_computed_ends_with_an_error(void **state) {
+    (void)state;
+    struct call *call = begin("{\"prompt\":[\"Once\",\"Twice\"]}");
+    struct sent first = paper.sent[paper.n_sent - 2], second = *last_sent();
+    put_accepted(&first);
+    put_accepted(&second);
+    put_token(&first, 0, 0, 5, WEFT_END_NONE);
+    struct weft_msg_event event = {
+        .request_id = second.id, .attempt = second.attempt, .end = WEFT_END_ERROR};
+    put_event(&event);
+    assert_int_equal(call->state, CALL_FAILED);
+    assert_int_equal(call->error.status, 500);
+    assert_non_null(strstr(call->error.message, "failed 12 times to compute"));
+    assert_int_equal(core.metrics.finished[FINISHED_ERROR], 2);
+    assert_int_equal(last_sent()->type, WEFT_MSG_CANCEL);
+    wefti_call_drop(call);
+    call = begin("{\"prompt\":\"Once\",\"stream\":true}");
+    first = *last_sent();
+    put_accepted(&first);
+    put_token(&first, 0, 0, 5, WEFT_END_NONE);
+    event = (struct weft_msg_event){
+        .request_id = first.id, .attempt = first.attempt, .end = WEFT_END_ERROR};
+    put_event(&event);
+    struct weft_buf out;
+    weft_buf_init(&out, 1 << 20);
+    while (wefti_render_stream(call, &out, 64) == RENDER_MORE) {
+    }
+    assert_non_null(strstr(weft_buf_cstr(&out), "data: {\"error\":{\"message\":\"the server"));
+    weft_buf_fini(&out);
+    wefti_call_drop(call);
+}
+
+static void a_request_from_before_the_model_was_known_is_asked_to_come_again(void **state) {
+    (void)state;
+    core.limits.n_vocab = 0;
+    struct call *call = in_hand("{\"prompt\":\"Once\"}", CALL_COMPLETION);
+    put_snapshot(true); /* meanwhile */
+    assert_int_equal(core.limits.n_vocab, 4096);
+    wefti_call_prepare(call);
+    wefti_call_start(call, now_us);
+    assert_int_equal(call->error.status, 503);
+    wefti_call_drop(call);
+}
+
+static bool was_unqueued;
+
+static bool unqueue_no(struct call *call) {
+    (void)call;
+    return false;
+}
+
+static bool unqueue_yes(struct call *call) {
+    (void)call;
+    was_unqueued = true;
+    return true;
+}
+
+static void a_call_in_a_threads_hands_outlives_its_deadline(void **state) {
+    (void)state;
+    config.request_timeout_ms = 500;
+    struct call *call = in_hand("{\"prompt\":\"Once\"}", CALL_COMPLETION);
+    call->in_thread = true;
+    call->unqueue = unqueue_no;
+    assert_false(wefti_call_is_late(call, now_us + 400000));
+    assert_true(wefti_call_is_late(call, now_us + 600000));
+    wefti_call_drop(call); /* its client was answered; the thread goes on writing to it */
+    wefti_call_prepare(call);
+    call->in_thread = false;
+    wefti_call_start(call, now_us + 600000); /* frees */
+    assert_int_equal(n_wakes, 0);
+    call = in_hand("{\"prompt\":\"Once\"}", CALL_COMPLETION);
+    call->in_thread = true;
+    call->unqueue = unqueue_yes;
+    wefti_call_drop(call); /* no thread had begun: gone at once */
+    assert_true(was_unqueued);
+    call = in_hand("{\"prompt\":\"Once\"}", CALL_COMPLETION);
+    wefti_call_prepare(call);
+    wefti_call_start(call, now_us + 600000); /* came back too late */
+    assert_int_equal(call->error.status, 504);
+    assert_int_equal(core.up.n_open, 0);
+    wefti_call_drop(call);
+}
+
+static char *answer_of(struct call *call, size_t budget) {
+    struct weft_buf out;
+    weft_buf_init(&out, 1 << 20);
+    wefti_render_rewind(call);
+    while (wefti_render_body(call, &out, budget) == RENDER_MORE) {
+    }
+    char *copy = strdup(weft_buf_cstr(&out));
+    weft_buf_fini(&out);
+    return copy;
+}
+
+static void answers_about_tokens_are_the_same_in_pieces_of_any_size(void **state) {
+    (void)state;
+    static const struct {
+        enum call_kind kind;
+        const char *json, *want;
+    } cases[] = {
+        {CALL_TOKENIZE, "{\"prompt\":\"Once upon a time\",\"return_token_strs\":true}",
+         "{\"count\":6,\"max_model_len\":1024,\"tokens\":[4091,46,1259,572,258,574],\"token_strs\":"
+         "[\"<|begin_of_text|>\",\"O\",\"nce\",\" upon\",\" a\",\" time\"]}"},
+        {CALL_TOKENIZE, "{\"prompt\":\"Once\",\"add_special_tokens\":false}",
+         "{\"count\":2,\"max_model_len\":1024,\"tokens\":[46,1259],\"token_strs\":null}"},
+        {CALL_TOKENIZE, "{\"prompt\":\"\",\"add_special_tokens\":false,\"return_token_strs\":true}",
+         "{\"count\":0,\"max_model_len\":1024,\"tokens\":[],\"token_strs\":[]}"},
+        {CALL_DETOKENIZE, "{\"tokens\":[4091,46,1259,572,258,574]}",
+         "{\"prompt\":\"<|begin_of_text|>Once upon a time\"}"},
+        {CALL_DETOKENIZE, "{\"tokens\":[]}", "{\"prompt\":\"\"}"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct call *call = in_hand(cases[i].json, cases[i].kind);
+        wefti_call_prepare(call);
+        wefti_call_start(call, now_us);
+        assert_int_equal(call->state, CALL_DONE);
+        for (size_t budget = 1; budget < 200; budget++) {
+            char *got = answer_of(call, budget);
+            assert_string_equal(got, cases[i].want);
+            free(got);
+        }
+        wefti_call_drop(call);
+    }
+}
+
+static void large_requests_pay_for_what_is_kept_of_them(void **state) {
+    (void)state;
+    struct weft_buf json;
+    weft_buf_init(&json, 1 << 20);
+    weft_buf_add_str(&json, "{\"prompt\":\"");
+    for (int i = 0; i < 30000; i++)
+        weft_buf_add_str(&json, "a 1 ");
+    weft_buf_add_str(&json, "\"}");
+    struct call *call = in_hand(weft_buf_cstr(&json), CALL_TOKENIZE);
+    assert_int_equal(core.held_bytes, json.len);
+    wefti_call_prepare(call);
+    wefti_call_start(call, now_us);
+    assert_int_equal(call->state, CALL_DONE);
+    assert_int_equal(core.held_bytes, call->params.prompts[0].n_ids * sizeof(uint32_t));
+    wefti_call_drop(call);
+    call = in_hand(weft_buf_cstr(&json), CALL_TOKENIZE);
+    wefti_call_prepare(call);
+    core.held_max = core.held_bytes + 1000; /* the ids are more than that */
+    assert_true(wefti_core_hold(&core, 1000));
+    wefti_call_start(call, now_us);
+    assert_int_equal(call->error.status, 503);
+    assert_true(call->error.retry_after > 0);
+    wefti_call_drop(call);
+    struct call *small = in_hand("{\"prompt\":\"Once\"}", CALL_TOKENIZE); /* always has room */
+    wefti_call_prepare(small);
+    wefti_call_start(small, now_us);
+    assert_int_equal(small->state, CALL_DONE);
+    wefti_call_drop(small);
+    wefti_core_release(&core, 1000);
+    weft_buf_fini(&json);
+}
+
 static void nonsense_from_the_scheduler_starts_the_session_over(void **state) {
     (void)state;
     uint32_t i = paper.n_events++;
@@ -689,7 +857,7 @@ static bool live_through(void) {
     weft_buf_init(&body, 1 << 20);
     weft_buf_add_str(&body, json);
     bool is_done = false;
-    uint64_t held = body.len;
+    uint64_t held = wefti_core_cost(body.len);
     assert_true(wefti_core_hold(&core, held));
     struct call *call = wefti_call_new(&core, CALL_COMPLETION, &body, on_wake, NULL, now_us);
     if (!call) {
@@ -767,6 +935,11 @@ int main(void) {
         CASE(echoed_prompts_carry_each_log_probability_once),
         CASE(a_body_is_the_same_in_pieces_of_any_size),
         CASE(a_deadline_ends_a_request_wherever_it_is),
+        CASE(a_request_that_cannot_be_computed_ends_with_an_error),
+        CASE(a_request_from_before_the_model_was_known_is_asked_to_come_again),
+        CASE(a_call_in_a_threads_hands_outlives_its_deadline),
+        CASE(answers_about_tokens_are_the_same_in_pieces_of_any_size),
+        CASE(large_requests_pay_for_what_is_kept_of_them),
         CASE(nonsense_from_the_scheduler_starts_the_session_over),
         CASE(another_model_ends_what_the_first_began),
         CASE(a_refused_allocation_costs_one_request_and_nothing_else),

@@ -54,11 +54,40 @@ static void lines_are_not_folded(void **state) {
     assert_int_equal(scan("GET / HTTP/1.1\r\nX: a\r\n\tb\r\n\r\n"), -1);
 }
 
+static void expect_path(const char *target, const char *want) {
+    struct span path = wefti_http_path(target, strlen(target));
+    assert_int_equal(path.len, strlen(want));
+    assert_memory_equal(path.at, want, path.len);
+}
+
+static void the_path_of_a_target_ends_before_the_query(void **state) {
+    (void)state;
+    expect_path("/", "/");
+    expect_path("/ping?a=/b", "/ping");
+    expect_path("/v1/models?", "/v1/models");
+    expect_path("*", "*");
+    expect_path("", "");
+}
+
+static void a_target_may_name_the_host(void **state) {
+    (void)state;
+    expect_path("http://x/ping", "/ping");
+    expect_path("http://x:80/ping?a", "/ping");
+    expect_path("http://x", "/");
+    expect_path("http://x?/ping", "/");
+    expect_path("http://x?a=/ping", "/");
+    expect_path("http://x#/ping", "/");
+    expect_path("x?http://y/ping", "x?http://y/ping"); /* no scheme: nothing we know */
+    expect_path("x/y://z/ping", "x/y://z/ping");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_head_ends_at_its_empty_line),
         cmocka_unit_test(only_cr_lf_ends_a_line),
         cmocka_unit_test(lines_are_not_folded),
+        cmocka_unit_test(the_path_of_a_target_ends_before_the_query),
+        cmocka_unit_test(a_target_may_name_the_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,6 +31,15 @@ static void strings_are_escaped(void **state) {
     expect_text("\xc3\xa9\xf0\x9f\x99\x82", 6, "\xc3\xa9\xf0\x9f\x99\x82");
 }
 
+static void text_is_made_valid_and_not_escaped(void **state) {
+    (void)state;
+    struct weft_buf out;
+    weft_buf_init(&out, 1 << 16);
+    wefti_utf8_clean(&out, "\"a\n\xc3\xa9\xff\xe2\x82", 8);
+    assert_string_equal(weft_buf_cstr(&out), "\"a\n\xc3\xa9\xef\xbf\xbd\xef\xbf\xbd");
+    weft_buf_fini(&out);
+}
+
 static void bytes_that_are_no_text_become_replacement_characters(void **state) {
     (void)state;
     expect_text("\xff", 1, "\xef\xbf\xbd");
@@ -122,6 +131,7 @@ static void errors_have_openai_s_shape(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(strings_are_escaped),
+        cmocka_unit_test(text_is_made_valid_and_not_escaped),
         cmocka_unit_test(bytes_that_are_no_text_become_replacement_characters),
         cmocka_unit_test(any_bytes_make_valid_json),
         cmocka_unit_test(floats_come_back_bit_for_bit),

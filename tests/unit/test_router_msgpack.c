@@ -59,6 +59,55 @@ static void a_message_is_measured_however_it_is_cut(void **state) {
     }
 }
 
+/* Measures `from` bytes, skips the rest in pieces of `piece`; how many bytes the message had. */
+static size_t skip_rest(const struct weft_buf *bytes, size_t from, size_t piece) {
+    struct weft_errmsg why;
+    struct mp_scan scan = {0};
+    size_t at, used;
+    assert_int_equal(wefti_msgpack_scan(&scan, bytes->data, from, 1 << 20, &why), MP_MORE);
+    at = scan.at;
+    for (size_t end = from;; end += piece) {
+        if (end > bytes->len) end = bytes->len;
+        enum mp_status status = wefti_msgpack_skip(&scan, bytes->data + at, end - at, &used);
+        at += used;
+        if (status == MP_OK) return at;
+        assert_int_equal(status, MP_MORE);
+        assert_true(end < bytes->len);
+        assert_true(end - at < 9); /* at most a head waits for its end */
+    }
+}
+
+static void a_message_is_skipped_to_its_end_and_no_further(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof samples / sizeof samples[0]; i++) {
+        struct weft_buf bytes = packed(samples[i]);
+        size_t len = bytes.len;
+        weft_buf_add(&bytes, "\x94\x00", 2); /* the next one begins */
+        for (size_t from = 0; from < len; from++) {
+            for (size_t piece = 1; piece < 12; piece++)
+                assert_int_equal(skip_rest(&bytes, from, piece), len);
+        }
+        weft_buf_fini(&bytes);
+    }
+}
+
+static void what_is_too_long_can_be_skipped(void **state) {
+    (void)state;
+    struct weft_errmsg why;
+    struct weft_buf bytes = packed("[0,7,\"0123456789012345678901234567890123456789\",[1,2]]");
+    for (size_t n = 1; n <= bytes.len; n++) {
+        struct mp_scan scan = {0};
+        size_t used;
+        enum mp_status status = wefti_msgpack_scan(&scan, bytes.data, n, 20, &why);
+        if (status == MP_MORE) continue;
+        assert_int_equal(status, MP_LONG);
+        size_t at = scan.at;
+        assert_int_equal(wefti_msgpack_skip(&scan, bytes.data + at, bytes.len - at, &used), MP_OK);
+        assert_int_equal(at + used, bytes.len);
+    }
+    weft_buf_fini(&bytes);
+}
+
 static enum mp_status scan_bytes(const char *bytes, size_t n, size_t bytes_max) {
     struct mp_scan scan = {0};
     struct weft_errmsg why;
@@ -73,7 +122,7 @@ static void claims_are_bounded(void **state) {
     assert_int_equal(scan_bytes(deep, WEFT_MSGPACK_DEPTH_MAX + 1, 1000), MP_BAD);
     assert_int_equal(scan_bytes("\xdd\xff\xff\xff\xff", 5, 1000), MP_BAD); /* 4 G elements */
     assert_int_equal(scan_bytes("\xdf\xff\xff\xff\xff", 5, 1000), MP_BAD);
-    assert_int_equal(scan_bytes("\xdb\xff\xff\xff\xff", 5, 1000), MP_BAD); /* 4 GB of text */
+    assert_int_equal(scan_bytes("\xdb\xff\xff\xff\xff", 5, 1000), MP_LONG); /* 4 GB of text */
     assert_int_equal(scan_bytes("\xdb\x00\x00\x03\x00", 5, 1000), MP_MORE);
     assert_int_equal(scan_bytes("\xc1", 1, 1000), MP_BAD);
     assert_int_equal(scan_bytes("\xdd\x00\x00\x00\x00", 5, 1000), MP_OK);
@@ -122,6 +171,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_survive_the_round_trip),
         cmocka_unit_test(a_message_is_measured_however_it_is_cut),
+        cmocka_unit_test(a_message_is_skipped_to_its_end_and_no_further),
+        cmocka_unit_test(what_is_too_long_can_be_skipped),
         cmocka_unit_test(claims_are_bounded),
         cmocka_unit_test(what_json_cannot_say_is_refused),
         cmocka_unit_test(bin_counts_as_text),

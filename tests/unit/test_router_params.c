@@ -53,6 +53,15 @@ static const struct row rows[] = {
     {CALL_COMPLETION, "{\"prompt\":[1,2,99]}", 0, ""},
     {CALL_COMPLETION, "{\"prompt\":[[1],[2,3]]}", 0, ""},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"model\":\"m\",\"made_up\":{\"x\":[]}}", 0, ""},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"model\":\"m\\u0000zz\"}", 404, "model"},
+    {CALL_CHAT, "{\"messages\":[{\"role\":\"user\\u0000\",\"content\":\"a\"}]}", 400,
+     "messages[0].role"},
+    {CALL_CHAT,
+     "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\\u0000\",\"text\":\"a\"}]}]}",
+     400, "messages[0].content"},
+    {CALL_CHAT,
+     "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tool_choice\":\"none\\u0000\"}", 400,
+     "tool_choice"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"temperature\":null,\"stop\":null,\"n\":null}", 0, ""},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"response_format\":{\"type\":\"text\"},\"tools\":[]}", 0,
      ""},
@@ -256,6 +265,46 @@ static void defaults_fit_the_context(void **state) {
     wefti_params_fini(&p);
 }
 
+static void ignored_ends_are_still_kept_back_by_min_tokens(void **state) {
+    (void)state;
+    struct params p;
+    struct api_error error;
+    assert_true(parse("{\"prompt\":\"a\",\"ignore_eos\":true,\"min_tokens\":3,"
+                      "\"stop_token_ids\":[7,91]}",
+                      CALL_COMPLETION, 4, &p, &error));
+    assert_int_equal(p.sampling.n_stop_tokens, 2); /* 91 was asked for by name: it stops */
+    assert_int_equal(p.sampling.stop_tokens[1], 91);
+    assert_int_equal(p.n_own_stop_tokens, 2);
+    assert_int_equal(p.sampling.n_masked_tokens, 1);
+    assert_int_equal(p.sampling.masked_tokens[0], 90);
+    wefti_params_fini(&p);
+    assert_true(parse("{\"prompt\":\"a\",\"ignore_eos\":true}", CALL_COMPLETION, 4, &p, &error));
+    assert_int_equal(p.sampling.n_stop_tokens, 0);
+    assert_int_equal(p.sampling.n_masked_tokens, 0); /* nothing is kept back from the first on */
+    wefti_params_fini(&p);
+    assert_true(parse("{\"prompt\":\"a\",\"min_tokens\":3}", CALL_COMPLETION, 4, &p, &error));
+    assert_int_equal(p.sampling.n_stop_tokens, 2);
+    assert_int_equal(p.sampling.n_masked_tokens, 0);
+    wefti_params_fini(&p);
+}
+
+static void ends_beyond_the_vocabulary_are_passed_over(void **state) {
+    (void)state;
+    struct params p;
+    struct api_error error = {0};
+    struct api_limits l = limits();
+    l.n_vocab = 91; /* a tokenizer that knows one more than the model */
+    json_t *json = json_loads("{\"prompt\":\"a\"}", 0, NULL);
+    assert_true(wefti_params_parse(json, CALL_COMPLETION, &l, &p, &error));
+    assert_int_equal(p.sampling.n_stop_tokens, 1);
+    assert_int_equal(p.sampling.stop_tokens[0], 90);
+    wefti_params_fini(&p);
+    json = json_loads("{\"prompt\":\"a\",\"ignore_eos\":true,\"min_tokens\":1}", 0, NULL);
+    assert_true(wefti_params_parse(json, CALL_COMPLETION, &l, &p, &error));
+    assert_int_equal(p.sampling.n_masked_tokens, 1);
+    wefti_params_fini(&p);
+}
+
 static void the_model_s_defaults_speak_where_a_request_is_silent(void **state) {
     (void)state;
     struct api_limits l = limits();
@@ -328,6 +377,8 @@ int main(void) {
         cmocka_unit_test(every_body_is_taken_or_names_the_field),
         cmocka_unit_test(fields_arrive_as_they_were_given),
         cmocka_unit_test(defaults_fit_the_context),
+        cmocka_unit_test(ignored_ends_are_still_kept_back_by_min_tokens),
+        cmocka_unit_test(ends_beyond_the_vocabulary_are_passed_over),
         cmocka_unit_test(the_model_s_defaults_speak_where_a_request_is_silent),
         cmocka_unit_test(log_probabilities_are_bounded_in_bytes),
         cmocka_unit_test(parts_are_joined_by_newlines),

@@ -290,6 +290,12 @@ static void bias_and_mask_decide_greedily(void **state) {
     f->sample.n_prompt = 10;
     assert_int_equal(sample_at(f, logits, 4, 12), 2); /* the third token: masked */
     assert_int_equal(sample_at(f, logits, 4, 13), 1); /* the fourth: allowed */
+    f->sampling.n_stop_tokens = 0;
+    assert_int_equal(sample_at(f, logits, 4, 12), 1);
+    f->sampling.masked_tokens = stop; /* not to stop at, but kept back all the same */
+    f->sampling.n_masked_tokens = 1;
+    assert_int_equal(sample_at(f, logits, 4, 12), 2);
+    assert_int_equal(sample_at(f, logits, 4, 13), 1);
     free(f);
 }
 

@@ -125,6 +125,19 @@ static void stop_tokens_lie_in_the_vocabulary_and_are_few(void **state) {
     s.n_stop_tokens = 4;
     tokens[3] = UINT32_MAX;
     assert_refused(&s, 100, "stop token 4294967295");
+    s.n_stop_tokens = 1;
+    s.masked_tokens = tokens; /* the same holds for these, and for both together */
+    s.n_masked_tokens = 3;
+    assert_accepted(&s, 100);
+    s.n_masked_tokens = 4;
+    assert_refused(&s, 100, "stop token 4294967295");
+    tokens[3] = 0;
+    s.n_masked_tokens = WEFT_STOP_TOKENS_MAX - 1;
+    assert_accepted(&s, 100);
+    s.n_stop_tokens = 2;
+    assert_refused(&s, 100, "129 stop tokens");
+    s.n_stop_tokens = s.n_masked_tokens = UINT32_MAX;
+    assert_refused(&s, 100, "stop tokens");
 }
 
 static void biases_ascend_and_name_each_token_once(void **state) {

@@ -1,0 +1,108 @@
+#include "cmd/router/work.h"
+
+#include <string.h>
+
+#include "base/check.h"
+
+/* ------------------------------------------------------------------------------- the order --- */
+
+static struct work_list *list_of(struct work_queue *queue, const struct work *work) {
+    return work->is_large ? &queue->large : &queue->small;
+}
+
+/* From the end: most jobs rank behind those that came before. */
+static void insert(struct work_list *list, struct work *work) {
+    struct work *before = list->last;
+    while (before && before->rank > work->rank)
+        before = before->prev;
+    work->prev = before;
+    work->next = before ? before->next : list->first;
+    if (work->next)
+        work->next->prev = work;
+    else
+        list->last = work;
+    if (before)
+        before->next = work;
+    else
+        list->first = work;
+}
+
+static void unlink_work(struct work_list *list, struct work *work) {
+    if (work->prev)
+        work->prev->next = work->next;
+    else
+        list->first = work->next;
+    if (work->next)
+        work->next->prev = work->prev;
+    else
+        list->last = work->prev;
+    work->prev = work->next = NULL;
+}
+
+void wefti_work_put(struct work_queue *queue, struct work *work, uint64_t bytes, uint64_t now_ms) {
+    WEFT_ASSERT(work->place == WORK_IDLE);
+    work->queue = queue;
+    work->place = WORK_QUEUED;
+    work->is_large = bytes > WEFT_WORK_LARGE_BYTES;
+    work->rank = now_ms + bytes / WEFT_WORK_BYTES_PER_MS;
+    insert(list_of(queue, work), work);
+}
+
+struct work *wefti_work_take(struct work_queue *queue) {
+    if (queue->n_running == WEFT_WORK_THREADS) return NULL;
+    struct work *work = queue->small.first, *large = queue->large.first;
+    if (large && !queue->runs_large && (!work || large->rank < work->rank)) work = large;
+    if (!work) return NULL;
+    unlink_work(list_of(queue, work), work);
+    work->place = WORK_RUNNING;
+    queue->n_running++;
+    if (work->is_large) queue->runs_large = true;
+    return work;
+}
+
+bool wefti_work_cancel(struct work *work) {
+    if (work->place != WORK_QUEUED) return false;
+    unlink_work(list_of(work->queue, work), work);
+    work->place = WORK_IDLE;
+    return true;
+}
+
+/* ----------------------------------------------------------------------------- the threads --- */
+
+static void run_next(struct work_queue *queue);
+
+static void on_run(uv_work_t *uv) {
+    struct work *work = uv->data;
+    work->run(work);
+}
+
+static void on_done(uv_work_t *uv, int status) {
+    struct work *work = uv->data;
+    struct work_queue *queue = work->queue;
+    WEFT_ASSERT(status == 0 && queue->n_running > 0); /* libuv is never told to cancel */
+    queue->n_running--;
+    if (work->is_large) queue->runs_large = false;
+    work->place = WORK_IDLE;
+    run_next(queue);
+    work->done(work);
+}
+
+static void run_next(struct work_queue *queue) {
+    struct work *work;
+    while ((work = wefti_work_take(queue))) {
+        work->uv.data = work;
+        int status = uv_queue_work(queue->loop, &work->uv, on_run, on_done);
+        WEFT_ASSERT(status == 0); /* it refuses nothing but a missing function */
+    }
+}
+
+void wefti_work_init(struct work_queue *queue, uv_loop_t *loop) {
+    memset(queue, 0, sizeof *queue);
+    queue->loop = loop;
+}
+
+void wefti_work_add(struct work_queue *queue, struct work *work, uint64_t bytes, uint64_t now_ms) {
+    WEFT_ASSERT(work->run && work->done);
+    wefti_work_put(queue, work, bytes, now_ms);
+    run_next(queue);
+}

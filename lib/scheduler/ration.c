@@ -1,0 +1,55 @@
+/* Rationing log-probabilities, the one part of a result whose size clients choose.
+ *
+ * Every running sequence whose next token brings some is kept a ration for that token. Mostly all
+ * of them fit, and what is left goes to longer chunks (share.c). Otherwise they take turns: whose
+ * last turn, or start, is longest ago comes first, and who finds no room sits the plan out. No
+ * token needs more than a whole step has, so the first in this order always gets its ration: nobody
+ * waits for ever, decode rows and prompts alike.
+ *
+ * Who sits out changes when something is computed and never what (design 2.1). */
+#include "scheduler/scheduler_internal.h"
+
+#include "base/check.h"
+
+static uint64_t bytes_of_next(const weft_sched *sched, const struct seq *seq) {
+    if (wefti_seq_left(seq) == 0 || wefti_seq_complete(sched, seq)) return 0;
+    struct weft_step_seq view = wefti_seq_view(sched, seq, 0);
+    return weft_step_logprob_bytes(&view, 1);
+}
+
+static bool comes_first(const struct seq *a, const struct seq *b) {
+    return a->turn < b->turn;
+}
+
+/* `n` candidates that do not fit all. */
+static void put_some_off(weft_sched *sched, uint32_t n) {
+    struct seq **heap = sched->candidates;
+    wefti_seq_heapify(heap, n, comes_first);
+    while (n) {
+        struct seq *seq = wefti_seq_heap_pop(heap, &n, comes_first);
+        seq->put_off = seq->ration > sched->logprob_room;
+        if (seq->put_off) {
+            seq->ration = 0;
+            continue;
+        }
+        sched->logprob_room -= seq->ration;
+        seq->turn = ++sched->n_turns;
+    }
+}
+
+void wefti_ration(weft_sched *sched, const struct seq *alone) {
+    uint32_t n = 0;
+    uint64_t wanted = 0;
+    for (uint32_t i = 0; i < sched->n_running; i++) {
+        struct seq *seq = sched->running[i];
+        seq->put_off = alone && seq != alone;
+        seq->ration = seq->put_off ? 0 : bytes_of_next(sched, seq);
+        if (seq->ration) sched->candidates[n++] = seq;
+        wanted += seq->ration;
+    }
+    sched->logprob_room = sched->options.step_logprob_bytes;
+    if (wanted > sched->logprob_room)
+        put_some_off(sched, n);
+    else
+        sched->logprob_room -= wanted;
+}
