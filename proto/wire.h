@@ -73,10 +73,9 @@ _Static_assert(WEFT_STEP_LOGPROB_BYTES_MAX + WEFT_SEQS_MAX * WEFTI_ROW_BYTES_MAX
 #define WEFTI_START_BYTES_MAX (32u * 9u + WEFT_STOP_TOKENS_MAX * 4u + WEFT_LOGIT_BIAS_MAX * 8u)
 /* A release, a copy, a grant and one more block, a row. */
 #define WEFTI_PLAN_SLOT_BYTES_MAX (8u + 8u + 12u + 4u + 12u)
-* / _Static_assert(2ull * 4u * WEFT_STEP_START_TOKENS_MAX +
-                           WEFT_SEQS_MAX * (WEFTI_START_BYTES_MAX + WEFTI_PLAN_SLOT_BYTES_MAX) +
-                           1024 <=
-                       WEFT_MESSAGE_BYTES_MAX,
-                   "a plan is one message");
+_Static_assert(2ull * 4u * WEFT_STEP_START_TOKENS_MAX +
+                       WEFT_SEQS_MAX * (WEFTI_START_BYTES_MAX + WEFTI_PLAN_SLOT_BYTES_MAX) + 1024 <=
+                   WEFT_MESSAGE_BYTES_MAX,
+               "a plan is one message");
 
 #endif
