@@ -397,13 +397,14 @@ weft_err wefti_conn_send(struct wefti_conn *conn, enum wefti_frame_kind kind, co
 
     bool starts = false;
     lock(conn->inbox);
-    bool fits = conn->n_out < OUT_FRAMES_MAX && len <= OUT_BYTES_MAX - conn->out_bytes;
+    size_t n_bytes = sizeof frame->header + len;
+    bool fits = conn->n_out < OUT_FRAMES_MAX && n_bytes <= OUT_BYTES_MAX - conn->out_bytes;
     if (fits) {
         frame->header.seq = conn->out_seq++;
         *conn->out_end = frame;
         conn->out_end = &frame->next;
         conn->n_out++;
-        conn->out_bytes += sizeof frame->header + len;
+        conn->out_bytes += n_bytes;
         starts = !conn->out_busy && !conn->broken;
         if (starts) load_out_locked(conn);
     }
