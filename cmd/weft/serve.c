@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -32,6 +33,7 @@
 #include "cmd/common/config.h"
 #include "cmd/common/status.h"
 #include "cmd/weft/commands.h"
+#include "model/model.h"
 
 enum child_idx { WORKER, SCHEDULER, ROUTER, N_CHILDREN };
 
@@ -42,6 +44,7 @@ enum child_idx { WORKER, SCHEDULER, ROUTER, N_CHILDREN };
  * patience. */
 #define START_FAILURES_MAX 10
 #define STOP_GRACE_MS 3000
+#define CONFIG_BYTES_MAX ((size_t)16 << 20)
 
 struct child {
     enum weft_program program;
@@ -398,6 +401,19 @@ static weft_err set_up(struct supervisor *sup, struct weft_errmsg *why) {
     return WEFT_OK;
 }
 
+/* What is no model at all is said here, once, and not by whichever child finds it first. */
+static weft_err check_model(const char *path, struct weft_errmsg *why) {
+    struct weft_model_place place;
+    json_t *config = NULL;
+    weft_err err = weft_model_locate(path, &place, why);
+    if (err) return err;
+    if (place.format == WEFT_MODEL_HF)
+        err = weft_model_json(place.path, "config.json", CONFIG_BYTES_MAX, &config, why);
+    json_decref(config);
+    weft_model_place_fini(&place);
+    return err;
+}
+
 int weft_cmd_serve(int argc, char **argv) {
     static struct supervisor sup;
     struct weft_errmsg why = {""};
@@ -406,9 +422,8 @@ int weft_cmd_serve(int argc, char **argv) {
     if (err) return weft_cmd_fail(err, &why);
     if (done) return 0;
     weft_actor_init("weft", &sup.config);
-    if (access(sup.config.model, R_OK) != 0)
-        return weft_cmd_fail(
-            weft_err_errno(&why, errno, "cannot read the model \"%s\"", sup.config.model), &why);
+    err = check_model(sup.config.model, &why);
+    if (err) return weft_cmd_fail(err, &why);
     err = set_up(&sup, &why);
     if (err) return weft_cmd_fail(err, &why);
     for (int i = 0; i < N_CHILDREN; i++)
