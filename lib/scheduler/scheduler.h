@@ -39,7 +39,8 @@ struct weft_sched_options {
     uint32_t max_batched_tokens;
     uint32_t max_model_len;
     uint32_t n_vocab;
-    uint32_t max_queue;          /* waiting requests, WEFT_QUEUE_MAX at most */
+    uint32_t max_queue;          /* requests that wait for a place in the running set, beside as
+                                    many as it has places free; WEFT_QUEUE_MAX at most */
     uint32_t step_target_us;     /* a step's estimated time stays below this; 0: no such bound */
     uint32_t step_logprob_bytes; /* of log-probabilities a step may yield; at least those of one
                                     token with the whole vocabulary. 0: the ceiling,

@@ -116,6 +116,11 @@ static uint32_t retry_after_ms(const weft_sched *sched) {
     return ms < RETRY_MAX_MS ? (uint32_t)ms : RETRY_MAX_MS;
 }
 
+/* Between two plans all that come wait, also for places that are free: as many more may. */
+static uint32_t waiting_max(const weft_sched *sched) {
+    return sched->options.max_queue + (sched->running_max - sched->n_running);
+}
+
 static struct request *make_request(weft_sched *sched, uint64_t now_us,
                                     const struct weft_sched_submit *submit) {
     uint32_t n_requests = sched->index.n + 1;
@@ -143,7 +148,7 @@ static enum weft_sched_reject take(weft_sched *sched, uint64_t now_us,
         wefti_index_find(&sched->index, submit->key.router, submit->key.request_id);
     weft_err err = check_submit(sched, submit, old, why);
     if (err) return err == WEFT_E_TOOBIG ? WEFT_SCHED_REJECT_TOO_LONG : WEFT_SCHED_REJECT_INVALID;
-    if (!submit->resume && sched->n_requests_waiting >= sched->options.max_queue) {
+    if (!submit->resume && sched->n_requests_waiting >= waiting_max(sched)) {
         *retry_ms_out = retry_after_ms(sched);
         (void)weft_err_set(why, WEFT_E_FULL, "%u requests are waiting, which is the limit",
                            sched->n_requests_waiting);

@@ -253,6 +253,12 @@ static enum weft_sched_reject submit(struct world *world, struct client *client,
     return reject;
 }
 
+static uint32_t places_max(const struct world *world) {
+    const struct weft_sched_options *options = &world->options;
+    return options->max_seqs < options->max_batched_tokens ? options->max_seqs
+                                                           : options->max_batched_tokens;
+}
+
 static void arrive(struct world *world) {
     struct client *client = free_client(world);
     if (!client) return;
@@ -262,7 +268,7 @@ static void arrive(struct world *world) {
     enum weft_sched_reject expected = WEFT_SCHED_REJECT_NONE;
     if (!fits(world, client))
         expected = WEFT_SCHED_REJECT_TOO_LONG;
-    else if (stats.n_waiting >= world->options.max_queue)
+    else if (stats.n_waiting >= world->options.max_queue + places_max(world) - stats.n_running_seqs)
         expected = WEFT_SCHED_REJECT_QUEUE_FULL;
     enum weft_sched_reject reject = submit(world, client, false);
     WEFT_ASSERT(reject == expected);

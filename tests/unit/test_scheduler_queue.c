@@ -116,18 +116,19 @@ static void a_full_queue_says_when_to_come_back(void **state) {
     options.max_queue = 3;
     options.max_seqs = 1;
     struct bench *bench = remake(state, &options);
-    for (uint64_t id = 1; id <= 3; id++)
+    for (uint64_t id = 1; id <= 4; id++) /* one of them for the place that is free */
         bench_submit(bench, id, 10, 5);
-    struct weft_sched_submit fourth = bench_request(bench, 4, 10, 5);
-    assert_true(refuses(bench, &fourth, WEFT_SCHED_REJECT_QUEUE_FULL, "3 requests") >= 1000);
-    fourth.resume = true; /* known before: never refused */
-    bench_take(bench, &fourth);
+    struct weft_sched_submit fifth = bench_request(bench, 5, 10, 5);
+    assert_true(refuses(bench, &fifth, WEFT_SCHED_REJECT_QUEUE_FULL, "4 requests") >= 1000);
     bench_step(bench);
-    fourth.key.request_id = 5;
-    fourth.resume = false;
-    assert_true(refuses(bench, &fourth, WEFT_SCHED_REJECT_QUEUE_FULL, "3 requests") >= 1000);
+    assert_true(refuses(bench, &fifth, WEFT_SCHED_REJECT_QUEUE_FULL, "3 requests") >= 1000);
+    fifth.resume = true; /* known before: never refused */
+    bench_take(bench, &fifth);
+    fifth.key.request_id = 6;
+    fifth.resume = false;
+    assert_true(refuses(bench, &fifth, WEFT_SCHED_REJECT_QUEUE_FULL, "4 requests") >= 1000);
     bench_run_until_idle(bench, true);
-    bench_take(bench, &fourth);
+    bench_take(bench, &fifth);
 }
 
 static void the_time_to_come_back_grows_with_the_queue_and_its_pace(void **state) {
@@ -141,10 +142,10 @@ static void the_time_to_come_back_grows_with_the_queue_and_its_pace(void **state
         bench_submit(bench, id, 4, 1); /* one step each */
     for (uint32_t i = 0; i < 19; i++)
         bench_step(bench);
-    for (uint64_t id = 21; id <= 39; id++)
+    for (uint64_t id = 21; id <= 40; id++) /* nothing runs just now: one more than the queue */
         bench_submit(bench, id, 4, 1);
-    struct weft_sched_submit submit = bench_request(bench, 40, 4, 1);
-    uint32_t retry_after_ms = refuses(bench, &submit, WEFT_SCHED_REJECT_QUEUE_FULL, "20 requests");
+    struct weft_sched_submit submit = bench_request(bench, 41, 4, 1);
+    uint32_t retry_after_ms = refuses(bench, &submit, WEFT_SCHED_REJECT_QUEUE_FULL, "21 requests");
     assert_in_range(retry_after_ms, 3500, 4500); /* ten requests of 400 ms */
     bench_run_until_idle(bench, false);
 }
