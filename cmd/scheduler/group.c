@@ -250,11 +250,14 @@ bool wefti_group_serving(const struct wefti_actor *a) {
     return a->worker.said_hello;
 }
 
+/* With nothing to do heartbeats are all there is: a worker that stopped in between must not be
+ * found out by the next request. */
 bool wefti_group_advancing(const struct wefti_actor *a, uint64_t now_ms) {
     const struct wefti_worker *w = &a->worker;
-    if (!a->sched || weft_sched_idle(a->sched)) return true;
-    return w->said_hello && now_ms - w->heartbeat_at_ms <= WEFTI_ADVANCING_MS &&
-           (!w->busy || now_ms - w->progress_at_ms <= WEFTI_ADVANCING_MS);
+    bool idle = !a->sched || weft_sched_idle(a->sched);
+    if (!w->said_hello) return idle;
+    if (now_ms - w->heartbeat_at_ms > WEFTI_ADVANCING_MS) return false;
+    return idle || !w->busy || now_ms - w->progress_at_ms <= WEFTI_ADVANCING_MS;
 }
 
 static bool has_prefix(const char *text, const char *prefix) {
