@@ -64,6 +64,7 @@ _Static_assert(sizeof(struct hello) == 16, "no padding");
 struct weft_link {
     enum weft_link_kind kind;
     bool dials;
+    bool is_local;     /* peers are on this host, and the kernel knows their user */
     uint64_t instance; /* drawn at start: a second stream of one process ends its first */
     struct wefti_inbox inbox;
 
@@ -146,11 +147,16 @@ static void slot_is_up(weft_link *link, struct slot *slot, uint32_t peer) {
     queue_event(link, WEFT_LINK_UP, peer);
 }
 
-/* True for a peer on this host that runs as somebody else. Where the transport knows no uid (tcp),
- * who can reach the port is the operator's business. */
+/* True for a peer on this host that runs as somebody else, or as nobody knows whom. Over tcp, who
+ * can reach the port is the operator's business. */
 static bool is_foreign(weft_link *link, nng_stream *stream) {
     uint64_t uid;
-    if (nng_stream_get_uint64(stream, NNG_OPT_IPC_PEER_UID, &uid) != 0) return false;
+    if (!link->is_local) return false;
+    int rv = nng_stream_get_uint64(stream, NNG_OPT_IPC_PEER_UID, &uid);
+    if (rv != 0) {
+        COMPLAIN(link, "link: refused a peer of unknown user: %s", nng_strerror(rv));
+        return true;
+    }
     if (uid == (uint64_t)geteuid()) return false;
     COMPLAIN(link, "link: refused a peer of user %llu", (unsigned long long)uid);
     return true;
@@ -404,12 +410,13 @@ static weft_err from_nng(struct weft_errmsg *why, int rv, const char *what, cons
     return weft_err_set(why, err, "cannot %s %s: %s", what, url, nng_strerror(rv));
 }
 
-static weft_err new_link(enum weft_link_kind kind, bool dials, weft_link **link_out,
-                         struct weft_errmsg *why) {
+static weft_err new_link(enum weft_link_kind kind, bool dials, const char *url,
+                         weft_link **link_out, struct weft_errmsg *why) {
     weft_link *link = calloc(1, sizeof *link);
     if (!link) goto no_memory;
     link->kind = kind;
     link->dials = dials;
+    link->is_local = strncmp(url, "tcp", 3) != 0; /* tcp, tcp4, tcp6 */
     link->instance = weft_rand_seed();
     link->reconnect_ms = RECONNECT_MIN_MS;
     link->n_peers = kind == WEFT_LINK_MANY_PEERS && !dials ? WEFT_LINK_PEERS_MAX : 1;
@@ -462,7 +469,7 @@ weft_err weft_link_dial(enum weft_link_kind kind, const char *url, weft_link **l
                         struct weft_errmsg *why) {
     *link_out = NULL;
     weft_link *link = NULL;
-    weft_err err = new_link(kind, true, &link, why);
+    weft_err err = new_link(kind, true, url, &link, why);
     if (err) return err;
     WEFT_ASSERT(link);
     int rv = nng_stream_dialer_alloc(&link->dialer, url);
@@ -496,7 +503,7 @@ weft_err weft_link_listen(enum weft_link_kind kind, const char *url, weft_link *
                           struct weft_errmsg *why) {
     *link_out = NULL;
     weft_link *link = NULL;
-    weft_err err = new_link(kind, false, &link, why);
+    weft_err err = new_link(kind, false, url, &link, why);
     if (err) return err;
     WEFT_ASSERT(link);
     int rv = nng_stream_listener_alloc(&link->listener, url);
