@@ -138,6 +138,8 @@ static void get_metrics(struct http *h) {
         .model_name = server->core.limits.model_name,
         .snapshot = server->core.up.has_snapshot ? &server->core.up.snapshot : NULL,
         .router_resident_bytes = weft_mem_resident_bytes(),
+        .held_input_bytes = server->core.held_bytes,
+        .held_output_bytes = server->core.output_bytes,
         .is_serving = !wefti_core_why_ill(&server->core, weft_now_ms()),
     };
     wefti_metrics_render(&server->core.metrics, &view, &body);
@@ -244,10 +246,11 @@ static bool has_key(const struct http *h) {
 }
 
 /* Clients that name another type than they send (curl -d, urllib) are served all the same. Not so
- * browsers, which say where they come from: a web page can make them send any type but JSON
- * without asking us first. */
+ * browsers, which say where they come from: a web page can make them send any type but JSON, and
+ * none at all, without asking us first. */
 static bool is_welcome_type(const struct span *type, const struct span *origin) {
-    if (!type->at || !origin->at) return true;
+    if (!origin->at) return true;
+    if (!type->at) return false;
     size_t n = 0;
     while (n < type->len && type->at[n] != ';' && type->at[n] != ' ')
         n++;

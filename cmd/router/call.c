@@ -13,23 +13,110 @@
 
 /* ------------------------------------------------------------------------ log-probabilities --- */
 
-#define LP_HEADER 3 /* value, rank, count */
+#define LP_HEADER 3        /* value, rank, count */
+#define LP_IDLE_BYTES 4096 /* an empty store keeps no more than this for what comes next */
+
+/* Takes `n` more bytes of the budget for output. False: the call has failed. */
+static bool hold_output(struct call *call, uint64_t n) {
+    uint64_t before = wefti_core_cost(call->output_bytes);
+    if (!wefti_core_hold_output(call->core, wefti_core_cost(call->output_bytes + n) - before)) {
+        wefti_call_fail(call, 503, 1, "too_many_bytes",
+                        "the server holds too much output that was not read yet, try again later");
+        return false;
+    }
+    call->output_bytes += n;
+    return true;
+}
+
+static void release_output(struct call *call, uint64_t n) {
+    WEFT_ASSERT(call->output_bytes >= n);
+    uint64_t before = wefti_core_cost(call->output_bytes);
+    call->output_bytes -= n;
+    wefti_core_release_output(call->core, before - wefti_core_cost(call->output_bytes));
+}
 
 static uint32_t lp_stride(const struct lp_store *store) {
     return LP_HEADER + 2 * store->k;
 }
 
-/* `lp` NULL stands for one that never came: NaN. */
-static bool lp_push(struct lp_store *store, const struct weft_logprobs *lp) {
-    uint32_t stride = lp_stride(store);
-    if (store->n == store->cap) {
-        uint32_t cap = store->cap ? store->cap * 2 : 8;
-        uint32_t *words = realloc(store->words, (size_t)cap * stride * sizeof *words);
-        if (!words) return false;
-        store->words = words;
-        store->cap = cap;
+static uint64_t lp_bytes(const struct lp_store *store) {
+    return lp_stride(store) * sizeof *store->words;
+}
+
+static void fail_for_logprobs(struct call *call) {
+    char text[256];
+    (void)snprintf(
+        text, sizeof text,
+        "the log-probabilities held for this request would be more than the %" PRIu64
+        " bytes of --max-logprob-bytes; %s",
+        call->limits.max_logprob_bytes,
+        call->params.lets_go
+            ? "read faster, or ask for fewer of them"
+            : "ask for fewer of them, fewer tokens or choices, or for a stream over HTTP");
+    wefti_call_fail(call, 400, 0, NULL, text);
+}
+
+/* Makes room for an entry; there will be at most `most`. What is sure to fit into the bound of one
+ * call must not fail because doubling went past it. False: the call has failed, or no memory. */
+static bool lp_grow(struct call *call, struct lp_store *store, uint32_t most) {
+    uint64_t each = lp_bytes(store), max = call->limits.max_logprob_bytes;
+    WEFT_ASSERT(store->cap < most && call->logprob_bytes <= max);
+    uint64_t room = (max - call->logprob_bytes) / each;
+    uint32_t more = store->cap ? store->cap : 1;
+    if (more > most - store->cap) more = most - store->cap;
+    if (more > room) more = (uint32_t)room;
+    if (more == 0) {
+        fail_for_logprobs(call);
+        return false;
     }
-    uint32_t *at = store->words + (size_t)store->n * stride;
+    if (!hold_output(call, more * each)) return false;
+    uint32_t *words = realloc(store->words, (store->cap + more) * each);
+    if (!words) {
+        release_output(call, more * each);
+        return false;
+    }
+    store->words = words;
+    store->cap += more;
+    call->logprob_bytes += more * each;
+    return true;
+}
+
+/* To `cap` entries, which hold all that is there. */
+static void lp_shrink(struct call *call, struct lp_store *store, uint32_t cap) {
+    uint64_t each = lp_bytes(store), less = (store->cap - cap) * each;
+    WEFT_ASSERT(cap < store->cap && store->n - store->base <= cap);
+    uint32_t *words = NULL;
+    if (cap == 0)
+        free(store->words);
+    else
+        words = realloc(store->words, cap * each);
+    if (cap && !words) return; /* it stays as large as it was */
+    store->words = words;
+    store->cap = cap;
+    call->logprob_bytes -= less;
+    release_output(call, less);
+}
+
+/* Lets go of the entries before `first`. Moving the others, and giving memory back, waits until
+ * that costs no more than what was done to bring in those that went. */
+static void lp_drop(struct call *call, struct lp_store *store, uint32_t first) {
+    if (first > store->n) first = store->n;
+    if (first <= store->first) return;
+    store->first = first;
+    uint32_t n_left = store->n - first, n_gone = first - store->base;
+    if (n_gone < n_left) return;
+    memmove(store->words, store->words + (size_t)n_gone * lp_stride(store),
+            n_left * lp_bytes(store));
+    store->base = first;
+    if (store->cap * lp_bytes(store) > LP_IDLE_BYTES && n_left <= store->cap / 4)
+        lp_shrink(call, store, 2 * n_left);
+}
+
+/* `lp` NULL stands for one that never came: NaN. */
+static bool lp_push(struct call *call, struct lp_store *store, uint32_t most,
+                    const struct weft_logprobs *lp) {
+    if (store->n - store->base == store->cap && !lp_grow(call, store, most)) return false;
+    uint32_t *at = store->words + (size_t)(store->n - store->base) * lp_stride(store);
     float value = lp ? lp->logprob : NAN;
     uint32_t n_top = lp ? lp->n_top : 0;
     if (n_top > store->k) n_top = store->k;
@@ -45,7 +132,29 @@ static bool lp_push(struct lp_store *store, const struct weft_logprobs *lp) {
 }
 
 const uint32_t *wefti_lp_entry(const struct lp_store *store, uint32_t i) {
-    return i < store->n ? store->words + (size_t)i * lp_stride(store) : NULL;
+    if (i < store->first || i >= store->n) return NULL;
+    return store->words + (size_t)(i - store->base) * lp_stride(store);
+}
+
+/* Entries of the prompt are every choice's. */
+static uint32_t least_rendered(const struct job *job) {
+    uint32_t least = UINT32_MAX;
+    for (uint32_t i = 0; i < job->n_choices; i++) {
+        if (job->choices[i].view.pos < least) least = job->choices[i].view.pos;
+    }
+    return least;
+}
+
+void wefti_choice_rendered(struct choice *choice, uint32_t from, uint32_t to) {
+    struct job *job = choice->job;
+    const struct params *p = &job->call->params;
+    uint32_t n_echoed = p->echo ? (uint32_t)job->prompt->n_ids : 0;
+    WEFT_ASSERT(from <= to && choice->view.pos == to);
+    if (!p->lets_go || from == to) return;
+    if (to > n_echoed) lp_drop(job->call, &choice->lps, to - n_echoed);
+    if (from >= n_echoed) return;
+    uint32_t least = least_rendered(job); /* entry e is of position e + 1 */
+    if (least > 1) lp_drop(job->call, &job->prompt_lps, least - 1);
 }
 
 /* --------------------------------------------------------------------------------- the call --- */
@@ -126,6 +235,7 @@ static void call_free(struct call *call) {
     free(call->choices);
     free(call->jobs);
     wefti_core_release(call->core, call->held_bytes);
+    wefti_core_release_output(call->core, wefti_core_cost(call->output_bytes));
     wefti_params_fini(&call->params);
     weft_buf_fini(&call->body);
     free(call);
@@ -163,26 +273,53 @@ void wefti_call_fail(struct call *call, int status, uint32_t retry_after, const 
 
 /* --------------------------------------------------------------------------------- starting --- */
 
-static bool init_choice(struct choice *choice, struct job *job, uint32_t idx, uint32_t index) {
+/* Decodes what follows a prompt as the renderer will. A prompt echoed from its ids may end within a
+ * character: its last bytes are all that matters of it. */
+static struct weft_detok detok_behind(const struct call *call, const struct prompt *prompt) {
+    const struct params *p = &call->params;
+    const weft_tokenizer *tok = call->core->tok;
+    struct weft_detok detok;
+    struct weft_buf ignored;
+    weft_detok_init(&detok, tok, p->skip_special);
+    size_t from = prompt->n_ids, n_bytes = 0;
+    bool is_continued = !p->echo || prompt->echo; /* text that keeps its leading space */
+    while (!is_continued && from > 0 && n_bytes < sizeof detok.pending) {
+        size_t len;
+        bool is_special = weft_text_is_special(tok, prompt->ids[--from]);
+        (void)weft_text_token_bytes(tok, prompt->ids[from], &len);
+        if (!is_special || !p->skip_special) n_bytes += len;
+    }
+    if (is_continued || from > 0) detok.at_start = false;
+    weft_buf_init(&ignored, 1u << 20);
+    for (; from < prompt->n_ids; from++)
+        weft_detok_push(&detok, prompt->ids[from], &ignored);
+    weft_buf_fini(&ignored);
+    return detok;
+}
+
+static bool init_choice(struct choice *choice, struct job *job, uint32_t idx, uint32_t index,
+                        const struct weft_detok *detok) {
     const struct params *p = &job->call->params;
     choice->job = job;
     choice->idx = idx;
     choice->index = index;
     choice->lps.k = p->sampling.n_logprobs > 0 ? (uint32_t)p->sampling.n_logprobs : 0;
     if (p->n_stops == 0) return true;
-    weft_detok_init(&choice->scan_detok, job->call->core->tok, p->skip_special);
-    choice->scan_detok.at_start = false; /* what follows a prompt keeps its leading space */
+    choice->scan_detok = *detok;
     return weft_stop_new((const char *const *)p->stops, p->stop_lens, p->n_stops, p->include_stop,
                          &choice->scan) == WEFT_OK;
 }
 
 static bool make_jobs(struct call *call) {
     const struct params *p = &call->params;
+    uint64_t n_choices = (uint64_t)p->n_prompts * p->n;
+    if (!hold_output(call, p->n_prompts * sizeof *call->jobs + n_choices * sizeof *call->choices))
+        return false;
     call->jobs = calloc(p->n_prompts, sizeof *call->jobs);
-    call->choices = calloc((size_t)p->n_prompts * p->n, sizeof *call->choices);
+    call->choices = calloc(n_choices, sizeof *call->choices);
     if (!call->jobs || !call->choices) return false;
     call->n_jobs = p->n_prompts;
-    call->n_choices = p->n_prompts * p->n;
+    call->n_choices = (uint32_t)n_choices;
     for (uint32_t i = 0; i < call->n_jobs; i++) {
         struct job *job = &call->jobs[i];
         job->call = call;
@@ -192,8 +329,9 @@ static bool make_jobs(struct call *call) {
         job->prompt_lps.k =
             p->sampling.n_prompt_logprobs > 0 ? (uint32_t)p->sampling.n_prompt_logprobs : 0;
         job->seed = p->has_seed ? p->sampling.seed : weft_rand_seed();
+        struct weft_detok detok = detok_behind(call, job->prompt);
         for (uint32_t k = 0; k < p->n; k++) {
-            if (!init_choice(&job->choices[k], job, k, i * p->n + k)) return false;
+            if (!init_choice(&job->choices[k], job, k, i * p->n + k, &detok)) return false;
         }
     }
     return true;
@@ -301,21 +439,34 @@ static bool take_prompt_logprobs(struct job *job, const struct weft_msg_event *e
         /* The first position has none, so entry e speaks of position e + 1. */
         uint64_t pos = (uint64_t)event->prompt_pos + i;
         if (pos != (uint64_t)job->prompt_lps.n + 1 || pos >= job->prompt->n_ids) continue;
-        if (!lp_push(&job->prompt_lps, &event->prompt_logprobs[i])) return false;
+        if (!lp_push(job->call, &job->prompt_lps, (uint32_t)job->prompt->n_ids,
+                     &event->prompt_logprobs[i]))
+            return false;
     }
     return true;
 }
 
-static bool push_token(struct choice *choice, const struct weft_msg_event *event) {
-    if (choice->n_tokens == choice->cap_tokens) {
-        uint32_t cap = choice->cap_tokens ? choice->cap_tokens * 2 : 16;
-        uint32_t *tokens = realloc(choice->tokens, cap * sizeof *tokens);
-        if (!tokens) return false;
-        choice->tokens = tokens;
-        choice->cap_tokens = cap;
+static bool grow_tokens(struct call *call, struct choice *choice) {
+    uint32_t max = call->params.sampling.max_tokens;
+    uint32_t more = choice->cap_tokens ? choice->cap_tokens : 16;
+    if (more > max - choice->cap_tokens) more = max - choice->cap_tokens;
+    size_t n_bytes = more * sizeof *choice->tokens;
+    if (!hold_output(call, n_bytes)) return false;
+    uint32_t *tokens = realloc(choice->tokens, (choice->cap_tokens + more) * sizeof *tokens);
+    if (!tokens) {
+        release_output(call, n_bytes);
+        return false;
     }
-    if (choice->job->call->params.logprobs >= 0 &&
-        !lp_push(&choice->lps, event->has_logprobs ? &event->logprobs : NULL))
+    choice->tokens = tokens;
+    choice->cap_tokens += more;
+    return true;
+}
+
+static bool push_token(struct choice *choice, const struct weft_msg_event *event) {
+    struct call *call = choice->job->call;
+    if (choice->n_tokens == choice->cap_tokens && !grow_tokens(call, choice)) return false;
+    if (call->params.logprobs >= 0 && !lp_push(call, &choice->lps, call->params.sampling.max_tokens,
+                                               event->has_logprobs ? &event->logprobs : NULL))
         return false;
     choice->tokens[choice->n_tokens++] = event->token;
     return true;
@@ -328,10 +479,9 @@ static bool scan_stops(struct choice *choice, uint32_t token) {
     weft_buf_init(&text, 1u << 20);
     weft_buf_init(&passed, 2u << 20);
     weft_detok_push(&choice->scan_detok, token, &text);
-    /* As in vLLM, nothing stops a choice within min_tokens. */
     size_t which = 0;
-    bool hit = choice->n_tokens > p->sampling.min_tokens && text.len > 0 &&
-               weft_stop_push(choice->scan, text.data, text.len, &passed, &which);
+    bool hit = wefti_stop_feed(choice->scan, choice->n_tokens <= p->sampling.min_tokens, &text,
+                               &passed, &which);
     choice->stop_idx = (uint32_t)which;
     weft_buf_fini(&text);
     weft_buf_fini(&passed);
@@ -422,6 +572,7 @@ void wefti_job_event(struct job *job, const struct weft_msg_event *event, uint64
         return;
     }
     if (!take_prompt_logprobs(job, event) || (event->sampled && !push_token(choice, event))) {
+        /* Unless it has failed for want of room already, which was said then. */
         wefti_call_fail(call, 500, 0, NULL, "out of memory");
         return;
     }
@@ -437,6 +588,10 @@ void wefti_job_event(struct job *job, const struct weft_msg_event *event, uint64
 }
 
 /* ----------------------------------------------------------------------------------- counts --- */
+
+uint64_t wefti_call_held(const struct call *call) {
+    return call->held_bytes + wefti_core_cost(call->output_bytes);
+}
 
 uint32_t wefti_call_prompt_tokens(const struct call *call) {
     size_t n = 0;

@@ -6,6 +6,9 @@
  *          body -> prepare (any thread) -> start -> Accepted by all -> tokens -> done.
  * Stops    Stop strings need text as soon as a token comes: such a choice runs a detokenizer and a
  *          matcher ahead of the one that renders, throwing its text away.
+ * Memory   What a call holds of output is taken from the core's budget, store by store as they
+ *          grow; a stream over HTTP lets go of log-probabilities once they have been rendered. A
+ *          call for which there is no room ends with an error.
  * Owner    The connection owns the call. `wake` tells it that there is something to look at; it is
  *          called from within any function here and must only make a note.
  */
@@ -24,11 +27,13 @@
 
 struct core;
 
-/* Log-probabilities, entry after entry at a fixed stride: value, rank, count, ids[k], values[k]. */
+/* Log-probabilities, entry after entry at a fixed stride: value, rank, count, ids[k], values[k].
+ * Entries [first, n) are there; those before `first` were let go, and n counts them on. */
 struct lp_store {
-    uint32_t *words;
-    uint32_t n, cap; /* entries */
-    uint32_t k;      /* alternatives kept of each */
+    uint32_t *words;         /* from entry `base` on */
+    uint32_t base, first, n; /* base <= first <= n */
+    uint32_t cap;            /* entries */
+    uint32_t k;              /* alternatives kept of each */
 };
 
 enum choice_end {
@@ -119,6 +124,8 @@ struct call {
     uint32_t n_jobs, n_accepted, n_jobs_ended, n_choices;
     struct choice *fresh_first, *fresh_last;
     struct render render;
+    uint64_t output_bytes;  /* what choices, ids and log-probabilities take */
+    uint64_t logprob_bytes; /* of that, against --max-logprob-bytes */
 };
 
 /* `body` is moved into the call, and with it what it costs of the core's budget. NULL: out of
@@ -149,11 +156,17 @@ void wefti_job_event(struct job *job, const struct weft_msg_event *event, uint64
 void wefti_call_fail(struct call *call, int status, uint32_t retry_after, const char *code,
                      const char *message);
 
+/* What it takes of the core's budgets, both together. */
+uint64_t wefti_call_held(const struct call *call);
+
 uint32_t wefti_call_prompt_tokens(const struct call *call);
 uint64_t wefti_call_output_tokens(const struct call *call);
 uint32_t wefti_call_cached_tokens(const struct call *call);
 
 /* Entry `i`, or NULL when it is not there. */
 const uint32_t *wefti_lp_entry(const struct lp_store *store, uint32_t i);
+
+/* Positions [from, to) of a choice have been rendered: what will not be asked for again goes. */
+void wefti_choice_rendered(struct choice *choice, uint32_t from, uint32_t to);
 
 #endif

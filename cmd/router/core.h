@@ -21,17 +21,23 @@ struct core {
     struct upstream up;
     bool draining;
     /* What large requests hold, against `held_max`: bytes that came in and are no call yet; then a
-     * call's body until it is tokenized, and its ids until it ends; of MessagePack-RPC also a large
-     * answer of tokenize or detokenize until it has left. See wefti_core_cost for the small ones.
-     */
+     * call's body until it is tokenized, and its ids until it ends. See wefti_core_cost for the
+     * small ones. */
     uint64_t held_bytes, held_max;
+    /* What calls hold of output (ids, log-probabilities; of MessagePack-RPC also a large result
+     * until it has left), against `output_max`; that of small ones costs nothing here, too. A
+     * budget of its own: neither large prompts nor slow readers can take from the others what they
+     * need. */
+    uint64_t output_bytes, output_max;
 };
 
 /* A body of no more than this costs nothing: nobody can use up what small requests need. They are
  * bounded by their number: one per connection, in MessagePack-RPC WEFT_RPC_SMALL_BYTES_MAX. */
 #define WEFT_SMALL_BYTES 65536
 
-/* A snapshot older than this says nothing any more: four of them are due in that time. */
+/* Snapshots come every 250 ms. Two that are missing, and a margin for a busy machine, make /health
+ * say so; four, and nothing more is sent to that scheduler. */
+#define WEFT_HEALTHY_AGE_MS_MAX 650
 #define WEFT_SNAPSHOT_AGE_MS_MAX 1000
 
 /* NULL when a generation can be taken in now; else why not, for people. */
@@ -46,5 +52,9 @@ uint64_t wefti_core_cost(uint64_t n);
 /* Takes `n` bytes of the budget for large requests; false: it is used up. */
 bool wefti_core_hold(struct core *core, uint64_t n);
 void wefti_core_release(struct core *core, uint64_t n);
+
+/* The same for the budget for output. */
+bool wefti_core_hold_output(struct core *core, uint64_t n);
+void wefti_core_release_output(struct core *core, uint64_t n);
 
 #endif

@@ -366,6 +366,7 @@ static void on_tick(struct conn *conn, uint64_t now_ms) {
     struct http *h = conn->proto;
     const struct weft_config *config = &conn->server->config;
     uint64_t spent_ms = now_ms - h->since_ms;
+    conn->held_bytes = h->call ? wefti_call_held(h->call) : 0;
     if (h->phase == HTTP_IN_HEAD && h->head.len == 0) {
         bool is_idle = spent_ms > config->idle_timeout_ms;
         if (is_idle && !conn->is_writing && !h->pending.len) wefti_conn_close(conn);

@@ -18,6 +18,10 @@
 #define KEY_FILE_BYTES_MAX (1u << 16)
 /* Request bodies held at once: room for several of the largest, whatever else comes. */
 #define HELD_BODIES 8
+/* The same for output: room for the most that a few requests may hold; where that was set very low
+ * still enough for the ids of long streams. */
+#define HELD_OUTPUTS 4
+#define HELD_OUTPUT_BYTES_MIN (4u << 20)
 
 static weft_err read_file(const char *path, size_t bytes_max, struct weft_buf *out,
                           struct weft_errmsg *why) {
@@ -105,8 +109,7 @@ static weft_err load_model(struct core *core, struct weft_errmsg *why) {
     if (err) return err;
     limits->model_name = config->served_model_name ? config->served_model_name : config->model;
     limits->max_logprobs = config->max_logprobs;
-    limits->max_prompts =
-        config->max_queue < WEFT_PROMPTS_MAX ? config->max_queue : WEFT_PROMPTS_MAX;
+    limits->max_prompts = WEFT_PROMPTS_MAX; /* until the scheduler says how many can wait */
     limits->max_logprob_bytes = config->max_logprob_bytes;
     limits->eos = weft_text_eos(core->tok, &limits->n_eos);
     if (limits->n_eos == 0) weft_warn("the model names no end-of-sequence token");
@@ -146,6 +149,9 @@ int main(int argc, char **argv) {
     (void)setenv("UV_THREADPOOL_SIZE", n_threads, 1);
     core->config = config;
     core->held_max = HELD_BODIES * config->max_body_bytes;
+    core->output_max = HELD_OUTPUTS * (config->max_logprob_bytes > HELD_OUTPUT_BYTES_MIN
+                                           ? config->max_logprob_bytes
+                                           : HELD_OUTPUT_BYTES_MIN);
     server.started_s = (int64_t)time(NULL);
     wefti_metrics_init(&core->metrics);
     err = weft_signals_init(config->status_fd >= 0, &signal_fd, &why);

@@ -220,7 +220,7 @@ static void render_http(const struct writer *w, const struct metrics *m) {
     counter(w, "connections_total", "Client connections taken.", (double)m->n_connections);
     counter(w, "connections_refused_total", "Connections over --max-connections.",
             (double)m->n_connections_refused);
-    counter(w, "clients_stalled_total", "Clients dropped because they took no bytes.",
+    counter(w, "clients_stalled_total", "Clients dropped because they took too few bytes.",
             (double)m->n_stalled);
     counter(w, "resubmissions_total", "Requests submitted again after a break of the link.",
             (double)m->n_resubmitted);
@@ -285,6 +285,9 @@ void wefti_metrics_render(const struct metrics *m, const struct metrics_view *vi
     if (s) render_scheduler(&w, m, s);
     render_requests(&w, m);
     render_http(&w, m);
+    head(&w, "held_bytes", "gauge", "What requests hold of the budgets for large ones.");
+    sample(&w, "held_bytes", ",of=\"input\"", (double)view->held_input_bytes);
+    sample(&w, "held_bytes", ",of=\"output\"", (double)view->held_output_bytes);
     head(&w, "process_resident_bytes", "gauge", "Resident memory by process.");
     sample(&w, "process_resident_bytes", ",role=\"router\"", (double)view->router_resident_bytes);
     sample(&w, "process_resident_bytes", ",role=\"scheduler\"",

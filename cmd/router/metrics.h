@@ -80,6 +80,7 @@ struct metrics_view {
     const char *prefix, *model_name;
     const struct weft_msg_snapshot *snapshot; /* NULL: none yet */
     uint64_t router_resident_bytes;
+    uint64_t held_input_bytes, held_output_bytes; /* of the core's budgets */
     bool is_serving;
 };
 void wefti_metrics_render(const struct metrics *metrics, const struct metrics_view *view,

@@ -24,3 +24,23 @@ bool wefti_pace_is_late(struct pace *pace, uint64_t whole_bytes, uint64_t window
     pace->quarter_since_ms = now_ms;
     return spent_ms >= window_ms && sum < window_ms * WEFT_PACE_BYTES_PER_S_MIN / 1000;
 }
+
+void wefti_read_pace_rest(struct read_pace *pace) {
+    pace->is_on = false;
+}
+
+/* What is held may shrink meanwhile, and the goal with it. */
+static uint64_t goal_of(const struct read_pace *pace, uint64_t held, uint64_t window_ms) {
+    uint64_t goal = window_ms * WEFT_READ_BYTES_PER_S_MIN / 1000;
+    if (goal > pace->waiting) goal = pace->waiting;
+    return held / WEFT_READ_SHARE > goal ? held / WEFT_READ_SHARE : goal;
+}
+
+bool wefti_read_pace_is_late(struct read_pace *pace, uint64_t waiting, uint64_t taken,
+                             uint64_t held, uint64_t window_ms, uint64_t now_ms) {
+    if (pace->is_on && taken - pace->taken < goal_of(pace, held, window_ms))
+        return now_ms > pace->since_ms + window_ms;
+    *pace =
+        (struct read_pace){.since_ms = now_ms, .taken = taken, .waiting = waiting, .is_on = true};
+    return false;
+}

@@ -186,16 +186,19 @@ static void read_bias(const struct reader *r, const struct api_limits *limits,
     params->sampling.n_bias = n_bias;
 }
 
-/* generation_config.json speaks where the request is silent; values out of range are the model
- * maker's mistake and are passed over. */
+static void apply_default(double value, float *out) {
+    if (!isnan(value)) *out = (float)value;
+}
+
+/* generation_config.json speaks where the request is silent; what it said out of range lib/text has
+ * passed over. */
 static void apply_defaults(const struct weft_gen_defaults *d, struct weft_sampling *s) {
     s->temperature = 1.0f;
-    if (d->temperature >= 0 && d->temperature <= 1e6) s->temperature = (float)d->temperature;
-    if (d->top_p >= 1e-6 && d->top_p <= 1) s->top_p = (float)d->top_p;
-    if (d->min_p >= 0 && d->min_p <= 1) s->min_p = (float)d->min_p;
-    if (d->top_k >= 0 && d->top_k <= WEFT_VOCAB_MAX) s->top_k = (uint32_t)d->top_k;
-    if (d->repetition_penalty >= 1e-3 && d->repetition_penalty <= 1e3)
-        s->repetition_penalty = (float)d->repetition_penalty;
+    apply_default(d->temperature, &s->temperature);
+    apply_default(d->top_p, &s->top_p);
+    apply_default(d->min_p, &s->min_p);
+    apply_default(d->repetition_penalty, &s->repetition_penalty);
+    if (d->top_k >= 0) s->top_k = d->top_k < WEFT_VOCAB_MAX ? (uint32_t)d->top_k : WEFT_VOCAB_MAX;
 }
 
 static void read_sampling(const struct reader *r, const struct api_limits *limits,
@@ -361,12 +364,16 @@ static void too_long(const struct params *params, enum call_kind kind,
                         limits->max_model_len, what, n_prompt, what);
 }
 
-/* An entry: log-probability, rank, count, then an id and a value for each alternative. */
-static uint64_t logprob_bytes(const struct params *params, uint64_t n_prompt_tokens) {
+/* What was asked for, and has to be held until the end. What a chat's silence about max_tokens may
+ * come to, and what waits of a stream, only time will tell: call.c looks at those. An entry:
+ * log-probability, rank, count, then an id and a value for each alternative. */
+static uint64_t logprob_bytes(const struct params *params, enum call_kind kind,
+                              uint64_t n_prompt_tokens) {
     uint64_t bytes = 0;
+    if (params->lets_go) return 0;
     if (params->sampling.n_prompt_logprobs >= 0)
         bytes += n_prompt_tokens * (12 + 8 * (uint64_t)params->sampling.n_prompt_logprobs);
-    if (params->sampling.n_logprobs >= 0)
+    if (params->sampling.n_logprobs >= 0 && (params->has_max_tokens || kind != CALL_CHAT))
         bytes += (uint64_t)params->n_prompts * params->n * params->sampling.max_tokens *
                  (12 + 8 * (uint64_t)params->sampling.n_logprobs);
     return bytes;
@@ -402,12 +409,12 @@ bool wefti_params_fit(struct params *params, enum call_kind kind, const struct a
                         "'min_tokens' must not exceed the %u tokens the request may generate, got "
                         "%u",
                         s->max_tokens, s->min_tokens);
-    uint64_t bytes = logprob_bytes(params, total);
+    uint64_t bytes = logprob_bytes(params, kind, total);
     if (bytes > limits->max_logprob_bytes)
         wefti_error_set(error, 400, kind == CALL_CHAT ? "top_logprobs" : "logprobs", NULL,
                         "the log-probabilities asked for could take %" PRIu64
-                        " bytes, at most %" PRIu64
-                        " are allowed; ask for fewer of them, fewer tokens or fewer choices",
+                        " bytes, more than the %" PRIu64 " of --max-logprob-bytes; ask for fewer "
+                        "of them, fewer tokens or choices, or for a stream over HTTP",
                         bytes, limits->max_logprob_bytes);
     return error->status == 0;
 }

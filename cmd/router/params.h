@@ -33,7 +33,7 @@ struct api_limits {
     const char *model_name;
     uint32_t n_vocab, max_model_len; /* 0: not known yet */
     uint32_t max_logprobs;
-    uint32_t max_prompts; /* a list: each waits in the queue as a request of its own */
+    uint32_t max_prompts; /* a list: to the scheduler each is a request of its own */
     uint64_t max_logprob_bytes;
     const uint32_t *eos;
     size_t n_eos;
@@ -61,6 +61,7 @@ struct params {
     bool stream, include_usage, continuous_usage;
     bool echo, include_stop, skip_special, tokens_as_ids;
     bool ignore_eos, has_seed, has_max_tokens;
+    bool lets_go; /* set before wefti_params_fit: log-probabilities are only kept until sent */
     uint32_t n;
     int32_t logprobs;        /* as asked for; -1: none */
     int32_t prompt_logprobs; /* as asked for by that name; -1: none */

@@ -129,6 +129,7 @@ void wefti_call_prepare(struct call *call) {
     }
     wefti_params_drop_json(p);
     if (call->error.status) return;
+    p->lets_go = p->stream && !call->has_rpc_view; /* the latter's result comes once more, whole */
     if (call->kind == CALL_TOKENIZE || call->kind == CALL_DETOKENIZE) return;
     if (call->limits.max_model_len == 0)
         wefti_error_set(&call->error, 503, NULL, "not_serving", "the server is starting");

@@ -64,6 +64,15 @@ static void view_begin(struct choice *choice) {
     view->is_cut = err != WEFT_OK;
 }
 
+/* As in vLLM, nothing stops a choice within min_tokens; but what begins there may stop it later. */
+bool wefti_stop_feed(struct weft_stop *stop, bool is_early, const struct weft_buf *piece,
+                     struct weft_buf *out, size_t *which_out) {
+    if (piece->len == 0) return false;
+    if (!is_early) return weft_stop_push(stop, piece->data, piece->len, out, which_out);
+    weft_stop_pass(stop, piece->data, piece->len, out);
+    return false;
+}
+
 /* Appends what the token at `pos` adds to the text. */
 static void push_text(struct choice *choice, uint32_t pos, struct weft_buf *text) {
     struct choice_view *view = &choice->view;
@@ -75,7 +84,7 @@ static void push_text(struct choice *choice, uint32_t pos, struct weft_buf *text
         return;
     }
     if (view->is_cut || is_silent(choice, pos)) return;
-    if (!view->stop || pos - n_echoed + 1 <= p->sampling.min_tokens) {
+    if (!view->stop) {
         weft_detok_push(&view->detok, token, text);
         return;
     }
@@ -83,7 +92,8 @@ static void push_text(struct choice *choice, uint32_t pos, struct weft_buf *text
     weft_buf_init(&piece, TEXT_BYTES_MAX);
     weft_detok_push(&view->detok, token, &piece);
     size_t which;
-    view->is_cut = piece.len && weft_stop_push(view->stop, piece.data, piece.len, text, &which);
+    bool is_early = pos - n_echoed + 1 <= p->sampling.min_tokens;
+    view->is_cut = wefti_stop_feed(view->stop, is_early, &piece, text, &which);
     weft_buf_fini(&piece);
 }
 
@@ -187,14 +197,20 @@ static bool list_part(struct render *r, struct choice *choice, uint32_t n, const
     return true;
 }
 
+/* Where the piece of an echoed text ends that begins at `from`: not within a character. */
+static size_t echo_end(const struct prompt *prompt, size_t from) {
+    size_t end = from + ECHO_BYTES_PER_PIECE;
+    if (end > prompt->text_len) end = prompt->text_len;
+    while (end < prompt->text_len && ((unsigned char)prompt->echo[end] & 0xC0) == 0x80)
+        end++;
+    return end;
+}
+
 static bool echo_part(struct render *r, const struct choice *choice, size_t limit,
                       struct weft_buf *out) {
     const struct prompt *prompt = choice->job->prompt;
     while (prompt->echo && r->pos < prompt->text_len) {
-        size_t end = r->pos + ECHO_BYTES_PER_PIECE;
-        if (end > prompt->text_len) end = prompt->text_len;
-        while (end < prompt->text_len && ((unsigned char)prompt->echo[end] & 0xC0) == 0x80)
-            end++;
+        size_t end = echo_end(prompt, r->pos);
         wefti_json_text(out, prompt->echo + r->pos, end - r->pos);
         r->pos = end;
         if (out->len >= limit) return r->pos == prompt->text_len;
@@ -407,6 +423,20 @@ static uint32_t chunk_end(const struct choice *choice, uint32_t from) {
     return needs_lps && to - 1 > choice->job->prompt_lps.n ? from : to;
 }
 
+/* A long echoed text goes ahead in chunks of its own, but for the piece that goes with the tokens:
+ * no chunk may be as large as a prompt. False: that is all that is left. */
+static bool echo_chunk(struct choice *choice, struct weft_buf *text, struct weft_buf *out) {
+    struct choice_view *view = &choice->view;
+    const struct prompt *prompt = choice->job->prompt;
+    if (!choice->job->call->params.echo || !prompt->echo || view->pos > 0) return false;
+    size_t end = echo_end(prompt, view->n_echoed);
+    if (end == prompt->text_len) return false;
+    weft_buf_add(text, prompt->echo + view->n_echoed, end - view->n_echoed);
+    add_chunk(choice, 0, 0, false, text, out);
+    view->n_echoed = end;
+    return true;
+}
+
 /* The next chunk of one choice; false: it has none now. */
 static bool choice_chunk(struct choice *choice, struct weft_buf *out) {
     const struct call *call = choice->job->call;
@@ -420,14 +450,14 @@ static bool choice_chunk(struct choice *choice, struct weft_buf *out) {
     }
     struct weft_buf text;
     weft_buf_init(&text, TEXT_BYTES_MAX);
-    bool is_out = false;
+    bool is_out = echo_chunk(choice, &text, out);
     while (!is_out) {
         uint32_t from = view->pos, to = chunk_end(choice, from);
         bool is_last = choice->end != CHOICE_OPEN && to == seq_len(choice);
         if (from == to && !is_last) break;
         const struct prompt *prompt = choice->job->prompt;
         if (from == 0 && call->params.echo && prompt->echo)
-            weft_buf_add(&text, prompt->echo, prompt->text_len);
+            weft_buf_add(&text, prompt->echo + view->n_echoed, prompt->text_len - view->n_echoed);
         for (uint32_t pos = from; pos < to; pos++)
             push_text(choice, pos, &text);
         if (is_last) flush_text(choice, &text);
@@ -435,6 +465,7 @@ static bool choice_chunk(struct choice *choice, struct weft_buf *out) {
         view->is_closed = is_last;
         is_out = text.len || call->params.logprobs >= 0 || is_last || call->has_rpc_view;
         if (is_out) add_chunk(choice, from, to, is_last, &text, out);
+        wefti_choice_rendered(choice, from, to);
     }
     if (text.failed) out->failed = true;
     weft_buf_fini(&text);

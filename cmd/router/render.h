@@ -23,6 +23,7 @@ struct choice_view {
     struct weft_stop *stop;         /* NULL: none, or done */
     struct weft_detok offset_detok; /* for text_offset, which wants the place of each token */
     uint64_t n_chars;
+    size_t n_echoed; /* bytes of an echoed text that went ahead of its tokens */
     uint32_t pos;
     bool is_begun, has_role, is_cut, is_closed;
 };
@@ -54,6 +55,11 @@ bool wefti_render_chunk(struct call *call, struct weft_buf *out);
 
 /* Back to the start, to render a streamed call once more as a whole. */
 void wefti_render_rewind(struct call *call);
+
+/* The text of one output token to a matcher: the renderer's, or the one that runs ahead of it.
+ * Both must see the same. `is_early`: of the first min_tokens. As weft_stop_push. */
+bool wefti_stop_feed(struct weft_stop *stop, bool is_early, const struct weft_buf *piece,
+                     struct weft_buf *out, size_t *which_out);
 
 void wefti_view_fini(struct choice_view *view);
 

@@ -38,7 +38,7 @@ struct rpc_call {
     struct weft_buf json;   /* the result, as far as it is rendered */
     struct weft_buf packed; /* and packed, by a thread */
     uint64_t small_bytes;   /* of its body, where it costs nothing of the core's budget */
-    uint64_t held;          /* of that budget, for `json` or `packed` */
+    uint64_t held;          /* of the budget for output, for `json` or `packed` */
     struct work work;
 };
 
@@ -49,7 +49,7 @@ struct rpc {
     struct mp_scan scan;
     struct pace pace;     /* of the message that comes in */
     uint64_t held;        /* of the core's budget, for that message */
-    uint64_t held_by_out; /* the same for results on their way out */
+    uint64_t held_by_out; /* of that for output, for results on their way out */
     struct rpc_call *calls;
     uint32_t n_calls;
     uint64_t small_bytes; /* of all calls */
@@ -129,7 +129,7 @@ static void respond_json(struct rpc *rpc, uint32_t msgid, struct weft_buf *json)
 
 static void free_call(struct core *core, struct rpc_call *rc) {
     wefti_call_drop(rc->call);
-    wefti_core_release(core, rc->held);
+    wefti_core_release_output(core, rc->held);
     weft_buf_fini(&rc->json);
     weft_buf_fini(&rc->packed);
     free(rc);
@@ -196,14 +196,15 @@ static void finish_call(struct rpc_call *rc) {
     remove_call(rc);
 }
 
-/* A list of tokens may be many times as long as what was asked. A generation's result is bounded
- * by its parameters, and an admitted request is finished. */
+/* A list of tokens may be many times as long as the text that was sent, and log-probabilities as
+ * JSON many times as long as they are in the call. */
 static bool hold_result(struct rpc_call *rc) {
     const struct call *call = rc->call;
-    if (call->kind != CALL_TOKENIZE && call->kind != CALL_DETOKENIZE) return true;
+    bool is_generation = call->kind != CALL_TOKENIZE && call->kind != CALL_DETOKENIZE;
     uint64_t cost = wefti_core_cost(rc->json.len);
-    if (call->held_bytes == 0 || cost <= rc->held) return true; /* small requests always pass */
-    if (!wefti_core_hold(call->core, cost - rc->held)) return false;
+    if (cost <= rc->held) return true;
+    if (!is_generation && call->held_bytes == 0) return true; /* small requests always pass */
+    if (!wefti_core_hold_output(call->core, cost - rc->held)) return false;
     rc->held = cost;
     return true;
 }
@@ -318,12 +319,25 @@ static bool read_request_id(const struct request *request, char *out, size_t out
     return true;
 }
 
+/* True when one more call, with so many small bytes, would be over a bound. */
+static bool is_crowded(const struct rpc *rpc, uint64_t small_bytes) {
+    return rpc->n_calls >= WEFT_RPC_CALLS_MAX ||
+           rpc->small_bytes + small_bytes > WEFT_RPC_SMALL_BYTES_MAX;
+}
+
+static void refuse_call(struct rpc *rpc, uint32_t msgid) {
+    struct api_error error = {0};
+    wefti_error_set(&error, 429, NULL, NULL,
+                    "too many requests are under way on this connection, try again later");
+    error.retry_after = 1;
+    respond_failure(rpc, msgid, &error);
+}
+
 static void start_call(struct rpc *rpc, const struct request *request, enum call_kind kind) {
     struct server *server = rpc->conn->server;
     struct rpc_call *rc = NULL;
     char request_id[sizeof rc->request_id] = "";
     struct weft_buf body;
-    weft_buf_init(&body, WEFT_BODY_BYTES_MAX);
     if (!read_request_id(request, request_id, sizeof request_id)) {
         respond_error(rpc, request->msgid, "invalid_request_error",
                       "'request_id' must be a string of 1 to 128 bytes");
@@ -336,15 +350,18 @@ static void start_call(struct rpc *rpc, const struct request *request, enum call
         return;
     }
     static const char empty_map = (char)0x80;
-    weft_buf_add(&body, request->params ? request->params : &empty_map,
-                 request->params ? request->params_len : 1);
-    uint64_t cost = wefti_core_cost(body.len);
-    uint64_t small_bytes = cost ? 0 : body.len;
+    size_t len = request->params ? request->params_len : 1;
+    uint64_t cost = wefti_core_cost(len), small_bytes = cost ? 0 : len;
+    if (is_crowded(rpc, small_bytes)) {
+        refuse_call(rpc, request->msgid);
+        return;
+    }
     if (!wefti_core_hold(&server->core, cost)) {
-        weft_buf_fini(&body);
         no_room(rpc, request->msgid);
         return;
     }
+    weft_buf_init(&body, WEFT_BODY_BYTES_MAX);
+    weft_buf_add(&body, request->params ? request->params : &empty_map, len);
     rc = calloc(1, sizeof *rc);
     if (rc && body.len)
         rc->call = wefti_call_new(&server->core, kind, &body, on_wake, rc, weft_now_us());
@@ -595,9 +612,20 @@ static bool keep_partial(struct rpc *rpc) {
     return true;
 }
 
+static bool has_answer(const struct rpc *rpc) {
+    for (const struct rpc_call *rc = rpc->calls; rc; rc = rc->next) {
+        enum call_state state = rc->call->state;
+        if (!rc->is_packing && (state == CALL_DONE || state == CALL_FAILED)) return true;
+    }
+    return false;
+}
+
+/* Answers that are there make room as they go out, so what comes next waits for them: a client may
+ * send a thousand short requests at once and never see one refused. Only what takes its time in
+ * the scheduler or a thread, and would keep a "cancel" waiting, is refused. */
 static bool has_room(const struct rpc *rpc) {
-    return rpc->n_calls < WEFT_RPC_CALLS_MAX && rpc->small_bytes < WEFT_RPC_SMALL_BYTES_MAX &&
-           !wefti_conn_is_full(rpc->conn);
+    if (wefti_conn_is_full(rpc->conn)) return false;
+    return !is_crowded(rpc, WEFT_SMALL_BYTES) || !has_answer(rpc);
 }
 
 static void message_ended(struct rpc *rpc) {
@@ -674,7 +702,7 @@ static void on_bytes(struct conn *conn, const char *bytes, size_t n) {
 static void release_output(struct rpc *rpc) {
     const struct conn *conn = rpc->conn;
     if (conn->is_writing || conn->out.len > 0) return;
-    wefti_core_release(core_of(rpc), rpc->held_by_out);
+    wefti_core_release_output(core_of(rpc), rpc->held_by_out);
     rpc->held_by_out = 0;
 }
 
@@ -727,8 +755,10 @@ static void check_pace(struct rpc *rpc, uint64_t now_ms) {
 static void on_tick(struct conn *conn, uint64_t now_ms) {
     struct rpc *rpc = conn->proto;
     uint64_t now_us = weft_now_us();
+    conn->held_bytes = rpc->held_by_out;
     for (struct rpc_call *rc = rpc->calls, *next; rc; rc = next) {
         next = rc->next;
+        conn->held_bytes += rc->held + wefti_call_held(rc->call);
         if (wefti_call_is_late(rc->call, now_us)) end_late_call(rc);
     }
     if (rpc->has_ended) return;
@@ -749,7 +779,7 @@ static void on_close(struct conn *conn) {
     struct rpc *rpc = conn->proto;
     drop_calls(rpc);
     release_input(rpc);
-    wefti_core_release(core_of(rpc), rpc->held_by_out);
+    wefti_core_release_output(core_of(rpc), rpc->held_by_out);
     rpc->held_by_out = 0;
 }
 

@@ -1,7 +1,8 @@
 /* rpc — the MessagePack-RPC specification on one connection.
  *
  * Calls    Any number of requests may be under way, up to WEFT_RPC_CALLS_MAX; responses come as
- *          they are ready. Over that, or while the client takes no output, we stop reading.
+ *          they are ready. One more is refused, so that "cancel" and "health" never wait behind
+ *          it. While the client takes no output we stop reading.
  * Refused  A message that is too long, too slow or finds no room is answered and its bytes thrown
  *          away as they come; the requests beside it do not notice.
  * Results  are the objects of the HTTP API: the renderer's JSON, packed. A stream's "token"

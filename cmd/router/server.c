@@ -1,12 +1,16 @@
 #include "cmd/router/server.h"
 
+#include <linux/sockios.h>
 #include <netdb.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -223,7 +227,6 @@ static void on_written(uv_write_t *write, int status) {
         return;
     }
     weft_buf_fini(&conn->flying);
-    conn->progress_ms = weft_now_ms();
     wefti_conn_flush(conn);
     if (!conn->is_closing && !conn->is_writing) wefti_conn_awake(conn);
 }
@@ -244,7 +247,7 @@ void wefti_conn_flush(struct conn *conn) {
         wefti_conn_close(conn);
         return;
     }
-    conn->progress_ms = weft_now_ms();
+    conn->handed_bytes += conn->out.len;
     if (n > 0 && (size_t)n == conn->out.len) {
         if (conn->out.cap > 4096)
             weft_buf_fini(&conn->out); /* an idle connection holds no buffers */
@@ -260,7 +263,6 @@ void wefti_conn_flush(struct conn *conn) {
                       (unsigned)(conn->flying.len - conn->flying_from));
     conn->write.data = conn;
     conn->is_writing = true;
-    conn->left_seen = buf.len;
     if (uv_write(&conn->write, (uv_stream_t *)&conn->tcp, &buf, 1, on_written) != 0) {
         conn->is_writing = false;
         wefti_conn_close(conn);
@@ -306,23 +308,48 @@ static bool has_hung_up(const struct conn *conn) {
     return poll(&pfd, 1, 0) > 0 && (pfd.revents & (POLLRDHUP | POLLHUP | POLLERR));
 }
 
+/* The kernel takes bytes in leaps, when a third of its buffer is free: what the client's system has
+ * confirmed tells more about the client. */
+static bool reads_too_slowly(struct conn *conn, uint64_t now_ms) {
+    uv_os_fd_t fd;
+    int in_kernel = 0;
+    if (!conn->is_writing) {
+        wefti_read_pace_rest(&conn->pace);
+        return false;
+    }
+    if (uv_fileno((const uv_handle_t *)&conn->tcp, &fd) != 0 ||
+        ioctl(fd, SIOCOUTQ, &in_kernel) != 0 || in_kernel < 0)
+        in_kernel = 0;
+    uint64_t waiting =
+        uv_stream_get_write_queue_size((const uv_stream_t *)&conn->tcp) + (uint64_t)in_kernel;
+    if (waiting > conn->handed_bytes)
+        waiting = conn->handed_bytes; /* the kernel's word, not ours */
+    return wefti_read_pace_is_late(&conn->pace, waiting, conn->handed_bytes - waiting,
+                                   conn->held_bytes, conn->server->config.client_stall_timeout_ms,
+                                   now_ms);
+}
+
+/* What the kernel still holds for the client goes, too: it would keep trying for minutes. */
+static void reset_conn(struct conn *conn) {
+    struct linger at_once = {.l_onoff = 1, .l_linger = 0};
+    uv_os_fd_t fd;
+    if (uv_fileno((const uv_handle_t *)&conn->tcp, &fd) == 0)
+        (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    wefti_conn_close(conn);
+}
+
 static void tick_conn(struct conn *conn, uint64_t now_ms) {
     struct server *server = conn->server;
     if (conn->linger_until_ms) {
         if (now_ms >= conn->linger_until_ms) wefti_conn_close(conn);
         return;
     }
-    if (conn->is_writing) {
-        size_t left = uv_stream_get_write_queue_size((const uv_stream_t *)&conn->tcp);
-        if (left < conn->left_seen) conn->progress_ms = now_ms;
-        conn->left_seen = left;
-        if (now_ms > conn->progress_ms + server->config.client_stall_timeout_ms) {
-            server->core.metrics.n_stalled++;
-            wefti_server_complain(server, "dropped a client that took no bytes for %u ms",
-                                  server->config.client_stall_timeout_ms);
-            wefti_conn_close(conn);
-            return;
-        }
+    if (reads_too_slowly(conn, now_ms)) {
+        server->core.metrics.n_stalled++;
+        wefti_server_complain(server, "dropped a client that took too few bytes in %u ms",
+                              server->config.client_stall_timeout_ms);
+        reset_conn(conn);
+        return;
     }
     if (!conn->is_reading && has_hung_up(conn)) {
         wefti_conn_close(conn);
@@ -405,7 +432,6 @@ static void on_connection(uv_stream_t *listener, int status) {
         uv_close((uv_handle_t *)&conn->tcp, on_unopened);
         return;
     }
-    conn->progress_ms = weft_now_ms();
     (void)uv_tcp_nodelay(&conn->tcp, 1);
     (void)uv_tcp_keepalive(&conn->tcp, 1, 60);
     conn->next = server->conns;
@@ -422,7 +448,7 @@ static void on_connection(uv_stream_t *listener, int status) {
 
 static void say_ready(struct server *server) {
     char text[512];
-    const char *host = server->config.host;
+    const char *host = server->address;
     bool is_v6 = strchr(host, ':') != NULL;
     (void)snprintf(text, sizeof text, "http://%s%s%s:%u %u", is_v6 ? "[" : "", host,
                    is_v6 ? "]" : "", server->ports[0], server->ports[1]);
@@ -549,11 +575,22 @@ static weft_err listen_at(struct server *server, const struct sockaddr *address,
     if (status == 0) status = uv_listen((uv_stream_t *)tcp, BACKLOG, on_connection);
     int len = sizeof at.storage;
     if (status == 0) status = uv_tcp_getsockname(tcp, &at.any, &len);
+    if (status == 0) status = uv_ip_name(&at.any, server->address, sizeof server->address);
     if (status != 0)
         return weft_err_set(why, WEFT_E_IO, "cannot listen on %s port %u: %s", server->config.host,
                             port, uv_strerror(status));
     server->ports[i] = ntohs(at.any.sa_family == AF_INET6 ? at.v6.sin6_port : at.v4.sin_port);
     return WEFT_OK;
+}
+
+/* A name may stand for addresses that this machine has not: "localhost" for ::1 without IPv6. Its
+ * port is any, so one that is in use elsewhere is found out by listening, and said. */
+static bool is_ours(const struct addrinfo *at) {
+    int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return false;
+    bool is_bound = bind(fd, at->ai_addr, at->ai_addrlen) == 0;
+    (void)close(fd);
+    return is_bound;
 }
 
 static weft_err listen_all(struct server *server, struct weft_errmsg *why) {
@@ -564,8 +601,11 @@ static weft_err listen_all(struct server *server, struct weft_errmsg *why) {
     if (status != 0)
         return weft_err_set(why, WEFT_E_INVAL, "--host \"%s\": %s", config->host,
                             gai_strerror(status));
-    weft_err err = listen_at(server, found->ai_addr, config->port, why);
-    if (!err && !config->no_rpc) err = listen_at(server, found->ai_addr, config->rpc_port, why);
+    const struct addrinfo *at = found;
+    while (at->ai_next && !is_ours(at))
+        at = at->ai_next;
+    weft_err err = listen_at(server, at->ai_addr, config->port, why);
+    if (!err && !config->no_rpc) err = listen_at(server, at->ai_addr, config->rpc_port, why);
     freeaddrinfo(found);
     return err;
 }

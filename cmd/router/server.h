@@ -4,9 +4,10 @@
  *          per turn of the loop, before it waits, the noted ones render and write, and new jobs go
  *          to the scheduler: so a step's tokens for a client leave in one write.
  * Bounds   --max-connections, half of them for MessagePack-RPC, whose clients may be silent for
- * ever: /health must find a place. One more is answered 503 and closed. A connection's output
- * buffer is filled to WEFT_OUT_BYTES and again when it is empty; who takes nothing for
- *          --client-stall-timeout is dropped.
+ *          ever: /health must find a place. One more is answered 503 and closed. A connection's
+ *          output buffer is filled to WEFT_OUT_BYTES and one item over that (a stream's chunk, a
+ *          MessagePack-RPC result), and again when it is empty; who takes too little of it
+ *          within --client-stall-timeout is dropped (pace.h).
  */
 #ifndef WEFT_ROUTER_SERVER_H
 #define WEFT_ROUTER_SERVER_H
@@ -18,6 +19,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "cmd/router/core.h"
+#include "cmd/router/pace.h"
 #include "cmd/router/work.h"
 
 #define WEFT_OUT_BYTES 65536
@@ -49,8 +51,9 @@ struct conn {
     struct weft_buf out;                  /* not given to libuv yet */
     struct weft_buf flying;               /* being written, from flying_from on */
     size_t flying_from;
-    size_t left_seen; /* of `flying`, when last looked at */
-    uint64_t progress_ms;
+    uint64_t handed_bytes;    /* to libuv, ever */
+    uint64_t held_bytes;      /* of the core's budgets; the protocol's tick keeps it */
+    struct read_pace pace;    /* of the client's reading */
     uint64_t linger_until_ms; /* 0: not lingering */
     bool is_http, is_refused; /* the latter: it has no place, and only gets to know that */
     bool is_awake, is_writing, is_reading, is_closing;
@@ -63,6 +66,7 @@ struct server {
     uv_loop_t loop;
     uv_tcp_t listeners[2]; /* HTTP, MessagePack-RPC */
     uint32_t n_listeners, ports[2];
+    char address[64]; /* they are bound to, as a number */
     uv_poll_t link_poll, signal_poll;
     uv_timer_t tick;
     uv_prepare_t turn;

@@ -142,7 +142,8 @@ static weft_err send_submit(struct upstream *up, struct job *job, uint64_t now_u
     s->n_prompt = (uint32_t)job->prompt->n_ids;
     s->n_choices = job->n_choices;
     s->choices = choices;
-    s->n_prompt_logprobs_done = job->prompt_lps.n;
+    /* Positions, of which the first has no entry. */
+    s->n_prompt_logprobs_done = job->prompt_lps.n ? job->prompt_lps.n + 1 : 0;
     s->resume = job->accepted;
     s->age_us = now_us - call->arrived_us;
     if (call->deadline_us) s->deadline_us = call->deadline_us - now_us;
@@ -222,7 +223,18 @@ static void fail_strangers(struct upstream *up, const char *fingerprint) {
     }
 }
 
-static void on_model(struct api_limits *limits, const struct weft_model_info *model) {
+/* As many as an idle scheduler takes in: some run at once, the others wait. */
+static uint32_t max_prompts(const struct weft_msg_snapshot *snapshot) {
+    const struct weft_model_info *model = &snapshot->model;
+    uint32_t n_running =
+        model->max_seqs < model->max_batched_tokens ? model->max_seqs : model->max_batched_tokens;
+    uint64_t n = (uint64_t)snapshot->max_queue + n_running;
+    return n < WEFT_PROMPTS_MAX ? (uint32_t)n : WEFT_PROMPTS_MAX;
+}
+
+static void on_model(struct api_limits *limits, const struct weft_msg_snapshot *snapshot) {
+    const struct weft_model_info *model = &snapshot->model;
+    limits->max_prompts = max_prompts(snapshot);
     bool is_new = limits->n_vocab != model->n_vocab;
     limits->n_vocab = model->n_vocab;
     limits->max_model_len = model->max_model_len;
@@ -242,7 +254,7 @@ static void on_snapshot(struct core *core, const struct weft_msg_snapshot *snaps
         if (up->has_snapshot && up->snapshot.has_model &&
             strcmp(model->fingerprint, up->snapshot.model.fingerprint) != 0)
             fail_strangers(up, model->fingerprint);
-        on_model(&core->limits, model);
+        on_model(&core->limits, snapshot);
     }
     struct weft_model_info known = up->snapshot.model;
     bool had_model = up->has_snapshot && up->snapshot.has_model;

@@ -82,45 +82,51 @@ void weft_stop_free(struct weft_stop *stop) {
 
 static void advance(struct pattern *pattern, char c) {
     uint32_t k = pattern->matched;
+    WEFT_ASSERT(k < pattern->len);
     while (k > 0 && pattern->text[k] != c)
         k = pattern->fail[k - 1];
     pattern->matched = pattern->text[k] == c ? k + 1 : 0;
 }
 
-/* The pattern that `c` completes; of several that end here, the longest starts first. */
-static const struct pattern *step(struct weft_stop *stop, char c, size_t *longest_out) {
+/* The pattern that `c` completes; of several that end here, the longest starts first. Where
+ * matches do not count the pattern goes on with what its end may begin: its longest border. */
+static const struct pattern *step(struct weft_stop *stop, char c, bool counts,
+                                  size_t *longest_out) {
     const struct pattern *done = NULL;
     *longest_out = 0;
     for (size_t i = 0; i < stop->n; i++) {
         struct pattern *pattern = &stop->patterns[i];
         advance(pattern, c);
+        if (pattern->matched == pattern->len) {
+            if (counts && (!done || pattern->len > done->len)) done = pattern;
+            pattern->matched = pattern->fail[pattern->len - 1];
+        }
         if (pattern->matched > *longest_out) *longest_out = pattern->matched;
-        if (pattern->matched == pattern->len && (!done || pattern->len > done->len)) done = pattern;
     }
     return done;
 }
 
 /* Looks at what is new in `held`. Returns the pattern that was completed, and where it ends. */
-static const struct pattern *scan(struct weft_stop *stop, size_t from, size_t *end_out,
+static const struct pattern *scan(struct weft_stop *stop, size_t from, bool counts, size_t *end_out,
                                   size_t *longest_out) {
     *longest_out = 0;
     for (size_t at = from; at < stop->held.len; at++) {
-        const struct pattern *done = step(stop, stop->held.data[at], longest_out);
+        const struct pattern *done = step(stop, stop->held.data[at], counts, longest_out);
         *end_out = at + 1;
         if (done) return done;
     }
     return NULL;
 }
 
-bool weft_stop_push(struct weft_stop *stop, const char *text, size_t len, struct weft_buf *out,
-                    size_t *which_out) {
+static bool feed(struct weft_stop *stop, const char *text, size_t len, bool counts,
+                 struct weft_buf *out, size_t *which_out) {
     if (stop->done) return false;
     while (len > 0) {
         /* In bites, so that `held` never outgrows a prefix and one bite. */
         size_t bite = len < WEFT_STOP_STRING_BYTES_MAX ? len : WEFT_STOP_STRING_BYTES_MAX;
         size_t from = stop->held.len, end = 0, longest;
         weft_buf_add(&stop->held, text, bite);
-        const struct pattern *done = scan(stop, from, &end, &longest);
+        const struct pattern *done = scan(stop, from, counts, &end, &longest);
         if (done) {
             WEFT_ASSERT(end >= done->len);
             weft_buf_add(out, stop->held.data, stop->include_in_output ? end : end - done->len);
@@ -135,6 +141,17 @@ bool weft_stop_push(struct weft_stop *stop, const char *text, size_t len, struct
         len -= bite;
     }
     return false;
+}
+
+bool weft_stop_push(struct weft_stop *stop, const char *text, size_t len, struct weft_buf *out,
+                    size_t *which_out) {
+    return feed(stop, text, len, true, out, which_out);
+}
+
+void weft_stop_pass(struct weft_stop *stop, const char *text, size_t len, struct weft_buf *out) {
+    size_t which;
+    bool hit = feed(stop, text, len, false, out, &which);
+    WEFT_ASSERT(!hit);
 }
 
 void weft_stop_finish(struct weft_stop *stop, struct weft_buf *out) {

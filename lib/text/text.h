@@ -91,6 +91,9 @@ void weft_stop_free(struct weft_stop *stop); /* accepts NULL */
  * match wins; of two that end together, the one that starts first. */
 bool weft_stop_push(struct weft_stop *stop, const char *text, size_t len, struct weft_buf *out,
                     size_t *which_out);
+/* The same for text in which nothing may match yet: a stop string that is completed here is text
+ * like any other, but one that begins here may be completed by a later push. */
+void weft_stop_pass(struct weft_stop *stop, const char *text, size_t len, struct weft_buf *out);
 /* The stream ended without a match: appends what was held back. */
 void weft_stop_finish(struct weft_stop *stop, struct weft_buf *out);
 

@@ -176,6 +176,8 @@ static void put_link(bool is_up) {
     deliver();
 }
 
+static uint32_t max_queue = 1000;
+
 static void put_snapshot(bool serving) {
     struct weft_msg msg = {.type = WEFT_MSG_SNAPSHOT};
     msg.snapshot.serving = msg.snapshot.advancing = serving;
@@ -186,6 +188,7 @@ static void put_snapshot(bool serving) {
     msg.snapshot.n_blocks = msg.snapshot.n_blocks_free = msg.snapshot.model.n_blocks = 100;
     msg.snapshot.model.max_seqs = msg.snapshot.model.max_batched_tokens = 64;
     msg.snapshot.model.n_threads = 1;
+    msg.snapshot.max_queue = max_queue;
     msg.snapshot.model.max_model_len = 1024;
     msg.snapshot.model.block_size = 16;
     put_msg(&msg);
@@ -229,7 +232,7 @@ static int set_up(void **state) {
     (void)snprintf(path, sizeof path, "%s/models/fable-6m", root ? root : ".");
     config.request_timeout_ms = 0;
     core.config = &config;
-    core.held_max = 1 << 20;
+    core.held_max = core.output_max = 1 << 20;
     assert_int_equal(weft_text_open(path, &core.tok, &why), WEFT_OK);
     core.limits.model_name = "m";
     core.limits.max_logprobs = 20;
@@ -250,6 +253,7 @@ static int set_up(void **state) {
 static int tear_down(void **state) {
     (void)state;
     assert_int_equal(core.held_bytes, 0);
+    assert_int_equal(core.output_bytes, 0);
     assert_int_equal(core.up.n_unanswered, 0);
     wefti_up_fini(&core); /* asserts that no job is open */
     weft_proto_decoder_free(paper.decoder);
@@ -450,6 +454,103 @@ static void a_stop_string_is_never_half_emitted(void **state) {
     wefti_call_drop(call);
 }
 
+/* One token for each letter, until the request has had enough; the last one ends it. At no time may
+ * a stream have said what is not in `want`. Returns how many were used. */
+static uint32_t spell(struct call *call, const char *letters, const char *want) {
+    struct sent submit = *last_sent();
+    char seen[256] = "";
+    uint32_t n = 0;
+    put_accepted(&submit);
+    for (; letters[n] && call->state == CALL_RUNNING; n++) {
+        uint32_t ids[32];
+        bool is_done;
+        assert_int_equal(encode((char[]){letters[n], 0}, ids), 1);
+        put_token(&submit, 0, n, ids[0], letters[n + 1] ? WEFT_END_NONE : WEFT_END_LENGTH);
+        if (!call->params.stream) continue;
+        char *text = stream_text(call, &is_done);
+        (void)strncat(seen, text, sizeof seen - strlen(seen) - 1);
+        free(text);
+        if (strncmp(seen, want, strlen(seen)) != 0) fail_msg("'%s' is not in '%s'", seen, want);
+    }
+    assert_int_equal(call->state, CALL_DONE);
+    if (call->params.stream) assert_string_equal(seen, want);
+    return n;
+}
+
+static void a_stop_string_may_begin_but_not_end_within_min_tokens(void **state) {
+    (void)state;
+    static const struct {
+        const char *stops, *letters;
+        uint32_t min_tokens;
+        const char *text, *text_with; /* without the stop string and with it */
+        uint32_t n_used;
+        const char *reason;
+    } rows[] = {
+        {"\"cde\"", "abcdefgh", 3, "ab", "abcde", 5, "stop"},
+        {"\"cde\"", "abcdefgh", 4, "ab", "abcde", 5, "stop"},
+        {"\"cde\"", "abcdefgh", 5, "abcdefgh", "abcdefgh", 8, "length"},
+        {"\"cde\"", "abcdecde", 5, "abcde", "abcdecde", 8, "stop"},
+        {"\"aba\"", "ababaxx", 3, "ab", "ababa", 5, "stop"},
+        {"\"aba\"", "ababaxx", 5, "ababaxx", "ababaxx", 7, "length"},
+        {"[\"b\",\"abc\"]", "abcd", 2, "", "abc", 3, "stop"},
+        {"[\"b\",\"abc\"]", "abcb", 3, "abc", "abcb", 4, "stop"},
+        {"\"cde\"", "abcdxcd", 4, "abcdxcd", "abcdxcd", 7, "length"},
+    };
+    static const char *const prompts[] = {
+        "\"prompt\":\"Once\"", "\"prompt\":\"Once\",\"echo\":true",
+        "\"prompt\":[46,1259],\"echo\":true", "\"prompt\":[4091],\"echo\":true"};
+    static const char *const echoes[] = {"", "Once", "Once", ""};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        for (uint32_t how = 0; how < 16; how++) { /* prompt, then streamed, then with the string */
+            char json[256], want[64];
+            bool is_kept = how & 8;
+            (void)snprintf(json, sizeof json,
+                           "{%s,\"stop\":%s,\"min_tokens\":%u,\"max_tokens\":30,\"stream\":%s,"
+                           "\"include_stop_str_in_output\":%s}",
+                           prompts[how % 4], rows[i].stops, rows[i].min_tokens,
+                           how & 4 ? "true" : "false", is_kept ? "true" : "false");
+            (void)snprintf(want, sizeof want, "%s%s", echoes[how % 4],
+                           is_kept ? rows[i].text_with : rows[i].text);
+            struct call *call = begin(json);
+            assert_int_equal(spell(call, rows[i].letters, want), rows[i].n_used);
+            json_t *body = body_of(call, 1 << 16);
+            assert_string_equal(text_of(choice_of(body, 0), "text"), want);
+            assert_string_equal(text_of(choice_of(body, 0), "finish_reason"), rows[i].reason);
+            assert_int_equal(usage_of(body, "completion_tokens"), rows[i].n_used);
+            json_decref(body);
+            wefti_call_drop(call);
+        }
+    }
+}
+
+static uint32_t token_of_byte(char byte) {
+    for (uint32_t id = 0; id < weft_text_vocab_size(core.tok); id++) {
+        size_t len;
+        const char *bytes = weft_text_token_bytes(core.tok, id, &len);
+        if (len == 1 && *bytes == byte) return id;
+    }
+    fail_msg("no token of one byte");
+    return 0;
+}
+
+static void a_stop_string_that_begins_in_an_echoed_prompts_last_byte_stops(void **state) {
+    (void)state;
+    char json[128];
+    (void)snprintf(json, sizeof json,
+                   "{\"prompt\":[46,4091,%u,4091],\"echo\":true,\"stop\":\"\xc3\xa9\"}",
+                   token_of_byte('\xc3'));
+    struct call *call = begin(json);
+    struct sent submit = *last_sent();
+    put_accepted(&submit);
+    put_token(&submit, 0, 0, token_of_byte('\xa9'), WEFT_END_NONE);
+    assert_int_equal(call->state, CALL_DONE);
+    json_t *body = body_of(call, 1 << 16);
+    assert_string_equal(text_of(choice_of(body, 0), "text"), "O");
+    assert_string_equal(text_of(choice_of(body, 0), "stop_reason"), "\xc3\xa9");
+    json_decref(body);
+    wefti_call_drop(call);
+}
+
 static void stop_tokens_are_counted_but_not_shown(void **state) {
     (void)state;
     uint32_t ids[32];
@@ -485,6 +586,36 @@ static void one_prompt_may_finish_before_another_is_accepted(void **state) {
     put_token(&second, 0, 0, 41, WEFT_END_LENGTH);
     assert_int_equal(call->state, CALL_DONE);
     wefti_call_drop(call);
+}
+
+static struct call *begin_list(uint32_t n) {
+    struct weft_buf json;
+    weft_buf_init(&json, 1 << 16);
+    for (uint32_t i = 0; i < n; i++)
+        weft_buf_add_str(&json, i ? ",\"a\"" : "{\"prompt\":[\"a\"");
+    weft_buf_add_str(&json, "]}");
+    struct call *call = begin(weft_buf_cstr(&json));
+    weft_buf_fini(&json);
+    return call;
+}
+
+static void a_list_may_be_as_long_as_what_runs_and_waits(void **state) {
+    (void)state;
+    static const uint32_t rows[][2] = {{1000000, 2048}, {1984, 2048}, {1000, 1064}, {1, 65}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        max_queue = rows[i][0];
+        put_snapshot(true); /* 64 sequences at once */
+        assert_int_equal(core.limits.max_prompts, rows[i][1]);
+    }
+    struct call *call = begin_list(65);
+    assert_int_equal(call->state, CALL_WAITING);
+    wefti_call_drop(call);
+    call = begin_list(66);
+    assert_int_equal(call->error.status, 400);
+    assert_string_equal(call->error.message,
+                        "'prompt' holds 66 prompts, at most 65 are allowed in one request");
+    wefti_call_drop(call);
+    max_queue = 1000;
 }
 
 static void put_rejected(const struct sent *sent, enum weft_reject reason, uint32_t ms) {
@@ -599,6 +730,25 @@ static void echoed_prompts_carry_each_log_probability_once(void **state) {
     const json_t *top = json_array_get(json_object_get(lps, "top_logprobs"), 1);
     assert_int_equal(json_object_size(top), 2); /* one was asked for, and the token's own */
     assert_int_equal(json_array_size(json_object_get(lps, "text_offset")), 5);
+    json_decref(body);
+    wefti_call_drop(call);
+}
+
+static void a_prompts_log_probabilities_are_resumed_behind_the_last(void **state) {
+    (void)state;
+    struct call *call = begin("{\"prompt\":[10,11,12,13],\"prompt_logprobs\":1,\"max_tokens\":1}");
+    put_accepted(last_sent());
+    for (uint32_t pos = 1; pos < 4; pos++) {
+        assert_int_equal(last_sent()->n_lps_done, pos > 1 ? pos : 0); /* all below `pos` */
+        put_prompt_lps(last_sent(), 0, pos, 1);
+        put_link(false);
+        put_link(true);
+        assert_true(last_sent()->resume);
+    }
+    assert_int_equal(last_sent()->n_lps_done, 4); /* the whole prompt */
+    put_token(last_sent(), 0, 0, 20, WEFT_END_LENGTH);
+    json_t *body = body_of(call, 1 << 16);
+    assert_int_equal(json_array_size(json_object_get(choice_of(body, 0), "prompt_logprobs")), 4);
     json_decref(body);
     wefti_call_drop(call);
 }
@@ -821,6 +971,307 @@ static void large_requests_pay_for_what_is_kept_of_them(void **state) {
     weft_buf_fini(&json);
 }
 
+/* A token whose log-probability says which it is. */
+static void put_lp_token(const struct sent *sent, uint32_t choice, uint32_t idx,
+                         enum weft_end end) {
+    static const uint32_t ids[2] = {5, 6};
+    static const float values[2] = {-0.5f, -0.25f};
+    struct weft_msg_event event = {.request_id = sent->id,
+                                   .attempt = sent->attempt,
+                                   .choice = choice,
+                                   .sampled = true,
+                                   .token = 40,
+                                   .output_idx = idx,
+                                   .end = end,
+                                   .has_logprobs = true};
+    event.logprobs = (struct weft_logprobs){-(float)idx, 3, 2, ids, values};
+    put_event(&event);
+}
+
+#define LP_BYTES (4 * (3 + 2 * 2)) /* of an entry with two alternatives */
+
+/* Renders what there is of a stream; every token's log-probability comes once, in order. */
+static void expect_lps(struct call *call, uint32_t *next, uint32_t end) {
+    struct weft_buf out;
+    weft_buf_init(&out, 1 << 20);
+    while (wefti_render_stream(call, &out, 64) == RENDER_MORE) {
+    }
+    const char *key = "\"token_logprobs\":[";
+    for (const char *at = weft_buf_cstr(&out); (at = strstr(at, key)); at++)
+        assert_true(strtod(at + strlen(key), NULL) == -(double)(*next)++);
+    assert_int_equal(*next, end);
+    weft_buf_fini(&out);
+}
+
+static void a_stream_that_is_read_holds_little(void **state) {
+    (void)state;
+    core.limits.max_logprob_bytes = 4096;
+    struct call *call = begin("{\"prompt\":\"Once\",\"stream\":true,\"logprobs\":2,"
+                              "\"max_tokens\":900}");
+    struct sent submit = *last_sent();
+    put_accepted(&submit);
+    uint32_t n = 0, next = 0;
+    for (; n < 300; n++) { /* 8400 bytes, one at a time */
+        put_lp_token(&submit, 0, n, WEFT_END_NONE);
+        expect_lps(call, &next, n + 1);
+        assert_true(call->logprob_bytes <= 2 * LP_BYTES);
+    }
+    for (uint32_t waiting = 100; waiting > 0; waiting /= 3) { /* in bursts */
+        for (uint32_t i = 0; i < waiting; i++)
+            put_lp_token(&submit, 0, n++, WEFT_END_NONE);
+        assert_true(call->logprob_bytes >= waiting * LP_BYTES);
+        struct weft_buf out;
+        weft_buf_init(&out, 1 << 20);
+        assert_true(wefti_render_chunk(call, &out)); /* the first of them, then the rest */
+        assert_non_null(strstr(weft_buf_cstr(&out), "token_logprobs"));
+        weft_buf_fini(&out);
+        next++;
+        expect_lps(call, &next, n);
+    }
+    put_link(false);
+    put_link(true);
+    assert_int_equal(last_sent()->n_output[0], n); /* the ids are all there */
+    wefti_call_drop(call);
+}
+
+static void memory_of_what_was_shown_is_given_back(void **state) {
+    (void)state;
+    struct call *call = begin("{\"prompt\":\"Once\",\"stream\":true,\"logprobs\":20,"
+                              "\"max_tokens\":900}");
+    struct sent submit = *last_sent();
+    put_accepted(&submit);
+    uint64_t before = call->output_bytes;
+    for (uint32_t i = 0; i < 200; i++)
+        put_lp_token(&submit, 0, i, WEFT_END_NONE);
+    assert_true(call->logprob_bytes >= 200 * 4 * (3 + 2 * 20));
+    bool is_done;
+    free(stream_text(call, &is_done));
+    assert_true(call->logprob_bytes <= 4096);
+    assert_int_equal(call->output_bytes,
+                     before + call->logprob_bytes + call->choices[0].cap_tokens * sizeof(uint32_t));
+    wefti_call_drop(call);
+}
+
+static void an_echoed_prompt_is_let_go_when_every_choice_has_shown_it(void **state) {
+    (void)state;
+    struct weft_buf json;
+    weft_buf_init(&json, 1 << 20);
+    weft_buf_add_str(&json, "{\"stream\":true,\"echo\":true,\"logprobs\":0,\"n\":2,"
+                            "\"max_tokens\":3,\"prompt\":[10");
+    for (int i = 1; i < 401; i++)
+        weft_buf_add_str(&json, ",10");
+    weft_buf_add_str(&json, "]}");
+    struct call *call = begin(weft_buf_cstr(&json));
+    weft_buf_fini(&json);
+    struct sent submit = *last_sent();
+    put_accepted(&submit);
+    const struct lp_store *store = &call->jobs[0].prompt_lps;
+    bool is_done;
+    for (uint32_t pos = 1; pos < 401; pos += 8) {
+        put_prompt_lps(&submit, 0, pos, 8);
+        free(stream_text(call, &is_done));
+    }
+    assert_int_equal(store->n, 400);
+    assert_int_equal(store->first, 0); /* the other choice will want them */
+    assert_non_null(wefti_lp_entry(store, 0));
+    put_token(&submit, 0, 0, 40, WEFT_END_NONE);
+    put_token(&submit, 1, 0, 40, WEFT_END_NONE);
+    free(stream_text(call, &is_done));
+    assert_int_equal(store->n, 400);
+    assert_int_equal(store->first, 400);
+    assert_null(wefti_lp_entry(store, 399));
+    assert_true(store->cap * 20 <= 4096);
+    wefti_call_drop(call);
+}
+
+/* Its result comes once more as a whole. */
+static void a_msgpack_stream_keeps_its_log_probabilities(void **state) {
+    (void)state;
+    struct call *call = in_hand("{\"prompt\":\"Once\",\"stream\":true,\"logprobs\":2,"
+                                "\"max_tokens\":5}",
+                                CALL_COMPLETION);
+    call->has_rpc_view = true;
+    wefti_call_prepare(call);
+    wefti_call_start(call, now_us);
+    wefti_up_pump(&core, now_us);
+    struct sent submit = *last_sent();
+    put_accepted(&submit);
+    struct weft_buf out;
+    weft_buf_init(&out, 1 << 20);
+    for (uint32_t i = 0; i < 5; i++) {
+        put_lp_token(&submit, 0, i, i == 4 ? WEFT_END_LENGTH : WEFT_END_NONE);
+        while (wefti_render_chunk(call, &out)) {
+        }
+    }
+    weft_buf_fini(&out);
+    json_t *body = body_of(call, 1 << 16);
+    const json_t *values =
+        json_object_get(json_object_get(choice_of(body, 0), "logprobs"), "token_logprobs");
+    for (size_t i = 0; i < 5; i++)
+        assert_true(json_number_value(json_array_get(values, i)) == -(double)i);
+    json_decref(body);
+    wefti_call_drop(call);
+}
+
+static struct call *begin_chat(const char *fields) {
+    char json[256];
+    (void)snprintf(json, sizeof json,
+                   "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"logprobs\":true,"
+                   "\"top_logprobs\":2%s}",
+                   fields);
+    struct call *call = in_hand(json, CALL_CHAT);
+    wefti_call_prepare(call);
+    wefti_call_start(call, now_us);
+    wefti_up_pump(&core, now_us);
+    return call;
+}
+
+static void log_probabilities_are_bounded_where_they_are_held(void **state) {
+    (void)state;
+    struct weft_errmsg why;
+    static const char template[] = "{% for message in messages %}{{'<|im_start|>' + "
+                                   "message['role'] + '\n' + message['content'] + '<|im_end|>' + "
+                                   "'\n'}}{% endfor %}{% if add_generation_prompt %}"
+                                   "{{ '<|im_start|>assistant\n' }}{% endif %}";
+    if (weft_chat_new(template, strlen(template), core.tok, &core.chat, &why))
+        fail_msg("%s", why.text);
+    core.limits.max_logprob_bytes = 100 * LP_BYTES; /* the context leaves room for many more */
+    static const char *const fields[] = {"", ",\"stream\":true"};
+    for (size_t i = 0; i < 2; i++) {
+        struct call *call = begin_chat(fields[i]);
+        struct sent submit = *last_sent();
+        assert_int_equal(call->state, CALL_WAITING);
+        assert_true(call->params.sampling.max_tokens > 900);
+        put_accepted(&submit);
+        uint32_t n = 0;
+        while (call->state == CALL_RUNNING && n < 900)
+            put_lp_token(&submit, 0, n++, WEFT_END_NONE);
+        assert_int_equal(n, 101); /* doubling to 128 is no reason */
+        assert_int_equal(call->error.status, 400);
+        assert_non_null(strstr(call->error.message, "2800 bytes of --max-logprob-bytes"));
+        assert_int_equal(last_sent()->type, WEFT_MSG_CANCEL);
+        if (i == 1) {
+            struct weft_buf out;
+            weft_buf_init(&out, 1 << 20);
+            while (wefti_render_stream(call, &out, 64) == RENDER_MORE) {
+            }
+            assert_non_null(
+                strstr(weft_buf_cstr(&out), "data: {\"error\":{\"message\":\"the log-"));
+            weft_buf_fini(&out);
+        }
+        wefti_call_drop(call);
+    }
+    struct call *call = begin_chat(",\"max_tokens\":100");
+    struct sent submit = *last_sent();
+    put_accepted(&submit);
+    for (uint32_t n = 0; n < 100; n++)
+        put_lp_token(&submit, 0, n, n == 99 ? WEFT_END_LENGTH : WEFT_END_NONE);
+    assert_int_equal(call->state, CALL_DONE);
+    wefti_call_drop(call);
+    call = begin_chat(",\"max_tokens\":101");
+    assert_int_equal(call->error.status, 400);
+    wefti_call_drop(call);
+    weft_chat_free(core.chat);
+}
+
+static void one_greedy_call_fails_and_small_ones_go_on(void **state) {
+    (void)state;
+    core.output_max = 150000; /* one of them may grow past 90000 */
+    struct call *small = begin("{\"prompt\":\"Once\",\"logprobs\":2,\"max_tokens\":900}");
+    struct sent small_submit = *last_sent();
+    put_accepted(&small_submit);
+    struct call *greedy[2];
+    struct sent submits[2];
+    for (int i = 0; i < 2; i++) {
+        greedy[i] =
+            begin("{\"prompt\":\"Once\",\"stream\":true,\"logprobs\":20,\"max_tokens\":950}");
+        submits[i] = *last_sent();
+        put_accepted(&submits[i]);
+    }
+    uint32_t n = 0;
+    for (; greedy[1]->state == CALL_RUNNING && n < 950; n++) {
+        put_lp_token(&submits[0], 0, n, WEFT_END_NONE);
+        put_lp_token(&submits[1], 0, n, WEFT_END_NONE);
+        assert_true(core.output_bytes <= core.output_max);
+    }
+    assert_true(n < 950);
+    assert_int_equal(greedy[0]->state, CALL_RUNNING);
+    assert_int_equal(greedy[1]->error.status, 503);
+    assert_int_equal(greedy[1]->error.retry_after, 1);
+    struct weft_buf out;
+    weft_buf_init(&out, 4 << 20);
+    while (wefti_render_stream(greedy[1], &out, 64) == RENDER_MORE) {
+    }
+    const char *at =
+        strstr(weft_buf_cstr(&out), "data: {\"error\":{\"message\":\"the server holds");
+    assert_non_null(at);
+    assert_non_null(strstr(at, "\"too_many_bytes\""));
+    weft_buf_fini(&out);
+    for (n = 0; n < 900; n++)
+        put_lp_token(&small_submit, 0, n, n == 899 ? WEFT_END_LENGTH : WEFT_END_NONE);
+    assert_int_equal(small->state, CALL_DONE);
+    assert_true(small->output_bytes <= WEFT_SMALL_BYTES);
+    wefti_call_drop(greedy[1]);
+    for (n = greedy[0]->choices[0].n_tokens; n < 950; n++) { /* now there is room, if it reads */
+        bool is_done;
+        free(stream_text(greedy[0], &is_done));
+        put_lp_token(&submits[0], 0, n, n == 949 ? WEFT_END_LENGTH : WEFT_END_NONE);
+    }
+    assert_int_equal(greedy[0]->state, CALL_DONE);
+    wefti_call_drop(greedy[0]);
+    wefti_call_drop(small);
+}
+
+static void a_list_of_many_choices_costs_what_it_takes(void **state) {
+    (void)state;
+    struct weft_buf json;
+    weft_buf_init(&json, 1 << 20);
+    weft_buf_add_str(&json, "{\"n\":8,\"max_tokens\":1,\"prompt\":[\"a\"");
+    for (int i = 1; i < 512; i++)
+        weft_buf_add_str(&json, ",\"a\"");
+    weft_buf_add_str(&json, "]}");
+    core.output_max = 100000;
+    struct call *call = begin(weft_buf_cstr(&json));
+    assert_int_equal(call->error.status, 503);
+    assert_int_equal(core.up.n_open, 0);
+    wefti_call_drop(call);
+    weft_buf_fini(&json);
+}
+
+static void a_long_echoed_text_comes_in_pieces(void **state) {
+    (void)state;
+    struct weft_buf json, out;
+    weft_buf_init(&json, 1 << 20);
+    weft_buf_init(&out, 1 << 20);
+    weft_buf_add_str(&json, "{\"stream\":true,\"echo\":true,\"max_tokens\":1,\"prompt\":\"x");
+    for (int i = 0; i < 10000; i++)
+        weft_buf_add_str(&json, "\xf0\x9f\xa6\x8a");
+    weft_buf_add_str(&json, "\"}");
+    core.limits.max_model_len = 1 << 20;
+    struct call *call = begin(weft_buf_cstr(&json));
+    struct sent submit = *last_sent();
+    put_accepted(&submit);
+    put_token(&submit, 0, 0, 40, WEFT_END_LENGTH);
+    struct weft_buf text;
+    weft_buf_init(&text, 1 << 20);
+    uint32_t n = 0;
+    for (; wefti_render_chunk(call, &out); n++) {
+        assert_true(out.len < 20000);
+        json_t *chunk = json_loadb(out.data, out.len, 0, NULL);
+        assert_non_null(chunk);
+        weft_buf_add_str(&text, text_of(choice_of(chunk, 0), "text"));
+        json_decref(chunk);
+        weft_buf_clear(&out);
+    }
+    assert_in_range(n, 3, 5);
+    assert_true(text.len > 40001 && text.len < 40100);
+    assert_memory_equal(text.data, strstr(weft_buf_cstr(&json), "x\xf0"), 40001);
+    weft_buf_fini(&text);
+    weft_buf_fini(&out);
+    weft_buf_fini(&json);
+    wefti_call_drop(call);
+}
+
 static void nonsense_from_the_scheduler_starts_the_session_over(void **state) {
     (void)state;
     uint32_t i = paper.n_events++;
@@ -912,6 +1363,7 @@ static void a_refused_allocation_costs_one_request_and_nothing_else(void **state
         if (refuse_at == 0) is_through = false; /* it was hit, but perhaps not where it hurts */
         refuse_at = 0;
         assert_int_equal(core.held_bytes, 0);
+        assert_int_equal(core.output_bytes, 0);
         assert_int_equal(core.up.n_open, 0);
         assert_true(n < 5000);
     }
@@ -927,12 +1379,16 @@ int main(void) {
         CASE(after_a_break_the_stream_goes_on_where_it_was),
         CASE(a_request_nobody_answered_is_asked_again_as_new),
         CASE(a_stop_string_is_never_half_emitted),
+        CASE(a_stop_string_may_begin_but_not_end_within_min_tokens),
+        CASE(a_stop_string_that_begins_in_an_echoed_prompts_last_byte_stops),
         CASE(stop_tokens_are_counted_but_not_shown),
         CASE(one_prompt_may_finish_before_another_is_accepted),
+        CASE(a_list_may_be_as_long_as_what_runs_and_waits),
         CASE(refusals_become_http_errors),
         CASE(nothing_is_taken_in_while_nothing_serves),
         CASE(open_requests_are_not_submitted_all_at_once),
         CASE(echoed_prompts_carry_each_log_probability_once),
+        CASE(a_prompts_log_probabilities_are_resumed_behind_the_last),
         CASE(a_body_is_the_same_in_pieces_of_any_size),
         CASE(a_deadline_ends_a_request_wherever_it_is),
         CASE(a_request_that_cannot_be_computed_ends_with_an_error),
@@ -940,6 +1396,14 @@ int main(void) {
         CASE(a_call_in_a_threads_hands_outlives_its_deadline),
         CASE(answers_about_tokens_are_the_same_in_pieces_of_any_size),
         CASE(large_requests_pay_for_what_is_kept_of_them),
+        CASE(a_stream_that_is_read_holds_little),
+        CASE(memory_of_what_was_shown_is_given_back),
+        CASE(an_echoed_prompt_is_let_go_when_every_choice_has_shown_it),
+        CASE(a_msgpack_stream_keeps_its_log_probabilities),
+        CASE(log_probabilities_are_bounded_where_they_are_held),
+        CASE(one_greedy_call_fails_and_small_ones_go_on),
+        CASE(a_list_of_many_choices_costs_what_it_takes),
+        CASE(a_long_echoed_text_comes_in_pieces),
         CASE(nonsense_from_the_scheduler_starts_the_session_over),
         CASE(another_model_ends_what_the_first_began),
         CASE(a_refused_allocation_costs_one_request_and_nothing_else),

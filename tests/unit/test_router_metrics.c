@@ -31,6 +31,7 @@ static void render(const struct metrics *m, const struct weft_msg_snapshot *s, c
                    struct weft_buf *out) {
     struct metrics_view view = {
         .prefix = prefix, .model_name = "a \"b\"\\c", .snapshot = s, .is_serving = true};
+    view.held_output_bytes = 77;
     weft_buf_init(out, 1 << 20);
     wefti_metrics_render(m, &view, out);
 }
@@ -81,6 +82,7 @@ static void values_stand_under_vllm_s_names(void **state) {
     has_line(&out, "weft_iteration_tokens_bucket" LABELS ",le=\"16\"} 8");
     has_line(&out, "weft_iteration_tokens_bucket" LABELS ",le=\"131072\"} 8");
     has_line(&out, "weft_worker_idle_seconds_total" LABELS "} 1.5");
+    has_line(&out, "weft_held_bytes" LABELS ",of=\"output\"} 77");
     weft_buf_fini(&out);
     render(&m, &s, "vllm:", &out);
     has_line(&out, "vllm:iteration_tokens_total_count" LABELS "} 8");

@@ -312,8 +312,8 @@ static void the_model_s_defaults_speak_where_a_request_is_silent(void **state) {
     struct api_error error = {0};
     l.defaults = (struct weft_gen_defaults){.temperature = 0.5,
                                             .top_p = 0.75,
-                                            .min_p = 7, /* nonsense is passed over */
-                                            .repetition_penalty = NAN,
+                                            .min_p = NAN,
+                                            .repetition_penalty = 1.5,
                                             .top_k = 5,
                                             .max_new_tokens = 6};
     json_t *json =
@@ -322,7 +322,7 @@ static void the_model_s_defaults_speak_where_a_request_is_silent(void **state) {
     p.prompts[0].n_ids = 3;
     assert_true(wefti_params_fit(&p, CALL_CHAT, &l, &error));
     assert_true(p.sampling.temperature == 0.5f && p.sampling.top_p == 1.0f);
-    assert_true(p.sampling.min_p == 0.0f && p.sampling.repetition_penalty == 1.0f);
+    assert_true(p.sampling.min_p == 0.0f && p.sampling.repetition_penalty == 1.5f);
     assert_int_equal(p.sampling.top_k, 5);
     assert_int_equal(p.sampling.max_tokens, 6);
     wefti_params_fini(&p);
@@ -340,7 +340,32 @@ static void log_probabilities_are_bounded_in_bytes(void **state) {
     l.max_logprob_bytes--;
     assert_false(wefti_params_fit(&p, CALL_COMPLETION, &l, &error));
     assert_string_equal(error.param, "logprobs");
+    assert_non_null(strstr(error.message, "--max-logprob-bytes"));
+    error = (struct api_error){0};
+    p.lets_go = true; /* a stream holds what was not read yet */
+    assert_true(wefti_params_fit(&p, CALL_COMPLETION, &l, &error));
     wefti_params_fini(&p);
+}
+
+static void silence_about_max_tokens_asks_for_no_log_probabilities(void **state) {
+    (void)state;
+    struct api_limits l = limits();
+    struct params p;
+    struct api_error error = {0};
+    l.max_logprob_bytes = 5 * 12; /* less than the context's worth, and the prompt has five */
+    static const char *const fields[] = {"\"logprobs\":true", "\"logprobs\":true,\"max_tokens\":6",
+                                         "\"prompt_logprobs\":0", "\"prompt_logprobs\":1"};
+    for (size_t i = 0; i < 4; i++) {
+        char body[256];
+        (void)snprintf(body, sizeof body,
+                       "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],%s}", fields[i]);
+        assert_true(wefti_params_parse(json_loads(body, 0, NULL), CALL_CHAT, &l, &p, &error));
+        p.prompts[0].n_ids = 5;
+        assert_int_equal(wefti_params_fit(&p, CALL_CHAT, &l, &error), i % 2 == 0);
+        error = (struct api_error){0};
+        p.prompts[0].n_ids = 0;
+        wefti_params_fini(&p);
+    }
 }
 
 static void parts_are_joined_by_newlines(void **state) {
@@ -381,6 +406,7 @@ int main(void) {
         cmocka_unit_test(ends_beyond_the_vocabulary_are_passed_over),
         cmocka_unit_test(the_model_s_defaults_speak_where_a_request_is_silent),
         cmocka_unit_test(log_probabilities_are_bounded_in_bytes),
+        cmocka_unit_test(silence_about_max_tokens_asks_for_no_log_probabilities),
         cmocka_unit_test(parts_are_joined_by_newlines),
         cmocka_unit_test(many_choices_in_one_request_are_refused),
     };

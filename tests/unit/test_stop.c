@@ -91,6 +91,32 @@ static void after_a_match_nothing_more_is_taken(void **state) {
     weft_stop_free(stop);
 }
 
+static void what_is_completed_where_nothing_counts_is_text_and_may_begin_another(void **state) {
+    (void)state;
+    static const char *const strings[] = {"aba"};
+    struct weft_buf out;
+    size_t which = SIZE_MAX;
+    weft_buf_init(&out, 100);
+    for (int include = 0; include < 2; include++) {
+        struct weft_stop *stop = new_stop(strings, 1, include);
+        weft_buf_clear(&out);
+        weft_stop_pass(stop, "xaba", 4, &out);
+        assert_string_equal(weft_buf_cstr(&out), "xab"); /* the last one may begin the next */
+        assert_true(weft_stop_push(stop, "bay", 3, &out, &which));
+        assert_int_equal(which, 0);
+        assert_string_equal(weft_buf_cstr(&out), include ? "xababa" : "xab");
+        weft_stop_free(stop);
+    }
+    struct weft_stop *stop = new_stop(strings, 1, false);
+    weft_buf_clear(&out);
+    weft_stop_pass(stop, "ab", 2, &out);
+    assert_int_equal(out.len, 0); /* not a half of it */
+    assert_false(weft_stop_push(stop, "c", 1, &out, &which));
+    assert_string_equal(weft_buf_cstr(&out), "abc");
+    weft_stop_free(stop);
+    weft_buf_fini(&out);
+}
+
 static void bad_stop_strings_are_refused(void **state) {
     (void)state;
     struct weft_stop *stop;
@@ -120,9 +146,11 @@ struct naive_match {
     size_t start, end, which; /* start SIZE_MAX: none */
 };
 
-static struct naive_match naive_find(const char *text, size_t len, char (*strings)[8], size_t n) {
+/* Only what ends behind the first `quiet` bytes counts. */
+static struct naive_match naive_find(const char *text, size_t len, size_t quiet, char (*strings)[8],
+                                     size_t n) {
     struct naive_match best = {SIZE_MAX, SIZE_MAX, 0};
-    for (size_t end = 1; end <= len && best.start == SIZE_MAX; end++) {
+    for (size_t end = quiet + 1; end <= len && best.start == SIZE_MAX; end++) {
         for (size_t i = 0; i < n; i++) {
             size_t size = strlen(strings[i]);
             if (size > end || memcmp(text + end - size, strings[i], size) != 0) continue;
@@ -157,7 +185,8 @@ static void one_round(uint64_t *rand) {
     for (size_t i = 0; i < len; i++)
         text[i] = (char)('a' + weft_rand_below(rand, letters + 1));
     bool include = weft_rand_below(rand, 2), matched = false;
-    struct naive_match want = naive_find(text, len, strings, n);
+    size_t quiet = weft_rand_below(rand, 2) ? weft_rand_below(rand, (uint32_t)len + 1) : 0;
+    struct naive_match want = naive_find(text, len, quiet, strings, n);
     struct weft_stop *stop = new_stop(pointers, n, include);
     struct weft_buf out;
     size_t which = SIZE_MAX;
@@ -165,7 +194,12 @@ static void one_round(uint64_t *rand) {
     while (at < len && !matched) {
         size_t piece = 1 + weft_rand_below(rand, 9);
         if (piece > len - at) piece = len - at;
-        matched = weft_stop_push(stop, text + at, piece, &out, &which);
+        if (at < quiet) {
+            if (piece > quiet - at) piece = quiet - at;
+            weft_stop_pass(stop, text + at, piece, &out);
+        } else {
+            matched = weft_stop_push(stop, text + at, piece, &out, &which);
+        }
         at += piece;
         if (!matched) assert_int_equal(out.len, at - naive_held(text, at, strings, n));
     }
@@ -218,6 +252,7 @@ int main(void) {
         cmocka_unit_test(the_earliest_end_wins_then_the_earliest_start),
         cmocka_unit_test(overlapping_prefixes_do_not_hide_a_match),
         cmocka_unit_test(after_a_match_nothing_more_is_taken),
+        cmocka_unit_test(what_is_completed_where_nothing_counts_is_text_and_may_begin_another),
         cmocka_unit_test(bad_stop_strings_are_refused),
         cmocka_unit_test(any_cutting_of_a_text_gives_what_the_naive_model_gives),
         cmocka_unit_test(long_pieces_pass_in_bites),
