@@ -1,8 +1,10 @@
 """What the system tests share: a real server on free ports, HTTP and SSE, its processes, its metrics.
 
-A test file defines functions test_*; harness.main() runs them in order, prints each name, and ends with
-status 0, 1, or 77 when everything was skipped. Nothing here sleeps for a fixed time in the hope that
-something has happened: wait_until() asks, with a generous limit.
+A test file defines functions test_*; harness.main() runs them in order, prints each name and at the end what
+was skipped, and ends with status 0, 1, or 77 when everything was skipped. Nothing here sleeps for a fixed time
+in the hope that something has happened: wait_until() asks, with a generous limit. Where a test must look at a
+moment that a busy machine can let slip, it says so by Void and attempt() tries again: what is asserted never
+depends on the machine's speed.
 """
 
 import contextlib
@@ -30,6 +32,21 @@ LIMIT_S = 60 * SLOW
 
 class Skip(Exception):
     """Raised by a test that cannot run here; the reason is printed."""
+
+
+class Void(Exception):
+    """What a test wanted to look at did not come about: nothing is shown, neither good nor bad."""
+
+
+def attempt(run, n=8):
+    """run() until it is not void. A property that does not hold fails at the first attempt that counts."""
+    for left in reversed(range(n)):
+        try:
+            return run()
+        except Void as why:
+            print(f"    once more: {why}", flush=True)
+            if not left:
+                raise AssertionError(f"void {n} times, at last: {why}") from why
 
 
 def wait_until(what, condition, limit_s=LIMIT_S, every_s=0.01):
@@ -62,6 +79,17 @@ def proc_stat(pid):
     return int(rest[1]), name, rest[0]
 
 
+def children_of(pid):
+    """{"router": pid, "scheduler": pid, "worker": pid} of a supervisor, as they are now."""
+    found = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            stat = proc_stat(int(entry))
+            if stat and stat[0] == pid and stat[2] != "Z" and stat[1].startswith("weft-"):
+                found[stat[1][5:]] = int(entry)
+    return found
+
+
 class Reply:
     def __init__(self, status, headers, body):
         self.status, self.headers, self.body = status, headers, body
@@ -85,9 +113,7 @@ class Server:
         self.lines, self.proc, self.port, self.rpc_port = [], None, None, None
 
     def __enter__(self):
-        command = [os.path.join(BIN_DIR, "weft"), "serve", self.model, "--port", "0", "--rpc-port",
-                   str(free_port()), *self.args]
-        self.rpc_port = int(command[command.index("--rpc-port") + 1])
+        command = [os.path.join(BIN_DIR, "weft"), "serve", self.model, "--port", "0", "--rpc-port", "0", *self.args]
         env = {k: v for k, v in os.environ.items() if not k.startswith("WEFT_") or k == "WEFT_ISA"}
         before = signal.signal(self.ignore, signal.SIG_IGN) if self.ignore else None
         try:
@@ -101,8 +127,9 @@ class Server:
         try:
             wait_until("the ready line", lambda: self.port or self.proc.poll() is not None)
             if not self.port:
-                self.reader.join(5)
+                self.reader.join(LIMIT_S)
                 raise AssertionError("the server ended early:\n" + "".join(self.lines))
+            assert self.rpc_port is not None, self.lines  # the router's line came before
         except BaseException:
             self._kill_all()
             raise
@@ -112,6 +139,9 @@ class Server:
         for raw in self.proc.stderr:
             line = raw.decode(errors="replace")
             self.lines.append(line)
+            match = re.search(r"router: ready on http://\S*:\d+ (\d+)", line)
+            if match:
+                self.rpc_port = int(match.group(1))
             match = re.search(r"^weft: ready on http://\S*:(\d+)$", line.strip())
             if match:
                 self.port = int(match.group(1))
@@ -124,14 +154,14 @@ class Server:
             if self.proc.poll() is None:
                 self.proc.send_signal(signal.SIGTERM)
             status = self.proc.wait(LIMIT_S)
-            self.reader.join(5)
+            self.reader.join(LIMIT_S)
             if kind is None:
                 assert status == 0, f"weft serve ended with {status}"
-                wait_until("the children to end", lambda: all(proc_stat(p) is None for p in pids), 5)
+                wait_until("the children to end", lambda: all(proc_stat(p) is None for p in pids))
                 self.check_log()
         finally:
             self._kill_all()
-            if kind is not None:
+            if kind is not None and not issubclass(kind, (Void, Skip)):
                 print("    --- server log, its end ---\n" + "".join(self.lines[-60:]), flush=True)
 
     def check_log(self):
@@ -146,14 +176,7 @@ class Server:
 
     # processes ------------------------------------------------------------------------------------
     def children(self):
-        """{"router": pid, "scheduler": pid, "worker": pid} as they are now."""
-        found = {}
-        for entry in os.listdir("/proc"):
-            if entry.isdigit():
-                stat = proc_stat(int(entry))
-                if stat and stat[0] == self.proc.pid and stat[2] != "Z" and stat[1].startswith("weft-"):
-                    found[stat[1][5:]] = int(entry)
-        return found
+        return children_of(self.proc.pid)
 
     def kill(self, *names):
         """kill -9 of some children at once; returns their old pids."""
@@ -161,6 +184,19 @@ class Server:
         for name in names:
             os.kill(pids[name], signal.SIGKILL)
         return {name: pids[name] for name in names}
+
+    def stopped(self, name="worker"):
+        """A child that stands still (SIGSTOP) within the context."""
+        return Stopped(self, name)
+
+    def about_to_stop(self, name="worker"):
+        """The same for a test that must enter it in the midst of things: it is looked up now, and from now on it
+        yields to other processes, so that on a busy machine it is not done before it can be stopped."""
+        stopped = Stopped(self, name)
+        for task in os.listdir(f"/proc/{stopped.pid}/task"):
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, int(task), 10)
+        return stopped
 
     # HTTP -----------------------------------------------------------------------------------------
     def connect(self, timeout=LIMIT_S):
@@ -197,7 +233,7 @@ class Server:
         assert reply.status == 200, (reply.status, reply.text, body)
         return reply.json
 
-    def stream(self, path, body, on_event=None):
+    def stream(self, path, body, on_event=None, parse_float=None):
         """POST with stream: true; the list of parsed events. Asserts that the stream ends with [DONE]."""
         conn = self.connect()
         try:
@@ -206,22 +242,7 @@ class Server:
             if reply.status != 200:
                 raise AssertionError((reply.status, reply.read()))
             assert reply.headers["Content-Type"].startswith("text/event-stream")
-            events, done = [], False
-            for line in reply:
-                line = line.strip()
-                if not line or line.startswith(b":"):
-                    continue
-                assert line.startswith(b"data: "), line
-                assert not done, "data behind [DONE]"
-                if line == b"data: [DONE]":
-                    done = True
-                    continue
-                events.append(json.loads(line[6:]))
-                assert "error" not in events[-1], events[-1]
-                if on_event:
-                    on_event(events[-1])
-            assert done, f"the stream broke off after {len(events)} events"
-            return events
+            return sse_events(reply, on_event, parse_float)
         finally:
             conn.close()
 
@@ -241,17 +262,121 @@ class Server:
         return sum(v for k, v in self.metrics().items() if k == name or k.startswith(name + "{"))
 
     def wait_idle(self):
+        """Until all requests have left and all blocks are free. The scheduler reports four times a second: a report
+        older than the last prompt proves nothing, so a newer one gets a moment to come. (It cannot be insisted
+        on: a scheduler that died took with it what it had not reported.)"""
+        patience_end = time.monotonic() + 1
+
         def idle():
             m = self.metrics()
-            return (m["weft_num_requests_running"] == 0 and m["weft_num_requests_waiting"] == 0
-                    and m["weft_kv_cache_usage_perc"] == 0)
-        wait_until("all requests to leave and all blocks to be free", idle)
+            if "weft_kv_cache_usage_perc" not in m:
+                return False  # a new router, which the scheduler has not reported to yet
+            is_old = m["weft_computed_prompt_tokens_total"] < m["weft_prompt_tokens_total"]
+            return (m["weft_serving"] == 1 and load(m) == 0 and m["weft_kv_cache_usage_perc"] == 0
+                    and not (is_old and time.monotonic() < patience_end))
+        wait_until("the server to be healthy, all requests to leave and all blocks to be free", idle)
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+def sse_events(lines, on_event=None, parse_float=None):
+    """The parsed events of a stream, which must end with [DONE] and hold no error."""
+    events, done = [], False
+    for line in lines:
+        line = line.strip()
+        if not line or line.startswith(b":"):
+            continue
+        assert line.startswith(b"data: "), line
+        assert not done, "data behind [DONE]"
+        if line == b"data: [DONE]":
+            done = True
+            continue
+        events.append(json.loads(line[6:], parse_float=parse_float))
+        assert "error" not in events[-1], events[-1]
+        if on_event:
+            on_event(events[-1])
+    assert done, f"the stream broke off after {len(events)} events"
+    return events
+
+
+class Stream:
+    """A completion streamed in the background. Its bytes are only put by as they come: were they parsed then, a
+    few streams would keep this process so busy that the server had finished before a test could act."""
+
+    def __init__(self, server, body, on_chunk=None):
+        self.on_chunk, self.chunks = on_chunk, []
+        text = json.dumps({**body, "stream": True}).encode()
+        self.sock = socket.create_connection(("127.0.0.1", server.port), timeout=LIMIT_S)
+        self.sock.sendall(b"POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\n"
+                          b"Content-Length: %d\r\n\r\n" % len(text) + text)
+        self.reading = Call(self._read)
+
+    def _read(self):
+        with self.sock:
+            while chunk := self.sock.recv(1 << 20):
+                self.chunks.append(chunk)
+                if self.on_chunk:
+                    self.on_chunk(self, chunk)
+
+    @property
+    def has_begun(self):
+        return bool(self.chunks) or self.reading.is_done
+
+    @property
+    def is_done(self):
+        return self.reading.is_done
+
+    def events(self):
+        """All of them, when it has ended, as it must."""
+        self.reading.result()
+        head, _, body = b"".join(self.chunks).partition(b"\r\n\r\n")
+        assert head.split()[1:2] == [b"200"] and b"Transfer-Encoding" not in head, (head, body)
+        return sse_events(body.split(b"\n"))
+
+
+class Stopped:
+    """A child that stands still, so that a test can arrange what it wants to look at, however slow the machine.
+    The scheduler replaces a worker that is silent for 10 s; a test that was slower than that is void."""
+
+    def __init__(self, server, name):
+        self.server, self.name, self.pid = server, name, server.children()[name]
+
+    def __enter__(self):
+        os.kill(self.pid, signal.SIGSTOP)
+        wait_until(f"the {self.name} to stand still", lambda: (proc_stat(self.pid) or (0, 0, "T"))[2] == "T")
+        return self
+
+    def is_gone(self):
+        return self.server.children().get(self.name) != self.pid
+
+    def wait_until(self, what, condition):
+        def is_so():
+            if self.is_gone():
+                raise Void(f"the {self.name} was replaced while waiting for: {what}")
+            return condition()
+        return wait_until(what, is_so)
+
+    def settle(self):
+        """Waits until the scheduler has told that the worker stands still: whatever that had sent is in now,
+        and the metrics are of a later moment than the last step's."""
+        idle_end = time.monotonic() + 2
+
+        def noticed():
+            m = self.server.metrics()
+            if m["weft_serving"] and not load(m) and time.monotonic() > idle_end:
+                raise Void("everything had ended before the worker was stopped")
+            return m["weft_serving"] == 0
+        self.wait_until("the server to notice", noticed)
+
+    def __exit__(self, kind, *_):
+        is_gone = self.is_gone()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGCONT)
+        if is_gone and (kind is None or issubclass(kind, AssertionError)):
+            raise Void(f"the {self.name} was replaced meanwhile")
+
+
+def load(m):
+    """How many requests there are, by metrics of one moment."""
+    return m["weft_num_requests_running"] + m["weft_num_requests_waiting"]
 
 
 def tokens_of(choice):
@@ -261,37 +386,47 @@ def tokens_of(choice):
             for t, p in zip(logprobs["tokens"], logprobs["token_logprobs"], strict=True)]
 
 
-def in_threads(calls):
-    """Runs all calls at once; their results in order. The first exception is raised."""
-    results, errors = [None] * len(calls), []
+class Call:
+    """A call in a thread of its own."""
 
-    def run(i, call):
+    def __init__(self, call):
+        self.call, self.value, self.error = call, None, None
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self):
         try:
-            results[i] = call()
+            self.value = self.call()
         except BaseException as error:  # noqa: BLE001 - carried to the caller
-            errors.append(error)
+            self.error = error
 
-    threads = [threading.Thread(target=run, args=(i, c)) for i, c in enumerate(calls)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    if errors:
-        raise errors[0]
-    return results
+    @property
+    def is_done(self):
+        return not self.thread.is_alive()
+
+    def result(self):
+        """Waits for it; what it returned, or raises what it raised."""
+        self.thread.join()
+        if self.error:
+            raise self.error
+        return self.value
 
 
-def shared_dir():
-    path = os.environ.get("WEFT_SHARED_DIR", "")
-    if not os.path.isdir(path):
-        raise Skip("the folder of shared vectors is not here")
-    return path
+def in_threads(calls):
+    """Runs all calls at once; their results in order. The first exception is raised, when all have ended."""
+    running = [Call(call) for call in calls]
+    for call in running:
+        call.thread.join()
+    return [call.result() for call in running]
 
 
 def main():
     tests = [(n, f) for n, f in sys.modules["__main__"].__dict__.items() if n.startswith("test_")]
     wanted = sys.argv[1:]
-    failed, skipped, ran = 0, 0, 0
+    unknown = set(wanted) - {n for n, _ in tests}
+    if unknown:
+        sys.exit(f"no such test: {' '.join(sorted(unknown))}")
+    n_failed, n_ran, skipped = 0, 0, []
     for name, test in tests:
         if wanted and name not in wanted:
             continue
@@ -299,13 +434,15 @@ def main():
         print(f"[ RUN  ] {name}", flush=True)
         try:
             test()
-            ran += 1
+            n_ran += 1
             print(f"[  OK  ] {name} ({time.monotonic() - begin:.1f} s)", flush=True)
         except Skip as reason:
-            skipped += 1
-            print(f"[ SKIP ] {name}: SKIPPED: {reason}", flush=True)
+            skipped.append(f"{name}: {reason}")
+            print(f"[ SKIP ] {name}", flush=True)
         except BaseException:  # noqa: BLE001 - reported, counted
-            failed += 1
+            n_failed += 1
             traceback.print_exc(file=sys.stdout)
             print(f"[ FAIL ] {name} ({time.monotonic() - begin:.1f} s)", flush=True)
-    sys.exit(1 if failed else 77 if skipped and not ran else 0)
+    for line in skipped:
+        print(f"SKIPPED: {line}", flush=True)
+    sys.exit(1 if n_failed else 77 if skipped and not n_ran else 0)

@@ -1,13 +1,16 @@
 // Drives a server with the openai package of npm: completions, chat, streaming, abort, errors.
-// Called by test_clients.py with the server's URL; prints "ok NAME" per check.
+// Called by test_openai.py with the server's URL and key; prints "ok NAME" per check, and how many there were.
 import assert from "node:assert/strict";
 import OpenAI from "openai";
 
 const client = new OpenAI({ baseURL: `${process.argv[2]}/v1`, apiKey: process.argv[3], maxRetries: 0 });
 const model = (await client.models.list()).data[0].id;
 
+let n = 0;
+
 async function check(name, run) {
   await run();
+  n++;
   console.log(`ok ${name}`);
 }
 
@@ -36,10 +39,17 @@ await check("chat", async () => {
     model, messages: [{ role: "system", content: "Be brief." }, { role: "user", content: "Hello!" }],
     max_completion_tokens: 12, temperature: 0, logprobs: true, top_logprobs: 2,
   });
-  assert.equal(reply.choices[0].message.role, "assistant");
-  assert.equal(reply.choices[0].logprobs.content.length, reply.usage.completion_tokens -
-    (reply.choices[0].finish_reason === "stop" ? 1 : 0) || reply.choices[0].logprobs.content.length);
-  for (const entry of reply.choices[0].logprobs.content) assert.equal(entry.top_logprobs.length, 2);
+  const [choice] = reply.choices;
+  assert.equal(choice.message.role, "assistant");
+  assert.ok(["stop", "length"].includes(choice.finish_reason), choice.finish_reason);
+  // Every token counts and has its entry; the end-of-sequence token alone is no part of the message.
+  assert.equal(choice.logprobs.content.length, reply.usage.completion_tokens);
+  const inMessage = choice.finish_reason === "stop" ? choice.logprobs.content.slice(0, -1) : choice.logprobs.content;
+  assert.equal(Buffer.from(inMessage.flatMap((entry) => entry.bytes)).toString(), choice.message.content);
+  for (const entry of choice.logprobs.content) {
+    assert.equal(entry.top_logprobs.length, 2);
+    assert.equal(entry.top_logprobs[0].logprob, entry.logprob);  // greedy
+  }
 });
 
 await check("chat, streamed, two choices", async () => {
@@ -53,6 +63,10 @@ await check("chat, streamed, two choices", async () => {
     }
   }
   assert.ok(ends.every((e) => e === "stop" || e === "length"), String(ends));
+  const whole = await client.chat.completions.create({
+    model, messages: [{ role: "user", content: "Tell me a story." }], n: 2, seed: 7, max_tokens: 20 });
+  assert.deepEqual(texts, whole.choices.map((choice) => choice.message.content));
+  assert.notEqual(texts[0], texts[1]);
 });
 
 await check("the stream helper", async () => {
@@ -60,16 +74,19 @@ await check("the stream helper", async () => {
     model, messages: [{ role: "user", content: "Hi" }], max_tokens: 6, temperature: 0 });
   const final = await runner.finalChatCompletion();
   assert.equal(final.choices[0].message.role, "assistant");
+  const whole = await client.chat.completions.create({
+    model, messages: [{ role: "user", content: "Hi" }], max_tokens: 6, temperature: 0 });
+  assert.equal(final.choices[0].message.content, whole.choices[0].message.content);
 });
 
 await check("abort", async () => {
   const stream = await client.completions.create(
     { model, prompt: "For ever and", max_tokens: 900, stream: true, ignore_eos: true });
-  let n = 0;
+  let nSeen = 0;
   for await (const _ of stream) {
-    if (++n === 3) stream.controller.abort();
+    if (++nSeen === 3) stream.controller.abort();
   }
-  assert.ok(n < 900);
+  assert.ok(nSeen >= 3 && nSeen < 900, String(nSeen));
 });
 
 await check("errors", async () => {
@@ -80,3 +97,5 @@ await check("errors", async () => {
   const stranger = new OpenAI({ baseURL: client.baseURL, apiKey: "wrong", maxRetries: 0 });
   await assert.rejects(stranger.models.list(), (e) => e instanceof OpenAI.AuthenticationError);
 });
+
+console.log(`all ${n} checks`);

@@ -1,5 +1,6 @@
 """The HTTP API as OpenAI's and vLLM's users know it, on the real server."""
 
+import contextlib
 import json
 import math
 import socket
@@ -7,6 +8,7 @@ import struct
 
 import harness
 from harness import Server
+from rpc import Rpc
 
 USER = [{"role": "user", "content": "Tell me about the sea."}]
 
@@ -116,21 +118,57 @@ def test_min_tokens_stop_token_ids_and_ignore_eos():
         assert reply["usage"]["completion_tokens"] >= first + 5
 
 
+def as_float32(number):
+    """The 32-bit float that a client gets which parses the number; the number must be nothing but its print:
+    nine digits tell any two floats apart, fewer do not."""
+    single = struct.unpack("<f", struct.pack("<f", float(number)))[0]
+    assert number.text.removesuffix(".0") == f"{single:.9g}", number.text
+    return struct.pack("<f", single)
+
+
+class Number(float):
+    """A number of a JSON text that remembers how it was printed."""
+
+    def __new__(cls, text):
+        self = float.__new__(cls, text)
+        self.text = text
+        return self
+
+
+def bits_of(logprobs):
+    """[(bits of the chosen token's log-probability, {token: bits})] of completions' logprobs."""
+    return [(as_float32(chosen), {t: as_float32(p) for t, p in top.items()})
+            for chosen, top in zip(logprobs["token_logprobs"], logprobs["top_logprobs"], strict=True)]
+
+
 def test_log_probabilities_come_back_bit_for_bit():
     with Server("--max-logprobs", "4096") as server:
-        reply = server.complete(prompt="The", max_tokens=3, temperature=0, logprobs=4096, return_tokens_as_token_ids=True)
-        for chosen, top in zip(reply["choices"][0]["logprobs"]["token_logprobs"],
-                               reply["choices"][0]["logprobs"]["top_logprobs"], strict=True):
+        body = {"prompt": "The", "max_tokens": 3, "temperature": 0, "logprobs": 4096, "return_tokens_as_token_ids": True}
+        reply = server.post("/v1/completions", body)
+        logprobs = json.loads(reply.body, parse_float=Number)["choices"][0]["logprobs"]
+        whole = bits_of(logprobs)
+        assert len(whole) == 3
+        for chosen, top in zip(logprobs["token_logprobs"], logprobs["top_logprobs"], strict=True):
             assert len(top) == 4096
             assert abs(sum(math.exp(p) for p in top.values()) - 1) < 1e-3
             assert max(top.values()) == chosen
-            for p in list(top.values())[:50]:
-                assert struct.unpack("f", struct.pack("f", p))[0] == float(repr(p)) or \
-                    abs(struct.unpack("f", struct.pack("f", p))[0] - p) < 1e-6 * abs(p)
+        # Printed, they differ as much as the floats do: hardly two of the 4096 are the same.
+        assert all(len(set(top.values())) > 4000 for _, top in whole)
+        streamed = []
+        for event in server.stream("/v1/completions", body, parse_float=Number):
+            streamed += [entry for choice in event["choices"] if choice["logprobs"]
+                         for entry in bits_of(choice["logprobs"])]
+        assert streamed == whole
+        # The other protocol has the same numbers in binary.
+        with Rpc(server) as rpc:
+            error, result = rpc.call(1, "generate", body)
+            assert error is None, error
+            values = result["choices"][0]["logprobs"]["token_logprobs"]
+            assert [struct.pack("<f", v) for v in values] == [chosen for chosen, _ in whole]
         chat = server.chat(messages=USER, max_tokens=3, temperature=0, logprobs=True, top_logprobs=5)
         for entry in chat["choices"][0]["logprobs"]["content"]:
             assert len(entry["top_logprobs"]) == 5 and entry["top_logprobs"][0]["logprob"] == entry["logprob"]
-            assert bytes(entry["bytes"]).decode("utf-8", "replace") is not None
+            assert "".join(chr(b) for b in entry["bytes"]).encode("latin-1").decode("utf-8", "replace") == entry["token"]
 
 
 def test_echo_with_log_probabilities_of_the_prompt():
@@ -183,6 +221,20 @@ def test_small_endpoints():
         assert server.get("/v1/models", {"Origin": "http://example.org"}).headers["Access-Control-Allow-Origin"]
 
 
+def test_a_browser_must_name_the_type_that_makes_it_ask_first():
+    """Others may name any, or none."""
+    body = json.dumps({"prompt": "x", "max_tokens": 1}).encode()
+    page = {"Origin": "http://example.org"}
+    with Server() as server:
+        for kind, status in (("text/plain", 415), (None, 415), ("application/json; charset=utf-8", 200),
+                             ("application/vnd.a+json", 200)):
+            named = {"Content-Type": kind} if kind else {}
+            for headers, expected in (({**page, **named}, status), (named, 200)):
+                with contextlib.closing(server.connect()) as conn:
+                    conn.request("POST", "/v1/completions", body, headers)
+                    assert conn.getresponse().status == expected, headers
+
+
 def test_an_api_key_guards_v1_alone():
     with Server(env={"WEFT_API_KEY": "secret"}) as server:
         assert server.get("/health").status == 200
@@ -206,15 +258,23 @@ def test_expect_100_continue():
 
 
 def test_comments_keep_a_silent_stream_open():
-    with Server("--sse-keepalive", "50", "--max-num-batched-tokens", "16", model=harness.FABLE) as server:
+    """The first token of a long prompt is a long time in coming: here, until the worker may go on."""
+    body = {"prompt": [300] * 900, "max_tokens": 8, "temperature": 0, "ignore_eos": True}
+    with Server("--sse-keepalive", "50", "--max-num-batched-tokens", "16") as server:
+        whole = server.complete(**body)["choices"][0]["text"]
         conn = server.connect()
-        conn.request("POST", "/v1/completions", json.dumps({"prompt": [300] * 1000, "max_tokens": 1, "stream": True}))
-        reply = conn.getresponse()
-        assert reply.status == 200
-        lines = reply.read().splitlines()
+        with server.stopped():  # should it be replaced meanwhile, that is just as silent
+            conn.request("POST", "/v1/completions", json.dumps({**body, "stream": True}))
+            reply = conn.getresponse()
+            assert reply.status == 200
+            before = [reply.readline() for _ in range(8)]
+        assert before == [b": keep-alive\n", b"\n"] * 4, before
+        lines = [line for line in reply.read().split(b"\n") if line]
         conn.close()
-        assert any(l == b"data: [DONE]" for l in lines)
-        print(f"    {sum(l.startswith(b':') for l in lines)} comments", flush=True)
+        assert set(l for l in lines if not l.startswith(b"data: ")) <= {b": keep-alive"}, lines
+        data = [l[6:] for l in lines if l.startswith(b"data: ")]
+        assert data[-1] == b"[DONE]"
+        assert "".join(json.loads(d)["choices"][0]["text"] for d in data[:-1]) == whole
 
 
 def test_defaults_come_from_generation_config():
@@ -264,6 +324,20 @@ def test_metrics_count_what_happened():
                             ("weft_inter_token_latency_seconds_count", 14), ('weft_request_success_total{finished_reason="length"}', 2)):
             assert after.get(name, 0) - before.get(name, 0) == value, (name, after.get(name))
         assert all(v >= 0 for v in after.values())
+
+
+def test_metrics_have_vllms_names():
+    with Server() as server:
+        server.complete(prompt="x", max_tokens=4)
+        text = server.get("/metrics").text
+        names = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")}
+        for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc",
+                     "num_preemptions_total", "time_to_first_token_seconds", "inter_token_latency_seconds",
+                     "e2e_request_latency_seconds", "prompt_tokens_total", "generation_tokens_total",
+                     "request_success_total", "iteration_tokens", "worker_idle_seconds_total"):
+            assert "weft_" + name in names, f"weft_{name} is missing"
+    with Server("--metrics-prefix", "vllm:", check_idle=False) as server:
+        assert "\nvllm:num_requests_running" in server.get("/metrics").text
 
 
 if __name__ == "__main__":

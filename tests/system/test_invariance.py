@@ -5,6 +5,8 @@ at once in random order, with small and large steps, in a cache so small that se
 All tokens must be equal, all log-probabilities equal to the bit.
 """
 
+import contextlib
+
 import harness
 from harness import Server
 
@@ -67,8 +69,11 @@ def test_tokens_and_log_probabilities_do_not_depend_on_company():
                     "--kv-memory", "1400KiB", "--threads", threads) as server:
             order = list(range(N))
             rng.shuffle(order)
-            together = harness.in_threads([lambda i=i: run(server, requests[i]) for i in order])
-            check_equal(requests, alone, together, order)
+            with server.stopped() as still:  # all of them are there before the first step: they do meet
+                calls = [harness.Call(lambda i=i: run(server, requests[i])) for i in order]
+                with contextlib.suppress(harness.Void):  # should it be replaced meanwhile, they meet as well
+                    still.wait_until("all to be taken in", lambda: harness.load(server.metrics()) == N)
+            check_equal(requests, alone, [call.result() for call in calls], order)
             preemptions = server.metric("weft_num_preemptions_total")
             print(f"    {batched_tokens} tokens per step: {preemptions:.0f} preemptions", flush=True)
             assert preemptions > 0, "the cache was meant to be too small"

@@ -1,7 +1,8 @@
 """Nothing is lost: kill -9 of worker, scheduler or both while streams are open."""
 
+import contextlib
+import http.client
 import json
-import threading
 
 import harness
 from harness import Server
@@ -22,55 +23,39 @@ BODIES = [
 UNSEEDED = 7
 
 
-class Stream:
-    """One open stream, read by its own thread."""
+class Stream(harness.Stream):
+    """One open stream."""
 
     def __init__(self, server, idx):
-        self.server, self.idx, self.body = server, idx, {
+        self.idx = idx
+        super().__init__(server, {
             "max_tokens": MAX_TOKENS, "logprobs": 0, "return_tokens_as_token_ids": True, "top_p": 1.0,
-            **({"ignore_eos": True} if idx != 5 else {}), **BODIES[idx]}
-        self.tokens, self.error, self.n_events, self.finish = [], None, 0, None
-        self.begun, self.done = threading.Event(), threading.Event()
-        self.thread = threading.Thread(target=self.run)
+            **({"ignore_eos": True} if idx != 5 else {}), **BODIES[idx]})
+        self.tokens, self.finish = [], None
 
-    def run(self):
-        try:
-            self.server.stream("/v1/completions", self.body, self.on_event)
-        except BaseException as error:  # noqa: BLE001 - looked at by the test
-            self.error = error
-        finally:
-            self.done.set()
-            self.begun.set()
-
-    def on_event(self, event):
-        for choice in event["choices"]:
-            if choice.get("logprobs"):
-                self.tokens += harness.tokens_of(choice)
-            if choice["finish_reason"]:
-                self.finish = choice["finish_reason"]
-        self.begun.set()
+    def finished(self):
+        """Waits until it has ended, and takes in what came."""
+        for event in self.events():
+            for choice in event["choices"]:
+                if choice.get("logprobs"):
+                    self.tokens += harness.tokens_of(choice)
+                self.finish = choice["finish_reason"] or self.finish
+        assert self.finish in ("stop", "length"), self.finish
+        return self
 
 
 def run_streams(server, between=None):
     streams = [Stream(server, i) for i in range(len(BODIES))]
-    for s in streams:
-        s.thread.start()
-    for s in streams:
-        assert s.begun.wait(harness.LIMIT_S), f"stream {s.idx} does not begin"
+    harness.wait_until("all streams to begin", lambda: all(s.has_begun for s in streams))
     if between:
-        between(streams)
-    for s in streams:
-        s.thread.join()
-        if s.error:
-            raise AssertionError(f"stream {s.idx} broke: {s.error!r}") from s.error
-        assert s.finish in ("stop", "length"), s.finish
-    return streams
+        between()
+    return [s.finished() for s in streams]
 
 
 def check_unseeded(server, stream):
     """Its tokens are new each time; read back as a prompt they must have the very same log-probabilities."""
     assert len(stream.tokens) == MAX_TOKENS, f"{len(stream.tokens)} tokens, not {MAX_TOKENS}"
-    prompt = server.post("/tokenize", {"prompt": stream.body["prompt"]}).json["tokens"]
+    prompt = server.post("/tokenize", {"prompt": BODIES[stream.idx]["prompt"]}).json["tokens"]
     reply = server.complete(prompt=prompt + [t for t, _ in stream.tokens], max_tokens=0, echo=True,
                             logprobs=0, return_tokens_as_token_ids=True, temperature=0)
     assert harness.tokens_of(reply["choices"][0])[len(prompt):] == stream.tokens
@@ -86,19 +71,31 @@ def check_streams(server, streams, expected):
                 f"{next((i for i, (a, b) in enumerate(zip(s.tokens, expected[s.idx])) if a != b), None)}")
 
 
-def disturb(server, rng, names):
-    """kill -9 at a random moment. Notes whether all streams were open then (none had even half of its tokens
-    just after), and waits until the processes are really replaced."""
-    def between(streams):
-        streams[0].done.wait(rng.random() * 0.2 * harness.SLOW)
+def disturb(server, share, names):
+    """kill -9 when that share of all tokens has been generated. Notes whether all streams were open then, by what
+    the router has counted just after (clients lag behind), with much to come; and waits until the processes are
+    really replaced."""
+    n_ended, n_tokens = counted(server)
+    n_all = len(BODIES) * MAX_TOKENS
+
+    def between():
+        harness.wait_until("the moment to come", lambda: counted(server)[1] >= n_tokens + share * n_all)
         old = server.kill(*names)
-        between.all_open = all(len(s.tokens) < MAX_TOKENS // 2 and not s.done.is_set() for s in streams)
+        n_ended_now, n_tokens_now = counted(server)
+        between.all_open = n_ended_now == n_ended and n_tokens_now < n_tokens + n_all * 3 // 4
+
         def replaced():
             now = server.children()
             return all(now.get(n) and now[n] != old[n] for n in names)
         harness.wait_until(f"{names} to be replaced", replaced)
     between.all_open = False
     return between
+
+
+def counted(server):
+    """(choices that have ended, tokens generated)"""
+    m = server.metrics()
+    return sum(v for k, v in m.items() if k.startswith("weft_request_success_total")), m["weft_generation_tokens_total"]
 
 
 def test_streams_survive_kills_of_worker_scheduler_and_both():
@@ -111,7 +108,7 @@ def test_streams_survive_kills_of_worker_scheduler_and_both():
         n_done, n_late = 0, 0
         while n_done < ROUNDS:
             names = plans[n_done]
-            between = disturb(server, rng, names)
+            between = disturb(server, rng.random() * 0.3 * 0.8 ** n_late, names)
             streams = run_streams(server, between)
             # A kill that came late may be healed only now; what is new is rightly refused until then.
             harness.wait_until("the server to be healthy again", lambda: server.get("/health").status == 200)
@@ -125,22 +122,36 @@ def test_streams_survive_kills_of_worker_scheduler_and_both():
 
 
 def test_a_killed_router_comes_back_and_its_requests_are_reaped():
-    with Server() as server:
+    cancelled, steps = 'weft_scheduler_requests_total{event="cancelled"}', "weft_scheduler_steps_total"
+
+    def run():
+        server.wait_idle()
+        still = server.about_to_stop()
         sock = server.connect()
         sock.request("POST", "/v1/completions", json.dumps(
-            {"prompt": "x", "max_tokens": 900, "ignore_eos": True, "stream": True}),
+            {"prompt": "x", "max_tokens": 1000, "ignore_eos": True, "stream": True}),
             {"Content-Type": "application/json"})
-        sock.getresponse().readline()
-        old = server.kill("router")["router"]
-        harness.wait_until("the router to be replaced", lambda: server.children().get("router") not in (None, old))
+        reply = sock.getresponse()
+        assert reply.readline().startswith(b"data: ")
+        with still:  # it cannot come to its end by itself
+            still.settle()
+            before = server.metrics()
+            if before["weft_num_requests_running"] == 0:
+                raise harness.Void("it had ended")
+            old = server.kill("router")["router"]
+            still.wait_until("the router to be replaced", lambda: server.children().get("router") not in (None, old))
 
-        def healthy():
-            try:
-                return server.get("/health").status == 200
-            except OSError:
-                return False
-        harness.wait_until("the new router to serve on the old port", healthy)
+            def reaped():
+                with contextlib.suppress(OSError):  # until the new one listens on the old port
+                    return server.metrics().get(cancelled) == before[cancelled] + 1
+            still.wait_until("the scheduler to give the request up", reaped)
+        harness.wait_until("the server to be healthy again", lambda: server.get("/health").status == 200)
         server.wait_idle()
+        assert server.metric(steps) <= before[steps] + 2  # those that were under way
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            assert b"[DONE]" not in reply.read(), "its connection lives on"
+    with Server() as server:
+        harness.attempt(run)
 
 
 def test_waiting_requests_survive_too():
@@ -149,19 +160,16 @@ def test_waiting_requests_survive_too():
         bodies = [{"prompt": f"Number {i} was", "max_tokens": 40, "temperature": 0, "ignore_eos": True}
                   for i in range(16)]
         expected = [server.complete(**b)["choices"][0]["text"] for b in bodies]
-        results = [None] * len(bodies)
-
-        def run(i):
-            results[i] = server.complete(**bodies[i])["choices"][0]["text"]
-        threads = [threading.Thread(target=run, args=(i,)) for i in range(len(bodies))]
-        for t in threads:
-            t.start()
-        harness.wait_until("requests to wait", lambda: server.metric("weft_num_requests_waiting") > 3
-                           or all(r is not None for r in results))
-        server.kill("scheduler")
-        for t in threads:
-            t.join()
-        assert results == expected
+        def run():
+            server.wait_idle()
+            with server.stopped() as still:  # nobody has been answered when the scheduler dies
+                calls = [harness.Call(lambda b=b: server.complete(**b)["choices"][0]["text"]) for b in bodies]
+                still.wait_until("all to be in, most to wait", lambda: (m := server.metrics()) and
+                                 m["weft_num_requests_waiting"] >= 14 and harness.load(m) == 16)
+                assert not any(call.is_done for call in calls)
+                server.kill("scheduler")
+            assert [call.result() for call in calls] == expected
+        harness.attempt(run)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,15 @@
 """`weft serve` as a person uses it: wrong flags, wrong files, SIGTERM, health."""
 
+import contextlib
 import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
+import urllib.request
 
 import harness
 from harness import Server
@@ -44,24 +48,48 @@ def test_help_and_version():
 
 
 def test_sigterm_to_the_whole_group_drains():
-    """Running streams end whole, new connections are refused, status 0, no child outlives."""
-    with Server() as server:
-        begun, events = threading.Event(), []
+    """Running streams end whole, what is new is turned away, status 0, no child outlives."""
+    harness.attempt(drain)
 
-        def on_event(event):
-            events.append(event)
-            begun.set()
-        thread = threading.Thread(target=lambda: server.stream(
-            "/v1/completions", {"prompt": "Before the end", "max_tokens": 600, "ignore_eos": True}, on_event))
-        thread.start()
-        begun.wait()
+
+def drain():
+    body = {"prompt": "Before the end", "max_tokens": 900, "temperature": 0, "ignore_eos": True}
+    with Server("--drain-timeout", str(1000 * harness.LIMIT_S)) as server:
+        whole = server.complete(**body)["choices"][0]["text"]
+        early = server.connect()
+        early.request("GET", "/health")
+        assert early.getresponse().read()
+        events = []
+        still = server.about_to_stop()
+        running = harness.Call(lambda: server.stream("/v1/completions", body, events.append))
+        harness.wait_until("the stream to begin", lambda: events or running.is_done, every_s=0.001)
         server.check_idle = False
         pids = list(server.children().values())
-        os.killpg(server.proc.pid, signal.SIGTERM)
-        thread.join()  # stream() asserts [DONE]
+        with still:  # the stream cannot end before we have looked
+            still.settle()
+            if running.is_done or server.metric("weft_num_requests_running") == 0:
+                raise harness.Void("the stream had ended")
+            os.killpg(server.proc.pid, signal.SIGTERM)
+            still.wait_until("new connections to be refused", lambda: is_refused(server))
+            # The connection that was open before is answered, and then closed.
+            early.request("POST", "/v1/completions", json.dumps({"prompt": "x", "max_tokens": 1}))
+            reply = early.getresponse()
+            assert reply.status == 503 and reply.headers["Connection"] == "close", (reply.status, reply.headers)
+            assert json.loads(reply.read())["error"]["code"] == "not_serving"
+            assert is_refused(server) and server.proc.poll() is None
+        running.result()  # stream() asserts [DONE]
         assert events[-1]["choices"][0]["finish_reason"] == "length"
+        assert "".join(e["choices"][0]["text"] for e in events) == whole
         assert server.proc.wait(harness.LIMIT_S) == 0
         harness.wait_until("all children to be gone", lambda: all(harness.proc_stat(p) is None for p in pids))
+
+
+def is_refused(server):
+    try:
+        socket.create_connection(("127.0.0.1", server.port), timeout=harness.LIMIT_S).close()
+    except ConnectionError:
+        return True
+    return False
 
 
 def test_no_child_outlives_a_killed_supervisor():
@@ -76,22 +104,60 @@ def test_no_child_outlives_a_killed_supervisor():
         server.proc.returncode = 0
 
 
-def test_health_is_503_while_the_worker_is_stopped():
+def test_health_is_503_while_an_actor_is_stopped():
     with Server() as server:
-        assert server.get("/health").status == 200
-        pid = server.children()["worker"]
-        thread = threading.Thread(target=lambda: server.stream(
-            "/v1/completions", {"prompt": "x", "max_tokens": 1000, "ignore_eos": True}))
-        os.kill(pid, signal.SIGSTOP)
-        thread.start()
-        try:
-            harness.wait_until("/health to notice", lambda: server.get("/health").status == 503)
-            assert server.get("/health/live").status == 200
-            assert server.get("/metrics").status == 200
-        finally:
-            os.kill(pid, signal.SIGCONT)
-        harness.wait_until("/health to recover", lambda: server.get("/health").status == 200)
-        thread.join()
+        for role, is_busy in (("worker", True), ("worker", False), ("scheduler", False)):
+            assert server.get("/health").status == 200
+            pid = server.children()[role]
+            os.kill(pid, signal.SIGSTOP)
+            stream = threading.Thread(target=lambda: server.stream(
+                "/v1/completions", {"prompt": "x", "max_tokens": 1000, "ignore_eos": True}))
+            if is_busy:
+                stream.start()
+            try:
+                harness.wait_until(f"/health to notice the {role}", lambda: server.get("/health").status == 503,
+                                   limit_s=5 * harness.SLOW)
+                assert server.get("/health/live").status == 200
+                assert server.get("/metrics").status == 200
+            finally:
+                os.kill(pid, signal.SIGCONT)
+            harness.wait_until("/health to recover", lambda: server.get("/health").status == 200)
+            if is_busy:
+                stream.join()
+            assert server.children()[role] == pid
+
+
+def test_a_log_reader_that_goes_away_harms_nobody():
+    reading, writing = os.pipe()
+    env = {k: v for k, v in os.environ.items() if not k.startswith("WEFT_") or k == "WEFT_ISA"}
+    server = subprocess.Popen([WEFT, "serve", harness.FABLE, "--port", "0", "--no-rpc"], stderr=writing, env=env)
+    try:
+        os.close(writing)
+        text = b""
+        while b"ready on http://127.0.0.1:" not in text or not text.endswith(b"\n"):
+            piece = os.read(reading, 4096)
+            assert piece, text
+            text += piece
+        port = int(re.search(rb"ready on http://127.0.0.1:(\d+)", text).group(1))
+        os.close(reading)
+        before = harness.children_of(server.pid)
+        os.kill(before["worker"], signal.SIGKILL)  # which everybody has a word to say about
+        url = f"http://127.0.0.1:{port}/v1/completions"
+        body = json.dumps({"prompt": "x", "max_tokens": 4}).encode()
+
+        def is_answered():
+            with contextlib.suppress(OSError), urllib.request.urlopen(
+                    urllib.request.Request(url, body, {"Content-Type": "application/json"})) as reply:
+                return reply.status == 200
+        harness.wait_until("completions to be answered", is_answered)
+        after = harness.children_of(server.pid)
+        assert after["worker"] != before["worker"]
+        assert (after["router"], after["scheduler"]) == (before["router"], before["scheduler"])
+        server.terminate()
+        assert server.wait(harness.LIMIT_S) == 0
+    finally:
+        server.kill()
+        server.wait()
 
 
 def test_a_stuck_worker_is_killed_and_replaced():
@@ -170,6 +236,7 @@ def test_inspect_and_bench():
     result = json.loads(weft("bench", harness.DRAFT, "--prompt", "16", "--gen", "4", "--batch", "1,2", "--rounds", "1", "--json"))
     assert [r["batch"] for r in result["results"]] == [1, 2]
     assert all(r["gen_tok_s"] > 0 and r["prompt_tok_s"] > 0 for r in result["results"])
+    assert 0 < result["step_weight_bytes"] < result["weight_bytes"]  # its embedding table is not the head
 
 
 def test_what_was_to_be_ignored_stays_ignored():
@@ -180,6 +247,39 @@ def test_what_was_to_be_ignored_stays_ignored():
             assert server.complete(prompt="x", max_tokens=2)["choices"]
         assert server.proc.poll() is None
         assert not any("draining" in line for line in server.lines), server.lines
+
+
+def test_the_ready_line_names_the_address_that_is_bound():
+    hosts = {"localhost": ("127.0.0.1", "[::1]"), "0.0.0.0": ("0.0.0.0",)}
+    if has_ipv6():
+        hosts |= {"::1": ("[::1]",), "::": ("[::]",)}
+    for host, shown in hosts.items():
+        with Server("--host", host, check_idle=False) as server:
+            line = next(l for l in server.lines if l.startswith("weft: ready on "))
+            url, address = re.fullmatch(r"weft: ready on (http://(\S+):\d+)\n", line).groups()
+            assert address in shown, line
+            urls = [url] + ([f"http://127.0.0.1:{server.port}"] if host == "::" else [])
+            for url in urls:
+                with urllib.request.urlopen(f"{url}/health/live", timeout=harness.LIMIT_S) as reply:
+                    assert reply.status == 200
+            socket.create_connection((address.strip("[]"), server.rpc_port), timeout=harness.LIMIT_S).close()
+
+
+def has_ipv6():
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET6) as sock:
+        sock.bind(("::1", 0))
+        return True
+    return False
+
+
+def test_a_config_file_and_the_environment_set_what_flags_do():
+    with tempfile.NamedTemporaryFile("w", suffix=".conf") as config:
+        config.write("# a comment\nserved-model-name = from-file\nmax_logprobs = 3\n")
+        config.flush()
+        with Server("--config", config.name, env={"WEFT_MAX_LOGPROBS": "4"}) as server:
+            assert server.get("/v1/models").json["data"][0]["id"] == "from-file"
+            assert server.post("/v1/completions", {"prompt": "x", "logprobs": 4, "max_tokens": 1}).status == 200
+            assert server.post("/v1/completions", {"prompt": "x", "logprobs": 5, "max_tokens": 1}).status == 400
 
 
 if __name__ == "__main__":
