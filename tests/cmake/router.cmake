@@ -1,5 +1,6 @@
 foreach(name test_router_params test_router_json_out test_router_metrics test_router_msgpack
-             test_router_http test_router_call test_router_work test_router_pace)
+             test_router_http test_router_call test_router_core test_router_work
+             test_router_pace)
   weft_test(${name} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/${name}.c LINKS weft_router LABELS unit TIMEOUT 60)
 endforeach()
 weft_test(fuzz_msgpack SOURCES ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_msgpack.c
