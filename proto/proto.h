@@ -24,7 +24,11 @@
 #include "base/err.h"
 #include "base/step.h"
 
-#define WEFT_PROTO_VERSION 1
+/* To be counted up by whoever changes what another release would misread or refuse: a field that
+ * decoders ask for, one more value of an enum, another meaning, order, type or bound. Only fields
+ * at an end, which decoders can do without, are free (proto/schema.md).
+ *   2: sampling parameters have 15 fields, of which masked_tokens is new; WEFT_END_ERROR */
+#define WEFT_PROTO_VERSION 2
 
 enum weft_proto_type {
     WEFT_MSG_ROUTER_HELLO, /* router -> scheduler, first in a session */
