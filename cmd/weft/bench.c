@@ -118,8 +118,9 @@ static void print_results(struct bench *b) {
         printf("{\"model\": ");
         weft_print_json_string(stdout, info->model_name, strlen(info->model_name));
         printf(", \"isa\": \"%s\", \"threads\": %u, \"weight_bytes\": %" PRIu64
-               ", \"bandwidth_gb_s\": %.3f, \"results\": [",
-               info->isa, info->n_threads, info->weight_bytes, ceiling / 1e9);
+               ", \"step_weight_bytes\": %" PRIu64 ", \"bandwidth_gb_s\": %.3f, \"results\": [",
+               info->isa, info->n_threads, info->weight_bytes, info->step_weight_bytes,
+               ceiling / 1e9);
     } else {
         printf("%s, %s, %u threads, %.1f MiB of weights, memory reads %.1f GB/s\n"
                "%6s %16s %16s %12s %10s\n",
@@ -129,8 +130,7 @@ static void print_results(struct bench *b) {
     for (uint32_t i = 0; i < b->n_batches; i++) {
         double prompt = median(b->prompt_rate[i], b->config.bench_rounds);
         double gen = median(b->gen_rate[i], b->config.bench_rounds);
-        /* Every step reads all weights once, whatever the batch. */
-        double bytes = gen / b->batches[i] * (double)info->weight_bytes;
+        double bytes = gen / b->batches[i] * (double)info->step_weight_bytes;
         if (json)
             printf("%s{\"batch\": %u, \"prompt_tok_s\": %.2f, \"gen_tok_s\": %.2f, \"gen_gb_s\": "
                    "%.3f, \"of_bandwidth\": %.4f}",

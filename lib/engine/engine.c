@@ -245,6 +245,7 @@ static weft_err open_model(weft_eng *eng, const char *path, const weft_model *mo
                                 eng->info.max_batched_tokens, &eng->forward, why);
     if (err) return err;
     eng->info.weight_bytes = eng->weights.bytes;
+    eng->info.step_weight_bytes = eng->weights.step_bytes;
     eng->info.weights_inherited = eng->weights.inherited;
     set_fingerprint(eng);
     wefti_pool_let_go(eng->pool); /* who opens need not be who steps, and may start more threads */

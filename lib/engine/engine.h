@@ -73,7 +73,9 @@ struct weft_eng_info {
     uint32_t max_model_len; /* lowered (with a warning in the log) if one sequence would not fit */
     uint32_t max_seqs, max_batched_tokens, n_threads;
     uint64_t weight_bytes, kv_bytes;
-    bool weights_inherited; /* mapped from weights_fd, not packed */
+    uint64_t step_weight_bytes; /* of them, what a step that samples reads once whatever its batch:
+                                   all but an untied embedding table, of which it reads rows */
+    bool weights_inherited;     /* mapped from weights_fd, not packed */
 };
 
 /* Opens the model at `path`, packs or maps its weights, starts the threads. *eng_out is the

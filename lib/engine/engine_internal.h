@@ -99,6 +99,7 @@ struct wefti_layer {
 struct wefti_weights {
     uint8_t *base; /* mapped read-only once packed */
     size_t bytes;
+    size_t step_bytes; /* what every step reads whole: no header, no rows to gather, no gaps */
     bool inherited;
     uint64_t model_hash, layout_hash;
     uint32_t n_layers, n_vocab, n_hidden;

@@ -44,7 +44,7 @@ _Static_assert(sizeof(struct header) <= HEADER_BYTES, "the header has a page of 
 
 /* --------------------------------------------------------------------------------- the plan --- */
 
-enum item_form { FORM_PANELS, FORM_VECTOR, FORM_RAW };
+enum item_form { FORM_PANELS, FORM_VECTOR, FORM_RAW /* rows to gather */ };
 
 struct item { /* one tensor's way into the arena */
     const struct weft_tensor *src;
@@ -61,6 +61,7 @@ struct plan {
     struct item *items;
     size_t n_items, cap_items;
     size_t used;
+    size_t step_bytes;
     XXH64_hash_t hash;
     bool asked_kind_met; /* some matrix runs with the activations that were asked for */
 };
@@ -71,6 +72,7 @@ static void add_item(struct plan *plan, const struct item *item, size_t bytes) {
     *slot = *item;
     slot->offset = plan->used;
     plan->used += wefti_round_up(bytes, 64);
+    if (item->form != FORM_RAW) plan->step_bytes += bytes;
     uint64_t facts[5] = {(uint64_t)item->form, (uint64_t)item->kind, item->n, item->k,
                          slot->offset};
     plan->hash = XXH64(facts, sizeof facts, plan->hash);
@@ -232,6 +234,7 @@ static weft_err make_plan(struct plan *plan, struct wefti_weights *weights,
     place_embedding(plan, weights);
     weights->layout_hash = plan->hash;
     weights->bytes = wefti_round_up(plan->used, HEADER_BYTES);
+    weights->step_bytes = plan->step_bytes;
     if (plan->asked_kind_met) return WEFT_OK;
     const char *type = plan->options->activations == WEFT_ENG_ACT_BF16 ? "bf16" : "int8";
     return weft_err_set(why, WEFT_E_INVAL, "%s activations need %s weights, the model has none",

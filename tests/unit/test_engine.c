@@ -27,6 +27,7 @@
 #include "base/log.h"
 #include "base/rand.h"
 #include "harness/eng_drive.h"
+#include "model/model.h"
 
 enum { SEQS = 9, PROMPT_MAX = 220, OUTPUT_MAX = 16, TOP_MAX = 5, SEQ_BLOCKS_MAX = 32 };
 
@@ -857,6 +858,32 @@ static void inherited_weights_equal_packed_ones(void **state) {
     free(want);
 }
 
+/* Beside the header and gaps no more than a table of embeddings is left out, where it is no head.
+ */
+static void a_step_reads_all_weights_but_an_untied_embedding(void **state) {
+    (void)state;
+    const char *const paths[] = {DRAFT, QUANTISED, TIED};
+    uint32_t n_tied = 0;
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        weft_model *model = NULL;
+        weft_eng *eng = NULL;
+        struct weft_errmsg why = {""};
+        assert_int_equal(weft_model_open(drive_fixture(paths[i]), &model, &why), WEFT_OK);
+        assert_int_equal(open_with_fd(drive_fixture(paths[i]), WEFT_ENG_DT_AUTO, -1, &eng),
+                         WEFT_OK);
+        const struct weft_model_params *params = weft_model_params(model);
+        const struct weft_eng_info *info = weft_eng_info(eng);
+        uint64_t left_out = params->tied ? 0 : weft_model_embedding(model)->bytes;
+        uint64_t gaps_max = 64u * (9u * params->n_layers + 3) + 2 * 4096;
+        assert_in_range(info->weight_bytes - info->step_weight_bytes, left_out,
+                        left_out + gaps_max);
+        n_tied += params->tied;
+        weft_eng_free(eng);
+        weft_model_free(model);
+    }
+    assert_in_range(n_tied, 1, 2);
+}
+
 /* ------------------------------------------------------------------- packers that are killed ---
  */
 
@@ -1246,6 +1273,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(epochs_drop_sequences_and_old_ones_are_stale),
         cmocka_unit_test(copied_and_shared_blocks_hold_the_same_tokens),
         cmocka_unit_test(inherited_weights_equal_packed_ones),
+        cmocka_unit_test(a_step_reads_all_weights_but_an_untied_embedding),
         cmocka_unit_test(killed_packers_leave_nothing_half_done),
         cmocka_unit_test(weights_follow_the_contents_of_the_file),
         cmocka_unit_test(every_dtype_runs_and_stays_near_the_file),
