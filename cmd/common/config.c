@@ -37,7 +37,8 @@ struct setting {
 #define MS_MAX 86400000.0
 
 static const struct setting settings[] = {
-    {"host", KIND_TEXT, AT(host), FRONT, 0, 0, "127.0.0.1", "ADDR", "address to listen on"},
+    {"host", KIND_TEXT, AT(host), FRONT, 0, 0, "127.0.0.1", "ADDR",
+     "address to listen on; of a name's addresses the first that this machine has"},
     {"port", KIND_U32, AT(port), FRONT, 0, 65535, "8080", "N", "HTTP port; 0: any free one"},
     {"rpc-port", KIND_U32, AT(rpc_port), FRONT, 0, 65535, "8081", "N",
      "MessagePack-RPC port; 0: any free one"},
@@ -61,9 +62,9 @@ static const struct setting settings[] = {
     {"max-logprobs", KIND_U32, AT(max_logprobs), FRONT, 0, WEFT_VOCAB_MAX, "20", "N",
      "most log-probabilities per token a request may ask for"},
     {"max-logprob-bytes", KIND_SIZE, AT(max_logprob_bytes), FRONT, 4096, 1e12, "64MiB", "SIZE",
-     "memory one request's log-probabilities may take"},
+     "memory one request's log-probabilities may take at a time"},
     {"client-stall-timeout", KIND_U32, AT(client_stall_timeout_ms), FRONT, 100, MS_MAX, "60000",
-     "MS", "drop a client that takes no bytes for so long"},
+     "MS", "drop a client that takes next to no bytes for so long"},
     {"request-timeout", KIND_U32, AT(request_timeout_ms), FRONT, 0, MS_MAX, "0", "MS",
      "end requests that take longer; 0: never"},
     {"idle-timeout", KIND_U32, AT(idle_timeout_ms), FRONT, 100, MS_MAX, "75000", "MS",
@@ -483,17 +484,20 @@ weft_err weft_config_parse(enum weft_program program, int argc, char **argv,
     return err;
 }
 
+static const char *text_of(const struct weft_config *config, const struct setting *s) {
+    WEFT_ASSERT(s->kind == KIND_TEXT);
+    return *(const char *const *)(const void *)((const char *)config + s->offset);
+}
+
+/* NULL: no memory. */
 static char *print_setting(const struct weft_config *config, const struct setting *s) {
     const char *at = (const char *)config + s->offset;
     char *arg = NULL;
     int n = -1;
     switch (s->kind) {
-    case KIND_TEXT: {
-        const char *text = *(const char *const *)(const void *)at;
-        if (!text) return NULL;
-        n = asprintf(&arg, "--%s=%s", s->name, text);
+    case KIND_TEXT:
+        n = asprintf(&arg, "--%s=%s", s->name, text_of(config, s));
         break;
-    }
     case KIND_U32:
         n = asprintf(&arg, "--%s=%u", s->name, *(const uint32_t *)(const void *)at);
         break;
@@ -521,11 +525,16 @@ uint32_t weft_config_argv(const struct weft_config *config, enum weft_program pr
     for (size_t i = 0; i < N_SETTINGS; i++) {
         const struct setting *s = &settings[i];
         if (!(s->programs & program)) continue;
-        if (!strcmp(s->name, "api-key")) continue; /* argv is public in /proc */
-        char *arg = print_setting(config, s);
-        if (!arg) continue;
+        if (!strcmp(s->name, "api-key")) continue;                 /* argv is public in /proc */
+        if (s->kind == KIND_TEXT && !text_of(config, s)) continue; /* unset */
         WEFT_ASSERT(n < max);
-        argv_out[n++] = arg;
+        argv_out[n] = print_setting(config, s);
+        if (!argv_out[n]) goto no_memory;
+        n++;
     }
     return n;
+no_memory: /* a child with settings missing would run, and differently */
+    while (n > 0)
+        free(argv_out[--n]);
+    return 0;
 }

@@ -86,7 +86,7 @@ WEFT_MUST_CHECK weft_err weft_config_parse(enum weft_program program, int argc, 
 
 /* Flags that give `program` the same settings (secrets left out: they travel by the environment):
  * appends "--flag=value" strings and returns their number; each is malloc'd, argv_out holds at
- * least `max`. */
+ * least `max`. 0: no memory, and nothing is appended; every program knows some flag. */
 uint32_t weft_config_argv(const struct weft_config *config, enum weft_program program,
                           char **argv_out, uint32_t max);
 

@@ -9,8 +9,9 @@
  * Roles    dial: router or worker. listen: scheduler, one address for all routers (MANY_PEERS), one
  *          per worker (ONE_PEER); a second worker is refused while the first one is there.
  * Urls     abstract://NAME and ipc://PATH on one host, tcp://HOST:PORT across hosts.
- * Safety   Peers of another user are turned away (on local addresses). Strangers that say nothing,
- *          or something else, lose their stream; silent ones after three seconds.
+ * Safety   Peers of another user, or of one that cannot be told, are turned away (on local
+ *          addresses). Strangers that say nothing, or something else, lose their stream; silent
+ *          ones after three seconds.
  * Threads  nng's callbacks leave messages in a bounded inbox per peer and wake the owner through
  *          an eventfd; all functions here are the owner's, one thread. Sends never block. An owner
  *          that is busy is not a reason to lose messages: its peers' queues fill, up to FULL there.

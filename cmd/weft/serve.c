@@ -138,8 +138,9 @@ static void start_child(struct supervisor *sup, enum child_idx idx) {
     uint32_t n_fixed = n;
     n += weft_config_argv(&sup->config, child->program, argv + n, ARGS_MAX);
     argv[n] = NULL;
+    bool has_settings = n > n_fixed;
     pid_t parent = getpid();
-    pid_t pid = fork();
+    pid_t pid = has_settings ? fork() : -1;
     if (pid == 0) {
         struct child self = *child;
         self.status_fd = fds[1];
@@ -152,7 +153,7 @@ static void start_child(struct supervisor *sup, enum child_idx idx) {
     (void)close(fds[1]);
     if (pid < 0) {
         (void)close(fds[0]);
-        set_fatal(sup, child->name, "cannot fork");
+        set_fatal(sup, child->name, has_settings ? "cannot fork" : "no memory for its settings");
         return;
     }
     if (child->status_fd >= 0) (void)close(child->status_fd);

@@ -23,6 +23,22 @@ static char config_path[64];
 static char *borrowed[BORROWED_MAX]; /* freed behind each case */
 static uint32_t n_borrowed;
 
+/* The linker turns calls of asprintf into this. */
+#define NEVER UINT32_MAX
+static uint32_t n_left = NEVER; /* calls to go until they are refused */
+
+__attribute__((format(printf, 2, 3))) int __wrap_asprintf(char **text_out, const char *fmt, ...);
+
+int __wrap_asprintf(char **text_out, const char *fmt, ...) {
+    va_list args;
+    if (n_left == 0) return -1;
+    if (n_left != NEVER) n_left--;
+    va_start(args, fmt);
+    int n = vasprintf(text_out, fmt, args);
+    va_end(args);
+    return n;
+}
+
 static int clean_environment(void **state) {
     (void)state;
     for (char **var = environ; *var;) {
@@ -683,6 +699,23 @@ static void a_key_never_stands_in_argv(void **state) {
     }
 }
 
+static void argv_is_whole_or_not_at_all(void **state) {
+    (void)state;
+    ASSERT_PARSES(WEFT_PROG_SERVE, "m");
+    char *args[ARGS_MAX];
+    uint32_t n_granted = 0, n;
+    for (;; n_granted++) {
+        n_left = n_granted;
+        n = weft_config_argv(&config, WEFT_PROG_ROUTER, args, ARGS_MAX);
+        n_left = NEVER;
+        if (n > 0) break;
+    }
+    assert_int_equal(n, n_granted); /* a flag each */
+    assert_true(n > 3);
+    while (n > 0)
+        free(args[--n]);
+}
+
 int main(void) {
 #define CASE(fn) cmocka_unit_test_setup_teardown(fn, clean_environment, clean_up)
     const struct CMUnitTest tests[] = {
@@ -719,6 +752,7 @@ int main(void) {
         CASE(defaults_make_the_round_trip_as_well),
         CASE(fractions_keep_every_bit),
         CASE(a_key_never_stands_in_argv),
+        CASE(argv_is_whole_or_not_at_all),
     };
     return cmocka_run_group_tests_name("config", tests, NULL, NULL);
 }

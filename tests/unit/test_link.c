@@ -13,6 +13,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <nng/nng.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -577,6 +578,37 @@ static void a_peer_of_another_user_is_turned_away(void **state) {
     }
 }
 
+/* The linker turns calls of nng_stream_get_uint64 into this. */
+static bool users_are_unknown;
+static uint32_t n_unknown;
+
+int __real_nng_stream_get_uint64(nng_stream *stream, const char *name, uint64_t *value_out);
+int __wrap_nng_stream_get_uint64(nng_stream *stream, const char *name, uint64_t *value_out);
+
+int __wrap_nng_stream_get_uint64(nng_stream *stream, const char *name, uint64_t *value_out) {
+    if (!users_are_unknown) return __real_nng_stream_get_uint64(stream, name, value_out);
+    n_unknown++;
+    return NNG_ESYSERR;
+}
+
+static void a_peer_of_unknown_user_is_turned_away(void **state) {
+    (void)state;
+    struct end near;
+    const char *url = fresh_url();
+    for (int dials = 0; dials <= 1; dials++) {
+        users_are_unknown = true;
+        n_unknown = 0;
+        pid_t pid = spawn_far(!dials, WEFT_LINK_ONE_PEER, url, NULL);
+        open_end(&near, dials, WEFT_LINK_ONE_PEER, url);
+        WAIT_FOR(n_unknown >= 3, turn(&near, 10));
+        assert_int_equal(near.peers[0].n_ups, 0);
+        users_are_unknown = false; /* the same two, and nothing else has been in their way */
+        WAIT_FOR(near.peers[0].up, turn(&near, 10));
+        close_end(&near);
+        kill_far(pid);
+    }
+}
+
 /* -------------------------------------------------------------------------------- hostility --- */
 
 struct raw_header { /* as cmd/common/conn.h has it */
@@ -780,6 +812,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_router_survives_killed_schedulers),
         cmocka_unit_test(a_stopped_peer_makes_the_send_full_and_then_comes_back),
         cmocka_unit_test(a_peer_of_another_user_is_turned_away),
+        cmocka_unit_test(a_peer_of_unknown_user_is_turned_away),
         cmocka_unit_test(strangers_cannot_disturb_a_hub),
         cmocka_unit_test(silent_strangers_are_thrown_out),
         cmocka_unit_test(misplaced_peers_are_refused),
