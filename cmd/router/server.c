@@ -447,13 +447,17 @@ static void on_connection(uv_stream_t *listener, int status) {
 /* ---------------------------------------------------------------------------- start and end --- */
 
 static void say_ready(struct server *server) {
-    char text[512];
+    char url[128], text[160];
     const char *host = server->address;
     bool is_v6 = strchr(host, ':') != NULL;
-    (void)snprintf(text, sizeof text, "http://%s%s%s:%u %u", is_v6 ? "[" : "", host,
-                   is_v6 ? "]" : "", server->ports[0], server->ports[1]);
+    (void)snprintf(url, sizeof url, "http://%s%s%s:%u", is_v6 ? "[" : "", host, is_v6 ? "]" : "",
+                   server->ports[0]);
+    (void)snprintf(text, sizeof text, "%s %u", url, server->ports[1]);
     server->was_ready = true;
-    weft_info("ready on %s", text);
+    if (server->config.no_rpc)
+        weft_info("ready on %s", url);
+    else
+        weft_info("ready on %s, MessagePack-RPC on port %u", url, server->ports[1]);
     weft_status_write(server->config.status_fd, "ready", text);
 }
 

@@ -140,7 +140,7 @@ class Server:
         for raw in self.proc.stderr:
             line = raw.decode(errors="replace")
             self.lines.append(line)
-            match = re.search(r"router: ready on http://\S*:\d+ (\d+)", line)
+            match = re.search(r"router: ready on \S+, MessagePack-RPC on port (\d+)", line)
             if match:
                 self.rpc_port = int(match.group(1))
             match = re.search(r"^weft: ready on http://\S*:(\d+)$", line.strip())
