@@ -130,7 +130,7 @@ class Server:
             if not self.port:
                 self.reader.join(LIMIT_S)
                 raise AssertionError("the server ended early:\n" + "".join(self.lines))
-            assert self.rpc_port is not None, self.lines  # the router's line came before
+            assert self.rpc_port or "--no-rpc" in self.args, self.lines  # the router's line came before
         except BaseException:
             self._kill_all()
             raise
