@@ -21,7 +21,7 @@ static bool hold_output(struct call *call, uint64_t n) {
     uint64_t before = wefti_core_cost(call->output_bytes);
     if (!wefti_core_hold_output(call->core, wefti_core_cost(call->output_bytes + n) - before)) {
         wefti_call_fail(call, 503, 1, "too_many_bytes",
-                        "the server holds too much output that was not read yet, try again later");
+                        "the requests under way hold too much output, try again later");
         return false;
     }
     call->output_bytes += n;
@@ -69,12 +69,14 @@ static bool lp_grow(struct call *call, struct lp_store *store, uint32_t most) {
         fail_for_logprobs(call);
         return false;
     }
-    if (!hold_output(call, more * each)) return false;
+    uint64_t paid = more * each < call->prepaid_bytes ? more * each : call->prepaid_bytes;
+    if (!hold_output(call, more * each - paid)) return false;
     uint32_t *words = realloc(store->words, (store->cap + more) * each);
     if (!words) {
-        release_output(call, more * each);
+        release_output(call, more * each - paid);
         return false;
     }
+    call->prepaid_bytes -= paid;
     store->words = words;
     store->cap += more;
     call->logprob_bytes += more * each;
@@ -310,11 +312,22 @@ static bool init_choice(struct choice *choice, struct job *job, uint32_t idx, ui
                          &choice->scan) == WEFT_OK;
 }
 
+/* What is sure to be needed: a refusal now is better than one when half is computed. */
+static bool hold_ahead(struct call *call, uint64_t n_choices) {
+    const struct params *p = &call->params;
+    uint64_t each = sizeof *call->choices;
+    if (p->n_stops > 0) each += 2 * weft_stop_bytes(p->stop_lens, p->n_stops); /* scan and view */
+    uint64_t logprobs = p->lets_go ? 0 : p->logprob_bytes;
+    if (!hold_output(call, p->n_prompts * sizeof *call->jobs + n_choices * each + logprobs))
+        return false;
+    call->prepaid_bytes = logprobs;
+    return true;
+}
+
 static bool make_jobs(struct call *call) {
     const struct params *p = &call->params;
     uint64_t n_choices = (uint64_t)p->n_prompts * p->n;
-    if (!hold_output(call, p->n_prompts * sizeof *call->jobs + n_choices * sizeof *call->choices))
-        return false;
+    if (!hold_ahead(call, n_choices)) return false;
     call->jobs = calloc(p->n_prompts, sizeof *call->jobs);
     call->choices = calloc(n_choices, sizeof *call->choices);
     if (!call->jobs || !call->choices) return false;

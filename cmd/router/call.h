@@ -124,8 +124,9 @@ struct call {
     uint32_t n_jobs, n_accepted, n_jobs_ended, n_choices;
     struct choice *fresh_first, *fresh_last;
     struct render render;
-    uint64_t output_bytes;  /* what choices, ids and log-probabilities take */
+    uint64_t output_bytes;  /* what choices, matchers, ids and log-probabilities take */
     uint64_t logprob_bytes; /* of that, against --max-logprob-bytes */
+    uint64_t prepaid_bytes; /* of output_bytes, for log-probabilities to come */
 };
 
 /* `body` is moved into the call, and with it what it costs of the core's budget. NULL: out of

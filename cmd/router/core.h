@@ -24,10 +24,9 @@ struct core {
      * call's body until it is tokenized, and its ids until it ends. See wefti_core_cost for the
      * small ones. */
     uint64_t held_bytes, held_max;
-    /* What calls hold of output (ids, log-probabilities; of MessagePack-RPC also a large result
-     * until it has left), against `output_max`; that of small ones costs nothing here, too. A
-     * budget of its own: neither large prompts nor slow readers can take from the others what they
-     * need. */
+    /* What calls hold of output (ids, log-probabilities, matchers; of MessagePack-RPC also a large
+     * result until it has left), against `output_max`; that of small ones costs nothing here, too.
+     * A budget of its own: large prompts cannot take from it. */
     uint64_t output_bytes, output_max;
 };
 

@@ -364,18 +364,22 @@ static void too_long(const struct params *params, enum call_kind kind,
                         limits->max_model_len, what, n_prompt, what);
 }
 
-/* What was asked for, and has to be held until the end. What a chat's silence about max_tokens may
- * come to, and what waits of a stream, only time will tell: call.c looks at those. An entry:
- * log-probability, rank, count, then an id and a value for each alternative. */
+static uint64_t entry_bytes(int32_t n_logprobs) {
+    return n_logprobs < 0 ? 0 : 12 + 8 * (uint64_t)n_logprobs;
+}
+
+/* What was asked for, and has to be held until the end; of a stream that lets go at least an entry.
+ * What a chat's silence about max_tokens may come to, and what waits of a stream, only time will
+ * tell: call.c looks at those. An entry: log-probability, rank, count, then an id and a value for
+ * each alternative. */
 static uint64_t logprob_bytes(const struct params *params, enum call_kind kind,
                               uint64_t n_prompt_tokens) {
-    uint64_t bytes = 0;
-    if (params->lets_go) return 0;
-    if (params->sampling.n_prompt_logprobs >= 0)
-        bytes += n_prompt_tokens * (12 + 8 * (uint64_t)params->sampling.n_prompt_logprobs);
-    if (params->sampling.n_logprobs >= 0 && (params->has_max_tokens || kind != CALL_CHAT))
-        bytes += (uint64_t)params->n_prompts * params->n * params->sampling.max_tokens *
-                 (12 + 8 * (uint64_t)params->sampling.n_logprobs);
+    const struct weft_sampling *s = &params->sampling;
+    uint64_t of_prompt = entry_bytes(s->n_prompt_logprobs), of_token = entry_bytes(s->n_logprobs);
+    if (params->lets_go) return of_prompt > of_token ? of_prompt : of_token;
+    uint64_t bytes = n_prompt_tokens * of_prompt;
+    if (params->has_max_tokens || kind != CALL_CHAT)
+        bytes += (uint64_t)params->n_prompts * params->n * s->max_tokens * of_token;
     return bytes;
 }
 
@@ -409,7 +413,7 @@ bool wefti_params_fit(struct params *params, enum call_kind kind, const struct a
                         "'min_tokens' must not exceed the %u tokens the request may generate, got "
                         "%u",
                         s->max_tokens, s->min_tokens);
-    uint64_t bytes = logprob_bytes(params, kind, total);
+    uint64_t bytes = params->logprob_bytes = logprob_bytes(params, kind, total);
     if (bytes > limits->max_logprob_bytes)
         wefti_error_set(error, 400, kind == CALL_CHAT ? "top_logprobs" : "logprobs", NULL,
                         "the log-probabilities asked for could take %" PRIu64

@@ -62,6 +62,7 @@ struct params {
     bool echo, include_stop, skip_special, tokens_as_ids;
     bool ignore_eos, has_seed, has_max_tokens;
     bool lets_go; /* set before wefti_params_fit: log-probabilities are only kept until sent */
+    uint64_t logprob_bytes; /* what those take that are sure to be kept, at most */
     uint32_t n;
     int32_t logprobs;        /* as asked for; -1: none */
     int32_t prompt_logprobs; /* as asked for by that name; -1: none */

@@ -708,12 +708,17 @@ static void release_output(struct rpc *rpc) {
 
 static void on_turn(struct conn *conn) {
     struct rpc *rpc = conn->proto;
+    if (!rpc->has_ended) release_output(rpc); /* what is pumped now may never let it happen below */
     for (struct rpc_call *rc = rpc->calls, *next; rc && !wefti_conn_is_full(conn); rc = next) {
         next = rc->next;
         pump_call(rc);
     }
+    bool was_full = wefti_conn_is_full(conn);
     wefti_conn_flush(conn);
-    if (conn->is_closing || rpc->has_ended) return;
+    if (conn->is_closing) return;
+    /* The socket took all of it, so nobody else will say that there is room for the rest. */
+    if (was_full && !conn->is_writing) wefti_conn_awake(conn);
+    if (rpc->has_ended) return;
     release_output(rpc);
     if (rpc->in_from < rpc->in.len || !conn->is_reading) take_messages(rpc);
     if (!conn->is_closing && conn->out.len && !conn->is_writing) wefti_conn_flush(conn);
@@ -752,13 +757,19 @@ static void check_pace(struct rpc *rpc, uint64_t now_ms) {
         take_messages(rpc); /* away with what there is of it */
 }
 
+/* What still runs, or has not begun, is not held up by who reads slowly. */
+static bool waits_for_reader(const struct rpc_call *rc) {
+    const struct call *call = rc->call;
+    return call->state == CALL_DONE || (call->state == CALL_RUNNING && call->params.stream);
+}
+
 static void on_tick(struct conn *conn, uint64_t now_ms) {
     struct rpc *rpc = conn->proto;
     uint64_t now_us = weft_now_us();
     conn->held_bytes = rpc->held_by_out;
     for (struct rpc_call *rc = rpc->calls, *next; rc; rc = next) {
         next = rc->next;
-        conn->held_bytes += rc->held + wefti_call_held(rc->call);
+        if (waits_for_reader(rc)) conn->held_bytes += rc->held + wefti_call_held(rc->call);
         if (wefti_call_is_late(rc->call, now_us)) end_late_call(rc);
     }
     if (rpc->has_ended) return;

@@ -9,6 +9,8 @@
 #include "base/check.h"
 #include "text_internal.h"
 
+#define BITE_BYTES_MIN ((size_t)64)
+
 struct pattern {
     char *text;     /* owned */
     uint32_t *fail; /* owned; fail[i]: longest proper border of text[0..i] */
@@ -17,7 +19,7 @@ struct pattern {
 
 struct weft_stop {
     struct pattern patterns[WEFT_STOP_STRINGS_MAX];
-    size_t n;
+    size_t n, bite_bytes; /* text is looked at in bites */
     bool include_in_output, done;
     struct weft_buf held; /* text that may belong to a match */
 };
@@ -38,12 +40,28 @@ static weft_err pattern_init(struct pattern *pattern, const char *text, size_t l
     return WEFT_OK;
 }
 
+/* As long as the longest string, so that `held` is at most a prefix of one and a bite. */
+static size_t bite_bytes(const size_t *lens, size_t n) {
+    size_t longest = BITE_BYTES_MIN;
+    for (size_t i = 0; i < n; i++)
+        longest = lens[i] > longest ? lens[i] : longest;
+    return longest;
+}
+
 /* All the memory it will ever need, now: a push cannot fail. */
-static void reserve_held(struct weft_buf *held) {
+static void reserve_held(struct weft_stop *stop) {
     static const char filler[WEFT_STOP_STRING_BYTES_MAX];
-    weft_buf_add(held, filler, sizeof filler);
-    weft_buf_add(held, filler, sizeof filler);
-    held->len = 0;
+    weft_buf_init(&stop->held, 2 * stop->bite_bytes);
+    weft_buf_add(&stop->held, filler, stop->bite_bytes);
+    weft_buf_add(&stop->held, filler, stop->bite_bytes);
+    stop->held.len = 0;
+}
+
+size_t weft_stop_bytes(const size_t *lens, size_t n) {
+    size_t bytes = sizeof(struct weft_stop) + 2 * bite_bytes(lens, n);
+    for (size_t i = 0; i < n; i++)
+        bytes += lens[i] * (1 + sizeof(uint32_t));
+    return bytes;
 }
 
 weft_err weft_stop_new(const char *const *strings, const size_t *lens, size_t n,
@@ -58,8 +76,8 @@ weft_err weft_stop_new(const char *const *strings, const size_t *lens, size_t n,
     if (!stop) return WEFT_E_NOMEM;
     weft_err err = WEFT_OK;
     stop->include_in_output = include_in_output;
-    weft_buf_init(&stop->held, (size_t)2 * WEFT_STOP_STRING_BYTES_MAX);
-    reserve_held(&stop->held);
+    stop->bite_bytes = bite_bytes(lens, n);
+    reserve_held(stop);
     if (stop->held.failed) err = WEFT_E_NOMEM;
     for (stop->n = 0; stop->n < n && !err; stop->n++)
         err = pattern_init(&stop->patterns[stop->n], strings[stop->n], lens[stop->n]);
@@ -122,8 +140,7 @@ static bool feed(struct weft_stop *stop, const char *text, size_t len, bool coun
                  struct weft_buf *out, size_t *which_out) {
     if (stop->done) return false;
     while (len > 0) {
-        /* In bites, so that `held` never outgrows a prefix and one bite. */
-        size_t bite = len < WEFT_STOP_STRING_BYTES_MAX ? len : WEFT_STOP_STRING_BYTES_MAX;
+        size_t bite = len < stop->bite_bytes ? len : stop->bite_bytes;
         size_t from = stop->held.len, end = 0, longest;
         weft_buf_add(&stop->held, text, bite);
         const struct pattern *done = scan(stop, from, counts, &end, &longest);

@@ -84,6 +84,8 @@ struct weft_stop;
 WEFT_MUST_CHECK weft_err weft_stop_new(const char *const *strings, const size_t *lens, size_t n,
                                        bool include_in_output, struct weft_stop **stop_out);
 void weft_stop_free(struct weft_stop *stop); /* accepts NULL */
+/* What a matcher of strings of these lengths (0 to WEFT_STOP_STRING_BYTES_MAX) takes of memory. */
+size_t weft_stop_bytes(const size_t *lens, size_t n);
 
 /* Feeds the text of one token. Text that is safe now is appended to `out`. Returns true when a stop
  * string was completed by this piece: `out` then got everything up to it (and the string itself

@@ -622,6 +622,22 @@ def test_many_short_rpc_requests_at_once_are_all_answered():
         sender.join()
 
 
+def test_rpc_streams_with_much_to_say_end():
+    """More notifications than one buffer takes, all there at once, and no token to come that would go on with them."""
+    long = {"prompt": "a " * 450, "echo": True, "stream": True, "logprobs": 20}
+    with Server() as server, Rpc(server) as rpc:
+        rpc.send(1, "generate", {**long, "max_tokens": 0})
+        error, result = rpc.response(1)
+        assert error is None and result["choices"], error
+        for msgid in range(2, 6):  # crowded: the last is refused, or all are taken
+            rpc.send(msgid, "generate", {**long, "max_tokens": 1, "n": 20, "ballast": "x" * 60000})
+        rpc.send(6, "health")
+        assert rpc.response(6)[0] is None
+        for msgid in range(2, 6):
+            error, result = rpc.response(msgid)
+            assert error is None or error[0] == "rate_limit_error", error
+
+
 def test_an_rpc_client_that_never_reads_is_not_read_either():
     with Server() as server, Rpc(server) as rpc:
         before, sent = resident(server)["router"], 0

@@ -107,13 +107,11 @@ def test_no_child_outlives_a_killed_supervisor():
 def test_health_is_503_while_an_actor_is_stopped():
     with Server() as server:
         for role, is_busy in (("worker", True), ("worker", False), ("scheduler", False)):
-            assert server.get("/health").status == 200
+            harness.wait_until("/health to be good", lambda: server.get("/health").status == 200)
             pid = server.children()[role]
             os.kill(pid, signal.SIGSTOP)
-            stream = threading.Thread(target=lambda: server.stream(
-                "/v1/completions", {"prompt": "x", "max_tokens": 1000, "ignore_eos": True}))
-            if is_busy:
-                stream.start()
+            stream = harness.Call(lambda: server.stream(
+                "/v1/completions", {"prompt": "x", "max_tokens": 1000, "ignore_eos": True})) if is_busy else None
             try:
                 harness.wait_until(f"/health to notice the {role}", lambda: server.get("/health").status == 503,
                                    limit_s=5 * harness.SLOW)
@@ -122,8 +120,8 @@ def test_health_is_503_while_an_actor_is_stopped():
             finally:
                 os.kill(pid, signal.SIGCONT)
             harness.wait_until("/health to recover", lambda: server.get("/health").status == 200)
-            if is_busy:
-                stream.join()
+            if stream:
+                stream.result()
             assert server.children()[role] == pid
 
 

@@ -1202,8 +1202,7 @@ static void one_greedy_call_fails_and_small_ones_go_on(void **state) {
     weft_buf_init(&out, 4 << 20);
     while (wefti_render_stream(greedy[1], &out, 64) == RENDER_MORE) {
     }
-    const char *at =
-        strstr(weft_buf_cstr(&out), "data: {\"error\":{\"message\":\"the server holds");
+    const char *at = strstr(weft_buf_cstr(&out), "data: {\"error\":{\"message\":\"the requests");
     assert_non_null(at);
     assert_non_null(strstr(at, "\"too_many_bytes\""));
     weft_buf_fini(&out);
@@ -1235,6 +1234,34 @@ static void a_list_of_many_choices_costs_what_it_takes(void **state) {
     assert_int_equal(call->error.status, 503);
     assert_int_equal(core.up.n_open, 0);
     wefti_call_drop(call);
+    weft_buf_fini(&json);
+}
+
+static void what_is_sure_to_be_held_is_refused_before_it_is_computed(void **state) {
+    (void)state;
+    struct weft_buf json;
+    weft_buf_init(&json, 1 << 20);
+    core.output_max = 300000;
+    struct call *first = begin("{\"prompt\":\"Once\",\"logprobs\":20,\"max_tokens\":900}");
+    struct sent submit = *last_sent();
+    put_accepted(&submit);
+    struct call *second = begin("{\"prompt\":\"Once\",\"logprobs\":20,\"max_tokens\":900}");
+    assert_int_equal(second->error.status, 503);
+    assert_int_equal(core.up.n_open, 1);
+    wefti_call_drop(second);
+    for (uint32_t i = 0; i < 900; i++)
+        put_lp_token(&submit, 0, i, i == 899 ? WEFT_END_LENGTH : WEFT_END_NONE);
+    assert_int_equal(first->state, CALL_DONE);
+    assert_int_equal(first->prepaid_bytes, 0);
+    wefti_call_drop(first);
+    weft_buf_add_str(&json, "{\"prompt\":\"Once\",\"n\":16,\"max_tokens\":1,\"stop\":\"");
+    for (int i = 0; i < 4000; i++)
+        weft_buf_add_str(&json, "s");
+    weft_buf_add_str(&json, "\"}");
+    struct call *stops = begin(weft_buf_cstr(&json)); /* two matchers of 28 kB for each choice */
+    assert_int_equal(stops->error.status, 503);
+    wefti_call_drop(stops);
+    assert_int_equal(core.output_bytes, 0);
     weft_buf_fini(&json);
 }
 
@@ -1403,6 +1430,7 @@ int main(void) {
         CASE(log_probabilities_are_bounded_where_they_are_held),
         CASE(one_greedy_call_fails_and_small_ones_go_on),
         CASE(a_list_of_many_choices_costs_what_it_takes),
+        CASE(what_is_sure_to_be_held_is_refused_before_it_is_computed),
         CASE(a_long_echoed_text_comes_in_pieces),
         CASE(nonsense_from_the_scheduler_starts_the_session_over),
         CASE(another_model_ends_what_the_first_began),
