@@ -29,7 +29,7 @@ help:
 run: build
 	build/bin/weft serve $(MODEL) $(ARGS) & pid=$$!; \
 	trap 'kill $$pid 2>/dev/null; wait $$pid; exit 0' INT TERM; \
-	echo; echo "Try, when it is ready:"; \
+	echo; echo "Try, when it is ready (with the port it says):"; \
 	echo "  curl http://127.0.0.1:8080/v1/completions -H 'Content-Type: application/json' \\"; \
 	echo "    -d '{\"prompt\": \"Once upon a time\", \"max_tokens\": 48, \"temperature\": 0}'"; echo; \
 	wait $$pid

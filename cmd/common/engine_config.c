@@ -1,19 +1,23 @@
 #include "cmd/common/engine_config.h"
 
-static weft_err bad_value(const char *flag, const char *text, weft_err err,
+static weft_err bad_value(const char *flag, const char *choices, const char *text, weft_err err,
                           struct weft_errmsg *why) {
-    return weft_err_set(why, err, "--%s %s: %s", flag, text, weft_err_text(err));
+    if (err == WEFT_E_UNSUPPORTED)
+        return weft_err_set(why, err, "--%s %s is not supported yet; there is %s", flag, text,
+                            choices);
+    return weft_err_set(why, err, "--%s is %s, not \"%s\"", flag, choices, text);
 }
 
 weft_err weft_engine_config(const struct weft_config *config, struct weft_eng_options *options,
                             struct weft_errmsg *why) {
     weft_eng_options_init(options);
     weft_err err = weft_eng_parse_dtype(config->dtype, &options->dtype);
-    if (err) return bad_value("dtype", config->dtype, err, why);
+    if (err) return bad_value("dtype", "auto, f32, bf16, f16 or q8", config->dtype, err, why);
     err = weft_eng_parse_act(config->activations, &options->activations);
-    if (err) return bad_value("activations", config->activations, err, why);
+    if (err)
+        return bad_value("activations", "auto, f32, bf16 or int8", config->activations, err, why);
     err = weft_eng_parse_kv(config->kv_dtype, &options->kv_dtype);
-    if (err) return bad_value("kv-dtype", config->kv_dtype, err, why);
+    if (err) return bad_value("kv-dtype", "auto, f32, bf16 or f16", config->kv_dtype, err, why);
     options->block_size = config->block_size;
     options->kv_memory_bytes = config->kv_memory;
     options->max_seqs = config->max_num_seqs;

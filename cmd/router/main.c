@@ -1,5 +1,6 @@
 /* weft-router: takes requests over HTTP and MessagePack-RPC, turns text into tokens and back, and
  * knows nothing of blocks and batches. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,20 +24,21 @@
 #define HELD_OUTPUTS 4
 #define HELD_OUTPUT_BYTES_MIN (4u << 20)
 
-static weft_err read_file(const char *path, size_t bytes_max, struct weft_buf *out,
-                          struct weft_errmsg *why) {
+static weft_err read_file(const char *flag, const char *path, size_t bytes_max,
+                          struct weft_buf *out, struct weft_errmsg *why) {
     char piece[4096];
     weft_buf_init(out, bytes_max);
     FILE *file = fopen(path, "rbe");
-    if (!file) return weft_err_set(why, WEFT_E_NOTFOUND, "cannot open \"%s\"", path);
+    if (!file) return weft_err_errno(why, errno, "--%s: cannot open \"%s\"", flag, path);
     size_t n;
     while ((n = fread(piece, 1, sizeof piece, file)) > 0 && !out->failed)
         weft_buf_add(out, piece, n);
     bool is_bad = ferror(file) != 0;
     (void)fclose(file);
-    if (is_bad) return weft_err_set(why, WEFT_E_IO, "cannot read \"%s\"", path);
+    if (is_bad) return weft_err_set(why, WEFT_E_IO, "--%s: cannot read \"%s\"", flag, path);
     if (out->failed)
-        return weft_err_set(why, WEFT_E_TOOBIG, "\"%s\" is larger than %zu bytes", path, bytes_max);
+        return weft_err_set(why, WEFT_E_TOOBIG, "--%s: \"%s\" is larger than %zu bytes", flag, path,
+                            bytes_max);
     return WEFT_OK;
 }
 
@@ -56,7 +58,7 @@ static weft_err add_key(struct server *server, const char *key, size_t len,
 static weft_err load_key_file(struct server *server, const char *path, struct weft_errmsg *why) {
     struct weft_buf text;
     uint32_t n_before = server->n_api_keys;
-    weft_err err = read_file(path, KEY_FILE_BYTES_MAX, &text, why);
+    weft_err err = read_file("api-key-file", path, KEY_FILE_BYTES_MAX, &text, why);
     const char *at = weft_buf_cstr(&text);
     while (!err && *at) {
         size_t len = strcspn(at, "\r\n");
@@ -87,9 +89,9 @@ static weft_err load_template(struct core *core, struct weft_errmsg *why) {
     struct weft_errmsg detail = {""};
     char *text = NULL;
     weft_buf_init(&file, TEMPLATE_BYTES_MAX);
-    weft_err err = config->chat_template
-                       ? read_file(config->chat_template, TEMPLATE_BYTES_MAX, &file, why)
-                       : weft_chat_find(config->model, &text, why);
+    weft_err err = config->chat_template ? read_file("chat-template", config->chat_template,
+                                                     TEMPLATE_BYTES_MAX, &file, why)
+                                         : weft_chat_find(config->model, &text, why);
     const char *source = config->chat_template ? weft_buf_cstr(&file) : text;
     if (!err && source) {
         err = weft_chat_new(source, strlen(source), core->tok, &core->chat, &detail);
