@@ -46,7 +46,8 @@ static uint32_t n_shown(const struct choice *choice, const struct entry *e) {
 /* ----------------------------------------------------------------------------------- tokens --- */
 
 /* A token that is no text by itself (half a character) is written "bytes:\xe2\x80" in the old API,
- * as OpenAI does: names stay distinct. The chat API has a field for the bytes. */
+ * as OpenAI does: names stay distinct. So is one with a NUL: names are keys, and many a reader of
+ * JSON takes none with a NUL. The chat API has a field for the bytes. */
 static void add_token(const struct call *call, uint32_t token, struct weft_buf *out) {
     size_t len;
     if (call->params.tokens_as_ids) {
@@ -54,7 +55,8 @@ static void add_token(const struct call *call, uint32_t token, struct weft_buf *
         return;
     }
     const char *bytes = weft_text_token_bytes(call->core->tok, token, &len);
-    if (call->kind == CALL_CHAT || weft_utf8_valid(bytes, len)) {
+    bool is_text = weft_utf8_valid(bytes, len) && !memchr(bytes, 0, len);
+    if (call->kind == CALL_CHAT || is_text) {
         wefti_json_str(out, bytes, len);
         return;
     }

@@ -638,6 +638,18 @@ def test_rpc_streams_with_much_to_say_end():
             assert error is None or error[0] == "rate_limit_error", error
 
 
+def test_a_nul_among_the_tokens_is_a_token_like_others():
+    with Server() as server:
+        ids = server.post("/tokenize", {"prompt": "a\0b"}).json["tokens"]
+        body = {"prompt": ids, "echo": True, "max_tokens": 0, "logprobs": 0}
+        names = server.complete(**body)["choices"][0]["logprobs"]["tokens"]
+        assert "bytes:\\x00" in names, names
+        for stream in (False, True):
+            with Rpc(server) as rpc:
+                error, result = rpc.call(1, "generate", {**body, "stream": stream})
+                assert error is None and result["choices"][0]["logprobs"]["tokens"] == names, (error, result)
+
+
 def test_an_rpc_client_that_never_reads_is_not_read_either():
     with Server() as server, Rpc(server) as rpc:
         before, sent = resident(server)["router"], 0
