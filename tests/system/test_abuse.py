@@ -706,7 +706,9 @@ def test_large_bodies_do_not_delay_others():
         print(f"    {n_before} of 10 large bodies before five small ones, then {overtaken} during each", flush=True)
         # Who waited behind them would see all the rest end first. How many do end meanwhile depends on when this
         # process, busy with their answers, gets to count them.
-        assert min(overtaken) <= 1 and overtaken[0] < 10 - n_before, (n_before, overtaken)
+        # In a sanitized build, where they are a sixth as large, that says nothing: it is printed only.
+        is_fair = min(overtaken) <= 1 and overtaken[0] < 10 - n_before
+        assert is_fair or harness.SANITIZED, (n_before, overtaken)
 
 
 def test_unfinished_bodies_take_nothing_from_others():
