@@ -1,4 +1,5 @@
 set(ENG_DRIVE ${CMAKE_SOURCE_DIR}/tests/harness/eng_drive.c)
+set(ENG_FIXTURES ${CMAKE_SOURCE_DIR}/tests/unit/engine_fixtures.c ${ENG_DRIVE})
 set(ENG_GOLDENS ${CMAKE_SOURCE_DIR}/tests/golden/goldens.c ${ENG_DRIVE})
 
 weft_test(test_pool SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_pool.c
@@ -10,8 +11,10 @@ weft_test(golden_perplexity SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_perp
 
 # The engine on each instruction set. Fewer rounds for the scalar one, which is the slow one.
 function(engine_tests suffix env)
-  weft_test(test_engine${suffix} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_engine.c ${ENG_DRIVE}
-            LINKS weft_engine weft_alloc LABELS unit TIMEOUT 180 ARGS ${ARGN} ENV "${env}")
+  foreach(name test_engine_invariance test_engine_plans test_engine_steps test_engine_open)
+    weft_test(${name}${suffix} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/${name}.c ${ENG_FIXTURES}
+              LINKS weft_engine weft_alloc LABELS unit TIMEOUT 180 ARGS ${ARGN} ENV "${env}")
+  endforeach()
   weft_test(golden_logits${suffix} SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_logits.c
                                            ${ENG_GOLDENS}
             LINKS weft_engine PkgConfig::JANSSON weft_alloc LABELS golden TIMEOUT 120 ENV "${env}")

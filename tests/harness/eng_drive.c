@@ -87,6 +87,11 @@ struct weft_step_plan drive_plan(const struct drive *drive) {
     };
 }
 
+void drive_clear(struct drive *drive) {
+    drive->n_releases = drive->n_starts = drive->n_copies = 0;
+    drive->n_grants = drive->n_rows = drive->n_blocks = 0;
+}
+
 const struct weft_step_result *drive_run(struct drive *drive) {
     struct weft_step_plan plan = drive_plan(drive);
     struct weft_errmsg why = {{0}};
@@ -95,8 +100,7 @@ const struct weft_step_result *drive_run(struct drive *drive) {
     if (err) fail_msg("step %llu: %s", (unsigned long long)drive->step, why.text);
     assert_int_equal(result->n_outs, plan.n_rows);
     drive->step++;
-    drive->n_releases = drive->n_starts = drive->n_copies = 0;
-    drive->n_grants = drive->n_rows = drive->n_blocks = 0;
+    drive_clear(drive);
     return result;
 }
 

@@ -44,6 +44,8 @@ void drive_row(struct drive *drive, uint32_t slot, uint32_t gen, uint32_t n_toke
 
 /* The plan as it stands. */
 struct weft_step_plan drive_plan(const struct drive *drive);
+/* Begins the next one without running it. */
+void drive_clear(struct drive *drive);
 /* Runs it, which must succeed, and begins the next one. */
 const struct weft_step_result *drive_run(struct drive *drive);
 

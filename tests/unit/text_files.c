@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/parse.h"
+#include "base/rand.h"
 #include "unit/model_files.h"
 #include "unit/text_files.h"
 
@@ -105,4 +107,74 @@ void text_expect_n(const weft_tokenizer *tok, const char *text, size_t len, uint
 
 void text_expect(const weft_tokenizer *tok, const char *text, uint32_t flags, const char *want) {
     text_expect_n(tok, text, strlen(text), flags, want);
+}
+
+weft_tokenizer *text_open_path(const char *relative) {
+    struct weft_errmsg why = {""};
+    weft_tokenizer *tok;
+    if (weft_text_open(test_source_path(relative), &tok, &why)) fail_msg("%s", why.text);
+    return tok;
+}
+
+char *text_small_folder(void) {
+    static const char *const words[] = {"<s>", "</s>", "<|eot|>", "a", NULL};
+    char *dir = test_dir_new();
+    struct weft_buf json;
+    weft_buf_init(&json, 1 << 16);
+    text_build_json(&json, &(struct text_parts){.words = words});
+    test_dir_write(dir, "tokenizer.json", json.data, json.len);
+    weft_buf_fini(&json);
+    return dir;
+}
+
+void text_decode(const weft_tokenizer *tok, const uint32_t *ids, size_t n, struct weft_buf *out) {
+    struct weft_detok detok;
+    weft_detok_init(&detok, tok, false);
+    for (size_t i = 0; i < n; i++)
+        weft_detok_push(&detok, ids[i], out);
+    weft_detok_finish(&detok, out);
+}
+
+size_t text_random(uint64_t *rand, char *text, size_t max) {
+    static const char *const bits[] = {
+        "a",      " ",          "the ",       "\n",     "\r\n", "1",  "\u00e9",   "\u4e00",  "'s",
+        "\u0301", "<|im_end|>", "\U0001f600", "\u2581", ".",    "<|", "\xe2\x96", "\xf0\x9f"};
+    size_t len = 0;
+    uint32_t n = weft_rand_below(rand, 40);
+    for (uint32_t i = 0; i < n; i++) {
+        char byte = (char)weft_rand_next(rand);
+        const char *bit = bits[weft_rand_below(rand, sizeof bits / sizeof *bits)];
+        bool raw = weft_rand_below(rand, 3) == 0;
+        size_t bit_len = raw ? 1 : strlen(bit);
+        if (bit_len > max - len) break;
+        memcpy(text + len, raw ? &byte : bit, bit_len);
+        len += bit_len;
+    }
+    return len;
+}
+
+/* Whether some continuation makes the `n` bytes at `text` a character. */
+static bool could_become_one(const char *text, size_t n) {
+    static const char tails[] = {'\x80', '\x90', '\xA0'}; /* one of each range a second byte has */
+    for (size_t len = n; len <= 4; len++) {
+        for (size_t i = 0; i < sizeof tails; i++) {
+            char whole[4] = {0, tails[i], '\x80', '\x80'};
+            memcpy(whole, text, n);
+            if (weft_utf8_valid(whole, len) && (unsigned char)whole[0] >= 0x80) return true;
+        }
+    }
+    return false;
+}
+
+void text_sanitise(const char *text, size_t len, struct weft_buf *out) {
+    for (size_t at = 0, n; at < len; at += n) {
+        n = 1;
+        while (n < 4 && n < len - at && !weft_utf8_valid(text + at, n) &&
+               could_become_one(text + at, n + 1))
+            n++;
+        if (weft_utf8_valid(text + at, n))
+            weft_buf_add(out, text + at, n);
+        else
+            weft_buf_add_str(out, "\uFFFD");
+    }
 }

@@ -1,4 +1,4 @@
-/* text_files — builds small tokenizers for tests. */
+/* text_files — small tokenizers and random texts for tests. */
 #ifndef WEFT_TESTS_TEXT_FILES_H
 #define WEFT_TESTS_TEXT_FILES_H
 
@@ -7,6 +7,9 @@
 
 #include "base/buf.h"
 #include "text/text.h"
+
+/* A pre-tokenizer that turns bytes into their printable form and splits nothing. */
+#define TEXT_BYTE_LEVEL "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":false}"
 
 /* The parts of a tokenizer.json, as JSON; NULL: the default in brackets. */
 struct text_parts {
@@ -31,6 +34,12 @@ weft_err text_try_open(const char *json, weft_tokenizer **tok_out, struct weft_e
 weft_err text_try_open_gguf(const void *bytes, size_t n, weft_tokenizer **tok_out,
                             struct weft_errmsg *why);
 
+/* Opens one of the source tree's tokenizers, or fails the test. */
+weft_tokenizer *text_open_path(const char *relative);
+
+/* A folder with the tokenizer <s> </s> <|eot|> a (ids 0 to 3) in it, for test_dir_free. */
+char *text_small_folder(void);
+
 /* Fails the test unless `text` becomes the ids written in `want` ("1 2 3"). */
 void text_expect(const weft_tokenizer *tok, const char *text, uint32_t flags, const char *want);
 void text_expect_n(const weft_tokenizer *tok, const char *text, size_t len, uint32_t flags,
@@ -39,5 +48,14 @@ void text_expect_n(const weft_tokenizer *tok, const char *text, size_t len, uint
 /* Ids of `text`; the caller frees them. Fails the test on an error. */
 uint32_t *text_ids(const weft_tokenizer *tok, const char *text, size_t len, uint32_t flags,
                    size_t *n_out);
+
+/* Adds what the ids say, special tokens too. */
+void text_decode(const weft_tokenizer *tok, const uint32_t *ids, size_t n, struct weft_buf *out);
+
+/* Up to `max` bytes of words, marks, special tokens and ill-formed bytes; returns their number. */
+size_t text_random(uint64_t *rand, char *text, size_t max);
+
+/* Adds the text as UTF-8: each maximal subpart of what is ill-formed becomes one U+FFFD. */
+void text_sanitise(const char *text, size_t len, struct weft_buf *out);
 
 #endif

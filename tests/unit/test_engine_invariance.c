@@ -1,0 +1,307 @@
+/* The engine through weft_eng_step: what a sequence yields depends on nothing but itself.
+ *
+ * A small scheduler runs a set of sequences in many ways (alone, together, in chunks, preempted and
+ * recomputed, on other block sizes and thread counts) and every record must be bit-equal to the one
+ * the sequence made alone. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rand.h"
+#include "harness/eng_drive.h"
+#include "unit/engine_fixtures.h"
+
+enum {
+    SEQS = ENGINE_REQUESTS,
+    PROMPT_MAX = ENGINE_PROMPT_MAX,
+    OUTPUT_MAX = 16,
+    TOP_MAX = ENGINE_TOP_MAX,
+    SEQ_BLOCKS_MAX = 32
+};
+
+struct record { /* of one token */
+    bool has_logprobs;
+    uint32_t token, rank, n_top, top_ids[TOP_MAX];
+    uint32_t logprob_bits, top_bits[TOP_MAX];
+};
+
+struct sequence {
+    const struct engine_request *request;
+    /* What came of it. */
+    uint32_t n_output, n_prompt_records;
+    enum weft_finish finish;
+    struct record output[OUTPUT_MAX], prompt_records[PROMPT_MAX];
+    /* While it runs. */
+    bool running, done;
+    uint32_t slot, gen, n_computed, n_blocks, blocks[SEQ_BLOCKS_MAX];
+    uint32_t tokens[PROMPT_MAX + OUTPUT_MAX];
+};
+
+/* How a set of sequences is run. */
+struct manner {
+    bool alone;
+    uint32_t chunk_max;      /* 0: a fresh random one for each row */
+    uint32_t preempt_chance; /* in percent, per sequence and step */
+};
+
+struct bench { /* an engine with its free slots and blocks */
+    struct drive drive;
+    uint32_t next_gen, n_free_blocks, free_blocks[DRIVE_BLOCKS];
+    bool slot_used[SEQS];
+    uint64_t rng;
+};
+
+/* ---------------------------------------------------------------------------------- results --- */
+
+static void forget_results(struct sequence *seqs, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        seqs[i].n_output = seqs[i].n_prompt_records = 0;
+        seqs[i].finish = WEFT_FINISH_NONE;
+        seqs[i].running = seqs[i].done = false;
+        memset(seqs[i].output, 0, sizeof seqs[i].output);
+        memset(seqs[i].prompt_records, 0, sizeof seqs[i].prompt_records);
+        memcpy(seqs[i].tokens, seqs[i].request->prompt, sizeof seqs[i].request->prompt);
+    }
+}
+
+static void keep_logprobs(struct record *record, const struct weft_logprobs *logprobs) {
+    record->has_logprobs = true;
+    record->rank = logprobs->rank;
+    record->n_top = logprobs->n_top;
+    record->logprob_bits = engine_float_bits(logprobs->logprob);
+    assert_true(logprobs->n_top <= TOP_MAX);
+    for (uint32_t i = 0; i < logprobs->n_top; i++) {
+        record->top_ids[i] = logprobs->top_ids[i];
+        record->top_bits[i] = engine_float_bits(logprobs->top_logprobs[i]);
+        if (i) assert_true(logprobs->top_logprobs[i] <= logprobs->top_logprobs[i - 1]);
+    }
+}
+
+static void assert_same_results(const struct sequence *a, const struct sequence *b) {
+    for (uint32_t i = 0; i < SEQS; i++) {
+        assert_int_equal(a[i].n_output, b[i].n_output);
+        assert_int_equal(a[i].finish, b[i].finish);
+        assert_int_equal(a[i].n_prompt_records, b[i].n_prompt_records);
+        assert_memory_equal(a[i].output, b[i].output, sizeof a[i].output);
+        assert_memory_equal(a[i].prompt_records, b[i].prompt_records, sizeof a[i].prompt_records);
+    }
+}
+
+/* ------------------------------------------------------------------------------- scheduling --- */
+
+static void init_bench(struct bench *bench, weft_eng *eng, uint64_t seed) {
+    static uint64_t epoch = 0;
+    memset(bench, 0, sizeof *bench);
+    drive_init(&bench->drive, eng);
+    bench->drive.epoch = ++epoch; /* the first plan opens it */
+    bench->rng = seed;
+    bench->n_free_blocks = weft_eng_info(eng)->n_blocks;
+    if (bench->n_free_blocks > DRIVE_BLOCKS) bench->n_free_blocks = DRIVE_BLOCKS;
+    for (uint32_t i = 0; i < bench->n_free_blocks; i++) {
+        bench->free_blocks[i] = i;
+    }
+}
+
+static uint32_t take_block(struct bench *bench) {
+    assert_true(bench->n_free_blocks > 0);
+    uint32_t at = weft_rand_below(&bench->rng, bench->n_free_blocks);
+    uint32_t block = bench->free_blocks[at];
+    bench->free_blocks[at] = bench->free_blocks[--bench->n_free_blocks];
+    return block;
+}
+
+static void start_sequence(struct bench *bench, struct sequence *seq) {
+    uint32_t slot = weft_rand_below(&bench->rng, SEQS);
+    while (bench->slot_used[slot]) {
+        slot = (slot + 1) % SEQS;
+    }
+    bench->slot_used[slot] = true;
+    seq->slot = slot;
+    seq->gen = ++bench->next_gen;
+    seq->running = true;
+    seq->n_computed = seq->n_blocks = 0;
+    struct weft_step_start start = {
+        .slot = slot,
+        .gen = seq->gen,
+        .tokens = seq->tokens,
+        .n_tokens = seq->request->n_prompt + seq->n_output,
+        .n_prompt = seq->request->n_prompt,
+        .n_prompt_logprobs_done = seq->n_prompt_records ? seq->n_prompt_records + 1 : 0,
+        .sampling = seq->request->sampling,
+    };
+    drive_start(&bench->drive, &start);
+}
+
+static void stop_sequence(struct bench *bench, struct sequence *seq) {
+    drive_release(&bench->drive, seq->slot, seq->gen);
+    bench->slot_used[seq->slot] = false;
+    for (uint32_t i = 0; i < seq->n_blocks; i++) {
+        bench->free_blocks[bench->n_free_blocks++] = seq->blocks[i];
+    }
+    seq->running = false;
+}
+
+static void plan_row(struct bench *bench, struct sequence *seq, uint32_t chunk_max,
+                     uint32_t *budget) {
+    uint32_t left = seq->request->n_prompt + seq->n_output - seq->n_computed;
+    if (chunk_max == 0) chunk_max = 1 + weft_rand_below(&bench->rng, 40);
+    uint32_t n = left < chunk_max ? left : chunk_max;
+    if (n > *budget) n = *budget;
+    if (n == 0) return;
+    uint32_t block_size = weft_eng_info(bench->drive.eng)->block_size;
+    uint32_t first_new = seq->n_blocks;
+    while (seq->n_blocks * block_size < seq->n_computed + n) {
+        assert_true(seq->n_blocks < SEQ_BLOCKS_MAX);
+        seq->blocks[seq->n_blocks++] = take_block(bench);
+    }
+    drive_grant(&bench->drive, seq->slot, seq->gen, seq->blocks + first_new,
+                seq->n_blocks - first_new);
+    drive_row(&bench->drive, seq->slot, seq->gen, n);
+    seq->n_computed += n;
+    *budget -= n;
+}
+
+static void take_in(struct sequence *seq, const struct weft_step_out *out) {
+    assert_true(out->ran);
+    if (out->n_prompt_logprobs > 0) assert_int_equal(out->prompt_pos, seq->n_prompt_records + 1);
+    for (uint32_t i = 0; i < out->n_prompt_logprobs; i++) {
+        assert_true(seq->n_prompt_records < PROMPT_MAX);
+        keep_logprobs(&seq->prompt_records[seq->n_prompt_records++], &out->prompt_logprobs[i]);
+    }
+    if (out->sampled) {
+        assert_int_equal(out->output_idx, seq->n_output);
+        assert_true(seq->n_output < OUTPUT_MAX);
+        struct record *record = &seq->output[seq->n_output];
+        record->token = out->token;
+        if (out->has_logprobs) keep_logprobs(record, &out->logprobs);
+        seq->tokens[seq->request->n_prompt + seq->n_output++] = out->token;
+    }
+    seq->finish = out->finish;
+    seq->done = out->finish != WEFT_FINISH_NONE;
+}
+
+/* Sequences whose rows went into the plan have n_computed moved already; the engine decides. */
+static bool plan_step(struct bench *bench, struct sequence *seqs, uint32_t n,
+                      const struct manner *manner) {
+    uint32_t budget = weft_eng_info(bench->drive.eng)->max_batched_tokens;
+    bool any_left = false;
+    uint32_t shift = weft_rand_below(&bench->rng, n);
+    for (uint32_t j = 0; j < n; j++) {
+        struct sequence *seq = &seqs[(j + shift) % n];
+        bool is_new = !seq->running;
+        if (seq->done) continue;
+        any_left = true;
+        if (is_new) start_sequence(bench, seq);
+        if (!is_new && weft_rand_below(&bench->rng, 100) < manner->preempt_chance) {
+            stop_sequence(bench, seq);
+            continue;
+        }
+        plan_row(bench, seq, manner->chunk_max, &budget);
+    }
+    return any_left;
+}
+
+static void run_together(struct bench *bench, struct sequence *seqs, uint32_t n,
+                         const struct manner *manner) {
+    while (plan_step(bench, seqs, n, manner)) {
+        const struct weft_step_result *result = drive_run(&bench->drive);
+        for (uint32_t i = 0; i < result->n_outs; i++) {
+            for (uint32_t j = 0; j < n; j++) {
+                if (seqs[j].running && seqs[j].slot == result->outs[i].slot)
+                    take_in(&seqs[j], &result->outs[i]);
+            }
+        }
+        for (uint32_t j = 0; j < n; j++) {
+            if (seqs[j].running && seqs[j].done) stop_sequence(bench, &seqs[j]);
+        }
+    }
+    (void)drive_run(&bench->drive); /* the last releases */
+}
+
+static void run_manner(weft_eng *eng, struct sequence *seqs, const struct manner *manner,
+                       uint64_t seed) {
+    struct bench *bench = malloc(sizeof *bench);
+    assert_non_null(bench);
+    init_bench(bench, eng, seed);
+    forget_results(seqs, SEQS);
+    for (uint32_t i = 0; i < SEQS; i += manner->alone ? 1 : SEQS) {
+        run_together(bench, seqs + i, manner->alone ? 1 : SEQS, manner);
+    }
+    free(bench);
+}
+
+/* ------------------------------------------------------------------------------- invariance --- */
+
+static void check_invariance(const char *model, enum weft_eng_act act) {
+    static const struct manner manners[] = {
+        {false, 1000, 0}, {false, 0, 10}, {false, 7, 0},
+        {false, 16, 0},   {false, 1, 0},  {true, 5, 5},
+    };
+    static const struct { uint32_t n_threads, block_size; } engines[] = {{1, 16}, {2, 16}, {3, 48}};
+    static const struct manner reference = {true, 1000, 0};
+    uint64_t seed = weft_rand_test_seed();
+    struct engine_request requests[SEQS];
+    struct sequence *seqs = calloc(2 * SEQS, sizeof *seqs), *want = seqs + SEQS;
+    assert_non_null(seqs);
+    for (uint32_t i = 0; i < SEQS; i++) {
+        seqs[i].request = &requests[i];
+    }
+    size_t n_engines = engine_short_run ? 1 : sizeof engines / sizeof engines[0];
+    size_t n_manners = engine_short_run ? 2 : sizeof manners / sizeof manners[0];
+    for (size_t e = 0; e < n_engines; e++) {
+        weft_eng *eng = engine_open_small(model, act, engines[e].n_threads, engines[e].block_size);
+        uint64_t rng = seed;
+        engine_make_requests(requests, weft_eng_info(eng)->n_vocab, &rng);
+        if (e == 0) {
+            run_manner(eng, seqs, &reference, seed);
+            memcpy(want, seqs, SEQS * sizeof *seqs);
+        }
+        for (size_t m = 0; m < n_manners; m++) {
+            run_manner(eng, seqs, &manners[m], rng + m);
+            assert_same_results(seqs, want);
+        }
+        weft_eng_free(eng);
+    }
+    assert_int_equal(want[5].n_prompt_records, requests[5].n_prompt - 1);
+    assert_int_equal(want[5].n_output, 0);
+    assert_int_equal(want[0].n_output, requests[0].sampling.max_tokens);
+    free(seqs);
+}
+
+static void bf16_results_do_not_depend_on_company(void **state) {
+    (void)state;
+    check_invariance(ENGINE_DRAFT, WEFT_ENG_ACT_AUTO);
+}
+
+static void f32_results_do_not_depend_on_company(void **state) {
+    (void)state;
+    check_invariance(ENGINE_DRAFT, WEFT_ENG_ACT_F32);
+}
+
+static void int8_results_do_not_depend_on_company(void **state) {
+    (void)state;
+    check_invariance(ENGINE_QUANTISED, WEFT_ENG_ACT_AUTO);
+}
+
+static void tied_results_do_not_depend_on_company(void **state) {
+    (void)state;
+    check_invariance(ENGINE_TIED, WEFT_ENG_ACT_AUTO);
+    check_invariance("tests/data/zoo/llama_quant/Q8_0.gguf", WEFT_ENG_ACT_AUTO);
+    check_invariance("tests/data/zoo/llama_quant/F16.gguf", WEFT_ENG_ACT_AUTO);
+}
+
+int main(int argc, char **argv) {
+    if (!engine_test_begin("test_engine_invariance", argc, argv)) return 77;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bf16_results_do_not_depend_on_company),
+        cmocka_unit_test(f32_results_do_not_depend_on_company),
+        cmocka_unit_test(int8_results_do_not_depend_on_company),
+        cmocka_unit_test(tied_results_do_not_depend_on_company),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,277 @@
+/* What single steps yield: ends, copied and shared blocks, log-probabilities, and no allocation. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#ifndef WEFT_SANITIZED
+#include <jemalloc/jemalloc.h>
+#endif
+
+#include "harness/eng_drive.h"
+#include "unit/engine_fixtures.h"
+
+/* ---------------------------------------------------------------------------------- endings --- */
+
+static struct weft_step_out run_start(struct drive *drive, const struct weft_step_start *start) {
+    static const uint32_t blocks[8] = {3, 1, 4, 0, 5, 9, 2, 6};
+    drive_start(drive, start);
+    drive_grant(drive, start->slot, start->gen, blocks, 8);
+    drive_row(drive, start->slot, start->gen, start->n_tokens - start->n_cached);
+    return drive_run(drive)->outs[0];
+}
+
+static void sequences_end_where_they_should(void **state) {
+    (void)state;
+    weft_eng *eng = engine_open_small(ENGINE_TIED, WEFT_ENG_ACT_AUTO, 1, 16);
+    struct drive *drive = malloc(sizeof *drive);
+    assert_non_null(drive);
+    drive_init(drive, eng);
+    const uint32_t tokens[] = {11, 12, 13, 14, 15, 16};
+    struct weft_step_start start = {.gen = 1, .tokens = tokens, .n_tokens = 4, .n_prompt = 4};
+    weft_sampling_init(&start.sampling);
+    start.sampling.max_tokens = 2;
+    struct weft_step_out out = run_start(drive, &start);
+    uint32_t first = out.token;
+    assert_true(out.sampled && out.output_idx == 0 && out.finish == WEFT_FINISH_NONE);
+    drive_row(drive, 0, 1, 1);
+    out = drive_run(drive)->outs[0];
+    assert_true(out.sampled && out.output_idx == 1 && out.finish == WEFT_FINISH_LENGTH);
+    drive_row(drive, 0, 1, 1); /* planned before the end was known */
+    out = drive_run(drive)->outs[0];
+    assert_true(!out.ran && !out.sampled);
+
+    drive_release(drive, 0, 1); /* the first token is now a stop token */
+    start.gen = 2;
+    start.sampling.stop_tokens = &first;
+    start.sampling.n_stop_tokens = 1;
+    out = run_start(drive, &start);
+    assert_true(out.sampled && out.token == first && out.finish == WEFT_FINISH_STOP);
+
+    drive_release(drive, 0, 2); /* but not before two tokens */
+    start.gen = 3;
+    start.sampling.min_tokens = 2;
+    out = run_start(drive, &start);
+    assert_true(out.sampled && out.token != first && out.finish == WEFT_FINISH_NONE);
+
+    drive_release(drive, 0, 3); /* masked only: the same tokens, and it does not stop after them */
+    start.gen = 6;
+    start.sampling.masked_tokens = &first;
+    start.sampling.n_masked_tokens = 1;
+    start.sampling.n_stop_tokens = 0;
+    start.sampling.min_tokens = 1;
+    uint32_t second = out.token;
+    out = run_start(drive, &start);
+    assert_true(out.sampled && out.token == second && out.finish == WEFT_FINISH_NONE);
+    drive_release(drive, 0, 6);
+    start.gen = 7;
+    start.sampling.min_tokens = 0;
+    out = run_start(drive, &start);
+    assert_true(out.sampled && out.token == first && out.finish == WEFT_FINISH_NONE);
+
+    drive_release(drive, 0, 7); /* resumed with all of its output: nothing is left to do */
+    start.sampling.n_masked_tokens = 0;
+    start.sampling.n_stop_tokens = 1;
+    start.gen = 4;
+    start.n_tokens = 6;
+    start.sampling.min_tokens = 0;
+    out = run_start(drive, &start);
+    assert_true(!out.ran && out.finish == WEFT_FINISH_LENGTH);
+
+    drive_release(drive, 0, 4); /* the prompt alone */
+    start.gen = 5;
+    start.n_tokens = 4;
+    start.sampling.max_tokens = 0;
+    out = run_start(drive, &start);
+    assert_true(out.ran && !out.sampled && out.finish == WEFT_FINISH_LENGTH);
+    free(drive);
+    weft_eng_free(eng);
+}
+
+static void a_prompt_of_the_full_length_ends_without_a_token(void **state) {
+    (void)state;
+    struct weft_eng_options options;
+    weft_eng_options_init(&options);
+    options.n_threads = 1;
+    options.max_model_len = 20;
+    options.kv_memory_bytes = 1u << 20;
+    weft_eng *eng = drive_open(drive_fixture(ENGINE_TIED), &options);
+    struct drive *drive = malloc(sizeof *drive);
+    assert_non_null(drive);
+    drive_init(drive, eng);
+    uint32_t tokens[20] = {0}, out[16];
+    struct weft_sampling sampling;
+    weft_sampling_init(&sampling);
+    assert_int_equal(drive_complete(drive, tokens, 20, &sampling, out), 0);
+    assert_int_equal(drive_complete(drive, tokens, 19, &sampling, out), 1);
+    assert_int_equal(drive_complete(drive, tokens, 10, &sampling, out), 10);
+    free(drive);
+    weft_eng_free(eng);
+}
+
+/* ------------------------------------------------------------------------------------ cache --- */
+
+static void copied_and_shared_blocks_hold_the_same_tokens(void **state) {
+    (void)state;
+    weft_eng *eng = engine_open_small(ENGINE_DRAFT, WEFT_ENG_ACT_AUTO, 2, 16);
+    struct drive *drive = malloc(sizeof *drive);
+    assert_non_null(drive);
+    drive_init(drive, eng);
+    uint32_t tokens[64], want[8];
+    for (uint32_t i = 0; i < 64; i++) {
+        tokens[i] = 100 + i * 7;
+    }
+    struct weft_sampling sampling;
+    weft_sampling_init(&sampling);
+    sampling.max_tokens = 8;
+    assert_int_equal(drive_complete(drive, tokens, 40, &sampling, want), 8);
+
+    /* Its blocks were 0, 1, 2: copy two of them on, one over a detour, then overwrite the first. */
+    struct weft_step_start start = {.slot = 1, .gen = 500, .tokens = tokens, .n_tokens = 40};
+    start.n_prompt = 40;
+    start.n_cached = 39;
+    start.sampling = sampling;
+    const uint32_t blocks[] = {10, 1, 12, 13};
+    drive_copy(drive, 0, 11);
+    drive_copy(drive, 11, 10);
+    drive_copy(drive, 2, 12);
+    (void)drive_run(drive);
+    struct weft_step_start other = start;
+    other.slot = 2;
+    other.n_cached = 0;
+    const uint32_t other_blocks[] = {0, 2, 11};
+    drive_start(drive, &other);
+    drive_grant(drive, 2, 500, other_blocks, 3);
+    drive_row(drive, 2, 500, 40);
+    drive_start(drive, &start);
+    drive_grant(drive, 1, 500, blocks, 4);
+    drive_row(drive, 1, 500, 1);
+    assert_int_equal(drive_run(drive)->outs[1].token, want[0]);
+    for (uint32_t i = 1; i < 8; i++) {
+        drive_row(drive, 1, 500, 1);
+        assert_int_equal(drive_run(drive)->outs[0].token, want[i]);
+    }
+    free(drive);
+    weft_eng_free(eng);
+}
+
+/* ------------------------------------------------------------------------ progress and heap --- */
+
+static void progress_moves_with_every_step(void **state) {
+    (void)state;
+    weft_eng *eng = engine_open_small(ENGINE_TIED, WEFT_ENG_ACT_AUTO, 2, 16);
+    struct drive *drive = malloc(sizeof *drive);
+    assert_non_null(drive);
+    drive_init(drive, eng);
+    const uint32_t tokens[] = {1, 2, 3};
+    struct weft_sampling sampling;
+    weft_sampling_init(&sampling);
+    uint32_t out[16];
+    uint64_t before = weft_eng_progress(eng);
+    assert_int_equal(drive_complete(drive, tokens, 3, &sampling, out), 16);
+    assert_true(weft_eng_progress(eng) > before + (uint64_t)16 * 3);
+    free(drive);
+    weft_eng_free(eng);
+}
+
+static void a_step_takes_nothing_from_the_heap(void **state) {
+    (void)state;
+#ifdef WEFT_SANITIZED
+    (void)printf("SKIPPED: the sanitizer's allocator has no per-thread counters\n");
+    skip();
+#else
+    /* One thread: all the work is on the caller's, so its counter sees every allocation. */
+    weft_eng *eng = engine_open_small(ENGINE_DRAFT, WEFT_ENG_ACT_AUTO, 1, 16);
+    struct engine_request requests[ENGINE_REQUESTS];
+    struct drive *drive = malloc(sizeof *drive);
+    assert_non_null(drive);
+    drive_init(drive, eng);
+    uint64_t rng = 1, before;
+    const volatile uint64_t *allocated; /* changes behind the compiler's back */
+    size_t len = sizeof allocated;
+    engine_make_requests(requests, weft_eng_info(eng)->n_vocab, &rng);
+    assert_int_equal(mallctl("thread.allocatedp", (void *)&allocated, &len, NULL, 0), 0);
+    before = *allocated; /* the counter does count */
+    void *volatile piece = malloc(100);
+    free(piece);
+    assert_true(*allocated > before);
+    for (uint32_t i = 0; i < ENGINE_REQUESTS; i++) {
+        struct weft_step_start start = {.slot = i, .gen = 1, .tokens = requests[i].prompt};
+        start.n_tokens = start.n_prompt = requests[i].n_prompt < 20 ? requests[i].n_prompt : 20;
+        start.sampling = requests[i].sampling;
+        uint32_t blocks[2] = {2 * i, 2 * i + 1};
+        drive_start(drive, &start);
+        drive_grant(drive, i, 1, blocks, 2);
+        drive_row(drive, i, 1, start.n_tokens);
+    }
+    for (int step = 0; step < 8; step++) {
+        struct weft_step_plan plan = drive_plan(drive);
+        const struct weft_step_result *result;
+        struct weft_errmsg why;
+        before = *allocated;
+        assert_int_equal(weft_eng_step(eng, &plan, &result, &why), WEFT_OK);
+        assert_int_equal(*allocated - before, 0);
+        drive->step++;
+        drive_clear(drive);
+        for (uint32_t i = 0; i < ENGINE_REQUESTS; i++) {
+            drive_row(drive, i, 1, 1);
+        }
+    }
+    free(drive);
+    weft_eng_free(eng);
+#endif
+}
+
+/* ------------------------------------------------------------------------ log-probabilities --- */
+
+static void logprobs_of_the_whole_vocabulary_add_up(void **state) {
+    (void)state;
+    weft_eng *eng = engine_open_small(ENGINE_TIED, WEFT_ENG_ACT_AUTO, 2, 16);
+    struct drive *drive = malloc(sizeof *drive);
+    assert_non_null(drive);
+    drive_init(drive, eng);
+    uint32_t tokens[90];
+    for (uint32_t i = 0; i < 90; i++) {
+        tokens[i] = i;
+    }
+    struct weft_step_start start = {.gen = 1, .tokens = tokens, .n_tokens = 90, .n_prompt = 90};
+    weft_sampling_init(&start.sampling);
+    start.sampling.n_logprobs = 1000; /* over the vocabulary: all there are */
+    start.sampling.n_prompt_logprobs = 512;
+    struct weft_step_out out = run_start(drive, &start);
+    assert_int_equal(out.n_prompt_logprobs, 89);
+    for (uint32_t i = 0; i <= 89; i++) {
+        const struct weft_logprobs *l = i < 89 ? &out.prompt_logprobs[i] : &out.logprobs;
+        double sum = 0.0;
+        assert_int_equal(l->n_top, 512);
+        for (uint32_t j = 0; j < 512; j++) {
+            sum += exp((double)l->top_logprobs[j]);
+            if (j) assert_true(l->top_logprobs[j] <= l->top_logprobs[j - 1]);
+        }
+        assert_true(fabs(sum - 1.0) < 1e-4);
+        assert_int_equal(engine_float_bits(l->top_logprobs[l->rank - 1]),
+                         engine_float_bits(l->logprob));
+    }
+    drive_row(drive, 0, 1, 1);
+    assert_int_equal(drive_run(drive)->outs[0].logprobs.n_top, 512);
+    free(drive);
+    weft_eng_free(eng);
+}
+
+int main(int argc, char **argv) {
+    if (!engine_test_begin("test_engine_steps", argc, argv)) return 77;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sequences_end_where_they_should),
+        cmocka_unit_test(a_prompt_of_the_full_length_ends_without_a_token),
+        cmocka_unit_test(copied_and_shared_blocks_hold_the_same_tokens),
+        cmocka_unit_test(progress_moves_with_every_step),
+        cmocka_unit_test(a_step_takes_nothing_from_the_heap),
+        cmocka_unit_test(logprobs_of_the_whole_vocabulary_add_up),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
