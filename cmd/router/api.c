@@ -277,8 +277,10 @@ void wefti_api_check(struct http *h) {
         return;
     }
     if (route->is_guarded && !has_key(h)) {
-        wefti_error_set(no, 401, NULL, "invalid_api_key",
-                        "Incorrect API key provided. Send it as \"Authorization: Bearer KEY\".");
+        wefti_error_set(no, 401, NULL, "invalid_api_key", "%s",
+                        h->authorization.len
+                            ? "Incorrect API key provided"
+                            : "No API key provided: send it as \"Authorization: Bearer KEY\"");
         return;
     }
     if (route->is_post && !is_welcome_type(&h->content_type, &h->origin)) {

@@ -17,7 +17,8 @@ static const char head[] =
     "<a href=\"/health\">health</a>, <a href=\"/metrics\">metrics</a>, "
     "<a href=\"/v1/models\">models</a>.</p>\n<pre id=\"curl\"></pre>\n"
     "<p><textarea id=\"prompt\" rows=\"4\">Once upon a time</textarea></p>\n"
-    "<p><button id=\"go\">Complete</button> <button id=\"stop\" disabled>Stop</button></p>\n"
+    "<p><button id=\"go\">Complete</button> <button id=\"stop\" disabled>Stop</button> "
+    "<input id=\"key\" type=\"password\" placeholder=\"API key, if there is one\"></p>\n"
     "<pre id=\"out\"></pre>\n<script>\nconst model=";
 
 static const char tail[] =
@@ -28,9 +29,11 @@ static const char tail[] =
     "max_tokens:64})+\"'\";\n"
     "let ctl=null;\n$('stop').onclick=()=>ctl&&ctl.abort();\n"
     "$('go').onclick=async()=>{\n ctl=new AbortController();$('go').disabled=true;"
-    "$('stop').disabled=false;\n const out=$('out');out.textContent=$('prompt').value;\n try{\n"
+    "$('stop').disabled=false;\n const head={'Content-Type':'application/json'};"
+    "if($('key').value)head.Authorization='Bearer '+$('key').value;\n const "
+    "out=$('out');out.textContent=$('prompt').value;\n try{\n"
     "  const r=await fetch('/v1/completions',{method:'POST',signal:ctl.signal,"
-    "headers:{'Content-Type':'application/json'},body:JSON.stringify({prompt:$('prompt').value,"
+    "headers:head,body:JSON.stringify({prompt:$('prompt').value,"
     "max_tokens:200,stream:true})});\n"
     "  if(!r.ok){out.textContent=(await r.json()).error.message;return}\n"
     "  const reader=r.body.getReader(),dec=new TextDecoder();let buf='';\n"

@@ -285,10 +285,10 @@ static void read_counts(const struct reader *r, enum call_kind kind, struct para
                         "%u prompts with 'n' = %u are more than %d choices in one request",
                         params->n_prompts, params->n, WEFT_CALL_CHOICES_MAX);
     int64_t least = params->echo || params->sampling.n_prompt_logprobs >= 0 ? 0 : 1;
-    const char *name = "max_tokens";
-    if (kind == CALL_CHAT && wefti_json_get(r, "max_completion_tokens"))
-        name = "max_completion_tokens";
-    params->has_max_tokens = wefti_json_get_int(r, name, least, INT32_MAX, &max_tokens);
+    params->has_max_tokens = wefti_json_get_int(r, "max_tokens", least, INT32_MAX, &max_tokens);
+    if (kind == CALL_CHAT &&
+        wefti_json_get_int(r, "max_completion_tokens", least, INT32_MAX, &max_tokens))
+        params->has_max_tokens = true;
     params->sampling.max_tokens = (uint32_t)max_tokens;
     /* A worker computes a prompt alone only where its log-probabilities are wanted. */
     if (params->has_max_tokens && max_tokens == 0 && params->sampling.n_prompt_logprobs < 0)

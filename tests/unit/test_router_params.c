@@ -174,6 +174,10 @@ static const struct row rows[] = {
     {CALL_CHAT,
      "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"max_completion_tokens\":0}", 400,
      "max_completion_tokens"},
+    {CALL_CHAT,
+     "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"max_tokens\":\"x\",\"max_completion_"
+     "tokens\":5}",
+     400, "max_tokens"},
     {CALL_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"max_tokens\":70}", 400,
      "messages"},
     {CALL_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"echo\":true}", 400,
