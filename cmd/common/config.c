@@ -174,18 +174,17 @@ static void print_help(size_t prog_idx) {
         "\nEach setting can also stand in the environment: --max-num-seqs as WEFT_MAX_NUM_SEQS.\n");
 }
 
-static weft_err bad_value(const struct setting *s, const char *source, const char *text,
+static weft_err bad_value(const struct setting *s, const char *called, const char *text,
                           struct weft_errmsg *why) {
     if (s->kind == KIND_SIZE)
-        return weft_err_set(why, WEFT_E_INVAL,
-                            "%s%s: \"%s\" is not a size such as 512MiB, in range", source, s->name,
-                            text);
-    return weft_err_set(why, WEFT_E_INVAL, "%s%s: \"%s\" is not a number from %.15g to %.15g",
-                        source, s->name, text, s->min, s->max);
+        return weft_err_set(why, WEFT_E_INVAL, "%s: \"%s\" is not a size such as 512MiB, in range",
+                            called, text);
+    return weft_err_set(why, WEFT_E_INVAL, "%s: \"%s\" is not a number from %.15g to %.15g", called,
+                        text, s->min, s->max);
 }
 
-/* `source` is what stands before the name in messages: "--" or "setting ". */
-static weft_err set_value(struct weft_config *config, const struct setting *s, const char *source,
+/* `called` is how messages name the setting: as its source spells it, with the place. */
+static weft_err set_value(struct weft_config *config, const struct setting *s, const char *called,
                           const char *text, struct weft_errmsg *why) {
     char *at = (char *)config + s->offset;
     uint64_t u = 0;
@@ -198,36 +197,36 @@ static weft_err set_value(struct weft_config *config, const struct setting *s, c
         return WEFT_OK;
     case KIND_FLAG:
         if (weft_parse_bool(text, &flag))
-            return weft_err_set(why, WEFT_E_INVAL, "%s%s: \"%s\" is neither true nor false", source,
-                                s->name, text);
+            return weft_err_set(why, WEFT_E_INVAL, "%s: \"%s\" is neither true nor false", called,
+                                text);
         *(bool *)at = flag;
         return WEFT_OK;
     case KIND_DOUBLE:
         err = weft_parse_double(text, &d);
-        if (err || d < s->min || d > s->max) return bad_value(s, source, text, why);
+        if (err || d < s->min || d > s->max) return bad_value(s, called, text, why);
         *(double *)(void *)at = d;
         return WEFT_OK;
     case KIND_I32:
         err = weft_parse_double(text, &d);
         if (err || d < s->min || d > s->max || d != (double)(int32_t)d)
-            return bad_value(s, source, text, why);
+            return bad_value(s, called, text, why);
         *(int32_t *)(void *)at = (int32_t)d;
         return WEFT_OK;
     case KIND_SIZE:
         err = weft_parse_size(text, &u);
-        if (err || (double)u < s->min || (double)u > s->max) return bad_value(s, source, text, why);
+        if (err || (double)u < s->min || (double)u > s->max) return bad_value(s, called, text, why);
         *(uint64_t *)(void *)at = u;
         return WEFT_OK;
     case KIND_U64:
         err = weft_parse_u64(text, UINT64_MAX, &u);
         if (err)
-            return weft_err_set(why, WEFT_E_INVAL, "%s%s: \"%s\" is not a whole number", source,
-                                s->name, text);
+            return weft_err_set(why, WEFT_E_INVAL, "%s: \"%s\" is not a whole number", called,
+                                text);
         *(uint64_t *)(void *)at = u;
         return WEFT_OK;
     case KIND_U32:
         err = weft_parse_u64(text, (uint64_t)s->max, &u);
-        if (err || (double)u < s->min) return bad_value(s, source, text, why);
+        if (err || (double)u < s->min) return bad_value(s, called, text, why);
         *(uint32_t *)(void *)at = (uint32_t)u;
         return WEFT_OK;
     }
@@ -249,7 +248,7 @@ static weft_err set_defaults(enum weft_program program, struct weft_config *conf
     weft_err err = WEFT_OK;
     for (size_t i = 0; i < N_SETTINGS && !err; i++) {
         if ((settings[i].programs & program) && settings[i].value)
-            err = set_value(config, &settings[i], "default of ", settings[i].value, why);
+            err = set_value(config, &settings[i], settings[i].name, settings[i].value, why);
     }
     return err;
 }
@@ -269,7 +268,7 @@ static weft_err set_from_env(enum weft_program program, struct weft_config *conf
         if (!text) continue;
         /* Kubernetes puts WEFT_PORT=tcp://... into every pod beside a service named weft. */
         if (strncmp(text, "tcp://", 6) == 0 && s->kind != KIND_TEXT) continue;
-        weft_err err = set_value(config, s, "environment: ", text, why);
+        weft_err err = set_value(config, s, name, text, why);
         if (err) return err;
     }
     return WEFT_OK;
@@ -282,6 +281,27 @@ static char *trim(char *text) {
     while (n && isspace((unsigned char)text[n - 1]))
         text[--n] = '\0';
     return text;
+}
+
+/* Makes *value, trimmed, what stands between its quotes, if it has some; else what stands before a
+ * '#' behind white space. False: a quote without its end, or with more than a comment behind it. */
+static bool take_quotes(char **value) {
+    char *text = *value;
+    if (*text == '"' || *text == '\'') {
+        char *end = strchr(text + 1, *text);
+        if (!end) return false;
+        char *rest = trim(end + 1);
+        *end = '\0';
+        *value = text + 1;
+        return *rest == '\0' || *rest == '#';
+    }
+    for (char *p = text; *p; p++) {
+        if (*p != '#' || (p > text && !isspace((unsigned char)p[-1]))) continue;
+        *p = '\0';
+        (void)trim(text);
+        break;
+    }
+    return true;
 }
 
 /* A copy of `text` for the life of the process. A list keeps hold of all of them, so that a leak
@@ -300,7 +320,9 @@ static const char *keep_text(const char *text) {
     return kept->text;
 }
 
-/* "name = value" per line, '#' starts a comment line; names as flags, '_' and '-' are one. */
+/* "name = value" per line, the value in quotes or not; '#' starts a comment; names as flags, '_'
+ * and
+ * '-' are one. */
 static weft_err set_from_file(enum weft_program program, const char *path,
                               struct weft_config *config, struct weft_errmsg *why) {
     FILE *file = fopen(path, "re");
@@ -334,9 +356,17 @@ static weft_err set_from_file(enum weft_program program, const char *path,
                                name);
             break;
         }
+        char called[4096 + 64];
+        (void)snprintf(called, sizeof called, "%s:%u: %s", path, line_no, s->name);
+        err = take_quotes(&value) ? WEFT_OK
+                                  : weft_err_set(why, WEFT_E_INVAL,
+                                                 "%s: a quote has no end, or "
+                                                 "something stands behind it",
+                                                 called);
         const char *kept = s->kind == KIND_TEXT ? keep_text(value) : value;
-        err = kept ? set_value(config, s, "config file: ", kept, why)
-                   : weft_err_set(why, WEFT_E_NOMEM, "no memory for the settings of \"%s\"", path);
+        if (!kept)
+            err = weft_err_set(why, WEFT_E_NOMEM, "no memory for the settings of \"%s\"", path);
+        if (!err) err = set_value(config, s, called, kept, why);
     }
     if (!err && ferror(file))
         err = weft_err_errno(why, errno, "--config: cannot read \"%s\"", path);
@@ -390,7 +420,10 @@ static weft_err take_flag(enum weft_program program, int argc, char **argv, int 
         *config_file = value;
         return WEFT_OK;
     }
-    return config ? set_value(config, s, "--", value, why) : WEFT_OK;
+    if (!config) return WEFT_OK;
+    char called[64];
+    (void)snprintf(called, sizeof called, "--%s", s->name);
+    return set_value(config, s, called, value, why);
 }
 
 /* All arguments. Called twice: first for --config, --help and --version alone (config NULL). */
@@ -429,6 +462,22 @@ static bool is_metric_prefix(const char *text) {
     return strlen(text) <= 64;
 }
 
+/* "*", or origins as browsers send them: scheme://host[:port], or "null". Empty: none. */
+static bool is_origin_list(const char *text) {
+    if (!strcmp(text, "*")) return true;
+    while (*text) {
+        text += strspn(text, " ");
+        size_t n = strcspn(text, ", ");
+        const char *host = strstr(text, "://");
+        bool is_null = n == 4 && !memcmp(text, "null", 4);
+        if (!is_null && (!host || host == text || host + 3 >= text + n)) return false;
+        text += n;
+        text += strspn(text, " ");
+        if (*text && *text++ != ',') return false;
+    }
+    return true;
+}
+
 static weft_err check_together(size_t prog_idx, const struct weft_config *c,
                                struct weft_errmsg *why) {
     static const char *const formats[] = {"text", "json", NULL};
@@ -452,6 +501,13 @@ static weft_err check_together(size_t prog_idx, const struct weft_config *c,
                             "--metrics-prefix is up to 64 letters, digits, \"_\" and \":\", not "
                             "\"%s\"",
                             c->metrics_prefix);
+    if (c->port && c->port == c->rpc_port && !c->no_rpc)
+        return weft_err_set(why, WEFT_E_INVAL, "--port and --rpc-port are both %u", c->port);
+    if (c->allowed_origins && !is_origin_list(c->allowed_origins))
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "--allowed-origins is \"*\" or origins such as https://example.org, "
+                            "separated by commas, not \"%s\"",
+                            c->allowed_origins);
     if (c->workers && !is_one_of(c->workers, workers))
         return weft_err_set(why, WEFT_E_UNSUPPORTED, "--workers %s: one worker is supported so far",
                             c->workers);

@@ -157,10 +157,10 @@ static void settings_that_a_program_does_not_know_stay_empty(void **state) {
 
 static void flags_win_over_the_environment_and_that_over_the_file(void **state) {
     (void)state;
-    write_config("port = 1\nrpc-port = 1\nmax-queue = 1\n");
+    write_config("port = 1\nrpc-port = 3\nmax-queue = 1\n");
     ASSERT_PARSES(WEFT_PROG_SERVE, "m");
     assert_int_equal(config.port, 1);
-    assert_int_equal(config.rpc_port, 1);
+    assert_int_equal(config.rpc_port, 3);
     assert_int_equal(config.max_queue, 1);
     set_env("WEFT_RPC_PORT", "2");
     set_env("WEFT_MAX_QUEUE", "2");
@@ -258,7 +258,7 @@ static void what_is_out_of_range_is_refused_by_the_name_of_its_flag(void **state
     assert_int_equal(PARSE(WEFT_PROG_SERVE, "m", "--max-body=1TiB"), WEFT_E_INVAL);
     assert_int_equal(PARSE(WEFT_PROG_SERVE, "m", "--kv-memory=lots"), WEFT_E_INVAL);
     set_env("WEFT_MAX_NUM_SEQS", "");
-    ASSERT_REFUSED(WEFT_E_INVAL, "environment: max-num-seqs: \"\" is not a number from 1 to 4096",
+    ASSERT_REFUSED(WEFT_E_INVAL, "WEFT_MAX_NUM_SEQS: \"\" is not a number from 1 to 4096",
                    WEFT_PROG_SERVE, "m");
 }
 
@@ -430,8 +430,7 @@ static void variables_of_other_programs_are_not_looked_at(void **state) {
     set_env("WEFT_PORT", "not a number");
     set_env("WEFT_NO_SUCH_SETTING", "1");
     ASSERT_PARSES(WEFT_PROG_WORKER, "m");
-    ASSERT_REFUSED(WEFT_E_INVAL,
-                   "environment: port: \"not a number\" is not a number from 0 to 65535",
+    ASSERT_REFUSED(WEFT_E_INVAL, "WEFT_PORT: \"not a number\" is not a number from 0 to 65535",
                    WEFT_PROG_ROUTER, "m");
 }
 
@@ -441,14 +440,55 @@ static void variables_of_other_programs_are_not_looked_at(void **state) {
 static void a_file_has_comments_blank_lines_and_either_kind_of_dash(void **state) {
     (void)state;
     write_config("# the front\n\n  host=::1  \r\n\tport =   9\n   # more\nmax_num_seqs = 5\n"
-                 "served-model-name = a model = b # not a comment\nno_rpc = yes\nkv-memory = 1GiB");
+                 "served-model-name = a model = b#not a comment\nno_rpc = yes\nkv-memory = 1GiB");
     ASSERT_PARSES(WEFT_PROG_SERVE, "m");
     assert_string_equal(config.host, "::1");
     assert_int_equal(config.port, 9);
     assert_int_equal(config.max_num_seqs, 5);
-    assert_string_equal(config.served_model_name, "a model = b # not a comment");
+    assert_string_equal(config.served_model_name, "a model = b#not a comment");
     assert_true(config.no_rpc);
     assert_int_equal(config.kv_memory, 1 << 30);
+}
+
+static void values_may_stand_in_quotes_and_before_comments(void **state) {
+    (void)state;
+    write_config("host = \"::1\" # here\nport = 9 # there\nserved-model-name = ' a # \"b\" '\n"
+                 "api-key = \"\"\nchat-template = # none\nmetrics-prefix = \"vllm:\"#x");
+    ASSERT_PARSES(WEFT_PROG_SERVE, "m");
+    assert_string_equal(config.host, "::1");
+    assert_int_equal(config.port, 9);
+    assert_string_equal(config.served_model_name, " a # \"b\" ");
+    assert_string_equal(config.api_key, "");
+    assert_string_equal(config.chat_template, "");
+    assert_string_equal(config.metrics_prefix, "vllm:");
+}
+
+static void one_port_cannot_be_both(void **state) {
+    (void)state;
+    ASSERT_REFUSED(WEFT_E_INVAL, "--port and --rpc-port are both 9000", WEFT_PROG_SERVE, "m",
+                   "--port=9000", "--rpc-port=9000");
+    ASSERT_PARSES(WEFT_PROG_SERVE, "m", "--port=9000", "--rpc-port=9000", "--no-rpc");
+    ASSERT_PARSES(WEFT_PROG_SERVE, "m", "--port=0", "--rpc-port=0");
+}
+
+static void origins_are_what_browsers_send(void **state) {
+    (void)state;
+    static const char *const good[] = {"*", "", "null", "http://a", "https://a:81 , null,http://b"};
+    static const char *const bad[] = {"foo",  "foo bar",           "http://",
+                                      "://a", "http://a http://b", "a,http://b"};
+    char flag[128], message[256];
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        (void)snprintf(flag, sizeof flag, "--allowed-origins=%s", good[i]);
+        ASSERT_PARSES(WEFT_PROG_ROUTER, "m", flag);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        (void)snprintf(flag, sizeof flag, "--allowed-origins=%s", bad[i]);
+        (void)snprintf(message, sizeof message,
+                       "--allowed-origins is \"*\" or origins such as https://example.org, "
+                       "separated by commas, not \"%s\"",
+                       bad[i]);
+        ASSERT_REFUSED(WEFT_E_INVAL, message, WEFT_PROG_ROUTER, "m", flag);
+    }
 }
 
 static void one_file_serves_all_programs(void **state) {
@@ -497,10 +537,12 @@ static void a_faulty_line_is_named_by_file_and_number(void **state) {
     assert_file_refused("= 1\n", ":1: unknown setting \"\"");
     assert_file_refused("config = other\n", ":1: unknown setting \"config\"");
     assert_file_refused("\x1b[2J = 1", ":1: unknown setting \"?[2J\"");
-    write_config("port = 1\nmax-queue = many\n");
-    ASSERT_REFUSED(WEFT_E_INVAL,
-                   "config file: max-queue: \"many\" is not a number from 1 to 1000000",
-                   WEFT_PROG_SERVE, "m");
+    assert_file_refused("port = 1\nmax_queue = many\n",
+                        ":2: max-queue: \"many\" is not a number from 1 to 1000000");
+    assert_file_refused("host = \"::1\n",
+                        ":1: host: a quote has no end, or something stands behind it");
+    assert_file_refused("host = 'a' b\n",
+                        ":1: host: a quote has no end, or something stands behind it");
 }
 
 static void a_line_may_be_long_but_not_endless(void **state) {
@@ -740,6 +782,9 @@ int main(void) {
         CASE(a_descriptor_never_comes_from_the_environment_or_a_file),
         CASE(variables_of_other_programs_are_not_looked_at),
         CASE(a_file_has_comments_blank_lines_and_either_kind_of_dash),
+        CASE(values_may_stand_in_quotes_and_before_comments),
+        CASE(one_port_cannot_be_both),
+        CASE(origins_are_what_browsers_send),
         CASE(one_file_serves_all_programs),
         CASE(a_faulty_line_is_named_by_file_and_number),
         CASE(a_line_may_be_long_but_not_endless),
