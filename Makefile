@@ -26,13 +26,19 @@ help:
 	@echo "make format | lint clang-format in place | formatter and clang-tidy, changing nothing"
 	@echo "make deps    the Debian packages that a build needs"
 
+# The line to try is printed with the address, once there is one. What prints it outlives Ctrl-C, as the
+# server does that still says how it ends.
+run: SHELL := /bin/bash
 run: build
-	build/bin/weft serve $(MODEL) $(ARGS) & pid=$$!; \
-	trap 'kill $$pid 2>/dev/null; wait $$pid; exit 0' INT TERM; \
-	echo; echo "Try, when it is ready (with the port it says):"; \
-	echo "  curl http://127.0.0.1:8080/v1/completions -H 'Content-Type: application/json' \\"; \
-	echo "    -d '{\"prompt\": \"Once upon a time\", \"max_tokens\": 48, \"temperature\": 0}'"; echo; \
-	wait $$pid
+	@build/bin/weft serve $(MODEL) $(ARGS) 2> >(trap '' INT TERM; exec sed -u "$$TRY" >&2) & pid=$$!; \
+	trap 'kill $$pid 2>/dev/null' INT TERM; \
+	until wait $$pid; status=$$?; [ $$status -le 128 ] || ! kill -0 $$pid 2>/dev/null; do :; done; exit $$status
+
+# sed: "weft: ready on URL", and below it how to ask there.
+define TRY
+s|^weft: ready on \(.*\)|&\n\nTry it, here or in a browser:\n  curl \1/v1/completions -H 'Content-Type: application/json' -d '{"prompt": "Once upon a time", "max_tokens": 48, "temperature": 0}'\n|
+endef
+export TRY
 
 build: deps
 	cmake --preset release

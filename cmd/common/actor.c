@@ -21,7 +21,9 @@ void weft_actor_init(const char *name, const struct weft_config *config) {
 }
 
 int weft_actor_fail(const struct weft_config *config, const char *sentence) {
-    weft_error("%s", sentence);
-    weft_status_write(config->status_fd, "failed", sentence);
+    if (config->status_fd >= 0) /* the supervisor says it, once */
+        weft_status_write(config->status_fd, "failed", sentence);
+    else
+        weft_error("%s", sentence);
     return WEFT_EXIT_FATAL;
 }

@@ -8,8 +8,8 @@
  * Before other threads exist; `name` must outlive the process. */
 void weft_actor_init(const char *name, const struct weft_config *config);
 
-/* Logs the sentence, tells the supervisor "failed SENTENCE" and returns WEFT_EXIT_FATAL for main to
- * exit with: starting again would not help. */
+/* Tells the supervisor "failed SENTENCE", or logs the sentence where there is none, and returns
+ * WEFT_EXIT_FATAL for main to exit with: starting again would not help. */
 int weft_actor_fail(const struct weft_config *config, const char *sentence);
 
 #endif

@@ -112,7 +112,7 @@ static weft_err run_round(struct bench *b, size_t round, const uint32_t *prompt,
 
 static void print_results(struct bench *b) {
     const struct weft_eng_info *info = weft_eng_info(b->eng);
-    double ceiling = median(b->bandwidth, b->config.bench_rounds);
+    double ceiling = median(b->bandwidth, b->config.bench_rounds), most = 0;
     bool json = b->config.json;
     if (json) {
         printf("{\"model\": ");
@@ -131,6 +131,7 @@ static void print_results(struct bench *b) {
         double prompt = median(b->prompt_rate[i], b->config.bench_rounds);
         double gen = median(b->gen_rate[i], b->config.bench_rounds);
         double bytes = gen / b->batches[i] * (double)info->step_weight_bytes;
+        if (bytes > most) most = bytes;
         if (json)
             printf("%s{\"batch\": %u, \"prompt_tok_s\": %.2f, \"gen_tok_s\": %.2f, \"gen_gb_s\": "
                    "%.3f, \"of_bandwidth\": %.4f}",
@@ -139,7 +140,10 @@ static void print_results(struct bench *b) {
             printf("%6u %16.1f %16.1f %12.2f %9.0f%%\n", b->batches[i], prompt, gen, bytes / 1e9,
                    100 * bytes / ceiling);
     }
-    if (json) printf("]}\n");
+    if (json)
+        printf("]}\n");
+    else if (most > ceiling)
+        printf("(More than memory gives: part of the weights stays in the CPU's cache.)\n");
 }
 
 static weft_err make_probes(struct bench *b, struct weft_errmsg *why) {

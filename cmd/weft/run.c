@@ -142,6 +142,8 @@ int weft_cmd_run(int argc, char **argv) {
                               &why);
     if (err) goto cleanup;
     weft_detok_finish(&run.detok, &run.text);
+    if (n_prompt + run.n_ids == weft_eng_info(eng)->max_model_len && run.n_ids < run.max_ids)
+        weft_warn("ended at the model's length of %u tokens", weft_eng_info(eng)->max_model_len);
     if (run.json) {
         print_json(&run, prompt, n_prompt);
     } else {

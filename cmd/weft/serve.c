@@ -258,7 +258,8 @@ static void child_ended(struct supervisor *sup, enum child_idx idx, int status) 
             return;
         }
     }
-    weft_warn("%s %s; starting it again%s", child->name, text, wait_ms ? " in a moment" : "");
+    weft_warn("%s %s%s%s; starting it again%s", child->name, text, child->last_words[0] ? ": " : "",
+              child->last_words, wait_ms ? " in a moment" : "");
     child->restart_at_ms = weft_now_ms() + wait_ms;
     if (wait_ms == 0) start_child(sup, idx);
 }
