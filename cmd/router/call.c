@@ -16,10 +16,15 @@
 #define LP_HEADER 3        /* value, rank, count */
 #define LP_IDLE_BYTES 4096 /* an empty store keeps no more than this for what comes next */
 
+/* What so many bytes of output take of the budget: all, or nothing when they are few. */
+static uint64_t output_cost(const struct call *call, uint64_t n) {
+    return n > call->free_bytes ? n : 0;
+}
+
 /* Takes `n` more bytes of the budget for output. False: the call has failed. */
 static bool hold_output(struct call *call, uint64_t n) {
-    uint64_t before = wefti_core_cost(call->output_bytes);
-    if (!wefti_core_hold_output(call->core, wefti_core_cost(call->output_bytes + n) - before)) {
+    uint64_t before = output_cost(call, call->output_bytes);
+    if (!wefti_core_hold_output(call->core, output_cost(call, call->output_bytes + n) - before)) {
         wefti_call_fail(call, 503, 1, "too_many_bytes",
                         "the requests under way hold too much output, try again later");
         return false;
@@ -30,9 +35,9 @@ static bool hold_output(struct call *call, uint64_t n) {
 
 static void release_output(struct call *call, uint64_t n) {
     WEFT_ASSERT(call->output_bytes >= n);
-    uint64_t before = wefti_core_cost(call->output_bytes);
+    uint64_t before = output_cost(call, call->output_bytes);
     call->output_bytes -= n;
-    wefti_core_release_output(call->core, before - wefti_core_cost(call->output_bytes));
+    wefti_core_release_output(call->core, before - output_cost(call, call->output_bytes));
 }
 
 static uint32_t lp_stride(const struct lp_store *store) {
@@ -178,6 +183,7 @@ struct call *wefti_call_new(struct core *core, enum call_kind kind, struct weft_
     call->model_name = core->limits.model_name; /* outlives every call */
     call->limits = core->limits;
     call->held_bytes = wefti_core_cost(body->len);
+    call->free_bytes = WEFT_SMALL_BYTES;
     call->body = *body;
     weft_buf_init(body, body->max_bytes);
     (void)snprintf(call->id, sizeof call->id, "%s-%016" PRIx64,
@@ -236,8 +242,9 @@ static void call_free(struct call *call) {
         free(call->jobs[i].prompt_lps.words);
     free(call->choices);
     free(call->jobs);
+    weft_stop_set_free(call->stop_set);
     wefti_core_release(call->core, call->held_bytes);
-    wefti_core_release_output(call->core, wefti_core_cost(call->output_bytes));
+    wefti_core_release_output(call->core, output_cost(call, call->output_bytes));
     wefti_params_fini(&call->params);
     weft_buf_fini(&call->body);
     free(call);
@@ -306,28 +313,36 @@ static bool init_choice(struct choice *choice, struct job *job, uint32_t idx, ui
     choice->idx = idx;
     choice->index = index;
     choice->lps.k = p->sampling.n_logprobs > 0 ? (uint32_t)p->sampling.n_logprobs : 0;
-    if (p->n_stops == 0) return true;
+    if (!job->call->stop_set) return true;
     choice->scan_detok = *detok;
-    return weft_stop_new((const char *const *)p->stops, p->stop_lens, p->n_stops, p->include_stop,
-                         &choice->scan) == WEFT_OK;
+    return weft_stop_new(job->call->stop_set, p->include_stop, &choice->scan) == WEFT_OK;
 }
 
 /* What is sure to be needed: a refusal now is better than one when half is computed. */
 static bool hold_ahead(struct call *call, uint64_t n_choices) {
     const struct params *p = &call->params;
-    uint64_t each = sizeof *call->choices;
-    if (p->n_stops > 0) each += 2 * weft_stop_bytes(p->stop_lens, p->n_stops); /* scan and view */
     uint64_t logprobs = p->lets_go ? 0 : p->logprob_bytes;
-    if (!hold_output(call, p->n_prompts * sizeof *call->jobs + n_choices * each + logprobs))
-        return false;
+    uint64_t each = sizeof *call->choices, once = p->n_prompts * sizeof *call->jobs + logprobs;
+    if (p->n_stops > 0) {
+        once += weft_stop_set_bytes(p->stop_lens, p->n_stops);
+        each += 2 * weft_stop_bytes(); /* scan and view */
+    }
+    if (!hold_output(call, once + n_choices * each)) return false;
     call->prepaid_bytes = logprobs;
     return true;
+}
+
+static bool compile_stops(struct call *call) {
+    const struct params *p = &call->params;
+    if (p->n_stops == 0) return true;
+    return weft_stop_set_new((const char *const *)p->stops, p->stop_lens, p->n_stops,
+                             &call->stop_set) == WEFT_OK;
 }
 
 static bool make_jobs(struct call *call) {
     const struct params *p = &call->params;
     uint64_t n_choices = (uint64_t)p->n_prompts * p->n;
-    if (!hold_ahead(call, n_choices)) return false;
+    if (!hold_ahead(call, n_choices) || !compile_stops(call)) return false;
     call->jobs = calloc(p->n_prompts, sizeof *call->jobs);
     call->choices = calloc(n_choices, sizeof *call->choices);
     if (!call->jobs || !call->choices) return false;
@@ -603,7 +618,7 @@ void wefti_job_event(struct job *job, const struct weft_msg_event *event, uint64
 /* ----------------------------------------------------------------------------------- counts --- */
 
 uint64_t wefti_call_held(const struct call *call) {
-    return call->held_bytes + wefti_core_cost(call->output_bytes);
+    return call->held_bytes + output_cost(call, call->output_bytes);
 }
 
 uint32_t wefti_call_prompt_tokens(const struct call *call) {

@@ -5,7 +5,8 @@
  *          are made from them when the client's socket has room (render.h).
  *          body -> prepare (any thread) -> start -> Accepted by all -> tokens -> done.
  * Stops    Stop strings need text as soon as a token comes: such a choice runs a detokenizer and a
- *          matcher ahead of the one that renders, throwing its text away.
+ *          matcher ahead of the one that renders, throwing its text away. The strings are compiled
+ *          once, for all matchers of the call.
  * Memory   What a call holds of output is taken from the core's budget, store by store as they
  *          grow; a stream over HTTP lets go of log-probabilities once they have been rendered. A
  *          call for which there is no room ends with an error.
@@ -120,11 +121,13 @@ struct call {
     uint64_t arrived_us, deadline_us; /* 0: none */
 
     struct job *jobs;
-    struct choice *choices; /* of all jobs; job i has [i * n, (i + 1) * n) */
+    struct choice *choices;         /* of all jobs; job i has [i * n, (i + 1) * n) */
+    struct weft_stop_set *stop_set; /* all matchers borrow it; NULL: no stop strings */
     uint32_t n_jobs, n_accepted, n_jobs_ended, n_choices;
     struct choice *fresh_first, *fresh_last;
     struct render render;
-    uint64_t output_bytes;  /* what choices, matchers, ids and log-probabilities take */
+    uint64_t output_bytes;  /* what choices, stop strings, ids and log-probabilities take */
+    uint64_t free_bytes;    /* so many of them cost nothing of the budget; set before it starts */
     uint64_t logprob_bytes; /* of that, against --max-logprob-bytes */
     uint64_t prepaid_bytes; /* of output_bytes, for log-probabilities to come */
 };

@@ -57,9 +57,8 @@ static void view_begin(struct choice *choice) {
     /* Text that follows a prompt keeps its leading space. */
     if (!p->echo || prompt->echo) view->detok.at_start = false;
     if (!p->echo) view->offset_detok.at_start = false;
-    if (p->n_stops == 0) return;
-    weft_err err = weft_stop_new((const char *const *)p->stops, p->stop_lens, p->n_stops,
-                                 p->include_stop, &view->stop);
+    if (!call->stop_set) return;
+    weft_err err = weft_stop_new(call->stop_set, p->include_stop, &view->stop);
     /* Without memory for a matcher nothing may pass: better no text than too much of it. */
     view->is_cut = err != WEFT_OK;
 }

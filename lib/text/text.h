@@ -77,15 +77,27 @@ void weft_detok_finish(struct weft_detok *detok, struct weft_buf *out); /* what 
 
 /* ----------------------------------------------------------------------------- stop strings --- */
 
-/* Watches a text stream for up to WEFT_STOP_STRINGS_MAX strings, and never lets through a character
- * that may still turn out to belong to one. */
+/* Up to WEFT_STOP_STRINGS_MAX strings, copied and compiled once for any number of matchers.
+ * Immutable, so that matchers may be in several threads. */
+struct weft_stop_set;
+
+/* Each string has 1 to WEFT_STOP_STRING_BYTES_MAX bytes (else WEFT_E_INVAL, WEFT_E_TOOBIG). */
+WEFT_MUST_CHECK weft_err weft_stop_set_new(const char *const *strings, const size_t *lens, size_t n,
+                                           struct weft_stop_set **set_out);
+void weft_stop_set_free(struct weft_stop_set *set); /* accepts NULL */
+/* What a set of strings of these lengths takes of memory. */
+size_t weft_stop_set_bytes(const size_t *lens, size_t n);
+
+/* A matcher: watches a text stream for the strings of a set, and never lets through a character
+ * that may still turn out to belong to one. It takes no memory but its own, a few words. */
 struct weft_stop;
 
-WEFT_MUST_CHECK weft_err weft_stop_new(const char *const *strings, const size_t *lens, size_t n,
-                                       bool include_in_output, struct weft_stop **stop_out);
+/* The set is borrowed until the matcher is freed. */
+WEFT_MUST_CHECK weft_err weft_stop_new(const struct weft_stop_set *set, bool include_in_output,
+                                       struct weft_stop **stop_out);
 void weft_stop_free(struct weft_stop *stop); /* accepts NULL */
-/* What a matcher of strings of these lengths (0 to WEFT_STOP_STRING_BYTES_MAX) takes of memory. */
-size_t weft_stop_bytes(const size_t *lens, size_t n);
+/* What a matcher takes of memory, of whatever set. */
+size_t weft_stop_bytes(void);
 
 /* Feeds the text of one token. Text that is safe now is appended to `out`. Returns true when a stop
  * string was completed by this piece: `out` then got everything up to it (and the string itself

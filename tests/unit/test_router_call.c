@@ -1237,6 +1237,18 @@ static void a_list_of_many_choices_costs_what_it_takes(void **state) {
     weft_buf_fini(&json);
 }
 
+/* A request that begins with `json` and has as many stop strings as there may be, all as long. */
+static void add_long_stops(struct weft_buf *json, const char *begin) {
+    weft_buf_printf(json, "%s,\"stop\":[", begin);
+    for (int i = 0; i < WEFT_STOP_STRINGS_MAX; i++) {
+        weft_buf_add_str(json, i ? ",\"" : "\"");
+        for (int k = 0; k < WEFT_STOP_STRING_BYTES_MAX; k++)
+            weft_buf_add_char(json, (char)('a' + i));
+        weft_buf_add_char(json, '"');
+    }
+    weft_buf_add_str(json, "]}");
+}
+
 static void what_is_sure_to_be_held_is_refused_before_it_is_computed(void **state) {
     (void)state;
     struct weft_buf json;
@@ -1254,14 +1266,29 @@ static void what_is_sure_to_be_held_is_refused_before_it_is_computed(void **stat
     assert_int_equal(first->state, CALL_DONE);
     assert_int_equal(first->prepaid_bytes, 0);
     wefti_call_drop(first);
-    weft_buf_add_str(&json, "{\"prompt\":\"Once\",\"n\":16,\"max_tokens\":1,\"stop\":\"");
-    for (int i = 0; i < 4000; i++)
-        weft_buf_add_str(&json, "s");
-    weft_buf_add_str(&json, "\"}");
-    struct call *stops = begin(weft_buf_cstr(&json)); /* two matchers of 28 kB for each choice */
+    core.output_max = 80000;
+    add_long_stops(&json, "{\"prompt\":\"Once\",\"max_tokens\":1");
+    struct call *stops = begin(weft_buf_cstr(&json)); /* 5 bytes for each of the 16 KiB */
     assert_int_equal(stops->error.status, 503);
     wefti_call_drop(stops);
     assert_int_equal(core.output_bytes, 0);
+    weft_buf_fini(&json);
+}
+
+static void every_choice_shares_the_compiled_stop_strings(void **state) {
+    (void)state;
+    struct weft_buf json;
+    weft_buf_init(&json, 1 << 20);
+    add_long_stops(&json, "{\"prompt\":[\"Once\",\"Twice\"],\"n\":128,\"max_tokens\":3");
+    struct call *call = begin(weft_buf_cstr(&json));
+    assert_int_equal(call->state, CALL_WAITING);
+    assert_int_equal(call->n_choices, 256);
+    uint64_t plain = 2 * sizeof *call->jobs + 256 * sizeof *call->choices;
+    /* The strings with their tables, 80 KiB, and 512 matchers of a few words; one more compiled
+     * for each of them would be 40 MiB. */
+    assert_in_range(call->output_bytes - plain, 80 << 10, 120 << 10);
+    assert_int_equal(core.output_bytes, call->output_bytes);
+    wefti_call_drop(call);
     weft_buf_fini(&json);
 }
 
@@ -1431,6 +1458,7 @@ int main(void) {
         CASE(one_greedy_call_fails_and_small_ones_go_on),
         CASE(a_list_of_many_choices_costs_what_it_takes),
         CASE(what_is_sure_to_be_held_is_refused_before_it_is_computed),
+        CASE(every_choice_shares_the_compiled_stop_strings),
         CASE(a_long_echoed_text_comes_in_pieces),
         CASE(nonsense_from_the_scheduler_starts_the_session_over),
         CASE(another_model_ends_what_the_first_began),

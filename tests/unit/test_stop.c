@@ -10,12 +10,24 @@
 #include "base/rand.h"
 #include "text/text.h"
 
+static struct weft_stop_set *set; /* of the matchers under test; of one test at a time */
+
+static int drop_set(void **state) {
+    (void)state;
+    weft_stop_set_free(set);
+    set = NULL;
+    return 0;
+}
+
+/* A matcher of strings that nothing else watches for. */
 static struct weft_stop *new_stop(const char *const *strings, size_t n, bool include) {
     size_t lens[WEFT_STOP_STRINGS_MAX];
     struct weft_stop *stop;
     for (size_t i = 0; i < n; i++)
         lens[i] = strlen(strings[i]);
-    assert_int_equal(weft_stop_new(strings, lens, n, include, &stop), WEFT_OK);
+    (void)drop_set(NULL);
+    assert_int_equal(weft_stop_set_new(strings, lens, n, &set), WEFT_OK);
+    assert_int_equal(weft_stop_new(set, include, &stop), WEFT_OK);
     return stop;
 }
 
@@ -119,16 +131,22 @@ static void what_is_completed_where_nothing_counts_is_text_and_may_begin_another
 
 static void bad_stop_strings_are_refused(void **state) {
     (void)state;
-    struct weft_stop *stop;
     static char big[WEFT_STOP_STRING_BYTES_MAX + 1];
     const char *const strings[] = {big, big, big, big, big};
     const size_t empty[] = {0}, long_one[] = {sizeof big};
     const size_t five[] = {1, 1, 1, 1, 1};
-    assert_int_equal(weft_stop_new(strings, empty, 1, false, &stop), WEFT_E_INVAL);
-    assert_null(stop);
-    assert_int_equal(weft_stop_new(strings, long_one, 1, false, &stop), WEFT_E_TOOBIG);
-    assert_int_equal(weft_stop_new(strings, five, 5, false, &stop), WEFT_E_TOOBIG);
-    assert_int_equal(weft_stop_new(NULL, NULL, 0, false, &stop), WEFT_OK);
+    assert_int_equal(weft_stop_set_new(strings, empty, 1, &set), WEFT_E_INVAL);
+    assert_null(set);
+    assert_int_equal(weft_stop_set_new(strings, long_one, 1, &set), WEFT_E_TOOBIG);
+    assert_int_equal(weft_stop_set_new(strings, five, 5, &set), WEFT_E_TOOBIG);
+    assert_null(set);
+    weft_stop_set_free(NULL);
+    weft_stop_free(NULL);
+}
+
+static void without_strings_everything_passes(void **state) {
+    (void)state;
+    struct weft_stop *stop = new_stop(NULL, 0, false);
     struct weft_buf out;
     size_t which;
     weft_buf_init(&out, 100);
@@ -136,7 +154,38 @@ static void bad_stop_strings_are_refused(void **state) {
     assert_string_equal(weft_buf_cstr(&out), "all of it");
     weft_buf_fini(&out);
     weft_stop_free(stop);
-    weft_stop_free(NULL);
+}
+
+static void matchers_of_one_set_do_not_see_each_others_text(void **state) {
+    (void)state;
+    enum { N = 256 };
+    static const char *const strings[] = {"abcabd", "bcx"};
+    static const size_t lens[] = {6, 3};
+    static const char text[] = "abcabcabdy", safe[] = "abc"; /* until the match */
+    struct weft_stop *stops[N];
+    struct weft_buf outs[N];
+    size_t which;
+    assert_int_equal(weft_stop_set_new(strings, lens, 2, &set), WEFT_OK);
+    for (size_t i = 0; i < N; i++) {
+        weft_buf_init(&outs[i], 100);
+        assert_int_equal(weft_stop_new(set, i % 2, &stops[i]), WEFT_OK);
+        assert_false(weft_stop_push(stops[i], text, i % 9, &outs[i], &which));
+    }
+    for (size_t i = N; i-- > 0;) {
+        size_t from = i % 9;
+        assert_true(weft_stop_push(stops[i], text + from, 10 - from, &outs[i], &which));
+        assert_int_equal(which, 0);
+        assert_string_equal(weft_buf_cstr(&outs[i]), i % 2 ? "abcabcabd" : safe);
+        weft_buf_fini(&outs[i]);
+        weft_stop_free(stops[i]);
+    }
+}
+
+static void the_strings_memory_is_the_sets_and_no_matchers(void **state) {
+    (void)state;
+    static const size_t lens[] = {4096, 4096, 4096, 4096};
+    assert_true(weft_stop_set_bytes(lens, 4) >= 4 * 4096 * 5);
+    assert_true(weft_stop_bytes() <= 64);
 }
 
 /* --- against a model that looks at the whole text ----------------------------------------------
@@ -220,7 +269,7 @@ static void any_cutting_of_a_text_gives_what_the_naive_model_gives(void **state)
         one_round(&rand);
 }
 
-static void long_pieces_pass_in_bites(void **state) {
+static void of_a_long_piece_only_its_end_is_held_back(void **state) {
     (void)state;
     enum { LEN = 3 * WEFT_STOP_STRING_BYTES_MAX + 17, STOP_LEN = WEFT_STOP_STRING_BYTES_MAX };
     char *text = malloc(LEN), *pattern = malloc(STOP_LEN);
@@ -234,7 +283,8 @@ static void long_pieces_pass_in_bites(void **state) {
     struct weft_buf out;
     size_t which;
     weft_buf_init(&out, 1 << 16);
-    assert_int_equal(weft_stop_new(strings, lens, 1, false, &stop), WEFT_OK);
+    assert_int_equal(weft_stop_set_new(strings, lens, 1, &set), WEFT_OK);
+    assert_int_equal(weft_stop_new(set, false, &stop), WEFT_OK);
     assert_false(weft_stop_push(stop, text, LEN, &out, &which));
     assert_int_equal(out.len, LEN - (STOP_LEN - 1));
     assert_true(weft_stop_push(stop, "b", 1, &out, &which));
@@ -245,17 +295,22 @@ static void long_pieces_pass_in_bites(void **state) {
     free(pattern);
 }
 
+#define CASE(name) cmocka_unit_test_teardown(name, drop_set)
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_may_become_a_stop_string_is_held_back),
-        cmocka_unit_test(a_match_cuts_the_text_before_or_behind_it),
-        cmocka_unit_test(the_earliest_end_wins_then_the_earliest_start),
-        cmocka_unit_test(overlapping_prefixes_do_not_hide_a_match),
-        cmocka_unit_test(after_a_match_nothing_more_is_taken),
-        cmocka_unit_test(what_is_completed_where_nothing_counts_is_text_and_may_begin_another),
-        cmocka_unit_test(bad_stop_strings_are_refused),
-        cmocka_unit_test(any_cutting_of_a_text_gives_what_the_naive_model_gives),
-        cmocka_unit_test(long_pieces_pass_in_bites),
+        CASE(what_may_become_a_stop_string_is_held_back),
+        CASE(a_match_cuts_the_text_before_or_behind_it),
+        CASE(the_earliest_end_wins_then_the_earliest_start),
+        CASE(overlapping_prefixes_do_not_hide_a_match),
+        CASE(after_a_match_nothing_more_is_taken),
+        CASE(what_is_completed_where_nothing_counts_is_text_and_may_begin_another),
+        CASE(bad_stop_strings_are_refused),
+        CASE(without_strings_everything_passes),
+        CASE(matchers_of_one_set_do_not_see_each_others_text),
+        CASE(the_strings_memory_is_the_sets_and_no_matchers),
+        CASE(any_cutting_of_a_text_gives_what_the_naive_model_gives),
+        CASE(of_a_long_piece_only_its_end_is_held_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -196,10 +196,25 @@ static weft_err stop(const void *unused, struct weft_errmsg *why) {
     (void)unused;
     static const char *const strings[] = {"abc", "d"};
     static const size_t lens[] = {3, 1};
-    struct weft_stop *matcher;
-    weft_err err = weft_stop_new(strings, lens, 2, false, &matcher);
-    assert_true((err == WEFT_OK) == (matcher != NULL));
+    struct weft_stop_set *set;
+    struct weft_stop *matcher = NULL;
+    weft_err err = weft_stop_set_new(strings, lens, 2, &set);
+    assert_true((err == WEFT_OK) == (set != NULL));
+    if (!err) {
+        err = weft_stop_new(set, false, &matcher);
+        assert_true((err == WEFT_OK) == (matcher != NULL));
+    }
+    if (!err) { /* with no memory left it holds back and matches all the same */
+        struct weft_buf none;
+        size_t which = SIZE_MAX;
+        weft_buf_init(&none, 0);
+        assert_false(weft_stop_push(matcher, "ab", 2, &none, &which));
+        assert_true(weft_stop_push(matcher, "c", 1, &none, &which));
+        assert_int_equal(which, 0);
+        assert_false(none.failed);
+    }
     weft_stop_free(matcher);
+    weft_stop_set_free(set);
     return err ? weft_err_set(why, err, "refused") : WEFT_OK;
 }
 
