@@ -8,7 +8,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 BUILD_PACKAGES := cmake ninja-build pkg-config gcc libc6-dev libuv1-dev libnng-dev libmsgpack-dev \
   libjemalloc-dev node-llhttp libjansson-dev libpcre2-dev libutf8proc-dev libnuma-dev libxxhash-dev \
   libcmocka-dev
-TEST_PACKAGES := python3 python3-pynvim prometheus curl \
+TEST_PACKAGES := python3 python3-msgpack python3-pynvim prometheus curl \
   $(shell command -v node >/dev/null || echo nodejs) $(shell command -v npm >/dev/null || echo npm)
 LINT_PACKAGES := clang-format clang-tidy
 

@@ -1,10 +1,13 @@
 #include "cmd/router/msgpack_io.h"
 
+#include <errno.h>
 #include <math.h>
 #include <msgpack.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
+#include "base/parse.h"
 
 /* ------------------------------------------------------------------------------------ items --- */
 
@@ -389,4 +392,183 @@ void wefti_msgpack_add_text(struct weft_buf *out, const char *text, size_t len) 
 void wefti_msgpack_add_nil(struct weft_buf *out) {
     msgpack_packer packer = packer_of(out);
     msgpack_pack_nil(&packer);
+}
+
+/* --------------------------------------------------------------------------- from JSON text --- */
+
+enum fed { FED_OK, FED_MORE, FED_BAD };
+
+static void put_length(struct weft_buf *out, size_t at, unsigned char tag, size_t n) {
+    if (out->failed) return;
+    WEFT_ASSERT(at + 5 <= out->len && n <= UINT32_MAX);
+    unsigned char head[5] = {tag, (unsigned char)(n >> 24), (unsigned char)(n >> 16),
+                             (unsigned char)(n >> 8), (unsigned char)n};
+    memcpy(out->data + at, head, sizeof head);
+}
+
+static bool open_container(struct mp_feed *feed, bool is_map, struct weft_buf *out) {
+    if (feed->depth == WEFT_MSGPACK_DEPTH_MAX) return false;
+    feed->open[feed->depth++] = (struct mp_open){.at = out->len, .is_map = is_map};
+    weft_buf_add(out, "\0\0\0\0", 5); /* put_length comes when the count is known */
+    return true;
+}
+
+static bool close_container(struct mp_feed *feed, bool is_map, struct weft_buf *out) {
+    if (feed->depth == 0 || feed->open[feed->depth - 1].is_map != is_map) return false;
+    const struct mp_open *open = &feed->open[--feed->depth];
+    if (is_map && open->n % 2 != 0) return false;
+    put_length(out, open->at, is_map ? 0xdf : 0xdd, is_map ? open->n / 2 : open->n);
+    return true;
+}
+
+static int hex_digit(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    c = (char)(c | 0x20);
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* The four digits of \uXXXX; -1: there are not four. */
+static int32_t read_unit(const char *text, size_t len) {
+    int32_t unit = 0;
+    if (len < 4) return -1;
+    for (size_t i = 0; i < 4; i++) {
+        int digit = hex_digit(text[i]);
+        if (digit < 0) return -1;
+        unit = unit * 16 + digit;
+    }
+    return unit;
+}
+
+static void add_utf8(struct weft_buf *out, uint32_t c) {
+    char bytes[4];
+    size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    static const unsigned char lead[5] = {0, 0, 0xc0, 0xe0, 0xf0};
+    for (size_t i = n; i-- > 1; c >>= 6)
+        bytes[i] = (char)(0x80 | (c & 0x3f));
+    bytes[0] = (char)(lead[n] | c);
+    weft_buf_add(out, bytes, n);
+}
+
+/* What stands behind a backslash; *at moves behind it. */
+static bool add_escaped(const char *text, size_t len, size_t *at, struct weft_buf *out) {
+    static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
+    char c = text[(*at)++];
+    const char *name = c ? strchr(names, c) : NULL;
+    if (name) {
+        weft_buf_add_char(out, values[name - names]);
+        return true;
+    }
+    int32_t unit = c == 'u' ? read_unit(text + *at, len - *at) : -1;
+    if (unit < 0) return false;
+    *at += 4;
+    if (unit < 0xd800 || unit > 0xdfff) {
+        add_utf8(out, (uint32_t)unit);
+        return true;
+    }
+    if (unit > 0xdbff || len - *at < 6 || text[*at] != '\\' || text[*at + 1] != 'u') return false;
+    int32_t low = read_unit(text + *at + 2, 4);
+    if (low < 0xdc00 || low > 0xdfff) return false;
+    *at += 6;
+    add_utf8(out, 0x10000u + ((uint32_t)(unit - 0xd800) << 10) + (uint32_t)(low - 0xdc00));
+    return true;
+}
+
+/* The inside of a string. */
+static bool add_string(const char *text, size_t len, struct weft_buf *out) {
+    if (!memchr(text, '\\', len)) {
+        wefti_msgpack_add_text(out, text, len);
+        return true;
+    }
+    size_t head = out->len;
+    weft_buf_add(out, "\0\0\0\0", 5);
+    for (size_t at = 0; at < len;) {
+        const char *escape = memchr(text + at, '\\', len - at);
+        size_t plain = escape ? (size_t)(escape - text) - at : len - at;
+        weft_buf_add(out, text + at, plain);
+        at += plain;
+        if (escape && (++at == len || !add_escaped(text, len, &at, out))) return false;
+    }
+    put_length(out, head, 0xdb, out->len - head - 5);
+    return true;
+}
+
+static enum fed feed_string(const char *json, size_t len, size_t *at, struct weft_buf *out) {
+    size_t begin = *at + 1, end = begin;
+    while (end < len && json[end] != '"')
+        end += json[end] == '\\' ? 2 : 1;
+    if (end >= len) return FED_MORE;
+    *at = end + 1;
+    return add_string(json + begin, end - begin, out) ? FED_OK : FED_BAD;
+}
+
+static bool read_whole(const char *word, int64_t *out) {
+    char *end = NULL;
+    errno = 0;
+    long long value = strtoll(word, &end, 10);
+    *out = value;
+    return errno == 0 && end != word && *end == '\0';
+}
+
+/* A number or a name: it ends where something else begins. */
+static enum fed feed_word(const char *json, size_t len, bool is_last, size_t *at,
+                          struct weft_buf *out) {
+    char word[48];
+    size_t n = 0, from = *at;
+    int64_t whole;
+    double real;
+    msgpack_packer packer = packer_of(out);
+    while (from + n < len && !strchr("{}[],:\" \t\r\n", json[from + n]))
+        n++;
+    if (n == 0 || n >= sizeof word) return FED_BAD;
+    if (from + n == len && !is_last) return FED_MORE;
+    memcpy(word, json + from, n);
+    word[n] = '\0';
+    *at = from + n;
+    if (!strcmp(word, "null"))
+        msgpack_pack_nil(&packer);
+    else if (!strcmp(word, "true"))
+        msgpack_pack_true(&packer);
+    else if (!strcmp(word, "false"))
+        msgpack_pack_false(&packer);
+    else if (read_whole(word, &whole))
+        msgpack_pack_int64(&packer, whole);
+    else if (!weft_parse_double(word, &real))
+        msgpack_pack_double(&packer, real);
+    else
+        return FED_BAD;
+    return FED_OK;
+}
+
+static enum fed feed_token(struct mp_feed *feed, const char *json, size_t len, bool is_last,
+                           size_t *at, struct weft_buf *out) {
+    char c = json[*at];
+    bool is_map = c == '{' || c == '}', begins = c == '{' || c == '[', ends = c == '}' || c == ']';
+    if (c == ',' || c == ':' || c == ' ' || c == '\t' || c == '\r' || c == '\n') {
+        (*at)++;
+        return FED_OK;
+    }
+    if (ends) {
+        (*at)++;
+        return close_container(feed, is_map, out) ? FED_OK : FED_BAD;
+    }
+    uint32_t within = feed->depth;
+    enum fed fed;
+    if (begins) {
+        (*at)++;
+        fed = open_container(feed, is_map, out) ? FED_OK : FED_BAD;
+    } else {
+        fed = c == '"' ? feed_string(json, len, at, out) : feed_word(json, len, is_last, at, out);
+    }
+    if (fed == FED_OK && within > 0) feed->open[within - 1].n++;
+    return fed;
+}
+
+size_t wefti_msgpack_feed(struct mp_feed *feed, const char *json, size_t len, bool is_last,
+                          struct weft_buf *out) {
+    size_t at = 0;
+    enum fed fed = FED_OK;
+    while (at < len && fed == FED_OK)
+        fed = feed_token(feed, json, len, is_last, &at, out);
+    if (fed == FED_BAD || (is_last && (fed == FED_MORE || feed->depth > 0))) out->failed = true;
+    return at;
 }

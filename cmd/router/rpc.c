@@ -1,7 +1,6 @@
 #include "cmd/router/rpc.h"
 
 #include <inttypes.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,9 +15,8 @@
 #include "cmd/router/msgpack_io.h"
 #include "cmd/router/pace.h"
 #include "cmd/router/server.h"
-#include "cmd/router/work.h"
 
-#define PACK_IN_THREAD_BYTES (256u << 10)
+#define FIELDS_MAX 1024 /* of one request; the API has some sixty */
 
 /* What a connection that has not shown its key yet may send in one message. */
 #define UNADMITTED_BYTES_MAX 16384
@@ -28,18 +26,18 @@
 
 /* One request under way. */
 struct rpc_call {
-    struct rpc *rpc; /* NULL: the connection is gone, and a thread still packs */
+    struct rpc *rpc;
     struct rpc_call *prev, *next;
     struct call *call;
     uint32_t msgid;
     char request_id[WEFT_REQUEST_ID_BYTES_MAX + 1];
-    bool has_streamed; /* all notifications are out */
-    bool is_packing;
-    struct weft_buf json;   /* the result, as far as it is rendered */
-    struct weft_buf packed; /* and packed, by a thread */
+    bool has_streamed;      /* all notifications are out */
+    struct mp_feed feed;    /* the result, packed while it is rendered: */
+    struct weft_buf json;   /* what is not packed yet, no more than one piece and a string */
+    struct weft_buf packed; /* and what is */
     uint64_t small_bytes;   /* of its body, where it costs nothing of the core's budget */
-    uint64_t held;          /* of the budget for output, for `json` or `packed` */
-    struct work work;
+    uint64_t free_bytes;    /* of output that costs nothing there, of the connection's */
+    uint64_t held;          /* of the budget for output, for `packed` */
 };
 
 struct rpc {
@@ -52,7 +50,7 @@ struct rpc {
     uint64_t held_by_out; /* of that for output, for results on their way out */
     struct rpc_call *calls;
     uint32_t n_calls;
-    uint64_t small_bytes; /* of all calls */
+    uint64_t small_bytes, free_bytes; /* of all calls */
     uint64_t opened_ms;
     bool is_partial;  /* a message has begun and is not whole */
     bool is_skipping; /* it was refused, and its bytes are thrown away */
@@ -106,20 +104,13 @@ static void respond_packed(struct rpc *rpc, uint32_t msgid, const struct weft_bu
     wefti_conn_awake(rpc->conn);
 }
 
-static void pack_json(const struct weft_buf *json, struct weft_buf *packed) {
-    json_error_t why;
-    json_t *value =
-        json_loadb(json->data ? json->data : "", json->len, JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
-    if (!value || json->failed) packed->failed = true; /* no memory: we wrote it ourselves */
-    if (value) wefti_msgpack_add_json(packed, value);
-    json_decref(value);
-}
-
-/* `json` is given up. */
+/* Of short JSON; it is given up. */
 static void respond_json(struct rpc *rpc, uint32_t msgid, struct weft_buf *json) {
+    struct mp_feed feed = {0};
     struct weft_buf packed;
     weft_buf_init(&packed, WEFT_MESSAGE_BYTES_MAX);
-    pack_json(json, &packed);
+    (void)wefti_msgpack_feed(&feed, json->data, json->len, true, &packed);
+    if (json->failed) packed.failed = true;
     respond_packed(rpc, msgid, &packed);
     weft_buf_fini(&packed);
     weft_buf_fini(json);
@@ -137,7 +128,8 @@ static void free_call(struct core *core, struct rpc_call *rc) {
 
 static void remove_call(struct rpc_call *rc) {
     struct rpc *rpc = rc->rpc;
-    WEFT_ASSERT(rpc && rpc->n_calls > 0 && rpc->small_bytes >= rc->small_bytes);
+    WEFT_ASSERT(rpc->n_calls > 0 && rpc->small_bytes >= rc->small_bytes);
+    WEFT_ASSERT(rpc->free_bytes >= rc->free_bytes);
     if (rc->prev)
         rc->prev->next = rc->next;
     else
@@ -145,8 +137,7 @@ static void remove_call(struct rpc_call *rc) {
     if (rc->next) rc->next->prev = rc->prev;
     rpc->n_calls--;
     rpc->small_bytes -= rc->small_bytes;
-    rc->rpc = NULL;
-    if (rc->is_packing && !wefti_work_cancel(&rc->work)) return; /* after_pack frees it */
+    rpc->free_bytes -= rc->free_bytes;
     free_call(rc->call->core, rc);
 }
 
@@ -157,40 +148,9 @@ static void drop_calls(struct rpc *rpc) {
     }
 }
 
-static struct rpc_call *call_of(struct work *work) {
-    return (struct rpc_call *)((char *)work - offsetof(struct rpc_call, work));
-}
-
-static void pack_in_thread(struct work *work) {
-    struct rpc_call *rc = call_of(work);
-    pack_json(&rc->json, &rc->packed);
-}
-
-static void after_pack(struct work *work) {
-    struct rpc_call *rc = call_of(work);
-    struct rpc *rpc = rc->rpc;
-    rc->is_packing = false;
-    if (!rpc) {
-        free_call(rc->call->core, rc);
-        return;
-    }
-    respond_packed(rpc, rc->msgid, &rc->packed);
-    rpc->held_by_out += rc->held; /* the JSON was about as long */
-    rc->held = 0;
-    remove_call(rc);
-}
-
-/* The whole result is in rc->json. */
 static void finish_call(struct rpc_call *rc) {
     struct rpc *rpc = rc->rpc;
-    if (rc->json.len > PACK_IN_THREAD_BYTES) {
-        rc->is_packing = true;
-        rc->work.run = pack_in_thread;
-        rc->work.done = after_pack;
-        wefti_work_add(&rpc->conn->server->work, &rc->work, rc->json.len, weft_now_ms());
-        return;
-    }
-    respond_json(rpc, rc->msgid, &rc->json);
+    respond_packed(rpc, rc->msgid, &rc->packed);
     rpc->held_by_out += rc->held;
     rc->held = 0;
     remove_call(rc);
@@ -201,7 +161,7 @@ static void finish_call(struct rpc_call *rc) {
 static bool hold_result(struct rpc_call *rc) {
     const struct call *call = rc->call;
     bool is_generation = call->kind != CALL_TOKENIZE && call->kind != CALL_DETOKENIZE;
-    uint64_t cost = wefti_core_cost(rc->json.len);
+    uint64_t cost = rc->packed.len > call->free_bytes ? rc->packed.len : 0;
     if (cost <= rc->held) return true;
     if (!is_generation && call->held_bytes == 0) return true; /* small requests always pass */
     if (!wefti_core_hold_output(call->core, cost - rc->held)) return false;
@@ -254,10 +214,17 @@ static void fail_for_room(struct rpc_call *rc) {
     remove_call(rc);
 }
 
+static void pack_some(struct rpc_call *rc, bool is_last) {
+    const struct weft_buf *json = &rc->json;
+    size_t used = wefti_msgpack_feed(&rc->feed, json->data, json->len, is_last, &rc->packed);
+    if (json->failed) rc->packed.failed = true;
+    weft_buf_drop_front(&rc->json, used);
+}
+
 /* May end the call, and with it `rc`. */
 static void pump_call(struct rpc_call *rc) {
     struct call *call = rc->call;
-    if (rc->is_packing || call->state == CALL_PREPARING || call->state == CALL_WAITING) return;
+    if (call->state == CALL_PREPARING || call->state == CALL_WAITING) return;
     if (call->state == CALL_FAILED) {
         respond_failure(rc->rpc, rc->msgid, &call->error);
         remove_call(rc);
@@ -270,6 +237,7 @@ static void pump_call(struct rpc_call *rc) {
     }
     if (call->state != CALL_DONE) return;
     bool is_done = wefti_render_body(call, &rc->json, WEFT_OUT_BYTES) == RENDER_DONE;
+    pack_some(rc, is_done);
     if (!hold_result(rc))
         fail_for_room(rc);
     else if (is_done)
@@ -279,8 +247,8 @@ static void pump_call(struct rpc_call *rc) {
 }
 
 static void on_wake(struct call *call) {
-    struct rpc_call *rc = call->owner;
-    if (rc->rpc) wefti_conn_awake(rc->rpc->conn);
+    const struct rpc_call *rc = call->owner;
+    wefti_conn_awake(rc->rpc->conn);
 }
 
 /* ------------------------------------------------------------------------- calls, beginning --- */
@@ -383,6 +351,11 @@ static void start_call(struct rpc *rpc, const struct request *request, enum call
     rpc->n_calls++;
     rc->small_bytes = small_bytes;
     rpc->small_bytes += small_bytes;
+    /* Many calls of one connection share what is free, lest small results of many add up to much.
+     */
+    uint64_t left = WEFT_RPC_SMALL_BYTES_MAX - rpc->free_bytes;
+    rc->free_bytes = rc->call->free_bytes = left < WEFT_SMALL_BYTES ? left : WEFT_SMALL_BYTES;
+    rpc->free_bytes += rc->free_bytes;
     rc->call->is_msgpack = true;
     rc->call->has_rpc_view = true;
     wefti_server_begin(server, rc->call);
@@ -528,6 +501,12 @@ static bool take_message(struct rpc *rpc, const char *bytes, size_t len) {
                           "params must be an array of one map");
         return true;
     }
+    if (params.len == 1 && map.len > FIELDS_MAX) { /* each would be looked at, more than once */
+        if (!request.is_notification)
+            respond_error(rpc, request.msgid, "invalid_request_error",
+                          "a request has no more than 1024 fields");
+        return true;
+    }
     if (params.len == 1) {
         request.params = bytes + at;
         request.params_len = len - at;
@@ -615,7 +594,7 @@ static bool keep_partial(struct rpc *rpc) {
 static bool has_answer(const struct rpc *rpc) {
     for (const struct rpc_call *rc = rpc->calls; rc; rc = rc->next) {
         enum call_state state = rc->call->state;
-        if (!rc->is_packing && (state == CALL_DONE || state == CALL_FAILED)) return true;
+        if (state == CALL_DONE || state == CALL_FAILED) return true;
     }
     return false;
 }

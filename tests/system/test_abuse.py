@@ -10,6 +10,8 @@ import struct
 import threading
 import time
 
+import msgpack  # of python3-msgpack: for what is too long for ours
+
 import harness
 from harness import Server
 from rpc import Rpc, packed
@@ -648,6 +650,43 @@ def test_a_nul_among_the_tokens_is_a_token_like_others():
             with Rpc(server) as rpc:
                 error, result = rpc.call(1, "generate", {**body, "stream": stream})
                 assert error is None and result["choices"][0]["logprobs"]["tokens"] == names, (error, result)
+
+
+def test_a_large_rpc_result_takes_little_more_than_its_length():
+    """Its log-probabilities, what is packed of it and what goes out; not a tree of all its values."""
+    prompt = [300 + i % 500 for i in range(1000)]
+    n = 40 if not harness.SANITIZED else 8
+    request = {"prompt": [prompt] * n, "echo": True, "max_tokens": 0, "logprobs": 20}
+    with Server() as server, Rpc(server) as rpc:
+        before = peak_kib(server)
+        rpc.send(1, "generate", request)
+        unpacker, length, message = msgpack.Unpacker(max_buffer_size=0), 0, None
+        while message is None:
+            piece = rpc.sock.recv(1 << 20)
+            assert piece, "the connection was closed"
+            length += len(piece)
+            unpacker.feed(piece)
+            message = next(unpacker, None)
+        _, _, error, result = message
+        assert error is None, error
+        assert len(result["choices"]) == n and len(result["choices"][n - 1]["logprobs"]["tokens"]) == 1000
+        grown = (peak_kib(server) - before) << 10
+        print(f"    {length >> 20} MiB of result, {grown >> 20} MiB of the router's memory", flush=True)
+        if not harness.SANITIZED:  # there freed memory is kept for a while
+            assert grown < 6 * length, (length, grown)
+
+
+def peak_kib(server):
+    with open(f"/proc/{server.children()['router']}/status", encoding="utf-8") as f:
+        return next(int(l.split()[1]) for l in f if l.startswith("VmHWM"))
+
+
+def test_requests_of_many_fields_are_refused():
+    with Server() as server, Rpc(server) as rpc:
+        rpc.send(1, "generate", {f"field{i}": i for i in range(1025)})
+        assert rpc.response(1) == [["invalid_request_error", "a request has no more than 1024 fields"], None]
+        rpc.send(2, "tokenize", {"prompt": "a", **{f"field{i}": i for i in range(1000)}})
+        assert rpc.response(2)[0] is None
 
 
 def test_an_rpc_client_that_never_reads_is_not_read_either():
