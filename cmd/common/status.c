@@ -1,5 +1,6 @@
 #include "cmd/common/status.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,6 +15,10 @@ void weft_status_write(int fd, const char *word, const char *text) {
         if (line[i] == '\n' || line[i] == '\r') line[i] = ' '; /* one line is one message */
     }
     line[len] = '\n';
-    /* Below PIPE_BUF: written whole. A supervisor that is gone needs no news. */
+    /* Asked for, because O_NONBLOCK would hold for all who share the descriptor, a terminal
+     * perhaps. A pipe with room takes what is below PIPE_BUF whole. A supervisor that is gone needs
+     * no news. */
+    struct pollfd room = {.fd = fd, .events = POLLOUT};
+    if (poll(&room, 1, 0) <= 0 || !(room.revents & POLLOUT)) return;
     if (write(fd, line, len + 1) < 0) return;
 }

@@ -1,13 +1,23 @@
-/* status — how an actor tells its supervisor that it is ready: lines on an inherited descriptor.
+/* status — how an actor tells its supervisor how it is: lines on an inherited descriptor.
  *
  * "ready" (scheduler: listening; worker: weights in place and linked; router: "ready HTTP_URL
  * RPC_PORT", once the listening sockets are open and the scheduler says that it serves), "failed
- * TEXT" (it cannot go on, and starting again would not help: a bad model file, a port in use).
+ * TEXT" (it cannot go on, and starting again would not help: a bad model file, a port in use),
+ * "alive" (scheduler, once a second when it is ready: its loop turns).
+ *
+ * A supervisor kills a scheduler that was ready and has then said nothing for so long that it must
+ * stand still: nobody else would, and with its streams still open nobody could tell from outside.
+ * Workers are watched by the scheduler, which knows whether they have anything to do.
  */
 #ifndef WEFT_CMD_STATUS_H
 #define WEFT_CMD_STATUS_H
 
-/* Writes "WORD TEXT\n" (text may be NULL) to the descriptor; fd -1: does nothing. */
+/* "alive" is said so often; and a silence is this long when it ends in a kill, in every build. */
+#define WEFT_STATUS_ALIVE_MS 1000u
+#define WEFT_STATUS_SILENT_MS 10000u
+
+/* Writes "WORD TEXT\n" (text may be NULL) to the descriptor; fd -1: does nothing. Never blocks: a
+ * line for which the pipe has no room (its reader stands still) is dropped as a whole. */
 void weft_status_write(int fd, const char *word, const char *text);
 
 /* Exit status of a process after "failed": the supervisor does not restart it. */

@@ -95,8 +95,9 @@ struct wefti_actor {
     uint64_t instance;
     uint64_t epoch; /* grows with every worker that goes, and over restarts */
     bool draining;
-    int exit_status;  /* >= 0: it is time to leave */
-    uint64_t tick_ms; /* when the wheel last turned */
+    int exit_status;      /* >= 0: it is time to leave */
+    uint64_t tick_ms;     /* when the wheel last turned */
+    uint64_t alive_at_ms; /* the supervisor was told that it does */
 
     weft_link *hub; /* routers */
     struct wefti_router routers[WEFT_LINK_PEERS_MAX];

@@ -75,6 +75,12 @@ static void take_signals(struct wefti_actor *a, int signal_fd) {
     }
 }
 
+static void tell_supervisor(struct wefti_actor *a, uint64_t now_ms) {
+    if (now_ms - a->alive_at_ms < WEFT_STATUS_ALIVE_MS) return;
+    a->alive_at_ms = now_ms;
+    weft_status_write(a->config.status_fd, "alive", NULL);
+}
+
 /* True: routers have more to say. */
 static bool turn(struct wefti_actor *a) {
     wefti_group_drain(a);
@@ -90,6 +96,7 @@ static bool turn(struct wefti_actor *a) {
     weft_link_tick(a->hub, now_ms);
     wefti_group_tick(a, now_ms, paused);
     wefti_routers_snapshot(a, now_ms);
+    tell_supervisor(a, now_ms);
     return more;
 }
 

@@ -3,7 +3,8 @@
  *
  * What it owns: the memfd with the packed weights (so a restarted worker maps instead of packing),
  * the addresses of the links, the port once it is known, and each child's status pipe. It takes no
- * part in serving: no nng, no sockets.
+ * part in serving: no nng, no sockets. It watches whether the scheduler's loop turns, as the
+ * scheduler watches the worker.
  *
  * Signals: children ignore SIGTERM, SIGINT and SIGHUP, so a signal to the whole process group
  * reaches the supervisor alone in effect; it then drains the router (SIGUSR1) and stops the others
@@ -44,6 +45,10 @@ enum child_idx { WORKER, SCHEDULER, ROUTER, N_CHILDREN };
  * patience. */
 #define START_FAILURES_MAX 10
 #define STOP_GRACE_MS 3000
+/* The supervisor's loop turns at least so often. One that took this much longer was itself stopped,
+ * and perhaps all processes with it: that the scheduler was silent meanwhile proves nothing. */
+#define WATCH_MS 2000
+#define PAUSED_MS 2000
 #define CONFIG_BYTES_MAX ((size_t)16 << 20)
 
 struct child {
@@ -57,6 +62,7 @@ struct child {
     char last_words[512]; /* its "failed TEXT", since its last start */
     uint32_t n_failures;  /* starts in a row that ended before ready */
     uint64_t restart_at_ms;
+    uint64_t heard_at_ms; /* on its status pipe; or as late as it could have been heard */
 };
 
 enum phase { PHASE_RUN, PHASE_DRAIN, PHASE_STOP };
@@ -69,6 +75,7 @@ struct supervisor {
     int weights_fd, signal_fd;
     enum phase phase;
     uint64_t phase_until_ms; /* then the next measure */
+    uint64_t turn_ms;        /* when the loop last turned */
     bool announced;
     int exit_status;
     char fatal[1024]; /* why it cannot go on; "" while it can */
@@ -195,7 +202,7 @@ static void status_line(struct supervisor *sup, enum child_idx idx, char *line) 
         child->ready = true;
         child->n_failures = 0;
         if (idx == ROUTER && line[5] == ' ') router_ready(sup, line + 6);
-    }
+    } /* "alive" is news by having come */
 }
 
 static void read_status(struct supervisor *sup, enum child_idx idx) {
@@ -208,6 +215,7 @@ static void read_status(struct supervisor *sup, enum child_idx idx) {
         child->status_fd = -1;
         return;
     }
+    child->heard_at_ms = weft_now_ms();
     child->line_len += (size_t)n;
     child->line[child->line_len] = '\0';
     for (char *end; (end = strchr(child->line, '\n'));) {
@@ -307,6 +315,22 @@ static void take_signals(struct supervisor *sup) {
     }
 }
 
+/* A scheduler that stands still keeps its links, so that routers would wait for it for ever.
+ * Killed, it is replaced, and they resume their streams with the new one. (What its pipe holds has
+ * been read just before, by loop().) */
+static void watch_scheduler(struct supervisor *sup, uint64_t now) {
+    struct child *child = &sup->children[SCHEDULER];
+    bool paused = now - sup->turn_ms > WATCH_MS + PAUSED_MS;
+    sup->turn_ms = now;
+    if (!child->pid || !child->ready) return;
+    if (paused) child->heard_at_ms = now;
+    if (now - child->heard_at_ms < WEFT_STATUS_SILENT_MS) return;
+    weft_error("%s has stood still for %u s: killing it", child->name,
+               WEFT_STATUS_SILENT_MS / 1000u);
+    signal_child(sup, SCHEDULER, SIGKILL);
+    child->heard_at_ms = now; /* one attempt per period */
+}
+
 /* Timers and phases; returns how long poll may sleep. */
 static int advance(struct supervisor *sup) {
     uint64_t now = weft_now_ms();
@@ -319,7 +343,8 @@ static int advance(struct supervisor *sup) {
             signal_child(sup, (enum child_idx)i, SIGKILL);
         return 100;
     }
-    int wait_ms = sup->phase == PHASE_DRAIN ? 100 : -1;
+    watch_scheduler(sup, now);
+    int wait_ms = sup->phase == PHASE_DRAIN ? 100 : WATCH_MS;
     for (int i = 0; i < N_CHILDREN; i++) {
         struct child *child = &sup->children[i];
         if (child->pid || (sup->phase == PHASE_DRAIN && i == ROUTER)) continue;
@@ -328,7 +353,7 @@ static int advance(struct supervisor *sup) {
             continue;
         }
         int left = (int)(child->restart_at_ms - now) + 1;
-        if (wait_ms < 0 || left < wait_ms) wait_ms = left;
+        if (left < wait_ms) wait_ms = left;
     }
     return wait_ms;
 }

@@ -8,6 +8,8 @@ weft_test(test_log SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_log.c
 weft_test(test_config SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_config.c
           LINKS weft_common LABELS unit TIMEOUT 30)
 target_link_options(test_config PRIVATE -Wl,--wrap=asprintf)
+weft_test(test_status SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_status.c
+          LINKS weft_common LABELS unit TIMEOUT 30)
 weft_test(fuzz_parse SOURCES ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_parse.c
                              ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_main.c
           LINKS weft_base LABELS fuzz TIMEOUT 60 ARGS 200000)

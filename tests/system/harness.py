@@ -179,11 +179,11 @@ class Server:
     def children(self):
         return children_of(self.proc.pid)
 
-    def kill(self, *names):
-        """kill -9 of some children at once; returns their old pids."""
+    def kill(self, *names, how=signal.SIGKILL):
+        """kill -9, or another signal, of some children at once; returns their old pids."""
         pids = self.children()
         for name in names:
-            os.kill(pids[name], signal.SIGKILL)
+            os.kill(pids[name], how)
         return {name: pids[name] for name in names}
 
     def stopped(self, name="worker"):
@@ -335,7 +335,7 @@ class Stream:
 
 class Stopped:
     """A child that stands still, so that a test can arrange what it wants to look at, however slow the machine.
-    The scheduler replaces a worker that is silent for 10 s; a test that was slower than that is void."""
+    A worker or scheduler that is silent for 10 s is replaced; a test that was slower than that is void."""
 
     def __init__(self, server, name):
         self.server, self.name = server, name

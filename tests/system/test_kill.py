@@ -1,8 +1,9 @@
-"""Nothing is lost: kill -9 of worker, scheduler or both while streams are open."""
+"""Nothing is lost: kill -9 of worker, scheduler or both while streams are open, or a scheduler that stands still."""
 
 import contextlib
 import http.client
 import json
+import signal
 
 import harness
 from harness import Server
@@ -71,16 +72,16 @@ def check_streams(server, streams, expected):
                 f"{next((i for i, (a, b) in enumerate(zip(s.tokens, expected[s.idx])) if a != b), None)}")
 
 
-def disturb(server, share, names):
-    """kill -9 when that share of all tokens has been generated. Notes whether all streams were open then, by what
-    the router has counted just after (clients lag behind), with much to come; and waits until the processes are
-    really replaced."""
+def disturb(server, share, names, how=signal.SIGKILL):
+    """Sends a signal when that share of all tokens has been generated. Notes whether all streams were open then, by
+    what the router has counted just after (clients lag behind), with much to come; and waits until the processes
+    are really replaced."""
     n_ended, n_tokens = counted(server)
     n_all = len(BODIES) * MAX_TOKENS
 
     def between():
         harness.wait_until("the moment to come", lambda: counted(server)[1] >= n_tokens + share * n_all)
-        old = server.kill(*names)
+        old = server.kill(*names, how=how)
         n_ended_now, n_tokens_now = counted(server)
         between.all_open = n_ended_now == n_ended and n_tokens_now < n_tokens + n_all * 3 // 4
 
@@ -119,6 +120,21 @@ def test_streams_survive_kills_of_worker_scheduler_and_both():
                 continue
             n_done += 1
             print(f"    round {n_done}: {' and '.join(names)} killed", flush=True)
+
+
+def test_a_scheduler_that_stands_still_is_killed_and_replaced():
+    with Server() as server:
+        expected = [s.tokens for s in run_streams(server)]
+
+        def run():
+            between = disturb(server, 0.1, ("scheduler",), how=signal.SIGSTOP)
+            streams = run_streams(server, between)
+            harness.wait_until("the server to be healthy again", lambda: server.get("/health").status == 200)
+            check_streams(server, streams, expected)
+            if not between.all_open:
+                raise harness.Void("it was stopped when streams had ended")
+        harness.attempt(run)
+        assert any("weft-scheduler has stood still for 10 s" in line for line in server.lines), server.lines
 
 
 def test_a_killed_router_comes_back_and_its_requests_are_reaped():

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import tempfile
 import threading
+import time
 import urllib.request
 
 import harness
@@ -172,6 +173,28 @@ def test_a_stuck_worker_is_killed_and_replaced():
         thread.join()
         expected = server.complete(prompt="x", max_tokens=30, temperature=0, ignore_eos=True)["choices"][0]["text"]
         assert "".join(e["choices"][0]["text"] for e in events if e["choices"]) == expected
+
+
+def test_a_supervisor_that_stood_still_itself_blames_nobody():
+    def run():
+        with Server() as server:
+            harness.wait_until("the server to be healthy", lambda: server.get("/health").status == 200)
+            pid = server.kill("scheduler", how=signal.SIGSTOP)["scheduler"]
+            time.sleep(1)  # by now the supervisor has read all that the scheduler had said
+            server.proc.send_signal(signal.SIGSTOP)
+            time.sleep(11)
+            begin = time.monotonic()
+            server.proc.send_signal(signal.SIGCONT)
+            time.sleep(1)
+            now = server.children().get("scheduler")
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+            if time.monotonic() - begin > 8:
+                raise harness.Void("the scheduler has had its ten seconds")
+            assert now == pid, "killed on waking"
+            harness.wait_until("the server to be healthy", lambda: server.get("/health").status == 200)
+            assert server.children()["scheduler"] == pid
+    harness.attempt(run)
 
 
 def weft(*args, stdin=None):

@@ -42,7 +42,8 @@ struct child {
     bool keep;     /* start it again when it dies */
     bool may_exit; /* with EXIT_FAILURE: to be started again */
     uint32_t n_starts;
-    char told[1024];
+    char told[1024];  /* but for "alive", which is counted */
+    uint32_t n_alive; /* so often in all */
 };
 
 struct stream {
@@ -143,6 +144,9 @@ static void read_status(struct child *child) {
     size_t len = strlen(child->told);
     ssize_t n = read(child->status_fd, child->told + len, sizeof child->told - 1 - len);
     if (n > 0) child->told[len + (size_t)n] = '\0';
+    static const char alive[] = "alive\n";
+    for (char *at; (at = strstr(child->told, alive)); child->n_alive++)
+        memmove(at, at + sizeof alive - 1, strlen(at + sizeof alive - 1) + 1);
 }
 
 static void reap_children(struct cluster *c) {
@@ -701,6 +705,26 @@ static void under_a_supervisor_only_its_own_signals_count(void **state) {
     cluster_free(c);
 }
 
+static void a_scheduler_says_that_it_is_alive_until_it_stands_still(void **state) {
+    (void)state;
+    struct cluster *c = cluster_new("models/fable-6m");
+    struct child *scheduler = &c->children[SCHEDULER];
+    start_child(c, SCHEDULER); /* and no worker: it need not have anything to do */
+    uint64_t begin_ms = weft_now_ms();
+    PUMP_UNTIL(c, scheduler->n_alive >= 4, 30);
+    assert_true(weft_now_ms() - begin_ms >= 3u * WEFT_STATUS_ALIVE_MS);
+    assert_true(weft_now_ms() - begin_ms < WEFT_STATUS_SILENT_MS);
+    (void)kill(scheduler->pid, SIGSTOP);
+    uint32_t n_alive = scheduler->n_alive;
+    uint64_t until_ms = weft_now_ms() + 3u * WEFT_STATUS_ALIVE_MS;
+    PUMP_UNTIL(c, weft_now_ms() >= until_ms, 30);
+    assert_true(scheduler->n_alive <= n_alive + 1); /* one was on its way */
+    (void)kill(scheduler->pid, SIGCONT);
+    PUMP_UNTIL(c, scheduler->n_alive > n_alive + 1, 30);
+    assert_int_equal(scheduler->n_starts, 1);
+    cluster_free(c);
+}
+
 static void say_worker_hello(struct cluster *c, weft_link *link) {
     struct weft_msg msg = {.type = WEFT_MSG_WORKER_HELLO};
     msg.worker_hello = (struct weft_msg_worker_hello){
@@ -790,6 +814,7 @@ int main(void) {
         cmocka_unit_test(nonsense_costs_its_sender_the_session_and_nobody_else),
         cmocka_unit_test(draining_refuses_new_requests_and_finishes_old_ones),
         cmocka_unit_test(under_a_supervisor_only_its_own_signals_count),
+        cmocka_unit_test(a_scheduler_says_that_it_is_alive_until_it_stands_still),
         cmocka_unit_test(a_request_that_every_worker_dies_of_is_ended),
         cmocka_unit_test(a_worker_without_a_model_says_so_and_gives_up),
     };
