@@ -33,20 +33,14 @@ enum {
     TILE_PANELS = 4, /* the kernels take up to so many panels at a time */
 };
 
-/* The three forms activations come in. */
-enum form { FORM_F32, FORM_BF16, FORM_Q8, FORM_COUNT };
-
-static enum form form_of(enum weft_gemm_kind kind) {
-    return kind == WEFT_GEMM_BF16 ? FORM_BF16 : kind == WEFT_GEMM_Q8 ? FORM_Q8 : FORM_F32;
-}
-
-static const enum weft_gemm_kind form_kind[FORM_COUNT] = {WEFT_GEMM_F32, WEFT_GEMM_BF16,
-                                                          WEFT_GEMM_Q8};
+/* A kind that takes each form of activations. */
+static const enum weft_gemm_kind form_kind[WEFT_ACT_COUNT] = {WEFT_GEMM_F32, WEFT_GEMM_BF16,
+                                                              WEFT_GEMM_Q8, WEFT_GEMM_Q4_1};
 
 /* Rows of activations in the forms a group of products wants. */
 struct acts {
-    const uint8_t *rows[FORM_COUNT];
-    size_t row_bytes[FORM_COUNT];
+    const uint8_t *rows[WEFT_ACT_COUNT];
+    size_t row_bytes[WEFT_ACT_COUNT];
 };
 
 struct attn_tile {
@@ -54,10 +48,10 @@ struct attn_tile {
 };
 
 struct thread_scratch {
-    uint8_t *own[FORM_COUNT]; /* OWN_ROWS rows */
-    float *wide;              /* one row before conversion */
-    uint8_t *raw;             /* one embedding row as stored */
-    float *tile;              /* [BLOCK_ROWS_MAX][FFN_PANELS * 16] */
+    uint8_t *own[WEFT_ACT_COUNT]; /* OWN_ROWS rows */
+    float *wide;                  /* one row before conversion */
+    uint8_t *raw;                 /* one embedding row as stored */
+    float *tile;                  /* [BLOCK_ROWS_MAX][FFN_PANELS * 16] */
 };
 
 struct wefti_forward {
@@ -69,8 +63,8 @@ struct wefti_forward {
     uint32_t q_dim, max_rows;
     float rms_eps, attn_scale;
     bool rope_interleaved;
-    bool uses[FORM_COUNT];
-    size_t act_bytes[FORM_COUNT]; /* of the widest row */
+    bool uses[WEFT_ACT_COUNT];
+    size_t act_bytes[WEFT_ACT_COUNT]; /* of the widest row */
     size_t x_stride, q_stride, kv_stride, ffn_stride, logit_stride, rope_stride;
 
     double *inv_freq;                       /* [head_dim / 2] */
@@ -78,7 +72,7 @@ struct wefti_forward {
     float *x;                               /* [rows][x_stride] the residual stream */
     float *q, *k, *v, *attn;                /* [rows][...]; */
     float *ffn;                             /* [rows][ffn_stride], in the same memory as q..attn */
-    uint8_t *shared[FORM_COUNT];            /* [rows] converted activations */
+    uint8_t *shared[WEFT_ACT_COUNT];        /* [rows] converted activations */
     float *logits;                          /* [HEAD_ROWS][logit_stride] */
     struct weft_attn_row *picked;           /* [rows] the rows that go on in the last layer */
     struct attn_tile *tiles, *picked_tiles; /* [rows] */
@@ -114,23 +108,25 @@ static void barrier(const struct lane *lane) {
 /* ------------------------------------------------------------------------------- activations ---
  */
 
-static void convert_row(const struct wefti_forward *f, const bool wanted[FORM_COUNT],
-                        const float *src, uint32_t k, uint8_t *const to[FORM_COUNT],
-                        const size_t row_bytes[FORM_COUNT], uint32_t row) {
-    for (int form = FORM_BF16; form < FORM_COUNT; form++) {
+static void convert_row(const struct wefti_forward *f, const bool wanted[WEFT_ACT_COUNT],
+                        const float *src, uint32_t k, uint8_t *const to[WEFT_ACT_COUNT],
+                        const size_t row_bytes[WEFT_ACT_COUNT], uint32_t row) {
+    for (int form = WEFT_ACT_BF16; form < WEFT_ACT_COUNT; form++) {
         if (!wanted[form]) continue;
         f->kern->act_convert(form_kind[form], src, wefti_stride(k), 1, k,
                              to[form] + row * row_bytes[form], row_bytes[form]);
     }
 }
 
-static void forms_of(const struct wefti_matrix *const *group, uint32_t n, bool wanted[FORM_COUNT]) {
-    for (int form = 0; form < FORM_COUNT; form++) {
+static void forms_of(const struct wefti_matrix *const *group, uint32_t n,
+                     bool wanted[WEFT_ACT_COUNT]) {
+    for (int form = 0; form < WEFT_ACT_COUNT; form++) {
         wanted[form] = false;
     }
     for (uint32_t i = 0; i < n; i++) {
-        wanted[form_of(group[i]->kind)] = true;
+        wanted[weft_kern_act_of(group[i]->kind)] = true;
     }
+    if (wanted[WEFT_ACT_Q8_SUMS]) wanted[WEFT_ACT_Q8] = false; /* its rows serve both */
 }
 
 /* A source of activations: rows of f32, all of them or those listed, perhaps to be normalised. */
@@ -146,8 +142,9 @@ static void make_row(const struct lane *lane, const struct source *src, const bo
     const struct wefti_forward *f = lane->f;
     const float *x = src->rows + (src->index ? src->index[row] : row) * src->stride;
     if (src->norm) {
-        float *y = wanted[FORM_F32] ? (float *)(void *)(to[FORM_F32] + row * row_bytes[FORM_F32])
-                                    : lane->scratch->wide;
+        float *y = wanted[WEFT_ACT_F32]
+                       ? (float *)(void *)(to[WEFT_ACT_F32] + row * row_bytes[WEFT_ACT_F32])
+                       : lane->scratch->wide;
         f->kern->rms_norm(x, src->norm, f->rms_eps, k, y);
         x = y;
     }
@@ -160,22 +157,27 @@ static struct acts make_acts(const struct lane *lane, const struct source *src, 
                              const struct wefti_matrix *const *group, uint32_t n_group) {
     struct wefti_forward *f = lane->f;
     uint32_t k = group[0]->k;
-    bool wanted[FORM_COUNT];
+    bool wanted[WEFT_ACT_COUNT];
     forms_of(group, n_group, wanted);
     bool own = n_rows <= OWN_ROWS;
     uint8_t *const *to = own ? lane->scratch->own : f->shared;
     struct acts acts = {0};
-    for (int form = 0; form < FORM_COUNT; form++) {
+    for (int form = 0; form < WEFT_ACT_COUNT; form++) {
         if (!wanted[form]) continue;
         acts.rows[form] = to[form];
         acts.row_bytes[form] = weft_kern_act_row_bytes(form_kind[form], k);
     }
     bool as_is = !src->norm && !src->index;
-    if (as_is && wanted[FORM_F32]) {
-        acts.rows[FORM_F32] = (const uint8_t *)src->rows;
-        acts.row_bytes[FORM_F32] = src->stride * sizeof(float);
+    if (as_is && wanted[WEFT_ACT_F32]) {
+        acts.rows[WEFT_ACT_F32] = (const uint8_t *)src->rows;
+        acts.row_bytes[WEFT_ACT_F32] = src->stride * sizeof(float);
     }
-    if (as_is && !wanted[FORM_BF16] && !wanted[FORM_Q8]) return acts;
+    if (wanted[WEFT_ACT_Q8_SUMS]) {
+        acts.rows[WEFT_ACT_Q8] = acts.rows[WEFT_ACT_Q8_SUMS];
+        acts.row_bytes[WEFT_ACT_Q8] = acts.row_bytes[WEFT_ACT_Q8_SUMS];
+    }
+    if (as_is && !wanted[WEFT_ACT_BF16] && !wanted[WEFT_ACT_Q8] && !wanted[WEFT_ACT_Q8_SUMS])
+        return acts;
     if (own) {
         for (uint32_t row = 0; row < n_rows; row++) {
             make_row(lane, src, wanted, k, to, acts.row_bytes, row);
@@ -208,7 +210,7 @@ struct product {
 static void multiply(const struct wefti_forward *f, const struct acts *acts,
                      const struct wefti_matrix *m, uint32_t row, uint32_t n_rows, uint32_t p_begin,
                      uint32_t p_end, const struct product *to) {
-    enum form form = form_of(m->kind);
+    enum weft_kern_act form = weft_kern_act_of(m->kind);
     struct weft_gemm_args args = {
         .act = acts->rows[form] + row * acts->row_bytes[form],
         .act_row_bytes = acts->row_bytes[form],
@@ -247,7 +249,7 @@ static struct cut make_cut(const struct wefti_forward *f, uint32_t n_rows, size_
 
 static size_t widest_row(const struct acts *acts) {
     size_t bytes = 0;
-    for (int form = 0; form < FORM_COUNT; form++) {
+    for (int form = 0; form < WEFT_ACT_COUNT; form++) {
         if (acts->rows[form] && acts->row_bytes[form] > bytes) bytes = acts->row_bytes[form];
     }
     return bytes;
@@ -301,7 +303,7 @@ static void gate_up_tile(const struct lane *lane, const struct acts *acts,
     part.offset += p_begin * part.panel_bytes;
     part.n = wefti_min_u32(part.n - column, (p_end - p_begin) * WEFT_PANEL);
     struct acts shifted = *acts;
-    enum form form = form_of(part.kind);
+    enum weft_kern_act form = weft_kern_act_of(part.kind);
     shifted.rows[form] += row * shifted.row_bytes[form];
     struct product up = {.c = lane->scratch->tile, .ldc = (size_t)FFN_PANELS * WEFT_PANEL};
     multiply(f, &shifted, &part, 0, n_rows, 0, p_end - p_begin, &up);
@@ -561,14 +563,14 @@ static void lay_out(struct wefti_forward *f, struct wefti_carver *carver) {
     f->picked = wefti_carve(carver, rows, sizeof *f->picked);
     f->tiles = wefti_carve(carver, rows, sizeof *f->tiles);
     f->picked_tiles = wefti_carve(carver, rows, sizeof *f->picked_tiles);
-    for (int form = 0; form < FORM_COUNT; form++) {
+    for (int form = 0; form < WEFT_ACT_COUNT; form++) {
         if (f->uses[form]) f->shared[form] = wefti_carve(carver, rows, f->act_bytes[form]);
     }
     f->threads = wefti_carve(carver, f->n_threads, sizeof *f->threads);
     size_t widest = wefti_stride(wefti_max_u32(f->n_hidden, wefti_max_u32(f->q_dim, f->n_ffn)));
     for (uint32_t t = 0; t < f->n_threads; t++) {
         struct thread_scratch s = {0};
-        for (int form = 0; form < FORM_COUNT; form++) {
+        for (int form = 0; form < WEFT_ACT_COUNT; form++) {
             if (f->uses[form]) s.own[form] = wefti_carve(carver, OWN_ROWS, f->act_bytes[form]);
         }
         s.wide = wefti_carve(carver, widest, sizeof *s.wide);
@@ -580,7 +582,7 @@ static void lay_out(struct wefti_forward *f, struct wefti_carver *carver) {
 }
 
 static void note_form(struct wefti_forward *f, const struct wefti_matrix *m) {
-    enum form form = form_of(m->kind);
+    enum weft_kern_act form = weft_kern_act_of(m->kind);
     size_t bytes = weft_kern_act_row_bytes(form_kind[form], m->k);
     f->uses[form] = true;
     if (bytes > f->act_bytes[form]) f->act_bytes[form] = bytes;

@@ -104,7 +104,7 @@ static enum weft_gemm_kind kind_of(struct plan *plan, enum weft_dtype stored) {
     enum weft_eng_act act = plan->options->activations;
     bool met = act == WEFT_ENG_ACT_AUTO || act == WEFT_ENG_ACT_F32 ||
                (act == WEFT_ENG_ACT_BF16 && stored == WEFT_DT_BF16) ||
-               (act == WEFT_ENG_ACT_INT8 && stored == WEFT_DT_Q8_0);
+               (act == WEFT_ENG_ACT_INT8 && stored >= WEFT_DT_Q8_0);
     plan->asked_kind_met |= met;
     bool fast = met && act != WEFT_ENG_ACT_F32;
     switch (stored) {
@@ -114,11 +114,32 @@ static enum weft_gemm_kind kind_of(struct plan *plan, enum weft_dtype stored) {
         return fast ? WEFT_GEMM_BF16 : WEFT_GEMM_BF16_F32;
     case WEFT_DT_Q8_0:
         return fast ? WEFT_GEMM_Q8 : WEFT_GEMM_Q8_F32;
+    case WEFT_DT_Q4_0:
+        return fast ? WEFT_GEMM_Q4_0 : WEFT_GEMM_Q4_0_F32;
+    case WEFT_DT_Q4_1:
+        return fast ? WEFT_GEMM_Q4_1 : WEFT_GEMM_Q4_1_F32;
+    case WEFT_DT_Q4_K:
+        return fast ? WEFT_GEMM_Q4_K : WEFT_GEMM_Q4_K_F32;
+    case WEFT_DT_Q5_K:
+        return fast ? WEFT_GEMM_Q5_K : WEFT_GEMM_Q5_K_F32;
+    case WEFT_DT_Q6_K:
+        return fast ? WEFT_GEMM_Q6_K : WEFT_GEMM_Q6_K_F32;
     case WEFT_DT_F32:
     case WEFT_DT_COUNT:
         break;
     }
     return WEFT_GEMM_F32;
+}
+
+static enum weft_kern_src src_of(enum weft_dtype dtype) {
+    static const enum weft_kern_src sources[WEFT_DT_COUNT] = {
+        [WEFT_DT_F32] = WEFT_SRC_F32,   [WEFT_DT_F16] = WEFT_SRC_F16,
+        [WEFT_DT_BF16] = WEFT_SRC_BF16, [WEFT_DT_Q8_0] = WEFT_SRC_Q8_0,
+        [WEFT_DT_Q4_0] = WEFT_SRC_Q4_0, [WEFT_DT_Q4_1] = WEFT_SRC_Q4_1,
+        [WEFT_DT_Q4_K] = WEFT_SRC_Q4_K, [WEFT_DT_Q5_K] = WEFT_SRC_Q5_K,
+        [WEFT_DT_Q6_K] = WEFT_SRC_Q6_K};
+    WEFT_ASSERT(dtype < WEFT_DT_COUNT);
+    return sources[dtype];
 }
 
 static uint32_t least_common_multiple(uint32_t a, uint32_t b) {
@@ -198,7 +219,7 @@ static void place_embedding(struct plan *plan, struct wefti_weights *weights) {
     if (p->tied) return;
     const struct weft_tensor *table = weft_model_embedding(plan->model);
     WEFT_ASSERT(table->n_dims == 2 && table->dims[0] == p->n_vocab);
-    weights->embed_dtype = table->dtype;
+    weights->embed_src = src_of(table->dtype);
     weights->embed_offset = plan->used;
     weights->embed_row_bytes = table->bytes / p->n_vocab;
     uint32_t rows = (uint32_t)(TASK_BYTES / weights->embed_row_bytes) + 1;
@@ -250,35 +271,6 @@ struct packing {
     uint32_t n_tasks;
     uint64_t model_hash;
 };
-
-static enum weft_kern_src src_of(enum weft_dtype dtype) {
-    switch (dtype) {
-    case WEFT_DT_F16:
-        return WEFT_SRC_F16;
-    case WEFT_DT_BF16:
-        return WEFT_SRC_BF16;
-    case WEFT_DT_Q8_0:
-        return WEFT_SRC_Q8_0;
-    case WEFT_DT_F32:
-    case WEFT_DT_COUNT:
-        break;
-    }
-    return WEFT_SRC_F32;
-}
-
-static enum weft_dtype dtype_of(enum weft_kern_src src) {
-    switch (src) {
-    case WEFT_SRC_F16:
-        return WEFT_DT_F16;
-    case WEFT_SRC_BF16:
-        return WEFT_DT_BF16;
-    case WEFT_SRC_Q8_0:
-        return WEFT_DT_Q8_0;
-    case WEFT_SRC_F32:
-        break;
-    }
-    return WEFT_DT_F32;
-}
 
 static void pack_part(const struct item *item, uint32_t part, uint8_t *base) {
     uint8_t *to = base + item->offset;
@@ -513,21 +505,12 @@ void wefti_weights_close(struct wefti_weights *weights) {
 void wefti_weights_embed(const struct wefti_weights *weights, uint32_t token, uint8_t *raw,
                          float *out) {
     WEFT_DCHECK(token < weights->n_vocab);
-    struct weft_tensor row = {
-        .name = "embedding row",
-        .n_dims = 1,
-        .dims = {weights->n_hidden},
-        .data = raw,
-    };
+    const struct wefti_matrix *head = &weights->head;
+    const void *row = weights->base + weights->embed_offset + token * weights->embed_row_bytes;
+    enum weft_kern_src src = weights->embed_src;
     if (weights->tied) {
-        const struct wefti_matrix *head = &weights->head;
-        row.dtype = dtype_of(
-            weft_kern_unpack_row(head->kind, weights->base + head->offset, head->k, token, raw));
-    } else {
-        row.dtype = weights->embed_dtype;
-        row.data = weights->base + weights->embed_offset + token * weights->embed_row_bytes;
+        src = weft_kern_unpack_row(head->kind, weights->base + head->offset, head->k, token, raw);
+        row = raw;
     }
-    row.bytes = weft_dtype_block_bytes(row.dtype) *
-                (size_t)(weights->n_hidden / weft_dtype_block_elems(row.dtype));
-    weft_tensor_row_f32(&row, 0, out);
+    weft_kern_read_row(src, row, weights->n_hidden, out);
 }

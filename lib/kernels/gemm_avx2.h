@@ -27,6 +27,8 @@ enum { FEW_ROWS = 2, FEW_PANELS = 2, MANY_ROWS = 6, MANY_PANELS = 1, HALF = WEFT
 
 #define RUN_MANY(tile, args, n_rows)                                                               \
     switch ((n_rows)) {                                                                            \
+        TILE_CASE(tile, args, 1, MANY_PANELS); /* 1 and 2: of kinds without a tile for few rows */ \
+        TILE_CASE(tile, args, 2, MANY_PANELS);                                                     \
         TILE_CASE(tile, args, 3, MANY_PANELS);                                                     \
         TILE_CASE(tile, args, 4, MANY_PANELS);                                                     \
         TILE_CASE(tile, args, 5, MANY_PANELS);                                                     \

@@ -30,6 +30,10 @@ enum { FEW_ROWS = 4, FEW_PANELS = 4, MANY_ROWS = 12, MANY_PANELS = 2 };
 
 #define RUN_MANY(tile, args, n_rows)                                                               \
     switch ((n_rows)) {                                                                            \
+        TILE_CASE(tile, args, 1, MANY_PANELS); /* 1 to 4: of kinds without a tile for few rows */  \
+        TILE_CASE(tile, args, 2, MANY_PANELS);                                                     \
+        TILE_CASE(tile, args, 3, MANY_PANELS);                                                     \
+        TILE_CASE(tile, args, 4, MANY_PANELS);                                                     \
         TILE_CASE(tile, args, 5, MANY_PANELS);                                                     \
         TILE_CASE(tile, args, 6, MANY_PANELS);                                                     \
         TILE_CASE(tile, args, 7, MANY_PANELS);                                                     \

@@ -33,6 +33,9 @@ enum {
     BLOCK_FLOATS_MAX = BLOCK_TILES * TILE_FLOATS_MAX,
     CHUNK_BYTES = 16 * 1024,
     CHUNK_FLOATS = CHUNK_BYTES / 4,
+    GROUP_MAX =
+        256, /* a chunk holds whole groups: of the widest type it takes more than half of L1 */
+    WIDE_FLOATS = GROUP_MAX * 2 * WEFT_PANEL,
     ACT_FLOATS = 12 * 128, /* widened activations of a tile: rows * chunk, see chunk_of */
 };
 
@@ -88,7 +91,7 @@ struct block {
     bool few;
     _Alignas(64) float acc[BLOCK_FLOATS_MAX];
     _Alignas(64) float slots[3 * BLOCK_FLOATS_MAX];
-    _Alignas(64) float weights[CHUNK_FLOATS];
+    _Alignas(64) float weights[WIDE_FLOATS];
     _Alignas(64) float act_f32[ACT_FLOATS];
 };
 
@@ -96,7 +99,11 @@ struct block {
 static inline uint32_t chunk_of(const struct block *b) {
     const struct tile_kernel *kernel = b->kernel;
     WEFT_ASSERT(b->n_panels > 0 && b->n_panels <= TILE_PANELS_MAX);
-    if (kernel->widen && !b->few) return CHUNK_FLOATS / WEFT_PANEL / b->n_panels;
+    if (kernel->widen && !b->few) {
+        WEFT_ASSERT(kernel->group * b->n_panels * WEFT_PANEL <= WIDE_FLOATS);
+        uint32_t chunk = CHUNK_FLOATS / WEFT_PANEL / b->n_panels;
+        return chunk < kernel->group ? kernel->group : chunk;
+    }
     if (kernel->widen_act) return ACT_FLOATS / kernel->many_rows;
     if (b->few) return UINT32_MAX;
     return CHUNK_BYTES / b->n_panels / kernel->group_bytes * kernel->group;

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "kernels/convert.h"
+#include "kernels/quant.h"
 
 /* Adds k_begin..k_end of one row times one panel to `sum`. */
 typedef void dot_fn(const struct weft_gemm_args *args, const void *row, const void *panel,
@@ -102,6 +103,40 @@ static void dot_q8(const struct weft_gemm_args *args, const void *row, const voi
     }
 }
 
+static void dot_quant_f32(const struct weft_gemm_args *args, enum quant quant, const float *a,
+                          const uint8_t *panel, uint32_t k_begin, uint32_t k_end,
+                          float sum[WEFT_PANEL]) {
+    const struct quant_layout *q = &quant_layouts[quant];
+    (void)args;
+    for (uint32_t k = k_begin; k < k_end; k++) {
+        const uint8_t *group = panel + (size_t)k / q->group * q->bytes;
+        for (uint32_t i = 0; i < WEFT_PANEL; i++) {
+            sum[i] += a[k] * quant_weight(q, group, k % q->group, i);
+        }
+    }
+}
+
+/* Integer dots of what shares a scale; then, where there is one, the min times the sum of the
+ * activations. */
+static void dot_quant(const struct weft_gemm_args *args, enum quant quant, const void *row,
+                      const uint8_t *panel, uint32_t k_begin, uint32_t k_end,
+                      float sum[WEFT_PANEL]) {
+    const struct quant_layout *q = &quant_layouts[quant];
+    struct q8_row a = q8_row_at(row, args->k);
+    for (uint32_t k0 = k_begin; k0 < k_end; k0 += q->sub) {
+        const uint8_t *group = panel + (size_t)k0 / q->group * q->bytes;
+        uint32_t sub = k0 % q->group / q->sub, block = k0 / Q8_GROUP;
+        for (uint32_t i = 0; i < WEFT_PANEL; i++) {
+            int32_t dot = 0;
+            for (uint32_t k = k0; k < k0 + q->sub; k++) {
+                dot += a.codes[k] * ((int32_t)quant_code(q, group, k % q->group, i) - q->zero);
+            }
+            sum[i] = fmaf((float)dot, a.scales[block] * quant_scale(q, group, sub, i), sum[i]);
+            if (q->has_min) sum[i] = fmaf(a.sums[block], quant_min(q, group, sub, i), sum[i]);
+        }
+    }
+}
+
 static void product(const struct weft_gemm_args *args, const void *row, const void *panel,
                     dot_fn *dot, float sum[WEFT_PANEL]) {
     const struct weft_kern_segs *segs = args->segs;
@@ -162,6 +197,31 @@ static void gemm_q8(const struct weft_gemm_args *args, uint32_t p_begin, uint32_
     gemm(args, WEFT_GEMM_Q8, dot_q8, p_begin, p_end);
 }
 
+/* One pair of functions for each type. */
+#define DEFINE_QUANT(name, KIND)                                                                   \
+    static void dot_##name##_f32(const struct weft_gemm_args *args, const void *row,               \
+                                 const void *panel, uint32_t k_begin, uint32_t k_end,              \
+                                 float sum[WEFT_PANEL]) {                                          \
+        dot_quant_f32(args, QUANT_##KIND, row, panel, k_begin, k_end, sum);                        \
+    }                                                                                              \
+    static void dot_##name(const struct weft_gemm_args *args, const void *row, const void *panel,  \
+                           uint32_t k_begin, uint32_t k_end, float sum[WEFT_PANEL]) {              \
+        dot_quant(args, QUANT_##KIND, row, panel, k_begin, k_end, sum);                            \
+    }                                                                                              \
+    static void gemm_##name##_f32(const struct weft_gemm_args *args, uint32_t p_begin,             \
+                                  uint32_t p_end) {                                                \
+        gemm(args, WEFT_GEMM_Q##KIND##_F32, dot_##name##_f32, p_begin, p_end);                     \
+    }                                                                                              \
+    static void gemm_##name(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) { \
+        gemm(args, WEFT_GEMM_Q##KIND, dot_##name, p_begin, p_end);                                 \
+    }
+
+DEFINE_QUANT(q4_0, 4_0)
+DEFINE_QUANT(q4_1, 4_1)
+DEFINE_QUANT(q4_k, 4_K)
+DEFINE_QUANT(q5_k, 5_K)
+DEFINE_QUANT(q6_k, 6_K)
+
 void wefti_kern_fill_gemm_scalar(struct weft_kern_table *table) {
     table->gemm[WEFT_GEMM_F32] = gemm_f32;
     table->gemm[WEFT_GEMM_F16_F32] = gemm_f16_f32;
@@ -169,4 +229,12 @@ void wefti_kern_fill_gemm_scalar(struct weft_kern_table *table) {
     table->gemm[WEFT_GEMM_BF16] = gemm_bf16;
     table->gemm[WEFT_GEMM_Q8_F32] = gemm_q8_f32;
     table->gemm[WEFT_GEMM_Q8] = gemm_q8;
+#define FILL_QUANT(name, KIND)                                                                     \
+    table->gemm[WEFT_GEMM_Q##KIND##_F32] = gemm_##name##_f32;                                      \
+    table->gemm[WEFT_GEMM_Q##KIND] = gemm_##name
+    FILL_QUANT(q4_0, 4_0);
+    FILL_QUANT(q4_1, 4_1);
+    FILL_QUANT(q4_k, 4_K);
+    FILL_QUANT(q5_k, 5_K);
+    FILL_QUANT(q6_k, 6_K);
 }

@@ -24,17 +24,22 @@ enum {
 /* Non-negative numbers below this are quantised as zero: their reciprocal would overflow. */
 #define Q8_TINY 0x1p-100f
 
-/* One activation row of kind Q8: codes, then f32 scales, then 128 * sum(codes) per block. */
+/* One activation row of kind Q8: codes, then f32 scales, then 128 * sum(codes) per block. The K
+ * types and 4_1 read on: 32 * sum(codes) of the first half of each block, then f32 scale * sum. */
 struct q8_row {
     const int8_t *codes;
     const float *scales;
     const int32_t *offsets;
+    const int32_t *halves;
+    const float *sums;
 };
 
 static inline struct q8_row q8_row_at(const void *row, uint32_t k) {
     const int8_t *codes = row;
     const float *scales = (const void *)(codes + k);
-    return (struct q8_row){codes, scales, (const void *)(scales + k / Q8_GROUP)};
+    const int32_t *offsets = (const void *)(scales + k / Q8_GROUP);
+    const int32_t *halves = offsets + k / Q8_GROUP;
+    return (struct q8_row){codes, scales, offsets, halves, (const void *)(halves + k / Q8_GROUP)};
 }
 
 static inline uint32_t min_u32(uint32_t a, uint32_t b) {
@@ -43,8 +48,18 @@ static inline uint32_t min_u32(uint32_t a, uint32_t b) {
 
 /* See weft_kern_group. */
 static inline uint32_t group_of(enum weft_gemm_kind kind) {
-    if (kind == WEFT_GEMM_Q8 || kind == WEFT_GEMM_Q8_F32) return Q8_GROUP;
+    if (kind >= WEFT_GEMM_Q4_K_F32) return 256;
+    if (kind >= WEFT_GEMM_Q8_F32) return Q8_GROUP;
     return kind == WEFT_GEMM_BF16 || kind == WEFT_GEMM_BF16_F32 ? 2 : 1;
+}
+
+/* Whether a kind takes activations as rows of Q8, and of those the longer ones. */
+static inline bool wants_codes(enum weft_gemm_kind kind) {
+    return kind == WEFT_GEMM_Q8 || (kind >= WEFT_GEMM_Q4_0_F32 && (kind - WEFT_GEMM_Q4_0_F32) % 2);
+}
+
+static inline bool wants_sums(enum weft_gemm_kind kind) {
+    return wants_codes(kind) && kind >= WEFT_GEMM_Q4_1;
 }
 
 static inline void check_gemm_args(const struct weft_gemm_args *args, enum weft_gemm_kind kind,
@@ -129,6 +144,7 @@ void wefti_kern_fill_ops_scalar(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_f32_avx2(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_bf16_avx2(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_q8_avx2(struct weft_kern_table *table);
+void wefti_kern_fill_gemm_quant_avx2(struct weft_kern_table *table);
 void wefti_kern_fill_attention_avx2(struct weft_kern_table *table);
 void wefti_kern_fill_ops_avx2(struct weft_kern_table *table);
 
@@ -137,6 +153,8 @@ void wefti_kern_fill_gemm_bf16_avx512(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_bf16_avx512bf16(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_q8_avx512(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_q8_avx512vnni(struct weft_kern_table *table);
+void wefti_kern_fill_gemm_quant_avx512(struct weft_kern_table *table);
+void wefti_kern_fill_gemm_quant_avx512vnni(struct weft_kern_table *table);
 void wefti_kern_fill_attention_avx512(struct weft_kern_table *table);
 void wefti_kern_fill_ops_avx512(struct weft_kern_table *table);
 

@@ -33,6 +33,17 @@ enum weft_gemm_kind {
     WEFT_GEMM_BF16,     /* bf16 weights, bf16 activations: dot products of pairs */
     WEFT_GEMM_Q8_F32,   /* Q8_0 weights, f32 activations: w = scale * int8, in registers */
     WEFT_GEMM_Q8,       /* Q8_0 weights, activations quantised per row in blocks of 32: int8 dots */
+    /* The types of fewer bits, with f32 activations and with quantised ones. */
+    WEFT_GEMM_Q4_0_F32,
+    WEFT_GEMM_Q4_0,
+    WEFT_GEMM_Q4_1_F32,
+    WEFT_GEMM_Q4_1,
+    WEFT_GEMM_Q4_K_F32,
+    WEFT_GEMM_Q4_K,
+    WEFT_GEMM_Q5_K_F32,
+    WEFT_GEMM_Q5_K,
+    WEFT_GEMM_Q6_K_F32,
+    WEFT_GEMM_Q6_K,
     WEFT_GEMM_KIND_COUNT,
 };
 
@@ -61,7 +72,17 @@ size_t weft_kern_packed_bytes(enum weft_gemm_kind kind, uint32_t n, uint32_t k);
 /* Bytes of one panel. */
 size_t weft_kern_panel_bytes(enum weft_gemm_kind kind, uint32_t k);
 
-enum weft_kern_src { WEFT_SRC_F32, WEFT_SRC_F16, WEFT_SRC_BF16, WEFT_SRC_Q8_0 };
+enum weft_kern_src {
+    WEFT_SRC_F32,
+    WEFT_SRC_F16,
+    WEFT_SRC_BF16,
+    WEFT_SRC_Q8_0,
+    WEFT_SRC_Q4_0, /* from here on in the order of the kinds */
+    WEFT_SRC_Q4_1,
+    WEFT_SRC_Q4_K,
+    WEFT_SRC_Q5_K,
+    WEFT_SRC_Q6_K,
+};
 
 /* Packs output features n_begin..n_end (n_begin % 16 == 0; n_end % 16 == 0 or n_end == n) of an N x
  * K row-major weight (unaligned; Q8_0: 34-byte blocks) into `packed`. Converts where the kind's
@@ -79,14 +100,24 @@ void weft_kern_pack(enum weft_gemm_kind kind, enum weft_kern_src src_type, const
 enum weft_kern_src weft_kern_unpack_row(enum weft_gemm_kind kind, const void *packed, uint32_t k,
                                         uint32_t row, void *out);
 
-/* Columns that a kind's layout keeps together, 1, 2 or 32: segments end between such groups. */
+/* One row of `k` columns of a source (of any alignment) as f32: the values that packing reads. */
+void weft_kern_read_row(enum weft_kern_src type, const void *row, uint32_t k, float *out);
+
+/* Columns that a kind's layout keeps together, 1, 2, 32 or 256: segments end between such groups.
+ */
 uint32_t weft_kern_group(enum weft_gemm_kind kind);
+
+/* What a kind's activations are. A row of Q8_SUMS begins as one of Q8. */
+enum weft_kern_act { WEFT_ACT_F32, WEFT_ACT_BF16, WEFT_ACT_Q8, WEFT_ACT_Q8_SUMS, WEFT_ACT_COUNT };
+enum weft_kern_act weft_kern_act_of(enum weft_gemm_kind kind);
 
 /* Activations in the form a kind wants, for M rows:
  *   f32 kinds   [M][lda] f32, used as they are
  *   BF16        [M][lda] uint16 bf16, lda even, odd K: zero padded
  *   Q8          [M] rows of weft_kern_act_row_bytes(Q8, k): k int8, then k/32 f32 scales, then k/32
  *               int32 (128 * sum of the block's int8, for the unsigned weights); padded to 64 bytes
+ *   Q8_SUMS     the same, and behind it k/32 int32 (32 * sum of the block's first 16) and k/32 f32
+ *               (scale * sum)
  */
 size_t weft_kern_act_row_bytes(enum weft_gemm_kind kind, uint32_t k); /* a multiple of 64 */
 

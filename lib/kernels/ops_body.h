@@ -208,6 +208,23 @@ static inline void quantise_row(const float *x, uint32_t k, void *row) {
     }
 }
 
+/* What follows in a row of the types that need it. */
+static inline void sum_row(uint32_t k, void *row) {
+    const int8_t *codes = row;
+    const float *scales = (const void *)(codes + k);
+    const int32_t *offsets = (const void *)(scales + k / Q8_GROUP);
+    int32_t *halves = (int32_t *)(void *)((uint8_t *)row + k) + k / Q8_GROUP * 2;
+    float *sums = (void *)(halves + k / Q8_GROUP);
+    for (uint32_t b = 0; b < k / Q8_GROUP; b++) {
+        int32_t half = 0;
+        for (uint32_t i = 0; i < Q8_GROUP / 2; i++) {
+            half += codes[(size_t)b * Q8_GROUP + i];
+        }
+        halves[b] = 32 * half;
+        sums[b] = scales[b] * (float)(offsets[b] / 128);
+    }
+}
+
 static inline void narrow_row(bool f16, const float *x, uint32_t n, uint16_t *out) {
     if (f16) {
         IVDEP
@@ -229,8 +246,9 @@ static void act_convert(enum weft_gemm_kind kind, const float *src, size_t src_s
     for (uint32_t r = 0; r < m; r++) {
         const float *x = src + r * src_stride;
         void *row = (uint8_t *)act + r * act_row_bytes;
-        if (kind == WEFT_GEMM_Q8) {
+        if (wants_codes(kind)) {
             quantise_row(x, k, row);
+            if (wants_sums(kind)) sum_row(k, row);
         } else if (kind == WEFT_GEMM_BF16) {
             uint16_t *codes = row;
             narrow_row(false, x, k, codes);

@@ -8,6 +8,7 @@
 
 #include "kernels/convert.h"
 #include "kernels/kern_internal.h"
+#include "kernels/quant.h"
 
 enum { TILE_K = 64 };
 _Static_assert(TILE_K % Q8_GROUP == 0, "a tile holds whole quantisation blocks");
@@ -47,8 +48,11 @@ size_t weft_kern_panel_bytes(enum weft_gemm_kind kind, uint32_t k) {
     case WEFT_GEMM_Q8:
         WEFT_ASSERT(k % Q8_GROUP == 0);
         return round_up((size_t)k / Q8_GROUP * Q8_BLOCK_BYTES);
-    default:
-        return 0;
+    default: {
+        const struct quant_layout *q = &quant_layouts[quant_of(kind)];
+        WEFT_ASSERT(k % q->group == 0);
+        return round_up((size_t)k / q->group * q->bytes);
+    }
     }
 }
 
@@ -56,22 +60,19 @@ size_t weft_kern_packed_bytes(enum weft_gemm_kind kind, uint32_t n, uint32_t k) 
     return ((size_t)n + WEFT_PANEL - 1) / WEFT_PANEL * weft_kern_panel_bytes(kind, k);
 }
 
-size_t weft_kern_act_row_bytes(enum weft_gemm_kind kind, uint32_t k) {
+enum weft_kern_act weft_kern_act_of(enum weft_gemm_kind kind) {
     WEFT_ASSERT((unsigned)kind < WEFT_GEMM_KIND_COUNT);
-    switch (kind) {
-    case WEFT_GEMM_F32:
-    case WEFT_GEMM_F16_F32:
-    case WEFT_GEMM_BF16_F32:
-    case WEFT_GEMM_Q8_F32:
-        return round_up((size_t)k * 4);
-    case WEFT_GEMM_BF16:
-        return round_up(((size_t)k + 1) / 2 * 4);
-    case WEFT_GEMM_Q8:
-        WEFT_ASSERT(k % Q8_GROUP == 0);
-        return round_up((size_t)k + (size_t)k / Q8_GROUP * 8);
-    default:
-        return 0;
-    }
+    if (wants_sums(kind)) return WEFT_ACT_Q8_SUMS;
+    if (wants_codes(kind)) return WEFT_ACT_Q8;
+    return kind == WEFT_GEMM_BF16 ? WEFT_ACT_BF16 : WEFT_ACT_F32;
+}
+
+size_t weft_kern_act_row_bytes(enum weft_gemm_kind kind, uint32_t k) {
+    enum weft_kern_act act = weft_kern_act_of(kind);
+    if (act == WEFT_ACT_F32) return round_up((size_t)k * 4);
+    if (act == WEFT_ACT_BF16) return round_up(((size_t)k + 1) / 2 * 4);
+    WEFT_ASSERT(k % Q8_GROUP == 0);
+    return round_up((size_t)k + (size_t)k / Q8_GROUP * (act == WEFT_ACT_Q8_SUMS ? 16 : 8));
 }
 
 /* The source: `row_bytes` per output feature, no alignment. */
@@ -95,6 +96,11 @@ static struct source source_of(enum weft_kern_src type, const void *src, uint32_
         WEFT_ASSERT(k % Q8_GROUP == 0);
         row_bytes = (size_t)k / Q8_GROUP * Q8_SRC_BYTES;
         break;
+    default: {
+        const struct quant_layout *q = &quant_layouts[type - WEFT_SRC_Q4_0];
+        WEFT_ASSERT(k % q->group == 0);
+        row_bytes = (size_t)k / q->group * q->src_bytes;
+    }
     }
     WEFT_ASSERT(row_bytes > 0);
     return (struct source){type, src, row_bytes};
@@ -108,6 +114,21 @@ static void q8_src_widen(const uint8_t *block, float *dst) {
     float scale = f16_to_f32(half);
     for (uint32_t i = 0; i < Q8_GROUP; i++) {
         dst[i] = scale * codes[i];
+    }
+}
+
+/* The weights of a group, read back from a panel where it stands alone in the first lane. */
+static void quant_src_widen(enum quant quant, const uint8_t *src, float out[QUANT_SUPER]) {
+    const struct quant_layout *q = &quant_layouts[quant];
+    struct quant_parts parts;
+    wefti_quant_split(quant, src, &parts);
+    float scale = f16_to_f32(parts.scale), min = f16_to_f32(parts.min);
+    for (uint32_t k = 0; k < q->group; k++) {
+        uint32_t sub = k / q->sub;
+        uint8_t byte = parts.scales[sub];
+        float by = q->is_super ? scale * (float)(q->high_bits == 2 ? (int8_t)byte : byte) : scale;
+        float plus = q->is_super ? -(min * (float)parts.mins[sub]) : min;
+        out[k] = fmaf(by, (float)(parts.codes[k] - q->zero), plus);
     }
 }
 
@@ -132,8 +153,38 @@ static void read_f32(const struct source *src, uint32_t row, uint32_t k0, uint32
             q8_src_widen(base + (size_t)(k0 + i) / Q8_GROUP * Q8_SRC_BYTES, dst + i);
         }
         break;
+    default: { /* groups are a part or a multiple of a tile */
+        enum quant quant = (enum quant)(src->type - WEFT_SRC_Q4_0);
+        const struct quant_layout *q = &quant_layouts[quant];
+        float wide[QUANT_SUPER];
+        for (uint32_t i = 0; i < count; i += min_u32(q->group, TILE_K)) {
+            quant_src_widen(quant, base + (size_t)(k0 + i) / q->group * q->src_bytes, wide);
+            memcpy(dst + i, wide + (k0 + i) % q->group,
+                   min_u32(count - i, min_u32(q->group, TILE_K)) * sizeof *dst);
+        }
+    }
     }
     memset(dst + count, 0, (TILE_K - count) * sizeof *dst);
+}
+
+void weft_kern_read_row(enum weft_kern_src type, const void *row, uint32_t k, float *out) {
+    struct source src = source_of(type, row, k);
+    if (type >= WEFT_SRC_Q4_0) {
+        enum quant quant = (enum quant)(type - WEFT_SRC_Q4_0);
+        const struct quant_layout *q = &quant_layouts[quant];
+        float wide[QUANT_SUPER];
+        for (uint32_t k0 = 0; k0 < k; k0 += q->group) {
+            quant_src_widen(quant, src.rows + k0 / q->group * (size_t)q->src_bytes, wide);
+            memcpy(out + k0, wide, q->group * sizeof *out);
+        }
+        return;
+    }
+    for (uint32_t k0 = 0; k0 < k; k0 += TILE_K) {
+        float tile[TILE_K];
+        uint32_t count = min_u32(TILE_K, k - k0);
+        read_f32(&src, 0, k0, count, tile);
+        memcpy(out + k0, tile, count * sizeof *out);
+    }
 }
 
 static uint16_t narrow(enum weft_gemm_kind kind, float f) {
@@ -244,6 +295,47 @@ static void pack_panel_q8(const struct source *src, uint32_t n0, uint32_t n_rows
     }
 }
 
+/* Writes one feature's group to its lane. */
+static void put_quant(const struct quant_layout *q, const struct quant_parts *parts, uint32_t lane,
+                      uint8_t *group) {
+    for (uint32_t k = 0; k < q->group; k++) {
+        uint32_t block = k / QUANT_BLOCK, quad = k % QUANT_BLOCK / 4, byte = lane * 4 + k % 4;
+        uint32_t code = parts->codes[k];
+        uint8_t *low = group + block * QUANT_LOW_BYTES + quad % 4 * QUANT_LINE + byte;
+        *low |= (uint8_t)((code & 15u) << (quad < 4 ? 0 : 4));
+        uint8_t *high = group + q->at_high;
+        if (q->high_bits == 1) high[block * QUANT_LINE + byte] |= (uint8_t)(code >> 4 << quad);
+        if (q->high_bits == 2)
+            high[(block * 2 + quad / 4) * QUANT_LINE + byte] |=
+                (uint8_t)(code >> 4 << quad % 4 * 2);
+    }
+    uint8_t *super = group + (q->is_super ? q->at_super : q->at_scales);
+    memcpy(super + (size_t)lane * 2, &parts->scale, 2);
+    uint8_t *min = q->is_super ? super + WEFT_PANEL * 2 : group + q->at_mins;
+    if (q->has_min) memcpy(min + (size_t)lane * 2, &parts->min, 2);
+    for (uint32_t s = 0; q->is_super && s < q->group / q->sub; s++) {
+        group[q->at_scales + s * WEFT_PANEL + lane] = parts->scales[s];
+        if (q->has_min) group[q->at_mins + s * WEFT_PANEL + lane] = parts->mins[s];
+    }
+}
+
+static void pack_panel_quant(enum quant quant, const struct source *src, uint32_t n0,
+                             uint32_t n_rows, uint32_t k, uint8_t *panel) {
+    const struct quant_layout *q = &quant_layouts[quant];
+    WEFT_ASSERT((uint32_t)src->type == (uint32_t)WEFT_SRC_Q4_0 + quant);
+    for (uint32_t k0 = 0; k0 < k; k0 += q->group, panel += q->bytes) {
+        memset(panel, 0, q->bytes);
+        for (uint32_t r = 0; r < n_rows; r++) {
+            struct quant_parts parts;
+            wefti_quant_split(quant,
+                              src->rows + (size_t)(n0 + r) * src->row_bytes +
+                                  (size_t)k0 / q->group * q->src_bytes,
+                              &parts);
+            put_quant(q, &parts, r, panel);
+        }
+    }
+}
+
 void weft_kern_pack(enum weft_gemm_kind kind, enum weft_kern_src src_type, const void *src,
                     uint32_t n, uint32_t k, uint32_t n_begin, uint32_t n_end, void *packed) {
     WEFT_ASSERT(n_begin <= n_end && n_end <= n && n_begin % WEFT_PANEL == 0 && k > 0);
@@ -259,6 +351,8 @@ void weft_kern_pack(enum weft_gemm_kind kind, enum weft_kern_src src_type, const
             pack_panel_f32(&from, n0, n_rows, k, (float *)(void *)panel);
         } else if (kind == WEFT_GEMM_Q8 || kind == WEFT_GEMM_Q8_F32) {
             pack_panel_q8(&from, n0, n_rows, k, panel);
+        } else if (is_quant(kind)) {
+            pack_panel_quant(quant_of(kind), &from, n0, n_rows, k, panel);
         } else {
             pack_panel_half(kind, &from, n0, n_rows, k, (uint16_t *)(void *)panel);
         }
@@ -291,6 +385,14 @@ static void unpack_q8(const uint8_t *panel, uint32_t lane, uint32_t k, uint8_t *
     }
 }
 
+static void unpack_quant(const struct quant_layout *q, const uint8_t *panel, uint32_t lane,
+                         uint32_t k, uint8_t *out) {
+    for (uint32_t i = 0; i < k; i++, out += sizeof(float)) {
+        float weight = quant_weight(q, panel + i / q->group * q->bytes, i % q->group, lane);
+        memcpy(out, &weight, sizeof weight);
+    }
+}
+
 enum weft_kern_src weft_kern_unpack_row(enum weft_gemm_kind kind, const void *packed, uint32_t k,
                                         uint32_t row, void *out) {
     const uint8_t *panel =
@@ -309,9 +411,11 @@ enum weft_kern_src weft_kern_unpack_row(enum weft_gemm_kind kind, const void *pa
         unpack_q8(panel, lane, k, out);
         return WEFT_SRC_Q8_0;
     case WEFT_GEMM_F32:
-    case WEFT_GEMM_KIND_COUNT:
+        unpack_f32(panel, lane, k, out);
+        return WEFT_SRC_F32;
+    default:
         break;
     }
-    unpack_f32(panel, lane, k, out);
+    unpack_quant(&quant_layouts[quant_of(kind)], panel, lane, k, out);
     return WEFT_SRC_F32;
 }

@@ -8,10 +8,11 @@ static const struct {
     const char *name;
     uint32_t block_elems, block_bytes;
 } dtypes[WEFT_DT_COUNT] = {
-    [WEFT_DT_F32] = {"f32", 1, 4},
-    [WEFT_DT_F16] = {"f16", 1, 2},
-    [WEFT_DT_BF16] = {"bf16", 1, 2},
-    [WEFT_DT_Q8_0] = {"q8_0", 32, 34},
+    [WEFT_DT_F32] = {"f32", 1, 4},       [WEFT_DT_F16] = {"f16", 1, 2},
+    [WEFT_DT_BF16] = {"bf16", 1, 2},     [WEFT_DT_Q8_0] = {"q8_0", 32, 34},
+    [WEFT_DT_Q4_0] = {"q4_0", 32, 18},   [WEFT_DT_Q4_1] = {"q4_1", 32, 20},
+    [WEFT_DT_Q4_K] = {"q4_k", 256, 144}, [WEFT_DT_Q5_K] = {"q5_k", 256, 176},
+    [WEFT_DT_Q6_K] = {"q6_k", 256, 210},
 };
 
 const char *weft_dtype_name(enum weft_dtype dtype) {
@@ -103,7 +104,7 @@ void weft_tensor_row_f32(const struct weft_tensor *tensor, uint64_t row, float *
             }
         }
         break;
-    case WEFT_DT_COUNT:
+    default:
         WEFT_ASSERT(false);
     }
 }

@@ -30,27 +30,22 @@ static weft_err malformed(const struct reader *r, const char *fault) {
 }
 
 static weft_err read_dtype(const struct reader *r, uint32_t type, enum weft_dtype *dtype_out) {
-    switch (type) {
-    case 0:
-        *dtype_out = WEFT_DT_F32;
+    static const struct {
+        uint32_t type;
+        enum weft_dtype dtype;
+    } known[] = {{0, WEFT_DT_F32},   {1, WEFT_DT_F16},   {2, WEFT_DT_Q4_0},
+                 {3, WEFT_DT_Q4_1},  {8, WEFT_DT_Q8_0},  {12, WEFT_DT_Q4_K},
+                 {13, WEFT_DT_Q5_K}, {14, WEFT_DT_Q6_K}, {30, WEFT_DT_BF16}};
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (known[i].type != type) continue;
+        *dtype_out = known[i].dtype;
         return WEFT_OK;
-    case 1:
-        *dtype_out = WEFT_DT_F16;
-        return WEFT_OK;
-    case 8:
-        *dtype_out = WEFT_DT_Q8_0;
-        return WEFT_OK;
-    case 30:
-        *dtype_out = WEFT_DT_BF16;
-        return WEFT_OK;
-    default:
-        break;
     }
     size_t n_names = sizeof type_names / sizeof type_names[0];
     const char *name = type < n_names && type_names[type] ? type_names[type] : "unknown";
     return weft_err_set(r->why, WEFT_E_UNSUPPORTED,
-                        "%s: tensor '%s' has type %s (%u), which is not supported (F32, F16, BF16 "
-                        "and Q8_0 are)",
+                        "%s: tensor '%s' has type %s (%u), which is not supported (F32, F16, BF16, "
+                        "Q8_0, Q4_0, Q4_1, Q4_K, Q5_K and Q6_K are)",
                         r->path, r->name.text, name, type);
 }
 

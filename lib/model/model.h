@@ -65,6 +65,11 @@ enum weft_dtype {
     WEFT_DT_F16,
     WEFT_DT_BF16,
     WEFT_DT_Q8_0, /* blocks of 32 along a row: f16 scale, 32 int8 (34 bytes) */
+    WEFT_DT_Q4_0, /* from here on matrices only; what their blocks hold: kernels/quant.h */
+    WEFT_DT_Q4_1,
+    WEFT_DT_Q4_K,
+    WEFT_DT_Q5_K,
+    WEFT_DT_Q6_K,
     WEFT_DT_COUNT,
 };
 
@@ -84,7 +89,8 @@ struct weft_tensor {
     size_t bytes;
 };
 
-/* Row `row` of a 1- or 2-dimensional tensor, converted to f32 into out[dims[last]]. */
+/* Row `row` of a 1- or 2-dimensional tensor of a type up to Q8_0, converted to f32 into
+ * out[dims[last]]. Vectors of an opened model are of these types. */
 void weft_tensor_row_f32(const struct weft_tensor *tensor, uint64_t row, float *out);
 
 /* --------------------------------------------------------------------------------- the model ---

@@ -87,6 +87,12 @@ static weft_err take(struct resolver *r, const struct role *role, const char *na
     *out = weft_model_find(r->model, name);
     if (!*out) return WEFT_OK;
     r->used[*out - r->model->tensors] = true;
+    if (role->n_dims == 1 && (*out)->dtype > WEFT_DT_Q8_0) {
+        struct wefti_shown shown = wefti_show(name, strlen(name));
+        return weft_err_set(r->why, WEFT_E_UNSUPPORTED,
+                            "%s: tensor '%s' is a vector of type %s, which is for matrices only",
+                            r->path, shown.text, weft_dtype_name((*out)->dtype));
+    }
     return check_shape(r, role, *out);
 }
 

@@ -9,6 +9,9 @@ weft_test(test_sampler SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_sampler.c
 weft_test(golden_perplexity SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_perplexity.c ${ENG_DRIVE}
           LINKS weft_engine weft_text PkgConfig::JANSSON weft_alloc LABELS golden TIMEOUT 180)
 
+weft_test(golden_quant SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_quant.c ${ENG_GOLDENS}
+          LINKS weft_engine PkgConfig::JANSSON weft_alloc LABELS golden TIMEOUT 60)
+
 # The engine on each instruction set. Fewer rounds for the scalar one, which is the slow one.
 function(engine_tests suffix env)
   foreach(name test_engine_invariance test_engine_plans test_engine_steps test_engine_open)

@@ -159,7 +159,8 @@ static void full_heads_with_linear_rope_agree(void **state) {
 
 static void quantised_files_agree(void **state) {
     (void)state;
-    static const char *const types[] = {"F16", "BF16", "Q8_0"};
+    static const char *const types[] = {"F16",  "BF16", "Q8_0", "Q4_0",
+                                        "Q4_1", "Q4_K", "Q5_K", "Q6_K"};
     struct goldens goldens;
     assert_true(
         goldens_open(&goldens, drive_fixture("tests/data/zoo/llama_quant/goldens.safetensors")));

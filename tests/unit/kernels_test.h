@@ -17,8 +17,12 @@
 #include "base/rand.h"
 #include "kernels/kern_internal.h"
 #include "kernels/kernels.h"
+#include "kernels/quant.h"
 
-enum { TABLES_MAX = 8 };
+enum {
+    TABLES_MAX = 8,
+    FLOAT_KINDS = WEFT_GEMM_Q4_0_F32, /* those before take weights from any source */
+};
 
 /* Every table this CPU can run: one per ISA, and AVX-512 also without each of its extensions, as
  * it is on an older CPU. */
@@ -72,6 +76,31 @@ static inline void fill(uint64_t *seed, enum flavour flavour, float *x, size_t n
 /* Exactly one number in lo..hi. */
 static inline uint32_t between(uint64_t *seed, uint32_t lo, uint32_t hi) {
     return lo + weft_rand_below(seed, hi - lo + 1);
+}
+
+/* A number of f16 with this sign, of magnitude 2^-8 to 2^-4. */
+static inline uint16_t some_scale(uint64_t *seed, bool negative) {
+    return (uint16_t)((negative ? 0x8000u : 0) | (7 + weft_rand_below(seed, 4)) << 10 |
+                      weft_rand_below(seed, 1024));
+}
+
+static inline void set_scales(enum quant quant, uint8_t *group, uint16_t scale, uint16_t min) {
+    memcpy(group + (quant == QUANT_6_K ? 208 : 0), &scale, 2);
+    if (quant_layouts[quant].has_min) memcpy(group + 2, &min, 2);
+}
+
+/* `n` groups as a file has them: any codes and small scales, all of moderate size. */
+static inline void fill_groups(uint64_t *seed, enum quant quant, uint8_t *out, size_t n) {
+    const struct quant_layout *q = &quant_layouts[quant];
+    for (size_t g = 0; g < n; g++, out += q->src_bytes) {
+        for (uint32_t i = 0; i < q->src_bytes; i++) {
+            out[i] = (uint8_t)weft_rand_next(seed);
+        }
+        if (weft_rand_below(seed, 8) == 0) memset(out, 0xff, q->src_bytes);
+        uint16_t scale = some_scale(seed, weft_rand_below(seed, 2));
+        uint16_t min = some_scale(seed, !q->is_super && weft_rand_below(seed, 2));
+        set_scales(quant, out, scale, min);
+    }
 }
 
 static inline bool same_bits(float a, float b) {

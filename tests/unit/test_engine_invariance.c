@@ -295,6 +295,16 @@ static void tied_results_do_not_depend_on_company(void **state) {
     check_invariance("tests/data/zoo/llama_quant/F16.gguf", WEFT_ENG_ACT_AUTO);
 }
 
+static void results_of_few_bits_do_not_depend_on_company(void **state) {
+    (void)state;
+    check_invariance("tests/data/zoo/llama_quant/Q4_0.gguf", WEFT_ENG_ACT_AUTO);
+    check_invariance("tests/data/zoo/llama_quant/Q4_1.gguf", WEFT_ENG_ACT_AUTO);
+    check_invariance("tests/data/zoo/llama_quant/Q4_K.gguf", WEFT_ENG_ACT_AUTO);
+    check_invariance("tests/data/zoo/llama_quant/Q5_K.gguf", WEFT_ENG_ACT_AUTO);
+    check_invariance("tests/data/zoo/llama_quant/Q6_K.gguf", WEFT_ENG_ACT_AUTO);
+    check_invariance("tests/data/zoo/llama_quant/Q5_K.gguf", WEFT_ENG_ACT_F32);
+}
+
 int main(int argc, char **argv) {
     if (!engine_test_begin("test_engine_invariance", argc, argv)) return 77;
     const struct CMUnitTest tests[] = {
@@ -302,6 +312,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(f32_results_do_not_depend_on_company),
         cmocka_unit_test(int8_results_do_not_depend_on_company),
         cmocka_unit_test(tied_results_do_not_depend_on_company),
+        cmocka_unit_test(results_of_few_bits_do_not_depend_on_company),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,6 +11,8 @@ struct gemm_case {
     struct weft_gemm_args args;
     struct weft_kern_segs segs;
     float *weights, *act_src; /* what was packed and converted */
+    uint8_t *groups;          /* packed instead, of the types of fewer bits */
+    size_t group_row_bytes;
     void *packed, *act;
     float *residual;
 };
@@ -26,7 +28,32 @@ static bool is_bf16(enum weft_gemm_kind kind) {
 }
 
 static uint32_t unit_of(enum weft_gemm_kind kind) {
-    return is_q8(kind) ? 32 : is_bf16(kind) ? 2 : 1;
+    return is_quant(kind)  ? quant_layouts[quant_of(kind)].group
+           : is_q8(kind)   ? 32
+           : is_bf16(kind) ? 2
+                           : 1;
+}
+
+/* Columns k0..k0+k of all features. */
+static void pack_columns(const struct gemm_case *c, uint32_t k0, uint32_t k, void *packed) {
+    if (!c->groups) {
+        float *weights = take((size_t)c->n * k * sizeof(float));
+        for (uint32_t n = 0; n < c->n; n++) {
+            memcpy(weights + (size_t)n * k, c->weights + (size_t)n * c->k + k0, k * sizeof(float));
+        }
+        weft_kern_pack(c->kind, WEFT_SRC_F32, weights, c->n, k, 0, c->n, packed);
+        free(weights);
+        return;
+    }
+    const struct quant_layout *q = &quant_layouts[quant_of(c->kind)];
+    size_t skip = k0 / q->group * (size_t)q->src_bytes, bytes = k / q->group * (size_t)q->src_bytes;
+    uint8_t *groups = take(c->n * bytes);
+    for (uint32_t n = 0; n < c->n; n++) {
+        memcpy(groups + n * bytes, c->groups + n * c->group_row_bytes + skip, bytes);
+    }
+    enum weft_kern_src type = (enum weft_kern_src)(WEFT_SRC_Q4_0 + quant_of(c->kind));
+    weft_kern_pack(c->kind, type, groups, c->n, k, 0, c->n, packed);
+    free(groups);
 }
 
 /* Builds a case; `table` converts the activations. */
@@ -34,7 +61,8 @@ static void make_case(struct gemm_case *c, const struct weft_kern_table *table,
                       enum weft_gemm_kind kind, uint32_t m, uint32_t n, uint32_t k,
                       enum flavour flavour) {
     memset(c, 0, sizeof *c);
-    if (is_q8(kind)) k = (k + 31) / 32 * 32;
+    uint32_t unit = unit_of(kind);
+    if (unit > 2) k = (k + unit - 1) / unit * unit;
     c->kind = kind;
     c->m = m;
     c->n = n;
@@ -51,13 +79,18 @@ static void make_case(struct gemm_case *c, const struct weft_kern_table *table,
         }
     }
     c->packed = take(weft_kern_packed_bytes(kind, n, k));
-    weft_kern_pack(kind, WEFT_SRC_F32, c->weights, n, k, 0, n, c->packed);
+    if (is_quant(kind)) {
+        const struct quant_layout *q = &quant_layouts[quant_of(kind)];
+        c->group_row_bytes = k / q->group * (size_t)q->src_bytes;
+        c->groups = take(n * c->group_row_bytes);
+        fill_groups(&seed, quant_of(kind), c->groups, (size_t)n * k / q->group);
+    }
+    pack_columns(c, 0, k, c->packed);
     size_t row_bytes = weft_kern_act_row_bytes(kind, k) + 64 * weft_rand_below(&seed, 3);
     c->act = take(m * row_bytes);
     table->act_convert(kind, c->act_src, k, m, k, c->act, row_bytes);
     c->residual = take(m * c->ldc * sizeof(float));
     fill(&seed, PLAIN, c->residual, m * c->ldc);
-    uint32_t unit = unit_of(kind);
     if (weft_rand_below(&seed, 2) || k % unit != 0) {
         weft_kern_segs_one(&c->segs, k);
     } else {
@@ -78,6 +111,7 @@ static void make_case(struct gemm_case *c, const struct weft_kern_table *table,
 static void drop_case(struct gemm_case *c) {
     free(c->weights);
     free(c->act_src);
+    free(c->groups);
     free(c->packed);
     free(c->act);
     free(c->residual);
@@ -96,7 +130,7 @@ static float *product(const struct weft_kern_table *table, const struct gemm_cas
 }
 
 /* What is stored, read back by the layout the header states. */
-static double weight_at(const struct gemm_case *c, uint32_t n, uint32_t k) {
+static double plain_weight_at(const struct gemm_case *c, uint32_t n, uint32_t k) {
     const uint8_t *panel =
         (const uint8_t *)c->packed + n / WEFT_PANEL * weft_kern_panel_bytes(c->kind, c->k);
     uint32_t i = n % WEFT_PANEL;
@@ -119,11 +153,30 @@ static double weight_at(const struct gemm_case *c, uint32_t n, uint32_t k) {
     }
 }
 
+/* The same of every kind; `parts_out`: the sum of the magnitudes of what it is made of. */
+static double weight_at(const struct gemm_case *c, uint32_t n, uint32_t k, double *parts_out) {
+    if (is_quant(c->kind)) { /* code and min may cancel: what is added up is larger than the sum */
+        const struct quant_layout *q = &quant_layouts[quant_of(c->kind)];
+        const uint8_t *group = (const uint8_t *)c->packed +
+                               n / WEFT_PANEL * weft_kern_panel_bytes(c->kind, c->k) +
+                               k / q->group * (size_t)q->bytes;
+        uint32_t i = n % WEFT_PANEL, sub = k % q->group / q->sub;
+        double code = (double)quant_code(q, group, k % q->group, i) - q->zero;
+        double product = (double)quant_scale(q, group, sub, i) * code;
+        double min = (double)quant_min(q, group, sub, i);
+        *parts_out = fabs(product) + fabs(min);
+        return product + min;
+    }
+    double plain_weight = plain_weight_at(c, n, k);
+    *parts_out = fabs(plain_weight);
+    return plain_weight;
+}
+
 static double act_at(const struct gemm_case *c, uint32_t m, uint32_t k) {
     const uint8_t *row = (const uint8_t *)c->act + m * c->args.act_row_bytes;
     if (c->kind == WEFT_GEMM_BF16)
         return (double)bf16_to_f32(((const uint16_t *)(const void *)row)[k]);
-    if (c->kind != WEFT_GEMM_Q8) return (double)((const float *)(const void *)row)[k];
+    if (!wants_codes(c->kind)) return (double)((const float *)(const void *)row)[k];
     const float *scales = (const void *)(row + c->k);
     return (double)scales[k / 32] * ((const int8_t *)row)[k];
 }
@@ -133,11 +186,13 @@ static double act_at(const struct gemm_case *c, uint32_t m, uint32_t k) {
 static void check_product(const struct weft_kern_table *table, const struct gemm_case *c,
                           const float *got) {
     double *w = malloc((size_t)c->n * c->k * sizeof *w), *a = malloc(c->k * sizeof *a);
+    double *parts = malloc((size_t)c->n * c->k * sizeof *parts);
     assert_non_null(w);
+    assert_non_null(parts);
     assert_non_null(a);
     for (uint32_t n = 0; n < c->n; n++) {
         for (uint32_t k = 0; k < c->k; k++) {
-            w[(size_t)n * c->k + k] = weight_at(c, n, k);
+            w[(size_t)n * c->k + k] = weight_at(c, n, k, &parts[(size_t)n * c->k + k]);
         }
     }
     for (uint32_t m = 0; m < c->m; m++) {
@@ -149,7 +204,7 @@ static void check_product(const struct weft_kern_table *table, const struct gemm
             for (uint32_t k = 0; k < c->k; k++) {
                 double x = a[k], y = w[(size_t)n * c->k + k];
                 sum += x * y;
-                magnitude += fabs(x * y);
+                magnitude += fabs(x) * parts[(size_t)n * c->k + k];
                 /* vdpbf16ps takes a subnormal input for zero. */
                 if (c->kind == WEFT_GEMM_BF16 && fabs(y) < 0x1p-126) flushed += fabs(x * y);
             }
@@ -169,6 +224,7 @@ static void check_product(const struct weft_kern_table *table, const struct gemm
         }
     }
     free(w);
+    free(parts);
     free(a);
 }
 
@@ -312,10 +368,7 @@ static float *slice_product(const struct weft_kern_table *table, const struct ge
         uint32_t at = c->segs.seg_end[s];
         part.segs.seg_end[s] = at < begin ? 0 : at > end ? k : at - begin;
     }
-    float *weights = take((size_t)c->n * k * sizeof(float)), *act = take((size_t)c->m * k * 4);
-    for (uint32_t n = 0; n < c->n; n++) {
-        memcpy(weights + (size_t)n * k, c->weights + (size_t)n * c->k + begin, k * sizeof(float));
-    }
+    float *act = take((size_t)c->m * k * 4);
     for (uint32_t m = 0; m < c->m; m++) {
         memcpy(act + (size_t)m * k, c->act_src + (size_t)m * c->k + begin, k * sizeof(float));
     }
@@ -323,13 +376,12 @@ static float *slice_product(const struct weft_kern_table *table, const struct ge
     void *act_form = take(c->m * part.args.act_row_bytes);
     void *packed = take(weft_kern_packed_bytes(c->kind, c->n, k));
     table->act_convert(c->kind, act, k, c->m, k, act_form, part.args.act_row_bytes);
-    weft_kern_pack(c->kind, WEFT_SRC_F32, weights, c->n, k, 0, c->n, packed);
+    pack_columns(c, begin, k, packed);
     part.args.act = act_form;
     part.args.packed = packed;
     part.args.segs = &part.segs;
     part.args.residual = NULL;
     float *sum = product(table, &part);
-    free(weights);
     free(act);
     free(act_form);
     free(packed);
@@ -345,8 +397,10 @@ static void any_number_of_workers_sums_to_the_same_bits(void **state) {
         const struct weft_kern_table *table = &tables[round % n_tables];
         uint32_t kind = weft_rand_below(&seed, WEFT_GEMM_KIND_COUNT), u = units[round / 4];
         struct gemm_case c;
-        make_case(&c, table, (enum weft_gemm_kind)kind, between(&seed, 1, 20), 40, u * 32, PLAIN);
-        weft_kern_segs_split(&c.segs, u, 32);
+        uint32_t unit = unit_of((enum weft_gemm_kind)kind);
+        if (unit < 32) unit = 32;
+        make_case(&c, table, (enum weft_gemm_kind)kind, between(&seed, 1, 20), 40, u * unit, PLAIN);
+        weft_kern_segs_split(&c.segs, u, unit);
         c.args.residual = NULL;
         float *whole = product(table, &c);
         for (uint32_t workers = 1; workers <= 8; workers *= 2) {
@@ -376,9 +430,11 @@ static void quantised_products_have_the_same_bits_on_every_isa(void **state) {
     struct weft_kern_table tables[TABLES_MAX];
     uint32_t n_tables = all_tables(tables);
     (void)state;
-    for (uint32_t round = 0; round < 10; round++) {
+    for (uint32_t round = 0; round < 10 * WEFT_GEMM_KIND_COUNT; round++) {
         struct gemm_case c;
-        make_case(&c, &tables[0], WEFT_GEMM_Q8, between(&seed, 1, 20), between(&seed, 1, 60),
+        enum weft_gemm_kind kind = (enum weft_gemm_kind)(round % WEFT_GEMM_KIND_COUNT);
+        if (!wants_codes(kind)) continue;
+        make_case(&c, &tables[0], kind, between(&seed, 1, 20), between(&seed, 1, 60),
                   between(&seed, 1, 700), (enum flavour)(round % FLAVOURS));
         float *first = product(&tables[0], &c);
         for (uint32_t t = 1; t < n_tables; t++) {
@@ -391,21 +447,34 @@ static void quantised_products_have_the_same_bits_on_every_isa(void **state) {
     }
 }
 
+/* All bytes but the scales of f16. */
+static void set_groups(struct gemm_case *c, int byte) {
+    const struct quant_layout *q = &quant_layouts[quant_of(c->kind)];
+    for (size_t at = 0; at < c->n * c->group_row_bytes; at += q->src_bytes) {
+        memset(c->groups + at, byte, q->src_bytes);
+        set_scales(quant_of(c->kind), c->groups + at, 0x2400, 0x2401);
+    }
+}
+
 /* Codes at the ends of their ranges: 8-bit sums that a saturating instruction would get wrong. */
 static void extreme_codes_do_not_saturate(void **state) {
     struct weft_kern_table tables[TABLES_MAX];
     uint32_t n_tables = all_tables(tables);
     (void)state;
-    for (uint32_t sign = 0; sign < 4; sign++) {
+    for (uint32_t round = 0; round < 4 * WEFT_GEMM_KIND_COUNT; round++) {
         struct gemm_case c;
-        make_case(&c, &tables[0], WEFT_GEMM_Q8, 7, 40, 128, PLAIN);
+        uint32_t sign = round / WEFT_GEMM_KIND_COUNT;
+        enum weft_gemm_kind kind = (enum weft_gemm_kind)(round % WEFT_GEMM_KIND_COUNT);
+        if (!wants_codes(kind)) continue;
+        make_case(&c, &tables[0], kind, 7, 40, 256, PLAIN);
         for (size_t i = 0; i < (size_t)c.n * c.k; i++) {
             c.weights[i] = sign & 1 ? -1.0f : 1.0f;
         }
         for (size_t i = 0; i < (size_t)c.m * c.k; i++) {
             c.act_src[i] = sign & 2 ? -1.0f : 1.0f;
         }
-        weft_kern_pack(c.kind, WEFT_SRC_F32, c.weights, c.n, c.k, 0, c.n, c.packed);
+        if (c.groups) set_groups(&c, sign & 1 ? 0x7f : 0xff);
+        pack_columns(&c, 0, c.k, c.packed);
         tables[0].act_convert(c.kind, c.act_src, c.k, c.m, c.k, c.act, c.args.act_row_bytes);
         for (uint32_t t = 0; t < n_tables; t++) {
             float *got = product(&tables[t], &c);

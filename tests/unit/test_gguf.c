@@ -400,6 +400,22 @@ static void models_of_every_type_are_read(void **state) {
     }
 }
 
+static void vectors_have_no_matrix_type(void **state) {
+    (void)state;
+    static const char name[] = "output_norm.weight";
+    struct gguf_builder b;
+    struct weft_errmsg why;
+    gguf_init(&b);
+    gguf_tiny_config(&b);
+    gguf_tiny_tensors(&b, 0);
+    char *at = memmem(b.infos.data, b.infos.len, name, strlen(name));
+    assert_non_null(at);
+    memset(at + strlen(name) + 4 + 8, 2, 1); /* behind n_dims and the only dimension: Q4_0 */
+    assert_refused(finish_and(load_bytes, &b, &why), &why, WEFT_E_UNSUPPORTED,
+                   "tensor 'output_norm.weight' is a vector of type q4_0");
+    gguf_fini(&b);
+}
+
 static void tensors_that_lie_are_refused_by_name(void **state) {
     (void)state;
     static const struct {
@@ -408,8 +424,10 @@ static void tensors_that_lie_are_refused_by_name(void **state) {
         weft_err err;
         const char *said;
     } cases[] = {
-        {12, 2, {256, 4}, 0, WEFT_E_UNSUPPORTED, "tensor 't' has type Q4_K"},
-        {2, 1, {32}, 0, WEFT_E_UNSUPPORTED, "Q4_0"},
+        {10, 2, {256, 4}, 0, WEFT_E_UNSUPPORTED, "tensor 't' has type Q2_K"},
+        {6, 1, {32}, 0, WEFT_E_UNSUPPORTED, "Q5_0"},
+        {12, 2, {128, 4}, 0, WEFT_E_PROTO, "blocks"},
+        {14, 2, {256, 4}, 0, WEFT_E_PROTO, "840 bytes at offset 0"},
         {4, 1, {32}, 0, WEFT_E_UNSUPPORTED, "unknown (4)"},
         {4000000000u, 1, {32}, 0, WEFT_E_UNSUPPORTED, "4000000000"},
         {0, 0, {0}, 0, WEFT_E_PROTO, "0 dimensions"},
@@ -691,6 +709,7 @@ int main(void) {
         cmocka_unit_test(keys_that_are_doubled_or_nameless_are_refused),
         cmocka_unit_test(alignment_must_be_a_power_of_two),
         cmocka_unit_test(models_of_every_type_are_read),
+        cmocka_unit_test(vectors_have_no_matrix_type),
         cmocka_unit_test(tensors_that_lie_are_refused_by_name),
         cmocka_unit_test(tensors_that_overlap_or_share_a_name_are_refused),
         cmocka_unit_test(a_vocabulary_is_no_model_and_counts_are_bounded),

@@ -227,12 +227,11 @@ static void activations_convert_to_the_same_bits_on_every_isa(void **state) {
     (void)state;
     for (uint32_t round = 0; round < 300; round++) {
         enum weft_gemm_kind kind = (enum weft_gemm_kind)(round % WEFT_GEMM_KIND_COUNT);
-        bool q8 = kind == WEFT_GEMM_Q8 || kind == WEFT_GEMM_Q8_F32;
-        uint32_t m = between(&seed, 1, 4),
-                 k = q8 ? between(&seed, 1, 9) * 32 : between(&seed, 1, 200);
+        uint32_t group = weft_kern_group(kind), m = between(&seed, 1, 4),
+                 k = group > 2 ? between(&seed, 1, 9) * group : between(&seed, 1, 200);
         size_t stride = k + weft_rand_below(&seed, 5), row_bytes = weft_kern_act_row_bytes(kind, k);
         float *x = take(m * stride * sizeof *x);
-        fill(&seed, (enum flavour)(round / 6 % FLAVOURS), x, m * stride);
+        fill(&seed, (enum flavour)(round / WEFT_GEMM_KIND_COUNT % FLAVOURS), x, m * stride);
         if (round % 5 == 0) x[weft_rand_below(&seed, k)] = round % 2 ? NAN : -INFINITY;
         void *first = take(m * row_bytes), *other = take(m * row_bytes);
         tables[0].act_convert(kind, x, stride, m, k, first, row_bytes);

@@ -1,0 +1,273 @@
+/* The types of 4 to 6 bits, with quantised activations and with f32 ones. Codes of up to 6 bits do
+ * not saturate vpmaddubsw, so a dot of four is two instructions and an addition. */
+#include "kernels/gemm_avx2.h"
+#include "kernels/quant.h"
+
+enum { QUANT_FEW_ROWS = 1, QUANT_MANY_ROWS = 3 };
+
+struct codes {
+    __m256i low, high; /* features 0..7 and 8..15 */
+};
+
+struct quads {
+    struct codes low, high; /* quads j and j + 4 of a block */
+};
+
+ALWAYS_INLINE __m256i dot_codes(__m256i sum, __m256i codes, __m256i a) {
+    __m256i pairs = _mm256_maddubs_epi16(codes, a);
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+
+/* 16-bit lanes by a constant, to the right where it is negative. */
+ALWAYS_INLINE __m256i shift(__m256i x, int left) {
+    return left >= 0 ? _mm256_slli_epi16(x, left) : _mm256_srli_epi16(x, -left);
+}
+
+/* bits | x & mask */
+ALWAYS_INLINE __m256i merge(__m256i bits, __m256i x, char mask) {
+    return _mm256_or_si256(bits, _mm256_and_si256(x, _mm256_set1_epi8(mask)));
+}
+
+/* Half a line: `at` is 0 or 32 bytes into it. */
+ALWAYS_INLINE void load_half(const struct quant_layout *q, const uint8_t *group, uint32_t block,
+                             uint32_t j, uint32_t at, __m256i *low_out, __m256i *high_out) {
+    const uint8_t *line = group + block * QUANT_LOW_BYTES + j * QUANT_LINE + at;
+    const uint8_t *high = group + q->at_high + at;
+    __m256i both = _mm256_loadu_si256((const void *)line), nibble = _mm256_set1_epi8(15);
+    *low_out = _mm256_and_si256(both, nibble);
+    *high_out = _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble);
+    if (q->high_bits == 1) {
+        __m256i bits = _mm256_loadu_si256((const void *)(high + block * QUANT_LINE));
+        *low_out = merge(*low_out, shift(bits, 4 - (int)j), 16);
+        *high_out = merge(*high_out, shift(bits, -(int)j), 16);
+    }
+    if (q->high_bits == 2) {
+        __m256i low = _mm256_loadu_si256((const void *)(high + block * 2 * QUANT_LINE));
+        __m256i top = _mm256_loadu_si256((const void *)(high + (block * 2 + 1) * QUANT_LINE));
+        low = shift(low, 4 - 2 * (int)j);
+        top = shift(top, 4 - 2 * (int)j);
+        *low_out = merge(*low_out, low, 48);
+        *high_out = merge(*high_out, top, 48);
+    }
+}
+
+ALWAYS_INLINE struct quads load_quads(const struct quant_layout *q, const uint8_t *group,
+                                      uint32_t block, uint32_t j) {
+    struct quads quads;
+    load_half(q, group, block, j, 0, &quads.low.low, &quads.high.low);
+    load_half(q, group, block, j, QUANT_LINE / 2, &quads.low.high, &quads.high.high);
+    return quads;
+}
+
+ALWAYS_INLINE struct pair load_halves(const uint8_t *at) {
+    const __m128i *halves = (const void *)at;
+    return (struct pair){_mm256_cvtph_ps(_mm_loadu_si128(halves)),
+                         _mm256_cvtph_ps(_mm_loadu_si128(halves + 1))};
+}
+
+/* `super` times 16 bytes. */
+ALWAYS_INLINE struct pair times_bytes(struct pair super, const uint8_t *at, bool is_signed) {
+    __m128i bytes = _mm_loadu_si128((const void *)at), upper = _mm_srli_si128(bytes, 8);
+    __m256i low = is_signed ? _mm256_cvtepi8_epi32(bytes) : _mm256_cvtepu8_epi32(bytes);
+    __m256i high = is_signed ? _mm256_cvtepi8_epi32(upper) : _mm256_cvtepu8_epi32(upper);
+    return (struct pair){_mm256_mul_ps(super.low, _mm256_cvtepi32_ps(low)),
+                         _mm256_mul_ps(super.high, _mm256_cvtepi32_ps(high))};
+}
+
+ALWAYS_INLINE struct pair load_scale(const struct quant_layout *q, const uint8_t *group,
+                                     uint32_t sub) {
+    const uint8_t *scales = group + q->at_scales;
+    if (!q->is_super) return load_halves(scales);
+    return times_bytes(load_halves(group + q->at_super), scales + sub * WEFT_PANEL,
+                       q->high_bits == 2);
+}
+
+/* With its sign. */
+ALWAYS_INLINE struct pair load_min(const struct quant_layout *q, const uint8_t *group,
+                                   uint32_t sub) {
+    const uint8_t *mins = group + q->at_mins;
+    if (!q->has_min) return (struct pair){_mm256_setzero_ps(), _mm256_setzero_ps()};
+    if (!q->is_super) return load_halves(mins);
+    const __m256 sign = _mm256_set1_ps(-0.0f);
+    struct pair min = times_bytes(load_halves(group + q->at_super + WEFT_PANEL * 2),
+                                  mins + sub * WEFT_PANEL, false);
+    return (struct pair){_mm256_xor_ps(min.low, sign), _mm256_xor_ps(min.high, sign)};
+}
+
+ALWAYS_INLINE void dot_lines(const struct tile *t, const struct quant_layout *q, uint32_t rows,
+                             uint32_t panels, const uint8_t *const *groups, size_t block_at,
+                             uint32_t block, struct codes low_dot[][FEW_PANELS],
+                             struct codes high_dot[][FEW_PANELS]) {
+    for (uint32_t j = 0; j < 4; j++) {
+        if (rows > QUANT_FEW_ROWS) prefetch_step(t, panels, block_at * 4 + j);
+        for (uint32_t p = 0; p < panels; p++) {
+            struct quads w = load_quads(q, groups[p], block, j);
+            for (uint32_t r = 0; r < rows; r++) {
+                const int32_t *row = (const void *)(t->act + t->k_begin + r * t->act_row_bytes);
+                __m256i low = _mm256_set1_epi32(row[block_at * Q8_QUADS + j]);
+                __m256i high = _mm256_set1_epi32(row[block_at * Q8_QUADS + j + 4]);
+                low_dot[r][p].low = dot_codes(low_dot[r][p].low, w.low.low, low);
+                low_dot[r][p].high = dot_codes(low_dot[r][p].high, w.low.high, low);
+                high_dot[r][p].low = dot_codes(high_dot[r][p].low, w.high.low, high);
+                high_dot[r][p].high = dot_codes(high_dot[r][p].high, w.high.high, high);
+            }
+        }
+    }
+}
+
+/* sum + (dot - off) * by * scale */
+ALWAYS_INLINE struct pair scaled(struct codes dot, int32_t off, float by, struct pair scale,
+                                 struct pair sum) {
+    const __m256i offset = _mm256_set1_epi32(off);
+    const __m256 factor = _mm256_set1_ps(by);
+    __m256 low = _mm256_cvtepi32_ps(_mm256_sub_epi32(dot.low, offset));
+    __m256 high = _mm256_cvtepi32_ps(_mm256_sub_epi32(dot.high, offset));
+    return (struct pair){_mm256_fmadd_ps(low, _mm256_mul_ps(factor, scale.low), sum.low),
+                         _mm256_fmadd_ps(high, _mm256_mul_ps(factor, scale.high), sum.high)};
+}
+
+ALWAYS_INLINE void tile_quant(const struct tile *args, const struct quant_layout *q, uint32_t rows,
+                              uint32_t panels) {
+    const struct tile t = *args;
+    const size_t n_blocks = t.count / QUANT_BLOCK, per_group = q->group / QUANT_BLOCK;
+    const size_t at = t.k_begin / QUANT_BLOCK;
+    const bool two = q->sub < QUANT_BLOCK;
+    tile_sums sum;
+    load_sums(&t, rows, panels, sum);
+    for (size_t b = 0; b < n_blocks; b++) {
+        uint32_t block = (uint32_t)(b % per_group), sub = two ? 2 * block : block;
+        const uint8_t *groups[FEW_PANELS];
+        struct codes low[QUANT_MANY_ROWS][FEW_PANELS], high[QUANT_MANY_ROWS][FEW_PANELS];
+        for (uint32_t p = 0; p < panels; p++) {
+            groups[p] = t.panels[p] + b / per_group * q->bytes;
+            for (uint32_t r = 0; r < rows; r++) {
+                low[r][p].low = low[r][p].high = _mm256_setzero_si256();
+                high[r][p] = low[r][p];
+            }
+        }
+        if (two)
+            dot_lines(&t, q, rows, panels, groups, b, block, low, high);
+        else
+            dot_lines(&t, q, rows, panels, groups, b, block, low, low);
+        for (uint32_t p = 0; p < panels; p++) {
+            struct pair scale = load_scale(q, groups[p], sub), min = load_min(q, groups[p], sub);
+            for (uint32_t r = 0; r < rows; r++) {
+                struct q8_row a = q8_row_at(t.act + r * t.act_row_bytes, t.k);
+                float by = a.scales[at + b];
+                int32_t offset = a.offsets[at + b];
+                if (two) { /* zero is 32 */
+                    int32_t half = a.halves[at + b];
+                    sum[r][p] = scaled(low[r][p], half, by, scale, sum[r][p]);
+                    sum[r][p] = scaled(high[r][p], offset / 4 - half, by,
+                                       load_scale(q, groups[p], sub + 1), sum[r][p]);
+                    continue;
+                }
+                sum[r][p] = scaled(low[r][p], q->zero ? offset / 16 : 0, by, scale, sum[r][p]);
+                if (q->has_min)
+                    sum[r][p] = fmadd_pair(_mm256_set1_ps(a.sums[at + b]), min, sum[r][p]);
+            }
+        }
+    }
+    store_sums(&t, rows, panels, sum);
+}
+
+/* Element `i` (0..3) of each of the 8 quads in `codes` as a weight. */
+ALWAYS_INLINE __m256 weight_of(__m256i codes, uint32_t i, __m256 zero, __m256 scale, __m256 min) {
+    __m256i code = _mm256_and_si256(_mm256_srli_epi32(codes, 8 * (int)i), _mm256_set1_epi32(255));
+    return _mm256_fmadd_ps(scale, _mm256_sub_ps(_mm256_cvtepi32_ps(code), zero), min);
+}
+
+ALWAYS_INLINE void widen_quads(struct codes codes, __m256 zero, struct pair scale, struct pair min,
+                               float *out) {
+    for (uint32_t i = 0; i < 4; i++, out += WEFT_PANEL) {
+        _mm256_store_ps(out, weight_of(codes.low, i, zero, scale.low, min.low));
+        _mm256_store_ps(out + HALF, weight_of(codes.high, i, zero, scale.high, min.high));
+    }
+}
+
+ALWAYS_INLINE void widen_quant(const struct quant_layout *q, const uint8_t *panel, uint32_t count,
+                               float *out) {
+    const __m256 zero = _mm256_set1_ps((float)q->zero);
+    for (size_t k0 = 0; k0 < count; k0 += q->group, panel += q->bytes) {
+        for (uint32_t block = 0; block < q->group / QUANT_BLOCK; block++) {
+            uint32_t n_subs = QUANT_BLOCK / q->sub, sub = block * n_subs;
+            struct pair low = load_scale(q, panel, sub), min = load_min(q, panel, sub);
+            struct pair high = load_scale(q, panel, sub + n_subs - 1);
+            for (uint32_t j = 0; j < 4; j++) {
+                struct quads quads = load_quads(q, panel, block, j);
+                float *to = out + (size_t)j * 4 * WEFT_PANEL;
+                widen_quads(quads.low, zero, low, min, to);
+                widen_quads(quads.high, zero, high, min, to + (size_t)QUANT_BLOCK / 2 * WEFT_PANEL);
+            }
+            out += (size_t)QUANT_BLOCK * WEFT_PANEL;
+        }
+    }
+}
+
+/* The layout is a constant in every copy. */
+#define DEFINE_QUANT(name, KIND)                                                                   \
+    ALWAYS_INLINE void tile_##name(const struct tile *t, uint32_t rows, uint32_t panels) {         \
+        tile_quant(t, &quant_layouts[QUANT_##KIND], rows, panels);                                 \
+    }                                                                                              \
+    static void few_##name(const struct tile *t, uint32_t n_rows) {                                \
+        WEFT_ASSERT(n_rows == QUANT_FEW_ROWS);                                                     \
+        tile_##name(t, 1, FEW_PANELS);                                                             \
+    }                                                                                              \
+    static void many_##name(const struct tile *t, uint32_t n_rows) {                               \
+        switch (n_rows) {                                                                          \
+            TILE_CASE(tile_##name, t, 2, MANY_PANELS);                                             \
+            TILE_CASE(tile_##name, t, 3, MANY_PANELS);                                             \
+        default:                                                                                   \
+            weft_check_failed("rows of a tile", __FILE__, __LINE__);                               \
+        }                                                                                          \
+    }                                                                                              \
+    static void widen_##name(const uint8_t *panel, uint32_t count, float *out) {                   \
+        widen_quant(&quant_layouts[QUANT_##KIND], panel, count, out);                              \
+    }                                                                                              \
+    static void gemm_##name(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) { \
+        const struct quant_layout *q = &quant_layouts[QUANT_##KIND];                               \
+        const struct tile_kernel kernel = {.kind = WEFT_GEMM_Q##KIND,                              \
+                                           .group = q->group,                                      \
+                                           .group_bytes = q->bytes,                                \
+                                           .step = 8,                                              \
+                                           .few_rows = QUANT_FEW_ROWS,                             \
+                                           .few_panels = FEW_PANELS,                               \
+                                           .few = few_##name,                                      \
+                                           .many_rows = QUANT_MANY_ROWS,                           \
+                                           .many_panels = MANY_PANELS,                             \
+                                           .many = many_##name};                                   \
+        gemm_run(&kernel, args, p_begin, p_end);                                                   \
+    }                                                                                              \
+    static void gemm_##name##_f32(const struct weft_gemm_args *args, uint32_t p_begin,             \
+                                  uint32_t p_end) {                                                \
+        const struct quant_layout *q = &quant_layouts[QUANT_##KIND];                               \
+        const struct tile_kernel kernel = {.kind = WEFT_GEMM_Q##KIND##_F32,                        \
+                                           .group = q->group,                                      \
+                                           .group_bytes = q->bytes,                                \
+                                           .step = 1,                                              \
+                                           .act_bytes = 4,                                         \
+                                           .few_panels = MANY_PANELS,                              \
+                                           .many_rows = MANY_ROWS,                                 \
+                                           .many_panels = MANY_PANELS,                             \
+                                           .many = wefti_kern_tile_f32_many_avx2,                  \
+                                           .widen = widen_##name};                                 \
+        gemm_run(&kernel, args, p_begin, p_end);                                                   \
+    }
+
+DEFINE_QUANT(q4_0, 4_0)
+DEFINE_QUANT(q4_1, 4_1)
+DEFINE_QUANT(q4_k, 4_K)
+DEFINE_QUANT(q5_k, 5_K)
+DEFINE_QUANT(q6_k, 6_K)
+
+#define FILL_QUANT(name, KIND)                                                                     \
+    table->gemm[WEFT_GEMM_Q##KIND##_F32] = gemm_##name##_f32;                                      \
+    table->gemm[WEFT_GEMM_Q##KIND] = gemm_##name
+
+void wefti_kern_fill_gemm_quant_avx2(struct weft_kern_table *table) {
+    FILL_QUANT(q4_0, 4_0);
+    FILL_QUANT(q4_1, 4_1);
+    FILL_QUANT(q4_k, 4_K);
+    FILL_QUANT(q5_k, 5_K);
+    FILL_QUANT(q6_k, 6_K);
+}

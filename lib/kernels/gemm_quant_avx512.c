@@ -1,0 +1,71 @@
+/* The types of 4 to 6 bits: with quantised activations on a CPU without VNNI, and with f32 ones,
+ * where weights are widened chunk by chunk into L1 and meet the tile of f32. */
+#include "kernels/gemm_quant_avx512.h"
+
+/* Element `i` (0..3) of each of the 16 quads in `codes` as f32. */
+ALWAYS_INLINE __m512 code_f32(__m512i codes, uint32_t i) {
+    __m512i shifted = _mm512_srli_epi32(codes, 8 * i);
+    return _mm512_cvtepi32_ps(_mm512_and_si512(shifted, _mm512_set1_epi32(255)));
+}
+
+ALWAYS_INLINE void widen_quads(__m512i codes, __m512 zero, __m512 scale, __m512 min, float *out) {
+    for (uint32_t i = 0; i < 4; i++) {
+        __m512 code = _mm512_sub_ps(code_f32(codes, i), zero);
+        _mm512_store_ps(out + (size_t)i * WEFT_PANEL, _mm512_fmadd_ps(scale, code, min));
+    }
+}
+
+ALWAYS_INLINE void widen_quant(const struct quant_layout *q, const uint8_t *panel, uint32_t count,
+                               float *out) {
+    const __m512 zero = _mm512_set1_ps((float)q->zero);
+    for (size_t k0 = 0; k0 < count; k0 += q->group, panel += q->bytes) {
+        for (uint32_t block = 0; block < q->group / QUANT_BLOCK; block++) {
+            uint32_t n_subs = QUANT_BLOCK / q->sub, sub = block * n_subs;
+            __m512 low = load_scale(q, panel, sub), high = load_scale(q, panel, sub + n_subs - 1);
+            __m512 min = q->has_min ? load_min(q, panel, sub) : _mm512_setzero_ps();
+            if (q->is_super) min = _mm512_sub_ps(_mm512_setzero_ps(), min);
+            for (uint32_t j = 0; j < 4; j++) {
+                struct quads quads = load_quads(q, panel, block, j);
+                float *to = out + (size_t)j * 4 * WEFT_PANEL;
+                widen_quads(quads.low, zero, low, min, to);
+                widen_quads(quads.high, zero, high, min, to + (size_t)QUANT_BLOCK / 2 * WEFT_PANEL);
+            }
+            out += (size_t)QUANT_BLOCK * WEFT_PANEL;
+        }
+    }
+}
+
+#define DEFINE_QUANT_F32(name, KIND)                                                               \
+    static void widen_##name(const uint8_t *panel, uint32_t count, float *out) {                   \
+        widen_quant(&quant_layouts[QUANT_##KIND], panel, count, out);                              \
+    }                                                                                              \
+    static void gemm_##name##_f32(const struct weft_gemm_args *args, uint32_t p_begin,             \
+                                  uint32_t p_end) {                                                \
+        const struct quant_layout *q = &quant_layouts[QUANT_##KIND];                               \
+        const struct tile_kernel kernel = {.kind = WEFT_GEMM_Q##KIND##_F32,                        \
+                                           .group = q->group,                                      \
+                                           .group_bytes = q->bytes,                                \
+                                           .step = 1,                                              \
+                                           .act_bytes = 4,                                         \
+                                           .few_panels = MANY_PANELS,                              \
+                                           .many_rows = MANY_ROWS,                                 \
+                                           .many_panels = MANY_PANELS,                             \
+                                           .many = wefti_kern_tile_f32_many_avx512,                \
+                                           .widen = widen_##name};                                 \
+        gemm_run(&kernel, args, p_begin, p_end);                                                   \
+    }
+
+DEFINE_QUANT_F32(q4_0, 4_0)
+DEFINE_QUANT_F32(q4_1, 4_1)
+DEFINE_QUANT_F32(q4_k, 4_K)
+DEFINE_QUANT_F32(q5_k, 5_K)
+DEFINE_QUANT_F32(q6_k, 6_K)
+
+void wefti_kern_fill_gemm_quant_avx512(struct weft_kern_table *table) {
+    fill_quant(table);
+    table->gemm[WEFT_GEMM_Q4_0_F32] = gemm_q4_0_f32;
+    table->gemm[WEFT_GEMM_Q4_1_F32] = gemm_q4_1_f32;
+    table->gemm[WEFT_GEMM_Q4_K_F32] = gemm_q4_k_f32;
+    table->gemm[WEFT_GEMM_Q5_K_F32] = gemm_q5_k_f32;
+    table->gemm[WEFT_GEMM_Q6_K_F32] = gemm_q6_k_f32;
+}
