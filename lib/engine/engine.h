@@ -31,7 +31,7 @@ enum weft_eng_dtype {
     WEFT_ENG_DT_F32,
     WEFT_ENG_DT_BF16,
     WEFT_ENG_DT_F16,
-    WEFT_ENG_DT_Q8
+    WEFT_ENG_DT_Q8 /* int8 per output feature; what is quantised in the file stays as it is */
 };
 enum weft_eng_act { WEFT_ENG_ACT_AUTO, WEFT_ENG_ACT_F32, WEFT_ENG_ACT_BF16, WEFT_ENG_ACT_INT8 };
 enum weft_eng_kv { WEFT_ENG_KV_AUTO, WEFT_ENG_KV_F32, WEFT_ENG_KV_BF16, WEFT_ENG_KV_F16 };
@@ -39,7 +39,7 @@ enum weft_eng_kv { WEFT_ENG_KV_AUTO, WEFT_ENG_KV_F32, WEFT_ENG_KV_BF16, WEFT_ENG
 struct weft_eng_options {
     enum weft_eng_dtype dtype; /* AUTO: as the file has it, tensor by tensor */
     enum weft_eng_act
-        activations;           /* AUTO: bf16 for bf16 weights, int8 for Q8_0, f32 for the rest */
+        activations; /* AUTO: bf16 for bf16 weights, int8 for quantised ones, f32 for the rest */
     enum weft_eng_kv kv_dtype; /* AUTO: bf16; with f32 activations f32 */
     uint32_t block_size;       /* a multiple of 16, at most WEFT_BLOCK_SIZE_MAX */
     uint64_t kv_memory_bytes;  /* 0: min(half of what is available, what the sequences can use) */

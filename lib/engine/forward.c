@@ -34,8 +34,11 @@ enum {
 };
 
 /* A kind that takes each form of activations. */
-static const enum weft_gemm_kind form_kind[WEFT_ACT_COUNT] = {WEFT_GEMM_F32, WEFT_GEMM_BF16,
-                                                              WEFT_GEMM_Q8, WEFT_GEMM_Q4_1};
+static const enum weft_gemm_kind form_kind[WEFT_ACT_COUNT] = {[WEFT_ACT_F32] = WEFT_GEMM_F32,
+                                                              [WEFT_ACT_BF16] = WEFT_GEMM_BF16,
+                                                              [WEFT_ACT_I8] = WEFT_GEMM_I8,
+                                                              [WEFT_ACT_Q8] = WEFT_GEMM_Q8,
+                                                              [WEFT_ACT_Q8_SUMS] = WEFT_GEMM_Q4_1};
 
 /* Rows of activations in the forms a group of products wants. */
 struct acts {
@@ -129,6 +132,13 @@ static void forms_of(const struct wefti_matrix *const *group, uint32_t n,
     if (wanted[WEFT_ACT_Q8_SUMS]) wanted[WEFT_ACT_Q8] = false; /* its rows serve both */
 }
 
+static bool needs_conversion(const bool wanted[WEFT_ACT_COUNT]) {
+    for (int form = 0; form < WEFT_ACT_COUNT; form++) {
+        if (form != WEFT_ACT_F32 && wanted[form]) return true;
+    }
+    return false;
+}
+
 /* A source of activations: rows of f32, all of them or those listed, perhaps to be normalised. */
 struct source {
     const float *rows;
@@ -176,8 +186,7 @@ static struct acts make_acts(const struct lane *lane, const struct source *src, 
         acts.rows[WEFT_ACT_Q8] = acts.rows[WEFT_ACT_Q8_SUMS];
         acts.row_bytes[WEFT_ACT_Q8] = acts.row_bytes[WEFT_ACT_Q8_SUMS];
     }
-    if (as_is && !wanted[WEFT_ACT_BF16] && !wanted[WEFT_ACT_Q8] && !wanted[WEFT_ACT_Q8_SUMS])
-        return acts;
+    if (as_is && !needs_conversion(wanted)) return acts;
     if (own) {
         for (uint32_t row = 0; row < n_rows; row++) {
             make_row(lane, src, wanted, k, to, acts.row_bytes, row);

@@ -78,57 +78,57 @@ static void add_item(struct plan *plan, const struct item *item, size_t bytes) {
     plan->hash = XXH64(facts, sizeof facts, plan->hash);
 }
 
-/* The type a weight is stored in: its own, or what --dtype says where that is possible. */
-static enum weft_dtype stored_dtype(const struct plan *plan, const struct weft_tensor *tensor) {
+/* How a weight is stored: the kinds that read it, with f32 activations and with the fastest. */
+struct storage {
+    enum weft_gemm_kind exact, fast;
+};
+
+static const struct storage as_i8 = {WEFT_GEMM_I8_F32, WEFT_GEMM_I8};
+
+static struct storage storage_of(enum weft_dtype dtype) {
+    static const struct storage storages[WEFT_DT_COUNT] = {
+        [WEFT_DT_F32] = {WEFT_GEMM_F32, WEFT_GEMM_F32},
+        [WEFT_DT_F16] = {WEFT_GEMM_F16_F32, WEFT_GEMM_F16_F32},
+        [WEFT_DT_BF16] = {WEFT_GEMM_BF16_F32, WEFT_GEMM_BF16},
+        [WEFT_DT_Q8_0] = {WEFT_GEMM_Q8_F32, WEFT_GEMM_Q8},
+        [WEFT_DT_Q4_0] = {WEFT_GEMM_Q4_0_F32, WEFT_GEMM_Q4_0},
+        [WEFT_DT_Q4_1] = {WEFT_GEMM_Q4_1_F32, WEFT_GEMM_Q4_1},
+        [WEFT_DT_Q4_K] = {WEFT_GEMM_Q4_K_F32, WEFT_GEMM_Q4_K},
+        [WEFT_DT_Q5_K] = {WEFT_GEMM_Q5_K_F32, WEFT_GEMM_Q5_K},
+        [WEFT_DT_Q6_K] = {WEFT_GEMM_Q6_K_F32, WEFT_GEMM_Q6_K},
+    };
+    WEFT_ASSERT(dtype < WEFT_DT_COUNT);
+    return storages[dtype];
+}
+
+/* As the file has it, or what --dtype says. What is quantised already is not quantised again. */
+static struct storage choose_storage(const struct plan *plan, const struct weft_tensor *tensor) {
     switch (plan->options->dtype) {
     case WEFT_ENG_DT_F32:
-        return WEFT_DT_F32;
+        return storage_of(WEFT_DT_F32);
     case WEFT_ENG_DT_F16:
-        return WEFT_DT_F16;
+        return storage_of(WEFT_DT_F16);
     case WEFT_ENG_DT_BF16:
-        return WEFT_DT_BF16;
+        return storage_of(WEFT_DT_BF16);
     case WEFT_ENG_DT_Q8:
-        if (tensor->dims[1] % 32 == 0) return WEFT_DT_Q8_0;
-        weft_warn("tensor %s stays %s: its %" PRIu64 " columns are not a multiple of 32",
-                  tensor->name, weft_dtype_name(tensor->dtype), tensor->dims[1]);
-        return tensor->dtype;
+        return tensor->dtype < WEFT_DT_Q8_0 ? as_i8 : storage_of(tensor->dtype);
     case WEFT_ENG_DT_AUTO:
         break;
     }
-    return tensor->dtype;
+    return storage_of(tensor->dtype);
 }
 
-/* The kernel a stored type runs with. bf16 and int8 activations exist for one weight type each;
- * where they are asked for, weights of other types run with f32, which is more exact. */
-static enum weft_gemm_kind kind_of(struct plan *plan, enum weft_dtype stored) {
+/* The kernel of a stored weight. bf16 and int8 activations are for weights of such a type; where
+ * they are asked for, other weights run with f32, which is more exact. */
+static enum weft_gemm_kind kind_of(struct plan *plan, struct storage storage) {
     enum weft_eng_act act = plan->options->activations;
+    enum weft_kern_act own = weft_kern_act_of(storage.fast);
+    bool is_int8 = own != WEFT_ACT_F32 && own != WEFT_ACT_BF16;
     bool met = act == WEFT_ENG_ACT_AUTO || act == WEFT_ENG_ACT_F32 ||
-               (act == WEFT_ENG_ACT_BF16 && stored == WEFT_DT_BF16) ||
-               (act == WEFT_ENG_ACT_INT8 && stored >= WEFT_DT_Q8_0);
+               (act == WEFT_ENG_ACT_BF16 && own == WEFT_ACT_BF16) ||
+               (act == WEFT_ENG_ACT_INT8 && is_int8);
     plan->asked_kind_met |= met;
-    bool fast = met && act != WEFT_ENG_ACT_F32;
-    switch (stored) {
-    case WEFT_DT_F16:
-        return WEFT_GEMM_F16_F32;
-    case WEFT_DT_BF16:
-        return fast ? WEFT_GEMM_BF16 : WEFT_GEMM_BF16_F32;
-    case WEFT_DT_Q8_0:
-        return fast ? WEFT_GEMM_Q8 : WEFT_GEMM_Q8_F32;
-    case WEFT_DT_Q4_0:
-        return fast ? WEFT_GEMM_Q4_0 : WEFT_GEMM_Q4_0_F32;
-    case WEFT_DT_Q4_1:
-        return fast ? WEFT_GEMM_Q4_1 : WEFT_GEMM_Q4_1_F32;
-    case WEFT_DT_Q4_K:
-        return fast ? WEFT_GEMM_Q4_K : WEFT_GEMM_Q4_K_F32;
-    case WEFT_DT_Q5_K:
-        return fast ? WEFT_GEMM_Q5_K : WEFT_GEMM_Q5_K_F32;
-    case WEFT_DT_Q6_K:
-        return fast ? WEFT_GEMM_Q6_K : WEFT_GEMM_Q6_K_F32;
-    case WEFT_DT_F32:
-    case WEFT_DT_COUNT:
-        break;
-    }
-    return WEFT_GEMM_F32;
+    return met && act != WEFT_ENG_ACT_F32 ? storage.fast : storage.exact;
 }
 
 static enum weft_kern_src src_of(enum weft_dtype dtype) {
@@ -167,7 +167,7 @@ static void split_segments(struct wefti_matrix *matrix, uint32_t unit) {
 static void place_matrix(struct plan *plan, const struct weft_tensor *tensor, uint32_t n,
                          uint32_t k, uint32_t split_unit, struct wefti_matrix *out) {
     WEFT_ASSERT(tensor->n_dims == 2 && tensor->dims[0] == n && tensor->dims[1] == k);
-    enum weft_gemm_kind kind = kind_of(plan, stored_dtype(plan, tensor));
+    enum weft_gemm_kind kind = kind_of(plan, choose_storage(plan, tensor));
     size_t panel_bytes = weft_kern_panel_bytes(kind, k);
     *out = (struct wefti_matrix){
         .kind = kind,

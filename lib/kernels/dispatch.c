@@ -42,6 +42,7 @@ static void fill_avx2(struct weft_kern_table *table) {
     wefti_kern_fill_gemm_f32_avx2(table);
     wefti_kern_fill_gemm_bf16_avx2(table);
     wefti_kern_fill_gemm_q8_avx2(table);
+    wefti_kern_fill_gemm_i8_avx2(table);
     wefti_kern_fill_gemm_quant_avx2(table);
     wefti_kern_fill_attention_avx2(table);
     wefti_kern_fill_ops_avx2(table);
@@ -54,11 +55,13 @@ static void fill_avx512(struct weft_kern_table *table, struct wefti_kern_feature
     wefti_kern_fill_gemm_f32_avx512(table);
     wefti_kern_fill_gemm_bf16_avx512(table);
     wefti_kern_fill_gemm_q8_avx512(table);
+    wefti_kern_fill_gemm_i8_avx512(table);
     wefti_kern_fill_gemm_quant_avx512(table);
     wefti_kern_fill_attention_avx512(table);
     wefti_kern_fill_ops_avx512(table);
     if (features.vnni) wefti_kern_fill_gemm_q8_avx512vnni(table);
     if (features.vnni) wefti_kern_fill_gemm_quant_avx512vnni(table);
+    if (features.vnni) wefti_kern_fill_gemm_i8_avx512vnni(table);
     if (features.bf16) wefti_kern_fill_gemm_bf16_avx512bf16(table);
 }
 #else

@@ -76,6 +76,8 @@ struct tile_kernel {
     tile_fn *many; /* few_rows+1..many_rows rows; f32 weights if there is `widen` */
     /* NULL, or: `count` elements of K of a panel as f32 [count][16]. */
     void (*widen)(const uint8_t *panel, uint32_t count, float *out);
+    /* NULL, or: multiplies what was widened by the 16 f32 in which the panel ends. */
+    void (*scale)(float *out, uint32_t count, const float *scales);
     /* NULL, or: `count` activations as f32, which both tiles then take. */
     void (*widen_act)(const uint8_t *act, uint32_t count, float *out);
 };
@@ -106,7 +108,8 @@ static inline uint32_t chunk_of(const struct block *b) {
     }
     if (kernel->widen_act) return ACT_FLOATS / kernel->many_rows;
     if (b->few) return UINT32_MAX;
-    return CHUNK_BYTES / b->n_panels / kernel->group_bytes * kernel->group;
+    uint32_t groups = CHUNK_BYTES / b->n_panels / kernel->group_bytes;
+    return (groups ? groups : 1) * kernel->group;
 }
 
 /* The panels at element k_begin, as the tile wants them. */
@@ -117,6 +120,9 @@ static inline void chunk_panels(struct block *b, uint32_t k_begin, struct tile *
         if (kernel->widen && !b->few) {
             float *out = b->weights + (size_t)p * tile->count * WEFT_PANEL;
             kernel->widen(tile->panels[p], tile->count, out);
+            const uint8_t *end = b->panels[p] + b->panel_bytes;
+            if (kernel->scale)
+                kernel->scale(out, tile->count, (const float *)(const void *)end - 16);
             tile->panels[p] = (const void *)out;
         }
     }

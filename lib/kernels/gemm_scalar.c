@@ -103,6 +103,40 @@ static void dot_q8(const struct weft_gemm_args *args, const void *row, const voi
     }
 }
 
+static int32_t i8_code(const void *panel, uint32_t k, uint32_t i) {
+    return ((const uint8_t *)panel)[(size_t)(k / 4) * I8_QUAD_BYTES + (size_t)i * 4 + k % 4] - 128;
+}
+
+static const float *i8_scales(const void *panel, uint32_t k) {
+    return (const void *)((const uint8_t *)panel + (size_t)i8_columns(k) * WEFT_PANEL);
+}
+
+static void dot_i8_f32(const struct weft_gemm_args *args, const void *row, const void *panel,
+                       uint32_t k_begin, uint32_t k_end, float sum[WEFT_PANEL]) {
+    const float *a = row, *scales = i8_scales(panel, args->k);
+    for (uint32_t k = k_begin; k < k_end; k++) {
+        for (uint32_t i = 0; i < WEFT_PANEL; i++) {
+            sum[i] += a[k] * (scales[i] * (float)i8_code(panel, k, i));
+        }
+    }
+}
+
+static void dot_i8(const struct weft_gemm_args *args, const void *row, const void *panel,
+                   uint32_t k_begin, uint32_t k_end, float sum[WEFT_PANEL]) {
+    struct i8_row a = i8_row_at(row, args->k);
+    const float *scales = i8_scales(panel, args->k);
+    for (uint32_t k0 = k_begin; k0 < k_end; k0 += I8_GROUP) {
+        float scale = a.scales[k0 / I8_GROUP];
+        for (uint32_t i = 0; i < WEFT_PANEL; i++) {
+            int32_t dot = 0; /* |dot| <= 256 * 127 * 127 < 2^22: exact in f32 */
+            for (uint32_t k = k0; k < min_u32(k_end, k0 + I8_GROUP); k++) {
+                dot += a.codes[k] * i8_code(panel, k, i);
+            }
+            sum[i] = fmaf((float)dot, scale * scales[i], sum[i]);
+        }
+    }
+}
+
 static void dot_quant_f32(const struct weft_gemm_args *args, enum quant quant, const float *a,
                           const uint8_t *panel, uint32_t k_begin, uint32_t k_end,
                           float sum[WEFT_PANEL]) {
@@ -193,6 +227,14 @@ static void gemm_q8_f32(const struct weft_gemm_args *args, uint32_t p_begin, uin
     gemm(args, WEFT_GEMM_Q8_F32, dot_q8_f32, p_begin, p_end);
 }
 
+static void gemm_i8_f32(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
+    gemm(args, WEFT_GEMM_I8_F32, dot_i8_f32, p_begin, p_end);
+}
+
+static void gemm_i8(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
+    gemm(args, WEFT_GEMM_I8, dot_i8, p_begin, p_end);
+}
+
 static void gemm_q8(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
     gemm(args, WEFT_GEMM_Q8, dot_q8, p_begin, p_end);
 }
@@ -229,6 +271,8 @@ void wefti_kern_fill_gemm_scalar(struct weft_kern_table *table) {
     table->gemm[WEFT_GEMM_BF16] = gemm_bf16;
     table->gemm[WEFT_GEMM_Q8_F32] = gemm_q8_f32;
     table->gemm[WEFT_GEMM_Q8] = gemm_q8;
+    table->gemm[WEFT_GEMM_I8_F32] = gemm_i8_f32;
+    table->gemm[WEFT_GEMM_I8] = gemm_i8;
 #define FILL_QUANT(name, KIND)                                                                     \
     table->gemm[WEFT_GEMM_Q##KIND##_F32] = gemm_##name##_f32;                                      \
     table->gemm[WEFT_GEMM_Q##KIND] = gemm_##name

@@ -21,6 +21,30 @@ enum {
     ATTN_SUB = 16,               /* tokens side by side in the K layout */
 };
 
+enum { I8_GROUP = 256, I8_QUAD_BYTES = 4 * WEFT_PANEL };
+
+/* Columns as stored, of weights and activations. */
+static inline uint32_t i8_columns(uint32_t k) {
+    return (k + 3) / 4 * 4;
+}
+
+static inline uint32_t i8_groups(uint32_t k) {
+    return (k + I8_GROUP - 1) / I8_GROUP;
+}
+
+/* One activation row of kind I8. */
+struct i8_row {
+    const int8_t *codes;
+    const float *scales;
+    const int32_t *offsets;
+};
+
+static inline struct i8_row i8_row_at(const void *row, uint32_t k) {
+    const int8_t *codes = row;
+    const float *scales = (const void *)(codes + i8_columns(k));
+    return (struct i8_row){codes, scales, (const void *)(scales + i8_groups(k))};
+}
+
 /* Non-negative numbers below this are quantised as zero: their reciprocal would overflow. */
 #define Q8_TINY 0x1p-100f
 
@@ -49,6 +73,7 @@ static inline uint32_t min_u32(uint32_t a, uint32_t b) {
 /* See weft_kern_group. */
 static inline uint32_t group_of(enum weft_gemm_kind kind) {
     if (kind >= WEFT_GEMM_Q4_K_F32) return 256;
+    if (kind == WEFT_GEMM_I8 || kind == WEFT_GEMM_I8_F32) return I8_GROUP;
     if (kind >= WEFT_GEMM_Q8_F32) return Q8_GROUP;
     return kind == WEFT_GEMM_BF16 || kind == WEFT_GEMM_BF16_F32 ? 2 : 1;
 }
@@ -75,7 +100,8 @@ static inline void check_gemm_args(const struct weft_gemm_args *args, enum weft_
     for (uint32_t s = 0, end = 0; s < segs->n_segs; s++) {
         WEFT_ASSERT(segs->seg_end[s] >= end);
         end = segs->seg_end[s];
-        WEFT_ASSERT(end % group == 0 || (end == args->k && group == 2));
+        bool may_end = group == 2 || kind == WEFT_GEMM_I8 || kind == WEFT_GEMM_I8_F32;
+        WEFT_ASSERT(end % group == 0 || (end == args->k && may_end));
     }
     WEFT_ASSERT(segs->seg_end[segs->n_segs - 1] == args->k);
 }
@@ -145,6 +171,7 @@ void wefti_kern_fill_gemm_f32_avx2(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_bf16_avx2(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_q8_avx2(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_quant_avx2(struct weft_kern_table *table);
+void wefti_kern_fill_gemm_i8_avx2(struct weft_kern_table *table);
 void wefti_kern_fill_attention_avx2(struct weft_kern_table *table);
 void wefti_kern_fill_ops_avx2(struct weft_kern_table *table);
 
@@ -155,6 +182,8 @@ void wefti_kern_fill_gemm_q8_avx512(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_q8_avx512vnni(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_quant_avx512(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_quant_avx512vnni(struct weft_kern_table *table);
+void wefti_kern_fill_gemm_i8_avx512vnni(struct weft_kern_table *table);
+void wefti_kern_fill_gemm_i8_avx512(struct weft_kern_table *table);
 void wefti_kern_fill_attention_avx512(struct weft_kern_table *table);
 void wefti_kern_fill_ops_avx512(struct weft_kern_table *table);
 

@@ -33,6 +33,8 @@ enum weft_gemm_kind {
     WEFT_GEMM_BF16,     /* bf16 weights, bf16 activations: dot products of pairs */
     WEFT_GEMM_Q8_F32,   /* Q8_0 weights, f32 activations: w = scale * int8, in registers */
     WEFT_GEMM_Q8,       /* Q8_0 weights, activations quantised per row in blocks of 32: int8 dots */
+    WEFT_GEMM_I8_F32,   /* int8 per output feature, f32 activations */
+    WEFT_GEMM_I8,       /* the same, activations quantised per row in groups of 256: W8A8 */
     /* The types of fewer bits, with f32 activations and with quantised ones. */
     WEFT_GEMM_Q4_0_F32,
     WEFT_GEMM_Q4_0,
@@ -48,10 +50,13 @@ enum weft_gemm_kind {
 };
 
 /* C[M,N] = A[M,K] * W[N,K]^T. W is packed once, in panels of WEFT_PANEL output features (columns of
- * C): f32, f16   panel p: [K][16] bf16       panel p: [ceil(K/2)][16][2]           (odd K: last
- * pair padded with zero) q8_0       panel p: [K/32] x { [8][16][4] int8 + 128 as uint8, [16] f16
- * scale }   K % 32 == 0 N is padded up to whole panels with zeros; a panel starts 64-byte aligned.
- * KIND decides the layout: BF16_F32 and BF16 share one, Q8_F32 and Q8 share one. */
+ * C), each 64-byte aligned; N is padded up to whole panels with zeros:
+ *   f32, f16  [K][16]
+ *   bf16      [ceil(K/2)][16][2], an odd K padded with zero
+ *   i8        [ceil(K/4)][16][4] int8 + 128 as uint8 (padded with zero weights), [16] f32 scale
+ *   q8_0      [K/32] x { [8][16][4] int8 + 128 as uint8, [16] f16 scale }
+ *   q4_0 ...  quant.h
+ * A kind and its _F32 share a layout. */
 #define WEFT_PANEL 16
 
 /* K is cut in segments that tensor parallelism may split (design 2.1): partial sums of each
@@ -87,13 +92,14 @@ enum weft_kern_src {
 /* Packs output features n_begin..n_end (n_begin % 16 == 0; n_end % 16 == 0 or n_end == n) of an N x
  * K row-major weight (unaligned; Q8_0: 34-byte blocks) into `packed`. Converts where the kind's
  * weight type differs (f32 -> bf16 rounds to nearest even; anything -> q8_0 quantises as GGML does:
- * scale = max|w| / 127 stored as f16, q = round(w / scale)). Plain portable C: the same bits on
- * every ISA. */
+ * scale = max|w| / 127 stored as f16, q = round(w / scale); i8 likewise over the whole row, with an
+ * f32 scale). The kinds from Q4_0 on take blocks of their own type only. Plain portable C: the same
+ * bits on every ISA. */
 void weft_kern_pack(enum weft_gemm_kind kind, enum weft_kern_src src_type, const void *src,
                     uint32_t n, uint32_t k, uint32_t n_begin, uint32_t n_end, void *packed);
 
 /* The way back: output feature `row` of a packed weight of K columns, as packing read it or would
- * read it again to the same bits (f32, f16, bf16, or Q8_0 blocks of 34 bytes). `packed` is the
+ * read it again to the same bits (f16, bf16, Q8_0 blocks of 34 bytes, else f32). `packed` is the
  * whole weight; `out` holds the row in that form, at most 4 * K bytes, of any alignment. Returns
  * the form.
  */
@@ -108,7 +114,14 @@ void weft_kern_read_row(enum weft_kern_src type, const void *row, uint32_t k, fl
 uint32_t weft_kern_group(enum weft_gemm_kind kind);
 
 /* What a kind's activations are. A row of Q8_SUMS begins as one of Q8. */
-enum weft_kern_act { WEFT_ACT_F32, WEFT_ACT_BF16, WEFT_ACT_Q8, WEFT_ACT_Q8_SUMS, WEFT_ACT_COUNT };
+enum weft_kern_act {
+    WEFT_ACT_F32,
+    WEFT_ACT_BF16,
+    WEFT_ACT_I8,
+    WEFT_ACT_Q8,
+    WEFT_ACT_Q8_SUMS,
+    WEFT_ACT_COUNT
+};
 enum weft_kern_act weft_kern_act_of(enum weft_gemm_kind kind);
 
 /* Activations in the form a kind wants, for M rows:
@@ -116,7 +129,9 @@ enum weft_kern_act weft_kern_act_of(enum weft_gemm_kind kind);
  *   BF16        [M][lda] uint16 bf16, lda even, odd K: zero padded
  *   Q8          [M] rows of weft_kern_act_row_bytes(Q8, k): k int8, then k/32 f32 scales, then k/32
  *               int32 (128 * sum of the block's int8, for the unsigned weights); padded to 64 bytes
- *   Q8_SUMS     the same, and behind it k/32 int32 (32 * sum of the block's first 16) and k/32 f32
+ *   I8          k int8 (rounded up to 4 of them with zeros), then ceil(k/256) f32 scales, then as
+ *               many int32 (128 * sum of the group); padded to 64 bytes
+ *   Q8_SUMS     as Q8, and behind it k/32 int32 (32 * sum of the block's first 16) and k/32 f32
  *               (scale * sum)
  */
 size_t weft_kern_act_row_bytes(enum weft_gemm_kind kind, uint32_t k); /* a multiple of 64 */

@@ -170,25 +170,27 @@ static uint32_t argmax(const float *x, uint32_t n) {
     return 0; /* all are NaN */
 }
 
-/* Scale = max|x| / 127, codes to nearest even: no division per element, and exact in any order, as
- * the maximum is taken over bit patterns. A block with an infinity or NaN yields NaN, not garbage.
+/* `n` numbers that share a scale. Scale = max|x| / 127, codes to nearest even: no division per
+ * element, and exact in any order, as the maximum is taken over bit patterns. A block with an
+ * infinity or NaN yields NaN, not garbage.
  */
-static inline void quantise_block(const float *x, int8_t *codes, float *scale, int32_t *offset) {
+static inline void quantise_block(const float *x, uint32_t n, int8_t *codes, float *scale,
+                                  int32_t *offset) {
     uint32_t max_bits = 0;
-    for (uint32_t i = 0; i < Q8_GROUP; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         uint32_t magnitude = f32_bits(x[i]) & 0x7fffffffu;
         max_bits = magnitude > max_bits ? magnitude : max_bits;
     }
     float max = f32_from_bits(max_bits);
     if (!(max >= Q8_TINY && max_bits < 0x7f800000u)) {
-        memset(codes, 0, Q8_GROUP);
+        memset(codes, 0, n);
         *scale = max < Q8_TINY ? 0.0f : NAN;
         *offset = 0;
         return;
     }
     float inverse = 127.0f / max;
     int32_t sum = 0;
-    for (uint32_t i = 0; i < Q8_GROUP; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         /* The addition rounds to an integer, which is then in the low bits of the sum. */
         int32_t code = (int32_t)f32_bits(x[i] * inverse + EXP_ROUND) - (int32_t)f32_bits(EXP_ROUND);
         codes[i] = (int8_t)code;
@@ -203,8 +205,20 @@ static inline void quantise_row(const float *x, uint32_t k, void *row) {
     float *scales = (void *)(codes + k);
     int32_t *offsets = (void *)(scales + k / Q8_GROUP);
     for (uint32_t b = 0; b < k / Q8_GROUP; b++) {
-        quantise_block(x + (size_t)b * Q8_GROUP, codes + (size_t)b * Q8_GROUP, scales + b,
+        quantise_block(x + (size_t)b * Q8_GROUP, Q8_GROUP, codes + (size_t)b * Q8_GROUP, scales + b,
                        offsets + b);
+    }
+}
+
+static inline void quantise_row_i8(const float *x, uint32_t k, void *row) {
+    int8_t *codes = row;
+    float *scales = (void *)(codes + i8_columns(k));
+    int32_t *offsets = (void *)(scales + i8_groups(k));
+    memset(codes + k, 0, i8_columns(k) - k);
+    for (uint32_t g = 0; g < i8_groups(k); g++) {
+        size_t at = (size_t)g * I8_GROUP;
+        quantise_block(x + at, min_u32(I8_GROUP, k - (uint32_t)at), codes + at, scales + g,
+                       offsets + g);
     }
 }
 
@@ -249,6 +263,8 @@ static void act_convert(enum weft_gemm_kind kind, const float *src, size_t src_s
         if (wants_codes(kind)) {
             quantise_row(x, k, row);
             if (wants_sums(kind)) sum_row(k, row);
+        } else if (kind == WEFT_GEMM_I8) {
+            quantise_row_i8(x, k, row);
         } else if (kind == WEFT_GEMM_BF16) {
             uint16_t *codes = row;
             narrow_row(false, x, k, codes);

@@ -48,6 +48,9 @@ size_t weft_kern_panel_bytes(enum weft_gemm_kind kind, uint32_t k) {
     case WEFT_GEMM_Q8:
         WEFT_ASSERT(k % Q8_GROUP == 0);
         return round_up((size_t)k / Q8_GROUP * Q8_BLOCK_BYTES);
+    case WEFT_GEMM_I8_F32:
+    case WEFT_GEMM_I8:
+        return (size_t)i8_columns(k) * WEFT_PANEL + WEFT_PANEL * sizeof(float);
     default: {
         const struct quant_layout *q = &quant_layouts[quant_of(kind)];
         WEFT_ASSERT(k % q->group == 0);
@@ -62,6 +65,7 @@ size_t weft_kern_packed_bytes(enum weft_gemm_kind kind, uint32_t n, uint32_t k) 
 
 enum weft_kern_act weft_kern_act_of(enum weft_gemm_kind kind) {
     WEFT_ASSERT((unsigned)kind < WEFT_GEMM_KIND_COUNT);
+    if (kind == WEFT_GEMM_I8) return WEFT_ACT_I8;
     if (wants_sums(kind)) return WEFT_ACT_Q8_SUMS;
     if (wants_codes(kind)) return WEFT_ACT_Q8;
     return kind == WEFT_GEMM_BF16 ? WEFT_ACT_BF16 : WEFT_ACT_F32;
@@ -71,6 +75,7 @@ size_t weft_kern_act_row_bytes(enum weft_gemm_kind kind, uint32_t k) {
     enum weft_kern_act act = weft_kern_act_of(kind);
     if (act == WEFT_ACT_F32) return round_up((size_t)k * 4);
     if (act == WEFT_ACT_BF16) return round_up(((size_t)k + 1) / 2 * 4);
+    if (act == WEFT_ACT_I8) return round_up((size_t)i8_columns(k) + (size_t)i8_groups(k) * 8);
     WEFT_ASSERT(k % Q8_GROUP == 0);
     return round_up((size_t)k + (size_t)k / Q8_GROUP * (act == WEFT_ACT_Q8_SUMS ? 16 : 8));
 }
@@ -295,6 +300,43 @@ static void pack_panel_q8(const struct source *src, uint32_t n0, uint32_t n_rows
     }
 }
 
+/* The largest magnitude of a feature; infinite or NaN where a weight is. */
+static float i8_largest(const struct source *src, uint32_t row, uint32_t k) {
+    uint32_t max_bits = 0;
+    for (uint32_t k0 = 0; k0 < k; k0 += TILE_K) {
+        float wide[TILE_K];
+        read_f32(src, row, k0, min_u32(TILE_K, k - k0), wide);
+        for (uint32_t i = 0; i < TILE_K; i++) {
+            uint32_t magnitude = f32_bits(wide[i]) & 0x7fffffffu;
+            if (magnitude > max_bits) max_bits = magnitude;
+        }
+    }
+    return f32_from_bits(max_bits);
+}
+
+/* As q8_quantise, for the whole row; a feature with an infinity or NaN becomes NaN. */
+static void pack_panel_i8(const struct source *src, uint32_t n0, uint32_t n_rows, uint32_t k,
+                          uint8_t *panel) {
+    float *scales = (float *)(void *)(panel + (size_t)i8_columns(k) * WEFT_PANEL);
+    memset(panel, 128, (size_t)i8_columns(k) * WEFT_PANEL);
+    memset(scales, 0, WEFT_PANEL * sizeof *scales);
+    for (uint32_t r = 0; r < n_rows; r++) {
+        float max = i8_largest(src, n0 + r, k);
+        scales[r] = isfinite(max) ? max / 127.0f : NAN;
+        if (!isfinite(max) || max < Q8_TINY) continue;
+        float inverse = 1.0f / scales[r];
+        for (uint32_t k0 = 0; k0 < k; k0 += TILE_K) {
+            float wide[TILE_K];
+            uint32_t count = min_u32(TILE_K, k - k0);
+            read_f32(src, n0 + r, k0, count, wide);
+            for (uint32_t i = 0; i < count; i++) {
+                size_t at = (size_t)(k0 + i) / 4 * I8_QUAD_BYTES + (size_t)r * 4 + (k0 + i) % 4;
+                panel[at] = (uint8_t)((int)roundf(wide[i] * inverse) + 128);
+            }
+        }
+    }
+}
+
 /* Writes one feature's group to its lane. */
 static void put_quant(const struct quant_layout *q, const struct quant_parts *parts, uint32_t lane,
                       uint8_t *group) {
@@ -351,6 +393,8 @@ void weft_kern_pack(enum weft_gemm_kind kind, enum weft_kern_src src_type, const
             pack_panel_f32(&from, n0, n_rows, k, (float *)(void *)panel);
         } else if (kind == WEFT_GEMM_Q8 || kind == WEFT_GEMM_Q8_F32) {
             pack_panel_q8(&from, n0, n_rows, k, panel);
+        } else if (kind == WEFT_GEMM_I8 || kind == WEFT_GEMM_I8_F32) {
+            pack_panel_i8(&from, n0, n_rows, k, panel);
         } else if (is_quant(kind)) {
             pack_panel_quant(quant_of(kind), &from, n0, n_rows, k, panel);
         } else {
@@ -385,6 +429,16 @@ static void unpack_q8(const uint8_t *panel, uint32_t lane, uint32_t k, uint8_t *
     }
 }
 
+static void unpack_i8(const uint8_t *panel, uint32_t lane, uint32_t k, uint8_t *out) {
+    float scale;
+    memcpy(&scale, panel + (size_t)i8_columns(k) * WEFT_PANEL + lane * sizeof scale, sizeof scale);
+    for (uint32_t i = 0; i < k; i++, out += sizeof(float)) {
+        int32_t code = panel[(size_t)(i / 4) * I8_QUAD_BYTES + (size_t)lane * 4 + i % 4] - 128;
+        float weight = scale * (float)code;
+        memcpy(out, &weight, sizeof weight);
+    }
+}
+
 static void unpack_quant(const struct quant_layout *q, const uint8_t *panel, uint32_t lane,
                          uint32_t k, uint8_t *out) {
     for (uint32_t i = 0; i < k; i++, out += sizeof(float)) {
@@ -412,6 +466,10 @@ enum weft_kern_src weft_kern_unpack_row(enum weft_gemm_kind kind, const void *pa
         return WEFT_SRC_Q8_0;
     case WEFT_GEMM_F32:
         unpack_f32(panel, lane, k, out);
+        return WEFT_SRC_F32;
+    case WEFT_GEMM_I8_F32:
+    case WEFT_GEMM_I8:
+        unpack_i8(panel, lane, k, out);
         return WEFT_SRC_F32;
     default:
         break;

@@ -54,10 +54,12 @@ static void add_loss(void *ctx, uint32_t pos, const float *logits) {
     loss->sum += max + log(sum) - (double)logits[loss->tokens[pos + 1]];
 }
 
-static double mean_loss(const char *model, const uint32_t *ids, size_t n_ids, uint32_t bos) {
+static double mean_loss(const char *model, enum weft_eng_dtype dtype, const uint32_t *ids,
+                        size_t n_ids, uint32_t bos) {
     struct weft_eng_options options;
     struct weft_errmsg why = {{0}};
     weft_eng_options_init(&options);
+    options.dtype = dtype;
     options.kv_memory_bytes = 16u << 20;
     weft_eng *eng = drive_open(model, &options);
     double sum = 0.0;
@@ -86,7 +88,7 @@ static double recorded(const char *key) {
     return number;
 }
 
-static void check_perplexity(const char *model) {
+static void check_perplexity(const char *model, enum weft_eng_dtype dtype) {
     weft_tokenizer *tok = NULL;
     struct weft_errmsg why = {{0}};
     size_t len, n_ids;
@@ -96,7 +98,7 @@ static void check_perplexity(const char *model) {
     assert_true(weft_text_bos(tok, &bos));
     if (weft_text_encode(tok, text, len, 0, SIZE_MAX, &ids, &n_ids, &why)) fail_msg("%s", why.text);
     assert_int_equal(n_ids, (size_t)recorded("tokens"));
-    double got = exp(mean_loss(drive_fixture(model), ids, n_ids, bos));
+    double got = exp(mean_loss(drive_fixture(model), dtype, ids, n_ids, bos));
     double want = exp(recorded("nll"));
     (void)printf("%s: perplexity %.4f, recorded %.4f (%+.3f %%)\n", model, got, want,
                  100.0 * (got / want - 1.0));
@@ -108,12 +110,17 @@ static void check_perplexity(const char *model) {
 
 static void bf16_mode_keeps_the_perplexity(void **state) {
     (void)state;
-    check_perplexity("models/fable-6m");
+    check_perplexity("models/fable-6m", WEFT_ENG_DT_AUTO);
 }
 
 static void int8_mode_keeps_the_perplexity(void **state) {
     (void)state;
-    check_perplexity("tests/data/fable-6m-q8_0.gguf");
+    check_perplexity("tests/data/fable-6m-q8_0.gguf", WEFT_ENG_DT_AUTO);
+}
+
+static void int8_per_channel_keeps_the_perplexity(void **state) {
+    (void)state;
+    check_perplexity("models/fable-6m", WEFT_ENG_DT_Q8);
 }
 
 int main(void) {
@@ -121,6 +128,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bf16_mode_keeps_the_perplexity),
         cmocka_unit_test(int8_mode_keeps_the_perplexity),
+        cmocka_unit_test(int8_per_channel_keeps_the_perplexity),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,7 +21,7 @@
 
 enum {
     TABLES_MAX = 8,
-    FLOAT_KINDS = WEFT_GEMM_Q4_0_F32, /* those before take weights from any source */
+    FLOAT_KINDS = WEFT_GEMM_I8_F32, /* those before take weights from any source */
 };
 
 /* Every table this CPU can run: one per ISA, and AVX-512 also without each of its extensions, as

@@ -23,19 +23,42 @@ static bool is_q8(enum weft_gemm_kind kind) {
     return kind == WEFT_GEMM_Q8 || kind == WEFT_GEMM_Q8_F32;
 }
 
+static bool is_i8(enum weft_gemm_kind kind) {
+    return kind == WEFT_GEMM_I8 || kind == WEFT_GEMM_I8_F32;
+}
+
+static bool has_codes(enum weft_gemm_kind kind) { /* of activations, too */
+    return wants_codes(kind) || kind == WEFT_GEMM_I8;
+}
+
 static bool is_bf16(enum weft_gemm_kind kind) {
     return kind == WEFT_GEMM_BF16 || kind == WEFT_GEMM_BF16_F32;
 }
 
 static uint32_t unit_of(enum weft_gemm_kind kind) {
-    return is_quant(kind)  ? quant_layouts[quant_of(kind)].group
-           : is_q8(kind)   ? 32
-           : is_bf16(kind) ? 2
-                           : 1;
+    return is_i8(kind)      ? I8_GROUP
+           : is_quant(kind) ? quant_layouts[quant_of(kind)].group
+           : is_q8(kind)    ? 32
+           : is_bf16(kind)  ? 2
+                            : 1;
+}
+
+/* A slice of a packed weight keeps the scales of the whole. */
+static void slice_i8(const struct gemm_case *c, uint32_t k0, uint32_t k, uint8_t *packed) {
+    size_t whole = weft_kern_panel_bytes(c->kind, c->k), part = weft_kern_panel_bytes(c->kind, k);
+    for (uint32_t p = 0; p < (c->n + WEFT_PANEL - 1) / WEFT_PANEL; p++) {
+        const uint8_t *from = (const uint8_t *)c->packed + p * whole;
+        memcpy(packed + p * part, from + (size_t)k0 * WEFT_PANEL, part - 64);
+        memcpy(packed + (p + 1) * part - 64, from + whole - 64, 64);
+    }
 }
 
 /* Columns k0..k0+k of all features. */
 static void pack_columns(const struct gemm_case *c, uint32_t k0, uint32_t k, void *packed) {
+    if (is_i8(c->kind) && k < c->k) {
+        slice_i8(c, k0, k, packed);
+        return;
+    }
     if (!c->groups) {
         float *weights = take((size_t)c->n * k * sizeof(float));
         for (uint32_t n = 0; n < c->n; n++) {
@@ -62,7 +85,7 @@ static void make_case(struct gemm_case *c, const struct weft_kern_table *table,
                       enum flavour flavour) {
     memset(c, 0, sizeof *c);
     uint32_t unit = unit_of(kind);
-    if (unit > 2) k = (k + unit - 1) / unit * unit;
+    if (unit > 2 && !is_i8(kind)) k = (k + unit - 1) / unit * unit;
     c->kind = kind;
     c->m = m;
     c->n = n;
@@ -73,7 +96,7 @@ static void make_case(struct gemm_case *c, const struct weft_kern_table *table,
     /* A product of two tiny numbers would be lost in any format; let them meet ordinary ones. */
     fill(&seed, flavour, c->weights, (size_t)n * k);
     fill(&seed, flavour == TINY ? PLAIN : flavour, c->act_src, (size_t)m * k);
-    if (flavour == HUGE_ONES && kind != WEFT_GEMM_F32 && !is_bf16(kind)) {
+    if (flavour == HUGE_ONES && kind != WEFT_GEMM_F32 && !is_bf16(kind) && !is_i8(kind)) {
         for (size_t i = 0; i < (size_t)n * k; i++) {
             c->weights[i] *= 1e-14f; /* f16 and f16 scales end at 65504 */
         }
@@ -146,6 +169,11 @@ static double plain_weight_at(const struct gemm_case *c, uint32_t n, uint32_t k)
     case WEFT_GEMM_BF16_F32:
     case WEFT_GEMM_BF16:
         return (double)bf16_to_f32(halves[((size_t)k / 2 * 16 + i) * 2 + k % 2]);
+    case WEFT_GEMM_I8_F32:
+    case WEFT_GEMM_I8:
+        code = panel[(size_t)(k / 4) * 64 + i * 4 + k % 4] - 128;
+        return (double)((const float *)(const void *)(panel + (size_t)(c->k + 3) / 4 * 64))[i] *
+               code;
     default:
         memcpy(&scale, block + 512 + 2 * (size_t)i, sizeof scale);
         code = block[k % 32 / 4 * 64 + i * 4 + k % 4] - 128;
@@ -176,6 +204,10 @@ static double act_at(const struct gemm_case *c, uint32_t m, uint32_t k) {
     const uint8_t *row = (const uint8_t *)c->act + m * c->args.act_row_bytes;
     if (c->kind == WEFT_GEMM_BF16)
         return (double)bf16_to_f32(((const uint16_t *)(const void *)row)[k]);
+    if (c->kind == WEFT_GEMM_I8) {
+        struct i8_row i8 = i8_row_at(row, c->k);
+        return (double)i8.scales[k / I8_GROUP] * i8.codes[k];
+    }
     if (!wants_codes(c->kind)) return (double)((const float *)(const void *)row)[k];
     const float *scales = (const void *)(row + c->k);
     return (double)scales[k / 32] * ((const int8_t *)row)[k];
@@ -393,9 +425,9 @@ static void any_number_of_workers_sums_to_the_same_bits(void **state) {
     uint32_t n_tables = all_tables(tables);
     const uint32_t units[] = {1, 3, 8, 11, 20};
     (void)state;
-    for (uint32_t round = 0; round < 4 * 5; round++) {
-        const struct weft_kern_table *table = &tables[round % n_tables];
-        uint32_t kind = weft_rand_below(&seed, WEFT_GEMM_KIND_COUNT), u = units[round / 4];
+    for (uint32_t round = 0; round < 5 * WEFT_GEMM_KIND_COUNT; round++) {
+        const struct weft_kern_table *table = &tables[weft_rand_below(&seed, n_tables)];
+        uint32_t kind = round / 5, u = units[round % 5];
         struct gemm_case c;
         uint32_t unit = unit_of((enum weft_gemm_kind)kind);
         if (unit < 32) unit = 32;
@@ -433,7 +465,7 @@ static void quantised_products_have_the_same_bits_on_every_isa(void **state) {
     for (uint32_t round = 0; round < 10 * WEFT_GEMM_KIND_COUNT; round++) {
         struct gemm_case c;
         enum weft_gemm_kind kind = (enum weft_gemm_kind)(round % WEFT_GEMM_KIND_COUNT);
-        if (!wants_codes(kind)) continue;
+        if (!has_codes(kind)) continue;
         make_case(&c, &tables[0], kind, between(&seed, 1, 20), between(&seed, 1, 60),
                   between(&seed, 1, 700), (enum flavour)(round % FLAVOURS));
         float *first = product(&tables[0], &c);
@@ -465,7 +497,7 @@ static void extreme_codes_do_not_saturate(void **state) {
         struct gemm_case c;
         uint32_t sign = round / WEFT_GEMM_KIND_COUNT;
         enum weft_gemm_kind kind = (enum weft_gemm_kind)(round % WEFT_GEMM_KIND_COUNT);
-        if (!wants_codes(kind)) continue;
+        if (!has_codes(kind)) continue;
         make_case(&c, &tables[0], kind, 7, 40, 256, PLAIN);
         for (size_t i = 0; i < (size_t)c.n * c.k; i++) {
             c.weights[i] = sign & 1 ? -1.0f : 1.0f;

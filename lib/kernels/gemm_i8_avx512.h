@@ -1,0 +1,94 @@
+/* kernels/gemm_i8_avx512 — int8 weights of one scale per feature, for the files with and without
+ * VNNI. A group of 256 columns is one run of dot products: 12 rows x 2 panels of integer sums stay
+ * in registers, and only between groups they meet the sums of f32, in memory. Weights are stored as
+ * code + 128, as those of Q8. */
+#ifndef WEFT_KERNELS_GEMM_I8_AVX512_H
+#define WEFT_KERNELS_GEMM_I8_AVX512_H
+
+#include "kernels/gemm_avx512.h"
+
+#ifdef __AVX512VNNI__
+ALWAYS_INLINE __m512i dot_i8(__m512i sum, __m512i w, __m512i a) {
+    return _mm512_dpbusd_epi32(sum, w, a);
+}
+#else
+/* vpmaddubsw would saturate; even and odd bytes as 16-bit numbers do not. */
+ALWAYS_INLINE __m512i dot_i8(__m512i sum, __m512i w, __m512i a) {
+    __m512i w_even = _mm512_and_si512(w, _mm512_set1_epi16(0xff)), w_odd = _mm512_srli_epi16(w, 8);
+    __m512i a_even = _mm512_srai_epi16(_mm512_slli_epi16(a, 8), 8), a_odd = _mm512_srai_epi16(a, 8);
+    sum = _mm512_add_epi32(sum, _mm512_madd_epi16(w_even, a_even));
+    return _mm512_add_epi32(sum, _mm512_madd_epi16(w_odd, a_odd));
+}
+#endif
+
+/* `count` is whole groups, or ends at the row's end. */
+ALWAYS_INLINE void tile_i8(const struct tile *args, uint32_t rows, uint32_t panels) {
+    const struct tile t = *args;
+    const struct i8_row first = i8_row_at(t.act, t.k);
+    const size_t columns = i8_columns(t.k) * (size_t)WEFT_PANEL;
+    const size_t panel_at = (size_t)t.k_begin * WEFT_PANEL; /* of t.panels[p] in its panel */
+    const uint32_t n_quads = i8_columns(t.count) / 4;
+    for (uint32_t q0 = 0; q0 < n_quads; q0 += I8_GROUP / 4) {
+        uint32_t q_end = min_u32(n_quads, q0 + I8_GROUP / 4);
+        uint32_t group = (t.k_begin + q0 * 4) / I8_GROUP;
+        const uint8_t *codes = t.act + t.k_begin;
+        __m512i dot[MANY_ROWS][TILE_PANELS_MAX];
+        for (uint32_t r = 0; r < rows; r++) {
+            for (uint32_t p = 0; p < panels; p++) {
+                dot[r][p] = _mm512_setzero_si512();
+            }
+        }
+        for (size_t quad = q0; quad < q_end; quad++) {
+            __m512i w[TILE_PANELS_MAX];
+            for (uint32_t p = 0; p < panels; p++) {
+                w[p] = _mm512_load_si512(t.panels[p] + quad * I8_QUAD_BYTES);
+            }
+            if (rows > FEW_ROWS) prefetch_step(&t, panels, quad);
+            for (uint32_t r = 0; r < rows; r++) {
+                const int32_t *row = (const void *)(codes + r * t.act_row_bytes);
+                __m512i a = _mm512_set1_epi32(row[quad]);
+                for (uint32_t p = 0; p < panels; p++) {
+                    dot[r][p] = dot_i8(dot[r][p], w[p], a);
+                }
+            }
+        }
+        for (uint32_t p = 0; p < panels; p++) {
+            __m512 scale = _mm512_load_ps((const void *)(t.panels[p] - panel_at + columns));
+            for (uint32_t r = 0; r < rows; r++) {
+                const size_t skip = r * t.act_row_bytes;
+                const float *a_scale = (const void *)((const uint8_t *)first.scales + skip);
+                const int32_t *offset = (const void *)((const uint8_t *)first.offsets + skip);
+                float *acc = t.acc + (r * panels + p) * WEFT_PANEL;
+                __m512i exact = _mm512_sub_epi32(dot[r][p], _mm512_set1_epi32(offset[group]));
+                __m512 by = _mm512_mul_ps(_mm512_set1_ps(a_scale[group]), scale);
+                _mm512_store_ps(
+                    acc, _mm512_fmadd_ps(_mm512_cvtepi32_ps(exact), by, _mm512_load_ps(acc)));
+            }
+        }
+    }
+}
+
+static void few_i8(const struct tile *t, uint32_t n_rows) {
+    RUN_FEW(tile_i8, t, n_rows)
+}
+
+static void many_i8(const struct tile *t, uint32_t n_rows) {
+    RUN_MANY(tile_i8, t, n_rows)
+}
+
+static const struct tile_kernel i8_kernel = {.kind = WEFT_GEMM_I8,
+                                             .group = I8_GROUP,
+                                             .group_bytes = I8_GROUP / 4 * I8_QUAD_BYTES,
+                                             .step = 4,
+                                             .few_rows = FEW_ROWS,
+                                             .few_panels = FEW_PANELS,
+                                             .few = few_i8,
+                                             .many_rows = MANY_ROWS,
+                                             .many_panels = MANY_PANELS,
+                                             .many = many_i8};
+
+static void gemm_i8(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
+    gemm_run(&i8_kernel, args, p_begin, p_end);
+}
+
+#endif
