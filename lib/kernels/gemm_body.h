@@ -69,6 +69,7 @@ struct tile_kernel {
     enum weft_gemm_kind kind;
     uint32_t group, group_bytes; /* elements of K, and bytes of a panel, that belong together */
     uint32_t step;               /* elements of K per step of `many` */
+    uint32_t chunk;              /* elements of K per call of a tile at most; 0: see chunk_of */
     uint32_t act_bytes;          /* per element of K; 0: the tile finds its way itself (Q8) */
     uint32_t few_rows, few_panels;
     tile_fn *few; /* 1..few_rows rows */
@@ -101,6 +102,7 @@ struct block {
 static inline uint32_t chunk_of(const struct block *b) {
     const struct tile_kernel *kernel = b->kernel;
     WEFT_ASSERT(b->n_panels > 0 && b->n_panels <= TILE_PANELS_MAX);
+    if (kernel->chunk) return kernel->chunk;
     if (kernel->widen && !b->few) {
         WEFT_ASSERT(kernel->group * b->n_panels * WEFT_PANEL <= WIDE_FLOATS);
         uint32_t chunk = CHUNK_FLOATS / WEFT_PANEL / b->n_panels;

@@ -21,51 +21,66 @@ ALWAYS_INLINE __m512i dot_i8(__m512i sum, __m512i w, __m512i a) {
 }
 #endif
 
-/* `count` is whole groups, or ends at the row's end. */
-ALWAYS_INLINE void tile_i8(const struct tile *args, uint32_t rows, uint32_t panels) {
-    const struct tile t = *args;
-    const struct i8_row first = i8_row_at(t.act, t.k);
-    const size_t columns = i8_columns(t.k) * (size_t)WEFT_PANEL;
-    const size_t panel_at = (size_t)t.k_begin * WEFT_PANEL; /* of t.panels[p] in its panel */
-    const uint32_t n_quads = i8_columns(t.count) / 4;
-    for (uint32_t q0 = 0; q0 < n_quads; q0 += I8_GROUP / 4) {
-        uint32_t q_end = min_u32(n_quads, q0 + I8_GROUP / 4);
-        uint32_t group = (t.k_begin + q0 * 4) / I8_GROUP;
-        const uint8_t *codes = t.act + t.k_begin;
-        __m512i dot[MANY_ROWS][TILE_PANELS_MAX];
-        for (uint32_t r = 0; r < rows; r++) {
-            for (uint32_t p = 0; p < panels; p++) {
-                dot[r][p] = _mm512_setzero_si512();
-            }
-        }
-        for (size_t quad = q0; quad < q_end; quad++) {
-            __m512i w[TILE_PANELS_MAX];
-            for (uint32_t p = 0; p < panels; p++) {
-                w[p] = _mm512_load_si512(t.panels[p] + quad * I8_QUAD_BYTES);
-            }
-            if (rows > FEW_ROWS) prefetch_step(&t, panels, quad);
-            for (uint32_t r = 0; r < rows; r++) {
-                const int32_t *row = (const void *)(codes + r * t.act_row_bytes);
-                __m512i a = _mm512_set1_epi32(row[quad]);
-                for (uint32_t p = 0; p < panels; p++) {
-                    dot[r][p] = dot_i8(dot[r][p], w[p], a);
-                }
-            }
-        }
+/* acc += (dots - offset) * activation scale * weight scale. Not inline: the dots come through
+ * memory, or the compiler would spill in the loop what it wants afterwards. */
+static __attribute__((noinline)) void add_group(const struct tile *t, uint32_t rows,
+                                                uint32_t panels, const int32_t *dots) {
+    const size_t columns = i8_columns(t->k) * (size_t)WEFT_PANEL;
+    const size_t panel_at = (size_t)t->k_begin * WEFT_PANEL; /* of t->panels[p] in its panel */
+    const uint32_t group = t->k_begin / I8_GROUP;
+    for (uint32_t r = 0; r < rows; r++) {
+        const struct i8_row a = i8_row_at(t->act + r * t->act_row_bytes, t->k);
+        const __m512i offset = _mm512_set1_epi32(a.offsets[group]);
+        const __m512 a_scale = _mm512_set1_ps(a.scales[group]);
         for (uint32_t p = 0; p < panels; p++) {
-            __m512 scale = _mm512_load_ps((const void *)(t.panels[p] - panel_at + columns));
-            for (uint32_t r = 0; r < rows; r++) {
-                const size_t skip = r * t.act_row_bytes;
-                const float *a_scale = (const void *)((const uint8_t *)first.scales + skip);
-                const int32_t *offset = (const void *)((const uint8_t *)first.offsets + skip);
-                float *acc = t.acc + (r * panels + p) * WEFT_PANEL;
-                __m512i exact = _mm512_sub_epi32(dot[r][p], _mm512_set1_epi32(offset[group]));
-                __m512 by = _mm512_mul_ps(_mm512_set1_ps(a_scale[group]), scale);
-                _mm512_store_ps(
-                    acc, _mm512_fmadd_ps(_mm512_cvtepi32_ps(exact), by, _mm512_load_ps(acc)));
-            }
+            float *acc = t->acc + (r * panels + p) * WEFT_PANEL;
+            __m512i exact =
+                _mm512_sub_epi32(_mm512_load_si512(dots + (r * panels + p) * WEFT_PANEL), offset);
+            __m512 scale = _mm512_load_ps((const void *)(t->panels[p] - panel_at + columns));
+            _mm512_store_ps(acc,
+                            _mm512_fmadd_ps(_mm512_cvtepi32_ps(exact),
+                                            _mm512_mul_ps(a_scale, scale), _mm512_load_ps(acc)));
         }
     }
+}
+
+/* Sums that live across a loop are of the type that the dot product has inside: between two types
+ * of vectors gcc 12 copies every register in every step. */
+typedef int32_t lanes __attribute__((vector_size(64)));
+
+/* One group of 256 columns, or what is left of them. */
+ALWAYS_INLINE void tile_i8(const struct tile *args, uint32_t rows, uint32_t panels) {
+    const struct tile t = *args;
+    const uint8_t *codes = t.act + t.k_begin;
+    const size_t n_quads = i8_columns(t.count) / 4;
+    lanes dot[MANY_ROWS][TILE_PANELS_MAX];
+    for (uint32_t r = 0; r < rows; r++) {
+        for (uint32_t p = 0; p < panels; p++) {
+            dot[r][p] = (lanes)_mm512_setzero_si512();
+        }
+    }
+    size_t quad = 0;
+    do {
+        __m512i w[TILE_PANELS_MAX];
+        for (uint32_t p = 0; p < panels; p++) {
+            w[p] = _mm512_load_si512(t.panels[p] + quad * I8_QUAD_BYTES);
+        }
+        if (rows > FEW_ROWS) prefetch_step(&t, panels, quad);
+        for (uint32_t r = 0; r < rows; r++) {
+            const int32_t *row = (const void *)(codes + r * t.act_row_bytes);
+            __m512i a = _mm512_set1_epi32(row[quad]);
+            for (uint32_t p = 0; p < panels; p++) {
+                dot[r][p] = (lanes)dot_i8((__m512i)dot[r][p], w[p], a);
+            }
+        }
+    } while (++quad < n_quads);
+    _Alignas(64) int32_t dots[MANY_ROWS * TILE_PANELS_MAX * WEFT_PANEL];
+    for (uint32_t r = 0; r < rows; r++) {
+        for (uint32_t p = 0; p < panels; p++) {
+            _mm512_store_si512(dots + (r * panels + p) * WEFT_PANEL, (__m512i)dot[r][p]);
+        }
+    }
+    add_group(&t, rows, panels, dots);
 }
 
 static void few_i8(const struct tile *t, uint32_t n_rows) {
@@ -80,6 +95,7 @@ static const struct tile_kernel i8_kernel = {.kind = WEFT_GEMM_I8,
                                              .group = I8_GROUP,
                                              .group_bytes = I8_GROUP / 4 * I8_QUAD_BYTES,
                                              .step = 4,
+                                             .chunk = I8_GROUP,
                                              .few_rows = FEW_ROWS,
                                              .few_panels = FEW_PANELS,
                                              .few = few_i8,
