@@ -46,6 +46,7 @@ static void fill_avx2(struct weft_kern_table *table) {
     wefti_kern_fill_gemm_quant_avx2(table);
     wefti_kern_fill_attention_avx2(table);
     wefti_kern_fill_ops_avx2(table);
+    wefti_kern_fill_peak_avx2(table);
 }
 
 static void fill_avx512(struct weft_kern_table *table, struct wefti_kern_features features) {
@@ -59,10 +60,13 @@ static void fill_avx512(struct weft_kern_table *table, struct wefti_kern_feature
     wefti_kern_fill_gemm_quant_avx512(table);
     wefti_kern_fill_attention_avx512(table);
     wefti_kern_fill_ops_avx512(table);
+    wefti_kern_fill_peak_avx512(table);
     if (features.vnni) wefti_kern_fill_gemm_q8_avx512vnni(table);
     if (features.vnni) wefti_kern_fill_gemm_quant_avx512vnni(table);
     if (features.vnni) wefti_kern_fill_gemm_i8_avx512vnni(table);
+    if (features.vnni) wefti_kern_fill_peak_avx512vnni(table);
     if (features.bf16) wefti_kern_fill_gemm_bf16_avx512bf16(table);
+    if (features.bf16) wefti_kern_fill_peak_avx512bf16(table);
 }
 #else
 struct wefti_kern_features wefti_kern_features_detect(void) {
@@ -82,6 +86,7 @@ void wefti_kern_table_build(struct weft_kern_table *table, enum weft_isa isa,
     wefti_kern_fill_gemm_scalar(table);
     wefti_kern_fill_attention_scalar(table);
     wefti_kern_fill_ops_scalar(table);
+    wefti_kern_fill_peak_scalar(table);
 #ifdef WEFT_KERN_X86
     if (isa >= WEFT_ISA_AVX2) fill_avx2(table);
     if (isa >= WEFT_ISA_AVX512) fill_avx512(table, features);

@@ -166,6 +166,7 @@ void wefti_kern_table_build(struct weft_kern_table *table, enum weft_isa isa,
 void wefti_kern_fill_gemm_scalar(struct weft_kern_table *table);
 void wefti_kern_fill_attention_scalar(struct weft_kern_table *table);
 void wefti_kern_fill_ops_scalar(struct weft_kern_table *table);
+void wefti_kern_fill_peak_scalar(struct weft_kern_table *table);
 
 void wefti_kern_fill_gemm_f32_avx2(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_bf16_avx2(struct weft_kern_table *table);
@@ -174,6 +175,7 @@ void wefti_kern_fill_gemm_quant_avx2(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_i8_avx2(struct weft_kern_table *table);
 void wefti_kern_fill_attention_avx2(struct weft_kern_table *table);
 void wefti_kern_fill_ops_avx2(struct weft_kern_table *table);
+void wefti_kern_fill_peak_avx2(struct weft_kern_table *table);
 
 void wefti_kern_fill_gemm_f32_avx512(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_bf16_avx512(struct weft_kern_table *table);
@@ -186,5 +188,8 @@ void wefti_kern_fill_gemm_i8_avx512vnni(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_i8_avx512(struct weft_kern_table *table);
 void wefti_kern_fill_attention_avx512(struct weft_kern_table *table);
 void wefti_kern_fill_ops_avx512(struct weft_kern_table *table);
+void wefti_kern_fill_peak_avx512(struct weft_kern_table *table);
+void wefti_kern_fill_peak_avx512bf16(struct weft_kern_table *table);
+void wefti_kern_fill_peak_avx512vnni(struct weft_kern_table *table);
 
 #endif

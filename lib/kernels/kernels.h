@@ -183,6 +183,15 @@ struct weft_attn_args {
 
 /* ----------------------------------------------------------------------------------- table --- */
 
+/* What a product's speed is held against: its activations' form. */
+enum weft_kern_peak { WEFT_PEAK_F32, WEFT_PEAK_BF16, WEFT_PEAK_INT8, WEFT_PEAK_COUNT };
+
+/* The peak of kinds with such activations. */
+static inline enum weft_kern_peak weft_kern_peak_of(enum weft_kern_act act) {
+    if (act == WEFT_ACT_F32) return WEFT_PEAK_F32;
+    return act == WEFT_ACT_BF16 ? WEFT_PEAK_BF16 : WEFT_PEAK_INT8;
+}
+
 struct weft_kern_table {
     enum weft_isa isa;
     const char *name; /* "scalar", "avx2", "avx512", "avx512-vnni-bf16": part of the fingerprint */
@@ -232,6 +241,11 @@ struct weft_kern_table {
 
     /* Index of the largest element, the lowest index of equal ones; NaN never wins. n >= 1. */
     uint32_t (*argmax)(const float *x, uint32_t n);
+
+    /* For measuring what one thread can do at most: `steps` steps of nothing but multiply-adds in
+     * registers, in the fastest form the ISA has. Returns how many operations that were, two per
+     * multiply-add: proportional to `steps`. */
+    double (*peak[WEFT_PEAK_COUNT])(uint64_t steps);
 };
 
 /* The best table for this CPU, or what WEFT_ISA=scalar|avx2|avx512 names. WEFT_E_UNSUPPORTED: the
