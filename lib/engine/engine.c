@@ -228,6 +228,35 @@ static void set_info(weft_eng *eng, const struct weft_model_params *p,
     info->n_threads = options->n_threads ? options->n_threads : usable_cpus();
 }
 
+static void set_weight_info(weft_eng *eng) {
+    static const enum weft_eng_act acts[WEFT_PEAK_COUNT] = {
+        [WEFT_PEAK_F32] = WEFT_ENG_ACT_F32,
+        [WEFT_PEAK_BF16] = WEFT_ENG_ACT_BF16,
+        [WEFT_PEAK_INT8] = WEFT_ENG_ACT_INT8,
+    };
+    struct weft_eng_info *info = &eng->info;
+    const struct wefti_weights *weights = &eng->weights;
+    uint64_t n[WEFT_PEAK_COUNT] = {0};
+    for (uint32_t i = 0; i < weights->n_layers; i++) {
+        const struct wefti_layer *l = &weights->layers[i];
+        const struct wefti_matrix *matrices[] = {&l->q,    &l->k,  &l->v,   &l->o,
+                                                 &l->gate, &l->up, &l->down};
+        for (size_t m = 0; m < sizeof matrices / sizeof matrices[0]; m++)
+            n[weft_kern_peak_of(weft_kern_act_of(matrices[m]->kind))] +=
+                (uint64_t)matrices[m]->n * matrices[m]->k;
+    }
+    uint32_t most = 0;
+    for (uint32_t peak = 0; peak < WEFT_PEAK_COUNT; peak++) {
+        info->n_layer_weights += n[peak];
+        if (n[peak] > n[most]) most = peak;
+    }
+    info->activations = acts[most];
+    info->n_head_weights = (uint64_t)weights->head.n * weights->head.k;
+    info->weight_bytes = weights->bytes;
+    info->step_weight_bytes = weights->step_bytes;
+    info->weights_inherited = weights->inherited;
+}
+
 static weft_err open_model(weft_eng *eng, const char *path, const weft_model *model,
                            const struct weft_eng_options *options, struct weft_errmsg *why) {
     const struct weft_model_params *p = weft_model_params(model);
@@ -244,9 +273,7 @@ static weft_err open_model(weft_eng *eng, const char *path, const weft_model *mo
         err = wefti_forward_new(eng->kern, eng->pool, &eng->weights, &eng->kv, model,
                                 eng->info.max_batched_tokens, &eng->forward, why);
     if (err) return err;
-    eng->info.weight_bytes = eng->weights.bytes;
-    eng->info.step_weight_bytes = eng->weights.step_bytes;
-    eng->info.weights_inherited = eng->weights.inherited;
+    set_weight_info(eng);
     set_fingerprint(eng);
     wefti_pool_let_go(eng->pool); /* who opens need not be who steps, and may start more threads */
     return WEFT_OK;

@@ -75,6 +75,9 @@ struct weft_eng_info {
     uint64_t weight_bytes, kv_bytes;
     uint64_t step_weight_bytes; /* of them, what a step that samples reads once whatever its batch:
                                    all but an untied embedding table, of which it reads rows */
+    /* Elements of matrices: each is a multiply-add per token, of the head per row of logits. */
+    uint64_t n_layer_weights, n_head_weights;
+    enum weft_eng_act activations; /* those that most of the layers' weights meet; never AUTO */
     bool weights_inherited;     /* mapped from weights_fd, not packed */
 };
 

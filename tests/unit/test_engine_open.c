@@ -192,6 +192,38 @@ static void a_step_reads_all_weights_but_an_untied_embedding(void **state) {
     assert_in_range(n_tied, 1, 2);
 }
 
+static void weights_are_counted_with_the_activations_they_meet(void **state) {
+    (void)state;
+    static const struct {
+        const char *path;
+        enum weft_eng_dtype dtype;
+        enum weft_eng_act activations;
+    } cases[] = {
+        {ENGINE_DRAFT, WEFT_ENG_DT_F32, WEFT_ENG_ACT_F32},
+        {ENGINE_DRAFT, WEFT_ENG_DT_F16, WEFT_ENG_ACT_F32},
+        {ENGINE_DRAFT, WEFT_ENG_DT_BF16, WEFT_ENG_ACT_BF16},
+        {ENGINE_QUANTISED, WEFT_ENG_DT_AUTO, WEFT_ENG_ACT_INT8},
+        {ENGINE_TIED, WEFT_ENG_DT_BF16, WEFT_ENG_ACT_BF16},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        weft_model *model = NULL;
+        weft_eng *eng = NULL;
+        struct weft_errmsg why = {""};
+        assert_int_equal(weft_model_open(drive_fixture(cases[i].path), &model, &why), WEFT_OK);
+        assert_int_equal(open_with_fd(drive_fixture(cases[i].path), cases[i].dtype, -1, &eng),
+                         WEFT_OK);
+        const struct weft_model_params *p = weft_model_params(model);
+        const struct weft_eng_info *info = weft_eng_info(eng);
+        uint64_t attention = 2ull * (p->n_heads + p->n_kv_heads) * p->head_dim * p->n_hidden;
+        uint64_t ffn = 3ull * p->n_hidden * p->n_ffn;
+        assert_int_equal(info->n_layer_weights, p->n_layers * (attention + ffn));
+        assert_int_equal(info->n_head_weights, (uint64_t)p->n_vocab * p->n_hidden);
+        assert_int_equal(info->activations, cases[i].activations);
+        weft_eng_free(eng);
+        weft_model_free(model);
+    }
+}
+
 /* ------------------------------------------------------------------ packers that are killed --- */
 
 struct opened { /* what a child tells of the engine it opened */
@@ -356,6 +388,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(little_kv_memory_lowers_the_length),
         cmocka_unit_test(inherited_weights_equal_packed_ones),
         cmocka_unit_test(a_step_reads_all_weights_but_an_untied_embedding),
+        cmocka_unit_test(weights_are_counted_with_the_activations_they_meet),
         cmocka_unit_test(killed_packers_leave_nothing_half_done),
         cmocka_unit_test(weights_follow_the_contents_of_the_file),
         cmocka_unit_test(every_dtype_runs_and_stays_near_the_file),
