@@ -61,20 +61,24 @@ static weft_err local_init(struct local *l, weft_eng *eng, const struct weft_sam
     return WEFT_OK;
 }
 
-/* Every sequence decodes, or takes as much of its prompt as the step has room for. */
+/* As much of the prompts as the step has room for; once there is nothing left of any, every
+ * sequence decodes. So all begin to decode together, and a step is one or the other. */
 static uint32_t fill_rows(struct local *l, uint32_t *n_prompt_out) {
     uint32_t room = weft_eng_info(l->eng)->max_batched_tokens, n_rows = 0;
-    *n_prompt_out = 0;
+    uint32_t n_prompt = 0;
     for (uint32_t i = 0; i < l->n_seqs && room; i++) {
-        if (l->finished[i]) continue;
-        uint32_t n = l->n_left[i] ? l->n_left[i] : 1;
-        if (n > room) n = room;
-        if (l->n_left[i]) {
-            l->n_left[i] -= n;
-            *n_prompt_out += n;
-        }
+        uint32_t n = l->n_left[i] < room ? l->n_left[i] : room;
+        if (n == 0) continue;
+        l->n_left[i] -= n;
+        n_prompt += n;
         room -= n;
         l->rows[n_rows++] = (struct weft_step_row){.slot = i, .gen = 1, .n_tokens = n};
+    }
+    *n_prompt_out = n_prompt;
+    for (uint32_t i = 0; i < l->n_seqs && room && n_prompt == 0; i++) {
+        if (l->finished[i]) continue;
+        room--;
+        l->rows[n_rows++] = (struct weft_step_row){.slot = i, .gen = 1, .n_tokens = 1};
     }
     return n_rows;
 }

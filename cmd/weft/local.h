@@ -9,7 +9,7 @@
 #include "engine/engine.h"
 
 struct weft_local_times {
-    uint64_t prompt_us, gen_us; /* computing, in steps with and without prompt tokens */
+    uint64_t prompt_us, gen_us; /* computing, in steps of prompts and in those after them */
     uint32_t n_prompt, n_gen;   /* tokens computed in them */
 };
 
