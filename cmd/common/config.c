@@ -126,14 +126,16 @@ static const struct setting settings[] = {
     {"ignore-eos", KIND_FLAG, AT(ignore_eos), WEFT_PROG_RUN, 0, 0, NULL, NULL,
      "go on behind the end of the text"},
     {"json", KIND_FLAG, AT(json), WEFT_PROG_RUN | WEFT_PROG_BENCH, 0, 0, NULL, NULL, "print JSON"},
-    {"bench-prompt", KIND_U32, AT(bench_prompt), WEFT_PROG_BENCH, 0, WEFT_CONTEXT_MAX, "512", "N",
-     "prompt tokens (--prompt)"},
-    {"gen", KIND_U32, AT(bench_gen), WEFT_PROG_BENCH, 0, WEFT_CONTEXT_MAX, "128", "N",
+    {"bench-prompt", KIND_TEXT, AT(bench_prompt), WEFT_PROG_BENCH, 0, 0, "512", "LIST",
+     "tokens of a prompt (--prompt)"},
+    {"gen", KIND_U32, AT(bench_gen), WEFT_PROG_BENCH, 1, WEFT_CONTEXT_MAX, "128", "N",
      "tokens to generate"},
-    {"rounds", KIND_U32, AT(bench_rounds), WEFT_PROG_BENCH, 1, 100, "5", "N",
-     "times to measure; medians are printed"},
     {"batch", KIND_TEXT, AT(bench_batch), WEFT_PROG_BENCH, 0, 0, "1,4,16", "LIST",
-     "sequences at once"},
+     "sequences that generate at once"},
+    {"context", KIND_U32, AT(bench_context), WEFT_PROG_BENCH, 1, WEFT_CONTEXT_MAX, "32", "N",
+     "tokens that are there before them"},
+    {"reps", KIND_U32, AT(bench_reps), WEFT_PROG_BENCH, 1, WEFT_BENCH_REPS_MAX, "5", "N",
+     "times to measure (--rounds); medians are printed"},
 };
 #define N_SETTINGS (sizeof settings / sizeof settings[0])
 
@@ -154,8 +156,8 @@ static const struct {
      "One completion, without a server.", true},
     {WEFT_PROG_PERPLEXITY, "weft perplexity MODEL FILE [options]",
      "How well a model predicts a text.", true},
-    {WEFT_PROG_BENCH, "weft bench MODEL [--prompt N] [--gen N] [--batch LIST] [options]",
-     "Tokens per second of prompt and generation.", true},
+    {WEFT_PROG_BENCH, "weft bench MODEL [--prompt LIST] [--gen N] [--batch LIST] [options]",
+     "Speed of prompt and generation, beside what the machine can do.", true},
 };
 
 static void print_help(size_t prog_idx) {
@@ -374,13 +376,24 @@ static weft_err set_from_file(enum weft_program program, const char *path,
     return err;
 }
 
-/* Short and second names people type. */
-static const char *full_name(enum weft_program program, const char *name) {
-    if (program == WEFT_PROG_RUN && !strcmp(name, "-p")) return "--prompt";
-    if (program == WEFT_PROG_RUN && !strcmp(name, "-n")) return "--n-predict";
-    if (program == WEFT_PROG_BENCH && !strcmp(name, "--prompt")) return "--bench-prompt";
-    if (program == WEFT_PROG_BENCH && !strncmp(name, "--prompt=", 9)) return NULL;
-    return name;
+/* Short and second names people type. Moves *name_len to the end of the typed one. */
+static const char *full_name(enum weft_program program, const char *typed, size_t *name_len) {
+    static const struct {
+        enum weft_program program;
+        const char *typed, *full;
+    } names[] = {
+        {WEFT_PROG_RUN, "-p", "--prompt"},
+        {WEFT_PROG_RUN, "-n", "--n-predict"},
+        {WEFT_PROG_BENCH, "--prompt", "--bench-prompt"},
+        {WEFT_PROG_BENCH, "--rounds", "--reps"},
+    };
+    *name_len = strcspn(typed, "=");
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (names[i].program == program && strlen(names[i].typed) == *name_len &&
+            !memcmp(names[i].typed, typed, *name_len))
+            return names[i].full;
+    }
+    return typed;
 }
 
 enum ask { ASK_NOTHING, ASK_HELP, ASK_VERSION };
@@ -390,25 +403,21 @@ enum ask { ASK_NOTHING, ASK_HELP, ASK_VERSION };
 static weft_err take_flag(enum weft_program program, int argc, char **argv, int *i,
                           struct weft_config *config, const char **config_file, enum ask *ask_out,
                           struct weft_errmsg *why) {
-    const char *arg = full_name(program, argv[*i]);
-    char joined[256];
-    if (!arg) { /* weft bench --prompt=N */
-        (void)snprintf(joined, sizeof joined, "--bench-%s", argv[*i] + 2);
-        arg = joined;
-    }
+    size_t typed_len;
+    const char *arg = full_name(program, argv[*i], &typed_len);
+    const char *value = argv[*i][typed_len] == '=' ? argv[*i] + typed_len + 1 : NULL;
     if (!strcmp(arg, "--help") || !strcmp(arg, "-h") || !strcmp(arg, "--version")) {
         *ask_out = !strcmp(arg, "--version") ? ASK_VERSION : ASK_HELP;
         return WEFT_OK;
     }
     if (arg[0] != '-' || arg[1] != '-')
         return weft_err_set(why, WEFT_E_INVAL, "unknown flag %s (try --help)", argv[*i]);
-    const char *name = arg + 2, *eq = strchr(name, '=');
-    size_t len = eq ? (size_t)(eq - name) : strlen(name);
+    const char *name = arg + 2;
+    size_t len = strcspn(name, "=");
     bool is_config = len == 6 && !memcmp(name, "config", 6);
     const struct setting *s = is_config ? NULL : find_setting(program, name, len);
     if (!s && !is_config)
         return weft_err_set(why, WEFT_E_INVAL, "unknown flag --%.*s (try --help)", (int)len, name);
-    const char *value = arg == joined ? strchr(argv[*i], '=') + 1 : (eq ? eq + 1 : NULL);
     if (s && s->kind == KIND_FLAG) {
         value = value ? value : "true";
     } else if (!value) {

@@ -13,6 +13,8 @@
 #include "base/buf.h"
 #include "base/err.h"
 
+#define WEFT_BENCH_REPS_MAX 100 /* --reps: their rates are kept until the medians are known */
+
 enum weft_program { /* bits */
                     WEFT_PROG_SERVE = 1,
                     WEFT_PROG_ROUTER = 2,
@@ -72,8 +74,8 @@ struct weft_config {
     uint32_t top_k;
     uint64_t seed;
     bool ignore_eos, json;
-    uint32_t bench_prompt, bench_gen, bench_rounds;
-    const char *bench_batch;
+    const char *bench_prompt, *bench_batch; /* lists of numbers */
+    uint32_t bench_gen, bench_context, bench_reps;
 };
 
 /* Parses argv[1..] for `program` (one bit): defaults, then the --config file, then WEFT_*

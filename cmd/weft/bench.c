@@ -1,213 +1,284 @@
-/* `weft bench`: tokens per second of prompt and generation, and how that compares with the memory
- * bandwidth of the machine, measured in the same run, in turns. */
+/* `weft bench`: prompt and generation, each rate beside the ceiling that it has on this machine.
+ *
+ * A virtual machine's memory is twice as fast in one minute as in another. So every repetition
+ * measures the machine first and then the model, what was reached is divided by the ceiling of the
+ * same repetition, and medians are taken of the quotients. */
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/check.h"
-#include "base/clock.h"
-#include "base/cpu.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/parse.h"
 #include "cmd/common/engine_config.h"
+#include "cmd/weft/bench_machine.h"
 #include "cmd/weft/commands.h"
 #include "cmd/weft/json_text.h"
 #include "cmd/weft/local.h"
 
-#define BATCHES_MAX 16
-#define ROUNDS_MAX 100
-#define PROBE_BYTES (64u << 20) /* per thread: well beyond its share of the last-level cache */
+enum { POINTS_MAX = 16, LIST_TEXT_MAX = 256 };
 
-/* ------------------------------------------------------------------------ memory bandwidth --- */
-
-struct probe {
-    pthread_t thread;
-    uint64_t *words;
-    uint64_t sum;
-    uint32_t cpu;
-    bool pin;
+struct point { /* one line of the result: a prompt of `n` tokens, or a batch of `n` sequences */
+    uint32_t n;
+    double tokens[WEFT_BENCH_REPS_MAX];                                /* per second */
+    double of_dram[WEFT_BENCH_REPS_MAX], of_peak[WEFT_BENCH_REPS_MAX]; /* shares of the ceilings */
 };
-
-static void *probe_run(void *arg) {
-    struct probe *probe = arg;
-    if (probe->pin) (void)weft_cpu_pin(probe->cpu);
-    uint64_t sums[8] = {0};
-    for (size_t i = 0; i + 8 <= PROBE_BYTES / 8; i += 8) {
-        for (size_t j = 0; j < 8; j++)
-            sums[j] += probe->words[i + j];
-    }
-    for (size_t j = 0; j < 8; j++)
-        probe->sum += sums[j];
-    return NULL;
-}
-
-/* Reads memory with every thread at once; bytes per second. */
-static double probe_bandwidth(struct probe *probes, uint32_t n) {
-    uint64_t begin = weft_now_ns();
-    uint32_t n_started = 0;
-    while (n_started < n &&
-           pthread_create(&probes[n_started].thread, NULL, probe_run, &probes[n_started]) == 0)
-        n_started++;
-    for (uint32_t i = 0; i < n_started; i++)
-        (void)pthread_join(probes[i].thread, NULL);
-    uint64_t ns = weft_now_ns() - begin;
-    return (double)n_started * PROBE_BYTES / (double)ns * 1e9;
-}
-
-/* -------------------------------------------------------------------------------- results --- */
-
-static int compare_doubles(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, size_t n) {
-    qsort(values, n, sizeof *values, compare_doubles);
-    return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
 
 struct bench {
     weft_eng *eng;
+    weft_machine *machine;
     struct weft_config config;
-    uint32_t batches[BATCHES_MAX], n_batches;
-    struct probe *probes;
-    uint32_t n_probes;
-    double prompt_rate[BATCHES_MAX][ROUNDS_MAX], gen_rate[BATCHES_MAX][ROUNDS_MAX];
-    double bandwidth[ROUNDS_MAX];
+    struct point prompts[POINTS_MAX], batches[POINTS_MAX];
+    uint32_t n_prompts, n_batches;
+    uint32_t *tokens; /* of the longest prompt */
+    enum weft_kern_peak peak;
+    double dram_bytes[WEFT_BENCH_REPS_MAX], ops[WEFT_PEAK_COUNT][WEFT_BENCH_REPS_MAX];
 };
 
-static weft_err parse_batches(const char *text, struct bench *bench, struct weft_errmsg *why) {
-    char copy[256], *rest = NULL;
-    (void)snprintf(copy, sizeof copy, "%s", text);
-    for (char *word = strtok_r(copy, ",", &rest); word; word = strtok_r(NULL, ",", &rest)) {
+static const char *const peak_names[WEFT_PEAK_COUNT] = {"f32", "bf16", "int8"};
+
+static weft_err parse_list(const char *flag, const char *text, uint32_t max, struct point *points,
+                           uint32_t *n_out, struct weft_errmsg *why) {
+    char copy[LIST_TEXT_MAX], *rest = NULL;
+    bool fits = (size_t)snprintf(copy, sizeof copy, "%s", text) < sizeof copy;
+    uint32_t n_points = 0;
+    *n_out = 0;
+    for (char *word = strtok_r(copy, ",", &rest); word && fits; word = strtok_r(NULL, ",", &rest)) {
         uint64_t n = 0;
-        if (weft_parse_u64(word, WEFT_SEQS_MAX, &n) || n == 0 || bench->n_batches == BATCHES_MAX)
-            return weft_err_set(why, WEFT_E_INVAL,
-                                "--batch is a list of up to %d numbers from 1 to %d, not \"%s\"",
-                                BATCHES_MAX, WEFT_SEQS_MAX, text);
-        bench->batches[bench->n_batches++] = (uint32_t)n;
+        fits = weft_parse_u64(word, max, &n) == WEFT_OK && n > 0 && n_points < POINTS_MAX;
+        if (fits) points[n_points++].n = (uint32_t)n;
     }
-    if (bench->n_batches == 0) return weft_err_set(why, WEFT_E_INVAL, "--batch is empty");
+    if (!fits || n_points == 0)
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "%s is a list of up to %d numbers from 1 to %u, not \"%s\"", flag,
+                            POINTS_MAX, max, text);
+    *n_out = n_points;
     return WEFT_OK;
 }
 
-static weft_err run_round(struct bench *b, size_t round, const uint32_t *prompt, uint32_t n_prompt,
-                          struct weft_errmsg *why) {
-    struct weft_sampling sampling;
+static weft_err parse_lists(struct bench *b, struct weft_errmsg *why) {
+    struct weft_config *config = &b->config;
+    weft_err err = parse_list("--prompt", config->bench_prompt, WEFT_CONTEXT_MAX, b->prompts,
+                              &b->n_prompts, why);
+    if (!err)
+        err = parse_list("--batch", config->bench_batch, WEFT_SEQS_MAX, b->batches, &b->n_batches,
+                         why);
+    for (uint32_t i = 0; i < b->n_batches && !err; i++) {
+        uint32_t batch = b->batches[i].n;
+        if (batch > config->max_num_seqs) config->max_num_seqs = batch;
+        if (batch > config->max_num_batched_tokens)
+            err = weft_err_set(why, WEFT_E_INVAL,
+                               "--batch %u does not fit a step of --max-num-batched-tokens %u",
+                               batch, config->max_num_batched_tokens);
+    }
+    return err;
+}
+
+/* Any tokens will do: what they are costs nothing. */
+static weft_err make_tokens(struct bench *b) {
+    uint32_t n = b->config.bench_context, n_vocab = weft_eng_info(b->eng)->n_vocab;
+    for (uint32_t i = 0; i < b->n_prompts; i++) {
+        if (b->prompts[i].n > n) n = b->prompts[i].n;
+    }
+    b->tokens = calloc(n, sizeof *b->tokens);
+    if (!b->tokens) return WEFT_E_NOMEM;
+    for (uint32_t i = 0; i < n; i++)
+        b->tokens[i] = (i * 7919u + 13u) % n_vocab;
+    return WEFT_OK;
+}
+
+static weft_err open_all(struct bench *b, struct weft_errmsg *why) {
+    struct weft_eng_options options;
+    const struct weft_kern_table *table = NULL;
+    weft_err err = weft_engine_config(&b->config, &options, why);
+    if (!err) err = weft_eng_open(b->config.model, &options, &b->eng, why);
+    if (!err) err = weft_kern_select(&table, why);
+    if (err) return err;
+    const struct weft_eng_info *info = weft_eng_info(b->eng);
+    b->peak = info->activations == WEFT_ENG_ACT_BF16   ? WEFT_PEAK_BF16
+              : info->activations == WEFT_ENG_ACT_INT8 ? WEFT_PEAK_INT8
+                                                       : WEFT_PEAK_F32;
+    uint64_t length = (uint64_t)b->config.bench_context + b->config.bench_gen + 1;
+    if (length > info->max_model_len)
+        return weft_err_set(why, WEFT_E_TOOBIG,
+                            "--context %u and --gen %u and one token more are over the model's "
+                            "length of %u",
+                            b->config.bench_context, b->config.bench_gen, info->max_model_len);
+    err = make_tokens(b);
+    if (!err) err = weft_machine_new(table, info->n_threads, &b->machine, why);
+    return err;
+}
+
+/* -------------------------------------------------------------------------------- measuring --- */
+
+/* Operations of one token, attention left out. */
+static double layer_ops(const struct bench *b) {
+    return 2.0 * (double)weft_eng_info(b->eng)->n_layer_weights;
+}
+
+static double head_ops(const struct bench *b) {
+    return 2.0 * (double)weft_eng_info(b->eng)->n_head_weights;
+}
+
+/* Only the last token of a prompt needs logits. */
+static double prompt_ops_per_token(const struct bench *b, const struct point *point) {
+    return layer_ops(b) + head_ops(b) / point->n;
+}
+
+static double decode_ops_per_token(const struct bench *b) {
+    return layer_ops(b) + head_ops(b);
+}
+
+/* A step reads the weights once, for one token of each sequence. */
+static double decode_bytes_per_token(const struct bench *b, const struct point *point) {
+    return (double)weft_eng_info(b->eng)->step_weight_bytes / point->n;
+}
+
+static weft_err generate(struct bench *b, uint32_t n_prompt, uint32_t n_seqs, uint32_t n_gen,
+                         struct weft_local_times *times_out, struct weft_errmsg *why) {
+    struct weft_sampling sampling; /* greedy */
     weft_sampling_init(&sampling);
-    sampling.max_tokens = b->config.bench_gen + 1; /* the first comes out of the prompt's step */
-    b->bandwidth[round] = probe_bandwidth(b->probes, b->n_probes);
-    for (uint32_t i = 0; i < b->n_batches; i++) {
-        struct weft_local_times t;
-        weft_err err = weft_local_generate(b->eng, &sampling, prompt, n_prompt, b->batches[i], NULL,
-                                           NULL, &t, why);
+    sampling.max_tokens = n_gen + 1; /* the first comes out of the prompt's step */
+    return weft_local_generate(b->eng, &sampling, b->tokens, n_prompt, n_seqs, NULL, NULL,
+                               times_out, why);
+}
+
+static double per_second(uint32_t n, uint64_t us) {
+    return n * 1e6 / (double)(us ? us : 1);
+}
+
+static weft_err run_rep(struct bench *b, uint32_t rep, struct weft_errmsg *why) {
+    struct weft_machine_rates rates;
+    struct weft_local_times times;
+    weft_err err = weft_machine_measure(b->machine, &rates, why);
+    if (err) return err;
+    double peak = rates.ops[b->peak];
+    b->dram_bytes[rep] = rates.dram_bytes;
+    for (uint32_t p = 0; p < WEFT_PEAK_COUNT; p++)
+        b->ops[p][rep] = rates.ops[p];
+    for (uint32_t i = 0; i < b->n_prompts; i++) {
+        struct point *point = &b->prompts[i];
+        err = generate(b, point->n, 1, 0, &times, why);
         if (err) return err;
-        b->prompt_rate[i][round] = t.prompt_us ? t.n_prompt * 1e6 / (double)t.prompt_us : 0;
-        b->gen_rate[i][round] = t.gen_us ? t.n_gen * 1e6 / (double)t.gen_us : 0;
+        point->tokens[rep] = per_second(times.n_prompt, times.prompt_us);
+        point->of_peak[rep] = point->tokens[rep] * prompt_ops_per_token(b, point) / peak;
+    }
+    for (uint32_t i = 0; i < b->n_batches; i++) {
+        struct point *point = &b->batches[i];
+        err = generate(b, b->config.bench_context, point->n, b->config.bench_gen, &times, why);
+        if (err) return err;
+        point->tokens[rep] = per_second(times.n_gen, times.gen_us);
+        point->of_dram[rep] =
+            point->tokens[rep] * decode_bytes_per_token(b, point) / rates.dram_bytes;
+        point->of_peak[rep] = point->tokens[rep] * decode_ops_per_token(b) / peak;
     }
     return WEFT_OK;
+}
+
+/* The first step of a process pays for pages that nobody touched before. */
+static weft_err warm_up(struct bench *b, struct weft_errmsg *why) {
+    struct weft_local_times times;
+    return generate(b, b->config.bench_context, 1, 1, &times, why);
+}
+
+/* ---------------------------------------------------------------------------------- results --- */
+
+/* Medians of one point: all that is printed of it. */
+struct summary {
+    double tokens, giga_bytes, giga_ops, of_dram, of_peak;
+};
+
+static struct summary sum_up(struct bench *b, struct point *point, bool decodes) {
+    uint32_t n_reps = b->config.bench_reps;
+    struct summary s = {.tokens = weft_median(point->tokens, n_reps),
+                        .of_dram = weft_median(point->of_dram, n_reps),
+                        .of_peak = weft_median(point->of_peak, n_reps)};
+    double ops = decodes ? decode_ops_per_token(b) : prompt_ops_per_token(b, point);
+    s.giga_ops = s.tokens * ops / 1e9;
+    if (decodes) s.giga_bytes = s.tokens * decode_bytes_per_token(b, point) / 1e9;
+    return s;
+}
+
+static void print_json(struct bench *b, double dram, const double ops[WEFT_PEAK_COUNT]) {
+    const struct weft_eng_info *info = weft_eng_info(b->eng);
+    printf("{\"model\": ");
+    weft_print_json_string(stdout, info->model_name, strlen(info->model_name));
+    printf(", \"isa\": \"%s\", \"threads\": %u, \"activations\": \"%s\", \"weight_bytes\": %" PRIu64
+           ", \"step_weight_bytes\": %" PRIu64 ", \"layer_weights\": %" PRIu64
+           ", \"head_weights\": %" PRIu64 ", \"context\": %u, \"gen\": %u, \"reps\": %u",
+           info->isa, info->n_threads, peak_names[b->peak], info->weight_bytes,
+           info->step_weight_bytes, info->n_layer_weights, info->n_head_weights,
+           b->config.bench_context, b->config.bench_gen, b->config.bench_reps);
+    printf(", \"machine\": {\"dram_read_gb_per_s\": %.3f, \"f32_gflop_per_s\": %.2f, "
+           "\"bf16_gflop_per_s\": %.2f, \"vnni_gop_per_s\": %.2f}, \"prompt\": [",
+           dram, ops[WEFT_PEAK_F32], ops[WEFT_PEAK_BF16], ops[WEFT_PEAK_INT8]);
+    for (uint32_t i = 0; i < b->n_prompts; i++) {
+        struct summary s = sum_up(b, &b->prompts[i], false);
+        printf("%s{\"tokens\": %u, \"tokens_per_s\": %.2f, \"gflop_per_s\": %.3f, "
+               "\"of_peak\": %.4f}",
+               i ? ", " : "", b->prompts[i].n, s.tokens, s.giga_ops, s.of_peak);
+    }
+    printf("], \"decode\": [");
+    for (uint32_t i = 0; i < b->n_batches; i++) {
+        struct summary s = sum_up(b, &b->batches[i], true);
+        printf("%s{\"batch\": %u, \"tokens_per_s\": %.2f, \"gb_per_s\": %.4f, "
+               "\"gflop_per_s\": %.3f, \"of_dram\": %.4f, \"of_peak\": %.4f}",
+               i ? ", " : "", b->batches[i].n, s.tokens, s.giga_bytes, s.giga_ops, s.of_dram,
+               s.of_peak);
+    }
+    printf("]}\n");
+}
+
+static void print_table(struct bench *b, double dram, const double ops[WEFT_PEAK_COUNT]) {
+    const struct weft_eng_info *info = weft_eng_info(b->eng);
+    printf("%s, %s, %u threads, %.1f MiB of weights, %s activations\n"
+           "The machine: DRAM %.1f GB/s, f32 %.0f GFLOP/s, bf16 %.0f GFLOP/s, int8 %.0f Gop/s\n\n"
+           "%8s %12s %12s %12s\n",
+           info->model_name, info->isa, info->n_threads, (double)info->weight_bytes / 1048576.0,
+           peak_names[b->peak], dram, ops[WEFT_PEAK_F32], ops[WEFT_PEAK_BF16], ops[WEFT_PEAK_INT8],
+           "prompt", "tokens/s", "GFLOP/s", "of peak");
+    for (uint32_t i = 0; i < b->n_prompts; i++) {
+        struct summary s = sum_up(b, &b->prompts[i], false);
+        printf("%8u %12.1f %12.1f %11.1f%%\n", b->prompts[i].n, s.tokens, s.giga_ops,
+               100 * s.of_peak);
+    }
+    printf("\n%8s %12s %12s %12s %12s %12s   from a context of %u\n", "batch", "tokens/s", "GB/s",
+           "of DRAM", "GFLOP/s", "of peak", b->config.bench_context);
+    double most = 0;
+    for (uint32_t i = 0; i < b->n_batches; i++) {
+        struct summary s = sum_up(b, &b->batches[i], true);
+        printf("%8u %12.1f %12.2f %11.1f%% %12.1f %11.1f%%\n", b->batches[i].n, s.tokens,
+               s.giga_bytes, 100 * s.of_dram, s.giga_ops, 100 * s.of_peak);
+        if (s.of_dram > most) most = s.of_dram;
+    }
+    if (most > 1) printf("(More than DRAM gives: part of the weights stays in the CPU's cache.)\n");
 }
 
 static void print_results(struct bench *b) {
-    const struct weft_eng_info *info = weft_eng_info(b->eng);
-    double ceiling = median(b->bandwidth, b->config.bench_rounds), most = 0;
-    bool json = b->config.json;
-    if (json) {
-        printf("{\"model\": ");
-        weft_print_json_string(stdout, info->model_name, strlen(info->model_name));
-        printf(", \"isa\": \"%s\", \"threads\": %u, \"weight_bytes\": %" PRIu64
-               ", \"step_weight_bytes\": %" PRIu64 ", \"bandwidth_gb_s\": %.3f, \"results\": [",
-               info->isa, info->n_threads, info->weight_bytes, info->step_weight_bytes,
-               ceiling / 1e9);
-    } else {
-        printf("%s, %s, %u threads, %.1f MiB of weights, memory reads %.1f GB/s\n"
-               "%6s %16s %16s %12s %10s\n",
-               info->model_name, info->isa, info->n_threads, (double)info->weight_bytes / 1048576.0,
-               ceiling / 1e9, "batch", "prompt tok/s", "gen tok/s", "gen GB/s", "of memory");
-    }
-    for (uint32_t i = 0; i < b->n_batches; i++) {
-        double prompt = median(b->prompt_rate[i], b->config.bench_rounds);
-        double gen = median(b->gen_rate[i], b->config.bench_rounds);
-        double bytes = gen / b->batches[i] * (double)info->step_weight_bytes;
-        if (bytes > most) most = bytes;
-        if (json)
-            printf("%s{\"batch\": %u, \"prompt_tok_s\": %.2f, \"gen_tok_s\": %.2f, \"gen_gb_s\": "
-                   "%.3f, \"of_bandwidth\": %.4f}",
-                   i ? ", " : "", b->batches[i], prompt, gen, bytes / 1e9, bytes / ceiling);
-        else
-            printf("%6u %16.1f %16.1f %12.2f %9.0f%%\n", b->batches[i], prompt, gen, bytes / 1e9,
-                   100 * bytes / ceiling);
-    }
-    if (json)
-        printf("]}\n");
-    else if (most > ceiling)
-        printf("(More than memory gives: part of the weights stays in the CPU's cache.)\n");
-}
-
-static weft_err make_probes(struct bench *b, struct weft_errmsg *why) {
-    static uint32_t cpus[WEFT_CPUS_MAX];
-    uint32_t n_cpus = weft_cpu_allowed(cpus);
-    b->n_probes = weft_eng_info(b->eng)->n_threads;
-    b->probes = calloc(b->n_probes, sizeof *b->probes);
-    if (!b->probes) return WEFT_E_NOMEM;
-    for (uint32_t i = 0; i < b->n_probes; i++) {
-        b->probes[i].cpu = cpus[i % n_cpus];
-        b->probes[i].pin = b->n_probes <= n_cpus;
-        b->probes[i].words = malloc(PROBE_BYTES);
-        if (!b->probes[i].words)
-            return weft_err_set(why, WEFT_E_NOMEM, "no memory for the bandwidth measurement");
-        memset(b->probes[i].words, 1, PROBE_BYTES);
-    }
-    return WEFT_OK;
-}
-
-static void free_probes(struct bench *b) {
-    for (uint32_t i = 0; b->probes && i < b->n_probes; i++)
-        free(b->probes[i].words);
-    free(b->probes);
+    uint32_t n_reps = b->config.bench_reps;
+    double ops[WEFT_PEAK_COUNT];
+    for (uint32_t p = 0; p < WEFT_PEAK_COUNT; p++)
+        ops[p] = weft_median(b->ops[p], n_reps) / 1e9;
+    (b->config.json ? print_json : print_table)(b, weft_median(b->dram_bytes, n_reps) / 1e9, ops);
 }
 
 int weft_cmd_bench(int argc, char **argv) {
     struct weft_errmsg why = {""};
-    struct weft_eng_options options;
     static struct bench bench;
-    struct weft_config *config = &bench.config;
-    uint32_t *prompt = NULL;
     bool done = false;
-    weft_err err = weft_config_parse(WEFT_PROG_BENCH, argc, argv, config, &done, &why);
+    weft_err err = weft_config_parse(WEFT_PROG_BENCH, argc, argv, &bench.config, &done, &why);
     if (err || done) goto cleanup;
     weft_log_init("weft", WEFT_LOG_WARN, false);
-    err = parse_batches(config->bench_batch, &bench, &why);
-    if (err) goto cleanup;
-    for (uint32_t i = 0; i < bench.n_batches; i++) {
-        if (bench.batches[i] > config->max_num_seqs) config->max_num_seqs = bench.batches[i];
-        if (bench.batches[i] <= config->max_num_batched_tokens) continue;
-        err = weft_err_set(&why, WEFT_E_INVAL,
-                           "--batch %u does not fit a step of --max-num-batched-tokens %u",
-                           bench.batches[i], config->max_num_batched_tokens);
-        goto cleanup;
-    }
-    err = weft_engine_config(config, &options, &why);
-    if (!err) err = weft_eng_open(config->model, &options, &bench.eng, &why);
-    if (!err) err = make_probes(&bench, &why);
-    if (err) goto cleanup;
-    uint32_t n_prompt = config->bench_prompt ? config->bench_prompt : 1;
-    uint32_t n_vocab = weft_eng_info(bench.eng)->n_vocab;
-    prompt = calloc(n_prompt, sizeof *prompt);
-    if (!prompt) {
-        err = WEFT_E_NOMEM;
-        goto cleanup;
-    }
-    for (uint32_t i = 0; i < n_prompt; i++)
-        prompt[i] = (i * 7919u + 13u) % n_vocab;
-    for (size_t round = 0; round < config->bench_rounds && !err; round++)
-        err = run_round(&bench, round, prompt, n_prompt, &why);
+    err = parse_lists(&bench, &why);
+    if (!err) err = open_all(&bench, &why);
+    if (!err) err = warm_up(&bench, &why);
+    for (uint32_t rep = 0; rep < bench.config.bench_reps && !err; rep++)
+        err = run_rep(&bench, rep, &why);
     if (!err) print_results(&bench);
 cleanup:
     weft_eng_free(bench.eng);
-    free_probes(&bench);
-    free(prompt);
+    weft_machine_free(bench.machine);
+    free(bench.tokens);
     return err ? weft_cmd_fail(err, &why) : 0;
 }

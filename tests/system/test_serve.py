@@ -254,10 +254,43 @@ def test_tokenize_equals_the_goldens():
 
 def test_inspect_and_bench():
     assert weft("inspect", harness.FABLE, "--tensors").count("model.layers.") > 50
-    result = json.loads(weft("bench", harness.DRAFT, "--prompt", "16", "--gen", "4", "--batch", "1,2", "--rounds", "1", "--json"))
-    assert [r["batch"] for r in result["results"]] == [1, 2]
-    assert all(r["gen_tok_s"] > 0 and r["prompt_tok_s"] > 0 for r in result["results"])
-    assert 0 < result["step_weight_bytes"] < result["weight_bytes"]  # its embedding table is not the head
+    args = ("--json", "--reps", "1", "--gen", "4", "--prompt", "16,32", "--batch", "1,2")
+    result = json.loads(weft("bench", harness.FABLE, *args))
+    assert list(result) == ["model", "isa", "threads", "activations", "weight_bytes", "step_weight_bytes", "layer_weights",
+                            "head_weights", "context", "gen", "reps", "machine", "prompt", "decode"]
+    assert list(result["machine"]) == ["dram_read_gb_per_s", "f32_gflop_per_s", "bf16_gflop_per_s", "vnni_gop_per_s"]
+    for row in result["prompt"]:
+        assert list(row) == ["tokens", "tokens_per_s", "gflop_per_s", "of_peak"]
+    for row in result["decode"]:
+        assert list(row) == ["batch", "tokens_per_s", "gb_per_s", "gflop_per_s", "of_dram", "of_peak"]
+    assert [r["tokens"] for r in result["prompt"]] == [16, 32] and [r["batch"] for r in result["decode"]] == [1, 2]
+    assert result["activations"] == "bf16" and result["context"] == 32 and result["gen"] == 4 and result["reps"] == 1
+    for row in [result["machine"], *result["prompt"], *result["decode"]]:
+        assert all(value > 0 for value in row.values()), row
+    for row in result["decode"]:  # the weights once per step, whatever the batch
+        bytes_per_s = row["tokens_per_s"] / row["batch"] * result["step_weight_bytes"]
+        assert abs(row["gb_per_s"] - bytes_per_s / 1e9) < 0.001
+        ops = 2 * (result["layer_weights"] + result["head_weights"])
+        assert abs(row["gflop_per_s"] - row["tokens_per_s"] * ops / 1e9) < 0.01
+    draft = json.loads(weft("bench", harness.DRAFT, *args, "--context", "8", "--activations", "f32"))
+    assert draft["context"] == 8 and draft["activations"] == "f32"
+    assert 0 < draft["step_weight_bytes"] < draft["weight_bytes"]  # its embedding table is not the head
+    table = weft("bench", harness.DRAFT, *args[1:], "--context", "8")
+    assert "The machine: DRAM " in table and "from a context of 8\n" in table
+
+
+def test_bench_refuses_what_it_cannot_measure():
+    for args, message in (
+        (("--batch", "1,x"), '--batch is a list of up to 16 numbers from 1 to 4096, not "1,x"'),
+        (("--prompt", "0"), '--prompt is a list of up to 16 numbers from 1 to 4194304, not "0"'),
+        (("--prompt", ""), '--prompt is a list of up to 16 numbers from 1 to 4194304, not ""'),
+        (("--batch", ",".join(["1"] * 17)), "--batch is a list of up to 16 numbers"),
+        (("--batch", "600"), "--batch 600 does not fit a step of --max-num-batched-tokens 512"),
+        (("--prompt", "5000"), "the prompt has 5000 tokens"),
+        (("--context", "5000"), "--context 5000 and --gen 128"),
+    ):
+        done = subprocess.run([WEFT, "bench", harness.DRAFT, *args], capture_output=True, text=True, check=False)
+        assert done.returncode == 1 and message in done.stderr and not done.stdout, done
 
 
 def test_what_was_to_be_ignored_stays_ignored():

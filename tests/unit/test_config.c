@@ -342,25 +342,49 @@ static void run_has_short_names_for_prompt_and_length(void **state) {
                    WEFT_PROG_RUN, "m", "-n", "0");
 }
 
-static void the_prompt_of_bench_is_a_number(void **state) {
+static void bench_takes_lists_of_prompts_and_batches(void **state) {
     (void)state;
-    ASSERT_PARSES(WEFT_PROG_BENCH, "m", "--prompt", "100", "--gen=5", "--batch=1,2", "--json");
-    assert_int_equal(config.bench_prompt, 100);
-    assert_int_equal(config.bench_gen, 5);
+    ASSERT_PARSES(WEFT_PROG_BENCH, "m", "--prompt", "100,7", "--gen=5", "--batch=1,2", "--json",
+                  "--context", "64", "--reps=3");
+    assert_string_equal(config.bench_prompt, "100,7");
     assert_string_equal(config.bench_batch, "1,2");
+    assert_int_equal(config.bench_gen, 5);
+    assert_int_equal(config.bench_context, 64);
+    assert_int_equal(config.bench_reps, 3);
     assert_true(config.json);
     assert_null(config.prompt);
     ASSERT_PARSES(WEFT_PROG_BENCH, "--prompt=200", "m");
-    assert_int_equal(config.bench_prompt, 200);
+    assert_string_equal(config.bench_prompt, "200");
     ASSERT_PARSES(WEFT_PROG_BENCH, "m");
-    assert_int_equal(config.bench_prompt, 512);
-    assert_int_equal(PARSE(WEFT_PROG_BENCH, "m", "--prompt=much"), WEFT_E_INVAL);
-    assert_non_null(strstr(why.text, "prompt: \"much\" is not a number"));
+    assert_string_equal(config.bench_prompt, "512");
+    assert_string_equal(config.bench_batch, "1,4,16");
+    assert_int_equal(config.bench_gen, 128);
+    assert_int_equal(config.bench_context, 32);
+    assert_int_equal(config.bench_reps, 5);
     /* longer than any buffer on the way */
     char flag[2000];
     (void)snprintf(flag, sizeof flag, "--prompt=%01900d", 7);
     ASSERT_PARSES(WEFT_PROG_BENCH, "m", flag);
-    assert_int_equal(config.bench_prompt, 7);
+    assert_string_equal(config.bench_prompt, flag + strlen("--prompt="));
+    (void)snprintf(flag, sizeof flag, "--gen=%01900d", 7);
+    ASSERT_PARSES(WEFT_PROG_BENCH, "m", flag);
+    assert_int_equal(config.bench_gen, 7);
+    ASSERT_REFUSED(WEFT_E_INVAL, "--context: \"0\" is not a number from 1 to 4194304",
+                   WEFT_PROG_BENCH, "m", "--context=0");
+}
+
+static void rounds_are_reps(void **state) {
+    (void)state;
+    ASSERT_PARSES(WEFT_PROG_BENCH, "m", "--rounds", "2");
+    assert_int_equal(config.bench_reps, 2);
+    ASSERT_PARSES(WEFT_PROG_BENCH, "m", "--rounds=4");
+    assert_int_equal(config.bench_reps, 4);
+    ASSERT_REFUSED(WEFT_E_INVAL, "--reps: \"101\" is not a number from 1 to 100", WEFT_PROG_BENCH,
+                   "m", "--rounds=101");
+    ASSERT_REFUSED(WEFT_E_INVAL, "unknown flag --roundsx (try --help)", WEFT_PROG_BENCH, "m",
+                   "--roundsx=1");
+    ASSERT_REFUSED(WEFT_E_INVAL, "unknown flag --rounds (try --help)", WEFT_PROG_RUN, "m",
+                   "--rounds=1");
 }
 
 /* Runs the parser with standard output in a file; returns the start of what it printed. */
@@ -495,7 +519,7 @@ static void one_file_serves_all_programs(void **state) {
     (void)state;
     write_config("host = 10.0.0.1\nmax-num-seqs = 9\nstep-target = 50\nthreads = 3\n"
                  "scheduler-url = abstract://s\nworker-url = abstract://w\nprompt = hello\n"
-                 "bench-prompt = 64\nlog-format = json\n");
+                 "bench-prompt = 64,8\nlog-format = json\n");
     ASSERT_PARSES(WEFT_PROG_SERVE, "m");
     assert_string_equal(config.host, "10.0.0.1");
     assert_int_equal(config.threads, 3);
@@ -517,7 +541,7 @@ static void one_file_serves_all_programs(void **state) {
     assert_string_equal(config.prompt, "hello");
     ASSERT_PARSES(WEFT_PROG_BENCH, "m");
     assert_null(config.prompt);
-    assert_int_equal(config.bench_prompt, 64);
+    assert_string_equal(config.bench_prompt, "64,8");
     assert_string_equal(config.log_format, "json");
 }
 
@@ -776,7 +800,8 @@ int main(void) {
         CASE(a_missing_model_is_told_with_the_usage),
         CASE(settings_that_exclude_each_other_are_refused),
         CASE(run_has_short_names_for_prompt_and_length),
-        CASE(the_prompt_of_bench_is_a_number),
+        CASE(bench_takes_lists_of_prompts_and_batches),
+        CASE(rounds_are_reps),
         CASE(help_lists_the_programs_own_flags_with_their_defaults),
         CASE(version_is_printed_by_every_program),
         CASE(a_descriptor_never_comes_from_the_environment_or_a_file),
