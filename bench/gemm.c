@@ -3,9 +3,10 @@
  *   bench_gemm [--threads N] [--rounds N] [--mib N]        WEFT_ISA picks the table
  *
  * One row reads every weight once: GB/s beside plain reading. Many rows compute: GFLOP/s beside
- * fused multiply-adds in registers. Every round measures the machine and then each kind, so that a
- * slow minute slows all of them; the table shows the median round and the ratio of medians. Weights
- * of the one-row case are --mib large (256), well beyond the caches. */
+ * multiply-adds in registers, of f32, bf16 or bytes as the kind's activations are. Every round
+ * measures the machine and then each kind, so that a slow minute slows all of them; the table shows
+ * the median round and the median share. Weights of the one-row case are --mib large (256), well
+ * beyond the caches. */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -17,14 +18,15 @@
 #include "base/cpu.h"
 #include "base/parse.h"
 #include "base/rand.h"
-#include "bench/machine.h"
+#include "cmd/weft/bench_machine.h"
 #include "kernels/kernels.h"
 
 enum { THREADS_MAX = 64, ROUNDS_MAX = 99, DIM = 2048, LONG_K = 4096, N_SHAPES = 4, M_MAX = 512 };
 
 static const uint32_t shapes[N_SHAPES] = {1, 16, 64, M_MAX};
-static const char *const kind_names[WEFT_GEMM_KIND_COUNT] = {"f32",  "f16*f32", "bf16*f32",
-                                                             "bf16", "q8*f32",  "q8"};
+static const char *const kind_names[WEFT_GEMM_KIND_COUNT] = {
+    "f32",      "f16*f32", "bf16*f32", "bf16", "q8*f32",   "q8",   "q4_0*f32", "q4_0",
+    "q4_1*f32", "q4_1",    "q4_k*f32", "q4_k", "q5_k*f32", "q5_k", "q6_k*f32", "q6_k"};
 
 /* One measurement: `run(job, part, parts)` on all threads at once, `repeats` times. */
 struct job {
@@ -32,8 +34,6 @@ struct job {
     const struct weft_kern_table *table;
     enum weft_gemm_kind kind;
     struct weft_gemm_args args;
-    size_t bytes; /* of reading */
-    uint64_t steps;
     uint32_t repeats;
 };
 
@@ -51,19 +51,6 @@ struct member {
 
 static struct crew crew;
 static struct member members[THREADS_MAX];
-
-static volatile uint64_t sink; /* what was read must go somewhere */
-
-static void run_read(const struct job *job, uint32_t part, uint32_t parts) {
-    size_t lines = job->bytes / 64, begin = lines * part / parts, end = lines * (part + 1) / parts;
-    sink = bench_read((const uint8_t *)job->args.packed + begin * 64, (end - begin) * 64);
-}
-
-static void run_fma(const struct job *job, uint32_t part, uint32_t parts) {
-    (void)part;
-    (void)parts;
-    (void)bench_fma(job->table->isa, job->steps);
-}
 
 static void run_gemm(const struct job *job, uint32_t part, uint32_t parts) {
     uint64_t panels = (job->args.n + WEFT_PANEL - 1) / WEFT_PANEL;
@@ -124,16 +111,47 @@ static void *take(size_t bytes) {
     return memory;
 }
 
+/* Blocks of the types of few bits, which are packed from nothing else: where their f16 numbers are;
+ * at_min 0: none. */
+static const struct block {
+    uint32_t columns, bytes, at_scale, at_min;
+} blocks[] = {
+    {32, 18, 0, 0}, {32, 20, 0, 2}, {256, 144, 0, 2}, {256, 176, 0, 2}, {256, 210, 208, 0}};
+
+/* `count` blocks of any codes and of moderate scales. */
+static void fill_blocks(const struct block *block, size_t count, uint8_t *out) {
+    static const uint8_t scale[2] = {0, 0x20}; /* 2^-7 */
+    uint64_t seed = 1;
+    for (size_t b = 0; b < count; b++, out += block->bytes) {
+        for (uint32_t i = 0; i < block->bytes; i++) {
+            out[i] = (uint8_t)weft_rand_next(&seed);
+        }
+        memcpy(out + block->at_scale, scale, sizeof scale);
+        if (block->at_min) memcpy(out + block->at_min, scale, sizeof scale);
+    }
+}
+
+static void fill_floats(float *out, size_t count) {
+    uint64_t seed = 1;
+    for (size_t i = 0; i < count; i++) {
+        out[i] = (float)weft_rand_unit(&seed) - 0.5f;
+    }
+}
+
 /* A weight of `n` features whose panels are all alike: what is in them costs nothing extra. */
 static void *make_weights(enum weft_gemm_kind kind, uint32_t n, uint32_t k) {
-    size_t panel = weft_kern_panel_bytes(kind, k);
+    size_t panel = weft_kern_panel_bytes(kind, k), count = (size_t)WEFT_PANEL * k;
     uint8_t *packed = take(weft_kern_packed_bytes(kind, n, k));
-    float *source = take((size_t)WEFT_PANEL * k * sizeof *source);
-    uint64_t seed = 1;
-    for (size_t i = 0; i < (size_t)WEFT_PANEL * k; i++) {
-        source[i] = (float)weft_rand_unit(&seed) - 0.5f;
+    void *source = take(count * sizeof(float)); /* no type has more */
+    enum weft_kern_src type = WEFT_SRC_F32;
+    if (kind >= WEFT_GEMM_Q4_0_F32) {
+        uint32_t quant = (kind - WEFT_GEMM_Q4_0_F32) / 2;
+        type = (enum weft_kern_src)(WEFT_SRC_Q4_0 + quant);
+        fill_blocks(&blocks[quant], count / blocks[quant].columns, source);
+    } else {
+        fill_floats(source, count);
     }
-    weft_kern_pack(kind, WEFT_SRC_F32, source, WEFT_PANEL, k, 0, WEFT_PANEL, packed);
+    weft_kern_pack(kind, type, source, WEFT_PANEL, k, 0, WEFT_PANEL, packed);
     for (uint32_t p = 1; p < n / WEFT_PANEL; p++) {
         memcpy(packed + p * panel, packed, panel);
     }
@@ -144,10 +162,7 @@ static void *make_weights(enum weft_gemm_kind kind, uint32_t n, uint32_t k) {
 static struct job make_job(const struct weft_kern_table *table, enum weft_gemm_kind kind,
                            uint32_t m, uint32_t n, uint32_t k, struct weft_kern_segs *segs) {
     float *src = take((size_t)m * k * sizeof *src);
-    uint64_t seed = 2;
-    for (size_t i = 0; i < (size_t)m * k; i++) {
-        src[i] = (float)weft_rand_unit(&seed) - 0.5f;
-    }
+    fill_floats(src, (size_t)m * k);
     size_t row_bytes = weft_kern_act_row_bytes(kind, k);
     void *act = take(m * row_bytes);
     table->act_convert(kind, src, k, m, k, act, row_bytes);
@@ -164,16 +179,6 @@ static struct job make_job(const struct weft_kern_table *table, enum weft_gemm_k
                                        .k = k,
                                        .segs = segs};
     return job;
-}
-
-static int by_size(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *samples, uint32_t n) {
-    qsort(samples, n, sizeof *samples, by_size);
-    return samples[n / 2];
 }
 
 struct options {
@@ -201,23 +206,32 @@ static double gflop(const struct job *job) {
     return 2e-9 * job->args.m * job->args.n * job->args.k;
 }
 
+static enum weft_kern_peak peak_of(enum weft_gemm_kind kind) {
+    return weft_kern_peak_of(weft_kern_act_of(kind));
+}
+
 static double gbyte(const struct job *job) {
     return 1e-9 * (double)weft_kern_packed_bytes(job->kind, job->args.n, job->args.k);
+}
+
+static void die(const struct weft_errmsg *why) {
+    (void)fprintf(stderr, "bench_gemm: %s\n", why->text);
+    exit(1);
 }
 
 int main(int argc, char **argv) {
     static struct job jobs[WEFT_GEMM_KIND_COUNT][N_SHAPES];
     static struct weft_kern_segs segs[WEFT_GEMM_KIND_COUNT][N_SHAPES];
     static double rates[WEFT_GEMM_KIND_COUNT][N_SHAPES][ROUNDS_MAX];
-    static double read_rates[ROUNDS_MAX], fma_rates[ROUNDS_MAX];
+    static double shares[WEFT_GEMM_KIND_COUNT][N_SHAPES][ROUNDS_MAX];
+    static double read_rates[ROUNDS_MAX], peaks[WEFT_PEAK_COUNT][ROUNDS_MAX];
     const struct weft_kern_table *table;
-    struct weft_errmsg why;
+    weft_machine *machine;
+    struct weft_errmsg why = {""};
     struct options o;
     parse_options(argc, argv, &o);
-    if (weft_kern_select(&table, &why)) {
-        (void)fprintf(stderr, "bench_gemm: %s\n", why.text);
-        return 1;
-    }
+    if (weft_kern_select(&table, &why)) die(&why);
+    if (weft_machine_new(table, (uint32_t)o.threads, &machine, &why)) die(&why);
     crew_start((uint32_t)o.threads);
     for (uint32_t kind = 0; kind < WEFT_GEMM_KIND_COUNT; kind++) {
         for (uint32_t s = 0; s < N_SHAPES; s++) {
@@ -232,27 +246,32 @@ int main(int argc, char **argv) {
             (void)measure(&jobs[kind][s]);
         }
     }
-    struct job reading = {.run = run_read, .repeats = 1, .bytes = o.mib << 20};
-    reading.args.packed = take(o.mib << 20);
-    struct job fma = {.run = run_fma, .table = table, .repeats = 1, .steps = 4000000};
     for (uint32_t round = 0; round < o.rounds; round++) {
-        read_rates[round] = 1e-9 * (double)reading.bytes / measure(&reading);
-        fma_rates[round] =
-            1e-9 * (double)o.threads * bench_fma(table->isa, 1) * (double)fma.steps / measure(&fma);
+        struct weft_machine_rates can;
+        if (weft_machine_measure(machine, &can, &why)) die(&why);
+        read_rates[round] = can.dram_bytes / 1e9;
+        for (uint32_t p = 0; p < WEFT_PEAK_COUNT; p++) {
+            peaks[p][round] = can.ops[p] / 1e9;
+        }
         for (uint32_t kind = 0; kind < WEFT_GEMM_KIND_COUNT; kind++) {
             for (uint32_t s = 0; s < N_SHAPES; s++) {
                 struct job *job = &jobs[kind][s];
                 double amount = shapes[s] == 1 ? gbyte(job) : gflop(job);
                 job->repeats = shapes[s] == 1 ? 1 : 1 + 256 / shapes[s];
                 rates[kind][s][round] = amount / measure(job);
+                double peak = peaks[peak_of(job->kind)][round];
+                shares[kind][s][round] =
+                    rates[kind][s][round] / (shapes[s] == 1 ? read_rates[round] : peak);
             }
         }
     }
-    double read_rate = median(read_rates, (uint32_t)o.rounds);
-    double fma_rate = median(fma_rates, (uint32_t)o.rounds);
-    (void)printf("%s, %" PRIu64 " threads, %" PRIu64
-                 " rounds: reading %.1f GB/s, FMA %.0f GFLOP/s\n",
-                 table->name, o.threads, o.rounds, read_rate, fma_rate);
+    uint32_t n_rounds = (uint32_t)o.rounds;
+    (void)printf("%s, %" PRIu64 " threads, %u rounds: reading %.1f GB/s, f32 %.0f, bf16 %.0f, "
+                 "int8 %.0f GFLOP/s\n",
+                 table->name, o.threads, n_rounds, weft_median(read_rates, n_rounds),
+                 weft_median(peaks[WEFT_PEAK_F32], n_rounds),
+                 weft_median(peaks[WEFT_PEAK_BF16], n_rounds),
+                 weft_median(peaks[WEFT_PEAK_INT8], n_rounds));
     (void)printf("%-10s %18s", "", "m=1 GB/s");
     for (uint32_t s = 1; s < N_SHAPES; s++) {
         (void)printf("    m=%-3u GFLOP/s", shapes[s]);
@@ -260,12 +279,12 @@ int main(int argc, char **argv) {
     for (uint32_t kind = 0; kind < WEFT_GEMM_KIND_COUNT; kind++) {
         (void)printf("\n%-10s", kind_names[kind]);
         for (uint32_t s = 0; s < N_SHAPES; s++) {
-            double rate = median(rates[kind][s], (uint32_t)o.rounds);
-            double peak = shapes[s] == 1 ? read_rate : fma_rate;
-            (void)printf(" %10.1f (%3.0f%%)", rate, 100 * rate / peak);
+            (void)printf(" %10.1f (%3.0f%%)", weft_median(rates[kind][s], n_rounds),
+                         100 * weft_median(shares[kind][s], n_rounds));
         }
     }
     (void)printf("\n");
     crew_stop();
+    weft_machine_free(machine);
     return 0;
 }
