@@ -1,25 +1,34 @@
 // A peer for bench/compare.py: llama.cpp as npm's node-llama-cpp ships it, on the CPU.
-//   node llama_cpp.mjs MODEL.gguf PROMPT_TOKENS GEN_TOKENS BATCHES THREADS     (BATCHES: 1,16)
+//   node llama_cpp.mjs MODEL.gguf PROMPTS GEN_TOKENS BATCHES CONTEXT THREADS     (PROMPTS: 128,512; BATCHES: 1,16)
 // Prints one line of JSON in the form of `weft bench --json`. Run it in a folder that has the package.
 import { getLlama } from "node-llama-cpp";
 
-const [modelPath, nPrompt, nGen, batches, threads] = process.argv.slice(2);
+const [modelPath, prompts, nGen, batches, nContext, threads] = process.argv.slice(2);
 const llama = await getLlama({ gpu: false, build: "never", maxThreads: Number(threads), logLevel: "error" });
 const model = await llama.loadModel({ modelPath });
-const prompt = Array.from({ length: Number(nPrompt) }, (_, i) => (i * 7919 + 13) % 30000);
-const results = [];
+const tokens = (n) => Array.from({ length: n }, (_, i) => (i * 7919 + 13) % 30000);
+const newContext = (sequences, contextSize) =>
+  model.createContext({ sequences, contextSize, batchSize: 512, threads: Number(threads) });
+const prompt = [], decode = [];
+
+for (const n of prompts.split(",").map(Number)) {
+  const context = await newContext(1, n + 8);
+  const begin = performance.now();
+  await context.getSequence().evaluateWithoutGeneratingNewTokens(tokens(n));
+  prompt.push({ tokens: n, tokens_per_s: n / (performance.now() - begin) * 1e3 });
+  await context.dispose();
+}
 
 for (const batch of batches.split(",").map(Number)) {
-  const size = Number(nPrompt) + Number(nGen) + 8;
-  const context = await model.createContext({ sequences: batch, contextSize: size, batchSize: 512, threads: Number(threads) });
+  const context = await newContext(batch, Number(nContext) + Number(nGen) + 8);
   const sequences = Array.from({ length: batch }, () => context.getSequence());
-  // All prompts but the last token first, so that prompt and generation are timed apart.
-  const begin = performance.now();
-  await Promise.all(sequences.map((s) => s.evaluateWithoutGeneratingNewTokens(prompt.slice(0, -1))));
-  const promptMs = performance.now() - begin;
+  // All of the context but its last token first, so that only decoding is timed.
+  const before = tokens(Number(nContext));
+  if (before.length > 1)
+    await Promise.all(sequences.map((s) => s.evaluateWithoutGeneratingNewTokens(before.slice(0, -1))));
   const times = sequences.map(() => []);
   await Promise.all(sequences.map(async (s, i) => {
-    for await (const _ of s.evaluate([prompt.at(-1)], { temperature: 0 })) {
+    for await (const _ of s.evaluate([before.at(-1)], { temperature: 0 })) {
       times[i].push(performance.now());
       if (times[i].length === Number(nGen)) break;
     }
@@ -27,8 +36,8 @@ for (const batch of batches.split(",").map(Number)) {
   // As bench/batching.py: while all of them decode.
   const from = Math.max(...times.map((t) => t[0])), to = Math.min(...times.map((t) => t.at(-1)));
   const n = times.flat().filter((t) => t > from && t <= to).length;
-  results.push({ batch, prompt_tok_s: batch * (prompt.length - 1) / promptMs * 1e3, gen_tok_s: n / (to - from) * 1e3 });
+  decode.push({ batch, tokens_per_s: n / (to - from) * 1e3 });
   await context.dispose();
 }
-console.log(JSON.stringify({ model: modelPath, threads: Number(threads), results }));
+console.log(JSON.stringify({ model: modelPath, threads: Number(threads), prompt, decode }));
 process.exit(0);

@@ -20,7 +20,7 @@ enum {
      * read up to a quarter faster (Zen 5, gcc 12, one core: median 20.2 against 15.9 GB/s). */
     READ_AHEAD = 4096,
     LINE = 64,
-    PEAK_NS_MIN = 20000000, /* of a measurement; against it, waking the threads is nothing */
+    PEAK_NS_MIN = 40000000, /* of a measurement; against it, waking the threads is nothing */
 };
 /* As wide as every CPU of the architecture loads; memory is far slower than even that. */
 typedef uint64_t vec __attribute__((vector_size(16)));
