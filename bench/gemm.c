@@ -25,8 +25,9 @@ enum { THREADS_MAX = 64, ROUNDS_MAX = 99, DIM = 2048, LONG_K = 4096, N_SHAPES = 
 
 static const uint32_t shapes[N_SHAPES] = {1, 16, 64, M_MAX};
 static const char *const kind_names[WEFT_GEMM_KIND_COUNT] = {
-    "f32",      "f16*f32", "bf16*f32", "bf16", "q8*f32",   "q8",   "q4_0*f32", "q4_0",
-    "q4_1*f32", "q4_1",    "q4_k*f32", "q4_k", "q5_k*f32", "q5_k", "q6_k*f32", "q6_k"};
+    "f32",      "f16*f32", "bf16*f32", "bf16", "q8*f32",   "q8",
+    "i8*f32",   "i8",      "q4_0*f32", "q4_0", "q4_1*f32", "q4_1",
+    "q4_k*f32", "q4_k",    "q5_k*f32", "q5_k", "q6_k*f32", "q6_k"};
 
 /* One measurement: `run(job, part, parts)` on all threads at once, `repeats` times. */
 struct job {

@@ -78,7 +78,7 @@ struct weft_eng_info {
     /* Elements of matrices: each is a multiply-add per token, of the head per row of logits. */
     uint64_t n_layer_weights, n_head_weights;
     enum weft_eng_act activations; /* those that most of the layers' weights meet; never AUTO */
-    bool weights_inherited;     /* mapped from weights_fd, not packed */
+    bool weights_inherited;        /* mapped from weights_fd, not packed */
 };
 
 /* Opens the model at `path`, packs or maps its weights, starts the threads. *eng_out is the
