@@ -161,7 +161,9 @@ static inline void run_chunk(struct block *b, uint32_t k_begin, uint32_t count) 
             tile.act = (const void *)b->act_f32;
             tile.act_row_bytes = count * sizeof(float);
         }
-        (b->few ? kernel->few : kernel->many)(&tile, last - first);
+        tile_fn *run = b->few ? kernel->few : kernel->many;
+        WEFT_ASSERT(run != NULL);
+        run(&tile, last - first);
     }
 }
 
