@@ -235,7 +235,8 @@ static inline void sum_row(uint32_t k, void *row) {
             half += codes[(size_t)b * Q8_GROUP + i];
         }
         halves[b] = 32 * half;
-        sums[b] = scales[b] * (float)(offsets[b] / 128);
+        int32_t whole = offsets[b] / 128;
+        sums[b] = scales[b] * (float)whole;
     }
 }
 
