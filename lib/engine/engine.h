@@ -31,7 +31,8 @@ enum weft_eng_dtype {
     WEFT_ENG_DT_F32,
     WEFT_ENG_DT_BF16,
     WEFT_ENG_DT_F16,
-    WEFT_ENG_DT_Q8 /* int8 per output feature; what is quantised in the file stays as it is */
+    WEFT_ENG_DT_Q8, /* int8 per output feature; what is quantised in the file stays as it is */
+    WEFT_ENG_DT_Q4, /* Q4_1: 4 bits, scale and minimum per 32 columns; the head as with Q8 */
 };
 enum weft_eng_act { WEFT_ENG_ACT_AUTO, WEFT_ENG_ACT_F32, WEFT_ENG_ACT_BF16, WEFT_ENG_ACT_INT8 };
 enum weft_eng_kv { WEFT_ENG_KV_AUTO, WEFT_ENG_KV_F32, WEFT_ENG_KV_BF16, WEFT_ENG_KV_F16 };
@@ -58,7 +59,7 @@ struct weft_eng_options {
 void weft_eng_options_init(struct weft_eng_options *options);
 
 /* "auto|f32|bf16|f16|q8", "auto|f32|bf16|int8", "auto|f32|bf16|f16"; WEFT_E_INVAL, or UNSUPPORTED
- * for what the interface names but is not there yet (q4, int8 KV). */
+ * for what the interface names but is not there yet (int8 KV). */
 WEFT_MUST_CHECK weft_err weft_eng_parse_dtype(const char *text, enum weft_eng_dtype *out);
 WEFT_MUST_CHECK weft_err weft_eng_parse_act(const char *text, enum weft_eng_act *out);
 WEFT_MUST_CHECK weft_err weft_eng_parse_kv(const char *text, enum weft_eng_kv *out);

@@ -28,7 +28,7 @@ static weft_err parse_choice(const char *text, const struct choice *choices, siz
 weft_err weft_eng_parse_dtype(const char *text, enum weft_eng_dtype *out) {
     static const struct choice choices[] = {
         {"auto", WEFT_ENG_DT_AUTO}, {"f32", WEFT_ENG_DT_F32}, {"bf16", WEFT_ENG_DT_BF16},
-        {"f16", WEFT_ENG_DT_F16},   {"q8", WEFT_ENG_DT_Q8},   {"q4", -1},
+        {"f16", WEFT_ENG_DT_F16},   {"q8", WEFT_ENG_DT_Q8},   {"q4", WEFT_ENG_DT_Q4},
     };
     int value = WEFT_ENG_DT_AUTO;
     weft_err err = parse_choice(text, choices, sizeof choices / sizeof choices[0], &value);

@@ -112,6 +112,13 @@ static struct storage choose_storage(const struct plan *plan, const struct weft_
         return storage_of(WEFT_DT_BF16);
     case WEFT_ENG_DT_Q8:
         return tensor->dtype < WEFT_DT_Q8_0 ? as_i8 : storage_of(tensor->dtype);
+    case WEFT_ENG_DT_Q4:
+        if (tensor->dtype >= WEFT_DT_Q8_0) break;
+        if (tensor == weft_model_head(plan->model)) return as_i8; /* every token depends on it */
+        if (tensor->dims[1] % weft_kern_group(WEFT_GEMM_Q4_1) == 0) return storage_of(WEFT_DT_Q4_1);
+        weft_warn("tensor %s gets 8 bits: its %" PRIu64 " columns are not a multiple of 32",
+                  tensor->name, tensor->dims[1]);
+        return as_i8;
     case WEFT_ENG_DT_AUTO:
         break;
     }

@@ -93,7 +93,8 @@ enum weft_kern_src {
  * K row-major weight (unaligned; Q8_0: 34-byte blocks) into `packed`. Converts where the kind's
  * weight type differs (f32 -> bf16 rounds to nearest even; anything -> q8_0 quantises as GGML does:
  * scale = max|w| / 127 stored as f16, q = round(w / scale); i8 likewise over the whole row, with an
- * f32 scale). The kinds from Q4_0 on take blocks of their own type only. Plain portable C: the same
+ * f32 scale). The kinds from Q4_0 on take blocks of their own type
+ * only, but Q4_1 anything. Plain portable C: the same
  * bits on every ISA. */
 void weft_kern_pack(enum weft_gemm_kind kind, enum weft_kern_src src_type, const void *src,
                     uint32_t n, uint32_t k, uint32_t n_begin, uint32_t n_end, void *packed);

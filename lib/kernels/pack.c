@@ -361,18 +361,49 @@ static void put_quant(const struct quant_layout *q, const struct quant_parts *pa
     }
 }
 
+/* 32 weights as Q4_1: the smallest and the largest are the ends of the range, codes are taken with
+ * scale and minimum as they are stored. A group with an infinity or NaN becomes NaN. */
+static void quantise_4_1(const float *w, struct quant_parts *out) {
+    float low = w[0], high = w[0];
+    bool finite = true;
+    for (uint32_t i = 0; i < QUANT_BLOCK; i++) {
+        low = w[i] < low ? w[i] : low;
+        high = w[i] > high ? w[i] : high;
+        finite = finite && isfinite(w[i]);
+    }
+    memset(out, 0, sizeof *out);
+    out->scale = finite ? f32_to_f16((high - low) / 15.0f) : 0x7e00u;
+    out->min = f32_to_f16(low);
+    float scale = f16_to_f32(out->scale), min = f16_to_f32(out->min);
+    if (!finite || scale == 0.0f) return;
+    for (uint32_t i = 0; i < QUANT_BLOCK; i++) {
+        float code = roundf((w[i] - min) / scale);
+        out->codes[i] = (uint8_t)(code < 0.0f ? 0.0f : code > 15.0f ? 15.0f : code);
+    }
+}
+
+static void read_group(enum quant quant, const struct source *src, uint32_t row, uint32_t k0,
+                       struct quant_parts *out) {
+    const struct quant_layout *q = &quant_layouts[quant];
+    if ((uint32_t)src->type == (uint32_t)WEFT_SRC_Q4_0 + quant) {
+        const uint8_t *groups = src->rows + (size_t)row * src->row_bytes;
+        wefti_quant_split(quant, groups + (size_t)k0 / q->group * q->src_bytes, out);
+        return;
+    }
+    WEFT_ASSERT(quant == QUANT_4_1);
+    float wide[TILE_K];
+    read_f32(src, row, k0, QUANT_BLOCK, wide);
+    quantise_4_1(wide, out);
+}
+
 static void pack_panel_quant(enum quant quant, const struct source *src, uint32_t n0,
                              uint32_t n_rows, uint32_t k, uint8_t *panel) {
     const struct quant_layout *q = &quant_layouts[quant];
-    WEFT_ASSERT((uint32_t)src->type == (uint32_t)WEFT_SRC_Q4_0 + quant);
     for (uint32_t k0 = 0; k0 < k; k0 += q->group, panel += q->bytes) {
         memset(panel, 0, q->bytes);
         for (uint32_t r = 0; r < n_rows; r++) {
             struct quant_parts parts;
-            wefti_quant_split(quant,
-                              src->rows + (size_t)(n0 + r) * src->row_bytes +
-                                  (size_t)k0 / q->group * q->src_bytes,
-                              &parts);
+            read_group(quant, src, n0 + r, k0, &parts);
             put_quant(q, &parts, r, panel);
         }
     }

@@ -88,7 +88,7 @@ static double recorded(const char *key) {
     return number;
 }
 
-static void check_perplexity(const char *model, enum weft_eng_dtype dtype) {
+static void check_perplexity(const char *model, enum weft_eng_dtype dtype, double deviation) {
     weft_tokenizer *tok = NULL;
     struct weft_errmsg why = {{0}};
     size_t len, n_ids;
@@ -102,7 +102,7 @@ static void check_perplexity(const char *model, enum weft_eng_dtype dtype) {
     double want = exp(recorded("nll"));
     (void)printf("%s: perplexity %.4f, recorded %.4f (%+.3f %%)\n", model, got, want,
                  100.0 * (got / want - 1.0));
-    assert_true(fabs(got / want - 1.0) < DEVIATION);
+    assert_true(fabs(got / want - 1.0) < deviation);
     free(ids);
     free(text);
     weft_text_free(tok);
@@ -110,17 +110,22 @@ static void check_perplexity(const char *model, enum weft_eng_dtype dtype) {
 
 static void bf16_mode_keeps_the_perplexity(void **state) {
     (void)state;
-    check_perplexity("models/fable-6m", WEFT_ENG_DT_AUTO);
+    check_perplexity("models/fable-6m", WEFT_ENG_DT_AUTO, DEVIATION);
 }
 
 static void int8_mode_keeps_the_perplexity(void **state) {
     (void)state;
-    check_perplexity("tests/data/fable-6m-q8_0.gguf", WEFT_ENG_DT_AUTO);
+    check_perplexity("tests/data/fable-6m-q8_0.gguf", WEFT_ENG_DT_AUTO, DEVIATION);
 }
 
 static void int8_per_channel_keeps_the_perplexity(void **state) {
     (void)state;
-    check_perplexity("models/fable-6m", WEFT_ENG_DT_Q8);
+    check_perplexity("models/fable-6m", WEFT_ENG_DT_Q8, DEVIATION);
+}
+
+static void four_bits_cost_little_perplexity(void **state) {
+    (void)state;
+    check_perplexity("models/fable-6m", WEFT_ENG_DT_Q4, 0.05);
 }
 
 int main(void) {
@@ -129,6 +134,7 @@ int main(void) {
         cmocka_unit_test(bf16_mode_keeps_the_perplexity),
         cmocka_unit_test(int8_mode_keeps_the_perplexity),
         cmocka_unit_test(int8_per_channel_keeps_the_perplexity),
+        cmocka_unit_test(four_bits_cost_little_perplexity),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -75,7 +75,8 @@ static void names_of_options_are_parsed(void **state) {
     enum weft_eng_kv kv;
     assert_int_equal(weft_eng_parse_dtype("q8", &dtype), WEFT_OK);
     assert_int_equal(dtype, WEFT_ENG_DT_Q8);
-    assert_int_equal(weft_eng_parse_dtype("q4", &dtype), WEFT_E_UNSUPPORTED);
+    assert_int_equal(weft_eng_parse_dtype("q4", &dtype), WEFT_OK);
+    assert_int_equal(dtype, WEFT_ENG_DT_Q4);
     assert_int_equal(weft_eng_parse_dtype("f8", &dtype), WEFT_E_INVAL);
     assert_int_equal(weft_eng_parse_act("int8", &act), WEFT_OK);
     assert_int_equal(act, WEFT_ENG_ACT_INT8);
@@ -358,7 +359,10 @@ static void every_dtype_runs_and_stays_near_the_file(void **state) {
     static const struct {
         enum weft_eng_dtype dtype;
         float off_max;
-    } cases[] = {{WEFT_ENG_DT_F32, 1e-3f}, {WEFT_ENG_DT_F16, 0.05f}, {WEFT_ENG_DT_Q8, 2.0f}};
+    } cases[] = {{WEFT_ENG_DT_F32, 1e-3f},
+                 {WEFT_ENG_DT_F16, 0.05f},
+                 {WEFT_ENG_DT_Q8, 2.0f},
+                 {WEFT_ENG_DT_Q4, 4.0f}};
     struct weft_eng_options options;
     struct logits_copy *want = malloc(2 * sizeof *want), *got = want + 1;
     assert_non_null(want);

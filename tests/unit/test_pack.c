@@ -270,8 +270,42 @@ static void the_variable_forces_an_isa_or_is_refused(void **state) {
     }
 }
 
+/* Half a step; what f16 takes from the minimum, and from the scale fifteen times; and where the
+ * step itself is lost in f16, all of it. */
+static void four_bits_are_within_half_a_step(void **state) {
+    (void)state;
+    static const enum flavour flavours[] = {PLAIN, WIDE, TINY, SPARSE};
+    for (uint32_t round = 0; round < 400; round++) {
+        float w[32], got[32];
+        fill(&seed, flavours[round % 4], w, 32);
+        if (round % 7 == 0) {
+            for (uint32_t i = 0; i < 32; i++)
+                w[i] = w[0]; /* no range at all */
+        }
+        void *packed = take(weft_kern_packed_bytes(WEFT_GEMM_Q4_1, 1, 32));
+        weft_kern_pack(WEFT_GEMM_Q4_1, WEFT_SRC_F32, w, 1, 32, 0, 1, packed);
+        assert_int_equal(weft_kern_unpack_row(WEFT_GEMM_Q4_1, packed, 32, 0, got), WEFT_SRC_F32);
+        float low = w[0], high = w[0];
+        for (uint32_t i = 0; i < 32; i++) {
+            low = fminf(low, w[i]);
+            high = fmaxf(high, w[i]);
+        }
+        float step = (high - low) / 15.0f, rounding = fabsf(low) * 0x1p-11f + step * 15 * 0x1p-11f;
+        for (uint32_t i = 0; i < 32; i++)
+            assert_true(fabsf(got[i] - w[i]) <= step * 0.5001f + rounding + 16 * 0x1p-25f);
+        free(packed);
+    }
+    float bad[32] = {1.0f, NAN, 2.0f}, got[32];
+    void *packed = take(weft_kern_packed_bytes(WEFT_GEMM_Q4_1, 1, 32));
+    weft_kern_pack(WEFT_GEMM_Q4_1, WEFT_SRC_F32, bad, 1, 32, 0, 1, packed);
+    (void)weft_kern_unpack_row(WEFT_GEMM_Q4_1, packed, 32, 0, got);
+    assert_true(isnan(got[5]));
+    free(packed);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(four_bits_are_within_half_a_step),
         cmocka_unit_test(every_f16_is_read_as_its_value),
         cmocka_unit_test(narrowing_rounds_to_nearest_even),
         cmocka_unit_test(packing_keeps_values_and_pads_with_zero),
