@@ -83,7 +83,8 @@ static const struct setting settings[] = {
     {"step-target", KIND_U32, AT(step_target_ms), WEFT_PROG_SERVE | WEFT_PROG_SCHEDULER, 0, 60000,
      "100", "MS", "longest estimated step; 0: no such bound"},
 
-    {"dtype", KIND_TEXT, AT(dtype), ENGINE, 0, 0, "auto", "TYPE", "weights: auto|f32|bf16|f16|q8|q4"},
+    {"dtype", KIND_TEXT, AT(dtype), ENGINE, 0, 0, "auto", "TYPE",
+     "weights: auto|f32|bf16|f16|q8|q4"},
     {"activations", KIND_TEXT, AT(activations), ENGINE, 0, 0, "auto", "TYPE",
      "auto|f32|bf16|int8; f32 is the exact mode"},
     {"kv-dtype", KIND_TEXT, AT(kv_dtype), ENGINE, 0, 0, "auto", "TYPE",
