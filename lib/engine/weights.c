@@ -266,7 +266,8 @@ static weft_err make_plan(struct plan *plan, struct wefti_weights *weights,
     if (plan->asked_kind_met) return WEFT_OK;
     const char *type = plan->options->activations == WEFT_ENG_ACT_BF16 ? "bf16" : "int8";
     return weft_err_set(why, WEFT_E_INVAL, "%s activations need %s weights, the model has none",
-                        type, plan->options->activations == WEFT_ENG_ACT_BF16 ? "bf16" : "q8");
+                        type,
+                        plan->options->activations == WEFT_ENG_ACT_BF16 ? "bf16" : "quantised");
 }
 
 /* ---------------------------------------------------------------------------------- packing --- */
