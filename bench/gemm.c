@@ -21,7 +21,15 @@
 #include "cmd/weft/bench_machine.h"
 #include "kernels/kernels.h"
 
-enum { THREADS_MAX = 64, ROUNDS_MAX = 99, DIM = 2048, LONG_K = 4096, N_SHAPES = 4, M_MAX = 512 };
+enum {
+    THREADS_MAX = 64,
+    ROUNDS_MAX = 99,
+    DIM = 2048,
+    LONG_K = 4096,
+    N_SHAPES = 4,
+    M_MAX = 512,
+    FEW_ROWS = 4
+};
 
 static const uint32_t shapes[N_SHAPES] = {1, 16, 64, M_MAX};
 static const char *const kind_names[WEFT_GEMM_KIND_COUNT] = {
@@ -160,6 +168,17 @@ static void *make_weights(enum weft_gemm_kind kind, uint32_t n, uint32_t k) {
     return packed;
 }
 
+/* Rows in the form that many of them are multiplied in. */
+static void *interleave(void *rows, uint32_t m, size_t row_bytes, uint32_t group) {
+    uint8_t *out = take((m + group - 1) / group * group * row_bytes);
+    for (uint32_t r = 0; r < m; r++) {
+        weft_kern_act_interleave((const uint8_t *)rows + r * row_bytes, row_bytes, r % group, group,
+                                 out + (r - r % group) * row_bytes);
+    }
+    free(rows);
+    return out;
+}
+
 static struct job make_job(const struct weft_kern_table *table, enum weft_gemm_kind kind,
                            uint32_t m, uint32_t n, uint32_t k, struct weft_kern_segs *segs) {
     float *src = take((size_t)m * k * sizeof *src);
@@ -168,10 +187,13 @@ static struct job make_job(const struct weft_kern_table *table, enum weft_gemm_k
     void *act = take(m * row_bytes);
     table->act_convert(kind, src, k, m, k, act, row_bytes);
     free(src);
+    uint32_t group = m > FEW_ROWS ? table->group_rows : 1;
+    if (group > 1) act = interleave(act, m, row_bytes, group);
     weft_kern_segs_one(segs, k);
     struct job job = {.run = run_gemm, .table = table, .kind = kind, .repeats = 1};
     job.args = (struct weft_gemm_args){.act = act,
                                        .act_row_bytes = row_bytes,
+                                       .act_group = group,
                                        .packed = make_weights(kind, n, k),
                                        .c = take((size_t)m * n * sizeof(float)),
                                        .ldc = n,

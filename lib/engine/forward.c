@@ -20,7 +20,7 @@
 
 enum {
     OWN_ROWS = 4,      /* up to here each thread converts the activations for itself */
-    ROWS_PER_TASK = 4, /* of norms, conversions and rope */
+    ROWS_PER_TASK = 4, /* of rope; and of norms and conversions of rows that do not interleave */
     ATTN_ROWS = 32,    /* query rows of a sequence per attention tile */
     HEAD_ROWS = 64,    /* logits held at a time */
     FFN_PANELS = 4,    /* gate and up panels per tile */
@@ -28,8 +28,8 @@ enum {
      * passes over it from L3: so weights, the larger side, are read from memory once per block. */
     RUN_BYTES = 512 * 1024,
     BLOCK_BYTES = 8 * 1024 * 1024,
-    BLOCK_ROWS_MIN = 16,
-    BLOCK_ROWS_MAX = 512,
+    BLOCK_ROWS_UNIT = 48, /* whole groups of interleaved rows on every ISA */
+    BLOCK_ROWS_MAX = 576,
     TILE_PANELS = 4, /* the kernels take up to so many panels at a time */
 };
 
@@ -42,6 +42,7 @@ static const enum weft_gemm_kind form_kind[WEFT_ACT_COUNT] = {[WEFT_ACT_F32] = W
 
 /* Rows of activations in the forms a group of products wants. */
 struct acts {
+    uint32_t group; /* rows are interleaved by so many; 1: they are not */
     const uint8_t *rows[WEFT_ACT_COUNT];
     size_t row_bytes[WEFT_ACT_COUNT];
 };
@@ -111,16 +112,6 @@ static void barrier(const struct lane *lane) {
 /* ------------------------------------------------------------------------------- activations ---
  */
 
-static void convert_row(const struct wefti_forward *f, const bool wanted[WEFT_ACT_COUNT],
-                        const float *src, uint32_t k, uint8_t *const to[WEFT_ACT_COUNT],
-                        const size_t row_bytes[WEFT_ACT_COUNT], uint32_t row) {
-    for (int form = WEFT_ACT_BF16; form < WEFT_ACT_COUNT; form++) {
-        if (!wanted[form]) continue;
-        f->kern->act_convert(form_kind[form], src, wefti_stride(k), 1, k,
-                             to[form] + row * row_bytes[form], row_bytes[form]);
-    }
-}
-
 static void forms_of(const struct wefti_matrix *const *group, uint32_t n,
                      bool wanted[WEFT_ACT_COUNT]) {
     for (int form = 0; form < WEFT_ACT_COUNT; form++) {
@@ -147,18 +138,32 @@ struct source {
     const float *norm;     /* NULL: as they are */
 };
 
+/* Row `row` of `acts`, whose memory is `to`. */
 static void make_row(const struct lane *lane, const struct source *src, const bool wanted[],
-                     uint32_t k, uint8_t *const to[], const size_t row_bytes[], uint32_t row) {
+                     uint32_t k, uint8_t *const to[], const struct acts *acts, uint32_t row) {
     const struct wefti_forward *f = lane->f;
     const float *x = src->rows + (src->index ? src->index[row] : row) * src->stride;
+    uint32_t in_group = row % acts->group;
     if (src->norm) {
-        float *y = wanted[WEFT_ACT_F32]
-                       ? (float *)(void *)(to[WEFT_ACT_F32] + row * row_bytes[WEFT_ACT_F32])
-                       : lane->scratch->wide;
-        f->kern->rms_norm(x, src->norm, f->rms_eps, k, y);
-        x = y;
+        f->kern->rms_norm(x, src->norm, f->rms_eps, k, lane->scratch->wide);
+        x = lane->scratch->wide;
     }
-    convert_row(f, wanted, x, k, to, row_bytes, row);
+    for (int form = 0; form < WEFT_ACT_COUNT; form++) {
+        if (!wanted[form] || (form == WEFT_ACT_F32 && acts->rows[form] != to[form])) continue;
+        size_t bytes = acts->row_bytes[form];
+        uint8_t *at = to[form] + (row - in_group) * bytes; /* the group, or the row itself */
+        const void *made = x;
+        if (form != WEFT_ACT_F32) {
+            uint8_t *out = acts->group > 1 ? lane->scratch->own[form] : at;
+            f->kern->act_convert(form_kind[form], x, wefti_stride(k), 1, k, out, bytes);
+            made = out;
+        }
+        if (acts->group > 1) {
+            weft_kern_act_interleave(made, bytes, in_group, acts->group, at);
+        } else if (form == WEFT_ACT_F32) {
+            memcpy(at, made, k * sizeof(float));
+        }
+    }
 }
 
 /* The activations of `n_rows` rows for the products in `group`, ready for this thread when it
@@ -171,13 +176,13 @@ static struct acts make_acts(const struct lane *lane, const struct source *src, 
     forms_of(group, n_group, wanted);
     bool own = n_rows <= OWN_ROWS;
     uint8_t *const *to = own ? lane->scratch->own : f->shared;
-    struct acts acts = {0};
+    struct acts acts = {.group = own ? 1 : f->kern->group_rows};
     for (int form = 0; form < WEFT_ACT_COUNT; form++) {
         if (!wanted[form]) continue;
         acts.rows[form] = to[form];
         acts.row_bytes[form] = weft_kern_act_row_bytes(form_kind[form], k);
     }
-    bool as_is = !src->norm && !src->index;
+    bool as_is = !src->norm && !src->index && acts.group == 1;
     if (as_is && wanted[WEFT_ACT_F32]) {
         acts.rows[WEFT_ACT_F32] = (const uint8_t *)src->rows;
         acts.row_bytes[WEFT_ACT_F32] = src->stride * sizeof(float);
@@ -189,16 +194,16 @@ static struct acts make_acts(const struct lane *lane, const struct source *src, 
     if (as_is && !needs_conversion(wanted)) return acts;
     if (own) {
         for (uint32_t row = 0; row < n_rows; row++) {
-            make_row(lane, src, wanted, k, to, acts.row_bytes, row);
+            make_row(lane, src, wanted, k, to, &acts, row);
         }
         return acts;
     }
-    uint32_t n_tasks = (n_rows + ROWS_PER_TASK - 1) / ROWS_PER_TASK;
+    uint32_t per_task = acts.group > 1 ? acts.group : ROWS_PER_TASK;
+    uint32_t n_tasks = (n_rows + per_task - 1) / per_task;
     for (uint32_t task = take(lane); task < n_tasks; task = take(lane)) {
-        uint32_t begin = task * ROWS_PER_TASK;
-        uint32_t end = begin + wefti_min_u32(ROWS_PER_TASK, n_rows - begin);
+        uint32_t begin = task * per_task, end = begin + wefti_min_u32(per_task, n_rows - begin);
         for (uint32_t row = begin; row < end; row++) {
-            make_row(lane, src, wanted, k, to, acts.row_bytes, row);
+            make_row(lane, src, wanted, k, to, &acts, row);
         }
     }
     barrier(lane);
@@ -223,6 +228,7 @@ static void multiply(const struct wefti_forward *f, const struct acts *acts,
     struct weft_gemm_args args = {
         .act = acts->rows[form] + row * acts->row_bytes[form],
         .act_row_bytes = acts->row_bytes[form],
+        .act_group = acts->group,
         .packed = f->weights->base + m->offset,
         .c = to->c + row * to->ldc,
         .ldc = to->ldc,
@@ -243,8 +249,8 @@ struct cut {
 static struct cut make_cut(const struct wefti_forward *f, uint32_t n_rows, size_t row_bytes,
                            size_t panel_bytes, uint32_t n_panels, uint32_t panels_max) {
     WEFT_ASSERT(row_bytes > 0 && panel_bytes > 0 && n_panels > 0);
-    uint32_t rows = (uint32_t)(BLOCK_BYTES / row_bytes) / 16 * 16;
-    rows = wefti_min_u32(wefti_max_u32(rows, BLOCK_ROWS_MIN), BLOCK_ROWS_MAX);
+    uint32_t rows = (uint32_t)(BLOCK_BYTES / row_bytes) / BLOCK_ROWS_UNIT * BLOCK_ROWS_UNIT;
+    rows = wefti_min_u32(wefti_max_u32(rows, BLOCK_ROWS_UNIT), BLOCK_ROWS_MAX);
     struct cut cut = {.block_rows = rows, .n_blocks = (n_rows + rows - 1) / rows};
     /* Some four tasks per thread and phase even out threads that were displaced for a while. */
     uint32_t panels = n_panels * cut.n_blocks / (4 * f->n_threads);
@@ -557,7 +563,7 @@ void wefti_forward_run(struct wefti_forward *f, const struct wefti_batch *batch)
 /* ----------------------------------------------------------------------------------- memory --- */
 
 static void lay_out(struct wefti_forward *f, struct wefti_carver *carver) {
-    size_t rows = f->max_rows;
+    size_t rows = f->max_rows, grouped = wefti_round_up(rows, f->kern->group_rows);
     f->inv_freq = wefti_carve(carver, f->head_dim / 2, sizeof *f->inv_freq);
     f->rope = wefti_carve(carver, rows * f->rope_stride, sizeof *f->rope);
     f->x = wefti_carve(carver, rows * f->x_stride, sizeof *f->x);
@@ -573,7 +579,7 @@ static void lay_out(struct wefti_forward *f, struct wefti_carver *carver) {
     f->tiles = wefti_carve(carver, rows, sizeof *f->tiles);
     f->picked_tiles = wefti_carve(carver, rows, sizeof *f->picked_tiles);
     for (int form = 0; form < WEFT_ACT_COUNT; form++) {
-        if (f->uses[form]) f->shared[form] = wefti_carve(carver, rows, f->act_bytes[form]);
+        if (f->uses[form]) f->shared[form] = wefti_carve(carver, grouped, f->act_bytes[form]);
     }
     f->threads = wefti_carve(carver, f->n_threads, sizeof *f->threads);
     size_t widest = wefti_stride(wefti_max_u32(f->n_hidden, wefti_max_u32(f->q_dim, f->n_ffn)));

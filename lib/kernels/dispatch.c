@@ -39,6 +39,7 @@ struct wefti_kern_features wefti_kern_features_detect(void) {
 
 static void fill_avx2(struct weft_kern_table *table) {
     table->name = "avx2";
+    table->group_rows = WEFTI_KERN_GROUP_ROWS_AVX2;
     wefti_kern_fill_gemm_f32_avx2(table);
     wefti_kern_fill_gemm_bf16_avx2(table);
     wefti_kern_fill_gemm_q8_avx2(table);
@@ -53,6 +54,7 @@ static void fill_avx512(struct weft_kern_table *table, struct wefti_kern_feature
     static const char *const names[2][2] = {{"avx512", "avx512-bf16"},
                                             {"avx512-vnni", "avx512-vnni-bf16"}};
     table->name = names[features.vnni][features.bf16];
+    table->group_rows = WEFTI_KERN_GROUP_ROWS_AVX512;
     wefti_kern_fill_gemm_f32_avx512(table);
     wefti_kern_fill_gemm_bf16_avx512(table);
     wefti_kern_fill_gemm_q8_avx512(table);
@@ -82,7 +84,7 @@ static bool isa_usable(enum weft_isa isa, struct wefti_kern_features features) {
 void wefti_kern_table_build(struct weft_kern_table *table, enum weft_isa isa,
                             struct wefti_kern_features features) {
     WEFT_ASSERT(isa_usable(isa, features));
-    *table = (struct weft_kern_table){.isa = isa, .name = "scalar"};
+    *table = (struct weft_kern_table){.isa = isa, .name = "scalar", .group_rows = 1};
     wefti_kern_fill_gemm_scalar(table);
     wefti_kern_fill_attention_scalar(table);
     wefti_kern_fill_ops_scalar(table);

@@ -8,37 +8,81 @@
 
 #include "kernels/gemm_body.h"
 
-enum { FEW_ROWS = 2, FEW_PANELS = 2, MANY_ROWS = 6, MANY_PANELS = 1, HALF = WEFT_PANEL / 2 };
+enum {
+    FEW_ROWS = 2,
+    FEW_MAX = 4,
+    FEW_PANELS = 2,
+    MANY_ROWS = WEFTI_KERN_GROUP_ROWS_AVX2,
+    MANY_PANELS = 1,
+    HALF = WEFT_PANEL / 2,
+};
 
-#define TILE_CASE(tile, args, rows, panels)                                                        \
+#define TILE_CASE(tile, args, rows, panels, group_rows)                                            \
     case rows:                                                                                     \
-        tile(args, rows, panels);                                                                  \
+        tile(args, rows, panels, group_rows);                                                      \
         break
-
-/* Every number of rows gets its own copy of `tile`, unrolled: rows and panels are constants in it.
- */
-#define RUN_FEW(tile, args, n_rows)                                                                \
-    switch ((n_rows)) {                                                                            \
-        TILE_CASE(tile, args, 1, FEW_PANELS);                                                      \
-        TILE_CASE(tile, args, 2, FEW_PANELS);                                                      \
+#define TILE_DEFAULT                                                                               \
     default:                                                                                       \
-        weft_check_failed("rows of a tile", __FILE__, __LINE__);                                   \
+        weft_check_failed("rows of a tile", __FILE__, __LINE__)
+
+/* Every number of rows gets its own copy of `tile`, unrolled: rows, panels and the distances of
+ * activations are constants in it. */
+#define RUN_FEW(tile, args, n_rows, panels)                                                        \
+    switch ((n_rows)) {                                                                            \
+        TILE_CASE(tile, args, 1, panels, 1);                                                       \
+        TILE_CASE(tile, args, 2, panels, 1);                                                       \
+        TILE_CASE(tile, args, 3, MANY_PANELS, 1);                                                  \
+        TILE_CASE(tile, args, 4, MANY_PANELS, 1);                                                  \
+        TILE_DEFAULT;                                                                              \
     }
 
 #define RUN_MANY(tile, args, n_rows)                                                               \
     switch ((n_rows)) {                                                                            \
-        TILE_CASE(tile, args, 1, MANY_PANELS); /* 1 and 2: of kinds without a tile for few rows */ \
-        TILE_CASE(tile, args, 2, MANY_PANELS);                                                     \
-        TILE_CASE(tile, args, 3, MANY_PANELS);                                                     \
-        TILE_CASE(tile, args, 4, MANY_PANELS);                                                     \
-        TILE_CASE(tile, args, 5, MANY_PANELS);                                                     \
-        TILE_CASE(tile, args, 6, MANY_PANELS);                                                     \
-    default:                                                                                       \
-        weft_check_failed("rows of a tile", __FILE__, __LINE__);                                   \
+        TILE_CASE(tile, args, 1, MANY_PANELS, MANY_ROWS);                                          \
+        TILE_CASE(tile, args, 2, MANY_PANELS, MANY_ROWS);                                          \
+        TILE_CASE(tile, args, 3, MANY_PANELS, MANY_ROWS);                                          \
+        TILE_CASE(tile, args, 4, MANY_PANELS, MANY_ROWS);                                          \
+        TILE_CASE(tile, args, 5, MANY_PANELS, MANY_ROWS);                                          \
+        TILE_CASE(tile, args, 6, MANY_PANELS, MANY_ROWS);                                          \
+        TILE_DEFAULT;                                                                              \
     }
+
+/* Kinds of integer dots: 3 rows have 6 integer and 6 float sums. */
+enum { DOT_FEW_ROWS = 1, DOT_MANY_ROWS = MANY_ROWS / 2 };
+
+#define RUN_DOT_FEW(tile, args, n_rows)                                                            \
+    switch ((n_rows)) {                                                                            \
+        TILE_CASE(tile, args, 1, FEW_PANELS, 1);                                                   \
+        TILE_CASE(tile, args, 2, MANY_PANELS, 1);                                                  \
+        TILE_CASE(tile, args, 3, MANY_PANELS, 1);                                                  \
+        TILE_DEFAULT;                                                                              \
+    }
+
+#define RUN_DOT_MANY(tile, args, n_rows)                                                           \
+    switch ((n_rows)) {                                                                            \
+        TILE_CASE(tile, args, 1, MANY_PANELS, MANY_ROWS);                                          \
+        TILE_CASE(tile, args, 2, MANY_PANELS, MANY_ROWS);                                          \
+        TILE_CASE(tile, args, 3, MANY_PANELS, MANY_ROWS);                                          \
+        TILE_DEFAULT;                                                                              \
+    }
+
+/* What every kernel of a type has in common. */
+#define TILES_AVX2(few_fn, many_fn)                                                                \
+    .few_rows = FEW_ROWS, .few_max = FEW_MAX, .few_panels = FEW_PANELS, .few = (few_fn),           \
+    .group_rows = MANY_ROWS, .many_rows = MANY_ROWS, .many_panels = MANY_PANELS, .many = (many_fn)
+#define TILES_DOT_AVX2(few_fn, many_fn)                                                            \
+    .few_rows = DOT_FEW_ROWS, .few_max = DOT_MANY_ROWS, .few_panels = FEW_PANELS, .few = (few_fn), \
+    .group_rows = MANY_ROWS, .many_rows = DOT_MANY_ROWS, .many_panels = MANY_PANELS,               \
+    .many = (many_fn)
+/* Weights are widened for few rows, too. */
+#define TILES_WIDENED_AVX2                                                                         \
+    .few_rows = 0, .few_max = FEW_MAX, .few = wefti_kern_tile_f32_few_avx2, .few_widens = true,    \
+    .group_rows = MANY_ROWS, .many_rows = MANY_ROWS, .many_panels = MANY_PANELS,                   \
+    .many = wefti_kern_tile_f32_many_avx2
 
 /* Defined in gemm_f32_avx2.c; what is widened to f32 comes here. */
 void wefti_kern_tile_f32_many_avx2(const struct tile *t, uint32_t rows);
+void wefti_kern_tile_f32_few_avx2(const struct tile *t, uint32_t rows); /* of one panel */
 
 struct pair {
     __m256 low, high; /* features 0..7 and 8..15 of a panel */
@@ -65,9 +109,12 @@ ALWAYS_INLINE void store_sums(const struct tile *t, uint32_t rows, uint32_t pane
     }
 }
 
-ALWAYS_INLINE __m256 broadcast_f32(const struct tile *t, uint32_t row, size_t k) {
-    const float *a = (const void *)(t->act + row * t->act_row_bytes);
-    return _mm256_broadcast_ss(a + k);
+ALWAYS_INLINE __m256 broadcast_f32(struct act_words act, uint32_t row, size_t k) {
+    return _mm256_broadcast_ss(act_word(act, row, k));
+}
+
+ALWAYS_INLINE __m256i broadcast_word(struct act_words act, uint32_t row, size_t word) {
+    return _mm256_set1_epi32(*(const int32_t *)act_word(act, row, word));
 }
 
 ALWAYS_INLINE struct pair fmadd_pair(__m256 a, struct pair w, struct pair sum) {

@@ -15,8 +15,10 @@ ALWAYS_INLINE __m512 widen_odd(__m512i pairs) {
     return _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32((int)0xffff0000u)));
 }
 
-ALWAYS_INLINE void tile_pairs(const struct tile *args, uint32_t rows, uint32_t panels) {
+ALWAYS_INLINE void tile_pairs(const struct tile *args, uint32_t rows, uint32_t panels,
+                              uint32_t group_rows) {
     const struct tile t = *args;
+    const struct act_words act = act_words_at(&t, group_rows, t.k_begin);
     tile_sums sum;
     load_sums(&t, rows, panels, sum);
     for (size_t pair = 0; pair < t.count / 2; pair++) {
@@ -27,7 +29,7 @@ ALWAYS_INLINE void tile_pairs(const struct tile *args, uint32_t rows, uint32_t p
             odd[p] = widen_odd(pairs);
         }
         for (uint32_t r = 0; r < rows; r++) {
-            __m512 a0 = broadcast_f32(&t, r, pair * 2), a1 = broadcast_f32(&t, r, pair * 2 + 1);
+            __m512 a0 = broadcast_f32(act, r, pair * 2), a1 = broadcast_f32(act, r, pair * 2 + 1);
             for (uint32_t p = 0; p < panels; p++) {
                 sum[r][p] = _mm512_fmadd_ps(a0, even[p], sum[r][p]);
                 sum[r][p] = _mm512_fmadd_ps(a1, odd[p], sum[r][p]);
@@ -36,7 +38,7 @@ ALWAYS_INLINE void tile_pairs(const struct tile *args, uint32_t rows, uint32_t p
     }
     if (t.count % 2 != 0) { /* an odd K ends here; what stands behind the activations is not ours */
         for (uint32_t r = 0; r < rows; r++) {
-            __m512 a0 = broadcast_f32(&t, r, t.count - 1);
+            __m512 a0 = broadcast_f32(act, r, t.count - 1);
             for (uint32_t p = 0; p < panels; p++) {
                 __m512 even = widen_even(load_pairs(t.panels[p], t.count / 2));
                 sum[r][p] = _mm512_fmadd_ps(a0, even, sum[r][p]);
@@ -47,7 +49,7 @@ ALWAYS_INLINE void tile_pairs(const struct tile *args, uint32_t rows, uint32_t p
 }
 
 static void few_bf16(const struct tile *t, uint32_t rows) {
-    RUN_FEW(tile_pairs, t, rows)
+    RUN_FEW(tile_pairs, t, rows, FEW_PANELS)
 }
 
 static void widen_bf16(const uint8_t *panel, uint32_t count, float *out) {
@@ -57,46 +59,24 @@ static void widen_bf16(const uint8_t *panel, uint32_t count, float *out) {
     }
 }
 
-static void widen_act_bf16(const uint8_t *act, uint32_t count, float *out) {
-    uint32_t k = 0;
-    for (; k + 16 <= count; k += 16) {
-        __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)(act + k * 2)));
-        _mm512_storeu_ps(out + k, _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16)));
-    }
-    for (; k < count; k++) {
-        uint16_t half;
-        memcpy(&half, act + k * 2, sizeof half);
-        uint32_t bits = (uint32_t)half << 16;
-        memcpy(out + k, &bits, sizeof bits);
-    }
-}
+static const struct tile_kernel bf16_f32_kernel = {
+    .kind = WEFT_GEMM_BF16_F32,
+    .group = 2,
+    .group_bytes = 64,
+    .step = 1,
+    .per_word = 1,
+    TILES_AVX512(few_bf16, wefti_kern_tile_f32_many_avx512),
+    .widen = widen_bf16};
 
-static const struct tile_kernel bf16_f32_kernel = {.kind = WEFT_GEMM_BF16_F32,
-                                                   .group = 2,
-                                                   .group_bytes = 64,
-                                                   .step = 1,
-                                                   .act_bytes = 4,
-                                                   .few_rows = FEW_ROWS,
-                                                   .few_panels = FEW_PANELS,
-                                                   .few = few_bf16,
-                                                   .many_rows = MANY_ROWS,
-                                                   .many_panels = MANY_PANELS,
-                                                   .many = wefti_kern_tile_f32_many_avx512,
-                                                   .widen = widen_bf16};
-
-static const struct tile_kernel bf16_kernel = {.kind = WEFT_GEMM_BF16,
-                                               .group = 2,
-                                               .group_bytes = 64,
-                                               .step = 1,
-                                               .act_bytes = 2,
-                                               .few_rows = FEW_ROWS,
-                                               .few_panels = FEW_PANELS,
-                                               .few = few_bf16,
-                                               .many_rows = MANY_ROWS,
-                                               .many_panels = MANY_PANELS,
-                                               .many = wefti_kern_tile_f32_many_avx512,
-                                               .widen = widen_bf16,
-                                               .widen_act = widen_act_bf16};
+static const struct tile_kernel bf16_kernel = {
+    .kind = WEFT_GEMM_BF16,
+    .group = 2,
+    .group_bytes = 64,
+    .step = 1,
+    .per_word = 2,
+    TILES_AVX512(few_bf16, wefti_kern_tile_f32_many_avx512),
+    .widen = widen_bf16,
+    .widen_act = widen_act_bf16};
 
 static void gemm_bf16_f32(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
     gemm_run(&bf16_f32_kernel, args, p_begin, p_end);

@@ -3,8 +3,10 @@
  * zero. */
 #include "kernels/gemm_avx512.h"
 
-ALWAYS_INLINE void tile_dot(const struct tile *args, uint32_t rows, uint32_t panels) {
+ALWAYS_INLINE void tile_dot(const struct tile *args, uint32_t rows, uint32_t panels,
+                            uint32_t group_rows) {
     const struct tile t = *args;
+    const struct act_words act = act_words_at(&t, group_rows, t.k_begin / 2);
     const size_t n_pairs = (t.count + 1) / 2; /* an odd K is padded with zero on both sides */
     tile_sums sum;
     load_sums(&t, rows, panels, sum);
@@ -14,10 +16,9 @@ ALWAYS_INLINE void tile_dot(const struct tile *args, uint32_t rows, uint32_t pan
         for (uint32_t p = 0; p < panels; p++) {
             w[p] = _mm512_load_si512(t.panels[p] + pair * 64);
         }
-        if (rows > FEW_ROWS) prefetch_step(&t, panels, pair);
+        if (group_rows > 1) prefetch_step(&t, panels, pair);
         for (uint32_t r = 0; r < rows; r++) {
-            const int32_t *act = (const void *)(t.act + r * t.act_row_bytes);
-            __m512i a = _mm512_set1_epi32(act[pair]);
+            __m512i a = broadcast_word(act, r, pair);
             for (uint32_t p = 0; p < panels; p++) {
                 sum[r][p] = _mm512_dpbf16_ps(sum[r][p], (__m512bh)a, (__m512bh)w[p]);
             }
@@ -27,7 +28,7 @@ ALWAYS_INLINE void tile_dot(const struct tile *args, uint32_t rows, uint32_t pan
 }
 
 static void few_dot(const struct tile *t, uint32_t rows) {
-    RUN_FEW(tile_dot, t, rows)
+    RUN_FEW(tile_dot, t, rows, FEW_PANELS)
 }
 
 static void many_dot(const struct tile *t, uint32_t rows) {
@@ -38,13 +39,8 @@ static const struct tile_kernel bf16_kernel = {.kind = WEFT_GEMM_BF16,
                                                .group = 2,
                                                .group_bytes = 64,
                                                .step = 2,
-                                               .act_bytes = 2,
-                                               .few_rows = FEW_ROWS,
-                                               .few_panels = FEW_PANELS,
-                                               .few = few_dot,
-                                               .many_rows = MANY_ROWS,
-                                               .many_panels = MANY_PANELS,
-                                               .many = many_dot};
+                                               .per_word = 2,
+                                               TILES_AVX512(few_dot, many_dot)};
 
 static void gemm_bf16(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
     gemm_run(&bf16_kernel, args, p_begin, p_end);

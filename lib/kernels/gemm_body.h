@@ -2,6 +2,8 @@
  *
  * A tile is a few rows times a few panels whose sums live in registers while K runs. Around it:
  *
+ * - Activations of many rows come interleaved (kernels.h): what a tile broadcasts in one step of K
+ *   stands side by side, so it is one stream of one pointer, whatever the distance of the rows.
  * - Rows come in blocks of at most 8 tiles: their sums (12 KiB) and the tree of segments (36 KiB)
  *   leave room in an L2 of 256 KiB.
  * - Panels come as many at a time as the tile takes. What lacks to that number is computed from the
@@ -37,16 +39,17 @@ enum {
         256, /* a chunk holds whole groups: of the widest type it takes more than half of L1 */
     WIDE_FLOATS = GROUP_MAX * 2 * WEFT_PANEL,
     ACT_FLOATS = 12 * 128, /* widened activations of a tile: rows * chunk, see chunk_of */
+    ACT_WORD = 4,          /* bytes that a step of K takes of a row: 1 f32, 2 bf16 or 4 int8 */
 };
 
 /* One call of a tile: adds `count` elements of K (at least one; whole groups, but for an odd last
  * element of bf16) to acc[row][panel][16]. */
 struct tile {
-    const uint8_t *act; /* at the first of these elements; Q8: at the row's begin */
-    size_t act_row_bytes;
+    const uint8_t *act;                     /* word 0 of the first row */
+    size_t act_row_bytes;                   /* of rows that lie one behind the other */
     const uint8_t *panels[TILE_PANELS_MAX]; /* at the first of these elements */
     uint32_t count;
-    uint32_t k_begin, k; /* Q8 only: where in the row they stand, and the row's length */
+    uint32_t k_begin, k; /* where in the row these elements stand, and the row's length */
     /* For many rows: step s prefetches ahead + p * ahead_stride + s * ahead_step. */
     const uint8_t *ahead;
     size_t ahead_stride, ahead_step;
@@ -63,6 +66,25 @@ ALWAYS_INLINE void prefetch_step(const struct tile *t, uint32_t panels, size_t s
     }
 }
 
+/* Words of a tile's activations: row r's word w is at + r * row + w * word. */
+struct act_words {
+    const uint8_t *at;
+    size_t row, word;
+};
+
+/* From word `first` of each row on. `group_rows` is 1, or the constant that rows are interleaved
+ * by: then both distances are constants, too. */
+ALWAYS_INLINE struct act_words act_words_at(const struct tile *t, uint32_t group_rows,
+                                            size_t first) {
+    const size_t word = (size_t)group_rows * ACT_WORD;
+    return (struct act_words){t->act + first * word, group_rows > 1 ? ACT_WORD : t->act_row_bytes,
+                              word};
+}
+
+ALWAYS_INLINE const void *act_word(struct act_words words, uint32_t row, size_t word) {
+    return words.at + row * words.row + word * words.word;
+}
+
 typedef void tile_fn(const struct tile *tile, uint32_t rows);
 
 struct tile_kernel {
@@ -70,17 +92,22 @@ struct tile_kernel {
     uint32_t group, group_bytes; /* elements of K, and bytes of a panel, that belong together */
     uint32_t step;               /* elements of K per step of `many` */
     uint32_t chunk;              /* elements of K per call of a tile at most; 0: see chunk_of */
-    uint32_t act_bytes;          /* per element of K; 0: the tile finds its way itself (Q8) */
-    uint32_t few_rows, few_panels;
-    tile_fn *few; /* 1..few_rows rows */
-    uint32_t many_rows, many_panels;
-    tile_fn *many; /* few_rows+1..many_rows rows; f32 weights if there is `widen` */
+    uint32_t per_word;           /* elements of K in a word of activations */
+    /* Rows one behind the other: up to few_rows take few_panels, up to few_max many_panels. */
+    uint32_t few_rows, few_max, few_panels;
+    tile_fn *few;
+    bool few_widens; /* `few` takes f32 weights, too */
+    /* Interleaved rows: tiles of many_rows, which divides group_rows, or fewer. */
+    uint32_t group_rows, many_rows, many_panels;
+    tile_fn *many; /* f32 weights if there is `widen` */
     /* NULL, or: `count` elements of K of a panel as f32 [count][16]. */
     void (*widen)(const uint8_t *panel, uint32_t count, float *out);
     /* NULL, or: multiplies what was widened by the 16 f32 in which the panel ends. */
     void (*scale)(float *out, uint32_t count, const float *scales);
-    /* NULL, or: `count` activations as f32, which both tiles then take. */
-    void (*widen_act)(const uint8_t *act, uint32_t count, float *out);
+    /* NULL, or: `count` activations of each of `group_rows` rows as f32, which both tiles then
+     * take; 1: of one row, from `act` on; else of all that are interleaved, and so they are again.
+     */
+    void (*widen_act)(const uint8_t *act, uint32_t count, uint32_t group_rows, float *out);
 };
 
 /* Rows and panels under way, and the scratch of the thread that works on them (70 KiB of stack). */
@@ -90,25 +117,40 @@ struct block {
     const uint8_t *act;
     const uint8_t *panels[TILE_PANELS_MAX];
     size_t panel_bytes;
-    uint32_t rows, n_panels, n_tiles;
-    bool few;
+    uint32_t rows, n_panels, tile_rows, n_tiles;
+    bool few, widen; /* rows lie one behind the other; weights are widened */
     _Alignas(64) float acc[BLOCK_FLOATS_MAX];
     _Alignas(64) float slots[3 * BLOCK_FLOATS_MAX];
     _Alignas(64) float weights[WIDE_FLOATS];
     _Alignas(64) float act_f32[ACT_FLOATS];
 };
 
+/* Words of two columns, `group_rows` rows side by side, to columns of as many rows. */
+static inline void widen_act_bf16(const uint8_t *act, uint32_t count, uint32_t group_rows,
+                                  float *out) {
+    const uint32_t n_words = (count + 1) / 2;
+    for (uint32_t w = 0; w < n_words; w++, out += 2 * (size_t)group_rows) {
+        for (uint32_t r = 0; r < group_rows; r++) {
+            uint32_t pair;
+            memcpy(&pair, act + ((size_t)w * group_rows + r) * ACT_WORD, sizeof pair);
+            uint32_t even = pair << 16, odd = pair & 0xffff0000u;
+            memcpy(out + r, &even, sizeof even);
+            if (2 * w + 1 < count) memcpy(out + group_rows + r, &odd, sizeof odd);
+        }
+    }
+}
+
 /* Elements of K per chunk. Few rows use nothing twice: no limit. */
 static inline uint32_t chunk_of(const struct block *b) {
     const struct tile_kernel *kernel = b->kernel;
     WEFT_ASSERT(b->n_panels > 0 && b->n_panels <= TILE_PANELS_MAX);
     if (kernel->chunk) return kernel->chunk;
-    if (kernel->widen && !b->few) {
+    if (b->widen) {
         WEFT_ASSERT(kernel->group * b->n_panels * WEFT_PANEL <= WIDE_FLOATS);
         uint32_t chunk = CHUNK_FLOATS / WEFT_PANEL / b->n_panels;
         return chunk < kernel->group ? kernel->group : chunk;
     }
-    if (kernel->widen_act) return ACT_FLOATS / kernel->many_rows;
+    if (kernel->widen_act) return ACT_FLOATS / (b->few ? kernel->few_max : kernel->group_rows);
     if (b->few) return UINT32_MAX;
     uint32_t groups = CHUNK_BYTES / b->n_panels / kernel->group_bytes;
     return (groups ? groups : 1) * kernel->group;
@@ -119,7 +161,7 @@ static inline void chunk_panels(struct block *b, uint32_t k_begin, struct tile *
     const struct tile_kernel *kernel = b->kernel;
     for (uint32_t p = 0; p < b->n_panels; p++) {
         tile->panels[p] = b->panels[p] + (size_t)k_begin / kernel->group * kernel->group_bytes;
-        if (kernel->widen && !b->few) {
+        if (b->widen) {
             float *out = b->weights + (size_t)p * tile->count * WEFT_PANEL;
             kernel->widen(tile->panels[p], tile->count, out);
             const uint8_t *end = b->panels[p] + b->panel_bytes;
@@ -143,27 +185,37 @@ static inline void plan_ahead(const struct block *b, uint32_t i, struct tile *ti
     tile->ahead_step = bytes / b->n_tiles / (tile->count / kernel->step + 1) + 1;
 }
 
+/* Activations of rows first..first+rows of the block as f32. */
+static inline void widen_acts(struct block *b, uint32_t rows, struct tile *tile) {
+    const struct tile_kernel *kernel = b->kernel;
+    uint32_t group_rows = b->few ? 1 : kernel->group_rows, n = b->few ? rows : 1;
+    size_t skip = (size_t)tile->k_begin / kernel->per_word * group_rows * ACT_WORD;
+    for (uint32_t r = 0; r < n; r++) {
+        kernel->widen_act(tile->act + r * tile->act_row_bytes + skip, tile->count, group_rows,
+                          b->act_f32 + (size_t)r * tile->count);
+    }
+    tile->act = (const void *)b->act_f32;
+    tile->act_row_bytes = tile->count * sizeof(float);
+    tile->k_begin = 0;
+}
+
 static inline void run_chunk(struct block *b, uint32_t k_begin, uint32_t count) {
     const struct tile_kernel *kernel = b->kernel;
-    size_t row_bytes = b->args->act_row_bytes;
-    struct tile tile = {
-        .act_row_bytes = row_bytes, .count = count, .k_begin = k_begin, .k = b->args->k};
-    chunk_panels(b, k_begin, &tile);
+    struct tile chunk = {.count = count, .k_begin = k_begin, .k = b->args->k};
+    chunk_panels(b, k_begin, &chunk);
     for (uint32_t i = 0; i < b->n_tiles; i++) {
-        uint32_t first = b->rows * i / b->n_tiles, last = b->rows * (i + 1) / b->n_tiles;
-        if (!b->few) plan_ahead(b, i, &tile);
-        tile.act = b->act + first * row_bytes + (size_t)k_begin * kernel->act_bytes;
+        uint32_t first = i * b->tile_rows, rows = min_u32(b->tile_rows, b->rows - first);
+        struct tile tile = chunk;
+        tile.act_row_bytes = b->args->act_row_bytes;
+        /* Groups as long as their rows together; within one, rows lie a word apart. */
+        uint32_t into = b->few ? 0 : first % kernel->group_rows;
+        tile.act = b->act + (first - into) * tile.act_row_bytes + (size_t)into * ACT_WORD;
         tile.acc = b->acc + (size_t)first * b->n_panels * WEFT_PANEL;
-        if (kernel->widen_act) {
-            for (uint32_t r = 0; r < last - first; r++) {
-                kernel->widen_act(tile.act + r * row_bytes, count, b->act_f32 + (size_t)r * count);
-            }
-            tile.act = (const void *)b->act_f32;
-            tile.act_row_bytes = count * sizeof(float);
-        }
+        if (!b->few) plan_ahead(b, i, &tile);
+        if (kernel->widen_act) widen_acts(b, rows, &tile);
         tile_fn *run = b->few ? kernel->few : kernel->many;
         WEFT_ASSERT(run != NULL);
-        run(&tile, last - first);
+        run(&tile, rows);
     }
 }
 
@@ -201,33 +253,44 @@ static inline void store_block(const struct block *b, uint32_t m0, uint32_t n0, 
     }
 }
 
+/* Rows m0..m0+b->rows, all panels that were asked for. */
+static inline void run_rows(struct block *b, uint32_t m0, uint32_t p_begin, uint32_t p_end) {
+    const struct weft_gemm_args *args = b->args;
+    const struct tile_kernel *kernel = b->kernel;
+    b->n_panels = b->few && b->rows <= kernel->few_rows ? kernel->few_panels : kernel->many_panels;
+    b->n_tiles = (b->rows + b->tile_rows - 1) / b->tile_rows;
+    b->act = (const uint8_t *)args->act + m0 * args->act_row_bytes;
+    for (uint32_t p = p_begin; p < p_end; p += b->n_panels) {
+        for (uint32_t j = 0; j < b->n_panels; j++) {
+            size_t at = min_u32(p + j, p_end - 1);
+            b->panels[j] = (const uint8_t *)args->packed + at * b->panel_bytes;
+        }
+        run_block(b);
+        uint32_t n0 = p * WEFT_PANEL, p1 = min_u32(p + b->n_panels, p_end);
+        store_block(b, m0, n0, min_u32(args->n, p1 * WEFT_PANEL) - n0);
+    }
+}
+
 static inline void gemm_run(const struct tile_kernel *kernel, const struct weft_gemm_args *args,
                             uint32_t p_begin, uint32_t p_end) {
     check_gemm_args(args, kernel->kind, p_begin, p_end);
-    WEFT_ASSERT(kernel->few_rows * 2 <= kernel->many_rows); /* a half of many rows is not few */
-    size_t panel_bytes = weft_kern_panel_bytes(kernel->kind, args->k);
+    WEFT_ASSERT(args->act_group == 1 || args->act_group == kernel->group_rows);
     struct block b;
-    b.panel_bytes = panel_bytes;
     b.kernel = kernel;
     b.args = args;
-    b.few = args->m <= kernel->few_rows;
-    b.n_panels = b.few ? kernel->few_panels : kernel->many_panels;
-    uint32_t block_rows = kernel->many_rows * BLOCK_TILES;
-    uint32_t n_blocks = (args->m + block_rows - 1) / block_rows;
+    b.panel_bytes = weft_kern_panel_bytes(kernel->kind, args->k);
+    b.few = args->act_group == 1;
+    b.widen = kernel->widen && (!b.few || kernel->few_widens);
+    b.tile_rows = b.few ? kernel->few_max : kernel->many_rows;
+    /* Blocks of whole groups, about as large as each other. */
+    uint32_t unit = b.few ? 1 : kernel->group_rows, n_units = (args->m + unit - 1) / unit;
+    uint32_t most = b.tile_rows * (b.few ? 1 : BLOCK_TILES) / unit;
+    uint32_t n_blocks = (n_units + most - 1) / most;
     for (uint32_t i = 0; i < n_blocks; i++) {
-        uint32_t m0 = (uint32_t)((uint64_t)args->m * i / n_blocks);
-        b.rows = (uint32_t)((uint64_t)args->m * (i + 1) / n_blocks) - m0;
-        b.n_tiles = (b.rows + kernel->many_rows - 1) / kernel->many_rows;
-        b.act = (const uint8_t *)args->act + m0 * args->act_row_bytes;
-        for (uint32_t p = p_begin; p < p_end; p += b.n_panels) {
-            for (uint32_t j = 0; j < b.n_panels; j++) {
-                size_t at = min_u32(p + j, p_end - 1);
-                b.panels[j] = (const uint8_t *)args->packed + at * panel_bytes;
-            }
-            run_block(&b);
-            uint32_t n0 = p * WEFT_PANEL, p1 = min_u32(p + b.n_panels, p_end);
-            store_block(&b, m0, n0, min_u32(args->n, p1 * WEFT_PANEL) - n0);
-        }
+        uint32_t m0 = (uint32_t)((uint64_t)n_units * i / n_blocks) * unit;
+        uint32_t m1 = (uint32_t)((uint64_t)n_units * (i + 1) / n_blocks) * unit;
+        b.rows = min_u32(m1, args->m) - m0;
+        run_rows(&b, m0, p_begin, p_end);
     }
 }
 

@@ -2,8 +2,6 @@
  * stored as code + 128; integer sums of a group of 256 columns stay in registers. */
 #include "kernels/gemm_avx2.h"
 
-enum { I8_FEW_ROWS = 2, I8_MANY_ROWS = 4 };
-
 struct codes {
     __m256i low, high; /* features 0..7 and 8..15 */
 };
@@ -15,73 +13,59 @@ ALWAYS_INLINE __m256i dot_i8(__m256i sum, __m256i w, __m256i a_even, __m256i a_o
     return _mm256_add_epi32(sum, _mm256_madd_epi16(w_odd, a_odd));
 }
 
-ALWAYS_INLINE void add_scaled(__m256i dot, int32_t offset, __m256 by, float *acc) {
-    __m256 value = _mm256_cvtepi32_ps(_mm256_sub_epi32(dot, _mm256_set1_epi32(offset)));
-    _mm256_store_ps(acc, _mm256_fmadd_ps(value, by, _mm256_load_ps(acc)));
+ALWAYS_INLINE void add_scaled(__m256i dot, __m256 by, float *acc) {
+    _mm256_store_ps(acc, _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), by, _mm256_load_ps(acc)));
 }
 
-/* `count` is whole groups, or ends at the row's end. */
-ALWAYS_INLINE void tile_i8(const struct tile *args, uint32_t rows, uint32_t panels) {
+/* One group of 256 columns, or what is left of them: acc += dots * activation scale * weight
+ * scale. */
+ALWAYS_INLINE void tile_i8(const struct tile *args, uint32_t rows, uint32_t panels,
+                           uint32_t group_rows) {
     const struct tile t = *args;
-    const size_t columns = i8_columns(t.k) * (size_t)WEFT_PANEL;
-    const size_t panel_at = (size_t)t.k_begin * WEFT_PANEL; /* of t.panels[p] in its panel */
-    const uint32_t n_quads = i8_columns(t.count) / 4;
-    for (uint32_t q0 = 0; q0 < n_quads; q0 += I8_GROUP / 4) {
-        uint32_t q_end = min_u32(n_quads, q0 + I8_GROUP / 4);
-        uint32_t group = (t.k_begin + q0 * 4) / I8_GROUP;
-        struct codes dot[I8_MANY_ROWS][FEW_PANELS];
-        for (uint32_t r = 0; r < rows; r++) {
-            for (uint32_t p = 0; p < panels; p++) {
-                dot[r][p] = (struct codes){_mm256_setzero_si256(), _mm256_setzero_si256()};
-            }
-        }
-        for (size_t quad = q0; quad < q_end; quad++) {
-            if (rows > I8_FEW_ROWS) prefetch_step(&t, panels, quad);
-            for (uint32_t r = 0; r < rows; r++) {
-                const int32_t *row = (const void *)(t.act + t.k_begin + r * t.act_row_bytes);
-                __m256i a = _mm256_set1_epi32(row[quad]);
-                __m256i a_even = _mm256_srai_epi16(_mm256_slli_epi16(a, 8), 8);
-                __m256i a_odd = _mm256_srai_epi16(a, 8);
-                for (uint32_t p = 0; p < panels; p++) {
-                    const __m256i *w = (const void *)(t.panels[p] + quad * I8_QUAD_BYTES);
-                    dot[r][p].low = dot_i8(dot[r][p].low, _mm256_load_si256(w), a_even, a_odd);
-                    dot[r][p].high =
-                        dot_i8(dot[r][p].high, _mm256_load_si256(w + 1), a_even, a_odd);
-                }
-            }
-        }
+    const uint32_t group = t.k_begin / I8_GROUP, n_words = i8_columns(t.k) / 4;
+    const struct act_words acts = act_words_at(&t, group_rows, t.k_begin / 4);
+    const struct act_words a_scales = act_words_at(&t, group_rows, n_words + group);
+    const struct act_words offsets = act_words_at(&t, group_rows, n_words + i8_groups(t.k) + group);
+    const size_t n_quads = i8_columns(t.count) / 4;
+    struct codes dot[DOT_MANY_ROWS][FEW_PANELS];
+    for (uint32_t r = 0; r < rows; r++) {
         for (uint32_t p = 0; p < panels; p++) {
-            const float *scales = (const void *)(t.panels[p] - panel_at + columns);
-            for (uint32_t r = 0; r < rows; r++) {
-                struct i8_row a = i8_row_at(t.act + r * t.act_row_bytes, t.k);
-                float *acc = t.acc + (r * panels + p) * WEFT_PANEL;
-                __m256 by = _mm256_set1_ps(a.scales[group]);
-                add_scaled(dot[r][p].low, a.offsets[group],
-                           _mm256_mul_ps(by, _mm256_load_ps(scales)), acc);
-                add_scaled(dot[r][p].high, a.offsets[group],
-                           _mm256_mul_ps(by, _mm256_load_ps(scales + HALF)), acc + HALF);
+            dot[r][p].low = dot[r][p].high = broadcast_word(offsets, r, 0);
+        }
+    }
+    for (size_t quad = 0; quad < n_quads; quad++) {
+        if (group_rows > 1) prefetch_step(&t, panels, quad);
+        for (uint32_t r = 0; r < rows; r++) {
+            __m256i a = broadcast_word(acts, r, quad);
+            __m256i a_even = _mm256_srai_epi16(_mm256_slli_epi16(a, 8), 8);
+            __m256i a_odd = _mm256_srai_epi16(a, 8);
+            for (uint32_t p = 0; p < panels; p++) {
+                const __m256i *w = (const void *)(t.panels[p] + quad * I8_QUAD_BYTES);
+                dot[r][p].low = dot_i8(dot[r][p].low, _mm256_load_si256(w), a_even, a_odd);
+                dot[r][p].high = dot_i8(dot[r][p].high, _mm256_load_si256(w + 1), a_even, a_odd);
             }
+        }
+    }
+    /* A panel ends in its scales. */
+    const size_t scales_at = (i8_columns(t.k) - (size_t)t.k_begin) * WEFT_PANEL;
+    for (uint32_t p = 0; p < panels; p++) {
+        const float *scales = (const void *)(t.panels[p] + scales_at);
+        for (uint32_t r = 0; r < rows; r++) {
+            float *acc = t.acc + (r * panels + p) * WEFT_PANEL;
+            __m256 by = broadcast_f32(a_scales, r, 0);
+            add_scaled(dot[r][p].low, _mm256_mul_ps(by, _mm256_load_ps(scales)), acc);
+            add_scaled(dot[r][p].high, _mm256_mul_ps(by, _mm256_load_ps(scales + HALF)),
+                       acc + HALF);
         }
     }
 }
 
 static void few_i8(const struct tile *t, uint32_t n_rows) {
-    switch (n_rows) {
-        TILE_CASE(tile_i8, t, 1, FEW_PANELS);
-        TILE_CASE(tile_i8, t, 2, FEW_PANELS);
-    default:
-        weft_check_failed("rows of a tile", __FILE__, __LINE__);
-    }
+    RUN_DOT_FEW(tile_i8, t, n_rows)
 }
 
 static void many_i8(const struct tile *t, uint32_t n_rows) {
-    switch (n_rows) {
-        TILE_CASE(tile_i8, t, 2, MANY_PANELS);
-        TILE_CASE(tile_i8, t, 3, MANY_PANELS);
-        TILE_CASE(tile_i8, t, 4, MANY_PANELS);
-    default:
-        weft_check_failed("rows of a tile", __FILE__, __LINE__);
-    }
+    RUN_DOT_MANY(tile_i8, t, n_rows)
 }
 
 static void widen_i8(const uint8_t *panel, uint32_t count, float *out) {
@@ -109,22 +93,16 @@ static const struct tile_kernel i8_kernel = {.kind = WEFT_GEMM_I8,
                                              .group = I8_GROUP,
                                              .group_bytes = I8_GROUP / 4 * I8_QUAD_BYTES,
                                              .step = 4,
-                                             .few_rows = I8_FEW_ROWS,
-                                             .few_panels = FEW_PANELS,
-                                             .few = few_i8,
-                                             .many_rows = I8_MANY_ROWS,
-                                             .many_panels = MANY_PANELS,
-                                             .many = many_i8};
+                                             .chunk = I8_GROUP,
+                                             .per_word = 4,
+                                             TILES_DOT_AVX2(few_i8, many_i8)};
 
 static const struct tile_kernel i8_f32_kernel = {.kind = WEFT_GEMM_I8_F32,
                                                  .group = I8_GROUP,
                                                  .group_bytes = I8_GROUP / 4 * I8_QUAD_BYTES,
                                                  .step = 1,
-                                                 .act_bytes = 4,
-                                                 .few_panels = MANY_PANELS,
-                                                 .many_rows = MANY_ROWS,
-                                                 .many_panels = MANY_PANELS,
-                                                 .many = wefti_kern_tile_f32_many_avx2,
+                                                 .per_word = 1,
+                                                 TILES_WIDENED_AVX2,
                                                  .widen = widen_i8,
                                                  .scale = scale_i8};
 

@@ -23,11 +23,8 @@ static const struct tile_kernel i8_f32_kernel = {.kind = WEFT_GEMM_I8_F32,
                                                  .group = I8_GROUP,
                                                  .group_bytes = I8_GROUP / 4 * I8_QUAD_BYTES,
                                                  .step = 1,
-                                                 .act_bytes = 4,
-                                                 .few_panels = MANY_PANELS,
-                                                 .many_rows = MANY_ROWS,
-                                                 .many_panels = MANY_PANELS,
-                                                 .many = wefti_kern_tile_f32_many_avx512,
+                                                 .per_word = 1,
+                                                 TILES_WIDENED_AVX512,
                                                  .widen = widen_i8,
                                                  .scale = scale_i8};
 

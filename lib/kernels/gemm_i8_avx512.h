@@ -21,42 +21,24 @@ ALWAYS_INLINE __m512i dot_i8(__m512i sum, __m512i w, __m512i a) {
 }
 #endif
 
-/* acc += (dots - offset) * activation scale * weight scale. Not inline: the dots come through
- * memory, or the compiler would spill in the loop what it wants afterwards. */
-static __attribute__((noinline)) void add_group(const struct tile *t, uint32_t rows,
-                                                uint32_t panels, const int32_t *dots) {
-    const size_t columns = i8_columns(t->k) * (size_t)WEFT_PANEL;
-    const size_t panel_at = (size_t)t->k_begin * WEFT_PANEL; /* of t->panels[p] in its panel */
-    const uint32_t group = t->k_begin / I8_GROUP;
-    for (uint32_t r = 0; r < rows; r++) {
-        const struct i8_row a = i8_row_at(t->act + r * t->act_row_bytes, t->k);
-        const __m512i offset = _mm512_set1_epi32(a.offsets[group]);
-        const __m512 a_scale = _mm512_set1_ps(a.scales[group]);
-        for (uint32_t p = 0; p < panels; p++) {
-            float *acc = t->acc + (r * panels + p) * WEFT_PANEL;
-            __m512i exact =
-                _mm512_sub_epi32(_mm512_load_si512(dots + (r * panels + p) * WEFT_PANEL), offset);
-            __m512 scale = _mm512_load_ps((const void *)(t->panels[p] - panel_at + columns));
-            _mm512_store_ps(acc,
-                            _mm512_fmadd_ps(_mm512_cvtepi32_ps(exact),
-                                            _mm512_mul_ps(a_scale, scale), _mm512_load_ps(acc)));
-        }
-    }
-}
-
 /* Sums that live across a loop are of the type that the dot product has inside: between two types
  * of vectors gcc 12 copies every register in every step. */
 typedef int32_t lanes __attribute__((vector_size(64)));
 
-/* One group of 256 columns, or what is left of them. */
-ALWAYS_INLINE void tile_i8(const struct tile *args, uint32_t rows, uint32_t panels) {
+/* One group of 256 columns, or what is left of them: acc += dots * activation scale * weight
+ * scale. */
+ALWAYS_INLINE void tile_i8(const struct tile *args, uint32_t rows, uint32_t panels,
+                           uint32_t group_rows) {
     const struct tile t = *args;
-    const uint8_t *codes = t.act + t.k_begin;
+    const uint32_t group = t.k_begin / I8_GROUP, n_words = i8_columns(t.k) / 4;
+    const struct act_words codes = act_words_at(&t, group_rows, t.k_begin / 4);
+    const struct act_words scales = act_words_at(&t, group_rows, n_words + group);
+    const struct act_words offsets = act_words_at(&t, group_rows, n_words + i8_groups(t.k) + group);
     const size_t n_quads = i8_columns(t.count) / 4;
     lanes dot[MANY_ROWS][TILE_PANELS_MAX];
     for (uint32_t r = 0; r < rows; r++) {
         for (uint32_t p = 0; p < panels; p++) {
-            dot[r][p] = (lanes)_mm512_setzero_si512();
+            dot[r][p] = (lanes)broadcast_word(offsets, r, 0);
         }
     }
     size_t quad = 0;
@@ -65,26 +47,34 @@ ALWAYS_INLINE void tile_i8(const struct tile *args, uint32_t rows, uint32_t pane
         for (uint32_t p = 0; p < panels; p++) {
             w[p] = _mm512_load_si512(t.panels[p] + quad * I8_QUAD_BYTES);
         }
-        if (rows > FEW_ROWS) prefetch_step(&t, panels, quad);
+        if (group_rows > 1) prefetch_step(&t, panels, quad);
         for (uint32_t r = 0; r < rows; r++) {
-            const int32_t *row = (const void *)(codes + r * t.act_row_bytes);
-            __m512i a = _mm512_set1_epi32(row[quad]);
+            __m512i a = broadcast_word(codes, r, quad);
             for (uint32_t p = 0; p < panels; p++) {
                 dot[r][p] = (lanes)dot_i8((__m512i)dot[r][p], w[p], a);
             }
         }
     } while (++quad < n_quads);
-    _Alignas(64) int32_t dots[MANY_ROWS * TILE_PANELS_MAX * WEFT_PANEL];
+    /* A panel ends in its scales. */
+    const size_t scales_at = (i8_columns(t.k) - (size_t)t.k_begin) * WEFT_PANEL;
+    __m512 w_scale[TILE_PANELS_MAX];
+    for (uint32_t p = 0; p < panels; p++) {
+        w_scale[p] = _mm512_load_ps((const void *)(t.panels[p] + scales_at));
+    }
     for (uint32_t r = 0; r < rows; r++) {
+        const __m512 a_scale = broadcast_f32(scales, r, 0);
         for (uint32_t p = 0; p < panels; p++) {
-            _mm512_store_si512(dots + (r * panels + p) * WEFT_PANEL, (__m512i)dot[r][p]);
+            float *acc = t.acc + (r * panels + p) * WEFT_PANEL;
+            __m512 exact = _mm512_cvtepi32_ps((__m512i)dot[r][p]);
+            __m512 sum =
+                _mm512_fmadd_ps(exact, _mm512_mul_ps(a_scale, w_scale[p]), _mm512_load_ps(acc));
+            _mm512_store_ps(acc, sum);
         }
     }
-    add_group(&t, rows, panels, dots);
 }
 
 static void few_i8(const struct tile *t, uint32_t n_rows) {
-    RUN_FEW(tile_i8, t, n_rows)
+    RUN_FEW(tile_i8, t, n_rows, FEW_PANELS)
 }
 
 static void many_i8(const struct tile *t, uint32_t n_rows) {
@@ -96,12 +86,8 @@ static const struct tile_kernel i8_kernel = {.kind = WEFT_GEMM_I8,
                                              .group_bytes = I8_GROUP / 4 * I8_QUAD_BYTES,
                                              .step = 4,
                                              .chunk = I8_GROUP,
-                                             .few_rows = FEW_ROWS,
-                                             .few_panels = FEW_PANELS,
-                                             .few = few_i8,
-                                             .many_rows = MANY_ROWS,
-                                             .many_panels = MANY_PANELS,
-                                             .many = many_i8};
+                                             .per_word = 4,
+                                             TILES_AVX512(few_i8, many_i8)};
 
 static void gemm_i8(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
     gemm_run(&i8_kernel, args, p_begin, p_end);

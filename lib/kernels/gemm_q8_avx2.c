@@ -1,8 +1,6 @@
 /* Q8 weights with f32 activations, and both as Q8. Weights are stored as code + 128. */
 #include "kernels/gemm_avx2.h"
 
-enum { Q8_FEW_ROWS = 1, Q8_MANY_ROWS = 3 };
-
 struct codes {
     __m256i low, high;
 };
@@ -26,24 +24,27 @@ ALWAYS_INLINE __m256i dot_quads(__m256i sum, __m256i w, __m256i a_even, __m256i 
     return _mm256_add_epi32(sum, _mm256_madd_epi16(w_odd, a_odd));
 }
 
-ALWAYS_INLINE __m256 scaled(__m256i dot, __m256i offset, __m256 scale, __m256 sum) {
-    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(_mm256_sub_epi32(dot, offset)), scale, sum);
+ALWAYS_INLINE __m256 scaled(__m256i dot, __m256 scale, __m256 sum) {
+    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, sum);
 }
 
-/* 3 rows at most: integer sums, float sums and operands of more would not fit in the registers. */
-ALWAYS_INLINE void tile_q8(const struct tile *args, uint32_t rows, uint32_t panels) {
+/* Dots begin at -128 times the sum of the activations' codes. */
+ALWAYS_INLINE void tile_q8(const struct tile *args, uint32_t rows, uint32_t panels,
+                           uint32_t group_rows) {
     const struct tile t = *args;
-    const size_t scales_at = (size_t)t.k + t.k_begin / Q8_GROUP * 4;
-    const size_t offsets_at = scales_at + t.k / Q8_GROUP * 4;
-    const size_t n_blocks = t.count / Q8_GROUP;
+    const size_t n_all = t.k / Q8_GROUP, first = t.k_begin / Q8_GROUP,
+                 n_blocks = t.count / Q8_GROUP;
+    const struct act_words acts = act_words_at(&t, group_rows, first * Q8_QUADS);
+    const struct act_words scales = act_words_at(&t, group_rows, n_all * Q8_QUADS + first);
+    const struct act_words offsets = act_words_at(&t, group_rows, n_all * (Q8_QUADS + 1) + first);
     tile_sums sum;
     load_sums(&t, rows, panels, sum);
     size_t b = 0;
     do {
-        struct codes dot[MANY_ROWS][FEW_PANELS];
+        struct codes dot[DOT_MANY_ROWS][FEW_PANELS];
         for (uint32_t r = 0; r < rows; r++) {
             for (uint32_t p = 0; p < panels; p++) {
-                dot[r][p] = (struct codes){_mm256_setzero_si256(), _mm256_setzero_si256()};
+                dot[r][p].low = dot[r][p].high = broadcast_word(offsets, r, b);
             }
         }
         for (size_t quad = 0; quad < Q8_QUADS; quad++) {
@@ -51,10 +52,9 @@ ALWAYS_INLINE void tile_q8(const struct tile *args, uint32_t rows, uint32_t pane
             for (uint32_t p = 0; p < panels; p++) {
                 w[p] = load_codes(t.panels[p] + b * Q8_BLOCK_BYTES, quad);
             }
-            if (rows > Q8_FEW_ROWS) prefetch_step(&t, panels, b * Q8_QUADS + quad);
+            if (group_rows > 1) prefetch_step(&t, panels, b * Q8_QUADS + quad);
             for (uint32_t r = 0; r < rows; r++) {
-                const int32_t *row = (const void *)(t.act + r * t.act_row_bytes + t.k_begin);
-                __m256i a = _mm256_set1_epi32(row[b * Q8_QUADS + quad]);
+                __m256i a = broadcast_word(acts, r, b * Q8_QUADS + quad);
                 __m256i a_even = _mm256_srai_epi16(_mm256_slli_epi16(a, 8), 8);
                 __m256i a_odd = _mm256_srai_epi16(a, 8);
                 for (uint32_t p = 0; p < panels; p++) {
@@ -64,16 +64,13 @@ ALWAYS_INLINE void tile_q8(const struct tile *args, uint32_t rows, uint32_t pane
             }
         }
         for (uint32_t r = 0; r < rows; r++) {
-            const float *a_scale = (const void *)(t.act + r * t.act_row_bytes + scales_at);
-            const int32_t *offset = (const void *)(t.act + r * t.act_row_bytes + offsets_at);
-            __m256 scale = _mm256_broadcast_ss(a_scale + b);
-            __m256i off = _mm256_set1_epi32(offset[b]);
+            __m256 scale = broadcast_f32(scales, r, b);
             for (uint32_t p = 0; p < panels; p++) {
                 struct pair w_scale = load_scales(t.panels[p] + b * Q8_BLOCK_BYTES);
                 sum[r][p].low =
-                    scaled(dot[r][p].low, off, _mm256_mul_ps(scale, w_scale.low), sum[r][p].low);
+                    scaled(dot[r][p].low, _mm256_mul_ps(scale, w_scale.low), sum[r][p].low);
                 sum[r][p].high =
-                    scaled(dot[r][p].high, off, _mm256_mul_ps(scale, w_scale.high), sum[r][p].high);
+                    scaled(dot[r][p].high, _mm256_mul_ps(scale, w_scale.high), sum[r][p].high);
             }
         }
     } while (++b < n_blocks);
@@ -107,8 +104,10 @@ ALWAYS_INLINE struct pair widen_one(const struct q8_widener *w, struct codes cod
                          widen_half(codes.high, pick, w->scale.high, w->bias.high)};
 }
 
-ALWAYS_INLINE void tile_q8_f32(const struct tile *args, uint32_t rows, uint32_t panels) {
+ALWAYS_INLINE void tile_q8_f32(const struct tile *args, uint32_t rows, uint32_t panels,
+                               uint32_t group_rows) {
     const struct tile t = *args;
+    const struct act_words act = act_words_at(&t, group_rows, t.k_begin);
     const size_t n_blocks = t.count / Q8_GROUP;
     tile_sums sum;
     load_sums(&t, rows, panels, sum);
@@ -126,7 +125,7 @@ ALWAYS_INLINE void tile_q8_f32(const struct tile *args, uint32_t rows, uint32_t 
                                      load_codes(t.panels[p] + b * Q8_BLOCK_BYTES, quad), i);
                 }
                 for (uint32_t r = 0; r < rows; r++) {
-                    __m256 a = broadcast_f32(&t, r, b * Q8_GROUP + quad * 4 + i);
+                    __m256 a = broadcast_f32(act, r, b * Q8_GROUP + quad * 4 + i);
                     for (uint32_t p = 0; p < panels; p++) {
                         sum[r][p] = fmadd_pair(a, w[p], sum[r][p]);
                     }
@@ -138,21 +137,15 @@ ALWAYS_INLINE void tile_q8_f32(const struct tile *args, uint32_t rows, uint32_t 
 }
 
 static void few_q8(const struct tile *t, uint32_t n_rows) {
-    WEFT_ASSERT(n_rows == Q8_FEW_ROWS);
-    tile_q8(t, 1, FEW_PANELS);
+    RUN_DOT_FEW(tile_q8, t, n_rows)
 }
 
 static void many_q8(const struct tile *t, uint32_t n_rows) {
-    switch (n_rows) {
-        TILE_CASE(tile_q8, t, 2, MANY_PANELS);
-        TILE_CASE(tile_q8, t, 3, MANY_PANELS);
-    default:
-        weft_check_failed("rows of a tile", __FILE__, __LINE__);
-    }
+    RUN_DOT_MANY(tile_q8, t, n_rows)
 }
 
 static void few_q8_f32(const struct tile *t, uint32_t rows) {
-    RUN_FEW(tile_q8_f32, t, rows)
+    RUN_FEW(tile_q8_f32, t, rows, FEW_PANELS)
 }
 
 static void widen_q8(const uint8_t *panel, uint32_t count, float *out) {
@@ -173,25 +166,17 @@ static const struct tile_kernel q8_kernel = {.kind = WEFT_GEMM_Q8,
                                              .group = Q8_GROUP,
                                              .group_bytes = Q8_BLOCK_BYTES,
                                              .step = 4,
-                                             .few_rows = Q8_FEW_ROWS,
-                                             .few_panels = FEW_PANELS,
-                                             .few = few_q8,
-                                             .many_rows = Q8_MANY_ROWS,
-                                             .many_panels = MANY_PANELS,
-                                             .many = many_q8};
+                                             .per_word = 4,
+                                             TILES_DOT_AVX2(few_q8, many_q8)};
 
-static const struct tile_kernel q8_f32_kernel = {.kind = WEFT_GEMM_Q8_F32,
-                                                 .group = Q8_GROUP,
-                                                 .group_bytes = Q8_BLOCK_BYTES,
-                                                 .step = 1,
-                                                 .act_bytes = 4,
-                                                 .few_rows = FEW_ROWS,
-                                                 .few_panels = FEW_PANELS,
-                                                 .few = few_q8_f32,
-                                                 .many_rows = MANY_ROWS,
-                                                 .many_panels = MANY_PANELS,
-                                                 .many = wefti_kern_tile_f32_many_avx2,
-                                                 .widen = widen_q8};
+static const struct tile_kernel q8_f32_kernel = {
+    .kind = WEFT_GEMM_Q8_F32,
+    .group = Q8_GROUP,
+    .group_bytes = Q8_BLOCK_BYTES,
+    .step = 1,
+    .per_word = 1,
+    TILES_AVX2(few_q8_f32, wefti_kern_tile_f32_many_avx2),
+    .widen = widen_q8};
 
 static void gemm_q8_f32(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
     gemm_run(&q8_f32_kernel, args, p_begin, p_end);

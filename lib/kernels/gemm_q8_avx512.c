@@ -22,8 +22,10 @@ ALWAYS_INLINE __m512 widen_one(const struct q8_widener *w, __m512i codes, uint32
     return _mm512_fmadd_ps(_mm512_castsi512_ps(biased), w->scale, w->bias);
 }
 
-ALWAYS_INLINE void tile_q8_f32(const struct tile *args, uint32_t rows, uint32_t panels) {
+ALWAYS_INLINE void tile_q8_f32(const struct tile *args, uint32_t rows, uint32_t panels,
+                               uint32_t group_rows) {
     const struct tile t = *args;
+    const struct act_words act = act_words_at(&t, group_rows, t.k_begin);
     const size_t n_blocks = t.count / Q8_GROUP;
     tile_sums sum;
     load_sums(&t, rows, panels, sum);
@@ -44,7 +46,7 @@ ALWAYS_INLINE void tile_q8_f32(const struct tile *args, uint32_t rows, uint32_t 
                     w[p] = widen_one(&widener[p], codes[p], i);
                 }
                 for (uint32_t r = 0; r < rows; r++) {
-                    __m512 a = broadcast_f32(&t, r, b * Q8_GROUP + quad * 4 + i);
+                    __m512 a = broadcast_f32(act, r, b * Q8_GROUP + quad * 4 + i);
                     for (uint32_t p = 0; p < panels; p++) {
                         sum[r][p] = _mm512_fmadd_ps(a, w[p], sum[r][p]);
                     }
@@ -56,7 +58,7 @@ ALWAYS_INLINE void tile_q8_f32(const struct tile *args, uint32_t rows, uint32_t 
 }
 
 static void few_q8_f32(const struct tile *t, uint32_t rows) {
-    RUN_FEW(tile_q8_f32, t, rows)
+    RUN_FEW(tile_q8_f32, t, rows, FEW_PANELS)
 }
 
 static void widen_q8(const uint8_t *panel, uint32_t count, float *out) {
@@ -71,18 +73,14 @@ static void widen_q8(const uint8_t *panel, uint32_t count, float *out) {
     }
 }
 
-static const struct tile_kernel q8_f32_kernel = {.kind = WEFT_GEMM_Q8_F32,
-                                                 .group = Q8_GROUP,
-                                                 .group_bytes = Q8_BLOCK_BYTES,
-                                                 .step = 1,
-                                                 .act_bytes = 4,
-                                                 .few_rows = FEW_ROWS,
-                                                 .few_panels = FEW_PANELS,
-                                                 .few = few_q8_f32,
-                                                 .many_rows = MANY_ROWS,
-                                                 .many_panels = MANY_PANELS,
-                                                 .many = wefti_kern_tile_f32_many_avx512,
-                                                 .widen = widen_q8};
+static const struct tile_kernel q8_f32_kernel = {
+    .kind = WEFT_GEMM_Q8_F32,
+    .group = Q8_GROUP,
+    .group_bytes = Q8_BLOCK_BYTES,
+    .step = 1,
+    .per_word = 1,
+    TILES_AVX512(few_q8_f32, wefti_kern_tile_f32_many_avx512),
+    .widen = widen_q8};
 
 static void gemm_q8_f32(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
     gemm_run(&q8_f32_kernel, args, p_begin, p_end);

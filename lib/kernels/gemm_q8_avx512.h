@@ -1,13 +1,10 @@
 /* kernels/gemm_q8_avx512 — int8 dot products, for the files with and without VNNI; integers are
  * exact, so both give the same bits. Weights are stored as code + 128: the unsigned operand that
- * vpdpbusd wants; 128 times the sum of the activations' codes is taken off again. 6 rows x 2
- * panels: 12 integer and 12 float sums, 2 weights, 1 broadcast. */
+ * vpdpbusd wants; dots begin at -128 times the sum of the activations' codes. */
 #ifndef WEFT_KERNELS_GEMM_Q8_AVX512_H
 #define WEFT_KERNELS_GEMM_Q8_AVX512_H
 
 #include "kernels/gemm_avx512.h"
-
-enum { Q8_FEW_ROWS = 2, Q8_FEW_PANELS = 4, Q8_MANY_ROWS = 6, Q8_MANY_PANELS = 2 };
 
 /* Adds to 16 sums the products of 4 unsigned by 4 signed bytes each. */
 ALWAYS_INLINE __m512i dot_quads(__m512i sum, __m512i w, __m512i a) {
@@ -26,21 +23,22 @@ ALWAYS_INLINE __m512 load_scales(const uint8_t *block) {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(block + Q8_CODES)));
 }
 
-ALWAYS_INLINE void tile_q8(const struct tile *args, uint32_t rows, uint32_t panels) {
+ALWAYS_INLINE void tile_q8(const struct tile *args, uint32_t rows, uint32_t panels,
+                           uint32_t group_rows) {
     const struct tile t = *args;
-    const size_t scales_at = t.k, offsets_at = (size_t)t.k + t.k / Q8_GROUP * 4;
-    const uint8_t *codes = t.act + t.k_begin;
-    const uint8_t *scales = t.act + scales_at + t.k_begin / Q8_GROUP * 4;
-    const uint8_t *offsets = t.act + offsets_at + t.k_begin / Q8_GROUP * 4;
-    const size_t n_blocks = t.count / Q8_GROUP;
+    const size_t n_all = t.k / Q8_GROUP, first = t.k_begin / Q8_GROUP,
+                 n_blocks = t.count / Q8_GROUP;
+    const struct act_words codes = act_words_at(&t, group_rows, first * Q8_QUADS);
+    const struct act_words scales = act_words_at(&t, group_rows, n_all * Q8_QUADS + first);
+    const struct act_words offsets = act_words_at(&t, group_rows, n_all * (Q8_QUADS + 1) + first);
     tile_sums sum;
     load_sums(&t, rows, panels, sum);
     size_t b = 0;
     do {
-        __m512i dot[MANY_ROWS][TILE_PANELS_MAX];
+        __m512i dot[DOT_MANY_ROWS][TILE_PANELS_MAX];
         for (uint32_t r = 0; r < rows; r++) {
             for (uint32_t p = 0; p < panels; p++) {
-                dot[r][p] = _mm512_setzero_si512();
+                dot[r][p] = broadcast_word(offsets, r, b);
             }
         }
 #pragma GCC unroll 8
@@ -49,10 +47,9 @@ ALWAYS_INLINE void tile_q8(const struct tile *args, uint32_t rows, uint32_t pane
             for (uint32_t p = 0; p < panels; p++) {
                 w[p] = _mm512_loadu_si512(t.panels[p] + b * Q8_BLOCK_BYTES + quad * 64);
             }
-            if (rows > Q8_FEW_ROWS) prefetch_step(&t, panels, b * Q8_QUADS + quad);
+            if (group_rows > 1) prefetch_step(&t, panels, b * Q8_QUADS + quad);
             for (uint32_t r = 0; r < rows; r++) {
-                const int32_t *row = (const void *)(codes + r * t.act_row_bytes);
-                __m512i a = _mm512_set1_epi32(row[b * Q8_QUADS + quad]);
+                __m512i a = broadcast_word(codes, r, b * Q8_QUADS + quad);
                 for (uint32_t p = 0; p < panels; p++) {
                     dot[r][p] = dot_quads(dot[r][p], w[p], a);
                 }
@@ -63,12 +60,9 @@ ALWAYS_INLINE void tile_q8(const struct tile *args, uint32_t rows, uint32_t pane
             w_scale[p] = load_scales(t.panels[p] + b * Q8_BLOCK_BYTES);
         }
         for (uint32_t r = 0; r < rows; r++) {
-            const float *a_scale = (const void *)(scales + r * t.act_row_bytes);
-            const int32_t *offset = (const void *)(offsets + r * t.act_row_bytes);
-            __m512 scale = _mm512_set1_ps(a_scale[b]);
-            __m512i off = _mm512_set1_epi32(offset[b]);
+            __m512 scale = broadcast_f32(scales, r, b);
             for (uint32_t p = 0; p < panels; p++) {
-                __m512 value = _mm512_cvtepi32_ps(_mm512_sub_epi32(dot[r][p], off));
+                __m512 value = _mm512_cvtepi32_ps(dot[r][p]);
                 sum[r][p] = _mm512_fmadd_ps(value, _mm512_mul_ps(scale, w_scale[p]), sum[r][p]);
             }
         }
@@ -77,35 +71,19 @@ ALWAYS_INLINE void tile_q8(const struct tile *args, uint32_t rows, uint32_t pane
 }
 
 static inline void few_q8(const struct tile *t, uint32_t n_rows) {
-    switch (n_rows) {
-        TILE_CASE(tile_q8, t, 1, Q8_FEW_PANELS);
-        TILE_CASE(tile_q8, t, 2, Q8_FEW_PANELS);
-    default:
-        weft_check_failed("rows of a tile", __FILE__, __LINE__);
-    }
+    RUN_DOT_FEW(tile_q8, t, n_rows)
 }
 
 static inline void many_q8(const struct tile *t, uint32_t n_rows) {
-    switch (n_rows) {
-        TILE_CASE(tile_q8, t, 3, Q8_MANY_PANELS);
-        TILE_CASE(tile_q8, t, 4, Q8_MANY_PANELS);
-        TILE_CASE(tile_q8, t, 5, Q8_MANY_PANELS);
-        TILE_CASE(tile_q8, t, 6, Q8_MANY_PANELS);
-    default:
-        weft_check_failed("rows of a tile", __FILE__, __LINE__);
-    }
+    RUN_DOT_MANY(tile_q8, t, n_rows)
 }
 
 static const struct tile_kernel q8_kernel = {.kind = WEFT_GEMM_Q8,
                                              .group = Q8_GROUP,
                                              .group_bytes = Q8_BLOCK_BYTES,
                                              .step = 4,
-                                             .few_rows = Q8_FEW_ROWS,
-                                             .few_panels = Q8_FEW_PANELS,
-                                             .few = few_q8,
-                                             .many_rows = Q8_MANY_ROWS,
-                                             .many_panels = Q8_MANY_PANELS,
-                                             .many = many_q8};
+                                             .per_word = 4,
+                                             TILES_DOT_AVX512(few_q8, many_q8)};
 
 static void gemm_q8(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
     gemm_run(&q8_kernel, args, p_begin, p_end);

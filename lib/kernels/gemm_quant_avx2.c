@@ -3,8 +3,6 @@
 #include "kernels/gemm_avx2.h"
 #include "kernels/quant.h"
 
-enum { QUANT_FEW_ROWS = 1, QUANT_MANY_ROWS = 3 };
-
 struct codes {
     __m256i low, high; /* features 0..7 and 8..15 */
 };
@@ -95,17 +93,17 @@ ALWAYS_INLINE struct pair load_min(const struct quant_layout *q, const uint8_t *
 }
 
 ALWAYS_INLINE void dot_lines(const struct tile *t, const struct quant_layout *q, uint32_t rows,
-                             uint32_t panels, const uint8_t *const *groups, size_t block_at,
-                             uint32_t block, struct codes low_dot[][FEW_PANELS],
+                             uint32_t panels, uint32_t group_rows, const uint8_t *const *groups,
+                             size_t block_at, uint32_t block, struct codes low_dot[][FEW_PANELS],
                              struct codes high_dot[][FEW_PANELS]) {
+    const struct act_words acts = act_words_at(t, group_rows, t->k_begin / 4);
     for (uint32_t j = 0; j < 4; j++) {
-        if (rows > QUANT_FEW_ROWS) prefetch_step(t, panels, block_at * 4 + j);
+        if (group_rows > 1) prefetch_step(t, panels, block_at * 4 + j);
         for (uint32_t p = 0; p < panels; p++) {
             struct quads w = load_quads(q, groups[p], block, j);
             for (uint32_t r = 0; r < rows; r++) {
-                const int32_t *row = (const void *)(t->act + t->k_begin + r * t->act_row_bytes);
-                __m256i low = _mm256_set1_epi32(row[block_at * Q8_QUADS + j]);
-                __m256i high = _mm256_set1_epi32(row[block_at * Q8_QUADS + j + 4]);
+                __m256i low = broadcast_word(acts, r, block_at * Q8_QUADS + j);
+                __m256i high = broadcast_word(acts, r, block_at * Q8_QUADS + j + 4);
                 low_dot[r][p].low = dot_codes(low_dot[r][p].low, w.low.low, low);
                 low_dot[r][p].high = dot_codes(low_dot[r][p].high, w.low.high, low);
                 high_dot[r][p].low = dot_codes(high_dot[r][p].low, w.high.low, high);
@@ -115,56 +113,60 @@ ALWAYS_INLINE void dot_lines(const struct tile *t, const struct quant_layout *q,
     }
 }
 
-/* sum + (dot - off) * by * scale */
-ALWAYS_INLINE struct pair scaled(struct codes dot, int32_t off, float by, struct pair scale,
-                                 struct pair sum) {
-    const __m256i offset = _mm256_set1_epi32(off);
-    const __m256 factor = _mm256_set1_ps(by);
-    __m256 low = _mm256_cvtepi32_ps(_mm256_sub_epi32(dot.low, offset));
-    __m256 high = _mm256_cvtepi32_ps(_mm256_sub_epi32(dot.high, offset));
-    return (struct pair){_mm256_fmadd_ps(low, _mm256_mul_ps(factor, scale.low), sum.low),
-                         _mm256_fmadd_ps(high, _mm256_mul_ps(factor, scale.high), sum.high)};
+/* sum + dot * by * scale */
+ALWAYS_INLINE struct pair scaled(struct codes dot, __m256 by, struct pair scale, struct pair sum) {
+    return (struct pair){
+        _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot.low), _mm256_mul_ps(by, scale.low), sum.low),
+        _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot.high), _mm256_mul_ps(by, scale.high), sum.high)};
+}
+
+/* Where dots begin: codes stand `zero` too high. 6_K: of the first half of a block, and of the
+ * other. */
+ALWAYS_INLINE __m256i first_dot(const struct quant_layout *q, __m256i offset, __m256i half,
+                                bool second) {
+    if (!q->zero) return _mm256_setzero_si256();
+    if (q->sub == QUANT_BLOCK) return _mm256_srai_epi32(offset, 4); /* of 128 */
+    return second ? _mm256_sub_epi32(_mm256_srai_epi32(offset, 2), half) : half;
 }
 
 ALWAYS_INLINE void tile_quant(const struct tile *args, const struct quant_layout *q, uint32_t rows,
-                              uint32_t panels) {
+                              uint32_t panels, uint32_t group_rows) {
     const struct tile t = *args;
     const size_t n_blocks = t.count / QUANT_BLOCK, per_group = q->group / QUANT_BLOCK;
-    const size_t at = t.k_begin / QUANT_BLOCK;
+    const size_t n_all = t.k / QUANT_BLOCK, first = t.k_begin / QUANT_BLOCK;
+    const struct act_words scales = act_words_at(&t, group_rows, n_all * Q8_QUADS + first);
+    const struct act_words offsets = act_words_at(&t, group_rows, n_all * (Q8_QUADS + 1) + first);
+    const struct act_words halves = act_words_at(&t, group_rows, n_all * (Q8_QUADS + 2) + first);
+    const struct act_words sums = act_words_at(&t, group_rows, n_all * (Q8_QUADS + 3) + first);
     const bool two = q->sub < QUANT_BLOCK;
     tile_sums sum;
     load_sums(&t, rows, panels, sum);
     for (size_t b = 0; b < n_blocks; b++) {
         uint32_t block = (uint32_t)(b % per_group), sub = two ? 2 * block : block;
         const uint8_t *groups[FEW_PANELS];
-        struct codes low[QUANT_MANY_ROWS][FEW_PANELS], high[QUANT_MANY_ROWS][FEW_PANELS];
+        struct codes low[DOT_MANY_ROWS][FEW_PANELS], high[DOT_MANY_ROWS][FEW_PANELS];
         for (uint32_t p = 0; p < panels; p++) {
             groups[p] = t.panels[p] + b / per_group * q->bytes;
             for (uint32_t r = 0; r < rows; r++) {
-                low[r][p].low = low[r][p].high = _mm256_setzero_si256();
-                high[r][p] = low[r][p];
+                __m256i offset = broadcast_word(offsets, r, b);
+                __m256i half = two ? broadcast_word(halves, r, b) : offset;
+                low[r][p].low = low[r][p].high = first_dot(q, offset, half, false);
+                high[r][p].low = high[r][p].high = first_dot(q, offset, half, true);
             }
         }
         if (two)
-            dot_lines(&t, q, rows, panels, groups, b, block, low, high);
+            dot_lines(&t, q, rows, panels, group_rows, groups, b, block, low, high);
         else
-            dot_lines(&t, q, rows, panels, groups, b, block, low, low);
+            dot_lines(&t, q, rows, panels, group_rows, groups, b, block, low, low);
         for (uint32_t p = 0; p < panels; p++) {
             struct pair scale = load_scale(q, groups[p], sub), min = load_min(q, groups[p], sub);
             for (uint32_t r = 0; r < rows; r++) {
-                struct q8_row a = q8_row_at(t.act + r * t.act_row_bytes, t.k);
-                float by = a.scales[at + b];
-                int32_t offset = a.offsets[at + b];
-                if (two) { /* zero is 32 */
-                    int32_t half = a.halves[at + b];
-                    sum[r][p] = scaled(low[r][p], half, by, scale, sum[r][p]);
-                    sum[r][p] = scaled(high[r][p], offset / 4 - half, by,
-                                       load_scale(q, groups[p], sub + 1), sum[r][p]);
-                    continue;
-                }
-                sum[r][p] = scaled(low[r][p], q->zero ? offset / 16 : 0, by, scale, sum[r][p]);
-                if (q->has_min)
-                    sum[r][p] = fmadd_pair(_mm256_set1_ps(a.sums[at + b]), min, sum[r][p]);
+                __m256 by = broadcast_f32(scales, r, b);
+                sum[r][p] = scaled(low[r][p], by, scale, sum[r][p]);
+                if (two)
+                    sum[r][p] =
+                        scaled(high[r][p], by, load_scale(q, groups[p], sub + 1), sum[r][p]);
+                if (q->has_min) sum[r][p] = fmadd_pair(broadcast_f32(sums, r, b), min, sum[r][p]);
             }
         }
     }
@@ -206,20 +208,15 @@ ALWAYS_INLINE void widen_quant(const struct quant_layout *q, const uint8_t *pane
 
 /* The layout is a constant in every copy. */
 #define DEFINE_QUANT(name, KIND)                                                                   \
-    ALWAYS_INLINE void tile_##name(const struct tile *t, uint32_t rows, uint32_t panels) {         \
-        tile_quant(t, &quant_layouts[QUANT_##KIND], rows, panels);                                 \
+    ALWAYS_INLINE void tile_##name(const struct tile *t, uint32_t rows, uint32_t panels,           \
+                                   uint32_t group_rows) {                                          \
+        tile_quant(t, &quant_layouts[QUANT_##KIND], rows, panels, group_rows);                     \
     }                                                                                              \
     static void few_##name(const struct tile *t, uint32_t n_rows) {                                \
-        WEFT_ASSERT(n_rows == QUANT_FEW_ROWS);                                                     \
-        tile_##name(t, 1, FEW_PANELS);                                                             \
+        RUN_DOT_FEW(tile_##name, t, n_rows)                                                        \
     }                                                                                              \
     static void many_##name(const struct tile *t, uint32_t n_rows) {                               \
-        switch (n_rows) {                                                                          \
-            TILE_CASE(tile_##name, t, 2, MANY_PANELS);                                             \
-            TILE_CASE(tile_##name, t, 3, MANY_PANELS);                                             \
-        default:                                                                                   \
-            weft_check_failed("rows of a tile", __FILE__, __LINE__);                               \
-        }                                                                                          \
+        RUN_DOT_MANY(tile_##name, t, n_rows)                                                       \
     }                                                                                              \
     static void widen_##name(const uint8_t *panel, uint32_t count, float *out) {                   \
         widen_quant(&quant_layouts[QUANT_##KIND], panel, count, out);                              \
@@ -230,12 +227,8 @@ ALWAYS_INLINE void widen_quant(const struct quant_layout *q, const uint8_t *pane
                                            .group = q->group,                                      \
                                            .group_bytes = q->bytes,                                \
                                            .step = 8,                                              \
-                                           .few_rows = QUANT_FEW_ROWS,                             \
-                                           .few_panels = FEW_PANELS,                               \
-                                           .few = few_##name,                                      \
-                                           .many_rows = QUANT_MANY_ROWS,                           \
-                                           .many_panels = MANY_PANELS,                             \
-                                           .many = many_##name};                                   \
+                                           .per_word = 4,                                          \
+                                           TILES_DOT_AVX2(few_##name, many_##name)};               \
         gemm_run(&kernel, args, p_begin, p_end);                                                   \
     }                                                                                              \
     static void gemm_##name##_f32(const struct weft_gemm_args *args, uint32_t p_begin,             \
@@ -245,11 +238,8 @@ ALWAYS_INLINE void widen_quant(const struct quant_layout *q, const uint8_t *pane
                                            .group = q->group,                                      \
                                            .group_bytes = q->bytes,                                \
                                            .step = 1,                                              \
-                                           .act_bytes = 4,                                         \
-                                           .few_panels = MANY_PANELS,                              \
-                                           .many_rows = MANY_ROWS,                                 \
-                                           .many_panels = MANY_PANELS,                             \
-                                           .many = wefti_kern_tile_f32_many_avx2,                  \
+                                           .per_word = 1,                                          \
+                                           TILES_WIDENED_AVX2,                                     \
                                            .widen = widen_##name};                                 \
         gemm_run(&kernel, args, p_begin, p_end);                                                   \
     }

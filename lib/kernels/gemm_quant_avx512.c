@@ -46,11 +46,8 @@ ALWAYS_INLINE void widen_quant(const struct quant_layout *q, const uint8_t *pane
                                            .group = q->group,                                      \
                                            .group_bytes = q->bytes,                                \
                                            .step = 1,                                              \
-                                           .act_bytes = 4,                                         \
-                                           .few_panels = MANY_PANELS,                              \
-                                           .many_rows = MANY_ROWS,                                 \
-                                           .many_panels = MANY_PANELS,                             \
-                                           .many = wefti_kern_tile_f32_many_avx512,                \
+                                           .per_word = 1,                                          \
+                                           TILES_WIDENED_AVX512,                                   \
                                            .widen = widen_##name};                                 \
         gemm_run(&kernel, args, p_begin, p_end);                                                   \
     }

@@ -8,8 +8,6 @@
 #include "kernels/gemm_avx512.h"
 #include "kernels/quant.h"
 
-enum { QUANT_FEW_ROWS = 2, QUANT_FEW_PANELS = 4, QUANT_MANY_ROWS = 6, QUANT_MANY_PANELS = 2 };
-
 /* Adds to 16 sums the products of 4 codes, up to 63, by 4 signed bytes each. */
 ALWAYS_INLINE __m512i dot_codes(__m512i sum, __m512i codes, __m512i a) {
 #ifdef __AVX512VNNI__
@@ -80,93 +78,103 @@ ALWAYS_INLINE __m512 load_min(const struct quant_layout *q, const uint8_t *group
     return _mm512_mul_ps(super, _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes)));
 }
 
-typedef __m512i tile_dots[MANY_ROWS][TILE_PANELS_MAX];
+typedef __m512i tile_dots[DOT_MANY_ROWS][TILE_PANELS_MAX];
 
-/* Lines j_begin..j_end of a block. Of 6_K a line's two quads have scales of their own, `high_dot`
- * takes the second. */
+enum part { LOW = 1, HIGH = 2, BOTH = 3 }; /* columns 0..15 of a block, 16..31 */
+
+/* Adds the products of a part of a block. */
 ALWAYS_INLINE void dot_lines(const struct tile *t, const struct quant_layout *q, uint32_t rows,
-                             uint32_t panels, const uint8_t *const *groups, size_t block_at,
-                             uint32_t block, tile_dots low_dot, tile_dots high_dot) {
-    const uint8_t *codes = t->act + t->k_begin;
+                             uint32_t panels, uint32_t group_rows, const uint8_t *const *groups,
+                             size_t block_at, uint32_t block, enum part part, tile_dots dot) {
+    const struct act_words codes = act_words_at(t, group_rows, t->k_begin / 4);
 #pragma GCC unroll 4
     for (uint32_t j = 0; j < 4; j++) {
         struct quads w[TILE_PANELS_MAX];
         for (uint32_t p = 0; p < panels; p++) {
             w[p] = load_quads(q, groups[p], block, j);
         }
-        if (rows > QUANT_FEW_ROWS) prefetch_step(t, panels, block_at * 4 + j);
+        if (group_rows > 1 && (part & LOW)) prefetch_step(t, panels, block_at * 4 + j);
         for (uint32_t r = 0; r < rows; r++) {
-            const int32_t *row = (const void *)(codes + r * t->act_row_bytes);
-            __m512i low = _mm512_set1_epi32(row[block_at * Q8_QUADS + j]);
-            __m512i high = _mm512_set1_epi32(row[block_at * Q8_QUADS + j + 4]);
+            __m512i low = broadcast_word(codes, r, block_at * Q8_QUADS + j);
+            __m512i high = broadcast_word(codes, r, block_at * Q8_QUADS + j + 4);
             for (uint32_t p = 0; p < panels; p++) {
-                low_dot[r][p] = dot_codes(low_dot[r][p], w[p].low, low);
-                high_dot[r][p] = dot_codes(high_dot[r][p], w[p].high, high);
+                if (part & LOW) dot[r][p] = dot_codes(dot[r][p], w[p].low, low);
+                if (part & HIGH) dot[r][p] = dot_codes(dot[r][p], w[p].high, high);
             }
         }
     }
 }
 
-ALWAYS_INLINE __m512 scaled(__m512i dot, __m512 scale, __m512 sum) {
-    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), scale, sum);
+/* A tile's activations beside their codes, from its first block on. */
+struct quant_acts {
+    struct act_words scales, offsets, halves, sums;
+};
+
+ALWAYS_INLINE struct quant_acts quant_acts_at(const struct tile *t, uint32_t group_rows) {
+    const size_t n_all = t->k / QUANT_BLOCK, first = t->k_begin / QUANT_BLOCK;
+    return (struct quant_acts){act_words_at(t, group_rows, n_all * Q8_QUADS + first),
+                               act_words_at(t, group_rows, n_all * (Q8_QUADS + 1) + first),
+                               act_words_at(t, group_rows, n_all * (Q8_QUADS + 2) + first),
+                               act_words_at(t, group_rows, n_all * (Q8_QUADS + 3) + first)};
+}
+
+/* Where the dots of a row and part begin: codes stand `zero` too high. */
+ALWAYS_INLINE __m512i first_dot(const struct quant_layout *q, const struct quant_acts *acts,
+                                uint32_t row, size_t b, enum part part) {
+    if (!q->zero) return _mm512_setzero_si512();
+    if (part == LOW) return broadcast_word(acts->halves, row, b);
+    __m512i whole = broadcast_word(acts->offsets, row, b); /* of 128 */
+    if (part == BOTH) return _mm512_srai_epi32(whole, 4);
+    return _mm512_sub_epi32(_mm512_srai_epi32(whole, 2), broadcast_word(acts->halves, row, b));
+}
+
+ALWAYS_INLINE void add_part(const struct tile *t, const struct quant_layout *q, uint32_t rows,
+                            uint32_t panels, uint32_t group_rows, const uint8_t *const *groups,
+                            size_t b, enum part part, tile_sums sum) {
+    const struct quant_acts acts = quant_acts_at(t, group_rows);
+    const uint32_t block = (uint32_t)(b % (q->group / QUANT_BLOCK));
+    const uint32_t sub = part == BOTH ? block : 2 * block + (part == HIGH);
+    tile_dots dot;
+    for (uint32_t r = 0; r < rows; r++) {
+        for (uint32_t p = 0; p < panels; p++) {
+            dot[r][p] = first_dot(q, &acts, r, b, part);
+        }
+    }
+    dot_lines(t, q, rows, panels, group_rows, groups, b, block, part, dot);
+    __m512 scale[TILE_PANELS_MAX], min[TILE_PANELS_MAX];
+    for (uint32_t p = 0; p < panels; p++) {
+        scale[p] = load_scale(q, groups[p], sub);
+        if (q->has_min) min[p] = load_min(q, groups[p], sub);
+    }
+    for (uint32_t r = 0; r < rows; r++) {
+        const __m512 by = broadcast_f32(acts.scales, r, b);
+        for (uint32_t p = 0; p < panels; p++) {
+            __m512 value = _mm512_cvtepi32_ps(dot[r][p]);
+            sum[r][p] = _mm512_fmadd_ps(value, _mm512_mul_ps(by, scale[p]), sum[r][p]);
+            if (!q->has_min) continue;
+            __m512 sums = broadcast_f32(acts.sums, r, b);
+            sum[r][p] = q->is_super ? _mm512_fnmadd_ps(sums, min[p], sum[r][p])
+                                    : _mm512_fmadd_ps(sums, min[p], sum[r][p]);
+        }
+    }
 }
 
 ALWAYS_INLINE void tile_quant(const struct tile *args, const struct quant_layout *q, uint32_t rows,
-                              uint32_t panels) {
+                              uint32_t panels, uint32_t group_rows) {
     const struct tile t = *args;
     const size_t n_blocks = t.count / QUANT_BLOCK, per_group = q->group / QUANT_BLOCK;
-    const struct q8_row first = q8_row_at(t.act, t.k);
-    const size_t at = t.k_begin / QUANT_BLOCK;
-    const bool two = q->sub < QUANT_BLOCK;
     tile_sums sum;
     load_sums(&t, rows, panels, sum);
     for (size_t b = 0; b < n_blocks; b++) {
-        uint32_t block = (uint32_t)(b % per_group), sub = two ? 2 * block : block;
         const uint8_t *groups[TILE_PANELS_MAX];
-        tile_dots low, high;
         for (uint32_t p = 0; p < panels; p++) {
             groups[p] = t.panels[p] + b / per_group * q->bytes;
         }
-        for (uint32_t r = 0; r < rows; r++) {
-            for (uint32_t p = 0; p < panels; p++) {
-                low[r][p] = high[r][p] = _mm512_setzero_si512();
-            }
-        }
-        if (two)
-            dot_lines(&t, q, rows, panels, groups, b, block, low, high);
-        else
-            dot_lines(&t, q, rows, panels, groups, b, block, low, low);
-        __m512 scale[2][TILE_PANELS_MAX], min[TILE_PANELS_MAX];
-        for (uint32_t p = 0; p < panels; p++) {
-            scale[0][p] = load_scale(q, groups[p], sub);
-            if (two) scale[1][p] = load_scale(q, groups[p], sub + 1);
-            if (q->has_min) min[p] = load_min(q, groups[p], sub);
-        }
-        for (uint32_t r = 0; r < rows; r++) {
-            const size_t skip = r * t.act_row_bytes;
-            const float *a_scale = (const void *)((const uint8_t *)first.scales + skip);
-            const int32_t *offset = (const void *)((const uint8_t *)first.offsets + skip);
-            const int32_t *half = (const void *)((const uint8_t *)first.halves + skip);
-            const float *a_sum = (const void *)((const uint8_t *)first.sums + skip);
-            __m512 by = _mm512_set1_ps(a_scale[at + b]);
-            for (uint32_t p = 0; p < panels; p++) {
-                __m512 by_low = _mm512_mul_ps(by, scale[0][p]);
-                if (two) { /* zero is 32 */
-                    __m512i off = _mm512_set1_epi32(half[at + b]);
-                    __m512i rest = _mm512_set1_epi32(offset[at + b] / 4 - half[at + b]);
-                    sum[r][p] = scaled(_mm512_sub_epi32(low[r][p], off), by_low, sum[r][p]);
-                    sum[r][p] = scaled(_mm512_sub_epi32(high[r][p], rest),
-                                       _mm512_mul_ps(by, scale[1][p]), sum[r][p]);
-                } else if (q->zero) { /* it is 8 */
-                    __m512i off = _mm512_set1_epi32(offset[at + b] / 16);
-                    sum[r][p] = scaled(_mm512_sub_epi32(low[r][p], off), by_low, sum[r][p]);
-                } else {
-                    __m512 sums = _mm512_set1_ps(a_sum[at + b]);
-                    sum[r][p] = scaled(low[r][p], by_low, sum[r][p]);
-                    sum[r][p] = q->is_super ? _mm512_fnmadd_ps(sums, min[p], sum[r][p])
-                                            : _mm512_fmadd_ps(sums, min[p], sum[r][p]);
-                }
-            }
+        if (q->sub == QUANT_BLOCK) {
+            add_part(&t, q, rows, panels, group_rows, groups, b, BOTH, sum);
+        } else { /* 6_K: one half at a time, or the dots would not fit the registers */
+            add_part(&t, q, rows, panels, group_rows, groups, b, LOW, sum);
+            add_part(&t, q, rows, panels, group_rows, groups, b, HIGH, sum);
         }
     }
     store_sums(&t, rows, panels, sum);
@@ -174,26 +182,15 @@ ALWAYS_INLINE void tile_quant(const struct tile *args, const struct quant_layout
 
 /* The layout is a constant in every copy. */
 #define DEFINE_QUANT(name, KIND)                                                                   \
-    ALWAYS_INLINE void tile_##name(const struct tile *t, uint32_t rows, uint32_t panels) {         \
-        tile_quant(t, &quant_layouts[QUANT_##KIND], rows, panels);                                 \
+    ALWAYS_INLINE void tile_##name(const struct tile *t, uint32_t rows, uint32_t panels,           \
+                                   uint32_t group_rows) {                                          \
+        tile_quant(t, &quant_layouts[QUANT_##KIND], rows, panels, group_rows);                     \
     }                                                                                              \
     static void few_##name(const struct tile *t, uint32_t n_rows) {                                \
-        switch (n_rows) {                                                                          \
-            TILE_CASE(tile_##name, t, 1, QUANT_FEW_PANELS);                                        \
-            TILE_CASE(tile_##name, t, 2, QUANT_FEW_PANELS);                                        \
-        default:                                                                                   \
-            weft_check_failed("rows of a tile", __FILE__, __LINE__);                               \
-        }                                                                                          \
+        RUN_DOT_FEW(tile_##name, t, n_rows)                                                        \
     }                                                                                              \
     static void many_##name(const struct tile *t, uint32_t n_rows) {                               \
-        switch (n_rows) {                                                                          \
-            TILE_CASE(tile_##name, t, 3, QUANT_MANY_PANELS);                                       \
-            TILE_CASE(tile_##name, t, 4, QUANT_MANY_PANELS);                                       \
-            TILE_CASE(tile_##name, t, 5, QUANT_MANY_PANELS);                                       \
-            TILE_CASE(tile_##name, t, 6, QUANT_MANY_PANELS);                                       \
-        default:                                                                                   \
-            weft_check_failed("rows of a tile", __FILE__, __LINE__);                               \
-        }                                                                                          \
+        RUN_DOT_MANY(tile_##name, t, n_rows)                                                       \
     }                                                                                              \
     static void gemm_##name(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) { \
         const struct quant_layout *q = &quant_layouts[QUANT_##KIND];                               \
@@ -201,12 +198,8 @@ ALWAYS_INLINE void tile_quant(const struct tile *args, const struct quant_layout
                                            .group = q->group,                                      \
                                            .group_bytes = q->bytes,                                \
                                            .step = 8,                                              \
-                                           .few_rows = QUANT_FEW_ROWS,                             \
-                                           .few_panels = QUANT_FEW_PANELS,                         \
-                                           .few = few_##name,                                      \
-                                           .many_rows = QUANT_MANY_ROWS,                           \
-                                           .many_panels = QUANT_MANY_PANELS,                       \
-                                           .many = many_##name};                                   \
+                                           .per_word = 4,                                          \
+                                           TILES_DOT_AVX512(few_##name, many_##name)};             \
         gemm_run(&kernel, args, p_begin, p_end);                                                   \
     }
 

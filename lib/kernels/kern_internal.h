@@ -23,6 +23,9 @@ enum {
 
 enum { I8_GROUP = 256, I8_QUAD_BYTES = 4 * WEFT_PANEL };
 
+/* Rows that stand interleaved: as many as the largest tile has. */
+enum { WEFTI_KERN_GROUP_ROWS_AVX2 = 6, WEFTI_KERN_GROUP_ROWS_AVX512 = 12 };
+
 /* Columns as stored, of weights and activations. */
 static inline uint32_t i8_columns(uint32_t k) {
     return (k + 3) / 4 * 4;
@@ -48,8 +51,8 @@ static inline struct i8_row i8_row_at(const void *row, uint32_t k) {
 /* Non-negative numbers below this are quantised as zero: their reciprocal would overflow. */
 #define Q8_TINY 0x1p-100f
 
-/* One activation row of kind Q8: codes, then f32 scales, then 128 * sum(codes) per block. The K
- * types and 4_1 read on: 32 * sum(codes) of the first half of each block, then f32 scale * sum. */
+/* One activation row of kind Q8: codes, then f32 scales, then -128 * sum(codes) per block. The K
+ * types and 4_1 read on: -32 * sum(codes) of the first half of each block, then f32 scale * sum. */
 struct q8_row {
     const int8_t *codes;
     const float *scales;

@@ -129,17 +129,24 @@ enum weft_kern_act weft_kern_act_of(enum weft_gemm_kind kind);
  *   f32 kinds   [M][lda] f32, used as they are
  *   BF16        [M][lda] uint16 bf16, lda even, odd K: zero padded
  *   Q8          [M] rows of weft_kern_act_row_bytes(Q8, k): k int8, then k/32 f32 scales, then k/32
- *               int32 (128 * sum of the block's int8, for the unsigned weights); padded to 64 bytes
- *   I8          k int8 (rounded up to 4 of them with zeros), then ceil(k/256) f32 scales, then as
- *               many int32 (128 * sum of the group); padded to 64 bytes
- *   Q8_SUMS     as Q8, and behind it k/32 int32 (32 * sum of the block's first 16) and k/32 f32
- *               (scale * sum)
- */
+ *               int32 (-128 * sum of the block's int8, for the unsigned weights); padded to 64
+ * bytes I8          k int8 (rounded up to 4 of them with zeros), then ceil(k/256) f32 scales, then
+ * as many int32 (-128 * sum of the group); padded to 64 bytes Q8_SUMS     as Q8, and behind it k/32
+ * int32 (-32 * sum of the block's first 16) and k/32 f32 (scale * sum)
+ *
+ * Few rows lie one behind the other. Many rows are faster interleaved in groups of the table's
+ * group_rows G: 32-bit word w of row r of a group is its word w * G + r, and a group is as long as
+ * G rows. Lanes of rows that are not there are never used. */
 size_t weft_kern_act_row_bytes(enum weft_gemm_kind kind, uint32_t k); /* a multiple of 64 */
+
+/* Puts one row of `row_bytes` into lane `lane` of a group of `group_rows`. */
+void weft_kern_act_interleave(const void *row, size_t row_bytes, uint32_t lane, uint32_t group_rows,
+                              void *group);
 
 struct weft_gemm_args {
     const void *act;       /* rows in the kind's form, act_row_bytes apart */
     size_t act_row_bytes;  /* >= weft_kern_act_row_bytes(kind, k); a multiple of 64 */
+    uint32_t act_group;    /* 1: row behind row; else the table's group_rows: interleaved */
     const void *packed;    /* whole packed weight, 64-byte aligned */
     float *c;              /* row-major [M][ldc]; column n of the weight lands in c[m * ldc + n] */
     size_t ldc;            /* elements; >= N */
@@ -196,6 +203,7 @@ static inline enum weft_kern_peak weft_kern_peak_of(enum weft_kern_act act) {
 struct weft_kern_table {
     enum weft_isa isa;
     const char *name; /* "scalar", "avx2", "avx512", "avx512-vnni-bf16": part of the fingerprint */
+    uint32_t group_rows; /* of interleaved activations; 1: this ISA has no use for them */
 
     /* Panels p_begin..p_end of the product, all M rows. Order per element: K ascending within a
      * segment (bf16: pairs; q8: integer dot of 32, then one fused multiply-add with

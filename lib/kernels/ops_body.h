@@ -197,7 +197,7 @@ static inline void quantise_block(const float *x, uint32_t n, int8_t *codes, flo
         sum += code;
     }
     *scale = max / 127.0f;
-    *offset = 128 * sum;
+    *offset = -128 * sum;
 }
 
 static inline void quantise_row(const float *x, uint32_t k, void *row) {
@@ -234,8 +234,8 @@ static inline void sum_row(uint32_t k, void *row) {
         for (uint32_t i = 0; i < Q8_GROUP / 2; i++) {
             half += codes[(size_t)b * Q8_GROUP + i];
         }
-        halves[b] = 32 * half;
-        int32_t whole = offsets[b] / 128;
+        halves[b] = -32 * half;
+        int32_t whole = offsets[b] / -128;
         sums[b] = scales[b] * (float)whole;
     }
 }

@@ -80,6 +80,16 @@ size_t weft_kern_act_row_bytes(enum weft_gemm_kind kind, uint32_t k) {
     return round_up((size_t)k + (size_t)k / Q8_GROUP * (act == WEFT_ACT_Q8_SUMS ? 16 : 8));
 }
 
+void weft_kern_act_interleave(const void *row, size_t row_bytes, uint32_t lane, uint32_t group_rows,
+                              void *group) {
+    WEFT_ASSERT(row_bytes % 4 == 0 && lane < group_rows);
+    const uint32_t *words = row;
+    uint32_t *to = (uint32_t *)group + lane;
+    for (size_t i = 0; i < row_bytes / 4; i++, to += group_rows) {
+        *to = words[i];
+    }
+}
+
 /* The source: `row_bytes` per output feature, no alignment. */
 struct source {
     enum weft_kern_src type;

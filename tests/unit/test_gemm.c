@@ -122,6 +122,7 @@ static void make_case(struct gemm_case *c, const struct weft_kern_table *table,
     }
     c->args = (struct weft_gemm_args){.act = c->act,
                                       .act_row_bytes = row_bytes,
+                                      .act_group = 1,
                                       .packed = c->packed,
                                       .ldc = c->ldc,
                                       .residual = weft_rand_below(&seed, 2) ? c->residual : NULL,
@@ -144,11 +145,41 @@ static uint32_t n_panels(const struct gemm_case *c) {
     return (c->n + WEFT_PANEL - 1) / WEFT_PANEL;
 }
 
+static size_t group_count(const struct weft_kern_table *table, uint32_t m) {
+    return (m + table->group_rows - 1) / table->group_rows;
+}
+
+/* The activations of `args` interleaved, in lanes that are NaN where there is no row. */
+static void *interleaved(const struct weft_kern_table *table, const struct weft_gemm_args *args) {
+    size_t group_bytes = table->group_rows * args->act_row_bytes;
+    uint8_t *groups = take(group_count(table, args->m) * group_bytes);
+    memset(groups, 0xff, group_count(table, args->m) * group_bytes);
+    for (uint32_t m = 0; m < args->m; m++) {
+        weft_kern_act_interleave((const uint8_t *)args->act + m * args->act_row_bytes,
+                                 args->act_row_bytes, m % table->group_rows, table->group_rows,
+                                 groups + m / table->group_rows * group_bytes);
+    }
+    return groups;
+}
+
+/* The kernel, by chance with activations in one form or the other: both must give the same bits. */
+static void run_kernel(const struct weft_kern_table *table, enum weft_gemm_kind kind,
+                       const struct weft_gemm_args *args, uint32_t p0, uint32_t p1) {
+    struct weft_gemm_args other = *args;
+    void *groups = NULL;
+    if (weft_rand_below(&seed, 2)) {
+        other.act = groups = interleaved(table, args);
+        other.act_group = table->group_rows;
+    }
+    table->gemm[kind](&other, p0, p1);
+    free(groups);
+}
+
 /* The whole product into fresh memory. */
 static float *product(const struct weft_kern_table *table, const struct gemm_case *c) {
     struct weft_gemm_args args = c->args;
     args.c = take(c->m * c->ldc * sizeof(float));
-    table->gemm[c->kind](&args, 0, n_panels(c));
+    run_kernel(table, c->kind, &args, 0, n_panels(c));
     return args.c;
 }
 
@@ -308,7 +339,7 @@ static void check_part(const struct weft_kern_table *table, const struct gemm_ca
     if (args.residual) args.residual += first * c->ldc;
     args.m = count;
     args.c = take(count * c->ldc * sizeof(float));
-    table->gemm[c->kind](&args, p0, p1);
+    run_kernel(table, c->kind, &args, p0, p1);
     for (uint32_t m = 0; m < count; m++) {
         for (uint32_t n = 0; n < c->ldc; n++) {
             float got = args.c[m * c->ldc + n];
@@ -353,6 +384,35 @@ static void a_row_has_the_same_bits_in_any_batch(void **state) {
     }
 }
 
+static void both_forms_of_activations_give_the_same_bits(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    (void)state;
+    for (uint32_t t = 0; t < n_tables; t++) {
+        for (uint32_t kind = 0; kind < WEFT_GEMM_KIND_COUNT; kind++) {
+            for (uint32_t m = 1; m <= 2 * tables[t].group_rows + 1; m++) {
+                struct gemm_case c;
+                make_case(&c, &tables[t], (enum weft_gemm_kind)kind, m, 40, 300, PLAIN);
+                struct weft_gemm_args args = c.args;
+                float *rows = args.c = take(c.m * c.ldc * sizeof(float));
+                tables[t].gemm[kind](&args, 0, n_panels(&c));
+                float *groups = args.c = take(c.m * c.ldc * sizeof(float));
+                void *act = interleaved(&tables[t], &args);
+                args.act = act;
+                args.act_group = tables[t].group_rows;
+                tables[t].gemm[kind](&args, 0, n_panels(&c));
+                for (uint32_t i = 0; i < m; i++) {
+                    assert_memory_equal(rows + i * c.ldc, groups + i * c.ldc, c.n * sizeof *rows);
+                }
+                free(rows);
+                free(groups);
+                free(act);
+                drop_case(&c);
+            }
+        }
+    }
+}
+
 static void the_residual_may_be_the_output(void **state) {
     struct weft_kern_table tables[TABLES_MAX];
     uint32_t n_tables = all_tables(tables);
@@ -365,7 +425,7 @@ static void the_residual_may_be_the_output(void **state) {
             float *apart = product(&tables[t], &c);
             struct weft_gemm_args args = c.args;
             args.c = c.residual;
-            tables[t].gemm[c.kind](&args, 0, n_panels(&c));
+            run_kernel(&tables[t], c.kind, &args, 0, n_panels(&c));
             for (uint32_t i = 0; i < m; i++) {
                 assert_memory_equal(apart + i * c.ldc, c.residual + i * c.ldc, c.n * sizeof(float));
             }
@@ -550,6 +610,7 @@ int main(void) {
         cmocka_unit_test(every_kind_agrees_with_a_sum_in_double),
         cmocka_unit_test(every_remainder_of_n_and_k_is_right),
         cmocka_unit_test(a_row_has_the_same_bits_in_any_batch),
+        cmocka_unit_test(both_forms_of_activations_give_the_same_bits),
         cmocka_unit_test(the_residual_may_be_the_output),
         cmocka_unit_test(any_number_of_workers_sums_to_the_same_bits),
         cmocka_unit_test(quantised_products_have_the_same_bits_on_every_isa),

@@ -263,7 +263,7 @@ static void quantised_activations_are_within_half_a_step(void **state) {
                 assert_true(fabs(value - (double)x[i]) <= step);
                 sum += q.codes[i];
             }
-            assert_int_equal(q.offsets[b], 128 * sum);
+            assert_int_equal(q.offsets[b], -128 * sum);
         }
     }
 }
