@@ -16,7 +16,7 @@ ALWAYS_INLINE void tile_dot(const struct tile *args, uint32_t rows, uint32_t pan
         for (uint32_t p = 0; p < panels; p++) {
             w[p] = _mm512_load_si512(t.panels[p] + pair * 64);
         }
-        if (group_rows > 1) prefetch_step(&t, panels, pair);
+        prefetch_either(&t, panels, group_rows, pair, pair * 64);
         for (uint32_t r = 0; r < rows; r++) {
             __m512i a = broadcast_word(act, r, pair);
             for (uint32_t p = 0; p < panels; p++) {

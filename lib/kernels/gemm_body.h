@@ -39,7 +39,8 @@ enum {
         256, /* a chunk holds whole groups: of the widest type it takes more than half of L1 */
     WIDE_FLOATS = GROUP_MAX * 2 * WEFT_PANEL,
     ACT_FLOATS = 12 * 128, /* widened activations of a tile: rows * chunk, see chunk_of */
-    ACT_WORD = 4,          /* bytes that a step of K takes of a row: 1 f32, 2 bf16 or 4 int8 */
+    FEW_AHEAD = 2048,
+    ACT_WORD = 4, /* bytes that a step of K takes of a row: 1 f32, 2 bf16 or 4 int8 */
 };
 
 /* One call of a tile: adds `count` elements of K (at least one; whole groups, but for an odd last
@@ -56,13 +57,24 @@ struct tile {
     float *acc;
 };
 
-/* Only where rows are many. With few, hardware follows the streams as well, and requests cost issue
- * slots. Zen 5 (EPYC, family 26), gcc 12, one core of a shared machine, best of three runs:
- * m = 16 bf16 8192 x 4096, without -> with: 212 -> 419 GFLOP/s; m = 1 q8 16384 x 4096: 47 -> 39
- * GB/s. */
 ALWAYS_INLINE void prefetch_step(const struct tile *t, uint32_t panels, size_t step) {
     for (uint32_t p = 0; p < panels; p++) {
         __builtin_prefetch(t->ahead + p * t->ahead_stride + step * t->ahead_step);
+    }
+}
+
+/* Of few rows every panel is one long stream: this step prefetches what stands FEW_AHEAD bytes
+ * further. Zen 5, one core of a busy machine, GB/s of 24 that plain reading had at that time,
+ * without -> with: q8 20 -> 23, i8 17 -> 21, q4_0 17 -> 20, q4_k 12 -> 19; 1 and 2 KiB are better
+ * than 4. */
+ALWAYS_INLINE void prefetch_either(const struct tile *t, uint32_t panels, uint32_t group_rows,
+                                   size_t step, size_t at) {
+    if (group_rows > 1) {
+        prefetch_step(t, panels, step);
+        return;
+    }
+    for (uint32_t p = 0; p < panels; p++) {
+        __builtin_prefetch(t->panels[p] + at + FEW_AHEAD);
     }
 }
 

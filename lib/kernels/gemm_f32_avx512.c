@@ -18,7 +18,7 @@ ALWAYS_INLINE void tile_any(const struct tile *args, uint32_t rows, uint32_t pan
         for (uint32_t p = 0; p < panels; p++) {
             w[p] = load_weights(t.panels[p], k, half);
         }
-        if (group_rows > 1) prefetch_step(&t, panels, k);
+        prefetch_either(&t, panels, group_rows, k, k * (half ? 32 : 64));
         for (uint32_t r = 0; r < rows; r++) {
             __m512 a = broadcast_f32(act, r, k);
             for (uint32_t p = 0; p < panels; p++) {

@@ -47,7 +47,7 @@ ALWAYS_INLINE void tile_i8(const struct tile *args, uint32_t rows, uint32_t pane
         for (uint32_t p = 0; p < panels; p++) {
             w[p] = _mm512_load_si512(t.panels[p] + quad * I8_QUAD_BYTES);
         }
-        if (group_rows > 1) prefetch_step(&t, panels, quad);
+        prefetch_either(&t, panels, group_rows, quad, quad * I8_QUAD_BYTES);
         for (uint32_t r = 0; r < rows; r++) {
             __m512i a = broadcast_word(codes, r, quad);
             for (uint32_t p = 0; p < panels; p++) {

@@ -47,7 +47,8 @@ ALWAYS_INLINE void tile_q8(const struct tile *args, uint32_t rows, uint32_t pane
             for (uint32_t p = 0; p < panels; p++) {
                 w[p] = _mm512_loadu_si512(t.panels[p] + b * Q8_BLOCK_BYTES + quad * 64);
             }
-            if (group_rows > 1) prefetch_step(&t, panels, b * Q8_QUADS + quad);
+            prefetch_either(&t, panels, group_rows, b * Q8_QUADS + quad,
+                            b * Q8_BLOCK_BYTES + quad * 64);
             for (uint32_t r = 0; r < rows; r++) {
                 __m512i a = broadcast_word(codes, r, b * Q8_QUADS + quad);
                 for (uint32_t p = 0; p < panels; p++) {
