@@ -37,6 +37,7 @@ struct weft_eng {
     struct wefti_kv kv;
     struct wefti_slots slots;
     struct wefti_forward *forward;
+    struct wefti_profile *profile; /* NULL: off */
     struct weft_eng_info info;
     enum weft_kv_dtype kv_dtype;
 
@@ -272,7 +273,9 @@ static weft_err open_model(weft_eng *eng, const char *path, const weft_model *mo
     if (!err)
         err = wefti_forward_new(eng->kern, eng->pool, &eng->weights, &eng->kv, model,
                                 eng->info.max_batched_tokens, &eng->forward, why);
+    if (!err && options->profile) err = wefti_profile_new(eng->info.n_threads, &eng->profile, why);
     if (err) return err;
+    wefti_forward_set_profile(eng->forward, eng->profile);
     set_weight_info(eng);
     set_fingerprint(eng);
     wefti_pool_let_go(eng->pool); /* who opens need not be who steps, and may start more threads */
@@ -307,6 +310,7 @@ void weft_eng_free(weft_eng *eng) {
     if (!eng) return;
     wefti_pool_free(eng->pool);
     wefti_forward_free(eng->forward);
+    wefti_profile_free(eng->profile);
     wefti_slots_fini(&eng->slots);
     wefti_weights_close(&eng->weights);
     wefti_unmap(eng->kv.map, eng->kv.map_bytes);
@@ -327,6 +331,20 @@ void weft_eng_reset(weft_eng *eng, uint64_t epoch) {
     wefti_slots_clear(&eng->slots);
     eng->epoch = epoch;
     eng->next_step = 0;
+}
+
+void weft_eng_profile(const weft_eng *eng, struct weft_eng_profile *out) {
+    *out = (struct weft_eng_profile){0};
+    if (eng->profile) wefti_profile_read(eng->profile, out);
+}
+
+void weft_eng_profile_reset(weft_eng *eng) {
+    if (eng->profile) wefti_profile_reset(eng->profile);
+}
+
+uint32_t weft_eng_profile_spans(const weft_eng *eng, uint32_t thread_idx, struct weft_eng_span *out,
+                                uint32_t max) {
+    return eng->profile ? wefti_profile_spans(eng->profile, thread_idx, out, max) : 0;
 }
 
 /* ------------------------------------------------------------------------------- log-probs --- */
@@ -498,7 +516,7 @@ static uint32_t clamp_us(uint64_t us) {
 weft_err weft_eng_step(weft_eng *eng, const struct weft_step_plan *plan,
                        const struct weft_step_result **result_out, struct weft_errmsg *why) {
     *result_out = NULL;
-    uint64_t begin_us = weft_now_us();
+    uint64_t begin_ns = weft_now_ns(), begin_us = begin_ns / 1000;
     weft_err err = check_plan(eng, plan, why);
     if (err) return err;
     struct step step = {.plan = plan};
@@ -506,7 +524,8 @@ weft_err weft_eng_step(weft_eng *eng, const struct weft_step_plan *plan,
     gather(eng, &step);
     compute(eng, &step);
     settle(eng, &step);
-    uint64_t end_us = weft_now_us();
+    uint64_t end_ns = weft_now_ns(), end_us = end_ns / 1000;
+    if (eng->profile) wefti_profile_step(eng->profile, begin_ns, end_ns, step.n_tokens);
     eng->result = (struct weft_step_result){
         .epoch = plan->epoch,
         .step = plan->step,
@@ -580,7 +599,9 @@ weft_err weft_eng_logits(weft_eng *eng, const uint32_t *tokens, uint32_t n_token
             .on_logits_ctx = &run,
             .in_order = true,
         };
+        uint64_t begin_ns = eng->profile ? weft_now_ns() : 0;
         wefti_forward_run(eng->forward, &batch);
+        if (eng->profile) wefti_profile_step(eng->profile, begin_ns, weft_now_ns(), n);
         run.first += n;
     }
     return WEFT_OK;

@@ -53,6 +53,7 @@ struct weft_eng_options {
      * mapped as it is, since packed bits are the same on every ISA; what does not match is
      * WEFT_E_STATE. */
     int weights_fd;
+    bool profile; /* note when each thread was busy with what; see weft_eng_profile */
 };
 
 /* max_seqs 64, max_batched_tokens 512, block_size 16, weights_fd -1, the rest 0. */
@@ -102,6 +103,72 @@ WEFT_MUST_CHECK weft_err weft_eng_step(weft_eng *eng, const struct weft_step_pla
 
 /* A number that compute threads bump per layer and row chunk: it moves while a step advances. */
 uint64_t weft_eng_progress(const weft_eng *eng);
+
+/* ---------------------------------------------------------------------------------- profile ---
+ *
+ * An engine opened with `profile` reads the clock wherever a compute thread turns from one thing to
+ * the next, some twenty times per layer, and notes it in memory taken at opening. Without it
+ * nothing is noted and no clock is read. */
+
+/* What a compute thread can be busy with, in the order of a pass. */
+enum weft_eng_op {
+    WEFT_ENG_OP_EMBED,        /* embeddings, rope's angles, copies of blocks */
+    WEFT_ENG_OP_ATTN_NORM,    /* norm and conversion of what q, k and v take */
+    WEFT_ENG_OP_QKV,          /* one product */
+    WEFT_ENG_OP_ROPE_KV,      /* q and k turned, k and v into the cache */
+    WEFT_ENG_OP_ATTENTION,    /* and the copies of the rows that go on in the last layer */
+    WEFT_ENG_OP_O_CONVERT,    /* what it takes; nothing with f32 activations */
+    WEFT_ENG_OP_O,            /* and the residual */
+    WEFT_ENG_OP_FFN_NORM,     /* norm and conversion */
+    WEFT_ENG_OP_GATE_UP,      /* both products */
+    WEFT_ENG_OP_SILU_MUL,     /* of their tiles, as they come */
+    WEFT_ENG_OP_DOWN_CONVERT, /* as with o */
+    WEFT_ENG_OP_DOWN,
+    WEFT_ENG_OP_HEAD_NORM,
+    WEFT_ENG_OP_HEAD,
+    WEFT_ENG_OP_SAMPLE, /* logits to token, log-probabilities; of weft_eng_logits its callback */
+    WEFT_ENG_OP_WAIT,   /* at a barrier, and the moment behind it until the next operator */
+    WEFT_ENG_OP_COUNT,
+};
+
+/* "embed", "attn_norm", ...; of COUNT, which stands for whole steps, "step". Static storage. */
+const char *weft_eng_op_name(enum weft_eng_op op);
+
+struct weft_eng_op_totals {
+    uint64_t n_calls; /* of the model's operator, whatever number of threads took part: per step
+                         and layer one; of head and head_norm per 64 rows, of sample per row; of
+                         wait none is counted */
+    uint64_t busy_ns; /* of all threads together */
+    uint64_t bytes;   /* what the products and attention read at least: weights once per call, K and
+                         V once per tile of 32 rows of a sequence; 0 of the others */
+    uint64_t ops;     /* of the products and attention: two per multiply-add */
+    enum weft_eng_act activations; /* what most of its weights meet; never AUTO */
+};
+
+struct weft_eng_profile {
+    uint32_t n_threads;
+    uint64_t n_steps, step_ns; /* weft_eng_step from call to return; chunks of weft_eng_logits */
+    uint64_t gap_ns;           /* between one step's return and the next one's call */
+    struct weft_eng_op_totals ops[WEFT_ENG_OP_COUNT];
+};
+
+/* What is known since opening or the last reset. Zeroes of an engine that does not profile. Only
+ * between steps, by the thread that steps; so do the others here. */
+void weft_eng_profile(const weft_eng *eng, struct weft_eng_profile *out);
+void weft_eng_profile_reset(weft_eng *eng);
+
+struct weft_eng_span {
+    uint64_t begin_ns, end_ns; /* of weft_now_ns */
+    enum weft_eng_op op;       /* COUNT: a step */
+    uint32_t detail;           /* layer; of a step its tokens */
+};
+enum { WEFT_ENG_SPANS_MAX = 1 << 14 }; /* kept per thread, the newest */
+
+/* The newest spans of a thread, or of the steps where thread_idx is n_threads: oldest first, up to
+ * `max` of them. A span without a layer (embed, head ...) has detail UINT32_MAX. Returns their
+ * number. */
+uint32_t weft_eng_profile_spans(const weft_eng *eng, uint32_t thread_idx, struct weft_eng_span *out,
+                                uint32_t max);
 
 /* For tests and `weft perplexity`: raw logits of every position of `tokens` run as one sequence
  * from scratch (slots are left alone; takes blocks from the top of the pool, so the engine must be

@@ -4,6 +4,7 @@
  *   weights.c   packing, the shared arena   forward.c  the pass over a flat batch
  *   plan.c      checks a plan, changes nothing         slots.c   sequences: start, grant, append
  *   sampler.c   logits to token, log-probabilities     engine.c  opening, and one step end to end
+ *   profile.c   who was busy with what, and when
  */
 #ifndef WEFT_ENGINE_INTERNAL_H
 #define WEFT_ENGINE_INTERNAL_H
@@ -240,6 +241,52 @@ struct wefti_batch {
     const struct weft_step_copy *copies;
 };
 
+/* ---------------------------------------------------------------------------------- profile --- */
+
+struct wefti_profile;
+
+/* One thread's notes. It is in one operator at a time: each mark ends a span and begins the next.
+ */
+struct wefti_log {
+    _Alignas(64) uint64_t since_ns; /* when the open span began */
+    uint64_t aside_ns;              /* what of it was booked elsewhere */
+    uint64_t n_spans;               /* ever; the ring keeps the last ones */
+    enum weft_eng_op op;            /* of the open span; COUNT: none is open */
+    uint32_t open_layer;            /* the same */
+    uint32_t layer;                 /* of spans that begin from now on; UINT32_MAX: in none */
+    uint64_t busy_ns[WEFT_ENG_OP_COUNT];
+    struct weft_eng_span *ring; /* [WEFT_ENG_SPANS_MAX] */
+};
+
+WEFT_MUST_CHECK weft_err wefti_profile_new(uint32_t n_threads, struct wefti_profile **profile_out,
+                                           struct weft_errmsg *why);
+void wefti_profile_free(struct wefti_profile *profile); /* accepts NULL */
+struct wefti_log *wefti_profile_log(struct wefti_profile *profile, uint32_t thread_idx);
+
+/* The thread turns to `op` (COUNT: to nothing that concerns us). */
+void wefti_log_mark(struct wefti_log *log, enum weft_eng_op op);
+/* The time since `begin_ns` was `op`'s, not that of the open span. */
+void wefti_log_aside(struct wefti_log *log, enum weft_eng_op op, uint64_t begin_ns);
+
+/* What a pass has to do, in rows: books calls, bytes and operations of all its operators. */
+struct wefti_pass {
+    uint32_t n_rows, n_last_rows; /* behind K and V of the last layer there may be fewer */
+    uint32_t n_logit_rows, n_head_calls;
+    uint32_t n_heads;
+    /* Positions seen by all rows, and those read by all tiles; of the last layer apart. */
+    uint64_t n_seen, n_read, n_last_seen, n_last_read;
+};
+void wefti_profile_pass(struct wefti_profile *profile, const struct wefti_weights *weights,
+                        const struct wefti_kv *kv, const struct wefti_pass *pass);
+void wefti_profile_step(struct wefti_profile *profile, uint64_t begin_ns, uint64_t end_ns,
+                        uint32_t n_tokens);
+
+/* Behind the functions of engine.h. */
+void wefti_profile_read(const struct wefti_profile *profile, struct weft_eng_profile *out);
+void wefti_profile_reset(struct wefti_profile *profile);
+uint32_t wefti_profile_spans(const struct wefti_profile *profile, uint32_t track,
+                             struct weft_eng_span *out, uint32_t max);
+
 struct wefti_forward;
 
 WEFT_MUST_CHECK weft_err wefti_forward_new(
@@ -247,6 +294,9 @@ WEFT_MUST_CHECK weft_err wefti_forward_new(
     const struct wefti_weights *weights, const struct wefti_kv *kv, const weft_model *model,
     uint32_t max_batched_tokens, struct wefti_forward **forward_out, struct weft_errmsg *why);
 void wefti_forward_free(struct wefti_forward *forward); /* accepts NULL */
+
+/* From now on its passes are noted there; borrowed. */
+void wefti_forward_set_profile(struct wefti_forward *forward, struct wefti_profile *profile);
 
 /* 1..max_batched_tokens tokens (or none, for the copies alone). Takes nothing from the heap. */
 void wefti_forward_run(struct wefti_forward *forward, const struct wefti_batch *batch);

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 
 enum {
     OWN_ROWS = 4,      /* up to here each thread converts the activations for itself */
@@ -61,6 +62,7 @@ struct thread_scratch {
 struct wefti_forward {
     const struct weft_kern_table *kern;
     struct wefti_pool *pool;
+    struct wefti_profile *profile; /* NULL: off */
     const struct wefti_weights *weights;
     const struct wefti_kv *kv;
     uint32_t n_threads, n_layers, n_heads, n_kv_heads, head_dim, n_hidden, n_ffn, n_vocab;
@@ -98,14 +100,25 @@ struct lane {
     struct wefti_forward *f;
     const struct run *run;
     struct thread_scratch *scratch;
+    struct wefti_log *log; /* NULL: nobody wants to know */
     uint32_t idx;
 };
+
+/* From here on this thread is busy with `op`. */
+static void mark(const struct lane *lane, enum weft_eng_op op) {
+    if (lane->log) wefti_log_mark(lane->log, op);
+}
+
+static void mark_layer(const struct lane *lane, uint32_t layer) {
+    if (lane->log) lane->log->layer = layer;
+}
 
 static uint32_t take(const struct lane *lane) {
     return wefti_pool_take(lane->f->pool, lane->idx);
 }
 
 static void barrier(const struct lane *lane) {
+    mark(lane, WEFT_ENG_OP_WAIT);
     wefti_pool_barrier(lane->f->pool);
 }
 
@@ -323,10 +336,12 @@ static void gate_up_tile(const struct lane *lane, const struct acts *acts,
     struct product up = {.c = lane->scratch->tile, .ldc = (size_t)FFN_PANELS * WEFT_PANEL};
     multiply(f, &shifted, &part, 0, n_rows, 0, p_end - p_begin, &up);
 
+    uint64_t begin_ns = lane->log ? weft_now_ns() : 0;
     for (uint32_t r = 0; r < n_rows; r++) {
         float *y = f->ffn + (row + r) * f->ffn_stride + column;
         f->kern->silu_mul(y, up.c + r * up.ldc, part.n, y);
     }
+    if (lane->log) wefti_log_aside(lane->log, WEFT_ENG_OP_SILU_MUL, begin_ns);
 }
 
 static void gate_up(const struct lane *lane, const struct acts *acts,
@@ -372,6 +387,7 @@ static void begin_pass(const struct lane *lane) {
     const struct wefti_forward *f = lane->f;
     const struct wefti_batch *batch = lane->run->batch;
     uint32_t n_copies_tasks = batch->n_copies ? f->n_layers : 0;
+    mark(lane, WEFT_ENG_OP_EMBED);
     uint32_t n_tasks = n_copies_tasks + batch->n_tokens;
     for (uint32_t task = take(lane); task < n_tasks; task = take(lane)) {
         if (task < n_copies_tasks) {
@@ -452,24 +468,31 @@ static void layer_attention(const struct lane *lane, uint32_t layer_idx, uint32_
 
     const struct wefti_matrix *qkv[] = {&layer->q, &layer->k, &layer->v};
     struct source hidden = {f->x, f->x_stride, NULL, wefti_vector(f->weights, layer->attn_norm)};
+    mark(lane, WEFT_ENG_OP_ATTN_NORM);
     struct acts acts = make_acts(lane, &hidden, *n_rows, qkv, 3);
     const struct product products[] = {{&layer->q, f->q, f->q_stride, NULL},
                                        {&layer->k, f->k, f->kv_stride, NULL},
                                        {&layer->v, f->v, f->kv_stride, NULL}};
+    mark(lane, WEFT_ENG_OP_QKV);
     multiply_all(lane, &acts, *n_rows, products, 3);
+    mark(lane, WEFT_ENG_OP_ROPE_KV);
     rope_and_cache(lane, layer_idx);
     if (lane->run->pick && layer_idx + 1 == f->n_layers) {
         *n_rows = batch->n_logit_rows;
         if (*n_rows == 0) return;
+        mark(lane, WEFT_ENG_OP_ATTENTION);
         pick_rows(lane);
         rows = f->picked, tiles = f->picked_tiles, n_tiles = lane->run->n_picked_tiles;
     }
+    mark(lane, WEFT_ENG_OP_ATTENTION);
     attend(lane, layer_idx, rows, tiles, n_tiles);
 
     const struct wefti_matrix *o[] = {&layer->o};
     struct source heads = {f->attn, f->q_stride, NULL, NULL};
+    mark(lane, WEFT_ENG_OP_O_CONVERT);
     acts = make_acts(lane, &heads, *n_rows, o, 1);
     const struct product out = {&layer->o, f->x, f->x_stride, f->x};
+    mark(lane, WEFT_ENG_OP_O);
     multiply_all(lane, &acts, *n_rows, &out, 1);
 }
 
@@ -477,13 +500,17 @@ static void layer_ffn(const struct lane *lane, const struct wefti_layer *layer, 
     struct wefti_forward *f = lane->f;
     const struct wefti_matrix *in[] = {&layer->gate, &layer->up};
     struct source hidden = {f->x, f->x_stride, NULL, wefti_vector(f->weights, layer->ffn_norm)};
+    mark(lane, WEFT_ENG_OP_FFN_NORM);
     struct acts acts = make_acts(lane, &hidden, n_rows, in, 2);
+    mark(lane, WEFT_ENG_OP_GATE_UP);
     gate_up(lane, &acts, layer, n_rows);
 
     const struct wefti_matrix *down[] = {&layer->down};
     struct source inner = {f->ffn, f->ffn_stride, NULL, NULL};
+    mark(lane, WEFT_ENG_OP_DOWN_CONVERT);
     acts = make_acts(lane, &inner, n_rows, down, 1);
     const struct product out = {&layer->down, f->x, f->x_stride, f->x};
+    mark(lane, WEFT_ENG_OP_DOWN);
     multiply_all(lane, &acts, n_rows, &out, 1);
 }
 
@@ -499,9 +526,12 @@ static void head_chunk(const struct lane *lane, uint32_t first, uint32_t n, bool
     } else {
         hidden.index = batch->logit_rows + first;
     }
+    mark(lane, WEFT_ENG_OP_HEAD_NORM);
     struct acts acts = make_acts(lane, &hidden, n, head, 1);
     const struct product out = {head[0], f->logits, f->logit_stride, NULL};
+    mark(lane, WEFT_ENG_OP_HEAD);
     multiply_all(lane, &acts, n, &out, 1);
+    mark(lane, WEFT_ENG_OP_SAMPLE);
     if (batch->in_order) {
         for (uint32_t i = 0; i < n && lane->idx == 0; i++) {
             batch->on_logits(batch->on_logits_ctx, first + i, f->logits + i * f->logit_stride, 0);
@@ -518,18 +548,22 @@ static void head_chunk(const struct lane *lane, uint32_t first, uint32_t n, bool
 static void run_thread(void *ctx, uint32_t thread_idx) {
     const struct run *run = ctx;
     struct wefti_forward *f = run->f;
-    struct lane lane = {f, run, &f->threads[thread_idx], thread_idx};
+    struct lane lane = {.f = f, .run = run, .scratch = &f->threads[thread_idx], .idx = thread_idx};
+    if (f->profile) lane.log = wefti_profile_log(f->profile, thread_idx);
     uint32_t n_rows = run->batch->n_tokens;
     begin_pass(&lane);
     for (uint32_t i = 0; i < f->n_layers && n_rows > 0; i++) {
+        mark_layer(&lane, i);
         layer_attention(&lane, i, &n_rows);
         if (n_rows > 0) layer_ffn(&lane, &f->weights->layers[i], n_rows);
         wefti_pool_progress(f->pool, thread_idx);
     }
+    mark_layer(&lane, UINT32_MAX);
     uint32_t n_logit_rows = run->batch->n_logit_rows;
     for (uint32_t first = 0; first < n_logit_rows; first += HEAD_ROWS) {
         head_chunk(&lane, first, wefti_min_u32(HEAD_ROWS, n_logit_rows - first), run->pick);
     }
+    mark(&lane, WEFT_ENG_OP_COUNT);
 }
 
 /* Tiles of rows that share a block table, so of one sequence. */
@@ -546,6 +580,45 @@ static uint32_t make_tiles(const struct weft_attn_row *rows, uint32_t n, struct 
     return n_tiles;
 }
 
+static uint64_t positions_seen(const struct weft_attn_row *rows, uint32_t n) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        sum += (uint64_t)rows[i].pos + 1;
+    }
+    return sum;
+}
+
+/* A tile reads what the last of its rows sees. */
+static uint64_t positions_read(const struct weft_attn_row *rows, const struct attn_tile *tiles,
+                               uint32_t n_tiles) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < n_tiles; i++) {
+        sum += (uint64_t)rows[tiles[i].end - 1].pos + 1;
+    }
+    return sum;
+}
+
+static void note_pass(const struct wefti_forward *f, const struct run *run) {
+    const struct wefti_batch *batch = run->batch;
+    struct wefti_pass pass = {
+        .n_rows = batch->n_tokens,
+        .n_last_rows = batch->n_logit_rows, /* all of them unless some are picked */
+        .n_logit_rows = batch->n_logit_rows,
+        .n_head_calls = (batch->n_logit_rows + HEAD_ROWS - 1) / HEAD_ROWS,
+        .n_heads = f->n_heads,
+        .n_seen = positions_seen(batch->rows, batch->n_tokens),
+        .n_read = positions_read(batch->rows, f->tiles, run->n_tiles),
+    };
+    pass.n_last_seen = run->pick ? positions_seen(f->picked, batch->n_logit_rows) : pass.n_seen;
+    pass.n_last_read =
+        run->pick ? positions_read(f->picked, f->picked_tiles, run->n_picked_tiles) : pass.n_read;
+    wefti_profile_pass(f->profile, f->weights, f->kv, &pass);
+}
+
+void wefti_forward_set_profile(struct wefti_forward *forward, struct wefti_profile *profile) {
+    forward->profile = profile;
+}
+
 void wefti_forward_run(struct wefti_forward *f, const struct wefti_batch *batch) {
     WEFT_ASSERT(batch->n_tokens <= f->max_rows && batch->n_logit_rows <= batch->n_tokens);
     struct run run = {.f = f, .batch = batch};
@@ -557,6 +630,7 @@ void wefti_forward_run(struct wefti_forward *f, const struct wefti_batch *batch)
         }
         run.n_picked_tiles = make_tiles(f->picked, batch->n_logit_rows, f->picked_tiles);
     }
+    if (f->profile) note_pass(f, &run);
     wefti_pool_run(f->pool, run_thread, &run);
 }
 

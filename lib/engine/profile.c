@@ -1,0 +1,249 @@
+/* Who was busy with what, and when.
+ *
+ * A compute thread is in one operator at a time, so one clock reading per change is enough: it ends
+ * a span and begins the next. Sums run on for as long as nobody resets them; spans go round in a
+ * ring. A thread writes its own log alone, during a pass, and whoever steps reads them between
+ * passes, behind the pool's last barrier. What an operator has to read and compute follows from the
+ * matrices and the rows of a pass and is booked once per pass, not by the threads. */
+#include "engine/engine_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+
+struct counts {
+    uint64_t n_calls, bytes, ops;
+    enum weft_kern_peak peak;
+};
+
+struct wefti_profile {
+    uint32_t n_threads;
+    uint64_t n_steps, step_ns, gap_ns, last_end_ns; /* last_end_ns 0: no step since the reset */
+    struct counts counts[WEFT_ENG_OP_COUNT];
+    struct wefti_log *logs; /* [n_threads + 1], the last one of the steps */
+    void *map;
+    size_t map_bytes;
+};
+
+static const char *const op_names[WEFT_ENG_OP_COUNT + 1] = {
+    [WEFT_ENG_OP_EMBED] = "embed",
+    [WEFT_ENG_OP_ATTN_NORM] = "attn_norm",
+    [WEFT_ENG_OP_QKV] = "qkv",
+    [WEFT_ENG_OP_ROPE_KV] = "rope_kv",
+    [WEFT_ENG_OP_ATTENTION] = "attention",
+    [WEFT_ENG_OP_O_CONVERT] = "o_convert",
+    [WEFT_ENG_OP_O] = "o",
+    [WEFT_ENG_OP_FFN_NORM] = "ffn_norm",
+    [WEFT_ENG_OP_GATE_UP] = "gate_up",
+    [WEFT_ENG_OP_SILU_MUL] = "silu_mul",
+    [WEFT_ENG_OP_DOWN_CONVERT] = "down_convert",
+    [WEFT_ENG_OP_DOWN] = "down",
+    [WEFT_ENG_OP_HEAD_NORM] = "head_norm",
+    [WEFT_ENG_OP_HEAD] = "head",
+    [WEFT_ENG_OP_SAMPLE] = "sample",
+    [WEFT_ENG_OP_WAIT] = "wait",
+    [WEFT_ENG_OP_COUNT] = "step",
+};
+
+const char *weft_eng_op_name(enum weft_eng_op op) {
+    WEFT_ASSERT(op <= WEFT_ENG_OP_COUNT);
+    return op_names[op];
+}
+
+/* ----------------------------------------------------------------------------------- memory --- */
+
+static void lay_out(struct wefti_profile *profile, struct wefti_carver *carver) {
+    uint32_t n_logs = profile->n_threads + 1;
+    profile->logs = wefti_carve(carver, n_logs, sizeof *profile->logs);
+    for (uint32_t i = 0; i < n_logs; i++) {
+        struct weft_eng_span *ring = wefti_carve(carver, WEFT_ENG_SPANS_MAX, sizeof *ring);
+        if (carver->base) profile->logs[i].ring = ring;
+    }
+}
+
+weft_err wefti_profile_new(uint32_t n_threads, struct wefti_profile **profile_out,
+                           struct weft_errmsg *why) {
+    *profile_out = NULL;
+    struct wefti_profile *profile = calloc(1, sizeof *profile);
+    if (!profile) return weft_err_set(why, WEFT_E_NOMEM, "no memory for the profile");
+    profile->n_threads = n_threads;
+    struct wefti_carver carver = {0};
+    lay_out(profile, &carver);
+    profile->map_bytes = carver.used;
+    profile->map = wefti_map(profile->map_bytes);
+    if (!profile->map) {
+        weft_err err = weft_err_set(why, WEFT_E_NOMEM, "no memory for a profile of %zu bytes",
+                                    profile->map_bytes);
+        free(profile);
+        return err;
+    }
+    carver = (struct wefti_carver){.base = profile->map};
+    lay_out(profile, &carver);
+    wefti_profile_reset(profile);
+    *profile_out = profile;
+    return WEFT_OK;
+}
+
+void wefti_profile_free(struct wefti_profile *profile) {
+    if (!profile) return;
+    wefti_unmap(profile->map, profile->map_bytes);
+    free(profile);
+}
+
+void wefti_profile_reset(struct wefti_profile *profile) {
+    profile->n_steps = profile->step_ns = profile->gap_ns = profile->last_end_ns = 0;
+    memset(profile->counts, 0, sizeof profile->counts);
+    for (uint32_t i = 0; i <= profile->n_threads; i++) {
+        struct weft_eng_span *ring = profile->logs[i].ring;
+        profile->logs[i] = (struct wefti_log){
+            .op = WEFT_ENG_OP_COUNT,
+            .layer = UINT32_MAX,
+            .ring = ring,
+        };
+    }
+}
+
+/* ------------------------------------------------------------------------------------- logs --- */
+
+struct wefti_log *wefti_profile_log(struct wefti_profile *profile, uint32_t thread_idx) {
+    WEFT_ASSERT(thread_idx < profile->n_threads);
+    return &profile->logs[thread_idx];
+}
+
+static void add_span(struct wefti_log *log, const struct weft_eng_span *span) {
+    log->ring[log->n_spans++ % WEFT_ENG_SPANS_MAX] = *span;
+}
+
+void wefti_log_mark(struct wefti_log *log, enum weft_eng_op op) {
+    uint64_t now = weft_now_ns();
+    if (log->op != WEFT_ENG_OP_COUNT) {
+        struct weft_eng_span span = {log->since_ns, now, log->op, log->open_layer};
+        add_span(log, &span);
+        log->busy_ns[log->op] += now - log->since_ns - log->aside_ns;
+    }
+    log->since_ns = now;
+    log->aside_ns = 0;
+    log->op = op;
+    log->open_layer = log->layer;
+}
+
+void wefti_log_aside(struct wefti_log *log, enum weft_eng_op op, uint64_t begin_ns) {
+    WEFT_ASSERT(log->op != WEFT_ENG_OP_COUNT && begin_ns >= log->since_ns);
+    uint64_t ns = weft_now_ns() - begin_ns;
+    log->busy_ns[op] += ns;
+    log->aside_ns += ns;
+}
+
+/* ---------------------------------------------------------------------------------- booking --- */
+
+void wefti_profile_step(struct wefti_profile *profile, uint64_t begin_ns, uint64_t end_ns,
+                        uint32_t n_tokens) {
+    struct weft_eng_span span = {begin_ns, end_ns, WEFT_ENG_OP_COUNT, n_tokens};
+    add_span(&profile->logs[profile->n_threads], &span);
+    if (profile->last_end_ns) profile->gap_ns += begin_ns - profile->last_end_ns;
+    profile->last_end_ns = end_ns;
+    profile->n_steps++;
+    profile->step_ns += end_ns - begin_ns;
+}
+
+/* One call of `op` over the products `matrices`. */
+static void book_products(struct wefti_profile *profile, enum weft_eng_op op, uint32_t n_rows,
+                          const struct wefti_matrix *const *matrices, uint32_t n_matrices) {
+    struct counts *counts = &profile->counts[op];
+    uint64_t n_most = 0;
+    for (uint32_t i = 0; i < n_matrices; i++) {
+        const struct wefti_matrix *m = matrices[i];
+        uint64_t n_weights = (uint64_t)m->n * m->k;
+        counts->bytes += (uint64_t)m->n_panels * m->panel_bytes;
+        counts->ops += 2 * n_weights * n_rows;
+        if (n_weights <= n_most) continue;
+        n_most = n_weights;
+        counts->peak = weft_kern_peak_of(weft_kern_act_of(m->kind));
+    }
+}
+
+static void book_layer(struct wefti_profile *profile, const struct wefti_layer *layer,
+                       const struct wefti_pass *pass, bool last) {
+    const struct wefti_matrix *qkv[] = {&layer->q, &layer->k, &layer->v};
+    const struct wefti_matrix *gate_up[] = {&layer->gate, &layer->up};
+    const struct wefti_matrix *o[] = {&layer->o}, *down[] = {&layer->down};
+    uint32_t n_rows = last ? pass->n_last_rows : pass->n_rows;
+    for (uint32_t op = WEFT_ENG_OP_ATTN_NORM; op <= WEFT_ENG_OP_DOWN; op++) {
+        profile->counts[op].n_calls += op <= WEFT_ENG_OP_ROPE_KV || n_rows > 0;
+    }
+    book_products(profile, WEFT_ENG_OP_QKV, pass->n_rows, qkv, 3);
+    if (n_rows == 0) return;
+    book_products(profile, WEFT_ENG_OP_O, n_rows, o, 1);
+    book_products(profile, WEFT_ENG_OP_GATE_UP, n_rows, gate_up, 2);
+    book_products(profile, WEFT_ENG_OP_DOWN, n_rows, down, 1);
+}
+
+/* q·k and p·v for every position and head; K and V of a position for every head that has them. */
+static void book_attention(struct wefti_profile *profile, const struct weft_kv_layer *kv,
+                           const struct wefti_pass *pass, bool last) {
+    struct counts *counts = &profile->counts[WEFT_ENG_OP_ATTENTION];
+    uint64_t n_seen = last ? pass->n_last_seen : pass->n_seen;
+    uint64_t n_read = last ? pass->n_last_read : pass->n_read;
+    counts->ops += 4 * n_seen * pass->n_heads * kv->head_dim;
+    counts->bytes += 2 * n_read * kv->n_kv_heads * kv->head_dim * weft_kv_dtype_bytes(kv->dtype);
+    counts->peak = WEFT_PEAK_F32;
+}
+
+void wefti_profile_pass(struct wefti_profile *profile, const struct wefti_weights *weights,
+                        const struct wefti_kv *kv, const struct wefti_pass *pass) {
+    struct counts *counts = profile->counts;
+    counts[WEFT_ENG_OP_EMBED].n_calls++;
+    for (uint32_t i = 0; i < weights->n_layers && pass->n_rows > 0; i++) {
+        bool last = i + 1 == weights->n_layers;
+        book_layer(profile, &weights->layers[i], pass, last);
+        book_attention(profile, &kv->layers[i], pass, last);
+    }
+    const struct wefti_matrix *head[] = {&weights->head};
+    for (uint32_t i = 0; i < pass->n_head_calls; i++) {
+        book_products(profile, WEFT_ENG_OP_HEAD, 0, head, 1);
+    }
+    counts[WEFT_ENG_OP_HEAD].ops += 2 * (uint64_t)head[0]->n * head[0]->k * pass->n_logit_rows;
+    counts[WEFT_ENG_OP_HEAD_NORM].n_calls += pass->n_head_calls;
+    counts[WEFT_ENG_OP_HEAD].n_calls += pass->n_head_calls;
+    counts[WEFT_ENG_OP_SAMPLE].n_calls += pass->n_logit_rows;
+}
+
+/* ---------------------------------------------------------------------------------- reading --- */
+
+void wefti_profile_read(const struct wefti_profile *profile, struct weft_eng_profile *out) {
+    static const enum weft_eng_act acts[WEFT_PEAK_COUNT] = {
+        [WEFT_PEAK_F32] = WEFT_ENG_ACT_F32,
+        [WEFT_PEAK_BF16] = WEFT_ENG_ACT_BF16,
+        [WEFT_PEAK_INT8] = WEFT_ENG_ACT_INT8,
+    };
+    *out = (struct weft_eng_profile){
+        .n_threads = profile->n_threads,
+        .n_steps = profile->n_steps,
+        .step_ns = profile->step_ns,
+        .gap_ns = profile->gap_ns,
+    };
+    for (uint32_t op = 0; op < WEFT_ENG_OP_COUNT; op++) {
+        const struct counts *counts = &profile->counts[op];
+        out->ops[op] = (struct weft_eng_op_totals){.n_calls = counts->n_calls,
+                                                   .bytes = counts->bytes,
+                                                   .ops = counts->ops,
+                                                   .activations = acts[counts->peak]};
+        for (uint32_t t = 0; t < profile->n_threads; t++) {
+            out->ops[op].busy_ns += profile->logs[t].busy_ns[op];
+        }
+    }
+}
+
+uint32_t wefti_profile_spans(const struct wefti_profile *profile, uint32_t track,
+                             struct weft_eng_span *out, uint32_t max) {
+    WEFT_ASSERT(track <= profile->n_threads);
+    const struct wefti_log *log = &profile->logs[track];
+    uint64_t n = log->n_spans < WEFT_ENG_SPANS_MAX ? log->n_spans : WEFT_ENG_SPANS_MAX;
+    if (n > max) n = max;
+    for (uint64_t i = 0; i < n; i++) {
+        out[i] = log->ring[(log->n_spans - n + i) % WEFT_ENG_SPANS_MAX];
+    }
+    return (uint32_t)n;
+}
