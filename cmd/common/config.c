@@ -137,6 +137,10 @@ static const struct setting settings[] = {
      "tokens that are there before them"},
     {"reps", KIND_U32, AT(bench_reps), WEFT_PROG_BENCH, 1, WEFT_BENCH_REPS_MAX, "5", "N",
      "times to measure (--rounds); medians are printed"},
+    {"profile", KIND_FLAG, AT(bench_profile), WEFT_PROG_BENCH, 0, 0, NULL, NULL,
+     "a roofline table of the operators for each prompt and batch"},
+    {"trace", KIND_TEXT, AT(bench_trace), WEFT_PROG_BENCH, 0, 0, NULL, "FILE",
+     "write the last repetition's steps as a Chrome trace"},
 };
 #define N_SETTINGS (sizeof settings / sizeof settings[0])
 

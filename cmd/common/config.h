@@ -76,6 +76,8 @@ struct weft_config {
     bool ignore_eos, json;
     const char *bench_prompt, *bench_batch; /* lists of numbers */
     uint32_t bench_gen, bench_context, bench_reps;
+    bool bench_profile;
+    const char *bench_trace; /* NULL: none */
 };
 
 /* Parses argv[1..] for `program` (one bit): defaults, then the --config file, then WEFT_*

@@ -13,6 +13,7 @@
 #include "base/parse.h"
 #include "cmd/common/engine_config.h"
 #include "cmd/weft/bench_machine.h"
+#include "cmd/weft/bench_profile.h"
 #include "cmd/weft/commands.h"
 #include "cmd/weft/json_text.h"
 #include "cmd/weft/local.h"
@@ -23,11 +24,13 @@ struct point { /* one line of the result: a prompt of `n` tokens, or a batch of 
     uint32_t n;
     double tokens[WEFT_BENCH_REPS_MAX];                                /* per second */
     double of_dram[WEFT_BENCH_REPS_MAX], of_peak[WEFT_BENCH_REPS_MAX]; /* shares of the ceilings */
+    struct weft_eng_profile profile; /* of all repetitions together */
 };
 
 struct bench {
     weft_eng *eng;
     weft_machine *machine;
+    weft_trace *trace; /* NULL: none wanted */
     struct weft_config config;
     struct point prompts[POINTS_MAX], batches[POINTS_MAX];
     uint32_t n_prompts, n_batches;
@@ -92,6 +95,8 @@ static weft_err open_all(struct bench *b, struct weft_errmsg *why) {
     struct weft_eng_options options;
     const struct weft_kern_table *table = NULL;
     weft_err err = weft_engine_config(&b->config, &options, why);
+    if (!err && b->config.bench_trace) err = weft_trace_open(b->config.bench_trace, &b->trace, why);
+    options.profile = b->config.bench_profile || b->trace;
     if (!err) err = weft_eng_open(b->config.model, &options, &b->eng, why);
     if (!err) err = weft_kern_select(&table, why);
     if (err) return err;
@@ -135,17 +140,45 @@ static double decode_bytes_per_token(const struct bench *b, const struct point *
     return (double)weft_eng_info(b->eng)->step_weight_bytes / point->n;
 }
 
+/* Prompts are computed one behind the other: the last sequence's first token ends them. */
+struct watch {
+    weft_eng *eng;
+    uint32_t last_seq;
+    bool decodes;
+};
+
+static bool on_token(void *ctx, uint32_t seq_idx, const struct weft_step_out *out) {
+    struct watch *watch = ctx;
+    (void)out;
+    if (seq_idx != watch->last_seq || watch->decodes) return true;
+    watch->decodes = true;
+    weft_eng_profile_reset(watch->eng);
+    return true;
+}
+
+/* Leaves the profile of the steps that decode, or of the prompt's where none do. */
 static weft_err generate(struct bench *b, uint32_t n_prompt, uint32_t n_seqs, uint32_t n_gen,
                          struct weft_local_times *times_out, struct weft_errmsg *why) {
+    struct watch watch = {.eng = b->eng, .last_seq = n_seqs - 1, .decodes = n_gen == 0};
     struct weft_sampling sampling; /* greedy */
     weft_sampling_init(&sampling);
     sampling.max_tokens = n_gen + 1; /* the first comes out of the prompt's step */
-    return weft_local_generate(b->eng, &sampling, b->tokens, n_prompt, n_seqs, NULL, NULL,
+    weft_eng_profile_reset(b->eng);
+    return weft_local_generate(b->eng, &sampling, b->tokens, n_prompt, n_seqs, on_token, &watch,
                                times_out, why);
 }
 
 static double per_second(uint32_t n, uint64_t us) {
     return n * 1e6 / (double)(us ? us : 1);
+}
+
+static void note_profile(struct bench *b, uint32_t rep, struct point *point, const char *what) {
+    struct weft_eng_profile profile;
+    char name[64];
+    weft_eng_profile(b->eng, &profile);
+    weft_profile_add(&point->profile, &profile);
+    (void)snprintf(name, sizeof name, "%s %u", what, point->n);
+    if (b->trace && rep + 1 == b->config.bench_reps) weft_trace_add(b->trace, name, b->eng);
 }
 
 static weft_err run_rep(struct bench *b, uint32_t rep, struct weft_errmsg *why) {
@@ -161,6 +194,7 @@ static weft_err run_rep(struct bench *b, uint32_t rep, struct weft_errmsg *why) 
         struct point *point = &b->prompts[i];
         err = generate(b, point->n, 1, 0, &times, why);
         if (err) return err;
+        note_profile(b, rep, point, "prompt");
         point->tokens[rep] = per_second(times.n_prompt, times.prompt_us);
         point->of_peak[rep] = point->tokens[rep] * prompt_ops_per_token(b, point) / peak;
     }
@@ -168,6 +202,7 @@ static weft_err run_rep(struct bench *b, uint32_t rep, struct weft_errmsg *why) 
         struct point *point = &b->batches[i];
         err = generate(b, b->config.bench_context, point->n, b->config.bench_gen, &times, why);
         if (err) return err;
+        note_profile(b, rep, point, "batch");
         point->tokens[rep] = per_second(times.n_gen, times.gen_us);
         point->of_dram[rep] =
             point->tokens[rep] * decode_bytes_per_token(b, point) / rates.dram_bytes;
@@ -200,6 +235,29 @@ static struct summary sum_up(struct bench *b, struct point *point, bool decodes)
     return s;
 }
 
+static void print_rooflines(struct bench *b, const struct weft_machine_rates *machine) {
+    struct weft_roofline_row rows[WEFT_ROOFLINE_ROWS];
+    for (uint32_t i = 0; i < b->n_prompts + b->n_batches; i++) {
+        bool decodes = i >= b->n_prompts;
+        const struct point *point = decodes ? &b->batches[i - b->n_prompts] : &b->prompts[i];
+        uint64_t n_steps = point->profile.n_steps;
+        double ms = n_steps ? (double)point->profile.step_ns / 1e6 / (double)n_steps : 0;
+        weft_roofline(&point->profile, machine, rows);
+        if (b->config.json) {
+            printf("%s{\"phase\": \"%s\", \"%s\": %u, \"steps\": %" PRIu64
+                   ", \"ms_per_step\": %.5f, \"operators\": ",
+                   i ? ", " : "", decodes ? "decode" : "prompt", decodes ? "batch" : "tokens",
+                   point->n, n_steps, ms);
+            weft_roofline_print_json(stdout, rows);
+            printf("}");
+        } else {
+            printf("\n%s %u: %" PRIu64 " steps of %.3f ms\n", decodes ? "batch" : "prompt",
+                   point->n, n_steps, ms);
+            weft_roofline_print(stdout, rows);
+        }
+    }
+}
+
 static void print_json(struct bench *b, double dram, const double ops[WEFT_PEAK_COUNT]) {
     const struct weft_eng_info *info = weft_eng_info(b->eng);
     printf("{\"model\": ");
@@ -227,7 +285,7 @@ static void print_json(struct bench *b, double dram, const double ops[WEFT_PEAK_
                i ? ", " : "", b->batches[i].n, s.tokens, s.giga_bytes, s.giga_ops, s.of_dram,
                s.of_peak);
     }
-    printf("]}\n");
+    printf("]");
 }
 
 static void print_table(struct bench *b, double dram, const double ops[WEFT_PEAK_COUNT]) {
@@ -257,10 +315,17 @@ static void print_table(struct bench *b, double dram, const double ops[WEFT_PEAK
 
 static void print_results(struct bench *b) {
     uint32_t n_reps = b->config.bench_reps;
+    struct weft_machine_rates machine = {.dram_bytes = weft_median(b->dram_bytes, n_reps)};
     double ops[WEFT_PEAK_COUNT];
-    for (uint32_t p = 0; p < WEFT_PEAK_COUNT; p++)
-        ops[p] = weft_median(b->ops[p], n_reps) / 1e9;
-    (b->config.json ? print_json : print_table)(b, weft_median(b->dram_bytes, n_reps) / 1e9, ops);
+    for (uint32_t p = 0; p < WEFT_PEAK_COUNT; p++) {
+        machine.ops[p] = weft_median(b->ops[p], n_reps);
+        ops[p] = machine.ops[p] / 1e9;
+    }
+    bool json = b->config.json, profile = b->config.bench_profile;
+    (json ? print_json : print_table)(b, machine.dram_bytes / 1e9, ops);
+    if (json && profile) printf(", \"profile\": [");
+    if (profile) print_rooflines(b, &machine);
+    if (json) printf(profile ? "]}\n" : "}\n");
 }
 
 int weft_cmd_bench(int argc, char **argv) {
@@ -276,6 +341,9 @@ int weft_cmd_bench(int argc, char **argv) {
     for (uint32_t rep = 0; rep < bench.config.bench_reps && !err; rep++)
         err = run_rep(&bench, rep, &why);
     if (!err) print_results(&bench);
+    struct weft_errmsg trace_why = {""};
+    weft_err trace_err = weft_trace_close(bench.trace, &trace_why);
+    if (!err && trace_err) err = trace_err, why = trace_why;
 cleanup:
     weft_eng_free(bench.eng);
     weft_machine_free(bench.machine);

@@ -279,6 +279,48 @@ def test_inspect_and_bench():
     assert "The machine: DRAM " in table and "from a context of 8\n" in table
 
 
+OPERATORS = ["embed", "attn_norm", "qkv", "rope_kv", "attention", "o_convert", "o", "ffn_norm", "gate_up", "silu_mul",
+             "down_convert", "down", "head_norm", "head", "sample", "wait"]
+
+
+def test_bench_shows_where_the_time_goes():
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "trace.json")
+        args = ("--reps", "2", "--gen", "4", "--prompt", "16", "--batch", "1,3", "--context", "8", "--threads", "2")
+        result = json.loads(weft("bench", harness.DRAFT, *args, "--json", "--profile", "--trace", path))
+        assert [list(point)[:2] for point in result["profile"]] == [["phase", "tokens"]] + [["phase", "batch"]] * 2
+        assert [point["steps"] for point in result["profile"]] == [2, 8, 8]  # of both repetitions
+        for point in result["profile"]:
+            operators = {row["operator"]: row for row in point["operators"]}
+            assert list(operators) == [*OPERATORS, "outside", "gap"]
+            shares = sum(row["share"] for name, row in operators.items() if name != "gap")
+            assert abs(shares - 1) < 0.001, shares
+            assert operators["sample"]["calls"] == point.get("batch", 1)
+            for name in ("qkv", "attention", "o", "gate_up", "down", "head"):
+                assert list(operators[name])[4:] == ["gb_per_s", "of_dram", "gflop_per_s", "of_peak", "bound"]
+                assert operators[name]["gb_per_s"] > 0 and operators[name]["bound"] in ("memory", "compute")
+            assert "gb_per_s" not in operators["sample"]
+        with open(path, encoding="utf-8") as file:
+            events = json.load(file)["traceEvents"]
+        processes = [e["args"]["name"] for e in events if e["name"] == "process_name"]
+        assert processes == ["prompt 16", "batch 1", "batch 3"]
+        spans = [e for e in events if e["ph"] == "X"]
+        assert {e["name"] for e in spans} == {*OPERATORS, "step"} - {"silu_mul"}  # which lies within gate_up
+        assert {(e["pid"], e["tid"]) for e in spans} == {(pid, tid) for pid in (1, 2, 3) for tid in (0, 1, 2)}
+        assert all(e["tid"] == 2 for e in spans if e["name"] == "step")
+        assert [e["args"]["tokens"] for e in spans if e["name"] == "step" and e["pid"] == 3] == [3] * 4
+        assert all(e["dur"] >= 0 and e["args"]["layer"] >= 0 for e in spans if e["name"] == "qkv")
+
+        table = weft("bench", harness.DRAFT, *args, "--profile")
+        assert "\nprompt 16: 2 steps of " in table and "\nbatch 3: 8 steps of " in table
+        assert table.count("\n  gate_up ") == 3 and table.count("\n  gap ") == 3
+
+        for path, message in ((folder, "Is a directory"), ("/dev/full", "No space left on device")):
+            done = subprocess.run([WEFT, "bench", harness.DRAFT, *args, "--trace", path], capture_output=True, text=True,
+                                  check=False)
+            assert done.returncode == 1 and done.stderr == f"weft: cannot write the trace {path}: {message}\n", done
+
+
 def test_bench_refuses_what_it_cannot_measure():
     for args, message in (
         (("--batch", "1,x"), '--batch is a list of up to 16 numbers from 1 to 4096, not "1,x"'),
