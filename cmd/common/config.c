@@ -88,7 +88,7 @@ static const struct setting settings[] = {
     {"activations", KIND_TEXT, AT(activations), ENGINE, 0, 0, "auto", "TYPE",
      "auto|f32|bf16|int8; f32 is the exact mode"},
     {"kv-dtype", KIND_TEXT, AT(kv_dtype), ENGINE, 0, 0, "auto", "TYPE",
-     "KV cache: auto|f32|bf16|f16 (auto: bf16; f32 with f32 activations)"},
+     "KV cache: auto|f32|bf16|f16|int8 (auto: bf16; f32 with f32 activations)"},
     {"kv-memory", KIND_SIZE, AT(kv_memory), ENGINE, 0, 1e15, NULL, "SIZE",
      "memory of the KV cache (default: what the sequences can use, at most half of what is free)"},
     {"block-size", KIND_U32, AT(block_size), ENGINE, 16, WEFT_BLOCK_SIZE_MAX, "16", "N",

@@ -2,9 +2,6 @@
 
 static weft_err bad_value(const char *flag, const char *choices, const char *text, weft_err err,
                           struct weft_errmsg *why) {
-    if (err == WEFT_E_UNSUPPORTED)
-        return weft_err_set(why, err, "--%s %s is not supported yet; there is %s", flag, text,
-                            choices);
     return weft_err_set(why, err, "--%s is %s, not \"%s\"", flag, choices, text);
 }
 
@@ -17,7 +14,8 @@ weft_err weft_engine_config(const struct weft_config *config, struct weft_eng_op
     if (err)
         return bad_value("activations", "auto, f32, bf16 or int8", config->activations, err, why);
     err = weft_eng_parse_kv(config->kv_dtype, &options->kv_dtype);
-    if (err) return bad_value("kv-dtype", "auto, f32, bf16 or f16", config->kv_dtype, err, why);
+    if (err)
+        return bad_value("kv-dtype", "auto, f32, bf16, f16 or int8", config->kv_dtype, err, why);
     options->block_size = config->block_size;
     options->kv_memory_bytes = config->kv_memory;
     options->max_seqs = config->max_num_seqs;

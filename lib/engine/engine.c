@@ -91,6 +91,8 @@ static enum weft_kv_dtype pick_kv_dtype(const struct weft_eng_options *options) 
         return WEFT_KV_BF16;
     case WEFT_ENG_KV_F16:
         return WEFT_KV_F16;
+    case WEFT_ENG_KV_INT8:
+        return WEFT_KV_INT8;
     case WEFT_ENG_KV_AUTO:
         break;
     }
@@ -131,9 +133,12 @@ static weft_err size_cache(weft_eng *eng, const struct weft_eng_options *options
 static weft_err open_cache(weft_eng *eng, const struct weft_model_params *p,
                            const struct weft_eng_options *options, struct weft_errmsg *why) {
     struct wefti_kv *kv = &eng->kv;
+    struct weft_kv_layer layer = {.dtype = eng->kv_dtype,
+                                  .block_size = eng->info.block_size,
+                                  .n_kv_heads = p->n_kv_heads,
+                                  .head_dim = p->head_dim};
     kv->n_layers = p->n_layers;
-    kv->block_bytes = (size_t)eng->info.block_size * p->n_kv_heads * p->head_dim *
-                      weft_kv_dtype_bytes(eng->kv_dtype);
+    kv->block_bytes = weft_kv_block_bytes(&layer);
     weft_err err = size_cache(eng, options, why);
     if (err) return err;
     kv->n_blocks = eng->info.n_blocks;
@@ -147,14 +152,9 @@ static weft_err open_cache(weft_eng *eng, const struct weft_model_params *p,
     size_t plane_bytes = kv->block_bytes * kv->n_blocks;
     for (uint32_t i = 0; i < p->n_layers; i++) {
         uint8_t *base = (uint8_t *)kv->map + 2 * i * plane_bytes;
-        kv->layers[i] = (struct weft_kv_layer){
-            .k = base,
-            .v = base + plane_bytes,
-            .dtype = eng->kv_dtype,
-            .block_size = eng->info.block_size,
-            .n_kv_heads = p->n_kv_heads,
-            .head_dim = p->head_dim,
-        };
+        layer.k = base;
+        layer.v = base + plane_bytes;
+        kv->layers[i] = layer;
     }
     return WEFT_OK;
 }

@@ -35,7 +35,13 @@ enum weft_eng_dtype {
     WEFT_ENG_DT_Q4, /* Q4_1: 4 bits, scale and minimum per 32 columns; the head as with Q8 */
 };
 enum weft_eng_act { WEFT_ENG_ACT_AUTO, WEFT_ENG_ACT_F32, WEFT_ENG_ACT_BF16, WEFT_ENG_ACT_INT8 };
-enum weft_eng_kv { WEFT_ENG_KV_AUTO, WEFT_ENG_KV_F32, WEFT_ENG_KV_BF16, WEFT_ENG_KV_F16 };
+enum weft_eng_kv {
+    WEFT_ENG_KV_AUTO,
+    WEFT_ENG_KV_F32,
+    WEFT_ENG_KV_BF16,
+    WEFT_ENG_KV_F16,
+    WEFT_ENG_KV_INT8, /* one scale per token and KV head */
+};
 
 struct weft_eng_options {
     enum weft_eng_dtype dtype; /* AUTO: as the file has it, tensor by tensor */
@@ -59,8 +65,7 @@ struct weft_eng_options {
 /* max_seqs 64, max_batched_tokens 512, block_size 16, weights_fd -1, the rest 0. */
 void weft_eng_options_init(struct weft_eng_options *options);
 
-/* "auto|f32|bf16|f16|q8", "auto|f32|bf16|int8", "auto|f32|bf16|f16"; WEFT_E_INVAL, or UNSUPPORTED
- * for what the interface names but is not there yet (int8 KV). */
+/* "auto|f32|bf16|f16|q8|q4", "auto|f32|bf16|int8", "auto|f32|bf16|f16|int8"; else WEFT_E_INVAL. */
 WEFT_MUST_CHECK weft_err weft_eng_parse_dtype(const char *text, enum weft_eng_dtype *out);
 WEFT_MUST_CHECK weft_err weft_eng_parse_act(const char *text, enum weft_eng_act *out);
 WEFT_MUST_CHECK weft_err weft_eng_parse_kv(const char *text, enum weft_eng_kv *out);

@@ -12,13 +12,12 @@ void weft_eng_options_init(struct weft_eng_options *options) {
 
 struct choice {
     const char *text;
-    int value; /* -1: named by the interface, not there yet */
+    int value;
 };
 
 static weft_err parse_choice(const char *text, const struct choice *choices, size_t n, int *out) {
     for (size_t i = 0; i < n; i++) {
         if (strcmp(text, choices[i].text) != 0) continue;
-        if (choices[i].value < 0) return WEFT_E_UNSUPPORTED;
         *out = choices[i].value;
         return WEFT_OK;
     }
@@ -51,11 +50,8 @@ weft_err weft_eng_parse_act(const char *text, enum weft_eng_act *out) {
 
 weft_err weft_eng_parse_kv(const char *text, enum weft_eng_kv *out) {
     static const struct choice choices[] = {
-        {"auto", WEFT_ENG_KV_AUTO},
-        {"f32", WEFT_ENG_KV_F32},
-        {"bf16", WEFT_ENG_KV_BF16},
-        {"f16", WEFT_ENG_KV_F16},
-        {"int8", -1},
+        {"auto", WEFT_ENG_KV_AUTO}, {"f32", WEFT_ENG_KV_F32},   {"bf16", WEFT_ENG_KV_BF16},
+        {"f16", WEFT_ENG_KV_F16},   {"int8", WEFT_ENG_KV_INT8},
     };
     int value = WEFT_ENG_KV_AUTO;
     weft_err err = parse_choice(text, choices, sizeof choices / sizeof choices[0], &value);

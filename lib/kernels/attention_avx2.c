@@ -8,6 +8,8 @@ enum { LANES8 = 8, SUMS = 8 };
 
 ALWAYS_INLINE __m256 load8(const uint8_t *base, size_t at, enum weft_kv_dtype dtype) {
     if (dtype == WEFT_KV_F32) return _mm256_loadu_ps((const float *)(const void *)base + at);
+    if (dtype == WEFT_KV_INT8)
+        return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)(base + at))));
     __m128i half = _mm_loadu_si128((const void *)(base + at * 2));
     if (dtype == WEFT_KV_F16) return _mm256_cvtph_ps(half);
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
@@ -107,6 +109,8 @@ ALWAYS_INLINE void value_scalar(const struct attn_tile *tile, const struct attn_
         float value;
         if (dtype == WEFT_KV_F32) {
             memcpy(&value, base + at * 4, sizeof value);
+        } else if (dtype == WEFT_KV_INT8) {
+            value = (float)(int8_t)base[at];
         } else {
             uint16_t half;
             memcpy(&half, base + at * 2, sizeof half);

@@ -8,6 +8,8 @@ enum { VALUE_VECTORS = 4 };
 
 ALWAYS_INLINE __m512 load16(const uint8_t *base, size_t at, enum weft_kv_dtype dtype) {
     if (dtype == WEFT_KV_F32) return _mm512_loadu_ps(base + at * 4);
+    if (dtype == WEFT_KV_INT8)
+        return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)(base + at))));
     __m256i half = _mm256_loadu_si256((const void *)(base + at * 2));
     if (dtype == WEFT_KV_F16) return _mm512_cvtph_ps(half);
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
@@ -17,6 +19,8 @@ ALWAYS_INLINE __m512 load16(const uint8_t *base, size_t at, enum weft_kv_dtype d
 ALWAYS_INLINE __m512 load_some(const uint8_t *base, size_t at, __mmask16 mask,
                                enum weft_kv_dtype dtype) {
     if (dtype == WEFT_KV_F32) return _mm512_maskz_loadu_ps(mask, base + at * 4);
+    if (dtype == WEFT_KV_INT8)
+        return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(mask, base + at)));
     __m256i half = _mm256_maskz_loadu_epi16(mask, base + at * 2);
     if (dtype == WEFT_KV_F16) return _mm512_cvtph_ps(half);
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));

@@ -33,13 +33,15 @@
         break;                                                                                     \
     }
 
-#define FOR_DTYPES(tile, n, call_f32, call_bf16, call_f16)                                         \
+#define FOR_DTYPES(tile, n, call_f32, call_bf16, call_f16, call_int8)                              \
     if ((tile)->dtype == WEFT_KV_F32) {                                                            \
         FOR_QUERIES(n, call_f32)                                                                   \
     } else if ((tile)->dtype == WEFT_KV_BF16) {                                                    \
         FOR_QUERIES(n, call_bf16)                                                                  \
-    } else {                                                                                       \
+    } else if ((tile)->dtype == WEFT_KV_F16) {                                                     \
         FOR_QUERIES(n, call_f16)                                                                   \
+    } else {                                                                                       \
+        FOR_QUERIES(n, call_int8)                                                                  \
     }
 
 static void scores(const struct attn_tile *tile, const struct attn_query *queries, uint32_t n,
@@ -47,7 +49,8 @@ static void scores(const struct attn_tile *tile, const struct attn_query *querie
 #define SCORE_F32(count) score_queries(tile, queries, count, n_subs, WEFT_KV_F32, p)
 #define SCORE_BF16(count) score_queries(tile, queries, count, n_subs, WEFT_KV_BF16, p)
 #define SCORE_F16(count) score_queries(tile, queries, count, n_subs, WEFT_KV_F16, p)
-    FOR_DTYPES(tile, n, SCORE_F32, SCORE_BF16, SCORE_F16)
+#define SCORE_INT8(count) score_queries(tile, queries, count, n_subs, WEFT_KV_INT8, p)
+    FOR_DTYPES(tile, n, SCORE_F32, SCORE_BF16, SCORE_F16, SCORE_INT8)
 }
 
 static void values(const struct attn_tile *tile, const struct attn_query *queries, uint32_t n,
@@ -55,7 +58,20 @@ static void values(const struct attn_tile *tile, const struct attn_query *querie
 #define VALUE_F32(count) value_queries(tile, queries, count, WEFT_KV_F32, p, fade, j0, j1)
 #define VALUE_BF16(count) value_queries(tile, queries, count, WEFT_KV_BF16, p, fade, j0, j1)
 #define VALUE_F16(count) value_queries(tile, queries, count, WEFT_KV_F16, p, fade, j0, j1)
-    FOR_DTYPES(tile, n, VALUE_F32, VALUE_BF16, VALUE_F16)
+#define VALUE_INT8(count) value_queries(tile, queries, count, WEFT_KV_INT8, p, fade, j0, j1)
+    FOR_DTYPES(tile, n, VALUE_F32, VALUE_BF16, VALUE_F16, VALUE_INT8)
+}
+
+/* int8: dots become scores with the tokens' scales, and exponentials the weights of codes. What a
+ * slot behind the last token of a sequence makes of it is masked, and not read as a weight. */
+static inline void apply_scales(const uint8_t *const groups[ATTN_SUBS], uint32_t head_dim,
+                                uint32_t n_subs, float p[ATTN_TILE]) {
+    for (uint32_t s = 0; s < n_subs; s++) {
+        const float *scales = kv_scales(groups[s], head_dim);
+        for (uint32_t l = 0; l < ATTN_SUB; l++) {
+            p[s * ATTN_SUB + l] *= scales[l];
+        }
+    }
 }
 
 /* Turns scores into exponentials in place (masked ones into 0) and returns what the sums so far are
@@ -104,7 +120,9 @@ static inline void fold_batch(const struct attn_tile *tile, struct attn_query *q
     if (n_subs < ATTN_TILE / ATTN_SUB) memset(p, 0, sizeof p);
     scores(tile, queries, n, n_subs, p);
     for (uint32_t i = 0; i < n; i++) {
+        if (tile->dtype == WEFT_KV_INT8) apply_scales(tile->k, tile->head_dim, n_subs, p[i]);
         fade[i] = fold_scores(&queries[i], scale, p[i]);
+        if (tile->dtype == WEFT_KV_INT8) apply_scales(tile->v, tile->head_dim, n_subs, p[i]);
         keep[i] = 1.0f;
     }
     uint32_t common = queries[0].count;
@@ -119,13 +137,11 @@ static inline void fold_batch(const struct attn_tile *tile, struct attn_query *q
 static inline void find_tile(const struct weft_kv_layer *kv, const uint32_t *block_table,
                              uint32_t kv_head, uint32_t first, uint32_t last,
                              struct attn_tile *tile) {
-    size_t size = weft_kv_dtype_bytes(kv->dtype), sub_bytes = size * ATTN_SUB * kv->head_dim;
     for (uint32_t s = 0; s < ATTN_TILE / ATTN_SUB && first + s * ATTN_SUB <= last; s++) {
         uint32_t pos = first + s * ATTN_SUB, block = block_table[pos / kv->block_size];
-        size_t plane = (size_t)block * kv->n_kv_heads + kv_head;
-        size_t sub = plane * (kv->block_size / ATTN_SUB) + pos % kv->block_size / ATTN_SUB;
-        tile->k[s] = (const uint8_t *)kv->k + sub * sub_bytes;
-        tile->v[s] = (const uint8_t *)kv->v + sub * sub_bytes;
+        size_t at = kv_group_at(kv, block, kv_head, pos % kv->block_size);
+        tile->k[s] = (const uint8_t *)kv->k + at;
+        tile->v[s] = (const uint8_t *)kv->v + at;
     }
 }
 

@@ -4,36 +4,49 @@
 #include "kernels/convert.h"
 #include "kernels/exp_lane.h"
 
-static float load(const void *base, size_t at, enum weft_kv_dtype dtype) {
-    if (dtype == WEFT_KV_F32) return ((const float *)base)[at];
-    uint16_t half = ((const uint16_t *)base)[at];
+static float load(const void *group, size_t at, enum weft_kv_dtype dtype) {
+    if (dtype == WEFT_KV_F32) return ((const float *)group)[at];
+    if (dtype == WEFT_KV_INT8) return (float)((const int8_t *)group)[at];
+    uint16_t half = ((const uint16_t *)group)[at];
     return dtype == WEFT_KV_F16 ? f16_to_f32(half) : bf16_to_f32(half);
 }
 
-/* K[block][kv_head][token/16][d][token%16] */
-static float k_at(const struct weft_kv_layer *kv, uint32_t block, uint32_t kv_head, uint32_t token,
-                  uint32_t d) {
-    size_t plane = (size_t)block * kv->n_kv_heads + kv_head;
-    size_t sub = plane * (kv->block_size / ATTN_SUB) + token / ATTN_SUB;
-    return load(kv->k, (sub * kv->head_dim + d) * ATTN_SUB + token % ATTN_SUB, kv->dtype);
-}
+/* One token of one kv head: its group of 16, and its place there. */
+struct place {
+    const void *k, *v; /* [d][16] and [16][d] */
+    uint32_t token;
+};
 
-/* V[block][kv_head][token][d] */
-static float v_at(const struct weft_kv_layer *kv, uint32_t block, uint32_t kv_head, uint32_t token,
-                  uint32_t d) {
-    size_t plane = (size_t)block * kv->n_kv_heads + kv_head;
-    return load(kv->v, (plane * kv->block_size + token) * kv->head_dim + d, kv->dtype);
+static struct place find(const struct weft_attn_args *args, const struct weft_attn_row *row,
+                         uint32_t kv_head, uint32_t pos) {
+    const struct weft_kv_layer *kv = &args->kv;
+    uint32_t block = row->block_table[pos / kv->block_size], token = pos % kv->block_size;
+    size_t at = kv_group_at(kv, block, kv_head, token);
+    return (struct place){(const uint8_t *)kv->k + at, (const uint8_t *)kv->v + at,
+                          token % ATTN_SUB};
 }
 
 static float score(const struct weft_attn_args *args, const struct weft_attn_row *row,
                    uint32_t kv_head, uint32_t pos, const float *q) {
     const struct weft_kv_layer *kv = &args->kv;
-    uint32_t block = row->block_table[pos / kv->block_size];
+    struct place place = find(args, row, kv_head, pos);
     float dot = 0.0f;
     for (uint32_t d = 0; d < kv->head_dim; d++) {
-        dot += q[d] * k_at(kv, block, kv_head, pos % kv->block_size, d);
+        dot += q[d] * load(place.k, (size_t)d * ATTN_SUB + place.token, kv->dtype);
     }
+    if (kv->dtype == WEFT_KV_INT8) dot *= kv_scales(place.k, kv->head_dim)[place.token];
     return dot * args->scale;
+}
+
+/* out += weight * v of the token at `pos` */
+static void add_value(const struct weft_attn_args *args, const struct weft_attn_row *row,
+                      uint32_t kv_head, uint32_t pos, float weight, float *out) {
+    const struct weft_kv_layer *kv = &args->kv;
+    struct place place = find(args, row, kv_head, pos);
+    if (kv->dtype == WEFT_KV_INT8) weight *= kv_scales(place.v, kv->head_dim)[place.token];
+    for (uint32_t d = 0; d < kv->head_dim; d++) {
+        out[d] += weight * load(place.v, (size_t)place.token * kv->head_dim + d, kv->dtype);
+    }
 }
 
 static void one_head(const struct weft_attn_args *args, const struct weft_attn_row *row,
@@ -58,10 +71,7 @@ static void one_head(const struct weft_attn_args *args, const struct weft_attn_r
             out[d] *= fade;
         }
         for (uint32_t j = 0; j < count; j++) {
-            uint32_t pos = first + j, block = row->block_table[pos / kv->block_size];
-            for (uint32_t d = 0; d < kv->head_dim; d++) {
-                out[d] += p[j] * v_at(kv, block, kv_head, pos % kv->block_size, d);
-            }
+            add_value(args, row, kv_head, first + j, p[j], out);
         }
         for (uint32_t width = ATTN_TILE / 2; width > 0; width /= 2) {
             for (uint32_t j = 0; j < width; j++) {

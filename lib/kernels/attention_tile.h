@@ -14,8 +14,8 @@
 enum { ATTN_QUERIES = 64, QUERY_BATCH = 4, ATTN_SUBS = ATTN_TILE / ATTN_SUB };
 
 struct attn_tile {
-    const uint8_t *k[ATTN_SUBS]; /* [head_dim][16] */
-    const uint8_t *v[ATTN_SUBS]; /* [16][head_dim] */
+    const uint8_t *k[ATTN_SUBS]; /* groups of 16 tokens, as kernels.h has them */
+    const uint8_t *v[ATTN_SUBS];
     enum weft_kv_dtype dtype;
     uint32_t head_dim;
 };

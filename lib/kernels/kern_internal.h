@@ -109,9 +109,22 @@ static inline void check_gemm_args(const struct weft_gemm_args *args, enum weft_
     WEFT_ASSERT(segs->seg_end[segs->n_segs - 1] == args->k);
 }
 
+/* Where the group of 16 tokens that `token` of `block` belongs to begins, in bytes. */
+static inline size_t kv_group_at(const struct weft_kv_layer *kv, uint32_t block, uint32_t kv_head,
+                                 uint32_t token) {
+    size_t plane = (size_t)block * kv->n_kv_heads + kv_head;
+    return (plane * (kv->block_size / ATTN_SUB) + token / ATTN_SUB) * weft_kv_group_bytes(kv);
+}
+
+/* The scales behind an int8 group's codes. */
+static inline const float *kv_scales(const void *group, uint32_t head_dim) {
+    return (const float *)(const void *)((const uint8_t *)group + (size_t)head_dim * ATTN_SUB);
+}
+
 static inline void check_kv_layer(const struct weft_kv_layer *kv) {
     WEFT_ASSERT(kv->block_size > 0 && kv->block_size % ATTN_SUB == 0);
     WEFT_ASSERT(kv->n_kv_heads > 0 && kv->head_dim > 0 && kv->dtype < WEFT_KV_DTYPE_COUNT);
+    WEFT_ASSERT((uintptr_t)kv->k % 16 == 0 && (uintptr_t)kv->v % 16 == 0);
 }
 
 static inline void check_attn_args(const struct weft_attn_args *args, uint32_t kv_head,

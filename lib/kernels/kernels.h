@@ -157,21 +157,33 @@ struct weft_gemm_args {
 
 /* ------------------------------------------------------------------------------- attention --- */
 
-enum weft_kv_dtype { WEFT_KV_F32, WEFT_KV_BF16, WEFT_KV_F16, WEFT_KV_DTYPE_COUNT };
+enum weft_kv_dtype { WEFT_KV_F32, WEFT_KV_BF16, WEFT_KV_F16, WEFT_KV_INT8, WEFT_KV_DTYPE_COUNT };
 
-static inline size_t weft_kv_dtype_bytes(enum weft_kv_dtype dtype) {
-    return dtype == WEFT_KV_F32 ? 4 : 2;
-}
-
-/* One layer's cache. A block holds block_size tokens of all kv heads (block_size % 16 == 0):
- *   K  [block][kv_head][block_size/16][head_dim][16]   16 tokens side by side: dot products of a
- * query run along tokens, without horizontal sums V  [block][kv_head][block_size][head_dim] K and V
- * are read only after rounding to the cache type, the current token's too. */
+/* One layer's cache. A block holds block_size tokens of all kv heads (block_size % 16 == 0), as
+ * groups of 16 tokens of one kv head: [block][kv_head][block_size/16] groups, and in each
+ *   K  [head_dim][16]   16 tokens side by side: dot products of a query run along tokens, without
+ *                       horizontal sums
+ *   V  [16][head_dim]
+ *   int8: behind the codes [16] f32, the scale of each token's head: max|x| / 127 of its row, codes
+ *   rounded to nearest even; a row with an infinity or NaN has the scale NaN.
+ * K and V are read only after rounding to the cache type, the current token's too. */
 struct weft_kv_layer {
-    void *k, *v;
+    void *k, *v; /* 16-byte aligned */
     enum weft_kv_dtype dtype;
     uint32_t block_size, n_kv_heads, head_dim;
 };
+
+/* Bytes of one group of 16 tokens: a multiple of 16. */
+static inline size_t weft_kv_group_bytes(const struct weft_kv_layer *kv) {
+    static const uint8_t code_bytes[WEFT_KV_DTYPE_COUNT] = {4, 2, 2, 1};
+    size_t scale_bytes = kv->dtype == WEFT_KV_INT8 ? sizeof(float) : 0;
+    return 16 * (kv->head_dim * (size_t)code_bytes[kv->dtype] + scale_bytes);
+}
+
+/* Bytes of one block of K, and as many of V: they lie together, so a block is copied as bytes. */
+static inline size_t weft_kv_block_bytes(const struct weft_kv_layer *kv) {
+    return (size_t)kv->n_kv_heads * (kv->block_size / 16) * weft_kv_group_bytes(kv);
+}
 
 /* One query row: a token of a sequence at absolute position `pos`, which sees positions 0..pos. */
 struct weft_attn_row {
@@ -234,9 +246,10 @@ struct weft_kern_table {
 
     /* Attention of rows row_begin..row_end for kv head `kv_head` and the query heads it serves. KV
      * is folded in position order in tiles of 64 tokens at absolute positions; per tile: scores
-     * (head_dim ascending, one chain per token), new maximum, exponentials, their sum (fixed tree
-     * over 64 slots, masked ones exactly 0), then V in position order. A row's result depends on
-     * its position and its history only. */
+     * (head_dim ascending, one chain per token; int8: over the codes, then times the token's
+     * scale), new maximum, exponentials, their sum (fixed tree over 64 slots, masked ones exactly
+     * 0), then V in position order (int8: the exponential times the token's scale, times codes). A
+     * row's result depends on its position and its history only. */
     void (*attention)(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
                       uint32_t row_end);
 

@@ -276,32 +276,44 @@ static void act_convert(enum weft_gemm_kind kind, const float *src, size_t src_s
     }
 }
 
+/* Element d of a token's K goes to out[d][16], one of 16 tokens side by side. */
+#define SPREAD(out, values, n)                                                                     \
+    for (uint32_t d_ = 0; d_ < (n); d_++) {                                                        \
+        (out)[(size_t)d_ * ATTN_SUB] = (values)[d_];                                               \
+    }
+
+/* One kv head of a token: place `token` in the groups that begin at `k_group` and `v_group`. */
+static inline void write_head(const struct weft_kv_layer *kv, uint8_t *k_group, uint8_t *v_group,
+                              uint32_t token, const float *k, const float *v) {
+    uint32_t head_dim = kv->head_dim;
+    size_t v_at = (size_t)token * head_dim;
+    if (kv->dtype == WEFT_KV_F32) {
+        SPREAD((float *)(void *)k_group + token, k, head_dim)
+        memcpy((float *)(void *)v_group + v_at, v, head_dim * sizeof *v);
+    } else if (kv->dtype == WEFT_KV_INT8) {
+        int8_t codes[WEFT_HEAD_DIM_MAX];
+        int32_t offset;
+        float *scales = (float *)(void *)(k_group + (size_t)head_dim * ATTN_SUB);
+        quantise_block(k, head_dim, codes, scales + token, &offset);
+        SPREAD((int8_t *)k_group + token, codes, head_dim)
+        scales = (float *)(void *)(v_group + (size_t)head_dim * ATTN_SUB);
+        quantise_block(v, head_dim, (int8_t *)v_group + v_at, scales + token, &offset);
+    } else {
+        uint16_t half[WEFT_HEAD_DIM_MAX];
+        narrow_row(kv->dtype == WEFT_KV_F16, k, head_dim, half);
+        SPREAD((uint16_t *)(void *)k_group + token, half, head_dim)
+        narrow_row(kv->dtype == WEFT_KV_F16, v, head_dim, (uint16_t *)(void *)v_group + v_at);
+    }
+}
+
 static void kv_write(const struct weft_kv_layer *kv, const uint32_t *block_table, uint32_t pos,
                      const float *k, const float *v) {
     check_kv_layer(kv);
     uint32_t block = block_table[pos / kv->block_size], token = pos % kv->block_size;
-    uint32_t head_dim = kv->head_dim;
-    WEFT_ASSERT(head_dim <= WEFT_HEAD_DIM_MAX);
-    for (uint32_t h = 0; h < kv->n_kv_heads; h++, k += head_dim, v += head_dim) {
-        size_t plane = (size_t)block * kv->n_kv_heads + h;
-        size_t sub = plane * (kv->block_size / ATTN_SUB) + token / ATTN_SUB;
-        size_t k_at = sub * head_dim * ATTN_SUB + token % ATTN_SUB;
-        size_t v_at = (plane * kv->block_size + token) * head_dim;
-        if (kv->dtype == WEFT_KV_F32) {
-            float *k_out = (float *)kv->k + k_at;
-            for (uint32_t d = 0; d < head_dim; d++) {
-                k_out[(size_t)d * ATTN_SUB] = k[d];
-            }
-            memcpy((float *)kv->v + v_at, v, head_dim * sizeof *v);
-            continue;
-        }
-        uint16_t *k_out = (uint16_t *)kv->k + k_at, *v_out = (uint16_t *)kv->v + v_at;
-        uint16_t half[WEFT_HEAD_DIM_MAX];
-        narrow_row(kv->dtype == WEFT_KV_F16, k, head_dim, half);
-        for (uint32_t d = 0; d < head_dim; d++) {
-            k_out[(size_t)d * ATTN_SUB] = half[d];
-        }
-        narrow_row(kv->dtype == WEFT_KV_F16, v, head_dim, v_out);
+    WEFT_ASSERT(kv->head_dim <= WEFT_HEAD_DIM_MAX);
+    for (uint32_t h = 0; h < kv->n_kv_heads; h++, k += kv->head_dim, v += kv->head_dim) {
+        size_t at = kv_group_at(kv, block, h, token);
+        write_head(kv, (uint8_t *)kv->k + at, (uint8_t *)kv->v + at, token % ATTN_SUB, k, v);
     }
 }
 

@@ -54,12 +54,13 @@ static void add_loss(void *ctx, uint32_t pos, const float *logits) {
     loss->sum += max + log(sum) - (double)logits[loss->tokens[pos + 1]];
 }
 
-static double mean_loss(const char *model, enum weft_eng_dtype dtype, const uint32_t *ids,
-                        size_t n_ids, uint32_t bos) {
+static double mean_loss(const char *model, enum weft_eng_dtype dtype, enum weft_eng_kv kv,
+                        const uint32_t *ids, size_t n_ids, uint32_t bos) {
     struct weft_eng_options options;
     struct weft_errmsg why = {{0}};
     weft_eng_options_init(&options);
     options.dtype = dtype;
+    options.kv_dtype = kv;
     options.kv_memory_bytes = 16u << 20;
     weft_eng *eng = drive_open(model, &options);
     double sum = 0.0;
@@ -88,7 +89,8 @@ static double recorded(const char *key) {
     return number;
 }
 
-static void check_perplexity(const char *model, enum weft_eng_dtype dtype, double deviation) {
+static void check_perplexity(const char *model, enum weft_eng_dtype dtype, enum weft_eng_kv kv,
+                             double deviation) {
     weft_tokenizer *tok = NULL;
     struct weft_errmsg why = {{0}};
     size_t len, n_ids;
@@ -98,7 +100,7 @@ static void check_perplexity(const char *model, enum weft_eng_dtype dtype, doubl
     assert_true(weft_text_bos(tok, &bos));
     if (weft_text_encode(tok, text, len, 0, SIZE_MAX, &ids, &n_ids, &why)) fail_msg("%s", why.text);
     assert_int_equal(n_ids, (size_t)recorded("tokens"));
-    double got = exp(mean_loss(drive_fixture(model), dtype, ids, n_ids, bos));
+    double got = exp(mean_loss(drive_fixture(model), dtype, kv, ids, n_ids, bos));
     double want = exp(recorded("nll"));
     (void)printf("%s: perplexity %.4f, recorded %.4f (%+.3f %%)\n", model, got, want,
                  100.0 * (got / want - 1.0));
@@ -110,22 +112,28 @@ static void check_perplexity(const char *model, enum weft_eng_dtype dtype, doubl
 
 static void bf16_mode_keeps_the_perplexity(void **state) {
     (void)state;
-    check_perplexity("models/fable-6m", WEFT_ENG_DT_AUTO, DEVIATION);
+    check_perplexity("models/fable-6m", WEFT_ENG_DT_AUTO, WEFT_ENG_KV_AUTO, DEVIATION);
 }
 
 static void int8_mode_keeps_the_perplexity(void **state) {
     (void)state;
-    check_perplexity("tests/data/fable-6m-q8_0.gguf", WEFT_ENG_DT_AUTO, DEVIATION);
+    check_perplexity("tests/data/fable-6m-q8_0.gguf", WEFT_ENG_DT_AUTO, WEFT_ENG_KV_AUTO,
+                     DEVIATION);
 }
 
 static void int8_per_channel_keeps_the_perplexity(void **state) {
     (void)state;
-    check_perplexity("models/fable-6m", WEFT_ENG_DT_Q8, DEVIATION);
+    check_perplexity("models/fable-6m", WEFT_ENG_DT_Q8, WEFT_ENG_KV_AUTO, DEVIATION);
+}
+
+static void an_int8_cache_keeps_the_perplexity(void **state) {
+    (void)state;
+    check_perplexity("models/fable-6m", WEFT_ENG_DT_AUTO, WEFT_ENG_KV_INT8, DEVIATION);
 }
 
 static void four_bits_cost_little_perplexity(void **state) {
     (void)state;
-    check_perplexity("models/fable-6m", WEFT_ENG_DT_Q4, 0.05);
+    check_perplexity("models/fable-6m", WEFT_ENG_DT_Q4, WEFT_ENG_KV_AUTO, 0.05);
 }
 
 int main(void) {
@@ -134,6 +142,7 @@ int main(void) {
         cmocka_unit_test(bf16_mode_keeps_the_perplexity),
         cmocka_unit_test(int8_mode_keeps_the_perplexity),
         cmocka_unit_test(int8_per_channel_keeps_the_perplexity),
+        cmocka_unit_test(an_int8_cache_keeps_the_perplexity),
         cmocka_unit_test(four_bits_cost_little_perplexity),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -68,11 +68,12 @@ void engine_make_requests(struct engine_request requests[ENGINE_REQUESTS], uint3
     requests[8].sampling.n_stop_tokens = 4;
 }
 
-weft_eng *engine_open_small(const char *model, enum weft_eng_act act, uint32_t n_threads,
-                            uint32_t block_size) {
+weft_eng *engine_open_small(const char *model, enum weft_eng_act act, enum weft_eng_kv kv,
+                            uint32_t n_threads, uint32_t block_size) {
     struct weft_eng_options options;
     weft_eng_options_init(&options);
     options.activations = act;
+    options.kv_dtype = kv;
     options.n_threads = n_threads;
     options.block_size = block_size;
     options.max_seqs = ENGINE_REQUESTS;

@@ -34,8 +34,8 @@ void engine_make_requests(struct engine_request requests[ENGINE_REQUESTS], uint3
                           uint64_t *rng);
 
 /* Room for all those requests at once, with tokens of up to 300 each; opens or fails the test. */
-weft_eng *engine_open_small(const char *model, enum weft_eng_act act, uint32_t n_threads,
-                            uint32_t block_size);
+weft_eng *engine_open_small(const char *model, enum weft_eng_act act, enum weft_eng_kv kv,
+                            uint32_t n_threads, uint32_t block_size);
 
 uint32_t engine_float_bits(float x);
 

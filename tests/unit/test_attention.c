@@ -44,8 +44,7 @@ static void make_cache(struct cache *c, const struct weft_kern_table *table,
                                    .block_size = block_size,
                                    .n_kv_heads = s->n_kv_heads,
                                    .head_dim = s->head_dim};
-    size_t plane_bytes =
-        (size_t)n_blocks * s->n_kv_heads * block_size * s->head_dim * weft_kv_dtype_bytes(dtype);
+    size_t plane_bytes = n_blocks * weft_kv_block_bytes(&c->kv);
     c->kv.k = take(plane_bytes);
     c->kv.v = take(plane_bytes);
     uint32_t ids[1024];
@@ -106,10 +105,20 @@ static float *attend_all(const struct weft_kern_table *table, const struct seque
     return out;
 }
 
-static double rounded(float x, enum weft_kv_dtype dtype) {
-    return (double)(dtype == WEFT_KV_F32    ? x
-                    : dtype == WEFT_KV_BF16 ? bf16_to_f32(f32_to_bf16(x))
-                                            : f16_to_f32(f32_to_f16(x)));
+/* What the cache makes of one token's head. */
+static void round_row(const float *x, uint32_t n, enum weft_kv_dtype dtype, double *out) {
+    float max = 0;
+    for (uint32_t d = 0; d < n; d++) {
+        max = fmaxf(max, fabsf(x[d]));
+    }
+    bool is_zero = max < Q8_TINY; /* in int8 */
+    float scale = is_zero ? 0.0f : max / 127.0f, inverse = is_zero ? 0.0f : 127.0f / max;
+    for (uint32_t d = 0; d < n; d++) {
+        out[d] = (double)(dtype == WEFT_KV_F32    ? x[d]
+                          : dtype == WEFT_KV_BF16 ? bf16_to_f32(f32_to_bf16(x[d]))
+                                                  : f16_to_f32(f32_to_f16(x[d])));
+        if (dtype == WEFT_KV_INT8) out[d] = (double)rintf(x[d] * inverse) * (double)scale;
+    }
 }
 
 /* One query in double. The bound follows the errors: a score is off by (head_dim + 2) 2^-24 of its
@@ -120,15 +129,16 @@ static void check_query(const struct sequence *s, enum weft_kv_dtype dtype, uint
                         uint32_t head, const float *got) {
     uint32_t hd = s->head_dim, kv_head = head / (s->n_heads / s->n_kv_heads);
     double scale = 1.0 / sqrt(hd), max = -INFINITY, error = 0, total = 0, span = 0;
-    double *p = malloc((pos + 1) * sizeof *p);
+    double *p = malloc((pos + 1) * sizeof *p), row[256], sum[256] = {0}, mass[256] = {0};
     assert_non_null(p);
+    assert_true(hd <= 256);
     for (uint32_t j = 0; j <= pos; j++) {
         double dot = 0, magnitude = 0;
+        round_row(s->k + ((size_t)j * s->n_kv_heads + kv_head) * hd, hd, dtype, row);
         for (uint32_t d = 0; d < hd; d++) {
             double q = (double)s->q[((size_t)pos * s->n_heads + head) * hd + d];
-            double k = rounded(s->k[((size_t)j * s->n_kv_heads + kv_head) * hd + d], dtype);
-            dot += q * k;
-            magnitude += fabs(q * k);
+            dot += q * row[d];
+            magnitude += fabs(q * row[d]);
         }
         p[j] = dot * scale;
         max = fmax(max, p[j]);
@@ -140,16 +150,17 @@ static void check_query(const struct sequence *s, enum weft_kv_dtype dtype, uint
         total += p[j];
     }
     double relative = 2 * error + (4 * span + 2 * (pos + 1) + 0.125 * pos + 24) * 0x1p-24;
-    for (uint32_t d = 0; d < hd; d++) {
-        double sum = 0, magnitude = 0;
-        for (uint32_t j = 0; j <= pos; j++) {
-            double v = rounded(s->v[((size_t)j * s->n_kv_heads + kv_head) * hd + d], dtype);
-            sum += p[j] * v / total;
-            magnitude += p[j] * fabs(v) / total;
+    for (uint32_t j = 0; j <= pos; j++) {
+        round_row(s->v + ((size_t)j * s->n_kv_heads + kv_head) * hd, hd, dtype, row);
+        for (uint32_t d = 0; d < hd; d++) {
+            sum[d] += p[j] * row[d] / total;
+            mass[d] += p[j] * fabs(row[d]) / total;
         }
-        if (!(fabs((double)got[d] - sum) <= relative * magnitude + 0x1p-120)) {
+    }
+    for (uint32_t d = 0; d < hd; d++) {
+        if (!(fabs((double)got[d] - sum[d]) <= relative * mass[d] + 0x1p-120)) {
             fail_msg("dtype %d head_dim %u pos %u head %u d %u: %.9g, not %.9g +- %.3g", dtype, hd,
-                     pos, head, d, (double)got[d], sum, relative * magnitude);
+                     pos, head, d, (double)got[d], sum[d], relative * mass[d]);
         }
     }
     free(p);

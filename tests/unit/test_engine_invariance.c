@@ -237,7 +237,7 @@ static void run_manner(weft_eng *eng, struct sequence *seqs, const struct manner
 
 /* ------------------------------------------------------------------------------- invariance --- */
 
-static void check_invariance(const char *model, enum weft_eng_act act) {
+static void check_invariance(const char *model, enum weft_eng_act act, enum weft_eng_kv kv) {
     static const struct manner manners[] = {
         {false, 1000, 0}, {false, 0, 10}, {false, 7, 0},
         {false, 16, 0},   {false, 1, 0},  {true, 5, 5},
@@ -254,7 +254,8 @@ static void check_invariance(const char *model, enum weft_eng_act act) {
     size_t n_engines = engine_short_run ? 1 : sizeof engines / sizeof engines[0];
     size_t n_manners = engine_short_run ? 2 : sizeof manners / sizeof manners[0];
     for (size_t e = 0; e < n_engines; e++) {
-        weft_eng *eng = engine_open_small(model, act, engines[e].n_threads, engines[e].block_size);
+        weft_eng *eng =
+            engine_open_small(model, act, kv, engines[e].n_threads, engines[e].block_size);
         uint64_t rng = seed;
         engine_make_requests(requests, weft_eng_info(eng)->n_vocab, &rng);
         if (e == 0) {
@@ -275,34 +276,40 @@ static void check_invariance(const char *model, enum weft_eng_act act) {
 
 static void bf16_results_do_not_depend_on_company(void **state) {
     (void)state;
-    check_invariance(ENGINE_DRAFT, WEFT_ENG_ACT_AUTO);
+    check_invariance(ENGINE_DRAFT, WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_AUTO);
 }
 
 static void f32_results_do_not_depend_on_company(void **state) {
     (void)state;
-    check_invariance(ENGINE_DRAFT, WEFT_ENG_ACT_F32);
+    check_invariance(ENGINE_DRAFT, WEFT_ENG_ACT_F32, WEFT_ENG_KV_AUTO);
 }
 
 static void int8_results_do_not_depend_on_company(void **state) {
     (void)state;
-    check_invariance(ENGINE_QUANTISED, WEFT_ENG_ACT_AUTO);
+    check_invariance(ENGINE_QUANTISED, WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_AUTO);
+}
+
+static void results_with_an_int8_cache_do_not_depend_on_company(void **state) {
+    (void)state;
+    check_invariance(ENGINE_DRAFT, WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_INT8);
+    check_invariance(ENGINE_TIED, WEFT_ENG_ACT_F32, WEFT_ENG_KV_INT8);
 }
 
 static void tied_results_do_not_depend_on_company(void **state) {
     (void)state;
-    check_invariance(ENGINE_TIED, WEFT_ENG_ACT_AUTO);
-    check_invariance("tests/data/zoo/llama_quant/Q8_0.gguf", WEFT_ENG_ACT_AUTO);
-    check_invariance("tests/data/zoo/llama_quant/F16.gguf", WEFT_ENG_ACT_AUTO);
+    check_invariance(ENGINE_TIED, WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_AUTO);
+    check_invariance("tests/data/zoo/llama_quant/Q8_0.gguf", WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_AUTO);
+    check_invariance("tests/data/zoo/llama_quant/F16.gguf", WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_AUTO);
 }
 
 static void results_of_few_bits_do_not_depend_on_company(void **state) {
     (void)state;
-    check_invariance("tests/data/zoo/llama_quant/Q4_0.gguf", WEFT_ENG_ACT_AUTO);
-    check_invariance("tests/data/zoo/llama_quant/Q4_1.gguf", WEFT_ENG_ACT_AUTO);
-    check_invariance("tests/data/zoo/llama_quant/Q4_K.gguf", WEFT_ENG_ACT_AUTO);
-    check_invariance("tests/data/zoo/llama_quant/Q5_K.gguf", WEFT_ENG_ACT_AUTO);
-    check_invariance("tests/data/zoo/llama_quant/Q6_K.gguf", WEFT_ENG_ACT_AUTO);
-    check_invariance("tests/data/zoo/llama_quant/Q5_K.gguf", WEFT_ENG_ACT_F32);
+    check_invariance("tests/data/zoo/llama_quant/Q4_0.gguf", WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_AUTO);
+    check_invariance("tests/data/zoo/llama_quant/Q4_1.gguf", WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_AUTO);
+    check_invariance("tests/data/zoo/llama_quant/Q4_K.gguf", WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_AUTO);
+    check_invariance("tests/data/zoo/llama_quant/Q5_K.gguf", WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_AUTO);
+    check_invariance("tests/data/zoo/llama_quant/Q6_K.gguf", WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_AUTO);
+    check_invariance("tests/data/zoo/llama_quant/Q5_K.gguf", WEFT_ENG_ACT_F32, WEFT_ENG_KV_AUTO);
 }
 
 int main(int argc, char **argv) {
@@ -311,6 +318,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(bf16_results_do_not_depend_on_company),
         cmocka_unit_test(f32_results_do_not_depend_on_company),
         cmocka_unit_test(int8_results_do_not_depend_on_company),
+        cmocka_unit_test(results_with_an_int8_cache_do_not_depend_on_company),
         cmocka_unit_test(tied_results_do_not_depend_on_company),
         cmocka_unit_test(results_of_few_bits_do_not_depend_on_company),
     };

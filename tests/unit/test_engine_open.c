@@ -68,6 +68,39 @@ static void little_kv_memory_lowers_the_length(void **state) {
     weft_eng_free(eng);
 }
 
+static void the_cache_takes_the_bytes_of_its_type(void **state) {
+    const struct {
+        enum weft_eng_kv kv;
+        uint32_t code_bytes, scale_bytes;
+    } types[] = {{WEFT_ENG_KV_F32, 4, 0},
+                 {WEFT_ENG_KV_BF16, 2, 0},
+                 {WEFT_ENG_KV_F16, 2, 0},
+                 {WEFT_ENG_KV_INT8, 1, 4}};
+    char fingerprints[4][32];
+    (void)state;
+    weft_model *model;
+    assert_int_equal(weft_model_open(drive_fixture(ENGINE_TIED), &model, NULL), WEFT_OK);
+    const struct weft_model_params p = *weft_model_params(model);
+    weft_model_free(model);
+    for (uint32_t i = 0; i < 4; i++) {
+        struct weft_eng_options options;
+        weft_eng_options_init(&options);
+        options.kv_dtype = types[i].kv;
+        options.kv_memory_bytes = 1u << 20;
+        weft_eng *eng = drive_open(drive_fixture(ENGINE_TIED), &options);
+        const struct weft_eng_info *info = weft_eng_info(eng);
+        uint64_t head = p.head_dim * types[i].code_bytes + types[i].scale_bytes;
+        uint64_t block = 2 * head * p.n_kv_heads * p.n_layers * info->block_size;
+        assert_int_equal(info->n_blocks, options.kv_memory_bytes / block);
+        assert_int_equal(info->kv_bytes, info->n_blocks * block);
+        memcpy(fingerprints[i], info->fingerprint, sizeof fingerprints[i]);
+        for (uint32_t j = 0; j < i; j++) {
+            assert_string_not_equal(fingerprints[i], fingerprints[j]);
+        }
+        weft_eng_free(eng);
+    }
+}
+
 static void names_of_options_are_parsed(void **state) {
     (void)state;
     enum weft_eng_dtype dtype;
@@ -83,7 +116,9 @@ static void names_of_options_are_parsed(void **state) {
     assert_int_equal(weft_eng_parse_act("", &act), WEFT_E_INVAL);
     assert_int_equal(weft_eng_parse_kv("f16", &kv), WEFT_OK);
     assert_int_equal(kv, WEFT_ENG_KV_F16);
-    assert_int_equal(weft_eng_parse_kv("int8", &kv), WEFT_E_UNSUPPORTED);
+    assert_int_equal(weft_eng_parse_kv("int8", &kv), WEFT_OK);
+    assert_int_equal(kv, WEFT_ENG_KV_INT8);
+    assert_int_equal(weft_eng_parse_kv("int4", &kv), WEFT_E_INVAL);
 }
 
 /* ---------------------------------------------------------------------------------- weights --- */
@@ -390,6 +425,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(names_of_options_are_parsed),
         cmocka_unit_test(options_out_of_range_are_refused),
         cmocka_unit_test(little_kv_memory_lowers_the_length),
+        cmocka_unit_test(the_cache_takes_the_bytes_of_its_type),
         cmocka_unit_test(inherited_weights_equal_packed_ones),
         cmocka_unit_test(a_step_reads_all_weights_but_an_untied_embedding),
         cmocka_unit_test(weights_are_counted_with_the_activations_they_meet),

@@ -238,7 +238,7 @@ static void refused_plans_change_nothing(void **state) {
 
 static void epochs_drop_sequences_and_old_ones_are_stale(void **state) {
     (void)state;
-    weft_eng *eng = engine_open_small(ENGINE_TIED, WEFT_ENG_ACT_AUTO, 1, 16);
+    weft_eng *eng = engine_open_small(ENGINE_TIED, WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_AUTO, 1, 16);
     struct drive *drive = malloc(sizeof *drive);
     assert_non_null(drive);
     drive_init(drive, eng);

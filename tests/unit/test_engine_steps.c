@@ -28,7 +28,7 @@ static struct weft_step_out run_start(struct drive *drive, const struct weft_ste
 
 static void sequences_end_where_they_should(void **state) {
     (void)state;
-    weft_eng *eng = engine_open_small(ENGINE_TIED, WEFT_ENG_ACT_AUTO, 1, 16);
+    weft_eng *eng = engine_open_small(ENGINE_TIED, WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_AUTO, 1, 16);
     struct drive *drive = malloc(sizeof *drive);
     assert_non_null(drive);
     drive_init(drive, eng);
@@ -118,7 +118,7 @@ static void a_prompt_of_the_full_length_ends_without_a_token(void **state) {
 
 static void copied_and_shared_blocks_hold_the_same_tokens(void **state) {
     (void)state;
-    weft_eng *eng = engine_open_small(ENGINE_DRAFT, WEFT_ENG_ACT_AUTO, 2, 16);
+    weft_eng *eng = engine_open_small(ENGINE_DRAFT, WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_AUTO, 2, 16);
     struct drive *drive = malloc(sizeof *drive);
     assert_non_null(drive);
     drive_init(drive, eng);
@@ -164,7 +164,7 @@ static void copied_and_shared_blocks_hold_the_same_tokens(void **state) {
 
 static void progress_moves_with_every_step(void **state) {
     (void)state;
-    weft_eng *eng = engine_open_small(ENGINE_TIED, WEFT_ENG_ACT_AUTO, 2, 16);
+    weft_eng *eng = engine_open_small(ENGINE_TIED, WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_AUTO, 2, 16);
     struct drive *drive = malloc(sizeof *drive);
     assert_non_null(drive);
     drive_init(drive, eng);
@@ -186,7 +186,7 @@ static void a_step_takes_nothing_from_the_heap(void **state) {
     skip();
 #else
     /* One thread: all the work is on the caller's, so its counter sees every allocation. */
-    weft_eng *eng = engine_open_small(ENGINE_DRAFT, WEFT_ENG_ACT_AUTO, 1, 16);
+    weft_eng *eng = engine_open_small(ENGINE_DRAFT, WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_AUTO, 1, 16);
     struct engine_request requests[ENGINE_REQUESTS];
     struct drive *drive = malloc(sizeof *drive);
     assert_non_null(drive);
@@ -231,7 +231,7 @@ static void a_step_takes_nothing_from_the_heap(void **state) {
 
 static void logprobs_of_the_whole_vocabulary_add_up(void **state) {
     (void)state;
-    weft_eng *eng = engine_open_small(ENGINE_TIED, WEFT_ENG_ACT_AUTO, 2, 16);
+    weft_eng *eng = engine_open_small(ENGINE_TIED, WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_AUTO, 2, 16);
     struct drive *drive = malloc(sizeof *drive);
     assert_non_null(drive);
     drive_init(drive, eng);
