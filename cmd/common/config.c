@@ -32,7 +32,7 @@ struct setting {
 #define LOCAL (WEFT_PROG_RUN | WEFT_PROG_PERPLEXITY | WEFT_PROG_BENCH)
 #define ENGINE (WEFT_PROG_SERVE | WEFT_PROG_WORKER | LOCAL)
 #define ACTORS (WEFT_PROG_ROUTER | WEFT_PROG_SCHEDULER | WEFT_PROG_WORKER)
-#define EVERY (WEFT_PROG_SERVE | ACTORS | LOCAL)
+#define EVERY (WEFT_PROG_SERVE | ACTORS | LOCAL | WEFT_PROG_PACK)
 #define SECRET (WEFT_PROG_SERVE | WEFT_PROG_ROUTER)
 #define MS_MAX 86400000.0
 
@@ -83,7 +83,7 @@ static const struct setting settings[] = {
     {"step-target", KIND_U32, AT(step_target_ms), WEFT_PROG_SERVE | WEFT_PROG_SCHEDULER, 0, 60000,
      "100", "MS", "longest estimated step; 0: no such bound"},
 
-    {"dtype", KIND_TEXT, AT(dtype), ENGINE, 0, 0, "auto", "TYPE",
+    {"dtype", KIND_TEXT, AT(dtype), ENGINE | WEFT_PROG_PACK, 0, 0, "auto", "TYPE",
      "weights: auto|f32|bf16|f16|q8|q4"},
     {"activations", KIND_TEXT, AT(activations), ENGINE, 0, 0, "auto", "TYPE",
      "auto|f32|bf16|int8; f32 is the exact mode"},
@@ -95,7 +95,7 @@ static const struct setting settings[] = {
      "tokens per KV block; a multiple of 16"},
     {"max-model-len", KIND_U32, AT(max_model_len), ENGINE, 0, WEFT_CONTEXT_MAX, "0", "N",
      "longest sequence; 0: the model's context"},
-    {"threads", KIND_U32, AT(threads), ENGINE, 0, WEFT_THREADS_MAX, "0", "N",
+    {"threads", KIND_U32, AT(threads), ENGINE | WEFT_PROG_PACK, 0, WEFT_THREADS_MAX, "0", "N",
      "compute threads; 0: one per CPU that affinity and the cgroup's quota allow"},
     {"workers", KIND_TEXT, AT(workers), WEFT_PROG_SERVE, 0, 0, "auto", "N",
      "worker processes (one, so far)"},
@@ -112,6 +112,9 @@ static const struct setting settings[] = {
      "where to tell a supervisor that all is ready"},
     {"log-format", KIND_TEXT, AT(log_format), EVERY, 0, 0, "text", "FORMAT", "text|json"},
     {"log-level", KIND_TEXT, AT(log_level), EVERY, 0, 0, "info", "LEVEL", "debug|info|warn|error"},
+
+    {"force", KIND_FLAG, AT(force), WEFT_PROG_PACK, 0, 0, NULL, NULL,
+     "replace OUT if it is there already"},
 
     {"prompt", KIND_TEXT, AT(prompt), WEFT_PROG_RUN, 0, 0, NULL, "TEXT",
      "the text to go on with (-p)"},
@@ -163,6 +166,8 @@ static const struct {
      "How well a model predicts a text.", true},
     {WEFT_PROG_BENCH, "weft bench MODEL [--prompt LIST] [--gen N] [--batch LIST] [options]",
      "Speed of prompt and generation, beside what the machine can do.", true},
+    {WEFT_PROG_PACK, "weft pack MODEL OUT [--dtype TYPE] [options]",
+     "Writes a model as the engine wants it in memory: one file that starts at once.", true},
 };
 
 static void print_help(size_t prog_idx) {
@@ -455,6 +460,8 @@ static weft_err take_args(size_t prog_idx, int argc, char **argv, struct weft_co
             config->model = argv[i];
         else if (program == WEFT_PROG_PERPLEXITY && !config->prompt)
             config->prompt = argv[i];
+        else if (program == WEFT_PROG_PACK && !config->out)
+            config->out = argv[i];
         else
             return weft_err_set(why, WEFT_E_INVAL, "unexpected argument \"%s\"", argv[i]);
     }

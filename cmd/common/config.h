@@ -23,6 +23,7 @@ enum weft_program { /* bits */
                     WEFT_PROG_RUN = 16,        /* weft run */
                     WEFT_PROG_PERPLEXITY = 32, /* weft perplexity */
                     WEFT_PROG_BENCH = 64,      /* weft bench */
+                    WEFT_PROG_PACK = 128,      /* weft pack */
 };
 
 struct weft_config {
@@ -65,6 +66,10 @@ struct weft_config {
     int32_t weights_fd;                     /* -1 */
     int32_t status_fd;                      /* -1; see cmd/common/status.h */
     const char *log_format, *log_level;
+
+    /* weft pack */
+    const char *out;
+    bool force;
 
     /* weft run, perplexity, bench */
     const char *prompt;

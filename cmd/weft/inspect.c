@@ -21,6 +21,10 @@ static void print_params(const weft_model *model) {
     }
     printf("name            %s\n", p->name);
     printf("architecture    %s\n", p->arch);
+    const struct weft_packed *packed = weft_model_packed(model);
+    if (packed)
+        printf("packed as       %s, %.1f MiB; what follows is of its source\n", packed->packed_as,
+               (double)packed->arena_bytes / 1048576.0);
     printf("parameters      %" PRIu64 " in %zu tensors, %.1f MiB\n", n_elems,
            weft_model_n_tensors(model), (double)n_bytes / 1048576.0);
     printf("layers          %u\n", p->n_layers);

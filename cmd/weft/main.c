@@ -11,6 +11,7 @@ static const struct {
     {"run", "one completion, without a server", weft_cmd_run},
     {"perplexity", "how well MODEL predicts a text FILE", weft_cmd_perplexity},
     {"bench", "tokens per second of prompt and generation", weft_cmd_bench},
+    {"pack", "write MODEL as one file that starts at once", weft_cmd_pack},
     {"inspect", "what is in a model file", weft_cmd_inspect},
     {"tokenize", "text on standard input to token ids", weft_cmd_tokenize},
 };
@@ -20,7 +21,7 @@ static void print_usage(FILE *out) {
     (void)fprintf(out, "usage: weft COMMAND MODEL [options]\n\n");
     for (size_t i = 0; i < N_COMMANDS; i++)
         (void)fprintf(out, "  %-12s %s\n", commands[i].name, commands[i].about);
-    (void)fprintf(out, "\nMODEL is a Hugging Face folder or a .gguf file. "
+    (void)fprintf(out, "\nMODEL is a Hugging Face folder, a .gguf file or a packed file.\n"
                        "\"weft COMMAND --help\" lists the options.\n");
 }
 

@@ -258,7 +258,7 @@ static void set_weight_info(weft_eng *eng) {
     info->weights_inherited = weights->inherited;
 }
 
-static weft_err open_model(weft_eng *eng, const char *path, const weft_model *model,
+static weft_err open_model(weft_eng *eng, const char *path, weft_model *model,
                            const struct weft_eng_options *options, struct weft_errmsg *why) {
     const struct weft_model_params *p = weft_model_params(model);
     weft_err err = check_options(options, p, why);

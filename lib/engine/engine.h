@@ -94,6 +94,20 @@ WEFT_MUST_CHECK weft_err weft_eng_open(const char *path, const struct weft_eng_o
                                        weft_eng **eng_out, struct weft_errmsg *why);
 void weft_eng_free(weft_eng *eng); /* accepts NULL */
 
+struct weft_eng_packed {
+    uint64_t file_bytes, source_bytes; /* of the file, and of the tensors that were read for it */
+    uint64_t us;                       /* that reading, packing and writing took */
+    char packed_as[32];
+};
+
+/* Packs the model at `path` with options->dtype (on options->n_threads) into a file that stands for
+ * it wherever a MODEL is named, with whatever activations. It gets its name when it is whole; one
+ * that is there already stays, unless `replace`. EXISTS, INVAL (packed already, or `out_path` is
+ * part of the model), IO (says which file and why), errors of weft_model_open, NOMEM. */
+WEFT_MUST_CHECK weft_err weft_eng_pack(const char *path, const struct weft_eng_options *options,
+                                       const char *out_path, bool replace,
+                                       struct weft_eng_packed *packed_out, struct weft_errmsg *why);
+
 const struct weft_eng_info *weft_eng_info(const weft_eng *eng);
 
 /* Drops all sequences and starts over at (epoch, step 0). A plan of a higher epoch does so too. */

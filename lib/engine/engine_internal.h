@@ -2,6 +2,7 @@
  *
  *   options.c   defaults and names          pool.c     compute threads, barrier, tile counter
  *   weights.c   packing, the shared arena   forward.c  the pass over a flat batch
+ *   weights_file.c  packed files, written and mapped (with weights_internal.h)
  *   plan.c      checks a plan, changes nothing         slots.c   sequences: start, grant, append
  *   sampler.c   logits to token, log-probabilities     engine.c  opening, and one step end to end
  *   profile.c   who was busy with what, and when
@@ -33,6 +34,9 @@ static inline size_t wefti_round_up(size_t value, size_t multiple) {
 static inline size_t wefti_stride(size_t n) {
     return wefti_round_up(n, 16);
 }
+
+/* As --dtype has it: "q8". */
+const char *wefti_dtype_name(enum weft_eng_dtype dtype);
 
 /* ------------------------------------------------------------------------------- memory map --- */
 
@@ -100,6 +104,7 @@ struct wefti_layer {
 struct wefti_weights {
     uint8_t *base; /* mapped read-only once packed */
     size_t bytes;
+    size_t map_bytes;  /* of a packed file, which goes on behind the arena; else 0 */
     size_t step_bytes; /* what every step reads whole: no header, no rows to gather, no gaps */
     bool inherited;
     uint64_t model_hash, layout_hash;
@@ -113,7 +118,7 @@ struct wefti_weights {
 };
 
 WEFT_MUST_CHECK weft_err wefti_weights_open(struct wefti_weights *weights, const char *path,
-                                            const weft_model *model,
+                                            weft_model *model,
                                             const struct weft_eng_options *options,
                                             struct wefti_pool *pool, struct weft_errmsg *why);
 void wefti_weights_close(struct wefti_weights *weights); /* accepts zeroed and closed ones */

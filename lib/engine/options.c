@@ -1,6 +1,8 @@
-#include "engine/engine.h"
+#include "engine/engine_internal.h"
 
 #include <string.h>
+
+#include "base/check.h"
 
 void weft_eng_options_init(struct weft_eng_options *options) {
     memset(options, 0, sizeof *options);
@@ -24,15 +26,25 @@ static weft_err parse_choice(const char *text, const struct choice *choices, siz
     return WEFT_E_INVAL;
 }
 
+static const struct choice dtypes[] = {
+    {"auto", WEFT_ENG_DT_AUTO}, {"f32", WEFT_ENG_DT_F32}, {"bf16", WEFT_ENG_DT_BF16},
+    {"f16", WEFT_ENG_DT_F16},   {"q8", WEFT_ENG_DT_Q8},   {"q4", WEFT_ENG_DT_Q4},
+};
+
 weft_err weft_eng_parse_dtype(const char *text, enum weft_eng_dtype *out) {
-    static const struct choice choices[] = {
-        {"auto", WEFT_ENG_DT_AUTO}, {"f32", WEFT_ENG_DT_F32}, {"bf16", WEFT_ENG_DT_BF16},
-        {"f16", WEFT_ENG_DT_F16},   {"q8", WEFT_ENG_DT_Q8},   {"q4", WEFT_ENG_DT_Q4},
-    };
     int value = WEFT_ENG_DT_AUTO;
-    weft_err err = parse_choice(text, choices, sizeof choices / sizeof choices[0], &value);
+    weft_err err = parse_choice(text, dtypes, sizeof dtypes / sizeof dtypes[0], &value);
     *out = (enum weft_eng_dtype)value;
     return err;
+}
+
+const char *wefti_dtype_name(enum weft_eng_dtype dtype) {
+    size_t i = 0;
+    while (dtypes[i].value != (int)dtype) {
+        i++;
+        WEFT_ASSERT(i < sizeof dtypes / sizeof dtypes[0]);
+    }
+    return dtypes[i].text;
 }
 
 weft_err weft_eng_parse_act(const char *text, enum weft_eng_act *out) {

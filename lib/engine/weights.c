@@ -11,8 +11,11 @@
  * Packed bits are the same on every ISA, so the layout hash covers types, shapes and offsets only.
  * Whether the arena belongs to the model file is told by the file's identity (device, inode, size,
  * modification time): reading gigabytes to hash them would take longer than packing saved. Where
- * the identity differs (the file was copied or touched) the contents are hashed after all. */
-#include "engine/engine_internal.h"
+ * the identity differs (the file was copied or touched) the contents are hashed after all.
+ *
+ * A packed file (weights_file.c) has the arena ready: it is mapped as it is, and there is no memfd.
+ */
+#include "engine/weights_internal.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -30,8 +33,11 @@
 #include "base/log.h"
 
 #define ARENA_MAGIC "WEFTPAK1"
+/* Of all that packing decides and no hash sees, such as the inside of a panel: packed files of
+ * another version are refused. */
+#define LAYOUT_VERSION 1
 enum {
-    HEADER_BYTES = 4096,
+    HEADER_BYTES = WEFT_PACKED_PAGE,
     TASK_BYTES = 1 << 20, /* packed at a time by one thread */
 };
 
@@ -44,38 +50,22 @@ _Static_assert(sizeof(struct header) <= HEADER_BYTES, "the header has a page of 
 
 /* --------------------------------------------------------------------------------- the plan --- */
 
-enum item_form { FORM_PANELS, FORM_VECTOR, FORM_RAW /* rows to gather */ };
-
-struct item { /* one tensor's way into the arena */
-    const struct weft_tensor *src;
-    enum item_form form;
-    enum weft_gemm_kind kind; /* FORM_PANELS */
-    uint32_t n, k;
-    size_t offset;
-    uint32_t n_tasks, rows_per_task;
-};
-
-struct plan {
-    const weft_model *model;
-    const struct weft_eng_options *options;
-    struct item *items;
-    size_t n_items, cap_items;
-    size_t used;
-    size_t step_bytes;
-    XXH64_hash_t hash;
-    bool asked_kind_met; /* some matrix runs with the activations that were asked for */
-};
-
-static void add_item(struct plan *plan, const struct item *item, size_t bytes) {
+/* `stored`: what a packed file calls the form. Both hashes cover the layout; that of the run also
+ * which kernels read it, which a packed file leaves open. */
+static void add_item(struct wefti_plan *plan, const struct wefti_item *item, uint32_t stored,
+                     size_t bytes) {
     WEFT_ASSERT(plan->n_items < plan->cap_items);
-    struct item *slot = &plan->items[plan->n_items++];
+    struct wefti_item *slot = &plan->items[plan->n_items++];
     *slot = *item;
     slot->offset = plan->used;
     plan->used += wefti_round_up(bytes, 64);
-    if (item->form != FORM_RAW) plan->step_bytes += bytes;
+    if (item->form != WEFTI_FORM_RAW) plan->step_bytes += bytes;
     uint64_t facts[5] = {(uint64_t)item->form, (uint64_t)item->kind, item->n, item->k,
                          slot->offset};
     plan->hash = XXH64(facts, sizeof facts, plan->hash);
+    facts[1] = stored;
+    plan->place_hash = XXH64(facts, sizeof facts, plan->place_hash);
+    plan->stored[wefti_plan_tensor_idx(plan, item->src)] = stored;
 }
 
 /* How a weight is stored: the kinds that read it, with f32 activations and with the fastest. */
@@ -83,10 +73,9 @@ struct storage {
     enum weft_gemm_kind exact, fast;
 };
 
-static const struct storage as_i8 = {WEFT_GEMM_I8_F32, WEFT_GEMM_I8};
-
-static struct storage storage_of(enum weft_dtype dtype) {
-    static const struct storage storages[WEFT_DT_COUNT] = {
+/* Of enum weft_dtype or WEFT_STORED_I8. */
+static struct storage storage_of(uint32_t stored) {
+    static const struct storage storages[WEFT_STORED_I8 + 1] = {
         [WEFT_DT_F32] = {WEFT_GEMM_F32, WEFT_GEMM_F32},
         [WEFT_DT_F16] = {WEFT_GEMM_F16_F32, WEFT_GEMM_F16_F32},
         [WEFT_DT_BF16] = {WEFT_GEMM_BF16_F32, WEFT_GEMM_BF16},
@@ -96,38 +85,51 @@ static struct storage storage_of(enum weft_dtype dtype) {
         [WEFT_DT_Q4_K] = {WEFT_GEMM_Q4_K_F32, WEFT_GEMM_Q4_K},
         [WEFT_DT_Q5_K] = {WEFT_GEMM_Q5_K_F32, WEFT_GEMM_Q5_K},
         [WEFT_DT_Q6_K] = {WEFT_GEMM_Q6_K_F32, WEFT_GEMM_Q6_K},
+        [WEFT_STORED_I8] = {WEFT_GEMM_I8_F32, WEFT_GEMM_I8},
     };
-    WEFT_ASSERT(dtype < WEFT_DT_COUNT);
-    return storages[dtype];
+    WEFT_ASSERT(stored <= WEFT_STORED_I8);
+    return storages[stored];
 }
 
 /* As the file has it, or what --dtype says. What is quantised already is not quantised again. */
-static struct storage choose_storage(const struct plan *plan, const struct weft_tensor *tensor) {
+static uint32_t choose_form(const struct wefti_plan *plan, const struct weft_tensor *tensor) {
     switch (plan->options->dtype) {
     case WEFT_ENG_DT_F32:
-        return storage_of(WEFT_DT_F32);
+        return WEFT_DT_F32;
     case WEFT_ENG_DT_F16:
-        return storage_of(WEFT_DT_F16);
+        return WEFT_DT_F16;
     case WEFT_ENG_DT_BF16:
-        return storage_of(WEFT_DT_BF16);
+        return WEFT_DT_BF16;
     case WEFT_ENG_DT_Q8:
-        return tensor->dtype < WEFT_DT_Q8_0 ? as_i8 : storage_of(tensor->dtype);
+        return tensor->dtype < WEFT_DT_Q8_0 ? WEFT_STORED_I8 : (uint32_t)tensor->dtype;
     case WEFT_ENG_DT_Q4:
         if (tensor->dtype >= WEFT_DT_Q8_0) break;
-        if (tensor == weft_model_head(plan->model)) return as_i8; /* every token depends on it */
-        if (tensor->dims[1] % weft_kern_group(WEFT_GEMM_Q4_1) == 0) return storage_of(WEFT_DT_Q4_1);
-        weft_warn("tensor %s gets 8 bits: its %" PRIu64 " columns are not a multiple of 32",
-                  tensor->name, tensor->dims[1]);
-        return as_i8;
+        if (tensor == weft_model_head(plan->model))
+            return WEFT_STORED_I8; /* every token depends on it */
+        if (tensor->dims[1] % weft_kern_group(WEFT_GEMM_Q4_1) == 0) return WEFT_DT_Q4_1;
+        if (!weft_model_packed(plan->model))
+            weft_warn("tensor %s gets 8 bits: its %" PRIu64 " columns are not a multiple of 32",
+                      tensor->name, tensor->dims[1]);
+        return WEFT_STORED_I8;
     case WEFT_ENG_DT_AUTO:
         break;
     }
-    return storage_of(tensor->dtype);
+    return tensor->dtype;
+}
+
+/* A packed file has decided. Another --dtype than it was packed with is refused (by make_plan)
+ * where it would have come to another form. */
+static uint32_t form_of(struct wefti_plan *plan, const struct weft_tensor *tensor) {
+    if (!weft_model_packed(plan->model)) return choose_form(plan, tensor);
+    uint32_t form = weft_model_stored(plan->model, tensor);
+    plan->dtype_misfits |=
+        plan->options->dtype != WEFT_ENG_DT_AUTO && choose_form(plan, tensor) != form;
+    return form;
 }
 
 /* The kernel of a stored weight. bf16 and int8 activations are for weights of such a type; where
  * they are asked for, other weights run with f32, which is more exact. */
-static enum weft_gemm_kind kind_of(struct plan *plan, struct storage storage) {
+static enum weft_gemm_kind kind_of(struct wefti_plan *plan, struct storage storage) {
     enum weft_eng_act act = plan->options->activations;
     enum weft_kern_act own = weft_kern_act_of(storage.fast);
     bool is_int8 = own != WEFT_ACT_F32 && own != WEFT_ACT_BF16;
@@ -171,10 +173,11 @@ static void split_segments(struct wefti_matrix *matrix, uint32_t unit) {
 }
 
 /* Shapes were checked when the model was opened. `split_unit`: 0 for one segment. */
-static void place_matrix(struct plan *plan, const struct weft_tensor *tensor, uint32_t n,
+static void place_matrix(struct wefti_plan *plan, const struct weft_tensor *tensor, uint32_t n,
                          uint32_t k, uint32_t split_unit, struct wefti_matrix *out) {
     WEFT_ASSERT(tensor->n_dims == 2 && tensor->dims[0] == n && tensor->dims[1] == k);
-    enum weft_gemm_kind kind = kind_of(plan, choose_storage(plan, tensor));
+    uint32_t form = form_of(plan, tensor);
+    enum weft_gemm_kind kind = kind_of(plan, storage_of(form));
     size_t panel_bytes = weft_kern_panel_bytes(kind, k);
     *out = (struct wefti_matrix){
         .kind = kind,
@@ -189,22 +192,24 @@ static void place_matrix(struct plan *plan, const struct weft_tensor *tensor, ui
     } else {
         weft_kern_segs_one(&out->segs, k);
     }
-    struct item item = {.src = tensor, .form = FORM_PANELS, .kind = kind, .n = n, .k = k};
+    struct wefti_item item = {
+        .src = tensor, .form = WEFTI_FORM_PANELS, .kind = kind, .n = n, .k = k};
     uint32_t panels_per_task = (uint32_t)((TASK_BYTES + panel_bytes - 1) / panel_bytes);
     item.rows_per_task = panels_per_task * WEFT_PANEL;
     item.n_tasks = (n + item.rows_per_task - 1) / item.rows_per_task;
-    add_item(plan, &item, weft_kern_packed_bytes(kind, n, k));
+    add_item(plan, &item, form, weft_kern_packed_bytes(kind, n, k));
 }
 
-static size_t place_vector(struct plan *plan, const struct weft_tensor *tensor, uint32_t k) {
+static size_t place_vector(struct wefti_plan *plan, const struct weft_tensor *tensor, uint32_t k) {
     size_t offset = plan->used;
-    struct item item = {.src = tensor, .form = FORM_VECTOR, .n = 1, .k = k, .n_tasks = 1};
+    struct wefti_item item = {
+        .src = tensor, .form = WEFTI_FORM_VECTOR, .n = 1, .k = k, .n_tasks = 1};
     WEFT_ASSERT(tensor->n_dims == 1 && tensor->dims[0] == k);
-    add_item(plan, &item, (size_t)k * sizeof(float));
+    add_item(plan, &item, WEFT_DT_F32, (size_t)k * sizeof(float));
     return offset;
 }
 
-static void place_layer(struct plan *plan, const struct weft_model_layer *from,
+static void place_layer(struct wefti_plan *plan, const struct weft_model_layer *from,
                         struct wefti_layer *to) {
     const struct weft_model_params *p = weft_model_params(plan->model);
     uint32_t q_dim = p->n_heads * p->head_dim, kv_dim = p->n_kv_heads * p->head_dim;
@@ -220,7 +225,7 @@ static void place_layer(struct plan *plan, const struct weft_model_layer *from,
     place_matrix(plan, from->w_down, hidden, ffn, 2, &to->down);
 }
 
-static void place_embedding(struct plan *plan, struct wefti_weights *weights) {
+static void place_embedding(struct wefti_plan *plan, struct wefti_weights *weights) {
     const struct weft_model_params *p = weft_model_params(plan->model);
     weights->tied = p->tied;
     if (p->tied) return;
@@ -230,29 +235,51 @@ static void place_embedding(struct plan *plan, struct wefti_weights *weights) {
     weights->embed_offset = plan->used;
     weights->embed_row_bytes = table->bytes / p->n_vocab;
     uint32_t rows = (uint32_t)(TASK_BYTES / weights->embed_row_bytes) + 1;
-    struct item item = {.src = table,
-                        .form = FORM_RAW,
-                        .kind = (enum weft_gemm_kind)table->dtype,
-                        .n = p->n_vocab,
-                        .k = p->n_hidden,
-                        .rows_per_task = rows};
+    struct wefti_item item = {.src = table,
+                              .form = WEFTI_FORM_RAW,
+                              .kind = (enum weft_gemm_kind)table->dtype,
+                              .n = p->n_vocab,
+                              .k = p->n_hidden,
+                              .rows_per_task = rows};
     item.n_tasks = (p->n_vocab + rows - 1) / rows;
-    add_item(plan, &item, table->bytes);
+    add_item(plan, &item, table->dtype, table->bytes);
 }
 
-/* Decides on types and places everything; `weights` then knows its layout. */
-static weft_err make_plan(struct plan *plan, struct wefti_weights *weights,
-                          struct weft_errmsg *why) {
-    const weft_model *model = plan->model;
+/* What the options ask for and this model does not have. */
+static weft_err check_plan(const struct wefti_plan *plan, struct weft_errmsg *why) {
+    const struct weft_packed *packed = weft_model_packed(plan->model);
+    const char *dtype = wefti_dtype_name(plan->options->dtype);
+    if (plan->dtype_misfits && strcmp(packed->packed_as, dtype) != 0)
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "the model is packed as %s, which --dtype %s cannot change: leave it "
+                            "out, or pack the model anew",
+                            packed->packed_as, dtype);
+    if (plan->asked_kind_met) return WEFT_OK;
+    bool bf16 = plan->options->activations == WEFT_ENG_ACT_BF16;
+    return weft_err_set(why, WEFT_E_INVAL, "%s activations need %s weights, the model has none",
+                        bf16 ? "bf16" : "int8", bf16 ? "bf16" : "quantised");
+}
+
+weft_err wefti_plan_make(struct wefti_plan *plan, const weft_model *model,
+                         const struct weft_eng_options *options, struct wefti_weights *weights,
+                         struct weft_errmsg *why) {
     const struct weft_model_params *p = weft_model_params(model);
+    *plan = (struct wefti_plan){
+        .model = model,
+        .options = options,
+        .place_hash = LAYOUT_VERSION,
+        .cap_items = (size_t)p->n_layers * 9 + 3,
+    };
     weights->n_layers = p->n_layers;
     weights->n_vocab = p->n_vocab;
     weights->n_hidden = p->n_hidden;
-    plan->cap_items = (size_t)p->n_layers * 9 + 3;
     plan->items = calloc(plan->cap_items, sizeof *plan->items);
+    plan->stored = calloc(weft_model_n_tensors(model), sizeof *plan->stored);
     weights->layers = calloc(p->n_layers, sizeof *weights->layers);
-    if (!plan->items || !weights->layers)
+    if (!plan->items || !plan->stored || !weights->layers)
         return weft_err_set(why, WEFT_E_NOMEM, "no memory for the list of tensors");
+    for (size_t i = 0; i < weft_model_n_tensors(model); i++)
+        plan->stored[i] = weft_model_tensor(model, i)->dtype;
     plan->used = HEADER_BYTES;
     for (uint32_t i = 0; i < p->n_layers; i++) {
         place_layer(plan, &weft_model_layers(model)[i], &weights->layers[i]);
@@ -263,46 +290,72 @@ static weft_err make_plan(struct plan *plan, struct wefti_weights *weights,
     weights->layout_hash = plan->hash;
     weights->bytes = wefti_round_up(plan->used, HEADER_BYTES);
     weights->step_bytes = plan->step_bytes;
-    if (plan->asked_kind_met) return WEFT_OK;
-    const char *type = plan->options->activations == WEFT_ENG_ACT_BF16 ? "bf16" : "int8";
-    return weft_err_set(why, WEFT_E_INVAL, "%s activations need %s weights, the model has none",
-                        type,
-                        plan->options->activations == WEFT_ENG_ACT_BF16 ? "bf16" : "quantised");
+    return check_plan(plan, why);
+}
+
+void wefti_plan_fini(struct wefti_plan *plan) {
+    free(plan->items);
+    free(plan->stored);
 }
 
 /* ---------------------------------------------------------------------------------- packing --- */
 
 struct packing {
-    const struct plan *plan;
+    const struct wefti_plan *plan;
     struct wefti_pool *pool;
-    uint8_t *base;
+    uint8_t *base;     /* packs in place; or */
+    wefti_put_fn *put; /* has parts put elsewhere */
+    void *put_ctx;
     uint32_t n_tasks;
     uint64_t model_hash;
 };
 
-static void pack_part(const struct item *item, uint32_t part, uint8_t *base) {
-    uint8_t *to = base + item->offset;
-    if (item->form == FORM_VECTOR) {
-        weft_tensor_row_f32(item->src, 0, (float *)(void *)to);
-        return;
+/* Rows begin..end of an item are its part `part`. */
+static void part_rows(const struct wefti_item *item, uint32_t part, uint32_t *begin_out,
+                      uint32_t *end_out) {
+    *begin_out = part * item->rows_per_task;
+    *end_out = *begin_out + wefti_min_u32(item->rows_per_task, item->n - *begin_out);
+}
+
+size_t wefti_part_bytes_max(const struct wefti_item *item) {
+    if (item->form == WEFTI_FORM_VECTOR) return (size_t)item->k * sizeof(float);
+    uint32_t rows = wefti_min_u32(item->rows_per_task, item->n);
+    if (item->form == WEFTI_FORM_PANELS) return weft_kern_packed_bytes(item->kind, rows, item->k);
+    return item->src->bytes / item->n * rows;
+}
+
+size_t wefti_part_offset(const struct wefti_item *item, uint32_t part) {
+    if (item->form == WEFTI_FORM_VECTOR) return item->offset;
+    size_t row = (size_t)part * item->rows_per_task;
+    if (item->form == WEFTI_FORM_PANELS)
+        return item->offset + row / WEFT_PANEL * weft_kern_panel_bytes(item->kind, item->k);
+    return item->offset + row * (item->src->bytes / item->n);
+}
+
+size_t wefti_pack_part(const struct wefti_item *item, uint32_t part, uint8_t *to) {
+    const struct weft_tensor *src = item->src;
+    if (item->form == WEFTI_FORM_VECTOR) {
+        weft_tensor_row_f32(src, 0, (float *)(void *)to);
+        return (size_t)item->k * sizeof(float);
     }
-    uint32_t begin = part * item->rows_per_task;
-    uint32_t end = begin + wefti_min_u32(item->rows_per_task, item->n - begin);
-    if (item->form == FORM_PANELS) {
-        weft_kern_pack(item->kind, src_of(item->src->dtype), item->src->data, item->n, item->k,
-                       begin, end, to);
-        return;
+    uint32_t begin, end;
+    part_rows(item, part, &begin, &end);
+    size_t row_bytes = src->bytes / item->n;
+    const uint8_t *rows = (const uint8_t *)src->data + begin * row_bytes;
+    if (item->form == WEFTI_FORM_PANELS) {
+        weft_kern_pack(item->kind, src_of(src->dtype), rows, end - begin, item->k, 0, end - begin,
+                       to);
+        return weft_kern_packed_bytes(item->kind, end - begin, item->k);
     }
-    size_t row_bytes = item->src->bytes / item->n;
-    memcpy(to + begin * row_bytes, (const uint8_t *)item->src->data + begin * row_bytes,
-           (end - begin) * row_bytes);
+    memcpy(to, rows, (end - begin) * row_bytes);
+    return (end - begin) * row_bytes;
 }
 
 /* Task 0 hashes the file (one stream, as long as a share of the packing); the others follow the
  * items. Tasks ascend per thread, so each keeps its place in the list. */
 static void pack_thread(void *ctx, uint32_t thread_idx) {
     struct packing *packing = ctx;
-    const struct item *item = packing->plan->items;
+    const struct wefti_item *item = packing->plan->items;
     uint32_t item_begin = 1;
     for (;;) {
         uint32_t task = wefti_pool_take(packing->pool, thread_idx);
@@ -315,23 +368,38 @@ static void pack_thread(void *ctx, uint32_t thread_idx) {
             item_begin += item->n_tasks;
             item++;
         }
-        pack_part(item, task - item_begin, packing->base);
+        uint32_t part = task - item_begin;
+        if (packing->put)
+            packing->put(packing->put_ctx, item, part, thread_idx);
+        else
+            (void)wefti_pack_part(item, part, packing->base + wefti_part_offset(item, part));
     }
 }
 
-static void pack_all(const struct plan *plan, struct wefti_pool *pool, uint64_t file_identity,
-                     struct wefti_weights *weights, uint8_t *base) {
-    struct packing packing = {.plan = plan, .pool = pool, .base = base, .n_tasks = 1};
-    for (size_t i = 0; i < plan->n_items; i++) {
-        packing.n_tasks += plan->items[i].n_tasks;
+static uint64_t run_packing(struct packing *packing) {
+    packing->n_tasks = 1;
+    for (size_t i = 0; i < packing->plan->n_items; i++) {
+        packing->n_tasks += packing->plan->items[i].n_tasks;
     }
-    wefti_pool_run(pool, pack_thread, &packing);
-    weights->model_hash = packing.model_hash;
+    wefti_pool_run(packing->pool, pack_thread, packing);
+    return packing->model_hash;
+}
+
+uint64_t wefti_pack_parts(const struct wefti_plan *plan, struct wefti_pool *pool, wefti_put_fn *put,
+                          void *ctx) {
+    struct packing packing = {.plan = plan, .pool = pool, .put = put, .put_ctx = ctx};
+    return run_packing(&packing);
+}
+
+static void pack_all(const struct wefti_plan *plan, struct wefti_pool *pool, uint64_t file_identity,
+                     struct wefti_weights *weights, uint8_t *base) {
+    struct packing packing = {.plan = plan, .pool = pool, .base = base};
+    weights->model_hash = run_packing(&packing);
     struct header *header = (struct header *)(void *)base;
     memcpy(header->magic, ARENA_MAGIC, sizeof header->magic);
     header->layout_hash = weights->layout_hash;
     header->file_identity = file_identity;
-    header->model_hash = packing.model_hash;
+    header->model_hash = weights->model_hash;
     header->total_bytes = weights->bytes;
     atomic_store_explicit(&header->complete, 1, memory_order_release);
 }
@@ -383,7 +451,7 @@ static uint64_t model_identity(const char *path) {
 /* --------------------------------------------------------------------------------- the arena ---
  */
 
-static weft_err pack_private(const struct plan *plan, struct wefti_pool *pool,
+static weft_err pack_private(const struct wefti_plan *plan, struct wefti_pool *pool,
                              struct wefti_weights *weights, struct weft_errmsg *why) {
     uint8_t *base = wefti_map(weights->bytes);
     if (!base)
@@ -414,7 +482,7 @@ static void seal(int fd) {
     (void)fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL);
 }
 
-static weft_err pack_shared(const struct plan *plan, struct wefti_pool *pool,
+static weft_err pack_shared(const struct wefti_plan *plan, struct wefti_pool *pool,
                             uint64_t file_identity, struct wefti_weights *weights, int fd,
                             struct weft_errmsg *why) {
     /* To nothing first: what a killed predecessor left must not look complete. */
@@ -475,8 +543,9 @@ static void lock_arena(int fd, short type) {
     }
 }
 
-static weft_err open_shared(const struct plan *plan, const char *path, struct wefti_pool *pool,
-                            struct wefti_weights *weights, int fd, struct weft_errmsg *why) {
+static weft_err open_shared(const struct wefti_plan *plan, const char *path,
+                            struct wefti_pool *pool, struct wefti_weights *weights, int fd,
+                            struct weft_errmsg *why) {
     uint64_t file_identity = model_identity(path);
     bool packed = false;
     lock_arena(fd, F_WRLCK);
@@ -486,24 +555,26 @@ static weft_err open_shared(const struct plan *plan, const char *path, struct we
     return err;
 }
 
-weft_err wefti_weights_open(struct wefti_weights *weights, const char *path,
-                            const weft_model *model, const struct weft_eng_options *options,
-                            struct wefti_pool *pool, struct weft_errmsg *why) {
+weft_err wefti_weights_open(struct wefti_weights *weights, const char *path, weft_model *model,
+                            const struct weft_eng_options *options, struct wefti_pool *pool,
+                            struct weft_errmsg *why) {
     *weights = (struct wefti_weights){0};
-    struct plan plan = {.model = model, .options = options};
-    weft_err err = make_plan(&plan, weights, why);
+    struct wefti_plan plan;
+    weft_err err = wefti_plan_make(&plan, model, options, weights, why);
     if (!err) {
-        err = options->weights_fd < 0
+        err = weft_model_packed(model) ? wefti_weights_map(&plan, path, model, weights, why)
+              : options->weights_fd < 0
                   ? pack_private(&plan, pool, weights, why)
                   : open_shared(&plan, path, pool, weights, options->weights_fd, why);
     }
-    free(plan.items);
+    wefti_plan_fini(&plan);
     if (err) wefti_weights_close(weights);
     return err;
 }
 
 void wefti_weights_close(struct wefti_weights *weights) {
-    if (weights->base) (void)munmap(weights->base, weights->bytes);
+    if (weights->base)
+        (void)munmap(weights->base, weights->map_bytes ? weights->map_bytes : weights->bytes);
     free(weights->layers);
     *weights = (struct wefti_weights){0};
 }

@@ -104,7 +104,7 @@ weft_err wefti_file_map(const char *path, uint64_t max_bytes, struct wefti_file 
         free(path_copy);
         goto cleanup;
     }
-    *file_out = (struct wefti_file){path_copy, bytes, n_bytes, true};
+    *file_out = (struct wefti_file){path_copy, bytes, n_bytes, bytes, n_bytes};
 cleanup:
     (void)close(fd);
     return err;
@@ -112,18 +112,32 @@ cleanup:
 
 weft_err wefti_file_borrow(const char *label, const void *bytes, size_t n_bytes,
                            struct wefti_file *file_out, struct weft_errmsg *why) {
-    *file_out = (struct wefti_file){strdup(label), bytes, n_bytes, false};
+    *file_out = (struct wefti_file){strdup(label), bytes, n_bytes, NULL, 0};
     if (!file_out->path) return weft_err_set(why, WEFT_E_NOMEM, "out of memory");
     return WEFT_OK;
 }
 
 void wefti_file_close(struct wefti_file *file) {
-    if (file->mapped) {
-        int rc = munmap((void *)(uintptr_t)file->bytes, file->n_bytes);
+    if (file->map) {
+        int rc = munmap(file->map, file->map_bytes);
         WEFT_ASSERT(rc == 0);
     }
     free(file->path);
     *file = (struct wefti_file){0};
+}
+
+weft_err wefti_file_put(int fd, const char *path, const void *bytes, size_t n_bytes, uint64_t at,
+                        struct weft_errmsg *why) {
+    const char *from = bytes;
+    while (n_bytes > 0) {
+        ssize_t n = pwrite(fd, from, n_bytes, (off_t)at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return weft_err_errno(why, n < 0 ? errno : EIO, "cannot write %s", path);
+        from += n;
+        at += (uint64_t)n;
+        n_bytes -= (size_t)n;
+    }
+    return WEFT_OK;
 }
 
 struct wefti_shown wefti_show(const char *text, size_t len) {

@@ -286,6 +286,13 @@ weft_err weft_gguf_open(const char *path, weft_gguf **gguf_out, struct weft_errm
     *gguf_out = NULL;
     weft_err err = wefti_file_map(path, UINT64_MAX, &file, why);
     if (err) return err;
+    if (wefti_packed_is(file.bytes, file.n_bytes)) {
+        err = wefti_packed_narrow_to_gguf(&file, why);
+        if (err) {
+            wefti_file_close(&file);
+            return err;
+        }
+    }
     return wefti_gguf_parse(&file, gguf_out, why);
 }
 

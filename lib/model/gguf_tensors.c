@@ -17,6 +17,27 @@ static const char *const type_names[] = {
     [35] = "TQ2_0",  [39] = "MXFP4",
 };
 
+static const uint32_t type_numbers[WEFT_DT_COUNT] = {
+    [WEFT_DT_F32] = 0,   [WEFT_DT_F16] = 1,   [WEFT_DT_Q4_0] = 2,
+    [WEFT_DT_Q4_1] = 3,  [WEFT_DT_Q8_0] = 8,  [WEFT_DT_Q4_K] = 12,
+    [WEFT_DT_Q5_K] = 13, [WEFT_DT_Q6_K] = 14, [WEFT_DT_BF16] = 30,
+};
+
+uint32_t wefti_gguf_type_of(enum weft_dtype dtype) {
+    WEFT_ASSERT(dtype < WEFT_DT_COUNT);
+    return type_numbers[dtype];
+}
+
+bool wefti_gguf_dtype(uint32_t type, enum weft_dtype *dtype_out) {
+    *dtype_out = WEFT_DT_F32;
+    for (uint32_t i = 0; i < WEFT_DT_COUNT; i++) {
+        if (type_numbers[i] != type) continue;
+        *dtype_out = (enum weft_dtype)i;
+        return true;
+    }
+    return false;
+}
+
 struct reader {
     weft_model *model;
     const char *path;
@@ -30,17 +51,7 @@ static weft_err malformed(const struct reader *r, const char *fault) {
 }
 
 static weft_err read_dtype(const struct reader *r, uint32_t type, enum weft_dtype *dtype_out) {
-    static const struct {
-        uint32_t type;
-        enum weft_dtype dtype;
-    } known[] = {{0, WEFT_DT_F32},   {1, WEFT_DT_F16},   {2, WEFT_DT_Q4_0},
-                 {3, WEFT_DT_Q4_1},  {8, WEFT_DT_Q8_0},  {12, WEFT_DT_Q4_K},
-                 {13, WEFT_DT_Q5_K}, {14, WEFT_DT_Q6_K}, {30, WEFT_DT_BF16}};
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-        if (known[i].type != type) continue;
-        *dtype_out = known[i].dtype;
-        return WEFT_OK;
-    }
+    if (wefti_gguf_dtype(type, dtype_out)) return WEFT_OK;
     size_t n_names = sizeof type_names / sizeof type_names[0];
     const char *name = type < n_names && type_names[type] ? type_names[type] : "unknown";
     return weft_err_set(r->why, WEFT_E_UNSUPPORTED,

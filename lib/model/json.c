@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define PATH_BYTES_MAX 4096
 
@@ -20,19 +21,59 @@ weft_err wefti_json_parse(const char *path, const char *what, const char *text, 
                         shown.text, error.position);
 }
 
+static weft_err read_section(struct wefti_file *file, const char *name, size_t bytes_max,
+                             char **text_out, size_t *len_out, struct weft_errmsg *why) {
+    struct wefti_packed_view view;
+    struct weft_str section;
+    weft_err err = wefti_packed_parse(file, &view, why);
+    if (err) return err;
+    if (!wefti_packed_find(&view, name, &section))
+        return weft_err_set(why, WEFT_E_NOTFOUND, "%s: was packed without a %s", file->path, name);
+    if (section.len > bytes_max)
+        return weft_err_set(why, WEFT_E_TOOBIG, "%s/%s: has %zu bytes; the limit is %zu",
+                            file->path, name, section.len, bytes_max);
+    char *text = malloc(section.len + 1);
+    if (!text)
+        return weft_err_set(why, WEFT_E_NOMEM, "%s/%s: no memory for its %zu bytes", file->path,
+                            name, section.len);
+    memcpy(text, section.data, section.len);
+    text[section.len] = 0;
+    *text_out = text;
+    *len_out = section.len;
+    return WEFT_OK;
+}
+
+weft_err weft_model_read_in(const char *dir, const char *name, size_t bytes_max, char **text_out,
+                            size_t *len_out, struct weft_errmsg *why) {
+    char path[PATH_BYTES_MAX];
+    struct wefti_file file;
+    struct stat st;
+    *text_out = NULL;
+    *len_out = 0;
+    if (stat(dir, &st) == 0 && S_ISREG(st.st_mode)) {
+        weft_err err = wefti_file_map(dir, UINT64_MAX, &file, why);
+        if (err) return err;
+        err = read_section(&file, name, bytes_max, text_out, len_out, why);
+        wefti_file_close(&file);
+        return err;
+    }
+    int n = snprintf(path, sizeof path, "%s/%s", dir, name);
+    if (n < 0 || (size_t)n >= sizeof path) {
+        return weft_err_set(why, WEFT_E_TOOBIG, "the path of %s is over %zu bytes", name,
+                            sizeof path - 1);
+    }
+    return weft_model_read(path, bytes_max, text_out, len_out, why);
+}
+
 weft_err weft_model_json(const char *dir, const char *name, size_t bytes_max, json_t **root_out,
                          struct weft_errmsg *why) {
     char path[PATH_BYTES_MAX], *text = NULL;
     json_t *root = NULL;
     size_t len;
     *root_out = NULL;
-    int n = snprintf(path, sizeof path, "%s/%s", dir, name);
-    if (n < 0 || (size_t)n >= sizeof path) {
-        return weft_err_set(why, WEFT_E_TOOBIG, "the path of %s is over %zu bytes", name,
-                            sizeof path - 1);
-    }
-    weft_err err = weft_model_read(path, bytes_max, &text, &len, why);
+    weft_err err = weft_model_read_in(dir, name, bytes_max, &text, &len, why);
     if (err) goto cleanup;
+    (void)snprintf(path, sizeof path, "%s/%s", dir, name); /* for messages; it fitted */
     /* A vocabulary may have an entry for U+0000. */
     err = wefti_json_parse(path, "the file", text, len, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL,
                            &root, why);

@@ -9,11 +9,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static weft_err set_place(enum weft_model_format format, const char *path, size_t len,
+static weft_err set_place(enum weft_model_format format, const char *path, size_t len, bool packed,
                           struct weft_model_place *out, struct weft_errmsg *why) {
     char *copy = strndup(path, len);
     if (!copy) return weft_err_set(why, WEFT_E_NOMEM, "out of memory while opening %s", path);
-    *out = (struct weft_model_place){format, copy};
+    *out = (struct weft_model_place){format, copy, packed};
     return WEFT_OK;
 }
 
@@ -23,19 +23,30 @@ static weft_err place_folder(const char *path, size_t len, struct weft_model_pla
     while (len > 1 && path[len - 1] == '/') {
         len--;
     }
-    return set_place(WEFT_MODEL_HF, path, len, out, why);
+    return set_place(WEFT_MODEL_HF, path, len, false, out, why);
 }
 
-static weft_err is_gguf(const char *path, bool *yes_out, struct weft_errmsg *why) {
+static weft_err read_magic(const char *path, char *magic, size_t magic_bytes, size_t *n_read_out,
+                           struct weft_errmsg *why) {
     int fd;
-    char magic[4];
-    size_t n_bytes, n_read;
-    *yes_out = false;
+    size_t n_bytes;
+    *n_read_out = 0;
     weft_err err = wefti_file_open(path, UINT64_MAX, &fd, &n_bytes, why);
     if (err) return err;
-    err = wefti_file_fill(fd, path, magic, sizeof magic, &n_read, why);
-    *yes_out = !err && n_read == sizeof magic && memcmp(magic, "GGUF", sizeof magic) == 0;
+    err = wefti_file_fill(fd, path, magic, magic_bytes, n_read_out, why);
     (void)close(fd);
+    return err;
+}
+
+static weft_err place_packed(const char *path, struct weft_model_place *out,
+                             struct weft_errmsg *why) {
+    struct wefti_file file;
+    struct wefti_packed_view view;
+    weft_err err = wefti_file_map(path, UINT64_MAX, &file, why);
+    if (err) return err;
+    err = wefti_packed_parse(&file, &view, why);
+    if (!err) err = set_place(view.format, path, strlen(path), true, out, why);
+    wefti_file_close(&file);
     return err;
 }
 
@@ -47,13 +58,16 @@ static bool ends_with(const char *text, const char *end) {
 weft_err weft_model_locate(const char *path, struct weft_model_place *place_out,
                            struct weft_errmsg *why) {
     struct stat st;
-    bool gguf;
+    char magic[8];
+    size_t n;
     *place_out = (struct weft_model_place){0};
     if (stat(path, &st) != 0) return weft_err_errno(why, errno, "cannot open %s", path);
     if (S_ISDIR(st.st_mode)) return place_folder(path, strlen(path), place_out, why);
-    weft_err err = is_gguf(path, &gguf, why);
+    weft_err err = read_magic(path, magic, sizeof magic, &n, why);
     if (err) return err;
-    if (gguf) return set_place(WEFT_MODEL_GGUF, path, strlen(path), place_out, why);
+    if (wefti_packed_is(magic, n)) return place_packed(path, place_out, why);
+    if (n >= 4 && memcmp(magic, "GGUF", 4) == 0)
+        return set_place(WEFT_MODEL_GGUF, path, strlen(path), false, place_out, why);
     const char *slash = strrchr(path, '/');
     if (strcmp(slash ? slash + 1 : path, "config.json") == 0) {
         if (!slash) return place_folder(".", 1, place_out, why);
@@ -65,9 +79,9 @@ weft_err weft_model_locate(const char *path, struct weft_model_place *place_out,
                             "folder instead",
                             path);
     }
-    return weft_err_set(why, WEFT_E_PROTO,
-                        "%s: is neither a GGUF file, nor a model's folder or its config.json",
-                        path);
+    return weft_err_set(
+        why, WEFT_E_PROTO,
+        "%s: is neither a GGUF or packed file, nor a model's folder or its config.json", path);
 }
 
 void weft_model_place_fini(struct weft_model_place *place) {

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <xxhash.h>
 
 #include "base/check.h"
@@ -28,6 +29,7 @@ void weft_model_free(weft_model *model) {
     free(model->files);
     free(model->layers);
     free(model->rope_freqs);
+    free(model->stored);
     free(model);
 }
 
@@ -144,9 +146,8 @@ weft_err wefti_model_index(weft_model *model, const char *path, struct weft_errm
 
 /* --------------------------------------------------------------------------------- opening --- */
 
-/* The last part of a path, without `suffix`. */
-static void set_name_from_path(struct weft_model_params *params, const char *path,
-                               const char *suffix) {
+void wefti_model_name_from_path(struct weft_model_params *params, const char *path,
+                                const char *suffix) {
     char *real = realpath(path, NULL); /* "." and "models/x/" have no name of their own */
     const char *text = real ? real : path;
     const char *slash = strrchr(text, '/');
@@ -171,7 +172,8 @@ weft_err wefti_model_from_gguf(struct wefti_file *file, weft_model **model_out,
     }
     err = wefti_config_gguf(gguf, &model->params, why);
     if (err) goto cleanup;
-    if (!model->params.name[0]) set_name_from_path(&model->params, gguf->file.path, ".gguf");
+    if (!model->params.name[0])
+        wefti_model_name_from_path(&model->params, gguf->file.path, ".gguf");
     err = wefti_gguf_tensors(model, gguf, why);
     if (err) goto cleanup;
     err = wefti_model_index(model, gguf->file.path, why);
@@ -192,11 +194,13 @@ cleanup:
     return err;
 }
 
-static weft_err open_file(const char *path, weft_model **model_out, struct weft_errmsg *why) {
+static weft_err open_file(const char *path, bool packed, weft_model **model_out,
+                          struct weft_errmsg *why) {
     struct wefti_file file;
     weft_err err = wefti_file_map(path, UINT64_MAX, &file, why);
     if (err) return err;
-    return wefti_model_from_gguf(&file, model_out, why);
+    return packed ? wefti_model_from_packed(&file, model_out, why)
+                  : wefti_model_from_gguf(&file, model_out, why);
 }
 
 static weft_err read_config(weft_model *model, const char *dir, struct weft_errmsg *why) {
@@ -222,7 +226,7 @@ static weft_err open_folder(const char *dir, weft_model **model_out, struct weft
     }
     err = read_config(model, dir, why);
     if (err) goto cleanup;
-    set_name_from_path(&model->params, dir, "");
+    wefti_model_name_from_path(&model->params, dir, "");
     err = wefti_safetensors_folder(model, dir, why);
     if (err) goto cleanup;
     err = wefti_model_index(model, dir, why);
@@ -241,8 +245,9 @@ weft_err weft_model_open(const char *path, weft_model **model_out, struct weft_e
     *model_out = NULL;
     weft_err err = weft_model_locate(path, &place, why);
     if (err) return err;
-    err = place.format == WEFT_MODEL_GGUF ? open_file(place.path, model_out, why)
-                                          : open_folder(place.path, model_out, why);
+    err = place.packed || place.format == WEFT_MODEL_GGUF
+              ? open_file(place.path, place.packed, model_out, why)
+              : open_folder(place.path, model_out, why);
     weft_model_place_fini(&place);
     return err;
 }
@@ -267,6 +272,16 @@ const struct weft_tensor *weft_model_final_norm(const weft_model *model) {
 
 const struct weft_tensor *weft_model_head(const weft_model *model) {
     return model->head;
+}
+
+bool weft_model_has_file(const weft_model *model, const struct stat *st) {
+    for (size_t i = 0; i < model->n_files; i++) {
+        struct stat mine;
+        if (stat(model->files[i].path, &mine) == 0 && mine.st_dev == st->st_dev &&
+            mine.st_ino == st->st_ino)
+            return true;
+    }
+    return false;
 }
 
 size_t weft_model_n_tensors(const weft_model *model) {
@@ -311,6 +326,7 @@ void weft_model_rope_inv_freq(const weft_model *model, double *inv_freq_out) {
 /* Each piece is the seed of the next. The name is left out: a copy in another folder is the same
  * model. Tensors go by name, so that a sharded copy is, too. */
 uint64_t weft_model_hash(const weft_model *model) {
+    if (model->packed.arena_bytes) return model->packed.weights_hash;
     const struct weft_model_params *p = &model->params;
     const double numbers[] = {
         p->n_layers,

@@ -1,12 +1,13 @@
 /* model — reads model files and describes what is in them: one description for every format.
  *
- * Model    A weft_model is a Hugging Face folder (config.json, *.safetensors, sharded or not) or a
- *          GGUF file, mapped read-only. It has hyper-parameters, named roles for its tensors, and
- *          (GGUF) the metadata. Tensors are views into the mapping: never copied, never changed.
- * Input    Files are untrusted: every length, offset, count and type is checked before use. What is
- *          wrong is refused in one sentence that names the file, the tensor and the fault.
- * Threads  After opening, everything is const and may be read from any thread.
- * Source   safetensors and GGUF v2/v3 format specifications; Hugging Face config.json keys.
+ * Model    A weft_model is a Hugging Face folder (config.json, *.safetensors, sharded or not), a
+ *          GGUF file, or either of them packed by weft, mapped read-only. It has hyper-parameters,
+ *          named roles for its tensors, and (GGUF) the metadata. Tensors are views into the
+ * mapping: never copied, never changed. Those of a packed file have no data of their own. Input
+ * Files are untrusted: every length, offset, count and type is checked before use. What is wrong is
+ * refused in one sentence that names the file, the tensor and the fault. Threads  After opening,
+ * everything is const and may be read from any thread. Source   safetensors and GGUF v2/v3 format
+ * specifications; Hugging Face config.json keys.
  */
 #ifndef WEFT_MODEL_H
 #define WEFT_MODEL_H
@@ -28,12 +29,14 @@ enum weft_model_format {
 
 struct weft_model_place {
     enum weft_model_format format;
-    char *path; /* owned: the folder, without slashes at its end; or the file */
+    char *path;  /* owned: the folder, without slashes at its end; or the file */
+    bool packed; /* a packed file of a model in that format */
 };
 
 /* What MODEL on a command line names, by what is there and not by how it is called: a folder, the
- * config.json in one, or a file that begins as GGUF does. NOTFOUND, IO, PROTO (none of them),
- * UNSUPPORTED (a .safetensors file alone), NOMEM; the place is then empty. */
+ * config.json in one, or a file that begins as GGUF or a packed file does. NOTFOUND, IO, PROTO
+ * (none of them, or a damaged packed file), UNSUPPORTED (a .safetensors file alone), NOMEM; the
+ * place is then empty. */
 WEFT_MUST_CHECK weft_err weft_model_locate(const char *path, struct weft_model_place *place_out,
                                            struct weft_errmsg *why);
 void weft_model_place_fini(struct weft_model_place *place); /* the place is empty afterwards */
@@ -45,12 +48,18 @@ void weft_model_place_fini(struct weft_model_place *place); /* the place is empt
 WEFT_MUST_CHECK weft_err weft_model_read(const char *path, size_t bytes_max, char **text_out,
                                          size_t *len_out, struct weft_errmsg *why);
 
+/* The same of the file dir/name. Where `dir` is a packed file, of the copy it holds. */
+WEFT_MUST_CHECK weft_err weft_model_read_in(const char *dir, const char *name, size_t bytes_max,
+                                            char **text_out, size_t *len_out,
+                                            struct weft_errmsg *why);
+
 struct json_t; /* jansson's */
 
-/* The JSON object in the file dir/name; *root_out is the caller's, to decref. As Python's json has
- * it, the last of two equal keys counts. All numbers are reals, since transformers writes integers
- * that no machine word holds ("model_max_length": 1000000000000000019884624838656): see
- * weft_json_u64. Errors as above, and PROTO for what is not a JSON object. */
+/* The JSON object in the file dir/name, found as weft_model_read_in does; *root_out is the
+ * caller's, to decref. As Python's json has it, the last of two equal keys counts. All numbers are
+ * reals, since transformers writes integers that no machine word holds ("model_max_length":
+ * 1000000000000000019884624838656): see weft_json_u64. Errors as above, and PROTO for what is not a
+ * JSON object. */
 WEFT_MUST_CHECK weft_err weft_model_json(const char *dir, const char *name, size_t bytes_max,
                                          struct json_t **root_out, struct weft_errmsg *why);
 
@@ -85,7 +94,8 @@ struct weft_tensor {
     enum weft_dtype dtype;
     uint32_t n_dims;  /* 1 or 2 for everything the engine uses, up to 4 in files */
     uint64_t dims[4]; /* row-major, outermost first: a weight is [out features, in features] */
-    const void *data; /* in the mapping; aligned to 1 byte only: read it with memcpy or loadu */
+    const void *data; /* in the mapping; aligned to 1 byte only: read it with memcpy or loadu.
+                         NULL: of a packed file, which has the engine's form instead */
     size_t bytes;
 };
 
@@ -130,6 +140,7 @@ struct weft_model_layer {
 };
 
 typedef struct weft_model weft_model;
+struct stat;
 
 /* Opens what weft_model_locate finds. Maps the weights, checks everything and resolves the roles.
  * *model_out is the caller's, to free. NOTFOUND, IO, PROTO (malformed), UNSUPPORTED (an
@@ -144,6 +155,9 @@ const struct weft_tensor *weft_model_embedding(const weft_model *model);   /* [v
 const struct weft_tensor *weft_model_final_norm(const weft_model *model);  /* [hidden] */
 const struct weft_tensor *weft_model_head(const weft_model *model);        /* [vocab, hidden] */
 
+/* Whether `st` is of a file that the tensors lie in. */
+bool weft_model_has_file(const weft_model *model, const struct stat *st);
+
 /* All tensors in file order, for inspection. */
 size_t weft_model_n_tensors(const weft_model *model);
 const struct weft_tensor *weft_model_tensor(const weft_model *model, size_t idx);
@@ -155,8 +169,55 @@ const struct weft_tensor *weft_model_find(const weft_model *model, const char *n
  * rope_freqs.weight factors where the file has them). Computed in double, rounded once. */
 void weft_model_rope_inv_freq(const weft_model *model, double *inv_freq_out);
 
-/* A 64-bit hash over hyper-parameters and all tensor bytes (XXH3). Reads the whole file once. */
+/* A 64-bit hash over hyper-parameters and all tensor bytes (XXH3). Reads the whole file once; of a
+ * packed file, what was noted when it was packed. */
 uint64_t weft_model_hash(const weft_model *model);
+
+/* ----------------------------------------------------------------------------- packed files ---
+ *
+ * A file that stands alone: the weights as the engine wants them in memory, and everything else the
+ * model came with. Little-endian throughout:
+ *
+ *   page 0            the header (packed.c), its own XXH3 behind it
+ *   .. arena_bytes    the engine's arena, whose first page is the header's; to be mapped from byte
+ * 0
+ *   .. file_bytes     the model without its weights, as sections of a name, a length and bytes:
+ *                     "name", "tensors" (name, type, stored form and shape of each), then "gguf" (a
+ *                     GGUF file up to its tensor descriptions) or a folder's small files by name
+ *
+ * Everything is checked when it is opened, except the arena's bytes: whatever they are, they are
+ * numbers. The file must not be changed while it is in use; to replace it, rename another over it.
+ */
+
+#define WEFT_PACKED_VERSION 1u
+#define WEFT_PACKED_PAGE 4096u /* of the header; the arena is whole pages */
+
+/* How a tensor of a packed file is stored: a type of GGUF, or int8 with a scale per feature. */
+#define WEFT_STORED_I8 ((uint32_t)WEFT_DT_COUNT) /* below it: enum weft_dtype */
+
+struct weft_packed {
+    uint64_t arena_bytes;
+    uint64_t layout_hash;  /* of the arena, by the engine's rules */
+    uint64_t weights_hash; /* weft_model_hash of what was packed, and of whatever else decided */
+    char packed_as[32];    /* printable, for messages: "q8" */
+};
+
+/* NULL: not a packed file. */
+const struct weft_packed *weft_model_packed(const weft_model *model);
+
+/* A tensor of a packed file: what its weights are now, enum weft_dtype or WEFT_STORED_I8. */
+uint32_t weft_model_stored(const weft_model *model, const struct weft_tensor *tensor);
+
+/* The mapping of a packed file, which begins with the arena; the caller's from here on, to munmap.
+ * Once per model, of a file alone. */
+const void *weft_model_take_mapping(weft_model *model, size_t *bytes_out);
+
+/* What follows the arena and then the header, written to `fd` (`out_path`, for messages). `model`
+ * was opened at `model_path` and is not packed itself; stored[i] belongs to its tensor i. */
+WEFT_MUST_CHECK weft_err weft_packed_finish(int fd, const char *out_path, const char *model_path,
+                                            const weft_model *model, const uint32_t *stored,
+                                            const struct weft_packed *packed,
+                                            struct weft_errmsg *why);
 
 /* ---------------------------------------------------------------------------- GGUF metadata --- */
 
@@ -179,7 +240,8 @@ enum weft_gguf_type {
     WEFT_GGUF_TYPE_COUNT,
 };
 
-/* Header and metadata alone (vocabulary-only files, too). *gguf_out is the caller's. */
+/* Header and metadata alone (of vocabulary-only and of packed files, too). *gguf_out is the
+ * caller's. */
 WEFT_MUST_CHECK weft_err weft_gguf_open(const char *path, weft_gguf **gguf_out,
                                         struct weft_errmsg *why);
 void weft_gguf_free(weft_gguf *gguf);

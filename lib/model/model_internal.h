@@ -27,7 +27,8 @@ struct wefti_file {
     char *path; /* owned; for messages */
     const unsigned char *bytes;
     size_t n_bytes;
-    bool mapped; /* false: the bytes are somebody else's (tests) */
+    void *map; /* NULL: the bytes are somebody else's (tests) */
+    size_t map_bytes;
 };
 
 /* Opens a regular file of at most `max_bytes` for reading: *fd_out is the caller's, to close. It
@@ -44,6 +45,9 @@ WEFT_MUST_CHECK weft_err wefti_file_map(const char *path, uint64_t max_bytes,
 WEFT_MUST_CHECK weft_err wefti_file_borrow(const char *label, const void *bytes, size_t n_bytes,
                                            struct wefti_file *file_out, struct weft_errmsg *why);
 void wefti_file_close(struct wefti_file *file); /* the file is all zero afterwards */
+/* write(2) until all is written at `at`. */
+WEFT_MUST_CHECK weft_err wefti_file_put(int fd, const char *path, const void *bytes, size_t n_bytes,
+                                        uint64_t at, struct weft_errmsg *why);
 
 /* Text from a file, fit for a message: cut, and '?' for whatever is not printable ASCII. */
 struct wefti_shown {
@@ -70,7 +74,9 @@ struct weft_model {
     struct weft_model_params params;
     struct weft_model_layer *layers; /* [params.n_layers] */
     const struct weft_tensor *embedding, *final_norm, *head;
-    float *rope_freqs; /* [head_dim / 2] divisors of GGUF's rope_freqs.weight, or NULL */
+    float *rope_freqs;         /* [head_dim / 2] divisors of GGUF's rope_freqs.weight, or NULL */
+    struct weft_packed packed; /* arena_bytes 0: not a packed file */
+    uint32_t *stored;          /* [n_tensors] of a packed file, else NULL */
 
     struct weft_tensor *tensors; /* names owned */
     size_t n_tensors, cap_tensors;
@@ -168,5 +174,44 @@ WEFT_MUST_CHECK weft_err wefti_gguf_tensors(weft_model *model, const weft_gguf *
 /* A whole GGUF model from a file, which is moved, also on failure. */
 WEFT_MUST_CHECK weft_err wefti_model_from_gguf(struct wefti_file *file, weft_model **model_out,
                                                struct weft_errmsg *why);
+
+/* The number that GGUF files have for a type, and back (false: unknown, or not supported). */
+uint32_t wefti_gguf_type_of(enum weft_dtype dtype);
+bool wefti_gguf_dtype(uint32_t type, enum weft_dtype *dtype_out);
+
+/* The last part of a path, without `suffix`, as the model's name (model.c). */
+void wefti_model_name_from_path(struct weft_model_params *params, const char *path,
+                                const char *suffix);
+
+/* ----------------------------------------------------------------------------- packed files --- */
+
+#define WEFTI_PACKED_MAGIC "WEFTPACK"
+#define WEFTI_PACKED_SECTIONS_MAX 64u
+#define WEFTI_PACKED_META_BYTES_MAX ((uint64_t)1 << 32)
+
+/* What the header says, and where the sections lie, which were walked once. */
+struct wefti_packed_view {
+    struct weft_packed facts;
+    enum weft_model_format format;
+    uint32_t n_sections;
+    const unsigned char *sections;
+    size_t sections_bytes;
+};
+
+/* Whether the file begins as a packed one. */
+bool wefti_packed_is(const void *bytes, size_t n);
+/* Header, sums and sections. PROTO: damaged; UNSUPPORTED: of another version. */
+WEFT_MUST_CHECK weft_err wefti_packed_parse(const struct wefti_file *file,
+                                            struct wefti_packed_view *view_out,
+                                            struct weft_errmsg *why);
+/* False: there is no such section. */
+bool wefti_packed_find(const struct wefti_packed_view *view, const char *name,
+                       struct weft_str *section_out);
+/* Makes of a packed file (which stays mapped) its "gguf" section. */
+WEFT_MUST_CHECK weft_err wefti_packed_narrow_to_gguf(struct wefti_file *file,
+                                                     struct weft_errmsg *why);
+/* A whole model from a packed file, which is moved, also on failure. */
+WEFT_MUST_CHECK weft_err wefti_model_from_packed(struct wefti_file *file, weft_model **model_out,
+                                                 struct weft_errmsg *why);
 
 #endif

@@ -143,6 +143,9 @@ static weft_err resolve_rope_freqs(struct resolver *r) {
     if (r->format != WEFT_MODEL_GGUF) return WEFT_OK;
     weft_err err = take(r, &rope_freqs_role, rope_freqs_role.names[r->format], &tensor);
     if (err || !tensor) return err;
+    if (!tensor->data)
+        return weft_err_set(r->why, WEFT_E_PROTO, "%s: was packed without the values of '%s'",
+                            r->path, tensor->name);
     float *freqs = malloc(tensor->dims[0] * sizeof *freqs);
     if (!freqs) return weft_err_set(r->why, WEFT_E_NOMEM, "%s: out of memory", r->path);
     r->model->rope_freqs = freqs;

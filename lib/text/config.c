@@ -1,6 +1,5 @@
 /* The small files beside a model: what the front needs of them. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -114,12 +113,9 @@ static const json_t *template_of_config(const json_t *config) {
 }
 
 static weft_err template_of_folder(const char *dir, char **text_out, struct weft_errmsg *why) {
-    char *path;
     size_t len;
-    if (asprintf(&path, "%s/chat_template.jinja", dir) < 0)
-        return weft_err_set(why, WEFT_E_NOMEM, "no memory for a chat template");
-    weft_err err = weft_model_read(path, WEFTI_CHAT_BYTES_MAX, text_out, &len, why);
-    free(path);
+    weft_err err =
+        weft_model_read_in(dir, "chat_template.jinja", WEFTI_CHAT_BYTES_MAX, text_out, &len, why);
     if (err != WEFT_E_NOTFOUND) return err;
     if (why) why->text[0] = 0;
     json_t *config;

@@ -23,6 +23,10 @@ function(engine_tests suffix env)
     weft_test(${name}${suffix} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/${name}.c ${ENG_FIXTURES}
               LINKS weft_engine weft_alloc LABELS unit TIMEOUT 180 ARGS ${ARGN} ENV "${env}")
   endforeach()
+  weft_test(test_engine_packed${suffix} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_engine_packed.c
+                                                ${ENG_FIXTURES}
+            LINKS weft_engine weft_text PkgConfig::XXHASH weft_alloc LABELS unit TIMEOUT 180 ARGS ${ARGN}
+            ENV "${env}")
   weft_test(golden_logits${suffix} SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_logits.c
                                            ${ENG_GOLDENS}
             LINKS weft_engine PkgConfig::JANSSON weft_alloc LABELS golden TIMEOUT 120 ENV "${env}")

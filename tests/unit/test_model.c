@@ -611,7 +611,7 @@ static void content_and_not_the_name_says_what_a_path_is(void **state) {
     assert_string_equal(weft_model_params(model)->name, "tiny");
     weft_model_free(model);
 
-    struct weft_model_place place = {WEFT_MODEL_HF, path};
+    struct weft_model_place place = {WEFT_MODEL_HF, path, true};
     (void)snprintf(path, sizeof path, "%s/text.gguf", dir);
     assert_int_equal(weft_model_locate(path, &place, &why), WEFT_E_PROTO);
     assert_null(place.path);

@@ -1,0 +1,34 @@
+/* `weft pack`: a model as one file that needs no loading. */
+#include <stdio.h>
+
+#include "base/log.h"
+#include "cmd/common/config.h"
+#include "cmd/common/engine_config.h"
+#include "cmd/weft/commands.h"
+
+int weft_cmd_pack(int argc, char **argv) {
+    struct weft_errmsg why = {""};
+    struct weft_config config;
+    struct weft_eng_options options;
+    struct weft_eng_packed packed = {0};
+    bool done = false;
+    weft_err err = weft_config_parse(WEFT_PROG_PACK, argc, argv, &config, &done, &why);
+    if (err) return weft_cmd_fail(err, &why);
+    if (done) return 0;
+    weft_log_init("weft", WEFT_LOG_WARN, false);
+    if (!config.out || !*config.out)
+        return weft_cmd_fail(
+            weft_err_set(&why, WEFT_E_INVAL,
+                         "no OUT given; usage: weft pack MODEL OUT [--dtype TYPE]"),
+            &why);
+    config.activations = config.kv_dtype = "auto"; /* chosen where the file is used */
+    err = weft_engine_config(&config, &options, &why);
+    if (!err) err = weft_eng_pack(config.model, &options, config.out, config.force, &packed, &why);
+    if (err) return weft_cmd_fail(err, &why);
+    double seconds = (double)packed.us * 1e-6;
+    printf("%s: packed as %s, %.1f MiB from %.1f MiB in %.2f s (%.2f GB/s)\n", config.out,
+           packed.packed_as, (double)packed.file_bytes / 0x1p20,
+           (double)packed.source_bytes / 0x1p20, seconds,
+           (double)packed.source_bytes * 1e-9 / seconds);
+    return 0;
+}

@@ -1,0 +1,61 @@
+/* weights, private to the engine's weights*.c — what is to be packed, piece by piece. */
+#ifndef WEFT_ENGINE_WEIGHTS_INTERNAL_H
+#define WEFT_ENGINE_WEIGHTS_INTERNAL_H
+
+#include "engine/engine_internal.h"
+
+enum wefti_item_form { WEFTI_FORM_PANELS, WEFTI_FORM_VECTOR, WEFTI_FORM_RAW /* rows to gather */ };
+
+struct wefti_item { /* one tensor's way into the arena */
+    const struct weft_tensor *src;
+    enum wefti_item_form form;
+    enum weft_gemm_kind kind; /* WEFTI_FORM_PANELS */
+    uint32_t n, k;
+    size_t offset;
+    uint32_t n_tasks, rows_per_task;
+};
+
+struct wefti_plan {
+    const weft_model *model;
+    const struct weft_eng_options *options;
+    struct wefti_item *items;
+    size_t n_items, cap_items;
+    uint32_t *stored; /* by tensor of the model: its form in a packed file */
+    size_t used;
+    size_t step_bytes;
+    uint64_t hash, place_hash;
+    bool asked_kind_met; /* some matrix runs with the activations that were asked for */
+    bool dtype_misfits;  /* the model is packed, and --dtype would have packed it otherwise */
+};
+
+static inline size_t wefti_plan_tensor_idx(const struct wefti_plan *plan,
+                                           const struct weft_tensor *tensor) {
+    return (size_t)(tensor - weft_model_tensor(plan->model, 0));
+}
+
+/* Decides on types and places everything; `weights` then knows its layout. `plan` is to be finished
+ * in any case. INVAL: the options do not fit the model. */
+WEFT_MUST_CHECK weft_err wefti_plan_make(struct wefti_plan *plan, const weft_model *model,
+                                         const struct weft_eng_options *options,
+                                         struct wefti_weights *weights, struct weft_errmsg *why);
+void wefti_plan_fini(struct wefti_plan *plan);
+
+/* An item falls into parts of about a megabyte, which are packed by themselves, at 64 bytes
+ * alignment, and stand one behind the other in the arena. */
+size_t wefti_part_bytes_max(const struct wefti_item *item);
+size_t wefti_part_offset(const struct wefti_item *item, uint32_t part);
+/* Returns the bytes written to `to`. */
+size_t wefti_pack_part(const struct wefti_item *item, uint32_t part, uint8_t *to);
+
+/* Calls put() for every part of every item, on all threads; returns the model's hash. */
+typedef void wefti_put_fn(void *ctx, const struct wefti_item *item, uint32_t part,
+                          uint32_t thread_idx);
+uint64_t wefti_pack_parts(const struct wefti_plan *plan, struct wefti_pool *pool, wefti_put_fn *put,
+                          void *ctx);
+
+/* Maps the arena of a packed file. PROTO: it has another layout than its tensors ask for. */
+WEFT_MUST_CHECK weft_err wefti_weights_map(const struct wefti_plan *plan, const char *path,
+                                           weft_model *model, struct wefti_weights *weights,
+                                           struct weft_errmsg *why);
+
+#endif
