@@ -93,11 +93,31 @@ enum weft_kern_src {
  * K row-major weight (unaligned; Q8_0: 34-byte blocks) into `packed`. Converts where the kind's
  * weight type differs (f32 -> bf16 rounds to nearest even; anything -> q8_0 quantises as GGML does:
  * scale = max|w| / 127 stored as f16, q = round(w / scale); i8 likewise over the whole row, with an
- * f32 scale). The kinds from Q4_0 on take blocks of their own type
- * only, but Q4_1 anything. Plain portable C: the same
- * bits on every ISA. */
+ * f32 scale; Q4_0 with scale = the weight of the largest magnitude / -8, Q4_1 between the smallest
+ * and the largest weight). The K types take blocks of their own type only. Plain portable C: the
+ * same bits on every ISA. */
 void weft_kern_pack(enum weft_gemm_kind kind, enum weft_kern_src src_type, const void *src,
                     uint32_t n, uint32_t k, uint32_t n_begin, uint32_t n_end, void *packed);
+
+/* How far the grid of a quantised group (an output feature of i8, else 32 columns) reaches. */
+enum weft_kern_clip {
+    WEFT_CLIP_MINMAX,     /* to its largest weight: nothing is clipped */
+    WEFT_CLIP_PERCENTILE, /* to where 99.9 % of the feature's importance lies within */
+    WEFT_CLIP_ENTROPY,    /* to where the feature's distribution loses least in levels */
+    WEFT_CLIP_ERROR,      /* to where the sum of importance * error^2 is least */
+};
+
+struct weft_kern_calib {
+    enum weft_kern_clip clip;
+    const float *importance; /* [k] >= 0: how much the square of an error in a column matters */
+    float *row;              /* [k] scratch */
+};
+
+/* The same with a clip chosen per group where float weights are quantised. A clip that has a larger
+ * sum of importance * error^2 than none is not taken. `calib` NULL: weft_kern_pack. */
+void weft_kern_pack_calibrated(enum weft_gemm_kind kind, enum weft_kern_src src_type,
+                               const void *src, uint32_t n, uint32_t k, uint32_t n_begin,
+                               uint32_t n_end, const struct weft_kern_calib *calib, void *packed);
 
 /* The way back: output feature `row` of a packed weight of K columns, as packing read it or would
  * read it again to the same bits (f16, bf16, Q8_0 blocks of 34 bytes, else f32). `packed` is the

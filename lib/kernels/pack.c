@@ -9,6 +9,7 @@
 #include "kernels/convert.h"
 #include "kernels/kern_internal.h"
 #include "kernels/quant.h"
+#include "kernels/quantise.h"
 
 enum { TILE_K = 64 };
 _Static_assert(TILE_K % Q8_GROUP == 0, "a tile holds whole quantisation blocks");
@@ -258,90 +259,102 @@ static void pack_panel_half(enum weft_gemm_kind kind, const struct source *src, 
     }
 }
 
-/* GGML's quantiser: scale = max|w| / 127, codes of w times the reciprocal of the unrounded scale,
- * halves away from zero. A block with an infinity or NaN has no scale: it becomes NaN. */
-static uint16_t q8_quantise(const float *w, int8_t codes[Q8_GROUP]) {
-    uint32_t max_bits = 0;
-    for (uint32_t i = 0; i < Q8_GROUP; i++) {
-        uint32_t magnitude = f32_bits(w[i]) & 0x7fffffffu;
-        if (magnitude > max_bits) max_bits = magnitude;
-    }
-    float scale = f32_from_bits(max_bits) / 127.0f;
-    uint16_t half = f32_to_f16(scale);
-    memset(codes, 0, Q8_GROUP);
-    if (max_bits >= 0x7f800000u) return 0x7e00u;
-    if ((half & 0x7fffu) == 0) return 0;
-    float inverse = 1.0f / scale;
-    for (uint32_t i = 0; i < Q8_GROUP; i++) {
-        codes[i] = (int8_t)roundf(w[i] * inverse);
-    }
-    return half;
-}
-
-/* Reads one block as Q8_0: copied where it is one already. */
-static uint16_t read_q8(const struct source *src, uint32_t row, uint32_t k0,
-                        int8_t codes[Q8_GROUP]) {
-    if (src->type == WEFT_SRC_Q8_0) {
-        const uint8_t *block =
-            src->rows + (size_t)row * src->row_bytes + (size_t)k0 / Q8_GROUP * Q8_SRC_BYTES;
-        uint16_t scale;
-        memcpy(&scale, block, sizeof scale);
-        memcpy(codes, block + sizeof scale, Q8_GROUP);
-        return scale;
-    }
-    float wide[TILE_K];
+/* Elements k0.. of a feature as f32 for quantising: out of the calibration's copy of the row where
+ * there is one. */
+static const float *read_group_f32(const struct source *src, uint32_t row, uint32_t k0,
+                                   const struct weft_kern_calib *calib, float wide[TILE_K]) {
+    if (calib) return calib->row + k0;
     read_f32(src, row, k0, Q8_GROUP, wide);
-    return q8_quantise(wide, codes);
+    return wide;
 }
 
+/* Begins a feature: with a calibration reads it whole, and asks what its distribution says. */
+static float begin_row(enum grid_form form, const struct source *src, uint32_t row, uint32_t k,
+                       uint32_t group, const struct weft_kern_calib *calib) {
+    if (!calib) return 1.0f;
+    weft_kern_read_row(src->type, src->rows + (size_t)row * src->row_bytes, k, calib->row);
+    return wefti_grid_row_ratio(form, calib->clip, calib->row, calib->importance, k, group);
+}
+
+/* The grid of a group that begins at column k0. */
+static struct grid group_grid(enum grid_form form, const struct weft_kern_calib *calib, uint32_t k0,
+                              float row_ratio, const float *w) {
+    if (calib)
+        return wefti_grid_choose(form, calib->clip, w, calib->importance + k0, QUANT_BLOCK,
+                                 row_ratio);
+    struct grid_ends ends = wefti_grid_ends(w, QUANT_BLOCK);
+    return wefti_grid_make(form, &ends, 1.0f);
+}
+
+static void put_q8(uint8_t *block, uint32_t lane, uint16_t scale, const uint8_t codes[Q8_GROUP]) {
+    for (uint32_t i = 0; i < Q8_GROUP; i++) {
+        block[(size_t)(i / 4) * WEFT_PANEL * 4 + (size_t)lane * 4 + i % 4] = codes[i] ^ 0x80u;
+    }
+    memcpy(block + Q8_CODES + (size_t)lane * 2, &scale, sizeof scale);
+}
+
+/* One feature after another, so that a calibration sees it whole. Blocks that are Q8_0 already are
+ * copied. */
 static void pack_panel_q8(const struct source *src, uint32_t n0, uint32_t n_rows, uint32_t k,
-                          uint8_t *panel) {
-    for (uint32_t k0 = 0; k0 < k; k0 += Q8_GROUP, panel += Q8_BLOCK_BYTES) {
-        uint16_t scales[WEFT_PANEL] = {0};
-        for (uint32_t r = 0; r < WEFT_PANEL; r++) {
-            int8_t codes[Q8_GROUP] = {0};
-            if (r < n_rows) scales[r] = read_q8(src, n0 + r, k0, codes);
-            for (uint32_t i = 0; i < Q8_GROUP; i++) {
-                size_t at = (size_t)(i / 4) * WEFT_PANEL * 4 + (size_t)r * 4 + i % 4;
-                panel[at] = (uint8_t)(codes[i] + 128);
+                          const struct weft_kern_calib *calib, uint8_t *panel) {
+    for (uint32_t r = 0; r < WEFT_PANEL; r++) {
+        bool copied = src->type == WEFT_SRC_Q8_0;
+        float ratio =
+            r < n_rows && !copied ? begin_row(GRID_Q8, src, n0 + r, k, Q8_GROUP, calib) : 1.0f;
+        for (uint32_t k0 = 0; k0 < k; k0 += Q8_GROUP) {
+            uint8_t codes[Q8_GROUP] = {0};
+            uint16_t scale = 0;
+            if (r < n_rows && copied) {
+                const uint8_t *block = src->rows + (size_t)(n0 + r) * src->row_bytes +
+                                       (size_t)k0 / Q8_GROUP * Q8_SRC_BYTES;
+                memcpy(&scale, block, sizeof scale);
+                memcpy(codes, block + sizeof scale, Q8_GROUP);
+            } else if (r < n_rows) {
+                float wide[TILE_K];
+                const float *w = read_group_f32(src, n0 + r, k0, calib, wide);
+                struct grid grid = group_grid(GRID_Q8, calib, k0, ratio, w);
+                wefti_grid_codes(&grid, w, Q8_GROUP, codes);
+                scale = grid.scale_bits;
             }
+            put_q8(panel + (size_t)k0 / Q8_GROUP * Q8_BLOCK_BYTES, r, scale, codes);
         }
-        memcpy(panel + Q8_CODES, scales, sizeof scales);
     }
 }
 
-/* The largest magnitude of a feature; infinite or NaN where a weight is. */
-static float i8_largest(const struct source *src, uint32_t row, uint32_t k) {
-    uint32_t max_bits = 0;
+/* The grid of a whole feature. */
+static struct grid row_grid(const struct source *src, uint32_t row, uint32_t k,
+                            const struct weft_kern_calib *calib) {
+    if (calib) {
+        float ratio = begin_row(GRID_I8, src, row, k, k, calib);
+        return wefti_grid_choose(GRID_I8, calib->clip, calib->row, calib->importance, k, ratio);
+    }
+    struct grid_ends ends = {.low = INFINITY, .high = -INFINITY, .finite = true};
     for (uint32_t k0 = 0; k0 < k; k0 += TILE_K) {
         float wide[TILE_K];
-        read_f32(src, row, k0, min_u32(TILE_K, k - k0), wide);
-        for (uint32_t i = 0; i < TILE_K; i++) {
-            uint32_t magnitude = f32_bits(wide[i]) & 0x7fffffffu;
-            if (magnitude > max_bits) max_bits = magnitude;
-        }
+        uint32_t count = min_u32(TILE_K, k - k0);
+        read_f32(src, row, k0, count, wide);
+        wefti_grid_reach(&ends, wide, count);
     }
-    return f32_from_bits(max_bits);
+    return wefti_grid_make(GRID_I8, &ends, 1.0f);
 }
 
-/* As q8_quantise, for the whole row; a feature with an infinity or NaN becomes NaN. */
 static void pack_panel_i8(const struct source *src, uint32_t n0, uint32_t n_rows, uint32_t k,
-                          uint8_t *panel) {
+                          const struct weft_kern_calib *calib, uint8_t *panel) {
     float *scales = (float *)(void *)(panel + (size_t)i8_columns(k) * WEFT_PANEL);
     memset(panel, 128, (size_t)i8_columns(k) * WEFT_PANEL);
     memset(scales, 0, WEFT_PANEL * sizeof *scales);
     for (uint32_t r = 0; r < n_rows; r++) {
-        float max = i8_largest(src, n0 + r, k);
-        scales[r] = isfinite(max) ? max / 127.0f : NAN;
-        if (!isfinite(max) || max < Q8_TINY) continue;
-        float inverse = 1.0f / scales[r];
+        struct grid grid = row_grid(src, n0 + r, k, calib);
+        scales[r] = grid.scale;
         for (uint32_t k0 = 0; k0 < k; k0 += TILE_K) {
             float wide[TILE_K];
+            uint8_t codes[TILE_K];
             uint32_t count = min_u32(TILE_K, k - k0);
             read_f32(src, n0 + r, k0, count, wide);
+            wefti_grid_codes(&grid, wide, count, codes);
             for (uint32_t i = 0; i < count; i++) {
                 size_t at = (size_t)(k0 + i) / 4 * I8_QUAD_BYTES + (size_t)r * 4 + (k0 + i) % 4;
-                panel[at] = (uint8_t)((int)roundf(wide[i] * inverse) + 128);
+                panel[at] = codes[i] ^ 0x80u;
             }
         }
     }
@@ -371,28 +384,9 @@ static void put_quant(const struct quant_layout *q, const struct quant_parts *pa
     }
 }
 
-/* 32 weights as Q4_1: the smallest and the largest are the ends of the range, codes are taken with
- * scale and minimum as they are stored. A group with an infinity or NaN becomes NaN. */
-static void quantise_4_1(const float *w, struct quant_parts *out) {
-    float low = w[0], high = w[0];
-    bool finite = true;
-    for (uint32_t i = 0; i < QUANT_BLOCK; i++) {
-        low = w[i] < low ? w[i] : low;
-        high = w[i] > high ? w[i] : high;
-        finite = finite && isfinite(w[i]);
-    }
-    memset(out, 0, sizeof *out);
-    out->scale = finite ? f32_to_f16((high - low) / 15.0f) : 0x7e00u;
-    out->min = f32_to_f16(low);
-    float scale = f16_to_f32(out->scale), min = f16_to_f32(out->min);
-    if (!finite || scale == 0.0f) return;
-    for (uint32_t i = 0; i < QUANT_BLOCK; i++) {
-        float code = roundf((w[i] - min) / scale);
-        out->codes[i] = (uint8_t)(code < 0.0f ? 0.0f : code > 15.0f ? 15.0f : code);
-    }
-}
-
+/* The group at column k0: taken apart where it is of the type already, else quantised. */
 static void read_group(enum quant quant, const struct source *src, uint32_t row, uint32_t k0,
+                       const struct weft_kern_calib *calib, float row_ratio,
                        struct quant_parts *out) {
     const struct quant_layout *q = &quant_layouts[quant];
     if ((uint32_t)src->type == (uint32_t)WEFT_SRC_Q4_0 + quant) {
@@ -400,27 +394,42 @@ static void read_group(enum quant quant, const struct source *src, uint32_t row,
         wefti_quant_split(quant, groups + (size_t)k0 / q->group * q->src_bytes, out);
         return;
     }
-    WEFT_ASSERT(quant == QUANT_4_1);
     float wide[TILE_K];
-    read_f32(src, row, k0, QUANT_BLOCK, wide);
-    quantise_4_1(wide, out);
+    const float *w = read_group_f32(src, row, k0, calib, wide);
+    struct grid grid =
+        group_grid(quant == QUANT_4_0 ? GRID_4_0 : GRID_4_1, calib, k0, row_ratio, w);
+    memset(out, 0, sizeof *out);
+    out->scale = grid.scale_bits;
+    out->min = grid.min_bits;
+    wefti_grid_codes(&grid, w, QUANT_BLOCK, out->codes);
 }
 
 static void pack_panel_quant(enum quant quant, const struct source *src, uint32_t n0,
-                             uint32_t n_rows, uint32_t k, uint8_t *panel) {
+                             uint32_t n_rows, uint32_t k, const struct weft_kern_calib *calib,
+                             uint8_t *panel) {
     const struct quant_layout *q = &quant_layouts[quant];
-    for (uint32_t k0 = 0; k0 < k; k0 += q->group, panel += q->bytes) {
-        memset(panel, 0, q->bytes);
-        for (uint32_t r = 0; r < n_rows; r++) {
+    bool copied = (uint32_t)src->type == (uint32_t)WEFT_SRC_Q4_0 + quant;
+    WEFT_ASSERT(copied || quant == QUANT_4_0 || quant == QUANT_4_1);
+    memset(panel, 0, (size_t)k / q->group * q->bytes);
+    for (uint32_t r = 0; r < n_rows; r++) {
+        enum grid_form form = quant == QUANT_4_0 ? GRID_4_0 : GRID_4_1;
+        float ratio = copied ? 1.0f : begin_row(form, src, n0 + r, k, QUANT_BLOCK, calib);
+        for (uint32_t k0 = 0; k0 < k; k0 += q->group) {
             struct quant_parts parts;
-            read_group(quant, src, n0 + r, k0, &parts);
-            put_quant(q, &parts, r, panel);
+            read_group(quant, src, n0 + r, k0, calib, ratio, &parts);
+            put_quant(q, &parts, r, panel + (size_t)k0 / q->group * q->bytes);
         }
     }
 }
 
 void weft_kern_pack(enum weft_gemm_kind kind, enum weft_kern_src src_type, const void *src,
                     uint32_t n, uint32_t k, uint32_t n_begin, uint32_t n_end, void *packed) {
+    weft_kern_pack_calibrated(kind, src_type, src, n, k, n_begin, n_end, NULL, packed);
+}
+
+void weft_kern_pack_calibrated(enum weft_gemm_kind kind, enum weft_kern_src src_type,
+                               const void *src, uint32_t n, uint32_t k, uint32_t n_begin,
+                               uint32_t n_end, const struct weft_kern_calib *calib, void *packed) {
     WEFT_ASSERT(n_begin <= n_end && n_end <= n && n_begin % WEFT_PANEL == 0 && k > 0);
     WEFT_ASSERT(n_end % WEFT_PANEL == 0 || n_end == n);
     WEFT_ASSERT((uintptr_t)packed % 64 == 0);
@@ -433,11 +442,11 @@ void weft_kern_pack(enum weft_gemm_kind kind, enum weft_kern_src src_type, const
         if (kind == WEFT_GEMM_F32) {
             pack_panel_f32(&from, n0, n_rows, k, (float *)(void *)panel);
         } else if (kind == WEFT_GEMM_Q8 || kind == WEFT_GEMM_Q8_F32) {
-            pack_panel_q8(&from, n0, n_rows, k, panel);
+            pack_panel_q8(&from, n0, n_rows, k, calib, panel);
         } else if (kind == WEFT_GEMM_I8 || kind == WEFT_GEMM_I8_F32) {
-            pack_panel_i8(&from, n0, n_rows, k, panel);
+            pack_panel_i8(&from, n0, n_rows, k, calib, panel);
         } else if (is_quant(kind)) {
-            pack_panel_quant(quant_of(kind), &from, n0, n_rows, k, panel);
+            pack_panel_quant(quant_of(kind), &from, n0, n_rows, k, calib, panel);
         } else {
             pack_panel_half(kind, &from, n0, n_rows, k, (uint16_t *)(void *)panel);
         }
