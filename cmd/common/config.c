@@ -85,6 +85,8 @@ static const struct setting settings[] = {
 
     {"dtype", KIND_TEXT, AT(dtype), ENGINE | WEFT_PROG_PACK, 0, 0, "auto", "TYPE",
      "weights: auto|f32|bf16|f16|q8|q4"},
+    {"quant-scheme", KIND_TEXT, AT(quant_scheme), ENGINE | WEFT_PROG_PACK, 0, 0, "auto", "NAME",
+     "how q8 and q4 quantise: auto|channel|group|group-asym (auto: q8 channel, q4 group-asym)"},
     {"activations", KIND_TEXT, AT(activations), ENGINE, 0, 0, "auto", "TYPE",
      "auto|f32|bf16|int8; f32 is the exact mode"},
     {"kv-dtype", KIND_TEXT, AT(kv_dtype), ENGINE, 0, 0, "auto", "TYPE",

@@ -53,7 +53,7 @@ struct weft_config {
     uint32_t step_target_ms;
 
     /* engine */
-    const char *dtype, *activations, *kv_dtype;
+    const char *dtype, *quant_scheme, *activations, *kv_dtype;
     uint64_t kv_memory; /* 0: automatic */
     uint32_t block_size;
     uint32_t max_model_len; /* 0: the model's */

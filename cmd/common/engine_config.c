@@ -10,6 +10,10 @@ weft_err weft_engine_config(const struct weft_config *config, struct weft_eng_op
     weft_eng_options_init(options);
     weft_err err = weft_eng_parse_dtype(config->dtype, &options->dtype);
     if (err) return bad_value("dtype", "auto, f32, bf16, f16, q8 or q4", config->dtype, err, why);
+    err = weft_eng_parse_scheme(config->quant_scheme, &options->scheme);
+    if (err)
+        return bad_value("quant-scheme", "auto, channel, group or group-asym", config->quant_scheme,
+                         err, why);
     err = weft_eng_parse_act(config->activations, &options->activations);
     if (err)
         return bad_value("activations", "auto, f32, bf16 or int8", config->activations, err, why);

@@ -31,8 +31,15 @@ enum weft_eng_dtype {
     WEFT_ENG_DT_F32,
     WEFT_ENG_DT_BF16,
     WEFT_ENG_DT_F16,
-    WEFT_ENG_DT_Q8, /* int8 per output feature; what is quantised in the file stays as it is */
-    WEFT_ENG_DT_Q4, /* Q4_1: 4 bits, scale and minimum per 32 columns; the head as with Q8 */
+    WEFT_ENG_DT_Q8, /* 8 bits, by scheme; what is quantised in the file stays as it is */
+    WEFT_ENG_DT_Q4, /* 4 bits, by scheme; the head as with Q8 */
+};
+/* How float weights become codes of Q8 and Q4. */
+enum weft_eng_scheme {
+    WEFT_ENG_SCHEME_AUTO,       /* Q8: channel; Q4: group-asym */
+    WEFT_ENG_SCHEME_CHANNEL,    /* one scale per output feature; Q8 only */
+    WEFT_ENG_SCHEME_GROUP,      /* a scale per 32 columns: Q8_0 and Q4_0 */
+    WEFT_ENG_SCHEME_GROUP_ASYM, /* scale and minimum per 32 columns: Q4_1; Q4 only */
 };
 enum weft_eng_act { WEFT_ENG_ACT_AUTO, WEFT_ENG_ACT_F32, WEFT_ENG_ACT_BF16, WEFT_ENG_ACT_INT8 };
 enum weft_eng_kv {
@@ -45,6 +52,7 @@ enum weft_eng_kv {
 
 struct weft_eng_options {
     enum weft_eng_dtype dtype; /* AUTO: as the file has it, tensor by tensor */
+    enum weft_eng_scheme scheme;
     enum weft_eng_act
         activations; /* AUTO: bf16 for bf16 weights, int8 for quantised ones, f32 for the rest */
     enum weft_eng_kv kv_dtype; /* AUTO: bf16; with f32 activations f32 */
@@ -65,8 +73,10 @@ struct weft_eng_options {
 /* max_seqs 64, max_batched_tokens 512, block_size 16, weights_fd -1, the rest 0. */
 void weft_eng_options_init(struct weft_eng_options *options);
 
-/* "auto|f32|bf16|f16|q8|q4", "auto|f32|bf16|int8", "auto|f32|bf16|f16|int8"; else WEFT_E_INVAL. */
+/* "auto|f32|bf16|f16|q8|q4", "auto|channel|group|group-asym", "auto|f32|bf16|int8",
+ * "auto|f32|bf16|f16|int8"; else WEFT_E_INVAL. */
 WEFT_MUST_CHECK weft_err weft_eng_parse_dtype(const char *text, enum weft_eng_dtype *out);
+WEFT_MUST_CHECK weft_err weft_eng_parse_scheme(const char *text, enum weft_eng_scheme *out);
 WEFT_MUST_CHECK weft_err weft_eng_parse_act(const char *text, enum weft_eng_act *out);
 WEFT_MUST_CHECK weft_err weft_eng_parse_kv(const char *text, enum weft_eng_kv *out);
 

@@ -47,6 +47,19 @@ const char *wefti_dtype_name(enum weft_eng_dtype dtype) {
     return dtypes[i].text;
 }
 
+weft_err weft_eng_parse_scheme(const char *text, enum weft_eng_scheme *out) {
+    static const struct choice choices[] = {
+        {"auto", WEFT_ENG_SCHEME_AUTO},
+        {"channel", WEFT_ENG_SCHEME_CHANNEL},
+        {"group", WEFT_ENG_SCHEME_GROUP},
+        {"group-asym", WEFT_ENG_SCHEME_GROUP_ASYM},
+    };
+    int value = WEFT_ENG_SCHEME_AUTO;
+    weft_err err = parse_choice(text, choices, sizeof choices / sizeof choices[0], &value);
+    *out = (enum weft_eng_scheme)value;
+    return err;
+}
+
 weft_err weft_eng_parse_act(const char *text, enum weft_eng_act *out) {
     static const struct choice choices[] = {
         {"auto", WEFT_ENG_ACT_AUTO},

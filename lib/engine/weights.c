@@ -91,9 +91,33 @@ static struct storage storage_of(uint32_t stored) {
     return storages[stored];
 }
 
-/* As the file has it, or what --dtype says. What is quantised already is not quantised again. */
-static uint32_t choose_form(const struct wefti_plan *plan, const struct weft_tensor *tensor) {
-    switch (plan->options->dtype) {
+/* 8 bits of a float weight. */
+static uint32_t as_8_bits(const struct wefti_plan *plan, const struct weft_tensor *tensor) {
+    if (plan->options->scheme != WEFT_ENG_SCHEME_GROUP) return WEFT_STORED_I8;
+    if (tensor->dims[1] % weft_kern_group(WEFT_GEMM_Q8) == 0) return WEFT_DT_Q8_0;
+    if (!weft_model_packed(plan->model))
+        weft_warn("tensor %s gets one scale per output feature: its %" PRIu64
+                  " columns are not a multiple of 32",
+                  tensor->name, tensor->dims[1]);
+    return WEFT_STORED_I8;
+}
+
+/* 4 bits of one, but 8 of the head: every token depends on it. */
+static uint32_t as_4_bits(const struct wefti_plan *plan, const struct weft_tensor *tensor) {
+    if (tensor == weft_model_head(plan->model)) return as_8_bits(plan, tensor);
+    if (tensor->dims[1] % weft_kern_group(WEFT_GEMM_Q4_1) == 0)
+        return plan->options->scheme == WEFT_ENG_SCHEME_GROUP ? WEFT_DT_Q4_0 : WEFT_DT_Q4_1;
+    if (!weft_model_packed(plan->model))
+        weft_warn("tensor %s gets 8 bits: its %" PRIu64 " columns are not a multiple of 32",
+                  tensor->name, tensor->dims[1]);
+    return WEFT_STORED_I8;
+}
+
+/* As the file has it, or what `dtype` says. What is quantised already is not quantised again. */
+static uint32_t choose_form(const struct wefti_plan *plan, const struct weft_tensor *tensor,
+                            enum weft_eng_dtype dtype) {
+    bool quantised = tensor->dtype >= WEFT_DT_Q8_0;
+    switch (dtype) {
     case WEFT_ENG_DT_F32:
         return WEFT_DT_F32;
     case WEFT_ENG_DT_F16:
@@ -101,16 +125,9 @@ static uint32_t choose_form(const struct wefti_plan *plan, const struct weft_ten
     case WEFT_ENG_DT_BF16:
         return WEFT_DT_BF16;
     case WEFT_ENG_DT_Q8:
-        return tensor->dtype < WEFT_DT_Q8_0 ? WEFT_STORED_I8 : (uint32_t)tensor->dtype;
+        return quantised ? (uint32_t)tensor->dtype : as_8_bits(plan, tensor);
     case WEFT_ENG_DT_Q4:
-        if (tensor->dtype >= WEFT_DT_Q8_0) break;
-        if (tensor == weft_model_head(plan->model))
-            return WEFT_STORED_I8; /* every token depends on it */
-        if (tensor->dims[1] % weft_kern_group(WEFT_GEMM_Q4_1) == 0) return WEFT_DT_Q4_1;
-        if (!weft_model_packed(plan->model))
-            weft_warn("tensor %s gets 8 bits: its %" PRIu64 " columns are not a multiple of 32",
-                      tensor->name, tensor->dims[1]);
-        return WEFT_STORED_I8;
+        return quantised ? (uint32_t)tensor->dtype : as_4_bits(plan, tensor);
     case WEFT_ENG_DT_AUTO:
         break;
     }
@@ -120,11 +137,33 @@ static uint32_t choose_form(const struct wefti_plan *plan, const struct weft_ten
 /* A packed file has decided. Another --dtype than it was packed with is refused (by make_plan)
  * where it would have come to another form. */
 static uint32_t form_of(struct wefti_plan *plan, const struct weft_tensor *tensor) {
-    if (!weft_model_packed(plan->model)) return choose_form(plan, tensor);
+    if (!weft_model_packed(plan->model)) return choose_form(plan, tensor, plan->options->dtype);
     uint32_t form = weft_model_stored(plan->model, tensor);
-    plan->dtype_misfits |=
-        plan->options->dtype != WEFT_ENG_DT_AUTO && choose_form(plan, tensor) != form;
+    plan->dtype_misfits |= plan->options->dtype != WEFT_ENG_DT_AUTO &&
+                           choose_form(plan, tensor, plan->options->dtype) != form;
     return form;
+}
+
+static bool dtype_takes(enum weft_eng_dtype dtype, enum weft_eng_scheme scheme) {
+    switch (scheme) {
+    case WEFT_ENG_SCHEME_AUTO:
+        return true;
+    case WEFT_ENG_SCHEME_CHANNEL:
+        return dtype == WEFT_ENG_DT_Q8;
+    case WEFT_ENG_SCHEME_GROUP:
+        return dtype == WEFT_ENG_DT_Q8 || dtype == WEFT_ENG_DT_Q4;
+    case WEFT_ENG_SCHEME_GROUP_ASYM:
+        return dtype == WEFT_ENG_DT_Q4;
+    }
+    return false;
+}
+
+static weft_err check_scheme(const struct weft_eng_options *options, struct weft_errmsg *why) {
+    static const char *const schemes[] = {"auto", "channel", "group", "group-asym"};
+    static const char *const takers[] = {"", "q8", "q8 and q4", "q4"};
+    if (dtype_takes(options->dtype, options->scheme)) return WEFT_OK;
+    return weft_err_set(why, WEFT_E_INVAL, "the quantisation scheme %s is for weights of dtype %s",
+                        schemes[options->scheme], takers[options->scheme]);
 }
 
 /* The kernel of a stored weight. bf16 and int8 activations are for weights of such a type; where
@@ -249,6 +288,11 @@ static void place_embedding(struct wefti_plan *plan, struct wefti_weights *weigh
 static weft_err check_plan(const struct wefti_plan *plan, struct weft_errmsg *why) {
     const struct weft_packed *packed = weft_model_packed(plan->model);
     const char *dtype = wefti_dtype_name(plan->options->dtype);
+    bool scheme_asked = plan->options->scheme != WEFT_ENG_SCHEME_AUTO;
+    if (plan->dtype_misfits && scheme_asked)
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "the model is packed by another quantisation scheme: leave "
+                            "--quant-scheme out, or pack the model anew");
     if (plan->dtype_misfits && strcmp(packed->packed_as, dtype) != 0)
         return weft_err_set(why, WEFT_E_INVAL,
                             "the model is packed as %s, which --dtype %s cannot change: leave it "
@@ -278,6 +322,8 @@ weft_err wefti_plan_make(struct wefti_plan *plan, const weft_model *model,
     weights->layers = calloc(p->n_layers, sizeof *weights->layers);
     if (!plan->items || !plan->stored || !weights->layers)
         return weft_err_set(why, WEFT_E_NOMEM, "no memory for the list of tensors");
+    weft_err err = check_scheme(options, why);
+    if (err) return err;
     for (size_t i = 0; i < weft_model_n_tensors(model); i++)
         plan->stored[i] = weft_model_tensor(model, i)->dtype;
     plan->used = HEADER_BYTES;

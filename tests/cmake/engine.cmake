@@ -12,7 +12,7 @@ weft_test(test_bench_profile SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_bench_p
                                      ${CMAKE_SOURCE_DIR}/cmd/weft/bench_profile.c
           LINKS weft_engine weft_kernels weft_base m LABELS unit TIMEOUT 60)
 weft_test(golden_perplexity SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_perplexity.c ${ENG_DRIVE}
-          LINKS weft_engine weft_text PkgConfig::JANSSON weft_alloc LABELS golden TIMEOUT 180)
+          LINKS weft_engine weft_text PkgConfig::JANSSON weft_alloc LABELS golden TIMEOUT 300)
 
 weft_test(golden_quant SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_quant.c ${ENG_GOLDENS}
           LINKS weft_engine PkgConfig::JANSSON weft_alloc LABELS golden TIMEOUT 60)

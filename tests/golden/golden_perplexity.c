@@ -54,15 +54,23 @@ static void add_loss(void *ctx, uint32_t pos, const float *logits) {
     loss->sum += max + log(sum) - (double)logits[loss->tokens[pos + 1]];
 }
 
-static double mean_loss(const char *model, enum weft_eng_dtype dtype, enum weft_eng_kv kv,
-                        const uint32_t *ids, size_t n_ids, uint32_t bos) {
+/* How a model is opened. */
+struct way {
+    const char *model;
+    enum weft_eng_dtype dtype;
+    enum weft_eng_scheme scheme;
+    enum weft_eng_kv kv;
+};
+
+static double mean_loss(const struct way *way, const uint32_t *ids, size_t n_ids, uint32_t bos) {
     struct weft_eng_options options;
     struct weft_errmsg why = {{0}};
     weft_eng_options_init(&options);
-    options.dtype = dtype;
-    options.kv_dtype = kv;
+    options.dtype = way->dtype;
+    options.scheme = way->scheme;
+    options.kv_dtype = way->kv;
     options.kv_memory_bytes = 16u << 20;
-    weft_eng *eng = drive_open(model, &options);
+    weft_eng *eng = drive_open(way->model, &options);
     double sum = 0.0;
     for (size_t begin = 0; begin < n_ids; begin += BLOCK) {
         uint32_t tokens[BLOCK + 1] = {bos};
@@ -89,8 +97,7 @@ static double recorded(const char *key) {
     return number;
 }
 
-static void check_perplexity(const char *model, enum weft_eng_dtype dtype, enum weft_eng_kv kv,
-                             double deviation) {
+static void check_perplexity(struct way way, double deviation) {
     weft_tokenizer *tok = NULL;
     struct weft_errmsg why = {{0}};
     size_t len, n_ids;
@@ -100,7 +107,9 @@ static void check_perplexity(const char *model, enum weft_eng_dtype dtype, enum 
     assert_true(weft_text_bos(tok, &bos));
     if (weft_text_encode(tok, text, len, 0, SIZE_MAX, &ids, &n_ids, &why)) fail_msg("%s", why.text);
     assert_int_equal(n_ids, (size_t)recorded("tokens"));
-    double got = exp(mean_loss(drive_fixture(model), dtype, kv, ids, n_ids, bos));
+    const char *model = way.model;
+    way.model = drive_fixture(model);
+    double got = exp(mean_loss(&way, ids, n_ids, bos));
     double want = exp(recorded("nll"));
     (void)printf("%s: perplexity %.4f, recorded %.4f (%+.3f %%)\n", model, got, want,
                  100.0 * (got / want - 1.0));
@@ -112,28 +121,35 @@ static void check_perplexity(const char *model, enum weft_eng_dtype dtype, enum 
 
 static void bf16_mode_keeps_the_perplexity(void **state) {
     (void)state;
-    check_perplexity("models/fable-6m", WEFT_ENG_DT_AUTO, WEFT_ENG_KV_AUTO, DEVIATION);
+    check_perplexity((struct way){.model = "models/fable-6m"}, DEVIATION);
 }
 
 static void int8_mode_keeps_the_perplexity(void **state) {
     (void)state;
-    check_perplexity("tests/data/fable-6m-q8_0.gguf", WEFT_ENG_DT_AUTO, WEFT_ENG_KV_AUTO,
-                     DEVIATION);
+    check_perplexity((struct way){.model = "tests/data/fable-6m-q8_0.gguf"}, DEVIATION);
 }
 
 static void int8_per_channel_keeps_the_perplexity(void **state) {
     (void)state;
-    check_perplexity("models/fable-6m", WEFT_ENG_DT_Q8, WEFT_ENG_KV_AUTO, DEVIATION);
+    check_perplexity((struct way){.model = "models/fable-6m", .dtype = WEFT_ENG_DT_Q8}, DEVIATION);
 }
 
 static void an_int8_cache_keeps_the_perplexity(void **state) {
     (void)state;
-    check_perplexity("models/fable-6m", WEFT_ENG_DT_AUTO, WEFT_ENG_KV_INT8, DEVIATION);
+    check_perplexity((struct way){.model = "models/fable-6m", .kv = WEFT_ENG_KV_INT8}, DEVIATION);
 }
 
 static void four_bits_cost_little_perplexity(void **state) {
     (void)state;
-    check_perplexity("models/fable-6m", WEFT_ENG_DT_Q4, WEFT_ENG_KV_AUTO, 0.05);
+    check_perplexity((struct way){.model = "models/fable-6m", .dtype = WEFT_ENG_DT_Q4}, 0.05);
+}
+
+static void scales_per_group_keep_the_perplexity(void **state) {
+    (void)state;
+    struct way way = {"models/fable-6m", WEFT_ENG_DT_Q8, WEFT_ENG_SCHEME_GROUP, WEFT_ENG_KV_AUTO};
+    check_perplexity(way, DEVIATION);
+    way.dtype = WEFT_ENG_DT_Q4;
+    check_perplexity(way, 0.05);
 }
 
 int main(void) {
@@ -144,6 +160,7 @@ int main(void) {
         cmocka_unit_test(int8_per_channel_keeps_the_perplexity),
         cmocka_unit_test(an_int8_cache_keeps_the_perplexity),
         cmocka_unit_test(four_bits_cost_little_perplexity),
+        cmocka_unit_test(scales_per_group_keep_the_perplexity),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

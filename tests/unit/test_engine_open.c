@@ -110,6 +110,10 @@ static void names_of_options_are_parsed(void **state) {
     assert_int_equal(dtype, WEFT_ENG_DT_Q8);
     assert_int_equal(weft_eng_parse_dtype("q4", &dtype), WEFT_OK);
     assert_int_equal(dtype, WEFT_ENG_DT_Q4);
+    enum weft_eng_scheme scheme;
+    assert_int_equal(weft_eng_parse_scheme("group-asym", &scheme), WEFT_OK);
+    assert_int_equal(scheme, WEFT_ENG_SCHEME_GROUP_ASYM);
+    assert_int_equal(weft_eng_parse_scheme("row", &scheme), WEFT_E_INVAL);
     assert_int_equal(weft_eng_parse_dtype("f8", &dtype), WEFT_E_INVAL);
     assert_int_equal(weft_eng_parse_act("int8", &act), WEFT_OK);
     assert_int_equal(act, WEFT_ENG_ACT_INT8);
@@ -393,11 +397,14 @@ static void every_dtype_runs_and_stays_near_the_file(void **state) {
     (void)state;
     static const struct {
         enum weft_eng_dtype dtype;
+        enum weft_eng_scheme scheme;
         float off_max;
-    } cases[] = {{WEFT_ENG_DT_F32, 1e-3f},
-                 {WEFT_ENG_DT_F16, 0.05f},
-                 {WEFT_ENG_DT_Q8, 2.0f},
-                 {WEFT_ENG_DT_Q4, 4.0f}};
+    } cases[] = {{WEFT_ENG_DT_F32, WEFT_ENG_SCHEME_AUTO, 1e-3f},
+                 {WEFT_ENG_DT_F16, WEFT_ENG_SCHEME_AUTO, 0.05f},
+                 {WEFT_ENG_DT_Q8, WEFT_ENG_SCHEME_AUTO, 2.0f},
+                 {WEFT_ENG_DT_Q8, WEFT_ENG_SCHEME_GROUP, 2.0f},
+                 {WEFT_ENG_DT_Q4, WEFT_ENG_SCHEME_AUTO, 4.0f},
+                 {WEFT_ENG_DT_Q4, WEFT_ENG_SCHEME_GROUP, 4.0f}};
     struct weft_eng_options options;
     struct logits_copy *want = malloc(2 * sizeof *want), *got = want + 1;
     assert_non_null(want);
@@ -409,6 +416,7 @@ static void every_dtype_runs_and_stays_near_the_file(void **state) {
     weft_eng_free(eng);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         options.dtype = cases[i].dtype;
+        options.scheme = cases[i].scheme;
         eng = drive_open(drive_fixture(ENGINE_DRAFT), &options);
         logits_of(eng, got);
         weft_eng_free(eng);
@@ -417,6 +425,46 @@ static void every_dtype_runs_and_stays_near_the_file(void **state) {
         }
     }
     free(want);
+}
+
+static void schemes_that_a_dtype_does_not_have_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        enum weft_eng_dtype dtype;
+        enum weft_eng_scheme scheme;
+    } cases[] = {{WEFT_ENG_DT_Q8, WEFT_ENG_SCHEME_GROUP_ASYM},
+                 {WEFT_ENG_DT_Q4, WEFT_ENG_SCHEME_CHANNEL},
+                 {WEFT_ENG_DT_AUTO, WEFT_ENG_SCHEME_GROUP},
+                 {WEFT_ENG_DT_BF16, WEFT_ENG_SCHEME_CHANNEL}};
+    struct weft_eng_options options;
+    struct weft_errmsg why = {{0}};
+    weft_eng_options_init(&options);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        weft_eng *eng = NULL;
+        options.dtype = cases[i].dtype;
+        options.scheme = cases[i].scheme;
+        assert_int_equal(weft_eng_open(drive_fixture(ENGINE_DRAFT), &options, &eng, &why),
+                         WEFT_E_INVAL);
+        assert_null(eng);
+        assert_non_null(strstr(why.text, "scheme"));
+    }
+}
+
+/* Same model, other bits: a seed and a fingerprint that promise the same answer must not lie. */
+static void each_scheme_has_its_own_fingerprint(void **state) {
+    (void)state;
+    struct weft_eng_options options;
+    char first[32];
+    weft_eng_options_init(&options);
+    options.kv_memory_bytes = 4u << 20;
+    options.dtype = WEFT_ENG_DT_Q4;
+    weft_eng *eng = drive_open(drive_fixture(ENGINE_DRAFT), &options);
+    (void)snprintf(first, sizeof first, "%s", weft_eng_info(eng)->fingerprint);
+    weft_eng_free(eng);
+    options.scheme = WEFT_ENG_SCHEME_GROUP;
+    eng = drive_open(drive_fixture(ENGINE_DRAFT), &options);
+    assert_string_not_equal(first, weft_eng_info(eng)->fingerprint);
+    weft_eng_free(eng);
 }
 
 int main(int argc, char **argv) {
@@ -432,6 +480,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(killed_packers_leave_nothing_half_done),
         cmocka_unit_test(weights_follow_the_contents_of_the_file),
         cmocka_unit_test(every_dtype_runs_and_stays_near_the_file),
+        cmocka_unit_test(schemes_that_a_dtype_does_not_have_are_refused),
+        cmocka_unit_test(each_scheme_has_its_own_fingerprint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
