@@ -32,8 +32,8 @@ struct setting {
 #define LOCAL (WEFT_PROG_RUN | WEFT_PROG_PERPLEXITY | WEFT_PROG_BENCH)
 #define ENGINE (WEFT_PROG_SERVE | WEFT_PROG_WORKER | LOCAL)
 #define ACTORS (WEFT_PROG_ROUTER | WEFT_PROG_SCHEDULER | WEFT_PROG_WORKER)
-#define EVERY (WEFT_PROG_SERVE | ACTORS | LOCAL | WEFT_PROG_PACK)
-#define SECRET (WEFT_PROG_SERVE | WEFT_PROG_ROUTER)
+#define EVERY (WEFT_PROG_SERVE | ACTORS | LOCAL | WEFT_PROG_PACK | WEFT_PROG_BENCH_SERVE)
+#define SECRET (WEFT_PROG_SERVE | WEFT_PROG_ROUTER | WEFT_PROG_BENCH_SERVE)
 #define MS_MAX 86400000.0
 
 static const struct setting settings[] = {
@@ -128,10 +128,12 @@ static const struct setting settings[] = {
     {"top-p", KIND_DOUBLE, AT(top_p), WEFT_PROG_RUN, 1e-30, 1, "1", "X", "nucleus sampling"},
     {"min-p", KIND_DOUBLE, AT(min_p), WEFT_PROG_RUN, 0, 1, "0", "X", "least relative probability"},
     {"top-k", KIND_U32, AT(top_k), WEFT_PROG_RUN, 0, WEFT_VOCAB_MAX, "0", "N", "0: off"},
-    {"seed", KIND_U64, AT(seed), WEFT_PROG_RUN, 0, 0, "0", "N", "of the generator"},
+    {"seed", KIND_U64, AT(seed), WEFT_PROG_RUN | WEFT_PROG_BENCH_SERVE, 0, 0, "0", "N",
+     "of the generator"},
     {"ignore-eos", KIND_FLAG, AT(ignore_eos), WEFT_PROG_RUN, 0, 0, NULL, NULL,
      "go on behind the end of the text"},
-    {"json", KIND_FLAG, AT(json), WEFT_PROG_RUN | WEFT_PROG_BENCH, 0, 0, NULL, NULL, "print JSON"},
+    {"json", KIND_FLAG, AT(json), WEFT_PROG_RUN | WEFT_PROG_BENCH | WEFT_PROG_BENCH_SERVE, 0, 0,
+     NULL, NULL, "print JSON"},
     {"bench-prompt", KIND_TEXT, AT(bench_prompt), WEFT_PROG_BENCH, 0, 0, "512", "LIST",
      "tokens of a prompt (--prompt)"},
     {"gen", KIND_U32, AT(bench_gen), WEFT_PROG_BENCH, 1, WEFT_CONTEXT_MAX, "128", "N",
@@ -146,6 +148,16 @@ static const struct setting settings[] = {
      "a roofline table of the operators for each prompt and batch"},
     {"trace", KIND_TEXT, AT(bench_trace), WEFT_PROG_BENCH, 0, 0, NULL, "FILE",
      "write the last repetition's steps as a Chrome trace"},
+    {"concurrency", KIND_U32, AT(load_concurrency), WEFT_PROG_BENCH_SERVE, 1, 4096, "16", "N",
+     "clients, each with one request at a time"},
+    {"requests", KIND_U32, AT(load_requests), WEFT_PROG_BENCH_SERVE, 0, 1e6, "0", "N",
+     "of all clients together; 0: three for each"},
+    {"prompt-tokens", KIND_U32, AT(load_prompt_tokens), WEFT_PROG_BENCH_SERVE, 1, WEFT_CONTEXT_MAX,
+     "128", "N", "random token ids in a prompt"},
+    {"max-tokens", KIND_U32, AT(load_max_tokens), WEFT_PROG_BENCH_SERVE, 1, WEFT_CONTEXT_MAX, "64",
+     "N", "tokens that a request asks for"},
+    {"vocab", KIND_U32, AT(load_vocab), WEFT_PROG_BENCH_SERVE, 1, WEFT_VOCAB_MAX, "1000", "N",
+     "token ids of prompts are below it"},
 };
 #define N_SETTINGS (sizeof settings / sizeof settings[0])
 
@@ -170,6 +182,8 @@ static const struct {
      "Speed of prompt and generation, beside what the machine can do.", true},
     {WEFT_PROG_PACK, "weft pack MODEL OUT [--dtype TYPE] [options]",
      "Writes a model as the engine wants it in memory: one file that starts at once.", true},
+    {WEFT_PROG_BENCH_SERVE, "weft bench-serve URL [--concurrency N] [--requests N] [options]",
+     "Loads a server of OpenAI's API with streaming clients: rates and waiting times.", true},
 };
 
 static void print_help(size_t prog_idx) {
@@ -508,7 +522,8 @@ static weft_err check_together(size_t prog_idx, const struct weft_config *c,
     static const char *const workers[] = {"auto", "1", NULL};
     static const char *const layouts[] = {"replica", NULL};
     if (programs[prog_idx].takes_model && (!c->model || !*c->model))
-        return weft_err_set(why, WEFT_E_INVAL, "no MODEL given; usage: %s",
+        return weft_err_set(why, WEFT_E_INVAL, "no %s given; usage: %s",
+                            programs[prog_idx].program == WEFT_PROG_BENCH_SERVE ? "URL" : "MODEL",
                             programs[prog_idx].usage);
     if (!is_one_of(c->log_format, formats))
         return weft_err_set(why, WEFT_E_INVAL, "--log-format is text or json, not \"%s\"",

@@ -24,10 +24,12 @@ enum weft_program { /* bits */
                     WEFT_PROG_PERPLEXITY = 32, /* weft perplexity */
                     WEFT_PROG_BENCH = 64,      /* weft bench */
                     WEFT_PROG_PACK = 128,      /* weft pack */
+                    WEFT_PROG_BENCH_SERVE = 256,
 };
 
 struct weft_config {
-    const char *model; /* the positional MODEL; NULL when the program takes none */
+    const char *model; /* the positional MODEL, or URL of weft bench-serve; NULL when the program
+                          takes none */
 
     /* front */
     const char *host;
@@ -83,6 +85,10 @@ struct weft_config {
     uint32_t bench_gen, bench_context, bench_reps;
     bool bench_profile;
     const char *bench_trace; /* NULL: none */
+
+    /* weft bench-serve */
+    uint32_t load_concurrency, load_requests; /* 0 requests: some for each client */
+    uint32_t load_prompt_tokens, load_max_tokens, load_vocab;
 };
 
 /* Parses argv[1..] for `program` (one bit): defaults, then the --config file, then WEFT_*

@@ -10,6 +10,7 @@ int weft_cmd_run(int argc, char **argv);
 int weft_cmd_perplexity(int argc, char **argv);
 int weft_cmd_bench(int argc, char **argv);
 int weft_cmd_pack(int argc, char **argv);
+int weft_cmd_bench_serve(int argc, char **argv);
 int weft_cmd_inspect(int argc, char **argv);
 int weft_cmd_tokenize(int argc, char **argv);
 

@@ -12,6 +12,7 @@ static const struct {
     {"perplexity", "how well MODEL predicts a text FILE", weft_cmd_perplexity},
     {"bench", "tokens per second of prompt and generation", weft_cmd_bench},
     {"pack", "write MODEL as one file that starts at once", weft_cmd_pack},
+    {"bench-serve", "load a server at URL with streaming clients", weft_cmd_bench_serve},
     {"inspect", "what is in a model file", weft_cmd_inspect},
     {"tokenize", "text on standard input to token ids", weft_cmd_tokenize},
 };
@@ -21,8 +22,9 @@ static void print_usage(FILE *out) {
     (void)fprintf(out, "usage: weft COMMAND MODEL [options]\n\n");
     for (size_t i = 0; i < N_COMMANDS; i++)
         (void)fprintf(out, "  %-12s %s\n", commands[i].name, commands[i].about);
-    (void)fprintf(out, "\nMODEL is a Hugging Face folder, a .gguf file or a packed file.\n"
-                       "\"weft COMMAND --help\" lists the options.\n");
+    (void)fprintf(out,
+                  "\nMODEL is a Hugging Face folder, a .gguf file or a packed file; of bench-serve "
+                  "a server's URL.\n\"weft COMMAND --help\" lists the options.\n");
 }
 
 int weft_cmd_fail(weft_err err, const struct weft_errmsg *why) {

@@ -1,0 +1,58 @@
+/* load — a closed loop of streaming clients against an OpenAI-compatible server.
+ *
+ * Each client has one connection and one request at a time: POST /v1/completions with random token
+ * ids, greedy, the end of the text ignored. When its stream has ended it takes the next request,
+ * until none is left. One thread and one loop for all of them, and next to no work per token: what
+ * is measured has to be the server's.
+ *
+ * Tokens are what the server says in `usage`; where it does not say, events with text count. Times
+ * between tokens are times between events with text as this process reads them. */
+#ifndef WEFT_CMD_WEFT_LOAD_H
+#define WEFT_CMD_WEFT_LOAD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct weft_load_options {
+    const char *url;     /* http://HOST[:PORT], with or without a path to put before /v1 */
+    const char *api_key; /* NULL: none */
+    uint32_t n_clients, n_requests;
+    uint32_t prompt_tokens, max_tokens;
+    uint32_t n_vocab; /* prompts are made of ids below it */
+    uint64_t seed;    /* of the prompts */
+};
+
+/* Milliseconds, in no order. */
+struct weft_load_times {
+    double *values;
+    size_t n, n_max;
+};
+
+struct weft_load_result {
+    struct weft_load_times first;   /* from the request to its first token; one per request */
+    struct weft_load_times between; /* from a token to the next of the same request */
+    struct weft_load_times whole;   /* from the request to its end; one per request */
+    uint32_t n_done, n_failed;
+    struct weft_errmsg why; /* of the first failure */
+    double seconds;         /* from the first request to the last end */
+    uint64_t n_tokens, n_events;
+    /* While every client was between its first and its last token: nothing but decoding. */
+    double decoding_seconds;
+    uint64_t n_decoding_events;
+    double cpu_seconds; /* what all this took of this process */
+};
+
+/* Runs them all. Requests that fail are counted; an error is only what keeps the load from running
+ * at all: INVAL: the url; IO: its name is unknown; NOMEM. The result is the caller's, until
+ * weft_load_fini, also after an error. */
+WEFT_MUST_CHECK weft_err weft_load_run(const struct weft_load_options *options,
+                                       struct weft_load_result *result_out,
+                                       struct weft_errmsg *why);
+void weft_load_fini(struct weft_load_result *result);
+
+/* Sorts the times; the value that `share` (0..1) of them are at most. 0 of none. */
+double weft_load_percentile(struct weft_load_times *times, double share);
+
+#endif
