@@ -1,0 +1,274 @@
+#!/usr/bin/env python3
+"""weft's server beside llama-server on the same files, in turns, under the same streaming clients.
+
+    LLAMA_BIN=DIR bench/peer.py --model tl-Q8_0.gguf [--rows server,small,busy] [--rounds 5] [--threads 2]
+                                [--requests 3] [--json FILE]
+
+LLAMA_BIN (or --llama-bin) names the folder of a build's llama-server. Without it only weft is measured: what the npm
+package brings is no server. Every round measures the machine and then both servers, first one and then the other; what
+is printed are medians of the rounds, ratios as medians of each round's ratio. `weft bench-serve` is the client of both.
+
+server  --model, --threads compute threads, 128 random tokens in, 64 out: 16 clients, and 1
+small   --small-model (fable-6m in Q8_0), one compute thread, 64 in, 64 out: 1, 8 and 32 clients; and what weft's router
+        and scheduler take of the processors for each token that is streamed
+busy    --model again, 1 and 6 clients, with and without four processes at nice 10 that never sleep
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+START_LIMIT_S, LOAD_LIMIT_S = 300, 3600
+TICKS = os.sysconf("SC_CLK_TCK")
+N_BUSY, BUSY_NICE = 4, 10
+BUSY_WEIGHT = 110 / 1024  # of a process at nice 10 beside one at nice 0, to Linux's scheduler
+
+
+def stop(proc):
+    proc.send_signal(signal.SIGTERM)
+    try:
+        proc.wait(30)
+    except subprocess.TimeoutExpired:
+        proc.kill()
+        proc.wait()
+
+
+@contextlib.contextmanager
+def weft_server(args, model, threads, _n_slots):
+    """Its URL, and the process ids of what is not the worker."""
+    proc = subprocess.Popen([os.path.join(args.bin, "weft"), "serve", model, "--port", "0", "--rpc-port", "0", "--threads",
+                             str(threads), "--log-level", "warn"], stderr=subprocess.PIPE, text=True)
+    try:
+        url = next((line.split()[-1] for line in proc.stderr if line.startswith("weft: ready on ")), None)
+        if not url:
+            raise SystemExit("weft serve did not start")
+        yield url, [pid for name, pid in children_of(proc.pid).items() if name != "weft-worker"]
+    finally:
+        stop(proc)
+
+
+@contextlib.contextmanager
+def llama_server(args, model, threads, n_slots):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [os.path.join(args.llama_bin, "llama-server"), "-m", model, "--host", "127.0.0.1", "--port", str(port), "-t",
+               str(threads), "-tb", str(threads), "--parallel", str(n_slots), "-c", "8192", "-b", "2048", "-ub", "512"]
+    proc = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        end = time.monotonic() + START_LIMIT_S
+        while not is_healthy(url):
+            if proc.poll() is not None or time.monotonic() > end:
+                raise SystemExit("llama-server did not start")
+            time.sleep(0.1)
+        yield url, []
+    finally:
+        stop(proc)
+
+
+def is_healthy(url):
+    try:
+        with urllib.request.urlopen(url + "/health", timeout=5) as reply:
+            return reply.status == 200
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def children_of(parent):
+    """{name: process id}"""
+    found = {}
+    with contextlib.suppress(OSError), open(f"/proc/{parent}/task/{parent}/children", encoding="ascii") as f:
+        for pid in f.read().split():
+            with open(f"/proc/{pid}/comm", encoding="utf-8") as comm:
+                found[comm.read().strip()] = int(pid)
+    return found
+
+
+def cpu_seconds(pids):
+    total = 0
+    for pid in pids:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
+            fields = f.read().rpartition(")")[2].split()
+        total += int(fields[11]) + int(fields[12])  # utime, stime
+    return total / TICKS
+
+
+@contextlib.contextmanager
+def busy_neighbours():
+    procs = [subprocess.Popen(["nice", "-n", str(BUSY_NICE), sys.executable, "-c", "while True: pass"])
+             for _ in range(N_BUSY)]
+    try:
+        yield
+    finally:
+        for proc in procs:
+            proc.kill()
+            proc.wait()
+
+
+def load(args, url, clients, requests, prompt, vocab, seed):
+    done = subprocess.run([os.path.join(args.bin, "weft"), "bench-serve", url, "--concurrency", str(clients), "--requests",
+                           str(requests), "--prompt-tokens", str(prompt), "--max-tokens", "64", "--vocab", str(vocab),
+                           "--seed", str(seed), "--json"], capture_output=True, text=True, timeout=LOAD_LIMIT_S, check=False)
+    if done.returncode != 0:
+        raise SystemExit(done.stderr.strip())
+    return json.loads(done.stdout)
+
+
+def measure_machine(args, model, threads):
+    """What the machine can do in this minute, and the model's size."""
+    done = subprocess.run([os.path.join(args.bin, "weft"), "bench", model, "--prompt", "1", "--gen", "1", "--context", "1",
+                           "--batch", "1", "--reps", "1", "--threads", str(threads), "--json"],
+                          capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(done.stderr.strip())
+    return json.loads(done.stdout)
+
+
+class Row:
+    """One row of the task: which model, which clients, under which circumstances."""
+
+    def __init__(self, name, model, threads, clients, prompt, vocab, requests, n_slots, busy=(False,)):
+        self.name, self.model, self.threads, self.clients, self.prompt = name, model, threads, clients, prompt
+        self.vocab, self.requests, self.n_slots, self.busy = vocab, requests, n_slots, busy
+
+    def measure(self, args, server, machine, seed):
+        """{(clients, busy): result} of one server."""
+        results = {}
+        with server(args, self.model, self.threads, self.n_slots) as (url, pids):
+            load(args, url, min(self.clients), min(self.clients), self.prompt, self.vocab, 0)  # warm
+            for busy in self.busy:
+                with busy_neighbours() if busy else contextlib.nullcontext():
+                    for clients in self.clients:
+                        before = cpu_seconds(pids)
+                        result = load(args, url, clients, self.requests(clients), self.prompt, self.vocab, seed)
+                        used = cpu_seconds(pids) - before
+                        result["front_us_per_token"] = used * 1e6 / result["tokens"] if pids else None
+                        ops = 2e-9 * (machine["layer_weights"] + machine["head_weights"])
+                        peak = machine["machine"]["vnni_gop_per_s"]
+                        result["of_vnni_peak"] = result["all_decoding"]["tokens_per_s"] * ops / peak
+                        results[clients, busy] = result
+        return results
+
+
+def median(values):
+    values = [v for v in values if v is not None]
+    return statistics.median(values) if values else None
+
+
+def shown(value, digits=1):
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def field(result, path):
+    for key in path.split("."):
+        result = result[key]
+    return result
+
+
+FIELDS = ["tokens_per_s", "first_token_ms.p50", "first_token_ms.p95", "between_tokens_ms.p50", "between_tokens_ms.p95",
+          "all_decoding.tokens_per_s", "of_vnni_peak", "front_us_per_token"]
+
+
+def summarise(row, rounds):
+    """One line for each server, number of clients and circumstance; rounds: [{server: {key: result}}]."""
+    lines = []
+    for busy in row.busy:
+        for clients in row.clients:
+            for name in rounds[0]:
+                of = [r[name][clients, busy] for r in rounds]
+                line = {"row": row.name, "server": name, "clients": clients, "busy_neighbours": N_BUSY if busy else 0,
+                        **{path: median([field(r, path) for r in of]) for path in FIELDS}}
+                if name == "weft" and "llama-server" in rounds[0]:
+                    peers = [r["llama-server"][clients, busy] for r in rounds]
+                    line["ratio"] = median([a["tokens_per_s"] / b["tokens_per_s"] for a, b in zip(of, peers)])
+                    line["first_token_ratio"] = median([a["first_token_ms"]["p50"] / b["first_token_ms"]["p50"]
+                                                        for a, b in zip(of, peers)])
+                if busy:
+                    alone = [r[name][clients, False]["tokens_per_s"] for r in rounds]
+                    line["lost"] = median([1 - a["tokens_per_s"] / b for a, b in zip(of, alone)])
+                lines.append(line)
+    return lines
+
+
+def print_table(lines, args):
+    print("| row | clients | server | tokens/s | ratio | first token, ms | of 95 % | between tokens, ms | of 95 % "
+          "| tokens/s, all decoding | of int8 peak | router + scheduler, us/token | lost |")
+    print("|---|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
+    for line in lines:
+        row = line["row"] + (f" + {line['busy_neighbours']}" if line["busy_neighbours"] else "")
+        cells = [row, str(line["clients"]), line["server"], shown(line["tokens_per_s"]), shown(line.get("ratio"), 2)]
+        cells += [shown(line[path], 2 if path.startswith("between") else 0) for path in FIELDS[1:5]]
+        cells += [shown(line[FIELDS[5]]), f"{100 * line['of_vnni_peak']:.1f} %", shown(line["front_us_per_token"]),
+                  f"{100 * line['lost']:.0f} %" if "lost" in line else "-"]
+        print("| " + " | ".join(cells) + " |")
+    if any("lost" in line for line in lines):
+        fair = 1 - 1 / (1 + N_BUSY / args.threads * BUSY_WEIGHT)
+        print(f"\nThe fair share of {N_BUSY} neighbours at nice {BUSY_NICE} on {args.threads} cores is {100 * fair:.0f} %.")
+
+
+def make_rows(args):
+    def each(clients):
+        return clients * args.requests
+
+    rows = {"server": Row("server", args.model, args.threads, (1, 16), 128, args.vocab, each, 16),
+            "small": Row("small", args.small_model, 1, (1, 8, 32), 64, 4000, lambda n: max(100, 20 * n), 32),
+            "busy": Row("busy", args.model, args.threads, (1, 6), 128, args.vocab, lambda n: n, 16, (False, True))}
+    names = args.rows.split(",")
+    unknown = [name for name in names if name not in rows]
+    if unknown:
+        raise SystemExit(f"no such row: {unknown[0]}; there are {', '.join(rows)}")
+    if not args.model and names != ["small"]:
+        raise SystemExit("--model FILE.gguf is needed for the rows server and busy")
+    return [rows[name] for name in names]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", help="a GGUF file in Q8_0, of TinyLlama-1.1B's shape")
+    parser.add_argument("--small-model", default=os.path.join(ROOT, "tests/data/fable-6m-q8_0.gguf"))
+    parser.add_argument("--llama-bin", default=os.environ.get("LLAMA_BIN"))
+    parser.add_argument("--rows", default="server,small,busy")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--requests", type=int, default=3, help="for each client of the row server")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--vocab", type=int, default=32000, help="of --model")
+    parser.add_argument("--bin", default=os.path.join(ROOT, "build/bin"))
+    parser.add_argument("--json", metavar="FILE", help="write medians and every round there")
+    args = parser.parse_args()
+    servers = {"weft": weft_server}
+    if args.llama_bin:
+        servers["llama-server"] = llama_server
+    else:
+        print("Only weft: a comparison of servers needs LLAMA_BIN, the folder of a llama-server.\n", file=sys.stderr)
+    lines, raw = [], []
+    for row in make_rows(args):
+        rounds = []
+        for number in range(args.rounds):
+            machine = measure_machine(args, row.model, row.threads)
+            order = list(servers) if number % 2 == 0 else list(reversed(servers))
+            of = {name: row.measure(args, servers[name], machine, number + 1) for name in order}
+            rounds.append({name: of[name] for name in servers})
+            raw.append({"row": row.name, "round": number, "machine": machine["machine"],
+                        "results": [{"server": name, "clients": key[0], "busy": key[1], **result}
+                                    for name in servers for key, result in of[name].items()]})
+            print(f"{row.name}: round {number + 1} of {args.rounds}", file=sys.stderr)
+        lines += summarise(row, rounds)
+    print_table(lines, args)
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as f:
+            json.dump({"threads": args.threads, "rounds": args.rounds, "medians": lines, "all": raw}, f, indent=1)
+
+
+if __name__ == "__main__":
+    main()
