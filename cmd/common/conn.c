@@ -3,10 +3,14 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "base/check.h"
+#include "cmd/common/local.h"
 
 #define MAGIC 0x4b4c4657u /* "WFLK" */
 
@@ -23,6 +27,7 @@
 #define READ_BYTES ((size_t)16 << 10)       /* one read of small frames */
 #define BODY_BYTES_FIRST ((size_t)64 << 10) /* then doubled as they come */
 #define IOVS_MAX 8                          /* nng's own limit */
+#define EPOLL_EVENTS 16                     /* looked at in one go */
 
 _Static_assert(sizeof(struct wefti_header) == 16, "no padding");
 _Static_assert(offsetof(struct wefti_frame, bytes) ==
@@ -32,9 +37,10 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "headers travel as the
 
 struct wefti_conn {
     struct wefti_inbox *inbox;
-    nng_stream *stream;
-    nng_aio *in_aio, *out_aio;
+    struct wefti_stream stream;
+    nng_aio *in_aio, *out_aio; /* of nng's streams */
     uint32_t tag;
+    bool wants_out; /* of local ones: epoll tells when the socket takes more */
 
     /* Under the inbox's mutex. */
     struct wefti_conn *next_ready;
@@ -48,9 +54,9 @@ struct wefti_conn {
     uint32_t n_out, out_seq;
     size_t out_bytes;
     size_t out_done; /* bytes of the first frame that are sent */
-    bool out_busy;   /* a send is under way */
+    bool out_busy;   /* a send is under way, or the socket is full */
 
-    /* Of the reading callback alone (one at a time). */
+    /* Of the reading callback alone (one at a time), or of a local stream's owner. */
     struct wefti_header header; /* being read */
     size_t header_done;
     struct wefti_frame *body; /* being read; NULL: between frames */
@@ -71,31 +77,62 @@ static void unlock(struct wefti_inbox *inbox) {
 /* ------------------------------------------------------------------------------------- inbox ---
  */
 
-weft_err wefti_inbox_init(struct wefti_inbox *inbox, struct weft_errmsg *why) {
-    *inbox = (struct wefti_inbox){.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
-    if (inbox->fd < 0) return weft_err_errno(why, errno, "cannot make an eventfd");
+/* What epoll_fd tells of by the address of the descriptor; anything else is a connection. */
+static bool watch(struct wefti_inbox *inbox, int *fd) {
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = fd};
+    return epoll_ctl(inbox->epoll_fd, EPOLL_CTL_ADD, *fd, &event) == 0;
+}
+
+static bool watch_locals(struct wefti_inbox *inbox) {
+    inbox->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    inbox->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    inbox->fd = inbox->epoll_fd;
+    return inbox->epoll_fd >= 0 && inbox->timer_fd >= 0 && watch(inbox, &inbox->event_fd) &&
+           watch(inbox, &inbox->timer_fd);
+}
+
+static void close_fds(const struct wefti_inbox *inbox) {
+    const int fds[] = {inbox->event_fd, inbox->timer_fd, inbox->epoll_fd};
+    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++)
+        if (fds[i] >= 0) (void)close(fds[i]);
+}
+
+weft_err wefti_inbox_init(struct wefti_inbox *inbox, bool is_local, struct weft_errmsg *why) {
+    *inbox = (struct wefti_inbox){.event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC),
+                                  .epoll_fd = -1,
+                                  .timer_fd = -1,
+                                  .listen_fd = -1};
+    inbox->fd = inbox->event_fd;
+    if (inbox->event_fd < 0 || (is_local && !watch_locals(inbox))) {
+        int code = errno;
+        close_fds(inbox);
+        return weft_err_errno(why, code, "cannot make the descriptors of a link");
+    }
     inbox->ready_end = &inbox->ready;
     (void)pthread_mutex_init(&inbox->mutex, NULL); /* a plain mutex cannot fail on Linux */
     return WEFT_OK;
 }
 
-void wefti_stream_drop(nng_stream *stream) {
-    nng_stream_close(stream);
-    nng_stream_free(stream);
+void wefti_stream_drop(struct wefti_stream stream) {
+    if (stream.nng) {
+        nng_stream_close(stream.nng);
+        nng_stream_free(stream.nng);
+    }
+    if (stream.fd >= 0) (void)close(stream.fd);
 }
 
 void wefti_inbox_fini(struct wefti_inbox *inbox) {
     WEFT_ASSERT(!inbox->ready);
     for (uint32_t i = 0; i < inbox->n_arrived; i++)
         wefti_stream_drop(inbox->arrived[i]);
-    (void)close(inbox->fd);
+    close_fds(inbox);
     (void)pthread_mutex_destroy(&inbox->mutex);
 }
 
 static void signal_locked(struct wefti_inbox *inbox) {
     if (inbox->signalled) return;
     uint64_t one = 1;
-    inbox->signalled = write(inbox->fd, &one, sizeof one) == sizeof one;
+    inbox->signalled = write(inbox->event_fd, &one, sizeof one) == sizeof one;
     WEFT_ASSERT(inbox->signalled);
 }
 
@@ -105,7 +142,7 @@ void wefti_inbox_wake(struct wefti_inbox *inbox) {
     unlock(inbox);
 }
 
-bool wefti_inbox_put_stream(struct wefti_inbox *inbox, nng_stream *stream) {
+bool wefti_inbox_put_stream(struct wefti_inbox *inbox, struct wefti_stream stream) {
     lock(inbox);
     bool room = inbox->n_arrived < WEFTI_ARRIVED_MAX;
     if (room) {
@@ -130,7 +167,7 @@ static void make_ready_locked(struct wefti_conn *conn) {
     conn->next_ready = NULL;
     *inbox->ready_end = conn;
     inbox->ready_end = &conn->next_ready;
-    signal_locked(inbox);
+    if (conn->stream.nng) signal_locked(inbox); /* the owner is who reads local ones */
 }
 
 static void remove_ready_locked(struct wefti_conn *conn) {
@@ -175,12 +212,18 @@ static bool take_flag(bool *flag) {
 }
 
 static void read_on(struct wefti_conn *conn);
+static bool poll_locals(struct wefti_inbox *inbox);
 
-bool wefti_inbox_take(struct wefti_inbox *inbox, struct wefti_mail *mail_out) {
-    struct wefti_conn *conn = NULL;
-    bool any = true, goes_on = false;
-    *mail_out = (struct wefti_mail){0};
-    lock(inbox);
+static void unsignal_locked(struct wefti_inbox *inbox) {
+    uint64_t count;
+    if (inbox->signalled) (void)!read(inbox->event_fd, &count, sizeof count);
+    inbox->signalled = false;
+}
+
+/* True: there was something. `*resume_out`: a connection that may read on. */
+static bool take_locked(struct wefti_inbox *inbox, struct wefti_mail *mail_out,
+                        struct wefti_conn **resume_out) {
+    struct wefti_conn *conn = inbox->ready;
     if (inbox->n_arrived > 0) {
         mail_out->kind = WEFTI_MAIL_STREAM;
         mail_out->stream = inbox->arrived[0];
@@ -191,18 +234,27 @@ bool wefti_inbox_take(struct wefti_inbox *inbox, struct wefti_mail *mail_out) {
         mail_out->kind = WEFTI_MAIL_DIAL_FAILED;
     } else if (take_flag(&inbox->timer)) {
         mail_out->kind = WEFTI_MAIL_TIMER;
-    } else if ((conn = inbox->ready)) {
+    } else if (conn) {
         remove_ready_locked(conn);
-        goes_on = take_from_locked(conn, mail_out);
+        if (take_from_locked(conn, mail_out)) *resume_out = conn;
         if (conn->in || (conn->broken && !conn->broken_told)) make_ready_locked(conn);
     } else {
-        uint64_t count;
-        if (inbox->signalled) (void)!read(inbox->fd, &count, sizeof count);
-        inbox->signalled = false;
-        any = false;
+        return false;
     }
-    unlock(inbox);
-    if (goes_on) read_on(conn);
+    return true;
+}
+
+bool wefti_inbox_take(struct wefti_inbox *inbox, struct wefti_mail *mail_out) {
+    struct wefti_conn *resume = NULL;
+    bool any;
+    *mail_out = (struct wefti_mail){.stream.fd = -1};
+    do {
+        lock(inbox);
+        any = take_locked(inbox, mail_out, &resume);
+        if (!any) unsignal_locked(inbox);
+        unlock(inbox);
+    } while (!any && poll_locals(inbox));
+    if (resume) read_on(resume);
     return any;
 }
 
@@ -293,23 +345,29 @@ static enum wefti_broken bytes_came(struct wefti_conn *conn, const unsigned char
     return broken;
 }
 
-static void read_on(struct wefti_conn *conn) {
-    nng_iov iov = {.iov_buf = conn->buf, .iov_len = sizeof conn->buf};
+/* Where the next bytes go: long bodies are read in place. */
+static nng_iov next_iov(struct wefti_conn *conn) {
     conn->into_body = conn->body && conn->header.len - conn->body_done >= sizeof conn->buf;
-    if (conn->into_body) {
-        iov.iov_buf = conn->body->bytes + conn->body_done;
-        iov.iov_len = conn->body->cap - conn->body_done;
-    }
+    if (!conn->into_body) return (nng_iov){.iov_buf = conn->buf, .iov_len = sizeof conn->buf};
+    return (nng_iov){.iov_buf = conn->body->bytes + conn->body_done,
+                     .iov_len = conn->body->cap - conn->body_done};
+}
+
+static enum wefti_broken came(struct wefti_conn *conn, size_t n) {
+    return conn->into_body ? body_came(conn, n) : bytes_came(conn, conn->buf, n);
+}
+
+static void read_on(struct wefti_conn *conn) {
+    nng_iov iov = next_iov(conn);
     (void)nng_aio_set_iov(conn->in_aio, 1, &iov); /* fails for too many only */
-    nng_stream_recv(conn->stream, conn->in_aio);
+    nng_stream_recv(conn->stream.nng, conn->in_aio);
 }
 
 static void on_read(void *arg) {
     struct wefti_conn *conn = arg;
     enum wefti_broken broken = WEFTI_BROKEN_ENDED;
     if (nng_aio_result(conn->in_aio) == 0) {
-        size_t n = nng_aio_count(conn->in_aio);
-        broken = conn->into_body ? body_came(conn, n) : bytes_came(conn, conn->buf, n);
+        broken = came(conn, nng_aio_count(conn->in_aio));
     }
     lock(conn->inbox);
     if (broken) break_locked(conn, broken);
@@ -381,43 +439,212 @@ static void on_sent(void *arg) {
     }
     unlock(conn->inbox);
     free_frames(sent);
-    if (goes_on) nng_stream_send(conn->stream, conn->out_aio);
+    if (goes_on) nng_stream_send(conn->stream.nng, conn->out_aio);
+}
+
+/* ----------------------------------------------------------------------------- local streams ---
+ *
+ * No lock is needed here, and none is taken. */
+
+static bool is_passing(int code) {
+    return code == EAGAIN || code == EINTR;
+}
+
+/* Broken ones are not watched: their end would be told again and again. */
+static void watch_conn(struct wefti_conn *conn, bool wants_out) {
+    if (conn->broken || conn->wants_out == wants_out) return;
+    uint32_t events = wants_out ? EPOLLIN | EPOLLOUT : EPOLLIN;
+    struct epoll_event event = {.events = events, .data.ptr = conn};
+    int rv = epoll_ctl(conn->inbox->epoll_fd, EPOLL_CTL_MOD, conn->stream.fd, &event);
+    WEFT_ASSERT(rv == 0); /* it was added, and changing it takes no memory */
+    conn->wants_out = wants_out;
+}
+
+static void break_as(struct wefti_conn *conn, enum wefti_broken broken) {
+    if (conn->broken) return;
+    (void)epoll_ctl(conn->inbox->epoll_fd, EPOLL_CTL_DEL, conn->stream.fd, NULL);
+    break_locked(conn, broken);
+}
+
+/* Outside of wefti_inbox_take, so the owner has to hear that there is mail. */
+static void break_local(struct wefti_conn *conn) {
+    break_as(conn, WEFTI_BROKEN_ENDED);
+    signal_locked(conn->inbox);
+}
+
+static void read_local(struct wefti_conn *conn) {
+    nng_iov iov = next_iov(conn);
+    ssize_t n = recv(conn->stream.fd, iov.iov_buf, iov.iov_len, 0);
+    if (n < 0 && is_passing(errno)) return;
+    enum wefti_broken broken = n > 0 ? came(conn, (size_t)n) : WEFTI_BROKEN_ENDED;
+    if (broken) break_as(conn, broken);
+    if (n > 0 && (size_t)n == iov.iov_len) conn->inbox->is_drained = false;
+}
+
+static void write_local(struct wefti_conn *conn) {
+    while (conn->out && !conn->broken) {
+        struct iovec iovs[IOVS_MAX];
+        struct msghdr msg = {.msg_iov = iovs};
+        for (struct wefti_frame *frame = conn->out; frame && msg.msg_iovlen < IOVS_MAX;
+             frame = frame->next) {
+            size_t done = frame == conn->out ? conn->out_done : 0;
+            iovs[msg.msg_iovlen++] =
+                (struct iovec){(unsigned char *)&frame->header + done,
+                               sizeof frame->header + frame->header.len - done};
+        }
+        ssize_t n = sendmsg(conn->stream.fd, &msg, MSG_NOSIGNAL);
+        if (n < 0 && is_passing(errno)) return;
+        if (n < 0) break_as(conn, WEFTI_BROKEN_ENDED);
+        if (n > 0) free_frames(unload_out_locked(conn, (size_t)n));
+    }
+    watch_conn(conn, false);
+}
+
+/* Accepting pauses while there is no room, or no descriptor; whoever makes room goes on. */
+static void accept_local(struct wefti_inbox *inbox) {
+    while (inbox->n_arrived < WEFTI_ARRIVED_MAX) {
+        int fd = wefti_local_accept(inbox->listen_fd);
+        if (fd >= 0) {
+            inbox->arrived[inbox->n_arrived++] = (struct wefti_stream){.fd = fd};
+        } else if (is_passing(errno) || errno == ECONNABORTED) {
+            return;
+        } else {
+            break;
+        }
+    }
+    (void)epoll_ctl(inbox->epoll_fd, EPOLL_CTL_DEL, inbox->listen_fd, NULL);
+    inbox->accept_waits = true;
+}
+
+void wefti_inbox_listen(struct wefti_inbox *inbox, int listen_fd) {
+    inbox->listen_fd = listen_fd;
+    if (!watch(inbox, &inbox->listen_fd)) inbox->accept_waits = true;
+}
+
+void wefti_inbox_set_timer(struct wefti_inbox *inbox, uint32_t ms) {
+    struct itimerspec at = {.it_value = {ms / 1000, (long)(ms % 1000) * 1000000}};
+    int rv = timerfd_settime(inbox->timer_fd, 0, &at, NULL);
+    WEFT_ASSERT(rv == 0);
+}
+
+static void take_epoll_event(struct wefti_inbox *inbox, const struct epoll_event *event) {
+    uint64_t count;
+    if (event->data.ptr == &inbox->event_fd) return; /* cleared by whoever set it */
+    if (event->data.ptr == &inbox->timer_fd) {
+        inbox->timer = read(inbox->timer_fd, &count, sizeof count) == sizeof count;
+    } else if (event->data.ptr == &inbox->listen_fd) {
+        accept_local(inbox);
+    } else {
+        struct wefti_conn *conn = event->data.ptr;
+        if (event->events & EPOLLOUT) write_local(conn);
+        if (event->events & ~(uint32_t)EPOLLOUT && !conn->broken) read_local(conn);
+    }
+}
+
+/* Reads and writes what the sockets have; false: nothing came of it. Once the sockets have been
+ * asked and gave less than was room for, they are not asked again before the owner has polled:
+ * what came in between keeps the descriptor readable. */
+static bool poll_locals(struct wefti_inbox *inbox) {
+    struct epoll_event events[EPOLL_EVENTS];
+    if (inbox->epoll_fd < 0) return false;
+    bool was_drained = inbox->is_drained;
+    inbox->is_drained = false;
+    if (was_drained) return false;
+    int n = epoll_wait(inbox->epoll_fd, events, EPOLL_EVENTS, 0);
+    if (n <= 0) return false;
+    inbox->is_drained = n < EPOLL_EVENTS;
+    for (int i = 0; i < n; i++)
+        take_epoll_event(inbox, &events[i]);
+    return true;
+}
+
+static struct wefti_frame *new_frame(const struct wefti_header *header, const void *bytes) {
+    struct wefti_frame *frame = malloc(sizeof *frame + header->len);
+    if (!frame) return NULL;
+    *frame = (struct wefti_frame){.header = *header};
+    if (header->len > 0) memcpy(frame->bytes, bytes, header->len);
+    return frame;
+}
+
+static void queue_out_locked(struct wefti_conn *conn, struct wefti_frame *frame) {
+    *conn->out_end = frame;
+    conn->out_end = &frame->next;
+    conn->n_out++;
+    conn->out_bytes += sizeof frame->header + frame->header.len;
+}
+
+static bool has_room(const struct wefti_conn *conn, size_t len) {
+    size_t n_bytes = sizeof(struct wefti_header) + len;
+    return conn->n_out < OUT_FRAMES_MAX && n_bytes <= OUT_BYTES_MAX - conn->out_bytes;
+}
+
+/* Straight to the kernel if nothing is before it; what does not fit there is copied and waits. */
+static weft_err send_local(struct wefti_conn *conn, struct wefti_header *header,
+                           const void *bytes) {
+    if (!has_room(conn, header->len)) return WEFT_E_FULL;
+    size_t n_bytes = sizeof *header + header->len, done = 0;
+    header->seq = conn->out_seq;
+    if (!conn->out && !conn->broken) {
+        struct iovec iovs[] = {{header, sizeof *header}, {(void *)(uintptr_t)bytes, header->len}};
+        struct msghdr msg = {.msg_iov = iovs, .msg_iovlen = header->len > 0 ? 2 : 1};
+        ssize_t n = sendmsg(conn->stream.fd, &msg, MSG_NOSIGNAL);
+        if (n < 0 && !is_passing(errno)) break_local(conn);
+        if (n > 0) done = (size_t)n;
+    }
+    if (done < n_bytes) {
+        struct wefti_frame *frame = new_frame(header, bytes);
+        if (!frame) return WEFT_E_FULL;
+        queue_out_locked(conn, frame);
+        conn->out_done += done;
+        watch_conn(conn, true);
+    }
+    conn->out_seq++;
+    return WEFT_OK;
 }
 
 weft_err wefti_conn_send(struct wefti_conn *conn, enum wefti_frame_kind kind, const void *bytes,
                          size_t len) {
     WEFT_ASSERT(len <= WEFT_MESSAGE_BYTES_MAX);
-    struct wefti_frame *frame = malloc(sizeof *frame + len);
+    struct wefti_header header = {.magic = MAGIC,
+                                  .version = WEFTI_LINK_VERSION,
+                                  .kind = (uint16_t)kind,
+                                  .len = (uint32_t)len};
+    if (!conn->stream.nng) return send_local(conn, &header, bytes);
+    struct wefti_frame *frame = new_frame(&header, bytes);
     if (!frame) return WEFT_E_FULL;
-    *frame = (struct wefti_frame){.header = {.magic = MAGIC,
-                                             .version = WEFTI_LINK_VERSION,
-                                             .kind = (uint16_t)kind,
-                                             .len = (uint32_t)len}};
-    if (len > 0) memcpy(frame->bytes, bytes, len);
 
     bool starts = false;
     lock(conn->inbox);
-    size_t n_bytes = sizeof frame->header + len;
-    bool fits = conn->n_out < OUT_FRAMES_MAX && n_bytes <= OUT_BYTES_MAX - conn->out_bytes;
+    bool fits = has_room(conn, len);
     if (fits) {
         frame->header.seq = conn->out_seq++;
-        *conn->out_end = frame;
-        conn->out_end = &frame->next;
-        conn->n_out++;
-        conn->out_bytes += n_bytes;
+        queue_out_locked(conn, frame);
         starts = !conn->out_busy && !conn->broken;
         if (starts) load_out_locked(conn);
     }
     unlock(conn->inbox);
     if (!fits) free(frame);
-    if (starts) nng_stream_send(conn->stream, conn->out_aio);
+    if (starts) nng_stream_send(conn->stream.nng, conn->out_aio);
     return fits ? WEFT_OK : WEFT_E_FULL;
 }
 
 /* ------------------------------------------------------------------------------ life and end ---
  */
 
-weft_err wefti_conn_new(struct wefti_inbox *inbox, nng_stream *stream, uint32_t tag,
+static bool open_nng(struct wefti_conn *conn) {
+    if (nng_aio_alloc(&conn->in_aio, on_read, conn) != 0 ||
+        nng_aio_alloc(&conn->out_aio, on_sent, conn) != 0)
+        return false;
+    read_on(conn);
+    return true;
+}
+
+static bool open_local(struct wefti_conn *conn) {
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = conn};
+    return epoll_ctl(conn->inbox->epoll_fd, EPOLL_CTL_ADD, conn->stream.fd, &event) == 0;
+}
+
+weft_err wefti_conn_new(struct wefti_inbox *inbox, struct wefti_stream stream, uint32_t tag,
                         struct wefti_conn **conn_out) {
     *conn_out = NULL;
     struct wefti_conn *conn = malloc(sizeof *conn);
@@ -431,12 +658,10 @@ weft_err wefti_conn_new(struct wefti_inbox *inbox, nng_stream *stream, uint32_t 
     conn->tag = tag;
     conn->in_end = &conn->in;
     conn->out_end = &conn->out;
-    if (nng_aio_alloc(&conn->in_aio, on_read, conn) != 0 ||
-        nng_aio_alloc(&conn->out_aio, on_sent, conn) != 0) {
+    if (!(stream.nng ? open_nng(conn) : open_local(conn))) {
         wefti_conn_free(conn);
         return WEFT_E_NOMEM;
     }
-    read_on(conn);
     *conn_out = conn;
     return WEFT_OK;
 }
@@ -447,14 +672,14 @@ void wefti_conn_free(struct wefti_conn *conn) {
     conn->closing = true;
     remove_ready_locked(conn);
     unlock(conn->inbox);
-    nng_stream_close(conn->stream);
+    if (conn->stream.nng) nng_stream_close(conn->stream.nng);
     /* A callback that runs just now may start one more operation: on a closed stream it fails, and
      * on a stopped aio it does not even begin. */
     if (conn->in_aio) nng_aio_stop(conn->in_aio);
     if (conn->out_aio) nng_aio_stop(conn->out_aio);
     if (conn->in_aio) nng_aio_free(conn->in_aio);
     if (conn->out_aio) nng_aio_free(conn->out_aio);
-    nng_stream_free(conn->stream);
+    wefti_stream_drop(conn->stream);
     free_frames(conn->in);
     free_frames(conn->out);
     free(conn->body);

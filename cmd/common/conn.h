@@ -1,16 +1,22 @@
-/* conn — one nng byte stream with frames on it, and the inbox of all streams of a link; private to
+/* conn — one byte stream with frames on it, and the inbox of all streams of a link; private to
  * cmd/common.
  *
- * Model    A frame is a header of 16 bytes and a body. Sending appends to a queue that nng's
- * threads empty; receiving is theirs entirely: they cut the stream into frames and leave them in
- *          the connection's own list. The owner of the link is woken through an eventfd and takes
- *          one frame after another, the connections in turn, so that none can starve another.
+ * Model    A frame is a header of 16 bytes and a body. A stream is a socket of this host (local.h),
+ *          or one of nng's.
+ *          A local one is its owner's to work: a send goes straight to the kernel, what does not
+ *          fit there waits in a queue until the socket takes more, and reading happens when the
+ *          owner asks for mail; one epoll descriptor watches them all.
+ *          nng's are worked by its threads: sending appends to a queue that they empty, and they
+ *          cut what they receive into frames. An eventfd wakes the owner.
+ *          Either way frames wait in the connection's own list, and the owner takes one after
+ *          another, the connections in turn, so that none can starve another.
  * Bounds   Sending: frames and bytes that wait; over them it is FULL. Receiving: over the bounds of
  *          its list a connection is not read until the owner has taken half of it, so the kernel's
  *          buffers fill up, then the sender's queue, and the sender hears FULL. Memory for a body
  *          grows with the bytes that came, not with the length that the header claims.
  * Threads  One mutex per inbox guards what nng's callbacks and the owner share. It is never held
- *          while calling nng. A callback waits for nothing else.
+ *          while calling nng. A callback waits for nothing else. Of a local link all is the
+ * owner's.
  */
 #ifndef WEFT_CMD_CONN_H
 #define WEFT_CMD_CONN_H
@@ -47,6 +53,11 @@ struct wefti_frame {
 
 struct wefti_conn;
 
+struct wefti_stream {
+    nng_stream *nng; /* NULL: local */
+    int fd;          /* -1: nng's */
+};
+
 enum wefti_mail_kind {
     WEFTI_MAIL_STREAM,      /* accepted or dialled: the taker's to close and free */
     WEFTI_MAIL_DIAL_FAILED, /* the other end does not listen */
@@ -66,7 +77,7 @@ struct wefti_mail {
     enum wefti_mail_kind kind;
     enum wefti_broken broken;
     uint16_t version; /* of the other side, when broken for it */
-    nng_stream *stream;
+    struct wefti_stream stream;
     struct wefti_conn *conn;
     struct wefti_frame *frame;
 };
@@ -75,31 +86,41 @@ struct wefti_mail {
 
 struct wefti_inbox {
     pthread_mutex_t mutex;
-    int fd; /* eventfd */
+    int fd;       /* what the owner polls: event_fd, or epoll_fd */
+    int event_fd; /* wakes the owner from another thread, or for what it still has to hear */
+    int epoll_fd; /* of local streams; -1: of nng's. Watches all below, too */
+    int timer_fd, listen_fd;
+    bool is_drained; /* all that epoll_fd knew has been read */
     /* All below under the mutex. */
     bool signalled;
     bool dial_failed, timer;
     bool accept_waits; /* accepting paused (no room) or failed; whoever sees room goes on */
     uint32_t n_arrived;
-    nng_stream *arrived[WEFTI_ARRIVED_MAX];
+    struct wefti_stream arrived[WEFTI_ARRIVED_MAX];
     struct wefti_conn *ready, **ready_end; /* connections with something to take */
 };
 
-WEFT_MUST_CHECK weft_err wefti_inbox_init(struct wefti_inbox *inbox, struct weft_errmsg *why);
+WEFT_MUST_CHECK weft_err wefti_inbox_init(struct wefti_inbox *inbox, bool is_local,
+                                          struct weft_errmsg *why);
 void wefti_inbox_fini(struct wefti_inbox *inbox); /* no callback runs any more */
 void wefti_inbox_wake(struct wefti_inbox *inbox);
 /* False: there is nothing, and the eventfd is not readable. */
 bool wefti_inbox_take(struct wefti_inbox *inbox, struct wefti_mail *mail_out);
 
+/* Of local links: TIMER mail comes after so long; STREAM mail comes for those who connect to a
+ * listening socket. */
+void wefti_inbox_set_timer(struct wefti_inbox *inbox, uint32_t ms);
+void wefti_inbox_listen(struct wefti_inbox *inbox, int listen_fd);
+
 /* For callbacks. Puts a stream in; false: no room. */
-bool wefti_inbox_put_stream(struct wefti_inbox *inbox, nng_stream *stream);
+bool wefti_inbox_put_stream(struct wefti_inbox *inbox, struct wefti_stream stream);
 void wefti_inbox_put_flag(struct wefti_inbox *inbox, bool *flag);
 
-void wefti_stream_drop(nng_stream *stream); /* closes and frees */
+void wefti_stream_drop(struct wefti_stream stream); /* closes and frees */
 
 /* Takes over `stream`, also on failure, and starts reading. `tag` is the caller's. */
-WEFT_MUST_CHECK weft_err wefti_conn_new(struct wefti_inbox *inbox, nng_stream *stream, uint32_t tag,
-                                        struct wefti_conn **conn_out);
+WEFT_MUST_CHECK weft_err wefti_conn_new(struct wefti_inbox *inbox, struct wefti_stream stream,
+                                        uint32_t tag, struct wefti_conn **conn_out);
 /* Closes; what was not sent or not taken is gone. Waits for callbacks that run just now. */
 void wefti_conn_free(struct wefti_conn *conn); /* accepts NULL */
 uint32_t wefti_conn_tag(const struct wefti_conn *conn);

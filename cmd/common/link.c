@@ -1,4 +1,4 @@
-/* The session protocol, on one byte stream of nng's per peer.
+/* The session protocol, on one byte stream per peer: a Unix socket on one host, nng's over tcp.
  *
  *     dialler                      listener
  *     HELLO{instance, kind}  -->               as soon as the stream is there
@@ -9,12 +9,13 @@
  * whatever its queues hold, and the dialler dials again after 10 to 200 ms. So nothing of an old
  * session can reach a new one.
  *
- * Why not nng's own sockets (pair0, push0 and pull0 were here first). They lose messages silently
- * around reconnections, so sessions needed nonces and gap detection on top; unsent messages of a
- * dead pipe go to the next one; and in Debian 12's nng 1.5.2 a pipe that closes while a message
- * arrives can leave its receive operation unfinished for ever, on which nng's only reaper thread
- * waits: from then on no pipe of the process is ever closed or reported again. 200 routers that
- * come and go were enough. nng's streams below have neither trouble. */
+ * Why not nng's streams on one host: local.h says. Why not nng's own sockets (pair0, push0 and
+ * pull0 were here first): they lose messages silently around reconnections, so sessions needed
+ * nonces and gap detection on top; unsent messages of a dead pipe go to the next one; and in
+ * Debian 12's nng 1.5.2 a pipe that closes while a message arrives can leave its receive
+ * operation unfinished for ever, on which nng's only reaper thread waits: from then on no pipe
+ * of the process is ever closed or reported again. 200 routers that come and go were enough.
+ * nng's streams below have neither trouble. */
 #include "cmd/common/link.h"
 
 #include <nng/transport/ipc/ipc.h>
@@ -29,6 +30,7 @@
 #include "base/log.h"
 #include "base/rand.h"
 #include "cmd/common/conn.h"
+#include "cmd/common/local.h"
 
 /* A handshake takes a millisecond; a peer that needs longer is stopped or overloaded, and starting
  * over costs it little. Also how long a stranger may hold a stream without a word. */
@@ -64,11 +66,13 @@ _Static_assert(sizeof(struct hello) == 16, "no padding");
 struct weft_link {
     enum weft_link_kind kind;
     bool dials;
-    bool is_local;     /* peers are on this host, and the kernel knows their user */
+    bool is_local; /* peers are on this host, and the kernel knows their user */
+    char *url;
     uint64_t instance; /* drawn at start: a second stream of one process ends its first */
     struct wefti_inbox inbox;
 
-    /* A link that dials has one of: a dial under way, the timer running, a stream. */
+    /* A link that dials has one of: a dial under way, the timer running, a stream. nng's are NULL
+     * where it is local. */
     nng_stream_dialer *dialer;
     nng_aio *dial_aio, *timer_aio;
     nng_duration reconnect_ms;
@@ -121,7 +125,10 @@ static bool take_event(weft_link *link, struct weft_link_event *event_out) {
  */
 
 static void dial_later(weft_link *link) {
-    nng_sleep_aio(link->reconnect_ms, link->timer_aio);
+    if (link->is_local)
+        wefti_inbox_set_timer(&link->inbox, (uint32_t)link->reconnect_ms);
+    else
+        nng_sleep_aio(link->reconnect_ms, link->timer_aio);
     link->reconnect_ms *= 2;
     if (link->reconnect_ms > RECONNECT_MAX_MS) link->reconnect_ms = RECONNECT_MAX_MS;
 }
@@ -149,16 +156,15 @@ static void slot_is_up(weft_link *link, struct slot *slot, uint32_t peer) {
 
 /* True for a peer on this host that runs as somebody else, or as nobody knows whom. Over tcp, who
  * can reach the port is the operator's business. */
-static bool is_foreign(weft_link *link, nng_stream *stream) {
-    uint64_t uid;
+static bool is_foreign(weft_link *link, struct wefti_stream stream) {
+    uint32_t uid;
     if (!link->is_local) return false;
-    int rv = nng_stream_get_uint64(stream, NNG_OPT_IPC_PEER_UID, &uid);
-    if (rv != 0) {
-        COMPLAIN(link, "link: refused a peer of unknown user: %s", nng_strerror(rv));
+    if (!wefti_local_peer_uid(stream.fd, &uid)) {
+        COMPLAIN(link, "link: refused a peer of unknown user");
         return true;
     }
-    if (uid == (uint64_t)geteuid()) return false;
-    COMPLAIN(link, "link: refused a peer of user %llu", (unsigned long long)uid);
+    if (uid == geteuid()) return false;
+    COMPLAIN(link, "link: refused a peer of user %u", uid);
     return true;
 }
 
@@ -174,7 +180,7 @@ static weft_err say_hello(weft_link *link, struct slot *slot) {
     return wefti_conn_send(slot->conn, WEFTI_FRAME_HELLO, &hello, sizeof hello);
 }
 
-static void take_stream(weft_link *link, nng_stream *stream) {
+static void take_stream(weft_link *link, struct wefti_stream stream) {
     struct slot *slot = find_free_slot(link);
     if (!slot || is_foreign(link, stream)) {
         wefti_stream_drop(stream);
@@ -276,11 +282,30 @@ static void deliver(weft_link *link, const struct slot *slot, struct wefti_frame
 
 static void accept_on(weft_link *link) {
     struct wefti_inbox *inbox = &link->inbox;
+    if (link->is_local) {
+        if (inbox->accept_waits && inbox->n_arrived < WEFTI_ARRIVED_MAX) {
+            inbox->accept_waits = false;
+            wefti_inbox_listen(inbox, inbox->listen_fd);
+        }
+        return;
+    }
     (void)pthread_mutex_lock(&inbox->mutex);
     bool waits = inbox->accept_waits && inbox->n_arrived < WEFTI_ARRIVED_MAX;
     if (waits) inbox->accept_waits = false;
     (void)pthread_mutex_unlock(&inbox->mutex);
     if (waits) nng_stream_listener_accept(link->listener, link->accept_aio);
+}
+
+static void dial(weft_link *link) {
+    if (!link->is_local) {
+        nng_stream_dialer_dial(link->dialer, link->dial_aio);
+        return;
+    }
+    struct wefti_stream stream = {.fd = -1};
+    if (wefti_local_connect(link->url, &stream.fd, NULL) == WEFT_OK)
+        take_stream(link, stream);
+    else
+        dial_later(link);
 }
 
 /* The stream that the mail came by; without one any slot, which nobody looks at. */
@@ -301,13 +326,13 @@ bool weft_link_next(weft_link *link, uint64_t now_ms, struct weft_link_event *ev
         switch (mail.kind) {
         case WEFTI_MAIL_STREAM:
             take_stream(link, mail.stream);
-            if (link->listener) accept_on(link);
+            if (!link->dials) accept_on(link);
             break;
         case WEFTI_MAIL_DIAL_FAILED:
             dial_later(link);
             break;
         case WEFTI_MAIL_TIMER:
-            nng_stream_dialer_dial(link->dialer, link->dial_aio);
+            dial(link);
             break;
         case WEFTI_MAIL_FRAME:
             if (take_frame(link, slot, mail.frame)) {
@@ -332,7 +357,7 @@ void weft_link_tick(weft_link *link, uint64_t now_ms) {
             now_ms >= slot->since_ms + HANDSHAKE_MS)
             end_slot(link, slot);
     }
-    if (link->listener) accept_on(link);
+    if (!link->dials) accept_on(link);
 }
 
 int weft_link_fd(const weft_link *link) {
@@ -373,7 +398,8 @@ static void on_dialled(void *arg) {
         wefti_inbox_put_flag(&link->inbox, &link->inbox.dial_failed);
         return;
     }
-    bool room = wefti_inbox_put_stream(&link->inbox, nng_aio_get_output(link->dial_aio, 0));
+    struct wefti_stream stream = {.nng = nng_aio_get_output(link->dial_aio, 0), .fd = -1};
+    bool room = wefti_inbox_put_stream(&link->inbox, stream);
     WEFT_ASSERT(room); /* there is no other */
 }
 
@@ -389,7 +415,8 @@ static void on_accepted(void *arg) {
     int rv = nng_aio_result(link->accept_aio);
     if (rv == NNG_ECLOSED || rv == NNG_ECANCELED) return; /* the link ends */
     if (rv == 0) {
-        bool room = wefti_inbox_put_stream(inbox, nng_aio_get_output(link->accept_aio, 0));
+        struct wefti_stream stream = {.nng = nng_aio_get_output(link->accept_aio, 0), .fd = -1};
+        bool room = wefti_inbox_put_stream(inbox, stream);
         WEFT_ASSERT(room); /* else we would not have been accepting */
     }
     /* A failure (no descriptors left, say) waits for the next tick, a full inbox for its owner. */
@@ -416,21 +443,23 @@ static weft_err new_link(enum weft_link_kind kind, bool dials, const char *url,
     if (!link) goto no_memory;
     link->kind = kind;
     link->dials = dials;
-    link->is_local = strncmp(url, "tcp", 3) != 0; /* tcp, tcp4, tcp6 */
+    link->is_local = wefti_local_is(url);
+    link->url = strdup(url);
     link->instance = weft_rand_seed();
     link->reconnect_ms = RECONNECT_MIN_MS;
     link->n_peers = kind == WEFT_LINK_MANY_PEERS && !dials ? WEFT_LINK_PEERS_MAX : 1;
     link->n_slots = dials ? 1 : link->n_peers + STREAMS_SPARE;
     link->events_cap = 2 * link->n_peers + 2;
-    weft_err err = wefti_inbox_init(&link->inbox, why);
+    weft_err err = wefti_inbox_init(&link->inbox, link->is_local, why);
     if (err) {
+        free(link->url);
         free(link);
         return err;
     }
     link->slots = calloc(link->n_slots, sizeof *link->slots);
     link->peers = calloc(link->n_peers, sizeof *link->peers);
     link->events = calloc(link->events_cap, sizeof *link->events);
-    if (!link->slots || !link->peers || !link->events) goto no_memory;
+    if (!link->url || !link->slots || !link->peers || !link->events) goto no_memory;
     for (uint32_t i = 0; i < link->n_peers; i++)
         link->peers[i] = NO_SLOT;
     *link_out = link;
@@ -457,12 +486,39 @@ void weft_link_free(weft_link *link) {
     nng_stream_listener_free(link->listener);
     for (uint32_t i = 0; link->slots && i < link->n_slots; i++)
         wefti_conn_free(link->slots[i].conn);
+    if (link->is_local && !link->dials) wefti_local_unlisten(link->url, link->inbox.listen_fd);
     wefti_inbox_fini(&link->inbox);
     free(link->current);
+    free(link->url);
     free(link->slots);
     free(link->peers);
     free(link->events);
     free(link);
+}
+
+static weft_err dial_nng(weft_link *link, struct weft_errmsg *why) {
+    int rv = nng_stream_dialer_alloc(&link->dialer, link->url);
+    if (rv == 0) rv = nng_aio_alloc(&link->dial_aio, on_dialled, link);
+    if (rv == 0) rv = nng_aio_alloc(&link->timer_aio, on_timer, link);
+    if (rv != 0) return from_nng(why, rv, "connect to", link->url);
+    /* Only tcp knows these. */
+    (void)nng_stream_dialer_set_bool(link->dialer, NNG_OPT_TCP_NODELAY, true);
+    (void)nng_stream_dialer_set_bool(link->dialer, NNG_OPT_TCP_KEEPALIVE, true);
+    nng_stream_dialer_dial(link->dialer, link->dial_aio);
+    return WEFT_OK;
+}
+
+/* The first try is made at once: an address that can never be is found out here. */
+static weft_err dial_local(weft_link *link, struct weft_errmsg *why) {
+    struct wefti_stream stream = {.fd = -1};
+    weft_err err = wefti_local_connect(link->url, &stream.fd, why);
+    if (err == WEFT_E_INVAL) return err;
+    link->now_ms = weft_now_ms();
+    if (err)
+        dial_later(link);
+    else
+        take_stream(link, stream);
+    return WEFT_OK;
 }
 
 weft_err weft_link_dial(enum weft_link_kind kind, const char *url, weft_link **link_out,
@@ -472,31 +528,47 @@ weft_err weft_link_dial(enum weft_link_kind kind, const char *url, weft_link **l
     weft_err err = new_link(kind, true, url, &link, why);
     if (err) return err;
     WEFT_ASSERT(link);
-    int rv = nng_stream_dialer_alloc(&link->dialer, url);
-    if (rv == 0) rv = nng_aio_alloc(&link->dial_aio, on_dialled, link);
-    if (rv == 0) rv = nng_aio_alloc(&link->timer_aio, on_timer, link);
-    if (rv != 0) {
+    err = link->is_local ? dial_local(link, why) : dial_nng(link, why);
+    if (err) {
         weft_link_free(link);
-        return from_nng(why, rv, "connect to", url);
+        return err;
     }
-    /* Only tcp knows these. */
-    (void)nng_stream_dialer_set_bool(link->dialer, NNG_OPT_TCP_NODELAY, true);
-    (void)nng_stream_dialer_set_bool(link->dialer, NNG_OPT_TCP_KEEPALIVE, true);
-    nng_stream_dialer_dial(link->dialer, link->dial_aio);
     *link_out = link;
     return WEFT_OK;
 }
 
 /* A predecessor that was killed a moment ago may hold the address until the kernel has buried it.
  */
-static int start_listener(nng_stream_listener *listener) {
+static void wait_for_address(void) {
     const struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
+    (void)nanosleep(&pause, NULL);
+}
+
+static weft_err listen_nng(weft_link *link, struct weft_errmsg *why) {
     uint64_t deadline_ms = weft_now_ms() + LISTEN_TRIES_MS;
-    int rv;
-    while ((rv = nng_stream_listener_listen(listener)) == NNG_EADDRINUSE &&
+    int rv = nng_stream_listener_alloc(&link->listener, link->url);
+    if (rv == 0) rv = nng_aio_alloc(&link->accept_aio, on_accepted, link);
+    if (rv != 0) return from_nng(why, rv, "listen at", link->url);
+    (void)nng_stream_listener_set_bool(link->listener, NNG_OPT_TCP_NODELAY, true);
+    (void)nng_stream_listener_set_bool(link->listener, NNG_OPT_TCP_KEEPALIVE, true);
+    while ((rv = nng_stream_listener_listen(link->listener)) == NNG_EADDRINUSE &&
            weft_now_ms() < deadline_ms)
-        (void)nanosleep(&pause, NULL);
-    return rv;
+        wait_for_address();
+    if (rv != 0) return from_nng(why, rv, "listen at", link->url);
+    nng_stream_listener_accept(link->listener, link->accept_aio);
+    return WEFT_OK;
+}
+
+static weft_err listen_local(weft_link *link, struct weft_errmsg *why) {
+    uint64_t deadline_ms = weft_now_ms() + LISTEN_TRIES_MS;
+    weft_err err;
+    int fd;
+    while ((err = wefti_local_listen(link->url, &fd, why)) == WEFT_E_EXISTS &&
+           weft_now_ms() < deadline_ms)
+        wait_for_address();
+    if (err) return err == WEFT_E_EXISTS ? WEFT_E_IO : err;
+    wefti_inbox_listen(&link->inbox, fd);
+    return WEFT_OK;
 }
 
 weft_err weft_link_listen(enum weft_link_kind kind, const char *url, weft_link **link_out,
@@ -506,18 +578,11 @@ weft_err weft_link_listen(enum weft_link_kind kind, const char *url, weft_link *
     weft_err err = new_link(kind, false, url, &link, why);
     if (err) return err;
     WEFT_ASSERT(link);
-    int rv = nng_stream_listener_alloc(&link->listener, url);
-    if (rv == 0) rv = nng_aio_alloc(&link->accept_aio, on_accepted, link);
-    if (rv == 0) {
-        (void)nng_stream_listener_set_bool(link->listener, NNG_OPT_TCP_NODELAY, true);
-        (void)nng_stream_listener_set_bool(link->listener, NNG_OPT_TCP_KEEPALIVE, true);
-        rv = start_listener(link->listener);
-    }
-    if (rv != 0) {
+    err = link->is_local ? listen_local(link, why) : listen_nng(link, why);
+    if (err) {
         weft_link_free(link);
-        return from_nng(why, rv, "listen at", url);
+        return err;
     }
-    nng_stream_listener_accept(link->listener, link->accept_aio);
     *link_out = link;
     return WEFT_OK;
 }

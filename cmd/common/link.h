@@ -1,20 +1,23 @@
-/* link — a session between two actors over nng: nothing lost, nothing doubled, or a clean break.
+/* link — a session between two actors: nothing lost, nothing doubled, or a clean break.
  *
- * Model    One byte stream of nng's per peer (link.c says why not its message sockets), both ways,
- *          framed and numbered. The dialling side opens a session whenever its stream is there, the
- *          listening side answers. A broken stream, a full send queue, nonsense or weft_link_reset
- *          ends the session: both owners get DOWN, later UP, and resynchronise from what they own.
- *          Messages of a session come in order, all up to some point, then DOWN; never any of an
- *          older session.
+ * Model    One byte stream per peer, both ways, framed and numbered: a Unix socket on one host,
+ *          a stream of nng's over tcp (link.c says why not its message sockets). The dialling
+ *          side opens a session whenever its stream is there, the listening side answers. A
+ *          broken stream, a full send queue, nonsense or weft_link_reset ends the session: both
+ *          owners get DOWN, later UP, and resynchronise from what they own. Messages of a
+ *          session come in order, all up to some point, then DOWN; never any of an older
+ *          session.
  * Roles    dial: router or worker. listen: scheduler, one address for all routers (MANY_PEERS), one
  *          per worker (ONE_PEER); a second worker is refused while the first one is there.
  * Urls     abstract://NAME and ipc://PATH on one host, tcp://HOST:PORT across hosts.
  * Safety   Peers of another user, or of one that cannot be told, are turned away (on local
  *          addresses). Strangers that say nothing, or something else, lose their stream; silent
  *          ones after three seconds.
- * Threads  nng's callbacks leave messages in a bounded inbox per peer and wake the owner through
- *          an eventfd; all functions here are the owner's, one thread. Sends never block. An owner
- *          that is busy is not a reason to lose messages: its peers' queues fill, up to FULL there.
+ * Threads  All functions here are the owner's, one thread, and local streams are read and
+ *          written in them: what a socket does not take at once goes out in later calls of
+ *          weft_link_next. nng's callbacks leave messages in a bounded inbox per peer and wake
+ *          the owner through an eventfd. Sends never block. An owner that is busy is not a
+ *          reason to lose messages: its peers' queues fill, up to FULL there.
  */
 #ifndef WEFT_CMD_LINK_H
 #define WEFT_CMD_LINK_H

@@ -10,5 +10,5 @@ weft_test(fuzz_proto SOURCES ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_proto.c
 # Real processes that are killed; one at a time, since it measures how soon a death is noticed.
 weft_test(test_link SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_link.c LINKS weft_common LABELS unit
           TIMEOUT 120)
-target_link_options(test_link PRIVATE -Wl,--wrap=nng_stream_get_uint64)
+target_link_options(test_link PRIVATE -Wl,--wrap=getsockopt)
 set_tests_properties(test_link PROPERTIES RUN_SERIAL TRUE)

@@ -2,7 +2,7 @@
  *
  * Both ends stream numbered messages with pattern bodies as fast as a window of unanswered ones
  * allows, and check what they get: from 0 in each session, no hole, no repeat. The far end is this
- * program again ("test_link far ..."), since nng's threads do not survive a fork. */
+ * program again ("test_link far ..."). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -13,7 +13,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <nng/nng.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -286,7 +285,8 @@ static void large_and_empty_messages_arrive(void **state) {
         assert_non_null(bytes);
         memset(bytes, (int)i + 1, sizes[i] + 1);
         assert_int_equal(weft_link_send(b.link, 0, bytes, sizes[i]), WEFT_OK);
-        WAIT_FOR(weft_link_next(a.link, weft_now_ms(), &event), (void)usleep(1000));
+        /* The sender's turns send what did not fit the kernel's buffers at once. */
+        WAIT_FOR(weft_link_next(a.link, weft_now_ms(), &event), turn(&b, 1));
         assert_int_equal(event.kind, WEFT_LINK_MESSAGE);
         assert_int_equal(event.len, sizes[i]);
         assert_memory_equal(event.bytes, bytes, sizes[i]);
@@ -346,7 +346,7 @@ static void an_owner_that_does_not_look_makes_the_sender_full(void **state) {
             }
             down = event.kind == WEFT_LINK_DOWN;
         });
-    assert_in_range(n_got, 4096, n_sent);
+    assert_in_range(n_got, 100, n_sent); /* as many as the kernel held */
     a.peers[0].up = false;
     a.streams = b.streams = true;
     WAIT_FOR(b.peers[0].n_ups == 2 && a.peers[0].n_got > 100, turn_both(&a, &b));
@@ -578,17 +578,18 @@ static void a_peer_of_another_user_is_turned_away(void **state) {
     }
 }
 
-/* The linker turns calls of nng_stream_get_uint64 into this. */
+/* The linker turns calls of getsockopt into this. */
 static bool users_are_unknown;
 static uint32_t n_unknown;
 
-int __real_nng_stream_get_uint64(nng_stream *stream, const char *name, uint64_t *value_out);
-int __wrap_nng_stream_get_uint64(nng_stream *stream, const char *name, uint64_t *value_out);
+int __real_getsockopt(int fd, int level, int name, void *value_out, socklen_t *len);
+int __wrap_getsockopt(int fd, int level, int name, void *value_out, socklen_t *len);
 
-int __wrap_nng_stream_get_uint64(nng_stream *stream, const char *name, uint64_t *value_out) {
-    if (!users_are_unknown) return __real_nng_stream_get_uint64(stream, name, value_out);
+int __wrap_getsockopt(int fd, int level, int name, void *value_out, socklen_t *len) {
+    if (!users_are_unknown) return __real_getsockopt(fd, level, name, value_out, len);
     n_unknown++;
-    return NNG_ESYSERR;
+    errno = ENOPROTOOPT;
+    return -1;
 }
 
 static void a_peer_of_unknown_user_is_turned_away(void **state) {
@@ -695,7 +696,7 @@ static void strangers_cannot_disturb_a_hub(void **state) {
     assert_int_equal(hub.peers[0].n_ups, 1);
     close_end(&router);
     close_end(&hub);
-    WAIT_FOR(count_fds() <= n_fds, (void)usleep(1000)); /* nng closes behind our back */
+    assert_int_equal(count_fds(), n_fds);
 }
 
 /* More streams that say nothing than there are places: they are thrown out after three seconds. */
