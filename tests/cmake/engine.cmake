@@ -27,6 +27,9 @@ function(engine_tests suffix env)
                                                 ${ENG_FIXTURES}
             LINKS weft_engine weft_text PkgConfig::XXHASH weft_alloc LABELS unit TIMEOUT 180 ARGS ${ARGN}
             ENV "${env}")
+  if(NOT WEFT_SANITIZE) # it counts what each thread allocates
+    target_link_options(test_engine_steps${suffix} PRIVATE -Wl,--wrap=pthread_create)
+  endif()
   weft_test(golden_logits${suffix} SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_logits.c
                                            ${ENG_GOLDENS}
             LINKS weft_engine PkgConfig::JANSSON weft_alloc LABELS golden TIMEOUT 120 ENV "${env}")

@@ -11,6 +11,8 @@
 #include <string.h>
 #ifndef WEFT_SANITIZED
 #include <jemalloc/jemalloc.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #endif
 
 #include "harness/eng_drive.h"
@@ -179,51 +181,116 @@ static void progress_moves_with_every_step(void **state) {
     weft_eng_free(eng);
 }
 
-static void a_step_takes_nothing_from_the_heap(void **state) {
+#ifndef WEFT_SANITIZED
+enum { COUNTERS_MAX = 8, CHUNK = 24, BLOCKS_EACH = 16, HEAP_STEPS = 48 };
+
+/* What each thread has taken from the heap so far. They change behind the compiler's back. */
+static const volatile uint64_t *counters[COUNTERS_MAX];
+static _Atomic uint32_t n_counters;
+
+static void count_this_thread(void) {
+    const volatile uint64_t *counter;
+    size_t len = sizeof counter;
+    assert_int_equal(mallctl("thread.allocatedp", (void *)&counter, &len, NULL, 0), 0);
+    uint32_t at = n_counters++;
+    assert_true(at < COUNTERS_MAX);
+    counters[at] = counter;
+}
+
+struct beginning {
+    void *(*main)(void *);
+    void *arg;
+};
+
+static void *counted_main(void *arg) {
+    struct beginning beginning = *(struct beginning *)arg;
+    free(arg);
+    count_this_thread();
+    return beginning.main(beginning.arg);
+}
+
+int __real_pthread_create(pthread_t *out, const pthread_attr_t *attr, void *(*main)(void *),
+                          void *arg);
+int __wrap_pthread_create(pthread_t *out, const pthread_attr_t *attr, void *(*main)(void *),
+                          void *arg);
+
+/* The linker turns calls of pthread_create into this. */
+int __wrap_pthread_create(pthread_t *out, const pthread_attr_t *attr, void *(*main)(void *),
+                          void *arg) {
+    struct beginning *beginning = malloc(sizeof *beginning);
+    assert_non_null(beginning);
+    *beginning = (struct beginning){main, arg};
+    return __real_pthread_create(out, attr, counted_main, beginning);
+}
+
+static uint64_t allocated_bytes(void) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < n_counters; i++)
+        sum += *counters[i];
+    return sum;
+}
+
+/* Prompts in chunks, then tokens, for requests of every kind, over many steps. */
+static void run_without_heap(const char *model, enum weft_eng_act act, uint32_t n_threads) {
+    n_counters = 0;
+    count_this_thread();
+    weft_eng *eng = engine_open_small(model, act, WEFT_ENG_KV_AUTO, n_threads, 16);
+    struct engine_request requests[ENGINE_REQUESTS];
+    uint32_t n_left[ENGINE_REQUESTS];
+    struct drive *drive = malloc(sizeof *drive);
+    assert_non_null(drive);
+    drive_init(drive, eng);
+    uint64_t rng = 1, n_sampled = 0;
+    engine_make_requests(requests, weft_eng_info(eng)->n_vocab, &rng);
+    for (uint32_t i = 0; i < ENGINE_REQUESTS; i++) {
+        uint32_t blocks[BLOCKS_EACH], n = requests[i].n_prompt;
+        struct weft_step_start start = {.slot = i, .gen = 1, .tokens = requests[i].prompt};
+        start.n_tokens = start.n_prompt = n_left[i] = n;
+        start.sampling = requests[i].sampling;
+        for (uint32_t k = 0; k < BLOCKS_EACH; k++)
+            blocks[k] = i * BLOCKS_EACH + k;
+        drive_start(drive, &start);
+        drive_grant(drive, i, 1, blocks, BLOCKS_EACH);
+    }
+    for (int step = 0; step < HEAP_STEPS; step++) {
+        const struct weft_step_result *result;
+        struct weft_errmsg why;
+        for (uint32_t i = 0; i < ENGINE_REQUESTS; i++) {
+            uint32_t n = n_left[i] < CHUNK ? n_left[i] : CHUNK;
+            drive_row(drive, i, 1, n ? n : 1);
+            n_left[i] -= n;
+        }
+        struct weft_step_plan plan = drive_plan(drive);
+        uint64_t before = allocated_bytes();
+        assert_int_equal(weft_eng_step(eng, &plan, &result, &why), WEFT_OK);
+        assert_int_equal(allocated_bytes() - before, 0);
+        for (uint32_t i = 0; i < result->n_outs; i++)
+            n_sampled += result->outs[i].sampled;
+        drive->step++;
+        drive_clear(drive);
+    }
+    assert_true(n_sampled > HEAP_STEPS);
+    assert_int_equal(n_counters, n_threads);
+    uint64_t before = allocated_bytes(); /* the counters do count */
+    void *volatile piece = malloc(100);
+    free(piece);
+    assert_true(allocated_bytes() > before);
+    free(drive);
+    weft_eng_free(eng);
+}
+#endif
+
+static void a_step_takes_nothing_from_the_heap_on_any_thread(void **state) {
     (void)state;
 #ifdef WEFT_SANITIZED
     (void)printf("SKIPPED: the sanitizer's allocator has no per-thread counters\n");
     skip();
 #else
-    /* One thread: all the work is on the caller's, so its counter sees every allocation. */
-    weft_eng *eng = engine_open_small(ENGINE_DRAFT, WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_AUTO, 1, 16);
-    struct engine_request requests[ENGINE_REQUESTS];
-    struct drive *drive = malloc(sizeof *drive);
-    assert_non_null(drive);
-    drive_init(drive, eng);
-    uint64_t rng = 1, before;
-    const volatile uint64_t *allocated; /* changes behind the compiler's back */
-    size_t len = sizeof allocated;
-    engine_make_requests(requests, weft_eng_info(eng)->n_vocab, &rng);
-    assert_int_equal(mallctl("thread.allocatedp", (void *)&allocated, &len, NULL, 0), 0);
-    before = *allocated; /* the counter does count */
-    void *volatile piece = malloc(100);
-    free(piece);
-    assert_true(*allocated > before);
-    for (uint32_t i = 0; i < ENGINE_REQUESTS; i++) {
-        struct weft_step_start start = {.slot = i, .gen = 1, .tokens = requests[i].prompt};
-        start.n_tokens = start.n_prompt = requests[i].n_prompt < 20 ? requests[i].n_prompt : 20;
-        start.sampling = requests[i].sampling;
-        uint32_t blocks[2] = {2 * i, 2 * i + 1};
-        drive_start(drive, &start);
-        drive_grant(drive, i, 1, blocks, 2);
-        drive_row(drive, i, 1, start.n_tokens);
+    for (uint32_t n_threads = 1; n_threads <= 3; n_threads++) {
+        run_without_heap(ENGINE_DRAFT, WEFT_ENG_ACT_AUTO, n_threads);
+        run_without_heap(ENGINE_DRAFT, WEFT_ENG_ACT_F32, n_threads);
+        run_without_heap(ENGINE_QUANTISED, WEFT_ENG_ACT_AUTO, n_threads);
     }
-    for (int step = 0; step < 8; step++) {
-        struct weft_step_plan plan = drive_plan(drive);
-        const struct weft_step_result *result;
-        struct weft_errmsg why;
-        before = *allocated;
-        assert_int_equal(weft_eng_step(eng, &plan, &result, &why), WEFT_OK);
-        assert_int_equal(*allocated - before, 0);
-        drive->step++;
-        drive_clear(drive);
-        for (uint32_t i = 0; i < ENGINE_REQUESTS; i++) {
-            drive_row(drive, i, 1, 1);
-        }
-    }
-    free(drive);
-    weft_eng_free(eng);
 #endif
 }
 
@@ -270,7 +337,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_prompt_of_the_full_length_ends_without_a_token),
         cmocka_unit_test(copied_and_shared_blocks_hold_the_same_tokens),
         cmocka_unit_test(progress_moves_with_every_step),
-        cmocka_unit_test(a_step_takes_nothing_from_the_heap),
+        cmocka_unit_test(a_step_takes_nothing_from_the_heap_on_any_thread),
         cmocka_unit_test(logprobs_of_the_whole_vocabulary_add_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

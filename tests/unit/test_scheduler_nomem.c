@@ -1,5 +1,6 @@
 /* Memory: each allocation is refused in turn, and planning asks for none. The linker turns calls of
- * the allocator into the __wrap functions here. */
+ * the allocator into the __wrap functions here; where jemalloc lies underneath, its own count of
+ * what this thread took says the same of what libraries might ask for. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +9,9 @@
 #include <cmocka.h>
 
 #include <stdlib.h>
+#ifndef WEFT_SANITIZED
+#include <jemalloc/jemalloc.h>
+#endif
 
 #include "unit/sched_bench.h"
 
@@ -117,6 +121,19 @@ static void a_result_without_memory_can_be_given_again(void **state) {
     bench_free(bench);
 }
 
+/* Bytes this thread ever took from the heap; 0 where the allocator does not count them. */
+static uint64_t allocated_bytes(void) {
+#ifdef WEFT_SANITIZED
+    return 0;
+#else
+    uint64_t bytes = 0;
+    size_t len = sizeof bytes;
+    assert_int_equal(mallctl("thread.allocated", &bytes, &len, NULL, 0), 0);
+    assert_true(bytes > 0);
+    return bytes;
+#endif
+}
+
 static void planning_takes_nothing_from_the_heap(void **state) {
     (void)state;
     struct weft_sched_options options = bench_options();
@@ -129,13 +146,44 @@ static void planning_takes_nothing_from_the_heap(void **state) {
     }
     while (!weft_sched_idle(bench->sched)) {
         const struct weft_step_plan *plan;
-        uint64_t n_before = n_allocations;
+        uint64_t n_before = n_allocations, bytes_before = allocated_bytes();
         bool made = weft_sched_plan(bench->sched, bench->now_us, &plan);
         assert_int_equal(n_allocations, n_before);
+        assert_int_equal(allocated_bytes(), bytes_before);
         if (made) sim_worker_send(bench->worker, plan);
         if (!made || sim_worker_n_queued(bench->worker) == 2) bench_run(bench);
     }
     assert_true(bench_stats(bench).n_preemptions > 0);
+    bench_free(bench);
+}
+
+/* Once its tables have grown, a whole turn takes only room for outputs: that doubles, so a stream
+ * of many tokens asks for it a few times. */
+static void a_step_takes_nothing_but_room_for_outputs(void **state) {
+    (void)state;
+    enum { REQUESTS = 8, TOKENS = 96 };
+    struct weft_sched_options options = bench_options();
+    options.n_blocks = 256;
+    struct bench *bench = bench_new(&options);
+    for (uint64_t id = 1; id <= REQUESTS; id++)
+        bench_submit(bench, id, 6, TOKENS);
+    uint64_t n_taken = 0, n_tokens = 0;
+    while (!weft_sched_idle(bench->sched)) {
+        const struct weft_step_plan *plan;
+        while (weft_sched_plan(bench->sched, bench->now_us, &plan))
+            sim_worker_send(bench->worker, plan);
+        struct weft_step_result *result = sim_worker_run(bench->worker);
+        uint64_t n_before = n_allocations;
+        weft_sched_tick(bench->sched, bench->now_us);
+        assert_int_equal(weft_sched_result(bench->sched, bench->now_us, result, NULL), WEFT_OK);
+        n_taken += n_allocations - n_before;
+        size_t n_events;
+        (void)weft_sched_events(bench->sched, &n_events);
+        weft_sched_events_clear(bench->sched);
+        n_tokens += n_events;
+    }
+    assert_true(n_tokens >= REQUESTS * TOKENS);
+    assert_in_range(n_taken, 1, REQUESTS * 7 + 4); /* 96 by doubling, and the list of events */
     bench_free(bench);
 }
 
@@ -145,6 +193,7 @@ int main(void) {
         cmocka_unit_test(a_request_without_memory_is_refused_and_leaves_no_trace),
         cmocka_unit_test(a_result_without_memory_can_be_given_again),
         cmocka_unit_test(planning_takes_nothing_from_the_heap),
+        cmocka_unit_test(a_step_takes_nothing_but_room_for_outputs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
