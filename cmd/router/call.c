@@ -166,6 +166,7 @@ void wefti_choice_rendered(struct choice *choice, uint32_t from, uint32_t to) {
 
 /* --------------------------------------------------------------------------------- the call --- */
 
+#define CHUNK_HEAD_BYTES_MAX (1u << 20) /* the model's name is the longest of it */
 #define DEADLINE_GRACE_US 1000000
 
 static void wake(struct call *call) {
@@ -186,6 +187,7 @@ struct call *wefti_call_new(struct core *core, enum call_kind kind, struct weft_
     call->free_bytes = WEFT_SMALL_BYTES;
     call->body = *body;
     weft_buf_init(body, body->max_bytes);
+    weft_buf_init(&call->chunk_head, CHUNK_HEAD_BYTES_MAX);
     (void)snprintf(call->id, sizeof call->id, "%s-%016" PRIx64,
                    kind == CALL_CHAT ? "chatcmpl" : "cmpl", weft_rand_seed());
     call->created_s = (int64_t)time(NULL);
@@ -247,6 +249,7 @@ static void call_free(struct call *call) {
     wefti_core_release_output(call->core, output_cost(call, call->output_bytes));
     wefti_params_fini(&call->params);
     weft_buf_fini(&call->body);
+    weft_buf_fini(&call->chunk_head);
     free(call);
 }
 

@@ -125,6 +125,7 @@ struct call {
     struct weft_stop_set *stop_set; /* all matchers borrow it; NULL: no stop strings */
     uint32_t n_jobs, n_accepted, n_jobs_ended, n_choices;
     struct choice *fresh_first, *fresh_last;
+    struct weft_buf chunk_head; /* how each chunk of its stream begins */
     struct render render;
     uint64_t output_bytes;  /* what choices, stop strings, ids and log-probabilities take */
     uint64_t free_bytes;    /* so many of them cost nothing of the budget; set before it starts */

@@ -163,10 +163,22 @@ void wefti_http_refuse_with(struct http *h, int status, const char *code, const 
 
 /* ---------------------------------------------------------------------------------- streams --- */
 
+static void add_chunk_size(struct weft_buf *out, size_t size) {
+    char text[2 * sizeof size + 2];
+    size_t at = sizeof text;
+    text[--at] = '\n';
+    text[--at] = '\r';
+    do {
+        text[--at] = "0123456789abcdef"[size & 15];
+        size >>= 4;
+    } while (size > 0);
+    weft_buf_add(out, text + at, sizeof text - at);
+}
+
 static void add_piece(struct http *h, const struct weft_buf *piece) {
     struct weft_buf *out = &h->conn->out;
     if (piece->len == 0) return;
-    if (h->is_chunked) weft_buf_printf(out, "%zx\r\n", piece->len);
+    if (h->is_chunked) add_chunk_size(out, piece->len);
     weft_buf_add(out, piece->data, piece->len);
     if (h->is_chunked) weft_buf_add_str(out, "\r\n");
     if (piece->failed) out->failed = true;

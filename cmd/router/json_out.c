@@ -106,6 +106,16 @@ void wefti_json_float(struct weft_buf *out, float value) {
     if (!strpbrk(text, ".e")) weft_buf_add_str(out, ".0"); /* a float for typed readers, too */
 }
 
+void wefti_json_uint(struct weft_buf *out, uint32_t value) {
+    char text[10];
+    size_t at = sizeof text;
+    do {
+        text[--at] = (char)('0' + value % 10);
+        value /= 10;
+    } while (value > 0);
+    weft_buf_add(out, text + at, sizeof text - at);
+}
+
 bool wefti_json_within(const char *text, size_t len, size_t values_max, size_t depth_max) {
     size_t n_values = 1, depth = 0;
     bool in_string = false;

@@ -22,6 +22,8 @@ void wefti_json_str(struct weft_buf *out, const char *bytes, size_t len);
  * say, is -9999.0, as vLLM writes it; so is NaN. */
 void wefti_json_float(struct weft_buf *out, float value);
 
+void wefti_json_uint(struct weft_buf *out, uint32_t value);
+
 /* Length of the UTF-8 character at `bytes` (1..4), or 0 if the bytes there are none. Then *bad_out
  * is how many of them one U+FFFD stands for. */
 size_t wefti_utf8_char(const char *bytes, size_t len, size_t *bad_out);

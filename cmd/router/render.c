@@ -136,6 +136,14 @@ static void add_head(const struct call *call, bool is_chunk, struct weft_buf *ou
     weft_buf_add_str(out, ",\"choices\":[");
 }
 
+/* The same, written once per call: a stream begins each of its chunks so. */
+static void add_chunk_head(struct call *call, struct weft_buf *out) {
+    struct weft_buf *head = &call->chunk_head;
+    if (head->len == 0) add_head(call, true, head);
+    weft_buf_add(out, head->data, head->len);
+    if (head->failed) out->failed = true;
+}
+
 static void add_usage(const struct call *call, uint64_t n_output, struct weft_buf *out) {
     uint32_t n_prompt = wefti_call_prompt_tokens(call);
     weft_buf_printf(out,
@@ -148,9 +156,11 @@ static void add_usage(const struct call *call, uint64_t n_output, struct weft_bu
 static void add_finish(const struct choice *choice, bool is_last, struct weft_buf *out) {
     enum choice_end end = is_last ? choice->end : CHOICE_OPEN;
     const struct params *p = &choice->job->call->params;
-    const char *reason = end == CHOICE_OPEN     ? "null"
-                         : end == CHOICE_LENGTH ? "\"length\""
-                                                : "\"stop\"";
+    if (end == CHOICE_OPEN) { /* nearly always */
+        weft_buf_add_str(out, "\"finish_reason\":null,\"stop_reason\":null");
+        return;
+    }
+    const char *reason = end == CHOICE_LENGTH ? "\"length\"" : "\"stop\"";
     weft_buf_printf(out, "\"finish_reason\":%s,\"stop_reason\":", reason);
     if (end == CHOICE_STOP_TOKEN)
         weft_buf_printf(out, "%u", choice->tokens[choice->n_tokens - 1]);
@@ -373,8 +383,8 @@ static void end_chunk(const struct call *call, struct weft_buf *out) {
 }
 
 static void add_role_chunk(const struct choice *choice, struct weft_buf *out) {
-    const struct call *call = choice->job->call;
-    add_head(call, true, out);
+    struct call *call = choice->job->call;
+    add_chunk_head(call, out);
     weft_buf_printf(out,
                     "{\"index\":%u,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},"
                     "\"logprobs\":null,\"finish_reason\":null,\"stop_reason\":null}",
@@ -392,8 +402,10 @@ static void add_chunk(struct choice *choice, uint32_t from, uint32_t to, bool is
         add_rpc_chunk(choice, from, to, is_last, text, out);
         return;
     }
-    add_head(call, true, out);
-    weft_buf_printf(out, "{\"index\":%u,", choice->index);
+    add_chunk_head(call, out);
+    weft_buf_add_str(out, "{\"index\":");
+    wefti_json_uint(out, choice->index);
+    weft_buf_add_char(out, ',');
     if (call->kind != CALL_CHAT) {
         weft_buf_add_str(out, "\"text\":\"");
         add_text(out, text);
@@ -494,7 +506,7 @@ bool wefti_render_chunk(struct call *call, struct weft_buf *out) {
     return false;
 }
 
-static void add_stream_end(const struct call *call, struct weft_buf *out) {
+static void add_stream_end(struct call *call, struct weft_buf *out) {
     if (call->state == CALL_FAILED) {
         weft_buf_add_str(out, "data: ");
         wefti_error_json(&call->error, out);
@@ -503,7 +515,7 @@ static void add_stream_end(const struct call *call, struct weft_buf *out) {
     }
     if (call->params.include_usage) {
         weft_buf_add_str(out, "data: ");
-        add_head(call, true, out);
+        add_chunk_head(call, out);
         weft_buf_add_str(out, "],");
         add_usage(call, wefti_call_output_tokens(call), out);
         weft_buf_add_str(out, "}\n\n");

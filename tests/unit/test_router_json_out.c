@@ -102,6 +102,19 @@ static void floats_come_back_bit_for_bit(void **state) {
     }
 }
 
+static void whole_numbers_are_written_in_decimal(void **state) {
+    (void)state;
+    struct weft_buf out;
+    weft_buf_init(&out, 1 << 16);
+    const uint32_t values[] = {0, 7, 10, 100200, UINT32_MAX};
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        wefti_json_uint(&out, values[i]);
+        weft_buf_add_char(&out, ' ');
+    }
+    assert_string_equal(weft_buf_cstr(&out), "0 7 10 100200 4294967295 ");
+    weft_buf_fini(&out);
+}
+
 static void bodies_are_measured_before_they_are_parsed(void **state) {
     (void)state;
     assert_true(wefti_json_within("[1,2,3]", 7, 4, 1));
@@ -135,6 +148,7 @@ int main(void) {
         cmocka_unit_test(bytes_that_are_no_text_become_replacement_characters),
         cmocka_unit_test(any_bytes_make_valid_json),
         cmocka_unit_test(floats_come_back_bit_for_bit),
+        cmocka_unit_test(whole_numbers_are_written_in_decimal),
         cmocka_unit_test(bodies_are_measured_before_they_are_parsed),
         cmocka_unit_test(errors_have_openai_s_shape),
     };
