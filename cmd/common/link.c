@@ -38,6 +38,7 @@
 #define RECONNECT_MIN_MS 10
 #define RECONNECT_MAX_MS 200
 #define LISTEN_TRIES_MS 2000
+#define TICK_MS 10 /* an owner that turns more often need not look at every stream each time */
 #define STREAMS_SPARE 16 /* beside those of the peers: strangers, successors */
 
 enum slot_state {
@@ -91,6 +92,7 @@ struct weft_link {
     struct wefti_frame *current; /* what the last MESSAGE event points into */
 
     uint64_t now_ms;         /* as the owner told it last */
+    uint64_t tick_ms;        /* the next look at who is late */
     uint64_t quiet_until_ms; /* complaints about strangers: one a second, they may come in floods */
 };
 
@@ -351,6 +353,8 @@ bool weft_link_next(weft_link *link, uint64_t now_ms, struct weft_link_event *ev
 
 void weft_link_tick(weft_link *link, uint64_t now_ms) {
     link->now_ms = now_ms;
+    if (now_ms < link->tick_ms) return;
+    link->tick_ms = now_ms + TICK_MS;
     for (uint32_t i = 0; i < link->n_slots; i++) {
         struct slot *slot = &link->slots[i];
         if ((slot->state == SLOT_OPENING || slot->state == SLOT_REFUSED) &&

@@ -182,6 +182,8 @@ static weft_err take_result(struct wefti_actor *a, const struct weft_step_result
     weft_err err = weft_sched_result(a->sched, weft_now_us(), result, why);
     if (err) return err;
     a->worker.progress_at_ms = weft_now_ms();
+    /* The worker first: it has one plan left, and the shorter its step, the sooner it waits. */
+    wefti_group_plan(a);
     wefti_routers_tell(a); /* events point into the result: before the next message */
     count_result(a, result);
     return WEFT_OK;

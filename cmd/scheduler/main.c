@@ -81,10 +81,11 @@ static void tell_supervisor(struct wefti_actor *a, uint64_t now_ms) {
     weft_status_write(a->config.status_fd, "alive", NULL);
 }
 
-/* True: routers have more to say. */
+/* True: routers have more to say. They come first, since a result is answered with a plan at once,
+ * and what they want is to be in it. */
 static bool turn(struct wefti_actor *a) {
-    wefti_group_drain(a);
     bool more = wefti_routers_drain(a);
+    wefti_group_drain(a);
     if (a->sched) {
         weft_sched_tick(a->sched, weft_now_us());
         wefti_routers_tell(a);
