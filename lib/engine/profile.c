@@ -187,7 +187,7 @@ static void book_attention(struct wefti_profile *profile, const struct weft_kv_l
     uint64_t n_seen = last ? pass->n_last_seen : pass->n_seen;
     uint64_t n_read = last ? pass->n_last_read : pass->n_read;
     counts->ops += 4 * n_seen * pass->n_heads * kv->head_dim;
-    counts->bytes += 2 * n_read * kv->n_kv_heads * kv->head_dim * weft_kv_dtype_bytes(kv->dtype);
+    counts->bytes += 2 * n_read * weft_kv_block_bytes(kv) / kv->block_size;
     counts->peak = WEFT_PEAK_F32;
 }
 
