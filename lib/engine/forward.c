@@ -24,7 +24,6 @@ enum {
     ROWS_PER_TASK = 4, /* of rope; and of norms and conversions of rows that do not interleave */
     ATTN_ROWS = 32,    /* query rows of a sequence per attention tile */
     HEAD_ROWS = 64,    /* logits held at a time */
-    FFN_PANELS = 4,    /* gate and up panels per tile */
     /* A task is a run of weight panels, which stays in half of a 1 MiB L2 while a block of rows
      * passes over it from L3: so weights, the larger side, are read from memory once per block. */
     RUN_BYTES = 512 * 1024,
@@ -32,6 +31,9 @@ enum {
     BLOCK_ROWS_UNIT = 48, /* whole groups of interleaved rows on every ISA */
     BLOCK_ROWS_MAX = 576,
     TILE_PANELS = 4, /* the kernels take up to so many panels at a time */
+    /* Of gate or up: enough for the fewest panels of the most rows; of fewer rows for more panels.
+     */
+    FFN_TILE_FLOATS = BLOCK_ROWS_MAX * TILE_PANELS * WEFT_PANEL,
 };
 
 /* A kind that takes each form of activations. */
@@ -56,7 +58,7 @@ struct thread_scratch {
     uint8_t *own[WEFT_ACT_COUNT]; /* OWN_ROWS rows */
     float *wide;                  /* one row before conversion */
     uint8_t *raw;                 /* one embedding row as stored */
-    float *tile;                  /* [BLOCK_ROWS_MAX][FFN_PANELS * 16] */
+    float *tile;                  /* [FFN_TILE_FLOATS] */
 };
 
 struct wefti_forward {
@@ -256,15 +258,55 @@ static void multiply(const struct wefti_forward *f, const struct acts *acts,
 
 /* How a phase of products is cut: blocks of rows, and runs of panels within each. */
 struct cut {
-    uint32_t block_rows, n_blocks, panels_per_task, n_runs;
+    uint32_t block_rows, n_blocks, n_panels;
+    uint32_t panels_per_task; /* 0: runs become shorter */
+    uint32_t n_threads, n_runs;
 };
+
+/* Runs of few rows: long streams first, then ever shorter ones, so that all threads end together.
+ * Each is half of an even share of what is left. */
+static uint32_t shrinking_run(const struct cut *cut, uint32_t n_left) {
+    uint32_t panels = n_left / (2 * cut->n_threads) / TILE_PANELS * TILE_PANELS;
+    return wefti_min_u32(wefti_max_u32(panels, TILE_PANELS), n_left);
+}
+
+/* Panels of run `i`. */
+static void run_of(const struct cut *cut, uint32_t i, uint32_t *begin_out, uint32_t *end_out) {
+    if (cut->panels_per_task) {
+        *begin_out = i * cut->panels_per_task;
+        *end_out = wefti_min_u32(*begin_out + cut->panels_per_task, cut->n_panels);
+        return;
+    }
+    uint32_t begin = 0, panels = shrinking_run(cut, cut->n_panels);
+    for (; i > 0; i--) {
+        begin += panels;
+        panels = shrinking_run(cut, cut->n_panels - begin);
+    }
+    *begin_out = begin;
+    *end_out = begin + panels;
+}
+
+static uint32_t count_shrinking_runs(const struct cut *cut) {
+    uint32_t n = 0;
+    for (uint32_t begin = 0; begin < cut->n_panels; n++) {
+        begin += shrinking_run(cut, cut->n_panels - begin);
+    }
+    return n;
+}
 
 static struct cut make_cut(const struct wefti_forward *f, uint32_t n_rows, size_t row_bytes,
                            size_t panel_bytes, uint32_t n_panels, uint32_t panels_max) {
-    WEFT_ASSERT(row_bytes > 0 && panel_bytes > 0 && n_panels > 0);
+    WEFT_ASSERT(row_bytes > 0 && panel_bytes > 0 && n_panels > 0 && panels_max > 0);
     uint32_t rows = (uint32_t)(BLOCK_BYTES / row_bytes) / BLOCK_ROWS_UNIT * BLOCK_ROWS_UNIT;
     rows = wefti_min_u32(wefti_max_u32(rows, BLOCK_ROWS_UNIT), BLOCK_ROWS_MAX);
-    struct cut cut = {.block_rows = rows, .n_blocks = (n_rows + rows - 1) / rows};
+    struct cut cut = {.block_rows = rows,
+                      .n_blocks = (n_rows + rows - 1) / rows,
+                      .n_panels = n_panels,
+                      .n_threads = f->n_threads};
+    if (n_rows <= OWN_ROWS && n_panels <= panels_max && n_panels >= TILE_PANELS * f->n_threads) {
+        cut.n_runs = count_shrinking_runs(&cut);
+        return cut;
+    }
     /* Some four tasks per thread and phase even out threads that were displaced for a while. */
     uint32_t panels = n_panels * cut.n_blocks / (4 * f->n_threads);
     panels = wefti_min_u32(panels, (uint32_t)(RUN_BYTES / panel_bytes));
@@ -308,11 +350,10 @@ static void multiply_all(const struct lane *lane, const struct acts *acts, uint3
                               n_panels, n_panels);
     uint32_t n_tasks = cut.n_blocks * cut.n_runs;
     for (uint32_t task = take(lane); task < n_tasks; task = take(lane)) {
-        uint32_t row = task / cut.n_runs * cut.block_rows;
-        uint32_t begin = task % cut.n_runs * cut.panels_per_task;
+        uint32_t row = task / cut.n_runs * cut.block_rows, begin, end;
+        run_of(&cut, task % cut.n_runs, &begin, &end);
         multiply_range(lane, acts, products, n_products, row,
-                       wefti_min_u32(cut.block_rows, n_rows - row), begin,
-                       wefti_min_u32(begin + cut.panels_per_task, n_panels));
+                       wefti_min_u32(cut.block_rows, n_rows - row), begin, end);
     }
     barrier(lane);
 }
@@ -333,7 +374,7 @@ static void gate_up_tile(const struct lane *lane, const struct acts *acts,
     struct acts shifted = *acts;
     enum weft_kern_act form = weft_kern_act_of(part.kind);
     shifted.rows[form] += row * shifted.row_bytes[form];
-    struct product up = {.c = lane->scratch->tile, .ldc = (size_t)FFN_PANELS * WEFT_PANEL};
+    struct product up = {.c = lane->scratch->tile, .ldc = (size_t)(p_end - p_begin) * WEFT_PANEL};
     multiply(f, &shifted, &part, 0, n_rows, 0, p_end - p_begin, &up);
 
     uint64_t begin_ns = lane->log ? weft_now_ns() : 0;
@@ -346,14 +387,16 @@ static void gate_up_tile(const struct lane *lane, const struct acts *acts,
 
 static void gate_up(const struct lane *lane, const struct acts *acts,
                     const struct wefti_layer *layer, uint32_t n_rows) {
+    uint32_t rows = wefti_min_u32(n_rows, BLOCK_ROWS_MAX);
+    uint32_t panels_max = FFN_TILE_FLOATS / WEFT_PANEL / rows / TILE_PANELS * TILE_PANELS;
     struct cut cut = make_cut(lane->f, n_rows, widest_row(acts), layer->gate.panel_bytes,
-                              layer->gate.n_panels, FFN_PANELS);
+                              layer->gate.n_panels, panels_max);
     uint32_t n_tasks = cut.n_blocks * cut.n_runs;
     for (uint32_t task = take(lane); task < n_tasks; task = take(lane)) {
-        uint32_t row = task / cut.n_runs * cut.block_rows;
-        uint32_t begin = task % cut.n_runs * cut.panels_per_task;
+        uint32_t row = task / cut.n_runs * cut.block_rows, begin, end;
+        run_of(&cut, task % cut.n_runs, &begin, &end);
         gate_up_tile(lane, acts, layer, row, wefti_min_u32(cut.block_rows, n_rows - row), begin,
-                     wefti_min_u32(begin + cut.panels_per_task, layer->gate.n_panels));
+                     end);
     }
     barrier(lane);
 }
@@ -664,8 +707,7 @@ static void lay_out(struct wefti_forward *f, struct wefti_carver *carver) {
         }
         s.wide = wefti_carve(carver, widest, sizeof *s.wide);
         s.raw = wefti_carve(carver, f->n_hidden, sizeof(float));
-        s.tile =
-            wefti_carve(carver, (size_t)BLOCK_ROWS_MAX * FFN_PANELS * WEFT_PANEL, sizeof *s.tile);
+        s.tile = wefti_carve(carver, FFN_TILE_FLOATS, sizeof *s.tile);
         if (carver->base) f->threads[t] = s;
     }
 }

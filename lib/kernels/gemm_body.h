@@ -51,6 +51,9 @@ struct tile {
     const uint8_t *panels[TILE_PANELS_MAX]; /* at the first of these elements */
     uint32_t count;
     uint32_t k_begin, k; /* where in the row these elements stand, and the row's length */
+    /* For few rows: bytes of a panel from `panels` on, and from its end to that of the same place
+     * in the tile's next panels. */
+    size_t left, skip;
     /* For many rows: step s prefetches ahead + p * ahead_stride + s * ahead_step. */
     const uint8_t *ahead;
     size_t ahead_stride, ahead_step;
@@ -63,18 +66,24 @@ ALWAYS_INLINE void prefetch_step(const struct tile *t, uint32_t panels, size_t s
     }
 }
 
-/* Of few rows every panel is one long stream: this step prefetches what stands FEW_AHEAD bytes
- * further. Zen 5, one core of a busy machine, GB/s of 24 that plain reading had at that time,
- * without -> with: q8 20 -> 23, i8 17 -> 21, q4_0 17 -> 20, q4_k 12 -> 19; 1 and 2 KiB are better
- * than 4. */
+/* What stands `at` bytes on in the streams of few rows. */
+ALWAYS_INLINE size_t stream_at(const struct tile *t, size_t at) {
+    return at < t->left ? at : at + t->skip;
+}
+
+/* Of few rows every panel is one long stream, which goes on in the next panels: a step prefetches
+ * what stands FEW_AHEAD bytes further. Zen 5, one core of a busy machine, GB/s of 24 that plain
+ * reading had at that time, without -> with: q8 20 -> 23, i8 17 -> 21, q4_0 17 -> 20, q4_k 12 ->
+ * 19; 1 and 2 KiB are better than 4. */
 ALWAYS_INLINE void prefetch_either(const struct tile *t, uint32_t panels, uint32_t group_rows,
                                    size_t step, size_t at) {
     if (group_rows > 1) {
         prefetch_step(t, panels, step);
         return;
     }
+    size_t further = stream_at(t, at + FEW_AHEAD);
     for (uint32_t p = 0; p < panels; p++) {
-        __builtin_prefetch(t->panels[p] + at + FEW_AHEAD);
+        __builtin_prefetch(t->panels[p] + further);
     }
 }
 
@@ -197,6 +206,12 @@ static inline void plan_ahead(const struct block *b, uint32_t i, struct tile *ti
     tile->ahead_step = bytes / b->n_tiles / (tile->count / kernel->step + 1) + 1;
 }
 
+static inline void plan_streams(const struct block *b, struct tile *tile) {
+    const struct tile_kernel *kernel = b->kernel;
+    tile->left = b->panel_bytes - (size_t)tile->k_begin / kernel->group * kernel->group_bytes;
+    tile->skip = (b->n_panels - 1) * b->panel_bytes;
+}
+
 /* Activations of rows first..first+rows of the block as f32. */
 static inline void widen_acts(struct block *b, uint32_t rows, struct tile *tile) {
     const struct tile_kernel *kernel = b->kernel;
@@ -224,6 +239,7 @@ static inline void run_chunk(struct block *b, uint32_t k_begin, uint32_t count) 
         tile.act = b->act + (first - into) * tile.act_row_bytes + (size_t)into * ACT_WORD;
         tile.acc = b->acc + (size_t)first * b->n_panels * WEFT_PANEL;
         if (!b->few) plan_ahead(b, i, &tile);
+        if (b->few) plan_streams(b, &tile);
         if (kernel->widen_act) widen_acts(b, rows, &tile);
         tile_fn *run = b->few ? kernel->few : kernel->many;
         WEFT_ASSERT(run != NULL);

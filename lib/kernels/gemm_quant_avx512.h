@@ -160,12 +160,14 @@ ALWAYS_INLINE void add_part(const struct tile *t, const struct quant_layout *q, 
 }
 
 /* Of few rows: the share of this block in the lines that stand about FEW_AHEAD further. */
-ALWAYS_INLINE void prefetch_share(const struct quant_layout *q, uint32_t panels,
-                                  const uint8_t *const *groups, uint32_t block) {
+ALWAYS_INLINE void prefetch_share(const struct tile *t, const struct quant_layout *q,
+                                  uint32_t panels, size_t group, uint32_t block) {
     const uint32_t n_blocks = q->group / QUANT_BLOCK, lines = q->bytes / 64;
     const size_t ahead = (FEW_AHEAD + q->bytes - 1) / q->bytes * (size_t)q->bytes;
+    const size_t further =
+        stream_at(t, group * q->bytes + ahead) + (size_t)lines * block / n_blocks * 64;
     for (uint32_t p = 0; p < panels; p++) {
-        const uint8_t *at = groups[p] + ahead + (size_t)lines * block / n_blocks * 64;
+        const uint8_t *at = t->panels[p] + further;
         for (uint32_t i = 0; i < (lines + n_blocks - 1) / n_blocks; i++) {
             __builtin_prefetch(at + (size_t)i * 64);
         }
@@ -183,7 +185,8 @@ ALWAYS_INLINE void tile_quant(const struct tile *args, const struct quant_layout
         for (uint32_t p = 0; p < panels; p++) {
             groups[p] = t.panels[p] + b / per_group * q->bytes;
         }
-        if (group_rows == 1) prefetch_share(q, panels, groups, (uint32_t)(b % per_group));
+        if (group_rows == 1)
+            prefetch_share(&t, q, panels, b / per_group, (uint32_t)(b % per_group));
         if (q->sub == QUANT_BLOCK) {
             add_part(&t, q, rows, panels, group_rows, groups, b, BOTH, sum);
         } else { /* 6_K: one half at a time, or the dots would not fit the registers */
