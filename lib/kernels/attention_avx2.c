@@ -142,5 +142,5 @@ ALWAYS_INLINE void value_queries(const struct attn_tile *tile, const struct attn
 #include "kernels/attention_body.h"
 
 void wefti_kern_fill_attention_avx2(struct weft_kern_table *table) {
-    table->attention = attention;
+    fill_attention(table);
 }

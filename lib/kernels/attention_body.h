@@ -1,11 +1,11 @@
-/* kernels/attention_body — the walk over a sequence's tiles, shared by the vector ISAs.
+/* kernels/attention_body — the walk over a sequence's spans and tiles, shared by the vector ISAs.
  *
  * Queries (row, head) that read the same kv head of the same sequence pass over the cache together:
  * a tile of 64 tokens is read from memory once for up to 64 of them, and QUERY_BATCH of them share
  * each load. `out` holds the unnormalised sum of values meanwhile. What a query computes never
  * depends on its neighbours: every score and every output element is one chain of its own, and
- * where the masks of a batch differ (the tile of the diagonal) each query stops at its own last
- * token, so that not even 0 * v of a later token gets in.
+ * where the masks of a batch differ (the tile of the diagonal, and that where a window begins) each
+ * query begins and stops at its own tokens, so that not even 0 * v of another one gets in.
  *
  * An ISA file defines before including this, for n and dtype constant after inlining:
  *   score_queries(tile, queries, n, n_subs, dtype, p)       p[i][0 .. 16 * n_subs) = q_i . k
@@ -78,8 +78,9 @@ static inline void apply_scales(const uint8_t *const groups[ATTN_SUBS], uint32_t
  * to be multiplied by. */
 static inline float fold_scores(struct attn_query *query, float scale, float p[ATTN_TILE]) {
     float lanes[ATTN_SUB], max;
+    uint32_t begin = query->begin, n_seen = query->end - begin;
     for (uint32_t j = 0; j < ATTN_TILE; j++) {
-        p[j] = j < query->count ? p[j] * scale : -INFINITY;
+        p[j] = j - begin < n_seen ? p[j] * scale : -INFINITY;
     }
     for (uint32_t l = 0; l < ATTN_SUB; l++) {
         lanes[l] = p[l];
@@ -110,27 +111,40 @@ static inline float fold_scores(struct attn_query *query, float scale, float p[A
     return fade;
 }
 
-/* One tile for up to QUERY_BATCH queries, all of which see its first token at least; ascending
- * counts. */
+/* The values of one tile for a batch whose weights are in `p`: together where all see, else one by
+ * one, in position order. */
+static inline void fold_values(const struct attn_tile *tile, const struct attn_query *queries,
+                               uint32_t n, float (*p)[ATTN_TILE], const float *fade) {
+    uint32_t from = queries[n - 1].begin, to = queries[0].end;
+    float ones[QUERY_BATCH];
+    for (uint32_t i = 0; i < n; i++) {
+        bool early = queries[i].begin < from || from >= to;
+        uint32_t end = from < to ? from : queries[i].end;
+        if (early) values(tile, queries + i, 1, p + i, fade + i, queries[i].begin, end);
+        ones[i] = early ? 1.0f : fade[i];
+    }
+    if (from >= to) return; /* a window so narrow that they have no token in common */
+    values(tile, queries, n, p, ones, from, to);
+    for (uint32_t i = 1; i < n; i++) {
+        const float one = 1.0f;
+        if (queries[i].end > to) values(tile, queries + i, 1, p + i, &one, to, queries[i].end);
+    }
+}
+
+/* One tile for up to QUERY_BATCH queries, each of which sees some of it; ascending positions. */
 static inline void fold_batch(const struct attn_tile *tile, struct attn_query *queries, uint32_t n,
                               float scale) {
     _Alignas(64) float p[QUERY_BATCH][ATTN_TILE];
-    float fade[QUERY_BATCH], keep[QUERY_BATCH];
-    uint32_t n_subs = (queries[n - 1].count + ATTN_SUB - 1) / ATTN_SUB;
+    float fade[QUERY_BATCH];
+    uint32_t n_subs = (queries[n - 1].end + ATTN_SUB - 1) / ATTN_SUB;
     if (n_subs < ATTN_TILE / ATTN_SUB) memset(p, 0, sizeof p);
     scores(tile, queries, n, n_subs, p);
     for (uint32_t i = 0; i < n; i++) {
         if (tile->dtype == WEFT_KV_INT8) apply_scales(tile->k, tile->head_dim, n_subs, p[i]);
         fade[i] = fold_scores(&queries[i], scale, p[i]);
         if (tile->dtype == WEFT_KV_INT8) apply_scales(tile->v, tile->head_dim, n_subs, p[i]);
-        keep[i] = 1.0f;
     }
-    uint32_t common = queries[0].count;
-    values(tile, queries, n, p, fade, 0, common);
-    for (uint32_t i = 1; i < n; i++) {
-        if (queries[i].count == common) continue;
-        values(tile, queries + i, 1, p + i, keep, common, queries[i].count);
-    }
+    fold_values(tile, queries, n, p, fade);
 }
 
 /* Where the 16-token parts of the tile at `first` lie, as far as `last`. */
@@ -145,28 +159,87 @@ static inline void find_tile(const struct weft_kv_layer *kv, const uint32_t *blo
     }
 }
 
-/* All tiles for queries of one sequence and kv head, positions ascending. */
-static inline void fold_queries(const struct weft_attn_args *args, const uint32_t *block_table,
-                                uint32_t kv_head, struct attn_query *queries, uint32_t n) {
-    uint32_t last = queries[n - 1].pos, head_dim = args->kv.head_dim, begin = 0;
-    struct attn_tile tile = {.dtype = args->kv.dtype, .head_dim = head_dim};
-    for (uint64_t first = 0; first <= last; first += ATTN_TILE) {
-        find_tile(&args->kv, block_table, kv_head, (uint32_t)first, last, &tile);
-        while (queries[begin].pos < first) {
+/* One span for queries of one sequence and kv head, positions ascending, that all see some of it.
+ */
+static inline void fold_span(const struct weft_attn_args *args, const uint32_t *block_table,
+                             uint32_t kv_head, uint32_t span, struct attn_query *queries,
+                             uint32_t n) {
+    uint32_t first = span * WEFT_ATTN_SPAN, low = queries[0].low / ATTN_TILE * ATTN_TILE;
+    uint32_t last = min_u32(first + WEFT_ATTN_SPAN - 1, queries[n - 1].pos), begin = 0, end = 0;
+    struct attn_tile tile = {.dtype = args->kv.dtype, .head_dim = args->kv.head_dim};
+    for (uint32_t i = 0; i < n; i++) {
+        memset(queries[i].out, 0, args->kv.head_dim * sizeof(float));
+        queries[i].max = -INFINITY;
+        queries[i].total = 0.0f;
+    }
+    for (uint32_t at = first > low ? first : low; at <= last; at += ATTN_TILE) {
+        find_tile(&args->kv, block_table, kv_head, at, last, &tile);
+        while (queries[begin].pos < at) {
             begin++;
         }
-        for (uint32_t i = begin; i < n; i++) {
-            queries[i].count = min_u32(ATTN_TILE, queries[i].pos - (uint32_t)first + 1);
+        while (end < n && queries[end].low < at + ATTN_TILE) {
+            end++;
         }
-        for (uint32_t i = begin; i < n; i += QUERY_BATCH) {
-            fold_batch(&tile, queries + i, min_u32(QUERY_BATCH, n - i), args->scale);
+        for (uint32_t i = begin; i < end; i++) {
+            queries[i].begin = queries[i].low > at ? queries[i].low - at : 0;
+            queries[i].end = min_u32(ATTN_TILE, queries[i].pos - at + 1);
+        }
+        for (uint32_t i = begin; i < end; i += QUERY_BATCH) {
+            fold_batch(&tile, queries + i, min_u32(QUERY_BATCH, end - i), args->scale);
+        }
+    }
+}
+
+/* The sums so far take in those of the next span. */
+static inline void join_span(struct span_sum *sum, const float *out, float max, float total,
+                             uint32_t head_dim) {
+    float top = max > sum->max ? max : sum->max;
+    float keep = exp_lane(sum->max - top), add = exp_lane(max - top);
+    for (uint32_t d = 0; d < head_dim; d++) {
+        sum->out[d] = sum->out[d] * keep + out[d] * add;
+    }
+    sum->total = sum->total * keep + total * add;
+    sum->max = top;
+}
+
+static inline void divide(const struct span_sum *sum, uint32_t head_dim) {
+    float inverse = 1.0f / sum->total;
+    for (uint32_t d = 0; d < head_dim; d++) {
+        sum->out[d] *= inverse;
+    }
+}
+
+/* All spans for queries of one sequence and kv head, positions ascending. A query's first span is
+ * summed where the result belongs, later ones beside it. */
+static inline void fold_queries(const struct weft_attn_args *args, const uint32_t *block_table,
+                                uint32_t kv_head, struct attn_query *queries, uint32_t n) {
+    uint32_t head_dim = args->kv.head_dim, begin = 0, end = 0;
+    float beside[ATTN_QUERIES * WEFT_HEAD_DIM_MAX];
+    for (uint32_t span = queries[0].low / WEFT_ATTN_SPAN;
+         span <= queries[n - 1].pos / WEFT_ATTN_SPAN; span++) {
+        while (queries[begin].pos / WEFT_ATTN_SPAN < span) {
+            begin++;
+        }
+        while (end < n && queries[end].low / WEFT_ATTN_SPAN <= span) {
+            end++;
+        }
+        for (uint32_t i = begin; i < end; i++) {
+            bool is_first = queries[i].low / WEFT_ATTN_SPAN == span;
+            queries[i].out = is_first ? queries[i].joined.out : beside + (size_t)i * head_dim;
+        }
+        fold_span(args, block_table, kv_head, span, queries + begin, end - begin);
+        for (uint32_t i = begin; i < end; i++) {
+            struct attn_query *query = &queries[i];
+            if (query->out == query->joined.out) {
+                query->joined.max = query->max;
+                query->joined.total = query->total;
+            } else {
+                join_span(&query->joined, query->out, query->max, query->total, head_dim);
+            }
         }
     }
     for (uint32_t i = 0; i < n; i++) {
-        float inverse = 1.0f / queries[i].total;
-        for (uint32_t d = 0; d < head_dim; d++) {
-            queries[i].out[d] *= inverse;
-        }
+        divide(&queries[i].joined, head_dim);
     }
 }
 
@@ -181,8 +254,38 @@ static inline uint32_t rows_together(const struct weft_attn_row *rows, uint32_t 
     return r;
 }
 
+static inline struct attn_query query_at(const struct weft_attn_args *args, uint32_t row,
+                                         uint32_t head) {
+    size_t at = (size_t)head * args->kv.head_dim;
+    uint32_t pos = args->rows[row].pos;
+    return (struct attn_query){.q = args->q + row * args->q_stride + at,
+                               .joined.out = args->out + row * args->out_stride + at,
+                               .low = weft_attn_low(pos, args->window),
+                               .pos = pos};
+}
+
 static void attention(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
                       uint32_t row_end) {
+    check_attn_args(args, kv_head, row_begin, row_end);
+    uint32_t group = args->n_heads / args->kv.n_kv_heads;
+    uint32_t heads_max = min_u32(group, ATTN_QUERIES), rows_max = ATTN_QUERIES / heads_max;
+    struct attn_query queries[ATTN_QUERIES];
+    for (uint32_t r = row_begin, r_end; r < row_end; r = r_end) {
+        r_end = rows_together(args->rows, r, row_end, rows_max);
+        for (uint32_t h = 0; h < group; h += heads_max) {
+            uint32_t n = 0;
+            for (uint32_t i = r; i < r_end; i++) {
+                for (uint32_t j = h; j < min_u32(h + heads_max, group); j++) {
+                    queries[n++] = query_at(args, i, kv_head * group + j);
+                }
+            }
+            fold_queries(args, args->rows[r].block_table, kv_head, queries, n);
+        }
+    }
+}
+
+static void attention_span(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
+                           uint32_t row_end, uint32_t span, const struct weft_attn_parts *parts) {
     check_attn_args(args, kv_head, row_begin, row_end);
     uint32_t group = args->n_heads / args->kv.n_kv_heads, head_dim = args->kv.head_dim;
     uint32_t heads_max = min_u32(group, ATTN_QUERIES), rows_max = ATTN_QUERIES / heads_max;
@@ -193,18 +296,50 @@ static void attention(const struct weft_attn_args *args, uint32_t kv_head, uint3
             uint32_t n = 0;
             for (uint32_t i = r; i < r_end; i++) {
                 for (uint32_t j = h; j < min_u32(h + heads_max, group); j++) {
-                    size_t at = ((size_t)kv_head * group + j) * head_dim;
-                    float *out = args->out + i * args->out_stride + at;
-                    memset(out, 0, head_dim * sizeof *out);
-                    queries[n++] = (struct attn_query){.q = args->q + i * args->q_stride + at,
-                                                       .out = out,
-                                                       .pos = args->rows[i].pos,
-                                                       .max = -INFINITY};
+                    uint32_t head = kv_head * group + j;
+                    struct attn_query query = query_at(args, i, head);
+                    if (!sees_span(query.low, query.pos, span)) continue;
+                    query.out = part_at(args, parts, i - row_begin, span, head);
+                    queries[n++] = query;
                 }
             }
-            fold_queries(args, args->rows[r].block_table, kv_head, queries, n);
+            if (n > 0) fold_span(args, args->rows[r].block_table, kv_head, span, queries, n);
+            for (uint32_t i = 0; i < n; i++) {
+                queries[i].out[head_dim] = queries[i].max;
+                queries[i].out[head_dim + 1] = queries[i].total;
+            }
         }
     }
+}
+
+static void attention_join(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
+                           uint32_t row_end, const struct weft_attn_parts *parts) {
+    check_attn_args(args, kv_head, row_begin, row_end);
+    uint32_t group = args->n_heads / args->kv.n_kv_heads, head_dim = args->kv.head_dim;
+    for (uint32_t r = row_begin; r < row_end; r++) {
+        for (uint32_t h = kv_head * group; h < (kv_head + 1) * group; h++) {
+            struct attn_query query = query_at(args, r, h);
+            struct span_sum sum = query.joined;
+            uint32_t first = query.low / WEFT_ATTN_SPAN, last = query.pos / WEFT_ATTN_SPAN;
+            for (uint32_t span = first; span <= last; span++) {
+                const float *part = part_at(args, parts, r - row_begin, span, h);
+                if (span == first) {
+                    memcpy(sum.out, part, head_dim * sizeof *part);
+                    sum.max = part[head_dim];
+                    sum.total = part[head_dim + 1];
+                } else {
+                    join_span(&sum, part, part[head_dim], part[head_dim + 1], head_dim);
+                }
+            }
+            divide(&sum, head_dim);
+        }
+    }
+}
+
+static inline void fill_attention(struct weft_kern_table *table) {
+    table->attention = attention;
+    table->attention_span = attention_span;
+    table->attention_join = attention_join;
 }
 
 #endif

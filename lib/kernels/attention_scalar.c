@@ -1,4 +1,5 @@
-/* The definition of attention: one row, one head, one tile of 64 tokens at a time. */
+/* The definition of attention: one row, one head, one tile of 64 tokens at a time, tiles into
+ * spans, spans into the result. */
 #include "kernels/kern_internal.h"
 
 #include "kernels/convert.h"
@@ -49,57 +50,126 @@ static void add_value(const struct weft_attn_args *args, const struct weft_attn_
     }
 }
 
-static void one_head(const struct weft_attn_args *args, const struct weft_attn_row *row,
-                     uint32_t kv_head, const float *q, float *out) {
-    const struct weft_kv_layer *kv = &args->kv;
-    float max = -INFINITY, total = 0.0f;
-    for (uint32_t d = 0; d < kv->head_dim; d++) {
-        out[d] = 0.0f;
+/* One tile: `sum` takes in the positions begin..end, which lie in it. */
+static void fold_tile(const struct weft_attn_args *args, const struct weft_attn_row *row,
+                      uint32_t kv_head, uint32_t begin, uint32_t end, const float *q,
+                      struct span_sum *sum) {
+    float p[ATTN_TILE] = {0}, max = sum->max;
+    uint32_t tile = begin / ATTN_TILE * ATTN_TILE;
+    for (uint32_t pos = begin; pos < end; pos++) {
+        p[pos - tile] = score(args, row, kv_head, pos, q);
+        if (p[pos - tile] > max) max = p[pos - tile];
     }
-    for (uint64_t t0 = 0; t0 <= row->pos; t0 += ATTN_TILE) {
-        uint32_t first = (uint32_t)t0, count = min_u32(ATTN_TILE, row->pos - first + 1);
-        float p[ATTN_TILE], tile_max = max;
-        for (uint32_t j = 0; j < count; j++) {
-            p[j] = score(args, row, kv_head, first + j, q);
-            if (p[j] > tile_max) tile_max = p[j];
-        }
-        for (uint32_t j = 0; j < ATTN_TILE; j++) {
-            p[j] = j < count ? exp_lane(p[j] - tile_max) : 0.0f;
-        }
-        float fade = exp_lane(max - tile_max); /* 0 for the first tile: max is -inf */
-        for (uint32_t d = 0; d < kv->head_dim; d++) {
-            out[d] *= fade;
-        }
-        for (uint32_t j = 0; j < count; j++) {
-            add_value(args, row, kv_head, first + j, p[j], out);
-        }
-        for (uint32_t width = ATTN_TILE / 2; width > 0; width /= 2) {
-            for (uint32_t j = 0; j < width; j++) {
-                p[j] += p[j + width];
-            }
-        }
-        total = total * fade + p[0];
-        max = tile_max;
+    float fade = exp_lane(sum->max - max); /* 0 for the first tile: the maximum is -inf */
+    for (uint32_t d = 0; d < args->kv.head_dim; d++) {
+        sum->out[d] *= fade;
     }
-    float inverse = 1.0f / total;
-    for (uint32_t d = 0; d < kv->head_dim; d++) {
-        out[d] *= inverse;
+    for (uint32_t pos = begin; pos < end; pos++) {
+        p[pos - tile] = exp_lane(p[pos - tile] - max);
+        add_value(args, row, kv_head, pos, p[pos - tile], sum->out);
+    }
+    for (uint32_t width = ATTN_TILE / 2; width > 0; width /= 2) {
+        for (uint32_t j = 0; j < width; j++) {
+            p[j] += p[j + width];
+        }
+    }
+    sum->total = sum->total * fade + p[0];
+    sum->max = max;
+}
+
+static void fold_span(const struct weft_attn_args *args, uint32_t row, uint32_t head, uint32_t span,
+                      struct span_sum *sum) {
+    uint32_t head_dim = args->kv.head_dim, pos = args->rows[row].pos;
+    uint32_t kv_head = head / (args->n_heads / args->kv.n_kv_heads);
+    const float *q = args->q + row * args->q_stride + (size_t)head * head_dim;
+    uint32_t first = span * WEFT_ATTN_SPAN, low = weft_attn_low(pos, args->window);
+    uint32_t begin = low > first ? low : first, end = min_u32(first + WEFT_ATTN_SPAN, pos + 1);
+    for (uint32_t d = 0; d < head_dim; d++) {
+        sum->out[d] = 0.0f;
+    }
+    sum->max = -INFINITY;
+    sum->total = 0.0f;
+    for (uint32_t next; begin < end; begin = next) {
+        next = min_u32((begin / ATTN_TILE + 1) * ATTN_TILE, end);
+        fold_tile(args, &args->rows[row], kv_head, begin, next, q, sum);
+    }
+}
+
+/* `sum` takes in the next span's. */
+static void join(struct span_sum *sum, const struct span_sum *next, uint32_t head_dim) {
+    float max = next->max > sum->max ? next->max : sum->max;
+    float keep = exp_lane(sum->max - max), add = exp_lane(next->max - max);
+    for (uint32_t d = 0; d < head_dim; d++) {
+        sum->out[d] = sum->out[d] * keep + next->out[d] * add;
+    }
+    sum->total = sum->total * keep + next->total * add;
+    sum->max = max;
+}
+
+static void attention_span(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
+                           uint32_t row_end, uint32_t span, const struct weft_attn_parts *parts) {
+    check_attn_args(args, kv_head, row_begin, row_end);
+    uint32_t group = args->n_heads / args->kv.n_kv_heads, head_dim = args->kv.head_dim;
+    for (uint32_t r = row_begin; r < row_end; r++) {
+        uint32_t pos = args->rows[r].pos;
+        if (!sees_span(weft_attn_low(pos, args->window), pos, span)) continue;
+        for (uint32_t h = kv_head * group; h < (kv_head + 1) * group; h++) {
+            struct span_sum sum = {.out = part_at(args, parts, r - row_begin, span, h)};
+            fold_span(args, r, h, span, &sum);
+            sum.out[head_dim] = sum.max;
+            sum.out[head_dim + 1] = sum.total;
+        }
+    }
+}
+
+/* Spans in ascending order: from `parts`, or (NULL) computed here. */
+static void one_head(const struct weft_attn_args *args, const struct weft_attn_parts *parts,
+                     uint32_t row_begin, uint32_t row, uint32_t head) {
+    uint32_t head_dim = args->kv.head_dim, pos = args->rows[row].pos;
+    float values[WEFT_HEAD_DIM_MAX];
+    struct span_sum sum = {.out = args->out + row * args->out_stride + (size_t)head * head_dim};
+    uint32_t first = weft_attn_low(pos, args->window) / WEFT_ATTN_SPAN;
+    for (uint32_t span = first; span <= pos / WEFT_ATTN_SPAN; span++) {
+        struct span_sum next = {.out = values};
+        if (parts) {
+            next.out = part_at(args, parts, row - row_begin, span, head);
+            next.max = next.out[head_dim];
+            next.total = next.out[head_dim + 1];
+        } else {
+            fold_span(args, row, head, span, &next);
+        }
+        if (span == first) {
+            memcpy(sum.out, next.out, head_dim * sizeof(float));
+            sum.max = next.max;
+            sum.total = next.total;
+        } else {
+            join(&sum, &next, head_dim);
+        }
+    }
+    float inverse = 1.0f / sum.total;
+    for (uint32_t d = 0; d < head_dim; d++) {
+        sum.out[d] *= inverse;
+    }
+}
+
+static void attention_join(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
+                           uint32_t row_end, const struct weft_attn_parts *parts) {
+    check_attn_args(args, kv_head, row_begin, row_end);
+    uint32_t group = args->n_heads / args->kv.n_kv_heads;
+    for (uint32_t r = row_begin; r < row_end; r++) {
+        for (uint32_t h = kv_head * group; h < (kv_head + 1) * group; h++) {
+            one_head(args, parts, row_begin, r, h);
+        }
     }
 }
 
 static void attention(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
                       uint32_t row_end) {
-    check_attn_args(args, kv_head, row_begin, row_end);
-    uint32_t group = args->n_heads / args->kv.n_kv_heads;
-    for (uint32_t r = row_begin; r < row_end; r++) {
-        for (uint32_t h = kv_head * group; h < (kv_head + 1) * group; h++) {
-            size_t at = (size_t)h * args->kv.head_dim;
-            one_head(args, &args->rows[r], kv_head, args->q + r * args->q_stride + at,
-                     args->out + r * args->out_stride + at);
-        }
-    }
+    attention_join(args, kv_head, row_begin, row_end, NULL);
 }
 
 void wefti_kern_fill_attention_scalar(struct weft_kern_table *table) {
     table->attention = attention;
+    table->attention_span = attention_span;
+    table->attention_join = attention_join;
 }

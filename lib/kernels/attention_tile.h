@@ -22,9 +22,11 @@ struct attn_tile {
 
 struct attn_query {
     const float *q;
-    float *out;
-    uint32_t pos, count; /* count: how many tokens of the current tile it sees */
-    float max, total;
+    float *out;          /* sum of values of the current span */
+    uint32_t low, pos;   /* the positions it sees: low..pos */
+    uint32_t begin, end; /* what it sees of the current tile */
+    float max, total;    /* of the current span */
+    struct span_sum joined;
 };
 
 #endif

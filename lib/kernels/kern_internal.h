@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/limits.h"
 
 enum {
     Q8_GROUP = 32,                    /* elements that share a scale */
@@ -127,11 +128,30 @@ static inline void check_kv_layer(const struct weft_kv_layer *kv) {
     WEFT_ASSERT((uintptr_t)kv->k % 16 == 0 && (uintptr_t)kv->v % 16 == 0);
 }
 
+/* What spans of positions give a query: see weft_attn_parts. */
+struct span_sum {
+    float *out;
+    float max, total;
+};
+
+static inline bool sees_span(uint32_t low, uint32_t pos, uint32_t span) {
+    return low / WEFT_ATTN_SPAN <= span && span <= pos / WEFT_ATTN_SPAN;
+}
+
+/* Where `row` (counted from the call's first) and `head` have their sums of `span`. */
+static inline float *part_at(const struct weft_attn_args *args, const struct weft_attn_parts *parts,
+                             uint32_t row, uint32_t span, uint32_t head) {
+    WEFT_ASSERT(span >= parts->span_begin && span - parts->span_begin < parts->n_spans);
+    size_t at = (size_t)row * parts->n_spans + (span - parts->span_begin);
+    return parts->sums + (at * args->n_heads + head) * weft_attn_part_floats(args->kv.head_dim);
+}
+
 static inline void check_attn_args(const struct weft_attn_args *args, uint32_t kv_head,
                                    uint32_t row_begin, uint32_t row_end) {
     check_kv_layer(&args->kv);
     WEFT_ASSERT(row_begin <= row_end && kv_head < args->kv.n_kv_heads);
     WEFT_ASSERT(args->n_heads % args->kv.n_kv_heads == 0);
+    WEFT_ASSERT(args->kv.head_dim <= WEFT_HEAD_DIM_MAX);
     WEFT_ASSERT(args->q != args->out); /* `out` collects while `q` is still read */
 }
 

@@ -205,7 +205,8 @@ static inline size_t weft_kv_block_bytes(const struct weft_kv_layer *kv) {
     return (size_t)kv->n_kv_heads * (kv->block_size / 16) * weft_kv_group_bytes(kv);
 }
 
-/* One query row: a token of a sequence at absolute position `pos`, which sees positions 0..pos. */
+/* One query row: a token of a sequence at absolute position `pos`, which sees positions 0..pos, or
+ * the last `window` of them. */
 struct weft_attn_row {
     const uint32_t *block_table; /* covers pos: ceil((pos + 1) / block_size) entries */
     uint32_t pos;
@@ -218,8 +219,30 @@ struct weft_attn_args {
     size_t q_stride, out_stride;
     const struct weft_attn_row *rows; /* [n_rows]; rows of one sequence stand together, ascending */
     uint32_t n_heads;
-    float scale; /* 1 / sqrt(head_dim) unless the model says otherwise */
+    uint32_t window; /* 0: none */
+    float scale;     /* 1 / sqrt(head_dim) unless the model says otherwise */
 };
+
+/* The first position that a row at `pos` sees. */
+static inline uint32_t weft_attn_low(uint32_t pos, uint32_t window) {
+    return window > 0 && pos >= window ? pos - window + 1 : 0;
+}
+
+/* Positions are folded in spans of so many, at multiples of it: a row's sum over one span depends
+ * on nothing before it, so threads may share a long sequence. */
+#define WEFT_ATTN_SPAN 512
+
+/* Sums of single spans, of rows of one sequence: [rows][n_spans][n_heads][weft_attn_part_floats],
+ * where row 0 is the row_begin of a call and span 0 is `span_begin`. Each holds
+ * [head_dim] sum of exp(score - max) * v, then max, then the sum of exp(score - max). */
+struct weft_attn_parts {
+    float *sums;
+    uint32_t span_begin, n_spans;
+};
+
+static inline size_t weft_attn_part_floats(uint32_t head_dim) {
+    return ((size_t)head_dim + 2 + 15) / 16 * 16;
+}
 
 /* ----------------------------------------------------------------------------------- table --- */
 
@@ -264,14 +287,25 @@ struct weft_kern_table {
     void (*kv_write)(const struct weft_kv_layer *kv, const uint32_t *block_table, uint32_t pos,
                      const float *k, const float *v);
 
-    /* Attention of rows row_begin..row_end for kv head `kv_head` and the query heads it serves. KV
-     * is folded in position order in tiles of 64 tokens at absolute positions; per tile: scores
+    /* Attention of rows row_begin..row_end for kv head `kv_head` and the query heads it serves.
+     * Each span of WEFT_ATTN_SPAN positions that a row sees any of gives a maximum, a sum of
+     * exponentials and a sum of values; these are joined in ascending order, one after the other,
+     * and divided at last. Within a span KV is folded in position order in tiles of 64 tokens at
+     * absolute positions; tiles that a row sees nothing of are left out; per tile: scores
      * (head_dim ascending, one chain per token; int8: over the codes, then times the token's
      * scale), new maximum, exponentials, their sum (fixed tree over 64 slots, masked ones exactly
      * 0), then V in position order (int8: the exponential times the token's scale, times codes). A
      * row's result depends on its position and its history only. */
     void (*attention)(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
                       uint32_t row_end);
+
+    /* The same in two steps, to the same bits: the sums of one span, for those of the rows that see
+     * any of it (others' sums are not touched); and, when all spans that a row sees are there,
+     * their join into args->out. */
+    void (*attention_span)(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
+                           uint32_t row_end, uint32_t span, const struct weft_attn_parts *parts);
+    void (*attention_join)(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
+                           uint32_t row_end, const struct weft_attn_parts *parts);
 
     /* In place: x = exp(x - max), returns the sum; *max_out gets the maximum. 16 lanes and a tree,
      * as rms_norm. -inf gives exactly 0; if all are -inf, or any is NaN, the sum is NaN. */

@@ -1,5 +1,6 @@
 /* Attention on every table: right against a softmax in double, and for each row the same bits
- * whatever the block size, the chunk it comes in and what else lies in the cache. */
+ * whatever the block size, the chunk it comes in, whether its spans were summed by one call or by
+ * many, and what else lies in the cache. */
 #include "kernels_test.h"
 
 #include "kernels/convert.h"
@@ -10,11 +11,13 @@ static uint64_t seed;
 struct sequence {
     uint32_t len, n_heads, n_kv_heads, head_dim;
     float *k, *v, *q; /* [len][heads][head_dim] */
+    uint32_t window;
 };
 
 static void make_sequence(struct sequence *s, uint32_t len, uint32_t n_kv_heads, uint32_t group,
                           uint32_t head_dim, enum flavour flavour) {
-    *s = (struct sequence){len, n_kv_heads * group, n_kv_heads, head_dim, NULL, NULL, NULL};
+    *s = (struct sequence){
+        .len = len, .n_heads = n_kv_heads * group, .n_kv_heads = n_kv_heads, .head_dim = head_dim};
     size_t kv_n = (size_t)len * n_kv_heads * head_dim;
     s->k = take(kv_n * sizeof(float));
     s->v = take(kv_n * sizeof(float));
@@ -69,6 +72,27 @@ static void drop_cache(struct cache *c) {
     free(c->table);
 }
 
+/* Rows begin..end of a call span by span, the last one first, into memory of just the size. */
+static void attend_in_spans(const struct weft_kern_table *table, const struct weft_attn_args *args,
+                            uint32_t kv_head, uint32_t begin, uint32_t end) {
+    if (begin == end) return;
+    struct weft_attn_parts parts;
+    parts.span_begin = weft_attn_low(args->rows[begin].pos, args->window) / WEFT_ATTN_SPAN;
+    parts.n_spans = args->rows[end - 1].pos / WEFT_ATTN_SPAN + 1 - parts.span_begin;
+    parts.sums = take((size_t)(end - begin) * parts.n_spans * args->n_heads *
+                      weft_attn_part_floats(args->kv.head_dim) * sizeof(float));
+    for (uint32_t i = parts.n_spans; i-- > 0;) {
+        uint32_t cut = between(&seed, begin, end);
+        struct weft_attn_parts rest = parts;
+        rest.sums += (size_t)(cut - begin) * parts.n_spans * args->n_heads *
+                     weft_attn_part_floats(args->kv.head_dim);
+        table->attention_span(args, kv_head, cut, end, parts.span_begin + i, &rest);
+        table->attention_span(args, kv_head, begin, cut, parts.span_begin + i, &parts);
+    }
+    table->attention_join(args, kv_head, begin, end, &parts);
+    free(parts.sums);
+}
+
 /* Rows of positions first..first+n of the sequence, in chunks of `chunk` rows, to out[len][heads].
  */
 static void attend(const struct weft_kern_table *table, const struct sequence *s,
@@ -88,11 +112,16 @@ static void attend(const struct weft_kern_table *table, const struct sequence *s
                                       .out_stride = token,
                                       .rows = row,
                                       .n_heads = s->n_heads,
+                                      .window = s->window,
                                       .scale = 1.0f / sqrtf((float)s->head_dim)};
         for (uint32_t h = 0; h < s->n_kv_heads; h++) {
             uint32_t cut = weft_rand_below(&seed, rows + 1);
             table->attention(&args, h, 0, cut);
-            table->attention(&args, h, cut, rows);
+            if (weft_rand_below(&seed, 2)) {
+                table->attention(&args, h, cut, rows);
+            } else {
+                attend_in_spans(table, &args, h, cut, rows);
+            }
         }
         free(row);
     }
@@ -128,11 +157,12 @@ static void round_row(const float *x, uint32_t n, enum weft_kv_dtype dtype, doub
 static void check_query(const struct sequence *s, enum weft_kv_dtype dtype, uint32_t pos,
                         uint32_t head, const float *got) {
     uint32_t hd = s->head_dim, kv_head = head / (s->n_heads / s->n_kv_heads);
+    uint32_t low = s->window > 0 && s->window <= pos ? pos + 1 - s->window : 0;
     double scale = 1.0 / sqrt(hd), max = -INFINITY, error = 0, total = 0, span = 0;
     double *p = malloc((pos + 1) * sizeof *p), row[256], sum[256] = {0}, mass[256] = {0};
     assert_non_null(p);
     assert_true(hd <= 256);
-    for (uint32_t j = 0; j <= pos; j++) {
+    for (uint32_t j = low; j <= pos; j++) {
         double dot = 0, magnitude = 0;
         round_row(s->k + ((size_t)j * s->n_kv_heads + kv_head) * hd, hd, dtype, row);
         for (uint32_t d = 0; d < hd; d++) {
@@ -145,12 +175,12 @@ static void check_query(const struct sequence *s, enum weft_kv_dtype dtype, uint
         span = fmax(span, fabs(p[j]));
         error = fmax(error, magnitude * scale * (hd + 4) * 0x1p-24);
     }
-    for (uint32_t j = 0; j <= pos; j++) {
+    for (uint32_t j = low; j <= pos; j++) {
         p[j] = exp(p[j] - max);
         total += p[j];
     }
     double relative = 2 * error + (4 * span + 2 * (pos + 1) + 0.125 * pos + 24) * 0x1p-24;
-    for (uint32_t j = 0; j <= pos; j++) {
+    for (uint32_t j = low; j <= pos; j++) {
         round_row(s->v + ((size_t)j * s->n_kv_heads + kv_head) * hd, hd, dtype, row);
         for (uint32_t d = 0; d < hd; d++) {
             sum[d] += p[j] * row[d] / total;
@@ -164,6 +194,26 @@ static void check_query(const struct sequence *s, enum weft_kv_dtype dtype, uint
         }
     }
     free(p);
+}
+
+/* Most windows are shorter than the sequence; 1 is a token that sees itself alone. */
+static uint32_t some_window(uint32_t len) {
+    uint32_t kind = weft_rand_below(&seed, 4);
+    return kind == 0 ? 1 + weft_rand_below(&seed, 3) : between(&seed, 1, len + len / 4);
+}
+
+static void check_some_queries(const struct weft_kern_table *table, const struct sequence *s,
+                               enum weft_kv_dtype dtype, uint32_t n) {
+    struct cache c;
+    make_cache(&c, table, s, between(&seed, 1, 6) * 16, dtype);
+    float *out = attend_all(table, s, &c, between(&seed, 1, s->len));
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t pos = i == 0 ? s->len - 1 : weft_rand_below(&seed, s->len);
+        uint32_t head = weft_rand_below(&seed, s->n_heads);
+        check_query(s, dtype, pos, head, out + ((size_t)pos * s->n_heads + head) * s->head_dim);
+    }
+    free(out);
+    drop_cache(&c);
 }
 
 static void attention_agrees_with_a_softmax_in_double(void **state) {
@@ -180,22 +230,31 @@ static void attention_agrees_with_a_softmax_in_double(void **state) {
                       (enum flavour)(round % 2 ? WIDE : PLAIN));
         for (uint32_t t = 0; t < n_tables; t++) {
             enum weft_kv_dtype dtype = (enum weft_kv_dtype)(round % WEFT_KV_DTYPE_COUNT);
-            struct cache c;
-            make_cache(&c, &tables[t], &s, between(&seed, 1, 6) * 16, dtype);
-            float *out = attend_all(&tables[t], &s, &c, between(&seed, 1, s.len));
-            for (uint32_t i = 0; i < 12; i++) {
-                uint32_t pos = i == 0 ? s.len - 1 : weft_rand_below(&seed, s.len);
-                uint32_t head = weft_rand_below(&seed, s.n_heads);
-                check_query(&s, dtype, pos, head, out + ((size_t)pos * s.n_heads + head) * hd);
-            }
-            free(out);
-            drop_cache(&c);
+            s.window = t % 2 ? some_window(s.len) : 0;
+            check_some_queries(&tables[t], &s, dtype, 12);
         }
         drop_sequence(&s);
     }
 }
 
-static void a_row_has_the_same_bits_in_any_chunk_and_block_size(void **state) {
+static void long_sequences_agree_with_a_softmax_in_double(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    (void)state;
+    for (uint32_t round = 0; round < 8; round++) {
+        struct sequence s;
+        make_sequence(&s, between(&seed, WEFT_ATTN_SPAN, 4 * WEFT_ATTN_SPAN), 1,
+                      between(&seed, 1, 3), between(&seed, 1, 20) * 2, PLAIN);
+        s.window = round % 2 ? some_window(s.len) : 0;
+        for (uint32_t t = 0; t < n_tables; t++) {
+            check_some_queries(&tables[t], &s, (enum weft_kv_dtype)(round % WEFT_KV_DTYPE_COUNT),
+                               12);
+        }
+        drop_sequence(&s);
+    }
+}
+
+static void a_row_has_the_same_bits_in_any_chunk_block_size_and_split(void **state) {
     struct weft_kern_table tables[TABLES_MAX];
     uint32_t n_tables = all_tables(tables);
     (void)state;
@@ -203,8 +262,10 @@ static void a_row_has_the_same_bits_in_any_chunk_and_block_size(void **state) {
         const struct weft_kern_table *table = &tables[round % n_tables];
         enum weft_kv_dtype dtype = (enum weft_kv_dtype)weft_rand_below(&seed, WEFT_KV_DTYPE_COUNT);
         struct sequence s;
-        make_sequence(&s, between(&seed, 60, 230), 2, between(&seed, 1, 7),
-                      between(&seed, 1, 70) * 2, WIDE);
+        bool is_long = round % 4 == 3;
+        make_sequence(&s, is_long ? between(&seed, 500, 1600) : between(&seed, 60, 230), 2,
+                      between(&seed, 1, 7), between(&seed, 1, is_long ? 8 : 70) * 2, WIDE);
+        s.window = weft_rand_below(&seed, 2) ? some_window(s.len) : 0;
         struct cache c;
         make_cache(&c, table, &s, 16, dtype);
         float *alone = attend_all(table, &s, &c, 1);
@@ -301,10 +362,40 @@ static void a_later_token_never_reaches_an_earlier_row(void **state) {
     }
 }
 
+static void a_token_before_the_window_never_reaches_a_row(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    (void)state;
+    for (uint32_t round = 0; round < 24; round++) {
+        const struct weft_kern_table *table = &tables[round % n_tables];
+        struct sequence s;
+        make_sequence(&s, 300, 1, between(&seed, 1, 6), 24, PLAIN);
+        s.window = between(&seed, 1, 200);
+        struct cache c;
+        make_cache(&c, table, &s, 48, (enum weft_kv_dtype)(round % WEFT_KV_DTYPE_COUNT));
+        float *before = attend_all(table, &s, &c, s.len);
+        uint32_t pos = weft_rand_below(&seed, s.len - s.window), first = pos + s.window;
+        s.k[(size_t)pos * 24 + 3] = NAN;
+        s.v[(size_t)pos * 24 + 5] = INFINITY;
+        table->kv_write(&c.kv, c.table, pos, s.k + (size_t)pos * 24, s.v + (size_t)pos * 24);
+        float *after = attend_all(table, &s, &c, between(&seed, 1, s.len));
+        size_t row = (size_t)s.n_heads * 24;
+        assert_memory_equal(before, after, pos * row * sizeof(float));
+        assert_memory_equal(before + first * row, after + first * row,
+                            (s.len - first) * row * sizeof(float));
+        free(before);
+        free(after);
+        drop_cache(&c);
+        drop_sequence(&s);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_agrees_with_a_softmax_in_double),
-        cmocka_unit_test(a_row_has_the_same_bits_in_any_chunk_and_block_size),
+        cmocka_unit_test(long_sequences_agree_with_a_softmax_in_double),
+        cmocka_unit_test(a_row_has_the_same_bits_in_any_chunk_block_size_and_split),
+        cmocka_unit_test(a_token_before_the_window_never_reaches_a_row),
         cmocka_unit_test(rows_of_different_sequences_do_not_mix),
         cmocka_unit_test(a_later_token_never_reaches_an_earlier_row),
     };
