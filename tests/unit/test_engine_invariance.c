@@ -11,6 +11,7 @@
 #include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "base/rand.h"
 #include "harness/eng_drive.h"
@@ -312,6 +313,60 @@ static void results_of_few_bits_do_not_depend_on_company(void **state) {
     check_invariance("tests/data/zoo/llama_quant/Q5_K.gguf", WEFT_ENG_ACT_F32, WEFT_ENG_KV_AUTO);
 }
 
+/* ----------------------------------------------------------------------------- long contexts ---
+ */
+
+enum { LONG_TOKENS = 1024 };
+
+/* A hash per position instead of the logits: there are many. */
+struct long_run {
+    uint32_t n_vocab;
+    uint64_t rows[LONG_TOKENS];
+};
+
+static void hash_row(void *ctx, uint32_t pos, const float *logits) {
+    struct long_run *run = ctx;
+    run->rows[pos] = XXH3_64bits(logits, run->n_vocab * sizeof *logits);
+}
+
+/* Alone in the batch a row has all threads to itself; they share its spans of positions. */
+static void check_long_context(const char *model, enum weft_eng_kv kv, uint64_t seed) {
+    static const struct {
+        uint32_t n_threads, chunk;
+    } ways[] = {
+        {1, 512}, {4, 512}, {1, 1}, {2, 1}, {3, 1}, {8, 2}, {3, 37}, {4, 100},
+    };
+    uint32_t tokens[LONG_TOKENS];
+    struct long_run *want = calloc(2, sizeof *want), *got = want + 1;
+    assert_non_null(want);
+    size_t n_ways = engine_short_run ? 2 : sizeof ways / sizeof ways[0];
+    for (size_t i = 0; i < n_ways; i++) {
+        struct weft_eng_options options;
+        weft_eng_options_init(&options);
+        options.kv_dtype = kv;
+        options.n_threads = ways[i].n_threads;
+        options.max_batched_tokens = ways[i].chunk;
+        options.kv_memory_bytes = 8u << 20;
+        weft_eng *eng = drive_open(drive_fixture(model), &options);
+        struct long_run *run = i == 0 ? want : got;
+        run->n_vocab = weft_eng_info(eng)->n_vocab;
+        for (uint32_t t = 0; i == 0 && t < LONG_TOKENS; t++) {
+            tokens[t] = weft_rand_below(&seed, run->n_vocab);
+        }
+        assert_int_equal(weft_eng_logits(eng, tokens, LONG_TOKENS, hash_row, run, NULL), WEFT_OK);
+        assert_memory_equal(run->rows, want->rows, sizeof want->rows);
+        weft_eng_free(eng);
+    }
+    free(want);
+}
+
+static void long_contexts_do_not_depend_on_chunks_and_threads(void **state) {
+    (void)state;
+    uint64_t seed = weft_rand_test_seed();
+    check_long_context(ENGINE_DRAFT, WEFT_ENG_KV_AUTO, seed);
+    check_long_context(ENGINE_DRAFT, WEFT_ENG_KV_INT8, seed);
+}
+
 int main(int argc, char **argv) {
     if (!engine_test_begin("test_engine_invariance", argc, argv)) return 77;
     const struct CMUnitTest tests[] = {
@@ -320,6 +375,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(int8_results_do_not_depend_on_company),
         cmocka_unit_test(results_with_an_int8_cache_do_not_depend_on_company),
         cmocka_unit_test(tied_results_do_not_depend_on_company),
+        cmocka_unit_test(long_contexts_do_not_depend_on_chunks_and_threads),
         cmocka_unit_test(results_of_few_bits_do_not_depend_on_company),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
