@@ -32,7 +32,9 @@ static void print_params(const weft_model *model) {
            p->n_kv_heads);
     printf("hidden, ffn     %u, %u\n", p->n_hidden, p->n_ffn);
     printf("vocabulary      %u%s\n", p->n_vocab, p->tied ? ", head tied to the embedding" : "");
-    printf("context         %u\n", p->n_context);
+    printf("context         %u", p->n_context);
+    if (p->window > 0) printf(", of which a token sees the last %u", p->window);
+    printf("\n");
     printf("rope            theta %g, scaling %s", p->rope_theta, scalings[p->rope_scaling]);
     if (p->rope_scaling != WEFT_ROPE_NONE) printf(" by %g", p->rope_factor);
     printf("\nkv per token    %" PRIu64 " bytes in bf16\n",

@@ -829,6 +829,7 @@ static void set_shape(struct wefti_forward *f, const struct weft_model_params *p
     f->rms_eps = p->rms_eps;
     f->attn_scale = (float)(1.0 / sqrt((double)p->head_dim));
     f->rope_interleaved = p->rope_interleaved;
+    f->window = p->window;
     f->x_stride = wefti_stride(f->n_hidden);
     f->q_stride = wefti_stride(f->q_dim);
     f->kv_stride = wefti_stride((size_t)p->n_kv_heads * p->head_dim);

@@ -139,19 +139,19 @@ static weft_err check_options(const struct config *c, const struct weft_model_pa
                             "%s: %s is %u; only %u is supported in this model", c->path,
                             sizes[i].key, value, sizes[i].neutral);
     }
-    uint32_t window;
-    weft_err err = get_u32(c, "llama.attention.sliding_window", 0, &window);
-    if (err) return err;
-    if (window != 0 && window < p->n_context) {
-        return weft_err_set(c->why, WEFT_E_UNSUPPORTED,
-                            "%s: a sliding window of %u is not supported", c->path, window);
-    }
     bool causal = true;
     if (weft_gguf_bool(c->gguf, "llama.attention.causal", &causal) && !causal) {
         return weft_err_set(c->why, WEFT_E_UNSUPPORTED,
                             "%s: llama.attention.causal false is not supported", c->path);
     }
     return WEFT_OK;
+}
+
+static weft_err read_window(const struct config *c, struct weft_model_params *p) {
+    uint32_t window;
+    weft_err err = get_u32(c, "llama.attention.sliding_window", 0, &window);
+    p->window = !err && window < p->n_context ? window : 0; /* else nothing is ever outside it */
+    return err;
 }
 
 static weft_err read_rope(const struct config *c, struct weft_model_params *p) {
@@ -189,6 +189,8 @@ weft_err wefti_config_gguf(const weft_gguf *gguf, struct weft_model_params *p,
     err = read_sizes(&c, p);
     if (err) return err;
     err = check_options(&c, p);
+    if (err) return err;
+    err = read_window(&c, p);
     if (err) return err;
     err = read_rope(&c, p);
     if (err) return err;

@@ -135,17 +135,38 @@ static weft_err check_options(const struct config *c) {
     return WEFT_OK;
 }
 
+/* Whether every layer has the window that the configuration names. */
+static weft_err check_window_layers(const struct config *c, const struct weft_model_params *p) {
+    static const char types_key[] = "layer_types", max_key[] = "max_window_layers";
+    uint32_t n_windowed;
+    size_t i;
+    const json_t *type, *types = get(c->root, types_key);
+    json_array_foreach(types, i, type) {
+        const char *name = json_string_value(type);
+        if (!name || strcmp(name, "sliding_attention") != 0)
+            return unsupported(c, types_key, "a window in some layers alone");
+    }
+    weft_err err = get_u32(c, c->root, max_key, p->n_layers, &n_windowed);
+    if (err || n_windowed >= p->n_layers) return err;
+    return unsupported(c, max_key, "a window in some layers alone");
+}
+
 /* Mistral is Llama but for the window: a config without a word on it means 4096. */
-static weft_err check_window(const struct config *c, const struct weft_model_params *p) {
+static weft_err read_window(const struct config *c, struct weft_model_params *p) {
+    static const char key[] = "sliding_window", use_key[] = "use_sliding_window";
     uint32_t window;
-    const json_t *value = json_object_get(c->root, "sliding_window");
-    if (json_is_null(value)) return WEFT_OK;
-    weft_err err = get_u32(c, c->root, "sliding_window", 4096, &window);
-    if (err) return err;
-    if (window >= p->n_context) return WEFT_OK;
-    return weft_err_set(c->why, WEFT_E_UNSUPPORTED,
-                        "%s: MistralForCausalLM with a sliding window of %u is not supported",
-                        c->path, window);
+    bool use = true;
+    if (json_is_null(json_object_get(c->root, key))) return WEFT_OK;
+    weft_err err = get(c->root, use_key) ? get_bool(c, use_key, &use) : WEFT_OK;
+    if (err || !use) return err;
+    err = get_u32(c, c->root, key, 4096, &window);
+    if (err || window >= p->n_context) return err; /* nothing is ever outside it */
+    if (window == 0) {
+        return weft_err_set(c->why, WEFT_E_PROTO, "%s: \"%s\" is 0; a token sees itself at least",
+                            c->path, key);
+    }
+    p->window = window;
+    return check_window_layers(c, p);
 }
 
 static weft_err read_architecture(const struct config *c, bool *mistral_out) {
@@ -261,7 +282,7 @@ static weft_err read_config(const struct config *c, struct weft_model_params *p)
     if (err) return err;
     p->rope_interleaved = false;
     (void)snprintf(p->arch, sizeof p->arch, "llama");
-    err = mistral ? check_window(c, p) : WEFT_OK;
+    err = mistral ? read_window(c, p) : WEFT_OK;
     if (err) return err;
     return wefti_params_check(p, c->path, c->why);
 }

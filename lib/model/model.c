@@ -337,6 +337,7 @@ uint64_t weft_model_hash(const weft_model *model) {
         p->n_ffn,
         p->n_vocab,
         p->n_context,
+        p->window,
         (double)p->rms_eps,
         p->rope_theta,
         p->rope_scaling,

@@ -115,6 +115,7 @@ struct weft_model_params {
     uint32_t n_layers, n_heads, n_kv_heads, head_dim;
     uint32_t n_hidden, n_ffn, n_vocab;
     uint32_t n_context; /* max_position_embeddings */
+    uint32_t window;    /* a token sees itself and the window - 1 before it; 0: all before it */
     float rms_eps;
     double rope_theta;
     /* A GGUF file keeps llama3 scaling in rope_freqs.weight and says NONE here: see

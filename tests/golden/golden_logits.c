@@ -157,6 +157,11 @@ static void full_heads_with_linear_rope_agree(void **state) {
     check_model("tests/data/zoo/llama_mha_linear", "tests/data/zoo/llama_mha_linear");
 }
 
+static void a_sliding_window_agrees(void **state) {
+    (void)state;
+    check_model("tests/data/zoo/mistral_swa16", "tests/data/zoo/mistral_swa16");
+}
+
 static void quantised_files_agree(void **state) {
     (void)state;
     static const char *const types[] = {"F16",  "BF16", "Q8_0", "Q4_0",
@@ -186,6 +191,7 @@ int main(void) {
         cmocka_unit_test(grouped_queries_with_llama3_rope_agree),
         cmocka_unit_test(the_same_model_as_gguf_agrees),
         cmocka_unit_test(full_heads_with_linear_rope_agree),
+        cmocka_unit_test(a_sliding_window_agrees),
         cmocka_unit_test(quantised_files_agree),
         cmocka_unit_test(fable_draft_1m_agrees_with_float64),
         cmocka_unit_test(fable_6m_agrees_with_float64),

@@ -296,6 +296,12 @@ static void results_with_an_int8_cache_do_not_depend_on_company(void **state) {
     check_invariance(ENGINE_TIED, WEFT_ENG_ACT_F32, WEFT_ENG_KV_INT8);
 }
 
+static void windowed_results_do_not_depend_on_company(void **state) {
+    (void)state;
+    check_invariance(ENGINE_WINDOWED, WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_AUTO);
+    check_invariance(ENGINE_WINDOWED, WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_INT8);
+}
+
 static void tied_results_do_not_depend_on_company(void **state) {
     (void)state;
     check_invariance(ENGINE_TIED, WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_AUTO);
@@ -365,6 +371,7 @@ static void long_contexts_do_not_depend_on_chunks_and_threads(void **state) {
     uint64_t seed = weft_rand_test_seed();
     check_long_context(ENGINE_DRAFT, WEFT_ENG_KV_AUTO, seed);
     check_long_context(ENGINE_DRAFT, WEFT_ENG_KV_INT8, seed);
+    check_long_context(ENGINE_WINDOWED, WEFT_ENG_KV_AUTO, seed);
 }
 
 int main(int argc, char **argv) {
@@ -374,6 +381,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(f32_results_do_not_depend_on_company),
         cmocka_unit_test(int8_results_do_not_depend_on_company),
         cmocka_unit_test(results_with_an_int8_cache_do_not_depend_on_company),
+        cmocka_unit_test(windowed_results_do_not_depend_on_company),
         cmocka_unit_test(tied_results_do_not_depend_on_company),
         cmocka_unit_test(long_contexts_do_not_depend_on_chunks_and_threads),
         cmocka_unit_test(results_of_few_bits_do_not_depend_on_company),

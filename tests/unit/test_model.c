@@ -47,33 +47,35 @@ static const struct {
     const char *path;
     struct weft_model_params params;
 } fixtures[] = {
-    {"models/fable-6m",
-     {"llama", "fable-6m", 6, 8, 4, 32, 256, 768, 4096, 1024, 1e-5f, 10000, WEFT_ROPE_NONE, 1, 0, 0,
-      0, false, false}},
+    {"models/fable-6m", {"llama", "fable-6m",     6, 8, 4, 32, 256,   768,  4096, 1024, 0, 1e-5f,
+                         10000,   WEFT_ROPE_NONE, 1, 0, 0, 0,  false, false}},
     {"tests/data/fable-6m-q8_0.gguf",
-     {"llama", "fable-6m", 6, 8, 4, 32, 256, 768, 4096, 1024, 1e-5f, 10000, WEFT_ROPE_NONE, 1, 0, 0,
-      0, true, false}},
+     {"llama", "fable-6m",     6, 8, 4, 32, 256,  768,  4096, 1024, 0, 1e-5f,
+      10000,   WEFT_ROPE_NONE, 1, 0, 0, 0,  true, false}},
     {"tests/data/fable-draft-1m/config.json",
-     {"llama", "fable-draft-1m", 2, 4, 2, 32, 128, 384, 4096, 1024, 1e-5f, 10000, WEFT_ROPE_NONE, 1,
-      0, 0, 0, false, false}},
+     {"llama", "fable-draft-1m", 2, 4, 2, 32, 128,   384,  4096, 1024, 0, 1e-5f,
+      10000,   WEFT_ROPE_NONE,   1, 0, 0, 0,  false, false}},
     {"tests/data/zoo/llama_gqa_llama3rope/",
-     {"llama", "llama_gqa_llama3rope", 3, 4, 2, 16, 64, 120, 512, 1024, 1e-5f, 10000,
-      WEFT_ROPE_LLAMA3, 8, 1, 4, 64, false, true}},
+     {"llama", "llama_gqa_llama3rope", 3, 4, 2, 16, 64,    120, 512, 1024, 0, 1e-5f,
+      10000,   WEFT_ROPE_LLAMA3,       8, 1, 4, 64, false, true}},
     {"tests/data/zoo/gguf/llama_gqa_llama3rope.gguf",
-     {"llama", "tiny", 3, 4, 2, 16, 64, 120, 512, 1024, 1e-5f, 10000, WEFT_ROPE_NONE, 1, 0, 0, 0,
-      true, true}},
+     {"llama", "tiny",         3, 4, 2, 16, 64,   120, 512, 1024, 0, 1e-5f,
+      10000,   WEFT_ROPE_NONE, 1, 0, 0, 0,  true, true}},
+    {"tests/data/zoo/mistral_swa16",
+     {"llama", "mistral_swa16", 3, 4, 2, 16, 64,    120,  512, 1024, 16, 1e-5f,
+      10000,   WEFT_ROPE_NONE,  1, 0, 0, 0,  false, false}},
     {"tests/data/zoo/llama_mha_linear",
-     {"llama", "llama_mha_linear", 3, 4, 4, 16, 64, 112, 512, 1024, 1e-3f, 10000, WEFT_ROPE_LINEAR,
-      4, 0, 0, 0, false, false}},
+     {"llama", "llama_mha_linear", 3, 4, 4, 16, 64,    112,  512, 1024, 0, 1e-3f,
+      10000,   WEFT_ROPE_LINEAR,   4, 0, 0, 0,  false, false}},
     {"tests/data/zoo/llama_quant/F16.gguf",
-     {"llama", "tiny", 2, 8, 1, 32, 256, 256, 512, 1024, 1e-5f, 500000, WEFT_ROPE_NONE, 1, 0, 0, 0,
-      true, true}},
+     {"llama", "tiny",         2, 8, 1, 32, 256,  256, 512, 1024, 0, 1e-5f,
+      500000,  WEFT_ROPE_NONE, 1, 0, 0, 0,  true, true}},
     {"tests/data/zoo/llama_quant/BF16.gguf",
-     {"llama", "tiny", 2, 8, 1, 32, 256, 256, 512, 1024, 1e-5f, 500000, WEFT_ROPE_NONE, 1, 0, 0, 0,
-      true, true}},
+     {"llama", "tiny",         2, 8, 1, 32, 256,  256, 512, 1024, 0, 1e-5f,
+      500000,  WEFT_ROPE_NONE, 1, 0, 0, 0,  true, true}},
     {"tests/data/zoo/llama_quant/Q8_0.gguf",
-     {"llama", "tiny", 2, 8, 1, 32, 256, 256, 512, 1024, 1e-5f, 500000, WEFT_ROPE_NONE, 1, 0, 0, 0,
-      true, true}},
+     {"llama", "tiny",         2, 8, 1, 32, 256,  256, 512, 1024, 0, 1e-5f,
+      500000,  WEFT_ROPE_NONE, 1, 0, 0, 0,  true, true}},
 };
 
 static void hyper_parameters_of_the_fixtures_are_as_written(void **state) {
@@ -334,11 +336,11 @@ static void options_that_are_not_there_yet_are_refused_by_name(void **state) {
         {"{\"architectures\":null,\"model_type\":\"qwen2\"}", "qwen2"},
         {"{\"model_type\":\"granite\"}", "granite"},
         {"{\"architectures\":[\"MistralForCausalLM\"],\"model_type\":\"mistral\","
-         "\"sliding_window\":16}",
-         "MistralForCausalLM"},
+         "\"sliding_window\":16,\"max_window_layers\":0}",
+         "max_window_layers"},
         {"{\"architectures\":[\"MistralForCausalLM\"],\"model_type\":\"mistral\","
-         "\"max_position_embeddings\":8192}",
-         "4096"},
+         "\"sliding_window\":16,\"layer_types\":[\"sliding_attention\",\"full_attention\"]}",
+         "layer_types"},
         {"{\"attention_bias\":true}", "attention_bias"},
         {"{\"mlp_bias\":true}", "mlp_bias"},
         {"{\"hidden_act\":\"gelu\"}", "gelu"},
@@ -493,20 +495,40 @@ static void missing_keys_have_the_defaults_of_transformers(void **state) {
     assert_int_equal(params.head_dim, 64);
 }
 
-static void mistral_without_a_window_is_a_llama(void **state) {
+static void mistral_is_a_llama_with_a_window(void **state) {
     (void)state;
+    static const struct {
+        const char *changes;
+        uint32_t window;
+    } cases[] = {
+        {"\"sliding_window\":null", 0},
+        {"\"sliding_window\":128", 0}, /* the context: nothing is ever outside it */
+        {"\"sliding_window\":4096", 0},
+        {"\"sliding_window\":127", 127},
+        {"\"sliding_window\":1", 1},
+        {"\"max_position_embeddings\":8192", 4096},
+        {"\"sliding_window\":16,\"use_sliding_window\":false", 0},
+        {"\"sliding_window\":16,\"use_sliding_window\":true,\"max_window_layers\":64", 16},
+        {"\"sliding_window\":16,\"layer_types\":[\"sliding_attention\"]", 16},
+    };
     struct weft_model_params params;
     struct weft_errmsg why;
-    static const char *const windows[] = {"null", "128", "4096"};
-    for (size_t i = 0; i < COUNT(windows); i++) {
+    for (size_t i = 0; i < COUNT(cases); i++) {
         char changes[256];
         (void)snprintf(changes, sizeof changes,
-                       "{\"architectures\":[\"MistralForCausalLM\"],\"model_type\":\"mistral\","
-                       "\"sliding_window\":%s}",
-                       windows[i]);
+                       "{\"architectures\":[\"MistralForCausalLM\"],\"model_type\":\"mistral\",%s}",
+                       cases[i].changes);
         assert_int_equal(parse_changed(changes, &params, &why), WEFT_OK);
         assert_string_equal(params.arch, "llama");
+        assert_int_equal(params.window, cases[i].window);
     }
+    assert_int_equal(parse_changed("{\"architectures\":[\"MistralForCausalLM\"],"
+                                   "\"model_type\":\"mistral\",\"sliding_window\":0}",
+                                   &params, &why),
+                     WEFT_E_PROTO);
+    /* Llama itself has none, whatever its configuration carries along. */
+    assert_int_equal(parse_changed("{\"sliding_window\":16}", &params, &why), WEFT_OK);
+    assert_int_equal(params.window, 0);
 }
 
 static void display_names_are_cut_at_whole_characters(void **state) {
@@ -696,7 +718,7 @@ int main(void) {
         cmocka_unit_test(text_that_is_not_a_configuration_is_refused),
         cmocka_unit_test(every_spelling_of_rope_scaling_is_read),
         cmocka_unit_test(missing_keys_have_the_defaults_of_transformers),
-        cmocka_unit_test(mistral_without_a_window_is_a_llama),
+        cmocka_unit_test(mistral_is_a_llama_with_a_window),
         cmocka_unit_test(display_names_are_cut_at_whole_characters),
         cmocka_unit_test(integers_beyond_63_bits_are_no_hindrance),
         cmocka_unit_test(whole_numbers_convert_as_far_as_a_double_holds_them_all),
