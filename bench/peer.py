@@ -201,20 +201,30 @@ def summarise(row, rounds):
     return lines
 
 
-def print_table(lines, args):
+def print_head():
     print("| row | clients | server | tokens/s | ratio | first token, ms | of 95 % | between tokens, ms | of 95 % "
           "| tokens/s, all decoding | of int8 peak | router + scheduler, us/token | lost |")
-    print("|---|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
+    print("|---|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|", flush=True)
+
+
+def print_lines(lines, args):
     for line in lines:
         row = line["row"] + (f" + {line['busy_neighbours']}" if line["busy_neighbours"] else "")
         cells = [row, str(line["clients"]), line["server"], shown(line["tokens_per_s"]), shown(line.get("ratio"), 2)]
         cells += [shown(line[path], 2 if path.startswith("between") else 0) for path in FIELDS[1:5]]
         cells += [shown(line[FIELDS[5]]), f"{100 * line['of_vnni_peak']:.1f} %", shown(line["front_us_per_token"]),
                   f"{100 * line['lost']:.0f} %" if "lost" in line else "-"]
-        print("| " + " | ".join(cells) + " |")
+        print("| " + " | ".join(cells) + " |", flush=True)
     if any("lost" in line for line in lines):
         fair = 1 - 1 / (1 + N_BUSY / args.threads * BUSY_WEIGHT)
         print(f"\nThe fair share of {N_BUSY} neighbours at nice {BUSY_NICE} on {args.threads} cores is {100 * fair:.0f} %.")
+
+
+def write_json(args, lines, raw):
+    if not args.json:
+        return
+    with open(args.json, "w", encoding="utf-8") as f:
+        json.dump({"threads": args.threads, "rounds": args.rounds, "medians": lines, "all": raw}, f, indent=1)
 
 
 def make_rows(args):
@@ -251,7 +261,9 @@ def main():
         servers["llama-server"] = llama_server
     else:
         print("Only weft: a comparison of servers needs LLAMA_BIN, the folder of a llama-server.\n", file=sys.stderr)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # by way of what stops the servers
     lines, raw = [], []
+    print_head()
     for row in make_rows(args):
         rounds = []
         for number in range(args.rounds):
@@ -263,11 +275,10 @@ def main():
                         "results": [{"server": name, "clients": key[0], "busy": key[1], **result}
                                     for name in servers for key, result in of[name].items()]})
             print(f"{row.name}: round {number + 1} of {args.rounds}", file=sys.stderr)
-        lines += summarise(row, rounds)
-    print_table(lines, args)
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as f:
-            json.dump({"threads": args.threads, "rounds": args.rounds, "medians": lines, "all": raw}, f, indent=1)
+        of_row = summarise(row, rounds)
+        lines += of_row
+        print_lines(of_row, args)
+        write_json(args, lines, raw)
 
 
 if __name__ == "__main__":
