@@ -4,7 +4,8 @@
 
 #include "cmd/common/config.h"
 
-/* Names the process in its log lines and failed assertions, as --log-format and --log-level ask.
+/* Names the process in its log lines and failed assertions, as --log-format and --log-level ask,
+ * and asks the kernel to let its threads run as soon as they wake.
  * Before other threads exist; `name` must outlive the process. */
 void weft_actor_init(const char *name, const struct weft_config *config);
 

@@ -83,9 +83,9 @@ static void tell_supervisor(struct wefti_actor *a, uint64_t now_ms) {
 
 /* True: routers have more to say. They come first, since a result is answered with a plan at once,
  * and what they want is to be in it. */
-static bool turn(struct wefti_actor *a) {
-    bool more = wefti_routers_drain(a);
-    wefti_group_drain(a);
+static bool turn(struct wefti_actor *a, bool from_group, bool from_hub) {
+    bool more = from_hub && wefti_routers_drain(a);
+    if (from_group) wefti_group_drain(a);
     if (a->sched) {
         weft_sched_tick(a->sched, weft_now_us());
         wefti_routers_tell(a);
@@ -118,8 +118,8 @@ static weft_err serve(struct wefti_actor *a, int signal_fd, struct weft_errmsg *
         };
         int n = poll(fds, sizeof fds / sizeof fds[0], more ? 0 : poll_ms(a));
         if (n < 0 && errno != EINTR) return weft_err_errno(why, errno, "poll failed");
-        take_signals(a, signal_fd);
-        more = turn(a);
+        if (fds[0].revents) take_signals(a, signal_fd);
+        more = turn(a, fds[1].revents, more || fds[2].revents);
     }
     return WEFT_OK;
 }

@@ -232,14 +232,14 @@ static weft_err serve(struct worker *w, int signal_fd, struct weft_errmsg *why) 
         };
         int n = poll(fds, sizeof fds / sizeof fds[0], poll_ms(w, weft_now_ms()));
         if (n < 0 && errno != EINTR) return weft_err_errno(why, errno, "poll failed");
-        if (asked_to_exit(signal_fd)) return WEFT_OK;
+        if (fds[0].revents && asked_to_exit(signal_fd)) return WEFT_OK;
 
         if (fds[1].revents) wefti_stepper_clear(w->stepper);
         weft_err err = check_engine(w, why);
         if (err) return err;
         if (!w->link) continue;
         drain_stepper(w);
-        drain_link(w);
+        if (fds[2].revents) drain_link(w);
         uint64_t now_ms = weft_now_ms();
         weft_link_tick(w->link, now_ms);
         if (w->has_epoch && now_ms - w->heartbeat_at_ms >= HEARTBEAT_MS) {

@@ -5,6 +5,8 @@ foreach(name test_err test_check test_buf test_parse test_cursor test_ring test_
 endforeach()
 weft_test(test_log SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_log.c
           LINKS weft_base PkgConfig::JANSSON LABELS unit TIMEOUT 30)
+weft_test(test_actor SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_actor.c
+          LINKS weft_common LABELS unit TIMEOUT 30)
 weft_test(test_config SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_config.c
           LINKS weft_common LABELS unit TIMEOUT 30)
 target_link_options(test_config PRIVATE -Wl,--wrap=asprintf)
