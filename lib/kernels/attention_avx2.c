@@ -16,6 +16,36 @@ ALWAYS_INLINE __m256 load8(const uint8_t *base, size_t at, enum weft_kv_dtype dt
 }
 
 /* Tokens 16 * sub .. 16 * (sub + subs) of the tile for n queries: n * subs <= 4. */
+static inline void widen_codes(const uint8_t *codes, uint32_t n, enum weft_kv_dtype dtype,
+                               float *out) {
+    for (uint32_t i = 0; i < n; i += LANES8) {
+        _mm256_store_ps(out + i, load8(codes, i, dtype));
+    }
+}
+
+ALWAYS_INLINE float tile_max(const float p[ATTN_TILE]) {
+    __m256 of8 = _mm256_load_ps(p);
+    for (uint32_t j = LANES8; j < ATTN_TILE; j += LANES8) {
+        of8 = _mm256_max_ps(of8, _mm256_load_ps(p + j));
+    }
+    __m128 of4 = _mm_max_ps(_mm256_castps256_ps128(of8), _mm256_extractf128_ps(of8, 1));
+    __m128 of2 = _mm_max_ps(of4, _mm_movehl_ps(of4, of4));
+    return _mm_cvtss_f32(_mm_max_ss(of2, _mm_movehdup_ps(of2)));
+}
+
+/* Halves onto each other, down to one. */
+ALWAYS_INLINE float tile_sum(const float p[ATTN_TILE]) {
+    __m256 sums[ATTN_TILE / LANES8 / 2];
+    for (uint32_t v = 0; v < ATTN_TILE / LANES8 / 2; v++) {
+        sums[v] = _mm256_add_ps(_mm256_load_ps(p + (size_t)v * LANES8),
+                                _mm256_load_ps(p + ATTN_TILE / 2 + (size_t)v * LANES8));
+    }
+    __m256 of8 = _mm256_add_ps(_mm256_add_ps(sums[0], sums[2]), _mm256_add_ps(sums[1], sums[3]));
+    __m128 of4 = _mm_add_ps(_mm256_castps256_ps128(of8), _mm256_extractf128_ps(of8, 1));
+    __m128 of2 = _mm_add_ps(of4, _mm_movehl_ps(of4, of4));
+    return _mm_cvtss_f32(_mm_add_ss(of2, _mm_movehdup_ps(of2)));
+}
+
 ALWAYS_INLINE void score_block(const struct attn_tile *tile, const struct attn_query *queries,
                                uint32_t n, uint32_t sub, uint32_t subs, enum weft_kv_dtype dtype,
                                float (*p)[ATTN_TILE]) {

@@ -26,6 +26,30 @@ ALWAYS_INLINE __m512 load_some(const uint8_t *base, size_t at, __mmask16 mask,
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
 }
 
+static inline void widen_codes(const uint8_t *codes, uint32_t n, enum weft_kv_dtype dtype,
+                               float *out) {
+    for (uint32_t i = 0; i < n; i += 16) {
+        _mm512_store_ps(out + i, load16(codes, i, dtype));
+    }
+}
+
+ALWAYS_INLINE float tile_max(const float p[ATTN_TILE]) {
+    __m512 low = _mm512_max_ps(_mm512_load_ps(p), _mm512_load_ps(p + 16));
+    __m512 high = _mm512_max_ps(_mm512_load_ps(p + 32), _mm512_load_ps(p + 48));
+    return _mm512_reduce_max_ps(_mm512_max_ps(low, high));
+}
+
+/* Halves onto each other, down to one. */
+ALWAYS_INLINE float tile_sum(const float p[ATTN_TILE]) {
+    __m512 even = _mm512_add_ps(_mm512_load_ps(p), _mm512_load_ps(p + 32));
+    __m512 odd = _mm512_add_ps(_mm512_load_ps(p + 16), _mm512_load_ps(p + 48));
+    __m512 all = _mm512_add_ps(even, odd);
+    __m256 of8 = _mm256_add_ps(_mm512_castps512_ps256(all), _mm512_extractf32x8_ps(all, 1));
+    __m128 of4 = _mm_add_ps(_mm256_castps256_ps128(of8), _mm256_extractf128_ps(of8, 1));
+    __m128 of2 = _mm_add_ps(of4, _mm_movehl_ps(of4, of4));
+    return _mm_cvtss_f32(_mm_add_ss(of2, _mm_movehdup_ps(of2)));
+}
+
 ALWAYS_INLINE void score_block(const struct attn_tile *tile, const struct attn_query *queries,
                                uint32_t n, uint32_t sub, uint32_t subs, enum weft_kv_dtype dtype,
                                float (*p)[ATTN_TILE]) {
@@ -86,10 +110,14 @@ ALWAYS_INLINE void value_block(const struct attn_tile *tile, const struct attn_q
                 _mm512_mul_ps(f, _mm512_maskz_loadu_ps(mask, queries[i].out + d + (size_t)v * 16));
         }
     }
-    size_t head_dim = tile->head_dim;
-    for (uint32_t j = j0; j < j1; j++) {
-        const uint8_t *base = tile->v[j / ATTN_SUB];
-        size_t at = j % ATTN_SUB * head_dim + d;
+    const size_t head_dim = tile->head_dim;
+    const uint8_t *base = NULL;
+    size_t at = 0;
+    for (uint32_t j = j0; j < j1; j++, at += head_dim) {
+        if (j == j0 || j % ATTN_SUB == 0) {
+            base = tile->v[j / ATTN_SUB];
+            at = j % ATTN_SUB * head_dim + d;
+        }
         __m512 value[VALUE_VECTORS];
         for (uint32_t v = 0; v < vectors; v++) {
             value[v] = vectors > 1 ? load16(base, at + (size_t)v * 16, dtype)

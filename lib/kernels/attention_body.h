@@ -10,7 +10,12 @@
  * An ISA file defines before including this, for n and dtype constant after inlining:
  *   score_queries(tile, queries, n, n_subs, dtype, p)       p[i][0 .. 16 * n_subs) = q_i . k
  *   value_queries(tile, queries, n, dtype, p, fade, j0, j1) out_i = out_i * fade[i] + sum of
- * p[i][j] v_j */
+ * p[i][j] v_j
+ *   tile_max(p), tile_sum(p)                                of 64; the sum by the fixed tree
+ *   widen_codes(codes, n, dtype, out)                       `n` elements, a multiple of 16, as f32
+ *
+ * Where many queries share a tile, it is widened to f32 once for all of them: the same values, so
+ * the same bits. */
 #ifndef WEFT_KERNELS_ATTENTION_BODY_H
 #define WEFT_KERNELS_ATTENTION_BODY_H
 
@@ -44,8 +49,10 @@
         FOR_QUERIES(n, call_int8)                                                                  \
     }
 
-static void scores(const struct attn_tile *tile, const struct attn_query *queries, uint32_t n,
-                   uint32_t n_subs, float (*p)[ATTN_TILE]) {
+/* Not inline: their loops want every register for themselves. */
+static __attribute__((noinline)) void scores(const struct attn_tile *tile,
+                                             const struct attn_query *queries, uint32_t n,
+                                             uint32_t n_subs, float (*p)[ATTN_TILE]) {
 #define SCORE_F32(count) score_queries(tile, queries, count, n_subs, WEFT_KV_F32, p)
 #define SCORE_BF16(count) score_queries(tile, queries, count, n_subs, WEFT_KV_BF16, p)
 #define SCORE_F16(count) score_queries(tile, queries, count, n_subs, WEFT_KV_F16, p)
@@ -53,13 +60,41 @@ static void scores(const struct attn_tile *tile, const struct attn_query *querie
     FOR_DTYPES(tile, n, SCORE_F32, SCORE_BF16, SCORE_F16, SCORE_INT8)
 }
 
-static void values(const struct attn_tile *tile, const struct attn_query *queries, uint32_t n,
-                   float (*p)[ATTN_TILE], const float *fade, uint32_t j0, uint32_t j1) {
+static __attribute__((noinline)) void values(const struct attn_tile *tile,
+                                             const struct attn_query *queries, uint32_t n,
+                                             float (*p)[ATTN_TILE], const float *fade, uint32_t j0,
+                                             uint32_t j1) {
 #define VALUE_F32(count) value_queries(tile, queries, count, WEFT_KV_F32, p, fade, j0, j1)
 #define VALUE_BF16(count) value_queries(tile, queries, count, WEFT_KV_BF16, p, fade, j0, j1)
 #define VALUE_F16(count) value_queries(tile, queries, count, WEFT_KV_F16, p, fade, j0, j1)
 #define VALUE_INT8(count) value_queries(tile, queries, count, WEFT_KV_INT8, p, fade, j0, j1)
     FOR_DTYPES(tile, n, VALUE_F32, VALUE_BF16, VALUE_F16, VALUE_INT8)
+}
+
+/* A tile as f32, and the memory for it. */
+struct wide_tile {
+    struct attn_tile tile;
+    _Alignas(64) float k[ATTN_TILE * WEFT_HEAD_DIM_MAX], v[ATTN_TILE * WEFT_HEAD_DIM_MAX];
+};
+
+/* n_subs groups; those behind them are zero, so that products may pass over all of them. int8: the
+ * codes; their scales stay with `tile`. */
+static inline void widen_tile(const struct attn_tile *tile, uint32_t n_subs,
+                              struct wide_tile *wide) {
+    const uint32_t n = ATTN_SUB * tile->head_dim;
+    wide->tile = (struct attn_tile){.dtype = WEFT_KV_F32, .head_dim = tile->head_dim};
+    for (uint32_t s = 0; s < ATTN_SUBS; s++) {
+        float *k = wide->k + (size_t)s * n, *v = wide->v + (size_t)s * n;
+        if (s < n_subs) {
+            widen_codes(tile->k[s], n, tile->dtype, k);
+            widen_codes(tile->v[s], n, tile->dtype, v);
+        } else {
+            memset(k, 0, n * sizeof *k);
+            memset(v, 0, n * sizeof *v);
+        }
+        wide->tile.k[s] = (const void *)k;
+        wide->tile.v[s] = (const void *)v;
+    }
 }
 
 /* int8: dots become scores with the tokens' scales, and exponentials the weights of codes. What a
@@ -74,41 +109,36 @@ static inline void apply_scales(const uint8_t *const groups[ATTN_SUBS], uint32_t
     }
 }
 
-/* Turns scores into exponentials in place (masked ones into 0) and returns what the sums so far are
- * to be multiplied by. */
-static inline float fold_scores(struct attn_query *query, float scale, float p[ATTN_TILE]) {
-    float lanes[ATTN_SUB], max;
-    uint32_t begin = query->begin, n_seen = query->end - begin;
-    for (uint32_t j = 0; j < ATTN_TILE; j++) {
-        p[j] = j - begin < n_seen ? p[j] * scale : -INFINITY;
-    }
-    for (uint32_t l = 0; l < ATTN_SUB; l++) {
-        lanes[l] = p[l];
-    }
-    for (uint32_t j = ATTN_SUB; j < ATTN_TILE; j += ATTN_SUB) {
-        for (uint32_t l = 0; l < ATTN_SUB; l++) {
-            lanes[l] = p[j + l] > lanes[l] ? p[j + l] : lanes[l];
+/* Turns the scores of a batch into exponentials in place (masked ones into 0); `fade` gets what the
+ * sums so far are to be multiplied by. One thing after the other for all queries: most of it is
+ * waiting for the result before, which the queries then do side by side. */
+static inline void fold_scores(struct attn_query *queries, uint32_t n, float scale,
+                               float (*p)[ATTN_TILE], float *fade) {
+    float max[QUERY_BATCH] = {0}, shrink[QUERY_BATCH] = {0}, kept[QUERY_BATCH];
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t begin = queries[i].begin, n_seen = queries[i].end - begin;
+        for (uint32_t j = 0; j < ATTN_TILE; j++) {
+            p[i][j] = j - begin < n_seen ? p[i][j] * scale : -INFINITY;
         }
     }
-    max = query->max;
-    for (uint32_t l = 0; l < ATTN_SUB; l++) {
-        max = lanes[l] > max ? lanes[l] : max;
+    for (uint32_t i = 0; i < n; i++) {
+        float top = tile_max(p[i]);
+        max[i] = top > queries[i].max ? top : queries[i].max;
+        shrink[i] = queries[i].max - max[i];
     }
-    for (uint32_t j = 0; j < ATTN_TILE; j++) {
-        p[j] = exp_lane(p[j] - max);
-    }
-    float fade = exp_lane(query->max - max), sums[ATTN_TILE / 2];
-    for (uint32_t j = 0; j < ATTN_TILE / 2; j++) {
-        sums[j] = p[j] + p[j + ATTN_TILE / 2];
-    }
-    for (uint32_t width = ATTN_TILE / 4; width > 0; width /= 2) {
-        for (uint32_t j = 0; j < width; j++) {
-            sums[j] += sums[j + width];
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t j = 0; j < ATTN_TILE; j++) {
+            p[i][j] = exp_lane(p[i][j] - max[i]);
         }
     }
-    query->total = query->total * fade + sums[0];
-    query->max = max;
-    return fade;
+    for (uint32_t i = 0; i < QUERY_BATCH; i++) {
+        kept[i] = exp_lane(shrink[i]);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        fade[i] = kept[i];
+        queries[i].total = queries[i].total * fade[i] + tile_sum(p[i]);
+        queries[i].max = max[i];
+    }
 }
 
 /* The values of one tile for a batch whose weights are in `p`: together where all see, else one by
@@ -131,20 +161,34 @@ static inline void fold_values(const struct attn_tile *tile, const struct attn_q
     }
 }
 
-/* One tile for up to QUERY_BATCH queries, each of which sees some of it; ascending positions. */
-static inline void fold_batch(const struct attn_tile *tile, struct attn_query *queries, uint32_t n,
-                              float scale) {
-    _Alignas(64) float p[QUERY_BATCH][ATTN_TILE];
-    float fade[QUERY_BATCH];
-    uint32_t n_subs = (queries[n - 1].end + ATTN_SUB - 1) / ATTN_SUB;
-    if (n_subs < ATTN_TILE / ATTN_SUB) memset(p, 0, sizeof p);
-    scores(tile, queries, n, n_subs, p);
-    for (uint32_t i = 0; i < n; i++) {
-        if (tile->dtype == WEFT_KV_INT8) apply_scales(tile->k, tile->head_dim, n_subs, p[i]);
-        fade[i] = fold_scores(&queries[i], scale, p[i]);
-        if (tile->dtype == WEFT_KV_INT8) apply_scales(tile->v, tile->head_dim, n_subs, p[i]);
+/* One tile for `n` queries, each of which sees some of it; ascending positions. First all scores,
+ * then all weights, then all values: each with its half of the tile in L1. `products`: the tile, or
+ * the same one widened. */
+static inline void fold_tile(const struct attn_tile *tile, const struct attn_tile *products,
+                             struct attn_query *queries, uint32_t n, float scale) {
+    _Alignas(64) float p[ATTN_QUERIES][ATTN_TILE];
+    float fade[ATTN_QUERIES];
+    bool widened = products != tile, scaled = tile->dtype == WEFT_KV_INT8;
+    for (uint32_t i = 0; i < n; i += QUERY_BATCH) {
+        uint32_t some = min_u32(QUERY_BATCH, n - i);
+        uint32_t n_subs = (queries[i + some - 1].end + ATTN_SUB - 1) / ATTN_SUB;
+        if (!widened && n_subs < ATTN_SUBS) memset(p + i, 0, some * sizeof p[0]);
+        scores(products, queries + i, some, widened ? ATTN_SUBS : n_subs, p + i);
+        for (uint32_t j = i; j < i + some && scaled; j++) {
+            apply_scales(tile->k, tile->head_dim, n_subs, p[j]);
+        }
     }
-    fold_values(tile, queries, n, p, fade);
+    for (uint32_t i = 0; i < n; i += QUERY_BATCH) {
+        fold_scores(queries + i, min_u32(QUERY_BATCH, n - i), scale, p + i, fade + i);
+    }
+    for (uint32_t i = 0; i < n; i += QUERY_BATCH) {
+        uint32_t some = min_u32(QUERY_BATCH, n - i);
+        uint32_t n_subs = (queries[i + some - 1].end + ATTN_SUB - 1) / ATTN_SUB;
+        for (uint32_t j = i; j < i + some && scaled; j++) {
+            apply_scales(tile->v, tile->head_dim, n_subs, p[j]);
+        }
+        fold_values(products, queries + i, some, p + i, fade + i);
+    }
 }
 
 /* Where the 16-token parts of the tile at `first` lie, as far as `last`. */
@@ -167,6 +211,7 @@ static inline void fold_span(const struct weft_attn_args *args, const uint32_t *
     uint32_t first = span * WEFT_ATTN_SPAN, low = queries[0].low / ATTN_TILE * ATTN_TILE;
     uint32_t last = min_u32(first + WEFT_ATTN_SPAN - 1, queries[n - 1].pos), begin = 0, end = 0;
     struct attn_tile tile = {.dtype = args->kv.dtype, .head_dim = args->kv.head_dim};
+    struct wide_tile wide;
     for (uint32_t i = 0; i < n; i++) {
         memset(queries[i].out, 0, args->kv.head_dim * sizeof(float));
         queries[i].max = -INFINITY;
@@ -184,9 +229,12 @@ static inline void fold_span(const struct weft_attn_args *args, const uint32_t *
             queries[i].begin = queries[i].low > at ? queries[i].low - at : 0;
             queries[i].end = min_u32(ATTN_TILE, queries[i].pos - at + 1);
         }
-        for (uint32_t i = begin; i < end; i += QUERY_BATCH) {
-            fold_batch(&tile, queries + i, min_u32(QUERY_BATCH, end - i), args->scale);
+        const struct attn_tile *products = &tile;
+        if (end - begin >= WIDE_QUERIES && tile.dtype != WEFT_KV_F32) {
+            widen_tile(&tile, (min_u32(last - at, ATTN_TILE - 1) + ATTN_SUB) / ATTN_SUB, &wide);
+            products = &wide.tile;
         }
+        fold_tile(&tile, products, queries + begin, end - begin, args->scale);
     }
 }
 
