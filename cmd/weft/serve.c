@@ -2,9 +2,10 @@
  * them running.
  *
  * What it owns: the memfd with the packed weights (so a restarted worker maps instead of packing),
- * the addresses of the links, the port once it is known, and each child's status pipe. It takes no
- * part in serving: no nng, no sockets. It watches whether the scheduler's loop turns, as the
- * scheduler watches the worker.
+ * or the packed file it was given instead (so a restarted worker maps the same one, whatever has
+ * taken its name since), the addresses of the links, the port once it is known, and each child's
+ * status pipe. It takes no part in serving: no nng, no sockets. It watches whether the scheduler's
+ * loop turns, as the scheduler watches the worker.
  *
  * Signals: children ignore SIGTERM, SIGINT and SIGHUP, so a signal to the whole process group
  * reaches the supervisor alone in effect; it then drains the router (SIGUSR1) and stops the others
@@ -72,7 +73,10 @@ struct supervisor {
     struct child children[N_CHILDREN];
     char bin_dir[512];
     char scheduler_url[96], worker_url[96];
-    int weights_fd, signal_fd;
+    int weights_fd;      /* -1: the model is a packed file */
+    int packed_fd;       /* that file; -1: it is not one */
+    char model_path[32]; /* of that file, by descriptor */
+    int signal_fd;
     enum phase phase;
     uint64_t phase_until_ms; /* then the next measure */
     uint64_t turn_ms;        /* when the loop last turned */
@@ -138,10 +142,12 @@ static void start_child(struct supervisor *sup, enum child_idx idx) {
     }
     sup->config.status_fd = fds[1];
     sup->config.weights_fd = idx == WORKER ? sup->weights_fd : -1;
+    const char *model = sup->packed_fd < 0 ? sup->config.model : sup->model_path;
+    int kept_fd = sup->packed_fd >= 0 ? sup->packed_fd : idx == WORKER ? sup->weights_fd : -1;
     char *argv[ARGS_MAX + 3];
     uint32_t n = 0;
     argv[n++] = (char *)(uintptr_t)child->name;
-    if (child->program != WEFT_PROG_SCHEDULER) argv[n++] = (char *)(uintptr_t)sup->config.model;
+    if (child->program != WEFT_PROG_SCHEDULER) argv[n++] = (char *)(uintptr_t)model;
     uint32_t n_fixed = n;
     n += weft_config_argv(&sup->config, child->program, argv + n, ARGS_MAX);
     argv[n] = NULL;
@@ -151,8 +157,7 @@ static void start_child(struct supervisor *sup, enum child_idx idx) {
     if (pid == 0) {
         struct child self = *child;
         self.status_fd = fds[1];
-        if (!keep_over_exec(fds[1]) || (idx == WORKER && !keep_over_exec(sup->weights_fd)))
-            _exit(1);
+        if (!keep_over_exec(fds[1]) || (kept_fd >= 0 && !keep_over_exec(kept_fd))) _exit(1);
         become(sup, &self, argv, parent);
     }
     while (n > n_fixed)
@@ -229,9 +234,13 @@ static void read_status(struct supervisor *sup, enum child_idx idx) {
 }
 
 static void describe_exit(int status, char *out, size_t out_bytes) {
-    if (WIFSIGNALED(status))
-        (void)snprintf(out, out_bytes, "killed by signal %d (%s)", WTERMSIG(status),
-                       strsignal(WTERMSIG(status)));
+    if (WIFSIGNALED(
+            status)) /* only a mapped file that shrank, or a disk that failed, gives SIGBUS */
+        (void)snprintf(out, out_bytes, "killed by signal %d (%s%s)", WTERMSIG(status),
+                       strsignal(WTERMSIG(status)),
+                       WTERMSIG(status) == SIGBUS ? ": was the model's file cut short, or its disk "
+                                                    "lost, while it was in use?"
+                                                  : "");
     else
         (void)snprintf(out, out_bytes, "exited with status %d", WEXITSTATUS(status));
 }
@@ -240,7 +249,7 @@ static void child_ended(struct supervisor *sup, enum child_idx idx, int status) 
     struct child *child = &sup->children[idx];
     if (child->status_fd >= 0) read_status(sup, idx); /* its last words may explain it */
     child->pid = 0;
-    char text[128];
+    char text[160];
     describe_exit(status, text, sizeof text);
     if (sup->phase == PHASE_STOP || (sup->phase == PHASE_DRAIN && idx == ROUTER)) {
         weft_debug("%s %s", child->name, text);
@@ -408,8 +417,11 @@ static weft_err set_up(struct supervisor *sup, struct weft_errmsg *why) {
     sup->config.scheduler_url = sup->scheduler_url;
     sup->config.worker_url = sup->worker_url;
     if (!sup->config.served_model_name) sup->config.served_model_name = sup->config.model;
-    sup->weights_fd = memfd_create("weft-weights", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (sup->weights_fd < 0) return weft_err_errno(why, errno, "cannot make a memory file");
+    sup->weights_fd = -1;
+    if (sup->packed_fd < 0) {
+        sup->weights_fd = memfd_create("weft-weights", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        if (sup->weights_fd < 0) return weft_err_errno(why, errno, "cannot make a memory file");
+    }
     /* A log reader that goes away must not take the service with it; and children whose end was to
      * be ignored by whoever started us could not be waited for. */
     (void)signal(SIGPIPE, SIG_IGN);
@@ -428,13 +440,24 @@ static weft_err set_up(struct supervisor *sup, struct weft_errmsg *why) {
     return WEFT_OK;
 }
 
+/* Opened once for all workers there will be: a file renamed over it meanwhile is another model. */
+static weft_err hold_packed(struct supervisor *sup, struct weft_errmsg *why) {
+    sup->packed_fd = open(sup->config.model, O_RDONLY | O_CLOEXEC);
+    if (sup->packed_fd < 0) return weft_err_errno(why, errno, "cannot open %s", sup->config.model);
+    (void)snprintf(sup->model_path, sizeof sup->model_path, "/proc/self/fd/%d", sup->packed_fd);
+    return WEFT_OK;
+}
+
 /* What is no model at all is said here, once, and not by whichever child finds it first. */
-static weft_err check_model(const char *path, struct weft_errmsg *why) {
+static weft_err check_model(struct supervisor *sup, struct weft_errmsg *why) {
     struct weft_model_place place;
     json_t *config = NULL;
-    weft_err err = weft_model_locate(path, &place, why);
+    weft_err err = weft_model_locate(sup->config.model, &place, why);
     if (err) return err;
-    if (place.format == WEFT_MODEL_HF)
+    sup->packed_fd = -1;
+    if (place.packed)
+        err = hold_packed(sup, why);
+    else if (place.format == WEFT_MODEL_HF)
         err = weft_model_json(place.path, "config.json", CONFIG_BYTES_MAX, &config, why);
     json_decref(config);
     weft_model_place_fini(&place);
@@ -449,7 +472,7 @@ int weft_cmd_serve(int argc, char **argv) {
     if (err) return weft_cmd_fail(err, &why);
     if (done) return 0;
     weft_actor_init("weft", &sup.config);
-    err = check_model(sup.config.model, &why);
+    err = check_model(&sup, &why);
     if (err) return weft_cmd_fail(err, &why);
     err = set_up(&sup, &why);
     if (err) return weft_cmd_fail(err, &why);
