@@ -224,6 +224,8 @@ static float percentile_ratio(const struct histogram *hist) {
 
 /* ln x of a normal x > 0: exponent, and the series of artanh for a mantissa in [2/3, 4/3). */
 static double portable_log(double x) {
+    static const double terms[] = {1.0 / 21, 1.0 / 19, 1.0 / 17, 1.0 / 15, 1.0 / 13, 1.0 / 11,
+                                   1.0 / 9,  1.0 / 7,  1.0 / 5,  1.0 / 3,  1.0};
     int exponent;
     double mantissa = frexp(x, &exponent);
     if (mantissa < 2.0 / 3.0) {
@@ -231,50 +233,68 @@ static double portable_log(double x) {
         exponent--;
     }
     double t = (mantissa - 1.0) / (mantissa + 1.0), square = t * t, sum = 0.0;
-    for (int k = 21; k >= 1; k -= 2) { /* |t| <= 1/5: what is left out is below 2^-52 */
-        sum = sum * square + 1.0 / k;
+    for (size_t i = 0; i < sizeof terms / sizeof terms[0]; i++) { /* |t| <= 1/5: the rest < 2^-52 */
+        sum = sum * square + terms[i];
     }
     return 2.0 * t * sum + exponent * 0.69314718055994530942;
 }
 
-/* The divergence of a histogram's first n bins, with what lies `outside` gathered in the last of
+/* Of the bins before each: their mass, how many hold any, and the sum of p ln p. So a cut costs
+ * as many steps as the grid has levels, not as there are bins. */
+struct running {
+    double mass[BINS + 1], p_log_p[BINS + 1];
+    uint32_t held[BINS + 1];
+};
+
+static double p_log_p(double p) {
+    return p > 0.0 ? p * portable_log(p) : 0.0;
+}
+
+static void run_up(const struct histogram *hist, struct running *run) {
+    run->mass[0] = run->p_log_p[0] = 0.0;
+    run->held[0] = 0;
+    for (uint32_t i = 0; i < hist->n_bins; i++) {
+        double p = hist->mass[i] / hist->total;
+        run->mass[i + 1] = run->mass[i] + p;
+        run->p_log_p[i + 1] = run->p_log_p[i] + p_log_p(p);
+        run->held[i + 1] = run->held[i] + (p > 0.0);
+    }
+}
+
+/* The divergence of a histogram's first n bins, with what lies outside gathered in the last of
  * them, from what is left of them in `n_levels` steps. A step's mass is spread evenly over those of
  * its bins that hold any. Source: Migacz, 8-bit inference with TensorRT (GTC 2017). */
-static double divergence(const struct histogram *hist, uint32_t n, uint32_t n_levels,
-                         double outside) {
-    double sum = 0.0, inside = hist->total - outside;
+static double divergence(const struct histogram *hist, const struct running *run, uint32_t n,
+                         uint32_t n_levels) {
+    double inside = run->mass[n], outside = run->mass[hist->n_bins] - inside;
+    double last = hist->mass[n - 1] / hist->total;
+    double sum = run->p_log_p[n - 1] + p_log_p(last + outside);
     for (uint32_t level = 0; level < n_levels; level++) {
         uint32_t begin = (uint32_t)((uint64_t)level * n / n_levels);
-        uint32_t end = (uint32_t)((uint64_t)(level + 1) * n / n_levels), held = 0;
-        double mass = 0.0;
-        for (uint32_t i = begin; i < end; i++) {
-            mass += hist->mass[i];
-            held += hist->mass[i] > 0.0 || (i + 1 == n && outside > 0.0);
-        }
+        uint32_t end = (uint32_t)((uint64_t)(level + 1) * n / n_levels);
+        double mass = run->mass[end] - run->mass[begin];
+        uint32_t held = run->held[end] - run->held[begin];
+        double more = end == n ? outside : 0.0;
+        if (more > 0.0 && !(last > 0.0)) held++;
         if (held == 0) continue;
         double q = mass > 0.0 ? mass / held / inside : SMOOTHING;
-        for (uint32_t i = begin; i < end; i++) {
-            double p = (hist->mass[i] + (i + 1 == n ? outside : 0.0)) / hist->total;
-            if (p > 0.0) sum += p * portable_log(p / q);
-        }
+        sum -= (mass + more) * portable_log(q);
     }
     return sum;
 }
 
 static float entropy_ratio(const struct histogram *hist, uint32_t n_levels) {
-    uint32_t step = hist->n_bins / 64;
-    double least = INFINITY, outside = 0.0;
-    uint32_t best = hist->n_bins;
+    struct running run;
+    uint32_t step = hist->n_bins / 64, best = hist->n_bins;
+    double least = INFINITY;
+    run_up(hist, &run);
     for (uint32_t n = hist->n_bins; (float)n >= RATIO_LEAST * (float)hist->n_bins; n -= step) {
-        double now = divergence(hist, n, n_levels, outside);
+        if (!(run.mass[n] > 0.0)) break;
+        double now = divergence(hist, &run, n, n_levels);
         if (now < least) {
             least = now;
             best = n;
         }
-        for (uint32_t i = n - step; i < n; i++) {
-            outside += hist->mass[i];
-        }
-        if (!(outside < hist->total)) break;
     }
     return (float)best / (float)hist->n_bins;
 }
