@@ -40,6 +40,7 @@ struct weft_eng {
     struct wefti_profile *profile; /* NULL: off */
     struct weft_eng_info info;
     enum weft_kv_dtype kv_dtype;
+    bool exact; /* f32 activations all over */
 
     uint64_t epoch, next_step;
     uint64_t last_end_us; /* 0: nothing ran yet */
@@ -222,6 +223,7 @@ static void set_info(weft_eng *eng, const struct weft_model_params *p,
     (void)snprintf(info->arch, sizeof info->arch, "%s", p->arch);
     (void)snprintf(info->isa, sizeof info->isa, "%s", eng->kern->name);
     info->n_vocab = p->n_vocab;
+    info->n_layers = p->n_layers;
     info->block_size = options->block_size;
     info->max_model_len = options->max_model_len ? options->max_model_len : p->n_context;
     info->max_seqs = options->max_seqs;
@@ -264,6 +266,7 @@ static weft_err open_model(weft_eng *eng, const char *path, weft_model *model,
     weft_err err = check_options(options, p, why);
     if (err) return err;
     eng->kv_dtype = pick_kv_dtype(options);
+    eng->exact = options->activations == WEFT_ENG_ACT_F32;
     set_info(eng, p, options);
     err = wefti_pool_new(eng->info.n_threads, &eng->pool, why);
     if (!err) err = wefti_weights_open(&eng->weights, path, model, options, eng->pool, why);
@@ -605,4 +608,14 @@ weft_err weft_eng_logits(weft_eng *eng, const uint32_t *tokens, uint32_t n_token
         run.first += n;
     }
     return WEFT_OK;
+}
+
+weft_err weft_eng_calibrate(weft_eng *eng, weft_eng_calib **calib_out, struct weft_errmsg *why) {
+    const struct wefti_layer *layer = &eng->weights.layers[0];
+    *calib_out = NULL;
+    if (!eng->exact) return weft_err_set(why, WEFT_E_INVAL, "a calibration needs f32 activations");
+    weft_err err = wefti_calib_new(eng->weights.n_layers, eng->weights.n_hidden, layer->o.k,
+                                   layer->down.k, calib_out, why);
+    if (!err) wefti_forward_observe(eng->forward, *calib_out);
+    return err;
 }

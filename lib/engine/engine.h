@@ -50,9 +50,23 @@ enum weft_eng_kv {
     WEFT_ENG_KV_INT8, /* one scale per token and KV head */
 };
 
+/* How far the codes of a quantised group reach, where a calibration says what columns matter. */
+enum weft_eng_clip {
+    WEFT_ENG_CLIP_ERROR,      /* to the least error in what the matrix yields */
+    WEFT_ENG_CLIP_MINMAX,     /* to the largest weight, as without a calibration */
+    WEFT_ENG_CLIP_PERCENTILE, /* to where 99.9 % of what matters lies within */
+    WEFT_ENG_CLIP_ENTROPY,    /* to where the distribution of what matters changes least */
+};
+typedef struct weft_eng_calib weft_eng_calib;
+
 struct weft_eng_options {
     enum weft_eng_dtype dtype; /* AUTO: as the file has it, tensor by tensor */
     enum weft_eng_scheme scheme;
+    /* Borrowed until the engine is open. The calibration is one of the same model. */
+    const weft_eng_calib *calib; /* NULL: every weight lies within the codes */
+    enum weft_eng_clip clip;
+    const enum weft_eng_dtype *layer_dtypes; /* of each layer's matrices, in place of dtype; NULL */
+    uint32_t n_layer_dtypes;                 /* as many as the model has layers */
     enum weft_eng_act
         activations; /* AUTO: bf16 for bf16 weights, int8 for quantised ones, f32 for the rest */
     enum weft_eng_kv kv_dtype; /* AUTO: bf16; with f32 activations f32 */
@@ -77,6 +91,8 @@ void weft_eng_options_init(struct weft_eng_options *options);
  * "auto|f32|bf16|f16|int8"; else WEFT_E_INVAL. */
 WEFT_MUST_CHECK weft_err weft_eng_parse_dtype(const char *text, enum weft_eng_dtype *out);
 WEFT_MUST_CHECK weft_err weft_eng_parse_scheme(const char *text, enum weft_eng_scheme *out);
+/* "error|minmax|percentile|entropy" */
+WEFT_MUST_CHECK weft_err weft_eng_parse_clip(const char *text, enum weft_eng_clip *out);
 WEFT_MUST_CHECK weft_err weft_eng_parse_act(const char *text, enum weft_eng_act *out);
 WEFT_MUST_CHECK weft_err weft_eng_parse_kv(const char *text, enum weft_eng_kv *out);
 
@@ -86,7 +102,7 @@ struct weft_eng_info {
     char arch[32];
     char isa[32];
     char fingerprint[32]; /* "fp_" + 16 hex digits: model hash, dtype, activations, KV type, ISA */
-    uint32_t n_vocab, n_blocks, block_size;
+    uint32_t n_vocab, n_layers, n_blocks, block_size;
     uint32_t max_model_len; /* lowered (with a warning in the log) if one sequence would not fit */
     uint32_t max_seqs, max_batched_tokens, n_threads;
     uint64_t weight_bytes, kv_bytes;
@@ -206,5 +222,12 @@ WEFT_MUST_CHECK weft_err weft_eng_logits(weft_eng *eng, const uint32_t *tokens, 
                                          void (*on_row)(void *ctx, uint32_t pos,
                                                         const float *logits),
                                          void *ctx, struct weft_errmsg *why);
+
+/* Begins a calibration of the model: what weft_eng_logits computes from here on is added to it,
+ * until the engine goes. *calib_out is the caller's and outlives the engine. INVAL: the engine's
+ * activations are not f32 all over. */
+WEFT_MUST_CHECK weft_err weft_eng_calibrate(weft_eng *eng, weft_eng_calib **calib_out,
+                                            struct weft_errmsg *why);
+void weft_eng_calib_free(weft_eng_calib *calib); /* accepts NULL */
 
 #endif

@@ -3,6 +3,7 @@
  *   options.c   defaults and names          pool.c     compute threads, barrier, tile counter
  *   weights.c   packing, the shared arena   forward.c  the pass over a flat batch
  *   weights_file.c  packed files, written and mapped (with weights_internal.h)
+ *   calibrate.c what a text says about matrices
  *   plan.c      checks a plan, changes nothing         slots.c   sequences: start, grant, append
  *   sampler.c   logits to token, log-probabilities     engine.c  opening, and one step end to end
  *   profile.c   who was busy with what, and when
@@ -130,6 +131,31 @@ static inline const float *wefti_vector(const struct wefti_weights *weights, siz
 /* The embedding of `token` as f32; `raw`: scratch of 4 * n_hidden bytes. */
 void wefti_weights_embed(const struct wefti_weights *weights, uint32_t token, uint8_t *raw,
                          float *out);
+
+/* -------------------------------------------------------------------------------- calibration ---
+ */
+
+/* What matrices of a layer have as their input; of the head, whatever the layer. */
+enum wefti_input { WEFTI_IN_QKV, WEFTI_IN_O, WEFTI_IN_FFN, WEFTI_IN_DOWN, WEFTI_IN_HEAD };
+enum { WEFTI_LAYER_INPUTS = WEFTI_IN_HEAD };
+#define WEFTI_IMPORTANCE_MAX                                                                       \
+    1e30f /* also of what is infinite or NaN: a sum of them stays finite                           \
+           */
+
+WEFT_MUST_CHECK weft_err wefti_calib_new(uint32_t n_layers, uint32_t n_hidden, uint32_t q_dim,
+                                         uint32_t n_ffn, weft_eng_calib **calib_out,
+                                         struct weft_errmsg *why);
+bool wefti_calib_fits(const weft_eng_calib *calib, const struct weft_model_params *p);
+
+/* Rows of f32, all columns of that input, interleaved by `group` (1: they are not). One thread at a
+ * time. */
+void wefti_calib_add(weft_eng_calib *calib, uint32_t layer, enum wefti_input input,
+                     const uint8_t *rows, size_t row_bytes, uint32_t group, uint32_t n_rows);
+
+/* How much each column matters, inputs at wefti_calib_offset; malloc'd. NULL: no memory. *hash_out
+ * goes on with them. */
+float *wefti_calib_importance(const weft_eng_calib *calib, uint64_t *hash_out);
+size_t wefti_calib_offset(const weft_eng_calib *calib, uint32_t layer, enum wefti_input input);
 
 /* ---------------------------------------------------------------------------------- sampler --- */
 
@@ -302,6 +328,9 @@ void wefti_forward_free(struct wefti_forward *forward); /* accepts NULL */
 
 /* From now on its passes are noted there; borrowed. */
 void wefti_forward_set_profile(struct wefti_forward *forward, struct wefti_profile *profile);
+/* From now on the rows that matrices meet, which must be f32, are added to `calib`; NULL: no more.
+ */
+void wefti_forward_observe(struct wefti_forward *forward, weft_eng_calib *calib);
 
 /* 1..max_batched_tokens tokens (or none, for the copies alone). Takes nothing from the heap. */
 void wefti_forward_run(struct wefti_forward *forward, const struct wefti_batch *batch);

@@ -101,6 +101,7 @@ struct wefti_forward {
     float *parts;                           /* [parts_max] weft_attn_parts of a row and span */
     size_t parts_max;
     struct thread_scratch *threads;
+    weft_eng_calib *calib; /* NULL but while a calibration watches */
     void *map;
     size_t map_bytes;
 };
@@ -239,6 +240,15 @@ static struct acts make_acts(const struct lane *lane, const struct source *src, 
     }
     barrier(lane);
     return acts;
+}
+
+/* One thread shows them all: in order, whatever the others do meanwhile. */
+static void observe(const struct lane *lane, uint32_t layer, enum wefti_input input,
+                    const struct acts *acts, uint32_t n_rows) {
+    weft_eng_calib *calib = lane->f->calib;
+    if (!calib || lane->idx != 0) return;
+    wefti_calib_add(calib, layer, input, acts->rows[WEFT_ACT_F32], acts->row_bytes[WEFT_ACT_F32],
+                    acts->group, n_rows);
 }
 
 /* ---------------------------------------------------------------------------------- products ---
@@ -572,6 +582,7 @@ static void layer_attention(const struct lane *lane, uint32_t layer_idx, uint32_
     struct source hidden = {f->x, f->x_stride, NULL, wefti_vector(f->weights, layer->attn_norm)};
     mark(lane, WEFT_ENG_OP_ATTN_NORM);
     struct acts acts = make_acts(lane, &hidden, *n_rows, qkv, 3);
+    observe(lane, layer_idx, WEFTI_IN_QKV, &acts, *n_rows);
     const struct product products[] = {{&layer->q, f->q, f->q_stride, NULL},
                                        {&layer->k, f->k, f->kv_stride, NULL},
                                        {&layer->v, f->v, f->kv_stride, NULL}};
@@ -593,17 +604,20 @@ static void layer_attention(const struct lane *lane, uint32_t layer_idx, uint32_
     struct source heads = {f->attn, f->q_stride, NULL, NULL};
     mark(lane, WEFT_ENG_OP_O_CONVERT);
     acts = make_acts(lane, &heads, *n_rows, o, 1);
+    observe(lane, layer_idx, WEFTI_IN_O, &acts, *n_rows);
     const struct product out = {&layer->o, f->x, f->x_stride, f->x};
     mark(lane, WEFT_ENG_OP_O);
     multiply_all(lane, &acts, *n_rows, &out, 1);
 }
 
-static void layer_ffn(const struct lane *lane, const struct wefti_layer *layer, uint32_t n_rows) {
+static void layer_ffn(const struct lane *lane, uint32_t layer_idx, uint32_t n_rows) {
     struct wefti_forward *f = lane->f;
+    const struct wefti_layer *layer = &f->weights->layers[layer_idx];
     const struct wefti_matrix *in[] = {&layer->gate, &layer->up};
     struct source hidden = {f->x, f->x_stride, NULL, wefti_vector(f->weights, layer->ffn_norm)};
     mark(lane, WEFT_ENG_OP_FFN_NORM);
     struct acts acts = make_acts(lane, &hidden, n_rows, in, 2);
+    observe(lane, layer_idx, WEFTI_IN_FFN, &acts, n_rows);
     mark(lane, WEFT_ENG_OP_GATE_UP);
     gate_up(lane, &acts, layer, n_rows);
 
@@ -611,6 +625,7 @@ static void layer_ffn(const struct lane *lane, const struct wefti_layer *layer, 
     struct source inner = {f->ffn, f->ffn_stride, NULL, NULL};
     mark(lane, WEFT_ENG_OP_DOWN_CONVERT);
     acts = make_acts(lane, &inner, n_rows, down, 1);
+    observe(lane, layer_idx, WEFTI_IN_DOWN, &acts, n_rows);
     const struct product out = {&layer->down, f->x, f->x_stride, f->x};
     mark(lane, WEFT_ENG_OP_DOWN);
     multiply_all(lane, &acts, n_rows, &out, 1);
@@ -630,6 +645,7 @@ static void head_chunk(const struct lane *lane, uint32_t first, uint32_t n, bool
     }
     mark(lane, WEFT_ENG_OP_HEAD_NORM);
     struct acts acts = make_acts(lane, &hidden, n, head, 1);
+    observe(lane, 0, WEFTI_IN_HEAD, &acts, n);
     const struct product out = {head[0], f->logits, f->logit_stride, NULL};
     mark(lane, WEFT_ENG_OP_HEAD);
     multiply_all(lane, &acts, n, &out, 1);
@@ -657,7 +673,7 @@ static void run_thread(void *ctx, uint32_t thread_idx) {
     for (uint32_t i = 0; i < f->n_layers && n_rows > 0; i++) {
         mark_layer(&lane, i);
         layer_attention(&lane, i, &n_rows);
-        if (n_rows > 0) layer_ffn(&lane, &f->weights->layers[i], n_rows);
+        if (n_rows > 0) layer_ffn(&lane, i, n_rows);
         wefti_pool_progress(f->pool, thread_idx);
     }
     mark_layer(&lane, UINT32_MAX);
@@ -746,6 +762,10 @@ static void note_pass(const struct wefti_forward *f, const struct run *run) {
 
 void wefti_forward_set_profile(struct wefti_forward *forward, struct wefti_profile *profile) {
     forward->profile = profile;
+}
+
+void wefti_forward_observe(struct wefti_forward *f, weft_eng_calib *calib) {
+    f->calib = calib;
 }
 
 void wefti_forward_run(struct wefti_forward *f, const struct wefti_batch *batch) {

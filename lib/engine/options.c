@@ -60,6 +60,19 @@ weft_err weft_eng_parse_scheme(const char *text, enum weft_eng_scheme *out) {
     return err;
 }
 
+weft_err weft_eng_parse_clip(const char *text, enum weft_eng_clip *out) {
+    static const struct choice choices[] = {
+        {"error", WEFT_ENG_CLIP_ERROR},
+        {"minmax", WEFT_ENG_CLIP_MINMAX},
+        {"percentile", WEFT_ENG_CLIP_PERCENTILE},
+        {"entropy", WEFT_ENG_CLIP_ENTROPY},
+    };
+    int value = WEFT_ENG_CLIP_ERROR;
+    weft_err err = parse_choice(text, choices, sizeof choices / sizeof choices[0], &value);
+    *out = (enum weft_eng_clip)value;
+    return err;
+}
+
 weft_err weft_eng_parse_act(const char *text, enum weft_eng_act *out) {
     static const struct choice choices[] = {
         {"auto", WEFT_ENG_ACT_AUTO},

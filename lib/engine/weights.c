@@ -141,8 +141,13 @@ static uint32_t choose_form(const struct wefti_plan *plan, const struct weft_ten
 
 /* A packed file has decided. Another --dtype than it was packed with is refused (by make_plan)
  * where it would have come to another form. */
-static uint32_t form_of(struct wefti_plan *plan, const struct weft_tensor *tensor) {
-    if (!weft_model_packed(plan->model)) return choose_form(plan, tensor, plan->options->dtype);
+static uint32_t form_of(struct wefti_plan *plan, const struct weft_tensor *tensor,
+                        enum wefti_input input) {
+    bool by_layer = plan->options->layer_dtypes && input != WEFTI_IN_HEAD;
+    if (!weft_model_packed(plan->model))
+        return choose_form(plan, tensor,
+                           by_layer ? plan->options->layer_dtypes[plan->layer]
+                                    : plan->options->dtype);
     uint32_t form = weft_model_stored(plan->model, tensor);
     plan->dtype_misfits |= plan->options->dtype != WEFT_ENG_DT_AUTO &&
                            choose_form(plan, tensor, plan->options->dtype) != form;
@@ -166,7 +171,10 @@ static bool dtype_takes(enum weft_eng_dtype dtype, enum weft_eng_scheme scheme) 
 static weft_err check_scheme(const struct weft_eng_options *options, struct weft_errmsg *why) {
     static const char *const schemes[] = {"auto", "channel", "group", "group-asym"};
     static const char *const takers[] = {"", "q8", "q8 and q4", "q4"};
-    if (dtype_takes(options->dtype, options->scheme)) return WEFT_OK;
+    bool taken = dtype_takes(options->dtype, options->scheme);
+    for (uint32_t i = 0; i < options->n_layer_dtypes; i++)
+        taken |= dtype_takes(options->layer_dtypes[i], options->scheme);
+    if (taken) return WEFT_OK;
     return weft_err_set(why, WEFT_E_INVAL, "the quantisation scheme %s is for weights of dtype %s",
                         schemes[options->scheme], takers[options->scheme]);
 }
@@ -217,10 +225,11 @@ static void split_segments(struct wefti_matrix *matrix, uint32_t unit) {
 }
 
 /* Shapes were checked when the model was opened. `split_unit`: 0 for one segment. */
-static void place_matrix(struct wefti_plan *plan, const struct weft_tensor *tensor, uint32_t n,
-                         uint32_t k, uint32_t split_unit, struct wefti_matrix *out) {
+static void place_matrix(struct wefti_plan *plan, const struct weft_tensor *tensor,
+                         enum wefti_input input, uint32_t n, uint32_t k, uint32_t split_unit,
+                         struct wefti_matrix *out) {
     WEFT_ASSERT(tensor->n_dims == 2 && tensor->dims[0] == n && tensor->dims[1] == k);
-    uint32_t form = form_of(plan, tensor);
+    uint32_t form = form_of(plan, tensor, input);
     enum weft_gemm_kind kind = kind_of(plan, storage_of(form));
     size_t panel_bytes = weft_kern_panel_bytes(kind, k);
     *out = (struct wefti_matrix){
@@ -238,6 +247,9 @@ static void place_matrix(struct wefti_plan *plan, const struct weft_tensor *tens
     }
     struct wefti_item item = {
         .src = tensor, .form = WEFTI_FORM_PANELS, .kind = kind, .n = n, .k = k};
+    if (plan->importance)
+        item.importance =
+            plan->importance + wefti_calib_offset(plan->options->calib, plan->layer, input);
     uint32_t panels_per_task = (uint32_t)((TASK_BYTES + panel_bytes - 1) / panel_bytes);
     item.rows_per_task = panels_per_task * WEFT_PANEL;
     item.n_tasks = (n + item.rows_per_task - 1) / item.rows_per_task;
@@ -259,14 +271,14 @@ static void place_layer(struct wefti_plan *plan, const struct weft_model_layer *
     uint32_t q_dim = p->n_heads * p->head_dim, kv_dim = p->n_kv_heads * p->head_dim;
     uint32_t hidden = p->n_hidden, ffn = p->n_ffn;
     to->attn_norm = place_vector(plan, from->attn_norm, hidden);
-    place_matrix(plan, from->wq, q_dim, hidden, 0, &to->q);
-    place_matrix(plan, from->wk, kv_dim, hidden, 0, &to->k);
-    place_matrix(plan, from->wv, kv_dim, hidden, 0, &to->v);
-    place_matrix(plan, from->wo, hidden, q_dim, p->head_dim, &to->o);
+    place_matrix(plan, from->wq, WEFTI_IN_QKV, q_dim, hidden, 0, &to->q);
+    place_matrix(plan, from->wk, WEFTI_IN_QKV, kv_dim, hidden, 0, &to->k);
+    place_matrix(plan, from->wv, WEFTI_IN_QKV, kv_dim, hidden, 0, &to->v);
+    place_matrix(plan, from->wo, WEFTI_IN_O, hidden, q_dim, p->head_dim, &to->o);
     to->ffn_norm = place_vector(plan, from->ffn_norm, hidden);
-    place_matrix(plan, from->w_gate, ffn, hidden, 0, &to->gate);
-    place_matrix(plan, from->w_up, ffn, hidden, 0, &to->up);
-    place_matrix(plan, from->w_down, hidden, ffn, 2, &to->down);
+    place_matrix(plan, from->w_gate, WEFTI_IN_FFN, ffn, hidden, 0, &to->gate);
+    place_matrix(plan, from->w_up, WEFTI_IN_FFN, ffn, hidden, 0, &to->up);
+    place_matrix(plan, from->w_down, WEFTI_IN_DOWN, hidden, ffn, 2, &to->down);
 }
 
 static void place_embedding(struct wefti_plan *plan, struct wefti_weights *weights) {
@@ -309,6 +321,27 @@ static weft_err check_plan(const struct wefti_plan *plan, struct weft_errmsg *wh
                         bf16 ? "bf16" : "int8", bf16 ? "bf16" : "quantised");
 }
 
+/* What an uncalibrated pack does anyway is not told apart from one. */
+static weft_err take_calibration(struct wefti_plan *plan, struct weft_errmsg *why) {
+    const struct weft_eng_options *options = plan->options;
+    const struct weft_model_params *p = weft_model_params(plan->model);
+    if (options->layer_dtypes && options->n_layer_dtypes != p->n_layers)
+        return weft_err_set(why, WEFT_E_INVAL, "types for %u layers, the model has %u",
+                            options->n_layer_dtypes, p->n_layers);
+    if (!options->calib || options->clip == WEFT_ENG_CLIP_MINMAX) return WEFT_OK;
+    if (!wefti_calib_fits(options->calib, p))
+        return weft_err_set(why, WEFT_E_INVAL, "the calibration is of another model");
+    plan->calib_hash = (uint64_t)options->clip;
+    plan->importance = wefti_calib_importance(options->calib, &plan->calib_hash);
+    plan->row_floats =
+        wefti_stride(wefti_max_u32(p->n_hidden, wefti_max_u32(p->n_heads * p->head_dim, p->n_ffn)));
+    plan->rows_bytes = plan->row_floats * sizeof *plan->rows * WEFT_THREADS_MAX;
+    plan->rows = wefti_map(plan->rows_bytes); /* resident only for threads that are there */
+    if (!plan->importance || !plan->rows)
+        return weft_err_set(why, WEFT_E_NOMEM, "no memory for the calibration");
+    return WEFT_OK;
+}
+
 weft_err wefti_plan_make(struct wefti_plan *plan, const weft_model *model,
                          const struct weft_eng_options *options, struct wefti_weights *weights,
                          struct weft_errmsg *why) {
@@ -328,15 +361,18 @@ weft_err wefti_plan_make(struct wefti_plan *plan, const weft_model *model,
     if (!plan->items || !plan->stored || !weights->layers)
         return weft_err_set(why, WEFT_E_NOMEM, "no memory for the list of tensors");
     weft_err err = check_scheme(options, why);
+    if (!err) err = take_calibration(plan, why);
     if (err) return err;
     for (size_t i = 0; i < weft_model_n_tensors(model); i++)
         plan->stored[i] = weft_model_tensor(model, i)->dtype;
     plan->used = HEADER_BYTES;
     for (uint32_t i = 0; i < p->n_layers; i++) {
+        plan->layer = i;
         place_layer(plan, &weft_model_layers(model)[i], &weights->layers[i]);
     }
     weights->final_norm = place_vector(plan, weft_model_final_norm(model), p->n_hidden);
-    place_matrix(plan, weft_model_head(model), p->n_vocab, p->n_hidden, 0, &weights->head);
+    place_matrix(plan, weft_model_head(model), WEFTI_IN_HEAD, p->n_vocab, p->n_hidden, 0,
+                 &weights->head);
     place_embedding(plan, weights);
     weights->layout_hash = plan->hash;
     weights->bytes = wefti_round_up(plan->used, HEADER_BYTES);
@@ -347,6 +383,8 @@ weft_err wefti_plan_make(struct wefti_plan *plan, const weft_model *model,
 void wefti_plan_fini(struct wefti_plan *plan) {
     free(plan->items);
     free(plan->stored);
+    free(plan->importance);
+    wefti_unmap(plan->rows, plan->rows_bytes);
 }
 
 /* ---------------------------------------------------------------------------------- packing --- */
@@ -383,7 +421,18 @@ size_t wefti_part_offset(const struct wefti_item *item, uint32_t part) {
     return item->offset + row * (item->src->bytes / item->n);
 }
 
-size_t wefti_pack_part(const struct wefti_item *item, uint32_t part, uint8_t *to) {
+static enum weft_kern_clip clip_of(enum weft_eng_clip clip) {
+    static const enum weft_kern_clip clips[] = {
+        [WEFT_ENG_CLIP_ERROR] = WEFT_CLIP_ERROR,
+        [WEFT_ENG_CLIP_MINMAX] = WEFT_CLIP_MINMAX,
+        [WEFT_ENG_CLIP_PERCENTILE] = WEFT_CLIP_PERCENTILE,
+        [WEFT_ENG_CLIP_ENTROPY] = WEFT_CLIP_ENTROPY,
+    };
+    return clips[clip];
+}
+
+size_t wefti_pack_part(const struct wefti_plan *plan, const struct wefti_item *item, uint32_t part,
+                       uint32_t thread_idx, uint8_t *to) {
     const struct weft_tensor *src = item->src;
     if (item->form == WEFTI_FORM_VECTOR) {
         weft_tensor_row_f32(src, 0, (float *)(void *)to);
@@ -394,8 +443,11 @@ size_t wefti_pack_part(const struct wefti_item *item, uint32_t part, uint8_t *to
     size_t row_bytes = src->bytes / item->n;
     const uint8_t *rows = (const uint8_t *)src->data + begin * row_bytes;
     if (item->form == WEFTI_FORM_PANELS) {
-        weft_kern_pack(item->kind, src_of(src->dtype), rows, end - begin, item->k, 0, end - begin,
-                       to);
+        struct weft_kern_calib calib = {.clip = clip_of(plan->options->clip),
+                                        .importance = item->importance,
+                                        .row = plan->rows + thread_idx * plan->row_floats};
+        weft_kern_pack_calibrated(item->kind, src_of(src->dtype), rows, end - begin, item->k, 0,
+                                  end - begin, item->importance ? &calib : NULL, to);
         return weft_kern_packed_bytes(item->kind, end - begin, item->k);
     }
     memcpy(to, rows, (end - begin) * row_bytes);
@@ -423,8 +475,14 @@ static void pack_thread(void *ctx, uint32_t thread_idx) {
         if (packing->put)
             packing->put(packing->put_ctx, item, part, thread_idx);
         else
-            (void)wefti_pack_part(item, part, packing->base + wefti_part_offset(item, part));
+            (void)wefti_pack_part(packing->plan, item, part, thread_idx,
+                                  packing->base + wefti_part_offset(item, part));
     }
+}
+
+/* What weights come of is a model's contents, or its identity, and the calibration. */
+static uint64_t calibrated_hash(const struct wefti_plan *plan, uint64_t hash) {
+    return plan->importance ? XXH64(&hash, sizeof hash, plan->calib_hash) : hash;
 }
 
 static uint64_t run_packing(struct packing *packing) {
@@ -433,7 +491,7 @@ static uint64_t run_packing(struct packing *packing) {
         packing->n_tasks += packing->plan->items[i].n_tasks;
     }
     wefti_pool_run(packing->pool, pack_thread, packing);
-    return packing->model_hash;
+    return calibrated_hash(packing->plan, packing->model_hash);
 }
 
 uint64_t wefti_pack_parts(const struct wefti_plan *plan, struct wefti_pool *pool, wefti_put_fn *put,
@@ -590,7 +648,7 @@ static weft_err pack_shared(const struct wefti_plan *plan, struct wefti_pool *po
 }
 
 /* Maps what another worker packed. *packed_out false: nothing complete is there. */
-static weft_err inherit(const weft_model *model, uint64_t file_identity,
+static weft_err inherit(const struct wefti_plan *plan, uint64_t file_identity,
                         struct wefti_weights *weights, int fd, bool *packed_out,
                         struct weft_errmsg *why) {
     *packed_out = false;
@@ -612,7 +670,8 @@ static weft_err inherit(const weft_model *model, uint64_t file_identity,
                            header->total_bytes, weights->bytes);
         goto cleanup;
     }
-    if (header->file_identity != file_identity && header->model_hash != weft_model_hash(model)) {
+    if (header->file_identity != file_identity &&
+        header->model_hash != calibrated_hash(plan, weft_model_hash(plan->model))) {
         err = weft_err_set(why, WEFT_E_STATE,
                            "the weight memory was packed from another version of the model file");
         goto cleanup;
@@ -637,10 +696,10 @@ static void lock_arena(int fd, short type) {
 static weft_err open_shared(const struct wefti_plan *plan, const char *path,
                             struct wefti_pool *pool, struct wefti_weights *weights, int fd,
                             struct weft_errmsg *why) {
-    uint64_t file_identity = model_identity(path);
+    uint64_t file_identity = calibrated_hash(plan, model_identity(path));
     bool packed = false;
     lock_arena(fd, F_WRLCK);
-    weft_err err = inherit(plan->model, file_identity, weights, fd, &packed, why);
+    weft_err err = inherit(plan, file_identity, weights, fd, &packed, why);
     if (!err && !packed) err = pack_shared(plan, pool, file_identity, weights, fd, why);
     lock_arena(fd, F_UNLCK);
     return err;

@@ -41,6 +41,7 @@ weft_err wefti_weights_map(const struct wefti_plan *plan, const char *path, weft
 /* -------------------------------------------------------------------------------- writing --- */
 
 struct file_out {
+    const struct wefti_plan *plan;
     int fd;
     const char *path; /* as asked for */
     char *temp;       /* the name it has meanwhile; NULL: none */
@@ -53,7 +54,7 @@ static void put_part(void *ctx, const struct wefti_item *item, uint32_t part, ui
     struct file_out *out = ctx;
     if (out->error) return;
     uint8_t *from = out->scratch + thread_idx * out->scratch_bytes;
-    size_t left = wefti_pack_part(item, part, from);
+    size_t left = wefti_pack_part(out->plan, item, part, thread_idx, from);
     WEFT_ASSERT(left <= out->scratch_bytes);
     off_t at = (off_t)wefti_part_offset(item, part);
     while (left > 0) {
@@ -81,6 +82,7 @@ static weft_err put_arena(struct file_out *out, const struct wefti_plan *plan,
     size_t all_bytes = out->scratch_bytes * wefti_pool_n_threads(pool);
     out->scratch = wefti_map(all_bytes);
     if (!out->scratch) return weft_err_set(why, WEFT_E_NOMEM, "no memory to pack in");
+    out->plan = plan;
     *model_hash_out = wefti_pack_parts(plan, pool, put_part, out);
     wefti_unmap(out->scratch, all_bytes);
     if (!out->error) return WEFT_OK;

@@ -13,6 +13,7 @@ struct wefti_item { /* one tensor's way into the arena */
     uint32_t n, k;
     size_t offset;
     uint32_t n_tasks, rows_per_task;
+    const float *importance; /* [k]; NULL: not calibrated */
 };
 
 struct wefti_plan {
@@ -20,7 +21,12 @@ struct wefti_plan {
     const struct weft_eng_options *options;
     struct wefti_item *items;
     size_t n_items, cap_items;
-    uint32_t *stored; /* by tensor of the model: its form in a packed file */
+    uint32_t *stored;  /* by tensor of the model: its form in a packed file */
+    uint32_t layer;    /* being placed */
+    float *importance; /* of the calibration; NULL: none */
+    uint64_t calib_hash;
+    float *rows; /* scratch: one row of row_floats per thread, of all there may be */
+    size_t row_floats, rows_bytes;
     size_t used;
     size_t step_bytes;
     uint64_t hash, place_hash;
@@ -45,9 +51,11 @@ void wefti_plan_fini(struct wefti_plan *plan);
 size_t wefti_part_bytes_max(const struct wefti_item *item);
 size_t wefti_part_offset(const struct wefti_item *item, uint32_t part);
 /* Returns the bytes written to `to`. */
-size_t wefti_pack_part(const struct wefti_item *item, uint32_t part, uint8_t *to);
+size_t wefti_pack_part(const struct wefti_plan *plan, const struct wefti_item *item, uint32_t part,
+                       uint32_t thread_idx, uint8_t *to);
 
-/* Calls put() for every part of every item, on all threads; returns the model's hash. */
+/* Calls put() for every part of every item, on all threads; returns the hash of the model,
+ * and of its calibration where there is one. */
 typedef void wefti_put_fn(void *ctx, const struct wefti_item *item, uint32_t part,
                           uint32_t thread_idx);
 uint64_t wefti_pack_parts(const struct wefti_plan *plan, struct wefti_pool *pool, wefti_put_fn *put,

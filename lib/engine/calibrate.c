@@ -1,0 +1,127 @@
+/* Calibration: how large the numbers are that each column of each matrix meets, over a text. The
+ * square of an error in a weight reaches the output times the square of its column's activation, so
+ * the mean of that square says what the weight's error costs.
+ *
+ * Activations themselves are quantised token by token as they come, and need no calibration. */
+#include "engine/engine_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/check.h"
+
+/* What every column gets on top, of the mean over a matrix's columns: a column that the text left
+ * idle still matters a little. */
+#define IMPORTANCE_FLOOR 0.01
+
+struct weft_eng_calib {
+    uint32_t n_layers, n_hidden, q_dim, n_ffn;
+    size_t n_columns;
+    double *sums;     /* [n_columns] of squares */
+    uint64_t *n_rows; /* [n_layers * WEFTI_LAYER_INPUTS + 1] */
+};
+
+static size_t layer_columns(const weft_eng_calib *calib) {
+    return 2 * (size_t)calib->n_hidden + calib->q_dim + calib->n_ffn;
+}
+
+size_t wefti_calib_offset(const weft_eng_calib *calib, uint32_t layer, enum wefti_input input) {
+    size_t at = layer * layer_columns(calib);
+    switch (input) {
+    case WEFTI_IN_QKV:
+        return at;
+    case WEFTI_IN_O:
+        return at + calib->n_hidden;
+    case WEFTI_IN_FFN:
+        return at + calib->n_hidden + calib->q_dim;
+    case WEFTI_IN_DOWN:
+        return at + 2 * (size_t)calib->n_hidden + calib->q_dim;
+    case WEFTI_IN_HEAD:
+        break;
+    }
+    return calib->n_layers * layer_columns(calib);
+}
+
+static uint32_t input_columns(const weft_eng_calib *calib, enum wefti_input input) {
+    if (input == WEFTI_IN_O) return calib->q_dim;
+    return input == WEFTI_IN_DOWN ? calib->n_ffn : calib->n_hidden;
+}
+
+static size_t input_idx(const weft_eng_calib *calib, uint32_t layer, enum wefti_input input) {
+    return (size_t)(input == WEFTI_IN_HEAD ? calib->n_layers : layer) * WEFTI_LAYER_INPUTS +
+           (input == WEFTI_IN_HEAD ? 0 : (size_t)input);
+}
+
+weft_err wefti_calib_new(uint32_t n_layers, uint32_t n_hidden, uint32_t q_dim, uint32_t n_ffn,
+                         weft_eng_calib **calib_out, struct weft_errmsg *why) {
+    *calib_out = NULL;
+    weft_eng_calib *calib = calloc(1, sizeof *calib);
+    if (calib) {
+        *calib = (weft_eng_calib){n_layers, n_hidden, q_dim, n_ffn, 0, NULL, NULL};
+        calib->n_columns = wefti_calib_offset(calib, 0, WEFTI_IN_HEAD) + n_hidden;
+        calib->sums = calloc(calib->n_columns, sizeof *calib->sums);
+        calib->n_rows = calloc((size_t)n_layers * WEFTI_LAYER_INPUTS + 1, sizeof *calib->n_rows);
+    }
+    if (!calib || !calib->sums || !calib->n_rows) {
+        weft_eng_calib_free(calib);
+        return weft_err_set(why, WEFT_E_NOMEM, "no memory to calibrate in");
+    }
+    *calib_out = calib;
+    return WEFT_OK;
+}
+
+void weft_eng_calib_free(weft_eng_calib *calib) {
+    if (!calib) return;
+    free(calib->sums);
+    free(calib->n_rows);
+    free(calib);
+}
+
+void wefti_calib_add(weft_eng_calib *calib, uint32_t layer, enum wefti_input input,
+                     const uint8_t *rows, size_t row_bytes, uint32_t group, uint32_t n_rows) {
+    double *sums = calib->sums + wefti_calib_offset(calib, layer, input);
+    uint32_t n = input_columns(calib, input);
+    for (uint32_t row = 0; row < n_rows; row++) {
+        uint32_t lane = row % group;
+        const float *x = (const float *)(const void *)(rows + (row - lane) * row_bytes) + lane;
+        for (uint32_t i = 0; i < n; i++, x += group) {
+            sums[i] += (double)*x * (double)*x;
+        }
+    }
+    calib->n_rows[input_idx(calib, layer, input)] += n_rows;
+}
+
+bool wefti_calib_fits(const weft_eng_calib *calib, const struct weft_model_params *p) {
+    return calib->n_layers == p->n_layers && calib->n_hidden == p->n_hidden &&
+           calib->q_dim == p->n_heads * p->head_dim && calib->n_ffn == p->n_ffn;
+}
+
+static void input_importance(const weft_eng_calib *calib, uint32_t layer, enum wefti_input input,
+                             float *out) {
+    size_t at = wefti_calib_offset(calib, layer, input);
+    uint32_t n = input_columns(calib, input);
+    uint64_t n_rows = calib->n_rows[input_idx(calib, layer, input)];
+    double all = 0.0;
+    for (uint32_t i = 0; i < n; i++) {
+        all += calib->sums[at + i];
+    }
+    double plus = IMPORTANCE_FLOOR * all / n;
+    for (uint32_t i = 0; i < n; i++) {
+        double mean = n_rows ? (calib->sums[at + i] + plus) / (double)n_rows : 0.0;
+        out[at + i] = mean < (double)WEFTI_IMPORTANCE_MAX ? (float)mean : WEFTI_IMPORTANCE_MAX;
+    }
+}
+
+float *wefti_calib_importance(const weft_eng_calib *calib, uint64_t *hash_out) {
+    float *out = malloc(calib->n_columns * sizeof *out);
+    if (!out) return NULL;
+    for (uint32_t layer = 0; layer < calib->n_layers; layer++) {
+        for (uint32_t input = 0; input < WEFTI_LAYER_INPUTS; input++) {
+            input_importance(calib, layer, (enum wefti_input)input, out);
+        }
+    }
+    input_importance(calib, 0, WEFTI_IN_HEAD, out);
+    *hash_out = XXH64(out, calib->n_columns * sizeof *out, *hash_out);
+    return out;
+}
