@@ -34,6 +34,7 @@ struct setting {
 #define ACTORS (WEFT_PROG_ROUTER | WEFT_PROG_SCHEDULER | WEFT_PROG_WORKER)
 #define EVERY (WEFT_PROG_SERVE | ACTORS | LOCAL | WEFT_PROG_PACK | WEFT_PROG_BENCH_SERVE)
 #define SECRET (WEFT_PROG_SERVE | WEFT_PROG_ROUTER | WEFT_PROG_BENCH_SERVE)
+#define QUANTISERS (WEFT_PROG_PERPLEXITY | WEFT_PROG_PACK)
 #define MS_MAX 86400000.0
 
 static const struct setting settings[] = {
@@ -117,6 +118,15 @@ static const struct setting settings[] = {
 
     {"force", KIND_FLAG, AT(force), WEFT_PROG_PACK, 0, 0, NULL, NULL,
      "replace OUT if it is there already"},
+
+    {"calibrate", KIND_TEXT, AT(calibrate), QUANTISERS, 0, 0, NULL, "FILE",
+     "a text that tells which columns of q8 and q4 weights matter"},
+    {"calibration", KIND_TEXT, AT(calibration), QUANTISERS, 0, 0, "error", "NAME",
+     "where codes end: error|minmax|percentile|entropy"},
+    {"mixed", KIND_FLAG, AT(mixed), QUANTISERS, 0, 0, NULL, NULL,
+     "keep the layers wider that cost most perplexity on that text"},
+    {"mixed-keep", KIND_I32, AT(mixed_keep), QUANTISERS, -1, 1e6, "-1", "N",
+     "so many of them; -1: those over twice the median, at most a quarter"},
 
     {"prompt", KIND_TEXT, AT(prompt), WEFT_PROG_RUN, 0, 0, NULL, "TEXT",
      "the text to go on with (-p)"},

@@ -72,6 +72,10 @@ struct weft_config {
     /* weft pack */
     const char *out;
     bool force;
+    /* and weft perplexity */
+    const char *calibrate, *calibration;
+    bool mixed;
+    int32_t mixed_keep; /* -1: by rule */
 
     /* weft run, perplexity, bench */
     const char *prompt;

@@ -5,12 +5,14 @@
 #include "cmd/common/config.h"
 #include "cmd/common/engine_config.h"
 #include "cmd/weft/commands.h"
+#include "cmd/weft/quantise.h"
 
 int weft_cmd_pack(int argc, char **argv) {
     struct weft_errmsg why = {""};
     struct weft_config config;
     struct weft_eng_options options;
     struct weft_eng_packed packed = {0};
+    struct weft_quant quant = {0};
     bool done = false;
     weft_err err = weft_config_parse(WEFT_PROG_PACK, argc, argv, &config, &done, &why);
     if (err) return weft_cmd_fail(err, &why);
@@ -23,7 +25,9 @@ int weft_cmd_pack(int argc, char **argv) {
             &why);
     config.activations = config.kv_dtype = "auto"; /* chosen where the file is used */
     err = weft_engine_config(&config, &options, &why);
+    if (!err) err = weft_quant_choose(&config, &options, &quant, &why);
     if (!err) err = weft_eng_pack(config.model, &options, config.out, config.force, &packed, &why);
+    weft_quant_fini(&quant);
     if (err) return weft_cmd_fail(err, &why);
     double seconds = (double)packed.us * 1e-6;
     printf("%s: packed as %s, %.1f MiB from %.1f MiB in %.2f s (%.2f GB/s)\n", config.out,

@@ -1,0 +1,97 @@
+#include "cmd/weft/score.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "text/text.h"
+
+#define WINDOW 512u
+#define TEXT_BYTES_MAX (1u << 30)
+
+static weft_err read_file(const char *path, struct weft_buf *out, struct weft_errmsg *why) {
+    FILE *file = fopen(path, "re");
+    if (!file) return weft_err_errno(why, errno, "cannot open \"%s\"", path);
+    char chunk[65536];
+    for (size_t n; (n = fread(chunk, 1, sizeof chunk, file)) > 0;)
+        weft_buf_add(out, chunk, n);
+    bool bad = ferror(file);
+    int error = errno;
+    (void)fclose(file);
+    if (bad) return weft_err_errno(why, error, "cannot read \"%s\"", path);
+    if (out->failed) return weft_err_set(why, WEFT_E_TOOBIG, "\"%s\" is too large", path);
+    return WEFT_OK;
+}
+
+weft_err weft_score_read(const char *model, const char *path, struct weft_score_text *text_out,
+                         struct weft_errmsg *why) {
+    weft_tokenizer *tok = NULL;
+    struct weft_buf bytes;
+    *text_out = (struct weft_score_text){0};
+    weft_buf_init(&bytes, TEXT_BYTES_MAX);
+    weft_err err = read_file(path, &bytes, why);
+    if (!err) err = weft_text_open(model, &tok, why);
+    if (!err)
+        err = weft_text_encode(tok, bytes.data, bytes.len, WEFT_TEXT_PARSE_SPECIAL, TEXT_BYTES_MAX,
+                               &text_out->ids, &text_out->n, why);
+    if (!err) text_out->has_bos = weft_text_bos(tok, &text_out->bos);
+    weft_text_free(tok);
+    weft_buf_fini(&bytes);
+    return err;
+}
+
+void weft_score_text_fini(struct weft_score_text *text) {
+    free(text->ids);
+    *text = (struct weft_score_text){0};
+}
+
+double weft_score_perplexity(const struct weft_score *score) {
+    return exp(score->nll / (double)score->n);
+}
+
+struct scoring {
+    const uint32_t *window;
+    uint32_t n_window, n_vocab;
+    struct weft_score *score;
+};
+
+static double log_sum_exp(const float *x, uint32_t n) {
+    double max = -INFINITY, sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        max = x[i] > max ? (double)x[i] : max;
+    for (uint32_t i = 0; i < n; i++)
+        sum += exp((double)x[i] - max);
+    return max + log(sum);
+}
+
+static void on_row(void *ctx, uint32_t pos, const float *logits) {
+    struct scoring *s = ctx;
+    if (pos + 1 >= s->n_window) return;
+    s->score->nll += log_sum_exp(logits, s->n_vocab) - (double)logits[s->window[pos + 1]];
+    s->score->n++;
+}
+
+weft_err weft_score_run(weft_eng *eng, const struct weft_score_text *text, size_t n_max,
+                        struct weft_score *score_out, struct weft_errmsg *why) {
+    const struct weft_eng_info *info = weft_eng_info(eng);
+    uint32_t window[WINDOW], n_front = text->has_bos ? 1 : 0;
+    uint32_t len = info->max_model_len < WINDOW ? info->max_model_len : WINDOW;
+    struct scoring scoring = {window, 0, info->n_vocab, score_out};
+    size_t n = text->n < n_max ? text->n : n_max;
+    *score_out = (struct weft_score){0};
+    for (size_t at = 0; at < n && len > n_front; at += len - n_front) {
+        uint32_t n_text = n - at < len - n_front ? (uint32_t)(n - at) : len - n_front;
+        window[0] = text->bos;
+        memcpy(window + n_front, text->ids + at, n_text * sizeof *window);
+        scoring.n_window = n_front + n_text;
+        if (scoring.n_window < 2) break;
+        weft_err err = weft_eng_logits(eng, window, scoring.n_window, on_row, &scoring, why);
+        if (err) return err;
+    }
+    if (score_out->n == 0)
+        return weft_err_set(why, WEFT_E_INVAL, "the text has too few tokens to predict");
+    return WEFT_OK;
+}
