@@ -144,6 +144,10 @@ ALWAYS_INLINE void value_queries(const struct attn_tile *tile, const struct attn
     for (; d + VALUE_VECTORS * 16 <= head_dim; d += VALUE_VECTORS * 16) {
         value_block(tile, queries, n, d, VALUE_VECTORS, 0xffff, dtype, p, fade, j0, j1);
     }
+    if (d + 32 <= head_dim) { /* side by side: a single vector waits for each sum before the next */
+        value_block(tile, queries, n, d, 2, 0xffff, dtype, p, fade, j0, j1);
+        d += 32;
+    }
     for (; d < head_dim; d += 16) {
         uint32_t left = head_dim - d;
         __mmask16 mask = (__mmask16)(left >= 16 ? 0xffffu : (1u << left) - 1u);
