@@ -163,6 +163,7 @@ static weft_err open_cache(weft_eng *eng, const struct weft_model_params *p,
 static void lay_out(weft_eng *eng, struct wefti_carver *carver) {
     size_t n_tokens = eng->info.max_batched_tokens, n_seqs = eng->info.max_seqs;
     size_t n_vocab = eng->info.n_vocab, n_threads = eng->info.n_threads;
+    size_t n_chunks = wefti_n_chunks(eng->info.n_vocab);
     eng->tokens = wefti_carve(carver, n_tokens, sizeof *eng->tokens);
     eng->rows = wefti_carve(carver, n_tokens, sizeof *eng->rows);
     eng->logit_rows = wefti_carve(carver, n_tokens, sizeof *eng->logit_rows);
@@ -181,6 +182,10 @@ static void lay_out(weft_eng *eng, struct wefti_carver *carver) {
             .counts = wefti_carve(carver, n_vocab, sizeof(uint32_t)),
             .hist_n = wefti_carve(carver, WEFTI_HIST, sizeof(uint32_t)),
             .hist_mass = wefti_carve(carver, WEFTI_HIST, sizeof(double)),
+            .ids = wefti_carve(carver, n_vocab, sizeof(uint32_t)),
+            .maxima = wefti_carve(carver, n_chunks, sizeof(float)),
+            .best = wefti_carve(carver, n_chunks, sizeof(float)),
+            .sums = wefti_carve(carver, n_chunks, sizeof(double)),
         };
         if (carver->base) eng->samplers[t] = s;
     }

@@ -164,8 +164,15 @@ struct wefti_sampler_scratch { /* one per thread */
     uint32_t *counts;          /* [n_vocab], all zero between calls */
     uint32_t *hist_n;          /* [WEFTI_HIST] */
     double *hist_mass;         /* [WEFTI_HIST] */
+    uint32_t *ids;             /* [n_vocab] */
+    float *maxima, *best;      /* [wefti_n_chunks(n_vocab)] each */
+    double *sums;              /* [wefti_n_chunks(n_vocab)] */
 };
 enum { WEFTI_HIST = 2048 };
+
+static inline uint32_t wefti_n_chunks(uint32_t n_vocab) {
+    return (n_vocab + WEFT_CHUNK - 1) / WEFT_CHUNK;
+}
 
 struct wefti_sample {
     const struct weft_sampling *sampling;

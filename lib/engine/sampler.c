@@ -8,7 +8,12 @@
  * make k, those with the lowest ids; vLLM keeps them all. And a token's rank counts the tokens with
  * strictly higher logits, plus one; vLLM's counts those that tie with it, too.
  *
- * Nothing is sorted. Weights are exp(logit - max) in [0, 1], and non-negative floats are ordered
+ * Nothing is sorted, and few tokens are looked at twice. The maxima of chunks of logits tell below
+ * which one nothing can be kept by min_p or top_k; what is left is gathered, and only that goes
+ * through the exponential. top_p alone needs all exponentials, and then no weight that is too
+ * small.
+ *
+ * Weights are exp(logit - max) in [0, 1], and non-negative floats are ordered
  * like their bits, so the k-th largest, or the point where the largest add up to top_p, is found by
  * three passes of radix selection (11, 11 and 9 bits). Equal weights rank by lower id. */
 #include "engine/engine_internal.h"
@@ -178,95 +183,7 @@ static void drop_below(float *w, uint32_t n, const struct threshold *keep) {
     }
 }
 
-/* ------------------------------------------------------------------------------------ draw --- */
-
-enum { DRAW_BLOCK = 256 };
-
-static double block_sum(const float *w, uint32_t n) {
-    double lanes[4] = {0};
-    uint32_t i = 0;
-    for (; i + 4 <= n; i += 4) {
-        lanes[0] += (double)w[i];
-        lanes[1] += (double)w[i + 1];
-        lanes[2] += (double)w[i + 2];
-        lanes[3] += (double)w[i + 3];
-    }
-    for (; i < n; i++) {
-        lanes[0] += (double)w[i];
-    }
-    return (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
-}
-
-static double sum_of(const float *w, uint32_t n) {
-    double sum = 0.0;
-    for (uint32_t i = 0; i < n; i += DRAW_BLOCK) {
-        sum += block_sum(w + i, wefti_min_u32(DRAW_BLOCK, n - i));
-    }
-    return sum;
-}
-
-/* The id at which the running sum passes u * total. Should rounding let the walk end without
- * passing it, the best token is as good as any. */
-static uint32_t draw(const float *w, uint32_t n, double u, uint32_t best) {
-    double target = u * sum_of(w, n), sum = 0.0;
-    for (uint32_t begin = 0; begin < n; begin += DRAW_BLOCK) {
-        uint32_t end = begin + wefti_min_u32(DRAW_BLOCK, n - begin), last = best;
-        double with_block = sum + block_sum(w + begin, end - begin);
-        if (with_block <= target) {
-            sum = with_block;
-            continue;
-        }
-        for (uint32_t i = begin; i < end; i++) {
-            if (w[i] <= 0.0f) continue;
-            sum += (double)w[i];
-            last = i;
-            if (sum > target) break;
-        }
-        return last;
-    }
-    return best;
-}
-
-static void keep_nucleus(const struct weft_sampling *s, float *w, uint32_t n, float max_weight,
-                         struct wefti_sampler_scratch *scratch) {
-    struct threshold keep;
-    if (s->min_p > 0.0f) {
-        float least = s->min_p * max_weight;
-        for (uint32_t i = 0; i < n; i++) {
-            if (w[i] < least) w[i] = 0.0f;
-        }
-    }
-    if (s->top_k > 0 && s->top_k < n) {
-        struct goal goal = {.n = s->top_k};
-        if (select_largest(w, n, &goal, scratch, &keep)) drop_below(w, n, &keep);
-    }
-    if (s->top_p < 1.0f) {
-        struct goal goal = {.mass = (double)s->top_p * sum_of(w, n)};
-        if (select_largest(w, n, &goal, scratch, &keep)) drop_below(w, n, &keep);
-    }
-}
-
-uint32_t wefti_sample(const struct weft_kern_table *kern, const struct wefti_sample *sample,
-                      float *logits, uint32_t n_vocab, struct wefti_sampler_scratch *scratch) {
-    const struct weft_sampling *s = sample->sampling;
-    WEFT_ASSERT(n_vocab > 0 && sample->n_known >= sample->n_prompt);
-    process_logits(sample, logits, scratch->counts);
-    uint32_t best = kern->argmax(logits, n_vocab);
-    float max = logits[best];
-    if (s->temperature < GREEDY_BELOW || s->top_k == 1 || !isfinite(max)) return best;
-    /* The maximum goes first: a small temperature then cannot overflow. */
-    for (uint32_t i = 0; i < n_vocab; i++) {
-        logits[i] = (logits[i] - max) / s->temperature;
-    }
-    float ignored;
-    double sum = kern->softmax_parts(logits, n_vocab, &ignored);
-    if (!isfinite(sum)) return best; /* a NaN among the logits: a broken model, still an answer */
-    keep_nucleus(s, logits, n_vocab, logits[best], scratch);
-    double u = wefti_philox_unit(s->seed, sample->choice, sample->n_known);
-    return draw(logits, n_vocab, u, best);
-}
-
-/* ------------------------------------------------------------------------ log-probabilities --- */
+/* ---------------------------------------------------------------------------- the best few --- */
 
 /* A heap of the best so far, the worst of them at the root. `top_values` holds logits meanwhile. */
 struct top {
@@ -318,6 +235,167 @@ static void find_top(const float *logits, uint32_t n_vocab, struct top *top) {
         sift_down(top, 0, n - 1);
     }
 }
+
+/* ------------------------------------------------------------------------------- candidates --- */
+
+/* The weights still in the running. */
+struct field {
+    float *w;
+    const uint32_t *ids; /* ascending; NULL: position i is token i */
+    uint32_t n;
+    double *sums; /* of each chunk of w; of what has been dropped since, too, where that is said */
+};
+
+static double add_up(const double *sums, uint32_t n_chunks) {
+    double sum = 0.0;
+    for (uint32_t i = 0; i < n_chunks; i++) {
+        sum += sums[i];
+    }
+    return sum;
+}
+
+/* The sums anew, after weights were dropped. */
+static double count_again(const struct field *field) {
+    for (uint32_t begin = 0, c = 0; begin < field->n; begin += WEFT_CHUNK, c++) {
+        uint32_t end = begin + wefti_min_u32(WEFT_CHUNK, field->n - begin);
+        double even = 0.0, odd = 0.0;
+        uint32_t i = begin;
+        for (; i + 2 <= end; i += 2) {
+            even += (double)field->w[i];
+            odd += (double)field->w[i + 1];
+        }
+        field->sums[c] = even + odd + (i < end ? (double)field->w[i] : 0.0);
+    }
+    return add_up(field->sums, wefti_n_chunks(field->n));
+}
+
+/* Moves to the front of `x` what is at least `bound` and notes whose it is; returns how many. Only
+ * chunks are read whose maximum says that there is some. */
+static uint32_t gather_least(float *x, uint32_t n, const float *maxima, float bound,
+                             uint32_t *ids) {
+    uint32_t n_kept = 0;
+    for (uint32_t begin = 0, c = 0; begin < n; begin += WEFT_CHUNK, c++) {
+        if (!(maxima[c] >= bound)) continue;
+        uint32_t end = begin + wefti_min_u32(WEFT_CHUNK, n - begin);
+        for (uint32_t i = begin; i < end; i++) {
+            float value = x[i];
+            ids[n_kept] = i;
+            x[n_kept] = value; /* never ahead of what is still to be read */
+            n_kept += value >= bound;
+        }
+    }
+    return n_kept;
+}
+
+/* A logit below which nothing is kept, by min_p or top_k; -INFINITY: there is none to tell.
+ *
+ * Of the k chunks with the largest maxima each has a token that is no smaller than the smallest of
+ * these maxima: so at least k tokens are. Two logits that differ by less than the slack may still
+ * round to the same weight, and a tie goes to the lower id. */
+static float least_logit(const struct weft_sampling *s, float max, uint32_t n_vocab,
+                         const struct wefti_sampler_scratch *scratch) {
+    uint32_t n_chunks = wefti_n_chunks(n_vocab);
+    float bound = -INFINITY;
+    if (s->min_p > 0.0f) bound = max + s->temperature * logf(s->min_p);
+    if (s->top_k > 0 && s->top_k <= n_chunks) {
+        struct top top = {s->top_k, scratch->ids, scratch->best};
+        find_top(scratch->maxima, n_chunks, &top);
+        if (top.values[top.n - 1] > bound) bound = top.values[top.n - 1];
+    }
+    float slack = 1e-5f * s->temperature + 1e-6f * (fabsf(max) + fabsf(bound));
+    return isfinite(bound) ? bound - slack : -INFINITY;
+}
+
+/* Keeps the smallest set of largest weights that reaches the goal; all if they do not. */
+static double keep_largest(const struct field *field, const struct goal *goal,
+                           struct wefti_sampler_scratch *scratch) {
+    struct threshold keep;
+    if (select_largest(field->w, field->n, goal, scratch, &keep))
+        drop_below(field->w, field->n, &keep);
+    return count_again(field);
+}
+
+/* What is dropped is at most 1 - top_p of the mass. A field's smallest weights, each at most
+ * (1 - top_p) / n of the mass, are no more than that together: so all that is kept is larger. */
+static void leave_out_smallest(struct field *field, float top_p, double mass,
+                               struct wefti_sampler_scratch *scratch) {
+    float bound = (float)(0.999 * (1.0 - (double)top_p) * mass / field->n);
+    uint32_t n_chunks = wefti_n_chunks(field->n);
+    for (uint32_t c = 0; c < n_chunks; c++) {
+        scratch->maxima[c] = (float)field->sums[c] * 1.001f; /* none of them is larger */
+    }
+    field->n = gather_least(field->w, field->n, scratch->maxima, bound, scratch->ids);
+    field->ids = scratch->ids;
+}
+
+/* Returns the sum of what is kept. */
+static double keep_nucleus(const struct weft_sampling *s, struct field *field, double mass,
+                           struct wefti_sampler_scratch *scratch) {
+    if (s->min_p > 0.0f) {
+        for (uint32_t i = 0; i < field->n; i++) { /* the largest weight is 1 */
+            if (field->w[i] < s->min_p) field->w[i] = 0.0f;
+        }
+        mass = count_again(field);
+    }
+    if (s->top_k > 0 && s->top_k < field->n) {
+        struct goal goal = {.n = s->top_k};
+        mass = keep_largest(field, &goal, scratch);
+    }
+    if (s->top_p < 1.0f) {
+        struct goal goal = {.mass = (double)s->top_p * mass};
+        if (!field->ids) leave_out_smallest(field, s->top_p, mass, scratch);
+        mass = keep_largest(field, &goal, scratch);
+    }
+    return mass;
+}
+
+/* The token at which the running sum passes u * mass. Should rounding let the walk end without
+ * passing it, the best token is as good as any. */
+static uint32_t draw(const struct field *field, double mass, double u, uint32_t best) {
+    double target = u * mass, sum = 0.0;
+    for (uint32_t begin = 0, c = 0; begin < field->n; begin += WEFT_CHUNK, c++) {
+        uint32_t end = begin + wefti_min_u32(WEFT_CHUNK, field->n - begin), last = field->n;
+        if (sum + field->sums[c] <= target) {
+            sum += field->sums[c];
+            continue;
+        }
+        for (uint32_t i = begin; i < end; i++) {
+            if (field->w[i] <= 0.0f) continue;
+            sum += (double)field->w[i];
+            last = i;
+            if (sum > target) break;
+        }
+        if (last == field->n) return best;
+        return field->ids ? field->ids[last] : last;
+    }
+    return best;
+}
+
+uint32_t wefti_sample(const struct weft_kern_table *kern, const struct wefti_sample *sample,
+                      float *logits, uint32_t n_vocab, struct wefti_sampler_scratch *scratch) {
+    const struct weft_sampling *s = sample->sampling;
+    WEFT_ASSERT(n_vocab > 0 && sample->n_known >= sample->n_prompt);
+    process_logits(sample, logits, scratch->counts);
+    uint32_t best = kern->argmax(logits, n_vocab);
+    float max = logits[best];
+    if (s->temperature < GREEDY_BELOW || s->top_k == 1 || !isfinite(max)) return best;
+    struct field field = {.w = logits, .n = n_vocab, .sums = scratch->sums};
+    if (s->min_p > 0.0f || s->top_k > 0) {
+        kern->chunk_max(logits, n_vocab, scratch->maxima);
+        float bound = least_logit(s, max, n_vocab, scratch);
+        if (bound > -INFINITY) {
+            field.n = gather_least(logits, n_vocab, scratch->maxima, bound, scratch->ids);
+            field.ids = scratch->ids;
+        }
+    }
+    /* The maximum goes first: a small temperature then cannot overflow. */
+    double mass = kern->exp_parts(field.w, field.n, max, s->temperature, field.sums);
+    if (!isfinite(mass)) return best; /* a NaN among the logits: a broken model, still an answer */
+    mass = keep_nucleus(s, &field, mass, scratch);
+    return draw(&field, mass, wefti_philox_unit(s->seed, sample->choice, sample->n_known), best);
+}
+
+/* ------------------------------------------------------------------------ log-probabilities --- */
 
 void wefti_logprobs(const struct weft_kern_table *kern, const float *logits, uint32_t n_vocab,
                     uint32_t token, uint32_t n_top, uint32_t *top_ids, float *top_logprobs,

@@ -255,6 +255,8 @@ static inline enum weft_kern_peak weft_kern_peak_of(enum weft_kern_act act) {
     return act == WEFT_ACT_BF16 ? WEFT_PEAK_BF16 : WEFT_PEAK_INT8;
 }
 
+#define WEFT_CHUNK 64u /* of long rows of numbers: logits */
+
 struct weft_kern_table {
     enum weft_isa isa;
     const char *name; /* "scalar", "avx2", "avx512", "avx512-vnni-bf16": part of the fingerprint */
@@ -307,9 +309,14 @@ struct weft_kern_table {
     void (*attention_join)(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
                            uint32_t row_end, const struct weft_attn_parts *parts);
 
-    /* In place: x = exp(x - max), returns the sum; *max_out gets the maximum. 16 lanes and a tree,
-     * as rms_norm. -inf gives exactly 0; if all are -inf, or any is NaN, the sum is NaN. */
-    double (*softmax_parts)(float *x, uint32_t n, float *max_out);
+    /* maxima[c] = the largest of chunk c, elements c * WEFT_CHUNK to the next; -inf where there is
+     * none, as NaN never wins. What is sought among many is then sought in few chunks. */
+    void (*chunk_max)(const float *x, uint32_t n, float *maxima);
+
+    /* In place: x = exp((x - max) / temperature) for max no less than any x and temperature > 0;
+     * sums[c] = chunk c's sum in double, 16 lanes and a tree. Returns the sum of sums, c ascending.
+     * -inf gives exactly 0; with a NaN among x or an infinite max the sum is NaN. */
+    double (*exp_parts)(float *x, uint32_t n, float max, float temperature, double *sums);
 
     /* ln(sum(exp(x))), x unchanged: max, then double accumulation in 16 lanes. For
      * log-probabilities. */

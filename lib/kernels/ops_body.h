@@ -2,7 +2,8 @@
  * by each ops_<isa>.c with its own flags. No operation here gains from a fused multiply-add, so
  * none is used, and sums run in sixteen lanes joined by one tree: the bits are the same on every
  * ISA. The loops over LANES are what the compiler turns into vectors (ivdep: in-place use is
- * element by element). */
+ * element by element). They index a pointer to where they are: of x[i + l] in 32 bits, which may
+ * wrap around, GCC 12 makes gathers. */
 #ifndef WEFT_KERNELS_OPS_BODY_H
 #define WEFT_KERNELS_OPS_BODY_H
 
@@ -15,13 +16,16 @@
 #include "kernels/kern_internal.h"
 
 #define LANES 16u
-#define EXP_CHUNK (4 * LANES)
 
 #ifdef __clang__
 #define IVDEP _Pragma("clang loop vectorize(assume_safety)")
 #else
 #define IVDEP _Pragma("GCC ivdep")
 #endif
+
+/* Half of the lanes, where the compiler must not be left to choose: of the sum of squares below GCC
+ * 12 made columns of 16 rows, which took four times as long. */
+typedef float vector __attribute__((vector_size(LANES / 2 * sizeof(float))));
 
 static inline float lanes_sum(float lanes[LANES]) {
     for (uint32_t width = LANES / 2; width > 0; width /= 2) {
@@ -45,11 +49,16 @@ static void rms_norm(const float *x, const float *w, float eps, uint32_t n, floa
     WEFT_ASSERT(n > 0);
     float lanes[LANES] = {0};
     uint32_t i = 0;
+    vector low = {0}, high = {0};
     for (; i + LANES <= n; i += LANES) {
-        for (uint32_t l = 0; l < LANES; l++) {
-            lanes[l] += x[i + l] * x[i + l];
-        }
+        vector a, b;
+        memcpy(&a, x + i, sizeof a);
+        memcpy(&b, x + i + LANES / 2, sizeof b);
+        low += a * a;
+        high += b * b;
     }
+    memcpy(lanes, &low, sizeof low);
+    memcpy(lanes + LANES / 2, &high, sizeof high);
     for (uint32_t l = 0; i + l < n; l++) {
         lanes[l] += x[i + l] * x[i + l];
     }
@@ -93,66 +102,108 @@ static void silu_mul(const float *gate, const float *up, uint32_t n, float *y) {
     }
 }
 
+static inline float greater(float a, float b) {
+    return a > b ? a : b; /* never a NaN in a */
+}
+
+/* As many lanes as a chunk has elements: four vectors of 16 do not wait for each other. */
 static inline float max_of(const float *x, uint32_t n) {
-    float lanes[LANES];
-    for (uint32_t l = 0; l < LANES; l++) {
+    float lanes[WEFT_CHUNK];
+    for (uint32_t l = 0; l < WEFT_CHUNK; l++) {
         lanes[l] = -INFINITY;
     }
     uint32_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        for (uint32_t l = 0; l < LANES; l++) {
-            lanes[l] = x[i + l] > lanes[l] ? x[i + l] : lanes[l]; /* never a NaN */
+    for (; i + WEFT_CHUNK <= n; i += WEFT_CHUNK) {
+        const float *at = x + i;
+        for (uint32_t l = 0; l < WEFT_CHUNK; l++) {
+            lanes[l] = greater(at[l], lanes[l]);
         }
     }
     for (; i < n; i++) {
-        lanes[0] = x[i] > lanes[0] ? x[i] : lanes[0];
+        lanes[0] = greater(x[i], lanes[0]);
     }
-    for (uint32_t l = 1; l < LANES; l++) {
-        lanes[0] = lanes[l] > lanes[0] ? lanes[l] : lanes[0];
+    for (uint32_t width = WEFT_CHUNK / 2; width > 0; width /= 2) {
+        for (uint32_t l = 0; l < width; l++) {
+            lanes[l] = greater(lanes[l + width], lanes[l]);
+        }
     }
     return lanes[0];
 }
 
-/* exp(x[0..count) - max), zeros after it, and their addition to the sums. A chunk is longer than
- * the lanes because GCC unrolls a loop of 16 and then fails to see the vectors. */
-static inline void exp_chunk(const float *x, uint32_t count, float max, float e[EXP_CHUNK],
+/* The sum of a chunk in 16 lanes. A chunk is longer than the lanes because GCC unrolls a loop of 16
+ * and then fails to see the vectors. */
+static inline double chunk_sum(const float e[WEFT_CHUNK]) {
+    double lanes[LANES] = {0};
+    for (uint32_t i = 0; i < WEFT_CHUNK; i += LANES) {
+        const float *at = e + i;
+        for (uint32_t l = 0; l < LANES; l++) {
+            lanes[l] += (double)at[l];
+        }
+    }
+    return lanes_sum_double(lanes);
+}
+
+static inline void exp_of_chunk(const float *x, float max, float temperature, float e[WEFT_CHUNK]) {
+    IVDEP
+    for (uint32_t i = 0; i < WEFT_CHUNK; i++) {
+        e[i] = exp_lane((x[i] - max) / temperature);
+    }
+}
+
+static double exp_parts(float *x, uint32_t n, float max, float temperature, double *sums) {
+    WEFT_ASSERT(temperature > 0.0f);
+    float last[WEFT_CHUNK];
+    double sum = 0;
+    uint32_t i = 0;
+    for (; i + WEFT_CHUNK <= n; i += WEFT_CHUNK, sums++) {
+        exp_of_chunk(x + i, max, temperature, x + i);
+        *sums = chunk_sum(x + i);
+        sum += *sums;
+    }
+    if (i < n) {
+        for (uint32_t l = 0; l < WEFT_CHUNK; l++) {
+            last[l] = -INFINITY;
+        }
+        memcpy(last, x + i, (n - i) * sizeof *last);
+        exp_of_chunk(last, max, temperature, last);
+        memcpy(x + i, last, (n - i) * sizeof *last);
+        *sums = chunk_sum(last);
+        sum += *sums;
+    }
+    return sum;
+}
+
+static void chunk_max(const float *x, uint32_t n, float *maxima) {
+    uint32_t i = 0;
+    for (; i + WEFT_CHUNK <= n; i += WEFT_CHUNK) {
+        *maxima++ = max_of(x + i, WEFT_CHUNK);
+    }
+    if (i < n) *maxima = max_of(x + i, n - i);
+}
+
+/* exp(x[0..count) - max), zeros after it, and their addition to the sums. */
+static inline void exp_chunk(const float *x, uint32_t count, float max, float e[WEFT_CHUNK],
                              double sums[LANES]) {
-    for (uint32_t i = 0; i < EXP_CHUNK; i++) {
+    for (uint32_t i = 0; i < WEFT_CHUNK; i++) {
         e[i] = i < count ? x[i] - max : -INFINITY;
     }
-    for (uint32_t i = 0; i < EXP_CHUNK; i++) {
+    for (uint32_t i = 0; i < WEFT_CHUNK; i++) {
         e[i] = exp_lane(e[i]);
     }
-    for (uint32_t i = 0; i < EXP_CHUNK; i += LANES) {
+    for (uint32_t i = 0; i < WEFT_CHUNK; i += LANES) {
+        const float *at = e + i;
         for (uint32_t l = 0; l < LANES; l++) {
-            sums[l] += (double)e[i + l];
+            sums[l] += (double)at[l];
         }
     }
 }
 
-static double softmax_parts(float *x, uint32_t n, float *max_out) {
-    float max = max_of(x, n), e[EXP_CHUNK], last[EXP_CHUNK];
-    double sums[LANES] = {0};
-    uint32_t i = 0;
-    for (; i + EXP_CHUNK <= n; i += EXP_CHUNK) {
-        exp_chunk(x + i, EXP_CHUNK, max, e, sums);
-        memcpy(x + i, e, sizeof e);
-    }
-    if (i < n) {
-        memcpy(last, x + i, (n - i) * sizeof *last);
-        exp_chunk(last, n - i, max, e, sums);
-        memcpy(x + i, e, (n - i) * sizeof *e);
-    }
-    *max_out = max;
-    return lanes_sum_double(sums);
-}
-
 static double log_sum_exp(const float *x, uint32_t n) {
-    float max = max_of(x, n), e[EXP_CHUNK], last[EXP_CHUNK];
+    float max = max_of(x, n), e[WEFT_CHUNK], last[WEFT_CHUNK];
     double sums[LANES] = {0};
     uint32_t i = 0;
-    for (; i + EXP_CHUNK <= n; i += EXP_CHUNK) {
-        exp_chunk(x + i, EXP_CHUNK, max, e, sums);
+    for (; i + WEFT_CHUNK <= n; i += WEFT_CHUNK) {
+        exp_chunk(x + i, WEFT_CHUNK, max, e, sums);
     }
     if (i < n) {
         memcpy(last, x + i, (n - i) * sizeof *last);
@@ -164,7 +215,16 @@ static double log_sum_exp(const float *x, uint32_t n) {
 static uint32_t argmax(const float *x, uint32_t n) {
     WEFT_ASSERT(n > 0);
     float max = max_of(x, n);
-    for (uint32_t i = 0; i < n; i++) {
+    uint32_t i = 0;
+    for (; i + WEFT_CHUNK <= n; i += WEFT_CHUNK) {
+        const float *at = x + i;
+        uint32_t hits = 0;
+        for (uint32_t l = 0; l < WEFT_CHUNK; l++) {
+            hits |= at[l] == max;
+        }
+        if (hits) break;
+    }
+    for (; i < n; i++) {
         if (x[i] == max) return i;
     }
     return 0; /* all are NaN */
@@ -323,7 +383,8 @@ static inline void fill_ops(struct weft_kern_table *table) {
     table->rope = rope;
     table->silu_mul = silu_mul;
     table->kv_write = kv_write;
-    table->softmax_parts = softmax_parts;
+    table->chunk_max = chunk_max;
+    table->exp_parts = exp_parts;
     table->log_sum_exp = log_sum_exp;
     table->argmax = argmax;
 }

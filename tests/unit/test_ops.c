@@ -34,52 +34,82 @@ static void the_exponential_is_within_2_ulp(void **state) {
     assert_true(isinf(exp_lane(INFINITY)) && isinf(exp_lane(88.73f)) && isnan(exp_lane(NAN)));
 }
 
-static void softmax_parts_are_exponentials_and_their_sum(void **state) {
+enum { CHUNKS = 400 / WEFT_CHUNK + 1 };
+
+static void exp_parts_are_exponentials_and_their_sums(void **state) {
     struct weft_kern_table tables[TABLES_MAX];
     uint32_t n_tables = all_tables(tables);
     (void)state;
-    for (uint32_t n = 1; n < 400; n += n < 70 ? 1 : 37) {
-        float *x = take(n * sizeof *x), *y = take(n * sizeof *y);
+    for (uint32_t n = 1; n < 400; n += n < 140 ? 1 : 37) {
+        float *x = take(n * sizeof *x), temperature = n % 2 ? 1.0f : 0.7f;
+        double first[CHUNKS] = {0};
         for (uint32_t i = 0; i < n; i++) {
             x[i] = weft_rand_below(&seed, 9) ? some_float(&seed, PLAIN) * 40.0f : -INFINITY;
         }
         x[weft_rand_below(&seed, n)] = 41.0f;
-        double first_sum = 0;
         for (uint32_t t = 0; t < n_tables; t++) {
-            float max = 0, *parts = take(n * sizeof *parts);
+            float *parts = take(n * sizeof *parts);
+            double sums[CHUNKS] = {0}, all = 0, truth[CHUNKS] = {0};
             memcpy(parts, x, n * sizeof *x);
-            double sum = tables[t].softmax_parts(parts, n, &max), truth = 0;
-            assert_true(same_bits(max, 41.0f));
+            double sum = tables[t].exp_parts(parts, n, 41.0f, temperature, sums);
             for (uint32_t i = 0; i < n; i++) {
-                assert_true(same_bits(parts[i], exp_lane(x[i] - max)));
-                truth += (double)parts[i];
+                assert_true(same_bits(parts[i], exp_lane((x[i] - 41.0f) / temperature)));
+                truth[i / WEFT_CHUNK] += (double)parts[i];
             }
-            assert_true(fabs(sum - truth) <= n * 0x1p-53 * truth);
-            if (t == 0) first_sum = sum;
-            assert_memory_equal(&sum, &first_sum, sizeof sum);
+            for (uint32_t c = 0; c * WEFT_CHUNK < n; c++) {
+                assert_true(fabs(sums[c] - truth[c]) <= n * 0x1p-53 * truth[c]);
+                all += sums[c];
+            }
+            assert_true(sum == all);
+            if (t == 0) memcpy(first, sums, sizeof sums);
+            assert_memory_equal(sums, first, sizeof sums);
             free(parts);
         }
         free(x);
-        free(y);
     }
 }
 
-static void softmax_of_nothing_or_nan_has_a_nan_sum(void **state) {
+static void chunk_maxima_leave_nan_out(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    (void)state;
+    for (uint32_t n = 1; n < 400; n += n < 140 ? 1 : 37) {
+        float *x = take(n * sizeof *x), want[CHUNKS], got[CHUNKS];
+        for (uint32_t c = 0; c < CHUNKS; c++) {
+            want[c] = -INFINITY;
+        }
+        for (uint32_t i = 0; i < n; i++) {
+            x[i] = weft_rand_below(&seed, 3) ? some_float(&seed, PLAIN) : NAN;
+            if (x[i] > want[i / WEFT_CHUNK]) want[i / WEFT_CHUNK] = x[i];
+        }
+        for (uint32_t t = 0; t < n_tables; t++) {
+            memset(got, 0, sizeof got);
+            tables[t].chunk_max(x, n, got);
+            for (uint32_t c = 0; c * WEFT_CHUNK < n; c++) {
+                assert_true(got[c] == want[c]);
+            }
+        }
+        free(x);
+    }
+}
+
+static void sums_of_nothing_or_nan_are_nan(void **state) {
     struct weft_kern_table tables[TABLES_MAX];
     uint32_t n_tables = all_tables(tables);
     (void)state;
     for (uint32_t t = 0; t < n_tables; t++) {
-        for (uint32_t n = 1; n < 40; n++) {
-            float x[40], max;
+        for (uint32_t n = 1; n < 140; n++) {
+            float x[140];
+            double sums[CHUNKS];
             for (uint32_t i = 0; i < n; i++) {
                 x[i] = -INFINITY;
             }
             assert_true(isnan(tables[t].log_sum_exp(x, n)));
-            assert_true(isnan(tables[t].softmax_parts(x, n, &max)));
+            assert_true(isnan(tables[t].exp_parts(x, n, -INFINITY, 1.0f, sums)));
             fill(&seed, PLAIN, x, n);
             x[weft_rand_below(&seed, n)] = NAN;
             assert_true(isnan(tables[t].log_sum_exp(x, n)));
-            assert_true(isnan(tables[t].softmax_parts(x, n, &max)));
+            assert_true(isnan(tables[t].exp_parts(x, n, 1.0f, 1.0f, sums)));
         }
     }
 }
@@ -117,8 +147,8 @@ static void argmax_takes_the_first_of_the_largest_and_no_nan(void **state) {
     uint32_t n_tables = all_tables(tables);
     (void)state;
     for (uint32_t round = 0; round < 400; round++) {
-        uint32_t n = between(&seed, 1, 100), best = UINT32_MAX;
-        float x[100];
+        uint32_t n = between(&seed, 1, 300), best = UINT32_MAX;
+        float x[300];
         for (uint32_t i = 0; i < n; i++) {
             x[i] = (float)weft_rand_below(&seed, 5) - 2.0f;
             if (weft_rand_below(&seed, 4) == 0) x[i] = NAN;
@@ -341,8 +371,9 @@ static void the_cache_holds_rounded_values_in_its_layout(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_exponential_is_within_2_ulp),
-        cmocka_unit_test(softmax_parts_are_exponentials_and_their_sum),
-        cmocka_unit_test(softmax_of_nothing_or_nan_has_a_nan_sum),
+        cmocka_unit_test(exp_parts_are_exponentials_and_their_sums),
+        cmocka_unit_test(chunk_maxima_leave_nan_out),
+        cmocka_unit_test(sums_of_nothing_or_nan_are_nan),
         cmocka_unit_test(log_sum_exp_agrees_with_double),
         cmocka_unit_test(argmax_takes_the_first_of_the_largest_and_no_nan),
         cmocka_unit_test(rms_norm_agrees_with_double_on_every_isa),

@@ -243,7 +243,8 @@ static void every_entry_of_every_table_is_there(void **state) {
         assert_true(tables[t].name && tables[t].act_convert && tables[t].rms_norm &&
                     tables[t].rope);
         assert_true(tables[t].silu_mul && tables[t].kv_write && tables[t].attention);
-        assert_true(tables[t].softmax_parts && tables[t].log_sum_exp && tables[t].argmax);
+        assert_true(tables[t].chunk_max && tables[t].exp_parts && tables[t].log_sum_exp &&
+                    tables[t].argmax);
     }
 }
 

@@ -13,7 +13,7 @@
 #include "engine/engine_internal.h"
 #include "engine/philox.h"
 
-enum { VOCAB_MAX = 5000 };
+enum { VOCAB_MAX = 5000, CHUNKS_MAX = (VOCAB_MAX + WEFT_CHUNK - 1) / WEFT_CHUNK };
 
 static const struct weft_kern_table *kern;
 
@@ -21,6 +21,9 @@ struct fixture { /* a sampler's scratch and one sequence */
     _Alignas(64) float logits[VOCAB_MAX], work[VOCAB_MAX];
     uint32_t counts[VOCAB_MAX], hist_n[WEFTI_HIST], tokens[64];
     double hist_mass[WEFTI_HIST];
+    uint32_t ids[VOCAB_MAX];
+    float maxima[CHUNKS_MAX], best[CHUNKS_MAX];
+    double sums[CHUNKS_MAX];
     struct weft_sampling sampling;
     struct wefti_sample sample;
     struct wefti_sampler_scratch scratch;
@@ -33,7 +36,8 @@ static struct fixture *new_fixture(void) {
     weft_sampling_init(&f->sampling);
     f->sampling.temperature = 1.0f;
     f->sample = (struct wefti_sample){.sampling = &f->sampling, .tokens = f->tokens};
-    f->scratch = (struct wefti_sampler_scratch){f->work, f->counts, f->hist_n, f->hist_mass};
+    f->scratch = (struct wefti_sampler_scratch){f->work, f->counts, f->hist_n, f->hist_mass,
+                                                f->ids,  f->maxima, f->best,   f->sums};
     return f;
 }
 
@@ -274,6 +278,41 @@ static void equal_weights_rank_by_id(void **state) {
     free(f);
 }
 
+/* Coarse logits, so that many tie at the cut: exactly as many are kept as make k, with the lowest
+ * ids, whether the maxima of chunks tell a bound (k up to their number) or not. */
+static void a_cut_keeps_the_lowest_of_equal_tokens(void **state) {
+    (void)state;
+    uint64_t rng = weft_rand_test_seed();
+    struct fixture *f = new_fixture();
+    struct ranked *r = calloc(VOCAB_MAX, sizeof *r);
+    float *logits = calloc(VOCAB_MAX, sizeof *logits);
+    bool *kept = calloc(VOCAB_MAX, sizeof *kept);
+    assert_true(r && logits && kept);
+    for (int round = 0; round < 20; round++) {
+        uint32_t n = 100 + weft_rand_below(&rng, VOCAB_MAX - 100);
+        uint32_t k = 2 + weft_rand_below(&rng, round % 2 ? 2 * wefti_n_chunks(n) : 40);
+        for (uint32_t i = 0; i < n; i++) {
+            logits[i] = 0.5f * (float)weft_rand_below(&rng, 8) - 1000.0f;
+            r[i] = (struct ranked){(double)logits[i], i};
+            kept[i] = false;
+        }
+        qsort(r, n, sizeof *r, by_rank);
+        for (uint32_t i = 0; i < k && i < n; i++) {
+            kept[r[i].id] = true;
+        }
+        f->sampling.top_k = k;
+        f->sampling.temperature = 4.0f; /* the least of the kept ones come up, too */
+        for (uint32_t i = 0; i < 200; i++) {
+            uint32_t token = sample_at(f, logits, n, i);
+            assert_true(kept[token] || k >= n);
+        }
+    }
+    free(kept);
+    free(logits);
+    free(r);
+    free(f);
+}
+
 static void bias_and_mask_decide_greedily(void **state) {
     (void)state;
     struct fixture *f = new_fixture();
@@ -401,6 +440,7 @@ int main(void) {
         cmocka_unit_test(kept_sets_agree_with_a_sort),
         cmocka_unit_test(greedy_takes_the_lowest_of_equal_tokens),
         cmocka_unit_test(equal_weights_rank_by_id),
+        cmocka_unit_test(a_cut_keeps_the_lowest_of_equal_tokens),
         cmocka_unit_test(bias_and_mask_decide_greedily),
         cmocka_unit_test(penalties_count_prompt_and_output_as_they_should),
         cmocka_unit_test(broken_logits_still_give_a_token),
