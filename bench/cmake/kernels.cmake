@@ -22,3 +22,5 @@ if(DNNL_MAJOR)
   target_compile_definitions(bench_gemm PRIVATE WEFT_BENCH_ONEDNN)
   target_link_libraries(bench_gemm PRIVATE ${DNNL_LIBRARY} OpenMP::OpenMP_C)
 endif()
+weft_bench(bench_ops SOURCES ops.c ${CMAKE_SOURCE_DIR}/cmd/weft/bench_machine.c
+           LINKS weft_engine weft_kernels Threads::Threads m)
