@@ -229,6 +229,30 @@ def test_perplexity_is_the_recorded_one():
     assert abs(value / recorded - 1) < 0.005
 
 
+def test_packing_calibrates_and_keeps_layers_wider():
+    with tempfile.TemporaryDirectory() as folder:
+        text, packed = os.path.join(folder, "text"), os.path.join(folder, "packed")
+        with open(os.path.join(harness.SOURCE_DIR, "tests/data/calibration.txt"), encoding="utf-8") as f:
+            excerpt = f.read(1500)
+        with open(text, "w", encoding="utf-8") as f:
+            f.write(excerpt)
+        flags = ["--dtype", "q4", "--calibrate", text, "--mixed", "--mixed-keep", "1"]
+        lines = weft("pack", harness.DRAFT, packed, *flags).splitlines()
+        costs = {line.split()[0]: float(line.split()[1]) for line in lines[1:4]}
+        assert set(costs) == {"none", "0", "1"}, lines
+        assert lines[4] == f"kept in 8 bits: layer {max('01', key=costs.get)}", lines
+        source = weft("perplexity", harness.DRAFT, text, *flags).splitlines()[-1]
+        assert weft("perplexity", packed, text) == source + "\n"
+        assert weft("perplexity", harness.DRAFT, text, "--dtype", "q4") != source + "\n"
+        for wrong in (["--mixed"], ["--calibrate", text], ["--dtype", "q4", "--calibrate", folder + "/none"],
+                      ["--dtype", "q4", "--calibrate", text, "--calibration", "best"],
+                      ["--dtype", "q4", "--quant-scheme", "channel"]):
+            done = subprocess.run([WEFT, "pack", harness.DRAFT, packed + "2", *wrong], capture_output=True, text=True,
+                                  timeout=harness.LIMIT_S, check=False)
+            assert done.returncode == 1 and done.stderr.count("\n") == 1, (wrong, done)
+        assert not os.path.exists(packed + "2")
+
+
 def find_key(tree, name):
     """The first number under a key of that name, or of one within it."""
     if isinstance(tree, dict):
