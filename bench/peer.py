@@ -29,7 +29,6 @@ import urllib.request
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 START_LIMIT_S, LOAD_LIMIT_S = 300, 3600
-TICKS = os.sysconf("SC_CLK_TCK")
 N_BUSY, BUSY_NICE = 4, 10
 BUSY_WEIGHT = 110 / 1024  # of a process at nice 10 beside one at nice 0, to Linux's scheduler
 
@@ -98,10 +97,10 @@ def children_of(parent):
 def cpu_seconds(pids):
     total = 0
     for pid in pids:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
-            fields = f.read().rpartition(")")[2].split()
-        total += int(fields[11]) + int(fields[12])  # utime, stime
-    return total / TICKS
+        for task in os.listdir(f"/proc/{pid}/task"):  # all of them live as long as their process
+            with open(f"/proc/{pid}/task/{task}/schedstat", encoding="ascii") as f:
+                total += int(f.read().split()[0])
+    return total / 1e9
 
 
 @contextlib.contextmanager
@@ -207,7 +206,7 @@ def print_head():
     print("|---|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|", flush=True)
 
 
-def print_lines(lines, args):
+def print_lines(lines):
     for line in lines:
         row = line["row"] + (f" + {line['busy_neighbours']}" if line["busy_neighbours"] else "")
         cells = [row, str(line["clients"]), line["server"], shown(line["tokens_per_s"]), shown(line.get("ratio"), 2)]
@@ -216,8 +215,9 @@ def print_lines(lines, args):
                   f"{100 * line['lost']:.0f} %" if "lost" in line else "-"]
         print("| " + " | ".join(cells) + " |", flush=True)
     if any("lost" in line for line in lines):
-        fair = 1 - 1 / (1 + N_BUSY / args.threads * BUSY_WEIGHT)
-        print(f"\nThe fair share of {N_BUSY} neighbours at nice {BUSY_NICE} on {args.threads} cores is {100 * fair:.0f} %.")
+        cores = len(os.sched_getaffinity(0))
+        fair = 1 - 1 / (1 + N_BUSY / cores * BUSY_WEIGHT)
+        print(f"\nThe fair share of {N_BUSY} neighbours at nice {BUSY_NICE} on {cores} cores is {100 * fair:.0f} %.")
 
 
 def write_json(args, lines, raw):
@@ -277,7 +277,7 @@ def main():
             print(f"{row.name}: round {number + 1} of {args.rounds}", file=sys.stderr)
         of_row = summarise(row, rounds)
         lines += of_row
-        print_lines(of_row, args)
+        print_lines(of_row)
         write_json(args, lines, raw)
 
 
