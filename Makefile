@@ -11,12 +11,14 @@ BUILD_PACKAGES := cmake ninja-build pkg-config gcc libc6-dev libuv1-dev libnng-d
 TEST_PACKAGES := python3 python3-msgpack python3-pynvim prometheus curl \
   $(shell command -v node >/dev/null || echo nodejs) $(shell command -v npm >/dev/null || echo npm)
 LINT_PACKAGES := clang-format clang-tidy
+# Peers of bench_gemm, which goes without them, and what draws.
+BENCH_PACKAGES := libopenblas-dev libdnnl-dev gnuplot-nox
 
 # Sanitizers that die before main on a new kernel want no address randomisation; some containers refuse to
 # turn it off.
 NO_ASLR = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help run build test test-only asan tsan format lint check deps deps-test deps-lint clean
+.PHONY: help run build test test-only asan tsan format lint check bench plots deps deps-test deps-lint deps-bench clean
 
 help:
 	@echo "make run     build and serve the bundled model on http://127.0.0.1:8080"
@@ -24,6 +26,8 @@ help:
 	@echo "make build   release build in build/, binaries in build/bin/"
 	@echo "make asan | tsan   the suite under AddressSanitizer+UBSan | ThreadSanitizer"
 	@echo "make format | lint clang-format in place | formatter and clang-tidy, changing nothing"
+	@echo "make bench MODELS='A.gguf B.gguf' LLAMA_BIN=DIR   measure all that docs/performance.md shows, and draw it"
+	@echo "make plots   draw docs/*.svg from docs/data/*.tsv again"
 	@echo "make deps    the Debian packages that a build needs"
 
 # The line to try is printed with the address, once there is one. What prints it outlives Ctrl-C, as the
@@ -68,6 +72,13 @@ lint: deps-lint build
 
 check: lint test asan
 
+# A quiet machine and an hour; ARGS='--only products' measures a part.
+bench: deps-bench build
+	bench/all.py $(MODELS) $(ARGS)
+
+plots: deps-bench
+	for plot in bench/plots/*.gp; do gnuplot $$plot || exit 1; done
+
 clean:
 	rm -rf build build-asan build-tsan build-clang
 
@@ -86,3 +97,5 @@ deps-test:
 	$(call install,$(TEST_PACKAGES))
 deps-lint:
 	$(call install,$(LINT_PACKAGES))
+deps-bench:
+	$(call install,$(BENCH_PACKAGES))

@@ -2,7 +2,7 @@
 """weft beside llama.cpp on the same file, in turns; medians and ratios as a Markdown table.
 
     bench/compare.py MODEL.gguf [--llama-bin DIR | --peer-dir DIR] [--rounds 5] [--prompt 512] [--gen 64]
-                     [--batch 1,4,16] [--context 32] [--threads N]
+                     [--batch 1,4,16] [--context 32] [--threads N] [--json FILE] [-- options of weft bench]
 
 --llama-bin (or LLAMA_BIN) names the folder of a build's llama-bench and llama-batched-bench, --peer-dir one in which
 `npm install node-llama-cpp` was run: that is slower in batches, where its scripting costs more than half. Without
@@ -29,7 +29,7 @@ def output_of(command, cwd=None):
 def weft(model, args):
     return json.loads(output_of([os.path.join(ROOT, "build/bin/weft"), "bench", model, "--prompt", args.prompt,
                                  "--gen", args.gen, "--batch", args.batch, "--context", args.context,
-                                 "--threads", args.threads, "--reps", "1", "--json"]))
+                                 "--threads", args.threads, "--reps", "1", "--json", *args.options]))
 
 
 def scripted(model, args):
@@ -70,12 +70,14 @@ def main():
     parser.add_argument("--batch", default="1,4,16")
     parser.add_argument("--context", default="32")
     parser.add_argument("--threads", default=str(len(os.sched_getaffinity(0))))
+    parser.add_argument("--json", metavar="FILE", help="write the medians there")
+    parser.add_argument("options", nargs="*", help="options of weft bench, behind --")
     args = parser.parse_args()
     model = os.path.abspath(args.model)
     runs = {"weft": weft}
     if args.llama_bin or args.peer_dir:
         runs["llama.cpp"] = native if args.llama_bin else scripted
-    rates = {}  # (name, "prompt" or "decode", its size) -> values
+    rates, shares = {}, {}  # (name, "prompt" or "decode", its size) -> values
     bandwidth = []
     for _ in range(args.rounds):
         for name, measure in runs.items():
@@ -84,13 +86,24 @@ def main():
             for kind, size in (("prompt", "tokens"), ("decode", "batch")):
                 for row in result[kind]:
                     rates.setdefault((name, kind, row[size]), []).append(row["tokens_per_s"])
+                    if "of_peak" in row:
+                        shares.setdefault((kind, row[size]), []).append((row.get("of_dram", 0), row["of_peak"]))
     print(f"Memory reads: {statistics.median(bandwidth):.1f} GB/s ({min(bandwidth):.1f}..{max(bandwidth):.1f})\n")
     print("| tok/s | tokens or batch | weft | llama.cpp | ratio |\n|---|--:|--:|--:|--:|")
+    rows = []
     for name, kind, size in [key for key in rates if key[0] == "weft"]:
-        mine = statistics.median(rates[name, kind, size])
-        peer = rates.get(("llama.cpp", kind, size))
-        other = statistics.median(peer) if peer else None
-        print(f"| {kind} | {size} | {mine:.1f} | " + (f"{other:.1f} | {mine / other:.2f} |" if other else "- | - |"))
+        mine, peers = rates[name, kind, size], rates.get(("llama.cpp", kind, size))
+        of_dram, of_peak = (statistics.median(values) for values in zip(*shares[kind, size]))
+        row = {"kind": kind, "size": size, "weft": statistics.median(mine), "of_dram": of_dram, "of_peak": of_peak}
+        if peers:
+            row["llama_cpp"] = statistics.median(peers)
+            row["ratio"] = statistics.median([a / b for a, b in zip(mine, peers)])
+        rows.append(row)
+        print(f"| {kind} | {size} | {row['weft']:.1f} | "
+              + (f"{row['llama_cpp']:.1f} | {row['ratio']:.2f} |" if peers else "- | - |"))
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as f:
+            json.dump({"dram_read_gb_per_s": statistics.median(bandwidth), "rounds": args.rounds, "rows": rows}, f, indent=1)
 
 
 if __name__ == "__main__":
