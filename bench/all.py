@@ -14,6 +14,7 @@ import argparse
 import glob
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -103,6 +104,7 @@ def main():
     parser.add_argument("--only", default="rates,products,server")
     parser.add_argument("--out", default=os.path.join(ROOT, "docs/data"))
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # which ends what was started, too
     parts = {"rates": rates, "products": products, "server": server}
     for name in args.only.split(","):
         if name not in parts:

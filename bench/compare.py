@@ -13,8 +13,10 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
+import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -73,6 +75,7 @@ def main():
     parser.add_argument("--json", metavar="FILE", help="write the medians there")
     parser.add_argument("options", nargs="*", help="options of weft bench, behind --")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # which ends what was started, too
     model = os.path.abspath(args.model)
     runs = {"weft": weft}
     if args.llama_bin or args.peer_dir:
