@@ -226,42 +226,116 @@ static inline void widen_acts(struct block *b, uint32_t rows, struct tile *tile)
     tile->k_begin = 0;
 }
 
-static inline void run_chunk(struct block *b, uint32_t k_begin, uint32_t count) {
+/* What becomes of the sums of a segment: those of earlier ones, nearest first, are added to them,
+ * and the result goes on in `to`. Pointers are of the whole block. */
+struct join {
+    uint32_t n_from;
+    const float *from[3];
+    float *to;
+};
+
+/* The place of segment `s` in the tree of kern_internal.h, whose slots hold what `full` says. */
+static inline struct join plan_join(struct block *b, bool full[3], uint32_t s, bool present) {
+    struct join join = {.to = b->acc};
+    uint32_t bit = 0;
+    for (; bit < 3 && (s >> bit & 1u); bit++) {
+        if (full[bit]) join.from[join.n_from++] = b->slots + (size_t)bit * BLOCK_FLOATS_MAX;
+    }
+    if (bit == 3) return join;
+    join.to = b->slots + (size_t)bit * BLOCK_FLOATS_MAX;
+    full[bit] = present || join.n_from > 0;
+    return join;
+}
+
+/* to = from[0] + value, to = from[1] + to ...; `to` may be `value`. */
+ALWAYS_INLINE void join_n(uint32_t n, const float *const *from, size_t at, const float *value,
+                          float *to, size_t len) {
+#pragma GCC ivdep
+    for (size_t i = 0; i < len; i++) {
+        float v = value[i];
+        for (uint32_t k = 0; k < n; k++) {
+            v = from[k][at + i] + v;
+        }
+        to[i] = v;
+    }
+}
+
+/* Floats at..at+len of the block; `sums`: those of the segment, NULL if it is empty. */
+static inline void join_sums(const struct join *join, const float *sums, size_t at, size_t len) {
+    const float *const *from = join->from;
+    const float *value = sums ? sums + at : NULL;
+    uint32_t n = join->n_from;
+    if (!sums && n == 0) return;
+    if (!sums) {
+        value = from[0] + at;
+        from++;
+        n--;
+    }
+    switch (n) {
+    case 0:
+        join_n(0, from, at, value, join->to + at, len);
+        break;
+    case 1:
+        join_n(1, from, at, value, join->to + at, len);
+        break;
+    case 2:
+        join_n(2, from, at, value, join->to + at, len);
+        break;
+    default:
+        join_n(3, from, at, value, join->to + at, len);
+    }
+}
+
+/* One chunk of a segment for all tiles of the block. */
+struct step {
+    uint32_t k_begin, count;
+    bool first, last; /* of the segment */
+    float *sums;      /* of the whole block */
+    const struct join *join;
+};
+
+static inline void run_chunk(struct block *b, const struct step *step) {
     const struct tile_kernel *kernel = b->kernel;
-    struct tile chunk = {.count = count, .k_begin = k_begin, .k = b->args->k};
-    chunk_panels(b, k_begin, &chunk);
+    struct tile chunk = {.count = step->count, .k_begin = step->k_begin, .k = b->args->k};
+    chunk_panels(b, step->k_begin, &chunk);
     for (uint32_t i = 0; i < b->n_tiles; i++) {
         uint32_t first = i * b->tile_rows, rows = min_u32(b->tile_rows, b->rows - first);
+        size_t at = (size_t)first * b->n_panels * WEFT_PANEL;
+        size_t len = (size_t)rows * b->n_panels * WEFT_PANEL;
         struct tile tile = chunk;
         tile.act_row_bytes = b->args->act_row_bytes;
         /* Groups as long as their rows together; within one, rows lie a word apart. */
         uint32_t into = b->few ? 0 : first % kernel->group_rows;
         tile.act = b->act + (first - into) * tile.act_row_bytes + (size_t)into * ACT_WORD;
-        tile.acc = b->acc + (size_t)first * b->n_panels * WEFT_PANEL;
+        tile.acc = step->sums + at;
+        if (step->first) memset(tile.acc, 0, len * sizeof *tile.acc);
         if (!b->few) plan_ahead(b, i, &tile);
         if (b->few) plan_streams(b, &tile);
         if (kernel->widen_act) widen_acts(b, rows, &tile);
         tile_fn *run = b->few ? kernel->few : kernel->many;
         WEFT_ASSERT(run != NULL);
         run(&tile, rows);
+        if (step->last && step->join->n_from) join_sums(step->join, step->sums, at, len);
     }
 }
 
 /* All of K for the block's rows and panels; the result is left in acc[row][panel][16]. */
 static inline void run_block(struct block *b) {
     const struct weft_kern_segs *segs = b->args->segs;
-    const size_t len = (size_t)b->rows * b->n_panels * WEFT_PANEL;
     uint32_t chunk = chunk_of(b), begin = 0;
-    struct seg_tree tree = {0};
+    bool full[3] = {false};
     for (uint32_t s = 0; s < segs->n_segs; s++) {
         uint32_t end = segs->seg_end[s];
-        bool present = begin < end;
-        memset(b->acc, 0, len * sizeof *b->acc);
-        for (uint32_t count; begin < end; begin += count) {
-            count = min_u32(chunk, end - begin);
-            run_chunk(b, begin, count);
+        struct join join = {.to = b->acc};
+        if (segs->n_segs > 1) join = plan_join(b, full, s, begin < end);
+        struct step step = {.first = true, .sums = join.n_from ? b->acc : join.to, .join = &join};
+        if (begin == end) join_sums(&join, NULL, 0, (size_t)b->rows * b->n_panels * WEFT_PANEL);
+        for (; begin < end; begin += step.count, step.first = false) {
+            step.k_begin = begin;
+            step.count = min_u32(chunk, end - begin);
+            step.last = begin + step.count == end;
+            run_chunk(b, &step);
         }
-        if (segs->n_segs > 1) (void)seg_tree_add(&tree, b->slots, s, present, b->acc, len);
     }
 }
 
