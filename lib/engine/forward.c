@@ -31,6 +31,7 @@ enum {
     BLOCK_ROWS_UNIT = 48, /* whole groups of interleaved rows on every ISA */
     BLOCK_ROWS_MAX = 576,
     TILE_PANELS = 4, /* the kernels take up to so many panels at a time */
+    RUN_PANELS = 8,  /* and so many share the rows that they read */
     /* Of gate or up: enough for the fewest panels of the most rows; of fewer rows for more panels.
      */
     FFN_TILE_FLOATS = BLOCK_ROWS_MAX * TILE_PANELS * WEFT_PANEL,
@@ -337,6 +338,7 @@ static struct cut make_cut(const struct wefti_forward *f, uint32_t n_rows, size_
     uint32_t panels = n_panels * cut.n_blocks / (4 * f->n_threads);
     panels = wefti_min_u32(panels, (uint32_t)(RUN_BYTES / panel_bytes));
     panels = panels / TILE_PANELS * TILE_PANELS;
+    if (panels < RUN_PANELS && n_panels >= 4 * RUN_PANELS * f->n_threads) panels = RUN_PANELS;
     if (panels == 0) panels = n_panels >= TILE_PANELS * f->n_threads ? TILE_PANELS : 1;
     cut.panels_per_task = wefti_min_u32(panels, panels_max);
     cut.n_runs = (n_panels + cut.panels_per_task - 1) / cut.panels_per_task;

@@ -6,8 +6,10 @@
  *   stands side by side, so it is one stream of one pointer, whatever the distance of the rows.
  * - Rows come in blocks of at most 8 tiles: their sums (12 KiB) and the tree of segments (36 KiB)
  *   leave room in an L2 of 256 KiB.
- * - Panels come as many at a time as the tile takes. What lacks to that number is computed from the
- *   last panel again and dropped.
+ * - Panels come in sets of as many as the tile takes. What lacks to that number is computed from
+ *   the last panel again and dropped.
+ * - Up to 4 sets go through K together, span by span: the rows' part of a span (192 KiB) is read
+ *   from L2 by all of them. A long K would else be read from L3 for each set.
  * - K is cut by segment, and within one in chunks whose part of the panels (16 KiB) fills half of a
  *   32 KiB L1 while all tiles of the block pass over it: the B sliver (Goto and van de Geijn
  *   2008).
@@ -32,7 +34,10 @@ enum {
     TILE_PANELS_MAX = 4,
     TILE_FLOATS_MAX = 24 * WEFT_PANEL, /* rows * panels * 16 of the largest tile */
     BLOCK_TILES = 8,
-    BLOCK_FLOATS_MAX = BLOCK_TILES * TILE_FLOATS_MAX,
+    SET_FLOATS_MAX = BLOCK_TILES * TILE_FLOATS_MAX,
+    SETS_MAX = 4,
+    BLOCK_FLOATS_MAX = SETS_MAX * SET_FLOATS_MAX,
+    SPAN_WORDS = 512, /* of a row: 2 KiB */
     CHUNK_BYTES = 16 * 1024,
     CHUNK_FLOATS = CHUNK_BYTES / 4,
     GROUP_MAX =
@@ -131,7 +136,8 @@ struct tile_kernel {
     void (*widen_act)(const uint8_t *act, uint32_t count, uint32_t group_rows, float *out);
 };
 
-/* Rows and panels under way, and the scratch of the thread that works on them (70 KiB of stack). */
+/* Rows and panels under way, and the scratch of the thread that works on them (230 KiB of stack).
+ */
 struct block {
     const struct tile_kernel *kernel;
     const struct weft_gemm_args *args;
@@ -139,7 +145,8 @@ struct block {
     const uint8_t *panels[TILE_PANELS_MAX];
     size_t panel_bytes;
     uint32_t rows, n_panels, tile_rows, n_tiles;
-    bool few, widen; /* rows lie one behind the other; weights are widened */
+    uint32_t set, n_sets, p_begin, p_end; /* the set of `panels`, and what panels there are */
+    bool few, widen;                      /* rows lie one behind the other; weights are widened */
     _Alignas(64) float acc[BLOCK_FLOATS_MAX];
     _Alignas(64) float slots[3 * BLOCK_FLOATS_MAX];
     _Alignas(64) float weights[WIDE_FLOATS];
@@ -193,17 +200,13 @@ static inline void chunk_panels(struct block *b, uint32_t k_begin, struct tile *
     }
 }
 
-/* Where tile i of the block is to prefetch from: its share of what the next chunk reads, in the
- * next panels where K ends. So requests go out evenly while the tiles compute. */
-static inline void plan_ahead(const struct block *b, uint32_t i, struct tile *tile) {
-    const struct tile_kernel *kernel = b->kernel;
-    bool last = tile->k_begin + tile->count >= b->args->k;
-    size_t bytes = (size_t)tile->count / kernel->group * kernel->group_bytes;
-    size_t begin = (size_t)tile->k_begin / kernel->group * kernel->group_bytes;
-    tile->ahead = b->panels[0] + (last ? b->n_panels * b->panel_bytes : begin + bytes);
-    tile->ahead += bytes * i / b->n_tiles;
-    tile->ahead_stride = b->panel_bytes;
-    tile->ahead_step = bytes / b->n_tiles / (tile->count / kernel->step + 1) + 1;
+/* Panels of a set of the block. */
+static inline void choose_set(struct block *b, uint32_t set) {
+    b->set = set;
+    for (uint32_t j = 0; j < b->n_panels; j++) {
+        size_t at = min_u32(b->p_begin + set * b->n_panels + j, b->p_end - 1);
+        b->panels[j] = (const uint8_t *)b->args->packed + at * b->panel_bytes;
+    }
 }
 
 static inline void plan_streams(const struct block *b, struct tile *tile) {
@@ -286,13 +289,25 @@ static inline void join_sums(const struct join *join, const float *sums, size_t 
     }
 }
 
-/* One chunk of a segment for all tiles of the block. */
+/* One chunk of a segment for all tiles of the block and set. */
 struct step {
     uint32_t k_begin, count;
-    bool first, last; /* of the segment */
-    float *sums;      /* of the whole block */
+    bool first, last;    /* of the segment */
+    const uint8_t *next; /* what the next chunk reads, of its first panel */
+    float *sums;         /* of the whole block */
     const struct join *join;
 };
+
+/* Where tile i of the block is to prefetch from: its share of what the next chunk reads. So
+ * requests go out evenly while the tiles compute. */
+static inline void plan_ahead(const struct block *b, const struct step *step, uint32_t i,
+                              struct tile *tile) {
+    const struct tile_kernel *kernel = b->kernel;
+    size_t bytes = (size_t)tile->count / kernel->group * kernel->group_bytes;
+    tile->ahead = step->next + bytes * i / b->n_tiles;
+    tile->ahead_stride = b->panel_bytes;
+    tile->ahead_step = bytes / b->n_tiles / (tile->count / kernel->step + 1) + 1;
+}
 
 static inline void run_chunk(struct block *b, const struct step *step) {
     const struct tile_kernel *kernel = b->kernel;
@@ -300,7 +315,7 @@ static inline void run_chunk(struct block *b, const struct step *step) {
     chunk_panels(b, step->k_begin, &chunk);
     for (uint32_t i = 0; i < b->n_tiles; i++) {
         uint32_t first = i * b->tile_rows, rows = min_u32(b->tile_rows, b->rows - first);
-        size_t at = (size_t)first * b->n_panels * WEFT_PANEL;
+        size_t at = ((size_t)b->set * SET_FLOATS_MAX) + (size_t)first * b->n_panels * WEFT_PANEL;
         size_t len = (size_t)rows * b->n_panels * WEFT_PANEL;
         struct tile tile = chunk;
         tile.act_row_bytes = b->args->act_row_bytes;
@@ -309,7 +324,7 @@ static inline void run_chunk(struct block *b, const struct step *step) {
         tile.act = b->act + (first - into) * tile.act_row_bytes + (size_t)into * ACT_WORD;
         tile.acc = step->sums + at;
         if (step->first) memset(tile.acc, 0, len * sizeof *tile.acc);
-        if (!b->few) plan_ahead(b, i, &tile);
+        if (!b->few) plan_ahead(b, step, i, &tile);
         if (b->few) plan_streams(b, &tile);
         if (kernel->widen_act) widen_acts(b, rows, &tile);
         tile_fn *run = b->few ? kernel->few : kernel->many;
@@ -319,30 +334,64 @@ static inline void run_chunk(struct block *b, const struct step *step) {
     }
 }
 
-/* All of K for the block's rows and panels; the result is left in acc[row][panel][16]. */
-static inline void run_block(struct block *b) {
-    const struct weft_kern_segs *segs = b->args->segs;
-    uint32_t chunk = chunk_of(b), begin = 0;
-    bool full[3] = {false};
-    for (uint32_t s = 0; s < segs->n_segs; s++) {
-        uint32_t end = segs->seg_end[s];
-        struct join join = {.to = b->acc};
-        if (segs->n_segs > 1) join = plan_join(b, full, s, begin < end);
-        struct step step = {.first = true, .sums = join.n_from ? b->acc : join.to, .join = &join};
-        if (begin == end) join_sums(&join, NULL, 0, (size_t)b->rows * b->n_panels * WEFT_PANEL);
-        for (; begin < end; begin += step.count, step.first = false) {
-            step.k_begin = begin;
-            step.count = min_u32(chunk, end - begin);
-            step.last = begin + step.count == end;
+/* Element k of the first panel of a set; behind the last set: of what comes after the block. */
+static inline const uint8_t *panel_at(const struct block *b, uint32_t set, uint32_t k) {
+    size_t at = (size_t)k / b->kernel->group * b->kernel->group_bytes;
+    return (const uint8_t *)b->args->packed +
+           (b->p_begin + (size_t)set * b->n_panels) * b->panel_bytes + at;
+}
+
+/* Columns begin..end, of one segment, for all sets; `step` says what is the same for all. */
+static inline void run_span(struct block *b, uint32_t begin, uint32_t end, uint32_t seg_begin,
+                            uint32_t seg_end, struct step step) {
+    uint32_t chunk = chunk_of(b);
+    for (uint32_t set = 0; set < b->n_sets; set++) {
+        choose_set(b, set);
+        for (uint32_t at = begin; at < end; at += step.count) {
+            step.k_begin = at;
+            step.count = min_u32(chunk, end - at);
+            step.first = at == seg_begin;
+            step.last = at + step.count == seg_end;
+            if (at + step.count < end) {
+                step.next = panel_at(b, set, at + step.count);
+            } else if (set + 1 < b->n_sets) {
+                step.next = panel_at(b, set + 1, begin);
+            } else {
+                step.next = end < b->args->k ? panel_at(b, 0, end) : panel_at(b, b->n_sets, 0);
+            }
             run_chunk(b, &step);
         }
     }
 }
 
-static inline void store_block(const struct block *b, uint32_t m0, uint32_t n0, uint32_t n_cols) {
+/* All of K for the block's rows and panels; the result is left in acc[set][row][panel][16]. */
+static inline void run_block(struct block *b) {
+    const struct weft_kern_segs *segs = b->args->segs;
+    const size_t len = (size_t)b->rows * b->n_panels * WEFT_PANEL;
+    uint32_t span = b->few ? UINT32_MAX : SPAN_WORDS * b->kernel->per_word, begin = 0;
+    bool full[3] = {false};
+    for (uint32_t s = 0; s < segs->n_segs; s++) {
+        uint32_t end = segs->seg_end[s], seg_begin = begin;
+        struct join join = {.to = b->acc};
+        if (segs->n_segs > 1) join = plan_join(b, full, s, begin < end);
+        struct step step = {.sums = join.n_from ? b->acc : join.to, .join = &join};
+        for (uint32_t set = 0; set < b->n_sets && begin == end; set++) {
+            join_sums(&join, NULL, (size_t)set * SET_FLOATS_MAX, len);
+        }
+        for (uint32_t next; begin < end; begin = next) {
+            next = end - begin > span ? begin + span : end;
+            run_span(b, begin, next, seg_begin, end, step);
+        }
+    }
+}
+
+static inline void store_set(const struct block *b, uint32_t set, uint32_t m0) {
     const struct weft_gemm_args *args = b->args;
+    const float *sums = b->acc + (size_t)set * SET_FLOATS_MAX;
+    uint32_t p = b->p_begin + set * b->n_panels, n0 = p * WEFT_PANEL;
+    uint32_t n_cols = min_u32(args->n, min_u32(p + b->n_panels, b->p_end) * WEFT_PANEL) - n0;
     for (uint32_t r = 0; r < b->rows; r++) {
-        const float *sum = b->acc + (size_t)r * b->n_panels * WEFT_PANEL;
+        const float *sum = sums + (size_t)r * b->n_panels * WEFT_PANEL;
         float *c = args->c + (m0 + r) * args->ldc + n0;
         if (!args->residual) {
             memcpy(c, sum, n_cols * sizeof *c);
@@ -357,19 +406,18 @@ static inline void store_block(const struct block *b, uint32_t m0, uint32_t n0, 
 
 /* Rows m0..m0+b->rows, all panels that were asked for. */
 static inline void run_rows(struct block *b, uint32_t m0, uint32_t p_begin, uint32_t p_end) {
-    const struct weft_gemm_args *args = b->args;
     const struct tile_kernel *kernel = b->kernel;
     b->n_panels = b->few && b->rows <= kernel->few_rows ? kernel->few_panels : kernel->many_panels;
     b->n_tiles = (b->rows + b->tile_rows - 1) / b->tile_rows;
-    b->act = (const uint8_t *)args->act + m0 * args->act_row_bytes;
-    for (uint32_t p = p_begin; p < p_end; p += b->n_panels) {
-        for (uint32_t j = 0; j < b->n_panels; j++) {
-            size_t at = min_u32(p + j, p_end - 1);
-            b->panels[j] = (const uint8_t *)args->packed + at * b->panel_bytes;
-        }
+    b->act = (const uint8_t *)b->args->act + m0 * b->args->act_row_bytes;
+    b->p_end = p_end;
+    for (b->p_begin = p_begin; b->p_begin < p_end; b->p_begin += b->n_sets * b->n_panels) {
+        uint32_t n_sets = (p_end - b->p_begin + b->n_panels - 1) / b->n_panels;
+        b->n_sets = b->few ? 1 : min_u32(n_sets, SETS_MAX);
         run_block(b);
-        uint32_t n0 = p * WEFT_PANEL, p1 = min_u32(p + b->n_panels, p_end);
-        store_block(b, m0, n0, min_u32(args->n, p1 * WEFT_PANEL) - n0);
+        for (uint32_t set = 0; set < b->n_sets; set++) {
+            store_set(b, set, m0);
+        }
     }
 }
 
