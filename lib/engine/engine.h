@@ -133,6 +133,9 @@ struct weft_eng_packed {
 WEFT_MUST_CHECK weft_err weft_eng_pack(const char *path, const struct weft_eng_options *options,
                                        const char *out_path, bool replace,
                                        struct weft_eng_packed *packed_out, struct weft_errmsg *why);
+/* Whether weft_eng_pack would refuse these names, before work is done for them. */
+WEFT_MUST_CHECK weft_err weft_eng_pack_check(const char *path, const char *out_path, bool replace,
+                                             struct weft_errmsg *why);
 
 const struct weft_eng_info *weft_eng_info(const weft_eng *eng);
 
@@ -162,7 +165,7 @@ enum weft_eng_op {
     WEFT_ENG_OP_QKV,          /* one product */
     WEFT_ENG_OP_ROPE_KV,      /* q and k turned, k and v into the cache */
     WEFT_ENG_OP_ATTENTION,    /* and the copies of the rows that go on in the last layer */
-    WEFT_ENG_OP_O_CONVERT,    /* what it takes; nothing with f32 activations */
+    WEFT_ENG_OP_O_CONVERT,    /* what it takes; of few f32 rows nothing */
     WEFT_ENG_OP_O,            /* and the residual */
     WEFT_ENG_OP_FFN_NORM,     /* norm and conversion */
     WEFT_ENG_OP_GATE_UP,      /* both products */

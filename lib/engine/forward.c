@@ -6,10 +6,11 @@
  *   norm + convert | q, k, v | rope, K and V into the cache | attention | convert | o + residual
  *   norm + convert | gate, up, silu | convert | down + residual
  *
- * With few rows every thread converts all of them for itself, which costs less than a barrier; with
- * f32 activations the conversions vanish. The FFN's gate and up tiles meet in one thread, so only
- * their product is stored. In the last layer everything behind K and V runs for the rows that need
- * logits alone: rows do not see each other there. None of this changes a bit of any row. */
+ * With few rows every thread converts all of them for itself, which costs less than a barrier, and
+ * f32 activations are taken as they are; of many rows they are interleaved. The FFN's gate and up
+ * tiles meet in one thread, so only their product is stored. In the last layer everything behind K
+ * and V runs for the rows that need logits alone: rows do not see each other there. None of this
+ * changes a bit of any row. */
 #include "engine/engine_internal.h"
 
 #include <math.h>
@@ -267,6 +268,7 @@ static void multiply(const struct wefti_forward *f, const struct acts *acts,
                      const struct wefti_matrix *m, uint32_t row, uint32_t n_rows, uint32_t p_begin,
                      uint32_t p_end, const struct product *to) {
     enum weft_kern_act form = weft_kern_act_of(m->kind);
+    WEFT_ASSERT(row % acts->group == 0);
     struct weft_gemm_args args = {
         .act = acts->rows[form] + row * acts->row_bytes[form],
         .act_row_bytes = acts->row_bytes[form],

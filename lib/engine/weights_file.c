@@ -45,6 +45,7 @@ struct file_out {
     int fd;
     const char *path; /* as asked for */
     char *temp;       /* the name it has meanwhile; NULL: none */
+    bool replace;     /* what may have come to be at `path` */
     uint8_t *scratch; /* scratch_bytes per thread */
     size_t scratch_bytes;
     _Atomic int error; /* the first errno of a write */
@@ -91,6 +92,10 @@ static weft_err put_arena(struct file_out *out, const struct wefti_plan *plan,
 
 /* ---------------------------------------------------------------------------- the name --- */
 
+static weft_err is_there(const char *path, struct weft_errmsg *why) {
+    return weft_err_set(why, WEFT_E_EXISTS, "%s is there already: --force replaces it", path);
+}
+
 static weft_err check_out(const char *path, const char *model_path, const weft_model *model,
                           bool replace, struct weft_errmsg *why) {
     struct stat st, model_st;
@@ -104,9 +109,7 @@ static weft_err check_out(const char *path, const char *model_path, const weft_m
         return weft_err_set(why, WEFT_E_INVAL, "%s is part of the model itself", path);
     if (!S_ISREG(st.st_mode))
         return weft_err_set(why, WEFT_E_INVAL, "%s is not a file to write to", path);
-    if (!replace)
-        return weft_err_set(why, WEFT_E_EXISTS, "%s is there already: --force replaces it", path);
-    return WEFT_OK;
+    return replace ? WEFT_OK : is_there(path, why);
 }
 
 static weft_err open_named(struct file_out *out, struct weft_errmsg *why) {
@@ -127,7 +130,8 @@ static weft_err open_named(struct file_out *out, struct weft_errmsg *why) {
     return weft_err_errno(why, error, "cannot write %s", out->path);
 }
 
-/* Where the file system can, the file has no name yet: whoever is killed leaves nothing behind. */
+/* Where the file system can, the file has no name yet: whoever is killed while packing leaves
+ * nothing behind. */
 static weft_err open_out(struct file_out *out, struct weft_errmsg *why) {
     char *copy = strdup(out->path);
     if (!copy) return weft_err_set(why, WEFT_E_NOMEM, "no memory for a name");
@@ -156,14 +160,19 @@ static weft_err name_out(struct file_out *out, struct weft_errmsg *why) {
 
 /* On disk first, then its name, then the folder's list of names. The page cache forgets what we
  * wrote: it came there in small pages, and stays in them while it stays; the first worker that maps
- * the file reads it in huge ones, with which a token takes half the time. */
+ * the file reads it in huge ones, which decoding is faster with. */
 static weft_err settle_out(struct file_out *out, struct weft_errmsg *why) {
     if (fsync(out->fd) != 0) return weft_err_errno(why, errno, "cannot write %s", out->path);
     (void)posix_fadvise(out->fd, 0, 0, POSIX_FADV_DONTNEED);
     weft_err err = out->temp ? WEFT_OK : name_out(out, why);
     if (err) return err;
-    if (rename(out->temp, out->path) != 0)
+    if (!out->replace && link(out->temp, out->path) == 0) {
+        (void)unlink(out->temp);
+    } else if (!out->replace && errno == EEXIST) {
+        return is_there(out->path, why);
+    } else if (rename(out->temp, out->path) != 0) {
         return weft_err_errno(why, errno, "cannot name %s", out->path);
+    }
     free(out->temp);
     out->temp = NULL;
     char *copy = strdup(out->path);
@@ -221,7 +230,7 @@ cleanup:
 weft_err weft_eng_pack(const char *path, const struct weft_eng_options *options,
                        const char *out_path, bool replace, struct weft_eng_packed *packed_out,
                        struct weft_errmsg *why) {
-    struct file_out out = {.fd = -1, .path = out_path};
+    struct file_out out = {.fd = -1, .path = out_path, .replace = replace};
     weft_model *model = NULL;
     uint64_t since_us = weft_now_us();
     *packed_out = (struct weft_eng_packed){0};
@@ -238,6 +247,15 @@ weft_err weft_eng_pack(const char *path, const struct weft_eng_options *options,
     packed_out->us = weft_now_us() - since_us;
 cleanup:
     close_out(&out);
+    weft_model_free(model);
+    return err;
+}
+
+weft_err weft_eng_pack_check(const char *path, const char *out_path, bool replace,
+                             struct weft_errmsg *why) {
+    weft_model *model = NULL;
+    weft_err err = weft_model_open(path, &model, why);
+    if (!err) err = check_out(out_path, path, model, replace, why);
     weft_model_free(model);
     return err;
 }

@@ -223,6 +223,7 @@ static inline void prefetch_tile(const struct attn_tile *tile, uint32_t n_subs,
 static inline void fold_span(const struct weft_attn_args *args, const uint32_t *block_table,
                              uint32_t kv_head, uint32_t span, struct attn_query *queries,
                              uint32_t n) {
+    WEFT_ASSERT(n > 0);
     uint32_t first = span * WEFT_ATTN_SPAN, low = queries[0].low / ATTN_TILE * ATTN_TILE;
     uint32_t last = min_u32(first + WEFT_ATTN_SPAN - 1, queries[n - 1].pos), begin = 0, end = 0;
     struct attn_tile tile, next = {.dtype = args->kv.dtype, .head_dim = args->kv.head_dim};
@@ -291,6 +292,7 @@ static inline void fold_queries(const struct weft_attn_args *args, const uint32_
         while (end < n && queries[end].low / WEFT_ATTN_SPAN <= span) {
             end++;
         }
+        if (begin == end) continue; /* between windows: nobody sees it */
         for (uint32_t i = begin; i < end; i++) {
             bool is_first = queries[i].low / WEFT_ATTN_SPAN == span;
             queries[i].out = is_first ? queries[i].joined.out : beside + (size_t)i * head_dim;

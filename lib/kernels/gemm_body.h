@@ -4,8 +4,9 @@
  *
  * - Activations of many rows come interleaved (kernels.h): what a tile broadcasts in one step of K
  *   stands side by side, so it is one stream of one pointer, whatever the distance of the rows.
- * - Rows come in blocks of at most 8 tiles: their sums (12 KiB) and the tree of segments (36 KiB)
- *   leave room in an L2 of 256 KiB.
+ * - Rows come in blocks of at most 8 tiles. With the sums of four sets (48 KiB), their tree of
+ *   segments (144 KiB) and the rows' part of a span (192 KiB), half of a 1 MiB L2 is left to
+ * panels.
  * - Panels come in sets of as many as the tile takes. What lacks to that number is computed from
  *   the last panel again and dropped.
  * - Up to 4 sets go through K together, span by span: the rows' part of a span (192 KiB) is read

@@ -164,7 +164,7 @@ void weft_kern_act_interleave(const void *row, size_t row_bytes, uint32_t lane, 
                               void *group);
 
 struct weft_gemm_args {
-    const void *act;       /* rows in the kind's form, act_row_bytes apart */
+    const void *act;       /* rows in the kind's form, act_row_bytes apart; or at a whole group */
     size_t act_row_bytes;  /* >= weft_kern_act_row_bytes(kind, k); a multiple of 64 */
     uint32_t act_group;    /* 1: row behind row; else the table's group_rows: interleaved */
     const void *packed;    /* whole packed weight, 64-byte aligned */

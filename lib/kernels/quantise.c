@@ -68,7 +68,8 @@ static void make_4_1(struct grid *grid, const struct grid_ends *ends, float rati
     store_scale(grid, (high - low) / 15.0f, ends->finite);
     grid->min_bits = f32_to_f16(low);
     grid->min = f16_to_f32(grid->min_bits);
-    if (ends->finite && grid->scale != 0.0f) grid->factor = 1.0f; /* codes divide */
+    bool fits = ends->finite && isfinite(grid->scale) && isfinite(grid->min); /* f16 */
+    if (fits && grid->scale != 0.0f) grid->factor = 1.0f;                     /* codes divide */
 }
 
 struct grid wefti_grid_make(enum grid_form form, const struct grid_ends *ends, float ratio) {

@@ -390,12 +390,46 @@ static void a_token_before_the_window_never_reaches_a_row(void **state) {
     }
 }
 
+/* With a window, rows may be so far apart that a span between them is seen by none. */
+static void rows_far_apart_skip_what_lies_between_their_windows(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    (void)state;
+    for (uint32_t t = 0; t < n_tables; t++) {
+        struct sequence s;
+        make_sequence(&s, 3 * WEFT_ATTN_SPAN, 1, 2, 24, PLAIN);
+        s.window = 16;
+        struct cache c;
+        make_cache(&c, &tables[t], &s, 48, WEFT_KV_BF16);
+        size_t token = (size_t)s.n_heads * s.head_dim;
+        float *all = attend_all(&tables[t], &s, &c, s.len), *far = take(s.len * token * 4);
+        const struct weft_attn_row rows[] = {{c.table, 8}, {c.table, s.len - 5}};
+        struct weft_attn_args args = {.kv = c.kv,
+                                      .q = s.q + 8 * token,
+                                      .out = far,
+                                      .q_stride = (s.len - 13) * token,
+                                      .out_stride = token,
+                                      .rows = rows,
+                                      .n_heads = s.n_heads,
+                                      .window = s.window,
+                                      .scale = 1.0f / sqrtf((float)s.head_dim)};
+        tables[t].attention(&args, 0, 0, 2);
+        assert_memory_equal(far, all + 8 * token, token * sizeof *far);
+        assert_memory_equal(far + token, all + (s.len - 5) * token, token * sizeof *far);
+        free(all);
+        free(far);
+        drop_cache(&c);
+        drop_sequence(&s);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_agrees_with_a_softmax_in_double),
         cmocka_unit_test(long_sequences_agree_with_a_softmax_in_double),
         cmocka_unit_test(a_row_has_the_same_bits_in_any_chunk_block_size_and_split),
         cmocka_unit_test(a_token_before_the_window_never_reaches_a_row),
+        cmocka_unit_test(rows_far_apart_skip_what_lies_between_their_windows),
         cmocka_unit_test(rows_of_different_sequences_do_not_mix),
         cmocka_unit_test(a_later_token_never_reaches_an_earlier_row),
     };

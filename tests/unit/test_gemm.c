@@ -414,6 +414,25 @@ static void both_forms_of_activations_give_the_same_bits(void **state) {
     }
 }
 
+/* Longer than a span of K in every form of activations, and more panels than share one. */
+static void a_long_k_and_many_panels_agree_with_a_sum_in_double(void **state) {
+    static const uint32_t sizes[2][3] = {{30, 150, 4352}, {13, 20, 18432}};
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    (void)state;
+    for (uint32_t t = 1; t < n_tables; t++) { /* scalar is the definition */
+        for (uint32_t kind = 0; kind < WEFT_GEMM_KIND_COUNT; kind++) {
+            const uint32_t *size = sizes[(kind + t) % 2];
+            struct gemm_case c;
+            make_case(&c, &tables[t], (enum weft_gemm_kind)kind, size[0], size[1], size[2], PLAIN);
+            float *got = product(&tables[t], &c);
+            check_product(&tables[t], &c, got);
+            free(got);
+            drop_case(&c);
+        }
+    }
+}
+
 static void the_residual_may_be_the_output(void **state) {
     struct weft_kern_table tables[TABLES_MAX];
     uint32_t n_tables = all_tables(tables);
@@ -612,6 +631,7 @@ int main(void) {
         cmocka_unit_test(every_remainder_of_n_and_k_is_right),
         cmocka_unit_test(a_row_has_the_same_bits_in_any_batch),
         cmocka_unit_test(both_forms_of_activations_give_the_same_bits),
+        cmocka_unit_test(a_long_k_and_many_panels_agree_with_a_sum_in_double),
         cmocka_unit_test(the_residual_may_be_the_output),
         cmocka_unit_test(any_number_of_workers_sums_to_the_same_bits),
         cmocka_unit_test(quantised_products_have_the_same_bits_on_every_isa),
