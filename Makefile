@@ -10,9 +10,10 @@ BUILD_PACKAGES := cmake ninja-build pkg-config gcc libc6-dev libuv1-dev libnng-d
   libcmocka-dev
 TEST_PACKAGES := python3 python3-msgpack python3-pynvim prometheus curl \
   $(shell command -v node >/dev/null || echo nodejs) $(shell command -v npm >/dev/null || echo npm)
-LINT_PACKAGES := clang-format clang-tidy
+# The linter reads the comparisons of bench/, too.
+LINT_PACKAGES := clang-format clang-tidy libopenblas-dev libdnnl-dev libomp-dev
 # Peers of bench_gemm, which goes without them, and what draws.
-BENCH_PACKAGES := libopenblas-dev libdnnl-dev gnuplot-nox
+BENCH_PACKAGES := python3 libopenblas-dev libdnnl-dev gnuplot-nox
 
 # Sanitizers that die before main on a new kernel want no address randomisation; some containers refuse to
 # turn it off.

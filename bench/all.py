@@ -109,6 +109,8 @@ def main():
     for name in args.only.split(","):
         if name not in parts:
             sys.exit(f"there is no part {name}; there are {', '.join(parts)}")
+    if {"rates", "server"} & set(args.only.split(",")) and not any("q8_0" in m.lower() for m in args.models):
+        sys.exit("name the models to measure, among them one with Q8_0 in its name (or --only products)")
     os.makedirs(args.out, exist_ok=True)
     with tempfile.TemporaryDirectory() as where:
         for name in args.only.split(","):

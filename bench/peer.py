@@ -135,7 +135,7 @@ def measure_machine(args, model, threads):
 
 
 class Row:
-    """One row of the task: which model, which clients, under which circumstances."""
+    """One row of the table: which model, which clients, under which circumstances."""
 
     def __init__(self, name, model, threads, clients, prompt, vocab, requests, n_slots, busy=(False,)):
         self.name, self.model, self.threads, self.clients, self.prompt = name, model, threads, clients, prompt

@@ -14,7 +14,7 @@
 #include "base/limits.h"
 #include "base/parse.h"
 
-enum kind { KIND_TEXT, KIND_U32, KIND_U64, KIND_SIZE, KIND_I32, KIND_DOUBLE, KIND_FLAG };
+enum kind { KIND_TEXT, KIND_U32, KIND_U64, KIND_SIZE, KIND_I32, KIND_FD, KIND_DOUBLE, KIND_FLAG };
 
 struct setting {
     const char *name; /* "max-num-seqs": flag --max-num-seqs, variable WEFT_MAX_NUM_SEQS */
@@ -47,7 +47,7 @@ static const struct setting settings[] = {
     {"served-model-name", KIND_TEXT, AT(served_model_name), FRONT, 0, 0, NULL, "NAME",
      "the model's name in the API (default: MODEL as given)"},
     {"api-key", KIND_TEXT, AT(api_key), SECRET, 0, 0, NULL, "KEY",
-     "clients must send it as a bearer token"},
+     "what clients must send as a bearer token, and bench-serve sends"},
     {"api-key-file", KIND_TEXT, AT(api_key_file), FRONT, 0, 0, NULL, "FILE",
      "the same from a file, one key per line"},
     {"chat-template", KIND_TEXT, AT(chat_template), FRONT, 0, 0, NULL, "FILE",
@@ -109,9 +109,9 @@ static const struct setting settings[] = {
      NULL, "URL", "where routers meet the scheduler"},
     {"worker-url", KIND_TEXT, AT(worker_url), WEFT_PROG_SCHEDULER | WEFT_PROG_WORKER, 0, 0, NULL,
      "URL", "where the worker meets the scheduler"},
-    {"weights-fd", KIND_I32, AT(weights_fd), WEFT_PROG_WORKER, -1, 1e6, "-1", "FD",
+    {"weights-fd", KIND_FD, AT(weights_fd), WEFT_PROG_WORKER, -1, 1e6, "-1", "FD",
      "memfd that keeps the packed weights"},
-    {"status-fd", KIND_I32, AT(status_fd), ACTORS, -1, 1e6, "-1", "FD",
+    {"status-fd", KIND_FD, AT(status_fd), ACTORS, -1, 1e6, "-1", "FD",
      "where to tell a supervisor that all is ready"},
     {"log-format", KIND_TEXT, AT(log_format), EVERY, 0, 0, "text", "FORMAT", "text|json"},
     {"log-level", KIND_TEXT, AT(log_level), EVERY, 0, 0, "info", "LEVEL", "debug|info|warn|error"},
@@ -245,6 +245,7 @@ static weft_err set_value(struct weft_config *config, const struct setting *s, c
         *(double *)(void *)at = d;
         return WEFT_OK;
     case KIND_I32:
+    case KIND_FD:
         err = weft_parse_double(text, &d);
         if (err || d < s->min || d > s->max || d != (double)(int32_t)d)
             return bad_value(s, called, text, why);
@@ -296,7 +297,7 @@ static weft_err set_from_env(enum weft_program program, struct weft_config *conf
     for (size_t i = 0; i < N_SETTINGS; i++) {
         const struct setting *s = &settings[i];
         /* Descriptors mean something to one supervisor and its child only. */
-        if (!(s->programs & program) || s->kind == KIND_I32) continue;
+        if (!(s->programs & program) || s->kind == KIND_FD) continue;
         char name[64] = "WEFT_";
         size_t n = strlen(name);
         for (const char *p = s->name; *p && n < sizeof name - 1; p++)
@@ -389,7 +390,7 @@ static weft_err set_from_file(enum weft_program program, const char *path,
         }
         const struct setting *s = find_setting(program, name, strlen(name));
         if (!s && find_setting(EVERY, name, strlen(name))) continue; /* one file for all actors */
-        if (!s || s->kind == KIND_I32) {
+        if (!s || s->kind == KIND_FD) {
             err = weft_err_set(why, WEFT_E_INVAL, "%s:%u: unknown setting \"%s\"", path, line_no,
                                name);
             break;
@@ -606,6 +607,7 @@ static char *print_setting(const struct weft_config *config, const struct settin
         n = asprintf(&arg, "--%s=%u", s->name, *(const uint32_t *)(const void *)at);
         break;
     case KIND_I32:
+    case KIND_FD:
         n = asprintf(&arg, "--%s=%d", s->name, *(const int32_t *)(const void *)at);
         break;
     case KIND_U64:

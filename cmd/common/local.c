@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -45,9 +46,12 @@ static int new_socket(void) {
     return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-/* The file of a predecessor that was killed: nobody listens there any more. */
+/* The socket of a predecessor that was killed: nobody listens there any more. A file of another
+ * kind refuses connections, too, but is not ours to remove. */
 static bool is_left_over(const struct address *at) {
+    struct stat st;
     if (at->un.sun_path[0] == '\0') return false;
+    if (lstat(at->un.sun_path, &st) != 0 || !S_ISSOCK(st.st_mode)) return false;
     int fd = new_socket();
     bool is_dead = fd >= 0 && connect(fd, (const struct sockaddr *)&at->un, at->len) != 0 &&
                    errno == ECONNREFUSED;

@@ -1,6 +1,8 @@
 /* `weft bench-serve`: what clients of a server get, ours or another's. */
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "base/log.h"
 #include "cmd/common/config.h"
@@ -77,6 +79,14 @@ static void print_table(const struct weft_load_options *o, struct weft_load_resu
     print_times("whole request", &r->whole);
 }
 
+/* A client is a descriptor. */
+static void raise_file_limit(void) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+    limit.rlim_cur = limit.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 int weft_cmd_bench_serve(int argc, char **argv) {
     struct weft_errmsg why = {""};
     struct weft_config config;
@@ -85,6 +95,8 @@ int weft_cmd_bench_serve(int argc, char **argv) {
     weft_err err = weft_config_parse(WEFT_PROG_BENCH_SERVE, argc, argv, &config, &done, &why);
     if (err || done) return err ? weft_cmd_fail(err, &why) : 0;
     weft_log_init("weft", WEFT_LOG_WARN, false);
+    (void)signal(SIGPIPE, SIG_IGN); /* a server may hang up while we write */
+    raise_file_limit();
     struct weft_load_options options = {
         .url = config.model,
         .api_key = config.api_key,

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
 #include <uv.h>
 
 #include "base/buf.h"
@@ -396,6 +398,14 @@ static weft_err bad_url(const char *url, struct weft_errmsg *why) {
     return weft_err_set(why, WEFT_E_INVAL, "\"%s\" is not http://HOST[:PORT]", url);
 }
 
+/* Whether somebody listens there: a name like localhost may have an address that nobody serves. */
+static bool answers(const struct addrinfo *at) {
+    int fd = socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol);
+    bool connected = fd >= 0 && connect(fd, at->ai_addr, at->ai_addrlen) == 0;
+    if (fd >= 0) (void)close(fd);
+    return connected;
+}
+
 /* Fills in host, path and address. */
 static weft_err find_server(struct load *load, struct weft_errmsg *why) {
     const char *url = load->options->url, *at = url + strlen("http://");
@@ -426,7 +436,11 @@ static weft_err find_server(struct load *load, struct weft_errmsg *why) {
     if (status < 0)
         return weft_err_set(why, WEFT_E_IO, "no address of %s, port %s: %s", name, port,
                             uv_strerror(status));
-    memcpy(&load->address, found.addrinfo->ai_addr, found.addrinfo->ai_addrlen);
+    const struct addrinfo *choice = found.addrinfo;
+    for (; choice && !answers(choice); choice = choice->ai_next) {
+    }
+    if (!choice) choice = found.addrinfo;
+    memcpy(&load->address, choice->ai_addr, choice->ai_addrlen);
     uv_freeaddrinfo(found.addrinfo);
     return WEFT_OK;
 }

@@ -25,6 +25,7 @@ int weft_cmd_pack(int argc, char **argv) {
             &why);
     config.activations = config.kv_dtype = "auto"; /* chosen where the file is used */
     err = weft_engine_config(&config, &options, &why);
+    if (!err) err = weft_eng_pack_check(config.model, config.out, config.force, &why);
     if (!err) err = weft_quant_choose(&config, &options, &quant, &why);
     if (!err) err = weft_eng_pack(config.model, &options, config.out, config.force, &packed, &why);
     weft_quant_fini(&quant);

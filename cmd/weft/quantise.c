@@ -181,12 +181,15 @@ weft_err weft_quant_choose(const struct weft_config *config, struct weft_eng_opt
                            struct weft_quant *quant_out, struct weft_errmsg *why) {
     struct weft_score_text text = {0};
     *quant_out = (struct weft_quant){0};
+    weft_err err = weft_eng_parse_clip(config->calibration, &options->clip);
+    if (err)
+        return weft_err_set(why, err,
+                            "--calibration is error, minmax, percentile or entropy, not \"%s\"",
+                            config->calibration);
+    if (config->mixed_keep >= 0 && !config->mixed)
+        return weft_err_set(why, WEFT_E_INVAL, "--mixed-keep is for --mixed");
     if (!config->calibrate && !config->mixed) return WEFT_OK;
-    weft_err err = check_flags(config, options, why);
-    if (!err && weft_eng_parse_clip(config->calibration, &options->clip))
-        err = weft_err_set(why, WEFT_E_INVAL,
-                           "--calibration is error, minmax, percentile or entropy, not \"%s\"",
-                           config->calibration);
+    err = check_flags(config, options, why);
     if (!err) err = weft_score_read(config->model, config->calibrate, &text, why);
     if (!err && options->clip != WEFT_ENG_CLIP_MINMAX)
         err = calibrate(config->model, options, &text, &quant_out->calib, why);

@@ -30,6 +30,7 @@
 #include "base/log.h"
 #include "base/rand.h"
 #include "cmd/common/link.h"
+#include "cmd/common/local.h"
 
 #define PEERS 8      /* of a hub that a test looks at */
 #define WINDOW 48    /* unanswered messages */
@@ -789,6 +790,30 @@ static void a_false_listener_is_given_up_and_dialled_again(void **state) {
     close_end(&a);
 }
 
+static void a_dead_socket_is_replaced_and_another_file_stays(void **state) {
+    (void)state;
+    struct weft_errmsg why;
+    char path[] = "/tmp/weft-test-link-XXXXXX", url[64];
+    int fd, file = mkstemp(path);
+    assert_true(file >= 0);
+    assert_int_equal(write(file, "mine", 4), 4);
+    (void)snprintf(url, sizeof url, "ipc://%s", path);
+    assert_int_equal(wefti_local_listen(url, &fd, &why), WEFT_E_EXISTS);
+    char kept[4];
+    assert_int_equal(pread(file, kept, 4, 0), 4);
+    assert_int_equal(access(path, F_OK), 0);
+    assert_int_equal(unlink(path), 0);
+    (void)close(file);
+
+    assert_int_equal(wefti_local_listen(url, &fd, &why), WEFT_OK);
+    int second;
+    assert_int_equal(wefti_local_listen(url, &second, &why), WEFT_E_EXISTS);
+    (void)close(fd); /* killed: its file stays */
+    assert_int_equal(wefti_local_listen(url, &fd, &why), WEFT_OK);
+    wefti_local_unlisten(url, fd);
+    assert_int_not_equal(access(path, F_OK), 0);
+}
+
 int main(int argc, char **argv) {
     if (argc >= 5 && strcmp(argv[1], "far") == 0) return far_main(argv);
     weft_log_init("test_link", getenv("WEFT_TEST_LOG") ? WEFT_LOG_DEBUG : WEFT_LOG_ERROR, false);
@@ -818,6 +843,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(silent_strangers_are_thrown_out),
         cmocka_unit_test(misplaced_peers_are_refused),
         cmocka_unit_test(a_false_listener_is_given_up_and_dialled_again),
+        cmocka_unit_test(a_dead_socket_is_replaced_and_another_file_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
