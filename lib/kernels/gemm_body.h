@@ -414,7 +414,8 @@ static inline void run_rows(struct block *b, uint32_t m0, uint32_t p_begin, uint
     b->p_end = p_end;
     for (b->p_begin = p_begin; b->p_begin < p_end; b->p_begin += b->n_sets * b->n_panels) {
         uint32_t n_sets = (p_end - b->p_begin + b->n_panels - 1) / b->n_panels;
-        b->n_sets = b->few ? 1 : min_u32(n_sets, SETS_MAX);
+        /* Few tiles have their rows in L1, and read panels as long streams from memory. */
+        b->n_sets = b->few || b->n_tiles < SETS_MAX ? 1 : min_u32(n_sets, SETS_MAX);
         run_block(b);
         for (uint32_t set = 0; set < b->n_sets; set++) {
             store_set(b, set, m0);
