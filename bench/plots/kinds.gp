@@ -3,7 +3,7 @@ load "bench/plots/style.gpi"
 if (!has("kinds")) exit
 set terminal svg size 900,340 font "sans-serif,13" background "white" noenhanced
 set output "docs/kinds.svg"
-set title "Products by kind of weight (*f32: f32 activations): share of the machine's ceiling in the same round"
+set title "Share of the machine by kind of weight (*f32: f32 activations)"
 set style data histograms
 set style histogram clustered gap 1
 set style fill solid

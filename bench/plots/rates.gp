@@ -15,6 +15,7 @@ plot for [i=1:words(models)] of_model(word(models, i), "decode") using 3:4 with 
          linewidth 1.5 dashtype 2 pointtype 6 pointsize 0.5 linecolor rgb colour[i] notitle
 unset logscale
 set title "Prompt of 512 tokens: tokens/s"
+set key below
 set style fill solid
 set boxwidth 0.36
 set yrange [0:*]
