@@ -437,7 +437,8 @@ static weft_err find_server(struct load *load, struct weft_errmsg *why) {
         return weft_err_set(why, WEFT_E_IO, "no address of %s, port %s: %s", name, port,
                             uv_strerror(status));
     const struct addrinfo *choice = found.addrinfo;
-    for (; choice && !answers(choice); choice = choice->ai_next) {
+    while (choice && found.addrinfo->ai_next && !answers(choice)) {
+        choice = choice->ai_next;
     }
     if (!choice) choice = found.addrinfo;
     memcpy(&load->address, choice->ai_addr, choice->ai_addrlen);
