@@ -436,11 +436,13 @@ static weft_err find_server(struct load *load, struct weft_errmsg *why) {
     if (status < 0)
         return weft_err_set(why, WEFT_E_IO, "no address of %s, port %s: %s", name, port,
                             uv_strerror(status));
-    const struct addrinfo *choice = found.addrinfo;
-    while (choice && found.addrinfo->ai_next && !answers(choice)) {
-        choice = choice->ai_next;
+    const struct addrinfo *first = found.addrinfo, *choice = first;
+    WEFT_ASSERT(first != NULL);
+    for (const struct addrinfo *one = first; one && first->ai_next; one = one->ai_next) {
+        if (!answers(one)) continue;
+        choice = one;
+        break;
     }
-    if (!choice) choice = found.addrinfo;
     memcpy(&load->address, choice->ai_addr, choice->ai_addrlen);
     uv_freeaddrinfo(found.addrinfo);
     return WEFT_OK;

@@ -166,6 +166,7 @@ static weft_err settle_out(struct file_out *out, struct weft_errmsg *why) {
     (void)posix_fadvise(out->fd, 0, 0, POSIX_FADV_DONTNEED);
     weft_err err = out->temp ? WEFT_OK : name_out(out, why);
     if (err) return err;
+    WEFT_ASSERT(out->temp != NULL);
     if (!out->replace && link(out->temp, out->path) == 0) {
         (void)unlink(out->temp);
     } else if (!out->replace && errno == EEXIST) {

@@ -409,6 +409,7 @@ static inline void store_set(const struct block *b, uint32_t set, uint32_t m0) {
 static inline void run_rows(struct block *b, uint32_t m0, uint32_t p_begin, uint32_t p_end) {
     const struct tile_kernel *kernel = b->kernel;
     b->n_panels = b->few && b->rows <= kernel->few_rows ? kernel->few_panels : kernel->many_panels;
+    WEFT_ASSERT(b->n_panels > 0);
     b->n_tiles = (b->rows + b->tile_rows - 1) / b->tile_rows;
     b->act = (const uint8_t *)b->args->act + m0 * b->args->act_row_bytes;
     b->p_end = p_end;
