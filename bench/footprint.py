@@ -4,13 +4,15 @@
     bench/footprint.py [--runs 7] [--bin build/bin] [MODEL] [-- serve options]
 
 Time runs from just before the process is made to the arrival of its ready line. Memory is PSS
-(/proc/PID/smaps_rollup) of router, scheduler and worker after one request; the supervisor's is told beside it.
+(/proc/PID/smaps_rollup) of router, scheduler and workers after one request to each of these; the supervisor's is told
+beside it.
 """
 
 import argparse
 import http.client
 import json
 import os
+import re
 import signal
 import statistics
 import subprocess
@@ -38,8 +40,18 @@ def children_of(parent):
             continue
         name, rest = text[text.index("(") + 1 : text.rindex(")")], text[text.rindex(")") + 2 :].split()
         if int(rest[1]) == parent:
-            found[name] = int(entry)
+            found.setdefault(name, []).append(int(entry))
     return found
+
+
+def wait_for_workers(port, pid):
+    """Their process ids, once all of them serve."""
+    while True:
+        conn = http.client.HTTPConnection("127.0.0.1", port)
+        conn.request("GET", "/metrics")
+        if re.search(r'weft_workers{.*state="absent"} 0\n', conn.getresponse().read().decode()):
+            return children_of(pid)["weft-worker"]
+        time.sleep(0.02)
 
 
 def one_start(command):
@@ -53,10 +65,13 @@ def one_start(command):
                 break
         else:
             sys.exit("the server did not start")
-        conn = http.client.HTTPConnection("127.0.0.1", port)
-        conn.request("POST", "/v1/completions", json.dumps({"prompt": "Once upon a time", "max_tokens": 16}))
-        assert conn.getresponse().status == 200
-        pss = {name: pss_kib(pid) / 1024 for name, pid in children_of(proc.pid).items()}
+        n_workers = len(wait_for_workers(port, proc.pid))
+        conns = [http.client.HTTPConnection("127.0.0.1", port) for _ in range(n_workers)]
+        for conn in conns:  # at once, and so one for each worker
+            conn.request("POST", "/v1/completions", json.dumps({"prompt": "Once upon a time", "max_tokens": 64}))
+        for conn in conns:
+            assert conn.getresponse().status == 200
+        pss = {name: sum(pss_kib(pid) for pid in pids) / 1024 for name, pids in children_of(proc.pid).items()}
         pss["weft"] = pss_kib(proc.pid) / 1024
     finally:
         proc.send_signal(signal.SIGTERM)

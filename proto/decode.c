@@ -365,18 +365,23 @@ static void read_snapshot(struct wefti_reader *rd, struct weft_msg_snapshot *sna
     if (snap->has_model) read_model(rd, &snap->model);
     snap->n_waiting = wefti_read_u32(rd, "n_waiting", UINT32_MAX);
     snap->n_running = wefti_read_u32(rd, "n_running", UINT32_MAX);
-    snap->n_blocks = wefti_read_u32(rd, "n_blocks", WEFT_KV_BLOCKS_MAX);
-    snap->n_blocks_free = wefti_read_u32(rd, "n_blocks_free", WEFT_KV_BLOCKS_MAX);
+    snap->n_blocks = wefti_read_u32(rd, "n_blocks", WEFT_KV_BLOCKS_MAX * WEFT_WORKERS_MAX);
+    snap->n_blocks_free =
+        wefti_read_u32(rd, "n_blocks_free", WEFT_KV_BLOCKS_MAX * WEFT_WORKERS_MAX);
     snap->max_queue = wefti_read_u32(rd, "max_queue", WEFT_QUEUE_MAX);
     read_counters(rd, snap);
     snap->sched_resident_bytes = wefti_read_u64(rd, "sched_resident_bytes");
     snap->worker_resident_bytes = wefti_read_u64(rd, "worker_resident_bytes");
     snap->sched_pid = wefti_read_u32(rd, "sched_pid", UINT32_MAX);
-    snap->worker_pid = wefti_read_u32(rd, "worker_pid", UINT32_MAX);
     snap->n_worker_losses = wefti_read_u32(rd, "n_worker_losses", UINT32_MAX);
+    snap->n_workers = wefti_read_u32(rd, "n_workers", WEFT_WORKERS_MAX);
+    snap->n_workers_serving = wefti_read_u32(rd, "n_workers_serving", WEFT_WORKERS_MAX);
     if (snap->n_blocks_free > snap->n_blocks)
         wefti_reader_fail(rd, WEFT_E_PROTO, "n_blocks_free", "is %u of %u", snap->n_blocks_free,
                           snap->n_blocks);
+    if (snap->n_workers_serving > snap->n_workers)
+        wefti_reader_fail(rd, WEFT_E_PROTO, "n_workers_serving", "is %u of %u",
+                          snap->n_workers_serving, snap->n_workers);
 }
 
 /* --------------------------------------------------------------------------- scheduler, worker ---

@@ -200,8 +200,9 @@ static void put_snapshot(msgpack_packer *pk, const struct weft_msg_snapshot *sna
     put_u64(pk, snap->sched_resident_bytes);
     put_u64(pk, snap->worker_resident_bytes);
     put_u64(pk, snap->sched_pid);
-    put_u64(pk, snap->worker_pid);
     put_u64(pk, snap->n_worker_losses);
+    put_u64(pk, snap->n_workers);
+    put_u64(pk, snap->n_workers_serving);
 }
 
 /* --------------------------------------------------------------------------- scheduler, worker ---

@@ -27,8 +27,10 @@
 /* To be counted up by whoever changes what another release would misread or refuse: a field that
  * decoders ask for, one more value of an enum, another meaning, order, type or bound. Only fields
  * at an end, which decoders can do without, are free (proto/schema.md).
- *   2: sampling parameters have 15 fields, of which masked_tokens is new; WEFT_END_ERROR */
-#define WEFT_PROTO_VERSION 2
+ *   2: sampling parameters have 15 fields, of which masked_tokens is new; WEFT_END_ERROR
+ *   3: a snapshot is of several workers: n_workers and n_workers_serving are new, worker_pid is
+ *      gone, n_blocks is their sum */
+#define WEFT_PROTO_VERSION 3
 
 enum weft_proto_type {
     WEFT_MSG_ROUTER_HELLO, /* router -> scheduler, first in a session */
@@ -170,7 +172,7 @@ struct weft_msg_events { /* one message per router and step */
  */
 struct weft_msg_snapshot {
     bool serving;   /* a worker is connected and its model is loaded */
-    bool advancing; /* the worker's compute counter moved within two heartbeats, or it is idle */
+    bool advancing; /* every worker's compute counter moved within two heartbeats, or it is idle */
     bool draining;
     bool has_model;
     struct weft_model_info model;  /* if has_model */
@@ -183,8 +185,10 @@ struct weft_msg_snapshot {
     uint64_t iter_tokens_sum, iter_tokens_count;
     uint64_t iter_tokens[WEFT_ITER_BUCKETS]; /* not cumulative */
     uint64_t sched_resident_bytes, worker_resident_bytes;
-    uint32_t sched_pid, worker_pid;
+    uint32_t sched_pid;
     uint32_t n_worker_losses; /* sessions with a worker that ended */
+    uint32_t n_workers;       /* the scheduler was told of; all counts above are their sums */
+    uint32_t n_workers_serving;
 };
 
 /* ----------------------------------------------------------------------- worker -> scheduler ---

@@ -93,22 +93,23 @@ static const struct setting settings[] = {
     {"kv-dtype", KIND_TEXT, AT(kv_dtype), ENGINE, 0, 0, "auto", "TYPE",
      "KV cache: auto|f32|bf16|f16|int8 (auto: bf16; f32 with f32 activations)"},
     {"kv-memory", KIND_SIZE, AT(kv_memory), ENGINE, 0, 1e15, NULL, "SIZE",
-     "memory of the KV cache (default: what the sequences can use, at most half of what is free)"},
+     "memory of a worker's KV cache (default: what the sequences can use, at most its part of half "
+     "of what is free)"},
     {"block-size", KIND_U32, AT(block_size), ENGINE, 16, WEFT_BLOCK_SIZE_MAX, "16", "N",
      "tokens per KV block; a multiple of 16"},
     {"max-model-len", KIND_U32, AT(max_model_len), ENGINE, 0, WEFT_CONTEXT_MAX, "0", "N",
      "longest sequence; 0: the model's context"},
     {"threads", KIND_U32, AT(threads), ENGINE | WEFT_PROG_PACK, 0, WEFT_THREADS_MAX, "0", "N",
-     "compute threads; 0: one per CPU that affinity and the cgroup's quota allow"},
-    {"workers", KIND_TEXT, AT(workers), WEFT_PROG_SERVE, 0, 0, "auto", "N",
-     "worker processes (one, so far)"},
+     "compute threads of a worker; 0: one per CPU that affinity and the cgroup's quota allow"},
+    {"workers", KIND_TEXT, AT(workers), WEFT_PROG_SERVE | WEFT_PROG_WORKER, 0, 0, "auto", "N",
+     "worker processes that share this machine; auto: one per NUMA node"},
     {"layout", KIND_TEXT, AT(layout), WEFT_PROG_SERVE, 0, 0, "replica", "NAME",
-     "replica (tp is not there yet)"},
+     "replica: each worker computes by itself with all of the model (tp is not there yet)"},
 
     {"scheduler-url", KIND_TEXT, AT(scheduler_url), WEFT_PROG_ROUTER | WEFT_PROG_SCHEDULER, 0, 0,
      NULL, "URL", "where routers meet the scheduler"},
     {"worker-url", KIND_TEXT, AT(worker_url), WEFT_PROG_SCHEDULER | WEFT_PROG_WORKER, 0, 0, NULL,
-     "URL", "where the worker meets the scheduler"},
+     "URL", "where the worker meets the scheduler; to the scheduler one for each, comma-separated"},
     {"weights-fd", KIND_FD, AT(weights_fd), WEFT_PROG_WORKER, -1, 1e6, "-1", "FD",
      "memfd that keeps the packed weights"},
     {"status-fd", KIND_FD, AT(status_fd), ACTORS, -1, 1e6, "-1", "FD",
@@ -526,11 +527,20 @@ static bool is_origin_list(const char *text) {
     return true;
 }
 
-static weft_err check_together(size_t prog_idx, const struct weft_config *c,
-                               struct weft_errmsg *why) {
+static weft_err take_workers(struct weft_config *c, struct weft_errmsg *why) {
+    if (!c->workers || !strcmp(c->workers, "auto")) return WEFT_OK;
+    uint64_t n = 0;
+    if (weft_parse_u64(c->workers, WEFT_WORKERS_MAX, &n) || n == 0)
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "--workers: \"%s\" is neither auto nor a number from 1 to %d",
+                            c->workers, WEFT_WORKERS_MAX);
+    c->n_workers = (uint32_t)n;
+    return WEFT_OK;
+}
+
+static weft_err check_together(size_t prog_idx, struct weft_config *c, struct weft_errmsg *why) {
     static const char *const formats[] = {"text", "json", NULL};
     static const char *const levels[] = {"debug", "info", "warn", "error", NULL};
-    static const char *const workers[] = {"auto", "1", NULL};
     static const char *const layouts[] = {"replica", NULL};
     if (programs[prog_idx].takes_model && (!c->model || !*c->model))
         return weft_err_set(why, WEFT_E_INVAL, "no %s given; usage: %s",
@@ -557,12 +567,9 @@ static weft_err check_together(size_t prog_idx, const struct weft_config *c,
                             "--allowed-origins is \"*\" or origins such as https://example.org, "
                             "separated by commas, not \"%s\"",
                             c->allowed_origins);
-    if (c->workers && !is_one_of(c->workers, workers))
-        return weft_err_set(why, WEFT_E_UNSUPPORTED, "--workers %s: one worker is supported so far",
-                            c->workers);
     if (c->layout && !is_one_of(c->layout, layouts))
         return weft_err_set(why, WEFT_E_UNSUPPORTED, "--layout %s is not supported yet", c->layout);
-    return WEFT_OK;
+    return take_workers(c, why);
 }
 
 weft_err weft_config_parse(enum weft_program program, int argc, char **argv,

@@ -60,13 +60,15 @@ struct weft_config {
     uint32_t block_size;
     uint32_t max_model_len; /* 0: the model's */
     uint32_t threads;       /* 0: one per CPU that affinity and the cgroup's quota allow */
-    const char *workers;    /* "auto" or a number */
+    const char *workers;    /* "auto" or a number, which is then this: */
+    uint32_t n_workers;     /* 0: one per NUMA node */
     const char *layout;
 
     /* plumbing */
     const char *scheduler_url, *worker_url; /* where links meet; `weft serve` makes them up */
-    int32_t weights_fd;                     /* -1 */
-    int32_t status_fd;                      /* -1; see cmd/common/status.h */
+    /* the scheduler's worker_url: one for each worker, comma-separated */
+    int32_t weights_fd; /* -1 */
+    int32_t status_fd;  /* -1; see cmd/common/status.h */
     const char *log_format, *log_level;
 
     /* weft pack */

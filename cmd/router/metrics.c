@@ -254,12 +254,15 @@ static void render_scheduler(const struct writer *w, const struct metrics *m,
            (double)m->carried[CARRIED_CANCELLED]);
     sample(w, "scheduler_requests_total", ",event=\"timed_out\"",
            (double)m->carried[CARRIED_TIMED_OUT]);
-    counter(w, "worker_busy_seconds_total", "Time the worker computed.",
+    counter(w, "worker_busy_seconds_total", "Time the workers computed.",
             (double)m->carried[CARRIED_BUSY_US] * 1e-6);
-    counter(w, "worker_idle_seconds_total", "Time the worker waited for the next step's plan.",
+    counter(w, "worker_idle_seconds_total", "Time the workers waited for the next step's plan.",
             (double)m->carried[CARRIED_IDLE_US] * 1e-6);
     counter(w, "worker_losses_total", "Workers that died or stuck.",
             (double)m->carried[CARRIED_LOSSES]);
+    head(w, "workers", "gauge", "Workers by whether they serve.");
+    sample(w, "workers", ",state=\"serving\"", s->n_workers_serving);
+    sample(w, "workers", ",state=\"absent\"", s->n_workers - s->n_workers_serving);
     double bounds[WEFT_ITER_BUCKETS - 1] = {1};
     for (uint32_t i = 1; i < WEFT_ITER_BUCKETS - 1; i++)
         bounds[i] = (double)(4u << i);

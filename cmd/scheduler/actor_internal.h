@@ -1,10 +1,14 @@
 /* The scheduler actor: weft_sched (lib/scheduler) decides, this folder carries its messages.
  *
- * One thread owns everything here. Routers come in through the hub, the worker through a link of
+ * One thread owns everything here. Routers come in through the hub, each worker through a link of
  * its own; main.c turns the wheel: take in, tick, tell, plan.
  *
- *   group.c    the worker: its sessions and epochs, plans out, results in, is it alive
- *   routers.c  requests in; answers, events and snapshots out
+ * A group is a worker with all of the model, and what is planned for it: a weft_sched with queue,
+ * blocks and epoch of its own. Groups are replicas of each other. A request goes to the one with
+ * the least to do and stays there; it knows nothing of the others.
+ *
+ *   group.c    one group: its worker's sessions and epochs, plans out, results in, is it alive
+ *   routers.c  requests in, and to which group; answers, events and snapshots out
  *   pending.c  requests that came before any worker said what it serves
  */
 #ifndef WEFT_SCHEDULER_ACTOR_INTERNAL_H
@@ -27,6 +31,9 @@
 #define WEFTI_ADVANCING_MS 650u
 #define WEFTI_STUCK_MS 10000u
 #define WEFTI_SNAPSHOT_MS 250u
+/* Requests that came before all groups had a worker wait so long for the others after the first:
+ * spread over all, they are done sooner. */
+#define WEFTI_GATHER_MS 500u
 
 /* Events of one message. A step has one per row at most; should deadlines end more requests at
  * once, they go out in several messages. */
@@ -90,10 +97,21 @@ struct wefti_worker {
     uint64_t heartbeat_at_ms; /* the last one came */
 };
 
+struct wefti_group {
+    char *url; /* where its worker comes */
+    weft_link *link;
+    struct wefti_worker worker;
+    weft_proto_decoder *decoder;
+    weft_sched *sched; /* NULL until its first worker said hello; then these hold: */
+    struct weft_sched_options limits;
+    uint64_t epoch;
+    bool had_work; /* after the last result: the worker's idling since then counts */
+};
+
 struct wefti_actor {
     struct weft_config config;
     uint64_t instance;
-    uint64_t epoch; /* grows with every worker that goes, and over restarts */
+    uint64_t epoch; /* the last one; each that a group begins is a new one, over restarts too */
     bool draining;
     int exit_status;      /* >= 0: it is time to leave */
     uint64_t tick_ms;     /* when the wheel last turned */
@@ -105,13 +123,12 @@ struct wefti_actor {
     weft_proto_decoder *router_decoder;
     struct wefti_pending pending;
 
-    weft_link *group; /* the worker */
-    struct wefti_worker worker;
-    weft_proto_decoder *worker_decoder;
-
-    weft_sched *sched; /* NULL until the first worker said hello; then these two hold: */
+    uint32_t n_groups;
+    struct wefti_group groups[WEFT_WORKERS_MAX];
+    bool has_model; /* a worker said hello; then `model` holds, of the shortest length of all */
     struct weft_model_info model;
-    struct weft_sched_options limits;
+    uint64_t has_model_at_ms;
+    bool gathered; /* requests are not kept any more until a worker comes, but go to a group */
 
     struct weft_buf out;
     struct weft_msg_event *events; /* [WEFTI_EVENTS_MAX] */
@@ -119,7 +136,6 @@ struct wefti_actor {
     /* Told by snapshots. */
     uint64_t snapshot_at_ms;
     bool told_serving, told_advancing, told_draining;
-    bool had_work; /* after the last result: the worker's idling since then counts */
     uint64_t worker_busy_us, worker_idle_us;
     uint64_t iter_tokens_sum, iter_tokens_count;
     uint64_t iter_tokens[WEFT_ITER_BUCKETS];
@@ -128,25 +144,31 @@ struct wefti_actor {
 
 /* ----------------------------------------------------------------------------------- group --- */
 
+/* One group for each of the comma-separated addresses, listening. INVAL: none, or too many. */
+WEFT_MUST_CHECK weft_err wefti_groups_init(struct wefti_actor *actor, const char *urls,
+                                           struct weft_errmsg *why);
+void wefti_groups_fini(struct wefti_actor *actor); /* accepts groups whose init failed anywhere */
+
 /* Takes in what the worker sent; results become events and go out at once. */
-void wefti_group_drain(struct wefti_actor *actor);
+void wefti_group_drain(struct wefti_actor *actor, struct wefti_group *group);
 /* Sends plans while there are some to make. */
-void wefti_group_plan(struct wefti_actor *actor);
+void wefti_group_plan(struct wefti_actor *actor, struct wefti_group *group);
 /* Retries, and kills a worker that is stuck. `paused`: this process itself did not run for a while,
  * so that silence says nothing about the worker. */
-void wefti_group_tick(struct wefti_actor *actor, uint64_t now_ms, bool paused);
-bool wefti_group_serving(const struct wefti_actor *actor);
-bool wefti_group_advancing(const struct wefti_actor *actor, uint64_t now_ms);
+void wefti_group_tick(struct wefti_group *group, uint64_t now_ms, bool paused);
+bool wefti_group_serving(const struct wefti_group *group);
+bool wefti_group_idle(const struct wefti_group *group); /* nothing is asked of it */
+bool wefti_group_advancing(const struct wefti_group *group, uint64_t now_ms);
 
 /* --------------------------------------------------------------------------------- routers --- */
 
 /* Takes in messages; true if there may be more: it stops now and then so that the worker never
  * waits for a flood of requests. */
 bool wefti_routers_drain(struct wefti_actor *actor);
-/* Requests that waited for the first worker. */
-void wefti_routers_replay(struct wefti_actor *actor);
-/* Sends the scheduler's events, one message per router. */
-void wefti_routers_tell(struct wefti_actor *actor);
+/* Lets the requests go that waited for the workers, once all are here or the time is over. */
+void wefti_routers_gather(struct wefti_actor *actor, uint64_t now_ms);
+/* Sends a group's events, one message per router. */
+void wefti_routers_tell(struct wefti_actor *actor, struct wefti_group *group);
 /* Sends a snapshot to all if it is time or health changed. */
 void wefti_routers_snapshot(struct wefti_actor *actor, uint64_t now_ms);
 

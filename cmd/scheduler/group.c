@@ -1,4 +1,4 @@
-/* The worker's side of the scheduler.
+/* A worker's side of the scheduler.
  *
  * A session with a worker is an epoch: when it ends, for whatever reason, the next epoch begins at
  * once, all running sequences wait again with every token they had, and the next worker to say
@@ -27,39 +27,47 @@ static uint32_t min_u32(uint32_t a, uint32_t b) {
 }
 
 /* False: the message is lost with the session, which the link ends; a DOWN follows. */
-static bool send_to_worker(struct wefti_actor *a, const struct weft_msg *msg) {
+static bool send_to_worker(struct wefti_actor *a, struct wefti_group *g,
+                           const struct weft_msg *msg) {
     weft_buf_clear(&a->out);
     weft_proto_encode(msg, &a->out);
     if (a->out.failed) {
         weft_error("a %s does not fit a message", weft_proto_type_name(msg->type));
-        weft_link_reset(a->group, 0);
+        weft_link_reset(g->link, 0);
         return false;
     }
-    weft_err err = weft_link_send(a->group, 0, a->out.data, a->out.len);
+    weft_err err = weft_link_send(g->link, 0, a->out.data, a->out.len);
     if (err) weft_warn("%s not sent: %s", weft_proto_type_name(msg->type), weft_err_text(err));
     return !err;
 }
 
 /* ---------------------------------------------------------------------------------- hello --- */
 
-/* The first worker says what can be planned. */
-static weft_err make_sched(struct wefti_actor *a, const struct weft_model_info *model,
-                           struct weft_errmsg *why) {
-    a->limits = (struct weft_sched_options){
+/* The first worker says what can be planned. The queue is one to whoever asks: each group has its
+ * part of it. */
+static weft_err make_sched(struct wefti_actor *a, struct wefti_group *g,
+                           const struct weft_model_info *model, struct weft_errmsg *why) {
+    g->limits = (struct weft_sched_options){
         .n_blocks = model->n_blocks,
         .block_size = model->block_size,
         .max_seqs = min_u32(a->config.max_num_seqs, model->max_seqs),
         .max_batched_tokens = min_u32(a->config.max_num_batched_tokens, model->max_batched_tokens),
         .max_model_len = model->max_model_len,
         .n_vocab = model->n_vocab,
-        .max_queue = a->config.max_queue,
+        .max_queue = (a->config.max_queue + a->n_groups - 1) / a->n_groups,
         .step_target_us = a->config.step_target_ms * 1000u,
     };
-    weft_err err = weft_sched_new(&a->limits, &a->sched, why);
+    weft_err err = weft_sched_new(&g->limits, &g->sched, why);
     if (err) return err;
-    a->model = *model;
-    weft_sched_new_epoch(a->sched, weft_now_us(), a->epoch);
-    if (a->draining) weft_sched_drain(a->sched);
+    weft_sched_new_epoch(g->sched, weft_now_us(), g->epoch);
+    if (a->draining) weft_sched_drain(g->sched);
+    if (!a->has_model) {
+        a->model = *model;
+        a->has_model_at_ms = weft_now_ms();
+    }
+    a->has_model = true;
+    /* What routers let in must fit wherever it goes. */
+    a->model.max_model_len = min_u32(a->model.max_model_len, model->max_model_len);
     return WEFT_OK;
 }
 
@@ -77,35 +85,35 @@ static bool is_smaller(const struct weft_sched_options *limits, const struct wef
 }
 
 /* STATE: no work with this worker; exit_status is set. */
-static weft_err fit_model(struct wefti_actor *a, const struct weft_model_info *model,
-                          struct weft_errmsg *why) {
-    if (!a->sched) {
-        weft_err err = make_sched(a, model, why);
-        if (err) a->exit_status = weft_actor_fail(&a->config, why->text);
-        return err;
-    }
-    if (is_other_model(&a->model, model)) {
+static weft_err fit_model(struct wefti_actor *a, struct wefti_group *g,
+                          const struct weft_model_info *model, struct weft_errmsg *why) {
+    if (a->has_model && is_other_model(&a->model, model)) {
         weft_err err = weft_err_set(
             why, WEFT_E_STATE, "the new worker serves %s (%s), the one before %s (%s)",
             model->model_name, model->fingerprint, a->model.model_name, a->model.fingerprint);
         a->exit_status = weft_actor_fail(&a->config, why->text);
         return err;
     }
-    if (is_smaller(&a->limits, model)) {
+    if (!g->sched) {
+        weft_err err = make_sched(a, g, model, why);
+        if (err) a->exit_status = weft_actor_fail(&a->config, why->text);
+        return err;
+    }
+    if (is_smaller(&g->limits, model)) {
         /* Starting anew is the simplest way to plan with less: routers submit everything again. */
         a->exit_status = EXIT_FAILURE;
         return weft_err_set(
             why, WEFT_E_STATE,
             "the new worker has %u blocks and a length of %u, planned was with %u and "
             "%u: the scheduler starts anew",
-            model->n_blocks, model->max_model_len, a->limits.n_blocks, a->limits.max_model_len);
+            model->n_blocks, model->max_model_len, g->limits.n_blocks, g->limits.max_model_len);
     }
     return WEFT_OK;
 }
 
-static weft_err take_hello(struct wefti_actor *a, const struct weft_msg_worker_hello *hello,
-                           struct weft_errmsg *why) {
-    struct wefti_worker *w = &a->worker;
+static weft_err take_hello(struct wefti_actor *a, struct wefti_group *g,
+                           const struct weft_msg_worker_hello *hello, struct weft_errmsg *why) {
+    struct wefti_worker *w = &g->worker;
     if (w->said_hello) return weft_err_set(why, WEFT_E_PROTO, "a second hello in one session");
     if (hello->version != WEFT_PROTO_VERSION) {
         w->is_refused = true; /* it would say the same again; one of the two gets replaced */
@@ -113,7 +121,7 @@ static weft_err take_hello(struct wefti_actor *a, const struct weft_msg_worker_h
                    hello->version, WEFT_PROTO_VERSION);
         return WEFT_OK;
     }
-    weft_err err = fit_model(a, &hello->model, why);
+    weft_err err = fit_model(a, g, &hello->model, why);
     if (err) return err;
     uint64_t now_ms = weft_now_ms();
     w->said_hello = true;
@@ -125,43 +133,44 @@ static weft_err take_hello(struct wefti_actor *a, const struct weft_msg_worker_h
     msg.sched_hello = (struct weft_msg_sched_hello){
         .version = WEFT_PROTO_VERSION,
         .instance = a->instance,
-        .epoch = a->epoch,
+        .epoch = g->epoch,
         .pid = (uint32_t)getpid(),
     };
-    (void)send_to_worker(a, &msg);
+    (void)send_to_worker(a, g, &msg);
     weft_info("worker (pid %u) serves %s: %u blocks of %u tokens, %u sequences, %u tokens per step",
-              hello->pid, hello->model.model_name, a->limits.n_blocks, a->limits.block_size,
-              a->limits.max_seqs, a->limits.max_batched_tokens);
-    wefti_routers_replay(a);
+              hello->pid, hello->model.model_name, g->limits.n_blocks, g->limits.block_size,
+              g->limits.max_seqs, g->limits.max_batched_tokens);
+    wefti_routers_gather(a, now_ms);
     return WEFT_OK;
 }
 
 /* Nothing else makes events when an epoch begins. */
-static void tell_given_up(struct wefti_actor *a) {
+static void tell_given_up(struct wefti_actor *a, struct wefti_group *g) {
     size_t n = 0;
-    (void)weft_sched_events(a->sched, &n);
+    (void)weft_sched_events(g->sched, &n);
     if (n == 0) return;
     weft_error("%zu sequences are given up: %d workers in a row were lost over a request of theirs",
                n, WEFT_SEQ_LOSSES_MAX);
-    wefti_routers_tell(a);
+    wefti_routers_tell(a, g);
 }
 
-static void end_session(struct wefti_actor *a) {
-    if (a->worker.said_hello) {
+static void end_session(struct wefti_actor *a, struct wefti_group *g) {
+    if (g->worker.said_hello) {
         a->n_worker_losses++;
-        weft_warn("lost the worker (pid %u)", a->worker.pid);
+        weft_warn("lost the worker (pid %u)", g->worker.pid);
     }
-    a->worker = (struct wefti_worker){0};
-    a->epoch++;
-    a->had_work = false; /* the next worker's clock starts anew */
-    if (!a->sched) return;
-    weft_sched_new_epoch(a->sched, weft_now_us(), a->epoch);
-    tell_given_up(a);
+    g->worker = (struct wefti_worker){0};
+    g->epoch = ++a->epoch;
+    g->had_work = false; /* the next worker's clock starts anew */
+    if (!g->sched) return;
+    weft_sched_new_epoch(g->sched, weft_now_us(), g->epoch);
+    tell_given_up(a, g);
 }
 
 /* --------------------------------------------------------------------------------- results --- */
 
-static void count_result(struct wefti_actor *a, const struct weft_step_result *result) {
+static void count_result(struct wefti_actor *a, struct wefti_group *g,
+                         const struct weft_step_result *result) {
     static const uint32_t bounds[WEFT_ITER_BUCKETS - 1] = {
         1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072};
     uint32_t bucket = 0;
@@ -172,20 +181,20 @@ static void count_result(struct wefti_actor *a, const struct weft_step_result *r
     a->iter_tokens_sum += result->n_tokens;
     a->worker_busy_us += result->busy_us;
     /* Time without any request is not the idling that the metric is after. */
-    if (a->had_work) a->worker_idle_us += result->idle_us;
-    a->had_work = !weft_sched_idle(a->sched);
+    if (g->had_work) a->worker_idle_us += result->idle_us;
+    g->had_work = !weft_sched_idle(g->sched);
 }
 
-static weft_err take_result(struct wefti_actor *a, const struct weft_step_result *result,
-                            struct weft_errmsg *why) {
-    if (result->epoch != a->epoch) return WEFT_OK; /* on its way while an epoch ended */
-    weft_err err = weft_sched_result(a->sched, weft_now_us(), result, why);
+static weft_err take_result(struct wefti_actor *a, struct wefti_group *g,
+                            const struct weft_step_result *result, struct weft_errmsg *why) {
+    if (result->epoch != g->epoch) return WEFT_OK; /* on its way while an epoch ended */
+    weft_err err = weft_sched_result(g->sched, weft_now_us(), result, why);
     if (err) return err;
-    a->worker.progress_at_ms = weft_now_ms();
+    g->worker.progress_at_ms = weft_now_ms();
     /* The worker first: it has one plan left, and the shorter its step, the sooner it waits. */
-    wefti_group_plan(a);
-    wefti_routers_tell(a); /* events point into the result: before the next message */
-    count_result(a, result);
+    wefti_group_plan(a, g);
+    wefti_routers_tell(a, g); /* events point into the result: before the next message */
+    count_result(a, g, result);
     return WEFT_OK;
 }
 
@@ -198,65 +207,69 @@ static void take_heartbeat(struct wefti_worker *w, const struct weft_msg_heartbe
     w->resident_bytes = beat->resident_bytes;
 }
 
-static weft_err take_message(struct wefti_actor *a, const struct weft_link_event *event,
-                             struct weft_errmsg *why) {
+static weft_err take_message(struct wefti_actor *a, struct wefti_group *g,
+                             const struct weft_link_event *event, struct weft_errmsg *why) {
     struct weft_msg msg;
-    weft_err err = weft_proto_decode(a->worker_decoder, event->bytes, event->len, &msg, why);
+    weft_err err = weft_proto_decode(g->decoder, event->bytes, event->len, &msg, why);
     if (err) return err;
-    if (msg.type == WEFT_MSG_WORKER_HELLO) return take_hello(a, &msg.worker_hello, why);
-    if (!a->worker.said_hello) {
+    if (msg.type == WEFT_MSG_WORKER_HELLO) return take_hello(a, g, &msg.worker_hello, why);
+    if (!g->worker.said_hello) {
         return weft_err_set(why, WEFT_E_PROTO, "a %s before the hello",
                             weft_proto_type_name(msg.type));
     }
-    if (msg.type == WEFT_MSG_RESULT) return take_result(a, &msg.result, why);
+    if (msg.type == WEFT_MSG_RESULT) return take_result(a, g, &msg.result, why);
     if (msg.type == WEFT_MSG_HEARTBEAT) {
-        take_heartbeat(&a->worker, &msg.heartbeat);
+        take_heartbeat(&g->worker, &msg.heartbeat);
         return WEFT_OK;
     }
     return weft_err_set(why, WEFT_E_PROTO, "a worker sends no %s", weft_proto_type_name(msg.type));
 }
 
-void wefti_group_drain(struct wefti_actor *a) {
+void wefti_group_drain(struct wefti_actor *a, struct wefti_group *g) {
     struct weft_link_event event;
-    while (a->exit_status < 0 && weft_link_next(a->group, weft_now_ms(), &event)) {
+    while (a->exit_status < 0 && weft_link_next(g->link, weft_now_ms(), &event)) {
         struct weft_errmsg why = {""};
         switch (event.kind) {
         case WEFT_LINK_UP:
-            a->worker = (struct wefti_worker){.is_up = true, .up_at_ms = weft_now_ms()};
+            g->worker = (struct wefti_worker){.is_up = true, .up_at_ms = weft_now_ms()};
             break;
         case WEFT_LINK_DOWN:
-            end_session(a);
+            end_session(a, g);
             break;
         case WEFT_LINK_MESSAGE:
-            if (!a->worker.is_refused && take_message(a, &event, &why)) {
+            if (!g->worker.is_refused && take_message(a, g, &event, &why)) {
                 weft_error("starting over with the worker: %s", why.text);
-                weft_link_reset(a->group, 0);
+                weft_link_reset(g->link, 0);
             }
             break;
         }
     }
 }
 
-void wefti_group_plan(struct wefti_actor *a) {
-    if (!a->worker.said_hello) return;
+void wefti_group_plan(struct wefti_actor *a, struct wefti_group *g) {
+    if (!g->worker.said_hello) return;
     const struct weft_step_plan *plan = NULL;
-    while (weft_sched_plan(a->sched, weft_now_us(), &plan)) {
+    while (weft_sched_plan(g->sched, weft_now_us(), &plan)) {
         struct weft_msg msg = {.type = WEFT_MSG_PLAN, .plan = *plan};
-        if (!send_to_worker(a, &msg)) break;
+        if (!send_to_worker(a, g, &msg)) break;
     }
 }
 
 /* ------------------------------------------------------------------------------ is it alive --- */
 
-bool wefti_group_serving(const struct wefti_actor *a) {
-    return a->worker.said_hello;
+bool wefti_group_serving(const struct wefti_group *g) {
+    return g->worker.said_hello;
+}
+
+bool wefti_group_idle(const struct wefti_group *g) {
+    return !g->sched || weft_sched_idle(g->sched);
 }
 
 /* With nothing to do heartbeats are all there is: a worker that stopped in between must not be
  * found out by the next request. */
-bool wefti_group_advancing(const struct wefti_actor *a, uint64_t now_ms) {
-    const struct wefti_worker *w = &a->worker;
-    bool idle = !a->sched || weft_sched_idle(a->sched);
+bool wefti_group_advancing(const struct wefti_group *g, uint64_t now_ms) {
+    const struct wefti_worker *w = &g->worker;
+    bool idle = wefti_group_idle(g);
     if (!w->said_hello) return idle;
     if (now_ms - w->heartbeat_at_ms > WEFTI_ADVANCING_MS) return false;
     return idle || !w->busy || now_ms - w->progress_at_ms <= WEFTI_ADVANCING_MS;
@@ -286,10 +299,9 @@ static bool read_stat(uint32_t pid, char name_out[64], int *parent_out) {
 
 /* A pid from a message is a claim. Only our sibling, of our user, called as a worker is, gets
  * killed; the pidfd is opened first, so what is checked is what is killed. */
-static bool kill_worker(const struct wefti_actor *a) {
-    const char *url = a->config.worker_url;
-    if (!has_prefix(url, "abstract://") && !has_prefix(url, "ipc://")) return false;
-    uint32_t pid = a->worker.pid;
+static bool kill_worker(const struct wefti_group *g) {
+    if (!has_prefix(g->url, "abstract://") && !has_prefix(g->url, "ipc://")) return false;
+    uint32_t pid = g->worker.pid;
     if (pid < 2 || pid > INT32_MAX) return false;
     int fd = pidfd_open((pid_t)pid, 0);
     if (fd < 0) return false;
@@ -305,14 +317,14 @@ static bool kill_worker(const struct wefti_actor *a) {
     return killed;
 }
 
-static void check_worker(struct wefti_actor *a, uint64_t now_ms) {
-    struct wefti_worker *w = &a->worker;
+static void check_worker(struct wefti_group *g, uint64_t now_ms) {
+    struct wefti_worker *w = &g->worker;
     if (!w->is_up || w->is_refused) return;
     if (!w->said_hello) {
         if (now_ms - w->up_at_ms <= WEFTI_STUCK_MS) return;
         weft_error("a worker is linked and says no hello: starting over with it");
         w->up_at_ms = now_ms;
-        weft_link_reset(a->group, 0);
+        weft_link_reset(g->link, 0);
         return;
     }
     bool is_silent = now_ms - w->heartbeat_at_ms > WEFTI_STUCK_MS;
@@ -320,21 +332,56 @@ static void check_worker(struct wefti_actor *a, uint64_t now_ms) {
     if (!is_silent && !is_stuck) return;
     const char *symptom = is_silent ? "sent no heartbeat" : "made no progress";
     w->heartbeat_at_ms = w->progress_at_ms = now_ms; /* one attempt per period */
-    if (kill_worker(a)) {
+    if (kill_worker(g)) {
         weft_error("the worker (pid %u) %s for %u s: killed", w->pid, symptom,
                    WEFTI_STUCK_MS / 1000u);
     } else {
         weft_error("the worker (pid %u) %s for %u s and is not ours to kill: starting over with it",
                    w->pid, symptom, WEFTI_STUCK_MS / 1000u);
-        weft_link_reset(a->group, 0);
+        weft_link_reset(g->link, 0);
     }
 }
 
-void wefti_group_tick(struct wefti_actor *a, uint64_t now_ms, bool paused) {
-    weft_link_tick(a->group, now_ms);
+void wefti_group_tick(struct wefti_group *g, uint64_t now_ms, bool paused) {
+    weft_link_tick(g->link, now_ms);
     if (paused) {
-        a->worker.up_at_ms = a->worker.heartbeat_at_ms = a->worker.progress_at_ms = now_ms;
+        g->worker.up_at_ms = g->worker.heartbeat_at_ms = g->worker.progress_at_ms = now_ms;
     } else {
-        check_worker(a, now_ms);
+        check_worker(g, now_ms);
+    }
+}
+
+/* ----------------------------------------------------------------------------------- groups --- */
+
+static weft_err group_init(struct wefti_actor *a, const char *url, size_t url_len,
+                           struct weft_errmsg *why) {
+    struct wefti_group *g = &a->groups[a->n_groups++];
+    g->epoch = ++a->epoch;
+    g->url = strndup(url, url_len);
+    if (!g->url || weft_proto_decoder_new(&g->decoder))
+        return weft_err_set(why, WEFT_E_NOMEM, "no memory for a worker's messages");
+    return weft_link_listen(WEFT_LINK_ONE_PEER, g->url, &g->link, why);
+}
+
+weft_err wefti_groups_init(struct wefti_actor *a, const char *urls, struct weft_errmsg *why) {
+    for (const char *url = urls;; url++) {
+        size_t len = strcspn(url, ",");
+        if (a->n_groups == WEFT_WORKERS_MAX)
+            return weft_err_set(why, WEFT_E_INVAL, "--worker-url names more than %d workers",
+                                WEFT_WORKERS_MAX);
+        weft_err err = group_init(a, url, len, why);
+        if (err) return err;
+        url += len;
+        if (*url == '\0') return WEFT_OK;
+    }
+}
+
+void wefti_groups_fini(struct wefti_actor *a) {
+    for (uint32_t i = 0; i < a->n_groups; i++) {
+        struct wefti_group *g = &a->groups[i];
+        weft_link_free(g->link);
+        weft_sched_free(g->sched);
+        weft_proto_decoder_free(g->decoder);
+        free(g->url);
     }
 }

@@ -43,19 +43,16 @@ static weft_err actor_init(struct wefti_actor *a, struct weft_errmsg *why) {
     a->events = calloc(WEFTI_EVENTS_MAX, sizeof a->events[0]);
     if (!a->events) return weft_err_set(why, WEFT_E_NOMEM, "no memory for events");
     weft_err err = weft_proto_decoder_new(&a->router_decoder);
-    if (!err) err = weft_proto_decoder_new(&a->worker_decoder);
     if (err) return weft_err_set(why, err, "no memory for decoders");
     err = weft_link_listen(WEFT_LINK_MANY_PEERS, a->config.scheduler_url, &a->hub, why);
     if (err) return err;
-    return weft_link_listen(WEFT_LINK_ONE_PEER, a->config.worker_url, &a->group, why);
+    return wefti_groups_init(a, a->config.worker_url, why);
 }
 
 /* Accepts an actor whose init failed anywhere. */
 static void actor_fini(struct wefti_actor *a) {
-    weft_link_free(a->group);
+    wefti_groups_fini(a);
     weft_link_free(a->hub);
-    weft_sched_free(a->sched);
-    weft_proto_decoder_free(a->worker_decoder);
     weft_proto_decoder_free(a->router_decoder);
     wefti_pending_fini(&a->pending);
     weft_buf_fini(&a->out);
@@ -70,7 +67,9 @@ static void take_signals(struct wefti_actor *a, int signal_fd) {
         } else if (!a->draining) {
             weft_info("draining: no new requests");
             a->draining = true;
-            if (a->sched) weft_sched_drain(a->sched);
+            for (uint32_t i = 0; i < a->n_groups; i++) {
+                if (a->groups[i].sched) weft_sched_drain(a->groups[i].sched);
+            }
         }
     }
 }
@@ -83,26 +82,33 @@ static void tell_supervisor(struct wefti_actor *a, uint64_t now_ms) {
 
 /* True: routers have more to say. They come first, since a result is answered with a plan at once,
  * and what they want is to be in it. */
-static bool turn(struct wefti_actor *a, bool from_group, bool from_hub) {
+static bool turn(struct wefti_actor *a, const struct pollfd *group_fds, bool from_hub) {
     bool more = from_hub && wefti_routers_drain(a);
-    if (from_group) wefti_group_drain(a);
-    if (a->sched) {
-        weft_sched_tick(a->sched, weft_now_us());
-        wefti_routers_tell(a);
-        wefti_group_plan(a);
+    for (uint32_t i = 0; i < a->n_groups; i++) {
+        struct wefti_group *group = &a->groups[i];
+        if (group_fds[i].revents) wefti_group_drain(a, group);
+        if (!group->sched) continue;
+        weft_sched_tick(group->sched, weft_now_us());
+        wefti_routers_tell(a, group);
+        wefti_group_plan(a, group);
     }
     uint64_t now_ms = weft_now_ms();
     bool paused = now_ms - a->tick_ms > PAUSED_MS;
     a->tick_ms = now_ms;
     weft_link_tick(a->hub, now_ms);
-    wefti_group_tick(a, now_ms, paused);
+    for (uint32_t i = 0; i < a->n_groups; i++)
+        wefti_group_tick(&a->groups[i], now_ms, paused);
+    wefti_routers_gather(a, now_ms);
     wefti_routers_snapshot(a, now_ms);
     tell_supervisor(a, now_ms);
     return more;
 }
 
 static int poll_ms(const struct wefti_actor *a) {
-    uint64_t tick_ms = a->sched && !weft_sched_idle(a->sched) ? TICK_MS : TICK_IDLE_MS;
+    uint64_t tick_ms = TICK_IDLE_MS;
+    for (uint32_t i = 0; i < a->n_groups; i++) {
+        if (!wefti_group_idle(&a->groups[i])) tick_ms = TICK_MS;
+    }
     uint64_t since = weft_now_ms() - a->snapshot_at_ms;
     uint64_t left = since < WEFTI_SNAPSHOT_MS ? WEFTI_SNAPSHOT_MS - since : 0;
     return (int)(left < tick_ms ? left : tick_ms);
@@ -111,15 +117,16 @@ static int poll_ms(const struct wefti_actor *a) {
 static weft_err serve(struct wefti_actor *a, int signal_fd, struct weft_errmsg *why) {
     bool more = false;
     while (a->exit_status < 0) {
-        struct pollfd fds[] = {
+        struct pollfd fds[2 + WEFT_WORKERS_MAX] = {
             {.fd = signal_fd, .events = POLLIN},
-            {.fd = weft_link_fd(a->group), .events = POLLIN},
             {.fd = weft_link_fd(a->hub), .events = POLLIN},
         };
-        int n = poll(fds, sizeof fds / sizeof fds[0], more ? 0 : poll_ms(a));
+        for (uint32_t i = 0; i < a->n_groups; i++)
+            fds[2 + i] = (struct pollfd){.fd = weft_link_fd(a->groups[i].link), .events = POLLIN};
+        int n = poll(fds, 2 + a->n_groups, more ? 0 : poll_ms(a));
         if (n < 0 && errno != EINTR) return weft_err_errno(why, errno, "poll failed");
         if (fds[0].revents) take_signals(a, signal_fd);
-        more = turn(a, fds[1].revents, more || fds[2].revents);
+        more = turn(a, fds + 2, more || fds[1].revents);
     }
     return WEFT_OK;
 }

@@ -69,6 +69,34 @@ static void reject(struct wefti_actor *a, uint32_t peer, uint64_t request_id, ui
     send_to_router(a, peer, &msg);
 }
 
+/* What counts of a group's work for the next request: as vLLM weighs its replicas, one that waits
+ * like four that run. */
+static uint64_t load_of(const struct wefti_group *g) {
+    struct weft_sched_stats stats;
+    weft_sched_stats(g->sched, &stats);
+    return 4ull * stats.n_waiting_seqs + stats.n_running_seqs;
+}
+
+/* Where an earlier attempt is, since it will be replaced there; else where the least is to do of
+ * the groups that have a worker, or of all, if none has. */
+static struct wefti_group *pick_group(struct wefti_actor *a, uint32_t peer, uint64_t request_id) {
+    struct wefti_group *best = NULL;
+    uint64_t best_load = 0;
+    for (uint32_t i = 0; i < a->n_groups; i++) {
+        struct wefti_group *g = &a->groups[i];
+        if (!g->sched) continue;
+        if (weft_sched_has(g->sched, peer, request_id)) return g;
+        uint64_t load = load_of(g);
+        bool serves = wefti_group_serving(g), best_serves = best && wefti_group_serving(best);
+        bool is_better = serves == best_serves ? load < best_load : serves;
+        if (best && !is_better) continue;
+        best = g;
+        best_load = load;
+    }
+    WEFT_ASSERT(best != NULL); /* gathered: there is a model */
+    return best;
+}
+
 /* `waited_us`: since it came here. */
 static void submit(struct wefti_actor *a, uint32_t peer, const struct weft_msg_submit *m,
                    uint64_t waited_us) {
@@ -97,8 +125,9 @@ static void submit(struct wefti_actor *a, uint32_t peer, const struct weft_msg_s
     };
     struct weft_errmsg why = {""};
     uint32_t retry_after_ms = 0;
+    struct wefti_group *group = pick_group(a, peer, m->request_id);
     enum weft_sched_reject no =
-        weft_sched_submit(a->sched, weft_now_us(), &s, &retry_after_ms, &why);
+        weft_sched_submit(group->sched, weft_now_us(), &s, &retry_after_ms, &why);
     if (no != WEFT_SCHED_REJECT_NONE) {
         reject(a, peer, m->request_id, m->attempt, (enum weft_reject)no, retry_after_ms, why.text);
         return;
@@ -111,10 +140,13 @@ static void submit(struct wefti_actor *a, uint32_t peer, const struct weft_msg_s
 static void cancel(struct wefti_actor *a, uint32_t peer, const struct weft_msg_cancel *m) {
     struct weft_sched_key key = {
         .router = peer, .attempt = m->attempt, .request_id = m->request_id};
-    weft_sched_cancel(a->sched, weft_now_us(), &key, m->choice);
+    for (uint32_t i = 0; i < a->n_groups; i++) {
+        if (a->groups[i].sched)
+            weft_sched_cancel(a->groups[i].sched, weft_now_us(), &key, m->choice);
+    }
 }
 
-/* No worker came yet. The answer waits with the request. */
+/* The workers are not there yet. The answer waits with the request. */
 static void keep_submit(struct wefti_actor *a, const struct weft_link_event *event,
                         const struct weft_msg_submit *m) {
     if (a->draining && !m->resume) {
@@ -145,8 +177,17 @@ static void keep_cancel(struct wefti_actor *a, const struct weft_link_event *eve
     if (err) weft_warn("router %u: a cancel is lost: %s", event->peer, weft_err_text(err));
 }
 
-void wefti_routers_replay(struct wefti_actor *a) {
-    WEFT_ASSERT(a->sched);
+static bool all_serve(const struct wefti_actor *a) {
+    for (uint32_t i = 0; i < a->n_groups; i++) {
+        if (!wefti_group_serving(&a->groups[i])) return false;
+    }
+    return true;
+}
+
+void wefti_routers_gather(struct wefti_actor *a, uint64_t now_ms) {
+    if (a->gathered || !a->has_model) return;
+    if (!all_serve(a) && now_ms - a->has_model_at_ms < WEFTI_GATHER_MS) return;
+    a->gathered = true;
     struct wefti_pending_item *item = NULL;
     while ((item = wefti_pending_pop(&a->pending))) {
         struct weft_msg msg;
@@ -165,12 +206,34 @@ void wefti_routers_replay(struct wefti_actor *a) {
 
 /* -------------------------------------------------------------------------------- sessions --- */
 
+static void add_group(const struct wefti_group *g, struct weft_msg_snapshot *snap) {
+    snap->n_workers_serving += wefti_group_serving(g);
+    snap->worker_resident_bytes += g->worker.resident_bytes;
+    if (!g->sched) return;
+    struct weft_sched_stats stats;
+    weft_sched_stats(g->sched, &stats);
+    snap->n_waiting += stats.n_waiting;
+    snap->n_running += stats.n_running;
+    snap->n_blocks += stats.n_blocks;
+    snap->n_blocks_free += stats.n_blocks_free;
+    snap->n_preemptions += stats.n_preemptions;
+    snap->n_steps += stats.n_steps;
+    snap->n_prompt_tokens += stats.n_prompt_tokens;
+    snap->n_output_tokens += stats.n_output_tokens;
+    snap->n_recomputed_tokens += stats.n_recomputed_tokens;
+    snap->n_accepted += stats.n_accepted;
+    snap->n_finished += stats.n_finished;
+    snap->n_cancelled += stats.n_cancelled;
+    snap->n_rejected += stats.n_rejected;
+    snap->n_timed_out += stats.n_timed_out;
+}
+
 static void fill_snapshot(struct wefti_actor *a, struct weft_msg_snapshot *snap) {
     *snap = (struct weft_msg_snapshot){
         .serving = a->told_serving,
         .advancing = a->told_advancing,
         .draining = a->told_draining,
-        .has_model = a->sched != NULL,
+        .has_model = a->has_model,
         .model = a->model,
         .max_queue = a->config.max_queue,
         .worker_busy_us = a->worker_busy_us,
@@ -178,29 +241,13 @@ static void fill_snapshot(struct wefti_actor *a, struct weft_msg_snapshot *snap)
         .iter_tokens_sum = a->iter_tokens_sum,
         .iter_tokens_count = a->iter_tokens_count,
         .sched_resident_bytes = weft_mem_resident_bytes(),
-        .worker_resident_bytes = a->worker.resident_bytes,
         .sched_pid = (uint32_t)getpid(),
-        .worker_pid = a->worker.pid,
         .n_worker_losses = a->n_worker_losses,
+        .n_workers = a->n_groups,
     };
     memcpy(snap->iter_tokens, a->iter_tokens, sizeof snap->iter_tokens);
-    if (!a->sched) return;
-    struct weft_sched_stats stats;
-    weft_sched_stats(a->sched, &stats);
-    snap->n_waiting = stats.n_waiting;
-    snap->n_running = stats.n_running;
-    snap->n_blocks = stats.n_blocks;
-    snap->n_blocks_free = stats.n_blocks_free;
-    snap->n_preemptions = stats.n_preemptions;
-    snap->n_steps = stats.n_steps;
-    snap->n_prompt_tokens = stats.n_prompt_tokens;
-    snap->n_output_tokens = stats.n_output_tokens;
-    snap->n_recomputed_tokens = stats.n_recomputed_tokens;
-    snap->n_accepted = stats.n_accepted;
-    snap->n_finished = stats.n_finished;
-    snap->n_cancelled = stats.n_cancelled;
-    snap->n_rejected = stats.n_rejected;
-    snap->n_timed_out = stats.n_timed_out;
+    for (uint32_t i = 0; i < a->n_groups; i++)
+        add_group(&a->groups[i], snap);
 }
 
 static void begin_session(struct wefti_actor *a, uint32_t peer) {
@@ -222,7 +269,9 @@ static void end_session(struct wefti_actor *a, uint32_t peer) {
     if (a->routers[peer].said_hello) weft_info("router %u is gone", peer);
     a->routers[peer] = (struct wefti_router){0};
     wefti_pending_drop(&a->pending, peer, true, 0);
-    if (a->sched) weft_sched_router_lost(a->sched, weft_now_us(), peer);
+    for (uint32_t i = 0; i < a->n_groups; i++) {
+        if (a->groups[i].sched) weft_sched_router_lost(a->groups[i].sched, weft_now_us(), peer);
+    }
 }
 
 static void take_hello(struct wefti_router *router, uint32_t peer,
@@ -252,14 +301,14 @@ static weft_err take_message(struct wefti_actor *a, const struct weft_link_event
         take_hello(router, event->peer, &msg.router_hello);
         return WEFT_OK;
     case WEFT_MSG_SUBMIT:
-        if (a->sched) {
+        if (a->gathered) {
             submit(a, event->peer, &msg.submit, 0);
         } else {
             keep_submit(a, event, &msg.submit);
         }
         return WEFT_OK;
     case WEFT_MSG_CANCEL:
-        if (a->sched) {
+        if (a->gathered) {
             cancel(a, event->peer, &msg.cancel);
         } else {
             keep_cancel(a, event, &msg.cancel);
@@ -337,9 +386,9 @@ static void tell_router(struct wefti_actor *a, uint32_t peer, const struct weft_
     if (n) send_events(a, peer, n);
 }
 
-void wefti_routers_tell(struct wefti_actor *a) {
+void wefti_routers_tell(struct wefti_actor *a, struct wefti_group *g) {
     size_t n = 0;
-    const struct weft_sched_event *events = weft_sched_events(a->sched, &n);
+    const struct weft_sched_event *events = weft_sched_events(g->sched, &n);
     bool is_told[WEFT_LINK_PEERS_MAX] = {false};
     for (size_t i = 0; i < n; i++) {
         uint32_t peer = events[i].key.router;
@@ -348,11 +397,15 @@ void wefti_routers_tell(struct wefti_actor *a) {
         is_told[peer] = true;
         tell_router(a, peer, events, i, n);
     }
-    weft_sched_events_clear(a->sched);
+    weft_sched_events_clear(g->sched);
 }
 
 void wefti_routers_snapshot(struct wefti_actor *a, uint64_t now_ms) {
-    bool serving = wefti_group_serving(a), advancing = wefti_group_advancing(a, now_ms);
+    bool serving = false, advancing = true;
+    for (uint32_t i = 0; i < a->n_groups; i++) {
+        serving = serving || wefti_group_serving(&a->groups[i]);
+        advancing = advancing && wefti_group_advancing(&a->groups[i], now_ms);
+    }
     bool is_news = serving != a->told_serving || advancing != a->told_advancing ||
                    a->draining != a->told_draining;
     if (!is_news && now_ms - a->snapshot_at_ms < WEFTI_SNAPSHOT_MS) return;

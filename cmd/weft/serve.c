@@ -1,11 +1,12 @@
-/* The supervisor: one process without threads that starts router, scheduler and worker, and keeps
+/* The supervisor: one process without threads that starts router, scheduler and workers, and keeps
  * them running.
  *
- * What it owns: the memfd with the packed weights (so a restarted worker maps instead of packing),
- * or the packed file it was given instead (so a restarted worker maps the same one, whatever has
- * taken its name since), the addresses of the links, the port once it is known, and each child's
- * status pipe. It takes no part in serving: no nng, no sockets. It watches whether the scheduler's
- * loop turns, as the scheduler watches the worker.
+ * What it owns: a memfd with the packed weights for each NUMA node that has a worker (so a
+ * restarted worker maps instead of packing, and so does every worker but the node's first), or the
+ * packed file it was given instead (so a restarted worker maps the same one, whatever has taken its
+ * name since), who may use which CPUs, the addresses of the links, the port once it is known, and
+ * each child's status pipe. It takes no part in serving: no nng, no sockets. It watches whether the
+ * scheduler's loop turns, as the scheduler watches the worker.
  *
  * Signals: children ignore SIGTERM, SIGINT and SIGHUP, so a signal to the whole process group
  * reaches the supervisor alone in effect; it then drains the router (SIGUSR1) and stops the others
@@ -15,6 +16,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +30,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/parse.h"
 #include "base/rand.h"
@@ -35,9 +38,11 @@
 #include "cmd/common/config.h"
 #include "cmd/common/status.h"
 #include "cmd/weft/commands.h"
+#include "cmd/weft/placement.h"
 #include "model/model.h"
 
-enum child_idx { WORKER, SCHEDULER, ROUTER, N_CHILDREN };
+/* Children by index: these two, and behind them the workers. */
+enum { SCHEDULER, ROUTER, FIRST_WORKER, CHILDREN_MAX = FIRST_WORKER + WEFT_WORKERS_MAX };
 
 #define ARGS_MAX 64
 #define BACKOFF_MS_MIN 100
@@ -50,6 +55,7 @@ enum child_idx { WORKER, SCHEDULER, ROUTER, N_CHILDREN };
  * and perhaps all processes with it: that the scheduler was silent meanwhile proves nothing. */
 #define WATCH_MS 2000
 #define PAUSED_MS 2000
+#define URL_BYTES 64
 #define CONFIG_BYTES_MAX ((size_t)16 << 20)
 
 struct child {
@@ -60,20 +66,29 @@ struct child {
     char line[1024];
     size_t line_len;
     bool ready;           /* since its last start */
+    bool was_ready;       /* since any */
     char last_words[512]; /* its "failed TEXT", since its last start */
     uint32_t n_failures;  /* starts in a row that ended before ready */
     uint64_t restart_at_ms;
     uint64_t heard_at_ms; /* on its status pipe; or as late as it could have been heard */
+
+    /* a worker's */
+    char url[URL_BYTES];
+    int weights_fd; /* its node's memfd; -1: none is needed */
+    bool packs;     /* it is the one that fills it */
+    bool is_placed; /* on these CPUs; else on any */
+    cpu_set_t cpus;
 };
 
 enum phase { PHASE_RUN, PHASE_DRAIN, PHASE_STOP };
 
 struct supervisor {
     struct weft_config config;
-    struct child children[N_CHILDREN];
+    uint32_t n_workers, n_children;
+    struct child children[CHILDREN_MAX];
     char bin_dir[512];
-    char scheduler_url[96], worker_url[96];
-    int weights_fd;      /* -1: the model is a packed file */
+    char scheduler_url[URL_BYTES], worker_urls[URL_BYTES * WEFT_WORKERS_MAX];
+    char n_workers_text[12];
     int packed_fd;       /* that file; -1: it is not one */
     char model_path[32]; /* of that file, by descriptor */
     int signal_fd;
@@ -113,6 +128,7 @@ static _Noreturn void become(const struct supervisor *sup, const struct child *c
     sigset_t none;
     (void)sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    if (child->is_placed) (void)sched_setaffinity(0, sizeof child->cpus, &child->cpus);
     (void)unsetenv("WEFT_CONFIG"); /* its contents are in argv already */
     if (child->program != WEFT_PROG_ROUTER) {
         (void)unsetenv("WEFT_API_KEY");
@@ -133,7 +149,15 @@ static bool keep_over_exec(int fd) {
     return fcntl(fd, F_SETFD, 0) == 0;
 }
 
-static void start_child(struct supervisor *sup, enum child_idx idx) {
+/* All workers but the first of a node have to wait until that one has filled and sealed what they
+ * share: two cannot pack into one place. */
+static bool may_start(const struct child *child) {
+    if (child->program != WEFT_PROG_WORKER || child->weights_fd < 0 || child->packs) return true;
+    int seals = fcntl(child->weights_fd, F_GET_SEALS);
+    return seals >= 0 && (seals & F_SEAL_WRITE);
+}
+
+static void start_child(struct supervisor *sup, uint32_t idx) {
     struct child *child = &sup->children[idx];
     int fds[2];
     if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) != 0) {
@@ -141,9 +165,10 @@ static void start_child(struct supervisor *sup, enum child_idx idx) {
         return;
     }
     sup->config.status_fd = fds[1];
-    sup->config.weights_fd = idx == WORKER ? sup->weights_fd : -1;
+    sup->config.weights_fd = child->weights_fd;
+    sup->config.worker_url = idx == SCHEDULER ? sup->worker_urls : child->url;
     const char *model = sup->packed_fd < 0 ? sup->config.model : sup->model_path;
-    int kept_fd = sup->packed_fd >= 0 ? sup->packed_fd : idx == WORKER ? sup->weights_fd : -1;
+    int kept_fd = sup->packed_fd >= 0 ? sup->packed_fd : child->weights_fd;
     char *argv[ARGS_MAX + 3];
     uint32_t n = 0;
     argv[n++] = (char *)(uintptr_t)child->name;
@@ -197,20 +222,20 @@ static void router_ready(struct supervisor *sup, char *text) {
     (void)fprintf(stderr, "weft: ready on %s\n", text);
 }
 
-static void status_line(struct supervisor *sup, enum child_idx idx, char *line) {
+static void status_line(struct supervisor *sup, uint32_t idx, char *line) {
     struct child *child = &sup->children[idx];
     if (!strncmp(line, "failed ", 7)) {
         size_t n = strnlen(line + 7, sizeof child->last_words - 1);
         memcpy(child->last_words, line + 7, n);
         child->last_words[n] = '\0';
     } else if (!strncmp(line, "ready", 5)) {
-        child->ready = true;
+        child->ready = child->was_ready = true;
         child->n_failures = 0;
         if (idx == ROUTER && line[5] == ' ') router_ready(sup, line + 6);
     } /* "alive" is news by having come */
 }
 
-static void read_status(struct supervisor *sup, enum child_idx idx) {
+static void read_status(struct supervisor *sup, uint32_t idx) {
     struct child *child = &sup->children[idx];
     ssize_t n = read(child->status_fd, child->line + child->line_len,
                      sizeof child->line - 1 - child->line_len);
@@ -245,7 +270,7 @@ static void describe_exit(int status, char *out, size_t out_bytes) {
         (void)snprintf(out, out_bytes, "exited with status %d", WEXITSTATUS(status));
 }
 
-static void child_ended(struct supervisor *sup, enum child_idx idx, int status) {
+static void child_ended(struct supervisor *sup, uint32_t idx, int status) {
     struct child *child = &sup->children[idx];
     if (child->status_fd >= 0) read_status(sup, idx); /* its last words may explain it */
     child->pid = 0;
@@ -257,7 +282,8 @@ static void child_ended(struct supervisor *sup, enum child_idx idx, int status) 
     }
     /* Before the first "ready" its reason is ours to give up. Later on the same settings have
      * worked once: what it met (no memory, a name in use) may pass, and streams are open. */
-    if (!sup->announced && WIFEXITED(status) && WEXITSTATUS(status) == WEFT_EXIT_FATAL) {
+    bool has_worked = sup->announced && child->was_ready;
+    if (!has_worked && WIFEXITED(status) && WEXITSTATUS(status) == WEFT_EXIT_FATAL) {
         set_fatal(sup, child->name, child->last_words[0] ? child->last_words : text);
         return;
     }
@@ -284,24 +310,24 @@ static void child_ended(struct supervisor *sup, enum child_idx idx, int status) 
 static void reap(struct supervisor *sup) {
     int status = 0;
     for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
-        for (int i = 0; i < N_CHILDREN; i++) {
+        for (uint32_t i = 0; i < sup->n_children; i++) {
             if (sup->children[i].pid == pid) {
-                child_ended(sup, (enum child_idx)i, status);
+                child_ended(sup, i, status);
                 break;
             }
         }
     }
 }
 
-static void signal_child(struct supervisor *sup, enum child_idx idx, int sig) {
+static void signal_child(struct supervisor *sup, uint32_t idx, int sig) {
     if (sup->children[idx].pid > 0) (void)kill(sup->children[idx].pid, sig);
 }
 
 static void begin_stop(struct supervisor *sup) {
     sup->phase = PHASE_STOP;
     sup->phase_until_ms = weft_now_ms() + STOP_GRACE_MS;
-    for (int i = 0; i < N_CHILDREN; i++)
-        signal_child(sup, (enum child_idx)i, SIGUSR2);
+    for (uint32_t i = 0; i < sup->n_children; i++)
+        signal_child(sup, i, SIGUSR2);
 }
 
 static void begin_drain(struct supervisor *sup) {
@@ -348,17 +374,18 @@ static int advance(struct supervisor *sup) {
         begin_stop(sup);
     if (sup->phase == PHASE_STOP) {
         if (now < sup->phase_until_ms) return 100;
-        for (int i = 0; i < N_CHILDREN; i++)
-            signal_child(sup, (enum child_idx)i, SIGKILL);
+        for (uint32_t i = 0; i < sup->n_children; i++)
+            signal_child(sup, i, SIGKILL);
         return 100;
     }
     watch_scheduler(sup, now);
     int wait_ms = sup->phase == PHASE_DRAIN ? 100 : WATCH_MS;
-    for (int i = 0; i < N_CHILDREN; i++) {
+    for (uint32_t i = 0; i < sup->n_children; i++) {
         struct child *child = &sup->children[i];
         if (child->pid || (sup->phase == PHASE_DRAIN && i == ROUTER)) continue;
+        if (!may_start(child)) continue; /* the one it waits for will say "ready" */
         if (now >= child->restart_at_ms) {
-            start_child(sup, (enum child_idx)i);
+            start_child(sup, i);
             continue;
         }
         int left = (int)(child->restart_at_ms - now) + 1;
@@ -368,7 +395,7 @@ static int advance(struct supervisor *sup) {
 }
 
 static bool all_ended(const struct supervisor *sup) {
-    for (int i = 0; i < N_CHILDREN; i++) {
+    for (uint32_t i = 0; i < sup->n_children; i++) {
         if (sup->children[i].pid) return false;
     }
     return true;
@@ -377,13 +404,13 @@ static bool all_ended(const struct supervisor *sup) {
 static void loop(struct supervisor *sup) {
     while (sup->phase != PHASE_STOP || !all_ended(sup)) {
         int wait_ms = advance(sup);
-        struct pollfd fds[N_CHILDREN + 1] = {{.fd = sup->signal_fd, .events = POLLIN}};
-        for (int i = 0; i < N_CHILDREN; i++)
+        struct pollfd fds[CHILDREN_MAX + 1] = {{.fd = sup->signal_fd, .events = POLLIN}};
+        for (uint32_t i = 0; i < sup->n_children; i++)
             fds[i + 1] = (struct pollfd){.fd = sup->children[i].status_fd, .events = POLLIN};
-        if (poll(fds, N_CHILDREN + 1, wait_ms) < 0 && errno != EINTR) break;
-        for (int i = 0; i < N_CHILDREN; i++) {
+        if (poll(fds, sup->n_children + 1, wait_ms) < 0 && errno != EINTR) break;
+        for (uint32_t i = 0; i < sup->n_children; i++) {
             if (fds[i + 1].revents && sup->children[i].status_fd == fds[i + 1].fd)
-                read_status(sup, (enum child_idx)i);
+                read_status(sup, i);
         }
         take_signals(sup);
         reap(sup);
@@ -395,33 +422,70 @@ static bool is_ignored(int sig) {
     return sigaction(sig, NULL, &now) == 0 && now.sa_handler == SIG_IGN;
 }
 
-static weft_err set_up(struct supervisor *sup, struct weft_errmsg *why) {
-    static const struct {
-        enum weft_program program;
-        const char *name;
-    } kinds[N_CHILDREN] = {[WORKER] = {WEFT_PROG_WORKER, "weft-worker"},
-                           [SCHEDULER] = {WEFT_PROG_SCHEDULER, "weft-scheduler"},
-                           [ROUTER] = {WEFT_PROG_ROUTER, "weft-router"}};
-    for (int i = 0; i < N_CHILDREN; i++) {
-        sup->children[i] =
-            (struct child){.program = kinds[i].program, .name = kinds[i].name, .status_fd = -1};
+static struct child new_child(enum weft_program program, const char *name) {
+    return (struct child){.program = program, .name = name, .status_fd = -1, .weights_fd = -1};
+}
+
+/* Of the workers before it the first on the same node packs for both. */
+static weft_err give_weights(struct supervisor *sup, const uint32_t *nodes, uint32_t worker_idx,
+                             struct weft_errmsg *why) {
+    struct child *child = &sup->children[FIRST_WORKER + worker_idx];
+    for (uint32_t i = 0; i < worker_idx; i++) {
+        if (nodes[i] != nodes[worker_idx]) continue;
+        child->weights_fd = sup->children[FIRST_WORKER + i].weights_fd;
+        return WEFT_OK;
     }
+    child->packs = true;
+    child->weights_fd = memfd_create("weft-weights", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (child->weights_fd < 0) return weft_err_errno(why, errno, "cannot make a memory file");
+    return WEFT_OK;
+}
+
+/* One worker has all CPUs and places its threads itself. More of them get a part each, unless the
+ * threads asked for are more than that. */
+static weft_err set_up_workers(struct supervisor *sup, uint64_t tag, struct weft_errmsg *why) {
+    static struct weft_placement placement;
+    uint32_t nodes[WEFT_WORKERS_MAX];
+    weft_placement_read(&placement);
+    uint32_t n = sup->config.n_workers;
+    if (n == 0) n = weft_placement_n_nodes(&placement);
+    sup->n_workers = n < WEFT_WORKERS_MAX ? n : WEFT_WORKERS_MAX;
+    sup->n_children = FIRST_WORKER + sup->n_workers;
+    (void)snprintf(sup->n_workers_text, sizeof sup->n_workers_text, "%u", sup->n_workers);
+    sup->config.workers = sup->n_workers_text;
+    for (uint32_t i = 0; i < sup->n_workers; i++) {
+        struct child *child = &sup->children[FIRST_WORKER + i];
+        uint32_t begin = 0, end = 0;
+        *child = new_child(WEFT_PROG_WORKER, "weft-worker");
+        (void)snprintf(child->url, sizeof child->url, "abstract://weft-%016" PRIx64 "-w%u", tag, i);
+        (void)snprintf(sup->worker_urls + strlen(sup->worker_urls),
+                       sizeof sup->worker_urls - strlen(sup->worker_urls), "%s%s", i ? "," : "",
+                       child->url);
+        weft_placement_part(&placement, sup->n_workers, i, &begin, &end);
+        nodes[i] = placement.nodes[begin];
+        child->is_placed = sup->n_workers > 1 && sup->config.threads <= end - begin;
+        CPU_ZERO(&child->cpus);
+        for (uint32_t c = begin; c < end; c++)
+            CPU_SET(placement.cpus[c], &child->cpus);
+        weft_err err = sup->packed_fd < 0 ? give_weights(sup, nodes, i, why) : WEFT_OK;
+        if (err) return err;
+    }
+    return WEFT_OK;
+}
+
+static weft_err set_up(struct supervisor *sup, struct weft_errmsg *why) {
+    sup->children[SCHEDULER] = new_child(WEFT_PROG_SCHEDULER, "weft-scheduler");
+    sup->children[ROUTER] = new_child(WEFT_PROG_ROUTER, "weft-router");
     if (!find_bin_dir(sup->bin_dir, sizeof sup->bin_dir))
         return weft_err_errno(why, errno, "cannot find the folder of this program");
     /* A random part, so that nobody can sit on the address before we do. */
     uint64_t tag = weft_rand_seed();
     (void)snprintf(sup->scheduler_url, sizeof sup->scheduler_url,
                    "abstract://weft-%016" PRIx64 "-s", tag);
-    (void)snprintf(sup->worker_url, sizeof sup->worker_url, "abstract://weft-%016" PRIx64 "-w",
-                   tag);
     sup->config.scheduler_url = sup->scheduler_url;
-    sup->config.worker_url = sup->worker_url;
+    weft_err err = set_up_workers(sup, tag, why);
+    if (err) return err;
     if (!sup->config.served_model_name) sup->config.served_model_name = sup->config.model;
-    sup->weights_fd = -1;
-    if (sup->packed_fd < 0) {
-        sup->weights_fd = memfd_create("weft-weights", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-        if (sup->weights_fd < 0) return weft_err_errno(why, errno, "cannot make a memory file");
-    }
     /* A log reader that goes away must not take the service with it; and children whose end was to
      * be ignored by whoever started us could not be waited for. */
     (void)signal(SIGPIPE, SIG_IGN);
@@ -476,9 +540,7 @@ int weft_cmd_serve(int argc, char **argv) {
     if (err) return weft_cmd_fail(err, &why);
     err = set_up(&sup, &why);
     if (err) return weft_cmd_fail(err, &why);
-    for (int i = 0; i < N_CHILDREN; i++)
-        start_child(&sup, (enum child_idx)i);
-    loop(&sup);
+    loop(&sup); /* it starts them */
     if (sup.fatal[0]) (void)fprintf(stderr, "weft: %s\n", sup.fatal);
     return sup.exit_status;
 }

@@ -41,6 +41,9 @@
 #define WEFT_SUSPECT_LOSSES 3
 #define WEFT_SEQ_LOSSES_MAX 12
 
+/* Workers of one scheduler, each with all of the model. */
+#define WEFT_WORKERS_MAX 32
+
 /* Request. */
 #define WEFT_STOP_STRINGS_MAX 4 /* OpenAI's own bound */
 #define WEFT_STOP_STRING_BYTES_MAX 4096

@@ -74,6 +74,9 @@ static weft_err check_options(const struct weft_eng_options *o, const struct wef
     if (o->max_batched_tokens < 1 || o->max_batched_tokens > WEFT_BATCHED_TOKENS_MAX)
         return weft_err_set(why, WEFT_E_INVAL, "between 1 and %d batched tokens, got %u",
                             WEFT_BATCHED_TOKENS_MAX, o->max_batched_tokens);
+    if (o->n_sharers < 1 || o->n_sharers > WEFT_WORKERS_MAX)
+        return weft_err_set(why, WEFT_E_INVAL, "between 1 and %d engines, got %u", WEFT_WORKERS_MAX,
+                            o->n_sharers);
     if (o->n_threads > WEFT_THREADS_MAX)
         return weft_err_set(why, WEFT_E_INVAL, "at most %d threads, got %u", WEFT_THREADS_MAX,
                             o->n_threads);
@@ -110,7 +113,7 @@ static weft_err size_cache(weft_eng *eng, const struct weft_eng_options *options
     uint64_t memory = options->kv_memory_bytes;
     if (memory == 0) {
         uint64_t usable = blocks_per_seq * info->max_seqs * bytes_per_block;
-        uint64_t half = weft_mem_available_bytes() / 2;
+        uint64_t half = weft_mem_available_bytes() / 2 / options->n_sharers;
         memory = half < usable ? half : usable;
     }
     uint64_t n_blocks = memory / bytes_per_block;
@@ -215,8 +218,8 @@ static void set_fingerprint(weft_eng *eng) {
 }
 
 /* Threads beyond the cgroup's quota would only spend it sooner and then stand still together. */
-static uint32_t usable_cpus(void) {
-    uint32_t quota = weft_cpu_quota();
+static uint32_t usable_cpus(uint32_t n_sharers) {
+    uint32_t quota = (weft_cpu_quota() + n_sharers - 1) / n_sharers;
     uint32_t n_cpus = wefti_min_u32(wefti_pool_n_cpus(), WEFT_THREADS_MAX);
     return quota > 0 ? wefti_min_u32(n_cpus, quota) : n_cpus;
 }
@@ -233,7 +236,7 @@ static void set_info(weft_eng *eng, const struct weft_model_params *p,
     info->max_model_len = options->max_model_len ? options->max_model_len : p->n_context;
     info->max_seqs = options->max_seqs;
     info->max_batched_tokens = options->max_batched_tokens;
-    info->n_threads = options->n_threads ? options->n_threads : usable_cpus();
+    info->n_threads = options->n_threads ? options->n_threads : usable_cpus(options->n_sharers);
 }
 
 static void set_weight_info(weft_eng *eng) {

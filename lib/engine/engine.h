@@ -72,6 +72,8 @@ struct weft_eng_options {
     enum weft_eng_kv kv_dtype; /* AUTO: bf16; with f32 activations f32 */
     uint32_t block_size;       /* a multiple of 16, at most WEFT_BLOCK_SIZE_MAX */
     uint64_t kv_memory_bytes;  /* 0: min(half of what is available, what the sequences can use) */
+    uint32_t n_sharers; /* engines on this machine or in this cgroup, all alike: what is available
+                           and the CPU quota, where sizes are found by them, are divided by it */
     uint32_t max_seqs, max_batched_tokens;
     uint32_t max_model_len; /* 0: the model's context */
     uint32_t n_threads;     /* 0: one per allowed CPU, no more than the cgroup's CPU quota grants */
@@ -84,7 +86,7 @@ struct weft_eng_options {
     bool profile; /* note when each thread was busy with what; see weft_eng_profile */
 };
 
-/* max_seqs 64, max_batched_tokens 512, block_size 16, weights_fd -1, the rest 0. */
+/* max_seqs 64, max_batched_tokens 512, block_size 16, n_sharers 1, weights_fd -1, the rest 0. */
 void weft_eng_options_init(struct weft_eng_options *options);
 
 /* "auto|f32|bf16|f16|q8|q4", "auto|channel|group|group-asym", "auto|f32|bf16|int8",

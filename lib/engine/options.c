@@ -9,6 +9,7 @@ void weft_eng_options_init(struct weft_eng_options *options) {
     options->block_size = 16;
     options->max_seqs = 64;
     options->max_batched_tokens = 512;
+    options->n_sharers = 1;
     options->weights_fd = -1;
 }
 

@@ -208,6 +208,10 @@ void weft_sched_stats(const weft_sched *sched, struct weft_sched_stats *stats_ou
     };
 }
 
+bool weft_sched_has(const weft_sched *sched, uint32_t router, uint64_t request_id) {
+    return wefti_index_find(&sched->index, router, request_id) != NULL;
+}
+
 bool weft_sched_idle(const weft_sched *sched) {
     return sched->index.n == 0 && sched->n_out == 0;
 }

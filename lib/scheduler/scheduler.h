@@ -102,6 +102,9 @@ void weft_sched_cancel(weft_sched *sched, uint64_t now_us, const struct weft_sch
                        uint32_t choice);
 void weft_sched_router_lost(weft_sched *sched, uint64_t now_us, uint32_t router);
 
+/* Whether a request of this router's is here, whatever its attempt. */
+bool weft_sched_has(const weft_sched *sched, uint32_t router, uint64_t request_id);
+
 /* No new requests (resumed ones are taken still). */
 void weft_sched_drain(weft_sched *sched);
 

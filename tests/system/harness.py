@@ -79,15 +79,20 @@ def proc_stat(pid):
     return int(rest[1]), name, rest[0]
 
 
-def children_of(pid):
-    """{"router": pid, "scheduler": pid, "worker": pid} of a supervisor, as they are now."""
-    found = {}
+def actors_of(pid):
+    """[("router", pid), ("scheduler", pid), ("worker", pid), ...] of a supervisor, as they are now."""
+    found = []
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             stat = proc_stat(int(entry))
             if stat and stat[0] == pid and stat[2] != "Z" and stat[1].startswith("weft-"):
-                found[stat[1][5:]] = int(entry)
+                found.append((stat[1][5:], int(entry)))
     return found
+
+
+def children_of(pid):
+    """The same as {name: pid}, one of each name."""
+    return dict(actors_of(pid))
 
 
 class Reply:
@@ -178,6 +183,9 @@ class Server:
     # processes ------------------------------------------------------------------------------------
     def children(self):
         return children_of(self.proc.pid)
+
+    def workers(self):
+        return sorted(pid for name, pid in actors_of(self.proc.pid) if name == "worker")
 
     def kill(self, *names, how=signal.SIGKILL):
         """kill -9, or another signal, of some children at once; returns their old pids."""

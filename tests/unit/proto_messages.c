@@ -341,7 +341,7 @@ static void fill_snapshot(struct weft_msg_snapshot *snap, bool max) {
     fill_model(&snap->model, true);
     snap->n_waiting = 1000000;
     snap->n_running = 4096;
-    snap->n_blocks = WEFT_KV_BLOCKS_MAX;
+    snap->n_blocks = WEFT_KV_BLOCKS_MAX * WEFT_WORKERS_MAX;
     snap->n_blocks_free = 12345;
     snap->max_queue = WEFT_QUEUE_MAX;
     snap->n_preemptions = 1;
@@ -363,7 +363,7 @@ static void fill_snapshot(struct weft_msg_snapshot *snap, bool max) {
     snap->sched_resident_bytes = 14;
     snap->worker_resident_bytes = 15;
     snap->sched_pid = 16;
-    snap->worker_pid = UINT32_MAX;
+    snap->n_workers = snap->n_workers_serving = WEFT_WORKERS_MAX;
     snap->n_worker_losses = 17;
 }
 
@@ -771,7 +771,8 @@ static void random_snapshot(uint64_t *rand, struct weft_msg_snapshot *snap) {
     for (uint32_t i = 0; i < WEFT_ITER_BUCKETS; i++)
         snap->iter_tokens[i] = number64(rand);
     snap->sched_pid = number(rand, UINT32_MAX);
-    snap->worker_pid = number(rand, UINT32_MAX);
+    snap->n_workers = number(rand, WEFT_WORKERS_MAX);
+    snap->n_workers_serving = number(rand, snap->n_workers);
     snap->n_worker_losses = number(rand, UINT32_MAX);
 }
 

@@ -319,10 +319,18 @@ static void settings_that_exclude_each_other_are_refused(void **state) {
                    WEFT_PROG_ROUTER, "m", "--log-level=loud");
     ASSERT_REFUSED(WEFT_E_INVAL, "--block-size must be a multiple of 16, got 24", WEFT_PROG_WORKER,
                    "m", "--block-size=24");
-    ASSERT_REFUSED(WEFT_E_UNSUPPORTED, "--workers 2: one worker is supported so far",
-                   WEFT_PROG_SERVE, "m", "--workers=2");
+    ASSERT_REFUSED(WEFT_E_INVAL, "--workers: \"0\" is neither auto nor a number from 1 to 32",
+                   WEFT_PROG_SERVE, "m", "--workers=0");
+    ASSERT_REFUSED(WEFT_E_INVAL, "--workers: \"33\" is neither auto nor a number from 1 to 32",
+                   WEFT_PROG_SERVE, "m", "--workers=33");
+    ASSERT_REFUSED(WEFT_E_INVAL, "--workers: \"two\" is neither auto nor a number from 1 to 32",
+                   WEFT_PROG_SERVE, "m", "--workers=two");
     ASSERT_REFUSED(WEFT_E_UNSUPPORTED, "--layout tp is not supported yet", WEFT_PROG_SERVE, "m",
                    "--layout", "tp");
+    ASSERT_PARSES(WEFT_PROG_SERVE, "m", "--workers=auto");
+    assert_int_equal(config.n_workers, 0);
+    ASSERT_PARSES(WEFT_PROG_SERVE, "m", "--workers=2", "--layout=replica");
+    assert_int_equal(config.n_workers, 2);
     ASSERT_PARSES(WEFT_PROG_SERVE, "m", "--workers=1", "--log-format=json", "--log-level=debug");
 }
 
@@ -660,8 +668,8 @@ static struct weft_config supervisor_config(void) {
                   "--max-body=64KiB", "--max-logprob-bytes=1TB", "--max-num-seqs=3",
                   "--max-num-batched-tokens=4", "--max-queue=5", "--step-target=6", "--dtype=q8",
                   "--activations=f32", "--kv-dtype=f16", "--kv-memory=999999999999999",
-                  "--block-size=32", "--max-model-len=77", "--threads=8", "--log-format=json",
-                  "--log-level=warn",
+                  "--block-size=32", "--max-model-len=77", "--threads=8", "--workers=3",
+                  "--log-format=json", "--log-level=warn",
                   "--allowed-origins=", "--metrics-prefix=vllm:", "--drain-timeout=0");
     struct weft_config from = config;
     from.scheduler_url = "abstract://weft-s";
@@ -721,6 +729,7 @@ static void a_worker_gets_the_supervisors_settings(void **state) {
     assert_int_equal(config.block_size, 32);
     assert_int_equal(config.max_model_len, 77);
     assert_int_equal(config.threads, 8);
+    assert_int_equal(config.n_workers, 3);
     assert_int_equal(config.max_num_seqs, 3);
     assert_int_equal(config.max_num_batched_tokens, 4);
     assert_int_equal(config.status_fd, 9);

@@ -306,7 +306,7 @@ static void another_version_is_refused_by_name(void **state) {
     struct fixture *fix = *state;
     struct weft_msg msg = sample(WEFT_MSG_ROUTER_HELLO, false);
     msg.router_hello.version = 7;
-    assert_refused(fix, &msg, WEFT_E_PROTO, "version 7 is not this side's 2");
+    assert_refused(fix, &msg, WEFT_E_PROTO, "version 7 is not this side's 3");
     msg = sample(WEFT_MSG_SCHED_HELLO, false);
     msg.sched_hello.version = UINT32_MAX;
     assert_refused(fix, &msg, WEFT_E_PROTO, "version 4294967295");
@@ -314,7 +314,7 @@ static void another_version_is_refused_by_name(void **state) {
     msg.worker_hello.version = 0;
     assert_refused(fix, &msg, WEFT_E_PROTO, "version 0");
     /* A shorter hello of another version: the version is the reason. */
-    assert_bytes_refused(fix, "\x92\x08\x03", 3, WEFT_E_PROTO, "version 3");
+    assert_bytes_refused(fix, "\x92\x08\x04", 3, WEFT_E_PROTO, "version 4");
 }
 
 static void what_is_no_message_is_refused(void **state) {

@@ -1,0 +1,26 @@
+/* placement — which CPUs each of several workers gets, and on which NUMA node it so lies. */
+#ifndef WEFT_CMD_PLACEMENT_H
+#define WEFT_CMD_PLACEMENT_H
+
+#include <stdint.h>
+
+#include "base/cpu.h"
+
+struct weft_placement {
+    uint32_t n_cpus;
+    uint32_t cpus[WEFT_CPUS_MAX];  /* all that may be used, those of one node next to each other */
+    uint32_t nodes[WEFT_CPUS_MAX]; /* of each */
+};
+
+/* The machine as this process may use it. */
+void weft_placement_read(struct weft_placement *placement_out);
+
+/* Different nodes among them. */
+uint32_t weft_placement_n_nodes(const struct weft_placement *placement);
+
+/* The CPUs of one of `n_workers`: an equal part, [*begin_out, *end_out) of placement->cpus; never
+ * none, so that workers share CPUs where they are more than these. */
+void weft_placement_part(const struct weft_placement *placement, uint32_t n_workers,
+                         uint32_t worker_idx, uint32_t *begin_out, uint32_t *end_out);
+
+#endif

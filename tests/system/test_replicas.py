@@ -1,0 +1,131 @@
+"""Several workers in one server, each with all of the model: they share the weights and the requests, answer as one
+worker does, and the loss of one is nobody's else."""
+
+import os
+import signal
+import subprocess
+import tempfile
+
+import harness
+import test_kill as kills
+from harness import Server
+
+ROUNDS = 9 if not harness.SANITIZED else 3
+REPLICAS = ("--workers", "2", "--layout", "replica")
+
+
+def expected_tokens():
+    """What one worker by itself says."""
+    with Server() as server:
+        return [s.tokens for s in kills.run_streams(server)]
+
+
+def both_serve(server):
+    return server.metrics().get('weft_workers{state="serving"}') == 2
+
+
+def mappings(pid):
+    """[(path, {"Rss": KiB, "Pss": KiB, ...})] of a process."""
+    found = []
+    with open(f"/proc/{pid}/smaps", encoding="utf-8") as f:
+        for line in f:
+            words = line.split()
+            if not words[0].endswith(":"):
+                found.append((words[5] if len(words) > 5 else "", {}))
+            elif len(words) == 3 and words[2] == "kB":
+                found[-1][1][words[0][:-1]] = int(words[1])
+    return found
+
+
+def check_shared(server, of):
+    """Each page of the weights is in both workers, and in memory once."""
+    harness.wait_until("both workers to serve", lambda: both_serve(server))
+    kills.run_streams(server)
+    for pid in server.workers():
+        maps = [kib for path, kib in mappings(pid) if of in path]
+        rss, pss = sum(m["Rss"] for m in maps), sum(m["Pss"] for m in maps)
+        assert rss > 10 << 10, f"only {rss} KiB of weights are mapped"
+        assert pss <= 0.52 * rss, f"{pss} of {rss} KiB are its own share"
+
+
+def test_replicas_share_the_packed_weights():
+    with Server(*REPLICAS) as server:
+        check_shared(server, "memfd:weft-weights")
+
+
+def test_replicas_share_a_packed_file():
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "fable.weft")
+        subprocess.run([os.path.join(harness.BIN_DIR, "weft"), "pack", harness.FABLE, path], check=True, capture_output=True)
+        with Server(*REPLICAS, model=path) as server:
+            check_shared(server, "fable.weft")
+
+
+def test_replicas_answer_as_one_worker_does_whichever_of_them_is_killed():
+    expected = expected_tokens()
+    rng = harness.rng()
+    with Server(*REPLICAS) as server:
+        for n_done in range(ROUNDS):
+            harness.wait_until("both workers to serve", lambda: both_serve(server))
+            victims = [[0], [1], [0, 1]][n_done % 3]
+            n_tokens = kills.counted(server)[1]
+            n_all = len(kills.BODIES) * kills.MAX_TOKENS
+            share = rng.random() * 0.3
+
+            def between(victims=victims, n_tokens=n_tokens, share=share, n_all=n_all):
+                harness.wait_until("the moment to come",
+                                   lambda: kills.counted(server)[1] >= n_tokens + share * n_all)
+                pids = server.workers()
+                for i in victims:
+                    os.kill(pids[i], signal.SIGKILL)
+            kills.check_streams(server, kills.run_streams(server, between), expected)
+        kills.check_streams(server, kills.run_streams(server, lambda: server.kill("scheduler")), expected)
+
+
+def test_a_worker_that_stands_still_holds_up_its_own_requests_alone():
+    expected = expected_tokens()
+
+    def run():
+        with Server(*REPLICAS) as server:
+            harness.wait_until("both workers to serve", lambda: both_serve(server))
+            stopped = server.workers()[0]
+            streams = [kills.Stream(server, i) for i in range(len(kills.BODIES))]
+            harness.wait_until("all streams to begin", lambda: all(s.has_begun for s in streams))
+            os.kill(stopped, signal.SIGSTOP)
+            try:
+                harness.wait_until("half of the streams to end", lambda: sum(s.is_done for s in streams) >= 4, 8)
+                harness.wait_until("the server to notice", lambda: server.get("/health").status == 503, 8)
+                if server.workers()[0] != stopped:
+                    raise harness.Void("it was replaced before anybody looked")
+                n_done = sum(s.is_done for s in streams)
+                if n_done > 4:
+                    raise harness.Void("it was stopped when streams of its own had ended")
+            finally:
+                if stopped in server.workers():
+                    os.kill(stopped, signal.SIGCONT)
+            streams = [s.finished() for s in streams]
+            kills.check_streams(server, streams, expected)
+            harness.wait_until("the server to be healthy again", lambda: server.get("/health").status == 200)
+    harness.attempt(run)
+
+
+def test_a_queue_is_shared_out():
+    """Requests wait with both, and no more of them than --max-queue in all."""
+    with Server(*REPLICAS, "--max-num-seqs", "1", "--max-queue", "4") as server:
+        harness.wait_until("both workers to serve", lambda: both_serve(server))
+        body = {"prompt": "Once upon a time", "max_tokens": 400, "ignore_eos": True, "temperature": 0}
+        calls = [harness.Call(lambda: server.post("/v1/completions", body)) for _ in range(12)]
+        statuses = sorted(call.result().status for call in calls)
+        assert statuses.count(200) >= 6 and set(statuses) <= {200, 429}, statuses
+
+
+def test_more_workers_than_cpus_serve_as_well():
+    with Server("--workers", "5", "--kv-memory", "8MiB") as server:
+        harness.wait_until("all workers to serve", lambda: server.metrics().get('weft_workers{state="serving"}') == 5)
+        assert len(server.workers()) == 5
+        replies = harness.in_threads([lambda: server.complete(prompt="It was late", max_tokens=20, temperature=0)] * 10)
+        assert len({r["choices"][0]["text"] for r in replies}) == 1
+
+
+if __name__ == "__main__":
+    harness.main()
