@@ -41,6 +41,7 @@ struct wefti_conn {
     nng_aio *in_aio, *out_aio; /* of nng's streams */
     uint32_t tag;
     bool wants_out; /* of local ones: epoll tells when the socket takes more */
+    bool corked;
 
     /* Under the inbox's mutex. */
     struct wefti_conn *next_ready;
@@ -578,13 +579,22 @@ static bool has_room(const struct wefti_conn *conn, size_t len) {
     return conn->n_out < OUT_FRAMES_MAX && n_bytes <= OUT_BYTES_MAX - conn->out_bytes;
 }
 
+void wefti_conn_cork(struct wefti_conn *conn, bool on) {
+    if (conn->stream.nng || conn->corked == on) return;
+    conn->corked = on;
+    if (on || !conn->out) return;
+    write_local(conn);
+    if (conn->out && !conn->broken) watch_conn(conn, true);
+}
+
 /* Straight to the kernel if nothing is before it; what does not fit there is copied and waits. */
 static weft_err send_local(struct wefti_conn *conn, struct wefti_header *header,
                            const void *bytes) {
+    if (!has_room(conn, header->len)) wefti_conn_cork(conn, false);
     if (!has_room(conn, header->len)) return WEFT_E_FULL;
     size_t n_bytes = sizeof *header + header->len, done = 0;
     header->seq = conn->out_seq;
-    if (!conn->out && !conn->broken) {
+    if (!conn->out && !conn->broken && !conn->corked) {
         struct iovec iovs[] = {{header, sizeof *header}, {(void *)(uintptr_t)bytes, header->len}};
         struct msghdr msg = {.msg_iov = iovs, .msg_iovlen = header->len > 0 ? 2 : 1};
         ssize_t n = sendmsg(conn->stream.fd, &msg, MSG_NOSIGNAL);
@@ -596,7 +606,7 @@ static weft_err send_local(struct wefti_conn *conn, struct wefti_header *header,
         if (!frame) return WEFT_E_FULL;
         queue_out_locked(conn, frame);
         conn->out_done += done;
-        watch_conn(conn, true);
+        if (!conn->corked) watch_conn(conn, true);
     }
     conn->out_seq++;
     return WEFT_OK;

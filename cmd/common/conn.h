@@ -129,4 +129,8 @@ uint32_t wefti_conn_tag(const struct wefti_conn *conn);
 WEFT_MUST_CHECK weft_err wefti_conn_send(struct wefti_conn *conn, enum wefti_frame_kind kind,
                                          const void *bytes, size_t len);
 
+/* On: frames of a local stream wait in the queue; off: they go out, as one write. A full queue goes
+ * out by itself. Of nng's streams nothing waits. */
+void wefti_conn_cork(struct wefti_conn *conn, bool on);
+
 #endif

@@ -386,6 +386,11 @@ weft_err weft_link_send(weft_link *link, uint32_t peer, const void *bytes, size_
     return err;
 }
 
+void weft_link_cork(weft_link *link, uint32_t peer, bool on) {
+    WEFT_ASSERT(peer < link->n_peers);
+    if (link->peers[peer] != NO_SLOT) wefti_conn_cork(link->slots[link->peers[peer]].conn, on);
+}
+
 void weft_link_reset(weft_link *link, uint32_t peer) {
     WEFT_ASSERT(peer < link->n_peers);
     if (link->peers[peer] != NO_SLOT) end_slot(link, &link->slots[link->peers[peer]]);

@@ -74,6 +74,10 @@ bool weft_link_is_up(const weft_link *link, uint32_t peer);
 WEFT_MUST_CHECK weft_err weft_link_send(weft_link *link, uint32_t peer, const void *bytes,
                                         size_t len);
 
+/* On: messages for this peer wait; off: they go out, as one write, if there is a session still. It
+ * is off when a session begins. Of links over tcp nothing waits. */
+void weft_link_cork(weft_link *link, uint32_t peer, bool on);
+
 /* Ends a peer's session (it sent nonsense): a DOWN event follows, and the peer is asked to start
  * over. */
 void weft_link_reset(weft_link *link, uint32_t peer);

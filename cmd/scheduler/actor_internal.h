@@ -39,6 +39,12 @@
  * once, they go out in several messages. */
 #define WEFTI_EVENTS_MAX WEFT_SEQS_MAX
 
+/* A router hears of tokens at most so often, but of a request's end at once. With a small model and
+ * one stream a step takes less, and what a message costs is most of what a token costs on its way
+ * to the client. Events that are held go out with the next step's, or after so long. */
+#define WEFTI_PACE_US 250u
+#define WEFTI_HELD_US_MAX 1000u
+
 /* --------------------------------------------------------------------------------- pending --- */
 
 /* Encoded Submits and Cancels in order of arrival. Bounded like the queue that they will enter, and
@@ -82,6 +88,8 @@ struct wefti_router {
     bool is_up;
     bool said_hello;
     bool is_refused; /* another protocol version: not listened to until it comes anew */
+    bool is_held;    /* events wait for those of the next step */
+    uint64_t told_at_us;
 };
 
 struct wefti_worker {
@@ -119,6 +127,7 @@ struct wefti_actor {
 
     weft_link *hub; /* routers */
     struct wefti_router routers[WEFT_LINK_PEERS_MAX];
+    uint64_t held_until_us;    /* 0: no router's events are held */
     uint64_t complained_at_ms; /* about a router that sends nonsense */
     weft_proto_decoder *router_decoder;
     struct wefti_pending pending;
@@ -169,6 +178,8 @@ bool wefti_routers_drain(struct wefti_actor *actor);
 void wefti_routers_gather(struct wefti_actor *actor, uint64_t now_ms);
 /* Sends a group's events, one message per router. */
 void wefti_routers_tell(struct wefti_actor *actor, struct wefti_group *group);
+/* Sends what was held back, if its time has come. */
+void wefti_routers_flush(struct wefti_actor *actor, uint64_t now_us);
 /* Sends a snapshot to all if it is time or health changed. */
 void wefti_routers_snapshot(struct wefti_actor *actor, uint64_t now_ms);
 

@@ -92,6 +92,7 @@ static bool turn(struct wefti_actor *a, const struct pollfd *group_fds, bool fro
         wefti_routers_tell(a, group);
         wefti_group_plan(a, group);
     }
+    wefti_routers_flush(a, weft_now_us());
     uint64_t now_ms = weft_now_ms();
     bool paused = now_ms - a->tick_ms > PAUSED_MS;
     a->tick_ms = now_ms;
@@ -104,14 +105,20 @@ static bool turn(struct wefti_actor *a, const struct pollfd *group_fds, bool fro
     return more;
 }
 
-static int poll_ms(const struct wefti_actor *a) {
+static struct timespec poll_time(const struct wefti_actor *a) {
     uint64_t tick_ms = TICK_IDLE_MS;
     for (uint32_t i = 0; i < a->n_groups; i++) {
         if (!wefti_group_idle(&a->groups[i])) tick_ms = TICK_MS;
     }
     uint64_t since = weft_now_ms() - a->snapshot_at_ms;
     uint64_t left = since < WEFTI_SNAPSHOT_MS ? WEFTI_SNAPSHOT_MS - since : 0;
-    return (int)(left < tick_ms ? left : tick_ms);
+    uint64_t us = 1000 * (left < tick_ms ? left : tick_ms);
+    if (a->held_until_us > 0) {
+        uint64_t now_us = weft_now_us();
+        uint64_t held_us = a->held_until_us > now_us ? a->held_until_us - now_us : 0;
+        if (held_us < us) us = held_us;
+    }
+    return (struct timespec){(time_t)(us / 1000000), (long)(us % 1000000 * 1000)};
 }
 
 static weft_err serve(struct wefti_actor *a, int signal_fd, struct weft_errmsg *why) {
@@ -123,7 +130,8 @@ static weft_err serve(struct wefti_actor *a, int signal_fd, struct weft_errmsg *
         };
         for (uint32_t i = 0; i < a->n_groups; i++)
             fds[2 + i] = (struct pollfd){.fd = weft_link_fd(a->groups[i].link), .events = POLLIN};
-        int n = poll(fds, 2 + a->n_groups, more ? 0 : poll_ms(a));
+        struct timespec time = more ? (struct timespec){0} : poll_time(a);
+        int n = ppoll(fds, 2 + a->n_groups, &time, NULL);
         if (n < 0 && errno != EINTR) return weft_err_errno(why, errno, "poll failed");
         if (fds[0].revents) take_signals(a, signal_fd);
         more = turn(a, fds + 2, more || fds[1].revents);

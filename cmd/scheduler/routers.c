@@ -29,6 +29,12 @@ _Static_assert((int)WEFT_SCHED_END_STOP == (int)WEFT_END_STOP &&
                    (int)WEFT_SCHED_END_COUNT == (int)WEFT_END_COUNT,
                "the ends of a choice are the same on both sides");
 
+static void let_go(struct wefti_actor *a, uint32_t peer) {
+    if (a->routers[peer].is_held) weft_link_cork(a->hub, peer, false);
+    a->routers[peer].is_held = false;
+}
+
+/* Held events go out with what is sent behind them. */
 static void send_to_router(struct wefti_actor *a, uint32_t peer, const struct weft_msg *msg) {
     weft_buf_clear(&a->out);
     weft_proto_encode(msg, &a->out);
@@ -42,6 +48,7 @@ static void send_to_router(struct wefti_actor *a, uint32_t peer, const struct we
         weft_debug("router %u: %s not sent: %s", peer, weft_proto_type_name(msg->type),
                    weft_err_text(err));
     }
+    if (msg->type != WEFT_MSG_EVENTS) let_go(a, peer);
 }
 
 /* A peer gone mad comes back every few milliseconds: it must not fill the disk with its story. */
@@ -386,16 +393,56 @@ static void tell_router(struct wefti_actor *a, uint32_t peer, const struct weft_
     if (n) send_events(a, peer, n);
 }
 
+/* Whether a router may hear of these events with the next ones: it heard of others a moment ago,
+ * none of them is the end of anything, and a step is under way whose result lets go of them. */
+static bool may_wait(const struct wefti_actor *a, const struct wefti_group *g, uint32_t peer,
+                     const struct weft_sched_event *events, size_t n, uint64_t now_us) {
+    struct weft_sched_stats stats;
+    if (now_us - a->routers[peer].told_at_us >= WEFTI_PACE_US) return false;
+    for (size_t i = 0; i < n; i++) {
+        if (events[i].key.router == peer && events[i].end != WEFT_SCHED_END_NONE) return false;
+    }
+    weft_sched_stats(g->sched, &stats);
+    return stats.n_plans_out > 0;
+}
+
+static void hold_or_let_go(struct wefti_actor *a, uint32_t peer, bool hold, uint64_t now_us) {
+    struct wefti_router *router = &a->routers[peer];
+    if (!hold) {
+        router->told_at_us = now_us;
+        return;
+    }
+    if (!router->is_held) weft_link_cork(a->hub, peer, true);
+    router->is_held = true;
+    uint64_t until_us = router->told_at_us + WEFTI_HELD_US_MAX;
+    if (a->held_until_us == 0 || until_us < a->held_until_us) a->held_until_us = until_us;
+}
+
+void wefti_routers_flush(struct wefti_actor *a, uint64_t now_us) {
+    if (a->held_until_us == 0 || now_us < a->held_until_us) return;
+    a->held_until_us = 0;
+    for (uint32_t peer = 0; peer < WEFT_LINK_PEERS_MAX; peer++) {
+        if (!a->routers[peer].is_held) continue;
+        a->routers[peer].told_at_us = now_us;
+        let_go(a, peer);
+    }
+}
+
 void wefti_routers_tell(struct wefti_actor *a, struct wefti_group *g) {
     size_t n = 0;
     const struct weft_sched_event *events = weft_sched_events(g->sched, &n);
+    if (n == 0) return;
     bool is_told[WEFT_LINK_PEERS_MAX] = {false};
+    uint64_t now_us = weft_now_us();
     for (size_t i = 0; i < n; i++) {
         uint32_t peer = events[i].key.router;
         WEFT_ASSERT(peer < WEFT_LINK_PEERS_MAX);
         if (is_told[peer]) continue;
         is_told[peer] = true;
+        bool hold = may_wait(a, g, peer, events, n, now_us);
+        hold_or_let_go(a, peer, hold, now_us);
         tell_router(a, peer, events, i, n);
+        if (!hold) let_go(a, peer);
     }
     weft_sched_events_clear(g->sched);
 }

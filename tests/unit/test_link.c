@@ -297,6 +297,43 @@ static void large_and_empty_messages_arrive(void **state) {
     close_end(&b);
 }
 
+/* Nothing comes while it is corked, all in order when it is not any more; what goes on being sent
+ * comes in the end, and a new session begins uncorked. */
+static void corked_messages_come_together(void **state) {
+    (void)state;
+    struct end hub, router;
+    open_pair_of_ends(&hub, &router, WEFT_LINK_MANY_PEERS, fresh_url());
+    WAIT_FOR(hub.peers[0].up && router.peers[0].up, turn_both(&hub, &router));
+    weft_link_cork(hub.link, 0, true);
+    weft_link_cork(hub.link, 0, true);
+    for (uint64_t i = 0; i < 3; i++)
+        send_numbered(&hub, 0);
+    for (int i = 0; i < 20; i++)
+        turn_both(&hub, &router);
+    assert_int_equal(router.peers[0].n_got, 0);
+    weft_link_cork(hub.link, 0, false);
+    WAIT_FOR(router.peers[0].n_got == 3, turn_both(&hub, &router));
+    send_numbered(&hub, 0);
+    WAIT_FOR(router.peers[0].n_got == 4, turn_both(&hub, &router));
+
+    weft_link_cork(hub.link, 0, true);
+    while (router.peers[0].n_got == 4 && hub.peers[0].n_sent < 1u << 20) { /* until it is full */
+        send_numbered(&hub, 0);
+        if (hub.peers[0].n_sent % 256 == 0) turn(&router, 0);
+    }
+    assert_true(router.peers[0].n_got > 4);
+    WAIT_FOR(router.peers[0].n_got == hub.peers[0].n_sent, turn_both(&hub, &router));
+
+    weft_link_cork(hub.link, 0, true);
+    weft_link_reset(hub.link, 0);
+    weft_link_cork(hub.link, 0, false);
+    WAIT_FOR(hub.peers[0].n_ups == 2 && router.peers[0].n_ups == 2, turn_both(&hub, &router));
+    send_numbered(&hub, 0);
+    WAIT_FOR(router.peers[0].n_got == 1, turn_both(&hub, &router));
+    close_end(&router);
+    close_end(&hub);
+}
+
 static void a_reset_from_either_side_starts_a_new_session(void **state) {
     (void)state;
     const enum weft_link_kind kinds[] = {WEFT_LINK_ONE_PEER, WEFT_LINK_MANY_PEERS};
@@ -828,6 +865,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(an_address_in_use_is_an_error_after_two_seconds),
         cmocka_unit_test(messages_over_the_limit_are_refused),
         cmocka_unit_test(large_and_empty_messages_arrive),
+        cmocka_unit_test(corked_messages_come_together),
         cmocka_unit_test(a_reset_from_either_side_starts_a_new_session),
         cmocka_unit_test(an_owner_that_does_not_look_makes_the_sender_full),
         cmocka_unit_test(a_hub_survives_a_thousand_routers_that_come_and_go),
