@@ -1,12 +1,17 @@
 /* engine, private — what its files share.
  *
- *   options.c   defaults and names          pool.c     compute threads, barrier, tile counter
- *   weights.c   packing, the shared arena   forward.c  the pass over a flat batch
+ *   options.c       defaults and names
+ *   memory.c        mappings, carved into pieces
+ *   pool.c          compute threads, barrier, tile counter
+ *   weights.c       packing, the shared arena
  *   weights_file.c  packed files, written and mapped (with weights_internal.h)
- *   calibrate.c what a text says about matrices
- *   plan.c      checks a plan, changes nothing         slots.c   sequences: start, grant, append
- *   sampler.c   logits to token, log-probabilities     engine.c  opening, and one step end to end
- *   profile.c   who was busy with what, and when
+ *   calibrate.c     what a text says about matrices
+ *   plan.c          checks a plan, changes nothing
+ *   slots.c         sequences: start, grant, append
+ *   forward.c       the pass over a flat batch (forward_internal.h lists its other files)
+ *   sampler.c       logits to token, log-probabilities
+ *   profile.c       who was busy with what, and when
+ *   engine.c        opening, and one step end to end
  */
 #ifndef WEFT_ENGINE_INTERNAL_H
 #define WEFT_ENGINE_INTERNAL_H

@@ -11,7 +11,7 @@
  * tiles meet in one thread, so only their product is stored. In the last layer everything behind K
  * and V runs for the rows that need logits alone: rows do not see each other there. None of this
  * changes a bit of any row. */
-#include "engine/engine_internal.h"
+#include "engine/forward_internal.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -21,21 +21,13 @@
 #include "base/clock.h"
 
 enum {
-    OWN_ROWS = 4,      /* up to here each thread converts the activations for itself */
-    ROWS_PER_TASK = 4, /* of rope; and of norms and conversions of rows that do not interleave */
-    ATTN_ROWS = 32,    /* query rows of a sequence per attention tile */
-    HEAD_ROWS = 64,    /* logits held at a time */
+    ATTN_ROWS = 32, /* query rows of a sequence per attention tile */
     /* A task is a run of weight panels, which stays in half of a 1 MiB L2 while a block of rows
      * passes over it from L3: so weights, the larger side, are read from memory once per block. */
     RUN_BYTES = 512 * 1024,
     BLOCK_BYTES = 8 * 1024 * 1024,
     BLOCK_ROWS_UNIT = 48, /* whole groups of interleaved rows on every ISA */
-    BLOCK_ROWS_MAX = 576,
-    TILE_PANELS = 4, /* the kernels take up to so many panels at a time */
-    RUN_PANELS = 8,  /* and so many share the rows that they read */
-    /* Of gate or up: enough for the fewest panels of the most rows; of fewer rows for more panels.
-     */
-    FFN_TILE_FLOATS = BLOCK_ROWS_MAX * TILE_PANELS * WEFT_PANEL,
+    RUN_PANELS = 8,       /* so many panels share the rows that they read */
 };
 
 /* A kind that takes each form of activations. */
@@ -45,102 +37,19 @@ static const enum weft_gemm_kind form_kind[WEFT_ACT_COUNT] = {[WEFT_ACT_F32] = W
                                                               [WEFT_ACT_Q8] = WEFT_GEMM_Q8,
                                                               [WEFT_ACT_Q8_SUMS] = WEFT_GEMM_Q4_1};
 
-/* Rows of activations in the forms a group of products wants. */
-struct acts {
-    uint32_t group; /* rows are interleaved by so many; 1: they are not */
-    const uint8_t *rows[WEFT_ACT_COUNT];
-    size_t row_bytes[WEFT_ACT_COUNT];
-};
-
 /* Sums of single attention spans held at a time, or as many as one row has. */
 enum { PART_BYTES = 64 * 1024 * 1024 };
 
-struct attn_tile {
-    uint32_t begin, end;
-    uint32_t span_begin, n_spans; /* what its rows see any of */
-    size_t part;                  /* where its sums of single spans begin: rows times spans */
-};
-
-/* The attention of some rows: tiles of rows, which threads share by kv head, and where that is not
- * enough by spans of positions, too. Either yields the same bits. */
-struct attn_work {
-    const struct weft_attn_row *rows;
-    struct attn_tile *tiles;
-    uint32_t n_tiles;
-    uint32_t n_spans; /* of all tiles; 0: not shared by spans */
-};
-
-struct thread_scratch {
-    uint8_t *own[WEFT_ACT_COUNT]; /* OWN_ROWS rows */
-    float *wide;                  /* one row before conversion */
-    uint8_t *raw;                 /* one embedding row as stored */
-    float *tile;                  /* [FFN_TILE_FLOATS] */
-};
-
-struct wefti_forward {
-    const struct weft_kern_table *kern;
-    struct wefti_pool *pool;
-    struct wefti_profile *profile; /* NULL: off */
-    const struct wefti_weights *weights;
-    const struct wefti_kv *kv;
-    uint32_t n_threads, n_layers, n_heads, n_kv_heads, head_dim, n_hidden, n_ffn, n_vocab;
-    uint32_t q_dim, max_rows, window;
-    float rms_eps, attn_scale;
-    bool rope_interleaved;
-    bool uses[WEFT_ACT_COUNT];
-    size_t act_bytes[WEFT_ACT_COUNT]; /* of the widest row */
-    size_t x_stride, q_stride, kv_stride, ffn_stride, logit_stride, rope_stride;
-
-    double *inv_freq;                       /* [head_dim / 2] */
-    float *rope;                            /* [rows][rope_stride] cos and sin pairs */
-    float *x;                               /* [rows][x_stride] the residual stream */
-    float *q, *k, *v, *attn;                /* [rows][...]; */
-    float *ffn;                             /* [rows][ffn_stride], in the same memory as q..attn */
-    uint8_t *shared[WEFT_ACT_COUNT];        /* [rows] converted activations */
-    float *logits;                          /* [HEAD_ROWS][logit_stride] */
-    struct weft_attn_row *picked;           /* [rows] the rows that go on in the last layer */
-    struct attn_tile *tiles, *picked_tiles; /* [rows] */
-    float *parts;                           /* [parts_max] weft_attn_parts of a row and span */
-    size_t parts_max;
-    struct thread_scratch *threads;
-    weft_eng_calib *calib; /* NULL but while a calibration watches */
-    void *map;
-    size_t map_bytes;
-};
-
 /* What one run computes; const, the same for all threads. */
-struct run {
+struct wefti_run {
     struct wefti_forward *f;
     const struct wefti_batch *batch;
-    struct attn_work all, picked;
+    struct wefti_attn_work all, picked;
     bool pick; /* the last layer goes on with the logit rows alone */
 };
 
-/* One thread's view of a run. */
-struct lane {
-    struct wefti_forward *f;
-    const struct run *run;
-    struct thread_scratch *scratch;
-    struct wefti_log *log; /* NULL: nobody wants to know */
-    uint32_t idx;
-};
-
-/* From here on this thread is busy with `op`. */
-static void mark(const struct lane *lane, enum weft_eng_op op) {
-    if (lane->log) wefti_log_mark(lane->log, op);
-}
-
-static void mark_layer(const struct lane *lane, uint32_t layer) {
+static void mark_layer(const struct wefti_lane *lane, uint32_t layer) {
     if (lane->log) lane->log->layer = layer;
-}
-
-static uint32_t take(const struct lane *lane) {
-    return wefti_pool_take(lane->f->pool, lane->idx);
-}
-
-static void barrier(const struct lane *lane) {
-    mark(lane, WEFT_ENG_OP_WAIT);
-    wefti_pool_barrier(lane->f->pool);
 }
 
 /* ------------------------------------------------------------------------------- activations ---
@@ -165,7 +74,7 @@ static bool needs_conversion(const bool wanted[WEFT_ACT_COUNT]) {
 }
 
 /* A source of activations: rows of f32, all of them or those listed, perhaps to be normalised. */
-struct source {
+struct wefti_source {
     const float *rows;
     size_t stride;
     const uint32_t *index; /* NULL: row i is i */
@@ -173,8 +82,9 @@ struct source {
 };
 
 /* Row `row` of `acts`, whose memory is `to`. */
-static void make_row(const struct lane *lane, const struct source *src, const bool wanted[],
-                     uint32_t k, uint8_t *const to[], const struct acts *acts, uint32_t row) {
+static void make_row(const struct wefti_lane *lane, const struct wefti_source *src,
+                     const bool wanted[], uint32_t k, uint8_t *const to[],
+                     const struct wefti_acts *acts, uint32_t row) {
     const struct wefti_forward *f = lane->f;
     const float *x = src->rows + (src->index ? src->index[row] : row) * src->stride;
     uint32_t in_group = row % acts->group;
@@ -202,15 +112,16 @@ static void make_row(const struct lane *lane, const struct source *src, const bo
 
 /* The activations of `n_rows` rows for the products in `group`, ready for this thread when it
  * returns. Ends a phase unless each thread made its own. */
-static struct acts make_acts(const struct lane *lane, const struct source *src, uint32_t n_rows,
-                             const struct wefti_matrix *const *group, uint32_t n_group) {
+static struct wefti_acts make_acts(const struct wefti_lane *lane, const struct wefti_source *src,
+                                   uint32_t n_rows, const struct wefti_matrix *const *group,
+                                   uint32_t n_group) {
     struct wefti_forward *f = lane->f;
     uint32_t k = group[0]->k;
     bool wanted[WEFT_ACT_COUNT];
     forms_of(group, n_group, wanted);
-    bool own = n_rows <= OWN_ROWS;
+    bool own = n_rows <= WEFTI_OWN_ROWS;
     uint8_t *const *to = own ? lane->scratch->own : f->shared;
-    struct acts acts = {.group = own ? 1 : f->kern->group_rows};
+    struct wefti_acts acts = {.group = own ? 1 : f->kern->group_rows};
     for (int form = 0; form < WEFT_ACT_COUNT; form++) {
         if (!wanted[form]) continue;
         acts.rows[form] = to[form];
@@ -232,21 +143,21 @@ static struct acts make_acts(const struct lane *lane, const struct source *src, 
         }
         return acts;
     }
-    uint32_t per_task = acts.group > 1 ? acts.group : ROWS_PER_TASK;
+    uint32_t per_task = acts.group > 1 ? acts.group : WEFTI_ROWS_PER_TASK;
     uint32_t n_tasks = (n_rows + per_task - 1) / per_task;
-    for (uint32_t task = take(lane); task < n_tasks; task = take(lane)) {
+    for (uint32_t task = wefti_take(lane); task < n_tasks; task = wefti_take(lane)) {
         uint32_t begin = task * per_task, end = begin + wefti_min_u32(per_task, n_rows - begin);
         for (uint32_t row = begin; row < end; row++) {
             make_row(lane, src, wanted, k, to, &acts, row);
         }
     }
-    barrier(lane);
+    wefti_barrier(lane);
     return acts;
 }
 
 /* One thread shows them all: in order, whatever the others do meanwhile. */
-static void observe(const struct lane *lane, uint32_t layer, enum wefti_input input,
-                    const struct acts *acts, uint32_t n_rows) {
+static void observe(const struct wefti_lane *lane, uint32_t layer, enum wefti_input input,
+                    const struct wefti_acts *acts, uint32_t n_rows) {
     weft_eng_calib *calib = lane->f->calib;
     if (!calib || lane->idx != 0) return;
     wefti_calib_add(calib, layer, input, acts->rows[WEFT_ACT_F32], acts->row_bytes[WEFT_ACT_F32],
@@ -256,7 +167,7 @@ static void observe(const struct lane *lane, uint32_t layer, enum wefti_input in
 /* ---------------------------------------------------------------------------------- products ---
  */
 
-struct product {
+struct wefti_product {
     const struct wefti_matrix *matrix;
     float *c;
     size_t ldc;
@@ -264,9 +175,9 @@ struct product {
 };
 
 /* Panels p_begin..p_end of rows row..row+n_rows of the product. `to` speaks of row 0, column 0. */
-static void multiply(const struct wefti_forward *f, const struct acts *acts,
+static void multiply(const struct wefti_forward *f, const struct wefti_acts *acts,
                      const struct wefti_matrix *m, uint32_t row, uint32_t n_rows, uint32_t p_begin,
-                     uint32_t p_end, const struct product *to) {
+                     uint32_t p_end, const struct wefti_product *to) {
     enum weft_kern_act form = weft_kern_act_of(m->kind);
     WEFT_ASSERT(row % acts->group == 0);
     struct weft_gemm_args args = {
@@ -295,8 +206,8 @@ struct cut {
 /* Runs of few rows: long streams first, then ever shorter ones, so that all threads end together.
  * Each is half of an even share of what is left. */
 static uint32_t shrinking_run(const struct cut *cut, uint32_t n_left) {
-    uint32_t panels = n_left / (2 * cut->n_threads) / TILE_PANELS * TILE_PANELS;
-    return wefti_min_u32(wefti_max_u32(panels, TILE_PANELS), n_left);
+    uint32_t panels = n_left / (2 * cut->n_threads) / WEFTI_TILE_PANELS * WEFTI_TILE_PANELS;
+    return wefti_min_u32(wefti_max_u32(panels, WEFTI_TILE_PANELS), n_left);
 }
 
 /* Panels of run `i`. */
@@ -327,27 +238,28 @@ static struct cut make_cut(const struct wefti_forward *f, uint32_t n_rows, size_
                            size_t panel_bytes, uint32_t n_panels, uint32_t panels_max) {
     WEFT_ASSERT(row_bytes > 0 && panel_bytes > 0 && n_panels > 0 && panels_max > 0);
     uint32_t rows = (uint32_t)(BLOCK_BYTES / row_bytes) / BLOCK_ROWS_UNIT * BLOCK_ROWS_UNIT;
-    rows = wefti_min_u32(wefti_max_u32(rows, BLOCK_ROWS_UNIT), BLOCK_ROWS_MAX);
+    rows = wefti_min_u32(wefti_max_u32(rows, BLOCK_ROWS_UNIT), WEFTI_BLOCK_ROWS_MAX);
     struct cut cut = {.block_rows = rows,
                       .n_blocks = (n_rows + rows - 1) / rows,
                       .n_panels = n_panels,
                       .n_threads = f->n_threads};
-    if (n_rows <= OWN_ROWS && n_panels <= panels_max && n_panels >= TILE_PANELS * f->n_threads) {
+    if (n_rows <= WEFTI_OWN_ROWS && n_panels <= panels_max &&
+        n_panels >= WEFTI_TILE_PANELS * f->n_threads) {
         cut.n_runs = count_shrinking_runs(&cut);
         return cut;
     }
     /* Some four tasks per thread and phase even out threads that were displaced for a while. */
     uint32_t panels = n_panels * cut.n_blocks / (4 * f->n_threads);
     panels = wefti_min_u32(panels, (uint32_t)(RUN_BYTES / panel_bytes));
-    panels = panels / TILE_PANELS * TILE_PANELS;
+    panels = panels / WEFTI_TILE_PANELS * WEFTI_TILE_PANELS;
     if (panels < RUN_PANELS && n_panels >= 4 * RUN_PANELS * f->n_threads) panels = RUN_PANELS;
-    if (panels == 0) panels = n_panels >= TILE_PANELS * f->n_threads ? TILE_PANELS : 1;
+    if (panels == 0) panels = n_panels >= WEFTI_TILE_PANELS * f->n_threads ? WEFTI_TILE_PANELS : 1;
     cut.panels_per_task = wefti_min_u32(panels, panels_max);
     cut.n_runs = (n_panels + cut.panels_per_task - 1) / cut.panels_per_task;
     return cut;
 }
 
-static size_t widest_row(const struct acts *acts) {
+static size_t widest_row(const struct wefti_acts *acts) {
     size_t bytes = 0;
     for (int form = 0; form < WEFT_ACT_COUNT; form++) {
         if (acts->rows[form] && acts->row_bytes[form] > bytes) bytes = acts->row_bytes[form];
@@ -356,8 +268,8 @@ static size_t widest_row(const struct acts *acts) {
 }
 
 /* Panels begin..end of all the products laid side by side. */
-static void multiply_range(const struct lane *lane, const struct acts *acts,
-                           const struct product *products, uint32_t n_products, uint32_t row,
+static void multiply_range(const struct wefti_lane *lane, const struct wefti_acts *acts,
+                           const struct wefti_product *products, uint32_t n_products, uint32_t row,
                            uint32_t n_rows, uint32_t begin, uint32_t end) {
     uint32_t first = 0;
     for (uint32_t i = 0; i < n_products; i++) {
@@ -370,8 +282,9 @@ static void multiply_range(const struct lane *lane, const struct acts *acts,
 }
 
 /* One phase: all products of the same activations. */
-static void multiply_all(const struct lane *lane, const struct acts *acts, uint32_t n_rows,
-                         const struct product *products, uint32_t n_products) {
+static void multiply_all(const struct wefti_lane *lane, const struct wefti_acts *acts,
+                         uint32_t n_rows, const struct wefti_product *products,
+                         uint32_t n_products) {
     uint32_t n_panels = 0;
     for (uint32_t i = 0; i < n_products; i++) {
         n_panels += products[i].matrix->n_panels;
@@ -379,32 +292,33 @@ static void multiply_all(const struct lane *lane, const struct acts *acts, uint3
     struct cut cut = make_cut(lane->f, n_rows, widest_row(acts), products[0].matrix->panel_bytes,
                               n_panels, n_panels);
     uint32_t n_tasks = cut.n_blocks * cut.n_runs;
-    for (uint32_t task = take(lane); task < n_tasks; task = take(lane)) {
+    for (uint32_t task = wefti_take(lane); task < n_tasks; task = wefti_take(lane)) {
         uint32_t row = task / cut.n_runs * cut.block_rows, begin, end;
         run_of(&cut, task % cut.n_runs, &begin, &end);
         multiply_range(lane, acts, products, n_products, row,
                        wefti_min_u32(cut.block_rows, n_rows - row), begin, end);
     }
-    barrier(lane);
+    wefti_barrier(lane);
 }
 
 /* ffn = silu(gate) * up of one tile: gate goes where the result belongs, up into scratch. Panels
  * are contiguous, so a run of them is a matrix of its own. */
-static void gate_up_tile(const struct lane *lane, const struct acts *acts,
+static void gate_up_tile(const struct wefti_lane *lane, const struct wefti_acts *acts,
                          const struct wefti_layer *layer, uint32_t row, uint32_t n_rows,
                          uint32_t p_begin, uint32_t p_end) {
     struct wefti_forward *f = lane->f;
-    struct product gate = {.matrix = &layer->gate, .c = f->ffn, .ldc = f->ffn_stride};
+    struct wefti_product gate = {.matrix = &layer->gate, .c = f->ffn, .ldc = f->ffn_stride};
     multiply(f, acts, &layer->gate, row, n_rows, p_begin, p_end, &gate);
 
     uint32_t column = p_begin * WEFT_PANEL;
     struct wefti_matrix part = layer->up;
     part.offset += p_begin * part.panel_bytes;
     part.n = wefti_min_u32(part.n - column, (p_end - p_begin) * WEFT_PANEL);
-    struct acts shifted = *acts;
+    struct wefti_acts shifted = *acts;
     enum weft_kern_act form = weft_kern_act_of(part.kind);
     shifted.rows[form] += row * shifted.row_bytes[form];
-    struct product up = {.c = lane->scratch->tile, .ldc = (size_t)(p_end - p_begin) * WEFT_PANEL};
+    struct wefti_product up = {.c = lane->scratch->tile,
+                               .ldc = (size_t)(p_end - p_begin) * WEFT_PANEL};
     multiply(f, &shifted, &part, 0, n_rows, 0, p_end - p_begin, &up);
 
     uint64_t begin_ns = lane->log ? weft_now_ns() : 0;
@@ -415,20 +329,21 @@ static void gate_up_tile(const struct lane *lane, const struct acts *acts,
     if (lane->log) wefti_log_aside(lane->log, WEFT_ENG_OP_SILU_MUL, begin_ns);
 }
 
-static void gate_up(const struct lane *lane, const struct acts *acts,
+static void gate_up(const struct wefti_lane *lane, const struct wefti_acts *acts,
                     const struct wefti_layer *layer, uint32_t n_rows) {
-    uint32_t rows = wefti_min_u32(n_rows, BLOCK_ROWS_MAX);
-    uint32_t panels_max = FFN_TILE_FLOATS / WEFT_PANEL / rows / TILE_PANELS * TILE_PANELS;
+    uint32_t rows = wefti_min_u32(n_rows, WEFTI_BLOCK_ROWS_MAX);
+    uint32_t panels_max =
+        WEFTI_FFN_TILE_FLOATS / WEFT_PANEL / rows / WEFTI_TILE_PANELS * WEFTI_TILE_PANELS;
     struct cut cut = make_cut(lane->f, n_rows, widest_row(acts), layer->gate.panel_bytes,
                               layer->gate.n_panels, panels_max);
     uint32_t n_tasks = cut.n_blocks * cut.n_runs;
-    for (uint32_t task = take(lane); task < n_tasks; task = take(lane)) {
+    for (uint32_t task = wefti_take(lane); task < n_tasks; task = wefti_take(lane)) {
         uint32_t row = task / cut.n_runs * cut.block_rows, begin, end;
         run_of(&cut, task % cut.n_runs, &begin, &end);
         gate_up_tile(lane, acts, layer, row, wefti_min_u32(cut.block_rows, n_rows - row), begin,
                      end);
     }
-    barrier(lane);
+    wefti_barrier(lane);
 }
 
 /* ------------------------------------------------------------------------------------ phases ---
@@ -456,13 +371,13 @@ static void copy_blocks(const struct wefti_kv *kv, uint32_t layer,
 }
 
 /* Embeddings, angles, and the copies of cache blocks: none touches what another one reads. */
-static void begin_pass(const struct lane *lane) {
+static void begin_pass(const struct wefti_lane *lane) {
     const struct wefti_forward *f = lane->f;
     const struct wefti_batch *batch = lane->run->batch;
     uint32_t n_copies_tasks = batch->n_copies ? f->n_layers : 0;
-    mark(lane, WEFT_ENG_OP_EMBED);
+    wefti_mark(lane, WEFT_ENG_OP_EMBED);
     uint32_t n_tasks = n_copies_tasks + batch->n_tokens;
-    for (uint32_t task = take(lane); task < n_tasks; task = take(lane)) {
+    for (uint32_t task = wefti_take(lane); task < n_tasks; task = wefti_take(lane)) {
         if (task < n_copies_tasks) {
             copy_blocks(f->kv, task, batch->copies, batch->n_copies);
             continue;
@@ -472,15 +387,15 @@ static void begin_pass(const struct lane *lane) {
                             f->x + row * f->x_stride);
         fill_rope(f, batch->rows[row].pos, f->rope + row * f->rope_stride);
     }
-    barrier(lane);
+    wefti_barrier(lane);
 }
 
-static void rope_and_cache(const struct lane *lane, uint32_t layer) {
+static void rope_and_cache(const struct wefti_lane *lane, uint32_t layer) {
     const struct wefti_forward *f = lane->f;
     const struct wefti_batch *batch = lane->run->batch;
-    uint32_t per_task = batch->n_tokens > 4 * f->n_threads ? ROWS_PER_TASK : 1;
+    uint32_t per_task = batch->n_tokens > 4 * f->n_threads ? WEFTI_ROWS_PER_TASK : 1;
     uint32_t n_tasks = (batch->n_tokens + per_task - 1) / per_task;
-    for (uint32_t task = take(lane); task < n_tasks; task = take(lane)) {
+    for (uint32_t task = wefti_take(lane); task < n_tasks; task = wefti_take(lane)) {
         uint32_t begin = task * per_task;
         uint32_t end = begin + wefti_min_u32(per_task, batch->n_tokens - begin);
         for (uint32_t row = begin; row < end; row++) {
@@ -493,7 +408,7 @@ static void rope_and_cache(const struct lane *lane, uint32_t layer) {
                               batch->rows[row].pos, k, f->v + row * f->kv_stride);
         }
     }
-    barrier(lane);
+    wefti_barrier(lane);
 }
 
 static size_t part_floats(const struct wefti_forward *f) {
@@ -501,18 +416,18 @@ static size_t part_floats(const struct wefti_forward *f) {
 }
 
 static struct weft_attn_parts parts_of(const struct wefti_forward *f,
-                                       const struct attn_tile *tile) {
+                                       const struct wefti_attn_tile *tile) {
     return (struct weft_attn_parts){f->parts + tile->part * part_floats(f), tile->span_begin,
                                     tile->n_spans};
 }
 
 /* The sums of all spans, then their joins. A tile of one span has nothing to join. */
-static void attend_by_spans(const struct lane *lane, const struct weft_attn_args *args,
-                            const struct attn_work *work) {
+static void attend_by_spans(const struct wefti_lane *lane, const struct weft_attn_args *args,
+                            const struct wefti_attn_work *work) {
     const struct wefti_forward *f = lane->f;
     uint32_t n_tasks = work->n_spans * f->n_kv_heads, before = 0;
-    const struct attn_tile *tile = work->tiles;
-    for (uint32_t task = take(lane); task < n_tasks; task = take(lane)) {
+    const struct wefti_attn_tile *tile = work->tiles;
+    for (uint32_t task = wefti_take(lane); task < n_tasks; task = wefti_take(lane)) {
         while (task / f->n_kv_heads >= before + tile->n_spans) {
             before += tile->n_spans;
             tile++;
@@ -526,18 +441,19 @@ static void attend_by_spans(const struct lane *lane, const struct weft_attn_args
                                     &parts);
         }
     }
-    barrier(lane);
+    wefti_barrier(lane);
     n_tasks = work->n_tiles * f->n_kv_heads;
-    for (uint32_t task = take(lane); task < n_tasks; task = take(lane)) {
+    for (uint32_t task = wefti_take(lane); task < n_tasks; task = wefti_take(lane)) {
         tile = &work->tiles[task / f->n_kv_heads];
         struct weft_attn_parts parts = parts_of(f, tile);
         if (tile->n_spans > 1)
             f->kern->attention_join(args, task % f->n_kv_heads, tile->begin, tile->end, &parts);
     }
-    barrier(lane);
+    wefti_barrier(lane);
 }
 
-static void attend(const struct lane *lane, uint32_t layer, const struct attn_work *work) {
+static void attend(const struct wefti_lane *lane, uint32_t layer,
+                   const struct wefti_attn_work *work) {
     const struct wefti_forward *f = lane->f;
     struct weft_attn_args args = {
         .kv = f->kv->layers[layer],
@@ -555,16 +471,16 @@ static void attend(const struct lane *lane, uint32_t layer, const struct attn_wo
         return;
     }
     uint32_t n_tasks = work->n_tiles * f->n_kv_heads;
-    for (uint32_t task = take(lane); task < n_tasks; task = take(lane)) {
-        const struct attn_tile *tile = &work->tiles[task / f->n_kv_heads];
+    for (uint32_t task = wefti_take(lane); task < n_tasks; task = wefti_take(lane)) {
+        const struct wefti_attn_tile *tile = &work->tiles[task / f->n_kv_heads];
         f->kern->attention(&args, task % f->n_kv_heads, tile->begin, tile->end);
     }
-    barrier(lane);
+    wefti_barrier(lane);
 }
 
 /* Moves the rows that need logits to the front. Targets never lie behind their sources, so one
  * thread goes through them in order. */
-static void pick_rows(const struct lane *lane) {
+static void pick_rows(const struct wefti_lane *lane) {
     const struct wefti_forward *f = lane->f;
     const struct wefti_batch *batch = lane->run->batch;
     for (uint32_t i = 0; i < batch->n_logit_rows && lane->idx == 0; i++) {
@@ -573,104 +489,107 @@ static void pick_rows(const struct lane *lane) {
         memcpy(f->x + i * f->x_stride, f->x + row * f->x_stride, f->n_hidden * sizeof(float));
         memcpy(f->q + i * f->q_stride, f->q + row * f->q_stride, f->q_dim * sizeof(float));
     }
-    barrier(lane);
+    wefti_barrier(lane);
 }
 
-static void layer_attention(const struct lane *lane, uint32_t layer_idx, uint32_t *n_rows) {
+static void layer_attention(const struct wefti_lane *lane, uint32_t layer_idx, uint32_t *n_rows) {
     struct wefti_forward *f = lane->f;
     const struct wefti_batch *batch = lane->run->batch;
     const struct wefti_layer *layer = &f->weights->layers[layer_idx];
-    const struct attn_work *work = &lane->run->all;
+    const struct wefti_attn_work *work = &lane->run->all;
 
     const struct wefti_matrix *qkv[] = {&layer->q, &layer->k, &layer->v};
-    struct source hidden = {f->x, f->x_stride, NULL, wefti_vector(f->weights, layer->attn_norm)};
-    mark(lane, WEFT_ENG_OP_ATTN_NORM);
-    struct acts acts = make_acts(lane, &hidden, *n_rows, qkv, 3);
+    struct wefti_source hidden = {f->x, f->x_stride, NULL,
+                                  wefti_vector(f->weights, layer->attn_norm)};
+    wefti_mark(lane, WEFT_ENG_OP_ATTN_NORM);
+    struct wefti_acts acts = make_acts(lane, &hidden, *n_rows, qkv, 3);
     observe(lane, layer_idx, WEFTI_IN_QKV, &acts, *n_rows);
-    const struct product products[] = {{&layer->q, f->q, f->q_stride, NULL},
-                                       {&layer->k, f->k, f->kv_stride, NULL},
-                                       {&layer->v, f->v, f->kv_stride, NULL}};
-    mark(lane, WEFT_ENG_OP_QKV);
+    const struct wefti_product products[] = {{&layer->q, f->q, f->q_stride, NULL},
+                                             {&layer->k, f->k, f->kv_stride, NULL},
+                                             {&layer->v, f->v, f->kv_stride, NULL}};
+    wefti_mark(lane, WEFT_ENG_OP_QKV);
     multiply_all(lane, &acts, *n_rows, products, 3);
-    mark(lane, WEFT_ENG_OP_ROPE_KV);
+    wefti_mark(lane, WEFT_ENG_OP_ROPE_KV);
     rope_and_cache(lane, layer_idx);
     if (lane->run->pick && layer_idx + 1 == f->n_layers) {
         *n_rows = batch->n_logit_rows;
         if (*n_rows == 0) return;
-        mark(lane, WEFT_ENG_OP_ATTENTION);
+        wefti_mark(lane, WEFT_ENG_OP_ATTENTION);
         pick_rows(lane);
         work = &lane->run->picked;
     }
-    mark(lane, WEFT_ENG_OP_ATTENTION);
+    wefti_mark(lane, WEFT_ENG_OP_ATTENTION);
     attend(lane, layer_idx, work);
 
     const struct wefti_matrix *o[] = {&layer->o};
-    struct source heads = {f->attn, f->q_stride, NULL, NULL};
-    mark(lane, WEFT_ENG_OP_O_CONVERT);
+    struct wefti_source heads = {f->attn, f->q_stride, NULL, NULL};
+    wefti_mark(lane, WEFT_ENG_OP_O_CONVERT);
     acts = make_acts(lane, &heads, *n_rows, o, 1);
     observe(lane, layer_idx, WEFTI_IN_O, &acts, *n_rows);
-    const struct product out = {&layer->o, f->x, f->x_stride, f->x};
-    mark(lane, WEFT_ENG_OP_O);
+    const struct wefti_product out = {&layer->o, f->x, f->x_stride, f->x};
+    wefti_mark(lane, WEFT_ENG_OP_O);
     multiply_all(lane, &acts, *n_rows, &out, 1);
 }
 
-static void layer_ffn(const struct lane *lane, uint32_t layer_idx, uint32_t n_rows) {
+static void layer_ffn(const struct wefti_lane *lane, uint32_t layer_idx, uint32_t n_rows) {
     struct wefti_forward *f = lane->f;
     const struct wefti_layer *layer = &f->weights->layers[layer_idx];
     const struct wefti_matrix *in[] = {&layer->gate, &layer->up};
-    struct source hidden = {f->x, f->x_stride, NULL, wefti_vector(f->weights, layer->ffn_norm)};
-    mark(lane, WEFT_ENG_OP_FFN_NORM);
-    struct acts acts = make_acts(lane, &hidden, n_rows, in, 2);
+    struct wefti_source hidden = {f->x, f->x_stride, NULL,
+                                  wefti_vector(f->weights, layer->ffn_norm)};
+    wefti_mark(lane, WEFT_ENG_OP_FFN_NORM);
+    struct wefti_acts acts = make_acts(lane, &hidden, n_rows, in, 2);
     observe(lane, layer_idx, WEFTI_IN_FFN, &acts, n_rows);
-    mark(lane, WEFT_ENG_OP_GATE_UP);
+    wefti_mark(lane, WEFT_ENG_OP_GATE_UP);
     gate_up(lane, &acts, layer, n_rows);
 
     const struct wefti_matrix *down[] = {&layer->down};
-    struct source inner = {f->ffn, f->ffn_stride, NULL, NULL};
-    mark(lane, WEFT_ENG_OP_DOWN_CONVERT);
+    struct wefti_source inner = {f->ffn, f->ffn_stride, NULL, NULL};
+    wefti_mark(lane, WEFT_ENG_OP_DOWN_CONVERT);
     acts = make_acts(lane, &inner, n_rows, down, 1);
     observe(lane, layer_idx, WEFTI_IN_DOWN, &acts, n_rows);
-    const struct product out = {&layer->down, f->x, f->x_stride, f->x};
-    mark(lane, WEFT_ENG_OP_DOWN);
+    const struct wefti_product out = {&layer->down, f->x, f->x_stride, f->x};
+    wefti_mark(lane, WEFT_ENG_OP_DOWN);
     multiply_all(lane, &acts, n_rows, &out, 1);
 }
 
 /* Logits of rows first..first+n of the list, and what the caller does with them. */
-static void head_chunk(const struct lane *lane, uint32_t first, uint32_t n, bool picked) {
+static void head_chunk(const struct wefti_lane *lane, uint32_t first, uint32_t n, bool picked) {
     struct wefti_forward *f = lane->f;
     const struct wefti_batch *batch = lane->run->batch;
     const struct wefti_matrix *head[] = {&f->weights->head};
-    struct source hidden = {f->x, f->x_stride, NULL,
-                            wefti_vector(f->weights, f->weights->final_norm)};
+    struct wefti_source hidden = {f->x, f->x_stride, NULL,
+                                  wefti_vector(f->weights, f->weights->final_norm)};
     if (picked) {
         hidden.rows += first * f->x_stride;
     } else {
         hidden.index = batch->logit_rows + first;
     }
-    mark(lane, WEFT_ENG_OP_HEAD_NORM);
-    struct acts acts = make_acts(lane, &hidden, n, head, 1);
+    wefti_mark(lane, WEFT_ENG_OP_HEAD_NORM);
+    struct wefti_acts acts = make_acts(lane, &hidden, n, head, 1);
     observe(lane, 0, WEFTI_IN_HEAD, &acts, n);
-    const struct product out = {head[0], f->logits, f->logit_stride, NULL};
-    mark(lane, WEFT_ENG_OP_HEAD);
+    const struct wefti_product out = {head[0], f->logits, f->logit_stride, NULL};
+    wefti_mark(lane, WEFT_ENG_OP_HEAD);
     multiply_all(lane, &acts, n, &out, 1);
-    mark(lane, WEFT_ENG_OP_SAMPLE);
+    wefti_mark(lane, WEFT_ENG_OP_SAMPLE);
     if (batch->in_order) {
         for (uint32_t i = 0; i < n && lane->idx == 0; i++) {
             batch->on_logits(batch->on_logits_ctx, first + i, f->logits + i * f->logit_stride, 0);
         }
     } else {
-        for (uint32_t i = take(lane); i < n; i = take(lane)) {
+        for (uint32_t i = wefti_take(lane); i < n; i = wefti_take(lane)) {
             batch->on_logits(batch->on_logits_ctx, first + i, f->logits + i * f->logit_stride,
                              lane->idx);
         }
     }
-    barrier(lane);
+    wefti_barrier(lane);
 }
 
 static void run_thread(void *ctx, uint32_t thread_idx) {
-    const struct run *run = ctx;
+    const struct wefti_run *run = ctx;
     struct wefti_forward *f = run->f;
-    struct lane lane = {.f = f, .run = run, .scratch = &f->threads[thread_idx], .idx = thread_idx};
+    struct wefti_lane lane = {
+        .f = f, .run = run, .scratch = &f->threads[thread_idx], .idx = thread_idx};
     if (f->profile) lane.log = wefti_profile_log(f->profile, thread_idx);
     uint32_t n_rows = run->batch->n_tokens;
     begin_pass(&lane);
@@ -682,19 +601,19 @@ static void run_thread(void *ctx, uint32_t thread_idx) {
     }
     mark_layer(&lane, UINT32_MAX);
     uint32_t n_logit_rows = run->batch->n_logit_rows;
-    for (uint32_t first = 0; first < n_logit_rows; first += HEAD_ROWS) {
-        head_chunk(&lane, first, wefti_min_u32(HEAD_ROWS, n_logit_rows - first), run->pick);
+    for (uint32_t first = 0; first < n_logit_rows; first += WEFTI_HEAD_ROWS) {
+        head_chunk(&lane, first, wefti_min_u32(WEFTI_HEAD_ROWS, n_logit_rows - first), run->pick);
     }
-    mark(&lane, WEFT_ENG_OP_COUNT);
+    wefti_mark(&lane, WEFT_ENG_OP_COUNT);
 }
 
 /* Shares by spans where one tile would keep a thread busy for more than half of what is each
  * thread's share of all, as long as there is room for the sums. */
-static bool worth_spans(const struct wefti_forward *f, const struct attn_work *work) {
+static bool worth_spans(const struct wefti_forward *f, const struct wefti_attn_work *work) {
     uint64_t all = 0, longest = 0;
     size_t n_parts = 0;
     for (uint32_t i = 0; i < work->n_tiles; i++) {
-        const struct attn_tile *tile = &work->tiles[i];
+        const struct wefti_attn_tile *tile = &work->tiles[i];
         uint64_t n_rows = tile->end - tile->begin;
         uint32_t n_seen = work->rows[tile->end - 1].pos + 1 - tile->span_begin * WEFT_ATTN_SPAN;
         all += n_rows * n_seen * f->n_kv_heads;
@@ -706,9 +625,10 @@ static bool worth_spans(const struct wefti_forward *f, const struct attn_work *w
 }
 
 /* Tiles of rows that share a block table, so of one sequence. */
-static struct attn_work make_work(const struct wefti_forward *f, const struct weft_attn_row *rows,
-                                  uint32_t n, struct attn_tile *tiles) {
-    struct attn_work work = {.rows = rows, .tiles = tiles};
+static struct wefti_attn_work make_work(const struct wefti_forward *f,
+                                        const struct weft_attn_row *rows, uint32_t n,
+                                        struct wefti_attn_tile *tiles) {
+    struct wefti_attn_work work = {.rows = rows, .tiles = tiles};
     uint32_t n_spans = 0;
     size_t part = 0;
     for (uint32_t begin = 0, end; begin < n; begin = end) {
@@ -719,7 +639,7 @@ static struct attn_work make_work(const struct wefti_forward *f, const struct we
         }
         uint32_t first = weft_attn_low(rows[begin].pos, f->window) / WEFT_ATTN_SPAN;
         uint32_t last = rows[end - 1].pos / WEFT_ATTN_SPAN;
-        struct attn_tile tile = {begin, end, first, last - first + 1, part};
+        struct wefti_attn_tile tile = {begin, end, first, last - first + 1, part};
         if (tile.n_spans > 1) part += (size_t)(end - begin) * tile.n_spans;
         n_spans += tile.n_spans;
         tiles[work.n_tiles++] = tile;
@@ -738,23 +658,23 @@ static uint64_t positions_seen(const struct wefti_forward *f, const struct weft_
 }
 
 /* A tile reads what any of its rows sees. */
-static uint64_t positions_read(const struct wefti_forward *f, const struct attn_work *work) {
+static uint64_t positions_read(const struct wefti_forward *f, const struct wefti_attn_work *work) {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < work->n_tiles; i++) {
-        const struct attn_tile *tile = &work->tiles[i];
+        const struct wefti_attn_tile *tile = &work->tiles[i];
         uint32_t low = weft_attn_low(work->rows[tile->begin].pos, f->window);
         sum += work->rows[tile->end - 1].pos + 1 - low;
     }
     return sum;
 }
 
-static void note_pass(const struct wefti_forward *f, const struct run *run) {
+static void note_pass(const struct wefti_forward *f, const struct wefti_run *run) {
     const struct wefti_batch *batch = run->batch;
     struct wefti_pass pass = {
         .n_rows = batch->n_tokens,
         .n_last_rows = batch->n_logit_rows, /* all of them unless some are picked */
         .n_logit_rows = batch->n_logit_rows,
-        .n_head_calls = (batch->n_logit_rows + HEAD_ROWS - 1) / HEAD_ROWS,
+        .n_head_calls = (batch->n_logit_rows + WEFTI_HEAD_ROWS - 1) / WEFTI_HEAD_ROWS,
         .n_heads = f->n_heads,
         .n_seen = positions_seen(f, batch->rows, batch->n_tokens),
         .n_read = positions_read(f, &run->all),
@@ -774,7 +694,7 @@ void wefti_forward_observe(struct wefti_forward *f, weft_eng_calib *calib) {
 
 void wefti_forward_run(struct wefti_forward *f, const struct wefti_batch *batch) {
     WEFT_ASSERT(batch->n_tokens <= f->max_rows && batch->n_logit_rows <= batch->n_tokens);
-    struct run run = {.f = f, .batch = batch};
+    struct wefti_run run = {.f = f, .batch = batch};
     run.all = make_work(f, batch->rows, batch->n_tokens, f->tiles);
     run.pick = batch->n_logit_rows < batch->n_tokens;
     if (run.pick) {
@@ -801,7 +721,7 @@ static void lay_out(struct wefti_forward *f, struct wefti_carver *carver) {
     f->attn = wefti_carve(&attention, rows * f->q_stride, sizeof *f->attn);
     f->ffn = wefti_carve(carver, rows * f->ffn_stride, sizeof *f->ffn);
     if (attention.used > carver->used) carver->used = attention.used;
-    f->logits = wefti_carve(carver, HEAD_ROWS * f->logit_stride, sizeof *f->logits);
+    f->logits = wefti_carve(carver, WEFTI_HEAD_ROWS * f->logit_stride, sizeof *f->logits);
     f->picked = wefti_carve(carver, rows, sizeof *f->picked);
     f->tiles = wefti_carve(carver, rows, sizeof *f->tiles);
     f->picked_tiles = wefti_carve(carver, rows, sizeof *f->picked_tiles);
@@ -812,13 +732,14 @@ static void lay_out(struct wefti_forward *f, struct wefti_carver *carver) {
     f->threads = wefti_carve(carver, f->n_threads, sizeof *f->threads);
     size_t widest = wefti_stride(wefti_max_u32(f->n_hidden, wefti_max_u32(f->q_dim, f->n_ffn)));
     for (uint32_t t = 0; t < f->n_threads; t++) {
-        struct thread_scratch s = {0};
+        struct wefti_scratch s = {0};
         for (int form = 0; form < WEFT_ACT_COUNT; form++) {
-            if (f->uses[form]) s.own[form] = wefti_carve(carver, OWN_ROWS, f->act_bytes[form]);
+            if (f->uses[form])
+                s.own[form] = wefti_carve(carver, WEFTI_OWN_ROWS, f->act_bytes[form]);
         }
         s.wide = wefti_carve(carver, widest, sizeof *s.wide);
         s.raw = wefti_carve(carver, f->n_hidden, sizeof(float));
-        s.tile = wefti_carve(carver, FFN_TILE_FLOATS, sizeof *s.tile);
+        s.tile = wefti_carve(carver, WEFTI_FFN_TILE_FLOATS, sizeof *s.tile);
         if (carver->base) f->threads[t] = s;
     }
 }
@@ -848,7 +769,6 @@ static void set_shape(struct wefti_forward *f, const struct weft_model_params *p
     f->head_dim = p->head_dim;
     f->n_hidden = p->n_hidden;
     f->n_ffn = p->n_ffn;
-    f->n_vocab = p->n_vocab;
     f->q_dim = p->n_heads * p->head_dim;
     f->rms_eps = p->rms_eps;
     f->attn_scale = (float)(1.0 / sqrt((double)p->head_dim));
@@ -858,7 +778,7 @@ static void set_shape(struct wefti_forward *f, const struct weft_model_params *p
     f->q_stride = wefti_stride(f->q_dim);
     f->kv_stride = wefti_stride((size_t)p->n_kv_heads * p->head_dim);
     f->ffn_stride = wefti_stride(f->n_ffn);
-    f->logit_stride = wefti_stride(f->n_vocab);
+    f->logit_stride = wefti_stride(p->n_vocab);
     f->rope_stride = wefti_stride(f->head_dim);
 }
 

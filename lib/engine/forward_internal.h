@@ -1,0 +1,108 @@
+/* engine, private — what the files of the forward pass share.
+ *
+ *   forward.c        the pass: what runs in which order on every thread
+ *
+ * The pool runs one function on all threads; each sees the pass through its own lane. Phases end
+ * with a barrier, and within a phase threads take tasks, so every function here that says it ends
+ * a phase is called by all threads with the same arguments.
+ */
+#ifndef WEFT_ENGINE_FORWARD_INTERNAL_H
+#define WEFT_ENGINE_FORWARD_INTERNAL_H
+
+#include "engine/engine_internal.h"
+
+enum {
+    WEFTI_OWN_ROWS = 4,         /* up to here each thread converts the activations for itself */
+    WEFTI_ROWS_PER_TASK = 4,    /* of rope; and of norms and conversions that do not interleave */
+    WEFTI_HEAD_ROWS = 64,       /* logits held at a time */
+    WEFTI_BLOCK_ROWS_MAX = 576, /* rows of one task of a product */
+    WEFTI_TILE_PANELS = 4,      /* the kernels take up to so many panels at a time */
+    /* Of gate or up: enough for the fewest panels of the most rows; fewer rows get more panels. */
+    WEFTI_FFN_TILE_FLOATS = WEFTI_BLOCK_ROWS_MAX * WEFTI_TILE_PANELS * WEFT_PANEL,
+};
+
+/* Rows of activations in the forms a group of products wants. */
+struct wefti_acts {
+    uint32_t group; /* rows are interleaved by so many; 1: they are not */
+    const uint8_t *rows[WEFT_ACT_COUNT];
+    size_t row_bytes[WEFT_ACT_COUNT];
+};
+
+struct wefti_attn_tile {
+    uint32_t begin, end;
+    uint32_t span_begin, n_spans; /* what its rows see any of */
+    size_t part;                  /* where its sums of single spans begin: rows times spans */
+};
+
+/* The attention of some rows: tiles of rows, which threads share by kv head, and where that is not
+ * enough by spans of positions, too. Either yields the same bits. */
+struct wefti_attn_work {
+    const struct weft_attn_row *rows;
+    struct wefti_attn_tile *tiles;
+    uint32_t n_tiles;
+    uint32_t n_spans; /* of all tiles; 0: not shared by spans */
+};
+
+/* Of one thread. */
+struct wefti_scratch {
+    uint8_t *own[WEFT_ACT_COUNT]; /* WEFTI_OWN_ROWS rows */
+    float *wide;                  /* one row before conversion */
+    uint8_t *raw;                 /* one embedding row as stored */
+    float *tile;                  /* [WEFTI_FFN_TILE_FLOATS] */
+};
+
+struct wefti_forward {
+    const struct weft_kern_table *kern;
+    struct wefti_pool *pool;
+    struct wefti_profile *profile; /* NULL: off */
+    const struct wefti_weights *weights;
+    const struct wefti_kv *kv;
+    uint32_t n_threads, n_layers, n_heads, n_kv_heads, head_dim, n_hidden, n_ffn;
+    uint32_t q_dim, max_rows, window;
+    float rms_eps, attn_scale;
+    bool rope_interleaved;
+    bool uses[WEFT_ACT_COUNT];
+    size_t act_bytes[WEFT_ACT_COUNT]; /* of the widest row */
+    size_t x_stride, q_stride, kv_stride, ffn_stride, logit_stride, rope_stride;
+
+    double *inv_freq;                /* [head_dim / 2] */
+    float *rope;                     /* [rows][rope_stride] cos and sin pairs */
+    float *x;                        /* [rows][x_stride] the residual stream */
+    float *q, *k, *v, *attn;         /* [rows][q_stride or kv_stride] */
+    float *ffn;                      /* [rows][ffn_stride], in the same memory as q..attn */
+    uint8_t *shared[WEFT_ACT_COUNT]; /* [rows] converted activations */
+    float *logits;                   /* [WEFTI_HEAD_ROWS][logit_stride] */
+    struct weft_attn_row *picked;    /* [rows] the rows that go on in the last layer */
+    struct wefti_attn_tile *tiles, *picked_tiles; /* [rows] */
+    float *parts;                                 /* [parts_max] sums of a row and span */
+    size_t parts_max;
+    struct wefti_scratch *threads;
+    weft_eng_calib *calib; /* NULL but while a calibration watches */
+    void *map;
+    size_t map_bytes;
+};
+
+/* One thread's view of a run. */
+struct wefti_lane {
+    struct wefti_forward *f;
+    const struct wefti_run *run; /* of forward.c */
+    struct wefti_scratch *scratch;
+    struct wefti_log *log; /* NULL: nobody wants to know */
+    uint32_t idx;
+};
+
+/* From here on this thread is busy with `op`. */
+static inline void wefti_mark(const struct wefti_lane *lane, enum weft_eng_op op) {
+    if (lane->log) wefti_log_mark(lane->log, op);
+}
+
+static inline uint32_t wefti_take(const struct wefti_lane *lane) {
+    return wefti_pool_take(lane->f->pool, lane->idx);
+}
+
+static inline void wefti_barrier(const struct wefti_lane *lane) {
+    wefti_mark(lane, WEFT_ENG_OP_WAIT);
+    wefti_pool_barrier(lane->f->pool);
+}
+
+#endif
