@@ -30,13 +30,6 @@ enum {
     RUN_PANELS = 8,       /* so many panels share the rows that they read */
 };
 
-/* A kind that takes each form of activations. */
-static const enum weft_gemm_kind form_kind[WEFT_ACT_COUNT] = {[WEFT_ACT_F32] = WEFT_GEMM_F32,
-                                                              [WEFT_ACT_BF16] = WEFT_GEMM_BF16,
-                                                              [WEFT_ACT_I8] = WEFT_GEMM_I8,
-                                                              [WEFT_ACT_Q8] = WEFT_GEMM_Q8,
-                                                              [WEFT_ACT_Q8_SUMS] = WEFT_GEMM_Q4_1};
-
 /* Sums of single attention spans held at a time, or as many as one row has. */
 enum { PART_BYTES = 64 * 1024 * 1024 };
 
@@ -50,118 +43,6 @@ struct wefti_run {
 
 static void mark_layer(const struct wefti_lane *lane, uint32_t layer) {
     if (lane->log) lane->log->layer = layer;
-}
-
-/* ------------------------------------------------------------------------------- activations ---
- */
-
-static void forms_of(const struct wefti_matrix *const *group, uint32_t n,
-                     bool wanted[WEFT_ACT_COUNT]) {
-    for (int form = 0; form < WEFT_ACT_COUNT; form++) {
-        wanted[form] = false;
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        wanted[weft_kern_act_of(group[i]->kind)] = true;
-    }
-    if (wanted[WEFT_ACT_Q8_SUMS]) wanted[WEFT_ACT_Q8] = false; /* its rows serve both */
-}
-
-static bool needs_conversion(const bool wanted[WEFT_ACT_COUNT]) {
-    for (int form = 0; form < WEFT_ACT_COUNT; form++) {
-        if (form != WEFT_ACT_F32 && wanted[form]) return true;
-    }
-    return false;
-}
-
-/* A source of activations: rows of f32, all of them or those listed, perhaps to be normalised. */
-struct wefti_source {
-    const float *rows;
-    size_t stride;
-    const uint32_t *index; /* NULL: row i is i */
-    const float *norm;     /* NULL: as they are */
-};
-
-/* Row `row` of `acts`, whose memory is `to`. */
-static void make_row(const struct wefti_lane *lane, const struct wefti_source *src,
-                     const bool wanted[], uint32_t k, uint8_t *const to[],
-                     const struct wefti_acts *acts, uint32_t row) {
-    const struct wefti_forward *f = lane->f;
-    const float *x = src->rows + (src->index ? src->index[row] : row) * src->stride;
-    uint32_t in_group = row % acts->group;
-    if (src->norm) {
-        f->kern->rms_norm(x, src->norm, f->rms_eps, k, lane->scratch->wide);
-        x = lane->scratch->wide;
-    }
-    for (int form = 0; form < WEFT_ACT_COUNT; form++) {
-        if (!wanted[form] || (form == WEFT_ACT_F32 && acts->rows[form] != to[form])) continue;
-        size_t bytes = acts->row_bytes[form];
-        uint8_t *at = to[form] + (row - in_group) * bytes; /* the group, or the row itself */
-        const void *made = x;
-        if (form != WEFT_ACT_F32) {
-            uint8_t *out = acts->group > 1 ? lane->scratch->own[form] : at;
-            f->kern->act_convert(form_kind[form], x, wefti_stride(k), 1, k, out, bytes);
-            made = out;
-        }
-        if (acts->group > 1) {
-            weft_kern_act_interleave(made, bytes, in_group, acts->group, at);
-        } else if (form == WEFT_ACT_F32) {
-            memcpy(at, made, k * sizeof(float));
-        }
-    }
-}
-
-/* The activations of `n_rows` rows for the products in `group`, ready for this thread when it
- * returns. Ends a phase unless each thread made its own. */
-static struct wefti_acts make_acts(const struct wefti_lane *lane, const struct wefti_source *src,
-                                   uint32_t n_rows, const struct wefti_matrix *const *group,
-                                   uint32_t n_group) {
-    struct wefti_forward *f = lane->f;
-    uint32_t k = group[0]->k;
-    bool wanted[WEFT_ACT_COUNT];
-    forms_of(group, n_group, wanted);
-    bool own = n_rows <= WEFTI_OWN_ROWS;
-    uint8_t *const *to = own ? lane->scratch->own : f->shared;
-    struct wefti_acts acts = {.group = own ? 1 : f->kern->group_rows};
-    for (int form = 0; form < WEFT_ACT_COUNT; form++) {
-        if (!wanted[form]) continue;
-        acts.rows[form] = to[form];
-        acts.row_bytes[form] = weft_kern_act_row_bytes(form_kind[form], k);
-    }
-    bool as_is = !src->norm && !src->index && acts.group == 1;
-    if (as_is && wanted[WEFT_ACT_F32]) {
-        acts.rows[WEFT_ACT_F32] = (const uint8_t *)src->rows;
-        acts.row_bytes[WEFT_ACT_F32] = src->stride * sizeof(float);
-    }
-    if (wanted[WEFT_ACT_Q8_SUMS]) {
-        acts.rows[WEFT_ACT_Q8] = acts.rows[WEFT_ACT_Q8_SUMS];
-        acts.row_bytes[WEFT_ACT_Q8] = acts.row_bytes[WEFT_ACT_Q8_SUMS];
-    }
-    if (as_is && !needs_conversion(wanted)) return acts;
-    if (own) {
-        for (uint32_t row = 0; row < n_rows; row++) {
-            make_row(lane, src, wanted, k, to, &acts, row);
-        }
-        return acts;
-    }
-    uint32_t per_task = acts.group > 1 ? acts.group : WEFTI_ROWS_PER_TASK;
-    uint32_t n_tasks = (n_rows + per_task - 1) / per_task;
-    for (uint32_t task = wefti_take(lane); task < n_tasks; task = wefti_take(lane)) {
-        uint32_t begin = task * per_task, end = begin + wefti_min_u32(per_task, n_rows - begin);
-        for (uint32_t row = begin; row < end; row++) {
-            make_row(lane, src, wanted, k, to, &acts, row);
-        }
-    }
-    wefti_barrier(lane);
-    return acts;
-}
-
-/* One thread shows them all: in order, whatever the others do meanwhile. */
-static void observe(const struct wefti_lane *lane, uint32_t layer, enum wefti_input input,
-                    const struct wefti_acts *acts, uint32_t n_rows) {
-    weft_eng_calib *calib = lane->f->calib;
-    if (!calib || lane->idx != 0) return;
-    wefti_calib_add(calib, layer, input, acts->rows[WEFT_ACT_F32], acts->row_bytes[WEFT_ACT_F32],
-                    acts->group, n_rows);
 }
 
 /* ---------------------------------------------------------------------------------- products ---
@@ -502,8 +383,8 @@ static void layer_attention(const struct wefti_lane *lane, uint32_t layer_idx, u
     struct wefti_source hidden = {f->x, f->x_stride, NULL,
                                   wefti_vector(f->weights, layer->attn_norm)};
     wefti_mark(lane, WEFT_ENG_OP_ATTN_NORM);
-    struct wefti_acts acts = make_acts(lane, &hidden, *n_rows, qkv, 3);
-    observe(lane, layer_idx, WEFTI_IN_QKV, &acts, *n_rows);
+    struct wefti_acts acts = wefti_acts_make(lane, &hidden, *n_rows, qkv, 3);
+    wefti_acts_observe(lane, layer_idx, WEFTI_IN_QKV, &acts, *n_rows);
     const struct wefti_product products[] = {{&layer->q, f->q, f->q_stride, NULL},
                                              {&layer->k, f->k, f->kv_stride, NULL},
                                              {&layer->v, f->v, f->kv_stride, NULL}};
@@ -524,8 +405,8 @@ static void layer_attention(const struct wefti_lane *lane, uint32_t layer_idx, u
     const struct wefti_matrix *o[] = {&layer->o};
     struct wefti_source heads = {f->attn, f->q_stride, NULL, NULL};
     wefti_mark(lane, WEFT_ENG_OP_O_CONVERT);
-    acts = make_acts(lane, &heads, *n_rows, o, 1);
-    observe(lane, layer_idx, WEFTI_IN_O, &acts, *n_rows);
+    acts = wefti_acts_make(lane, &heads, *n_rows, o, 1);
+    wefti_acts_observe(lane, layer_idx, WEFTI_IN_O, &acts, *n_rows);
     const struct wefti_product out = {&layer->o, f->x, f->x_stride, f->x};
     wefti_mark(lane, WEFT_ENG_OP_O);
     multiply_all(lane, &acts, *n_rows, &out, 1);
@@ -538,16 +419,16 @@ static void layer_ffn(const struct wefti_lane *lane, uint32_t layer_idx, uint32_
     struct wefti_source hidden = {f->x, f->x_stride, NULL,
                                   wefti_vector(f->weights, layer->ffn_norm)};
     wefti_mark(lane, WEFT_ENG_OP_FFN_NORM);
-    struct wefti_acts acts = make_acts(lane, &hidden, n_rows, in, 2);
-    observe(lane, layer_idx, WEFTI_IN_FFN, &acts, n_rows);
+    struct wefti_acts acts = wefti_acts_make(lane, &hidden, n_rows, in, 2);
+    wefti_acts_observe(lane, layer_idx, WEFTI_IN_FFN, &acts, n_rows);
     wefti_mark(lane, WEFT_ENG_OP_GATE_UP);
     gate_up(lane, &acts, layer, n_rows);
 
     const struct wefti_matrix *down[] = {&layer->down};
     struct wefti_source inner = {f->ffn, f->ffn_stride, NULL, NULL};
     wefti_mark(lane, WEFT_ENG_OP_DOWN_CONVERT);
-    acts = make_acts(lane, &inner, n_rows, down, 1);
-    observe(lane, layer_idx, WEFTI_IN_DOWN, &acts, n_rows);
+    acts = wefti_acts_make(lane, &inner, n_rows, down, 1);
+    wefti_acts_observe(lane, layer_idx, WEFTI_IN_DOWN, &acts, n_rows);
     const struct wefti_product out = {&layer->down, f->x, f->x_stride, f->x};
     wefti_mark(lane, WEFT_ENG_OP_DOWN);
     multiply_all(lane, &acts, n_rows, &out, 1);
@@ -566,8 +447,8 @@ static void head_chunk(const struct wefti_lane *lane, uint32_t first, uint32_t n
         hidden.index = batch->logit_rows + first;
     }
     wefti_mark(lane, WEFT_ENG_OP_HEAD_NORM);
-    struct wefti_acts acts = make_acts(lane, &hidden, n, head, 1);
-    observe(lane, 0, WEFTI_IN_HEAD, &acts, n);
+    struct wefti_acts acts = wefti_acts_make(lane, &hidden, n, head, 1);
+    wefti_acts_observe(lane, 0, WEFTI_IN_HEAD, &acts, n);
     const struct wefti_product out = {head[0], f->logits, f->logit_stride, NULL};
     wefti_mark(lane, WEFT_ENG_OP_HEAD);
     multiply_all(lane, &acts, n, &out, 1);
@@ -744,24 +625,6 @@ static void lay_out(struct wefti_forward *f, struct wefti_carver *carver) {
     }
 }
 
-static void note_form(struct wefti_forward *f, const struct wefti_matrix *m) {
-    enum weft_kern_act form = weft_kern_act_of(m->kind);
-    size_t bytes = weft_kern_act_row_bytes(form_kind[form], m->k);
-    f->uses[form] = true;
-    if (bytes > f->act_bytes[form]) f->act_bytes[form] = bytes;
-}
-
-static void note_forms(struct wefti_forward *f) {
-    for (uint32_t i = 0; i < f->n_layers; i++) {
-        const struct wefti_layer *l = &f->weights->layers[i];
-        const struct wefti_matrix *all[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
-        for (size_t j = 0; j < sizeof all / sizeof all[0]; j++) {
-            note_form(f, all[j]);
-        }
-    }
-    note_form(f, &f->weights->head);
-}
-
 static void set_shape(struct wefti_forward *f, const struct weft_model_params *p) {
     f->n_layers = p->n_layers;
     f->n_heads = p->n_heads;
@@ -806,7 +669,7 @@ weft_err wefti_forward_new(const struct weft_kern_table *kern, struct wefti_pool
     f->max_rows = max_batched_tokens;
     set_shape(f, weft_model_params(model));
     size_parts(f, weft_model_params(model)->n_context);
-    note_forms(f);
+    wefti_acts_note_forms(f);
     struct wefti_carver carver = {0};
     lay_out(f, &carver);
     f->map_bytes = carver.used;

@@ -1,6 +1,7 @@
 /* engine, private — what the files of the forward pass share.
  *
  *   forward.c        the pass: what runs in which order on every thread
+ *   activations.c    rows normalised and converted to what products want
  *
  * The pool runs one function on all threads; each sees the pass through its own lane. Phases end
  * with a barrier, and within a phase threads take tasks, so every function here that says it ends
@@ -19,13 +20,6 @@ enum {
     WEFTI_TILE_PANELS = 4,      /* the kernels take up to so many panels at a time */
     /* Of gate or up: enough for the fewest panels of the most rows; fewer rows get more panels. */
     WEFTI_FFN_TILE_FLOATS = WEFTI_BLOCK_ROWS_MAX * WEFTI_TILE_PANELS * WEFT_PANEL,
-};
-
-/* Rows of activations in the forms a group of products wants. */
-struct wefti_acts {
-    uint32_t group; /* rows are interleaved by so many; 1: they are not */
-    const uint8_t *rows[WEFT_ACT_COUNT];
-    size_t row_bytes[WEFT_ACT_COUNT];
 };
 
 struct wefti_attn_tile {
@@ -104,5 +98,35 @@ static inline void wefti_barrier(const struct wefti_lane *lane) {
     wefti_mark(lane, WEFT_ENG_OP_WAIT);
     wefti_pool_barrier(lane->f->pool);
 }
+
+/* ----------------------------------------------------------------------------- activations --- */
+
+/* A source of activations: rows of f32, all of them or those listed, perhaps to be normalised. */
+struct wefti_source {
+    const float *rows;
+    size_t stride;
+    const uint32_t *index; /* NULL: row i is i */
+    const float *norm;     /* NULL: as they are */
+};
+
+/* Rows of activations in the forms a group of products wants. */
+struct wefti_acts {
+    uint32_t group; /* rows are interleaved by so many; 1: they are not */
+    const uint8_t *rows[WEFT_ACT_COUNT];
+    size_t row_bytes[WEFT_ACT_COUNT];
+};
+
+/* Once: which forms the weights ask for, and how wide their rows get. */
+void wefti_acts_note_forms(struct wefti_forward *f);
+
+/* The activations of `n_rows` rows for the products in `group`, ready for this thread when it
+ * returns. Ends a phase unless each thread made its own. */
+struct wefti_acts wefti_acts_make(const struct wefti_lane *lane, const struct wefti_source *src,
+                                  uint32_t n_rows, const struct wefti_matrix *const *group,
+                                  uint32_t n_group);
+
+/* Shows them to the calibration, if one watches. */
+void wefti_acts_observe(const struct wefti_lane *lane, uint32_t layer, enum wefti_input input,
+                        const struct wefti_acts *acts, uint32_t n_rows);
 
 #endif

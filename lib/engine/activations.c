@@ -1,0 +1,132 @@
+/* Rows of activations in the forms that products want.
+ *
+ * The pass goes on in f32; what a matrix multiplies depends on its kind. Products of the same rows
+ * share them, so rows are normalised and converted once per group of products, to all forms that
+ * the group wants. Few rows every thread makes for itself, many are shared out and interleaved. */
+#include "engine/forward_internal.h"
+
+#include <string.h>
+
+/* A kind that takes each form of activations. */
+static const enum weft_gemm_kind form_kind[WEFT_ACT_COUNT] = {[WEFT_ACT_F32] = WEFT_GEMM_F32,
+                                                              [WEFT_ACT_BF16] = WEFT_GEMM_BF16,
+                                                              [WEFT_ACT_I8] = WEFT_GEMM_I8,
+                                                              [WEFT_ACT_Q8] = WEFT_GEMM_Q8,
+                                                              [WEFT_ACT_Q8_SUMS] = WEFT_GEMM_Q4_1};
+
+static void note_form(struct wefti_forward *f, const struct wefti_matrix *m) {
+    enum weft_kern_act form = weft_kern_act_of(m->kind);
+    size_t bytes = weft_kern_act_row_bytes(form_kind[form], m->k);
+    f->uses[form] = true;
+    if (bytes > f->act_bytes[form]) f->act_bytes[form] = bytes;
+}
+
+void wefti_acts_note_forms(struct wefti_forward *f) {
+    for (uint32_t i = 0; i < f->n_layers; i++) {
+        const struct wefti_layer *l = &f->weights->layers[i];
+        const struct wefti_matrix *all[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
+        for (size_t j = 0; j < sizeof all / sizeof all[0]; j++) {
+            note_form(f, all[j]);
+        }
+    }
+    note_form(f, &f->weights->head);
+}
+
+static void forms_of(const struct wefti_matrix *const *group, uint32_t n,
+                     bool wanted[WEFT_ACT_COUNT]) {
+    for (int form = 0; form < WEFT_ACT_COUNT; form++) {
+        wanted[form] = false;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        wanted[weft_kern_act_of(group[i]->kind)] = true;
+    }
+    if (wanted[WEFT_ACT_Q8_SUMS]) wanted[WEFT_ACT_Q8] = false; /* its rows serve both */
+}
+
+static bool needs_conversion(const bool wanted[WEFT_ACT_COUNT]) {
+    for (int form = 0; form < WEFT_ACT_COUNT; form++) {
+        if (form != WEFT_ACT_F32 && wanted[form]) return true;
+    }
+    return false;
+}
+
+/* Row `row` of `acts`, whose memory is `to`. */
+static void make_row(const struct wefti_lane *lane, const struct wefti_source *src,
+                     const bool wanted[], uint32_t k, uint8_t *const to[],
+                     const struct wefti_acts *acts, uint32_t row) {
+    const struct wefti_forward *f = lane->f;
+    const float *x = src->rows + (src->index ? src->index[row] : row) * src->stride;
+    uint32_t in_group = row % acts->group;
+    if (src->norm) {
+        f->kern->rms_norm(x, src->norm, f->rms_eps, k, lane->scratch->wide);
+        x = lane->scratch->wide;
+    }
+    for (int form = 0; form < WEFT_ACT_COUNT; form++) {
+        if (!wanted[form] || (form == WEFT_ACT_F32 && acts->rows[form] != to[form])) continue;
+        size_t bytes = acts->row_bytes[form];
+        uint8_t *at = to[form] + (row - in_group) * bytes; /* the group, or the row itself */
+        const void *made = x;
+        if (form != WEFT_ACT_F32) {
+            uint8_t *out = acts->group > 1 ? lane->scratch->own[form] : at;
+            f->kern->act_convert(form_kind[form], x, wefti_stride(k), 1, k, out, bytes);
+            made = out;
+        }
+        if (acts->group > 1) {
+            weft_kern_act_interleave(made, bytes, in_group, acts->group, at);
+        } else if (form == WEFT_ACT_F32) {
+            memcpy(at, made, k * sizeof(float));
+        }
+    }
+}
+
+struct wefti_acts wefti_acts_make(const struct wefti_lane *lane, const struct wefti_source *src,
+                                  uint32_t n_rows, const struct wefti_matrix *const *group,
+                                  uint32_t n_group) {
+    struct wefti_forward *f = lane->f;
+    uint32_t k = group[0]->k;
+    bool wanted[WEFT_ACT_COUNT];
+    forms_of(group, n_group, wanted);
+    bool own = n_rows <= WEFTI_OWN_ROWS;
+    uint8_t *const *to = own ? lane->scratch->own : f->shared;
+    struct wefti_acts acts = {.group = own ? 1 : f->kern->group_rows};
+    for (int form = 0; form < WEFT_ACT_COUNT; form++) {
+        if (!wanted[form]) continue;
+        acts.rows[form] = to[form];
+        acts.row_bytes[form] = weft_kern_act_row_bytes(form_kind[form], k);
+    }
+    bool as_is = !src->norm && !src->index && acts.group == 1;
+    if (as_is && wanted[WEFT_ACT_F32]) {
+        acts.rows[WEFT_ACT_F32] = (const uint8_t *)src->rows;
+        acts.row_bytes[WEFT_ACT_F32] = src->stride * sizeof(float);
+    }
+    if (wanted[WEFT_ACT_Q8_SUMS]) {
+        acts.rows[WEFT_ACT_Q8] = acts.rows[WEFT_ACT_Q8_SUMS];
+        acts.row_bytes[WEFT_ACT_Q8] = acts.row_bytes[WEFT_ACT_Q8_SUMS];
+    }
+    if (as_is && !needs_conversion(wanted)) return acts;
+    if (own) {
+        for (uint32_t row = 0; row < n_rows; row++) {
+            make_row(lane, src, wanted, k, to, &acts, row);
+        }
+        return acts;
+    }
+    uint32_t per_task = acts.group > 1 ? acts.group : WEFTI_ROWS_PER_TASK;
+    uint32_t n_tasks = (n_rows + per_task - 1) / per_task;
+    for (uint32_t task = wefti_take(lane); task < n_tasks; task = wefti_take(lane)) {
+        uint32_t begin = task * per_task, end = begin + wefti_min_u32(per_task, n_rows - begin);
+        for (uint32_t row = begin; row < end; row++) {
+            make_row(lane, src, wanted, k, to, &acts, row);
+        }
+    }
+    wefti_barrier(lane);
+    return acts;
+}
+
+/* One thread shows them all: in order, whatever the others do meanwhile. */
+void wefti_acts_observe(const struct wefti_lane *lane, uint32_t layer, enum wefti_input input,
+                        const struct wefti_acts *acts, uint32_t n_rows) {
+    weft_eng_calib *calib = lane->f->calib;
+    if (!calib || lane->idx != 0) return;
+    wefti_calib_add(calib, layer, input, acts->rows[WEFT_ACT_F32], acts->row_bytes[WEFT_ACT_F32],
+                    acts->group, n_rows);
+}
