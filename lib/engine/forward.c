@@ -18,17 +18,8 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "base/clock.h"
 
-enum {
-    ATTN_ROWS = 32, /* query rows of a sequence per attention tile */
-    /* A task is a run of weight panels, which stays in half of a 1 MiB L2 while a block of rows
-     * passes over it from L3: so weights, the larger side, are read from memory once per block. */
-    RUN_BYTES = 512 * 1024,
-    BLOCK_BYTES = 8 * 1024 * 1024,
-    BLOCK_ROWS_UNIT = 48, /* whole groups of interleaved rows on every ISA */
-    RUN_PANELS = 8,       /* so many panels share the rows that they read */
-};
+enum { ATTN_ROWS = 32 }; /* query rows of a sequence per attention tile */
 
 /* Sums of single attention spans held at a time, or as many as one row has. */
 enum { PART_BYTES = 64 * 1024 * 1024 };
@@ -43,188 +34,6 @@ struct wefti_run {
 
 static void mark_layer(const struct wefti_lane *lane, uint32_t layer) {
     if (lane->log) lane->log->layer = layer;
-}
-
-/* ---------------------------------------------------------------------------------- products ---
- */
-
-struct wefti_product {
-    const struct wefti_matrix *matrix;
-    float *c;
-    size_t ldc;
-    const float *residual;
-};
-
-/* Panels p_begin..p_end of rows row..row+n_rows of the product. `to` speaks of row 0, column 0. */
-static void multiply(const struct wefti_forward *f, const struct wefti_acts *acts,
-                     const struct wefti_matrix *m, uint32_t row, uint32_t n_rows, uint32_t p_begin,
-                     uint32_t p_end, const struct wefti_product *to) {
-    enum weft_kern_act form = weft_kern_act_of(m->kind);
-    WEFT_ASSERT(row % acts->group == 0);
-    struct weft_gemm_args args = {
-        .act = acts->rows[form] + row * acts->row_bytes[form],
-        .act_row_bytes = acts->row_bytes[form],
-        .act_group = acts->group,
-        .packed = f->weights->base + m->offset,
-        .c = to->c + row * to->ldc,
-        .ldc = to->ldc,
-        .residual = to->residual ? to->residual + row * to->ldc : NULL,
-        .m = n_rows,
-        .n = m->n,
-        .k = m->k,
-        .segs = &m->segs,
-    };
-    f->kern->gemm[m->kind](&args, p_begin, p_end);
-}
-
-/* How a phase of products is cut: blocks of rows, and runs of panels within each. */
-struct cut {
-    uint32_t block_rows, n_blocks, n_panels;
-    uint32_t panels_per_task; /* 0: runs become shorter */
-    uint32_t n_threads, n_runs;
-};
-
-/* Runs of few rows: long streams first, then ever shorter ones, so that all threads end together.
- * Each is half of an even share of what is left. */
-static uint32_t shrinking_run(const struct cut *cut, uint32_t n_left) {
-    uint32_t panels = n_left / (2 * cut->n_threads) / WEFTI_TILE_PANELS * WEFTI_TILE_PANELS;
-    return wefti_min_u32(wefti_max_u32(panels, WEFTI_TILE_PANELS), n_left);
-}
-
-/* Panels of run `i`. */
-static void run_of(const struct cut *cut, uint32_t i, uint32_t *begin_out, uint32_t *end_out) {
-    if (cut->panels_per_task) {
-        *begin_out = i * cut->panels_per_task;
-        *end_out = wefti_min_u32(*begin_out + cut->panels_per_task, cut->n_panels);
-        return;
-    }
-    uint32_t begin = 0, panels = shrinking_run(cut, cut->n_panels);
-    for (; i > 0; i--) {
-        begin += panels;
-        panels = shrinking_run(cut, cut->n_panels - begin);
-    }
-    *begin_out = begin;
-    *end_out = begin + panels;
-}
-
-static uint32_t count_shrinking_runs(const struct cut *cut) {
-    uint32_t n = 0;
-    for (uint32_t begin = 0; begin < cut->n_panels; n++) {
-        begin += shrinking_run(cut, cut->n_panels - begin);
-    }
-    return n;
-}
-
-static struct cut make_cut(const struct wefti_forward *f, uint32_t n_rows, size_t row_bytes,
-                           size_t panel_bytes, uint32_t n_panels, uint32_t panels_max) {
-    WEFT_ASSERT(row_bytes > 0 && panel_bytes > 0 && n_panels > 0 && panels_max > 0);
-    uint32_t rows = (uint32_t)(BLOCK_BYTES / row_bytes) / BLOCK_ROWS_UNIT * BLOCK_ROWS_UNIT;
-    rows = wefti_min_u32(wefti_max_u32(rows, BLOCK_ROWS_UNIT), WEFTI_BLOCK_ROWS_MAX);
-    struct cut cut = {.block_rows = rows,
-                      .n_blocks = (n_rows + rows - 1) / rows,
-                      .n_panels = n_panels,
-                      .n_threads = f->n_threads};
-    if (n_rows <= WEFTI_OWN_ROWS && n_panels <= panels_max &&
-        n_panels >= WEFTI_TILE_PANELS * f->n_threads) {
-        cut.n_runs = count_shrinking_runs(&cut);
-        return cut;
-    }
-    /* Some four tasks per thread and phase even out threads that were displaced for a while. */
-    uint32_t panels = n_panels * cut.n_blocks / (4 * f->n_threads);
-    panels = wefti_min_u32(panels, (uint32_t)(RUN_BYTES / panel_bytes));
-    panels = panels / WEFTI_TILE_PANELS * WEFTI_TILE_PANELS;
-    if (panels < RUN_PANELS && n_panels >= 4 * RUN_PANELS * f->n_threads) panels = RUN_PANELS;
-    if (panels == 0) panels = n_panels >= WEFTI_TILE_PANELS * f->n_threads ? WEFTI_TILE_PANELS : 1;
-    cut.panels_per_task = wefti_min_u32(panels, panels_max);
-    cut.n_runs = (n_panels + cut.panels_per_task - 1) / cut.panels_per_task;
-    return cut;
-}
-
-static size_t widest_row(const struct wefti_acts *acts) {
-    size_t bytes = 0;
-    for (int form = 0; form < WEFT_ACT_COUNT; form++) {
-        if (acts->rows[form] && acts->row_bytes[form] > bytes) bytes = acts->row_bytes[form];
-    }
-    return bytes;
-}
-
-/* Panels begin..end of all the products laid side by side. */
-static void multiply_range(const struct wefti_lane *lane, const struct wefti_acts *acts,
-                           const struct wefti_product *products, uint32_t n_products, uint32_t row,
-                           uint32_t n_rows, uint32_t begin, uint32_t end) {
-    uint32_t first = 0;
-    for (uint32_t i = 0; i < n_products; i++) {
-        const struct wefti_matrix *m = products[i].matrix;
-        uint32_t from = wefti_max_u32(begin, first), to = wefti_min_u32(end, first + m->n_panels);
-        if (from < to)
-            multiply(lane->f, acts, m, row, n_rows, from - first, to - first, &products[i]);
-        first += m->n_panels;
-    }
-}
-
-/* One phase: all products of the same activations. */
-static void multiply_all(const struct wefti_lane *lane, const struct wefti_acts *acts,
-                         uint32_t n_rows, const struct wefti_product *products,
-                         uint32_t n_products) {
-    uint32_t n_panels = 0;
-    for (uint32_t i = 0; i < n_products; i++) {
-        n_panels += products[i].matrix->n_panels;
-    }
-    struct cut cut = make_cut(lane->f, n_rows, widest_row(acts), products[0].matrix->panel_bytes,
-                              n_panels, n_panels);
-    uint32_t n_tasks = cut.n_blocks * cut.n_runs;
-    for (uint32_t task = wefti_take(lane); task < n_tasks; task = wefti_take(lane)) {
-        uint32_t row = task / cut.n_runs * cut.block_rows, begin, end;
-        run_of(&cut, task % cut.n_runs, &begin, &end);
-        multiply_range(lane, acts, products, n_products, row,
-                       wefti_min_u32(cut.block_rows, n_rows - row), begin, end);
-    }
-    wefti_barrier(lane);
-}
-
-/* ffn = silu(gate) * up of one tile: gate goes where the result belongs, up into scratch. Panels
- * are contiguous, so a run of them is a matrix of its own. */
-static void gate_up_tile(const struct wefti_lane *lane, const struct wefti_acts *acts,
-                         const struct wefti_layer *layer, uint32_t row, uint32_t n_rows,
-                         uint32_t p_begin, uint32_t p_end) {
-    struct wefti_forward *f = lane->f;
-    struct wefti_product gate = {.matrix = &layer->gate, .c = f->ffn, .ldc = f->ffn_stride};
-    multiply(f, acts, &layer->gate, row, n_rows, p_begin, p_end, &gate);
-
-    uint32_t column = p_begin * WEFT_PANEL;
-    struct wefti_matrix part = layer->up;
-    part.offset += p_begin * part.panel_bytes;
-    part.n = wefti_min_u32(part.n - column, (p_end - p_begin) * WEFT_PANEL);
-    struct wefti_acts shifted = *acts;
-    enum weft_kern_act form = weft_kern_act_of(part.kind);
-    shifted.rows[form] += row * shifted.row_bytes[form];
-    struct wefti_product up = {.c = lane->scratch->tile,
-                               .ldc = (size_t)(p_end - p_begin) * WEFT_PANEL};
-    multiply(f, &shifted, &part, 0, n_rows, 0, p_end - p_begin, &up);
-
-    uint64_t begin_ns = lane->log ? weft_now_ns() : 0;
-    for (uint32_t r = 0; r < n_rows; r++) {
-        float *y = f->ffn + (row + r) * f->ffn_stride + column;
-        f->kern->silu_mul(y, up.c + r * up.ldc, part.n, y);
-    }
-    if (lane->log) wefti_log_aside(lane->log, WEFT_ENG_OP_SILU_MUL, begin_ns);
-}
-
-static void gate_up(const struct wefti_lane *lane, const struct wefti_acts *acts,
-                    const struct wefti_layer *layer, uint32_t n_rows) {
-    uint32_t rows = wefti_min_u32(n_rows, WEFTI_BLOCK_ROWS_MAX);
-    uint32_t panels_max =
-        WEFTI_FFN_TILE_FLOATS / WEFT_PANEL / rows / WEFTI_TILE_PANELS * WEFTI_TILE_PANELS;
-    struct cut cut = make_cut(lane->f, n_rows, widest_row(acts), layer->gate.panel_bytes,
-                              layer->gate.n_panels, panels_max);
-    uint32_t n_tasks = cut.n_blocks * cut.n_runs;
-    for (uint32_t task = wefti_take(lane); task < n_tasks; task = wefti_take(lane)) {
-        uint32_t row = task / cut.n_runs * cut.block_rows, begin, end;
-        run_of(&cut, task % cut.n_runs, &begin, &end);
-        gate_up_tile(lane, acts, layer, row, wefti_min_u32(cut.block_rows, n_rows - row), begin,
-                     end);
-    }
-    wefti_barrier(lane);
 }
 
 /* ------------------------------------------------------------------------------------ phases ---
@@ -389,7 +198,7 @@ static void layer_attention(const struct wefti_lane *lane, uint32_t layer_idx, u
                                              {&layer->k, f->k, f->kv_stride, NULL},
                                              {&layer->v, f->v, f->kv_stride, NULL}};
     wefti_mark(lane, WEFT_ENG_OP_QKV);
-    multiply_all(lane, &acts, *n_rows, products, 3);
+    wefti_multiply(lane, &acts, *n_rows, products, 3);
     wefti_mark(lane, WEFT_ENG_OP_ROPE_KV);
     rope_and_cache(lane, layer_idx);
     if (lane->run->pick && layer_idx + 1 == f->n_layers) {
@@ -409,7 +218,7 @@ static void layer_attention(const struct wefti_lane *lane, uint32_t layer_idx, u
     wefti_acts_observe(lane, layer_idx, WEFTI_IN_O, &acts, *n_rows);
     const struct wefti_product out = {&layer->o, f->x, f->x_stride, f->x};
     wefti_mark(lane, WEFT_ENG_OP_O);
-    multiply_all(lane, &acts, *n_rows, &out, 1);
+    wefti_multiply(lane, &acts, *n_rows, &out, 1);
 }
 
 static void layer_ffn(const struct wefti_lane *lane, uint32_t layer_idx, uint32_t n_rows) {
@@ -422,7 +231,7 @@ static void layer_ffn(const struct wefti_lane *lane, uint32_t layer_idx, uint32_
     struct wefti_acts acts = wefti_acts_make(lane, &hidden, n_rows, in, 2);
     wefti_acts_observe(lane, layer_idx, WEFTI_IN_FFN, &acts, n_rows);
     wefti_mark(lane, WEFT_ENG_OP_GATE_UP);
-    gate_up(lane, &acts, layer, n_rows);
+    wefti_gate_up(lane, &acts, layer, n_rows);
 
     const struct wefti_matrix *down[] = {&layer->down};
     struct wefti_source inner = {f->ffn, f->ffn_stride, NULL, NULL};
@@ -431,7 +240,7 @@ static void layer_ffn(const struct wefti_lane *lane, uint32_t layer_idx, uint32_
     wefti_acts_observe(lane, layer_idx, WEFTI_IN_DOWN, &acts, n_rows);
     const struct wefti_product out = {&layer->down, f->x, f->x_stride, f->x};
     wefti_mark(lane, WEFT_ENG_OP_DOWN);
-    multiply_all(lane, &acts, n_rows, &out, 1);
+    wefti_multiply(lane, &acts, n_rows, &out, 1);
 }
 
 /* Logits of rows first..first+n of the list, and what the caller does with them. */
@@ -451,7 +260,7 @@ static void head_chunk(const struct wefti_lane *lane, uint32_t first, uint32_t n
     wefti_acts_observe(lane, 0, WEFTI_IN_HEAD, &acts, n);
     const struct wefti_product out = {head[0], f->logits, f->logit_stride, NULL};
     wefti_mark(lane, WEFT_ENG_OP_HEAD);
-    multiply_all(lane, &acts, n, &out, 1);
+    wefti_multiply(lane, &acts, n, &out, 1);
     wefti_mark(lane, WEFT_ENG_OP_SAMPLE);
     if (batch->in_order) {
         for (uint32_t i = 0; i < n && lane->idx == 0; i++) {

@@ -2,6 +2,7 @@
  *
  *   forward.c        the pass: what runs in which order on every thread
  *   activations.c    rows normalised and converted to what products want
+ *   products.c       matrix products, cut into tasks
  *
  * The pool runs one function on all threads; each sees the pass through its own lane. Phases end
  * with a barrier, and within a phase threads take tasks, so every function here that says it ends
@@ -128,5 +129,23 @@ struct wefti_acts wefti_acts_make(const struct wefti_lane *lane, const struct we
 /* Shows them to the calibration, if one watches. */
 void wefti_acts_observe(const struct wefti_lane *lane, uint32_t layer, enum wefti_input input,
                         const struct wefti_acts *acts, uint32_t n_rows);
+
+/* -------------------------------------------------------------------------------- products --- */
+
+/* c = activations * matrix, plus `residual` where there is one; rows of either are ldc apart. */
+struct wefti_product {
+    const struct wefti_matrix *matrix;
+    float *c;
+    size_t ldc;
+    const float *residual; /* NULL: none; may be c */
+};
+
+/* All products of the same activations. Ends a phase. */
+void wefti_multiply(const struct wefti_lane *lane, const struct wefti_acts *acts, uint32_t n_rows,
+                    const struct wefti_product *products, uint32_t n_products);
+
+/* ffn = silu(gate) * up. Ends a phase. */
+void wefti_gate_up(const struct wefti_lane *lane, const struct wefti_acts *acts,
+                   const struct wefti_layer *layer, uint32_t n_rows);
 
 #endif
