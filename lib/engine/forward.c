@@ -19,11 +19,6 @@
 
 #include "base/check.h"
 
-enum { ATTN_ROWS = 32 }; /* query rows of a sequence per attention tile */
-
-/* Sums of single attention spans held at a time, or as many as one row has. */
-enum { PART_BYTES = 64 * 1024 * 1024 };
-
 /* What one run computes; const, the same for all threads. */
 struct wefti_run {
     struct wefti_forward *f;
@@ -101,73 +96,6 @@ static void rope_and_cache(const struct wefti_lane *lane, uint32_t layer) {
     wefti_barrier(lane);
 }
 
-static size_t part_floats(const struct wefti_forward *f) {
-    return f->n_heads * weft_attn_part_floats(f->head_dim);
-}
-
-static struct weft_attn_parts parts_of(const struct wefti_forward *f,
-                                       const struct wefti_attn_tile *tile) {
-    return (struct weft_attn_parts){f->parts + tile->part * part_floats(f), tile->span_begin,
-                                    tile->n_spans};
-}
-
-/* The sums of all spans, then their joins. A tile of one span has nothing to join. */
-static void attend_by_spans(const struct wefti_lane *lane, const struct weft_attn_args *args,
-                            const struct wefti_attn_work *work) {
-    const struct wefti_forward *f = lane->f;
-    uint32_t n_tasks = work->n_spans * f->n_kv_heads, before = 0;
-    const struct wefti_attn_tile *tile = work->tiles;
-    for (uint32_t task = wefti_take(lane); task < n_tasks; task = wefti_take(lane)) {
-        while (task / f->n_kv_heads >= before + tile->n_spans) {
-            before += tile->n_spans;
-            tile++;
-        }
-        uint32_t kv_head = task % f->n_kv_heads, span = task / f->n_kv_heads - before;
-        struct weft_attn_parts parts = parts_of(f, tile);
-        if (tile->n_spans == 1) {
-            f->kern->attention(args, kv_head, tile->begin, tile->end);
-        } else {
-            f->kern->attention_span(args, kv_head, tile->begin, tile->end, tile->span_begin + span,
-                                    &parts);
-        }
-    }
-    wefti_barrier(lane);
-    n_tasks = work->n_tiles * f->n_kv_heads;
-    for (uint32_t task = wefti_take(lane); task < n_tasks; task = wefti_take(lane)) {
-        tile = &work->tiles[task / f->n_kv_heads];
-        struct weft_attn_parts parts = parts_of(f, tile);
-        if (tile->n_spans > 1)
-            f->kern->attention_join(args, task % f->n_kv_heads, tile->begin, tile->end, &parts);
-    }
-    wefti_barrier(lane);
-}
-
-static void attend(const struct wefti_lane *lane, uint32_t layer,
-                   const struct wefti_attn_work *work) {
-    const struct wefti_forward *f = lane->f;
-    struct weft_attn_args args = {
-        .kv = f->kv->layers[layer],
-        .q = f->q,
-        .out = f->attn,
-        .q_stride = f->q_stride,
-        .out_stride = f->q_stride,
-        .rows = work->rows,
-        .n_heads = f->n_heads,
-        .window = f->window,
-        .scale = f->attn_scale,
-    };
-    if (work->n_spans > 0) {
-        attend_by_spans(lane, &args, work);
-        return;
-    }
-    uint32_t n_tasks = work->n_tiles * f->n_kv_heads;
-    for (uint32_t task = wefti_take(lane); task < n_tasks; task = wefti_take(lane)) {
-        const struct wefti_attn_tile *tile = &work->tiles[task / f->n_kv_heads];
-        f->kern->attention(&args, task % f->n_kv_heads, tile->begin, tile->end);
-    }
-    wefti_barrier(lane);
-}
-
 /* Moves the rows that need logits to the front. Targets never lie behind their sources, so one
  * thread goes through them in order. */
 static void pick_rows(const struct wefti_lane *lane) {
@@ -209,7 +137,7 @@ static void layer_attention(const struct wefti_lane *lane, uint32_t layer_idx, u
         work = &lane->run->picked;
     }
     wefti_mark(lane, WEFT_ENG_OP_ATTENTION);
-    attend(lane, layer_idx, work);
+    wefti_attend(lane, layer_idx, work);
 
     const struct wefti_matrix *o[] = {&layer->o};
     struct wefti_source heads = {f->attn, f->q_stride, NULL, NULL};
@@ -297,67 +225,6 @@ static void run_thread(void *ctx, uint32_t thread_idx) {
     wefti_mark(&lane, WEFT_ENG_OP_COUNT);
 }
 
-/* Shares by spans where one tile would keep a thread busy for more than half of what is each
- * thread's share of all, as long as there is room for the sums. */
-static bool worth_spans(const struct wefti_forward *f, const struct wefti_attn_work *work) {
-    uint64_t all = 0, longest = 0;
-    size_t n_parts = 0;
-    for (uint32_t i = 0; i < work->n_tiles; i++) {
-        const struct wefti_attn_tile *tile = &work->tiles[i];
-        uint64_t n_rows = tile->end - tile->begin;
-        uint32_t n_seen = work->rows[tile->end - 1].pos + 1 - tile->span_begin * WEFT_ATTN_SPAN;
-        all += n_rows * n_seen * f->n_kv_heads;
-        if (tile->n_spans == 1) continue;
-        n_parts += n_rows * tile->n_spans;
-        if (n_rows * n_seen > longest) longest = n_rows * n_seen;
-    }
-    return 2 * longest * f->n_threads > all && n_parts <= f->parts_max;
-}
-
-/* Tiles of rows that share a block table, so of one sequence. */
-static struct wefti_attn_work make_work(const struct wefti_forward *f,
-                                        const struct weft_attn_row *rows, uint32_t n,
-                                        struct wefti_attn_tile *tiles) {
-    struct wefti_attn_work work = {.rows = rows, .tiles = tiles};
-    uint32_t n_spans = 0;
-    size_t part = 0;
-    for (uint32_t begin = 0, end; begin < n; begin = end) {
-        end = begin + 1;
-        while (end < n && end - begin < ATTN_ROWS &&
-               rows[end].block_table == rows[begin].block_table) {
-            end++;
-        }
-        uint32_t first = weft_attn_low(rows[begin].pos, f->window) / WEFT_ATTN_SPAN;
-        uint32_t last = rows[end - 1].pos / WEFT_ATTN_SPAN;
-        struct wefti_attn_tile tile = {begin, end, first, last - first + 1, part};
-        if (tile.n_spans > 1) part += (size_t)(end - begin) * tile.n_spans;
-        n_spans += tile.n_spans;
-        tiles[work.n_tiles++] = tile;
-    }
-    if (worth_spans(f, &work)) work.n_spans = n_spans;
-    return work;
-}
-
-static uint64_t positions_seen(const struct wefti_forward *f, const struct weft_attn_row *rows,
-                               uint32_t n) {
-    uint64_t sum = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        sum += rows[i].pos + 1 - weft_attn_low(rows[i].pos, f->window);
-    }
-    return sum;
-}
-
-/* A tile reads what any of its rows sees. */
-static uint64_t positions_read(const struct wefti_forward *f, const struct wefti_attn_work *work) {
-    uint64_t sum = 0;
-    for (uint32_t i = 0; i < work->n_tiles; i++) {
-        const struct wefti_attn_tile *tile = &work->tiles[i];
-        uint32_t low = weft_attn_low(work->rows[tile->begin].pos, f->window);
-        sum += work->rows[tile->end - 1].pos + 1 - low;
-    }
-    return sum;
-}
-
 static void note_pass(const struct wefti_forward *f, const struct wefti_run *run) {
     const struct wefti_batch *batch = run->batch;
     struct wefti_pass pass = {
@@ -366,11 +233,11 @@ static void note_pass(const struct wefti_forward *f, const struct wefti_run *run
         .n_logit_rows = batch->n_logit_rows,
         .n_head_calls = (batch->n_logit_rows + WEFTI_HEAD_ROWS - 1) / WEFTI_HEAD_ROWS,
         .n_heads = f->n_heads,
-        .n_seen = positions_seen(f, batch->rows, batch->n_tokens),
-        .n_read = positions_read(f, &run->all),
+        .n_seen = wefti_attn_seen(f, batch->rows, batch->n_tokens),
+        .n_read = wefti_attn_read(f, &run->all),
     };
-    pass.n_last_seen = run->pick ? positions_seen(f, f->picked, batch->n_logit_rows) : pass.n_seen;
-    pass.n_last_read = run->pick ? positions_read(f, &run->picked) : pass.n_read;
+    pass.n_last_seen = run->pick ? wefti_attn_seen(f, f->picked, batch->n_logit_rows) : pass.n_seen;
+    pass.n_last_read = run->pick ? wefti_attn_read(f, &run->picked) : pass.n_read;
     wefti_profile_pass(f->profile, f->weights, f->kv, &pass);
 }
 
@@ -385,13 +252,13 @@ void wefti_forward_observe(struct wefti_forward *f, weft_eng_calib *calib) {
 void wefti_forward_run(struct wefti_forward *f, const struct wefti_batch *batch) {
     WEFT_ASSERT(batch->n_tokens <= f->max_rows && batch->n_logit_rows <= batch->n_tokens);
     struct wefti_run run = {.f = f, .batch = batch};
-    run.all = make_work(f, batch->rows, batch->n_tokens, f->tiles);
+    run.all = wefti_attn_plan(f, batch->rows, batch->n_tokens, f->tiles);
     run.pick = batch->n_logit_rows < batch->n_tokens;
     if (run.pick) {
         for (uint32_t i = 0; i < batch->n_logit_rows; i++) {
             f->picked[i] = batch->rows[batch->logit_rows[i]];
         }
-        run.picked = make_work(f, f->picked, batch->n_logit_rows, f->picked_tiles);
+        run.picked = wefti_attn_plan(f, f->picked, batch->n_logit_rows, f->picked_tiles);
     }
     if (f->profile) note_pass(f, &run);
     wefti_pool_run(f->pool, run_thread, &run);
@@ -415,7 +282,7 @@ static void lay_out(struct wefti_forward *f, struct wefti_carver *carver) {
     f->picked = wefti_carve(carver, rows, sizeof *f->picked);
     f->tiles = wefti_carve(carver, rows, sizeof *f->tiles);
     f->picked_tiles = wefti_carve(carver, rows, sizeof *f->picked_tiles);
-    f->parts = wefti_carve(carver, f->parts_max, part_floats(f) * sizeof *f->parts);
+    f->parts = wefti_carve(carver, f->parts_max, wefti_attn_part_floats(f) * sizeof *f->parts);
     for (int form = 0; form < WEFT_ACT_COUNT; form++) {
         if (f->uses[form]) f->shared[form] = wefti_carve(carver, grouped, f->act_bytes[form]);
     }
@@ -454,15 +321,6 @@ static void set_shape(struct wefti_forward *f, const struct weft_model_params *p
     f->rope_stride = wefti_stride(f->head_dim);
 }
 
-/* As address space: one row of the longest sequence has room, however long that is. */
-static void size_parts(struct wefti_forward *f, uint32_t n_context) {
-    uint64_t n_positions = (uint64_t)f->kv->n_blocks * f->kv->layers[0].block_size;
-    if (n_positions > n_context) n_positions = n_context;
-    size_t n_spans = (size_t)(n_positions + WEFT_ATTN_SPAN - 1) / WEFT_ATTN_SPAN;
-    size_t room = PART_BYTES / (part_floats(f) * sizeof *f->parts);
-    if (n_spans > 1 && f->n_threads > 1) f->parts_max = n_spans > room ? n_spans : room;
-}
-
 weft_err wefti_forward_new(const struct weft_kern_table *kern, struct wefti_pool *pool,
                            const struct wefti_weights *weights, const struct wefti_kv *kv,
                            const weft_model *model, uint32_t max_batched_tokens,
@@ -477,7 +335,7 @@ weft_err wefti_forward_new(const struct weft_kern_table *kern, struct wefti_pool
     f->n_threads = wefti_pool_n_threads(pool);
     f->max_rows = max_batched_tokens;
     set_shape(f, weft_model_params(model));
-    size_parts(f, weft_model_params(model)->n_context);
+    wefti_attn_size_parts(f, weft_model_params(model)->n_context);
     wefti_acts_note_forms(f);
     struct wefti_carver carver = {0};
     lay_out(f, &carver);

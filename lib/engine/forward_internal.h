@@ -3,6 +3,7 @@
  *   forward.c        the pass: what runs in which order on every thread
  *   activations.c    rows normalised and converted to what products want
  *   products.c       matrix products, cut into tasks
+ *   attention.c      attention, cut into tasks
  *
  * The pool runs one function on all threads; each sees the pass through its own lane. Phases end
  * with a barrier, and within a phase threads take tasks, so every function here that says it ends
@@ -21,21 +22,6 @@ enum {
     WEFTI_TILE_PANELS = 4,      /* the kernels take up to so many panels at a time */
     /* Of gate or up: enough for the fewest panels of the most rows; fewer rows get more panels. */
     WEFTI_FFN_TILE_FLOATS = WEFTI_BLOCK_ROWS_MAX * WEFTI_TILE_PANELS * WEFT_PANEL,
-};
-
-struct wefti_attn_tile {
-    uint32_t begin, end;
-    uint32_t span_begin, n_spans; /* what its rows see any of */
-    size_t part;                  /* where its sums of single spans begin: rows times spans */
-};
-
-/* The attention of some rows: tiles of rows, which threads share by kv head, and where that is not
- * enough by spans of positions, too. Either yields the same bits. */
-struct wefti_attn_work {
-    const struct weft_attn_row *rows;
-    struct wefti_attn_tile *tiles;
-    uint32_t n_tiles;
-    uint32_t n_spans; /* of all tiles; 0: not shared by spans */
 };
 
 /* Of one thread. */
@@ -147,5 +133,41 @@ void wefti_multiply(const struct wefti_lane *lane, const struct wefti_acts *acts
 /* ffn = silu(gate) * up. Ends a phase. */
 void wefti_gate_up(const struct wefti_lane *lane, const struct wefti_acts *acts,
                    const struct wefti_layer *layer, uint32_t n_rows);
+
+/* ------------------------------------------------------------------------------- attention --- */
+
+struct wefti_attn_tile {
+    uint32_t begin, end;
+    uint32_t span_begin, n_spans; /* what its rows see any of */
+    size_t part;                  /* where its sums of single spans begin: rows times spans */
+};
+
+/* The attention of some rows: tiles of rows, which threads share by kv head, and where that is not
+ * enough by spans of positions, too. Either yields the same bits. */
+struct wefti_attn_work {
+    const struct weft_attn_row *rows;
+    struct wefti_attn_tile *tiles;
+    uint32_t n_tiles;
+    uint32_t n_spans; /* of all tiles; 0: not shared by spans */
+};
+
+/* Cuts the attention of `n` rows into tiles, for which `tiles` has room. */
+struct wefti_attn_work wefti_attn_plan(const struct wefti_forward *f,
+                                       const struct weft_attn_row *rows, uint32_t n,
+                                       struct wefti_attn_tile *tiles);
+
+/* attn = attention of q over the layer's cache. Ends a phase, or two. */
+void wefti_attend(const struct wefti_lane *lane, uint32_t layer,
+                  const struct wefti_attn_work *work);
+
+/* Positions that the rows see, and those that their tiles read. */
+uint64_t wefti_attn_seen(const struct wefti_forward *f, const struct weft_attn_row *rows,
+                         uint32_t n);
+uint64_t wefti_attn_read(const struct wefti_forward *f, const struct wefti_attn_work *work);
+
+/* Once: sets parts_max, from the longest sequence there can be. */
+void wefti_attn_size_parts(struct wefti_forward *f, uint32_t n_context);
+/* Floats of the sums of one row and span, all heads. */
+size_t wefti_attn_part_floats(const struct wefti_forward *f);
 
 #endif
