@@ -1,6 +1,7 @@
 /* engine, private — what the files of the forward pass share.
  *
  *   forward.c        the pass: what runs in which order on every thread
+ *   forward_memory.c shapes, strides and buffers
  *   activations.c    rows normalised and converted to what products want
  *   products.c       matrix products, cut into tasks
  *   attention.c      attention, cut into tasks

@@ -1,0 +1,100 @@
+/* What the forward pass works in: shapes and strides of a model, and all its buffers.
+ *
+ * One mapping holds them, sized from the step limits; a pass allocates nothing. */
+#include "engine/forward_internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static void lay_out(struct wefti_forward *f, struct wefti_carver *carver) {
+    size_t rows = f->max_rows, grouped = wefti_round_up(rows, f->kern->group_rows);
+    f->inv_freq = wefti_carve(carver, f->head_dim / 2, sizeof *f->inv_freq);
+    f->rope = wefti_carve(carver, rows * f->rope_stride, sizeof *f->rope);
+    f->x = wefti_carve(carver, rows * f->x_stride, sizeof *f->x);
+    struct wefti_carver attention = *carver; /* attention and FFN never live at the same time */
+    f->q = wefti_carve(&attention, rows * f->q_stride, sizeof *f->q);
+    f->k = wefti_carve(&attention, rows * f->kv_stride, sizeof *f->k);
+    f->v = wefti_carve(&attention, rows * f->kv_stride, sizeof *f->v);
+    f->attn = wefti_carve(&attention, rows * f->q_stride, sizeof *f->attn);
+    f->ffn = wefti_carve(carver, rows * f->ffn_stride, sizeof *f->ffn);
+    if (attention.used > carver->used) carver->used = attention.used;
+    f->logits = wefti_carve(carver, WEFTI_HEAD_ROWS * f->logit_stride, sizeof *f->logits);
+    f->picked = wefti_carve(carver, rows, sizeof *f->picked);
+    f->tiles = wefti_carve(carver, rows, sizeof *f->tiles);
+    f->picked_tiles = wefti_carve(carver, rows, sizeof *f->picked_tiles);
+    f->parts = wefti_carve(carver, f->parts_max, wefti_attn_part_floats(f) * sizeof *f->parts);
+    for (int form = 0; form < WEFT_ACT_COUNT; form++) {
+        if (f->uses[form]) f->shared[form] = wefti_carve(carver, grouped, f->act_bytes[form]);
+    }
+    f->threads = wefti_carve(carver, f->n_threads, sizeof *f->threads);
+    size_t widest = wefti_stride(wefti_max_u32(f->n_hidden, wefti_max_u32(f->q_dim, f->n_ffn)));
+    for (uint32_t t = 0; t < f->n_threads; t++) {
+        struct wefti_scratch s = {0};
+        for (int form = 0; form < WEFT_ACT_COUNT; form++) {
+            if (f->uses[form])
+                s.own[form] = wefti_carve(carver, WEFTI_OWN_ROWS, f->act_bytes[form]);
+        }
+        s.wide = wefti_carve(carver, widest, sizeof *s.wide);
+        s.raw = wefti_carve(carver, f->n_hidden, sizeof(float));
+        s.tile = wefti_carve(carver, WEFTI_FFN_TILE_FLOATS, sizeof *s.tile);
+        if (carver->base) f->threads[t] = s;
+    }
+}
+
+static void set_shape(struct wefti_forward *f, const struct weft_model_params *p) {
+    f->n_layers = p->n_layers;
+    f->n_heads = p->n_heads;
+    f->n_kv_heads = p->n_kv_heads;
+    f->head_dim = p->head_dim;
+    f->n_hidden = p->n_hidden;
+    f->n_ffn = p->n_ffn;
+    f->q_dim = p->n_heads * p->head_dim;
+    f->rms_eps = p->rms_eps;
+    f->attn_scale = (float)(1.0 / sqrt((double)p->head_dim));
+    f->rope_interleaved = p->rope_interleaved;
+    f->window = p->window;
+    f->x_stride = wefti_stride(f->n_hidden);
+    f->q_stride = wefti_stride(f->q_dim);
+    f->kv_stride = wefti_stride((size_t)p->n_kv_heads * p->head_dim);
+    f->ffn_stride = wefti_stride(f->n_ffn);
+    f->logit_stride = wefti_stride(p->n_vocab);
+    f->rope_stride = wefti_stride(f->head_dim);
+}
+
+weft_err wefti_forward_new(const struct weft_kern_table *kern, struct wefti_pool *pool,
+                           const struct wefti_weights *weights, const struct wefti_kv *kv,
+                           const weft_model *model, uint32_t max_batched_tokens,
+                           struct wefti_forward **forward_out, struct weft_errmsg *why) {
+    *forward_out = NULL;
+    struct wefti_forward *f = calloc(1, sizeof *f);
+    if (!f) return weft_err_set(why, WEFT_E_NOMEM, "no memory for the forward pass");
+    f->kern = kern;
+    f->pool = pool;
+    f->weights = weights;
+    f->kv = kv;
+    f->n_threads = wefti_pool_n_threads(pool);
+    f->max_rows = max_batched_tokens;
+    set_shape(f, weft_model_params(model));
+    wefti_attn_size_parts(f, weft_model_params(model)->n_context);
+    wefti_acts_note_forms(f);
+    struct wefti_carver carver = {0};
+    lay_out(f, &carver);
+    f->map_bytes = carver.used;
+    f->map = wefti_map(f->map_bytes);
+    if (!f->map) {
+        size_t bytes = f->map_bytes;
+        free(f);
+        return weft_err_set(why, WEFT_E_NOMEM, "no memory for %zu bytes of activations", bytes);
+    }
+    carver = (struct wefti_carver){.base = f->map};
+    lay_out(f, &carver);
+    weft_model_rope_inv_freq(model, f->inv_freq);
+    *forward_out = f;
+    return WEFT_OK;
+}
+
+void wefti_forward_free(struct wefti_forward *forward) {
+    if (!forward) return;
+    wefti_unmap(forward->map, forward->map_bytes);
+    free(forward);
+}
