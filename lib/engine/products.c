@@ -16,31 +16,37 @@ enum {
     RUN_PANELS = 8,       /* so many panels share the rows that they read */
 };
 
-/* Panels p_begin..p_end of rows row..row+n_rows of the product. `to` speaks of row 0, column 0. */
+/* Panels begin..end of rows row..row+n_rows. */
+struct piece {
+    uint32_t row, n_rows, begin, end;
+};
+
+/* A piece of a product, which speaks of row 0 and column 0. */
 static void multiply(const struct wefti_forward *f, const struct wefti_acts *acts,
-                     const struct wefti_matrix *m, uint32_t row, uint32_t n_rows, uint32_t p_begin,
-                     uint32_t p_end, const struct wefti_product *to) {
+                     const struct wefti_product *product, const struct piece *piece) {
+    const struct wefti_matrix *m = product->matrix;
     enum weft_kern_act form = weft_kern_act_of(m->kind);
-    WEFT_ASSERT(row % acts->group == 0);
+    WEFT_ASSERT(piece->row % acts->group == 0);
+    size_t shift = piece->row * product->ldc;
     struct weft_gemm_args args = {
-        .act = acts->rows[form] + row * acts->row_bytes[form],
+        .act = acts->rows[form] + piece->row * acts->row_bytes[form],
         .act_row_bytes = acts->row_bytes[form],
         .act_group = acts->group,
         .packed = f->weights->base + m->offset,
-        .c = to->c + row * to->ldc,
-        .ldc = to->ldc,
-        .residual = to->residual ? to->residual + row * to->ldc : NULL,
-        .m = n_rows,
+        .c = product->c + shift,
+        .ldc = product->ldc,
+        .residual = product->residual ? product->residual + shift : NULL,
+        .m = piece->n_rows,
         .n = m->n,
         .k = m->k,
         .segs = &m->segs,
     };
-    f->kern->gemm[m->kind](&args, p_begin, p_end);
+    f->kern->gemm[m->kind](&args, piece->begin, piece->end);
 }
 
 /* How a phase of products is cut: blocks of rows, and runs of panels within each. */
 struct cut {
-    uint32_t block_rows, n_blocks, n_panels;
+    uint32_t n_rows, block_rows, n_blocks, n_panels;
     uint32_t panels_per_task; /* 0: runs become shorter */
     uint32_t n_threads, n_runs;
 };
@@ -76,12 +82,23 @@ static uint32_t count_shrinking_runs(const struct cut *cut) {
     return n;
 }
 
-static struct cut make_cut(const struct wefti_forward *f, uint32_t n_rows, size_t row_bytes,
-                           size_t panel_bytes, uint32_t n_panels, uint32_t panels_max) {
+static size_t widest_row(const struct wefti_acts *acts) {
+    size_t bytes = 0;
+    for (int form = 0; form < WEFT_ACT_COUNT; form++) {
+        if (acts->rows[form] && acts->row_bytes[form] > bytes) bytes = acts->row_bytes[form];
+    }
+    return bytes;
+}
+
+static struct cut make_cut(const struct wefti_forward *f, const struct wefti_acts *acts,
+                           uint32_t n_rows, size_t panel_bytes, uint32_t n_panels,
+                           uint32_t panels_max) {
+    size_t row_bytes = widest_row(acts);
     WEFT_ASSERT(row_bytes > 0 && panel_bytes > 0 && n_panels > 0 && panels_max > 0);
     uint32_t rows = (uint32_t)(BLOCK_BYTES / row_bytes) / BLOCK_ROWS_UNIT * BLOCK_ROWS_UNIT;
     rows = wefti_min_u32(wefti_max_u32(rows, BLOCK_ROWS_UNIT), WEFTI_BLOCK_ROWS_MAX);
-    struct cut cut = {.block_rows = rows,
+    struct cut cut = {.n_rows = n_rows,
+                      .block_rows = rows,
                       .n_blocks = (n_rows + rows - 1) / rows,
                       .n_panels = n_panels,
                       .n_threads = f->n_threads};
@@ -101,25 +118,31 @@ static struct cut make_cut(const struct wefti_forward *f, uint32_t n_rows, size_
     return cut;
 }
 
-static size_t widest_row(const struct wefti_acts *acts) {
-    size_t bytes = 0;
-    for (int form = 0; form < WEFT_ACT_COUNT; form++) {
-        if (acts->rows[form] && acts->row_bytes[form] > bytes) bytes = acts->row_bytes[form];
-    }
-    return bytes;
+/* The next task of the phase; false: there is none left. */
+static bool take_piece(const struct wefti_lane *lane, const struct cut *cut,
+                       struct piece *piece_out) {
+    uint32_t task = wefti_take(lane);
+    if (task >= cut->n_blocks * cut->n_runs) return false;
+    piece_out->row = task / cut->n_runs * cut->block_rows;
+    piece_out->n_rows = wefti_min_u32(cut->block_rows, cut->n_rows - piece_out->row);
+    run_of(cut, task % cut->n_runs, &piece_out->begin, &piece_out->end);
+    return true;
 }
 
-/* Panels begin..end of all the products laid side by side. */
-static void multiply_range(const struct wefti_lane *lane, const struct wefti_acts *acts,
-                           const struct wefti_product *products, uint32_t n_products, uint32_t row,
-                           uint32_t n_rows, uint32_t begin, uint32_t end) {
+/* A piece of all the products laid side by side. */
+static void multiply_piece(const struct wefti_lane *lane, const struct wefti_acts *acts,
+                           const struct wefti_product *products, uint32_t n_products,
+                           const struct piece *piece) {
     uint32_t first = 0;
     for (uint32_t i = 0; i < n_products; i++) {
-        const struct wefti_matrix *m = products[i].matrix;
-        uint32_t from = wefti_max_u32(begin, first), to = wefti_min_u32(end, first + m->n_panels);
-        if (from < to)
-            multiply(lane->f, acts, m, row, n_rows, from - first, to - first, &products[i]);
-        first += m->n_panels;
+        uint32_t n_panels = products[i].matrix->n_panels;
+        uint32_t begin = wefti_max_u32(piece->begin, first);
+        uint32_t end = wefti_min_u32(piece->end, first + n_panels);
+        if (begin < end) {
+            const struct piece own = {piece->row, piece->n_rows, begin - first, end - first};
+            multiply(lane->f, acts, &products[i], &own);
+        }
+        first += n_panels;
     }
 }
 
@@ -129,42 +152,39 @@ void wefti_multiply(const struct wefti_lane *lane, const struct wefti_acts *acts
     for (uint32_t i = 0; i < n_products; i++) {
         n_panels += products[i].matrix->n_panels;
     }
-    struct cut cut = make_cut(lane->f, n_rows, widest_row(acts), products[0].matrix->panel_bytes,
-                              n_panels, n_panels);
-    uint32_t n_tasks = cut.n_blocks * cut.n_runs;
-    for (uint32_t task = wefti_take(lane); task < n_tasks; task = wefti_take(lane)) {
-        uint32_t row = task / cut.n_runs * cut.block_rows, begin, end;
-        run_of(&cut, task % cut.n_runs, &begin, &end);
-        multiply_range(lane, acts, products, n_products, row,
-                       wefti_min_u32(cut.block_rows, n_rows - row), begin, end);
+    size_t panel_bytes = products[0].matrix->panel_bytes;
+    struct cut cut = make_cut(lane->f, acts, n_rows, panel_bytes, n_panels, n_panels);
+    struct piece piece;
+    while (take_piece(lane, &cut, &piece)) {
+        multiply_piece(lane, acts, products, n_products, &piece);
     }
     wefti_barrier(lane);
 }
 
-/* ffn = silu(gate) * up of one tile: gate goes where the result belongs, up into scratch. Panels
+/* ffn = silu(gate) * up of one piece: gate goes where the result belongs, up into scratch. Panels
  * are contiguous, so a run of them is a matrix of its own. */
-static void gate_up_tile(const struct wefti_lane *lane, const struct wefti_acts *acts,
-                         const struct wefti_layer *layer, uint32_t row, uint32_t n_rows,
-                         uint32_t p_begin, uint32_t p_end) {
+static void gate_up_piece(const struct wefti_lane *lane, const struct wefti_acts *acts,
+                          const struct wefti_layer *layer, const struct piece *piece) {
     struct wefti_forward *f = lane->f;
-    struct wefti_product gate = {.matrix = &layer->gate, .c = f->ffn, .ldc = f->ffn_stride};
-    multiply(f, acts, &layer->gate, row, n_rows, p_begin, p_end, &gate);
+    const struct wefti_product gate = {&layer->gate, f->ffn, f->ffn_stride, NULL};
+    multiply(f, acts, &gate, piece);
 
-    uint32_t column = p_begin * WEFT_PANEL;
-    struct wefti_matrix part = layer->up;
-    part.offset += p_begin * part.panel_bytes;
-    part.n = wefti_min_u32(part.n - column, (p_end - p_begin) * WEFT_PANEL);
+    uint32_t column = piece->begin * WEFT_PANEL, n_panels = piece->end - piece->begin;
+    struct wefti_matrix run = layer->up;
+    run.offset += piece->begin * run.panel_bytes;
+    run.n = wefti_min_u32(run.n - column, n_panels * WEFT_PANEL);
     struct wefti_acts shifted = *acts;
-    enum weft_kern_act form = weft_kern_act_of(part.kind);
-    shifted.rows[form] += row * shifted.row_bytes[form];
-    struct wefti_product up = {.c = lane->scratch->tile,
-                               .ldc = (size_t)(p_end - p_begin) * WEFT_PANEL};
-    multiply(f, &shifted, &part, 0, n_rows, 0, p_end - p_begin, &up);
+    enum weft_kern_act form = weft_kern_act_of(run.kind);
+    shifted.rows[form] += piece->row * shifted.row_bytes[form];
+    const struct wefti_product up = {&run, lane->scratch->tile, (size_t)n_panels * WEFT_PANEL,
+                                     NULL};
+    const struct piece whole = {0, piece->n_rows, 0, n_panels};
+    multiply(f, &shifted, &up, &whole);
 
     uint64_t begin_ns = lane->log ? weft_now_ns() : 0;
-    for (uint32_t r = 0; r < n_rows; r++) {
-        float *y = f->ffn + (row + r) * f->ffn_stride + column;
-        f->kern->silu_mul(y, up.c + r * up.ldc, part.n, y);
+    for (uint32_t r = 0; r < piece->n_rows; r++) {
+        float *y = f->ffn + (piece->row + r) * f->ffn_stride + column;
+        f->kern->silu_mul(y, up.c + r * up.ldc, run.n, y);
     }
     if (lane->log) wefti_log_aside(lane->log, WEFT_ENG_OP_SILU_MUL, begin_ns);
 }
@@ -174,14 +194,11 @@ void wefti_gate_up(const struct wefti_lane *lane, const struct wefti_acts *acts,
     uint32_t rows = wefti_min_u32(n_rows, WEFTI_BLOCK_ROWS_MAX);
     uint32_t panels_max =
         WEFTI_FFN_TILE_FLOATS / WEFT_PANEL / rows / WEFTI_TILE_PANELS * WEFTI_TILE_PANELS;
-    struct cut cut = make_cut(lane->f, n_rows, widest_row(acts), layer->gate.panel_bytes,
-                              layer->gate.n_panels, panels_max);
-    uint32_t n_tasks = cut.n_blocks * cut.n_runs;
-    for (uint32_t task = wefti_take(lane); task < n_tasks; task = wefti_take(lane)) {
-        uint32_t row = task / cut.n_runs * cut.block_rows, begin, end;
-        run_of(&cut, task % cut.n_runs, &begin, &end);
-        gate_up_tile(lane, acts, layer, row, wefti_min_u32(cut.block_rows, n_rows - row), begin,
-                     end);
+    struct cut cut =
+        make_cut(lane->f, acts, n_rows, layer->gate.panel_bytes, layer->gate.n_panels, panels_max);
+    struct piece piece;
+    while (take_piece(lane, &cut, &piece)) {
+        gate_up_piece(lane, acts, layer, &piece);
     }
     wefti_barrier(lane);
 }
