@@ -2,7 +2,9 @@
  *
  * The pass goes on in f32; what a matrix multiplies depends on its kind. Products of the same rows
  * share them, so rows are normalised and converted once per group of products, to all forms that
- * the group wants. Few rows every thread makes for itself, many are shared out and interleaved. */
+ * the group wants. Few rows every thread makes for itself, which costs less than a barrier, and f32
+ * is taken as it is; many rows are shared out and interleaved. None of this changes a bit of any
+ * row. */
 #include "engine/forward_internal.h"
 
 #include <string.h>
@@ -111,9 +113,8 @@ struct wefti_acts wefti_acts_make(const struct wefti_lane *lane, const struct we
         return acts;
     }
     uint32_t per_task = acts.group > 1 ? acts.group : WEFTI_ROWS_PER_TASK;
-    uint32_t n_tasks = (n_rows + per_task - 1) / per_task;
-    for (uint32_t task = wefti_take(lane); task < n_tasks; task = wefti_take(lane)) {
-        uint32_t begin = task * per_task, end = begin + wefti_min_u32(per_task, n_rows - begin);
+    uint32_t begin, end;
+    while (wefti_take_rows(lane, n_rows, per_task, &begin, &end)) {
         for (uint32_t row = begin; row < end; row++) {
             make_row(lane, src, wanted, k, to, &acts, row);
         }

@@ -17,12 +17,13 @@ size_t wefti_attn_part_floats(const struct wefti_forward *f) {
 }
 
 /* As address space: one row of the longest sequence has room, however long that is. */
-void wefti_attn_size_parts(struct wefti_forward *f, uint32_t n_context) {
+size_t wefti_attn_parts_max(const struct wefti_forward *f, uint32_t n_context) {
     uint64_t n_positions = (uint64_t)f->kv->n_blocks * f->kv->layers[0].block_size;
     if (n_positions > n_context) n_positions = n_context;
     size_t n_spans = (size_t)(n_positions + WEFT_ATTN_SPAN - 1) / WEFT_ATTN_SPAN;
     size_t room = PART_BYTES / (wefti_attn_part_floats(f) * sizeof *f->parts);
-    if (n_spans > 1 && f->n_threads > 1) f->parts_max = n_spans > room ? n_spans : room;
+    if (n_spans <= 1 || f->n_threads == 1) return 0;
+    return n_spans > room ? n_spans : room;
 }
 
 /* Shares by spans where one tile would keep a thread busy for more than half of what is each

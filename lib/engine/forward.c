@@ -6,11 +6,8 @@
  *   norm + convert | q, k, v | rope, K and V into the cache | attention | convert | o + residual
  *   norm + convert | gate, up, silu | convert | down + residual
  *
- * With few rows every thread converts all of them for itself, which costs less than a barrier, and
- * f32 activations are taken as they are; of many rows they are interleaved. The FFN's gate and up
- * tiles meet in one thread, so only their product is stored. In the last layer everything behind K
- * and V runs for the rows that need logits alone: rows do not see each other there. None of this
- * changes a bit of any row. */
+ * In the last layer everything behind K and V runs for the rows that need logits alone: rows do not
+ * see each other there, so that changes no bit of any row. */
 #include "engine/forward_internal.h"
 
 #include <math.h>
@@ -29,9 +26,6 @@ struct wefti_run {
 static void mark_layer(const struct wefti_lane *lane, uint32_t layer) {
     if (lane->log) lane->log->layer = layer;
 }
-
-/* ------------------------------------------------------------------------------------ phases ---
- */
 
 /* cos and sin of the angles at one position, in double and rounded once. */
 static void fill_rope(const struct wefti_forward *f, uint32_t pos, float *cos_sin) {
@@ -78,10 +72,8 @@ static void rope_and_cache(const struct wefti_lane *lane, uint32_t layer) {
     const struct wefti_forward *f = lane->f;
     const struct wefti_batch *batch = lane->run->batch;
     uint32_t per_task = batch->n_tokens > 4 * f->n_threads ? WEFTI_ROWS_PER_TASK : 1;
-    uint32_t n_tasks = (batch->n_tokens + per_task - 1) / per_task;
-    for (uint32_t task = wefti_take(lane); task < n_tasks; task = wefti_take(lane)) {
-        uint32_t begin = task * per_task;
-        uint32_t end = begin + wefti_min_u32(per_task, batch->n_tokens - begin);
+    uint32_t begin, end;
+    while (wefti_take_rows(lane, batch->n_tokens, per_task, &begin, &end)) {
         for (uint32_t row = begin; row < end; row++) {
             const float *cos_sin = f->rope + row * f->rope_stride;
             float *k = f->k + row * f->kv_stride;
@@ -171,13 +163,13 @@ static void layer_ffn(const struct wefti_lane *lane, uint32_t layer_idx, uint32_
 }
 
 /* Logits of rows first..first+n of the list, and what the caller does with them. */
-static void head_chunk(const struct wefti_lane *lane, uint32_t first, uint32_t n, bool picked) {
+static void head_chunk(const struct wefti_lane *lane, uint32_t first, uint32_t n) {
     struct wefti_forward *f = lane->f;
     const struct wefti_batch *batch = lane->run->batch;
     const struct wefti_matrix *head[] = {&f->weights->head};
     struct wefti_source hidden = {f->x, f->x_stride, NULL,
                                   wefti_vector(f->weights, f->weights->final_norm)};
-    if (picked) {
+    if (lane->run->pick) {
         hidden.rows += first * f->x_stride;
     } else {
         hidden.index = batch->logit_rows + first;
@@ -219,7 +211,7 @@ static void run_thread(void *ctx, uint32_t thread_idx) {
     mark_layer(&lane, UINT32_MAX);
     uint32_t n_logit_rows = run->batch->n_logit_rows;
     for (uint32_t first = 0; first < n_logit_rows; first += WEFTI_HEAD_ROWS) {
-        head_chunk(&lane, first, wefti_min_u32(WEFTI_HEAD_ROWS, n_logit_rows - first), run->pick);
+        head_chunk(&lane, first, wefti_min_u32(WEFTI_HEAD_ROWS, n_logit_rows - first));
     }
     wefti_mark(&lane, WEFT_ENG_OP_COUNT);
 }

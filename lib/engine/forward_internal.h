@@ -78,10 +78,22 @@ static inline void wefti_mark(const struct wefti_lane *lane, enum weft_eng_op op
     if (lane->log) wefti_log_mark(lane->log, op);
 }
 
+/* The next task of a phase. */
 static inline uint32_t wefti_take(const struct wefti_lane *lane) {
     return wefti_pool_take(lane->f->pool, lane->idx);
 }
 
+/* The next rows begin..end of a phase, `per_task` at a time; false: there are none left. */
+static inline bool wefti_take_rows(const struct wefti_lane *lane, uint32_t n_rows,
+                                   uint32_t per_task, uint32_t *begin_out, uint32_t *end_out) {
+    uint32_t task = wefti_take(lane);
+    if (task >= (n_rows + per_task - 1) / per_task) return false;
+    *begin_out = task * per_task;
+    *end_out = *begin_out + wefti_min_u32(per_task, n_rows - *begin_out);
+    return true;
+}
+
+/* Ends a phase. */
 static inline void wefti_barrier(const struct wefti_lane *lane) {
     wefti_mark(lane, WEFT_ENG_OP_WAIT);
     wefti_pool_barrier(lane->f->pool);
@@ -166,9 +178,9 @@ uint64_t wefti_attn_seen(const struct wefti_forward *f, const struct weft_attn_r
                          uint32_t n);
 uint64_t wefti_attn_read(const struct wefti_forward *f, const struct wefti_attn_work *work);
 
-/* Once: sets parts_max, from the longest sequence there can be. */
-void wefti_attn_size_parts(struct wefti_forward *f, uint32_t n_context);
-/* Floats of the sums of one row and span, all heads. */
+/* Sums of a row and span to have room for, where no sequence is longer than `n_context`, and the
+ * floats of one of them, all heads. */
+size_t wefti_attn_parts_max(const struct wefti_forward *f, uint32_t n_context);
 size_t wefti_attn_part_floats(const struct wefti_forward *f);
 
 #endif

@@ -75,7 +75,7 @@ weft_err wefti_forward_new(const struct weft_kern_table *kern, struct wefti_pool
     f->n_threads = wefti_pool_n_threads(pool);
     f->max_rows = max_batched_tokens;
     set_shape(f, weft_model_params(model));
-    wefti_attn_size_parts(f, weft_model_params(model)->n_context);
+    f->parts_max = wefti_attn_parts_max(f, weft_model_params(model)->n_context);
     wefti_acts_note_forms(f);
     struct wefti_carver carver = {0};
     lay_out(f, &carver);

@@ -1,7 +1,8 @@
 /* Products of activations with packed weights, shared out among the threads.
  *
  * A phase of products is cut into blocks of rows, and the weight panels of each block into runs;
- * a task is a run over a block. Never along K: a row is summed by one thread, in one order. */
+ * a task is a run over a block. Never along K: each sum is one thread's, in one order. The FFN's
+ * gate and up meet in one task, so only their product is stored. */
 #include "engine/forward_internal.h"
 
 #include "base/check.h"
