@@ -257,7 +257,7 @@ WEFT_MUST_CHECK weft_err wefti_plan_check(struct wefti_slots *slots,
                                           const struct weft_step_plan *plan, bool fresh,
                                           struct weft_errmsg *why);
 
-/* ---------------------------------------------------------------------------------- forward --- */
+/* ----------------------------------------------------------------------------------- cache --- */
 
 struct wefti_kv {
     struct weft_kv_layer *layers; /* [n_layers] */
@@ -265,23 +265,6 @@ struct wefti_kv {
     size_t block_bytes; /* of one plane (K or V) of one layer */
     void *map;
     size_t map_bytes;
-};
-
-struct wefti_batch;
-/* Gets the logits of the batch's `i`-th logit row. They may be changed. */
-typedef void wefti_logits_fn(void *ctx, uint32_t i, float *logits, uint32_t thread_idx);
-
-struct wefti_batch {
-    uint32_t n_tokens;
-    const uint32_t *tokens;           /* [n_tokens] */
-    const struct weft_attn_row *rows; /* [n_tokens]; rows of a sequence together, ascending */
-    uint32_t n_logit_rows;
-    const uint32_t *logit_rows; /* indices of rows that need logits, ascending */
-    wefti_logits_fn *on_logits;
-    void *on_logits_ctx;
-    bool in_order; /* on_logits is called by thread 0, row after row; else by any, all at once */
-    uint32_t n_copies;
-    const struct weft_step_copy *copies;
 };
 
 /* ---------------------------------------------------------------------------------- profile --- */
@@ -329,6 +312,24 @@ void wefti_profile_read(const struct wefti_profile *profile, struct weft_eng_pro
 void wefti_profile_reset(struct wefti_profile *profile);
 uint32_t wefti_profile_spans(const struct wefti_profile *profile, uint32_t track,
                              struct weft_eng_span *out, uint32_t max);
+
+/* ---------------------------------------------------------------------------------- forward --- */
+
+/* Gets the logits of the batch's `i`-th logit row. They may be changed. */
+typedef void wefti_logits_fn(void *ctx, uint32_t i, float *logits, uint32_t thread_idx);
+
+struct wefti_batch {
+    uint32_t n_tokens;
+    const uint32_t *tokens;           /* [n_tokens] */
+    const struct weft_attn_row *rows; /* [n_tokens]; rows of a sequence together, ascending */
+    uint32_t n_logit_rows;
+    const uint32_t *logit_rows; /* indices of rows that need logits, ascending */
+    wefti_logits_fn *on_logits;
+    void *on_logits_ctx;
+    bool in_order; /* on_logits is called by thread 0, row after row; else by any, all at once */
+    uint32_t n_copies;
+    const struct weft_step_copy *copies;
+};
 
 struct wefti_forward;
 

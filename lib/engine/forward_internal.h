@@ -1,10 +1,10 @@
 /* engine, private — what the files of the forward pass share.
  *
- *   forward.c        the pass: what runs in which order on every thread
- *   forward_memory.c shapes, strides and buffers
- *   activations.c    rows normalised and converted to what products want
- *   products.c       matrix products, cut into tasks
- *   attention.c      attention, cut into tasks
+ *   forward.c         the pass: what runs in which order on every thread
+ *   forward_memory.c  shapes, strides and buffers
+ *   activations.c     rows normalised and converted to what products want
+ *   products.c        matrix products, cut into tasks
+ *   attention.c       attention, cut into tasks
  *
  * The pool runs one function on all threads; each sees the pass through its own lane. Phases end
  * with a barrier, and within a phase threads take tasks, so every function here that says it ends
