@@ -16,6 +16,10 @@
 #define BODY_OVERHEAD_BYTES 65536
 #define BODY_OVERHEAD_FACTOR 8
 
+/* Of one connection in one turn of the loop: a read may bring thousands, and where each is answered
+ * at once, nobody else would have a turn before the last. */
+#define REQUESTS_PER_TURN 8
+
 /* ---------------------------------------------------------------------------- parsing heads --- */
 
 size_t wefti_http_scan(struct http_scan *scan, const char *bytes, size_t n, bool *done_out,
@@ -247,6 +251,17 @@ static void look_at_request(struct http *h, llhttp_errno_t status) {
     }
 }
 
+static bool has_had_turn(const struct http *h) {
+    return h->turn == h->conn->server->n_turns && h->n_in_turn >= REQUESTS_PER_TURN;
+}
+
+static void count_request(struct http *h) {
+    uint64_t turn = h->conn->server->n_turns;
+    if (h->turn != turn) h->n_in_turn = 0;
+    h->turn = turn;
+    h->n_in_turn++;
+}
+
 static size_t take_head(struct http *h, const char *bytes, size_t n) {
     bool is_done, is_ok;
     if (h->head.len == 0) h->since_ms = h->last_byte_ms;
@@ -258,6 +273,7 @@ static size_t take_head(struct http *h, const char *bytes, size_t n) {
     } else if (h->head.failed || (h->head.len == WEFT_HEAD_BYTES_MAX && !is_done)) {
         wefti_http_refuse_with(h, 431, NULL, "the request's head is too large");
     } else if (is_done) {
+        count_request(h);
         llhttp_errno_t status = llhttp_execute(&h->parser, h->head.data, h->head.len);
         h->phase = HTTP_IN_BODY;
         wefti_pace_begin(&h->pace, h->last_byte_ms);
@@ -299,8 +315,10 @@ static void stash(struct http *h, const char *bytes, size_t n) {
 static void feed(struct http *h, const char *bytes, size_t n) {
     struct conn *conn = h->conn;
     while (n > 0 && !conn->is_closing && h->phase != HTTP_ENDED) {
-        if (h->phase == HTTP_BUSY || (h->phase == HTTP_IN_HEAD && conn->is_writing)) {
+        bool waits = conn->is_writing || has_had_turn(h) || h->pending.len > 0;
+        if (h->phase == HTTP_BUSY || (h->phase == HTTP_IN_HEAD && waits)) {
             stash(h, bytes, n);
+            if (!conn->is_writing) wefti_conn_awake(conn); /* or on_turn comes when it is done */
             return;
         }
         size_t used = h->phase == HTTP_IN_HEAD ? take_head(h, bytes, n) : take_body(h, bytes, n);
@@ -317,28 +335,37 @@ static void on_bytes(struct conn *conn, const char *bytes, size_t n) {
     feed(h, bytes, n);
 }
 
+static void on_eof(struct conn *conn) {
+    struct http *h = conn->proto;
+    /* A half-closed client whose answers are made gets them; one that waits is gone. What waits for
+     * its turn alone has it first. */
+    h->has_eof = h->pending.len > 0 && !h->call;
+    if (h->has_eof) return;
+    if (h->call) {
+        wefti_conn_close(conn);
+        return;
+    }
+    h->phase = HTTP_ENDED;
+    wefti_conn_end(conn, false);
+}
+
 static void on_turn(struct conn *conn) {
     struct http *h = conn->proto;
     if (h->call) wefti_http_pump(h);
     if (conn->is_closing || h->phase != HTTP_IN_HEAD || conn->is_writing) return;
+    if (h->pending.len && has_had_turn(h)) {
+        wefti_conn_awake(conn);
+        return;
+    }
     if (h->pending.len) {
         struct weft_buf bytes = h->pending;
         weft_buf_init(&h->pending, bytes.max_bytes);
         feed(h, bytes.data, bytes.len);
         weft_buf_fini(&bytes);
     }
+    bool is_gone = h->has_eof && (h->call || !h->pending.len);
+    if (is_gone && !conn->is_closing) on_eof(conn);
     if (!conn->is_closing && h->pending.len <= WEFT_PIPELINE_BYTES_MAX) wefti_conn_read(conn, true);
-}
-
-static void on_eof(struct conn *conn) {
-    struct http *h = conn->proto;
-    /* A half-closed client whose answers are made gets them; one that waits is gone. */
-    if (h->call || h->pending.len) {
-        wefti_conn_close(conn);
-        return;
-    }
-    h->phase = HTTP_ENDED;
-    wefti_conn_end(conn, false);
 }
 
 /* What the body will have at most. */

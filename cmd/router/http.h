@@ -4,7 +4,8 @@
  * parser sees it: lines end in CRLF and nothing else, so that no proxy in front can read another
  *          request out of the same bytes. The parser then refuses the rest of what is ambiguous.
  * Order    While a response is under way the next request's bytes wait, at most
- *          WEFT_PIPELINE_BYTES_MAX of them; beyond that we stop reading.
+ *          WEFT_PIPELINE_BYTES_MAX of them; beyond that we stop reading. They also wait when a
+ *          turn of the loop has seen a few requests of the connection: others have theirs first.
  * Gone     A client that closes its sending side is gone: its request is cancelled. What was
  *          already answered still goes out.
  */
@@ -54,6 +55,9 @@ struct http {
     uint64_t last_byte_ms; /* came from the client */
     uint64_t last_sent_ms;
     struct weft_buf pending; /* bytes of requests to come */
+    bool has_eof;            /* there are no more */
+    uint64_t turn;           /* of the loop, in which a request came last, */
+    uint32_t n_in_turn;      /* and how many did */
 
     /* One request; the spans point into `head`. */
     struct weft_buf head;

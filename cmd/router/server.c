@@ -536,6 +536,7 @@ static void on_again(uv_idle_t *idle) {
 
 static void on_turn(uv_prepare_t *prepare) {
     struct server *server = prepare->data;
+    server->n_turns++;
     for (int pass = 0; pass < TURN_PASSES_MAX && (pass == 0 || server->awake_first); pass++) {
         struct conn *last = server->awake_last;
         for (struct conn *conn = server->awake_first; conn;) {

@@ -75,6 +75,7 @@ struct server {
     struct conn *conns, *awake_first, *awake_last;
     uint32_t n_conns, n_rpc_conns, n_refused; /* the refused are not among the others */
     uint32_t max_conns;
+    uint64_t n_turns;       /* of the loop */
     struct work_queue work; /* what the loop must not do itself */
     uint64_t complained_ms; /* when the log last heard about clients */
     uint32_t n_muted;       /* what it was spared since */

@@ -147,6 +147,31 @@ def test_pipelined_requests_are_answered_in_order():
                 assert json.loads(body)["usage"]["completion_tokens"] == 1 + (20 - i) * 3
 
 
+def test_many_pipelined_requests_leave_others_their_turn():
+    """Two thousand that are answered at once, and in the same moment somebody else's. By the server's own count that
+    one is not the last. Half-closed as well: all are answered, and in the end the connection is."""
+    n = 2000
+    with Server() as server:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=harness.LIMIT_S) as many, \
+                socket.create_connection(("127.0.0.1", server.port), timeout=harness.LIMIT_S) as other:
+            for sock in (many, other):
+                sock.sendall(b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n")
+                assert read_answer(sock.makefile("rb"))[0] == 200
+            before = server.metrics()['weft_http_requests_total{method="GET",status="2xx"}']
+            with server.stopped("router"):
+                many.sendall(b"HEAD / HTTP/1.1\r\nHost: x\r\n\r\n" * n)
+                many.shutdown(socket.SHUT_WR)
+                other.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            status, _, body = read_answer(other.makefile("rb"))
+            assert status == 200
+            match = re.search(rb'^weft_http_requests_total{.*method="GET",status="2xx"} (\d+)', body, re.M)
+            assert int(match.group(1)) < before + n / 4, (match.group(0), before)
+            data = b""
+            while chunk := many.recv(1 << 20):
+                data += chunk
+            assert data.count(b"HTTP/1.1 200 OK\r\n") == n
+
+
 def test_a_body_over_the_limit_is_413():
     with Server("--max-body", "64KiB") as server:
         assert server.post("/v1/completions", {"prompt": "a" * 70000}).status == 413
