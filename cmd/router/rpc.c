@@ -591,10 +591,14 @@ static bool keep_partial(struct rpc *rpc) {
     return true;
 }
 
+/* Or will in a moment. */
 static bool has_answer(const struct rpc *rpc) {
     for (const struct rpc_call *rc = rpc->calls; rc; rc = rc->next) {
         enum call_state state = rc->call->state;
         if (state == CALL_DONE || state == CALL_FAILED) return true;
+        /* A thread has it only because this turn of the loop had seen enough. */
+        bool is_short = rc->small_bytes > 0 && rc->small_bytes <= WEFT_SHORT_BODY_BYTES;
+        if (state == CALL_PREPARING && is_short) return true;
     }
     return false;
 }

@@ -24,7 +24,7 @@
 #define TICK_MS 100
 #define LINGER_MS 2000
 #define BACKLOG 1024
-#define THREAD_BODY_BYTES 16384
+#define TURN_BODY_BYTES 32768 /* a few milliseconds; what is over goes to a thread, too */
 #define TURN_PASSES_MAX 4
 #define COMPLAINT_MS 1000
 #define REFUSED_MAX 64 /* that are listened to until they know; more are closed at once */
@@ -51,8 +51,10 @@ static void after_prepare(struct work *work) {
     struct prepare_work *prepare = prepare_of(work);
     struct call *call = prepare->call;
     free(prepare);
+    bool has_owner = !call->is_abandoned;
     call->in_thread = false;
     wefti_call_start(call, weft_now_us());
+    if (has_owner) call->wake(call); /* who waited for the thread looks again */
 }
 
 static bool unqueue(struct call *call) {
@@ -62,9 +64,19 @@ static bool unqueue(struct call *call) {
     return true;
 }
 
+/* Whether the loop itself may prepare the call: it is short, and so is what this turn has seen. */
+static bool has_time(struct server *server, size_t bytes) {
+    if (server->prepared_turn != server->n_turns) server->prepared_bytes = 0;
+    server->prepared_turn = server->n_turns;
+    if (bytes > WEFT_SHORT_BODY_BYTES || server->prepared_bytes + bytes > TURN_BODY_BYTES)
+        return false;
+    server->prepared_bytes += bytes;
+    return true;
+}
+
 void wefti_server_begin(struct server *server, struct call *call) {
     struct prepare_work *prepare = NULL;
-    if (call->body.len > THREAD_BODY_BYTES) prepare = calloc(1, sizeof *prepare);
+    if (!has_time(server, call->body.len)) prepare = calloc(1, sizeof *prepare);
     if (!prepare) {
         wefti_call_prepare(call);
         wefti_call_start(call, weft_now_us());

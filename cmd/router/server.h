@@ -25,6 +25,7 @@
 #define WEFT_OUT_BYTES 65536
 #define WEFT_READ_BYTES 65536
 #define WEFT_API_KEYS_MAX 64
+#define WEFT_SHORT_BODY_BYTES 16384 /* prepared in the loop, unless it has seen much this turn */
 
 struct conn;
 struct call;
@@ -76,6 +77,8 @@ struct server {
     uint32_t n_conns, n_rpc_conns, n_refused; /* the refused are not among the others */
     uint32_t max_conns;
     uint64_t n_turns;       /* of the loop */
+    uint64_t prepared_turn; /* in which it last prepared calls itself, */
+    size_t prepared_bytes;  /* of so many bytes */
     struct work_queue work; /* what the loop must not do itself */
     uint64_t complained_ms; /* when the log last heard about clients */
     uint32_t n_muted;       /* what it was spared since */
@@ -94,7 +97,8 @@ WEFT_MUST_CHECK weft_err wefti_server_init(struct server *server, int signal_fd,
 void wefti_server_run(struct server *server); /* until drained or told to exit */
 void wefti_server_fini(struct server *server);
 
-/* Parses, tokenizes and submits a call: here when its body is small, in a thread when not. */
+/* Parses, tokenizes and submits a call: here when its body is small and there were not many in this
+ * turn of the loop, in a thread when not. */
 void wefti_server_begin(struct server *server, struct call *call);
 
 /* True when `key` is one of the keys, or none is needed; in time that does not depend on how much

@@ -771,6 +771,26 @@ def test_large_bodies_do_not_delay_others():
         assert min(overtaken) <= 1 and overtaken[0] < 10 - n_before, (n_before, overtaken)
 
 
+def test_many_short_bodies_at_once_go_to_threads():
+    """The event loop prepares one by itself, but not all of a hundred that came in the same moment: libuv's threads,
+    which are there from their first use on, take the rest."""
+    body = json.dumps({"prompt": "a" * 8000}).encode()
+    data = (POST.replace("/v1/completions", "/tokenize") % len(body)).encode() + body
+    with Server() as server, contextlib.ExitStack() as stack:
+        def n_threads():
+            return len(os.listdir(f"/proc/{server.children()['router']}/task"))
+        assert server.post("/tokenize", body).status == 200
+        before = n_threads()
+        socks = [stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=harness.LIMIT_S))
+                 for _ in range(100)]
+        with server.stopped("router"):
+            for sock in socks:
+                sock.sendall(data)
+        answers = [read_answer(sock.makefile("rb")) for sock in socks]
+        assert all(a[0] == 200 and a[2] == answers[0][2] for a in answers)
+        assert n_threads() > before, before
+
+
 def test_unfinished_bodies_take_nothing_from_others():
     """All there is for large requests is held by bodies that go on by a byte now and then."""
     for over in ("http", "rpc"):
