@@ -1,3 +1,4 @@
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -32,7 +33,17 @@ int weft_cmd_fail(weft_err err, const struct weft_errmsg *why) {
     return 1;
 }
 
-int main(int argc, char **argv) {
+/* A full disk may show only when the last of the output is written, and half an output with status
+ * 0 passes for a whole one. */
+static int end_output(int status) {
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout)) return status;
+    (void)fprintf(stderr, "weft: cannot write the output%s%s\n", errno ? ": " : "",
+                  errno ? strerror(errno) : "");
+    return status ? status : 1;
+}
+
+static int run_command(int argc, char **argv) {
     if (argc < 2) {
         print_usage(stderr);
         return 2;
@@ -50,4 +61,8 @@ int main(int argc, char **argv) {
     }
     (void)fprintf(stderr, "weft: unknown command \"%s\"; \"weft --help\" lists them\n", argv[1]);
     return 2;
+}
+
+int main(int argc, char **argv) {
+    return end_output(run_command(argc, argv));
 }

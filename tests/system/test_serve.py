@@ -48,6 +48,18 @@ def test_help_and_version():
         assert done.returncode == 0 and "weft" in done.stdout
 
 
+def test_output_that_cannot_be_written_is_an_error():
+    """A full disk: half an output must not pass for a whole one."""
+    for args in (["--help"], ["--version"], ["inspect", harness.FABLE], ["tokenize", harness.FABLE], ["inspect", "--help"],
+                 ["run", harness.FABLE, "-p", "Once", "-n", "2"]):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            ended = subprocess.run([WEFT, *args], input="Once upon a time", stdout=full, stderr=subprocess.PIPE,
+                                   text=True, timeout=harness.LIMIT_S, check=False)
+        assert ended.returncode == 1, (args, ended)
+        assert ended.stderr.startswith("weft: cannot write the output"), (args, ended.stderr)
+        assert ended.stderr.count("\n") == 1, (args, ended.stderr)
+
+
 def test_sigterm_to_the_whole_group_drains():
     """Running streams end whole, what is new is turned away, status 0, no child outlives."""
     harness.attempt(drain)
