@@ -1,5 +1,7 @@
 #include "base/log.h"
 
+#include <poll.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -7,9 +9,12 @@
 
 #include "base/parse.h"
 
+#define LINE_BYTES_MAX 4096 /* PIPE_BUF: what a pipe takes whole */
+
 static const char *log_actor = "weft";
 static enum weft_log_level log_min = WEFT_LOG_INFO;
 static bool log_json = false;
+static _Atomic unsigned n_left_out; /* lines that nobody took */
 
 void weft_log_init(const char *actor, enum weft_log_level min_level, bool json) {
     log_actor = actor;
@@ -40,15 +45,9 @@ static size_t json_escape(char *out, size_t room, const char *in) {
     return n;
 }
 
-void weft_log(enum weft_log_level level, const char *fmt, ...) {
+/* The line of a message, which loses its control characters on the way; returns its length. */
+static size_t make_line(char line[LINE_BYTES_MAX], enum weft_log_level level, char *msg) {
     static const char *const names[] = {"DEBUG", "INFO", "WARN", "ERROR"};
-    if (level < log_min) return;
-    char msg[3072];
-    va_list args;
-    va_start(args, fmt);
-    (void)vsnprintf(msg, sizeof msg, fmt, args);
-    va_end(args);
-
     struct timespec ts;
     struct tm tm;
     (void)clock_gettime(CLOCK_REALTIME, &ts);
@@ -57,22 +56,53 @@ void weft_log(enum weft_log_level level, const char *fmt, ...) {
     size_t when_len = strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &tm);
     (void)snprintf(when + when_len, sizeof when - when_len, ".%03ldZ", ts.tv_nsec / 1000000);
 
-    char line[4096];
     size_t len;
     if (log_json) {
-        len = (size_t)snprintf(line, sizeof line,
+        len = (size_t)snprintf(line, LINE_BYTES_MAX,
                                "{\"ts\":\"%s\",\"level\":\"%s\",\"actor\":\"%s\",\"msg\":\"", when,
                                names[level], log_actor);
-        len += json_escape(line + len, sizeof line - len - 4, msg);
+        len += json_escape(line + len, LINE_BYTES_MAX - len - 4, msg);
         line[len++] = '"';
         line[len++] = '}';
     } else {
         weft_utf8_printable(msg); /* a line break in it would forge a second event */
-        len = (size_t)snprintf(line, sizeof line - 1, "%s %-5s %s: %s", when, names[level],
+        len = (size_t)snprintf(line, LINE_BYTES_MAX - 1, "%s %-5s %s: %s", when, names[level],
                                log_actor, msg);
-        if (len > sizeof line - 2) len = sizeof line - 2; /* what was written without its 0 */
+        if (len > LINE_BYTES_MAX - 2) len = LINE_BYTES_MAX - 2; /* what was written without its 0 */
     }
     line[len++] = '\n';
+    return len;
+}
+
+/* False: whoever reads our lines stands still (a terminal's Ctrl-S, a stuck log driver), and the
+ * write would wait for them. A pipe that has room has it for a whole line. */
+static bool has_room(void) {
+    struct pollfd pfd = {.fd = STDERR_FILENO, .events = POLLOUT};
+    return poll(&pfd, 1, 0) != 0;
+}
+
+static void put_line(enum weft_log_level level, char *msg) {
+    char line[LINE_BYTES_MAX];
+    size_t len = make_line(line, level, msg);
     ssize_t ignored = write(STDERR_FILENO, line, len); /* nowhere to report a failing stderr */
     (void)ignored;
+}
+
+void weft_log(enum weft_log_level level, const char *fmt, ...) {
+    if (level < log_min) return;
+    char msg[3072];
+    unsigned n = has_room() ? atomic_exchange(&n_left_out, 0) : 0;
+    if (n > 0) {
+        (void)snprintf(msg, sizeof msg, "%u lines were left out: nobody read the log", n);
+        put_line(WEFT_LOG_WARN, msg);
+    }
+    if (!has_room()) {
+        (void)atomic_fetch_add(&n_left_out, 1);
+        return;
+    }
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(msg, sizeof msg, fmt, args);
+    va_end(args);
+    put_line(level, msg);
 }

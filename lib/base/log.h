@@ -4,6 +4,9 @@
  * keys ts, level, actor, msg. Thread-safe: a line is one write(2) of at most 4 KiB, longer ones are
  * cut. Whatever the message holds, it stays one line of well-formed UTF-8: text shows '?' for
  * control characters and ill-formed bytes, JSON escapes the former and shows U+FFFD for the latter.
+ *
+ * A reader that stands still stops nobody: lines that standard error has no room for are left out,
+ * and the next one that it has room for is preceded by how many they were.
  */
 #ifndef WEFT_BASE_LOG_H
 #define WEFT_BASE_LOG_H

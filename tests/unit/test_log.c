@@ -187,6 +187,34 @@ static void a_long_line_is_cut_and_stays_whole(void **state) {
     }
 }
 
+/* A pipe of one page, and nobody reads: without a word to the contrary a write would wait. */
+static void a_reader_that_stands_still_stops_nobody(void **state) {
+    (void)state;
+    enum { N_LINES = 100 };
+    char wanted[64], long_text[1000];
+    size_t n_whole = 0;
+    memset(long_text, 'x', sizeof long_text - 1);
+    long_text[sizeof long_text - 1] = '\0';
+    weft_log_init("router", WEFT_LOG_INFO, false);
+    begin_capture();
+    assert_int_equal(fcntl(STDERR_FILENO, F_SETFL, 0), 0); /* it would block */
+    assert_true(fcntl(STDERR_FILENO, F_SETPIPE_SZ, 4096) >= 4096);
+    for (int i = 0; i < N_LINES; i++)
+        weft_info("%s", long_text);
+    end_capture();
+    for (size_t i = 0; i < line_len; i++)
+        n_whole += line[i] == '\n';
+    assert_in_range(n_whole, 1, 8);
+    assert_int_equal(line[line_len - 1], '\n');
+    CAPTURE(weft_info("again"));
+    (void)snprintf(wanted, sizeof wanted, "WARN  router: %zu lines were left out",
+                   N_LINES - n_whole);
+    assert_non_null(strstr(line, wanted));
+    assert_non_null(strstr(line, "INFO  router: again\n"));
+    CAPTURE(weft_info("once more"));
+    assert_one_line();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_text_line_has_time_level_actor_and_message),
@@ -196,6 +224,7 @@ int main(void) {
         cmocka_unit_test(quotes_and_control_characters_are_escaped_in_json),
         cmocka_unit_test(ill_formed_utf8_is_replaced_in_json),
         cmocka_unit_test(a_long_line_is_cut_and_stays_whole),
+        cmocka_unit_test(a_reader_that_stands_still_stops_nobody),
     };
     return cmocka_run_group_tests_name("log", tests, NULL, NULL);
 }
