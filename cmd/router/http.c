@@ -28,8 +28,9 @@ size_t wefti_http_scan(struct http_scan *scan, const char *bytes, size_t n, bool
     *ok_out = true;
     for (size_t i = 0; i < n; i++) {
         char c = bytes[i];
-        bool is_folded = scan->has_line && scan->line_bytes == 0 && (c == ' ' || c == '\t');
-        if (scan->saw_cr != (c == '\n') || c == '\0' || is_folded) {
+        bool is_nameless = /* folded into the line before it, or ": value" */
+            scan->has_line && scan->line_bytes == 0 && (c == ' ' || c == '\t' || c == ':');
+        if (scan->saw_cr != (c == '\n') || c == '\0' || is_nameless) {
             *ok_out = false;
             return i + 1;
         }
@@ -268,8 +269,9 @@ static size_t take_head(struct http *h, const char *bytes, size_t n) {
     size_t used = wefti_http_scan(&h->scan, bytes, n, &is_done, &is_ok);
     weft_buf_add(&h->head, bytes, used);
     if (!is_ok) {
-        wefti_http_refuse_with(h, 400, "malformed_http",
-                               "malformed HTTP: header lines must end in CR LF and not be folded");
+        wefti_http_refuse_with(
+            h, 400, "malformed_http",
+            "malformed HTTP: header lines must have a name, end in CR LF and not be folded");
     } else if (h->head.failed || (h->head.len == WEFT_HEAD_BYTES_MAX && !is_done)) {
         wefti_http_refuse_with(h, 431, NULL, "the request's head is too large");
     } else if (is_done) {

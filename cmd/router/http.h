@@ -104,7 +104,8 @@ void wefti_http_begin_request(struct http *http);
 struct span wefti_http_path(const char *target, size_t len);
 
 /* Checks one piece of a head; pure. Returns how many of the bytes belong to it; *done_out when they
- * complete it. *ok_out false: a bare CR or LF, a NUL, or a line folded into the next. */
+ * complete it. *ok_out false: a bare CR or LF, a NUL, a line folded into the next, or one
+ * without a name. */
 size_t wefti_http_scan(struct http_scan *scan, const char *bytes, size_t n, bool *done_out,
                        bool *ok_out);
 

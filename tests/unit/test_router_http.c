@@ -54,6 +54,12 @@ static void lines_are_not_folded(void **state) {
     assert_int_equal(scan("GET / HTTP/1.1\r\nX: a\r\n\tb\r\n\r\n"), -1);
 }
 
+static void lines_have_a_name(void **state) {
+    (void)state;
+    assert_int_equal(scan("GET / HTTP/1.1\r\n: a\r\n\r\n"), -1);
+    assert_int_equal(scan("GET / HTTP/1.1\r\nX: a\r\n:\r\n\r\n"), -1);
+}
+
 static void expect_path(const char *target, const char *want) {
     struct span path = wefti_http_path(target, strlen(target));
     assert_int_equal(path.len, strlen(want));
@@ -86,6 +92,7 @@ int main(void) {
         cmocka_unit_test(a_head_ends_at_its_empty_line),
         cmocka_unit_test(only_cr_lf_ends_a_line),
         cmocka_unit_test(lines_are_not_folded),
+        cmocka_unit_test(lines_have_a_name),
         cmocka_unit_test(the_path_of_a_target_ends_before_the_query),
         cmocka_unit_test(a_target_may_name_the_host),
     };
