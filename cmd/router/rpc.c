@@ -60,8 +60,7 @@ struct rpc {
 
 /* -------------------------------------------------------------------------------- responses --- */
 
-static void begin_response(struct rpc *rpc, uint32_t msgid) {
-    struct weft_buf *out = &rpc->conn->out;
+static void begin_response(struct weft_buf *out, uint32_t msgid) {
     wefti_msgpack_add_array(out, 4);
     wefti_msgpack_add_uint(out, 1);
     wefti_msgpack_add_uint(out, msgid);
@@ -72,7 +71,7 @@ static void respond_error(struct rpc *rpc, uint32_t msgid, const char *type, con
     struct weft_buf clean; /* it may quote what the client sent, and cut that in two */
     weft_buf_init(&clean, ERROR_BYTES_MAX);
     wefti_utf8_clean(&clean, message, strlen(message));
-    begin_response(rpc, msgid);
+    begin_response(out, msgid);
     wefti_msgpack_add_array(out, 2);
     wefti_msgpack_add_text(out, type, strlen(type));
     wefti_msgpack_add_text(out, clean.data ? clean.data : "", clean.len);
@@ -94,12 +93,23 @@ static void respond_failure(struct rpc *rpc, uint32_t msgid, const struct api_er
     respond_error(rpc, msgid, type, text);
 }
 
-static void respond_packed(struct rpc *rpc, uint32_t msgid, const struct weft_buf *packed) {
-    struct weft_buf *out = &rpc->conn->out;
-    begin_response(rpc, msgid);
+static void begin_result(struct weft_buf *out, uint32_t msgid) {
+    begin_response(out, msgid);
     wefti_msgpack_add_nil(out);
-    weft_buf_add(out, packed->data, packed->len);
-    if (packed->failed) out->failed = true;
+}
+
+/* A whole response. It may be as large as a message can be: copying that would take a second in
+ * which no other connection has its turn. */
+static void respond_packed(struct rpc *rpc, struct weft_buf *packed) {
+    struct weft_buf *out = &rpc->conn->out;
+    if (out->len == 0 && !out->failed) {
+        struct weft_buf empty = *out;
+        *out = *packed;
+        *packed = empty;
+    } else {
+        weft_buf_add(out, packed->data, packed->len);
+        if (packed->failed) out->failed = true;
+    }
     rpc->conn->server->core.metrics.rpc[0]++;
     wefti_conn_awake(rpc->conn);
 }
@@ -109,9 +119,10 @@ static void respond_json(struct rpc *rpc, uint32_t msgid, struct weft_buf *json)
     struct mp_feed feed = {0};
     struct weft_buf packed;
     weft_buf_init(&packed, WEFT_MESSAGE_BYTES_MAX);
+    begin_result(&packed, msgid);
     (void)wefti_msgpack_feed(&feed, json->data, json->len, true, &packed);
     if (json->failed) packed.failed = true;
-    respond_packed(rpc, msgid, &packed);
+    respond_packed(rpc, &packed);
     weft_buf_fini(&packed);
     weft_buf_fini(json);
 }
@@ -150,7 +161,7 @@ static void drop_calls(struct rpc *rpc) {
 
 static void finish_call(struct rpc_call *rc) {
     struct rpc *rpc = rc->rpc;
-    respond_packed(rpc, rc->msgid, &rc->packed);
+    respond_packed(rpc, &rc->packed);
     rpc->held_by_out += rc->held;
     rc->held = 0;
     remove_call(rc);
@@ -236,6 +247,7 @@ static void pump_call(struct rpc_call *rc) {
         wefti_render_rewind(call);
     }
     if (call->state != CALL_DONE) return;
+    if (rc->packed.len == 0) begin_result(&rc->packed, rc->msgid);
     bool is_done = wefti_render_body(call, &rc->json, WEFT_OUT_BYTES) == RENDER_DONE;
     pack_some(rc, is_done);
     if (!hold_result(rc))
