@@ -27,7 +27,7 @@ help:
 	@echo "make build   release build in build/, binaries in build/bin/"
 	@echo "make asan | tsan   the suite under AddressSanitizer+UBSan | ThreadSanitizer"
 	@echo "make format | lint clang-format in place | formatter and clang-tidy, changing nothing"
-	@echo "make bench MODELS='A.gguf B.gguf' LLAMA_BIN=DIR   measure all that docs/performance.md shows, and draw it"
+	@echo "make bench MODELS='A.gguf B.gguf' LLAMA_BIN=DIR   measure rates, products and servers as docs/performance.md shows them, and draw"
 	@echo "make plots   draw docs/*.svg from docs/data/*.tsv again"
 	@echo "make deps    the Debian packages that a build needs"
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Everything that docs/performance.md shows, in one go on a quiet machine: docs/data/*.tsv, and the plots from them.
+"""The tables and plots of docs/performance.md, in one go on a quiet machine: docs/data/*.tsv, and the plots from them.
 
     LLAMA_BIN=DIR bench/all.py MODEL.gguf... [--rounds 5] [--only rates,products,server] [--out docs/data]
 
@@ -52,8 +52,8 @@ def label(path):
 def rates(args, where):
     rows = []
     for model in args.models:
-        common = [os.path.join(ROOT, "bench/compare.py"), "--rounds", str(args.rounds), "--prompt", "512", "--gen", "64",
-                  "--batch", "1,4,8,16,32"]
+        common = [os.path.join(ROOT, "bench/compare.py"), "--rounds", str(args.rounds), "--prompt", "512", "--gen", "24",
+                  "--batch", "1,8,16,32"]
         result = json_of([*common, model], where)
         rows += [{"model": label(model), **row} for row in result["rows"]]
         if label(model).lower() in ("bf16", "f16", "f32"):

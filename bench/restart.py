@@ -78,7 +78,7 @@ def one_kill(server, n_tokens):
         if n == n_tokens // 2:
             server.linked.clear()
             killed_at.append(time.monotonic())
-            os.kill(children_of(server.proc.pid)["weft-worker"], signal.SIGKILL)
+            os.kill(children_of(server.proc.pid)["weft-worker"][0], signal.SIGKILL)
 
     ids = stream(server, n_tokens, on_token)
     assert server.linked.wait(30)

@@ -172,7 +172,8 @@ struct weft_msg_events { /* one message per router and step */
  */
 struct weft_msg_snapshot {
     bool serving;   /* a worker is connected and its model is loaded */
-    bool advancing; /* every worker's compute counter moved within two heartbeats, or it is idle */
+    bool advancing; /* some worker's heartbeats come, and wherever there is something to do, the
+                       compute counter moved within two of them */
     bool draining;
     bool has_model;
     struct weft_model_info model;  /* if has_model */

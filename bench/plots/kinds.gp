@@ -8,7 +8,7 @@ set style data histograms
 set style histogram clustered gap 1
 set style fill solid
 set xtics rotate by 35 right scale 0
-set yrange [0:110]
+set yrange [0:130]
 set ylabel "%"
 set key outside right top
 plot data."/kinds.tsv" using (100 * column("m1_share")):xtic(1) linecolor rgb colour[1] title "1 row, of DRAM", \

@@ -9,6 +9,7 @@ set xtics (1, 8, 32, 128, 512)
 set xrange [0.8:640]
 set yrange [0:*]
 set ylabel "ours / oneDNN"
+set xlabel "rows of activations"
 set key right top
 of_type(name) = sprintf("< awk -F'\\t' '$1 == \"%s\"' %s/products.tsv", name, data)
 types = "f32 bf16 int8"

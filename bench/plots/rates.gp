@@ -7,6 +7,8 @@ models = system(sprintf("awk -F'\\t' 'NR > 1 && $5 != \"-\" && !seen[$1]++ {prin
 set multiplot layout 1,2
 set title "Decode: tokens/s by batch (solid: weft, dashed: llama.cpp)"
 set logscale xy 2
+set xlabel "streams"
+set ylabel "tokens/s"
 set xtics (1, 2, 4, 8, 16, 32)
 set key left top
 plot for [i=1:words(models)] of_model(word(models, i), "decode") using 3:4 with linespoints \
@@ -14,6 +16,7 @@ plot for [i=1:words(models)] of_model(word(models, i), "decode") using 3:4 with 
      for [i=1:words(models)] of_model(word(models, i), "decode") using 3:5 with linespoints \
          linewidth 1.5 dashtype 2 pointtype 6 pointsize 0.5 linecolor rgb colour[i] notitle
 unset logscale
+unset xlabel
 set title "Prompt of 512 tokens: tokens/s"
 set key below
 set style fill solid

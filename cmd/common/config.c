@@ -46,8 +46,7 @@ static const struct setting settings[] = {
     {"no-rpc", KIND_FLAG, AT(no_rpc), FRONT, 0, 0, NULL, NULL, "no MessagePack-RPC"},
     {"served-model-name", KIND_TEXT, AT(served_model_name), FRONT, 0, 0, NULL, "NAME",
      "the model's name in the API (default: MODEL as given)"},
-    {"api-key", KIND_TEXT, AT(api_key), SECRET, 0, 0, NULL, "KEY",
-     "what clients must send as a bearer token, and bench-serve sends"},
+    {"api-key", KIND_TEXT, AT(api_key), SECRET, 0, 0, NULL, "KEY", "the bearer token of the API"},
     {"api-key-file", KIND_TEXT, AT(api_key_file), FRONT, 0, 0, NULL, "FILE",
      "the same from a file, one key per line"},
     {"chat-template", KIND_TEXT, AT(chat_template), FRONT, 0, 0, NULL, "FILE",
@@ -76,7 +75,7 @@ static const struct setting settings[] = {
      "on SIGTERM running requests have so long to end"},
 
     {"max-num-seqs", KIND_U32, AT(max_num_seqs), ENGINE | WEFT_PROG_SCHEDULER, 1, WEFT_SEQS_MAX,
-     "64", "N", "sequences computed at once"},
+     "64", "N", "sequences that a worker computes at once"},
     {"max-num-batched-tokens", KIND_U32, AT(max_num_batched_tokens), ENGINE | WEFT_PROG_SCHEDULER,
      1, WEFT_BATCHED_TOKENS_MAX, "512", "N", "tokens per step"},
     {"max-queue", KIND_U32, AT(max_queue), FRONT | WEFT_PROG_SCHEDULER, 1, WEFT_QUEUE_MAX, "1024",
@@ -87,11 +86,13 @@ static const struct setting settings[] = {
     {"dtype", KIND_TEXT, AT(dtype), ENGINE | WEFT_PROG_PACK, 0, 0, "auto", "TYPE",
      "weights: auto|f32|bf16|f16|q8|q4"},
     {"quant-scheme", KIND_TEXT, AT(quant_scheme), ENGINE | WEFT_PROG_PACK, 0, 0, "auto", "NAME",
-     "how q8 and q4 quantise: auto|channel|group|group-asym (auto: q8 channel, q4 group-asym)"},
+     "how q8 and q4 quantise: channel|group|group-asym|auto, which is channel for q8, group-asym "
+     "for "
+     "q4"},
     {"activations", KIND_TEXT, AT(activations), ENGINE, 0, 0, "auto", "TYPE",
      "auto|f32|bf16|int8; f32 is the exact mode"},
     {"kv-dtype", KIND_TEXT, AT(kv_dtype), ENGINE, 0, 0, "auto", "TYPE",
-     "KV cache: auto|f32|bf16|f16|int8 (auto: bf16; f32 with f32 activations)"},
+     "KV cache: f32|bf16|f16|int8|auto, which is bf16, or f32 with f32 activations"},
     {"kv-memory", KIND_SIZE, AT(kv_memory), ENGINE, 0, 1e15, NULL, "SIZE",
      "memory of a worker's KV cache (default: what the sequences can use, at most its part of half "
      "of what is free)"},
@@ -102,7 +103,7 @@ static const struct setting settings[] = {
     {"threads", KIND_U32, AT(threads), ENGINE | WEFT_PROG_PACK, 0, WEFT_THREADS_MAX, "0", "N",
      "compute threads of a worker; 0: one per CPU that affinity and the cgroup's quota allow"},
     {"workers", KIND_TEXT, AT(workers), WEFT_PROG_SERVE | WEFT_PROG_WORKER, 0, 0, "auto", "N",
-     "worker processes that share this machine; auto: one per NUMA node"},
+     "worker processes that share this machine, 1 to 32; auto: one per NUMA node"},
     {"layout", KIND_TEXT, AT(layout), WEFT_PROG_SERVE, 0, 0, "replica", "NAME",
      "replica: each worker computes by itself with all of the model (tp is not there yet)"},
 
@@ -146,7 +147,7 @@ static const struct setting settings[] = {
     {"json", KIND_FLAG, AT(json), WEFT_PROG_RUN | WEFT_PROG_BENCH | WEFT_PROG_BENCH_SERVE, 0, 0,
      NULL, NULL, "print JSON"},
     {"bench-prompt", KIND_TEXT, AT(bench_prompt), WEFT_PROG_BENCH, 0, 0, "512", "LIST",
-     "tokens of a prompt (--prompt)"},
+     "tokens of a prompt; called --prompt, too"},
     {"gen", KIND_U32, AT(bench_gen), WEFT_PROG_BENCH, 1, WEFT_CONTEXT_MAX, "128", "N",
      "tokens to generate"},
     {"batch", KIND_TEXT, AT(bench_batch), WEFT_PROG_BENCH, 0, 0, "1,4,16", "LIST",
@@ -154,7 +155,7 @@ static const struct setting settings[] = {
     {"context", KIND_U32, AT(bench_context), WEFT_PROG_BENCH, 1, WEFT_CONTEXT_MAX, "32", "N",
      "tokens that are there before them"},
     {"reps", KIND_U32, AT(bench_reps), WEFT_PROG_BENCH, 1, WEFT_BENCH_REPS_MAX, "5", "N",
-     "times to measure (--rounds); medians are printed"},
+     "times to measure, called --rounds, too; medians are printed"},
     {"profile", KIND_FLAG, AT(bench_profile), WEFT_PROG_BENCH, 0, 0, NULL, NULL,
      "a roofline table of the operators for each prompt and batch"},
     {"trace", KIND_TEXT, AT(bench_trace), WEFT_PROG_BENCH, 0, 0, NULL, "FILE",
@@ -567,8 +568,10 @@ static weft_err check_together(size_t prog_idx, struct weft_config *c, struct we
                             "--allowed-origins is \"*\" or origins such as https://example.org, "
                             "separated by commas, not \"%s\"",
                             c->allowed_origins);
+    if (c->layout && !strcmp(c->layout, "tp"))
+        return weft_err_set(why, WEFT_E_UNSUPPORTED, "--layout tp is not supported yet");
     if (c->layout && !is_one_of(c->layout, layouts))
-        return weft_err_set(why, WEFT_E_UNSUPPORTED, "--layout %s is not supported yet", c->layout);
+        return weft_err_set(why, WEFT_E_INVAL, "--layout is replica, not \"%s\"", c->layout);
     return take_workers(c, why);
 }
 

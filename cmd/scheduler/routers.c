@@ -85,20 +85,22 @@ static uint64_t load_of(const struct wefti_group *g) {
 }
 
 /* Where an earlier attempt is, since it will be replaced there; else where the least is to do of
- * the groups that have a worker, or of all, if none has. */
+ * the groups whose worker is there and gets on, or of all, if there is none. */
 static struct wefti_group *pick_group(struct wefti_actor *a, uint32_t peer, uint64_t request_id) {
     struct wefti_group *best = NULL;
-    uint64_t best_load = 0;
+    uint64_t best_load = 0, now_ms = weft_now_ms();
+    bool best_serves = false;
     for (uint32_t i = 0; i < a->n_groups; i++) {
         struct wefti_group *g = &a->groups[i];
         if (!g->sched) continue;
         if (weft_sched_has(g->sched, peer, request_id)) return g;
         uint64_t load = load_of(g);
-        bool serves = wefti_group_serving(g), best_serves = best && wefti_group_serving(best);
+        bool serves = wefti_group_serving(g) && wefti_group_advancing(g, now_ms);
         bool is_better = serves == best_serves ? load < best_load : serves;
         if (best && !is_better) continue;
         best = g;
         best_load = load;
+        best_serves = serves;
     }
     WEFT_ASSERT(best != NULL); /* gathered: there is a model */
     return best;
@@ -448,11 +450,15 @@ void wefti_routers_tell(struct wefti_actor *a, struct wefti_group *g) {
 }
 
 void wefti_routers_snapshot(struct wefti_actor *a, uint64_t now_ms) {
-    bool serving = false, advancing = true;
+    bool serving = false, can_advance = false, is_stuck = false;
     for (uint32_t i = 0; i < a->n_groups; i++) {
-        serving = serving || wefti_group_serving(&a->groups[i]);
-        advancing = advancing && wefti_group_advancing(&a->groups[i], now_ms);
+        const struct wefti_group *g = &a->groups[i];
+        bool advances = wefti_group_advancing(g, now_ms);
+        serving = serving || wefti_group_serving(g);
+        can_advance = can_advance || advances;
+        is_stuck = is_stuck || (!advances && !wefti_group_idle(g));
     }
+    bool advancing = can_advance && !is_stuck;
     bool is_news = serving != a->told_serving || advancing != a->told_advancing ||
                    a->draining != a->told_draining;
     if (!is_news && now_ms - a->snapshot_at_ms < WEFTI_SNAPSHOT_MS) return;

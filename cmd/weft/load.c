@@ -395,7 +395,8 @@ static void on_look(uv_timer_t *timer) {
 }
 
 static weft_err bad_url(const char *url, struct weft_errmsg *why) {
-    return weft_err_set(why, WEFT_E_INVAL, "\"%s\" is not http://HOST[:PORT]", url);
+    return weft_err_set(why, WEFT_E_INVAL, "\"%s\" is not http://HOST[:PORT], with or without /v1",
+                        url);
 }
 
 /* Whether somebody listens there: a name like localhost may have an address that nobody serves. */
@@ -420,6 +421,8 @@ static weft_err find_server(struct load *load, struct weft_errmsg *why) {
     load->path_len = (int)strlen(load->path);
     while (load->path_len && load->path[load->path_len - 1] == '/')
         load->path_len--;
+    if (load->path_len >= 3 && !memcmp(load->path + load->path_len - 3, "/v1", 3))
+        load->path_len -= 3; /* what clients of the API call its base */
     char *name = host, *colon = strrchr(host, ':'), *bracket = strchr(host, ']');
     if (colon && (!bracket || colon > bracket)) {
         if (!colon[1] || strlen(colon + 1) >= sizeof port) return bad_url(url, why);

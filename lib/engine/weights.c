@@ -119,7 +119,7 @@ static uint32_t as_4_bits(const struct wefti_plan *plan, const struct weft_tenso
 }
 
 /* As the file has it, or what `dtype` says. What is quantised already is not quantised again. */
-static uint32_t choose_form(const struct wefti_plan *plan, const struct weft_tensor *tensor,
+static uint32_t choose_form(struct wefti_plan *plan, const struct weft_tensor *tensor,
                             enum weft_eng_dtype dtype) {
     bool quantised = tensor->dtype >= WEFT_DT_Q8_0;
     switch (dtype) {
@@ -130,9 +130,10 @@ static uint32_t choose_form(const struct wefti_plan *plan, const struct weft_ten
     case WEFT_ENG_DT_BF16:
         return WEFT_DT_BF16;
     case WEFT_ENG_DT_Q8:
-        return quantised ? (uint32_t)tensor->dtype : as_8_bits(plan, tensor);
     case WEFT_ENG_DT_Q4:
-        return quantised ? (uint32_t)tensor->dtype : as_4_bits(plan, tensor);
+        plan->n_kept += quantised;
+        if (quantised) return tensor->dtype;
+        return dtype == WEFT_ENG_DT_Q8 ? as_8_bits(plan, tensor) : as_4_bits(plan, tensor);
     case WEFT_ENG_DT_AUTO:
         break;
     }
@@ -315,6 +316,8 @@ static weft_err check_plan(const struct wefti_plan *plan, struct weft_errmsg *wh
                             "the model is packed as %s, which --dtype %s cannot change: leave it "
                             "out, or pack the model anew",
                             packed->packed_as, dtype);
+    if (plan->n_kept > 0 && !packed)
+        weft_warn("%u weights are quantised already: they stay as the file has them", plan->n_kept);
     if (plan->asked_kind_met) return WEFT_OK;
     bool bf16 = plan->options->activations == WEFT_ENG_ACT_BF16;
     return weft_err_set(why, WEFT_E_INVAL, "%s activations need %s weights, the model has none",

@@ -96,6 +96,23 @@ static weft_err is_there(const char *path, struct weft_errmsg *why) {
     return weft_err_set(why, WEFT_E_EXISTS, "%s is there already: --force replaces it", path);
 }
 
+/* A file of the model's folder, but for one that was packed: the tokenizer, the configuration. */
+static bool is_of_folder(const char *path, const char *model_path) {
+    struct weft_model_place model = {0}, out = {0};
+    struct weft_errmsg why;
+    struct stat folder, st;
+    char *copy = strdup(path);
+    bool is_packed = weft_model_locate(path, &out, &why) == WEFT_OK && out.packed;
+    bool is_in = copy && weft_model_locate(model_path, &model, &why) == WEFT_OK &&
+                 model.format == WEFT_MODEL_HF && stat(dirname(copy), &st) == 0 &&
+                 stat(model.path, &folder) == 0 && st.st_dev == folder.st_dev &&
+                 st.st_ino == folder.st_ino;
+    free(copy);
+    weft_model_place_fini(&model);
+    weft_model_place_fini(&out);
+    return is_in && !is_packed;
+}
+
 static weft_err check_out(const char *path, const char *model_path, const weft_model *model,
                           bool replace, struct weft_errmsg *why) {
     struct stat st, model_st;
@@ -105,7 +122,7 @@ static weft_err check_out(const char *path, const char *model_path, const weft_m
     }
     bool is_model = stat(model_path, &model_st) == 0 && st.st_dev == model_st.st_dev &&
                     st.st_ino == model_st.st_ino;
-    if (is_model || weft_model_has_file(model, &st))
+    if (is_model || weft_model_has_file(model, &st) || is_of_folder(path, model_path))
         return weft_err_set(why, WEFT_E_INVAL, "%s is part of the model itself", path);
     if (!S_ISREG(st.st_mode))
         return weft_err_set(why, WEFT_E_INVAL, "%s is not a file to write to", path);

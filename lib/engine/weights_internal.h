@@ -31,6 +31,7 @@ struct wefti_plan {
     size_t step_bytes;
     uint64_t hash, place_hash;
     bool asked_kind_met; /* some matrix runs with the activations that were asked for */
+    uint32_t n_kept;     /* weights that are quantised already and stay so, whatever --dtype says */
     bool dtype_misfits;  /* the model is packed, and --dtype would have packed it otherwise */
 };
 

@@ -109,8 +109,9 @@ def test_every_token_of_our_server_is_counted():
         assert r["tokens_per_s"] > 0 and 0 < r["first_token_ms"]["p50"] <= r["request_ms"]["p99"], r
         assert server.metric("weft_generation_tokens_total") == 160
         assert server.metric("weft_prompt_tokens_total") == 200
-        table = bench(f"http://127.0.0.1:{server.port}/", "--requests", "1", "--concurrency", "1")
-        assert table.returncode == 0 and "tokens/s" in table.stdout and not table.stderr, table
+        for base in "/", "/v1", "/v1/":
+            table = bench(f"http://127.0.0.1:{server.port}{base}", "--requests", "1", "--concurrency", "1")
+            assert table.returncode == 0 and "tokens/s" in table.stdout and not table.stderr, table
         _, why = failure(f"http://127.0.0.1:{server.port}", "--vocab", "2000000", "--prompt-tokens", "900")
         assert "status 400" in why, why
 

@@ -136,5 +136,20 @@ def test_files_that_are_no_packed_model_end_with_one_sentence():
                 assert done.stderr.count("\n") == 1, done.stderr
 
 
+def test_no_file_of_a_models_folder_is_replaced():
+    with tempfile.TemporaryDirectory() as folder:
+        model = os.path.join(folder, "model")
+        shutil.copytree(harness.FABLE, model)
+        names = os.listdir(model)
+        for name in names:
+            done = weft("pack", model, os.path.join(model, name), "--force")
+            assert done.returncode == 1 and "part of the model itself" in done.stderr, done
+        for _ in range(2):  # a packed file there is none of them
+            assert weft("pack", model, os.path.join(model, "packed.weft"), "--force").returncode == 0
+        for name in names:
+            with open(os.path.join(model, name), "rb") as a, open(os.path.join(harness.FABLE, name), "rb") as b:
+                assert a.read() == b.read(), name
+
+
 if __name__ == "__main__":
     harness.main()

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import tempfile
+import time
 
 import harness
 import test_kill as kills
@@ -106,6 +107,22 @@ def test_a_worker_that_stands_still_holds_up_its_own_requests_alone():
             streams = [s.finished() for s in streams]
             kills.check_streams(server, streams, expected)
             harness.wait_until("the server to be healthy again", lambda: server.get("/health").status == 200)
+    harness.attempt(run)
+
+
+def test_an_idle_worker_that_stands_still_is_passed_over():
+    def run():
+        with Server(*REPLICAS) as server:
+            harness.wait_until("both workers to serve", lambda: both_serve(server))
+            stopped = server.workers()[0]
+            os.kill(stopped, signal.SIGSTOP)
+            time.sleep(1)  # two heartbeats and more: now the scheduler knows
+            replies = [server.complete(prompt="It was late", max_tokens=20, temperature=0) for _ in range(3)]
+            is_healthy = server.get("/health").status == 200
+            if stopped not in server.workers():
+                raise harness.Void("it was replaced meanwhile")
+            os.kill(stopped, signal.SIGCONT)
+            assert is_healthy and len({r["choices"][0]["text"] for r in replies}) == 1
     harness.attempt(run)
 
 

@@ -327,6 +327,8 @@ static void settings_that_exclude_each_other_are_refused(void **state) {
                    WEFT_PROG_SERVE, "m", "--workers=two");
     ASSERT_REFUSED(WEFT_E_UNSUPPORTED, "--layout tp is not supported yet", WEFT_PROG_SERVE, "m",
                    "--layout", "tp");
+    ASSERT_REFUSED(WEFT_E_INVAL, "--layout is replica, not \"foo\"", WEFT_PROG_SERVE, "m",
+                   "--layout=foo");
     ASSERT_PARSES(WEFT_PROG_SERVE, "m", "--workers=auto");
     assert_int_equal(config.n_workers, 0);
     ASSERT_PARSES(WEFT_PROG_SERVE, "m", "--workers=2", "--layout=replica");
@@ -421,7 +423,7 @@ static void help_lists_the_programs_own_flags_with_their_defaults(void **state) 
     const char *text = printed_by(WEFT_PROG_SERVE, "--help");
     assert_ptr_equal(strstr(text, "usage: weft serve MODEL [options]\n"), text);
     assert_non_null(strstr(text, "\n  --max-num-seqs N "));
-    assert_non_null(strstr(text, "sequences computed at once (64)\n"));
+    assert_non_null(strstr(text, "sequences that a worker computes at once (64)\n"));
     assert_non_null(strstr(text, "\n  --no-rpc "));
     assert_non_null(strstr(text, "\n  --threads N "));
     assert_non_null(strstr(text, "\n  --config FILE "));
