@@ -583,7 +583,9 @@ void wefti_conn_cork(struct wefti_conn *conn, bool on) {
     if (conn->stream.nng || conn->corked == on) return;
     conn->corked = on;
     if (on || !conn->out) return;
+    bool was_broken = conn->broken;
     write_local(conn);
+    if (conn->broken && !was_broken) signal_locked(conn->inbox); /* the owner is not reading now */
     if (conn->out && !conn->broken) watch_conn(conn, true);
 }
 

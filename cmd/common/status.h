@@ -1,9 +1,9 @@
 /* status — how an actor tells its supervisor how it is: lines on an inherited descriptor.
  *
- * "ready" (scheduler: listening; worker: weights in place and linked; router: "ready HTTP_URL
- * RPC_PORT", once the listening sockets are open and the scheduler says that it serves), "failed
- * TEXT" (it cannot go on, and starting again would not help: a bad model file, a port in use),
- * "alive" (scheduler, once a second when it is ready: its loop turns).
+ * "ready" (scheduler: listening; worker: "ready KV_BYTES", weights in place and linked; router:
+ * "ready HTTP_URL RPC_PORT", once the listening sockets are open and the scheduler says that it
+ * serves), "failed TEXT" (it cannot go on, and starting again would not help: a bad model file, a
+ * port in use), "alive" (scheduler, once a second when it is ready: its loop turns).
  *
  * A supervisor kills a scheduler that was ready and has then said nothing for so long that it must
  * stand still: nobody else would, and with its streams still open nobody could tell from outside.

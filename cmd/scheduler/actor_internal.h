@@ -30,6 +30,9 @@
  * worker `not advancing`; so long without progress, and it is killed. */
 #define WEFTI_ADVANCING_MS 650u
 #define WEFTI_STUCK_MS 10000u
+/* Requests wait so long for a worker that died, which is back in some milliseconds as a rule; then
+ * they go to others that are there. */
+#define WEFTI_ORPHANED_MS 10000u
 #define WEFTI_SNAPSHOT_MS 250u
 /* Requests that came before all groups had a worker wait so long for the others after the first:
  * spread over all, they are done sooner. */
@@ -113,7 +116,8 @@ struct wefti_group {
     weft_sched *sched; /* NULL until its first worker said hello; then these hold: */
     struct weft_sched_options limits;
     uint64_t epoch;
-    bool had_work; /* after the last result: the worker's idling since then counts */
+    bool had_work;       /* after the last result: the worker's idling since then counts */
+    uint64_t lost_at_ms; /* the last worker went; or when it began */
 };
 
 struct wefti_actor {
@@ -127,7 +131,8 @@ struct wefti_actor {
 
     weft_link *hub; /* routers */
     struct wefti_router routers[WEFT_LINK_PEERS_MAX];
-    uint64_t held_until_us;    /* 0: no router's events are held */
+    uint32_t n_held;           /* routers whose events are held, */
+    uint64_t held_until_us;    /* and until when; 0: none */
     uint64_t complained_at_ms; /* about a router that sends nonsense */
     weft_proto_decoder *router_decoder;
     struct wefti_pending pending;
@@ -149,6 +154,7 @@ struct wefti_actor {
     uint64_t iter_tokens_sum, iter_tokens_count;
     uint64_t iter_tokens[WEFT_ITER_BUCKETS];
     uint32_t n_worker_losses;
+    uint64_t n_passed_on; /* refused by a group, and then asked of another */
 };
 
 /* ----------------------------------------------------------------------------------- group --- */
@@ -160,6 +166,8 @@ void wefti_groups_fini(struct wefti_actor *actor); /* accepts groups whose init 
 
 /* Takes in what the worker sent; results become events and go out at once. */
 void wefti_group_drain(struct wefti_actor *actor, struct wefti_group *group);
+/* Whether its requests wait for a worker that has been away for too long. */
+bool wefti_group_is_orphaned(const struct wefti_group *group, uint64_t now_ms);
 /* Sends plans while there are some to make. */
 void wefti_group_plan(struct wefti_actor *actor, struct wefti_group *group);
 /* Retries, and kills a worker that is stuck. `paused`: this process itself did not run for a while,
@@ -174,6 +182,9 @@ bool wefti_group_advancing(const struct wefti_group *group, uint64_t now_ms);
 /* Takes in messages; true if there may be more: it stops now and then so that the worker never
  * waits for a flood of requests. */
 bool wefti_routers_drain(struct wefti_actor *actor);
+/* Has routers submit again what waits for a worker that is away too long, so that it goes to one
+ * that is there. */
+void wefti_routers_rehome(struct wefti_actor *actor, uint64_t now_ms);
 /* Lets the requests go that waited for the workers, once all are here or the time is over. */
 void wefti_routers_gather(struct wefti_actor *actor, uint64_t now_ms);
 /* Sends a group's events, one message per router. */

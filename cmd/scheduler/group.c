@@ -140,7 +140,6 @@ static weft_err take_hello(struct wefti_actor *a, struct wefti_group *g,
     weft_info("worker (pid %u) serves %s: %u blocks of %u tokens, %u sequences, %u tokens per step",
               hello->pid, hello->model.model_name, g->limits.n_blocks, g->limits.block_size,
               g->limits.max_seqs, g->limits.max_batched_tokens);
-    wefti_routers_gather(a, now_ms);
     return WEFT_OK;
 }
 
@@ -159,6 +158,7 @@ static void end_session(struct wefti_actor *a, struct wefti_group *g) {
         a->n_worker_losses++;
         weft_warn("lost the worker (pid %u)", g->worker.pid);
     }
+    if (g->worker.said_hello) g->lost_at_ms = weft_now_ms();
     g->worker = (struct wefti_worker){0};
     g->epoch = ++a->epoch;
     g->had_work = false; /* the next worker's clock starts anew */
@@ -259,6 +259,11 @@ void wefti_group_plan(struct wefti_actor *a, struct wefti_group *g) {
 
 bool wefti_group_serving(const struct wefti_group *g) {
     return g->worker.said_hello;
+}
+
+bool wefti_group_is_orphaned(const struct wefti_group *g, uint64_t now_ms) {
+    return !g->worker.said_hello && !wefti_group_idle(g) &&
+           now_ms - g->lost_at_ms >= WEFTI_ORPHANED_MS;
 }
 
 bool wefti_group_idle(const struct wefti_group *g) {

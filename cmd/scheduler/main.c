@@ -85,8 +85,11 @@ static void tell_supervisor(struct wefti_actor *a, uint64_t now_ms) {
 static bool turn(struct wefti_actor *a, const struct pollfd *group_fds, bool from_hub) {
     bool more = from_hub && wefti_routers_drain(a);
     for (uint32_t i = 0; i < a->n_groups; i++) {
+        if (group_fds[i].revents) wefti_group_drain(a, &a->groups[i]);
+    }
+    wefti_routers_gather(a, weft_now_ms());
+    for (uint32_t i = 0; i < a->n_groups; i++) {
         struct wefti_group *group = &a->groups[i];
-        if (group_fds[i].revents) wefti_group_drain(a, group);
         if (!group->sched) continue;
         weft_sched_tick(group->sched, weft_now_us());
         wefti_routers_tell(a, group);
@@ -99,7 +102,7 @@ static bool turn(struct wefti_actor *a, const struct pollfd *group_fds, bool fro
     weft_link_tick(a->hub, now_ms);
     for (uint32_t i = 0; i < a->n_groups; i++)
         wefti_group_tick(&a->groups[i], now_ms, paused);
-    wefti_routers_gather(a, now_ms);
+    wefti_routers_rehome(a, now_ms);
     wefti_routers_snapshot(a, now_ms);
     tell_supervisor(a, now_ms);
     return more;

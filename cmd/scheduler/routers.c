@@ -30,8 +30,10 @@ _Static_assert((int)WEFT_SCHED_END_STOP == (int)WEFT_END_STOP &&
                "the ends of a choice are the same on both sides");
 
 static void let_go(struct wefti_actor *a, uint32_t peer) {
-    if (a->routers[peer].is_held) weft_link_cork(a->hub, peer, false);
+    if (!a->routers[peer].is_held) return;
+    weft_link_cork(a->hub, peer, false);
     a->routers[peer].is_held = false;
+    if (--a->n_held == 0) a->held_until_us = 0;
 }
 
 /* Held events go out with what is sent behind them. */
@@ -84,26 +86,59 @@ static uint64_t load_of(const struct wefti_group *g) {
     return 4ull * stats.n_waiting_seqs + stats.n_running_seqs;
 }
 
-/* Where an earlier attempt is, since it will be replaced there; else where the least is to do of
- * the groups whose worker is there and gets on, or of all, if there is none. */
-static struct wefti_group *pick_group(struct wefti_actor *a, uint32_t peer, uint64_t request_id) {
-    struct wefti_group *best = NULL;
-    uint64_t best_load = 0, now_ms = weft_now_ms();
-    bool best_serves = false;
+struct place {
+    struct wefti_group *group;
+    bool serves;
+    uint64_t load;
+};
+
+static bool is_better(const struct place *a, const struct place *b) {
+    return a->serves == b->serves ? a->load < b->load : a->serves;
+}
+
+/* The groups that may take a request, the best first: those whose worker is there and gets on, the
+ * one with the least to do first. Where an earlier attempt is, it is that group alone. */
+static uint32_t rank_groups(struct wefti_actor *a, uint32_t peer, uint64_t request_id,
+                            struct place places[WEFT_WORKERS_MAX]) {
+    uint32_t n = 0;
+    uint64_t now_ms = weft_now_ms();
     for (uint32_t i = 0; i < a->n_groups; i++) {
         struct wefti_group *g = &a->groups[i];
         if (!g->sched) continue;
-        if (weft_sched_has(g->sched, peer, request_id)) return g;
-        uint64_t load = load_of(g);
-        bool serves = wefti_group_serving(g) && wefti_group_advancing(g, now_ms);
-        bool is_better = serves == best_serves ? load < best_load : serves;
-        if (best && !is_better) continue;
-        best = g;
-        best_load = load;
-        best_serves = serves;
+        struct place place = {.group = g};
+        if (weft_sched_has(g->sched, peer, request_id)) {
+            places[0] = place;
+            return 1;
+        }
+        place.serves = wefti_group_serving(g) && wefti_group_advancing(g, now_ms);
+        place.load = load_of(g);
+        uint32_t at = n++;
+        for (; at > 0 && is_better(&place, &places[at - 1]); at--)
+            places[at] = places[at - 1];
+        places[at] = place;
     }
-    WEFT_ASSERT(best != NULL); /* gathered: there is a model */
-    return best;
+    WEFT_ASSERT(n > 0); /* gathered: there is a model */
+    return n;
+}
+
+/* Another group may have more room: a longer model length, a shorter queue. */
+static bool may_fit_elsewhere(enum weft_sched_reject no) {
+    return no == WEFT_SCHED_REJECT_TOO_LONG || no == WEFT_SCHED_REJECT_QUEUE_FULL;
+}
+
+static enum weft_sched_reject submit_to_some(struct wefti_actor *a,
+                                             const struct weft_sched_submit *s,
+                                             uint32_t *retry_after_ms_out,
+                                             struct weft_errmsg *why) {
+    struct place places[WEFT_WORKERS_MAX];
+    uint32_t n = rank_groups(a, s->key.router, s->key.request_id, places);
+    enum weft_sched_reject no = WEFT_SCHED_REJECT_NONE;
+    for (uint32_t i = 0; i < n; i++) {
+        no = weft_sched_submit(places[i].group->sched, weft_now_us(), s, retry_after_ms_out, why);
+        if (!may_fit_elsewhere(no)) break;
+        a->n_passed_on += i + 1 < n;
+    }
+    return no;
 }
 
 /* `waited_us`: since it came here. */
@@ -134,9 +169,7 @@ static void submit(struct wefti_actor *a, uint32_t peer, const struct weft_msg_s
     };
     struct weft_errmsg why = {""};
     uint32_t retry_after_ms = 0;
-    struct wefti_group *group = pick_group(a, peer, m->request_id);
-    enum weft_sched_reject no =
-        weft_sched_submit(group->sched, weft_now_us(), &s, &retry_after_ms, &why);
+    enum weft_sched_reject no = submit_to_some(a, &s, &retry_after_ms, &why);
     if (no != WEFT_SCHED_REJECT_NONE) {
         reject(a, peer, m->request_id, m->attempt, (enum weft_reject)no, retry_after_ms, why.text);
         return;
@@ -184,6 +217,23 @@ static void keep_cancel(struct wefti_actor *a, const struct weft_link_event *eve
     weft_err err = wefti_pending_add(&a->pending, event->peer, m->request_id, false, false,
                                      weft_now_us(), event->bytes, event->len, a->config.max_queue);
     if (err) weft_warn("router %u: a cancel is lost: %s", event->peer, weft_err_text(err));
+}
+
+/* A session's end drops all that its router asked for, of every group; the router submits it again
+ * with what it has so far. That is more than needs to move, but it is a way that is walked anyway,
+ * and the occasion is rare. */
+void wefti_routers_rehome(struct wefti_actor *a, uint64_t now_ms) {
+    bool any_serves = false, any_orphaned = false;
+    for (uint32_t i = 0; i < a->n_groups; i++) {
+        any_serves = any_serves || wefti_group_serving(&a->groups[i]);
+        any_orphaned = any_orphaned || wefti_group_is_orphaned(&a->groups[i], now_ms);
+    }
+    if (!any_serves || !any_orphaned) return;
+    weft_warn("a worker has been away for %u s: its requests go to others",
+              WEFTI_ORPHANED_MS / 1000u);
+    for (uint32_t peer = 0; peer < WEFT_LINK_PEERS_MAX; peer++) {
+        if (a->routers[peer].is_up) weft_link_reset(a->hub, peer);
+    }
 }
 
 static bool all_serve(const struct wefti_actor *a) {
@@ -257,9 +307,11 @@ static void fill_snapshot(struct wefti_actor *a, struct weft_msg_snapshot *snap)
     memcpy(snap->iter_tokens, a->iter_tokens, sizeof snap->iter_tokens);
     for (uint32_t i = 0; i < a->n_groups; i++)
         add_group(&a->groups[i], snap);
+    snap->n_rejected -= a->n_passed_on;
 }
 
 static void begin_session(struct wefti_actor *a, uint32_t peer) {
+    let_go(a, peer);
     a->routers[peer] = (struct wefti_router){.is_up = true};
     struct weft_msg hello = {.type = WEFT_MSG_SCHED_HELLO};
     hello.sched_hello = (struct weft_msg_sched_hello){
@@ -276,6 +328,7 @@ static void begin_session(struct wefti_actor *a, uint32_t peer) {
 
 static void end_session(struct wefti_actor *a, uint32_t peer) {
     if (a->routers[peer].said_hello) weft_info("router %u is gone", peer);
+    let_go(a, peer);
     a->routers[peer] = (struct wefti_router){0};
     wefti_pending_drop(&a->pending, peer, true, 0);
     for (uint32_t i = 0; i < a->n_groups; i++) {
@@ -395,14 +448,20 @@ static void tell_router(struct wefti_actor *a, uint32_t peer, const struct weft_
     if (n) send_events(a, peer, n);
 }
 
-/* Whether a router may hear of these events with the next ones: it heard of others a moment ago,
- * none of them is the end of anything, and a step is under way whose result lets go of them. */
+/* A stream's first token or its end: somebody waits for that. */
+static bool is_urgent(const struct weft_sched_event *event) {
+    bool is_first = event->out && event->out->sampled && event->out->output_idx == 0;
+    return is_first || event->end != WEFT_SCHED_END_NONE;
+}
+
+/* Whether a router may hear of these events with later ones: it heard of others a moment ago, none
+ * of them is urgent, and a step is under way whose result lets go of them. */
 static bool may_wait(const struct wefti_actor *a, const struct wefti_group *g, uint32_t peer,
                      const struct weft_sched_event *events, size_t n, uint64_t now_us) {
     struct weft_sched_stats stats;
     if (now_us - a->routers[peer].told_at_us >= WEFTI_PACE_US) return false;
     for (size_t i = 0; i < n; i++) {
-        if (events[i].key.router == peer && events[i].end != WEFT_SCHED_END_NONE) return false;
+        if (events[i].key.router == peer && is_urgent(&events[i])) return false;
     }
     weft_sched_stats(g->sched, &stats);
     return stats.n_plans_out > 0;
@@ -414,15 +473,17 @@ static void hold_or_let_go(struct wefti_actor *a, uint32_t peer, bool hold, uint
         router->told_at_us = now_us;
         return;
     }
-    if (!router->is_held) weft_link_cork(a->hub, peer, true);
+    if (!router->is_held) {
+        weft_link_cork(a->hub, peer, true);
+        a->n_held++;
+    }
     router->is_held = true;
     uint64_t until_us = router->told_at_us + WEFTI_HELD_US_MAX;
     if (a->held_until_us == 0 || until_us < a->held_until_us) a->held_until_us = until_us;
 }
 
 void wefti_routers_flush(struct wefti_actor *a, uint64_t now_us) {
-    if (a->held_until_us == 0 || now_us < a->held_until_us) return;
-    a->held_until_us = 0;
+    if (a->n_held == 0 || now_us < a->held_until_us) return;
     for (uint32_t peer = 0; peer < WEFT_LINK_PEERS_MAX; peer++) {
         if (!a->routers[peer].is_held) continue;
         a->routers[peer].told_at_us = now_us;

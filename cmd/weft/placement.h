@@ -6,10 +6,13 @@
 
 #include "base/cpu.h"
 
+struct weft_place {
+    uint32_t node, core, cpu;
+};
+
 struct weft_placement {
     uint32_t n_cpus;
-    uint32_t cpus[WEFT_CPUS_MAX];  /* all that may be used, those of one node next to each other */
-    uint32_t nodes[WEFT_CPUS_MAX]; /* of each */
+    struct weft_place places[WEFT_CPUS_MAX]; /* of all CPUs, ascending by node, core and CPU */
 };
 
 /* The machine as this process may use it. */
@@ -18,8 +21,9 @@ void weft_placement_read(struct weft_placement *placement_out);
 /* Different nodes among them. */
 uint32_t weft_placement_n_nodes(const struct weft_placement *placement);
 
-/* The CPUs of one of `n_workers`: an equal part, [*begin_out, *end_out) of placement->cpus; never
- * none, so that workers share CPUs where they are more than these. */
+/* The CPUs of one of `n_workers`, [*begin_out, *end_out) of placement->places: an equal part of its
+ * node's where the workers are as many on every node, else of all. Never none: workers share CPUs
+ * where they are more than these. */
 void weft_placement_part(const struct weft_placement *placement, uint32_t n_workers,
                          uint32_t worker_idx, uint32_t *begin_out, uint32_t *end_out);
 

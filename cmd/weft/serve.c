@@ -61,8 +61,9 @@ enum { SCHEDULER, ROUTER, FIRST_WORKER, CHILDREN_MAX = FIRST_WORKER + WEFT_WORKE
 struct child {
     enum weft_program program;
     const char *name;
-    pid_t pid;     /* 0: not running */
-    int status_fd; /* -1: closed */
+    char title[24]; /* in messages: which of several workers */
+    pid_t pid;      /* 0: not running */
+    int status_fd;  /* -1: closed */
     char line[1024];
     size_t line_len;
     bool ready;           /* since its last start */
@@ -74,9 +75,10 @@ struct child {
 
     /* a worker's */
     char url[URL_BYTES];
-    int weights_fd; /* its node's memfd; -1: none is needed */
-    bool packs;     /* it is the one that fills it */
-    bool is_placed; /* on these CPUs; else on any */
+    int weights_fd;     /* its node's memfd; -1: none is needed */
+    uint32_t packer;    /* the child that fills it */
+    uint64_t kv_memory; /* what it had when it was first ready: its successors get as much */
+    bool is_placed;     /* on these CPUs; else on any */
     cpu_set_t cpus;
 };
 
@@ -95,6 +97,7 @@ struct supervisor {
     enum phase phase;
     uint64_t phase_until_ms; /* then the next measure */
     uint64_t turn_ms;        /* when the loop last turned */
+    char ready_on[1024];     /* the router's address; "": it is not ready yet */
     bool announced;
     int exit_status;
     char fatal[1024]; /* why it cannot go on; "" while it can */
@@ -149,24 +152,26 @@ static bool keep_over_exec(int fd) {
     return fcntl(fd, F_SETFD, 0) == 0;
 }
 
-/* All workers but the first of a node have to wait until that one has filled and sealed what they
- * share: two cannot pack into one place. */
-static bool may_start(const struct child *child) {
-    if (child->program != WEFT_PROG_WORKER || child->weights_fd < 0 || child->packs) return true;
-    int seals = fcntl(child->weights_fd, F_GET_SEALS);
-    return seals >= 0 && (seals & F_SEAL_WRITE);
+/* All workers but the first of a node wait until that one has packed what they share: started at
+ * once they would do nothing else, but hold memory and CPUs. */
+static bool may_start(const struct supervisor *sup, const struct child *child) {
+    if (child->program != WEFT_PROG_WORKER || child->weights_fd < 0) return true;
+    const struct child *packer = &sup->children[child->packer];
+    return packer == child || packer->was_ready;
 }
 
 static void start_child(struct supervisor *sup, uint32_t idx) {
     struct child *child = &sup->children[idx];
     int fds[2];
     if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) != 0) {
-        set_fatal(sup, child->name, "cannot make a pipe");
+        set_fatal(sup, child->title, "cannot make a pipe");
         return;
     }
     sup->config.status_fd = fds[1];
     sup->config.weights_fd = child->weights_fd;
     sup->config.worker_url = idx == SCHEDULER ? sup->worker_urls : child->url;
+    uint64_t kv_memory = sup->config.kv_memory;
+    if (kv_memory == 0) sup->config.kv_memory = child->kv_memory;
     const char *model = sup->packed_fd < 0 ? sup->config.model : sup->model_path;
     int kept_fd = sup->packed_fd >= 0 ? sup->packed_fd : child->weights_fd;
     char *argv[ARGS_MAX + 3];
@@ -175,6 +180,7 @@ static void start_child(struct supervisor *sup, uint32_t idx) {
     if (child->program != WEFT_PROG_SCHEDULER) argv[n++] = (char *)(uintptr_t)model;
     uint32_t n_fixed = n;
     n += weft_config_argv(&sup->config, child->program, argv + n, ARGS_MAX);
+    sup->config.kv_memory = kv_memory;
     argv[n] = NULL;
     bool has_settings = n > n_fixed;
     pid_t parent = getpid();
@@ -190,7 +196,7 @@ static void start_child(struct supervisor *sup, uint32_t idx) {
     (void)close(fds[1]);
     if (pid < 0) {
         (void)close(fds[0]);
-        set_fatal(sup, child->name, has_settings ? "cannot fork" : "no memory for its settings");
+        set_fatal(sup, child->title, has_settings ? "cannot fork" : "no memory for its settings");
         return;
     }
     if (child->status_fd >= 0) (void)close(child->status_fd);
@@ -217,9 +223,25 @@ static void router_ready(struct supervisor *sup, char *text) {
     uint64_t port = 0;
     if (colon && !weft_parse_u64(colon + 1, 65535, &port) && port)
         sup->config.port = (uint32_t)port;
-    if (sup->announced) return;
+    (void)snprintf(sup->ready_on, sizeof sup->ready_on, "%.*s", (int)sizeof sup->ready_on - 1,
+                   text);
+}
+
+/* Once the router and every worker have been ready: what cannot be had at all has shown by then. */
+static void announce(struct supervisor *sup) {
+    if (sup->announced || !sup->ready_on[0]) return;
+    for (uint32_t i = 0; i < sup->n_children; i++) {
+        if (!sup->children[i].was_ready) return;
+    }
     sup->announced = true;
-    (void)fprintf(stderr, "weft: ready on %s\n", text);
+    (void)fprintf(stderr, "weft: ready on %s\n", sup->ready_on);
+}
+
+/* Of a worker, "KV_BYTES". */
+static void worker_ready(struct child *child, const char *text) {
+    uint64_t bytes = 0;
+    if (child->kv_memory == 0 && !weft_parse_u64(text, UINT64_MAX, &bytes))
+        child->kv_memory = bytes;
 }
 
 static void status_line(struct supervisor *sup, uint32_t idx, char *line) {
@@ -232,6 +254,8 @@ static void status_line(struct supervisor *sup, uint32_t idx, char *line) {
         child->ready = child->was_ready = true;
         child->n_failures = 0;
         if (idx == ROUTER && line[5] == ' ') router_ready(sup, line + 6);
+        if (idx >= FIRST_WORKER && line[5] == ' ') worker_ready(child, line + 6);
+        announce(sup);
     } /* "alive" is news by having come */
 }
 
@@ -270,6 +294,16 @@ static void describe_exit(int status, char *out, size_t out_bytes) {
         (void)snprintf(out, out_bytes, "exited with status %d", WEXITSTATUS(status));
 }
 
+/* Of several workers one may stay away, as long as another serves. */
+static bool is_needed(const struct supervisor *sup, uint32_t idx) {
+    for (uint32_t i = FIRST_WORKER; i < sup->n_children; i++) {
+        const struct child *other = &sup->children[i];
+        if (idx >= FIRST_WORKER && i != idx && sup->announced && other->pid && other->ready)
+            return false;
+    }
+    return true;
+}
+
 static void child_ended(struct supervisor *sup, uint32_t idx, int status) {
     struct child *child = &sup->children[idx];
     if (child->status_fd >= 0) read_status(sup, idx); /* its last words may explain it */
@@ -277,14 +311,13 @@ static void child_ended(struct supervisor *sup, uint32_t idx, int status) {
     char text[160];
     describe_exit(status, text, sizeof text);
     if (sup->phase == PHASE_STOP || (sup->phase == PHASE_DRAIN && idx == ROUTER)) {
-        weft_debug("%s %s", child->name, text);
+        weft_debug("%s %s", child->title, text);
         return;
     }
     /* Before the first "ready" its reason is ours to give up. Later on the same settings have
      * worked once: what it met (no memory, a name in use) may pass, and streams are open. */
-    bool has_worked = sup->announced && child->was_ready;
-    if (!has_worked && WIFEXITED(status) && WEXITSTATUS(status) == WEFT_EXIT_FATAL) {
-        set_fatal(sup, child->name, child->last_words[0] ? child->last_words : text);
+    if (!sup->announced && WIFEXITED(status) && WEXITSTATUS(status) == WEFT_EXIT_FATAL) {
+        set_fatal(sup, child->title, child->last_words[0] ? child->last_words : text);
         return;
     }
     uint64_t wait_ms = 0;
@@ -292,17 +325,17 @@ static void child_ended(struct supervisor *sup, uint32_t idx, int status) {
         uint32_t shift = child->n_failures < 6 ? child->n_failures : 6;
         wait_ms = (uint64_t)BACKOFF_MS_MIN << shift;
         if (wait_ms > BACKOFF_MS_MAX) wait_ms = BACKOFF_MS_MAX;
-        if (++child->n_failures > START_FAILURES_MAX) {
+        if (++child->n_failures > START_FAILURES_MAX && is_needed(sup, idx)) {
             char sentence[768];
             (void)snprintf(
                 sentence, sizeof sentence, "%s before it was ready, %d times in a row%s%s", text,
                 START_FAILURES_MAX + 1, child->last_words[0] ? ": " : "", child->last_words);
-            set_fatal(sup, child->name, sentence);
+            set_fatal(sup, child->title, sentence);
             return;
         }
     }
-    weft_warn("%s %s%s%s; starting it again%s", child->name, text, child->last_words[0] ? ": " : "",
-              child->last_words, wait_ms ? " in a moment" : "");
+    weft_warn("%s %s%s%s; starting it again%s", child->title, text,
+              child->last_words[0] ? ": " : "", child->last_words, wait_ms ? " in a moment" : "");
     child->restart_at_ms = weft_now_ms() + wait_ms;
     if (wait_ms == 0) start_child(sup, idx);
 }
@@ -380,10 +413,10 @@ static int advance(struct supervisor *sup) {
     }
     watch_scheduler(sup, now);
     int wait_ms = sup->phase == PHASE_DRAIN ? 100 : WATCH_MS;
-    for (uint32_t i = 0; i < sup->n_children; i++) {
+    for (uint32_t i = sup->n_children; i-- > 0;) { /* workers first: they take the longest */
         struct child *child = &sup->children[i];
         if (child->pid || (sup->phase == PHASE_DRAIN && i == ROUTER)) continue;
-        if (!may_start(child)) continue; /* the one it waits for will say "ready" */
+        if (!may_start(sup, child)) continue; /* the one it waits for will say "ready" */
         if (now >= child->restart_at_ms) {
             start_child(sup, i);
             continue;
@@ -423,7 +456,9 @@ static bool is_ignored(int sig) {
 }
 
 static struct child new_child(enum weft_program program, const char *name) {
-    return (struct child){.program = program, .name = name, .status_fd = -1, .weights_fd = -1};
+    struct child child = {.program = program, .name = name, .status_fd = -1, .weights_fd = -1};
+    (void)snprintf(child.title, sizeof child.title, "%s", name);
+    return child;
 }
 
 /* Of the workers before it the first on the same node packs for both. */
@@ -433,9 +468,10 @@ static weft_err give_weights(struct supervisor *sup, const uint32_t *nodes, uint
     for (uint32_t i = 0; i < worker_idx; i++) {
         if (nodes[i] != nodes[worker_idx]) continue;
         child->weights_fd = sup->children[FIRST_WORKER + i].weights_fd;
+        child->packer = sup->children[FIRST_WORKER + i].packer;
         return WEFT_OK;
     }
-    child->packs = true;
+    child->packer = FIRST_WORKER + worker_idx;
     child->weights_fd = memfd_create("weft-weights", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (child->weights_fd < 0) return weft_err_errno(why, errno, "cannot make a memory file");
     return WEFT_OK;
@@ -447,26 +483,31 @@ static weft_err set_up_workers(struct supervisor *sup, uint64_t tag, struct weft
     static struct weft_placement placement;
     uint32_t nodes[WEFT_WORKERS_MAX];
     weft_placement_read(&placement);
-    uint32_t n = sup->config.n_workers;
+    uint32_t n = sup->config.n_workers, n_threads = sup->config.threads;
     if (n == 0) n = weft_placement_n_nodes(&placement);
     sup->n_workers = n < WEFT_WORKERS_MAX ? n : WEFT_WORKERS_MAX;
     sup->n_children = FIRST_WORKER + sup->n_workers;
     (void)snprintf(sup->n_workers_text, sizeof sup->n_workers_text, "%u", sup->n_workers);
     sup->config.workers = sup->n_workers_text;
+    if (sup->n_workers > 1 && sup->n_workers * (n_threads ? n_threads : 1) > placement.n_cpus)
+        weft_warn("%u workers with %u or more threads each have %u CPUs to share", sup->n_workers,
+                  n_threads ? n_threads : 1, placement.n_cpus);
     for (uint32_t i = 0; i < sup->n_workers; i++) {
         struct child *child = &sup->children[FIRST_WORKER + i];
         uint32_t begin = 0, end = 0;
         *child = new_child(WEFT_PROG_WORKER, "weft-worker");
+        if (sup->n_workers > 1)
+            (void)snprintf(child->title, sizeof child->title, "weft-worker %u", i);
         (void)snprintf(child->url, sizeof child->url, "abstract://weft-%016" PRIx64 "-w%u", tag, i);
         (void)snprintf(sup->worker_urls + strlen(sup->worker_urls),
                        sizeof sup->worker_urls - strlen(sup->worker_urls), "%s%s", i ? "," : "",
                        child->url);
         weft_placement_part(&placement, sup->n_workers, i, &begin, &end);
-        nodes[i] = placement.nodes[begin];
-        child->is_placed = sup->n_workers > 1 && sup->config.threads <= end - begin;
+        nodes[i] = placement.places[begin].node;
+        child->is_placed = sup->n_workers > 1 && n_threads <= end - begin;
         CPU_ZERO(&child->cpus);
         for (uint32_t c = begin; c < end; c++)
-            CPU_SET(placement.cpus[c], &child->cpus);
+            CPU_SET(placement.places[c].cpu, &child->cpus);
         weft_err err = sup->packed_fd < 0 ? give_weights(sup, nodes, i, why) : WEFT_OK;
         if (err) return err;
     }

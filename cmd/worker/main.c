@@ -116,7 +116,12 @@ static weft_err take_hello(struct worker *w, const struct weft_msg_sched_hello *
     w->has_epoch = true;
     weft_info("linked with scheduler (pid %u), epoch %llu", hello->pid,
               (unsigned long long)hello->epoch);
-    if (!w->told_ready) weft_status_write(w->config.status_fd, "ready", NULL);
+    if (!w->told_ready) {
+        char kv_bytes[24];
+        (void)snprintf(kv_bytes, sizeof kv_bytes, "%llu",
+                       (unsigned long long)wefti_stepper_info(w->stepper)->kv_bytes);
+        weft_status_write(w->config.status_fd, "ready", kv_bytes);
+    }
     w->told_ready = true;
     return WEFT_OK;
 }
@@ -264,6 +269,8 @@ int main(int argc, char **argv) {
     if (done) return EXIT_SUCCESS;
     weft_actor_init("worker", &w.config);
     if (!w.config.worker_url) return weft_actor_fail(&w.config, "--worker-url is missing");
+    if (strchr(w.config.worker_url, ','))
+        return weft_actor_fail(&w.config, "--worker-url is one address, a worker's own");
     weft_buf_init(&w.out, WEFT_MESSAGE_BYTES_MAX);
 
     err = weft_signals_init(w.config.status_fd >= 0, &signal_fd, &why);

@@ -1,7 +1,6 @@
 #include "base/cpu.h"
 
 #include <inttypes.h>
-#include <numa.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,11 +19,6 @@ uint32_t weft_cpu_allowed(uint32_t cpus_out[WEFT_CPUS_MAX]) {
     }
     if (n == 0) cpus_out[n++] = 0;
     return n;
-}
-
-uint32_t weft_cpu_node(uint32_t cpu) {
-    int node = numa_available() < 0 ? 0 : numa_node_of_cpu((int)cpu);
-    return node < 0 ? 0 : (uint32_t)node;
 }
 
 bool weft_cpu_pin(uint32_t cpu) {

@@ -15,9 +15,6 @@ uint32_t weft_cpu_allowed(uint32_t cpus_out[WEFT_CPUS_MAX]);
  * quota are stopped in the middle of a step. */
 uint32_t weft_cpu_quota(void);
 
-/* The NUMA node that a CPU belongs to; 0 where the system has none. */
-uint32_t weft_cpu_node(uint32_t cpu);
-
 /* Pins the calling thread to one CPU. False where the system refuses; harmless. */
 bool weft_cpu_pin(uint32_t cpu);
 

@@ -1,7 +1,10 @@
 """Several workers in one server, each with all of the model: they share the weights and the requests, answer as one
 worker does, and the loss of one is nobody's else."""
 
+import http.client
+import json
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -126,8 +129,84 @@ def test_an_idle_worker_that_stands_still_is_passed_over():
     harness.attempt(run)
 
 
+class Actors:
+    """Router, scheduler and workers by hand, without anybody who starts them again."""
+
+    def __init__(self, *kv_memory):
+        self.name = f"abstract://weft-test-{os.getpid()}-{time.monotonic_ns()}"
+        self.urls = [f"{self.name}-{i}" for i in range(len(kv_memory))]
+        self.kv_memory, self.procs, self.port = kv_memory, {}, None
+
+    def start(self, actor, *args):
+        self.procs[actor] = subprocess.Popen(
+            [os.path.join(harness.BIN_DIR, "weft-" + actor.split()[0]), *args], stderr=subprocess.PIPE, text=True)
+
+    def start_scheduler(self):
+        self.start("scheduler", "--scheduler-url", self.name, "--worker-url", ",".join(self.urls))
+
+    def start_worker(self, i):
+        self.start(f"worker {i}", harness.FABLE, "--worker-url", self.urls[i], "--kv-memory", self.kv_memory[i],
+                   "--workers", str(len(self.urls)), "--threads", "1")
+
+    def kill(self, actor):
+        proc = self.procs.pop(actor)
+        proc.kill()
+        proc.wait()
+        proc.stderr.close()
+
+    def __enter__(self):
+        self.start_scheduler()
+        self.start_worker(0)
+        self.start("router", harness.FABLE, "--scheduler-url", self.name, "--port", "0", "--rpc-port", "0")
+        for line in self.procs["router"].stderr:
+            if "ready on http://" in line:
+                self.port = int(line.split("127.0.0.1:")[1].split(",")[0])
+                return self
+        raise AssertionError("the router ended")
+
+    def __exit__(self, *_):
+        for actor in list(self.procs):
+            self.kill(actor)
+
+    def complete(self, **body):
+        conn = http.client.HTTPConnection("127.0.0.1", self.port, timeout=harness.LIMIT_S)
+        conn.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+        reply = conn.getresponse()
+        assert reply.status == 200, reply.read()
+        return json.load(reply)["choices"][0]["text"]
+
+    def n_serving(self):
+        conn = http.client.HTTPConnection("127.0.0.1", self.port, timeout=harness.LIMIT_S)
+        conn.request("GET", "/metrics")
+        return int(re.search(r'weft_workers{.*state="serving"} (\d+)', conn.getresponse().read().decode()).group(1))
+
+
+def test_requests_go_where_they_fit():
+    """Also when a scheduler takes over what another let in before a worker with less room came."""
+    body = {"prompt": [5] * 600, "max_tokens": 400, "ignore_eos": True, "temperature": 0}
+    with Actors("32MiB", "1500KiB") as actors:
+        calls = [harness.Call(lambda: actors.complete(**body)) for _ in range(6)]
+        actors.start_worker(1)
+        harness.wait_until("both workers to serve", lambda: actors.n_serving() == 2)
+        actors.kill("scheduler")
+        actors.start_scheduler()
+        assert len({call.result() for call in calls}) == 1
+
+
+def test_requests_of_a_worker_that_stays_away_go_to_another():
+    body = {"prompt": "It was late", "max_tokens": 900, "ignore_eos": True, "temperature": 0}
+    with Actors("32MiB", "32MiB") as actors:
+        expected = actors.complete(**body)
+        actors.start_worker(1)
+        harness.wait_until("both workers to serve", lambda: actors.n_serving() == 2)
+        calls = [harness.Call(lambda: actors.complete(**body)) for _ in range(8)]
+        time.sleep(0.1)
+        actors.kill("worker 1")
+        assert {call.result() for call in calls} == {expected}
+
+
 def test_a_queue_is_shared_out():
-    """Requests wait with both, and no more of them than --max-queue in all."""
+    """Two run and four wait at least, with either worker."""
     with Server(*REPLICAS, "--max-num-seqs", "1", "--max-queue", "4") as server:
         harness.wait_until("both workers to serve", lambda: both_serve(server))
         body = {"prompt": "Once upon a time", "max_tokens": 400, "ignore_eos": True, "temperature": 0}

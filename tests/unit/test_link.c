@@ -334,6 +334,23 @@ static void corked_messages_come_together(void **state) {
     close_end(&hub);
 }
 
+static void a_peer_that_dies_while_corked_is_noticed(void **state) {
+    (void)state;
+    struct end hub, router;
+    open_pair_of_ends(&hub, &router, WEFT_LINK_MANY_PEERS, fresh_url());
+    WAIT_FOR(hub.peers[0].up && router.peers[0].up, turn_both(&hub, &router));
+    turn(&hub, 0);
+    weft_link_cork(hub.link, 0, true);
+    send_numbered(&hub, 0);
+    close_end(&router);
+    weft_link_cork(hub.link, 0, false);
+    struct pollfd fd = {.fd = weft_link_fd(hub.link), .events = POLLIN};
+    assert_int_equal(poll(&fd, 1, PATIENCE_MS), 1);
+    turn(&hub, 0);
+    assert_false(hub.peers[0].up);
+    close_end(&hub);
+}
+
 static void a_reset_from_either_side_starts_a_new_session(void **state) {
     (void)state;
     const enum weft_link_kind kinds[] = {WEFT_LINK_ONE_PEER, WEFT_LINK_MANY_PEERS};
@@ -866,6 +883,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(messages_over_the_limit_are_refused),
         cmocka_unit_test(large_and_empty_messages_arrive),
         cmocka_unit_test(corked_messages_come_together),
+        cmocka_unit_test(a_peer_that_dies_while_corked_is_noticed),
         cmocka_unit_test(a_reset_from_either_side_starts_a_new_session),
         cmocka_unit_test(an_owner_that_does_not_look_makes_the_sender_full),
         cmocka_unit_test(a_hub_survives_a_thousand_routers_that_come_and_go),

@@ -12,10 +12,8 @@ static struct weft_placement placement;
 
 static void use(uint32_t n_cpus, uint32_t n_nodes) {
     placement.n_cpus = n_cpus;
-    for (uint32_t i = 0; i < n_cpus; i++) {
-        placement.cpus[i] = i;
-        placement.nodes[i] = i * n_nodes / n_cpus;
-    }
+    for (uint32_t i = 0; i < n_cpus; i++)
+        placement.places[i] = (struct weft_place){i * n_nodes / n_cpus, i, i};
 }
 
 static void this_machines_cpus_come_node_by_node(void **state) {
@@ -24,9 +22,10 @@ static void this_machines_cpus_come_node_by_node(void **state) {
     weft_placement_read(&placement);
     assert_int_equal(placement.n_cpus, weft_cpu_allowed(cpus));
     for (uint32_t i = 1; i < placement.n_cpus; i++) {
-        assert_true(placement.nodes[i] >= placement.nodes[i - 1]);
-        if (placement.nodes[i] == placement.nodes[i - 1])
-            assert_true(placement.cpus[i] > placement.cpus[i - 1]);
+        const struct weft_place *a = &placement.places[i - 1], *b = &placement.places[i];
+        assert_true(b->node >= a->node);
+        if (b->node == a->node) assert_true(b->core >= a->core);
+        if (b->node == a->node && b->core == a->core) assert_true(b->cpu > a->cpu);
     }
     assert_in_range(weft_placement_n_nodes(&placement), 1, placement.n_cpus);
 }
@@ -57,8 +56,22 @@ static void a_worker_per_node_lies_on_it(void **state) {
         uint32_t begin = 0, end = 0;
         weft_placement_part(&placement, 4, i, &begin, &end);
         assert_int_equal(end - begin, 6);
-        assert_int_equal(placement.nodes[begin], i);
-        assert_int_equal(placement.nodes[end - 1], i);
+        assert_int_equal(placement.places[begin].node, i);
+        assert_int_equal(placement.places[end - 1].node, i);
+    }
+}
+
+static void nodes_of_unequal_size_have_as_many_workers(void **state) {
+    (void)state;
+    use(32, 1);
+    for (uint32_t i = 24; i < 32; i++)
+        placement.places[i].node = 1;
+    static const uint32_t ends[] = {12, 24, 28, 32};
+    for (uint32_t i = 0; i < 4; i++) {
+        uint32_t begin = 0, end = 0;
+        weft_placement_part(&placement, 4, i, &begin, &end);
+        assert_int_equal(begin, i == 0 ? 0 : ends[i - 1]);
+        assert_int_equal(end, ends[i]);
     }
 }
 
@@ -81,6 +94,7 @@ int main(void) {
         cmocka_unit_test(this_machines_cpus_come_node_by_node),
         cmocka_unit_test(parts_are_equal_and_make_up_the_whole),
         cmocka_unit_test(a_worker_per_node_lies_on_it),
+        cmocka_unit_test(nodes_of_unequal_size_have_as_many_workers),
         cmocka_unit_test(workers_beyond_the_cpus_share_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

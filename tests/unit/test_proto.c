@@ -317,6 +317,14 @@ static void another_version_is_refused_by_name(void **state) {
     assert_bytes_refused(fix, "\x92\x08\x04", 3, WEFT_E_PROTO, "version 4");
 }
 
+static void more_workers_serving_than_there_are_is_refused(void **state) {
+    struct fixture *fix = *state;
+    struct weft_msg msg = sample(WEFT_MSG_SNAPSHOT, false);
+    msg.snapshot.n_workers = 2;
+    msg.snapshot.n_workers_serving = 3;
+    assert_refused(fix, &msg, WEFT_E_PROTO, "n_workers_serving");
+}
+
 static void what_is_no_message_is_refused(void **state) {
     struct fixture *fix = *state;
     assert_bytes_refused(fix, NULL, 0, WEFT_E_PROTO, "message");
@@ -593,6 +601,7 @@ int main(void) {
         TEST(names_of_types_are_known),
         TEST(every_truncation_is_refused),
         TEST(another_version_is_refused_by_name),
+        TEST(more_workers_serving_than_there_are_is_refused),
         TEST(what_is_no_message_is_refused),
         TEST(long_forms_of_numbers_are_fine),
         TEST(nesting_is_bounded),
