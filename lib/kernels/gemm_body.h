@@ -392,16 +392,7 @@ static inline void store_set(const struct block *b, uint32_t set, uint32_t m0) {
     uint32_t p = b->p_begin + set * b->n_panels, n0 = p * WEFT_PANEL;
     uint32_t n_cols = min_u32(args->n, min_u32(p + b->n_panels, b->p_end) * WEFT_PANEL) - n0;
     for (uint32_t r = 0; r < b->rows; r++) {
-        const float *sum = sums + (size_t)r * b->n_panels * WEFT_PANEL;
-        float *c = args->c + (m0 + r) * args->ldc + n0;
-        if (!args->residual) {
-            memcpy(c, sum, n_cols * sizeof *c);
-            continue;
-        }
-        const float *residual = args->residual + (m0 + r) * args->ldc + n0;
-        for (uint32_t i = 0; i < n_cols; i++) {
-            c[i] = residual[i] + sum[i];
-        }
+        put_row(args, sums + (size_t)r * b->n_panels * WEFT_PANEL, m0 + r, n0, n_cols);
     }
 }
 

@@ -199,10 +199,7 @@ static void gemm(const struct weft_gemm_args *args, enum weft_gemm_kind kind, do
         for (uint32_t m = 0; m < args->m; m++) {
             float sum[WEFT_PANEL];
             product(args, (const uint8_t *)args->act + m * args->act_row_bytes, panel, dot, sum);
-            for (uint32_t i = 0; i < n_cols; i++) {
-                size_t at = m * args->ldc + n0 + i;
-                args->c[at] = args->residual ? args->residual[at] + sum[i] : sum[i];
-            }
+            put_row(args, sum, m, n0, n_cols);
         }
     }
 }

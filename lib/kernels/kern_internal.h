@@ -91,6 +91,23 @@ static inline bool wants_sums(enum weft_gemm_kind kind) {
     return wants_codes(kind) && kind >= WEFT_GEMM_Q4_1;
 }
 
+/* What becomes of finished sums of row m, from column n0 on. */
+static inline void put_row(const struct weft_gemm_args *args, const float *sum, uint32_t m,
+                           uint32_t n0, uint32_t n_cols) {
+    size_t at = (size_t)m * args->ldc + n0;
+    float *c = args->c + at;
+    const float *bias = args->bias ? args->bias + n0 : NULL;
+    const float *residual = args->residual ? args->residual + at : NULL;
+    if (!bias && !residual) {
+        memcpy(c, sum, n_cols * sizeof *c);
+        return;
+    }
+    for (uint32_t i = 0; i < n_cols; i++) {
+        float value = bias ? sum[i] + bias[i] : sum[i];
+        c[i] = residual ? residual[i] + value : value;
+    }
+}
+
 static inline void check_gemm_args(const struct weft_gemm_args *args, enum weft_gemm_kind kind,
                                    uint32_t p_begin, uint32_t p_end) {
     const struct weft_kern_segs *segs = args->segs;

@@ -170,7 +170,8 @@ struct weft_gemm_args {
     const void *packed;    /* whole packed weight, 64-byte aligned */
     float *c;              /* row-major [M][ldc]; column n of the weight lands in c[m * ldc + n] */
     size_t ldc;            /* elements; >= N */
-    const float *residual; /* NULL, or [M][ldc]: c = residual + product (may be == c) */
+    const float *bias;     /* NULL, or [N], added to every row's product */
+    const float *residual; /* NULL, or [M][ldc]: c = residual + that (may be == c) */
     uint32_t m, n, k;
     const struct weft_kern_segs *segs;
 };
@@ -264,7 +265,8 @@ struct weft_kern_table {
 
     /* Panels p_begin..p_end of the product, all M rows. Order per element: K ascending within a
      * segment (bf16: pairs; q8: integer dot of 32, then one fused multiply-add with
-     * scale_a*scale_w), segments by the tree, residual last. M = 1 and M = 4096 use the same order.
+     * scale_a*scale_w), segments by the tree, bias, residual last. M = 1 and M = 4096 use the same
+     * order.
      */
     void (*gemm[WEFT_GEMM_KIND_COUNT])(const struct weft_gemm_args *args, uint32_t p_begin,
                                        uint32_t p_end);

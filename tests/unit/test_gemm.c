@@ -14,7 +14,7 @@ struct gemm_case {
     uint8_t *groups;          /* packed instead, of the types of fewer bits */
     size_t group_row_bytes;
     void *packed, *act;
-    float *residual;
+    float *residual, *bias;
 };
 
 static uint64_t seed;
@@ -114,6 +114,8 @@ static void make_case(struct gemm_case *c, const struct weft_kern_table *table,
     table->act_convert(kind, c->act_src, k, m, k, c->act, row_bytes);
     c->residual = take(m * c->ldc * sizeof(float));
     fill(&seed, PLAIN, c->residual, m * c->ldc);
+    c->bias = take(n * sizeof(float));
+    fill(&seed, PLAIN, c->bias, n);
     if (weft_rand_below(&seed, 2) || k % unit != 0) {
         weft_kern_segs_one(&c->segs, k);
     } else {
@@ -125,6 +127,7 @@ static void make_case(struct gemm_case *c, const struct weft_kern_table *table,
                                       .act_group = 1,
                                       .packed = c->packed,
                                       .ldc = c->ldc,
+                                      .bias = weft_rand_below(&seed, 2) ? c->bias : NULL,
                                       .residual = weft_rand_below(&seed, 2) ? c->residual : NULL,
                                       .m = m,
                                       .n = n,
@@ -139,6 +142,7 @@ static void drop_case(struct gemm_case *c) {
     free(c->packed);
     free(c->act);
     free(c->residual);
+    free(c->bias);
 }
 
 static uint32_t n_panels(const struct gemm_case *c) {
@@ -272,6 +276,10 @@ static void check_product(const struct weft_kern_table *table, const struct gemm
                 if (c->kind == WEFT_GEMM_BF16 && fabs(y) < 0x1p-126) flushed += fabs(x * y);
             }
             size_t at = m * c->ldc + n;
+            if (c->args.bias) {
+                sum += (double)c->bias[n];
+                magnitude += fabs((double)c->bias[n]);
+            }
             if (c->args.residual) {
                 sum += (double)c->residual[at];
                 magnitude += fabs((double)c->residual[at]);
@@ -492,7 +500,7 @@ static float *slice_product(const struct weft_kern_table *table, const struct ge
     part.args.act = act_form;
     part.args.packed = packed;
     part.args.segs = &part.segs;
-    part.args.residual = NULL;
+    part.args.bias = part.args.residual = NULL;
     float *sum = product(table, &part);
     free(act);
     free(act_form);
@@ -513,7 +521,7 @@ static void any_number_of_workers_sums_to_the_same_bits(void **state) {
         if (unit < 32) unit = 32;
         make_case(&c, table, (enum weft_gemm_kind)kind, between(&seed, 1, 20), 40, u * unit, PLAIN);
         weft_kern_segs_split(&c.segs, u, unit);
-        c.args.residual = NULL;
+        c.args.bias = c.args.residual = NULL;
         float *whole = product(table, &c);
         for (uint32_t workers = 1; workers <= 8; workers *= 2) {
             float *part[8] = {0};
@@ -606,7 +614,7 @@ static void zeros_give_plus_zero_and_a_nan_stays_in_its_row(void **state) {
         for (uint32_t kind = 0; kind < WEFT_GEMM_KIND_COUNT; kind++) {
             struct gemm_case c;
             make_case(&c, &tables[t], (enum weft_gemm_kind)kind, 9, 35, 96, PLAIN);
-            c.args.residual = NULL;
+            c.args.bias = c.args.residual = NULL;
             memset(c.act_src, 0, (size_t)c.m * c.k * sizeof(float));
             for (uint32_t m = 0; m < 3; m++) {
                 c.act_src[(size_t)(m * 2 + 1) * c.k + 17] = bad[m];
