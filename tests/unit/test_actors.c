@@ -700,7 +700,9 @@ static void under_a_supervisor_only_its_own_signals_count(void **state) {
     PUMP_UNTIL(c, all_over(c), 60);
     for (int i = 0; i < N_CHILDREN; i++) {
         assert_int_equal(c->children[i].n_starts, 1);
-        assert_string_equal(c->children[i].told, "ready\n");
+        const char *told = c->children[i].told; /* of a worker with its KV memory behind it */
+        assert_memory_equal(told, "ready", 5);
+        assert_string_equal(strchr(told, '\n'), "\n");
     }
     cluster_free(c);
 }
