@@ -101,7 +101,8 @@ struct wefti_matrix {
 };
 
 struct wefti_layer {
-    size_t attn_norm, ffn_norm; /* offsets of f32 vectors */
+    size_t attn_norm, ffn_norm;        /* offsets of f32 vectors */
+    size_t bq, bk, bv, q_norm, k_norm; /* the same; 0: none */
     struct wefti_matrix q, k, v, o, gate, up, down;
 };
 

@@ -48,6 +48,11 @@ static void copy_blocks(const struct wefti_kv *kv, uint32_t layer,
     }
 }
 
+static void scale_row(float *x, uint32_t n, float scale) {
+    for (uint32_t i = 0; i < n; i++)
+        x[i] *= scale;
+}
+
 /* Embeddings, angles, and the copies of cache blocks: none touches what another one reads. */
 static void begin_pass(const struct wefti_lane *lane) {
     const struct wefti_forward *f = lane->f;
@@ -63,9 +68,27 @@ static void begin_pass(const struct wefti_lane *lane) {
         uint32_t row = task - n_copies_tasks;
         wefti_weights_embed(f->weights, batch->tokens[row], lane->scratch->raw,
                             f->x + row * f->x_stride);
+        if (f->embed_scale != 1) scale_row(f->x + row * f->x_stride, f->n_hidden, f->embed_scale);
         fill_rope(f, batch->rows[row].pos, f->rope + row * f->rope_stride);
     }
     wefti_barrier(lane);
+}
+
+static void norm_heads(const struct wefti_forward *f, float *x, uint32_t n_heads, size_t norm) {
+    for (uint32_t h = 0; h < n_heads; h++, x += f->head_dim)
+        f->kern->rms_norm(x, wefti_vector(f->weights, norm), f->rms_eps, f->head_dim, x);
+}
+
+/* A row's q and k as attention wants them. */
+static void finish_q_and_k(const struct wefti_forward *f, uint32_t layer_idx, uint32_t row) {
+    const struct wefti_layer *layer = &f->weights->layers[layer_idx];
+    const float *cos_sin = f->rope + row * f->rope_stride;
+    float *q = f->q + row * f->q_stride, *k = f->k + row * f->kv_stride;
+    if (layer->q_norm) norm_heads(f, q, f->n_heads, layer->q_norm);
+    if (layer->k_norm) norm_heads(f, k, f->n_kv_heads, layer->k_norm);
+    if (f->no_rope[layer_idx / 32] >> layer_idx % 32 & 1) return;
+    f->kern->rope(q, f->n_heads, f->head_dim, cos_sin, f->rope_interleaved);
+    f->kern->rope(k, f->n_kv_heads, f->head_dim, cos_sin, f->rope_interleaved);
 }
 
 static void rope_and_cache(const struct wefti_lane *lane, uint32_t layer) {
@@ -75,13 +98,10 @@ static void rope_and_cache(const struct wefti_lane *lane, uint32_t layer) {
     uint32_t begin, end;
     while (wefti_take_rows(lane, batch->n_tokens, per_task, &begin, &end)) {
         for (uint32_t row = begin; row < end; row++) {
-            const float *cos_sin = f->rope + row * f->rope_stride;
-            float *k = f->k + row * f->kv_stride;
-            f->kern->rope(f->q + row * f->q_stride, f->n_heads, f->head_dim, cos_sin,
-                          f->rope_interleaved);
-            f->kern->rope(k, f->n_kv_heads, f->head_dim, cos_sin, f->rope_interleaved);
+            finish_q_and_k(f, layer, row);
             f->kern->kv_write(&f->kv->layers[layer], batch->rows[row].block_table,
-                              batch->rows[row].pos, k, f->v + row * f->kv_stride);
+                              batch->rows[row].pos, f->k + row * f->kv_stride,
+                              f->v + row * f->kv_stride);
         }
     }
     wefti_barrier(lane);
@@ -101,6 +121,34 @@ static void pick_rows(const struct wefti_lane *lane) {
     wefti_barrier(lane);
 }
 
+static const float *bias_of(const struct wefti_forward *f, size_t offset) {
+    return offset ? wefti_vector(f->weights, offset) : NULL;
+}
+
+/* x += activations * matrix, which ends a half of a layer. */
+static void add_product(const struct wefti_lane *lane, const struct wefti_acts *acts,
+                        uint32_t n_rows, const struct wefti_matrix *matrix) {
+    struct wefti_forward *f = lane->f;
+    if (!f->added) {
+        const struct wefti_product sum = {
+            .matrix = matrix, .c = f->x, .ldc = f->x_stride, .residual = f->x};
+        wefti_multiply(lane, acts, n_rows, &sum, 1);
+        return;
+    }
+    const struct wefti_product part = {.matrix = matrix, .c = f->added, .ldc = f->x_stride};
+    wefti_multiply(lane, acts, n_rows, &part, 1);
+    uint32_t begin, end;
+    while (wefti_take_rows(lane, n_rows, WEFTI_ROWS_PER_TASK, &begin, &end)) {
+        for (uint32_t row = begin; row < end; row++) {
+            float *x = f->x + row * f->x_stride;
+            const float *added = f->added + row * f->x_stride;
+            for (uint32_t i = 0; i < f->n_hidden; i++)
+                x[i] += f->residual_scale * added[i];
+        }
+    }
+    wefti_barrier(lane);
+}
+
 static void layer_attention(const struct wefti_lane *lane, uint32_t layer_idx, uint32_t *n_rows) {
     struct wefti_forward *f = lane->f;
     const struct wefti_batch *batch = lane->run->batch;
@@ -113,9 +161,10 @@ static void layer_attention(const struct wefti_lane *lane, uint32_t layer_idx, u
     wefti_mark(lane, WEFT_ENG_OP_ATTN_NORM);
     struct wefti_acts acts = wefti_acts_make(lane, &hidden, *n_rows, qkv, 3);
     wefti_acts_observe(lane, layer_idx, WEFTI_IN_QKV, &acts, *n_rows);
-    const struct wefti_product products[] = {{&layer->q, f->q, f->q_stride, NULL},
-                                             {&layer->k, f->k, f->kv_stride, NULL},
-                                             {&layer->v, f->v, f->kv_stride, NULL}};
+    const struct wefti_product products[] = {
+        {&layer->q, f->q, f->q_stride, NULL, bias_of(f, layer->bq)},
+        {&layer->k, f->k, f->kv_stride, NULL, bias_of(f, layer->bk)},
+        {&layer->v, f->v, f->kv_stride, NULL, bias_of(f, layer->bv)}};
     wefti_mark(lane, WEFT_ENG_OP_QKV);
     wefti_multiply(lane, &acts, *n_rows, products, 3);
     wefti_mark(lane, WEFT_ENG_OP_ROPE_KV);
@@ -135,9 +184,8 @@ static void layer_attention(const struct wefti_lane *lane, uint32_t layer_idx, u
     wefti_mark(lane, WEFT_ENG_OP_O_CONVERT);
     acts = wefti_acts_make(lane, &heads, *n_rows, o, 1);
     wefti_acts_observe(lane, layer_idx, WEFTI_IN_O, &acts, *n_rows);
-    const struct wefti_product out = {&layer->o, f->x, f->x_stride, f->x};
     wefti_mark(lane, WEFT_ENG_OP_O);
-    wefti_multiply(lane, &acts, *n_rows, &out, 1);
+    add_product(lane, &acts, *n_rows, &layer->o);
 }
 
 static void layer_ffn(const struct wefti_lane *lane, uint32_t layer_idx, uint32_t n_rows) {
@@ -157,9 +205,16 @@ static void layer_ffn(const struct wefti_lane *lane, uint32_t layer_idx, uint32_
     wefti_mark(lane, WEFT_ENG_OP_DOWN_CONVERT);
     acts = wefti_acts_make(lane, &inner, n_rows, down, 1);
     wefti_acts_observe(lane, layer_idx, WEFTI_IN_DOWN, &acts, n_rows);
-    const struct wefti_product out = {&layer->down, f->x, f->x_stride, f->x};
     wefti_mark(lane, WEFT_ENG_OP_DOWN);
-    wefti_multiply(lane, &acts, n_rows, &out, 1);
+    add_product(lane, &acts, n_rows, &layer->down);
+}
+
+static void give_logits(const struct wefti_lane *lane, uint32_t first, uint32_t i) {
+    const struct wefti_forward *f = lane->f;
+    const struct wefti_batch *batch = lane->run->batch;
+    float *logits = f->logits + i * f->logit_stride;
+    if (f->logit_scale != 1) scale_row(logits, f->weights->n_vocab, f->logit_scale);
+    batch->on_logits(batch->on_logits_ctx, first + i, logits, lane->idx);
 }
 
 /* Logits of rows first..first+n of the list, and what the caller does with them. */
@@ -177,18 +232,17 @@ static void head_chunk(const struct wefti_lane *lane, uint32_t first, uint32_t n
     wefti_mark(lane, WEFT_ENG_OP_HEAD_NORM);
     struct wefti_acts acts = wefti_acts_make(lane, &hidden, n, head, 1);
     wefti_acts_observe(lane, 0, WEFTI_IN_HEAD, &acts, n);
-    const struct wefti_product out = {head[0], f->logits, f->logit_stride, NULL};
+    const struct wefti_product out = {.matrix = head[0], .c = f->logits, .ldc = f->logit_stride};
     wefti_mark(lane, WEFT_ENG_OP_HEAD);
     wefti_multiply(lane, &acts, n, &out, 1);
     wefti_mark(lane, WEFT_ENG_OP_SAMPLE);
     if (batch->in_order) {
         for (uint32_t i = 0; i < n && lane->idx == 0; i++) {
-            batch->on_logits(batch->on_logits_ctx, first + i, f->logits + i * f->logit_stride, 0);
+            give_logits(lane, first, i);
         }
     } else {
         for (uint32_t i = wefti_take(lane); i < n; i = wefti_take(lane)) {
-            batch->on_logits(batch->on_logits_ctx, first + i, f->logits + i * f->logit_stride,
-                             lane->idx);
+            give_logits(lane, first, i);
         }
     }
     wefti_barrier(lane);

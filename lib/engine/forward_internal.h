@@ -41,8 +41,9 @@ struct wefti_forward {
     const struct wefti_kv *kv;
     uint32_t n_threads, n_layers, n_heads, n_kv_heads, head_dim, n_hidden, n_ffn;
     uint32_t q_dim, max_rows, window;
-    float rms_eps, attn_scale;
+    float rms_eps, attn_scale, embed_scale, residual_scale, logit_scale;
     bool rope_interleaved;
+    uint32_t no_rope[WEFT_LAYERS_MAX / 32];
     bool uses[WEFT_ACT_COUNT];
     size_t act_bytes[WEFT_ACT_COUNT]; /* of the widest row */
     size_t x_stride, q_stride, kv_stride, ffn_stride, logit_stride, rope_stride;
@@ -50,6 +51,7 @@ struct wefti_forward {
     double *inv_freq;                /* [head_dim / 2] */
     float *rope;                     /* [rows][rope_stride] cos and sin pairs */
     float *x;                        /* [rows][x_stride] the residual stream */
+    float *added;                    /* the same: what is scaled before it is added; or NULL */
     float *q, *k, *v, *attn;         /* [rows][q_stride or kv_stride] */
     float *ffn;                      /* [rows][ffn_stride], in the same memory as q..attn */
     uint8_t *shared[WEFT_ACT_COUNT]; /* [rows] converted activations */
@@ -131,12 +133,14 @@ void wefti_acts_observe(const struct wefti_lane *lane, uint32_t layer, enum weft
 
 /* -------------------------------------------------------------------------------- products --- */
 
-/* c = activations * matrix, plus `residual` where there is one; rows of either are ldc apart. */
+/* c = activations * matrix, plus `bias` and `residual` where there are such; rows of c and residual
+ * are ldc apart. */
 struct wefti_product {
     const struct wefti_matrix *matrix;
     float *c;
     size_t ldc;
     const float *residual; /* NULL: none; may be c */
+    const float *bias;     /* NULL: none */
 };
 
 /* All products of the same activations. Ends a phase. */

@@ -5,12 +5,14 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void lay_out(struct wefti_forward *f, struct wefti_carver *carver) {
     size_t rows = f->max_rows, grouped = wefti_round_up(rows, f->kern->group_rows);
     f->inv_freq = wefti_carve(carver, f->head_dim / 2, sizeof *f->inv_freq);
     f->rope = wefti_carve(carver, rows * f->rope_stride, sizeof *f->rope);
     f->x = wefti_carve(carver, rows * f->x_stride, sizeof *f->x);
+    if (f->residual_scale != 1) f->added = wefti_carve(carver, rows * f->x_stride, sizeof *f->x);
     struct wefti_carver attention = *carver; /* attention and FFN never live at the same time */
     f->q = wefti_carve(&attention, rows * f->q_stride, sizeof *f->q);
     f->k = wefti_carve(&attention, rows * f->kv_stride, sizeof *f->k);
@@ -50,7 +52,12 @@ static void set_shape(struct wefti_forward *f, const struct weft_model_params *p
     f->n_ffn = p->n_ffn;
     f->q_dim = p->n_heads * p->head_dim;
     f->rms_eps = p->rms_eps;
-    f->attn_scale = (float)(1.0 / sqrt((double)p->head_dim));
+    f->attn_scale = p->attn_scale;
+    if (f->attn_scale == 0) f->attn_scale = (float)(1.0 / sqrt((double)p->head_dim));
+    f->embed_scale = p->embed_scale;
+    f->residual_scale = p->residual_scale;
+    f->logit_scale = p->logit_scale;
+    memcpy(f->no_rope, p->no_rope, sizeof f->no_rope);
     f->rope_interleaved = p->rope_interleaved;
     f->window = p->window;
     f->x_stride = wefti_stride(f->n_hidden);

@@ -36,6 +36,7 @@ static void multiply(const struct wefti_forward *f, const struct wefti_acts *act
         .packed = f->weights->base + m->offset,
         .c = product->c + shift,
         .ldc = product->ldc,
+        .bias = product->bias,
         .residual = product->residual ? product->residual + shift : NULL,
         .m = piece->n_rows,
         .n = m->n,
@@ -167,7 +168,7 @@ void wefti_multiply(const struct wefti_lane *lane, const struct wefti_acts *acts
 static void gate_up_piece(const struct wefti_lane *lane, const struct wefti_acts *acts,
                           const struct wefti_layer *layer, const struct piece *piece) {
     struct wefti_forward *f = lane->f;
-    const struct wefti_product gate = {&layer->gate, f->ffn, f->ffn_stride, NULL};
+    const struct wefti_product gate = {.matrix = &layer->gate, .c = f->ffn, .ldc = f->ffn_stride};
     multiply(f, acts, &gate, piece);
 
     uint32_t column = piece->begin * WEFT_PANEL, n_panels = piece->end - piece->begin;
@@ -177,8 +178,8 @@ static void gate_up_piece(const struct wefti_lane *lane, const struct wefti_acts
     struct wefti_acts shifted = *acts;
     enum weft_kern_act form = weft_kern_act_of(run.kind);
     shifted.rows[form] += piece->row * shifted.row_bytes[form];
-    const struct wefti_product up = {&run, lane->scratch->tile, (size_t)n_panels * WEFT_PANEL,
-                                     NULL};
+    const struct wefti_product up = {
+        .matrix = &run, .c = lane->scratch->tile, .ldc = (size_t)n_panels * WEFT_PANEL};
     const struct piece whole = {0, piece->n_rows, 0, n_panels};
     multiply(f, &shifted, &up, &whole);
 

@@ -266,6 +266,12 @@ static size_t place_vector(struct wefti_plan *plan, const struct weft_tensor *te
     return offset;
 }
 
+/* 0, where the header lies, if the model has none. */
+static size_t place_optional(struct wefti_plan *plan, const struct weft_tensor *tensor,
+                             uint32_t k) {
+    return tensor ? place_vector(plan, tensor, k) : 0;
+}
+
 static void place_layer(struct wefti_plan *plan, const struct weft_model_layer *from,
                         struct wefti_layer *to) {
     const struct weft_model_params *p = weft_model_params(plan->model);
@@ -275,6 +281,11 @@ static void place_layer(struct wefti_plan *plan, const struct weft_model_layer *
     place_matrix(plan, from->wq, WEFTI_IN_QKV, q_dim, hidden, 0, &to->q);
     place_matrix(plan, from->wk, WEFTI_IN_QKV, kv_dim, hidden, 0, &to->k);
     place_matrix(plan, from->wv, WEFTI_IN_QKV, kv_dim, hidden, 0, &to->v);
+    to->bq = place_optional(plan, from->bq, q_dim);
+    to->bk = place_optional(plan, from->bk, kv_dim);
+    to->bv = place_optional(plan, from->bv, kv_dim);
+    to->q_norm = place_optional(plan, from->q_norm, p->head_dim);
+    to->k_norm = place_optional(plan, from->k_norm, p->head_dim);
     place_matrix(plan, from->wo, WEFTI_IN_O, hidden, q_dim, p->head_dim, &to->o);
     to->ffn_norm = place_vector(plan, from->ffn_norm, hidden);
     place_matrix(plan, from->w_gate, WEFTI_IN_FFN, ffn, hidden, 0, &to->gate);
@@ -353,7 +364,7 @@ weft_err wefti_plan_make(struct wefti_plan *plan, const weft_model *model,
         .model = model,
         .options = options,
         .place_hash = LAYOUT_VERSION,
-        .cap_items = (size_t)p->n_layers * 9 + 3,
+        .cap_items = (size_t)p->n_layers * 14 + 3,
     };
     weights->n_layers = p->n_layers;
     weights->n_vocab = p->n_vocab;

@@ -1,5 +1,5 @@
-/* The "llama.*" metadata of a GGUF file. Options that would change the arithmetic and are not there
- * yet are refused by name, never ignored.
+/* The metadata of a GGUF file under its architecture's name. Options that would change the
+ * arithmetic and are not there yet are refused by name, never ignored.
  */
 #include "model/model_internal.h"
 
@@ -7,14 +7,28 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
+
 struct config {
     const weft_gguf *gguf;
     const char *path;
     struct weft_errmsg *why;
+    const struct wefti_arch *arch;
 };
 
-static bool has(const weft_gguf *gguf, const char *key) {
-    return wefti_gguf_find(gguf, key) != NULL;
+/* "block_count" */
+struct key {
+    char text[96];
+};
+
+static struct key key_of(const struct config *c, const char *name) {
+    struct key key;
+    (void)snprintf(key.text, sizeof key.text, "%s.%s", c->arch->name, name);
+    return key;
+}
+
+static bool has(const struct config *c, const char *name) {
+    return wefti_gguf_find(c->gguf, key_of(c, name).text) != NULL;
 }
 
 static bool str_is(struct weft_str str, const char *text) {
@@ -34,13 +48,13 @@ static weft_err unsupported(const struct config *c, const char *key, struct weft
 #define REQUIRED UINT32_MAX /* as the default of get_u32 */
 
 /* Ranges are checked later, for all formats alike (params.c). */
-static weft_err get_u32(const struct config *c, const char *key, uint32_t default_value,
-                        uint32_t *out) {
+static weft_err get_whole(const struct config *c, const char *key, uint32_t default_value,
+                          uint32_t *out) {
     uint64_t value;
     size_t count;
     enum weft_gguf_type type;
     *out = default_value;
-    if (!has(c->gguf, key)) {
+    if (!wefti_gguf_find(c->gguf, key)) {
         if (default_value != REQUIRED) return WEFT_OK;
         return weft_err_set(c->why, WEFT_E_PROTO, "%s: has no %s", c->path, key);
     }
@@ -58,23 +72,30 @@ static weft_err get_u32(const struct config *c, const char *key, uint32_t defaul
     return WEFT_OK;
 }
 
-/* Leaves *out alone when there is no such key. */
-static weft_err get_double(const struct config *c, const char *key, double *out) {
-    if (!has(c->gguf, key) || weft_gguf_f64(c->gguf, key, out)) return WEFT_OK;
-    return wrong_type(c, key, "a floating-point number");
+static weft_err get_u32(const struct config *c, const char *name, uint32_t default_value,
+                        uint32_t *out) {
+    return get_whole(c, key_of(c, name).text, default_value, out);
 }
 
-static weft_err check_kind(const struct config *c) {
+/* Leaves *out alone when there is no such key. */
+static weft_err get_double(const struct config *c, const char *name, double *out) {
+    struct key key = key_of(c, name);
+    if (!has(c, name) || weft_gguf_f64(c->gguf, key.text, out)) return WEFT_OK;
+    return wrong_type(c, key.text, "a floating-point number");
+}
+
+static weft_err check_kind(struct config *c) {
     struct weft_str value;
     uint32_t parts;
     if (!weft_gguf_str(c->gguf, "general.architecture", &value)) {
         return weft_err_set(c->why, WEFT_E_PROTO, "%s: has no general.architecture", c->path);
     }
-    if (!str_is(value, "llama")) return unsupported(c, "general.architecture", value);
+    c->arch = wefti_arch_of_gguf(value);
+    if (!c->arch) return wefti_arch_refuse(c->path, "general.architecture", value, c->why);
     if (weft_gguf_str(c->gguf, "general.type", &value) && !str_is(value, "model")) {
         return unsupported(c, "general.type", value);
     }
-    weft_err err = get_u32(c, "split.count", 1, &parts);
+    weft_err err = get_whole(c, "split.count", 1, &parts);
     if (err) return err;
     if (parts <= 1) return WEFT_OK;
     return weft_err_set(c->why, WEFT_E_UNSUPPORTED,
@@ -95,26 +116,26 @@ static weft_err read_sizes(const struct config *c, struct weft_model_params *p) 
         uint32_t default_value;
         uint32_t *out;
     } sizes[] = {
-        {"llama.block_count", REQUIRED, &p->n_layers},
-        {"llama.attention.head_count", REQUIRED, &p->n_heads},
-        {"llama.attention.head_count_kv", 0, &p->n_kv_heads},
-        {"llama.attention.key_length", 0, &p->head_dim},
-        {"llama.embedding_length", REQUIRED, &p->n_hidden},
-        {"llama.feed_forward_length", REQUIRED, &p->n_ffn},
-        {"llama.vocab_size", (uint32_t)n_tokens, &p->n_vocab},
-        {"llama.context_length", REQUIRED, &p->n_context},
+        {"block_count", REQUIRED, &p->n_layers},
+        {"attention.head_count", REQUIRED, &p->n_heads},
+        {"attention.head_count_kv", 0, &p->n_kv_heads},
+        {"attention.key_length", 0, &p->head_dim},
+        {"embedding_length", REQUIRED, &p->n_hidden},
+        {"feed_forward_length", REQUIRED, &p->n_ffn},
+        {"vocab_size", (uint32_t)n_tokens, &p->n_vocab},
+        {"context_length", REQUIRED, &p->n_context},
     };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         weft_err err = get_u32(c, sizes[i].key, sizes[i].default_value, sizes[i].out);
         if (err) return err;
     }
-    if (!has(c->gguf, "llama.attention.head_count_kv")) p->n_kv_heads = p->n_heads;
-    if (has(c->gguf, "llama.attention.key_length") || p->n_heads == 0) return WEFT_OK;
+    if (!has(c, "attention.head_count_kv")) p->n_kv_heads = p->n_heads;
+    if (has(c, "attention.key_length") || p->n_heads == 0) return WEFT_OK;
     if (p->n_hidden % p->n_heads != 0) {
-        return weft_err_set(c->why, WEFT_E_PROTO,
-                            "%s: llama.embedding_length %u is not a multiple of "
-                            "llama.attention.head_count %u",
-                            c->path, p->n_hidden, p->n_heads);
+        return weft_err_set(
+            c->why, WEFT_E_PROTO,
+            "%s: the embedding length %u is not a multiple of the %u attention heads", c->path,
+            p->n_hidden, p->n_heads);
     }
     p->head_dim = p->n_hidden / p->n_heads;
     return WEFT_OK;
@@ -126,9 +147,9 @@ static weft_err check_options(const struct config *c, const struct weft_model_pa
         const char *key;
         uint32_t neutral;
     } sizes[] = {
-        {"llama.rope.dimension_count", p->head_dim},
-        {"llama.attention.value_length", p->head_dim},
-        {"llama.expert_count", 0},
+        {"rope.dimension_count", p->head_dim},
+        {"attention.value_length", p->head_dim},
+        {"expert_count", 0},
     };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         uint32_t value;
@@ -137,70 +158,95 @@ static weft_err check_options(const struct config *c, const struct weft_model_pa
         if (value == sizes[i].neutral) continue;
         return weft_err_set(c->why, WEFT_E_UNSUPPORTED,
                             "%s: %s is %u; only %u is supported in this model", c->path,
-                            sizes[i].key, value, sizes[i].neutral);
+                            key_of(c, sizes[i].key).text, value, sizes[i].neutral);
     }
     bool causal = true;
-    if (weft_gguf_bool(c->gguf, "llama.attention.causal", &causal) && !causal) {
-        return weft_err_set(c->why, WEFT_E_UNSUPPORTED,
-                            "%s: llama.attention.causal false is not supported", c->path);
+    struct key key = key_of(c, "attention.causal");
+    if (weft_gguf_bool(c->gguf, key.text, &causal) && !causal) {
+        return weft_err_set(c->why, WEFT_E_UNSUPPORTED, "%s: %s false is not supported", c->path,
+                            key.text);
     }
     return WEFT_OK;
 }
 
 static weft_err read_window(const struct config *c, struct weft_model_params *p) {
     uint32_t window;
-    weft_err err = get_u32(c, "llama.attention.sliding_window", 0, &window);
+    weft_err err = get_u32(c, "attention.sliding_window", 0, &window);
     p->window = !err && window < p->n_context ? window : 0; /* else nothing is ever outside it */
     return err;
 }
 
 static weft_err read_rope(const struct config *c, struct weft_model_params *p) {
-    static const char type_key[] = "llama.rope.scaling.type";
+    const struct key type_key = key_of(c, "rope.scaling.type");
     struct weft_str type = {"linear", 6}; /* a factor alone means linear */
     double factor = 0;
     p->rope_theta = 10000;
     p->rope_factor = 1;
     p->rope_scaling = WEFT_ROPE_NONE;
-    weft_err err = get_double(c, "llama.rope.freq_base", &p->rope_theta);
+    weft_err err = get_double(c, "rope.freq_base", &p->rope_theta);
     if (err) return err;
-    err = get_double(c, "llama.rope.scale_linear", &factor); /* the name it once had */
+    err = get_double(c, "rope.scale_linear", &factor); /* the name it once had */
     if (err) return err;
-    err = get_double(c, "llama.rope.scaling.factor", &factor);
+    err = get_double(c, "rope.scaling.factor", &factor);
     if (err) return err;
-    if (has(c->gguf, type_key) && !weft_gguf_str(c->gguf, type_key, &type)) {
-        return wrong_type(c, type_key, "a string");
+    if (has(c, "rope.scaling.type") && !weft_gguf_str(c->gguf, type_key.text, &type)) {
+        return wrong_type(c, type_key.text, "a string");
     }
     if (str_is(type, "none")) return WEFT_OK;
-    if (!str_is(type, "linear")) return unsupported(c, type_key, type);
+    if (!str_is(type, "linear")) return unsupported(c, type_key.text, type);
     if (factor == 0) return WEFT_OK; /* not given, or written as "unknown" */
     p->rope_scaling = WEFT_ROPE_LINEAR;
     p->rope_factor = factor;
     return WEFT_OK;
 }
 
+/* Granite's; there, too, logits are divided. */
+static weft_err read_scales(const struct config *c, struct weft_model_params *p) {
+    double embed = 1, residual = 1, attention = 0, logits = 1;
+    weft_err err = get_double(c, "embedding_scale", &embed);
+    if (!err) err = get_double(c, "residual_scale", &residual);
+    if (!err) err = get_double(c, "attention.scale", &attention);
+    if (!err) err = get_double(c, "logit_scale", &logits);
+    p->embed_scale = (float)embed;
+    p->residual_scale = (float)residual;
+    p->attn_scale = (float)attention;
+    p->logit_scale = (float)(1 / logits);
+    return err;
+}
+
+static weft_err read_traits(const struct config *c, struct weft_model_params *p) {
+    weft_err err = read_window(c, p);
+    if (!err && c->arch->traits & WEFTI_ARCH_SCALES) err = read_scales(c, p);
+    for (uint32_t i = 3; i < p->n_layers && c->arch->traits & WEFTI_ARCH_NO_ROPE_LAYERS; i += 4)
+        p->no_rope[i / 32] |= 1u << i % 32;
+    return err;
+}
+
 weft_err wefti_config_gguf(const weft_gguf *gguf, struct weft_model_params *p,
                            struct weft_errmsg *why) {
-    static const char eps_key[] = "llama.attention.layer_norm_rms_epsilon";
-    const struct config c = {gguf, gguf->file.path, why};
+    struct config c = {gguf, gguf->file.path, why, NULL};
     struct weft_str name;
     double eps;
     weft_err err = check_kind(&c);
     if (err) return err;
+    WEFT_ASSERT(c.arch != NULL);
+    wefti_params_init(p, c.arch);
+    const struct key eps_key = key_of(&c, "attention.layer_norm_rms_epsilon");
     err = read_sizes(&c, p);
     if (err) return err;
     err = check_options(&c, p);
     if (err) return err;
-    err = read_window(&c, p);
+    if (p->n_layers > WEFT_LAYERS_MAX) return wefti_params_check(p, c.path, why);
+    err = read_traits(&c, p);
     if (err) return err;
     err = read_rope(&c, p);
     if (err) return err;
-    if (!weft_gguf_f64(gguf, eps_key, &eps)) {
-        return weft_err_set(why, WEFT_E_PROTO, "%s: has no %s", c.path, eps_key);
+    if (!weft_gguf_f64(gguf, eps_key.text, &eps)) {
+        return weft_err_set(why, WEFT_E_PROTO, "%s: has no %s", c.path, eps_key.text);
     }
     p->rms_eps = (float)eps;
-    p->rope_interleaved = true;
+    p->rope_interleaved = c.arch->gguf_rope_interleaved;
     p->tied = false;
-    (void)snprintf(p->arch, sizeof p->arch, "llama");
     if (weft_gguf_str(gguf, "general.name", &name)) {
         wefti_params_set_name(p, name.data, name.len);
     }

@@ -154,7 +154,7 @@ static weft_err check_window_layers(const struct config *c, const struct weft_mo
 /* Mistral is Llama but for the window: a config without a word on it means 4096. */
 static weft_err read_window(const struct config *c, struct weft_model_params *p) {
     static const char key[] = "sliding_window", use_key[] = "use_sliding_window";
-    uint32_t window;
+    uint32_t window = 0;
     bool use = true;
     if (json_is_null(json_object_get(c->root, key))) return WEFT_OK;
     weft_err err = get(c->root, use_key) ? get_bool(c, use_key, &use) : WEFT_OK;
@@ -169,9 +169,13 @@ static weft_err read_window(const struct config *c, struct weft_model_params *p)
     return check_window_layers(c, p);
 }
 
-static weft_err read_architecture(const struct config *c, bool *mistral_out) {
+static weft_err refuse(const struct config *c, const char *key, const char *name) {
+    return wefti_arch_refuse(c->path, key, (struct weft_str){name, strlen(name)}, c->why);
+}
+
+static weft_err read_architecture(const struct config *c, const struct wefti_arch **arch_out) {
     const char *type;
-    *mistral_out = false;
+    *arch_out = NULL;
     weft_err err = get_text(c, c->root, "model_type", NULL, &type);
     if (err) return err;
     const json_t *list = get(c->root, "architectures");
@@ -183,14 +187,62 @@ static weft_err read_architecture(const struct config *c, bool *mistral_out) {
         return weft_err_set(c->why, WEFT_E_PROTO,
                             "%s: names neither \"architectures\" nor a \"model_type\"", c->path);
     }
-    *mistral_out = name ? strcmp(name, "MistralForCausalLM") == 0 : strcmp(type, "mistral") == 0;
-    if (name && !*mistral_out && strcmp(name, "LlamaForCausalLM") != 0) {
-        return unsupported(c, "architectures", name);
-    }
-    if (type && strcmp(type, *mistral_out ? "mistral" : "llama") != 0) {
-        return unsupported(c, "model_type", type);
+    *arch_out = name ? wefti_arch_of_class(name) : wefti_arch_of_type(type);
+    if (!*arch_out)
+        return refuse(c, name ? "\"architectures\":" : "\"model_type\":", name ? name : type);
+    if (type && strcmp(type, (*arch_out)->hf_type) != 0) return refuse(c, "\"model_type\":", type);
+    return WEFT_OK;
+}
+
+/* Granite's. What it multiplies logits by is written as what they are divided by. */
+static weft_err read_scales(const struct config *c, struct weft_model_params *p) {
+    double embed = 1, residual = 1, attention = 1, logits = 1;
+    weft_err err = get_double(c, c->root, "embedding_multiplier", &embed);
+    if (!err) err = get_double(c, c->root, "residual_multiplier", &residual);
+    if (!err) err = get_double(c, c->root, "attention_multiplier", &attention);
+    if (!err) err = get_double(c, c->root, "logits_scaling", &logits);
+    p->embed_scale = (float)embed;
+    p->residual_scale = (float)residual;
+    p->attn_scale = (float)attention;
+    p->logit_scale = (float)(1 / logits);
+    return err;
+}
+
+/* A 0 in the list, or without one every fourth layer, or as many as are told. */
+static weft_err read_no_rope_layers(const struct config *c, struct weft_model_params *p) {
+    static const char key[] = "no_rope_layers";
+    const json_t *list = get(c->root, key);
+    uint32_t interval = 0;
+    weft_err err = get_u32(c, c->root, "no_rope_layer_interval", 4, &interval);
+    if (err) return err;
+    if (list && json_array_size(list) != p->n_layers)
+        return wrong_type(c, key, "a list of a number per layer");
+    for (uint32_t i = 0; i < p->n_layers; i++) {
+        const json_t *item = json_array_get(list, i);
+        if (list && !json_is_number(item)) return wrong_type(c, key, "a list of numbers");
+        bool is_off = list ? json_number_value(item) == 0 : interval && (i + 1) % interval == 0;
+        if (is_off) p->no_rope[i / 32] |= 1u << i % 32;
     }
     return WEFT_OK;
+}
+
+/* Qwen's and SmolLM's window, which none of their models has. */
+static weft_err check_no_window(const struct config *c) {
+    static const char key[] = "use_sliding_window";
+    bool on;
+    weft_err err = get_bool(c, key, &on);
+    return err || !on ? err : unsupported(c, key, "true");
+}
+
+/* Sizes are known and in range. */
+static weft_err read_traits(const struct config *c, const struct wefti_arch *arch,
+                            struct weft_model_params *p) {
+    weft_err err = WEFT_OK;
+    if (arch->traits & WEFTI_ARCH_WINDOW) err = read_window(c, p);
+    if (!err && !(arch->traits & WEFTI_ARCH_WINDOW)) err = check_no_window(c);
+    if (!err && arch->traits & WEFTI_ARCH_NO_ROPE_LAYERS) err = read_no_rope_layers(c, p);
+    if (!err && arch->traits & WEFTI_ARCH_SCALES) err = read_scales(c, p);
+    return err;
 }
 
 static weft_err read_rope_type(const struct config *c, const char *key, const json_t *rope,
@@ -262,13 +314,14 @@ static weft_err read_rope(const struct config *c, struct weft_model_params *p) {
 }
 
 static weft_err read_config(const struct config *c, struct weft_model_params *p) {
-    bool mistral;
+    const struct wefti_arch *arch;
     double eps = 1e-6;
     if (!json_is_object(c->root)) {
         return weft_err_set(c->why, WEFT_E_PROTO, "%s: is not a JSON object", c->path);
     }
-    weft_err err = read_architecture(c, &mistral);
+    weft_err err = read_architecture(c, &arch);
     if (err) return err;
+    wefti_params_init(p, arch);
     err = check_options(c);
     if (err) return err;
     err = read_sizes(c, p);
@@ -281,8 +334,8 @@ static weft_err read_config(const struct config *c, struct weft_model_params *p)
     err = get_bool(c, "tie_word_embeddings", &p->tied);
     if (err) return err;
     p->rope_interleaved = false;
-    (void)snprintf(p->arch, sizeof p->arch, "llama");
-    err = mistral ? read_window(c, p) : WEFT_OK;
+    if (p->n_layers > WEFT_LAYERS_MAX) return wefti_params_check(p, c->path, c->why);
+    err = read_traits(c, arch, p);
     if (err) return err;
     return wefti_params_check(p, c->path, c->why);
 }

@@ -350,6 +350,9 @@ uint64_t weft_model_hash(const weft_model *model) {
     };
     uint64_t hash = XXH3_64bits_withSeed(p->arch, strlen(p->arch), 0);
     hash = XXH3_64bits_withSeed(numbers, sizeof numbers, hash);
+    const float scales[] = {p->embed_scale, p->residual_scale, p->attn_scale, p->logit_scale};
+    hash = XXH3_64bits_withSeed(scales, sizeof scales, hash);
+    hash = XXH3_64bits_withSeed(p->no_rope, sizeof p->no_rope, hash);
     for (size_t i = 0; i < model->n_tensors; i++) {
         const struct weft_tensor *tensor = model->by_name[i].tensor;
         const uint64_t shape[] = {tensor->dtype,   tensor->n_dims,  tensor->dims[0],

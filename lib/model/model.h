@@ -128,16 +128,29 @@ struct weft_model_params {
      * whose converter permutes the rows of Q and K to match). */
     bool rope_interleaved;
     bool tied; /* the head is the embedding table */
+
+    bool qkv_bias, qk_norm;
+    /* Embeddings and what each half of a layer adds are multiplied by these, scores of attention by
+     * attn_scale (0: 1 / sqrt(head_dim)), logits by logit_scale. */
+    float embed_scale, residual_scale, attn_scale, logit_scale;
+    uint32_t no_rope[WEFT_LAYERS_MAX / 32]; /* a bit per layer: q and k are not turned there */
 };
+
+static inline bool weft_model_layer_has_rope(const struct weft_model_params *params,
+                                             uint32_t layer) {
+    return !(params->no_rope[layer / 32] >> layer % 32 & 1);
+}
 
 struct weft_model_layer {
     const struct weft_tensor *attn_norm; /* [hidden] */
     const struct weft_tensor *wq, *wk,
         *wv;                      /* [heads*head_dim, hidden], [kv_heads*head_dim, hidden] x2 */
     const struct weft_tensor *wo; /* [hidden, heads*head_dim] */
-    const struct weft_tensor *ffn_norm;      /* [hidden] */
-    const struct weft_tensor *w_gate, *w_up; /* [ffn, hidden] */
-    const struct weft_tensor *w_down;        /* [hidden, ffn] */
+    const struct weft_tensor *bq, *bk, *bv;    /* biases of wq, wk and wv, or NULL */
+    const struct weft_tensor *q_norm, *k_norm; /* [head_dim], or NULL */
+    const struct weft_tensor *ffn_norm;        /* [hidden] */
+    const struct weft_tensor *w_gate, *w_up;   /* [ffn, hidden] */
+    const struct weft_tensor *w_down;          /* [hidden, ffn] */
 };
 
 typedef struct weft_model weft_model;

@@ -122,6 +122,36 @@ void wefti_params_set_name(struct weft_model_params *params, const char *name, s
 WEFT_MUST_CHECK weft_err wefti_model_resolve(weft_model *model, enum weft_model_format format,
                                              const char *path, struct weft_errmsg *why);
 
+/* --------------------------------------------------------------------------- architectures --- */
+
+/* What an architecture has that Llama has not. */
+enum {
+    WEFTI_ARCH_WINDOW = 1,         /* a sliding window in every layer, 4096 unless told otherwise */
+    WEFTI_ARCH_QKV_BIAS = 2,       /* of q, k and v */
+    WEFTI_ARCH_QK_NORM = 4,        /* each head of q and k is normalised */
+    WEFTI_ARCH_NO_ROPE_LAYERS = 8, /* some layers do not turn q and k; every fourth unless told */
+    WEFTI_ARCH_SCALES = 16,        /* of embeddings, attention, residuals and logits */
+};
+
+struct wefti_arch {
+    const char *name;               /* general.architecture of GGUF files */
+    const char *hf_type, *hf_class; /* model_type and architectures of config.json */
+    unsigned traits;
+    bool gguf_rope_interleaved; /* the converter permutes the rows of Q and K */
+};
+
+/* NULL: not served. */
+const struct wefti_arch *wefti_arch_of_class(const char *name);
+const struct wefti_arch *wefti_arch_of_type(const char *name);
+const struct wefti_arch *wefti_arch_of_gguf(struct weft_str name);
+
+/* UNSUPPORTED, with the list of those that are served. */
+weft_err wefti_arch_refuse(const char *path, const char *key, struct weft_str name,
+                           struct weft_errmsg *why);
+
+/* What every architecture begins with, and its traits. */
+void wefti_params_init(struct weft_model_params *params, const struct wefti_arch *arch);
+
 /* ----------------------------------------------------------------------------- the formats --- */
 
 /* config.json to hyper-parameters; `tied` is what the file says, not yet what the tensors say. */

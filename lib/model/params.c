@@ -1,6 +1,7 @@
 #include "model/model_internal.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #include "base/parse.h"
 
@@ -23,6 +24,32 @@ static weft_err check_ranges(const struct weft_model_params *p, const char *path
         if (ranges[i].value >= 1 && ranges[i].value <= ranges[i].max) continue;
         return weft_err_set(why, WEFT_E_PROTO, "%s: the %s is %u; 1 to %u are allowed", path,
                             ranges[i].what, ranges[i].value, ranges[i].max);
+    }
+    return WEFT_OK;
+}
+
+void wefti_params_init(struct weft_model_params *p, const struct wefti_arch *arch) {
+    (void)snprintf(p->arch, sizeof p->arch, "%s", arch->name);
+    p->qkv_bias = arch->traits & WEFTI_ARCH_QKV_BIAS;
+    p->qk_norm = arch->traits & WEFTI_ARCH_QK_NORM;
+    p->embed_scale = p->residual_scale = p->logit_scale = 1;
+}
+
+static weft_err check_scales(const struct weft_model_params *p, const char *path,
+                             struct weft_errmsg *why) {
+    const struct {
+        const char *what;
+        float value;
+    } scales[] = {{"embedding scale", p->embed_scale},
+                  {"residual scale", p->residual_scale},
+                  {"attention scale", p->attn_scale},
+                  {"logit scale", p->logit_scale}};
+    for (size_t i = 0; i < sizeof scales / sizeof scales[0]; i++) {
+        bool may_be_zero = i == 2; /* then it follows from the head dimension */
+        float value = scales[i].value;
+        if ((value > 1e-6f && value < 1e6f) || (may_be_zero && value == 0)) continue;
+        return weft_err_set(why, WEFT_E_PROTO, "%s: the %s is %g; 1e-6 to 1e6 are allowed", path,
+                            scales[i].what, (double)value);
     }
     return WEFT_OK;
 }
@@ -74,7 +101,8 @@ weft_err wefti_params_check(const struct weft_model_params *p, const char *path,
         return weft_err_set(why, WEFT_E_PROTO, "%s: the RMS norm epsilon is %g; 0 to 1 are allowed",
                             path, (double)p->rms_eps);
     }
-    return check_rope(p, path, why);
+    err = check_scales(p, path, why);
+    return err ? err : check_rope(p, path, why);
 }
 
 void wefti_params_set_name(struct weft_model_params *params, const char *name, size_t len) {

@@ -12,7 +12,16 @@
 
 #include "base/check.h"
 
-enum size { SIZE_HIDDEN, SIZE_Q, SIZE_KV, SIZE_FFN, SIZE_VOCAB, SIZE_HALF_HEAD, SIZE_COUNT };
+enum size {
+    SIZE_HIDDEN,
+    SIZE_Q,
+    SIZE_KV,
+    SIZE_FFN,
+    SIZE_VOCAB,
+    SIZE_HEAD,
+    SIZE_HALF_HEAD,
+    SIZE_COUNT
+};
 
 struct role {
     const char *names[2]; /* by enum weft_model_format */
@@ -30,20 +39,30 @@ static const struct role rope_freqs_role = {{"", "rope_freqs.weight"}, 1, {SIZE_
 
 static const char *const layer_prefix[2] = {"model.layers.", "blk."};
 
+enum when { ALWAYS, WITH_QKV_BIAS, WITH_QK_NORM };
+
 #define AT(field) offsetof(struct weft_model_layer, field)
 static const struct {
     struct role role; /* names follow the prefix and the layer's number */
     size_t at;        /* its pointer in struct weft_model_layer */
+    enum when when;
 } layer_roles[] = {
-    {{{"input_layernorm", "attn_norm"}, 1, {SIZE_HIDDEN}}, AT(attn_norm)},
-    {{{"self_attn.q_proj", "attn_q"}, 2, {SIZE_Q, SIZE_HIDDEN}}, AT(wq)},
-    {{{"self_attn.k_proj", "attn_k"}, 2, {SIZE_KV, SIZE_HIDDEN}}, AT(wk)},
-    {{{"self_attn.v_proj", "attn_v"}, 2, {SIZE_KV, SIZE_HIDDEN}}, AT(wv)},
-    {{{"self_attn.o_proj", "attn_output"}, 2, {SIZE_HIDDEN, SIZE_Q}}, AT(wo)},
-    {{{"post_attention_layernorm", "ffn_norm"}, 1, {SIZE_HIDDEN}}, AT(ffn_norm)},
-    {{{"mlp.gate_proj", "ffn_gate"}, 2, {SIZE_FFN, SIZE_HIDDEN}}, AT(w_gate)},
-    {{{"mlp.up_proj", "ffn_up"}, 2, {SIZE_FFN, SIZE_HIDDEN}}, AT(w_up)},
-    {{{"mlp.down_proj", "ffn_down"}, 2, {SIZE_HIDDEN, SIZE_FFN}}, AT(w_down)},
+    {{{"input_layernorm.weight", "attn_norm.weight"}, 1, {SIZE_HIDDEN}}, AT(attn_norm), ALWAYS},
+    {{{"self_attn.q_proj.weight", "attn_q.weight"}, 2, {SIZE_Q, SIZE_HIDDEN}}, AT(wq), ALWAYS},
+    {{{"self_attn.k_proj.weight", "attn_k.weight"}, 2, {SIZE_KV, SIZE_HIDDEN}}, AT(wk), ALWAYS},
+    {{{"self_attn.v_proj.weight", "attn_v.weight"}, 2, {SIZE_KV, SIZE_HIDDEN}}, AT(wv), ALWAYS},
+    {{{"self_attn.q_proj.bias", "attn_q.bias"}, 1, {SIZE_Q}}, AT(bq), WITH_QKV_BIAS},
+    {{{"self_attn.k_proj.bias", "attn_k.bias"}, 1, {SIZE_KV}}, AT(bk), WITH_QKV_BIAS},
+    {{{"self_attn.v_proj.bias", "attn_v.bias"}, 1, {SIZE_KV}}, AT(bv), WITH_QKV_BIAS},
+    {{{"self_attn.q_norm.weight", "attn_q_norm.weight"}, 1, {SIZE_HEAD}}, AT(q_norm), WITH_QK_NORM},
+    {{{"self_attn.k_norm.weight", "attn_k_norm.weight"}, 1, {SIZE_HEAD}}, AT(k_norm), WITH_QK_NORM},
+    {{{"self_attn.o_proj.weight", "attn_output.weight"}, 2, {SIZE_HIDDEN, SIZE_Q}}, AT(wo), ALWAYS},
+    {{{"post_attention_layernorm.weight", "ffn_norm.weight"}, 1, {SIZE_HIDDEN}},
+     AT(ffn_norm),
+     ALWAYS},
+    {{{"mlp.gate_proj.weight", "ffn_gate.weight"}, 2, {SIZE_FFN, SIZE_HIDDEN}}, AT(w_gate), ALWAYS},
+    {{{"mlp.up_proj.weight", "ffn_up.weight"}, 2, {SIZE_FFN, SIZE_HIDDEN}}, AT(w_up), ALWAYS},
+    {{{"mlp.down_proj.weight", "ffn_down.weight"}, 2, {SIZE_HIDDEN, SIZE_FFN}}, AT(w_down), ALWAYS},
 };
 #define N_LAYER_ROLES (sizeof layer_roles / sizeof layer_roles[0])
 
@@ -105,6 +124,18 @@ static weft_err take_needed(struct resolver *r, const struct role *role, const c
     return err;
 }
 
+static bool is_there(const struct weft_model_params *p, enum when when) {
+    switch (when) {
+    case ALWAYS:
+        break;
+    case WITH_QKV_BIAS:
+        return p->qkv_bias;
+    case WITH_QK_NORM:
+        return p->qk_norm;
+    }
+    return true;
+}
+
 static weft_err resolve_layers(struct resolver *r) {
     weft_model *model = r->model;
     model->layers = calloc(model->params.n_layers, sizeof *model->layers);
@@ -114,7 +145,8 @@ static weft_err resolve_layers(struct resolver *r) {
             const struct role *role = &layer_roles[i].role;
             const struct weft_tensor *tensor;
             char name[96];
-            (void)snprintf(name, sizeof name, "%s%u.%s.weight", layer_prefix[r->format], layer,
+            if (!is_there(&model->params, layer_roles[i].when)) continue;
+            (void)snprintf(name, sizeof name, "%s%u.%s", layer_prefix[r->format], layer,
                            role->names[r->format]);
             weft_err err = take_needed(r, role, name, &tensor);
             if (err) return err;
@@ -172,8 +204,8 @@ static weft_err check_all_used(const struct resolver *r) {
         if (r->used[i] || is_derived(name)) continue;
         struct wefti_shown shown = wefti_show(name, strlen(name));
         return weft_err_set(r->why, WEFT_E_UNSUPPORTED,
-                            "%s: tensor '%s' has no part in a llama model of %u layers", r->path,
-                            shown.text, r->model->params.n_layers);
+                            "%s: tensor '%s' has no part in a %s model of %u layers", r->path,
+                            shown.text, r->model->params.arch, r->model->params.n_layers);
     }
     return WEFT_OK;
 }
@@ -190,6 +222,7 @@ weft_err wefti_model_resolve(weft_model *model, enum weft_model_format format, c
                   [SIZE_KV] = (uint64_t)p->n_kv_heads * p->head_dim,
                   [SIZE_FFN] = p->n_ffn,
                   [SIZE_VOCAB] = p->n_vocab,
+                  [SIZE_HEAD] = p->head_dim,
                   [SIZE_HALF_HEAD] = p->head_dim / 2},
         .used = calloc(model->n_tensors + 1, sizeof *r.used),
         .why = why,

@@ -162,6 +162,16 @@ static void a_sliding_window_agrees(void **state) {
     check_model("tests/data/zoo/mistral_swa16", "tests/data/zoo/mistral_swa16");
 }
 
+static void other_dense_architectures_agree(void **state) {
+    (void)state;
+    static const char *const names[] = {"qwen2", "qwen3", "smollm3", "granite"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char path[64];
+        (void)snprintf(path, sizeof path, "tests/data/zoo/%s", names[i]);
+        check_model(path, path);
+    }
+}
+
 static void quantised_files_agree(void **state) {
     (void)state;
     static const char *const types[] = {"F16",  "BF16", "Q8_0", "Q4_0",
@@ -192,6 +202,7 @@ int main(void) {
         cmocka_unit_test(the_same_model_as_gguf_agrees),
         cmocka_unit_test(full_heads_with_linear_rope_agree),
         cmocka_unit_test(a_sliding_window_agrees),
+        cmocka_unit_test(other_dense_architectures_agree),
         cmocka_unit_test(quantised_files_agree),
         cmocka_unit_test(fable_draft_1m_agrees_with_float64),
         cmocka_unit_test(fable_6m_agrees_with_float64),

@@ -1,0 +1,50 @@
+/* The architectures that are served, and how they differ from Llama. */
+#include "model/model_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct wefti_arch archs[] = {
+    {"llama", "llama", "LlamaForCausalLM", 0, true},
+    {"llama", "mistral", "MistralForCausalLM", WEFTI_ARCH_WINDOW, true},
+    {"qwen2", "qwen2", "Qwen2ForCausalLM", WEFTI_ARCH_QKV_BIAS, false},
+    {"qwen3", "qwen3", "Qwen3ForCausalLM", WEFTI_ARCH_QK_NORM, false},
+    {"smollm3", "smollm3", "SmolLM3ForCausalLM", WEFTI_ARCH_NO_ROPE_LAYERS, true},
+    {"granite", "granite", "GraniteForCausalLM", WEFTI_ARCH_SCALES, true},
+};
+#define N_ARCHS (sizeof archs / sizeof archs[0])
+
+const struct wefti_arch *wefti_arch_of_class(const char *name) {
+    for (size_t i = 0; i < N_ARCHS; i++) {
+        if (strcmp(archs[i].hf_class, name) == 0) return &archs[i];
+    }
+    return NULL;
+}
+
+const struct wefti_arch *wefti_arch_of_type(const char *name) {
+    for (size_t i = 0; i < N_ARCHS; i++) {
+        if (strcmp(archs[i].hf_type, name) == 0) return &archs[i];
+    }
+    return NULL;
+}
+
+const struct wefti_arch *wefti_arch_of_gguf(struct weft_str name) {
+    for (size_t i = 0; i < N_ARCHS; i++) {
+        if (name.len == strlen(archs[i].name) && !memcmp(archs[i].name, name.data, name.len))
+            return &archs[i];
+    }
+    return NULL;
+}
+
+weft_err wefti_arch_refuse(const char *path, const char *key, struct weft_str name,
+                           struct weft_errmsg *why) {
+    char list[256] = "";
+    size_t at = 0;
+    for (size_t i = 0; i < N_ARCHS && at < sizeof list; i++) {
+        int n = snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "", archs[i].hf_type);
+        at += n > 0 ? (size_t)n : 0;
+    }
+    struct wefti_shown shown = wefti_show(name.data, name.len);
+    return weft_err_set(why, WEFT_E_UNSUPPORTED, "%s: %s '%s' is not supported; there are %s", path,
+                        key, shown.text, list);
+}
