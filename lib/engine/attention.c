@@ -44,10 +44,10 @@ static bool worth_spans(const struct wefti_forward *f, const struct wefti_attn_w
 }
 
 /* Tiles of rows that share a block table, so of one sequence. */
-struct wefti_attn_work wefti_attn_plan(const struct wefti_forward *f,
+struct wefti_attn_work wefti_attn_plan(const struct wefti_forward *f, uint32_t window,
                                        const struct weft_attn_row *rows, uint32_t n,
                                        struct wefti_attn_tile *tiles) {
-    struct wefti_attn_work work = {.rows = rows, .tiles = tiles};
+    struct wefti_attn_work work = {.window = window, .rows = rows, .tiles = tiles};
     uint32_t n_spans = 0;
     size_t part = 0;
     for (uint32_t begin = 0, end; begin < n; begin = end) {
@@ -56,7 +56,7 @@ struct wefti_attn_work wefti_attn_plan(const struct wefti_forward *f,
                rows[end].block_table == rows[begin].block_table) {
             end++;
         }
-        uint32_t first = weft_attn_low(rows[begin].pos, f->window) / WEFT_ATTN_SPAN;
+        uint32_t first = weft_attn_low(rows[begin].pos, window) / WEFT_ATTN_SPAN;
         uint32_t last = rows[end - 1].pos / WEFT_ATTN_SPAN;
         struct wefti_attn_tile tile = {begin, end, first, last - first + 1, part};
         if (tile.n_spans > 1) part += (size_t)(end - begin) * tile.n_spans;
@@ -67,21 +67,20 @@ struct wefti_attn_work wefti_attn_plan(const struct wefti_forward *f,
     return work;
 }
 
-uint64_t wefti_attn_seen(const struct wefti_forward *f, const struct weft_attn_row *rows,
-                         uint32_t n) {
+uint64_t wefti_attn_seen(uint32_t window, const struct weft_attn_row *rows, uint32_t n) {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < n; i++) {
-        sum += rows[i].pos + 1 - weft_attn_low(rows[i].pos, f->window);
+        sum += rows[i].pos + 1 - weft_attn_low(rows[i].pos, window);
     }
     return sum;
 }
 
 /* A tile reads what any of its rows sees. */
-uint64_t wefti_attn_read(const struct wefti_forward *f, const struct wefti_attn_work *work) {
+uint64_t wefti_attn_read(const struct wefti_attn_work *work) {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < work->n_tiles; i++) {
         const struct wefti_attn_tile *tile = &work->tiles[i];
-        uint32_t low = weft_attn_low(work->rows[tile->begin].pos, f->window);
+        uint32_t low = weft_attn_low(work->rows[tile->begin].pos, work->window);
         sum += work->rows[tile->end - 1].pos + 1 - low;
     }
     return sum;
@@ -135,8 +134,9 @@ void wefti_attend(const struct wefti_lane *lane, uint32_t layer,
         .out_stride = f->q_stride,
         .rows = work->rows,
         .n_heads = f->n_heads,
-        .window = f->window,
+        .window = work->window,
         .scale = f->attn_scale,
+        .soft_cap = f->attn_soft_cap,
     };
     if (work->n_spans > 0) {
         attend_by_spans(lane, &args, work);

@@ -101,8 +101,8 @@ struct wefti_matrix {
 };
 
 struct wefti_layer {
-    size_t attn_norm, ffn_norm;        /* offsets of f32 vectors */
-    size_t bq, bk, bv, q_norm, k_norm; /* the same; 0: none */
+    size_t attn_norm, ffn_norm;                                       /* offsets of f32 vectors */
+    size_t bq, bk, bv, q_norm, k_norm, post_attn_norm, post_ffn_norm; /* the same; 0: none */
     struct wefti_matrix q, k, v, o, gate, up, down;
 };
 
@@ -300,8 +300,8 @@ struct wefti_pass {
     uint32_t n_rows, n_last_rows; /* behind K and V of the last layer there may be fewer */
     uint32_t n_logit_rows, n_head_calls;
     uint32_t n_heads;
-    /* Positions seen by all rows, and those read by all tiles; of the last layer apart. */
-    uint64_t n_seen, n_read, n_last_seen, n_last_read;
+    /* Positions seen by all rows, and those read by all tiles, of all layers. */
+    uint64_t n_seen, n_read;
 };
 void wefti_profile_pass(struct wefti_profile *profile, const struct wefti_weights *weights,
                         const struct wefti_kv *kv, const struct wefti_pass *pass);

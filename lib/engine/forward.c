@@ -19,7 +19,7 @@
 struct wefti_run {
     struct wefti_forward *f;
     const struct wefti_batch *batch;
-    struct wefti_attn_work all, picked;
+    struct wefti_attn_work all[WEFTI_KINDS], picked[WEFTI_KINDS];
     bool pick; /* the last layer goes on with the logit rows alone */
 };
 
@@ -28,9 +28,9 @@ static void mark_layer(const struct wefti_lane *lane, uint32_t layer) {
 }
 
 /* cos and sin of the angles at one position, in double and rounded once. */
-static void fill_rope(const struct wefti_forward *f, uint32_t pos, float *cos_sin) {
+static void fill_rope(const struct wefti_forward *f, uint32_t kind, uint32_t pos, float *cos_sin) {
     for (uint32_t i = 0; i < f->head_dim / 2; i++) {
-        double angle = (double)pos * f->inv_freq[i];
+        double angle = (double)pos * f->inv_freq[kind][i];
         cos_sin[(size_t)i * 2] = (float)cos(angle);
         cos_sin[(size_t)i * 2 + 1] = (float)sin(angle);
     }
@@ -69,7 +69,8 @@ static void begin_pass(const struct wefti_lane *lane) {
         wefti_weights_embed(f->weights, batch->tokens[row], lane->scratch->raw,
                             f->x + row * f->x_stride);
         if (f->embed_scale != 1) scale_row(f->x + row * f->x_stride, f->n_hidden, f->embed_scale);
-        fill_rope(f, batch->rows[row].pos, f->rope + row * f->rope_stride);
+        for (uint32_t kind = 0; kind < f->n_kinds; kind++)
+            fill_rope(f, kind, batch->rows[row].pos, f->rope[kind] + row * f->rope_stride);
     }
     wefti_barrier(lane);
 }
@@ -82,11 +83,11 @@ static void norm_heads(const struct wefti_forward *f, float *x, uint32_t n_heads
 /* A row's q and k as attention wants them. */
 static void finish_q_and_k(const struct wefti_forward *f, uint32_t layer_idx, uint32_t row) {
     const struct wefti_layer *layer = &f->weights->layers[layer_idx];
-    const float *cos_sin = f->rope + row * f->rope_stride;
+    const float *cos_sin = f->rope[wefti_kind_of(f, layer_idx)] + row * f->rope_stride;
     float *q = f->q + row * f->q_stride, *k = f->k + row * f->kv_stride;
     if (layer->q_norm) norm_heads(f, q, f->n_heads, layer->q_norm);
     if (layer->k_norm) norm_heads(f, k, f->n_kv_heads, layer->k_norm);
-    if (f->no_rope[layer_idx / 32] >> layer_idx % 32 & 1) return;
+    if (weft_model_bit(f->no_rope, layer_idx)) return;
     f->kern->rope(q, f->n_heads, f->head_dim, cos_sin, f->rope_interleaved);
     f->kern->rope(k, f->n_kv_heads, f->head_dim, cos_sin, f->rope_interleaved);
 }
@@ -127,7 +128,7 @@ static const float *bias_of(const struct wefti_forward *f, size_t offset) {
 
 /* x += activations * matrix, which ends a half of a layer. */
 static void add_product(const struct wefti_lane *lane, const struct wefti_acts *acts,
-                        uint32_t n_rows, const struct wefti_matrix *matrix) {
+                        uint32_t n_rows, const struct wefti_matrix *matrix, size_t post_norm) {
     struct wefti_forward *f = lane->f;
     if (!f->added) {
         const struct wefti_product sum = {
@@ -140,8 +141,10 @@ static void add_product(const struct wefti_lane *lane, const struct wefti_acts *
     uint32_t begin, end;
     while (wefti_take_rows(lane, n_rows, WEFTI_ROWS_PER_TASK, &begin, &end)) {
         for (uint32_t row = begin; row < end; row++) {
-            float *x = f->x + row * f->x_stride;
-            const float *added = f->added + row * f->x_stride;
+            float *x = f->x + row * f->x_stride, *added = f->added + row * f->x_stride;
+            if (post_norm)
+                f->kern->rms_norm(added, wefti_vector(f->weights, post_norm), f->rms_eps,
+                                  f->n_hidden, added);
             for (uint32_t i = 0; i < f->n_hidden; i++)
                 x[i] += f->residual_scale * added[i];
         }
@@ -153,7 +156,8 @@ static void layer_attention(const struct wefti_lane *lane, uint32_t layer_idx, u
     struct wefti_forward *f = lane->f;
     const struct wefti_batch *batch = lane->run->batch;
     const struct wefti_layer *layer = &f->weights->layers[layer_idx];
-    const struct wefti_attn_work *work = &lane->run->all;
+    uint32_t kind = wefti_kind_of(f, layer_idx);
+    const struct wefti_attn_work *work = &lane->run->all[kind];
 
     const struct wefti_matrix *qkv[] = {&layer->q, &layer->k, &layer->v};
     struct wefti_source hidden = {f->x, f->x_stride, NULL,
@@ -174,7 +178,7 @@ static void layer_attention(const struct wefti_lane *lane, uint32_t layer_idx, u
         if (*n_rows == 0) return;
         wefti_mark(lane, WEFT_ENG_OP_ATTENTION);
         pick_rows(lane);
-        work = &lane->run->picked;
+        work = &lane->run->picked[kind];
     }
     wefti_mark(lane, WEFT_ENG_OP_ATTENTION);
     wefti_attend(lane, layer_idx, work);
@@ -185,7 +189,7 @@ static void layer_attention(const struct wefti_lane *lane, uint32_t layer_idx, u
     acts = wefti_acts_make(lane, &heads, *n_rows, o, 1);
     wefti_acts_observe(lane, layer_idx, WEFTI_IN_O, &acts, *n_rows);
     wefti_mark(lane, WEFT_ENG_OP_O);
-    add_product(lane, &acts, *n_rows, &layer->o);
+    add_product(lane, &acts, *n_rows, &layer->o, layer->post_attn_norm);
 }
 
 static void layer_ffn(const struct wefti_lane *lane, uint32_t layer_idx, uint32_t n_rows) {
@@ -206,13 +210,14 @@ static void layer_ffn(const struct wefti_lane *lane, uint32_t layer_idx, uint32_
     acts = wefti_acts_make(lane, &inner, n_rows, down, 1);
     wefti_acts_observe(lane, layer_idx, WEFTI_IN_DOWN, &acts, n_rows);
     wefti_mark(lane, WEFT_ENG_OP_DOWN);
-    add_product(lane, &acts, n_rows, &layer->down);
+    add_product(lane, &acts, n_rows, &layer->down, layer->post_ffn_norm);
 }
 
 static void give_logits(const struct wefti_lane *lane, uint32_t first, uint32_t i) {
     const struct wefti_forward *f = lane->f;
     const struct wefti_batch *batch = lane->run->batch;
     float *logits = f->logits + i * f->logit_stride;
+    if (f->logit_soft_cap > 0) f->kern->soft_cap(logits, f->weights->n_vocab, f->logit_soft_cap);
     if (f->logit_scale != 1) scale_row(logits, f->weights->n_vocab, f->logit_scale);
     batch->on_logits(batch->on_logits_ctx, first + i, logits, lane->idx);
 }
@@ -270,7 +275,7 @@ static void run_thread(void *ctx, uint32_t thread_idx) {
     wefti_mark(&lane, WEFT_ENG_OP_COUNT);
 }
 
-static void note_pass(const struct wefti_forward *f, const struct wefti_run *run) {
+static void note_pass(const struct wefti_forward *f, const struct wefti_run *run, bool pick) {
     const struct wefti_batch *batch = run->batch;
     struct wefti_pass pass = {
         .n_rows = batch->n_tokens,
@@ -278,11 +283,17 @@ static void note_pass(const struct wefti_forward *f, const struct wefti_run *run
         .n_logit_rows = batch->n_logit_rows,
         .n_head_calls = (batch->n_logit_rows + WEFTI_HEAD_ROWS - 1) / WEFTI_HEAD_ROWS,
         .n_heads = f->n_heads,
-        .n_seen = wefti_attn_seen(f, batch->rows, batch->n_tokens),
-        .n_read = wefti_attn_read(f, &run->all),
     };
-    pass.n_last_seen = run->pick ? wefti_attn_seen(f, f->picked, batch->n_logit_rows) : pass.n_seen;
-    pass.n_last_read = run->pick ? wefti_attn_read(f, &run->picked) : pass.n_read;
+    for (uint32_t i = 0; i < f->n_layers; i++) {
+        uint32_t kind = wefti_kind_of(f, i), window = f->windows[kind];
+        if (pick && i + 1 == f->n_layers) {
+            pass.n_seen += wefti_attn_seen(window, f->picked, batch->n_logit_rows);
+            pass.n_read += wefti_attn_read(&run->picked[kind]);
+        } else {
+            pass.n_seen += wefti_attn_seen(window, batch->rows, batch->n_tokens);
+            pass.n_read += wefti_attn_read(&run->all[kind]);
+        }
+    }
     wefti_profile_pass(f->profile, f->weights, f->kv, &pass);
 }
 
@@ -297,14 +308,19 @@ void wefti_forward_observe(struct wefti_forward *f, weft_eng_calib *calib) {
 void wefti_forward_run(struct wefti_forward *f, const struct wefti_batch *batch) {
     WEFT_ASSERT(batch->n_tokens <= f->max_rows && batch->n_logit_rows <= batch->n_tokens);
     struct wefti_run run = {.f = f, .batch = batch};
-    run.all = wefti_attn_plan(f, batch->rows, batch->n_tokens, f->tiles);
-    run.pick = batch->n_logit_rows < batch->n_tokens;
-    if (run.pick) {
+    for (uint32_t kind = 0; kind < f->n_kinds; kind++)
+        run.all[kind] =
+            wefti_attn_plan(f, f->windows[kind], batch->rows, batch->n_tokens, f->tiles[kind]);
+    bool pick = batch->n_logit_rows < batch->n_tokens;
+    run.pick = pick;
+    if (pick) {
         for (uint32_t i = 0; i < batch->n_logit_rows; i++) {
             f->picked[i] = batch->rows[batch->logit_rows[i]];
         }
-        run.picked = wefti_attn_plan(f, f->picked, batch->n_logit_rows, f->picked_tiles);
+        for (uint32_t kind = 0; kind < f->n_kinds; kind++)
+            run.picked[kind] = wefti_attn_plan(f, f->windows[kind], f->picked, batch->n_logit_rows,
+                                               f->picked_tiles[kind]);
     }
-    if (f->profile) note_pass(f, &run);
+    if (f->profile) note_pass(f, &run, pick);
     wefti_pool_run(f->pool, run_thread, &run);
 }

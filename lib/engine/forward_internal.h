@@ -25,6 +25,10 @@ enum {
     WEFTI_FFN_TILE_FLOATS = WEFTI_BLOCK_ROWS_MAX * WEFTI_TILE_PANELS * WEFT_PANEL,
 };
 
+/* Layers may differ in what attention sees and how it is turned: those without a window, and those
+ * with one. */
+enum { WEFTI_FULL, WEFTI_WINDOWED, WEFTI_KINDS };
+
 /* Of one thread. */
 struct wefti_scratch {
     uint8_t *own[WEFT_ACT_COUNT]; /* WEFTI_OWN_ROWS rows */
@@ -40,16 +44,20 @@ struct wefti_forward {
     const struct wefti_weights *weights;
     const struct wefti_kv *kv;
     uint32_t n_threads, n_layers, n_heads, n_kv_heads, head_dim, n_hidden, n_ffn;
-    uint32_t q_dim, max_rows, window;
+    uint32_t q_dim, max_rows;
+    uint32_t windows[WEFTI_KINDS]; /* 0: none; layers of either kind may be all there are */
     float rms_eps, attn_scale, embed_scale, residual_scale, logit_scale;
+    float attn_soft_cap, logit_soft_cap;
     bool rope_interleaved;
-    uint32_t no_rope[WEFT_LAYERS_MAX / 32];
+    bool gelu;
+    uint32_t no_rope[WEFT_LAYERS_MAX / 32], no_window[WEFT_LAYERS_MAX / 32];
+    uint32_t n_kinds; /* of layers */
     bool uses[WEFT_ACT_COUNT];
     size_t act_bytes[WEFT_ACT_COUNT]; /* of the widest row */
     size_t x_stride, q_stride, kv_stride, ffn_stride, logit_stride, rope_stride;
 
-    double *inv_freq;                /* [head_dim / 2] */
-    float *rope;                     /* [rows][rope_stride] cos and sin pairs */
+    double *inv_freq[WEFTI_KINDS];   /* [head_dim / 2] */
+    float *rope[WEFTI_KINDS];        /* [rows][rope_stride] cos and sin pairs */
     float *x;                        /* [rows][x_stride] the residual stream */
     float *added;                    /* the same: what is scaled before it is added; or NULL */
     float *q, *k, *v, *attn;         /* [rows][q_stride or kv_stride] */
@@ -57,8 +65,8 @@ struct wefti_forward {
     uint8_t *shared[WEFT_ACT_COUNT]; /* [rows] converted activations */
     float *logits;                   /* [WEFTI_HEAD_ROWS][logit_stride] */
     struct weft_attn_row *picked;    /* [rows] the rows that go on in the last layer */
-    struct wefti_attn_tile *tiles, *picked_tiles; /* [rows] */
-    float *parts;                                 /* [parts_max] sums of a row and span */
+    struct wefti_attn_tile *tiles[WEFTI_KINDS], *picked_tiles[WEFTI_KINDS]; /* [rows] */
+    float *parts; /* [parts_max] sums of a row and span */
     size_t parts_max;
     struct wefti_scratch *threads;
     weft_eng_calib *calib; /* NULL but while a calibration watches */
@@ -78,6 +86,10 @@ struct wefti_lane {
 /* From here on this thread is busy with `op`. */
 static inline void wefti_mark(const struct wefti_lane *lane, enum weft_eng_op op) {
     if (lane->log) wefti_log_mark(lane->log, op);
+}
+
+static inline uint32_t wefti_kind_of(const struct wefti_forward *f, uint32_t layer) {
+    return f->n_kinds == 1 || weft_model_bit(f->no_window, layer) ? WEFTI_FULL : WEFTI_WINDOWED;
 }
 
 /* The next task of a phase. */
@@ -162,6 +174,7 @@ struct wefti_attn_tile {
 /* The attention of some rows: tiles of rows, which threads share by kv head, and where that is not
  * enough by spans of positions, too. Either yields the same bits. */
 struct wefti_attn_work {
+    uint32_t window; /* 0: none */
     const struct weft_attn_row *rows;
     struct wefti_attn_tile *tiles;
     uint32_t n_tiles;
@@ -169,7 +182,7 @@ struct wefti_attn_work {
 };
 
 /* Cuts the attention of `n` rows into tiles, for which `tiles` has room. */
-struct wefti_attn_work wefti_attn_plan(const struct wefti_forward *f,
+struct wefti_attn_work wefti_attn_plan(const struct wefti_forward *f, uint32_t window,
                                        const struct weft_attn_row *rows, uint32_t n,
                                        struct wefti_attn_tile *tiles);
 
@@ -178,9 +191,8 @@ void wefti_attend(const struct wefti_lane *lane, uint32_t layer,
                   const struct wefti_attn_work *work);
 
 /* Positions that the rows see, and those that their tiles read. */
-uint64_t wefti_attn_seen(const struct wefti_forward *f, const struct weft_attn_row *rows,
-                         uint32_t n);
-uint64_t wefti_attn_read(const struct wefti_forward *f, const struct wefti_attn_work *work);
+uint64_t wefti_attn_seen(uint32_t window, const struct weft_attn_row *rows, uint32_t n);
+uint64_t wefti_attn_read(const struct wefti_attn_work *work);
 
 /* Sums of a row and span to have room for, where no sequence is longer than `n_context`, and the
  * floats of one of them, all heads. */

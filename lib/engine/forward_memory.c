@@ -9,10 +9,15 @@
 
 static void lay_out(struct wefti_forward *f, struct wefti_carver *carver) {
     size_t rows = f->max_rows, grouped = wefti_round_up(rows, f->kern->group_rows);
-    f->inv_freq = wefti_carve(carver, f->head_dim / 2, sizeof *f->inv_freq);
-    f->rope = wefti_carve(carver, rows * f->rope_stride, sizeof *f->rope);
+    for (uint32_t kind = 0; kind < f->n_kinds; kind++) {
+        f->inv_freq[kind] = wefti_carve(carver, f->head_dim / 2, sizeof(double));
+        f->rope[kind] = wefti_carve(carver, rows * f->rope_stride, sizeof(float));
+        f->tiles[kind] = wefti_carve(carver, rows, sizeof(struct wefti_attn_tile));
+        f->picked_tiles[kind] = wefti_carve(carver, rows, sizeof(struct wefti_attn_tile));
+    }
     f->x = wefti_carve(carver, rows * f->x_stride, sizeof *f->x);
-    if (f->residual_scale != 1) f->added = wefti_carve(carver, rows * f->x_stride, sizeof *f->x);
+    if (f->residual_scale != 1 || f->weights->layers[0].post_attn_norm)
+        f->added = wefti_carve(carver, rows * f->x_stride, sizeof *f->x);
     struct wefti_carver attention = *carver; /* attention and FFN never live at the same time */
     f->q = wefti_carve(&attention, rows * f->q_stride, sizeof *f->q);
     f->k = wefti_carve(&attention, rows * f->kv_stride, sizeof *f->k);
@@ -22,8 +27,6 @@ static void lay_out(struct wefti_forward *f, struct wefti_carver *carver) {
     if (attention.used > carver->used) carver->used = attention.used;
     f->logits = wefti_carve(carver, WEFTI_HEAD_ROWS * f->logit_stride, sizeof *f->logits);
     f->picked = wefti_carve(carver, rows, sizeof *f->picked);
-    f->tiles = wefti_carve(carver, rows, sizeof *f->tiles);
-    f->picked_tiles = wefti_carve(carver, rows, sizeof *f->picked_tiles);
     f->parts = wefti_carve(carver, f->parts_max, wefti_attn_part_floats(f) * sizeof *f->parts);
     for (int form = 0; form < WEFT_ACT_COUNT; form++) {
         if (f->uses[form]) f->shared[form] = wefti_carve(carver, grouped, f->act_bytes[form]);
@@ -43,6 +46,20 @@ static void lay_out(struct wefti_forward *f, struct wefti_carver *carver) {
     }
 }
 
+/* Where all layers are of one kind, that is kind 0. */
+static void set_kinds(struct wefti_forward *f, const struct weft_model_params *p) {
+    uint32_t n_full = 0;
+    memcpy(f->no_window, p->no_window, sizeof f->no_window);
+    for (uint32_t i = 0; i < p->n_layers; i++)
+        n_full += weft_model_bit(p->no_window, i);
+    bool is_mixed = n_full > 0 && n_full < p->n_layers && (p->window || p->local_rope_theta > 0);
+    f->n_kinds = is_mixed ? 2 : 1;
+    if (is_mixed)
+        f->windows[WEFTI_WINDOWED] = p->window;
+    else
+        f->windows[0] = n_full == p->n_layers ? 0 : p->window;
+}
+
 static void set_shape(struct wefti_forward *f, const struct weft_model_params *p) {
     f->n_layers = p->n_layers;
     f->n_heads = p->n_heads;
@@ -59,13 +76,22 @@ static void set_shape(struct wefti_forward *f, const struct weft_model_params *p
     f->logit_scale = p->logit_scale;
     memcpy(f->no_rope, p->no_rope, sizeof f->no_rope);
     f->rope_interleaved = p->rope_interleaved;
-    f->window = p->window;
+    f->gelu = p->gelu;
+    f->attn_soft_cap = p->attn_soft_cap;
+    f->logit_soft_cap = p->logit_soft_cap;
+    set_kinds(f, p);
     f->x_stride = wefti_stride(f->n_hidden);
     f->q_stride = wefti_stride(f->q_dim);
     f->kv_stride = wefti_stride((size_t)p->n_kv_heads * p->head_dim);
     f->ffn_stride = wefti_stride(f->n_ffn);
     f->logit_stride = wefti_stride(p->n_vocab);
     f->rope_stride = wefti_stride(f->head_dim);
+}
+
+/* A model all of whose layers are alike may have but the ones with a window. */
+static bool is_local(const weft_model *model, const struct wefti_forward *f, uint32_t kind) {
+    bool all_full = weft_model_bit(weft_model_params(model)->no_window, 0);
+    return f->n_kinds == 1 ? !all_full : kind == WEFTI_WINDOWED;
 }
 
 weft_err wefti_forward_new(const struct weft_kern_table *kern, struct wefti_pool *pool,
@@ -95,7 +121,8 @@ weft_err wefti_forward_new(const struct weft_kern_table *kern, struct wefti_pool
     }
     carver = (struct wefti_carver){.base = f->map};
     lay_out(f, &carver);
-    weft_model_rope_inv_freq(model, f->inv_freq);
+    for (uint32_t kind = 0; kind < f->n_kinds; kind++)
+        weft_model_rope_inv_freq(model, is_local(model, f, kind), f->inv_freq[kind]);
     *forward_out = f;
     return WEFT_OK;
 }

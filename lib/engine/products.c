@@ -186,7 +186,7 @@ static void gate_up_piece(const struct wefti_lane *lane, const struct wefti_acts
     uint64_t begin_ns = lane->log ? weft_now_ns() : 0;
     for (uint32_t r = 0; r < piece->n_rows; r++) {
         float *y = f->ffn + (piece->row + r) * f->ffn_stride + column;
-        f->kern->silu_mul(y, up.c + r * up.ldc, run.n, y);
+        (f->gelu ? f->kern->gelu_mul : f->kern->silu_mul)(y, up.c + r * up.ldc, run.n, y);
     }
     if (lane->log) wefti_log_aside(lane->log, WEFT_ENG_OP_SILU_MUL, begin_ns);
 }

@@ -182,12 +182,10 @@ static void book_layer(struct wefti_profile *profile, const struct wefti_layer *
 
 /* q·k and p·v for every position and head; K and V of a position for every head that has them. */
 static void book_attention(struct wefti_profile *profile, const struct weft_kv_layer *kv,
-                           const struct wefti_pass *pass, bool last) {
+                           const struct wefti_pass *pass) {
     struct counts *counts = &profile->counts[WEFT_ENG_OP_ATTENTION];
-    uint64_t n_seen = last ? pass->n_last_seen : pass->n_seen;
-    uint64_t n_read = last ? pass->n_last_read : pass->n_read;
-    counts->ops += 4 * n_seen * pass->n_heads * kv->head_dim;
-    counts->bytes += 2 * n_read * weft_kv_block_bytes(kv) / kv->block_size;
+    counts->ops += 4 * pass->n_seen * pass->n_heads * kv->head_dim;
+    counts->bytes += 2 * pass->n_read * weft_kv_block_bytes(kv) / kv->block_size;
     counts->peak = WEFT_PEAK_F32;
 }
 
@@ -198,8 +196,8 @@ void wefti_profile_pass(struct wefti_profile *profile, const struct wefti_weight
     for (uint32_t i = 0; i < weights->n_layers && pass->n_rows > 0; i++) {
         bool last = i + 1 == weights->n_layers;
         book_layer(profile, &weights->layers[i], pass, last);
-        book_attention(profile, &kv->layers[i], pass, last);
     }
+    if (pass->n_rows > 0) book_attention(profile, &kv->layers[0], pass);
     const struct wefti_matrix *head[] = {&weights->head};
     for (uint32_t i = 0; i < pass->n_head_calls; i++) {
         book_products(profile, WEFT_ENG_OP_HEAD, 0, head, 1);

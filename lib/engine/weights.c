@@ -257,19 +257,28 @@ static void place_matrix(struct wefti_plan *plan, const struct weft_tensor *tens
     add_item(plan, &item, form, weft_kern_packed_bytes(kind, n, k));
 }
 
-static size_t place_vector(struct wefti_plan *plan, const struct weft_tensor *tensor, uint32_t k) {
+static size_t place_vector(struct wefti_plan *plan, const struct weft_tensor *tensor, uint32_t k,
+                           bool plus_one) {
     size_t offset = plan->used;
-    struct wefti_item item = {
-        .src = tensor, .form = WEFTI_FORM_VECTOR, .n = 1, .k = k, .n_tasks = 1};
+    struct wefti_item item = {.src = tensor,
+                              .form = WEFTI_FORM_VECTOR,
+                              .n = 1,
+                              .k = k,
+                              .n_tasks = 1,
+                              .plus_one = plus_one};
     WEFT_ASSERT(tensor->n_dims == 1 && tensor->dims[0] == k);
     add_item(plan, &item, WEFT_DT_F32, (size_t)k * sizeof(float));
     return offset;
 }
 
 /* 0, where the header lies, if the model has none. */
-static size_t place_optional(struct wefti_plan *plan, const struct weft_tensor *tensor,
-                             uint32_t k) {
-    return tensor ? place_vector(plan, tensor, k) : 0;
+static size_t place_bias(struct wefti_plan *plan, const struct weft_tensor *tensor, uint32_t k) {
+    return tensor ? place_vector(plan, tensor, k, false) : 0;
+}
+
+static size_t place_norm(struct wefti_plan *plan, const struct weft_tensor *tensor, uint32_t k) {
+    if (!tensor) return 0;
+    return place_vector(plan, tensor, k, weft_model_params(plan->model)->norm_plus_one);
 }
 
 static void place_layer(struct wefti_plan *plan, const struct weft_model_layer *from,
@@ -277,20 +286,22 @@ static void place_layer(struct wefti_plan *plan, const struct weft_model_layer *
     const struct weft_model_params *p = weft_model_params(plan->model);
     uint32_t q_dim = p->n_heads * p->head_dim, kv_dim = p->n_kv_heads * p->head_dim;
     uint32_t hidden = p->n_hidden, ffn = p->n_ffn;
-    to->attn_norm = place_vector(plan, from->attn_norm, hidden);
+    to->attn_norm = place_norm(plan, from->attn_norm, hidden);
     place_matrix(plan, from->wq, WEFTI_IN_QKV, q_dim, hidden, 0, &to->q);
     place_matrix(plan, from->wk, WEFTI_IN_QKV, kv_dim, hidden, 0, &to->k);
     place_matrix(plan, from->wv, WEFTI_IN_QKV, kv_dim, hidden, 0, &to->v);
-    to->bq = place_optional(plan, from->bq, q_dim);
-    to->bk = place_optional(plan, from->bk, kv_dim);
-    to->bv = place_optional(plan, from->bv, kv_dim);
-    to->q_norm = place_optional(plan, from->q_norm, p->head_dim);
-    to->k_norm = place_optional(plan, from->k_norm, p->head_dim);
+    to->bq = place_bias(plan, from->bq, q_dim);
+    to->bk = place_bias(plan, from->bk, kv_dim);
+    to->bv = place_bias(plan, from->bv, kv_dim);
+    to->q_norm = place_norm(plan, from->q_norm, p->head_dim);
+    to->k_norm = place_norm(plan, from->k_norm, p->head_dim);
     place_matrix(plan, from->wo, WEFTI_IN_O, hidden, q_dim, p->head_dim, &to->o);
-    to->ffn_norm = place_vector(plan, from->ffn_norm, hidden);
+    to->post_attn_norm = place_norm(plan, from->post_attn_norm, hidden);
+    to->ffn_norm = place_norm(plan, from->ffn_norm, hidden);
     place_matrix(plan, from->w_gate, WEFTI_IN_FFN, ffn, hidden, 0, &to->gate);
     place_matrix(plan, from->w_up, WEFTI_IN_FFN, ffn, hidden, 0, &to->up);
     place_matrix(plan, from->w_down, WEFTI_IN_DOWN, hidden, ffn, 2, &to->down);
+    to->post_ffn_norm = place_norm(plan, from->post_ffn_norm, hidden);
 }
 
 static void place_embedding(struct wefti_plan *plan, struct wefti_weights *weights) {
@@ -364,7 +375,7 @@ weft_err wefti_plan_make(struct wefti_plan *plan, const weft_model *model,
         .model = model,
         .options = options,
         .place_hash = LAYOUT_VERSION,
-        .cap_items = (size_t)p->n_layers * 14 + 3,
+        .cap_items = (size_t)p->n_layers * 16 + 3,
     };
     weights->n_layers = p->n_layers;
     weights->n_vocab = p->n_vocab;
@@ -384,7 +395,7 @@ weft_err wefti_plan_make(struct wefti_plan *plan, const weft_model *model,
         plan->layer = i;
         place_layer(plan, &weft_model_layers(model)[i], &weights->layers[i]);
     }
-    weights->final_norm = place_vector(plan, weft_model_final_norm(model), p->n_hidden);
+    weights->final_norm = place_norm(plan, weft_model_final_norm(model), p->n_hidden);
     place_matrix(plan, weft_model_head(model), WEFTI_IN_HEAD, p->n_vocab, p->n_hidden, 0,
                  &weights->head);
     place_embedding(plan, weights);
@@ -449,7 +460,10 @@ size_t wefti_pack_part(const struct wefti_plan *plan, const struct wefti_item *i
                        uint32_t thread_idx, uint8_t *to) {
     const struct weft_tensor *src = item->src;
     if (item->form == WEFTI_FORM_VECTOR) {
-        weft_tensor_row_f32(src, 0, (float *)(void *)to);
+        float *out = (float *)(void *)to;
+        weft_tensor_row_f32(src, 0, out);
+        for (uint32_t i = 0; i < item->k && item->plus_one; i++)
+            out[i] += 1;
         return (size_t)item->k * sizeof(float);
     }
     uint32_t begin, end;

@@ -14,6 +14,7 @@ struct wefti_item { /* one tensor's way into the arena */
     size_t offset;
     uint32_t n_tasks, rows_per_task;
     const float *importance; /* [k]; NULL: not calibrated */
+    bool plus_one;           /* WEFTI_FORM_VECTOR: stored less 1 */
 };
 
 struct wefti_plan {

@@ -109,6 +109,14 @@ static inline void apply_scales(const uint8_t *const groups[ATTN_SUBS], uint32_t
     }
 }
 
+static inline void cap_scores(float (*p)[ATTN_TILE], uint32_t n, float scale, float cap) {
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t j = 0; j < ATTN_TILE; j++) {
+            p[i][j] = cap * tanh_lane(p[i][j] * scale / cap);
+        }
+    }
+}
+
 /* Turns the scores of a batch into exponentials in place (masked ones into 0); `fade` gets what the
  * sums so far are to be multiplied by. One thing after the other for all queries: most of it is
  * waiting for the result before, which the queries then do side by side. */
@@ -165,7 +173,7 @@ static inline void fold_values(const struct attn_tile *tile, const struct attn_q
  * then all weights, then all values: each with its half of the tile in L1. `products`: the tile, or
  * the same one widened. */
 static inline void fold_tile(const struct attn_tile *tile, const struct attn_tile *products,
-                             struct attn_query *queries, uint32_t n, float scale) {
+                             struct attn_query *queries, uint32_t n, float scale, float cap) {
     _Alignas(64) float p[ATTN_QUERIES][ATTN_TILE];
     float fade[ATTN_QUERIES];
     bool widened = products != tile, scaled = tile->dtype == WEFT_KV_INT8;
@@ -179,7 +187,9 @@ static inline void fold_tile(const struct attn_tile *tile, const struct attn_til
         }
     }
     for (uint32_t i = 0; i < n; i += QUERY_BATCH) {
-        fold_scores(queries + i, min_u32(QUERY_BATCH, n - i), scale, p + i, fade + i);
+        if (cap > 0) cap_scores(p + i, min_u32(QUERY_BATCH, n - i), scale, cap);
+        fold_scores(queries + i, min_u32(QUERY_BATCH, n - i), cap > 0 ? 1.0f : scale, p + i,
+                    fade + i);
     }
     for (uint32_t i = 0; i < n; i += QUERY_BATCH) {
         uint32_t some = min_u32(QUERY_BATCH, n - i);
@@ -255,7 +265,7 @@ static inline void fold_span(const struct weft_attn_args *args, const uint32_t *
             widen_tile(&tile, (min_u32(last - at, ATTN_TILE - 1) + ATTN_SUB) / ATTN_SUB, &wide);
             products = &wide.tile;
         }
-        fold_tile(&tile, products, queries + begin, end - begin, args->scale);
+        fold_tile(&tile, products, queries + begin, end - begin, args->scale, args->soft_cap);
     }
 }
 

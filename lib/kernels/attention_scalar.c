@@ -36,7 +36,8 @@ static float score(const struct weft_attn_args *args, const struct weft_attn_row
         dot += q[d] * load(place.k, (size_t)d * ATTN_SUB + place.token, kv->dtype);
     }
     if (kv->dtype == WEFT_KV_INT8) dot *= kv_scales(place.k, kv->head_dim)[place.token];
-    return dot * args->scale;
+    float value = dot * args->scale;
+    return args->soft_cap > 0 ? args->soft_cap * tanh_lane(value / args->soft_cap) : value;
 }
 
 /* out += weight * v of the token at `pos` */

@@ -38,4 +38,9 @@ static inline float exp_lane(float x) {
     return x < EXP_LOW ? 0.0f : y;
 }
 
+/* tanh(x) = 1 - 2 / (exp(2x) + 1): off by some 1e-7, of 1 and not of the result. */
+static inline float tanh_lane(float x) {
+    return 1.0f - 2.0f / (exp_lane(2.0f * x) + 1.0f);
+}
+
 #endif

@@ -222,6 +222,7 @@ struct weft_attn_args {
     uint32_t n_heads;
     uint32_t window; /* 0: none */
     float scale;     /* 1 / sqrt(head_dim) unless the model says otherwise */
+    float soft_cap;  /* scores become soft_cap * tanh(score / soft_cap); 0: they do not */
 };
 
 /* The first position that a row at `pos` sees. */
@@ -287,6 +288,13 @@ struct weft_kern_table {
     /* y[i] = silu(gate[i]) * up[i]. y may be gate. */
     void (*silu_mul)(const float *gate, const float *up, uint32_t n, float *y);
 
+    /* y[i] = gelu(gate[i]) * up[i], in the form with tanh: x * (1 + tanh(sqrt(2 / pi) * (x +
+     * 0.044715 x^3))) / 2. y may be gate. */
+    void (*gelu_mul)(const float *gate, const float *up, uint32_t n, float *y);
+
+    /* x[i] = cap * tanh(x[i] / cap), in place. */
+    void (*soft_cap)(float *x, uint32_t n, float cap);
+
     /* Rounds one token's K and V ([n_kv_heads * head_dim] each) into its slot of the cache. */
     void (*kv_write)(const struct weft_kv_layer *kv, const uint32_t *block_table, uint32_t pos,
                      const float *k, const float *v);
@@ -297,9 +305,9 @@ struct weft_kern_table {
      * and divided at last. Within a span KV is folded in position order in tiles of 64 tokens at
      * absolute positions; tiles that a row sees nothing of are left out; per tile: scores
      * (head_dim ascending, one chain per token; int8: over the codes, then times the token's
-     * scale), new maximum, exponentials, their sum (fixed tree over 64 slots, masked ones exactly
-     * 0), then V in position order (int8: the exponential times the token's scale, times codes). A
-     * row's result depends on its position and its history only. */
+     * scale; capped), new maximum, exponentials, their sum (fixed tree over 64 slots, masked ones
+     * exactly 0), then V in position order (int8: the exponential times the token's scale, times
+     * codes). A row's result depends on its position and its history only. */
     void (*attention)(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
                       uint32_t row_end);
 

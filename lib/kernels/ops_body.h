@@ -102,6 +102,22 @@ static void silu_mul(const float *gate, const float *up, uint32_t n, float *y) {
     }
 }
 
+static void gelu_mul(const float *gate, const float *up, uint32_t n, float *y) {
+    const float sqrt_2_over_pi = 0x1.988454p-1f;
+    IVDEP
+    for (uint32_t i = 0; i < n; i++) {
+        float x = gate[i], inner = sqrt_2_over_pi * (x + 0.044715f * (x * x) * x);
+        y[i] = x / (1.0f + exp_lane(-2.0f * inner)) * up[i]; /* (1 + tanh(u)) / 2 */
+    }
+}
+
+static void soft_cap(float *x, uint32_t n, float cap) {
+    IVDEP
+    for (uint32_t i = 0; i < n; i++) {
+        x[i] = cap * tanh_lane(x[i] / cap);
+    }
+}
+
 static inline float greater(float a, float b) {
     return a > b ? a : b; /* never a NaN in a */
 }
@@ -382,6 +398,8 @@ static inline void fill_ops(struct weft_kern_table *table) {
     table->rms_norm = rms_norm;
     table->rope = rope;
     table->silu_mul = silu_mul;
+    table->gelu_mul = gelu_mul;
+    table->soft_cap = soft_cap;
     table->kv_write = kv_write;
     table->chunk_max = chunk_max;
     table->exp_parts = exp_parts;

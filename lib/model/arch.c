@@ -11,6 +11,9 @@ static const struct wefti_arch archs[] = {
     {"qwen3", "qwen3", "Qwen3ForCausalLM", WEFTI_ARCH_QK_NORM, false},
     {"smollm3", "smollm3", "SmolLM3ForCausalLM", WEFTI_ARCH_NO_ROPE_LAYERS, true},
     {"granite", "granite", "GraniteForCausalLM", WEFTI_ARCH_SCALES, true},
+    {"gemma2", "gemma2", "Gemma2ForCausalLM", WEFTI_ARCH_GEMMA, false},
+    {"gemma3", "gemma3_text", "Gemma3ForCausalLM",
+     WEFTI_ARCH_GEMMA | WEFTI_ARCH_QK_NORM | WEFTI_ARCH_LOCAL_ROPE, false},
 };
 #define N_ARCHS (sizeof archs / sizeof archs[0])
 

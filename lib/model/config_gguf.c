@@ -4,6 +4,7 @@
 #include "model/model_internal.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -214,8 +215,26 @@ static weft_err read_scales(const struct config *c, struct weft_model_params *p)
     return err;
 }
 
+/* As llama.cpp has it: what the converter leaves out follows from the architecture. */
+static weft_err read_gemma(const struct config *c, struct weft_model_params *p) {
+    bool is_local = c->arch->traits & WEFTI_ARCH_LOCAL_ROPE;
+    uint32_t pattern = is_local ? 6 : 2;
+    double attn_cap = is_local ? 0 : 50, logit_cap = is_local ? 0 : 30, theta = 10000;
+    weft_err err = get_double(c, "attn_logit_softcapping", &attn_cap);
+    if (!err) err = get_double(c, "final_logit_softcapping", &logit_cap);
+    if (!err) err = get_double(c, "rope.freq_base_swa", &theta);
+    for (uint32_t i = pattern - 1; i < p->n_layers; i += pattern)
+        p->no_window[i / 32] |= 1u << i % 32;
+    p->embed_scale = sqrtf((float)p->n_hidden);
+    p->attn_soft_cap = (float)attn_cap;
+    p->logit_soft_cap = (float)logit_cap;
+    if (is_local) p->local_rope_theta = theta;
+    return err;
+}
+
 static weft_err read_traits(const struct config *c, struct weft_model_params *p) {
     weft_err err = read_window(c, p);
+    if (!err && c->arch->traits & WEFTI_ARCH_GEMMA) err = read_gemma(c, p);
     if (!err && c->arch->traits & WEFTI_ARCH_SCALES) err = read_scales(c, p);
     for (uint32_t i = 3; i < p->n_layers && c->arch->traits & WEFTI_ARCH_NO_ROPE_LAYERS; i += 4)
         p->no_rope[i / 32] |= 1u << i % 32;

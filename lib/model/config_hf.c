@@ -113,7 +113,7 @@ static weft_err read_sizes(const struct config *c, struct weft_model_params *p) 
     return WEFT_OK;
 }
 
-static weft_err check_options(const struct config *c) {
+static weft_err check_options(const struct config *c, const struct weft_model_params *p) {
     static const char *const must_be_off[] = {"attention_bias", "mlp_bias"};
     for (size_t i = 0; i < sizeof must_be_off / sizeof must_be_off[0]; i++) {
         bool on;
@@ -122,11 +122,11 @@ static weft_err check_options(const struct config *c) {
         if (on) return unsupported(c, must_be_off[i], "true");
     }
     const char *act;
-    weft_err err = get_text(c, c->root, "hidden_act", "silu", &act);
+    const char *key = get(c->root, "hidden_activation") ? "hidden_activation" : "hidden_act";
+    weft_err err = get_text(c, c->root, key, p->gelu ? "gelu_pytorch_tanh" : "silu", &act);
     if (err) return err;
-    if (strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0) {
-        return unsupported(c, "hidden_act", act);
-    }
+    bool is_silu = strcmp(act, "silu") == 0 || strcmp(act, "swish") == 0;
+    if (p->gelu ? strcmp(act, "gelu_pytorch_tanh") != 0 : !is_silu) return unsupported(c, key, act);
     const json_t *quantization = get(c->root, "quantization_config");
     if (quantization) {
         const char *method = json_string_value(json_object_get(quantization, "quant_method"));
@@ -226,6 +226,48 @@ static weft_err read_no_rope_layers(const struct config *c, struct weft_model_pa
     return WEFT_OK;
 }
 
+/* Every second layer of Gemma 2, and all but every sixth of Gemma 3, have the window. */
+static weft_err read_gemma_window(const struct config *c, bool every_second,
+                                  struct weft_model_params *p) {
+    static const char types_key[] = "layer_types";
+    const json_t *types = get(c->root, types_key);
+    uint32_t window = 0, pattern = 0;
+    weft_err err = get_u32(c, c->root, "sliding_window", 4096, &window);
+    if (!err) err = get_u32(c, c->root, "sliding_window_pattern", every_second ? 2 : 6, &pattern);
+    if (err) return err;
+    if (window == 0 || pattern == 0 || (types && json_array_size(types) != p->n_layers))
+        return weft_err_set(c->why, WEFT_E_PROTO,
+                            "%s: the window is %u in a pattern of %u layers, with %zu layer types",
+                            c->path, window, pattern, json_array_size(types));
+    for (uint32_t i = 0; i < p->n_layers; i++) {
+        const char *type = json_string_value(json_array_get(types, i));
+        bool full = type ? strcmp(type, "full_attention") == 0 : (i + 1) % pattern == 0;
+        if (type && !full && strcmp(type, "sliding_attention") != 0)
+            return unsupported(c, types_key, type);
+        if (full) p->no_window[i / 32] |= 1u << i % 32;
+    }
+    p->window = window < p->n_context ? window : 0; /* else nothing is ever outside it */
+    return WEFT_OK;
+}
+
+static weft_err read_gemma(const struct config *c, const struct wefti_arch *arch,
+                           struct weft_model_params *p) {
+    double attention = p->head_dim, attn_cap = 0, logit_cap = 0, theta = 10000;
+    bool is_local = arch->traits & WEFTI_ARCH_LOCAL_ROPE;
+    weft_err err = read_gemma_window(c, !is_local, p);
+    if (!err) err = get_double(c, c->root, "query_pre_attn_scalar", &attention);
+    if (!err) err = get_double(c, c->root, "attn_logit_softcapping", &attn_cap);
+    if (!err) err = get_double(c, c->root, "final_logit_softcapping", &logit_cap);
+    if (!err && is_local) err = get_double(c, c->root, "rope_local_base_freq", &theta);
+    p->norm_plus_one = true;
+    p->embed_scale = sqrtf((float)p->n_hidden);
+    p->attn_scale = (float)(1 / sqrt(attention));
+    p->attn_soft_cap = (float)attn_cap;
+    p->logit_soft_cap = (float)logit_cap;
+    if (is_local) p->local_rope_theta = theta;
+    return err;
+}
+
 /* Qwen's and SmolLM's window, which none of their models has. */
 static weft_err check_no_window(const struct config *c) {
     static const char key[] = "use_sliding_window";
@@ -240,6 +282,7 @@ static weft_err read_traits(const struct config *c, const struct wefti_arch *arc
     weft_err err = WEFT_OK;
     if (arch->traits & WEFTI_ARCH_WINDOW) err = read_window(c, p);
     if (!err && !(arch->traits & WEFTI_ARCH_WINDOW)) err = check_no_window(c);
+    if (!err && arch->traits & WEFTI_ARCH_GEMMA) err = read_gemma(c, arch, p);
     if (!err && arch->traits & WEFTI_ARCH_NO_ROPE_LAYERS) err = read_no_rope_layers(c, p);
     if (!err && arch->traits & WEFTI_ARCH_SCALES) err = read_scales(c, p);
     return err;
@@ -322,7 +365,7 @@ static weft_err read_config(const struct config *c, struct weft_model_params *p)
     weft_err err = read_architecture(c, &arch);
     if (err) return err;
     wefti_params_init(p, arch);
-    err = check_options(c);
+    err = check_options(c, p);
     if (err) return err;
     err = read_sizes(c, p);
     if (err) return err;
@@ -333,6 +376,7 @@ static weft_err read_config(const struct config *c, struct weft_model_params *p)
     p->rms_eps = (float)eps;
     err = get_bool(c, "tie_word_embeddings", &p->tied);
     if (err) return err;
+    if (!get(c->root, "tie_word_embeddings")) p->tied = arch->traits & WEFTI_ARCH_GEMMA;
     p->rope_interleaved = false;
     if (p->n_layers > WEFT_LAYERS_MAX) return wefti_params_check(p, c->path, c->why);
     err = read_traits(c, arch, p);

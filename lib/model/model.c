@@ -312,9 +312,13 @@ static double llama3_frequency(const struct weft_model_params *p, double frequen
     return (1 - smooth) * frequency / p->rope_factor + smooth * frequency;
 }
 
-void weft_model_rope_inv_freq(const weft_model *model, double *inv_freq_out) {
+void weft_model_rope_inv_freq(const weft_model *model, bool local, double *inv_freq_out) {
     const struct weft_model_params *p = &model->params;
     for (uint32_t i = 0; i < p->head_dim / 2; i++) {
+        if (local && p->local_rope_theta > 0) {
+            inv_freq_out[i] = pow(p->local_rope_theta, -2.0 * i / p->head_dim);
+            continue;
+        }
         double frequency = pow(p->rope_theta, -2.0 * i / p->head_dim);
         if (p->rope_scaling == WEFT_ROPE_LINEAR) frequency /= p->rope_factor;
         if (p->rope_scaling == WEFT_ROPE_LLAMA3) frequency = llama3_frequency(p, frequency);
@@ -352,7 +356,17 @@ uint64_t weft_model_hash(const weft_model *model) {
     hash = XXH3_64bits_withSeed(numbers, sizeof numbers, hash);
     const float scales[] = {p->embed_scale, p->residual_scale, p->attn_scale, p->logit_scale};
     hash = XXH3_64bits_withSeed(scales, sizeof scales, hash);
+    const double others[] = {p->qkv_bias,
+                             p->qk_norm,
+                             p->post_norms,
+                             p->norm_plus_one,
+                             p->gelu,
+                             (double)p->attn_soft_cap,
+                             (double)p->logit_soft_cap,
+                             p->local_rope_theta};
+    hash = XXH3_64bits_withSeed(others, sizeof others, hash);
     hash = XXH3_64bits_withSeed(p->no_rope, sizeof p->no_rope, hash);
+    hash = XXH3_64bits_withSeed(p->no_window, sizeof p->no_window, hash);
     for (size_t i = 0; i < model->n_tensors; i++) {
         const struct weft_tensor *tensor = model->by_name[i].tensor;
         const uint64_t shape[] = {tensor->dtype,   tensor->n_dims,  tensor->dims[0],

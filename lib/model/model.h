@@ -130,15 +130,20 @@ struct weft_model_params {
     bool tied; /* the head is the embedding table */
 
     bool qkv_bias, qk_norm;
+    bool post_norms;    /* what a half of a layer adds is normalised before it is */
+    bool norm_plus_one; /* weights of norms are stored less 1 */
+    bool gelu;          /* in place of silu */
+    float attn_soft_cap, logit_soft_cap; /* cap * tanh(x / cap); 0: none */
+    double local_rope_theta; /* of layers with a window, and unscaled; 0: as the others */
     /* Embeddings and what each half of a layer adds are multiplied by these, scores of attention by
      * attn_scale (0: 1 / sqrt(head_dim)), logits by logit_scale. */
     float embed_scale, residual_scale, attn_scale, logit_scale;
-    uint32_t no_rope[WEFT_LAYERS_MAX / 32]; /* a bit per layer: q and k are not turned there */
+    uint32_t no_rope[WEFT_LAYERS_MAX / 32];   /* a bit per layer: q and k are not turned there */
+    uint32_t no_window[WEFT_LAYERS_MAX / 32]; /* a bit per layer: `window` does not count there */
 };
 
-static inline bool weft_model_layer_has_rope(const struct weft_model_params *params,
-                                             uint32_t layer) {
-    return !(params->no_rope[layer / 32] >> layer % 32 & 1);
+static inline bool weft_model_bit(const uint32_t bits[WEFT_LAYERS_MAX / 32], uint32_t layer) {
+    return bits[layer / 32] >> layer % 32 & 1;
 }
 
 struct weft_model_layer {
@@ -146,11 +151,12 @@ struct weft_model_layer {
     const struct weft_tensor *wq, *wk,
         *wv;                      /* [heads*head_dim, hidden], [kv_heads*head_dim, hidden] x2 */
     const struct weft_tensor *wo; /* [hidden, heads*head_dim] */
-    const struct weft_tensor *bq, *bk, *bv;    /* biases of wq, wk and wv, or NULL */
-    const struct weft_tensor *q_norm, *k_norm; /* [head_dim], or NULL */
-    const struct weft_tensor *ffn_norm;        /* [hidden] */
-    const struct weft_tensor *w_gate, *w_up;   /* [ffn, hidden] */
-    const struct weft_tensor *w_down;          /* [hidden, ffn] */
+    const struct weft_tensor *bq, *bk, *bv;                   /* biases of wq, wk and wv, or NULL */
+    const struct weft_tensor *q_norm, *k_norm;                /* [head_dim], or NULL */
+    const struct weft_tensor *post_attn_norm, *post_ffn_norm; /* [hidden], or NULL */
+    const struct weft_tensor *ffn_norm;                       /* [hidden] */
+    const struct weft_tensor *w_gate, *w_up;                  /* [ffn, hidden] */
+    const struct weft_tensor *w_down;                         /* [hidden, ffn] */
 };
 
 typedef struct weft_model weft_model;
@@ -180,8 +186,9 @@ const struct weft_tensor *weft_model_tensor(const weft_model *model, size_t idx)
 const struct weft_tensor *weft_model_find(const weft_model *model, const char *name);
 
 /* Angle per position of each rotated pair, inv_freq_out[head_dim / 2], scaling applied (and GGUF's
- * rope_freqs.weight factors where the file has them). Computed in double, rounded once. */
-void weft_model_rope_inv_freq(const weft_model *model, double *inv_freq_out);
+ * rope_freqs.weight factors where the file has them). Computed in double, rounded once. `local`: of
+ * layers with a window. */
+void weft_model_rope_inv_freq(const weft_model *model, bool local, double *inv_freq_out);
 
 /* A 64-bit hash over hyper-parameters and all tensor bytes (XXH3). Reads the whole file once; of a
  * packed file, what was noted when it was packed. */

@@ -131,6 +131,8 @@ enum {
     WEFTI_ARCH_QK_NORM = 4,        /* each head of q and k is normalised */
     WEFTI_ARCH_NO_ROPE_LAYERS = 8, /* some layers do not turn q and k; every fourth unless told */
     WEFTI_ARCH_SCALES = 16,        /* of embeddings, attention, residuals and logits */
+    WEFTI_ARCH_GEMMA = 32, /* norms behind halves of a layer, GELU, scaled embeddings, windows */
+    WEFTI_ARCH_LOCAL_ROPE = 64, /* Gemma 3: a RoPE of their own where there is a window */
 };
 
 struct wefti_arch {

@@ -32,6 +32,7 @@ void wefti_params_init(struct weft_model_params *p, const struct wefti_arch *arc
     (void)snprintf(p->arch, sizeof p->arch, "%s", arch->name);
     p->qkv_bias = arch->traits & WEFTI_ARCH_QKV_BIAS;
     p->qk_norm = arch->traits & WEFTI_ARCH_QK_NORM;
+    p->post_norms = p->gelu = arch->traits & WEFTI_ARCH_GEMMA;
     p->embed_scale = p->residual_scale = p->logit_scale = 1;
 }
 
@@ -51,7 +52,11 @@ static weft_err check_scales(const struct weft_model_params *p, const char *path
         return weft_err_set(why, WEFT_E_PROTO, "%s: the %s is %g; 1e-6 to 1e6 are allowed", path,
                             scales[i].what, (double)value);
     }
-    return WEFT_OK;
+    bool caps_fit = p->attn_soft_cap >= 0 && p->attn_soft_cap < 1e6f && p->logit_soft_cap >= 0 &&
+                    p->logit_soft_cap < 1e6f;
+    if (caps_fit) return WEFT_OK;
+    return weft_err_set(why, WEFT_E_PROTO, "%s: the soft caps are %g and %g; 0 to 1e6 are allowed",
+                        path, (double)p->attn_soft_cap, (double)p->logit_soft_cap);
 }
 
 static weft_err check_rope(const struct weft_model_params *p, const char *path,
@@ -61,6 +66,11 @@ static weft_err check_rope(const struct weft_model_params *p, const char *path,
         return weft_err_set(why, WEFT_E_PROTO, "%s: the RoPE base is %g; 1 to 1e15 are allowed",
                             path, p->rope_theta);
     }
+    if (!(p->local_rope_theta == 0 || (p->local_rope_theta >= 1 && p->local_rope_theta <= 1e15)))
+        return weft_err_set(
+            why, WEFT_E_PROTO,
+            "%s: the RoPE base of layers with a window is %g; 1 to 1e15 are allowed", path,
+            p->local_rope_theta);
     if (p->rope_scaling == WEFT_ROPE_NONE) return WEFT_OK;
     if (!(p->rope_factor >= 1 && p->rope_factor <= 1e6)) {
         return weft_err_set(why, WEFT_E_PROTO,

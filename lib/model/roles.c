@@ -39,7 +39,7 @@ static const struct role rope_freqs_role = {{"", "rope_freqs.weight"}, 1, {SIZE_
 
 static const char *const layer_prefix[2] = {"model.layers.", "blk."};
 
-enum when { ALWAYS, WITH_QKV_BIAS, WITH_QK_NORM };
+enum when { ALWAYS, WITH_QKV_BIAS, WITH_QK_NORM, WITH_POST_NORMS, WITHOUT_POST_NORMS };
 
 #define AT(field) offsetof(struct weft_model_layer, field)
 static const struct {
@@ -59,7 +59,16 @@ static const struct {
     {{{"self_attn.o_proj.weight", "attn_output.weight"}, 2, {SIZE_HIDDEN, SIZE_Q}}, AT(wo), ALWAYS},
     {{{"post_attention_layernorm.weight", "ffn_norm.weight"}, 1, {SIZE_HIDDEN}},
      AT(ffn_norm),
-     ALWAYS},
+     WITHOUT_POST_NORMS},
+    {{{"post_attention_layernorm.weight", "post_attention_norm.weight"}, 1, {SIZE_HIDDEN}},
+     AT(post_attn_norm),
+     WITH_POST_NORMS},
+    {{{"pre_feedforward_layernorm.weight", "ffn_norm.weight"}, 1, {SIZE_HIDDEN}},
+     AT(ffn_norm),
+     WITH_POST_NORMS},
+    {{{"post_feedforward_layernorm.weight", "post_ffw_norm.weight"}, 1, {SIZE_HIDDEN}},
+     AT(post_ffn_norm),
+     WITH_POST_NORMS},
     {{{"mlp.gate_proj.weight", "ffn_gate.weight"}, 2, {SIZE_FFN, SIZE_HIDDEN}}, AT(w_gate), ALWAYS},
     {{{"mlp.up_proj.weight", "ffn_up.weight"}, 2, {SIZE_FFN, SIZE_HIDDEN}}, AT(w_up), ALWAYS},
     {{{"mlp.down_proj.weight", "ffn_down.weight"}, 2, {SIZE_HIDDEN, SIZE_FFN}}, AT(w_down), ALWAYS},
@@ -132,6 +141,10 @@ static bool is_there(const struct weft_model_params *p, enum when when) {
         return p->qkv_bias;
     case WITH_QK_NORM:
         return p->qk_norm;
+    case WITH_POST_NORMS:
+        return p->post_norms;
+    case WITHOUT_POST_NORMS:
+        return !p->post_norms;
     }
     return true;
 }

@@ -67,7 +67,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
     WEFT_ASSERT(!err || why.text[0]);
     if (err) return 0;
     double inv_freq[WEFT_HEAD_DIM_MAX / 2];
-    weft_model_rope_inv_freq(model, inv_freq);
+    weft_model_rope_inv_freq(model, true, inv_freq);
     (void)weft_model_hash(model);
     weft_model_free(model);
     return 0;

@@ -164,12 +164,17 @@ static void a_sliding_window_agrees(void **state) {
 
 static void other_dense_architectures_agree(void **state) {
     (void)state;
-    static const char *const names[] = {"qwen2", "qwen3", "smollm3", "granite"};
+    static const char *const names[] = {"qwen2", "qwen3", "smollm3", "granite", "gemma2", "gemma3"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char path[64];
         (void)snprintf(path, sizeof path, "tests/data/zoo/%s", names[i]);
         check_model(path, path);
     }
+}
+
+static void their_gguf_files_agree(void **state) {
+    (void)state;
+    check_model("tests/data/zoo/gguf/gemma3.gguf", "tests/data/zoo/gemma3");
 }
 
 static void quantised_files_agree(void **state) {
@@ -203,6 +208,7 @@ int main(void) {
         cmocka_unit_test(full_heads_with_linear_rope_agree),
         cmocka_unit_test(a_sliding_window_agrees),
         cmocka_unit_test(other_dense_architectures_agree),
+        cmocka_unit_test(their_gguf_files_agree),
         cmocka_unit_test(quantised_files_agree),
         cmocka_unit_test(fable_draft_1m_agrees_with_float64),
         cmocka_unit_test(fable_6m_agrees_with_float64),

@@ -12,12 +12,14 @@ struct sequence {
     uint32_t len, n_heads, n_kv_heads, head_dim;
     float *k, *v, *q; /* [len][heads][head_dim] */
     uint32_t window;
+    float soft_cap; /* 0: none */
 };
 
 static void make_sequence(struct sequence *s, uint32_t len, uint32_t n_kv_heads, uint32_t group,
                           uint32_t head_dim, enum flavour flavour) {
     *s = (struct sequence){
         .len = len, .n_heads = n_kv_heads * group, .n_kv_heads = n_kv_heads, .head_dim = head_dim};
+    if (weft_rand_below(&seed, 3) == 0) s->soft_cap = 0.25f * (float)between(&seed, 1, 200);
     size_t kv_n = (size_t)len * n_kv_heads * head_dim;
     s->k = take(kv_n * sizeof(float));
     s->v = take(kv_n * sizeof(float));
@@ -113,7 +115,8 @@ static void attend(const struct weft_kern_table *table, const struct sequence *s
                                       .rows = row,
                                       .n_heads = s->n_heads,
                                       .window = s->window,
-                                      .scale = 1.0f / sqrtf((float)s->head_dim)};
+                                      .scale = 1.0f / sqrtf((float)s->head_dim),
+                                      .soft_cap = s->soft_cap};
         for (uint32_t h = 0; h < s->n_kv_heads; h++) {
             uint32_t cut = weft_rand_below(&seed, rows + 1);
             table->attention(&args, h, 0, cut);
@@ -171,9 +174,10 @@ static void check_query(const struct sequence *s, enum weft_kv_dtype dtype, uint
             magnitude += fabs(q * row[d]);
         }
         p[j] = dot * scale;
+        if (s->soft_cap > 0) p[j] = (double)s->soft_cap * tanh(p[j] / (double)s->soft_cap);
         max = fmax(max, p[j]);
         span = fmax(span, fabs(p[j]));
-        error = fmax(error, magnitude * scale * (hd + 4) * 0x1p-24);
+        error = fmax(error, magnitude * scale * (hd + 4) * 0x1p-24 + (double)s->soft_cap * 0x1p-21);
     }
     for (uint32_t j = low; j <= pos; j++) {
         p[j] = exp(p[j] - max);
@@ -320,7 +324,8 @@ static void rows_of_different_sequences_do_not_mix(void **state) {
                                       .out_stride = token,
                                       .rows = rows,
                                       .n_heads = all.n_heads,
-                                      .scale = 1.0f / sqrtf((float)hd)};
+                                      .scale = 1.0f / sqrtf((float)hd),
+                                      .soft_cap = all.soft_cap};
         table->attention(&args, 0, 0, n);
         for (uint32_t i = 0; i < n; i++) {
             assert_memory_equal(out + i * token, alone + rows[i].pos * token,
@@ -412,7 +417,8 @@ static void rows_far_apart_skip_what_lies_between_their_windows(void **state) {
                                       .rows = rows,
                                       .n_heads = s.n_heads,
                                       .window = s.window,
-                                      .scale = 1.0f / sqrtf((float)s.head_dim)};
+                                      .scale = 1.0f / sqrtf((float)s.head_dim),
+                                      .soft_cap = s.soft_cap};
         tables[t].attention(&args, 0, 0, 2);
         assert_memory_equal(far, all + 8 * token, token * sizeof *far);
         assert_memory_equal(far + token, all + (s.len - 5) * token, token * sizeof *far);

@@ -251,6 +251,55 @@ static void silu_mul_agrees_with_double(void **state) {
     }
 }
 
+/* 1 + tanh(u) loses digits where u is large and negative, as any f32 form of it does. */
+static void gelu_mul_agrees_with_double(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    (void)state;
+    for (uint32_t n = 1; n < 200; n += n < 40 ? 1 : 19) {
+        float gate[200], up[200], y[200], first[200];
+        for (uint32_t i = 0; i < n; i++) {
+            gate[i] = some_float(&seed, PLAIN) * (i % 3 ? 4.0f : 120.0f);
+            up[i] = some_float(&seed, PLAIN);
+        }
+        tables[0].gelu_mul(gate, up, n, first);
+        for (uint32_t i = 0; i < n; i++) {
+            double x = (double)gate[i], u = sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
+            double truth = x / (1 + exp(-2 * u)) * (double)up[i];
+            double bound = 0x1p-19 * fabs(truth) + 0x1p-110;
+            assert_true(fabs((double)first[i] - truth) <= bound * (1 + fabs(u)));
+        }
+        for (uint32_t t = 1; t < n_tables; t++) {
+            memcpy(y, gate, sizeof y);
+            tables[t].gelu_mul(y, up, n, y); /* in place */
+            assert_memory_equal(y, first, n * sizeof *y);
+        }
+    }
+}
+
+static void soft_cap_agrees_with_double(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    (void)state;
+    for (uint32_t n = 1; n < 200; n += n < 40 ? 1 : 19) {
+        float x[200], y[200], first[200], cap = 0.5f * (float)between(&seed, 1, 100);
+        for (uint32_t i = 0; i < n; i++) {
+            x[i] = some_float(&seed, PLAIN) * (i % 3 ? 4.0f : 500.0f);
+        }
+        memcpy(first, x, sizeof first);
+        tables[0].soft_cap(first, n, cap);
+        for (uint32_t i = 0; i < n; i++) {
+            double truth = (double)cap * tanh((double)x[i] / (double)cap);
+            assert_true(fabs((double)first[i] - truth) <= (double)cap * 0x1p-21);
+        }
+        for (uint32_t t = 1; t < n_tables; t++) {
+            memcpy(y, x, sizeof y);
+            tables[t].soft_cap(y, n, cap);
+            assert_memory_equal(y, first, n * sizeof *y);
+        }
+    }
+}
+
 static void activations_convert_to_the_same_bits_on_every_isa(void **state) {
     struct weft_kern_table tables[TABLES_MAX];
     uint32_t n_tables = all_tables(tables);
@@ -379,6 +428,8 @@ int main(void) {
         cmocka_unit_test(rms_norm_agrees_with_double_on_every_isa),
         cmocka_unit_test(rope_rotates_pairs),
         cmocka_unit_test(silu_mul_agrees_with_double),
+        cmocka_unit_test(gelu_mul_agrees_with_double),
+        cmocka_unit_test(soft_cap_agrees_with_double),
         cmocka_unit_test(activations_convert_to_the_same_bits_on_every_isa),
         cmocka_unit_test(quantised_activations_are_within_half_a_step),
         cmocka_unit_test(the_cache_holds_rounded_values_in_its_layout),
