@@ -5,15 +5,16 @@
 #include <string.h>
 
 static const struct wefti_arch archs[] = {
-    {"llama", "llama", "LlamaForCausalLM", 0, true},
-    {"llama", "mistral", "MistralForCausalLM", WEFTI_ARCH_WINDOW, true},
-    {"qwen2", "qwen2", "Qwen2ForCausalLM", WEFTI_ARCH_QKV_BIAS, false},
-    {"qwen3", "qwen3", "Qwen3ForCausalLM", WEFTI_ARCH_QK_NORM, false},
-    {"smollm3", "smollm3", "SmolLM3ForCausalLM", WEFTI_ARCH_NO_ROPE_LAYERS, true},
-    {"granite", "granite", "GraniteForCausalLM", WEFTI_ARCH_SCALES, true},
-    {"gemma2", "gemma2", "Gemma2ForCausalLM", WEFTI_ARCH_GEMMA, false},
+    {"llama", "llama", "LlamaForCausalLM", 0, 0, true},
+    {"llama", "mistral", "MistralForCausalLM", WEFTI_ARCH_WINDOW, 4096, true},
+    {"qwen2", "qwen2", "Qwen2ForCausalLM", WEFTI_ARCH_QKV_BIAS, 0, false},
+    {"qwen3", "qwen3", "Qwen3ForCausalLM", WEFTI_ARCH_QK_NORM, 0, false},
+    {"smollm3", "smollm3", "SmolLM3ForCausalLM", WEFTI_ARCH_NO_ROPE_LAYERS, 0, true},
+    {"granite", "granite", "GraniteForCausalLM", WEFTI_ARCH_SCALES, 0, true},
+    {"gemma2", "gemma2", "Gemma2ForCausalLM", WEFTI_ARCH_GEMMA, 4096, false},
     {"gemma3", "gemma3_text", "Gemma3ForCausalLM",
-     WEFTI_ARCH_GEMMA | WEFTI_ARCH_QK_NORM | WEFTI_ARCH_LOCAL_ROPE, false},
+     WEFTI_ARCH_GEMMA | WEFTI_ARCH_QK_NORM | WEFTI_ARCH_LOCAL_ROPE, 4096, false},
+    {"phi3", "phi3", "Phi3ForCausalLM", WEFTI_ARCH_WINDOW | WEFTI_ARCH_FUSED, 0, false},
 };
 #define N_ARCHS (sizeof archs / sizeof archs[0])
 

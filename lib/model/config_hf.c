@@ -151,15 +151,17 @@ static weft_err check_window_layers(const struct config *c, const struct weft_mo
     return unsupported(c, max_key, "a window in some layers alone");
 }
 
-/* Mistral is Llama but for the window: a config without a word on it means 4096. */
-static weft_err read_window(const struct config *c, struct weft_model_params *p) {
+/* A config without a word on the window means the architecture's own. */
+static weft_err read_window(const struct config *c, const struct wefti_arch *arch,
+                            struct weft_model_params *p) {
     static const char key[] = "sliding_window", use_key[] = "use_sliding_window";
     uint32_t window = 0;
     bool use = true;
     if (json_is_null(json_object_get(c->root, key))) return WEFT_OK;
     weft_err err = get(c->root, use_key) ? get_bool(c, use_key, &use) : WEFT_OK;
     if (err || !use) return err;
-    err = get_u32(c, c->root, key, 4096, &window);
+    if (!get(c->root, key) && arch->window == 0) return WEFT_OK;
+    err = get_u32(c, c->root, key, arch->window, &window);
     if (err || window >= p->n_context) return err; /* nothing is ever outside it */
     if (window == 0) {
         return weft_err_set(c->why, WEFT_E_PROTO, "%s: \"%s\" is 0; a token sees itself at least",
@@ -227,12 +229,13 @@ static weft_err read_no_rope_layers(const struct config *c, struct weft_model_pa
 }
 
 /* Every second layer of Gemma 2, and all but every sixth of Gemma 3, have the window. */
-static weft_err read_gemma_window(const struct config *c, bool every_second,
+static weft_err read_gemma_window(const struct config *c, const struct wefti_arch *arch,
                                   struct weft_model_params *p) {
+    bool every_second = !(arch->traits & WEFTI_ARCH_LOCAL_ROPE);
     static const char types_key[] = "layer_types";
     const json_t *types = get(c->root, types_key);
     uint32_t window = 0, pattern = 0;
-    weft_err err = get_u32(c, c->root, "sliding_window", 4096, &window);
+    weft_err err = get_u32(c, c->root, "sliding_window", arch->window, &window);
     if (!err) err = get_u32(c, c->root, "sliding_window_pattern", every_second ? 2 : 6, &pattern);
     if (err) return err;
     if (window == 0 || pattern == 0 || (types && json_array_size(types) != p->n_layers))
@@ -254,7 +257,7 @@ static weft_err read_gemma(const struct config *c, const struct wefti_arch *arch
                            struct weft_model_params *p) {
     double attention = p->head_dim, attn_cap = 0, logit_cap = 0, theta = 10000;
     bool is_local = arch->traits & WEFTI_ARCH_LOCAL_ROPE;
-    weft_err err = read_gemma_window(c, !is_local, p);
+    weft_err err = read_gemma_window(c, arch, p);
     if (!err) err = get_double(c, c->root, "query_pre_attn_scalar", &attention);
     if (!err) err = get_double(c, c->root, "attn_logit_softcapping", &attn_cap);
     if (!err) err = get_double(c, c->root, "final_logit_softcapping", &logit_cap);
@@ -280,7 +283,7 @@ static weft_err check_no_window(const struct config *c) {
 static weft_err read_traits(const struct config *c, const struct wefti_arch *arch,
                             struct weft_model_params *p) {
     weft_err err = WEFT_OK;
-    if (arch->traits & WEFTI_ARCH_WINDOW) err = read_window(c, p);
+    if (arch->traits & WEFTI_ARCH_WINDOW) err = read_window(c, arch, p);
     if (!err && !(arch->traits & WEFTI_ARCH_WINDOW)) err = check_no_window(c);
     if (!err && arch->traits & WEFTI_ARCH_GEMMA) err = read_gemma(c, arch, p);
     if (!err && arch->traits & WEFTI_ARCH_NO_ROPE_LAYERS) err = read_no_rope_layers(c, p);

@@ -176,6 +176,8 @@ weft_err wefti_model_from_gguf(struct wefti_file *file, weft_model **model_out,
         wefti_model_name_from_path(&model->params, gguf->file.path, ".gguf");
     err = wefti_gguf_tensors(model, gguf, why);
     if (err) goto cleanup;
+    err = wefti_model_split(model, WEFT_MODEL_GGUF, gguf->file.path, why);
+    if (err) goto cleanup;
     err = wefti_model_index(model, gguf->file.path, why);
     if (err) goto cleanup;
     err = wefti_model_resolve(model, WEFT_MODEL_GGUF, gguf->file.path, why);
@@ -228,6 +230,8 @@ static weft_err open_folder(const char *dir, weft_model **model_out, struct weft
     if (err) goto cleanup;
     wefti_model_name_from_path(&model->params, dir, "");
     err = wefti_safetensors_folder(model, dir, why);
+    if (err) goto cleanup;
+    err = wefti_model_split(model, WEFT_MODEL_HF, dir, why);
     if (err) goto cleanup;
     err = wefti_model_index(model, dir, why);
     if (err) goto cleanup;

@@ -118,6 +118,10 @@ WEFT_MUST_CHECK weft_err wefti_params_check(const struct weft_model_params *para
 /* Copies a display name: cut at a whole UTF-8 character, '?' for control characters. */
 void wefti_params_set_name(struct weft_model_params *params, const char *name, size_t len);
 
+/* Replaces fused tensors by their parts, before the index is made (split.c). */
+WEFT_MUST_CHECK weft_err wefti_model_split(weft_model *model, enum weft_model_format format,
+                                           const char *path, struct weft_errmsg *why);
+
 /* Finds the tensor of every role and checks its shape (roles.c). */
 WEFT_MUST_CHECK weft_err wefti_model_resolve(weft_model *model, enum weft_model_format format,
                                              const char *path, struct weft_errmsg *why);
@@ -126,19 +130,21 @@ WEFT_MUST_CHECK weft_err wefti_model_resolve(weft_model *model, enum weft_model_
 
 /* What an architecture has that Llama has not. */
 enum {
-    WEFTI_ARCH_WINDOW = 1,         /* a sliding window in every layer, 4096 unless told otherwise */
+    WEFTI_ARCH_WINDOW = 1,         /* a sliding window in every layer */
     WEFTI_ARCH_QKV_BIAS = 2,       /* of q, k and v */
     WEFTI_ARCH_QK_NORM = 4,        /* each head of q and k is normalised */
     WEFTI_ARCH_NO_ROPE_LAYERS = 8, /* some layers do not turn q and k; every fourth unless told */
     WEFTI_ARCH_SCALES = 16,        /* of embeddings, attention, residuals and logits */
     WEFTI_ARCH_GEMMA = 32, /* norms behind halves of a layer, GELU, scaled embeddings, windows */
     WEFTI_ARCH_LOCAL_ROPE = 64, /* Gemma 3: a RoPE of their own where there is a window */
+    WEFTI_ARCH_FUSED = 128,     /* q, k and v are one tensor, and so are gate and up */
 };
 
 struct wefti_arch {
     const char *name;               /* general.architecture of GGUF files */
     const char *hf_type, *hf_class; /* model_type and architectures of config.json */
     unsigned traits;
+    uint32_t window;            /* unless told otherwise; 0: none */
     bool gguf_rope_interleaved; /* the converter permutes the rows of Q and K */
 };
 

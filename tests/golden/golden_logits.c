@@ -164,7 +164,8 @@ static void a_sliding_window_agrees(void **state) {
 
 static void other_dense_architectures_agree(void **state) {
     (void)state;
-    static const char *const names[] = {"qwen2", "qwen3", "smollm3", "granite", "gemma2", "gemma3"};
+    static const char *const names[] = {"qwen2",  "qwen3",  "smollm3", "granite",
+                                        "gemma2", "gemma3", "phi3"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char path[64];
         (void)snprintf(path, sizeof path, "tests/data/zoo/%s", names[i]);

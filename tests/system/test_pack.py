@@ -136,6 +136,17 @@ def test_files_that_are_no_packed_model_end_with_one_sentence():
                 assert done.stderr.count("\n") == 1, done.stderr
 
 
+def test_every_architecture_goes_on_as_a_packed_file():
+    with tempfile.TemporaryDirectory() as folder:
+        out = os.path.join(folder, "packed")
+        for name in "qwen2", "qwen3", "smollm3", "granite", "gemma2", "gemma3", "phi3", "mistral_swa16":
+            model = os.path.join(harness.SOURCE_DIR, "tests/data/zoo", name)
+            assert weft("pack", model, out, "--force").returncode == 0, name
+            prompt = ["--prompt-ids", "5,6,7,8,9", "-n", "40", "--json"]
+            texts = [weft("run", path, *prompt).stdout for path in (model, out)]
+            assert texts[0] and texts[0] == texts[1], (name, texts)
+
+
 def test_no_file_of_a_models_folder_is_replaced():
     with tempfile.TemporaryDirectory() as folder:
         model = os.path.join(folder, "model")

@@ -1,0 +1,114 @@
+/* Fused tensors, cut into their parts under the names that other models have them by. A weight is
+ * [out features, in features] row by row, so a part is a run of rows, and still a view into the
+ * file. Everything behind this knows parts alone; so does a packed file. */
+#include "model/model_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum rows { ROWS_Q, ROWS_KV, ROWS_FFN };
+
+struct part {
+    const char *names[2]; /* by enum weft_model_format */
+    enum rows rows;
+};
+
+enum { PARTS_MAX = 3 };
+
+static const struct fused {
+    const char *names[2];
+    uint32_t n_parts;
+    struct part parts[PARTS_MAX];
+} all_fused[] = {
+    {{"self_attn.qkv_proj.weight", "attn_qkv.weight"},
+     3,
+     {{{"self_attn.q_proj.weight", "attn_q.weight"}, ROWS_Q},
+      {{"self_attn.k_proj.weight", "attn_k.weight"}, ROWS_KV},
+      {{"self_attn.v_proj.weight", "attn_v.weight"}, ROWS_KV}}},
+    {{"mlp.gate_up_proj.weight", "ffn_up.weight"},
+     2,
+     {{{"mlp.gate_proj.weight", "ffn_gate.weight"}, ROWS_FFN},
+      {{"mlp.up_proj.weight", "ffn_up.weight"}, ROWS_FFN}}},
+};
+
+static uint64_t n_rows(const struct weft_model_params *p, enum rows rows) {
+    if (rows == ROWS_Q) return (uint64_t)p->n_heads * p->head_dim;
+    return rows == ROWS_KV ? (uint64_t)p->n_kv_heads * p->head_dim : p->n_ffn;
+}
+
+/* What follows "model.layers.7." in a name, which is `*prefix_len_out` long; NULL: it does not
+ * begin so. */
+static const char *behind_layer(const char *name, enum weft_model_format format,
+                                size_t *prefix_len_out) {
+    static const char *const prefixes[2] = {"model.layers.", "blk."};
+    size_t len = strlen(prefixes[format]);
+    if (strncmp(name, prefixes[format], len) != 0) return NULL;
+    size_t digits = strspn(name + len, "0123456789");
+    if (digits == 0 || digits > 9 || name[len + digits] != '.') return NULL;
+    *prefix_len_out = len + digits + 1;
+    return name + *prefix_len_out;
+}
+
+/* The fused tensor that this is; NULL: none, or its shape is that of a part. */
+static const struct fused *find_fused(const struct weft_model_params *p,
+                                      const struct weft_tensor *tensor,
+                                      enum weft_model_format format, size_t *prefix_len_out) {
+    const char *name = behind_layer(tensor->name, format, prefix_len_out);
+    for (size_t i = 0; name && i < sizeof all_fused / sizeof all_fused[0]; i++) {
+        const struct fused *fused = &all_fused[i];
+        uint64_t rows = 0;
+        if (strcmp(name, fused->names[format]) != 0) continue;
+        for (uint32_t part = 0; part < fused->n_parts; part++)
+            rows += n_rows(p, fused->parts[part].rows);
+        if (rows > 0 && tensor->n_dims == 2 && tensor->dims[0] == rows && tensor->bytes % rows == 0)
+            return fused;
+    }
+    return NULL;
+}
+
+/* The last part takes the place of the whole, which the others are appended to. */
+static weft_err split(weft_model *model, size_t idx, const struct fused *fused,
+                      enum weft_model_format format, size_t prefix_len, const char *path,
+                      struct weft_errmsg *why) {
+    struct weft_tensor whole = model->tensors[idx];
+    size_t row_bytes = whole.bytes / whole.dims[0], done = 0;
+    for (uint32_t i = 0; i < fused->n_parts; i++) {
+        const struct part *part = &fused->parts[i];
+        struct weft_tensor tensor = whole;
+        tensor.dims[0] = n_rows(&model->params, part->rows);
+        tensor.bytes = tensor.dims[0] * row_bytes;
+        tensor.data = (const unsigned char *)whole.data + done;
+        done += tensor.bytes;
+        char name[96];
+        (void)snprintf(name, sizeof name, "%.*s%s", (int)prefix_len, whole.name,
+                       part->names[format]);
+        if (i + 1 < fused->n_parts) {
+            weft_err err = wefti_model_add_tensor(model, path, name, strlen(name), &tensor, why);
+            if (err) return err;
+            continue;
+        }
+        tensor.name = strdup(name);
+        if (!tensor.name)
+            return weft_err_set(why, WEFT_E_NOMEM, "%s: out of memory for the tensor list", path);
+        model->tensors[idx] = tensor;
+        free((char *)(uintptr_t)whole.name);
+    }
+    return WEFT_OK;
+}
+
+weft_err wefti_model_split(weft_model *model, enum weft_model_format format, const char *path,
+                           struct weft_errmsg *why) {
+    const struct weft_str name = {model->params.arch, strlen(model->params.arch)};
+    const struct wefti_arch *arch = wefti_arch_of_gguf(name);
+    if (!arch || !(arch->traits & WEFTI_ARCH_FUSED)) return WEFT_OK;
+    for (size_t i = 0, n = model->n_tensors; i < n; i++) {
+        size_t prefix_len;
+        const struct fused *fused =
+            find_fused(&model->params, &model->tensors[i], format, &prefix_len);
+        if (!fused || !model->tensors[i].data) continue;
+        weft_err err = split(model, i, fused, format, prefix_len, path, why);
+        if (err) return err;
+    }
+    return WEFT_OK;
+}
