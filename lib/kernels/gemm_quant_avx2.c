@@ -1,4 +1,4 @@
-/* The types of 4 to 6 bits, with quantised activations and with f32 ones. Codes of up to 6 bits do
+/* The types of 2 to 6 bits, with quantised activations and with f32 ones. Codes of up to 6 bits do
  * not saturate vpmaddubsw, so a dot of four is two instructions and an addition. */
 #include "kernels/gemm_avx2.h"
 #include "kernels/quant.h"
@@ -11,7 +11,18 @@ struct quads {
     struct codes low, high; /* quads j and j + 4 of a block */
 };
 
-ALWAYS_INLINE __m256i dot_codes(__m256i sum, __m256i codes, __m256i a) {
+/* Those of 4_NL, looked up, would: even and odd bytes go as 16-bit numbers. */
+ALWAYS_INLINE __m256i dot_bytes(__m256i sum, __m256i codes, __m256i a) {
+    __m256i even = _mm256_and_si256(codes, _mm256_set1_epi16(0xff));
+    __m256i a_even = _mm256_srai_epi16(_mm256_slli_epi16(a, 8), 8);
+    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(even, a_even));
+    __m256i odd = _mm256_srli_epi16(codes, 8), a_odd = _mm256_srai_epi16(a, 8);
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(odd, a_odd));
+}
+
+ALWAYS_INLINE __m256i dot_codes(const struct quant_layout *q, __m256i sum, __m256i codes,
+                                __m256i a) {
+    if (quant_is_nl(q)) return dot_bytes(sum, codes, a);
     __m256i pairs = _mm256_maddubs_epi16(codes, a);
     return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
@@ -27,26 +38,39 @@ ALWAYS_INLINE __m256i merge(__m256i bits, __m256i x, char mask) {
 }
 
 /* Half a line: `at` is 0 or 32 bytes into it. */
+ALWAYS_INLINE __m256i load_line(const uint8_t *array, uint32_t line, uint32_t at) {
+    return _mm256_loadu_si256((const void *)(array + (size_t)line * QUANT_LINE + at));
+}
+
+/* Of quads j and j + 4. */
 ALWAYS_INLINE void load_half(const struct quant_layout *q, const uint8_t *group, uint32_t block,
                              uint32_t j, uint32_t at, __m256i *low_out, __m256i *high_out) {
-    const uint8_t *line = group + block * QUANT_LOW_BYTES + j * QUANT_LINE + at;
-    const uint8_t *high = group + q->at_high + at;
-    __m256i both = _mm256_loadu_si256((const void *)line), nibble = _mm256_set1_epi8(15);
-    *low_out = _mm256_and_si256(both, nibble);
-    *high_out = _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble);
-    if (q->high_bits == 1) {
-        __m256i bits = _mm256_loadu_si256((const void *)(high + block * QUANT_LINE));
-        *low_out = merge(*low_out, shift(bits, 4 - (int)j), 16);
-        *high_out = merge(*high_out, shift(bits, -(int)j), 16);
+    __m256i low = _mm256_setzero_si256(), high = low;
+    if (quant_has_nibbles(q)) {
+        __m256i both = load_line(group, block * 4 + j, at), nibble = _mm256_set1_epi8(15);
+        low = _mm256_and_si256(both, nibble);
+        high = _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble);
     }
-    if (q->high_bits == 2) {
-        __m256i low = _mm256_loadu_si256((const void *)(high + block * 2 * QUANT_LINE));
-        __m256i top = _mm256_loadu_si256((const void *)(high + (block * 2 + 1) * QUANT_LINE));
-        low = shift(low, 4 - 2 * (int)j);
-        top = shift(top, 4 - 2 * (int)j);
-        *low_out = merge(*low_out, low, 48);
-        *high_out = merge(*high_out, top, 48);
+    if (quant_has_pairs(q)) {
+        const int bit = (int)quant_pair_bit(q), left = bit - 2 * (int)j;
+        const char mask = (char)(3 << bit);
+        const uint8_t *pairs = group + q->at_pairs;
+        low = merge(low, shift(load_line(pairs, block * 2, at), left), mask);
+        high = merge(high, shift(load_line(pairs, block * 2 + 1, at), left), mask);
     }
+    if (quant_has_singles(q)) {
+        const int bit = (int)quant_single_bit(q), left = bit - (int)j;
+        __m256i bits = load_line(group + q->at_singles, block, at);
+        low = merge(low, shift(bits, left), (char)(1 << bit));
+        high = merge(high, shift(bits, left - 4), (char)(1 << bit));
+    }
+    if (quant_is_nl(q)) {
+        __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)quant_nl));
+        low = _mm256_shuffle_epi8(table, low);
+        high = _mm256_shuffle_epi8(table, high);
+    }
+    *low_out = low;
+    *high_out = high;
 }
 
 ALWAYS_INLINE struct quads load_quads(const struct quant_layout *q, const uint8_t *group,
@@ -77,7 +101,7 @@ ALWAYS_INLINE struct pair load_scale(const struct quant_layout *q, const uint8_t
     const uint8_t *scales = group + q->at_scales;
     if (!q->is_super) return load_halves(scales);
     return times_bytes(load_halves(group + q->at_super), scales + sub * WEFT_PANEL,
-                       q->high_bits == 2);
+                       quant_signed_scales(q));
 }
 
 /* With its sign. */
@@ -104,10 +128,10 @@ ALWAYS_INLINE void dot_lines(const struct tile *t, const struct quant_layout *q,
             for (uint32_t r = 0; r < rows; r++) {
                 __m256i low = broadcast_word(acts, r, block_at * Q8_QUADS + j);
                 __m256i high = broadcast_word(acts, r, block_at * Q8_QUADS + j + 4);
-                low_dot[r][p].low = dot_codes(low_dot[r][p].low, w.low.low, low);
-                low_dot[r][p].high = dot_codes(low_dot[r][p].high, w.low.high, low);
-                high_dot[r][p].low = dot_codes(high_dot[r][p].low, w.high.low, high);
-                high_dot[r][p].high = dot_codes(high_dot[r][p].high, w.high.high, high);
+                low_dot[r][p].low = dot_codes(q, low_dot[r][p].low, w.low.low, low);
+                low_dot[r][p].high = dot_codes(q, low_dot[r][p].high, w.low.high, low);
+                high_dot[r][p].low = dot_codes(q, high_dot[r][p].low, w.high.low, high);
+                high_dot[r][p].high = dot_codes(q, high_dot[r][p].high, w.high.high, high);
             }
         }
     }
@@ -120,13 +144,23 @@ ALWAYS_INLINE struct pair scaled(struct codes dot, __m256 by, struct pair scale,
         _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot.high), _mm256_mul_ps(by, scale.high), sum.high)};
 }
 
-/* Where dots begin: codes stand `zero` too high. 6_K: of the first half of a block, and of the
- * other. */
+/* Where dots begin: codes stand `zero` too high. With two scales: of the first half of a block,
+ * and of the other. */
 ALWAYS_INLINE __m256i first_dot(const struct quant_layout *q, __m256i offset, __m256i half,
                                 bool second) {
     if (!q->zero) return _mm256_setzero_si256();
-    if (q->sub == QUANT_BLOCK) return _mm256_srai_epi32(offset, 4); /* of 128 */
-    return second ? _mm256_sub_epi32(_mm256_srai_epi32(offset, 2), half) : half;
+    const __m256i whole = _mm256_srai_epi32(offset, quant_offset_shift(q));
+    if (q->sub == QUANT_BLOCK) return whole;
+    const __m256i low = _mm256_srai_epi32(half, quant_halves_shift(q));
+    return second ? _mm256_sub_epi32(whole, low) : low;
+}
+
+/* What mins are multiplied by: `by` times the sum of half a block's codes, of which there are 32
+ * and 128 times the negative. */
+ALWAYS_INLINE __m256 half_sum(__m256i offset, __m256i half, __m256 by, bool second) {
+    const __m256i low = _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_srai_epi32(half, 5));
+    const __m256i both = _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_srai_epi32(offset, 7));
+    return _mm256_mul_ps(by, _mm256_cvtepi32_ps(second ? _mm256_sub_epi32(both, low) : low));
 }
 
 ALWAYS_INLINE void tile_quant(const struct tile *args, const struct quant_layout *q, uint32_t rows,
@@ -163,10 +197,16 @@ ALWAYS_INLINE void tile_quant(const struct tile *args, const struct quant_layout
             for (uint32_t r = 0; r < rows; r++) {
                 __m256 by = broadcast_f32(scales, r, b);
                 sum[r][p] = scaled(low[r][p], by, scale, sum[r][p]);
-                if (two)
-                    sum[r][p] =
-                        scaled(high[r][p], by, load_scale(q, groups[p], sub + 1), sum[r][p]);
-                if (q->has_min) sum[r][p] = fmadd_pair(broadcast_f32(sums, r, b), min, sum[r][p]);
+                if (q->has_min && !two)
+                    sum[r][p] = fmadd_pair(broadcast_f32(sums, r, b), min, sum[r][p]);
+                if (!two) continue;
+                __m256i offset = broadcast_word(offsets, r, b), half = broadcast_word(halves, r, b);
+                if (q->has_min)
+                    sum[r][p] = fmadd_pair(half_sum(offset, half, by, false), min, sum[r][p]);
+                sum[r][p] = scaled(high[r][p], by, load_scale(q, groups[p], sub + 1), sum[r][p]);
+                if (q->has_min)
+                    sum[r][p] = fmadd_pair(half_sum(offset, half, by, true),
+                                           load_min(q, groups[p], sub + 1), sum[r][p]);
             }
         }
     }
@@ -193,13 +233,15 @@ ALWAYS_INLINE void widen_quant(const struct quant_layout *q, const uint8_t *pane
     for (size_t k0 = 0; k0 < count; k0 += q->group, panel += q->bytes) {
         for (uint32_t block = 0; block < q->group / QUANT_BLOCK; block++) {
             uint32_t n_subs = QUANT_BLOCK / q->sub, sub = block * n_subs;
-            struct pair low = load_scale(q, panel, sub), min = load_min(q, panel, sub);
+            struct pair low = load_scale(q, panel, sub), low_min = load_min(q, panel, sub);
             struct pair high = load_scale(q, panel, sub + n_subs - 1);
+            struct pair high_min = load_min(q, panel, sub + n_subs - 1);
             for (uint32_t j = 0; j < 4; j++) {
                 struct quads quads = load_quads(q, panel, block, j);
                 float *to = out + (size_t)j * 4 * WEFT_PANEL;
-                widen_quads(quads.low, zero, low, min, to);
-                widen_quads(quads.high, zero, high, min, to + (size_t)QUANT_BLOCK / 2 * WEFT_PANEL);
+                widen_quads(quads.low, zero, low, low_min, to);
+                widen_quads(quads.high, zero, high, high_min,
+                            to + (size_t)QUANT_BLOCK / 2 * WEFT_PANEL);
             }
             out += (size_t)QUANT_BLOCK * WEFT_PANEL;
         }
@@ -244,20 +286,12 @@ ALWAYS_INLINE void widen_quant(const struct quant_layout *q, const uint8_t *pane
         gemm_run(&kernel, args, p_begin, p_end);                                                   \
     }
 
-DEFINE_QUANT(q4_0, 4_0)
-DEFINE_QUANT(q4_1, 4_1)
-DEFINE_QUANT(q4_k, 4_K)
-DEFINE_QUANT(q5_k, 5_K)
-DEFINE_QUANT(q6_k, 6_K)
+QUANT_EACH(DEFINE_QUANT)
 
 #define FILL_QUANT(name, KIND)                                                                     \
     table->gemm[WEFT_GEMM_Q##KIND##_F32] = gemm_##name##_f32;                                      \
-    table->gemm[WEFT_GEMM_Q##KIND] = gemm_##name
+    table->gemm[WEFT_GEMM_Q##KIND] = gemm_##name;
 
 void wefti_kern_fill_gemm_quant_avx2(struct weft_kern_table *table) {
-    FILL_QUANT(q4_0, 4_0);
-    FILL_QUANT(q4_1, 4_1);
-    FILL_QUANT(q4_k, 4_K);
-    FILL_QUANT(q5_k, 5_K);
-    FILL_QUANT(q6_k, 6_K);
+    QUANT_EACH(FILL_QUANT)
 }

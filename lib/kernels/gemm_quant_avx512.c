@@ -1,4 +1,4 @@
-/* The types of 4 to 6 bits: with quantised activations on a CPU without VNNI, and with f32 ones,
+/* The types of 2 to 6 bits: with quantised activations on a CPU without VNNI, and with f32 ones,
  * where weights are widened chunk by chunk into L1 and meet the tile of f32. */
 #include "kernels/gemm_quant_avx512.h"
 
@@ -15,20 +15,26 @@ ALWAYS_INLINE void widen_quads(__m512i codes, __m512 zero, __m512 scale, __m512 
     }
 }
 
+ALWAYS_INLINE __m512 signed_min(const struct quant_layout *q, const uint8_t *panel, uint32_t sub) {
+    __m512 min = q->has_min ? load_min(q, panel, sub) : _mm512_setzero_ps();
+    return q->is_super ? _mm512_sub_ps(_mm512_setzero_ps(), min) : min;
+}
+
 ALWAYS_INLINE void widen_quant(const struct quant_layout *q, const uint8_t *panel, uint32_t count,
                                float *out) {
     const __m512 zero = _mm512_set1_ps((float)q->zero);
     for (size_t k0 = 0; k0 < count; k0 += q->group, panel += q->bytes) {
         for (uint32_t block = 0; block < q->group / QUANT_BLOCK; block++) {
             uint32_t n_subs = QUANT_BLOCK / q->sub, sub = block * n_subs;
-            __m512 low = load_scale(q, panel, sub), high = load_scale(q, panel, sub + n_subs - 1);
-            __m512 min = q->has_min ? load_min(q, panel, sub) : _mm512_setzero_ps();
-            if (q->is_super) min = _mm512_sub_ps(_mm512_setzero_ps(), min);
+            uint32_t last = sub + n_subs - 1;
+            __m512 low = load_scale(q, panel, sub), high = load_scale(q, panel, last);
+            __m512 low_min = signed_min(q, panel, sub), high_min = signed_min(q, panel, last);
             for (uint32_t j = 0; j < 4; j++) {
                 struct quads quads = load_quads(q, panel, block, j);
                 float *to = out + (size_t)j * 4 * WEFT_PANEL;
-                widen_quads(quads.low, zero, low, min, to);
-                widen_quads(quads.high, zero, high, min, to + (size_t)QUANT_BLOCK / 2 * WEFT_PANEL);
+                widen_quads(quads.low, zero, low, low_min, to);
+                widen_quads(quads.high, zero, high, high_min,
+                            to + (size_t)QUANT_BLOCK / 2 * WEFT_PANEL);
             }
             out += (size_t)QUANT_BLOCK * WEFT_PANEL;
         }
@@ -52,17 +58,11 @@ ALWAYS_INLINE void widen_quant(const struct quant_layout *q, const uint8_t *pane
         gemm_run(&kernel, args, p_begin, p_end);                                                   \
     }
 
-DEFINE_QUANT_F32(q4_0, 4_0)
-DEFINE_QUANT_F32(q4_1, 4_1)
-DEFINE_QUANT_F32(q4_k, 4_K)
-DEFINE_QUANT_F32(q5_k, 5_K)
-DEFINE_QUANT_F32(q6_k, 6_K)
+QUANT_EACH(DEFINE_QUANT_F32)
+
+#define FILL_QUANT_F32(name, KIND) table->gemm[WEFT_GEMM_Q##KIND##_F32] = gemm_##name##_f32;
 
 void wefti_kern_fill_gemm_quant_avx512(struct weft_kern_table *table) {
     fill_quant(table);
-    table->gemm[WEFT_GEMM_Q4_0_F32] = gemm_q4_0_f32;
-    table->gemm[WEFT_GEMM_Q4_1_F32] = gemm_q4_1_f32;
-    table->gemm[WEFT_GEMM_Q4_K_F32] = gemm_q4_k_f32;
-    table->gemm[WEFT_GEMM_Q5_K_F32] = gemm_q5_k_f32;
-    table->gemm[WEFT_GEMM_Q6_K_F32] = gemm_q6_k_f32;
+    QUANT_EACH(FILL_QUANT_F32)
 }

@@ -1,4 +1,4 @@
-/* kernels/gemm_quant_avx512 — the types of 4 to 6 bits with activations of 8: for the files with
+/* kernels/gemm_quant_avx512 — the types of 2 to 6 bits with activations of 8: for the files with
  * and without VNNI; integers are exact, so both give the same bits. Codes are taken apart in
  * registers, for every tile of rows anew: that costs the ports that shuffle, and the dot products
  * keep those that multiply. Tiles are those of Q8. */
@@ -8,13 +8,22 @@
 #include "kernels/gemm_avx512.h"
 #include "kernels/quant.h"
 
-/* Adds to 16 sums the products of 4 codes, up to 63, by 4 signed bytes each. */
-ALWAYS_INLINE __m512i dot_codes(__m512i sum, __m512i codes, __m512i a) {
+/* Adds to 16 sums the products of 4 codes, up to 63 or looked up, by 4 signed bytes each. */
+ALWAYS_INLINE __m512i dot_codes(const struct quant_layout *q, __m512i sum, __m512i codes,
+                                __m512i a) {
 #ifdef __AVX512VNNI__
+    (void)q;
     return _mm512_dpbusd_epi32(sum, codes, a);
 #else
-    __m512i pairs = _mm512_maddubs_epi16(codes, a); /* 2 * 63 * 128 does not saturate */
-    return _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+    if (!quant_is_nl(q)) {
+        __m512i pairs = _mm512_maddubs_epi16(codes, a); /* 2 * 63 * 128 does not saturate */
+        return _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+    }
+    __m512i even = _mm512_and_si512(codes, _mm512_set1_epi16(0xff));
+    __m512i a_even = _mm512_srai_epi16(_mm512_slli_epi16(a, 8), 8);
+    sum = _mm512_add_epi32(sum, _mm512_madd_epi16(even, a_even));
+    __m512i odd = _mm512_srli_epi16(codes, 8), a_odd = _mm512_srai_epi16(a, 8);
+    return _mm512_add_epi32(sum, _mm512_madd_epi16(odd, a_odd));
 #endif
 }
 
@@ -29,30 +38,45 @@ ALWAYS_INLINE __m512i shift(__m512i x, int left) {
     return left >= 0 ? (__m512i)((lanes)x << left) : (__m512i)((lanes)x >> -left);
 }
 
+ALWAYS_INLINE __m512i halve_words(__m512i x, int times) {
+    typedef int32_t lanes __attribute__((vector_size(64)));
+    return (__m512i)((lanes)x >> times);
+}
+
 /* bits | x & mask */
 ALWAYS_INLINE __m512i merge(__m512i bits, __m512i x, char mask) {
     return _mm512_ternarylogic_epi32(bits, x, _mm512_set1_epi8(mask), 0xf8);
 }
 
+ALWAYS_INLINE __m512i load_line(const uint8_t *array, uint32_t line) {
+    return _mm512_loadu_si512(array + (size_t)line * QUANT_LINE);
+}
+
 ALWAYS_INLINE struct quads load_quads(const struct quant_layout *q, const uint8_t *group,
                                       uint32_t block, uint32_t j) {
-    const uint8_t *line = group + block * QUANT_LOW_BYTES + j * QUANT_LINE;
-    __m512i both = _mm512_loadu_si512(line), nibble = _mm512_set1_epi8(15);
-    struct quads quads = {_mm512_and_si512(both, nibble),
-                          _mm512_and_si512(_mm512_srli_epi16(both, 4), nibble)};
-    const uint8_t *high = group + q->at_high;
-    if (q->high_bits == 1) { /* bit j to 4, and bit j + 4 */
-        __m512i bits = _mm512_loadu_si512(high + block * QUANT_LINE);
-        quads.low = merge(quads.low, shift(bits, 4 - (int)j), 16);
-        quads.high = merge(quads.high, shift(bits, -(int)j), 16);
+    struct quads quads = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+    if (quant_has_nibbles(q)) {
+        __m512i both = load_line(group, block * 4 + j), nibble = _mm512_set1_epi8(15);
+        quads.low = _mm512_and_si512(both, nibble);
+        quads.high = _mm512_and_si512(_mm512_srli_epi16(both, 4), nibble);
     }
-    if (q->high_bits == 2) { /* bits 2j, 2j + 1 to 4, 5 */
-        __m512i low = _mm512_loadu_si512(high + block * 2 * QUANT_LINE);
-        __m512i top = _mm512_loadu_si512(high + (block * 2 + 1) * QUANT_LINE);
-        low = shift(low, 4 - 2 * (int)j);
-        top = shift(top, 4 - 2 * (int)j);
-        quads.low = merge(quads.low, low, 48);
-        quads.high = merge(quads.high, top, 48);
+    if (quant_has_pairs(q)) { /* bits 2j, 2j + 1 of two lines */
+        const int bit = (int)quant_pair_bit(q), left = bit - 2 * (int)j;
+        const char mask = (char)(3 << bit);
+        const uint8_t *pairs = group + q->at_pairs;
+        quads.low = merge(quads.low, shift(load_line(pairs, block * 2), left), mask);
+        quads.high = merge(quads.high, shift(load_line(pairs, block * 2 + 1), left), mask);
+    }
+    if (quant_has_singles(q)) { /* bit j, and bit j + 4 */
+        const int bit = (int)quant_single_bit(q), left = bit - (int)j;
+        __m512i bits = load_line(group + q->at_singles, block);
+        quads.low = merge(quads.low, shift(bits, left), (char)(1 << bit));
+        quads.high = merge(quads.high, shift(bits, left - 4), (char)(1 << bit));
+    }
+    if (quant_is_nl(q)) {
+        __m512i table = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)quant_nl));
+        quads.low = _mm512_shuffle_epi8(table, quads.low);
+        quads.high = _mm512_shuffle_epi8(table, quads.high);
     }
     return quads;
 }
@@ -65,7 +89,8 @@ ALWAYS_INLINE __m512 load_scale(const struct quant_layout *q, const uint8_t *gro
     const uint8_t *scales = group + q->at_scales;
     if (!q->is_super) return load_halves(scales);
     __m128i bytes = _mm_loadu_si128((const void *)(scales + sub * WEFT_PANEL));
-    __m512i whole = q->high_bits == 2 ? _mm512_cvtepi8_epi32(bytes) : _mm512_cvtepu8_epi32(bytes);
+    __m512i whole =
+        quant_signed_scales(q) ? _mm512_cvtepi8_epi32(bytes) : _mm512_cvtepu8_epi32(bytes);
     return _mm512_mul_ps(load_halves(group + q->at_super), _mm512_cvtepi32_ps(whole));
 }
 
@@ -98,8 +123,8 @@ ALWAYS_INLINE void dot_lines(const struct tile *t, const struct quant_layout *q,
             __m512i low = broadcast_word(codes, r, block_at * Q8_QUADS + j);
             __m512i high = broadcast_word(codes, r, block_at * Q8_QUADS + j + 4);
             for (uint32_t p = 0; p < panels; p++) {
-                if (part & LOW) dot[r][p] = dot_codes(dot[r][p], w[p].low, low);
-                if (part & HIGH) dot[r][p] = dot_codes(dot[r][p], w[p].high, high);
+                if (part & LOW) dot[r][p] = dot_codes(q, dot[r][p], w[p].low, low);
+                if (part & HIGH) dot[r][p] = dot_codes(q, dot[r][p], w[p].high, high);
             }
         }
     }
@@ -122,10 +147,20 @@ ALWAYS_INLINE struct quant_acts quant_acts_at(const struct tile *t, uint32_t gro
 ALWAYS_INLINE __m512i first_dot(const struct quant_layout *q, const struct quant_acts *acts,
                                 uint32_t row, size_t b, enum part part) {
     if (!q->zero) return _mm512_setzero_si512();
-    if (part == LOW) return broadcast_word(acts->halves, row, b);
-    __m512i whole = broadcast_word(acts->offsets, row, b); /* of 128 */
-    if (part == BOTH) return _mm512_srai_epi32(whole, 4);
-    return _mm512_sub_epi32(_mm512_srai_epi32(whole, 2), broadcast_word(acts->halves, row, b));
+    __m512i whole = halve_words(broadcast_word(acts->offsets, row, b), quant_offset_shift(q));
+    if (part == BOTH) return whole;
+    __m512i low = halve_words(broadcast_word(acts->halves, row, b), quant_halves_shift(q));
+    return part == LOW ? low : _mm512_sub_epi32(whole, low);
+}
+
+/* What mins are multiplied by: scale times the sum of the part's codes. */
+ALWAYS_INLINE __m512 part_sum(const struct quant_acts *acts, uint32_t row, size_t b, enum part part,
+                              __m512 by) {
+    if (part == BOTH) return broadcast_f32(acts->sums, row, b);
+    const __m512i zero = _mm512_setzero_si512();
+    __m512i low = _mm512_sub_epi32(zero, halve_words(broadcast_word(acts->halves, row, b), 5));
+    __m512i both = _mm512_sub_epi32(zero, halve_words(broadcast_word(acts->offsets, row, b), 7));
+    return _mm512_mul_ps(by, _mm512_cvtepi32_ps(part == LOW ? low : _mm512_sub_epi32(both, low)));
 }
 
 ALWAYS_INLINE void add_part(const struct tile *t, const struct quant_layout *q, uint32_t rows,
@@ -152,7 +187,7 @@ ALWAYS_INLINE void add_part(const struct tile *t, const struct quant_layout *q, 
             __m512 value = _mm512_cvtepi32_ps(dot[r][p]);
             sum[r][p] = _mm512_fmadd_ps(value, _mm512_mul_ps(by, scale[p]), sum[r][p]);
             if (!q->has_min) continue;
-            __m512 sums = broadcast_f32(acts.sums, r, b);
+            __m512 sums = part_sum(&acts, r, b, part, by);
             sum[r][p] = q->is_super ? _mm512_fnmadd_ps(sums, min[p], sum[r][p])
                                     : _mm512_fmadd_ps(sums, min[p], sum[r][p]);
         }
@@ -189,7 +224,7 @@ ALWAYS_INLINE void tile_quant(const struct tile *args, const struct quant_layout
             prefetch_share(&t, q, panels, b / per_group, (uint32_t)(b % per_group));
         if (q->sub == QUANT_BLOCK) {
             add_part(&t, q, rows, panels, group_rows, groups, b, BOTH, sum);
-        } else { /* 6_K: one half at a time, or the dots would not fit the registers */
+        } else { /* two scales: one half at a time, or the dots would not fit the registers */
             add_part(&t, q, rows, panels, group_rows, groups, b, LOW, sum);
             add_part(&t, q, rows, panels, group_rows, groups, b, HIGH, sum);
         }
@@ -220,18 +255,12 @@ ALWAYS_INLINE void tile_quant(const struct tile *args, const struct quant_layout
         gemm_run(&kernel, args, p_begin, p_end);                                                   \
     }
 
-DEFINE_QUANT(q4_0, 4_0)
-DEFINE_QUANT(q4_1, 4_1)
-DEFINE_QUANT(q4_k, 4_K)
-DEFINE_QUANT(q5_k, 5_K)
-DEFINE_QUANT(q6_k, 6_K)
+QUANT_EACH(DEFINE_QUANT)
+
+#define FILL_QUANT(name, KIND) table->gemm[WEFT_GEMM_Q##KIND] = gemm_##name;
 
 static void fill_quant(struct weft_kern_table *table) {
-    table->gemm[WEFT_GEMM_Q4_0] = gemm_q4_0;
-    table->gemm[WEFT_GEMM_Q4_1] = gemm_q4_1;
-    table->gemm[WEFT_GEMM_Q4_K] = gemm_q4_k;
-    table->gemm[WEFT_GEMM_Q5_K] = gemm_q5_k;
-    table->gemm[WEFT_GEMM_Q6_K] = gemm_q6_k;
+    QUANT_EACH(FILL_QUANT)
 }
 
 #endif

@@ -161,12 +161,14 @@ static void dot_quant(const struct weft_gemm_args *args, enum quant quant, const
         const uint8_t *group = panel + (size_t)k0 / q->group * q->bytes;
         uint32_t sub = k0 % q->group / q->sub, block = k0 / Q8_GROUP;
         for (uint32_t i = 0; i < WEFT_PANEL; i++) {
-            int32_t dot = 0;
+            int32_t dot = 0, codes = 0;
             for (uint32_t k = k0; k < k0 + q->sub; k++) {
                 dot += a.codes[k] * ((int32_t)quant_code(q, group, k % q->group, i) - q->zero);
+                codes += a.codes[k];
             }
             sum[i] = fmaf((float)dot, a.scales[block] * quant_scale(q, group, sub, i), sum[i]);
-            if (q->has_min) sum[i] = fmaf(a.sums[block], quant_min(q, group, sub, i), sum[i]);
+            float acts = a.scales[block] * (float)codes; /* of a whole block: a.sums[block] */
+            if (q->has_min) sum[i] = fmaf(acts, quant_min(q, group, sub, i), sum[i]);
         }
     }
 }
@@ -255,11 +257,7 @@ static void gemm_q8(const struct weft_gemm_args *args, uint32_t p_begin, uint32_
         gemm(args, WEFT_GEMM_Q##KIND, dot_##name, p_begin, p_end);                                 \
     }
 
-DEFINE_QUANT(q4_0, 4_0)
-DEFINE_QUANT(q4_1, 4_1)
-DEFINE_QUANT(q4_k, 4_K)
-DEFINE_QUANT(q5_k, 5_K)
-DEFINE_QUANT(q6_k, 6_K)
+QUANT_EACH(DEFINE_QUANT)
 
 void wefti_kern_fill_gemm_scalar(struct weft_kern_table *table) {
     table->gemm[WEFT_GEMM_F32] = gemm_f32;
@@ -272,10 +270,6 @@ void wefti_kern_fill_gemm_scalar(struct weft_kern_table *table) {
     table->gemm[WEFT_GEMM_I8] = gemm_i8;
 #define FILL_QUANT(name, KIND)                                                                     \
     table->gemm[WEFT_GEMM_Q##KIND##_F32] = gemm_##name##_f32;                                      \
-    table->gemm[WEFT_GEMM_Q##KIND] = gemm_##name
-    FILL_QUANT(q4_0, 4_0);
-    FILL_QUANT(q4_1, 4_1);
-    FILL_QUANT(q4_k, 4_K);
-    FILL_QUANT(q5_k, 5_K);
-    FILL_QUANT(q6_k, 6_K);
+    table->gemm[WEFT_GEMM_Q##KIND] = gemm_##name;
+    QUANT_EACH(FILL_QUANT)
 }

@@ -53,7 +53,8 @@ static inline struct i8_row i8_row_at(const void *row, uint32_t k) {
 #define Q8_TINY 0x1p-100f
 
 /* One activation row of kind Q8: codes, then f32 scales, then -128 * sum(codes) per block. The K
- * types and 4_1 read on: -32 * sum(codes) of the first half of each block, then f32 scale * sum. */
+ * types, 4_1 and 5_1 read on: -32 * sum(codes) of the first half of each block, then f32 scale *
+ * sum. */
 struct q8_row {
     const int8_t *codes;
     const float *scales;
@@ -76,7 +77,7 @@ static inline uint32_t min_u32(uint32_t a, uint32_t b) {
 
 /* See weft_kern_group. */
 static inline uint32_t group_of(enum weft_gemm_kind kind) {
-    if (kind >= WEFT_GEMM_Q4_K_F32) return 256;
+    if (kind >= WEFT_GEMM_Q4_K_F32 && kind <= WEFT_GEMM_Q3_K) return 256;
     if (kind == WEFT_GEMM_I8 || kind == WEFT_GEMM_I8_F32) return I8_GROUP;
     if (kind >= WEFT_GEMM_Q8_F32) return Q8_GROUP;
     return kind == WEFT_GEMM_BF16 || kind == WEFT_GEMM_BF16_F32 ? 2 : 1;
@@ -88,7 +89,7 @@ static inline bool wants_codes(enum weft_gemm_kind kind) {
 }
 
 static inline bool wants_sums(enum weft_gemm_kind kind) {
-    return wants_codes(kind) && kind >= WEFT_GEMM_Q4_1;
+    return wants_codes(kind) && kind >= WEFT_GEMM_Q4_1 && kind <= WEFT_GEMM_Q5_1;
 }
 
 /* What becomes of finished sums of row m, from column n0 on. */

@@ -35,7 +35,8 @@ enum weft_gemm_kind {
     WEFT_GEMM_Q8,       /* Q8_0 weights, activations quantised per row in blocks of 32: int8 dots */
     WEFT_GEMM_I8_F32,   /* int8 per output feature, f32 activations */
     WEFT_GEMM_I8,       /* the same, activations quantised per row in groups of 256: W8A8 */
-    /* The types of fewer bits, with f32 activations and with quantised ones. */
+    /* The types of fewer bits, with f32 activations and with quantised ones: the K types stand
+     * together, and so do those that read sums of activations, Q4_1 to Q5_1. */
     WEFT_GEMM_Q4_0_F32,
     WEFT_GEMM_Q4_0,
     WEFT_GEMM_Q4_1_F32,
@@ -46,6 +47,16 @@ enum weft_gemm_kind {
     WEFT_GEMM_Q5_K,
     WEFT_GEMM_Q6_K_F32,
     WEFT_GEMM_Q6_K,
+    WEFT_GEMM_Q2_K_F32,
+    WEFT_GEMM_Q2_K,
+    WEFT_GEMM_Q3_K_F32,
+    WEFT_GEMM_Q3_K,
+    WEFT_GEMM_Q5_1_F32,
+    WEFT_GEMM_Q5_1,
+    WEFT_GEMM_Q5_0_F32,
+    WEFT_GEMM_Q5_0,
+    WEFT_GEMM_Q4_NL_F32,
+    WEFT_GEMM_Q4_NL,
     WEFT_GEMM_KIND_COUNT,
 };
 
@@ -87,6 +98,11 @@ enum weft_kern_src {
     WEFT_SRC_Q4_K,
     WEFT_SRC_Q5_K,
     WEFT_SRC_Q6_K,
+    WEFT_SRC_Q2_K,
+    WEFT_SRC_Q3_K,
+    WEFT_SRC_Q5_1,
+    WEFT_SRC_Q5_0,
+    WEFT_SRC_IQ4_NL,
 };
 
 /* Packs output features n_begin..n_end (n_begin % 16 == 0; n_end % 16 == 0 or n_end == n) of an N x
@@ -94,7 +110,7 @@ enum weft_kern_src {
  * weight type differs (f32 -> bf16 rounds to nearest even; anything -> q8_0 quantises as GGML does:
  * scale = max|w| / 127 stored as f16, q = round(w / scale); i8 likewise over the whole row, with an
  * f32 scale; Q4_0 with scale = the weight of the largest magnitude / -8, Q4_1 between the smallest
- * and the largest weight). The K types take blocks of their own type only. Plain portable C: the
+ * and the largest weight). The others take blocks of their own type only. Plain portable C: the
  * same bits on every ISA. */
 void weft_kern_pack(enum weft_gemm_kind kind, enum weft_kern_src src_type, const void *src,
                     uint32_t n, uint32_t k, uint32_t n_begin, uint32_t n_end, void *packed);

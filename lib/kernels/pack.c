@@ -133,18 +133,13 @@ static void q8_src_widen(const uint8_t *block, float *dst) {
     }
 }
 
-/* The weights of a group, read back from a panel where it stands alone in the first lane. */
+/* The weights of a group of one feature. */
 static void quant_src_widen(enum quant quant, const uint8_t *src, float out[QUANT_SUPER]) {
     const struct quant_layout *q = &quant_layouts[quant];
     struct quant_parts parts;
     wefti_quant_split(quant, src, &parts);
-    float scale = f16_to_f32(parts.scale), min = f16_to_f32(parts.min);
     for (uint32_t k = 0; k < q->group; k++) {
-        uint32_t sub = k / q->sub;
-        uint8_t byte = parts.scales[sub];
-        float by = q->is_super ? scale * (float)(q->high_bits == 2 ? (int8_t)byte : byte) : scale;
-        float plus = q->is_super ? -(min * (float)parts.mins[sub]) : min;
-        out[k] = fmaf(by, (float)(parts.codes[k] - q->zero), plus);
+        out[k] = quant_part_weight(q, &parts, k);
     }
 }
 
@@ -366,13 +361,13 @@ static void put_quant(const struct quant_layout *q, const struct quant_parts *pa
     for (uint32_t k = 0; k < q->group; k++) {
         uint32_t block = k / QUANT_BLOCK, quad = k % QUANT_BLOCK / 4, byte = lane * 4 + k % 4;
         uint32_t code = parts->codes[k];
-        uint8_t *low = group + block * QUANT_LOW_BYTES + quad % 4 * QUANT_LINE + byte;
-        *low |= (uint8_t)((code & 15u) << (quad < 4 ? 0 : 4));
-        uint8_t *high = group + q->at_high;
-        if (q->high_bits == 1) high[block * QUANT_LINE + byte] |= (uint8_t)(code >> 4 << quad);
-        if (q->high_bits == 2)
-            high[(block * 2 + quad / 4) * QUANT_LINE + byte] |=
-                (uint8_t)(code >> 4 << quad % 4 * 2);
+        uint8_t *nibbles = group + block * QUANT_LOW_BYTES + quad % 4 * QUANT_LINE + byte;
+        uint8_t *pairs = group + q->at_pairs + (block * 2 + quad / 4) * QUANT_LINE + byte;
+        uint8_t *singles = group + q->at_singles + block * QUANT_LINE + byte;
+        if (quant_has_nibbles(q)) *nibbles |= (uint8_t)((code & 15u) << quad / 4 * 4);
+        if (quant_has_pairs(q))
+            *pairs |= (uint8_t)((code >> quant_pair_bit(q) & 3u) << quad % 4 * 2);
+        if (quant_has_singles(q)) *singles |= (uint8_t)((code >> quant_single_bit(q) & 1u) << quad);
     }
     uint8_t *super = group + (q->is_super ? q->at_super : q->at_scales);
     memcpy(super + (size_t)lane * 2, &parts->scale, 2);

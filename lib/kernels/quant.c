@@ -33,19 +33,57 @@ static void split_k4(const uint8_t *low, const uint8_t *high, uint8_t codes[QUAN
     }
 }
 
-/* Two halves of four blocks: nibbles in 64 bytes, the low ones first; two bits more of block j at
- * 2j of 32 bytes. */
-static void split_k6(const uint8_t *low, const uint8_t *high, uint8_t codes[QUANT_SUPER]) {
-    for (uint32_t half = 0; half < 2; half++, low += 64, high += 32) {
-        for (uint32_t j = 0; j < 4; j++) {
-            for (uint32_t i = 0; i < QUANT_BLOCK; i++) {
-                uint32_t byte = low[j % 2 * QUANT_BLOCK + i];
-                uint32_t code = (j < 2 ? byte & 15u : byte >> 4) | ((uint32_t)high[i] >> 2 * j & 3u)
-                                                                       << 4;
-                codes[half * 128 + j * QUANT_BLOCK + i] = (uint8_t)code;
-            }
-        }
+/* 16 bytes of nibbles, and bit i of 32 to column i. */
+static void split_5(const uint8_t bits[4], const uint8_t *packed, uint8_t *codes) {
+    split_nibbles(packed, codes);
+    for (uint32_t i = 0; i < QUANT_BLOCK; i++) {
+        codes[i] |= (uint8_t)(((uint32_t)bits[i / 8] >> i % 8 & 1u) << 4);
     }
+}
+
+/* Two halves of four blocks: two bits of block j at 2j of 32 bytes go to `bit` of the codes. */
+static void add_pairs(const uint8_t *pairs, uint32_t bit, uint8_t codes[QUANT_SUPER]) {
+    for (uint32_t k = 0; k < QUANT_SUPER; k++) {
+        uint32_t half = k / 128, j = k % 128 / QUANT_BLOCK, i = k % QUANT_BLOCK;
+        codes[k] |= (uint8_t)(((uint32_t)pairs[half * QUANT_BLOCK + i] >> 2 * j & 3u) << bit);
+    }
+}
+
+/* Sixteen signed scales of 6 bits in 12 bytes: nibbles in the first eight, two bits more in the
+ * others. */
+static void split_scales_k3(const uint8_t packed[12], uint8_t scales[16]) {
+    for (uint32_t i = 0; i < 16; i++) {
+        uint32_t low = i < 8 ? packed[i] & 15u : packed[i - 8] >> 4;
+        uint32_t high = (uint32_t)packed[8 + i % 4] >> i / 4 * 2 & 3u;
+        scales[i] = (uint8_t)((low | high << 4) - 32u);
+    }
+}
+
+/* Bit j of `bits` is the third one of block j. */
+static void split_k3(const uint8_t *bits, const uint8_t *pairs, uint8_t codes[QUANT_SUPER]) {
+    add_pairs(pairs, 0, codes);
+    for (uint32_t k = 0; k < QUANT_SUPER; k++) {
+        codes[k] |= (uint8_t)(((uint32_t)bits[k % QUANT_BLOCK] >> k / QUANT_BLOCK & 1u) << 2);
+    }
+}
+
+/* Scales in the low nibbles of 16 bytes, mins in the high ones. */
+static void split_k2(const uint8_t *src, struct quant_parts *out) {
+    for (uint32_t i = 0; i < 16; i++) {
+        out->scales[i] = src[i] & 15u;
+        out->mins[i] = src[i] >> 4;
+    }
+    add_pairs(src + 16, 0, out->codes);
+}
+
+/* Two halves of four blocks: nibbles in 64 bytes, the low ones first. */
+static void split_k6(const uint8_t *low, const uint8_t *high, uint8_t codes[QUANT_SUPER]) {
+    for (uint32_t k = 0; k < QUANT_SUPER; k++) {
+        uint32_t half = k / 128, j = k % 128 / QUANT_BLOCK, i = k % QUANT_BLOCK;
+        uint32_t byte = low[half * 64 + j % 2 * QUANT_BLOCK + i];
+        codes[k] = (uint8_t)(j < 2 ? byte & 15u : byte >> 4);
+    }
+    add_pairs(high, 4, codes);
 }
 
 static uint16_t read_u16(const uint8_t *at) {
@@ -56,6 +94,7 @@ void wefti_quant_split(enum quant quant, const uint8_t *src, struct quant_parts 
     memset(out, 0, sizeof *out);
     switch (quant) {
     case QUANT_4_0:
+    case QUANT_4_NL:
         out->scale = read_u16(src);
         split_nibbles(src + 2, out->codes);
         break;
@@ -63,6 +102,25 @@ void wefti_quant_split(enum quant quant, const uint8_t *src, struct quant_parts 
         out->scale = read_u16(src);
         out->min = read_u16(src + 2);
         split_nibbles(src + 4, out->codes);
+        break;
+    case QUANT_5_0:
+        out->scale = read_u16(src);
+        split_5(src + 2, src + 6, out->codes);
+        break;
+    case QUANT_5_1:
+        out->scale = read_u16(src);
+        out->min = read_u16(src + 2);
+        split_5(src + 4, src + 8, out->codes);
+        break;
+    case QUANT_2_K:
+        split_k2(src, out);
+        out->scale = read_u16(src + 80);
+        out->min = read_u16(src + 82);
+        break;
+    case QUANT_3_K:
+        split_k3(src, src + 32, out->codes);
+        split_scales_k3(src + 96, out->scales);
+        out->scale = read_u16(src + 108);
         break;
     case QUANT_4_K:
     case QUANT_5_K:

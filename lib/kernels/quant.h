@@ -1,27 +1,48 @@
-/* kernels/quant — how the types of 4 to 6 bits lie in a panel, and what their blocks hold in a
+/* kernels/quant — how the types of 2 to 6 bits lie in a panel, and what their blocks hold in a
  * file.
  *
- * A group is what shares all scales: 32 columns of 4_0 and 4_1, a super-block of 256 of the K
- * types. For the 16 features of a panel it holds, one array behind the other:
+ * A group is what shares all scales: 32 columns, or a super-block of 256 of the K types. The code
+ * of a weight is cut into its nibble, pair and single bit, lowest first: 2 bits are a pair, 3 a
+ * pair and a single bit, 4 a nibble, 5 and 6 a nibble and one of the others. For the 16 features of
+ * a panel a group holds, one array behind the other and each only where the type has it:
  *
- *   low     [group/32][4][16][4]  lines of 64 bytes. Low nibbles: quad j of the block of 32 columns
- *                                 (columns 4j..4j+3 of each feature), high nibbles: quad j + 4
- *   high    5_K [8][16][4]        bit j of a byte: bit 4 of quad j
- *           6_K [8][2][16][4]     bits 2j, 2j+1 of line h: bits 4, 5 of quad 4h + j
- *   scales  [group/sub][16]       f16; of the K types the integers of 6 bits (6_K: 8, signed)
- *   mins    the same              4_1, and 4_K and 5_K
- *   super   [16] f16, [16] f16    of the K types: what scales, and mins, are multiplied by
+ *   nibbles [group/32][4][16][4]     lines of 64 bytes. Low nibbles: quad j of the block of 32
+ *                                    columns (columns 4j..4j+3 of each feature), high ones: j + 4
+ *   pairs   [group/32][2][16][4]     bits 2j, 2j+1 of line h: quad 4h + j
+ *   singles [group/32][16][4]        bit j of a byte: quad j
+ *   scales  [group/sub][16]          f16; of the K types integers, signed in 3_K and 6_K
+ *   mins    the same                 4_1, 5_1, 2_K, 4_K and 5_K
+ *   super   [16] f16, [16] f16       of the K types: what scales, and mins, are multiplied by
  *
- * The weight is scale * (code - zero) + min; min is negative in 4_K and 5_K. All products are exact
- * in f32 (11 bits of super, 6 or 8 of scale, up to 6 of code), so only the last sum is rounded.
- * Source: GGML's block formats. */
+ * The weight is scale * (code - zero) + min; min is negative in the K types. The code of 4_NL is
+ * first looked up in quant_nl. All products are exact in f32 (11 bits of super, up to 8 of scale,
+ * up to 6 of code; 11 and 8), so only the last sum is rounded. Source: GGML's block formats. */
 #ifndef WEFT_KERNELS_QUANT_H
 #define WEFT_KERNELS_QUANT_H
 
 #include "kernels/convert.h"
 #include "kernels/kern_internal.h"
 
-enum quant { QUANT_4_0, QUANT_4_1, QUANT_4_K, QUANT_5_K, QUANT_6_K, QUANT_COUNT };
+/* In the order of the kinds and of the sources. */
+enum quant {
+    QUANT_4_0,
+    QUANT_4_1,
+    QUANT_4_K,
+    QUANT_5_K,
+    QUANT_6_K,
+    QUANT_2_K,
+    QUANT_3_K,
+    QUANT_5_1,
+    QUANT_5_0,
+    QUANT_4_NL,
+    QUANT_COUNT,
+};
+
+/* All of them, for what is made once per type: QUANT_EACH(ONE) is ONE(q4_0, 4_0) ONE(q4_1, 4_1) ...
+ */
+#define QUANT_EACH(one)                                                                            \
+    one(q4_0, 4_0) one(q4_1, 4_1) one(q4_k, 4_K) one(q5_k, 5_K) one(q6_k, 6_K) one(q2_k, 2_K)      \
+        one(q3_k, 3_K) one(q5_1, 5_1) one(q5_0, 5_0) one(q4_nl, 4_NL)
 
 enum {
     QUANT_BLOCK = 32,                               /* columns whose activations share a scale */
@@ -32,23 +53,72 @@ enum {
 };
 
 struct quant_layout {
-    uint32_t group;     /* columns */
-    uint32_t sub;       /* columns that share a scale */
-    uint32_t high_bits; /* 0, 1 or 2 */
-    int32_t zero;       /* what the code of a zero weight is, where it is not stored as min */
+    uint32_t group; /* columns */
+    uint32_t sub;   /* columns that share a scale */
+    uint32_t bits;  /* of a code */
+    int32_t zero;   /* what the code of a zero weight is, where it is not stored as min */
     bool has_min, is_super;
-    uint32_t src_bytes;                                    /* of a group of one feature in a file */
-    uint32_t at_high, at_scales, at_mins, at_super, bytes; /* of a group of a panel */
+    uint32_t src_bytes; /* of a group of one feature in a file */
+    uint32_t at_pairs, at_singles, at_scales, at_mins, at_super, bytes; /* of a group of a panel */
 };
 
 /* bytes: whole lines for the K types, so that every line of a panel is aligned. */
 static const struct quant_layout quant_layouts[QUANT_COUNT] = {
-    [QUANT_4_0] = {32, 32, 0, 8, false, false, 18, 256, 256, 288, 288, 288},
-    [QUANT_4_1] = {32, 32, 0, 0, true, false, 20, 256, 256, 288, 320, 320},
-    [QUANT_4_K] = {256, 32, 0, 0, true, true, 144, 2048, 2048, 2176, 2304, 2368},
-    [QUANT_5_K] = {256, 32, 1, 0, true, true, 176, 2048, 2560, 2688, 2816, 2880},
-    [QUANT_6_K] = {256, 16, 2, 32, false, true, 210, 2048, 3072, 3328, 3328, 3392},
+    [QUANT_4_0] = {32, 32, 4, 8, false, false, 18, 256, 256, 256, 288, 288, 288},
+    [QUANT_4_1] = {32, 32, 4, 0, true, false, 20, 256, 256, 256, 288, 320, 320},
+    [QUANT_4_K] = {256, 32, 4, 0, true, true, 144, 2048, 2048, 2048, 2176, 2304, 2368},
+    [QUANT_5_K] = {256, 32, 5, 0, true, true, 176, 2048, 2048, 2560, 2688, 2816, 2880},
+    [QUANT_6_K] = {256, 16, 6, 32, false, true, 210, 2048, 3072, 3072, 3328, 3328, 3392},
+    [QUANT_2_K] = {256, 16, 2, 0, true, true, 84, 0, 1024, 1024, 1280, 1536, 1600},
+    [QUANT_3_K] = {256, 16, 3, 4, false, true, 110, 0, 1024, 1536, 1792, 1792, 1856},
+    [QUANT_5_1] = {32, 32, 5, 0, true, false, 24, 256, 256, 320, 352, 384, 384},
+    [QUANT_5_0] = {32, 32, 5, 16, false, false, 22, 256, 256, 320, 352, 352, 352},
+    [QUANT_4_NL] = {32, 32, 4, 128, false, false, 18, 256, 256, 256, 288, 288, 288},
 };
+
+/* What the codes of 4_NL stand for: 128 more than GGML's, to be unsigned bytes. */
+static const uint8_t quant_nl[16] = {1,   24,  45,  63,  79,  93,  106, 118,
+                                     129, 141, 153, 166, 181, 197, 217, 241};
+
+static inline bool quant_is_nl(const struct quant_layout *q) {
+    return q->zero == 128;
+}
+
+static inline bool quant_has_nibbles(const struct quant_layout *q) {
+    return q->bits >= 4;
+}
+
+static inline bool quant_has_pairs(const struct quant_layout *q) {
+    return q->bits < 4 || q->bits == 6;
+}
+
+static inline bool quant_has_singles(const struct quant_layout *q) {
+    return q->bits == 3 || q->bits == 5;
+}
+
+/* Where in a code its pair begins, and its single bit. */
+static inline uint32_t quant_pair_bit(const struct quant_layout *q) {
+    return quant_has_nibbles(q) ? 4 : 0;
+}
+
+static inline uint32_t quant_single_bit(const struct quant_layout *q) {
+    return q->bits - 1;
+}
+
+/* Of the integers of the K types. */
+static inline bool quant_signed_scales(const struct quant_layout *q) {
+    return q->is_super && !q->has_min;
+}
+
+/* -128 and -32 times a sum of activations (struct q8_row) lose so many bits to become -zero times
+ * it. */
+static inline int quant_offset_shift(const struct quant_layout *q) {
+    return 7 - __builtin_ctz((unsigned)q->zero);
+}
+
+static inline int quant_halves_shift(const struct quant_layout *q) {
+    return 5 - __builtin_ctz((unsigned)q->zero);
+}
 
 /* The type of a kind, which must be one of these. */
 static inline enum quant quant_of(enum weft_gemm_kind kind) {
@@ -60,22 +130,23 @@ static inline bool is_quant(enum weft_gemm_kind kind) {
     return kind >= WEFT_GEMM_Q4_0_F32 && kind < WEFT_GEMM_KIND_COUNT;
 }
 
-/* Code of column k (of the group) of feature i. */
+/* Code of column k (of the group) of feature i, looked up where it must be. */
 static inline uint32_t quant_code(const struct quant_layout *q, const uint8_t *group, uint32_t k,
                                   uint32_t i) {
-    uint32_t block = k / QUANT_BLOCK, quad = k % QUANT_BLOCK / 4, byte = i * 4 + k % 4;
-    uint32_t low = group[block * QUANT_LOW_BYTES + quad % 4 * QUANT_LINE + byte];
-    uint32_t code = quad < 4 ? low & 15u : low >> 4;
-    const uint8_t *high = group + q->at_high;
-    if (q->high_bits == 1) {
-        uint32_t bits = high[block * QUANT_LINE + byte];
-        code |= (bits >> quad & 1u) << 4;
+    uint32_t block = k / QUANT_BLOCK, quad = k % QUANT_BLOCK / 4, byte = i * 4 + k % 4, code = 0;
+    if (quant_has_nibbles(q)) {
+        uint32_t both = group[block * QUANT_LOW_BYTES + quad % 4 * QUANT_LINE + byte];
+        code = quad < 4 ? both & 15u : both >> 4;
     }
-    if (q->high_bits == 2) {
-        uint32_t bits = high[(block * 2 + quad / 4) * QUANT_LINE + byte];
-        code |= (bits >> quad % 4 * 2 & 3u) << 4;
+    if (quant_has_pairs(q)) {
+        uint32_t bits = group[q->at_pairs + (block * 2 + quad / 4) * QUANT_LINE + byte];
+        code |= (bits >> quad % 4 * 2 & 3u) << quant_pair_bit(q);
     }
-    return code;
+    if (quant_has_singles(q)) {
+        uint32_t bits = group[q->at_singles + block * QUANT_LINE + byte];
+        code |= (bits >> quad & 1u) << quant_single_bit(q);
+    }
+    return quant_is_nl(q) ? quant_nl[code] : code;
 }
 
 static inline float quant_f16(const uint8_t *at, uint32_t i) {
@@ -84,12 +155,17 @@ static inline float quant_f16(const uint8_t *at, uint32_t i) {
     return f16_to_f32(half);
 }
 
+/* The integer scale of a K type. */
+static inline float quant_int_scale(const struct quant_layout *q, uint8_t byte) {
+    return (float)(quant_signed_scales(q) ? (int8_t)byte : byte);
+}
+
 static inline float quant_scale(const struct quant_layout *q, const uint8_t *group, uint32_t sub,
                                 uint32_t i) {
     const uint8_t *scales = group + q->at_scales;
     if (!q->is_super) return quant_f16(scales, i);
     uint8_t byte = scales[sub * WEFT_PANEL + i];
-    return quant_f16(group + q->at_super, i) * (float)(q->high_bits == 2 ? (int8_t)byte : byte);
+    return quant_f16(group + q->at_super, i) * quant_int_scale(q, byte);
 }
 
 static inline float quant_min(const struct quant_layout *q, const uint8_t *group, uint32_t sub,
@@ -109,10 +185,23 @@ static inline float quant_weight(const struct quant_layout *q, const uint8_t *gr
 
 /* A group of one feature, taken apart. */
 struct quant_parts {
-    uint8_t codes[QUANT_SUPER];
+    uint8_t codes[QUANT_SUPER];                           /* as stored */
     uint8_t scales[QUANT_SUBS_MAX], mins[QUANT_SUBS_MAX]; /* of the K types */
-    uint16_t scale, min; /* f16: of 4_0 and 4_1, and super of the K types */
+    uint16_t scale, min;                                  /* f16: super of the K types */
 };
+
+/* The weight that a part of a group stands for. */
+static inline float quant_part_weight(const struct quant_layout *q, const struct quant_parts *parts,
+                                      uint32_t k) {
+    uint32_t sub = k / q->sub, code = parts->codes[k];
+    if (quant_is_nl(q)) code = quant_nl[code];
+    float scale = f16_to_f32(parts->scale), min = f16_to_f32(parts->min);
+    if (q->is_super) {
+        scale *= quant_int_scale(q, parts->scales[sub]);
+        min = -(min * (float)parts->mins[sub]);
+    }
+    return fmaf(scale, (float)((int32_t)code - q->zero), min);
+}
 
 void wefti_quant_split(enum quant quant, const uint8_t *src, struct quant_parts *out);
 

@@ -85,8 +85,10 @@ static inline uint16_t some_scale(uint64_t *seed, bool negative) {
 }
 
 static inline void set_scales(enum quant quant, uint8_t *group, uint16_t scale, uint16_t min) {
-    memcpy(group + (quant == QUANT_6_K ? 208 : 0), &scale, 2);
-    if (quant_layouts[quant].has_min) memcpy(group + 2, &min, 2);
+    static const uint8_t at[QUANT_COUNT] = {
+        [QUANT_6_K] = 208, [QUANT_2_K] = 80, [QUANT_3_K] = 108}; /* the others begin with them */
+    memcpy(group + at[quant], &scale, 2);
+    if (quant_layouts[quant].has_min) memcpy(group + at[quant] + 2, &min, 2);
 }
 
 /* `n` groups as a file has them: any codes and small scales, all of moderate size. */
