@@ -55,6 +55,14 @@ _Static_assert(sizeof(struct header) <= HEADER_BYTES, "the header has a page of 
 
 /* --------------------------------------------------------------------------------- the plan --- */
 
+/* What stands for a stored form in the hash of a packed file's layout: new types leave the numbers
+ * of the old ones, and that of I8, which was the last. */
+static uint64_t stored_number(uint32_t stored) {
+    enum { NUMBER_OF_I8 = WEFT_DT_Q6_K + 1 };
+    if (stored == WEFT_STORED_I8) return NUMBER_OF_I8;
+    return stored < NUMBER_OF_I8 ? stored : stored + 1;
+}
+
 /* `stored`: what a packed file calls the form. Both hashes cover the layout; that of the run also
  * which kernels read it, which a packed file leaves open. */
 static void add_item(struct wefti_plan *plan, const struct wefti_item *item, uint32_t stored,
@@ -68,7 +76,7 @@ static void add_item(struct wefti_plan *plan, const struct wefti_item *item, uin
     uint64_t facts[5] = {(uint64_t)item->form, (uint64_t)item->kind, item->n, item->k,
                          slot->offset};
     plan->hash = XXH64(facts, sizeof facts, plan->hash);
-    facts[1] = stored;
+    facts[1] = stored_number(stored);
     plan->place_hash = XXH64(facts, sizeof facts, plan->place_hash);
     plan->stored[wefti_plan_tensor_idx(plan, item->src)] = stored;
 }
@@ -90,6 +98,11 @@ static struct storage storage_of(uint32_t stored) {
         [WEFT_DT_Q4_K] = {WEFT_GEMM_Q4_K_F32, WEFT_GEMM_Q4_K},
         [WEFT_DT_Q5_K] = {WEFT_GEMM_Q5_K_F32, WEFT_GEMM_Q5_K},
         [WEFT_DT_Q6_K] = {WEFT_GEMM_Q6_K_F32, WEFT_GEMM_Q6_K},
+        [WEFT_DT_Q2_K] = {WEFT_GEMM_Q2_K_F32, WEFT_GEMM_Q2_K},
+        [WEFT_DT_Q3_K] = {WEFT_GEMM_Q3_K_F32, WEFT_GEMM_Q3_K},
+        [WEFT_DT_Q5_1] = {WEFT_GEMM_Q5_1_F32, WEFT_GEMM_Q5_1},
+        [WEFT_DT_Q5_0] = {WEFT_GEMM_Q5_0_F32, WEFT_GEMM_Q5_0},
+        [WEFT_DT_IQ4_NL] = {WEFT_GEMM_Q4_NL_F32, WEFT_GEMM_Q4_NL},
         [WEFT_STORED_I8] = {WEFT_GEMM_I8_F32, WEFT_GEMM_I8},
     };
     WEFT_ASSERT(stored <= WEFT_STORED_I8);
@@ -199,7 +212,9 @@ static enum weft_kern_src src_of(enum weft_dtype dtype) {
         [WEFT_DT_BF16] = WEFT_SRC_BF16, [WEFT_DT_Q8_0] = WEFT_SRC_Q8_0,
         [WEFT_DT_Q4_0] = WEFT_SRC_Q4_0, [WEFT_DT_Q4_1] = WEFT_SRC_Q4_1,
         [WEFT_DT_Q4_K] = WEFT_SRC_Q4_K, [WEFT_DT_Q5_K] = WEFT_SRC_Q5_K,
-        [WEFT_DT_Q6_K] = WEFT_SRC_Q6_K};
+        [WEFT_DT_Q6_K] = WEFT_SRC_Q6_K, [WEFT_DT_Q2_K] = WEFT_SRC_Q2_K,
+        [WEFT_DT_Q3_K] = WEFT_SRC_Q3_K, [WEFT_DT_Q5_1] = WEFT_SRC_Q5_1,
+        [WEFT_DT_Q5_0] = WEFT_SRC_Q5_0, [WEFT_DT_IQ4_NL] = WEFT_SRC_IQ4_NL};
     WEFT_ASSERT(dtype < WEFT_DT_COUNT);
     return sources[dtype];
 }

@@ -12,7 +12,9 @@ static const struct {
     [WEFT_DT_BF16] = {"bf16", 1, 2},     [WEFT_DT_Q8_0] = {"q8_0", 32, 34},
     [WEFT_DT_Q4_0] = {"q4_0", 32, 18},   [WEFT_DT_Q4_1] = {"q4_1", 32, 20},
     [WEFT_DT_Q4_K] = {"q4_k", 256, 144}, [WEFT_DT_Q5_K] = {"q5_k", 256, 176},
-    [WEFT_DT_Q6_K] = {"q6_k", 256, 210},
+    [WEFT_DT_Q6_K] = {"q6_k", 256, 210}, [WEFT_DT_Q2_K] = {"q2_k", 256, 84},
+    [WEFT_DT_Q3_K] = {"q3_k", 256, 110}, [WEFT_DT_Q5_1] = {"q5_1", 32, 24},
+    [WEFT_DT_Q5_0] = {"q5_0", 32, 22},   [WEFT_DT_IQ4_NL] = {"iq4_nl", 32, 18},
 };
 
 const char *weft_dtype_name(enum weft_dtype dtype) {

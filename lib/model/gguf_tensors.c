@@ -18,9 +18,10 @@ static const char *const type_names[] = {
 };
 
 static const uint32_t type_numbers[WEFT_DT_COUNT] = {
-    [WEFT_DT_F32] = 0,   [WEFT_DT_F16] = 1,   [WEFT_DT_Q4_0] = 2,
-    [WEFT_DT_Q4_1] = 3,  [WEFT_DT_Q8_0] = 8,  [WEFT_DT_Q4_K] = 12,
-    [WEFT_DT_Q5_K] = 13, [WEFT_DT_Q6_K] = 14, [WEFT_DT_BF16] = 30,
+    [WEFT_DT_F32] = 0,   [WEFT_DT_F16] = 1,     [WEFT_DT_Q4_0] = 2,  [WEFT_DT_Q4_1] = 3,
+    [WEFT_DT_Q8_0] = 8,  [WEFT_DT_Q4_K] = 12,   [WEFT_DT_Q5_K] = 13, [WEFT_DT_Q6_K] = 14,
+    [WEFT_DT_BF16] = 30, [WEFT_DT_Q5_0] = 6,    [WEFT_DT_Q5_1] = 7,  [WEFT_DT_Q2_K] = 10,
+    [WEFT_DT_Q3_K] = 11, [WEFT_DT_IQ4_NL] = 20,
 };
 
 uint32_t wefti_gguf_type_of(enum weft_dtype dtype) {
@@ -56,7 +57,7 @@ static weft_err read_dtype(const struct reader *r, uint32_t type, enum weft_dtyp
     const char *name = type < n_names && type_names[type] ? type_names[type] : "unknown";
     return weft_err_set(r->why, WEFT_E_UNSUPPORTED,
                         "%s: tensor '%s' has type %s (%u), which is not supported (F32, F16, BF16, "
-                        "Q8_0, Q4_0, Q4_1, Q4_K, Q5_K and Q6_K are)",
+                        "Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K and IQ4_NL are)",
                         r->path, r->name.text, name, type);
 }
 

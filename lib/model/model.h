@@ -79,6 +79,11 @@ enum weft_dtype {
     WEFT_DT_Q4_K,
     WEFT_DT_Q5_K,
     WEFT_DT_Q6_K,
+    WEFT_DT_Q2_K,
+    WEFT_DT_Q3_K,
+    WEFT_DT_Q5_1,
+    WEFT_DT_Q5_0,
+    WEFT_DT_IQ4_NL,
     WEFT_DT_COUNT,
 };
 

@@ -94,7 +94,7 @@ static void add_arrays(struct gguf_builder *b) {
 }
 
 void weft_fuzz_seeds(void (*add)(const void *bytes, size_t n)) {
-    static const uint32_t types[] = {0, 1, 8, 30};
+    static const uint32_t types[] = {0, 1, 6, 7, 8, 20, 30};
     static const uint64_t half_head[] = {8};
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         struct gguf_builder b;

@@ -22,10 +22,13 @@ static const struct type {
     enum weft_kern_src src;
     enum weft_gemm_kind kind;
 } types[] = {
-    {"F16", WEFT_SRC_F16, WEFT_GEMM_F16_F32},    {"BF16", WEFT_SRC_BF16, WEFT_GEMM_BF16_F32},
-    {"Q8_0", WEFT_SRC_Q8_0, WEFT_GEMM_Q8_F32},   {"Q4_0", WEFT_SRC_Q4_0, WEFT_GEMM_Q4_0_F32},
-    {"Q4_1", WEFT_SRC_Q4_1, WEFT_GEMM_Q4_1_F32}, {"Q4_K", WEFT_SRC_Q4_K, WEFT_GEMM_Q4_K_F32},
-    {"Q5_K", WEFT_SRC_Q5_K, WEFT_GEMM_Q5_K_F32}, {"Q6_K", WEFT_SRC_Q6_K, WEFT_GEMM_Q6_K_F32},
+    {"F16", WEFT_SRC_F16, WEFT_GEMM_F16_F32},         {"BF16", WEFT_SRC_BF16, WEFT_GEMM_BF16_F32},
+    {"Q8_0", WEFT_SRC_Q8_0, WEFT_GEMM_Q8_F32},        {"Q4_0", WEFT_SRC_Q4_0, WEFT_GEMM_Q4_0_F32},
+    {"Q4_1", WEFT_SRC_Q4_1, WEFT_GEMM_Q4_1_F32},      {"Q4_K", WEFT_SRC_Q4_K, WEFT_GEMM_Q4_K_F32},
+    {"Q5_K", WEFT_SRC_Q5_K, WEFT_GEMM_Q5_K_F32},      {"Q6_K", WEFT_SRC_Q6_K, WEFT_GEMM_Q6_K_F32},
+    {"Q2_K", WEFT_SRC_Q2_K, WEFT_GEMM_Q2_K_F32},      {"Q3_K", WEFT_SRC_Q3_K, WEFT_GEMM_Q3_K_F32},
+    {"Q5_1", WEFT_SRC_Q5_1, WEFT_GEMM_Q5_1_F32},      {"Q5_0", WEFT_SRC_Q5_0, WEFT_GEMM_Q5_0_F32},
+    {"IQ4_NL", WEFT_SRC_IQ4_NL, WEFT_GEMM_Q4_NL_F32},
 };
 
 static void *take(size_t bytes) {

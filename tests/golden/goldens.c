@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/convert.h"
+
 static bool read_file(const char *path, uint8_t **bytes_out, size_t *len_out) {
     FILE *f = fopen(path, "rbe");
     if (!f) return false;
@@ -56,7 +58,8 @@ bool goldens_find(const struct goldens *goldens, const char *name, const char *d
     const json_t *offsets = json_object_get(entry, "data_offsets");
     size_t begin = (size_t)json_integer_value(json_array_get(offsets, 0));
     size_t end = (size_t)json_integer_value(json_array_get(offsets, 1));
-    assert_int_equal(end - begin, out->n_rows * out->n_cols * 4);
+    out->elem_bytes = strcmp(dtype, "F16") == 0 ? 2 : 4;
+    assert_int_equal(end - begin, out->n_rows * out->n_cols * out->elem_bytes);
     assert_true(end <= goldens->len - (size_t)(goldens->data - goldens->bytes));
     out->data = goldens->data + begin;
     return true;
@@ -65,7 +68,13 @@ bool goldens_find(const struct goldens *goldens, const char *name, const char *d
 float goldens_f32(const struct goldens_array *array, size_t row, size_t col) {
     float value;
     assert_true(row < array->n_rows && col < array->n_cols);
-    memcpy(&value, array->data + (row * array->n_cols + col) * 4, sizeof value);
+    const uint8_t *at = array->data + (row * array->n_cols + col) * array->elem_bytes;
+    if (array->elem_bytes == 2) {
+        uint16_t half;
+        memcpy(&half, at, sizeof half);
+        return f16_to_f32(half);
+    }
+    memcpy(&value, at, sizeof value);
     return value;
 }
 

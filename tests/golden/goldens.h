@@ -16,6 +16,7 @@ struct goldens {
 
 struct goldens_array {
     size_t n_rows, n_cols; /* a vector is one row */
+    size_t elem_bytes;
     const uint8_t *data;
 };
 
@@ -23,10 +24,11 @@ struct goldens_array {
 bool goldens_open(struct goldens *goldens, const char *path);
 void goldens_close(struct goldens *goldens);
 
-/* False: no such array. `dtype`: "F32" or "I32". */
+/* False: no such array. `dtype`: "F32", "I32" or "F16". */
 bool goldens_find(const struct goldens *goldens, const char *name, const char *dtype,
                   struct goldens_array *out);
 
+/* Of F32 and F16. */
 float goldens_f32(const struct goldens_array *array, size_t row, size_t col);
 uint32_t goldens_u32(const struct goldens_array *array, size_t idx);
 

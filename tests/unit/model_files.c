@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "model/model_internal.h"
 
 char *test_dir_new(void) {
     char *dir = NULL;
@@ -211,7 +212,9 @@ void gguf_tiny_tensors(struct gguf_builder *b, uint32_t type) {
         uint64_t rows = tiny_tensors[i].dims[0], cols = tiny_tensors[i].dims[1];
         uint64_t dims[2] = {matrix ? cols : rows, rows};
         size_t n = rows * (matrix ? cols : 1);
-        size_t bytes = !matrix || type == 0 ? 4 * n : type == 8 ? n / 32 * 34 : 2 * n;
+        enum weft_dtype dtype;
+        WEFT_ASSERT(wefti_gguf_dtype(matrix ? type : 0, &dtype));
+        size_t bytes = n / weft_dtype_block_elems(dtype) * weft_dtype_block_bytes(dtype);
         gguf_tensor(b, tiny_tensors[i].gguf, matrix ? type : 0, matrix ? 2 : 1, dims, bytes);
     }
 }

@@ -18,6 +18,8 @@
 #include "harness/eng_drive.h"
 #include "unit/engine_fixtures.h"
 
+#include <stdio.h>
+
 enum {
     SEQS = ENGINE_REQUESTS,
     PROMPT_MAX = ENGINE_PROMPT_MAX,
@@ -312,11 +314,13 @@ static void tied_results_do_not_depend_on_company(void **state) {
 
 static void results_of_few_bits_do_not_depend_on_company(void **state) {
     (void)state;
-    check_invariance("tests/data/zoo/llama_quant/Q4_0.gguf", WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_AUTO);
-    check_invariance("tests/data/zoo/llama_quant/Q4_1.gguf", WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_AUTO);
-    check_invariance("tests/data/zoo/llama_quant/Q4_K.gguf", WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_AUTO);
-    check_invariance("tests/data/zoo/llama_quant/Q5_K.gguf", WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_AUTO);
-    check_invariance("tests/data/zoo/llama_quant/Q6_K.gguf", WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_AUTO);
+    static const char *const types[] = {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "IQ4_NL",
+                                        "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"};
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        char path[64];
+        (void)snprintf(path, sizeof path, "tests/data/zoo/llama_quant/%s.gguf", types[i]);
+        check_invariance(path, WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_AUTO);
+    }
     check_invariance("tests/data/zoo/llama_quant/Q5_K.gguf", WEFT_ENG_ACT_F32, WEFT_ENG_KV_AUTO);
 }
 

@@ -105,6 +105,9 @@ static void packed_models_compute_the_same_bits(void **state) {
         ZOO "llama_quant/Q4_0.gguf",
         ZOO "llama_quant/Q4_K.gguf",
         ZOO "llama_quant/Q6_K.gguf",
+        ZOO "llama_quant/Q3_K.gguf",
+        ZOO "llama_quant/Q5_1.gguf",
+        ZOO "llama_quant/IQ4_NL.gguf",
         ENGINE_QUANTISED,
         ENGINE_DRAFT,
     };
