@@ -585,13 +585,25 @@ static uint64_t folder_identity(const char *path) {
     return sum;
 }
 
-static uint64_t model_identity(const char *path) {
+/* The same of a GGUF file, or of the parts of one. */
+static uint64_t files_identity(const weft_model *model) {
+    const char *path;
+    uint64_t sum = 0;
+    for (size_t i = 0; (path = weft_model_file(model, i)) != NULL; i++) {
+        struct stat st;
+        if (stat(path, &st) != 0) return 0;
+        sum += stat_hash("", &st);
+    }
+    return sum;
+}
+
+static uint64_t model_identity(const weft_model *model, const char *path) {
     struct stat st;
     if (stat(path, &st) != 0) return 0;
     if (S_ISDIR(st.st_mode)) return folder_identity(path);
     const char *slash = strrchr(path, '/');
     const char *name = slash ? slash + 1 : path;
-    if (strcmp(name, "config.json") != 0) return stat_hash("", &st);
+    if (strcmp(name, "config.json") != 0) return files_identity(model);
     char folder[4096];
     size_t len = slash ? (size_t)(slash - path) : 0;
     if (len >= sizeof folder) return 0;
@@ -739,7 +751,7 @@ static void lock_arena(int fd, short type) {
 static weft_err open_shared(const struct wefti_plan *plan, const char *path,
                             struct wefti_pool *pool, struct wefti_weights *weights, int fd,
                             struct weft_errmsg *why) {
-    uint64_t file_identity = calibrated_hash(plan, model_identity(path));
+    uint64_t file_identity = calibrated_hash(plan, model_identity(plan->model, path));
     bool packed = false;
     lock_arena(fd, F_WRLCK);
     weft_err err = inherit(plan, file_identity, weights, fd, &packed, why);

@@ -87,7 +87,6 @@ static weft_err get_double(const struct config *c, const char *name, double *out
 
 static weft_err check_kind(struct config *c) {
     struct weft_str value;
-    uint32_t parts;
     if (!weft_gguf_str(c->gguf, "general.architecture", &value)) {
         return weft_err_set(c->why, WEFT_E_PROTO, "%s: has no general.architecture", c->path);
     }
@@ -96,12 +95,7 @@ static weft_err check_kind(struct config *c) {
     if (weft_gguf_str(c->gguf, "general.type", &value) && !str_is(value, "model")) {
         return unsupported(c, "general.type", value);
     }
-    weft_err err = get_whole(c, "split.count", 1, &parts);
-    if (err) return err;
-    if (parts <= 1) return WEFT_OK;
-    return weft_err_set(c->why, WEFT_E_UNSUPPORTED,
-                        "%s: is one of %u parts; a GGUF file in parts is not supported", c->path,
-                        parts);
+    return WEFT_OK;
 }
 
 static weft_err read_sizes(const struct config *c, struct weft_model_params *p) {

@@ -137,6 +137,7 @@ weft_err wefti_gguf_tensors(weft_model *model, const weft_gguf *gguf, struct wef
                      gguf->file.n_bytes - gguf->tensors_at);
     /* The least a description can take: a name of one letter and one dimension. */
     size_t room = weft_cursor_left(&r.cur) / (8 + 1 + 4 + 8 + 4 + 8);
+    if (gguf->n_tensors == 0 && wefti_gguf_is_part(gguf)) return WEFT_OK;
     if (gguf->n_tensors == 0) {
         return weft_err_set(why, WEFT_E_PROTO, "%s: holds a vocabulary only, no tensors", r.path);
     }

@@ -26,6 +26,17 @@ static weft_err place_folder(const char *path, size_t len, struct weft_model_pla
     return set_place(WEFT_MODEL_HF, path, len, false, out, why);
 }
 
+static weft_err place_gguf(const char *path, struct weft_model_place *out,
+                           struct weft_errmsg *why) {
+    char *first;
+    weft_err err = wefti_gguf_first_part(path, &first, why);
+    if (err) return err;
+    const char *found = first ? first : path;
+    err = set_place(WEFT_MODEL_GGUF, found, strlen(found), false, out, why);
+    free(first);
+    return err;
+}
+
 static weft_err read_magic(const char *path, char *magic, size_t magic_bytes, size_t *n_read_out,
                            struct weft_errmsg *why) {
     int fd;
@@ -66,8 +77,7 @@ weft_err weft_model_locate(const char *path, struct weft_model_place *place_out,
     weft_err err = read_magic(path, magic, sizeof magic, &n, why);
     if (err) return err;
     if (wefti_packed_is(magic, n)) return place_packed(path, place_out, why);
-    if (n >= 4 && memcmp(magic, "GGUF", 4) == 0)
-        return set_place(WEFT_MODEL_GGUF, path, strlen(path), false, place_out, why);
+    if (n >= 4 && memcmp(magic, "GGUF", 4) == 0) return place_gguf(path, place_out, why);
     const char *slash = strrchr(path, '/');
     if (strcmp(slash ? slash + 1 : path, "config.json") == 0) {
         if (!slash) return place_folder(".", 1, place_out, why);

@@ -170,11 +170,15 @@ weft_err wefti_model_from_gguf(struct wefti_file *file, weft_model **model_out,
         err = weft_err_set(why, WEFT_E_NOMEM, "%s: out of memory", gguf->file.path);
         goto cleanup;
     }
+    err = wefti_gguf_check_first(gguf, why);
+    if (err) goto cleanup;
     err = wefti_config_gguf(gguf, &model->params, why);
     if (err) goto cleanup;
     if (!model->params.name[0])
         wefti_model_name_from_path(&model->params, gguf->file.path, ".gguf");
     err = wefti_gguf_tensors(model, gguf, why);
+    if (err) goto cleanup;
+    err = wefti_gguf_add_parts(model, gguf, why);
     if (err) goto cleanup;
     err = wefti_model_split(model, WEFT_MODEL_GGUF, gguf->file.path, why);
     if (err) goto cleanup;
@@ -286,6 +290,10 @@ bool weft_model_has_file(const weft_model *model, const struct stat *st) {
             return true;
     }
     return false;
+}
+
+const char *weft_model_file(const weft_model *model, size_t idx) {
+    return idx < model->n_files ? model->files[idx].path : NULL;
 }
 
 size_t weft_model_n_tensors(const weft_model *model) {

@@ -24,7 +24,7 @@
 
 enum weft_model_format {
     WEFT_MODEL_HF,   /* a Hugging Face folder */
-    WEFT_MODEL_GGUF, /* one file, whatever its name */
+    WEFT_MODEL_GGUF, /* one file, whatever its name; or parts, found by their names */
 };
 
 struct weft_model_place {
@@ -34,9 +34,9 @@ struct weft_model_place {
 };
 
 /* What MODEL on a command line names, by what is there and not by how it is called: a folder, the
- * config.json in one, or a file that begins as GGUF or a packed file does. NOTFOUND, IO, PROTO
- * (none of them, or a damaged packed file), UNSUPPORTED (a .safetensors file alone), NOMEM; the
- * place is then empty. */
+ * config.json in one, or a file that begins as GGUF or a packed file does. Of a model in several
+ * GGUF files any may be named; the place is the first. NOTFOUND, IO, PROTO (none of them, or
+ * damaged), UNSUPPORTED (a .safetensors file alone), NOMEM; the place is then empty. */
 WEFT_MUST_CHECK weft_err weft_model_locate(const char *path, struct weft_model_place *place_out,
                                            struct weft_errmsg *why);
 void weft_model_place_fini(struct weft_model_place *place); /* the place is empty afterwards */
@@ -182,6 +182,9 @@ const struct weft_tensor *weft_model_head(const weft_model *model);        /* [v
 
 /* Whether `st` is of a file that the tensors lie in. */
 bool weft_model_has_file(const weft_model *model, const struct stat *st);
+
+/* The path of file `idx` that the tensors lie in; NULL behind the last. */
+const char *weft_model_file(const weft_model *model, size_t idx);
 
 /* All tensors in file order, for inspection. */
 size_t weft_model_n_tensors(const weft_model *model);

@@ -209,6 +209,19 @@ WEFT_MUST_CHECK weft_err wefti_config_gguf(const weft_gguf *gguf, struct weft_mo
 WEFT_MUST_CHECK weft_err wefti_gguf_tensors(weft_model *model, const weft_gguf *gguf,
                                             struct weft_errmsg *why);
 
+/* Files in parts (gguf_split.c). Whether the metadata says that there are other parts: */
+bool wefti_gguf_is_part(const weft_gguf *gguf);
+/* *first_out: the caller's, to free; NULL unless the file at `path`, which begins as GGUF, is by
+ * name and metadata a later part of a model: then the path of its first one. */
+WEFT_MUST_CHECK weft_err wefti_gguf_first_part(const char *path, char **first_out,
+                                               struct weft_errmsg *why);
+/* Refuses a part that is not the first, or whose name does not lead to the others. */
+WEFT_MUST_CHECK weft_err wefti_gguf_check_first(const weft_gguf *gguf, struct weft_errmsg *why);
+/* Adds the tensors and files of the other parts, where `first`, which was checked and whose tensors
+ * are there already, has any. */
+WEFT_MUST_CHECK weft_err wefti_gguf_add_parts(weft_model *model, const weft_gguf *first,
+                                              struct weft_errmsg *why);
+
 /* A whole GGUF model from a file, which is moved, also on failure. */
 WEFT_MUST_CHECK weft_err wefti_model_from_gguf(struct wefti_file *file, weft_model **model_out,
                                                struct weft_errmsg *why);

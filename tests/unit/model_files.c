@@ -207,7 +207,13 @@ void gguf_tiny_config(struct gguf_builder *b) {
 }
 
 void gguf_tiny_tensors(struct gguf_builder *b, uint32_t type) {
-    for (size_t i = 0; i < N_TINY; i++) {
+    gguf_tiny_some(b, type, 0, N_TINY);
+}
+
+void gguf_tiny_some(struct gguf_builder *b, uint32_t type, size_t first, size_t end) {
+    _Static_assert(GGUF_TINY_TENSORS == N_TINY, "as the header says");
+    WEFT_ASSERT(end <= N_TINY);
+    for (size_t i = first; i < end; i++) {
         bool matrix = tiny_tensors[i].n_dims == 2;
         uint64_t rows = tiny_tensors[i].dims[0], cols = tiny_tensors[i].dims[1];
         uint64_t dims[2] = {matrix ? cols : rows, rows};

@@ -55,6 +55,9 @@ void gguf_finish(struct gguf_builder *b, struct weft_buf *out);
  * 30 BF16). */
 void gguf_tiny_config(struct gguf_builder *b);
 void gguf_tiny_tensors(struct gguf_builder *b, uint32_t type);
+/* Those from `first` up to `end` of them all. */
+enum { GGUF_TINY_TENSORS = 12 };
+void gguf_tiny_some(struct gguf_builder *b, uint32_t type, size_t first, size_t end);
 void gguf_build_tiny(struct weft_buf *out, uint32_t type);
 
 #endif

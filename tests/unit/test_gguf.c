@@ -533,7 +533,7 @@ static void options_of_the_metadata_are_checked(void **state) {
         {"general.type", STR, 0, "model", WEFT_OK, NULL},
         {"general.type", STR, 0, "adapter", WEFT_E_UNSUPPORTED, "adapter"},
         {"split.count", U32, 1, "", WEFT_OK, NULL},
-        {"split.count", U32, 3, "", WEFT_E_UNSUPPORTED, "3 parts"},
+        {"split.count", U32, 3, "", WEFT_E_PROTO, "lacks split.no"},
         {"llama.rope.scaling.type", STR, 0, "none", WEFT_OK, NULL},
         {"llama.rope.scaling.type", STR, 0, "linear", WEFT_OK, NULL},
         {"llama.rope.scaling.type", STR, 0, "yarn", WEFT_E_UNSUPPORTED, "yarn"},
