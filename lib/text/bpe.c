@@ -219,15 +219,9 @@ static weft_err add_bytes(const weft_tokenizer *tok, const char *piece,
     return err;
 }
 
-weft_err wefti_bpe_run(const weft_tokenizer *tok, struct wefti_bpe *bpe, const char *piece,
-                       size_t len, struct wefti_ids *ids, struct weft_errmsg *why) {
-    WEFT_ASSERT(len <= WEFTI_TEXT_BYTES_MAX);
-    if (tok->ignore_merges) {
-        uint32_t id = wefti_vocab_find(&tok->vocab, piece, len);
-        /* A special token's text is not that token unless the caller parsed it as one. */
-        if (id != WEFTI_NO_ID && !(tok->vocab.tokens[id].flags & WEFTI_TOKEN_SPECIAL))
-            return wefti_ids_add(ids, id, why);
-    }
+/* Merges within a piece that no token reaches out of. */
+static weft_err run_part(const weft_tokenizer *tok, struct wefti_bpe *bpe, const char *piece,
+                         size_t len, struct wefti_ids *ids, struct weft_errmsg *why) {
     uint32_t n;
     weft_err err = fill_symbols(tok, bpe, piece, len, ids, &n, why);
     if (err || n == 0) return err;
@@ -241,6 +235,37 @@ weft_err wefti_bpe_run(const weft_tokenizer *tok, struct wefti_bpe *bpe, const c
             err = wefti_ids_add(ids, symbol->id, why);
         else
             err = add_bytes(tok, piece, symbol, ids, why);
+    }
+    return err;
+}
+
+size_t wefti_mark_cut(const weft_tokenizer *tok, const char *piece, size_t len) {
+    static const char mark[] = WEFTI_MARK;
+    for (size_t at = 1; at < len; at++) {
+        const char *lead = memchr(piece + at, mark[0], len - at);
+        if (!lead) break;
+        at = (size_t)(lead - piece);
+        if (len - at >= 3 && memcmp(lead, mark, 3) == 0 &&
+            !tok->joins_mark[(unsigned char)piece[at - 1]])
+            return at;
+    }
+    return len;
+}
+
+weft_err wefti_bpe_run(const weft_tokenizer *tok, struct wefti_bpe *bpe, const char *piece,
+                       size_t len, struct wefti_ids *ids, struct weft_errmsg *why) {
+    WEFT_ASSERT(len <= WEFTI_TEXT_BYTES_MAX);
+    if (tok->ignore_merges) {
+        uint32_t id = wefti_vocab_find(&tok->vocab, piece, len);
+        /* A special token's text is not that token unless the caller parsed it as one. */
+        if (id != WEFTI_NO_ID && !(tok->vocab.tokens[id].flags & WEFTI_TOKEN_SPECIAL))
+            return wefti_ids_add(ids, id, why);
+    }
+    if (!tok->score_ranks) return run_part(tok, bpe, piece, len, ids, why);
+    weft_err err = WEFT_OK;
+    for (size_t n; len > 0 && !err; piece += n, len -= n) {
+        n = wefti_mark_cut(tok, piece, len);
+        err = run_part(tok, bpe, piece, n, ids, why);
     }
     return err;
 }

@@ -102,7 +102,7 @@ static weft_err run_split(struct encoder *enc, size_t step_idx, struct piece pie
 
 static void write_metaspace(const struct wefti_step *step, struct piece piece,
                             struct weft_buf *out) {
-    static const char mark[] = "\xE2\x96\x81"; /* U+2581 */
+    static const char mark[] = WEFTI_MARK;
     bool marked = piece.text[0] == ' ' || (piece.len >= 3 && memcmp(piece.text, mark, 3) == 0);
     bool prepend = step->prepend == WEFTI_PREPEND_ALWAYS ||
                    (step->prepend == WEFTI_PREPEND_FIRST && piece.first);

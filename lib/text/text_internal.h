@@ -41,6 +41,7 @@ _Static_assert(WEFT_BODY_BYTES_MAX <= WEFTI_TEXT_BYTES_MAX, "every body can be t
 /* ------------------------------------------------------------------------------------- utf8 --- */
 
 #define WEFTI_REPLACEMENT "\xEF\xBF\xBD" /* U+FFFD */
+#define WEFTI_MARK "\xE2\x96\x81"        /* U+2581, SentencePiece's space */
 
 /* Bytes of the character that starts with `lead`, in valid UTF-8. */
 static inline size_t wefti_utf8_len(char lead) {
@@ -270,6 +271,7 @@ struct weft_tokenizer {
     size_t text_bytes_per_id; /* no token covers more of a text; 0: there is no such bound */
     /* Merge by the score of what comes out, not by a list: SentencePiece. Ranks by token id. */
     uint32_t *score_ranks;
+    bool joins_mark[256]; /* some piece has a U+2581 behind this byte; see wefti_mark_cut */
     uint32_t unk_id;
     uint32_t unit_ids[256];     /* tokens of one byte (byte level) or one ASCII character */
     uint32_t fallback_ids[256]; /* <0x00> to <0xFF> */
@@ -327,6 +329,9 @@ struct wefti_bpe {
 };
 
 void wefti_bpe_fini(struct wefti_bpe *bpe);
+/* Where a SentencePiece text can be cut in two without a token that spans the cut: in front of the
+ * first U+2581 behind a byte that no piece has there. `len` if nowhere. */
+size_t wefti_mark_cut(const weft_tokenizer *tok, const char *piece, size_t len);
 weft_err wefti_ids_add(struct wefti_ids *ids, uint32_t id, struct weft_errmsg *why);
 /* Appends the ids of one piece, of at most WEFTI_TEXT_BYTES_MAX. O(n log n). Memory follows from
  * the ids that are still allowed, not from `len`. */

@@ -390,7 +390,7 @@ static weft_err load_byte_level(struct loader *load, bool *add_bos_out) {
 /* SentencePiece: a space in front of the text and of what follows a special token, all spaces
  * written as U+2581. */
 static weft_err load_sentence_piece(struct loader *load, bool *add_bos_out) {
-    static const char mark[] = "\xE2\x96\x81";
+    static const char mark[] = WEFTI_MARK;
     weft_tokenizer *tok = load->tok;
     bool space_prefix = true;
     struct wefti_norm *norm;

@@ -14,7 +14,7 @@
 /* GPT-2's split, which ByteLevel does unless told otherwise. */
 static const char gpt2_pattern[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+"
                                    "| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
-static const char mark[] = "\xE2\x96\x81"; /* U+2581, SentencePiece's space */
+static const char mark[] = WEFTI_MARK;
 
 struct replace {
     struct weft_str from, to; /* borrowed from the JSON tree */

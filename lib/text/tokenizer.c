@@ -87,6 +87,19 @@ static size_t text_bytes_per_id(const weft_tokenizer *tok) {
     return bytes;
 }
 
+/* By bytes and not by characters, which finds a few cuts less and none too many. */
+static void note_marks(weft_tokenizer *tok) {
+    static const char mark[] = WEFTI_MARK;
+    for (uint32_t id = 0; id < tok->vocab.n_tokens; id++) {
+        const struct wefti_token *token = &tok->vocab.tokens[id];
+        if (!(token->flags & WEFTI_TOKEN_PIECE)) continue;
+        const char *piece = tok->vocab.arena.data + token->piece_at;
+        for (uint32_t at = 1; at + 3 <= token->piece_len; at++)
+            if (memcmp(piece + at, mark, 3) == 0)
+                tok->joins_mark[(unsigned char)piece[at - 1]] = true;
+    }
+}
+
 weft_err wefti_tok_seal(weft_tokenizer *tok, struct weft_errmsg *why) {
     if (tok->vocab.n_tokens == 0)
         return weft_err_set(why, WEFT_E_PROTO, "the tokenizer's vocabulary is empty");
@@ -99,6 +112,7 @@ weft_err wefti_tok_seal(weft_tokenizer *tok, struct weft_errmsg *why) {
     }
     for (size_t i = 0; i < tok->n_steps; i++)
         tok->to_chars |= tok->steps[i].kind == WEFTI_STEP_TO_CHARS;
+    if (tok->score_ranks) note_marks(tok);
     tok->text_bytes_per_id = text_bytes_per_id(tok);
     return WEFT_OK;
 }
