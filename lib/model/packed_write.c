@@ -14,6 +14,7 @@ static const char *const small_files[] = {
     "config.json",
     "generation_config.json",
     "tokenizer.json",
+    "tokenizer.model",
     "tokenizer_config.json",
     "special_tokens_map.json",
     "added_tokens.json",

@@ -160,8 +160,10 @@ static weft_err reserve_symbols(struct wefti_bpe *bpe, size_t n) {
 }
 
 /* How many symbols can still become ids: each stands for a byte at least, so an id takes no more of
- * them than the longest entry has bytes. */
+ * them than the longest entry has bytes. Unknown characters side by side are one id, however many.
+ */
 static size_t usable_symbols(const weft_tokenizer *tok, const struct wefti_ids *ids) {
+    if (tok->score_ranks && tok->fuse_unk && !tok->byte_fallback) return SIZE_MAX - UNIT_MAX;
     size_t n, per_id = tok->vocab.bytes_max ? tok->vocab.bytes_max : 1;
     return __builtin_mul_overflow(ids->max - ids->n, per_id, &n) ? SIZE_MAX - UNIT_MAX : n;
 }
@@ -191,7 +193,7 @@ static weft_err fill_symbols(const weft_tokenizer *tok, struct wefti_bpe *bpe, c
         if (id == WEFTI_NO_ID && !tok->byte_fallback) {
             if (tok->unk_id == WEFTI_NO_ID) continue; /* as Hugging Face: left out */
             id = tok->unk_id;
-            if (tok->fuse_unk && n > 0 && bpe->symbols[n - 1].id == id) {
+            if (tok->fuse_unk && !tok->score_ranks && n > 0 && bpe->symbols[n - 1].id == id) {
                 bpe->symbols[n - 1].len += (uint32_t)unit_len;
                 continue;
             }
@@ -231,6 +233,10 @@ static weft_err run_part(const weft_tokenizer *tok, struct wefti_bpe *bpe, const
         err = merge_by_heap(tok, bpe, piece, n);
     for (uint32_t at = 0; at != WEFTI_NO_ID && !err; at = bpe->symbols[at].next) {
         const struct wefti_symbol *symbol = &bpe->symbols[at];
+        bool unknown = tok->score_ranks && tok->fuse_unk && symbol->id == tok->unk_id;
+        bool goes_on = unknown && bpe->last_unknown;
+        bpe->last_unknown = unknown;
+        if (goes_on) continue;
         if (symbol->id != WEFTI_NO_ID)
             err = wefti_ids_add(ids, symbol->id, why);
         else
@@ -261,6 +267,7 @@ weft_err wefti_bpe_run(const weft_tokenizer *tok, struct wefti_bpe *bpe, const c
         if (id != WEFTI_NO_ID && !(tok->vocab.tokens[id].flags & WEFTI_TOKEN_SPECIAL))
             return wefti_ids_add(ids, id, why);
     }
+    bpe->last_unknown = false;
     if (!tok->score_ranks) return run_part(tok, bpe, piece, len, ids, why);
     weft_err err = WEFT_OK;
     for (size_t n; len > 0 && !err; piece += n, len -= n) {

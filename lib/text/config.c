@@ -14,6 +14,53 @@ weft_err wefti_text_json(const char *dir, const char *name, json_t **root_out,
     return WEFT_OK;
 }
 
+struct weft_str wefti_str_of(const json_t *value) {
+    if (!json_is_string(value)) return (struct weft_str){"", 0};
+    return (struct weft_str){json_string_value(value), json_string_length(value)};
+}
+
+struct weft_str wefti_str_at(const json_t *object, const char *key) {
+    return wefti_str_of(json_object_get(object, key));
+}
+
+bool wefti_bool_at(const json_t *object, const char *key, bool otherwise) {
+    const json_t *value = json_object_get(object, key);
+    return json_is_boolean(value) ? json_is_true(value) : otherwise;
+}
+
+static int base64_digit(char c) {
+    if (c >= 'A' && c <= 'Z') return c - 'A';
+    if (c >= 'a' && c <= 'z') return c - 'a' + 26;
+    if (c >= '0' && c <= '9') return c - '0' + 52;
+    return c == '+' ? 62 : c == '/' ? 63 : -1;
+}
+
+bool wefti_base64(struct weft_str text, struct weft_buf *out) {
+    while (text.len > 0 && text.data[text.len - 1] == '=')
+        text.len--;
+    uint32_t bits = 0;
+    unsigned n_bits = 0;
+    for (size_t i = 0; i < text.len; i++) {
+        int digit = base64_digit(text.data[i]);
+        if (digit < 0) return false;
+        bits = bits << 6 | (uint32_t)digit;
+        n_bits += 6;
+        if (n_bits < 8) continue;
+        n_bits -= 8;
+        weft_buf_add_char(out, (char)(uint8_t)(bits >> n_bits));
+    }
+    return true;
+}
+
+struct wefti_added_token wefti_added_traits(const json_t *entry) {
+    return (struct wefti_added_token){
+        .special = wefti_bool_at(entry, "special", false),
+        .single_word = wefti_bool_at(entry, "single_word", false),
+        .strip_left = wefti_bool_at(entry, "lstrip", false),
+        .strip_right = wefti_bool_at(entry, "rstrip", false),
+    };
+}
+
 /* --- sampling defaults -------------------------------------------------------------------------
  */
 

@@ -15,6 +15,7 @@ struct encoder {
     bool parse_special;
     struct wefti_matcher matcher;
     struct wefti_bpe bpe;
+    struct wefti_unigram unigram;
     struct wefti_ids ids;
     struct weft_buf normalized, spare;
     struct weft_buf step_text[WEFTI_STEPS_MAX]; /* of the steps that change the text */
@@ -141,6 +142,8 @@ static weft_err run_steps(struct encoder *enc, size_t step, struct piece piece) 
     if (step < tok->n_steps)
         return tok->steps[step].kind == WEFTI_STEP_SPLIT ? run_split(enc, step, piece)
                                                          : run_rewrite(enc, step, piece);
+    if (tok->scores)
+        return wefti_unigram_run(tok, &enc->unigram, piece.text, piece.len, &enc->ids, enc->why);
     if (!tok->to_chars)
         return wefti_bpe_run(tok, &enc->bpe, piece.text, piece.len, &enc->ids, enc->why);
     weft_buf_clear(&enc->piece_bytes);
@@ -213,6 +216,7 @@ static weft_err encoder_init(struct encoder *enc, const weft_tokenizer *tok, siz
 static void encoder_fini(struct encoder *enc) {
     wefti_matcher_fini(&enc->matcher);
     wefti_bpe_fini(&enc->bpe);
+    wefti_unigram_fini(&enc->unigram);
     free(enc->ids.ids);
     weft_buf_fini(&enc->normalized);
     weft_buf_fini(&enc->spare);

@@ -15,6 +15,8 @@
 void wefti_norm_fini(struct wefti_norm *norm) {
     free(norm->text);
     wefti_regex_fini(&norm->regex);
+    wefti_charsmap_free(norm->map);
+    wefti_sentence_free(norm->sentence);
     *norm = (struct wefti_norm){0};
 }
 
@@ -34,7 +36,10 @@ size_t wefti_norm_shrink(const struct wefti_norm *norm) {
         return 1;
     case WEFTI_NORM_REPLACE:
         return norm->grows ? 1 : 0;
+    case WEFTI_NORM_SENTENCE: /* an escaped space grows */
+        return norm->sentence->squeeze || norm->sentence->map ? 0 : 1;
     case WEFTI_NORM_STRIP:
+    case WEFTI_NORM_CLUSTERS:
         break;
     }
     return 0;
@@ -189,6 +194,12 @@ static weft_err run_one(const struct wefti_norm *norm, struct wefti_matcher *mat
         return replace(norm, matcher, in, out, why);
     case WEFTI_NORM_STRIP:
         strip(norm, in, out);
+        return WEFT_OK;
+    case WEFTI_NORM_CLUSTERS:
+        wefti_charsmap_clusters(norm->map, in, out);
+        return WEFT_OK;
+    case WEFTI_NORM_SENTENCE:
+        wefti_sentence_run(norm->sentence, in, out);
         return WEFT_OK;
     }
     return WEFT_E_INVAL;

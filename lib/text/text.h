@@ -5,7 +5,8 @@
  * Input    Tokenizer files are untrusted and checked; texts may hold any bytes: invalid UTF-8
  *          becomes U+FFFD before encoding. No input takes more than O(n log n) time.
  * Threads  The tokenizer may be shared by any number of threads (each call brings its own scratch).
- * Source   Hugging Face tokenizer.json; GGUF tokenizer.ggml.* keys as llama.cpp reads them.
+ * Source   Hugging Face tokenizer.json; GGUF tokenizer.ggml.* keys as llama.cpp reads them;
+ *          SentencePiece's tokenizer.model.
  */
 #ifndef WEFT_TEXT_H
 #define WEFT_TEXT_H
@@ -22,8 +23,9 @@
 
 typedef struct weft_tokenizer weft_tokenizer;
 
-/* `path` is what weft_model_locate finds: a folder with tokenizer.json (and tokenizer_config.json,
- * generation_config.json, config.json where they are), or a GGUF file. *tok_out is the caller's. */
+/* `path` is what weft_model_locate finds: a folder with tokenizer.json or else tokenizer.model (and
+ * tokenizer_config.json, generation_config.json, config.json where they are), or a GGUF file.
+ * *tok_out is the caller's. */
 WEFT_MUST_CHECK weft_err weft_text_open(const char *path, weft_tokenizer **tok_out,
                                         struct weft_errmsg *why);
 void weft_text_free(weft_tokenizer *tok); /* accepts NULL */

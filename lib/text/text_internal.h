@@ -19,6 +19,7 @@
 
 #include <string.h>
 
+#include "base/cursor.h"
 #include "model/model.h"
 #include "text/text.h"
 
@@ -77,6 +78,9 @@ bool wefti_bytes_of_chars(const char *text, size_t len, struct weft_buf *out);
 #define WEFTI_TOKEN_PIECE 2u   /* can come out of merging: listed in the index of pieces */
 #define WEFTI_TOKEN_ADDED 4u   /* matched in the text as written, before everything else */
 #define WEFTI_TOKEN_SPECIAL 8u /* only with WEFT_TEXT_PARSE_SPECIAL; hidden by skip_special */
+#define WEFTI_TOKEN_CHOSEN                                                                         \
+    16u /* Unigram: a piece that wins against every other way to write it                          \
+         */
 
 struct wefti_token {
     uint32_t piece_at, piece_len; /* what merging sees */
@@ -114,6 +118,26 @@ static inline struct weft_str wefti_vocab_bytes(const struct wefti_vocab *vocab,
     const struct wefti_token *token = &vocab->tokens[id];
     return (struct weft_str){vocab->arena.data + token->bytes_at, token->bytes_len};
 }
+
+struct wefti_trie_node {
+    uint32_t first, n; /* children, by byte */
+    uint32_t id;       /* the piece that ends here, or WEFTI_NO_ID */
+};
+
+struct wefti_trie {
+    struct wefti_trie_node *nodes; /* the root is 0, and nobody's child */
+    uint8_t *labels;               /* by node: the byte that leads there */
+    uint32_t n;
+    uint32_t depth; /* bytes of the longest piece */
+    uint32_t root[256];
+};
+
+/* All pieces that are not special; of two equal ones the higher id counts. */
+weft_err wefti_trie_build(struct wefti_trie *trie, const struct wefti_vocab *vocab,
+                          struct weft_errmsg *why);
+void wefti_trie_fini(struct wefti_trie *trie);
+/* The child of `node` for a byte; 0: none. */
+uint32_t wefti_trie_step(const struct wefti_trie *trie, uint32_t node, uint8_t byte);
 
 struct wefti_merge {
     uint64_t pair; /* left id << 32 | right id; UINT64_MAX: empty */
@@ -159,6 +183,10 @@ void wefti_added_fini(struct wefti_added *added);
 weft_err wefti_added_put(struct wefti_added *added, struct weft_str text, uint32_t id,
                          const struct wefti_added_token *traits);
 void wefti_added_sort(struct wefti_added *added);
+/* The longest token that `text` begins with, or NULL. */
+const struct wefti_added_token *wefti_added_longest(const struct wefti_added *added,
+                                                    bool parse_special, const char *text,
+                                                    size_t len);
 /* The first match (of several there, the longest) at or after `from`. */
 bool wefti_added_find(const struct wefti_added *added, bool parse_special, const char *text,
                       size_t len, size_t from, struct wefti_added_match *match_out);
@@ -194,6 +222,38 @@ weft_err wefti_regex_find(const struct wefti_regex *regex, struct wefti_matcher 
 /* ---------------------------------------------------------------------------------- normalise ---
  */
 
+/* SentencePiece's precompiled map of characters. */
+struct wefti_charsmap {
+    uint32_t *units;
+    size_t n_units;
+    char *texts; /* texts_len bytes and a 0 */
+    size_t texts_len;
+};
+
+weft_err wefti_charsmap_new(const void *bytes, size_t n, struct wefti_charsmap **map_out,
+                            struct weft_errmsg *why);
+void wefti_charsmap_free(struct wefti_charsmap *map); /* accepts NULL */
+/* What the beginning of `text` (valid UTF-8, not empty) becomes: the longest match of the map, or
+ * without one (and where `map` is NULL) the first character. Returns the bytes that were read. */
+size_t wefti_charsmap_next(const struct wefti_charsmap *map, const char *text, size_t len,
+                           struct weft_str *out);
+/* The whole text as Hugging Face's Precompiled normalizer has it: by grapheme clusters. */
+void wefti_charsmap_clusters(const struct wefti_charsmap *map, const struct weft_buf *in,
+                             struct weft_buf *out);
+
+/* What SentencePiece does with a text before it looks for pieces. */
+struct wefti_sentence {
+    struct wefti_charsmap *map; /* owned, or NULL */
+    struct wefti_added kept;    /* symbols the map leaves alone; sorted */
+    bool prefix, suffix;        /* a space in front, behind */
+    bool squeeze;               /* of several spaces one, at the ends none */
+    bool escape;                /* spaces become U+2581 */
+};
+
+void wefti_sentence_free(struct wefti_sentence *sentence); /* accepts NULL */
+void wefti_sentence_run(const struct wefti_sentence *sentence, const struct weft_buf *in,
+                        struct weft_buf *out);
+
 enum wefti_norm_kind {
     WEFTI_NORM_NFC,
     WEFTI_NORM_NFD,
@@ -203,15 +263,19 @@ enum wefti_norm_kind {
     WEFTI_NORM_PREPEND,
     WEFTI_NORM_REPLACE,
     WEFTI_NORM_STRIP,
+    WEFTI_NORM_CLUSTERS, /* the map, by grapheme clusters */
+    WEFTI_NORM_SENTENCE,
 };
 
 struct wefti_norm {
     enum wefti_norm_kind kind;
     char *text; /* owned: what is put in front or in place; NULL: nothing */
     size_t text_len;
-    struct wefti_regex regex; /* REPLACE */
-    bool grows;               /* REPLACE: never by something shorter */
-    bool left, right;         /* STRIP */
+    struct wefti_regex regex;        /* REPLACE */
+    bool grows;                      /* REPLACE: never by something shorter */
+    bool left, right;                /* STRIP */
+    struct wefti_charsmap *map;      /* owned: CLUSTERS */
+    struct wefti_sentence *sentence; /* owned: SENTENCE */
 };
 
 void wefti_norm_fini(struct wefti_norm *norm);
@@ -272,6 +336,12 @@ struct weft_tokenizer {
     /* Merge by the score of what comes out, not by a list: SentencePiece. Ranks by token id. */
     uint32_t *score_ranks;
     bool joins_mark[256]; /* some piece has a U+2581 behind this byte; see wefti_mark_cut */
+    /* Unigram: a score by token id (owned), none over WEFTI_SCORE_MAX; NULL for the other models.
+     */
+    double *scores;
+    double unknown_score; /* of a character without a token */
+    bool float_sums;      /* sums are rounded to single precision, as SentencePiece has them */
+    struct wefti_trie trie;
     uint32_t unk_id;
     uint32_t unit_ids[256];     /* tokens of one byte (byte level) or one ASCII character */
     uint32_t fallback_ids[256]; /* <0x00> to <0xFF> */
@@ -289,6 +359,19 @@ struct weft_tokenizer {
 /* Fill `tok` (zeroed, ids set to none); on failure the caller frees it. */
 weft_err wefti_tok_load_json(weft_tokenizer *tok, const char *dir, struct weft_errmsg *why);
 weft_err wefti_tok_load_gguf(weft_tokenizer *tok, const char *path, struct weft_errmsg *why);
+
+weft_err wefti_tok_load_spm(weft_tokenizer *tok, const char *dir, struct weft_errmsg *why);
+
+/* BOS and EOS as tokenizer_config.json, generation_config.json and config.json name them, over what
+ * `tok` has of them already. */
+weft_err wefti_tok_load_specials(weft_tokenizer *tok, const char *dir, struct weft_errmsg *why);
+/* Adds SentencePiece's normaliser, which `tok` owns. */
+weft_err wefti_tok_add_sentence(weft_tokenizer *tok, struct wefti_sentence **sentence_out,
+                                struct weft_errmsg *why);
+/* Turns tok->scores into ranks for merging. PROTO: one is not a number. */
+weft_err wefti_tok_rank_scores(weft_tokenizer *tok, struct weft_errmsg *why);
+/* Appends a SentencePiece entry as what it decodes to: U+2581 becomes a space. */
+void wefti_add_unmarked(struct weft_buf *out, struct weft_str text);
 
 /* Adds a split step. A helper of both loaders. */
 weft_err wefti_tok_add_split(weft_tokenizer *tok, const char *pattern, size_t len, bool literal,
@@ -326,6 +409,7 @@ struct wefti_bpe {
     size_t cap;
     uint64_t *heap; /* rank << 32 | position, least first */
     size_t n_heap, heap_cap;
+    bool last_unknown; /* SentencePiece: the last character of the piece so far */
 };
 
 void wefti_bpe_fini(struct wefti_bpe *bpe);
@@ -338,12 +422,64 @@ weft_err wefti_ids_add(struct wefti_ids *ids, uint32_t id, struct weft_errmsg *w
 weft_err wefti_bpe_run(const weft_tokenizer *tok, struct wefti_bpe *bpe, const char *piece,
                        size_t len, struct wefti_ids *ids, struct weft_errmsg *why);
 
+/* ------------------------------------------------------------------------------------ unigram ---
+ */
+
+/* The longest text and the longest token cannot sum up to more than single precision holds. */
+#define WEFTI_SCORE_MAX 1e12
+
+/* Scratch of one encoding call, and where it stands in a piece. */
+struct wefti_unigram {
+    uint32_t *reached_by; /* by position: the token that reaches it best */
+    size_t cap;
+    double *ring; /* the scores of the positions ahead */
+    size_t ring_mask;
+    double sum; /* of everything up to here */
+    bool last_unknown;
+};
+
+void wefti_unigram_fini(struct wefti_unigram *uni);
+/* Appends the ids of one piece, of at most WEFTI_TEXT_BYTES_MAX of valid UTF-8. Linear in `len`. */
+weft_err wefti_unigram_run(const weft_tokenizer *tok, struct wefti_unigram *uni, const char *text,
+                           size_t len, struct wefti_ids *ids, struct weft_errmsg *why);
+/* What follows from tok->scores. */
+weft_err wefti_unigram_seal(weft_tokenizer *tok, struct weft_errmsg *why);
+
 /* ------------------------------------------------------------------------------------- config ---
  */
 
 /* weft_model_json of a file that need not be there: NULL and WEFT_OK then. */
 weft_err wefti_text_json(const char *dir, const char *name, json_t **root_out,
                          struct weft_errmsg *why);
+
+/* A string; empty where `value` is none. */
+struct weft_str wefti_str_of(const json_t *value);
+struct weft_str wefti_str_at(const json_t *object, const char *key);
+bool wefti_bool_at(const json_t *object, const char *key, bool otherwise);
+/* Appends what base64 stands for; false: another character is in it. */
+bool wefti_base64(struct weft_str text, struct weft_buf *out);
+/* How an added token is matched, as tokenizer.json and added_tokens_decoder write it. */
+struct wefti_added_token wefti_added_traits(const json_t *entry);
+
+/* ----------------------------------------------------------------------------------- protobuf ---
+ */
+
+enum wefti_pb_wire {
+    WEFTI_PB_VARINT = 0,
+    WEFTI_PB_FIXED64 = 1,
+    WEFTI_PB_BYTES = 2,
+    WEFTI_PB_FIXED32 = 5,
+};
+
+struct wefti_pb_field {
+    uint64_t number;
+    enum wefti_pb_wire wire;
+    uint64_t value;        /* of VARINT and FIXED */
+    struct weft_str bytes; /* of BYTES; borrowed */
+};
+
+/* The next field of a message; false at its end, or with cur->failed where it is damaged. */
+bool wefti_pb_next(struct weft_cursor *cur, struct wefti_pb_field *field);
 
 /* --------------------------------------------------------------------------------------- chat ---
  */

@@ -2,7 +2,8 @@
  *
  * "gpt2" is byte-level BPE with a list of merges; how text is cut before it stands in the file only
  * as a name (tokenizer.ggml.pre), which stands for the regular expressions the model was trained
- * with. "llama" is SentencePiece BPE: pieces merge by score, characters fall back to bytes. */
+ * with. "llama" is SentencePiece BPE: pieces merge by score, characters fall back to bytes. "t5" is
+ * SentencePiece Unigram with its normaliser. */
 #include <stdlib.h>
 
 #include "base/check.h"
@@ -24,6 +25,9 @@ struct loader {
     struct weft_errmsg *why;
     size_t n_tokens;
     bool typed; /* there is a token_type for each token */
+    /* Where the file is silent. */
+    bool add_bos, add_eos;
+    uint32_t bos_id, eos_id;
     struct weft_buf piece, bytes;
 };
 
@@ -129,7 +133,7 @@ static const struct split *find_split(struct weft_str name) {
     return NULL;
 }
 
-static weft_err load_split(struct loader *load, bool *add_bos_out) {
+static weft_err load_split(struct loader *load) {
     struct weft_str name = {"default", 7};
     (void)weft_gguf_str(load->gguf, "tokenizer.ggml.pre", &name);
     const struct split *split = find_split(name);
@@ -138,7 +142,7 @@ static weft_err load_split(struct loader *load, bool *add_bos_out) {
                             "tokenizer.ggml.pre \"%.*s\" is not supported",
                             (int)(name.len < 60 ? name.len : 60), name.data);
     load->tok->ignore_merges = split->ignore_merges;
-    *add_bos_out = split->add_bos;
+    load->add_bos = split->add_bos;
     weft_err err = WEFT_OK;
     for (size_t i = 0; i < PATTERNS_MAX && split->patterns[i] && !err; i++)
         err = wefti_tok_add_split(load->tok, split->patterns[i], strlen(split->patterns[i]), false,
@@ -185,11 +189,7 @@ static weft_err put_ordinary(struct loader *load, uint64_t id, struct weft_str t
         flags = 0;
     } else {
         if (type != TYPE_NORMAL) flags = 0; /* SentencePiece never makes its symbols by merging */
-        for (size_t at = 0; at < text.len;) {
-            bool mark = text.len - at >= 3 && memcmp(text.data + at, "\xE2\x96\x81", 3) == 0;
-            weft_buf_add_char(&load->bytes, mark ? ' ' : text.data[at]);
-            at += mark ? 3 : 1;
-        }
+        wefti_add_unmarked(&load->bytes, text);
         bytes = (struct weft_str){load->bytes.data, load->bytes.len};
     }
     return wefti_vocab_put(&tok->vocab, id, piece, bytes, flags, load->why);
@@ -276,47 +276,18 @@ static weft_err load_merges(struct loader *load) {
     return err;
 }
 
-static int compare_descending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return x > y ? -1 : x < y;
-}
-
-/* The best score is rank 0; equal scores are equal ranks, of which the leftmost pair merges. */
 static weft_err load_scores(struct loader *load) {
-    size_t n = load->n_tokens, n_scores, n_distinct = 0;
+    size_t n = load->n_tokens, n_scores;
     enum weft_gguf_type type;
-    weft_err err = WEFT_E_NOMEM;
-    double *scores = NULL, *sorted = NULL;
     if (!weft_gguf_array(load->gguf, "tokenizer.ggml.scores", &type, &n_scores) || n_scores != n)
         return malformed(load, "tokenizer.ggml.scores is not an array of one number per token");
-    scores = calloc(n, sizeof *scores);
-    sorted = calloc(n, sizeof *sorted);
-    load->tok->score_ranks = calloc(n, sizeof *load->tok->score_ranks);
-    if (!scores || !sorted || !load->tok->score_ranks) goto cleanup;
-    for (size_t i = 0; i < n; i++) {
-        if (!weft_gguf_array_f64(load->gguf, "tokenizer.ggml.scores", i, &scores[i]) ||
-            scores[i] != scores[i]) {
-            err =
-                weft_err_set(load->why, WEFT_E_PROTO, "the score of token %zu is not a number", i);
-            goto cleanup;
-        }
-        sorted[i] = scores[i];
-    }
-    qsort(sorted, n, sizeof *sorted, compare_descending);
+    double *scores = load->tok->scores = calloc(n, sizeof *scores);
+    if (!scores) return WEFT_E_NOMEM;
     for (size_t i = 0; i < n; i++)
-        if (n_distinct == 0 || sorted[i] != sorted[n_distinct - 1])
-            sorted[n_distinct++] = sorted[i];
-    for (size_t i = 0; i < n; i++) {
-        const double *at =
-            bsearch(&scores[i], sorted, n_distinct, sizeof *sorted, compare_descending);
-        WEFT_ASSERT(at);
-        load->tok->score_ranks[i] = (uint32_t)(at - sorted);
-    }
-    err = WEFT_OK;
-cleanup:
-    free(scores);
-    free(sorted);
-    return err;
+        if (!weft_gguf_array_f64(load->gguf, "tokenizer.ggml.scores", i, &scores[i]))
+            return weft_err_set(load->why, WEFT_E_PROTO, "the score of token %zu is not a number",
+                                i);
+    return WEFT_OK;
 }
 
 /* --- special tokens ----------------------------------------------------------------------------
@@ -359,11 +330,11 @@ static void add_known_eos(weft_tokenizer *tok) {
     }
 }
 
-static void load_specials(struct loader *load, bool add_bos) {
+static void load_specials(struct loader *load) {
     weft_tokenizer *tok = load->tok;
-    bool scored = tok->score_ranks, add_eos = false;
-    tok->bos_id = get_id(load, "tokenizer.ggml.bos_token_id", scored ? 1 : WEFTI_NO_ID);
-    tok->eos_token_id = get_id(load, "tokenizer.ggml.eos_token_id", scored ? 2 : WEFTI_NO_ID);
+    bool add_bos = load->add_bos, add_eos = load->add_eos;
+    tok->bos_id = get_id(load, "tokenizer.ggml.bos_token_id", load->bos_id);
+    tok->eos_token_id = get_id(load, "tokenizer.ggml.eos_token_id", load->eos_id);
     static const char *const enders[] = {"tokenizer.ggml.eot_token_id",
                                          "tokenizer.ggml.eom_token_id"};
     wefti_tok_add_eos(tok, tok->eos_token_id);
@@ -377,24 +348,32 @@ static void load_specials(struct loader *load, bool add_bos) {
         tok->suffix_ids[tok->n_suffix++] = tok->eos_token_id;
 }
 
-/* --- the two kinds -----------------------------------------------------------------------------
+/* --- the kinds ----------------------------------------------------------------------------------
  */
 
-static weft_err load_byte_level(struct loader *load, bool *add_bos_out) {
+static weft_err load_byte_level(struct loader *load) {
     load->tok->byte_level = true;
-    weft_err err = load_split(load, add_bos_out);
+    weft_err err = load_split(load);
     if (!err) err = load_tokens(load);
     return err ? err : load_merges(load);
 }
 
+static void note_fallback(weft_tokenizer *tok) {
+    tok->byte_fallback = true;
+    for (int byte = 0; byte < 256; byte++)
+        if (tok->fallback_ids[byte] == WEFTI_NO_ID) tok->byte_fallback = false;
+}
+
 /* SentencePiece: a space in front of the text and of what follows a special token, all spaces
  * written as U+2581. */
-static weft_err load_sentence_piece(struct loader *load, bool *add_bos_out) {
+static weft_err load_sentence_piece(struct loader *load) {
     static const char mark[] = WEFTI_MARK;
     weft_tokenizer *tok = load->tok;
     bool space_prefix = true;
     struct wefti_norm *norm;
-    *add_bos_out = true;
+    load->add_bos = true;
+    load->bos_id = 1;
+    load->eos_id = 2;
     (void)weft_gguf_bool(load->gguf, "tokenizer.ggml.add_space_prefix", &space_prefix);
     tok->strip_first_space = space_prefix;
     weft_err err = WEFT_OK;
@@ -405,30 +384,69 @@ static weft_err load_sentence_piece(struct loader *load, bool *add_bos_out) {
     if (!err) err = wefti_regex_init(&norm->regex, " ", 1, true, load->why);
     if (!err) err = load_tokens(load);
     if (!err) err = load_scores(load);
+    if (!err) err = wefti_tok_rank_scores(tok, load->why);
     if (err) return err;
-    tok->byte_fallback = true;
-    for (int byte = 0; byte < 256; byte++)
-        if (tok->fallback_ids[byte] == WEFTI_NO_ID) tok->byte_fallback = false;
+    note_fallback(tok);
     tok->unk_id = get_id(load, "tokenizer.ggml.unknown_token_id", 0);
     return WEFT_OK;
 }
 
+static weft_err load_charsmap(struct loader *load, struct wefti_sentence *sentence) {
+    static const char key[] = "tokenizer.ggml.precompiled_charsmap";
+    enum weft_gguf_type type;
+    size_t n;
+    if (!weft_gguf_array(load->gguf, key, &type, &n) || n == 0) return WEFT_OK;
+    if (type != WEFT_GGUF_U8 && type != WEFT_GGUF_I8)
+        return malformed(load, "tokenizer.ggml.precompiled_charsmap is not an array of bytes");
+    char *map = malloc(n);
+    if (!map) return WEFT_E_NOMEM;
+    for (size_t i = 0; i < n; i++) {
+        int64_t byte = 0;
+        (void)weft_gguf_array_i64(load->gguf, key, i, &byte);
+        map[i] = (char)(uint8_t)byte;
+    }
+    weft_err err = wefti_charsmap_new(map, n, &sentence->map, load->why);
+    free(map);
+    return err;
+}
+
+static weft_err load_unigram(struct loader *load) {
+    weft_tokenizer *tok = load->tok;
+    struct wefti_sentence *sentence;
+    weft_err err = wefti_tok_add_sentence(tok, &sentence, load->why);
+    if (err) return err;
+    load->add_eos = true;
+    load->eos_id = 1;
+    sentence->prefix = sentence->squeeze = sentence->escape = true;
+    (void)weft_gguf_bool(load->gguf, "tokenizer.ggml.add_space_prefix", &sentence->prefix);
+    (void)weft_gguf_bool(load->gguf, "tokenizer.ggml.remove_extra_whitespaces", &sentence->squeeze);
+    tok->strip_first_space = sentence->prefix || sentence->squeeze;
+    err = load_charsmap(load, sentence);
+    if (!err) err = load_tokens(load);
+    if (!err) err = load_scores(load);
+    note_fallback(tok);
+    tok->unk_id = get_id(load, "tokenizer.ggml.unknown_token_id", 2);
+    return err;
+}
+
 static weft_err load_kind(struct loader *load) {
     struct weft_str kind = {"", 0};
-    bool add_bos = false;
     weft_err err;
+    load->bos_id = load->eos_id = WEFTI_NO_ID;
     if (!weft_gguf_str(load->gguf, "tokenizer.ggml.model", &kind))
         return malformed(load, "there is no tokenizer.ggml.model");
     if (WEFTI_IS(kind, "gpt2"))
-        err = load_byte_level(load, &add_bos);
+        err = load_byte_level(load);
     else if (WEFTI_IS(kind, "llama"))
-        err = load_sentence_piece(load, &add_bos);
+        err = load_sentence_piece(load);
+    else if (WEFTI_IS(kind, "t5"))
+        err = load_unigram(load);
     else
         return weft_err_set(load->why, WEFT_E_UNSUPPORTED,
                             "tokenizer.ggml.model \"%.*s\" is not supported",
                             (int)(kind.len < 60 ? kind.len : 60), kind.data);
     if (!err) err = wefti_tok_seal(load->tok, load->why);
-    if (!err) load_specials(load, add_bos);
+    if (!err) load_specials(load);
     return err;
 }
 

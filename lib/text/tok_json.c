@@ -1,4 +1,5 @@
-/* Hugging Face's tokenizer.json: byte-level BPE, and BPE over characters as SentencePiece makes it.
+/* Hugging Face's tokenizer.json: byte-level BPE, and BPE and Unigram over characters as
+ * SentencePiece makes them.
  *
  * The file names its parts (normalizer, pre_tokenizer, model, post_processor, decoder), each a tree
  * of typed objects. Every type is either translated exactly or refused by name. */
@@ -34,20 +35,6 @@ struct loader {
 /* --- helpers -----------------------------------------------------------------------------------
  */
 
-static struct weft_str str_of(const json_t *value) {
-    if (!json_is_string(value)) return (struct weft_str){"", 0};
-    return (struct weft_str){json_string_value(value), json_string_length(value)};
-}
-
-static struct weft_str str_at(const json_t *object, const char *key) {
-    return str_of(json_object_get(object, key));
-}
-
-static bool bool_at(const json_t *object, const char *key, bool otherwise) {
-    const json_t *value = json_object_get(object, key);
-    return json_is_boolean(value) ? json_is_true(value) : otherwise;
-}
-
 static weft_err refuse(struct loader *load, const char *part, struct weft_str what) {
     return weft_err_set(load->why, WEFT_E_UNSUPPORTED, "%s \"%.*s\" is not supported", part,
                         (int)(what.len < 100 ? what.len : 100), what.data);
@@ -65,7 +52,7 @@ static weft_err each_part(struct loader *load, const json_t *part, const char *l
     if (!part || json_is_null(part)) return WEFT_OK;
     if (!json_is_object(part) || depth > NESTING_MAX)
         return malformed(load, "a part of the tokenizer is not an object, or nested too deeply");
-    struct weft_str type = str_at(part, "type");
+    struct weft_str type = wefti_str_at(part, "type");
     if (!WEFTI_IS(type, "Sequence")) return one(load, part, type);
     const json_t *parts = json_object_get(part, list);
     weft_err err = WEFT_OK;
@@ -81,7 +68,7 @@ static weft_err get_pattern(struct loader *load, const json_t *part, struct weft
     const json_t *text = json_object_get(pattern, "Regex");
     *literal_out = !text;
     if (!text) text = json_object_get(pattern, "String");
-    *text_out = str_of(text);
+    *text_out = wefti_str_of(text);
     return text ? WEFT_OK : malformed(load, "a pattern is neither a String nor a Regex");
 }
 
@@ -89,7 +76,7 @@ static weft_err get_pattern(struct loader *load, const json_t *part, struct weft
  */
 
 static weft_err load_replace(struct loader *load, const json_t *part) {
-    struct weft_str pattern, content = str_at(part, "content");
+    struct weft_str pattern, content = wefti_str_at(part, "content");
     bool literal;
     weft_err err = get_pattern(load, part, &pattern, &literal);
     if (err || pattern.len == 0) return err;
@@ -99,6 +86,25 @@ static weft_err load_replace(struct loader *load, const json_t *part) {
     if (err) return err;
     norm->grows = literal && content.len >= pattern.len;
     return wefti_regex_init(&norm->regex, pattern.data, pattern.len, literal, load->why);
+}
+
+static weft_err load_precompiled(struct loader *load, const json_t *part) {
+    struct weft_str text = wefti_str_at(part, "precompiled_charsmap");
+    if (text.len == 0) return WEFT_OK;
+    struct wefti_norm *norm = NULL;
+    weft_err err = wefti_tok_add_norm(load->tok, WEFTI_NORM_CLUSTERS, NULL, 0, &norm, load->why);
+    if (err) return err;
+    WEFT_ASSERT(norm);
+    struct weft_buf map;
+    weft_buf_init(&map, text.len);
+    if (!wefti_base64(text, &map))
+        err = malformed(load, "precompiled_charsmap is not base64");
+    else if (map.failed)
+        err = WEFT_E_NOMEM;
+    else
+        err = wefti_charsmap_new(map.data, map.len, &norm->map, load->why);
+    weft_buf_fini(&map);
+    return err;
 }
 
 static weft_err load_normalizer(struct loader *load, const json_t *part, struct weft_str type) {
@@ -114,8 +120,9 @@ static weft_err load_normalizer(struct loader *load, const json_t *part, struct 
         if (wefti_str_is(type, plain[i].name, strlen(plain[i].name)))
             return wefti_tok_add_norm(load->tok, plain[i].kind, NULL, 0, NULL, load->why);
     if (WEFTI_IS(type, "Replace")) return load_replace(load, part);
+    if (WEFTI_IS(type, "Precompiled")) return load_precompiled(load, part);
     if (WEFTI_IS(type, "Prepend")) {
-        struct weft_str text = str_at(part, "prepend");
+        struct weft_str text = wefti_str_at(part, "prepend");
         return wefti_tok_add_norm(load->tok, WEFTI_NORM_PREPEND, text.data, text.len, NULL,
                                   load->why);
     }
@@ -123,8 +130,8 @@ static weft_err load_normalizer(struct loader *load, const json_t *part, struct 
         struct wefti_norm *norm;
         weft_err err = wefti_tok_add_norm(load->tok, WEFTI_NORM_STRIP, NULL, 0, &norm, load->why);
         if (err) return err;
-        norm->left = bool_at(part, "strip_left", true);
-        norm->right = bool_at(part, "strip_right", true);
+        norm->left = wefti_bool_at(part, "strip_left", true);
+        norm->right = wefti_bool_at(part, "strip_right", true);
         return WEFT_OK;
     }
     return refuse(load, "normalizer", type);
@@ -134,7 +141,7 @@ static weft_err load_normalizer(struct loader *load, const json_t *part, struct 
  */
 
 static weft_err get_behavior(struct loader *load, const json_t *part, enum wefti_behavior *out) {
-    struct weft_str name = str_at(part, "behavior");
+    struct weft_str name = wefti_str_at(part, "behavior");
     if (WEFTI_IS(name, "Isolated") || name.len == 0)
         *out = WEFTI_SPLIT_ISOLATED;
     else if (WEFTI_IS(name, "Removed"))
@@ -164,24 +171,24 @@ static weft_err load_split(struct loader *load, const json_t *part) {
     if (!err) err = get_behavior(load, part, &behavior);
     if (err) return err;
     return wefti_tok_add_split(load->tok, pattern.data, pattern.len, literal, behavior,
-                               bool_at(part, "invert", false), load->why);
+                               wefti_bool_at(part, "invert", false), load->why);
 }
 
 static weft_err load_byte_level(struct loader *load, const json_t *part) {
     struct wefti_step *step;
     weft_err err = WEFT_OK;
     load->has_byte_level = true;
-    if (bool_at(part, "add_prefix_space", true))
+    if (wefti_bool_at(part, "add_prefix_space", true))
         err = wefti_tok_add_step(load->tok, WEFTI_STEP_PREFIX_SPACE, &step, load->why);
-    if (!err && bool_at(part, "use_regex", true))
+    if (!err && wefti_bool_at(part, "use_regex", true))
         err = add_split(load, gpt2_pattern, WEFTI_SPLIT_ISOLATED, false);
     if (!err) err = wefti_tok_add_step(load->tok, WEFTI_STEP_TO_CHARS, &step, load->why);
     return err;
 }
 
 static weft_err load_metaspace(struct loader *load, const json_t *part) {
-    struct weft_str replacement = str_at(part, "replacement"),
-                    scheme = str_at(part, "prepend_scheme");
+    struct weft_str replacement = wefti_str_at(part, "replacement"),
+                    scheme = wefti_str_at(part, "prepend_scheme");
     if (!WEFTI_IS(replacement, "\xE2\x96\x81"))
         return refuse(load, "Metaspace replacement", replacement);
     struct wefti_step *step;
@@ -195,9 +202,9 @@ static weft_err load_metaspace(struct loader *load, const json_t *part) {
         step->prepend = WEFTI_PREPEND_NEVER;
     else if (scheme.len > 0)
         return refuse(load, "Metaspace prepend_scheme", scheme);
-    else if (bool_at(part, "add_prefix_space", true))
+    else if (wefti_bool_at(part, "add_prefix_space", true))
         step->prepend = WEFTI_PREPEND_ALWAYS;
-    if (!bool_at(part, "split", true)) return WEFT_OK;
+    if (!wefti_bool_at(part, "split", true)) return WEFT_OK;
     return wefti_tok_add_split(load->tok, mark, sizeof mark - 1, true, WEFTI_SPLIT_WITH_NEXT, false,
                                load->why);
 }
@@ -212,7 +219,7 @@ static weft_err load_pre_tokenizer(struct loader *load, const json_t *part, stru
     if (WEFTI_IS(type, "ByteLevel")) return load_byte_level(load, part);
     if (WEFTI_IS(type, "Metaspace")) return load_metaspace(load, part);
     if (WEFTI_IS(type, "Digits")) {
-        bool single = bool_at(part, "individual_digits", false);
+        bool single = wefti_bool_at(part, "individual_digits", false);
         return add_split(load, single ? "\\p{N}" : "\\p{N}+", WEFTI_SPLIT_ISOLATED, false);
     }
     if (WEFTI_IS(type, "Punctuation")) {
@@ -259,21 +266,22 @@ static weft_err load_decoder(struct loader *load, const json_t *part, struct wef
         bool literal;
         weft_err err = get_pattern(load, part, &pattern, &literal);
         if (!err && !literal) err = refuse(load, "decoder Replace with Regex", pattern);
-        return err ? err : add_replace(load, pattern, str_at(part, "content"));
+        return err ? err : add_replace(load, pattern, wefti_str_at(part, "content"));
     }
     if (WEFTI_IS(type, "Strip")) {
         double start = json_number_value(json_object_get(part, "start"));
         double stop = json_number_value(json_object_get(part, "stop"));
-        struct weft_str content = str_at(part, "content");
+        struct weft_str content = wefti_str_at(part, "content");
         if (!WEFTI_IS(content, " ") || (start != 0 && start != 1) || stop != 0)
             return refuse(load, "decoder Strip other than of one leading space:", content);
         load->tok->strip_first_space |= start == 1;
         return WEFT_OK;
     }
     if (WEFTI_IS(type, "Metaspace")) {
-        struct weft_str scheme = str_at(part, "prepend_scheme");
-        load->tok->strip_first_space |=
-            scheme.len > 0 ? !WEFTI_IS(scheme, "never") : bool_at(part, "add_prefix_space", true);
+        struct weft_str scheme = wefti_str_at(part, "prepend_scheme");
+        load->tok->strip_first_space |= scheme.len > 0
+                                            ? !WEFTI_IS(scheme, "never")
+                                            : wefti_bool_at(part, "add_prefix_space", true);
         return add_replace(load, (struct weft_str){mark, sizeof mark - 1},
                            (struct weft_str){" ", 1});
     }
@@ -329,6 +337,30 @@ static struct weft_str to_piece(struct loader *load, struct weft_str written, bo
     return *reachable_out ? (struct weft_str){load->piece.data, load->piece.len} : written;
 }
 
+/* Unigram: [["piece", score], ...], by id. */
+static weft_err load_scored_vocab(struct loader *load, const json_t *vocab) {
+    weft_tokenizer *tok = load->tok;
+    size_t n = json_array_size(vocab);
+    if (n == 0 || n > WEFT_VOCAB_MAX)
+        return weft_err_set(load->why, WEFT_E_PROTO, "a vocabulary of %zu pieces; 1 to %u can be",
+                            n, WEFT_VOCAB_MAX);
+    tok->scores = calloc(n, sizeof *tok->scores);
+    if (!tok->scores) return WEFT_E_NOMEM;
+    for (size_t id = 0; id < n; id++) {
+        const json_t *entry = json_array_get(vocab, id), *score = json_array_get(entry, 1);
+        struct weft_str written = wefti_str_of(json_array_get(entry, 0)), bytes;
+        if (written.len > WEFTI_TOKEN_BYTES_MAX || !json_is_number(score))
+            return weft_err_set(load->why, WEFT_E_PROTO,
+                                "entry %zu of the vocabulary is too long or has no score", id);
+        tok->scores[id] = json_number_value(score);
+        weft_err err = decode_entry(load, written, &bytes);
+        if (!err)
+            err = wefti_vocab_put(&tok->vocab, id, written, bytes, WEFTI_TOKEN_PIECE, load->why);
+        if (err) return err;
+    }
+    return wefti_vocab_index(&tok->vocab);
+}
+
 static weft_err load_vocab(struct loader *load, json_t *vocab) {
     const char *key;
     size_t key_len;
@@ -365,11 +397,11 @@ static uint32_t find_entry(struct loader *load, struct weft_str written) {
 /* "left right", or ["left", "right"]. */
 static bool get_merge(const json_t *merge, struct weft_str *left, struct weft_str *right) {
     if (json_is_array(merge) && json_array_size(merge) == 2) {
-        *left = str_of(json_array_get(merge, 0));
-        *right = str_of(json_array_get(merge, 1));
+        *left = wefti_str_of(json_array_get(merge, 0));
+        *right = wefti_str_of(json_array_get(merge, 1));
         return left->len > 0 && right->len > 0;
     }
-    struct weft_str text = str_of(merge);
+    struct weft_str text = wefti_str_of(merge);
     const char *space = memchr(text.data, ' ', text.len);
     if (!space) return false;
     *left = (struct weft_str){text.data, (size_t)(space - text.data)};
@@ -421,27 +453,40 @@ static weft_err load_fallback(struct loader *load) {
     return WEFT_OK;
 }
 
+static weft_err load_unigram(struct loader *load, const json_t *model) {
+    weft_tokenizer *tok = load->tok;
+    uint64_t unk;
+    if (load->has_byte_level)
+        return refuse(load, "pre_tokenizer ByteLevel with model", (struct weft_str){"Unigram", 7});
+    weft_err err = load_scored_vocab(load, json_object_get(model, "vocab"));
+    if (!err && wefti_bool_at(model, "byte_fallback", false)) err = load_fallback(load);
+    if (!err && weft_json_u64(json_object_get(model, "unk_id"), &unk) && unk < tok->vocab.n_tokens)
+        tok->unk_id = (uint32_t)unk;
+    return err;
+}
+
 static weft_err load_model(struct loader *load, const json_t *model) {
     weft_tokenizer *tok = load->tok;
-    struct weft_str type = str_at(model, "type"), unk = str_at(model, "unk_token");
+    struct weft_str type = wefti_str_at(model, "type"), unk = wefti_str_at(model, "unk_token");
     json_t *vocab = json_object_get(model, "vocab");
     const json_t *merges = json_object_get(model, "merges");
+    if (WEFTI_IS(type, "Unigram")) return load_unigram(load, model);
     if (!WEFTI_IS(type, "BPE") && !(type.len == 0 && merges))
         return refuse(load, "tokenizer model", type);
     if (!json_is_object(vocab) || !json_is_array(merges))
         return malformed(load, "the model has no vocab object or no merges array");
     static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     for (size_t i = 0; i < 2; i++)
-        if (str_at(model, affixes[i]).len > 0)
+        if (wefti_str_at(model, affixes[i]).len > 0)
             return refuse(load, "model option", (struct weft_str){affixes[i], strlen(affixes[i])});
     if (json_number_value(json_object_get(model, "dropout")) > 0)
         return refuse(load, "model option", (struct weft_str){"dropout", 7});
     tok->byte_level = load->has_byte_level;
-    tok->ignore_merges = bool_at(model, "ignore_merges", false);
-    tok->fuse_unk = bool_at(model, "fuse_unk", false);
+    tok->ignore_merges = wefti_bool_at(model, "ignore_merges", false);
+    tok->fuse_unk = wefti_bool_at(model, "fuse_unk", false);
     weft_err err = load_vocab(load, vocab);
     if (!err) err = load_merges(load, merges);
-    if (!err && bool_at(model, "byte_fallback", false)) err = load_fallback(load);
+    if (!err && wefti_bool_at(model, "byte_fallback", false)) err = load_fallback(load);
     if (!err && unk.len > 0) tok->unk_id = find_entry(load, unk);
     return err;
 }
@@ -476,22 +521,17 @@ static weft_err load_added(struct loader *load, const json_t *list) {
     weft_err err = WEFT_OK;
     for (size_t i = 0; i < json_array_size(list) && !err; i++) {
         const json_t *entry = json_array_get(list, i);
-        struct weft_str content = str_at(entry, "content");
+        struct weft_str content = wefti_str_at(entry, "content");
         uint64_t id;
         if (!weft_json_u64(json_object_get(entry, "id"), &id) || content.len == 0)
             return weft_err_set(load->why, WEFT_E_PROTO, "added token %zu lacks an id or content",
                                 i);
-        struct wefti_added_token traits = {
-            .special = bool_at(entry, "special", false),
-            .single_word = bool_at(entry, "single_word", false),
-            .strip_left = bool_at(entry, "lstrip", false),
-            .strip_right = bool_at(entry, "rstrip", false),
-        };
+        struct wefti_added_token traits = wefti_added_traits(entry);
         uint32_t flags = WEFTI_TOKEN_ADDED | (traits.special ? WEFTI_TOKEN_SPECIAL : 0);
         err = wefti_vocab_put(&load->tok->vocab, id, content, content, flags, load->why);
         if (!err)
             err = put_added(load, content, (uint32_t)id,
-                            bool_at(entry, "normalized", !traits.special), &traits);
+                            wefti_bool_at(entry, "normalized", !traits.special), &traits);
     }
     return err;
 }
@@ -548,55 +588,6 @@ static weft_err load_post_processor(struct loader *load, const json_t *part, str
     return refuse(load, "post_processor", type);
 }
 
-/* --- special tokens ----------------------------------------------------------------------------
- */
-
-/* "text", or {"content": "text"}. */
-static uint32_t token_of_config(const weft_tokenizer *tok, const json_t *config, const char *key) {
-    const json_t *value = json_object_get(config, key);
-    struct weft_str text = json_is_object(value) ? str_at(value, "content") : str_of(value);
-    uint32_t id;
-    (void)wefti_tok_find(tok, text, &id);
-    return id;
-}
-
-/* An id, or a list of them. */
-static void add_eos(weft_tokenizer *tok, const json_t *value) {
-    uint64_t id;
-    if (weft_json_u64(value, &id)) wefti_tok_add_eos(tok, id);
-    for (size_t i = 0; i < json_array_size(value); i++)
-        if (weft_json_u64(json_array_get(value, i), &id)) wefti_tok_add_eos(tok, id);
-}
-
-static void use_config(weft_tokenizer *tok, const json_t *config) {
-    uint64_t bos;
-    if (tok->bos_id == WEFTI_NO_ID &&
-        weft_json_u64(json_object_get(config, "bos_token_id"), &bos) && bos < tok->vocab.n_tokens)
-        tok->bos_id = (uint32_t)bos;
-    add_eos(tok, json_object_get(config, "eos_token_id"));
-}
-
-/* The files need not agree: a base model's generation_config.json keeps its one end beside the chat
- * tokenizer's. */
-static weft_err load_specials(weft_tokenizer *tok, const char *dir, struct weft_errmsg *why) {
-    json_t *config;
-    weft_err err = wefti_text_json(dir, "tokenizer_config.json", &config, why);
-    if (err) return err;
-    tok->bos_id = token_of_config(tok, config, "bos_token");
-    tok->eos_token_id = token_of_config(tok, config, "eos_token");
-    json_decref(config);
-    static const char *const files[] = {"generation_config.json", "config.json"};
-    for (size_t i = 0; i < 2; i++) {
-        err = wefti_text_json(dir, files[i], &config, why);
-        if (err) return err;
-        use_config(tok, config);
-        json_decref(config);
-    }
-    if (tok->eos_token_id != WEFTI_NO_ID) wefti_tok_add_eos(tok, tok->eos_token_id);
-    if (tok->eos_token_id == WEFTI_NO_ID && tok->n_eos > 0) tok->eos_token_id = tok->eos_ids[0];
-    return WEFT_OK;
-}
-
 /* --- the file ----------------------------------------------------------------------------------
  */
 
@@ -636,6 +627,6 @@ weft_err wefti_tok_load_json(weft_tokenizer *tok, const char *dir, struct weft_e
     weft_buf_fini(&load.piece);
     weft_buf_fini(&load.bytes);
     json_decref(root);
-    if (!err) err = load_specials(tok, dir, why);
+    if (!err) err = wefti_tok_load_specials(tok, dir, why);
     return err;
 }

@@ -48,6 +48,22 @@ weft_err wefti_tok_add_norm(weft_tokenizer *tok, enum wefti_norm_kind kind, cons
     return WEFT_OK;
 }
 
+weft_err wefti_tok_add_sentence(weft_tokenizer *tok, struct wefti_sentence **sentence_out,
+                                struct weft_errmsg *why) {
+    struct wefti_norm *norm = NULL;
+    *sentence_out = calloc(1, sizeof **sentence_out);
+    if (!*sentence_out) return WEFT_E_NOMEM;
+    weft_err err = wefti_tok_add_norm(tok, WEFTI_NORM_SENTENCE, NULL, 0, &norm, why);
+    if (err) {
+        free(*sentence_out);
+        *sentence_out = NULL;
+        return err;
+    }
+    WEFT_ASSERT(norm);
+    norm->sentence = *sentence_out;
+    return WEFT_OK;
+}
+
 int wefti_tok_fallback_byte(struct weft_str text) {
     if (text.len != 6 || memcmp(text.data, "<0x", 3) != 0 || text.data[5] != '>') return -1;
     int value = 0;
@@ -112,9 +128,18 @@ weft_err wefti_tok_seal(weft_tokenizer *tok, struct weft_errmsg *why) {
     }
     for (size_t i = 0; i < tok->n_steps; i++)
         tok->to_chars |= tok->steps[i].kind == WEFTI_STEP_TO_CHARS;
-    if (tok->score_ranks) note_marks(tok);
+    if (tok->score_ranks || tok->scores) note_marks(tok);
     tok->text_bytes_per_id = text_bytes_per_id(tok);
-    return WEFT_OK;
+    return tok->scores ? wefti_unigram_seal(tok, why) : WEFT_OK;
+}
+
+static weft_err load_folder(weft_tokenizer *tok, const char *dir, struct weft_errmsg *why) {
+    weft_err err = wefti_tok_load_json(tok, dir, why);
+    if (err != WEFT_E_NOTFOUND) return err;
+    if (why) why->text[0] = 0;
+    err = wefti_tok_load_spm(tok, dir, why);
+    if (err != WEFT_E_NOTFOUND) return err;
+    return weft_err_set(why, err, "%s has neither a tokenizer.json nor a tokenizer.model", dir);
 }
 
 weft_err weft_text_open(const char *path, weft_tokenizer **tok_out, struct weft_errmsg *why) {
@@ -129,7 +154,7 @@ weft_err weft_text_open(const char *path, weft_tokenizer **tok_out, struct weft_
     err = weft_model_locate(path, &place, why);
     if (err) goto cleanup;
     err = place.format == WEFT_MODEL_GGUF ? wefti_tok_load_gguf(tok, place.path, why)
-                                          : wefti_tok_load_json(tok, place.path, why);
+                                          : load_folder(tok, place.path, why);
     if (err) goto cleanup;
     *tok_out = tok;
     tok = NULL;
@@ -151,6 +176,8 @@ void weft_text_free(weft_tokenizer *tok) {
     for (size_t i = 0; i < tok->n_steps; i++)
         wefti_regex_fini(&tok->steps[i].regex);
     free(tok->score_ranks);
+    free(tok->scores);
+    wefti_trie_fini(&tok->trie);
     free(tok);
 }
 

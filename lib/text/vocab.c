@@ -215,8 +215,10 @@ static size_t lower_bound(const struct wefti_added *added, size_t low, size_t hi
     return low;
 }
 
-static const struct wefti_added_token *
-longest_at(const struct wefti_added *added, bool parse_special, const char *text, size_t len) {
+const struct wefti_added_token *wefti_added_longest(const struct wefti_added *added,
+                                                    bool parse_special, const char *text,
+                                                    size_t len) {
+    if (len == 0 || !added->starts[(unsigned char)*text]) return NULL;
     const struct wefti_added_token *best = NULL;
     size_t low = 0, high = added->n;
     for (size_t at = 0; low < high; at++) {
@@ -265,9 +267,8 @@ bool wefti_added_find(const struct wefti_added *added, bool parse_special, const
                       size_t len, size_t from, struct wefti_added_match *match_out) {
     if (added->n == 0 || (!parse_special && !added->any_ordinary)) return false;
     for (size_t at = from; at < len;) {
-        const struct wefti_added_token *token = NULL;
-        if (added->starts[(unsigned char)text[at]])
-            token = longest_at(added, parse_special, text + at, len - at);
+        const struct wefti_added_token *token =
+            wefti_added_longest(added, parse_special, text + at, len - at);
         if (!token) {
             at++;
             continue;

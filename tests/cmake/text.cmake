@@ -1,6 +1,6 @@
 set(WEFT_TEXT_FILES ${CMAKE_SOURCE_DIR}/tests/unit/text_files.c
                     ${CMAKE_SOURCE_DIR}/tests/unit/model_files.c)
-foreach(name test_tokenizer_merging test_tokenizer_stages test_tokenizer_files test_tokenizer_gguf
+foreach(name test_tokenizer_merging test_tokenizer_stages test_tokenizer_files test_tokenizer_gguf test_tokenizer_spm
              test_detok test_stop test_chat test_text_nomem)
   weft_test(${name} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/${name}.c ${WEFT_TEXT_FILES}
             LINKS weft_text LABELS unit TIMEOUT 60)

@@ -1,6 +1,7 @@
 /* Texts of any bytes under our own tokenizer, and tokenizer files of any bytes: an input that
- * begins with '{' is a tokenizer.json, one that begins with "GGUF" a GGUF file, everything else a
- * text. */
+ * begins with '{' is a tokenizer.json, one that begins with "GGUF" a GGUF file, one that begins
+ * with a newline (protobuf's tag of the first piece) a tokenizer.model and a text, everything else
+ * a text. */
 #include "fuzz/fuzz.h"
 
 #include <stdio.h>
@@ -9,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/parse.h"
+#include "model/model.h"
 #include "unit/model_files.h"
 #include "unit/text_files.h"
 
@@ -46,15 +48,15 @@ static const weft_tokenizer *fable(void) {
     return tok;
 }
 
-static void check_file(const uint8_t *bytes, size_t n, bool gguf) {
+static void check_file(const uint8_t *bytes, size_t n, const char *name) {
     static const char text[] =
         "Hello  w\u00f6rld 12345 <s> a\u0301\n\n\xff aaaaaaaaaaaaaaaaaaaaaaaaaa"
         "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\u4e00'll x";
     struct weft_errmsg why = {""};
     weft_tokenizer *tok;
     char *dir = test_dir_new(), path[4096];
-    test_dir_write(dir, gguf ? "t.gguf" : "tokenizer.json", bytes, n);
-    (void)snprintf(path, sizeof path, "%s%s", dir, gguf ? "/t.gguf" : "");
+    test_dir_write(dir, name, bytes, n);
+    (void)snprintf(path, sizeof path, "%s%s", dir, strcmp(name, "t.gguf") == 0 ? "/t.gguf" : "");
     weft_err err = weft_text_open(path, &tok, &why);
     test_dir_free(dir);
     WEFT_ASSERT((err == WEFT_OK) == (tok != NULL));
@@ -66,9 +68,10 @@ static void check_file(const uint8_t *bytes, size_t n, bool gguf) {
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
     bool gguf = n >= 4 && memcmp(bytes, "GGUF", 4) == 0;
     if (gguf || (n > 0 && bytes[0] == '{')) {
-        check_file(bytes, n, gguf);
+        check_file(bytes, n, gguf ? "t.gguf" : "tokenizer.json");
         return 0;
     }
+    if (n > 0 && bytes[0] == '\n') check_file(bytes, n, "tokenizer.model");
     check_text(fable(), (const char *)bytes, n, 0, true);
     check_text(fable(), (const char *)bytes, n, WEFT_TEXT_PARSE_SPECIAL, true);
     return 0;
@@ -112,6 +115,28 @@ static void add_gguf(void (*add)(const void *bytes, size_t n), const char *model
     gguf_fini(&b);
 }
 
+/* Files of the source tree: SentencePiece models and one as a GGUF vocabulary. */
+static void add_models(void (*add)(const void *bytes, size_t n)) {
+    static const char *const names[] = {
+        "bpe/tokenizer.model",  "bpe_unknown/tokenizer.model",   "unigram/tokenizer.model",
+        "char/tokenizer.model", "unigram_bytes/tokenizer.model", "unigram.gguf"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[128], *bytes;
+        size_t n;
+        (void)snprintf(path, sizeof path, "tests/data/spm/%s", names[i]);
+        weft_err err = weft_model_read(test_source_path(path), 1 << 20, &bytes, &n, NULL);
+        WEFT_ASSERT(!err);
+        add(bytes, n);
+        free(bytes);
+    }
+}
+
+static const char unigram_json[] =
+    "{\"decoder\":{\"type\":\"Metaspace\"},\"pre_tokenizer\":{\"type\":\"WhitespaceSplit\"},"
+    "\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":"
+    "\"CAAAAAAEAAAAAAAAYQA=\"},\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":"
+    "[[\"<unk>\",0],[\"a\",-1.5],[\"aa\",-2],[\"H\",-3],[\"He\",-3.25],[\"l\",-4],[\"x\",-9]]}}";
+
 void weft_fuzz_seeds(void (*add)(const void *bytes, size_t n)) {
     static const char *const texts[] = {
         "Once upon a time, there was a little girl who lived in the forest.",
@@ -153,7 +178,10 @@ void weft_fuzz_seeds(void (*add)(const void *bytes, size_t n)) {
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         add(texts[i], strlen(texts[i]));
+    add_models(add);
+    add(unigram_json, sizeof unigram_json - 1);
     add_gguf(add, "llama", "default");
+    add_gguf(add, "t5", "default");
     add_gguf(add, "gpt2", "deepseek-llm");
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         struct weft_buf json;

@@ -3,8 +3,9 @@
  * tests/data/models_tokenizer_goldens.json and tests/data/zoo/tokenizer_goldens.json hold the ids
  * of some texts under our own models' tokenizers, made by independent implementations
  * (../shared/reference/make_tokenizer_goldens.py and ../shared/reference/zoo/tokenizer_goldens.py).
- * ../shared/vocab holds llama.cpp's vectors for published vocabularies; they are not part of the
- * repository, and where they are absent that part is skipped. */
+ * tests/data/spm holds small SentencePiece models and what SentencePiece itself makes of some texts
+ * (make_spm_goldens.py). ../shared/vocab holds llama.cpp's vectors for published vocabularies; they
+ * are not part of the repository, and where they are absent that part is skipped. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -133,6 +134,49 @@ static void ids_of_gguf_files_equal_those_of_their_folders(void **state) {
     check_goldens(file, "tests/data/zoo/llama_quant/Q8_0.gguf", "ids_special", "ids_plain");
 }
 
+/* A user-defined symbol in a GGUF file cuts the text before it is normalised, as llama.cpp has it:
+ * SentencePiece's ids are not those. */
+static bool has_symbol(const char *text) {
+    return strstr(text, "<tool>") || strstr(text, "ABC");
+}
+
+static void check_sentence_piece(const json_t *texts, const json_t *ids, const char *model,
+                                 bool symbols_cut) {
+    weft_tokenizer *tok = open_tokenizer(source_path(model));
+    int n_different = 0, n_cases = 0;
+    assert_int_equal(json_array_size(ids), json_array_size(texts));
+    for (size_t i = 0; i < json_array_size(texts); i++) {
+        const json_t *text = json_array_get(texts, i);
+        if (symbols_cut && has_symbol(json_string_value(text))) continue;
+        n_cases++;
+        n_different += compare(tok, json_string_value(text), json_string_length(text), 0,
+                               json_array_get(ids, i));
+    }
+    (void)printf("%s: %d texts, %d different\n", model, n_cases, n_different);
+    assert_true(n_cases >= 40);
+    assert_int_equal(n_different, 0);
+    weft_text_free(tok);
+}
+
+static void ids_of_sentence_piece_models_equal_its_own(void **state) {
+    (void)state;
+    json_error_t at;
+    json_t *root = json_load_file(source_path("tests/data/spm/goldens.json"), JSON_ALLOW_NUL, &at);
+    if (!root) fail_msg("%s", at.text);
+    const json_t *texts = json_object_get(root, "texts");
+    json_t *models = json_object_get(root, "ids"), *ids;
+    const char *name;
+    assert_true(json_object_size(models) >= 7);
+    json_object_foreach(models, name, ids) {
+        char path[256];
+        (void)snprintf(path, sizeof path, "tests/data/spm/%s", name);
+        check_sentence_piece(texts, ids, path, false);
+    }
+    check_sentence_piece(texts, json_object_get(models, "unigram"), "tests/data/spm/unigram.gguf",
+                         true);
+    json_decref(root);
+}
+
 /* --- llama.cpp's vectors -----------------------------------------------------------------------
  */
 
@@ -214,6 +258,7 @@ int main(void) {
         cmocka_unit_test(ids_of_our_models_equal_the_recorded_ones),
         cmocka_unit_test(ids_of_the_zoo_equal_the_recorded_ones),
         cmocka_unit_test(ids_of_gguf_files_equal_those_of_their_folders),
+        cmocka_unit_test(ids_of_sentence_piece_models_equal_its_own),
         cmocka_unit_test(ids_of_published_vocabularies_equal_the_recorded_ones),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -78,6 +78,9 @@ static void opening_survives_each_refusal(void **state) {
     (void)state;
     repeat_until_it_works(open_path, test_source_path("tests/data/zoo/llama_quant"));
     repeat_until_it_works(open_path, test_source_path("tests/data/zoo/llama_quant/Q8_0.gguf"));
+    repeat_until_it_works(open_path, test_source_path("tests/data/spm/unigram"));
+    repeat_until_it_works(open_path, test_source_path("tests/data/spm/bpe"));
+    repeat_until_it_works(open_path, test_source_path("tests/data/spm/unigram.gguf"));
     static const char *const words[] = {"a", "b", "ab", NULL};
     static const struct text_parts parts = {
         .words = words,
@@ -114,6 +117,10 @@ static void encoding_survives_each_refusal(void **state) {
     (void)state;
     weft_tokenizer *tok;
     assert_int_equal(weft_text_open(test_source_path("models/fable-6m"), &tok, NULL), WEFT_OK);
+    repeat_until_it_works(encode, tok);
+    weft_text_free(tok);
+    assert_int_equal(weft_text_open(test_source_path("tests/data/spm/unigram"), &tok, NULL),
+                     WEFT_OK);
     repeat_until_it_works(encode, tok);
     weft_text_free(tok);
     static const char *const words[] = {"a", "aa", NULL};

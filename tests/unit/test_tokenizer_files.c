@@ -220,11 +220,11 @@ static void what_is_not_supported_is_refused_by_name(void **state) {
     }
     struct weft_errmsg why = {""};
     weft_tokenizer *tok;
-    assert_int_equal(text_try_open("{\"model\":{\"type\":\"Unigram\",\"vocab\":[]},"
+    assert_int_equal(text_try_open("{\"model\":{\"type\":\"WordPiece\",\"vocab\":[]},"
                                    "\"decoder\":{\"type\":\"Fuse\"}}",
                                    &tok, &why),
                      WEFT_E_UNSUPPORTED);
-    assert_non_null(strstr(why.text, "Unigram"));
+    assert_non_null(strstr(why.text, "WordPiece"));
 }
 
 static void malformed_files_are_refused(void **state) {

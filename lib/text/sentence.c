@@ -1,0 +1,75 @@
+/* SentencePiece's way with a text before it is cut into pieces: characters replaced by the map of
+ * the model, spaces squeezed and trimmed, one put in front, and all of them written as U+2581.
+ * User-defined symbols pass through the map as they are. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "text_internal.h"
+
+void wefti_sentence_free(struct wefti_sentence *sentence) {
+    if (!sentence) return;
+    wefti_charsmap_free(sentence->map);
+    wefti_added_fini(&sentence->kept);
+    free(sentence);
+}
+
+/* What the text goes on with, as the map or a user-defined symbol has it; returns the bytes read.
+ */
+static size_t next(const struct wefti_sentence *sentence, const char *text, size_t len,
+                   struct weft_str *out) {
+    const struct wefti_added_token *kept = wefti_added_longest(&sentence->kept, true, text, len);
+    if (!kept) return wefti_charsmap_next(sentence->map, text, len, out);
+    *out = (struct weft_str){text, kept->len};
+    return kept->len;
+}
+
+static void add_space(const struct wefti_sentence *sentence, struct weft_buf *out) {
+    weft_buf_add_str(out, sentence->escape ? WEFTI_MARK : " ");
+}
+
+static void add_escaped(const struct wefti_sentence *sentence, struct weft_str text,
+                        struct weft_buf *out) {
+    while (text.len > 0) {
+        const char *space = memchr(text.data, ' ', text.len);
+        size_t n = space ? (size_t)(space - text.data) : text.len;
+        weft_buf_add(out, text.data, n);
+        if (space) add_space(sentence, out);
+        n += space != NULL;
+        text.data += n;
+        text.len -= n;
+    }
+}
+
+static void trim_end(const struct wefti_sentence *sentence, struct weft_buf *out) {
+    struct weft_str space = {sentence->escape ? WEFTI_MARK : " ", sentence->escape ? 3 : 1};
+    while (out->len >= space.len &&
+           memcmp(out->data + out->len - space.len, space.data, space.len) == 0)
+        out->len -= space.len;
+}
+
+void wefti_sentence_run(const struct wefti_sentence *sentence, const struct weft_buf *in,
+                        struct weft_buf *out) {
+    struct weft_str to;
+    size_t at = 0;
+    while (sentence->squeeze && at < in->len) {
+        size_t n = next(sentence, in->data + at, in->len - at, &to);
+        if (!WEFTI_IS(to, " ")) break;
+        at += n;
+    }
+    if (at == in->len) return;
+    if (sentence->prefix) add_space(sentence, out);
+    bool behind_space = sentence->squeeze;
+    while (at < in->len) {
+        at += next(sentence, in->data + at, in->len - at, &to);
+        while (behind_space && to.len > 0 && *to.data == ' ') {
+            to.data++;
+            to.len--;
+        }
+        if (to.len == 0) continue;
+        add_escaped(sentence, to, out);
+        behind_space = sentence->squeeze && to.data[to.len - 1] == ' ';
+    }
+    if (sentence->squeeze) trim_end(sentence, out);
+    if (sentence->suffix) add_space(sentence, out);
+}

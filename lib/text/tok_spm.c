@@ -1,0 +1,331 @@
+/* SentencePiece's own tokenizer.model: a protobuf message ModelProto.
+ *
+ * Its pieces stand in the order of their ids, each with a score and a type. A BPE model merges by
+ * score, a Unigram model looks for the best sum. What BOS and EOS a text gets is not in the file:
+ * Hugging Face's tokenizer_config.json says it, and so it does of tokens added later. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/parse.h"
+#include "text_internal.h"
+
+enum model_field { MODEL_PIECE = 1, MODEL_TRAINER = 2, MODEL_NORMALIZER = 3 };
+enum piece_field { PIECE_TEXT = 1, PIECE_SCORE = 2, PIECE_TYPE = 3 };
+enum trainer_field {
+    TRAINER_MODEL_TYPE = 3,
+    TRAINER_SPACE_AS_SUFFIX = 24,
+    TRAINER_BOS_ID = 41,
+    TRAINER_EOS_ID = 42,
+};
+enum normalizer_field {
+    NORMALIZER_MAP = 2,
+    NORMALIZER_PREFIX = 3,
+    NORMALIZER_SQUEEZE = 4,
+    NORMALIZER_ESCAPE = 5,
+};
+enum model_type { MODEL_UNIGRAM = 1, MODEL_BPE = 2, MODEL_WORD = 3, MODEL_CHAR = 4 };
+enum piece_type {
+    TYPE_NORMAL = 1,
+    TYPE_UNKNOWN = 2,
+    TYPE_CONTROL = 3,
+    TYPE_USER_DEFINED = 4,
+    TYPE_UNUSED = 5,
+    TYPE_BYTE = 6,
+};
+
+struct loader {
+    weft_tokenizer *tok;
+    struct weft_errmsg *why;
+    struct wefti_sentence *sentence; /* belongs to the normaliser step */
+    struct weft_str map;
+    uint64_t model_type;
+    bool prefix, space_as_suffix;
+    uint64_t bos_id, eos_id;
+    uint32_t n_pieces;
+    struct weft_buf bytes;
+};
+
+static weft_err malformed(struct loader *load, const char *what) {
+    return weft_err_set(load->why, WEFT_E_PROTO, "%s", what);
+}
+
+/* --- what stands beside the pieces -------------------------------------------------------------
+ */
+
+static void take_trainer(struct loader *load, const struct wefti_pb_field *field) {
+    switch (field->number) {
+    case TRAINER_MODEL_TYPE:
+        load->model_type = field->value;
+        break;
+    case TRAINER_SPACE_AS_SUFFIX:
+        load->space_as_suffix = field->value != 0;
+        break;
+    case TRAINER_BOS_ID:
+        load->bos_id = field->value; /* -1, none, is no id there could be */
+        break;
+    case TRAINER_EOS_ID:
+        load->eos_id = field->value;
+        break;
+    default:
+        break;
+    }
+}
+
+static void take_normalizer(struct loader *load, const struct wefti_pb_field *field) {
+    switch (field->number) {
+    case NORMALIZER_MAP:
+        load->map = field->bytes;
+        break;
+    case NORMALIZER_PREFIX:
+        load->prefix = field->value != 0;
+        break;
+    case NORMALIZER_SQUEEZE:
+        load->sentence->squeeze = field->value != 0;
+        break;
+    case NORMALIZER_ESCAPE:
+        load->sentence->escape = field->value != 0;
+        break;
+    default:
+        break;
+    }
+}
+
+static weft_err each_field(struct loader *load, struct weft_str message,
+                           void (*take)(struct loader *load, const struct wefti_pb_field *field)) {
+    struct weft_cursor cur;
+    struct wefti_pb_field field;
+    weft_cursor_init(&cur, message.data, message.len);
+    while (wefti_pb_next(&cur, &field))
+        take(load, &field);
+    return cur.failed ? malformed(load, "the file is damaged") : WEFT_OK;
+}
+
+static weft_err load_specs(struct loader *load, struct weft_str file) {
+    struct weft_cursor cur;
+    struct wefti_pb_field field;
+    weft_err err = WEFT_OK;
+    load->model_type = MODEL_UNIGRAM; /* protobuf's defaults */
+    load->prefix = load->sentence->squeeze = load->sentence->escape = true;
+    load->bos_id = 1;
+    load->eos_id = 2;
+    weft_cursor_init(&cur, file.data, file.len);
+    while (!err && wefti_pb_next(&cur, &field)) {
+        if (field.wire != WEFTI_PB_BYTES) continue;
+        if (field.number == MODEL_TRAINER) err = each_field(load, field.bytes, take_trainer);
+        if (field.number == MODEL_NORMALIZER) err = each_field(load, field.bytes, take_normalizer);
+    }
+    if (!err && cur.failed) err = malformed(load, "the file is damaged");
+    if (err) return err;
+    load->sentence->prefix = load->prefix && !load->space_as_suffix;
+    load->sentence->suffix = load->prefix && load->space_as_suffix;
+    load->tok->strip_first_space =
+        !load->space_as_suffix && (load->prefix || load->sentence->squeeze);
+    if (load->model_type == MODEL_WORD || load->model_type > MODEL_CHAR)
+        return weft_err_set(load->why, WEFT_E_UNSUPPORTED,
+                            "a SentencePiece model of type %llu is not supported, only Unigram, "
+                            "BPE and characters are",
+                            (unsigned long long)load->model_type);
+    if (load->map.len == 0) return WEFT_OK;
+    return wefti_charsmap_new(load->map.data, load->map.len, &load->sentence->map, load->why);
+}
+
+/* --- pieces ------------------------------------------------------------------------------------
+ */
+
+struct piece {
+    struct weft_str text;
+    float score;
+    uint64_t type;
+};
+
+static weft_err read_piece(struct loader *load, struct weft_str message, struct piece *piece) {
+    struct weft_cursor cur;
+    struct wefti_pb_field field;
+    *piece = (struct piece){.text = {"", 0}, .type = TYPE_NORMAL};
+    weft_cursor_init(&cur, message.data, message.len);
+    while (wefti_pb_next(&cur, &field)) {
+        if (field.number == PIECE_TEXT && field.wire == WEFTI_PB_BYTES) piece->text = field.bytes;
+        if (field.number == PIECE_TYPE) piece->type = field.value;
+        if (field.number == PIECE_SCORE) {
+            uint32_t bits = (uint32_t)field.value;
+            memcpy(&piece->score, &bits, sizeof bits);
+        }
+    }
+    if (cur.failed) return malformed(load, "the file is damaged");
+    if (piece->text.len == 0 || piece->text.len > WEFTI_TOKEN_BYTES_MAX ||
+        !weft_utf8_valid(piece->text.data, piece->text.len))
+        return weft_err_set(load->why, WEFT_E_PROTO,
+                            "piece %u is empty, over %d bytes or not valid UTF-8", load->n_pieces,
+                            WEFTI_TOKEN_BYTES_MAX);
+    return WEFT_OK;
+}
+
+static weft_err put_control(struct loader *load, const struct piece *piece, uint32_t id) {
+    weft_tokenizer *tok = load->tok;
+    struct wefti_added_token traits = {.special = true};
+    if (piece->type == TYPE_UNKNOWN) tok->unk_id = id;
+    weft_err err = wefti_vocab_put(&tok->vocab, id, piece->text, piece->text,
+                                   WEFTI_TOKEN_ADDED | WEFTI_TOKEN_SPECIAL, load->why);
+    return err ? err : wefti_added_put(&tok->added_raw, piece->text, id, &traits);
+}
+
+/* A user-defined symbol is never taken apart. BPE is cut there; Unigram scores it out of reach. */
+static weft_err put_symbol(struct loader *load, const struct piece *piece, uint32_t id) {
+    static const struct wefti_added_token ordinary;
+    weft_err err = wefti_added_put(&load->sentence->kept, piece->text, id, &ordinary);
+    if (err || load->model_type == MODEL_UNIGRAM) return err;
+    return wefti_added_put(&load->tok->added_normalized, piece->text, id, &ordinary);
+}
+
+static weft_err put_piece(struct loader *load, const struct piece *piece, uint32_t id) {
+    weft_tokenizer *tok = load->tok;
+    if (piece->type == TYPE_CONTROL || piece->type == TYPE_UNKNOWN)
+        return put_control(load, piece, id);
+    bool unigram = load->model_type == MODEL_UNIGRAM;
+    uint32_t flags = 0;
+    weft_buf_clear(&load->bytes);
+    if (piece->type == TYPE_BYTE) {
+        int byte = wefti_tok_fallback_byte(piece->text);
+        if (byte < 0) return malformed(load, "a byte piece is not written as <0xNN>");
+        tok->fallback_ids[byte] = id;
+        weft_buf_add_char(&load->bytes, (char)byte);
+    } else {
+        wefti_add_unmarked(&load->bytes, piece->text);
+        if (piece->type == TYPE_NORMAL) flags = WEFTI_TOKEN_PIECE;
+        if (piece->type == TYPE_USER_DEFINED)
+            flags = unigram ? WEFTI_TOKEN_PIECE | WEFTI_TOKEN_CHOSEN : WEFTI_TOKEN_ADDED;
+    }
+    if (load->bytes.failed) return WEFT_E_NOMEM;
+    weft_err err =
+        wefti_vocab_put(&tok->vocab, id, piece->text,
+                        (struct weft_str){load->bytes.data, load->bytes.len}, flags, load->why);
+    if (!err && piece->type == TYPE_USER_DEFINED) err = put_symbol(load, piece, id);
+    return err;
+}
+
+/* Takes the pieces in, their scores last: n_pieces says how many there are. */
+static weft_err load_pieces(struct loader *load, struct weft_str file) {
+    weft_tokenizer *tok = load->tok;
+    struct weft_cursor cur;
+    struct wefti_pb_field field;
+    struct piece piece;
+    weft_err err = WEFT_OK;
+    size_t cap = 0;
+    weft_cursor_init(&cur, file.data, file.len);
+    while (!err && wefti_pb_next(&cur, &field)) {
+        if (field.number != MODEL_PIECE || field.wire != WEFTI_PB_BYTES) continue;
+        err = read_piece(load, field.bytes, &piece);
+        if (!err) err = put_piece(load, &piece, load->n_pieces);
+        if (err) return err;
+        if (load->n_pieces == cap) {
+            cap = cap ? 2 * cap : 1024; /* ends: wefti_vocab_put refuses id 2^21 */
+            double *scores = realloc(tok->scores, cap * sizeof *scores);
+            if (!scores) return WEFT_E_NOMEM;
+            tok->scores = scores;
+        }
+        tok->scores[load->n_pieces++] = (double)piece.score;
+    }
+    if (!err && load->n_pieces == 0) err = malformed(load, "there are no pieces");
+    return err ? err : wefti_vocab_index(&tok->vocab);
+}
+
+/* --- what the configuration says ---------------------------------------------------------------
+ */
+
+/* An entry of added_tokens_decoder: a token behind the pieces, or other traits of one of them. */
+static weft_err put_configured(struct loader *load, uint64_t id, const json_t *entry) {
+    weft_tokenizer *tok = load->tok;
+    struct weft_str text = wefti_str_at(entry, "content");
+    struct wefti_added_token traits = wefti_added_traits(entry);
+    if (text.len == 0 || text.len > WEFTI_TOKEN_BYTES_MAX) return WEFT_OK;
+    if (id < load->n_pieces) {
+        for (size_t i = 0; i < tok->added_raw.n; i++) {
+            struct wefti_added_token *token = &tok->added_raw.tokens[i];
+            if (token->id != id) continue;
+            token->single_word = traits.single_word;
+            token->strip_left = traits.strip_left;
+            token->strip_right = traits.strip_right;
+        }
+        return WEFT_OK;
+    }
+    uint32_t flags = WEFTI_TOKEN_ADDED | (traits.special ? WEFTI_TOKEN_SPECIAL : 0);
+    weft_err err = wefti_vocab_put(&tok->vocab, id, text, text, flags, load->why);
+    return err ? err : wefti_added_put(&tok->added_raw, text, (uint32_t)id, &traits);
+}
+
+static weft_err load_configured(struct loader *load, json_t *config) {
+    const char *key;
+    json_t *entry;
+    weft_err err = WEFT_OK;
+    json_object_foreach(json_object_get(config, "added_tokens_decoder"), key, entry) {
+        uint64_t id;
+        if (weft_parse_u64(key, WEFT_VOCAB_MAX - 1, &id) != WEFT_OK)
+            return malformed(load, "tokenizer_config.json: added_tokens_decoder has a key that is "
+                                   "no token id");
+        err = put_configured(load, id, entry);
+        if (err) return err;
+    }
+    return WEFT_OK;
+}
+
+/* Where the configuration is silent: T5, the model of Unigram, ends a text with EOS; Llama, that of
+ * BPE, begins it with BOS. */
+static void load_affixes(struct loader *load, const json_t *config) {
+    weft_tokenizer *tok = load->tok;
+    bool unigram = load->model_type == MODEL_UNIGRAM;
+    if (wefti_bool_at(config, "add_bos_token", !unigram) && tok->bos_id != WEFTI_NO_ID)
+        tok->prefix_ids[tok->n_prefix++] = tok->bos_id;
+    if (wefti_bool_at(config, "add_eos_token", unigram) && tok->eos_token_id != WEFTI_NO_ID)
+        tok->suffix_ids[tok->n_suffix++] = tok->eos_token_id;
+}
+
+/* --- the file ----------------------------------------------------------------------------------
+ */
+
+static weft_err load_model(struct loader *load, struct weft_str file) {
+    weft_tokenizer *tok = load->tok;
+    weft_err err = wefti_tok_add_sentence(tok, &load->sentence, load->why);
+    if (!err) err = load_specs(load, file);
+    if (!err) err = load_pieces(load, file);
+    if (err) return err;
+    wefti_added_sort(&load->sentence->kept);
+    tok->fuse_unk = true;
+    tok->float_sums = true;
+    tok->byte_fallback = true;
+    for (int byte = 0; byte < 256; byte++)
+        if (tok->fallback_ids[byte] == WEFTI_NO_ID) tok->byte_fallback = false;
+    if (load->bos_id < load->n_pieces) tok->bos_id = (uint32_t)load->bos_id;
+    if (load->eos_id < load->n_pieces) tok->eos_token_id = (uint32_t)load->eos_id;
+    return load->model_type == MODEL_UNIGRAM ? WEFT_OK : wefti_tok_rank_scores(tok, load->why);
+}
+
+weft_err wefti_tok_load_spm(weft_tokenizer *tok, const char *dir, struct weft_errmsg *why) {
+    char *text = NULL;
+    size_t len;
+    json_t *config = NULL;
+    struct weft_errmsg detail = {""};
+    struct loader load = {.tok = tok, .why = &detail};
+    weft_buf_init(&load.bytes, (size_t)2 * WEFTI_TOKEN_BYTES_MAX);
+    weft_err err =
+        weft_model_read_in(dir, "tokenizer.model", WEFTI_TOKENIZER_BYTES_MAX, &text, &len, why);
+    if (err) goto cleanup;
+    err = wefti_text_json(dir, "tokenizer_config.json", &config, why);
+    if (err) goto cleanup;
+    err = load_model(&load, (struct weft_str){text, len});
+    if (!err) err = load_configured(&load, config);
+    if (!err) err = wefti_tok_seal(tok, load.why);
+    if (err) {
+        (void)weft_err_set(why, err, "%s/tokenizer.model: %s", dir,
+                           detail.text[0] ? detail.text : weft_err_text(err));
+        goto cleanup;
+    }
+    err = wefti_tok_load_specials(tok, dir, why);
+    if (!err) load_affixes(&load, config);
+cleanup:
+    weft_buf_fini(&load.bytes);
+    json_decref(config);
+    free(text);
+    return err;
+}
