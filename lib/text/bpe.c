@@ -268,7 +268,7 @@ weft_err wefti_bpe_run(const weft_tokenizer *tok, struct wefti_bpe *bpe, const c
             return wefti_ids_add(ids, id, why);
     }
     bpe->last_unknown = false;
-    if (!tok->score_ranks) return run_part(tok, bpe, piece, len, ids, why);
+    if (tok->byte_level) return run_part(tok, bpe, piece, len, ids, why);
     weft_err err = WEFT_OK;
     for (size_t n; len > 0 && !err; piece += n, len -= n) {
         n = wefti_mark_cut(tok, piece, len);

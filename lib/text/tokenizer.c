@@ -103,17 +103,30 @@ static size_t text_bytes_per_id(const weft_tokenizer *tok) {
     return bytes;
 }
 
-/* By bytes and not by characters, which finds a few cuts less and none too many. */
-static void note_marks(weft_tokenizer *tok) {
+/* Notes what stands in front of U+2581 in `piece`: by bytes and not by characters, which finds a
+ * few cuts less and none too many. False: a byte token, which is not the text it is written as. */
+static bool note_marks_of(weft_tokenizer *tok, struct weft_str piece) {
     static const char mark[] = WEFTI_MARK;
+    for (size_t at = 1; at + 3 <= piece.len; at++) {
+        if (memcmp(piece.data + at, mark, 3) != 0) continue;
+        tok->joins_mark[(unsigned char)piece.data[at - 1]] = true;
+        if (at >= 6 && wefti_tok_fallback_byte((struct weft_str){piece.data + at - 6, 6}) >= 0)
+            return false;
+    }
+    return true;
+}
+
+static void note_marks(weft_tokenizer *tok) {
+    /* Where the mark is unknown it may be one with unknown characters before it. */
+    bool safe = wefti_vocab_find(&tok->vocab, WEFTI_MARK, 3) != WEFTI_NO_ID || tok->scores ||
+                tok->score_ranks;
     for (uint32_t id = 0; id < tok->vocab.n_tokens; id++) {
         const struct wefti_token *token = &tok->vocab.tokens[id];
         if (!(token->flags & WEFTI_TOKEN_PIECE)) continue;
-        const char *piece = tok->vocab.arena.data + token->piece_at;
-        for (uint32_t at = 1; at + 3 <= token->piece_len; at++)
-            if (memcmp(piece + at, mark, 3) == 0)
-                tok->joins_mark[(unsigned char)piece[at - 1]] = true;
+        struct weft_str piece = {tok->vocab.arena.data + token->piece_at, token->piece_len};
+        if (!note_marks_of(tok, piece)) safe = false;
     }
+    if (!safe) memset(tok->joins_mark, true, sizeof tok->joins_mark);
 }
 
 weft_err wefti_tok_seal(weft_tokenizer *tok, struct weft_errmsg *why) {
@@ -128,7 +141,7 @@ weft_err wefti_tok_seal(weft_tokenizer *tok, struct weft_errmsg *why) {
     }
     for (size_t i = 0; i < tok->n_steps; i++)
         tok->to_chars |= tok->steps[i].kind == WEFTI_STEP_TO_CHARS;
-    if (tok->score_ranks || tok->scores) note_marks(tok);
+    if (!tok->byte_level) note_marks(tok);
     tok->text_bytes_per_id = text_bytes_per_id(tok);
     return tok->scores ? wefti_unigram_seal(tok, why) : WEFT_OK;
 }

@@ -169,6 +169,115 @@ static void words_of_any_length_merge_as_the_naive_way_does(void **state) {
     weft_text_free(tok);
 }
 
+/* --- cuts in front of U+2581 -------------------------------------------------------------------
+ */
+
+/* A vocabulary of a, b, U+2581 (ids 0 to 2) and what some random merges make of them. */
+struct small_bpe {
+    char words[24][128]; /* U+2581 written as _ */
+    uint32_t left[24], right[24];
+    uint32_t n;
+};
+
+static void small_bpe_init(struct small_bpe *bpe, uint64_t *rand) {
+    memset(bpe, 0, sizeof *bpe);
+    memcpy(bpe->words[0], "a", 2);
+    memcpy(bpe->words[1], "b", 2);
+    memcpy(bpe->words[2], "_", 2);
+    bpe->n = 3;
+    for (uint32_t tries = 0; tries < 40 && bpe->n < 12; tries++) {
+        uint32_t left = weft_rand_below(rand, bpe->n), right = weft_rand_below(rand, bpe->n);
+        char word[128];
+        (void)snprintf(word, sizeof word, "%.60s%.60s", bpe->words[left], bpe->words[right]);
+        bool known = strlen(word) > 12;
+        for (uint32_t i = 0; i < bpe->n; i++)
+            known |= strcmp(bpe->words[i], word) == 0;
+        if (known) continue;
+        memcpy(bpe->words[bpe->n], word, sizeof word);
+        bpe->left[bpe->n] = left;
+        bpe->right[bpe->n++] = right;
+    }
+}
+
+static void add_marked(struct weft_buf *out, const char *word) {
+    for (; *word; word++)
+        if (*word == '_')
+            weft_buf_add_str(out, "\u2581");
+        else
+            weft_buf_add_char(out, *word);
+}
+
+static weft_tokenizer *small_bpe_open(const struct small_bpe *bpe) {
+    struct weft_buf json;
+    struct weft_errmsg why = {""};
+    weft_tokenizer *tok;
+    weft_buf_init(&json, 1 << 16);
+    weft_buf_add_str(&json, "{\"decoder\":{\"type\":\"Metaspace\"},\"pre_tokenizer\":{\"type\":"
+                            "\"Metaspace\",\"replacement\":\"\u2581\",\"prepend_scheme\":"
+                            "\"never\",\"split\":false},\"model\":{\"type\":\"BPE\",\"vocab\":{");
+    for (uint32_t i = 0; i < bpe->n; i++) {
+        weft_buf_add_str(&json, i ? ",\"" : "\"");
+        add_marked(&json, bpe->words[i]);
+        weft_buf_printf(&json, "\":%u", i);
+    }
+    weft_buf_add_str(&json, "},\"merges\":[");
+    for (uint32_t i = 3; i < bpe->n; i++) {
+        weft_buf_add_str(&json, i > 3 ? ",[\"" : "[\"");
+        add_marked(&json, bpe->words[bpe->left[i]]);
+        weft_buf_add_str(&json, "\",\"");
+        add_marked(&json, bpe->words[bpe->right[i]]);
+        weft_buf_add_str(&json, "\"]");
+    }
+    weft_buf_add_str(&json, "]}}");
+    if (text_try_open(weft_buf_cstr(&json), &tok, &why)) fail_msg("%s", why.text);
+    weft_buf_fini(&json);
+    return tok;
+}
+
+/* Every merge in the order of the list, each from the left to the right, until none applies: a
+ * merge made anew by a later one comes before it again. */
+static size_t small_bpe_encode(const struct small_bpe *bpe, uint32_t *ids, size_t n) {
+    for (uint32_t rule = 3; rule < bpe->n;) {
+        size_t at = 0;
+        while (at + 1 < n && !(ids[at] == bpe->left[rule] && ids[at + 1] == bpe->right[rule]))
+            at++;
+        if (at + 1 >= n) {
+            rule++;
+            continue;
+        }
+        ids[at] = rule;
+        memmove(ids + at + 1, ids + at + 2, (n - at - 2) * sizeof *ids);
+        n--;
+        rule = 3;
+    }
+    return n;
+}
+
+static void merges_across_spaces_are_found_where_there_are_any(void **state) {
+    (void)state;
+    uint64_t rand = weft_rand_test_seed();
+    for (int round = 0; round < 300; round++) {
+        struct small_bpe bpe;
+        small_bpe_init(&bpe, &rand);
+        weft_tokenizer *tok = small_bpe_open(&bpe);
+        for (int i = 0; i < 10; i++) {
+            char text[80];
+            uint32_t want[80];
+            size_t len = 1 + weft_rand_below(&rand, sizeof text - 1), n;
+            for (size_t k = 0; k < len; k++) {
+                want[k] = weft_rand_below(&rand, 3);
+                text[k] = "ab "[want[k]];
+            }
+            size_t n_want = small_bpe_encode(&bpe, want, len);
+            uint32_t *ids = text_ids(tok, text, len, 0, &n);
+            assert_int_equal(n, n_want);
+            assert_memory_equal(ids, want, n * sizeof *ids);
+            free(ids);
+        }
+        weft_text_free(tok);
+    }
+}
+
 /* --- bounds ------------------------------------------------------------------------------------
  */
 
@@ -289,6 +398,7 @@ int main(void) {
         cmocka_unit_test(unknown_characters_become_bytes_unknown_tokens_or_nothing),
         cmocka_unit_test(byte_level_text_may_hold_any_bytes),
         cmocka_unit_test(words_of_any_length_merge_as_the_naive_way_does),
+        cmocka_unit_test(merges_across_spaces_are_found_where_there_are_any),
         cmocka_unit_test(more_ids_than_allowed_is_an_error_with_the_number),
         cmocka_unit_test(a_megabyte_of_one_letter_takes_no_quadratic_time),
         cmocka_unit_test(random_bytes_come_back_as_sanitised_text),
