@@ -17,6 +17,7 @@
 void wefti_bpe_fini(struct wefti_bpe *bpe) {
     free(bpe->symbols);
     free(bpe->heap);
+    free(bpe->words);
     *bpe = (struct wefti_bpe){0};
 }
 
@@ -245,6 +246,26 @@ static weft_err run_part(const weft_tokenizer *tok, struct wefti_bpe *bpe, const
     return err;
 }
 
+/* The same of a word that may have come before. Next to an unknown character its ids may be others:
+ * then it is neither looked up nor remembered. */
+static weft_err run_word(const weft_tokenizer *tok, struct wefti_bpe *bpe, const char *piece,
+                         size_t len, struct wefti_ids *ids, struct weft_errmsg *why) {
+    bool found = false;
+    struct wefti_word *word = NULL;
+    if (!bpe->last_unknown) word = wefti_words_at(bpe, piece, len, &found);
+    weft_err err = WEFT_OK;
+    if (found) {
+        for (size_t i = 0; i < word->n_ids && !err; i++)
+            err = wefti_ids_add(ids, word->ids[i], why);
+        return err;
+    }
+    size_t before = ids->n;
+    err = run_part(tok, bpe, piece, len, ids, why);
+    if (!err && word && !bpe->last_unknown && ids->n > before)
+        wefti_words_put(word, piece, len, ids->ids + before, ids->n - before);
+    return err;
+}
+
 size_t wefti_mark_cut(const weft_tokenizer *tok, const char *piece, size_t len) {
     static const char mark[] = WEFTI_MARK;
     for (size_t at = 1; at < len; at++) {
@@ -268,11 +289,11 @@ weft_err wefti_bpe_run(const weft_tokenizer *tok, struct wefti_bpe *bpe, const c
             return wefti_ids_add(ids, id, why);
     }
     bpe->last_unknown = false;
-    if (tok->byte_level) return run_part(tok, bpe, piece, len, ids, why);
+    if (tok->byte_level) return run_word(tok, bpe, piece, len, ids, why);
     weft_err err = WEFT_OK;
     for (size_t n; len > 0 && !err; piece += n, len -= n) {
         n = wefti_mark_cut(tok, piece, len);
-        err = run_part(tok, bpe, piece, n, ids, why);
+        err = run_word(tok, bpe, piece, n, ids, why);
     }
     return err;
 }

@@ -403,14 +403,34 @@ struct wefti_ids {
     size_t n, cap, max;
 };
 
+#define WEFTI_WORD_IDS_MAX 10
+#define WEFTI_WORDS_TEXT_MIN 8192 /* shorter texts do not repeat themselves enough */
+
+/* A piece that was merged before; len 0: none. */
+struct wefti_word {
+    uint8_t len, n_ids;
+    char text[22];
+    uint32_t ids[WEFTI_WORD_IDS_MAX];
+};
+
 /* Scratch of one encoding call, reused from piece to piece. */
 struct wefti_bpe {
     struct wefti_symbol *symbols;
     size_t cap;
     uint64_t *heap; /* rank << 32 | position, least first */
     size_t n_heap, heap_cap;
-    bool last_unknown; /* SentencePiece: the last character of the piece so far */
+    bool last_unknown;        /* SentencePiece: the last character of the piece so far */
+    struct wefti_word *words; /* owned; NULL: not worth it */
 };
+
+/* Remembers words from here on, where a text of `text_len` is worth it. */
+void wefti_words_init(struct wefti_bpe *bpe, size_t text_len);
+/* The place of a word, and whether it is there; NULL: it is not remembered. */
+struct wefti_word *wefti_words_at(const struct wefti_bpe *bpe, const char *piece, size_t len,
+                                  bool *found_out);
+/* Too many ids: not remembered. */
+void wefti_words_put(struct wefti_word *word, const char *piece, size_t len, const uint32_t *ids,
+                     size_t n);
 
 void wefti_bpe_fini(struct wefti_bpe *bpe);
 /* Where a SentencePiece text can be cut in two without a token that spans the cut: in front of the

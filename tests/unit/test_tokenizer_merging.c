@@ -278,6 +278,44 @@ static void merges_across_spaces_are_found_where_there_are_any(void **state) {
     }
 }
 
+/* Whether a word came before in a long text or not, its ids are the same. */
+static void a_long_text_is_its_words_one_by_one(void **state) {
+    (void)state;
+    enum { TEXT_MAX = 100000 };
+    static const char *const paths[] = {"models/fable-6m", "tests/data/spm/bpe_unknown",
+                                        "tests/data/spm/bpe_across"};
+    static const char *const parts[] = {
+        "a",      "b",      "e", "th",       "ing",
+        "\u00e9", "\u4e00", "Z", "aaaaaaaa", "q"}; /* some are unknown to the second */
+    uint64_t rand = weft_rand_test_seed();
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        weft_tokenizer *tok = text_open_path(paths[i]);
+        struct weft_buf text;
+        uint32_t *want = calloc(TEXT_MAX, sizeof *want), *ids;
+        size_t n_want = 0, n;
+        assert_non_null(want);
+        weft_buf_init(&text, TEXT_MAX);
+        while (text.len < 50000) {
+            size_t start = text.len;
+            weft_buf_add_char(&text, ' ');
+            for (uint32_t k = 1 + weft_rand_below(&rand, 6); k > 0; k--)
+                weft_buf_add_str(&text,
+                                 parts[weft_rand_below(&rand, sizeof parts / sizeof *parts)]);
+            ids = text_ids(tok, text.data + start, text.len - start, 0, &n);
+            memcpy(want + n_want, ids, n * sizeof *ids);
+            n_want += n;
+            free(ids);
+        }
+        ids = text_ids(tok, text.data, text.len, 0, &n);
+        assert_int_equal(n, n_want);
+        assert_memory_equal(ids, want, n * sizeof *ids);
+        free(ids);
+        free(want);
+        weft_buf_fini(&text);
+        weft_text_free(tok);
+    }
+}
+
 /* --- bounds ------------------------------------------------------------------------------------
  */
 
@@ -399,6 +437,7 @@ int main(void) {
         cmocka_unit_test(byte_level_text_may_hold_any_bytes),
         cmocka_unit_test(words_of_any_length_merge_as_the_naive_way_does),
         cmocka_unit_test(merges_across_spaces_are_found_where_there_are_any),
+        cmocka_unit_test(a_long_text_is_its_words_one_by_one),
         cmocka_unit_test(more_ids_than_allowed_is_an_error_with_the_number),
         cmocka_unit_test(a_megabyte_of_one_letter_takes_no_quadratic_time),
         cmocka_unit_test(random_bytes_come_back_as_sanitised_text),
