@@ -5,7 +5,7 @@
  * byte is its label, bit 8 says that a leaf follows, the rest how far away its children are.
  *
  * Nothing in the map is trusted: every index is checked as it is used, a match counts only between
- * characters, and what it is replaced by is valid UTF-8. */
+ * characters, and what it is replaced by is valid UTF-8 of bounded length. */
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
@@ -16,6 +16,7 @@
 #include "text_internal.h"
 
 #define MAP_BYTES_MAX (16u << 20) /* the ones in use have 240 kB */
+#define MATCH_BYTES_MAX 256       /* no map replaces more at once; where a trie's loop ends */
 #define SHORT_CLUSTER 6           /* bytes below which Hugging Face looks a cluster up whole */
 
 static uint32_t unit_offset(uint32_t unit) {
@@ -65,11 +66,13 @@ weft_err wefti_charsmap_new(const void *bytes, size_t n, struct wefti_charsmap *
     return WEFT_OK;
 }
 
-/* What a leaf's value stands for; false when it is the middle of a character or outside. */
+/* What a leaf's value stands for; false when it is the middle of a character, outside or too
+ * long. */
 static bool text_at(const struct wefti_charsmap *map, uint32_t value, struct weft_str *out) {
     if (value >= map->texts_len || ((unsigned char)map->texts[value] & 0xC0) == 0x80) return false;
-    *out = (struct weft_str){map->texts + value, strlen(map->texts + value)};
-    return true;
+    *out = (struct weft_str){map->texts + value,
+                             strnlen(map->texts + value, WEFTI_TOKEN_BYTES_MAX + 1)};
+    return out->len <= WEFTI_TOKEN_BYTES_MAX;
 }
 
 static bool is_char_end(const char *text, size_t len, size_t at) {
@@ -81,6 +84,9 @@ static size_t find_prefix(const struct wefti_charsmap *map, const char *text, si
                           bool shortest, struct weft_str *out) {
     size_t best = 0;
     uint32_t at = unit_offset(map->units[0]);
+    struct weft_str to;
+    size_t whole_len = len;
+    if (len > MATCH_BYTES_MAX) len = MATCH_BYTES_MAX;
     for (size_t i = 0; i < len && text[i]; i++) {
         uint32_t byte = (unsigned char)text[i];
         at ^= byte;
@@ -90,9 +96,11 @@ static size_t find_prefix(const struct wefti_charsmap *map, const char *text, si
         at ^= unit_offset(unit);
         if (!(unit & 0x100u)) continue;
         if (at >= map->n_units) break;
-        if (!is_char_end(text, len, i + 1)) continue;
-        if (text_at(map, map->units[at] & 0x7FFFFFFFu, out)) best = i + 1;
-        if (best > 0 && shortest) break;
+        if (!is_char_end(text, whole_len, i + 1)) continue;
+        if (!text_at(map, map->units[at] & 0x7FFFFFFFu, &to)) continue;
+        *out = to;
+        best = i + 1;
+        if (shortest) break;
     }
     return best;
 }
@@ -127,7 +135,7 @@ static size_t cluster_len(const char *text, size_t len) {
 /* Hugging Face replaces a whole cluster by what its shortest known beginning stands for. */
 void wefti_charsmap_clusters(const struct wefti_charsmap *map, const struct weft_buf *in,
                              struct weft_buf *out) {
-    for (size_t at = 0, n; at < in->len; at += n) {
+    for (size_t at = 0, n; at < in->len && !out->failed; at += n) {
         const char *text = in->data + at;
         struct weft_str to;
         n = cluster_len(text, in->len - at);

@@ -186,8 +186,8 @@ static weft_err normalize_segment(struct encoder *enc, struct piece piece) {
     if (tok->n_norms > 0) {
         weft_buf_clear(&enc->normalized);
         weft_buf_add(&enc->normalized, piece.text, piece.len);
-        weft_err err = wefti_norm_run(tok->norms, tok->n_norms, &enc->matcher, &enc->normalized,
-                                      &enc->spare, enc->why);
+        weft_err err = wefti_norm_run(tok->norms, tok->n_norms, piece.first, &enc->matcher,
+                                      &enc->normalized, &enc->spare, enc->why);
         if (err) return err;
         if (enc->normalized.len == 0) return WEFT_OK;
         piece.text = enc->normalized.data;

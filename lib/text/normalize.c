@@ -173,7 +173,7 @@ static void strip(const struct wefti_norm *norm, const struct weft_buf *in, stru
     weft_buf_add(out, in->data + start, end - start);
 }
 
-static weft_err run_one(const struct wefti_norm *norm, struct wefti_matcher *matcher,
+static weft_err run_one(const struct wefti_norm *norm, bool first, struct wefti_matcher *matcher,
                         const struct weft_buf *in, struct weft_buf *out, struct weft_errmsg *why) {
     switch (norm->kind) {
     case WEFTI_NORM_NFC:
@@ -199,17 +199,18 @@ static weft_err run_one(const struct wefti_norm *norm, struct wefti_matcher *mat
         wefti_charsmap_clusters(norm->map, in, out);
         return WEFT_OK;
     case WEFTI_NORM_SENTENCE:
-        wefti_sentence_run(norm->sentence, in, out);
+        wefti_sentence_run(norm->sentence, in, first, out);
         return WEFT_OK;
     }
     return WEFT_E_INVAL;
 }
 
-weft_err wefti_norm_run(const struct wefti_norm *norms, size_t n, struct wefti_matcher *matcher,
-                        struct weft_buf *text, struct weft_buf *spare, struct weft_errmsg *why) {
+weft_err wefti_norm_run(const struct wefti_norm *norms, size_t n, bool first,
+                        struct wefti_matcher *matcher, struct weft_buf *text,
+                        struct weft_buf *spare, struct weft_errmsg *why) {
     for (size_t i = 0; i < n && text->len > 0; i++) {
         weft_buf_clear(spare);
-        weft_err err = run_one(&norms[i], matcher, text, spare, why);
+        weft_err err = run_one(&norms[i], first, matcher, text, spare, why);
         if (err) return err;
         if (spare->failed)
             return weft_err_set(why, WEFT_E_TOOBIG, "the normalised text is over %zu bytes",

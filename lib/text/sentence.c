@@ -49,7 +49,7 @@ static void trim_end(const struct wefti_sentence *sentence, struct weft_buf *out
 }
 
 void wefti_sentence_run(const struct wefti_sentence *sentence, const struct weft_buf *in,
-                        struct weft_buf *out) {
+                        bool first, struct weft_buf *out) {
     struct weft_str to;
     size_t at = 0;
     while (sentence->squeeze && at < in->len) {
@@ -58,9 +58,9 @@ void wefti_sentence_run(const struct wefti_sentence *sentence, const struct weft
         at += n;
     }
     if (at == in->len) return;
-    if (sentence->prefix) add_space(sentence, out);
+    if (sentence->prefix && (first || !sentence->prefix_once)) add_space(sentence, out);
     bool behind_space = sentence->squeeze;
-    while (at < in->len) {
+    while (at < in->len && !out->failed) {
         at += next(sentence, in->data + at, in->len - at, &to);
         while (behind_space && to.len > 0 && *to.data == ' ') {
             to.data++;

@@ -246,13 +246,15 @@ struct wefti_sentence {
     struct wefti_charsmap *map; /* owned, or NULL */
     struct wefti_added kept;    /* symbols the map leaves alone; sorted */
     bool prefix, suffix;        /* a space in front, behind */
+    bool prefix_once;           /* and not again behind each special token */
     bool squeeze;               /* of several spaces one, at the ends none */
     bool escape;                /* spaces become U+2581 */
 };
 
 void wefti_sentence_free(struct wefti_sentence *sentence); /* accepts NULL */
+/* `first`: nothing of the whole text stands before `in`. */
 void wefti_sentence_run(const struct wefti_sentence *sentence, const struct weft_buf *in,
-                        struct weft_buf *out);
+                        bool first, struct weft_buf *out);
 
 enum wefti_norm_kind {
     WEFTI_NORM_NFC,
@@ -283,9 +285,11 @@ void wefti_norm_fini(struct wefti_norm *norm);
 /* A text becomes at most this many times shorter; 0: it may vanish. */
 size_t wefti_norm_shrink(const struct wefti_norm *norm);
 
-/* Replaces what is in `text` by its normalised form; `spare` is scratch. Both may be swapped. */
-weft_err wefti_norm_run(const struct wefti_norm *norms, size_t n, struct wefti_matcher *matcher,
-                        struct weft_buf *text, struct weft_buf *spare, struct weft_errmsg *why);
+/* Replaces what is in `text` by its normalised form; `spare` is scratch. Both may be swapped.
+ * `first`: the whole text begins here. */
+weft_err wefti_norm_run(const struct wefti_norm *norms, size_t n, bool first,
+                        struct wefti_matcher *matcher, struct weft_buf *text,
+                        struct weft_buf *spare, struct weft_errmsg *why);
 
 /* -------------------------------------------------------------------------------------- split ---
  */

@@ -506,7 +506,8 @@ static weft_err put_added(struct loader *load, struct weft_str content, uint32_t
     weft_buf_init(&spare, (size_t)4 * WEFTI_TOKEN_BYTES_MAX);
     weft_buf_add(&text, content.data, content.len);
     weft_err err = wefti_matcher_init(&matcher);
-    if (!err) err = wefti_norm_run(tok->norms, tok->n_norms, &matcher, &text, &spare, load->why);
+    if (!err)
+        err = wefti_norm_run(tok->norms, tok->n_norms, true, &matcher, &text, &spare, load->why);
     if (!err)
         err = wefti_added_put(&tok->added_normalized, (struct weft_str){text.data, text.len}, id,
                               traits);

@@ -258,13 +258,35 @@ static weft_err put_configured(struct loader *load, uint64_t id, const json_t *e
 static weft_err load_configured(struct loader *load, json_t *config) {
     const char *key;
     json_t *entry;
-    weft_err err = WEFT_OK;
     json_object_foreach(json_object_get(config, "added_tokens_decoder"), key, entry) {
         uint64_t id;
         if (weft_parse_u64(key, WEFT_VOCAB_MAX - 1, &id) != WEFT_OK)
             return malformed(load, "tokenizer_config.json: added_tokens_decoder has a key that is "
                                    "no token id");
-        err = put_configured(load, id, entry);
+        weft_err err = put_configured(load, id, entry);
+        if (err) return err;
+    }
+    /* "legacy" false: no space behind special tokens, as in tokenizers made since 2023. */
+    load->sentence->prefix_once = !wefti_bool_at(config, "legacy", true);
+    if (!wefti_bool_at(config, "add_prefix_space", true)) load->sentence->prefix = false;
+    return WEFT_OK;
+}
+
+/* added_tokens.json, {"text": id}: what older folders have in place of added_tokens_decoder. */
+static weft_err load_added(struct loader *load, json_t *added) {
+    const char *key;
+    size_t key_len;
+    json_t *value;
+    json_object_keylen_foreach(added, key, key_len, value) {
+        static const struct wefti_added_token ordinary;
+        struct weft_str text = {key, key_len};
+        uint64_t id;
+        if (!weft_json_u64(value, &id))
+            return malformed(load, "added_tokens.json: an id is not a non-negative integer");
+        if (id < load->n_pieces || key_len == 0) continue;
+        weft_err err =
+            wefti_vocab_put(&load->tok->vocab, id, text, text, WEFTI_TOKEN_ADDED, load->why);
+        if (!err) err = wefti_added_put(&load->tok->added_raw, text, (uint32_t)id, &ordinary);
         if (err) return err;
     }
     return WEFT_OK;
@@ -304,7 +326,7 @@ static weft_err load_model(struct loader *load, struct weft_str file) {
 weft_err wefti_tok_load_spm(weft_tokenizer *tok, const char *dir, struct weft_errmsg *why) {
     char *text = NULL;
     size_t len;
-    json_t *config = NULL;
+    json_t *config = NULL, *added = NULL;
     struct weft_errmsg detail = {""};
     struct loader load = {.tok = tok, .why = &detail};
     weft_buf_init(&load.bytes, (size_t)2 * WEFTI_TOKEN_BYTES_MAX);
@@ -312,9 +334,12 @@ weft_err wefti_tok_load_spm(weft_tokenizer *tok, const char *dir, struct weft_er
         weft_model_read_in(dir, "tokenizer.model", WEFTI_TOKENIZER_BYTES_MAX, &text, &len, why);
     if (err) goto cleanup;
     err = wefti_text_json(dir, "tokenizer_config.json", &config, why);
+    if (!err && !json_object_get(config, "added_tokens_decoder"))
+        err = wefti_text_json(dir, "added_tokens.json", &added, why);
     if (err) goto cleanup;
     err = load_model(&load, (struct weft_str){text, len});
     if (!err) err = load_configured(&load, config);
+    if (!err) err = load_added(&load, added);
     if (!err) err = wefti_tok_seal(tok, load.why);
     if (err) {
         (void)weft_err_set(why, err, "%s/tokenizer.model: %s", dir,
@@ -326,6 +351,7 @@ weft_err wefti_tok_load_spm(weft_tokenizer *tok, const char *dir, struct weft_er
 cleanup:
     weft_buf_fini(&load.bytes);
     json_decref(config);
+    json_decref(added);
     free(text);
     return err;
 }

@@ -338,12 +338,14 @@ static void more_ids_than_allowed_is_an_error_with_the_number(void **state) {
 
 static void a_megabyte_of_one_letter_takes_no_quadratic_time(void **state) {
     (void)state;
-    static const char *const paths[] = {"models/fable-6m", "tests/data/zoo/llama_gqa_llama3rope"};
+    static const char *const paths[] = {"models/fable-6m", "tests/data/zoo/llama_gqa_llama3rope",
+                                        "tests/data/spm/bpe_across",
+                                        "tests/data/spm/unigram_bytes"};
     static const char letters[] = {'a', ' ', '\n', '.', '1', '\''};
     enum { LEN = 1000000 };
     char *text = malloc(LEN);
     assert_non_null(text);
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
         weft_tokenizer *tok = text_open_path(paths[i]);
         for (size_t k = 0; k < sizeof letters; k++) {
             size_t n;

@@ -291,6 +291,51 @@ static void tokens_added_by_the_configuration_are_found(void **state) {
     weft_buf_fini(&model);
 }
 
+static void legacy_says_whether_special_tokens_are_followed_by_a_space(void **state) {
+    (void)state;
+    static const char *const configs[] = {"{}", "{\"legacy\":false}",
+                                          "{\"add_prefix_space\":false}"};
+    static const char *const want[] = {"3 2 3 4", "3 2 5 4", "5 2 5 4"};
+    for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
+        struct weft_errmsg why = {""};
+        weft_tokenizer *tok;
+        struct weft_buf model;
+        weft_buf_init(&model, 1 << 16);
+        put_pieces(&model);
+        put_piece(&model, "a", -1.5, 1);
+        put_model_type(&model, 1);
+        if (try_model(&model, configs[i], &tok, &why)) fail_msg("%s", why.text);
+        text_expect(tok, "a</s>ab", WEFT_TEXT_PARSE_SPECIAL, want[i]);
+        weft_text_free(tok);
+        weft_buf_fini(&model);
+    }
+}
+
+static void older_folders_name_added_tokens_in_a_file_of_their_own(void **state) {
+    (void)state;
+    struct weft_errmsg why = {""};
+    weft_tokenizer *tok;
+    struct weft_buf model;
+    static const char added[] = "{\"<pad>\":5,\"<|im_end|>\":6,\"</s>\":2}";
+    static const char config[] = "{\"eos_token\":\"<|im_end|>\"}";
+    char *dir = test_dir_new();
+    weft_buf_init(&model, 1 << 16);
+    put_pieces(&model);
+    put_model_type(&model, 1);
+    test_dir_write(dir, "tokenizer.model", model.data, model.len);
+    test_dir_write(dir, "added_tokens.json", added, sizeof added - 1);
+    test_dir_write(dir, "tokenizer_config.json", config, sizeof config - 1);
+    if (weft_text_open(dir, &tok, &why)) fail_msg("%s", why.text);
+    test_dir_free(dir);
+    text_expect(tok, "b<|im_end|>", 0, "0 4 6");
+    size_t n;
+    const uint32_t *eos = weft_text_eos(tok, &n);
+    assert_int_equal(n, 1);
+    assert_int_equal(eos[0], 6);
+    weft_text_free(tok);
+    weft_buf_fini(&model);
+}
+
 static void a_folder_without_a_tokenizer_is_refused(void **state) {
     (void)state;
     struct weft_errmsg why = {""};
@@ -384,6 +429,36 @@ static void a_map_of_noise_does_no_harm(void **state) {
     }
 }
 
+/* A trie whose branches lead back to themselves, on a megabyte that follows them. */
+static void a_map_that_loops_ends(void **state) {
+    (void)state;
+    enum { LEN = 1000000, UNITS = 1024 };
+    static unsigned char bytes[4 + 4 * UNITS + 2];
+    const uint32_t root = 512u << 10, loop = 'a' | (uint32_t)'a' << 10;
+    bytes[1] = 4 * UNITS >> 8;
+    for (size_t i = 0; i < 4; i++) {
+        bytes[4 + i] = (unsigned char)(root >> 8 * i);
+        bytes[4 + (512 ^ 'a') * 4 + i] = (unsigned char)(loop >> 8 * i); /* back to 512 */
+    }
+    struct weft_errmsg why = {""};
+    weft_tokenizer *tok;
+    struct weft_buf model, spec;
+    weft_buf_init(&model, 1 << 16);
+    weft_buf_init(&spec, 1 << 16);
+    put_bytes(&spec, 2, bytes, sizeof bytes);
+    put_pieces(&model);
+    put_bytes(&model, 3, spec.data, spec.len);
+    if (try_model(&model, NULL, &tok, &why)) fail_msg("%s", why.text);
+    char *text = malloc(LEN);
+    assert_non_null(text);
+    memset(text, 'a', LEN);
+    text_expect_n(tok, text, LEN, 0, "3 0");
+    free(text);
+    weft_text_free(tok);
+    weft_buf_fini(&spec);
+    weft_buf_fini(&model);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_best_sum_of_scores_wins),
@@ -391,8 +466,11 @@ int main(void) {
         cmocka_unit_test(a_special_token_is_not_found_by_its_score),
         cmocka_unit_test(a_megabyte_of_one_letter_is_linear),
         cmocka_unit_test(a_precompiled_map_goes_by_clusters),
+        cmocka_unit_test(a_map_that_loops_ends),
         cmocka_unit_test(the_configuration_says_what_stands_around_a_text),
         cmocka_unit_test(tokens_added_by_the_configuration_are_found),
+        cmocka_unit_test(legacy_says_whether_special_tokens_are_followed_by_a_space),
+        cmocka_unit_test(older_folders_name_added_tokens_in_a_file_of_their_own),
         cmocka_unit_test(a_folder_without_a_tokenizer_is_refused),
         cmocka_unit_test(models_that_do_not_add_up_are_refused),
         cmocka_unit_test(a_map_of_noise_does_no_harm),
