@@ -13,6 +13,7 @@ int weft_cmd_pack(int argc, char **argv);
 int weft_cmd_bench_serve(int argc, char **argv);
 int weft_cmd_inspect(int argc, char **argv);
 int weft_cmd_tokenize(int argc, char **argv);
+int weft_cmd_template(int argc, char **argv);
 
 /* Prints "weft: SENTENCE" on standard error and returns 1. */
 int weft_cmd_fail(weft_err err, const struct weft_errmsg *why);

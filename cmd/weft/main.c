@@ -16,6 +16,7 @@ static const struct {
     {"bench-serve", "load a server at URL with streaming clients", weft_cmd_bench_serve},
     {"inspect", "what is in a model file", weft_cmd_inspect},
     {"tokenize", "text on standard input to token ids", weft_cmd_tokenize},
+    {"template", "render a chat template for the cases of a file", weft_cmd_template},
 };
 #define N_COMMANDS (sizeof commands / sizeof commands[0])
 

@@ -4,7 +4,7 @@
  * both): a block tag swallows the newline behind it and the indentation before it, a "-" inside any
  * tag's brace swallows all white space on that side, a "+" switches either off. */
 #include "base/check.h"
-#include "text_internal.h"
+#include "chat_internal.h"
 
 void wefti_lex_init(struct wefti_lex *lex, const char *source, size_t len) {
     *lex = (struct wefti_lex){
@@ -71,6 +71,51 @@ static weft_err skip_comment(struct wefti_lex *lex, struct weft_errmsg *why) {
     return WEFT_OK;
 }
 
+/* Behind "{%" at `tag`: where "raw -%}" or the like ends, or NULL if that is not what stands there.
+ * *signs_out gets the tag's two signs. */
+static const char *match_tag(const struct wefti_lex *lex, const char *tag, const char *word,
+                             char signs_out[2]) {
+    const char *at = tag + 2;
+    size_t len = strlen(word);
+    signs_out[0] = at < lex->end && (*at == '-' || *at == '+') ? *at++ : 0;
+    while (at < lex->end && is_blank(*at))
+        at++;
+    if ((size_t)(lex->end - at) < len || memcmp(at, word, len) != 0) return NULL;
+    at += len;
+    while (at < lex->end && is_blank(*at))
+        at++;
+    signs_out[1] = at < lex->end && (*at == '-' || *at == '+') ? *at++ : 0;
+    return lex->end - at >= 2 && at[0] == '%' && at[1] == '}' ? at + 2 : NULL;
+}
+
+static void after_block(struct wefti_lex *lex, char sign) {
+    lex->strip_next = sign == '-';
+    lex->trim_next = sign != '+';
+}
+
+/* The text between raw and endraw; `body` is where it begins. */
+static weft_err take_raw(struct wefti_lex *lex, const char *body, char sign,
+                         struct wefti_lexeme *out, struct weft_errmsg *why) {
+    char signs[2];
+    uint32_t line = lex->line;
+    advance_to(lex, body);
+    lex->strip_next = sign == '-'; /* the newline behind it stays, unlike behind other blocks */
+    strip_left(lex);
+    out->kind = WEFTI_LEX_TEXT;
+    out->line = lex->line;
+    for (const char *at = lex->at; lex->end - at >= 2; at++) {
+        at = memmem(at, (size_t)(lex->end - at), "{%", 2);
+        if (!at) break;
+        const char *end = match_tag(lex, at, "endraw", signs);
+        if (!end) continue;
+        out->text = (struct weft_str){lex->at, (size_t)(text_end(lex, lex->at, at) - lex->at)};
+        advance_to(lex, end);
+        after_block(lex, signs[1]);
+        return WEFT_OK;
+    }
+    return weft_err_set(why, WEFT_E_PROTO, "chat template, line %u: raw without endraw", line);
+}
+
 static weft_err next_outside(struct wefti_lex *lex, struct wefti_lexeme *out,
                              struct weft_errmsg *why) {
     for (;;) {
@@ -88,10 +133,15 @@ static weft_err next_outside(struct wefti_lex *lex, struct wefti_lexeme *out,
             out->kind = WEFTI_LEX_END;
             return WEFT_OK;
         }
+        char signs[2];
+        const char *raw = tag[1] == '%' ? match_tag(lex, tag, "raw", signs) : NULL;
+        if (raw) return take_raw(lex, raw, signs[1], out, why);
         if (tag[1] != '#') break;
         weft_err err = skip_comment(lex, why);
         if (err) return err;
     }
+    lex->n_open = 0;
+    lex->after_dot = false;
     out->kind = lex->inside = lex->at[1] == '{' ? WEFTI_LEX_OPEN_EXPR : WEFTI_LEX_OPEN_TAG;
     out->text = (struct weft_str){lex->at, 2};
     lex->at += 2;
@@ -101,6 +151,7 @@ static weft_err next_outside(struct wefti_lex *lex, struct wefti_lexeme *out,
 
 /* "}}" or "%}", with a sign before it or not. */
 static bool take_close(struct wefti_lex *lex, struct wefti_lexeme *out) {
+    if (lex->n_open > 0) return false;
     bool in_expr = lex->inside == WEFTI_LEX_OPEN_EXPR;
     const char *at = lex->at;
     char sign = *at == '-' || *at == '+' ? *at++ : 0;
@@ -137,13 +188,52 @@ static bool is_name(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
 
+/* 1, 1_000, 0x1f, 1.5, 1e9, 1.5e-3. */
+static void take_number(struct wefti_lex *lex, struct wefti_lexeme *out) {
+    const char *at = lex->at, *end = lex->end;
+    out->kind = WEFTI_LEX_INT;
+    bool prefixed = end - at > 2 && at[0] == '0' && !is_digit(at[1]) && at[1] != '_' &&
+                    is_name(at[1]) && at[1] != 'e' && at[1] != 'E';
+    while (at < end && (is_digit(*at) || *at == '_' || (prefixed && is_name(*at))))
+        at++;
+    if (!prefixed && !lex->after_dot) {
+        if (end - at >= 2 && *at == '.' && is_digit(at[1])) {
+            out->kind = WEFTI_LEX_FLOAT;
+            for (at++; at < end && (is_digit(*at) || *at == '_');)
+                at++;
+        }
+        const char *digits = at + 1;
+        if (at < end && (*at == 'e' || *at == 'E')) {
+            if (digits < end && (*digits == '+' || *digits == '-')) digits++;
+            if (digits < end && is_digit(*digits)) {
+                out->kind = WEFTI_LEX_FLOAT;
+                for (at = digits; at < end && is_digit(*at);)
+                    at++;
+            }
+        }
+    }
+    out->text = (struct weft_str){lex->at, (size_t)(at - lex->at)};
+    lex->at = at;
+}
+
 static void take_op(struct wefti_lex *lex, struct wefti_lexeme *out) {
     static const char two[][3] = {"==", "!=", "<=", ">=", "//", "**"};
     out->kind = WEFTI_LEX_OP;
-    out->text = (struct weft_str){lex->at, 1};
+    out->text = (struct weft_str){lex->at, wefti_utf8_len(*lex->at)};
     for (size_t i = 0; i < sizeof two / sizeof *two; i++)
         if (lex->end - lex->at >= 2 && memcmp(lex->at, two[i], 2) == 0) out->text.len = 2;
+    lex->n_open += strchr("([{", *lex->at) && *lex->at;
+    if (lex->n_open > 0 && *lex->at && strchr(")]}", *lex->at)) lex->n_open--;
     lex->at += out->text.len;
+}
+
+static void take_name(struct wefti_lex *lex, struct wefti_lexeme *out) {
+    const char *at = lex->at;
+    while (at < lex->end && (is_name(*at) || is_digit(*at)))
+        at++;
+    out->kind = WEFTI_LEX_NAME;
+    out->text = (struct weft_str){lex->at, (size_t)(at - lex->at)};
+    lex->at = at;
 }
 
 weft_err wefti_lex_next(struct wefti_lex *lex, struct wefti_lexeme *out, struct weft_errmsg *why) {
@@ -158,21 +248,14 @@ weft_err wefti_lex_next(struct wefti_lex *lex, struct wefti_lexeme *out, struct 
         return weft_err_set(why, WEFT_E_PROTO, "chat template, line %u: a tag without an end",
                             lex->line);
     if (take_close(lex, out)) return WEFT_OK;
-    const char *at = lex->at;
-    if (*at == '\'' || *at == '"') return take_string(lex, out, why);
-    if (is_name(*at)) {
-        while (at < lex->end && (is_name(*at) || is_digit(*at)))
-            at++;
-        out->kind = WEFTI_LEX_NAME;
-    } else if (is_digit(*at)) {
-        while (at < lex->end && is_digit(*at))
-            at++;
-        out->kind = WEFTI_LEX_INT;
-    } else {
+    char c = *lex->at;
+    if (c == '\'' || c == '"') return take_string(lex, out, why);
+    if (is_name(c))
+        take_name(lex, out);
+    else if (is_digit(c))
+        take_number(lex, out);
+    else
         take_op(lex, out);
-        return WEFT_OK;
-    }
-    out->text = (struct weft_str){lex->at, (size_t)(at - lex->at)};
-    lex->at = at;
+    lex->after_dot = c == '.';
     return WEFT_OK;
 }

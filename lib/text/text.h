@@ -129,19 +129,30 @@ struct weft_chat_message {
 WEFT_MUST_CHECK weft_err weft_chat_find(const char *model_path, char **text_out,
                                         struct weft_errmsg *why);
 
-/* Compiles a template: text, {{ expressions of +, literals, names, members }}, for over messages,
- * if/elif/else, set, whitespace control. WEFT_E_UNSUPPORTED names the construct and its line. The
- * tokenizer supplies bos_token and eos_token; borrowed, must outlive the result. */
+/* Compiles a template: Jinja as models' templates use it, with trim_blocks and lstrip_blocks (what
+ * there is: docs/chat-templates.md). WEFT_E_UNSUPPORTED names what there is not, and its line. The
+ * tokenizer supplies bos_token and eos_token; borrowed, must outlive the result; NULL: none. */
 WEFT_MUST_CHECK weft_err weft_chat_new(const char *source, size_t len, const weft_tokenizer *tok,
                                        weft_chat **chat_out, struct weft_errmsg *why);
 void weft_chat_free(weft_chat *chat); /* accepts NULL */
 
 /* Renders messages; a chat prompt gets no BOS beyond what the template writes. TOOBIG: over the
- * buffer's ceiling; INVAL: what the template raises, its message in `why`. */
+ * buffer's ceiling, or over the bound of steps, memory or recursion; INVAL: a fault of the template
+ * with its line, or what it raises, which then is all of `why`. */
 WEFT_MUST_CHECK weft_err weft_chat_render(const weft_chat *chat,
                                           const struct weft_chat_message *messages, size_t n,
                                           bool add_generation_prompt, struct weft_buf *out,
                                           struct weft_errmsg *why);
+
+struct json_t; /* jansson's */
+struct tm;
+
+/* The same with any variables: the members of the object `vars`, as transformers names them. What
+ * it lacks of tools and documents is null, of bos_token and eos_token the tokenizer's. `now` is what
+ * strftime_now writes; NULL: the clock, in local time. */
+WEFT_MUST_CHECK weft_err weft_chat_render_json(const weft_chat *chat, const struct json_t *vars,
+                                               const struct tm *now, struct weft_buf *out,
+                                               struct weft_errmsg *why);
 
 /* ----------------------------------------------------------------------- sampling defaults --- */
 

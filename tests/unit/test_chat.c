@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "text/text.h"
 #include "unit/model_files.h"
@@ -80,6 +81,47 @@ static void templates_render_as_jinja_renders_them(void **state) {
     json_decref(root);
 }
 
+static bool render_feature(const json_t *root, const json_t *one, struct weft_buf *out,
+                           struct weft_errmsg *why) {
+    struct tm now = {0};
+    assert_non_null(
+        strptime(json_string_value(json_object_get(root, "now")), "%Y-%m-%dT%H:%M:%S", &now));
+    assert_true(timegm(&now) > 0);
+    const char *source = json_string_value(json_object_get(one, "template"));
+    weft_chat *chat;
+    weft_err err = weft_chat_new(source, strlen(source), fable, &chat, why);
+    if (!err) err = weft_chat_render_json(chat, json_object_get(root, "variables"), &now, out, why);
+    weft_chat_free(chat);
+    return !err;
+}
+
+static void what_templates_can_do_comes_out_as_jinja_has_it(void **state) {
+    (void)state;
+    json_error_t at;
+    json_t *root = json_load_file(test_source_path("tests/golden/chat_goldens.json"), 0, &at);
+    assert_non_null(root);
+    const json_t *features = json_object_get(root, "features");
+    assert_true(json_array_size(features) > 100);
+    for (size_t i = 0; i < json_array_size(features); i++) {
+        const json_t *one = json_array_get(features, i), *text = json_object_get(one, "text");
+        const char *source = json_string_value(json_object_get(one, "template"));
+        const char *raised = json_string_value(json_object_get(one, "error"));
+        struct weft_errmsg why = {""};
+        struct weft_buf out;
+        weft_buf_init(&out, 1 << 20);
+        bool ok = render_feature(root, one, &out, &why);
+        if (ok != (text != NULL)) fail_msg("%s: %s", source, ok ? "no error" : why.text);
+        if (ok) {
+            assert_string_equal(weft_buf_cstr(&out), json_string_value(text));
+        } else {
+            assert_true(why.text[0]);
+            if (strstr(source, "raise_exception")) assert_string_equal(why.text, raised);
+        }
+        weft_buf_fini(&out);
+    }
+    json_decref(root);
+}
+
 static void the_template_is_found_where_models_keep_it(void **state) {
     (void)state;
     static const char *const paths[] = {"models/fable-6m", "tests/data/fable-6m-q8_0.gguf"};
@@ -131,27 +173,25 @@ static void unsupported_constructs_are_named_with_their_line(void **state) {
         const char *source, *named;
         weft_err err;
     } cases[] = {
-        {"a\nb\n{% macro m() %}{% endmacro %}", "line 3: the statement macro", WEFT_E_UNSUPPORTED},
-        {"{{ strftime_now('%Y') }}", "line 1: calling strftime_now", WEFT_E_UNSUPPORTED},
-        {"{{ messages[1:] }}", "a slice", WEFT_E_UNSUPPORTED},
-        {"\n{{ message.content.strip() }}", "line 2: the method strip", WEFT_E_UNSUPPORTED},
-        {"{{ tools | tojson }}", "the filter tojson", WEFT_E_UNSUPPORTED},
-        {"{% for t in tools %}{% endfor %}", "messages: tools", WEFT_E_UNSUPPORTED},
-        {"{% for k, v in tools %}{% endfor %}", "pairs", WEFT_E_UNSUPPORTED},
-        {"{% for m in messages if m %}{% endfor %}", "here is if", WEFT_E_UNSUPPORTED},
-        {"{% set ns.x = 1 %}", "ns", WEFT_E_UNSUPPORTED},
-        {"{% set x %}a{% endset %}", "x", WEFT_E_UNSUPPORTED},
-        {"{{ [1, 2] }}", "a list", WEFT_E_UNSUPPORTED},
-        {"{{ {} }}", "dictionary", WEFT_E_UNSUPPORTED},
-        {"{{ 1 < 2 }}", "the operator <", WEFT_E_UNSUPPORTED},
-        {"{{ 'a' in 'abc' }}", "the operator in", WEFT_E_UNSUPPORTED},
-        {"{{ 3 - 1 }}", "the operator -", WEFT_E_UNSUPPORTED},
-        {"{{ x is mapping }}", "the test mapping", WEFT_E_UNSUPPORTED},
-        {"{% for m in messages %}{{ loop.previtem }}{% endfor %}", "loop member previtem",
-         WEFT_E_UNSUPPORTED},
-        {"{{ '\\u00e9' }}", "the escape", WEFT_E_UNSUPPORTED},
-        {"{{ 'a' 'b' }}", "neighbouring", WEFT_E_UNSUPPORTED},
-        {"{% raw %}x{% endraw %}", "the statement raw", WEFT_E_UNSUPPORTED},
+        {"a\nb\n{% include 'x' %}", "line 3: the statement include", WEFT_E_UNSUPPORTED},
+        {"{% import 'x' as y %}", "the statement import", WEFT_E_UNSUPPORTED},
+        {"{% extends 'x' %}", "the statement extends", WEFT_E_UNSUPPORTED},
+        {"{% block b %}{% endblock %}", "the statement block", WEFT_E_UNSUPPORTED},
+        {"\n{{ tools | pprint }}", "line 2: the filter pprint", WEFT_E_UNSUPPORTED},
+        {"{{ x is strange }}", "the test strange", WEFT_E_UNSUPPORTED},
+        {"{{ '\\ud83d' }}", "the escape", WEFT_E_UNSUPPORTED},
+        {"{{ '\\N{DASH}' }}", "the escape", WEFT_E_UNSUPPORTED},
+        {"{{ 9223372036854775808 }}", "the number", WEFT_E_UNSUPPORTED},
+        {"{% raw %}x", "raw without endraw", WEFT_E_PROTO},
+        {"{% break %}", "outside of a loop", WEFT_E_PROTO},
+        {"{% for x in y %}{% macro f() %}{% break %}", "outside of a loop", WEFT_E_PROTO},
+        {"{% call 5 %}{% endcall %}", "the call of a macro", WEFT_E_PROTO},
+        {"{% set %}", "a name", WEFT_E_PROTO},
+        {"{% set x + 1 %}", "= or %}", WEFT_E_PROTO},
+        {"{% macro f(a %}", ",", WEFT_E_PROTO},
+        {"{{ f(a=1, 2) }}", "an argument with a name", WEFT_E_PROTO},
+        {"{{ {1 2} }}", ":", WEFT_E_PROTO},
+        {"{{ a[ }}", "an expression", WEFT_E_PROTO},
         {"{% if x %}", "endif", WEFT_E_PROTO},
         {"{% for m in messages %}", "endfor", WEFT_E_PROTO},
         {"{% endif %}", "belongs to nothing", WEFT_E_PROTO},
@@ -160,6 +200,7 @@ static void unsupported_constructs_are_named_with_their_line(void **state) {
         {"{# a", "{#", WEFT_E_PROTO},
         {"{{ }}", "an expression", WEFT_E_PROTO},
         {"{{ a b }}", "}}", WEFT_E_PROTO},
+        {"{{ a not b }}", "in", WEFT_E_PROTO},
         {"{{ (a }}", ")", WEFT_E_PROTO},
         {"{% if a %}{% elif %}{% endif %}", "an expression", WEFT_E_PROTO},
         {"{{ \xff }}", "UTF-8", WEFT_E_PROTO},
@@ -204,6 +245,16 @@ static void deep_templates_are_refused_not_recursed_into(void **state) {
         {"{% if a %}", "{% elif a %}", "{% endif %}"},
         {"", "{% for m in messages %}", ""},
         {"{{ a", " | trim", " }}"},
+        {"{{ ", "-", "a }}"},
+        {"{{ ", "[", ""},
+        {"{{ ", "{1:", ""},
+        {"{{ a", "(a", ""},
+        {"{{ a", "()", " }}"},
+        {"{{ a", "**a", " }}"},
+        {"{{ 'a'", " 'a'", " }}"},
+        {"{% for ", "(", ""},
+        {"", "{% macro a() %}", ""},
+        {"", "{% set a %}", ""},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         weft_chat *chat;
@@ -245,13 +296,66 @@ static void what_grows_over_the_buffer_is_an_error(void **state) {
     static const char doubling[] =
         "{% set a = '0123456789' %}{% set a = a + a %}{% set a = a + a %}{% set a = a + a %}"
         "{% set a = a + a %}{% set a = a + a %}{% set a = a + a %}{{ a }}";
-    assert_int_equal(render_bounded(doubling, 0, 1000), WEFT_E_TOOBIG);
+    assert_int_equal(render_bounded(doubling, 0, 639), WEFT_E_TOOBIG);
     assert_int_equal(render_bounded(doubling, 0, 10000), WEFT_OK);
     /* Nested loops over many messages: the number of statements is bounded. */
     static const char cubic[] = "{% for a in messages %}{% for b in messages %}"
                                 "{% for c in messages %}{% endfor %}{% endfor %}{% endfor %}";
     assert_int_equal(render_bounded(cubic, 3, 100), WEFT_OK);
     assert_int_equal(render_bounded(cubic, 300, 100), WEFT_E_TOOBIG);
+}
+
+static void hostile_templates_end_in_an_error(void **state) {
+    (void)state;
+    static const struct {
+        const char *source;
+        weft_err err;
+    } cases[] = {
+        {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", WEFT_E_TOOBIG},
+        {"{% macro f(x) %}{{ f(f(x)) }}{{ f(x) }}{% endmacro %}{{ f(1) }}", WEFT_E_TOOBIG},
+        {"{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}", WEFT_E_TOOBIG},
+        {"{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+         WEFT_E_TOOBIG},
+        {"{% set ns = namespace(x=[]) %}{% for i in range(99999) %}{% set ns.x = [ns.x] %}"
+         "{% endfor %}{{ ns.x }}",
+         WEFT_E_TOOBIG},
+        {"{% set ns = namespace(x=[]) %}{% for i in range(99999) %}{% set ns.x = [ns.x] %}"
+         "{% endfor %}{{ ns.x | tojson }}{{ ns.x == [ns.x] }}",
+         WEFT_E_TOOBIG},
+        {"{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}"
+         "{% endfor %}{{ ns.x == [ns.x[0], ns.x[1]] }}{{ ns.x | string }}",
+         WEFT_E_TOOBIG},
+        {"{% set ns = namespace(x='aa') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}"
+         "{% endfor %}",
+         WEFT_E_TOOBIG},
+        {"{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}", WEFT_E_TOOBIG},
+        {"{{ 'x' * 99999999999 }}", WEFT_E_TOOBIG},
+        {"{{ [1] * 4000000000 }}", WEFT_E_TOOBIG},
+        {"{{ 'x'.ljust(9999999999) }}", WEFT_E_TOOBIG},
+        {"{{ 'x' | indent(9999999999) }}", WEFT_E_TOOBIG},
+        {"{{ ('a' * 9999).replace('', 'b' * 9999) }}", WEFT_E_TOOBIG},
+        {"{{ '%99999d' % 1 }}", WEFT_E_TOOBIG},
+        {"{{ [1, 2] | slice(999999999) | list }}", WEFT_E_TOOBIG},
+        {"{{ 9223372036854775807 + 1 }}", WEFT_E_INVAL},
+        {"{{ (-9223372036854775807 - 1) // -1 }}", WEFT_E_INVAL},
+        {"{{ 9 ** 99 }}", WEFT_E_INVAL},
+        {"{{ '%99999999d' % 1 }}", WEFT_E_INVAL},
+        {"{{ '%*d' % (1, 2) }}{{ '%n' % 1 }}", WEFT_E_INVAL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        weft_err err = render_bounded(cases[i].source, 0, 5000);
+        if (err != cases[i].err) fail_msg("%s: %d", cases[i].source, (int)err);
+    }
+}
+
+/* Long conversations fit: what a round makes is dropped with it. */
+static void long_conversations_are_rendered_in_bounded_memory(void **state) {
+    (void)state;
+    static const char source[] =
+        "{% set ns = namespace(n=0) %}{% macro show(m) %}{{ '<' + m.role + '>' }}{% endmacro %}"
+        "{% for m in messages[::-1] %}{% set c = m.content * 100 %}{{ show(m) + c[:1] }}"
+        "{% if loop.index % 100 == 0 %}{% set ns.n = ns.n + 1 %}{% endif %}{% endfor %}{{ ns.n }}";
+    assert_int_equal(render_bounded(source, 20000, 1 << 20), WEFT_OK);
 }
 
 static void texts_of_messages_are_written_as_they_are(void **state) {
@@ -271,11 +375,14 @@ static void texts_of_messages_are_written_as_they_are(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(templates_render_as_jinja_renders_them),
+        cmocka_unit_test(what_templates_can_do_comes_out_as_jinja_has_it),
         cmocka_unit_test(the_template_is_found_where_models_keep_it),
         cmocka_unit_test(a_list_of_templates_has_a_default_and_a_file_goes_first),
         cmocka_unit_test(unsupported_constructs_are_named_with_their_line),
         cmocka_unit_test(deep_templates_are_refused_not_recursed_into),
         cmocka_unit_test(what_grows_over_the_buffer_is_an_error),
+        cmocka_unit_test(hostile_templates_end_in_an_error),
+        cmocka_unit_test(long_conversations_are_rendered_in_bounded_memory),
         cmocka_unit_test(texts_of_messages_are_written_as_they_are),
     };
     return cmocka_run_group_tests(tests, open_fable, close_fable);

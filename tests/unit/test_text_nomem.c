@@ -184,7 +184,9 @@ static void a_text_that_cannot_fit_takes_no_more_memory_than_itself(void **state
 }
 
 static weft_err chat(const void *tok, struct weft_errmsg *why) {
-    static const char source[] = "{% set x = 'a' ~ 1 %}{% for m in messages %}{% set y = x + 'b' %}"
+    static const char source[] = "{% macro f(z) %}{{ z }}{% endmacro %}"
+                                 "{% set x %}{{ f('a') | trim }}{% endset %}{% set x = x ~ 1 %}"
+                                 "{% for m in messages %}{% set y = x + 'b' %}"
                                  "{{ y + m.content }}{% endfor %}";
     static const struct weft_chat_message messages[] = {{"user", "Hi", 4, 2}, {"user", "Ho", 4, 2}};
     weft_chat *compiled;

@@ -1,0 +1,182 @@
+/* `weft template`: chat templates rendered, for each case of a file. */
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/buf.h"
+#include "base/log.h"
+#include "cmd/weft/commands.h"
+#include "cmd/weft/json_text.h"
+#include "text/text.h"
+
+#define FILE_BYTES_MAX (64u << 20)
+#define OUTPUT_BYTES_MAX (64u << 20)
+
+static const char usage[] = "usage: weft template MODEL|FILE.jinja --cases FILE [--json]\n\n"
+                            "  --cases FILE  JSON: {\"now\": \"2025-03-14T15:09:26\", \"cases\": "
+                            "{NAME: {\"messages\": [...],\n"
+                            "                \"add_generation_prompt\": true, ...}}}; a case holds "
+                            "the template's variables\n"
+                            "                and \"now\" (optional) what strftime_now writes\n"
+                            "  --json        {NAME: {\"text\": ...} or {\"error\": ...}}\n";
+
+struct options {
+    const char *model, *cases;
+    bool json, help;
+};
+
+static weft_err read_options(int argc, char **argv, struct options *options,
+                             struct weft_errmsg *why) {
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
+            options->help = true;
+        else if (!strcmp(argv[i], "--json"))
+            options->json = true;
+        else if (!strcmp(argv[i], "--cases") && i + 1 < argc)
+            options->cases = argv[++i];
+        else if (!strncmp(argv[i], "--cases=", 8))
+            options->cases = argv[i] + 8;
+        else if (argv[i][0] == '-' || options->model)
+            return weft_err_set(why, WEFT_E_INVAL, "unexpected argument %s (try --help)", argv[i]);
+        else
+            options->model = argv[i];
+    }
+    if (options->help) return WEFT_OK;
+    if (!options->model)
+        return weft_err_set(why, WEFT_E_INVAL, "no MODEL or FILE.jinja given (try --help)");
+    if (!options->cases) return weft_err_set(why, WEFT_E_INVAL, "no --cases given (try --help)");
+    return WEFT_OK;
+}
+
+static weft_err read_file(const char *path, struct weft_buf *out, struct weft_errmsg *why) {
+    char chunk[65536];
+    FILE *file = fopen(path, "rb");
+    if (!file) return weft_err_errno(why, errno, "cannot open %s", path);
+    for (size_t n; !out->failed && (n = fread(chunk, 1, sizeof chunk, file)) > 0;)
+        weft_buf_add(out, chunk, n);
+    weft_err err = WEFT_OK;
+    if (ferror(file)) err = weft_err_errno(why, errno, "cannot read %s", path);
+    if (!err && out->failed)
+        err = weft_err_set(why, WEFT_E_TOOBIG, "%s is longer than %zu bytes", path, out->max_bytes);
+    (void)fclose(file);
+    return err;
+}
+
+static bool is_template_file(const char *path) {
+    size_t len = strlen(path);
+    return len > 6 && !strcmp(path + len - 6, ".jinja");
+}
+
+/* The template's source, and the tokenizer that knows bos_token and eos_token (a file has none). */
+static weft_err read_template(const char *path, struct weft_buf *source, weft_tokenizer **tok,
+                              struct weft_errmsg *why) {
+    char *text = NULL;
+    if (is_template_file(path)) return read_file(path, source, why);
+    weft_err err = weft_chat_find(path, &text, why);
+    if (!err && !text) err = weft_err_set(why, WEFT_E_INVAL, "%s has no chat template", path);
+    if (!err) err = weft_text_open(path, tok, why);
+    if (!err) weft_buf_add_str(source, text);
+    free(text);
+    return err;
+}
+
+static weft_err read_cases(const char *path, json_t **root_out, struct weft_errmsg *why) {
+    struct weft_buf file;
+    json_error_t where;
+    weft_buf_init(&file, FILE_BYTES_MAX);
+    weft_err err = read_file(path, &file, why);
+    if (!err) {
+        *root_out = json_loadb(file.data ? file.data : "", file.len, JSON_ALLOW_NUL, &where);
+        if (!*root_out)
+            err = weft_err_set(why, WEFT_E_INVAL, "%s is not JSON: %s at line %d", path, where.text,
+                               where.line);
+        else if (!json_is_object(json_object_get(*root_out, "cases")))
+            err = weft_err_set(why, WEFT_E_INVAL, "%s has no object \"cases\"", path);
+    }
+    weft_buf_fini(&file);
+    return err;
+}
+
+/* *now_out is NULL where the file says nothing. */
+static weft_err read_now(const json_t *root, struct tm *storage, const struct tm **now_out,
+                         struct weft_errmsg *why) {
+    const json_t *now = json_object_get(root, "now");
+    *now_out = NULL;
+    if (!now) return WEFT_OK;
+    *storage = (struct tm){0};
+    const char *end =
+        json_is_string(now) ? strptime(json_string_value(now), "%Y-%m-%dT%H:%M:%S", storage) : NULL;
+    if (!end || *end)
+        return weft_err_set(why, WEFT_E_INVAL, "\"now\" is not like \"2025-03-14T15:09:26\"");
+    (void)timegm(storage); /* fills in the day of the week */
+    *now_out = storage;
+    return WEFT_OK;
+}
+
+static void print_result(const char *name, const char *kind, const char *text, size_t len,
+                         bool json, bool first) {
+    if (!json) {
+        printf("--- %s: %s\n", name, kind);
+        (void)fwrite(text, 1, len, stdout);
+        (void)fputc('\n', stdout);
+        return;
+    }
+    (void)fputs(first ? "{\n " : ",\n ", stdout);
+    weft_print_json_string(stdout, name, strlen(name));
+    printf(": {\"%s\": ", kind);
+    weft_print_json_string(stdout, text, len);
+    (void)fputs("}", stdout);
+}
+
+/* A template that cannot be compiled fails in every case, as it does for who asks a server. */
+static void render_cases(const weft_chat *chat, const struct weft_errmsg *compile_why,
+                         json_t *cases, const struct tm *now, bool as_json) {
+    bool first = true;
+    for (void *at = json_object_iter(cases); at; at = json_object_iter_next(cases, at)) {
+        struct weft_errmsg why = *compile_why;
+        struct weft_buf out;
+        weft_buf_init(&out, OUTPUT_BYTES_MAX);
+        weft_err err = WEFT_E_INVAL;
+        if (chat) err = weft_chat_render_json(chat, json_object_iter_value(at), now, &out, &why);
+        const char *text = err ? why.text : weft_buf_cstr(&out);
+        print_result(json_object_iter_key(at), err ? "error" : "text", text,
+                     err ? strlen(text) : out.len, as_json, first);
+        first = false;
+        weft_buf_fini(&out);
+    }
+    if (as_json) (void)fputs(first ? "{}\n" : "\n}\n", stdout);
+}
+
+int weft_cmd_template(int argc, char **argv) {
+    struct weft_errmsg why = {""}, compile_why = {""};
+    struct options options = {0};
+    struct weft_buf source;
+    weft_tokenizer *tok = NULL;
+    weft_chat *chat = NULL;
+    json_t *root = NULL;
+    struct tm storage;
+    const struct tm *now = NULL;
+    weft_buf_init(&source, FILE_BYTES_MAX);
+    weft_err err = read_options(argc, argv, &options, &why);
+    if (!err && options.help) {
+        (void)fputs(usage, stdout);
+        return 0;
+    }
+    weft_log_init("weft", WEFT_LOG_WARN, false);
+    if (!err) err = read_template(options.model, &source, &tok, &why);
+    if (!err) err = read_cases(options.cases, &root, &why);
+    if (!err) err = read_now(root, &storage, &now, &why);
+    if (!err) {
+        if (weft_chat_new(source.data ? source.data : "", source.len, tok, &chat, &compile_why))
+            chat = NULL;
+        render_cases(chat, &compile_why, json_object_get(root, "cases"), now, options.json);
+    }
+    json_decref(root);
+    weft_chat_free(chat);
+    weft_text_free(tok);
+    weft_buf_fini(&source);
+    return err ? weft_cmd_fail(err, &why) : 0;
+}

@@ -1,0 +1,605 @@
+/* Expressions evaluated, and calls: of builtins, with their arguments sorted out by name, and of
+ * macros, which run statements. */
+#include "base/check.h"
+#include "chat_internal.h"
+
+/* --- names ---------------------------------------------------------------------------------------
+ */
+
+const struct wefti_value *wefti_space_find(const struct wefti_space *space, struct weft_str name) {
+    for (uint32_t i = 0; i < space->n; i++)
+        if (wefti_str_is(space->bindings[i].name, name.data, name.len))
+            return &space->bindings[i].value;
+    return NULL;
+}
+
+weft_err wefti_bind(struct wefti_run *run, struct wefti_space *space, struct weft_str name,
+                    struct wefti_value value) {
+    for (uint32_t i = 0; i < space->n; i++) {
+        if (!wefti_str_is(space->bindings[i].name, name.data, name.len)) continue;
+        space->bindings[i].value = value;
+        return WEFT_OK;
+    }
+    weft_err err = wefti_charge(run, 1 + space->n / 8);
+    if (err) return err;
+    if (space->n == space->cap) {
+        uint32_t cap = space->cap ? 2 * space->cap : 4;
+        void *grown;
+        err = wefti_alloc(run, cap * sizeof *space->bindings, &grown);
+        if (err) return err;
+        if (space->n > 0) memcpy(grown, space->bindings, space->n * sizeof *space->bindings);
+        space->bindings = grown;
+        space->cap = cap;
+    }
+    space->bindings[space->n++] = (struct wefti_binding){name, value};
+    return WEFT_OK;
+}
+
+weft_err wefti_push_scope(struct wefti_run *run, struct wefti_space *parent) {
+    void *made;
+    weft_err err = wefti_alloc(run, sizeof(struct wefti_space), &made);
+    if (err) return err;
+    run->scope = made;
+    *run->scope = (struct wefti_space){.parent = parent};
+    return WEFT_OK;
+}
+
+static weft_err eval_name(struct wefti_run *run, struct weft_str name, struct wefti_value *out) {
+    *out = wefti_of_kind(WEFTI_UNDEFINED);
+    for (const struct wefti_space *at = run->scope; at; at = at->parent) {
+        const struct wefti_value *found = wefti_space_find(at, name);
+        weft_err err = wefti_charge(run, at->n / 8);
+        if (err) return err;
+        if (!found) continue;
+        *out = *found;
+        return WEFT_OK;
+    }
+    const struct wefti_builtin *func = wefti_find_func(name);
+    if (func) *out = (struct wefti_value){.kind = WEFTI_FUNC, .builtin = func};
+    return WEFT_OK;
+}
+
+static weft_err bind_member(struct wefti_run *run, const struct wefti_expr *target,
+                            struct wefti_value value) {
+    struct wefti_value space;
+    weft_err err = wefti_eval(run, target->a, &space);
+    if (err) return err;
+    if (space.kind != WEFTI_NAMESPACE)
+        return wefti_fault(run, "cannot set a member of %s", wefti_kind_name(&space));
+    run->escapes++;
+    return wefti_bind(run, space.space, target->text, value);
+}
+
+weft_err wefti_bind_target(struct wefti_run *run, uint32_t idx, struct wefti_value value) {
+    const weft_chat *chat = run->chat;
+    const struct wefti_expr *target = &chat->exprs[idx];
+    if (target->kind == WEFTI_EXPR_NAME) return wefti_bind(run, run->scope, target->text, value);
+    if (target->kind == WEFTI_EXPR_MEMBER) return bind_member(run, target, value);
+    WEFT_ASSERT(target->kind == WEFTI_EXPR_TUPLE);
+    struct wefti_value items;
+    uint32_t n = 0;
+    weft_err err = wefti_items(run, value, &items);
+    for (uint32_t at = target->args; at != WEFTI_NO_ID; at = chat->args[at].next)
+        n++;
+    if (!err && items.n != n) return wefti_fault(run, "%u values where %u names wait", items.n, n);
+    n = 0;
+    for (uint32_t at = target->args; at != WEFTI_NO_ID && !err; at = chat->args[at].next)
+        err = wefti_bind_target(run, chat->args[at].expr, items.items[n++]);
+    return err;
+}
+
+/* --- arguments -----------------------------------------------------------------------------------
+ */
+
+static weft_err add_named(struct wefti_run *run, struct wefti_args *args, struct weft_str name,
+                          struct wefti_value value) {
+    weft_err err = wefti_list_add(run, &args->named, wefti_of_str(name.data, name.len));
+    return err ? err : wefti_list_add(run, &args->named, value);
+}
+
+static weft_err spread(struct wefti_run *run, struct wefti_args *args, enum wefti_arg_kind kind,
+                       struct wefti_value value) {
+    weft_err err = WEFT_OK;
+    if (kind == WEFTI_ARG_LIST) {
+        struct wefti_value items;
+        err = wefti_items(run, value, &items);
+        for (uint32_t i = 0; !err && i < items.n; i++)
+            err = wefti_list_add(run, &args->plain, items.items[i]);
+        return err;
+    }
+    if (value.kind != WEFTI_DICT) return wefti_fault(run, "** before %s", wefti_kind_name(&value));
+    for (uint32_t i = 0; i < value.n && !err; i++) {
+        const struct wefti_value *pair = &value.items[2 * (size_t)i];
+        if (pair->kind != WEFTI_STR) return wefti_fault(run, "** with a key that is no string");
+        err = add_named(run, args, wefti_text_of(*pair), pair[1]);
+    }
+    return err;
+}
+
+static weft_err eval_args(struct wefti_run *run, uint32_t first, struct wefti_args *args) {
+    weft_err err = WEFT_OK;
+    *args = (struct wefti_args){0};
+    for (uint32_t at = first; at != WEFTI_NO_ID && !err; at = run->chat->args[at].next) {
+        const struct wefti_arg *arg = &run->chat->args[at];
+        struct wefti_value value;
+        err = wefti_eval(run, arg->expr, &value);
+        if (err) break;
+        if (arg->kind == WEFTI_ARG_PLAIN)
+            err = wefti_list_add(run, &args->plain, value);
+        else if (arg->kind == WEFTI_ARG_NAMED)
+            err = add_named(run, args, arg->name, value);
+        else
+            err = spread(run, args, arg->kind, value);
+    }
+    return err;
+}
+
+/* The place of `name` among names between spaces; -1: not among them. *n_out: how many there are.
+ */
+static int param_place(const char *params, struct weft_str name, uint32_t *n_out) {
+    int place = -1;
+    *n_out = 0;
+    for (const char *at = params; *at; (*n_out)++) {
+        size_t len = strcspn(at, " ");
+        if (wefti_str_is(name, at, len)) place = (int)*n_out;
+        at += len + (at[len] == ' ');
+    }
+    return place;
+}
+
+static weft_err bind_params(struct wefti_run *run, struct wefti_call *call) {
+    const struct wefti_args *args = call->args;
+    const char *params = call->builtin->params;
+    uint32_t n;
+    (void)param_place(params, (struct weft_str){"", 0}, &n);
+    WEFT_ASSERT(n <= WEFTI_PARAMS_MAX);
+    if (args->plain.n > n)
+        return wefti_fault(run, "%s takes %u arguments, not %u", call->builtin->name, n,
+                           args->plain.n);
+    for (uint32_t i = 0; i < args->plain.n; i++)
+        call->bound[i] = &args->plain.items[i];
+    for (uint32_t i = 0; i < args->named.n; i += 2) {
+        struct weft_str name = wefti_text_of(args->named.items[i]);
+        int place = param_place(params, name, &n);
+        if (place < 0 || call->bound[place])
+            return wefti_fault(run, "%s takes no argument %.*s%s", call->builtin->name,
+                               (int)(name.len < 60 ? name.len : 60), name.data,
+                               place < 0 ? "" : " twice");
+        call->bound[place] = &args->named.items[i + 1];
+    }
+    return WEFT_OK;
+}
+
+weft_err wefti_call_builtin(struct wefti_run *run, const struct wefti_builtin *builtin,
+                            struct wefti_value self, const struct wefti_args *args,
+                            struct wefti_value *out) {
+    struct wefti_call call = {.builtin = builtin, .self = self, .args = args};
+    weft_err err = wefti_charge(run, 1);
+    *out = wefti_of_kind(WEFTI_UNDEFINED);
+    if (!err && strcmp(builtin->params, "*") != 0) err = bind_params(run, &call);
+    return err ? err : builtin->run(run, &call, out);
+}
+
+weft_err wefti_arg_int(struct wefti_run *run, const struct wefti_call *call, size_t idx,
+                       int64_t otherwise, int64_t *out) {
+    const struct wefti_value *value = call->bound[idx];
+    *out = otherwise;
+    if (!value || value->kind == WEFTI_NONE) return WEFT_OK;
+    if (!wefti_is_int(*value))
+        return wefti_fault(run, "%s wants a whole number, not %s", call->builtin->name,
+                           wefti_kind_name(value));
+    *out = value->number;
+    return WEFT_OK;
+}
+
+weft_err wefti_arg_str(struct wefti_run *run, const struct wefti_call *call, size_t idx,
+                       const char *otherwise, struct weft_str *out) {
+    const struct wefti_value *value = call->bound[idx];
+    *out = (struct weft_str){otherwise, otherwise ? strlen(otherwise) : 0};
+    if (!value || (otherwise == NULL && value->kind == WEFTI_NONE)) return WEFT_OK;
+    if (value->kind != WEFTI_STR)
+        return wefti_fault(run, "%s wants a string, not %s", call->builtin->name,
+                           wefti_kind_name(value));
+    *out = wefti_text_of(*value);
+    return WEFT_OK;
+}
+
+/* --- macros --------------------------------------------------------------------------------------
+ */
+
+static const struct wefti_value *take_named(const struct wefti_args *args, struct weft_str name) {
+    for (uint32_t i = 0; i < args->named.n; i += 2)
+        if (wefti_str_is(name, args->named.items[i].text, args->named.items[i].n))
+            return &args->named.items[i + 1];
+    return NULL;
+}
+
+static bool is_param(const weft_chat *chat, const struct wefti_node *node, struct weft_str name) {
+    for (uint32_t at = node->params; at != WEFTI_NO_ID; at = chat->args[at].next)
+        if (wefti_str_is(chat->args[at].name, name.data, name.len)) return true;
+    return false;
+}
+
+static weft_err bind_param(struct wefti_run *run, const struct wefti_arg *param, uint32_t idx,
+                           const struct wefti_args *args) {
+    struct wefti_value value = wefti_of_kind(WEFTI_UNDEFINED);
+    const struct wefti_value *named = take_named(args, param->name);
+    weft_err err = WEFT_OK;
+    if (idx < args->plain.n) {
+        if (named)
+            return wefti_fault(run, "the argument %.*s is given twice",
+                               (int)(param->name.len < 60 ? param->name.len : 60),
+                               param->name.data);
+        value = args->plain.items[idx];
+    } else if (named) {
+        value = *named;
+    } else if (param->expr != WEFTI_NO_ID) {
+        err = wefti_eval(run, param->expr, &value);
+    }
+    return err ? err : wefti_bind(run, run->scope, param->name, value);
+}
+
+/* varargs, kwargs and caller: what the parameters left over. */
+static weft_err bind_rest(struct wefti_run *run, const struct wefti_node *node, uint32_t n_params,
+                          const struct wefti_args *args) {
+    struct wefti_list kwargs = {0};
+    struct wefti_value varargs = {.kind = WEFTI_TUPLE};
+    const struct wefti_value *caller = take_named(args, (struct weft_str){"caller", 6});
+    weft_err err = WEFT_OK;
+    if (args->plain.n > n_params) {
+        if (!(node->uses & WEFTI_USES_VARARGS))
+            return wefti_fault(run, "%.*s takes %u arguments, not %u", (int)node->text.len,
+                               node->text.data, n_params, args->plain.n);
+        varargs.n = args->plain.n - n_params;
+        varargs.items = args->plain.items + n_params;
+    }
+    for (uint32_t i = 0; i < args->named.n && !err; i += 2) {
+        struct weft_str name = wefti_text_of(args->named.items[i]);
+        bool is_caller = WEFTI_IS(name, "caller") && (node->uses & WEFTI_USES_CALLER);
+        if (is_param(run->chat, node, name) || is_caller) continue;
+        if (!(node->uses & WEFTI_USES_KWARGS))
+            return wefti_fault(run, "%.*s takes no argument %.*s", (int)node->text.len,
+                               node->text.data, (int)(name.len < 60 ? name.len : 60), name.data);
+        err = wefti_pairs_put(run, &kwargs, args->named.items[i], args->named.items[i + 1]);
+    }
+    if (!err && (node->uses & WEFTI_USES_VARARGS))
+        err = wefti_bind(run, run->scope, (struct weft_str){"varargs", 7}, varargs);
+    if (!err && (node->uses & WEFTI_USES_KWARGS))
+        err = wefti_bind(run, run->scope, (struct weft_str){"kwargs", 6}, wefti_of_pairs(&kwargs));
+    if (!err && (node->uses & WEFTI_USES_CALLER) &&
+        !is_param(run->chat, node, (struct weft_str){"caller", 6}))
+        err = wefti_bind(run, run->scope, (struct weft_str){"caller", 6},
+                         caller ? *caller : wefti_of_kind(WEFTI_UNDEFINED));
+    return err;
+}
+
+static weft_err enter_macro(struct wefti_run *run, const struct wefti_macro *macro,
+                            const struct wefti_args *args) {
+    uint32_t n = 0;
+    weft_err err = wefti_push_scope(run, macro->scope);
+    for (uint32_t at = macro->node->params; at != WEFTI_NO_ID && !err;
+         at = run->chat->args[at].next)
+        err = bind_param(run, &run->chat->args[at], n++, args);
+    return err ? err : bind_rest(run, macro->node, n, args);
+}
+
+/* What the macro makes on the way is dropped; only its text stays. */
+static weft_err call_macro(struct wefti_run *run, const struct wefti_macro *macro,
+                           const struct wefti_args *args, struct wefti_value *out) {
+    struct wefti_space *scope = run->scope;
+    struct weft_buf *outer = run->out, text;
+    struct wefti_mark mark = wefti_mark(run);
+    wefti_buf_init(run, &text);
+    run->out = &text;
+    weft_err err = enter_macro(run, macro, args);
+    if (!err) err = wefti_run_body(run, macro->node->body);
+    run->out = outer;
+    run->scope = scope;
+    if (err) {
+        weft_buf_fini(&text);
+        return err;
+    }
+    wefti_cut(run, mark);
+    return wefti_take_buf(run, &text, out);
+}
+
+weft_err wefti_new_macro(struct wefti_run *run, const struct wefti_node *node,
+                         struct wefti_value *out) {
+    void *made;
+    weft_err err = wefti_alloc(run, sizeof(struct wefti_macro), &made);
+    if (err) return err;
+    struct wefti_macro *macro = made;
+    *macro = (struct wefti_macro){node, run->scope};
+    *out = (struct wefti_value){.kind = WEFTI_MACRO, .macro = macro};
+    return WEFT_OK;
+}
+
+/* loop(items): the loop's body over other items, a level deeper. */
+static weft_err call_loop(struct wefti_run *run, const struct wefti_loop *loop,
+                          const struct wefti_args *args, struct wefti_value *out) {
+    struct wefti_space *scope = run->scope;
+    struct weft_buf *outer = run->out, text;
+    if (!loop->node->recursive || args->plain.n != 1 || args->named.n > 0)
+        return wefti_fault(run, "only a recursive loop can be called, and with one argument");
+    wefti_buf_init(run, &text);
+    run->out = &text;
+    run->scope = loop->outside;
+    weft_err err = wefti_run_loop(run, loop->node, args->plain.items[0], loop->depth + 1);
+    run->out = outer;
+    run->scope = scope;
+    if (!err) return wefti_take_buf(run, &text, out);
+    weft_buf_fini(&text);
+    return err;
+}
+
+weft_err wefti_call_value(struct wefti_run *run, struct wefti_value callee,
+                          const struct wefti_args *args, struct wefti_value *out) {
+    weft_err err = wefti_deeper(run);
+    if (!err) {
+        switch ((enum wefti_kind)callee.kind) {
+        case WEFTI_MACRO:
+            err = call_macro(run, callee.macro, args, out);
+            break;
+        case WEFTI_LOOP:
+            err = call_loop(run, callee.loop, args, out);
+            break;
+        case WEFTI_FUNC:
+            err = wefti_call_builtin(run, callee.builtin, callee, args, out);
+            break;
+        case WEFTI_METHOD:
+            err = wefti_call_builtin(run, callee.method->builtin, callee.method->self, args, out);
+            break;
+        default:
+            err = wefti_fault(run, "cannot call %s", wefti_kind_name(&callee));
+        }
+    }
+    run->depth--;
+    return err;
+}
+
+/* --- expressions ---------------------------------------------------------------------------------
+ */
+
+static weft_err not_callable(struct wefti_run *run, const struct wefti_expr *callee) {
+    if (callee->kind == WEFTI_EXPR_NAME || callee->kind == WEFTI_EXPR_MEMBER)
+        return wefti_fault(run, "there is no %.*s to call",
+                           (int)(callee->text.len < 60 ? callee->text.len : 60), callee->text.data);
+    return wefti_fault(run, "cannot call something undefined");
+}
+
+/* `caller`: one more argument of that name, or NULL. */
+static weft_err eval_call(struct wefti_run *run, const struct wefti_expr *expr,
+                          const struct wefti_value *caller, struct wefti_value *out) {
+    struct wefti_value callee;
+    struct wefti_args args;
+    weft_err err = wefti_eval(run, expr->a, &callee);
+    if (!err) err = eval_args(run, expr->args, &args);
+    if (!err && caller) err = add_named(run, &args, (struct weft_str){"caller", 6}, *caller);
+    if (err) return err;
+    run->line = expr->line;
+    if (callee.kind == WEFTI_UNDEFINED) return not_callable(run, &run->chat->exprs[expr->a]);
+    return wefti_call_value(run, callee, &args, out);
+}
+
+weft_err wefti_eval_call_with(struct wefti_run *run, uint32_t idx, struct wefti_value caller,
+                              struct wefti_value *out) {
+    return eval_call(run, &run->chat->exprs[idx], &caller, out);
+}
+
+static weft_err eval_builtin(struct wefti_run *run, const struct wefti_expr *expr,
+                             struct wefti_value *out) {
+    struct wefti_value of;
+    struct wefti_args args;
+    weft_err err = wefti_eval(run, expr->a, &of);
+    if (!err) err = eval_args(run, expr->args, &args);
+    run->line = expr->line;
+    if (!err) err = wefti_call_builtin(run, expr->builtin, of, &args, out);
+    if (!err && expr->negated) *out = wefti_of_bool(!wefti_truth(*out));
+    return err;
+}
+
+static weft_err eval_index(struct wefti_run *run, const struct wefti_expr *expr,
+                           struct wefti_value *out) {
+    struct wefti_value of, by;
+    weft_err err = wefti_eval(run, expr->a, &of);
+    if (!err) err = wefti_eval(run, expr->b, &by);
+    run->line = expr->line;
+    return err ? err : wefti_index(run, of, by, out);
+}
+
+static weft_err eval_slice(struct wefti_run *run, const struct wefti_expr *expr,
+                           struct wefti_value *out) {
+    struct wefti_value of, bounds[3];
+    uint32_t at = expr->args;
+    weft_err err = wefti_eval(run, expr->a, &of);
+    for (size_t i = 0; i < 3 && !err; i++, at = run->chat->args[at].next) {
+        uint32_t idx = run->chat->args[at].expr;
+        bounds[i] = wefti_of_kind(WEFTI_NONE);
+        if (idx != WEFTI_NO_ID) err = wefti_eval(run, idx, &bounds[i]);
+    }
+    run->line = expr->line;
+    return err ? err : wefti_slice(run, of, bounds, out);
+}
+
+static weft_err eval_items(struct wefti_run *run, const struct wefti_expr *expr,
+                           struct wefti_value *out) {
+    struct wefti_list list = {0};
+    weft_err err = WEFT_OK;
+    for (uint32_t at = expr->args; at != WEFTI_NO_ID && !err; at = run->chat->args[at].next) {
+        struct wefti_value item;
+        err = wefti_eval(run, run->chat->args[at].expr, &item);
+        if (!err) err = wefti_list_add(run, &list, item);
+    }
+    *out = wefti_of_list(&list, expr->kind == WEFTI_EXPR_LIST ? WEFTI_LIST : WEFTI_TUPLE);
+    return err;
+}
+
+static weft_err eval_dict(struct wefti_run *run, const struct wefti_expr *expr,
+                          struct wefti_value *out) {
+    const weft_chat *chat = run->chat;
+    struct wefti_list list = {0};
+    weft_err err = WEFT_OK;
+    for (uint32_t at = expr->args; at != WEFTI_NO_ID && !err;) {
+        uint32_t value_at = chat->args[at].next;
+        struct wefti_value key, value;
+        err = wefti_eval(run, chat->args[at].expr, &key);
+        if (!err) err = wefti_eval(run, chat->args[value_at].expr, &value);
+        if (!err) err = wefti_pairs_put(run, &list, key, value);
+        at = chat->args[value_at].next;
+    }
+    *out = wefti_of_pairs(&list);
+    return err;
+}
+
+static weft_err compare(struct wefti_run *run, enum wefti_cmp op, struct wefti_value a,
+                        struct wefti_value b, bool *out) {
+    int order = 0;
+    weft_err err;
+    switch (op) {
+    case WEFTI_EQ:
+    case WEFTI_NE:
+        err = wefti_equal(run, a, b, out);
+        *out = *out == (op == WEFTI_EQ);
+        return err;
+    case WEFTI_IN:
+    case WEFTI_NOT_IN:
+        err = wefti_contains(run, b, a, out);
+        *out = *out == (op == WEFTI_IN);
+        return err;
+    default:
+        err = wefti_order(run, a, b, &order);
+    }
+    *out = op == WEFTI_LT   ? order < 0
+           : op == WEFTI_LE ? order <= 0
+           : op == WEFTI_GT ? order > 0
+                            : order >= 0;
+    return err;
+}
+
+/* a < b < c: each pair in turn, up to the first that does not hold. */
+static weft_err eval_compare(struct wefti_run *run, const struct wefti_expr *expr,
+                             struct wefti_value *out) {
+    struct wefti_value left, right;
+    bool holds = true;
+    weft_err err = wefti_eval(run, expr->a, &left);
+    for (uint32_t at = expr->args; at != WEFTI_NO_ID && holds && !err;
+         at = run->chat->args[at].next) {
+        err = wefti_eval(run, run->chat->args[at].expr, &right);
+        run->line = expr->line;
+        if (!err) err = compare(run, (enum wefti_cmp)run->chat->args[at].kind, left, right, &holds);
+        left = right;
+    }
+    *out = wefti_of_bool(holds);
+    return err;
+}
+
+static weft_err eval_binary(struct wefti_run *run, const struct wefti_expr *expr,
+                            struct wefti_value *out) {
+    struct wefti_value a, b;
+    weft_err err = wefti_eval(run, expr->a, &a);
+    if (!err) err = wefti_eval(run, expr->b, &b);
+    if (err) return err;
+    run->line = expr->line;
+    if (expr->kind != WEFTI_EXPR_CONCAT) return wefti_arith(run, expr->kind, a, b, out);
+    err = wefti_to_str(run, a, &a);
+    if (!err) err = wefti_to_str(run, b, &b);
+    return err ? err : wefti_arith(run, WEFTI_EXPR_ADD, a, b, out);
+}
+
+static weft_err eval_unary(struct wefti_run *run, const struct wefti_expr *expr,
+                           struct wefti_value *out) {
+    struct wefti_value a;
+    weft_err err = wefti_eval(run, expr->a, &a);
+    if (err) return err;
+    run->line = expr->line;
+    if (expr->kind == WEFTI_EXPR_NOT) {
+        *out = wefti_of_bool(!wefti_truth(a));
+        return WEFT_OK;
+    }
+    if (expr->kind == WEFTI_EXPR_MEMBER) return wefti_member(run, a, expr->text, out);
+    if (!wefti_is_number(a)) return wefti_fault(run, "a sign before %s", wefti_kind_name(&a));
+    if (a.kind == WEFTI_FLOAT) {
+        *out = wefti_of_float(expr->kind == WEFTI_EXPR_NEG ? -a.real : a.real);
+        return WEFT_OK;
+    }
+    return wefti_arith(run, expr->kind == WEFTI_EXPR_NEG ? WEFTI_EXPR_SUB : WEFTI_EXPR_ADD,
+                       wefti_of_int(0), a, out);
+}
+
+/* and, or, if-else: what is not needed is not evaluated. */
+static weft_err eval_choice(struct wefti_run *run, const struct wefti_expr *expr,
+                            struct wefti_value *out) {
+    weft_err err = wefti_eval(run, expr->a, out);
+    if (err) return err;
+    bool truth = wefti_truth(*out);
+    if (expr->kind == WEFTI_EXPR_AND) return truth ? wefti_eval(run, expr->b, out) : WEFT_OK;
+    if (expr->kind == WEFTI_EXPR_OR) return truth ? WEFT_OK : wefti_eval(run, expr->b, out);
+    if (truth) return wefti_eval(run, expr->b, out);
+    if (expr->c != WEFTI_NO_ID) return wefti_eval(run, expr->c, out);
+    *out = wefti_of_kind(WEFTI_UNDEFINED);
+    return WEFT_OK;
+}
+
+static weft_err eval_kind(struct wefti_run *run, const struct wefti_expr *expr,
+                          struct wefti_value *out) {
+    switch (expr->kind) {
+    case WEFTI_EXPR_STRING:
+        *out = wefti_of_str(expr->text.data, expr->text.len);
+        return WEFT_OK;
+    case WEFTI_EXPR_WRITTEN:
+        *out = run->written;
+        return WEFT_OK;
+    case WEFTI_EXPR_INT:
+        *out = wefti_of_int(expr->number);
+        return WEFT_OK;
+    case WEFTI_EXPR_FLOAT:
+        *out = wefti_of_float(expr->real);
+        return WEFT_OK;
+    case WEFTI_EXPR_BOOL:
+        *out = wefti_of_bool(expr->number != 0);
+        return WEFT_OK;
+    case WEFTI_EXPR_NONE:
+        *out = wefti_of_kind(WEFTI_NONE);
+        return WEFT_OK;
+    case WEFTI_EXPR_NAME:
+        return eval_name(run, expr->text, out);
+    case WEFTI_EXPR_INDEX:
+        return eval_index(run, expr, out);
+    case WEFTI_EXPR_SLICE:
+        return eval_slice(run, expr, out);
+    case WEFTI_EXPR_CALL:
+        return eval_call(run, expr, NULL, out);
+    case WEFTI_EXPR_FILTER:
+    case WEFTI_EXPR_TEST:
+        return eval_builtin(run, expr, out);
+    case WEFTI_EXPR_LIST:
+    case WEFTI_EXPR_TUPLE:
+        return eval_items(run, expr, out);
+    case WEFTI_EXPR_DICT:
+        return eval_dict(run, expr, out);
+    case WEFTI_EXPR_COMPARE:
+        return eval_compare(run, expr, out);
+    case WEFTI_EXPR_AND:
+    case WEFTI_EXPR_OR:
+    case WEFTI_EXPR_COND:
+        return eval_choice(run, expr, out);
+    case WEFTI_EXPR_NEG:
+    case WEFTI_EXPR_POS:
+    case WEFTI_EXPR_NOT:
+    case WEFTI_EXPR_MEMBER:
+        return eval_unary(run, expr, out);
+    default:
+        return eval_binary(run, expr, out);
+    }
+}
+
+weft_err wefti_eval(struct wefti_run *run, uint32_t idx, struct wefti_value *out) {
+    WEFT_ASSERT(idx < run->chat->n_exprs);
+    const struct wefti_expr *expr = &run->chat->exprs[idx];
+    *out = wefti_of_kind(WEFTI_UNDEFINED);
+    run->line = expr->line;
+    weft_err err = wefti_deeper(run);
+    if (!err) err = eval_kind(run, expr, out);
+    run->depth--;
+    return err;
+}

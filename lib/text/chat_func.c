@@ -1,0 +1,146 @@
+/* Functions that templates call by name. */
+#include <stdio.h>
+
+#include "base/check.h"
+#include "chat_internal.h"
+
+#define RANGE_MAX 100000 /* as in Jinja's sandbox */
+
+const struct wefti_builtin *wefti_find_in(const struct wefti_builtin *table, size_t n,
+                                          struct weft_str name) {
+    for (size_t i = 0; i < n; i++)
+        if (wefti_str_is(name, table[i].name, strlen(table[i].name))) return &table[i];
+    return NULL;
+}
+
+/* Pairs from one dictionary, if any, and from named arguments. */
+static weft_err gather(struct wefti_run *run, const struct wefti_call *call,
+                       struct wefti_list *pairs) {
+    const struct wefti_args *args = call->args;
+    weft_err err = WEFT_OK;
+    if (args->plain.n > 1 || (args->plain.n == 1 && args->plain.items[0].kind != WEFTI_DICT))
+        return wefti_fault(run, "%s takes a dictionary and named arguments", call->builtin->name);
+    if (args->plain.n == 1) {
+        struct wefti_value dict = args->plain.items[0];
+        for (uint32_t i = 0; i < 2 * dict.n && !err; i++)
+            err = wefti_list_add(run, pairs, dict.items[i]);
+    }
+    for (uint32_t i = 0; i < args->named.n && !err; i += 2)
+        err = wefti_pairs_put(run, pairs, args->named.items[i], args->named.items[i + 1]);
+    return err;
+}
+
+static weft_err call_dict(struct wefti_run *run, const struct wefti_call *call,
+                          struct wefti_value *out) {
+    struct wefti_list pairs = {0};
+    weft_err err = gather(run, call, &pairs);
+    *out = wefti_of_pairs(&pairs);
+    return err;
+}
+
+static weft_err call_namespace(struct wefti_run *run, const struct wefti_call *call,
+                               struct wefti_value *out) {
+    struct wefti_list pairs = {0};
+    void *made;
+    weft_err err = gather(run, call, &pairs);
+    if (!err) err = wefti_alloc(run, sizeof(struct wefti_space), &made);
+    if (err) return err;
+    struct wefti_space *space = made;
+    *space = (struct wefti_space){0};
+    for (uint32_t i = 0; i < pairs.n && !err; i += 2) {
+        if (pairs.items[i].kind != WEFTI_STR)
+            return wefti_fault(run, "a namespace's member is named by %s",
+                               wefti_kind_name(&pairs.items[i]));
+        err = wefti_bind(run, space, wefti_text_of(pairs.items[i]), pairs.items[i + 1]);
+    }
+    *out = (struct wefti_value){.kind = WEFTI_NAMESPACE, .space = space};
+    return err;
+}
+
+static weft_err call_range(struct wefti_run *run, const struct wefti_call *call,
+                           struct wefti_value *out) {
+    int64_t bounds[3] = {0, 0, 1};
+    struct wefti_list list = {0};
+    weft_err err = WEFT_OK;
+    for (size_t i = 0; i < 3 && !err; i++) {
+        if (call->bound[i] && !wefti_is_int(*call->bound[i]))
+            return wefti_fault(run, "range takes whole numbers");
+        err = wefti_arg_int(run, call, i, bounds[i], &bounds[i]);
+    }
+    if (err) return err;
+    if (!call->bound[0]) return wefti_fault(run, "range takes one to three numbers");
+    int64_t start = call->bound[1] ? bounds[0] : 0, stop = call->bound[1] ? bounds[1] : bounds[0];
+    int64_t step = bounds[2], at = start;
+    if (step == 0) return wefti_fault(run, "a range with a step of zero");
+    while ((step > 0 ? at < stop : at > stop) && !err) {
+        if (list.n == RANGE_MAX) return wefti_fault(run, "a range of over %d numbers", RANGE_MAX);
+        err = wefti_list_add(run, &list, wefti_of_int(at));
+        if (__builtin_add_overflow(at, step, &at)) break;
+    }
+    *out = wefti_of_list(&list, WEFTI_LIST);
+    return err;
+}
+
+/* The message is the template's own: nothing is put before it. */
+static weft_err call_raise(struct wefti_run *run, const struct wefti_call *call,
+                           struct wefti_value *out) {
+    struct wefti_value text = wefti_of_kind(WEFTI_UNDEFINED);
+    if (!call->bound[0]) return wefti_fault(run, "raise_exception takes a message");
+    weft_err err = wefti_to_str(run, *call->bound[0], &text);
+    if (err) return err;
+    *out = text;
+    return weft_err_set(run->why, WEFT_E_INVAL, "%.*s", (int)(text.n < 4096 ? text.n : 4096),
+                        text.text);
+}
+
+/* One directive, "%d" or glibc's "%-d", through strftime; the C locale is the process's. */
+static void add_directive(const char *text, size_t len, const struct tm *now,
+                          struct weft_buf *out) {
+    char format[8] = {0}, made[128];
+    char kind = text[len - 1];
+    if (kind == 'z' || kind == 'Z') return; /* Python's clock here has no zone: nothing */
+    if (kind == 'f') {
+        weft_buf_add_str(out, "000000");
+        return;
+    }
+    memcpy(format, text, len);
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral" /* one short directive */
+    size_t n = strftime(made, sizeof made, format, now);
+#pragma GCC diagnostic pop
+    weft_buf_add(out, made, n);
+}
+
+static weft_err call_strftime(struct wefti_run *run, const struct wefti_call *call,
+                              struct wefti_value *out) {
+    struct weft_str format;
+    weft_err err = wefti_arg_str(run, call, 0, "", &format);
+    if (!err && !call->bound[0]) err = wefti_fault(run, "strftime_now takes a format");
+    if (err) return err;
+    if (!run->now) return wefti_fault(run, "the time is not known");
+    const char *at = format.data, *end = at + format.len;
+    struct weft_buf buf;
+    wefti_buf_init(run, &buf);
+    while (at < end) {
+        size_t len = 1;
+        if (*at == '%') {
+            if (end - at > 2 && strchr("-_0^#EO", at[1]) && at[1]) len++;
+            if (end - at > (ptrdiff_t)len) len++;
+        }
+        if (*at == '%' && len > 1)
+            add_directive(at, len, run->now, &buf);
+        else
+            weft_buf_add_char(&buf, *at);
+        at += len;
+    }
+    return wefti_take_buf(run, &buf, out);
+}
+
+const struct wefti_builtin *wefti_find_func(struct weft_str name) {
+    static const struct wefti_builtin table[] = {
+        {"namespace", "*", call_namespace, 0},        {"dict", "*", call_dict, 0},
+        {"range", "start stop step", call_range, 0},  {"raise_exception", "message", call_raise, 0},
+        {"strftime_now", "format", call_strftime, 0},
+    };
+    return wefti_find_in(table, sizeof table / sizeof *table, name);
+}

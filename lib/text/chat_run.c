@@ -1,0 +1,411 @@
+/* Statements run, and the public face of the template engine. */
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "base/parse.h"
+#include "chat_internal.h"
+
+/* The longest template seen takes some thousand steps, and some hundred for each message; one that
+ * looks ahead over all messages at each takes their square. */
+#define STEPS_BASE 4000000u
+#define STEPS_PER_MESSAGE 10000u
+#define STEPS_MAX 200000000u
+/* Beyond the input and twice the output: values that pile up in namespaces. */
+#define ARENA_BYTES_SPARE (4u << 20)
+
+/* --- statements ----------------------------------------------------------------------------------
+ */
+
+static weft_err run_print(struct wefti_run *run, const struct wefti_node *node) {
+    struct wefti_mark mark = wefti_mark(run);
+    struct wefti_value value;
+    weft_err err = wefti_eval(run, node->expr, &value);
+    if (!err) err = wefti_write(run, value, false, run->out);
+    wefti_cut(run, mark);
+    return err;
+}
+
+static weft_err run_if(struct wefti_run *run, const struct wefti_node *node) {
+    struct wefti_mark mark = wefti_mark(run);
+    struct wefti_value value;
+    weft_err err = wefti_eval(run, node->expr, &value);
+    if (err) return err;
+    bool truth = wefti_truth(value);
+    wefti_cut(run, mark);
+    return wefti_run_body(run, truth ? node->body : node->otherwise);
+}
+
+/* The body in a scope of its own, inside the present one. */
+static weft_err run_scoped(struct wefti_run *run, uint32_t body) {
+    struct wefti_space *scope = run->scope;
+    weft_err err = wefti_push_scope(run, scope);
+    if (!err) err = wefti_run_body(run, body);
+    run->scope = scope;
+    return err;
+}
+
+/* What the body writes, as a string. */
+static weft_err capture(struct wefti_run *run, uint32_t body, struct wefti_value *out) {
+    struct weft_buf *outer = run->out, text;
+    struct wefti_mark mark = wefti_mark(run);
+    wefti_buf_init(run, &text);
+    run->out = &text;
+    weft_err err = run_scoped(run, body);
+    run->out = outer;
+    if (err) {
+        weft_buf_fini(&text);
+        return err;
+    }
+    wefti_cut(run, mark);
+    return wefti_take_buf(run, &text, out);
+}
+
+/* The items for which the loop's own "if" holds. */
+static weft_err keep_items(struct wefti_run *run, const struct wefti_node *node,
+                           struct wefti_value *items) {
+    struct wefti_space *scope = run->scope;
+    struct wefti_list kept = {0};
+    weft_err err = WEFT_OK;
+    for (uint32_t i = 0; i < items->n && !err; i++) {
+        struct wefti_value truth;
+        err = wefti_push_scope(run, scope);
+        if (!err) err = wefti_bind_target(run, node->target, items->items[i]);
+        if (!err) err = wefti_eval(run, node->cond, &truth);
+        if (!err && wefti_truth(truth)) err = wefti_list_add(run, &kept, items->items[i]);
+    }
+    run->scope = scope;
+    *items = wefti_of_list(&kept, WEFTI_LIST);
+    return err;
+}
+
+static weft_err run_round(struct wefti_run *run, const struct wefti_node *node,
+                          struct wefti_loop *loop) {
+    struct wefti_mark mark = wefti_mark(run);
+    weft_err err = wefti_push_scope(run, loop->outside);
+    if (!err)
+        err = wefti_bind(run, run->scope, (struct weft_str){"loop", 4},
+                         (struct wefti_value){.kind = WEFTI_LOOP, .loop = loop});
+    if (!err) err = wefti_bind_target(run, node->target, loop->items[loop->index]);
+    if (!err) err = wefti_run_body(run, node->body);
+    run->scope = loop->outside; /* what the round has set ends with it */
+    wefti_cut(run, mark);
+    return err;
+}
+
+weft_err wefti_run_loop(struct wefti_run *run, const struct wefti_node *node,
+                        struct wefti_value over, uint32_t depth) {
+    struct wefti_value items;
+    void *made;
+    weft_err err = wefti_items(run, over, &items);
+    if (!err && node->cond != WEFTI_NO_ID) err = keep_items(run, node, &items);
+    if (err) return err;
+    if (items.n == 0)
+        return node->otherwise == WEFTI_NO_ID ? WEFT_OK : run_scoped(run, node->otherwise);
+    err = wefti_alloc(run, sizeof(struct wefti_loop), &made);
+    if (err) return err;
+    struct wefti_loop *loop = made;
+    *loop = (struct wefti_loop){
+        .n = items.n, .depth = depth, .items = items.items, .node = node, .outside = run->scope};
+    for (; loop->index < loop->n && !err && run->flow != WEFTI_BREAKING; loop->index++) {
+        run->flow = WEFTI_ON;
+        err = run_round(run, node, loop);
+    }
+    run->flow = WEFTI_ON;
+    return err;
+}
+
+static weft_err run_for(struct wefti_run *run, const struct wefti_node *node) {
+    struct wefti_mark mark = wefti_mark(run);
+    struct wefti_value over;
+    weft_err err = wefti_eval(run, node->expr, &over);
+    if (!err) err = wefti_run_loop(run, node, over, 0);
+    wefti_cut(run, mark);
+    return err;
+}
+
+static weft_err run_set(struct wefti_run *run, const struct wefti_node *node) {
+    struct wefti_value value;
+    weft_err err;
+    if (node->kind == WEFTI_NODE_SET) {
+        err = wefti_eval(run, node->expr, &value);
+    } else {
+        err = capture(run, node->body, &value);
+        if (err || run->flow != WEFTI_ON) return err;
+        run->written = value;
+        if (node->expr != WEFTI_NO_ID) err = wefti_eval(run, node->expr, &value);
+    }
+    return err ? err : wefti_bind_target(run, node->target, value);
+}
+
+static weft_err run_filter(struct wefti_run *run, const struct wefti_node *node) {
+    struct wefti_value value;
+    weft_err err = capture(run, node->body, &value);
+    if (err || run->flow != WEFTI_ON) return err;
+    run->written = value;
+    err = wefti_eval(run, node->expr, &value);
+    return err ? err : wefti_write(run, value, false, run->out);
+}
+
+static weft_err run_with(struct wefti_run *run, const struct wefti_node *node) {
+    struct wefti_space *outside = run->scope, *inside = NULL;
+    weft_err err = wefti_push_scope(run, outside);
+    inside = run->scope;
+    for (uint32_t at = node->params; at != WEFTI_NO_ID && !err; at = run->chat->args[at].next) {
+        const struct wefti_arg *arg = &run->chat->args[at];
+        struct wefti_value value;
+        run->scope = outside; /* the values do not see each other */
+        err = wefti_eval(run, arg->expr, &value);
+        if (!err) err = wefti_bind(run, inside, arg->name, value);
+    }
+    run->scope = inside;
+    if (!err) err = wefti_run_body(run, node->body);
+    run->scope = outside;
+    return err;
+}
+
+/* The call gets the body as one more argument, named caller. */
+static weft_err run_call(struct wefti_run *run, const struct wefti_node *node) {
+    struct wefti_value caller, value;
+    weft_err err = wefti_new_macro(run, node, &caller);
+    if (!err) err = wefti_eval_call_with(run, node->expr, caller, &value);
+    return err ? err : wefti_write(run, value, false, run->out);
+}
+
+static weft_err run_macro(struct wefti_run *run, const struct wefti_node *node) {
+    struct wefti_value macro;
+    weft_err err = wefti_new_macro(run, node, &macro);
+    return err ? err : wefti_bind(run, run->scope, node->text, macro);
+}
+
+static weft_err run_node(struct wefti_run *run, const struct wefti_node *node) {
+    switch (node->kind) {
+    case WEFTI_NODE_TEXT:
+        weft_buf_add(run->out, node->text.data, node->text.len);
+        return wefti_charge(run, wefti_bytes_steps(node->text.len));
+    case WEFTI_NODE_PRINT:
+        return run_print(run, node);
+    case WEFTI_NODE_IF:
+        return run_if(run, node);
+    case WEFTI_NODE_FOR:
+        return run_for(run, node);
+    case WEFTI_NODE_SET:
+    case WEFTI_NODE_SET_BLOCK:
+        return run_set(run, node);
+    case WEFTI_NODE_MACRO:
+        return run_macro(run, node);
+    case WEFTI_NODE_CALL:
+        return run_call(run, node);
+    case WEFTI_NODE_FILTER:
+        return run_filter(run, node);
+    case WEFTI_NODE_WITH:
+        return run_with(run, node);
+    case WEFTI_NODE_SCOPE:
+        return run_scoped(run, node->body);
+    case WEFTI_NODE_BREAK:
+        run->flow = WEFTI_BREAKING;
+        return WEFT_OK;
+    case WEFTI_NODE_CONTINUE:
+        run->flow = WEFTI_CONTINUING;
+        return WEFT_OK;
+    }
+    return WEFT_E_STATE;
+}
+
+weft_err wefti_run_body(struct wefti_run *run, uint32_t first) {
+    weft_err err = wefti_deeper(run);
+    for (uint32_t at = first; at != WEFTI_NO_ID && !err && run->flow == WEFTI_ON;
+         at = run->chat->nodes[at].next) {
+        run->line = run->chat->nodes[at].line;
+        err = wefti_charge(run, 1);
+        if (!err) err = run_node(run, &run->chat->nodes[at]);
+        if (!err && run->out->failed) err = wefti_too_big(run);
+    }
+    run->depth--;
+    return err;
+}
+
+/* --- rendering -----------------------------------------------------------------------------------
+ */
+
+static struct wefti_value of_literal(const char *text) {
+    return wefti_of_str(text, strlen(text));
+}
+
+static weft_err bind_name(struct wefti_run *run, const char *name, struct wefti_value value) {
+    return wefti_bind(run, run->scope, (struct weft_str){name, strlen(name)}, value);
+}
+
+/* What a template may ask for and a caller did not name: transformers always passes these. */
+static weft_err bind_defaults(struct wefti_run *run) {
+    const weft_chat *chat = run->chat;
+    const struct {
+        const char *name;
+        bool given;
+        struct wefti_value value;
+    } all[] = {{"tools", true, wefti_of_kind(WEFTI_NONE)},
+               {"documents", true, wefti_of_kind(WEFTI_NONE)},
+               {"bos_token", chat->has_bos, wefti_of_str(chat->bos.data, chat->bos.len)},
+               {"eos_token", chat->has_eos, wefti_of_str(chat->eos.data, chat->eos.len)}};
+    weft_err err = WEFT_OK;
+    for (size_t i = 0; i < sizeof all / sizeof *all && !err; i++) {
+        struct weft_str name = {all[i].name, strlen(all[i].name)};
+        if (!all[i].given || wefti_space_find(run->scope, name)) continue;
+        err = wefti_bind(run, run->scope, name, all[i].value);
+    }
+    return err;
+}
+
+static weft_err of_message(struct wefti_run *run, const struct weft_chat_message *message,
+                           struct wefti_value *out) {
+    struct wefti_list pairs = {0};
+    if (message->role_len > UINT32_MAX || message->content_len > UINT32_MAX)
+        return wefti_too_big(run);
+    weft_err err = wefti_list_add(run, &pairs, of_literal("role"));
+    if (!err) err = wefti_list_add(run, &pairs, wefti_of_str(message->role, message->role_len));
+    if (!err) err = wefti_list_add(run, &pairs, of_literal("content"));
+    if (!err)
+        err = wefti_list_add(run, &pairs, wefti_of_str(message->content, message->content_len));
+    *out = wefti_of_pairs(&pairs);
+    return err;
+}
+
+static weft_err bind_messages(struct wefti_run *run, const struct weft_chat_message *messages,
+                              size_t n, bool add_generation_prompt) {
+    struct wefti_list list = {0};
+    weft_err err = WEFT_OK;
+    for (size_t i = 0; i < n && !err; i++) {
+        struct wefti_value message;
+        err = of_message(run, &messages[i], &message);
+        if (!err) err = wefti_list_add(run, &list, message);
+    }
+    if (!err) err = bind_name(run, "messages", wefti_of_list(&list, WEFTI_LIST));
+    if (!err) err = bind_name(run, "add_generation_prompt", wefti_of_bool(add_generation_prompt));
+    return err;
+}
+
+static weft_err bind_json(struct wefti_run *run, const json_t *vars) {
+    struct wefti_value all;
+    weft_err err = wefti_from_json(run, vars, &all);
+    for (uint32_t i = 0; i < all.n && !err; i++)
+        err = wefti_bind(run, run->scope, wefti_text_of(all.items[2 * (size_t)i]),
+                         all.items[2 * (size_t)i + 1]);
+    return err;
+}
+
+/* The input is there already and bounded by its reader: taking it in costs no steps. */
+static weft_err run_init(struct wefti_run *run, const weft_chat *chat, struct weft_buf *out,
+                         struct weft_errmsg *why) {
+    *run = (struct wefti_run){.chat = chat,
+                              .out = out,
+                              .out_max = out->max_bytes,
+                              .arena_max = SIZE_MAX / 2,
+                              .steps_left = UINT64_MAX,
+                              .why = why};
+    return wefti_push_scope(run, NULL);
+}
+
+static weft_err run_template(struct wefti_run *run, size_t n_messages, const struct tm *now) {
+    time_t seconds = time(NULL);
+    struct tm local;
+    if (!now) now = localtime_r(&seconds, &local);
+    run->now = now;
+    weft_err err = bind_defaults(run);
+    if (err) return err;
+    size_t steps =
+        n_messages < STEPS_MAX / STEPS_PER_MESSAGE ? n_messages * STEPS_PER_MESSAGE : STEPS_MAX;
+    run->steps_left = STEPS_BASE + steps;
+    run->arena_max = run->arena_bytes +
+                     2 * (run->out_max < SIZE_MAX / 8 ? run->out_max : SIZE_MAX / 8) +
+                     ARENA_BYTES_SPARE;
+    return wefti_run_body(run, run->chat->first);
+}
+
+static weft_err run_fini(struct wefti_run *run, size_t before, weft_err err) {
+    if (err) run->out->len = before;
+    if (err == WEFT_E_NOMEM) (void)weft_err_set(run->why, err, "no memory to render a chat prompt");
+    wefti_arena_fini(run);
+    return err;
+}
+
+weft_err weft_chat_render(const weft_chat *chat, const struct weft_chat_message *messages, size_t n,
+                          bool add_generation_prompt, struct weft_buf *out,
+                          struct weft_errmsg *why) {
+    struct wefti_run run;
+    size_t before = out->len;
+    weft_err err = run_init(&run, chat, out, why);
+    if (!err) err = bind_messages(&run, messages, n, add_generation_prompt);
+    if (!err) err = run_template(&run, n, NULL);
+    return run_fini(&run, before, err);
+}
+
+weft_err weft_chat_render_json(const weft_chat *chat, const struct json_t *vars,
+                               const struct tm *now, struct weft_buf *out,
+                               struct weft_errmsg *why) {
+    struct wefti_run run;
+    size_t before = out->len;
+    if (!json_is_object(vars))
+        return weft_err_set(why, WEFT_E_INVAL, "a template's variables are not a JSON object");
+    weft_err err = run_init(&run, chat, out, why);
+    if (!err) err = bind_json(&run, vars);
+    if (!err) err = run_template(&run, json_array_size(json_object_get(vars, "messages")), now);
+    return run_fini(&run, before, err);
+}
+
+/* --- compiling -----------------------------------------------------------------------------------
+ */
+
+/* Copies the source with line ends as "\n"; Jinja drops one at the very end. */
+static weft_err copy_source(weft_chat *chat, const char *source, size_t len) {
+    chat->source = malloc(len + 1);
+    if (!chat->source) return WEFT_E_NOMEM;
+    size_t n = 0;
+    for (size_t i = 0; i < len; i++) {
+        if (source[i] != '\r')
+            chat->source[n++] = source[i];
+        else if (i + 1 == len || source[i + 1] != '\n')
+            chat->source[n++] = '\n';
+    }
+    if (n > 0 && chat->source[n - 1] == '\n') n--;
+    chat->source_len = n;
+    return WEFT_OK;
+}
+
+static bool token_text(const weft_tokenizer *tok, uint32_t id, struct weft_str *out) {
+    if (id == WEFTI_NO_ID) return false;
+    *out = wefti_vocab_bytes(&tok->vocab, id);
+    return true;
+}
+
+weft_err weft_chat_new(const char *source, size_t len, const weft_tokenizer *tok,
+                       weft_chat **chat_out, struct weft_errmsg *why) {
+    *chat_out = NULL;
+    if (len > WEFTI_CHAT_BYTES_MAX)
+        return weft_err_set(why, WEFT_E_TOOBIG, "a chat template of %zu bytes; the limit is %u",
+                            len, WEFTI_CHAT_BYTES_MAX);
+    if (!weft_utf8_valid(source, len))
+        return weft_err_set(why, WEFT_E_PROTO, "the chat template is not valid UTF-8");
+    weft_err err = WEFT_E_NOMEM;
+    weft_chat *chat = calloc(1, sizeof *chat);
+    if (!chat) goto cleanup;
+    chat->first = WEFTI_NO_ID;
+    chat->has_bos = tok && token_text(tok, tok->bos_id, &chat->bos);
+    chat->has_eos = tok && token_text(tok, tok->eos_token_id, &chat->eos);
+    err = copy_source(chat, source, len);
+    if (!err) err = wefti_chat_parse(chat, why);
+    if (err) goto cleanup;
+    *chat_out = chat;
+    chat = NULL;
+cleanup:
+    if (err == WEFT_E_NOMEM) (void)weft_err_set(why, err, "no memory for a chat template");
+    weft_chat_free(chat);
+    return err;
+}
+
+void weft_chat_free(weft_chat *chat) {
+    if (!chat) return;
+    free(chat->source);
+    free(chat->exprs);
+    free(chat->nodes);
+    free(chat->args);
+    free(chat);
+}

@@ -1,0 +1,172 @@
+/* Operations on strings that filters and methods share. */
+#include <utf8proc.h>
+
+#include "base/check.h"
+#include "chat_internal.h"
+
+/* 's': the other case. Characters whose other case is several characters keep theirs, but for the
+ * sharp s. */
+static void add_case(uint32_t code, char how, struct weft_buf *out) {
+    utf8proc_int32_t c = (utf8proc_int32_t)code;
+    if (how == 's') how = utf8proc_tolower(c) != c ? 'l' : 'u';
+    if (code == 0xDF && (how == 'u' || how == 't'))
+        weft_buf_add_str(out, how == 'u' ? "SS" : "Ss");
+    else
+        wefti_utf8_put(out, (uint32_t)(how == 'u'   ? utf8proc_toupper(c)
+                                       : how == 't' ? utf8proc_totitle(c)
+                                       : how == 'l' ? utf8proc_tolower(c)
+                                                    : c));
+}
+
+static bool is_cased(uint32_t code) {
+    utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)code);
+    return category == UTF8PROC_CATEGORY_LU || category == UTF8PROC_CATEGORY_LL ||
+           category == UTF8PROC_CATEGORY_LT;
+}
+
+/* Where Jinja's title filter begins a word. */
+static bool begins_word(uint32_t before) {
+    return wefti_is_py_space(before) || (before < 0x80 && before && strchr("-({[<", (int)before));
+}
+
+weft_err wefti_str_case(struct wefti_run *run, struct weft_str text, int how,
+                        struct wefti_value *out) {
+    const char *end = text.data + text.len;
+    struct weft_buf buf;
+    uint32_t before = ' ';
+    wefti_buf_init(run, &buf);
+    for (const char *at = text.data; at < end;) {
+        size_t len;
+        uint32_t code = wefti_char_get(at, end, &len);
+        bool first = at == text.data;
+        char one = (char)how;
+        if (how == 'c') one = first ? 't' : 'l';
+        if (how == 't') one = is_cased(before) ? 'l' : 't';    /* the method */
+        if (how == 'T') one = begins_word(before) ? 'u' : 'l'; /* the filter */
+        if (len == 1 && code == 0xFFFD)
+            weft_buf_add(&buf, at, 1);
+        else
+            add_case(code, one, &buf);
+        before = code;
+        at += len;
+    }
+    return wefti_take_buf(run, &buf, out);
+}
+
+static bool is_among(const char *at, size_t len, struct weft_str chars) {
+    if (!chars.data) {
+        size_t n;
+        return wefti_is_py_space(wefti_char_get(at, at + len, &n));
+    }
+    return chars.len >= len && memmem(chars.data, chars.len, at, len) != NULL;
+}
+
+struct weft_str wefti_str_strip(struct weft_str text, int sides, struct weft_str chars) {
+    while ((sides & 1) && text.len > 0) {
+        size_t len = wefti_char_len(text.data, text.data + text.len);
+        if (!is_among(text.data, len, chars)) break;
+        text.data += len;
+        text.len -= len;
+    }
+    while ((sides & 2) && text.len > 0) {
+        const char *end = text.data + text.len, *last = end - 1;
+        while (last > text.data && end - last < 4 && ((unsigned char)*last & 0xC0) == 0x80)
+            last--;
+        if (wefti_char_len(last, end) != (size_t)(end - last)) last = end - 1; /* ill-formed */
+        if (!is_among(last, (size_t)(end - last), chars)) break;
+        text.len = (size_t)(last - text.data);
+    }
+    return text;
+}
+
+/* Between all characters. */
+static void replace_nothing(struct weft_str text, struct weft_str to, int64_t max,
+                            struct weft_buf *out) {
+    const char *at = text.data, *end = at + text.len;
+    for (; at < end && max != 0 && !out->failed; max--) {
+        size_t len = wefti_char_len(at, end);
+        weft_buf_add(out, to.data, to.len);
+        weft_buf_add(out, at, len);
+        at += len;
+    }
+    if (at == end && max != 0) weft_buf_add(out, to.data, to.len);
+    weft_buf_add(out, at, (size_t)(end - at));
+}
+
+weft_err wefti_str_replace(struct wefti_run *run, struct weft_str text, struct weft_str from,
+                           struct weft_str to, int64_t max, struct wefti_value *out) {
+    struct weft_buf buf;
+    const char *at = text.data, *end = at + text.len;
+    wefti_buf_init(run, &buf);
+    if (from.len == 0) {
+        replace_nothing(text, to, max, &buf);
+        return wefti_take_buf(run, &buf, out);
+    }
+    for (; max != 0 && at < end && !buf.failed; max--) {
+        const char *found = memmem(at, (size_t)(end - at), from.data, from.len);
+        if (!found) break;
+        weft_buf_add(&buf, at, (size_t)(found - at));
+        weft_buf_add(&buf, to.data, to.len);
+        at = found + from.len;
+    }
+    weft_buf_add(&buf, at, (size_t)(end - at));
+    weft_err err = wefti_charge(run, wefti_bytes_steps(text.len));
+    if (!err) return wefti_take_buf(run, &buf, out);
+    weft_buf_fini(&buf);
+    return err;
+}
+
+weft_err wefti_str_pad(struct wefti_run *run, struct weft_str text, int64_t width, char how,
+                       struct weft_str fill, struct wefti_value *out) {
+    int64_t n = (int64_t)wefti_str_chars(text), pad = width - n, left = 0;
+    struct weft_buf buf;
+    if (pad <= 0) {
+        *out = wefti_of_str(text.data, text.len);
+        return wefti_charge(run, wefti_bytes_steps(text.len));
+    }
+    if (pad > (int64_t)(run->arena_max < UINT32_MAX ? run->arena_max : UINT32_MAX))
+        return wefti_too_big(run);
+    wefti_buf_init(run, &buf);
+    if (how == 'r' || how == 'z') left = pad;
+    if (how == 'c') left = pad / 2 + (pad & width & 1); /* as Python rounds */
+    if (how == 'z' && text.len > 0 && (text.data[0] == '-' || text.data[0] == '+')) {
+        weft_buf_add_char(&buf, text.data[0]);
+        text.data++;
+        text.len--;
+    }
+    for (int64_t i = 0; i < left && !buf.failed; i++)
+        weft_buf_add(&buf, fill.data, fill.len);
+    weft_buf_add(&buf, text.data, text.len);
+    for (int64_t i = left; i < pad && !buf.failed; i++)
+        weft_buf_add(&buf, fill.data, fill.len);
+    return wefti_take_buf(run, &buf, out);
+}
+
+/* Bytes of the line end at `at`, 0 if none stands there. */
+static size_t line_end(const char *at, const char *end) {
+    size_t len;
+    uint32_t code = wefti_char_get(at, end, &len);
+    if (code == '\r' && end - at > 1 && at[1] == '\n') return 2;
+    bool ends = (code >= '\n' && code <= '\r') || (code >= 0x1C && code <= 0x1E) || code == 0x85 ||
+                code == 0x2028 || code == 0x2029;
+    return ends ? len : 0;
+}
+
+weft_err wefti_str_lines(struct wefti_run *run, struct weft_str text, struct wefti_value *out) {
+    const char *at = text.data, *from = at, *end = at + text.len;
+    struct wefti_list list = {0};
+    weft_err err = wefti_charge(run, wefti_bytes_steps(text.len));
+    while (at < end && !err) {
+        size_t len = line_end(at, end);
+        if (!len) {
+            at += wefti_char_len(at, end);
+            continue;
+        }
+        err = wefti_list_add(run, &list, wefti_of_str(from, (size_t)(at - from)));
+        from = at += len;
+    }
+    if (!err && from < end)
+        err = wefti_list_add(run, &list, wefti_of_str(from, (size_t)(end - from)));
+    *out = wefti_of_list(&list, WEFTI_LIST);
+    return err;
+}
