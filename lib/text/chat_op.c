@@ -173,7 +173,7 @@ static bool read_spec(const char **at, const char *end, struct spec *spec) {
     if (*at == end || spec->n > 6) return false; /* widths of up to five digits */
     memcpy(spec->text, from, spec->n);
     spec->conversion = *(*at)++;
-    return true;
+    return spec->conversion != '\0'; /* strchr finds that one everywhere */
 }
 
 static weft_err format_number(struct wefti_run *run, struct spec *spec, struct wefti_value value,

@@ -7,6 +7,8 @@ foreach(name test_tokenizer_merging test_tokenizer_stages test_tokenizer_files t
 endforeach()
 weft_test(golden_tokenizer SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_tokenizer.c
           LINKS weft_text LABELS golden TIMEOUT 60)
+weft_test(golden_templates SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_templates.c
+          LINKS weft_text LABELS golden TIMEOUT 60)
 weft_test(fuzz_chat SOURCES ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_chat.c
                             ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_main.c
           LINKS weft_text LABELS fuzz TIMEOUT 60 ARGS 100000)

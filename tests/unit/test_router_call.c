@@ -1174,6 +1174,22 @@ static void log_probabilities_are_bounded_where_they_are_held(void **state) {
     weft_chat_free(core.chat);
 }
 
+static void what_a_template_raises_is_the_400s_message(void **state) {
+    (void)state;
+    struct weft_errmsg why;
+    static const char template[] = "{% for m in messages %}{% if m.role == 'user' %}"
+                                   "{{ raise_exception('Roles must \"alternate\": ' ~ m.role) }}"
+                                   "{% endif %}{% endfor %}";
+    if (weft_chat_new(template, strlen(template), core.tok, &core.chat, &why))
+        fail_msg("%s", why.text);
+    struct call *call = begin_chat("");
+    assert_int_equal(call->error.status, 400);
+    assert_string_equal(call->error.message, "Roles must \"alternate\": user");
+    wefti_call_drop(call);
+    weft_chat_free(core.chat);
+    core.chat = NULL;
+}
+
 static void one_greedy_call_fails_and_small_ones_go_on(void **state) {
     (void)state;
     core.output_max = 150000; /* one of them may grow past 90000 */
@@ -1455,6 +1471,7 @@ int main(void) {
         CASE(an_echoed_prompt_is_let_go_when_every_choice_has_shown_it),
         CASE(a_msgpack_stream_keeps_its_log_probabilities),
         CASE(log_probabilities_are_bounded_where_they_are_held),
+        CASE(what_a_template_raises_is_the_400s_message),
         CASE(one_greedy_call_fails_and_small_ones_go_on),
         CASE(a_list_of_many_choices_costs_what_it_takes),
         CASE(what_is_sure_to_be_held_is_refused_before_it_is_computed),
