@@ -2,16 +2,14 @@
  * outside of it (no files, no imports, no attributes of the host language).
  *
  *   chat_lex.c     text, tags and the white-space control between them
- *   chat_parse.c   statements  \ compiled to flat arrays of nodes and expressions
- *   chat_expr.c    expressions /
- *   chat_value.c   values: memory, truth, equality, order, text
- *   chat_json.c    values from JSON and to JSON
- *   chat_eval.c    expressions evaluated, calls, macros
- *   chat_op.c      arithmetic, comparison, subscripts and slices
- *   chat_method.c  methods of strings, lists and dictionaries; chat_string.c what they share
- *   chat_filter.c  filters of one value; chat_seq.c filters of sequences; chat_test.c tests
- *   chat_func.c    namespace, range, dict, raise_exception, strftime_now
- *   chat_run.c     statements run; the public face
+ *   chat_parse.c   statements, compiled to a flat array of nodes
+ *   chat_expr.c    operators, compiled to a flat array of expressions; chat_primary.c what they
+ * join chat_value.c   values: memory, truth, equality, order, text chat_json.c    values from JSON
+ * and to JSON chat_eval.c    expressions evaluated; chat_call.c calls, of macros too chat_op.c
+ * arithmetic, comparison, subscripts and slices chat_method.c  methods of strings, lists and
+ * dictionaries; chat_string.c what they share chat_filter.c  filters of one value; chat_seq.c
+ * filters of sequences; chat_test.c tests chat_func.c    namespace, range, dict, raise_exception,
+ * strftime_now chat_run.c     statements run; the public face
  *
  * A value is 16 bytes. Lists and dictionaries never change once they are made, so a value of them
  * is a pointer and a count, and a slice shares its list's items. Only namespaces change.
@@ -211,6 +209,8 @@ weft_err wefti_parse_deeper(struct wefti_parser *parse); /* undone by parse->dep
 /* Nested blocks and parentheses together. */
 #define WEFTI_PARSE_DEPTH_MAX 100
 
+#define WEFTI_NOTHING ((struct weft_str){"", 0})
+
 enum wefti_tuple { WEFTI_TUPLE_WITH_IF, WEFTI_TUPLE_NO_IF };
 weft_err wefti_parse_expr(struct wefti_parser *parse, uint32_t *out);
 /* a, or a tuple a, b, c without parentheses. */
@@ -221,6 +221,19 @@ weft_err wefti_parse_target(struct wefti_parser *parse, bool member_ok, uint32_t
 weft_err wefti_parse_params(struct wefti_parser *parse, uint32_t *first_out);
 /* name ( args ) | name ( args ) ..., over what a block wrote; the first bar may be missing. */
 weft_err wefti_parse_filters(struct wefti_parser *parse, uint32_t *out);
+/* Between chat_expr.c and chat_primary.c. */
+bool wefti_is_keyword(struct weft_str name);
+struct wefti_expr wefti_new_expr(enum wefti_expr_kind kind, uint32_t line);
+weft_err wefti_parse_add_expr(struct wefti_parser *parse, struct wefti_expr expr,
+                              uint32_t *idx_out);
+weft_err wefti_parse_add_plain(struct wefti_parser *parse, uint32_t expr, uint32_t *first,
+                               uint32_t *last);
+weft_err wefti_parse_primary(struct wefti_parser *parse, uint32_t *out);
+/* These three take *out and what follows it. */
+weft_err wefti_parse_postfix(struct wefti_parser *parse, uint32_t *out);
+weft_err wefti_parse_member(struct wefti_parser *parse, uint32_t *out);
+weft_err wefti_parse_filters_and_tests(struct wefti_parser *parse, uint32_t *out);
+
 weft_err wefti_parse_add_arg(struct wefti_parser *parse, struct wefti_arg arg, uint32_t *first,
                              uint32_t *last);
 
@@ -500,6 +513,11 @@ weft_err wefti_call_builtin(struct wefti_run *run, const struct wefti_builtin *b
                             struct wefti_value *out);
 weft_err wefti_call_value(struct wefti_run *run, struct wefti_value callee,
                           const struct wefti_args *args, struct wefti_value *out);
+
+/* A call's arguments, which begin at `first`. */
+weft_err wefti_eval_args(struct wefti_run *run, uint32_t first, struct wefti_args *args);
+weft_err wefti_add_named(struct wefti_run *run, struct wefti_args *args, struct weft_str name,
+                         struct wefti_value value);
 
 /* Arguments by type; `otherwise` where none was given. */
 weft_err wefti_arg_int(struct wefti_run *run, const struct wefti_call *call, size_t idx,

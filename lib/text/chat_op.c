@@ -295,6 +295,19 @@ weft_err wefti_format(struct wefti_run *run, struct wefti_value format, struct w
 /* --- members and subscripts ----------------------------------------------------------------------
  */
 
+static weft_err bound_method(struct wefti_run *run, struct wefti_value of, struct weft_str name,
+                             struct wefti_value *out) {
+    const struct wefti_builtin *builtin = wefti_find_method(of.kind, name);
+    void *made;
+    if (!builtin) return WEFT_OK;
+    weft_err err = wefti_alloc(run, sizeof(struct wefti_method), &made);
+    if (err) return err;
+    struct wefti_method *method = made;
+    *method = (struct wefti_method){builtin, of};
+    *out = (struct wefti_value){.kind = WEFTI_METHOD, .method = method};
+    return WEFT_OK;
+}
+
 static weft_err loop_member(struct wefti_run *run, struct wefti_loop *loop, struct weft_str name,
                             struct wefti_value *out) {
     int64_t at = loop->index, n = loop->n;
@@ -317,28 +330,8 @@ static weft_err loop_member(struct wefti_run *run, struct wefti_loop *loop, stru
     if (WEFTI_IS(name, "last")) *out = wefti_of_bool(at == n - 1);
     if (WEFTI_IS(name, "previtem") && at > 0) *out = loop->items[at - 1];
     if (WEFTI_IS(name, "nextitem") && at + 1 < n) *out = loop->items[at + 1];
-    const struct wefti_builtin *builtin = wefti_find_method(WEFTI_LOOP, name);
-    if (!builtin) return WEFT_OK;
-    void *made;
-    weft_err err = wefti_alloc(run, sizeof(struct wefti_method), &made);
-    if (err) return err;
-    struct wefti_method *method = made;
-    *method = (struct wefti_method){builtin, {.kind = WEFTI_LOOP, .loop = loop}};
-    *out = (struct wefti_value){.kind = WEFTI_METHOD, .method = method};
-    return WEFT_OK;
-}
-
-static weft_err bound_method(struct wefti_run *run, struct wefti_value of, struct weft_str name,
-                             struct wefti_value *out) {
-    const struct wefti_builtin *builtin = wefti_find_method(of.kind, name);
-    void *made;
-    if (!builtin) return WEFT_OK;
-    weft_err err = wefti_alloc(run, sizeof(struct wefti_method), &made);
-    if (err) return err;
-    struct wefti_method *method = made;
-    *method = (struct wefti_method){builtin, of};
-    *out = (struct wefti_value){.kind = WEFTI_METHOD, .method = method};
-    return WEFT_OK;
+    if (out->kind != WEFTI_UNDEFINED) return WEFT_OK;
+    return bound_method(run, (struct wefti_value){.kind = WEFTI_LOOP, .loop = loop}, name, out);
 }
 
 static void macro_member(const struct wefti_macro *macro, struct weft_str name,
