@@ -1,7 +1,7 @@
 set(WEFT_TEXT_FILES ${CMAKE_SOURCE_DIR}/tests/unit/text_files.c
                     ${CMAKE_SOURCE_DIR}/tests/unit/model_files.c)
-foreach(name test_tokenizer_merging test_tokenizer_stages test_tokenizer_files test_tokenizer_gguf test_tokenizer_spm
-             test_detok test_stop test_chat test_text_nomem)
+foreach(name test_tokenizer_merging test_tokenizer_stages test_tokenizer_files test_tokenizer_gguf
+             test_tokenizer_spm test_tokenizer_work test_detok test_stop test_chat test_text_nomem)
   weft_test(${name} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/${name}.c ${WEFT_TEXT_FILES}
             LINKS weft_text LABELS unit TIMEOUT 60)
 endforeach()
@@ -18,4 +18,7 @@ weft_test(fuzz_tokenizer SOURCES ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_tokenizer.c
 
 foreach(symbol malloc calloc realloc)
   target_link_options(test_text_nomem PRIVATE -Wl,--wrap=${symbol})
+endforeach()
+foreach(symbol wefti_trie_step wefti_vocab_find wefti_merges_find)
+  target_link_options(test_tokenizer_work PRIVATE -Wl,--wrap=${symbol})
 endforeach()
