@@ -252,17 +252,11 @@ static weft_err run_word(const weft_tokenizer *tok, struct wefti_bpe *bpe, const
                          size_t len, struct wefti_ids *ids, struct weft_errmsg *why) {
     bool found = false;
     struct wefti_word *word = NULL;
-    if (!bpe->last_unknown) word = wefti_words_at(bpe, piece, len, &found);
-    weft_err err = WEFT_OK;
-    if (found) {
-        for (size_t i = 0; i < word->n_ids && !err; i++)
-            err = wefti_ids_add(ids, word->ids[i], why);
-        return err;
-    }
+    if (!bpe->last_unknown) word = wefti_words_at(bpe, 0, piece, len, &found);
+    if (found) return wefti_words_use(word, ids, why);
     size_t before = ids->n;
-    err = run_part(tok, bpe, piece, len, ids, why);
-    if (!err && word && !bpe->last_unknown && ids->n > before)
-        wefti_words_put(word, piece, len, ids->ids + before, ids->n - before);
+    weft_err err = run_part(tok, bpe, piece, len, ids, why);
+    if (!err && word && !bpe->last_unknown) wefti_words_put(word, 0, piece, len, ids, before);
     return err;
 }
 

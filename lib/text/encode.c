@@ -136,7 +136,7 @@ static weft_err run_rewrite(struct encoder *enc, size_t step_idx, struct piece p
     return run_steps(enc, step_idx + 1, (struct piece){out->data, out->len, piece.first});
 }
 
-static weft_err run_steps(struct encoder *enc, size_t step, struct piece piece) {
+static weft_err run_step(struct encoder *enc, size_t step, struct piece piece) {
     const weft_tokenizer *tok = enc->tok;
     WEFT_ASSERT(piece.len > 0 && step <= tok->n_steps);
     if (step < tok->n_steps)
@@ -152,6 +152,24 @@ static weft_err run_steps(struct encoder *enc, size_t step, struct piece piece) 
     if (enc->piece_bytes.failed) return WEFT_E_NOMEM;
     return wefti_bpe_run(tok, &enc->bpe, enc->piece_bytes.data, enc->piece_bytes.len, &enc->ids,
                          enc->why);
+}
+
+/* The first step or two cut a text into words; the later ones look at each for what is rarely
+ * there. A word that came before needs none of that. (Where the text starts it may become another.)
+ */
+static weft_err run_steps(struct encoder *enc, size_t step, struct piece piece) {
+    bool found = false;
+    struct wefti_word *word = NULL;
+    if (step >= 2 && step < enc->tok->n_steps && !piece.first)
+        word = wefti_words_at(&enc->bpe, step, piece.text, piece.len, &found);
+    if (found) return wefti_words_use(word, &enc->ids, enc->why);
+    if (!word) return run_step(enc, step, piece);
+    size_t before = enc->ids.n;
+    enc->bpe.in_word = true;
+    weft_err err = run_step(enc, step, piece);
+    enc->bpe.in_word = false;
+    if (!err) wefti_words_put(word, step, piece.text, piece.len, &enc->ids, before);
+    return err;
 }
 
 /* --- added tokens ------------------------------------------------------------------------------

@@ -410,10 +410,11 @@ struct wefti_ids {
 #define WEFTI_WORD_IDS_MAX 10
 #define WEFTI_WORDS_TEXT_MIN 8192 /* shorter texts do not repeat themselves enough */
 
-/* A piece that was merged before; len 0: none. */
+/* A piece whose ids were found before; len 0: none. */
 struct wefti_word {
     uint8_t len, n_ids;
-    char text[22];
+    uint8_t step; /* the split step it came to; 0: it only had to be merged */
+    char text[21];
     uint32_t ids[WEFTI_WORD_IDS_MAX];
 };
 
@@ -425,16 +426,20 @@ struct wefti_bpe {
     size_t n_heap, heap_cap;
     bool last_unknown;        /* SentencePiece: the last character of the piece so far */
     struct wefti_word *words; /* owned; NULL: not worth it */
+    bool in_word;             /* a part of one that is about to be remembered whole */
 };
 
 /* Remembers words from here on, where a text of `text_len` is worth it. */
 void wefti_words_init(struct wefti_bpe *bpe, size_t text_len);
 /* The place of a word, and whether it is there; NULL: it is not remembered. */
-struct wefti_word *wefti_words_at(const struct wefti_bpe *bpe, const char *piece, size_t len,
-                                  bool *found_out);
-/* Too many ids: not remembered. */
-void wefti_words_put(struct wefti_word *word, const char *piece, size_t len, const uint32_t *ids,
-                     size_t n);
+struct wefti_word *wefti_words_at(const struct wefti_bpe *bpe, size_t step, const char *piece,
+                                  size_t len, bool *found_out);
+/* Appends its ids. */
+weft_err wefti_words_use(const struct wefti_word *word, struct wefti_ids *ids,
+                         struct weft_errmsg *why);
+/* Remembers that a word is ids->ids[first..]; too many: no. */
+void wefti_words_put(struct wefti_word *word, size_t step, const char *piece, size_t len,
+                     const struct wefti_ids *ids, size_t first);
 
 void wefti_bpe_fini(struct wefti_bpe *bpe);
 /* Where a SentencePiece text can be cut in two without a token that spans the cut: in front of the

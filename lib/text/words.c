@@ -18,21 +18,31 @@ void wefti_words_init(struct wefti_bpe *bpe, size_t text_len) {
         bpe->words = calloc(N_WORDS, sizeof *bpe->words); /* without them it only takes longer */
 }
 
-struct wefti_word *wefti_words_at(const struct wefti_bpe *bpe, const char *piece, size_t len,
-                                  bool *found_out) {
+struct wefti_word *wefti_words_at(const struct wefti_bpe *bpe, size_t step, const char *piece,
+                                  size_t len, bool *found_out) {
     *found_out = false;
-    if (!bpe->words || len == 0 || len > sizeof bpe->words->text) return NULL;
-    struct wefti_word *word = &bpe->words[XXH3_64bits(piece, len) % N_WORDS];
-    *found_out = word->len == len && memcmp(word->text, piece, len) == 0;
+    if (!bpe->words || bpe->in_word || len == 0 || len > sizeof bpe->words->text) return NULL;
+    struct wefti_word *word = &bpe->words[XXH3_64bits_withSeed(piece, len, step) % N_WORDS];
+    *found_out = word->len == len && word->step == step && memcmp(word->text, piece, len) == 0;
     return word;
 }
 
-void wefti_words_put(struct wefti_word *word, const char *piece, size_t len, const uint32_t *ids,
-                     size_t n) {
-    WEFT_ASSERT(len <= sizeof word->text);
-    if (n > WEFTI_WORD_IDS_MAX) return;
+weft_err wefti_words_use(const struct wefti_word *word, struct wefti_ids *ids,
+                         struct weft_errmsg *why) {
+    weft_err err = WEFT_OK;
+    for (size_t i = 0; i < word->n_ids && !err; i++)
+        err = wefti_ids_add(ids, word->ids[i], why);
+    return err;
+}
+
+void wefti_words_put(struct wefti_word *word, size_t step, const char *piece, size_t len,
+                     const struct wefti_ids *ids, size_t first) {
+    size_t n = ids->n - first;
+    WEFT_ASSERT(len <= sizeof word->text && step < WEFTI_STEPS_MAX && first <= ids->n);
+    if (n == 0 || n > WEFTI_WORD_IDS_MAX) return;
     word->len = (uint8_t)len;
+    word->step = (uint8_t)step;
     word->n_ids = (uint8_t)n;
     memcpy(word->text, piece, len);
-    if (n > 0) memcpy(word->ids, ids, n * sizeof *ids);
+    memcpy(word->ids, ids->ids + first, n * sizeof *word->ids);
 }

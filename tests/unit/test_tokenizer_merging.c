@@ -316,6 +316,32 @@ static void a_long_text_is_its_words_one_by_one(void **state) {
     }
 }
 
+/* The same where several steps cut them, and the text begins with a word that comes again. */
+static void words_cut_by_several_steps_come_again_the_same(void **state) {
+    (void)state;
+    static const char *const words[] = {"ab", "abc", " a", NULL};
+    weft_tokenizer *tok = text_open(&(struct text_parts){
+        .bytes = true,
+        .words = words,
+        .merges = "[[\"a\",\"b\"],[\"ab\",\"c\"]]",
+        .pre_tokenizer =
+            "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\"},{\"type\":\"Split\","
+            "\"pattern\":{\"String\":\" \"},\"behavior\":\"Isolated\"},{\"type\":\"Split\","
+            "\"pattern\":{\"String\":\"c\"},\"behavior\":\"Isolated\"}," TEXT_BYTE_LEVEL "]}"});
+    struct weft_buf text;
+    weft_buf_init(&text, 1 << 20);
+    for (size_t i = 0; i < 5000; i++)
+        weft_buf_add_str(&text, "abc ");
+    size_t n;
+    uint32_t *ids = text_ids(tok, text.data, text.len, 0, &n);
+    assert_int_equal(n, 15000);
+    for (size_t i = 0; i < n; i++) /* never abc: a step stands between */
+        assert_int_equal(ids[i], i % 3 == 0 ? 256 : i % 3 == 1 ? 'c' : ' ');
+    free(ids);
+    weft_buf_fini(&text);
+    weft_text_free(tok);
+}
+
 /* --- bounds ------------------------------------------------------------------------------------
  */
 
@@ -440,6 +466,7 @@ int main(void) {
         cmocka_unit_test(words_of_any_length_merge_as_the_naive_way_does),
         cmocka_unit_test(merges_across_spaces_are_found_where_there_are_any),
         cmocka_unit_test(a_long_text_is_its_words_one_by_one),
+        cmocka_unit_test(words_cut_by_several_steps_come_again_the_same),
         cmocka_unit_test(more_ids_than_allowed_is_an_error_with_the_number),
         cmocka_unit_test(a_megabyte_of_one_letter_takes_no_quadratic_time),
         cmocka_unit_test(random_bytes_come_back_as_sanitised_text),
