@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/buf.h"
+#include "base/check.h"
 #include "base/log.h"
 #include "cmd/weft/commands.h"
 #include "cmd/weft/json_text.h"
@@ -66,6 +67,7 @@ static weft_err read_file(const char *path, struct weft_buf *out, struct weft_er
 }
 
 static bool is_template_file(const char *path) {
+    WEFT_ASSERT(path);
     size_t len = strlen(path);
     return len > 6 && !strcmp(path + len - 6, ".jinja");
 }

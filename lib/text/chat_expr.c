@@ -45,6 +45,7 @@ static uint32_t depth_below(const weft_chat *chat, const struct wefti_expr *expr
 weft_err wefti_parse_add_expr(struct wefti_parser *parse, struct wefti_expr expr,
                               uint32_t *idx_out) {
     weft_chat *chat = parse->chat;
+    *idx_out = WEFTI_NO_ID;
     if (chat->n_exprs == chat->exprs_cap) {
         uint32_t cap = chat->exprs_cap ? 2 * chat->exprs_cap : 64;
         if (cap > ITEMS_MAX) return WEFT_E_TOOBIG;
@@ -152,9 +153,9 @@ static weft_err parse_operators(struct wefti_parser *parse, size_t level, uint32
 static weft_err take_cmp(struct wefti_parser *parse, uint8_t *op_out, bool *found_out) {
     static const char *const ops[] = {"==", "!=", "<", "<=", ">", ">="}; /* as enum wefti_cmp */
     *found_out = true;
-    for (uint8_t i = 0; i < sizeof ops / sizeof *ops; i++)
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
         if (wefti_parse_at_op(parse, ops[i])) {
-            *op_out = i;
+            *op_out = (uint8_t)i;
             return wefti_parse_take(parse);
         }
     if (wefti_parse_at_word(parse, "in")) {
@@ -263,7 +264,7 @@ weft_err wefti_parse_tuple(struct wefti_parser *parse, enum wefti_tuple how, uin
     uint32_t last = WEFTI_NO_ID;
     err = wefti_parse_add_plain(parse, *out, &expr.args, &last);
     while (!err && wefti_parse_at_op(parse, ",")) {
-        uint32_t item;
+        uint32_t item = WEFTI_NO_ID;
         err = wefti_parse_take(parse);
         if (err || at_tuple_end(parse)) break;
         err = parse_item(parse, how, &item);
@@ -304,7 +305,7 @@ weft_err wefti_parse_target(struct wefti_parser *parse, bool member_ok, uint32_t
     if (err || !wefti_parse_at_op(parse, ",")) return err;
     err = wefti_parse_add_plain(parse, *out, &expr.args, &last);
     while (!err && wefti_parse_at_op(parse, ",")) {
-        uint32_t item;
+        uint32_t item = WEFTI_NO_ID;
         err = wefti_parse_take(parse);
         if (err || wefti_parse_at_word(parse, "in") || at_tuple_end(parse)) break;
         err = parse_target_name(parse, member_ok, &item);

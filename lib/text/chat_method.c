@@ -46,7 +46,7 @@ static weft_err str_affix(struct wefti_run *run, const struct wefti_call *call,
 static weft_err str_remove_affix(struct wefti_run *run, const struct wefti_call *call,
                                  struct wefti_value *out) {
     struct weft_str affix;
-    struct wefti_value has;
+    struct wefti_value has = wefti_of_kind(WEFTI_UNDEFINED);
     weft_err err = wefti_arg_str(run, call, 0, "", &affix);
     if (!err) err = str_affix(run, call, &has);
     if (err) return err;

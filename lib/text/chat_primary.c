@@ -181,6 +181,7 @@ static weft_err parse_parens(struct wefti_parser *parse, uint32_t *out) {
 }
 
 weft_err wefti_parse_primary(struct wefti_parser *parse, uint32_t *out) {
+    *out = WEFTI_NO_ID;
     switch (parse->now.kind) {
     case WEFTI_LEX_NAME:
         return parse_name(parse, out);
@@ -351,7 +352,7 @@ static bool at_test_argument(const struct wefti_parser *parse) {
 
 static weft_err parse_test(struct wefti_parser *parse, uint32_t *out) {
     struct wefti_expr expr = wefti_new_expr(WEFTI_EXPR_TEST, parse->now.line);
-    uint32_t last = WEFTI_NO_ID, arg;
+    uint32_t last = WEFTI_NO_ID, arg = WEFTI_NO_ID;
     expr.a = *out;
     weft_err err = wefti_parse_take(parse); /* "is" */
     if (!err && wefti_parse_at_word(parse, "not")) {

@@ -274,7 +274,7 @@ static weft_err bind_messages(struct wefti_run *run, const struct weft_chat_mess
     struct wefti_list list = {0};
     weft_err err = WEFT_OK;
     for (size_t i = 0; i < n && !err; i++) {
-        struct wefti_value message;
+        struct wefti_value message = wefti_of_kind(WEFTI_UNDEFINED);
         err = of_message(run, &messages[i], &message);
         if (!err) err = wefti_list_add(run, &list, message);
     }

@@ -196,7 +196,7 @@ static struct wefti_args rest_of(const struct wefti_args *args, uint32_t from) {
 
 static weft_err find_named(struct wefti_run *run, const struct wefti_args *args, uint32_t place,
                            bool test, const struct wefti_builtin **out) {
-    struct wefti_value name = wefti_of_kind(WEFTI_NONE);
+    struct wefti_value name;
     *out = NULL;
     if (place >= args->plain.n) return WEFT_OK;
     name = args->plain.items[place];

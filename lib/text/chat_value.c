@@ -382,6 +382,7 @@ weft_err wefti_str_copy(struct wefti_run *run, const char *text, size_t len,
     if (len > UINT32_MAX) return wefti_too_big(run);
     weft_err err = wefti_alloc(run, len, &copy);
     if (err) return err;
+    WEFT_ASSERT(copy);
     if (len > 0) memcpy(copy, text, len);
     *out = wefti_of_str(copy, len);
     return WEFT_OK;
