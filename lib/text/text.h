@@ -148,8 +148,8 @@ struct json_t; /* jansson's */
 struct tm;
 
 /* The same with any variables: the members of the object `vars`, as transformers names them. What
- * it lacks of tools and documents is null, of bos_token and eos_token the tokenizer's. `now` is what
- * strftime_now writes; NULL: the clock, in local time. */
+ * it lacks of tools and documents is null, of bos_token and eos_token the tokenizer's. `now` is
+ * what strftime_now writes; NULL: the clock, in local time. */
 WEFT_MUST_CHECK weft_err weft_chat_render_json(const weft_chat *chat, const struct json_t *vars,
                                                const struct tm *now, struct weft_buf *out,
                                                struct weft_errmsg *why);
