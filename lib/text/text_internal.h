@@ -490,6 +490,16 @@ bool wefti_base64(struct weft_str text, struct weft_buf *out);
 /* How an added token is matched, as tokenizer.json and added_tokens_decoder write it. */
 struct wefti_added_token wefti_added_traits(const json_t *entry);
 
+/* What a vocabulary entry is, as SentencePiece numbers it, and tokenizer.ggml.token_type. */
+enum wefti_piece_type {
+    WEFTI_PIECE_NORMAL = 1,
+    WEFTI_PIECE_UNKNOWN = 2,
+    WEFTI_PIECE_CONTROL = 3,
+    WEFTI_PIECE_USER_DEFINED = 4,
+    WEFTI_PIECE_UNUSED = 5,
+    WEFTI_PIECE_BYTE = 6,
+};
+
 /* ----------------------------------------------------------------------------------- protobuf ---
  */
 

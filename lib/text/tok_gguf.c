@@ -10,15 +10,6 @@
 #include "base/parse.h"
 #include "text_internal.h"
 
-enum token_type { /* tokenizer.ggml.token_type */
-                  TYPE_NORMAL = 1,
-                  TYPE_UNKNOWN = 2,
-                  TYPE_CONTROL = 3,
-                  TYPE_USER_DEFINED = 4,
-                  TYPE_UNUSED = 5,
-                  TYPE_BYTE = 6,
-};
-
 struct loader {
     weft_tokenizer *tok;
     const weft_gguf *gguf;
@@ -157,20 +148,21 @@ static weft_err malformed(struct loader *load, const char *what) {
     return weft_err_set(load->why, WEFT_E_PROTO, "%s", what);
 }
 
-static enum token_type type_of(const struct loader *load, size_t id) {
-    int64_t type = TYPE_NORMAL;
+static enum wefti_piece_type type_of(const struct loader *load, size_t id) {
+    int64_t type = WEFTI_PIECE_NORMAL;
     if (load->typed && !weft_gguf_array_i64(load->gguf, "tokenizer.ggml.token_type", id, &type))
-        return TYPE_NORMAL;
-    return type >= TYPE_NORMAL && type <= TYPE_BYTE ? (enum token_type)type : TYPE_NORMAL;
+        return WEFTI_PIECE_NORMAL;
+    return type >= WEFTI_PIECE_NORMAL && type <= WEFTI_PIECE_BYTE ? (enum wefti_piece_type)type
+                                                                  : WEFTI_PIECE_NORMAL;
 }
 
-static bool is_special(enum token_type type) {
-    return type == TYPE_CONTROL || type == TYPE_UNKNOWN;
+static bool is_special(enum wefti_piece_type type) {
+    return type == WEFTI_PIECE_CONTROL || type == WEFTI_PIECE_UNKNOWN;
 }
 
 /* What an ordinary entry is for merging and decoding. */
 static weft_err put_ordinary(struct loader *load, uint64_t id, struct weft_str text,
-                             enum token_type type) {
+                             enum wefti_piece_type type) {
     weft_tokenizer *tok = load->tok;
     struct weft_str piece = text, bytes = text;
     uint32_t flags = WEFTI_TOKEN_PIECE;
@@ -180,7 +172,7 @@ static weft_err put_ordinary(struct loader *load, uint64_t id, struct weft_str t
             piece = bytes = (struct weft_str){load->bytes.data, load->bytes.len};
         else
             flags = 0; /* no text leads there */
-    } else if (type == TYPE_BYTE) {
+    } else if (type == WEFTI_PIECE_BYTE) {
         int byte = wefti_tok_fallback_byte(text);
         if (byte < 0) return malformed(load, "a byte token is not written as <0xNN>");
         tok->fallback_ids[byte] = (uint32_t)id;
@@ -188,7 +180,8 @@ static weft_err put_ordinary(struct loader *load, uint64_t id, struct weft_str t
         bytes = (struct weft_str){load->bytes.data, load->bytes.len};
         flags = 0;
     } else {
-        if (type != TYPE_NORMAL) flags = 0; /* SentencePiece never makes its symbols by merging */
+        if (type != WEFTI_PIECE_NORMAL)
+            flags = 0; /* SentencePiece never makes its symbols by merging */
         wefti_add_unmarked(&load->bytes, text);
         bytes = (struct weft_str){load->bytes.data, load->bytes.len};
     }
@@ -196,12 +189,13 @@ static weft_err put_ordinary(struct loader *load, uint64_t id, struct weft_str t
 }
 
 static weft_err put_token(struct loader *load, uint64_t id, struct weft_str text) {
-    enum token_type type = type_of(load, id);
+    enum wefti_piece_type type = type_of(load, id);
     if (text.len > WEFTI_TOKEN_BYTES_MAX || !weft_utf8_valid(text.data, text.len))
         return weft_err_set(load->why, WEFT_E_PROTO,
                             "token %llu is over %d bytes or not valid UTF-8",
                             (unsigned long long)id, WEFTI_TOKEN_BYTES_MAX);
-    if (!is_special(type) && type != TYPE_USER_DEFINED) return put_ordinary(load, id, text, type);
+    if (!is_special(type) && type != WEFTI_PIECE_USER_DEFINED)
+        return put_ordinary(load, id, text, type);
     struct wefti_added_token traits = {.special = is_special(type)};
     uint32_t flags = WEFTI_TOKEN_ADDED | (traits.special ? WEFTI_TOKEN_SPECIAL : 0);
     weft_err err = wefti_vocab_put(&load->tok->vocab, id, text, text, flags, load->why);

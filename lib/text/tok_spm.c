@@ -26,15 +26,6 @@ enum normalizer_field {
     NORMALIZER_ESCAPE = 5,
 };
 enum model_type { MODEL_UNIGRAM = 1, MODEL_BPE = 2, MODEL_WORD = 3, MODEL_CHAR = 4 };
-enum piece_type {
-    TYPE_NORMAL = 1,
-    TYPE_UNKNOWN = 2,
-    TYPE_CONTROL = 3,
-    TYPE_USER_DEFINED = 4,
-    TYPE_UNUSED = 5,
-    TYPE_BYTE = 6,
-};
-
 struct loader {
     weft_tokenizer *tok;
     struct weft_errmsg *why;
@@ -143,7 +134,7 @@ struct piece {
 static weft_err read_piece(struct loader *load, struct weft_str message, struct piece *piece) {
     struct weft_cursor cur;
     struct wefti_pb_field field;
-    *piece = (struct piece){.text = {"", 0}, .type = TYPE_NORMAL};
+    *piece = (struct piece){.text = {"", 0}, .type = WEFTI_PIECE_NORMAL};
     weft_cursor_init(&cur, message.data, message.len);
     while (wefti_pb_next(&cur, &field)) {
         if (field.number == PIECE_TEXT && field.wire == WEFTI_PB_BYTES) piece->text = field.bytes;
@@ -165,7 +156,7 @@ static weft_err read_piece(struct loader *load, struct weft_str message, struct 
 static weft_err put_control(struct loader *load, const struct piece *piece, uint32_t id) {
     weft_tokenizer *tok = load->tok;
     struct wefti_added_token traits = {.special = true};
-    if (piece->type == TYPE_UNKNOWN) tok->unk_id = id;
+    if (piece->type == WEFTI_PIECE_UNKNOWN) tok->unk_id = id;
     weft_err err = wefti_vocab_put(&tok->vocab, id, piece->text, piece->text,
                                    WEFTI_TOKEN_ADDED | WEFTI_TOKEN_SPECIAL, load->why);
     return err ? err : wefti_added_put(&tok->added_raw, piece->text, id, &traits);
@@ -181,27 +172,27 @@ static weft_err put_symbol(struct loader *load, const struct piece *piece, uint3
 
 static weft_err put_piece(struct loader *load, const struct piece *piece, uint32_t id) {
     weft_tokenizer *tok = load->tok;
-    if (piece->type == TYPE_CONTROL || piece->type == TYPE_UNKNOWN)
+    if (piece->type == WEFTI_PIECE_CONTROL || piece->type == WEFTI_PIECE_UNKNOWN)
         return put_control(load, piece, id);
     bool unigram = load->model_type == MODEL_UNIGRAM;
     uint32_t flags = 0;
     weft_buf_clear(&load->bytes);
-    if (piece->type == TYPE_BYTE) {
+    if (piece->type == WEFTI_PIECE_BYTE) {
         int byte = wefti_tok_fallback_byte(piece->text);
         if (byte < 0) return malformed(load, "a byte piece is not written as <0xNN>");
         tok->fallback_ids[byte] = id;
         weft_buf_add_char(&load->bytes, (char)byte);
     } else {
         wefti_add_unmarked(&load->bytes, piece->text);
-        if (piece->type == TYPE_NORMAL) flags = WEFTI_TOKEN_PIECE;
-        if (piece->type == TYPE_USER_DEFINED)
+        if (piece->type == WEFTI_PIECE_NORMAL) flags = WEFTI_TOKEN_PIECE;
+        if (piece->type == WEFTI_PIECE_USER_DEFINED)
             flags = unigram ? WEFTI_TOKEN_PIECE | WEFTI_TOKEN_CHOSEN : WEFTI_TOKEN_ADDED;
     }
     if (load->bytes.failed) return WEFT_E_NOMEM;
     weft_err err =
         wefti_vocab_put(&tok->vocab, id, piece->text,
                         (struct weft_str){load->bytes.data, load->bytes.len}, flags, load->why);
-    if (!err && piece->type == TYPE_USER_DEFINED) err = put_symbol(load, piece, id);
+    if (!err && piece->type == WEFTI_PIECE_USER_DEFINED) err = put_symbol(load, piece, id);
     return err;
 }
 
