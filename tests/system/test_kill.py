@@ -9,7 +9,7 @@ import harness
 from harness import Server
 
 ROUNDS = 20 if not harness.SANITIZED else 8
-MAX_TOKENS = 700
+MAX_TOKENS = 700 if not harness.SANITIZED else 300  # either takes seconds
 BODIES = [
     {"prompt": "Once upon a time", "temperature": 0},
     {"prompt": "The captain looked at the sea and", "temperature": 0},
@@ -17,7 +17,7 @@ BODIES = [
     {"prompt": "\"Who are you?\" said the", "temperature": 1.1, "seed": 2, "top_k": 50},
     {"prompt": "In the morning the two brothers", "temperature": 1.0, "seed": 3, "min_p": 0.02},
     {"prompt": "My dear sister,", "temperature": 0.8, "seed": 4, "repetition_penalty": 1.15,
-     "presence_penalty": 0.4, "frequency_penalty": 0.2, "min_tokens": 400},
+     "presence_penalty": 0.4, "frequency_penalty": 0.2, "min_tokens": MAX_TOKENS // 2},
     {"prompt": "Long ago " * 60, "temperature": 0.7, "seed": 5},
     {"prompt": "Nobody knew why", "temperature": 1.0},  # no seed: the router draws one
 ]

