@@ -13,6 +13,8 @@
 #define WEFT_VOCAB_MAX (1u << 21)
 #define WEFT_CONTEXT_MAX (1u << 22)
 #define WEFT_TENSORS_MAX (1u << 20)
+#define WEFT_EXPERTS_MAX 1024    /* of a layer */
+#define WEFT_EXPERTS_USED_MAX 64 /* by a token */
 
 /* Step. */
 #define WEFT_SEQS_MAX 4096            /* --max-num-seqs */

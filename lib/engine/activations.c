@@ -26,9 +26,20 @@ static void note_form(struct wefti_forward *f, const struct wefti_matrix *m) {
 void wefti_acts_note_forms(struct wefti_forward *f) {
     for (uint32_t i = 0; i < f->n_layers; i++) {
         const struct wefti_layer *l = &f->weights->layers[i];
-        const struct wefti_matrix *all[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
+        const struct wefti_expert *e = l->experts; /* all like the first one */
+        const struct wefti_matrix *all[] = {&l->q,
+                                            &l->k,
+                                            &l->v,
+                                            &l->o,
+                                            &l->gate,
+                                            &l->up,
+                                            &l->down,
+                                            &l->router,
+                                            e ? &e->gate : NULL,
+                                            e ? &e->up : NULL,
+                                            e ? &e->down : NULL};
         for (size_t j = 0; j < sizeof all / sizeof all[0]; j++) {
-            note_form(f, all[j]);
+            if (all[j] && all[j]->n > 0) note_form(f, all[j]);
         }
     }
     note_form(f, &f->weights->head);
@@ -90,7 +101,7 @@ struct wefti_acts wefti_acts_make(const struct wefti_lane *lane, const struct we
     forms_of(group, n_group, wanted);
     bool own = n_rows <= WEFTI_OWN_ROWS;
     uint8_t *const *to = own ? lane->scratch->own : f->shared;
-    struct wefti_acts acts = {.group = own ? 1 : f->kern->group_rows};
+    struct wefti_acts acts = {.group = own || src->apart ? 1 : f->kern->group_rows};
     for (int form = 0; form < WEFT_ACT_COUNT; form++) {
         if (!wanted[form]) continue;
         acts.rows[form] = to[form];

@@ -38,6 +38,7 @@ size_t wefti_calib_offset(const weft_eng_calib *calib, uint32_t layer, enum weft
     case WEFTI_IN_DOWN:
         return at + 2 * (size_t)calib->n_hidden + calib->q_dim;
     case WEFTI_IN_HEAD:
+    case WEFTI_IN_ROUTER:
         break;
     }
     return calib->n_layers * layer_columns(calib);

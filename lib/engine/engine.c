@@ -232,6 +232,8 @@ static void set_info(weft_eng *eng, const struct weft_model_params *p,
     (void)snprintf(info->isa, sizeof info->isa, "%s", eng->kern->name);
     info->n_vocab = p->n_vocab;
     info->n_layers = p->n_layers;
+    info->n_experts = p->moe.n_experts;
+    info->n_experts_used = p->moe.n_used;
     info->block_size = options->block_size;
     info->max_model_len = options->max_model_len ? options->max_model_len : p->n_context;
     info->max_seqs = options->max_seqs;
@@ -239,7 +241,8 @@ static void set_info(weft_eng *eng, const struct weft_model_params *p,
     info->n_threads = options->n_threads ? options->n_threads : usable_cpus(options->n_sharers);
 }
 
-static void set_weight_info(weft_eng *eng) {
+/* `n_used`: of a layer's experts, those that a token takes. */
+static void set_weight_info(weft_eng *eng, uint32_t n_used) {
     static const enum weft_eng_act acts[WEFT_PEAK_COUNT] = {
         [WEFT_PEAK_F32] = WEFT_ENG_ACT_F32,
         [WEFT_PEAK_BF16] = WEFT_ENG_ACT_BF16,
@@ -255,6 +258,11 @@ static void set_weight_info(weft_eng *eng) {
         for (size_t m = 0; m < sizeof matrices / sizeof matrices[0]; m++)
             n[weft_kern_peak_of(weft_kern_act_of(matrices[m]->kind))] +=
                 (uint64_t)matrices[m]->n * matrices[m]->k;
+        const struct wefti_expert *e = l->experts;
+        const struct wefti_matrix *of_expert[] = {&e->gate, &e->up, &e->down};
+        for (size_t m = 0; e && m < sizeof of_expert / sizeof of_expert[0]; m++)
+            n[weft_kern_peak_of(weft_kern_act_of(of_expert[m]->kind))] +=
+                (uint64_t)of_expert[m]->n * of_expert[m]->k * n_used;
     }
     uint32_t most = 0;
     for (uint32_t peak = 0; peak < WEFT_PEAK_COUNT; peak++) {
@@ -287,7 +295,7 @@ static weft_err open_model(weft_eng *eng, const char *path, weft_model *model,
     if (!err && options->profile) err = wefti_profile_new(eng->info.n_threads, &eng->profile, why);
     if (err) return err;
     wefti_forward_set_profile(eng->forward, eng->profile);
-    set_weight_info(eng);
+    set_weight_info(eng, weft_model_params(model)->moe.n_used);
     set_fingerprint(eng);
     wefti_pool_let_go(eng->pool); /* who opens need not be who steps, and may start more threads */
     return WEFT_OK;
@@ -618,10 +626,23 @@ weft_err weft_eng_logits(weft_eng *eng, const uint32_t *tokens, uint32_t n_token
     return WEFT_OK;
 }
 
+void weft_eng_watch_routes(weft_eng *eng, weft_eng_routes_fn *fn, void *ctx) {
+    wefti_forward_watch_routes(eng->forward, fn, ctx);
+}
+
+const uint64_t *weft_eng_expert_tokens(const weft_eng *eng) {
+    return wefti_forward_expert_tokens(eng->forward);
+}
+
 weft_err weft_eng_calibrate(weft_eng *eng, weft_eng_calib **calib_out, struct weft_errmsg *why) {
     const struct wefti_layer *layer = &eng->weights.layers[0];
     *calib_out = NULL;
     if (!eng->exact) return weft_err_set(why, WEFT_E_INVAL, "a calibration needs f32 activations");
+    for (uint32_t i = 0; i < eng->weights.n_layers; i++) {
+        if (eng->weights.layers[i].experts)
+            return weft_err_set(why, WEFT_E_INVAL,
+                                "a model with experts cannot be calibrated: few rows meet each");
+    }
     weft_err err = wefti_calib_new(eng->weights.n_layers, eng->weights.n_hidden, layer->o.k,
                                    layer->down.k, calib_out, why);
     if (!err) wefti_forward_observe(eng->forward, *calib_out);

@@ -105,12 +105,15 @@ struct weft_eng_info {
     char isa[32];
     char fingerprint[32]; /* "fp_" + 16 hex digits: model hash, dtype, activations, KV type, ISA */
     uint32_t n_vocab, n_layers, n_blocks, block_size;
+    uint32_t n_experts, n_experts_used; /* of a layer, and by a token there; 0: none */
     uint32_t max_model_len; /* lowered (with a warning in the log) if one sequence would not fit */
     uint32_t max_seqs, max_batched_tokens, n_threads;
     uint64_t weight_bytes, kv_bytes;
     uint64_t step_weight_bytes; /* of them, what a step that samples reads once whatever its batch:
-                                   all but an untied embedding table, of which it reads rows */
-    /* Elements of matrices: each is a multiply-add per token, of the head per row of logits. */
+                                   all but an untied embedding table, of which it reads rows; of
+                                   experts as many as one token takes */
+    /* Elements of matrices that a token meets: each is a multiply-add, of the head per row of
+     * logits. */
     uint64_t n_layer_weights, n_head_weights;
     enum weft_eng_act activations; /* those that most of the layers' weights meet; never AUTO */
     bool weights_inherited;        /* mapped from weights_fd, not packed */
@@ -174,6 +177,8 @@ enum weft_eng_op {
     WEFT_ENG_OP_SILU_MUL,     /* of their tiles, as they come */
     WEFT_ENG_OP_DOWN_CONVERT, /* as with o */
     WEFT_ENG_OP_DOWN,
+    WEFT_ENG_OP_ROUTE,   /* of layers with experts: who computes which rows */
+    WEFT_ENG_OP_COMBINE, /* and the sum of what comes of it */
     WEFT_ENG_OP_HEAD_NORM,
     WEFT_ENG_OP_HEAD,
     WEFT_ENG_OP_SAMPLE, /* logits to token, log-probabilities; of weft_eng_logits its callback */
@@ -227,6 +232,16 @@ WEFT_MUST_CHECK weft_err weft_eng_logits(weft_eng *eng, const uint32_t *tokens, 
                                          void (*on_row)(void *ctx, uint32_t pos,
                                                         const float *logits),
                                          void *ctx, struct weft_errmsg *why);
+
+/* For tests: `fn` gets, in every layer with experts, what the rows of a pass chose, row by row in
+ * ascending order of experts, and their weights: [n_rows][n_used] each. NULL: no more. */
+typedef void weft_eng_routes_fn(void *ctx, uint32_t layer, uint32_t n_rows, const uint32_t *experts,
+                                const float *weights);
+void weft_eng_watch_routes(weft_eng *eng, weft_eng_routes_fn *fn, void *ctx);
+
+/* Rows that each expert has computed since opening, [n_layers][n_experts] of the info. NULL: the
+ * model has no experts. Between steps, by the thread that steps. */
+const uint64_t *weft_eng_expert_tokens(const weft_eng *eng);
 
 /* Begins a calibration of the model: what weft_eng_logits computes from here on is added to it,
  * until the engine goes. *calib_out is the caller's and outlives the engine. INVAL: the engine's

@@ -9,6 +9,7 @@
  *   plan.c          checks a plan, changes nothing
  *   slots.c         sequences: start, grant, append
  *   forward.c       the pass over a flat batch (forward_internal.h lists its other files)
+ *   routing.c       which experts a token takes
  *   sampler.c       logits to token, log-probabilities
  *   profile.c       who was busy with what, and when
  *   engine.c        opening, and one step end to end
@@ -100,10 +101,18 @@ struct wefti_matrix {
     size_t offset, panel_bytes; /* in the arena */
 };
 
+struct wefti_expert {
+    struct wefti_matrix gate, up, down; /* of a layer's experts all are alike */
+};
+
 struct wefti_layer {
     size_t attn_norm, ffn_norm;                                       /* offsets of f32 vectors */
     size_t bq, bk, bv, q_norm, k_norm, post_attn_norm, post_ffn_norm; /* the same; 0: none */
-    struct wefti_matrix q, k, v, o, gate, up, down;
+    struct wefti_matrix q, k, v, o;
+    struct wefti_matrix gate, up, down; /* n is 0: only experts, of which none is shared */
+    struct wefti_matrix router;         /* for f32 */
+    struct wefti_expert *experts;       /* NULL: the layer has none */
+    size_t score_bias, shared_gate;     /* offsets of f32 vectors; 0: none */
 };
 
 /* Everything the engine reads of a model, in one arena. The model file is closed after packing:
@@ -111,12 +120,15 @@ struct wefti_layer {
 struct wefti_weights {
     uint8_t *base; /* mapped read-only once packed */
     size_t bytes;
-    size_t map_bytes;  /* of a packed file, which goes on behind the arena; else 0 */
-    size_t step_bytes; /* what every step reads whole: no header, no rows to gather, no gaps */
+    size_t map_bytes; /* of a packed file, which goes on behind the arena; else 0 */
+    /* What a step of one token reads: no header, no rows to gather, no gaps, of experts a token's
+     * share. */
+    size_t step_bytes;
     bool inherited;
     uint64_t model_hash, layout_hash;
     uint32_t n_layers, n_vocab, n_hidden;
     struct wefti_layer *layers;
+    struct wefti_expert *experts; /* of all layers, or NULL */
     size_t final_norm;
     struct wefti_matrix head;
     bool tied;                    /* embedding rows are gathered from the head's panels */
@@ -142,7 +154,14 @@ void wefti_weights_embed(const struct wefti_weights *weights, uint32_t token, ui
  */
 
 /* What matrices of a layer have as their input; of the head, whatever the layer. */
-enum wefti_input { WEFTI_IN_QKV, WEFTI_IN_O, WEFTI_IN_FFN, WEFTI_IN_DOWN, WEFTI_IN_HEAD };
+enum wefti_input {
+    WEFTI_IN_QKV,
+    WEFTI_IN_O,
+    WEFTI_IN_FFN,
+    WEFTI_IN_DOWN,
+    WEFTI_IN_HEAD,
+    WEFTI_IN_ROUTER, /* not calibrated */
+};
 enum { WEFTI_LAYER_INPUTS = WEFTI_IN_HEAD };
 #define WEFTI_IMPORTANCE_MAX                                                                       \
     1e30f /* also of what is infinite or NaN: a sum of them stays finite                           \
@@ -305,6 +324,9 @@ struct wefti_pass {
 };
 void wefti_profile_pass(struct wefti_profile *profile, const struct wefti_weights *weights,
                         const struct wefti_kv *kv, const struct wefti_pass *pass);
+/* During a pass, by its first thread: an expert computes so many rows. */
+void wefti_profile_expert(struct wefti_profile *profile, const struct wefti_expert *expert,
+                          uint32_t n_rows);
 void wefti_profile_step(struct wefti_profile *profile, uint64_t begin_ns, uint64_t end_ns,
                         uint32_t n_tokens);
 
@@ -334,6 +356,19 @@ struct wefti_batch {
 
 struct wefti_forward;
 
+/* -------------------------------------------------------------------------------- routing --- */
+
+/* Chooses the experts of one row by what the router made of it, logits[n_experts]: chosen[n_used],
+ * in ascending order, and what their outputs are multiplied by. Of equal ones the lower id wins,
+ * and NaN never does, so that the chosen ones are different in any case. `bias` may be NULL. */
+void wefti_route(const struct weft_model_moe *moe, const float *bias, const float *logits,
+                 uint32_t *chosen, float *weights);
+
+/* Of experts 0..n-1 those of group `group` of the 8 that sums are made in (design 2.1) end here. */
+static inline uint32_t wefti_expert_group_end(uint32_t n, uint32_t group) {
+    return (uint32_t)((uint64_t)(group + 1) * n / 8);
+}
+
 WEFT_MUST_CHECK weft_err wefti_forward_new(
     const struct weft_kern_table *kern, struct wefti_pool *pool,
     const struct wefti_weights *weights, const struct wefti_kv *kv, const weft_model *model,
@@ -345,6 +380,12 @@ void wefti_forward_set_profile(struct wefti_forward *forward, struct wefti_profi
 /* From now on the rows that matrices meet, which must be f32, are added to `calib`; NULL: no more.
  */
 void wefti_forward_observe(struct wefti_forward *forward, weft_eng_calib *calib);
+
+/* From now on `fn` is told, on the first thread; NULL: no more. */
+void wefti_forward_watch_routes(struct wefti_forward *forward, weft_eng_routes_fn *fn, void *ctx);
+
+/* Rows that each expert computed so far, [n_layers][n_experts]; NULL: there are none. */
+const uint64_t *wefti_forward_expert_tokens(const struct wefti_forward *forward);
 
 /* 1..max_batched_tokens tokens (or none, for the copies alone). Takes nothing from the heap. */
 void wefti_forward_run(struct wefti_forward *forward, const struct wefti_batch *batch);

@@ -1,10 +1,10 @@
-/* The forward pass of a dense decoder (Llama's form) over a flat batch.
+/* The forward pass of a decoder (Llama's form) over a flat batch.
  *
  * One run of the pool goes through the whole model; phases are split by barriers, and within a
  * phase threads take tiles of the output. Per layer:
  *
  *   norm + convert | q, k, v | rope, K and V into the cache | attention | convert | o + residual
- *   norm + convert | gate, up, silu | convert | down + residual
+ *   norm + convert | gate, up, silu | convert | down + residual (or experts.c)
  *
  * In the last layer everything behind K and V runs for the rows that need logits alone: rows do not
  * see each other there, so that changes no bit of any row. */
@@ -75,7 +75,12 @@ static void begin_pass(const struct wefti_lane *lane) {
     wefti_barrier(lane);
 }
 
+/* Each head, or all of them as one row. */
 static void norm_heads(const struct wefti_forward *f, float *x, uint32_t n_heads, size_t norm) {
+    if (f->qk_norm_all) {
+        f->kern->rms_norm(x, wefti_vector(f->weights, norm), f->rms_eps, n_heads * f->head_dim, x);
+        return;
+    }
     for (uint32_t h = 0; h < n_heads; h++, x += f->head_dim)
         f->kern->rms_norm(x, wefti_vector(f->weights, norm), f->rms_eps, f->head_dim, x);
 }
@@ -130,7 +135,7 @@ static const float *bias_of(const struct wefti_forward *f, size_t offset) {
 static void add_product(const struct wefti_lane *lane, const struct wefti_acts *acts,
                         uint32_t n_rows, const struct wefti_matrix *matrix, size_t post_norm) {
     struct wefti_forward *f = lane->f;
-    if (!f->added) {
+    if (!f->adds_apart) {
         const struct wefti_product sum = {
             .matrix = matrix, .c = f->x, .ldc = f->x_stride, .residual = f->x};
         wefti_multiply(lane, acts, n_rows, &sum, 1);
@@ -160,8 +165,8 @@ static void layer_attention(const struct wefti_lane *lane, uint32_t layer_idx, u
     const struct wefti_attn_work *work = &lane->run->all[kind];
 
     const struct wefti_matrix *qkv[] = {&layer->q, &layer->k, &layer->v};
-    struct wefti_source hidden = {f->x, f->x_stride, NULL,
-                                  wefti_vector(f->weights, layer->attn_norm)};
+    struct wefti_source hidden = {
+        .rows = f->x, .stride = f->x_stride, .norm = wefti_vector(f->weights, layer->attn_norm)};
     wefti_mark(lane, WEFT_ENG_OP_ATTN_NORM);
     struct wefti_acts acts = wefti_acts_make(lane, &hidden, *n_rows, qkv, 3);
     wefti_acts_observe(lane, layer_idx, WEFTI_IN_QKV, &acts, *n_rows);
@@ -184,7 +189,7 @@ static void layer_attention(const struct wefti_lane *lane, uint32_t layer_idx, u
     wefti_attend(lane, layer_idx, work);
 
     const struct wefti_matrix *o[] = {&layer->o};
-    struct wefti_source heads = {f->attn, f->q_stride, NULL, NULL};
+    struct wefti_source heads = {.rows = f->attn, .stride = f->q_stride};
     wefti_mark(lane, WEFT_ENG_OP_O_CONVERT);
     acts = wefti_acts_make(lane, &heads, *n_rows, o, 1);
     wefti_acts_observe(lane, layer_idx, WEFTI_IN_O, &acts, *n_rows);
@@ -196,8 +201,8 @@ static void layer_ffn(const struct wefti_lane *lane, uint32_t layer_idx, uint32_
     struct wefti_forward *f = lane->f;
     const struct wefti_layer *layer = &f->weights->layers[layer_idx];
     const struct wefti_matrix *in[] = {&layer->gate, &layer->up};
-    struct wefti_source hidden = {f->x, f->x_stride, NULL,
-                                  wefti_vector(f->weights, layer->ffn_norm)};
+    struct wefti_source hidden = {
+        .rows = f->x, .stride = f->x_stride, .norm = wefti_vector(f->weights, layer->ffn_norm)};
     wefti_mark(lane, WEFT_ENG_OP_FFN_NORM);
     struct wefti_acts acts = wefti_acts_make(lane, &hidden, n_rows, in, 2);
     wefti_acts_observe(lane, layer_idx, WEFTI_IN_FFN, &acts, n_rows);
@@ -205,7 +210,7 @@ static void layer_ffn(const struct wefti_lane *lane, uint32_t layer_idx, uint32_
     wefti_gate_up(lane, &acts, layer, n_rows);
 
     const struct wefti_matrix *down[] = {&layer->down};
-    struct wefti_source inner = {f->ffn, f->ffn_stride, NULL, NULL};
+    struct wefti_source inner = {.rows = f->ffn, .stride = f->ffn_stride};
     wefti_mark(lane, WEFT_ENG_OP_DOWN_CONVERT);
     acts = wefti_acts_make(lane, &inner, n_rows, down, 1);
     wefti_acts_observe(lane, layer_idx, WEFTI_IN_DOWN, &acts, n_rows);
@@ -227,8 +232,9 @@ static void head_chunk(const struct wefti_lane *lane, uint32_t first, uint32_t n
     struct wefti_forward *f = lane->f;
     const struct wefti_batch *batch = lane->run->batch;
     const struct wefti_matrix *head[] = {&f->weights->head};
-    struct wefti_source hidden = {f->x, f->x_stride, NULL,
-                                  wefti_vector(f->weights, f->weights->final_norm)};
+    struct wefti_source hidden = {.rows = f->x,
+                                  .stride = f->x_stride,
+                                  .norm = wefti_vector(f->weights, f->weights->final_norm)};
     if (lane->run->pick) {
         hidden.rows += first * f->x_stride;
     } else {
@@ -264,7 +270,10 @@ static void run_thread(void *ctx, uint32_t thread_idx) {
     for (uint32_t i = 0; i < f->n_layers && n_rows > 0; i++) {
         mark_layer(&lane, i);
         layer_attention(&lane, i, &n_rows);
-        if (n_rows > 0) layer_ffn(&lane, i, n_rows);
+        if (n_rows > 0 && f->weights->layers[i].experts)
+            wefti_experts(&lane, i, n_rows);
+        else if (n_rows > 0)
+            layer_ffn(&lane, i, n_rows);
         wefti_pool_progress(f->pool, thread_idx);
     }
     mark_layer(&lane, UINT32_MAX);
@@ -299,6 +308,15 @@ static void note_pass(const struct wefti_forward *f, const struct wefti_run *run
 
 void wefti_forward_set_profile(struct wefti_forward *forward, struct wefti_profile *profile) {
     forward->profile = profile;
+}
+
+void wefti_forward_watch_routes(struct wefti_forward *f, weft_eng_routes_fn *fn, void *ctx) {
+    f->on_routes = fn;
+    f->on_routes_ctx = ctx;
+}
+
+const uint64_t *wefti_forward_expert_tokens(const struct wefti_forward *f) {
+    return f->expert_tokens;
 }
 
 void wefti_forward_observe(struct wefti_forward *f, weft_eng_calib *calib) {

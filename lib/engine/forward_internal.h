@@ -4,6 +4,7 @@
  *   forward_memory.c  shapes, strides and buffers
  *   activations.c     rows normalised and converted to what products want
  *   products.c        matrix products, cut into tasks
+ *   experts.c         layers with experts
  *   attention.c       attention, cut into tasks
  *
  * The pool runs one function on all threads; each sees the pass through its own lane. Phases end
@@ -29,12 +30,27 @@ enum {
  * with one. */
 enum { WEFTI_FULL, WEFTI_WINDOWED, WEFTI_KINDS };
 
+/* The rows of a layer in the order of their experts: every thread works it out for itself. A row
+ * takes n_used places; those of an expert lie together, and where they are many (`wide`) their
+ * activations are interleaved, so that such an expert begins at a whole group. */
+struct wefti_sorted {
+    uint32_t *first, *n_rows; /* [n_experts] its first place, and how many it has */
+    uint32_t *row;            /* [places] whose it is */
+    uint32_t *place;          /* [rows][n_used] the way back */
+    uint32_t n_places;
+};
+
 /* Of one thread. */
 struct wefti_scratch {
     uint8_t *own[WEFT_ACT_COUNT]; /* WEFTI_OWN_ROWS rows */
     float *wide;                  /* one row before conversion */
     uint8_t *raw;                 /* one embedding row as stored */
     float *tile;                  /* [WEFTI_FFN_TILE_FLOATS] */
+    /* Only where there are experts: */
+    uint8_t *few[WEFT_ACT_COUNT]; /* WEFTI_OWN_ROWS rows of an expert */
+    struct wefti_sorted sorted;
+    uint32_t *chosen; /* [WEFTI_OWN_ROWS][n_used] */
+    float *weights;   /* the same */
 };
 
 struct wefti_forward {
@@ -48,18 +64,18 @@ struct wefti_forward {
     uint32_t windows[WEFTI_KINDS]; /* 0: none; layers of either kind may be all there are */
     float rms_eps, attn_scale, embed_scale, residual_scale, logit_scale;
     float attn_soft_cap, logit_soft_cap;
-    bool rope_interleaved;
-    bool gelu;
+    bool rope_interleaved, gelu, qk_norm_all;
+    bool adds_apart; /* what halves of layers add is first put into `added` */
     uint32_t no_rope[WEFT_LAYERS_MAX / 32], no_window[WEFT_LAYERS_MAX / 32];
     uint32_t n_kinds; /* of layers */
     bool uses[WEFT_ACT_COUNT];
     size_t act_bytes[WEFT_ACT_COUNT]; /* of the widest row */
     size_t x_stride, q_stride, kv_stride, ffn_stride, logit_stride, rope_stride;
 
-    double *inv_freq[WEFTI_KINDS];   /* [head_dim / 2] */
-    float *rope[WEFTI_KINDS];        /* [rows][rope_stride] cos and sin pairs */
-    float *x;                        /* [rows][x_stride] the residual stream */
-    float *added;                    /* the same: what is scaled before it is added; or NULL */
+    double *inv_freq[WEFTI_KINDS]; /* [head_dim / 2] */
+    float *rope[WEFTI_KINDS];      /* [rows][rope_stride] cos and sin pairs */
+    float *x;                      /* [rows][x_stride] the residual stream */
+    float *added; /* the same: what is scaled or normalised before it is added; or NULL */
     float *q, *k, *v, *attn;         /* [rows][q_stride or kv_stride] */
     float *ffn;                      /* [rows][ffn_stride], in the same memory as q..attn */
     uint8_t *shared[WEFT_ACT_COUNT]; /* [rows] converted activations */
@@ -69,6 +85,17 @@ struct wefti_forward {
     float *parts; /* [parts_max] sums of a row and span */
     size_t parts_max;
     struct wefti_scratch *threads;
+    struct weft_model_moe moe;
+    size_t score_stride, inner_stride;
+    float *scores;                   /* [rows][score_stride] of experts */
+    uint32_t *chosen;                /* [rows][n_used] */
+    float *route_weights;            /* the same */
+    uint8_t *sorted[WEFT_ACT_COUNT]; /* [places] activations of experts */
+    float *inner;                    /* [places][inner_stride] */
+    float *outer;                    /* [places][x_stride] */
+    uint64_t *expert_tokens;         /* [n_layers][n_experts] */
+    weft_eng_routes_fn *on_routes;
+    void *on_routes_ctx;
     weft_eng_calib *calib; /* NULL but while a calibration watches */
     void *map;
     size_t map_bytes;
@@ -121,6 +148,7 @@ struct wefti_source {
     size_t stride;
     const uint32_t *index; /* NULL: row i is i */
     const float *norm;     /* NULL: as they are */
+    bool apart;            /* rows are not interleaved, however many they are */
 };
 
 /* Rows of activations in the forms a group of products wants. */
@@ -162,6 +190,32 @@ void wefti_multiply(const struct wefti_lane *lane, const struct wefti_acts *acts
 /* ffn = silu(gate) * up. Ends a phase. */
 void wefti_gate_up(const struct wefti_lane *lane, const struct wefti_acts *acts,
                    const struct wefti_layer *layer, uint32_t n_rows);
+
+/* Panels begin..end of rows row..row+n_rows: part of a task. */
+struct wefti_piece {
+    uint32_t row, n_rows, begin, end;
+};
+
+/* A piece of a product, and of c = silu(gate) * up, for which it is no larger than
+ * WEFTI_FFN_TILE_FLOATS. Both speak of row 0 and column 0. */
+void wefti_multiply_piece(const struct wefti_forward *f, const struct wefti_acts *acts,
+                          const struct wefti_product *product, const struct wefti_piece *piece);
+void wefti_gate_up_piece(const struct wefti_lane *lane, const struct wefti_acts *acts,
+                         const struct wefti_product *gate, const struct wefti_matrix *up,
+                         const struct wefti_piece *piece);
+
+/* Rows of a block, and panels of a run of them, that stay in cache while they are computed. */
+uint32_t wefti_block_rows(size_t row_bytes);
+uint32_t wefti_run_panels(size_t panel_bytes);
+
+/* --------------------------------------------------------------------------------- experts --- */
+
+/* The feed-forward half of a layer with experts: x += what they and the shared one yield. Ends a
+ * phase. */
+void wefti_experts(const struct wefti_lane *lane, uint32_t layer_idx, uint32_t n_rows);
+
+/* Places that the experts of `n_rows` rows take at most. */
+size_t wefti_places_max(const struct wefti_forward *f, size_t n_rows);
 
 /* ------------------------------------------------------------------------------- attention --- */
 

@@ -7,6 +7,37 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Of one thread, where there are experts. */
+static void lay_out_sorted(const struct wefti_forward *f, struct wefti_carver *carver,
+                           struct wefti_scratch *s) {
+    size_t n_routes = (size_t)f->max_rows * f->moe.n_used, n_own = WEFTI_OWN_ROWS * f->moe.n_used;
+    for (int form = 0; form < WEFT_ACT_COUNT; form++) {
+        if (f->uses[form]) s->few[form] = wefti_carve(carver, WEFTI_OWN_ROWS, f->act_bytes[form]);
+    }
+    s->chosen = wefti_carve(carver, n_own, sizeof *s->chosen);
+    s->weights = wefti_carve(carver, n_own, sizeof *s->weights);
+    s->sorted.first = wefti_carve(carver, f->moe.n_experts, sizeof *s->sorted.first);
+    s->sorted.n_rows = wefti_carve(carver, f->moe.n_experts, sizeof *s->sorted.n_rows);
+    s->sorted.row = wefti_carve(carver, wefti_places_max(f, f->max_rows), sizeof *s->sorted.row);
+    s->sorted.place = wefti_carve(carver, n_routes, sizeof *s->sorted.place);
+}
+
+/* Of all threads. */
+static void lay_out_experts(struct wefti_forward *f, struct wefti_carver *carver) {
+    size_t rows = f->max_rows, n_routes = rows * f->moe.n_used;
+    size_t n_places = wefti_places_max(f, rows);
+    f->scores = wefti_carve(carver, rows * f->score_stride, sizeof *f->scores);
+    f->chosen = wefti_carve(carver, n_routes, sizeof *f->chosen);
+    f->route_weights = wefti_carve(carver, n_routes, sizeof *f->route_weights);
+    for (int form = 0; form < WEFT_ACT_COUNT; form++) {
+        if (f->uses[form]) f->sorted[form] = wefti_carve(carver, n_places, f->act_bytes[form]);
+    }
+    f->inner = wefti_carve(carver, n_places * f->inner_stride, sizeof *f->inner);
+    f->outer = wefti_carve(carver, n_places * f->x_stride, sizeof *f->outer);
+    f->expert_tokens =
+        wefti_carve(carver, (size_t)f->n_layers * f->moe.n_experts, sizeof *f->expert_tokens);
+}
+
 static void lay_out(struct wefti_forward *f, struct wefti_carver *carver) {
     size_t rows = f->max_rows, grouped = wefti_round_up(rows, f->kern->group_rows);
     for (uint32_t kind = 0; kind < f->n_kinds; kind++) {
@@ -16,7 +47,8 @@ static void lay_out(struct wefti_forward *f, struct wefti_carver *carver) {
         f->picked_tiles[kind] = wefti_carve(carver, rows, sizeof(struct wefti_attn_tile));
     }
     f->x = wefti_carve(carver, rows * f->x_stride, sizeof *f->x);
-    if (f->residual_scale != 1 || f->weights->layers[0].post_attn_norm)
+    if (f->moe.n_experts > 0) lay_out_experts(f, carver);
+    if (f->adds_apart || f->moe.n_ffn_shared > 0)
         f->added = wefti_carve(carver, rows * f->x_stride, sizeof *f->x);
     struct wefti_carver attention = *carver; /* attention and FFN never live at the same time */
     f->q = wefti_carve(&attention, rows * f->q_stride, sizeof *f->q);
@@ -32,7 +64,8 @@ static void lay_out(struct wefti_forward *f, struct wefti_carver *carver) {
         if (f->uses[form]) f->shared[form] = wefti_carve(carver, grouped, f->act_bytes[form]);
     }
     f->threads = wefti_carve(carver, f->n_threads, sizeof *f->threads);
-    size_t widest = wefti_stride(wefti_max_u32(f->n_hidden, wefti_max_u32(f->q_dim, f->n_ffn)));
+    uint32_t ffn = wefti_max_u32(f->n_ffn, f->moe.n_ffn);
+    size_t widest = wefti_stride(wefti_max_u32(f->n_hidden, wefti_max_u32(f->q_dim, ffn)));
     for (uint32_t t = 0; t < f->n_threads; t++) {
         struct wefti_scratch s = {0};
         for (int form = 0; form < WEFT_ACT_COUNT; form++) {
@@ -42,6 +75,7 @@ static void lay_out(struct wefti_forward *f, struct wefti_carver *carver) {
         s.wide = wefti_carve(carver, widest, sizeof *s.wide);
         s.raw = wefti_carve(carver, f->n_hidden, sizeof(float));
         s.tile = wefti_carve(carver, WEFTI_FFN_TILE_FLOATS, sizeof *s.tile);
+        if (f->moe.n_experts > 0) lay_out_sorted(f, carver, &s);
         if (carver->base) f->threads[t] = s;
     }
 }
@@ -66,7 +100,8 @@ static void set_shape(struct wefti_forward *f, const struct weft_model_params *p
     f->n_kv_heads = p->n_kv_heads;
     f->head_dim = p->head_dim;
     f->n_hidden = p->n_hidden;
-    f->n_ffn = p->n_ffn;
+    f->moe = p->moe;
+    f->n_ffn = wefti_max_u32(p->n_ffn, p->moe.n_ffn_shared);
     f->q_dim = p->n_heads * p->head_dim;
     f->rms_eps = p->rms_eps;
     f->attn_scale = p->attn_scale;
@@ -77,6 +112,7 @@ static void set_shape(struct wefti_forward *f, const struct weft_model_params *p
     memcpy(f->no_rope, p->no_rope, sizeof f->no_rope);
     f->rope_interleaved = p->rope_interleaved;
     f->gelu = p->gelu;
+    f->qk_norm_all = p->qk_norm_all;
     f->attn_soft_cap = p->attn_soft_cap;
     f->logit_soft_cap = p->logit_soft_cap;
     set_kinds(f, p);
@@ -85,6 +121,9 @@ static void set_shape(struct wefti_forward *f, const struct weft_model_params *p
     f->kv_stride = wefti_stride((size_t)p->n_kv_heads * p->head_dim);
     f->ffn_stride = wefti_stride(f->n_ffn);
     f->logit_stride = wefti_stride(p->n_vocab);
+    f->score_stride = wefti_stride(p->moe.n_experts);
+    f->inner_stride = wefti_stride(p->moe.n_ffn);
+    f->adds_apart = p->residual_scale != 1 || p->post_norms;
     f->rope_stride = wefti_stride(f->head_dim);
 }
 

@@ -17,14 +17,8 @@ enum {
     RUN_PANELS = 8,       /* so many panels share the rows that they read */
 };
 
-/* Panels begin..end of rows row..row+n_rows. */
-struct piece {
-    uint32_t row, n_rows, begin, end;
-};
-
-/* A piece of a product, which speaks of row 0 and column 0. */
-static void multiply(const struct wefti_forward *f, const struct wefti_acts *acts,
-                     const struct wefti_product *product, const struct piece *piece) {
+void wefti_multiply_piece(const struct wefti_forward *f, const struct wefti_acts *acts,
+                          const struct wefti_product *product, const struct wefti_piece *piece) {
     const struct wefti_matrix *m = product->matrix;
     enum weft_kern_act form = weft_kern_act_of(m->kind);
     WEFT_ASSERT(piece->row % acts->group == 0);
@@ -92,13 +86,23 @@ static size_t widest_row(const struct wefti_acts *acts) {
     return bytes;
 }
 
+uint32_t wefti_block_rows(size_t row_bytes) {
+    WEFT_ASSERT(row_bytes > 0);
+    uint32_t rows = (uint32_t)(BLOCK_BYTES / row_bytes) / BLOCK_ROWS_UNIT * BLOCK_ROWS_UNIT;
+    return wefti_min_u32(wefti_max_u32(rows, BLOCK_ROWS_UNIT), WEFTI_BLOCK_ROWS_MAX);
+}
+
+uint32_t wefti_run_panels(size_t panel_bytes) {
+    WEFT_ASSERT(panel_bytes > 0);
+    uint32_t panels = (uint32_t)(RUN_BYTES / panel_bytes) / WEFTI_TILE_PANELS * WEFTI_TILE_PANELS;
+    return wefti_max_u32(panels, WEFTI_TILE_PANELS);
+}
+
 static struct cut make_cut(const struct wefti_forward *f, const struct wefti_acts *acts,
                            uint32_t n_rows, size_t panel_bytes, uint32_t n_panels,
                            uint32_t panels_max) {
-    size_t row_bytes = widest_row(acts);
-    WEFT_ASSERT(row_bytes > 0 && panel_bytes > 0 && n_panels > 0 && panels_max > 0);
-    uint32_t rows = (uint32_t)(BLOCK_BYTES / row_bytes) / BLOCK_ROWS_UNIT * BLOCK_ROWS_UNIT;
-    rows = wefti_min_u32(wefti_max_u32(rows, BLOCK_ROWS_UNIT), WEFTI_BLOCK_ROWS_MAX);
+    WEFT_ASSERT(panel_bytes > 0 && n_panels > 0 && panels_max > 0);
+    uint32_t rows = wefti_block_rows(widest_row(acts));
     struct cut cut = {.n_rows = n_rows,
                       .block_rows = rows,
                       .n_blocks = (n_rows + rows - 1) / rows,
@@ -122,7 +126,7 @@ static struct cut make_cut(const struct wefti_forward *f, const struct wefti_act
 
 /* The next task of the phase; false: there is none left. */
 static bool take_piece(const struct wefti_lane *lane, const struct cut *cut,
-                       struct piece *piece_out) {
+                       struct wefti_piece *piece_out) {
     uint32_t task = wefti_take(lane);
     if (task >= cut->n_blocks * cut->n_runs) return false;
     piece_out->row = task / cut->n_runs * cut->block_rows;
@@ -134,15 +138,15 @@ static bool take_piece(const struct wefti_lane *lane, const struct cut *cut,
 /* A piece of all the products laid side by side. */
 static void multiply_piece(const struct wefti_lane *lane, const struct wefti_acts *acts,
                            const struct wefti_product *products, uint32_t n_products,
-                           const struct piece *piece) {
+                           const struct wefti_piece *piece) {
     uint32_t first = 0;
     for (uint32_t i = 0; i < n_products; i++) {
         uint32_t n_panels = products[i].matrix->n_panels;
         uint32_t begin = wefti_max_u32(piece->begin, first);
         uint32_t end = wefti_min_u32(piece->end, first + n_panels);
         if (begin < end) {
-            const struct piece own = {piece->row, piece->n_rows, begin - first, end - first};
-            multiply(lane->f, acts, &products[i], &own);
+            const struct wefti_piece own = {piece->row, piece->n_rows, begin - first, end - first};
+            wefti_multiply_piece(lane->f, acts, &products[i], &own);
         }
         first += n_panels;
     }
@@ -156,23 +160,23 @@ void wefti_multiply(const struct wefti_lane *lane, const struct wefti_acts *acts
     }
     size_t panel_bytes = products[0].matrix->panel_bytes;
     struct cut cut = make_cut(lane->f, acts, n_rows, panel_bytes, n_panels, n_panels);
-    struct piece piece;
+    struct wefti_piece piece;
     while (take_piece(lane, &cut, &piece)) {
         multiply_piece(lane, acts, products, n_products, &piece);
     }
     wefti_barrier(lane);
 }
 
-/* ffn = silu(gate) * up of one piece: gate goes where the result belongs, up into scratch. Panels
- * are contiguous, so a run of them is a matrix of its own. */
-static void gate_up_piece(const struct wefti_lane *lane, const struct wefti_acts *acts,
-                          const struct wefti_layer *layer, const struct piece *piece) {
+/* Gate goes where the result belongs, up into scratch. Panels are contiguous, so a run of them is a
+ * matrix of its own. */
+void wefti_gate_up_piece(const struct wefti_lane *lane, const struct wefti_acts *acts,
+                         const struct wefti_product *gate, const struct wefti_matrix *up_matrix,
+                         const struct wefti_piece *piece) {
     struct wefti_forward *f = lane->f;
-    const struct wefti_product gate = {.matrix = &layer->gate, .c = f->ffn, .ldc = f->ffn_stride};
-    multiply(f, acts, &gate, piece);
+    wefti_multiply_piece(f, acts, gate, piece);
 
     uint32_t column = piece->begin * WEFT_PANEL, n_panels = piece->end - piece->begin;
-    struct wefti_matrix run = layer->up;
+    struct wefti_matrix run = *up_matrix;
     run.offset += piece->begin * run.panel_bytes;
     run.n = wefti_min_u32(run.n - column, n_panels * WEFT_PANEL);
     struct wefti_acts shifted = *acts;
@@ -180,12 +184,12 @@ static void gate_up_piece(const struct wefti_lane *lane, const struct wefti_acts
     shifted.rows[form] += piece->row * shifted.row_bytes[form];
     const struct wefti_product up = {
         .matrix = &run, .c = lane->scratch->tile, .ldc = (size_t)n_panels * WEFT_PANEL};
-    const struct piece whole = {0, piece->n_rows, 0, n_panels};
-    multiply(f, &shifted, &up, &whole);
+    const struct wefti_piece whole = {0, piece->n_rows, 0, n_panels};
+    wefti_multiply_piece(f, &shifted, &up, &whole);
 
     uint64_t begin_ns = lane->log ? weft_now_ns() : 0;
     for (uint32_t r = 0; r < piece->n_rows; r++) {
-        float *y = f->ffn + (piece->row + r) * f->ffn_stride + column;
+        float *y = gate->c + (piece->row + r) * gate->ldc + column;
         (f->gelu ? f->kern->gelu_mul : f->kern->silu_mul)(y, up.c + r * up.ldc, run.n, y);
     }
     if (lane->log) wefti_log_aside(lane->log, WEFT_ENG_OP_SILU_MUL, begin_ns);
@@ -198,9 +202,11 @@ void wefti_gate_up(const struct wefti_lane *lane, const struct wefti_acts *acts,
         WEFTI_FFN_TILE_FLOATS / WEFT_PANEL / rows / WEFTI_TILE_PANELS * WEFTI_TILE_PANELS;
     struct cut cut =
         make_cut(lane->f, acts, n_rows, layer->gate.panel_bytes, layer->gate.n_panels, panels_max);
-    struct piece piece;
+    const struct wefti_product gate = {
+        .matrix = &layer->gate, .c = lane->f->ffn, .ldc = lane->f->ffn_stride};
+    struct wefti_piece piece;
     while (take_piece(lane, &cut, &piece)) {
-        gate_up_piece(lane, acts, layer, &piece);
+        wefti_gate_up_piece(lane, acts, &gate, &layer->up, &piece);
     }
     wefti_barrier(lane);
 }

@@ -40,6 +40,8 @@ static const char *const op_names[WEFT_ENG_OP_COUNT + 1] = {
     [WEFT_ENG_OP_SILU_MUL] = "silu_mul",
     [WEFT_ENG_OP_DOWN_CONVERT] = "down_convert",
     [WEFT_ENG_OP_DOWN] = "down",
+    [WEFT_ENG_OP_ROUTE] = "route",
+    [WEFT_ENG_OP_COMBINE] = "combine",
     [WEFT_ENG_OP_HEAD_NORM] = "head_norm",
     [WEFT_ENG_OP_HEAD] = "head",
     [WEFT_ENG_OP_SAMPLE] = "sample",
@@ -158,7 +160,7 @@ static void book_products(struct wefti_profile *profile, enum weft_eng_op op, ui
         uint64_t n_weights = (uint64_t)m->n * m->k;
         counts->bytes += (uint64_t)m->n_panels * m->panel_bytes;
         counts->ops += 2 * n_weights * n_rows;
-        if (n_weights <= n_most) continue;
+        if (n_weights <= n_most) continue; /* also where there is none */
         n_most = n_weights;
         counts->peak = weft_kern_peak_of(weft_kern_act_of(m->kind));
     }
@@ -169,6 +171,7 @@ static void book_layer(struct wefti_profile *profile, const struct wefti_layer *
     const struct wefti_matrix *qkv[] = {&layer->q, &layer->k, &layer->v};
     const struct wefti_matrix *gate_up[] = {&layer->gate, &layer->up};
     const struct wefti_matrix *o[] = {&layer->o}, *down[] = {&layer->down};
+    const struct wefti_matrix *router[] = {&layer->router};
     uint32_t n_rows = last ? pass->n_last_rows : pass->n_rows;
     for (uint32_t op = WEFT_ENG_OP_ATTN_NORM; op <= WEFT_ENG_OP_DOWN; op++) {
         profile->counts[op].n_calls += op <= WEFT_ENG_OP_ROPE_KV || n_rows > 0;
@@ -176,6 +179,17 @@ static void book_layer(struct wefti_profile *profile, const struct wefti_layer *
     book_products(profile, WEFT_ENG_OP_QKV, pass->n_rows, qkv, 3);
     if (n_rows == 0) return;
     book_products(profile, WEFT_ENG_OP_O, n_rows, o, 1);
+    book_products(profile, WEFT_ENG_OP_GATE_UP, n_rows, gate_up, 2);
+    book_products(profile, WEFT_ENG_OP_DOWN, n_rows, down, 1);
+    if (!layer->experts) return;
+    book_products(profile, WEFT_ENG_OP_ROUTE, n_rows, router, 1);
+    profile->counts[WEFT_ENG_OP_ROUTE].n_calls++;
+    profile->counts[WEFT_ENG_OP_COMBINE].n_calls++;
+}
+
+void wefti_profile_expert(struct wefti_profile *profile, const struct wefti_expert *expert,
+                          uint32_t n_rows) {
+    const struct wefti_matrix *gate_up[] = {&expert->gate, &expert->up}, *down[] = {&expert->down};
     book_products(profile, WEFT_ENG_OP_GATE_UP, n_rows, gate_up, 2);
     book_products(profile, WEFT_ENG_OP_DOWN, n_rows, down, 1);
 }

@@ -240,13 +240,23 @@ static void split_segments(struct wefti_matrix *matrix, uint32_t unit) {
     }
 }
 
+/* What reads the weights of a matrix: those of routers stay as the file has them and meet f32, for
+ * the experts that they choose are to be the model's. */
+static enum weft_gemm_kind choose_kind(struct wefti_plan *plan, const struct weft_tensor *tensor,
+                                       enum wefti_input input, uint32_t *form_out) {
+    bool is_router = input == WEFTI_IN_ROUTER;
+    *form_out = is_router ? (uint32_t)tensor->dtype : form_of(plan, tensor, input);
+    struct storage storage = storage_of(*form_out);
+    return is_router ? storage.exact : kind_of(plan, storage);
+}
+
 /* Shapes were checked when the model was opened. `split_unit`: 0 for one segment. */
 static void place_matrix(struct wefti_plan *plan, const struct weft_tensor *tensor,
                          enum wefti_input input, uint32_t n, uint32_t k, uint32_t split_unit,
                          struct wefti_matrix *out) {
     WEFT_ASSERT(tensor->n_dims == 2 && tensor->dims[0] == n && tensor->dims[1] == k);
-    uint32_t form = form_of(plan, tensor, input);
-    enum weft_gemm_kind kind = kind_of(plan, storage_of(form));
+    uint32_t form;
+    enum weft_gemm_kind kind = choose_kind(plan, tensor, input, &form);
     size_t panel_bytes = weft_kern_panel_bytes(kind, k);
     *out = (struct wefti_matrix){
         .kind = kind,
@@ -263,7 +273,7 @@ static void place_matrix(struct wefti_plan *plan, const struct weft_tensor *tens
     }
     struct wefti_item item = {
         .src = tensor, .form = WEFTI_FORM_PANELS, .kind = kind, .n = n, .k = k};
-    if (plan->importance)
+    if (plan->importance && input <= WEFTI_IN_HEAD)
         item.importance =
             plan->importance + wefti_calib_offset(plan->options->calib, plan->layer, input);
     uint32_t panels_per_task = (uint32_t)((TASK_BYTES + panel_bytes - 1) / panel_bytes);
@@ -281,7 +291,7 @@ static size_t place_vector(struct wefti_plan *plan, const struct weft_tensor *te
                               .k = k,
                               .n_tasks = 1,
                               .plus_one = plus_one};
-    WEFT_ASSERT(tensor->n_dims == 1 && tensor->dims[0] == k);
+    WEFT_ASSERT(tensor->dims[tensor->n_dims - 1] == k); /* perhaps a matrix of one row */
     add_item(plan, &item, WEFT_DT_F32, (size_t)k * sizeof(float));
     return offset;
 }
@@ -296,6 +306,26 @@ static size_t place_norm(struct wefti_plan *plan, const struct weft_tensor *tens
     return place_vector(plan, tensor, k, weft_model_params(plan->model)->norm_plus_one);
 }
 
+/* An expert stays whole however many workers there are, so nothing of it is split. */
+static void place_experts(struct wefti_plan *plan, const struct weft_model_layer *from,
+                          struct wefti_layer *to) {
+    const struct weft_model_params *p = weft_model_params(plan->model);
+    uint32_t n = p->moe.n_experts, ffn = p->moe.n_ffn, hidden = p->n_hidden;
+    WEFT_ASSERT(n > 0);
+    place_matrix(plan, from->router, WEFTI_IN_ROUTER, n, hidden, 0, &to->router);
+    to->score_bias = place_bias(plan, from->score_bias, n);
+    to->shared_gate = place_bias(plan, from->shared_gate, hidden);
+    size_t step_bytes = plan->step_bytes;
+    for (uint32_t e = 0; e < n; e++) {
+        place_matrix(plan, from->experts[e].gate, WEFTI_IN_FFN, ffn, hidden, 0,
+                     &to->experts[e].gate);
+        place_matrix(plan, from->experts[e].up, WEFTI_IN_FFN, ffn, hidden, 0, &to->experts[e].up);
+        place_matrix(plan, from->experts[e].down, WEFTI_IN_DOWN, hidden, ffn, 0,
+                     &to->experts[e].down);
+    }
+    plan->step_bytes = step_bytes + (plan->step_bytes - step_bytes) / n * p->moe.n_used;
+}
+
 static void place_layer(struct wefti_plan *plan, const struct weft_model_layer *from,
                         struct wefti_layer *to) {
     const struct weft_model_params *p = weft_model_params(plan->model);
@@ -308,14 +338,20 @@ static void place_layer(struct wefti_plan *plan, const struct weft_model_layer *
     to->bq = place_bias(plan, from->bq, q_dim);
     to->bk = place_bias(plan, from->bk, kv_dim);
     to->bv = place_bias(plan, from->bv, kv_dim);
-    to->q_norm = place_norm(plan, from->q_norm, p->head_dim);
-    to->k_norm = place_norm(plan, from->k_norm, p->head_dim);
+    to->q_norm = place_norm(plan, from->q_norm, p->qk_norm_all ? q_dim : p->head_dim);
+    to->k_norm = place_norm(plan, from->k_norm, p->qk_norm_all ? kv_dim : p->head_dim);
     place_matrix(plan, from->wo, WEFTI_IN_O, hidden, q_dim, p->head_dim, &to->o);
     to->post_attn_norm = place_norm(plan, from->post_attn_norm, hidden);
     to->ffn_norm = place_norm(plan, from->ffn_norm, hidden);
-    place_matrix(plan, from->w_gate, WEFTI_IN_FFN, ffn, hidden, 0, &to->gate);
-    place_matrix(plan, from->w_up, WEFTI_IN_FFN, ffn, hidden, 0, &to->up);
-    place_matrix(plan, from->w_down, WEFTI_IN_DOWN, hidden, ffn, 2, &to->down);
+    if (from->experts) {
+        ffn = p->moe.n_ffn_shared;
+        place_experts(plan, from, to);
+    }
+    if (from->w_gate) {
+        place_matrix(plan, from->w_gate, WEFTI_IN_FFN, ffn, hidden, 0, &to->gate);
+        place_matrix(plan, from->w_up, WEFTI_IN_FFN, ffn, hidden, 0, &to->up);
+        place_matrix(plan, from->w_down, WEFTI_IN_DOWN, hidden, ffn, 2, &to->down);
+    }
     to->post_ffn_norm = place_norm(plan, from->post_ffn_norm, hidden);
 }
 
@@ -382,6 +418,25 @@ static weft_err take_calibration(struct wefti_plan *plan, struct weft_errmsg *wh
     return WEFT_OK;
 }
 
+/* What the experts of a layer compute with is decided by the layer, once for all of its rows. */
+static weft_err check_experts(const struct wefti_weights *weights, uint32_t n_experts,
+                              struct weft_errmsg *why) {
+    for (uint32_t i = 0; i < weights->n_layers; i++) {
+        const struct wefti_expert *experts = weights->layers[i].experts;
+        for (uint32_t e = 1; experts && e < n_experts; e++) {
+            if (experts[e].gate.kind == experts->gate.kind &&
+                experts[e].up.kind == experts->up.kind &&
+                experts[e].down.kind == experts->down.kind)
+                continue;
+            return weft_err_set(why, WEFT_E_UNSUPPORTED,
+                                "the weights of experts 0 and %u of layer %u are of different "
+                                "types, which is not supported",
+                                e, i);
+        }
+    }
+    return WEFT_OK;
+}
+
 weft_err wefti_plan_make(struct wefti_plan *plan, const weft_model *model,
                          const struct weft_eng_options *options, struct wefti_weights *weights,
                          struct weft_errmsg *why) {
@@ -390,7 +445,7 @@ weft_err wefti_plan_make(struct wefti_plan *plan, const weft_model *model,
         .model = model,
         .options = options,
         .place_hash = LAYOUT_VERSION,
-        .cap_items = (size_t)p->n_layers * 16 + 3,
+        .cap_items = (size_t)p->n_layers * (19 + 3 * (size_t)p->moe.n_experts) + 3,
     };
     weights->n_layers = p->n_layers;
     weights->n_vocab = p->n_vocab;
@@ -398,7 +453,9 @@ weft_err wefti_plan_make(struct wefti_plan *plan, const weft_model *model,
     plan->items = calloc(plan->cap_items, sizeof *plan->items);
     plan->stored = calloc(weft_model_n_tensors(model), sizeof *plan->stored);
     weights->layers = calloc(p->n_layers, sizeof *weights->layers);
-    if (!plan->items || !plan->stored || !weights->layers)
+    size_t n_experts = (size_t)p->n_layers * p->moe.n_experts;
+    weights->experts = calloc(n_experts + 1, sizeof *weights->experts);
+    if (!plan->items || !plan->stored || !weights->layers || !weights->experts)
         return weft_err_set(why, WEFT_E_NOMEM, "no memory for the list of tensors");
     weft_err err = check_scheme(options, why);
     if (!err) err = take_calibration(plan, why);
@@ -408,6 +465,8 @@ weft_err wefti_plan_make(struct wefti_plan *plan, const weft_model *model,
     plan->used = HEADER_BYTES;
     for (uint32_t i = 0; i < p->n_layers; i++) {
         plan->layer = i;
+        if (weft_model_layers(model)[i].experts)
+            weights->layers[i].experts = weights->experts + (size_t)i * p->moe.n_experts;
         place_layer(plan, &weft_model_layers(model)[i], &weights->layers[i]);
     }
     weights->final_norm = place_norm(plan, weft_model_final_norm(model), p->n_hidden);
@@ -417,7 +476,8 @@ weft_err wefti_plan_make(struct wefti_plan *plan, const weft_model *model,
     weights->layout_hash = plan->hash;
     weights->bytes = wefti_round_up(plan->used, HEADER_BYTES);
     weights->step_bytes = plan->step_bytes;
-    return check_plan(plan, why);
+    err = check_experts(weights, p->moe.n_experts, why);
+    return err ? err : check_plan(plan, why);
 }
 
 void wefti_plan_fini(struct wefti_plan *plan) {
@@ -781,6 +841,7 @@ void wefti_weights_close(struct wefti_weights *weights) {
     if (weights->base)
         (void)munmap(weights->base, weights->map_bytes ? weights->map_bytes : weights->bytes);
     free(weights->layers);
+    free(weights->experts);
     *weights = (struct wefti_weights){0};
 }
 

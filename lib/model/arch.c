@@ -14,6 +14,13 @@ static const struct wefti_arch archs[] = {
     {"gemma2", "gemma2", "Gemma2ForCausalLM", WEFTI_ARCH_GEMMA, 4096, false},
     {"gemma3", "gemma3_text", "Gemma3ForCausalLM",
      WEFTI_ARCH_GEMMA | WEFTI_ARCH_QK_NORM | WEFTI_ARCH_LOCAL_ROPE, 4096, false},
+    {"llama", "mixtral", "MixtralForCausalLM",
+     WEFTI_ARCH_WINDOW | WEFTI_ARCH_EXPERTS | WEFTI_ARCH_NORMALISED, 0, true},
+    {"qwen2moe", "qwen2_moe", "Qwen2MoeForCausalLM",
+     WEFTI_ARCH_QKV_BIAS | WEFTI_ARCH_EXPERTS | WEFTI_ARCH_SHARED_GATE, 0, false},
+    {"qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM", WEFTI_ARCH_QK_NORM | WEFTI_ARCH_EXPERTS, 0,
+     false},
+    {"olmoe", "olmoe", "OlmoeForCausalLM", WEFTI_ARCH_QK_NORM_ALL | WEFTI_ARCH_EXPERTS, 0, false},
     {"phi3", "phi3", "Phi3ForCausalLM", WEFTI_ARCH_WINDOW | WEFTI_ARCH_FUSED, 0, false},
 };
 #define N_ARCHS (sizeof archs / sizeof archs[0])

@@ -144,7 +144,6 @@ static weft_err check_options(const struct config *c, const struct weft_model_pa
     } sizes[] = {
         {"rope.dimension_count", p->head_dim},
         {"attention.value_length", p->head_dim},
-        {"expert_count", 0},
     };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         uint32_t value;
@@ -195,6 +194,63 @@ static weft_err read_rope(const struct config *c, struct weft_model_params *p) {
     return WEFT_OK;
 }
 
+static weft_err get_bool(const struct config *c, const char *name, bool *out) {
+    struct key key = key_of(c, name);
+    if (!has(c, name) || weft_gguf_bool(c->gguf, key.text, out)) return WEFT_OK;
+    return wrong_type(c, key.text, "a boolean");
+}
+
+/* DeepSeek's way of choosing, and its layers without experts. */
+static weft_err read_deepseek_experts(const struct config *c, struct weft_model_params *p) {
+    enum { SOFTMAX = 1, SIGMOID = 2 };
+    struct weft_model_moe *moe = &p->moe;
+    uint32_t n_plain = 0, n_shared = 0, func = SOFTMAX;
+    double scale = 1;
+    weft_err err = get_u32(c, "leading_dense_block_count", 0, &n_plain);
+    if (!err) err = get_u32(c, "expert_shared_count", 0, &n_shared);
+    if (!err) err = get_u32(c, "expert_gating_func", SOFTMAX, &func);
+    if (!err) err = get_u32(c, "expert_group_count", 1, &moe->n_groups);
+    if (!err) err = get_u32(c, "expert_group_used_count", 1, &moe->n_groups_used);
+    if (!err) err = get_double(c, "expert_weights_scale", &scale);
+    if (err) return err;
+    if (func != SOFTMAX && func != SIGMOID)
+        return weft_err_set(c->why, WEFT_E_UNSUPPORTED, "%s: %s %u is not supported", c->path,
+                            key_of(c, "expert_gating_func").text, func);
+    /* The third version scores by the sigmoid; it has the bias and ranks groups by two. */
+    moe->sigmoid = moe->score_bias = moe->by_two = func == SIGMOID;
+    moe->scale = (float)scale;
+    for (uint32_t i = 0; i < p->n_layers && i < n_plain; i++)
+        wefti_set_bit(p->no_experts, i);
+    if (n_shared > WEFT_EXPERTS_MAX || moe->n_ffn > WEFT_HIDDEN_MAX)
+        moe->n_ffn_shared = UINT32_MAX; /* refused later */
+    else
+        moe->n_ffn_shared = n_shared * moe->n_ffn;
+    return WEFT_OK;
+}
+
+/* Mixtral's files call themselves "llama". */
+static weft_err read_experts(const struct config *c, struct weft_model_params *p) {
+    struct weft_model_moe *moe = &p->moe;
+    unsigned traits = c->arch->traits;
+    *moe = (struct weft_model_moe){.scale = 1, .n_groups = 1, .n_groups_used = 1};
+    weft_err err = get_u32(c, "expert_count", 0, &moe->n_experts);
+    if (err || moe->n_experts == 0) return err;
+    bool is_llama = strcmp(c->arch->name, "llama") == 0;
+    if (!is_llama && !(traits & WEFTI_ARCH_EXPERTS))
+        return weft_err_set(c->why, WEFT_E_UNSUPPORTED, "%s: %s is %u; only 0 is supported in %s",
+                            c->path, key_of(c, "expert_count").text, moe->n_experts, c->arch->name);
+    moe->normalise = is_llama || traits & (WEFTI_ARCH_NORMALISED | WEFTI_ARCH_QK_NORM);
+    err = get_u32(c, "expert_used_count", REQUIRED, &moe->n_used);
+    if (!err) err = get_u32(c, "expert_feed_forward_length", p->n_ffn, &moe->n_ffn);
+    if (!err) err = get_bool(c, "expert_weights_norm", &moe->normalise);
+    if (!err && traits & WEFTI_ARCH_SHARED_GATE) {
+        moe->shared_gate = true;
+        err = get_u32(c, "expert_shared_feed_forward_length", REQUIRED, &moe->n_ffn_shared);
+    }
+    if (!err && traits & WEFTI_ARCH_DEEPSEEK) err = read_deepseek_experts(c, p);
+    return err;
+}
+
 /* Granite's; there, too, logits are divided. */
 static weft_err read_scales(const struct config *c, struct weft_model_params *p) {
     double embed = 1, residual = 1, attention = 0, logits = 1;
@@ -218,7 +274,7 @@ static weft_err read_gemma(const struct config *c, struct weft_model_params *p) 
     if (!err) err = get_double(c, "final_logit_softcapping", &logit_cap);
     if (!err) err = get_double(c, "rope.freq_base_swa", &theta);
     for (uint32_t i = pattern - 1; i < p->n_layers; i += pattern)
-        p->no_window[i / 32] |= 1u << i % 32;
+        wefti_set_bit(p->no_window, i);
     p->embed_scale = sqrtf((float)p->n_hidden);
     p->attn_soft_cap = (float)attn_cap;
     p->logit_soft_cap = (float)logit_cap;
@@ -231,8 +287,8 @@ static weft_err read_traits(const struct config *c, struct weft_model_params *p)
     if (!err && c->arch->traits & WEFTI_ARCH_GEMMA) err = read_gemma(c, p);
     if (!err && c->arch->traits & WEFTI_ARCH_SCALES) err = read_scales(c, p);
     for (uint32_t i = 3; i < p->n_layers && c->arch->traits & WEFTI_ARCH_NO_ROPE_LAYERS; i += 4)
-        p->no_rope[i / 32] |= 1u << i % 32;
-    return err;
+        wefti_set_bit(p->no_rope, i);
+    return err ? err : read_experts(c, p);
 }
 
 weft_err wefti_config_gguf(const weft_gguf *gguf, struct weft_model_params *p,

@@ -113,6 +113,93 @@ static weft_err read_sizes(const struct config *c, struct weft_model_params *p) 
     return WEFT_OK;
 }
 
+/* Under whichever of the names that architectures have for it. */
+static weft_err read_n_experts(const struct config *c, uint32_t *out) {
+    static const char *const keys[] = {"n_routed_experts", "num_local_experts", "num_experts"};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        if (get(c->root, keys[i])) return get_u32(c, c->root, keys[i], REQUIRED, out);
+    }
+    return weft_err_set(c->why, WEFT_E_PROTO, "%s: does not say how many experts there are",
+                        c->path);
+}
+
+/* Layers without experts: listed, or all but every nth. */
+static weft_err read_plain_layers(const struct config *c, struct weft_model_params *p) {
+    static const char list_key[] = "mlp_only_layers";
+    uint32_t step;
+    weft_err err = get_u32(c, c->root, "decoder_sparse_step", 1, &step);
+    if (err) return err;
+    for (uint32_t i = 0; i < p->n_layers && step != 1; i++) {
+        if (step == 0 || (i + 1) % step != 0) wefti_set_bit(p->no_experts, i);
+    }
+    const json_t *list = get(c->root, list_key), *item;
+    size_t i;
+    if (list && !json_is_array(list)) return wrong_type(c, list_key, "a list of layers");
+    json_array_foreach(list, i, item) {
+        uint64_t layer;
+        if (!weft_json_u64(item, &layer)) return wrong_type(c, list_key, "a list of layers");
+        if (layer < p->n_layers) wefti_set_bit(p->no_experts, (uint32_t)layer);
+    }
+    return WEFT_OK;
+}
+
+/* DeepSeek's way of choosing. */
+static weft_err read_choice(const struct config *c, struct weft_model_moe *moe) {
+    static const char method_key[] = "topk_method", func_key[] = "scoring_func";
+    const char *method, *func;
+    weft_err err = get_text(c, c->root, method_key, "greedy", &method);
+    if (!err) err = get_text(c, c->root, func_key, "softmax", &func);
+    if (err) return err;
+    moe->sigmoid = strcmp(func, "sigmoid") == 0;
+    if (!moe->sigmoid && strcmp(func, "softmax") != 0) return unsupported(c, func_key, func);
+    moe->score_bias = moe->by_two = strcmp(method, "noaux_tc") == 0;
+    if (strcmp(method, "greedy") == 0) {
+        moe->n_groups = moe->n_groups_used = 1;
+    } else if (!moe->score_bias && strcmp(method, "group_limited_greedy") != 0) {
+        return unsupported(c, method_key, method);
+    }
+    return WEFT_OK;
+}
+
+static weft_err read_deepseek_experts(const struct config *c, struct weft_model_params *p) {
+    struct weft_model_moe *moe = &p->moe;
+    static const char freq_key[] = "moe_layer_freq";
+    uint32_t n_shared = 0, n_plain = 0, freq = 1;
+    double scale = 1;
+    weft_err err = get_u32(c, c->root, "n_shared_experts", 0, &n_shared);
+    if (!err) err = get_u32(c, c->root, "first_k_dense_replace", 0, &n_plain);
+    if (!err) err = get_u32(c, c->root, freq_key, 1, &freq);
+    if (!err) err = get_u32(c, c->root, "n_group", 1, &moe->n_groups);
+    if (!err) err = get_u32(c, c->root, "topk_group", 1, &moe->n_groups_used);
+    if (!err) err = get_double(c, c->root, "routed_scaling_factor", &scale);
+    if (!err && freq != 1) return unsupported(c, freq_key, "a number other than 1");
+    for (uint32_t i = 0; i < p->n_layers && i < n_plain; i++)
+        wefti_set_bit(p->no_experts, i);
+    if (n_shared > WEFT_EXPERTS_MAX || moe->n_ffn > WEFT_HIDDEN_MAX)
+        moe->n_ffn_shared = UINT32_MAX; /* refused later */
+    else
+        moe->n_ffn_shared = n_shared * moe->n_ffn;
+    moe->scale = (float)scale;
+    return err ? err : read_choice(c, moe);
+}
+
+static weft_err read_experts(const struct config *c, const struct wefti_arch *arch,
+                             struct weft_model_params *p) {
+    struct weft_model_moe *moe = &p->moe;
+    *moe = (struct weft_model_moe){.scale = 1, .n_groups = 1, .n_groups_used = 1};
+    weft_err err = read_n_experts(c, &moe->n_experts);
+    if (!err) err = get_u32(c, c->root, "num_experts_per_tok", REQUIRED, &moe->n_used);
+    if (!err) err = get_u32(c, c->root, "moe_intermediate_size", p->n_ffn, &moe->n_ffn);
+    if (!err) err = get_bool(c, "norm_topk_prob", &moe->normalise);
+    moe->normalise |= (arch->traits & WEFTI_ARCH_NORMALISED) != 0;
+    if (!err && arch->traits & WEFTI_ARCH_SHARED_GATE) {
+        moe->shared_gate = true;
+        err = get_u32(c, c->root, "shared_expert_intermediate_size", REQUIRED, &moe->n_ffn_shared);
+    }
+    if (!err && arch->traits & WEFTI_ARCH_DEEPSEEK) return read_deepseek_experts(c, p);
+    return err ? err : read_plain_layers(c, p);
+}
+
 static weft_err check_options(const struct config *c, const struct weft_model_params *p) {
     static const char *const must_be_off[] = {"attention_bias", "mlp_bias"};
     for (size_t i = 0; i < sizeof must_be_off / sizeof must_be_off[0]; i++) {
@@ -223,7 +310,7 @@ static weft_err read_no_rope_layers(const struct config *c, struct weft_model_pa
         const json_t *item = json_array_get(list, i);
         if (list && !json_is_number(item)) return wrong_type(c, key, "a list of numbers");
         bool is_off = list ? json_number_value(item) == 0 : interval && (i + 1) % interval == 0;
-        if (is_off) p->no_rope[i / 32] |= 1u << i % 32;
+        if (is_off) wefti_set_bit(p->no_rope, i);
     }
     return WEFT_OK;
 }
@@ -247,7 +334,7 @@ static weft_err read_gemma_window(const struct config *c, const struct wefti_arc
         bool full = type ? strcmp(type, "full_attention") == 0 : (i + 1) % pattern == 0;
         if (type && !full && strcmp(type, "sliding_attention") != 0)
             return unsupported(c, types_key, type);
-        if (full) p->no_window[i / 32] |= 1u << i % 32;
+        if (full) wefti_set_bit(p->no_window, i);
     }
     p->window = window < p->n_context ? window : 0; /* else nothing is ever outside it */
     return WEFT_OK;
@@ -288,6 +375,7 @@ static weft_err read_traits(const struct config *c, const struct wefti_arch *arc
     if (!err && arch->traits & WEFTI_ARCH_GEMMA) err = read_gemma(c, arch, p);
     if (!err && arch->traits & WEFTI_ARCH_NO_ROPE_LAYERS) err = read_no_rope_layers(c, p);
     if (!err && arch->traits & WEFTI_ARCH_SCALES) err = read_scales(c, p);
+    if (!err && arch->traits & WEFTI_ARCH_EXPERTS) err = read_experts(c, arch, p);
     return err;
 }
 

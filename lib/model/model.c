@@ -28,6 +28,7 @@ void weft_model_free(weft_model *model) {
     free(model->by_name);
     free(model->files);
     free(model->layers);
+    free(model->experts);
     free(model->rope_freqs);
     free(model->stored);
     free(model);
@@ -379,6 +380,13 @@ uint64_t weft_model_hash(const weft_model *model) {
     hash = XXH3_64bits_withSeed(others, sizeof others, hash);
     hash = XXH3_64bits_withSeed(p->no_rope, sizeof p->no_rope, hash);
     hash = XXH3_64bits_withSeed(p->no_window, sizeof p->no_window, hash);
+    const double moe[] = {p->qk_norm_all,       p->moe.n_experts,    p->moe.n_used,
+                          p->moe.n_ffn,         p->moe.n_ffn_shared, p->moe.shared_gate,
+                          p->moe.sigmoid,       p->moe.score_bias,   p->moe.normalise,
+                          (double)p->moe.scale, p->moe.n_groups,     p->moe.n_groups_used,
+                          p->moe.by_two};
+    hash = XXH3_64bits_withSeed(moe, sizeof moe, hash);
+    hash = XXH3_64bits_withSeed(p->no_experts, sizeof p->no_experts, hash);
     for (size_t i = 0; i < model->n_tensors; i++) {
         const struct weft_tensor *tensor = model->by_name[i].tensor;
         const uint64_t shape[] = {tensor->dtype,   tensor->n_dims,  tensor->dims[0],

@@ -113,6 +113,24 @@ void weft_tensor_row_f32(const struct weft_tensor *tensor, uint64_t row, float *
 
 enum weft_rope_scaling { WEFT_ROPE_NONE, WEFT_ROPE_LINEAR, WEFT_ROPE_LLAMA3 };
 
+/* Layers whose feed-forward part is many, of which each token takes a few: the router scores them
+ * all, and the sum of what the best yield, weighed by their scores, is the layer's. */
+struct weft_model_moe {
+    uint32_t n_experts;    /* 0: none, and nothing below counts */
+    uint32_t n_used;       /* by a token */
+    uint32_t n_ffn;        /* inner size of an expert */
+    uint32_t n_ffn_shared; /* of the one that every token takes, too; 0: there is none */
+    bool shared_gate;      /* its output is multiplied by the sigmoid of a score of its own */
+    bool sigmoid;          /* of scores, each by itself; else the softmax of all */
+    bool score_bias;       /* is added to scores to choose by, not to weigh by */
+    bool normalise;        /* weights are divided by their sum */
+    float scale;           /* weights are multiplied by it */
+    /* Experts are chosen from the best groups of consecutive ones: those with the best expert, or
+     * (by_two) the largest sum of two. 1 and 1: from all. */
+    uint32_t n_groups, n_groups_used;
+    bool by_two;
+};
+
 /* What the engine needs to know; every field is checked against base/limits.h and the others. */
 struct weft_model_params {
     char arch[32];  /* "llama" */
@@ -134,10 +152,11 @@ struct weft_model_params {
     bool rope_interleaved;
     bool tied; /* the head is the embedding table */
 
-    bool qkv_bias, qk_norm;
-    bool post_norms;    /* what a half of a layer adds is normalised before it is */
-    bool norm_plus_one; /* weights of norms are stored less 1 */
-    bool gelu;          /* in place of silu */
+    bool qkv_bias;
+    bool qk_norm, qk_norm_all; /* each head of q and k is normalised; or all of them as one row */
+    bool post_norms;           /* what a half of a layer adds is normalised before it is */
+    bool norm_plus_one;        /* weights of norms are stored less 1 */
+    bool gelu;                 /* in place of silu */
     float attn_soft_cap, logit_soft_cap; /* cap * tanh(x / cap); 0: none */
     double local_rope_theta; /* of layers with a window, and unscaled; 0: as the others */
     /* Embeddings and what each half of a layer adds are multiplied by these, scores of attention by
@@ -145,23 +164,34 @@ struct weft_model_params {
     float embed_scale, residual_scale, attn_scale, logit_scale;
     uint32_t no_rope[WEFT_LAYERS_MAX / 32];   /* a bit per layer: q and k are not turned there */
     uint32_t no_window[WEFT_LAYERS_MAX / 32]; /* a bit per layer: `window` does not count there */
+    struct weft_model_moe moe;
+    uint32_t no_experts[WEFT_LAYERS_MAX / 32]; /* a bit per layer: a plain one, of n_ffn */
 };
 
+/* Of one of the sets of layers above. */
 static inline bool weft_model_bit(const uint32_t bits[WEFT_LAYERS_MAX / 32], uint32_t layer) {
     return bits[layer / 32] >> layer % 32 & 1;
 }
+
+struct weft_model_expert {
+    const struct weft_tensor *gate, *up, *down; /* [moe.n_ffn, hidden] x2, [hidden, moe.n_ffn] */
+};
 
 struct weft_model_layer {
     const struct weft_tensor *attn_norm; /* [hidden] */
     const struct weft_tensor *wq, *wk,
         *wv;                      /* [heads*head_dim, hidden], [kv_heads*head_dim, hidden] x2 */
     const struct weft_tensor *wo; /* [hidden, heads*head_dim] */
-    const struct weft_tensor *bq, *bk, *bv;                   /* biases of wq, wk and wv, or NULL */
-    const struct weft_tensor *q_norm, *k_norm;                /* [head_dim], or NULL */
+    const struct weft_tensor *bq, *bk, *bv;    /* biases of wq, wk and wv, or NULL */
+    const struct weft_tensor *q_norm, *k_norm; /* [head_dim] or all heads', or NULL */
     const struct weft_tensor *post_attn_norm, *post_ffn_norm; /* [hidden], or NULL */
     const struct weft_tensor *ffn_norm;                       /* [hidden] */
-    const struct weft_tensor *w_gate, *w_up;                  /* [ffn, hidden] */
-    const struct weft_tensor *w_down;                         /* [hidden, ffn] */
+    /* [ffn, hidden] x2, [hidden, ffn]; where there are experts the shared one's, or NULL. */
+    const struct weft_tensor *w_gate, *w_up, *w_down;
+    const struct weft_model_expert *experts; /* [moe.n_experts], or NULL */
+    const struct weft_tensor *router;        /* [moe.n_experts, hidden], or NULL */
+    const struct weft_tensor *score_bias;    /* [moe.n_experts], or NULL */
+    const struct weft_tensor *shared_gate;   /* [hidden], or NULL */
 };
 
 typedef struct weft_model weft_model;

@@ -72,7 +72,8 @@ struct wefti_tensor_ref {
 
 struct weft_model {
     struct weft_model_params params;
-    struct weft_model_layer *layers; /* [params.n_layers] */
+    struct weft_model_layer *layers;   /* [params.n_layers] */
+    struct weft_model_expert *experts; /* [params.n_layers][params.moe.n_experts], or NULL */
     const struct weft_tensor *embedding, *final_norm, *head;
     float *rope_freqs;         /* [head_dim / 2] divisors of GGUF's rope_freqs.weight, or NULL */
     struct weft_packed packed; /* arena_bytes 0: not a packed file */
@@ -118,7 +119,12 @@ WEFT_MUST_CHECK weft_err wefti_params_check(const struct weft_model_params *para
 /* Copies a display name: cut at a whole UTF-8 character, '?' for control characters. */
 void wefti_params_set_name(struct weft_model_params *params, const char *name, size_t len);
 
-/* Replaces fused tensors by their parts, before the index is made (split.c). */
+/* What config readers make of a set of layers. */
+static inline void wefti_set_bit(uint32_t bits[WEFT_LAYERS_MAX / 32], uint32_t layer) {
+    bits[layer / 32] |= 1u << layer % 32;
+}
+
+/* Replaces fused and stacked tensors by their parts, before the index is made (split.c). */
 WEFT_MUST_CHECK weft_err wefti_model_split(weft_model *model, enum weft_model_format format,
                                            const char *path, struct weft_errmsg *why);
 
@@ -136,8 +142,13 @@ enum {
     WEFTI_ARCH_NO_ROPE_LAYERS = 8, /* some layers do not turn q and k; every fourth unless told */
     WEFTI_ARCH_SCALES = 16,        /* of embeddings, attention, residuals and logits */
     WEFTI_ARCH_GEMMA = 32, /* norms behind halves of a layer, GELU, scaled embeddings, windows */
-    WEFTI_ARCH_LOCAL_ROPE = 64, /* Gemma 3: a RoPE of their own where there is a window */
-    WEFTI_ARCH_FUSED = 128,     /* q, k and v are one tensor, and so are gate and up */
+    WEFTI_ARCH_LOCAL_ROPE = 64,    /* Gemma 3: a RoPE of their own where there is a window */
+    WEFTI_ARCH_FUSED = 128,        /* q, k and v are one tensor, and so are gate and up */
+    WEFTI_ARCH_QK_NORM_ALL = 256,  /* all heads of q, and of k, are normalised as one row */
+    WEFTI_ARCH_EXPERTS = 512,      /* a mixture of experts */
+    WEFTI_ARCH_NORMALISED = 1024,  /* whose weights sum to 1, unless told otherwise */
+    WEFTI_ARCH_SHARED_GATE = 2048, /* with a shared one that has a gate */
+    WEFTI_ARCH_DEEPSEEK = 4096,    /* groups of experts, shared ones, layers without any */
 };
 
 struct wefti_arch {

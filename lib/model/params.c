@@ -32,6 +32,7 @@ void wefti_params_init(struct weft_model_params *p, const struct wefti_arch *arc
     (void)snprintf(p->arch, sizeof p->arch, "%s", arch->name);
     p->qkv_bias = arch->traits & WEFTI_ARCH_QKV_BIAS;
     p->qk_norm = arch->traits & WEFTI_ARCH_QK_NORM;
+    p->qk_norm_all = arch->traits & WEFTI_ARCH_QK_NORM_ALL;
     p->post_norms = p->gelu = arch->traits & WEFTI_ARCH_GEMMA;
     p->embed_scale = p->residual_scale = p->logit_scale = 1;
 }
@@ -57,6 +58,39 @@ static weft_err check_scales(const struct weft_model_params *p, const char *path
     if (caps_fit) return WEFT_OK;
     return weft_err_set(why, WEFT_E_PROTO, "%s: the soft caps are %g and %g; 0 to 1e6 are allowed",
                         path, (double)p->attn_soft_cap, (double)p->logit_soft_cap);
+}
+
+static weft_err check_experts(const struct weft_model_params *p, const char *path,
+                              struct weft_errmsg *why) {
+    const struct weft_model_moe *moe = &p->moe;
+    if (moe->n_experts == 0) return WEFT_OK;
+    const struct {
+        const char *what;
+        uint32_t value, min, max;
+    } ranges[] = {
+        {"number of experts", moe->n_experts, 1, WEFT_EXPERTS_MAX},
+        {"number of experts per token", moe->n_used, 1,
+         moe->n_experts < WEFT_EXPERTS_USED_MAX ? moe->n_experts : WEFT_EXPERTS_USED_MAX},
+        {"feed-forward size of an expert", moe->n_ffn, 1, WEFT_HIDDEN_MAX},
+        {"feed-forward size of the shared expert", moe->n_ffn_shared, 0, WEFT_HIDDEN_MAX},
+        {"number of groups of experts", moe->n_groups, 1, moe->n_experts},
+        {"number of groups that a token uses", moe->n_groups_used, 1, moe->n_groups},
+    };
+    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
+        if (ranges[i].value >= ranges[i].min && ranges[i].value <= ranges[i].max) continue;
+        return weft_err_set(why, WEFT_E_PROTO, "%s: the %s is %u; %u to %u are allowed", path,
+                            ranges[i].what, ranges[i].value, ranges[i].min, ranges[i].max);
+    }
+    uint32_t per_group = moe->n_experts / moe->n_groups;
+    if (moe->n_experts % moe->n_groups != 0 || per_group * moe->n_groups_used < moe->n_used ||
+        (moe->by_two && moe->n_groups > 1 && per_group < 2))
+        return weft_err_set(why, WEFT_E_PROTO,
+                            "%s: %u experts in %u groups, of which %u yield %u, do not go", path,
+                            moe->n_experts, moe->n_groups, moe->n_groups_used, moe->n_used);
+    if (moe->scale > 1e-6f && moe->scale < 1e6f) return WEFT_OK; /* NaN fails */
+    return weft_err_set(why, WEFT_E_PROTO,
+                        "%s: the scale of routed experts is %g; 1e-6 to 1e6 are allowed", path,
+                        (double)moe->scale);
 }
 
 static weft_err check_rope(const struct weft_model_params *p, const char *path,
@@ -112,6 +146,7 @@ weft_err wefti_params_check(const struct weft_model_params *p, const char *path,
                             path, (double)p->rms_eps);
     }
     err = check_scales(p, path, why);
+    if (!err) err = check_experts(p, path, why);
     return err ? err : check_rope(p, path, why);
 }
 

@@ -20,6 +20,9 @@ enum size {
     SIZE_VOCAB,
     SIZE_HEAD,
     SIZE_HALF_HEAD,
+    SIZE_EXPERTS,
+    SIZE_EXPERT_FFN,
+    SIZE_SHARED_FFN,
     SIZE_COUNT
 };
 
@@ -27,19 +30,32 @@ struct role {
     const char *names[2]; /* by enum weft_model_format */
     uint32_t n_dims;
     enum size dims[2];
+    const char *other; /* another name that folders have for it, or NULL */
 };
 
 static const struct role embedding_role = {
-    {"model.embed_tokens.weight", "token_embd.weight"}, 2, {SIZE_VOCAB, SIZE_HIDDEN}};
+    {"model.embed_tokens.weight", "token_embd.weight"}, 2, {SIZE_VOCAB, SIZE_HIDDEN}, NULL};
 static const struct role final_norm_role = {
-    {"model.norm.weight", "output_norm.weight"}, 1, {SIZE_HIDDEN}};
+    {"model.norm.weight", "output_norm.weight"}, 1, {SIZE_HIDDEN}, NULL};
 static const struct role head_role = {
-    {"lm_head.weight", "output.weight"}, 2, {SIZE_VOCAB, SIZE_HIDDEN}};
-static const struct role rope_freqs_role = {{"", "rope_freqs.weight"}, 1, {SIZE_HALF_HEAD}};
+    {"lm_head.weight", "output.weight"}, 2, {SIZE_VOCAB, SIZE_HIDDEN}, NULL};
+static const struct role rope_freqs_role = {{"", "rope_freqs.weight"}, 1, {SIZE_HALF_HEAD}, NULL};
 
 static const char *const layer_prefix[2] = {"model.layers.", "blk."};
 
-enum when { ALWAYS, WITH_QKV_BIAS, WITH_QK_NORM, WITH_POST_NORMS, WITHOUT_POST_NORMS };
+enum when {
+    ALWAYS,
+    WITH_QKV_BIAS,
+    WITH_QK_NORM,
+    WITH_QK_NORM_ALL,
+    WITH_POST_NORMS,
+    WITHOUT_POST_NORMS,
+    WITH_PLAIN_FFN,
+    WITH_EXPERTS,
+    WITH_SCORE_BIAS,
+    WITH_SHARED_EXPERT,
+    WITH_SHARED_GATE,
+};
 
 #define AT(field) offsetof(struct weft_model_layer, field)
 static const struct {
@@ -47,33 +63,115 @@ static const struct {
     size_t at;        /* its pointer in struct weft_model_layer */
     enum when when;
 } layer_roles[] = {
-    {{{"input_layernorm.weight", "attn_norm.weight"}, 1, {SIZE_HIDDEN}}, AT(attn_norm), ALWAYS},
-    {{{"self_attn.q_proj.weight", "attn_q.weight"}, 2, {SIZE_Q, SIZE_HIDDEN}}, AT(wq), ALWAYS},
-    {{{"self_attn.k_proj.weight", "attn_k.weight"}, 2, {SIZE_KV, SIZE_HIDDEN}}, AT(wk), ALWAYS},
-    {{{"self_attn.v_proj.weight", "attn_v.weight"}, 2, {SIZE_KV, SIZE_HIDDEN}}, AT(wv), ALWAYS},
-    {{{"self_attn.q_proj.bias", "attn_q.bias"}, 1, {SIZE_Q}}, AT(bq), WITH_QKV_BIAS},
-    {{{"self_attn.k_proj.bias", "attn_k.bias"}, 1, {SIZE_KV}}, AT(bk), WITH_QKV_BIAS},
-    {{{"self_attn.v_proj.bias", "attn_v.bias"}, 1, {SIZE_KV}}, AT(bv), WITH_QKV_BIAS},
-    {{{"self_attn.q_norm.weight", "attn_q_norm.weight"}, 1, {SIZE_HEAD}}, AT(q_norm), WITH_QK_NORM},
-    {{{"self_attn.k_norm.weight", "attn_k_norm.weight"}, 1, {SIZE_HEAD}}, AT(k_norm), WITH_QK_NORM},
-    {{{"self_attn.o_proj.weight", "attn_output.weight"}, 2, {SIZE_HIDDEN, SIZE_Q}}, AT(wo), ALWAYS},
-    {{{"post_attention_layernorm.weight", "ffn_norm.weight"}, 1, {SIZE_HIDDEN}},
+    {{{"input_layernorm.weight", "attn_norm.weight"}, 1, {SIZE_HIDDEN}, NULL},
+     AT(attn_norm),
+     ALWAYS},
+    {{{"self_attn.q_proj.weight", "attn_q.weight"}, 2, {SIZE_Q, SIZE_HIDDEN}, NULL},
+     AT(wq),
+     ALWAYS},
+    {{{"self_attn.k_proj.weight", "attn_k.weight"}, 2, {SIZE_KV, SIZE_HIDDEN}, NULL},
+     AT(wk),
+     ALWAYS},
+    {{{"self_attn.v_proj.weight", "attn_v.weight"}, 2, {SIZE_KV, SIZE_HIDDEN}, NULL},
+     AT(wv),
+     ALWAYS},
+    {{{"self_attn.q_proj.bias", "attn_q.bias"}, 1, {SIZE_Q}, NULL}, AT(bq), WITH_QKV_BIAS},
+    {{{"self_attn.k_proj.bias", "attn_k.bias"}, 1, {SIZE_KV}, NULL}, AT(bk), WITH_QKV_BIAS},
+    {{{"self_attn.v_proj.bias", "attn_v.bias"}, 1, {SIZE_KV}, NULL}, AT(bv), WITH_QKV_BIAS},
+    {{{"self_attn.q_norm.weight", "attn_q_norm.weight"}, 1, {SIZE_HEAD}, NULL},
+     AT(q_norm),
+     WITH_QK_NORM},
+    {{{"self_attn.k_norm.weight", "attn_k_norm.weight"}, 1, {SIZE_HEAD}, NULL},
+     AT(k_norm),
+     WITH_QK_NORM},
+    {{{"self_attn.q_norm.weight", "attn_q_norm.weight"}, 1, {SIZE_Q}, NULL},
+     AT(q_norm),
+     WITH_QK_NORM_ALL},
+    {{{"self_attn.k_norm.weight", "attn_k_norm.weight"}, 1, {SIZE_KV}, NULL},
+     AT(k_norm),
+     WITH_QK_NORM_ALL},
+    {{{"self_attn.o_proj.weight", "attn_output.weight"}, 2, {SIZE_HIDDEN, SIZE_Q}, NULL},
+     AT(wo),
+     ALWAYS},
+    {{{"post_attention_layernorm.weight", "ffn_norm.weight"}, 1, {SIZE_HIDDEN}, NULL},
      AT(ffn_norm),
      WITHOUT_POST_NORMS},
-    {{{"post_attention_layernorm.weight", "post_attention_norm.weight"}, 1, {SIZE_HIDDEN}},
+    {{{"post_attention_layernorm.weight", "post_attention_norm.weight"}, 1, {SIZE_HIDDEN}, NULL},
      AT(post_attn_norm),
      WITH_POST_NORMS},
-    {{{"pre_feedforward_layernorm.weight", "ffn_norm.weight"}, 1, {SIZE_HIDDEN}},
+    {{{"pre_feedforward_layernorm.weight", "ffn_norm.weight"}, 1, {SIZE_HIDDEN}, NULL},
      AT(ffn_norm),
      WITH_POST_NORMS},
-    {{{"post_feedforward_layernorm.weight", "post_ffw_norm.weight"}, 1, {SIZE_HIDDEN}},
+    {{{"post_feedforward_layernorm.weight", "post_ffw_norm.weight"}, 1, {SIZE_HIDDEN}, NULL},
      AT(post_ffn_norm),
      WITH_POST_NORMS},
-    {{{"mlp.gate_proj.weight", "ffn_gate.weight"}, 2, {SIZE_FFN, SIZE_HIDDEN}}, AT(w_gate), ALWAYS},
-    {{{"mlp.up_proj.weight", "ffn_up.weight"}, 2, {SIZE_FFN, SIZE_HIDDEN}}, AT(w_up), ALWAYS},
-    {{{"mlp.down_proj.weight", "ffn_down.weight"}, 2, {SIZE_HIDDEN, SIZE_FFN}}, AT(w_down), ALWAYS},
+    {{{"mlp.gate_proj.weight", "ffn_gate.weight"}, 2, {SIZE_FFN, SIZE_HIDDEN}, NULL},
+     AT(w_gate),
+     WITH_PLAIN_FFN},
+    {{{"mlp.up_proj.weight", "ffn_up.weight"}, 2, {SIZE_FFN, SIZE_HIDDEN}, NULL},
+     AT(w_up),
+     WITH_PLAIN_FFN},
+    {{{"mlp.down_proj.weight", "ffn_down.weight"}, 2, {SIZE_HIDDEN, SIZE_FFN}, NULL},
+     AT(w_down),
+     WITH_PLAIN_FFN},
+    {{{"mlp.gate.weight", "ffn_gate_inp.weight"},
+      2,
+      {SIZE_EXPERTS, SIZE_HIDDEN},
+      "block_sparse_moe.gate.weight"},
+     AT(router),
+     WITH_EXPERTS},
+    {{{"mlp.gate.e_score_correction_bias", "exp_probs_b.bias"}, 1, {SIZE_EXPERTS}, NULL},
+     AT(score_bias),
+     WITH_SCORE_BIAS},
+    {{{"mlp.shared_experts.gate_proj.weight", "ffn_gate_shexp.weight"},
+      2,
+      {SIZE_SHARED_FFN, SIZE_HIDDEN},
+      "mlp.shared_expert.gate_proj.weight"},
+     AT(w_gate),
+     WITH_SHARED_EXPERT},
+    {{{"mlp.shared_experts.up_proj.weight", "ffn_up_shexp.weight"},
+      2,
+      {SIZE_SHARED_FFN, SIZE_HIDDEN},
+      "mlp.shared_expert.up_proj.weight"},
+     AT(w_up),
+     WITH_SHARED_EXPERT},
+    {{{"mlp.shared_experts.down_proj.weight", "ffn_down_shexp.weight"},
+      2,
+      {SIZE_HIDDEN, SIZE_SHARED_FFN},
+      "mlp.shared_expert.down_proj.weight"},
+     AT(w_down),
+     WITH_SHARED_EXPERT},
+    {{{"mlp.shared_expert_gate.weight", "ffn_gate_inp_shexp.weight"}, 1, {SIZE_HIDDEN}, NULL},
+     AT(shared_gate),
+     WITH_SHARED_GATE},
 };
 #define N_LAYER_ROLES (sizeof layer_roles / sizeof layer_roles[0])
+#undef AT
+
+/* Of every expert: its number stands between the two halves of a name. */
+#define AT(field) offsetof(struct weft_model_expert, field)
+static const struct {
+    struct {
+        const char *before, *behind;
+    } names[2], other; /* as in a role */
+    enum size dims[2];
+    size_t at; /* in struct weft_model_expert */
+} expert_roles[] = {
+    {{{"mlp.experts.", "gate_proj.weight"}, {"ffn_gate.", "weight"}},
+     {"block_sparse_moe.experts.", "w1.weight"},
+     {SIZE_EXPERT_FFN, SIZE_HIDDEN},
+     AT(gate)},
+    {{{"mlp.experts.", "up_proj.weight"}, {"ffn_up.", "weight"}},
+     {"block_sparse_moe.experts.", "w3.weight"},
+     {SIZE_EXPERT_FFN, SIZE_HIDDEN},
+     AT(up)},
+    {{{"mlp.experts.", "down_proj.weight"}, {"ffn_down.", "weight"}},
+     {"block_sparse_moe.experts.", "w2.weight"},
+     {SIZE_HIDDEN, SIZE_EXPERT_FFN},
+     AT(down)},
+};
+#define N_EXPERT_ROLES (sizeof expert_roles / sizeof expert_roles[0])
+#undef AT
 
 struct resolver {
     weft_model *model;
@@ -96,8 +194,10 @@ static void print_shape(char *out, size_t out_bytes, uint32_t n_dims, const uint
 static weft_err check_shape(const struct resolver *r, const struct role *role,
                             const struct weft_tensor *tensor) {
     uint64_t wanted[2] = {r->sizes[role->dims[0]], r->sizes[role->dims[1]]};
-    if (tensor->n_dims == role->n_dims &&
-        memcmp(tensor->dims, wanted, role->n_dims * sizeof wanted[0]) == 0) {
+    bool is_row =
+        role->n_dims == 1 && tensor->n_dims == 2 && tensor->dims[0] == 1; /* as a vector */
+    if ((is_row || tensor->n_dims == role->n_dims) &&
+        memcmp(tensor->dims + is_row, wanted, role->n_dims * sizeof wanted[0]) == 0) {
         return WEFT_OK;
     }
     char has[96], wants[96];
@@ -124,16 +224,18 @@ static weft_err take(struct resolver *r, const struct role *role, const char *na
     return check_shape(r, role, *out);
 }
 
-static weft_err take_needed(struct resolver *r, const struct role *role, const char *name,
-                            const struct weft_tensor **out) {
+/* By either of two names, of which `other` may be NULL. */
+static weft_err take_either(struct resolver *r, const struct role *role, const char *name,
+                            const char *other, const struct weft_tensor **out) {
     weft_err err = take(r, role, name, out);
-    if (!err && !*out) {
+    if (!err && !*out && other) err = take(r, role, other, out);
+    if (!err && !*out)
         err = weft_err_set(r->why, WEFT_E_PROTO, "%s: tensor '%s' is missing", r->path, name);
-    }
     return err;
 }
 
-static bool is_there(const struct weft_model_params *p, enum when when) {
+static bool is_there(const struct weft_model_params *p, uint32_t layer, enum when when) {
+    bool has_experts = p->moe.n_experts > 0 && !weft_model_bit(p->no_experts, layer);
     switch (when) {
     case ALWAYS:
         break;
@@ -141,33 +243,85 @@ static bool is_there(const struct weft_model_params *p, enum when when) {
         return p->qkv_bias;
     case WITH_QK_NORM:
         return p->qk_norm;
+    case WITH_QK_NORM_ALL:
+        return p->qk_norm_all;
     case WITH_POST_NORMS:
         return p->post_norms;
     case WITHOUT_POST_NORMS:
         return !p->post_norms;
+    case WITH_PLAIN_FFN:
+        return !has_experts;
+    case WITH_EXPERTS:
+        return has_experts;
+    case WITH_SCORE_BIAS:
+        return has_experts && p->moe.score_bias;
+    case WITH_SHARED_EXPERT:
+        return has_experts && p->moe.n_ffn_shared > 0;
+    case WITH_SHARED_GATE:
+        return has_experts && p->moe.shared_gate;
     }
     return true;
+}
+
+/* The experts of a layer that has some. */
+static weft_err resolve_experts(struct resolver *r, uint32_t layer) {
+    weft_model *model = r->model;
+    uint32_t n = model->params.moe.n_experts;
+    struct weft_model_expert *experts = model->experts + (size_t)layer * n;
+    model->layers[layer].experts = experts;
+    for (uint32_t e = 0; e < n; e++) {
+        for (size_t i = 0; i < N_EXPERT_ROLES; i++) {
+            char name[96], other[96];
+            const struct weft_tensor *tensor;
+            const struct role role = {.n_dims = 2,
+                                      .dims = {expert_roles[i].dims[0], expert_roles[i].dims[1]}};
+            (void)snprintf(name, sizeof name, "%s%u.%s%u.%s", layer_prefix[r->format], layer,
+                           expert_roles[i].names[r->format].before, e,
+                           expert_roles[i].names[r->format].behind);
+            (void)snprintf(other, sizeof other, "%s%u.%s%u.%s", layer_prefix[r->format], layer,
+                           expert_roles[i].other.before, e, expert_roles[i].other.behind);
+            weft_err err = take_either(r, &role, name, other, &tensor);
+            if (err) return err;
+            char *fields = (char *)&experts[e];
+            *(const struct weft_tensor **)(void *)(fields + expert_roles[i].at) = tensor;
+        }
+    }
+    return WEFT_OK;
+}
+
+static weft_err resolve_layer(struct resolver *r, uint32_t layer) {
+    weft_model *model = r->model;
+    for (size_t i = 0; i < N_LAYER_ROLES; i++) {
+        const struct role *role = &layer_roles[i].role;
+        const struct weft_tensor *tensor;
+        char name[96], other[96];
+        if (!is_there(&model->params, layer, layer_roles[i].when)) continue;
+        (void)snprintf(name, sizeof name, "%s%u.%s", layer_prefix[r->format], layer,
+                       role->names[r->format]);
+        (void)snprintf(other, sizeof other, "%s%u.%s", layer_prefix[r->format], layer,
+                       role->other ? role->other : "");
+        weft_err err = take_either(r, role, name, role->other ? other : NULL, &tensor);
+        if (err) return err;
+        char *fields = (char *)&model->layers[layer];
+        *(const struct weft_tensor **)(void *)(fields + layer_roles[i].at) = tensor;
+    }
+    return is_there(&model->params, layer, WITH_EXPERTS) ? resolve_experts(r, layer) : WEFT_OK;
 }
 
 static weft_err resolve_layers(struct resolver *r) {
     weft_model *model = r->model;
     model->layers = calloc(model->params.n_layers, sizeof *model->layers);
     if (!model->layers) return weft_err_set(r->why, WEFT_E_NOMEM, "%s: out of memory", r->path);
-    for (uint32_t layer = 0; layer < model->params.n_layers; layer++) {
-        for (size_t i = 0; i < N_LAYER_ROLES; i++) {
-            const struct role *role = &layer_roles[i].role;
-            const struct weft_tensor *tensor;
-            char name[96];
-            if (!is_there(&model->params, layer_roles[i].when)) continue;
-            (void)snprintf(name, sizeof name, "%s%u.%s", layer_prefix[r->format], layer,
-                           role->names[r->format]);
-            weft_err err = take_needed(r, role, name, &tensor);
-            if (err) return err;
-            char *fields = (char *)&model->layers[layer];
-            *(const struct weft_tensor **)(void *)(fields + layer_roles[i].at) = tensor;
-        }
+    uint32_t n_experts = model->params.moe.n_experts;
+    if (n_experts > 0) {
+        model->experts = calloc((size_t)model->params.n_layers * n_experts, sizeof *model->experts);
+        if (!model->experts)
+            return weft_err_set(r->why, WEFT_E_NOMEM, "%s: out of memory", r->path);
     }
-    return WEFT_OK;
+    weft_err err = WEFT_OK;
+    for (uint32_t layer = 0; !err && layer < model->params.n_layers; layer++)
+        err = resolve_layer(r, layer);
+    return err;
 }
 
 static weft_err resolve_head(struct resolver *r) {
@@ -236,7 +390,10 @@ weft_err wefti_model_resolve(weft_model *model, enum weft_model_format format, c
                   [SIZE_FFN] = p->n_ffn,
                   [SIZE_VOCAB] = p->n_vocab,
                   [SIZE_HEAD] = p->head_dim,
-                  [SIZE_HALF_HEAD] = p->head_dim / 2},
+                  [SIZE_HALF_HEAD] = p->head_dim / 2,
+                  [SIZE_EXPERTS] = p->moe.n_experts,
+                  [SIZE_EXPERT_FFN] = p->moe.n_ffn,
+                  [SIZE_SHARED_FFN] = p->moe.n_ffn_shared},
         .used = calloc(model->n_tensors + 1, sizeof *r.used),
         .why = why,
     };
@@ -245,9 +402,10 @@ weft_err wefti_model_resolve(weft_model *model, enum weft_model_format format, c
         err = weft_err_set(why, err, "%s: out of memory", path);
         goto cleanup;
     }
-    err = take_needed(&r, &embedding_role, embedding_role.names[format], &model->embedding);
+    err = take_either(&r, &embedding_role, embedding_role.names[format], NULL, &model->embedding);
     if (err) goto cleanup;
-    err = take_needed(&r, &final_norm_role, final_norm_role.names[format], &model->final_norm);
+    err =
+        take_either(&r, &final_norm_role, final_norm_role.names[format], NULL, &model->final_norm);
     if (err) goto cleanup;
     err = resolve_layers(&r);
     if (err) goto cleanup;

@@ -1,6 +1,7 @@
-/* Fused tensors, cut into their parts under the names that other models have them by. A weight is
- * [out features, in features] row by row, so a part is a run of rows, and still a view into the
- * file. Everything behind this knows parts alone; so does a packed file. */
+/* Fused and stacked tensors, cut into their parts under the names that other models have them by. A
+ * weight is [out features, in features] row by row, so a part is a run of rows, and still a view
+ * into the file; so is an expert's of a stack of all experts of a layer. Everything behind this
+ * knows parts alone; so does a packed file. */
 #include "model/model_internal.h"
 
 #include <stdio.h>
@@ -67,13 +68,29 @@ static const struct fused *find_fused(const struct weft_model_params *p,
     return NULL;
 }
 
-/* The last part takes the place of the whole, which the others are appended to. */
+/* `part` of a tensor gets `name`: the last one takes the place of the whole, the others are
+ * appended to the list. */
+static weft_err add_part(weft_model *model, size_t idx, bool is_last, const char *name,
+                         const struct weft_tensor *part, const char *path,
+                         struct weft_errmsg *why) {
+    if (!is_last) return wefti_model_add_tensor(model, path, name, strlen(name), part, why);
+    struct weft_tensor *whole = &model->tensors[idx];
+    char *copy = strdup(name);
+    if (!copy)
+        return weft_err_set(why, WEFT_E_NOMEM, "%s: out of memory for the tensor list", path);
+    free((char *)(uintptr_t)whole->name);
+    *whole = *part;
+    whole->name = copy;
+    return WEFT_OK;
+}
+
 static weft_err split(weft_model *model, size_t idx, const struct fused *fused,
                       enum weft_model_format format, size_t prefix_len, const char *path,
                       struct weft_errmsg *why) {
     struct weft_tensor whole = model->tensors[idx];
     size_t row_bytes = whole.bytes / whole.dims[0], done = 0;
-    for (uint32_t i = 0; i < fused->n_parts; i++) {
+    weft_err err = WEFT_OK;
+    for (uint32_t i = 0; !err && i < fused->n_parts; i++) {
         const struct part *part = &fused->parts[i];
         struct weft_tensor tensor = whole;
         tensor.dims[0] = n_rows(&model->params, part->rows);
@@ -83,24 +100,71 @@ static weft_err split(weft_model *model, size_t idx, const struct fused *fused,
         char name[96];
         (void)snprintf(name, sizeof name, "%.*s%s", (int)prefix_len, whole.name,
                        part->names[format]);
-        if (i + 1 < fused->n_parts) {
-            weft_err err = wefti_model_add_tensor(model, path, name, strlen(name), &tensor, why);
-            if (err) return err;
-            continue;
-        }
-        tensor.name = strdup(name);
-        if (!tensor.name)
-            return weft_err_set(why, WEFT_E_NOMEM, "%s: out of memory for the tensor list", path);
-        model->tensors[idx] = tensor;
-        free((char *)(uintptr_t)whole.name);
+        err = add_part(model, idx, i + 1 == fused->n_parts, name, &tensor, path, why);
     }
-    return WEFT_OK;
+    return err;
+}
+
+/* Stacks of GGUF files, and what precedes the expert's number in the names of their parts, as older
+ * files had them. */
+static const struct stack {
+    const char *name, *part;
+} stacks[] = {
+    {"ffn_gate_exps.weight", "ffn_gate"},
+    {"ffn_up_exps.weight", "ffn_up"},
+    {"ffn_down_exps.weight", "ffn_down"},
+};
+
+/* NULL: it is none, or not of as many as there are experts. */
+static const struct stack *find_stack(const struct weft_model_params *p,
+                                      const struct weft_tensor *tensor, size_t *prefix_len_out) {
+    const char *name = behind_layer(tensor->name, WEFT_MODEL_GGUF, prefix_len_out);
+    for (size_t i = 0; name && i < sizeof stacks / sizeof stacks[0]; i++) {
+        if (strcmp(name, stacks[i].name) == 0 && tensor->n_dims == 3 &&
+            tensor->dims[0] == p->moe.n_experts && tensor->bytes % p->moe.n_experts == 0)
+            return &stacks[i];
+    }
+    return NULL;
+}
+
+static weft_err unstack(weft_model *model, size_t idx, const struct stack *stack, size_t prefix_len,
+                        const char *path, struct weft_errmsg *why) {
+    struct weft_tensor whole = model->tensors[idx];
+    uint32_t n = model->params.moe.n_experts;
+    size_t bytes = whole.bytes / n;
+    weft_err err = WEFT_OK;
+    for (uint32_t e = 0; !err && e < n; e++) {
+        const struct weft_tensor part = {
+            .dtype = whole.dtype,
+            .n_dims = 2,
+            .dims = {whole.dims[1], whole.dims[2]},
+            .data = (const unsigned char *)whole.data + e * bytes,
+            .bytes = bytes,
+        };
+        char name[96];
+        (void)snprintf(name, sizeof name, "%.*s%s.%u.weight", (int)prefix_len, whole.name,
+                       stack->part, e);
+        err = add_part(model, idx, e + 1 == n, name, &part, path, why);
+    }
+    return err;
+}
+
+static weft_err unstack_all(weft_model *model, const char *path, struct weft_errmsg *why) {
+    weft_err err = WEFT_OK;
+    for (size_t i = 0, n = model->n_tensors; !err && i < n; i++) {
+        size_t prefix_len;
+        const struct stack *stack = find_stack(&model->params, &model->tensors[i], &prefix_len);
+        if (stack && model->tensors[i].data) err = unstack(model, i, stack, prefix_len, path, why);
+    }
+    return err;
 }
 
 weft_err wefti_model_split(weft_model *model, enum weft_model_format format, const char *path,
                            struct weft_errmsg *why) {
     const struct weft_str name = {model->params.arch, strlen(model->params.arch)};
     const struct wefti_arch *arch = wefti_arch_of_gguf(name);
+    if (format == WEFT_MODEL_GGUF && model->params.moe.n_experts > 0)
+        return unstack_all(model, path, why);
     if (!arch || !(arch->traits & WEFTI_ARCH_FUSED)) return WEFT_OK;
     for (size_t i = 0, n = model->n_tensors; i < n; i++) {
         size_t prefix_len;

@@ -41,6 +41,12 @@ static void compare_row(void *ctx, uint32_t pos, const float *logits) {
     }
 }
 
+static void ignore_row(void *ctx, uint32_t pos, const float *logits) {
+    (void)ctx;
+    (void)pos;
+    (void)logits;
+}
+
 static uint32_t read_ids(const struct goldens_array *array, uint32_t out[TOKENS_MAX]) {
     assert_true(array->n_cols <= TOKENS_MAX);
     for (size_t i = 0; i < array->n_cols; i++) {
@@ -78,6 +84,60 @@ static void check_greedy(weft_eng *eng, const struct goldens_array *ids,
         if (out[i] != goldens_u32(greedy, i)) break; /* from here on it is another text */
     }
     free(drive);
+}
+
+/* What the rows of a prompt chose, layer by layer. */
+struct routes {
+    const struct goldens *goldens;
+    const char *prefix;
+    uint32_t n_used, n_checked, n_rows[64]; /* by layer: rows seen so far */
+};
+
+static bool is_among(uint32_t expert, const struct goldens_array *of, size_t row) {
+    for (size_t i = 0; i < of->n_cols; i++) {
+        if (goldens_u32(of, row * of->n_cols + i) == expert) return true;
+    }
+    return false;
+}
+
+/* As a set, since the reference has the best one first; where the last one chosen won by a hair, it
+ * may be another. */
+static void compare_routes(void *ctx, uint32_t layer, uint32_t n_rows, const uint32_t *experts,
+                           const float *weights) {
+    struct routes *routes = ctx;
+    struct goldens_array want, margin;
+    char name[64];
+    (void)weights;
+    (void)snprintf(name, sizeof name, "%s.experts.%u", routes->prefix, layer);
+    if (!goldens_find(routes->goldens, name, "I32", &want)) return;
+    (void)snprintf(name, sizeof name, "%s.router_margin.%u", routes->prefix, layer);
+    assert_true(goldens_find(routes->goldens, name, "F32", &margin));
+    assert_int_equal(want.n_cols, routes->n_used);
+    uint32_t first = routes->n_rows[layer];
+    for (uint32_t i = 0; i < n_rows * routes->n_used; i++) {
+        uint32_t row = first + i / routes->n_used;
+        if (goldens_f32(&margin, 0, row) < 1e-5f) continue;
+        assert_true(is_among(experts[i], &want, row));
+        routes->n_checked++;
+    }
+    routes->n_rows[layer] += n_rows;
+}
+
+/* The experts that the rows of a prompt chose, where the file has them. In the last layer only rows
+ * with logits get on; here all have some. */
+static uint32_t check_routes(weft_eng *eng, const struct goldens *goldens, const char *prefix) {
+    struct goldens_array ids;
+    struct routes routes = {goldens, prefix, weft_eng_info(eng)->n_experts_used, 0, {0}};
+    uint32_t tokens[TOKENS_MAX];
+    struct weft_errmsg why;
+    char name[64];
+    (void)snprintf(name, sizeof name, "%s.input_ids", prefix);
+    assert_true(goldens_find(goldens, name, "I32", &ids));
+    uint32_t n = read_ids(&ids, tokens);
+    weft_eng_watch_routes(eng, compare_routes, &routes);
+    if (weft_eng_logits(eng, tokens, n, ignore_row, NULL, &why)) fail_msg("%s", why.text);
+    weft_eng_watch_routes(eng, NULL, NULL);
+    return routes.n_checked;
 }
 
 /* One prompt, if the file has it: names are prefix + one of these. */
@@ -126,6 +186,11 @@ static void check_model(const char *model, const char *folder) {
         (void)snprintf(prefix, sizeof prefix, "prompt%d", lengths[i]);
         n += check_prompt(eng, &goldens, prefix, "greedy_ids", "greedy_margin");
     }
+    if (weft_eng_info(eng)->n_experts > 0) {
+        uint32_t n_routes = check_routes(eng, &goldens, "prompt33");
+        (void)printf("  %u choices of an expert agree\n", n_routes);
+        assert_true(n_routes > 0);
+    }
     assert_true(n >= 4);
     weft_eng_free(eng);
     goldens_close(&goldens);
@@ -173,9 +238,20 @@ static void other_dense_architectures_agree(void **state) {
     }
 }
 
+static void mixtures_of_experts_agree(void **state) {
+    (void)state;
+    static const char *const names[] = {"mixtral", "olmoe", "qwen2_moe", "qwen3_moe"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char path[64];
+        (void)snprintf(path, sizeof path, "tests/data/zoo/%s", names[i]);
+        check_model(path, path);
+    }
+}
+
 static void their_gguf_files_agree(void **state) {
     (void)state;
     check_model("tests/data/zoo/gguf/gemma3.gguf", "tests/data/zoo/gemma3");
+    check_model("tests/data/zoo/gguf/qwen3_moe.gguf", "tests/data/zoo/qwen3_moe");
 }
 
 static void quantised_files_agree(void **state) {
@@ -279,6 +355,7 @@ int main(void) {
         cmocka_unit_test(full_heads_with_linear_rope_agree),
         cmocka_unit_test(a_sliding_window_agrees),
         cmocka_unit_test(other_dense_architectures_agree),
+        cmocka_unit_test(mixtures_of_experts_agree),
         cmocka_unit_test(their_gguf_files_agree),
         cmocka_unit_test(quantised_files_agree),
         cmocka_unit_test(eight_bit_activations_are_as_close_as_llama_cpps),

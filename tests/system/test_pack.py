@@ -137,9 +137,11 @@ def test_files_that_are_no_packed_model_end_with_one_sentence():
 
 
 def test_every_architecture_goes_on_as_a_packed_file():
+    names = ("qwen2", "qwen3", "smollm3", "granite", "gemma2", "gemma3", "phi3", "mistral_swa16", "mixtral", "olmoe",
+             "qwen2_moe", "qwen3_moe", "gguf/qwen3_moe.gguf")
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "packed")
-        for name in "qwen2", "qwen3", "smollm3", "granite", "gemma2", "gemma3", "phi3", "mistral_swa16":
+        for name in names:
             model = os.path.join(harness.SOURCE_DIR, "tests/data/zoo", name)
             assert weft("pack", model, out, "--force").returncode == 0, name
             prompt = ["--prompt-ids", "5,6,7,8,9", "-n", "40", "--json"]

@@ -524,7 +524,7 @@ static void options_of_the_metadata_are_checked(void **state) {
         {"llama.attention.key_length", U32, 15, "", WEFT_E_PROTO, "even"},
         {"llama.attention.key_length", U32, 8, "", WEFT_E_PROTO, "has shape"},
         {"llama.expert_count", U32, 0, "", WEFT_OK, NULL},
-        {"llama.expert_count", U32, 8, "", WEFT_E_UNSUPPORTED, "expert_count is 8"},
+        {"llama.expert_count", U32, 8, "", WEFT_E_PROTO, "has no llama.expert_used_count"},
         {"llama.attention.sliding_window", U32, 128, "", WEFT_OK, NULL},
         {"llama.attention.sliding_window", U32, 16, "", WEFT_OK, NULL},
         {"llama.attention.sliding_window", ARRAY, 0, "", WEFT_E_UNSUPPORTED, "layer to layer"},

@@ -1,0 +1,401 @@
+/* The feed-forward half of a layer with experts.
+ *
+ *   norm + convert | router | choose | sort by expert, gather | gate, up, silu of all experts
+ *   convert | down of all experts | weighted sums + residual
+ *
+ * All experts of a layer are one phase of products, cut into tasks by what each has to do, so that
+ * a popular one holds nobody up. Rows of an expert with few of them, which is all there is in
+ * decoding, are gathered and converted by whoever takes its task; those of the others once, shared
+ * out and interleaved. A row's sums are its own: products do not depend on what else is among
+ * their rows, and what its experts yield is added by their ids, in the 8 groups and the tree of
+ * design 2.1, so neither company nor the place of an expert changes a bit. */
+#include "engine/forward_internal.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/check.h"
+
+/* What the phases of one layer share; the same on all threads. */
+struct moe {
+    const struct wefti_layer *layer;
+    uint32_t n_rows;
+    const uint32_t *chosen; /* [n_rows][n_used] */
+    const float *weights;
+    const struct wefti_sorted *sorted;
+};
+
+/* Whether rows of an expert are interleaved by the group. */
+static bool is_wide(uint32_t n_rows) {
+    return n_rows > WEFTI_OWN_ROWS;
+}
+
+size_t wefti_places_max(const struct wefti_forward *f, size_t n_rows) {
+    size_t n_routes = n_rows * f->moe.n_used, n_wide = n_routes / (WEFTI_OWN_ROWS + 1);
+    if (n_wide > f->moe.n_experts) n_wide = f->moe.n_experts;
+    return n_routes + (n_wide + 1) * f->kern->group_rows;
+}
+
+/* --------------------------------------------------------------------------------- sorting --- */
+
+static void sort_rows(const struct wefti_forward *f, const uint32_t *chosen, uint32_t n_rows,
+                      struct wefti_sorted *s) {
+    uint32_t n_used = f->moe.n_used, n_experts = f->moe.n_experts, group = f->kern->group_rows;
+    memset(s->n_rows, 0, n_experts * sizeof *s->n_rows);
+    for (uint32_t i = 0; i < n_rows * n_used; i++)
+        s->n_rows[chosen[i]]++;
+    s->n_places = 0;
+    for (uint32_t e = 0; e < n_experts; e++) {
+        if (is_wide(s->n_rows[e])) s->n_places = (s->n_places + group - 1) / group * group;
+        s->first[e] = s->n_places;
+        s->n_places += s->n_rows[e];
+        s->n_rows[e] = 0;
+    }
+    for (uint32_t i = 0; i < n_rows * n_used; i++) {
+        uint32_t e = chosen[i], place = s->first[e] + s->n_rows[e]++;
+        s->row[place] = i / n_used;
+        s->place[i] = place;
+    }
+}
+
+/* Few rows every thread routes for itself; many are shared out. */
+static struct moe route(const struct wefti_lane *lane, const struct wefti_layer *layer,
+                        uint32_t n_rows) {
+    struct wefti_forward *f = lane->f;
+    bool own = n_rows <= WEFTI_OWN_ROWS;
+    const float *bias = layer->score_bias ? wefti_vector(f->weights, layer->score_bias) : NULL;
+    uint32_t *chosen = own ? lane->scratch->chosen : f->chosen, n_used = f->moe.n_used;
+    float *weights = own ? lane->scratch->weights : f->route_weights;
+    uint32_t begin = 0, end = n_rows;
+    while (own || wefti_take_rows(lane, n_rows, WEFTI_ROWS_PER_TASK, &begin, &end)) {
+        for (uint32_t row = begin; row < end; row++)
+            wefti_route(&f->moe, bias, f->scores + row * f->score_stride, chosen + row * n_used,
+                        weights + row * n_used);
+        if (own) break;
+    }
+    if (!own) wefti_barrier(lane);
+    sort_rows(f, chosen, n_rows, &lane->scratch->sorted);
+    return (struct moe){layer, n_rows, chosen, weights, &lane->scratch->sorted};
+}
+
+/* What is told of it, by the first thread. */
+static void note_routes(const struct wefti_lane *lane, uint32_t layer_idx, const struct moe *moe) {
+    struct wefti_forward *f = lane->f;
+    if (lane->idx != 0) return;
+    uint64_t *tokens = f->expert_tokens + (size_t)layer_idx * f->moe.n_experts;
+    for (uint32_t e = 0; e < f->moe.n_experts; e++) {
+        uint32_t n = moe->sorted->n_rows[e];
+        tokens[e] += n;
+        if (f->profile && n > 0) wefti_profile_expert(f->profile, &moe->layer->experts[e], n);
+    }
+    if (f->on_routes)
+        f->on_routes(f->on_routes_ctx, layer_idx, moe->n_rows, moe->chosen, moe->weights);
+}
+
+/* ----------------------------------------------------------------------------- activations --- */
+
+/* Where rows of experts come from: those of a layer, converted already; or what gate and up made.
+ */
+struct feed {
+    const struct wefti_acts *acts; /* one behind the other; NULL: inner, by places */
+    const struct wefti_matrix *const *group;
+    uint32_t n_group;
+    bool wanted[WEFT_ACT_COUNT];
+    size_t row_bytes[WEFT_ACT_COUNT];
+};
+
+static struct feed feed_of(const struct wefti_acts *acts, const struct wefti_matrix *const *group,
+                           uint32_t n_group) {
+    struct feed feed = {.acts = acts, .group = group, .n_group = n_group};
+    for (uint32_t i = 0; i < n_group; i++) {
+        enum weft_kern_act form = weft_kern_act_of(group[i]->kind);
+        feed.wanted[form] = true;
+        feed.row_bytes[form] =
+            acts ? acts->row_bytes[form] : weft_kern_act_row_bytes(group[i]->kind, group[i]->k);
+    }
+    return feed;
+}
+
+/* The row at a place in the form that `matrix` wants; made in `own`, unless it is there already. */
+static const uint8_t *row_at(const struct wefti_forward *f, const struct moe *moe,
+                             const struct feed *feed, enum weft_kern_act form, uint32_t place,
+                             uint8_t *own) {
+    if (feed->acts) return feed->acts->rows[form] + moe->sorted->row[place] * feed->row_bytes[form];
+    const float *x = f->inner + place * f->inner_stride;
+    if (form == WEFT_ACT_F32) return (const uint8_t *)x;
+    for (uint32_t i = 0; i < feed->n_group; i++) {
+        const struct wefti_matrix *m = feed->group[i];
+        if (weft_kern_act_of(m->kind) != form) continue;
+        f->kern->act_convert(m->kind, x, f->inner_stride, 1, m->k, own, feed->row_bytes[form]);
+        break;
+    }
+    return own;
+}
+
+/* Rows of the experts that have many, interleaved. Ends a phase, if there are such. */
+static void gather(const struct wefti_lane *lane, const struct moe *moe, const struct feed *feed) {
+    const struct wefti_forward *f = lane->f;
+    uint32_t group = f->kern->group_rows, before = 0, task = UINT32_MAX;
+    for (uint32_t e = 0; e < f->moe.n_experts; e++) {
+        uint32_t n = moe->sorted->n_rows[e], n_tasks = (n + group - 1) / group;
+        if (!is_wide(n)) continue;
+        if (task == UINT32_MAX) task = wefti_take(lane);
+        for (; task < before + n_tasks; task = wefti_take(lane)) {
+            uint32_t begin = moe->sorted->first[e] + (task - before) * group;
+            uint32_t end = wefti_min_u32(begin + group, moe->sorted->first[e] + n);
+            for (int form = 0; form < WEFT_ACT_COUNT; form++) {
+                size_t bytes = feed->row_bytes[form];
+                for (uint32_t place = begin; feed->wanted[form] && place < end; place++)
+                    weft_kern_act_interleave(row_at(f, moe, feed, (enum weft_kern_act)form, place,
+                                                    lane->scratch->few[form]),
+                                             bytes, place - begin, group,
+                                             f->sorted[form] + begin * bytes);
+            }
+        }
+        before += n_tasks;
+    }
+    if (before > 0) wefti_barrier(lane);
+}
+
+/* The activations of one expert, row 0 being its first. */
+static struct wefti_acts acts_of(const struct wefti_lane *lane, const struct moe *moe,
+                                 const struct feed *feed, uint32_t expert) {
+    const struct wefti_forward *f = lane->f;
+    uint32_t n = moe->sorted->n_rows[expert], first = moe->sorted->first[expert];
+    struct wefti_acts acts = {.group = is_wide(n) ? f->kern->group_rows : 1};
+    for (int i = 0; i < WEFT_ACT_COUNT; i++) {
+        enum weft_kern_act form = (enum weft_kern_act)i;
+        size_t bytes = feed->row_bytes[form];
+        if (!feed->wanted[form]) continue;
+        acts.row_bytes[form] = bytes;
+        acts.rows[form] = f->sorted[form] + first * bytes;
+        if (is_wide(n)) continue;
+        uint8_t *few = lane->scratch->few[form];
+        acts.rows[form] = n == 1 ? row_at(f, moe, feed, form, first, few) : few;
+        for (uint32_t r = 0; n > 1 && r < n; r++) {
+            const uint8_t *row = row_at(f, moe, feed, form, first + r, few + r * bytes);
+            if (row != few + r * bytes) memcpy(few + r * bytes, row, bytes);
+        }
+    }
+    return acts;
+}
+
+/* -------------------------------------------------------------------------------- products --- */
+
+/* How the products of all experts are cut into tasks, and how far a thread has gone through them.
+ */
+struct walk {
+    uint32_t n_panels, block_rows, panels_per_task;
+    uint32_t expert, before; /* the one it is at, and the tasks of those before it */
+    uint32_t made;           /* whose activations `acts` are */
+    struct wefti_acts acts;
+};
+
+/* Some eight tasks per thread, runs that stay in cache, and for gate and up room for a tile. */
+static struct walk begin_walk(const struct wefti_lane *lane, const struct moe *moe,
+                              const struct wefti_matrix *matrix, bool in_tiles) {
+    const struct wefti_forward *f = lane->f;
+    size_t row_bytes = weft_kern_act_row_bytes(matrix->kind, matrix->k);
+    struct walk w = {.n_panels = matrix->n_panels,
+                     .block_rows = wefti_block_rows(row_bytes),
+                     .made = UINT32_MAX};
+    uint64_t n_panels = 0;
+    uint32_t most = 1;
+    for (uint32_t e = 0; e < f->moe.n_experts; e++) {
+        uint32_t n = moe->sorted->n_rows[e];
+        n_panels += (uint64_t)(n + w.block_rows - 1) / w.block_rows * w.n_panels;
+        most = wefti_max_u32(most, wefti_min_u32(n, w.block_rows));
+    }
+    uint32_t panels = (uint32_t)(n_panels / (8 * f->n_threads));
+    panels = wefti_min_u32(panels, wefti_run_panels(matrix->panel_bytes));
+    if (in_tiles) panels = wefti_min_u32(panels, WEFTI_FFN_TILE_FLOATS / WEFT_PANEL / most);
+    panels = panels / WEFTI_TILE_PANELS * WEFTI_TILE_PANELS;
+    w.panels_per_task = wefti_max_u32(panels, WEFTI_TILE_PANELS);
+    return w;
+}
+
+/* The next task: a piece of the product of w->expert. False: there is none left. */
+static bool next_piece(const struct wefti_lane *lane, const struct moe *moe, struct walk *w,
+                       struct wefti_piece *piece_out) {
+    uint32_t task = wefti_take(lane);
+    uint32_t n_runs = (w->n_panels + w->panels_per_task - 1) / w->panels_per_task;
+    for (; w->expert < lane->f->moe.n_experts; w->expert++) {
+        uint32_t n_rows = moe->sorted->n_rows[w->expert];
+        uint32_t n_tasks = (n_rows + w->block_rows - 1) / w->block_rows * n_runs;
+        if (task < w->before + n_tasks) {
+            uint32_t at = task - w->before, row = at / n_runs * w->block_rows;
+            uint32_t begin = at % n_runs * w->panels_per_task;
+            *piece_out =
+                (struct wefti_piece){row, wefti_min_u32(w->block_rows, n_rows - row), begin,
+                                     wefti_min_u32(begin + w->panels_per_task, w->n_panels)};
+            return true;
+        }
+        w->before += n_tasks;
+    }
+    return false;
+}
+
+static const struct wefti_acts *walk_acts(const struct wefti_lane *lane, const struct moe *moe,
+                                          const struct feed *feed, struct walk *w) {
+    if (w->made != w->expert) w->acts = acts_of(lane, moe, feed, w->expert);
+    w->made = w->expert;
+    return &w->acts;
+}
+
+/* inner = silu(gate) * up, of all experts. Ends a phase. */
+static void gate_up(const struct wefti_lane *lane, const struct moe *moe, const struct feed *feed) {
+    const struct wefti_forward *f = lane->f;
+    struct walk w = begin_walk(lane, moe, &moe->layer->experts->gate, true);
+    struct wefti_piece piece;
+    while (next_piece(lane, moe, &w, &piece)) {
+        const struct wefti_expert *expert = &moe->layer->experts[w.expert];
+        const struct wefti_product gate = {.matrix = &expert->gate,
+                                           .c = f->inner +
+                                                moe->sorted->first[w.expert] * f->inner_stride,
+                                           .ldc = f->inner_stride};
+        wefti_gate_up_piece(lane, walk_acts(lane, moe, feed, &w), &gate, &expert->up, &piece);
+    }
+    wefti_barrier(lane);
+}
+
+/* outer = inner * down. Ends a phase. */
+static void down(const struct wefti_lane *lane, const struct moe *moe, const struct feed *feed) {
+    const struct wefti_forward *f = lane->f;
+    struct walk w = begin_walk(lane, moe, &moe->layer->experts->down, false);
+    struct wefti_piece piece;
+    while (next_piece(lane, moe, &w, &piece)) {
+        const struct wefti_product product = {.matrix = &moe->layer->experts[w.expert].down,
+                                              .c = f->outer +
+                                                   moe->sorted->first[w.expert] * f->x_stride,
+                                              .ldc = f->x_stride};
+        wefti_multiply_piece(f, walk_acts(lane, moe, feed, &w), &product, &piece);
+    }
+    wefti_barrier(lane);
+}
+
+/* ------------------------------------------------------------------------------------ sums --- */
+
+enum { SUM_COLUMNS = 64, SUM_GROUPS = 8 };
+
+/* The sums of groups of experts, where they are `full`, joined by the tree into sums[0]. */
+static void join(float sums[SUM_GROUPS][SUM_COLUMNS], bool full[SUM_GROUPS], uint32_t n) {
+    for (uint32_t step = 1; step < SUM_GROUPS; step *= 2) {
+        for (uint32_t g = 0; g < SUM_GROUPS; g += 2 * step) {
+            if (!full[g + step]) continue;
+            for (uint32_t i = 0; i < n; i++)
+                sums[g][i] = full[g] ? sums[g][i] + sums[g + step][i] : sums[g + step][i];
+            full[g] = true;
+        }
+    }
+}
+
+/* Columns begin..begin+n of what a row's experts yield. */
+static void sum_experts(const struct wefti_forward *f, const struct moe *moe, uint32_t row,
+                        uint32_t begin, uint32_t n, float sums[SUM_GROUPS][SUM_COLUMNS]) {
+    bool full[SUM_GROUPS] = {false};
+    uint32_t group = 0, first = row * f->moe.n_used;
+    for (uint32_t i = first; i < first + f->moe.n_used; i++) {
+        const float *y = f->outer + moe->sorted->place[i] * f->x_stride + begin;
+        float weight = moe->weights[i];
+        while (moe->chosen[i] >= wefti_expert_group_end(f->moe.n_experts, group))
+            group++;
+        for (uint32_t c = 0; c < n; c++)
+            sums[group][c] = full[group] ? sums[group][c] + weight * y[c] : weight * y[c];
+        full[group] = true;
+    }
+    join(sums, full, n);
+}
+
+/* The shared expert's gate: the sigmoid of one more score. */
+static float shared_weight(const struct wefti_forward *f, const struct moe *moe,
+                           const struct wefti_acts *acts, uint32_t row) {
+    enum { LANES = 16 };
+    if (!moe->layer->shared_gate) return 1;
+    const float *w = wefti_vector(f->weights, moe->layer->shared_gate);
+    const float *x = (const float *)(const void *)(acts->rows[WEFT_ACT_F32] +
+                                                   row * acts->row_bytes[WEFT_ACT_F32]);
+    float sums[LANES] = {0};
+    for (uint32_t i = 0; i < f->n_hidden; i++)
+        sums[i % LANES] += x[i] * w[i];
+    for (uint32_t step = LANES / 2; step > 0; step /= 2) {
+        for (uint32_t i = 0; i < step; i++)
+            sums[i] += sums[i + step];
+    }
+    return 1 / (1 + expf(-sums[0]));
+}
+
+/* x += the sum of what all experts yield. Ends a phase. */
+static void combine(const struct wefti_lane *lane, const struct moe *moe,
+                    const struct wefti_acts *acts) {
+    struct wefti_forward *f = lane->f;
+    uint32_t per_task = moe->n_rows > 4 * f->n_threads ? WEFTI_ROWS_PER_TASK : 1, begin, end;
+    bool has_shared = moe->layer->gate.n > 0;
+    while (wefti_take_rows(lane, moe->n_rows, per_task, &begin, &end)) {
+        for (uint32_t row = begin; row < end; row++) {
+            float *x = f->x + row * f->x_stride;
+            const float *shared = has_shared ? f->added + row * f->x_stride : NULL;
+            float weight = has_shared ? shared_weight(f, moe, acts, row) : 0;
+            for (uint32_t at = 0; at < f->n_hidden; at += SUM_COLUMNS) {
+                float sums[SUM_GROUPS][SUM_COLUMNS];
+                uint32_t n = wefti_min_u32(SUM_COLUMNS, f->n_hidden - at);
+                sum_experts(f, moe, row, at, n, sums);
+                for (uint32_t i = 0; i < n; i++) {
+                    float routed = sums[0][i];
+                    x[at + i] += has_shared ? routed + weight * shared[at + i] : routed;
+                }
+            }
+        }
+    }
+    wefti_barrier(lane);
+}
+
+/* added = what the shared expert yields. Ends phases. */
+static void shared_expert(const struct wefti_lane *lane, const struct wefti_layer *layer,
+                          uint32_t n_rows) {
+    struct wefti_forward *f = lane->f;
+    const struct wefti_matrix *in[] = {&layer->gate, &layer->up}, *out[] = {&layer->down};
+    const struct wefti_source hidden = {
+        .rows = f->x, .stride = f->x_stride, .norm = wefti_vector(f->weights, layer->ffn_norm)};
+    wefti_mark(lane, WEFT_ENG_OP_FFN_NORM);
+    struct wefti_acts acts = wefti_acts_make(lane, &hidden, n_rows, in, 2);
+    wefti_mark(lane, WEFT_ENG_OP_GATE_UP);
+    wefti_gate_up(lane, &acts, layer, n_rows);
+    const struct wefti_source inner = {.rows = f->ffn, .stride = f->ffn_stride};
+    wefti_mark(lane, WEFT_ENG_OP_DOWN_CONVERT);
+    acts = wefti_acts_make(lane, &inner, n_rows, out, 1);
+    const struct wefti_product product = {.matrix = out[0], .c = f->added, .ldc = f->x_stride};
+    wefti_mark(lane, WEFT_ENG_OP_DOWN);
+    wefti_multiply(lane, &acts, n_rows, &product, 1);
+}
+
+void wefti_experts(const struct wefti_lane *lane, uint32_t layer_idx, uint32_t n_rows) {
+    struct wefti_forward *f = lane->f;
+    const struct wefti_layer *layer = &f->weights->layers[layer_idx];
+    const struct wefti_expert *e = layer->experts;
+    const struct wefti_matrix *in[] = {&layer->router, &e->gate, &e->up}, *out[] = {&e->down};
+    const struct wefti_source hidden = {.rows = f->x,
+                                        .stride = f->x_stride,
+                                        .norm = wefti_vector(f->weights, layer->ffn_norm),
+                                        .apart = true};
+    if (layer->gate.n > 0) shared_expert(lane, layer, n_rows);
+    wefti_mark(lane, WEFT_ENG_OP_FFN_NORM);
+    struct wefti_acts acts = wefti_acts_make(lane, &hidden, n_rows, in, 3);
+    const struct wefti_product scores = {
+        .matrix = &layer->router, .c = f->scores, .ldc = f->score_stride};
+    wefti_mark(lane, WEFT_ENG_OP_ROUTE);
+    wefti_multiply(lane, &acts, n_rows, &scores, 1);
+    wefti_mark(lane, WEFT_ENG_OP_ROUTE);
+    struct moe moe = route(lane, layer, n_rows);
+    note_routes(lane, layer_idx, &moe);
+    struct feed feed = feed_of(&acts, in + 1, 2);
+    gather(lane, &moe, &feed);
+    wefti_mark(lane, WEFT_ENG_OP_GATE_UP);
+    gate_up(lane, &moe, &feed);
+    wefti_mark(lane, WEFT_ENG_OP_DOWN_CONVERT);
+    feed = feed_of(NULL, out, 1);
+    gather(lane, &moe, &feed);
+    wefti_mark(lane, WEFT_ENG_OP_DOWN);
+    down(lane, &moe, &feed);
+    wefti_mark(lane, WEFT_ENG_OP_COMBINE);
+    combine(lane, &moe, &acts);
+}
