@@ -17,15 +17,18 @@ BENCH_PACKAGES := python3 libopenblas-dev libdnnl-dev gnuplot-nox
 
 # Sanitizers that die before main on a new kernel want no address randomisation; some containers refuse to
 # turn it off.
+FUZZ_PACKAGES := clang libclang-rt-dev python3
+FUZZ_SECONDS ?= 60
 NO_ASLR = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help run build test test-only asan tsan format lint check bench plots deps deps-test deps-lint deps-bench clean
+.PHONY: help run build test test-only asan tsan fuzz format lint check bench plots deps deps-test deps-lint deps-bench deps-fuzz clean
 
 help:
 	@echo "make run     build and serve the bundled model on http://127.0.0.1:8080"
 	@echo "make test    build and run the whole suite"
 	@echo "make build   release build in build/, binaries in build/bin/"
 	@echo "make asan | tsan   the suite under AddressSanitizer+UBSan | ThreadSanitizer"
+	@echo "make fuzz    the parsers of outside bytes under libFuzzer, FUZZ_SECONDS=60 for each"
 	@echo "make format | lint clang-format in place | formatter and clang-tidy, changing nothing"
 	@echo "make bench MODELS='A.gguf B.gguf' LLAMA_BIN=DIR   measure rates, products and servers as docs/performance.md shows them, and draw"
 	@echo "make plots   draw docs/*.svg from docs/data/*.tsv again"
@@ -62,6 +65,13 @@ tsan: deps-test deps
 	cmake --build build-tsan -j $(JOBS)
 	$(NO_ASLR) ctest --test-dir build-tsan -j $(JOBS) --output-on-failure
 
+# libFuzzer under AddressSanitizer and UBSan, FUZZ_SECONDS for each kind of input. ARGS=--keep takes what is new into
+# the corpus.
+fuzz: deps-fuzz deps-test deps
+	cmake --preset fuzz
+	cmake --build build-fuzz -j $(JOBS) --target fuzz_targets
+	$(NO_ASLR) tests/fuzz/run.py build-fuzz --seconds $(FUZZ_SECONDS) --jobs $(JOBS) $(ARGS)
+
 SOURCES = $(shell git ls-files '*.c' '*.h')
 
 format: deps-lint
@@ -81,7 +91,7 @@ plots: deps-bench
 	for plot in bench/plots/*.gp; do gnuplot $$plot || exit 1; done
 
 clean:
-	rm -rf build build-asan build-tsan build-clang
+	rm -rf build build-asan build-tsan build-clang build-fuzz
 
 # Asks dpkg first, so that a machine that has everything needs neither network nor root.
 define install
@@ -98,5 +108,7 @@ deps-test:
 	$(call install,$(TEST_PACKAGES))
 deps-lint:
 	$(call install,$(LINT_PACKAGES))
+deps-fuzz:
+	$(call install,$(FUZZ_PACKAGES))
 deps-bench:
 	$(call install,$(BENCH_PACKAGES))

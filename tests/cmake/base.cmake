@@ -12,6 +12,4 @@ weft_test(test_config SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_config.c
 target_link_options(test_config PRIVATE -Wl,--wrap=asprintf)
 weft_test(test_status SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_status.c
           LINKS weft_common LABELS unit TIMEOUT 30)
-weft_test(fuzz_parse SOURCES ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_parse.c
-                             ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_main.c
-          LINKS weft_base LABELS fuzz TIMEOUT 60 ARGS 200000)
+weft_fuzz(fuzz_parse RUNS 200000 LINKS weft_base)

@@ -4,9 +4,7 @@ foreach(name test_model test_safetensors test_gguf test_gguf_split test_model_no
             LINKS weft_model LABELS unit TIMEOUT 60)
 endforeach()
 foreach(name fuzz_gguf fuzz_safetensors fuzz_config fuzz_packed)
-  weft_test(${name} SOURCES ${CMAKE_SOURCE_DIR}/tests/fuzz/${name}.c
-                            ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_main.c ${WEFT_MODEL_FILES}
-            LINKS weft_model PkgConfig::XXHASH LABELS fuzz TIMEOUT 60 ARGS 100000)
+  weft_fuzz(${name} RUNS 100000 LINKS weft_model PkgConfig::XXHASH SOURCES ${WEFT_MODEL_FILES})
 endforeach()
 
 foreach(symbol malloc calloc realloc strdup strndup)

@@ -4,9 +4,7 @@ weft_test(test_proto SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_proto.c ${WEFT_
 target_link_options(test_proto PRIVATE -Wl,--wrap=malloc)
 weft_test(prop_proto SOURCES ${CMAKE_SOURCE_DIR}/tests/property/prop_proto.c ${WEFT_PROTO_MESSAGES}
           LINKS weft_proto LABELS property TIMEOUT 60)
-weft_test(fuzz_proto SOURCES ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_proto.c
-                             ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_main.c ${WEFT_PROTO_MESSAGES}
-          LINKS weft_proto LABELS fuzz TIMEOUT 60 ARGS 100000)
+weft_fuzz(fuzz_proto RUNS 100000 LINKS weft_proto SOURCES ${WEFT_PROTO_MESSAGES})
 # Real processes that are killed; one at a time, since it measures how soon a death is noticed.
 weft_test(test_link SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_link.c LINKS weft_common LABELS unit
           TIMEOUT 120)

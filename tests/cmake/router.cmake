@@ -3,12 +3,8 @@ foreach(name test_router_params test_router_json_out test_router_metrics test_ro
              test_router_pace)
   weft_test(${name} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/${name}.c LINKS weft_router LABELS unit TIMEOUT 60)
 endforeach()
-weft_test(fuzz_msgpack SOURCES ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_msgpack.c
-                               ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_main.c
-          LINKS weft_router LABELS fuzz TIMEOUT 60 ARGS 100000)
-weft_test(fuzz_request SOURCES ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_request.c
-                               ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_main.c
-          LINKS weft_router LABELS fuzz TIMEOUT 60 ARGS 20000)
+weft_fuzz(fuzz_msgpack RUNS 100000 LINKS weft_router)
+weft_fuzz(fuzz_request RUNS 20000 LINKS weft_router)
 foreach(symbol malloc calloc realloc)
   target_link_options(test_router_call PRIVATE -Wl,--wrap=${symbol})
 endforeach()

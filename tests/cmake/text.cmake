@@ -9,12 +9,8 @@ weft_test(golden_tokenizer SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_token
           LINKS weft_text LABELS golden TIMEOUT 60)
 weft_test(golden_templates SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_templates.c
           LINKS weft_text LABELS golden TIMEOUT 60)
-weft_test(fuzz_chat SOURCES ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_chat.c
-                            ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_main.c
-          LINKS weft_text LABELS fuzz TIMEOUT 60 ARGS 100000)
-weft_test(fuzz_tokenizer SOURCES ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_tokenizer.c
-                                 ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_main.c ${WEFT_TEXT_FILES}
-          LINKS weft_text LABELS fuzz TIMEOUT 60 ARGS 5000)
+weft_fuzz(fuzz_chat RUNS 100000 LINKS weft_text)
+weft_fuzz(fuzz_tokenizer RUNS 5000 LINKS weft_text SOURCES ${WEFT_TEXT_FILES})
 
 foreach(symbol malloc calloc realloc)
   target_link_options(test_text_nomem PRIVATE -Wl,--wrap=${symbol})

@@ -1,6 +1,9 @@
 /* config.json. */
 #include "fuzz/fuzz.h"
 
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -17,6 +20,24 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
     WEFT_ASSERT(err || (params.n_heads % params.n_kv_heads == 0 && params.head_dim % 2 == 0));
     wefti_file_close(&file);
     return 0;
+}
+
+/* The configurations of all architectures that there are models of. */
+static void add_zoo(void (*add)(const void *bytes, size_t n)) {
+    char folder[4096], path[8192];
+    (void)snprintf(folder, sizeof folder, "%s", test_source_path("tests/data/zoo"));
+    DIR *dir = opendir(folder);
+    WEFT_ASSERT(dir);
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        struct weft_errmsg why;
+        char *text;
+        size_t n;
+        (void)snprintf(path, sizeof path, "%s/%s/config.json", folder, entry->d_name);
+        if (weft_model_read(path, 1 << 16, &text, &n, &why)) continue;
+        add(text, n);
+        free(text);
+    }
+    (void)closedir(dir);
 }
 
 void weft_fuzz_seeds(void (*add)(const void *bytes, size_t n)) {
@@ -36,4 +57,5 @@ void weft_fuzz_seeds(void (*add)(const void *bytes, size_t n)) {
         add(text.data, text.len);
         weft_buf_fini(&text);
     }
+    add_zoo(add);
 }

@@ -141,8 +141,8 @@ void weft_fuzz_seeds(void (*add)(const void *bytes, size_t n)) {
     static const char *const texts[] = {
         "Once upon a time, there was a little girl who lived in the forest.",
         "<|im_start|>user\nHello!<|im_end|>\n<|im_start|>assistant\n",
-        "caf\u00e9 na\u00efve \u4f60\u597d \U0001f468\u200d\U0001f469 \u0661\u0662 \t\t \r\n\r\n  "
-        "x",
+        ("caf\u00e9 na\u00efve \u4f60\u597d \U0001f468\u200d\U0001f469 \u0661\u0662 \t\t \r\n\r\n  "
+         "x"),
         "\xff\xc3(\xe2\x82 \xf0\x9f\x98 \xed\xa0\x80"};
     static const char *const words[] = {"a",    "b", "ab", "\u2581", "\u2581a", "<unk>", "aa",
                                         "aaaa", "H", "e",  "l",      "o",       NULL};

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Runs the fuzz targets under libFuzzer, each from its seeds and from what tests/fuzz/corpus keeps.
+
+    tests/fuzz/run.py BUILD [--seconds N] [--jobs N] [--keep] [TARGET ...]
+
+--keep puts the inputs that reach something new into the corpus. Ends with 1 and names the input where a target
+crashed, hung, leaked or took too much memory; the input is left in BUILD/findings."""
+
+import argparse
+import concurrent.futures
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+SOURCE_DIR = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
+CORPUS = os.path.join(SOURCE_DIR, "tests/fuzz/corpus")
+# Several kinds of files in one target: tokenizer.json, tokenizer.model, a GGUF file's vocabulary and texts.
+SHARES = {"fuzz_tokenizer": 3}
+KEPT_BYTES_MAX = 16384  # of an input
+
+
+def targets(build, names):
+    found = sorted(n for n in os.listdir(os.path.join(build, "bin")) if n.startswith("fuzz_"))
+    missing = [n for n in names if n not in found]
+    if missing or not found:
+        sys.exit(f"no target {', '.join(missing) or 'at all'} in {build}/bin")
+    return names or found
+
+
+def options(seconds):
+    return [f"-max_total_time={seconds}", "-timeout=20", "-rss_limit_mb=3072", "-print_final_stats=1", "-verbosity=1"]
+
+
+def keep(exe, name, corpus, env):
+    kept = os.path.join(CORPUS, name)
+    os.makedirs(kept, exist_ok=True)
+    subprocess.run([exe, "-merge=1", f"-max_len={KEPT_BYTES_MAX}", kept, corpus], env=env, check=True,
+                   capture_output=True)
+
+
+def run(build, name, seconds, keeps):
+    exe = os.path.join(build, "bin", name)
+    findings = os.path.join(build, "findings", name)
+    os.makedirs(findings, exist_ok=True)
+    env = {**os.environ, "WEFT_SOURCE_DIR": SOURCE_DIR}
+    with tempfile.TemporaryDirectory() as corpus:
+        folders = [corpus] + ([os.path.join(CORPUS, name)] if os.path.isdir(os.path.join(CORPUS, name)) else [])
+        done = subprocess.run([exe, *options(seconds * SHARES.get(name, 1)), f"-artifact_prefix={findings}/", *folders],
+                              env={**env, "WEFT_FUZZ_SEEDS": corpus}, capture_output=True, text=True, errors="replace")
+        if done.returncode == 0 and keeps:
+            keep(exe, name, corpus, env)
+    stats = dict(re.findall(r"stat::(\w+):\s+(\d+)", done.stderr))
+    covered = re.findall(r"cov: (\d+)", done.stderr)
+    return done, f"{name}: {stats.get('number_of_executed_units', '?')} inputs, {covered[-1] if covered else '?'} edges"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("build")
+    parser.add_argument("targets", nargs="*")
+    parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--keep", action="store_true")
+    args = parser.parse_args()
+    build, failed = os.path.abspath(args.build), []
+    names = sorted(targets(build, args.targets), key=lambda n: -SHARES.get(n, 1))
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        for done, said in pool.map(lambda n: run(build, n, args.seconds, args.keep), names):
+            print(said + ("" if done.returncode == 0 else ": FAILED"), flush=True)
+            if done.returncode != 0:
+                failed.append(said)
+                print(done.stderr[-6000:], flush=True)
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
