@@ -29,7 +29,7 @@ static void mark_layer(const struct wefti_lane *lane, uint32_t layer) {
 
 /* cos and sin of the angles at one position, in double and rounded once. */
 static void fill_rope(const struct wefti_forward *f, uint32_t kind, uint32_t pos, float *cos_sin) {
-    for (uint32_t i = 0; i < f->head_dim / 2; i++) {
+    for (uint32_t i = 0; i < f->rope_dim / 2; i++) {
         double angle = (double)pos * f->inv_freq[kind][i];
         cos_sin[(size_t)i * 2] = (float)cos(angle);
         cos_sin[(size_t)i * 2 + 1] = (float)sin(angle);
@@ -85,6 +85,16 @@ static void norm_heads(const struct wefti_forward *f, float *x, uint32_t n_heads
         f->kern->rms_norm(x, wefti_vector(f->weights, norm), f->rms_eps, f->head_dim, x);
 }
 
+static void turn_heads(const struct wefti_forward *f, float *x, uint32_t n_heads,
+                       const float *cos_sin) {
+    if (f->rope_dim == f->head_dim) {
+        f->kern->rope(x, n_heads, f->head_dim, cos_sin, f->rope_interleaved);
+        return;
+    }
+    for (uint32_t h = 0; h < n_heads; h++, x += f->head_dim)
+        f->kern->rope(x, 1, f->rope_dim, cos_sin, f->rope_interleaved);
+}
+
 /* A row's q and k as attention wants them. */
 static void finish_q_and_k(const struct wefti_forward *f, uint32_t layer_idx, uint32_t row) {
     const struct wefti_layer *layer = &f->weights->layers[layer_idx];
@@ -93,8 +103,8 @@ static void finish_q_and_k(const struct wefti_forward *f, uint32_t layer_idx, ui
     if (layer->q_norm) norm_heads(f, q, f->n_heads, layer->q_norm);
     if (layer->k_norm) norm_heads(f, k, f->n_kv_heads, layer->k_norm);
     if (weft_model_bit(f->no_rope, layer_idx)) return;
-    f->kern->rope(q, f->n_heads, f->head_dim, cos_sin, f->rope_interleaved);
-    f->kern->rope(k, f->n_kv_heads, f->head_dim, cos_sin, f->rope_interleaved);
+    turn_heads(f, q, f->n_heads, cos_sin);
+    turn_heads(f, k, f->n_kv_heads, cos_sin);
 }
 
 static void rope_and_cache(const struct wefti_lane *lane, uint32_t layer) {

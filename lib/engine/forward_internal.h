@@ -59,7 +59,7 @@ struct wefti_forward {
     struct wefti_profile *profile; /* NULL: off */
     const struct wefti_weights *weights;
     const struct wefti_kv *kv;
-    uint32_t n_threads, n_layers, n_heads, n_kv_heads, head_dim, n_hidden, n_ffn;
+    uint32_t n_threads, n_layers, n_heads, n_kv_heads, head_dim, rope_dim, n_hidden, n_ffn;
     uint32_t q_dim, max_rows;
     uint32_t windows[WEFTI_KINDS]; /* 0: none; layers of either kind may be all there are */
     float rms_eps, attn_scale, embed_scale, residual_scale, logit_scale;
@@ -72,7 +72,7 @@ struct wefti_forward {
     size_t act_bytes[WEFT_ACT_COUNT]; /* of the widest row */
     size_t x_stride, q_stride, kv_stride, ffn_stride, logit_stride, rope_stride;
 
-    double *inv_freq[WEFTI_KINDS]; /* [head_dim / 2] */
+    double *inv_freq[WEFTI_KINDS]; /* [rope_dim / 2] */
     float *rope[WEFTI_KINDS];      /* [rows][rope_stride] cos and sin pairs */
     float *x;                      /* [rows][x_stride] the residual stream */
     float *added; /* the same: what is scaled or normalised before it is added; or NULL */

@@ -41,7 +41,7 @@ static void lay_out_experts(struct wefti_forward *f, struct wefti_carver *carver
 static void lay_out(struct wefti_forward *f, struct wefti_carver *carver) {
     size_t rows = f->max_rows, grouped = wefti_round_up(rows, f->kern->group_rows);
     for (uint32_t kind = 0; kind < f->n_kinds; kind++) {
-        f->inv_freq[kind] = wefti_carve(carver, f->head_dim / 2, sizeof(double));
+        f->inv_freq[kind] = wefti_carve(carver, f->rope_dim / 2, sizeof(double));
         f->rope[kind] = wefti_carve(carver, rows * f->rope_stride, sizeof(float));
         f->tiles[kind] = wefti_carve(carver, rows, sizeof(struct wefti_attn_tile));
         f->picked_tiles[kind] = wefti_carve(carver, rows, sizeof(struct wefti_attn_tile));
@@ -99,6 +99,7 @@ static void set_shape(struct wefti_forward *f, const struct weft_model_params *p
     f->n_heads = p->n_heads;
     f->n_kv_heads = p->n_kv_heads;
     f->head_dim = p->head_dim;
+    f->rope_dim = p->rope_dim;
     f->n_hidden = p->n_hidden;
     f->moe = p->moe;
     f->n_ffn = wefti_max_u32(p->n_ffn, p->moe.n_ffn_shared);
@@ -124,7 +125,7 @@ static void set_shape(struct wefti_forward *f, const struct weft_model_params *p
     f->score_stride = wefti_stride(p->moe.n_experts);
     f->inner_stride = wefti_stride(p->moe.n_ffn);
     f->adds_apart = p->residual_scale != 1 || p->post_norms;
-    f->rope_stride = wefti_stride(f->head_dim);
+    f->rope_stride = wefti_stride(f->rope_dim);
 }
 
 /* A model all of whose layers are alike may have but the ones with a window. */

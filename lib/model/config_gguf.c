@@ -142,7 +142,6 @@ static weft_err check_options(const struct config *c, const struct weft_model_pa
         const char *key;
         uint32_t neutral;
     } sizes[] = {
-        {"rope.dimension_count", p->head_dim},
         {"attention.value_length", p->head_dim},
     };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
@@ -177,7 +176,9 @@ static weft_err read_rope(const struct config *c, struct weft_model_params *p) {
     p->rope_theta = 10000;
     p->rope_factor = 1;
     p->rope_scaling = WEFT_ROPE_NONE;
-    weft_err err = get_double(c, "rope.freq_base", &p->rope_theta);
+    weft_err err = get_u32(c, "rope.dimension_count", p->head_dim, &p->rope_dim);
+    if (err) return err;
+    err = get_double(c, "rope.freq_base", &p->rope_theta);
     if (err) return err;
     err = get_double(c, "rope.scale_linear", &factor); /* the name it once had */
     if (err) return err;

@@ -404,7 +404,6 @@ static weft_err read_rope_object(const struct config *c, const char *key, json_t
                                  struct weft_model_params *p) {
     const char *inner_key;
     json_t *inner;
-    double partial = 1;
     if (!json_is_object(rope)) return wrong_type(c, key, "an object");
     json_object_foreach(rope, inner_key, inner) {
         if (json_is_object(inner)) return unsupported(c, key, "one RoPE per kind of layer");
@@ -413,9 +412,6 @@ static weft_err read_rope_object(const struct config *c, const char *key, json_t
     if (err) return err;
     err = get_double(c, rope, "rope_theta", &p->rope_theta);
     if (err) return err;
-    err = get_double(c, rope, "partial_rotary_factor", &partial);
-    if (err) return err;
-    if (partial != 1) return unsupported(c, key, "a partial_rotary_factor");
     if (p->rope_scaling == WEFT_ROPE_NONE) return WEFT_OK;
     p->rope_factor = 0; /* must be given: 0 is refused later */
     err = get_double(c, rope, "factor", &p->rope_factor);
@@ -429,17 +425,31 @@ static weft_err read_rope_object(const struct config *c, const char *key, json_t
                    &p->rope_original_context);
 }
 
+/* Some models turn but the first elements of a head. */
+static weft_err read_rope_dim(const struct config *c, const json_t *parameters,
+                              const json_t *scaling, struct weft_model_params *p) {
+    static const char key[] = "partial_rotary_factor";
+    double part = 1;
+    weft_err err = get_double(c, c->root, key, &part);
+    if (!err) err = get_double(c, parameters, key, &part);
+    if (!err) err = get_double(c, scaling, key, &part);
+    if (err) return err;
+    if (!(part > 0 && part <= 1)) /* written so that NaN fails */
+        return weft_err_set(c->why, WEFT_E_PROTO, "%s: \"%s\" is %g; it must be over 0 and up to 1",
+                            c->path, key, part);
+    p->rope_dim = (uint32_t)(p->head_dim * part);
+    return WEFT_OK;
+}
+
 static weft_err read_rope(const struct config *c, struct weft_model_params *p) {
-    double partial = 1;
+    json_t *parameters = get(c->root, "rope_parameters");
+    json_t *scaling = get(c->root, "rope_scaling");
     p->rope_theta = 10000;
     p->rope_factor = 1;
     weft_err err = get_double(c, c->root, "rope_theta", &p->rope_theta);
     if (err) return err;
-    err = get_double(c, c->root, "partial_rotary_factor", &partial);
+    err = read_rope_dim(c, parameters, scaling, p);
     if (err) return err;
-    if (partial != 1) return unsupported(c, "partial_rotary_factor", "a value other than 1");
-    json_t *parameters = get(c->root, "rope_parameters");
-    json_t *scaling = get(c->root, "rope_scaling");
     if (parameters) {
         err = read_rope_object(c, "rope_parameters", parameters, p);
         if (err) return err;

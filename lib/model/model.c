@@ -327,12 +327,12 @@ static double llama3_frequency(const struct weft_model_params *p, double frequen
 
 void weft_model_rope_inv_freq(const weft_model *model, bool local, double *inv_freq_out) {
     const struct weft_model_params *p = &model->params;
-    for (uint32_t i = 0; i < p->head_dim / 2; i++) {
+    for (uint32_t i = 0; i < p->rope_dim / 2; i++) {
         if (local && p->local_rope_theta > 0) {
-            inv_freq_out[i] = pow(p->local_rope_theta, -2.0 * i / p->head_dim);
+            inv_freq_out[i] = pow(p->local_rope_theta, -2.0 * i / p->rope_dim);
             continue;
         }
-        double frequency = pow(p->rope_theta, -2.0 * i / p->head_dim);
+        double frequency = pow(p->rope_theta, -2.0 * i / p->rope_dim);
         if (p->rope_scaling == WEFT_ROPE_LINEAR) frequency /= p->rope_factor;
         if (p->rope_scaling == WEFT_ROPE_LLAMA3) frequency = llama3_frequency(p, frequency);
         if (model->rope_freqs) frequency /= (double)model->rope_freqs[i];
@@ -362,6 +362,7 @@ uint64_t weft_model_hash(const weft_model *model) {
         p->rope_low_freq_factor,
         p->rope_high_freq_factor,
         p->rope_original_context,
+        p->rope_dim,
         p->rope_interleaved,
         p->tied,
     };

@@ -147,7 +147,8 @@ struct weft_model_params {
     double rope_factor;                                 /* linear and llama3 */
     double rope_low_freq_factor, rope_high_freq_factor; /* llama3 */
     uint32_t rope_original_context;                     /* llama3 */
-    /* false: element i turns with i + head_dim/2 (Hugging Face); true: 2i with 2i + 1 (GGUF llama,
+    uint32_t rope_dim; /* so many elements of a head turn, the first ones; even */
+    /* false: element i turns with i + rope_dim/2 (Hugging Face); true: 2i with 2i + 1 (GGUF llama,
      * whose converter permutes the rows of Q and K to match). */
     bool rope_interleaved;
     bool tied; /* the head is the embedding table */
@@ -223,7 +224,7 @@ const struct weft_tensor *weft_model_tensor(const weft_model *model, size_t idx)
 /* NULL when there is no such tensor. */
 const struct weft_tensor *weft_model_find(const weft_model *model, const char *name);
 
-/* Angle per position of each rotated pair, inv_freq_out[head_dim / 2], scaling applied (and GGUF's
+/* Angle per position of each rotated pair, inv_freq_out[rope_dim / 2], scaling applied (and GGUF's
  * rope_freqs.weight factors where the file has them). Computed in double, rounded once. `local`: of
  * layers with a window. */
 void weft_model_rope_inv_freq(const weft_model *model, bool local, double *inv_freq_out);

@@ -75,7 +75,7 @@ struct weft_model {
     struct weft_model_layer *layers;   /* [params.n_layers] */
     struct weft_model_expert *experts; /* [params.n_layers][params.moe.n_experts], or NULL */
     const struct weft_tensor *embedding, *final_norm, *head;
-    float *rope_freqs;         /* [head_dim / 2] divisors of GGUF's rope_freqs.weight, or NULL */
+    float *rope_freqs;         /* [rope_dim / 2] divisors of GGUF's rope_freqs.weight, or NULL */
     struct weft_packed packed; /* arena_bytes 0: not a packed file */
     uint32_t *stored;          /* [n_tensors] of a packed file, else NULL */
 

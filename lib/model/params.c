@@ -145,6 +145,11 @@ weft_err wefti_params_check(const struct weft_model_params *p, const char *path,
         return weft_err_set(why, WEFT_E_PROTO, "%s: the RMS norm epsilon is %g; 0 to 1 are allowed",
                             path, (double)p->rms_eps);
     }
+    if (p->rope_dim % 2 != 0 || p->rope_dim < 2 || p->rope_dim > p->head_dim) {
+        return weft_err_set(why, WEFT_E_PROTO,
+                            "%s: %u of %u elements of a head turn; it must be an even number", path,
+                            p->rope_dim, p->head_dim);
+    }
     err = check_scales(p, path, why);
     if (!err) err = check_experts(p, path, why);
     return err ? err : check_rope(p, path, why);

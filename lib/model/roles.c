@@ -19,7 +19,7 @@ enum size {
     SIZE_FFN,
     SIZE_VOCAB,
     SIZE_HEAD,
-    SIZE_HALF_HEAD,
+    SIZE_HALF_ROPE,
     SIZE_EXPERTS,
     SIZE_EXPERT_FFN,
     SIZE_SHARED_FFN,
@@ -39,7 +39,7 @@ static const struct role final_norm_role = {
     {"model.norm.weight", "output_norm.weight"}, 1, {SIZE_HIDDEN}, NULL};
 static const struct role head_role = {
     {"lm_head.weight", "output.weight"}, 2, {SIZE_VOCAB, SIZE_HIDDEN}, NULL};
-static const struct role rope_freqs_role = {{"", "rope_freqs.weight"}, 1, {SIZE_HALF_HEAD}, NULL};
+static const struct role rope_freqs_role = {{"", "rope_freqs.weight"}, 1, {SIZE_HALF_ROPE}, NULL};
 
 static const char *const layer_prefix[2] = {"model.layers.", "blk."};
 
@@ -390,7 +390,7 @@ weft_err wefti_model_resolve(weft_model *model, enum weft_model_format format, c
                   [SIZE_FFN] = p->n_ffn,
                   [SIZE_VOCAB] = p->n_vocab,
                   [SIZE_HEAD] = p->head_dim,
-                  [SIZE_HALF_HEAD] = p->head_dim / 2,
+                  [SIZE_HALF_ROPE] = p->rope_dim / 2,
                   [SIZE_EXPERTS] = p->moe.n_experts,
                   [SIZE_EXPERT_FFN] = p->moe.n_ffn,
                   [SIZE_SHARED_FFN] = p->moe.n_ffn_shared},

@@ -517,7 +517,10 @@ static void options_of_the_metadata_are_checked(void **state) {
         const char *said; /* NULL: accepted */
     } cases[] = {
         {"llama.rope.dimension_count", U32, 16, "", WEFT_OK, NULL},
-        {"llama.rope.dimension_count", U32, 8, "", WEFT_E_UNSUPPORTED, "dimension_count is 8"},
+        {"llama.rope.dimension_count", U32, 8, "", WEFT_OK, NULL},
+        {"llama.rope.dimension_count", U32, 0, "", WEFT_E_PROTO, "0 of 16 elements"},
+        {"llama.rope.dimension_count", U32, 7, "", WEFT_E_PROTO, "even"},
+        {"llama.rope.dimension_count", U32, 18, "", WEFT_E_PROTO, "18 of 16 elements"},
         {"llama.attention.value_length", U32, 16, "", WEFT_OK, NULL},
         {"llama.attention.value_length", U32, 32, "", WEFT_E_UNSUPPORTED, "value_length"},
         {"llama.attention.key_length", U32, 16, "", WEFT_OK, NULL},

@@ -342,8 +342,6 @@ static void options_that_are_not_there_yet_are_refused_by_name(void **state) {
         {"{\"rope_scaling\":{\"rope_type\":\"dynamic\",\"factor\":4}}", "dynamic"},
         {"{\"rope_parameters\":{\"rope_type\":\"longrope\"}}", "longrope"},
         {"{\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"default\"}}}", "layer"},
-        {"{\"rope_parameters\":{\"partial_rotary_factor\":0.5}}", "partial_rotary_factor"},
-        {"{\"partial_rotary_factor\":0.5}", "partial_rotary_factor"},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         struct weft_model_params params;
@@ -385,6 +383,11 @@ static void nonsense_in_config_json_is_refused(void **state) {
         {"{\"rope_theta\":0}", "RoPE base"},
         {"{\"rope_theta\":1e300}", "RoPE base"},
         {"{\"rope_scaling\":7}", "rope_scaling"},
+        {"{\"partial_rotary_factor\":0}", "partial_rotary_factor"},
+        {"{\"partial_rotary_factor\":1.5}", "partial_rotary_factor"},
+        {"{\"partial_rotary_factor\":\"half\"}", "partial_rotary_factor"},
+        {"{\"rope_parameters\":{\"partial_rotary_factor\":-1}}", "partial_rotary_factor"},
+        {"{\"partial_rotary_factor\":0.01}", "elements of a head"},
         {"{\"rope_scaling\":{\"factor\":2}}", "no type"},
         {"{\"rope_scaling\":{\"type\":\"linear\"}}", "factor"},
         {"{\"rope_scaling\":{\"type\":\"linear\",\"factor\":0}}", "factor"},
@@ -468,6 +471,28 @@ static void every_spelling_of_rope_scaling_is_read(void **state) {
         assert_true(params.rope_theta == cases[i].theta);
         assert_true(params.rope_factor == cases[i].factor);
         assert_int_equal(params.rope_original_context, cases[i].original);
+    }
+}
+
+static void a_part_of_each_head_may_turn(void **state) {
+    (void)state;
+    static const struct {
+        const char *changes;
+        uint32_t rope_dim;
+    } cases[] = {
+        {"{}", 16},
+        {"{\"head_dim\":32}", 32},
+        {"{\"partial_rotary_factor\":0.75}", 12},
+        {"{\"partial_rotary_factor\":0.8}", 12}, /* rounded down, as Python's int does */
+        {"{\"partial_rotary_factor\":null}", 16},
+        {"{\"rope_parameters\":{\"partial_rotary_factor\":0.5}}", 8},
+        {"{\"rope_scaling\":{\"type\":\"linear\",\"factor\":2,\"partial_rotary_factor\":0.25}}", 4},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct weft_model_params params;
+        struct weft_errmsg why;
+        if (parse_changed(cases[i].changes, &params, &why)) fail_msg("%s", why.text);
+        assert_int_equal(params.rope_dim, cases[i].rope_dim);
     }
 }
 
@@ -710,6 +735,7 @@ int main(void) {
         cmocka_unit_test(nonsense_in_config_json_is_refused),
         cmocka_unit_test(text_that_is_not_a_configuration_is_refused),
         cmocka_unit_test(every_spelling_of_rope_scaling_is_read),
+        cmocka_unit_test(a_part_of_each_head_may_turn),
         cmocka_unit_test(missing_keys_have_the_defaults_of_transformers),
         cmocka_unit_test(mistral_is_a_llama_with_a_window),
         cmocka_unit_test(display_names_are_cut_at_whole_characters),
