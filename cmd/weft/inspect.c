@@ -8,7 +8,8 @@
 #include "model/model.h"
 
 static void print_params(const weft_model *model) {
-    static const char *const scalings[] = {"none", "linear", "llama3"};
+    static const char *const scalings[] = {"none", "linear",   "llama3",
+                                           "yarn", "longrope", "dynamic"};
     const struct weft_model_params *p = weft_model_params(model);
     uint64_t n_elems = 0, n_bytes = 0;
     for (size_t i = 0; i < weft_model_n_tensors(model); i++) {
@@ -36,7 +37,11 @@ static void print_params(const weft_model *model) {
     if (p->window > 0) printf(", of which a token sees the last %u", p->window);
     printf("\n");
     printf("rope            theta %g, scaling %s", p->rope_theta, scalings[p->rope_scaling]);
-    if (p->rope_scaling != WEFT_ROPE_NONE) printf(" by %g", p->rope_factor);
+    if (p->rope_scaling == WEFT_ROPE_LONGROPE)
+        printf(" for prompts over %u", p->rope_original_context);
+    else if (p->rope_scaling != WEFT_ROPE_NONE)
+        printf(" by %g", p->rope_factor);
+    if (p->rope_dim < p->head_dim) printf(", of %u elements of a head", p->rope_dim);
     printf("\nkv per token    %" PRIu64 " bytes in bf16\n",
            (uint64_t)p->n_layers * p->n_kv_heads * p->head_dim * 2 * 2);
 }

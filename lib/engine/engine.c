@@ -40,7 +40,8 @@ struct weft_eng {
     struct wefti_profile *profile; /* NULL: off */
     struct weft_eng_info info;
     enum weft_kv_dtype kv_dtype;
-    bool exact; /* f32 activations all over */
+    bool exact;           /* f32 activations all over */
+    uint32_t long_prompt; /* prompts longer than this are long ones */
 
     uint64_t epoch, next_step;
     uint64_t last_end_us; /* 0: nothing ran yet */
@@ -49,6 +50,7 @@ struct weft_eng {
     /* Of one step, sized by the limits. */
     uint32_t *tokens;                       /* [max_batched_tokens] */
     struct weft_attn_row *rows;             /* [max_batched_tokens] */
+    bool *is_long;                          /* [max_batched_tokens] */
     uint32_t *logit_rows;                   /* [max_batched_tokens] */
     struct job *jobs;                       /* [max_batched_tokens], one per logit row */
     struct weft_logprobs *prompt_logprobs;  /* [max_batched_tokens] */
@@ -169,6 +171,7 @@ static void lay_out(weft_eng *eng, struct wefti_carver *carver) {
     size_t n_chunks = wefti_n_chunks(eng->info.n_vocab);
     eng->tokens = wefti_carve(carver, n_tokens, sizeof *eng->tokens);
     eng->rows = wefti_carve(carver, n_tokens, sizeof *eng->rows);
+    eng->is_long = wefti_carve(carver, n_tokens, sizeof *eng->is_long);
     eng->logit_rows = wefti_carve(carver, n_tokens, sizeof *eng->logit_rows);
     eng->jobs = wefti_carve(carver, n_tokens, sizeof *eng->jobs);
     eng->prompt_logprobs = wefti_carve(carver, n_tokens, sizeof *eng->prompt_logprobs);
@@ -283,6 +286,7 @@ static weft_err open_model(weft_eng *eng, const char *path, weft_model *model,
     if (err) return err;
     eng->kv_dtype = pick_kv_dtype(options);
     eng->exact = options->activations == WEFT_ENG_ACT_F32;
+    eng->long_prompt = weft_model_long_prompt(model);
     set_info(eng, p, options);
     err = wefti_pool_new(eng->info.n_threads, &eng->pool, why);
     if (!err) err = wefti_weights_open(&eng->weights, path, model, options, eng->pool, why);
@@ -439,6 +443,7 @@ static void gather_row(weft_eng *eng, struct step *step, const struct weft_step_
     for (uint32_t pos = first; pos < end; pos++, flat++) {
         eng->tokens[flat] = slot->tokens[pos];
         eng->rows[flat] = (struct weft_attn_row){.block_table = slot->table, .pos = pos};
+        eng->is_long[flat] = slot->n_prompt > eng->long_prompt;
         if (pos + 1 < span.begin || pos + 1 >= span.end) continue;
         struct job *job = add_job(eng, step, flat, out_idx);
         job->target = slot->tokens[pos + 1];
@@ -502,6 +507,7 @@ static void compute(weft_eng *eng, const struct step *step) {
         .n_tokens = step->n_tokens,
         .tokens = eng->tokens,
         .rows = eng->rows,
+        .is_long = eng->is_long,
         .n_logit_rows = step->n_jobs,
         .logit_rows = eng->logit_rows,
         .on_logits = on_logits,
@@ -606,12 +612,14 @@ weft_err weft_eng_logits(weft_eng *eng, const uint32_t *tokens, uint32_t n_token
         for (uint32_t i = 0; i < n; i++) {
             eng->tokens[i] = tokens[run.first + i];
             eng->rows[i] = (struct weft_attn_row){.block_table = table, .pos = run.first + i};
+            eng->is_long[i] = n_tokens > eng->long_prompt;
             eng->logit_rows[i] = i;
         }
         struct wefti_batch batch = {
             .n_tokens = n,
             .tokens = eng->tokens,
             .rows = eng->rows,
+            .is_long = eng->is_long,
             .n_logit_rows = n,
             .logit_rows = eng->logit_rows,
             .on_logits = forward_logits,

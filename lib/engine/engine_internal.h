@@ -345,6 +345,7 @@ struct wefti_batch {
     uint32_t n_tokens;
     const uint32_t *tokens;           /* [n_tokens] */
     const struct weft_attn_row *rows; /* [n_tokens]; rows of a sequence together, ascending */
+    const bool *is_long;              /* [n_tokens] of a sequence with a long prompt (LongRoPE) */
     uint32_t n_logit_rows;
     const uint32_t *logit_rows; /* indices of rows that need logits, ascending */
     wefti_logits_fn *on_logits;

@@ -28,11 +28,12 @@ static void mark_layer(const struct wefti_lane *lane, uint32_t layer) {
 }
 
 /* cos and sin of the angles at one position, in double and rounded once. */
-static void fill_rope(const struct wefti_forward *f, uint32_t kind, uint32_t pos, float *cos_sin) {
-    for (uint32_t i = 0; i < f->rope_dim / 2; i++) {
-        double angle = (double)pos * f->inv_freq[kind][i];
-        cos_sin[(size_t)i * 2] = (float)cos(angle);
-        cos_sin[(size_t)i * 2 + 1] = (float)sin(angle);
+static void fill_rope(const struct weft_rope *rope, uint32_t rope_dim, uint32_t pos,
+                      float *cos_sin) {
+    for (uint32_t i = 0; i < rope_dim / 2; i++) {
+        double angle = (double)pos * rope->inv_freq[i];
+        cos_sin[(size_t)i * 2] = (float)(cos(angle) * rope->magnitude);
+        cos_sin[(size_t)i * 2 + 1] = (float)(sin(angle) * rope->magnitude);
     }
 }
 
@@ -70,7 +71,8 @@ static void begin_pass(const struct wefti_lane *lane) {
                             f->x + row * f->x_stride);
         if (f->embed_scale != 1) scale_row(f->x + row * f->x_stride, f->n_hidden, f->embed_scale);
         for (uint32_t kind = 0; kind < f->n_kinds; kind++)
-            fill_rope(f, kind, batch->rows[row].pos, f->rope[kind] + row * f->rope_stride);
+            fill_rope(&f->ropes[kind][batch->is_long[row]], f->rope_dim, batch->rows[row].pos,
+                      f->rope[kind] + row * f->rope_stride);
     }
     wefti_barrier(lane);
 }

@@ -72,9 +72,9 @@ struct wefti_forward {
     size_t act_bytes[WEFT_ACT_COUNT]; /* of the widest row */
     size_t x_stride, q_stride, kv_stride, ffn_stride, logit_stride, rope_stride;
 
-    double *inv_freq[WEFTI_KINDS]; /* [rope_dim / 2] */
-    float *rope[WEFTI_KINDS];      /* [rows][rope_stride] cos and sin pairs */
-    float *x;                      /* [rows][x_stride] the residual stream */
+    struct weft_rope ropes[WEFTI_KINDS][2]; /* of sequences with a short prompt, and a long one */
+    float *rope[WEFTI_KINDS];               /* [rows][rope_stride] cos and sin pairs */
+    float *x;                               /* [rows][x_stride] the residual stream */
     float *added; /* the same: what is scaled or normalised before it is added; or NULL */
     float *q, *k, *v, *attn;         /* [rows][q_stride or kv_stride] */
     float *ffn;                      /* [rows][ffn_stride], in the same memory as q..attn */

@@ -41,7 +41,6 @@ static void lay_out_experts(struct wefti_forward *f, struct wefti_carver *carver
 static void lay_out(struct wefti_forward *f, struct wefti_carver *carver) {
     size_t rows = f->max_rows, grouped = wefti_round_up(rows, f->kern->group_rows);
     for (uint32_t kind = 0; kind < f->n_kinds; kind++) {
-        f->inv_freq[kind] = wefti_carve(carver, f->rope_dim / 2, sizeof(double));
         f->rope[kind] = wefti_carve(carver, rows * f->rope_stride, sizeof(float));
         f->tiles[kind] = wefti_carve(carver, rows, sizeof(struct wefti_attn_tile));
         f->picked_tiles[kind] = wefti_carve(carver, rows, sizeof(struct wefti_attn_tile));
@@ -161,8 +160,10 @@ weft_err wefti_forward_new(const struct weft_kern_table *kern, struct wefti_pool
     }
     carver = (struct wefti_carver){.base = f->map};
     lay_out(f, &carver);
-    for (uint32_t kind = 0; kind < f->n_kinds; kind++)
-        weft_model_rope_inv_freq(model, is_local(model, f, kind), f->inv_freq[kind]);
+    for (uint32_t kind = 0; kind < f->n_kinds; kind++) {
+        for (int is_long = 0; is_long < 2; is_long++)
+            weft_model_rope(model, is_local(model, f, kind), is_long, &f->ropes[kind][is_long]);
+    }
     *forward_out = f;
     return WEFT_OK;
 }

@@ -169,6 +169,39 @@ static weft_err read_window(const struct config *c, struct weft_model_params *p)
     return err;
 }
 
+/* A factor on magnitudes of DeepSeek's YaRN is not there: what it would be is 1 in all of them. */
+static weft_err read_yarn(const struct config *c, double factor, struct weft_model_params *p) {
+    static const char ext_key[] = "rope.scaling.yarn_ext_factor";
+    double log_multiplier = 0, ext = 1;
+    p->rope_scaling = WEFT_ROPE_YARN;
+    if (p->rope_original_context == 0) p->rope_original_context = p->n_context;
+    p->rope_factor = factor != 0 ? factor : (double)p->n_context / p->rope_original_context;
+    p->yarn_beta_fast = 32;
+    p->yarn_beta_slow = 1;
+    weft_err err = get_double(c, "rope.scaling.yarn_beta_fast", &p->yarn_beta_fast);
+    if (!err) err = get_double(c, "rope.scaling.yarn_beta_slow", &p->yarn_beta_slow);
+    if (!err) err = get_double(c, "rope.scaling.yarn_log_multiplier", &log_multiplier);
+    if (!err) err = get_double(c, ext_key, &ext);
+    if (!err && ext != 1)
+        return weft_err_set(c->why, WEFT_E_UNSUPPORTED, "%s: %s is %g; only 1 is supported",
+                            c->path, key_of(c, ext_key).text, ext);
+    /* The file has a tenth of what it multiplies. */
+    p->yarn_mscale = wefti_yarn_mscale(p->rope_factor, log_multiplier * 10);
+    double magnitude = log_multiplier == 0 ? wefti_yarn_mscale(p->rope_factor, 1) : 1;
+    if (!err) err = get_double(c, "rope.scaling.yarn_attn_factor", &magnitude);
+    p->rope_magnitude *= magnitude;
+    wefti_yarn_stretch(p);
+    return err;
+}
+
+/* LongRoPE is known by its tensors (roles.c); files need not say so here. */
+static void expect_longrope(struct weft_model_params *p) {
+    p->rope_scaling = WEFT_ROPE_LONGROPE;
+    if (p->rope_original_context == 0) p->rope_original_context = p->n_context;
+    for (size_t i = 0; i < WEFT_HEAD_DIM_MAX / 2; i++)
+        p->rope_long_factors[i] = p->rope_short_factors[i] = 1;
+}
+
 static weft_err read_rope(const struct config *c, struct weft_model_params *p) {
     const struct key type_key = key_of(c, "rope.scaling.type");
     struct weft_str type = {"linear", 6}; /* a factor alone means linear */
@@ -177,17 +210,22 @@ static weft_err read_rope(const struct config *c, struct weft_model_params *p) {
     p->rope_factor = 1;
     p->rope_scaling = WEFT_ROPE_NONE;
     weft_err err = get_u32(c, "rope.dimension_count", p->head_dim, &p->rope_dim);
-    if (err) return err;
-    err = get_double(c, "rope.freq_base", &p->rope_theta);
-    if (err) return err;
-    err = get_double(c, "rope.scale_linear", &factor); /* the name it once had */
-    if (err) return err;
-    err = get_double(c, "rope.scaling.factor", &factor);
+    if (!err) err = get_double(c, "rope.freq_base", &p->rope_theta);
+    if (!err) err = get_double(c, "rope.scale_linear", &factor); /* the name it once had */
+    if (!err) err = get_double(c, "rope.scaling.factor", &factor);
+    if (!err) err = get_double(c, "rope.scaling.attn_factor", &p->rope_magnitude);
+    if (!err)
+        err = get_u32(c, "rope.scaling.original_context_length", 0, &p->rope_original_context);
     if (err) return err;
     if (has(c, "rope.scaling.type") && !weft_gguf_str(c->gguf, type_key.text, &type)) {
         return wrong_type(c, type_key.text, "a string");
     }
     if (str_is(type, "none")) return WEFT_OK;
+    if (str_is(type, "yarn")) return read_yarn(c, factor, p);
+    if (str_is(type, "longrope")) {
+        expect_longrope(p);
+        return WEFT_OK;
+    }
     if (!str_is(type, "linear")) return unsupported(c, type_key.text, type);
     if (factor == 0) return WEFT_OK; /* not given, or written as "unknown" */
     p->rope_scaling = WEFT_ROPE_LINEAR;
@@ -307,9 +345,9 @@ weft_err wefti_config_gguf(const weft_gguf *gguf, struct weft_model_params *p,
     err = check_options(&c, p);
     if (err) return err;
     if (p->n_layers > WEFT_LAYERS_MAX) return wefti_params_check(p, c.path, why);
-    err = read_traits(&c, p);
-    if (err) return err;
     err = read_rope(&c, p);
+    if (err) return err;
+    err = read_traits(&c, p);
     if (err) return err;
     if (!weft_gguf_f64(gguf, eps_key.text, &eps)) {
         return weft_err_set(why, WEFT_E_PROTO, "%s: has no %s", c.path, eps_key.text);

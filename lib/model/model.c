@@ -313,33 +313,6 @@ const struct weft_tensor *weft_model_find(const weft_model *model, const char *n
     return found ? found->tensor : NULL;
 }
 
-/* Llama 3.1's rule: short wavelengths stay, long ones are stretched by the factor, and those
- * between are blended linearly in original_context / wavelength. */
-static double llama3_frequency(const struct weft_model_params *p, double frequency) {
-    double wavelength = 2 * M_PI / frequency;
-    double turns = p->rope_original_context / wavelength;
-    if (turns > p->rope_high_freq_factor) return frequency;
-    if (turns < p->rope_low_freq_factor) return frequency / p->rope_factor;
-    double smooth =
-        (turns - p->rope_low_freq_factor) / (p->rope_high_freq_factor - p->rope_low_freq_factor);
-    return (1 - smooth) * frequency / p->rope_factor + smooth * frequency;
-}
-
-void weft_model_rope_inv_freq(const weft_model *model, bool local, double *inv_freq_out) {
-    const struct weft_model_params *p = &model->params;
-    for (uint32_t i = 0; i < p->rope_dim / 2; i++) {
-        if (local && p->local_rope_theta > 0) {
-            inv_freq_out[i] = pow(p->local_rope_theta, -2.0 * i / p->rope_dim);
-            continue;
-        }
-        double frequency = pow(p->rope_theta, -2.0 * i / p->rope_dim);
-        if (p->rope_scaling == WEFT_ROPE_LINEAR) frequency /= p->rope_factor;
-        if (p->rope_scaling == WEFT_ROPE_LLAMA3) frequency = llama3_frequency(p, frequency);
-        if (model->rope_freqs) frequency /= (double)model->rope_freqs[i];
-        inv_freq_out[i] = frequency;
-    }
-}
-
 /* Each piece is the seed of the next. The name is left out: a copy in another folder is the same
  * model. Tensors go by name, so that a sharded copy is, too. */
 uint64_t weft_model_hash(const weft_model *model) {
@@ -377,8 +350,14 @@ uint64_t weft_model_hash(const weft_model *model) {
                              p->gelu,
                              (double)p->attn_soft_cap,
                              (double)p->logit_soft_cap,
-                             p->local_rope_theta};
+                             p->local_rope_theta,
+                             p->rope_magnitude,
+                             p->yarn_beta_fast,
+                             p->yarn_beta_slow,
+                             p->yarn_mscale};
     hash = XXH3_64bits_withSeed(others, sizeof others, hash);
+    hash = XXH3_64bits_withSeed(p->rope_long_factors, sizeof p->rope_long_factors, hash);
+    hash = XXH3_64bits_withSeed(p->rope_short_factors, sizeof p->rope_short_factors, hash);
     hash = XXH3_64bits_withSeed(p->no_rope, sizeof p->no_rope, hash);
     hash = XXH3_64bits_withSeed(p->no_window, sizeof p->no_window, hash);
     const double moe[] = {p->qk_norm_all,       p->moe.n_experts,    p->moe.n_used,

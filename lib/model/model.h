@@ -111,7 +111,14 @@ void weft_tensor_row_f32(const struct weft_tensor *tensor, uint64_t row, float *
 /* --------------------------------------------------------------------------------- the model ---
  */
 
-enum weft_rope_scaling { WEFT_ROPE_NONE, WEFT_ROPE_LINEAR, WEFT_ROPE_LLAMA3 };
+enum weft_rope_scaling {
+    WEFT_ROPE_NONE,
+    WEFT_ROPE_LINEAR,
+    WEFT_ROPE_LLAMA3,
+    WEFT_ROPE_YARN,
+    WEFT_ROPE_LONGROPE, /* sequences with a long prompt have other frequencies */
+    WEFT_ROPE_DYNAMIC,  /* stretches what is longer than the context, so nothing here */
+};
 
 /* Layers whose feed-forward part is many, of which each token takes a few: the router scores them
  * all, and the sum of what the best yield, weighed by their scores, is the layer's. */
@@ -137,17 +144,23 @@ struct weft_model_params {
     char name[128]; /* general.name, or the folder's or file's name */
     uint32_t n_layers, n_heads, n_kv_heads, head_dim;
     uint32_t n_hidden, n_ffn, n_vocab;
-    uint32_t n_context; /* max_position_embeddings */
+    uint32_t n_context; /* max_position_embeddings, or what YaRN stretches the original to */
     uint32_t window;    /* a token sees itself and the window - 1 before it; 0: all before it */
     float rms_eps;
     double rope_theta;
     /* A GGUF file keeps llama3 scaling in rope_freqs.weight and says NONE here: see
-     * weft_model_rope_inv_freq. */
+     * weft_model_rope. */
     enum weft_rope_scaling rope_scaling;
-    double rope_factor;                                 /* linear and llama3 */
+    double rope_factor; /* all but none; LongRoPE has no use for it */
     double rope_low_freq_factor, rope_high_freq_factor; /* llama3 */
-    uint32_t rope_original_context;                     /* llama3 */
-    uint32_t rope_dim; /* so many elements of a head turn, the first ones; even */
+    uint32_t rope_original_context;                     /* llama3, YaRN, LongRoPE */
+    uint32_t rope_dim;     /* so many elements of a head turn, the first ones; even */
+    double rope_magnitude; /* cos and sin are multiplied by it */
+    double yarn_beta_fast, yarn_beta_slow;
+    double yarn_mscale; /* scores of latent attention are multiplied by its square; else 1 */
+    /* LongRoPE's divisors of each frequency, rope_dim / 2 of them: of sequences whose prompt is
+     * longer than the original context, and of the others. */
+    double rope_long_factors[WEFT_HEAD_DIM_MAX / 2], rope_short_factors[WEFT_HEAD_DIM_MAX / 2];
     /* false: element i turns with i + rope_dim/2 (Hugging Face); true: 2i with 2i + 1 (GGUF llama,
      * whose converter permutes the rows of Q and K to match). */
     bool rope_interleaved;
@@ -224,10 +237,22 @@ const struct weft_tensor *weft_model_tensor(const weft_model *model, size_t idx)
 /* NULL when there is no such tensor. */
 const struct weft_tensor *weft_model_find(const weft_model *model, const char *name);
 
-/* Angle per position of each rotated pair, inv_freq_out[rope_dim / 2], scaling applied (and GGUF's
- * rope_freqs.weight factors where the file has them). Computed in double, rounded once. `local`: of
- * layers with a window. */
-void weft_model_rope_inv_freq(const weft_model *model, bool local, double *inv_freq_out);
+/* How a position turns q and k: pair i by position * inv_freq[i], cos and sin times
+ * `magnitude`. */
+struct weft_rope {
+    double magnitude;
+    double inv_freq[WEFT_HEAD_DIM_MAX / 2]; /* rope_dim / 2 of them */
+};
+
+/* Scaling applied, and GGUF's rope_freqs.weight where the file has it. `local`: of layers with a
+ * window. `is_long`: of sequences with a long prompt, see weft_model_long_prompt. */
+void weft_model_rope(const weft_model *model, bool local, bool is_long, struct weft_rope *out);
+
+/* Prompts longer than this are long ones (UINT32_MAX: none is, or it does not matter). Hugging
+ * Face goes by the length of the whole sequence and so changes its mind about tokens it has
+ * computed already; here it is the prompt that decides, once. Whatever is to be shared between
+ * sequences must be of the same kind of prompt. */
+uint32_t weft_model_long_prompt(const weft_model *model);
 
 /* A 64-bit hash over hyper-parameters and all tensor bytes (XXH3). Reads the whole file once; of a
  * packed file, what was noted when it was packed. */

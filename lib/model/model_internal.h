@@ -124,9 +124,18 @@ static inline void wefti_set_bit(uint32_t bits[WEFT_LAYERS_MAX / 32], uint32_t l
     bits[layer / 32] |= 1u << layer % 32;
 }
 
+/* YaRN's factor on magnitudes of a context stretched by `factor`, and LongRoPE's. */
+double wefti_yarn_mscale(double factor, double mscale);
+double wefti_longrope_magnitude(double factor, uint32_t original_context);
+/* A model is good for as much as YaRN makes of its original context. */
+void wefti_yarn_stretch(struct weft_model_params *params);
+
 /* Replaces fused and stacked tensors by their parts, before the index is made (split.c). */
 WEFT_MUST_CHECK weft_err wefti_model_split(weft_model *model, enum weft_model_format format,
                                            const char *path, struct weft_errmsg *why);
+
+/* Whether opening a GGUF model reads the values of the tensor: the engine's form lacks them. */
+bool wefti_role_is_read(const char *name);
 
 /* Finds the tensor of every role and checks its shape (roles.c). */
 WEFT_MUST_CHECK weft_err wefti_model_resolve(weft_model *model, enum weft_model_format format,

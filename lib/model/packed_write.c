@@ -52,8 +52,7 @@ static void put_tensors(const weft_model *model, const uint32_t *stored, struct 
     put_u32(out, (uint32_t)model->n_tensors);
     for (size_t i = 0; i < model->n_tensors; i++) {
         const struct weft_tensor *tensor = &model->tensors[i];
-        /* The one that opening a model reads, and no step does. */
-        bool has_values = model->rope_freqs && strcmp(tensor->name, "rope_freqs.weight") == 0;
+        bool has_values = wefti_role_is_read(tensor->name);
         put_u32(out, (uint32_t)strlen(tensor->name));
         weft_buf_add_str(out, tensor->name);
         put_u32(out, wefti_gguf_type_of(tensor->dtype));

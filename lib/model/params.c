@@ -35,6 +35,7 @@ void wefti_params_init(struct weft_model_params *p, const struct wefti_arch *arc
     p->qk_norm_all = arch->traits & WEFTI_ARCH_QK_NORM_ALL;
     p->post_norms = p->gelu = arch->traits & WEFTI_ARCH_GEMMA;
     p->embed_scale = p->residual_scale = p->logit_scale = 1;
+    p->rope_magnitude = p->yarn_mscale = 1;
 }
 
 static weft_err check_scales(const struct weft_model_params *p, const char *path,
@@ -93,6 +94,64 @@ static weft_err check_experts(const struct weft_model_params *p, const char *pat
                         (double)moe->scale);
 }
 
+static weft_err check_llama3(const struct weft_model_params *p, const char *path,
+                             struct weft_errmsg *why) {
+    double low = p->rope_low_freq_factor, high = p->rope_high_freq_factor;
+    if (low > 0 && low < high && isfinite(high)) return WEFT_OK;
+    return weft_err_set(why, WEFT_E_PROTO,
+                        "%s: the llama3 RoPE scaling needs 0 < low_freq_factor < "
+                        "high_freq_factor and has %g and %g",
+                        path, low, high);
+}
+
+static weft_err check_yarn(const struct weft_model_params *p, const char *path,
+                           struct weft_errmsg *why) {
+    double fast = p->yarn_beta_fast, slow = p->yarn_beta_slow;
+    if (!(slow > 0 && slow < fast && isfinite(fast)))
+        return weft_err_set(why, WEFT_E_PROTO,
+                            "%s: the YaRN RoPE scaling needs 0 < beta_slow < beta_fast and has %g "
+                            "and %g",
+                            path, slow, fast);
+    if (p->rope_theta > 1) return WEFT_OK;
+    return weft_err_set(why, WEFT_E_PROTO, "%s: the YaRN RoPE scaling needs a RoPE base over 1",
+                        path);
+}
+
+static weft_err check_longrope(const struct weft_model_params *p, const char *path,
+                               struct weft_errmsg *why) {
+    for (uint32_t i = 0; i < p->rope_dim; i++) {
+        bool is_long = i % 2;
+        double factor = (is_long ? p->rope_long_factors : p->rope_short_factors)[i / 2];
+        if (factor >= 1e-6 && factor <= 1e6) continue;
+        return weft_err_set(why, WEFT_E_PROTO,
+                            "%s: the %s factor %u of LongRoPE is %g; 1e-6 to 1e6 are allowed", path,
+                            is_long ? "long" : "short", i / 2, factor);
+    }
+    return WEFT_OK;
+}
+
+static weft_err check_rope_scaling(const struct weft_model_params *p, const char *path,
+                                   struct weft_errmsg *why) {
+    if (!(p->rope_factor >= 1 && p->rope_factor <= 1e6)) {
+        return weft_err_set(why, WEFT_E_PROTO,
+                            "%s: the RoPE scaling factor is %g; 1 to 1e6 are allowed", path,
+                            p->rope_factor);
+    }
+    if (p->rope_scaling == WEFT_ROPE_LINEAR || p->rope_scaling == WEFT_ROPE_DYNAMIC) return WEFT_OK;
+    weft_err err = WEFT_OK;
+    if (p->rope_scaling == WEFT_ROPE_LLAMA3) err = check_llama3(p, path, why);
+    if (p->rope_scaling == WEFT_ROPE_YARN) err = check_yarn(p, path, why);
+    if (p->rope_scaling == WEFT_ROPE_LONGROPE) err = check_longrope(p, path, why);
+    if (err) return err;
+    if (p->rope_original_context < 1 || p->rope_original_context > WEFT_CONTEXT_MAX) {
+        return weft_err_set(why, WEFT_E_PROTO,
+                            "%s: the original context length of the RoPE scaling is %u; 1 to %u "
+                            "are allowed",
+                            path, p->rope_original_context, WEFT_CONTEXT_MAX);
+    }
+    return WEFT_OK;
+}
+
 static weft_err check_rope(const struct weft_model_params *p, const char *path,
                            struct weft_errmsg *why) {
     /* Written so that NaN fails. */
@@ -105,27 +164,14 @@ static weft_err check_rope(const struct weft_model_params *p, const char *path,
             why, WEFT_E_PROTO,
             "%s: the RoPE base of layers with a window is %g; 1 to 1e15 are allowed", path,
             p->local_rope_theta);
-    if (p->rope_scaling == WEFT_ROPE_NONE) return WEFT_OK;
-    if (!(p->rope_factor >= 1 && p->rope_factor <= 1e6)) {
-        return weft_err_set(why, WEFT_E_PROTO,
-                            "%s: the RoPE scaling factor is %g; 1 to 1e6 are allowed", path,
-                            p->rope_factor);
-    }
-    if (p->rope_scaling != WEFT_ROPE_LLAMA3) return WEFT_OK;
-    double low = p->rope_low_freq_factor, high = p->rope_high_freq_factor;
-    if (!(low > 0 && low < high && isfinite(high))) {
-        return weft_err_set(why, WEFT_E_PROTO,
-                            "%s: the llama3 RoPE scaling needs 0 < low_freq_factor < "
-                            "high_freq_factor and has %g and %g",
-                            path, low, high);
-    }
-    if (p->rope_original_context < 1 || p->rope_original_context > WEFT_CONTEXT_MAX) {
-        return weft_err_set(why, WEFT_E_PROTO,
-                            "%s: the original context length of the RoPE scaling is %u; 1 to %u "
-                            "are allowed",
-                            path, p->rope_original_context, WEFT_CONTEXT_MAX);
-    }
-    return WEFT_OK;
+    weft_err err = p->rope_scaling == WEFT_ROPE_NONE ? WEFT_OK : check_rope_scaling(p, path, why);
+    if (err) return err;
+    double magnitude = p->rope_magnitude, mscale = p->yarn_mscale;
+    if (magnitude > 0 && magnitude <= 1e3 && mscale > 0 && mscale <= 1e3) return WEFT_OK;
+    return weft_err_set(why, WEFT_E_PROTO,
+                        "%s: RoPE's factors on attention are %g and %g; over 0 and up to 1000 are "
+                        "allowed",
+                        path, magnitude, mscale);
 }
 
 weft_err wefti_params_check(const struct weft_model_params *p, const char *path,

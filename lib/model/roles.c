@@ -39,7 +39,12 @@ static const struct role final_norm_role = {
     {"model.norm.weight", "output_norm.weight"}, 1, {SIZE_HIDDEN}, NULL};
 static const struct role head_role = {
     {"lm_head.weight", "output.weight"}, 2, {SIZE_VOCAB, SIZE_HIDDEN}, NULL};
-static const struct role rope_freqs_role = {{"", "rope_freqs.weight"}, 1, {SIZE_HALF_ROPE}, NULL};
+enum rope_table { ROPE_FREQS, ROPE_LONG, ROPE_SHORT, ROPE_TABLES };
+static const struct role rope_roles[ROPE_TABLES] = {
+    {{"", "rope_freqs.weight"}, 1, {SIZE_HALF_ROPE}, NULL},
+    {{"", "rope_factors_long.weight"}, 1, {SIZE_HALF_ROPE}, NULL},
+    {{"", "rope_factors_short.weight"}, 1, {SIZE_HALF_ROPE}, NULL},
+};
 
 static const char *const layer_prefix[2] = {"model.layers.", "blk."};
 
@@ -336,26 +341,67 @@ static weft_err resolve_head(struct resolver *r) {
     return WEFT_OK;
 }
 
-/* Llama 3's scaling comes in a GGUF file as one divisor for each frequency. */
-static weft_err resolve_rope_freqs(struct resolver *r) {
+bool wefti_role_is_read(const char *name) {
+    for (size_t i = 0; i < ROPE_TABLES; i++) {
+        if (strcmp(name, rope_roles[i].names[WEFT_MODEL_GGUF]) == 0) return true;
+    }
+    return false;
+}
+
+/* One positive number per pair; *out is NULL where the file has none, else malloc'd. */
+static weft_err take_rope_table(struct resolver *r, enum rope_table table, float **out) {
     const struct weft_tensor *tensor;
-    if (r->format != WEFT_MODEL_GGUF) return WEFT_OK;
-    weft_err err = take(r, &rope_freqs_role, rope_freqs_role.names[r->format], &tensor);
+    const struct role *role = &rope_roles[table];
+    *out = NULL;
+    weft_err err = take(r, role, role->names[r->format], &tensor);
     if (err || !tensor) return err;
     if (!tensor->data)
         return weft_err_set(r->why, WEFT_E_PROTO, "%s: was packed without the values of '%s'",
                             r->path, tensor->name);
-    float *freqs = malloc(tensor->dims[0] * sizeof *freqs);
-    if (!freqs) return weft_err_set(r->why, WEFT_E_NOMEM, "%s: out of memory", r->path);
-    r->model->rope_freqs = freqs;
-    weft_tensor_row_f32(tensor, 0, freqs);
+    *out = malloc(tensor->dims[0] * sizeof **out);
+    if (!*out) return weft_err_set(r->why, WEFT_E_NOMEM, "%s: out of memory", r->path);
+    weft_tensor_row_f32(tensor, 0, *out);
     for (uint64_t i = 0; i < tensor->dims[0]; i++) {
-        if (isfinite(freqs[i]) && freqs[i] > 0) continue;
+        if (isfinite((*out)[i]) && (*out)[i] > 0) continue;
         return weft_err_set(r->why, WEFT_E_PROTO,
                             "%s: tensor '%s' has %g at %" PRIu64 "; it must be positive", r->path,
-                            tensor->name, (double)freqs[i], i);
+                            tensor->name, (double)(*out)[i], i);
     }
     return WEFT_OK;
+}
+
+/* LongRoPE's, of which a file has both or none. */
+static weft_err resolve_longrope(struct resolver *r) {
+    struct weft_model_params *p = &r->model->params;
+    float *longer = NULL, *shorter = NULL;
+    weft_err err = take_rope_table(r, ROPE_LONG, &longer);
+    if (!err) err = take_rope_table(r, ROPE_SHORT, &shorter);
+    bool is_wanted = p->rope_scaling == WEFT_ROPE_LONGROPE;
+    if (!err && (!longer != !shorter || (is_wanted && !longer)))
+        err = weft_err_set(r->why, WEFT_E_PROTO, "%s: tensor '%s' is missing", r->path,
+                           rope_roles[longer ? ROPE_SHORT : ROPE_LONG].names[r->format]);
+    if (!err && longer && !is_wanted && p->rope_scaling != WEFT_ROPE_NONE)
+        err = weft_err_set(r->why, WEFT_E_UNSUPPORTED,
+                           "%s: has tables of LongRoPE and another scaling of RoPE", r->path);
+    if (!err && longer && shorter) {
+        p->rope_scaling = WEFT_ROPE_LONGROPE;
+        if (p->rope_original_context == 0) p->rope_original_context = p->n_context;
+        for (uint32_t i = 0; i < p->rope_dim / 2; i++) {
+            p->rope_long_factors[i] = (double)longer[i];
+            p->rope_short_factors[i] = (double)shorter[i];
+        }
+        err = wefti_params_check(p, r->path, r->why);
+    }
+    free(longer);
+    free(shorter);
+    return err;
+}
+
+/* What of RoPE comes in tensors: of GGUF files, Llama 3's scaling and LongRoPE's. */
+static weft_err resolve_rope(struct resolver *r) {
+    if (r->format != WEFT_MODEL_GGUF) return WEFT_OK;
+    weft_err err = take_rope_table(r, ROPE_FREQS, &r->model->rope_freqs);
+    return err ? err : resolve_longrope(r);
 }
 
 /* Older checkpoints store the table of rotary frequencies, which follows from the configuration. */
@@ -411,7 +457,7 @@ weft_err wefti_model_resolve(weft_model *model, enum weft_model_format format, c
     if (err) goto cleanup;
     err = resolve_head(&r);
     if (err) goto cleanup;
-    err = resolve_rope_freqs(&r);
+    err = resolve_rope(&r);
     if (err) goto cleanup;
     err = check_all_used(&r);
 cleanup:

@@ -46,6 +46,10 @@ void weft_fuzz_seeds(void (*add)(const void *bytes, size_t n)) {
         "\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.0},\"head_dim\":16}",
         "\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,"
         "\"high_freq_factor\":4,\"original_max_position_embeddings\":64}}",
+        "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,\"beta_fast\":32,\"mscale_all_dim\":1}}",
+        "\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1,1,1,1,1,2],"
+        "\"long_factor\":[1,2,3,4,5,6]},\"partial_rotary_factor\":0.75,"
+        "\"original_max_position_embeddings\":64}",
         "\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":5e5},"
         "\"sliding_window\":4096}",
     };

@@ -66,8 +66,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
     err = wefti_model_from_gguf(&file, &model, &why);
     WEFT_ASSERT(!err || why.text[0]);
     if (err) return 0;
-    double inv_freq[WEFT_HEAD_DIM_MAX / 2];
-    weft_model_rope_inv_freq(model, true, inv_freq);
+    struct weft_rope rope;
+    weft_model_rope(model, true, true, &rope);
     (void)weft_model_hash(model);
     weft_model_free(model);
     return 0;
@@ -103,8 +103,13 @@ void weft_fuzz_seeds(void (*add)(const void *bytes, size_t n)) {
         gguf_tiny_config(&b);
         gguf_u32(&b, "general.alignment", 32);
         gguf_f32(&b, "llama.rope.scaling.factor", 2);
+        gguf_str(&b, "llama.rope.scaling.type", i % 3 ? "yarn" : "none");
         add_arrays(&b);
         if (i % 2) gguf_tensor(&b, "rope_freqs.weight", 0, 1, half_head, 32);
+        if (i % 4 == 2) {
+            gguf_tensor(&b, "rope_factors_long.weight", 1, 1, half_head, 16);
+            gguf_tensor(&b, "rope_factors_short.weight", 1, 1, half_head, 16);
+        }
         gguf_tiny_tensors(&b, types[i]);
         gguf_finish(&b, &bytes);
         add(bytes.data, bytes.len);

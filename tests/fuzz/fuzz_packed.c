@@ -31,8 +31,8 @@ static void read_packed(const void *bytes, size_t n) {
     err = wefti_model_from_packed(&file, &model, &why);
     WEFT_ASSERT(!err || why.text[0]);
     if (err) return;
-    double inv_freq[WEFT_HEAD_DIM_MAX / 2];
-    weft_model_rope_inv_freq(model, true, inv_freq);
+    struct weft_rope rope;
+    weft_model_rope(model, true, true, &rope);
     for (size_t i = 0; i < weft_model_n_tensors(model); i++)
         WEFT_ASSERT(weft_model_stored(model, weft_model_tensor(model, i)) <= WEFT_STORED_I8);
     WEFT_ASSERT(weft_model_hash(model) == weft_model_packed(model)->weights_hash);

@@ -222,6 +222,17 @@ static void full_heads_with_linear_rope_agree(void **state) {
     check_model("tests/data/zoo/llama_mha_linear", "tests/data/zoo/llama_mha_linear");
 }
 
+static void yarn_and_longrope_agree(void **state) {
+    (void)state;
+    check_model("tests/data/zoo/llama_yarn", "tests/data/zoo/llama_yarn");
+    check_model("tests/data/zoo/phi3_longrope", "tests/data/zoo/phi3_longrope");
+}
+
+static void heads_that_turn_in_part_agree(void **state) {
+    (void)state;
+    check_model("tests/data/zoo/phi4_mini", "tests/data/zoo/phi4_mini");
+}
+
 static void a_sliding_window_agrees(void **state) {
     (void)state;
     check_model("tests/data/zoo/mistral_swa16", "tests/data/zoo/mistral_swa16");
@@ -251,6 +262,7 @@ static void mixtures_of_experts_agree(void **state) {
 static void their_gguf_files_agree(void **state) {
     (void)state;
     check_model("tests/data/zoo/gguf/gemma3.gguf", "tests/data/zoo/gemma3");
+    check_model("tests/data/zoo/gguf/phi3_longrope.gguf", "tests/data/zoo/phi3_longrope");
     check_model("tests/data/zoo/gguf/qwen3_moe.gguf", "tests/data/zoo/qwen3_moe");
 }
 
@@ -353,6 +365,8 @@ int main(void) {
         cmocka_unit_test(grouped_queries_with_llama3_rope_agree),
         cmocka_unit_test(the_same_model_as_gguf_agrees),
         cmocka_unit_test(full_heads_with_linear_rope_agree),
+        cmocka_unit_test(yarn_and_longrope_agree),
+        cmocka_unit_test(heads_that_turn_in_part_agree),
         cmocka_unit_test(a_sliding_window_agrees),
         cmocka_unit_test(other_dense_architectures_agree),
         cmocka_unit_test(mixtures_of_experts_agree),

@@ -336,6 +336,15 @@ static void other_architectures_results_do_not_depend_on_company(void **state) {
     }
 }
 
+/* The factors of each sequence are those of its prompt: of 64 tokens and fewer, which grow beyond,
+ * the short ones, whatever else is in the batch or was computed again. */
+static void results_with_longrope_do_not_depend_on_company(void **state) {
+    (void)state;
+    check_invariance("tests/data/zoo/phi3_longrope", WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_AUTO);
+    check_invariance("tests/data/zoo/gguf/phi3_longrope.gguf", WEFT_ENG_ACT_F32, WEFT_ENG_KV_AUTO);
+    check_invariance("tests/data/zoo/phi4_mini", WEFT_ENG_ACT_F32, WEFT_ENG_KV_INT8);
+}
+
 /* ----------------------------------------------------------------------------- long contexts ---
  */
 
@@ -403,6 +412,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(long_contexts_do_not_depend_on_chunks_and_threads),
         cmocka_unit_test(results_of_few_bits_do_not_depend_on_company),
         cmocka_unit_test(other_architectures_results_do_not_depend_on_company),
+        cmocka_unit_test(results_with_longrope_do_not_depend_on_company),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

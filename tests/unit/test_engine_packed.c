@@ -101,6 +101,7 @@ static void packed_models_compute_the_same_bits(void **state) {
         ENGINE_TIED,
         ZOO "llama_mha_linear",
         ZOO "gguf/llama_gqa_llama3rope.gguf", /* with rope_freqs.weight, which no step reads */
+        ZOO "gguf/phi3_longrope.gguf",        /* with two tables of that kind */
         ZOO "llama_quant/BF16.gguf",
         ZOO "llama_quant/Q4_0.gguf",
         ZOO "llama_quant/Q4_K.gguf",

@@ -183,11 +183,12 @@ static void a_folder_and_its_gguf_file_hold_the_same_model(void **state) {
         assert_true(weft_model_params(gguf)->rope_interleaved);
         assert_same_weights(hf, gguf, pairs[i].tolerance);
 
-        double a[WEFT_HEAD_DIM_MAX / 2], b[WEFT_HEAD_DIM_MAX / 2];
-        weft_model_rope_inv_freq(hf, false, a);
-        weft_model_rope_inv_freq(gguf, false, b);
+        struct weft_rope a, b;
+        weft_model_rope(hf, false, false, &a);
+        weft_model_rope(gguf, false, false, &b);
         for (uint32_t k = 0; k < weft_model_params(hf)->head_dim / 2; k++) {
-            assert_true(fabs(a[k] - b[k]) <= 0x1p-23 * a[k]); /* GGUF's divisors are F32 */
+            assert_true(fabs(a.inv_freq[k] - b.inv_freq[k]) <=
+                        0x1p-23 * a.inv_freq[k]); /* GGUF's divisors are F32 */
         }
         weft_model_free(hf);
         weft_model_free(gguf);
@@ -211,23 +212,24 @@ static void one_model_in_three_types_agrees_within_their_rounding(void **state) 
 
 static void rope_frequencies_follow_each_rule(void **state) {
     (void)state;
-    double f[WEFT_HEAD_DIM_MAX / 2];
+    struct weft_rope rope;
+    const double *f = rope.inv_freq;
     weft_model *model = must_open("models/fable-6m");
-    weft_model_rope_inv_freq(model, false, f);
+    weft_model_rope(model, false, false, &rope);
     for (int i = 0; i < 16; i++) {
         assert_true(fabs(f[i] - exp(-2.0 * i / 32 * log(10000))) < 1e-15);
     }
     weft_model_free(model);
 
     model = must_open("tests/data/zoo/llama_mha_linear");
-    weft_model_rope_inv_freq(model, false, f);
+    weft_model_rope(model, false, false, &rope);
     assert_true(f[0] == 0.25 && fabs(f[4] - 0.0025) < 1e-17);
     weft_model_free(model);
 
     /* 64 positions: 1.0 turns 10.2 times (kept), 0.1 turns 1.02 times (blended), 0.01 less than
      * once (divided by 8). The wavelengths of the rest follow in steps of 10^(1/2). */
     model = must_open("tests/data/zoo/llama_gqa_llama3rope");
-    weft_model_rope_inv_freq(model, false, f);
+    weft_model_rope(model, false, false, &rope);
     double turns = 64 * 0.1 / (2 * M_PI), smooth = (turns - 1) / 3;
     assert_true(f[0] == 1);
     assert_true(fabs(f[2] - (0.1 * smooth + 0.1 / 8 * (1 - smooth))) < 1e-16);
@@ -338,9 +340,8 @@ static void options_that_are_not_there_yet_are_refused_by_name(void **state) {
         {"{\"mlp_bias\":true}", "mlp_bias"},
         {"{\"hidden_act\":\"gelu\"}", "gelu"},
         {"{\"quantization_config\":{\"quant_method\":\"gptq\"}}", "gptq"},
-        {"{\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4}}", "yarn"},
-        {"{\"rope_scaling\":{\"rope_type\":\"dynamic\",\"factor\":4}}", "dynamic"},
-        {"{\"rope_parameters\":{\"rope_type\":\"longrope\"}}", "longrope"},
+        {"{\"rope_scaling\":{\"type\":\"mrope\",\"factor\":4}}", "mrope"},
+        {"{\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,\"truncate\":false}}", "truncate"},
         {"{\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"default\"}}}", "layer"},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {

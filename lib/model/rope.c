@@ -1,0 +1,88 @@
+/* The angles by which positions turn q and k: one frequency per pair of elements, stretched in one
+ * of the ways that models are trained with. As Hugging Face has them, in double throughout.
+ *
+ * YaRN: Peng et al. 2023 (arXiv 2309.00071). LongRoPE: Ding et al. 2024 (arXiv 2402.13753). */
+#include "model/model_internal.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Llama 3.1's rule: short wavelengths stay, long ones are stretched by the factor, and those
+ * between are blended linearly in original_context / wavelength. */
+static double llama3_frequency(const struct weft_model_params *p, double frequency) {
+    double wavelength = 2 * M_PI / frequency;
+    double turns = p->rope_original_context / wavelength;
+    if (turns > p->rope_high_freq_factor) return frequency;
+    if (turns < p->rope_low_freq_factor) return frequency / p->rope_factor;
+    double smooth =
+        (turns - p->rope_low_freq_factor) / (p->rope_high_freq_factor - p->rope_low_freq_factor);
+    return (1 - smooth) * frequency / p->rope_factor + smooth * frequency;
+}
+
+/* The pair, as a fraction of one, whose wavelength goes into the original context so often. */
+static double yarn_pair(const struct weft_model_params *p, double turns) {
+    return p->rope_dim * log(p->rope_original_context / (turns * 2 * M_PI)) /
+           (2 * log(p->rope_theta));
+}
+
+/* Pairs that turn fast stay, slow ones are stretched, and those between are blended linearly in
+ * their number. */
+static double yarn_frequency(const struct weft_model_params *p, uint32_t pair, double frequency) {
+    double low = fmax(floor(yarn_pair(p, p->yarn_beta_fast)), 0);
+    double high = fmin(ceil(yarn_pair(p, p->yarn_beta_slow)), p->rope_dim - 1);
+    if (low == high) high += 0.001;
+    double stretched = fmin(fmax((pair - low) / (high - low), 0), 1);
+    return frequency / p->rope_factor * stretched + frequency * (1 - stretched);
+}
+
+static double scaled_frequency(const weft_model *model, bool is_long, uint32_t pair) {
+    const struct weft_model_params *p = &model->params;
+    double frequency = pow(p->rope_theta, -2.0 * pair / p->rope_dim);
+    switch (p->rope_scaling) {
+    case WEFT_ROPE_NONE:
+    case WEFT_ROPE_DYNAMIC: /* stretches what is longer than the context, which nothing is */
+        break;
+    case WEFT_ROPE_LINEAR:
+        frequency /= p->rope_factor;
+        break;
+    case WEFT_ROPE_LLAMA3:
+        frequency = llama3_frequency(p, frequency);
+        break;
+    case WEFT_ROPE_YARN:
+        frequency = yarn_frequency(p, pair, frequency);
+        break;
+    case WEFT_ROPE_LONGROPE:
+        frequency /= (is_long ? p->rope_long_factors : p->rope_short_factors)[pair];
+        break;
+    }
+    return model->rope_freqs ? frequency / (double)model->rope_freqs[pair] : frequency;
+}
+
+void weft_model_rope(const weft_model *model, bool local, bool is_long, struct weft_rope *out) {
+    const struct weft_model_params *p = &model->params;
+    bool is_plain = local && p->local_rope_theta > 0;
+    memset(out, 0, sizeof *out);
+    out->magnitude = is_plain ? 1 : p->rope_magnitude;
+    for (uint32_t i = 0; i < p->rope_dim / 2; i++)
+        out->inv_freq[i] = is_plain ? pow(p->local_rope_theta, -2.0 * i / p->rope_dim)
+                                    : scaled_frequency(model, is_long, i);
+}
+
+uint32_t weft_model_long_prompt(const weft_model *model) {
+    const struct weft_model_params *p = &model->params;
+    return p->rope_scaling == WEFT_ROPE_LONGROPE ? p->rope_original_context : UINT32_MAX;
+}
+
+double wefti_yarn_mscale(double factor, double mscale) {
+    return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
+}
+
+double wefti_longrope_magnitude(double factor, uint32_t original_context) {
+    return factor <= 1 ? 1 : sqrt(1 + log(factor) / log(original_context));
+}
+
+void wefti_yarn_stretch(struct weft_model_params *p) {
+    double stretched = p->rope_original_context * p->rope_factor; /* both unchecked as yet */
+    if (stretched > p->n_context && stretched <= WEFT_CONTEXT_MAX)
+        p->n_context = (uint32_t)stretched;
+}
