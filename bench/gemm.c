@@ -30,9 +30,37 @@ enum { ROUNDS_MAX = 99, LOOKS = 3, DIM = 2048, LONG_K = 4096, N_SHAPES = 4, M_MA
 
 static const uint32_t shapes[N_SHAPES] = {1, 16, 64, M_MAX};
 static const char *const kind_names[WEFT_GEMM_KIND_COUNT] = {
-    "f32",      "f16*f32", "bf16*f32", "bf16", "q8*f32",   "q8",
-    "i8*f32",   "i8",      "q4_0*f32", "q4_0", "q4_1*f32", "q4_1",
-    "q4_k*f32", "q4_k",    "q5_k*f32", "q5_k", "q6_k*f32", "q6_k"};
+    [WEFT_GEMM_F32] = "f32",
+    [WEFT_GEMM_F16_F32] = "f16*f32",
+    [WEFT_GEMM_BF16_F32] = "bf16*f32",
+    [WEFT_GEMM_BF16] = "bf16",
+    [WEFT_GEMM_Q8_F32] = "q8*f32",
+    [WEFT_GEMM_Q8] = "q8",
+    [WEFT_GEMM_I8_F32] = "i8*f32",
+    [WEFT_GEMM_I8] = "i8",
+    [WEFT_GEMM_F8_F32] = "f8*f32",
+    [WEFT_GEMM_NF4_F32] = "nf4*f32",
+    [WEFT_GEMM_Q4_0_F32] = "q4_0*f32",
+    [WEFT_GEMM_Q4_0] = "q4_0",
+    [WEFT_GEMM_Q4_1_F32] = "q4_1*f32",
+    [WEFT_GEMM_Q4_1] = "q4_1",
+    [WEFT_GEMM_Q4_K_F32] = "q4_k*f32",
+    [WEFT_GEMM_Q4_K] = "q4_k",
+    [WEFT_GEMM_Q5_K_F32] = "q5_k*f32",
+    [WEFT_GEMM_Q5_K] = "q5_k",
+    [WEFT_GEMM_Q6_K_F32] = "q6_k*f32",
+    [WEFT_GEMM_Q6_K] = "q6_k",
+    [WEFT_GEMM_Q2_K_F32] = "q2_k*f32",
+    [WEFT_GEMM_Q2_K] = "q2_k",
+    [WEFT_GEMM_Q3_K_F32] = "q3_k*f32",
+    [WEFT_GEMM_Q3_K] = "q3_k",
+    [WEFT_GEMM_Q5_1_F32] = "q5_1*f32",
+    [WEFT_GEMM_Q5_1] = "q5_1",
+    [WEFT_GEMM_Q5_0_F32] = "q5_0*f32",
+    [WEFT_GEMM_Q5_0] = "q5_0",
+    [WEFT_GEMM_Q4_NL_F32] = "q4_nl*f32",
+    [WEFT_GEMM_Q4_NL] = "q4_nl",
+};
 
 /* A product; `repeats` of it are one measurement. */
 struct job {

@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "kernels/coded.h"
 #include "kernels/convert.h"
 #include "kernels/quant.h"
 
@@ -137,6 +138,27 @@ static void dot_i8(const struct weft_gemm_args *args, const void *row, const voi
     }
 }
 
+static void dot_coded(const struct coded *coded, const float *a, const uint8_t *panel,
+                      uint32_t k_begin, uint32_t k_end, float sum[WEFT_PANEL]) {
+    for (uint32_t k = k_begin; k < k_end; k++) {
+        for (uint32_t i = 0; i < WEFT_PANEL; i++) {
+            sum[i] += a[k] * coded_weight(coded, panel, k, i);
+        }
+    }
+}
+
+static void dot_f8_f32(const struct weft_gemm_args *args, const void *row, const void *panel,
+                       uint32_t k_begin, uint32_t k_end, float sum[WEFT_PANEL]) {
+    (void)args;
+    dot_coded(&coded_f8, row, panel, k_begin, k_end, sum);
+}
+
+static void dot_nf4_f32(const struct weft_gemm_args *args, const void *row, const void *panel,
+                        uint32_t k_begin, uint32_t k_end, float sum[WEFT_PANEL]) {
+    (void)args;
+    dot_coded(&coded_nf4, row, panel, k_begin, k_end, sum);
+}
+
 static void dot_quant_f32(const struct weft_gemm_args *args, enum quant quant, const float *a,
                           const uint8_t *panel, uint32_t k_begin, uint32_t k_end,
                           float sum[WEFT_PANEL]) {
@@ -238,6 +260,14 @@ static void gemm_q8(const struct weft_gemm_args *args, uint32_t p_begin, uint32_
     gemm(args, WEFT_GEMM_Q8, dot_q8, p_begin, p_end);
 }
 
+static void gemm_f8_f32(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
+    gemm(args, WEFT_GEMM_F8_F32, dot_f8_f32, p_begin, p_end);
+}
+
+static void gemm_nf4_f32(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
+    gemm(args, WEFT_GEMM_NF4_F32, dot_nf4_f32, p_begin, p_end);
+}
+
 /* One pair of functions for each type. */
 #define DEFINE_QUANT(name, KIND)                                                                   \
     static void dot_##name##_f32(const struct weft_gemm_args *args, const void *row,               \
@@ -268,6 +298,8 @@ void wefti_kern_fill_gemm_scalar(struct weft_kern_table *table) {
     table->gemm[WEFT_GEMM_Q8] = gemm_q8;
     table->gemm[WEFT_GEMM_I8_F32] = gemm_i8_f32;
     table->gemm[WEFT_GEMM_I8] = gemm_i8;
+    table->gemm[WEFT_GEMM_F8_F32] = gemm_f8_f32;
+    table->gemm[WEFT_GEMM_NF4_F32] = gemm_nf4_f32;
 #define FILL_QUANT(name, KIND)                                                                     \
     table->gemm[WEFT_GEMM_Q##KIND##_F32] = gemm_##name##_f32;                                      \
     table->gemm[WEFT_GEMM_Q##KIND] = gemm_##name;

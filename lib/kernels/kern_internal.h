@@ -79,6 +79,8 @@ static inline uint32_t min_u32(uint32_t a, uint32_t b) {
 static inline uint32_t group_of(enum weft_gemm_kind kind) {
     if (kind >= WEFT_GEMM_Q4_K_F32 && kind <= WEFT_GEMM_Q3_K) return 256;
     if (kind == WEFT_GEMM_I8 || kind == WEFT_GEMM_I8_F32) return I8_GROUP;
+    if (kind == WEFT_GEMM_F8_F32) return 128;
+    if (kind == WEFT_GEMM_NF4_F32) return 64;
     if (kind >= WEFT_GEMM_Q8_F32) return Q8_GROUP;
     return kind == WEFT_GEMM_BF16 || kind == WEFT_GEMM_BF16_F32 ? 2 : 1;
 }
@@ -122,7 +124,8 @@ static inline void check_gemm_args(const struct weft_gemm_args *args, enum weft_
     for (uint32_t s = 0, end = 0; s < segs->n_segs; s++) {
         WEFT_ASSERT(segs->seg_end[s] >= end);
         end = segs->seg_end[s];
-        bool may_end = group == 2 || kind == WEFT_GEMM_I8 || kind == WEFT_GEMM_I8_F32;
+        bool may_end = group == 2 || kind == WEFT_GEMM_I8 || kind == WEFT_GEMM_I8_F32 ||
+                       kind == WEFT_GEMM_F8_F32;
         WEFT_ASSERT(end % group == 0 || (end == args->k && may_end));
     }
     WEFT_ASSERT(segs->seg_end[segs->n_segs - 1] == args->k);
@@ -226,6 +229,7 @@ void wefti_kern_fill_gemm_f32_avx2(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_bf16_avx2(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_q8_avx2(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_quant_avx2(struct weft_kern_table *table);
+void wefti_kern_fill_gemm_coded_avx2(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_i8_avx2(struct weft_kern_table *table);
 void wefti_kern_fill_attention_avx2(struct weft_kern_table *table);
 void wefti_kern_fill_ops_avx2(struct weft_kern_table *table);
@@ -237,6 +241,7 @@ void wefti_kern_fill_gemm_bf16_avx512bf16(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_q8_avx512(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_q8_avx512vnni(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_quant_avx512(struct weft_kern_table *table);
+void wefti_kern_fill_gemm_coded_avx512(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_quant_avx512vnni(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_i8_avx512vnni(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_i8_avx512(struct weft_kern_table *table);

@@ -35,6 +35,8 @@ enum weft_gemm_kind {
     WEFT_GEMM_Q8,       /* Q8_0 weights, activations quantised per row in blocks of 32: int8 dots */
     WEFT_GEMM_I8_F32,   /* int8 per output feature, f32 activations */
     WEFT_GEMM_I8,       /* the same, activations quantised per row in groups of 256: W8A8 */
+    WEFT_GEMM_F8_F32,   /* e4m3 weights, an f32 scale per 128 columns, f32 activations */
+    WEFT_GEMM_NF4_F32,  /* 4 bits, a value each, an f32 scale per 64 columns, f32 activations */
     /* The types of fewer bits, with f32 activations and with quantised ones: the K types stand
      * together, and so do those that read sums of activations, Q4_1 to Q5_1. */
     WEFT_GEMM_Q4_0_F32,
@@ -67,6 +69,7 @@ enum weft_gemm_kind {
  *   i8        [ceil(K/4)][16][4] int8 + 128 as uint8 (padded with zero weights), [16] f32 scale
  *   q8_0      [K/32] x { [8][16][4] int8 + 128 as uint8, [16] f16 scale }
  *   q4_0 ...  quant.h
+ *   f8, nf4   coded.h
  * A kind and its _F32 share a layout. */
 #define WEFT_PANEL 16
 
@@ -93,7 +96,9 @@ enum weft_kern_src {
     WEFT_SRC_F16,
     WEFT_SRC_BF16,
     WEFT_SRC_Q8_0,
-    WEFT_SRC_Q4_0, /* from here on in the order of the kinds */
+    WEFT_SRC_F8_E4M3, /* a row: an f32 scale in front of every 128 columns (the last: or fewer) */
+    WEFT_SRC_NF4,     /* the same of 64 columns, in 32 bytes */
+    WEFT_SRC_Q4_0,    /* from here on in the order of the kinds */
     WEFT_SRC_Q4_1,
     WEFT_SRC_Q4_K,
     WEFT_SRC_Q5_K,
@@ -146,7 +151,7 @@ enum weft_kern_src weft_kern_unpack_row(enum weft_gemm_kind kind, const void *pa
 /* One row of `k` columns of a source (of any alignment) as f32: the values that packing reads. */
 void weft_kern_read_row(enum weft_kern_src type, const void *row, uint32_t k, float *out);
 
-/* Columns that a kind's layout keeps together, 1, 2, 32 or 256: segments end between such groups.
+/* Columns that a kind's layout keeps together, 1, 2 or 32 to 256: segments end between such groups.
  */
 uint32_t weft_kern_group(enum weft_gemm_kind kind);
 

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/coded.h"
 #include "kernels/convert.h"
 #include "kernels/kern_internal.h"
 #include "kernels/quant.h"
@@ -13,6 +14,7 @@
 
 enum { TILE_K = 64 };
 _Static_assert(TILE_K % Q8_GROUP == 0, "a tile holds whole quantisation blocks");
+_Static_assert(F8_GROUP % TILE_K == 0 && NF4_GROUP % TILE_K == 0, "a tile has one scale of these");
 
 static size_t round_up(size_t bytes) {
     return (bytes + 63) / 64 * 64;
@@ -52,6 +54,9 @@ size_t weft_kern_panel_bytes(enum weft_gemm_kind kind, uint32_t k) {
     case WEFT_GEMM_I8_F32:
     case WEFT_GEMM_I8:
         return (size_t)i8_columns(k) * WEFT_PANEL + WEFT_PANEL * sizeof(float);
+    case WEFT_GEMM_F8_F32:
+    case WEFT_GEMM_NF4_F32:
+        return round_up(coded_bytes(coded_of_kind(kind), k, WEFT_PANEL));
     default: {
         const struct quant_layout *q = &quant_layouts[quant_of(kind)];
         WEFT_ASSERT(k % q->group == 0);
@@ -112,6 +117,10 @@ static struct source source_of(enum weft_kern_src type, const void *src, uint32_
         WEFT_ASSERT(k % Q8_GROUP == 0);
         row_bytes = (size_t)k / Q8_GROUP * Q8_SRC_BYTES;
         break;
+    case WEFT_SRC_F8_E4M3:
+    case WEFT_SRC_NF4:
+        row_bytes = coded_bytes(coded_of_src(type), k, 1);
+        break;
     default: {
         const struct quant_layout *q = &quant_layouts[type - WEFT_SRC_Q4_0];
         WEFT_ASSERT(k % q->group == 0);
@@ -130,6 +139,17 @@ static void q8_src_widen(const uint8_t *block, float *dst) {
     float scale = f16_to_f32(half);
     for (uint32_t i = 0; i < Q8_GROUP; i++) {
         dst[i] = scale * codes[i];
+    }
+}
+
+/* Columns k0..k0+count of a row, all of one group. */
+static void coded_src_widen(const struct coded *c, const uint8_t *row, uint32_t k0, uint32_t count,
+                            float *dst) {
+    const uint8_t *group = row + k0 / c->group * coded_group_bytes(c, 1);
+    float scale;
+    memcpy(&scale, group, sizeof scale);
+    for (uint32_t i = 0; i < count; i++) {
+        dst[i] = scale * coded_value(c, group + sizeof scale, 1, k0 % c->group + i);
     }
 }
 
@@ -163,6 +183,10 @@ static void read_f32(const struct source *src, uint32_t row, uint32_t k0, uint32
         for (uint32_t i = 0; i < count; i += Q8_GROUP) {
             q8_src_widen(base + (size_t)(k0 + i) / Q8_GROUP * Q8_SRC_BYTES, dst + i);
         }
+        break;
+    case WEFT_SRC_F8_E4M3:
+    case WEFT_SRC_NF4:
+        coded_src_widen(coded_of_src(src->type), base, k0, count, dst);
         break;
     default: { /* groups are a part or a multiple of a tile */
         enum quant quant = (enum quant)(src->type - WEFT_SRC_Q4_0);
@@ -355,6 +379,30 @@ static void pack_panel_i8(const struct source *src, uint32_t n0, uint32_t n_rows
     }
 }
 
+/* Blocks are of the type already. */
+static void pack_panel_coded(const struct coded *c, const struct source *src, uint32_t n0,
+                             uint32_t n_rows, uint32_t k, uint8_t *panel) {
+    memset(panel, 0, coded_bytes(c, k, WEFT_PANEL));
+    for (uint32_t r = 0; r < n_rows; r++) {
+        const uint8_t *from = src->rows + (size_t)(n0 + r) * src->row_bytes;
+        uint8_t *group = panel;
+        for (uint32_t k0 = 0; k0 < k; k0 += c->group) {
+            const uint32_t n_bytes = min_u32(c->group, k - k0) / c->per_byte;
+            const float nan = f32_from_bits(0x7fc00000u);
+            uint8_t *scale = group + (size_t)r * sizeof nan;
+            memcpy(scale, from, sizeof nan);
+            from += sizeof nan;
+            for (uint32_t i = 0; i < n_bytes; i++) {
+                group[CODED_SCALES + (size_t)i * WEFT_PANEL + r] = from[i];
+                bool is_nan = c->per_byte == 1 && (from[i] & 0x7fu) == 0x7fu;
+                if (is_nan) memcpy(scale, &nan, sizeof nan);
+            }
+            from += n_bytes;
+            group += coded_group_bytes(c, WEFT_PANEL);
+        }
+    }
+}
+
 /* Writes one feature's group to its lane. */
 static void put_quant(const struct quant_layout *q, const struct quant_parts *parts, uint32_t lane,
                       uint8_t *group) {
@@ -440,6 +488,9 @@ void weft_kern_pack_calibrated(enum weft_gemm_kind kind, enum weft_kern_src src_
             pack_panel_q8(&from, n0, n_rows, k, calib, panel);
         } else if (kind == WEFT_GEMM_I8 || kind == WEFT_GEMM_I8_F32) {
             pack_panel_i8(&from, n0, n_rows, k, calib, panel);
+        } else if (is_coded(kind)) {
+            WEFT_ASSERT(is_coded_src(src_type) && coded_of_src(src_type) == coded_of_kind(kind));
+            pack_panel_coded(coded_of_kind(kind), &from, n0, n_rows, k, panel);
         } else if (is_quant(kind)) {
             pack_panel_quant(quant_of(kind), &from, n0, n_rows, k, calib, panel);
         } else {
@@ -484,6 +535,14 @@ static void unpack_i8(const uint8_t *panel, uint32_t lane, uint32_t k, uint8_t *
     }
 }
 
+static void unpack_coded(const struct coded *c, const uint8_t *panel, uint32_t lane, uint32_t k,
+                         uint8_t *out) {
+    for (uint32_t i = 0; i < k; i++, out += sizeof(float)) {
+        float weight = coded_weight(c, panel, i, lane);
+        memcpy(out, &weight, sizeof weight);
+    }
+}
+
 static void unpack_quant(const struct quant_layout *q, const uint8_t *panel, uint32_t lane,
                          uint32_t k, uint8_t *out) {
     for (uint32_t i = 0; i < k; i++, out += sizeof(float)) {
@@ -515,6 +574,10 @@ enum weft_kern_src weft_kern_unpack_row(enum weft_gemm_kind kind, const void *pa
     case WEFT_GEMM_I8_F32:
     case WEFT_GEMM_I8:
         unpack_i8(panel, lane, k, out);
+        return WEFT_SRC_F32;
+    case WEFT_GEMM_F8_F32:
+    case WEFT_GEMM_NF4_F32:
+        unpack_coded(coded_of_kind(kind), panel, lane, k, out);
         return WEFT_SRC_F32;
     default:
         break;

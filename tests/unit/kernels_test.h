@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "base/rand.h"
+#include "kernels/coded.h"
 #include "kernels/kern_internal.h"
 #include "kernels/kernels.h"
 #include "kernels/quant.h"
@@ -102,6 +103,23 @@ static inline void fill_groups(uint64_t *seed, enum quant quant, uint8_t *out, s
         uint16_t scale = some_scale(seed, weft_rand_below(seed, 2));
         uint16_t min = some_scale(seed, !q->is_super && weft_rand_below(seed, 2));
         set_scales(quant, out, scale, min);
+    }
+}
+
+/* Rows of a coded source: any codes but NaN, and scales of moderate size. */
+static inline void fill_coded(uint64_t *seed, const struct coded *c, uint8_t *out, size_t n_rows,
+                              uint32_t k) {
+    for (size_t row = 0; row < n_rows; row++) {
+        for (uint32_t k0 = 0; k0 < k; k0 += c->group) {
+            float scale = ldexpf((float)weft_rand_unit(seed) + 1, -6);
+            memcpy(out, &scale, sizeof scale);
+            out += sizeof scale;
+            for (uint32_t i = 0; i < min_u32(c->group, k - k0) / c->per_byte; i++) {
+                uint8_t code = (uint8_t)weft_rand_next(seed);
+                bool is_nan = c->per_byte == 1 && (code & 0x7f) == 0x7f;
+                *out++ = is_nan ? 0x7e : code;
+            }
+        }
     }
 }
 

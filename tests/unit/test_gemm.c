@@ -37,6 +37,7 @@ static bool is_bf16(enum weft_gemm_kind kind) {
 
 static uint32_t unit_of(enum weft_gemm_kind kind) {
     return is_i8(kind)      ? I8_GROUP
+           : is_coded(kind) ? coded_of_kind(kind)->group
            : is_quant(kind) ? quant_layouts[quant_of(kind)].group
            : is_q8(kind)    ? 32
            : is_bf16(kind)  ? 2
@@ -53,10 +54,27 @@ static void slice_i8(const struct gemm_case *c, uint32_t k0, uint32_t k, uint8_t
     }
 }
 
+/* The same of a coded one. k0 begins a group. */
+static void pack_coded(const struct gemm_case *c, uint32_t k0, uint32_t k, void *packed) {
+    const struct coded *coded = coded_of_kind(c->kind);
+    size_t skip = k0 / coded->group * coded_group_bytes(coded, 1), bytes = coded_bytes(coded, k, 1);
+    uint8_t *rows = take(c->n * bytes);
+    for (uint32_t n = 0; n < c->n; n++) {
+        memcpy(rows + n * bytes, c->groups + n * c->group_row_bytes + skip, bytes);
+    }
+    enum weft_kern_src type = c->kind == WEFT_GEMM_F8_F32 ? WEFT_SRC_F8_E4M3 : WEFT_SRC_NF4;
+    weft_kern_pack(c->kind, type, rows, c->n, k, 0, c->n, packed);
+    free(rows);
+}
+
 /* Columns k0..k0+k of all features. */
 static void pack_columns(const struct gemm_case *c, uint32_t k0, uint32_t k, void *packed) {
     if (is_i8(c->kind) && k < c->k) {
         slice_i8(c, k0, k, packed);
+        return;
+    }
+    if (is_coded(c->kind)) {
+        pack_coded(c, k0, k, packed);
         return;
     }
     if (!c->groups) {
@@ -85,7 +103,7 @@ static void make_case(struct gemm_case *c, const struct weft_kern_table *table,
                       enum flavour flavour) {
     memset(c, 0, sizeof *c);
     uint32_t unit = unit_of(kind);
-    if (unit > 2 && !is_i8(kind)) k = (k + unit - 1) / unit * unit;
+    if (unit > 2 && !is_i8(kind) && kind != WEFT_GEMM_F8_F32) k = (k + unit - 1) / unit * unit;
     c->kind = kind;
     c->m = m;
     c->n = n;
@@ -107,6 +125,11 @@ static void make_case(struct gemm_case *c, const struct weft_kern_table *table,
         c->group_row_bytes = k / q->group * (size_t)q->src_bytes;
         c->groups = take(n * c->group_row_bytes);
         fill_groups(&seed, quant_of(kind), c->groups, (size_t)n * k / q->group);
+    }
+    if (is_coded(kind)) {
+        c->group_row_bytes = coded_bytes(coded_of_kind(kind), k, 1);
+        c->groups = take(n * c->group_row_bytes);
+        fill_coded(&seed, coded_of_kind(kind), c->groups, n, k);
     }
     pack_columns(c, 0, k, c->packed);
     size_t row_bytes = weft_kern_act_row_bytes(kind, k) + 64 * weft_rand_below(&seed, 3);
@@ -229,6 +252,13 @@ static double weight_at(const struct gemm_case *c, uint32_t n, uint32_t k, doubl
         double min = (double)quant_min(q, group, sub, i);
         *parts_out = fabs(product) + fabs(min);
         return product + min;
+    }
+    if (is_coded(c->kind)) {
+        const uint8_t *panel =
+            (const uint8_t *)c->packed + n / WEFT_PANEL * weft_kern_panel_bytes(c->kind, c->k);
+        double weight = (double)coded_weight(coded_of_kind(c->kind), panel, k, n % WEFT_PANEL);
+        *parts_out = fabs(weight);
+        return weight;
     }
     double plain_weight = plain_weight_at(c, n, k);
     *parts_out = fabs(plain_weight);

@@ -51,6 +51,59 @@ static void narrowing_rounds_to_nearest_even(void **state) {
     assert_true(isnan(f16_to_f32(f32_to_f16(NAN))));
 }
 
+static void every_e4m3_is_read_as_its_value(void **state) {
+    (void)state;
+    for (uint32_t code = 0; code < 256; code++) {
+        float got = coded_f8_value((uint8_t)code);
+        int exponent = (int)(code >> 3 & 15), mantissa = (int)(code & 7);
+        double sign = code & 0x80 ? -1.0 : 1.0;
+        if (exponent == 15 && mantissa == 7) {
+            assert_true(isnan(got));
+            continue;
+        }
+        double truth = exponent == 0 ? ldexp(mantissa, -9) : ldexp(8 + mantissa, exponent - 10);
+        assert_true(same_bits(got, (float)(sign * truth)));
+    }
+}
+
+/* Rows of FP8 and NF4 that end within a panel, of FP8 within a group, too: what comes out of a
+ * panel is what reading the row gives, but a NaN takes its group with it. */
+static void coded_rows_are_packed_as_they_are(void **state) {
+    static const enum weft_gemm_kind kinds[2] = {WEFT_GEMM_F8_F32, WEFT_GEMM_NF4_F32};
+    static const enum weft_kern_src types[2] = {WEFT_SRC_F8_E4M3, WEFT_SRC_NF4};
+    (void)state;
+    for (uint32_t round = 0; round < 60; round++) {
+        const struct coded *c = coded_of_kind(kinds[round % 2]);
+        uint32_t n = between(&seed, 1, 40), k = between(&seed, 1, 500);
+        if (c->per_byte == 2) k = (k + c->group - 1) / c->group * c->group;
+        size_t row_bytes = coded_bytes(c, k, 1);
+        uint8_t *bytes = take(n * row_bytes + 1), *rows = bytes + 1;
+        void *packed = take(weft_kern_packed_bytes(kinds[round % 2], n, k));
+        float *wanted = take(k * sizeof(float)), *got = take(k * sizeof(float));
+        fill_coded(&seed, c, rows, n, k);
+        if (c->per_byte == 1 && round % 4 == 0) rows[4] = 0xff;
+        weft_kern_pack(kinds[round % 2], types[round % 2], rows, n, k, 0, n, packed);
+        for (uint32_t row = 0; row < n; row++) {
+            weft_kern_read_row(types[round % 2], rows + row * row_bytes, k, wanted);
+            assert_int_equal(weft_kern_unpack_row(kinds[round % 2], packed, k, row, got),
+                             WEFT_SRC_F32);
+            bool has_nan = isnan(wanted[0]);
+            assert_int_equal(has_nan, row == 0 && rows[4] == 0xff && c->per_byte == 1);
+            for (uint32_t i = 0; i < k; i++) {
+                if (has_nan && i < c->group) {
+                    assert_true(isnan(got[i]));
+                } else {
+                    assert_true(same_bits(got[i], wanted[i]));
+                }
+            }
+        }
+        free(bytes);
+        free(packed);
+        free(wanted);
+        free(got);
+    }
+}
+
 /* Sources of each type made from `w`, at an odd address, and what the values are after rounding. */
 static uint8_t *make_source(enum weft_kern_src type, float *w, uint32_t n, uint32_t k) {
     size_t count = (size_t)n * k;
@@ -308,6 +361,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(four_bits_are_within_half_a_step),
         cmocka_unit_test(every_f16_is_read_as_its_value),
+        cmocka_unit_test(every_e4m3_is_read_as_its_value),
+        cmocka_unit_test(coded_rows_are_packed_as_they_are),
         cmocka_unit_test(narrowing_rounds_to_nearest_even),
         cmocka_unit_test(packing_keeps_values_and_pads_with_zero),
         cmocka_unit_test(unpacked_rows_are_what_was_packed),

@@ -1,0 +1,102 @@
+/* kernels/coded — weights whose codes stand for floats, with an f32 scale per group of columns: FP8
+ * (e4m3: 4 bits of exponent, 3 of mantissa, no infinities) and NF4 (16 quantiles of a normal
+ * distribution; Dettmers et al. 2023, "QLoRA").
+ *
+ * A row of a source is group by group: the scale, then the codes. Of NF4 the upper half of a byte
+ * is the even column. A panel has, group by group, the scales [16] f32 of its features, then the
+ * same bytes side by side: [group / per_byte][16]. Only e4m3's last group may be shorter.
+ *
+ * The weight is scale * value, rounded once. A group of e4m3 with a NaN among its codes gets the
+ * scale NaN: whatever its feature is multiplied by is NaN either way. */
+#ifndef WEFT_KERNELS_CODED_H
+#define WEFT_KERNELS_CODED_H
+
+#include "kernels/convert.h"
+#include "kernels/kern_internal.h"
+
+struct coded {
+    uint32_t group, per_byte; /* columns */
+};
+
+enum { CODED_SCALES = WEFT_PANEL * 4, F8_GROUP = 128, NF4_GROUP = 64 };
+
+static const struct coded coded_f8 = {F8_GROUP, 1}, coded_nf4 = {NF4_GROUP, 2};
+
+static const float coded_nf4_values[16] = {
+    -1.0f,
+    -0.6961928009986877f,
+    -0.5250730514526367f,
+    -0.39491748809814453f,
+    -0.28444138169288635f,
+    -0.18477343022823334f,
+    -0.09105003625154495f,
+    0.0f,
+    0.07958029955625534f,
+    0.16093020141124725f,
+    0.24611230194568634f,
+    0.33791524171829224f,
+    0.44070982933044434f,
+    0.5626170039176941f,
+    0.7229568362236023f,
+    1.0f,
+};
+
+static inline bool is_coded(enum weft_gemm_kind kind) {
+    return kind == WEFT_GEMM_F8_F32 || kind == WEFT_GEMM_NF4_F32;
+}
+
+static inline const struct coded *coded_of_kind(enum weft_gemm_kind kind) {
+    WEFT_ASSERT(is_coded(kind));
+    return kind == WEFT_GEMM_F8_F32 ? &coded_f8 : &coded_nf4;
+}
+
+static inline bool is_coded_src(enum weft_kern_src type) {
+    return type == WEFT_SRC_F8_E4M3 || type == WEFT_SRC_NF4;
+}
+
+static inline const struct coded *coded_of_src(enum weft_kern_src type) {
+    WEFT_ASSERT(is_coded_src(type));
+    return type == WEFT_SRC_F8_E4M3 ? &coded_f8 : &coded_nf4;
+}
+
+static inline size_t coded_groups(const struct coded *c, uint32_t k) {
+    WEFT_ASSERT(k % c->per_byte == 0 && (c == &coded_f8 || k % c->group == 0));
+    return ((size_t)k + c->group - 1) / c->group;
+}
+
+/* Bytes of `n_features` side by side, whose scales are f32: of a row (1), or of a panel before it
+ * is rounded up (16). */
+static inline size_t coded_bytes(const struct coded *c, uint32_t k, uint32_t n_features) {
+    return (coded_groups(c, k) * 4 + k / c->per_byte) * n_features;
+}
+
+/* Bytes of a whole group. */
+static inline size_t coded_group_bytes(const struct coded *c, uint32_t n_features) {
+    return (size_t)(4 + c->group / c->per_byte) * n_features;
+}
+
+/* The bits of an f16 of e4m3's value, 256 times too small: the exponents' biases differ by 8. */
+static inline float coded_f8_value(uint8_t code) {
+    if ((code & 0x7fu) == 0x7fu) return f32_from_bits(0x7fc00000u);
+    uint32_t half = (uint32_t)(code & 0x80u) << 8 | (uint32_t)(code & 0x7fu) << 7;
+    return f16_to_f32((uint16_t)half) * 256.0f;
+}
+
+/* The value of column k of a group whose bytes for one feature stand `stride` apart. */
+static inline float coded_value(const struct coded *c, const uint8_t *codes, size_t stride,
+                                uint32_t k) {
+    uint8_t byte = codes[k / c->per_byte * stride];
+    if (c->per_byte == 1) return coded_f8_value(byte);
+    return coded_nf4_values[k % 2 ? byte & 15u : (uint32_t)byte >> 4];
+}
+
+/* Weight of column k, feature i of a panel. */
+static inline float coded_weight(const struct coded *c, const uint8_t *panel, uint32_t k,
+                                 uint32_t i) {
+    const uint8_t *group = panel + k / c->group * coded_group_bytes(c, WEFT_PANEL);
+    float scale;
+    memcpy(&scale, group + (size_t)i * 4, sizeof scale);
+    return scale * coded_value(c, group + CODED_SCALES + i, WEFT_PANEL, k % c->group);
+}
+
+#endif
