@@ -55,7 +55,7 @@ static void print_tensors(const weft_model *model) {
         for (uint32_t d = 0; d < t->n_dims; d++)
             n += (size_t)snprintf(shape + n, sizeof shape - n, "%s%" PRIu64, d ? " x " : "",
                                   t->dims[d]);
-        printf("%-6s %-20s %s\n", weft_dtype_name(t->dtype), shape, t->name);
+        printf("%-7s %-20s %s\n", weft_dtype_name(t->dtype), shape, t->name);
     }
 }
 

@@ -103,6 +103,7 @@ static struct storage storage_of(uint32_t stored) {
         [WEFT_DT_Q5_1] = {WEFT_GEMM_Q5_1_F32, WEFT_GEMM_Q5_1},
         [WEFT_DT_Q5_0] = {WEFT_GEMM_Q5_0_F32, WEFT_GEMM_Q5_0},
         [WEFT_DT_IQ4_NL] = {WEFT_GEMM_Q4_NL_F32, WEFT_GEMM_Q4_NL},
+        [WEFT_DT_F8_E4M3] = {WEFT_GEMM_F8_F32, WEFT_GEMM_F8_F32},
         [WEFT_STORED_I8] = {WEFT_GEMM_I8_F32, WEFT_GEMM_I8},
     };
     WEFT_ASSERT(stored <= WEFT_STORED_I8);
@@ -208,13 +209,14 @@ static enum weft_gemm_kind kind_of(struct wefti_plan *plan, struct storage stora
 
 static enum weft_kern_src src_of(enum weft_dtype dtype) {
     static const enum weft_kern_src sources[WEFT_DT_COUNT] = {
-        [WEFT_DT_F32] = WEFT_SRC_F32,   [WEFT_DT_F16] = WEFT_SRC_F16,
-        [WEFT_DT_BF16] = WEFT_SRC_BF16, [WEFT_DT_Q8_0] = WEFT_SRC_Q8_0,
-        [WEFT_DT_Q4_0] = WEFT_SRC_Q4_0, [WEFT_DT_Q4_1] = WEFT_SRC_Q4_1,
-        [WEFT_DT_Q4_K] = WEFT_SRC_Q4_K, [WEFT_DT_Q5_K] = WEFT_SRC_Q5_K,
-        [WEFT_DT_Q6_K] = WEFT_SRC_Q6_K, [WEFT_DT_Q2_K] = WEFT_SRC_Q2_K,
-        [WEFT_DT_Q3_K] = WEFT_SRC_Q3_K, [WEFT_DT_Q5_1] = WEFT_SRC_Q5_1,
-        [WEFT_DT_Q5_0] = WEFT_SRC_Q5_0, [WEFT_DT_IQ4_NL] = WEFT_SRC_IQ4_NL};
+        [WEFT_DT_F32] = WEFT_SRC_F32,        [WEFT_DT_F16] = WEFT_SRC_F16,
+        [WEFT_DT_BF16] = WEFT_SRC_BF16,      [WEFT_DT_Q8_0] = WEFT_SRC_Q8_0,
+        [WEFT_DT_Q4_0] = WEFT_SRC_Q4_0,      [WEFT_DT_Q4_1] = WEFT_SRC_Q4_1,
+        [WEFT_DT_Q4_K] = WEFT_SRC_Q4_K,      [WEFT_DT_Q5_K] = WEFT_SRC_Q5_K,
+        [WEFT_DT_Q6_K] = WEFT_SRC_Q6_K,      [WEFT_DT_Q2_K] = WEFT_SRC_Q2_K,
+        [WEFT_DT_Q3_K] = WEFT_SRC_Q3_K,      [WEFT_DT_Q5_1] = WEFT_SRC_Q5_1,
+        [WEFT_DT_Q5_0] = WEFT_SRC_Q5_0,      [WEFT_DT_IQ4_NL] = WEFT_SRC_IQ4_NL,
+        [WEFT_DT_F8_E4M3] = WEFT_SRC_F8_E4M3};
     WEFT_ASSERT(dtype < WEFT_DT_COUNT);
     return sources[dtype];
 }
@@ -437,6 +439,19 @@ static weft_err check_experts(const struct wefti_weights *weights, uint32_t n_ex
     return WEFT_OK;
 }
 
+/* Scratch of every thread for a panel's rows, where weights are in parts. */
+static weft_err take_joined(struct wefti_plan *plan, struct weft_errmsg *why) {
+    for (size_t i = 0; i < weft_model_n_tensors(plan->model); i++) {
+        const struct weft_tensor *tensor = weft_model_tensor(plan->model, i);
+        size_t bytes = tensor->parts ? weft_tensor_row_bytes(tensor) * WEFT_PANEL : 0;
+        if (bytes > plan->joined_bytes) plan->joined_bytes = wefti_round_up(bytes, 64);
+    }
+    if (plan->joined_bytes == 0) return WEFT_OK;
+    plan->joined = wefti_map(plan->joined_bytes * WEFT_THREADS_MAX); /* see take_calibration */
+    if (plan->joined) return WEFT_OK;
+    return weft_err_set(why, WEFT_E_NOMEM, "no memory to put weights together in");
+}
+
 weft_err wefti_plan_make(struct wefti_plan *plan, const weft_model *model,
                          const struct weft_eng_options *options, struct wefti_weights *weights,
                          struct weft_errmsg *why) {
@@ -459,6 +474,7 @@ weft_err wefti_plan_make(struct wefti_plan *plan, const weft_model *model,
         return weft_err_set(why, WEFT_E_NOMEM, "no memory for the list of tensors");
     weft_err err = check_scheme(options, why);
     if (!err) err = take_calibration(plan, why);
+    if (!err) err = take_joined(plan, why);
     if (err) return err;
     for (size_t i = 0; i < weft_model_n_tensors(model); i++)
         plan->stored[i] = weft_model_tensor(model, i)->dtype;
@@ -485,6 +501,7 @@ void wefti_plan_fini(struct wefti_plan *plan) {
     free(plan->stored);
     free(plan->importance);
     wefti_unmap(plan->rows, plan->rows_bytes);
+    wefti_unmap(plan->joined, plan->joined_bytes * WEFT_THREADS_MAX);
 }
 
 /* ---------------------------------------------------------------------------------- packing --- */
@@ -531,6 +548,31 @@ static enum weft_kern_clip clip_of(enum weft_eng_clip clip) {
     return clips[clip];
 }
 
+/* `n` rows as they lie in a file, to panels. */
+static size_t pack_rows(const struct wefti_plan *plan, const struct wefti_item *item,
+                        const void *rows, uint32_t n, uint32_t thread_idx, uint8_t *to) {
+    struct weft_kern_calib calib = {.clip = clip_of(plan->options->clip),
+                                    .importance = item->importance,
+                                    .row = plan->rows + thread_idx * plan->row_floats};
+    weft_kern_pack_calibrated(item->kind, src_of(item->src->dtype), rows, n, item->k, 0, n,
+                              item->importance ? &calib : NULL, to);
+    return weft_kern_packed_bytes(item->kind, n, item->k);
+}
+
+/* Rows that are put together from parts first, a panel's at a time. */
+static size_t pack_joined(const struct wefti_plan *plan, const struct wefti_item *item,
+                          uint32_t begin, uint32_t end, uint32_t thread_idx, uint8_t *to) {
+    uint8_t *rows = plan->joined + thread_idx * plan->joined_bytes;
+    size_t done = 0;
+    WEFT_ASSERT(item->form == WEFTI_FORM_PANELS && plan->joined != NULL);
+    for (uint32_t n0 = begin; n0 < end; n0 += WEFT_PANEL) {
+        uint32_t n = wefti_min_u32(WEFT_PANEL, end - n0);
+        weft_tensor_rows(item->src, n0, n, rows);
+        done += pack_rows(plan, item, rows, n, thread_idx, to + done);
+    }
+    return done;
+}
+
 size_t wefti_pack_part(const struct wefti_plan *plan, const struct wefti_item *item, uint32_t part,
                        uint32_t thread_idx, uint8_t *to) {
     const struct weft_tensor *src = item->src;
@@ -543,16 +585,11 @@ size_t wefti_pack_part(const struct wefti_plan *plan, const struct wefti_item *i
     }
     uint32_t begin, end;
     part_rows(item, part, &begin, &end);
+    if (src->parts) return pack_joined(plan, item, begin, end, thread_idx, to);
     size_t row_bytes = src->bytes / item->n;
     const uint8_t *rows = (const uint8_t *)src->data + begin * row_bytes;
-    if (item->form == WEFTI_FORM_PANELS) {
-        struct weft_kern_calib calib = {.clip = clip_of(plan->options->clip),
-                                        .importance = item->importance,
-                                        .row = plan->rows + thread_idx * plan->row_floats};
-        weft_kern_pack_calibrated(item->kind, src_of(src->dtype), rows, end - begin, item->k, 0,
-                                  end - begin, item->importance ? &calib : NULL, to);
-        return weft_kern_packed_bytes(item->kind, end - begin, item->k);
-    }
+    if (item->form == WEFTI_FORM_PANELS)
+        return pack_rows(plan, item, rows, end - begin, thread_idx, to);
     memcpy(to, rows, (end - begin) * row_bytes);
     return (end - begin) * row_bytes;
 }

@@ -28,6 +28,8 @@ struct wefti_plan {
     uint64_t calib_hash;
     float *rows; /* scratch: one row of row_floats per thread, of all there may be */
     size_t row_floats, rows_bytes;
+    uint8_t *joined; /* the same for a panel's rows of weights that are in parts; or NULL */
+    size_t joined_bytes;
     size_t used;
     size_t step_bytes;
     uint64_t hash, place_hash;

@@ -1,10 +1,10 @@
-/* kernels/coded — weights whose codes stand for floats, with an f32 scale per group of columns: FP8
- * (e4m3: 4 bits of exponent, 3 of mantissa, no infinities) and NF4 (16 quantiles of a normal
+/* kernels/coded — weights whose codes stand for floats, with an f32 scale per group of columns:
+ * FP8 (e4m3: 4 bits of exponent, 3 of mantissa, no infinities) and NF4 (16 quantiles of a normal
  * distribution; Dettmers et al. 2023, "QLoRA").
  *
- * A row of a source is group by group: the scale, then the codes. Of NF4 the upper half of a byte
- * is the even column. A panel has, group by group, the scales [16] f32 of its features, then the
- * same bytes side by side: [group / per_byte][16]. Only e4m3's last group may be shorter.
+ * A row of a source is group by group: the scale, then the codes. Of NF4 the upper half of a
+ * byte is the even column. A panel has, group by group, the scales [16] f32 of its features, then
+ * the same bytes side by side: [group / per_byte][16]. Only e4m3's last group may be shorter.
  *
  * The weight is scale * value, rounded once. A group of e4m3 with a NaN among its codes gets the
  * scale NaN: whatever its feature is multiplied by is NaN either way. */
@@ -64,8 +64,7 @@ static inline size_t coded_groups(const struct coded *c, uint32_t k) {
     return ((size_t)k + c->group - 1) / c->group;
 }
 
-/* Bytes of `n_features` side by side, whose scales are f32: of a row (1), or of a panel before it
- * is rounded up (16). */
+/* Bytes of `n_features` side by side: of a row (1), or of a panel before it is rounded up (16). */
 static inline size_t coded_bytes(const struct coded *c, uint32_t k, uint32_t n_features) {
     return (coded_groups(c, k) * 4 + k / c->per_byte) * n_features;
 }

@@ -200,7 +200,7 @@ static weft_err read_experts(const struct config *c, const struct wefti_arch *ar
     return err ? err : read_plain_layers(c, p);
 }
 
-static weft_err check_options(const struct config *c, const struct weft_model_params *p) {
+static weft_err check_options(const struct config *c, struct weft_model_params *p) {
     static const char *const must_be_off[] = {"attention_bias", "mlp_bias"};
     for (size_t i = 0; i < sizeof must_be_off / sizeof must_be_off[0]; i++) {
         bool on;
@@ -214,11 +214,8 @@ static weft_err check_options(const struct config *c, const struct weft_model_pa
     if (err) return err;
     bool is_silu = strcmp(act, "silu") == 0 || strcmp(act, "swish") == 0;
     if (p->gelu ? strcmp(act, "gelu_pytorch_tanh") != 0 : !is_silu) return unsupported(c, key, act);
-    const json_t *quantization = get(c->root, "quantization_config");
-    if (quantization) {
-        const char *method = json_string_value(json_object_get(quantization, "quant_method"));
-        return unsupported(c, "quantization_config", method ? method : "a quantised checkpoint");
-    }
+    const json_t *quantisation = get(c->root, "quantization_config");
+    if (quantisation) return wefti_config_quant(c->path, quantisation, &p->quant, c->why);
     return WEFT_OK;
 }
 

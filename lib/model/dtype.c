@@ -1,4 +1,4 @@
-#include "model/model_internal.h"
+#include "model/parts.h"
 
 #include <string.h>
 
@@ -8,13 +8,15 @@ static const struct {
     const char *name;
     uint32_t block_elems, block_bytes;
 } dtypes[WEFT_DT_COUNT] = {
-    [WEFT_DT_F32] = {"f32", 1, 4},       [WEFT_DT_F16] = {"f16", 1, 2},
-    [WEFT_DT_BF16] = {"bf16", 1, 2},     [WEFT_DT_Q8_0] = {"q8_0", 32, 34},
-    [WEFT_DT_Q4_0] = {"q4_0", 32, 18},   [WEFT_DT_Q4_1] = {"q4_1", 32, 20},
-    [WEFT_DT_Q4_K] = {"q4_k", 256, 144}, [WEFT_DT_Q5_K] = {"q5_k", 256, 176},
-    [WEFT_DT_Q6_K] = {"q6_k", 256, 210}, [WEFT_DT_Q2_K] = {"q2_k", 256, 84},
-    [WEFT_DT_Q3_K] = {"q3_k", 256, 110}, [WEFT_DT_Q5_1] = {"q5_1", 32, 24},
-    [WEFT_DT_Q5_0] = {"q5_0", 32, 22},   [WEFT_DT_IQ4_NL] = {"iq4_nl", 32, 18},
+    [WEFT_DT_F32] = {"f32", 1, 4},         [WEFT_DT_F16] = {"f16", 1, 2},
+    [WEFT_DT_BF16] = {"bf16", 1, 2},       [WEFT_DT_Q8_0] = {"q8_0", 32, 34},
+    [WEFT_DT_Q4_0] = {"q4_0", 32, 18},     [WEFT_DT_Q4_1] = {"q4_1", 32, 20},
+    [WEFT_DT_Q4_K] = {"q4_k", 256, 144},   [WEFT_DT_Q5_K] = {"q5_k", 256, 176},
+    [WEFT_DT_Q6_K] = {"q6_k", 256, 210},   [WEFT_DT_Q2_K] = {"q2_k", 256, 84},
+    [WEFT_DT_Q3_K] = {"q3_k", 256, 110},   [WEFT_DT_Q5_1] = {"q5_1", 32, 24},
+    [WEFT_DT_Q5_0] = {"q5_0", 32, 22},     [WEFT_DT_IQ4_NL] = {"iq4_nl", 32, 18},
+    [WEFT_DT_F8_E4M3] = {"f8_e4m3", 1, 1}, [WEFT_DT_I32] = {"i32", 1, 4},
+    [WEFT_DT_U8] = {"u8", 1, 1},
 };
 
 const char *weft_dtype_name(enum weft_dtype dtype) {
@@ -49,13 +51,13 @@ bool wefti_tensor_bytes(const struct weft_tensor *tensor, size_t *bytes_out) {
     return true;
 }
 
-static float f32_from_bits(uint32_t bits) {
+float wefti_f32_from_bits(uint32_t bits) {
     float value;
     memcpy(&value, &bits, sizeof value);
     return value;
 }
 
-static float f32_from_f16(uint16_t half) {
+float wefti_f32_from_f16(uint16_t half) {
     uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
     uint32_t exponent = (half >> 10) & 0x1fu;
     uint32_t mantissa = half & 0x3ffu;
@@ -65,9 +67,9 @@ static float f32_from_f16(uint16_t half) {
     }
     if (exponent == 0x1f) { /* a NaN comes out quiet, as F16C and the kernels have it */
         uint32_t quiet = mantissa ? 0x400000u : 0;
-        return f32_from_bits(sign | 0x7f800000u | quiet | mantissa << 13);
+        return wefti_f32_from_bits(sign | 0x7f800000u | quiet | mantissa << 13);
     }
-    return f32_from_bits(sign | (exponent + 127 - 15) << 23 | mantissa << 13);
+    return wefti_f32_from_bits(sign | (exponent + 127 - 15) << 23 | mantissa << 13);
 }
 
 static uint16_t load_u16(const unsigned char *at) {
@@ -80,6 +82,10 @@ void weft_tensor_row_f32(const struct weft_tensor *tensor, uint64_t row, float *
     WEFT_ASSERT(tensor->n_dims == 1 || tensor->n_dims == 2);
     WEFT_ASSERT(row < (tensor->n_dims == 2 ? tensor->dims[0] : 1));
     uint64_t n = tensor->dims[tensor->n_dims - 1];
+    if (tensor->parts) {
+        wefti_parts_row_f32(tensor->parts, tensor->parts_row + row, out);
+        return;
+    }
     uint64_t block_elems = weft_dtype_block_elems(tensor->dtype);
     WEFT_ASSERT(n % block_elems == 0);
     uint64_t row_bytes = n / block_elems * weft_dtype_block_bytes(tensor->dtype);
@@ -90,17 +96,17 @@ void weft_tensor_row_f32(const struct weft_tensor *tensor, uint64_t row, float *
         break;
     case WEFT_DT_F16:
         for (uint64_t i = 0; i < n; i++) {
-            out[i] = f32_from_f16(load_u16(at + 2 * i));
+            out[i] = wefti_f32_from_f16(load_u16(at + 2 * i));
         }
         break;
     case WEFT_DT_BF16:
         for (uint64_t i = 0; i < n; i++) {
-            out[i] = f32_from_bits((uint32_t)load_u16(at + 2 * i) << 16);
+            out[i] = wefti_f32_from_bits((uint32_t)load_u16(at + 2 * i) << 16);
         }
         break;
     case WEFT_DT_Q8_0: /* 11 bits of scale times 8 bits: the product is exact */
         for (uint64_t block = 0; block < n / 32; block++, at += 34) {
-            float scale = f32_from_f16(load_u16(at));
+            float scale = wefti_f32_from_f16(load_u16(at));
             for (uint64_t i = 0; i < 32; i++) {
                 out[block * 32 + i] = scale * (float)(int8_t)at[2 + i];
             }

@@ -18,25 +18,31 @@ static const char *const type_names[] = {
 };
 
 static const uint32_t type_numbers[WEFT_DT_COUNT] = {
-    [WEFT_DT_F32] = 0,   [WEFT_DT_F16] = 1,     [WEFT_DT_Q4_0] = 2,  [WEFT_DT_Q4_1] = 3,
-    [WEFT_DT_Q8_0] = 8,  [WEFT_DT_Q4_K] = 12,   [WEFT_DT_Q5_K] = 13, [WEFT_DT_Q6_K] = 14,
-    [WEFT_DT_BF16] = 30, [WEFT_DT_Q5_0] = 6,    [WEFT_DT_Q5_1] = 7,  [WEFT_DT_Q2_K] = 10,
-    [WEFT_DT_Q3_K] = 11, [WEFT_DT_IQ4_NL] = 20,
+    [WEFT_DT_F32] = 0,   [WEFT_DT_F16] = 1,     [WEFT_DT_Q4_0] = 2,      [WEFT_DT_Q4_1] = 3,
+    [WEFT_DT_Q8_0] = 8,  [WEFT_DT_Q4_K] = 12,   [WEFT_DT_Q5_K] = 13,     [WEFT_DT_Q6_K] = 14,
+    [WEFT_DT_BF16] = 30, [WEFT_DT_Q5_0] = 6,    [WEFT_DT_Q5_1] = 7,      [WEFT_DT_Q2_K] = 10,
+    [WEFT_DT_Q3_K] = 11, [WEFT_DT_IQ4_NL] = 20, [WEFT_DT_F8_E4M3] = 257,
 };
+enum { NUMBERS_OF_GGUF = 256 };
 
 uint32_t wefti_gguf_type_of(enum weft_dtype dtype) {
     WEFT_ASSERT(dtype < WEFT_DT_COUNT);
     return type_numbers[dtype];
 }
 
-bool wefti_gguf_dtype(uint32_t type, enum weft_dtype *dtype_out) {
+bool wefti_packed_dtype(uint32_t type, enum weft_dtype *dtype_out) {
     *dtype_out = WEFT_DT_F32;
-    for (uint32_t i = 0; i < WEFT_DT_COUNT; i++) {
+    for (uint32_t i = 0; i < WEFT_DT_I32; i++) {
         if (type_numbers[i] != type) continue;
         *dtype_out = (enum weft_dtype)i;
         return true;
     }
     return false;
+}
+
+bool wefti_gguf_dtype(uint32_t type, enum weft_dtype *dtype_out) {
+    *dtype_out = WEFT_DT_F32;
+    return type < NUMBERS_OF_GGUF && wefti_packed_dtype(type, dtype_out);
 }
 
 struct reader {

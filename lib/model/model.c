@@ -1,4 +1,4 @@
-#include "model/model_internal.h"
+#include "model/parts.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -31,6 +31,7 @@ void weft_model_free(weft_model *model) {
     free(model->experts);
     free(model->rope_freqs);
     free(model->stored);
+    free(model->parts);
     free(model);
 }
 
@@ -236,6 +237,8 @@ static weft_err open_folder(const char *dir, weft_model **model_out, struct weft
     wefti_model_name_from_path(&model->params, dir, "");
     err = wefti_safetensors_folder(model, dir, why);
     if (err) goto cleanup;
+    err = wefti_model_join(model, dir, why);
+    if (err) goto cleanup;
     err = wefti_model_split(model, WEFT_MODEL_HF, dir, why);
     if (err) goto cleanup;
     err = wefti_model_index(model, dir, why);
@@ -373,7 +376,8 @@ uint64_t weft_model_hash(const weft_model *model) {
                                   tensor->dims[1], tensor->dims[2], tensor->dims[3]};
         hash = XXH3_64bits_withSeed(tensor->name, strlen(tensor->name), hash);
         hash = XXH3_64bits_withSeed(shape, sizeof shape, hash);
-        hash = XXH3_64bits_withSeed(tensor->data, tensor->bytes, hash);
+        hash = tensor->parts ? wefti_parts_hash(tensor, hash)
+                             : XXH3_64bits_withSeed(tensor->data, tensor->bytes, hash);
     }
     return hash;
 }

@@ -84,6 +84,9 @@ enum weft_dtype {
     WEFT_DT_Q5_1,
     WEFT_DT_Q5_0,
     WEFT_DT_IQ4_NL,
+    WEFT_DT_F8_E4M3, /* from here on of Hugging Face folders: see struct weft_parts */
+    WEFT_DT_I32,     /* what those consist of: no tensor of an opened model has these */
+    WEFT_DT_U8,
     WEFT_DT_COUNT,
 };
 
@@ -94,6 +97,10 @@ const char *weft_dtype_name(enum weft_dtype dtype);
 uint32_t weft_dtype_block_elems(enum weft_dtype dtype);
 uint32_t weft_dtype_block_bytes(enum weft_dtype dtype);
 
+/* What a quantised weight of a Hugging Face folder is put together from: several tensors of the
+ * file, in an order of their own (lib/model/parts.h). */
+struct weft_parts;
+
 struct weft_tensor {
     const char *name; /* as in the file */
     enum weft_dtype dtype;
@@ -102,10 +109,19 @@ struct weft_tensor {
     const void *data; /* in the mapping; aligned to 1 byte only: read it with memcpy or loadu.
                          NULL: of a packed file, which has the engine's form instead */
     size_t bytes;
+    const struct weft_parts *parts; /* NULL: it is `data`; else only weft_tensor_rows reads it */
+    uint64_t parts_row;             /* its first row among those of `parts` */
 };
 
-/* Row `row` of a 1- or 2-dimensional tensor of a type up to Q8_0, converted to f32 into
- * out[dims[last]]. Vectors of an opened model are of these types. */
+/* Rows row_begin..row_begin + n_rows of a matrix, one behind the other, as their type has them
+ * (F8_E4M3: in front of every 128 columns an f32 scale; the last may be fewer), into
+ * out[n_rows * weft_tensor_row_bytes(tensor)]. */
+size_t weft_tensor_row_bytes(const struct weft_tensor *tensor);
+void weft_tensor_rows(const struct weft_tensor *tensor, uint64_t row_begin, uint64_t n_rows,
+                      void *out);
+
+/* Row `row` of a 1- or 2-dimensional tensor of a type up to Q8_0, or of one with parts, converted
+ * to f32 into out[dims[last]]. Vectors of an opened model are of these types. */
 void weft_tensor_row_f32(const struct weft_tensor *tensor, uint64_t row, float *out);
 
 /* --------------------------------------------------------------------------------- the model ---
@@ -136,6 +152,14 @@ struct weft_model_moe {
      * (by_two) the largest sum of two. 1 and 1: from all. */
     uint32_t n_groups, n_groups_used;
     bool by_two;
+};
+
+/* How config.json says that linear layers are stored. */
+enum weft_quant_method { WEFT_QUANT_NONE, WEFT_QUANT_FP8, WEFT_QUANT_COUNT };
+
+struct weft_model_quant {
+    enum weft_quant_method method;
+    uint32_t block_rows, block_cols; /* of weights that share a scale */
 };
 
 /* What the engine needs to know; every field is checked against base/limits.h and the others. */
@@ -180,6 +204,7 @@ struct weft_model_params {
     uint32_t no_window[WEFT_LAYERS_MAX / 32]; /* a bit per layer: `window` does not count there */
     struct weft_model_moe moe;
     uint32_t no_experts[WEFT_LAYERS_MAX / 32]; /* a bit per layer: a plain one, of n_ffn */
+    struct weft_model_quant quant;
 };
 
 /* Of one of the sets of layers above. */

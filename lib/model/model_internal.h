@@ -78,6 +78,7 @@ struct weft_model {
     float *rope_freqs;         /* [rope_dim / 2] divisors of GGUF's rope_freqs.weight, or NULL */
     struct weft_packed packed; /* arena_bytes 0: not a packed file */
     uint32_t *stored;          /* [n_tensors] of a packed file, else NULL */
+    struct weft_parts *parts;  /* of tensors that have such, or NULL */
 
     struct weft_tensor *tensors; /* names owned */
     size_t n_tensors, cap_tensors;
@@ -129,6 +130,14 @@ double wefti_yarn_mscale(double factor, double mscale);
 double wefti_longrope_magnitude(double factor, uint32_t original_context);
 /* A model is good for as much as YaRN makes of its original context. */
 void wefti_yarn_stretch(struct weft_model_params *params);
+
+/* Replaces quantised weights and what belongs to them by one tensor each (parts.c). */
+WEFT_MUST_CHECK weft_err wefti_model_join(weft_model *model, const char *path,
+                                          struct weft_errmsg *why);
+/* The object under "quantization_config" (config_quant.c). */
+WEFT_MUST_CHECK weft_err wefti_config_quant(const char *path, const json_t *config,
+                                            struct weft_model_quant *quant_out,
+                                            struct weft_errmsg *why);
 
 /* Replaces fused and stacked tensors by their parts, before the index is made (split.c). */
 WEFT_MUST_CHECK weft_err wefti_model_split(weft_model *model, enum weft_model_format format,
@@ -249,6 +258,8 @@ WEFT_MUST_CHECK weft_err wefti_model_from_gguf(struct wefti_file *file, weft_mod
 /* The number that GGUF files have for a type, and back (false: unknown, or not supported). */
 uint32_t wefti_gguf_type_of(enum weft_dtype dtype);
 bool wefti_gguf_dtype(uint32_t type, enum weft_dtype *dtype_out);
+/* The same of packed files, where those of Hugging Face folders have numbers, too. */
+bool wefti_packed_dtype(uint32_t type, enum weft_dtype *dtype_out);
 
 /* The last part of a path, without `suffix`, as the model's name (model.c). */
 void wefti_model_name_from_path(struct weft_model_params *params, const char *path,

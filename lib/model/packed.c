@@ -158,7 +158,7 @@ static bool read_stored(const struct weft_tensor *tensor, uint32_t number, uint3
     enum weft_dtype dtype;
     *stored_out = WEFT_STORED_I8;
     if (number == WEFTI_STORED_I8_NUMBER) return true;
-    if (!wefti_gguf_dtype(number, &dtype)) return false;
+    if (!wefti_packed_dtype(number, &dtype)) return false;
     *stored_out = (uint32_t)dtype;
     return tensor->dims[tensor->n_dims - 1] % weft_dtype_block_elems(dtype) == 0;
 }
@@ -176,7 +176,7 @@ static weft_err read_tensor(struct reader *r, uint32_t *stored_out) {
     }
     uint64_t n_inline = weft_cursor_u64(&r->cur);
     const void *values = weft_cursor_take(&r->cur, n_inline);
-    bool fits = !r->cur.failed && wefti_gguf_dtype(type, &tensor.dtype) &&
+    bool fits = !r->cur.failed && wefti_packed_dtype(type, &tensor.dtype) &&
                 wefti_tensor_bytes(&tensor, &tensor.bytes) &&
                 read_stored(&tensor, stored, stored_out) &&
                 (n_inline == 0 || n_inline == tensor.bytes);

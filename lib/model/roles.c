@@ -450,6 +450,12 @@ weft_err wefti_model_resolve(weft_model *model, enum weft_model_format format, c
     }
     err = take_either(&r, &embedding_role, embedding_role.names[format], NULL, &model->embedding);
     if (err) goto cleanup;
+    if (model->embedding->dtype >= WEFT_DT_F8_E4M3) {
+        err = weft_err_set(why, WEFT_E_UNSUPPORTED,
+                           "%s: the embedding table is quantised (%s), which is not supported",
+                           path, weft_dtype_name(model->embedding->dtype));
+        goto cleanup;
+    }
     err =
         take_either(&r, &final_norm_role, final_norm_role.names[format], NULL, &model->final_norm);
     if (err) goto cleanup;

@@ -14,6 +14,7 @@
 
 struct source {
     const char *path;
+    bool quantised; /* the types of quantised weights are understood, too */
     struct weft_errmsg *why;
 };
 
@@ -27,10 +28,12 @@ static weft_err parse_dtype(const json_t *value, const char *name, const struct 
     static const struct {
         const char *name;
         enum weft_dtype dtype;
-    } known[] = {{"F32", WEFT_DT_F32}, {"F16", WEFT_DT_F16}, {"BF16", WEFT_DT_BF16}};
+    } known[] = {{"F32", WEFT_DT_F32},         {"F16", WEFT_DT_F16}, {"BF16", WEFT_DT_BF16},
+                 {"F8_E4M3", WEFT_DT_F8_E4M3}, {"I32", WEFT_DT_I32}, {"U8", WEFT_DT_U8}};
+    const size_t n_plain = 3, n_known = sizeof known / sizeof known[0];
     const char *text = json_string_value(value);
     if (!text) return malformed(src, name, "has no dtype");
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+    for (size_t i = 0; i < (src->quantised ? n_known : n_plain); i++) {
         if (strcmp(text, known[i].name) != 0) continue;
         *dtype_out = known[i].dtype;
         return WEFT_OK;
@@ -130,7 +133,8 @@ static weft_err read_header(weft_model *model, json_t *header, const struct sour
 
 weft_err wefti_safetensors_read(weft_model *model, const struct wefti_file *file,
                                 struct weft_errmsg *why) {
-    const struct source src = {file->path, why};
+    const bool quantised = model->params.quant.method != WEFT_QUANT_NONE;
+    const struct source src = {file->path, quantised, why};
     uint64_t header_bytes;
     if (file->n_bytes < sizeof header_bytes) {
         return weft_err_set(why, WEFT_E_PROTO, "%s: %zu bytes are too few for a safetensors header",
@@ -266,7 +270,7 @@ static weft_err check_nothing_missing(weft_model *model, json_t *map, const stru
 
 static weft_err read_shards(weft_model *model, const char *dir, const struct wefti_file *index,
                             struct weft_errmsg *why) {
-    const struct source src = {index->path, why};
+    const struct source src = {index->path, false, why};
     const char **shards = NULL;
     size_t n_shards = 0;
     json_t *root;

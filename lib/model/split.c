@@ -95,7 +95,10 @@ static weft_err split(weft_model *model, size_t idx, const struct fused *fused,
         struct weft_tensor tensor = whole;
         tensor.dims[0] = n_rows(&model->params, part->rows);
         tensor.bytes = tensor.dims[0] * row_bytes;
-        tensor.data = (const unsigned char *)whole.data + done;
+        if (whole.parts)
+            tensor.parts_row = whole.parts_row + done / row_bytes;
+        else
+            tensor.data = (const unsigned char *)whole.data + done;
         done += tensor.bytes;
         char name[96];
         (void)snprintf(name, sizeof name, "%.*s%s", (int)prefix_len, whole.name,

@@ -266,6 +266,17 @@ static void their_gguf_files_agree(void **state) {
     check_model("tests/data/zoo/gguf/qwen3_moe.gguf", "tests/data/zoo/qwen3_moe");
 }
 
+/* Weight formats of Hugging Face folders: tests/golden/make_format_goldens.py. */
+static void quantised_folders_agree(void **state) {
+    (void)state;
+    static const char *const names[] = {"fp8"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char path[64];
+        (void)snprintf(path, sizeof path, "tests/data/formats/%s", names[i]);
+        check_model(path, path);
+    }
+}
+
 static void quantised_files_agree(void **state) {
     (void)state;
     static const char *const types[] = {"F16",  "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0",  "Q5_1",
@@ -371,6 +382,7 @@ int main(void) {
         cmocka_unit_test(other_dense_architectures_agree),
         cmocka_unit_test(mixtures_of_experts_agree),
         cmocka_unit_test(their_gguf_files_agree),
+        cmocka_unit_test(quantised_folders_agree),
         cmocka_unit_test(quantised_files_agree),
         cmocka_unit_test(eight_bit_activations_are_as_close_as_llama_cpps),
         cmocka_unit_test(fable_draft_1m_agrees_with_float64),

@@ -47,7 +47,7 @@ void engine_make_requests(struct engine_request requests[ENGINE_REQUESTS], uint3
     requests[4].sampling.min_p = 0.02f;
     requests[4].sampling.n_logprobs = 0;
     requests[4].bias[0] = (struct weft_logit_bias){3, 2.5f};
-    requests[4].bias[1] = (struct weft_logit_bias){300, -50.0f};
+    requests[4].bias[1] = (struct weft_logit_bias){n_vocab / 2, -50.0f};
     requests[4].sampling.bias = requests[4].bias;
     requests[4].sampling.n_bias = 2;
     requests[5].sampling.n_prompt_logprobs = 3;

@@ -324,6 +324,16 @@ static void results_of_few_bits_do_not_depend_on_company(void **state) {
     check_invariance("tests/data/zoo/llama_quant/Q5_K.gguf", WEFT_ENG_ACT_F32, WEFT_ENG_KV_AUTO);
 }
 
+static void results_of_quantised_folders_do_not_depend_on_company(void **state) {
+    (void)state;
+    static const char *const names[] = {"fp8"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char path[64];
+        (void)snprintf(path, sizeof path, "tests/data/formats/%s", names[i]);
+        check_invariance(path, WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_AUTO);
+    }
+}
+
 static void other_architectures_results_do_not_depend_on_company(void **state) {
     (void)state;
     static const char *const names[] = {"qwen2",  "qwen3",     "smollm3",  "granite",
@@ -411,6 +421,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(tied_results_do_not_depend_on_company),
         cmocka_unit_test(long_contexts_do_not_depend_on_chunks_and_threads),
         cmocka_unit_test(results_of_few_bits_do_not_depend_on_company),
+        cmocka_unit_test(results_of_quantised_folders_do_not_depend_on_company),
         cmocka_unit_test(other_architectures_results_do_not_depend_on_company),
         cmocka_unit_test(results_with_longrope_do_not_depend_on_company),
     };

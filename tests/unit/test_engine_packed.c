@@ -24,6 +24,7 @@
 #include "unit/engine_fixtures.h"
 
 #define ZOO "tests/data/zoo/"
+#define FORMATS "tests/data/formats/"
 
 static char folder[64]; /* of the whole run; files in it are named by their test */
 
@@ -109,6 +110,7 @@ static void packed_models_compute_the_same_bits(void **state) {
         ZOO "llama_quant/Q3_K.gguf",
         ZOO "llama_quant/Q5_1.gguf",
         ZOO "llama_quant/IQ4_NL.gguf",
+        FORMATS "fp8",
         ENGINE_QUANTISED,
         ENGINE_DRAFT,
     };

@@ -247,18 +247,18 @@ static void rows_of_every_type_convert_exactly(void **state) {
     unsigned char q8[1 + 2 * 34]; /* one byte off, so that nothing is aligned */
     float out[32];
 
-    struct weft_tensor tensor = {"t", WEFT_DT_F16, 1, {8}, f16, sizeof f16};
+    struct weft_tensor tensor = {"t", WEFT_DT_F16, 1, {8}, f16, sizeof f16, NULL, 0};
     weft_tensor_row_f32(&tensor, 0, out);
     assert_memory_equal(out, f16_want, sizeof f16_want);
 
     /* NaN, signalling or quiet, comes out quiet with its payload, as F16C has it. */
     static const uint16_t nan[] = {0x7c01, 0xfe02};
     static const uint32_t nan_want[] = {0x7fc02000, 0xffc04000};
-    tensor = (struct weft_tensor){"t", WEFT_DT_F16, 1, {2}, nan, sizeof nan};
+    tensor = (struct weft_tensor){"t", WEFT_DT_F16, 1, {2}, nan, sizeof nan, NULL, 0};
     weft_tensor_row_f32(&tensor, 0, out);
     assert_memory_equal(out, nan_want, sizeof nan_want);
 
-    tensor = (struct weft_tensor){"t", WEFT_DT_BF16, 2, {2, 2}, bf16, sizeof bf16};
+    tensor = (struct weft_tensor){"t", WEFT_DT_BF16, 2, {2, 2}, bf16, sizeof bf16, NULL, 0};
     for (uint64_t row = 0; row < 2; row++) {
         weft_tensor_row_f32(&tensor, row, out);
         assert_memory_equal(out, bf16_want + 2 * row, 2 * sizeof *out);
@@ -269,7 +269,7 @@ static void rows_of_every_type_convert_exactly(void **state) {
     for (int i = 0; i < 32; i++) {
         q8[1 + 34 + 2 + i] = (unsigned char)(i - 16);
     }
-    tensor = (struct weft_tensor){"t", WEFT_DT_Q8_0, 2, {2, 32}, q8 + 1, 68};
+    tensor = (struct weft_tensor){"t", WEFT_DT_Q8_0, 2, {2, 32}, q8 + 1, 68, NULL, 0};
     weft_tensor_row_f32(&tensor, 1, out);
     for (int i = 0; i < 32; i++) {
         assert_true(out[i] == 0.5f * (float)(i - 16));
@@ -339,7 +339,7 @@ static void options_that_are_not_there_yet_are_refused_by_name(void **state) {
         {"{\"attention_bias\":true}", "attention_bias"},
         {"{\"mlp_bias\":true}", "mlp_bias"},
         {"{\"hidden_act\":\"gelu\"}", "gelu"},
-        {"{\"quantization_config\":{\"quant_method\":\"gptq\"}}", "gptq"},
+        {"{\"quantization_config\":{\"quant_method\":\"hqq\"}}", "hqq"},
         {"{\"rope_scaling\":{\"type\":\"mrope\",\"factor\":4}}", "mrope"},
         {"{\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,\"truncate\":false}}", "truncate"},
         {"{\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"default\"}}}", "layer"},

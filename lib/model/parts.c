@@ -1,0 +1,203 @@
+/* Quantised weights of a Hugging Face folder: the tensors that belong together become one, under
+ * the name that a weight which is not quantised has ("x.weight"), so that everything behind this
+ * sees one tensor per role. Shapes are checked against each other here; those of the roles follow.
+ *
+ *   FP8   x.weight [n, k] e4m3, x.weight_scale_inv [ceil(n / rows), ceil(k / cols)]
+ */
+#include "model/parts.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/check.h"
+
+enum fate { PLAIN, JOINED, PIECE };
+
+struct joiner {
+    weft_model *model;
+    const char *path;
+    struct weft_errmsg *why;
+    unsigned char *fates; /* [model->n_tensors], enum fate */
+    size_t n_parts;
+    /* The one that is being joined: */
+    const struct weft_tensor *codes;
+    int base_len; /* of its name, without what says that it is the codes */
+    struct weft_parts *parts;
+};
+
+static weft_err refuse(const struct joiner *j, const struct weft_tensor *tensor,
+                       const char *fault) {
+    struct wefti_shown shown = wefti_show(tensor->name, strlen(tensor->name));
+    return weft_err_set(j->why, WEFT_E_PROTO, "%s: tensor '%s' %s", j->path, shown.text, fault);
+}
+
+static void set_piece(struct joiner *j, enum wefti_piece piece, const struct weft_tensor *tensor) {
+    j->parts->pieces[piece] = (struct wefti_piece_data){tensor->data, tensor->bytes};
+    j->fates[tensor - j->model->tensors] = tensor == j->codes ? JOINED : PIECE;
+}
+
+/* The tensor beside the codes whose name has `suffix` in place of theirs; *out NULL: there is none.
+ */
+static weft_err find_piece(struct joiner *j, const char *suffix, bool is_needed,
+                           const struct weft_tensor **out) {
+    char name[WEFTI_TENSOR_NAME_BYTES_MAX + 64];
+    (void)snprintf(name, sizeof name, "%.*s%s", j->base_len, j->codes->name, suffix);
+    *out = weft_model_find(j->model, name);
+    if (*out || !is_needed) return WEFT_OK;
+    struct wefti_shown shown = wefti_show(name, strlen(name));
+    return weft_err_set(j->why, WEFT_E_PROTO, "%s: tensor '%s' is missing", j->path, shown.text);
+}
+
+static weft_err check_shape(const struct joiner *j, const struct weft_tensor *tensor, uint64_t rows,
+                            uint64_t cols) {
+    if (tensor->n_dims == 2 && tensor->dims[0] == rows && tensor->dims[1] == cols) return WEFT_OK;
+    char fault[128];
+    (void)snprintf(fault, sizeof fault,
+                   "has another shape than [%" PRIu64 ", %" PRIu64 "], which its weight asks for",
+                   rows, cols);
+    return refuse(j, tensor, fault);
+}
+
+static bool is_float(enum weft_dtype dtype) {
+    return dtype == WEFT_DT_F32 || dtype == WEFT_DT_F16 || dtype == WEFT_DT_BF16;
+}
+
+static uint64_t ceil_div(uint64_t a, uint64_t b) {
+    return a / b + (a % b != 0);
+}
+
+static weft_err join_fp8(struct joiner *j, struct weft_tensor *out) {
+    struct weft_parts *parts = j->parts;
+    const struct weft_tensor *scales;
+    if (j->codes->n_dims != 2) return refuse(j, j->codes, "is quantised and no matrix");
+    weft_err err = find_piece(j, ".weight_scale_inv", true, &scales);
+    if (err) return err;
+    parts->n = j->codes->dims[0];
+    parts->k = j->codes->dims[1];
+    parts->scale_cols = ceil_div(parts->k, parts->quant.block_cols);
+    err = check_shape(j, scales, ceil_div(parts->n, parts->quant.block_rows), parts->scale_cols);
+    if (err) return err;
+    if (!is_float(scales->dtype)) return refuse(j, scales, "holds scales and no floats");
+    parts->scale_dtype = scales->dtype;
+    set_piece(j, WEFTI_PIECE_SCALES, scales);
+    out->dtype = WEFT_DT_F8_E4M3;
+    return WEFT_OK;
+}
+
+static const struct method {
+    const char *codes; /* how the name of the codes ends */
+    enum weft_dtype codes_dtype;
+    weft_err (*join)(struct joiner *j, struct weft_tensor *out);
+} methods[WEFT_QUANT_COUNT] = {
+    [WEFT_QUANT_FP8] = {".weight", WEFT_DT_F8_E4M3, join_fp8},
+};
+
+/* Whether a tensor holds codes: its base's length, or -1. */
+static int codes_base(const struct method *method, const struct weft_tensor *tensor) {
+    size_t len = strlen(tensor->name), end = strlen(method->codes);
+    bool holds = tensor->dtype == method->codes_dtype && len > end &&
+                 strcmp(tensor->name + len - end, method->codes) == 0;
+    return holds ? (int)(len - end) : -1;
+}
+
+/* Tensor `idx`, which holds codes, becomes the whole weight. */
+static weft_err join_one(struct joiner *j, const struct method *method, size_t idx, int base_len) {
+    struct weft_tensor *tensor = &j->model->tensors[idx], whole = *tensor;
+    j->codes = tensor;
+    j->base_len = base_len;
+    j->parts = &j->model->parts[j->n_parts++];
+    j->parts->quant = j->model->params.quant;
+    set_piece(j, WEFTI_PIECE_CODES, tensor);
+    weft_err err = method->join(j, &whole);
+    if (err) return err;
+    whole.n_dims = 2;
+    whole.dims[0] = j->parts->n;
+    whole.dims[1] = j->parts->k;
+    whole.parts = j->parts;
+    if (whole.dims[0] == 0 || whole.dims[1] == 0) return refuse(j, tensor, "is empty");
+    whole.bytes = whole.dims[0] * weft_tensor_row_bytes(&whole); /* about that of its pieces */
+    whole.name = tensor->name;
+    *tensor = whole;
+    return WEFT_OK;
+}
+
+/* Pieces leave the list, and joined weights get the name that others have. */
+static weft_err take_names(struct joiner *j) {
+    weft_model *model = j->model;
+    size_t n = 0;
+    weft_err err = WEFT_OK;
+    const struct method *method = &methods[model->params.quant.method];
+    for (size_t i = 0; i < model->n_tensors; i++) {
+        struct weft_tensor tensor = model->tensors[i];
+        char *old = (char *)(uintptr_t)tensor.name, *name = NULL;
+        if (j->fates[i] == PIECE) {
+            free(old);
+            continue;
+        }
+        if (j->fates[i] == JOINED && strcmp(method->codes, ".weight") != 0) {
+            int base_len = (int)(strlen(old) - strlen(method->codes));
+            if (!err && asprintf(&name, "%.*s.weight", base_len, old) < 0)
+                err = weft_err_set(j->why, WEFT_E_NOMEM, "%s: out of memory", j->path);
+            if (!err) {
+                free(old);
+                tensor.name = name;
+            }
+        }
+        model->tensors[n++] = tensor;
+    }
+    model->n_tensors = n;
+    return err;
+}
+
+/* Whatever is still of a type that only pieces have. */
+static weft_err check_plain(const struct joiner *j) {
+    for (size_t i = 0; i < j->model->n_tensors; i++) {
+        const struct weft_tensor *tensor = &j->model->tensors[i];
+        if (tensor->parts || tensor->dtype < WEFT_DT_F8_E4M3) continue;
+        struct wefti_shown shown = wefti_show(tensor->name, strlen(tensor->name));
+        return weft_err_set(j->why, WEFT_E_UNSUPPORTED,
+                            "%s: tensor '%s' has type '%s' and belongs to no quantised weight",
+                            j->path, shown.text, weft_dtype_name(tensor->dtype));
+    }
+    return WEFT_OK;
+}
+
+weft_err wefti_model_join(weft_model *model, const char *path, struct weft_errmsg *why) {
+    const struct method *method = &methods[model->params.quant.method];
+    struct joiner j = {.model = model, .path = path, .why = why};
+    if (!method->join) return WEFT_OK;
+    weft_err err = wefti_model_index(model, path, why);
+    if (err) return err;
+    j.fates = calloc(model->n_tensors + 1, sizeof *j.fates);
+    model->parts = calloc(model->n_tensors + 1, sizeof *model->parts);
+    if (!j.fates || !model->parts) {
+        err = weft_err_set(why, WEFT_E_NOMEM, "%s: out of memory", path);
+        goto cleanup;
+    }
+    for (size_t i = 0; i < model->n_tensors; i++) {
+        int base_len = codes_base(method, &model->tensors[i]);
+        if (base_len < 0) continue;
+        err = join_one(&j, method, i, base_len);
+        if (err) goto cleanup;
+    }
+    err = take_names(&j);
+    if (!err) err = check_plain(&j);
+cleanup:
+    free(j.fates);
+    return err;
+}
+
+uint64_t wefti_parts_hash(const struct weft_tensor *tensor, uint64_t seed) {
+    const struct weft_parts *parts = tensor->parts;
+    const uint64_t facts[] = {parts->quant.method, parts->quant.block_rows, parts->quant.block_cols,
+                              parts->scale_dtype, tensor->parts_row};
+    uint64_t hash = XXH3_64bits_withSeed(facts, sizeof facts, seed);
+    for (uint32_t i = 0; i < WEFTI_PIECE_COUNT; i++) {
+        const struct wefti_piece_data *piece = &parts->pieces[i];
+        if (piece->at) hash = XXH3_64bits_withSeed(piece->at, piece->bytes, hash);
+    }
+    return hash;
+}

@@ -1,0 +1,36 @@
+/* parts, private to the model module — quantised weights of Hugging Face folders as the file has
+ * them: codes, scales and whatever else, each a tensor of its own. Everything is checked when
+ * they are joined, so that rows can be read without a thought. */
+#ifndef WEFT_MODEL_PARTS_H
+#define WEFT_MODEL_PARTS_H
+
+#include "model/model_internal.h"
+
+enum wefti_piece {
+    WEFTI_PIECE_CODES,
+    WEFTI_PIECE_SCALES,
+    WEFTI_PIECE_COUNT,
+};
+
+struct wefti_piece_data {
+    const unsigned char *at; /* NULL: there is none */
+    size_t bytes;
+};
+
+struct weft_parts {
+    struct weft_model_quant quant;
+    uint64_t n, k;               /* rows and columns of the weight */
+    uint64_t scale_cols;         /* FP8: blocks of columns */
+    enum weft_dtype scale_dtype; /* F32, F16 or BF16 */
+    struct wefti_piece_data pieces[WEFTI_PIECE_COUNT];
+};
+
+/* Row `row` as f32. */
+void wefti_parts_row_f32(const struct weft_parts *parts, uint64_t row, float *out);
+/* Over everything that it consists of. */
+uint64_t wefti_parts_hash(const struct weft_tensor *tensor, uint64_t seed);
+
+float wefti_f32_from_bits(uint32_t bits);
+float wefti_f32_from_f16(uint16_t half);
+
+#endif

@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""Small Llama folders in the weight formats of Hugging Face checkpoints, with golden logits.
+
+usage: python3 make_format_goldens.py OUT_DIR      (numpy alone; tests/data/formats was made so)
+
+Weights are random and quantised here to nearest, laid out as the tools lay them out; the goldens are
+a float64 forward pass over what the stored numbers stand for.
+"""
+import json
+import os
+import struct
+import sys
+
+import numpy as np
+
+VOCAB, LENGTHS, N_GREEDY = 128, (1, 5, 17, 40), 8
+
+
+# ------------------------------------------------------------------------------- safetensors
+
+def bf16(x):
+    """Nearest, ties to even, as the bits of a float."""
+    bits = np.asarray(x, np.float32).view(np.uint32)
+    return ((bits + 0x7fff + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+
+
+def of_bf16(halves):
+    return (halves.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+
+
+def save(path, tensors):
+    """{name: (dtype, array)}"""
+    header, blobs, at = {}, [], 0
+    for name in sorted(tensors):
+        dtype, array = tensors[name]
+        raw = np.ascontiguousarray(array).tobytes()
+        header[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [at, at + len(raw)]}
+        blobs.append(raw)
+        at += len(raw)
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as out:
+        out.write(struct.pack("<Q", len(text)) + text + b"".join(blobs))
+
+
+# ---------------------------------------------------------------------------- the formats
+# Each: weight [out, in] -> ({suffix: (dtype, array)}, what that stands for in float64)
+
+E4M3 = np.array([(-1.0 if c & 128 else 1.0) * ((c & 7) / 8 * 2.0**-6 if not c >> 3 & 15 else
+                (1 + (c & 7) / 8) * 2.0**((c >> 3 & 15) - 7)) for c in range(256)])
+
+
+def fp8(w, rng, rows=128, cols=128, **_):
+    n, k = w.shape
+    codes, values = np.zeros((n, k), np.uint8), np.zeros((n, k))
+    scales = np.zeros((-(-n // rows), -(-k // cols)), np.float32)
+    for a in range(scales.shape[0]):
+        for b in range(scales.shape[1]):
+            at = np.s_[a * rows:(a + 1) * rows, b * cols:(b + 1) * cols]
+            scales[a, b] = np.abs(w[at]).max() / 448
+            magnitudes = np.abs(w[at] / np.float64(scales[a, b]))
+            code = np.abs(E4M3[:127] - magnitudes[..., None]).argmin(-1)
+            codes[at] = code | (w[at] < 0) << 7
+            values[at] = E4M3[codes[at]] * np.float64(scales[a, b])
+    return {"weight": ("F8_E4M3", codes), "weight_scale_inv": ("F32", scales)}, values
+
+
+FORMATS = {
+    "fp8": (fp8, {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
+                  "weight_block_size": [128, 128]}, dict(hidden=192, heads=6, kv=2, ffn=200, layers=1)),
+}
+
+
+# --------------------------------------------------------------------------- the forward pass
+
+def norm(x, w, eps):
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * w
+
+
+def forward(c, w, ids):
+    n, heads, kv = len(ids), c["num_attention_heads"], c["num_key_value_heads"]
+    dim = c["hidden_size"] // heads
+    angle = np.arange(n)[:, None] * c["rope_theta"] ** (-np.arange(0, dim, 2) / dim)
+    cos, sin = np.cos(angle)[:, None], np.sin(angle)[:, None]
+
+    def turn(x):
+        a, b = x[..., :dim // 2], x[..., dim // 2:]
+        return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
+
+    x = w["model.embed_tokens.weight"][ids]
+    for i in range(c["num_hidden_layers"]):
+        p = f"model.layers.{i}."
+        h = norm(x, w[p + "input_layernorm.weight"], c["rms_norm_eps"])
+        q = turn((h @ w[p + "self_attn.q_proj.weight"].T).reshape(n, heads, dim))
+        k = turn((h @ w[p + "self_attn.k_proj.weight"].T).reshape(n, kv, dim))
+        v = (h @ w[p + "self_attn.v_proj.weight"].T).reshape(n, kv, dim)
+        k, v = np.repeat(k, heads // kv, 1), np.repeat(v, heads // kv, 1)
+        scores = np.einsum("qhd,khd->hqk", q, k) / np.sqrt(dim)
+        scores = np.where(np.tril(np.ones((n, n), bool)), scores, -np.inf)
+        scores = np.exp(scores - scores.max(-1, keepdims=True))
+        scores /= scores.sum(-1, keepdims=True)
+        x = x + np.einsum("hqk,khd->qhd", scores, v).reshape(n, -1) @ w[p + "self_attn.o_proj.weight"].T
+        h = norm(x, w[p + "post_attention_layernorm.weight"], c["rms_norm_eps"])
+        gate = h @ w[p + "mlp.gate_proj.weight"].T
+        x = x + (gate / (1 + np.exp(-gate)) * (h @ w[p + "mlp.up_proj.weight"].T)) @ w[p + "mlp.down_proj.weight"].T
+    return norm(x, w["model.norm.weight"], c["rms_norm_eps"]) @ w["model.embed_tokens.weight"].T
+
+
+def goldens(c, w, rng):
+    out = {}
+    for i, length in enumerate(LENGTHS):
+        ids = [int(t) for t in rng.randint(0, VOCAB, length)]
+        text, greedy, margins = list(ids), [], []
+        for _ in range(N_GREEDY):
+            last = np.sort(forward(c, w, text)[-1])
+            greedy.append(int(forward(c, w, text)[-1].argmax()))
+            margins.append(last[-1] - last[-2])
+            text.append(greedy[-1])
+        out[f"prompt_{i}.input_ids"] = ("I32", np.array(ids, np.int32))
+        out[f"prompt_{i}.logits"] = ("F32", forward(c, w, ids).astype(np.float32))
+        out[f"prompt_{i}.greedy"] = ("I32", np.array(greedy, np.int32))
+        out[f"prompt_{i}.margin"] = ("F32", np.array(margins, np.float32))
+    return out
+
+
+# ------------------------------------------------------------------------------------ folders
+
+def make(out, name, seed):
+    quantise, quant_config, d = FORMATS[name]
+    rng = np.random.RandomState(seed)
+    hidden, heads, kv, ffn = d["hidden"], d["heads"], d["kv"], d["ffn"]
+    c = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": hidden,
+         "num_hidden_layers": d["layers"], "num_attention_heads": heads, "num_key_value_heads": kv,
+         "intermediate_size": ffn, "hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+         "max_position_embeddings": 512, "vocab_size": VOCAB, "tie_word_embeddings": True,
+         "quantization_config": quant_config}
+    kv_dim = hidden // heads * kv
+    shapes = {"self_attn.q_proj": (hidden, hidden), "self_attn.k_proj": (kv_dim, hidden),
+              "self_attn.v_proj": (kv_dim, hidden), "self_attn.o_proj": (hidden, hidden),
+              "mlp.gate_proj": (ffn, hidden), "mlp.up_proj": (ffn, hidden), "mlp.down_proj": (hidden, ffn)}
+    stored, exact = {}, {}
+
+    def put_plain(key, x):
+        stored[key] = ("BF16", bf16(x))
+        exact[key] = of_bf16(stored[key][1])
+
+    put_plain("model.embed_tokens.weight", rng.randn(VOCAB, hidden) * 0.3)
+    put_plain("model.norm.weight", 1 + rng.randn(hidden) * 0.1)
+    for i in range(d["layers"]):
+        p = f"model.layers.{i}."
+        put_plain(p + "input_layernorm.weight", 1 + rng.randn(hidden) * 0.1)
+        put_plain(p + "post_attention_layernorm.weight", 1 + rng.randn(hidden) * 0.1)
+        for key, shape in shapes.items():
+            w = rng.randn(*shape) * (1 + rng.rand(shape[0], 1)) * 1.5 / np.sqrt(shape[1])
+            pieces, values = quantise(w, rng, **quant_config)
+            for suffix, piece in pieces.items():
+                stored[p + key + "." + suffix] = piece
+            exact[p + key + ".weight"] = values
+    folder = os.path.join(out, name)
+    os.makedirs(folder, exist_ok=True)
+    with open(folder + "/config.json", "w") as f:
+        json.dump(c, f, indent=1)
+    save(folder + "/model.safetensors", stored)
+    save(folder + "/goldens.safetensors", goldens(c, exact, rng))
+    return c, exact
+
+
+if __name__ == "__main__":
+    for n, format_name in enumerate(FORMATS):
+        make(sys.argv[1], format_name, 700 + n)
