@@ -109,10 +109,12 @@ ALWAYS_INLINE struct pair load_min(const struct quant_layout *q, const uint8_t *
                                    uint32_t sub) {
     const uint8_t *mins = group + q->at_mins;
     if (!q->has_min) return (struct pair){_mm256_setzero_ps(), _mm256_setzero_ps()};
-    if (!q->is_super) return load_halves(mins);
+    if (!q->is_super && !quant_has_zeros(q)) return load_halves(mins);
     const __m256 sign = _mm256_set1_ps(-0.0f);
-    struct pair min = times_bytes(load_halves(group + q->at_super + WEFT_PANEL * 2),
-                                  mins + sub * WEFT_PANEL, false);
+    struct pair min = quant_has_zeros(q)
+                          ? times_bytes(load_scale(q, group, sub), mins, false)
+                          : times_bytes(load_halves(group + q->at_super + WEFT_PANEL * 2),
+                                        mins + sub * WEFT_PANEL, false);
     return (struct pair){_mm256_xor_ps(min.low, sign), _mm256_xor_ps(min.high, sign)};
 }
 

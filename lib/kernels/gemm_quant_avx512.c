@@ -17,7 +17,7 @@ ALWAYS_INLINE void widen_quads(__m512i codes, __m512 zero, __m512 scale, __m512 
 
 ALWAYS_INLINE __m512 signed_min(const struct quant_layout *q, const uint8_t *panel, uint32_t sub) {
     __m512 min = q->has_min ? load_min(q, panel, sub) : _mm512_setzero_ps();
-    return q->is_super ? _mm512_sub_ps(_mm512_setzero_ps(), min) : min;
+    return takes_min_away(q) ? _mm512_sub_ps(_mm512_setzero_ps(), min) : min;
 }
 
 ALWAYS_INLINE void widen_quant(const struct quant_layout *q, const uint8_t *panel, uint32_t count,

@@ -94,12 +94,17 @@ ALWAYS_INLINE __m512 load_scale(const struct quant_layout *q, const uint8_t *gro
     return _mm512_mul_ps(load_halves(group + q->at_super), _mm512_cvtepi32_ps(whole));
 }
 
-/* 4_1: as stored; the K types: what is to be taken away. */
+/* 4_1: as stored; the K types and 4_Z: what is to be taken away. */
+ALWAYS_INLINE bool takes_min_away(const struct quant_layout *q) {
+    return q->is_super || quant_has_zeros(q);
+}
+
 ALWAYS_INLINE __m512 load_min(const struct quant_layout *q, const uint8_t *group, uint32_t sub) {
     const uint8_t *mins = group + q->at_mins;
-    if (!q->is_super) return load_halves(mins);
+    if (!takes_min_away(q)) return load_halves(mins);
     __m128i bytes = _mm_loadu_si128((const void *)(mins + sub * WEFT_PANEL));
-    __m512 super = load_halves(group + q->at_super + WEFT_PANEL * 2);
+    __m512 super = quant_has_zeros(q) ? load_scale(q, group, sub)
+                                      : load_halves(group + q->at_super + WEFT_PANEL * 2);
     return _mm512_mul_ps(super, _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes)));
 }
 
@@ -188,8 +193,8 @@ ALWAYS_INLINE void add_part(const struct tile *t, const struct quant_layout *q, 
             sum[r][p] = _mm512_fmadd_ps(value, _mm512_mul_ps(by, scale[p]), sum[r][p]);
             if (!q->has_min) continue;
             __m512 sums = part_sum(&acts, r, b, part, by);
-            sum[r][p] = q->is_super ? _mm512_fnmadd_ps(sums, min[p], sum[r][p])
-                                    : _mm512_fmadd_ps(sums, min[p], sum[r][p]);
+            sum[r][p] = takes_min_away(q) ? _mm512_fnmadd_ps(sums, min[p], sum[r][p])
+                                          : _mm512_fmadd_ps(sums, min[p], sum[r][p]);
         }
     }
 }

@@ -43,6 +43,8 @@ enum weft_gemm_kind {
     WEFT_GEMM_Q4_0,
     WEFT_GEMM_Q4_1_F32,
     WEFT_GEMM_Q4_1,
+    WEFT_GEMM_Q4_Z_F32,
+    WEFT_GEMM_Q4_Z,
     WEFT_GEMM_Q4_K_F32,
     WEFT_GEMM_Q4_K,
     WEFT_GEMM_Q5_K_F32,
@@ -100,6 +102,7 @@ enum weft_kern_src {
     WEFT_SRC_NF4,     /* the same of 64 columns, in 32 bytes */
     WEFT_SRC_Q4_0,    /* from here on in the order of the kinds */
     WEFT_SRC_Q4_1,
+    WEFT_SRC_Q4_Z,
     WEFT_SRC_Q4_K,
     WEFT_SRC_Q5_K,
     WEFT_SRC_Q6_K,

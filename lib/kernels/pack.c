@@ -420,7 +420,10 @@ static void put_quant(const struct quant_layout *q, const struct quant_parts *pa
     uint8_t *super = group + (q->is_super ? q->at_super : q->at_scales);
     memcpy(super + (size_t)lane * 2, &parts->scale, 2);
     uint8_t *min = q->is_super ? super + WEFT_PANEL * 2 : group + q->at_mins;
-    if (q->has_min) memcpy(min + (size_t)lane * 2, &parts->min, 2);
+    if (quant_has_zeros(q))
+        group[q->at_mins + lane] = (uint8_t)parts->min;
+    else if (q->has_min)
+        memcpy(min + (size_t)lane * 2, &parts->min, 2);
     for (uint32_t s = 0; q->is_super && s < q->group / q->sub; s++) {
         group[q->at_scales + s * WEFT_PANEL + lane] = parts->scales[s];
         if (q->has_min) group[q->at_mins + s * WEFT_PANEL + lane] = parts->mins[s];

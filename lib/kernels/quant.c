@@ -103,6 +103,11 @@ void wefti_quant_split(enum quant quant, const uint8_t *src, struct quant_parts 
         out->min = read_u16(src + 2);
         split_nibbles(src + 4, out->codes);
         break;
+    case QUANT_4_Z:
+        out->scale = read_u16(src);
+        out->min = src[2];
+        split_nibbles(src + 3, out->codes);
+        break;
     case QUANT_5_0:
         out->scale = read_u16(src);
         split_5(src + 2, src + 6, out->codes);

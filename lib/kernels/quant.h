@@ -12,11 +12,15 @@
  *   singles [group/32][16][4]        bit j of a byte: quad j
  *   scales  [group/sub][16]          f16; of the K types integers, signed in 3_K and 6_K
  *   mins    the same                 4_1, 5_1, 2_K, 4_K and 5_K
+ *   zeros   [16]                     4_Z: a byte each
  *   super   [16] f16, [16] f16       of the K types: what scales, and mins, are multiplied by
  *
- * The weight is scale * (code - zero) + min; min is negative in the K types. The code of 4_NL is
- * first looked up in quant_nl. All products are exact in f32 (11 bits of super, up to 8 of scale,
- * up to 6 of code; 11 and 8), so only the last sum is rounded. Source: GGML's block formats. */
+ * The weight is scale * (code - zero) + min; min is negative in the K types. 4_Z has a zero of its
+ * own per group, from which its min follows: -scale * zero. The code of 4_NL is first looked up in
+ * quant_nl. All products are exact in f32 (11 bits of super, up to 8 of scale,
+ * up to 6 of code; 11 and 8), so only the last sum is rounded. Source: GGML's block formats; 4_Z is
+ * ours, for GPTQ and AWQ: 32 columns of it are an f16 scale, the zero in a byte, and codes as in
+ * 4_1. */
 #ifndef WEFT_KERNELS_QUANT_H
 #define WEFT_KERNELS_QUANT_H
 
@@ -27,6 +31,7 @@
 enum quant {
     QUANT_4_0,
     QUANT_4_1,
+    QUANT_4_Z,
     QUANT_4_K,
     QUANT_5_K,
     QUANT_6_K,
@@ -41,8 +46,8 @@ enum quant {
 /* All of them, for what is made once per type: QUANT_EACH(ONE) is ONE(q4_0, 4_0) ONE(q4_1, 4_1) ...
  */
 #define QUANT_EACH(one)                                                                            \
-    one(q4_0, 4_0) one(q4_1, 4_1) one(q4_k, 4_K) one(q5_k, 5_K) one(q6_k, 6_K) one(q2_k, 2_K)      \
-        one(q3_k, 3_K) one(q5_1, 5_1) one(q5_0, 5_0) one(q4_nl, 4_NL)
+    one(q4_0, 4_0) one(q4_1, 4_1) one(q4_z, 4_Z) one(q4_k, 4_K) one(q5_k, 5_K) one(q6_k, 6_K)      \
+        one(q2_k, 2_K) one(q3_k, 3_K) one(q5_1, 5_1) one(q5_0, 5_0) one(q4_nl, 4_NL)
 
 enum {
     QUANT_BLOCK = 32,                               /* columns whose activations share a scale */
@@ -66,6 +71,7 @@ struct quant_layout {
 static const struct quant_layout quant_layouts[QUANT_COUNT] = {
     [QUANT_4_0] = {32, 32, 4, 8, false, false, 18, 256, 256, 256, 288, 288, 288},
     [QUANT_4_1] = {32, 32, 4, 0, true, false, 20, 256, 256, 256, 288, 320, 320},
+    [QUANT_4_Z] = {32, 32, 4, 0, true, false, 19, 256, 256, 256, 288, 304, 304},
     [QUANT_4_K] = {256, 32, 4, 0, true, true, 144, 2048, 2048, 2048, 2176, 2304, 2368},
     [QUANT_5_K] = {256, 32, 5, 0, true, true, 176, 2048, 2048, 2560, 2688, 2816, 2880},
     [QUANT_6_K] = {256, 16, 6, 32, false, true, 210, 2048, 3072, 3072, 3328, 3328, 3392},
@@ -82,6 +88,11 @@ static const uint8_t quant_nl[16] = {1,   24,  45,  63,  79,  93,  106, 118,
 
 static inline bool quant_is_nl(const struct quant_layout *q) {
     return q->zero == 128;
+}
+
+/* Whether what stands in place of f16 mins are zeros. */
+static inline bool quant_has_zeros(const struct quant_layout *q) {
+    return q->has_min && !q->is_super && q->at_super - q->at_mins == WEFT_PANEL;
 }
 
 static inline bool quant_has_nibbles(const struct quant_layout *q) {
@@ -172,6 +183,7 @@ static inline float quant_min(const struct quant_layout *q, const uint8_t *group
                               uint32_t i) {
     if (!q->has_min) return 0.0f;
     const uint8_t *mins = group + q->at_mins;
+    if (quant_has_zeros(q)) return -(quant_scale(q, group, sub, i) * (float)mins[i]);
     if (!q->is_super) return quant_f16(mins, i);
     return -(quant_f16(group + q->at_super, WEFT_PANEL + i) * (float)mins[sub * WEFT_PANEL + i]);
 }
@@ -187,7 +199,7 @@ static inline float quant_weight(const struct quant_layout *q, const uint8_t *gr
 struct quant_parts {
     uint8_t codes[QUANT_SUPER];                           /* as stored */
     uint8_t scales[QUANT_SUBS_MAX], mins[QUANT_SUBS_MAX]; /* of the K types */
-    uint16_t scale, min;                                  /* f16: super of the K types */
+    uint16_t scale, min; /* f16: super of the K types; 4_Z: min is the zero, a whole number */
 };
 
 /* The weight that a part of a group stands for. */
@@ -196,6 +208,7 @@ static inline float quant_part_weight(const struct quant_layout *q, const struct
     uint32_t sub = k / q->sub, code = parts->codes[k];
     if (quant_is_nl(q)) code = quant_nl[code];
     float scale = f16_to_f32(parts->scale), min = f16_to_f32(parts->min);
+    if (quant_has_zeros(q)) min = -(scale * (float)parts->min);
     if (q->is_super) {
         scale *= quant_int_scale(q, parts->scales[sub]);
         min = -(min * (float)parts->mins[sub]);

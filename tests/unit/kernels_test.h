@@ -89,7 +89,11 @@ static inline void set_scales(enum quant quant, uint8_t *group, uint16_t scale, 
     static const uint8_t at[QUANT_COUNT] = {
         [QUANT_6_K] = 208, [QUANT_2_K] = 80, [QUANT_3_K] = 108}; /* the others begin with them */
     memcpy(group + at[quant], &scale, 2);
-    if (quant_layouts[quant].has_min) memcpy(group + at[quant] + 2, &min, 2);
+    const struct quant_layout *q = &quant_layouts[quant];
+    if (quant_has_zeros(q))
+        group[at[quant] + 2] = (uint8_t)(min % 17);
+    else if (q->has_min)
+        memcpy(group + at[quant] + 2, &min, 2);
 }
 
 /* `n` groups as a file has them: any codes and small scales, all of moderate size. */
