@@ -104,6 +104,7 @@ static struct storage storage_of(uint32_t stored) {
         [WEFT_DT_Q5_0] = {WEFT_GEMM_Q5_0_F32, WEFT_GEMM_Q5_0},
         [WEFT_DT_IQ4_NL] = {WEFT_GEMM_Q4_NL_F32, WEFT_GEMM_Q4_NL},
         [WEFT_DT_F8_E4M3] = {WEFT_GEMM_F8_F32, WEFT_GEMM_F8_F32},
+        [WEFT_DT_Q4_Z] = {WEFT_GEMM_Q4_Z_F32, WEFT_GEMM_Q4_Z},
         [WEFT_STORED_I8] = {WEFT_GEMM_I8_F32, WEFT_GEMM_I8},
     };
     WEFT_ASSERT(stored <= WEFT_STORED_I8);
@@ -209,14 +210,14 @@ static enum weft_gemm_kind kind_of(struct wefti_plan *plan, struct storage stora
 
 static enum weft_kern_src src_of(enum weft_dtype dtype) {
     static const enum weft_kern_src sources[WEFT_DT_COUNT] = {
-        [WEFT_DT_F32] = WEFT_SRC_F32,        [WEFT_DT_F16] = WEFT_SRC_F16,
-        [WEFT_DT_BF16] = WEFT_SRC_BF16,      [WEFT_DT_Q8_0] = WEFT_SRC_Q8_0,
-        [WEFT_DT_Q4_0] = WEFT_SRC_Q4_0,      [WEFT_DT_Q4_1] = WEFT_SRC_Q4_1,
-        [WEFT_DT_Q4_K] = WEFT_SRC_Q4_K,      [WEFT_DT_Q5_K] = WEFT_SRC_Q5_K,
-        [WEFT_DT_Q6_K] = WEFT_SRC_Q6_K,      [WEFT_DT_Q2_K] = WEFT_SRC_Q2_K,
-        [WEFT_DT_Q3_K] = WEFT_SRC_Q3_K,      [WEFT_DT_Q5_1] = WEFT_SRC_Q5_1,
-        [WEFT_DT_Q5_0] = WEFT_SRC_Q5_0,      [WEFT_DT_IQ4_NL] = WEFT_SRC_IQ4_NL,
-        [WEFT_DT_F8_E4M3] = WEFT_SRC_F8_E4M3};
+        [WEFT_DT_F32] = WEFT_SRC_F32,         [WEFT_DT_F16] = WEFT_SRC_F16,
+        [WEFT_DT_BF16] = WEFT_SRC_BF16,       [WEFT_DT_Q8_0] = WEFT_SRC_Q8_0,
+        [WEFT_DT_Q4_0] = WEFT_SRC_Q4_0,       [WEFT_DT_Q4_1] = WEFT_SRC_Q4_1,
+        [WEFT_DT_Q4_K] = WEFT_SRC_Q4_K,       [WEFT_DT_Q5_K] = WEFT_SRC_Q5_K,
+        [WEFT_DT_Q6_K] = WEFT_SRC_Q6_K,       [WEFT_DT_Q2_K] = WEFT_SRC_Q2_K,
+        [WEFT_DT_Q3_K] = WEFT_SRC_Q3_K,       [WEFT_DT_Q5_1] = WEFT_SRC_Q5_1,
+        [WEFT_DT_Q5_0] = WEFT_SRC_Q5_0,       [WEFT_DT_IQ4_NL] = WEFT_SRC_IQ4_NL,
+        [WEFT_DT_F8_E4M3] = WEFT_SRC_F8_E4M3, [WEFT_DT_Q4_Z] = WEFT_SRC_Q4_Z};
     WEFT_ASSERT(dtype < WEFT_DT_COUNT);
     return sources[dtype];
 }

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 struct reader {
     const char *path;
@@ -51,11 +52,51 @@ static weft_err read_fp8(const struct reader *r, struct weft_model_quant *quant)
     return WEFT_OK;
 }
 
+/* bits must be 4; group_size is that of a scale and a zero, -1: all columns. */
+static weft_err read_4_bits(const struct reader *r, struct weft_model_quant *quant) {
+    const json_t *bits = get(r, "bits"), *group = get(r, "group_size");
+    uint64_t n_bits, n_cols = 0;
+    if (!weft_json_u64(bits, &n_bits) || n_bits != 4) return refuse(r, "bits", bits);
+    bool is_whole = json_is_number(group) && json_number_value(group) == -1;
+    bool fits = weft_json_u64(group, &n_cols) && n_cols > 0 && n_cols <= UINT32_MAX;
+    if (!is_whole && !fits) return refuse(r, "group_size", group);
+    quant->block_rows = 1;
+    quant->block_cols = is_whole ? 0 : (uint32_t)n_cols;
+    return WEFT_OK;
+}
+
+/* Whether columns are in another order, and zeros all the same, the tensors show. */
+static weft_err read_gptq(const struct reader *r, struct weft_model_quant *quant) {
+    const json_t *format = get(r, "checkpoint_format"), *dynamic = get(r, "dynamic");
+    const json_t *marlin = get(r, "is_marlin_format");
+    const char *name = format ? json_string_value(format) : "gptq";
+    bool is_second = name && strcmp(name, "gptq_v2") == 0;
+    if (!name || (!is_second && strcmp(name, "gptq") != 0))
+        return refuse(r, "checkpoint_format", format);
+    if (json_is_true(marlin)) return refuse(r, "is_marlin_format", marlin);
+    if (json_object_size(dynamic) > 0) return refuse(r, "dynamic", dynamic);
+    weft_err err = check_text(r, "pack_dtype", "int32");
+    quant->zeros_less_one = !is_second;
+    return err ? err : read_4_bits(r, quant);
+}
+
+static weft_err read_awq(const struct reader *r, struct weft_model_quant *quant) {
+    const json_t *version = get(r, "version"), *zeros = get(r, "zero_point");
+    const char *name = version ? json_string_value(version) : "gemm";
+    if (!name || strcasecmp(name, "gemm") != 0) return refuse(r, "version", version);
+    if (zeros && !json_is_true(zeros)) return refuse(r, "zero_point", zeros);
+    return read_4_bits(r, quant);
+}
+
 static const struct {
     const char *name;
     enum weft_quant_method method;
     weft_err (*read)(const struct reader *r, struct weft_model_quant *quant);
-} methods[] = {{"fp8", WEFT_QUANT_FP8, read_fp8}};
+} methods[] = {
+    {"fp8", WEFT_QUANT_FP8, read_fp8},
+    {"gptq", WEFT_QUANT_GPTQ, read_gptq},
+    {"awq", WEFT_QUANT_AWQ, read_awq},
+};
 
 weft_err wefti_config_quant(const char *path, const json_t *config,
                             struct weft_model_quant *quant_out, struct weft_errmsg *why) {
@@ -73,6 +114,6 @@ weft_err wefti_config_quant(const char *path, const json_t *config,
     struct wefti_shown shown = wefti_show(name ? name : "", name ? strlen(name) : 0);
     return weft_err_set(why, WEFT_E_UNSUPPORTED,
                         "%s: \"quantization_config\": checkpoints quantised by \"%s\" are not "
-                        "supported (fp8 is)",
+                        "supported (fp8, gptq and awq are)",
                         path, shown.text);
 }

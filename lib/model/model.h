@@ -85,6 +85,7 @@ enum weft_dtype {
     WEFT_DT_Q5_0,
     WEFT_DT_IQ4_NL,
     WEFT_DT_F8_E4M3, /* from here on of Hugging Face folders: see struct weft_parts */
+    WEFT_DT_Q4_Z,    /* in blocks of 32: f16 scale, zero in a byte, 16 bytes of codes */
     WEFT_DT_I32,     /* what those consist of: no tensor of an opened model has these */
     WEFT_DT_U8,
     WEFT_DT_COUNT,
@@ -115,7 +116,7 @@ struct weft_tensor {
 
 /* Rows row_begin..row_begin + n_rows of a matrix, one behind the other, as their type has them
  * (F8_E4M3: in front of every 128 columns an f32 scale; the last may be fewer), into
- * out[n_rows * weft_tensor_row_bytes(tensor)]. */
+ * out[n_rows * weft_tensor_row_bytes(tensor)], aligned to 4 bytes. */
 size_t weft_tensor_row_bytes(const struct weft_tensor *tensor);
 void weft_tensor_rows(const struct weft_tensor *tensor, uint64_t row_begin, uint64_t n_rows,
                       void *out);
@@ -155,11 +156,18 @@ struct weft_model_moe {
 };
 
 /* How config.json says that linear layers are stored. */
-enum weft_quant_method { WEFT_QUANT_NONE, WEFT_QUANT_FP8, WEFT_QUANT_COUNT };
+enum weft_quant_method {
+    WEFT_QUANT_NONE,
+    WEFT_QUANT_FP8,
+    WEFT_QUANT_GPTQ,
+    WEFT_QUANT_AWQ,
+    WEFT_QUANT_COUNT,
+};
 
 struct weft_model_quant {
     enum weft_quant_method method;
-    uint32_t block_rows, block_cols; /* of weights that share a scale */
+    uint32_t block_rows, block_cols; /* of weights that share a scale; 0 columns: all of a row */
+    bool zeros_less_one;             /* GPTQ: what is stored is one less, modulo 16 */
 };
 
 /* What the engine needs to know; every field is checked against base/limits.h and the others. */

@@ -2,7 +2,12 @@
  * the name that a weight which is not quantised has ("x.weight"), so that everything behind this
  * sees one tensor per role. Shapes are checked against each other here; those of the roles follow.
  *
- *   FP8   x.weight [n, k] e4m3, x.weight_scale_inv [ceil(n / rows), ceil(k / cols)]
+ *   FP8    x.weight [n, k] e4m3, x.weight_scale_inv [ceil(n / rows), ceil(k / cols)]
+ *   GPTQ   x.qweight [k/8, n] i32, x.scales [groups, n], x.qzeros [groups, n/8] i32, and perhaps
+ *          x.g_idx [k] i32: the groups of the columns. Eight columns, or zeros, are in a word, the
+ *          first in its lowest bits.
+ *   AWQ    x.qweight [k, n/8] i32, x.scales [groups, n], x.qzeros [groups, n/8] i32: the features
+ *          of a word stand in the order 0, 2, 4, 6, 1, 3, 5, 7
  */
 #include "model/parts.h"
 
@@ -51,6 +56,14 @@ static weft_err find_piece(struct joiner *j, const char *suffix, bool is_needed,
     return weft_err_set(j->why, WEFT_E_PROTO, "%s: tensor '%s' is missing", j->path, shown.text);
 }
 
+static weft_err check_vector(const struct joiner *j, const struct weft_tensor *tensor, uint64_t n) {
+    if (tensor->n_dims == 1 && tensor->dims[0] == n) return WEFT_OK;
+    char fault[128];
+    (void)snprintf(fault, sizeof fault,
+                   "has another shape than [%" PRIu64 "], which its weight asks for", n);
+    return refuse(j, tensor, fault);
+}
+
 static weft_err check_shape(const struct joiner *j, const struct weft_tensor *tensor, uint64_t rows,
                             uint64_t cols) {
     if (tensor->n_dims == 2 && tensor->dims[0] == rows && tensor->dims[1] == cols) return WEFT_OK;
@@ -87,12 +100,86 @@ static weft_err join_fp8(struct joiner *j, struct weft_tensor *out) {
     return WEFT_OK;
 }
 
+/* Scales and zeros of every group. */
+static weft_err take_groups(struct joiner *j) {
+    struct weft_parts *parts = j->parts;
+    const struct weft_tensor *scales, *zeros;
+    weft_err err = find_piece(j, ".scales", true, &scales);
+    if (!err) err = find_piece(j, ".qzeros", true, &zeros);
+    if (err) return err;
+    if (parts->n % 8 != 0) return refuse(j, j->codes, "has features that are not a multiple of 8");
+    parts->group = parts->quant.block_cols ? parts->quant.block_cols : parts->k;
+    parts->n_groups = ceil_div(parts->k, parts->group);
+    err = check_shape(j, scales, parts->n_groups, parts->n);
+    if (!err) err = check_shape(j, zeros, parts->n_groups, parts->n / 8);
+    if (err) return err;
+    if (!is_float(scales->dtype)) return refuse(j, scales, "holds scales and no floats");
+    if (zeros->dtype != WEFT_DT_I32) return refuse(j, zeros, "holds zeros and is not of type i32");
+    parts->scale_dtype = scales->dtype;
+    set_piece(j, WEFTI_PIECE_SCALES, scales);
+    set_piece(j, WEFTI_PIECE_ZEROS, zeros);
+    return WEFT_OK;
+}
+
+/* Blocks of 32 columns with one f16 scale; what does not fall into such is read as f32. */
+static enum weft_dtype form_of(const struct weft_parts *parts) {
+    bool fits = parts->k % 32 == 0 && (parts->n_groups == 1 || parts->group % 32 == 0) &&
+                parts->scale_dtype == WEFT_DT_F16 && !parts->pieces[WEFTI_PIECE_GROUPS].at;
+    return fits ? WEFT_DT_Q4_Z : WEFT_DT_F32;
+}
+
+/* x.g_idx, which is kept only where it says more than what follows from the size of a group. */
+static weft_err take_order(struct joiner *j) {
+    struct weft_parts *parts = j->parts;
+    const struct weft_tensor *order;
+    bool ascends = true;
+    weft_err err = find_piece(j, ".g_idx", false, &order);
+    if (err || !order) return err;
+    err = check_vector(j, order, parts->k);
+    if (err) return err;
+    if (order->dtype != WEFT_DT_I32) return refuse(j, order, "holds groups and is not of type i32");
+    for (uint64_t k = 0; k < parts->k; k++) {
+        int32_t group;
+        memcpy(&group, (const unsigned char *)order->data + k * sizeof group, sizeof group);
+        if (group < 0 || (uint64_t)group >= parts->n_groups)
+            return refuse(j, order, "names a group that there is not");
+        ascends = ascends && (uint64_t)group == k / parts->group;
+    }
+    set_piece(j, WEFTI_PIECE_GROUPS, order);
+    if (ascends) parts->pieces[WEFTI_PIECE_GROUPS] = (struct wefti_piece_data){0};
+    return WEFT_OK;
+}
+
+static weft_err join_gptq(struct joiner *j, struct weft_tensor *out) {
+    struct weft_parts *parts = j->parts;
+    if (j->codes->n_dims != 2) return refuse(j, j->codes, "is quantised and no matrix");
+    parts->n = j->codes->dims[1];
+    /* The words are in the file, so eight times as many columns are still a small number. */
+    parts->k = j->codes->dims[0] * 8;
+    weft_err err = take_groups(j);
+    if (!err) err = take_order(j);
+    out->dtype = form_of(parts);
+    return err;
+}
+
+static weft_err join_awq(struct joiner *j, struct weft_tensor *out) {
+    struct weft_parts *parts = j->parts;
+    if (j->codes->n_dims != 2) return refuse(j, j->codes, "is quantised and no matrix");
+    parts->n = j->codes->dims[1] * 8;
+    parts->k = j->codes->dims[0];
+    weft_err err = take_groups(j);
+    out->dtype = form_of(parts);
+    return err;
+}
+
 static const struct method {
     const char *codes; /* how the name of the codes ends */
     enum weft_dtype codes_dtype;
     weft_err (*join)(struct joiner *j, struct weft_tensor *out);
 } methods[WEFT_QUANT_COUNT] = {
     [WEFT_QUANT_FP8] = {".weight", WEFT_DT_F8_E4M3, join_fp8},
+    [WEFT_QUANT_GPTQ] = {".qweight", WEFT_DT_I32, join_gptq},
+    [WEFT_QUANT_AWQ] = {".qweight", WEFT_DT_I32, join_awq},
 };
 
 /* Whether a tensor holds codes: its base's length, or -1. */
@@ -111,13 +198,13 @@ static weft_err join_one(struct joiner *j, const struct method *method, size_t i
     j->parts = &j->model->parts[j->n_parts++];
     j->parts->quant = j->model->params.quant;
     set_piece(j, WEFTI_PIECE_CODES, tensor);
+    if (tensor->bytes == 0) return refuse(j, tensor, "is empty");
     weft_err err = method->join(j, &whole);
     if (err) return err;
     whole.n_dims = 2;
     whole.dims[0] = j->parts->n;
     whole.dims[1] = j->parts->k;
     whole.parts = j->parts;
-    if (whole.dims[0] == 0 || whole.dims[1] == 0) return refuse(j, tensor, "is empty");
     whole.bytes = whole.dims[0] * weft_tensor_row_bytes(&whole); /* about that of its pieces */
     whole.name = tensor->name;
     *tensor = whole;
@@ -192,8 +279,9 @@ cleanup:
 
 uint64_t wefti_parts_hash(const struct weft_tensor *tensor, uint64_t seed) {
     const struct weft_parts *parts = tensor->parts;
-    const uint64_t facts[] = {parts->quant.method, parts->quant.block_rows, parts->quant.block_cols,
-                              parts->scale_dtype, tensor->parts_row};
+    const uint64_t facts[] = {parts->quant.method,     parts->quant.block_rows,
+                              parts->quant.block_cols, parts->scale_dtype,
+                              tensor->parts_row,       parts->quant.zeros_less_one};
     uint64_t hash = XXH3_64bits_withSeed(facts, sizeof facts, seed);
     for (uint32_t i = 0; i < WEFTI_PIECE_COUNT; i++) {
         const struct wefti_piece_data *piece = &parts->pieces[i];

@@ -9,6 +9,8 @@
 enum wefti_piece {
     WEFTI_PIECE_CODES,
     WEFTI_PIECE_SCALES,
+    WEFTI_PIECE_ZEROS,
+    WEFTI_PIECE_GROUPS, /* GPTQ: of each column, where they do not follow from its number */
     WEFTI_PIECE_COUNT,
 };
 
@@ -21,6 +23,7 @@ struct weft_parts {
     struct weft_model_quant quant;
     uint64_t n, k;               /* rows and columns of the weight */
     uint64_t scale_cols;         /* FP8: blocks of columns */
+    uint64_t group, n_groups;    /* GPTQ and AWQ: columns in a group, and how many there are */
     enum weft_dtype scale_dtype; /* F32, F16 or BF16 */
     struct wefti_piece_data pieces[WEFTI_PIECE_COUNT];
 };

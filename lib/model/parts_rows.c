@@ -54,6 +54,69 @@ static void f8_row_f32(const struct weft_parts *parts, uint64_t row, float *out)
         out[k] = f8_scale(parts, row, k) * f8_value(f8_codes(parts, row)[k]);
 }
 
+/* ----------------------------------------------------------------------------- GPTQ and AWQ ---
+ */
+
+enum { Q4_BLOCK = 32, Q4_BLOCK_BYTES = 2 + 1 + Q4_BLOCK / 2 };
+
+/* Where in a word of AWQ a feature stands. */
+static const uint32_t awq_place[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+
+static uint32_t read_word(const struct weft_parts *parts, enum wefti_piece piece, uint64_t idx) {
+    uint32_t word;
+    memcpy(&word, parts->pieces[piece].at + idx * sizeof word, sizeof word);
+    return word;
+}
+
+static uint32_t place_of_row(const struct weft_parts *parts, uint64_t row) {
+    return parts->quant.method == WEFT_QUANT_AWQ ? awq_place[row % 8] : (uint32_t)(row % 8);
+}
+
+static uint32_t q4_code(const struct weft_parts *parts, uint64_t row, uint64_t k) {
+    if (parts->quant.method == WEFT_QUANT_AWQ) {
+        uint32_t word = read_word(parts, WEFTI_PIECE_CODES, k * (parts->n / 8) + row / 8);
+        return word >> 4 * place_of_row(parts, row) & 15u;
+    }
+    return read_word(parts, WEFTI_PIECE_CODES, k / 8 * parts->n + row) >> 4 * (k % 8) & 15u;
+}
+
+static uint32_t q4_zero(const struct weft_parts *parts, uint64_t row, uint64_t group) {
+    uint32_t word = read_word(parts, WEFTI_PIECE_ZEROS, group * (parts->n / 8) + row / 8);
+    uint32_t zero = word >> 4 * place_of_row(parts, row) & 15u;
+    return parts->quant.zeros_less_one ? (zero + 1) & 15u : zero;
+}
+
+/* Scale and zero, then the codes: columns 0..15 in the low halves of 16 bytes, 16..31 in the high
+ * ones. */
+static void q4_block(const struct weft_parts *parts, uint64_t row, uint64_t k0,
+                     unsigned char out[Q4_BLOCK_BYTES]) {
+    uint64_t group = k0 / parts->group;
+    memcpy(out, parts->pieces[WEFTI_PIECE_SCALES].at + (group * parts->n + row) * 2, 2);
+    out[2] = (unsigned char)q4_zero(parts, row, group);
+    for (uint32_t i = 0; i < Q4_BLOCK / 2; i++) {
+        uint32_t low = q4_code(parts, row, k0 + i);
+        out[3 + i] = (unsigned char)(low | q4_code(parts, row, k0 + Q4_BLOCK / 2 + i) << 4);
+    }
+}
+
+/* Rows inside, because in the file they lie side by side. */
+static void q4_rows(const struct weft_parts *parts, uint64_t row_begin, uint64_t n_rows,
+                    size_t row_bytes, unsigned char *out) {
+    for (uint64_t k0 = 0; k0 < parts->k; k0 += Q4_BLOCK, out += Q4_BLOCK_BYTES) {
+        for (uint64_t i = 0; i < n_rows; i++)
+            q4_block(parts, row_begin + i, k0, out + i * row_bytes);
+    }
+}
+
+static void q4_row_f32(const struct weft_parts *parts, uint64_t row, float *out) {
+    bool ordered = parts->pieces[WEFTI_PIECE_GROUPS].at != NULL;
+    for (uint64_t k = 0; k < parts->k; k++) {
+        uint64_t group = ordered ? read_word(parts, WEFTI_PIECE_GROUPS, k) : k / parts->group;
+        int32_t code = (int32_t)q4_code(parts, row, k) - (int32_t)q4_zero(parts, row, group);
+        out[k] = read_scale(parts, group * parts->n + row) * (float)code;
+    }
+}
+
 /* ----------------------------------------------------------------------------------- any row ---
  */
 
@@ -67,7 +130,26 @@ size_t weft_tensor_row_bytes(const struct weft_tensor *tensor) {
 
 void wefti_parts_row_f32(const struct weft_parts *parts, uint64_t row, float *out) {
     WEFT_ASSERT(row < parts->n);
-    f8_row_f32(parts, row, out);
+    if (parts->quant.method == WEFT_QUANT_FP8)
+        f8_row_f32(parts, row, out);
+    else
+        q4_row_f32(parts, row, out);
+}
+
+/* Rows of `parts` as their type has them. */
+static void join_rows(const struct weft_parts *parts, enum weft_dtype dtype, uint64_t row_begin,
+                      uint64_t n_rows, size_t row_bytes, unsigned char *out) {
+    WEFT_ASSERT(row_begin <= parts->n && n_rows <= parts->n - row_begin);
+    if (dtype == WEFT_DT_Q4_Z) {
+        q4_rows(parts, row_begin, n_rows, row_bytes, out);
+        return;
+    }
+    for (uint64_t i = 0; i < n_rows; i++, out += row_bytes) {
+        if (dtype == WEFT_DT_F8_E4M3)
+            f8_row(parts, row_begin + i, out);
+        else
+            wefti_parts_row_f32(parts, row_begin + i, (float *)(void *)out);
+    }
 }
 
 void weft_tensor_rows(const struct weft_tensor *tensor, uint64_t row_begin, uint64_t n_rows,
@@ -81,10 +163,5 @@ void weft_tensor_rows(const struct weft_tensor *tensor, uint64_t row_begin, uint
                n_rows * row_bytes);
         return;
     }
-    for (uint64_t i = 0; i < n_rows; i++) {
-        uint64_t row = tensor->parts_row + row_begin + i;
-        unsigned char *to = (unsigned char *)out + i * row_bytes;
-        WEFT_ASSERT(row < parts->n);
-        f8_row(parts, row, to);
-    }
+    join_rows(parts, tensor->dtype, tensor->parts_row + row_begin, n_rows, row_bytes, out);
 }

@@ -411,10 +411,24 @@ static bool is_derived(const char *name) {
     return len >= sizeof suffix - 1 && strcmp(name + len - (sizeof suffix - 1), suffix) == 0;
 }
 
+/* Some GPTQ checkpoints have a bias for every layer, of zeros where the model has none. */
+static bool is_idle_bias(const struct resolver *r, const struct weft_tensor *tensor) {
+    static const char suffix[] = ".bias";
+    size_t len = strlen(tensor->name);
+    if (r->model->params.quant.method != WEFT_QUANT_GPTQ || len < sizeof suffix ||
+        strcmp(tensor->name + len - (sizeof suffix - 1), suffix) != 0)
+        return false;
+    const unsigned char *bytes = tensor->data;
+    for (size_t i = 0; bytes && i < tensor->bytes; i++) {
+        if (bytes[i] != 0) return false;
+    }
+    return true;
+}
+
 static weft_err check_all_used(const struct resolver *r) {
     for (size_t i = 0; i < r->model->n_tensors; i++) {
         const char *name = r->model->tensors[i].name;
-        if (r->used[i] || is_derived(name)) continue;
+        if (r->used[i] || is_derived(name) || is_idle_bias(r, &r->model->tensors[i])) continue;
         struct wefti_shown shown = wefti_show(name, strlen(name));
         return weft_err_set(r->why, WEFT_E_UNSUPPORTED,
                             "%s: tensor '%s' has no part in a %s model of %u layers", r->path,

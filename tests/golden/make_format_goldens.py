@@ -65,9 +65,65 @@ def fp8(w, rng, rows=128, cols=128, **_):
     return {"weight": ("F8_E4M3", codes), "weight_scale_inv": ("F32", scales)}, values
 
 
+def words(codes, axis, order=range(8)):
+    """Eight codes of 4 bits along an axis to a word; place i has that of order[i]."""
+    codes = np.moveaxis(codes.astype(np.uint32), axis, -1)
+    codes = codes.reshape(*codes.shape[:-1], -1, 8)[..., list(order)]
+    packed = (codes << (4 * np.arange(8, dtype=np.uint32))).sum(-1, dtype=np.uint32)
+    return np.moveaxis(packed, -1, axis).view(np.int32)
+
+
+def four_bits(w, group_of, sym):
+    """codes [k, n], scales f16 [groups, n], zeros [groups, n], values [n, k]"""
+    n_groups, (n, k) = group_of.max() + 1, w.shape
+    scales, zeros = np.zeros((n_groups, n), np.float16), np.zeros((n_groups, n), int)
+    for g in range(n_groups):
+        part = w[:, group_of == g]
+        low, high = np.minimum(part.min(1), 0), np.maximum(part.max(1), 0)
+        if sym:
+            high = np.maximum(-low, high)
+            low = -high
+        scales[g] = (high - low) / 15
+        zeros[g] = 8 if sym else np.clip(np.rint(-low / scales[g].astype(np.float64)), 0, 15)
+    codes = np.rint(w.T / scales[group_of].astype(np.float64)) + zeros[group_of]
+    codes = np.clip(codes, 0, 15).astype(int)
+    return codes, scales, zeros, ((codes - zeros[group_of]) * scales[group_of].astype(np.float64)).T
+
+
+def gptq(w, rng, group_size, desc_act, sym, checkpoint_format="gptq", **_):
+    k = w.shape[1]
+    group = k if group_size < 0 else group_size
+    order = rng.permutation(k) if desc_act else np.arange(k)
+    group_of = np.empty(k, int)
+    group_of[order] = np.arange(k) // group
+    codes, scales, zeros, values = four_bits(w, group_of, sym)
+    if checkpoint_format == "gptq":
+        zeros = (zeros - 1) % 16
+    return {"qweight": ("I32", words(codes, 0)), "scales": ("F16", scales), "qzeros": ("I32", words(zeros, 1)),
+            "g_idx": ("I32", group_of.astype(np.int32))}, values
+
+
+def awq(w, rng, group_size, **_):
+    k = w.shape[1]
+    codes, scales, zeros, values = four_bits(w, np.arange(k) // group_size, False)
+    order = (0, 2, 4, 6, 1, 3, 5, 7)
+    return {"qweight": ("I32", words(codes, 1, order)), "scales": ("F16", scales),
+            "qzeros": ("I32", words(zeros, 1, order))}, values
+
+
+def gptq_config(**more):
+    return {"quant_method": "gptq", "bits": 4, "damp_percent": 0.1, "true_sequential": True, **more}
+
+
+SMALL = dict(hidden=128, heads=4, kv=2, ffn=192, layers=1)
+
 FORMATS = {
     "fp8": (fp8, {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
                   "weight_block_size": [128, 128]}, dict(hidden=192, heads=6, kv=2, ffn=200, layers=1)),
+    "gptq": (gptq, gptq_config(group_size=32, desc_act=False, sym=False), SMALL),
+    "gptq_order": (gptq, gptq_config(group_size=128, desc_act=True, sym=True), SMALL),
+    "gptq_v2": (gptq, gptq_config(group_size=-1, desc_act=False, sym=False, checkpoint_format="gptq_v2"), SMALL),
+    "awq": (awq, {"quant_method": "awq", "bits": 4, "group_size": 64, "zero_point": True, "version": "gemm"}, SMALL),
 }
 
 

@@ -111,6 +111,8 @@ static void packed_models_compute_the_same_bits(void **state) {
         ZOO "llama_quant/Q5_1.gguf",
         ZOO "llama_quant/IQ4_NL.gguf",
         FORMATS "fp8",
+        FORMATS "gptq",
+        FORMATS "gptq_order",
         ENGINE_QUANTISED,
         ENGINE_DRAFT,
     };
