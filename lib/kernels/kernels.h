@@ -178,6 +178,9 @@ enum weft_kern_act weft_kern_act_of(enum weft_gemm_kind kind);
  * as many int32 (-128 * sum of the group); padded to 64 bytes Q8_SUMS     as Q8, and behind it k/32
  * int32 (-32 * sum of the block's first 16) and k/32 f32 (scale * sum)
  *
+ * Codes of Q8 come of the grid, of four, that fits their block best; those of I8 reach to its
+ * largest number.
+ *
  * Few rows lie one behind the other. Many rows are faster interleaved in groups of the table's
  * group_rows G: 32-bit word w of row r of a group is its word w * G + r, and a group is as long as
  * G rows. Lanes of rows that are not there are never used. */

@@ -276,13 +276,75 @@ static inline void quantise_block(const float *x, uint32_t n, int8_t *codes, flo
     *offset = -128 * sum;
 }
 
+/* Sixteen lanes as one value. */
+typedef float lanes16 __attribute__((vector_size(LANES * sizeof(float)), aligned(4)));
+typedef float lanes8 __attribute__((vector_size(LANES / 2 * sizeof(float))));
+typedef float lanes4 __attribute__((vector_size(LANES / 4 * sizeof(float))));
+
+/* By lanes_sum's tree. */
+static inline float lanes16_sum(lanes16 v) {
+    lanes8 a = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
+               __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
+    lanes4 b =
+        __builtin_shufflevector(a, a, 0, 1, 2, 3) + __builtin_shufflevector(a, a, 4, 5, 6, 7);
+    return (b[0] + b[2]) + (b[1] + b[3]);
+}
+
+/* Codes of 32 numbers, as floats, and how they fit: with the scale that is best for them, dot /
+ * square, the squares of their errors sum to that of all numbers less dot^2 / square. */
+struct grid {
+    lanes16 low, high;
+    float dot, square;
+};
+
+static inline struct grid grid_of(lanes16 low, lanes16 high, float inverse) {
+    struct grid g = {.low = (low * inverse + EXP_ROUND) - EXP_ROUND,
+                     .high = (high * inverse + EXP_ROUND) - EXP_ROUND};
+    g.dot = lanes16_sum(low * g.low + high * g.high);
+    g.square = lanes16_sum(g.low * g.low + g.high * g.high);
+    return g;
+}
+
+/* As quantise_block, but of four grids that which fits best: how near 32 numbers lie to one is
+ * chance, and the best of four has a twelfth less of error than the first one. */
+static inline void quantise_closely(const float *x, int8_t *codes, float *scale, int32_t *offset) {
+    uint32_t max_bits = 0;
+    for (uint32_t i = 0; i < Q8_GROUP; i++) {
+        uint32_t magnitude = f32_bits(x[i]) & 0x7fffffffu;
+        max_bits = magnitude > max_bits ? magnitude : max_bits;
+    }
+    float max = f32_from_bits(max_bits);
+    if (!(max >= Q8_TINY && max_bits < 0x7f800000u)) {
+        quantise_block(x, Q8_GROUP, codes, scale, offset);
+        return;
+    }
+    float inverse = 1.0f / max, rounded[Q8_GROUP];
+    lanes16 low = *(const lanes16 *)(const void *)x * inverse;
+    lanes16 high = *(const lanes16 *)(const void *)(x + LANES) * inverse;
+    struct grid best = grid_of(low, high, 127.0f);
+    for (float levels = 126.0f; levels > 123.0f; levels -= 1.0f) {
+        struct grid g = grid_of(low, high, levels);
+        if (g.dot * g.dot * best.square > best.dot * best.dot * g.square) best = g;
+    }
+    memcpy(rounded, &best.low, sizeof best.low);
+    memcpy(rounded + LANES, &best.high, sizeof best.high);
+    int32_t sum = 0;
+    for (uint32_t i = 0; i < Q8_GROUP; i++) {
+        int32_t code = (int32_t)rounded[i];
+        codes[i] = (int8_t)code;
+        sum += code;
+    }
+    *scale = max * (best.dot / best.square);
+    *offset = -128 * sum;
+}
+
 static inline void quantise_row(const float *x, uint32_t k, void *row) {
     int8_t *codes = row;
     float *scales = (void *)(codes + k);
     int32_t *offsets = (void *)(scales + k / Q8_GROUP);
     for (uint32_t b = 0; b < k / Q8_GROUP; b++) {
-        quantise_block(x + (size_t)b * Q8_GROUP, Q8_GROUP, codes + (size_t)b * Q8_GROUP, scales + b,
-                       offsets + b);
+        size_t at = (size_t)b * Q8_GROUP;
+        quantise_closely(x + at, codes + at, scales + b, offsets + b);
     }
 }
 
