@@ -15,11 +15,46 @@ ALWAYS_INLINE __m256 load8(const uint8_t *base, size_t at, enum weft_kv_dtype dt
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
 }
 
-/* Tokens 16 * sub .. 16 * (sub + subs) of the tile for n queries: n * subs <= 4. */
 static inline void widen_codes(const uint8_t *codes, uint32_t n, enum weft_kv_dtype dtype,
                                float *out) {
     for (uint32_t i = 0; i < n; i += LANES8) {
         _mm256_store_ps(out + i, load8(codes, i, dtype));
+    }
+}
+
+/* Elements d..d+8 of 8 tokens: from[8][16] to to[8][stride], by pairs, pairs of them and halves. */
+static inline void transpose8(const float *from, float *to, size_t to_stride) {
+    __m256 a[LANES8], b[LANES8];
+    for (uint32_t i = 0; i < LANES8; i++) {
+        a[i] = _mm256_load_ps(from + (size_t)i * ATTN_SUB);
+    }
+    for (uint32_t i = 0; i < LANES8; i += 2) {
+        b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
+        b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
+    }
+    for (uint32_t i = 0; i < LANES8; i += 4) {
+        a[i] = _mm256_shuffle_ps(b[i], b[i + 2], 0x44);
+        a[i + 1] = _mm256_shuffle_ps(b[i], b[i + 2], 0xee);
+        a[i + 2] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0x44);
+        a[i + 3] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0xee);
+    }
+    for (uint32_t i = 0; i < 4; i++) {
+        _mm256_storeu_ps(to + i * to_stride, _mm256_permute2f128_ps(a[i], a[i + 4], 0x20));
+        _mm256_storeu_ps(to + (i + 4) * to_stride, _mm256_permute2f128_ps(a[i], a[i + 4], 0x31));
+    }
+}
+
+static inline void transpose(const float *from, uint32_t n, float *to) {
+    uint32_t d = 0;
+    for (; d + LANES8 <= n; d += LANES8) {
+        const float *block = from + (size_t)d * ATTN_SUB;
+        transpose8(block, to + d, n);
+        transpose8(block + LANES8, to + (size_t)LANES8 * n + d, n);
+    }
+    for (; d < n; d++) {
+        for (uint32_t token = 0; token < ATTN_SUB; token++) {
+            to[(size_t)token * n + d] = from[(size_t)d * ATTN_SUB + token];
+        }
     }
 }
 
@@ -46,6 +81,7 @@ ALWAYS_INLINE float tile_sum(const float p[ATTN_TILE]) {
     return _mm_cvtss_f32(_mm_add_ss(of2, _mm_movehdup_ps(of2)));
 }
 
+/* Tokens 16 * sub .. 16 * (sub + subs) of the tile for n queries: n * subs <= 4. */
 ALWAYS_INLINE void score_block(const struct attn_tile *tile, const struct attn_query *queries,
                                uint32_t n, uint32_t sub, uint32_t subs, enum weft_kv_dtype dtype,
                                float (*p)[ATTN_TILE]) {
@@ -106,10 +142,10 @@ ALWAYS_INLINE void value_block(const struct attn_tile *tile, const struct attn_q
             sum[i][v] = _mm256_mul_ps(f, _mm256_loadu_ps(out));
         }
     }
-    size_t head_dim = tile->head_dim;
+    size_t value_dim = tile->value_dim;
     for (uint32_t j = j0; j < j1; j++) {
         const uint8_t *base = tile->v[j / ATTN_SUB];
-        size_t at = j % ATTN_SUB * head_dim + d;
+        size_t at = j % ATTN_SUB * value_dim + d;
         __m256 value[SUMS];
         for (uint32_t v = 0; v < vectors; v++) {
             value[v] = load8(base, at + (size_t)v * LANES8, dtype);
@@ -135,7 +171,7 @@ ALWAYS_INLINE void value_scalar(const struct attn_tile *tile, const struct attn_
     float sum = query->out[d] * fade;
     for (uint32_t j = j0; j < j1; j++) {
         const uint8_t *base = tile->v[j / ATTN_SUB];
-        size_t at = j % ATTN_SUB * (size_t)tile->head_dim + d;
+        size_t at = j % ATTN_SUB * (size_t)tile->value_dim + d;
         float value;
         if (dtype == WEFT_KV_F32) {
             memcpy(&value, base + at * 4, sizeof value);
@@ -155,14 +191,14 @@ ALWAYS_INLINE void value_queries(const struct attn_tile *tile, const struct attn
                                  uint32_t n, enum weft_kv_dtype dtype, float (*p)[ATTN_TILE],
                                  const float *fade, uint32_t j0, uint32_t j1) {
     const uint32_t vectors = n == 1 ? 8 : n == 2 ? 4 : 2;
-    uint32_t d = 0, head_dim = tile->head_dim;
-    for (; d + vectors * LANES8 <= head_dim; d += vectors * LANES8) {
+    uint32_t d = 0, value_dim = tile->value_dim;
+    for (; d + vectors * LANES8 <= value_dim; d += vectors * LANES8) {
         value_block(tile, queries, n, d, vectors, dtype, p, fade, j0, j1);
     }
-    for (; d + LANES8 <= head_dim; d += LANES8) {
+    for (; d + LANES8 <= value_dim; d += LANES8) {
         value_block(tile, queries, n, d, 1, dtype, p, fade, j0, j1);
     }
-    for (; d < head_dim; d++) {
+    for (; d < value_dim; d++) {
         for (uint32_t i = 0; i < n; i++) {
             value_scalar(tile, &queries[i], d, dtype, p[i], fade[i], j0, j1);
         }

@@ -33,6 +33,51 @@ static inline void widen_codes(const uint8_t *codes, uint32_t n, enum weft_kv_dt
     }
 }
 
+/* 16 x 16 in four rounds of pairs, each twice as far apart. */
+static inline void transpose16(const float *from, float *to, size_t to_stride) {
+    __m512 a[16], b[16];
+    for (uint32_t i = 0; i < 16; i++) {
+        a[i] = _mm512_load_ps(from + (size_t)i * 16);
+    }
+    for (uint32_t i = 0; i < 16; i += 2) {
+        b[i] = _mm512_unpacklo_ps(a[i], a[i + 1]);
+        b[i + 1] = _mm512_unpackhi_ps(a[i], a[i + 1]);
+    }
+    for (uint32_t i = 0; i < 16; i += 4) {
+        __m512d low0 = _mm512_castps_pd(b[i]), high0 = _mm512_castps_pd(b[i + 1]);
+        __m512d low1 = _mm512_castps_pd(b[i + 2]), high1 = _mm512_castps_pd(b[i + 3]);
+        a[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(low0, low1));
+        a[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low0, low1));
+        a[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(high0, high1));
+        a[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(high0, high1));
+    }
+    for (uint32_t i = 0; i < 4; i++) {
+        b[i] = _mm512_shuffle_f32x4(a[i], a[i + 4], 0x88);
+        b[i + 4] = _mm512_shuffle_f32x4(a[i], a[i + 4], 0xdd);
+        b[i + 8] = _mm512_shuffle_f32x4(a[i + 8], a[i + 12], 0x88);
+        b[i + 12] = _mm512_shuffle_f32x4(a[i + 8], a[i + 12], 0xdd);
+    }
+    for (uint32_t i = 0; i < 8; i++) {
+        uint32_t half = i / 4 * 4, row = i % 4;
+        _mm512_storeu_ps(to + (half + row) * to_stride,
+                         _mm512_shuffle_f32x4(b[half + row], b[half + row + 8], 0x88));
+        _mm512_storeu_ps(to + (8 + half + row) * to_stride,
+                         _mm512_shuffle_f32x4(b[half + row], b[half + row + 8], 0xdd));
+    }
+}
+
+static inline void transpose(const float *from, uint32_t n, float *to) {
+    uint32_t d = 0;
+    for (; d + 16 <= n; d += 16) {
+        transpose16(from + (size_t)d * 16, to + d, n);
+    }
+    for (; d < n; d++) {
+        for (uint32_t token = 0; token < ATTN_SUB; token++) {
+            to[(size_t)token * n + d] = from[(size_t)d * ATTN_SUB + token];
+        }
+    }
+}
+
 ALWAYS_INLINE float tile_max(const float p[ATTN_TILE]) {
     __m512 low = _mm512_max_ps(_mm512_load_ps(p), _mm512_load_ps(p + 16));
     __m512 high = _mm512_max_ps(_mm512_load_ps(p + 32), _mm512_load_ps(p + 48));
@@ -110,13 +155,13 @@ ALWAYS_INLINE void value_block(const struct attn_tile *tile, const struct attn_q
                 _mm512_mul_ps(f, _mm512_maskz_loadu_ps(mask, queries[i].out + d + (size_t)v * 16));
         }
     }
-    const size_t head_dim = tile->head_dim;
+    const size_t value_dim = tile->value_dim;
     const uint8_t *base = NULL;
     size_t at = 0;
-    for (uint32_t j = j0; j < j1; j++, at += head_dim) {
+    for (uint32_t j = j0; j < j1; j++, at += value_dim) {
         if (j == j0 || j % ATTN_SUB == 0) {
             base = tile->v[j / ATTN_SUB];
-            at = j % ATTN_SUB * head_dim + d;
+            at = j % ATTN_SUB * value_dim + d;
         }
         __m512 value[VALUE_VECTORS];
         for (uint32_t v = 0; v < vectors; v++) {
@@ -140,16 +185,17 @@ ALWAYS_INLINE void value_block(const struct attn_tile *tile, const struct attn_q
 ALWAYS_INLINE void value_queries(const struct attn_tile *tile, const struct attn_query *queries,
                                  uint32_t n, enum weft_kv_dtype dtype, float (*p)[ATTN_TILE],
                                  const float *fade, uint32_t j0, uint32_t j1) {
-    uint32_t d = 0, head_dim = tile->head_dim;
-    for (; d + VALUE_VECTORS * 16 <= head_dim; d += VALUE_VECTORS * 16) {
+    uint32_t d = 0, value_dim = tile->value_dim;
+    for (; d + VALUE_VECTORS * 16 <= value_dim; d += VALUE_VECTORS * 16) {
         value_block(tile, queries, n, d, VALUE_VECTORS, 0xffff, dtype, p, fade, j0, j1);
     }
-    if (d + 32 <= head_dim) { /* side by side: a single vector waits for each sum before the next */
+    if (d + 32 <=
+        value_dim) { /* side by side: a single vector waits for each sum before the next */
         value_block(tile, queries, n, d, 2, 0xffff, dtype, p, fade, j0, j1);
         d += 32;
     }
-    for (; d < head_dim; d += 16) {
-        uint32_t left = head_dim - d;
+    for (; d < value_dim; d += 16) {
+        uint32_t left = value_dim - d;
         __mmask16 mask = (__mmask16)(left >= 16 ? 0xffffu : (1u << left) - 1u);
         value_block(tile, queries, n, d, 1, mask, dtype, p, fade, j0, j1);
     }

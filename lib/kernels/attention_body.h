@@ -13,9 +13,11 @@
  * p[i][j] v_j
  *   tile_max(p), tile_sum(p)                                of 64; the sum by the fixed tree
  *   widen_codes(codes, n, dtype, out)                       `n` elements, a multiple of 16, as f32
+ *   transpose(from, n, to)                                  from[n][16] to to[16][n]
  *
  * Where many queries share a tile, it is widened to f32 once for all of them: the same values, so
- * the same bits. */
+ * the same bits. A latent's tile always is, and its values are made there of its keys: so it is
+ * read from memory once, by all heads of a row and for scores and values alike. */
 #ifndef WEFT_KERNELS_ATTENTION_BODY_H
 #define WEFT_KERNELS_ATTENTION_BODY_H
 
@@ -74,23 +76,27 @@ static __attribute__((noinline)) void values(const struct attn_tile *tile,
 /* A tile as f32, and the memory for it. */
 struct wide_tile {
     struct attn_tile tile;
-    _Alignas(64) float k[ATTN_TILE * WEFT_HEAD_DIM_MAX], v[ATTN_TILE * WEFT_HEAD_DIM_MAX];
+    _Alignas(64) float k[ATTN_TILE * WEFT_KV_DIM_MAX], v[ATTN_TILE * WEFT_KV_DIM_MAX];
 };
 
 /* n_subs groups; those behind them are zero, so that products may pass over all of them. int8: the
  * codes; their scales stay with `tile`. */
 static inline void widen_tile(const struct attn_tile *tile, uint32_t n_subs,
                               struct wide_tile *wide) {
-    const uint32_t n = ATTN_SUB * tile->head_dim;
-    wide->tile = (struct attn_tile){.dtype = WEFT_KV_F32, .head_dim = tile->head_dim};
+    const uint32_t n = ATTN_SUB * tile->head_dim, n_values = ATTN_SUB * tile->value_dim;
+    wide->tile = *tile;
+    wide->tile.dtype = WEFT_KV_F32;
     for (uint32_t s = 0; s < ATTN_SUBS; s++) {
-        float *k = wide->k + (size_t)s * n, *v = wide->v + (size_t)s * n;
-        if (s < n_subs) {
-            widen_codes(tile->k[s], n, tile->dtype, k);
-            widen_codes(tile->v[s], n, tile->dtype, v);
-        } else {
+        float *k = wide->k + (size_t)s * n, *v = wide->v + (size_t)s * n_values;
+        if (s >= n_subs) {
             memset(k, 0, n * sizeof *k);
-            memset(v, 0, n * sizeof *v);
+            memset(v, 0, n_values * sizeof *v);
+        } else {
+            widen_codes(tile->k[s], n, tile->dtype, k);
+            if (tile->v[s] == tile->k[s])
+                transpose(k, tile->value_dim, v);
+            else
+                widen_codes(tile->v[s], n, tile->dtype, v);
         }
         wide->tile.k[s] = (const void *)k;
         wide->tile.v[s] = (const void *)v;
@@ -174,8 +180,8 @@ static inline void fold_values(const struct attn_tile *tile, const struct attn_q
  * the same one widened. */
 static inline void fold_tile(const struct attn_tile *tile, const struct attn_tile *products,
                              struct attn_query *queries, uint32_t n, float scale, float cap) {
-    _Alignas(64) float p[ATTN_QUERIES][ATTN_TILE];
-    float fade[ATTN_QUERIES];
+    _Alignas(64) float p[QUERIES_MAX][ATTN_TILE];
+    float fade[QUERIES_MAX];
     bool widened = products != tile, scaled = tile->dtype == WEFT_KV_INT8;
     for (uint32_t i = 0; i < n; i += QUERY_BATCH) {
         uint32_t some = min_u32(QUERY_BATCH, n - i);
@@ -211,7 +217,7 @@ static inline uint32_t find_tile(const struct weft_kv_layer *kv, const uint32_t 
         uint32_t pos = first + s * ATTN_SUB, block = block_table[pos / kv->block_size];
         size_t at = kv_group_at(kv, block, kv_head, pos % kv->block_size);
         tile->k[s] = (const uint8_t *)kv->k + at;
-        tile->v[s] = (const uint8_t *)kv->v + at;
+        tile->v[s] = kv->v_dim ? tile->k[s] : (const uint8_t *)kv->v + at;
     }
     return s;
 }
@@ -223,7 +229,7 @@ static inline void prefetch_tile(const struct attn_tile *tile, uint32_t n_subs,
     for (uint32_t s = 0; s < n_subs; s++) {
         for (size_t at = 0; at < group_bytes; at += 64) {
             __builtin_prefetch(tile->k[s] + at);
-            __builtin_prefetch(tile->v[s] + at);
+            if (tile->v[s] != tile->k[s]) __builtin_prefetch(tile->v[s] + at);
         }
     }
 }
@@ -236,11 +242,13 @@ static inline void fold_span(const struct weft_attn_args *args, const uint32_t *
     WEFT_ASSERT(n > 0);
     uint32_t first = span * WEFT_ATTN_SPAN, low = queries[0].low / ATTN_TILE * ATTN_TILE;
     uint32_t last = min_u32(first + WEFT_ATTN_SPAN - 1, queries[n - 1].pos), begin = 0, end = 0;
-    struct attn_tile tile, next = {.dtype = args->kv.dtype, .head_dim = args->kv.head_dim};
+    struct attn_tile tile, next = {.dtype = args->kv.dtype,
+                                   .head_dim = args->kv.head_dim,
+                                   .value_dim = weft_kv_value_dim(&args->kv)};
     struct wide_tile wide;
     size_t group_bytes = weft_kv_group_bytes(&args->kv);
     for (uint32_t i = 0; i < n; i++) {
-        memset(queries[i].out, 0, args->kv.head_dim * sizeof(float));
+        memset(queries[i].out, 0, next.value_dim * sizeof(float));
         queries[i].max = -INFINITY;
         queries[i].total = 0.0f;
     }
@@ -261,7 +269,8 @@ static inline void fold_span(const struct weft_attn_args *args, const uint32_t *
             queries[i].end = min_u32(ATTN_TILE, queries[i].pos - at + 1);
         }
         const struct attn_tile *products = &tile;
-        if (end - begin >= WIDE_QUERIES && tile.dtype != WEFT_KV_F32) {
+        bool pays = end - begin >= WIDE_QUERIES && tile.dtype != WEFT_KV_F32;
+        if (pays || args->kv.v_dim) {
             widen_tile(&tile, (min_u32(last - at, ATTN_TILE - 1) + ATTN_SUB) / ATTN_SUB, &wide);
             products = &wide.tile;
         }
@@ -271,19 +280,19 @@ static inline void fold_span(const struct weft_attn_args *args, const uint32_t *
 
 /* The sums so far take in those of the next span. */
 static inline void join_span(struct span_sum *sum, const float *out, float max, float total,
-                             uint32_t head_dim) {
+                             uint32_t value_dim) {
     float top = max > sum->max ? max : sum->max;
     float keep = exp_lane(sum->max - top), add = exp_lane(max - top);
-    for (uint32_t d = 0; d < head_dim; d++) {
+    for (uint32_t d = 0; d < value_dim; d++) {
         sum->out[d] = sum->out[d] * keep + out[d] * add;
     }
     sum->total = sum->total * keep + total * add;
     sum->max = top;
 }
 
-static inline void divide(const struct span_sum *sum, uint32_t head_dim) {
+static inline void divide(const struct span_sum *sum, uint32_t value_dim) {
     float inverse = 1.0f / sum->total;
-    for (uint32_t d = 0; d < head_dim; d++) {
+    for (uint32_t d = 0; d < value_dim; d++) {
         sum->out[d] *= inverse;
     }
 }
@@ -292,8 +301,8 @@ static inline void divide(const struct span_sum *sum, uint32_t head_dim) {
  * summed where the result belongs, later ones beside it. */
 static inline void fold_queries(const struct weft_attn_args *args, const uint32_t *block_table,
                                 uint32_t kv_head, struct attn_query *queries, uint32_t n) {
-    uint32_t head_dim = args->kv.head_dim, begin = 0, end = 0;
-    float beside[ATTN_QUERIES * WEFT_HEAD_DIM_MAX];
+    uint32_t value_dim = weft_kv_value_dim(&args->kv), begin = 0, end = 0;
+    float beside[QUERIES_MAX * WEFT_KV_DIM_MAX];
     for (uint32_t span = queries[0].low / WEFT_ATTN_SPAN;
          span <= queries[n - 1].pos / WEFT_ATTN_SPAN; span++) {
         while (queries[begin].pos / WEFT_ATTN_SPAN < span) {
@@ -305,7 +314,7 @@ static inline void fold_queries(const struct weft_attn_args *args, const uint32_
         if (begin == end) continue; /* between windows: nobody sees it */
         for (uint32_t i = begin; i < end; i++) {
             bool is_first = queries[i].low / WEFT_ATTN_SPAN == span;
-            queries[i].out = is_first ? queries[i].joined.out : beside + (size_t)i * head_dim;
+            queries[i].out = is_first ? queries[i].joined.out : beside + (size_t)i * value_dim;
         }
         fold_span(args, block_table, kv_head, span, queries + begin, end - begin);
         for (uint32_t i = begin; i < end; i++) {
@@ -314,12 +323,12 @@ static inline void fold_queries(const struct weft_attn_args *args, const uint32_
                 query->joined.max = query->max;
                 query->joined.total = query->total;
             } else {
-                join_span(&query->joined, query->out, query->max, query->total, head_dim);
+                join_span(&query->joined, query->out, query->max, query->total, value_dim);
             }
         }
     }
     for (uint32_t i = 0; i < n; i++) {
-        divide(&queries[i].joined, head_dim);
+        divide(&queries[i].joined, value_dim);
     }
 }
 
@@ -336,10 +345,11 @@ static inline uint32_t rows_together(const struct weft_attn_row *rows, uint32_t 
 
 static inline struct attn_query query_at(const struct weft_attn_args *args, uint32_t row,
                                          uint32_t head) {
-    size_t at = (size_t)head * args->kv.head_dim;
+    size_t q_at = (size_t)head * args->kv.head_dim;
+    size_t out_at = (size_t)head * weft_kv_value_dim(&args->kv);
     uint32_t pos = args->rows[row].pos;
-    return (struct attn_query){.q = args->q + row * args->q_stride + at,
-                               .joined.out = args->out + row * args->out_stride + at,
+    return (struct attn_query){.q = args->q + row * args->q_stride + q_at,
+                               .joined.out = args->out + row * args->out_stride + out_at,
                                .low = weft_attn_low(pos, args->window),
                                .pos = pos};
 }
@@ -348,8 +358,9 @@ static void attention(const struct weft_attn_args *args, uint32_t kv_head, uint3
                       uint32_t row_end) {
     check_attn_args(args, kv_head, row_begin, row_end);
     uint32_t group = args->n_heads / args->kv.n_kv_heads;
-    uint32_t heads_max = min_u32(group, ATTN_QUERIES), rows_max = ATTN_QUERIES / heads_max;
-    struct attn_query queries[ATTN_QUERIES];
+    uint32_t queries_max = args->kv.v_dim ? WEFT_ATTN_LATENT_QUERIES : ATTN_QUERIES;
+    uint32_t heads_max = min_u32(group, queries_max), rows_max = queries_max / heads_max;
+    struct attn_query queries[QUERIES_MAX];
     for (uint32_t r = row_begin, r_end; r < row_end; r = r_end) {
         r_end = rows_together(args->rows, r, row_end, rows_max);
         for (uint32_t h = 0; h < group; h += heads_max) {
@@ -367,9 +378,10 @@ static void attention(const struct weft_attn_args *args, uint32_t kv_head, uint3
 static void attention_span(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
                            uint32_t row_end, uint32_t span, const struct weft_attn_parts *parts) {
     check_attn_args(args, kv_head, row_begin, row_end);
-    uint32_t group = args->n_heads / args->kv.n_kv_heads, head_dim = args->kv.head_dim;
-    uint32_t heads_max = min_u32(group, ATTN_QUERIES), rows_max = ATTN_QUERIES / heads_max;
-    struct attn_query queries[ATTN_QUERIES];
+    uint32_t group = args->n_heads / args->kv.n_kv_heads, value_dim = weft_kv_value_dim(&args->kv);
+    uint32_t queries_max = args->kv.v_dim ? WEFT_ATTN_LATENT_QUERIES : ATTN_QUERIES;
+    uint32_t heads_max = min_u32(group, queries_max), rows_max = queries_max / heads_max;
+    struct attn_query queries[QUERIES_MAX];
     for (uint32_t r = row_begin, r_end; r < row_end; r = r_end) {
         r_end = rows_together(args->rows, r, row_end, rows_max);
         for (uint32_t h = 0; h < group; h += heads_max) {
@@ -385,8 +397,8 @@ static void attention_span(const struct weft_attn_args *args, uint32_t kv_head, 
             }
             if (n > 0) fold_span(args, args->rows[r].block_table, kv_head, span, queries, n);
             for (uint32_t i = 0; i < n; i++) {
-                queries[i].out[head_dim] = queries[i].max;
-                queries[i].out[head_dim + 1] = queries[i].total;
+                queries[i].out[value_dim] = queries[i].max;
+                queries[i].out[value_dim + 1] = queries[i].total;
             }
         }
     }
@@ -395,7 +407,7 @@ static void attention_span(const struct weft_attn_args *args, uint32_t kv_head, 
 static void attention_join(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
                            uint32_t row_end, const struct weft_attn_parts *parts) {
     check_attn_args(args, kv_head, row_begin, row_end);
-    uint32_t group = args->n_heads / args->kv.n_kv_heads, head_dim = args->kv.head_dim;
+    uint32_t group = args->n_heads / args->kv.n_kv_heads, value_dim = weft_kv_value_dim(&args->kv);
     for (uint32_t r = row_begin; r < row_end; r++) {
         for (uint32_t h = kv_head * group; h < (kv_head + 1) * group; h++) {
             struct attn_query query = query_at(args, r, h);
@@ -404,14 +416,14 @@ static void attention_join(const struct weft_attn_args *args, uint32_t kv_head, 
             for (uint32_t span = first; span <= last; span++) {
                 const float *part = part_at(args, parts, r - row_begin, span, h);
                 if (span == first) {
-                    memcpy(sum.out, part, head_dim * sizeof *part);
-                    sum.max = part[head_dim];
-                    sum.total = part[head_dim + 1];
+                    memcpy(sum.out, part, value_dim * sizeof *part);
+                    sum.max = part[value_dim];
+                    sum.total = part[value_dim + 1];
                 } else {
-                    join_span(&sum, part, part[head_dim], part[head_dim + 1], head_dim);
+                    join_span(&sum, part, part[value_dim], part[value_dim + 1], value_dim);
                 }
             }
-            divide(&sum, head_dim);
+            divide(&sum, value_dim);
         }
     }
 }

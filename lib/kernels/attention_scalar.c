@@ -12,10 +12,12 @@ static float load(const void *group, size_t at, enum weft_kv_dtype dtype) {
     return dtype == WEFT_KV_F16 ? f16_to_f32(half) : bf16_to_f32(half);
 }
 
-/* One token of one kv head: its group of 16, and its place there. */
+/* One token of one kv head: its group of 16, and its place there. Element d of its value is at
+ * v_from + d * v_step. */
 struct place {
-    const void *k, *v; /* [d][16] and [16][d] */
+    const void *k, *v; /* [d][16] and [16][d]; a latent's are both K */
     uint32_t token;
+    size_t v_from, v_step;
 };
 
 static struct place find(const struct weft_attn_args *args, const struct weft_attn_row *row,
@@ -23,8 +25,10 @@ static struct place find(const struct weft_attn_args *args, const struct weft_at
     const struct weft_kv_layer *kv = &args->kv;
     uint32_t block = row->block_table[pos / kv->block_size], token = pos % kv->block_size;
     size_t at = kv_group_at(kv, block, kv_head, token);
-    return (struct place){(const uint8_t *)kv->k + at, (const uint8_t *)kv->v + at,
-                          token % ATTN_SUB};
+    const uint8_t *k = (const uint8_t *)kv->k + at;
+    token %= ATTN_SUB;
+    if (kv->v_dim) return (struct place){k, k, token, token, ATTN_SUB};
+    return (struct place){k, (const uint8_t *)kv->v + at, token, (size_t)token * kv->head_dim, 1};
 }
 
 static float score(const struct weft_attn_args *args, const struct weft_attn_row *row,
@@ -46,8 +50,8 @@ static void add_value(const struct weft_attn_args *args, const struct weft_attn_
     const struct weft_kv_layer *kv = &args->kv;
     struct place place = find(args, row, kv_head, pos);
     if (kv->dtype == WEFT_KV_INT8) weight *= kv_scales(place.v, kv->head_dim)[place.token];
-    for (uint32_t d = 0; d < kv->head_dim; d++) {
-        out[d] += weight * load(place.v, (size_t)place.token * kv->head_dim + d, kv->dtype);
+    for (uint32_t d = 0; d < weft_kv_value_dim(kv); d++) {
+        out[d] += weight * load(place.v, place.v_from + d * place.v_step, kv->dtype);
     }
 }
 
@@ -62,7 +66,7 @@ static void fold_tile(const struct weft_attn_args *args, const struct weft_attn_
         if (p[pos - tile] > max) max = p[pos - tile];
     }
     float fade = exp_lane(sum->max - max); /* 0 for the first tile: the maximum is -inf */
-    for (uint32_t d = 0; d < args->kv.head_dim; d++) {
+    for (uint32_t d = 0; d < weft_kv_value_dim(&args->kv); d++) {
         sum->out[d] *= fade;
     }
     for (uint32_t pos = begin; pos < end; pos++) {
@@ -85,9 +89,7 @@ static void fold_span(const struct weft_attn_args *args, uint32_t row, uint32_t 
     const float *q = args->q + row * args->q_stride + (size_t)head * head_dim;
     uint32_t first = span * WEFT_ATTN_SPAN, low = weft_attn_low(pos, args->window);
     uint32_t begin = low > first ? low : first, end = min_u32(first + WEFT_ATTN_SPAN, pos + 1);
-    for (uint32_t d = 0; d < head_dim; d++) {
-        sum->out[d] = 0.0f;
-    }
+    memset(sum->out, 0, weft_kv_value_dim(&args->kv) * sizeof *sum->out);
     sum->max = -INFINITY;
     sum->total = 0.0f;
     for (uint32_t next; begin < end; begin = next) {
@@ -97,10 +99,10 @@ static void fold_span(const struct weft_attn_args *args, uint32_t row, uint32_t 
 }
 
 /* `sum` takes in the next span's. */
-static void join(struct span_sum *sum, const struct span_sum *next, uint32_t head_dim) {
+static void join(struct span_sum *sum, const struct span_sum *next, uint32_t value_dim) {
     float max = next->max > sum->max ? next->max : sum->max;
     float keep = exp_lane(sum->max - max), add = exp_lane(next->max - max);
-    for (uint32_t d = 0; d < head_dim; d++) {
+    for (uint32_t d = 0; d < value_dim; d++) {
         sum->out[d] = sum->out[d] * keep + next->out[d] * add;
     }
     sum->total = sum->total * keep + next->total * add;
@@ -110,15 +112,15 @@ static void join(struct span_sum *sum, const struct span_sum *next, uint32_t hea
 static void attention_span(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
                            uint32_t row_end, uint32_t span, const struct weft_attn_parts *parts) {
     check_attn_args(args, kv_head, row_begin, row_end);
-    uint32_t group = args->n_heads / args->kv.n_kv_heads, head_dim = args->kv.head_dim;
+    uint32_t group = args->n_heads / args->kv.n_kv_heads, value_dim = weft_kv_value_dim(&args->kv);
     for (uint32_t r = row_begin; r < row_end; r++) {
         uint32_t pos = args->rows[r].pos;
         if (!sees_span(weft_attn_low(pos, args->window), pos, span)) continue;
         for (uint32_t h = kv_head * group; h < (kv_head + 1) * group; h++) {
             struct span_sum sum = {.out = part_at(args, parts, r - row_begin, span, h)};
             fold_span(args, r, h, span, &sum);
-            sum.out[head_dim] = sum.max;
-            sum.out[head_dim + 1] = sum.total;
+            sum.out[value_dim] = sum.max;
+            sum.out[value_dim + 1] = sum.total;
         }
     }
 }
@@ -126,29 +128,29 @@ static void attention_span(const struct weft_attn_args *args, uint32_t kv_head, 
 /* Spans in ascending order: from `parts`, or (NULL) computed here. */
 static void one_head(const struct weft_attn_args *args, const struct weft_attn_parts *parts,
                      uint32_t row_begin, uint32_t row, uint32_t head) {
-    uint32_t head_dim = args->kv.head_dim, pos = args->rows[row].pos;
-    float values[WEFT_HEAD_DIM_MAX];
-    struct span_sum sum = {.out = args->out + row * args->out_stride + (size_t)head * head_dim};
+    uint32_t value_dim = weft_kv_value_dim(&args->kv), pos = args->rows[row].pos;
+    float values[WEFT_KV_DIM_MAX];
+    struct span_sum sum = {.out = args->out + row * args->out_stride + (size_t)head * value_dim};
     uint32_t first = weft_attn_low(pos, args->window) / WEFT_ATTN_SPAN;
     for (uint32_t span = first; span <= pos / WEFT_ATTN_SPAN; span++) {
         struct span_sum next = {.out = values};
         if (parts) {
             next.out = part_at(args, parts, row - row_begin, span, head);
-            next.max = next.out[head_dim];
-            next.total = next.out[head_dim + 1];
+            next.max = next.out[value_dim];
+            next.total = next.out[value_dim + 1];
         } else {
             fold_span(args, row, head, span, &next);
         }
         if (span == first) {
-            memcpy(sum.out, next.out, head_dim * sizeof(float));
+            memcpy(sum.out, next.out, value_dim * sizeof(float));
             sum.max = next.max;
             sum.total = next.total;
         } else {
-            join(&sum, &next, head_dim);
+            join(&sum, &next, value_dim);
         }
     }
     float inverse = 1.0f / sum.total;
-    for (uint32_t d = 0; d < head_dim; d++) {
+    for (uint32_t d = 0; d < value_dim; d++) {
         sum.out[d] *= inverse;
     }
 }

@@ -12,13 +12,14 @@
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 enum { ATTN_QUERIES = 64, QUERY_BATCH = 4, ATTN_SUBS = ATTN_TILE / ATTN_SUB };
+enum { QUERIES_MAX = WEFT_ATTN_LATENT_QUERIES };
 enum { WIDE_QUERIES = 4 * QUERY_BATCH }; /* so many pay for widening a tile */
 
 struct attn_tile {
     const uint8_t *k[ATTN_SUBS]; /* groups of 16 tokens, as kernels.h has them */
     const uint8_t *v[ATTN_SUBS];
     enum weft_kv_dtype dtype;
-    uint32_t head_dim;
+    uint32_t head_dim, value_dim;
 };
 
 struct attn_query {

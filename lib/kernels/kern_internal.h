@@ -146,7 +146,9 @@ static inline const float *kv_scales(const void *group, uint32_t head_dim) {
 static inline void check_kv_layer(const struct weft_kv_layer *kv) {
     WEFT_ASSERT(kv->block_size > 0 && kv->block_size % ATTN_SUB == 0);
     WEFT_ASSERT(kv->n_kv_heads > 0 && kv->head_dim > 0 && kv->dtype < WEFT_KV_DTYPE_COUNT);
+    WEFT_ASSERT(kv->head_dim <= WEFT_KV_DIM_MAX && kv->v_dim <= kv->head_dim);
     WEFT_ASSERT((uintptr_t)kv->k % 16 == 0 && (uintptr_t)kv->v % 16 == 0);
+    WEFT_ASSERT((kv->v == NULL) == (kv->v_dim > 0));
 }
 
 /* What spans of positions give a query: see weft_attn_parts. */
@@ -164,7 +166,8 @@ static inline float *part_at(const struct weft_attn_args *args, const struct wef
                              uint32_t row, uint32_t span, uint32_t head) {
     WEFT_ASSERT(span >= parts->span_begin && span - parts->span_begin < parts->n_spans);
     size_t at = (size_t)row * parts->n_spans + (span - parts->span_begin);
-    return parts->sums + (at * args->n_heads + head) * weft_attn_part_floats(args->kv.head_dim);
+    return parts->sums +
+           (at * args->n_heads + head) * weft_attn_part_floats(weft_kv_value_dim(&args->kv));
 }
 
 static inline void check_attn_args(const struct weft_attn_args *args, uint32_t kv_head,
@@ -172,7 +175,6 @@ static inline void check_attn_args(const struct weft_attn_args *args, uint32_t k
     check_kv_layer(&args->kv);
     WEFT_ASSERT(row_begin <= row_end && kv_head < args->kv.n_kv_heads);
     WEFT_ASSERT(args->n_heads % args->kv.n_kv_heads == 0);
-    WEFT_ASSERT(args->kv.head_dim <= WEFT_HEAD_DIM_MAX);
     WEFT_ASSERT(args->q != args->out); /* `out` collects while `q` is still read */
 }
 

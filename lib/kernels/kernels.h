@@ -211,15 +211,26 @@ enum weft_kv_dtype { WEFT_KV_F32, WEFT_KV_BF16, WEFT_KV_F16, WEFT_KV_INT8, WEFT_
  * groups of 16 tokens of one kv head: [block][kv_head][block_size/16] groups, and in each
  *   K  [head_dim][16]   16 tokens side by side: dot products of a query run along tokens, without
  *                       horizontal sums
- *   V  [16][head_dim]
+ *   V  [16][head_dim]; a latent layer (latent attention: DeepSeek-V2) has none, the values of a
+ *      token are the first v_dim elements of its K
  *   int8: behind the codes [16] f32, the scale of each token's head: max|x| / 127 of its row, codes
  *   rounded to nearest even; a row with an infinity or NaN has the scale NaN.
  * K and V are read only after rounding to the cache type, the current token's too. */
 struct weft_kv_layer {
-    void *k, *v; /* 16-byte aligned */
+    void *k, *v; /* 16-byte aligned; v NULL: latent */
     enum weft_kv_dtype dtype;
     uint32_t block_size, n_kv_heads, head_dim;
+    uint32_t v_dim; /* latent: 1..head_dim; else 0, and values are as long as keys */
 };
+
+static inline uint32_t weft_kv_value_dim(const struct weft_kv_layer *kv) {
+    return kv->v_dim ? kv->v_dim : kv->head_dim;
+}
+
+/* Planes of a layer: K and V, or K alone. */
+static inline uint32_t weft_kv_n_planes(const struct weft_kv_layer *kv) {
+    return kv->v_dim ? 1 : 2;
+}
 
 /* Bytes of one group of 16 tokens: a multiple of 16. */
 static inline size_t weft_kv_group_bytes(const struct weft_kv_layer *kv) {
@@ -228,7 +239,7 @@ static inline size_t weft_kv_group_bytes(const struct weft_kv_layer *kv) {
     return 16 * (kv->head_dim * (size_t)code_bytes[kv->dtype] + scale_bytes);
 }
 
-/* Bytes of one block of K, and as many of V: they lie together, so a block is copied as bytes. */
+/* Bytes of one block of a plane: they lie together, so a block is copied as bytes. */
 static inline size_t weft_kv_block_bytes(const struct weft_kv_layer *kv) {
     return (size_t)kv->n_kv_heads * (kv->block_size / 16) * weft_kv_group_bytes(kv);
 }
@@ -243,7 +254,7 @@ struct weft_attn_row {
 struct weft_attn_args {
     struct weft_kv_layer kv;
     const float *q; /* [rows][n_heads * head_dim], rotated, row stride q_stride elements */
-    float *out;     /* [rows][n_heads * head_dim], row stride out_stride elements */
+    float *out;     /* [rows][n_heads * value_dim], row stride out_stride elements */
     size_t q_stride, out_stride;
     const struct weft_attn_row *rows; /* [n_rows]; rows of one sequence stand together, ascending */
     uint32_t n_heads;
@@ -263,15 +274,18 @@ static inline uint32_t weft_attn_low(uint32_t pos, uint32_t window) {
 
 /* Sums of single spans, of rows of one sequence: [rows][n_spans][n_heads][weft_attn_part_floats],
  * where row 0 is the row_begin of a call and span 0 is `span_begin`. Each holds
- * [head_dim] sum of exp(score - max) * v, then max, then the sum of exp(score - max). */
+ * [value_dim] sum of exp(score - max) * v, then max, then the sum of exp(score - max). */
 struct weft_attn_parts {
     float *sums;
     uint32_t span_begin, n_spans;
 };
 
-static inline size_t weft_attn_part_floats(uint32_t head_dim) {
-    return ((size_t)head_dim + 2 + 15) / 16 * 16;
+static inline size_t weft_attn_part_floats(uint32_t value_dim) {
+    return ((size_t)value_dim + 2 + 15) / 16 * 16;
 }
+
+/* Queries (rows times heads) that pass over a latent cache together at most. */
+#define WEFT_ATTN_LATENT_QUERIES 128
 
 /* ----------------------------------------------------------------------------------- table --- */
 
@@ -322,7 +336,8 @@ struct weft_kern_table {
     /* x[i] = cap * tanh(x[i] / cap), in place. */
     void (*soft_cap)(float *x, uint32_t n, float cap);
 
-    /* Rounds one token's K and V ([n_kv_heads * head_dim] each) into its slot of the cache. */
+    /* Rounds one token's K and V ([n_kv_heads * head_dim] each; V of a latent layer is not read)
+     * into its slot of the cache. */
     void (*kv_write)(const struct weft_kv_layer *kv, const uint32_t *block_table, uint32_t pos,
                      const float *k, const float *v);
 
@@ -334,7 +349,10 @@ struct weft_kern_table {
      * (head_dim ascending, one chain per token; int8: over the codes, then times the token's
      * scale; capped), new maximum, exponentials, their sum (fixed tree over 64 slots, masked ones
      * exactly 0), then V in position order (int8: the exponential times the token's scale, times
-     * codes). A row's result depends on its position and its history only. */
+     * codes). A row's result depends on its position and its history only.
+     *
+     * Heads know nothing of each other: a latent layer's may be given in groups, by an `args` of a
+     * group's q, out and n_heads, to the same bits. */
     void (*attention)(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
                       uint32_t row_end);
 

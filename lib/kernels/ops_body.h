@@ -420,26 +420,29 @@ static void act_convert(enum weft_gemm_kind kind, const float *src, size_t src_s
         (out)[(size_t)d_ * ATTN_SUB] = (values)[d_];                                               \
     }
 
-/* One kv head of a token: place `token` in the groups that begin at `k_group` and `v_group`. */
+/* One kv head of a token: place `token` in the groups that begin at `k_group` and `v_group`, which
+ * is NULL of a latent. */
 static inline void write_head(const struct weft_kv_layer *kv, uint8_t *k_group, uint8_t *v_group,
                               uint32_t token, const float *k, const float *v) {
     uint32_t head_dim = kv->head_dim;
     size_t v_at = (size_t)token * head_dim;
     if (kv->dtype == WEFT_KV_F32) {
         SPREAD((float *)(void *)k_group + token, k, head_dim)
-        memcpy((float *)(void *)v_group + v_at, v, head_dim * sizeof *v);
+        if (v_group) memcpy((float *)(void *)v_group + v_at, v, head_dim * sizeof *v);
     } else if (kv->dtype == WEFT_KV_INT8) {
-        int8_t codes[WEFT_HEAD_DIM_MAX];
+        int8_t codes[WEFT_KV_DIM_MAX];
         int32_t offset;
         float *scales = (float *)(void *)(k_group + (size_t)head_dim * ATTN_SUB);
         quantise_block(k, head_dim, codes, scales + token, &offset);
         SPREAD((int8_t *)k_group + token, codes, head_dim)
+        if (!v_group) return;
         scales = (float *)(void *)(v_group + (size_t)head_dim * ATTN_SUB);
         quantise_block(v, head_dim, (int8_t *)v_group + v_at, scales + token, &offset);
     } else {
-        uint16_t half[WEFT_HEAD_DIM_MAX];
+        uint16_t half[WEFT_KV_DIM_MAX];
         narrow_row(kv->dtype == WEFT_KV_F16, k, head_dim, half);
         SPREAD((uint16_t *)(void *)k_group + token, half, head_dim)
+        if (!v_group) return;
         narrow_row(kv->dtype == WEFT_KV_F16, v, head_dim, (uint16_t *)(void *)v_group + v_at);
     }
 }
@@ -448,10 +451,11 @@ static void kv_write(const struct weft_kv_layer *kv, const uint32_t *block_table
                      const float *k, const float *v) {
     check_kv_layer(kv);
     uint32_t block = block_table[pos / kv->block_size], token = pos % kv->block_size;
-    WEFT_ASSERT(kv->head_dim <= WEFT_HEAD_DIM_MAX);
-    for (uint32_t h = 0; h < kv->n_kv_heads; h++, k += kv->head_dim, v += kv->head_dim) {
-        size_t at = kv_group_at(kv, block, h, token);
-        write_head(kv, (uint8_t *)kv->k + at, (uint8_t *)kv->v + at, token % ATTN_SUB, k, v);
+    for (uint32_t h = 0; h < kv->n_kv_heads; h++) {
+        size_t at = kv_group_at(kv, block, h, token), from = (size_t)h * kv->head_dim;
+        uint8_t *v_group = kv->v ? (uint8_t *)kv->v + at : NULL;
+        write_head(kv, (uint8_t *)kv->k + at, v_group, token % ATTN_SUB, k + from,
+                   v_group ? v + from : NULL);
     }
 }
 

@@ -5,11 +5,14 @@
 
 #include "kernels/convert.h"
 
+enum { DIM_MAX = 640 };
+
 static uint64_t seed;
 
 /* A sequence: its keys and values as f32, and queries for each of its positions. */
 struct sequence {
     uint32_t len, n_heads, n_kv_heads, head_dim;
+    uint32_t v_dim;   /* latent: values are the first so many elements of keys; else 0 */
     float *k, *v, *q; /* [len][heads][head_dim] */
     uint32_t window;
     float soft_cap; /* 0: none */
@@ -27,6 +30,17 @@ static void make_sequence(struct sequence *s, uint32_t len, uint32_t n_kv_heads,
     fill(&seed, flavour == WIDE ? PLAIN : flavour, s->k, kv_n);
     fill(&seed, flavour, s->v, kv_n);
     fill(&seed, PLAIN, s->q, kv_n * group);
+}
+
+/* One of a latent cache, of one kv head. */
+static void make_latent_sequence(struct sequence *s, uint32_t len, uint32_t n_heads, uint32_t v_dim,
+                                 uint32_t rope_dim, enum flavour flavour) {
+    make_sequence(s, len, 1, n_heads, v_dim + rope_dim, flavour);
+    s->v_dim = v_dim;
+}
+
+static uint32_t value_dim(const struct sequence *s) {
+    return s->v_dim ? s->v_dim : s->head_dim;
 }
 
 static void drop_sequence(struct sequence *s) {
@@ -48,10 +62,11 @@ static void make_cache(struct cache *c, const struct weft_kern_table *table,
     c->kv = (struct weft_kv_layer){.dtype = dtype,
                                    .block_size = block_size,
                                    .n_kv_heads = s->n_kv_heads,
-                                   .head_dim = s->head_dim};
+                                   .head_dim = s->head_dim,
+                                   .v_dim = s->v_dim};
     size_t plane_bytes = n_blocks * weft_kv_block_bytes(&c->kv);
     c->kv.k = take(plane_bytes);
-    c->kv.v = take(plane_bytes);
+    if (!s->v_dim) c->kv.v = take(plane_bytes);
     uint32_t ids[1024];
     assert_true(n_blocks <= 1024);
     for (uint32_t i = 0; i < n_blocks; i++) {
@@ -64,7 +79,8 @@ static void make_cache(struct cache *c, const struct weft_kern_table *table,
     memcpy(c->table, ids, used * sizeof *c->table);
     size_t token = (size_t)s->n_kv_heads * s->head_dim;
     for (uint32_t pos = 0; pos < s->len; pos++) {
-        table->kv_write(&c->kv, c->table, pos, s->k + pos * token, s->v + pos * token);
+        const float *v = s->v_dim ? NULL : s->v + pos * token;
+        table->kv_write(&c->kv, c->table, pos, s->k + pos * token, v);
     }
 }
 
@@ -82,12 +98,12 @@ static void attend_in_spans(const struct weft_kern_table *table, const struct we
     parts.span_begin = weft_attn_low(args->rows[begin].pos, args->window) / WEFT_ATTN_SPAN;
     parts.n_spans = args->rows[end - 1].pos / WEFT_ATTN_SPAN + 1 - parts.span_begin;
     parts.sums = take((size_t)(end - begin) * parts.n_spans * args->n_heads *
-                      weft_attn_part_floats(args->kv.head_dim) * sizeof(float));
+                      weft_attn_part_floats(weft_kv_value_dim(&args->kv)) * sizeof(float));
     for (uint32_t i = parts.n_spans; i-- > 0;) {
         uint32_t cut = between(&seed, begin, end);
         struct weft_attn_parts rest = parts;
         rest.sums += (size_t)(cut - begin) * parts.n_spans * args->n_heads *
-                     weft_attn_part_floats(args->kv.head_dim);
+                     weft_attn_part_floats(weft_kv_value_dim(&args->kv));
         table->attention_span(args, kv_head, cut, end, parts.span_begin + i, &rest);
         table->attention_span(args, kv_head, begin, cut, parts.span_begin + i, &parts);
     }
@@ -95,11 +111,34 @@ static void attend_in_spans(const struct weft_kern_table *table, const struct we
     free(parts.sums);
 }
 
+static void attend_rows(const struct weft_kern_table *table, const struct weft_attn_args *args,
+                        uint32_t kv_head, uint32_t n_rows) {
+    uint32_t cut = weft_rand_below(&seed, n_rows + 1);
+    table->attention(args, kv_head, 0, cut);
+    if (weft_rand_below(&seed, 2)) {
+        table->attention(args, kv_head, cut, n_rows);
+    } else {
+        attend_in_spans(table, args, kv_head, cut, n_rows);
+    }
+}
+
+/* Heads of a latent in two groups. */
+static void attend_in_groups(const struct weft_kern_table *table, const struct weft_attn_args *args,
+                             uint32_t n_rows) {
+    struct weft_attn_args group = *args;
+    group.n_heads = between(&seed, 1, args->n_heads);
+    attend_rows(table, &group, 0, n_rows);
+    group.q += (size_t)group.n_heads * args->kv.head_dim;
+    group.out += (size_t)group.n_heads * args->kv.v_dim;
+    group.n_heads = args->n_heads - group.n_heads;
+    if (group.n_heads > 0) attend_rows(table, &group, 0, n_rows);
+}
+
 /* Rows of positions first..first+n of the sequence, in chunks of `chunk` rows, to out[len][heads].
  */
 static void attend(const struct weft_kern_table *table, const struct sequence *s,
                    const struct cache *c, uint32_t first, uint32_t n, uint32_t chunk, float *out) {
-    size_t token = (size_t)s->n_heads * s->head_dim;
+    size_t token = (size_t)s->n_heads * s->head_dim, out_token = (size_t)s->n_heads * value_dim(s);
     for (uint32_t done = 0; done < n; done += chunk) {
         uint32_t rows = min_u32(chunk, n - done);
         struct weft_attn_row *row = malloc(rows * sizeof *row);
@@ -109,22 +148,17 @@ static void attend(const struct weft_kern_table *table, const struct sequence *s
         }
         struct weft_attn_args args = {.kv = c->kv,
                                       .q = s->q + (first + done) * token,
-                                      .out = out + (first + done) * token,
+                                      .out = out + (first + done) * out_token,
                                       .q_stride = token,
-                                      .out_stride = token,
+                                      .out_stride = out_token,
                                       .rows = row,
                                       .n_heads = s->n_heads,
                                       .window = s->window,
                                       .scale = 1.0f / sqrtf((float)s->head_dim),
                                       .soft_cap = s->soft_cap};
-        for (uint32_t h = 0; h < s->n_kv_heads; h++) {
-            uint32_t cut = weft_rand_below(&seed, rows + 1);
-            table->attention(&args, h, 0, cut);
-            if (weft_rand_below(&seed, 2)) {
-                table->attention(&args, h, cut, rows);
-            } else {
-                attend_in_spans(table, &args, h, cut, rows);
-            }
+        if (s->v_dim) attend_in_groups(table, &args, rows);
+        for (uint32_t h = 0; h < s->n_kv_heads && !s->v_dim; h++) {
+            attend_rows(table, &args, h, rows);
         }
         free(row);
     }
@@ -132,7 +166,7 @@ static void attend(const struct weft_kern_table *table, const struct sequence *s
 
 static float *attend_all(const struct weft_kern_table *table, const struct sequence *s,
                          const struct cache *c, uint32_t chunk) {
-    float *out = take((size_t)s->len * s->n_heads * s->head_dim * sizeof(float));
+    float *out = take((size_t)s->len * s->n_heads * value_dim(s) * sizeof(float));
     attend(table, s, c, 0, s->len, chunk, out);
     return out;
 }
@@ -162,9 +196,11 @@ static void check_query(const struct sequence *s, enum weft_kv_dtype dtype, uint
     uint32_t hd = s->head_dim, kv_head = head / (s->n_heads / s->n_kv_heads);
     uint32_t low = s->window > 0 && s->window <= pos ? pos + 1 - s->window : 0;
     double scale = 1.0 / sqrt(hd), max = -INFINITY, error = 0, total = 0, span = 0;
-    double *p = malloc((pos + 1) * sizeof *p), row[256], sum[256] = {0}, mass[256] = {0};
+    double *p = malloc((pos + 1) * sizeof *p), row[DIM_MAX], sum[DIM_MAX] = {0},
+           mass[DIM_MAX] = {0};
+    const float *v = s->v_dim ? s->k : s->v;
     assert_non_null(p);
-    assert_true(hd <= 256);
+    assert_true(hd <= DIM_MAX);
     for (uint32_t j = low; j <= pos; j++) {
         double dot = 0, magnitude = 0;
         round_row(s->k + ((size_t)j * s->n_kv_heads + kv_head) * hd, hd, dtype, row);
@@ -185,13 +221,13 @@ static void check_query(const struct sequence *s, enum weft_kv_dtype dtype, uint
     }
     double relative = 2 * error + (4 * span + 2 * (pos + 1) + 0.125 * pos + 24) * 0x1p-24;
     for (uint32_t j = low; j <= pos; j++) {
-        round_row(s->v + ((size_t)j * s->n_kv_heads + kv_head) * hd, hd, dtype, row);
-        for (uint32_t d = 0; d < hd; d++) {
+        round_row(v + ((size_t)j * s->n_kv_heads + kv_head) * hd, hd, dtype, row);
+        for (uint32_t d = 0; d < value_dim(s); d++) {
             sum[d] += p[j] * row[d] / total;
             mass[d] += p[j] * fabs(row[d]) / total;
         }
     }
-    for (uint32_t d = 0; d < hd; d++) {
+    for (uint32_t d = 0; d < value_dim(s); d++) {
         if (!(fabs((double)got[d] - sum[d]) <= relative * mass[d] + 0x1p-120)) {
             fail_msg("dtype %d head_dim %u pos %u head %u d %u: %.9g, not %.9g +- %.3g", dtype, hd,
                      pos, head, d, (double)got[d], sum[d], relative * mass[d]);
@@ -214,7 +250,7 @@ static void check_some_queries(const struct weft_kern_table *table, const struct
     for (uint32_t i = 0; i < n; i++) {
         uint32_t pos = i == 0 ? s->len - 1 : weft_rand_below(&seed, s->len);
         uint32_t head = weft_rand_below(&seed, s->n_heads);
-        check_query(s, dtype, pos, head, out + ((size_t)pos * s->n_heads + head) * s->head_dim);
+        check_query(s, dtype, pos, head, out + ((size_t)pos * s->n_heads + head) * value_dim(s));
     }
     free(out);
     drop_cache(&c);
@@ -258,6 +294,28 @@ static void long_sequences_agree_with_a_softmax_in_double(void **state) {
     }
 }
 
+static void attention_over_latents_agrees_with_a_softmax_in_double(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    const uint32_t v_dims[] = {512, 32, 40, 56, 7, 16, 64, 131}, heads[] = {4, 1, 3, 16, 128, 131};
+    const uint32_t rope_dims[] = {64, 16, 8, 2, 1};
+    (void)state;
+    for (uint32_t round = 0; round < 32; round++) {
+        struct sequence s;
+        bool is_long = round % 8 == 7;
+        uint32_t v_dim = v_dims[round % 8], n_heads = heads[weft_rand_below(&seed, 6)];
+        make_latent_sequence(&s, is_long ? between(&seed, 600, 1300) : between(&seed, 1, 150),
+                             is_long || v_dim == 512 ? 5 : n_heads, v_dim,
+                             rope_dims[weft_rand_below(&seed, 5)],
+                             (enum flavour)(round % 3 == 0 ? WIDE : PLAIN));
+        for (uint32_t t = 0; t < n_tables; t++) {
+            s.window = round % 4 == 1 ? some_window(s.len) : 0;
+            check_some_queries(&tables[t], &s, (enum weft_kv_dtype)weft_rand_below(&seed, 4), 12);
+        }
+        drop_sequence(&s);
+    }
+}
+
 static void a_row_has_the_same_bits_in_any_chunk_block_size_and_split(void **state) {
     struct weft_kern_table tables[TABLES_MAX];
     uint32_t n_tables = all_tables(tables);
@@ -267,13 +325,17 @@ static void a_row_has_the_same_bits_in_any_chunk_block_size_and_split(void **sta
         enum weft_kv_dtype dtype = (enum weft_kv_dtype)weft_rand_below(&seed, WEFT_KV_DTYPE_COUNT);
         struct sequence s;
         bool is_long = round % 4 == 3;
-        make_sequence(&s, is_long ? between(&seed, 500, 1600) : between(&seed, 60, 230), 2,
-                      between(&seed, 1, 7), between(&seed, 1, is_long ? 8 : 70) * 2, WIDE);
+        uint32_t len = is_long ? between(&seed, 500, 1600) : between(&seed, 60, 230);
+        uint32_t half = between(&seed, 1, is_long ? 8 : 70);
+        if (round % 3 == 2)
+            make_latent_sequence(&s, len, between(&seed, 1, 20), half, between(&seed, 1, 8), WIDE);
+        else
+            make_sequence(&s, len, 2, between(&seed, 1, 7), half * 2, WIDE);
         s.window = weft_rand_below(&seed, 2) ? some_window(s.len) : 0;
         struct cache c;
         make_cache(&c, table, &s, 16, dtype);
         float *alone = attend_all(table, &s, &c, 1);
-        size_t bytes = (size_t)s.len * s.n_heads * s.head_dim * sizeof(float);
+        size_t bytes = (size_t)s.len * s.n_heads * value_dim(&s) * sizeof(float);
         for (uint32_t i = 0; i < 6; i++) {
             drop_cache(&c);
             make_cache(&c, table, &s, between(&seed, 1, 16) * 16, dtype);
@@ -351,15 +413,16 @@ static void a_later_token_never_reaches_an_earlier_row(void **state) {
         const struct weft_kern_table *table = &tables[round % n_tables];
         struct sequence s;
         make_sequence(&s, 150, 1, between(&seed, 1, 6), 24, PLAIN);
+        if (round % 2) s.v_dim = between(&seed, 4, 23);
         struct cache c;
-        make_cache(&c, table, &s, 48, (enum weft_kv_dtype)(round % WEFT_KV_DTYPE_COUNT));
+        make_cache(&c, table, &s, 48, (enum weft_kv_dtype)(round / 2 % WEFT_KV_DTYPE_COUNT));
         float *before = attend_all(table, &s, &c, s.len), *after;
         uint32_t pos = weft_rand_below(&seed, s.len);
         s.k[(size_t)pos * 24 + 3] = bad[round % 3];
         s.v[(size_t)pos * 24 + 5] = bad[(round + 1) % 3];
         table->kv_write(&c.kv, c.table, pos, s.k + (size_t)pos * 24, s.v + (size_t)pos * 24);
         after = attend_all(table, &s, &c, s.len);
-        assert_memory_equal(before, after, (size_t)pos * s.n_heads * 24 * sizeof(float));
+        assert_memory_equal(before, after, (size_t)pos * s.n_heads * value_dim(&s) * sizeof(float));
         free(before);
         free(after);
         drop_cache(&c);
@@ -433,6 +496,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_agrees_with_a_softmax_in_double),
         cmocka_unit_test(long_sequences_agree_with_a_softmax_in_double),
+        cmocka_unit_test(attention_over_latents_agrees_with_a_softmax_in_double),
         cmocka_unit_test(a_row_has_the_same_bits_in_any_chunk_block_size_and_split),
         cmocka_unit_test(a_token_before_the_window_never_reaches_a_row),
         cmocka_unit_test(rows_far_apart_skip_what_lies_between_their_windows),

@@ -363,7 +363,8 @@ static void the_cache_holds_rounded_values_in_its_layout(void **state) {
     for (uint32_t round = 0; round < 60; round++) {
         const struct weft_kern_table *table = &tables[round % n_tables];
         enum weft_kv_dtype dtype = (enum weft_kv_dtype)(round % WEFT_KV_DTYPE_COUNT);
-        struct weft_kv_layer kv = {NULL, NULL, dtype, BLOCK, HEADS, DIM};
+        struct weft_kv_layer kv = {
+            .dtype = dtype, .block_size = BLOCK, .n_kv_heads = HEADS, .head_dim = DIM};
         size_t group = weft_kv_group_bytes(&kv), bytes = BLOCKS * weft_kv_block_bytes(&kv);
         size_t size = group / (16 * (size_t)DIM); /* of a code; scales are less than one more */
         assert_int_equal(bytes, BLOCKS * HEADS * 2 * group);
