@@ -29,8 +29,12 @@ static void print_params(const weft_model *model) {
     printf("parameters      %" PRIu64 " in %zu tensors, %.1f MiB\n", n_elems,
            weft_model_n_tensors(model), (double)n_bytes / 1048576.0);
     printf("layers          %u\n", p->n_layers);
-    printf("heads           %u, of %u; %u for keys and values\n", p->n_heads, p->head_dim,
-           p->n_kv_heads);
+    if (p->kv_lora > 0)
+        printf("heads           %u, of %u and %u that turn; values of %u; a latent of %u for all\n",
+               p->n_heads, p->nope_dim, p->rope_dim, p->v_dim, p->kv_lora);
+    else
+        printf("heads           %u, of %u; %u for keys and values\n", p->n_heads, p->head_dim,
+               p->n_kv_heads);
     printf("hidden, ffn     %u, %u\n", p->n_hidden, p->n_ffn);
     printf("vocabulary      %u%s\n", p->n_vocab, p->tied ? ", head tied to the embedding" : "");
     printf("context         %u", p->n_context);
@@ -43,7 +47,7 @@ static void print_params(const weft_model *model) {
         printf(" by %g", p->rope_factor);
     if (p->rope_dim < p->head_dim) printf(", of %u elements of a head", p->rope_dim);
     printf("\nkv per token    %" PRIu64 " bytes in bf16\n",
-           (uint64_t)p->n_layers * p->n_kv_heads * p->head_dim * 2 * 2);
+           (uint64_t)p->n_layers * p->n_kv_heads * p->head_dim * 2 * (p->kv_lora > 0 ? 1 : 2));
 }
 
 static void print_tensors(const weft_model *model) {

@@ -28,6 +28,7 @@ void wefti_acts_note_forms(struct wefti_forward *f) {
         const struct wefti_layer *l = &f->weights->layers[i];
         const struct wefti_expert *e = l->experts; /* all like the first one */
         const struct wefti_matrix *all[] = {&l->q,
+                                            &l->q_a,
                                             &l->k,
                                             &l->v,
                                             &l->o,

@@ -3,7 +3,10 @@
  * The rows of a step are cut into tiles of one sequence each, and threads take a tile and a kv head
  * at a time. Where that leaves threads with nothing to do, a long sequence among few, they share
  * its spans of positions, too, and join the sums of the spans afterwards; the kernels fold spans
- * in the same order either way. */
+ * in the same order either way.
+ *
+ * Heads that share a latent are one kv head, so there it is groups of heads that threads take, as
+ * few as keep them busy: each group reads the cache by itself. */
 #include "engine/forward_internal.h"
 
 enum {
@@ -13,7 +16,7 @@ enum {
 };
 
 size_t wefti_attn_part_floats(const struct wefti_forward *f) {
-    return f->n_heads * weft_attn_part_floats(f->head_dim);
+    return f->n_heads * weft_attn_part_floats(wefti_value_dim(f));
 }
 
 /* As address space: one row of the longest sequence has room, however long that is. */
@@ -43,6 +46,19 @@ static bool worth_spans(const struct wefti_forward *f, const struct wefti_attn_w
     return 2 * longest * f->n_threads > all && n_parts <= f->parts_max;
 }
 
+/* Groups of the heads that share a latent. One has all unless threads would have nothing to do;
+ * more cost nothing while each is as many queries as pass over the cache together anyway. */
+static uint32_t count_groups(const struct wefti_forward *f, const struct wefti_attn_work *work,
+                             uint32_t n_rows) {
+    uint32_t n_tasks = work->n_spans ? work->n_spans : work->n_tiles;
+    uint32_t needed = (f->n_threads + n_tasks - 1) / n_tasks;
+    uint32_t even = (4 * f->n_threads + n_tasks - 1) / n_tasks;
+    uint64_t n_queries = (uint64_t)n_rows / work->n_tiles * f->n_heads;
+    uint64_t free = n_queries / WEFT_ATTN_LATENT_QUERIES;
+    if (even > free) even = (uint32_t)free;
+    return wefti_min_u32(wefti_max_u32(needed, even), f->n_heads);
+}
+
 /* Tiles of rows that share a block table, so of one sequence. */
 struct wefti_attn_work wefti_attn_plan(const struct wefti_forward *f, uint32_t window,
                                        const struct weft_attn_row *rows, uint32_t n,
@@ -64,6 +80,8 @@ struct wefti_attn_work wefti_attn_plan(const struct wefti_forward *f, uint32_t w
         tiles[work.n_tiles++] = tile;
     }
     if (worth_spans(f, &work)) work.n_spans = n_spans;
+    work.n_shares = f->n_kv_heads;
+    if (f->latent_dim && n > 0) work.n_shares = count_groups(f, &work, n);
     return work;
 }
 
@@ -75,50 +93,81 @@ uint64_t wefti_attn_seen(uint32_t window, const struct weft_attn_row *rows, uint
     return sum;
 }
 
+/* How often all shares of a tile together pass over it. */
+static uint64_t n_passes(const struct wefti_forward *f, const struct wefti_attn_work *work,
+                         const struct wefti_attn_tile *tile) {
+    if (!f->latent_dim) return 1; /* a share reads a kv head of its own */
+    uint32_t most = WEFT_ATTN_LATENT_QUERIES, n_rows = tile->end - tile->begin;
+    uint32_t n_heads = (f->n_heads + work->n_shares - 1) / work->n_shares;
+    uint32_t together = n_heads < most ? most / n_heads : 1;
+    uint64_t per_share = (uint64_t)(n_rows + together - 1) / together;
+    return work->n_shares * per_share * ((n_heads + most - 1) / most);
+}
+
 /* A tile reads what any of its rows sees. */
-uint64_t wefti_attn_read(const struct wefti_attn_work *work) {
+uint64_t wefti_attn_read(const struct wefti_forward *f, const struct wefti_attn_work *work) {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < work->n_tiles; i++) {
         const struct wefti_attn_tile *tile = &work->tiles[i];
         uint32_t low = weft_attn_low(work->rows[tile->begin].pos, work->window);
-        sum += work->rows[tile->end - 1].pos + 1 - low;
+        sum += (work->rows[tile->end - 1].pos + 1 - low) * n_passes(f, work, tile);
     }
     return sum;
 }
 
-static struct weft_attn_parts parts_of(const struct wefti_forward *f,
-                                       const struct wefti_attn_tile *tile) {
-    return (struct weft_attn_parts){f->parts + tile->part * wefti_attn_part_floats(f),
-                                    tile->span_begin, tile->n_spans};
+/* What one thread takes of a tile: a kv head, or a group of the heads that share a latent, as if
+ * there were no others. */
+struct share {
+    struct weft_attn_args args;
+    struct weft_attn_parts parts;
+    uint32_t kv_head;
+};
+
+static struct share share_of(const struct wefti_forward *f, const struct weft_attn_args *args,
+                             const struct wefti_attn_work *work, const struct wefti_attn_tile *tile,
+                             uint32_t i) {
+    struct share share = {.args = *args, .kv_head = i};
+    share.parts = (struct weft_attn_parts){f->parts + tile->part * wefti_attn_part_floats(f),
+                                           tile->span_begin, tile->n_spans};
+    if (!f->latent_dim) return share;
+    uint32_t begin = (uint32_t)((uint64_t)f->n_heads * i / work->n_shares);
+    uint32_t end = (uint32_t)((uint64_t)f->n_heads * (i + 1) / work->n_shares);
+    size_t n_parts = (size_t)(tile->end - tile->begin) * tile->n_spans * begin;
+    share.kv_head = 0;
+    share.args.n_heads = end - begin;
+    share.args.q += (size_t)begin * f->head_dim;
+    share.args.out += (size_t)begin * f->latent_dim;
+    share.parts.sums += n_parts * weft_attn_part_floats(f->latent_dim);
+    return share;
 }
 
 /* The sums of all spans, then their joins. A tile of one span has nothing to join. */
 static void attend_by_spans(const struct wefti_lane *lane, const struct weft_attn_args *args,
                             const struct wefti_attn_work *work) {
     const struct wefti_forward *f = lane->f;
-    uint32_t n_tasks = work->n_spans * f->n_kv_heads, before = 0;
+    uint32_t n_tasks = work->n_spans * work->n_shares, before = 0;
     const struct wefti_attn_tile *tile = work->tiles;
     for (uint32_t task = wefti_take(lane); task < n_tasks; task = wefti_take(lane)) {
-        while (task / f->n_kv_heads >= before + tile->n_spans) {
+        while (task / work->n_shares >= before + tile->n_spans) {
             before += tile->n_spans;
             tile++;
         }
-        uint32_t kv_head = task % f->n_kv_heads, span = task / f->n_kv_heads - before;
-        struct weft_attn_parts parts = parts_of(f, tile);
+        struct share share = share_of(f, args, work, tile, task % work->n_shares);
+        uint32_t span = task / work->n_shares - before;
         if (tile->n_spans == 1) {
-            f->kern->attention(args, kv_head, tile->begin, tile->end);
+            f->kern->attention(&share.args, share.kv_head, tile->begin, tile->end);
         } else {
-            f->kern->attention_span(args, kv_head, tile->begin, tile->end, tile->span_begin + span,
-                                    &parts);
+            f->kern->attention_span(&share.args, share.kv_head, tile->begin, tile->end,
+                                    tile->span_begin + span, &share.parts);
         }
     }
     wefti_barrier(lane);
-    n_tasks = work->n_tiles * f->n_kv_heads;
+    n_tasks = work->n_tiles * work->n_shares;
     for (uint32_t task = wefti_take(lane); task < n_tasks; task = wefti_take(lane)) {
-        tile = &work->tiles[task / f->n_kv_heads];
-        struct weft_attn_parts parts = parts_of(f, tile);
-        if (tile->n_spans > 1)
-            f->kern->attention_join(args, task % f->n_kv_heads, tile->begin, tile->end, &parts);
+        tile = &work->tiles[task / work->n_shares];
+        if (tile->n_spans == 1) continue;
+        struct share share = share_of(f, args, work, tile, task % work->n_shares);
+        f->kern->attention_join(&share.args, share.kv_head, tile->begin, tile->end, &share.parts);
     }
     wefti_barrier(lane);
 }
@@ -131,7 +180,7 @@ void wefti_attend(const struct wefti_lane *lane, uint32_t layer,
         .q = f->q,
         .out = f->attn,
         .q_stride = f->q_stride,
-        .out_stride = f->q_stride,
+        .out_stride = f->out_stride,
         .rows = work->rows,
         .n_heads = f->n_heads,
         .window = work->window,
@@ -142,10 +191,11 @@ void wefti_attend(const struct wefti_lane *lane, uint32_t layer,
         attend_by_spans(lane, &args, work);
         return;
     }
-    uint32_t n_tasks = work->n_tiles * f->n_kv_heads;
+    uint32_t n_tasks = work->n_tiles * work->n_shares;
     for (uint32_t task = wefti_take(lane); task < n_tasks; task = wefti_take(lane)) {
-        const struct wefti_attn_tile *tile = &work->tiles[task / f->n_kv_heads];
-        f->kern->attention(&args, task % f->n_kv_heads, tile->begin, tile->end);
+        const struct wefti_attn_tile *tile = &work->tiles[task / work->n_shares];
+        struct share share = share_of(f, &args, work, tile, task % work->n_shares);
+        f->kern->attention(&share.args, share.kv_head, tile->begin, tile->end);
     }
     wefti_barrier(lane);
 }

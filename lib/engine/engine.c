@@ -109,7 +109,7 @@ static enum weft_kv_dtype pick_kv_dtype(const struct weft_eng_options *options) 
 static weft_err size_cache(weft_eng *eng, const struct weft_eng_options *options,
                            struct weft_errmsg *why) {
     struct weft_eng_info *info = &eng->info;
-    uint64_t bytes_per_block = 2 * (uint64_t)eng->kv.n_layers * eng->kv.block_bytes;
+    uint64_t bytes_per_block = (uint64_t)eng->kv.n_planes * eng->kv.n_layers * eng->kv.block_bytes;
     uint64_t blocks_per_seq =
         ((uint64_t)info->max_model_len + info->block_size - 1) / info->block_size;
     uint64_t memory = options->kv_memory_bytes;
@@ -142,7 +142,9 @@ static weft_err open_cache(weft_eng *eng, const struct weft_model_params *p,
     struct weft_kv_layer layer = {.dtype = eng->kv_dtype,
                                   .block_size = eng->info.block_size,
                                   .n_kv_heads = p->n_kv_heads,
-                                  .head_dim = p->head_dim};
+                                  .head_dim = p->head_dim,
+                                  .v_dim = p->kv_lora};
+    kv->n_planes = weft_kv_n_planes(&layer);
     kv->n_layers = p->n_layers;
     kv->block_bytes = weft_kv_block_bytes(&layer);
     weft_err err = size_cache(eng, options, why);
@@ -157,9 +159,9 @@ static weft_err open_cache(weft_eng *eng, const struct weft_model_params *p,
     if (kv->map_bytes >= HUGE_CACHE_BYTES) (void)madvise(kv->map, kv->map_bytes, MADV_HUGEPAGE);
     size_t plane_bytes = kv->block_bytes * kv->n_blocks;
     for (uint32_t i = 0; i < p->n_layers; i++) {
-        uint8_t *base = (uint8_t *)kv->map + 2 * i * plane_bytes;
+        uint8_t *base = (uint8_t *)kv->map + i * kv->n_planes * plane_bytes;
         layer.k = base;
-        layer.v = base + plane_bytes;
+        if (kv->n_planes > 1) layer.v = base + plane_bytes;
         kv->layers[i] = layer;
     }
     return WEFT_OK;
@@ -244,8 +246,8 @@ static void set_info(weft_eng *eng, const struct weft_model_params *p,
     info->n_threads = options->n_threads ? options->n_threads : usable_cpus(options->n_sharers);
 }
 
-/* `n_used`: of a layer's experts, those that a token takes. */
-static void set_weight_info(weft_eng *eng, uint32_t n_used) {
+/* Of experts those that a token takes. */
+static void set_weight_info(weft_eng *eng, const struct weft_model_params *p) {
     static const enum weft_eng_act acts[WEFT_PEAK_COUNT] = {
         [WEFT_PEAK_F32] = WEFT_ENG_ACT_F32,
         [WEFT_PEAK_BF16] = WEFT_ENG_ACT_BF16,
@@ -256,16 +258,20 @@ static void set_weight_info(weft_eng *eng, uint32_t n_used) {
     uint64_t n[WEFT_PEAK_COUNT] = {0};
     for (uint32_t i = 0; i < weights->n_layers; i++) {
         const struct wefti_layer *l = &weights->layers[i];
-        const struct wefti_matrix *matrices[] = {&l->q,    &l->k,  &l->v,   &l->o,
-                                                 &l->gate, &l->up, &l->down};
+        const struct wefti_matrix *matrices[] = {&l->q_a, &l->q,    &l->k,  &l->v,
+                                                 &l->o,   &l->gate, &l->up, &l->down};
         for (size_t m = 0; m < sizeof matrices / sizeof matrices[0]; m++)
             n[weft_kern_peak_of(weft_kern_act_of(matrices[m]->kind))] +=
                 (uint64_t)matrices[m]->n * matrices[m]->k;
+        const struct wefti_matrix *of_head[] = {&l->up_k.first, &l->up_v.first};
+        for (size_t m = 0; l->latent_norm && m < sizeof of_head / sizeof of_head[0]; m++)
+            n[weft_kern_peak_of(weft_kern_act_of(of_head[m]->kind))] +=
+                (uint64_t)of_head[m]->n * of_head[m]->k * p->n_heads;
         const struct wefti_expert *e = l->experts;
         const struct wefti_matrix *of_expert[] = {&e->gate, &e->up, &e->down};
         for (size_t m = 0; e && m < sizeof of_expert / sizeof of_expert[0]; m++)
             n[weft_kern_peak_of(weft_kern_act_of(of_expert[m]->kind))] +=
-                (uint64_t)of_expert[m]->n * of_expert[m]->k * n_used;
+                (uint64_t)of_expert[m]->n * of_expert[m]->k * p->moe.n_used;
     }
     uint32_t most = 0;
     for (uint32_t peak = 0; peak < WEFT_PEAK_COUNT; peak++) {
@@ -299,7 +305,7 @@ static weft_err open_model(weft_eng *eng, const char *path, weft_model *model,
     if (!err && options->profile) err = wefti_profile_new(eng->info.n_threads, &eng->profile, why);
     if (err) return err;
     wefti_forward_set_profile(eng->forward, eng->profile);
-    set_weight_info(eng, weft_model_params(model)->moe.n_used);
+    set_weight_info(eng, weft_model_params(model));
     set_fingerprint(eng);
     wefti_pool_let_go(eng->pool); /* who opens need not be who steps, and may start more threads */
     return WEFT_OK;
@@ -646,6 +652,9 @@ weft_err weft_eng_calibrate(weft_eng *eng, weft_eng_calib **calib_out, struct we
     const struct wefti_layer *layer = &eng->weights.layers[0];
     *calib_out = NULL;
     if (!eng->exact) return weft_err_set(why, WEFT_E_INVAL, "a calibration needs f32 activations");
+    if (layer->latent_norm > 0)
+        return weft_err_set(why, WEFT_E_UNSUPPORTED,
+                            "a model with latent attention cannot be calibrated");
     for (uint32_t i = 0; i < eng->weights.n_layers; i++) {
         if (eng->weights.layers[i].experts)
             return weft_err_set(why, WEFT_E_INVAL,

@@ -105,6 +105,12 @@ struct wefti_expert {
     struct wefti_matrix gate, up, down; /* of a layer's experts all are alike */
 };
 
+/* A matrix of its own for each head, all alike and one behind the other. */
+struct wefti_heads {
+    struct wefti_matrix first;
+    size_t head_bytes;
+};
+
 struct wefti_layer {
     size_t attn_norm, ffn_norm;                                       /* offsets of f32 vectors */
     size_t bq, bk, bv, q_norm, k_norm, post_attn_norm, post_ffn_norm; /* the same; 0: none */
@@ -113,6 +119,12 @@ struct wefti_layer {
     struct wefti_matrix router;         /* for f32 */
     struct wefti_expert *experts;       /* NULL: the layer has none */
     size_t score_bias, shared_gate;     /* offsets of f32 vectors; 0: none */
+    /* Latent attention: q may come by way of q_a; k makes the cache's rows, and there is no v;
+     * `up_k` takes a head's q to where it meets latents, `up_v` the latent a head attended to its
+     * values. */
+    struct wefti_matrix q_a; /* n is 0: there is none */
+    size_t q_a_norm, latent_norm;
+    struct wefti_heads up_k, up_v;
 };
 
 /* Everything the engine reads of a model, in one arena. The model file is closed after packing:
@@ -282,7 +294,8 @@ WEFT_MUST_CHECK weft_err wefti_plan_check(struct wefti_slots *slots,
 struct wefti_kv {
     struct weft_kv_layer *layers; /* [n_layers] */
     uint32_t n_layers, n_blocks;
-    size_t block_bytes; /* of one plane (K or V) of one layer */
+    uint32_t n_planes;  /* of a layer: K and V, or latents alone */
+    size_t block_bytes; /* of one plane of one layer */
     void *map;
     size_t map_bytes;
 };

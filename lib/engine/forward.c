@@ -40,12 +40,12 @@ static void fill_rope(const struct weft_rope *rope, uint32_t rope_dim, uint32_t 
 /* In the plan's order within a layer; layers are independent. */
 static void copy_blocks(const struct wefti_kv *kv, uint32_t layer,
                         const struct weft_step_copy *copies, uint32_t n_copies) {
-    uint8_t *k = kv->layers[layer].k, *v = kv->layers[layer].v;
+    uint8_t *k = kv->layers[layer].k, *v = kv->layers[layer].v; /* NULL: there is none */
     for (uint32_t i = 0; i < n_copies; i++) {
         size_t from = copies[i].from * kv->block_bytes, to = copies[i].to * kv->block_bytes;
         if (from == to) continue;
         memcpy(k + to, k + from, kv->block_bytes);
-        memcpy(v + to, v + from, kv->block_bytes);
+        if (v) memcpy(v + to, v + from, kv->block_bytes);
     }
 }
 
@@ -169,6 +169,26 @@ static void add_product(const struct wefti_lane *lane, const struct wefti_acts *
     wefti_barrier(lane);
 }
 
+/* q from the residual stream, and K and V into the cache. */
+static void make_q_and_kv(const struct wefti_lane *lane, uint32_t layer_idx, uint32_t n_rows) {
+    struct wefti_forward *f = lane->f;
+    const struct wefti_layer *layer = &f->weights->layers[layer_idx];
+    const struct wefti_matrix *qkv[] = {&layer->q, &layer->k, &layer->v};
+    struct wefti_source hidden = {
+        .rows = f->x, .stride = f->x_stride, .norm = wefti_vector(f->weights, layer->attn_norm)};
+    wefti_mark(lane, WEFT_ENG_OP_ATTN_NORM);
+    struct wefti_acts acts = wefti_acts_make(lane, &hidden, n_rows, qkv, 3);
+    wefti_acts_observe(lane, layer_idx, WEFTI_IN_QKV, &acts, n_rows);
+    const struct wefti_product products[] = {
+        {&layer->q, f->q, f->q_stride, NULL, bias_of(f, layer->bq)},
+        {&layer->k, f->k, f->kv_stride, NULL, bias_of(f, layer->bk)},
+        {&layer->v, f->v, f->kv_stride, NULL, bias_of(f, layer->bv)}};
+    wefti_mark(lane, WEFT_ENG_OP_QKV);
+    wefti_multiply(lane, &acts, n_rows, products, 3);
+    wefti_mark(lane, WEFT_ENG_OP_ROPE_KV);
+    rope_and_cache(lane, layer_idx);
+}
+
 static void layer_attention(const struct wefti_lane *lane, uint32_t layer_idx, uint32_t *n_rows) {
     struct wefti_forward *f = lane->f;
     const struct wefti_batch *batch = lane->run->batch;
@@ -176,20 +196,10 @@ static void layer_attention(const struct wefti_lane *lane, uint32_t layer_idx, u
     uint32_t kind = wefti_kind_of(f, layer_idx);
     const struct wefti_attn_work *work = &lane->run->all[kind];
 
-    const struct wefti_matrix *qkv[] = {&layer->q, &layer->k, &layer->v};
-    struct wefti_source hidden = {
-        .rows = f->x, .stride = f->x_stride, .norm = wefti_vector(f->weights, layer->attn_norm)};
-    wefti_mark(lane, WEFT_ENG_OP_ATTN_NORM);
-    struct wefti_acts acts = wefti_acts_make(lane, &hidden, *n_rows, qkv, 3);
-    wefti_acts_observe(lane, layer_idx, WEFTI_IN_QKV, &acts, *n_rows);
-    const struct wefti_product products[] = {
-        {&layer->q, f->q, f->q_stride, NULL, bias_of(f, layer->bq)},
-        {&layer->k, f->k, f->kv_stride, NULL, bias_of(f, layer->bk)},
-        {&layer->v, f->v, f->kv_stride, NULL, bias_of(f, layer->bv)}};
-    wefti_mark(lane, WEFT_ENG_OP_QKV);
-    wefti_multiply(lane, &acts, *n_rows, products, 3);
-    wefti_mark(lane, WEFT_ENG_OP_ROPE_KV);
-    rope_and_cache(lane, layer_idx);
+    if (f->latent_dim)
+        wefti_latent_in(lane, layer_idx, batch);
+    else
+        make_q_and_kv(lane, layer_idx, *n_rows);
     if (lane->run->pick && layer_idx + 1 == f->n_layers) {
         *n_rows = batch->n_logit_rows;
         if (*n_rows == 0) return;
@@ -201,9 +211,14 @@ static void layer_attention(const struct wefti_lane *lane, uint32_t layer_idx, u
     wefti_attend(lane, layer_idx, work);
 
     const struct wefti_matrix *o[] = {&layer->o};
-    struct wefti_source heads = {.rows = f->attn, .stride = f->q_stride};
+    struct wefti_source heads = {.rows = f->attn, .stride = f->out_stride};
+    if (f->latent_dim) {
+        wefti_mark(lane, WEFT_ENG_OP_O);
+        wefti_latent_out(lane, layer_idx, *n_rows);
+        heads = (struct wefti_source){.rows = f->heads, .stride = f->heads_stride};
+    }
     wefti_mark(lane, WEFT_ENG_OP_O_CONVERT);
-    acts = wefti_acts_make(lane, &heads, *n_rows, o, 1);
+    struct wefti_acts acts = wefti_acts_make(lane, &heads, *n_rows, o, 1);
     wefti_acts_observe(lane, layer_idx, WEFTI_IN_O, &acts, *n_rows);
     wefti_mark(lane, WEFT_ENG_OP_O);
     add_product(lane, &acts, *n_rows, &layer->o, layer->post_attn_norm);
@@ -309,10 +324,10 @@ static void note_pass(const struct wefti_forward *f, const struct wefti_run *run
         uint32_t kind = wefti_kind_of(f, i), window = f->windows[kind];
         if (pick && i + 1 == f->n_layers) {
             pass.n_seen += wefti_attn_seen(window, f->picked, batch->n_logit_rows);
-            pass.n_read += wefti_attn_read(&run->picked[kind]);
+            pass.n_read += wefti_attn_read(f, &run->picked[kind]);
         } else {
             pass.n_seen += wefti_attn_seen(window, batch->rows, batch->n_tokens);
-            pass.n_read += wefti_attn_read(&run->all[kind]);
+            pass.n_read += wefti_attn_read(f, &run->all[kind]);
         }
     }
     wefti_profile_pass(f->profile, f->weights, f->kv, &pass);

@@ -6,6 +6,7 @@
  *   products.c        matrix products, cut into tasks
  *   experts.c         layers with experts
  *   attention.c       attention, cut into tasks
+ *   latent.c          what is around it where it is latent
  *
  * The pool runs one function on all threads; each sees the pass through its own lane. Phases end
  * with a barrier, and within a phase threads take tasks, so every function here that says it ends
@@ -46,6 +47,7 @@ struct wefti_scratch {
     float *wide;                  /* one row before conversion */
     uint8_t *raw;                 /* one embedding row as stored */
     float *tile;                  /* [WEFTI_FFN_TILE_FLOATS] */
+    uint8_t *heads;               /* of latent.c: activations of one head */
     /* Only where there are experts: */
     uint8_t *few[WEFT_ACT_COUNT]; /* WEFTI_OWN_ROWS rows of an expert */
     struct wefti_sorted sorted;
@@ -61,6 +63,8 @@ struct wefti_forward {
     const struct wefti_kv *kv;
     uint32_t n_threads, n_layers, n_heads, n_kv_heads, head_dim, rope_dim, n_hidden, n_ffn;
     uint32_t q_dim, max_rows;
+    uint32_t latent_dim; /* 0: attention is the usual one; what follows is of latents */
+    uint32_t q_lora, nope_dim, v_dim;
     uint32_t windows[WEFTI_KINDS]; /* 0: none; layers of either kind may be all there are */
     float rms_eps, attn_scale, embed_scale, residual_scale, logit_scale;
     float attn_soft_cap, logit_soft_cap;
@@ -70,13 +74,16 @@ struct wefti_forward {
     uint32_t n_kinds; /* of layers */
     bool uses[WEFT_ACT_COUNT];
     size_t act_bytes[WEFT_ACT_COUNT]; /* of the widest row */
-    size_t x_stride, q_stride, kv_stride, ffn_stride, logit_stride, rope_stride;
+    size_t x_stride, q_stride, out_stride, kv_stride, ffn_stride, logit_stride, rope_stride;
+    size_t q_a_stride, heads_stride;
 
     struct weft_rope ropes[WEFTI_KINDS][2]; /* of sequences with a short prompt, and a long one */
     float *rope[WEFTI_KINDS];               /* [rows][rope_stride] cos and sin pairs */
     float *x;                               /* [rows][x_stride] the residual stream */
     float *added; /* the same: what is scaled or normalised before it is added; or NULL */
-    float *q, *k, *v, *attn;         /* [rows][q_stride or kv_stride] */
+    float *q, *k, *v, *attn;         /* [rows][q_stride, kv_stride twice, out_stride] */
+    float *q_a;                      /* [rows][q_a_stride] of latents */
+    float *heads;                    /* [rows][heads_stride] of latents: queries, then values */
     float *ffn;                      /* [rows][ffn_stride], in the same memory as q..attn */
     uint8_t *shared[WEFT_ACT_COUNT]; /* [rows] converted activations */
     float *logits;                   /* [WEFTI_HEAD_ROWS][logit_stride] */
@@ -225,15 +232,22 @@ struct wefti_attn_tile {
     size_t part;                  /* where its sums of single spans begin: rows times spans */
 };
 
-/* The attention of some rows: tiles of rows, which threads share by kv head, and where that is not
- * enough by spans of positions, too. Either yields the same bits. */
+/* The attention of some rows: tiles of rows, which threads share by kv head (or groups of the heads
+ * that share a latent), and where that is not enough by spans of positions, too. All of it yields
+ * the same bits. */
 struct wefti_attn_work {
     uint32_t window; /* 0: none */
     const struct weft_attn_row *rows;
     struct wefti_attn_tile *tiles;
     uint32_t n_tiles;
-    uint32_t n_spans; /* of all tiles; 0: not shared by spans */
+    uint32_t n_spans;  /* of all tiles; 0: not shared by spans */
+    uint32_t n_shares; /* of each of them: kv heads, or groups of the heads that share a latent */
 };
+
+/* What a layer's values are long in the cache. */
+static inline uint32_t wefti_value_dim(const struct wefti_forward *f) {
+    return f->latent_dim ? f->latent_dim : f->head_dim;
+}
 
 /* Cuts the attention of `n` rows into tiles, for which `tiles` has room. */
 struct wefti_attn_work wefti_attn_plan(const struct wefti_forward *f, uint32_t window,
@@ -244,9 +258,19 @@ struct wefti_attn_work wefti_attn_plan(const struct wefti_forward *f, uint32_t w
 void wefti_attend(const struct wefti_lane *lane, uint32_t layer,
                   const struct wefti_attn_work *work);
 
+/* Of latent attention: q, and rows of the cache, from the residual stream. Ends phases. */
+void wefti_latent_in(const struct wefti_lane *lane, uint32_t layer,
+                     const struct wefti_batch *batch);
+
+/* heads = the values of what rows attended to. Ends a phase. */
+void wefti_latent_out(const struct wefti_lane *lane, uint32_t layer, uint32_t n_rows);
+
+/* Bytes that a thread needs for a head's activations. */
+size_t wefti_latent_bytes(const struct wefti_forward *f);
+
 /* Positions that the rows see, and those that their tiles read. */
 uint64_t wefti_attn_seen(uint32_t window, const struct weft_attn_row *rows, uint32_t n);
-uint64_t wefti_attn_read(const struct wefti_attn_work *work);
+uint64_t wefti_attn_read(const struct wefti_forward *f, const struct wefti_attn_work *work);
 
 /* Sums of a row and span to have room for, where no sequence is longer than `n_context`, and the
  * floats of one of them, all heads. */

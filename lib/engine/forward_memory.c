@@ -52,8 +52,10 @@ static void lay_out(struct wefti_forward *f, struct wefti_carver *carver) {
     struct wefti_carver attention = *carver; /* attention and FFN never live at the same time */
     f->q = wefti_carve(&attention, rows * f->q_stride, sizeof *f->q);
     f->k = wefti_carve(&attention, rows * f->kv_stride, sizeof *f->k);
-    f->v = wefti_carve(&attention, rows * f->kv_stride, sizeof *f->v);
-    f->attn = wefti_carve(&attention, rows * f->q_stride, sizeof *f->attn);
+    f->v = wefti_carve(&attention, f->latent_dim ? 0 : rows * f->kv_stride, sizeof *f->v);
+    f->attn = wefti_carve(&attention, rows * f->out_stride, sizeof *f->attn);
+    f->q_a = wefti_carve(&attention, rows * f->q_a_stride, sizeof *f->q_a);
+    f->heads = wefti_carve(&attention, rows * f->heads_stride, sizeof *f->heads);
     f->ffn = wefti_carve(carver, rows * f->ffn_stride, sizeof *f->ffn);
     if (attention.used > carver->used) carver->used = attention.used;
     f->logits = wefti_carve(carver, WEFTI_HEAD_ROWS * f->logit_stride, sizeof *f->logits);
@@ -65,6 +67,8 @@ static void lay_out(struct wefti_forward *f, struct wefti_carver *carver) {
     f->threads = wefti_carve(carver, f->n_threads, sizeof *f->threads);
     uint32_t ffn = wefti_max_u32(f->n_ffn, f->moe.n_ffn);
     size_t widest = wefti_stride(wefti_max_u32(f->n_hidden, wefti_max_u32(f->q_dim, ffn)));
+    if (f->heads_stride > widest) widest = f->heads_stride;
+    if (f->q_a_stride > widest) widest = f->q_a_stride;
     for (uint32_t t = 0; t < f->n_threads; t++) {
         struct wefti_scratch s = {0};
         for (int form = 0; form < WEFT_ACT_COUNT; form++) {
@@ -74,6 +78,7 @@ static void lay_out(struct wefti_forward *f, struct wefti_carver *carver) {
         s.wide = wefti_carve(carver, widest, sizeof *s.wide);
         s.raw = wefti_carve(carver, f->n_hidden, sizeof(float));
         s.tile = wefti_carve(carver, WEFTI_FFN_TILE_FLOATS, sizeof *s.tile);
+        if (f->latent_dim) s.heads = wefti_carve(carver, wefti_latent_bytes(f), 1);
         if (f->moe.n_experts > 0) lay_out_sorted(f, carver, &s);
         if (carver->base) f->threads[t] = s;
     }
@@ -93,6 +98,17 @@ static void set_kinds(struct wefti_forward *f, const struct weft_model_params *p
         f->windows[0] = n_full == p->n_layers ? 0 : p->window;
 }
 
+static void set_latent(struct wefti_forward *f, const struct weft_model_params *p) {
+    uint32_t head_dim = p->nope_dim + p->rope_dim;
+    f->latent_dim = p->kv_lora;
+    f->q_lora = p->q_lora;
+    f->nope_dim = p->nope_dim;
+    f->v_dim = p->v_dim;
+    f->attn_scale = (float)(p->yarn_mscale * p->yarn_mscale / sqrt((double)head_dim));
+    f->q_a_stride = wefti_stride(p->q_lora);
+    f->heads_stride = wefti_stride((size_t)p->n_heads * wefti_max_u32(head_dim, p->v_dim));
+}
+
 static void set_shape(struct wefti_forward *f, const struct weft_model_params *p) {
     f->n_layers = p->n_layers;
     f->n_heads = p->n_heads;
@@ -106,6 +122,7 @@ static void set_shape(struct wefti_forward *f, const struct weft_model_params *p
     f->rms_eps = p->rms_eps;
     f->attn_scale = p->attn_scale;
     if (f->attn_scale == 0) f->attn_scale = (float)(1.0 / sqrt((double)p->head_dim));
+    if (p->kv_lora > 0) set_latent(f, p);
     f->embed_scale = p->embed_scale;
     f->residual_scale = p->residual_scale;
     f->logit_scale = p->logit_scale;
@@ -118,6 +135,7 @@ static void set_shape(struct wefti_forward *f, const struct weft_model_params *p
     set_kinds(f, p);
     f->x_stride = wefti_stride(f->n_hidden);
     f->q_stride = wefti_stride(f->q_dim);
+    f->out_stride = wefti_stride((size_t)p->n_heads * wefti_value_dim(f));
     f->kv_stride = wefti_stride((size_t)p->n_kv_heads * p->head_dim);
     f->ffn_stride = wefti_stride(f->n_ffn);
     f->logit_stride = wefti_stride(p->n_vocab);

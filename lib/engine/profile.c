@@ -166,9 +166,18 @@ static void book_products(struct wefti_profile *profile, enum weft_eng_op op, ui
     }
 }
 
+/* Of the products of all heads. */
+static void book_heads(struct wefti_profile *profile, enum weft_eng_op op, uint32_t n_rows,
+                       const struct wefti_heads *heads, uint32_t n_heads) {
+    struct counts *counts = &profile->counts[op];
+    counts->bytes += n_heads * heads->head_bytes;
+    counts->ops += 2 * (uint64_t)heads->first.n * heads->first.k * n_heads * n_rows;
+}
+
 static void book_layer(struct wefti_profile *profile, const struct wefti_layer *layer,
                        const struct wefti_pass *pass, bool last) {
-    const struct wefti_matrix *qkv[] = {&layer->q, &layer->k, &layer->v};
+    bool is_latent = layer->latent_norm > 0;
+    const struct wefti_matrix *qkv[] = {&layer->q, &layer->k, is_latent ? &layer->q_a : &layer->v};
     const struct wefti_matrix *gate_up[] = {&layer->gate, &layer->up};
     const struct wefti_matrix *o[] = {&layer->o}, *down[] = {&layer->down};
     const struct wefti_matrix *router[] = {&layer->router};
@@ -177,7 +186,9 @@ static void book_layer(struct wefti_profile *profile, const struct wefti_layer *
         profile->counts[op].n_calls += op <= WEFT_ENG_OP_ROPE_KV || n_rows > 0;
     }
     book_products(profile, WEFT_ENG_OP_QKV, pass->n_rows, qkv, 3);
+    if (is_latent) book_heads(profile, WEFT_ENG_OP_QKV, pass->n_rows, &layer->up_k, pass->n_heads);
     if (n_rows == 0) return;
+    if (is_latent) book_heads(profile, WEFT_ENG_OP_O, n_rows, &layer->up_v, pass->n_heads);
     book_products(profile, WEFT_ENG_OP_O, n_rows, o, 1);
     book_products(profile, WEFT_ENG_OP_GATE_UP, n_rows, gate_up, 2);
     book_products(profile, WEFT_ENG_OP_DOWN, n_rows, down, 1);
@@ -198,8 +209,8 @@ void wefti_profile_expert(struct wefti_profile *profile, const struct wefti_expe
 static void book_attention(struct wefti_profile *profile, const struct weft_kv_layer *kv,
                            const struct wefti_pass *pass) {
     struct counts *counts = &profile->counts[WEFT_ENG_OP_ATTENTION];
-    counts->ops += 4 * pass->n_seen * pass->n_heads * kv->head_dim;
-    counts->bytes += 2 * pass->n_read * weft_kv_block_bytes(kv) / kv->block_size;
+    counts->ops += 2 * pass->n_seen * pass->n_heads * (kv->head_dim + weft_kv_value_dim(kv));
+    counts->bytes += weft_kv_n_planes(kv) * pass->n_read * weft_kv_block_bytes(kv) / kv->block_size;
     counts->peak = WEFT_PEAK_F32;
 }
 

@@ -329,12 +329,11 @@ static void place_experts(struct wefti_plan *plan, const struct weft_model_layer
     plan->step_bytes = step_bytes + (plan->step_bytes - step_bytes) / n * p->moe.n_used;
 }
 
-static void place_layer(struct wefti_plan *plan, const struct weft_model_layer *from,
-                        struct wefti_layer *to) {
+static void place_attention(struct wefti_plan *plan, const struct weft_model_layer *from,
+                            struct wefti_layer *to) {
     const struct weft_model_params *p = weft_model_params(plan->model);
     uint32_t q_dim = p->n_heads * p->head_dim, kv_dim = p->n_kv_heads * p->head_dim;
-    uint32_t hidden = p->n_hidden, ffn = p->n_ffn;
-    to->attn_norm = place_norm(plan, from->attn_norm, hidden);
+    uint32_t hidden = p->n_hidden;
     place_matrix(plan, from->wq, WEFTI_IN_QKV, q_dim, hidden, 0, &to->q);
     place_matrix(plan, from->wk, WEFTI_IN_QKV, kv_dim, hidden, 0, &to->k);
     place_matrix(plan, from->wv, WEFTI_IN_QKV, kv_dim, hidden, 0, &to->v);
@@ -344,6 +343,84 @@ static void place_layer(struct wefti_plan *plan, const struct weft_model_layer *
     to->q_norm = place_norm(plan, from->q_norm, p->qk_norm_all ? q_dim : p->head_dim);
     to->k_norm = place_norm(plan, from->k_norm, p->qk_norm_all ? kv_dim : p->head_dim);
     place_matrix(plan, from->wo, WEFTI_IN_O, hidden, q_dim, p->head_dim, &to->o);
+}
+
+/* How heads' matrices are stored that are turned, of a tensor stored as `stored`. Blocks of a
+ * file's own lie along what are rows now, so such weights become f32, the values they stand for;
+ * what
+ * --dtype quantises is quantised behind the turn. */
+static uint32_t turned_form(uint32_t stored, const struct weft_tensor *tensor, uint32_t k) {
+    bool quantised = tensor->dtype >= WEFT_DT_Q8_0;
+    if (quantised && stored == tensor->dtype) return WEFT_DT_F32;
+    if (stored < WEFT_DT_Q8_0) return stored;
+    return k % weft_kern_group(storage_of(stored).exact) == 0 ? stored : WEFT_STORED_I8;
+}
+
+/* Heads' matrices of N x K from row `begin` of the tensor on, every `step` rows. */
+static void place_heads(struct wefti_plan *plan, const struct weft_tensor *tensor, uint32_t begin,
+                        uint32_t step, uint32_t n, uint32_t k, bool turned,
+                        struct wefti_heads *out) {
+    uint32_t n_heads = weft_model_params(plan->model)->n_heads;
+    WEFT_ASSERT(tensor->n_dims == 2 && tensor->dims[0] == (uint64_t)n_heads * step);
+    WEFT_ASSERT(tensor->dims[1] == (turned ? n : k) && begin + (turned ? k : n) <= step);
+    uint32_t form = form_of(plan, tensor, WEFTI_IN_QKV);
+    if (turned) form = turned_form(form, tensor, k);
+    enum weft_gemm_kind kind = kind_of(plan, storage_of(form));
+    *out = (struct wefti_heads){.head_bytes = weft_kern_packed_bytes(kind, n, k)};
+    out->first = (struct wefti_matrix){
+        .kind = kind,
+        .n = n,
+        .k = k,
+        .n_panels = (n + WEFT_PANEL - 1) / WEFT_PANEL,
+        .offset = plan->used,
+        .panel_bytes = weft_kern_panel_bytes(kind, k),
+    };
+    weft_kern_segs_one(&out->first.segs, k);
+    const struct wefti_item item = {.src = tensor,
+                                    .form = WEFTI_FORM_HEADS,
+                                    .kind = kind,
+                                    .n = n,
+                                    .k = k,
+                                    .n_tasks = n_heads,
+                                    .rows_per_task = n,
+                                    .row_begin = begin,
+                                    .row_step = step,
+                                    .turned = turned};
+    add_item(plan, &item, form, n_heads * out->head_bytes);
+}
+
+/* All of latent attention but the norms around it. */
+static void place_latent(struct wefti_plan *plan, const struct weft_model_layer *from,
+                         struct wefti_layer *to) {
+    const struct weft_model_params *p = weft_model_params(plan->model);
+    uint32_t q_dim = p->n_heads * (p->nope_dim + p->rope_dim), step = p->nope_dim + p->v_dim;
+    if (from->wq_a) {
+        place_matrix(plan, from->wq_a, WEFTI_IN_QKV, p->q_lora, p->n_hidden, 0, &to->q_a);
+        to->q_a_norm = place_norm(plan, from->q_a_norm, p->q_lora);
+    }
+    place_matrix(plan, from->wq, WEFTI_IN_QKV, q_dim, from->wq_a ? p->q_lora : p->n_hidden, 0,
+                 &to->q);
+    place_matrix(plan, from->wk, WEFTI_IN_QKV, p->head_dim, p->n_hidden, 0, &to->k);
+    to->latent_norm = place_norm(plan, from->latent_norm, p->kv_lora);
+    if (from->w_kv_b) {
+        place_heads(plan, from->w_kv_b, 0, step, p->kv_lora, p->nope_dim, true, &to->up_k);
+        place_heads(plan, from->w_kv_b, p->nope_dim, step, p->v_dim, p->kv_lora, false, &to->up_v);
+    } else {
+        place_heads(plan, from->w_k_b, 0, p->kv_lora, p->kv_lora, p->nope_dim, false, &to->up_k);
+        place_heads(plan, from->w_v_b, 0, p->v_dim, p->v_dim, p->kv_lora, false, &to->up_v);
+    }
+    place_matrix(plan, from->wo, WEFTI_IN_O, p->n_hidden, p->n_heads * p->v_dim, p->v_dim, &to->o);
+}
+
+static void place_layer(struct wefti_plan *plan, const struct weft_model_layer *from,
+                        struct wefti_layer *to) {
+    const struct weft_model_params *p = weft_model_params(plan->model);
+    uint32_t hidden = p->n_hidden, ffn = p->n_ffn;
+    to->attn_norm = place_norm(plan, from->attn_norm, hidden);
+    if (p->kv_lora > 0)
+        place_latent(plan, from, to);
+    else
+        place_attention(plan, from, to);
     to->post_attn_norm = place_norm(plan, from->post_attn_norm, hidden);
     to->ffn_norm = place_norm(plan, from->ffn_norm, hidden);
     if (from->experts) {
@@ -453,6 +530,15 @@ static weft_err take_joined(struct wefti_plan *plan, struct weft_errmsg *why) {
     return weft_err_set(why, WEFT_E_NOMEM, "no memory to put weights together in");
 }
 
+/* A head's matrix, and a row. Resident only for threads that are there. */
+static weft_err make_room_to_turn(struct wefti_plan *plan, struct weft_errmsg *why) {
+    const struct weft_model_params *p = weft_model_params(plan->model);
+    plan->turn_floats = wefti_stride((size_t)p->kv_lora * p->nope_dim + p->kv_lora);
+    plan->turn_bytes = plan->turn_floats * sizeof *plan->turn * WEFT_THREADS_MAX;
+    plan->turn = wefti_map(plan->turn_bytes);
+    return plan->turn ? WEFT_OK : weft_err_set(why, WEFT_E_NOMEM, "no memory to pack in");
+}
+
 weft_err wefti_plan_make(struct wefti_plan *plan, const weft_model *model,
                          const struct weft_eng_options *options, struct wefti_weights *weights,
                          struct weft_errmsg *why) {
@@ -461,7 +547,7 @@ weft_err wefti_plan_make(struct wefti_plan *plan, const weft_model *model,
         .model = model,
         .options = options,
         .place_hash = LAYOUT_VERSION,
-        .cap_items = (size_t)p->n_layers * (19 + 3 * (size_t)p->moe.n_experts) + 3,
+        .cap_items = (size_t)p->n_layers * (23 + 3 * (size_t)p->moe.n_experts) + 3,
     };
     weights->n_layers = p->n_layers;
     weights->n_vocab = p->n_vocab;
@@ -476,6 +562,7 @@ weft_err wefti_plan_make(struct wefti_plan *plan, const weft_model *model,
     weft_err err = check_scheme(options, why);
     if (!err) err = take_calibration(plan, why);
     if (!err) err = take_joined(plan, why);
+    if (!err && p->kv_lora > 0) err = make_room_to_turn(plan, why);
     if (err) return err;
     for (size_t i = 0; i < weft_model_n_tensors(model); i++)
         plan->stored[i] = weft_model_tensor(model, i)->dtype;
@@ -503,6 +590,7 @@ void wefti_plan_fini(struct wefti_plan *plan) {
     free(plan->importance);
     wefti_unmap(plan->rows, plan->rows_bytes);
     wefti_unmap(plan->joined, plan->joined_bytes * WEFT_THREADS_MAX);
+    wefti_unmap(plan->turn, plan->turn_bytes);
 }
 
 /* ---------------------------------------------------------------------------------- packing --- */
@@ -527,16 +615,23 @@ static void part_rows(const struct wefti_item *item, uint32_t part, uint32_t *be
 size_t wefti_part_bytes_max(const struct wefti_item *item) {
     if (item->form == WEFTI_FORM_VECTOR) return (size_t)item->k * sizeof(float);
     uint32_t rows = wefti_min_u32(item->rows_per_task, item->n);
-    if (item->form == WEFTI_FORM_PANELS) return weft_kern_packed_bytes(item->kind, rows, item->k);
+    if (item->form != WEFTI_FORM_RAW) return weft_kern_packed_bytes(item->kind, rows, item->k);
     return item->src->bytes / item->n * rows;
 }
 
 size_t wefti_part_offset(const struct wefti_item *item, uint32_t part) {
     if (item->form == WEFTI_FORM_VECTOR) return item->offset;
     size_t row = (size_t)part * item->rows_per_task;
+    if (item->form == WEFTI_FORM_HEADS)
+        return item->offset + part * weft_kern_packed_bytes(item->kind, item->n, item->k);
     if (item->form == WEFTI_FORM_PANELS)
         return item->offset + row / WEFT_PANEL * weft_kern_panel_bytes(item->kind, item->k);
     return item->offset + row * (item->src->bytes / item->n);
+}
+
+size_t wefti_item_source_bytes(const struct wefti_item *item) {
+    if (item->form != WEFTI_FORM_HEADS) return item->src->bytes;
+    return item->src->bytes / item->row_step * (item->turned ? item->k : item->n);
 }
 
 static enum weft_kern_clip clip_of(enum weft_eng_clip clip) {
@@ -565,13 +660,42 @@ static size_t pack_joined(const struct wefti_plan *plan, const struct wefti_item
                           uint32_t begin, uint32_t end, uint32_t thread_idx, uint8_t *to) {
     uint8_t *rows = plan->joined + thread_idx * plan->joined_bytes;
     size_t done = 0;
-    WEFT_ASSERT(item->form == WEFTI_FORM_PANELS && plan->joined != NULL);
+    WEFT_ASSERT(item->form != WEFTI_FORM_RAW && plan->joined != NULL);
     for (uint32_t n0 = begin; n0 < end; n0 += WEFT_PANEL) {
         uint32_t n = wefti_min_u32(WEFT_PANEL, end - n0);
         weft_tensor_rows(item->src, n0, n, rows);
         done += pack_rows(plan, item, rows, n, thread_idx, to + done);
     }
     return done;
+}
+
+/* One row of an item's tensor as it lies in a file; `row` may hold it. */
+static const void *source_row(const struct wefti_item *item, size_t idx, void *row) {
+    const struct weft_tensor *src = item->src;
+    if (!src->parts) return (const uint8_t *)src->data + idx * (src->bytes / src->dims[0]);
+    weft_tensor_rows(src, idx, 1, row);
+    return row;
+}
+
+/* The matrix of one head. */
+static size_t pack_head(const struct wefti_plan *plan, const struct wefti_item *item, uint32_t head,
+                        uint32_t thread_idx, uint8_t *to) {
+    size_t first = item->row_begin + (size_t)head * item->row_step;
+    uint8_t *joined = plan->joined ? plan->joined + thread_idx * plan->joined_bytes : NULL;
+    if (!item->turned && item->src->parts)
+        return pack_joined(plan, item, (uint32_t)first, (uint32_t)first + item->n, thread_idx, to);
+    if (!item->turned)
+        return pack_rows(plan, item, source_row(item, first, NULL), item->n, thread_idx, to);
+    float *turned = plan->turn + thread_idx * plan->turn_floats;
+    float *row = turned + (size_t)item->n * item->k;
+    for (uint32_t k = 0; k < item->k; k++) {
+        const void *source = source_row(item, first + k, joined);
+        weft_kern_read_row(src_of(item->src->dtype), source, item->n, row);
+        for (uint32_t n = 0; n < item->n; n++)
+            turned[(size_t)n * item->k + k] = row[n];
+    }
+    weft_kern_pack(item->kind, WEFT_SRC_F32, turned, item->n, item->k, 0, item->n, to);
+    return weft_kern_packed_bytes(item->kind, item->n, item->k);
 }
 
 size_t wefti_pack_part(const struct wefti_plan *plan, const struct wefti_item *item, uint32_t part,
@@ -584,6 +708,7 @@ size_t wefti_pack_part(const struct wefti_plan *plan, const struct wefti_item *i
             out[i] += 1;
         return (size_t)item->k * sizeof(float);
     }
+    if (item->form == WEFTI_FORM_HEADS) return pack_head(plan, item, part, thread_idx, to);
     uint32_t begin, end;
     part_rows(item, part, &begin, &end);
     if (src->parts) return pack_joined(plan, item, begin, end, thread_idx, to);

@@ -236,7 +236,7 @@ static weft_err pack_model(const char *path, const weft_model *model,
     if (err) goto cleanup;
     if (fstat(out->fd, &st) == 0) info->file_bytes = (uint64_t)st.st_size;
     for (size_t i = 0; i < plan.n_items; i++)
-        info->source_bytes += plan.items[i].src->bytes;
+        info->source_bytes += wefti_item_source_bytes(&plan.items[i]);
     memcpy(info->packed_as, packed.packed_as, sizeof info->packed_as);
 cleanup:
     wefti_pool_free(pool);

@@ -4,7 +4,12 @@
 
 #include "engine/engine_internal.h"
 
-enum wefti_item_form { WEFTI_FORM_PANELS, WEFTI_FORM_VECTOR, WEFTI_FORM_RAW /* rows to gather */ };
+enum wefti_item_form {
+    WEFTI_FORM_PANELS,
+    WEFTI_FORM_VECTOR,
+    WEFTI_FORM_RAW, /* rows to gather */
+    WEFTI_FORM_HEADS,
+};
 
 struct wefti_item { /* one tensor's way into the arena */
     const struct weft_tensor *src;
@@ -15,6 +20,10 @@ struct wefti_item { /* one tensor's way into the arena */
     uint32_t n_tasks, rows_per_task;
     const float *importance; /* [k]; NULL: not calibrated */
     bool plus_one;           /* WEFTI_FORM_VECTOR: stored less 1 */
+    /* WEFTI_FORM_HEADS: a matrix for each part, of rows from row_begin + part * row_step on;
+     * turned: these are its columns. */
+    uint32_t row_begin, row_step;
+    bool turned;
 };
 
 struct wefti_plan {
@@ -30,6 +39,8 @@ struct wefti_plan {
     size_t row_floats, rows_bytes;
     uint8_t *joined; /* the same for a panel's rows of weights that are in parts; or NULL */
     size_t joined_bytes;
+    float *turn; /* the same: one matrix of turn_floats */
+    size_t turn_floats, turn_bytes;
     size_t used;
     size_t step_bytes;
     uint64_t hash, place_hash;
@@ -54,6 +65,8 @@ void wefti_plan_fini(struct wefti_plan *plan);
  * alignment, and stand one behind the other in the arena. */
 size_t wefti_part_bytes_max(const struct wefti_item *item);
 size_t wefti_part_offset(const struct wefti_item *item, uint32_t part);
+/* What of its tensor an item is made of. */
+size_t wefti_item_source_bytes(const struct wefti_item *item);
 /* Returns the bytes written to `to`. */
 size_t wefti_pack_part(const struct wefti_plan *plan, const struct wefti_item *item, uint32_t part,
                        uint32_t thread_idx, uint8_t *to);

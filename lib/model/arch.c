@@ -21,6 +21,10 @@ static const struct wefti_arch archs[] = {
     {"qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM", WEFTI_ARCH_QK_NORM | WEFTI_ARCH_EXPERTS, 0,
      false},
     {"olmoe", "olmoe", "OlmoeForCausalLM", WEFTI_ARCH_QK_NORM_ALL | WEFTI_ARCH_EXPERTS, 0, false},
+    {"deepseek2", "deepseek_v2", "DeepseekV2ForCausalLM",
+     WEFTI_ARCH_LATENT | WEFTI_ARCH_EXPERTS | WEFTI_ARCH_DEEPSEEK, 0, true},
+    {"deepseek2", "deepseek_v3", "DeepseekV3ForCausalLM",
+     WEFTI_ARCH_LATENT | WEFTI_ARCH_EXPERTS | WEFTI_ARCH_DEEPSEEK, 0, true},
     {"phi3", "phi3", "Phi3ForCausalLM", WEFTI_ARCH_WINDOW | WEFTI_ARCH_FUSED, 0, false},
 };
 #define N_ARCHS (sizeof archs / sizeof archs[0])

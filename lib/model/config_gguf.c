@@ -126,6 +126,7 @@ static weft_err read_sizes(const struct config *c, struct weft_model_params *p) 
     }
     if (!has(c, "attention.head_count_kv")) p->n_kv_heads = p->n_heads;
     if (has(c, "attention.key_length") || p->n_heads == 0) return WEFT_OK;
+    if (c->arch->traits & WEFTI_ARCH_LATENT) return WEFT_OK;
     if (p->n_hidden % p->n_heads != 0) {
         return weft_err_set(
             c->why, WEFT_E_PROTO,
@@ -142,13 +143,13 @@ static weft_err check_options(const struct config *c, const struct weft_model_pa
         const char *key;
         uint32_t neutral;
     } sizes[] = {
-        {"attention.value_length", p->head_dim},
+        {"attention.value_length", c->arch->traits & WEFTI_ARCH_LATENT ? UINT32_MAX : p->head_dim},
     };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         uint32_t value;
         weft_err err = get_u32(c, sizes[i].key, sizes[i].neutral, &value);
         if (err) return err;
-        if (value == sizes[i].neutral) continue;
+        if (value == sizes[i].neutral || sizes[i].neutral == UINT32_MAX) continue;
         return weft_err_set(c->why, WEFT_E_UNSUPPORTED,
                             "%s: %s is %u; only %u is supported in this model", c->path,
                             key_of(c, sizes[i].key).text, value, sizes[i].neutral);
@@ -159,6 +160,25 @@ static weft_err check_options(const struct config *c, const struct weft_model_pa
         return weft_err_set(c->why, WEFT_E_UNSUPPORTED, "%s: %s false is not supported", c->path,
                             key.text);
     }
+    return WEFT_OK;
+}
+
+/* Behind read_rope. Newer files describe the cache's row as the head, and the heads by keys of
+ * their own. */
+static weft_err read_latent(const struct config *c, struct weft_model_params *p) {
+    const char *key =
+        has(c, "attention.key_length_mla") ? "attention.key_length_mla" : "attention.key_length";
+    const char *value = has(c, "attention.value_length_mla") ? "attention.value_length_mla"
+                                                             : "attention.value_length";
+    uint32_t head_dim;
+    weft_err err = get_u32(c, "attention.kv_lora_rank", REQUIRED, &p->kv_lora);
+    if (!err) err = get_u32(c, "attention.q_lora_rank", 0, &p->q_lora);
+    if (!err) err = get_u32(c, key, REQUIRED, &head_dim);
+    if (!err) err = get_u32(c, value, REQUIRED, &p->v_dim);
+    if (!err) err = get_u32(c, "rope.dimension_count", REQUIRED, &p->rope_dim);
+    if (err) return err;
+    p->nope_dim = head_dim > p->rope_dim ? head_dim - p->rope_dim : 0; /* refused later */
+    wefti_params_set_latent(p);
     return WEFT_OK;
 }
 
@@ -346,6 +366,7 @@ weft_err wefti_config_gguf(const weft_gguf *gguf, struct weft_model_params *p,
     if (err) return err;
     if (p->n_layers > WEFT_LAYERS_MAX) return wefti_params_check(p, c.path, why);
     err = read_rope(&c, p);
+    if (!err && c.arch->traits & WEFTI_ARCH_LATENT) err = read_latent(&c, p);
     if (err) return err;
     err = read_traits(&c, p);
     if (err) return err;

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
+
 struct config {
     const char *path;
     json_t *root;
@@ -82,7 +84,7 @@ static weft_err get_text(const struct config *c, const json_t *object, const cha
     return WEFT_OK;
 }
 
-static weft_err read_sizes(const struct config *c, struct weft_model_params *p) {
+static weft_err read_sizes(const struct config *c, bool is_latent, struct weft_model_params *p) {
     const struct {
         const char *key;
         uint32_t default_value;
@@ -102,7 +104,7 @@ static weft_err read_sizes(const struct config *c, struct weft_model_params *p) 
         if (err) return err;
     }
     if (!get(c->root, "num_key_value_heads")) p->n_kv_heads = p->n_heads;
-    if (get(c->root, "head_dim") || p->n_heads == 0) return WEFT_OK;
+    if (get(c->root, "head_dim") || p->n_heads == 0 || is_latent) return WEFT_OK;
     if (p->n_hidden % p->n_heads != 0) {
         return weft_err_set(
             c->why, WEFT_E_PROTO,
@@ -198,6 +200,22 @@ static weft_err read_experts(const struct config *c, const struct wefti_arch *ar
     }
     if (!err && arch->traits & WEFTI_ARCH_DEEPSEEK) return read_deepseek_experts(c, p);
     return err ? err : read_plain_layers(c, p);
+}
+
+/* Behind read_rope: what turns is not a part of the usual head. */
+static weft_err read_latent(const struct config *c, struct weft_model_params *p) {
+    static const char pairs_key[] = "rope_interleave";
+    bool pairs = true;
+    weft_err err = get_u32(c, c->root, "kv_lora_rank", REQUIRED, &p->kv_lora);
+    if (!err) err = get_u32(c, c->root, "q_lora_rank", 0, &p->q_lora);
+    if (!err) err = get_u32(c, c->root, "qk_nope_head_dim", REQUIRED, &p->nope_dim);
+    if (!err) err = get_u32(c, c->root, "qk_rope_head_dim", REQUIRED, &p->rope_dim);
+    if (!err) err = get_u32(c, c->root, "v_head_dim", REQUIRED, &p->v_dim);
+    if (!err) err = get_u32(c, c->root, "num_nextn_predict_layers", 0, &p->n_predict);
+    if (!err && get(c->root, pairs_key)) err = get_bool(c, pairs_key, &pairs);
+    p->rope_interleaved = pairs;
+    wefti_params_set_latent(p);
+    return err;
 }
 
 static weft_err check_options(const struct config *c, struct weft_model_params *p) {
@@ -539,10 +557,11 @@ static weft_err read_config(const struct config *c, struct weft_model_params *p)
     }
     weft_err err = read_architecture(c, &arch);
     if (err) return err;
+    WEFT_ASSERT(arch != NULL);
     wefti_params_init(p, arch);
     err = check_options(c, p);
     if (err) return err;
-    err = read_sizes(c, p);
+    err = read_sizes(c, arch->traits & WEFTI_ARCH_LATENT, p);
     if (err) return err;
     err = read_rope(c, p);
     if (err) return err;
@@ -553,6 +572,8 @@ static weft_err read_config(const struct config *c, struct weft_model_params *p)
     if (err) return err;
     if (!get(c->root, "tie_word_embeddings")) p->tied = arch->traits & WEFTI_ARCH_GEMMA;
     p->rope_interleaved = false;
+    if (arch->traits & WEFTI_ARCH_LATENT) err = read_latent(c, p);
+    if (err) return err;
     if (p->n_layers > WEFT_LAYERS_MAX) return wefti_params_check(p, c->path, c->why);
     err = read_traits(c, arch, p);
     if (err) return err;

@@ -361,6 +361,8 @@ uint64_t weft_model_hash(const weft_model *model) {
     hash = XXH3_64bits_withSeed(others, sizeof others, hash);
     hash = XXH3_64bits_withSeed(p->rope_long_factors, sizeof p->rope_long_factors, hash);
     hash = XXH3_64bits_withSeed(p->rope_short_factors, sizeof p->rope_short_factors, hash);
+    const uint32_t latent[] = {p->kv_lora, p->q_lora, p->nope_dim, p->v_dim};
+    hash = XXH3_64bits_withSeed(latent, sizeof latent, hash);
     hash = XXH3_64bits_withSeed(p->no_rope, sizeof p->no_rope, hash);
     hash = XXH3_64bits_withSeed(p->no_window, sizeof p->no_window, hash);
     const double moe[] = {p->qk_norm_all,       p->moe.n_experts,    p->moe.n_used,

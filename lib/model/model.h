@@ -208,6 +208,12 @@ struct weft_model_params {
     /* Embeddings and what each half of a layer adds are multiplied by these, scores of attention by
      * attn_scale (0: 1 / sqrt(head_dim)), logits by logit_scale. */
     float embed_scale, residual_scale, attn_scale, logit_scale;
+    /* Latent attention (DeepSeek): 0 in kv_lora means the usual one. A head of q is nope_dim
+     * elements and rope_dim that turn; the cache holds one row for all heads, head_dim = kv_lora +
+     * rope_dim long and n_kv_heads = 1: what keys and values are made of, and a key that turns. */
+    uint32_t kv_lora, q_lora; /* q_lora 0: q comes of the hidden state directly */
+    uint32_t nope_dim, v_dim;
+    uint32_t n_predict; /* layers behind the last one that guess further tokens: not used */
     uint32_t no_rope[WEFT_LAYERS_MAX / 32];   /* a bit per layer: q and k are not turned there */
     uint32_t no_window[WEFT_LAYERS_MAX / 32]; /* a bit per layer: `window` does not count there */
     struct weft_model_moe moe;
@@ -233,6 +239,13 @@ struct weft_model_layer {
     const struct weft_tensor *q_norm, *k_norm; /* [head_dim] or all heads', or NULL */
     const struct weft_tensor *post_attn_norm, *post_ffn_norm; /* [hidden], or NULL */
     const struct weft_tensor *ffn_norm;                       /* [hidden] */
+    /* Of latent attention: wq is [heads*(nope_dim + rope_dim), hidden or q_lora], wk is [head_dim,
+     * hidden], there is no wv, and wo is [hidden, heads*v_dim]. */
+    const struct weft_tensor *wq_a, *q_a_norm; /* [q_lora, hidden] and [q_lora], or NULL */
+    const struct weft_tensor *latent_norm;     /* [kv_lora] */
+    /* From the latent to keys and values, per head: [heads*(nope_dim + v_dim), kv_lora]; or each by
+     * itself, [heads*kv_lora, nope_dim] (so turned already) and [heads*v_dim, kv_lora]. */
+    const struct weft_tensor *w_kv_b, *w_k_b, *w_v_b;
     /* [ffn, hidden] x2, [hidden, ffn]; where there are experts the shared one's, or NULL. */
     const struct weft_tensor *w_gate, *w_up, *w_down;
     const struct weft_model_expert *experts; /* [moe.n_experts], or NULL */

@@ -117,6 +117,8 @@ WEFT_MUST_CHECK weft_err wefti_model_index(weft_model *model, const char *path,
 /* Ranges and relations of the hyper-parameters (params.c). */
 WEFT_MUST_CHECK weft_err wefti_params_check(const struct weft_model_params *params,
                                             const char *path, struct weft_errmsg *why);
+/* The cache's row of latent attention, from kv_lora and rope_dim. */
+void wefti_params_set_latent(struct weft_model_params *params);
 /* Copies a display name: cut at a whole UTF-8 character, '?' for control characters. */
 void wefti_params_set_name(struct weft_model_params *params, const char *name, size_t len);
 
@@ -166,6 +168,7 @@ enum {
     WEFTI_ARCH_EXPERTS = 512,      /* a mixture of experts */
     WEFTI_ARCH_NORMALISED = 1024,  /* whose weights sum to 1, unless told otherwise */
     WEFTI_ARCH_SHARED_GATE = 2048, /* with a shared one that has a gate */
+    WEFTI_ARCH_LATENT = 8192,      /* latent attention */
     WEFTI_ARCH_DEEPSEEK = 4096,    /* groups of experts, shared ones, layers without any */
 };
 

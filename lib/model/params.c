@@ -15,7 +15,7 @@ static weft_err check_ranges(const struct weft_model_params *p, const char *path
         {"hidden size", p->n_hidden, WEFT_HIDDEN_MAX},
         {"number of attention heads", p->n_heads, WEFT_HEADS_MAX},
         {"number of KV heads", p->n_kv_heads, WEFT_HEADS_MAX},
-        {"head dimension", p->head_dim, WEFT_HEAD_DIM_MAX},
+        {"head dimension", p->head_dim, p->kv_lora ? WEFT_KV_DIM_MAX : WEFT_HEAD_DIM_MAX},
         {"feed-forward size", p->n_ffn, WEFT_HIDDEN_MAX},
         {"vocabulary size", p->n_vocab, WEFT_VOCAB_MAX},
         {"context length", p->n_context, WEFT_CONTEXT_MAX},
@@ -152,6 +152,35 @@ static weft_err check_rope_scaling(const struct weft_model_params *p, const char
     return WEFT_OK;
 }
 
+void wefti_params_set_latent(struct weft_model_params *p) {
+    p->n_kv_heads = 1;
+    p->head_dim = UINT32_MAX; /* refused later */
+    if (p->kv_lora > 0 && p->kv_lora <= WEFT_KV_DIM_MAX && p->rope_dim <= WEFT_KV_DIM_MAX)
+        p->head_dim = p->kv_lora + p->rope_dim;
+}
+
+static weft_err check_latent(const struct weft_model_params *p, const char *path,
+                             struct weft_errmsg *why) {
+    if (p->kv_lora == 0 && p->v_dim == 0) return WEFT_OK;
+    const struct {
+        const char *what;
+        uint32_t value, min, max;
+    } ranges[] = {
+        {"rank of the latent", p->kv_lora, 1, WEFT_KV_DIM_MAX},
+        {"rank of queries", p->q_lora, 0, WEFT_HIDDEN_MAX},
+        {"part of a head that does not turn", p->nope_dim, 1, WEFT_HEAD_DIM_MAX},
+        {"part of a head that turns", p->rope_dim, 1, WEFT_HEAD_DIM_MAX},
+        {"dimension of a head's values", p->v_dim, 1, WEFT_HEAD_DIM_MAX},
+        {"number of predicting layers", p->n_predict, 0, WEFT_LAYERS_MAX},
+    };
+    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
+        if (ranges[i].value >= ranges[i].min && ranges[i].value <= ranges[i].max) continue;
+        return weft_err_set(why, WEFT_E_PROTO, "%s: the %s is %u; %u to %u are allowed", path,
+                            ranges[i].what, ranges[i].value, ranges[i].min, ranges[i].max);
+    }
+    return WEFT_OK;
+}
+
 static weft_err check_rope(const struct weft_model_params *p, const char *path,
                            struct weft_errmsg *why) {
     /* Written so that NaN fails. */
@@ -176,14 +205,15 @@ static weft_err check_rope(const struct weft_model_params *p, const char *path,
 
 weft_err wefti_params_check(const struct weft_model_params *p, const char *path,
                             struct weft_errmsg *why) {
-    weft_err err = check_ranges(p, path, why);
+    weft_err err = check_latent(p, path, why);
+    if (!err) err = check_ranges(p, path, why);
     if (err) return err;
     if (p->n_heads % p->n_kv_heads != 0) {
         return weft_err_set(why, WEFT_E_PROTO,
                             "%s: %u attention heads are not a multiple of %u KV heads", path,
                             p->n_heads, p->n_kv_heads);
     }
-    if (p->head_dim % 2 != 0) {
+    if (p->head_dim % 2 != 0 && p->kv_lora == 0) {
         return weft_err_set(why, WEFT_E_PROTO, "%s: the head dimension is %u; it must be even",
                             path, p->head_dim);
     }

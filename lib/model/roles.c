@@ -20,6 +20,13 @@ enum size {
     SIZE_VOCAB,
     SIZE_HEAD,
     SIZE_HALF_ROPE,
+    SIZE_OUT,
+    SIZE_Q_LORA,
+    SIZE_KV_LORA,
+    SIZE_NOPE,
+    SIZE_KV_HEADS, /* both halves of all heads, and each by itself */
+    SIZE_K_HEADS,
+    SIZE_V_HEADS,
     SIZE_EXPERTS,
     SIZE_EXPERT_FFN,
     SIZE_SHARED_FFN,
@@ -55,6 +62,12 @@ enum when {
     WITH_QK_NORM_ALL,
     WITH_POST_NORMS,
     WITHOUT_POST_NORMS,
+    WITH_PLAIN_Q,
+    WITH_PLAIN_KV,
+    WITH_Q_LORA,
+    WITH_KV_LORA,
+    WITH_KV_B,
+    WITH_K_AND_V_B,
     WITH_PLAIN_FFN,
     WITH_EXPERTS,
     WITH_SCORE_BIAS,
@@ -73,13 +86,36 @@ static const struct {
      ALWAYS},
     {{{"self_attn.q_proj.weight", "attn_q.weight"}, 2, {SIZE_Q, SIZE_HIDDEN}, NULL},
      AT(wq),
-     ALWAYS},
+     WITH_PLAIN_Q},
     {{{"self_attn.k_proj.weight", "attn_k.weight"}, 2, {SIZE_KV, SIZE_HIDDEN}, NULL},
      AT(wk),
-     ALWAYS},
+     WITH_PLAIN_KV},
     {{{"self_attn.v_proj.weight", "attn_v.weight"}, 2, {SIZE_KV, SIZE_HIDDEN}, NULL},
      AT(wv),
-     ALWAYS},
+     WITH_PLAIN_KV},
+    {{{"self_attn.q_a_proj.weight", "attn_q_a.weight"}, 2, {SIZE_Q_LORA, SIZE_HIDDEN}, NULL},
+     AT(wq_a),
+     WITH_Q_LORA},
+    {{{"self_attn.q_a_layernorm.weight", "attn_q_a_norm.weight"}, 1, {SIZE_Q_LORA}, NULL},
+     AT(q_a_norm),
+     WITH_Q_LORA},
+    {{{"self_attn.q_b_proj.weight", "attn_q_b.weight"}, 2, {SIZE_Q, SIZE_Q_LORA}, NULL},
+     AT(wq),
+     WITH_Q_LORA},
+    {{{"self_attn.kv_a_proj_with_mqa.weight", "attn_kv_a_mqa.weight"},
+      2,
+      {SIZE_HEAD, SIZE_HIDDEN},
+      NULL},
+     AT(wk),
+     WITH_KV_LORA},
+    {{{"self_attn.kv_a_layernorm.weight", "attn_kv_a_norm.weight"}, 1, {SIZE_KV_LORA}, NULL},
+     AT(latent_norm),
+     WITH_KV_LORA},
+    {{{"self_attn.kv_b_proj.weight", "attn_kv_b.weight"}, 2, {SIZE_KV_HEADS, SIZE_KV_LORA}, NULL},
+     AT(w_kv_b),
+     WITH_KV_B},
+    {{{"", "attn_k_b.weight"}, 2, {SIZE_K_HEADS, SIZE_NOPE}, NULL}, AT(w_k_b), WITH_K_AND_V_B},
+    {{{"", "attn_v_b.weight"}, 2, {SIZE_V_HEADS, SIZE_KV_LORA}, NULL}, AT(w_v_b), WITH_K_AND_V_B},
     {{{"self_attn.q_proj.bias", "attn_q.bias"}, 1, {SIZE_Q}, NULL}, AT(bq), WITH_QKV_BIAS},
     {{{"self_attn.k_proj.bias", "attn_k.bias"}, 1, {SIZE_KV}, NULL}, AT(bk), WITH_QKV_BIAS},
     {{{"self_attn.v_proj.bias", "attn_v.bias"}, 1, {SIZE_KV}, NULL}, AT(bv), WITH_QKV_BIAS},
@@ -95,7 +131,7 @@ static const struct {
     {{{"self_attn.k_norm.weight", "attn_k_norm.weight"}, 1, {SIZE_KV}, NULL},
      AT(k_norm),
      WITH_QK_NORM_ALL},
-    {{{"self_attn.o_proj.weight", "attn_output.weight"}, 2, {SIZE_HIDDEN, SIZE_Q}, NULL},
+    {{{"self_attn.o_proj.weight", "attn_output.weight"}, 2, {SIZE_HIDDEN, SIZE_OUT}, NULL},
      AT(wo),
      ALWAYS},
     {{{"post_attention_layernorm.weight", "ffn_norm.weight"}, 1, {SIZE_HIDDEN}, NULL},
@@ -239,7 +275,13 @@ static weft_err take_either(struct resolver *r, const struct role *role, const c
     return err;
 }
 
-static bool is_there(const struct weft_model_params *p, uint32_t layer, enum when when) {
+/* Whether the latent leads to keys and values by two tensors: that is so in the whole file. */
+static bool has_k_and_v_b(const weft_model *model) {
+    return weft_model_find(model, "blk.0.attn_k_b.weight") != NULL;
+}
+
+static bool is_there(const weft_model *model, uint32_t layer, enum when when) {
+    const struct weft_model_params *p = &model->params;
     bool has_experts = p->moe.n_experts > 0 && !weft_model_bit(p->no_experts, layer);
     switch (when) {
     case ALWAYS:
@@ -254,6 +296,18 @@ static bool is_there(const struct weft_model_params *p, uint32_t layer, enum whe
         return p->post_norms;
     case WITHOUT_POST_NORMS:
         return !p->post_norms;
+    case WITH_PLAIN_Q:
+        return p->q_lora == 0;
+    case WITH_PLAIN_KV:
+        return p->kv_lora == 0;
+    case WITH_Q_LORA:
+        return p->q_lora > 0;
+    case WITH_KV_LORA:
+        return p->kv_lora > 0;
+    case WITH_KV_B:
+        return p->kv_lora > 0 && !has_k_and_v_b(model);
+    case WITH_K_AND_V_B:
+        return p->kv_lora > 0 && has_k_and_v_b(model);
     case WITH_PLAIN_FFN:
         return !has_experts;
     case WITH_EXPERTS:
@@ -300,7 +354,7 @@ static weft_err resolve_layer(struct resolver *r, uint32_t layer) {
         const struct role *role = &layer_roles[i].role;
         const struct weft_tensor *tensor;
         char name[96], other[96];
-        if (!is_there(&model->params, layer, layer_roles[i].when)) continue;
+        if (!is_there(model, layer, layer_roles[i].when)) continue;
         (void)snprintf(name, sizeof name, "%s%u.%s", layer_prefix[r->format], layer,
                        role->names[r->format]);
         (void)snprintf(other, sizeof other, "%s%u.%s", layer_prefix[r->format], layer,
@@ -310,7 +364,7 @@ static weft_err resolve_layer(struct resolver *r, uint32_t layer) {
         char *fields = (char *)&model->layers[layer];
         *(const struct weft_tensor **)(void *)(fields + layer_roles[i].at) = tensor;
     }
-    return is_there(&model->params, layer, WITH_EXPERTS) ? resolve_experts(r, layer) : WEFT_OK;
+    return is_there(model, layer, WITH_EXPERTS) ? resolve_experts(r, layer) : WEFT_OK;
 }
 
 static weft_err resolve_layers(struct resolver *r) {
@@ -425,10 +479,21 @@ static bool is_idle_bias(const struct resolver *r, const struct weft_tensor *ten
     return true;
 }
 
+/* Of a layer behind the last one that predicts further tokens. */
+static bool is_predicting(const struct resolver *r, const char *name) {
+    const struct weft_model_params *p = &r->model->params;
+    size_t len = strlen(layer_prefix[r->format]);
+    if (p->n_predict == 0 || strncmp(name, layer_prefix[r->format], len) != 0) return false;
+    size_t n_digits = strspn(name + len, "0123456789");
+    unsigned long layer = n_digits > 0 && n_digits < 6 ? strtoul(name + len, NULL, 10) : 0;
+    return layer >= p->n_layers && layer < (unsigned long)p->n_layers + p->n_predict;
+}
+
 static weft_err check_all_used(const struct resolver *r) {
     for (size_t i = 0; i < r->model->n_tensors; i++) {
         const char *name = r->model->tensors[i].name;
         if (r->used[i] || is_derived(name) || is_idle_bias(r, &r->model->tensors[i])) continue;
+        if (is_predicting(r, name)) continue;
         struct wefti_shown shown = wefti_show(name, strlen(name));
         return weft_err_set(r->why, WEFT_E_UNSUPPORTED,
                             "%s: tensor '%s' has no part in a %s model of %u layers", r->path,
@@ -440,12 +505,21 @@ static weft_err check_all_used(const struct resolver *r) {
 weft_err wefti_model_resolve(weft_model *model, enum weft_model_format format, const char *path,
                              struct weft_errmsg *why) {
     const struct weft_model_params *p = &model->params;
+    uint64_t q_head = p->kv_lora ? p->nope_dim + p->rope_dim : p->head_dim;
+    uint64_t n_heads = p->n_heads;
     struct resolver r = {
         .model = model,
         .format = format,
         .path = path,
         .sizes = {[SIZE_HIDDEN] = p->n_hidden,
-                  [SIZE_Q] = (uint64_t)p->n_heads * p->head_dim,
+                  [SIZE_Q] = n_heads * q_head,
+                  [SIZE_OUT] = n_heads * (p->kv_lora ? p->v_dim : p->head_dim),
+                  [SIZE_Q_LORA] = p->q_lora,
+                  [SIZE_KV_LORA] = p->kv_lora,
+                  [SIZE_NOPE] = p->nope_dim,
+                  [SIZE_KV_HEADS] = n_heads * (p->nope_dim + p->v_dim),
+                  [SIZE_K_HEADS] = n_heads * p->kv_lora,
+                  [SIZE_V_HEADS] = n_heads * p->v_dim,
                   [SIZE_KV] = (uint64_t)p->n_kv_heads * p->head_dim,
                   [SIZE_FFN] = p->n_ffn,
                   [SIZE_VOCAB] = p->n_vocab,

@@ -162,10 +162,29 @@ static weft_err unstack_all(weft_model *model, const char *path, struct weft_err
     return err;
 }
 
+/* The heads of latent attention stand in newer GGUF files as a third dimension; here they are rows
+ * one behind the other. */
+static void flatten_heads(weft_model *model) {
+    static const char *const names[] = {"attn_k_b.weight", "attn_v_b.weight"};
+    for (size_t i = 0; i < model->n_tensors; i++) {
+        struct weft_tensor *tensor = &model->tensors[i];
+        size_t prefix_len;
+        const char *name = behind_layer(tensor->name, WEFT_MODEL_GGUF, &prefix_len);
+        if (!name || (strcmp(name, names[0]) != 0 && strcmp(name, names[1]) != 0)) continue;
+        if (tensor->n_dims != 3 || tensor->dims[0] != model->params.n_heads) continue;
+        if (tensor->dims[1] > WEFT_KV_DIM_MAX) continue; /* the product stays small */
+        tensor->dims[0] *= tensor->dims[1];
+        tensor->dims[1] = tensor->dims[2];
+        tensor->dims[2] = 0;
+        tensor->n_dims = 2;
+    }
+}
+
 weft_err wefti_model_split(weft_model *model, enum weft_model_format format, const char *path,
                            struct weft_errmsg *why) {
     const struct weft_str name = {model->params.arch, strlen(model->params.arch)};
     const struct wefti_arch *arch = wefti_arch_of_gguf(name);
+    if (format == WEFT_MODEL_GGUF && model->params.kv_lora > 0) flatten_heads(model);
     if (format == WEFT_MODEL_GGUF && model->params.moe.n_experts > 0)
         return unstack_all(model, path, why);
     if (!arch || !(arch->traits & WEFTI_ARCH_FUSED)) return WEFT_OK;
