@@ -259,6 +259,15 @@ static void mixtures_of_experts_agree(void **state) {
     }
 }
 
+static void latent_attention_agrees(void **state) {
+    (void)state;
+    check_model("tests/data/zoo/deepseek_v2", "tests/data/zoo/deepseek_v2");
+    check_model("tests/data/zoo/deepseek_v3", "tests/data/zoo/deepseek_v3");
+    check_model("tests/data/zoo/deepseek_v3_fp8", "tests/data/zoo/deepseek_v3_fp8");
+    check_model("tests/data/zoo/gguf/deepseek_v2.gguf", "tests/data/zoo/deepseek_v2");
+    check_model("tests/data/zoo/gguf/deepseek_v3.gguf", "tests/data/zoo/deepseek_v3");
+}
+
 static void their_gguf_files_agree(void **state) {
     (void)state;
     check_model("tests/data/zoo/gguf/gemma3.gguf", "tests/data/zoo/gemma3");
@@ -381,6 +390,7 @@ int main(void) {
         cmocka_unit_test(a_sliding_window_agrees),
         cmocka_unit_test(other_dense_architectures_agree),
         cmocka_unit_test(mixtures_of_experts_agree),
+        cmocka_unit_test(latent_attention_agrees),
         cmocka_unit_test(their_gguf_files_agree),
         cmocka_unit_test(quantised_folders_agree),
         cmocka_unit_test(quantised_files_agree),

@@ -355,6 +355,13 @@ static void results_with_longrope_do_not_depend_on_company(void **state) {
     check_invariance("tests/data/zoo/phi4_mini", WEFT_ENG_ACT_F32, WEFT_ENG_KV_INT8);
 }
 
+static void latent_results_do_not_depend_on_company(void **state) {
+    (void)state;
+    check_invariance("tests/data/zoo/deepseek_v2", WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_AUTO);
+    check_invariance("tests/data/zoo/deepseek_v3", WEFT_ENG_ACT_F32, WEFT_ENG_KV_AUTO);
+    check_invariance("tests/data/zoo/gguf/deepseek_v3.gguf", WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_INT8);
+}
+
 /* ----------------------------------------------------------------------------- long contexts ---
  */
 
@@ -408,6 +415,7 @@ static void long_contexts_do_not_depend_on_chunks_and_threads(void **state) {
     check_long_context(ENGINE_DRAFT, WEFT_ENG_KV_AUTO, seed);
     check_long_context(ENGINE_DRAFT, WEFT_ENG_KV_INT8, seed);
     check_long_context(ENGINE_WINDOWED, WEFT_ENG_KV_AUTO, seed);
+    check_long_context("tests/data/zoo/deepseek_v2", WEFT_ENG_KV_AUTO, seed);
 }
 
 int main(int argc, char **argv) {
@@ -424,6 +432,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(results_of_quantised_folders_do_not_depend_on_company),
         cmocka_unit_test(other_architectures_results_do_not_depend_on_company),
         cmocka_unit_test(results_with_longrope_do_not_depend_on_company),
+        cmocka_unit_test(latent_results_do_not_depend_on_company),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -264,6 +264,64 @@ static void profiling_changes_no_token_and_allocates_nothing(void **state) {
     close_fixture(noting);
 }
 
+enum { LONG = 4096, LONG_ROWS = 512 };
+
+/* Of rows of a latent model one step behind `LONG` tokens, each of a sequence of its own. */
+static void profile_long_decode(weft_eng *eng, struct drive *drive, uint32_t n_seqs,
+                                struct weft_eng_profile *out) {
+    static const uint32_t tokens[LONG] = {7, 8, 9};
+    uint32_t n_blocks = LONG / 16 + 1, blocks[LONG / 16 + 1];
+    drive_init(drive, eng);
+    for (uint32_t i = 0; i < n_seqs; i++) {
+        struct weft_step_start start = {
+            .slot = i, .gen = 1, .tokens = tokens, .n_tokens = LONG, .n_prompt = LONG};
+        weft_sampling_init(&start.sampling);
+        start.sampling.max_tokens = 2;
+        for (uint32_t b = 0; b < n_blocks; b++) {
+            blocks[b] = i * n_blocks + b;
+        }
+        drive_start(drive, &start);
+        drive_grant(drive, i, 1, blocks, n_blocks);
+        for (uint32_t at = 0; at < LONG; at += LONG_ROWS) {
+            drive_row(drive, i, 1, LONG_ROWS);
+            (void)drive_run(drive);
+        }
+    }
+    weft_eng_profile_reset(eng);
+    for (uint32_t i = 0; i < n_seqs; i++) {
+        drive_row(drive, i, 1, 1);
+    }
+    (void)drive_run(drive);
+    weft_eng_profile(eng, out);
+}
+
+static void decoding_over_latents_reads_each_of_them_once(void **state) {
+    (void)state;
+    enum { LAYERS = 3, ROW = 32 + 16, BF16_BYTES = 2, SEQS_MAX = 3 };
+    struct drive *drive = calloc(1, sizeof *drive);
+    assert_non_null(drive);
+    for (uint32_t i = 0; i < 6; i++) {
+        uint32_t n_seqs = i % 2 ? SEQS_MAX : 1;
+        struct weft_eng_options options;
+        weft_eng_options_init(&options);
+        options.profile = true;
+        options.n_threads = 1u << i / 2;
+        options.max_model_len = LONG + 2;
+        options.max_seqs = SEQS_MAX;
+        options.max_batched_tokens = LONG_ROWS;
+        weft_eng *eng = drive_open(drive_fixture("tests/data/zoo/deepseek_v3"), &options);
+        struct weft_eng_profile profile;
+        profile_long_decode(eng, drive, n_seqs, &profile);
+        uint64_t latents = (uint64_t)n_seqs * (LONG + 1) * LAYERS * ROW * BF16_BYTES;
+        uint64_t weights = weft_eng_info(eng)->step_weight_bytes * n_seqs; /* at most: of experts */
+        uint64_t read = weight_bytes(&profile) + profile.ops[WEFT_ENG_OP_ATTENTION].bytes;
+        assert_int_equal(profile.ops[WEFT_ENG_OP_ATTENTION].bytes, latents);
+        assert_true(read * 10 <= (latents + weights) * 11);
+        weft_eng_free(eng);
+    }
+    free(drive);
+}
+
 static void every_operator_has_a_name_of_its_own(void **state) {
     (void)state;
     for (int a = 0; a <= WEFT_ENG_OP_COUNT; a++) {
@@ -283,6 +341,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(spans_of_a_thread_follow_each_other_and_add_up),
         cmocka_unit_test(the_ring_keeps_the_newest_spans),
         cmocka_unit_test(profiling_changes_no_token_and_allocates_nothing),
+        cmocka_unit_test(decoding_over_latents_reads_each_of_them_once),
         cmocka_unit_test(every_operator_has_a_name_of_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
