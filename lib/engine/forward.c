@@ -139,7 +139,8 @@ static void pick_rows(const struct wefti_lane *lane) {
     wefti_barrier(lane);
 }
 
-static const float *bias_of(const struct wefti_forward *f, size_t offset) {
+/* NULL: the model has none. */
+static const float *vector_of(const struct wefti_forward *f, size_t offset) {
     return offset ? wefti_vector(f->weights, offset) : NULL;
 }
 
@@ -175,14 +176,14 @@ static void make_q_and_kv(const struct wefti_lane *lane, uint32_t layer_idx, uin
     const struct wefti_layer *layer = &f->weights->layers[layer_idx];
     const struct wefti_matrix *qkv[] = {&layer->q, &layer->k, &layer->v};
     struct wefti_source hidden = {
-        .rows = f->x, .stride = f->x_stride, .norm = wefti_vector(f->weights, layer->attn_norm)};
+        .rows = f->x, .stride = f->x_stride, .norm = vector_of(f, layer->attn_norm)};
     wefti_mark(lane, WEFT_ENG_OP_ATTN_NORM);
     struct wefti_acts acts = wefti_acts_make(lane, &hidden, n_rows, qkv, 3);
     wefti_acts_observe(lane, layer_idx, WEFTI_IN_QKV, &acts, n_rows);
     const struct wefti_product products[] = {
-        {&layer->q, f->q, f->q_stride, NULL, bias_of(f, layer->bq)},
-        {&layer->k, f->k, f->kv_stride, NULL, bias_of(f, layer->bk)},
-        {&layer->v, f->v, f->kv_stride, NULL, bias_of(f, layer->bv)}};
+        {&layer->q, f->q, f->q_stride, NULL, vector_of(f, layer->bq)},
+        {&layer->k, f->k, f->kv_stride, NULL, vector_of(f, layer->bk)},
+        {&layer->v, f->v, f->kv_stride, NULL, vector_of(f, layer->bv)}};
     wefti_mark(lane, WEFT_ENG_OP_QKV);
     wefti_multiply(lane, &acts, n_rows, products, 3);
     wefti_mark(lane, WEFT_ENG_OP_ROPE_KV);
@@ -229,7 +230,7 @@ static void layer_ffn(const struct wefti_lane *lane, uint32_t layer_idx, uint32_
     const struct wefti_layer *layer = &f->weights->layers[layer_idx];
     const struct wefti_matrix *in[] = {&layer->gate, &layer->up};
     struct wefti_source hidden = {
-        .rows = f->x, .stride = f->x_stride, .norm = wefti_vector(f->weights, layer->ffn_norm)};
+        .rows = f->x, .stride = f->x_stride, .norm = vector_of(f, layer->ffn_norm)};
     wefti_mark(lane, WEFT_ENG_OP_FFN_NORM);
     struct wefti_acts acts = wefti_acts_make(lane, &hidden, n_rows, in, 2);
     wefti_acts_observe(lane, layer_idx, WEFTI_IN_FFN, &acts, n_rows);

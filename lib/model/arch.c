@@ -25,6 +25,8 @@ static const struct wefti_arch archs[] = {
      WEFTI_ARCH_LATENT | WEFTI_ARCH_EXPERTS | WEFTI_ARCH_DEEPSEEK, 0, true},
     {"deepseek2", "deepseek_v3", "DeepseekV3ForCausalLM",
      WEFTI_ARCH_LATENT | WEFTI_ARCH_EXPERTS | WEFTI_ARCH_DEEPSEEK, 0, true},
+    {"olmo2", "olmo2", "Olmo2ForCausalLM", WEFTI_ARCH_QK_NORM_ALL | WEFTI_ARCH_NORMS_BEHIND, 0,
+     false},
     {"phi3", "phi3", "Phi3ForCausalLM", WEFTI_ARCH_WINDOW | WEFTI_ARCH_FUSED, 0, false},
 };
 #define N_ARCHS (sizeof archs / sizeof archs[0])
@@ -53,7 +55,7 @@ const struct wefti_arch *wefti_arch_of_gguf(struct weft_str name) {
 
 weft_err wefti_arch_refuse(const char *path, const char *key, struct weft_str name,
                            struct weft_errmsg *why) {
-    char list[256] = "";
+    char list[400] = "";
     size_t at = 0;
     for (size_t i = 0; i < N_ARCHS && at < sizeof list; i++) {
         int n = snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "", archs[i].hf_type);

@@ -185,6 +185,10 @@ static weft_err read_latent(const struct config *c, struct weft_model_params *p)
 static weft_err read_window(const struct config *c, struct weft_model_params *p) {
     uint32_t window;
     weft_err err = get_u32(c, "attention.sliding_window", 0, &window);
+    if (!err && window && c->arch->traits & WEFTI_ARCH_NORMS_BEHIND) /* OLMo 3 by OLMo 2's name */
+        return weft_err_set(c->why, WEFT_E_UNSUPPORTED,
+                            "%s: %s is %u; a window in some layers alone is not supported", c->path,
+                            key_of(c, "attention.sliding_window").text, window);
     p->window = !err && window < p->n_context ? window : 0; /* else nothing is ever outside it */
     return err;
 }

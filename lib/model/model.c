@@ -348,6 +348,7 @@ uint64_t weft_model_hash(const weft_model *model) {
     hash = XXH3_64bits_withSeed(scales, sizeof scales, hash);
     const double others[] = {p->qkv_bias,
                              p->qk_norm,
+                             p->pre_norms,
                              p->post_norms,
                              p->norm_plus_one,
                              p->gelu,

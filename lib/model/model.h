@@ -200,7 +200,8 @@ struct weft_model_params {
 
     bool qkv_bias;
     bool qk_norm, qk_norm_all; /* each head of q and k is normalised; or all of them as one row */
-    bool post_norms;           /* what a half of a layer adds is normalised before it is */
+    bool pre_norms;            /* what a half of a layer reads is normalised */
+    bool post_norms;           /* what it adds is normalised before it is */
     bool norm_plus_one;        /* weights of norms are stored less 1 */
     bool gelu;                 /* in place of silu */
     float attn_soft_cap, logit_soft_cap; /* cap * tanh(x / cap); 0: none */
@@ -231,14 +232,14 @@ struct weft_model_expert {
 };
 
 struct weft_model_layer {
-    const struct weft_tensor *attn_norm; /* [hidden] */
+    const struct weft_tensor *attn_norm; /* [hidden], or NULL */
     const struct weft_tensor *wq, *wk,
         *wv;                      /* [heads*head_dim, hidden], [kv_heads*head_dim, hidden] x2 */
     const struct weft_tensor *wo; /* [hidden, heads*head_dim] */
     const struct weft_tensor *bq, *bk, *bv;    /* biases of wq, wk and wv, or NULL */
     const struct weft_tensor *q_norm, *k_norm; /* [head_dim] or all heads', or NULL */
     const struct weft_tensor *post_attn_norm, *post_ffn_norm; /* [hidden], or NULL */
-    const struct weft_tensor *ffn_norm;                       /* [hidden] */
+    const struct weft_tensor *ffn_norm;                       /* [hidden], or NULL */
     /* Of latent attention: wq is [heads*(nope_dim + rope_dim), hidden or q_lora], wk is [head_dim,
      * hidden], there is no wv, and wo is [hidden, heads*v_dim]. */
     const struct weft_tensor *wq_a, *q_a_norm; /* [q_lora, hidden] and [q_lora], or NULL */

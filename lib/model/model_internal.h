@@ -162,14 +162,15 @@ enum {
     WEFTI_ARCH_NO_ROPE_LAYERS = 8, /* some layers do not turn q and k; every fourth unless told */
     WEFTI_ARCH_SCALES = 16,        /* of embeddings, attention, residuals and logits */
     WEFTI_ARCH_GEMMA = 32, /* norms behind halves of a layer, GELU, scaled embeddings, windows */
-    WEFTI_ARCH_LOCAL_ROPE = 64,    /* Gemma 3: a RoPE of their own where there is a window */
-    WEFTI_ARCH_FUSED = 128,        /* q, k and v are one tensor, and so are gate and up */
-    WEFTI_ARCH_QK_NORM_ALL = 256,  /* all heads of q, and of k, are normalised as one row */
-    WEFTI_ARCH_EXPERTS = 512,      /* a mixture of experts */
-    WEFTI_ARCH_NORMALISED = 1024,  /* whose weights sum to 1, unless told otherwise */
-    WEFTI_ARCH_SHARED_GATE = 2048, /* with a shared one that has a gate */
-    WEFTI_ARCH_LATENT = 8192,      /* latent attention */
-    WEFTI_ARCH_DEEPSEEK = 4096,    /* groups of experts, shared ones, layers without any */
+    WEFTI_ARCH_LOCAL_ROPE = 64,      /* Gemma 3: a RoPE of their own where there is a window */
+    WEFTI_ARCH_FUSED = 128,          /* q, k and v are one tensor, and so are gate and up */
+    WEFTI_ARCH_QK_NORM_ALL = 256,    /* all heads of q, and of k, are normalised as one row */
+    WEFTI_ARCH_EXPERTS = 512,        /* a mixture of experts */
+    WEFTI_ARCH_NORMALISED = 1024,    /* whose weights sum to 1, unless told otherwise */
+    WEFTI_ARCH_SHARED_GATE = 2048,   /* with a shared one that has a gate */
+    WEFTI_ARCH_LATENT = 8192,        /* latent attention */
+    WEFTI_ARCH_DEEPSEEK = 4096,      /* groups of experts, shared ones, layers without any */
+    WEFTI_ARCH_NORMS_BEHIND = 16384, /* halves of a layer are normalised behind, not in front */
 };
 
 struct wefti_arch {

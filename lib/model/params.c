@@ -33,7 +33,9 @@ void wefti_params_init(struct weft_model_params *p, const struct wefti_arch *arc
     p->qkv_bias = arch->traits & WEFTI_ARCH_QKV_BIAS;
     p->qk_norm = arch->traits & WEFTI_ARCH_QK_NORM;
     p->qk_norm_all = arch->traits & WEFTI_ARCH_QK_NORM_ALL;
-    p->post_norms = p->gelu = arch->traits & WEFTI_ARCH_GEMMA;
+    p->gelu = arch->traits & WEFTI_ARCH_GEMMA;
+    p->pre_norms = !(arch->traits & WEFTI_ARCH_NORMS_BEHIND);
+    p->post_norms = arch->traits & (WEFTI_ARCH_GEMMA | WEFTI_ARCH_NORMS_BEHIND);
     p->embed_scale = p->residual_scale = p->logit_scale = 1;
     p->rope_magnitude = p->yarn_mscale = 1;
 }

@@ -60,6 +60,7 @@ enum when {
     WITH_QKV_BIAS,
     WITH_QK_NORM,
     WITH_QK_NORM_ALL,
+    WITH_PRE_NORMS,
     WITH_POST_NORMS,
     WITHOUT_POST_NORMS,
     WITH_PLAIN_Q,
@@ -68,6 +69,7 @@ enum when {
     WITH_KV_LORA,
     WITH_KV_B,
     WITH_K_AND_V_B,
+    WITH_BOTH_NORMS,
     WITH_PLAIN_FFN,
     WITH_EXPERTS,
     WITH_SCORE_BIAS,
@@ -83,7 +85,7 @@ static const struct {
 } layer_roles[] = {
     {{{"input_layernorm.weight", "attn_norm.weight"}, 1, {SIZE_HIDDEN}, NULL},
      AT(attn_norm),
-     ALWAYS},
+     WITH_PRE_NORMS},
     {{{"self_attn.q_proj.weight", "attn_q.weight"}, 2, {SIZE_Q, SIZE_HIDDEN}, NULL},
      AT(wq),
      WITH_PLAIN_Q},
@@ -142,7 +144,7 @@ static const struct {
      WITH_POST_NORMS},
     {{{"pre_feedforward_layernorm.weight", "ffn_norm.weight"}, 1, {SIZE_HIDDEN}, NULL},
      AT(ffn_norm),
-     WITH_POST_NORMS},
+     WITH_BOTH_NORMS},
     {{{"post_feedforward_layernorm.weight", "post_ffw_norm.weight"}, 1, {SIZE_HIDDEN}, NULL},
      AT(post_ffn_norm),
      WITH_POST_NORMS},
@@ -292,6 +294,8 @@ static bool is_there(const weft_model *model, uint32_t layer, enum when when) {
         return p->qk_norm;
     case WITH_QK_NORM_ALL:
         return p->qk_norm_all;
+    case WITH_PRE_NORMS:
+        return p->pre_norms;
     case WITH_POST_NORMS:
         return p->post_norms;
     case WITHOUT_POST_NORMS:
@@ -308,6 +312,8 @@ static bool is_there(const weft_model *model, uint32_t layer, enum when when) {
         return p->kv_lora > 0 && !has_k_and_v_b(model);
     case WITH_K_AND_V_B:
         return p->kv_lora > 0 && has_k_and_v_b(model);
+    case WITH_BOTH_NORMS:
+        return p->pre_norms && p->post_norms;
     case WITH_PLAIN_FFN:
         return !has_experts;
     case WITH_EXPERTS:

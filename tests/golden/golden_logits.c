@@ -241,7 +241,7 @@ static void a_sliding_window_agrees(void **state) {
 static void other_dense_architectures_agree(void **state) {
     (void)state;
     static const char *const names[] = {"qwen2",  "qwen3",  "smollm3", "granite",
-                                        "gemma2", "gemma3", "phi3"};
+                                        "gemma2", "gemma3", "phi3",    "olmo2"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char path[64];
         (void)snprintf(path, sizeof path, "tests/data/zoo/%s", names[i]);
@@ -272,6 +272,7 @@ static void their_gguf_files_agree(void **state) {
     (void)state;
     check_model("tests/data/zoo/gguf/gemma3.gguf", "tests/data/zoo/gemma3");
     check_model("tests/data/zoo/gguf/phi3_longrope.gguf", "tests/data/zoo/phi3_longrope");
+    check_model("tests/data/zoo/gguf/olmo2.gguf", "tests/data/zoo/olmo2");
     check_model("tests/data/zoo/gguf/qwen3_moe.gguf", "tests/data/zoo/qwen3_moe");
 }
 

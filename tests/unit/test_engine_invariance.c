@@ -336,9 +336,9 @@ static void results_of_quantised_folders_do_not_depend_on_company(void **state) 
 
 static void other_architectures_results_do_not_depend_on_company(void **state) {
     (void)state;
-    static const char *const names[] = {"qwen2",  "qwen3",     "smollm3",  "granite",
-                                        "gemma2", "gemma3",    "phi3",     "mixtral",
-                                        "olmoe",  "qwen2_moe", "qwen3_moe"};
+    static const char *const names[] = {"qwen2",  "qwen3",     "smollm3",   "granite",
+                                        "gemma2", "gemma3",    "phi3",      "mixtral",
+                                        "olmoe",  "qwen2_moe", "qwen3_moe", "olmo2"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char path[64];
         (void)snprintf(path, sizeof path, "tests/data/zoo/%s", names[i]);

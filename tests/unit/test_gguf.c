@@ -624,6 +624,25 @@ static void rope_divisors_must_be_positive(void **state) {
     }
 }
 
+/* OLMo 3's converter writes OLMo 2's name, and a window that some layers have. */
+static void olmo_3_is_refused(void **state) {
+    (void)state;
+    struct gguf_builder b;
+    struct weft_errmsg why;
+    gguf_init(&b);
+    gguf_str(&b, "general.architecture", "olmo2");
+    gguf_u32(&b, "olmo2.block_count", 1);
+    gguf_u32(&b, "olmo2.context_length", 128);
+    gguf_u32(&b, "olmo2.embedding_length", 32);
+    gguf_u32(&b, "olmo2.feed_forward_length", 64);
+    gguf_u32(&b, "olmo2.attention.head_count", 2);
+    gguf_u32(&b, "olmo2.vocab_size", 8);
+    gguf_u32(&b, "olmo2.attention.sliding_window", 64);
+    gguf_tiny_tensors(&b, 0);
+    assert_refused(finish_and(load_bytes, &b, &why), &why, WEFT_E_UNSUPPORTED, "some layers alone");
+    gguf_fini(&b);
+}
+
 /* -------------------------------------------------------------------- files, and bad bytes --- */
 
 static void vocabulary_files_of_others_open(void **state) {
@@ -722,6 +741,7 @@ int main(void) {
         cmocka_unit_test(options_of_the_metadata_are_checked),
         cmocka_unit_test(each_hyper_parameter_is_needed),
         cmocka_unit_test(rope_divisors_must_be_positive),
+        cmocka_unit_test(olmo_3_is_refused),
         cmocka_unit_test(vocabulary_files_of_others_open),
         cmocka_unit_test(every_truncation_is_refused),
         cmocka_unit_test(flipped_bytes_are_read_or_refused_with_a_sentence),
