@@ -88,6 +88,16 @@ static weft_err read_awq(const struct reader *r, struct weft_model_quant *quant)
     return read_4_bits(r, quant);
 }
 
+static weft_err read_bitsandbytes(const struct reader *r, struct weft_model_quant *quant) {
+    static const char type_key[] = "bnb_4bit_quant_type";
+    const json_t *eight = get(r, "load_in_8bit"), *type = get(r, type_key);
+    (void)quant;
+    if (json_is_true(eight)) return refuse(r, "load_in_8bit", eight);
+    if (!type) return refuse(r, type_key, type);
+    weft_err err = check_text(r, type_key, "nf4");
+    return err ? err : check_text(r, "bnb_4bit_quant_storage", "uint8");
+}
+
 static const struct {
     const char *name;
     enum weft_quant_method method;
@@ -96,6 +106,7 @@ static const struct {
     {"fp8", WEFT_QUANT_FP8, read_fp8},
     {"gptq", WEFT_QUANT_GPTQ, read_gptq},
     {"awq", WEFT_QUANT_AWQ, read_awq},
+    {"bitsandbytes", WEFT_QUANT_BNB, read_bitsandbytes},
 };
 
 weft_err wefti_config_quant(const char *path, const json_t *config,
@@ -106,6 +117,8 @@ weft_err wefti_config_quant(const char *path, const json_t *config,
     if (!json_is_object(config))
         return weft_err_set(why, WEFT_E_PROTO, "%s: \"quantization_config\" is not an object",
                             path);
+    /* bitsandbytes came first, when there was no need to say so. */
+    if (!name && (get(&r, "load_in_4bit") || get(&r, "load_in_8bit"))) name = "bitsandbytes";
     for (size_t i = 0; name && i < sizeof methods / sizeof methods[0]; i++) {
         if (strcmp(name, methods[i].name) != 0) continue;
         quant_out->method = methods[i].method;
@@ -114,6 +127,6 @@ weft_err wefti_config_quant(const char *path, const json_t *config,
     struct wefti_shown shown = wefti_show(name ? name : "", name ? strlen(name) : 0);
     return weft_err_set(why, WEFT_E_UNSUPPORTED,
                         "%s: \"quantization_config\": checkpoints quantised by \"%s\" are not "
-                        "supported (fp8, gptq and awq are)",
+                        "supported (fp8, gptq, awq and bitsandbytes are)",
                         path, shown.text);
 }

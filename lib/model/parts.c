@@ -8,6 +8,10 @@
  *          first in its lowest bits.
  *   AWQ    x.qweight [k, n/8] i32, x.scales [groups, n], x.qzeros [groups, n/8] i32: the features
  *          of a word stand in the order 0, 2, 4, 6, 1, 3, 5, 7
+ *   NF4    x.weight [n * k / 2, 1] u8, the first of two in the high half, and beside it, with
+ *          "x.weight." before their names: quant_state.bitsandbytes__nf4, JSON, with the shape and
+ *          the size of a block; quant_map [16]; absmax [blocks] f32, or u8, which stand for values
+ *          of nested_quant_map [256] times nested_absmax [blocks of blocks] plus nested_offset
  */
 #include "model/parts.h"
 
@@ -172,6 +176,99 @@ static weft_err join_awq(struct joiner *j, struct weft_tensor *out) {
     return err;
 }
 
+static weft_err find_floats(struct joiner *j, const char *suffix, uint64_t n,
+                            const struct weft_tensor **out) {
+    weft_err err = find_piece(j, suffix, true, out);
+    if (err) return err;
+    WEFT_ASSERT(*out != NULL);
+    err = check_vector(j, *out, n);
+    if (!err && (*out)->dtype != WEFT_DT_F32) err = refuse(j, *out, "is not of type f32");
+    return err;
+}
+
+/* Sizes beyond these are in no file, and small enough to be multiplied. */
+static bool read_size(const json_t *value, uint64_t *out) {
+    return weft_json_u64(value, out) && *out > 0 && *out < (uint64_t)1 << 31;
+}
+
+static bool read_state(struct weft_parts *parts, const json_t *state) {
+    const json_t *shape = json_object_get(state, "shape");
+    const json_t *nested = json_object_get(state, "nested_blocksize");
+    const json_t *offset = json_object_get(state, "nested_offset");
+    const char *type = json_string_value(json_object_get(state, "quant_type"));
+    if (nested && (!read_size(nested, &parts->nested_block) || !json_is_number(offset)))
+        return false;
+    parts->nested_offset = (float)json_number_value(offset); /* 0 where there is none */
+    return type && strcmp(type, "nf4") == 0 && json_array_size(shape) == 2 &&
+           read_size(json_array_get(shape, 0), &parts->n) &&
+           read_size(json_array_get(shape, 1), &parts->k) &&
+           read_size(json_object_get(state, "blocksize"), &parts->block);
+}
+
+static weft_err take_state(struct joiner *j) {
+    const struct weft_tensor *tensor;
+    json_t *state;
+    weft_err err = find_piece(j, ".weight.quant_state.bitsandbytes__nf4", true, &tensor);
+    if (err) return err;
+    if (tensor->dtype != WEFT_DT_U8) return refuse(j, tensor, "is not of type u8");
+    err = wefti_json_parse(j->path, "the state of a quantised weight", tensor->data, tensor->bytes,
+                           JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &state, j->why);
+    if (err) return err;
+    bool fits = read_state(j->parts, state);
+    json_decref(state);
+    if (!fits) return refuse(j, tensor, "does not describe a matrix of nf4");
+    j->fates[tensor - j->model->tensors] = PIECE;
+    return WEFT_OK;
+}
+
+/* Scales that are quantised themselves. */
+static weft_err take_nested(struct joiner *j, uint64_t n_blocks) {
+    const struct weft_tensor *scales, *values;
+    if (j->parts->nested_block == 0)
+        return refuse(j, j->codes, "has quantised scales, and its state does not say how");
+    uint64_t n = ceil_div(n_blocks, j->parts->nested_block);
+    weft_err err = find_floats(j, ".weight.nested_absmax", n, &scales);
+    if (!err) err = find_floats(j, ".weight.nested_quant_map", 256, &values);
+    if (err) return err;
+    set_piece(j, WEFTI_PIECE_NESTED_SCALES, scales);
+    set_piece(j, WEFTI_PIECE_NESTED_VALUES, values);
+    return WEFT_OK;
+}
+
+static weft_err take_map(struct joiner *j) {
+    const struct weft_tensor *map;
+    weft_err err = find_floats(j, ".weight.quant_map", 16, &map);
+    if (err) return err;
+    for (uint32_t i = 0; i < 16; i++) {
+        float value;
+        memcpy(&value, (const unsigned char *)map->data + i * sizeof value, sizeof value);
+        if (value != wefti_nf4_values[i])
+            return refuse(j, map, "holds other values than those of nf4");
+    }
+    j->fates[map - j->model->tensors] = PIECE;
+    return WEFT_OK;
+}
+
+static weft_err join_nf4(struct joiner *j, struct weft_tensor *out) {
+    struct weft_parts *parts = j->parts;
+    const struct weft_tensor *scales;
+    weft_err err = take_state(j);
+    if (!err) err = take_map(j);
+    if (!err) err = find_piece(j, ".weight.absmax", true, &scales);
+    if (err) return err;
+    uint64_t n_weights = parts->n * parts->k, n_blocks = ceil_div(n_weights, parts->block);
+    if (n_weights % 2 != 0 || j->codes->bytes != n_weights / 2)
+        return refuse(j, j->codes, "has not the bytes that its shape asks for");
+    err = check_vector(j, scales, n_blocks);
+    if (err) return err;
+    if (scales->dtype != WEFT_DT_U8 && scales->dtype != WEFT_DT_F32)
+        return refuse(j, scales, "is neither of type u8 nor f32");
+    parts->scale_dtype = scales->dtype;
+    set_piece(j, WEFTI_PIECE_SCALES, scales);
+    out->dtype = parts->k % 64 == 0 && parts->block % 64 == 0 ? WEFT_DT_NF4 : WEFT_DT_F32;
+    return scales->dtype == WEFT_DT_U8 ? take_nested(j, n_blocks) : WEFT_OK;
+}
+
 static const struct method {
     const char *codes; /* how the name of the codes ends */
     enum weft_dtype codes_dtype;
@@ -180,6 +277,7 @@ static const struct method {
     [WEFT_QUANT_FP8] = {".weight", WEFT_DT_F8_E4M3, join_fp8},
     [WEFT_QUANT_GPTQ] = {".qweight", WEFT_DT_I32, join_gptq},
     [WEFT_QUANT_AWQ] = {".qweight", WEFT_DT_I32, join_awq},
+    [WEFT_QUANT_BNB] = {".weight", WEFT_DT_U8, join_nf4},
 };
 
 /* Whether a tensor holds codes: its base's length, or -1. */
@@ -279,9 +377,12 @@ cleanup:
 
 uint64_t wefti_parts_hash(const struct weft_tensor *tensor, uint64_t seed) {
     const struct weft_parts *parts = tensor->parts;
-    const uint64_t facts[] = {parts->quant.method,     parts->quant.block_rows,
-                              parts->quant.block_cols, parts->scale_dtype,
-                              tensor->parts_row,       parts->quant.zeros_less_one};
+    uint32_t offset; /* its bits */
+    memcpy(&offset, &parts->nested_offset, sizeof offset);
+    const uint64_t facts[] = {
+        parts->quant.method, parts->quant.block_rows, parts->quant.block_cols,
+        parts->scale_dtype,  tensor->parts_row,       parts->quant.zeros_less_one,
+        parts->block,        parts->nested_block,     offset};
     uint64_t hash = XXH3_64bits_withSeed(facts, sizeof facts, seed);
     for (uint32_t i = 0; i < WEFTI_PIECE_COUNT; i++) {
         const struct wefti_piece_data *piece = &parts->pieces[i];

@@ -10,7 +10,9 @@ enum wefti_piece {
     WEFTI_PIECE_CODES,
     WEFTI_PIECE_SCALES,
     WEFTI_PIECE_ZEROS,
-    WEFTI_PIECE_GROUPS, /* GPTQ: of each column, where they do not follow from its number */
+    WEFTI_PIECE_GROUPS,        /* GPTQ: of each column, where they do not follow from its number */
+    WEFTI_PIECE_NESTED_SCALES, /* NF4: of what scales are codes of, and what those stand for */
+    WEFTI_PIECE_NESTED_VALUES,
     WEFTI_PIECE_COUNT,
 };
 
@@ -21,12 +23,17 @@ struct wefti_piece_data {
 
 struct weft_parts {
     struct weft_model_quant quant;
-    uint64_t n, k;               /* rows and columns of the weight */
-    uint64_t scale_cols;         /* FP8: blocks of columns */
-    uint64_t group, n_groups;    /* GPTQ and AWQ: columns in a group, and how many there are */
-    enum weft_dtype scale_dtype; /* F32, F16 or BF16 */
+    uint64_t n, k;                /* rows and columns of the weight */
+    uint64_t scale_cols;          /* FP8: blocks of columns */
+    uint64_t group, n_groups;     /* GPTQ and AWQ: columns in a group, and how many there are */
+    uint64_t block, nested_block; /* NF4: weights to a scale, and scales to one of theirs */
+    float nested_offset;
+    enum weft_dtype scale_dtype; /* F32, F16 or BF16; of NF4 F32 or U8 */
     struct wefti_piece_data pieces[WEFTI_PIECE_COUNT];
 };
+
+/* What the codes of NF4 stand for. */
+extern const float wefti_nf4_values[16];
 
 /* Row `row` as f32. */
 void wefti_parts_row_f32(const struct weft_parts *parts, uint64_t row, float *out);

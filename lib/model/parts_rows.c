@@ -117,6 +117,63 @@ static void q4_row_f32(const struct weft_parts *parts, uint64_t row, float *out)
     }
 }
 
+/* --------------------------------------------------------------------------------------- NF4 ---
+ */
+
+enum { NF4_BLOCK = 64, NF4_BLOCK_BYTES = 4 + NF4_BLOCK / 2 };
+
+const float wefti_nf4_values[16] = {
+    -1.0f,
+    -0.6961928009986877f,
+    -0.5250730514526367f,
+    -0.39491748809814453f,
+    -0.28444138169288635f,
+    -0.18477343022823334f,
+    -0.09105003625154495f,
+    0.0f,
+    0.07958029955625534f,
+    0.16093020141124725f,
+    0.24611230194568634f,
+    0.33791524171829224f,
+    0.44070982933044434f,
+    0.5626170039176941f,
+    0.7229568362236023f,
+    1.0f,
+};
+
+static float read_f32(const struct weft_parts *parts, enum wefti_piece piece, uint64_t idx) {
+    float value;
+    memcpy(&value, parts->pieces[piece].at + idx * sizeof value, sizeof value);
+    return value;
+}
+
+/* Of weight `idx` of all; of quantised scales rounded twice, as the tool does. */
+static float nf4_scale(const struct weft_parts *parts, uint64_t idx) {
+    uint64_t block = idx / parts->block;
+    if (parts->scale_dtype == WEFT_DT_F32) return read_f32(parts, WEFTI_PIECE_SCALES, block);
+    unsigned char code = parts->pieces[WEFTI_PIECE_SCALES].at[block];
+    float scale = read_f32(parts, WEFTI_PIECE_NESTED_VALUES, code) *
+                  read_f32(parts, WEFTI_PIECE_NESTED_SCALES, block / parts->nested_block);
+    return scale + parts->nested_offset;
+}
+
+static void nf4_row(const struct weft_parts *parts, uint64_t row, unsigned char *out) {
+    for (uint64_t k = 0; k < parts->k; k += NF4_BLOCK, out += NF4_BLOCK_BYTES) {
+        uint64_t idx = row * parts->k + k;
+        float scale = nf4_scale(parts, idx);
+        memcpy(out, &scale, sizeof scale);
+        memcpy(out + sizeof scale, parts->pieces[WEFTI_PIECE_CODES].at + idx / 2, NF4_BLOCK / 2);
+    }
+}
+
+static void nf4_row_f32(const struct weft_parts *parts, uint64_t row, float *out) {
+    for (uint64_t k = 0; k < parts->k; k++) {
+        uint64_t idx = row * parts->k + k;
+        unsigned char pair = parts->pieces[WEFTI_PIECE_CODES].at[idx / 2];
+        out[k] = nf4_scale(parts, idx) * wefti_nf4_values[idx % 2 ? pair & 15 : pair >> 4];
+    }
+}
+
 /* ----------------------------------------------------------------------------------- any row ---
  */
 
@@ -132,6 +189,8 @@ void wefti_parts_row_f32(const struct weft_parts *parts, uint64_t row, float *ou
     WEFT_ASSERT(row < parts->n);
     if (parts->quant.method == WEFT_QUANT_FP8)
         f8_row_f32(parts, row, out);
+    else if (parts->quant.method == WEFT_QUANT_BNB)
+        nf4_row_f32(parts, row, out);
     else
         q4_row_f32(parts, row, out);
 }
@@ -147,6 +206,8 @@ static void join_rows(const struct weft_parts *parts, enum weft_dtype dtype, uin
     for (uint64_t i = 0; i < n_rows; i++, out += row_bytes) {
         if (dtype == WEFT_DT_F8_E4M3)
             f8_row(parts, row_begin + i, out);
+        else if (dtype == WEFT_DT_NF4)
+            nf4_row(parts, row_begin + i, out);
         else
             wefti_parts_row_f32(parts, row_begin + i, (float *)(void *)out);
     }

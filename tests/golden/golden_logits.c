@@ -279,7 +279,8 @@ static void their_gguf_files_agree(void **state) {
 /* Weight formats of Hugging Face folders: tests/golden/make_format_goldens.py. */
 static void quantised_folders_agree(void **state) {
     (void)state;
-    static const char *const names[] = {"fp8", "gptq", "gptq_order", "gptq_v2", "awq"};
+    static const char *const names[] = {"fp8", "gptq", "gptq_order", "gptq_v2",
+                                        "awq", "nf4",  "nf4_wide"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char path[64];
         (void)snprintf(path, sizeof path, "tests/data/formats/%s", names[i]);

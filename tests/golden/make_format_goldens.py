@@ -111,6 +111,45 @@ def awq(w, rng, group_size, **_):
             "qzeros": ("I32", words(zeros, 1, order))}, values
 
 
+NF4 = np.array([-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
+                -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725,
+                0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941,
+                0.7229568362236023, 1.0], np.float32)
+
+
+def nf4(w, rng, bnb_4bit_use_double_quant, block, **_):
+    """Blocks run on from row to row."""
+    flat = w.ravel()
+    n_blocks = -(-flat.size // block)
+    of_block = np.arange(flat.size) // block
+    scales = np.array([np.abs(flat[of_block == b]).max() for b in range(n_blocks)], np.float32)
+    state = {"quant_type": "nf4", "blocksize": block, "dtype": "bfloat16", "shape": list(w.shape)}
+    pieces = {"weight.quant_map": ("F32", NF4), "weight.absmax": ("F32", scales)}
+    if bnb_4bit_use_double_quant:
+        values = np.sort(np.float32(np.linspace(-1, 1, 256)) ** 3)
+        offset = scales.mean(dtype=np.float32)
+        nested = np.array([np.abs(scales[i:i + 256] - offset).max() for i in range(0, n_blocks, 256)], np.float32)
+        whole = nested[np.arange(n_blocks) // 256]
+        codes = np.abs(values - ((scales - offset) / whole)[:, None]).argmin(-1).astype(np.uint8)
+        scales = values[codes] * whole + offset
+        state.update({"nested_blocksize": 256, "nested_dtype": "float32", "nested_offset": float(offset)})
+        pieces.update({"weight.absmax": ("U8", codes), "weight.nested_absmax": ("F32", nested),
+                       "weight.nested_quant_map": ("F32", values)})
+    assert scales.dtype == np.float32
+    exact = scales[of_block].astype(np.float64)
+    codes = np.abs(NF4.astype(np.float64) - (flat / exact)[:, None]).argmin(-1).astype(np.uint8)
+    text = np.frombuffer(json.dumps(state).encode(), np.uint8)
+    pieces.update({"weight": ("U8", (codes[0::2] << 4 | codes[1::2]).reshape(-1, 1)),
+                   "weight.quant_state.bitsandbytes__nf4": ("U8", text)})
+    return pieces, (NF4[codes].astype(np.float64) * exact).reshape(w.shape)
+
+
+def nf4_config(double):
+    return {"quant_method": "bitsandbytes", "load_in_4bit": True, "load_in_8bit": False, "bnb_4bit_quant_type": "nf4",
+            "bnb_4bit_quant_storage": "uint8", "bnb_4bit_compute_dtype": "bfloat16",
+            "bnb_4bit_use_double_quant": double}
+
+
 def gptq_config(**more):
     return {"quant_method": "gptq", "bits": 4, "damp_percent": 0.1, "true_sequential": True, **more}
 
@@ -124,6 +163,8 @@ FORMATS = {
     "gptq_order": (gptq, gptq_config(group_size=128, desc_act=True, sym=True), SMALL),
     "gptq_v2": (gptq, gptq_config(group_size=-1, desc_act=False, sym=False, checkpoint_format="gptq_v2"), SMALL),
     "awq": (awq, {"quant_method": "awq", "bits": 4, "group_size": 64, "zero_point": True, "version": "gemm"}, SMALL),
+    "nf4": (nf4, nf4_config(True), dict(SMALL, block=64)),
+    "nf4_wide": (nf4, nf4_config(False), dict(SMALL, block=128, ffn=160)),
 }
 
 
@@ -208,7 +249,7 @@ def make(out, name, seed):
         put_plain(p + "post_attention_layernorm.weight", 1 + rng.randn(hidden) * 0.1)
         for key, shape in shapes.items():
             w = rng.randn(*shape) * (1 + rng.rand(shape[0], 1)) * 1.5 / np.sqrt(shape[1])
-            pieces, values = quantise(w, rng, **quant_config)
+            pieces, values = quantise(w, rng, **quant_config, block=d.get("block"))
             for suffix, piece in pieces.items():
                 stored[p + key + "." + suffix] = piece
             exact[p + key + ".weight"] = values

@@ -326,7 +326,8 @@ static void results_of_few_bits_do_not_depend_on_company(void **state) {
 
 static void results_of_quantised_folders_do_not_depend_on_company(void **state) {
     (void)state;
-    static const char *const names[] = {"fp8", "gptq", "gptq_order", "gptq_v2", "awq"};
+    static const char *const names[] = {"fp8", "gptq", "gptq_order", "gptq_v2",
+                                        "awq", "nf4",  "nf4_wide"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char path[64];
         (void)snprintf(path, sizeof path, "tests/data/formats/%s", names[i]);

@@ -113,6 +113,7 @@ static void packed_models_compute_the_same_bits(void **state) {
         FORMATS "fp8",
         FORMATS "gptq",
         FORMATS "gptq_order",
+        FORMATS "nf4",
         ENGINE_QUANTISED,
         ENGINE_DRAFT,
     };
