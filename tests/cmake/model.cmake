@@ -3,6 +3,8 @@ foreach(name test_model test_rope test_safetensors test_gguf test_gguf_split tes
   weft_test(${name} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/${name}.c ${WEFT_MODEL_FILES}
             LINKS weft_model LABELS unit TIMEOUT 60)
 endforeach()
+weft_test(test_parts SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_parts.c ${WEFT_MODEL_FILES}
+          LINKS weft_model weft_kernels LABELS unit TIMEOUT 60)
 foreach(name fuzz_gguf fuzz_safetensors fuzz_config fuzz_packed)
   weft_fuzz(${name} RUNS 100000 LINKS weft_model PkgConfig::XXHASH SOURCES ${WEFT_MODEL_FILES})
 endforeach()

@@ -340,6 +340,30 @@ static void options_that_are_not_there_yet_are_refused_by_name(void **state) {
         {"{\"mlp_bias\":true}", "mlp_bias"},
         {"{\"hidden_act\":\"gelu\"}", "gelu"},
         {"{\"quantization_config\":{\"quant_method\":\"hqq\"}}", "hqq"},
+        {"{\"quantization_config\":{\"quant_method\":\"fp8\"}}", "weight_block_size"},
+        {"{\"quantization_config\":{\"quant_method\":\"fp8\",\"weight_block_size\":[64,64]}}",
+         "[64"},
+        {"{\"quantization_config\":{\"quant_method\":\"fp8\",\"weight_block_size\":[128,128],"
+         "\"activation_scheme\":\"static\"}}",
+         "static"},
+        {"{\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":3,\"group_size\":128}}",
+         "bits"},
+        {"{\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4}}", "group_size"},
+        {"{\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":128,"
+         "\"checkpoint_format\":\"marlin\"}}",
+         "marlin"},
+        {"{\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":128,"
+         "\"dynamic\":{\"-:.*mlp.*\":{}}}}",
+         "dynamic"},
+        {"{\"quantization_config\":{\"quant_method\":\"awq\",\"bits\":4,\"group_size\":128,"
+         "\"version\":\"gemv\"}}",
+         "gemv"},
+        {"{\"quantization_config\":{\"quant_method\":\"awq\",\"bits\":4,\"group_size\":128,"
+         "\"zero_point\":false}}",
+         "zero_point"},
+        {"{\"quantization_config\":{\"load_in_8bit\":true}}", "load_in_8bit"},
+        {"{\"quantization_config\":{\"load_in_4bit\":true,\"bnb_4bit_quant_type\":\"fp4\"}}",
+         "fp4"},
         {"{\"rope_scaling\":{\"type\":\"mrope\",\"factor\":4}}", "mrope"},
         {"{\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,\"truncate\":false}}", "truncate"},
         {"{\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"default\"}}}", "layer"},
@@ -384,6 +408,7 @@ static void nonsense_in_config_json_is_refused(void **state) {
         {"{\"rope_theta\":0}", "RoPE base"},
         {"{\"rope_theta\":1e300}", "RoPE base"},
         {"{\"rope_scaling\":7}", "rope_scaling"},
+        {"{\"quantization_config\":7}", "quantization_config"},
         {"{\"partial_rotary_factor\":0}", "partial_rotary_factor"},
         {"{\"partial_rotary_factor\":1.5}", "partial_rotary_factor"},
         {"{\"partial_rotary_factor\":\"half\"}", "partial_rotary_factor"},
