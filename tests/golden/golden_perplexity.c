@@ -1,6 +1,7 @@
-/* Perplexity of the bundled model in the default mode over tests/data/valid.txt: within 0.5 % of
- * what the float64 reference recorded in goldens.json (whose "definition" is followed here). Every
- * token is predicted once: blocks of 511, each on its own behind a begin-of-text token. */
+/* Perplexity of the bundled model, and of one with experts, in the default mode over
+ * tests/data/valid.txt: within 0.5 % of what the float64 reference recorded in goldens.json (whose
+ * "definition" is followed here). Every token is predicted once: blocks of 511, each on its own
+ * behind a begin-of-text token. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -86,9 +87,11 @@ static double mean_loss(const struct way *way, const uint32_t *ids, size_t n_ids
     return sum / (double)n_ids;
 }
 
-static double recorded(const char *key) {
+static double recorded(const char *folder, const char *key) {
     json_error_t error;
-    json_t *doc = json_load_file(drive_fixture("models/fable-6m/goldens.json"), 0, &error);
+    char path[1024];
+    (void)snprintf(path, sizeof path, "%s/goldens.json", folder);
+    json_t *doc = json_load_file(path, 0, &error);
     assert_non_null(doc);
     const json_t *value = json_object_get(json_object_get(doc, "perplexity"), key);
     double number = json_number_value(value);
@@ -97,26 +100,40 @@ static double recorded(const char *key) {
     return number;
 }
 
-static void check_perplexity(struct way way, double deviation) {
+/* `folder`: of the model whose tokenizer and recorded perplexity it is. */
+static void check_in(const char *folder, struct way way, double deviation) {
     weft_tokenizer *tok = NULL;
     struct weft_errmsg why = {{0}};
     size_t len, n_ids;
     uint32_t *ids, bos;
     char *text = read_text(drive_fixture("tests/data/valid.txt"), &len);
-    if (weft_text_open(drive_fixture("models/fable-6m"), &tok, &why)) fail_msg("%s", why.text);
+    if (weft_text_open(folder, &tok, &why)) fail_msg("%s", why.text);
     assert_true(weft_text_bos(tok, &bos));
     if (weft_text_encode(tok, text, len, 0, SIZE_MAX, &ids, &n_ids, &why)) fail_msg("%s", why.text);
-    assert_int_equal(n_ids, (size_t)recorded("tokens"));
-    const char *model = way.model;
-    way.model = drive_fixture(model);
+    assert_int_equal(n_ids, (size_t)recorded(folder, "tokens"));
     double got = exp(mean_loss(&way, ids, n_ids, bos));
-    double want = exp(recorded("nll"));
-    (void)printf("%s: perplexity %.4f, recorded %.4f (%+.3f %%)\n", model, got, want,
+    double want = exp(recorded(folder, "nll"));
+    (void)printf("%s: perplexity %.4f, recorded %.4f (%+.3f %%)\n", way.model, got, want,
                  100.0 * (got / want - 1.0));
     assert_true(fabs(got / want - 1.0) < deviation);
     free(ids);
     free(text);
     weft_text_free(tok);
+}
+
+static void check_perplexity(struct way way, double deviation) {
+    way.model = drive_fixture(way.model);
+    check_in(drive_fixture("models/fable-6m"), way, deviation);
+}
+
+static void latents_and_experts_keep_the_perplexity(void **state) {
+    (void)state;
+    const char *folder = drive_shared("models/fable-moe-12m");
+    if (!folder) skip();
+    char gguf[1024];
+    (void)snprintf(gguf, sizeof gguf, "%s/fable-moe-12m-q8_0.gguf", folder);
+    check_in(folder, (struct way){.model = folder}, DEVIATION);
+    check_in(folder, (struct way){.model = gguf}, DEVIATION);
 }
 
 static void bf16_mode_keeps_the_perplexity(void **state) {
@@ -161,6 +178,7 @@ int main(void) {
         cmocka_unit_test(an_int8_cache_keeps_the_perplexity),
         cmocka_unit_test(four_bits_cost_little_perplexity),
         cmocka_unit_test(scales_per_group_keep_the_perplexity),
+        cmocka_unit_test(latents_and_experts_keep_the_perplexity),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "kernels/kernels.h"
 
@@ -25,6 +26,15 @@ const char *drive_fixture(const char *path) {
     const char *root = getenv("WEFT_SOURCE_DIR");
     (void)snprintf(out, sizeof paths[0], "%s/%s", root ? root : ".", path);
     return out;
+}
+
+const char *drive_shared(const char *path) {
+    static char out[1024];
+    const char *root = getenv("WEFT_SHARED_DIR");
+    (void)snprintf(out, sizeof out, "%s/%s", root ? root : "../shared", path);
+    if (access(out, R_OK) == 0) return out;
+    (void)printf("SKIPPED: there is no %s (WEFT_SHARED_DIR/%s)\n", out, path);
+    return NULL;
 }
 
 weft_eng *drive_open(const char *path, const struct weft_eng_options *options) {

@@ -26,6 +26,10 @@ struct drive {
 /* True, with a line that says so, when WEFT_ISA names what this CPU lacks: the test is skipped. */
 bool drive_isa_missing(void);
 
+/* The path of a model of ours that is too large for the repository, which lies in WEFT_SHARED_DIR;
+ * NULL, and a line that says so, where it does not. Static storage, one for all calls. */
+const char *drive_shared(const char *path);
+
 /* The path of a fixture in the source tree; static storage, valid until the next call but three. */
 const char *drive_fixture(const char *path);
 
