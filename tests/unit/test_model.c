@@ -379,6 +379,71 @@ static void options_that_are_not_there_yet_are_refused_by_name(void **state) {
     }
 }
 
+#define LATENT                                                                                     \
+    "{\"architectures\":[\"DeepseekV3ForCausalLM\"],\"model_type\":\"deepseek_v3\","               \
+    "\"kv_lora_rank\":48,\"q_lora_rank\":null,\"qk_nope_head_dim\":12,\"qk_rope_head_dim\":6,"     \
+    "\"v_head_dim\":10,\"n_routed_experts\":4,\"num_experts_per_tok\":2,\"moe_intermediate_"       \
+    "size\":8"
+
+static void latent_attention_is_one_row_for_all_heads(void **state) {
+    (void)state;
+    struct weft_model_params p;
+    struct weft_errmsg why;
+    if (parse_changed(LATENT ",\"hidden_size\":33}", &p, &why)) fail_msg("%s", why.text);
+    assert_int_equal(p.n_kv_heads, 1);
+    assert_int_equal(p.head_dim, 48 + 6);
+    assert_int_equal(p.rope_dim, 6);
+    assert_int_equal(p.kv_lora, 48);
+    assert_int_equal(p.q_lora, 0);
+    assert_int_equal(p.nope_dim, 12);
+    assert_int_equal(p.v_dim, 10);
+    assert_int_equal(p.n_predict, 0);
+    assert_true(p.rope_interleaved);
+    if (parse_changed(LATENT ",\"q_lora_rank\":7,\"rope_interleave\":false,\"head_dim\":6,"
+                             "\"num_nextn_predict_layers\":2}",
+                      &p, &why))
+        fail_msg("%s", why.text);
+    assert_int_equal(p.head_dim, 48 + 6);
+    assert_int_equal(p.q_lora, 7);
+    assert_int_equal(p.n_predict, 2);
+    assert_false(p.rope_interleaved);
+}
+
+static void nonsense_about_latents_is_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *change, *said;
+    } cases[] = {
+        {"\"kv_lora_rank\":null", "has no \"kv_lora_rank\""},
+        {"\"kv_lora_rank\":0", "rank of the latent"},
+        {"\"kv_lora_rank\":1025", "rank of the latent"},
+        {"\"kv_lora_rank\":1020", "head dimension"},
+        {"\"kv_lora_rank\":4294967290", "rank of the latent"},
+        {"\"kv_lora_rank\":0,\"v_head_dim\":0", "head dimension"},
+        {"\"q_lora_rank\":-1", "q_lora_rank"},
+        {"\"q_lora_rank\":16777216", "rank of queries"},
+        {"\"qk_nope_head_dim\":0", "does not turn"},
+        {"\"qk_nope_head_dim\":513", "does not turn"},
+        {"\"qk_rope_head_dim\":0", "that turns"},
+        {"\"qk_rope_head_dim\":4294967290", "that turns"},
+        {"\"qk_rope_head_dim\":7", "elements of a head"},
+        {"\"v_head_dim\":null", "v_head_dim"},
+        {"\"v_head_dim\":600", "values"},
+        {"\"num_nextn_predict_layers\":5000", "predicting layers"},
+        {"\"rope_interleave\":\"yes\"", "rope_interleave"},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct weft_model_params params;
+        struct weft_errmsg why;
+        char changes[1024];
+        (void)snprintf(changes, sizeof changes, LATENT ",%s}", cases[i].change);
+        weft_err err = parse_changed(changes, &params, &why);
+        print_message("    %s\n", why.text);
+        assert_int_equal(err, WEFT_E_PROTO);
+        assert_non_null(strstr(why.text, cases[i].said));
+    }
+}
+
 static void nonsense_in_config_json_is_refused(void **state) {
     (void)state;
     static const struct {
@@ -759,6 +824,8 @@ int main(void) {
         cmocka_unit_test(hash_tells_models_apart_and_ignores_where_they_lie),
         cmocka_unit_test(options_that_are_not_there_yet_are_refused_by_name),
         cmocka_unit_test(nonsense_in_config_json_is_refused),
+        cmocka_unit_test(latent_attention_is_one_row_for_all_heads),
+        cmocka_unit_test(nonsense_about_latents_is_refused),
         cmocka_unit_test(text_that_is_not_a_configuration_is_refused),
         cmocka_unit_test(every_spelling_of_rope_scaling_is_read),
         cmocka_unit_test(a_part_of_each_head_may_turn),
