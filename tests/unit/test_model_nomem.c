@@ -105,10 +105,19 @@ static void opening_a_folder_survives_each_refusal(void **state) {
                   open_until_it_works(test_source_path("tests/data/zoo/llama_mha_linear")));
 }
 
+static void joining_quantised_weights_survives_each_refusal(void **state) {
+    (void)state;
+    print_message("    %u allocations\n",
+                  open_until_it_works(test_source_path("tests/data/formats/gptq")));
+    print_message("    %u allocations\n",
+                  open_until_it_works(test_source_path("tests/data/formats/nf4")));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(opening_a_gguf_file_survives_each_refusal),
         cmocka_unit_test(opening_a_folder_survives_each_refusal),
+        cmocka_unit_test(joining_quantised_weights_survives_each_refusal),
     };
     json_set_alloc_funcs(__wrap_malloc, free);
     return cmocka_run_group_tests(tests, NULL, NULL);
