@@ -137,9 +137,9 @@ def test_files_that_are_no_packed_model_end_with_one_sentence():
 
 
 def test_every_architecture_goes_on_as_a_packed_file():
-    names = ("qwen2", "qwen3", "smollm3", "granite", "gemma2", "gemma3", "phi3", "phi3_longrope", "mistral_swa16",
-             "mixtral", "olmo2", "olmoe", "qwen2_moe", "qwen3_moe", "gguf/qwen3_moe.gguf", "deepseek_v2", "deepseek_v3",
-             "deepseek_v3_fp8", "gguf/deepseek_v2.gguf")
+    names = ("qwen2", "qwen3", "smollm3", "granite", "gemma2", "gemma3", "phi3", "phi3_longrope", "phi4_mini",
+             "llama_yarn", "mistral_swa16", "mixtral", "olmo2", "olmoe", "qwen2_moe", "qwen3_moe",
+             "gguf/qwen3_moe.gguf", "deepseek_v2", "deepseek_v3", "deepseek_v3_fp8", "gguf/deepseek_v2.gguf")
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "packed")
         for name in names:
