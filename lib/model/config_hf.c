@@ -521,7 +521,6 @@ static weft_err read_rope_dim(const struct config *c, const json_t *parameters,
                               const json_t *scaling, struct weft_model_params *p) {
     static const char key[] = "partial_rotary_factor";
     double part = 1;
-    if (p->rope_dim != 0) return WEFT_OK; /* it is not the heads' part */
     weft_err err = get_double(c, c->root, key, &part);
     if (!err) err = get_double(c, parameters, key, &part);
     if (!err) err = get_double(c, scaling, key, &part);
