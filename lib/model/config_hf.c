@@ -1,88 +1,12 @@
 /* config.json of a Hugging Face folder. Keys that are missing have transformers' defaults; options
  * that would change the arithmetic and are not there yet are refused by name, never ignored.
  */
-#include "model/model_internal.h"
+#include "model/config_hf.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/check.h"
-
-struct config {
-    const char *path;
-    json_t *root;
-    struct weft_errmsg *why;
-};
-
-/* NULL both for a missing key and for JSON's null, which mean the same in these files. */
-static json_t *get(const json_t *object, const char *key) {
-    json_t *value = json_object_get(object, key);
-    return json_is_null(value) ? NULL : value;
-}
-
-static weft_err wrong_type(const struct config *c, const char *key, const char *wanted) {
-    return weft_err_set(c->why, WEFT_E_PROTO, "%s: \"%s\" is not %s", c->path, key, wanted);
-}
-
-static weft_err unsupported(const struct config *c, const char *key, const char *value) {
-    struct wefti_shown shown = wefti_show(value, strlen(value));
-    return weft_err_set(c->why, WEFT_E_UNSUPPORTED, "%s: \"%s\": %s is not supported", c->path, key,
-                        shown.text);
-}
-
-#define REQUIRED UINT32_MAX /* as the default of get_u32 */
-
-/* Ranges are checked later, for all formats alike (params.c). */
-static weft_err get_u32(const struct config *c, const json_t *object, const char *key,
-                        uint32_t default_value, uint32_t *out) {
-    const json_t *value = get(object, key);
-    if (!value) {
-        *out = default_value;
-        if (default_value != REQUIRED) return WEFT_OK;
-        return weft_err_set(c->why, WEFT_E_PROTO, "%s: has no \"%s\"", c->path, key);
-    }
-    uint64_t whole;
-    if (!json_is_number(value)) return wrong_type(c, key, "a whole number");
-    if (weft_json_u64(value, &whole) && whole < UINT32_MAX) {
-        *out = (uint32_t)whole;
-        return WEFT_OK;
-    }
-    double number = json_number_value(value);
-    if (number < 0 || number != floor(number)) return wrong_type(c, key, "a whole number");
-    return weft_err_set(c->why, WEFT_E_PROTO, "%s: \"%s\" is %.17g, which is out of range", c->path,
-                        key, number);
-}
-
-/* Leaves *out alone when there is no such key. */
-static weft_err get_double(const struct config *c, const json_t *object, const char *key,
-                           double *out) {
-    const json_t *value = get(object, key);
-    if (!value) return WEFT_OK;
-    if (!json_is_number(value)) return wrong_type(c, key, "a number");
-    *out = json_number_value(value);
-    return WEFT_OK;
-}
-
-static weft_err get_bool(const struct config *c, const char *key, bool *out) {
-    const json_t *value = get(c->root, key);
-    *out = false;
-    if (!value) return WEFT_OK;
-    if (!json_is_boolean(value)) return wrong_type(c, key, "a boolean");
-    *out = json_is_true(value);
-    return WEFT_OK;
-}
-
-/* The text under `key`; `default_text` when there is none. */
-static weft_err get_text(const struct config *c, const json_t *object, const char *key,
-                         const char *default_text, const char **out) {
-    const json_t *value = get(object, key);
-    *out = default_text;
-    if (!value) return WEFT_OK;
-    if (!json_is_string(value)) return wrong_type(c, key, "a string");
-    *out = json_string_value(value);
-    return WEFT_OK;
-}
 
 static weft_err read_sizes(const struct config *c, bool is_latent, struct weft_model_params *p) {
     const struct {
@@ -394,160 +318,6 @@ static weft_err read_traits(const struct config *c, const struct wefti_arch *arc
     return err;
 }
 
-static weft_err read_rope_type(const struct config *c, const char *key, const json_t *rope,
-                               enum weft_rope_scaling *scaling_out) {
-    static const struct {
-        const char *name;
-        enum weft_rope_scaling scaling;
-    } types[] = {
-        {"default", WEFT_ROPE_NONE},      {"linear", WEFT_ROPE_LINEAR},
-        {"llama3", WEFT_ROPE_LLAMA3},     {"yarn", WEFT_ROPE_YARN},
-        {"longrope", WEFT_ROPE_LONGROPE}, {"su", WEFT_ROPE_LONGROPE}, /* the name it once had */
-        {"dynamic", WEFT_ROPE_DYNAMIC},
-    };
-    const char *type;
-    *scaling_out = WEFT_ROPE_NONE;
-    weft_err err = get_text(c, rope, "type", NULL, &type);
-    if (err) return err;
-    err = get_text(c, rope, "rope_type", type, &type);
-    if (err) return err;
-    if (!type && get(rope, "factor")) {
-        return weft_err_set(c->why, WEFT_E_PROTO, "%s: \"%s\" has a factor and no type", c->path,
-                            key);
-    }
-    if (!type) return WEFT_OK;
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
-        if (strcmp(type, types[i].name) != 0) continue;
-        *scaling_out = types[i].scaling;
-        return WEFT_OK;
-    }
-    return unsupported(c, key, type);
-}
-
-/* Phi-3 has it beside the object that describes RoPE. */
-static weft_err read_original_context(const struct config *c, const json_t *rope,
-                                      uint32_t default_value, struct weft_model_params *p) {
-    static const char key[] = "original_max_position_embeddings";
-    return get_u32(c, get(rope, key) ? rope : c->root, key, default_value,
-                   &p->rope_original_context);
-}
-
-static weft_err read_llama3(const struct config *c, const json_t *rope,
-                            struct weft_model_params *p) {
-    weft_err err = get_double(c, rope, "low_freq_factor", &p->rope_low_freq_factor);
-    if (!err) err = get_double(c, rope, "high_freq_factor", &p->rope_high_freq_factor);
-    return err ? err : read_original_context(c, rope, REQUIRED, p);
-}
-
-static weft_err read_yarn(const struct config *c, const char *key, const json_t *rope,
-                          struct weft_model_params *p) {
-    double mscale = 0, mscale_all = 0;
-    if (json_is_false(get(rope, "truncate"))) return unsupported(c, key, "truncate false");
-    weft_err err = read_original_context(c, rope, p->n_context, p);
-    if (err) return err;
-    if (!get(rope, "factor")) p->rope_factor = (double)p->n_context / p->rope_original_context;
-    p->yarn_beta_fast = 32;
-    p->yarn_beta_slow = 1;
-    err = get_double(c, rope, "beta_fast", &p->yarn_beta_fast);
-    if (!err) err = get_double(c, rope, "beta_slow", &p->yarn_beta_slow);
-    if (!err) err = get_double(c, rope, "mscale", &mscale);
-    if (!err) err = get_double(c, rope, "mscale_all_dim", &mscale_all);
-    p->rope_magnitude = wefti_yarn_mscale(p->rope_factor, 1);
-    if (mscale != 0 && mscale_all != 0)
-        p->rope_magnitude = wefti_yarn_mscale(p->rope_factor, mscale) /
-                            wefti_yarn_mscale(p->rope_factor, mscale_all);
-    if (mscale_all != 0) p->yarn_mscale = wefti_yarn_mscale(p->rope_factor, mscale_all);
-    if (!err) err = get_double(c, rope, "attention_factor", &p->rope_magnitude);
-    wefti_yarn_stretch(p);
-    return err;
-}
-
-static weft_err read_factors(const struct config *c, const json_t *rope, const char *key,
-                             uint32_t n, double out[WEFT_HEAD_DIM_MAX / 2]) {
-    const json_t *list = get(rope, key);
-    if (!json_is_array(list)) return wrong_type(c, key, "a list");
-    if (json_array_size(list) != n)
-        return weft_err_set(c->why, WEFT_E_PROTO, "%s: \"%s\" has %zu numbers, %u are needed",
-                            c->path, key, json_array_size(list), n);
-    for (uint32_t i = 0; i < n; i++) {
-        const json_t *item = json_array_get(list, i);
-        if (!json_is_number(item)) return wrong_type(c, key, "a list of numbers");
-        out[i] = json_number_value(item);
-    }
-    return WEFT_OK;
-}
-
-/* What the factor is for is the magnitude alone. */
-static weft_err read_longrope(const struct config *c, const json_t *rope,
-                              struct weft_model_params *p) {
-    if (p->rope_dim > WEFT_HEAD_DIM_MAX) return wefti_params_check(p, c->path, c->why);
-    weft_err err = read_original_context(c, rope, p->n_context, p);
-    if (err) return err;
-    double factor = (double)p->n_context / p->rope_original_context;
-    err = get_double(c, rope, "factor", &factor);
-    if (err) return err;
-    p->rope_factor = 1;
-    p->rope_magnitude = wefti_longrope_magnitude(factor, p->rope_original_context);
-    err = get_double(c, rope, "attention_factor", &p->rope_magnitude);
-    if (!err) err = read_factors(c, rope, "short_factor", p->rope_dim / 2, p->rope_short_factors);
-    if (!err) err = read_factors(c, rope, "long_factor", p->rope_dim / 2, p->rope_long_factors);
-    return err;
-}
-
-/* One of the two objects that describe RoPE: "rope_scaling", or the newer "rope_parameters". */
-static weft_err read_rope_object(const struct config *c, const char *key, json_t *rope,
-                                 struct weft_model_params *p) {
-    const char *inner_key;
-    json_t *inner;
-    if (!json_is_object(rope)) return wrong_type(c, key, "an object");
-    json_object_foreach(rope, inner_key, inner) {
-        if (json_is_object(inner)) return unsupported(c, key, "one RoPE per kind of layer");
-    }
-    weft_err err = read_rope_type(c, key, rope, &p->rope_scaling);
-    if (err) return err;
-    err = get_double(c, rope, "rope_theta", &p->rope_theta);
-    if (err) return err;
-    if (p->rope_scaling == WEFT_ROPE_NONE) return WEFT_OK;
-    p->rope_factor = 0; /* must be given: 0 is refused later */
-    err = get_double(c, rope, "factor", &p->rope_factor);
-    if (err) return err;
-    if (p->rope_scaling == WEFT_ROPE_LLAMA3) return read_llama3(c, rope, p);
-    if (p->rope_scaling == WEFT_ROPE_YARN) return read_yarn(c, key, rope, p);
-    return p->rope_scaling == WEFT_ROPE_LONGROPE ? read_longrope(c, rope, p) : WEFT_OK;
-}
-
-/* Some models turn but the first elements of a head. */
-static weft_err read_rope_dim(const struct config *c, const json_t *parameters,
-                              const json_t *scaling, struct weft_model_params *p) {
-    static const char key[] = "partial_rotary_factor";
-    double part = 1;
-    weft_err err = get_double(c, c->root, key, &part);
-    if (!err) err = get_double(c, parameters, key, &part);
-    if (!err) err = get_double(c, scaling, key, &part);
-    if (err) return err;
-    if (!(part > 0 && part <= 1)) /* written so that NaN fails */
-        return weft_err_set(c->why, WEFT_E_PROTO, "%s: \"%s\" is %g; it must be over 0 and up to 1",
-                            c->path, key, part);
-    p->rope_dim = (uint32_t)(p->head_dim * part);
-    return WEFT_OK;
-}
-
-static weft_err read_rope(const struct config *c, struct weft_model_params *p) {
-    json_t *parameters = get(c->root, "rope_parameters");
-    json_t *scaling = get(c->root, "rope_scaling");
-    p->rope_theta = 10000;
-    p->rope_factor = 1;
-    weft_err err = get_double(c, c->root, "rope_theta", &p->rope_theta);
-    if (err) return err;
-    err = read_rope_dim(c, parameters, scaling, p);
-    if (err) return err;
-    if (parameters) {
-        err = read_rope_object(c, "rope_parameters", parameters, p);
-        if (err) return err;
-    }
-    return scaling ? read_rope_object(c, "rope_scaling", scaling, p) : WEFT_OK;
-}
-
 static weft_err read_config(const struct config *c, struct weft_model_params *p) {
     const struct wefti_arch *arch;
     double eps = 1e-6;
@@ -562,7 +332,7 @@ static weft_err read_config(const struct config *c, struct weft_model_params *p)
     if (err) return err;
     err = read_sizes(c, arch->traits & WEFTI_ARCH_LATENT, p);
     if (err) return err;
-    err = read_rope(c, p);
+    err = wefti_config_rope(c, p);
     if (err) return err;
     err = get_double(c, c->root, "rms_norm_eps", &eps);
     if (err) return err;

@@ -1,0 +1,88 @@
+/* config_hf — what the readers of config.json share: the file, and its values by their keys. */
+#ifndef WEFT_MODEL_CONFIG_HF_H
+#define WEFT_MODEL_CONFIG_HF_H
+
+#include <math.h>
+#include <string.h>
+
+#include "model/model_internal.h"
+
+struct config {
+    const char *path;
+    json_t *root;
+    struct weft_errmsg *why;
+};
+
+/* NULL both for a missing key and for JSON's null, which mean the same in these files. */
+static inline json_t *get(const json_t *object, const char *key) {
+    json_t *value = json_object_get(object, key);
+    return json_is_null(value) ? NULL : value;
+}
+
+static inline weft_err wrong_type(const struct config *c, const char *key, const char *wanted) {
+    return weft_err_set(c->why, WEFT_E_PROTO, "%s: \"%s\" is not %s", c->path, key, wanted);
+}
+
+static inline weft_err unsupported(const struct config *c, const char *key, const char *value) {
+    struct wefti_shown shown = wefti_show(value, strlen(value));
+    return weft_err_set(c->why, WEFT_E_UNSUPPORTED, "%s: \"%s\": %s is not supported", c->path, key,
+                        shown.text);
+}
+
+#define REQUIRED UINT32_MAX /* as the default of get_u32 */
+
+/* Ranges are checked later, for all formats alike (params.c). */
+static inline weft_err get_u32(const struct config *c, const json_t *object, const char *key,
+                               uint32_t default_value, uint32_t *out) {
+    const json_t *value = get(object, key);
+    *out = default_value;
+    if (!value) {
+        if (default_value != REQUIRED) return WEFT_OK;
+        return weft_err_set(c->why, WEFT_E_PROTO, "%s: has no \"%s\"", c->path, key);
+    }
+    uint64_t whole;
+    if (!json_is_number(value)) return wrong_type(c, key, "a whole number");
+    if (weft_json_u64(value, &whole) && whole < UINT32_MAX) {
+        *out = (uint32_t)whole;
+        return WEFT_OK;
+    }
+    double number = json_number_value(value);
+    if (number < 0 || number != floor(number)) return wrong_type(c, key, "a whole number");
+    return weft_err_set(c->why, WEFT_E_PROTO, "%s: \"%s\" is %.17g, which is out of range", c->path,
+                        key, number);
+}
+
+/* Leaves *out alone when there is no such key. */
+static inline weft_err get_double(const struct config *c, const json_t *object, const char *key,
+                                  double *out) {
+    const json_t *value = get(object, key);
+    if (!value) return WEFT_OK;
+    if (!json_is_number(value)) return wrong_type(c, key, "a number");
+    *out = json_number_value(value);
+    return WEFT_OK;
+}
+
+static inline weft_err get_bool(const struct config *c, const char *key, bool *out) {
+    const json_t *value = get(c->root, key);
+    *out = false;
+    if (!value) return WEFT_OK;
+    if (!json_is_boolean(value)) return wrong_type(c, key, "a boolean");
+    *out = json_is_true(value);
+    return WEFT_OK;
+}
+
+/* The text under `key`; `default_text` when there is none. */
+static inline weft_err get_text(const struct config *c, const json_t *object, const char *key,
+                                const char *default_text, const char **out) {
+    const json_t *value = get(object, key);
+    *out = default_text;
+    if (!value) return WEFT_OK;
+    if (!json_is_string(value)) return wrong_type(c, key, "a string");
+    *out = json_string_value(value);
+    return WEFT_OK;
+}
+
+/* What it says of RoPE (config_rope.c), sizes being known. */
+WEFT_MUST_CHECK weft_err wefti_config_rope(const struct config *c, struct weft_model_params *p);
+
+#endif
