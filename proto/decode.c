@@ -516,6 +516,23 @@ static void read_result(weft_proto_decoder *dec, struct weft_step_result *result
     result->outs = outs;
 }
 
+static void read_experts(weft_proto_decoder *dec, struct weft_msg_experts *experts) {
+    struct wefti_reader *rd = &dec->rd;
+    uint32_t n_rows;
+    experts->n_experts = read_count(rd, "n_experts", WEFT_EXPERTS_MAX);
+    experts->layers = read_ids(dec, "layers", WEFT_LAYERS_MAX, WEFT_LAYERS_MAX, &experts->n_layers);
+    experts->rows =
+        read_vector(dec, "rows", sizeof *experts->rows, WEFT_EXPERT_SERIES_MAX, &n_rows);
+    if (n_rows == 0 || n_rows != experts->n_layers * experts->n_experts)
+        wefti_reader_fail(rd, WEFT_E_PROTO, "rows", "has %u numbers, of %u layers with %u experts",
+                          n_rows, experts->n_layers, experts->n_experts);
+    for (uint32_t i = 1; i < experts->n_layers && !rd->err; i++) {
+        if (experts->layers[i] <= experts->layers[i - 1])
+            wefti_reader_fail(rd, WEFT_E_PROTO, "layers", "has %u behind %u", experts->layers[i],
+                              experts->layers[i - 1]);
+    }
+}
+
 /* ----------------------------------------------------------------------------------- messages ---
  */
 
@@ -533,6 +550,7 @@ static uint32_t known_fields(uint32_t type) {
         [WEFT_MSG_RESULT] = WEFTI_F_RESULT,
         [WEFT_MSG_HEARTBEAT] = WEFTI_F_HEARTBEAT,
         [WEFT_MSG_PLAN] = WEFTI_F_PLAN,
+        [WEFT_MSG_EXPERTS] = WEFTI_F_EXPERTS,
     };
     WEFT_ASSERT(type < WEFT_MSG_TYPE_COUNT);
     return n_fields[type];
@@ -596,6 +614,9 @@ static void read_body(weft_proto_decoder *dec, struct weft_msg *msg) {
         break;
     case WEFT_MSG_PLAN:
         read_plan(dec, &msg->plan);
+        break;
+    case WEFT_MSG_EXPERTS:
+        read_experts(dec, &msg->experts);
         break;
     case WEFT_MSG_TYPE_COUNT: /* read_enum refused it */
         break;

@@ -276,6 +276,14 @@ static void put_result(msgpack_packer *pk, const struct weft_step_result *result
         put_out(pk, &result->outs[i]);
 }
 
+static void put_experts(msgpack_packer *pk, const struct weft_msg_experts *experts) {
+    uint64_t n = (uint64_t)experts->n_layers * experts->n_experts;
+    WEFT_ASSERT(n >= 1 && n <= WEFT_EXPERT_SERIES_MAX);
+    put_u64(pk, experts->n_experts);
+    put_bin(pk, experts->layers, experts->n_layers, sizeof *experts->layers);
+    put_bin(pk, experts->rows, n, sizeof *experts->rows);
+}
+
 /* ----------------------------------------------------------------------------------- messages ---
  */
 
@@ -363,6 +371,10 @@ static void put_message(msgpack_packer *pk, const struct weft_msg *msg) {
         put_head(pk, msg->type, WEFTI_F_PLAN);
         put_plan(pk, &msg->plan);
         return;
+    case WEFT_MSG_EXPERTS:
+        put_head(pk, msg->type, WEFTI_F_EXPERTS);
+        put_experts(pk, &msg->experts);
+        return;
     case WEFT_MSG_TYPE_COUNT:
         break;
     }
@@ -391,6 +403,7 @@ const char *weft_proto_type_name(enum weft_proto_type type) {
         [WEFT_MSG_RESULT] = "result",
         [WEFT_MSG_HEARTBEAT] = "heartbeat",
         [WEFT_MSG_PLAN] = "plan",
+        [WEFT_MSG_EXPERTS] = "experts",
     };
     return (unsigned)type < WEFT_MSG_TYPE_COUNT ? names[type] : "unknown";
 }

@@ -29,8 +29,9 @@
  * at an end, which decoders can do without, are free (proto/schema.md).
  *   2: sampling parameters have 15 fields, of which masked_tokens is new; WEFT_END_ERROR
  *   3: a snapshot is of several workers: n_workers and n_workers_serving are new, worker_pid is
- *      gone, n_blocks is their sum */
-#define WEFT_PROTO_VERSION 3
+ *      gone, n_blocks is their sum
+ *   4: WEFT_MSG_EXPERTS */
+#define WEFT_PROTO_VERSION 4
 
 enum weft_proto_type {
     WEFT_MSG_ROUTER_HELLO, /* router -> scheduler, first in a session */
@@ -45,6 +46,7 @@ enum weft_proto_type {
     WEFT_MSG_RESULT,
     WEFT_MSG_HEARTBEAT,
     WEFT_MSG_PLAN,
+    WEFT_MSG_EXPERTS, /* worker -> scheduler, scheduler -> router */
     WEFT_MSG_TYPE_COUNT,
 };
 
@@ -201,6 +203,19 @@ struct weft_msg_heartbeat { /* every 250 ms */
     uint64_t resident_bytes;
 };
 
+/* -------------------------------------------------- worker -> scheduler, scheduler -> router ---
+ */
+
+/* Rows that experts computed. From a worker: since its last message of this kind, or its start;
+ * from the scheduler: of all workers since the scheduler's start. A worker's first in a session
+ * tells of every series, be it zero; then both send at most one a second, and only news. */
+struct weft_msg_experts {
+    uint32_t n_layers, n_experts; /* layers that have experts; experts of each. Neither is 0, their
+                                     product at most WEFT_EXPERT_SERIES_MAX */
+    const uint32_t *layers;       /* [n_layers], ascending, below WEFT_LAYERS_MAX */
+    const uint64_t *rows;         /* [n_layers][n_experts] */
+};
+
 /* ------------------------------------------------------------------------------- all of them ---
  */
 
@@ -219,6 +234,7 @@ struct weft_msg {
         struct weft_step_result result;
         struct weft_msg_heartbeat heartbeat;
         struct weft_step_plan plan;
+        struct weft_msg_experts experts;
     };
 };
 

@@ -22,6 +22,7 @@
 #define WEFTI_F_RESULT 7
 #define WEFTI_F_HEARTBEAT 4
 #define WEFTI_F_PLAN 9
+#define WEFTI_F_EXPERTS 4
 
 /* Fields of the structs inside. */
 #define WEFTI_F_MODEL 13

@@ -149,6 +149,12 @@ static bool same_plan(const struct weft_step_plan *a, const struct weft_step_pla
     return true;
 }
 
+static bool same_experts(const struct weft_msg_experts *a, const struct weft_msg_experts *b) {
+    return a->n_experts == b->n_experts &&
+           same_items(a->layers, a->n_layers, b->layers, b->n_layers, sizeof *a->layers) &&
+           memcmp(a->rows, b->rows, (size_t)a->n_layers * a->n_experts * sizeof *a->rows) == 0;
+}
+
 bool proto_equal(const struct weft_msg *a, const struct weft_msg *b) {
     if (a->type != b->type) return false;
     switch (a->type) {
@@ -196,6 +202,8 @@ bool proto_equal(const struct weft_msg *a, const struct weft_msg *b) {
                a->heartbeat.resident_bytes == b->heartbeat.resident_bytes;
     case WEFT_MSG_PLAN:
         return same_plan(&a->plan, &b->plan);
+    case WEFT_MSG_EXPERTS:
+        return same_experts(&a->experts, &b->experts);
     case WEFT_MSG_TYPE_COUNT:
         break;
     }
@@ -435,6 +443,13 @@ static void fill_plan(struct weft_step_plan *plan, bool max) {
                                     .rows = rows};
 }
 
+static void fill_experts(struct weft_msg_experts *experts, bool max) {
+    static const uint32_t one[] = {0}, three[] = {1, 2, WEFT_LAYERS_MAX - 1};
+    static const uint64_t rows[] = {0, 1, 70000, UINT64_MAX, 5, 0};
+    *experts = (struct weft_msg_experts){
+        .n_layers = max ? 3 : 1, .n_experts = 2, .layers = max ? three : one, .rows = rows};
+}
+
 static void fill_worker_hello(struct weft_msg_worker_hello *hello, bool max) {
     hello->version = WEFT_PROTO_VERSION;
     hello->instance = max ? UINT64_MAX : 5;
@@ -512,6 +527,9 @@ bool proto_sample(uint32_t idx, const char **name_out, struct weft_msg *msg) {
         break;
     case WEFT_MSG_PLAN:
         fill_plan(&msg->plan, max);
+        break;
+    case WEFT_MSG_EXPERTS:
+        fill_experts(&msg->experts, max);
         break;
     case WEFT_MSG_TYPE_COUNT:
         break;
@@ -776,6 +794,19 @@ static void random_snapshot(uint64_t *rand, struct weft_msg_snapshot *snap) {
     snap->n_worker_losses = number(rand, UINT32_MAX);
 }
 
+static void random_experts(uint64_t *rand, struct weft_msg_experts *experts) {
+    experts->n_layers = 1 + weft_rand_below(rand, 64);
+    experts->n_experts = 1 + weft_rand_below(rand, 256);
+    uint32_t *layers = take(experts->n_layers, sizeof *layers);
+    for (uint32_t i = 0; i < experts->n_layers; i++)
+        layers[i] = (i > 0 ? layers[i - 1] : 0) + 1 + weft_rand_below(rand, 8);
+    uint64_t *rows = take((size_t)experts->n_layers * experts->n_experts, sizeof *rows);
+    for (uint32_t i = 0; i < experts->n_layers * experts->n_experts; i++)
+        rows[i] = number64(rand);
+    experts->layers = layers;
+    experts->rows = rows;
+}
+
 static void random_small(uint64_t *rand, struct weft_msg *msg) {
     if (msg->type == WEFT_MSG_ROUTER_HELLO) {
         msg->router_hello.version = WEFT_PROTO_VERSION;
@@ -851,6 +882,9 @@ void proto_random(uint64_t *rand, struct weft_msg *msg) {
     }
     case WEFT_MSG_PLAN:
         random_plan(rand, &msg->plan);
+        break;
+    case WEFT_MSG_EXPERTS:
+        random_experts(rand, &msg->experts);
         break;
     default:
         random_small(rand, msg);

@@ -306,7 +306,7 @@ static void another_version_is_refused_by_name(void **state) {
     struct fixture *fix = *state;
     struct weft_msg msg = sample(WEFT_MSG_ROUTER_HELLO, false);
     msg.router_hello.version = 7;
-    assert_refused(fix, &msg, WEFT_E_PROTO, "version 7 is not this side's 3");
+    assert_refused(fix, &msg, WEFT_E_PROTO, "version 7 is not this side's 4");
     msg = sample(WEFT_MSG_SCHED_HELLO, false);
     msg.sched_hello.version = UINT32_MAX;
     assert_refused(fix, &msg, WEFT_E_PROTO, "version 4294967295");
@@ -314,7 +314,7 @@ static void another_version_is_refused_by_name(void **state) {
     msg.worker_hello.version = 0;
     assert_refused(fix, &msg, WEFT_E_PROTO, "version 0");
     /* A shorter hello of another version: the version is the reason. */
-    assert_bytes_refused(fix, "\x92\x08\x04", 3, WEFT_E_PROTO, "version 4");
+    assert_bytes_refused(fix, "\x92\x08\x05", 3, WEFT_E_PROTO, "version 5");
 }
 
 static void more_workers_serving_than_there_are_is_refused(void **state) {
@@ -330,7 +330,7 @@ static void what_is_no_message_is_refused(void **state) {
     assert_bytes_refused(fix, NULL, 0, WEFT_E_PROTO, "message");
     assert_bytes_refused(fix, "\xc0", 1, WEFT_E_PROTO, "should be an array");
     assert_bytes_refused(fix, "\x90", 1, WEFT_E_PROTO, "needs 1");
-    assert_bytes_refused(fix, "\x91\x0c", 2, WEFT_E_PROTO, "no value 12");
+    assert_bytes_refused(fix, "\x91\x0d", 2, WEFT_E_PROTO, "no value 13");
     assert_bytes_refused(fix, "\x91\xff", 2, WEFT_E_PROTO, "an unsigned integer");
     assert_bytes_refused(fix, "\x91\x04", 2, WEFT_E_PROTO, "are 1, should be 3");
     assert_bytes_refused(fix, "\x93\x04\x01\xc3", 4, WEFT_E_PROTO, "accepted: attempt");
@@ -366,15 +366,16 @@ static void claims_without_bytes_cost_nothing(void **state) {
         const char *bytes;
         size_t len;
     } claims[] = {
-        {"\xdd\xff\xff\xff\xff\x06", 6},              /* fields */
-        {"\x92\x06\xdd\xff\xff\xff\xff", 7},          /* events */
-        {"\x92\x06\xdc\x00\x10\x9c", 6},              /* 16 events in a byte */
-        {"\x99\x0b\1\1\xc6\xff\xff\xff\xf8", 9},      /* releases */
-        {"\x99\x0b\1\1\xc4\0\xdd\0\0\x10\0\xc0", 12}, /* starts */
-        {"\x97\x09\1\1\1\1\1\xdd\0\0\x10\0", 12},     /* outs */
-        {"\x94\x04\1\2\xdf\xff\xff\xff\xff", 9},      /* later: a map */
-        {"\x94\x04\1\2\xc9\xff\xff\xff\xff\1", 10},   /* later: ext */
-        {"\x9a\x01\1\1\xc2\xc6\x0f\xff\xff\xfc", 10}, /* prompt */
+        {"\xdd\xff\xff\xff\xff\x06", 6},                  /* fields */
+        {"\x92\x06\xdd\xff\xff\xff\xff", 7},              /* events */
+        {"\x92\x06\xdc\x00\x10\x9c", 6},                  /* 16 events in a byte */
+        {"\x99\x0b\1\1\xc6\xff\xff\xff\xf8", 9},          /* releases */
+        {"\x99\x0b\1\1\xc4\0\xdd\0\0\x10\0\xc0", 12},     /* starts */
+        {"\x97\x09\1\1\1\1\1\xdd\0\0\x10\0", 12},         /* outs */
+        {"\x94\x04\1\2\xdf\xff\xff\xff\xff", 9},          /* later: a map */
+        {"\x94\x04\1\2\xc9\xff\xff\xff\xff\1", 10},       /* later: ext */
+        {"\x9a\x01\1\1\xc2\xc6\x0f\xff\xff\xfc", 10},     /* prompt */
+        {"\x94\x0c\2\xc4\4\0\0\0\0\xc6\0\7\xff\xf8", 14}, /* rows of experts */
     };
     for (size_t i = 0; i < sizeof claims / sizeof claims[0]; i++) {
         n_allocations = 0;
@@ -548,6 +549,50 @@ static void hellos_and_snapshots_are_checked(void **state) {
     assert_bytes_refused(fix, longer, sizeof longer - 1, WEFT_E_TOOBIG, "text has 1025 bytes");
 }
 
+static void counts_of_experts_are_checked(void **state) {
+    struct fixture *fix = *state;
+    struct weft_msg msg = sample(WEFT_MSG_EXPERTS, true);
+    static const uint32_t falling[] = {1, 2, 2}, too_high[] = {1, 2, WEFT_LAYERS_MAX};
+    msg.experts.layers = falling;
+    assert_refused(fix, &msg, WEFT_E_PROTO, "layers has 2 behind 2");
+    msg.experts.layers = too_high;
+    assert_refused(fix, &msg, WEFT_E_TOOBIG, "layers holds 1024");
+    /* [12, n_experts, layers, rows] */
+    char experts[] = "\x94\x0c\1\xc4\4\5\0\0\0\xc4\x08\7\0\0\0\0\0\0\0";
+    assert_int_equal(decode(fix, experts, sizeof experts - 1), WEFT_OK);
+    assert_int_equal(fix->msg.experts.layers[0], 5);
+    assert_int_equal(fix->msg.experts.rows[0], 7);
+    experts[2] = 2;
+    assert_bytes_refused(fix, experts, sizeof experts - 1, WEFT_E_PROTO, "has 1 numbers, of 1");
+    experts[2] = 0;
+    assert_bytes_refused(fix, experts, sizeof experts - 1, WEFT_E_PROTO, "n_experts is 0");
+    static const char none[] = "\x94\x0c\1\xc4\0\xc4\0";
+    assert_bytes_refused(fix, none, sizeof none - 1, WEFT_E_PROTO, "of 0 layers");
+    static const char many[] = "\x94\x0c\xcd\4\1\xc4\0\xc4\0";
+    assert_bytes_refused(fix, many, sizeof many - 1, WEFT_E_TOOBIG, "n_experts is 1025");
+    static const char long_rows[] = "\x94\x0c\1\xc4\4\5\0\0\0\xc6\0\x08\0\x08";
+    assert_bytes_refused(fix, long_rows, sizeof long_rows - 1, WEFT_E_TOOBIG, "65537 items");
+}
+
+/* All the series there may be are half a MiB: one message, without a cut. */
+static void the_largest_counts_of_experts_come_back_equal(void **state) {
+    struct fixture *fix = *state;
+    uint32_t layers[64];
+    uint64_t *rows = calloc(WEFT_EXPERT_SERIES_MAX, sizeof *rows);
+    assert_non_null(rows);
+    for (uint32_t i = 0; i < 64; i++)
+        layers[i] = i + 3;
+    for (uint32_t i = 0; i < WEFT_EXPERT_SERIES_MAX; i++)
+        rows[i] = UINT64_MAX - i;
+    struct weft_msg msg = {.type = WEFT_MSG_EXPERTS};
+    msg.experts = (struct weft_msg_experts){64, WEFT_EXPERTS_MAX, layers, rows};
+    encode(fix, &msg);
+    assert_in_range(fix->buf.len, 0, 8 * WEFT_EXPERT_SERIES_MAX + 300);
+    assert_int_equal(decode(fix, fix->buf.data, fix->buf.len), WEFT_OK);
+    assert_true(proto_equal(&msg, &fix->msg));
+    free(rows);
+}
+
 static void running_out_of_memory_is_an_error_and_passes(void **state) {
     struct fixture *fix = *state;
     uint32_t tokens[8192] = {0};
@@ -610,6 +655,8 @@ int main(void) {
         TEST(a_plan_that_contradicts_itself_is_refused),
         TEST(results_and_events_that_contradict_themselves_are_refused),
         TEST(hellos_and_snapshots_are_checked),
+        TEST(counts_of_experts_are_checked),
+        TEST(the_largest_counts_of_experts_come_back_equal),
         TEST(running_out_of_memory_is_an_error_and_passes),
         TEST(a_warm_decoder_allocates_nothing),
     };
