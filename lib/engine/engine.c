@@ -648,6 +648,11 @@ const uint64_t *weft_eng_expert_tokens(const weft_eng *eng) {
     return wefti_forward_expert_tokens(eng->forward);
 }
 
+bool weft_eng_has_experts(const weft_eng *eng, uint32_t layer) {
+    WEFT_ASSERT(layer < eng->weights.n_layers);
+    return eng->weights.layers[layer].experts != NULL;
+}
+
 weft_err weft_eng_calibrate(weft_eng *eng, weft_eng_calib **calib_out, struct weft_errmsg *why) {
     const struct wefti_layer *layer = &eng->weights.layers[0];
     *calib_out = NULL;

@@ -242,6 +242,8 @@ void weft_eng_watch_routes(weft_eng *eng, weft_eng_routes_fn *fn, void *ctx);
 /* Rows that each expert has computed since opening, [n_layers][n_experts] of the info. NULL: the
  * model has no experts. Between steps, by the thread that steps. */
 const uint64_t *weft_eng_expert_tokens(const weft_eng *eng);
+/* Whether a layer has experts, or is a plain one; the same from opening on, for any thread. */
+bool weft_eng_has_experts(const weft_eng *eng, uint32_t layer);
 
 /* Begins a calibration of the model: what weft_eng_logits computes from here on is added to it,
  * until the engine goes. *calib_out is the caller's and outlives the engine. INVAL: the engine's
