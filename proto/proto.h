@@ -203,15 +203,14 @@ struct weft_msg_heartbeat { /* every 250 ms */
     uint64_t resident_bytes;
 };
 
-/* -------------------------------------------------- worker -> scheduler, scheduler -> router ---
- */
+/* ---------------------------------------------- worker -> scheduler, scheduler -> router --- */
 
 /* Rows that experts computed. From a worker: since its last message of this kind, or its start;
  * from the scheduler: of all workers since the scheduler's start. A worker's first in a session
  * tells of every series, be it zero; then both send at most one a second, and only news. */
 struct weft_msg_experts {
-    uint32_t n_layers, n_experts; /* layers that have experts; experts of each. Neither is 0, their
-                                     product at most WEFT_EXPERT_SERIES_MAX */
+    uint32_t n_layers, n_experts; /* layers that have experts; experts of each. Their product is
+                                     from 1 to WEFT_EXPERT_SERIES_MAX */
     const uint32_t *layers;       /* [n_layers], ascending, below WEFT_LAYERS_MAX */
     const uint64_t *rows;         /* [n_layers][n_experts] */
 };

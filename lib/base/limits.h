@@ -17,9 +17,9 @@
 #define WEFT_EXPERTS_MAX 1024    /* of a layer */
 #define WEFT_EXPERTS_USED_MAX 64 /* by a token */
 
-/* Series of the experts' metric, one per layer and expert. Above AUTO they cost a Prometheus more
- * than the rest of the server's metrics together, a hundred times over, so somebody has to ask for
- * them; more than MAX nobody gets. */
+/* Series of the experts' metric, one per layer and expert. Above AUTO they are many times what
+ * all else in the server's metrics is, so somebody has to ask for them; more than MAX nobody
+ * gets. */
 #define WEFT_EXPERT_SERIES_AUTO 4096u
 #define WEFT_EXPERT_SERIES_MAX 65536u
 
