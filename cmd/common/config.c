@@ -55,6 +55,9 @@ static const struct setting settings[] = {
      "origins allowed by CORS, comma-separated"},
     {"metrics-prefix", KIND_TEXT, AT(metrics_prefix), FRONT, 0, 0, "weft_", "TEXT",
      "prefix of metric names; \"vllm:\" keeps old dashboards"},
+    {"expert-metrics", KIND_TEXT, AT(expert_metrics), WEFT_PROG_SERVE | WEFT_PROG_WORKER, 0, 0,
+     "auto", "WHEN",
+     "count the tokens of each expert: auto|on|off; auto: where there are at most 4096"},
     {"max-connections", KIND_U32, AT(max_connections), FRONT, 1, 1000000, "16384", "N",
      "client connections at once"},
     {"max-body", KIND_SIZE, AT(max_body_bytes), FRONT, 1024, WEFT_BODY_BYTES_MAX, "32MiB", "SIZE",
@@ -543,6 +546,7 @@ static weft_err check_together(size_t prog_idx, struct weft_config *c, struct we
     static const char *const formats[] = {"text", "json", NULL};
     static const char *const levels[] = {"debug", "info", "warn", "error", NULL};
     static const char *const layouts[] = {"replica", NULL};
+    static const char *const whens[] = {"auto", "on", "off", NULL};
     if (programs[prog_idx].takes_model && (!c->model || !*c->model))
         return weft_err_set(why, WEFT_E_INVAL, "no %s given; usage: %s",
                             programs[prog_idx].program == WEFT_PROG_BENCH_SERVE ? "URL" : "MODEL",
@@ -561,6 +565,9 @@ static weft_err check_together(size_t prog_idx, struct weft_config *c, struct we
                             "--metrics-prefix is up to 64 letters, digits, \"_\" and \":\", not "
                             "\"%s\"",
                             c->metrics_prefix);
+    if (c->expert_metrics && !is_one_of(c->expert_metrics, whens))
+        return weft_err_set(why, WEFT_E_INVAL, "--expert-metrics is auto, on or off, not \"%s\"",
+                            c->expert_metrics);
     if (c->port && c->port == c->rpc_port && !c->no_rpc)
         return weft_err_set(why, WEFT_E_INVAL, "--port and --rpc-port are both %u", c->port);
     if (c->allowed_origins && !is_origin_list(c->allowed_origins))

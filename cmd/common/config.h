@@ -40,6 +40,7 @@ struct weft_config {
     const char *chat_template;
     const char *allowed_origins; /* CORS: a comma-separated list, "*" for any */
     const char *metrics_prefix;
+    const char *expert_metrics; /* "auto", "on", "off" */
     uint32_t max_connections;
     uint64_t max_body_bytes;
     uint32_t max_logprobs;

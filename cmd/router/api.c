@@ -132,7 +132,7 @@ static void get_version(struct http *h) {
 static void get_metrics(struct http *h) {
     struct server *server = h->conn->server;
     struct weft_buf body;
-    weft_buf_init(&body, TEXT_BYTES_MAX);
+    weft_buf_init(&body, WEFT_METRICS_BYTES_MAX);
     struct metrics_view view = {
         .prefix = server->config.metrics_prefix,
         .model_name = server->core.limits.model_name,

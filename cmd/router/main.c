@@ -165,6 +165,7 @@ int main(int argc, char **argv) {
     wefti_server_run(&server);
     wefti_server_fini(&server);
     wefti_up_fini(core);
+    wefti_metrics_fini(&core->metrics);
     weft_chat_free(core->chat);
     weft_text_free(core->tok);
     (void)close(signal_fd);

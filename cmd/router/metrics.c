@@ -43,6 +43,10 @@ void wefti_metrics_init(struct metrics *m) {
     BOUNDS(&m->params_n, n_bounds);
 }
 
+void wefti_metrics_fini(struct metrics *m) {
+    weft_expert_rows_fini(&m->experts);
+}
+
 void wefti_metrics_observe(struct histogram *h, double value) {
     uint32_t i = 0;
     while (i < h->n_bounds && value > h->bounds[i])
@@ -279,6 +283,24 @@ static void render_scheduler(const struct writer *w, const struct metrics *m,
     sample(w, "cache_config_info", label, 1);
 }
 
+/* There may be tens of thousands of them, and nothing else is done meanwhile: what a layer's lines
+ * have in common is made once. */
+static void render_experts(const struct writer *w, const struct weft_expert_rows *rows) {
+    if (rows->n_layers == 0) return;
+    head(w, "expert_tokens_total", "counter", "Tokens that experts computed.");
+    const uint64_t *sum = rows->sums;
+    for (uint32_t i = 0; i < rows->n_layers; i++) {
+        char begin[WEFT_METRICS_LINE_BYTES_MAX];
+        int n = snprintf(begin, sizeof begin, "%sexpert_tokens_total{%s,layer=\"%u\",expert=\"",
+                         w->prefix, w->labels, rows->layers[i]);
+        WEFT_ASSERT(n > 0 && (size_t)n + 32 < sizeof begin); /* an id and a number more */
+        for (uint32_t e = 0; e < rows->n_experts; e++) {
+            weft_buf_add(w->out, begin, (size_t)n);
+            weft_buf_printf(w->out, "%u\"} %" PRIu64 "\n", e, *sum++);
+        }
+    }
+}
+
 void wefti_metrics_render(const struct metrics *m, const struct metrics_view *view,
                           struct weft_buf *out) {
     struct writer w = {.out = out, .prefix = view->prefix};
@@ -286,6 +308,7 @@ void wefti_metrics_render(const struct metrics *m, const struct metrics_view *vi
     const struct weft_msg_snapshot *s = view->snapshot;
     gauge(&w, "serving", "1 when requests are taken and steps advance.", view->is_serving);
     if (s) render_scheduler(&w, m, s);
+    render_experts(&w, &m->experts);
     render_requests(&w, m);
     render_http(&w, m);
     head(&w, "held_bytes", "gauge", "What requests hold of the budgets for large ones.");

@@ -10,6 +10,8 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/limits.h"
+#include "cmd/common/expert_rows.h"
 #include "proto/proto.h"
 
 #define WEFT_BUCKETS_MAX 32
@@ -62,9 +64,17 @@ struct metrics {
     uint64_t n_connections, n_connections_refused, n_stalled, n_resubmitted;
     uint32_t n_open_connections;
     uint64_t carried[CARRIED_COUNT], seen[CARRIED_COUNT];
+    struct weft_expert_rows experts;
 };
 
+/* What the scrape of a server can have, at most: of each series of the experts a line, of names
+ * and labels as long as they may be; and all else. */
+#define WEFT_METRICS_LINE_BYTES_MAX 800u
+#define WEFT_METRICS_BYTES_MAX                                                                     \
+    ((1u << 20) + (size_t)WEFT_EXPERT_SERIES_MAX * WEFT_METRICS_LINE_BYTES_MAX)
+
 void wefti_metrics_init(struct metrics *metrics);
+void wefti_metrics_fini(struct metrics *metrics);
 void wefti_metrics_observe(struct histogram *histogram, double value);
 void wefti_metrics_snapshot(struct metrics *metrics, const struct weft_msg_snapshot *snapshot);
 

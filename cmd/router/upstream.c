@@ -252,8 +252,10 @@ static void on_snapshot(struct core *core, const struct weft_msg_snapshot *snaps
     if (snapshot->has_model) {
         const struct weft_model_info *model = &snapshot->model;
         if (up->has_snapshot && up->snapshot.has_model &&
-            strcmp(model->fingerprint, up->snapshot.model.fingerprint) != 0)
+            strcmp(model->fingerprint, up->snapshot.model.fingerprint) != 0) {
             fail_strangers(up, model->fingerprint);
+            weft_expert_rows_fini(&core->metrics.experts); /* its own come behind the snapshot */
+        }
         on_model(&core->limits, snapshot);
     }
     struct weft_model_info known = up->snapshot.model;
@@ -277,6 +279,23 @@ static void on_events(struct upstream *up, const struct weft_msg_events *events,
     }
 }
 
+static void on_hello(struct core *core, const struct weft_msg_sched_hello *hello) {
+    struct upstream *up = &core->up;
+    if (hello->version != WEFT_PROTO_VERSION) {
+        weft_error("the scheduler speaks version %u of the protocol, this router %d",
+                   hello->version, WEFT_PROTO_VERSION);
+        weft_link_reset(up->link, 0);
+        return;
+    }
+    if (hello->instance != up->scheduler) weft_expert_rows_new_source(&core->metrics.experts);
+    up->scheduler = hello->instance;
+}
+
+static void on_experts(struct core *core, const struct weft_msg_experts *told) {
+    weft_err err = weft_expert_rows_carry(&core->metrics.experts, told);
+    if (err) weft_warn("the counts of experts are lost: %s", weft_err_text(err));
+}
+
 static void on_message(struct core *core, const void *bytes, size_t len, uint64_t now_us) {
     struct upstream *up = &core->up;
     struct weft_msg msg;
@@ -290,11 +309,7 @@ static void on_message(struct core *core, const void *bytes, size_t len, uint64_
     struct job *job = NULL;
     switch (msg.type) {
     case WEFT_MSG_SCHED_HELLO:
-        if (msg.sched_hello.version != WEFT_PROTO_VERSION) {
-            weft_error("the scheduler speaks version %u of the protocol, this router %d",
-                       msg.sched_hello.version, WEFT_PROTO_VERSION);
-            weft_link_reset(up->link, 0);
-        }
+        on_hello(core, &msg.sched_hello);
         return;
     case WEFT_MSG_ACCEPTED:
         job = find_job(up, msg.accepted.request_id, msg.accepted.attempt);
@@ -313,6 +328,9 @@ static void on_message(struct core *core, const void *bytes, size_t len, uint64_
         return;
     case WEFT_MSG_SNAPSHOT:
         on_snapshot(core, &msg.snapshot, now_us);
+        return;
+    case WEFT_MSG_EXPERTS:
+        on_experts(core, &msg.experts);
         return;
     default:
         weft_warn("unexpected message \"%s\" from the scheduler", weft_proto_type_name(msg.type));

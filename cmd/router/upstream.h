@@ -40,6 +40,7 @@ struct upstream {
     bool has_snapshot;
     struct weft_msg_snapshot snapshot;
     uint64_t snapshot_at_ms;
+    uint64_t scheduler; /* its instance */
 
     struct job **slots; /* [n_slots]; a request id is generation << 32 | slot */
     uint32_t n_slots, n_open;

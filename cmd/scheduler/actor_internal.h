@@ -22,6 +22,7 @@
 #include "base/err.h"
 #include "base/limits.h"
 #include "cmd/common/config.h"
+#include "cmd/common/expert_rows.h"
 #include "cmd/common/link.h"
 #include "proto/proto.h"
 #include "scheduler/scheduler.h"
@@ -34,6 +35,7 @@
  * they go to others that are there. */
 #define WEFTI_ORPHANED_MS 10000u
 #define WEFTI_SNAPSHOT_MS 250u
+#define WEFTI_EXPERTS_TELL_MS 1000u
 /* Requests that came before all groups had a worker wait so long for the others after the first:
  * spread over all, they are done sooner. */
 #define WEFTI_GATHER_MS 500u
@@ -155,6 +157,11 @@ struct wefti_actor {
     uint64_t iter_tokens[WEFT_ITER_BUCKETS];
     uint32_t n_worker_losses;
     uint64_t n_passed_on; /* refused by a group, and then asked of another */
+
+    /* Told behind snapshots, which name the model. */
+    struct weft_expert_rows experts;
+    bool has_experts_news;
+    uint64_t experts_at_ms;
 };
 
 /* ----------------------------------------------------------------------------------- group --- */

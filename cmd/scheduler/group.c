@@ -207,6 +207,17 @@ static void take_heartbeat(struct wefti_worker *w, const struct weft_msg_heartbe
     w->resident_bytes = beat->resident_bytes;
 }
 
+static weft_err take_experts(struct wefti_actor *a, const struct weft_msg_experts *told,
+                             struct weft_errmsg *why) {
+    weft_err err = weft_expert_rows_add(&a->experts, told, why);
+    if (err == WEFT_E_NOMEM) { /* no reason to part with the worker */
+        weft_warn("%s", why->text);
+        return WEFT_OK;
+    }
+    a->has_experts_news = true;
+    return err;
+}
+
 static weft_err take_message(struct wefti_actor *a, struct wefti_group *g,
                              const struct weft_link_event *event, struct weft_errmsg *why) {
     struct weft_msg msg;
@@ -222,6 +233,7 @@ static weft_err take_message(struct wefti_actor *a, struct wefti_group *g,
         take_heartbeat(&g->worker, &msg.heartbeat);
         return WEFT_OK;
     }
+    if (msg.type == WEFT_MSG_EXPERTS) return take_experts(a, &msg.experts, why);
     return weft_err_set(why, WEFT_E_PROTO, "a worker sends no %s", weft_proto_type_name(msg.type));
 }
 

@@ -56,6 +56,7 @@ static void actor_fini(struct wefti_actor *a) {
     weft_proto_decoder_free(a->router_decoder);
     wefti_pending_fini(&a->pending);
     weft_buf_fini(&a->out);
+    weft_expert_rows_fini(&a->experts);
     free(a->events);
 }
 

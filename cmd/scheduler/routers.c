@@ -310,6 +310,17 @@ static void fill_snapshot(struct wefti_actor *a, struct weft_msg_snapshot *snap)
     snap->n_rejected -= a->n_passed_on;
 }
 
+static void send_experts(struct wefti_actor *a, uint32_t peer) {
+    const struct weft_expert_rows *rows = &a->experts;
+    if (rows->n_layers == 0) return;
+    struct weft_msg msg = {.type = WEFT_MSG_EXPERTS};
+    msg.experts = (struct weft_msg_experts){.n_layers = rows->n_layers,
+                                            .n_experts = rows->n_experts,
+                                            .layers = rows->layers,
+                                            .rows = rows->sums};
+    send_to_router(a, peer, &msg);
+}
+
 static void begin_session(struct wefti_actor *a, uint32_t peer) {
     let_go(a, peer);
     a->routers[peer] = (struct wefti_router){.is_up = true};
@@ -324,6 +335,7 @@ static void begin_session(struct wefti_actor *a, uint32_t peer) {
     struct weft_msg snapshot = {.type = WEFT_MSG_SNAPSHOT};
     fill_snapshot(a, &snapshot.snapshot);
     send_to_router(a, peer, &snapshot);
+    send_experts(a, peer);
 }
 
 static void end_session(struct wefti_actor *a, uint32_t peer) {
@@ -529,7 +541,13 @@ void wefti_routers_snapshot(struct wefti_actor *a, uint64_t now_ms) {
     a->told_draining = a->draining;
     struct weft_msg msg = {.type = WEFT_MSG_SNAPSHOT};
     fill_snapshot(a, &msg.snapshot);
+    bool tells_experts = a->has_experts_news && now_ms - a->experts_at_ms >= WEFTI_EXPERTS_TELL_MS;
     for (uint32_t peer = 0; peer < WEFT_LINK_PEERS_MAX; peer++) {
-        if (a->routers[peer].is_up) send_to_router(a, peer, &msg);
+        if (!a->routers[peer].is_up) continue;
+        send_to_router(a, peer, &msg);
+        if (tells_experts) send_experts(a, peer);
     }
+    if (!tells_experts) return;
+    a->has_experts_news = false;
+    a->experts_at_ms = now_ms;
 }

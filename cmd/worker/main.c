@@ -26,6 +26,7 @@
 #include "cmd/common/link.h"
 #include "cmd/common/signals.h"
 #include "cmd/common/status.h"
+#include "cmd/worker/experts.h"
 #include "cmd/worker/stepper.h"
 
 #define HEARTBEAT_MS 250u
@@ -43,6 +44,8 @@ struct worker {
     bool has_epoch; /* the scheduler said hello in this session */
     uint64_t epoch;
     uint64_t heartbeat_at_ms;
+    struct wefti_experts experts;
+    uint64_t n_steps; /* that came back from the stepper */
 };
 
 static void copy_text(char *to, size_t to_bytes, const char *from) {
@@ -67,8 +70,8 @@ static void model_info(const struct weft_eng_info *info, struct weft_model_info 
     copy_text(out->fingerprint, sizeof out->fingerprint, info->fingerprint);
 }
 
-/* A failed send needs no care here: the link ends the session and tells so with a DOWN. */
-static void send_message(struct worker *w, const struct weft_msg *msg) {
+/* A failed send needs no care as a rule: the link ends the session and tells so with a DOWN. */
+static bool send_message(struct worker *w, const struct weft_msg *msg) {
     weft_buf_clear(&w->out);
     weft_proto_encode(msg, &w->out);
     weft_err err =
@@ -76,6 +79,7 @@ static void send_message(struct worker *w, const struct weft_msg *msg) {
     if (err) {
         weft_debug("%s not sent: %s", weft_proto_type_name(msg->type), weft_err_text(err));
     }
+    return !err;
 }
 
 static void say_hello(struct worker *w) {
@@ -86,7 +90,7 @@ static void say_hello(struct worker *w) {
         .pid = (uint32_t)getpid(),
     };
     model_info(wefti_stepper_info(w->stepper), &msg.worker_hello.model);
-    send_message(w, &msg);
+    (void)send_message(w, &msg);
 }
 
 static void send_heartbeat(struct worker *w) {
@@ -96,7 +100,19 @@ static void send_heartbeat(struct worker *w) {
         .busy = wefti_stepper_n_under_way(w->stepper) > 0,
         .resident_bytes = weft_mem_resident_bytes(),
     };
-    send_message(w, &msg);
+    (void)send_message(w, &msg);
+}
+
+/* Asks the stepper for counts when it is time, and passes on what is news in those it copied. */
+static void tell_experts(struct worker *w, uint64_t now_ms) {
+    struct weft_msg msg = {.type = WEFT_MSG_EXPERTS};
+    if (w->experts.asked && !wefti_stepper_is_counting(w->stepper)) {
+        bool is_news = wefti_experts_news(&w->experts, &msg.experts);
+        if (is_news && w->has_epoch && send_message(w, &msg)) wefti_experts_sent(&w->experts);
+    }
+    if (w->has_epoch && wefti_experts_ask(&w->experts, w->n_steps, now_ms) &&
+        wefti_stepper_count(w->stepper, w->experts.counts))
+        wefti_experts_unask(&w->experts); /* it is told with the next */
 }
 
 /* ---------------------------------------------------------------------- from the scheduler --- */
@@ -114,6 +130,7 @@ static weft_err take_hello(struct worker *w, const struct weft_msg_sched_hello *
     if (err) return weft_err_set(why, err, "too many epochs began while one step ran");
     w->epoch = hello->epoch;
     w->has_epoch = true;
+    wefti_experts_new_session(&w->experts);
     weft_info("linked with scheduler (pid %u), epoch %llu", hello->pid,
               (unsigned long long)hello->epoch);
     if (!w->told_ready) {
@@ -193,8 +210,18 @@ static void drain_stepper(struct worker *w) {
             weft_err err = weft_link_send(w->link, 0, slot->result.data, slot->result.len);
             if (err) weft_debug("result not sent: %s", weft_err_text(err));
         }
+        w->n_steps++;
         wefti_stepper_give_back(w->stepper, slot);
     }
+}
+
+static weft_err init_experts(struct worker *w, const struct weft_eng_info *info,
+                             struct weft_errmsg *why) {
+    bool has_experts[WEFT_LAYERS_MAX];
+    for (uint32_t i = 0; i < info->n_layers; i++)
+        has_experts[i] = wefti_stepper_has_experts(w->stepper, i);
+    return wefti_experts_init(&w->experts, w->config.expert_metrics, info->n_layers,
+                              info->n_experts, has_experts, why);
 }
 
 /* Opens the link once the engine is there. */
@@ -207,6 +234,8 @@ static weft_err check_engine(struct worker *w, struct weft_errmsg *why) {
               info->model_name, info->arch, info->isa, (double)info->weight_bytes / 0x1p20,
               info->weights_inherited ? " (mapped as they were)" : "", info->n_blocks,
               info->block_size, info->n_threads, info->fingerprint);
+    weft_err err = init_experts(w, info, why);
+    if (err) return err;
     return weft_link_dial(WEFT_LINK_ONE_PEER, w->config.worker_url, &w->link, why);
 }
 
@@ -251,6 +280,7 @@ static weft_err serve(struct worker *w, int signal_fd, struct weft_errmsg *why) 
             w->heartbeat_at_ms = now_ms;
             send_heartbeat(w);
         }
+        tell_experts(w, now_ms);
     }
 }
 
@@ -284,6 +314,7 @@ int main(int argc, char **argv) {
         weft_warn("leaving before the engine has finished what it does");
         _exit(status);
     }
+    wefti_experts_fini(&w.experts); /* the stepper, which copies into it, has ended */
     weft_buf_fini(&w.out);
     if (signal_fd >= 0) (void)close(signal_fd);
     return status;

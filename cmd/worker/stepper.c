@@ -5,6 +5,7 @@
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -14,11 +15,13 @@
 #include "base/limits.h"
 #include "base/ring.h"
 
-/* Every slot may wait as a plan, and as many epochs may begin meanwhile. */
+/* Every slot may wait as a plan (but one, which is free), counts once, and as many epochs as there
+ * are slots may begin meanwhile. */
 #define N_JOBS (2 * WEFTI_STEPPER_SLOTS)
 
 struct job {
-    struct wefti_slot *slot; /* NULL: reset to `epoch` */
+    struct wefti_slot *slot; /* NULL: one of the others */
+    uint64_t *counts;        /* where to copy those of experts; NULL: reset to `epoch` */
     uint64_t epoch;
 };
 
@@ -38,6 +41,7 @@ struct wefti_stepper {
     sem_t wake;            /* one post per job, and one to stop */
     int done_fd;
     _Atomic bool stopping;
+    _Atomic bool is_counting; /* release by the stepper after its copy, acquire by control */
     _Atomic uint64_t
         epoch; /* the latest one control asked for: spares running what nobody awaits */
     /* Release by the stepper after writing `eng` or `why`, acquire by control before reading. */
@@ -84,6 +88,15 @@ static void run_plan(wefti_stepper *st, struct wefti_slot *slot) {
     }
 }
 
+static void copy_counts(wefti_stepper *st, uint64_t *counts_out) {
+    const struct weft_eng_info *info = weft_eng_info(st->eng);
+    const uint64_t *counts = weft_eng_expert_tokens(st->eng);
+    WEFT_ASSERT(counts);
+    memcpy(counts_out, counts, (size_t)info->n_layers * info->n_experts * sizeof *counts);
+    atomic_store_explicit(&st->is_counting, false, memory_order_release);
+    wake_control(st);
+}
+
 static void *stepper_main(void *arg) {
     wefti_stepper *st = arg;
     weft_err err = weft_eng_open(st->path, &st->options, &st->eng, &st->why);
@@ -99,6 +112,10 @@ static void *stepper_main(void *arg) {
         struct job job;
         bool popped = weft_ring_pop(&st->jobs, &job);
         WEFT_ASSERT(popped);
+        if (job.counts) {
+            copy_counts(st, job.counts);
+            continue;
+        }
         if (!job.slot) {
             weft_eng_reset(st->eng, job.epoch);
             st->step_end_ns = 0;
@@ -238,6 +255,28 @@ weft_err wefti_stepper_reset(wefti_stepper *st, uint64_t epoch) {
     if (!weft_ring_push(&st->jobs, &job)) return WEFT_E_FULL;
     (void)sem_post(&st->wake);
     return WEFT_OK;
+}
+
+bool wefti_stepper_has_experts(const wefti_stepper *st, uint32_t layer) {
+    WEFT_ASSERT(atomic_load(&st->engine_state) == WEFTI_ENGINE_OPEN);
+    return weft_eng_has_experts(st->eng, layer);
+}
+
+weft_err wefti_stepper_count(wefti_stepper *st, uint64_t *counts_out) {
+    WEFT_ASSERT(!wefti_stepper_is_counting(st));
+    struct job job = {.counts = counts_out};
+    /* Before the push, which hands it over. */
+    atomic_store_explicit(&st->is_counting, true, memory_order_relaxed);
+    if (!weft_ring_push(&st->jobs, &job)) {
+        atomic_store_explicit(&st->is_counting, false, memory_order_relaxed);
+        return WEFT_E_FULL;
+    }
+    (void)sem_post(&st->wake);
+    return WEFT_OK;
+}
+
+bool wefti_stepper_is_counting(const wefti_stepper *st) {
+    return atomic_load_explicit(&st->is_counting, memory_order_acquire);
 }
 
 struct wefti_slot *wefti_stepper_done(wefti_stepper *st) {

@@ -73,6 +73,15 @@ WEFT_MUST_CHECK weft_err wefti_stepper_submit(wefti_stepper *stepper, struct wef
  * of other epochs that wait come back with STATE. FULL: too many changes while one step ran. */
 WEFT_MUST_CHECK weft_err wefti_stepper_reset(wefti_stepper *stepper, uint64_t epoch);
 
+/* Whether a layer of the model has experts; once OPEN. */
+bool wefti_stepper_has_experts(const wefti_stepper *stepper, uint32_t layer);
+
+/* Has weft_eng_expert_tokens copied to `counts_out` between two steps, of a model that has
+ * experts. The array is the stepper's until is_counting says that it is done; one at a time.
+ * FULL: too much else is asked of it. */
+WEFT_MUST_CHECK weft_err wefti_stepper_count(wefti_stepper *stepper, uint64_t *counts_out);
+bool wefti_stepper_is_counting(const wefti_stepper *stepper);
+
 /* The next slot that is done; NULL when there is none. Control gives it back when it has read it.
  */
 struct wefti_slot *wefti_stepper_done(wefti_stepper *stepper);

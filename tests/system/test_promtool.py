@@ -1,10 +1,21 @@
 """The metrics as Prometheus' own promtool reads them."""
 
+import os
 import shutil
 import subprocess
 
 import harness
 from harness import Server, Skip
+
+OLMOE = os.path.join(harness.SOURCE_DIR, "tests/data/zoo/olmoe")
+
+
+def check(server):
+    body = server.get("/metrics").body
+    done = subprocess.run(["promtool", "check", "metrics"], input=body, capture_output=True, timeout=harness.LIMIT_S,
+                          check=False)
+    assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
+    assert not done.stderr.strip(), done.stderr.decode()
 
 
 def test_promtool_accepts_the_metrics():
@@ -12,10 +23,16 @@ def test_promtool_accepts_the_metrics():
         raise Skip("promtool (Debian's prometheus) is not installed")
     with Server() as server:
         server.complete(prompt="x", max_tokens=4)
-        done = subprocess.run(["promtool", "check", "metrics"], input=server.get("/metrics").body, capture_output=True,
-                              timeout=harness.LIMIT_S, check=False)
-        assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
-        assert not done.stderr.strip(), done.stderr.decode()
+        check(server)
+
+
+def test_promtool_accepts_the_metrics_of_experts():
+    if not shutil.which("promtool"):
+        raise Skip("promtool (Debian's prometheus) is not installed")
+    with Server(model=OLMOE) as server:
+        server.complete(prompt=[1, 2, 3], max_tokens=4)
+        harness.wait_until("counts of experts", lambda: server.metric("weft_expert_tokens_total") > 0)
+        check(server)
 
 
 if __name__ == "__main__":

@@ -125,6 +125,7 @@ static void defaults_are_what_help_tells(void **state) {
     assert_null(config.api_key);
     assert_null(config.api_key_file);
     assert_string_equal(config.metrics_prefix, "weft_");
+    assert_string_equal(config.expert_metrics, "auto");
     assert_int_equal(config.max_body_bytes, 32 << 20);
     assert_int_equal(config.max_num_seqs, 64);
     assert_int_equal(config.max_num_batched_tokens, 512);
@@ -327,6 +328,8 @@ static void settings_that_exclude_each_other_are_refused(void **state) {
                    WEFT_PROG_SERVE, "m", "--workers=two");
     ASSERT_REFUSED(WEFT_E_UNSUPPORTED, "--layout tp is not supported yet", WEFT_PROG_SERVE, "m",
                    "--layout", "tp");
+    ASSERT_REFUSED(WEFT_E_INVAL, "--expert-metrics is auto, on or off, not \"yes\"",
+                   WEFT_PROG_WORKER, "m", "--expert-metrics=yes");
     ASSERT_REFUSED(WEFT_E_INVAL, "--layout is replica, not \"foo\"", WEFT_PROG_SERVE, "m",
                    "--layout=foo");
     ASSERT_PARSES(WEFT_PROG_SERVE, "m", "--workers=auto");

@@ -177,12 +177,14 @@ static void put_link(bool is_up) {
 }
 
 static uint32_t max_queue = 1000;
+static const char *fingerprint = "fp";
 
 static void put_snapshot(bool serving) {
     struct weft_msg msg = {.type = WEFT_MSG_SNAPSHOT};
     msg.snapshot.serving = msg.snapshot.advancing = serving;
     msg.snapshot.has_model = true;
-    (void)snprintf(msg.snapshot.model.fingerprint, sizeof msg.snapshot.model.fingerprint, "fp");
+    (void)snprintf(msg.snapshot.model.fingerprint, sizeof msg.snapshot.model.fingerprint, "%s",
+                   fingerprint);
     (void)snprintf(msg.snapshot.model.model_name, sizeof msg.snapshot.model.model_name, "m");
     msg.snapshot.model.n_vocab = 4096;
     msg.snapshot.n_blocks = msg.snapshot.n_blocks_free = msg.snapshot.model.n_blocks = 100;
@@ -256,6 +258,7 @@ static int tear_down(void **state) {
     assert_int_equal(core.output_bytes, 0);
     assert_int_equal(core.up.n_unanswered, 0);
     wefti_up_fini(&core); /* asserts that no job is open */
+    wefti_metrics_fini(&core.metrics);
     weft_proto_decoder_free(paper.decoder);
     weft_text_free(core.tok);
     return 0;
@@ -1443,6 +1446,49 @@ static void a_refused_allocation_costs_one_request_and_nothing_else(void **state
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
+static void put_hello(uint64_t instance) {
+    struct weft_msg msg = {.type = WEFT_MSG_SCHED_HELLO};
+    msg.sched_hello =
+        (struct weft_msg_sched_hello){.version = WEFT_PROTO_VERSION, .instance = instance};
+    put_msg(&msg);
+    deliver();
+}
+
+/* Of layer 3, which has one. */
+static void put_expert(uint64_t rows) {
+    static const uint32_t layers[] = {3};
+    struct weft_msg msg = {.type = WEFT_MSG_EXPERTS};
+    msg.experts = (struct weft_msg_experts){1, 1, layers, &rows};
+    put_msg(&msg);
+    deliver();
+}
+
+static void
+counts_of_experts_go_on_with_another_scheduler_and_end_with_another_model(void **state) {
+    (void)state;
+    const struct weft_expert_rows *rows = &core.metrics.experts;
+    put_hello(1);
+    put_expert(10);
+    put_expert(12);
+    assert_int_equal(rows->sums[0], 12);
+    put_link(false);
+    put_link(true);
+    put_hello(1); /* the same one: nothing is new */
+    put_expert(12);
+    assert_int_equal(rows->sums[0], 12);
+    put_link(false);
+    put_link(true);
+    put_hello(2); /* which has counted more than the one before already */
+    put_expert(20);
+    assert_int_equal(rows->sums[0], 32);
+    fingerprint = "another";
+    put_snapshot(true);
+    fingerprint = "fp";
+    assert_int_equal(rows->n_layers, 0);
+    put_expert(5);
+    assert_int_equal(rows->sums[0], 5);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(a_stream_shows_each_token_when_it_comes),
@@ -1480,6 +1526,7 @@ int main(void) {
         CASE(nonsense_from_the_scheduler_starts_the_session_over),
         CASE(another_model_ends_what_the_first_began),
         CASE(a_refused_allocation_costs_one_request_and_nothing_else),
+        CASE(counts_of_experts_go_on_with_another_scheduler_and_end_with_another_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

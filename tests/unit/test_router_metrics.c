@@ -104,6 +104,63 @@ static void counters_never_fall_when_a_scheduler_starts_anew(void **state) {
     assert_int_equal(m.carried[CARRIED_PREEMPTIONS], 10);
 }
 
+/* `n_layers` of them with a thousand experts each, that computed as much as can be. */
+static void carry_many_experts(struct metrics *m, uint32_t n_layers) {
+    uint32_t layers[64];
+    uint64_t *rows = calloc((size_t)n_layers * 1000, sizeof *rows);
+    assert_non_null(rows);
+    for (uint32_t i = 0; i < n_layers; i++)
+        layers[i] = 900 + i;
+    for (uint32_t i = 0; i < n_layers * 1000; i++)
+        rows[i] = UINT64_MAX;
+    struct weft_msg_experts msg = {n_layers, 1000, layers, rows};
+    assert_int_equal(weft_expert_rows_carry(&m->experts, &msg), WEFT_OK);
+    free(rows);
+}
+
+static void experts_have_a_line_each(void **state) {
+    (void)state;
+    struct metrics m;
+    struct weft_buf out;
+    static const uint32_t layers[] = {1, 5};
+    static const uint64_t rows[] = {0, 3, 1ull << 60, 7};
+    struct weft_msg_experts msg = {2, 2, layers, rows};
+    wefti_metrics_init(&m);
+    render(&m, NULL, "weft_", &out);
+    assert_null(strstr(weft_buf_cstr(&out), "expert"));
+    weft_buf_fini(&out);
+    assert_int_equal(weft_expert_rows_carry(&m.experts, &msg), WEFT_OK);
+    render(&m, NULL, "vllm:", &out);
+    has_line(&out, "# TYPE vllm:expert_tokens_total counter");
+    has_line(&out, "vllm:expert_tokens_total" LABELS ",layer=\"1\",expert=\"0\"} 0");
+    has_line(&out, "vllm:expert_tokens_total" LABELS ",layer=\"1\",expert=\"1\"} 3");
+    has_line(&out,
+             "vllm:expert_tokens_total" LABELS ",layer=\"5\",expert=\"0\"} 1152921504606846976");
+    has_line(&out, "vllm:expert_tokens_total" LABELS ",layer=\"5\",expert=\"1\"} 7");
+    weft_buf_fini(&out);
+    wefti_metrics_fini(&m);
+}
+
+static void the_most_experts_with_the_longest_names_fit(void **state) {
+    (void)state;
+    struct metrics m;
+    struct weft_buf out;
+    char name[1000], prefix[65];
+    memset(name, '"', sizeof name - 1);
+    memset(prefix, 'p', sizeof prefix - 1);
+    name[sizeof name - 1] = prefix[sizeof prefix - 1] = '\0';
+    struct weft_msg_snapshot s = snapshot();
+    struct metrics_view view = {.prefix = prefix, .model_name = name, .snapshot = &s};
+    wefti_metrics_init(&m);
+    carry_many_experts(&m, 64);
+    weft_buf_init(&out, WEFT_METRICS_BYTES_MAX);
+    wefti_metrics_render(&m, &view, &out);
+    assert_false(out.failed);
+    assert_in_range(out.len, 64000 * 700, WEFT_METRICS_BYTES_MAX - 64000 * 10);
+    weft_buf_fini(&out);
+    wefti_metrics_fini(&m);
+}
+
 static void promtool_has_nothing_to_say(void **state) {
     (void)state;
     struct metrics m;
@@ -115,18 +172,22 @@ static void promtool_has_nothing_to_say(void **state) {
     }
     wefti_metrics_init(&m);
     wefti_metrics_snapshot(&m, &s);
+    carry_many_experts(&m, 4);
     render(&m, &s, "weft_", &out);
     FILE *pipe = popen("promtool check metrics", "w");
     assert_non_null(pipe);
     assert_int_equal(fwrite(out.data, 1, out.len, pipe), out.len);
     assert_int_equal(pclose(pipe), 0);
     weft_buf_fini(&out);
+    wefti_metrics_fini(&m);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_stand_under_vllm_s_names),
         cmocka_unit_test(counters_never_fall_when_a_scheduler_starts_anew),
+        cmocka_unit_test(experts_have_a_line_each),
+        cmocka_unit_test(the_most_experts_with_the_longest_names_fit),
         cmocka_unit_test(promtool_has_nothing_to_say),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
