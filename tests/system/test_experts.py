@@ -9,6 +9,7 @@ from harness import Server
 
 NAME = "weft_expert_tokens_total"
 OLMOE = os.path.join(harness.SOURCE_DIR, "tests/data/zoo/olmoe")
+DEEPSEEK = os.path.join(harness.SOURCE_DIR, "tests/data/zoo/deepseek_v3")  # its first layer is a plain one
 N_LAYERS, N_EXPERTS, N_USED = 2, 8, 2
 PROMPT = [5, 17, 300, 42, 7, 99, 256, 11, 3]
 
@@ -31,8 +32,8 @@ def by_layer(server):
     return sums
 
 
-def all_series(n_layers=N_LAYERS, n_experts=N_EXPERTS):
-    return {(layer, expert) for layer in range(n_layers) for expert in range(n_experts)}
+def all_series(layers=range(N_LAYERS), n_experts=N_EXPERTS):
+    return {(layer, expert) for layer in layers for expert in range(n_experts)}
 
 
 def generate(server, n, **more):
@@ -58,6 +59,14 @@ def test_experts_count_what_they_computed():
         assert max(counts.values()) < sum(rows_of(20)) + 4 * sum(rows_of(30)), counts  # not all in one
         time.sleep(1.5)  # and nothing is told twice
         assert experts(server) == counts
+
+
+def test_layers_without_experts_have_no_series():
+    with Server(model=DEEPSEEK) as server:
+        generate(server, 6)
+        wanted = 4 * (len(PROMPT) + 5 + 6)  # of the second layer and the last; 4 experts for each token
+        harness.wait_until("the counts", lambda: sum(experts(server).values()) == wanted)
+        assert set(experts(server)) == all_series([1, 2], 16)
 
 
 class Watch:
