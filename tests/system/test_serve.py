@@ -316,7 +316,7 @@ def test_inspect_and_bench():
 
 
 OPERATORS = ["embed", "attn_norm", "qkv", "rope_kv", "attention", "o_convert", "o", "ffn_norm", "gate_up", "silu_mul",
-             "down_convert", "down", "head_norm", "head", "sample", "wait"]
+             "down_convert", "down", "route", "combine", "head_norm", "head", "sample", "wait"]
 
 
 def test_bench_shows_where_the_time_goes():
@@ -341,7 +341,7 @@ def test_bench_shows_where_the_time_goes():
         processes = [e["args"]["name"] for e in events if e["name"] == "process_name"]
         assert processes == ["prompt 16", "batch 1", "batch 3"]
         spans = [e for e in events if e["ph"] == "X"]
-        assert {e["name"] for e in spans} == {*OPERATORS, "step"} - {"silu_mul"}  # which lies within gate_up
+        assert {e["name"] for e in spans} == {*OPERATORS, "step"} - {"silu_mul", "route", "combine"}  # in gate_up; of experts
         assert {(e["pid"], e["tid"]) for e in spans} == {(pid, tid) for pid in (1, 2, 3) for tid in (0, 1, 2)}
         assert all(e["tid"] == 2 for e in spans if e["name"] == "step")
         assert [e["args"]["tokens"] for e in spans if e["name"] == "step" and e["pid"] == 3] == [3] * 4
