@@ -40,6 +40,7 @@ static const char *const kind_names[WEFT_GEMM_KIND_COUNT] = {
     [WEFT_GEMM_I8] = "i8",
     [WEFT_GEMM_F8_F32] = "f8*f32",
     [WEFT_GEMM_NF4_F32] = "nf4*f32",
+    [WEFT_GEMM_Q4_G_F32] = "q4_g*f32",
     [WEFT_GEMM_Q4_0_F32] = "q4_0*f32",
     [WEFT_GEMM_Q4_0] = "q4_0",
     [WEFT_GEMM_Q4_1_F32] = "q4_1*f32",

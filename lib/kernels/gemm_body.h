@@ -126,9 +126,13 @@ struct tile_kernel {
     bool few_widens; /* `few` takes f32 weights, too */
     /* Interleaved rows: tiles of many_rows, which divides group_rows, or fewer. */
     uint32_t group_rows, many_rows, many_panels;
-    tile_fn *many; /* f32 weights if there is `widen` */
+    tile_fn *many; /* f32 weights if there is `widen` or `widen_at` */
     /* NULL, or: `count` elements of K of a panel as f32 [count][16]. */
     void (*widen)(const uint8_t *panel, uint32_t count, float *out);
+    /* NULL, or the same where a part of a panel cannot be read alone: `count` of its `k` elements
+     * from k_begin on. */
+    void (*widen_at)(const uint8_t *panel, uint32_t k, uint32_t k_begin, uint32_t count,
+                     float *out);
     /* NULL, or: multiplies what was widened by the 16 f32 in which the panel ends. */
     void (*scale)(float *out, uint32_t count, const float *scales);
     /* NULL, or: `count` activations of each of `group_rows` rows as f32, which both tiles then
@@ -192,7 +196,10 @@ static inline void chunk_panels(struct block *b, uint32_t k_begin, struct tile *
         tile->panels[p] = b->panels[p] + (size_t)k_begin / kernel->group * kernel->group_bytes;
         if (b->widen) {
             float *out = b->weights + (size_t)p * tile->count * WEFT_PANEL;
-            kernel->widen(tile->panels[p], tile->count, out);
+            if (kernel->widen_at)
+                kernel->widen_at(b->panels[p], b->args->k, k_begin, tile->count, out);
+            else
+                kernel->widen(tile->panels[p], tile->count, out);
             const uint8_t *end = b->panels[p] + b->panel_bytes;
             if (kernel->scale)
                 kernel->scale(out, tile->count, (const float *)(const void *)end - 16);
@@ -424,7 +431,7 @@ static inline void gemm_run(const struct tile_kernel *kernel, const struct weft_
     b.args = args;
     b.panel_bytes = weft_kern_panel_bytes(kernel->kind, args->k);
     b.few = args->act_group == 1;
-    b.widen = kernel->widen && (!b.few || kernel->few_widens);
+    b.widen = (kernel->widen || kernel->widen_at) && (!b.few || kernel->few_widens);
     b.tile_rows = b.few ? kernel->few_max : kernel->many_rows;
     /* Blocks of whole groups, about as large as each other. */
     uint32_t unit = b.few ? 1 : kernel->group_rows, n_units = (args->m + unit - 1) / unit;

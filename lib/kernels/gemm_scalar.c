@@ -5,6 +5,7 @@
 
 #include "kernels/coded.h"
 #include "kernels/convert.h"
+#include "kernels/ordered.h"
 #include "kernels/quant.h"
 
 /* Adds k_begin..k_end of one row times one panel to `sum`. */
@@ -159,6 +160,16 @@ static void dot_nf4_f32(const struct weft_gemm_args *args, const void *row, cons
     dot_coded(&coded_nf4, row, panel, k_begin, k_end, sum);
 }
 
+static void dot_ordered_f32(const struct weft_gemm_args *args, const void *row, const void *panel,
+                            uint32_t k_begin, uint32_t k_end, float sum[WEFT_PANEL]) {
+    const float *a = row;
+    for (uint32_t k = k_begin; k < k_end; k++) {
+        for (uint32_t i = 0; i < WEFT_PANEL; i++) {
+            sum[i] += a[k] * ordered_weight(panel, args->k, k, i);
+        }
+    }
+}
+
 static void dot_quant_f32(const struct weft_gemm_args *args, enum quant quant, const float *a,
                           const uint8_t *panel, uint32_t k_begin, uint32_t k_end,
                           float sum[WEFT_PANEL]) {
@@ -268,6 +279,10 @@ static void gemm_nf4_f32(const struct weft_gemm_args *args, uint32_t p_begin, ui
     gemm(args, WEFT_GEMM_NF4_F32, dot_nf4_f32, p_begin, p_end);
 }
 
+static void gemm_ordered_f32(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
+    gemm(args, WEFT_GEMM_Q4_G_F32, dot_ordered_f32, p_begin, p_end);
+}
+
 /* One pair of functions for each type. */
 #define DEFINE_QUANT(name, KIND)                                                                   \
     static void dot_##name##_f32(const struct weft_gemm_args *args, const void *row,               \
@@ -300,6 +315,7 @@ void wefti_kern_fill_gemm_scalar(struct weft_kern_table *table) {
     table->gemm[WEFT_GEMM_I8] = gemm_i8;
     table->gemm[WEFT_GEMM_F8_F32] = gemm_f8_f32;
     table->gemm[WEFT_GEMM_NF4_F32] = gemm_nf4_f32;
+    table->gemm[WEFT_GEMM_Q4_G_F32] = gemm_ordered_f32;
 #define FILL_QUANT(name, KIND)                                                                     \
     table->gemm[WEFT_GEMM_Q##KIND##_F32] = gemm_##name##_f32;                                      \
     table->gemm[WEFT_GEMM_Q##KIND] = gemm_##name;

@@ -37,6 +37,7 @@ enum weft_gemm_kind {
     WEFT_GEMM_I8,       /* the same, activations quantised per row in groups of 256: W8A8 */
     WEFT_GEMM_F8_F32,   /* e4m3 weights, an f32 scale per 128 columns, f32 activations */
     WEFT_GEMM_NF4_F32,  /* 4 bits, a value each, an f32 scale per 64 columns, f32 activations */
+    WEFT_GEMM_Q4_G_F32, /* 4 bits, groups of columns in any order, f32 activations */
     /* The types of fewer bits, with f32 activations and with quantised ones: the K types stand
      * together, and so do those that read sums of activations, Q4_1 to Q5_1. */
     WEFT_GEMM_Q4_0_F32,
@@ -72,6 +73,7 @@ enum weft_gemm_kind {
  *   q8_0      [K/32] x { [8][16][4] int8 + 128 as uint8, [16] f16 scale }
  *   q4_0 ...  quant.h
  *   f8, nf4   coded.h
+ *   q4_g      ordered.h
  * A kind and its _F32 share a layout. */
 #define WEFT_PANEL 16
 
@@ -100,6 +102,7 @@ enum weft_kern_src {
     WEFT_SRC_Q8_0,
     WEFT_SRC_F8_E4M3, /* a row: an f32 scale in front of every 128 columns (the last: or fewer) */
     WEFT_SRC_NF4,     /* the same of 64 columns, in 32 bytes */
+    WEFT_SRC_Q4_G,    /* ordered.h */
     WEFT_SRC_Q4_0,    /* from here on in the order of the kinds */
     WEFT_SRC_Q4_1,
     WEFT_SRC_Q4_Z,

@@ -9,6 +9,7 @@
 #include "kernels/coded.h"
 #include "kernels/convert.h"
 #include "kernels/kern_internal.h"
+#include "kernels/ordered.h"
 #include "kernels/quant.h"
 #include "kernels/quantise.h"
 
@@ -57,6 +58,8 @@ size_t weft_kern_panel_bytes(enum weft_gemm_kind kind, uint32_t k) {
     case WEFT_GEMM_F8_F32:
     case WEFT_GEMM_NF4_F32:
         return round_up(coded_bytes(coded_of_kind(kind), k, WEFT_PANEL));
+    case WEFT_GEMM_Q4_G_F32:
+        return round_up(ordered_panel_bytes(k));
     default: {
         const struct quant_layout *q = &quant_layouts[quant_of(kind)];
         WEFT_ASSERT(k % q->group == 0);
@@ -101,6 +104,7 @@ struct source {
     enum weft_kern_src type;
     const uint8_t *rows;
     size_t row_bytes;
+    uint32_t k;
 };
 
 static struct source source_of(enum weft_kern_src type, const void *src, uint32_t k) {
@@ -121,6 +125,9 @@ static struct source source_of(enum weft_kern_src type, const void *src, uint32_
     case WEFT_SRC_NF4:
         row_bytes = coded_bytes(coded_of_src(type), k, 1);
         break;
+    case WEFT_SRC_Q4_G:
+        row_bytes = ordered_row_bytes(k);
+        break;
     default: {
         const struct quant_layout *q = &quant_layouts[type - WEFT_SRC_Q4_0];
         WEFT_ASSERT(k % q->group == 0);
@@ -128,7 +135,7 @@ static struct source source_of(enum weft_kern_src type, const void *src, uint32_
     }
     }
     WEFT_ASSERT(row_bytes > 0);
-    return (struct source){type, src, row_bytes};
+    return (struct source){type, src, row_bytes, k};
 }
 
 static void q8_src_widen(const uint8_t *block, float *dst) {
@@ -187,6 +194,11 @@ static void read_f32(const struct source *src, uint32_t row, uint32_t k0, uint32
     case WEFT_SRC_F8_E4M3:
     case WEFT_SRC_NF4:
         coded_src_widen(coded_of_src(src->type), base, k0, count, dst);
+        break;
+    case WEFT_SRC_Q4_G:
+        for (uint32_t i = 0; i < count; i++) {
+            dst[i] = ordered_row_weight(base, src->k, k0 + i);
+        }
         break;
     default: { /* groups are a part or a multiple of a tile */
         enum quant quant = (enum quant)(src->type - WEFT_SRC_Q4_0);
@@ -403,6 +415,27 @@ static void pack_panel_coded(const struct coded *c, const struct source *src, ui
     }
 }
 
+/* The same. */
+static void pack_panel_ordered(const struct source *src, uint32_t n0, uint32_t n_rows, uint32_t k,
+                               uint8_t *panel) {
+    const size_t n_groups = ordered_groups(k), n_bytes = (size_t)k / 2;
+    uint8_t *groups = panel + n_bytes * WEFT_PANEL, *table = groups + (size_t)k * 2;
+    memset(panel, 0, ordered_panel_bytes(k));
+    for (uint32_t r = 0; r < n_rows; r++) {
+        const uint8_t *scales = src->rows + (size_t)(n0 + r) * src->row_bytes;
+        const uint8_t *zeros = scales + n_groups * 2, *from = zeros + n_groups;
+        if (r == 0) memcpy(groups, from, (size_t)k * 2);
+        for (size_t g = 0; g < n_groups; g++) {
+            uint8_t *entry = table + g * ORDERED_ENTRY;
+            memcpy(entry + (size_t)r * 2, scales + g * 2, 2);
+            entry[WEFT_PANEL * 2 + r] = zeros[g];
+        }
+        for (size_t i = 0; i < n_bytes; i++) {
+            panel[i * WEFT_PANEL + r] = from[(size_t)k * 2 + i];
+        }
+    }
+}
+
 /* Writes one feature's group to its lane. */
 static void put_quant(const struct quant_layout *q, const struct quant_parts *parts, uint32_t lane,
                       uint8_t *group) {
@@ -491,6 +524,9 @@ void weft_kern_pack_calibrated(enum weft_gemm_kind kind, enum weft_kern_src src_
             pack_panel_q8(&from, n0, n_rows, k, calib, panel);
         } else if (kind == WEFT_GEMM_I8 || kind == WEFT_GEMM_I8_F32) {
             pack_panel_i8(&from, n0, n_rows, k, calib, panel);
+        } else if (kind == WEFT_GEMM_Q4_G_F32) {
+            WEFT_ASSERT(src_type == WEFT_SRC_Q4_G);
+            pack_panel_ordered(&from, n0, n_rows, k, panel);
         } else if (is_coded(kind)) {
             WEFT_ASSERT(is_coded_src(src_type) && coded_of_src(src_type) == coded_of_kind(kind));
             pack_panel_coded(coded_of_kind(kind), &from, n0, n_rows, k, panel);
@@ -546,6 +582,13 @@ static void unpack_coded(const struct coded *c, const uint8_t *panel, uint32_t l
     }
 }
 
+static void unpack_ordered(const uint8_t *panel, uint32_t lane, uint32_t k, uint8_t *out) {
+    for (uint32_t i = 0; i < k; i++, out += sizeof(float)) {
+        float weight = ordered_weight(panel, k, i, lane);
+        memcpy(out, &weight, sizeof weight);
+    }
+}
+
 static void unpack_quant(const struct quant_layout *q, const uint8_t *panel, uint32_t lane,
                          uint32_t k, uint8_t *out) {
     for (uint32_t i = 0; i < k; i++, out += sizeof(float)) {
@@ -581,6 +624,9 @@ enum weft_kern_src weft_kern_unpack_row(enum weft_gemm_kind kind, const void *pa
     case WEFT_GEMM_F8_F32:
     case WEFT_GEMM_NF4_F32:
         unpack_coded(coded_of_kind(kind), panel, lane, k, out);
+        return WEFT_SRC_F32;
+    case WEFT_GEMM_Q4_G_F32:
+        unpack_ordered(panel, lane, k, out);
         return WEFT_SRC_F32;
     default:
         break;

@@ -18,6 +18,7 @@
 #include "kernels/coded.h"
 #include "kernels/kern_internal.h"
 #include "kernels/kernels.h"
+#include "kernels/ordered.h"
 #include "kernels/quant.h"
 
 enum {
@@ -123,6 +124,27 @@ static inline void fill_coded(uint64_t *seed, const struct coded *c, uint8_t *ou
                 bool is_nan = c->per_byte == 1 && (code & 0x7f) == 0x7f;
                 *out++ = is_nan ? 0x7e : code;
             }
+        }
+    }
+}
+
+/* Rows of 4 bits with columns in groups as they come, the same in all rows. */
+static inline void fill_ordered(uint64_t *seed, uint8_t *out, size_t n_rows, uint32_t k) {
+    const size_t n_groups = ordered_groups(k), row_bytes = ordered_row_bytes(k);
+    for (size_t row = 0; row < n_rows; row++, out += row_bytes) {
+        uint8_t *zeros = out + n_groups * 2, *groups = zeros + n_groups;
+        for (size_t g = 0; g < n_groups; g++) {
+            uint16_t scale = some_scale(seed, weft_rand_below(seed, 2));
+            memcpy(out + g * 2, &scale, sizeof scale);
+            zeros[g] = (uint8_t)weft_rand_below(seed, 16);
+        }
+        for (uint32_t i = 0; i < k; i++) {
+            uint16_t group = (uint16_t)weft_rand_below(seed, (uint32_t)n_groups);
+            memcpy(groups + (size_t)i * 2, &group, sizeof group);
+        }
+        if (row > 0) memcpy(groups, groups - row * row_bytes, (size_t)k * 2);
+        for (uint32_t i = 0; i < k / 2; i++) {
+            groups[(size_t)k * 2 + i] = (uint8_t)weft_rand_next(seed);
         }
     }
 }

@@ -104,6 +104,33 @@ static void coded_rows_are_packed_as_they_are(void **state) {
     }
 }
 
+/* The same of groups in any order, and of one that is past the table. */
+static void ordered_rows_are_packed_as_they_are(void **state) {
+    (void)state;
+    for (uint32_t round = 0; round < 30; round++) {
+        uint32_t n = between(&seed, 1, 40), k = between(&seed, 1, 12) * ORDERED_GROUP;
+        size_t row_bytes = ordered_row_bytes(k);
+        uint8_t *bytes = take(n * row_bytes + 1), *rows = bytes + 1;
+        void *packed = take(weft_kern_packed_bytes(WEFT_GEMM_Q4_G_F32, n, k));
+        float *wanted = take(k * sizeof(float)), *got = take(k * sizeof(float));
+        fill_ordered(&seed, rows, n, k);
+        for (uint32_t row = 0; row < n && round % 4 == 0; row++) {
+            memset(rows + row * row_bytes + ordered_groups(k) * 3, 0xff, 2);
+        }
+        weft_kern_pack(WEFT_GEMM_Q4_G_F32, WEFT_SRC_Q4_G, rows, n, k, 0, n, packed);
+        for (uint32_t row = 0; row < n; row++) {
+            weft_kern_read_row(WEFT_SRC_Q4_G, rows + row * row_bytes, k, wanted);
+            assert_int_equal(weft_kern_unpack_row(WEFT_GEMM_Q4_G_F32, packed, k, row, got),
+                             WEFT_SRC_F32);
+            assert_memory_equal(got, wanted, k * sizeof(float));
+        }
+        free(bytes);
+        free(packed);
+        free(wanted);
+        free(got);
+    }
+}
+
 /* Sources of each type made from `w`, at an odd address, and what the values are after rounding. */
 static uint8_t *make_source(enum weft_kern_src type, float *w, uint32_t n, uint32_t k) {
     size_t count = (size_t)n * k;
@@ -363,6 +390,7 @@ int main(void) {
         cmocka_unit_test(every_f16_is_read_as_its_value),
         cmocka_unit_test(every_e4m3_is_read_as_its_value),
         cmocka_unit_test(coded_rows_are_packed_as_they_are),
+        cmocka_unit_test(ordered_rows_are_packed_as_they_are),
         cmocka_unit_test(narrowing_rounds_to_nearest_even),
         cmocka_unit_test(packing_keeps_values_and_pads_with_zero),
         cmocka_unit_test(unpacked_rows_are_what_was_packed),
