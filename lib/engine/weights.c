@@ -106,6 +106,7 @@ static struct storage storage_of(uint32_t stored) {
         [WEFT_DT_F8_E4M3] = {WEFT_GEMM_F8_F32, WEFT_GEMM_F8_F32},
         [WEFT_DT_Q4_Z] = {WEFT_GEMM_Q4_Z_F32, WEFT_GEMM_Q4_Z},
         [WEFT_DT_NF4] = {WEFT_GEMM_NF4_F32, WEFT_GEMM_NF4_F32},
+        [WEFT_DT_Q4_G] = {WEFT_GEMM_Q4_G_F32, WEFT_GEMM_Q4_G_F32},
         [WEFT_STORED_I8] = {WEFT_GEMM_I8_F32, WEFT_GEMM_I8},
     };
     WEFT_ASSERT(stored <= WEFT_STORED_I8);
@@ -219,7 +220,7 @@ static enum weft_kern_src src_of(enum weft_dtype dtype) {
         [WEFT_DT_Q3_K] = WEFT_SRC_Q3_K,       [WEFT_DT_Q5_1] = WEFT_SRC_Q5_1,
         [WEFT_DT_Q5_0] = WEFT_SRC_Q5_0,       [WEFT_DT_IQ4_NL] = WEFT_SRC_IQ4_NL,
         [WEFT_DT_F8_E4M3] = WEFT_SRC_F8_E4M3, [WEFT_DT_Q4_Z] = WEFT_SRC_Q4_Z,
-        [WEFT_DT_NF4] = WEFT_SRC_NF4};
+        [WEFT_DT_NF4] = WEFT_SRC_NF4,         [WEFT_DT_Q4_G] = WEFT_SRC_Q4_G};
     WEFT_ASSERT(dtype < WEFT_DT_COUNT);
     return sources[dtype];
 }

@@ -16,8 +16,8 @@ static const struct {
     [WEFT_DT_Q3_K] = {"q3_k", 256, 110},   [WEFT_DT_Q5_1] = {"q5_1", 32, 24},
     [WEFT_DT_Q5_0] = {"q5_0", 32, 22},     [WEFT_DT_IQ4_NL] = {"iq4_nl", 32, 18},
     [WEFT_DT_F8_E4M3] = {"f8_e4m3", 1, 1}, [WEFT_DT_Q4_Z] = {"q4_z", 32, 19},
-    [WEFT_DT_NF4] = {"nf4", 64, 36},       [WEFT_DT_I32] = {"i32", 1, 4},
-    [WEFT_DT_U8] = {"u8", 1, 1},
+    [WEFT_DT_NF4] = {"nf4", 64, 36},       [WEFT_DT_Q4_G] = {"q4_g", 32, 83},
+    [WEFT_DT_I32] = {"i32", 1, 4},         [WEFT_DT_U8] = {"u8", 1, 1},
 };
 
 const char *weft_dtype_name(enum weft_dtype dtype) {

@@ -22,7 +22,7 @@ static const uint32_t type_numbers[WEFT_DT_COUNT] = {
     [WEFT_DT_Q8_0] = 8,  [WEFT_DT_Q4_K] = 12,   [WEFT_DT_Q5_K] = 13,     [WEFT_DT_Q6_K] = 14,
     [WEFT_DT_BF16] = 30, [WEFT_DT_Q5_0] = 6,    [WEFT_DT_Q5_1] = 7,      [WEFT_DT_Q2_K] = 10,
     [WEFT_DT_Q3_K] = 11, [WEFT_DT_IQ4_NL] = 20, [WEFT_DT_F8_E4M3] = 257, [WEFT_DT_Q4_Z] = 258,
-    [WEFT_DT_NF4] = 259,
+    [WEFT_DT_NF4] = 259, [WEFT_DT_Q4_G] = 260,
 };
 enum { NUMBERS_OF_GGUF = 256 };
 

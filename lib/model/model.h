@@ -87,6 +87,7 @@ enum weft_dtype {
     WEFT_DT_F8_E4M3, /* from here on of Hugging Face folders: see struct weft_parts */
     WEFT_DT_Q4_Z,    /* in blocks of 32: f16 scale, zero in a byte, 16 bytes of codes */
     WEFT_DT_NF4,     /* in blocks of 64: f32 scale, 32 bytes of codes */
+    WEFT_DT_Q4_G,    /* groups in any order, for whole rows: kernels/ordered.h */
     WEFT_DT_I32,     /* what those consist of: no tensor of an opened model has these */
     WEFT_DT_U8,
     WEFT_DT_COUNT,

@@ -125,11 +125,14 @@ static weft_err take_groups(struct joiner *j) {
     return WEFT_OK;
 }
 
-/* Blocks of 32 columns with one f16 scale; what does not fall into such is read as f32. */
+/* Whole blocks of 32 columns and f16 scales, or it is read as f32. Blocks have one scale each, or
+ * a table of as many. */
 static enum weft_dtype form_of(const struct weft_parts *parts) {
-    bool fits = parts->k % 32 == 0 && (parts->n_groups == 1 || parts->group % 32 == 0) &&
-                parts->scale_dtype == WEFT_DT_F16 && !parts->pieces[WEFTI_PIECE_GROUPS].at;
-    return fits ? WEFT_DT_Q4_Z : WEFT_DT_F32;
+    if (parts->k % 32 != 0 || parts->scale_dtype != WEFT_DT_F16) return WEFT_DT_F32;
+    if (!parts->pieces[WEFTI_PIECE_GROUPS].at && (parts->n_groups == 1 || parts->group % 32 == 0))
+        return WEFT_DT_Q4_Z;
+    return parts->n_groups <= parts->k / 32 && parts->n_groups <= UINT16_MAX ? WEFT_DT_Q4_G
+                                                                             : WEFT_DT_F32;
 }
 
 /* x.g_idx, which is kept only where it says more than what follows from the size of a group. */

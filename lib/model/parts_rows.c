@@ -108,10 +108,34 @@ static void q4_rows(const struct weft_parts *parts, uint64_t row_begin, uint64_t
     }
 }
 
-static void q4_row_f32(const struct weft_parts *parts, uint64_t row, float *out) {
+/* The group of column k. */
+static uint64_t q4_group(const struct weft_parts *parts, uint64_t k) {
     bool ordered = parts->pieces[WEFTI_PIECE_GROUPS].at != NULL;
+    return ordered ? read_word(parts, WEFTI_PIECE_GROUPS, k) : k / parts->group;
+}
+
+/* Scales and zeros of as many groups as there are blocks of 32 columns, the groups of all columns,
+ * then codes: of two columns the first in the low half. */
+static void q4_ordered_row(const struct weft_parts *parts, uint64_t row, unsigned char *out) {
+    uint64_t n_groups = parts->k / Q4_BLOCK;
+    unsigned char *zeros = out + n_groups * 2, *groups = zeros + n_groups;
+    unsigned char *codes = groups + parts->k * 2;
+    memset(out, 0, n_groups * 3);
+    for (uint64_t g = 0; g < parts->n_groups; g++) {
+        memcpy(out + g * 2, parts->pieces[WEFTI_PIECE_SCALES].at + (g * parts->n + row) * 2, 2);
+        zeros[g] = (unsigned char)q4_zero(parts, row, g);
+    }
     for (uint64_t k = 0; k < parts->k; k++) {
-        uint64_t group = ordered ? read_word(parts, WEFTI_PIECE_GROUPS, k) : k / parts->group;
+        uint16_t group = (uint16_t)q4_group(parts, k);
+        memcpy(groups + k * sizeof group, &group, sizeof group);
+    }
+    for (uint64_t k = 0; k < parts->k; k += 2)
+        codes[k / 2] = (unsigned char)(q4_code(parts, row, k) | q4_code(parts, row, k + 1) << 4);
+}
+
+static void q4_row_f32(const struct weft_parts *parts, uint64_t row, float *out) {
+    for (uint64_t k = 0; k < parts->k; k++) {
+        uint64_t group = q4_group(parts, k);
         int32_t code = (int32_t)q4_code(parts, row, k) - (int32_t)q4_zero(parts, row, group);
         out[k] = read_scale(parts, group * parts->n + row) * (float)code;
     }
@@ -206,6 +230,8 @@ static void join_rows(const struct weft_parts *parts, enum weft_dtype dtype, uin
     for (uint64_t i = 0; i < n_rows; i++, out += row_bytes) {
         if (dtype == WEFT_DT_F8_E4M3)
             f8_row(parts, row_begin + i, out);
+        else if (dtype == WEFT_DT_Q4_G)
+            q4_ordered_row(parts, row_begin + i, out);
         else if (dtype == WEFT_DT_NF4)
             nf4_row(parts, row_begin + i, out);
         else

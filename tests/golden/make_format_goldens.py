@@ -160,7 +160,7 @@ FORMATS = {
     "fp8": (fp8, {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
                   "weight_block_size": [128, 128]}, dict(hidden=192, heads=6, kv=2, ffn=200, layers=1)),
     "gptq": (gptq, gptq_config(group_size=32, desc_act=False, sym=False), SMALL),
-    "gptq_order": (gptq, gptq_config(group_size=128, desc_act=True, sym=True), SMALL),
+    "gptq_order": (gptq, gptq_config(group_size=32, desc_act=True, sym=True), SMALL),
     "gptq_v2": (gptq, gptq_config(group_size=-1, desc_act=False, sym=False, checkpoint_format="gptq_v2"), SMALL),
     "awq": (awq, {"quant_method": "awq", "bits": 4, "group_size": 64, "zero_point": True, "version": "gemm"}, SMALL),
     "nf4": (nf4, nf4_config(True), dict(SMALL, block=64)),

@@ -24,6 +24,8 @@ static enum weft_kern_src src_of(enum weft_dtype dtype) {
         return WEFT_SRC_Q4_Z;
     case WEFT_DT_NF4:
         return WEFT_SRC_NF4;
+    case WEFT_DT_Q4_G:
+        return WEFT_SRC_Q4_G;
     default:
         assert_int_equal(dtype, WEFT_DT_F32);
         return WEFT_SRC_F32;
@@ -55,8 +57,8 @@ static void rows_in_blocks_are_the_rows_as_f32(void **state) {
     static const struct {
         const char *name;
         enum weft_dtype dtype; /* of what has most columns */
-    } formats[] = {{"fp8", WEFT_DT_F8_E4M3},    {"gptq", WEFT_DT_Q4_Z}, {"gptq_v2", WEFT_DT_Q4_Z},
-                   {"gptq_order", WEFT_DT_F32}, {"awq", WEFT_DT_Q4_Z},  {"nf4", WEFT_DT_NF4},
+    } formats[] = {{"fp8", WEFT_DT_F8_E4M3},     {"gptq", WEFT_DT_Q4_Z}, {"gptq_v2", WEFT_DT_Q4_Z},
+                   {"gptq_order", WEFT_DT_Q4_G}, {"awq", WEFT_DT_Q4_Z},  {"nf4", WEFT_DT_NF4},
                    {"nf4_wide", WEFT_DT_F32}};
     (void)state;
     for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
