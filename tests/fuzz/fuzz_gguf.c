@@ -93,9 +93,80 @@ static void add_arrays(struct gguf_builder *b) {
     gguf_put(&b->kvs, 1, 1);
 }
 
+enum { HIDDEN = 32, HEADS = 2, LORA = 8, NOPE = 4, ROPE = 2, VALUE = 6, FFN = 16, VOCAB = 8 };
+
+static void put_matrix(struct gguf_builder *b, const char *name, uint64_t rows, uint64_t columns) {
+    const uint64_t dims[] = {columns, rows};
+    gguf_tensor(b, name, 0, 2, dims, rows * columns * sizeof(float));
+}
+
+static void put_vector(struct gguf_builder *b, const char *name, uint64_t n) {
+    gguf_tensor(b, name, 0, 1, &n, n * sizeof(float));
+}
+
+/* A model of one layer with latent attention, as older files describe it or as newer ones do. */
+static void add_latent(void (*add)(const void *bytes, size_t n), bool older) {
+    static const struct {
+        const char *key;
+        uint32_t older, newer; /* 0: not there */
+    } keys[] = {
+        {"deepseek2.block_count", 1, 1},
+        {"deepseek2.context_length", 64, 64},
+        {"deepseek2.embedding_length", HIDDEN, HIDDEN},
+        {"deepseek2.feed_forward_length", FFN, FFN},
+        {"deepseek2.vocab_size", VOCAB, VOCAB},
+        {"deepseek2.attention.head_count", HEADS, HEADS},
+        {"deepseek2.attention.head_count_kv", HEADS, 1},
+        {"deepseek2.attention.kv_lora_rank", LORA, LORA},
+        {"deepseek2.attention.q_lora_rank", 0, 3},
+        {"deepseek2.attention.key_length", NOPE + ROPE, LORA + ROPE},
+        {"deepseek2.attention.value_length", VALUE, LORA},
+        {"deepseek2.attention.key_length_mla", 0, NOPE + ROPE},
+        {"deepseek2.attention.value_length_mla", 0, VALUE},
+        {"deepseek2.rope.dimension_count", ROPE, ROPE},
+    };
+    static const uint64_t k_dims[] = {NOPE, LORA, HEADS}, v_dims[] = {LORA, VALUE, HEADS};
+    struct gguf_builder b;
+    struct weft_buf bytes;
+    gguf_init(&b);
+    gguf_str(&b, "general.architecture", "deepseek2");
+    gguf_f32(&b, "deepseek2.attention.layer_norm_rms_epsilon", 1e-6f);
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        uint32_t value = older ? keys[i].older : keys[i].newer;
+        if (value) gguf_u32(&b, keys[i].key, value);
+    }
+    put_matrix(&b, "token_embd.weight", VOCAB, HIDDEN);
+    put_vector(&b, "output_norm.weight", HIDDEN);
+    put_vector(&b, "blk.0.attn_norm.weight", HIDDEN);
+    put_vector(&b, "blk.0.attn_kv_a_norm.weight", LORA);
+    put_matrix(&b, "blk.0.attn_kv_a_mqa.weight", LORA + ROPE, HIDDEN);
+    put_matrix(&b, "blk.0.attn_output.weight", HIDDEN, (uint64_t)HEADS * VALUE);
+    if (older) {
+        put_matrix(&b, "blk.0.attn_q.weight", (uint64_t)HEADS * (NOPE + ROPE), HIDDEN);
+        put_matrix(&b, "blk.0.attn_kv_b.weight", (uint64_t)HEADS * (NOPE + VALUE), LORA);
+    } else {
+        put_matrix(&b, "blk.0.attn_q_a.weight", 3, HIDDEN);
+        put_vector(&b, "blk.0.attn_q_a_norm.weight", 3);
+        put_matrix(&b, "blk.0.attn_q_b.weight", (uint64_t)HEADS * (NOPE + ROPE), 3);
+        gguf_tensor(&b, "blk.0.attn_k_b.weight", 0, 3, k_dims, sizeof(float) * NOPE * LORA * HEADS);
+        gguf_tensor(&b, "blk.0.attn_v_b.weight", 0, 3, v_dims,
+                    sizeof(float) * LORA * VALUE * HEADS);
+    }
+    put_vector(&b, "blk.0.ffn_norm.weight", HIDDEN);
+    put_matrix(&b, "blk.0.ffn_gate.weight", FFN, HIDDEN);
+    put_matrix(&b, "blk.0.ffn_up.weight", FFN, HIDDEN);
+    put_matrix(&b, "blk.0.ffn_down.weight", HIDDEN, FFN);
+    gguf_finish(&b, &bytes);
+    add(bytes.data, bytes.len);
+    weft_buf_fini(&bytes);
+    gguf_fini(&b);
+}
+
 void weft_fuzz_seeds(void (*add)(const void *bytes, size_t n)) {
     static const uint32_t types[] = {0, 1, 6, 7, 8, 20, 30};
     static const uint64_t half_head[] = {8};
+    add_latent(add, true);
+    add_latent(add, false);
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         struct gguf_builder b;
         struct weft_buf bytes;
