@@ -268,8 +268,9 @@ static void set_weight_info(weft_eng *eng, const struct weft_model_params *p) {
             n[weft_kern_peak_of(weft_kern_act_of(of_head[m]->kind))] +=
                 (uint64_t)of_head[m]->n * of_head[m]->k * p->n_heads;
         const struct wefti_expert *e = l->experts;
+        if (!e) continue;
         const struct wefti_matrix *of_expert[] = {&e->gate, &e->up, &e->down};
-        for (size_t m = 0; e && m < sizeof of_expert / sizeof of_expert[0]; m++)
+        for (size_t m = 0; m < sizeof of_expert / sizeof of_expert[0]; m++)
             n[weft_kern_peak_of(weft_kern_act_of(of_expert[m]->kind))] +=
                 (uint64_t)of_expert[m]->n * of_expert[m]->k * p->moe.n_used;
     }
