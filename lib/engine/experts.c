@@ -101,6 +101,7 @@ struct feed {
     const struct wefti_matrix *const *group;
     uint32_t n_group;
     bool wanted[WEFT_ACT_COUNT];
+    bool q8_has_sums; /* rows of Q8 are those of Q8_SUMS: one is made, and serves both */
     size_t row_bytes[WEFT_ACT_COUNT];
 };
 
@@ -113,6 +114,8 @@ static struct feed feed_of(const struct wefti_acts *acts, const struct wefti_mat
         feed.row_bytes[form] =
             acts ? acts->row_bytes[form] : weft_kern_act_row_bytes(group[i]->kind, group[i]->k);
     }
+    feed.q8_has_sums = feed.wanted[WEFT_ACT_Q8] && feed.wanted[WEFT_ACT_Q8_SUMS];
+    if (feed.q8_has_sums) feed.wanted[WEFT_ACT_Q8] = false;
     return feed;
 }
 
@@ -176,6 +179,10 @@ static struct wefti_acts acts_of(const struct wefti_lane *lane, const struct moe
             const uint8_t *row = row_at(f, moe, feed, form, first + r, few + r * bytes);
             if (row != few + r * bytes) memcpy(few + r * bytes, row, bytes);
         }
+    }
+    if (feed->q8_has_sums) {
+        acts.rows[WEFT_ACT_Q8] = acts.rows[WEFT_ACT_Q8_SUMS];
+        acts.row_bytes[WEFT_ACT_Q8] = acts.row_bytes[WEFT_ACT_Q8_SUMS];
     }
     return acts;
 }
