@@ -114,7 +114,8 @@ static weft_err read_experts(const struct config *c, const struct wefti_arch *ar
     struct weft_model_moe *moe = &p->moe;
     *moe = (struct weft_model_moe){.scale = 1, .n_groups = 1, .n_groups_used = 1};
     weft_err err = read_n_experts(c, &moe->n_experts);
-    if (!err) err = get_u32(c, c->root, "num_experts_per_tok", REQUIRED, &moe->n_used);
+    if (err || moe->n_experts == 0) return err; /* whatever else is said of them */
+    err = get_u32(c, c->root, "num_experts_per_tok", REQUIRED, &moe->n_used);
     if (!err) err = get_u32(c, c->root, "moe_intermediate_size", p->n_ffn, &moe->n_ffn);
     if (!err) err = get_bool(c, "norm_topk_prob", &moe->normalise);
     moe->normalise |= (arch->traits & WEFTI_ARCH_NORMALISED) != 0;

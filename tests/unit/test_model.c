@@ -444,6 +444,57 @@ static void nonsense_about_latents_is_refused(void **state) {
     }
 }
 
+/* What is said of experts counts for nothing where there are none. */
+static void a_model_with_no_experts_is_a_plain_one(void **state) {
+    (void)state;
+    struct weft_model_params p;
+    struct weft_errmsg why;
+    const char *changes = LATENT ",\"n_routed_experts\":0,\"num_experts_per_tok\":null,"
+                                 "\"n_shared_experts\":4294967290,"
+                                 "\"moe_intermediate_size\":4294967290}";
+    if (parse_changed(changes, &p, &why)) fail_msg("%s", why.text);
+    assert_int_equal(p.moe.n_experts, 0);
+    assert_int_equal(p.moe.n_used, 0);
+    assert_int_equal(p.moe.n_ffn, 0);
+    assert_int_equal(p.moe.n_ffn_shared, 0);
+}
+
+static void nonsense_about_experts_is_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *change, *said;
+    } cases[] = {
+        {"\"n_routed_experts\":null", "how many experts"},
+        {"\"n_routed_experts\":[4]", "n_routed_experts"},
+        {"\"n_routed_experts\":1025", "number of experts"},
+        {"\"n_routed_experts\":1", "experts per token"},
+        {"\"num_experts_per_tok\":null", "num_experts_per_tok"},
+        {"\"num_experts_per_tok\":0", "experts per token"},
+        {"\"num_experts_per_tok\":5", "experts per token"},
+        {"\"moe_intermediate_size\":4294967290", "size of an expert"},
+        {"\"n_shared_experts\":4294967290", "shared expert"},
+        {"\"n_shared_experts\":1000,\"moe_intermediate_size\":1000000", "shared expert"},
+        {"\"n_group\":0", "number of groups"},
+        {"\"n_group\":5", "number of groups"},
+        {"\"n_group\":3,\"topk_method\":\"noaux_tc\"", "do not go"},
+        {"\"n_group\":4,\"topk_method\":\"noaux_tc\"", "do not go"},
+        {"\"topk_group\":2,\"topk_method\":\"noaux_tc\"", "groups that a token uses"},
+        {"\"routed_scaling_factor\":0", "scale of routed experts"},
+        {"\"routed_scaling_factor\":1e300", "scale of routed experts"},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct weft_model_params params;
+        struct weft_errmsg why;
+        char changes[1024];
+        (void)snprintf(changes, sizeof changes,
+                       LATENT ",\"topk_method\":\"group_limited_greedy\",%s}", cases[i].change);
+        weft_err err = parse_changed(changes, &params, &why);
+        print_message("    %s\n", why.text);
+        assert_int_equal(err, WEFT_E_PROTO);
+        assert_non_null(strstr(why.text, cases[i].said));
+    }
+}
+
 static void nonsense_in_config_json_is_refused(void **state) {
     (void)state;
     static const struct {
@@ -823,6 +874,8 @@ int main(void) {
         cmocka_unit_test(rows_of_every_type_convert_exactly),
         cmocka_unit_test(hash_tells_models_apart_and_ignores_where_they_lie),
         cmocka_unit_test(options_that_are_not_there_yet_are_refused_by_name),
+        cmocka_unit_test(a_model_with_no_experts_is_a_plain_one),
+        cmocka_unit_test(nonsense_about_experts_is_refused),
         cmocka_unit_test(nonsense_in_config_json_is_refused),
         cmocka_unit_test(latent_attention_is_one_row_for_all_heads),
         cmocka_unit_test(nonsense_about_latents_is_refused),
