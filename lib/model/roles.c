@@ -544,10 +544,10 @@ weft_err wefti_model_resolve(weft_model *model, enum weft_model_format format, c
     }
     err = take_either(&r, &embedding_role, embedding_role.names[format], NULL, &model->embedding);
     if (err) goto cleanup;
-    if (model->embedding->dtype >= WEFT_DT_F8_E4M3) {
+    /* Its rows are gathered as the file has them; in parts they may pass for f32. */
+    if (model->embedding->parts || model->embedding->dtype >= WEFT_DT_F8_E4M3) {
         err = weft_err_set(why, WEFT_E_UNSUPPORTED,
-                           "%s: the embedding table is quantised (%s), which is not supported",
-                           path, weft_dtype_name(model->embedding->dtype));
+                           "%s: the embedding table is quantised, which is not supported", path);
         goto cleanup;
     }
     err =

@@ -194,6 +194,49 @@ static void parts_that_do_not_fit_are_refused(void **state) {
     }
 }
 
+/* The file with `to` in place of `from` wherever it stands in the header. */
+static void replace_all(struct weft_buf *file, const char *from, const char *to) {
+    uint64_t header_bytes;
+    struct weft_buf header, out;
+    memcpy(&header_bytes, file->data, sizeof header_bytes);
+    weft_buf_init(&header, 1u << 16);
+    weft_buf_init(&out, 1u << 20);
+    char *text = strndup((const char *)file->data + 8, header_bytes), *rest = text, *at;
+    assert_non_null(text);
+    while ((at = strstr(rest, from)) != NULL) {
+        weft_buf_add(&header, rest, (size_t)(at - rest));
+        weft_buf_add_str(&header, to);
+        rest = at + strlen(from);
+    }
+    weft_buf_add_str(&header, rest);
+    gguf_put(&out, header.len, 8);
+    weft_buf_add(&out, header.data, header.len);
+    weft_buf_add(&out, file->data + 8 + header_bytes, file->len - 8 - header_bytes);
+    assert_false(header.failed || out.failed);
+    free(text);
+    weft_buf_fini(&header);
+    weft_buf_fini(file);
+    *file = out;
+}
+
+/* Its rows are gathered from the file, where those of a weight in parts are not, even if the whole
+ * is read as f32. */
+static void an_embedding_table_in_parts_is_refused(void **state) {
+    static const char q[] = "model.layers.0.self_attn.q_proj.", embedding[] = "model.embed_tokens.";
+    (void)state;
+    for (uint32_t group = 0; group < 2; group++) { /* of column 0; 1: in no order, so read as f32 */
+        struct bytes file = read_fixture("gptq", "model.safetensors");
+        struct weft_buf swapped;
+        change_data(&file, "model.layers.0.self_attn.q_proj.g_idx", group, &swapped);
+        replace_all(&swapped, q, "neither.");
+        replace_all(&swapped, embedding, q);
+        replace_all(&swapped, "neither.", embedding);
+        expect_refusal("gptq", &swapped, "the embedding table is quantised");
+        weft_buf_fini(&swapped);
+        free(file.data);
+    }
+}
+
 static void values_that_mean_nothing_are_refused(void **state) {
     static const struct {
         const char *format, *name, *said;
@@ -220,6 +263,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_in_blocks_are_the_rows_as_f32),
         cmocka_unit_test(parts_that_do_not_fit_are_refused),
+        cmocka_unit_test(an_embedding_table_in_parts_is_refused),
         cmocka_unit_test(values_that_mean_nothing_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
