@@ -69,12 +69,29 @@ static weft_err read_plain_layers(const struct config *c, struct weft_model_para
     return WEFT_OK;
 }
 
+/* What the two versions of DeepSeek mean by keys that are missing. Of how experts are scored and
+ * chosen transformers' third version says nothing at all: it knows one way only. */
+struct deepseek {
+    const char *type, *method, *func;
+    bool normalise;
+    uint32_t n_groups, n_groups_used, n_shared, n_plain;
+    double scale;
+};
+
+static const struct deepseek *deepseek_of(const struct wefti_arch *arch) {
+    static const struct deepseek versions[] = {
+        {"deepseek_v2", "greedy", "softmax", false, 1, 1, 0, 0, 1},
+        {"deepseek_v3", "noaux_tc", "sigmoid", true, 8, 4, 1, 3, 2.5}};
+    return &versions[strcmp(arch->hf_type, versions[1].type) == 0];
+}
+
 /* DeepSeek's way of choosing. */
-static weft_err read_choice(const struct config *c, struct weft_model_moe *moe) {
+static weft_err read_choice(const struct config *c, const struct deepseek *version,
+                            struct weft_model_moe *moe) {
     static const char method_key[] = "topk_method", func_key[] = "scoring_func";
     const char *method, *func;
-    weft_err err = get_text(c, c->root, method_key, "greedy", &method);
-    if (!err) err = get_text(c, c->root, func_key, "softmax", &func);
+    weft_err err = get_text(c, c->root, method_key, version->method, &method);
+    if (!err) err = get_text(c, c->root, func_key, version->func, &func);
     if (err) return err;
     moe->sigmoid = strcmp(func, "sigmoid") == 0;
     if (!moe->sigmoid && strcmp(func, "softmax") != 0) return unsupported(c, func_key, func);
@@ -87,18 +104,20 @@ static weft_err read_choice(const struct config *c, struct weft_model_moe *moe) 
     return WEFT_OK;
 }
 
-static weft_err read_deepseek_experts(const struct config *c, struct weft_model_params *p) {
+static weft_err read_deepseek_experts(const struct config *c, const struct deepseek *version,
+                                      struct weft_model_params *p) {
     struct weft_model_moe *moe = &p->moe;
     static const char freq_key[] = "moe_layer_freq";
     uint32_t n_shared = 0, n_plain = 0, freq = 1;
-    double scale = 1;
-    weft_err err = get_u32(c, c->root, "n_shared_experts", 0, &n_shared);
-    if (!err) err = get_u32(c, c->root, "first_k_dense_replace", 0, &n_plain);
+    double scale = version->scale;
+    weft_err err = get_u32(c, c->root, "n_shared_experts", version->n_shared, &n_shared);
+    if (!err) err = get_u32(c, c->root, "first_k_dense_replace", version->n_plain, &n_plain);
     if (!err) err = get_u32(c, c->root, freq_key, 1, &freq);
-    if (!err) err = get_u32(c, c->root, "n_group", 1, &moe->n_groups);
-    if (!err) err = get_u32(c, c->root, "topk_group", 1, &moe->n_groups_used);
+    if (!err) err = get_u32(c, c->root, "n_group", version->n_groups, &moe->n_groups);
+    if (!err) err = get_u32(c, c->root, "topk_group", version->n_groups_used, &moe->n_groups_used);
     if (!err) err = get_double(c, c->root, "routed_scaling_factor", &scale);
     if (!err && freq != 1) return unsupported(c, freq_key, "a number other than 1");
+    if (!get(c->root, "norm_topk_prob")) moe->normalise = version->normalise;
     for (uint32_t i = 0; i < p->n_layers && i < n_plain; i++)
         wefti_set_bit(p->no_experts, i);
     if (n_shared > WEFT_EXPERTS_MAX || moe->n_ffn > WEFT_HIDDEN_MAX)
@@ -106,7 +125,7 @@ static weft_err read_deepseek_experts(const struct config *c, struct weft_model_
     else
         moe->n_ffn_shared = n_shared * moe->n_ffn;
     moe->scale = (float)scale;
-    return err ? err : read_choice(c, moe);
+    return err ? err : read_choice(c, version, moe);
 }
 
 static weft_err read_experts(const struct config *c, const struct wefti_arch *arch,
@@ -123,7 +142,8 @@ static weft_err read_experts(const struct config *c, const struct wefti_arch *ar
         moe->shared_gate = true;
         err = get_u32(c, c->root, "shared_expert_intermediate_size", REQUIRED, &moe->n_ffn_shared);
     }
-    if (!err && arch->traits & WEFTI_ARCH_DEEPSEEK) return read_deepseek_experts(c, p);
+    if (!err && arch->traits & WEFTI_ARCH_DEEPSEEK)
+        return read_deepseek_experts(c, deepseek_of(arch), p);
     return err ? err : read_plain_layers(c, p);
 }
 

@@ -383,7 +383,7 @@ static void options_that_are_not_there_yet_are_refused_by_name(void **state) {
     "{\"architectures\":[\"DeepseekV3ForCausalLM\"],\"model_type\":\"deepseek_v3\","               \
     "\"kv_lora_rank\":48,\"q_lora_rank\":null,\"qk_nope_head_dim\":12,\"qk_rope_head_dim\":6,"     \
     "\"v_head_dim\":10,\"n_routed_experts\":4,\"num_experts_per_tok\":2,\"moe_intermediate_"       \
-    "size\":8"
+    "size\":8,\"n_group\":1,\"topk_group\":1"
 
 static void latent_attention_is_one_row_for_all_heads(void **state) {
     (void)state;
@@ -457,6 +457,32 @@ static void a_model_with_no_experts_is_a_plain_one(void **state) {
     assert_int_equal(p.moe.n_used, 0);
     assert_int_equal(p.moe.n_ffn, 0);
     assert_int_equal(p.moe.n_ffn_shared, 0);
+}
+
+/* Above all "topk_method" and "scoring_func", which transformers' third version has no keys for. */
+static void each_deepseek_has_defaults_of_its_own(void **state) {
+    (void)state;
+    struct weft_model_params p;
+    struct weft_errmsg why;
+    const char *third = LATENT ",\"n_group\":null,\"topk_group\":null,\"n_routed_experts\":32,"
+                               "\"num_hidden_layers\":4}";
+    if (parse_changed(third, &p, &why)) fail_msg("%s", why.text);
+    assert_true(p.moe.sigmoid && p.moe.score_bias && p.moe.by_two && p.moe.normalise);
+    assert_int_equal(p.moe.n_groups, 8);
+    assert_int_equal(p.moe.n_groups_used, 4);
+    assert_true(p.moe.scale == 2.5f);
+    assert_int_equal(p.moe.n_ffn_shared, 8);
+    assert_int_equal(p.no_experts[0], 7); /* the first three layers */
+    if (parse_changed(LATENT ",\"norm_topk_prob\":false}", &p, &why)) fail_msg("%s", why.text);
+    assert_false(p.moe.normalise);
+    const char *second = LATENT ",\"architectures\":[\"DeepseekV2ForCausalLM\"],"
+                                "\"model_type\":\"deepseek_v2\"}";
+    if (parse_changed(second, &p, &why)) fail_msg("%s", why.text);
+    assert_false(p.moe.sigmoid || p.moe.score_bias || p.moe.by_two || p.moe.normalise);
+    assert_int_equal(p.moe.n_groups, 1);
+    assert_true(p.moe.scale == 1);
+    assert_int_equal(p.moe.n_ffn_shared, 0);
+    assert_int_equal(p.no_experts[0], 0);
 }
 
 static void nonsense_about_experts_is_refused(void **state) {
@@ -875,6 +901,7 @@ int main(void) {
         cmocka_unit_test(hash_tells_models_apart_and_ignores_where_they_lie),
         cmocka_unit_test(options_that_are_not_there_yet_are_refused_by_name),
         cmocka_unit_test(a_model_with_no_experts_is_a_plain_one),
+        cmocka_unit_test(each_deepseek_has_defaults_of_its_own),
         cmocka_unit_test(nonsense_about_experts_is_refused),
         cmocka_unit_test(nonsense_in_config_json_is_refused),
         cmocka_unit_test(latent_attention_is_one_row_for_all_heads),
