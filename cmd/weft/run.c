@@ -57,7 +57,8 @@ static bool on_token(void *ctx, uint32_t seq_idx, const struct weft_step_out *ou
     run->finish = out->finish;
     if (out->finish != WEFT_FINISH_STOP) weft_detok_push(&run->detok, out->token, &run->text);
     if (run->json) return !run->text.failed;
-    (void)fwrite(run->text.data, 1, run->text.len, stdout);
+    /* A token may be no text yet, and a buffer that never held any is at NULL. */
+    if (run->text.len > 0) (void)fwrite(run->text.data, 1, run->text.len, stdout);
     weft_buf_clear(&run->text);
     return fflush(stdout) == 0; /* the reader went away: so do we */
 }
