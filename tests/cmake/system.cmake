@@ -9,6 +9,7 @@ weft_system_test(system_kill test_kill.py TIMEOUT 900)
 weft_system_test(system_replicas test_replicas.py TIMEOUT 600)
 weft_system_test(system_pack test_pack.py TIMEOUT 600)
 weft_system_test(system_latent test_latent.py TIMEOUT 300)
+weft_system_test(system_zoo test_zoo.py TIMEOUT 600)
 weft_system_test(system_abuse test_abuse.py TIMEOUT 900)
 # Clients of others have an entry each: where one is not there, CTest shows it as skipped.
 weft_system_test(system_openai test_openai.py TIMEOUT 600)
