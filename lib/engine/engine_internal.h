@@ -3,8 +3,7 @@
  *   options.c       defaults and names
  *   memory.c        mappings, carved into pieces
  *   pool.c          compute threads, barrier, tile counter
- *   weights.c       packing, the shared arena
- *   weights_file.c  packed files, written and mapped (with weights_internal.h)
+ *   weights.c       the arena of packed weights (weights_internal.h lists its other files)
  *   calibrate.c     what a text says about matrices
  *   plan.c          checks a plan, changes nothing
  *   slots.c         sequences: start, grant, append

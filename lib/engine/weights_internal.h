@@ -1,4 +1,10 @@
-/* weights, private to the engine's weights*.c — what is to be packed, piece by piece. */
+/* weights, private to the engine's weights*.c — what is to be packed, piece by piece.
+ *
+ *   weights_plan.c  what becomes of the tensors
+ *   weights_pack.c  their way into the arena
+ *   weights.c       the arena: private, or shared with other workers
+ *   weights_file.c  the arena in a packed file
+ */
 #ifndef WEFT_ENGINE_WEIGHTS_INTERNAL_H
 #define WEFT_ENGINE_WEIGHTS_INTERNAL_H
 
@@ -46,7 +52,9 @@ struct wefti_plan {
     uint64_t hash, place_hash;
     bool asked_kind_met; /* some matrix runs with the activations that were asked for */
     uint32_t n_kept;     /* weights that are quantised already and stay so, whatever --dtype says */
-    bool dtype_misfits;  /* the model is packed, and --dtype would have packed it otherwise */
+    uint32_t n_odd;      /* weights whose columns are not whole groups, and the first of them */
+    const struct weft_tensor *odd;
+    bool dtype_misfits; /* the model is packed, and --dtype would have packed it otherwise */
 };
 
 static inline size_t wefti_plan_tensor_idx(const struct wefti_plan *plan,
@@ -60,6 +68,14 @@ WEFT_MUST_CHECK weft_err wefti_plan_make(struct wefti_plan *plan, const weft_mod
                                          const struct weft_eng_options *options,
                                          struct wefti_weights *weights, struct weft_errmsg *why);
 void wefti_plan_fini(struct wefti_plan *plan);
+
+/* What packing reads a tensor of that type as. */
+enum weft_kern_src wefti_src_of(enum weft_dtype dtype);
+
+/* What weights come of is a model's contents, or its identity, and the calibration. */
+uint64_t wefti_calibrated_hash(const struct wefti_plan *plan, uint64_t hash);
+
+enum { WEFTI_TASK_BYTES = 1 << 20 }; /* packed at a time by one thread */
 
 /* An item falls into parts of about a megabyte, which are packed by themselves, at 64 bytes
  * alignment, and stand one behind the other in the arena. */
@@ -77,6 +93,9 @@ typedef void wefti_put_fn(void *ctx, const struct wefti_item *item, uint32_t par
                           uint32_t thread_idx);
 uint64_t wefti_pack_parts(const struct wefti_plan *plan, struct wefti_pool *pool, wefti_put_fn *put,
                           void *ctx);
+
+/* The same, into the arena at `base`. */
+uint64_t wefti_pack_in_place(const struct wefti_plan *plan, struct wefti_pool *pool, uint8_t *base);
 
 /* Maps the arena of a packed file. PROTO: it has another layout than its tensors ask for. */
 WEFT_MUST_CHECK weft_err wefti_weights_map(const struct wefti_plan *plan, const char *path,
