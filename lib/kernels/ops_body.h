@@ -322,8 +322,8 @@ static inline void quantise_closely(const float *x, int8_t *codes, float *scale,
     lanes16 low = *(const lanes16 *)(const void *)x * inverse;
     lanes16 high = *(const lanes16 *)(const void *)(x + LANES) * inverse;
     struct grid best = grid_of(low, high, 127.0f);
-    for (float levels = 126.0f; levels > 123.0f; levels -= 1.0f) {
-        struct grid g = grid_of(low, high, levels);
+    for (int levels = 126; levels > 123; levels--) {
+        struct grid g = grid_of(low, high, (float)levels);
         if (g.dot * g.dot * best.square > best.dot * best.dot * g.square) best = g;
     }
     memcpy(rounded, &best.low, sizeof best.low);
