@@ -93,7 +93,17 @@ static void add_arrays(struct gguf_builder *b) {
     gguf_put(&b->kvs, 1, 1);
 }
 
-enum { HIDDEN = 32, HEADS = 2, LORA = 8, NOPE = 4, ROPE = 2, VALUE = 6, FFN = 16, VOCAB = 8 };
+enum {
+    HIDDEN = 32,
+    HEADS = 2,
+    LORA = 8,
+    NOPE = 4,
+    ROPE = 2,
+    VALUE = 6,
+    FFN = 16,
+    VOCAB = 8,
+    EXPERTS = 4
+};
 
 static void put_matrix(struct gguf_builder *b, const char *name, uint64_t rows, uint64_t columns) {
     const uint64_t dims[] = {columns, rows};
@@ -104,7 +114,27 @@ static void put_vector(struct gguf_builder *b, const char *name, uint64_t n) {
     gguf_tensor(b, name, 0, 1, &n, n * sizeof(float));
 }
 
-/* A model of one layer with latent attention, as older files describe it or as newer ones do. */
+static void put_experts(struct gguf_builder *b, const char *name, uint64_t rows, uint64_t columns) {
+    const uint64_t dims[] = {columns, rows, EXPERTS};
+    gguf_tensor(b, name, 0, 3, dims, EXPERTS * rows * columns * sizeof(float));
+}
+
+static void put_ffn(struct gguf_builder *b, bool experts) {
+    put_vector(b, "blk.0.ffn_norm.weight", HIDDEN);
+    if (experts) {
+        put_matrix(b, "blk.0.ffn_gate_inp.weight", EXPERTS, HIDDEN);
+        put_vector(b, "blk.0.exp_probs_b.bias", EXPERTS);
+        put_experts(b, "blk.0.ffn_gate_exps.weight", FFN, HIDDEN);
+        put_experts(b, "blk.0.ffn_up_exps.weight", FFN, HIDDEN);
+        put_experts(b, "blk.0.ffn_down_exps.weight", HIDDEN, FFN);
+    }
+    put_matrix(b, experts ? "blk.0.ffn_gate_shexp.weight" : "blk.0.ffn_gate.weight", FFN, HIDDEN);
+    put_matrix(b, experts ? "blk.0.ffn_up_shexp.weight" : "blk.0.ffn_up.weight", FFN, HIDDEN);
+    put_matrix(b, experts ? "blk.0.ffn_down_shexp.weight" : "blk.0.ffn_down.weight", HIDDEN, FFN);
+}
+
+/* A model of one layer with latent attention, as older files describe it or, with experts, as
+ * newer ones do. */
 static void add_latent(void (*add)(const void *bytes, size_t n), bool older) {
     static const struct {
         const char *key;
@@ -124,6 +154,13 @@ static void add_latent(void (*add)(const void *bytes, size_t n), bool older) {
         {"deepseek2.attention.key_length_mla", 0, NOPE + ROPE},
         {"deepseek2.attention.value_length_mla", 0, VALUE},
         {"deepseek2.rope.dimension_count", ROPE, ROPE},
+        {"deepseek2.expert_count", 0, EXPERTS},
+        {"deepseek2.expert_used_count", 0, 2},
+        {"deepseek2.expert_feed_forward_length", 0, FFN},
+        {"deepseek2.expert_shared_count", 0, 1},
+        {"deepseek2.expert_gating_func", 0, 2},
+        {"deepseek2.expert_group_count", 0, 2},
+        {"deepseek2.expert_group_used_count", 0, 1},
     };
     static const uint64_t k_dims[] = {NOPE, LORA, HEADS}, v_dims[] = {LORA, VALUE, HEADS};
     struct gguf_builder b;
@@ -152,10 +189,7 @@ static void add_latent(void (*add)(const void *bytes, size_t n), bool older) {
         gguf_tensor(&b, "blk.0.attn_v_b.weight", 0, 3, v_dims,
                     sizeof(float) * LORA * VALUE * HEADS);
     }
-    put_vector(&b, "blk.0.ffn_norm.weight", HIDDEN);
-    put_matrix(&b, "blk.0.ffn_gate.weight", FFN, HIDDEN);
-    put_matrix(&b, "blk.0.ffn_up.weight", FFN, HIDDEN);
-    put_matrix(&b, "blk.0.ffn_down.weight", HIDDEN, FFN);
+    put_ffn(&b, !older);
     gguf_finish(&b, &bytes);
     add(bytes.data, bytes.len);
     weft_buf_fini(&bytes);

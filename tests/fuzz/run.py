@@ -8,6 +8,7 @@ crashed, hung, leaked or took too much memory; the input is left in BUILD/findin
 
 import argparse
 import concurrent.futures
+import glob
 import os
 import re
 import subprocess
@@ -18,6 +19,9 @@ SOURCE_DIR = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
 CORPUS = os.path.join(SOURCE_DIR, "tests/fuzz/corpus")
 # Several kinds of files in one target: tokenizer.json, tokenizer.model, a GGUF file's vocabulary and texts.
 SHARES = {"fuzz_tokenizer": 3}
+# Whose words a target reads: keys, names and keywords are string literals of that module's sources.
+MODULES = {"fuzz_chat": "text", "fuzz_config": "model", "fuzz_gguf": "model", "fuzz_safetensors": "model",
+           "fuzz_tokenizer": "text"}
 KEPT_BYTES_MAX = 16384  # of an input
 
 
@@ -27,6 +31,17 @@ def targets(build, names):
     if missing or not found:
         sys.exit(f"no target {', '.join(missing) or 'at all'} in {build}/bin")
     return names or found
+
+
+def write_dictionary(name, path):
+    """The words a target's module compares its input with, which libFuzzer would not guess."""
+    words = set()
+    for source in glob.glob(os.path.join(SOURCE_DIR, "lib", MODULES.get(name, "-"), "*.c")):
+        with open(source) as text:
+            words.update(re.findall(r'"([A-Za-z_][A-Za-z0-9_.<>|-]{1,40})"', text.read()))
+    with open(path, "w") as out:
+        out.writelines(f'"{word}"\n' for word in sorted(words))
+    return path
 
 
 def options(seconds):
@@ -45,9 +60,10 @@ def run(build, name, seconds, keeps):
     findings = os.path.join(build, "findings", name)
     os.makedirs(findings, exist_ok=True)
     env = {**os.environ, "WEFT_SOURCE_DIR": SOURCE_DIR}
-    with tempfile.TemporaryDirectory() as corpus:
+    with tempfile.TemporaryDirectory() as corpus, tempfile.NamedTemporaryFile() as words:
         folders = [corpus] + ([os.path.join(CORPUS, name)] if os.path.isdir(os.path.join(CORPUS, name)) else [])
-        done = subprocess.run([exe, *options(seconds * SHARES.get(name, 1)), f"-artifact_prefix={findings}/", *folders],
+        done = subprocess.run([exe, *options(seconds * SHARES.get(name, 1)), f"-artifact_prefix={findings}/",
+                               f"-dict={write_dictionary(name, words.name)}", *folders],
                               env={**env, "WEFT_FUZZ_SEEDS": corpus}, capture_output=True, text=True, errors="replace")
         if done.returncode == 0 and keeps:
             keep(exe, name, corpus, env)
@@ -63,7 +79,7 @@ def main():
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--keep", action="store_true")
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     build, failed = os.path.abspath(args.build), []
     names = sorted(targets(build, args.targets), key=lambda n: -SHARES.get(n, 1))
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
