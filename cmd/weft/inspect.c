@@ -7,6 +7,19 @@
 #include "cmd/weft/commands.h"
 #include "model/model.h"
 
+static void print_experts(const struct weft_model_params *p) {
+    const struct weft_model_moe *moe = &p->moe;
+    uint32_t n_plain = 0;
+    for (uint32_t i = 0; i < p->n_layers; i++)
+        n_plain += weft_model_bit(p->no_experts, i);
+    printf("experts         %u of %u per token, of %u", moe->n_used, moe->n_experts, moe->n_ffn);
+    if (moe->n_groups > moe->n_groups_used)
+        printf(", in %u of %u groups", moe->n_groups_used, moe->n_groups);
+    if (moe->n_ffn_shared > 0) printf("; a shared one of %u", moe->n_ffn_shared);
+    if (n_plain > 0) printf("; none in %u layer%s", n_plain, n_plain == 1 ? "" : "s");
+    printf("\n");
+}
+
 static void print_params(const weft_model *model) {
     static const char *const scalings[] = {"none", "linear",   "llama3",
                                            "yarn", "longrope", "dynamic"};
@@ -36,6 +49,7 @@ static void print_params(const weft_model *model) {
         printf("heads           %u, of %u; %u for keys and values\n", p->n_heads, p->head_dim,
                p->n_kv_heads);
     printf("hidden, ffn     %u, %u\n", p->n_hidden, p->n_ffn);
+    if (p->moe.n_experts > 0) print_experts(p);
     printf("vocabulary      %u%s\n", p->n_vocab, p->tied ? ", head tied to the embedding" : "");
     printf("context         %u", p->n_context);
     if (p->window > 0) printf(", of which a token sees the last %u", p->window);

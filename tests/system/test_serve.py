@@ -290,6 +290,10 @@ def test_tokenize_equals_the_goldens():
 
 def test_inspect_and_bench():
     assert weft("inspect", harness.FABLE, "--tensors").count("model.layers.") > 50
+    zoo = os.path.join(harness.SOURCE_DIR, "tests/data/zoo/")
+    assert "experts         3 of 12 per token, of 24, in 2 of 4 groups; a shared one of 48; none in 1 layer\n" in weft(
+        "inspect", zoo + "deepseek_v2")
+    assert "experts         2 of 8 per token, of 48\n" in weft("inspect", zoo + "mixtral")
     args = ("--json", "--reps", "1", "--gen", "4", "--prompt", "16,32", "--batch", "1,2")
     result = json.loads(weft("bench", harness.FABLE, *args))
     assert list(result) == ["model", "isa", "threads", "activations", "weight_bytes", "step_weight_bytes", "layer_weights",
