@@ -50,6 +50,8 @@ weft_err wefti_vocab_put(struct wefti_vocab *vocab, uint64_t id, struct weft_str
                             WEFTI_TOKEN_BYTES_MAX);
     weft_err err = grow_tokens(vocab, (uint32_t)id);
     if (err) return err;
+    if (!vocab->arena.data) weft_buf_add(&vocab->arena, "", 1); /* there even if all are empty */
+    if (vocab->arena.failed) return WEFT_E_NOMEM;
     struct wefti_token *token = &vocab->tokens[id];
     if (!(token->flags & WEFTI_TOKEN_PIECE)) { /* a piece stays: the index holds its hash */
         token->piece_at = (uint32_t)vocab->arena.len;

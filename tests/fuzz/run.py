@@ -52,7 +52,7 @@ def keep(exe, name, corpus, env):
     kept = os.path.join(CORPUS, name)
     os.makedirs(kept, exist_ok=True)
     subprocess.run([exe, "-merge=1", f"-max_len={KEPT_BYTES_MAX}", kept, corpus], env=env, check=True,
-                   capture_output=True)
+                   capture_output=True)  # goes on behind inputs that crash
 
 
 def run(build, name, seconds, keeps):
@@ -65,7 +65,7 @@ def run(build, name, seconds, keeps):
         done = subprocess.run([exe, *options(seconds * SHARES.get(name, 1)), f"-artifact_prefix={findings}/",
                                f"-dict={write_dictionary(name, words.name)}", *folders],
                               env={**env, "WEFT_FUZZ_SEEDS": corpus}, capture_output=True, text=True, errors="replace")
-        if done.returncode == 0 and keeps:
+        if keeps:
             keep(exe, name, corpus, env)
     stats = dict(re.findall(r"stat::(\w+):\s+(\d+)", done.stderr))
     covered = re.findall(r"cov: (\d+)", done.stderr)
