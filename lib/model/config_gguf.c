@@ -332,16 +332,17 @@ static weft_err read_scales(const struct config *c, struct weft_model_params *p)
 static weft_err read_gemma(const struct config *c, struct weft_model_params *p) {
     bool is_local = c->arch->traits & WEFTI_ARCH_LOCAL_ROPE;
     uint32_t pattern = is_local ? 6 : 2;
-    double attn_cap = is_local ? 0 : 50, logit_cap = is_local ? 0 : 30, theta = 10000;
+    uint32_t n_largest = is_local ? 62 : 46; /* layers of the 27B */
+    double attn_cap = is_local ? 0 : 50, logit_cap = is_local ? 0 : 30;
     weft_err err = get_double(c, "attn_logit_softcapping", &attn_cap);
     if (!err) err = get_double(c, "final_logit_softcapping", &logit_cap);
-    if (!err) err = get_double(c, "rope.freq_base_swa", &theta);
+    if (!err && is_local) err = get_double(c, "rope.freq_base_swa", &p->local_rope_theta);
     for (uint32_t i = pattern - 1; i < p->n_layers; i += pattern)
         wefti_set_bit(p->no_window, i);
     p->embed_scale = sqrtf((float)p->n_hidden);
     p->attn_soft_cap = (float)attn_cap;
     p->logit_soft_cap = (float)logit_cap;
-    if (is_local) p->local_rope_theta = theta;
+    if (p->n_layers == n_largest) p->attn_scale = sqrtf((float)p->n_heads / (float)p->n_hidden);
     return err;
 }
 

@@ -8,27 +8,43 @@
 
 #include "base/check.h"
 
-static weft_err read_sizes(const struct config *c, bool is_latent, struct weft_model_params *p) {
+/* What sizes are that are missing; 0: follows from others. */
+struct sizes {
+    uint32_t n_heads, n_kv_heads, head_dim, n_vocab, n_context;
+};
+
+static const struct sizes *default_sizes(unsigned traits) {
+    static const struct sizes usual = {REQUIRED, 0, 0, REQUIRED, 2048},
+                              gemma2 = {8, 4, 256, 256000, 8192},
+                              gemma3 = {8, 4, 256, 262208, 131072};
+    if (!(traits & WEFTI_ARCH_GEMMA)) return &usual;
+    return traits & WEFTI_ARCH_LOCAL_ROPE ? &gemma3 : &gemma2;
+}
+
+static weft_err read_sizes(const struct config *c, unsigned traits, struct weft_model_params *p) {
+    const struct sizes *defaults = default_sizes(traits);
     const struct {
         const char *key;
         uint32_t default_value;
         uint32_t *out;
     } sizes[] = {
         {"num_hidden_layers", REQUIRED, &p->n_layers},
-        {"num_attention_heads", REQUIRED, &p->n_heads},
-        {"num_key_value_heads", 0, &p->n_kv_heads},
-        {"head_dim", 0, &p->head_dim},
+        {"num_attention_heads", defaults->n_heads, &p->n_heads},
+        {"num_key_value_heads", defaults->n_kv_heads, &p->n_kv_heads},
+        {"head_dim", defaults->head_dim, &p->head_dim},
         {"hidden_size", REQUIRED, &p->n_hidden},
         {"intermediate_size", REQUIRED, &p->n_ffn},
-        {"vocab_size", REQUIRED, &p->n_vocab},
-        {"max_position_embeddings", 2048, &p->n_context},
+        {"vocab_size", defaults->n_vocab, &p->n_vocab},
+        {"max_position_embeddings", defaults->n_context, &p->n_context},
     };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         weft_err err = get_u32(c, c->root, sizes[i].key, sizes[i].default_value, sizes[i].out);
         if (err) return err;
     }
-    if (!get(c->root, "num_key_value_heads")) p->n_kv_heads = p->n_heads;
-    if (get(c->root, "head_dim") || p->n_heads == 0 || is_latent) return WEFT_OK;
+    bool has_head_dim = get(c->root, "head_dim") || defaults->head_dim > 0;
+    if (!get(c->root, "num_key_value_heads") && defaults->n_kv_heads == 0)
+        p->n_kv_heads = p->n_heads;
+    if (has_head_dim || p->n_heads == 0 || traits & WEFTI_ARCH_LATENT) return WEFT_OK;
     if (p->n_hidden % p->n_heads != 0) {
         return weft_err_set(
             c->why, WEFT_E_PROTO,
@@ -171,6 +187,8 @@ static weft_err check_options(const struct config *c, struct weft_model_params *
         if (err) return err;
         if (on) return unsupported(c, must_be_off[i], "true");
     }
+    static const char clip_key[] = "clip_qkv";
+    if (get(c->root, clip_key)) return unsupported(c, clip_key, "a number");
     const char *act;
     const char *key = get(c->root, "hidden_activation") ? "hidden_activation" : "hidden_act";
     weft_err err = get_text(c, c->root, key, p->gelu ? "gelu_pytorch_tanh" : "silu", &act);
@@ -300,21 +318,27 @@ static weft_err read_gemma_window(const struct config *c, const struct wefti_arc
     return WEFT_OK;
 }
 
+/* null means that there is none; a missing key does not. */
+static weft_err read_cap(const struct config *c, const char *key, double default_cap, double *out) {
+    *out = json_object_get(c->root, key) ? 0 : default_cap;
+    return get_double(c, c->root, key, out);
+}
+
 static weft_err read_gemma(const struct config *c, const struct wefti_arch *arch,
                            struct weft_model_params *p) {
-    double attention = p->head_dim, attn_cap = 0, logit_cap = 0, theta = 10000;
+    double attention = 256, attn_cap = 0, logit_cap = 0;
     bool is_local = arch->traits & WEFTI_ARCH_LOCAL_ROPE;
     weft_err err = read_gemma_window(c, arch, p);
     if (!err) err = get_double(c, c->root, "query_pre_attn_scalar", &attention);
-    if (!err) err = get_double(c, c->root, "attn_logit_softcapping", &attn_cap);
-    if (!err) err = get_double(c, c->root, "final_logit_softcapping", &logit_cap);
-    if (!err && is_local) err = get_double(c, c->root, "rope_local_base_freq", &theta);
+    if (!err) err = read_cap(c, "attn_logit_softcapping", is_local ? 0 : 50, &attn_cap);
+    if (!err) err = read_cap(c, "final_logit_softcapping", is_local ? 0 : 30, &logit_cap);
+    if (!err && is_local)
+        err = get_double(c, c->root, "rope_local_base_freq", &p->local_rope_theta);
     p->norm_plus_one = true;
     p->embed_scale = sqrtf((float)p->n_hidden);
     p->attn_scale = (float)(1 / sqrt(attention));
     p->attn_soft_cap = (float)attn_cap;
     p->logit_soft_cap = (float)logit_cap;
-    if (is_local) p->local_rope_theta = theta;
     return err;
 }
 
@@ -339,19 +363,27 @@ static weft_err read_traits(const struct config *c, const struct wefti_arch *arc
     return err;
 }
 
-static weft_err read_config(const struct config *c, struct weft_model_params *p) {
-    const struct wefti_arch *arch;
-    double eps = 1e-6;
-    if (!json_is_object(c->root)) {
-        return weft_err_set(c->why, WEFT_E_PROTO, "%s: is not a JSON object", c->path);
+/* Of a larger model the part that describes its language model, and what is said of all parts. */
+static weft_err unwrap(const struct config *c, struct config *text_out) {
+    static const char key[] = "text_config";
+    static const char *const shared[] = {"tie_word_embeddings", "quantization_config"};
+    *text_out = (struct config){c->path, get(c->root, key), c->why};
+    if (!json_is_object(text_out->root)) return wrong_type(c, key, "an object");
+    for (size_t i = 0; i < sizeof shared / sizeof shared[0]; i++) {
+        json_t *value = get(c->root, shared[i]);
+        if (!value || get(text_out->root, shared[i])) continue;
+        if (json_object_set(text_out->root, shared[i], value) != 0)
+            return weft_err_set(c->why, WEFT_E_NOMEM, "%s: out of memory", c->path);
     }
-    weft_err err = read_architecture(c, &arch);
+    return WEFT_OK;
+}
+
+static weft_err read_model(const struct config *c, const struct wefti_arch *arch,
+                           struct weft_model_params *p) {
+    double eps = 1e-6;
+    weft_err err = check_options(c, p);
     if (err) return err;
-    WEFT_ASSERT(arch != NULL);
-    wefti_params_init(p, arch);
-    err = check_options(c, p);
-    if (err) return err;
-    err = read_sizes(c, arch->traits & WEFTI_ARCH_LATENT, p);
+    err = read_sizes(c, arch->traits, p);
     if (err) return err;
     err = wefti_config_rope(c, p);
     if (err) return err;
@@ -368,6 +400,20 @@ static weft_err read_config(const struct config *c, struct weft_model_params *p)
     err = read_traits(c, arch, p);
     if (err) return err;
     return wefti_params_check(p, c->path, c->why);
+}
+
+static weft_err read_config(const struct config *c, struct weft_model_params *p) {
+    const struct wefti_arch *arch;
+    struct config text = *c;
+    if (!json_is_object(c->root)) {
+        return weft_err_set(c->why, WEFT_E_PROTO, "%s: is not a JSON object", c->path);
+    }
+    weft_err err = read_architecture(c, &arch);
+    if (err) return err;
+    WEFT_ASSERT(arch != NULL);
+    wefti_params_init(p, arch);
+    if (p->wrapped) err = unwrap(c, &text);
+    return err ? err : read_model(&text, arch, p);
 }
 
 weft_err wefti_config_hf(const struct wefti_file *file, struct weft_model_params *params,

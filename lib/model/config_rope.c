@@ -142,12 +142,31 @@ static weft_err read_rope_dim(const struct config *c, const json_t *parameters,
     return WEFT_OK;
 }
 
+static const char *const kinds[] = {"full_attention", "sliding_attention"};
+
+/* One RoPE per kind of layer: that of those with a window is never scaled. *parameters_io becomes
+ * the other one. */
+static weft_err read_rope_kinds(const struct config *c, json_t **parameters_io,
+                                struct weft_model_params *p) {
+    static const char key[] = "rope_parameters";
+    json_t *full = get(*parameters_io, kinds[0]), *local = get(*parameters_io, kinds[1]);
+    enum weft_rope_scaling scaling = WEFT_ROPE_NONE;
+    if (!json_is_object(full) || !json_is_object(local))
+        return wrong_type(c, key, "an object per kind of layer");
+    weft_err err = read_rope_type(c, key, local, &scaling);
+    if (err) return err;
+    if (scaling != WEFT_ROPE_NONE) return unsupported(c, key, "scaling in layers with a window");
+    *parameters_io = full;
+    return get_double(c, local, "rope_theta", &p->local_rope_theta);
+}
+
 weft_err wefti_config_rope(const struct config *c, struct weft_model_params *p) {
     json_t *parameters = get(c->root, "rope_parameters");
     json_t *scaling = get(c->root, "rope_scaling");
-    p->rope_theta = 10000;
     p->rope_factor = 1;
     weft_err err = get_double(c, c->root, "rope_theta", &p->rope_theta);
+    if (!err && p->local_rope_theta > 0 && get(parameters, kinds[0]))
+        err = read_rope_kinds(c, &parameters, p);
     if (err) return err;
     err = read_rope_dim(c, parameters, scaling, p);
     if (err) return err;

@@ -237,6 +237,7 @@ static weft_err open_folder(const char *dir, weft_model **model_out, struct weft
     wefti_model_name_from_path(&model->params, dir, "");
     err = wefti_safetensors_folder(model, dir, why);
     if (err) goto cleanup;
+    if (model->params.wrapped) wefti_model_unwrap(model);
     err = wefti_model_join(model, dir, why);
     if (err) goto cleanup;
     err = wefti_model_split(model, WEFT_MODEL_HF, dir, why);

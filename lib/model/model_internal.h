@@ -148,6 +148,10 @@ WEFT_MUST_CHECK weft_err wefti_model_split(weft_model *model, enum weft_model_fo
 /* Whether opening a GGUF model reads the values of the tensor: the engine's form lacks them. */
 bool wefti_role_is_read(const char *name);
 
+/* Of a folder that holds more than a language model: leaves out the tensors of the other parts and
+ * gives those of this one the names they have without (unwrap.c). */
+void wefti_model_unwrap(weft_model *model);
+
 /* Finds the tensor of every role and checks its shape (roles.c). */
 WEFT_MUST_CHECK weft_err wefti_model_resolve(weft_model *model, enum weft_model_format format,
                                              const char *path, struct weft_errmsg *why);
@@ -171,6 +175,7 @@ enum {
     WEFTI_ARCH_LATENT = 8192,        /* latent attention */
     WEFTI_ARCH_DEEPSEEK = 4096,      /* groups of experts, shared ones, layers without any */
     WEFTI_ARCH_NORMS_BEHIND = 16384, /* halves of a layer are normalised behind, not in front */
+    WEFTI_ARCH_WRAPPED = 32768,      /* part of a larger model, whose other parts are left out */
 };
 
 struct wefti_arch {

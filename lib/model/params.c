@@ -38,6 +38,12 @@ void wefti_params_init(struct weft_model_params *p, const struct wefti_arch *arc
     p->post_norms = arch->traits & (WEFTI_ARCH_GEMMA | WEFTI_ARCH_NORMS_BEHIND);
     p->embed_scale = p->residual_scale = p->logit_scale = 1;
     p->rope_magnitude = p->yarn_mscale = 1;
+    p->rope_theta = 10000;
+    if (arch->traits & WEFTI_ARCH_LOCAL_ROPE) {
+        p->rope_theta = 1e6;
+        p->local_rope_theta = 10000;
+    }
+    p->wrapped = arch->traits & WEFTI_ARCH_WRAPPED;
 }
 
 static weft_err check_scales(const struct weft_model_params *p, const char *path,

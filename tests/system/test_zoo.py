@@ -153,6 +153,39 @@ def test_every_folder_yields_the_golden_logits():
             check_chat(server)
 
 
+def wrap(folder, out, prefix, head):
+    """The folder's model as the language part of a larger one: renamed tensors, beside one of another part."""
+    for name in os.listdir(folder):
+        if name not in ("config.json", "model.safetensors"):
+            os.symlink(os.path.join(folder, name), os.path.join(out, name))
+    with open(os.path.join(folder, "config.json"), encoding="utf-8") as f:
+        config = json.load(f)
+    whole = {"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3", "vision_config": {},
+             "eos_token_id": config["eos_token_id"], "text_config": config}
+    with open(os.path.join(out, "config.json"), "w", encoding="utf-8") as f:
+        json.dump(whole, f)
+    with open(os.path.join(folder, "model.safetensors"), "rb") as f:
+        data = f.read()
+    n, = struct.unpack_from("<Q", data)
+    tensors = {head if name == "lm_head.weight" else name.replace("model.", prefix, 1): info
+               for name, info in json.loads(data[8:8 + n]).items() if name != "__metadata__"}
+    n_bytes = len(data) - 8 - n
+    tensors["vision_tower.weight"] = {"dtype": "F32", "shape": [1], "data_offsets": [n_bytes, n_bytes + 4]}
+    header = json.dumps(tensors).encode()
+    with open(os.path.join(out, "model.safetensors"), "wb") as f:
+        f.write(struct.pack("<Q", len(header)) + header + data[8 + n:] + bytes(4))
+
+
+def test_the_language_part_of_a_larger_model_yields_the_golden_logits():
+    folder = os.path.join(DATA, "zoo/gemma3")
+    for prefix, head in (("language_model.model.", "language_model.lm_head.weight"),
+                         ("model.language_model.", "lm_head.weight")):
+        with tempfile.TemporaryDirectory() as out:
+            wrap(folder, out, prefix, head)
+            with serve(out, folder) as server:
+                check_exact(prefix, server, prompts_of(read_goldens(folder))[2:])
+
+
 def test_every_gguf_file_yields_the_golden_logits_of_its_folder():
     names = [os.path.basename(path)[:-5] for path in sorted(glob.glob(os.path.join(DATA, "zoo/gguf/*.gguf")))]
     for name in some(names, ["deepseek_v3", "gemma3"]):

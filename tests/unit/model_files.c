@@ -90,6 +90,23 @@ static const struct {
 };
 #define N_TINY (sizeof tiny_tensors / sizeof tiny_tensors[0])
 
+weft_err test_parse_config(const char *changes, struct weft_model_params *params,
+                           struct weft_errmsg *why) {
+    json_t *config = json_loads(tiny_config, 0, NULL), *update = json_loads(changes, 0, NULL);
+    struct wefti_file file;
+    WEFT_ASSERT(config && update && json_object_update(config, update) == 0);
+    char *text = json_dumps(config, 0);
+    WEFT_ASSERT(text && !wefti_file_borrow("config.json", text, strlen(text), &file, why));
+    memset(params, 0, sizeof *params);
+    why->text[0] = 0;
+    weft_err err = wefti_config_hf(&file, params, why);
+    wefti_file_close(&file);
+    free(text);
+    json_decref(update);
+    json_decref(config);
+    return err;
+}
+
 void st_build_tiny(struct weft_buf *out) {
     struct weft_buf header;
     size_t at = 0;

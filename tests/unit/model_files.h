@@ -27,6 +27,10 @@ void st_build(struct weft_buf *out, const char *header, size_t n_data);
 extern const char tiny_config[];
 void st_build_tiny(struct weft_buf *out);
 
+/* Reads tiny_config with the keys of `changes`, a JSON object, replaced. */
+weft_err test_parse_config(const char *changes, struct weft_model_params *params,
+                           struct weft_errmsg *why);
+
 /* ------------------------------------------------------------------------------------ gguf --- */
 
 struct gguf_builder {

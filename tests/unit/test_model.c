@@ -303,25 +303,6 @@ static void hash_tells_models_apart_and_ignores_where_they_lie(void **state) {
 
 /* ----------------------------------------------------------------------------- config.json --- */
 
-/* Parses tiny_config with the keys of `changes` replaced. */
-static weft_err parse_changed(const char *changes, struct weft_model_params *params,
-                              struct weft_errmsg *why) {
-    json_t *config = json_loads(tiny_config, 0, NULL), *update = json_loads(changes, 0, NULL);
-    assert_true(config && update);
-    json_object_update(config, update);
-    char *text = json_dumps(config, 0);
-    struct wefti_file file;
-    assert_int_equal(wefti_file_borrow("config.json", text, strlen(text), &file, why), WEFT_OK);
-    memset(params, 0, sizeof *params);
-    why->text[0] = 0;
-    weft_err err = wefti_config_hf(&file, params, why);
-    wefti_file_close(&file);
-    free(text);
-    json_decref(update);
-    json_decref(config);
-    return err;
-}
-
 static void options_that_are_not_there_yet_are_refused_by_name(void **state) {
     (void)state;
     static const struct {
@@ -371,7 +352,7 @@ static void options_that_are_not_there_yet_are_refused_by_name(void **state) {
     for (size_t i = 0; i < COUNT(cases); i++) {
         struct weft_model_params params;
         struct weft_errmsg why;
-        weft_err err = parse_changed(cases[i].changes, &params, &why);
+        weft_err err = test_parse_config(cases[i].changes, &params, &why);
         print_message("    %s\n", why.text);
         assert_int_equal(err, WEFT_E_UNSUPPORTED);
         assert_non_null(strstr(why.text, cases[i].said));
@@ -389,7 +370,7 @@ static void latent_attention_is_one_row_for_all_heads(void **state) {
     (void)state;
     struct weft_model_params p;
     struct weft_errmsg why;
-    if (parse_changed(LATENT ",\"hidden_size\":33}", &p, &why)) fail_msg("%s", why.text);
+    if (test_parse_config(LATENT ",\"hidden_size\":33}", &p, &why)) fail_msg("%s", why.text);
     assert_int_equal(p.n_kv_heads, 1);
     assert_int_equal(p.head_dim, 48 + 6);
     assert_int_equal(p.rope_dim, 6);
@@ -399,9 +380,9 @@ static void latent_attention_is_one_row_for_all_heads(void **state) {
     assert_int_equal(p.v_dim, 10);
     assert_int_equal(p.n_predict, 0);
     assert_true(p.rope_interleaved);
-    if (parse_changed(LATENT ",\"q_lora_rank\":7,\"rope_interleave\":false,\"head_dim\":6,"
-                             "\"num_nextn_predict_layers\":2}",
-                      &p, &why))
+    if (test_parse_config(LATENT ",\"q_lora_rank\":7,\"rope_interleave\":false,\"head_dim\":6,"
+                                 "\"num_nextn_predict_layers\":2}",
+                          &p, &why))
         fail_msg("%s", why.text);
     assert_int_equal(p.head_dim, 48 + 6);
     assert_int_equal(p.q_lora, 7);
@@ -437,7 +418,7 @@ static void nonsense_about_latents_is_refused(void **state) {
         struct weft_errmsg why;
         char changes[1024];
         (void)snprintf(changes, sizeof changes, LATENT ",%s}", cases[i].change);
-        weft_err err = parse_changed(changes, &params, &why);
+        weft_err err = test_parse_config(changes, &params, &why);
         print_message("    %s\n", why.text);
         assert_int_equal(err, WEFT_E_PROTO);
         assert_non_null(strstr(why.text, cases[i].said));
@@ -452,7 +433,7 @@ static void a_model_with_no_experts_is_a_plain_one(void **state) {
     const char *changes = LATENT ",\"n_routed_experts\":0,\"num_experts_per_tok\":null,"
                                  "\"n_shared_experts\":4294967290,"
                                  "\"moe_intermediate_size\":4294967290}";
-    if (parse_changed(changes, &p, &why)) fail_msg("%s", why.text);
+    if (test_parse_config(changes, &p, &why)) fail_msg("%s", why.text);
     assert_int_equal(p.moe.n_experts, 0);
     assert_int_equal(p.moe.n_used, 0);
     assert_int_equal(p.moe.n_ffn, 0);
@@ -466,18 +447,18 @@ static void each_deepseek_has_defaults_of_its_own(void **state) {
     struct weft_errmsg why;
     const char *third = LATENT ",\"n_group\":null,\"topk_group\":null,\"n_routed_experts\":32,"
                                "\"num_hidden_layers\":4}";
-    if (parse_changed(third, &p, &why)) fail_msg("%s", why.text);
+    if (test_parse_config(third, &p, &why)) fail_msg("%s", why.text);
     assert_true(p.moe.sigmoid && p.moe.score_bias && p.moe.by_two && p.moe.normalise);
     assert_int_equal(p.moe.n_groups, 8);
     assert_int_equal(p.moe.n_groups_used, 4);
     assert_true(p.moe.scale == 2.5f);
     assert_int_equal(p.moe.n_ffn_shared, 8);
     assert_int_equal(p.no_experts[0], 7); /* the first three layers */
-    if (parse_changed(LATENT ",\"norm_topk_prob\":false}", &p, &why)) fail_msg("%s", why.text);
+    if (test_parse_config(LATENT ",\"norm_topk_prob\":false}", &p, &why)) fail_msg("%s", why.text);
     assert_false(p.moe.normalise);
     const char *second = LATENT ",\"architectures\":[\"DeepseekV2ForCausalLM\"],"
                                 "\"model_type\":\"deepseek_v2\"}";
-    if (parse_changed(second, &p, &why)) fail_msg("%s", why.text);
+    if (test_parse_config(second, &p, &why)) fail_msg("%s", why.text);
     assert_false(p.moe.sigmoid || p.moe.score_bias || p.moe.by_two || p.moe.normalise);
     assert_int_equal(p.moe.n_groups, 1);
     assert_true(p.moe.scale == 1);
@@ -514,7 +495,7 @@ static void nonsense_about_experts_is_refused(void **state) {
         char changes[1024];
         (void)snprintf(changes, sizeof changes,
                        LATENT ",\"topk_method\":\"group_limited_greedy\",%s}", cases[i].change);
-        weft_err err = parse_changed(changes, &params, &why);
+        weft_err err = test_parse_config(changes, &params, &why);
         print_message("    %s\n", why.text);
         assert_int_equal(err, WEFT_E_PROTO);
         assert_non_null(strstr(why.text, cases[i].said));
@@ -578,7 +559,7 @@ static void nonsense_in_config_json_is_refused(void **state) {
     for (size_t i = 0; i < COUNT(cases); i++) {
         struct weft_model_params params;
         struct weft_errmsg why;
-        weft_err err = parse_changed(cases[i].changes, &params, &why);
+        weft_err err = test_parse_config(cases[i].changes, &params, &why);
         print_message("    %s\n", why.text);
         assert_int_equal(err, WEFT_E_PROTO);
         assert_non_null(strstr(why.text, cases[i].said));
@@ -634,7 +615,7 @@ static void every_spelling_of_rope_scaling_is_read(void **state) {
     for (size_t i = 0; i < COUNT(cases); i++) {
         struct weft_model_params params;
         struct weft_errmsg why;
-        if (parse_changed(cases[i].changes, &params, &why)) fail_msg("%s", why.text);
+        if (test_parse_config(cases[i].changes, &params, &why)) fail_msg("%s", why.text);
         assert_int_equal(params.rope_scaling, cases[i].scaling);
         assert_true(params.rope_theta == cases[i].theta);
         assert_true(params.rope_factor == cases[i].factor);
@@ -659,7 +640,7 @@ static void a_part_of_each_head_may_turn(void **state) {
     for (size_t i = 0; i < COUNT(cases); i++) {
         struct weft_model_params params;
         struct weft_errmsg why;
-        if (parse_changed(cases[i].changes, &params, &why)) fail_msg("%s", why.text);
+        if (test_parse_config(cases[i].changes, &params, &why)) fail_msg("%s", why.text);
         assert_int_equal(params.rope_dim, cases[i].rope_dim);
     }
 }
@@ -668,16 +649,17 @@ static void missing_keys_have_the_defaults_of_transformers(void **state) {
     (void)state;
     struct weft_model_params params;
     struct weft_errmsg why;
-    assert_int_equal(parse_changed("{\"num_key_value_heads\":null,\"rms_norm_eps\":null,"
-                                   "\"max_position_embeddings\":null,\"model_type\":null}",
-                                   &params, &why),
+    assert_int_equal(test_parse_config("{\"num_key_value_heads\":null,\"rms_norm_eps\":null,"
+                                       "\"max_position_embeddings\":null,\"model_type\":null}",
+                                       &params, &why),
                      WEFT_OK);
     assert_int_equal(params.n_kv_heads, 2);
     assert_int_equal(params.head_dim, 16);
     assert_int_equal(params.n_context, 2048);
     assert_true(params.rms_eps == 1e-6f);
     assert_false(params.tied);
-    assert_int_equal(parse_changed("{\"head_dim\":64,\"hidden_size\":33}", &params, &why), WEFT_OK);
+    assert_int_equal(test_parse_config("{\"head_dim\":64,\"hidden_size\":33}", &params, &why),
+                     WEFT_OK);
     assert_int_equal(params.head_dim, 64);
 }
 
@@ -704,16 +686,16 @@ static void mistral_is_a_llama_with_a_window(void **state) {
         (void)snprintf(changes, sizeof changes,
                        "{\"architectures\":[\"MistralForCausalLM\"],\"model_type\":\"mistral\",%s}",
                        cases[i].changes);
-        assert_int_equal(parse_changed(changes, &params, &why), WEFT_OK);
+        assert_int_equal(test_parse_config(changes, &params, &why), WEFT_OK);
         assert_string_equal(params.arch, "llama");
         assert_int_equal(params.window, cases[i].window);
     }
-    assert_int_equal(parse_changed("{\"architectures\":[\"MistralForCausalLM\"],"
-                                   "\"model_type\":\"mistral\",\"sliding_window\":0}",
-                                   &params, &why),
+    assert_int_equal(test_parse_config("{\"architectures\":[\"MistralForCausalLM\"],"
+                                       "\"model_type\":\"mistral\",\"sliding_window\":0}",
+                                       &params, &why),
                      WEFT_E_PROTO);
     /* Llama itself has none, whatever its configuration carries along. */
-    assert_int_equal(parse_changed("{\"sliding_window\":16}", &params, &why), WEFT_OK);
+    assert_int_equal(test_parse_config("{\"sliding_window\":16}", &params, &why), WEFT_OK);
     assert_int_equal(params.window, 0);
 }
 

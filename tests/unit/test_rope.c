@@ -17,28 +17,10 @@
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 /* tiny_config, whose heads are of 16, with the keys of `changes` replaced. */
-static weft_err parse(const char *changes, struct weft_model_params *params,
-                      struct weft_errmsg *why) {
-    json_t *config = json_loads(tiny_config, 0, NULL), *update = json_loads(changes, 0, NULL);
-    assert_true(config && update);
-    json_object_update(config, update);
-    char *text = json_dumps(config, 0);
-    struct wefti_file file;
-    assert_int_equal(wefti_file_borrow("config.json", text, strlen(text), &file, why), WEFT_OK);
-    memset(params, 0, sizeof *params);
-    why->text[0] = 0;
-    weft_err err = wefti_config_hf(&file, params, why);
-    wefti_file_close(&file);
-    free(text);
-    json_decref(update);
-    json_decref(config);
-    return err;
-}
-
 static void must_parse(const char *changes, struct weft_model_params *params) {
     struct weft_errmsg why;
     print_message("    %s\n", changes);
-    if (parse(changes, params, &why)) fail_msg("%s", why.text);
+    if (test_parse_config(changes, params, &why)) fail_msg("%s", why.text);
 }
 
 static void rope_of(const char *changes, bool is_long, struct weft_rope *out) {
@@ -236,7 +218,7 @@ static void scalings_that_make_no_sense_are_refused(void **state) {
         struct weft_errmsg why;
         char changes[400];
         (void)snprintf(changes, sizeof changes, "{\"rope_scaling\":{%s}}", cases[i].rope);
-        weft_err err = parse(changes, &params, &why);
+        weft_err err = test_parse_config(changes, &params, &why);
         print_message("    %s\n", why.text);
         assert_int_equal(err, WEFT_E_PROTO);
         assert_non_null(strstr(why.text, cases[i].said));
