@@ -93,9 +93,19 @@ static weft_err load_template(struct core *core, struct weft_errmsg *why) {
                                                      TEMPLATE_BYTES_MAX, &file, why)
                                          : weft_chat_find(config->model, &text, why);
     const char *source = config->chat_template ? weft_buf_cstr(&file) : text;
+    if (!err && config->chat_template && !*source)
+        err = weft_err_set(why, WEFT_E_INVAL, "--chat-template: \"%s\" is empty",
+                           config->chat_template);
     if (!err && source) {
         err = weft_chat_new(source, strlen(source), core->tok, &core->chat, &detail);
-        if (err) (void)weft_err_set(why, err, "the chat template cannot be used: %s", detail.text);
+        if (err && config->chat_template)
+            (void)weft_err_set(why, err, "--chat-template: \"%s\": %s", config->chat_template,
+                               detail.text);
+        else if (err)
+            (void)weft_err_set(why, err,
+                               "the model's chat template cannot be used (--chat-template FILE "
+                               "puts another in its place): %s",
+                               detail.text);
     } else if (!err) {
         weft_info("the model has no chat template: /v1/chat/completions will answer 400");
     }

@@ -20,9 +20,18 @@ static void print_experts(const struct weft_model_params *p) {
     printf("\n");
 }
 
+static void print_window(const struct weft_model_params *p) {
+    uint32_t n_windowed = p->n_layers;
+    for (uint32_t i = 0; i < p->n_layers; i++)
+        n_windowed -= weft_model_bit(p->no_window, i);
+    printf(", of which a token sees the last %u", p->window);
+    if (n_windowed < p->n_layers) printf(" in %u layers", n_windowed);
+}
+
 static void print_params(const weft_model *model) {
     static const char *const scalings[] = {"none", "linear",   "llama3",
                                            "yarn", "longrope", "dynamic"};
+    static const char *const quants[WEFT_QUANT_COUNT] = {"", "fp8", "gptq", "awq", "bitsandbytes"};
     const struct weft_model_params *p = weft_model_params(model);
     uint64_t n_elems = 0, n_bytes = 0;
     for (size_t i = 0; i < weft_model_n_tensors(model); i++) {
@@ -41,6 +50,7 @@ static void print_params(const weft_model *model) {
                (double)packed->arena_bytes / 1048576.0);
     printf("parameters      %" PRIu64 " in %zu tensors, %.1f MiB\n", n_elems,
            weft_model_n_tensors(model), (double)n_bytes / 1048576.0);
+    if (p->quant.method != WEFT_QUANT_NONE) printf("quantised by    %s\n", quants[p->quant.method]);
     printf("layers          %u\n", p->n_layers);
     if (p->kv_lora > 0)
         printf("heads           %u, of %u and %u that turn; values of %u; a latent of %u for all\n",
@@ -52,7 +62,7 @@ static void print_params(const weft_model *model) {
     if (p->moe.n_experts > 0) print_experts(p);
     printf("vocabulary      %u%s\n", p->n_vocab, p->tied ? ", head tied to the embedding" : "");
     printf("context         %u", p->n_context);
-    if (p->window > 0) printf(", of which a token sees the last %u", p->window);
+    if (p->window > 0) print_window(p);
     printf("\n");
     printf("rope            theta %g, scaling %s", p->rope_theta, scalings[p->rope_scaling]);
     if (p->rope_scaling == WEFT_ROPE_LONGROPE)

@@ -3,7 +3,7 @@
 #include <string.h>
 
 void weft_cursor_init(struct weft_cursor *cur, const void *bytes, size_t n) {
-    cur->at = bytes;
+    cur->at = bytes ? bytes : (const void *)"";
     cur->end = cur->at + n;
     cur->failed = false;
 }

@@ -15,6 +15,7 @@ struct weft_cursor {
     bool failed;
 };
 
+/* `bytes` may be NULL where n is 0. */
 void weft_cursor_init(struct weft_cursor *cur, const void *bytes, size_t n);
 size_t weft_cursor_left(const struct weft_cursor *cur);
 

@@ -56,12 +56,29 @@ const struct wefti_arch *wefti_arch_of_gguf(struct weft_str name) {
     return NULL;
 }
 
-weft_err wefti_arch_refuse(const char *path, const char *key, struct weft_str name,
+static const char *name_of(size_t i, enum wefti_arch_name kind) {
+    if (kind == WEFTI_ARCH_CLASS) return archs[i].hf_class;
+    return kind == WEFTI_ARCH_TYPE ? archs[i].hf_type : archs[i].name;
+}
+
+static bool is_listed_before(size_t i, enum wefti_arch_name kind) {
+    for (size_t before = 0; before < i; before++) {
+        if (strcmp(name_of(before, kind), name_of(i, kind)) == 0) return true;
+    }
+    return false;
+}
+
+weft_err wefti_arch_refuse(const char *path, enum wefti_arch_name kind, struct weft_str name,
                            struct weft_errmsg *why) {
-    char list[400] = "";
+    static const char *const keys[] = {[WEFTI_ARCH_CLASS] = "\"architectures\":",
+                                       [WEFTI_ARCH_TYPE] = "\"model_type\":",
+                                       [WEFTI_ARCH_GGUF] = "general.architecture"};
+    const char *key = keys[kind];
+    char list[480] = "";
     size_t at = 0;
     for (size_t i = 0; i < N_ARCHS && at < sizeof list; i++) {
-        int n = snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "", archs[i].hf_type);
+        if (is_listed_before(i, kind)) continue;
+        int n = snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "", name_of(i, kind));
         at += n > 0 ? (size_t)n : 0;
     }
     struct wefti_shown shown = wefti_show(name.data, name.len);

@@ -91,7 +91,7 @@ static weft_err check_kind(struct config *c) {
         return weft_err_set(c->why, WEFT_E_PROTO, "%s: has no general.architecture", c->path);
     }
     c->arch = wefti_arch_of_gguf(value);
-    if (!c->arch) return wefti_arch_refuse(c->path, "general.architecture", value, c->why);
+    if (!c->arch) return wefti_arch_refuse(c->path, WEFTI_ARCH_GGUF, value, c->why);
     if (weft_gguf_str(c->gguf, "general.type", &value) && !str_is(value, "model")) {
         return unsupported(c, "general.type", value);
     }
@@ -139,22 +139,20 @@ static weft_err read_sizes(const struct config *c, struct weft_model_params *p) 
 
 /* Keys that must be absent, or have the one value that changes nothing. */
 static weft_err check_options(const struct config *c, const struct weft_model_params *p) {
-    const struct {
-        const char *key;
-        uint32_t neutral;
-    } sizes[] = {
-        {"attention.value_length", c->arch->traits & WEFTI_ARCH_LATENT ? UINT32_MAX : p->head_dim},
-    };
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        uint32_t value;
-        weft_err err = get_u32(c, sizes[i].key, sizes[i].neutral, &value);
-        if (err) return err;
-        if (value == sizes[i].neutral || sizes[i].neutral == UINT32_MAX) continue;
+    static const char value_key[] = "attention.value_length", clamp_key[] = "attention.clamp_kqv";
+    uint32_t value_length;
+    double clamp = 0;
+    bool causal = true;
+    weft_err err = get_u32(c, value_key, p->head_dim, &value_length);
+    if (!err) err = get_double(c, clamp_key, &clamp);
+    if (err) return err;
+    if (value_length != p->head_dim && !(c->arch->traits & WEFTI_ARCH_LATENT))
         return weft_err_set(c->why, WEFT_E_UNSUPPORTED,
                             "%s: %s is %u; only %u is supported in this model", c->path,
-                            key_of(c, sizes[i].key).text, value, sizes[i].neutral);
-    }
-    bool causal = true;
+                            key_of(c, value_key).text, value_length, p->head_dim);
+    if (clamp != 0)
+        return weft_err_set(c->why, WEFT_E_UNSUPPORTED, "%s: %s %g is not supported", c->path,
+                            key_of(c, clamp_key).text, clamp);
     struct key key = key_of(c, "attention.causal");
     if (weft_gguf_bool(c->gguf, key.text, &causal) && !causal) {
         return weft_err_set(c->why, WEFT_E_UNSUPPORTED, "%s: %s false is not supported", c->path,

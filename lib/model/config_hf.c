@@ -236,8 +236,8 @@ static weft_err read_window(const struct config *c, const struct wefti_arch *arc
     return check_window_layers(c, p);
 }
 
-static weft_err refuse(const struct config *c, const char *key, const char *name) {
-    return wefti_arch_refuse(c->path, key, (struct weft_str){name, strlen(name)}, c->why);
+static weft_err refuse(const struct config *c, enum wefti_arch_name kind, const char *name) {
+    return wefti_arch_refuse(c->path, kind, (struct weft_str){name, strlen(name)}, c->why);
 }
 
 static weft_err read_architecture(const struct config *c, const struct wefti_arch **arch_out) {
@@ -255,10 +255,13 @@ static weft_err read_architecture(const struct config *c, const struct wefti_arc
                             "%s: names neither \"architectures\" nor a \"model_type\"", c->path);
     }
     *arch_out = name ? wefti_arch_of_class(name) : wefti_arch_of_type(type);
-    if (!*arch_out)
-        return refuse(c, name ? "\"architectures\":" : "\"model_type\":", name ? name : type);
-    if (type && strcmp(type, (*arch_out)->hf_type) != 0) return refuse(c, "\"model_type\":", type);
-    return WEFT_OK;
+    if (!*arch_out) return refuse(c, name ? WEFTI_ARCH_CLASS : WEFTI_ARCH_TYPE, name ? name : type);
+    /* A type that nobody knows (Kimi K2's) changes nothing: the class says what to compute. */
+    const struct wefti_arch *other = type ? wefti_arch_of_type(type) : NULL;
+    if (!other || strcmp(type, (*arch_out)->hf_type) == 0) return WEFT_OK;
+    return weft_err_set(c->why, WEFT_E_PROTO,
+                        "%s: \"architectures\" says %s, but \"model_type\" is \"%s\"", c->path,
+                        (*arch_out)->hf_class, type);
 }
 
 /* Granite's. What it multiplies logits by is written as what they are divided by. */
@@ -344,10 +347,18 @@ static weft_err read_gemma(const struct config *c, const struct wefti_arch *arch
 
 /* Qwen's and SmolLM's window, which none of their models has. */
 static weft_err check_no_window(const struct config *c) {
-    static const char key[] = "use_sliding_window";
+    static const char key[] = "use_sliding_window", types_key[] = "layer_types";
+    const json_t *type;
+    size_t i;
     bool on;
     weft_err err = get_bool(c, key, &on);
-    return err || !on ? err : unsupported(c, key, "true");
+    if (err || on) return err ? err : unsupported(c, key, "true");
+    json_array_foreach(get(c->root, types_key), i, type) {
+        const char *name = json_string_value(type);
+        if (!name || strcmp(name, "full_attention") != 0)
+            return unsupported(c, types_key, name ? name : "something that is no text");
+    }
+    return WEFT_OK;
 }
 
 /* Sizes are known and in range. */
@@ -392,6 +403,7 @@ static weft_err read_model(const struct config *c, const struct wefti_arch *arch
     p->rms_eps = (float)eps;
     err = get_bool(c, "tie_word_embeddings", &p->tied);
     if (err) return err;
+    p->untied = json_is_false(get(c->root, "tie_word_embeddings"));
     if (!get(c->root, "tie_word_embeddings")) p->tied = arch->traits & WEFTI_ARCH_GEMMA;
     p->rope_interleaved = false;
     if (arch->traits & WEFTI_ARCH_LATENT) err = read_latent(c, p);

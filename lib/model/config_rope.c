@@ -104,6 +104,14 @@ static weft_err read_longrope(const struct config *c, const json_t *rope,
     return err;
 }
 
+/* Whether a factor follows from the context and what it was before. */
+static bool has_other_length(const struct config *c, const json_t *rope,
+                             enum weft_rope_scaling scaling) {
+    static const char key[] = "original_max_position_embeddings";
+    if (scaling == WEFT_ROPE_LONGROPE) return true;
+    return scaling == WEFT_ROPE_YARN && (get(rope, key) || get(c->root, key));
+}
+
 /* One of the two objects that describe RoPE: "rope_scaling", or the newer "rope_parameters". */
 static weft_err read_rope_object(const struct config *c, const char *key, json_t *rope,
                                  struct weft_model_params *p) {
@@ -118,7 +126,8 @@ static weft_err read_rope_object(const struct config *c, const char *key, json_t
     err = get_double(c, rope, "rope_theta", &p->rope_theta);
     if (err) return err;
     if (p->rope_scaling == WEFT_ROPE_NONE) return WEFT_OK;
-    p->rope_factor = 0; /* must be given: 0 is refused later */
+    if (!get(rope, "factor") && !has_other_length(c, rope, p->rope_scaling))
+        return weft_err_set(c->why, WEFT_E_PROTO, "%s: \"%s\" has no \"factor\"", c->path, key);
     err = get_double(c, rope, "factor", &p->rope_factor);
     if (err) return err;
     if (p->rope_scaling == WEFT_ROPE_LLAMA3) return read_llama3(c, rope, p);

@@ -3,6 +3,7 @@
  */
 #include "model/model_internal.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,13 +67,39 @@ static bool ends_with(const char *text, const char *end) {
     return len >= end_len && strcmp(text + len - end_len, end) == 0;
 }
 
+const char *wefti_folder_hint(const char *dir) {
+    bool has_gguf = false, has_bin = false;
+    DIR *handle = opendir(dir);
+    if (!handle) return "";
+    for (struct dirent *entry; (entry = readdir(handle));) {
+        has_gguf |= ends_with(entry->d_name, ".gguf");
+        has_bin |= ends_with(entry->d_name, ".bin");
+    }
+    (void)closedir(handle);
+    if (has_gguf) return "; to serve a GGUF file, name the file";
+    return has_bin ? "; weights in .bin files are not read, only safetensors" : "";
+}
+
+/* A name as a hub has it, "owner/model", is no path of anything. */
+static weft_err not_there(const char *path, int errnum, struct weft_errmsg *why) {
+    const char *slash = strchr(path, '/');
+    bool is_hub_name = errnum == ENOENT && slash && slash != path && slash[1] && path[0] != '.' &&
+                       !strchr(slash + 1, '/') && !ends_with(path, ".gguf");
+    weft_err err = weft_err_errno(why, errnum, "cannot open %s", path);
+    if (!is_hub_name) return err;
+    return weft_err_set(why, err,
+                        "cannot open %s: there is no such file or folder, and nothing is "
+                        "downloaded",
+                        path);
+}
+
 weft_err weft_model_locate(const char *path, struct weft_model_place *place_out,
                            struct weft_errmsg *why) {
     struct stat st;
     char magic[8];
     size_t n;
     *place_out = (struct weft_model_place){0};
-    if (stat(path, &st) != 0) return weft_err_errno(why, errno, "cannot open %s", path);
+    if (stat(path, &st) != 0) return not_there(path, errno, why);
     if (S_ISDIR(st.st_mode)) return place_folder(path, strlen(path), place_out, why);
     weft_err err = read_magic(path, magic, sizeof magic, &n, why);
     if (err) return err;

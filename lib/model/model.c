@@ -219,6 +219,8 @@ static weft_err read_config(weft_model *model, const char *dir, struct weft_errm
     struct wefti_file file;
     weft_err err = wefti_file_map(path, WEFTI_CONFIG_BYTES_MAX, &file, why);
     free(path);
+    if (err == WEFT_E_NOTFOUND)
+        return weft_err_set(why, err, "%s: has no config.json%s", dir, wefti_folder_hint(dir));
     if (err) return err;
     err = wefti_config_hf(&file, &model->params, why);
     wefti_file_close(&file);

@@ -218,6 +218,7 @@ struct weft_model_params {
     uint32_t kv_lora, q_lora; /* q_lora 0: q comes of the hidden state directly */
     uint32_t nope_dim, v_dim;
     uint32_t n_predict; /* layers behind the last one that guess further tokens: not used */
+    bool untied;        /* the head is a tensor of its own, whatever there is */
     bool wrapped;       /* the folder holds a larger model, of which this is the language part */
     uint32_t no_rope[WEFT_LAYERS_MAX / 32];   /* a bit per layer: q and k are not turned there */
     uint32_t no_window[WEFT_LAYERS_MAX / 32]; /* a bit per layer: `window` does not count there */

@@ -191,12 +191,19 @@ const struct wefti_arch *wefti_arch_of_class(const char *name);
 const struct wefti_arch *wefti_arch_of_type(const char *name);
 const struct wefti_arch *wefti_arch_of_gguf(struct weft_str name);
 
-/* UNSUPPORTED, with the list of those that are served. */
-weft_err wefti_arch_refuse(const char *path, const char *key, struct weft_str name,
+/* By which of its names an architecture is asked for. */
+enum wefti_arch_name { WEFTI_ARCH_CLASS, WEFTI_ARCH_TYPE, WEFTI_ARCH_GGUF };
+
+/* UNSUPPORTED, with the list of those that are served, by names of that kind. */
+weft_err wefti_arch_refuse(const char *path, enum wefti_arch_name kind, struct weft_str name,
                            struct weft_errmsg *why);
 
 /* What every architecture begins with, and its traits. */
 void wefti_params_init(struct weft_model_params *params, const struct wefti_arch *arch);
+
+/* What a folder without the files that are read holds instead, as the end of a sentence; "" where
+ * nothing is known (locate.c). */
+const char *wefti_folder_hint(const char *dir);
 
 /* ----------------------------------------------------------------------------- the formats --- */
 

@@ -328,6 +328,17 @@ static bool is_there(const weft_model *model, uint32_t layer, enum when when) {
     return true;
 }
 
+/* GGUF files have all experts of a layer in one tensor, by the name of which it is missed. */
+static weft_err missing_expert(const struct resolver *r, uint32_t layer, size_t role,
+                               const char *name) {
+    const char *before = expert_roles[role].names[WEFT_MODEL_GGUF].before;
+    if (r->format == WEFT_MODEL_GGUF)
+        return weft_err_set(r->why, WEFT_E_PROTO, "%s: tensor '%s%u.%.*s_exps.weight' is missing",
+                            r->path, layer_prefix[r->format], layer, (int)strlen(before) - 1,
+                            before);
+    return weft_err_set(r->why, WEFT_E_PROTO, "%s: tensor '%s' is missing", r->path, name);
+}
+
 /* The experts of a layer that has some. */
 static weft_err resolve_experts(struct resolver *r, uint32_t layer) {
     weft_model *model = r->model;
@@ -345,7 +356,9 @@ static weft_err resolve_experts(struct resolver *r, uint32_t layer) {
                            expert_roles[i].names[r->format].behind);
             (void)snprintf(other, sizeof other, "%s%u.%s%u.%s", layer_prefix[r->format], layer,
                            expert_roles[i].other.before, e, expert_roles[i].other.behind);
-            weft_err err = take_either(r, &role, name, other, &tensor);
+            weft_err err = take(r, &role, name, &tensor);
+            if (!err && !tensor) err = take(r, &role, other, &tensor);
+            if (!err && !tensor) err = missing_expert(r, layer, i, name);
             if (err) return err;
             char *fields = (char *)&experts[e];
             *(const struct weft_tensor **)(void *)(fields + expert_roles[i].at) = tensor;
@@ -393,6 +406,9 @@ static weft_err resolve_head(struct resolver *r) {
     weft_model *model = r->model;
     weft_err err = take(r, &head_role, head_role.names[r->format], &model->head);
     if (err) return err;
+    if (!model->head && model->params.untied)
+        return weft_err_set(r->why, WEFT_E_PROTO, "%s: tensor '%s' is missing", r->path,
+                            head_role.names[r->format]);
     /* As transformers does: when the configuration ties them, the embedding is what counts. */
     if (!model->head || model->params.tied) {
         model->params.tied = true;

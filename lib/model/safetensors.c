@@ -316,7 +316,8 @@ weft_err wefti_safetensors_folder(weft_model *model, const char *dir, struct wef
     weft_err err = wefti_file_map(path, WEFTI_INDEX_BYTES_MAX, &file, why);
     free(path);
     if (err == WEFT_E_NOTFOUND) {
-        return weft_err_set(why, err, "%s: has neither %s nor %s", dir, single, index);
+        return weft_err_set(why, err, "%s: has neither %s nor %s%s", dir, single, index,
+                            wefti_folder_hint(dir));
     }
     if (err) return err;
     err = read_shards(model, dir, &file, why);

@@ -303,6 +303,11 @@ def test_chat_templates_from_a_file_and_unsupported_ones():
                                "--rpc-port", "0", "--chat-template", template.name], capture_output=True, text=True,
                               timeout=harness.LIMIT_S, check=False)
         assert done.returncode == 1 and "include" in done.stderr and "line 2" in done.stderr, done.stderr
+    with tempfile.NamedTemporaryFile("w", suffix=".jinja") as template:
+        done = subprocess.run([os.path.join(harness.BIN_DIR, "weft"), "serve", harness.FABLE, "--port", "0",
+                               "--rpc-port", "0", "--chat-template", template.name], capture_output=True, text=True,
+                              timeout=harness.LIMIT_S, check=False)
+        assert done.returncode == 1 and f'"{template.name}" is empty' in done.stderr, done.stderr
 
 
 def test_quantised_and_exact_models_serve():

@@ -624,6 +624,32 @@ static void rope_divisors_must_be_positive(void **state) {
     }
 }
 
+static void what_would_change_the_arithmetic_is_refused(void **state) {
+    (void)state;
+    struct gguf_builder b;
+    struct weft_errmsg why;
+    gguf_init(&b);
+    gguf_tiny_config(&b);
+    gguf_f32(&b, "llama.attention.clamp_kqv", 8);
+    gguf_tiny_tensors(&b, 0);
+    assert_refused(finish_and(load_bytes, &b, &why), &why, WEFT_E_UNSUPPORTED, "clamp_kqv 8");
+    gguf_fini(&b);
+    gguf_init(&b);
+    gguf_str(&b, "general.architecture", "qwen3_moe"); /* as folders have it */
+    assert_refused(finish_and(load_bytes, &b, &why), &why, WEFT_E_UNSUPPORTED, "qwen3moe");
+    gguf_fini(&b);
+    gguf_init(&b);
+    gguf_tiny_config(&b);
+    gguf_u32(&b, "llama.expert_count", 2);
+    gguf_u32(&b, "llama.expert_used_count", 1);
+    const uint64_t dims[] = {32, 2};
+    gguf_tensor(&b, "blk.0.ffn_gate_inp.weight", 0, 2, dims, 256);
+    gguf_tiny_tensors(&b, 0);
+    assert_refused(finish_and(load_bytes, &b, &why), &why, WEFT_E_PROTO,
+                   "'blk.0.ffn_gate_exps.weight' is missing");
+    gguf_fini(&b);
+}
+
 /* OLMo 3's converter writes OLMo 2's name, and a window that some layers have. */
 static void olmo_3_is_refused(void **state) {
     (void)state;
@@ -742,6 +768,7 @@ int main(void) {
         cmocka_unit_test(each_hyper_parameter_is_needed),
         cmocka_unit_test(rope_divisors_must_be_positive),
         cmocka_unit_test(olmo_3_is_refused),
+        cmocka_unit_test(what_would_change_the_arithmetic_is_refused),
         cmocka_unit_test(vocabulary_files_of_others_open),
         cmocka_unit_test(every_truncation_is_refused),
         cmocka_unit_test(flipped_bytes_are_read_or_refused_with_a_sentence),

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "model/model_internal.h"
 #include "unit/model_files.h"
@@ -310,7 +311,10 @@ static void options_that_are_not_there_yet_are_refused_by_name(void **state) {
     } cases[] = {
         {"{\"architectures\":[\"GPT2LMHeadModel\"]}", "GPT2LMHeadModel"},
         {"{\"architectures\":null,\"model_type\":\"gpt_neox\"}", "gpt_neox"},
-        {"{\"model_type\":\"granite\"}", "granite"},
+        {"{\"architectures\":null,\"model_type\":\"gpt_neox\"}", "there are llama, mistral, "},
+        {"{\"architectures\":[\"LlamaModel\"]}", "there are LlamaForCausalLM, "},
+        {"{\"clip_qkv\":8}", "clip_qkv"},
+        {"{\"layer_types\":[\"linear_attention\"]}", "linear_attention"},
         {"{\"architectures\":[\"MistralForCausalLM\"],\"model_type\":\"mistral\","
          "\"sliding_window\":16,\"max_window_layers\":0}",
          "max_window_layers"},
@@ -645,6 +649,77 @@ static void a_part_of_each_head_may_turn(void **state) {
     }
 }
 
+/* Kimi K2's class is DeepSeek's, its type its own. */
+static void the_class_counts_and_a_type_may_not_contradict_it(void **state) {
+    (void)state;
+    struct weft_model_params params;
+    struct weft_errmsg why;
+    assert_int_equal(test_parse_config("{\"model_type\":\"kimi_k2\"}", &params, &why), WEFT_OK);
+    assert_string_equal(params.arch, "llama");
+    assert_int_equal(test_parse_config("{\"model_type\":\"granite\"}", &params, &why),
+                     WEFT_E_PROTO);
+    assert_non_null(strstr(why.text, "says LlamaForCausalLM, but \"model_type\" is \"granite\""));
+}
+
+/* Else the embedding takes its place, and what is wrong is that a tensor has no part. */
+static void an_untied_head_must_be_there(void **state) {
+    (void)state;
+    static const struct {
+        const char *tied, *said;
+        weft_err err;
+    } cases[] = {{",\"tie_word_embeddings\":false}", "'lm_head.weight' is missing", WEFT_E_PROTO},
+                 {"}", "'nm_head.weight' has no part", WEFT_E_UNSUPPORTED}};
+    char *dir = test_dir_new();
+    struct weft_buf bytes;
+    st_build_tiny(&bytes);
+    char *head = memmem(bytes.data, bytes.len, "lm_head", 7);
+    assert_non_null(head);
+    head[0] = 'n';
+    test_dir_write(dir, "model.safetensors", bytes.data, bytes.len);
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct weft_errmsg why;
+        weft_model *model;
+        char text[4096];
+        int n = snprintf(text, sizeof text, "%.*s%s", (int)strlen(tiny_config) - 1, tiny_config,
+                         cases[i].tied);
+        test_dir_write(dir, "config.json", text, (size_t)n);
+        assert_int_equal(weft_model_open(dir, &model, &why), cases[i].err);
+        assert_non_null(strstr(why.text, cases[i].said));
+    }
+    weft_buf_fini(&bytes);
+    test_dir_free(dir);
+}
+
+/* What a folder without the files that are read holds instead. */
+static void folders_of_other_files_say_what_to_do(void **state) {
+    (void)state;
+    static const struct {
+        const char *file, *said;
+    } cases[] = {{"a.txt", "has no config.json"},
+                 {"pytorch_model.bin", ".bin files are not read"},
+                 {"model-Q4_0.gguf", "name the file"}};
+    char *dir = test_dir_new();
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct weft_errmsg why;
+        weft_model *model;
+        test_dir_write(dir, cases[i].file, "x", 1);
+        assert_int_equal(weft_model_open(dir, &model, &why), WEFT_E_NOTFOUND);
+        assert_non_null(strstr(why.text, cases[i].said));
+        test_dir_write(dir, "config.json", tiny_config, strlen(tiny_config));
+        assert_int_equal(weft_model_open(dir, &model, &why), WEFT_E_NOTFOUND);
+        assert_true(i == 0 || strstr(why.text, cases[i].said));
+        char path[4096];
+        (void)snprintf(path, sizeof path, "%s/config.json", dir);
+        assert_int_equal(unlink(path), 0);
+    }
+    test_dir_free(dir);
+    struct weft_model_place place;
+    struct weft_errmsg why;
+    assert_int_equal(weft_model_locate("some-owner/Some-Model-1.5B", &place, &why),
+                     WEFT_E_NOTFOUND);
+    assert_non_null(strstr(why.text, "nothing is downloaded"));
+}
+
 static void missing_keys_have_the_defaults_of_transformers(void **state) {
     (void)state;
     struct weft_model_params params;
@@ -891,6 +966,9 @@ int main(void) {
         cmocka_unit_test(text_that_is_not_a_configuration_is_refused),
         cmocka_unit_test(every_spelling_of_rope_scaling_is_read),
         cmocka_unit_test(a_part_of_each_head_may_turn),
+        cmocka_unit_test(the_class_counts_and_a_type_may_not_contradict_it),
+        cmocka_unit_test(an_untied_head_must_be_there),
+        cmocka_unit_test(folders_of_other_files_say_what_to_do),
         cmocka_unit_test(missing_keys_have_the_defaults_of_transformers),
         cmocka_unit_test(mistral_is_a_llama_with_a_window),
         cmocka_unit_test(display_names_are_cut_at_whole_characters),
