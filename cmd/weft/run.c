@@ -148,7 +148,7 @@ int weft_cmd_run(int argc, char **argv) {
     if (run.json) {
         print_json(&run, prompt, n_prompt);
     } else {
-        (void)fwrite(run.text.data, 1, run.text.len, stdout);
+        if (run.text.len > 0) (void)fwrite(run.text.data, 1, run.text.len, stdout);
         printf("\n");
     }
 cleanup:

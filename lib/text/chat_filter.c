@@ -30,8 +30,7 @@ static weft_err filter_trim(struct wefti_run *run, const struct wefti_call *call
     weft_err err = self_text(run, call, &text);
     if (!err) err = wefti_arg_str(run, call, 0, NULL, &chars);
     if (err) return err;
-    err = wefti_charge(run, wefti_bytes_steps(text.len));
-    text = wefti_str_strip(text, 3, chars);
+    err = wefti_str_strip(run, &text, 3, chars);
     *out = wefti_of_str(text.data, text.len);
     return err;
 }
@@ -181,6 +180,7 @@ static weft_err filter_wordcount(struct wefti_run *run, const struct wefti_call 
                                  struct wefti_value *out) {
     struct weft_str text;
     weft_err err = self_text(run, call, &text);
+    if (!err) err = wefti_charge(run, wefti_chars_steps(text.len));
     if (err) return err;
     const char *end = text.data + text.len;
     int64_t n = 0;
@@ -192,7 +192,7 @@ static weft_err filter_wordcount(struct wefti_run *run, const struct wefti_call 
         inside = word;
     }
     *out = wefti_of_int(n);
-    return wefti_charge(run, wefti_bytes_steps(text.len));
+    return WEFT_OK;
 }
 
 static weft_err filter_format(struct wefti_run *run, const struct wefti_call *call,
@@ -221,17 +221,24 @@ static weft_err filter_abs(struct wefti_run *run, const struct wefti_call *call,
     return WEFT_OK;
 }
 
-/* Python's reading of a number: white space around it, "_" between digits. */
-static bool read_digits(struct weft_str text, char out[64]) {
-    text = wefti_str_strip(text, 3, (struct weft_str){NULL, 0});
+/* Python's reading of a number: white space around it, "_" between digits. Empty: it is none. */
+static weft_err read_digits(struct wefti_run *run, struct wefti_value of, char out[64]) {
+    struct weft_str text = wefti_text_of(of);
     size_t n = 0;
+    out[0] = '\0';
+    weft_err err = wefti_str_strip(run, &text, 3, (struct weft_str){NULL, 0});
+    if (!err) err = wefti_charge(run, wefti_chars_steps(text.len));
+    if (err) return err;
     for (size_t i = 0; i < text.len; i++) {
         if (text.data[i] == '_') continue;
-        if (n == 63 || !text.data[i]) return false;
+        if (n == 63 || !text.data[i]) {
+            n = 0;
+            break;
+        }
         out[n++] = text.data[i];
     }
     out[n] = '\0';
-    return n > 0;
+    return WEFT_OK;
 }
 
 static bool text_to_int(const char *digits, int64_t base, int64_t *out) {
@@ -282,7 +289,9 @@ static weft_err filter_int(struct wefti_run *run, const struct wefti_call *call,
         *out = wefti_of_int(of.number);
     } else if (of.kind == WEFTI_FLOAT) {
         if (real_to_int(of.real, &number)) *out = wefti_of_int(number);
-    } else if (of.kind == WEFTI_STR && read_digits(wefti_text_of(of), digits)) {
+    } else if (of.kind == WEFTI_STR) {
+        err = read_digits(run, of, digits);
+        if (err) return err;
         if (text_to_int(digits, base, &number) ||
             (text_to_real(digits, &real) && real_to_int(real, &number)))
             *out = wefti_of_int(number);
@@ -296,12 +305,11 @@ static weft_err filter_float(struct wefti_run *run, const struct wefti_call *cal
     char digits[64];
     double real;
     *out = call->bound[0] ? *call->bound[0] : wefti_of_float(0);
-    if (wefti_is_number(of))
-        *out = wefti_of_float(wefti_real(of));
-    else if (of.kind == WEFTI_STR && read_digits(wefti_text_of(of), digits) &&
-             text_to_real(digits, &real))
-        *out = wefti_of_float(real);
-    return wefti_charge(run, 1);
+    if (wefti_is_number(of)) *out = wefti_of_float(wefti_real(of));
+    if (of.kind != WEFTI_STR) return wefti_charge(run, 1);
+    weft_err err = read_digits(run, of, digits);
+    if (!err && text_to_real(digits, &real)) *out = wefti_of_float(real);
+    return err;
 }
 
 static weft_err filter_round(struct wefti_run *run, const struct wefti_call *call,

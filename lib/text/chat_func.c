@@ -118,6 +118,8 @@ static weft_err call_strftime(struct wefti_run *run, const struct wefti_call *ca
     if (!err && !call->bound[0]) err = wefti_fault(run, "strftime_now takes a format");
     if (err) return err;
     if (!run->now) return wefti_fault(run, "the time is not known");
+    err = wefti_charge(run, 4 * format.len); /* each directive is a call of strftime */
+    if (err) return err;
     const char *at = format.data, *end = at + format.len;
     struct weft_buf buf;
     wefti_buf_init(run, &buf);

@@ -340,8 +340,12 @@ struct wefti_mark wefti_mark(const struct wefti_run *run);
 void wefti_cut(struct wefti_run *run, struct wefti_mark mark);
 void wefti_arena_fini(struct wefti_run *run);
 weft_err wefti_charge(struct wefti_run *run, size_t steps);
+/* Of what copies, compares or searches bytes, and of what looks at each character. */
 static inline size_t wefti_bytes_steps(size_t bytes) {
     return bytes / 64 + 1;
+}
+static inline size_t wefti_chars_steps(size_t bytes) {
+    return bytes / 8 + 1;
 }
 weft_err wefti_deeper(struct wefti_run *run); /* undone by run->depth-- */
 
@@ -532,7 +536,8 @@ static inline bool wefti_arg_truth(const struct wefti_call *call, size_t idx, bo
 weft_err wefti_str_case(struct wefti_run *run, struct weft_str text, int how,
                         struct wefti_value *out); /* 'u' 'l' 't'itle 'c'apitalize 's'wap */
 /* sides: 1 left, 2 right, 3 both; `chars` NULL data: white space. */
-struct weft_str wefti_str_strip(struct weft_str text, int sides, struct weft_str chars);
+weft_err wefti_str_strip(struct wefti_run *run, struct weft_str *text_io, int sides,
+                         struct weft_str chars);
 weft_err wefti_str_replace(struct wefti_run *run, struct weft_str text, struct weft_str from,
                            struct weft_str to, int64_t max, struct wefti_value *out);
 weft_err wefti_str_pad(struct wefti_run *run, struct weft_str text, int64_t width, char how,

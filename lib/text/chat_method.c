@@ -18,9 +18,9 @@ static weft_err str_strip(struct wefti_run *run, const struct wefti_call *call,
     struct weft_str chars, text = wefti_text_of(call->self);
     weft_err err = wefti_arg_str(run, call, 0, NULL, &chars);
     if (err) return err;
-    text = wefti_str_strip(text, call->builtin->number, chars);
+    err = wefti_str_strip(run, &text, call->builtin->number, chars);
     *out = wefti_of_str(text.data, text.len);
-    return wefti_charge(run, wefti_bytes_steps(call->self.n) * (chars.len / 64 + 1));
+    return err;
 }
 
 /* One affix or a tuple of them. */
@@ -29,18 +29,21 @@ static weft_err str_affix(struct wefti_run *run, const struct wefti_call *call,
     struct weft_str text = wefti_text_of(call->self);
     struct wefti_value affixes = wefti_of_kind(WEFTI_NONE);
     bool holds = false;
+    weft_err err = WEFT_OK;
     if (call->bound[0]) affixes = *call->bound[0];
     const struct wefti_value *items = affixes.kind == WEFTI_TUPLE ? affixes.items : &affixes;
     uint32_t n = affixes.kind == WEFTI_TUPLE ? affixes.n : 1;
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n && !err; i++) {
         if (items[i].kind != WEFTI_STR)
             return wefti_fault(run, "%s wants a string", call->builtin->name);
-        if (items[i].n > text.len) continue;
+        bool fits = items[i].n <= text.len;
+        err = wefti_charge(run, fits ? wefti_bytes_steps(items[i].n) : 1);
+        if (!fits) continue;
         const char *at = call->builtin->number ? text.data + text.len - items[i].n : text.data;
         holds |= items[i].n == 0 || memcmp(at, items[i].text, items[i].n) == 0;
     }
     *out = wefti_of_bool(holds);
-    return wefti_charge(run, n);
+    return err;
 }
 
 static weft_err str_remove_affix(struct wefti_run *run, const struct wefti_call *call,
@@ -77,15 +80,16 @@ static weft_err add_part(struct wefti_run *run, struct wefti_list *list, const c
 static weft_err split_at_space(struct wefti_run *run, struct weft_str text, int64_t max,
                                struct wefti_list *list) {
     static const struct weft_str space = {NULL, 0};
-    weft_err err = WEFT_OK;
-    for (text = wefti_str_strip(text, 1, space); text.len > 0 && !err;
-         text = wefti_str_strip(text, 1, space)) {
+    weft_err err = wefti_str_strip(run, &text, 1, space);
+    while (text.len > 0 && !err) {
         const char *at = text.data, *end = at + text.len;
         if (max-- == 0) return add_part(run, list, at, end);
         for (size_t len; at < end; at += len)
             if (wefti_is_py_space(wefti_char_get(at, end, &len))) break;
-        err = add_part(run, list, text.data, at);
+        err = wefti_charge(run, wefti_chars_steps((size_t)(at - text.data)));
+        if (!err) err = add_part(run, list, text.data, at);
         text = (struct weft_str){at, (size_t)(end - at)};
+        if (!err) err = wefti_str_strip(run, &text, 1, space);
     }
     return err;
 }
@@ -123,9 +127,8 @@ static weft_err split_from_right(struct wefti_run *run, struct weft_str text, st
 static weft_err rsplit_at_space(struct wefti_run *run, struct weft_str text, int64_t max,
                                 struct wefti_list *list) {
     static const struct weft_str space = {NULL, 0};
-    weft_err err = WEFT_OK;
-    for (text = wefti_str_strip(text, 2, space); text.len > 0 && !err;
-         text = wefti_str_strip(text, 2, space)) {
+    weft_err err = wefti_str_strip(run, &text, 2, space);
+    while (text.len > 0 && !err) {
         const char *at = text.data + text.len;
         if (max-- == 0) {
             err = add_part(run, list, text.data, at);
@@ -139,8 +142,11 @@ static weft_err rsplit_at_space(struct wefti_run *run, struct weft_str text, int
             if (wefti_is_py_space(wefti_char_get(last, at, &len))) break;
             at = last;
         }
-        err = add_part(run, list, at, text.data + text.len);
-        text.len = (size_t)(at - text.data);
+        size_t n_bytes = (size_t)(text.data + text.len - at);
+        err = wefti_charge(run, wefti_chars_steps(n_bytes));
+        if (!err) err = add_part(run, list, at, at + n_bytes);
+        text.len -= n_bytes;
+        if (!err) err = wefti_str_strip(run, &text, 2, space);
     }
     reverse(list);
     return err;
@@ -212,7 +218,10 @@ static weft_err cut_to_bounds(struct wefti_run *run, const struct wefti_call *ca
     int64_t start, stop, n = (int64_t)wefti_str_chars(*text);
     weft_err err = wefti_arg_int(run, call, 1, 0, &start);
     if (!err) err = wefti_arg_int(run, call, 2, n, &stop);
-    if (!err) err = wefti_charge(run, wefti_bytes_steps(text->len));
+    bool counts = call->bound[1] || call->bound[2];
+    if (!err)
+        err =
+            wefti_charge(run, counts ? wefti_chars_steps(text->len) : wefti_bytes_steps(text->len));
     if (err) return err;
     if (start < 0) start = start + n < 0 ? 0 : start + n;
     if (stop < 0) stop = stop + n < 0 ? 0 : stop + n;
@@ -327,6 +336,8 @@ static weft_err str_is(struct wefti_run *run, const struct wefti_call *call,
     const char *at = call->self.text, *end = at + call->self.n;
     int what = call->builtin->number;
     bool all = at < end || what == 'A', any = false;
+    weft_err err = wefti_charge(run, wefti_chars_steps(call->self.n));
+    if (err) return err;
     for (size_t len; at < end && all; at += len) {
         uint32_t code = wefti_char_get(at, end, &len);
         utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)code);
@@ -339,7 +350,7 @@ static weft_err str_is(struct wefti_run *run, const struct wefti_call *call,
         }
     }
     *out = wefti_of_bool(all && (any || (what != 'u' && what != 'l')));
-    return wefti_charge(run, wefti_bytes_steps(call->self.n));
+    return WEFT_OK;
 }
 
 /* The field that begins behind "{" at `at`: a place, a name or nothing. */

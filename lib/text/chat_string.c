@@ -34,6 +34,8 @@ weft_err wefti_str_case(struct wefti_run *run, struct weft_str text, int how,
     const char *end = text.data + text.len;
     struct weft_buf buf;
     uint32_t before = ' ';
+    weft_err err = wefti_charge(run, wefti_chars_steps(text.len));
+    if (err) return err;
     wefti_buf_init(run, &buf);
     for (const char *at = text.data; at < end;) {
         size_t len;
@@ -61,22 +63,29 @@ static bool is_among(const char *at, size_t len, struct weft_str chars) {
     return chars.len >= len && memmem(chars.data, chars.len, at, len) != NULL;
 }
 
-struct weft_str wefti_str_strip(struct weft_str text, int sides, struct weft_str chars) {
-    while ((sides & 1) && text.len > 0) {
+weft_err wefti_str_strip(struct wefti_run *run, struct weft_str *text_io, int sides,
+                         struct weft_str chars) {
+    struct weft_str text = *text_io;
+    weft_err err = WEFT_OK;
+    while ((sides & 1) && text.len > 0 && !err) {
         size_t len = wefti_char_len(text.data, text.data + text.len);
         if (!is_among(text.data, len, chars)) break;
         text.data += len;
         text.len -= len;
+        err = wefti_charge(run, chars.len / 64);
     }
-    while ((sides & 2) && text.len > 0) {
+    while ((sides & 2) && text.len > 0 && !err) {
         const char *end = text.data + text.len, *last = end - 1;
         while (last > text.data && end - last < 4 && ((unsigned char)*last & 0xC0) == 0x80)
             last--;
         if (wefti_char_len(last, end) != (size_t)(end - last)) last = end - 1; /* ill-formed */
         if (!is_among(last, (size_t)(end - last), chars)) break;
         text.len = (size_t)(last - text.data);
+        err = wefti_charge(run, chars.len / 64);
     }
-    return text;
+    if (!err) err = wefti_charge(run, wefti_chars_steps(text_io->len - text.len));
+    *text_io = text;
+    return err;
 }
 
 /* Between all characters. */
@@ -134,12 +143,15 @@ weft_err wefti_str_pad(struct wefti_run *run, struct weft_str text, int64_t widt
         text.data++;
         text.len--;
     }
-    for (int64_t i = 0; i < left && !buf.failed; i++)
+    weft_err err = wefti_charge(run, wefti_chars_steps(text.len) + (size_t)pad / 8);
+    for (int64_t i = 0; i < left && !err && !buf.failed; i++)
         weft_buf_add(&buf, fill.data, fill.len);
     weft_buf_add(&buf, text.data, text.len);
-    for (int64_t i = left; i < pad && !buf.failed; i++)
+    for (int64_t i = left; i < pad && !err && !buf.failed; i++)
         weft_buf_add(&buf, fill.data, fill.len);
-    return wefti_take_buf(run, &buf, out);
+    if (!err) return wefti_take_buf(run, &buf, out);
+    weft_buf_fini(&buf);
+    return err;
 }
 
 /* Bytes of the line end at `at`, 0 if none stands there. */
@@ -155,7 +167,7 @@ static size_t line_end(const char *at, const char *end) {
 weft_err wefti_str_lines(struct wefti_run *run, struct weft_str text, struct wefti_value *out) {
     const char *at = text.data, *from = at, *end = at + text.len;
     struct wefti_list list = {0};
-    weft_err err = wefti_charge(run, wefti_bytes_steps(text.len));
+    weft_err err = wefti_charge(run, wefti_chars_steps(text.len));
     while (at < end && !err) {
         size_t len = line_end(at, end);
         if (!len) {

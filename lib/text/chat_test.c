@@ -120,6 +120,7 @@ static weft_err test_case(struct wefti_run *run, const struct wefti_call *call,
                           struct wefti_value *out) {
     struct wefti_value text;
     weft_err err = wefti_to_str(run, call->self, &text);
+    if (!err) err = wefti_charge(run, wefti_chars_steps(text.n));
     if (err) return err;
     bool any = false, wrong = false;
     const char *end = text.text + text.n;
@@ -132,7 +133,7 @@ static weft_err test_case(struct wefti_run *run, const struct wefti_call *call,
         wrong |= call->builtin->number == 'u' ? lower : upper;
     }
     *out = wefti_of_bool(any && !wrong);
-    return wefti_charge(run, wefti_bytes_steps(text.n));
+    return WEFT_OK;
 }
 
 static weft_err test_named(struct wefti_run *run, const struct wefti_call *call,

@@ -179,6 +179,7 @@ static weft_err equal_items(struct wefti_run *run, struct wefti_value a, struct 
                             bool *out) {
     weft_err err = wefti_deeper(run);
     *out = a.n == b.n;
+    if (!err && *out) err = wefti_charge(run, a.n / 8);
     for (uint32_t i = 0; i < a.n && *out && !err; i++)
         err = wefti_equal(run, a.items[i], b.items[i], out);
     run->depth--;
@@ -218,7 +219,7 @@ weft_err wefti_equal(struct wefti_run *run, struct wefti_value a, struct wefti_v
         return WEFT_OK;
     case WEFTI_STR:
         *out = a.n == b.n && (a.n == 0 || memcmp(a.text, b.text, a.n) == 0);
-        return wefti_charge(run, *out ? wefti_bytes_steps(a.n) : 0);
+        return wefti_charge(run, a.n == b.n ? wefti_bytes_steps(a.n) : 0);
     case WEFTI_LIST:
     case WEFTI_TUPLE:
         return equal_items(run, a, b, out);
@@ -239,6 +240,7 @@ static weft_err order_items(struct wefti_run *run, struct wefti_value a, struct 
     weft_err err = wefti_deeper(run);
     uint32_t n = a.n < b.n ? a.n : b.n;
     *out = (a.n > b.n) - (a.n < b.n);
+    if (!err) err = wefti_charge(run, n / 8);
     for (uint32_t i = 0; i < n && !err; i++) {
         bool same;
         err = wefti_equal(run, a.items[i], b.items[i], &same);
@@ -531,7 +533,7 @@ weft_err wefti_write(struct wefti_run *run, struct wefti_value value, bool quote
             write_quoted(wefti_text_of(value), out);
         else
             weft_buf_add(out, value.text, value.n);
-        return wefti_charge(run, wefti_bytes_steps(value.n));
+        return wefti_charge(run, quoted ? wefti_chars_steps(value.n) : wefti_bytes_steps(value.n));
     case WEFTI_LIST:
     case WEFTI_TUPLE:
     case WEFTI_DICT:

@@ -229,7 +229,7 @@ static weft_err encoder_init(struct encoder *enc, const weft_tokenizer *tok, siz
     for (size_t i = 0; i < WEFTI_STEPS_MAX; i++)
         weft_buf_init(&enc->step_text[i], max);
     wefti_words_init(&enc->bpe, len);
-    return wefti_matcher_init(&enc->matcher);
+    return wefti_matcher_init(&enc->matcher, len);
 }
 
 static void encoder_fini(struct encoder *enc) {

@@ -6,10 +6,11 @@
  *
  * Bounds: the match limit ends exponential backtracking, the just-in-time code runs on the 32 KiB
  * of stack it takes by default and falls back to the interpreter, whose heap has a limit of its
- * own. */
+ * own, and all matches in a text together have a limit of time. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/check.h"
 #include "text_internal.h"
@@ -17,6 +18,11 @@
 #define PATTERN_BYTES_MAX 65536 /* the longest seen has 1200 */
 #define MATCH_LIMIT 20000000u   /* backtracking steps of one match: about a second */
 #define HEAP_LIMIT_KIB 262144u
+/* Of the processor's time for all matches in a text: twenty times what the slowest pattern in use
+ * takes, and a second for what takes none. Matches that each stay below their limit could else take
+ * quadratic time together. */
+#define TEXT_NS_BASE 1000000000u
+#define TEXT_NS_PER_BYTE 4000u
 
 /* Bodies of character classes. PCRE2's own \s also takes U+180E, which left White_Space in Unicode
  * 6.3; its \w lacks marks and connectors. */
@@ -210,7 +216,26 @@ void wefti_regex_fini(struct wefti_regex *regex) {
     *regex = (struct wefti_regex){0};
 }
 
-weft_err wefti_matcher_init(struct wefti_matcher *matcher) {
+static uint64_t clock_ns(clockid_t clock) {
+    struct timespec now;
+    (void)clock_gettime(clock, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* Looks at the coarse clock, which is cheap, and only then at the thread's own: time in which
+ * others had the processor does not count. A window of the coarse clock later it looks again. */
+static bool is_out_of_time(struct wefti_matcher *matcher) {
+    uint64_t now = clock_ns(CLOCK_MONOTONIC_COARSE);
+    if (now < matcher->look_ns) return false;
+    uint64_t used = clock_ns(CLOCK_THREAD_CPUTIME_ID) - matcher->begun_ns;
+    matcher->look_ns = now + (matcher->budget_ns > used ? matcher->budget_ns - used : 0);
+    return used > matcher->budget_ns;
+}
+
+weft_err wefti_matcher_init(struct wefti_matcher *matcher, size_t text_bytes) {
+    matcher->begun_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+    matcher->budget_ns = TEXT_NS_BASE + (uint64_t)text_bytes * TEXT_NS_PER_BYTE;
+    matcher->look_ns = clock_ns(CLOCK_MONOTONIC_COARSE) + matcher->budget_ns;
     matcher->data = pcre2_match_data_create(1, NULL); /* the whole match only */
     matcher->context = pcre2_match_context_create(NULL);
     if (!matcher->data || !matcher->context) return WEFT_E_NOMEM; /* fini frees what is there */
@@ -238,6 +263,9 @@ weft_err wefti_regex_find(const struct wefti_regex *regex, struct wefti_matcher 
     if (n == PCRE2_ERROR_JIT_STACKLIMIT)
         n = pcre2_match(regex->code, subject, len, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
                         matcher->data, matcher->context);
+    if (is_out_of_time(matcher))
+        return weft_err_set(why, WEFT_E_TOOBIG,
+                            "the tokenizer's regular expressions take too long on this text");
     if (n == PCRE2_ERROR_NOMATCH) return WEFT_OK;
     if (n < 0) {
         PCRE2_UCHAR what[128] = "";

@@ -199,10 +199,13 @@ struct wefti_regex {
     bool jit;
 };
 
-/* What one thread needs for matching, and its bounds. */
+/* What one thread needs for matching, and its bounds: on a match, and on the time of all matches
+ * together in proportion to the text. */
 struct wefti_matcher {
     pcre2_match_data *data;
     pcre2_match_context *context;
+    uint64_t begun_ns, budget_ns; /* of the thread's processor time */
+    uint64_t look_ns;             /* of the coarse clock: before it no time can be over */
 };
 
 /* `pattern` is in Oniguruma's syntax, as far as tokenizers use it, or (`literal`) plain text. */
@@ -210,11 +213,11 @@ weft_err wefti_regex_init(struct wefti_regex *regex, const char *pattern, size_t
                           struct weft_errmsg *why);
 void wefti_regex_fini(struct wefti_regex *regex);
 
-weft_err wefti_matcher_init(struct wefti_matcher *matcher);
+weft_err wefti_matcher_init(struct wefti_matcher *matcher, size_t text_bytes);
 void wefti_matcher_fini(struct wefti_matcher *matcher);
 
 /* The first match at or after `from`; *found_out says whether there is one. `text` is valid UTF-8.
- */
+ * TOOBIG when a bound is reached. */
 weft_err wefti_regex_find(const struct wefti_regex *regex, struct wefti_matcher *matcher,
                           const char *text, size_t len, size_t from, bool *found_out,
                           size_t *start_out, size_t *end_out, struct weft_errmsg *why);

@@ -458,11 +458,14 @@ static weft_err load_unigram(struct loader *load, const json_t *model) {
     uint64_t unk;
     if (load->has_byte_level)
         return refuse(load, "pre_tokenizer ByteLevel with model", (struct weft_str){"Unigram", 7});
+    const json_t *unk_id = json_object_get(model, "unk_id");
     weft_err err = load_scored_vocab(load, json_object_get(model, "vocab"));
     if (!err && wefti_bool_at(model, "byte_fallback", false)) err = load_fallback(load);
-    if (!err && weft_json_u64(json_object_get(model, "unk_id"), &unk) && unk < tok->vocab.n_tokens)
-        tok->unk_id = (uint32_t)unk;
-    return err;
+    if (err || !unk_id || json_is_null(unk_id)) return err;
+    if (!weft_json_u64(unk_id, &unk) || unk >= tok->vocab.n_tokens)
+        return malformed(load, "unk_id is no token of the vocabulary");
+    tok->unk_id = (uint32_t)unk;
+    return WEFT_OK;
 }
 
 static weft_err load_model(struct loader *load, const json_t *model) {
@@ -505,7 +508,7 @@ static weft_err put_added(struct loader *load, struct weft_str content, uint32_t
     weft_buf_init(&text, (size_t)4 * WEFTI_TOKEN_BYTES_MAX);
     weft_buf_init(&spare, (size_t)4 * WEFTI_TOKEN_BYTES_MAX);
     weft_buf_add(&text, content.data, content.len);
-    weft_err err = wefti_matcher_init(&matcher);
+    weft_err err = wefti_matcher_init(&matcher, content.len);
     if (!err)
         err = wefti_norm_run(tok->norms, tok->n_norms, true, &matcher, &text, &spare, load->why);
     if (!err)

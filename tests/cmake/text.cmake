@@ -3,7 +3,7 @@ set(WEFT_TEXT_FILES ${CMAKE_SOURCE_DIR}/tests/unit/text_files.c
 foreach(name test_tokenizer_merging test_tokenizer_stages test_tokenizer_files test_tokenizer_gguf
              test_tokenizer_spm test_tokenizer_work test_detok test_stop test_chat test_text_nomem)
   weft_test(${name} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/${name}.c ${WEFT_TEXT_FILES}
-            LINKS weft_text LABELS unit TIMEOUT 60)
+            LINKS weft_text LABELS unit TIMEOUT 180)
 endforeach()
 weft_test(golden_tokenizer SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_tokenizer.c
           LINKS weft_text LABELS golden TIMEOUT 60)

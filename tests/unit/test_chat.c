@@ -271,6 +271,8 @@ static void deep_templates_are_refused_not_recursed_into(void **state) {
 /* --- bounds of rendering -----------------------------------------------------------------------
  */
 
+static char bounded_why[sizeof(((struct weft_errmsg *)0)->text)]; /* of the last one */
+
 static weft_err render_bounded(const char *source, size_t n_messages, size_t max_bytes) {
     weft_chat *chat = compile(source);
     struct weft_chat_message *messages = calloc(n_messages + 1, sizeof *messages);
@@ -282,6 +284,7 @@ static weft_err render_bounded(const char *source, size_t n_messages, size_t max
     weft_buf_init(&out, max_bytes);
     weft_err err = weft_chat_render(chat, messages, n_messages, true, &out, &why);
     assert_true(!err || why.text[0]);
+    memcpy(bounded_why, why.text, sizeof why.text);
     weft_buf_fini(&out);
     free(messages);
     weft_chat_free(chat);
@@ -348,6 +351,49 @@ static void hostile_templates_end_in_an_error(void **state) {
     }
 }
 
+/* Of every kind of work each step is a bounded amount: no loop over long values is cheap. */
+static void work_over_long_values_takes_as_many_steps(void **state) {
+    (void)state;
+    static const char *const bodies[] = {
+        "l == m",
+        "l < m",
+        "l | map('string') | list == m",
+        "a == b",
+        "a in [b]",
+        "a.startswith(b)",
+        "a.endswith((b, b))",
+        "a.removeprefix(b)",
+        "a.strip(c)",
+        "a | trim(c)",
+        "a.lstrip(c)",
+        "a | upper",
+        "a.title()",
+        "a is lower",
+        "a.isalpha()",
+        "a | wordcount",
+        "s.split()",
+        "s.rsplit()",
+        "s | trim",
+        "s | int",
+        "s | float",
+        "a.splitlines()",
+        "a.find('z', 1)",
+        "a.center(3001)",
+    };
+    for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
+        char source[512];
+        (void)snprintf(source, sizeof source,
+                       "{%% set a = 'x' * 2900 ~ 'y' %%}{%% set b = 'x' * 2900 ~ 'z' %%}"
+                       "{%% set c = 'x' ~ 'abcdefgh' * 100 %%}{%% set s = ' ' * 2900 %%}"
+                       "{%% set l = range(2900) | list %%}{%% set m = range(2900) | list %%}"
+                       "{%% for i in range(99999) %%}{%% set x = %s %%}{%% endfor %%}",
+                       bodies[i]);
+        weft_err err = render_bounded(source, 0, 64u << 20);
+        if (err != WEFT_E_TOOBIG || !strstr(bounded_why, "too many steps"))
+            fail_msg("%s: %d, %s", bodies[i], (int)err, bounded_why);
+    }
+}
+
 /* Long conversations fit: what a round makes is dropped with it. */
 static void long_conversations_are_rendered_in_bounded_memory(void **state) {
     (void)state;
@@ -382,6 +428,7 @@ int main(void) {
         cmocka_unit_test(deep_templates_are_refused_not_recursed_into),
         cmocka_unit_test(what_grows_over_the_buffer_is_an_error),
         cmocka_unit_test(hostile_templates_end_in_an_error),
+        cmocka_unit_test(work_over_long_values_takes_as_many_steps),
         cmocka_unit_test(long_conversations_are_rendered_in_bounded_memory),
         cmocka_unit_test(texts_of_messages_are_written_as_they_are),
     };

@@ -40,6 +40,23 @@ static weft_tokenizer *open_unigram(const char *vocab, const char *options,
     "[[\"<s>\",0],[\"<unk>\",0],[\"a\",-2],[\"b\",-3],[\"ab\",-4],[\"abc\",-9],[\"c\",-4],"        \
     "[\"\u2581\",-2],[\"\u2581a\",-2.5],[\"b\u2581\",-4.5]]"
 
+static void an_unknown_token_that_is_none_is_refused(void **state) {
+    (void)state;
+    static const char *const ids[] = {"2", "-1", "4294967295", "1e9", "0.5", "\"0\""};
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+        struct weft_errmsg why = {""};
+        weft_tokenizer *tok;
+        char json[256];
+        (void)snprintf(json, sizeof json,
+                       "{\"decoder\":{\"type\":\"Metaspace\"},\"model\":{\"type\":\"Unigram\","
+                       "\"unk_id\":%s,\"vocab\":[[\"a\",-1],"
+                       "[\"b\",-2]]}}",
+                       ids[i]);
+        assert_int_equal(text_try_open(json, &tok, &why), WEFT_E_PROTO);
+        assert_non_null(strstr(why.text, "unk_id"));
+    }
+}
+
 static void the_best_sum_of_scores_wins(void **state) {
     (void)state;
     weft_tokenizer *tok = open_unigram(VOCAB, "\"unk_id\":1", NULL);
@@ -461,6 +478,7 @@ static void a_map_that_loops_ends(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_unknown_token_that_is_none_is_refused),
         cmocka_unit_test(the_best_sum_of_scores_wins),
         cmocka_unit_test(unknown_characters_are_one_id_or_bytes),
         cmocka_unit_test(a_special_token_is_not_found_by_its_score),

@@ -91,10 +91,37 @@ static void words_that_come_again_are_not_merged_again(void **state) {
     free(text);
 }
 
+/* The time of the processor bounds what no single match does: here each looks to the text's end. */
+static void matches_that_take_quadratic_time_together_end_in_an_error(void **state) {
+    (void)state;
+    enum { LEN = 200000 };
+    static const char json[] =
+        "{\"decoder\":{\"type\":\"Fuse\"},\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{"
+        "\"Regex\":\"a(?=.*z)|[^z]\"},"
+        "\"behavior\":\"Isolated\"},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},"
+        "\"merges\":[]}}";
+    struct weft_errmsg why = {""};
+    weft_tokenizer *tok;
+    uint32_t *ids;
+    size_t n;
+    char *text = malloc(LEN);
+    assert_non_null(text);
+    memset(text, 'a', LEN);
+    if (text_try_open(json, &tok, &why)) fail_msg("%s", why.text);
+    assert_int_equal(weft_text_encode(tok, text, LEN, 0, LEN, &ids, &n, &why), WEFT_E_TOOBIG);
+    assert_non_null(strstr(why.text, "too long on this text"));
+    assert_int_equal(weft_text_encode(tok, text, 100, 0, LEN, &ids, &n, &why), WEFT_OK);
+    assert_int_equal(n, 100);
+    free(ids);
+    free(text);
+    weft_text_free(tok);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(twice_the_letters_are_twice_the_look_ups),
         cmocka_unit_test(words_that_come_again_are_not_merged_again),
+        cmocka_unit_test(matches_that_take_quadratic_time_together_end_in_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
