@@ -2,6 +2,7 @@
 #include "engine/engine_internal.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,7 @@ struct job {
     uint32_t n_top;
     uint32_t *top_ids;
     float *top_logprobs;
+    bool is_broken; /* its logits are not numbers */
 };
 
 struct weft_eng {
@@ -45,6 +47,7 @@ struct weft_eng {
 
     uint64_t epoch, next_step;
     uint64_t last_end_us; /* 0: nothing ran yet */
+    bool has_warned;      /* of logits that are not numbers */
     struct weft_step_result result;
 
     /* Of one step, sized by the limits. */
@@ -487,6 +490,7 @@ static void on_logits(void *ctx, uint32_t i, float *logits, uint32_t thread_idx)
     const struct wefti_slot *slot = &eng->slots.slots[out->slot];
     struct wefti_sampler_scratch *scratch = &eng->samplers[thread_idx];
     uint32_t n_vocab = eng->info.n_vocab, token = job->target;
+    eng->jobs[i].is_broken = isnan(logits[0]);
     if (job->samples) {
         struct wefti_sample sample = {
             .sampling = &slot->sampling,
@@ -523,6 +527,12 @@ static void compute(weft_eng *eng, const struct step *step) {
         .copies = step->plan->copies,
     };
     if (batch.n_tokens > 0 || batch.n_copies > 0) wefti_forward_run(eng->forward, &batch);
+    for (uint32_t i = 0; i < step->n_jobs && !eng->has_warned; i++) {
+        if (!eng->jobs[i].is_broken) continue;
+        weft_warn("logits are not numbers: weights are damaged, or activations overflow; what is "
+                  "sampled of them means nothing");
+        eng->has_warned = true;
+    }
 }
 
 /* Sampled tokens join their sequences; those that reached their end say so. */

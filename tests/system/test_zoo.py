@@ -226,6 +226,31 @@ def test_every_quantised_folder_yields_the_golden_logits():
                 check_exact(name, server, prompts_of(read_goldens(folder)))
 
 
+def test_a_damaged_weight_is_said_in_the_log_and_stays_with_its_request():
+    folder = os.path.join(DATA, "zoo/olmoe")
+    with tempfile.TemporaryDirectory() as out:
+        for name in os.listdir(folder):
+            if name != "model.safetensors":
+                os.symlink(os.path.join(folder, name), os.path.join(out, name))
+        with open(os.path.join(folder, "model.safetensors"), "rb") as f:
+            data = bytearray(f.read())
+        n, = struct.unpack_from("<Q", data)
+        embedding = json.loads(data[8:8 + n])["model.embed_tokens.weight"]
+        row = 8 + n + embedding["data_offsets"][0] + 7 * embedding["shape"][1] * 2
+        data[row:row + 2] = b"\xc0\x7f"  # NaN in BF16
+        with open(os.path.join(out, "model.safetensors"), "wb") as f:
+            f.write(data)
+        good = {"prompt": [1, 2, 3], "max_tokens": 8, "temperature": 0, "ignore_eos": True, "logprobs": 5}
+        with Server(model=folder) as server:
+            want = answer(server, good)
+        with Server(model=out) as server:
+            assert answer(server, good) == want
+            for _ in range(2):
+                assert server.complete(**{**good, "prompt": [1, 7, 2]})["usage"]["completion_tokens"] == 8
+            assert answer(server, good) == want
+        assert sum("logits are not numbers" in line for line in server.lines) == 1, server.lines
+
+
 # company and preemption ---------------------------------------------------------------------------
 def make_requests(rng, folder):
     """Four long ones, which begin with two or three blocks and end with 15 or 16. Then every golden prompt, greedy and
