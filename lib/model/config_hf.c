@@ -365,9 +365,12 @@ static weft_err check_no_window(const struct config *c) {
 static weft_err read_traits(const struct config *c, const struct wefti_arch *arch,
                             struct weft_model_params *p) {
     weft_err err = WEFT_OK;
-    if (arch->traits & WEFTI_ARCH_WINDOW) err = read_window(c, arch, p);
-    if (!err && !(arch->traits & WEFTI_ARCH_WINDOW)) err = check_no_window(c);
-    if (!err && arch->traits & WEFTI_ARCH_GEMMA) err = read_gemma(c, arch, p);
+    if (arch->traits & WEFTI_ARCH_GEMMA)
+        err = read_gemma(c, arch, p);
+    else if (arch->traits & WEFTI_ARCH_WINDOW)
+        err = read_window(c, arch, p);
+    else
+        err = check_no_window(c);
     if (!err && arch->traits & WEFTI_ARCH_NO_ROPE_LAYERS) err = read_no_rope_layers(c, p);
     if (!err && arch->traits & WEFTI_ARCH_SCALES) err = read_scales(c, p);
     if (!err && arch->traits & WEFTI_ARCH_EXPERTS) err = read_experts(c, arch, p);

@@ -48,6 +48,22 @@ static void missing_keys_of_gemma_have_defaults_of_their_own(void **state) {
     assert_true(p.attn_scale == 1.0f / 16 && p.attn_soft_cap == 0 && p.logit_soft_cap == 0);
 }
 
+static void layers_with_a_window_are_listed_or_follow_a_pattern(void **state) {
+    (void)state;
+    struct weft_model_params p;
+    must_parse("{" GEMMA3 ",\"hidden_act\":null,\"num_hidden_layers\":3,\"sliding_window\":16,"
+               "\"layer_types\":[\"sliding_attention\",\"full_attention\",\"sliding_attention\"]}",
+               &p);
+    assert_int_equal(p.window, 16);
+    assert_int_equal(p.no_window[0], 2);
+    must_parse("{" GEMMA3 ",\"hidden_act\":null,\"num_hidden_layers\":7,\"sliding_window\":16}",
+               &p);
+    assert_int_equal(p.no_window[0], 32);
+    must_parse("{" GEMMA2 ",\"hidden_act\":null,\"num_hidden_layers\":4,\"sliding_window\":16}",
+               &p);
+    assert_int_equal(p.no_window[0], 10);
+}
+
 static void each_kind_of_layer_may_have_a_rope_of_its_own(void **state) {
     (void)state;
     struct weft_model_params p;
@@ -176,6 +192,7 @@ static void queries_of_the_largest_gemmas_are_scaled_by_the_hidden_size(void **s
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(missing_keys_of_gemma_have_defaults_of_their_own),
+        cmocka_unit_test(layers_with_a_window_are_listed_or_follow_a_pattern),
         cmocka_unit_test(each_kind_of_layer_may_have_a_rope_of_its_own),
         cmocka_unit_test(the_language_part_of_a_larger_model_is_read),
         cmocka_unit_test(names_of_tensors_lose_what_they_are_wrapped_in),
