@@ -21,6 +21,7 @@ static const char *const small_files[] = {
     "vocab.json",
     "merges.txt",
     "chat_template.jinja",
+    "chat_template.json",
 };
 #define SMALL_FILE_BYTES_MAX (256u << 20)
 

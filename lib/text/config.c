@@ -165,14 +165,18 @@ static weft_err template_of_folder(const char *dir, char **text_out, struct weft
         weft_model_read_in(dir, "chat_template.jinja", WEFTI_CHAT_BYTES_MAX, text_out, &len, why);
     if (err != WEFT_E_NOTFOUND) return err;
     if (why) why->text[0] = 0;
-    json_t *config;
-    err = wefti_text_json(dir, "tokenizer_config.json", &config, why);
-    if (err || !config) return err;
-    const json_t *text = template_of_config(config);
-    if (text)
-        err = copy_text((struct weft_str){json_string_value(text), json_string_length(text)},
-                        text_out, why);
-    json_decref(config);
+    static const char *const names[] = {"tokenizer_config.json", "chat_template.json"};
+    err = WEFT_OK;
+    for (size_t i = 0; i < sizeof names / sizeof *names && !err && !*text_out; i++) {
+        json_t *config;
+        err = wefti_text_json(dir, names[i], &config, why);
+        if (err || !config) continue;
+        const json_t *text = template_of_config(config);
+        if (text)
+            err = copy_text((struct weft_str){json_string_value(text), json_string_length(text)},
+                            text_out, why);
+        json_decref(config);
+    }
     return err;
 }
 

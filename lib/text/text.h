@@ -122,8 +122,8 @@ struct weft_chat_message {
     size_t role_len, content_len;
 };
 
-/* Where the template of a model lies: folder/chat_template.jinja, tokenizer_config.json's
- * "chat_template" (a string, or the entry named "default" of a list), GGUF's
+/* Where the template of a model lies: folder/chat_template.jinja, "chat_template" (a string, or the
+ * entry named "default" of a list) of tokenizer_config.json or chat_template.json, GGUF's
  * tokenizer.chat_template. *text_out: malloc'd and terminated; NULL (and WEFT_OK) when the model
  * has none. */
 WEFT_MUST_CHECK weft_err weft_chat_find(const char *model_path, char **text_out,

@@ -151,6 +151,10 @@ static void a_list_of_templates_has_a_default_and_a_file_goes_first(void **state
     char *dir = test_dir_new(), *source;
     assert_int_equal(weft_chat_find(dir, &source, NULL), WEFT_OK);
     assert_null(source);
+    write_file(dir, "chat_template.json", "{\"chat_template\":\"j\"}");
+    assert_int_equal(weft_chat_find(dir, &source, NULL), WEFT_OK);
+    assert_string_equal(source, "j");
+    free(source);
     write_file(dir, "tokenizer_config.json",
                "{\"chat_template\":[{\"name\":\"tool_use\",\"template\":\"t\"},"
                "{\"name\":\"default\",\"template\":\"d\"}]}");
