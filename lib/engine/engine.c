@@ -490,7 +490,7 @@ static void on_logits(void *ctx, uint32_t i, float *logits, uint32_t thread_idx)
     const struct wefti_slot *slot = &eng->slots.slots[out->slot];
     struct wefti_sampler_scratch *scratch = &eng->samplers[thread_idx];
     uint32_t n_vocab = eng->info.n_vocab, token = job->target;
-    eng->jobs[i].is_broken = isnan(logits[0]);
+    eng->jobs[i].is_broken = !isfinite(logits[0]);
     if (job->samples) {
         struct wefti_sample sample = {
             .sampling = &slot->sampling,

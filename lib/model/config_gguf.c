@@ -181,8 +181,8 @@ static weft_err read_latent(const struct config *c, struct weft_model_params *p)
 }
 
 static weft_err read_window(const struct config *c, struct weft_model_params *p) {
-    uint32_t window;
-    weft_err err = get_u32(c, "attention.sliding_window", 0, &window);
+    uint32_t window, missing = strcmp(c->arch->name, "gemma2") == 0 ? c->arch->window : 0;
+    weft_err err = get_u32(c, "attention.sliding_window", missing, &window);
     if (!err && window && c->arch->traits & WEFTI_ARCH_NORMS_BEHIND) /* OLMo 3 by OLMo 2's name */
         return weft_err_set(c->why, WEFT_E_UNSUPPORTED,
                             "%s: %s is %u; a window in some layers alone is not supported", c->path,
@@ -335,6 +335,7 @@ static weft_err read_gemma(const struct config *c, struct weft_model_params *p) 
     weft_err err = get_double(c, "attn_logit_softcapping", &attn_cap);
     if (!err) err = get_double(c, "final_logit_softcapping", &logit_cap);
     if (!err && is_local) err = get_double(c, "rope.freq_base_swa", &p->local_rope_theta);
+    if (is_local && !has(c, "attention.sliding_window")) pattern = 1; /* all layers see all */
     for (uint32_t i = pattern - 1; i < p->n_layers; i += pattern)
         wefti_set_bit(p->no_window, i);
     p->embed_scale = sqrtf((float)p->n_hidden);

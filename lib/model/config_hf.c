@@ -306,12 +306,14 @@ static weft_err read_gemma_window(const struct config *c, const struct wefti_arc
     weft_err err = get_u32(c, c->root, "sliding_window", arch->window, &window);
     if (!err) err = get_u32(c, c->root, "sliding_window_pattern", every_second ? 2 : 6, &pattern);
     if (err) return err;
+    if (types && !json_is_array(types)) return wrong_type(c, types_key, "a list");
     if (window == 0 || pattern == 0 || (types && json_array_size(types) != p->n_layers))
         return weft_err_set(c->why, WEFT_E_PROTO,
                             "%s: the window is %u in a pattern of %u layers, with %zu layer types",
                             c->path, window, pattern, json_array_size(types));
     for (uint32_t i = 0; i < p->n_layers; i++) {
         const char *type = json_string_value(json_array_get(types, i));
+        if (types && !type) return wrong_type(c, types_key, "a list of names");
         bool full = type ? strcmp(type, "full_attention") == 0 : (i + 1) % pattern == 0;
         if (type && !full && strcmp(type, "sliding_attention") != 0)
             return unsupported(c, types_key, type);
@@ -353,10 +355,12 @@ static weft_err check_no_window(const struct config *c) {
     bool on;
     weft_err err = get_bool(c, key, &on);
     if (err || on) return err ? err : unsupported(c, key, "true");
-    json_array_foreach(get(c->root, types_key), i, type) {
+    const json_t *types = get(c->root, types_key);
+    if (types && !json_is_array(types)) return wrong_type(c, types_key, "a list");
+    json_array_foreach(types, i, type) {
         const char *name = json_string_value(type);
-        if (!name || strcmp(name, "full_attention") != 0)
-            return unsupported(c, types_key, name ? name : "something that is no text");
+        if (!name) return wrong_type(c, types_key, "a list of names");
+        if (strcmp(name, "full_attention") != 0) return unsupported(c, types_key, name);
     }
     return WEFT_OK;
 }

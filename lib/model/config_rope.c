@@ -164,7 +164,8 @@ static weft_err read_rope_kinds(const struct config *c, json_t **parameters_io,
         return wrong_type(c, key, "an object per kind of layer");
     weft_err err = read_rope_type(c, key, local, &scaling);
     if (err) return err;
-    if (scaling != WEFT_ROPE_NONE) return unsupported(c, key, "scaling in layers with a window");
+    if (scaling != WEFT_ROPE_NONE || get(local, "partial_rotary_factor"))
+        return unsupported(c, key, "scaling or a part of a head in layers with a window");
     *parameters_io = full;
     return get_double(c, local, "rope_theta", &p->local_rope_theta);
 }

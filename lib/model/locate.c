@@ -68,16 +68,18 @@ static bool ends_with(const char *text, const char *end) {
 }
 
 const char *wefti_folder_hint(const char *dir) {
-    bool has_gguf = false, has_bin = false;
+    bool has_gguf = false, has_bin = false, has_safetensors = false;
     DIR *handle = opendir(dir);
     if (!handle) return "";
     for (struct dirent *entry; (entry = readdir(handle));) {
         has_gguf |= ends_with(entry->d_name, ".gguf");
-        has_bin |= ends_with(entry->d_name, ".bin");
+        has_bin |= strncmp(entry->d_name, "pytorch_model", 13) == 0;
+        has_safetensors |= ends_with(entry->d_name, ".safetensors");
     }
     (void)closedir(handle);
     if (has_gguf) return "; to serve a GGUF file, name the file";
-    return has_bin ? "; weights in .bin files are not read, only safetensors" : "";
+    return has_bin && !has_safetensors ? "; weights in .bin files are not read, only safetensors"
+                                       : "";
 }
 
 /* A name as a hub has it, "owner/model", is no path of anything. */

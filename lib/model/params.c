@@ -115,9 +115,9 @@ static weft_err check_llama3(const struct weft_model_params *p, const char *path
 static weft_err check_yarn(const struct weft_model_params *p, const char *path,
                            struct weft_errmsg *why) {
     double fast = p->yarn_beta_fast, slow = p->yarn_beta_slow;
-    if (!(slow > 0 && slow < fast && isfinite(fast)))
+    if (!(slow > 0 && slow <= fast && isfinite(fast)))
         return weft_err_set(why, WEFT_E_PROTO,
-                            "%s: the YaRN RoPE scaling needs 0 < beta_slow < beta_fast and has %g "
+                            "%s: the YaRN RoPE scaling needs 0 < beta_slow <= beta_fast and has %g "
                             "and %g",
                             path, slow, fast);
     if (p->rope_theta > 1) return WEFT_OK;

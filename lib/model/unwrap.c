@@ -30,6 +30,8 @@ static void cut_name(char *name) {
 
 void wefti_model_unwrap(weft_model *model) {
     size_t n = 0;
+    free(model->by_name); /* of the names before */
+    model->by_name = NULL;
     for (size_t i = 0; i < model->n_tensors; i++) {
         char *name = (char *)(uintptr_t)model->tensors[i].name; /* the model's own copy */
         if (is_of_other_part(name)) {

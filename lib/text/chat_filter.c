@@ -165,6 +165,8 @@ static weft_err filter_truncate(struct wefti_run *run, const struct wefti_call *
     int64_t n_end = (int64_t)wefti_str_chars(end);
     if (length < n_end || leeway < 0 || length > UINT32_MAX || leeway > UINT32_MAX)
         return wefti_fault(run, "truncate to less than its end is long");
+    err = wefti_charge(run, wefti_chars_steps(text.len) + wefti_chars_steps(end.len));
+    if (err) return err;
     *out = wefti_of_str(text.data, text.len);
     if ((int64_t)wefti_str_chars(text) <= length + leeway) return WEFT_OK;
     text.len = wefti_char_at(text, (size_t)(length - n_end));

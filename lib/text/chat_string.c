@@ -66,24 +66,24 @@ static bool is_among(const char *at, size_t len, struct weft_str chars) {
 weft_err wefti_str_strip(struct wefti_run *run, struct weft_str *text_io, int sides,
                          struct weft_str chars) {
     struct weft_str text = *text_io;
+    const size_t steps = wefti_bytes_steps(chars.len); /* of each look */
     weft_err err = WEFT_OK;
-    while ((sides & 1) && text.len > 0 && !err) {
+    while ((sides & 1) && text.len > 0) {
         size_t len = wefti_char_len(text.data, text.data + text.len);
-        if (!is_among(text.data, len, chars)) break;
+        err = wefti_charge(run, steps);
+        if (err || !is_among(text.data, len, chars)) break;
         text.data += len;
         text.len -= len;
-        err = wefti_charge(run, chars.len / 64);
     }
     while ((sides & 2) && text.len > 0 && !err) {
         const char *end = text.data + text.len, *last = end - 1;
         while (last > text.data && end - last < 4 && ((unsigned char)*last & 0xC0) == 0x80)
             last--;
         if (wefti_char_len(last, end) != (size_t)(end - last)) last = end - 1; /* ill-formed */
-        if (!is_among(last, (size_t)(end - last), chars)) break;
+        err = wefti_charge(run, steps);
+        if (err || !is_among(last, (size_t)(end - last), chars)) break;
         text.len = (size_t)(last - text.data);
-        err = wefti_charge(run, chars.len / 64);
     }
-    if (!err) err = wefti_charge(run, wefti_chars_steps(text_io->len - text.len));
     *text_io = text;
     return err;
 }

@@ -18,9 +18,9 @@
 #define PATTERN_BYTES_MAX 65536 /* the longest seen has 1200 */
 #define MATCH_LIMIT 20000000u   /* backtracking steps of one match: about a second */
 #define HEAP_LIMIT_KIB 262144u
-/* Of the processor's time for all matches in a text: twenty times what the slowest pattern in use
- * takes, and a second for what takes none. Matches that each stay below their limit could else take
- * quadratic time together. */
+/* Of the processor's time since a text was begun: over twenty times what tokenizing takes with the
+ * slowest pattern in use, and a second for what takes none. Matches that each stay below their
+ * limit could else take quadratic time together. */
 #define TEXT_NS_BASE 1000000000u
 #define TEXT_NS_PER_BYTE 4000u
 
@@ -264,13 +264,13 @@ weft_err wefti_regex_find(const struct wefti_regex *regex, struct wefti_matcher 
         n = pcre2_match(regex->code, subject, len, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
                         matcher->data, matcher->context);
     if (is_out_of_time(matcher))
-        return weft_err_set(why, WEFT_E_TOOBIG,
+        return weft_err_set(why, WEFT_E_TIMEOUT,
                             "the tokenizer's regular expressions take too long on this text");
     if (n == PCRE2_ERROR_NOMATCH) return WEFT_OK;
     if (n < 0) {
         PCRE2_UCHAR what[128] = "";
         (void)pcre2_get_error_message(n, what, sizeof what);
-        return weft_err_set(why, n == PCRE2_ERROR_NOMEMORY ? WEFT_E_NOMEM : WEFT_E_TOOBIG,
+        return weft_err_set(why, n == PCRE2_ERROR_NOMEMORY ? WEFT_E_NOMEM : WEFT_E_TIMEOUT,
                             "the tokenizer's regular expression gave up on this text: %s",
                             (const char *)what);
     }

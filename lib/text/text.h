@@ -49,7 +49,8 @@ const uint32_t *weft_text_eos(const weft_tokenizer *tok, size_t *n_out);
           recognised either way) */
 
 /* Ids of `len` bytes, appended to a growing array the caller frees (*ids_out, *n_out; both reset on
- * entry). At most `max_ids`: WEFT_E_TOOBIG beyond. */
+ * entry). At most `max_ids`: WEFT_E_TOOBIG beyond. WEFT_E_TIMEOUT: the tokenizer's regular
+ * expressions reached a bound of theirs on this text. */
 WEFT_MUST_CHECK weft_err weft_text_encode(const weft_tokenizer *tok, const char *text, size_t len,
                                           uint32_t flags, size_t max_ids, uint32_t **ids_out,
                                           size_t *n_out, struct weft_errmsg *why);

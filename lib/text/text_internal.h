@@ -217,7 +217,7 @@ weft_err wefti_matcher_init(struct wefti_matcher *matcher, size_t text_bytes);
 void wefti_matcher_fini(struct wefti_matcher *matcher);
 
 /* The first match at or after `from`; *found_out says whether there is one. `text` is valid UTF-8.
- * TOOBIG when a bound is reached. */
+ * TIMEOUT when a bound is reached. */
 weft_err wefti_regex_find(const struct wefti_regex *regex, struct wefti_matcher *matcher,
                           const char *text, size_t len, size_t from, bool *found_out,
                           size_t *start_out, size_t *end_out, struct weft_errmsg *why);

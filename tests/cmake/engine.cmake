@@ -24,11 +24,11 @@ weft_test(golden_quant SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_quant.c $
 function(engine_tests suffix env)
   foreach(name test_engine_invariance test_engine_plans test_engine_steps test_engine_calibrate test_engine_open)
     weft_test(${name}${suffix} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/${name}.c ${ENG_FIXTURES}
-              LINKS weft_engine weft_alloc LABELS unit TIMEOUT 180 ARGS ${ARGN} ENV "${env}")
+              LINKS weft_engine weft_alloc LABELS unit TIMEOUT 600 ARGS ${ARGN} ENV "${env}")
   endforeach()
   weft_test(test_engine_packed${suffix} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_engine_packed.c
                                                 ${ENG_FIXTURES}
-            LINKS weft_engine weft_text PkgConfig::XXHASH weft_alloc LABELS unit TIMEOUT 180 ARGS ${ARGN}
+            LINKS weft_engine weft_text PkgConfig::XXHASH weft_alloc LABELS unit TIMEOUT 600 ARGS ${ARGN}
             ENV "${env}")
   if(NOT WEFT_SANITIZE) # it counts what each thread allocates
     target_link_options(test_engine_steps${suffix} PRIVATE -Wl,--wrap=pthread_create)

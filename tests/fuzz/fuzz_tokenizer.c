@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/parse.h"
 #include "model/model.h"
+#include "text/text_internal.h"
 #include "unit/model_files.h"
 #include "unit/text_files.h"
 
@@ -25,7 +26,7 @@ static void check_text(const weft_tokenizer *tok, const char *text, size_t len, 
     uint32_t *ids;
     size_t n;
     weft_err err = weft_text_encode(tok, text, len, flags, IDS_MAX, &ids, &n, &why);
-    WEFT_ASSERT(err == WEFT_OK || err == WEFT_E_TOOBIG);
+    WEFT_ASSERT(err == WEFT_OK || err == WEFT_E_TOOBIG || err == WEFT_E_TIMEOUT);
     WEFT_ASSERT(n <= IDS_MAX && (!err || (n == 0 && !ids)));
     weft_buf_init(&out, (size_t)1 << 26);
     weft_detok_init(&detok, tok, false);
@@ -47,6 +48,16 @@ static const weft_tokenizer *fable(void) {
     if (!tok)
         WEFT_ASSERT(weft_text_open(test_source_path("models/fable-6m"), &tok, NULL) == WEFT_OK);
     return tok;
+}
+
+/* Long enough for words to be remembered. */
+static void check_repeated(const uint8_t *bytes, size_t n) {
+    struct weft_buf text;
+    weft_buf_init(&text, 1 << 16);
+    while (text.len <= WEFTI_WORDS_TEXT_MIN)
+        weft_buf_add(&text, bytes, n);
+    check_text(fable(), text.data, text.len, WEFT_TEXT_PARSE_SPECIAL, true);
+    weft_buf_fini(&text);
 }
 
 static void check_file(const uint8_t *bytes, size_t n, const char *name) {
@@ -75,6 +86,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
         if (n > TEXT_MAX) n = TEXT_MAX;
         check_text(fable(), (const char *)bytes, n, 0, true);
         check_text(fable(), (const char *)bytes, n, WEFT_TEXT_PARSE_SPECIAL, true);
+        if (n > 1 && bytes[0] == '\f') check_repeated(bytes + 1, n - 1);
     }
     return 0;
 }
@@ -145,7 +157,7 @@ void weft_fuzz_seeds(void (*add)(const void *bytes, size_t n)) {
         "<|im_start|>user\nHello!<|im_end|>\n<|im_start|>assistant\n",
         ("caf\u00e9 na\u00efve \u4f60\u597d \U0001f468\u200d\U0001f469 \u0661\u0662 \t\t \r\n\r\n  "
          "x"),
-        "\xff\xc3(\xe2\x82 \xf0\x9f\x98 \xed\xa0\x80"};
+        "\xff\xc3(\xe2\x82 \xf0\x9f\x98 \xed\xa0\x80", "\fOnce upon a time. "};
     static const char *const words[] = {"a",    "b", "ab", "\u2581", "\u2581a", "<unk>", "aa",
                                         "aaaa", "H", "e",  "l",      "o",       NULL};
     static const struct text_parts parts[] = {

@@ -36,7 +36,7 @@ def targets(build, names):
 def write_dictionary(name, path):
     """The words a target's module compares its input with, which libFuzzer would not guess."""
     words = set()
-    for source in glob.glob(os.path.join(SOURCE_DIR, "lib", MODULES.get(name, "-"), "*.c")):
+    for source in glob.glob(os.path.join(SOURCE_DIR, "lib", MODULES[name], "*.c")):
         with open(source) as text:
             words.update(re.findall(r'"([A-Za-z_][A-Za-z0-9_.<>|-]{1,40})"', text.read()))
     with open(path, "w") as out:
@@ -63,8 +63,9 @@ def run(build, name, seconds, keeps):
     env = {**os.environ, "WEFT_SOURCE_DIR": SOURCE_DIR}
     with tempfile.TemporaryDirectory() as corpus, tempfile.NamedTemporaryFile() as words:
         folders = [corpus] + ([os.path.join(CORPUS, name)] if os.path.isdir(os.path.join(CORPUS, name)) else [])
+        dictionary = [f"-dict={write_dictionary(name, words.name)}"] if name in MODULES else []
         done = subprocess.run([exe, *options(seconds * SHARES.get(name, 1)), f"-artifact_prefix={findings}/",
-                               f"-dict={write_dictionary(name, words.name)}", *folders],
+                               *dictionary, *folders],
                               env={**env, "WEFT_FUZZ_SEEDS": corpus}, capture_output=True, text=True, errors="replace")
         if keeps:
             keep(exe, name, corpus, env)

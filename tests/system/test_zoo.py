@@ -153,8 +153,14 @@ def test_every_folder_yields_the_golden_logits():
             check_chat(server)
 
 
+def write_safetensors(path, tensors, data):
+    header = json.dumps(tensors).encode()
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(header)) + header + data)
+
+
 def wrap(folder, out, prefix, head):
-    """The folder's model as the language part of a larger one: renamed tensors, beside one of another part."""
+    """The folder's model as the language part of a larger one: renamed tensors, and a shard of another part's."""
     for name in os.listdir(folder):
         if name not in ("config.json", "model.safetensors"):
             os.symlink(os.path.join(folder, name), os.path.join(out, name))
@@ -167,13 +173,14 @@ def wrap(folder, out, prefix, head):
     with open(os.path.join(folder, "model.safetensors"), "rb") as f:
         data = f.read()
     n, = struct.unpack_from("<Q", data)
-    tensors = {head if name == "lm_head.weight" else name.replace("model.", prefix, 1): info
-               for name, info in json.loads(data[8:8 + n]).items() if name != "__metadata__"}
-    n_bytes = len(data) - 8 - n
-    tensors["vision_tower.weight"] = {"dtype": "F32", "shape": [1], "data_offsets": [n_bytes, n_bytes + 4]}
-    header = json.dumps(tensors).encode()
-    with open(os.path.join(out, "model.safetensors"), "wb") as f:
-        f.write(struct.pack("<Q", len(header)) + header + data[8 + n:] + bytes(4))
+    text = {head if name == "lm_head.weight" else name.replace("model.", prefix, 1): info
+            for name, info in json.loads(data[8:8 + n]).items() if name != "__metadata__"}
+    vision = {"vision_tower.weight": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}
+    names = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
+    write_safetensors(os.path.join(out, names[0]), text, data[8 + n:])
+    write_safetensors(os.path.join(out, names[1]), vision, bytes(4))
+    with open(os.path.join(out, "model.safetensors.index.json"), "w", encoding="utf-8") as f:
+        json.dump({"weight_map": {**dict.fromkeys(text, names[0]), **dict.fromkeys(vision, names[1])}}, f)
 
 
 def test_the_language_part_of_a_larger_model_yields_the_golden_logits():

@@ -383,11 +383,14 @@ static void work_over_long_values_takes_as_many_steps(void **state) {
         "a.splitlines()",
         "a.find('z', 1)",
         "a.center(3001)",
+        "a | truncate(3000)",
+        "d.strip(c * 99)",
     };
     for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
         char source[512];
         (void)snprintf(source, sizeof source,
-                       "{%% set a = 'x' * 2900 ~ 'y' %%}{%% set b = 'x' * 2900 ~ 'z' %%}"
+                       "{%% set d = '\u00e9' %%}{%% set a = 'x' * 2900 ~ 'y' %%}{%% set b = 'x' * "
+                       "2900 ~ 'z' %%}"
                        "{%% set c = 'x' ~ 'abcdefgh' * 100 %%}{%% set s = ' ' * 2900 %%}"
                        "{%% set l = range(2900) | list %%}{%% set m = range(2900) | list %%}"
                        "{%% for i in range(99999) %%}{%% set x = %s %%}{%% endfor %%}",
