@@ -18,9 +18,9 @@
 #define PATTERN_BYTES_MAX 65536 /* the longest seen has 1200 */
 #define MATCH_LIMIT 20000000u   /* backtracking steps of one match: about a second */
 #define HEAP_LIMIT_KIB 262144u
-/* Of the processor's time since a text was begun: over twenty times what tokenizing takes with the
- * slowest pattern in use, and a second for what takes none. Matches that each stay below their
- * limit could else take quadratic time together. */
+/* For all matches in a text: over twenty times what the slowest pattern in use takes, and a second
+ * for what takes none. Matches that each stay below their limit could else take quadratic time
+ * together. */
 #define TEXT_NS_BASE 1000000000u
 #define TEXT_NS_PER_BYTE 4000u
 
@@ -222,20 +222,18 @@ static uint64_t clock_ns(clockid_t clock) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Looks at the coarse clock, which is cheap, and only then at the thread's own: time in which
- * others had the processor does not count. A window of the coarse clock later it looks again. */
-static bool is_out_of_time(struct wefti_matcher *matcher) {
-    uint64_t now = clock_ns(CLOCK_MONOTONIC_COARSE);
-    if (now < matcher->look_ns) return false;
-    uint64_t used = clock_ns(CLOCK_THREAD_CPUTIME_ID) - matcher->begun_ns;
-    matcher->look_ns = now + (matcher->budget_ns > used ? matcher->budget_ns - used : 0);
-    return used > matcher->budget_ns;
+/* Time that passed in matching is measured by the coarse clock, which is cheap. Once that is over
+ * the budget, the thread's own clock says whether it was spent there or waited for. */
+static bool is_out_of_time(struct wefti_matcher *matcher, uint64_t match_begun_ns) {
+    matcher->matching_ns += clock_ns(CLOCK_MONOTONIC_COARSE) - match_begun_ns;
+    return matcher->matching_ns > matcher->budget_ns &&
+           clock_ns(CLOCK_THREAD_CPUTIME_ID) - matcher->begun_ns > matcher->budget_ns;
 }
 
 weft_err wefti_matcher_init(struct wefti_matcher *matcher, size_t text_bytes) {
     matcher->begun_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
     matcher->budget_ns = TEXT_NS_BASE + (uint64_t)text_bytes * TEXT_NS_PER_BYTE;
-    matcher->look_ns = clock_ns(CLOCK_MONOTONIC_COARSE) + matcher->budget_ns;
+    matcher->matching_ns = 0;
     matcher->data = pcre2_match_data_create(1, NULL); /* the whole match only */
     matcher->context = pcre2_match_context_create(NULL);
     if (!matcher->data || !matcher->context) return WEFT_E_NOMEM; /* fini frees what is there */
@@ -255,6 +253,7 @@ weft_err wefti_regex_find(const struct wefti_regex *regex, struct wefti_matcher 
                           size_t *start_out, size_t *end_out, struct weft_errmsg *why) {
     WEFT_ASSERT(from <= len);
     *found_out = false;
+    uint64_t begun_ns = clock_ns(CLOCK_MONOTONIC_COARSE);
     int n = PCRE2_ERROR_JIT_STACKLIMIT;
     PCRE2_SPTR subject = (PCRE2_SPTR)text;
     if (regex->jit)
@@ -263,7 +262,7 @@ weft_err wefti_regex_find(const struct wefti_regex *regex, struct wefti_matcher 
     if (n == PCRE2_ERROR_JIT_STACKLIMIT)
         n = pcre2_match(regex->code, subject, len, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
                         matcher->data, matcher->context);
-    if (is_out_of_time(matcher))
+    if (is_out_of_time(matcher, begun_ns))
         return weft_err_set(why, WEFT_E_TIMEOUT,
                             "the tokenizer's regular expressions take too long on this text");
     if (n == PCRE2_ERROR_NOMATCH) return WEFT_OK;

@@ -204,8 +204,8 @@ struct wefti_regex {
 struct wefti_matcher {
     pcre2_match_data *data;
     pcre2_match_context *context;
-    uint64_t begun_ns, budget_ns; /* of the thread's processor time */
-    uint64_t look_ns;             /* of the coarse clock: before it no time can be over */
+    uint64_t budget_ns, matching_ns; /* of all matches together; what passed in them so far */
+    uint64_t begun_ns;               /* of the thread's clock */
 };
 
 /* `pattern` is in Oniguruma's syntax, as far as tokenizers use it, or (`literal`) plain text. */
