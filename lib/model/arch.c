@@ -57,8 +57,8 @@ const struct wefti_arch *wefti_arch_of_gguf(struct weft_str name) {
 }
 
 static const char *name_of(size_t i, enum wefti_arch_name kind) {
-    if (kind == WEFTI_ARCH_CLASS) return archs[i].hf_class;
-    return kind == WEFTI_ARCH_TYPE ? archs[i].hf_type : archs[i].name;
+    if (kind == WEFTI_BY_CLASS) return archs[i].hf_class;
+    return kind == WEFTI_BY_TYPE ? archs[i].hf_type : archs[i].name;
 }
 
 static bool is_listed_before(size_t i, enum wefti_arch_name kind) {
@@ -70,9 +70,9 @@ static bool is_listed_before(size_t i, enum wefti_arch_name kind) {
 
 weft_err wefti_arch_refuse(const char *path, enum wefti_arch_name kind, struct weft_str name,
                            struct weft_errmsg *why) {
-    static const char *const keys[] = {[WEFTI_ARCH_CLASS] = "\"architectures\":",
-                                       [WEFTI_ARCH_TYPE] = "\"model_type\":",
-                                       [WEFTI_ARCH_GGUF] = "general.architecture"};
+    static const char *const keys[] = {[WEFTI_BY_CLASS] = "\"architectures\":",
+                                       [WEFTI_BY_TYPE] = "\"model_type\":",
+                                       [WEFTI_BY_GGUF] = "general.architecture"};
     const char *key = keys[kind];
     char list[480] = "";
     size_t at = 0;

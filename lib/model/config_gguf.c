@@ -91,7 +91,7 @@ static weft_err check_kind(struct config *c) {
         return weft_err_set(c->why, WEFT_E_PROTO, "%s: has no general.architecture", c->path);
     }
     c->arch = wefti_arch_of_gguf(value);
-    if (!c->arch) return wefti_arch_refuse(c->path, WEFTI_ARCH_GGUF, value, c->why);
+    if (!c->arch) return wefti_arch_refuse(c->path, WEFTI_BY_GGUF, value, c->why);
     if (weft_gguf_str(c->gguf, "general.type", &value) && !str_is(value, "model")) {
         return unsupported(c, "general.type", value);
     }

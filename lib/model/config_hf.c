@@ -255,7 +255,7 @@ static weft_err read_architecture(const struct config *c, const struct wefti_arc
                             "%s: names neither \"architectures\" nor a \"model_type\"", c->path);
     }
     *arch_out = name ? wefti_arch_of_class(name) : wefti_arch_of_type(type);
-    if (!*arch_out) return refuse(c, name ? WEFTI_ARCH_CLASS : WEFTI_ARCH_TYPE, name ? name : type);
+    if (!*arch_out) return refuse(c, name ? WEFTI_BY_CLASS : WEFTI_BY_TYPE, name ? name : type);
     /* A type that nobody knows (Kimi K2's) changes nothing: the class says what to compute. */
     const struct wefti_arch *other = type ? wefti_arch_of_type(type) : NULL;
     if (!other || strcmp(type, (*arch_out)->hf_type) == 0) return WEFT_OK;

@@ -4,6 +4,9 @@
 
 #include <string.h>
 
+/* Of layers, where each has a RoPE of its own: those that see all, those with a window. */
+static const char *const kinds[] = {"full_attention", "sliding_attention"};
+
 static weft_err read_rope_type(const struct config *c, const char *key, const json_t *rope,
                                enum weft_rope_scaling *scaling_out) {
     static const struct {
@@ -150,8 +153,6 @@ static weft_err read_rope_dim(const struct config *c, const json_t *parameters,
     p->rope_dim = (uint32_t)(p->head_dim * part);
     return WEFT_OK;
 }
-
-static const char *const kinds[] = {"full_attention", "sliding_attention"};
 
 /* One RoPE per kind of layer: that of those with a window is never scaled. *parameters_io becomes
  * the other one. */

@@ -192,7 +192,7 @@ const struct wefti_arch *wefti_arch_of_type(const char *name);
 const struct wefti_arch *wefti_arch_of_gguf(struct weft_str name);
 
 /* By which of its names an architecture is asked for. */
-enum wefti_arch_name { WEFTI_ARCH_CLASS, WEFTI_ARCH_TYPE, WEFTI_ARCH_GGUF };
+enum wefti_arch_name { WEFTI_BY_CLASS, WEFTI_BY_TYPE, WEFTI_BY_GGUF };
 
 /* UNSUPPORTED, with the list of those that are served, by names of that kind. */
 weft_err wefti_arch_refuse(const char *path, enum wefti_arch_name kind, struct weft_str name,
