@@ -1,4 +1,4 @@
-#include "bench/crew.h"
+#include "crew.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -21,9 +21,9 @@
 #include "base/cpu.h"
 #include "base/parse.h"
 #include "base/rand.h"
-#include "bench/crew.h"
-#include "bench/gemm_peers.h"
-#include "cmd/weft/bench_machine.h"
+#include "crew.h"
+#include "gemm_peers.h"
+#include "inside/cmd_weft/bench_machine.h"
 #include "kernels/kernels.h"
 
 enum { ROUNDS_MAX = 99, LOOKS = 3, DIM = 2048, LONG_K = 4096, N_SHAPES = 4, M_MAX = 512 };

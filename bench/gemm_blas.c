@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "bench/gemm_peers.h"
+#include "gemm_peers.h"
 
 static struct {
     struct bench_product product;

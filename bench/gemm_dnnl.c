@@ -10,7 +10,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/cpu.h"
-#include "bench/gemm_peers.h"
+#include "gemm_peers.h"
 
 enum { N_ARGS = 3 };
 

@@ -11,8 +11,8 @@
 
 #include "base/check.h"
 #include "base/rand.h"
-#include "bench/crew.h"
-#include "bench/gemm_peers.h"
+#include "crew.h"
+#include "gemm_peers.h"
 
 enum { ROUNDS_MAX = 99, N_SHAPES = 4, N_ROWS = 5, CHECKS = 64, PAUSE_MS = 50, FEW_ROWS = 4 };
 #define COPIES_BYTES 400e6

@@ -16,8 +16,8 @@
 #include "base/clock.h"
 #include "base/parse.h"
 #include "base/rand.h"
-#include "cmd/weft/bench_machine.h"
-#include "engine/engine_internal.h"
+#include "inside/cmd_weft/bench_machine.h"
+#include "inside/engine/engine_internal.h"
 
 enum {
     ROUNDS_MAX = 999,

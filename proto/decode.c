@@ -9,9 +9,9 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "proto/proto.h"
-#include "proto/reader.h"
-#include "proto/storage.h"
-#include "proto/wire.h"
+#include "reader.h"
+#include "storage.h"
+#include "wire.h"
 
 #define STORAGE_FACTOR 20
 _Static_assert(sizeof(struct weft_step_start) <= STORAGE_FACTOR * (WEFTI_F_START + 1), "bounded");

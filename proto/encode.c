@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "base/parse.h"
 #include "proto/proto.h"
-#include "proto/wire.h"
+#include "wire.h"
 
 static int add_to_buf(void *data, const char *bytes, size_t len) {
     struct weft_buf *buf = data;

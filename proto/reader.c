@@ -1,4 +1,4 @@
-#include "proto/reader.h"
+#include "reader.h"
 
 #include <stdarg.h>
 #include <stdio.h>

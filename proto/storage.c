@@ -1,4 +1,4 @@
-#include "proto/storage.h"
+#include "storage.h"
 
 #include <stdalign.h>
 #include <stdint.h>

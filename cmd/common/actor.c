@@ -1,4 +1,4 @@
-#include "cmd/common/actor.h"
+#include "common/actor.h"
 
 #include <sched.h>
 #include <stdint.h>
@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "cmd/common/status.h"
+#include "common/status.h"
 
 #define SLICE_NS 100000u /* the shortest there is */
 

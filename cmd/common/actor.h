@@ -2,7 +2,7 @@
 #ifndef WEFT_CMD_ACTOR_H
 #define WEFT_CMD_ACTOR_H
 
-#include "cmd/common/config.h"
+#include "common/config.h"
 
 /* Names the process in its log lines and failed assertions, as --log-format and --log-level ask,
  * and asks the kernel to let its threads run as soon as they wake.

@@ -1,7 +1,7 @@
 /* One table, three sources. A setting is set by the first source that names it, from the strongest
  * to the weakest: flags, environment, file, default. Each source is a list of (name, text) pairs
  * that go through the same conversion, so an error reads the same wherever the text came from. */
-#include "cmd/common/config.h"
+#include "common/config.h"
 
 #include <ctype.h>
 #include <errno.h>

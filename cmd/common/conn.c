@@ -1,4 +1,4 @@
-#include "cmd/common/conn.h"
+#include "conn.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
-#include "cmd/common/local.h"
+#include "local.h"
 
 #define MAGIC 0x4b4c4657u /* "WFLK" */
 

@@ -1,4 +1,4 @@
-#include "cmd/common/engine_config.h"
+#include "common/engine_config.h"
 
 static weft_err bad_value(const char *flag, const char *choices, const char *text, weft_err err,
                           struct weft_errmsg *why) {

@@ -3,7 +3,7 @@
 #define WEFT_CMD_ENGINE_CONFIG_H
 
 #include "base/err.h"
-#include "cmd/common/config.h"
+#include "common/config.h"
 #include "engine/engine.h"
 
 /* WEFT_E_INVAL, UNSUPPORTED: the sentence names the flag. */

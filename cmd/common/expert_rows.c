@@ -1,4 +1,4 @@
-#include "cmd/common/expert_rows.h"
+#include "common/expert_rows.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

@@ -16,7 +16,7 @@
  * operation unfinished for ever, on which nng's only reaper thread waits: from then on no pipe
  * of the process is ever closed or reported again. 200 routers that come and go were enough.
  * nng's streams below have neither trouble. */
-#include "cmd/common/link.h"
+#include "common/link.h"
 
 #include <nng/transport/ipc/ipc.h>
 #include <stdlib.h>
@@ -29,8 +29,8 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/rand.h"
-#include "cmd/common/conn.h"
-#include "cmd/common/local.h"
+#include "conn.h"
+#include "local.h"
 
 /* A handshake takes a millisecond; a peer that needs longer is stopped or overloaded, and starting
  * over costs it little. Also how long a stranger may hold a stream without a word. */

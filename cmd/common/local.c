@@ -1,4 +1,4 @@
-#include "cmd/common/local.h"
+#include "local.h"
 
 #include <errno.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* A signalfd rather than a handler with a pipe: nothing runs in a signal context, and two signals
  * of one kind that arrive together are one event, which is all they mean. */
-#include "cmd/common/signals.h"
+#include "common/signals.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -1,4 +1,4 @@
-#include "cmd/common/status.h"
+#include "common/status.h"
 
 #include <poll.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-#include "cmd/router/api.h"
+#include "api.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -8,9 +8,9 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/cpu.h"
-#include "cmd/router/call.h"
-#include "cmd/router/http.h"
-#include "cmd/router/json_out.h"
+#include "call.h"
+#include "http.h"
+#include "json_out.h"
 
 #define JSON "application/json"
 #define TEXT_BYTES_MAX (1u << 20)

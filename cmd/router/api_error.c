@@ -1,10 +1,10 @@
-#include "cmd/router/api_error.h"
+#include "api_error.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "cmd/router/json_out.h"
+#include "json_out.h"
 
 void wefti_error_set(struct api_error *error, int status, const char *param, const char *code,
                      const char *fmt, ...) {

@@ -1,4 +1,4 @@
-#include "cmd/router/call.h"
+#include "call.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 #include "base/rand.h"
-#include "cmd/router/core.h"
+#include "core.h"
 
 /* ------------------------------------------------------------------------ log-probabilities --- */
 

@@ -19,11 +19,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "api_error.h"
 #include "base/buf.h"
-#include "cmd/router/api_error.h"
-#include "cmd/router/params.h"
-#include "cmd/router/render.h"
+#include "params.h"
 #include "proto/proto.h"
+#include "render.h"
 #include "text/text.h"
 
 struct core;

@@ -1,4 +1,4 @@
-#include "cmd/router/core.h"
+#include "core.h"
 
 #include "base/check.h"
 

@@ -6,11 +6,11 @@
 
 #include <stdbool.h>
 
-#include "cmd/common/config.h"
-#include "cmd/router/metrics.h"
-#include "cmd/router/params.h"
-#include "cmd/router/upstream.h"
+#include "common/config.h"
+#include "metrics.h"
+#include "params.h"
 #include "text/text.h"
+#include "upstream.h"
 
 struct core {
     const struct weft_config *config;

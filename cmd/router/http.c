@@ -1,15 +1,15 @@
 /* The incoming half of http.h: heads, bodies, the connection and its clock. */
-#include "cmd/router/http.h"
+#include "http.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
+#include "api.h"
 #include "base/check.h"
 #include "base/clock.h"
-#include "cmd/router/api.h"
-#include "cmd/router/call.h"
+#include "call.h"
 
 /* A body may cost this many bytes on the wire beyond its own: chunk headers of a client that sends
  * a byte at a time, but not chunk extensions without end. */

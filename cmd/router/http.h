@@ -17,10 +17,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "api_error.h"
 #include "base/buf.h"
-#include "cmd/router/api_error.h"
-#include "cmd/router/pace.h"
-#include "cmd/router/server.h"
+#include "pace.h"
+#include "server.h"
 
 #define WEFT_HEAD_BYTES_MAX 65536
 #define WEFT_HEADERS_MAX 100

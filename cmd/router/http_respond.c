@@ -4,10 +4,10 @@
 #include <strings.h>
 #include <time.h>
 
+#include "api.h"
 #include "base/clock.h"
-#include "cmd/router/api.h"
-#include "cmd/router/call.h"
-#include "cmd/router/http.h"
+#include "call.h"
+#include "http.h"
 
 #define PIECES_PER_TURN 4
 

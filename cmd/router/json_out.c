@@ -1,4 +1,4 @@
-#include "cmd/router/json_out.h"
+#include "json_out.h"
 
 #include <math.h>
 #include <stdio.h>

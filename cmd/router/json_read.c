@@ -1,4 +1,4 @@
-#include "cmd/router/json_read.h"
+#include "json_read.h"
 
 #include <inttypes.h>
 #include <math.h>

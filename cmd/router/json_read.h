@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cmd/router/api_error.h"
+#include "api_error.h"
 
 struct reader {
     json_t *json;

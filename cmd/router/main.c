@@ -10,10 +10,10 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/parse.h"
-#include "cmd/common/actor.h"
-#include "cmd/common/signals.h"
-#include "cmd/common/status.h"
-#include "cmd/router/server.h"
+#include "common/actor.h"
+#include "common/signals.h"
+#include "common/status.h"
+#include "server.h"
 
 #define TEMPLATE_BYTES_MAX (1u << 20)
 #define KEY_FILE_BYTES_MAX (1u << 16)

@@ -1,4 +1,4 @@
-#include "cmd/router/metrics.h"
+#include "metrics.h"
 
 #include <inttypes.h>
 #include <stdio.h>

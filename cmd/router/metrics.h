@@ -11,7 +11,7 @@
 
 #include "base/buf.h"
 #include "base/limits.h"
-#include "cmd/common/expert_rows.h"
+#include "common/expert_rows.h"
 #include "proto/proto.h"
 
 #define WEFT_BUCKETS_MAX 32

@@ -1,4 +1,4 @@
-#include "cmd/router/msgpack_io.h"
+#include "msgpack_io.h"
 
 #include <errno.h>
 #include <math.h>

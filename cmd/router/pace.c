@@ -1,4 +1,4 @@
-#include "cmd/router/pace.h"
+#include "pace.h"
 
 #include <string.h>
 

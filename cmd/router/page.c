@@ -1,8 +1,8 @@
 /* The page at "/": what runs here, how to ask it, and a box to try it. Self-contained; the browser
  * gets the model's name as JSON text, which it puts in place as text, never as markup. */
-#include "cmd/router/api.h"
-#include "cmd/router/json_out.h"
-#include "cmd/router/server.h"
+#include "api.h"
+#include "json_out.h"
+#include "server.h"
 
 static const char head[] =
     "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>weft</title>\n"

@@ -1,4 +1,4 @@
-#include "cmd/router/params.h"
+#include "params.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "cmd/router/params_internal.h"
+#include "params_internal.h"
 
 /* -------------------------------------------------------------------------------- the model --- */
 

@@ -14,8 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "api_error.h"
 #include "base/sampling.h"
-#include "cmd/router/api_error.h"
 #include "text/text.h"
 
 enum call_kind { CALL_COMPLETION, CALL_CHAT, CALL_TOKENIZE, CALL_DETOKENIZE };

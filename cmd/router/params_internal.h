@@ -2,8 +2,8 @@
 #ifndef WEFT_ROUTER_PARAMS_INTERNAL_H
 #define WEFT_ROUTER_PARAMS_INTERNAL_H
 
-#include "cmd/router/json_read.h"
-#include "cmd/router/params.h"
+#include "json_read.h"
+#include "params.h"
 
 void wefti_params_refuse_unsupported(const struct reader *r);
 

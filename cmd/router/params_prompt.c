@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/router/params_internal.h"
+#include "params_internal.h"
 
 /* ---------------------------------------------------------------------------------- prompts --- */
 

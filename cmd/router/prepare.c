@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "cmd/router/call.h"
-#include "cmd/router/core.h"
-#include "cmd/router/json_out.h"
-#include "cmd/router/msgpack_io.h"
+#include "call.h"
+#include "core.h"
+#include "json_out.h"
+#include "msgpack_io.h"
 
 #define JSON_VALUES_MAX (2u << 20) /* some 80 MB of parsed tree */
 #define JSON_DEPTH_MAX 64

@@ -1,15 +1,15 @@
-#include "cmd/router/render.h"
+#include "render.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
-#include "cmd/router/call.h"
-#include "cmd/router/core.h"
-#include "cmd/router/json_out.h"
-#include "cmd/router/render_logprobs.h"
-#include "cmd/router/render_tokens.h"
+#include "call.h"
+#include "core.h"
+#include "json_out.h"
+#include "render_logprobs.h"
+#include "render_tokens.h"
 
 #define TEXT_BYTES_MAX (16u << 20) /* of one token, or of an echoed prompt */
 #define ECHO_TOKENS_PER_CHUNK 32

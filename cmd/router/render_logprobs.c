@@ -1,12 +1,12 @@
-#include "cmd/router/render_logprobs.h"
+#include "render_logprobs.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 #include "base/parse.h"
-#include "cmd/router/call.h"
-#include "cmd/router/core.h"
-#include "cmd/router/json_out.h"
+#include "call.h"
+#include "core.h"
+#include "json_out.h"
 
 /* An entry of a store, taken apart. */
 struct entry {

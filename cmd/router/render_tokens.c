@@ -1,10 +1,10 @@
-#include "cmd/router/render_tokens.h"
+#include "render_tokens.h"
 
 #include <inttypes.h>
 
-#include "cmd/router/call.h"
-#include "cmd/router/core.h"
-#include "cmd/router/json_out.h"
+#include "call.h"
+#include "core.h"
+#include "json_out.h"
 
 enum token_part { PART_HEAD, PART_IDS, PART_STRS, PART_DONE };
 

@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 #include "base/buf.h"
-#include "cmd/router/render.h"
+#include "render.h"
 
 /* Until `out` is about `limit` bytes long. */
 enum render_status wefti_render_tokenize(struct call *call, struct weft_buf *out, size_t limit);

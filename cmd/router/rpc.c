@@ -1,20 +1,20 @@
-#include "cmd/router/rpc.h"
+#include "rpc.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "api.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/parse.h"
-#include "cmd/router/api.h"
-#include "cmd/router/call.h"
-#include "cmd/router/json_out.h"
-#include "cmd/router/msgpack_io.h"
-#include "cmd/router/pace.h"
-#include "cmd/router/server.h"
+#include "call.h"
+#include "json_out.h"
+#include "msgpack_io.h"
+#include "pace.h"
+#include "server.h"
 
 #define FIELDS_MAX 1024 /* of one request; the API has some sixty */
 

@@ -1,4 +1,4 @@
-#include "cmd/router/server.h"
+#include "server.h"
 
 #include <linux/sockios.h>
 #include <netdb.h>
@@ -15,11 +15,11 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "cmd/common/signals.h"
-#include "cmd/common/status.h"
-#include "cmd/router/call.h"
-#include "cmd/router/http.h"
-#include "cmd/router/rpc.h"
+#include "call.h"
+#include "common/signals.h"
+#include "common/status.h"
+#include "http.h"
+#include "rpc.h"
 
 #define TICK_MS 100
 #define LINGER_MS 2000

@@ -18,9 +18,9 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "cmd/router/core.h"
-#include "cmd/router/pace.h"
-#include "cmd/router/work.h"
+#include "core.h"
+#include "pace.h"
+#include "work.h"
 
 #define WEFT_OUT_BYTES 65536
 #define WEFT_READ_BYTES 65536

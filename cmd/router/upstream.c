@@ -1,4 +1,4 @@
-#include "cmd/router/upstream.h"
+#include "upstream.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -7,8 +7,8 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/rand.h"
-#include "cmd/router/call.h"
-#include "cmd/router/core.h"
+#include "call.h"
+#include "core.h"
 
 /* ------------------------------------------------------------------------------------ lists --- */
 

@@ -15,7 +15,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "cmd/common/link.h"
+#include "common/link.h"
 #include "proto/proto.h"
 
 struct core;

@@ -1,4 +1,4 @@
-#include "cmd/router/work.h"
+#include "work.h"
 
 #include <string.h>
 

@@ -21,9 +21,9 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/limits.h"
-#include "cmd/common/config.h"
-#include "cmd/common/expert_rows.h"
-#include "cmd/common/link.h"
+#include "common/config.h"
+#include "common/expert_rows.h"
+#include "common/link.h"
 #include "proto/proto.h"
 #include "scheduler/scheduler.h"
 

@@ -14,11 +14,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "actor_internal.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "cmd/common/actor.h"
-#include "cmd/scheduler/actor_internal.h"
+#include "common/actor.h"
 
 #define WORKER_NAME "weft-worker"
 

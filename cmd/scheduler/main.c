@@ -11,14 +11,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "actor_internal.h"
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/rand.h"
-#include "cmd/common/actor.h"
-#include "cmd/common/signals.h"
-#include "cmd/common/status.h"
-#include "cmd/scheduler/actor_internal.h"
+#include "common/actor.h"
+#include "common/signals.h"
+#include "common/status.h"
 
 #define TICK_MS 50u
 #define TICK_IDLE_MS 100u

@@ -1,9 +1,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "actor_internal.h"
 #include "base/check.h"
 #include "base/limits.h"
-#include "cmd/scheduler/actor_internal.h"
 
 void wefti_pending_init(struct wefti_pending *pending) {
     *pending = (struct wefti_pending){.end = &pending->first};

@@ -4,11 +4,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "actor_internal.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/log.h"
-#include "cmd/scheduler/actor_internal.h"
 
 /* Messages of routers taken in before the worker's turn comes again. */
 #define MESSAGES_PER_TURN 64

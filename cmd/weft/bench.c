@@ -11,12 +11,12 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/parse.h"
-#include "cmd/common/engine_config.h"
-#include "cmd/weft/bench_machine.h"
-#include "cmd/weft/bench_profile.h"
-#include "cmd/weft/commands.h"
-#include "cmd/weft/json_text.h"
-#include "cmd/weft/local.h"
+#include "bench_machine.h"
+#include "bench_profile.h"
+#include "commands.h"
+#include "common/engine_config.h"
+#include "json_text.h"
+#include "local.h"
 
 enum { POINTS_MAX = 16, LIST_TEXT_MAX = 256 };
 

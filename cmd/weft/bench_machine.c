@@ -1,6 +1,6 @@
 /* Threads are made for each measurement and wait at a mutex until all are there: it costs
  * microseconds, and none is left waiting where a later one cannot be made. */
-#include "cmd/weft/bench_machine.h"
+#include "bench_machine.h"
 
 #include <pthread.h>
 #include <stdbool.h>

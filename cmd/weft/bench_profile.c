@@ -1,4 +1,4 @@
-#include "cmd/weft/bench_profile.h"
+#include "bench_profile.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 #include "base/err.h"
-#include "cmd/weft/bench_machine.h"
+#include "bench_machine.h"
 #include "engine/engine.h"
 
 /* Adds the figures of `one` to those of `sum`, which is zeroed or of the same engine. */

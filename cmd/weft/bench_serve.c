@@ -5,10 +5,10 @@
 #include <sys/resource.h>
 
 #include "base/log.h"
-#include "cmd/common/config.h"
-#include "cmd/weft/commands.h"
-#include "cmd/weft/json_text.h"
-#include "cmd/weft/load.h"
+#include "commands.h"
+#include "common/config.h"
+#include "json_text.h"
+#include "load.h"
 
 enum { REQUESTS_PER_CLIENT = 3 }; /* where --requests does not say */
 

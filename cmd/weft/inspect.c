@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "cmd/weft/commands.h"
+#include "commands.h"
 #include "model/model.h"
 
 static void print_experts(const struct weft_model_params *p) {

@@ -1,4 +1,4 @@
-#include "cmd/weft/json_text.h"
+#include "json_text.h"
 
 void weft_print_json_ids(FILE *out, const uint32_t *ids, size_t n) {
     (void)fputc('[', out);

@@ -2,7 +2,7 @@
  * from the start. Bytes go through llhttp to a splitter of lines; of a line only the few bytes are
  * looked at that tell a token from all else, because this process shares its CPUs with what it
  * measures. */
-#include "cmd/weft/load.h"
+#include "load.h"
 
 #include <llhttp.h>
 #include <math.h>

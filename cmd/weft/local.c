@@ -1,4 +1,4 @@
-#include "cmd/weft/local.h"
+#include "local.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cmd/weft/commands.h"
+#include "commands.h"
 
 static const struct {
     const char *name, *about;

@@ -2,10 +2,10 @@
 #include <stdio.h>
 
 #include "base/log.h"
-#include "cmd/common/config.h"
-#include "cmd/common/engine_config.h"
-#include "cmd/weft/commands.h"
-#include "cmd/weft/quantise.h"
+#include "commands.h"
+#include "common/config.h"
+#include "common/engine_config.h"
+#include "quantise.h"
 
 int weft_cmd_pack(int argc, char **argv) {
     struct weft_errmsg why = {""};

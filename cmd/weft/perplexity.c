@@ -3,10 +3,10 @@
 #include <stdio.h>
 
 #include "base/log.h"
-#include "cmd/common/engine_config.h"
-#include "cmd/weft/commands.h"
-#include "cmd/weft/quantise.h"
-#include "cmd/weft/score.h"
+#include "commands.h"
+#include "common/engine_config.h"
+#include "quantise.h"
+#include "score.h"
 
 int weft_cmd_perplexity(int argc, char **argv) {
     struct weft_errmsg why = {""};

@@ -1,4 +1,4 @@
-#include "cmd/weft/placement.h"
+#include "placement.h"
 
 #include <numa.h>
 #include <stdio.h>

@@ -1,15 +1,15 @@
 /* Two passes over the same text. The first runs the model as it is, in f32, and notes what each
  * column of each matrix meets. The second asks what quantising one layer costs while all others
  * stay as they are: an engine per layer, since packing takes less time than the text does. */
-#include "cmd/weft/quantise.h"
+#include "quantise.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
-#include "cmd/weft/score.h"
 #include "model/model.h"
+#include "score.h"
 
 enum {
     CALIBRATION_TOKENS = 4096,

@@ -3,7 +3,7 @@
 #define WEFT_CMD_WEFT_QUANTISE_H
 
 #include "base/err.h"
-#include "cmd/common/config.h"
+#include "common/config.h"
 #include "engine/engine.h"
 
 struct weft_quant {

@@ -5,10 +5,10 @@
 
 #include "base/log.h"
 #include "base/parse.h"
-#include "cmd/common/engine_config.h"
-#include "cmd/weft/commands.h"
-#include "cmd/weft/json_text.h"
-#include "cmd/weft/local.h"
+#include "commands.h"
+#include "common/engine_config.h"
+#include "json_text.h"
+#include "local.h"
 #include "text/text.h"
 
 struct run {

@@ -1,4 +1,4 @@
-#include "cmd/weft/score.h"
+#include "score.h"
 
 #include <errno.h>
 #include <math.h>

@@ -34,12 +34,12 @@
 #include "base/log.h"
 #include "base/parse.h"
 #include "base/rand.h"
-#include "cmd/common/actor.h"
-#include "cmd/common/config.h"
-#include "cmd/common/status.h"
-#include "cmd/weft/commands.h"
-#include "cmd/weft/placement.h"
+#include "commands.h"
+#include "common/actor.h"
+#include "common/config.h"
+#include "common/status.h"
 #include "model/model.h"
+#include "placement.h"
 
 /* Children by index: these two, and behind them the workers. */
 enum { SCHEDULER, ROUTER, FIRST_WORKER, CHILDREN_MAX = FIRST_WORKER + WEFT_WORKERS_MAX };

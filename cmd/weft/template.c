@@ -9,8 +9,8 @@
 #include "base/buf.h"
 #include "base/check.h"
 #include "base/log.h"
-#include "cmd/weft/commands.h"
-#include "cmd/weft/json_text.h"
+#include "commands.h"
+#include "json_text.h"
 #include "text/text.h"
 
 #define FILE_BYTES_MAX (64u << 20)

@@ -8,8 +8,8 @@
 
 #include "base/buf.h"
 #include "base/log.h"
-#include "cmd/weft/commands.h"
-#include "cmd/weft/json_text.h"
+#include "commands.h"
+#include "json_text.h"
 #include "text/text.h"
 
 #define INPUT_BYTES_MAX (256u << 20)

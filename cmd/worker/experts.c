@@ -1,4 +1,4 @@
-#include "cmd/worker/experts.h"
+#include "experts.h"
 
 #include <stdlib.h>
 #include <string.h>

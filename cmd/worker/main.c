@@ -20,14 +20,14 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/rand.h"
-#include "cmd/common/actor.h"
-#include "cmd/common/config.h"
-#include "cmd/common/engine_config.h"
-#include "cmd/common/link.h"
-#include "cmd/common/signals.h"
-#include "cmd/common/status.h"
-#include "cmd/worker/experts.h"
-#include "cmd/worker/stepper.h"
+#include "common/actor.h"
+#include "common/config.h"
+#include "common/engine_config.h"
+#include "common/link.h"
+#include "common/signals.h"
+#include "common/status.h"
+#include "experts.h"
+#include "stepper.h"
 
 #define HEARTBEAT_MS 250u
 #define TICK_MS 100u

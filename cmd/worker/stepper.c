@@ -1,4 +1,4 @@
-#include "cmd/worker/stepper.h"
+#include "stepper.h"
 
 #include <errno.h>
 #include <pthread.h>

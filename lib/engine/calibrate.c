@@ -3,7 +3,7 @@
  * the mean of that square says what the weight's error costs.
  *
  * Activations themselves are quantised token by token as they come, and need no calibration. */
-#include "engine/engine_internal.h"
+#include "engine_internal.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Opening an engine, and one step end to end: check, commit, compute, report. */
-#include "engine/engine_internal.h"
+#include "engine_internal.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -15,7 +15,7 @@
 #ifndef WEFT_ENGINE_FORWARD_INTERNAL_H
 #define WEFT_ENGINE_FORWARD_INTERNAL_H
 
-#include "engine/engine_internal.h"
+#include "engine_internal.h"
 
 enum {
     WEFTI_OWN_ROWS = 4,         /* up to here each thread converts the activations for itself */

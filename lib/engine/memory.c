@@ -1,4 +1,4 @@
-#include "engine/engine_internal.h"
+#include "engine_internal.h"
 
 #include <sys/mman.h>
 

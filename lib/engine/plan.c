@@ -3,7 +3,7 @@
  *
  * The dry run keeps a shadow of each slot the plan names: what the slot would be after the parts
  * checked so far. Shadows are stamped per plan, so that one costs only the slots it names. */
-#include "engine/engine_internal.h"
+#include "engine_internal.h"
 
 #include <inttypes.h>
 

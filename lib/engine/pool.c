@@ -5,7 +5,7 @@
  * Waiting spins for a bounded number of pauses and then sleeps on a futex: on few cores the router
  * and the scheduler share them with us, and the thread we wait for may be the one they displaced.
  */
-#include "engine/engine_internal.h"
+#include "engine_internal.h"
 
 #include <limits.h>
 #include <linux/futex.h>

@@ -5,7 +5,7 @@
  * ring. A thread writes its own log alone, during a pass, and whoever steps reads them between
  * passes, behind the pool's last barrier. What an operator has to read and compute follows from the
  * matrices and the rows of a pass and is booked once per pass, not by the threads. */
-#include "engine/engine_internal.h"
+#include "engine_internal.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -16,13 +16,13 @@
  * Weights are exp(logit - max) in [0, 1], and non-negative floats are ordered
  * like their bits, so the k-th largest, or the point where the largest add up to top_p, is found by
  * three passes of radix selection (11, 11 and 9 bits). Equal weights rank by lower id. */
-#include "engine/engine_internal.h"
+#include "engine_internal.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "base/check.h"
-#include "engine/philox.h"
+#include "philox.h"
 
 #define GREEDY_BELOW 1e-5f /* vLLM's bound: below it a division only overflows */
 

@@ -1,6 +1,6 @@
 /* The sequences a worker holds: tokens, block table, sampling parameters and how far each has come.
  * A slot's memory is address space from the start and becomes resident as tokens arrive. */
-#include "engine/engine_internal.h"
+#include "engine_internal.h"
 
 #include <string.h>
 

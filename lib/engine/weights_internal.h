@@ -8,7 +8,7 @@
 #ifndef WEFT_ENGINE_WEIGHTS_INTERNAL_H
 #define WEFT_ENGINE_WEIGHTS_INTERNAL_H
 
-#include "engine/engine_internal.h"
+#include "engine_internal.h"
 
 enum wefti_item_form {
     WEFTI_FORM_PANELS,

@@ -2,7 +2,7 @@
  * holds 8 tokens of one element of the head. Values: 4 queries x 16 elements or 1 x 64. */
 #include <immintrin.h>
 
-#include "kernels/attention_tile.h"
+#include "attention_tile.h"
 
 enum { LANES8 = 8, SUMS = 8 };
 
@@ -205,7 +205,7 @@ ALWAYS_INLINE void value_queries(const struct attn_tile *tile, const struct attn
     }
 }
 
-#include "kernels/attention_body.h"
+#include "attention_body.h"
 
 void wefti_kern_fill_attention_avx2(struct weft_kern_table *table) {
     fill_attention(table);

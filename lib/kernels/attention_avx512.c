@@ -2,7 +2,7 @@
  * one element of the head. Values: 4 queries x 64 elements are 16 sums; tokens are broadcast. */
 #include <immintrin.h>
 
-#include "kernels/attention_tile.h"
+#include "attention_tile.h"
 
 enum { VALUE_VECTORS = 4 };
 
@@ -201,7 +201,7 @@ ALWAYS_INLINE void value_queries(const struct attn_tile *tile, const struct attn
     }
 }
 
-#include "kernels/attention_body.h"
+#include "attention_body.h"
 
 void wefti_kern_fill_attention_avx512(struct weft_kern_table *table) {
     fill_attention(table);

@@ -21,7 +21,7 @@
 #ifndef WEFT_KERNELS_ATTENTION_BODY_H
 #define WEFT_KERNELS_ATTENTION_BODY_H
 
-#include "kernels/attention_tile.h"
+#include "attention_tile.h"
 
 /* Every number of queries gets its own unrolled copy. */
 #define FOR_QUERIES(n, call)                                                                       \

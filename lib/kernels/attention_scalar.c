@@ -1,9 +1,9 @@
 /* The definition of attention: one row, one head, one tile of 64 tokens at a time, tiles into
  * spans, spans into the result. */
-#include "kernels/kern_internal.h"
+#include "kern_internal.h"
 
-#include "kernels/convert.h"
-#include "kernels/exp_lane.h"
+#include "convert.h"
+#include "exp_lane.h"
 
 static float load(const void *group, size_t at, enum weft_kv_dtype dtype) {
     if (dtype == WEFT_KV_F32) return ((const float *)group)[at];

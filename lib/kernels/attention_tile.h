@@ -6,8 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/exp_lane.h"
-#include "kernels/kern_internal.h"
+#include "exp_lane.h"
+#include "kern_internal.h"
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 

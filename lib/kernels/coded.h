@@ -11,8 +11,8 @@
 #ifndef WEFT_KERNELS_CODED_H
 #define WEFT_KERNELS_CODED_H
 
-#include "kernels/convert.h"
-#include "kernels/kern_internal.h"
+#include "convert.h"
+#include "kern_internal.h"
 
 struct coded {
     uint32_t group, per_byte; /* columns */

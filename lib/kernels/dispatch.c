@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/kern_internal.h"
+#include "kern_internal.h"
 
 #ifdef WEFT_KERN_X86
 #include <cpuid.h>

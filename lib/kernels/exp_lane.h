@@ -10,7 +10,7 @@
 #ifndef WEFT_KERNELS_EXP_LANE_H
 #define WEFT_KERNELS_EXP_LANE_H
 
-#include "kernels/convert.h"
+#include "convert.h"
 
 #define EXP_LOW (-87.33654f) /* ln 2^-126, rounded up */
 #define EXP_HIGH 89.0f       /* the result is infinite from 88.72284 */

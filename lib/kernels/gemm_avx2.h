@@ -6,7 +6,7 @@
 
 #include <immintrin.h>
 
-#include "kernels/gemm_body.h"
+#include "gemm_body.h"
 
 enum {
     FEW_ROWS = 2,

@@ -1,7 +1,7 @@
 /* bf16 weights with f32 or bf16 activations. A pair of elements lies in 32 bits, the even one low;
  * either is an f32 once it is in the high half. With bf16 activations the order is the same, so
  * they are widened and take the same tiles. */
-#include "kernels/gemm_avx2.h"
+#include "gemm_avx2.h"
 
 struct codes {
     __m256i low, high;

@@ -1,7 +1,7 @@
 /* bf16 weights with f32 activations, and with bf16 ones on a CPU without AVX512_BF16. A pair of
  * elements lies in 32 bits, the even one low; either is an f32 once it is in the high half. With
  * bf16 activations the order is the same, so they are widened and take the same tiles. */
-#include "kernels/gemm_avx512.h"
+#include "gemm_avx512.h"
 
 ALWAYS_INLINE __m512i load_pairs(const uint8_t *panel, size_t pair) {
     return _mm512_load_si512(panel + pair * 64);

@@ -1,7 +1,7 @@
 /* bf16 weights and activations with vdpbf16ps: both products of a pair are added in f32 without
  * rounding to bf16 in between. The instruction flushes subnormals of its inputs and results to
  * zero. */
-#include "kernels/gemm_avx512.h"
+#include "gemm_avx512.h"
 
 ALWAYS_INLINE void tile_dot(const struct tile *args, uint32_t rows, uint32_t panels,
                             uint32_t group_rows) {

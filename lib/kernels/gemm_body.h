@@ -27,7 +27,7 @@
 
 #include <string.h>
 
-#include "kernels/kern_internal.h"
+#include "kern_internal.h"
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 

@@ -1,7 +1,7 @@
 /* FP8 and NF4 with f32 activations: weights are widened chunk by chunk into L1 and meet the tile of
  * f32. */
-#include "kernels/coded.h"
-#include "kernels/gemm_avx2.h"
+#include "coded.h"
+#include "gemm_avx2.h"
 
 /* e4m3 as f32, of 8 features: see coded_f8_value; what it says of NaN was seen to when packing. */
 ALWAYS_INLINE __m256 f8_values(const uint8_t *codes) {

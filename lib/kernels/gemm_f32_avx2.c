@@ -1,5 +1,5 @@
 /* f32 and f16 weights, f32 activations. */
-#include "kernels/gemm_avx2.h"
+#include "gemm_avx2.h"
 
 ALWAYS_INLINE struct pair load_weights(const uint8_t *panel, size_t k, bool half) {
     if (half) {

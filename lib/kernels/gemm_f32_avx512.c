@@ -1,5 +1,5 @@
 /* f32 and f16 weights, f32 activations. */
-#include "kernels/gemm_avx512.h"
+#include "gemm_avx512.h"
 
 ALWAYS_INLINE __m512 load_weights(const uint8_t *panel, size_t k, bool half) {
     if (half) return _mm512_cvtph_ps(_mm256_load_si256((const void *)(panel + k * 32)));

@@ -1,6 +1,6 @@
 /* int8 weights of one scale per feature, with int8 activations and with f32 ones. Weights are
  * stored as code + 128; integer sums of a group of 256 columns stay in registers. */
-#include "kernels/gemm_avx2.h"
+#include "gemm_avx2.h"
 
 struct codes {
     __m256i low, high; /* features 0..7 and 8..15 */

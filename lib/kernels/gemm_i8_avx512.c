@@ -1,6 +1,6 @@
 /* int8 weights of one scale per feature: with int8 activations on a CPU without VNNI, and with f32
  * ones, where they are widened chunk by chunk into L1 and meet the tile of f32. */
-#include "kernels/gemm_i8_avx512.h"
+#include "gemm_i8_avx512.h"
 
 static void widen_i8(const uint8_t *panel, uint32_t count, float *out) {
     const __m512i low = _mm512_set1_epi32(255), zero = _mm512_set1_epi32(128);

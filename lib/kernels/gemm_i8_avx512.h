@@ -5,7 +5,7 @@
 #ifndef WEFT_KERNELS_GEMM_I8_AVX512_H
 #define WEFT_KERNELS_GEMM_I8_AVX512_H
 
-#include "kernels/gemm_avx512.h"
+#include "gemm_avx512.h"
 
 #ifdef __AVX512VNNI__
 ALWAYS_INLINE __m512i dot_i8(__m512i sum, __m512i w, __m512i a) {

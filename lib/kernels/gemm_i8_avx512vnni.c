@@ -1,5 +1,5 @@
 /* int8 weights and activations with vpdpbusd. */
-#include "kernels/gemm_i8_avx512.h"
+#include "gemm_i8_avx512.h"
 
 void wefti_kern_fill_gemm_i8_avx512vnni(struct weft_kern_table *table) {
     table->gemm[WEFT_GEMM_I8] = gemm_i8;

@@ -1,7 +1,7 @@
 /* 4 bits with groups of columns in any order, with f32 activations: weights are widened chunk by
  * chunk into L1 and meet the tile of f32. */
-#include "kernels/gemm_avx2.h"
-#include "kernels/ordered.h"
+#include "gemm_avx2.h"
+#include "ordered.h"
 
 /* scale * (code - zero) of half a column's features; both begin with theirs. */
 ALWAYS_INLINE __m256 half_column(const uint8_t *scales, const uint8_t *zeros, __m256i codes) {

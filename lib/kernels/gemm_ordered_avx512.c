@@ -1,7 +1,7 @@
 /* 4 bits with groups of columns in any order, with f32 activations: weights are widened chunk by
  * chunk into L1 and meet the tile of f32. */
-#include "kernels/gemm_avx512.h"
-#include "kernels/ordered.h"
+#include "gemm_avx512.h"
+#include "ordered.h"
 
 /* scale * (code - zero) of a column's 16 features. */
 ALWAYS_INLINE __m512 column(const uint8_t *entry, __m512i codes) {

@@ -1,5 +1,5 @@
 /* Q8 weights with f32 activations, and both as Q8. Weights are stored as code + 128. */
-#include "kernels/gemm_avx2.h"
+#include "gemm_avx2.h"
 
 struct codes {
     __m256i low, high;

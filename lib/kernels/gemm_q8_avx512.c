@@ -1,5 +1,5 @@
 /* Q8 weights with f32 activations; and both as Q8 on a CPU without VNNI. */
-#include "kernels/gemm_q8_avx512.h"
+#include "gemm_q8_avx512.h"
 
 /* w = scale * code, exactly (11 times 8 significant bits), in two instructions: a shuffle puts the
  * byte code + 128 into the second lowest byte of 32768.0f, which is worth 1 there: 32896 + code.

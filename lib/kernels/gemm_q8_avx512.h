@@ -4,7 +4,7 @@
 #ifndef WEFT_KERNELS_GEMM_Q8_AVX512_H
 #define WEFT_KERNELS_GEMM_Q8_AVX512_H
 
-#include "kernels/gemm_avx512.h"
+#include "gemm_avx512.h"
 
 /* Adds to 16 sums the products of 4 unsigned by 4 signed bytes each. */
 ALWAYS_INLINE __m512i dot_quads(__m512i sum, __m512i w, __m512i a) {

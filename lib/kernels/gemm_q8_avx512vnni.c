@@ -1,5 +1,5 @@
 /* Q8 weights and activations with vpdpbusd. */
-#include "kernels/gemm_q8_avx512.h"
+#include "gemm_q8_avx512.h"
 
 void wefti_kern_fill_gemm_q8_avx512vnni(struct weft_kern_table *table) {
     table->gemm[WEFT_GEMM_Q8] = gemm_q8;

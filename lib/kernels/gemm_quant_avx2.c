@@ -1,7 +1,7 @@
 /* The types of 2 to 6 bits, with quantised activations and with f32 ones. Codes of up to 6 bits do
  * not saturate vpmaddubsw, so a dot of four is two instructions and an addition. */
-#include "kernels/gemm_avx2.h"
-#include "kernels/quant.h"
+#include "gemm_avx2.h"
+#include "quant.h"
 
 struct codes {
     __m256i low, high; /* features 0..7 and 8..15 */

@@ -1,6 +1,6 @@
 /* The types of 2 to 6 bits: with quantised activations on a CPU without VNNI, and with f32 ones,
  * where weights are widened chunk by chunk into L1 and meet the tile of f32. */
-#include "kernels/gemm_quant_avx512.h"
+#include "gemm_quant_avx512.h"
 
 /* Element `i` (0..3) of each of the 16 quads in `codes` as f32. */
 ALWAYS_INLINE __m512 code_f32(__m512i codes, uint32_t i) {

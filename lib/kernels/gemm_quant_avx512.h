@@ -5,8 +5,8 @@
 #ifndef WEFT_KERNELS_GEMM_QUANT_AVX512_H
 #define WEFT_KERNELS_GEMM_QUANT_AVX512_H
 
-#include "kernels/gemm_avx512.h"
-#include "kernels/quant.h"
+#include "gemm_avx512.h"
+#include "quant.h"
 
 /* Adds to 16 sums the products of 4 codes, up to 63 or looked up, by 4 signed bytes each. */
 ALWAYS_INLINE __m512i dot_codes(const struct quant_layout *q, __m512i sum, __m512i codes,

@@ -1,12 +1,12 @@
 /* The definition of the product: one row, one panel, one segment at a time, K ascending. */
-#include "kernels/kern_internal.h"
+#include "kern_internal.h"
 
 #include <math.h>
 
-#include "kernels/coded.h"
-#include "kernels/convert.h"
-#include "kernels/ordered.h"
-#include "kernels/quant.h"
+#include "coded.h"
+#include "convert.h"
+#include "ordered.h"
+#include "quant.h"
 
 /* Adds k_begin..k_end of one row times one panel to `sum`. */
 typedef void dot_fn(const struct weft_gemm_args *args, const void *row, const void *panel,

@@ -11,9 +11,9 @@
 #include <string.h>
 
 #include "base/limits.h"
-#include "kernels/convert.h"
-#include "kernels/exp_lane.h"
-#include "kernels/kern_internal.h"
+#include "convert.h"
+#include "exp_lane.h"
+#include "kern_internal.h"
 
 #define LANES 16u
 

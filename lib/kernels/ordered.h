@@ -12,8 +12,8 @@
 #ifndef WEFT_KERNELS_ORDERED_H
 #define WEFT_KERNELS_ORDERED_H
 
-#include "kernels/convert.h"
-#include "kernels/kern_internal.h"
+#include "convert.h"
+#include "kern_internal.h"
 
 enum {
     ORDERED_GROUP = 32,                             /* columns at least, of a group */

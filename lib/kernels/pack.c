@@ -6,12 +6,12 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/coded.h"
-#include "kernels/convert.h"
-#include "kernels/kern_internal.h"
-#include "kernels/ordered.h"
-#include "kernels/quant.h"
-#include "kernels/quantise.h"
+#include "coded.h"
+#include "convert.h"
+#include "kern_internal.h"
+#include "ordered.h"
+#include "quant.h"
+#include "quantise.h"
 
 enum { TILE_K = 64 };
 _Static_assert(TILE_K % Q8_GROUP == 0, "a tile holds whole quantisation blocks");

@@ -7,7 +7,7 @@
 #ifndef WEFT_KERNELS_PEAK_H
 #define WEFT_KERNELS_PEAK_H
 
-#include "kernels/kern_internal.h"
+#include "kern_internal.h"
 
 #ifdef __AVX512F__
 #define PEAK_CHAINS 16

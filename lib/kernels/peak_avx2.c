@@ -2,7 +2,7 @@
  * widened to f32 here, so that its peak is the same. */
 #include <immintrin.h>
 
-#include "kernels/peak.h"
+#include "peak.h"
 
 #define STEP_F32(sum, a, b) _mm256_fmadd_ps(a, b, sum)
 #define STEP_INT8(sum, a, b) _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), b))

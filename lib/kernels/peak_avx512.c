@@ -1,7 +1,7 @@
 /* As peak_avx2.c, twice as wide: what AVX-512 does without VNNI and BF16. */
 #include <immintrin.h>
 
-#include "kernels/peak.h"
+#include "peak.h"
 
 #define STEP_F32(sum, a, b) _mm512_fmadd_ps(a, b, sum)
 #define STEP_INT8(sum, a, b) _mm512_add_epi32(sum, _mm512_madd_epi16(_mm512_maddubs_epi16(a, b), b))

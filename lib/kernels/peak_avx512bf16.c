@@ -1,7 +1,7 @@
 /* Pairs of bf16 products summed in f32, vdpbf16ps. */
 #include <immintrin.h>
 
-#include "kernels/peak.h"
+#include "peak.h"
 
 /* The factors are carried as integers, which every compiler lets asm touch. */
 #define STEP_BF16(sum, a, b)                                                                       \

@@ -1,7 +1,7 @@
 /* Four products of bytes summed in 32 bits, vpdpbusd. */
 #include <immintrin.h>
 
-#include "kernels/peak.h"
+#include "peak.h"
 
 #define STEP_INT8(sum, a, b) _mm512_dpbusd_epi32(sum, a, b)
 

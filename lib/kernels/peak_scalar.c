@@ -1,6 +1,6 @@
 /* Multiply-adds as plain C has them: a product, then a sum, in the widest vectors that every CPU of
  * the architecture has, as a compiler makes them of loops. */
-#include "kernels/peak.h"
+#include "peak.h"
 
 typedef float vec_f32 __attribute__((vector_size(16)));
 /* 16 bits are the widest integers that SSE2 multiplies in one instruction. */

@@ -1,5 +1,5 @@
 /* Blocks of a file taken apart; see quant.h for what they mean. */
-#include "kernels/quant.h"
+#include "quant.h"
 
 /* 16 bytes hold columns 0..15 in their low nibbles and 16..31 in the high ones. */
 static void split_nibbles(const uint8_t *packed, uint8_t *codes) {

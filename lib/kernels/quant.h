@@ -24,8 +24,8 @@
 #ifndef WEFT_KERNELS_QUANT_H
 #define WEFT_KERNELS_QUANT_H
 
-#include "kernels/convert.h"
-#include "kernels/kern_internal.h"
+#include "convert.h"
+#include "kern_internal.h"
 
 /* In the order of the kinds and of the sources. */
 enum quant {

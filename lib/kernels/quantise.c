@@ -1,11 +1,11 @@
 /* Grids for weights, and the choice of their reach; see quantise.h. */
-#include "kernels/quantise.h"
+#include "quantise.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "kernels/convert.h"
-#include "kernels/kern_internal.h"
+#include "convert.h"
+#include "kern_internal.h"
 
 enum {
     BINS = 2048,        /* of a histogram of magnitudes, for grids of 8 bits */

@@ -1,5 +1,5 @@
 /* The architectures that are served, and how they differ from Llama. */
-#include "model/model_internal.h"
+#include "model_internal.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* The metadata of a GGUF file under its architecture's name. Options that would change the
  * arithmetic and are not there yet are refused by name, never ignored.
  */
-#include "model/model_internal.h"
+#include "model_internal.h"
 
 #include <inttypes.h>
 #include <math.h>

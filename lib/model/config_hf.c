@@ -1,7 +1,7 @@
 /* config.json of a Hugging Face folder. Keys that are missing have transformers' defaults; options
  * that would change the arithmetic and are not there yet are refused by name, never ignored.
  */
-#include "model/config_hf.h"
+#include "config_hf.h"
 
 #include <math.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "model/model_internal.h"
+#include "model_internal.h"
 
 struct config {
     const char *path;

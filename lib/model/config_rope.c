@@ -1,6 +1,6 @@
 /* What config.json says of RoPE: "rope_scaling", or the newer "rope_parameters", and what stands
  * beside them. */
-#include "model/config_hf.h"
+#include "config_hf.h"
 
 #include <string.h>
 

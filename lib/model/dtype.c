@@ -1,4 +1,4 @@
-#include "model/parts.h"
+#include "parts.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "model/model_internal.h"
+#include "model_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>

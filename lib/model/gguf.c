@@ -2,7 +2,7 @@
  * data. The metadata is walked once when the file is opened: after that every value is known to lie
  * within the mapping, and the accessors need no checks but those of type and index.
  */
-#include "model/model_internal.h"
+#include "model_internal.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

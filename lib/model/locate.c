@@ -1,7 +1,7 @@
 /* What a path names. Content decides, not the name: a GGUF file in a content-addressed store is
  * called by its hash.
  */
-#include "model/model_internal.h"
+#include "model_internal.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -7,7 +7,7 @@
  *     12  u32 format       32  u64 hash of the layout      88  u64 XXH3 of all behind the arena
  *                          40  u64 hash of the weights     96  u64 XXH3 of these 96 bytes
  */
-#include "model/packed.h"
+#include "packed.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

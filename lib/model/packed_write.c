@@ -1,6 +1,6 @@
 /* Packed files, written: everything but the arena, which is the engine's. The header comes last: a
  * file without one is nothing. */
-#include "model/packed.h"
+#include "packed.h"
 
 #include <stdlib.h>
 #include <string.h>

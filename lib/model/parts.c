@@ -13,7 +13,7 @@
  *          the size of a block; quant_map [16]; absmax [blocks] f32, or u8, which stand for values
  *          of nested_quant_map [256] times nested_absmax [blocks of blocks] plus nested_offset
  */
-#include "model/parts.h"
+#include "parts.h"
 
 #include <inttypes.h>
 #include <stdio.h>

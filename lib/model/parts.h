@@ -4,7 +4,7 @@
 #ifndef WEFT_MODEL_PARTS_H
 #define WEFT_MODEL_PARTS_H
 
-#include "model/model_internal.h"
+#include "model_internal.h"
 
 enum wefti_piece {
     WEFTI_PIECE_CODES,

@@ -1,5 +1,5 @@
 /* Rows of weights that are in parts, put together as their type has them, or as f32. */
-#include "model/parts.h"
+#include "parts.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
  * have; a tensor that plays no part is refused, because ignoring it (a bias, an expert, a scale of
  * some quantisation) would give a model that runs and is wrong.
  */
-#include "model/model_internal.h"
+#include "model_internal.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -2,7 +2,7 @@
  * of the ways that models are trained with. As Hugging Face has them, in double throughout.
  *
  * YaRN: Peng et al. 2023 (arXiv 2309.00071). LongRoPE: Ding et al. 2024 (arXiv 2402.13753). */
-#include "model/model_internal.h"
+#include "model_internal.h"
 
 #include <math.h>
 #include <string.h>

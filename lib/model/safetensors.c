@@ -2,7 +2,7 @@
  * and the data. The offsets are redundant (they must tile the data section), which is what makes
  * the format checkable: a file either adds up exactly or is refused.
  */
-#include "model/model_internal.h"
+#include "model_internal.h"
 
 #include <inttypes.h>
 #include <stdio.h>

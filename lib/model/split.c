@@ -2,7 +2,7 @@
  * weight is [out features, in features] row by row, so a part is a run of rows, and still a view
  * into the file; so is an expert's of a stack of all experts of a layer. Everything behind this
  * knows parts alone; so does a packed file. */
-#include "model/model_internal.h"
+#include "model_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>

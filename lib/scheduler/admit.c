@@ -9,7 +9,7 @@
  * it, copy the block that holds its position, and recompute the last token alone, whose logits they
  * need. The copy is executed before the rows of its plan, and after all plans before; the source
  * therefore is a sequence whose rows in earlier plans cover the prompt. */
-#include "scheduler/scheduler_internal.h"
+#include "scheduler_internal.h"
 
 #include <string.h>
 

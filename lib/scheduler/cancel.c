@@ -1,5 +1,5 @@
 /* Requests that leave before they are done: cancelled, overdue, orphaned, or given up. */
-#include "scheduler/scheduler_internal.h"
+#include "scheduler_internal.h"
 
 #include "base/check.h"
 

@@ -1,5 +1,5 @@
 /* weft_sched_check: what must hold between any two calls. */
-#include "scheduler/scheduler_internal.h"
+#include "scheduler_internal.h"
 
 #include "base/check.h"
 

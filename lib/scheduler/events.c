@@ -1,5 +1,5 @@
 /* What happened since the caller last asked. */
-#include "scheduler/scheduler_internal.h"
+#include "scheduler_internal.h"
 
 #include <stdlib.h>
 

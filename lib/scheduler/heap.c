@@ -1,6 +1,6 @@
 /* A binary heap of requests, smallest (key, tie) on top. Each request knows its position, so that
  * it can leave from anywhere in O(log n): a queue of a million with cancels in its middle. */
-#include "scheduler/scheduler_internal.h"
+#include "scheduler_internal.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* Requests by (router, request id): a hash table with chains through the requests themselves. */
-#include "scheduler/scheduler_internal.h"
+#include "scheduler_internal.h"
 
 #include <stdlib.h>
 

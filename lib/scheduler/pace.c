@@ -11,7 +11,7 @@
  * slow the machine: prompts always advance.
  *
  * Integers only: the same results give the same plans on every machine. */
-#include "scheduler/scheduler_internal.h"
+#include "scheduler_internal.h"
 
 #define PROMPT_TOKENS_MIN 16u
 #define PROMPT_TOKENS_FIRST 32u /* before anything is known: 64 ms at 2 ms a token */

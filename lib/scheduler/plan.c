@@ -1,5 +1,5 @@
 /* One plan: who gets a token, who loses its blocks, what the worker must be told. */
-#include "scheduler/scheduler_internal.h"
+#include "scheduler_internal.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
  * waits for ever, decode rows and prompts alike.
  *
  * Who sits out changes when something is computed and never what (design 2.1). */
-#include "scheduler/scheduler_internal.h"
+#include "scheduler_internal.h"
 
 #include "base/check.h"
 

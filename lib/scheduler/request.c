@@ -1,5 +1,5 @@
 /* A request and its sequences as plain objects: making, ending, and questions about one of them. */
-#include "scheduler/scheduler_internal.h"
+#include "scheduler_internal.h"
 
 #include <stdlib.h>
 #include <string.h>

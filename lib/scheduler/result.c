@@ -1,6 +1,6 @@
 /* Taking in what the worker did. It is another process: the whole result is held against the plan
  * before any of it is believed. */
-#include "scheduler/scheduler_internal.h"
+#include "scheduler_internal.h"
 
 #include <inttypes.h>
 

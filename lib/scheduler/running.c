@@ -1,5 +1,5 @@
 /* The life of a sequence: each transition in one place, with all that it implies. */
-#include "scheduler/scheduler_internal.h"
+#include "scheduler_internal.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* The scheduler as a whole: making, ending, starting over, and what it tells about itself. */
 #include "scheduler/scheduler.h"
-#include "scheduler/scheduler_internal.h"
+#include "scheduler_internal.h"
 
 #include <stdlib.h>
 #include <string.h>

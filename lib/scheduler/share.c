@@ -8,7 +8,7 @@
  *
  * Order is by age and never by phase: a chunk's size does not change what is computed (design 2.1).
  */
-#include "scheduler/scheduler_internal.h"
+#include "scheduler_internal.h"
 
 #include "base/check.h"
 

@@ -1,5 +1,5 @@
 /* Who gets in: what can never run is refused with a sentence, what is too much with a time. */
-#include "scheduler/scheduler_internal.h"
+#include "scheduler_internal.h"
 
 #include <inttypes.h>
 

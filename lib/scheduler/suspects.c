@@ -10,7 +10,7 @@
  * computed by itself, all others pausing, until it got something new done: that clears it, or it is
  * alone in the next loss. At WEFT_SEQ_LOSSES_MAX its request is ended. Losses that come from
  * outside (somebody kills workers) seldom hit a sequence that often in a row; see base/limits.h. */
-#include "scheduler/scheduler_internal.h"
+#include "scheduler_internal.h"
 
 #include "base/check.h"
 

@@ -23,7 +23,7 @@
 
 #include <time.h>
 
-#include "text/text_internal.h"
+#include "text_internal.h"
 
 /* ---------------------------------------------------------------------------------------- lex ---
  */

@@ -3,39 +3,39 @@ set(ENG_FIXTURES ${CMAKE_SOURCE_DIR}/tests/unit/engine_fixtures.c ${ENG_DRIVE})
 set(ENG_GOLDENS ${CMAKE_SOURCE_DIR}/tests/golden/goldens.c ${ENG_DRIVE})
 
 weft_test(test_pool SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_pool.c
-          LINKS weft_engine weft_alloc LABELS unit TIMEOUT 60)
+          LINKS weft_engine weft_model weft_kernels weft_alloc INSIDE engine LABELS unit TIMEOUT 60)
 weft_test(test_sampler SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_sampler.c
-          LINKS weft_engine weft_alloc LABELS unit TIMEOUT 60)
+          LINKS weft_engine weft_kernels weft_model weft_alloc INSIDE engine LABELS unit TIMEOUT 60)
 weft_test(test_profile SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_profile.c ${ENG_FIXTURES}
-          LINKS weft_engine weft_alloc LABELS unit TIMEOUT 60)
+          LINKS weft_engine weft_model weft_kernels weft_alloc LABELS unit TIMEOUT 60)
 weft_test(test_placement SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_placement.c
                          ${CMAKE_SOURCE_DIR}/cmd/weft/placement.c
-          LINKS weft_base PkgConfig::NUMA LABELS unit TIMEOUT 60)
+          LINKS weft_base PkgConfig::NUMA INSIDE cmd_weft LABELS unit TIMEOUT 60)
 weft_test(test_bench_profile SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_bench_profile.c
                                      ${CMAKE_SOURCE_DIR}/cmd/weft/bench_profile.c
-          LINKS weft_engine weft_kernels weft_base m LABELS unit TIMEOUT 60)
+          LINKS weft_engine weft_kernels weft_base m INSIDE cmd_weft LABELS unit TIMEOUT 60)
 weft_test(golden_perplexity SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_perplexity.c ${ENG_DRIVE}
-          LINKS weft_engine weft_text PkgConfig::JANSSON weft_alloc LABELS golden TIMEOUT 300)
+          LINKS weft_engine weft_model weft_kernels weft_text PkgConfig::JANSSON weft_alloc LABELS golden TIMEOUT 300)
 
 weft_test(golden_quant SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_quant.c ${ENG_GOLDENS}
-          LINKS weft_engine PkgConfig::JANSSON weft_alloc LABELS golden TIMEOUT 60)
+          LINKS weft_engine weft_model weft_kernels PkgConfig::JANSSON weft_alloc INSIDE kernels LABELS golden TIMEOUT 60)
 
 # The engine on each instruction set. Fewer rounds for the scalar one, which is the slow one.
 function(engine_tests suffix env)
   foreach(name test_engine_invariance test_engine_plans test_engine_steps test_engine_calibrate test_engine_open)
     weft_test(${name}${suffix} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/${name}.c ${ENG_FIXTURES}
-              LINKS weft_engine weft_alloc LABELS unit TIMEOUT 600 ARGS ${ARGN} ENV "${env}")
+              LINKS weft_engine weft_model weft_kernels weft_alloc LABELS unit TIMEOUT 600 ARGS ${ARGN} ENV "${env}")
   endforeach()
   weft_test(test_engine_packed${suffix} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_engine_packed.c
                                                 ${ENG_FIXTURES}
-            LINKS weft_engine weft_text PkgConfig::XXHASH weft_alloc LABELS unit TIMEOUT 600 ARGS ${ARGN}
+            LINKS weft_engine weft_model weft_kernels weft_text PkgConfig::XXHASH weft_alloc LABELS unit TIMEOUT 600 ARGS ${ARGN}
             ENV "${env}")
   if(NOT WEFT_SANITIZE) # it counts what each thread allocates
     target_link_options(test_engine_steps${suffix} PRIVATE -Wl,--wrap=pthread_create)
   endif()
   weft_test(golden_logits${suffix} SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_logits.c
                                            ${ENG_GOLDENS}
-            LINKS weft_engine PkgConfig::JANSSON weft_alloc LABELS golden TIMEOUT 120 ENV "${env}")
+            LINKS weft_engine weft_model weft_kernels PkgConfig::JANSSON weft_alloc INSIDE kernels LABELS golden TIMEOUT 120 ENV "${env}")
 endfunction()
 engine_tests("" "")
 engine_tests(_avx2 "WEFT_ISA=avx2")

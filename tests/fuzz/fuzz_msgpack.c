@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "cmd/router/msgpack_io.h"
+#include "inside/router/msgpack_io.h"
 
 #define BYTES_MAX 4096
 

@@ -9,7 +9,7 @@
 #include <xxhash.h>
 
 #include "base/check.h"
-#include "model/packed.h"
+#include "inside/model/packed.h"
 #include "unit/model_files.h"
 
 static void read_packed(const void *bytes, size_t n) {

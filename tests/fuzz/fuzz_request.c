@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "cmd/router/call.h"
-#include "cmd/router/core.h"
-#include "cmd/router/msgpack_io.h"
+#include "inside/router/call.h"
+#include "inside/router/core.h"
+#include "inside/router/msgpack_io.h"
 
 static struct core *make_core(void) {
     static struct core core;

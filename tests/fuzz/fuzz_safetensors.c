@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "model/parts.h"
+#include "inside/model/parts.h"
 #include "unit/model_files.h"
 
 /* Every row that was put together, as it will be packed and as f32. */

@@ -9,8 +9,8 @@
 
 #include "base/check.h"
 #include "base/parse.h"
+#include "inside/text/text_internal.h"
 #include "model/model.h"
-#include "text/text_internal.h"
 #include "unit/model_files.h"
 #include "unit/text_files.h"
 

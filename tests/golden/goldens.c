@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/convert.h"
+#include "inside/kernels/convert.h"
 
 static bool read_file(const char *path, uint8_t **bytes_out, size_t *len_out) {
     FILE *f = fopen(path, "rbe");

@@ -15,11 +15,11 @@
 #include <cmocka.h>
 
 #include "base/rand.h"
-#include "kernels/coded.h"
-#include "kernels/kern_internal.h"
+#include "inside/kernels/coded.h"
+#include "inside/kernels/kern_internal.h"
+#include "inside/kernels/ordered.h"
+#include "inside/kernels/quant.h"
 #include "kernels/kernels.h"
-#include "kernels/ordered.h"
-#include "kernels/quant.h"
 
 enum {
     TABLES_MAX = 8,

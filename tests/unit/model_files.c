@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
-#include "model/model_internal.h"
+#include "inside/model/model_internal.h"
 
 char *test_dir_new(void) {
     char *dir = NULL;

@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "cmd/common/actor.h"
+#include "common/actor.h"
 
 struct attr {
     uint32_t size, policy;

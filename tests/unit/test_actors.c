@@ -24,8 +24,8 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/rand.h"
-#include "cmd/common/link.h"
-#include "cmd/common/status.h"
+#include "common/link.h"
+#include "common/status.h"
 #include "proto/proto.h"
 
 #define N_STREAMS 8

@@ -3,7 +3,7 @@
  * many, and what else lies in the cache. */
 #include "kernels_test.h"
 
-#include "kernels/convert.h"
+#include "inside/kernels/convert.h"
 
 enum { DIM_MAX = 640 };
 

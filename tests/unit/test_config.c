@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/limits.h"
-#include "cmd/common/config.h"
+#include "common/config.h"
 
 enum { ARGS_MAX = 64, BORROWED_MAX = 4 * ARGS_MAX }; /* ARGS_MAX as in `weft serve` */
 

@@ -2,7 +2,7 @@
  * same bits whatever stands beside it. */
 #include "kernels_test.h"
 
-#include "kernels/convert.h"
+#include "inside/kernels/convert.h"
 
 struct gemm_case {
     enum weft_gemm_kind kind;

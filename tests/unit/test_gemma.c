@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "model/model_internal.h"
+#include "inside/model/model_internal.h"
 #include "unit/model_files.h"
 
 #define GEMMA2 "\"architectures\":[\"Gemma2ForCausalLM\"],\"model_type\":\"gemma2\""

@@ -29,8 +29,8 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/rand.h"
-#include "cmd/common/link.h"
-#include "cmd/common/local.h"
+#include "common/link.h"
+#include "inside/common/local.h"
 
 #define PEERS 8      /* of a hub that a test looks at */
 #define WINDOW 48    /* unanswered messages */

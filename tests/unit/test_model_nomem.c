@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/model_internal.h"
+#include "inside/model/model_internal.h"
 #include "unit/model_files.h"
 
 #define NEVER UINT32_MAX

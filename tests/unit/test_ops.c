@@ -4,8 +4,8 @@
 
 #include <float.h>
 
-#include "kernels/convert.h"
-#include "kernels/exp_lane.h"
+#include "inside/kernels/convert.h"
+#include "inside/kernels/exp_lane.h"
 
 static uint64_t seed;
 

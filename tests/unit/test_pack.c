@@ -3,7 +3,7 @@
 
 #include <float.h>
 
-#include "kernels/convert.h"
+#include "inside/kernels/convert.h"
 
 static uint64_t seed;
 

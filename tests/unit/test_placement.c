@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "cmd/weft/placement.h"
+#include "inside/cmd_weft/placement.h"
 
 static struct weft_placement placement;
 

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "engine/engine_internal.h"
+#include "inside/engine/engine_internal.h"
 
 enum { CELLS = 300, PHASES = 200 };
 

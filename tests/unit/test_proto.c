@@ -13,8 +13,8 @@
 
 #include "base/buf.h"
 #include "golden/proto_vectors.h"
+#include "inside/proto/wire.h"
 #include "proto/proto.h"
-#include "proto/wire.h"
 #include "unit/proto_messages.h"
 
 /* The n-th allocation from now and all after it fail; 0: none. The linker sends our modules' calls

@@ -2,8 +2,8 @@
  * that a calibration chooses. */
 #include "kernels_test.h"
 
-#include "kernels/convert.h"
-#include "kernels/quantise.h"
+#include "inside/kernels/convert.h"
+#include "inside/kernels/quantise.h"
 
 static uint64_t seed;
 

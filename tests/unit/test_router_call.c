@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/router/call.h"
-#include "cmd/router/core.h"
+#include "inside/router/call.h"
+#include "inside/router/core.h"
 
 /* ---------------------------------------------------------------- an allocator that refuses --- */
 

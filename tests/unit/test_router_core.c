@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "cmd/router/core.h"
+#include "inside/router/core.h"
 
 enum { SNAPSHOT_MS = 250, NOW_MS = 10000 };
 

@@ -6,7 +6,7 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "cmd/router/http.h"
+#include "inside/router/http.h"
 
 /* Scans `text` cut in two at every place. -1: not allowed; else how many bytes the head has, 0
  * while it is not complete. */

@@ -11,8 +11,8 @@
 
 #include "base/parse.h"
 #include "base/rand.h"
-#include "cmd/router/api_error.h"
-#include "cmd/router/json_out.h"
+#include "inside/router/api_error.h"
+#include "inside/router/json_out.h"
 
 static void expect_text(const char *bytes, size_t len, const char *want) {
     struct weft_buf out;

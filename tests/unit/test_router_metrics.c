@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#include "cmd/router/metrics.h"
+#include "inside/router/metrics.h"
 
 static struct weft_msg_snapshot snapshot(void) {
     struct weft_msg_snapshot s = {.serving = true, .advancing = true, .has_model = true};

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/router/msgpack_io.h"
+#include "inside/router/msgpack_io.h"
 
 static const char *const samples[] = {
     "null",

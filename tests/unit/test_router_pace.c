@@ -5,7 +5,7 @@
 
 #include <cmocka.h>
 
-#include "cmd/router/pace.h"
+#include "inside/router/pace.h"
 
 #define WINDOW_MS 4000
 #define TICK_MS 100

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/router/params.h"
+#include "inside/router/params.h"
 
 static const uint32_t eos[] = {90, 91};
 

@@ -6,7 +6,7 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "cmd/router/work.h"
+#include "inside/router/work.h"
 
 #define MIB (1u << 20)
 

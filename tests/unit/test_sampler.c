@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "base/rand.h"
-#include "engine/engine_internal.h"
-#include "engine/philox.h"
+#include "inside/engine/engine_internal.h"
+#include "inside/engine/philox.h"
 
 enum { VOCAB_MAX = 5000, CHUNKS_MAX = (VOCAB_MAX + WEFT_CHUNK - 1) / WEFT_CHUNK };
 

@@ -1,4 +1,4 @@
-#include "cmd/common/status.h"
+#include "common/status.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
