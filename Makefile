@@ -9,7 +9,7 @@ BUILD_PACKAGES := cmake ninja-build pkg-config gcc libc6-dev libuv1-dev libnng-d
   libjemalloc-dev node-llhttp libjansson-dev libpcre2-dev libutf8proc-dev libnuma-dev libxxhash-dev \
   libcmocka-dev
 TEST_PACKAGES := python3 python3-msgpack python3-pynvim prometheus curl \
-  $(shell command -v node >/dev/null || echo nodejs) $(shell command -v npm >/dev/null || echo npm)
+  $(shell command -v node >/dev/null || echo nodejs) $(shell command -v npm >/dev/null || echo npm) universal-ctags
 # The linter reads the comparisons of bench/, too.
 LINT_PACKAGES := clang-format clang-tidy libopenblas-dev libdnnl-dev libomp-dev
 # Peers of bench_gemm, which goes without them, and what draws.
