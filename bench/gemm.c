@@ -23,7 +23,7 @@
 #include "base/rand.h"
 #include "crew.h"
 #include "gemm_peers.h"
-#include "inside/cmd_weft/bench_machine.h"
+#include "inside/cmd_weft/bench/bench_machine.h"
 #include "kernels/kernels.h"
 
 enum { ROUNDS_MAX = 99, LOOKS = 3, DIM = 2048, LONG_K = 4096, N_SHAPES = 4, M_MAX = 512 };

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "inside/cmd_weft/bench_machine.h"
+#include "inside/cmd_weft/bench/bench_machine.h"
 #include "kernels/kernels.h"
 
 enum bench_type { BENCH_F32, BENCH_BF16, BENCH_INT8, BENCH_TYPE_COUNT };

@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "base/parse.h"
 #include "base/rand.h"
-#include "inside/cmd_weft/bench_machine.h"
+#include "inside/cmd_weft/bench/bench_machine.h"
 #include "inside/engine/engine_internal.h"
 
 enum {

@@ -5,7 +5,7 @@ find_path(DNNL_INCLUDE_DIR dnnl.h)
 find_library(DNNL_LIBRARY dnnl)
 find_package(OpenMP QUIET COMPONENTS C)
 
-weft_bench(bench_gemm SOURCES gemm.c gemm_table.c crew.c ${CMAKE_SOURCE_DIR}/cmd/weft/bench_machine.c
+weft_bench(bench_gemm SOURCES gemm.c gemm_table.c crew.c ${CMAKE_SOURCE_DIR}/cmd/weft/bench/bench_machine.c
            LINKS weft_kernels Threads::Threads m INSIDE cmd_weft)
 if(OPENBLAS_FOUND)
   target_sources(bench_gemm PRIVATE gemm_blas.c)
@@ -22,5 +22,5 @@ if(DNNL_MAJOR)
   target_compile_definitions(bench_gemm PRIVATE WEFT_BENCH_ONEDNN)
   target_link_libraries(bench_gemm PRIVATE ${DNNL_LIBRARY} OpenMP::OpenMP_C)
 endif()
-weft_bench(bench_ops SOURCES ops.c ${CMAKE_SOURCE_DIR}/cmd/weft/bench_machine.c
+weft_bench(bench_ops SOURCES ops.c ${CMAKE_SOURCE_DIR}/cmd/weft/bench/bench_machine.c
            LINKS weft_engine weft_model weft_kernels Threads::Threads m INSIDE engine cmd_weft)

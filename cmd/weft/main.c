@@ -29,11 +29,6 @@ static void print_usage(FILE *out) {
                   "a server's URL.\n\"weft COMMAND --help\" lists the options.\n");
 }
 
-int weft_cmd_fail(weft_err err, const struct weft_errmsg *why) {
-    (void)fprintf(stderr, "weft: %s\n", why->text[0] ? why->text : weft_err_text(err));
-    return 1;
-}
-
 /* A full disk may show only when the last of the output is written, and half an output with status
  * 0 passes for a whole one. */
 static int end_output(int status) {

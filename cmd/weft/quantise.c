@@ -91,10 +91,18 @@ static uint32_t n_to_keep(const struct layer_cost *costs, uint32_t n, int32_t as
     return kept;
 }
 
+struct layers {
+    enum weft_eng_dtype *dtypes; /* [n] */
+    struct layer_cost *costs;    /* [n] */
+    uint32_t n;
+    double whole; /* the perplexity with no layer quantised */
+};
+
 static weft_err measure_layers(const char *model, const struct weft_eng_options *options,
-                               const struct weft_score_text *text, double whole,
-                               enum weft_eng_dtype *dtypes, uint32_t n_layers,
-                               struct layer_cost *costs, struct weft_errmsg *why) {
+                               const struct weft_score_text *text, const struct layers *layers,
+                               struct weft_errmsg *why) {
+    enum weft_eng_dtype *dtypes = layers->dtypes;
+    const uint32_t n_layers = layers->n;
     struct weft_eng_options one = for_text(options);
     one.dtype = WEFT_ENG_DT_AUTO;
     one.calib = options->calib;
@@ -109,8 +117,8 @@ static weft_err measure_layers(const char *model, const struct weft_eng_options 
         weft_err err = perplexity_of(model, &one, text, &perplexity, &same, why);
         dtypes[i] = WEFT_ENG_DT_AUTO;
         if (err) return err;
-        costs[i] = (struct layer_cost){i, perplexity / whole - 1.0};
-        printf("%5u  %12.4f  %+8.3f %%\n", i, perplexity, 100.0 * costs[i].cost);
+        layers->costs[i] = (struct layer_cost){i, perplexity / layers->whole - 1.0};
+        printf("%5u  %12.4f  %+8.3f %%\n", i, perplexity, 100.0 * layers->costs[i].cost);
         (void)fflush(stdout);
     }
     return WEFT_OK;
@@ -145,8 +153,8 @@ static weft_err mix(const struct weft_config *config, struct weft_eng_options *o
         return weft_err_set(why, WEFT_E_NOMEM, "no memory for a list of layers");
     }
     printf("layer    perplexity       cost\n none  %12.4f\n", whole);
-    err = measure_layers(config->model, options, text, whole, quant->layer_dtypes, n_layers, costs,
-                         why);
+    struct layers layers = {quant->layer_dtypes, costs, n_layers, whole};
+    err = measure_layers(config->model, options, text, &layers, why);
     if (!err) {
         keep_wider(config, options->dtype, quant->layer_dtypes, costs, n_layers);
         options->layer_dtypes = quant->layer_dtypes;

@@ -7,8 +7,8 @@
 #include "base/parse.h"
 #include "commands.h"
 #include "common/engine_config.h"
+#include "generate.h"
 #include "json_text.h"
-#include "local.h"
 #include "text/text.h"
 
 struct run {
@@ -108,7 +108,7 @@ int weft_cmd_run(int argc, char **argv) {
     struct weft_config config;
     struct weft_eng_options options;
     struct weft_sampling sampling;
-    struct weft_local_times times;
+    struct weft_generate_times times;
     struct run run = {0};
     weft_eng *eng = NULL;
     uint32_t *prompt = NULL;
@@ -139,8 +139,13 @@ int weft_cmd_run(int argc, char **argv) {
     weft_detok_init(&run.detok, run.tok, true);
     run.detok.at_start = false; /* what follows a prompt keeps its leading space */
     set_sampling(&config, &run, weft_eng_info(eng)->n_vocab, &sampling);
-    err = weft_local_generate(eng, &sampling, prompt, (uint32_t)n_prompt, 1, on_token, &run, &times,
-                              &why);
+    struct weft_generate_request request = {.sampling = &sampling,
+                                            .prompt = prompt,
+                                            .n_prompt = (uint32_t)n_prompt,
+                                            .n_seqs = 1,
+                                            .on_token = on_token,
+                                            .ctx = &run};
+    err = weft_generate(eng, &request, &times, &why);
     if (err) goto cleanup;
     weft_detok_finish(&run.detok, &run.text);
     if (n_prompt + run.n_ids == weft_eng_info(eng)->max_model_len && run.n_ids < run.max_ids)

@@ -12,7 +12,7 @@ weft_test(test_placement SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_placement.c
                          ${CMAKE_SOURCE_DIR}/cmd/weft/placement.c
           LINKS weft_base PkgConfig::NUMA INSIDE cmd_weft LABELS unit TIMEOUT 60)
 weft_test(test_bench_profile SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_bench_profile.c
-                                     ${CMAKE_SOURCE_DIR}/cmd/weft/bench_profile.c
+                                     ${CMAKE_SOURCE_DIR}/cmd/weft/bench/bench_profile.c
           LINKS weft_engine weft_kernels weft_base m INSIDE cmd_weft LABELS unit TIMEOUT 60)
 weft_test(golden_perplexity SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_perplexity.c ${ENG_DRIVE}
           LINKS weft_engine weft_model weft_kernels weft_text PkgConfig::JANSSON weft_alloc LABELS golden TIMEOUT 300)

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "inside/cmd_weft/bench_profile.h"
+#include "inside/cmd_weft/bench/bench_profile.h"
 
 static const struct weft_machine_rates machine = {
     .dram_bytes = 50e9,

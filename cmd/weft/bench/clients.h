@@ -1,4 +1,4 @@
-/* load — a closed loop of streaming clients against an OpenAI-compatible server.
+/* clients — a closed loop of streaming clients against an OpenAI-compatible server.
  *
  * Each client has one connection and one request at a time: POST /v1/completions with random token
  * ids, greedy, the end of the text ignored. When its stream has ended it takes the next request,
@@ -7,15 +7,15 @@
  *
  * Tokens are what the server says in `usage`; where it does not say, events with text count. Times
  * between tokens are times between events with text as this process reads them. */
-#ifndef WEFT_CMD_WEFT_LOAD_H
-#define WEFT_CMD_WEFT_LOAD_H
+#ifndef WEFT_CMD_WEFT_CLIENTS_H
+#define WEFT_CMD_WEFT_CLIENTS_H
 
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
 
-struct weft_load_options {
+struct weft_clients_options {
     const char *url;     /* http://HOST[:PORT], with or without a path to put before /v1 */
     const char *api_key; /* NULL: none */
     uint32_t n_clients, n_requests;
@@ -25,15 +25,15 @@ struct weft_load_options {
 };
 
 /* Milliseconds, in no order. */
-struct weft_load_times {
+struct weft_clients_times {
     double *values;
     size_t n, n_max;
 };
 
-struct weft_load_result {
-    struct weft_load_times first;   /* from the request to its first token; one per request */
-    struct weft_load_times between; /* from a token to the next of the same request */
-    struct weft_load_times whole;   /* from the request to its end; one per request */
+struct weft_clients_result {
+    struct weft_clients_times first;   /* from the request to its first token; one per request */
+    struct weft_clients_times between; /* from a token to the next of the same request */
+    struct weft_clients_times whole;   /* from the request to its end; one per request */
     uint32_t n_done, n_failed;
     struct weft_errmsg why; /* of the first failure */
     double seconds;         /* from the first request to the last end */
@@ -46,13 +46,13 @@ struct weft_load_result {
 
 /* Runs them all. Requests that fail are counted; an error is only what keeps the load from running
  * at all: INVAL: the url; IO: its name is unknown; NOMEM. The result is the caller's, until
- * weft_load_fini, also after an error. */
-WEFT_MUST_CHECK weft_err weft_load_run(const struct weft_load_options *options,
-                                       struct weft_load_result *result_out,
-                                       struct weft_errmsg *why);
-void weft_load_fini(struct weft_load_result *result);
+ * weft_clients_fini, also after an error. */
+WEFT_MUST_CHECK weft_err weft_clients_run(const struct weft_clients_options *options,
+                                          struct weft_clients_result *result_out,
+                                          struct weft_errmsg *why);
+void weft_clients_fini(struct weft_clients_result *result);
 
 /* Sorts the times; the value that `share` (0..1) of them are at most. 0 of none. */
-double weft_load_percentile(struct weft_load_times *times, double share);
+double weft_clients_percentile(struct weft_clients_times *times, double share);
 
 #endif

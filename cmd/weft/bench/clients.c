@@ -2,7 +2,7 @@
  * from the start. Bytes go through llhttp to a splitter of lines; of a line only the few bytes are
  * looked at that tell a token from all else, because this process shares its CPUs with what it
  * measures. */
-#include "load.h"
+#include "clients.h"
 
 #include <llhttp.h>
 #include <math.h>
@@ -48,8 +48,8 @@ struct client {
 };
 
 struct load {
-    const struct weft_load_options *options;
-    struct weft_load_result *result;
+    const struct weft_clients_options *options;
+    struct weft_clients_result *result;
     uv_loop_t loop;
     uv_timer_t timer;
     struct sockaddr_storage address;
@@ -67,7 +67,7 @@ static void begin_request(struct client *c);
 
 /* ---------------------------------------------------------------------------------- numbers --- */
 
-static bool add_time(struct weft_load_times *times, uint64_t ns) {
+static bool add_time(struct weft_clients_times *times, uint64_t ns) {
     if (times->n == times->n_max) {
         size_t n_max = times->n_max ? 2 * times->n_max : 1024;
         double *values = realloc(times->values, n_max * sizeof *values);
@@ -79,7 +79,7 @@ static bool add_time(struct weft_load_times *times, uint64_t ns) {
     return true;
 }
 
-static void keep_time(struct load *load, struct weft_load_times *times, uint64_t ns) {
+static void keep_time(struct load *load, struct weft_clients_times *times, uint64_t ns) {
     if (!add_time(times, ns)) load->no_memory = true;
 }
 
@@ -88,7 +88,7 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-double weft_load_percentile(struct weft_load_times *times, double share) {
+double weft_clients_percentile(struct weft_clients_times *times, double share) {
     WEFT_ASSERT(share >= 0 && share <= 1);
     if (times->n == 0) return 0;
     qsort(times->values, times->n, sizeof *times->values, by_size);
@@ -96,11 +96,11 @@ double weft_load_percentile(struct weft_load_times *times, double share) {
     return times->values[rank ? rank - 1 : 0];
 }
 
-void weft_load_fini(struct weft_load_result *result) {
+void weft_clients_fini(struct weft_clients_result *result) {
     free(result->first.values);
     free(result->between.values);
     free(result->whole.values);
-    *result = (struct weft_load_result){0};
+    *result = (struct weft_clients_result){0};
 }
 
 static double cpu_seconds(void) {
@@ -228,7 +228,7 @@ static void drop_connection(struct client *c) {
 
 static void end_request(struct client *c) {
     struct load *load = c->load;
-    struct weft_load_result *result = load->result;
+    struct weft_clients_result *result = load->result;
     uint64_t now = weft_now_ns();
     if (!c->in_request) return;
     c->in_request = false;
@@ -327,7 +327,7 @@ static void open_connection(struct client *c) {
 
 static void write_request(struct client *c) {
     struct load *load = c->load;
-    const struct weft_load_options *o = load->options;
+    const struct weft_clients_options *o = load->options;
     struct weft_buf body;
     weft_buf_init(&body, WEFT_BODY_BYTES_MAX);
     weft_buf_add_str(&body, "{\"prompt\":[");
@@ -472,9 +472,9 @@ static void run_loop(struct load *load) {
     load->result->seconds = (double)(load->end_ns - load->begin_ns) / 1e9;
 }
 
-weft_err weft_load_run(const struct weft_load_options *options, struct weft_load_result *result_out,
-                       struct weft_errmsg *why) {
-    *result_out = (struct weft_load_result){0};
+weft_err weft_clients_run(const struct weft_clients_options *options,
+                          struct weft_clients_result *result_out, struct weft_errmsg *why) {
+    *result_out = (struct weft_clients_result){0};
     WEFT_ASSERT(options->n_clients > 0 && options->n_vocab > 0);
     struct load *load = calloc(1, sizeof *load);
     struct client *clients = calloc(options->n_clients, sizeof *clients);

@@ -15,8 +15,8 @@
 #include "bench_profile.h"
 #include "commands.h"
 #include "common/engine_config.h"
+#include "generate.h"
 #include "json_text.h"
-#include "local.h"
 
 enum { POINTS_MAX = 16, LIST_TEXT_MAX = 256 };
 
@@ -158,14 +158,19 @@ static bool on_token(void *ctx, uint32_t seq_idx, const struct weft_step_out *ou
 
 /* Leaves the profile of the steps that decode, or of the prompt's where none do. */
 static weft_err generate(struct bench *b, uint32_t n_prompt, uint32_t n_seqs, uint32_t n_gen,
-                         struct weft_local_times *times_out, struct weft_errmsg *why) {
+                         struct weft_generate_times *times_out, struct weft_errmsg *why) {
     struct watch watch = {.eng = b->eng, .last_seq = n_seqs - 1, .decodes = n_gen == 0};
     struct weft_sampling sampling; /* greedy */
     weft_sampling_init(&sampling);
     sampling.max_tokens = n_gen + 1; /* the first comes out of the prompt's step */
     weft_eng_profile_reset(b->eng);
-    return weft_local_generate(b->eng, &sampling, b->tokens, n_prompt, n_seqs, on_token, &watch,
-                               times_out, why);
+    struct weft_generate_request request = {.sampling = &sampling,
+                                            .prompt = b->tokens,
+                                            .n_prompt = n_prompt,
+                                            .n_seqs = n_seqs,
+                                            .on_token = on_token,
+                                            .ctx = &watch};
+    return weft_generate(b->eng, &request, times_out, why);
 }
 
 static double per_second(uint32_t n, uint64_t us) {
@@ -183,7 +188,7 @@ static void note_profile(struct bench *b, uint32_t rep, struct point *point, con
 
 static weft_err run_rep(struct bench *b, uint32_t rep, struct weft_errmsg *why) {
     struct weft_machine_rates rates;
-    struct weft_local_times times;
+    struct weft_generate_times times;
     weft_err err = weft_machine_measure(b->machine, &rates, why);
     if (err) return err;
     double peak = rates.ops[b->peak];
@@ -213,7 +218,7 @@ static weft_err run_rep(struct bench *b, uint32_t rep, struct weft_errmsg *why) 
 
 /* The first step of a process pays for pages that nobody touched before. */
 static weft_err warm_up(struct bench *b, struct weft_errmsg *why) {
-    struct weft_local_times times;
+    struct weft_generate_times times;
     return generate(b, b->config.bench_context, 1, 1, &times, why);
 }
 

@@ -5,10 +5,10 @@
 #include <sys/resource.h>
 
 #include "base/log.h"
+#include "clients.h"
 #include "commands.h"
 #include "common/config.h"
 #include "json_text.h"
-#include "load.h"
 
 enum { REQUESTS_PER_CLIENT = 3 }; /* where --requests does not say */
 
@@ -19,7 +19,7 @@ struct rates {
     double cpu_us_per_token; /* of this process */
 };
 
-static struct rates rates_of(const struct weft_load_result *r) {
+static struct rates rates_of(const struct weft_clients_result *r) {
     struct rates rates = {0};
     if (r->seconds > 0) {
         rates.tokens = (double)r->n_tokens / r->seconds;
@@ -34,13 +34,13 @@ static struct rates rates_of(const struct weft_load_result *r) {
     return rates;
 }
 
-static void print_json_times(const char *name, struct weft_load_times *times) {
+static void print_json_times(const char *name, struct weft_clients_times *times) {
     printf(", \"%s\": {\"p50\": %.3f, \"p95\": %.3f, \"p99\": %.3f}", name,
-           weft_load_percentile(times, 0.50), weft_load_percentile(times, 0.95),
-           weft_load_percentile(times, 0.99));
+           weft_clients_percentile(times, 0.50), weft_clients_percentile(times, 0.95),
+           weft_clients_percentile(times, 0.99));
 }
 
-static void print_json(const struct weft_load_options *o, struct weft_load_result *r) {
+static void print_json(const struct weft_clients_options *o, struct weft_clients_result *r) {
     struct rates rates = rates_of(r);
     printf("{\"concurrency\": %u, \"requests\": %u, \"failed\": %u, \"prompt_tokens\": %u, "
            "\"max_tokens\": %u, \"seconds\": %.4f, \"tokens\": %llu, \"tokens_per_s\": %.2f, "
@@ -60,12 +60,12 @@ static void print_json(const struct weft_load_options *o, struct weft_load_resul
     printf("}\n");
 }
 
-static void print_times(const char *name, struct weft_load_times *times) {
-    printf("%-16s %10.2f %10.2f %10.2f\n", name, weft_load_percentile(times, 0.50),
-           weft_load_percentile(times, 0.95), weft_load_percentile(times, 0.99));
+static void print_times(const char *name, struct weft_clients_times *times) {
+    printf("%-16s %10.2f %10.2f %10.2f\n", name, weft_clients_percentile(times, 0.50),
+           weft_clients_percentile(times, 0.95), weft_clients_percentile(times, 0.99));
 }
 
-static void print_table(const struct weft_load_options *o, struct weft_load_result *r) {
+static void print_table(const struct weft_clients_options *o, struct weft_clients_result *r) {
     struct rates rates = rates_of(r);
     printf(
         "%u clients, %u requests of %u tokens in and %u out, %u failed\n"
@@ -90,14 +90,14 @@ static void raise_file_limit(void) {
 int weft_cmd_bench_serve(int argc, char **argv) {
     struct weft_errmsg why = {""};
     struct weft_config config;
-    struct weft_load_result result = {0};
+    struct weft_clients_result result = {0};
     bool done = false;
     weft_err err = weft_config_parse(WEFT_PROG_BENCH_SERVE, argc, argv, &config, &done, &why);
     if (err || done) return err ? weft_cmd_fail(err, &why) : 0;
     weft_log_init("weft", WEFT_LOG_WARN, false);
     (void)signal(SIGPIPE, SIG_IGN); /* a server may hang up while we write */
     raise_file_limit();
-    struct weft_load_options options = {
+    struct weft_clients_options options = {
         .url = config.model,
         .api_key = config.api_key,
         .n_clients = config.load_concurrency,
@@ -107,11 +107,11 @@ int weft_cmd_bench_serve(int argc, char **argv) {
         .max_tokens = config.load_max_tokens,
         .n_vocab = config.load_vocab,
         .seed = config.seed};
-    err = weft_load_run(&options, &result, &why);
+    err = weft_clients_run(&options, &result, &why);
     if (!err) (config.json ? print_json : print_table)(&options, &result);
     if (!err && result.n_failed > 0)
         err = weft_err_set(&why, WEFT_E_IO, "%u of %u requests failed, the first because: %s",
                            result.n_failed, options.n_requests, result.why.text);
-    weft_load_fini(&result);
+    weft_clients_fini(&result);
     return err ? weft_cmd_fail(err, &why) : 0;
 }

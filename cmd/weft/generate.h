@@ -1,0 +1,34 @@
+/* generate — drives an engine without a scheduler: a handful of sequences that start together and all
+ * fit. What `weft run` and `weft bench` need, and no more. */
+#ifndef WEFT_CMD_WEFT_GENERATE_H
+#define WEFT_CMD_WEFT_GENERATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "engine/engine.h"
+
+struct weft_generate_times {
+    uint64_t prompt_us, gen_us; /* computing, in steps of prompts and in those after them */
+    uint32_t n_prompt, n_gen;   /* tokens computed in them */
+};
+
+struct weft_generate_request {
+    const struct weft_sampling *sampling;
+    const uint32_t *prompt; /* [n_prompt], at least one token */
+    uint32_t n_prompt;
+    uint32_t
+        n_seqs; /* copies of the prompt: 1..max_seqs of the engine; i is the generator's choice i */
+    /* Gets every sampled token; false ends the run. May be NULL. */
+    bool (*on_token)(void *ctx, uint32_t seq_idx, const struct weft_step_out *out);
+    void *ctx;
+};
+
+/* Runs the request's sequences to their end. TOOBIG: they do not fit in the KV cache or the model's
+ * length. */
+WEFT_MUST_CHECK weft_err weft_generate(weft_eng *eng, const struct weft_generate_request *request,
+                                       struct weft_generate_times *times_out,
+                                       struct weft_errmsg *why);
+
+#endif
