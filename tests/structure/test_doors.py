@@ -26,7 +26,7 @@ class Module:
         self.headers = [h for h in headers.split(";") if h]
         self.shows = [m for m in shows.split(";") if m.startswith("weft_")]
         self.links = [m for m in links.split(";") if m.startswith("weft_")]
-        self.spellings = {f"{self.folder.name}/{h}" for h in self.headers}
+        self.spellings = {f"{self.folder.name}/{pathlib.Path(h).name}" for h in self.headers}
 
 
 def read_modules():
