@@ -1,19 +1,12 @@
 #include "base/step.h"
 
 #include "base/check.h"
-
-static uint32_t min_u32(uint32_t a, uint32_t b) {
-    return a < b ? a : b;
-}
-
-static uint32_t max_u32(uint32_t a, uint32_t b) {
-    return a > b ? a : b;
-}
+#include "base/minmax.h"
 
 /* One entry; 0: none is wanted. More than the vocabulary is never given. */
 static uint64_t entry_bytes(int32_t n_asked, uint32_t n_vocab) {
     if (n_asked < 0) return 0;
-    uint64_t n_top = min_u32((uint32_t)n_asked, n_vocab);
+    uint64_t n_top = weft_min_u32((uint32_t)n_asked, n_vocab);
     return WEFT_LOGPROB_HEAD_BYTES + WEFT_LOGPROB_TOP_BYTES * n_top;
 }
 
@@ -28,8 +21,9 @@ struct weft_step_span weft_step_prompt_span(const struct weft_step_seq *seq, uin
     struct weft_step_span span = {0, 0};
     WEFT_ASSERT(seq->n_computed <= seq->n_known && n_tokens <= seq->n_known - seq->n_computed);
     if (seq->sampling->n_prompt_logprobs < 0) return span;
-    span.begin = max_u32(max_u32(seq->n_prompt_logprobs_done, 1), seq->n_computed + 1);
-    span.end = max_u32(span.begin, min_u32(seq->n_prompt, seq->n_computed + n_tokens + 1));
+    span.begin = weft_max_u32(weft_max_u32(seq->n_prompt_logprobs_done, 1), seq->n_computed + 1);
+    span.end =
+        weft_max_u32(span.begin, weft_min_u32(seq->n_prompt, seq->n_computed + n_tokens + 1));
     return span;
 }
 
