@@ -56,7 +56,7 @@ static uint32_t count_groups(const struct wefti_forward *f, const struct wefti_a
     uint64_t n_queries = (uint64_t)n_rows / work->n_tiles * f->n_heads;
     uint64_t free = n_queries / WEFT_ATTN_LATENT_QUERIES;
     if (even > free) even = (uint32_t)free;
-    return wefti_min_u32(wefti_max_u32(needed, even), f->n_heads);
+    return weft_min_u32(weft_max_u32(needed, even), f->n_heads);
 }
 
 /* Tiles of rows that share a block table, so of one sequence. */

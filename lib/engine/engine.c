@@ -228,8 +228,8 @@ static void set_fingerprint(weft_eng *eng) {
 /* Threads beyond the cgroup's quota would only spend it sooner and then stand still together. */
 static uint32_t usable_cpus(uint32_t n_sharers) {
     uint32_t quota = (weft_cpu_quota() + n_sharers - 1) / n_sharers;
-    uint32_t n_cpus = wefti_min_u32(wefti_pool_n_cpus(), WEFT_THREADS_MAX);
-    return quota > 0 ? wefti_min_u32(n_cpus, quota) : n_cpus;
+    uint32_t n_cpus = weft_min_u32(wefti_pool_n_cpus(), WEFT_THREADS_MAX);
+    return quota > 0 ? weft_min_u32(n_cpus, quota) : n_cpus;
 }
 
 static void set_info(weft_eng *eng, const struct weft_model_params *p,
@@ -383,7 +383,7 @@ uint32_t weft_eng_profile_spans(const weft_eng *eng, uint32_t thread_idx, struct
 /* ------------------------------------------------------------------------------- log-probs --- */
 
 static uint32_t n_top_of(const weft_eng *eng, int32_t n_asked) {
-    return n_asked <= 0 ? 0 : wefti_min_u32((uint32_t)n_asked, eng->info.n_vocab);
+    return n_asked <= 0 ? 0 : weft_min_u32((uint32_t)n_asked, eng->info.n_vocab);
 }
 
 static void give_top(weft_eng *eng, struct job *job, struct weft_logprobs *logprobs,
@@ -625,7 +625,7 @@ weft_err weft_eng_logits(weft_eng *eng, const uint32_t *tokens, uint32_t n_token
     }
     struct logits_run run = {.on_row = on_row, .ctx = ctx};
     while (run.first < n_tokens) {
-        uint32_t n = wefti_min_u32(eng->info.max_batched_tokens, n_tokens - run.first);
+        uint32_t n = weft_min_u32(eng->info.max_batched_tokens, n_tokens - run.first);
         for (uint32_t i = 0; i < n; i++) {
             eng->tokens[i] = tokens[run.first + i];
             eng->rows[i] = (struct weft_attn_row){.block_table = table, .pos = run.first + i};

@@ -24,21 +24,13 @@
 #include <stdint.h>
 
 #include "base/limits.h"
+#include "base/minmax.h"
 #include "kernels/kernels.h"
 #include "model/model.h"
 
-static inline uint32_t wefti_min_u32(uint32_t a, uint32_t b) {
-    return a < b ? a : b;
-}
-static inline uint32_t wefti_max_u32(uint32_t a, uint32_t b) {
-    return a > b ? a : b;
-}
-static inline size_t wefti_round_up(size_t value, size_t multiple) {
-    return (value + multiple - 1) / multiple * multiple;
-}
 /* Elements between rows of f32: every row starts on a cache line. */
 static inline size_t wefti_stride(size_t n) {
-    return wefti_round_up(n, 16);
+    return weft_round_up(n, 16);
 }
 
 /* As --dtype has it: "q8". */

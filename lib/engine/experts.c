@@ -145,7 +145,7 @@ static void gather(const struct wefti_lane *lane, const struct moe *moe, const s
         if (task == UINT32_MAX) task = wefti_take(lane);
         for (; task < before + n_tasks; task = wefti_take(lane)) {
             uint32_t begin = moe->sorted->first[e] + (task - before) * group;
-            uint32_t end = wefti_min_u32(begin + group, moe->sorted->first[e] + n);
+            uint32_t end = weft_min_u32(begin + group, moe->sorted->first[e] + n);
             for (int form = 0; form < WEFT_ACT_COUNT; form++) {
                 size_t bytes = feed->row_bytes[form];
                 for (uint32_t place = begin; feed->wanted[form] && place < end; place++)
@@ -211,13 +211,13 @@ static struct walk begin_walk(const struct wefti_lane *lane, const struct moe *m
     for (uint32_t e = 0; e < f->moe.n_experts; e++) {
         uint32_t n = moe->sorted->n_rows[e];
         n_panels += (uint64_t)(n + w.block_rows - 1) / w.block_rows * w.n_panels;
-        most = wefti_max_u32(most, wefti_min_u32(n, w.block_rows));
+        most = weft_max_u32(most, weft_min_u32(n, w.block_rows));
     }
     uint32_t panels = (uint32_t)(n_panels / (8 * f->n_threads));
-    panels = wefti_min_u32(panels, wefti_run_panels(matrix->panel_bytes));
-    if (in_tiles) panels = wefti_min_u32(panels, WEFTI_FFN_TILE_FLOATS / WEFT_PANEL / most);
+    panels = weft_min_u32(panels, wefti_run_panels(matrix->panel_bytes));
+    if (in_tiles) panels = weft_min_u32(panels, WEFTI_FFN_TILE_FLOATS / WEFT_PANEL / most);
     panels = panels / WEFTI_TILE_PANELS * WEFTI_TILE_PANELS;
-    w.panels_per_task = wefti_max_u32(panels, WEFTI_TILE_PANELS);
+    w.panels_per_task = weft_max_u32(panels, WEFTI_TILE_PANELS);
     return w;
 }
 
@@ -233,8 +233,8 @@ static bool next_piece(const struct wefti_lane *lane, const struct moe *moe, str
             uint32_t at = task - w->before, row = at / n_runs * w->block_rows;
             uint32_t begin = at % n_runs * w->panels_per_task;
             *piece_out =
-                (struct wefti_piece){row, wefti_min_u32(w->block_rows, n_rows - row), begin,
-                                     wefti_min_u32(begin + w->panels_per_task, w->n_panels)};
+                (struct wefti_piece){row, weft_min_u32(w->block_rows, n_rows - row), begin,
+                                     weft_min_u32(begin + w->panels_per_task, w->n_panels)};
             return true;
         }
         w->before += n_tasks;
@@ -344,7 +344,7 @@ static void combine(const struct wefti_lane *lane, const struct moe *moe,
             float weight = has_shared ? shared_weight(f, moe, acts, row) : 0;
             for (uint32_t at = 0; at < f->n_hidden; at += SUM_COLUMNS) {
                 float sums[SUM_GROUPS][SUM_COLUMNS];
-                uint32_t n = wefti_min_u32(SUM_COLUMNS, f->n_hidden - at);
+                uint32_t n = weft_min_u32(SUM_COLUMNS, f->n_hidden - at);
                 sum_experts(f, moe, row, at, n, sums);
                 for (uint32_t i = 0; i < n; i++) {
                     float routed = sums[0][i];

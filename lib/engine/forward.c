@@ -307,7 +307,7 @@ static void run_thread(void *ctx, uint32_t thread_idx) {
     mark_layer(&lane, UINT32_MAX);
     uint32_t n_logit_rows = run->batch->n_logit_rows;
     for (uint32_t first = 0; first < n_logit_rows; first += WEFTI_HEAD_ROWS) {
-        head_chunk(&lane, first, wefti_min_u32(WEFTI_HEAD_ROWS, n_logit_rows - first));
+        head_chunk(&lane, first, weft_min_u32(WEFTI_HEAD_ROWS, n_logit_rows - first));
     }
     wefti_mark(&lane, WEFT_ENG_OP_COUNT);
 }

@@ -137,7 +137,7 @@ static inline bool wefti_take_rows(const struct wefti_lane *lane, uint32_t n_row
     uint32_t task = wefti_take(lane);
     if (task >= (n_rows + per_task - 1) / per_task) return false;
     *begin_out = task * per_task;
-    *end_out = *begin_out + wefti_min_u32(per_task, n_rows - *begin_out);
+    *end_out = *begin_out + weft_min_u32(per_task, n_rows - *begin_out);
     return true;
 }
 

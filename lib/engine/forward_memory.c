@@ -39,7 +39,7 @@ static void lay_out_experts(struct wefti_forward *f, struct wefti_carver *carver
 }
 
 static void lay_out(struct wefti_forward *f, struct wefti_carver *carver) {
-    size_t rows = f->max_rows, grouped = wefti_round_up(rows, f->kern->group_rows);
+    size_t rows = f->max_rows, grouped = weft_round_up(rows, f->kern->group_rows);
     for (uint32_t kind = 0; kind < f->n_kinds; kind++) {
         f->rope[kind] = wefti_carve(carver, rows * f->rope_stride, sizeof(float));
         f->tiles[kind] = wefti_carve(carver, rows, sizeof(struct wefti_attn_tile));
@@ -65,8 +65,8 @@ static void lay_out(struct wefti_forward *f, struct wefti_carver *carver) {
         if (f->uses[form]) f->shared[form] = wefti_carve(carver, grouped, f->act_bytes[form]);
     }
     f->threads = wefti_carve(carver, f->n_threads, sizeof *f->threads);
-    uint32_t ffn = wefti_max_u32(f->n_ffn, f->moe.n_ffn);
-    size_t widest = wefti_stride(wefti_max_u32(f->n_hidden, wefti_max_u32(f->q_dim, ffn)));
+    uint32_t ffn = weft_max_u32(f->n_ffn, f->moe.n_ffn);
+    size_t widest = wefti_stride(weft_max_u32(f->n_hidden, weft_max_u32(f->q_dim, ffn)));
     if (f->heads_stride > widest) widest = f->heads_stride;
     if (f->q_a_stride > widest) widest = f->q_a_stride;
     for (uint32_t t = 0; t < f->n_threads; t++) {
@@ -106,7 +106,7 @@ static void set_latent(struct wefti_forward *f, const struct weft_model_params *
     f->v_dim = p->v_dim;
     f->attn_scale = (float)(p->yarn_mscale * p->yarn_mscale / sqrt((double)head_dim));
     f->q_a_stride = wefti_stride(p->q_lora);
-    f->heads_stride = wefti_stride((size_t)p->n_heads * wefti_max_u32(head_dim, p->v_dim));
+    f->heads_stride = wefti_stride((size_t)p->n_heads * weft_max_u32(head_dim, p->v_dim));
 }
 
 static void set_shape(struct wefti_forward *f, const struct weft_model_params *p) {
@@ -117,7 +117,7 @@ static void set_shape(struct wefti_forward *f, const struct weft_model_params *p
     f->rope_dim = p->rope_dim;
     f->n_hidden = p->n_hidden;
     f->moe = p->moe;
-    f->n_ffn = wefti_max_u32(p->n_ffn, p->moe.n_ffn_shared);
+    f->n_ffn = weft_max_u32(p->n_ffn, p->moe.n_ffn_shared);
     f->q_dim = p->n_heads * p->head_dim;
     f->rms_eps = p->rms_eps;
     f->attn_scale = p->attn_scale;

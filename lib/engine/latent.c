@@ -83,7 +83,7 @@ static void multiply_task(const struct wefti_lane *lane, const struct wefti_head
                           uint32_t task, const struct head_rows *from, const struct head_rows *to,
                           uint32_t n_rows) {
     uint32_t begin = task / lane->f->n_heads * HEAD_ROWS;
-    uint32_t end = wefti_min_u32(begin + HEAD_ROWS, n_rows);
+    uint32_t end = weft_min_u32(begin + HEAD_ROWS, n_rows);
     multiply_head(lane, heads, task % lane->f->n_heads, from, to, begin, end);
 }
 

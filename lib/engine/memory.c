@@ -17,6 +17,6 @@ void wefti_unmap(void *base, size_t bytes) {
 
 void *wefti_carve(struct wefti_carver *carver, size_t count, size_t elem_bytes) {
     void *piece = carver->base ? carver->base + carver->used : NULL;
-    carver->used += wefti_round_up(count * elem_bytes, 64);
+    carver->used += weft_round_up(count * elem_bytes, 64);
     return piece;
 }

@@ -75,7 +75,7 @@ static weft_err check_start_lengths(const struct check *check,
         return weft_err_set(check->why, WEFT_E_PROTO, "a start has %u of %u tokens cached",
                             start->n_cached, start->n_tokens);
     /* The logits of a cached token are never computed, so what depends on them cannot be told. */
-    uint32_t next = wefti_max_u32(start->n_prompt_logprobs_done, 1);
+    uint32_t next = weft_max_u32(start->n_prompt_logprobs_done, 1);
     if (start->sampling.n_prompt_logprobs >= 0 && next < start->n_prompt && start->n_cached >= next)
         return weft_err_set(check->why, WEFT_E_PROTO,
                             "a start has %u tokens cached, but wants prompt log-probabilities "

@@ -51,14 +51,14 @@ struct cut {
  * Each is half of an even share of what is left. */
 static uint32_t shrinking_run(const struct cut *cut, uint32_t n_left) {
     uint32_t panels = n_left / (2 * cut->n_threads) / WEFTI_TILE_PANELS * WEFTI_TILE_PANELS;
-    return wefti_min_u32(wefti_max_u32(panels, WEFTI_TILE_PANELS), n_left);
+    return weft_min_u32(weft_max_u32(panels, WEFTI_TILE_PANELS), n_left);
 }
 
 /* Panels of run `i`. */
 static void run_of(const struct cut *cut, uint32_t i, uint32_t *begin_out, uint32_t *end_out) {
     if (cut->panels_per_task) {
         *begin_out = i * cut->panels_per_task;
-        *end_out = wefti_min_u32(*begin_out + cut->panels_per_task, cut->n_panels);
+        *end_out = weft_min_u32(*begin_out + cut->panels_per_task, cut->n_panels);
         return;
     }
     uint32_t begin = 0, panels = shrinking_run(cut, cut->n_panels);
@@ -89,13 +89,13 @@ static size_t widest_row(const struct wefti_acts *acts) {
 uint32_t wefti_block_rows(size_t row_bytes) {
     WEFT_ASSERT(row_bytes > 0);
     uint32_t rows = (uint32_t)(BLOCK_BYTES / row_bytes) / BLOCK_ROWS_UNIT * BLOCK_ROWS_UNIT;
-    return wefti_min_u32(wefti_max_u32(rows, BLOCK_ROWS_UNIT), WEFTI_BLOCK_ROWS_MAX);
+    return weft_min_u32(weft_max_u32(rows, BLOCK_ROWS_UNIT), WEFTI_BLOCK_ROWS_MAX);
 }
 
 uint32_t wefti_run_panels(size_t panel_bytes) {
     WEFT_ASSERT(panel_bytes > 0);
     uint32_t panels = (uint32_t)(RUN_BYTES / panel_bytes) / WEFTI_TILE_PANELS * WEFTI_TILE_PANELS;
-    return wefti_max_u32(panels, WEFTI_TILE_PANELS);
+    return weft_max_u32(panels, WEFTI_TILE_PANELS);
 }
 
 static struct cut make_cut(const struct wefti_forward *f, const struct wefti_acts *acts,
@@ -115,11 +115,11 @@ static struct cut make_cut(const struct wefti_forward *f, const struct wefti_act
     }
     /* Some four tasks per thread and phase even out threads that were displaced for a while. */
     uint32_t panels = n_panels * cut.n_blocks / (4 * f->n_threads);
-    panels = wefti_min_u32(panels, (uint32_t)(RUN_BYTES / panel_bytes));
+    panels = weft_min_u32(panels, (uint32_t)(RUN_BYTES / panel_bytes));
     panels = panels / WEFTI_TILE_PANELS * WEFTI_TILE_PANELS;
     if (panels < RUN_PANELS && n_panels >= 4 * RUN_PANELS * f->n_threads) panels = RUN_PANELS;
     if (panels == 0) panels = n_panels >= WEFTI_TILE_PANELS * f->n_threads ? WEFTI_TILE_PANELS : 1;
-    cut.panels_per_task = wefti_min_u32(panels, panels_max);
+    cut.panels_per_task = weft_min_u32(panels, panels_max);
     cut.n_runs = (n_panels + cut.panels_per_task - 1) / cut.panels_per_task;
     return cut;
 }
@@ -130,7 +130,7 @@ static bool take_piece(const struct wefti_lane *lane, const struct cut *cut,
     uint32_t task = wefti_take(lane);
     if (task >= cut->n_blocks * cut->n_runs) return false;
     piece_out->row = task / cut->n_runs * cut->block_rows;
-    piece_out->n_rows = wefti_min_u32(cut->block_rows, cut->n_rows - piece_out->row);
+    piece_out->n_rows = weft_min_u32(cut->block_rows, cut->n_rows - piece_out->row);
     run_of(cut, task % cut->n_runs, &piece_out->begin, &piece_out->end);
     return true;
 }
@@ -142,8 +142,8 @@ static void multiply_piece(const struct wefti_lane *lane, const struct wefti_act
     uint32_t first = 0;
     for (uint32_t i = 0; i < n_products; i++) {
         uint32_t n_panels = products[i].matrix->n_panels;
-        uint32_t begin = wefti_max_u32(piece->begin, first);
-        uint32_t end = wefti_min_u32(piece->end, first + n_panels);
+        uint32_t begin = weft_max_u32(piece->begin, first);
+        uint32_t end = weft_min_u32(piece->end, first + n_panels);
         if (begin < end) {
             const struct wefti_piece own = {piece->row, piece->n_rows, begin - first, end - first};
             wefti_multiply_piece(lane->f, acts, &products[i], &own);
@@ -178,7 +178,7 @@ void wefti_gate_up_piece(const struct wefti_lane *lane, const struct wefti_acts 
     uint32_t column = piece->begin * WEFT_PANEL, n_panels = piece->end - piece->begin;
     struct wefti_matrix run = *up_matrix;
     run.offset += piece->begin * run.panel_bytes;
-    run.n = wefti_min_u32(run.n - column, n_panels * WEFT_PANEL);
+    run.n = weft_min_u32(run.n - column, n_panels * WEFT_PANEL);
     struct wefti_acts shifted = *acts;
     enum weft_kern_act form = weft_kern_act_of(run.kind);
     shifted.rows[form] += piece->row * shifted.row_bytes[form];
@@ -197,7 +197,7 @@ void wefti_gate_up_piece(const struct wefti_lane *lane, const struct wefti_acts 
 
 void wefti_gate_up(const struct wefti_lane *lane, const struct wefti_acts *acts,
                    const struct wefti_layer *layer, uint32_t n_rows) {
-    uint32_t rows = wefti_min_u32(n_rows, WEFTI_BLOCK_ROWS_MAX);
+    uint32_t rows = weft_min_u32(n_rows, WEFTI_BLOCK_ROWS_MAX);
     uint32_t panels_max =
         WEFTI_FFN_TILE_FLOATS / WEFT_PANEL / rows / WEFTI_TILE_PANELS * WEFTI_TILE_PANELS;
     struct cut cut =

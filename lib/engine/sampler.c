@@ -257,7 +257,7 @@ static double add_up(const double *sums, uint32_t n_chunks) {
 /* The sums anew, after weights were dropped. */
 static double count_again(const struct field *field) {
     for (uint32_t begin = 0, c = 0; begin < field->n; begin += WEFT_CHUNK, c++) {
-        uint32_t end = begin + wefti_min_u32(WEFT_CHUNK, field->n - begin);
+        uint32_t end = begin + weft_min_u32(WEFT_CHUNK, field->n - begin);
         double even = 0.0, odd = 0.0;
         uint32_t i = begin;
         for (; i + 2 <= end; i += 2) {
@@ -276,7 +276,7 @@ static uint32_t gather_least(float *x, uint32_t n, const float *maxima, float bo
     uint32_t n_kept = 0;
     for (uint32_t begin = 0, c = 0; begin < n; begin += WEFT_CHUNK, c++) {
         if (!(maxima[c] >= bound)) continue;
-        uint32_t end = begin + wefti_min_u32(WEFT_CHUNK, n - begin);
+        uint32_t end = begin + weft_min_u32(WEFT_CHUNK, n - begin);
         for (uint32_t i = begin; i < end; i++) {
             float value = x[i];
             ids[n_kept] = i;
@@ -354,7 +354,7 @@ static double keep_nucleus(const struct weft_sampling *s, struct field *field, d
 static uint32_t draw(const struct field *field, double mass, double u, uint32_t best) {
     double target = u * mass, sum = 0.0;
     for (uint32_t begin = 0, c = 0; begin < field->n; begin += WEFT_CHUNK, c++) {
-        uint32_t end = begin + wefti_min_u32(WEFT_CHUNK, field->n - begin), last = field->n;
+        uint32_t end = begin + weft_min_u32(WEFT_CHUNK, field->n - begin), last = field->n;
         if (sum + field->sums[c] <= target) {
             sum += field->sums[c];
             continue;

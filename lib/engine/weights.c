@@ -143,7 +143,7 @@ static uint8_t *map_arena(int fd, size_t bytes, bool writable, struct weft_errms
         (void)weft_err_errno(why, errno, "no room for %zu bytes of weight memory", bytes);
         return NULL;
     }
-    size_t before = wefti_round_up((uintptr_t)room, HUGE_PAGE_BYTES) - (uintptr_t)room;
+    size_t before = weft_round_up((uintptr_t)room, HUGE_PAGE_BYTES) - (uintptr_t)room;
     uint8_t *base = mmap(room + before, bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ,
                          (writable ? MAP_SHARED : MAP_PRIVATE) | MAP_FIXED, fd, 0);
     if (base == MAP_FAILED) {
@@ -152,7 +152,7 @@ static uint8_t *map_arena(int fd, size_t bytes, bool writable, struct weft_errms
         return NULL;
     }
     if (before) (void)munmap(room, before);
-    size_t used = before + wefti_round_up(bytes, HEADER_BYTES);
+    size_t used = before + weft_round_up(bytes, HEADER_BYTES);
     (void)munmap(room + used, bytes + HUGE_PAGE_BYTES - used);
     (void)madvise(base, bytes, MADV_HUGEPAGE);
     return base;

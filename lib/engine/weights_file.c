@@ -79,7 +79,7 @@ static weft_err put_arena(struct file_out *out, const struct wefti_plan *plan,
         size_t bytes = wefti_part_bytes_max(&plan->items[i]);
         if (bytes > out->scratch_bytes) out->scratch_bytes = bytes;
     }
-    out->scratch_bytes = wefti_round_up(out->scratch_bytes, 64);
+    out->scratch_bytes = weft_round_up(out->scratch_bytes, 64);
     size_t all_bytes = out->scratch_bytes * wefti_pool_n_threads(pool);
     out->scratch = wefti_map(all_bytes);
     if (!out->scratch) return weft_err_set(why, WEFT_E_NOMEM, "no memory to pack in");
@@ -222,7 +222,7 @@ static weft_err pack_model(const char *path, const weft_model *model,
     uint32_t n_threads = options->n_threads ? options->n_threads : wefti_pool_n_cpus();
     weft_err err = wefti_plan_make(&plan, model, options, &weights, why);
     if (err) goto cleanup;
-    err = wefti_pool_new(wefti_min_u32(n_threads, WEFT_THREADS_MAX), &pool, why);
+    err = wefti_pool_new(weft_min_u32(n_threads, WEFT_THREADS_MAX), &pool, why);
     if (err) goto cleanup;
     err = open_out(out, why);
     if (err) goto cleanup;

@@ -20,12 +20,12 @@ struct packing {
 static void part_rows(const struct wefti_item *item, uint32_t part, uint32_t *begin_out,
                       uint32_t *end_out) {
     *begin_out = part * item->rows_per_task;
-    *end_out = *begin_out + wefti_min_u32(item->rows_per_task, item->n - *begin_out);
+    *end_out = *begin_out + weft_min_u32(item->rows_per_task, item->n - *begin_out);
 }
 
 size_t wefti_part_bytes_max(const struct wefti_item *item) {
     if (item->form == WEFTI_FORM_VECTOR) return (size_t)item->k * sizeof(float);
-    uint32_t rows = wefti_min_u32(item->rows_per_task, item->n);
+    uint32_t rows = weft_min_u32(item->rows_per_task, item->n);
     if (item->form != WEFTI_FORM_RAW) return weft_kern_packed_bytes(item->kind, rows, item->k);
     return item->src->bytes / item->n * rows;
 }
@@ -73,7 +73,7 @@ static size_t pack_joined(const struct wefti_plan *plan, const struct wefti_item
     size_t done = 0;
     WEFT_ASSERT(item->form != WEFTI_FORM_RAW && plan->joined != NULL);
     for (uint32_t n0 = begin; n0 < end; n0 += WEFT_PANEL) {
-        uint32_t n = wefti_min_u32(WEFT_PANEL, end - n0);
+        uint32_t n = weft_min_u32(WEFT_PANEL, end - n0);
         weft_tensor_rows(item->src, n0, n, rows);
         done += pack_rows(plan, item, rows, n, thread_idx, to + done);
     }

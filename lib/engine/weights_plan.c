@@ -31,7 +31,7 @@ static void add_item(struct wefti_plan *plan, const struct wefti_item *item, uin
     struct wefti_item *slot = &plan->items[plan->n_items++];
     *slot = *item;
     slot->offset = plan->used;
-    plan->used += wefti_round_up(bytes, 64);
+    plan->used += weft_round_up(bytes, 64);
     if (item->form != WEFTI_FORM_RAW) plan->step_bytes += bytes;
     uint64_t facts[5] = {(uint64_t)item->form, (uint64_t)item->kind, item->n, item->k,
                          slot->offset};
@@ -202,7 +202,7 @@ static void split_segments(struct wefti_matrix *matrix, uint32_t unit) {
     uint32_t n_units = (matrix->k + unit - 1) / unit;
     weft_kern_segs_split(&matrix->segs, n_units, unit);
     for (uint32_t s = 0; s < matrix->segs.n_segs; s++) {
-        matrix->segs.seg_end[s] = wefti_min_u32(matrix->segs.seg_end[s], matrix->k);
+        matrix->segs.seg_end[s] = weft_min_u32(matrix->segs.seg_end[s], matrix->k);
     }
 }
 
@@ -457,7 +457,7 @@ static weft_err take_calibration(struct wefti_plan *plan, struct weft_errmsg *wh
     plan->calib_hash = (uint64_t)options->clip;
     plan->importance = wefti_calib_importance(options->calib, &plan->calib_hash);
     plan->row_floats =
-        wefti_stride(wefti_max_u32(p->n_hidden, wefti_max_u32(p->n_heads * p->head_dim, p->n_ffn)));
+        wefti_stride(weft_max_u32(p->n_hidden, weft_max_u32(p->n_heads * p->head_dim, p->n_ffn)));
     plan->rows_bytes = plan->row_floats * sizeof *plan->rows * WEFT_THREADS_MAX;
     plan->rows = wefti_map(plan->rows_bytes); /* resident only for threads that are there */
     if (!plan->importance || !plan->rows)
@@ -489,7 +489,7 @@ static weft_err take_joined(struct wefti_plan *plan, struct weft_errmsg *why) {
     for (size_t i = 0; i < weft_model_n_tensors(plan->model); i++) {
         const struct weft_tensor *tensor = weft_model_tensor(plan->model, i);
         size_t bytes = tensor->parts ? weft_tensor_row_bytes(tensor) * WEFT_PANEL : 0;
-        if (bytes > plan->joined_bytes) plan->joined_bytes = wefti_round_up(bytes, 64);
+        if (bytes > plan->joined_bytes) plan->joined_bytes = weft_round_up(bytes, 64);
     }
     if (plan->joined_bytes == 0) return WEFT_OK;
     plan->joined = wefti_map(plan->joined_bytes * WEFT_THREADS_MAX); /* see take_calibration */
@@ -545,7 +545,7 @@ weft_err wefti_plan_make(struct wefti_plan *plan, const weft_model *model,
                  &weights->head);
     place_embedding(plan, weights);
     weights->layout_hash = plan->hash;
-    weights->bytes = wefti_round_up(plan->used, WEFT_PACKED_PAGE);
+    weights->bytes = weft_round_up(plan->used, WEFT_PACKED_PAGE);
     weights->step_bytes = plan->step_bytes;
     err = check_experts(weights, p->moe.n_experts, why);
     return err ? err : check_plan(plan, why);
