@@ -11,7 +11,7 @@
 
 #include "base/rand.h"
 #include "inside/engine/engine_internal.h"
-#include "inside/engine/philox.h"
+#include "inside/engine/sampler/philox.h"
 
 enum { VOCAB_MAX = 5000, CHUNKS_MAX = (VOCAB_MAX + WEFT_CHUNK - 1) / WEFT_CHUNK };
 

@@ -9,7 +9,7 @@
  * So the row of a token is a kv head of its own, and all heads are its queries. A head's matrices
  * are small, so that a task is some rows of one head: their activations are converted by whoever
  * multiplies them. */
-#include "forward_internal.h"
+#include "forward/forward_internal.h"
 
 #include <string.h>
 

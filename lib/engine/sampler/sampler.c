@@ -22,7 +22,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "philox.h"
+#include "sampler/philox.h"
 
 #define GREEDY_BELOW 1e-5f /* vLLM's bound: below it a division only overflows */
 

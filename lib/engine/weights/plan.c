@@ -1,7 +1,7 @@
 /* What becomes of a model's tensors: their types, the kernels that read them, and their places in
  * the arena. All of it follows from the model and the options, so that whoever maps an arena can
  * tell whether it is the one that it would have made. */
-#include "weights_internal.h"
+#include "weights/weights_internal.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* What the forward pass works in: shapes and strides of a model, and all its buffers.
  *
  * One mapping holds them, sized from the step limits; a pass allocates nothing. */
-#include "forward_internal.h"
+#include "forward/forward_internal.h"
 
 #include <math.h>
 #include <stdlib.h>

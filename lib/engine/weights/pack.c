@@ -1,5 +1,5 @@
 /* Tensors of a file into the forms of the arena, part by part, on all threads. */
-#include "weights_internal.h"
+#include "weights/weights_internal.h"
 
 #include <string.h>
 #include <xxhash.h>

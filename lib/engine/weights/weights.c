@@ -15,7 +15,7 @@
  *
  * A packed file (weights_file.c) has the arena ready: it is mapped as it is, and there is no memfd.
  */
-#include "weights_internal.h"
+#include "weights/weights_internal.h"
 
 #include <dirent.h>
 #include <errno.h>

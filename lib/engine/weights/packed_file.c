@@ -4,7 +4,7 @@
  * Writing: every thread packs a part into memory of its own and writes it to its place. A shared
  * mapping of the file would save a copy, but a full disk would then be a SIGBUS and not a sentence.
  * The file has no name, or one of its own, until it is whole and on disk. */
-#include "weights_internal.h"
+#include "weights/weights_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>

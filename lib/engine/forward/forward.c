@@ -8,7 +8,7 @@
  *
  * In the last layer everything behind K and V runs for the rows that need logits alone: rows do not
  * see each other there, so that changes no bit of any row. */
-#include "forward_internal.h"
+#include "forward/forward_internal.h"
 
 #include <math.h>
 #include <string.h>
