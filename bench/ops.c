@@ -79,11 +79,11 @@ static float *row_of(struct bench *b, uint32_t round, uint32_t layer) {
 /* --------------------------------------------------------------------------------- sampling --- */
 
 static void sample(struct bench *b, uint32_t round) {
-    struct wefti_sample s = {.sampling = &b->sampling,
-                             .tokens = b->known,
-                             .n_prompt = KNOWN / 2,
-                             .n_known = KNOWN - round % 2};
-    (void)wefti_sample(b->kern, &s, b->logits, b->n_vocab, &b->scratch);
+    struct wefti_sampler_input s = {.sampling = &b->sampling,
+                                    .tokens = b->known,
+                                    .n_prompt = KNOWN / 2,
+                                    .n_known = KNOWN - round % 2};
+    (void)wefti_sampler_choose(b->kern, &s, b->logits, b->n_vocab, &b->scratch);
 }
 
 static void sample_greedy(struct bench *b, uint32_t round) {
@@ -131,7 +131,8 @@ static void log_probabilities(struct bench *b, uint32_t round) {
     struct weft_logprobs out;
     uint32_t ids[20];
     float values[20];
-    wefti_logprobs(b->kern, b->logits, b->n_vocab, round % b->n_vocab, 20, ids, values, &out);
+    wefti_sampler_logprobs(b->kern, b->logits, b->n_vocab, round % b->n_vocab, 20, ids, values,
+                           &out);
 }
 
 /* -------------------------------------------------------------------------------- the layers ---
@@ -270,12 +271,12 @@ static void make_data(struct bench *b) {
     b->scratch = (struct wefti_sampler_scratch){
         .work = take(b->n_vocab, sizeof(float)),
         .counts = take(b->n_vocab, sizeof(uint32_t)),
-        .hist_n = take(WEFTI_HIST, sizeof(uint32_t)),
-        .hist_mass = take(WEFTI_HIST, sizeof(double)),
+        .hist_n = take(WEFTI_SAMPLER_BUCKETS, sizeof(uint32_t)),
+        .hist_mass = take(WEFTI_SAMPLER_BUCKETS, sizeof(double)),
         .ids = take(b->n_vocab, sizeof(uint32_t)),
-        .maxima = take(wefti_n_chunks(b->n_vocab), sizeof(float)),
-        .best = take(wefti_n_chunks(b->n_vocab), sizeof(float)),
-        .sums = take(wefti_n_chunks(b->n_vocab), sizeof(double)),
+        .maxima = take(wefti_sampler_n_chunks(b->n_vocab), sizeof(float)),
+        .best = take(wefti_sampler_n_chunks(b->n_vocab), sizeof(float)),
+        .sums = take(wefti_sampler_n_chunks(b->n_vocab), sizeof(double)),
     };
     for (uint32_t i = 0; i < b->n_vocab; i++)
         raw[i] = 2.5f * gaussian(&b->rng);

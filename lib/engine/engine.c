@@ -36,7 +36,7 @@ struct weft_eng {
     const struct weft_kern_table *kern;
     struct wefti_pool *pool;
     struct wefti_weights weights;
-    struct wefti_kv kv;
+    struct wefti_kv_cache kv;
     struct wefti_slots slots;
     struct wefti_forward *forward;
     struct wefti_profile *profile; /* NULL: off */
@@ -141,7 +141,7 @@ static weft_err size_cache(weft_eng *eng, const struct weft_eng_options *options
 
 static weft_err open_cache(weft_eng *eng, const struct weft_model_params *p,
                            const struct weft_eng_options *options, struct weft_errmsg *why) {
-    struct wefti_kv *kv = &eng->kv;
+    struct wefti_kv_cache *kv = &eng->kv;
     struct weft_kv_layer layer = {.dtype = eng->kv_dtype,
                                   .block_size = eng->info.block_size,
                                   .n_kv_heads = p->n_kv_heads,
@@ -155,7 +155,7 @@ static weft_err open_cache(weft_eng *eng, const struct weft_model_params *p,
     kv->n_blocks = eng->info.n_blocks;
     kv->map_bytes = (size_t)eng->info.kv_bytes;
     kv->layers = calloc(p->n_layers, sizeof *kv->layers);
-    kv->map = kv->layers ? wefti_map(kv->map_bytes) : NULL;
+    kv->map = kv->layers ? wefti_memory_map(kv->map_bytes) : NULL;
     if (!kv->map)
         return weft_err_set(why, WEFT_E_NOMEM, "no memory for %zu bytes of KV cache",
                             kv->map_bytes);
@@ -170,47 +170,47 @@ static weft_err open_cache(weft_eng *eng, const struct weft_model_params *p,
     return WEFT_OK;
 }
 
-static void lay_out(weft_eng *eng, struct wefti_carver *carver) {
+static void lay_out(weft_eng *eng, struct wefti_memory_layout *carver) {
     size_t n_tokens = eng->info.max_batched_tokens, n_seqs = eng->info.max_seqs;
     size_t n_vocab = eng->info.n_vocab, n_threads = eng->info.n_threads;
-    size_t n_chunks = wefti_n_chunks(eng->info.n_vocab);
-    eng->tokens = wefti_carve(carver, n_tokens, sizeof *eng->tokens);
-    eng->rows = wefti_carve(carver, n_tokens, sizeof *eng->rows);
-    eng->is_long = wefti_carve(carver, n_tokens, sizeof *eng->is_long);
-    eng->logit_rows = wefti_carve(carver, n_tokens, sizeof *eng->logit_rows);
-    eng->jobs = wefti_carve(carver, n_tokens, sizeof *eng->jobs);
-    eng->prompt_logprobs = wefti_carve(carver, n_tokens, sizeof *eng->prompt_logprobs);
-    eng->outs = wefti_carve(carver, n_seqs, sizeof *eng->outs);
+    size_t n_chunks = wefti_sampler_n_chunks(eng->info.n_vocab);
+    eng->tokens = wefti_memory_reserve(carver, n_tokens, sizeof *eng->tokens);
+    eng->rows = wefti_memory_reserve(carver, n_tokens, sizeof *eng->rows);
+    eng->is_long = wefti_memory_reserve(carver, n_tokens, sizeof *eng->is_long);
+    eng->logit_rows = wefti_memory_reserve(carver, n_tokens, sizeof *eng->logit_rows);
+    eng->jobs = wefti_memory_reserve(carver, n_tokens, sizeof *eng->jobs);
+    eng->prompt_logprobs = wefti_memory_reserve(carver, n_tokens, sizeof *eng->prompt_logprobs);
+    eng->outs = wefti_memory_reserve(carver, n_seqs, sizeof *eng->outs);
     /* Address space, resident only where somebody ever asked for so much. */
     size_t top_bytes_max = n_tokens * n_vocab * WEFT_LOGPROB_TOP_BYTES;
     eng->top_bytes =
         top_bytes_max < WEFT_STEP_LOGPROB_BYTES_MAX ? top_bytes_max : WEFT_STEP_LOGPROB_BYTES_MAX;
-    eng->top = wefti_carve(carver, eng->top_bytes, 1);
-    eng->samplers = wefti_carve(carver, n_threads, sizeof *eng->samplers);
+    eng->top = wefti_memory_reserve(carver, eng->top_bytes, 1);
+    eng->samplers = wefti_memory_reserve(carver, n_threads, sizeof *eng->samplers);
     for (size_t t = 0; t < n_threads; t++) {
         struct wefti_sampler_scratch s = {
-            .work = wefti_carve(carver, wefti_stride(n_vocab), sizeof(float)),
-            .counts = wefti_carve(carver, n_vocab, sizeof(uint32_t)),
-            .hist_n = wefti_carve(carver, WEFTI_HIST, sizeof(uint32_t)),
-            .hist_mass = wefti_carve(carver, WEFTI_HIST, sizeof(double)),
-            .ids = wefti_carve(carver, n_vocab, sizeof(uint32_t)),
-            .maxima = wefti_carve(carver, n_chunks, sizeof(float)),
-            .best = wefti_carve(carver, n_chunks, sizeof(float)),
-            .sums = wefti_carve(carver, n_chunks, sizeof(double)),
+            .work = wefti_memory_reserve(carver, wefti_memory_stride(n_vocab), sizeof(float)),
+            .counts = wefti_memory_reserve(carver, n_vocab, sizeof(uint32_t)),
+            .hist_n = wefti_memory_reserve(carver, WEFTI_SAMPLER_BUCKETS, sizeof(uint32_t)),
+            .hist_mass = wefti_memory_reserve(carver, WEFTI_SAMPLER_BUCKETS, sizeof(double)),
+            .ids = wefti_memory_reserve(carver, n_vocab, sizeof(uint32_t)),
+            .maxima = wefti_memory_reserve(carver, n_chunks, sizeof(float)),
+            .best = wefti_memory_reserve(carver, n_chunks, sizeof(float)),
+            .sums = wefti_memory_reserve(carver, n_chunks, sizeof(double)),
         };
         if (carver->base) eng->samplers[t] = s;
     }
 }
 
 static weft_err open_step_memory(weft_eng *eng, struct weft_errmsg *why) {
-    struct wefti_carver carver = {0};
+    struct wefti_memory_layout carver = {0};
     lay_out(eng, &carver);
     eng->map_bytes = carver.used;
-    eng->map = wefti_map(eng->map_bytes);
+    eng->map = wefti_memory_map(eng->map_bytes);
     if (!eng->map)
         return weft_err_set(why, WEFT_E_NOMEM, "no memory for %zu bytes of step state",
                             eng->map_bytes);
-    carver = (struct wefti_carver){.base = eng->map};
+    carver = (struct wefti_memory_layout){.base = eng->map};
     lay_out(eng, &carver);
     return WEFT_OK;
 }
@@ -260,19 +260,19 @@ static void set_weight_info(weft_eng *eng, const struct weft_model_params *p) {
     const struct wefti_weights *weights = &eng->weights;
     uint64_t n[WEFT_PEAK_COUNT] = {0};
     for (uint32_t i = 0; i < weights->n_layers; i++) {
-        const struct wefti_layer *l = &weights->layers[i];
-        const struct wefti_matrix *matrices[] = {&l->q_a, &l->q,    &l->k,  &l->v,
-                                                 &l->o,   &l->gate, &l->up, &l->down};
+        const struct wefti_weights_layer *l = &weights->layers[i];
+        const struct wefti_weights_matrix *matrices[] = {&l->q_a, &l->q,    &l->k,  &l->v,
+                                                         &l->o,   &l->gate, &l->up, &l->down};
         for (size_t m = 0; m < sizeof matrices / sizeof matrices[0]; m++)
             n[weft_kern_peak_of(weft_kern_act_of(matrices[m]->kind))] +=
                 (uint64_t)matrices[m]->n * matrices[m]->k;
-        const struct wefti_matrix *of_head[] = {&l->up_k.first, &l->up_v.first};
+        const struct wefti_weights_matrix *of_head[] = {&l->up_k.first, &l->up_v.first};
         for (size_t m = 0; l->latent_norm && m < sizeof of_head / sizeof of_head[0]; m++)
             n[weft_kern_peak_of(weft_kern_act_of(of_head[m]->kind))] +=
                 (uint64_t)of_head[m]->n * of_head[m]->k * p->n_heads;
-        const struct wefti_expert *e = l->experts;
+        const struct wefti_weights_expert *e = l->experts;
         if (!e) continue;
-        const struct wefti_matrix *of_expert[] = {&e->gate, &e->up, &e->down};
+        const struct wefti_weights_matrix *of_expert[] = {&e->gate, &e->up, &e->down};
         for (size_t m = 0; m < sizeof of_expert / sizeof of_expert[0]; m++)
             n[weft_kern_peak_of(weft_kern_act_of(of_expert[m]->kind))] +=
                 (uint64_t)of_expert[m]->n * of_expert[m]->k * p->moe.n_used;
@@ -311,7 +311,8 @@ static weft_err open_model(weft_eng *eng, const char *path, weft_model *model,
     wefti_forward_set_profile(eng->forward, eng->profile);
     set_weight_info(eng, weft_model_params(model));
     set_fingerprint(eng);
-    wefti_pool_let_go(eng->pool); /* who opens need not be who steps, and may start more threads */
+    wefti_pool_unpin_caller(
+        eng->pool); /* who opens need not be who steps, and may start more threads */
     return WEFT_OK;
 }
 
@@ -346,9 +347,9 @@ void weft_eng_free(weft_eng *eng) {
     wefti_profile_free(eng->profile);
     wefti_slots_fini(&eng->slots);
     wefti_weights_close(&eng->weights);
-    wefti_unmap(eng->kv.map, eng->kv.map_bytes);
+    wefti_memory_unmap(eng->kv.map, eng->kv.map_bytes);
     free(eng->kv.layers);
-    wefti_unmap(eng->map, eng->map_bytes);
+    wefti_memory_unmap(eng->map, eng->map_bytes);
     free(eng);
 }
 
@@ -492,7 +493,7 @@ static void on_logits(void *ctx, uint32_t i, float *logits, uint32_t thread_idx)
     uint32_t n_vocab = eng->info.n_vocab, token = job->target;
     eng->jobs[i].is_broken = !isfinite(logits[0]);
     if (job->samples) {
-        struct wefti_sample sample = {
+        struct wefti_sampler_input sample = {
             .sampling = &slot->sampling,
             .choice = slot->choice,
             .tokens = slot->tokens,
@@ -500,21 +501,21 @@ static void on_logits(void *ctx, uint32_t i, float *logits, uint32_t thread_idx)
             .n_known = slot->n_known,
         };
         float *work = logits; /* the raw ones are wanted afterwards only for log-probabilities */
-        if (job->logprobs && !wefti_sample_is_plain(&sample)) {
+        if (job->logprobs && !wefti_sampler_is_plain(&sample)) {
             work = scratch->work;
             memcpy(work, logits, n_vocab * sizeof *work);
         }
-        token = wefti_sample(eng->kern, &sample, work, n_vocab, scratch);
+        token = wefti_sampler_choose(eng->kern, &sample, work, n_vocab, scratch);
         out->sampled = true;
         out->token = token;
     }
     if (job->logprobs)
-        wefti_logprobs(eng->kern, logits, n_vocab, token, job->n_top, job->top_ids,
-                       job->top_logprobs, job->logprobs);
+        wefti_sampler_logprobs(eng->kern, logits, n_vocab, token, job->n_top, job->top_ids,
+                               job->top_logprobs, job->logprobs);
 }
 
 static void compute(weft_eng *eng, const struct step *step) {
-    struct wefti_batch batch = {
+    struct wefti_forward_batch batch = {
         .n_tokens = step->n_tokens,
         .tokens = eng->tokens,
         .rows = eng->rows,
@@ -632,7 +633,7 @@ weft_err weft_eng_logits(weft_eng *eng, const uint32_t *tokens, uint32_t n_token
             eng->is_long[i] = n_tokens > eng->long_prompt;
             eng->logit_rows[i] = i;
         }
-        struct wefti_batch batch = {
+        struct wefti_forward_batch batch = {
             .n_tokens = n,
             .tokens = eng->tokens,
             .rows = eng->rows,
@@ -665,7 +666,7 @@ bool weft_eng_has_experts(const weft_eng *eng, uint32_t layer) {
 }
 
 weft_err weft_eng_calibrate(weft_eng *eng, weft_eng_calib **calib_out, struct weft_errmsg *why) {
-    const struct wefti_layer *layer = &eng->weights.layers[0];
+    const struct wefti_weights_layer *layer = &eng->weights.layers[0];
     *calib_out = NULL;
     if (!eng->exact) return weft_err_set(why, WEFT_E_INVAL, "a calibration needs f32 activations");
     if (layer->latent_norm > 0)

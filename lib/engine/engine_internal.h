@@ -29,26 +29,26 @@
 #include "model/model.h"
 
 /* Elements between rows of f32: every row starts on a cache line. */
-static inline size_t wefti_stride(size_t n) {
+static inline size_t wefti_memory_stride(size_t n) {
     return weft_round_up(n, 16);
 }
 
 /* As --dtype has it: "q8". */
-const char *wefti_dtype_name(enum weft_eng_dtype dtype);
+const char *wefti_options_dtype_name(enum weft_eng_dtype dtype);
 
 /* ------------------------------------------------------------------------------- memory map --- */
 
 /* Zeroed pages from the kernel, not from the heap; resident only where touched. NULL: none left. */
-void *wefti_map(size_t bytes);
-void wefti_unmap(void *base, size_t bytes); /* accepts NULL */
+void *wefti_memory_map(size_t bytes);
+void wefti_memory_unmap(void *base, size_t bytes); /* accepts NULL */
 
 /* Carves one mapping into 64-byte aligned pieces. With base NULL it only adds up the sizes, so the
  * same function lays memory out twice: first to measure, then to assign. */
-struct wefti_carver {
+struct wefti_memory_layout {
     uint8_t *base;
     size_t used;
 };
-void *wefti_carve(struct wefti_carver *carver, size_t count, size_t elem_bytes);
+void *wefti_memory_reserve(struct wefti_memory_layout *carver, size_t count, size_t elem_bytes);
 
 /* ------------------------------------------------------------------------------------- pool --- */
 
@@ -66,7 +66,7 @@ void wefti_pool_free(struct wefti_pool *pool); /* accepts NULL */
 
 /* Gives the calling thread its CPUs back, if a run pinned it; the next run pins anew. So does
  * wefti_pool_free. */
-void wefti_pool_let_go(struct wefti_pool *pool);
+void wefti_pool_unpin_caller(struct wefti_pool *pool);
 
 /* Calls fn(ctx, 0..n_threads-1), one per thread, and returns when all have. */
 void wefti_pool_run(struct wefti_pool *pool, wefti_pool_fn *fn, void *ctx);
@@ -85,37 +85,37 @@ uint32_t wefti_pool_n_threads(const struct wefti_pool *pool);
 
 /* ---------------------------------------------------------------------------------- weights --- */
 
-struct wefti_matrix {
+struct wefti_weights_matrix {
     enum weft_gemm_kind kind;
     uint32_t n, k, n_panels;
     struct weft_kern_segs segs;
     size_t offset, panel_bytes; /* in the arena */
 };
 
-struct wefti_expert {
-    struct wefti_matrix gate, up, down; /* of a layer's experts all are alike */
+struct wefti_weights_expert {
+    struct wefti_weights_matrix gate, up, down; /* of a layer's experts all are alike */
 };
 
 /* A matrix of its own for each head, all alike and one behind the other. */
-struct wefti_heads {
-    struct wefti_matrix first;
+struct wefti_weights_heads {
+    struct wefti_weights_matrix first;
     size_t head_bytes;
 };
 
-struct wefti_layer {
+struct wefti_weights_layer {
     size_t attn_norm, ffn_norm;                                       /* offsets of f32 vectors */
     size_t bq, bk, bv, q_norm, k_norm, post_attn_norm, post_ffn_norm; /* the same; 0: none */
-    struct wefti_matrix q, k, v, o;
-    struct wefti_matrix gate, up, down; /* n is 0: only experts, of which none is shared */
-    struct wefti_matrix router;         /* for f32 */
-    struct wefti_expert *experts;       /* NULL: the layer has none */
-    size_t score_bias, shared_gate;     /* offsets of f32 vectors; 0: none */
+    struct wefti_weights_matrix q, k, v, o;
+    struct wefti_weights_matrix gate, up, down; /* n is 0: only experts, of which none is shared */
+    struct wefti_weights_matrix router;         /* for f32 */
+    struct wefti_weights_expert *experts;       /* NULL: the layer has none */
+    size_t score_bias, shared_gate;             /* offsets of f32 vectors; 0: none */
     /* Latent attention: q may come by way of q_a; k makes the cache's rows, and there is no v;
      * `up_k` takes a head's q to where it meets latents, `up_v` the latent a head attended to its
      * values. */
-    struct wefti_matrix q_a; /* n is 0: there is none */
+    struct wefti_weights_matrix q_a; /* n is 0: there is none */
     size_t q_a_norm, latent_norm;
-    struct wefti_heads up_k, up_v;
+    struct wefti_weights_heads up_k, up_v;
 };
 
 /* Everything the engine reads of a model, in one arena. The model file is closed after packing:
@@ -130,10 +130,10 @@ struct wefti_weights {
     bool inherited;
     uint64_t model_hash, layout_hash;
     uint32_t n_layers, n_vocab, n_hidden;
-    struct wefti_layer *layers;
-    struct wefti_expert *experts; /* of all layers, or NULL */
+    struct wefti_weights_layer *layers;
+    struct wefti_weights_expert *experts; /* of all layers, or NULL */
     size_t final_norm;
-    struct wefti_matrix head;
+    struct wefti_weights_matrix head;
     bool tied;                    /* embedding rows are gathered from the head's panels */
     enum weft_kern_src embed_src; /* else they stand as in the file, embed_row_bytes apart */
     size_t embed_offset, embed_row_bytes;
@@ -145,7 +145,8 @@ WEFT_MUST_CHECK weft_err wefti_weights_open(struct wefti_weights *weights, const
                                             struct wefti_pool *pool, struct weft_errmsg *why);
 void wefti_weights_close(struct wefti_weights *weights); /* accepts zeroed and closed ones */
 
-static inline const float *wefti_vector(const struct wefti_weights *weights, size_t offset) {
+static inline const float *wefti_weights_vector(const struct wefti_weights *weights,
+                                                size_t offset) {
     return (const float *)(const void *)(weights->base + offset);
 }
 
@@ -157,16 +158,16 @@ void wefti_weights_embed(const struct wefti_weights *weights, uint32_t token, ui
  */
 
 /* What matrices of a layer have as their input; of the head, whatever the layer. */
-enum wefti_input {
-    WEFTI_IN_QKV,
-    WEFTI_IN_O,
-    WEFTI_IN_FFN,
-    WEFTI_IN_DOWN,
-    WEFTI_IN_HEAD,
-    WEFTI_IN_ROUTER, /* not calibrated */
+enum wefti_calib_input {
+    WEFTI_CALIB_QKV,
+    WEFTI_CALIB_O,
+    WEFTI_CALIB_FFN,
+    WEFTI_CALIB_DOWN,
+    WEFTI_CALIB_HEAD,
+    WEFTI_CALIB_ROUTER, /* not calibrated */
 };
-enum { WEFTI_LAYER_INPUTS = WEFTI_IN_HEAD };
-#define WEFTI_IMPORTANCE_MAX                                                                       \
+enum { WEFTI_CALIB_LAYER_INPUTS = WEFTI_CALIB_HEAD };
+#define WEFTI_CALIB_IMPORTANCE_MAX                                                                 \
     1e30f /* also of what is infinite or NaN: a sum of them stays finite                           \
            */
 
@@ -177,32 +178,33 @@ bool wefti_calib_fits(const weft_eng_calib *calib, const struct weft_model_param
 
 /* Rows of f32, all columns of that input, interleaved by `group` (1: they are not). One thread at a
  * time. */
-void wefti_calib_add(weft_eng_calib *calib, uint32_t layer, enum wefti_input input,
+void wefti_calib_add(weft_eng_calib *calib, uint32_t layer, enum wefti_calib_input input,
                      const uint8_t *rows, size_t row_bytes, uint32_t group, uint32_t n_rows);
 
 /* How much each column matters, inputs at wefti_calib_offset; malloc'd. NULL: no memory. *hash_out
  * goes on with them. */
 float *wefti_calib_importance(const weft_eng_calib *calib, uint64_t *hash_out);
-size_t wefti_calib_offset(const weft_eng_calib *calib, uint32_t layer, enum wefti_input input);
+size_t wefti_calib_offset(const weft_eng_calib *calib, uint32_t layer,
+                          enum wefti_calib_input input);
 
 /* ---------------------------------------------------------------------------------- sampler --- */
 
 struct wefti_sampler_scratch { /* one per thread */
     float *work;               /* [n_vocab] */
     uint32_t *counts;          /* [n_vocab], all zero between calls */
-    uint32_t *hist_n;          /* [WEFTI_HIST] */
-    double *hist_mass;         /* [WEFTI_HIST] */
+    uint32_t *hist_n;          /* [WEFTI_SAMPLER_BUCKETS] */
+    double *hist_mass;         /* [WEFTI_SAMPLER_BUCKETS] */
     uint32_t *ids;             /* [n_vocab] */
-    float *maxima, *best;      /* [wefti_n_chunks(n_vocab)] each */
-    double *sums;              /* [wefti_n_chunks(n_vocab)] */
+    float *maxima, *best;      /* [wefti_sampler_n_chunks(n_vocab)] each */
+    double *sums;              /* [wefti_sampler_n_chunks(n_vocab)] */
 };
-enum { WEFTI_HIST = 2048 };
+enum { WEFTI_SAMPLER_BUCKETS = 2048 };
 
-static inline uint32_t wefti_n_chunks(uint32_t n_vocab) {
+static inline uint32_t wefti_sampler_n_chunks(uint32_t n_vocab) {
     return (n_vocab + WEFT_CHUNK - 1) / WEFT_CHUNK;
 }
 
-struct wefti_sample {
+struct wefti_sampler_input {
     const struct weft_sampling *sampling;
     uint32_t choice;
     const uint32_t *tokens; /* [n_known] */
@@ -210,16 +212,17 @@ struct wefti_sample {
 };
 
 /* True when sampling leaves the logits as they are: greedy, nothing that changes them. */
-bool wefti_sample_is_plain(const struct wefti_sample *sample);
+bool wefti_sampler_is_plain(const struct wefti_sampler_input *sample);
 
 /* The next token. Changes `logits` unless plain. */
-uint32_t wefti_sample(const struct weft_kern_table *kern, const struct wefti_sample *sample,
-                      float *logits, uint32_t n_vocab, struct wefti_sampler_scratch *scratch);
+uint32_t wefti_sampler_choose(const struct weft_kern_table *kern,
+                              const struct wefti_sampler_input *sample, float *logits,
+                              uint32_t n_vocab, struct wefti_sampler_scratch *scratch);
 
 /* Log-probability and rank of `token` and the n_top best, from raw logits. */
-void wefti_logprobs(const struct weft_kern_table *kern, const float *logits, uint32_t n_vocab,
-                    uint32_t token, uint32_t n_top, uint32_t *top_ids, float *top_logprobs,
-                    struct weft_logprobs *out);
+void wefti_sampler_logprobs(const struct weft_kern_table *kern, const float *logits,
+                            uint32_t n_vocab, uint32_t token, uint32_t n_top, uint32_t *top_ids,
+                            float *top_logprobs, struct weft_logprobs *out);
 
 /* ------------------------------------------------------------------------------------ slots --- */
 
@@ -241,7 +244,7 @@ struct wefti_slots {
     uint32_t n_slots, max_model_len, block_size, n_blocks, n_vocab, max_batched_tokens;
     uint32_t table_cap;
     struct wefti_slot *slots;
-    struct wefti_shadow *shadows; /* of plan.c */
+    struct wefti_slot_shadow *shadows; /* of plan.c */
     uint64_t shadow_stamp;
     void *map;
     size_t map_bytes;
@@ -268,8 +271,8 @@ struct weft_step_seq wefti_slot_seq(const struct wefti_slots *slots, const struc
 bool wefti_slot_may_sample(const struct wefti_slots *slots, const struct wefti_slot *slot);
 
 /* Why a sequence with this much output is over; NONE: it goes on. */
-enum weft_finish wefti_finish_of(const struct weft_sampling *sampling, const uint32_t *tokens,
-                                 uint32_t n_prompt, uint32_t n_known, uint32_t max_model_len);
+enum weft_finish wefti_slot_finish(const struct weft_sampling *sampling, const uint32_t *tokens,
+                                   uint32_t n_prompt, uint32_t n_known, uint32_t max_model_len);
 
 /* Bytes that plan.c needs per slot for its dry run. */
 size_t wefti_shadow_bytes(void);
@@ -282,7 +285,7 @@ WEFT_MUST_CHECK weft_err wefti_plan_check(struct wefti_slots *slots,
 
 /* ----------------------------------------------------------------------------------- cache --- */
 
-struct wefti_kv {
+struct wefti_kv_cache {
     struct weft_kv_layer *layers; /* [n_layers] */
     uint32_t n_layers, n_blocks;
     uint32_t n_planes;  /* of a layer: K and V, or latents alone */
@@ -297,7 +300,7 @@ struct wefti_profile;
 
 /* One thread's notes. It is in one operator at a time: each mark ends a span and begins the next.
  */
-struct wefti_log {
+struct wefti_profile_log {
     _Alignas(64) uint64_t since_ns; /* when the open span began */
     uint64_t aside_ns;              /* what of it was booked elsewhere */
     uint64_t n_spans;               /* ever; the ring keeps the last ones */
@@ -311,26 +314,29 @@ struct wefti_log {
 WEFT_MUST_CHECK weft_err wefti_profile_new(uint32_t n_threads, struct wefti_profile **profile_out,
                                            struct weft_errmsg *why);
 void wefti_profile_free(struct wefti_profile *profile); /* accepts NULL */
-struct wefti_log *wefti_profile_log(struct wefti_profile *profile, uint32_t thread_idx);
+struct wefti_profile_log *wefti_profile_thread_log(struct wefti_profile *profile,
+                                                   uint32_t thread_idx);
 
 /* The thread turns to `op` (COUNT: to nothing that concerns us). */
-void wefti_log_mark(struct wefti_log *log, enum weft_eng_op op);
+void wefti_profile_mark(struct wefti_profile_log *log, enum weft_eng_op op);
 /* The time since `begin_ns` was `op`'s, not that of the open span. */
-void wefti_log_aside(struct wefti_log *log, enum weft_eng_op op, uint64_t begin_ns);
+void wefti_profile_mark_aside(struct wefti_profile_log *log, enum weft_eng_op op,
+                              uint64_t begin_ns);
 
 /* What a pass has to do, in rows: books calls, bytes and operations of all its operators. */
-struct wefti_pass {
+struct wefti_forward_costs {
     uint32_t n_rows, n_last_rows; /* behind K and V of the last layer there may be fewer */
     uint32_t n_logit_rows, n_head_calls;
     uint32_t n_heads;
     /* Positions seen by all rows, and those read by all tiles, of all layers. */
     uint64_t n_seen, n_read;
 };
-void wefti_profile_pass(struct wefti_profile *profile, const struct wefti_weights *weights,
-                        const struct wefti_kv *kv, const struct wefti_pass *pass);
+void wefti_forward_book_pass(struct wefti_profile *profile, const struct wefti_weights *weights,
+                             const struct wefti_kv_cache *kv,
+                             const struct wefti_forward_costs *pass);
 /* During a pass, by its first thread: an expert computes so many rows. */
-void wefti_profile_expert(struct wefti_profile *profile, const struct wefti_expert *expert,
-                          uint32_t n_rows);
+void wefti_forward_book_expert(struct wefti_profile *profile,
+                               const struct wefti_weights_expert *expert, uint32_t n_rows);
 void wefti_profile_step(struct wefti_profile *profile, uint64_t begin_ns, uint64_t end_ns,
                         uint32_t n_tokens);
 
@@ -343,16 +349,16 @@ uint32_t wefti_profile_spans(const struct wefti_profile *profile, uint32_t track
 /* ---------------------------------------------------------------------------------- forward --- */
 
 /* Gets the logits of the batch's `i`-th logit row. They may be changed. */
-typedef void wefti_logits_fn(void *ctx, uint32_t i, float *logits, uint32_t thread_idx);
+typedef void wefti_forward_logits_fn(void *ctx, uint32_t i, float *logits, uint32_t thread_idx);
 
-struct wefti_batch {
+struct wefti_forward_batch {
     uint32_t n_tokens;
     const uint32_t *tokens;           /* [n_tokens] */
     const struct weft_attn_row *rows; /* [n_tokens]; rows of a sequence together, ascending */
     const bool *is_long;              /* [n_tokens] of a sequence with a long prompt (LongRoPE) */
     uint32_t n_logit_rows;
     const uint32_t *logit_rows; /* indices of rows that need logits, ascending */
-    wefti_logits_fn *on_logits;
+    wefti_forward_logits_fn *on_logits;
     void *on_logits_ctx;
     bool in_order; /* on_logits is called by thread 0, row after row; else by any, all at once */
     uint32_t n_copies;
@@ -366,17 +372,17 @@ struct wefti_forward;
 /* Chooses the experts of one row by what the router made of it, logits[n_experts]: chosen[n_used],
  * in ascending order, and what their outputs are multiplied by. Of equal ones the lower id wins,
  * and NaN never does, so that the chosen ones are different in any case. `bias` may be NULL. */
-void wefti_route(const struct weft_model_moe *moe, const float *bias, const float *logits,
-                 uint32_t *chosen, float *weights);
+void wefti_forward_route(const struct weft_model_moe *moe, const float *bias, const float *logits,
+                         uint32_t *chosen, float *weights);
 
 /* Of experts 0..n-1 those of group `group` of the 8 that sums are made in (design 2.1) end here. */
-static inline uint32_t wefti_expert_group_end(uint32_t n, uint32_t group) {
+static inline uint32_t wefti_forward_expert_group_end(uint32_t n, uint32_t group) {
     return (uint32_t)((uint64_t)(group + 1) * n / 8);
 }
 
 WEFT_MUST_CHECK weft_err wefti_forward_new(
     const struct weft_kern_table *kern, struct wefti_pool *pool,
-    const struct wefti_weights *weights, const struct wefti_kv *kv, const weft_model *model,
+    const struct wefti_weights *weights, const struct wefti_kv_cache *kv, const weft_model *model,
     uint32_t max_batched_tokens, struct wefti_forward **forward_out, struct weft_errmsg *why);
 void wefti_forward_free(struct wefti_forward *forward); /* accepts NULL */
 
@@ -393,6 +399,6 @@ void wefti_forward_watch_routes(struct wefti_forward *forward, weft_eng_routes_f
 const uint64_t *wefti_forward_expert_tokens(const struct wefti_forward *forward);
 
 /* 1..max_batched_tokens tokens (or none, for the copies alone). Takes nothing from the heap. */
-void wefti_forward_run(struct wefti_forward *forward, const struct wefti_batch *batch);
+void wefti_forward_run(struct wefti_forward *forward, const struct wefti_forward_batch *batch);
 
 #endif

@@ -112,7 +112,7 @@ static void the_caller_gets_its_cpus_back(void **state) {
     assert_int_equal(wefti_pool_new(wefti_pool_n_cpus(), &pool, NULL), WEFT_OK);
     for (int i = 0; i < 2; i++) {
         wefti_pool_run(pool, do_nothing, NULL);
-        wefti_pool_let_go(pool);
+        wefti_pool_unpin_caller(pool);
         assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
         assert_true(CPU_EQUAL(&before, &after));
     }

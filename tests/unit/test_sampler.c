@@ -19,13 +19,13 @@ static const struct weft_kern_table *kern;
 
 struct fixture { /* a sampler's scratch and one sequence */
     _Alignas(64) float logits[VOCAB_MAX], work[VOCAB_MAX];
-    uint32_t counts[VOCAB_MAX], hist_n[WEFTI_HIST], tokens[64];
-    double hist_mass[WEFTI_HIST];
+    uint32_t counts[VOCAB_MAX], hist_n[WEFTI_SAMPLER_BUCKETS], tokens[64];
+    double hist_mass[WEFTI_SAMPLER_BUCKETS];
     uint32_t ids[VOCAB_MAX];
     float maxima[CHUNKS_MAX], best[CHUNKS_MAX];
     double sums[CHUNKS_MAX];
     struct weft_sampling sampling;
-    struct wefti_sample sample;
+    struct wefti_sampler_input sample;
     struct wefti_sampler_scratch scratch;
 };
 
@@ -35,7 +35,7 @@ static struct fixture *new_fixture(void) {
     memset(f, 0, sizeof *f);
     weft_sampling_init(&f->sampling);
     f->sampling.temperature = 1.0f;
-    f->sample = (struct wefti_sample){.sampling = &f->sampling, .tokens = f->tokens};
+    f->sample = (struct wefti_sampler_input){.sampling = &f->sampling, .tokens = f->tokens};
     f->scratch = (struct wefti_sampler_scratch){f->work, f->counts, f->hist_n, f->hist_mass,
                                                 f->ids,  f->maxima, f->best,   f->sums};
     return f;
@@ -45,7 +45,7 @@ static struct fixture *new_fixture(void) {
 static uint32_t sample_at(struct fixture *f, const float *logits, uint32_t n, uint32_t n_known) {
     memcpy(f->logits, logits, n * sizeof *logits);
     f->sample.n_known = n_known;
-    uint32_t token = wefti_sample(kern, &f->sample, f->logits, n, &f->scratch);
+    uint32_t token = wefti_sampler_choose(kern, &f->sample, f->logits, n, &f->scratch);
     assert_true(token < n);
     return token;
 }
@@ -249,11 +249,11 @@ static void greedy_takes_the_lowest_of_equal_tokens(void **state) {
     struct fixture *f = new_fixture();
     const float logits[6] = {1.0f, 3.0f, 2.0f, 3.0f, -1.0f, 3.0f};
     f->sampling.temperature = 0.0f;
-    assert_true(wefti_sample_is_plain(&f->sample));
+    assert_true(wefti_sampler_is_plain(&f->sample));
     assert_int_equal(sample_at(f, logits, 6, 0), 1);
     f->sampling.temperature = 1.0f; /* top_k 1 is greedy, too */
     f->sampling.top_k = 1;
-    assert_false(wefti_sample_is_plain(&f->sample));
+    assert_false(wefti_sampler_is_plain(&f->sample));
     assert_int_equal(sample_at(f, logits, 6, 0), 1);
     free(f);
 }
@@ -290,7 +290,7 @@ static void a_cut_keeps_the_lowest_of_equal_tokens(void **state) {
     assert_true(r && logits && kept);
     for (int round = 0; round < 20; round++) {
         uint32_t n = 100 + weft_rand_below(&rng, VOCAB_MAX - 100);
-        uint32_t k = 2 + weft_rand_below(&rng, round % 2 ? 2 * wefti_n_chunks(n) : 40);
+        uint32_t k = 2 + weft_rand_below(&rng, round % 2 ? 2 * wefti_sampler_n_chunks(n) : 40);
         for (uint32_t i = 0; i < n; i++) {
             logits[i] = 0.5f * (float)weft_rand_below(&rng, 8) - 1000.0f;
             r[i] = (struct ranked){(double)logits[i], i};
@@ -378,7 +378,7 @@ static void broken_logits_still_give_a_token(void **state) {
         struct weft_logprobs logprobs;
         uint32_t ids[70];
         float values[70];
-        wefti_logprobs(kern, logits, 70, 3, 70, ids, values, &logprobs);
+        wefti_sampler_logprobs(kern, logits, 70, 3, 70, ids, values, &logprobs);
         for (uint32_t i = 0; i < 70; i++) {
             assert_true(ids[i] < 70);
         }
@@ -408,7 +408,7 @@ static void logprobs_agree_with_a_sort(void **state) {
         uint32_t n_top = weft_rand_below(&rng, 3) ? weft_rand_below(&rng, n + 1) : n;
         uint32_t token = weft_rand_below(&rng, n);
         struct weft_logprobs got;
-        wefti_logprobs(kern, logits, n, token, n_top, ids, values, &got);
+        wefti_sampler_logprobs(kern, logits, n, token, n_top, ids, values, &got);
         assert_int_equal(got.n_top, n_top);
         assert_true(fabs((double)got.logprob - ((double)logits[token] - log(sum))) < 1e-4);
         uint32_t n_higher = 0;

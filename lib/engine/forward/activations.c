@@ -16,29 +16,29 @@ static const enum weft_gemm_kind form_kind[WEFT_ACT_COUNT] = {[WEFT_ACT_F32] = W
                                                               [WEFT_ACT_Q8] = WEFT_GEMM_Q8,
                                                               [WEFT_ACT_Q8_SUMS] = WEFT_GEMM_Q4_1};
 
-static void note_form(struct wefti_forward *f, const struct wefti_matrix *m) {
+static void note_form(struct wefti_forward *f, const struct wefti_weights_matrix *m) {
     enum weft_kern_act form = weft_kern_act_of(m->kind);
     size_t bytes = weft_kern_act_row_bytes(form_kind[form], m->k);
     f->uses[form] = true;
     if (bytes > f->act_bytes[form]) f->act_bytes[form] = bytes;
 }
 
-void wefti_acts_note_forms(struct wefti_forward *f) {
+void wefti_forward_acts_note_forms(struct wefti_forward *f) {
     for (uint32_t i = 0; i < f->n_layers; i++) {
-        const struct wefti_layer *l = &f->weights->layers[i];
-        const struct wefti_expert *e = l->experts; /* all like the first one */
-        const struct wefti_matrix *all[] = {&l->q,
-                                            &l->q_a,
-                                            &l->k,
-                                            &l->v,
-                                            &l->o,
-                                            &l->gate,
-                                            &l->up,
-                                            &l->down,
-                                            &l->router,
-                                            e ? &e->gate : NULL,
-                                            e ? &e->up : NULL,
-                                            e ? &e->down : NULL};
+        const struct wefti_weights_layer *l = &f->weights->layers[i];
+        const struct wefti_weights_expert *e = l->experts; /* all like the first one */
+        const struct wefti_weights_matrix *all[] = {&l->q,
+                                                    &l->q_a,
+                                                    &l->k,
+                                                    &l->v,
+                                                    &l->o,
+                                                    &l->gate,
+                                                    &l->up,
+                                                    &l->down,
+                                                    &l->router,
+                                                    e ? &e->gate : NULL,
+                                                    e ? &e->up : NULL,
+                                                    e ? &e->down : NULL};
         for (size_t j = 0; j < sizeof all / sizeof all[0]; j++) {
             if (all[j] && all[j]->n > 0) note_form(f, all[j]);
         }
@@ -46,7 +46,7 @@ void wefti_acts_note_forms(struct wefti_forward *f) {
     note_form(f, &f->weights->head);
 }
 
-static void forms_of(const struct wefti_matrix *const *group, uint32_t n,
+static void forms_of(const struct wefti_weights_matrix *const *group, uint32_t n,
                      bool wanted[WEFT_ACT_COUNT]) {
     for (int form = 0; form < WEFT_ACT_COUNT; form++) {
         wanted[form] = false;
@@ -65,9 +65,9 @@ static bool needs_conversion(const bool wanted[WEFT_ACT_COUNT]) {
 }
 
 /* Row `row` of `acts`, whose memory is `to`. */
-static void make_row(const struct wefti_lane *lane, const struct wefti_source *src,
-                     const bool wanted[], uint32_t k, uint8_t *const to[],
-                     const struct wefti_acts *acts, uint32_t row) {
+static void make_row(const struct wefti_forward_thread *lane,
+                     const struct wefti_forward_source *src, const bool wanted[], uint32_t k,
+                     uint8_t *const to[], const struct wefti_forward_acts *acts, uint32_t row) {
     const struct wefti_forward *f = lane->f;
     const float *x = src->rows + (src->index ? src->index[row] : row) * src->stride;
     uint32_t in_group = row % acts->group;
@@ -82,7 +82,7 @@ static void make_row(const struct wefti_lane *lane, const struct wefti_source *s
         const void *made = x;
         if (form != WEFT_ACT_F32) {
             uint8_t *out = acts->group > 1 ? lane->scratch->own[form] : at;
-            f->kern->act_convert(form_kind[form], x, wefti_stride(k), 1, k, out, bytes);
+            f->kern->act_convert(form_kind[form], x, wefti_memory_stride(k), 1, k, out, bytes);
             made = out;
         }
         if (acts->group > 1) {
@@ -93,16 +93,18 @@ static void make_row(const struct wefti_lane *lane, const struct wefti_source *s
     }
 }
 
-struct wefti_acts wefti_acts_make(const struct wefti_lane *lane, const struct wefti_source *src,
-                                  uint32_t n_rows, const struct wefti_matrix *const *group,
-                                  uint32_t n_group) {
+struct wefti_forward_acts wefti_forward_acts_make(const struct wefti_forward_thread *lane,
+                                                  const struct wefti_forward_source *src,
+                                                  uint32_t n_rows,
+                                                  const struct wefti_weights_matrix *const *group,
+                                                  uint32_t n_group) {
     struct wefti_forward *f = lane->f;
     uint32_t k = group[0]->k;
     bool wanted[WEFT_ACT_COUNT];
     forms_of(group, n_group, wanted);
-    bool own = n_rows <= WEFTI_OWN_ROWS;
+    bool own = n_rows <= WEFTI_FORWARD_OWN_ROWS;
     uint8_t *const *to = own ? lane->scratch->own : f->shared;
-    struct wefti_acts acts = {.group = own || src->apart ? 1 : f->kern->group_rows};
+    struct wefti_forward_acts acts = {.group = own || src->apart ? 1 : f->kern->group_rows};
     for (int form = 0; form < WEFT_ACT_COUNT; form++) {
         if (!wanted[form]) continue;
         acts.rows[form] = to[form];
@@ -124,20 +126,21 @@ struct wefti_acts wefti_acts_make(const struct wefti_lane *lane, const struct we
         }
         return acts;
     }
-    uint32_t per_task = acts.group > 1 ? acts.group : WEFTI_ROWS_PER_TASK;
+    uint32_t per_task = acts.group > 1 ? acts.group : WEFTI_FORWARD_ROWS_PER_TASK;
     uint32_t begin, end;
-    while (wefti_take_rows(lane, n_rows, per_task, &begin, &end)) {
+    while (wefti_forward_take_rows(lane, n_rows, per_task, &begin, &end)) {
         for (uint32_t row = begin; row < end; row++) {
             make_row(lane, src, wanted, k, to, &acts, row);
         }
     }
-    wefti_barrier(lane);
+    wefti_forward_end_phase(lane);
     return acts;
 }
 
 /* One thread shows them all: in order, whatever the others do meanwhile. */
-void wefti_acts_observe(const struct wefti_lane *lane, uint32_t layer, enum wefti_input input,
-                        const struct wefti_acts *acts, uint32_t n_rows) {
+void wefti_forward_acts_observe(const struct wefti_forward_thread *lane, uint32_t layer,
+                                enum wefti_calib_input input, const struct wefti_forward_acts *acts,
+                                uint32_t n_rows) {
     weft_eng_calib *calib = lane->f->calib;
     if (!calib || lane->idx != 0) return;
     wefti_calib_add(calib, layer, input, acts->rows[WEFT_ACT_F32], acts->row_bytes[WEFT_ACT_F32],

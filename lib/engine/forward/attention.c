@@ -15,27 +15,27 @@ enum {
     PART_BYTES = 64 * 1024 * 1024,
 };
 
-size_t wefti_attn_part_floats(const struct wefti_forward *f) {
-    return f->n_heads * weft_attn_part_floats(wefti_value_dim(f));
+size_t wefti_forward_attn_part_floats(const struct wefti_forward *f) {
+    return f->n_heads * weft_attn_part_floats(wefti_forward_value_dim(f));
 }
 
 /* As address space: one row of the longest sequence has room, however long that is. */
-size_t wefti_attn_parts_max(const struct wefti_forward *f, uint32_t n_context) {
+size_t wefti_forward_attn_parts_max(const struct wefti_forward *f, uint32_t n_context) {
     uint64_t n_positions = (uint64_t)f->kv->n_blocks * f->kv->layers[0].block_size;
     if (n_positions > n_context) n_positions = n_context;
     size_t n_spans = (size_t)(n_positions + WEFT_ATTN_SPAN - 1) / WEFT_ATTN_SPAN;
-    size_t room = PART_BYTES / (wefti_attn_part_floats(f) * sizeof *f->parts);
+    size_t room = PART_BYTES / (wefti_forward_attn_part_floats(f) * sizeof *f->parts);
     if (n_spans <= 1 || f->n_threads == 1) return 0;
     return n_spans > room ? n_spans : room;
 }
 
 /* Shares by spans where one tile would keep a thread busy for more than half of what is each
  * thread's share of all, as long as there is room for the sums. */
-static bool worth_spans(const struct wefti_forward *f, const struct wefti_attn_work *work) {
+static bool worth_spans(const struct wefti_forward *f, const struct wefti_forward_attn_work *work) {
     uint64_t all = 0, longest = 0;
     size_t n_parts = 0;
     for (uint32_t i = 0; i < work->n_tiles; i++) {
-        const struct wefti_attn_tile *tile = &work->tiles[i];
+        const struct wefti_forward_attn_tile *tile = &work->tiles[i];
         uint64_t n_rows = tile->end - tile->begin;
         uint32_t n_seen = work->rows[tile->end - 1].pos + 1 - tile->span_begin * WEFT_ATTN_SPAN;
         all += n_rows * n_seen * f->n_kv_heads;
@@ -48,8 +48,8 @@ static bool worth_spans(const struct wefti_forward *f, const struct wefti_attn_w
 
 /* Groups of the heads that share a latent. One has all unless threads would have nothing to do;
  * more cost nothing while each is as many queries as pass over the cache together anyway. */
-static uint32_t count_groups(const struct wefti_forward *f, const struct wefti_attn_work *work,
-                             uint32_t n_rows) {
+static uint32_t count_groups(const struct wefti_forward *f,
+                             const struct wefti_forward_attn_work *work, uint32_t n_rows) {
     uint32_t n_tasks = work->n_spans ? work->n_spans : work->n_tiles;
     uint32_t needed = (f->n_threads + n_tasks - 1) / n_tasks;
     uint32_t even = (4 * f->n_threads + n_tasks - 1) / n_tasks;
@@ -60,10 +60,11 @@ static uint32_t count_groups(const struct wefti_forward *f, const struct wefti_a
 }
 
 /* Tiles of rows that share a block table, so of one sequence. */
-struct wefti_attn_work wefti_attn_plan(const struct wefti_forward *f, uint32_t window,
-                                       const struct weft_attn_row *rows, uint32_t n,
-                                       struct wefti_attn_tile *tiles) {
-    struct wefti_attn_work work = {.window = window, .rows = rows, .tiles = tiles};
+struct wefti_forward_attn_work wefti_forward_attn_plan(const struct wefti_forward *f,
+                                                       uint32_t window,
+                                                       const struct weft_attn_row *rows, uint32_t n,
+                                                       struct wefti_forward_attn_tile *tiles) {
+    struct wefti_forward_attn_work work = {.window = window, .rows = rows, .tiles = tiles};
     uint32_t n_spans = 0;
     size_t part = 0;
     for (uint32_t begin = 0, end; begin < n; begin = end) {
@@ -74,7 +75,7 @@ struct wefti_attn_work wefti_attn_plan(const struct wefti_forward *f, uint32_t w
         }
         uint32_t first = weft_attn_low(rows[begin].pos, window) / WEFT_ATTN_SPAN;
         uint32_t last = rows[end - 1].pos / WEFT_ATTN_SPAN;
-        struct wefti_attn_tile tile = {begin, end, first, last - first + 1, part};
+        struct wefti_forward_attn_tile tile = {begin, end, first, last - first + 1, part};
         if (tile.n_spans > 1) part += (size_t)(end - begin) * tile.n_spans;
         n_spans += tile.n_spans;
         tiles[work.n_tiles++] = tile;
@@ -85,7 +86,7 @@ struct wefti_attn_work wefti_attn_plan(const struct wefti_forward *f, uint32_t w
     return work;
 }
 
-uint64_t wefti_attn_seen(uint32_t window, const struct weft_attn_row *rows, uint32_t n) {
+uint64_t wefti_forward_attn_seen(uint32_t window, const struct weft_attn_row *rows, uint32_t n) {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < n; i++) {
         sum += rows[i].pos + 1 - weft_attn_low(rows[i].pos, window);
@@ -94,8 +95,8 @@ uint64_t wefti_attn_seen(uint32_t window, const struct weft_attn_row *rows, uint
 }
 
 /* How often all shares of a tile together pass over it. */
-static uint64_t n_passes(const struct wefti_forward *f, const struct wefti_attn_work *work,
-                         const struct wefti_attn_tile *tile) {
+static uint64_t n_passes(const struct wefti_forward *f, const struct wefti_forward_attn_work *work,
+                         const struct wefti_forward_attn_tile *tile) {
     if (!f->latent_dim) return 1; /* a share reads a kv head of its own */
     uint32_t most = WEFT_ATTN_LATENT_QUERIES, n_rows = tile->end - tile->begin;
     uint32_t n_heads = (f->n_heads + work->n_shares - 1) / work->n_shares;
@@ -105,10 +106,11 @@ static uint64_t n_passes(const struct wefti_forward *f, const struct wefti_attn_
 }
 
 /* A tile reads what any of its rows sees. */
-uint64_t wefti_attn_read(const struct wefti_forward *f, const struct wefti_attn_work *work) {
+uint64_t wefti_forward_attn_read(const struct wefti_forward *f,
+                                 const struct wefti_forward_attn_work *work) {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < work->n_tiles; i++) {
-        const struct wefti_attn_tile *tile = &work->tiles[i];
+        const struct wefti_forward_attn_tile *tile = &work->tiles[i];
         uint32_t low = weft_attn_low(work->rows[tile->begin].pos, work->window);
         sum += (work->rows[tile->end - 1].pos + 1 - low) * n_passes(f, work, tile);
     }
@@ -124,11 +126,11 @@ struct share {
 };
 
 static struct share share_of(const struct wefti_forward *f, const struct weft_attn_args *args,
-                             const struct wefti_attn_work *work, const struct wefti_attn_tile *tile,
-                             uint32_t i) {
+                             const struct wefti_forward_attn_work *work,
+                             const struct wefti_forward_attn_tile *tile, uint32_t i) {
     struct share share = {.args = *args, .kv_head = i};
-    share.parts = (struct weft_attn_parts){f->parts + tile->part * wefti_attn_part_floats(f),
-                                           tile->span_begin, tile->n_spans};
+    share.parts = (struct weft_attn_parts){
+        f->parts + tile->part * wefti_forward_attn_part_floats(f), tile->span_begin, tile->n_spans};
     if (!f->latent_dim) return share;
     uint32_t begin = (uint32_t)((uint64_t)f->n_heads * i / work->n_shares);
     uint32_t end = (uint32_t)((uint64_t)f->n_heads * (i + 1) / work->n_shares);
@@ -142,12 +144,14 @@ static struct share share_of(const struct wefti_forward *f, const struct weft_at
 }
 
 /* The sums of all spans, then their joins. A tile of one span has nothing to join. */
-static void attend_by_spans(const struct wefti_lane *lane, const struct weft_attn_args *args,
-                            const struct wefti_attn_work *work) {
+static void attend_by_spans(const struct wefti_forward_thread *lane,
+                            const struct weft_attn_args *args,
+                            const struct wefti_forward_attn_work *work) {
     const struct wefti_forward *f = lane->f;
     uint32_t n_tasks = work->n_spans * work->n_shares, before = 0;
-    const struct wefti_attn_tile *tile = work->tiles;
-    for (uint32_t task = wefti_take(lane); task < n_tasks; task = wefti_take(lane)) {
+    const struct wefti_forward_attn_tile *tile = work->tiles;
+    for (uint32_t task = wefti_forward_take_task(lane); task < n_tasks;
+         task = wefti_forward_take_task(lane)) {
         while (task / work->n_shares >= before + tile->n_spans) {
             before += tile->n_spans;
             tile++;
@@ -161,19 +165,20 @@ static void attend_by_spans(const struct wefti_lane *lane, const struct weft_att
                                     tile->span_begin + span, &share.parts);
         }
     }
-    wefti_barrier(lane);
+    wefti_forward_end_phase(lane);
     n_tasks = work->n_tiles * work->n_shares;
-    for (uint32_t task = wefti_take(lane); task < n_tasks; task = wefti_take(lane)) {
+    for (uint32_t task = wefti_forward_take_task(lane); task < n_tasks;
+         task = wefti_forward_take_task(lane)) {
         tile = &work->tiles[task / work->n_shares];
         if (tile->n_spans == 1) continue;
         struct share share = share_of(f, args, work, tile, task % work->n_shares);
         f->kern->attention_join(&share.args, share.kv_head, tile->begin, tile->end, &share.parts);
     }
-    wefti_barrier(lane);
+    wefti_forward_end_phase(lane);
 }
 
-void wefti_attend(const struct wefti_lane *lane, uint32_t layer,
-                  const struct wefti_attn_work *work) {
+void wefti_forward_attend(const struct wefti_forward_thread *lane, uint32_t layer,
+                          const struct wefti_forward_attn_work *work) {
     const struct wefti_forward *f = lane->f;
     struct weft_attn_args args = {
         .kv = f->kv->layers[layer],
@@ -192,10 +197,11 @@ void wefti_attend(const struct wefti_lane *lane, uint32_t layer,
         return;
     }
     uint32_t n_tasks = work->n_tiles * work->n_shares;
-    for (uint32_t task = wefti_take(lane); task < n_tasks; task = wefti_take(lane)) {
-        const struct wefti_attn_tile *tile = &work->tiles[task / work->n_shares];
+    for (uint32_t task = wefti_forward_take_task(lane); task < n_tasks;
+         task = wefti_forward_take_task(lane)) {
+        const struct wefti_forward_attn_tile *tile = &work->tiles[task / work->n_shares];
         struct share share = share_of(f, &args, work, tile, task % work->n_shares);
         f->kern->attention(&share.args, share.kv_head, tile->begin, tile->end);
     }
-    wefti_barrier(lane);
+    wefti_forward_end_phase(lane);
 }

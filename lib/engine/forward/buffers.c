@@ -8,77 +8,87 @@
 #include <string.h>
 
 /* Of one thread, where there are experts. */
-static void lay_out_sorted(const struct wefti_forward *f, struct wefti_carver *carver,
-                           struct wefti_scratch *s) {
-    size_t n_routes = (size_t)f->max_rows * f->moe.n_used, n_own = WEFTI_OWN_ROWS * f->moe.n_used;
+static void lay_out_sorted(const struct wefti_forward *f, struct wefti_memory_layout *carver,
+                           struct wefti_forward_scratch *s) {
+    size_t n_routes = (size_t)f->max_rows * f->moe.n_used,
+           n_own = WEFTI_FORWARD_OWN_ROWS * f->moe.n_used;
     for (int form = 0; form < WEFT_ACT_COUNT; form++) {
-        if (f->uses[form]) s->few[form] = wefti_carve(carver, WEFTI_OWN_ROWS, f->act_bytes[form]);
+        if (f->uses[form])
+            s->few[form] = wefti_memory_reserve(carver, WEFTI_FORWARD_OWN_ROWS, f->act_bytes[form]);
     }
-    s->chosen = wefti_carve(carver, n_own, sizeof *s->chosen);
-    s->weights = wefti_carve(carver, n_own, sizeof *s->weights);
-    s->sorted.first = wefti_carve(carver, f->moe.n_experts, sizeof *s->sorted.first);
-    s->sorted.n_rows = wefti_carve(carver, f->moe.n_experts, sizeof *s->sorted.n_rows);
-    s->sorted.row = wefti_carve(carver, wefti_places_max(f, f->max_rows), sizeof *s->sorted.row);
-    s->sorted.place = wefti_carve(carver, n_routes, sizeof *s->sorted.place);
+    s->chosen = wefti_memory_reserve(carver, n_own, sizeof *s->chosen);
+    s->weights = wefti_memory_reserve(carver, n_own, sizeof *s->weights);
+    s->sorted.first = wefti_memory_reserve(carver, f->moe.n_experts, sizeof *s->sorted.first);
+    s->sorted.n_rows = wefti_memory_reserve(carver, f->moe.n_experts, sizeof *s->sorted.n_rows);
+    s->sorted.row = wefti_memory_reserve(carver, wefti_forward_places_max(f, f->max_rows),
+                                         sizeof *s->sorted.row);
+    s->sorted.place = wefti_memory_reserve(carver, n_routes, sizeof *s->sorted.place);
 }
 
 /* Of all threads. */
-static void lay_out_experts(struct wefti_forward *f, struct wefti_carver *carver) {
+static void lay_out_experts(struct wefti_forward *f, struct wefti_memory_layout *carver) {
     size_t rows = f->max_rows, n_routes = rows * f->moe.n_used;
-    size_t n_places = wefti_places_max(f, rows);
-    f->scores = wefti_carve(carver, rows * f->score_stride, sizeof *f->scores);
-    f->chosen = wefti_carve(carver, n_routes, sizeof *f->chosen);
-    f->route_weights = wefti_carve(carver, n_routes, sizeof *f->route_weights);
+    size_t n_places = wefti_forward_places_max(f, rows);
+    f->scores = wefti_memory_reserve(carver, rows * f->score_stride, sizeof *f->scores);
+    f->chosen = wefti_memory_reserve(carver, n_routes, sizeof *f->chosen);
+    f->route_weights = wefti_memory_reserve(carver, n_routes, sizeof *f->route_weights);
     for (int form = 0; form < WEFT_ACT_COUNT; form++) {
-        if (f->uses[form]) f->sorted[form] = wefti_carve(carver, n_places, f->act_bytes[form]);
+        if (f->uses[form])
+            f->sorted[form] = wefti_memory_reserve(carver, n_places, f->act_bytes[form]);
     }
-    f->inner = wefti_carve(carver, n_places * f->inner_stride, sizeof *f->inner);
-    f->outer = wefti_carve(carver, n_places * f->x_stride, sizeof *f->outer);
-    f->expert_tokens =
-        wefti_carve(carver, (size_t)f->n_layers * f->moe.n_experts, sizeof *f->expert_tokens);
+    f->inner = wefti_memory_reserve(carver, n_places * f->inner_stride, sizeof *f->inner);
+    f->outer = wefti_memory_reserve(carver, n_places * f->x_stride, sizeof *f->outer);
+    f->expert_tokens = wefti_memory_reserve(carver, (size_t)f->n_layers * f->moe.n_experts,
+                                            sizeof *f->expert_tokens);
 }
 
-static void lay_out(struct wefti_forward *f, struct wefti_carver *carver) {
+static void lay_out(struct wefti_forward *f, struct wefti_memory_layout *carver) {
     size_t rows = f->max_rows, grouped = weft_round_up(rows, f->kern->group_rows);
     for (uint32_t kind = 0; kind < f->n_kinds; kind++) {
-        f->rope[kind] = wefti_carve(carver, rows * f->rope_stride, sizeof(float));
-        f->tiles[kind] = wefti_carve(carver, rows, sizeof(struct wefti_attn_tile));
-        f->picked_tiles[kind] = wefti_carve(carver, rows, sizeof(struct wefti_attn_tile));
+        f->rope[kind] = wefti_memory_reserve(carver, rows * f->rope_stride, sizeof(float));
+        f->tiles[kind] = wefti_memory_reserve(carver, rows, sizeof(struct wefti_forward_attn_tile));
+        f->picked_tiles[kind] =
+            wefti_memory_reserve(carver, rows, sizeof(struct wefti_forward_attn_tile));
     }
-    f->x = wefti_carve(carver, rows * f->x_stride, sizeof *f->x);
+    f->x = wefti_memory_reserve(carver, rows * f->x_stride, sizeof *f->x);
     if (f->moe.n_experts > 0) lay_out_experts(f, carver);
     if (f->adds_apart || f->moe.n_ffn_shared > 0)
-        f->added = wefti_carve(carver, rows * f->x_stride, sizeof *f->x);
-    struct wefti_carver attention = *carver; /* attention and FFN never live at the same time */
-    f->q = wefti_carve(&attention, rows * f->q_stride, sizeof *f->q);
-    f->k = wefti_carve(&attention, rows * f->kv_stride, sizeof *f->k);
-    f->v = wefti_carve(&attention, f->latent_dim ? 0 : rows * f->kv_stride, sizeof *f->v);
-    f->attn = wefti_carve(&attention, rows * f->out_stride, sizeof *f->attn);
-    f->q_a = wefti_carve(&attention, rows * f->q_a_stride, sizeof *f->q_a);
-    f->heads = wefti_carve(&attention, rows * f->heads_stride, sizeof *f->heads);
-    f->ffn = wefti_carve(carver, rows * f->ffn_stride, sizeof *f->ffn);
+        f->added = wefti_memory_reserve(carver, rows * f->x_stride, sizeof *f->x);
+    struct wefti_memory_layout attention =
+        *carver; /* attention and FFN never live at the same time */
+    f->q = wefti_memory_reserve(&attention, rows * f->q_stride, sizeof *f->q);
+    f->k = wefti_memory_reserve(&attention, rows * f->kv_stride, sizeof *f->k);
+    f->v = wefti_memory_reserve(&attention, f->latent_dim ? 0 : rows * f->kv_stride, sizeof *f->v);
+    f->attn = wefti_memory_reserve(&attention, rows * f->out_stride, sizeof *f->attn);
+    f->q_a = wefti_memory_reserve(&attention, rows * f->q_a_stride, sizeof *f->q_a);
+    f->heads = wefti_memory_reserve(&attention, rows * f->heads_stride, sizeof *f->heads);
+    f->ffn = wefti_memory_reserve(carver, rows * f->ffn_stride, sizeof *f->ffn);
     if (attention.used > carver->used) carver->used = attention.used;
-    f->logits = wefti_carve(carver, WEFTI_HEAD_ROWS * f->logit_stride, sizeof *f->logits);
-    f->picked = wefti_carve(carver, rows, sizeof *f->picked);
-    f->parts = wefti_carve(carver, f->parts_max, wefti_attn_part_floats(f) * sizeof *f->parts);
+    f->logits =
+        wefti_memory_reserve(carver, WEFTI_FORWARD_HEAD_ROWS * f->logit_stride, sizeof *f->logits);
+    f->picked = wefti_memory_reserve(carver, rows, sizeof *f->picked);
+    f->parts = wefti_memory_reserve(carver, f->parts_max,
+                                    wefti_forward_attn_part_floats(f) * sizeof *f->parts);
     for (int form = 0; form < WEFT_ACT_COUNT; form++) {
-        if (f->uses[form]) f->shared[form] = wefti_carve(carver, grouped, f->act_bytes[form]);
+        if (f->uses[form])
+            f->shared[form] = wefti_memory_reserve(carver, grouped, f->act_bytes[form]);
     }
-    f->threads = wefti_carve(carver, f->n_threads, sizeof *f->threads);
+    f->threads = wefti_memory_reserve(carver, f->n_threads, sizeof *f->threads);
     uint32_t ffn = weft_max_u32(f->n_ffn, f->moe.n_ffn);
-    size_t widest = wefti_stride(weft_max_u32(f->n_hidden, weft_max_u32(f->q_dim, ffn)));
+    size_t widest = wefti_memory_stride(weft_max_u32(f->n_hidden, weft_max_u32(f->q_dim, ffn)));
     if (f->heads_stride > widest) widest = f->heads_stride;
     if (f->q_a_stride > widest) widest = f->q_a_stride;
     for (uint32_t t = 0; t < f->n_threads; t++) {
-        struct wefti_scratch s = {0};
+        struct wefti_forward_scratch s = {0};
         for (int form = 0; form < WEFT_ACT_COUNT; form++) {
             if (f->uses[form])
-                s.own[form] = wefti_carve(carver, WEFTI_OWN_ROWS, f->act_bytes[form]);
+                s.own[form] =
+                    wefti_memory_reserve(carver, WEFTI_FORWARD_OWN_ROWS, f->act_bytes[form]);
         }
-        s.wide = wefti_carve(carver, widest, sizeof *s.wide);
-        s.raw = wefti_carve(carver, f->n_hidden, sizeof(float));
-        s.tile = wefti_carve(carver, WEFTI_FFN_TILE_FLOATS, sizeof *s.tile);
-        if (f->latent_dim) s.heads = wefti_carve(carver, wefti_latent_bytes(f), 1);
+        s.wide = wefti_memory_reserve(carver, widest, sizeof *s.wide);
+        s.raw = wefti_memory_reserve(carver, f->n_hidden, sizeof(float));
+        s.tile = wefti_memory_reserve(carver, WEFTI_FORWARD_FFN_TILE_FLOATS, sizeof *s.tile);
+        if (f->latent_dim) s.heads = wefti_memory_reserve(carver, wefti_forward_latent_bytes(f), 1);
         if (f->moe.n_experts > 0) lay_out_sorted(f, carver, &s);
         if (carver->base) f->threads[t] = s;
     }
@@ -93,7 +103,7 @@ static void set_kinds(struct wefti_forward *f, const struct weft_model_params *p
     bool is_mixed = n_full > 0 && n_full < p->n_layers && (p->window || p->local_rope_theta > 0);
     f->n_kinds = is_mixed ? 2 : 1;
     if (is_mixed)
-        f->windows[WEFTI_WINDOWED] = p->window;
+        f->windows[WEFTI_FORWARD_WINDOWED] = p->window;
     else
         f->windows[0] = n_full == p->n_layers ? 0 : p->window;
 }
@@ -105,8 +115,8 @@ static void set_latent(struct wefti_forward *f, const struct weft_model_params *
     f->nope_dim = p->nope_dim;
     f->v_dim = p->v_dim;
     f->attn_scale = (float)(p->yarn_mscale * p->yarn_mscale / sqrt((double)head_dim));
-    f->q_a_stride = wefti_stride(p->q_lora);
-    f->heads_stride = wefti_stride((size_t)p->n_heads * weft_max_u32(head_dim, p->v_dim));
+    f->q_a_stride = wefti_memory_stride(p->q_lora);
+    f->heads_stride = wefti_memory_stride((size_t)p->n_heads * weft_max_u32(head_dim, p->v_dim));
 }
 
 static void set_shape(struct wefti_forward *f, const struct weft_model_params *p) {
@@ -133,26 +143,26 @@ static void set_shape(struct wefti_forward *f, const struct weft_model_params *p
     f->attn_soft_cap = p->attn_soft_cap;
     f->logit_soft_cap = p->logit_soft_cap;
     set_kinds(f, p);
-    f->x_stride = wefti_stride(f->n_hidden);
-    f->q_stride = wefti_stride(f->q_dim);
-    f->out_stride = wefti_stride((size_t)p->n_heads * wefti_value_dim(f));
-    f->kv_stride = wefti_stride((size_t)p->n_kv_heads * p->head_dim);
-    f->ffn_stride = wefti_stride(f->n_ffn);
-    f->logit_stride = wefti_stride(p->n_vocab);
-    f->score_stride = wefti_stride(p->moe.n_experts);
-    f->inner_stride = wefti_stride(p->moe.n_ffn);
+    f->x_stride = wefti_memory_stride(f->n_hidden);
+    f->q_stride = wefti_memory_stride(f->q_dim);
+    f->out_stride = wefti_memory_stride((size_t)p->n_heads * wefti_forward_value_dim(f));
+    f->kv_stride = wefti_memory_stride((size_t)p->n_kv_heads * p->head_dim);
+    f->ffn_stride = wefti_memory_stride(f->n_ffn);
+    f->logit_stride = wefti_memory_stride(p->n_vocab);
+    f->score_stride = wefti_memory_stride(p->moe.n_experts);
+    f->inner_stride = wefti_memory_stride(p->moe.n_ffn);
     f->adds_apart = p->residual_scale != 1 || p->post_norms;
-    f->rope_stride = wefti_stride(f->rope_dim);
+    f->rope_stride = wefti_memory_stride(f->rope_dim);
 }
 
 /* A model all of whose layers are alike may have but the ones with a window. */
 static bool is_local(const weft_model *model, const struct wefti_forward *f, uint32_t kind) {
     bool all_full = weft_model_bit(weft_model_params(model)->no_window, 0);
-    return f->n_kinds == 1 ? !all_full : kind == WEFTI_WINDOWED;
+    return f->n_kinds == 1 ? !all_full : kind == WEFTI_FORWARD_WINDOWED;
 }
 
 weft_err wefti_forward_new(const struct weft_kern_table *kern, struct wefti_pool *pool,
-                           const struct wefti_weights *weights, const struct wefti_kv *kv,
+                           const struct wefti_weights *weights, const struct wefti_kv_cache *kv,
                            const weft_model *model, uint32_t max_batched_tokens,
                            struct wefti_forward **forward_out, struct weft_errmsg *why) {
     *forward_out = NULL;
@@ -165,18 +175,18 @@ weft_err wefti_forward_new(const struct weft_kern_table *kern, struct wefti_pool
     f->n_threads = wefti_pool_n_threads(pool);
     f->max_rows = max_batched_tokens;
     set_shape(f, weft_model_params(model));
-    f->parts_max = wefti_attn_parts_max(f, weft_model_params(model)->n_context);
-    wefti_acts_note_forms(f);
-    struct wefti_carver carver = {0};
+    f->parts_max = wefti_forward_attn_parts_max(f, weft_model_params(model)->n_context);
+    wefti_forward_acts_note_forms(f);
+    struct wefti_memory_layout carver = {0};
     lay_out(f, &carver);
     f->map_bytes = carver.used;
-    f->map = wefti_map(f->map_bytes);
+    f->map = wefti_memory_map(f->map_bytes);
     if (!f->map) {
         size_t bytes = f->map_bytes;
         free(f);
         return weft_err_set(why, WEFT_E_NOMEM, "no memory for %zu bytes of activations", bytes);
     }
-    carver = (struct wefti_carver){.base = f->map};
+    carver = (struct wefti_memory_layout){.base = f->map};
     lay_out(f, &carver);
     for (uint32_t kind = 0; kind < f->n_kinds; kind++) {
         for (int is_long = 0; is_long < 2; is_long++)
@@ -188,6 +198,6 @@ weft_err wefti_forward_new(const struct weft_kern_table *kern, struct wefti_pool
 
 void wefti_forward_free(struct wefti_forward *forward) {
     if (!forward) return;
-    wefti_unmap(forward->map, forward->map_bytes);
+    wefti_memory_unmap(forward->map, forward->map_bytes);
     free(forward);
 }

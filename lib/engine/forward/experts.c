@@ -18,20 +18,20 @@
 
 /* What the phases of one layer share; the same on all threads. */
 struct moe {
-    const struct wefti_layer *layer;
+    const struct wefti_weights_layer *layer;
     uint32_t n_rows;
     const uint32_t *chosen; /* [n_rows][n_used] */
     const float *weights;
-    const struct wefti_sorted *sorted;
+    const struct wefti_forward_sorted_rows *sorted;
 };
 
 /* Whether rows of an expert are interleaved by the group. */
 static bool is_wide(uint32_t n_rows) {
-    return n_rows > WEFTI_OWN_ROWS;
+    return n_rows > WEFTI_FORWARD_OWN_ROWS;
 }
 
-size_t wefti_places_max(const struct wefti_forward *f, size_t n_rows) {
-    size_t n_routes = n_rows * f->moe.n_used, n_wide = n_routes / (WEFTI_OWN_ROWS + 1);
+size_t wefti_forward_places_max(const struct wefti_forward *f, size_t n_rows) {
+    size_t n_routes = n_rows * f->moe.n_used, n_wide = n_routes / (WEFTI_FORWARD_OWN_ROWS + 1);
     if (n_wide > f->moe.n_experts) n_wide = f->moe.n_experts;
     return n_routes + (n_wide + 1) * f->kern->group_rows;
 }
@@ -39,7 +39,7 @@ size_t wefti_places_max(const struct wefti_forward *f, size_t n_rows) {
 /* --------------------------------------------------------------------------------- sorting --- */
 
 static void sort_rows(const struct wefti_forward *f, const uint32_t *chosen, uint32_t n_rows,
-                      struct wefti_sorted *s) {
+                      struct wefti_forward_sorted_rows *s) {
     uint32_t n_used = f->moe.n_used, n_experts = f->moe.n_experts, group = f->kern->group_rows;
     memset(s->n_rows, 0, n_experts * sizeof *s->n_rows);
     for (uint32_t i = 0; i < n_rows * n_used; i++)
@@ -59,34 +59,37 @@ static void sort_rows(const struct wefti_forward *f, const uint32_t *chosen, uin
 }
 
 /* Few rows every thread routes for itself; many are shared out. */
-static struct moe route(const struct wefti_lane *lane, const struct wefti_layer *layer,
-                        uint32_t n_rows) {
+static struct moe route(const struct wefti_forward_thread *lane,
+                        const struct wefti_weights_layer *layer, uint32_t n_rows) {
     struct wefti_forward *f = lane->f;
-    bool own = n_rows <= WEFTI_OWN_ROWS;
-    const float *bias = layer->score_bias ? wefti_vector(f->weights, layer->score_bias) : NULL;
+    bool own = n_rows <= WEFTI_FORWARD_OWN_ROWS;
+    const float *bias =
+        layer->score_bias ? wefti_weights_vector(f->weights, layer->score_bias) : NULL;
     uint32_t *chosen = own ? lane->scratch->chosen : f->chosen, n_used = f->moe.n_used;
     float *weights = own ? lane->scratch->weights : f->route_weights;
     uint32_t begin = 0, end = n_rows;
-    while (own || wefti_take_rows(lane, n_rows, WEFTI_ROWS_PER_TASK, &begin, &end)) {
+    while (own ||
+           wefti_forward_take_rows(lane, n_rows, WEFTI_FORWARD_ROWS_PER_TASK, &begin, &end)) {
         for (uint32_t row = begin; row < end; row++)
-            wefti_route(&f->moe, bias, f->scores + row * f->score_stride, chosen + row * n_used,
-                        weights + row * n_used);
+            wefti_forward_route(&f->moe, bias, f->scores + row * f->score_stride,
+                                chosen + row * n_used, weights + row * n_used);
         if (own) break;
     }
-    if (!own) wefti_barrier(lane);
+    if (!own) wefti_forward_end_phase(lane);
     sort_rows(f, chosen, n_rows, &lane->scratch->sorted);
     return (struct moe){layer, n_rows, chosen, weights, &lane->scratch->sorted};
 }
 
 /* What is told of it, by the first thread. */
-static void note_routes(const struct wefti_lane *lane, uint32_t layer_idx, const struct moe *moe) {
+static void note_routes(const struct wefti_forward_thread *lane, uint32_t layer_idx,
+                        const struct moe *moe) {
     struct wefti_forward *f = lane->f;
     if (lane->idx != 0) return;
     uint64_t *tokens = f->expert_tokens + (size_t)layer_idx * f->moe.n_experts;
     for (uint32_t e = 0; e < f->moe.n_experts; e++) {
         uint32_t n = moe->sorted->n_rows[e];
         tokens[e] += n;
-        if (f->profile && n > 0) wefti_profile_expert(f->profile, &moe->layer->experts[e], n);
+        if (f->profile && n > 0) wefti_forward_book_expert(f->profile, &moe->layer->experts[e], n);
     }
     if (f->on_routes)
         f->on_routes(f->on_routes_ctx, layer_idx, moe->n_rows, moe->chosen, moe->weights);
@@ -97,16 +100,16 @@ static void note_routes(const struct wefti_lane *lane, uint32_t layer_idx, const
 /* Where rows of experts come from: those of a layer, converted already; or what gate and up made.
  */
 struct feed {
-    const struct wefti_acts *acts; /* one behind the other; NULL: inner, by places */
-    const struct wefti_matrix *const *group;
+    const struct wefti_forward_acts *acts; /* one behind the other; NULL: inner, by places */
+    const struct wefti_weights_matrix *const *group;
     uint32_t n_group;
     bool wanted[WEFT_ACT_COUNT];
     bool q8_has_sums; /* rows of Q8 are those of Q8_SUMS: one is made, and serves both */
     size_t row_bytes[WEFT_ACT_COUNT];
 };
 
-static struct feed feed_of(const struct wefti_acts *acts, const struct wefti_matrix *const *group,
-                           uint32_t n_group) {
+static struct feed feed_of(const struct wefti_forward_acts *acts,
+                           const struct wefti_weights_matrix *const *group, uint32_t n_group) {
     struct feed feed = {.acts = acts, .group = group, .n_group = n_group};
     for (uint32_t i = 0; i < n_group; i++) {
         enum weft_kern_act form = weft_kern_act_of(group[i]->kind);
@@ -127,7 +130,7 @@ static const uint8_t *row_at(const struct wefti_forward *f, const struct moe *mo
     const float *x = f->inner + place * f->inner_stride;
     if (form == WEFT_ACT_F32) return (const uint8_t *)x;
     for (uint32_t i = 0; i < feed->n_group; i++) {
-        const struct wefti_matrix *m = feed->group[i];
+        const struct wefti_weights_matrix *m = feed->group[i];
         if (weft_kern_act_of(m->kind) != form) continue;
         f->kern->act_convert(m->kind, x, f->inner_stride, 1, m->k, own, feed->row_bytes[form]);
         break;
@@ -136,14 +139,15 @@ static const uint8_t *row_at(const struct wefti_forward *f, const struct moe *mo
 }
 
 /* Rows of the experts that have many, interleaved. Ends a phase, if there are such. */
-static void gather(const struct wefti_lane *lane, const struct moe *moe, const struct feed *feed) {
+static void gather(const struct wefti_forward_thread *lane, const struct moe *moe,
+                   const struct feed *feed) {
     const struct wefti_forward *f = lane->f;
     uint32_t group = f->kern->group_rows, before = 0, task = UINT32_MAX;
     for (uint32_t e = 0; e < f->moe.n_experts; e++) {
         uint32_t n = moe->sorted->n_rows[e], n_tasks = (n + group - 1) / group;
         if (!is_wide(n)) continue;
-        if (task == UINT32_MAX) task = wefti_take(lane);
-        for (; task < before + n_tasks; task = wefti_take(lane)) {
+        if (task == UINT32_MAX) task = wefti_forward_take_task(lane);
+        for (; task < before + n_tasks; task = wefti_forward_take_task(lane)) {
             uint32_t begin = moe->sorted->first[e] + (task - before) * group;
             uint32_t end = weft_min_u32(begin + group, moe->sorted->first[e] + n);
             for (int form = 0; form < WEFT_ACT_COUNT; form++) {
@@ -157,15 +161,16 @@ static void gather(const struct wefti_lane *lane, const struct moe *moe, const s
         }
         before += n_tasks;
     }
-    if (before > 0) wefti_barrier(lane);
+    if (before > 0) wefti_forward_end_phase(lane);
 }
 
 /* The activations of one expert, row 0 being its first. */
-static struct wefti_acts acts_of(const struct wefti_lane *lane, const struct moe *moe,
-                                 const struct feed *feed, uint32_t expert) {
+static struct wefti_forward_acts acts_of(const struct wefti_forward_thread *lane,
+                                         const struct moe *moe, const struct feed *feed,
+                                         uint32_t expert) {
     const struct wefti_forward *f = lane->f;
     uint32_t n = moe->sorted->n_rows[expert], first = moe->sorted->first[expert];
-    struct wefti_acts acts = {.group = is_wide(n) ? f->kern->group_rows : 1};
+    struct wefti_forward_acts acts = {.group = is_wide(n) ? f->kern->group_rows : 1};
     for (int i = 0; i < WEFT_ACT_COUNT; i++) {
         enum weft_kern_act form = (enum weft_kern_act)i;
         size_t bytes = feed->row_bytes[form];
@@ -195,16 +200,16 @@ struct walk {
     uint32_t n_panels, block_rows, panels_per_task;
     uint32_t expert, before; /* the one it is at, and the tasks of those before it */
     uint32_t made;           /* whose activations `acts` are */
-    struct wefti_acts acts;
+    struct wefti_forward_acts acts;
 };
 
 /* Some eight tasks per thread, runs that stay in cache, and for gate and up room for a tile. */
-static struct walk begin_walk(const struct wefti_lane *lane, const struct moe *moe,
-                              const struct wefti_matrix *matrix, bool in_tiles) {
+static struct walk begin_walk(const struct wefti_forward_thread *lane, const struct moe *moe,
+                              const struct wefti_weights_matrix *matrix, bool in_tiles) {
     const struct wefti_forward *f = lane->f;
     size_t row_bytes = weft_kern_act_row_bytes(matrix->kind, matrix->k);
     struct walk w = {.n_panels = matrix->n_panels,
-                     .block_rows = wefti_block_rows(row_bytes),
+                     .block_rows = wefti_forward_block_rows(row_bytes),
                      .made = UINT32_MAX};
     uint64_t n_panels = 0;
     uint32_t most = 1;
@@ -214,17 +219,17 @@ static struct walk begin_walk(const struct wefti_lane *lane, const struct moe *m
         most = weft_max_u32(most, weft_min_u32(n, w.block_rows));
     }
     uint32_t panels = (uint32_t)(n_panels / (8 * f->n_threads));
-    panels = weft_min_u32(panels, wefti_run_panels(matrix->panel_bytes));
-    if (in_tiles) panels = weft_min_u32(panels, WEFTI_FFN_TILE_FLOATS / WEFT_PANEL / most);
-    panels = panels / WEFTI_TILE_PANELS * WEFTI_TILE_PANELS;
-    w.panels_per_task = weft_max_u32(panels, WEFTI_TILE_PANELS);
+    panels = weft_min_u32(panels, wefti_forward_run_panels(matrix->panel_bytes));
+    if (in_tiles) panels = weft_min_u32(panels, WEFTI_FORWARD_FFN_TILE_FLOATS / WEFT_PANEL / most);
+    panels = panels / WEFTI_FORWARD_TILE_PANELS * WEFTI_FORWARD_TILE_PANELS;
+    w.panels_per_task = weft_max_u32(panels, WEFTI_FORWARD_TILE_PANELS);
     return w;
 }
 
 /* The next task: a piece of the product of w->expert. False: there is none left. */
-static bool next_piece(const struct wefti_lane *lane, const struct moe *moe, struct walk *w,
-                       struct wefti_piece *piece_out) {
-    uint32_t task = wefti_take(lane);
+static bool next_piece(const struct wefti_forward_thread *lane, const struct moe *moe,
+                       struct walk *w, struct wefti_forward_piece *piece_out) {
+    uint32_t task = wefti_forward_take_task(lane);
     uint32_t n_runs = (w->n_panels + w->panels_per_task - 1) / w->panels_per_task;
     for (; w->expert < lane->f->moe.n_experts; w->expert++) {
         uint32_t n_rows = moe->sorted->n_rows[w->expert];
@@ -233,8 +238,8 @@ static bool next_piece(const struct wefti_lane *lane, const struct moe *moe, str
             uint32_t at = task - w->before, row = at / n_runs * w->block_rows;
             uint32_t begin = at % n_runs * w->panels_per_task;
             *piece_out =
-                (struct wefti_piece){row, weft_min_u32(w->block_rows, n_rows - row), begin,
-                                     weft_min_u32(begin + w->panels_per_task, w->n_panels)};
+                (struct wefti_forward_piece){row, weft_min_u32(w->block_rows, n_rows - row), begin,
+                                             weft_min_u32(begin + w->panels_per_task, w->n_panels)};
             return true;
         }
         w->before += n_tasks;
@@ -242,42 +247,46 @@ static bool next_piece(const struct wefti_lane *lane, const struct moe *moe, str
     return false;
 }
 
-static const struct wefti_acts *walk_acts(const struct wefti_lane *lane, const struct moe *moe,
-                                          const struct feed *feed, struct walk *w) {
+static const struct wefti_forward_acts *walk_acts(const struct wefti_forward_thread *lane,
+                                                  const struct moe *moe, const struct feed *feed,
+                                                  struct walk *w) {
     if (w->made != w->expert) w->acts = acts_of(lane, moe, feed, w->expert);
     w->made = w->expert;
     return &w->acts;
 }
 
 /* inner = silu(gate) * up, of all experts. Ends a phase. */
-static void gate_up(const struct wefti_lane *lane, const struct moe *moe, const struct feed *feed) {
+static void gate_up(const struct wefti_forward_thread *lane, const struct moe *moe,
+                    const struct feed *feed) {
     const struct wefti_forward *f = lane->f;
     struct walk w = begin_walk(lane, moe, &moe->layer->experts->gate, true);
-    struct wefti_piece piece;
+    struct wefti_forward_piece piece;
     while (next_piece(lane, moe, &w, &piece)) {
-        const struct wefti_expert *expert = &moe->layer->experts[w.expert];
-        const struct wefti_product gate = {.matrix = &expert->gate,
-                                           .c = f->inner +
-                                                moe->sorted->first[w.expert] * f->inner_stride,
-                                           .ldc = f->inner_stride};
-        wefti_gate_up_piece(lane, walk_acts(lane, moe, feed, &w), &gate, &expert->up, &piece);
+        const struct wefti_weights_expert *expert = &moe->layer->experts[w.expert];
+        const struct wefti_forward_product gate = {.matrix = &expert->gate,
+                                                   .c = f->inner + moe->sorted->first[w.expert] *
+                                                                       f->inner_stride,
+                                                   .ldc = f->inner_stride};
+        wefti_forward_gate_up_piece(lane, walk_acts(lane, moe, feed, &w), &gate, &expert->up,
+                                    &piece);
     }
-    wefti_barrier(lane);
+    wefti_forward_end_phase(lane);
 }
 
 /* outer = inner * down. Ends a phase. */
-static void down(const struct wefti_lane *lane, const struct moe *moe, const struct feed *feed) {
+static void down(const struct wefti_forward_thread *lane, const struct moe *moe,
+                 const struct feed *feed) {
     const struct wefti_forward *f = lane->f;
     struct walk w = begin_walk(lane, moe, &moe->layer->experts->down, false);
-    struct wefti_piece piece;
+    struct wefti_forward_piece piece;
     while (next_piece(lane, moe, &w, &piece)) {
-        const struct wefti_product product = {.matrix = &moe->layer->experts[w.expert].down,
-                                              .c = f->outer +
-                                                   moe->sorted->first[w.expert] * f->x_stride,
-                                              .ldc = f->x_stride};
-        wefti_multiply_piece(f, walk_acts(lane, moe, feed, &w), &product, &piece);
+        const struct wefti_forward_product product = {.matrix = &moe->layer->experts[w.expert].down,
+                                                      .c = f->outer + moe->sorted->first[w.expert] *
+                                                                          f->x_stride,
+                                                      .ldc = f->x_stride};
+        wefti_forward_multiply_piece(f, walk_acts(lane, moe, feed, &w), &product, &piece);
     }
-    wefti_barrier(lane);
+    wefti_forward_end_phase(lane);
 }
 
 /* ------------------------------------------------------------------------------------ sums --- */
@@ -304,7 +313,7 @@ static void sum_experts(const struct wefti_forward *f, const struct moe *moe, ui
     for (uint32_t i = first; i < first + f->moe.n_used; i++) {
         const float *y = f->outer + moe->sorted->place[i] * f->x_stride + begin;
         float weight = moe->weights[i];
-        while (moe->chosen[i] >= wefti_expert_group_end(f->moe.n_experts, group))
+        while (moe->chosen[i] >= wefti_forward_expert_group_end(f->moe.n_experts, group))
             group++;
         for (uint32_t c = 0; c < n; c++)
             sums[group][c] = full[group] ? sums[group][c] + weight * y[c] : weight * y[c];
@@ -315,10 +324,10 @@ static void sum_experts(const struct wefti_forward *f, const struct moe *moe, ui
 
 /* The shared expert's gate: the sigmoid of one more score. */
 static float shared_weight(const struct wefti_forward *f, const struct moe *moe,
-                           const struct wefti_acts *acts, uint32_t row) {
+                           const struct wefti_forward_acts *acts, uint32_t row) {
     enum { LANES = 16 };
     if (!moe->layer->shared_gate) return 1;
-    const float *w = wefti_vector(f->weights, moe->layer->shared_gate);
+    const float *w = wefti_weights_vector(f->weights, moe->layer->shared_gate);
     const float *x = (const float *)(const void *)(acts->rows[WEFT_ACT_F32] +
                                                    row * acts->row_bytes[WEFT_ACT_F32]);
     float sums[LANES] = {0};
@@ -332,12 +341,13 @@ static float shared_weight(const struct wefti_forward *f, const struct moe *moe,
 }
 
 /* x += the sum of what all experts yield. Ends a phase. */
-static void combine(const struct wefti_lane *lane, const struct moe *moe,
-                    const struct wefti_acts *acts) {
+static void combine(const struct wefti_forward_thread *lane, const struct moe *moe,
+                    const struct wefti_forward_acts *acts) {
     struct wefti_forward *f = lane->f;
-    uint32_t per_task = moe->n_rows > 4 * f->n_threads ? WEFTI_ROWS_PER_TASK : 1, begin, end;
+    uint32_t per_task = moe->n_rows > 4 * f->n_threads ? WEFTI_FORWARD_ROWS_PER_TASK : 1, begin,
+             end;
     bool has_shared = moe->layer->gate.n > 0;
-    while (wefti_take_rows(lane, moe->n_rows, per_task, &begin, &end)) {
+    while (wefti_forward_take_rows(lane, moe->n_rows, per_task, &begin, &end)) {
         for (uint32_t row = begin; row < end; row++) {
             float *x = f->x + row * f->x_stride;
             const float *shared = has_shared ? f->added + row * f->x_stride : NULL;
@@ -353,56 +363,62 @@ static void combine(const struct wefti_lane *lane, const struct moe *moe,
             }
         }
     }
-    wefti_barrier(lane);
+    wefti_forward_end_phase(lane);
 }
 
 /* added = what the shared expert yields. Ends phases. */
-static void shared_expert(const struct wefti_lane *lane, const struct wefti_layer *layer,
-                          uint32_t n_rows) {
+static void shared_expert(const struct wefti_forward_thread *lane,
+                          const struct wefti_weights_layer *layer, uint32_t n_rows) {
     struct wefti_forward *f = lane->f;
-    const struct wefti_matrix *in[] = {&layer->gate, &layer->up}, *out[] = {&layer->down};
-    const struct wefti_source hidden = {
-        .rows = f->x, .stride = f->x_stride, .norm = wefti_vector(f->weights, layer->ffn_norm)};
-    wefti_mark(lane, WEFT_ENG_OP_FFN_NORM);
-    struct wefti_acts acts = wefti_acts_make(lane, &hidden, n_rows, in, 2);
-    wefti_mark(lane, WEFT_ENG_OP_GATE_UP);
-    wefti_gate_up(lane, &acts, layer, n_rows);
-    const struct wefti_source inner = {.rows = f->ffn, .stride = f->ffn_stride};
-    wefti_mark(lane, WEFT_ENG_OP_DOWN_CONVERT);
-    acts = wefti_acts_make(lane, &inner, n_rows, out, 1);
-    const struct wefti_product product = {.matrix = out[0], .c = f->added, .ldc = f->x_stride};
-    wefti_mark(lane, WEFT_ENG_OP_DOWN);
-    wefti_multiply(lane, &acts, n_rows, &product, 1);
+    const struct wefti_weights_matrix *in[] = {&layer->gate, &layer->up}, *out[] = {&layer->down};
+    const struct wefti_forward_source hidden = {
+        .rows = f->x,
+        .stride = f->x_stride,
+        .norm = wefti_weights_vector(f->weights, layer->ffn_norm)};
+    wefti_forward_mark(lane, WEFT_ENG_OP_FFN_NORM);
+    struct wefti_forward_acts acts = wefti_forward_acts_make(lane, &hidden, n_rows, in, 2);
+    wefti_forward_mark(lane, WEFT_ENG_OP_GATE_UP);
+    wefti_forward_gate_up(lane, &acts, layer, n_rows);
+    const struct wefti_forward_source inner = {.rows = f->ffn, .stride = f->ffn_stride};
+    wefti_forward_mark(lane, WEFT_ENG_OP_DOWN_CONVERT);
+    acts = wefti_forward_acts_make(lane, &inner, n_rows, out, 1);
+    const struct wefti_forward_product product = {
+        .matrix = out[0], .c = f->added, .ldc = f->x_stride};
+    wefti_forward_mark(lane, WEFT_ENG_OP_DOWN);
+    wefti_forward_multiply(lane, &acts, n_rows, &product, 1);
 }
 
-void wefti_experts(const struct wefti_lane *lane, uint32_t layer_idx, uint32_t n_rows) {
+void wefti_forward_experts(const struct wefti_forward_thread *lane, uint32_t layer_idx,
+                           uint32_t n_rows) {
     struct wefti_forward *f = lane->f;
-    const struct wefti_layer *layer = &f->weights->layers[layer_idx];
-    const struct wefti_expert *e = layer->experts;
-    const struct wefti_matrix *in[] = {&layer->router, &e->gate, &e->up}, *out[] = {&e->down};
-    const struct wefti_source hidden = {.rows = f->x,
-                                        .stride = f->x_stride,
-                                        .norm = wefti_vector(f->weights, layer->ffn_norm),
-                                        .apart = true};
+    const struct wefti_weights_layer *layer = &f->weights->layers[layer_idx];
+    const struct wefti_weights_expert *e = layer->experts;
+    const struct wefti_weights_matrix *in[] = {&layer->router, &e->gate, &e->up},
+                                      *out[] = {&e->down};
+    const struct wefti_forward_source hidden = {
+        .rows = f->x,
+        .stride = f->x_stride,
+        .norm = wefti_weights_vector(f->weights, layer->ffn_norm),
+        .apart = true};
     if (layer->gate.n > 0) shared_expert(lane, layer, n_rows);
-    wefti_mark(lane, WEFT_ENG_OP_FFN_NORM);
-    struct wefti_acts acts = wefti_acts_make(lane, &hidden, n_rows, in, 3);
-    const struct wefti_product scores = {
+    wefti_forward_mark(lane, WEFT_ENG_OP_FFN_NORM);
+    struct wefti_forward_acts acts = wefti_forward_acts_make(lane, &hidden, n_rows, in, 3);
+    const struct wefti_forward_product scores = {
         .matrix = &layer->router, .c = f->scores, .ldc = f->score_stride};
-    wefti_mark(lane, WEFT_ENG_OP_ROUTE);
-    wefti_multiply(lane, &acts, n_rows, &scores, 1);
-    wefti_mark(lane, WEFT_ENG_OP_ROUTE);
+    wefti_forward_mark(lane, WEFT_ENG_OP_ROUTE);
+    wefti_forward_multiply(lane, &acts, n_rows, &scores, 1);
+    wefti_forward_mark(lane, WEFT_ENG_OP_ROUTE);
     struct moe moe = route(lane, layer, n_rows);
     note_routes(lane, layer_idx, &moe);
     struct feed feed = feed_of(&acts, in + 1, 2);
     gather(lane, &moe, &feed);
-    wefti_mark(lane, WEFT_ENG_OP_GATE_UP);
+    wefti_forward_mark(lane, WEFT_ENG_OP_GATE_UP);
     gate_up(lane, &moe, &feed);
-    wefti_mark(lane, WEFT_ENG_OP_DOWN_CONVERT);
+    wefti_forward_mark(lane, WEFT_ENG_OP_DOWN_CONVERT);
     feed = feed_of(NULL, out, 1);
     gather(lane, &moe, &feed);
-    wefti_mark(lane, WEFT_ENG_OP_DOWN);
+    wefti_forward_mark(lane, WEFT_ENG_OP_DOWN);
     down(lane, &moe, &feed);
-    wefti_mark(lane, WEFT_ENG_OP_COMBINE);
+    wefti_forward_mark(lane, WEFT_ENG_OP_COMBINE);
     combine(lane, &moe, &acts);
 }

@@ -16,14 +16,14 @@
 #include "base/check.h"
 
 /* What one run computes; const, the same for all threads. */
-struct wefti_run {
+struct wefti_forward_pass {
     struct wefti_forward *f;
-    const struct wefti_batch *batch;
-    struct wefti_attn_work all[WEFTI_KINDS], picked[WEFTI_KINDS];
+    const struct wefti_forward_batch *batch;
+    struct wefti_forward_attn_work all[WEFTI_FORWARD_KINDS], picked[WEFTI_FORWARD_KINDS];
     bool pick; /* the last layer goes on with the logit rows alone */
 };
 
-static void mark_layer(const struct wefti_lane *lane, uint32_t layer) {
+static void mark_layer(const struct wefti_forward_thread *lane, uint32_t layer) {
     if (lane->log) lane->log->layer = layer;
 }
 
@@ -38,7 +38,7 @@ static void fill_rope(const struct weft_rope *rope, uint32_t rope_dim, uint32_t 
 }
 
 /* In the plan's order within a layer; layers are independent. */
-static void copy_blocks(const struct wefti_kv *kv, uint32_t layer,
+static void copy_blocks(const struct wefti_kv_cache *kv, uint32_t layer,
                         const struct weft_step_copy *copies, uint32_t n_copies) {
     uint8_t *k = kv->layers[layer].k, *v = kv->layers[layer].v; /* NULL: there is none */
     for (uint32_t i = 0; i < n_copies; i++) {
@@ -55,13 +55,14 @@ static void scale_row(float *x, uint32_t n, float scale) {
 }
 
 /* Embeddings, angles, and the copies of cache blocks: none touches what another one reads. */
-static void begin_pass(const struct wefti_lane *lane) {
+static void begin_pass(const struct wefti_forward_thread *lane) {
     const struct wefti_forward *f = lane->f;
-    const struct wefti_batch *batch = lane->run->batch;
+    const struct wefti_forward_batch *batch = lane->run->batch;
     uint32_t n_copies_tasks = batch->n_copies ? f->n_layers : 0;
-    wefti_mark(lane, WEFT_ENG_OP_EMBED);
+    wefti_forward_mark(lane, WEFT_ENG_OP_EMBED);
     uint32_t n_tasks = n_copies_tasks + batch->n_tokens;
-    for (uint32_t task = wefti_take(lane); task < n_tasks; task = wefti_take(lane)) {
+    for (uint32_t task = wefti_forward_take_task(lane); task < n_tasks;
+         task = wefti_forward_take_task(lane)) {
         if (task < n_copies_tasks) {
             copy_blocks(f->kv, task, batch->copies, batch->n_copies);
             continue;
@@ -74,17 +75,18 @@ static void begin_pass(const struct wefti_lane *lane) {
             fill_rope(&f->ropes[kind][batch->is_long[row]], f->rope_dim, batch->rows[row].pos,
                       f->rope[kind] + row * f->rope_stride);
     }
-    wefti_barrier(lane);
+    wefti_forward_end_phase(lane);
 }
 
 /* Each head, or all of them as one row. */
 static void norm_heads(const struct wefti_forward *f, float *x, uint32_t n_heads, size_t norm) {
     if (f->qk_norm_all) {
-        f->kern->rms_norm(x, wefti_vector(f->weights, norm), f->rms_eps, n_heads * f->head_dim, x);
+        f->kern->rms_norm(x, wefti_weights_vector(f->weights, norm), f->rms_eps,
+                          n_heads * f->head_dim, x);
         return;
     }
     for (uint32_t h = 0; h < n_heads; h++, x += f->head_dim)
-        f->kern->rms_norm(x, wefti_vector(f->weights, norm), f->rms_eps, f->head_dim, x);
+        f->kern->rms_norm(x, wefti_weights_vector(f->weights, norm), f->rms_eps, f->head_dim, x);
 }
 
 static void turn_heads(const struct wefti_forward *f, float *x, uint32_t n_heads,
@@ -99,8 +101,8 @@ static void turn_heads(const struct wefti_forward *f, float *x, uint32_t n_heads
 
 /* A row's q and k as attention wants them. */
 static void finish_q_and_k(const struct wefti_forward *f, uint32_t layer_idx, uint32_t row) {
-    const struct wefti_layer *layer = &f->weights->layers[layer_idx];
-    const float *cos_sin = f->rope[wefti_kind_of(f, layer_idx)] + row * f->rope_stride;
+    const struct wefti_weights_layer *layer = &f->weights->layers[layer_idx];
+    const float *cos_sin = f->rope[wefti_forward_layer_kind(f, layer_idx)] + row * f->rope_stride;
     float *q = f->q + row * f->q_stride, *k = f->k + row * f->kv_stride;
     if (layer->q_norm) norm_heads(f, q, f->n_heads, layer->q_norm);
     if (layer->k_norm) norm_heads(f, k, f->n_kv_heads, layer->k_norm);
@@ -109,12 +111,12 @@ static void finish_q_and_k(const struct wefti_forward *f, uint32_t layer_idx, ui
     turn_heads(f, k, f->n_kv_heads, cos_sin);
 }
 
-static void rope_and_cache(const struct wefti_lane *lane, uint32_t layer) {
+static void rope_and_cache(const struct wefti_forward_thread *lane, uint32_t layer) {
     const struct wefti_forward *f = lane->f;
-    const struct wefti_batch *batch = lane->run->batch;
-    uint32_t per_task = batch->n_tokens > 4 * f->n_threads ? WEFTI_ROWS_PER_TASK : 1;
+    const struct wefti_forward_batch *batch = lane->run->batch;
+    uint32_t per_task = batch->n_tokens > 4 * f->n_threads ? WEFTI_FORWARD_ROWS_PER_TASK : 1;
     uint32_t begin, end;
-    while (wefti_take_rows(lane, batch->n_tokens, per_task, &begin, &end)) {
+    while (wefti_forward_take_rows(lane, batch->n_tokens, per_task, &begin, &end)) {
         for (uint32_t row = begin; row < end; row++) {
             finish_q_and_k(f, layer, row);
             f->kern->kv_write(&f->kv->layers[layer], batch->rows[row].block_table,
@@ -122,133 +124,137 @@ static void rope_and_cache(const struct wefti_lane *lane, uint32_t layer) {
                               f->v + row * f->kv_stride);
         }
     }
-    wefti_barrier(lane);
+    wefti_forward_end_phase(lane);
 }
 
 /* Moves the rows that need logits to the front. Targets never lie behind their sources, so one
  * thread goes through them in order. */
-static void pick_rows(const struct wefti_lane *lane) {
+static void pick_rows(const struct wefti_forward_thread *lane) {
     const struct wefti_forward *f = lane->f;
-    const struct wefti_batch *batch = lane->run->batch;
+    const struct wefti_forward_batch *batch = lane->run->batch;
     for (uint32_t i = 0; i < batch->n_logit_rows && lane->idx == 0; i++) {
         uint32_t row = batch->logit_rows[i];
         if (row == i) continue;
         memcpy(f->x + i * f->x_stride, f->x + row * f->x_stride, f->n_hidden * sizeof(float));
         memcpy(f->q + i * f->q_stride, f->q + row * f->q_stride, f->q_dim * sizeof(float));
     }
-    wefti_barrier(lane);
+    wefti_forward_end_phase(lane);
 }
 
 /* NULL: the model has none. */
 static const float *vector_of(const struct wefti_forward *f, size_t offset) {
-    return offset ? wefti_vector(f->weights, offset) : NULL;
+    return offset ? wefti_weights_vector(f->weights, offset) : NULL;
 }
 
 /* x += activations * matrix, which ends a half of a layer. */
-static void add_product(const struct wefti_lane *lane, const struct wefti_acts *acts,
-                        uint32_t n_rows, const struct wefti_matrix *matrix, size_t post_norm) {
+static void add_product(const struct wefti_forward_thread *lane,
+                        const struct wefti_forward_acts *acts, uint32_t n_rows,
+                        const struct wefti_weights_matrix *matrix, size_t post_norm) {
     struct wefti_forward *f = lane->f;
     if (!f->adds_apart) {
-        const struct wefti_product sum = {
+        const struct wefti_forward_product sum = {
             .matrix = matrix, .c = f->x, .ldc = f->x_stride, .residual = f->x};
-        wefti_multiply(lane, acts, n_rows, &sum, 1);
+        wefti_forward_multiply(lane, acts, n_rows, &sum, 1);
         return;
     }
-    const struct wefti_product part = {.matrix = matrix, .c = f->added, .ldc = f->x_stride};
-    wefti_multiply(lane, acts, n_rows, &part, 1);
+    const struct wefti_forward_product part = {.matrix = matrix, .c = f->added, .ldc = f->x_stride};
+    wefti_forward_multiply(lane, acts, n_rows, &part, 1);
     uint32_t begin, end;
-    while (wefti_take_rows(lane, n_rows, WEFTI_ROWS_PER_TASK, &begin, &end)) {
+    while (wefti_forward_take_rows(lane, n_rows, WEFTI_FORWARD_ROWS_PER_TASK, &begin, &end)) {
         for (uint32_t row = begin; row < end; row++) {
             float *x = f->x + row * f->x_stride, *added = f->added + row * f->x_stride;
             if (post_norm)
-                f->kern->rms_norm(added, wefti_vector(f->weights, post_norm), f->rms_eps,
+                f->kern->rms_norm(added, wefti_weights_vector(f->weights, post_norm), f->rms_eps,
                                   f->n_hidden, added);
             for (uint32_t i = 0; i < f->n_hidden; i++)
                 x[i] += f->residual_scale * added[i];
         }
     }
-    wefti_barrier(lane);
+    wefti_forward_end_phase(lane);
 }
 
 /* q from the residual stream, and K and V into the cache. */
-static void make_q_and_kv(const struct wefti_lane *lane, uint32_t layer_idx, uint32_t n_rows) {
+static void make_q_and_kv(const struct wefti_forward_thread *lane, uint32_t layer_idx,
+                          uint32_t n_rows) {
     struct wefti_forward *f = lane->f;
-    const struct wefti_layer *layer = &f->weights->layers[layer_idx];
-    const struct wefti_matrix *qkv[] = {&layer->q, &layer->k, &layer->v};
-    struct wefti_source hidden = {
+    const struct wefti_weights_layer *layer = &f->weights->layers[layer_idx];
+    const struct wefti_weights_matrix *qkv[] = {&layer->q, &layer->k, &layer->v};
+    struct wefti_forward_source hidden = {
         .rows = f->x, .stride = f->x_stride, .norm = vector_of(f, layer->attn_norm)};
-    wefti_mark(lane, WEFT_ENG_OP_ATTN_NORM);
-    struct wefti_acts acts = wefti_acts_make(lane, &hidden, n_rows, qkv, 3);
-    wefti_acts_observe(lane, layer_idx, WEFTI_IN_QKV, &acts, n_rows);
-    const struct wefti_product products[] = {
+    wefti_forward_mark(lane, WEFT_ENG_OP_ATTN_NORM);
+    struct wefti_forward_acts acts = wefti_forward_acts_make(lane, &hidden, n_rows, qkv, 3);
+    wefti_forward_acts_observe(lane, layer_idx, WEFTI_CALIB_QKV, &acts, n_rows);
+    const struct wefti_forward_product products[] = {
         {&layer->q, f->q, f->q_stride, NULL, vector_of(f, layer->bq)},
         {&layer->k, f->k, f->kv_stride, NULL, vector_of(f, layer->bk)},
         {&layer->v, f->v, f->kv_stride, NULL, vector_of(f, layer->bv)}};
-    wefti_mark(lane, WEFT_ENG_OP_QKV);
-    wefti_multiply(lane, &acts, n_rows, products, 3);
-    wefti_mark(lane, WEFT_ENG_OP_ROPE_KV);
+    wefti_forward_mark(lane, WEFT_ENG_OP_QKV);
+    wefti_forward_multiply(lane, &acts, n_rows, products, 3);
+    wefti_forward_mark(lane, WEFT_ENG_OP_ROPE_KV);
     rope_and_cache(lane, layer_idx);
 }
 
-static void layer_attention(const struct wefti_lane *lane, uint32_t layer_idx, uint32_t *n_rows) {
+static void layer_attention(const struct wefti_forward_thread *lane, uint32_t layer_idx,
+                            uint32_t *n_rows) {
     struct wefti_forward *f = lane->f;
-    const struct wefti_batch *batch = lane->run->batch;
-    const struct wefti_layer *layer = &f->weights->layers[layer_idx];
-    uint32_t kind = wefti_kind_of(f, layer_idx);
-    const struct wefti_attn_work *work = &lane->run->all[kind];
+    const struct wefti_forward_batch *batch = lane->run->batch;
+    const struct wefti_weights_layer *layer = &f->weights->layers[layer_idx];
+    uint32_t kind = wefti_forward_layer_kind(f, layer_idx);
+    const struct wefti_forward_attn_work *work = &lane->run->all[kind];
 
     if (f->latent_dim)
-        wefti_latent_in(lane, layer_idx, batch);
+        wefti_forward_latent_in(lane, layer_idx, batch);
     else
         make_q_and_kv(lane, layer_idx, *n_rows);
     if (lane->run->pick && layer_idx + 1 == f->n_layers) {
         *n_rows = batch->n_logit_rows;
         if (*n_rows == 0) return;
-        wefti_mark(lane, WEFT_ENG_OP_ATTENTION);
+        wefti_forward_mark(lane, WEFT_ENG_OP_ATTENTION);
         pick_rows(lane);
         work = &lane->run->picked[kind];
     }
-    wefti_mark(lane, WEFT_ENG_OP_ATTENTION);
-    wefti_attend(lane, layer_idx, work);
+    wefti_forward_mark(lane, WEFT_ENG_OP_ATTENTION);
+    wefti_forward_attend(lane, layer_idx, work);
 
-    const struct wefti_matrix *o[] = {&layer->o};
-    struct wefti_source heads = {.rows = f->attn, .stride = f->out_stride};
+    const struct wefti_weights_matrix *o[] = {&layer->o};
+    struct wefti_forward_source heads = {.rows = f->attn, .stride = f->out_stride};
     if (f->latent_dim) {
-        wefti_mark(lane, WEFT_ENG_OP_O);
-        wefti_latent_out(lane, layer_idx, *n_rows);
-        heads = (struct wefti_source){.rows = f->heads, .stride = f->heads_stride};
+        wefti_forward_mark(lane, WEFT_ENG_OP_O);
+        wefti_forward_latent_out(lane, layer_idx, *n_rows);
+        heads = (struct wefti_forward_source){.rows = f->heads, .stride = f->heads_stride};
     }
-    wefti_mark(lane, WEFT_ENG_OP_O_CONVERT);
-    struct wefti_acts acts = wefti_acts_make(lane, &heads, *n_rows, o, 1);
-    wefti_acts_observe(lane, layer_idx, WEFTI_IN_O, &acts, *n_rows);
-    wefti_mark(lane, WEFT_ENG_OP_O);
+    wefti_forward_mark(lane, WEFT_ENG_OP_O_CONVERT);
+    struct wefti_forward_acts acts = wefti_forward_acts_make(lane, &heads, *n_rows, o, 1);
+    wefti_forward_acts_observe(lane, layer_idx, WEFTI_CALIB_O, &acts, *n_rows);
+    wefti_forward_mark(lane, WEFT_ENG_OP_O);
     add_product(lane, &acts, *n_rows, &layer->o, layer->post_attn_norm);
 }
 
-static void layer_ffn(const struct wefti_lane *lane, uint32_t layer_idx, uint32_t n_rows) {
+static void layer_ffn(const struct wefti_forward_thread *lane, uint32_t layer_idx,
+                      uint32_t n_rows) {
     struct wefti_forward *f = lane->f;
-    const struct wefti_layer *layer = &f->weights->layers[layer_idx];
-    const struct wefti_matrix *in[] = {&layer->gate, &layer->up};
-    struct wefti_source hidden = {
+    const struct wefti_weights_layer *layer = &f->weights->layers[layer_idx];
+    const struct wefti_weights_matrix *in[] = {&layer->gate, &layer->up};
+    struct wefti_forward_source hidden = {
         .rows = f->x, .stride = f->x_stride, .norm = vector_of(f, layer->ffn_norm)};
-    wefti_mark(lane, WEFT_ENG_OP_FFN_NORM);
-    struct wefti_acts acts = wefti_acts_make(lane, &hidden, n_rows, in, 2);
-    wefti_acts_observe(lane, layer_idx, WEFTI_IN_FFN, &acts, n_rows);
-    wefti_mark(lane, WEFT_ENG_OP_GATE_UP);
-    wefti_gate_up(lane, &acts, layer, n_rows);
+    wefti_forward_mark(lane, WEFT_ENG_OP_FFN_NORM);
+    struct wefti_forward_acts acts = wefti_forward_acts_make(lane, &hidden, n_rows, in, 2);
+    wefti_forward_acts_observe(lane, layer_idx, WEFTI_CALIB_FFN, &acts, n_rows);
+    wefti_forward_mark(lane, WEFT_ENG_OP_GATE_UP);
+    wefti_forward_gate_up(lane, &acts, layer, n_rows);
 
-    const struct wefti_matrix *down[] = {&layer->down};
-    struct wefti_source inner = {.rows = f->ffn, .stride = f->ffn_stride};
-    wefti_mark(lane, WEFT_ENG_OP_DOWN_CONVERT);
-    acts = wefti_acts_make(lane, &inner, n_rows, down, 1);
-    wefti_acts_observe(lane, layer_idx, WEFTI_IN_DOWN, &acts, n_rows);
-    wefti_mark(lane, WEFT_ENG_OP_DOWN);
+    const struct wefti_weights_matrix *down[] = {&layer->down};
+    struct wefti_forward_source inner = {.rows = f->ffn, .stride = f->ffn_stride};
+    wefti_forward_mark(lane, WEFT_ENG_OP_DOWN_CONVERT);
+    acts = wefti_forward_acts_make(lane, &inner, n_rows, down, 1);
+    wefti_forward_acts_observe(lane, layer_idx, WEFTI_CALIB_DOWN, &acts, n_rows);
+    wefti_forward_mark(lane, WEFT_ENG_OP_DOWN);
     add_product(lane, &acts, n_rows, &layer->down, layer->post_ffn_norm);
 }
 
-static void give_logits(const struct wefti_lane *lane, uint32_t first, uint32_t i) {
+static void give_logits(const struct wefti_forward_thread *lane, uint32_t first, uint32_t i) {
     const struct wefti_forward *f = lane->f;
-    const struct wefti_batch *batch = lane->run->batch;
+    const struct wefti_forward_batch *batch = lane->run->batch;
     float *logits = f->logits + i * f->logit_stride;
     if (f->logit_soft_cap > 0) f->kern->soft_cap(logits, f->weights->n_vocab, f->logit_soft_cap);
     if (f->logit_scale != 1) scale_row(logits, f->weights->n_vocab, f->logit_scale);
@@ -256,82 +262,86 @@ static void give_logits(const struct wefti_lane *lane, uint32_t first, uint32_t 
 }
 
 /* Logits of rows first..first+n of the list, and what the caller does with them. */
-static void head_chunk(const struct wefti_lane *lane, uint32_t first, uint32_t n) {
+static void head_chunk(const struct wefti_forward_thread *lane, uint32_t first, uint32_t n) {
     struct wefti_forward *f = lane->f;
-    const struct wefti_batch *batch = lane->run->batch;
-    const struct wefti_matrix *head[] = {&f->weights->head};
-    struct wefti_source hidden = {.rows = f->x,
-                                  .stride = f->x_stride,
-                                  .norm = wefti_vector(f->weights, f->weights->final_norm)};
+    const struct wefti_forward_batch *batch = lane->run->batch;
+    const struct wefti_weights_matrix *head[] = {&f->weights->head};
+    struct wefti_forward_source hidden = {
+        .rows = f->x,
+        .stride = f->x_stride,
+        .norm = wefti_weights_vector(f->weights, f->weights->final_norm)};
     if (lane->run->pick) {
         hidden.rows += first * f->x_stride;
     } else {
         hidden.index = batch->logit_rows + first;
     }
-    wefti_mark(lane, WEFT_ENG_OP_HEAD_NORM);
-    struct wefti_acts acts = wefti_acts_make(lane, &hidden, n, head, 1);
-    wefti_acts_observe(lane, 0, WEFTI_IN_HEAD, &acts, n);
-    const struct wefti_product out = {.matrix = head[0], .c = f->logits, .ldc = f->logit_stride};
-    wefti_mark(lane, WEFT_ENG_OP_HEAD);
-    wefti_multiply(lane, &acts, n, &out, 1);
-    wefti_mark(lane, WEFT_ENG_OP_SAMPLE);
+    wefti_forward_mark(lane, WEFT_ENG_OP_HEAD_NORM);
+    struct wefti_forward_acts acts = wefti_forward_acts_make(lane, &hidden, n, head, 1);
+    wefti_forward_acts_observe(lane, 0, WEFTI_CALIB_HEAD, &acts, n);
+    const struct wefti_forward_product out = {
+        .matrix = head[0], .c = f->logits, .ldc = f->logit_stride};
+    wefti_forward_mark(lane, WEFT_ENG_OP_HEAD);
+    wefti_forward_multiply(lane, &acts, n, &out, 1);
+    wefti_forward_mark(lane, WEFT_ENG_OP_SAMPLE);
     if (batch->in_order) {
         for (uint32_t i = 0; i < n && lane->idx == 0; i++) {
             give_logits(lane, first, i);
         }
     } else {
-        for (uint32_t i = wefti_take(lane); i < n; i = wefti_take(lane)) {
+        for (uint32_t i = wefti_forward_take_task(lane); i < n; i = wefti_forward_take_task(lane)) {
             give_logits(lane, first, i);
         }
     }
-    wefti_barrier(lane);
+    wefti_forward_end_phase(lane);
 }
 
 static void run_thread(void *ctx, uint32_t thread_idx) {
-    const struct wefti_run *run = ctx;
+    const struct wefti_forward_pass *run = ctx;
     struct wefti_forward *f = run->f;
-    struct wefti_lane lane = {
+    struct wefti_forward_thread lane = {
         .f = f, .run = run, .scratch = &f->threads[thread_idx], .idx = thread_idx};
-    if (f->profile) lane.log = wefti_profile_log(f->profile, thread_idx);
+    if (f->profile) lane.log = wefti_profile_thread_log(f->profile, thread_idx);
     uint32_t n_rows = run->batch->n_tokens;
     begin_pass(&lane);
     for (uint32_t i = 0; i < f->n_layers && n_rows > 0; i++) {
         mark_layer(&lane, i);
         layer_attention(&lane, i, &n_rows);
         if (n_rows > 0 && f->weights->layers[i].experts)
-            wefti_experts(&lane, i, n_rows);
+            wefti_forward_experts(&lane, i, n_rows);
         else if (n_rows > 0)
             layer_ffn(&lane, i, n_rows);
         wefti_pool_progress(f->pool, thread_idx);
     }
     mark_layer(&lane, UINT32_MAX);
     uint32_t n_logit_rows = run->batch->n_logit_rows;
-    for (uint32_t first = 0; first < n_logit_rows; first += WEFTI_HEAD_ROWS) {
-        head_chunk(&lane, first, weft_min_u32(WEFTI_HEAD_ROWS, n_logit_rows - first));
+    for (uint32_t first = 0; first < n_logit_rows; first += WEFTI_FORWARD_HEAD_ROWS) {
+        head_chunk(&lane, first, weft_min_u32(WEFTI_FORWARD_HEAD_ROWS, n_logit_rows - first));
     }
-    wefti_mark(&lane, WEFT_ENG_OP_COUNT);
+    wefti_forward_mark(&lane, WEFT_ENG_OP_COUNT);
 }
 
-static void note_pass(const struct wefti_forward *f, const struct wefti_run *run, bool pick) {
-    const struct wefti_batch *batch = run->batch;
-    struct wefti_pass pass = {
+static void note_pass(const struct wefti_forward *f, const struct wefti_forward_pass *run,
+                      bool pick) {
+    const struct wefti_forward_batch *batch = run->batch;
+    struct wefti_forward_costs pass = {
         .n_rows = batch->n_tokens,
         .n_last_rows = batch->n_logit_rows, /* all of them unless some are picked */
         .n_logit_rows = batch->n_logit_rows,
-        .n_head_calls = (batch->n_logit_rows + WEFTI_HEAD_ROWS - 1) / WEFTI_HEAD_ROWS,
+        .n_head_calls =
+            (batch->n_logit_rows + WEFTI_FORWARD_HEAD_ROWS - 1) / WEFTI_FORWARD_HEAD_ROWS,
         .n_heads = f->n_heads,
     };
     for (uint32_t i = 0; i < f->n_layers; i++) {
-        uint32_t kind = wefti_kind_of(f, i), window = f->windows[kind];
+        uint32_t kind = wefti_forward_layer_kind(f, i), window = f->windows[kind];
         if (pick && i + 1 == f->n_layers) {
-            pass.n_seen += wefti_attn_seen(window, f->picked, batch->n_logit_rows);
-            pass.n_read += wefti_attn_read(f, &run->picked[kind]);
+            pass.n_seen += wefti_forward_attn_seen(window, f->picked, batch->n_logit_rows);
+            pass.n_read += wefti_forward_attn_read(f, &run->picked[kind]);
         } else {
-            pass.n_seen += wefti_attn_seen(window, batch->rows, batch->n_tokens);
-            pass.n_read += wefti_attn_read(f, &run->all[kind]);
+            pass.n_seen += wefti_forward_attn_seen(window, batch->rows, batch->n_tokens);
+            pass.n_read += wefti_forward_attn_read(f, &run->all[kind]);
         }
     }
-    wefti_profile_pass(f->profile, f->weights, f->kv, &pass);
+    wefti_forward_book_pass(f->profile, f->weights, f->kv, &pass);
 }
 
 void wefti_forward_set_profile(struct wefti_forward *forward, struct wefti_profile *profile) {
@@ -351,12 +361,12 @@ void wefti_forward_observe(struct wefti_forward *f, weft_eng_calib *calib) {
     f->calib = calib;
 }
 
-void wefti_forward_run(struct wefti_forward *f, const struct wefti_batch *batch) {
+void wefti_forward_run(struct wefti_forward *f, const struct wefti_forward_batch *batch) {
     WEFT_ASSERT(batch->n_tokens <= f->max_rows && batch->n_logit_rows <= batch->n_tokens);
-    struct wefti_run run = {.f = f, .batch = batch};
+    struct wefti_forward_pass run = {.f = f, .batch = batch};
     for (uint32_t kind = 0; kind < f->n_kinds; kind++)
-        run.all[kind] =
-            wefti_attn_plan(f, f->windows[kind], batch->rows, batch->n_tokens, f->tiles[kind]);
+        run.all[kind] = wefti_forward_attn_plan(f, f->windows[kind], batch->rows, batch->n_tokens,
+                                                f->tiles[kind]);
     bool pick = batch->n_logit_rows < batch->n_tokens;
     run.pick = pick;
     if (pick) {
@@ -364,8 +374,8 @@ void wefti_forward_run(struct wefti_forward *f, const struct wefti_batch *batch)
             f->picked[i] = batch->rows[batch->logit_rows[i]];
         }
         for (uint32_t kind = 0; kind < f->n_kinds; kind++)
-            run.picked[kind] = wefti_attn_plan(f, f->windows[kind], f->picked, batch->n_logit_rows,
-                                               f->picked_tiles[kind]);
+            run.picked[kind] = wefti_forward_attn_plan(f, f->windows[kind], f->picked,
+                                                       batch->n_logit_rows, f->picked_tiles[kind]);
     }
     if (f->profile) note_pass(f, &run, pick);
     wefti_pool_run(f->pool, run_thread, &run);

@@ -17,14 +17,14 @@
 
 enum { HEAD_ROWS = 48 }; /* of one task: whole groups of interleaved rows on every ISA */
 
-static size_t head_row_bytes(const struct wefti_heads *heads) {
+static size_t head_row_bytes(const struct wefti_weights_heads *heads) {
     return weft_kern_act_row_bytes(heads->first.kind, heads->first.k);
 }
 
-size_t wefti_latent_bytes(const struct wefti_forward *f) {
+size_t wefti_forward_latent_bytes(const struct wefti_forward *f) {
     size_t widest = 0;
     for (uint32_t i = 0; i < f->n_layers; i++) {
-        const struct wefti_layer *layer = &f->weights->layers[i];
+        const struct wefti_weights_layer *layer = &f->weights->layers[i];
         size_t up_k = head_row_bytes(&layer->up_k), up_v = head_row_bytes(&layer->up_v);
         if (up_k > widest) widest = up_k;
         if (up_v > widest) widest = up_v;
@@ -39,8 +39,9 @@ struct head_rows {
 };
 
 /* Rows of a head in the form that its matrix wants. */
-static void convert_rows(const struct wefti_lane *lane, const struct wefti_matrix *m,
-                         const float *src, size_t stride, uint32_t n_rows, uint32_t group) {
+static void convert_rows(const struct wefti_forward_thread *lane,
+                         const struct wefti_weights_matrix *m, const float *src, size_t stride,
+                         uint32_t n_rows, uint32_t group) {
     const struct wefti_forward *f = lane->f;
     size_t bytes = weft_kern_act_row_bytes(m->kind, m->k);
     uint8_t *acts = lane->scratch->heads, *one = acts + HEAD_ROWS * bytes;
@@ -48,19 +49,20 @@ static void convert_rows(const struct wefti_lane *lane, const struct wefti_matri
         uint32_t lane_idx = r % group;
         uint8_t *at = acts + (r - lane_idx) * bytes;
         uint8_t *out = group > 1 ? one : at;
-        f->kern->act_convert(m->kind, src, wefti_stride(m->k), 1, m->k, out, bytes);
+        f->kern->act_convert(m->kind, src, wefti_memory_stride(m->k), 1, m->k, out, bytes);
         if (group > 1) weft_kern_act_interleave(out, bytes, lane_idx, group, at);
     }
 }
 
 /* Rows begin..end of `to` = those of `from`, times the head's matrix. */
-static void multiply_head(const struct wefti_lane *lane, const struct wefti_heads *heads,
-                          uint32_t head, const struct head_rows *from, const struct head_rows *to,
-                          uint32_t begin, uint32_t end) {
+static void multiply_head(const struct wefti_forward_thread *lane,
+                          const struct wefti_weights_heads *heads, uint32_t head,
+                          const struct head_rows *from, const struct head_rows *to, uint32_t begin,
+                          uint32_t end) {
     const struct wefti_forward *f = lane->f;
-    const struct wefti_matrix *m = &heads->first;
+    const struct wefti_weights_matrix *m = &heads->first;
     WEFT_ASSERT(begin < end && end - begin <= HEAD_ROWS);
-    uint32_t group = end - begin > WEFTI_OWN_ROWS ? f->kern->group_rows : 1;
+    uint32_t group = end - begin > WEFTI_FORWARD_OWN_ROWS ? f->kern->group_rows : 1;
     convert_rows(lane, m, from->data + begin * from->stride + head * from->step, from->stride,
                  end - begin, group);
     const struct weft_gemm_args args = {
@@ -79,8 +81,9 @@ static void multiply_head(const struct wefti_lane *lane, const struct wefti_head
 }
 
 /* Task `task` of those of all heads and blocks of rows. */
-static void multiply_task(const struct wefti_lane *lane, const struct wefti_heads *heads,
-                          uint32_t task, const struct head_rows *from, const struct head_rows *to,
+static void multiply_task(const struct wefti_forward_thread *lane,
+                          const struct wefti_weights_heads *heads, uint32_t task,
+                          const struct head_rows *from, const struct head_rows *to,
                           uint32_t n_rows) {
     uint32_t begin = task / lane->f->n_heads * HEAD_ROWS;
     uint32_t end = weft_min_u32(begin + HEAD_ROWS, n_rows);
@@ -95,12 +98,12 @@ static uint32_t count_tasks(const struct wefti_forward *f, uint32_t n_rows) {
  * reads them. */
 static void finish_row(const struct wefti_forward *f, uint32_t layer_idx,
                        const struct weft_attn_row *at, uint32_t row) {
-    const struct wefti_layer *layer = &f->weights->layers[layer_idx];
-    const float *cos_sin = f->rope[wefti_kind_of(f, layer_idx)] + row * f->rope_stride;
+    const struct wefti_weights_layer *layer = &f->weights->layers[layer_idx];
+    const float *cos_sin = f->rope[wefti_forward_layer_kind(f, layer_idx)] + row * f->rope_stride;
     float *k = f->k + row * f->kv_stride, *q = f->q + row * f->q_stride + f->latent_dim;
     const float *from = f->heads + row * f->heads_stride + f->nope_dim;
-    f->kern->rms_norm(k, wefti_vector(f->weights, layer->latent_norm), f->rms_eps, f->latent_dim,
-                      k);
+    f->kern->rms_norm(k, wefti_weights_vector(f->weights, layer->latent_norm), f->rms_eps,
+                      f->latent_dim, k);
     f->kern->rope(k + f->latent_dim, 1, f->rope_dim, cos_sin, f->rope_interleaved);
     f->kern->kv_write(&f->kv->layers[layer_idx], at->block_table, at->pos, k, NULL);
     for (uint32_t h = 0; h < f->n_heads; h++) {
@@ -113,66 +116,71 @@ static void finish_row(const struct wefti_forward *f, uint32_t layer_idx,
 
 /* The queries' other parts, taken to where they meet latents; at the same time, for they have
  * nothing in common. */
-static void finish_queries(const struct wefti_lane *lane, uint32_t layer_idx,
-                           const struct wefti_batch *batch) {
+static void finish_queries(const struct wefti_forward_thread *lane, uint32_t layer_idx,
+                           const struct wefti_forward_batch *batch) {
     const struct wefti_forward *f = lane->f;
     const struct head_rows from = {f->heads, f->heads_stride, f->nope_dim + f->rope_dim};
     const struct head_rows to = {f->q, f->q_stride, f->head_dim};
     uint32_t n_products = count_tasks(f, batch->n_tokens);
     uint32_t n_tasks = n_products + batch->n_tokens;
-    const struct wefti_heads *up_k = &f->weights->layers[layer_idx].up_k;
-    uint32_t task = wefti_take(lane);
-    for (; task < n_products; task = wefti_take(lane))
+    const struct wefti_weights_heads *up_k = &f->weights->layers[layer_idx].up_k;
+    uint32_t task = wefti_forward_take_task(lane);
+    for (; task < n_products; task = wefti_forward_take_task(lane))
         multiply_task(lane, up_k, task, &from, &to, batch->n_tokens);
-    wefti_mark(lane, WEFT_ENG_OP_ROPE_KV);
-    for (; task < n_tasks; task = wefti_take(lane))
+    wefti_forward_mark(lane, WEFT_ENG_OP_ROPE_KV);
+    for (; task < n_tasks; task = wefti_forward_take_task(lane))
         finish_row(f, layer_idx, &batch->rows[task - n_products], task - n_products);
-    wefti_barrier(lane);
+    wefti_forward_end_phase(lane);
 }
 
-void wefti_latent_in(const struct wefti_lane *lane, uint32_t layer_idx,
-                     const struct wefti_batch *batch) {
+void wefti_forward_latent_in(const struct wefti_forward_thread *lane, uint32_t layer_idx,
+                             const struct wefti_forward_batch *batch) {
     struct wefti_forward *f = lane->f;
-    const struct wefti_layer *layer = &f->weights->layers[layer_idx];
+    const struct wefti_weights_layer *layer = &f->weights->layers[layer_idx];
     uint32_t n_rows = batch->n_tokens;
     bool by_rank = f->q_lora > 0;
-    const struct wefti_matrix *first = by_rank ? &layer->q_a : &layer->q;
-    const struct wefti_matrix *both[] = {first, &layer->k};
-    const struct wefti_source hidden = {
-        .rows = f->x, .stride = f->x_stride, .norm = wefti_vector(f->weights, layer->attn_norm)};
-    wefti_mark(lane, WEFT_ENG_OP_ATTN_NORM);
-    struct wefti_acts acts = wefti_acts_make(lane, &hidden, n_rows, both, 2);
-    const struct wefti_product products[] = {
+    const struct wefti_weights_matrix *first = by_rank ? &layer->q_a : &layer->q;
+    const struct wefti_weights_matrix *both[] = {first, &layer->k};
+    const struct wefti_forward_source hidden = {
+        .rows = f->x,
+        .stride = f->x_stride,
+        .norm = wefti_weights_vector(f->weights, layer->attn_norm)};
+    wefti_forward_mark(lane, WEFT_ENG_OP_ATTN_NORM);
+    struct wefti_forward_acts acts = wefti_forward_acts_make(lane, &hidden, n_rows, both, 2);
+    const struct wefti_forward_product products[] = {
         {.matrix = first,
          .c = by_rank ? f->q_a : f->heads,
          .ldc = by_rank ? f->q_a_stride : f->heads_stride},
         {.matrix = &layer->k, .c = f->k, .ldc = f->kv_stride},
     };
-    wefti_mark(lane, WEFT_ENG_OP_QKV);
-    wefti_multiply(lane, &acts, n_rows, products, 2);
-    wefti_mark(lane, WEFT_ENG_OP_ATTN_NORM);
+    wefti_forward_mark(lane, WEFT_ENG_OP_QKV);
+    wefti_forward_multiply(lane, &acts, n_rows, products, 2);
+    wefti_forward_mark(lane, WEFT_ENG_OP_ATTN_NORM);
     if (by_rank) {
-        const struct wefti_matrix *q[] = {&layer->q};
-        const struct wefti_source ranked = {.rows = f->q_a,
-                                            .stride = f->q_a_stride,
-                                            .norm = wefti_vector(f->weights, layer->q_a_norm)};
-        const struct wefti_product product = {
+        const struct wefti_weights_matrix *q[] = {&layer->q};
+        const struct wefti_forward_source ranked = {
+            .rows = f->q_a,
+            .stride = f->q_a_stride,
+            .norm = wefti_weights_vector(f->weights, layer->q_a_norm)};
+        const struct wefti_forward_product product = {
             .matrix = &layer->q, .c = f->heads, .ldc = f->heads_stride};
-        acts = wefti_acts_make(lane, &ranked, n_rows, q, 1);
-        wefti_mark(lane, WEFT_ENG_OP_QKV);
-        wefti_multiply(lane, &acts, n_rows, &product, 1);
+        acts = wefti_forward_acts_make(lane, &ranked, n_rows, q, 1);
+        wefti_forward_mark(lane, WEFT_ENG_OP_QKV);
+        wefti_forward_multiply(lane, &acts, n_rows, &product, 1);
     }
-    wefti_mark(lane, WEFT_ENG_OP_QKV);
+    wefti_forward_mark(lane, WEFT_ENG_OP_QKV);
     finish_queries(lane, layer_idx, batch);
 }
 
-void wefti_latent_out(const struct wefti_lane *lane, uint32_t layer_idx, uint32_t n_rows) {
+void wefti_forward_latent_out(const struct wefti_forward_thread *lane, uint32_t layer_idx,
+                              uint32_t n_rows) {
     const struct wefti_forward *f = lane->f;
     const struct head_rows from = {f->attn, f->out_stride, f->latent_dim};
     const struct head_rows to = {f->heads, f->heads_stride, f->v_dim};
     uint32_t n_tasks = count_tasks(f, n_rows);
-    for (uint32_t task = wefti_take(lane); task < n_tasks; task = wefti_take(lane)) {
+    for (uint32_t task = wefti_forward_take_task(lane); task < n_tasks;
+         task = wefti_forward_take_task(lane)) {
         multiply_task(lane, &f->weights->layers[layer_idx].up_v, task, &from, &to, n_rows);
     }
-    wefti_barrier(lane);
+    wefti_forward_end_phase(lane);
 }

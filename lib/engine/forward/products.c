@@ -17,9 +17,11 @@ enum {
     RUN_PANELS = 8,       /* so many panels share the rows that they read */
 };
 
-void wefti_multiply_piece(const struct wefti_forward *f, const struct wefti_acts *acts,
-                          const struct wefti_product *product, const struct wefti_piece *piece) {
-    const struct wefti_matrix *m = product->matrix;
+void wefti_forward_multiply_piece(const struct wefti_forward *f,
+                                  const struct wefti_forward_acts *acts,
+                                  const struct wefti_forward_product *product,
+                                  const struct wefti_forward_piece *piece) {
+    const struct wefti_weights_matrix *m = product->matrix;
     enum weft_kern_act form = weft_kern_act_of(m->kind);
     WEFT_ASSERT(piece->row % acts->group == 0);
     size_t shift = piece->row * product->ldc;
@@ -50,8 +52,9 @@ struct cut {
 /* Runs of few rows: long streams first, then ever shorter ones, so that all threads end together.
  * Each is half of an even share of what is left. */
 static uint32_t shrinking_run(const struct cut *cut, uint32_t n_left) {
-    uint32_t panels = n_left / (2 * cut->n_threads) / WEFTI_TILE_PANELS * WEFTI_TILE_PANELS;
-    return weft_min_u32(weft_max_u32(panels, WEFTI_TILE_PANELS), n_left);
+    uint32_t panels =
+        n_left / (2 * cut->n_threads) / WEFTI_FORWARD_TILE_PANELS * WEFTI_FORWARD_TILE_PANELS;
+    return weft_min_u32(weft_max_u32(panels, WEFTI_FORWARD_TILE_PANELS), n_left);
 }
 
 /* Panels of run `i`. */
@@ -78,7 +81,7 @@ static uint32_t count_shrinking_runs(const struct cut *cut) {
     return n;
 }
 
-static size_t widest_row(const struct wefti_acts *acts) {
+static size_t widest_row(const struct wefti_forward_acts *acts) {
     size_t bytes = 0;
     for (int form = 0; form < WEFT_ACT_COUNT; form++) {
         if (acts->rows[form] && acts->row_bytes[form] > bytes) bytes = acts->row_bytes[form];
@@ -86,48 +89,51 @@ static size_t widest_row(const struct wefti_acts *acts) {
     return bytes;
 }
 
-uint32_t wefti_block_rows(size_t row_bytes) {
+uint32_t wefti_forward_block_rows(size_t row_bytes) {
     WEFT_ASSERT(row_bytes > 0);
     uint32_t rows = (uint32_t)(BLOCK_BYTES / row_bytes) / BLOCK_ROWS_UNIT * BLOCK_ROWS_UNIT;
-    return weft_min_u32(weft_max_u32(rows, BLOCK_ROWS_UNIT), WEFTI_BLOCK_ROWS_MAX);
+    return weft_min_u32(weft_max_u32(rows, BLOCK_ROWS_UNIT), WEFTI_FORWARD_BLOCK_ROWS_MAX);
 }
 
-uint32_t wefti_run_panels(size_t panel_bytes) {
+uint32_t wefti_forward_run_panels(size_t panel_bytes) {
     WEFT_ASSERT(panel_bytes > 0);
-    uint32_t panels = (uint32_t)(RUN_BYTES / panel_bytes) / WEFTI_TILE_PANELS * WEFTI_TILE_PANELS;
-    return weft_max_u32(panels, WEFTI_TILE_PANELS);
+    uint32_t panels =
+        (uint32_t)(RUN_BYTES / panel_bytes) / WEFTI_FORWARD_TILE_PANELS * WEFTI_FORWARD_TILE_PANELS;
+    return weft_max_u32(panels, WEFTI_FORWARD_TILE_PANELS);
 }
 
-static struct cut make_cut(const struct wefti_forward *f, const struct wefti_acts *acts,
+static struct cut make_cut(const struct wefti_forward *f, const struct wefti_forward_acts *acts,
                            uint32_t n_rows, size_t panel_bytes, uint32_t n_panels,
                            uint32_t panels_max) {
     WEFT_ASSERT(panel_bytes > 0 && n_panels > 0 && panels_max > 0);
-    uint32_t rows = wefti_block_rows(widest_row(acts));
+    uint32_t rows = wefti_forward_block_rows(widest_row(acts));
     struct cut cut = {.n_rows = n_rows,
                       .block_rows = rows,
                       .n_blocks = (n_rows + rows - 1) / rows,
                       .n_panels = n_panels,
                       .n_threads = f->n_threads};
-    if (n_rows <= WEFTI_OWN_ROWS && n_panels <= panels_max &&
-        n_panels >= WEFTI_TILE_PANELS * f->n_threads) {
+    if (n_rows <= WEFTI_FORWARD_OWN_ROWS && n_panels <= panels_max &&
+        n_panels >= WEFTI_FORWARD_TILE_PANELS * f->n_threads) {
         cut.n_runs = count_shrinking_runs(&cut);
         return cut;
     }
     /* Some four tasks per thread and phase even out threads that were displaced for a while. */
     uint32_t panels = n_panels * cut.n_blocks / (4 * f->n_threads);
     panels = weft_min_u32(panels, (uint32_t)(RUN_BYTES / panel_bytes));
-    panels = panels / WEFTI_TILE_PANELS * WEFTI_TILE_PANELS;
+    panels = panels / WEFTI_FORWARD_TILE_PANELS * WEFTI_FORWARD_TILE_PANELS;
     if (panels < RUN_PANELS && n_panels >= 4 * RUN_PANELS * f->n_threads) panels = RUN_PANELS;
-    if (panels == 0) panels = n_panels >= WEFTI_TILE_PANELS * f->n_threads ? WEFTI_TILE_PANELS : 1;
+    if (panels == 0)
+        panels =
+            n_panels >= WEFTI_FORWARD_TILE_PANELS * f->n_threads ? WEFTI_FORWARD_TILE_PANELS : 1;
     cut.panels_per_task = weft_min_u32(panels, panels_max);
     cut.n_runs = (n_panels + cut.panels_per_task - 1) / cut.panels_per_task;
     return cut;
 }
 
 /* The next task of the phase; false: there is none left. */
-static bool take_piece(const struct wefti_lane *lane, const struct cut *cut,
-                       struct wefti_piece *piece_out) {
-    uint32_t task = wefti_take(lane);
+static bool take_piece(const struct wefti_forward_thread *lane, const struct cut *cut,
+                       struct wefti_forward_piece *piece_out) {
+    uint32_t task = wefti_forward_take_task(lane);
     if (task >= cut->n_blocks * cut->n_runs) return false;
     piece_out->row = task / cut->n_runs * cut->block_rows;
     piece_out->n_rows = weft_min_u32(cut->block_rows, cut->n_rows - piece_out->row);
@@ -136,77 +142,83 @@ static bool take_piece(const struct wefti_lane *lane, const struct cut *cut,
 }
 
 /* A piece of all the products laid side by side. */
-static void multiply_piece(const struct wefti_lane *lane, const struct wefti_acts *acts,
-                           const struct wefti_product *products, uint32_t n_products,
-                           const struct wefti_piece *piece) {
+static void multiply_piece(const struct wefti_forward_thread *lane,
+                           const struct wefti_forward_acts *acts,
+                           const struct wefti_forward_product *products, uint32_t n_products,
+                           const struct wefti_forward_piece *piece) {
     uint32_t first = 0;
     for (uint32_t i = 0; i < n_products; i++) {
         uint32_t n_panels = products[i].matrix->n_panels;
         uint32_t begin = weft_max_u32(piece->begin, first);
         uint32_t end = weft_min_u32(piece->end, first + n_panels);
         if (begin < end) {
-            const struct wefti_piece own = {piece->row, piece->n_rows, begin - first, end - first};
-            wefti_multiply_piece(lane->f, acts, &products[i], &own);
+            const struct wefti_forward_piece own = {piece->row, piece->n_rows, begin - first,
+                                                    end - first};
+            wefti_forward_multiply_piece(lane->f, acts, &products[i], &own);
         }
         first += n_panels;
     }
 }
 
-void wefti_multiply(const struct wefti_lane *lane, const struct wefti_acts *acts, uint32_t n_rows,
-                    const struct wefti_product *products, uint32_t n_products) {
+void wefti_forward_multiply(const struct wefti_forward_thread *lane,
+                            const struct wefti_forward_acts *acts, uint32_t n_rows,
+                            const struct wefti_forward_product *products, uint32_t n_products) {
     uint32_t n_panels = 0;
     for (uint32_t i = 0; i < n_products; i++) {
         n_panels += products[i].matrix->n_panels;
     }
     size_t panel_bytes = products[0].matrix->panel_bytes;
     struct cut cut = make_cut(lane->f, acts, n_rows, panel_bytes, n_panels, n_panels);
-    struct wefti_piece piece;
+    struct wefti_forward_piece piece;
     while (take_piece(lane, &cut, &piece)) {
         multiply_piece(lane, acts, products, n_products, &piece);
     }
-    wefti_barrier(lane);
+    wefti_forward_end_phase(lane);
 }
 
 /* Gate goes where the result belongs, up into scratch. Panels are contiguous, so a run of them is a
  * matrix of its own. */
-void wefti_gate_up_piece(const struct wefti_lane *lane, const struct wefti_acts *acts,
-                         const struct wefti_product *gate, const struct wefti_matrix *up_matrix,
-                         const struct wefti_piece *piece) {
+void wefti_forward_gate_up_piece(const struct wefti_forward_thread *lane,
+                                 const struct wefti_forward_acts *acts,
+                                 const struct wefti_forward_product *gate,
+                                 const struct wefti_weights_matrix *up_matrix,
+                                 const struct wefti_forward_piece *piece) {
     struct wefti_forward *f = lane->f;
-    wefti_multiply_piece(f, acts, gate, piece);
+    wefti_forward_multiply_piece(f, acts, gate, piece);
 
     uint32_t column = piece->begin * WEFT_PANEL, n_panels = piece->end - piece->begin;
-    struct wefti_matrix run = *up_matrix;
+    struct wefti_weights_matrix run = *up_matrix;
     run.offset += piece->begin * run.panel_bytes;
     run.n = weft_min_u32(run.n - column, n_panels * WEFT_PANEL);
-    struct wefti_acts shifted = *acts;
+    struct wefti_forward_acts shifted = *acts;
     enum weft_kern_act form = weft_kern_act_of(run.kind);
     shifted.rows[form] += piece->row * shifted.row_bytes[form];
-    const struct wefti_product up = {
+    const struct wefti_forward_product up = {
         .matrix = &run, .c = lane->scratch->tile, .ldc = (size_t)n_panels * WEFT_PANEL};
-    const struct wefti_piece whole = {0, piece->n_rows, 0, n_panels};
-    wefti_multiply_piece(f, &shifted, &up, &whole);
+    const struct wefti_forward_piece whole = {0, piece->n_rows, 0, n_panels};
+    wefti_forward_multiply_piece(f, &shifted, &up, &whole);
 
     uint64_t begin_ns = lane->log ? weft_now_ns() : 0;
     for (uint32_t r = 0; r < piece->n_rows; r++) {
         float *y = gate->c + (piece->row + r) * gate->ldc + column;
         (f->gelu ? f->kern->gelu_mul : f->kern->silu_mul)(y, up.c + r * up.ldc, run.n, y);
     }
-    if (lane->log) wefti_log_aside(lane->log, WEFT_ENG_OP_SILU_MUL, begin_ns);
+    if (lane->log) wefti_profile_mark_aside(lane->log, WEFT_ENG_OP_SILU_MUL, begin_ns);
 }
 
-void wefti_gate_up(const struct wefti_lane *lane, const struct wefti_acts *acts,
-                   const struct wefti_layer *layer, uint32_t n_rows) {
-    uint32_t rows = weft_min_u32(n_rows, WEFTI_BLOCK_ROWS_MAX);
-    uint32_t panels_max =
-        WEFTI_FFN_TILE_FLOATS / WEFT_PANEL / rows / WEFTI_TILE_PANELS * WEFTI_TILE_PANELS;
+void wefti_forward_gate_up(const struct wefti_forward_thread *lane,
+                           const struct wefti_forward_acts *acts,
+                           const struct wefti_weights_layer *layer, uint32_t n_rows) {
+    uint32_t rows = weft_min_u32(n_rows, WEFTI_FORWARD_BLOCK_ROWS_MAX);
+    uint32_t panels_max = WEFTI_FORWARD_FFN_TILE_FLOATS / WEFT_PANEL / rows /
+                          WEFTI_FORWARD_TILE_PANELS * WEFTI_FORWARD_TILE_PANELS;
     struct cut cut =
         make_cut(lane->f, acts, n_rows, layer->gate.panel_bytes, layer->gate.n_panels, panels_max);
-    const struct wefti_product gate = {
+    const struct wefti_forward_product gate = {
         .matrix = &layer->gate, .c = lane->f->ffn, .ldc = lane->f->ffn_stride};
-    struct wefti_piece piece;
+    struct wefti_forward_piece piece;
     while (take_piece(lane, &cut, &piece)) {
-        wefti_gate_up_piece(lane, acts, &gate, &layer->up, &piece);
+        wefti_forward_gate_up_piece(lane, acts, &gate, &layer->up, &piece);
     }
-    wefti_barrier(lane);
+    wefti_forward_end_phase(lane);
 }

@@ -96,8 +96,8 @@ static uint32_t next_best(const struct weft_model_moe *moe, const float *bias, c
     return best;
 }
 
-void wefti_route(const struct weft_model_moe *moe, const float *bias, const float *logits,
-                 uint32_t *chosen, float *weights) {
+void wefti_forward_route(const struct weft_model_moe *moe, const float *bias, const float *logits,
+                         uint32_t *chosen, float *weights) {
     float scores[WEFT_EXPERTS_MAX];
     struct set groups = {0}, taken = {0};
     float sum = 0;

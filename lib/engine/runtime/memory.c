@@ -4,18 +4,18 @@
 
 #include "base/check.h"
 
-void *wefti_map(size_t bytes) {
+void *wefti_memory_map(size_t bytes) {
     WEFT_ASSERT(bytes > 0);
     void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return base == MAP_FAILED ? NULL : base;
 }
 
-void wefti_unmap(void *base, size_t bytes) {
+void wefti_memory_unmap(void *base, size_t bytes) {
     if (base) (void)munmap(base, bytes);
 }
 
-void *wefti_carve(struct wefti_carver *carver, size_t count, size_t elem_bytes) {
+void *wefti_memory_reserve(struct wefti_memory_layout *carver, size_t count, size_t elem_bytes) {
     void *piece = carver->base ? carver->base + carver->used : NULL;
     carver->used += weft_round_up(count * elem_bytes, 64);
     return piece;

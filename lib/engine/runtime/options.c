@@ -39,7 +39,7 @@ weft_err weft_eng_parse_dtype(const char *text, enum weft_eng_dtype *out) {
     return err;
 }
 
-const char *wefti_dtype_name(enum weft_eng_dtype dtype) {
+const char *wefti_options_dtype_name(enum weft_eng_dtype dtype) {
     size_t i = 0;
     while (dtypes[i].value != (int)dtype) {
         i++;

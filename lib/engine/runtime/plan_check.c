@@ -7,7 +7,7 @@
 
 #include <inttypes.h>
 
-struct wefti_shadow {
+struct wefti_slot_shadow {
     uint64_t stamp;
     bool used, gen_known, finished, has_row;
     uint32_t gen;
@@ -16,7 +16,7 @@ struct wefti_shadow {
 };
 
 size_t wefti_shadow_bytes(void) {
-    return sizeof(struct wefti_shadow);
+    return sizeof(struct wefti_slot_shadow);
 }
 
 struct check {
@@ -27,13 +27,13 @@ struct check {
     struct weft_errmsg *why;
 };
 
-static struct wefti_shadow *shadow_of(const struct check *check, uint32_t slot_idx) {
+static struct wefti_slot_shadow *shadow_of(const struct check *check, uint32_t slot_idx) {
     struct wefti_slots *slots = check->slots;
     if (slot_idx >= slots->n_slots) return NULL;
-    struct wefti_shadow *shadow = &slots->shadows[slot_idx];
+    struct wefti_slot_shadow *shadow = &slots->shadows[slot_idx];
     if (shadow->stamp == slots->shadow_stamp) return shadow;
     const struct wefti_slot *slot = &slots->slots[slot_idx];
-    *shadow = (struct wefti_shadow){.stamp = slots->shadow_stamp};
+    *shadow = (struct wefti_slot_shadow){.stamp = slots->shadow_stamp};
     if (check->fresh) return shadow;
     shadow->used = slot->used;
     shadow->gen_known = slot->gen_known;
@@ -45,9 +45,9 @@ static struct wefti_shadow *shadow_of(const struct check *check, uint32_t slot_i
 }
 
 /* The sequence (slot, gen), or NULL with a sentence. */
-static struct wefti_shadow *sequence_of(const struct check *check, const char *part,
-                                        uint32_t slot_idx, uint32_t gen) {
-    struct wefti_shadow *shadow = shadow_of(check, slot_idx);
+static struct wefti_slot_shadow *sequence_of(const struct check *check, const char *part,
+                                             uint32_t slot_idx, uint32_t gen) {
+    struct wefti_slot_shadow *shadow = shadow_of(check, slot_idx);
     if (shadow && shadow->used && shadow->gen == gen) return shadow;
     (void)weft_err_set(check->why, WEFT_E_PROTO,
                        "a %s names slot %u generation %u, which is not there", part, slot_idx, gen);
@@ -57,7 +57,8 @@ static struct wefti_shadow *sequence_of(const struct check *check, const char *p
 static weft_err check_releases(const struct check *check) {
     for (uint32_t i = 0; i < check->plan->n_releases; i++) {
         const struct weft_step_release *release = &check->plan->releases[i];
-        struct wefti_shadow *shadow = sequence_of(check, "release", release->slot, release->gen);
+        struct wefti_slot_shadow *shadow =
+            sequence_of(check, "release", release->slot, release->gen);
         if (!shadow) return WEFT_E_PROTO;
         shadow->used = false;
     }
@@ -86,7 +87,7 @@ static weft_err check_start_lengths(const struct check *check,
 
 static weft_err check_start(const struct check *check, const struct weft_step_start *start) {
     struct weft_errmsg detail = {{0}};
-    struct wefti_shadow *shadow = shadow_of(check, start->slot);
+    struct wefti_slot_shadow *shadow = shadow_of(check, start->slot);
     if (!shadow || shadow->used || (shadow->gen_known && shadow->gen == start->gen))
         return weft_err_set(check->why, WEFT_E_PROTO,
                             "a start names slot %u generation %u, which is not free", start->slot,
@@ -101,9 +102,9 @@ static weft_err check_start(const struct check *check, const struct weft_step_st
     }
     if (weft_sampling_check(&start->sampling, check->slots->n_vocab, &detail))
         return weft_err_set(check->why, WEFT_E_PROTO, "a start is refused: %s", detail.text);
-    enum weft_finish finish = wefti_finish_of(&start->sampling, start->tokens, start->n_prompt,
-                                              start->n_tokens, check->slots->max_model_len);
-    *shadow = (struct wefti_shadow){
+    enum weft_finish finish = wefti_slot_finish(&start->sampling, start->tokens, start->n_prompt,
+                                                start->n_tokens, check->slots->max_model_len);
+    *shadow = (struct wefti_slot_shadow){
         .stamp = shadow->stamp,
         .used = true,
         .gen_known = true,
@@ -142,7 +143,7 @@ static weft_err check_grants(const struct check *check) {
     const struct wefti_slots *slots = check->slots;
     for (uint32_t i = 0; i < check->plan->n_grants; i++) {
         const struct weft_step_grant *grant = &check->plan->grants[i];
-        struct wefti_shadow *shadow = sequence_of(check, "grant", grant->slot, grant->gen);
+        struct wefti_slot_shadow *shadow = sequence_of(check, "grant", grant->slot, grant->gen);
         if (!shadow) return WEFT_E_PROTO;
         if (grant->n_blocks > slots->table_cap - shadow->n_table)
             return weft_err_set(check->why, WEFT_E_PROTO,
@@ -160,7 +161,7 @@ static weft_err check_grants(const struct check *check) {
 }
 
 static weft_err check_row(struct check *check, const struct weft_step_row *row) {
-    struct wefti_shadow *shadow = sequence_of(check, "row", row->slot, row->gen);
+    struct wefti_slot_shadow *shadow = sequence_of(check, "row", row->slot, row->gen);
     if (!shadow) return WEFT_E_PROTO;
     if (shadow->has_row)
         return weft_err_set(check->why, WEFT_E_PROTO, "slot %u has two rows", row->slot);

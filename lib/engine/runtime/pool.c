@@ -162,11 +162,11 @@ void wefti_pool_free(struct wefti_pool *pool) {
     for (uint32_t i = 1; i < pool->n_started; i++) {
         (void)pthread_join(pool->threads[i].handle, NULL);
     }
-    wefti_pool_let_go(pool);
+    wefti_pool_unpin_caller(pool);
     free(pool);
 }
 
-void wefti_pool_let_go(struct wefti_pool *pool) {
+void wefti_pool_unpin_caller(struct wefti_pool *pool) {
     if (!pool->caller_known || !pthread_equal(pool->caller, pthread_self())) return;
     (void)sched_setaffinity(0, sizeof pool->caller_cpus, &pool->caller_cpus);
     pool->caller_known = false;

@@ -22,7 +22,7 @@ struct wefti_profile {
     uint32_t n_threads;
     uint64_t n_steps, step_ns, gap_ns, last_end_ns; /* last_end_ns 0: no step since the reset */
     struct counts counts[WEFT_ENG_OP_COUNT];
-    struct wefti_log *logs; /* [n_threads + 1], the last one of the steps */
+    struct wefti_profile_log *logs; /* [n_threads + 1], the last one of the steps */
     void *map;
     size_t map_bytes;
 };
@@ -56,11 +56,11 @@ const char *weft_eng_op_name(enum weft_eng_op op) {
 
 /* ----------------------------------------------------------------------------------- memory --- */
 
-static void lay_out(struct wefti_profile *profile, struct wefti_carver *carver) {
+static void lay_out(struct wefti_profile *profile, struct wefti_memory_layout *carver) {
     uint32_t n_logs = profile->n_threads + 1;
-    profile->logs = wefti_carve(carver, n_logs, sizeof *profile->logs);
+    profile->logs = wefti_memory_reserve(carver, n_logs, sizeof *profile->logs);
     for (uint32_t i = 0; i < n_logs; i++) {
-        struct weft_eng_span *ring = wefti_carve(carver, WEFT_ENG_SPANS_MAX, sizeof *ring);
+        struct weft_eng_span *ring = wefti_memory_reserve(carver, WEFT_ENG_SPANS_MAX, sizeof *ring);
         if (carver->base) profile->logs[i].ring = ring;
     }
 }
@@ -71,17 +71,17 @@ weft_err wefti_profile_new(uint32_t n_threads, struct wefti_profile **profile_ou
     struct wefti_profile *profile = calloc(1, sizeof *profile);
     if (!profile) return weft_err_set(why, WEFT_E_NOMEM, "no memory for the profile");
     profile->n_threads = n_threads;
-    struct wefti_carver carver = {0};
+    struct wefti_memory_layout carver = {0};
     lay_out(profile, &carver);
     profile->map_bytes = carver.used;
-    profile->map = wefti_map(profile->map_bytes);
+    profile->map = wefti_memory_map(profile->map_bytes);
     if (!profile->map) {
         weft_err err = weft_err_set(why, WEFT_E_NOMEM, "no memory for a profile of %zu bytes",
                                     profile->map_bytes);
         free(profile);
         return err;
     }
-    carver = (struct wefti_carver){.base = profile->map};
+    carver = (struct wefti_memory_layout){.base = profile->map};
     lay_out(profile, &carver);
     wefti_profile_reset(profile);
     *profile_out = profile;
@@ -90,7 +90,7 @@ weft_err wefti_profile_new(uint32_t n_threads, struct wefti_profile **profile_ou
 
 void wefti_profile_free(struct wefti_profile *profile) {
     if (!profile) return;
-    wefti_unmap(profile->map, profile->map_bytes);
+    wefti_memory_unmap(profile->map, profile->map_bytes);
     free(profile);
 }
 
@@ -99,7 +99,7 @@ void wefti_profile_reset(struct wefti_profile *profile) {
     memset(profile->counts, 0, sizeof profile->counts);
     for (uint32_t i = 0; i <= profile->n_threads; i++) {
         struct weft_eng_span *ring = profile->logs[i].ring;
-        profile->logs[i] = (struct wefti_log){
+        profile->logs[i] = (struct wefti_profile_log){
             .op = WEFT_ENG_OP_COUNT,
             .layer = UINT32_MAX,
             .ring = ring,
@@ -109,16 +109,17 @@ void wefti_profile_reset(struct wefti_profile *profile) {
 
 /* ------------------------------------------------------------------------------------- logs --- */
 
-struct wefti_log *wefti_profile_log(struct wefti_profile *profile, uint32_t thread_idx) {
+struct wefti_profile_log *wefti_profile_thread_log(struct wefti_profile *profile,
+                                                   uint32_t thread_idx) {
     WEFT_ASSERT(thread_idx < profile->n_threads);
     return &profile->logs[thread_idx];
 }
 
-static void add_span(struct wefti_log *log, const struct weft_eng_span *span) {
+static void add_span(struct wefti_profile_log *log, const struct weft_eng_span *span) {
     log->ring[log->n_spans++ % WEFT_ENG_SPANS_MAX] = *span;
 }
 
-void wefti_log_mark(struct wefti_log *log, enum weft_eng_op op) {
+void wefti_profile_mark(struct wefti_profile_log *log, enum weft_eng_op op) {
     uint64_t now = weft_now_ns();
     if (log->op != WEFT_ENG_OP_COUNT) {
         struct weft_eng_span span = {log->since_ns, now, log->op, log->open_layer};
@@ -131,7 +132,8 @@ void wefti_log_mark(struct wefti_log *log, enum weft_eng_op op) {
     log->open_layer = log->layer;
 }
 
-void wefti_log_aside(struct wefti_log *log, enum weft_eng_op op, uint64_t begin_ns) {
+void wefti_profile_mark_aside(struct wefti_profile_log *log, enum weft_eng_op op,
+                              uint64_t begin_ns) {
     WEFT_ASSERT(log->op != WEFT_ENG_OP_COUNT && begin_ns >= log->since_ns);
     uint64_t ns = weft_now_ns() - begin_ns;
     log->busy_ns[op] += ns;
@@ -152,11 +154,11 @@ void wefti_profile_step(struct wefti_profile *profile, uint64_t begin_ns, uint64
 
 /* One call of `op` over the products `matrices`. */
 static void book_products(struct wefti_profile *profile, enum weft_eng_op op, uint32_t n_rows,
-                          const struct wefti_matrix *const *matrices, uint32_t n_matrices) {
+                          const struct wefti_weights_matrix *const *matrices, uint32_t n_matrices) {
     struct counts *counts = &profile->counts[op];
     uint64_t n_most = 0;
     for (uint32_t i = 0; i < n_matrices; i++) {
-        const struct wefti_matrix *m = matrices[i];
+        const struct wefti_weights_matrix *m = matrices[i];
         uint64_t n_weights = (uint64_t)m->n * m->k;
         counts->bytes += (uint64_t)m->n_panels * m->panel_bytes;
         counts->ops += 2 * n_weights * n_rows;
@@ -168,19 +170,20 @@ static void book_products(struct wefti_profile *profile, enum weft_eng_op op, ui
 
 /* Of the products of all heads. */
 static void book_heads(struct wefti_profile *profile, enum weft_eng_op op, uint32_t n_rows,
-                       const struct wefti_heads *heads, uint32_t n_heads) {
+                       const struct wefti_weights_heads *heads, uint32_t n_heads) {
     struct counts *counts = &profile->counts[op];
     counts->bytes += n_heads * heads->head_bytes;
     counts->ops += 2 * (uint64_t)heads->first.n * heads->first.k * n_heads * n_rows;
 }
 
-static void book_layer(struct wefti_profile *profile, const struct wefti_layer *layer,
-                       const struct wefti_pass *pass, bool last) {
+static void book_layer(struct wefti_profile *profile, const struct wefti_weights_layer *layer,
+                       const struct wefti_forward_costs *pass, bool last) {
     bool is_latent = layer->latent_norm > 0;
-    const struct wefti_matrix *qkv[] = {&layer->q, &layer->k, is_latent ? &layer->q_a : &layer->v};
-    const struct wefti_matrix *gate_up[] = {&layer->gate, &layer->up};
-    const struct wefti_matrix *o[] = {&layer->o}, *down[] = {&layer->down};
-    const struct wefti_matrix *router[] = {&layer->router};
+    const struct wefti_weights_matrix *qkv[] = {&layer->q, &layer->k,
+                                                is_latent ? &layer->q_a : &layer->v};
+    const struct wefti_weights_matrix *gate_up[] = {&layer->gate, &layer->up};
+    const struct wefti_weights_matrix *o[] = {&layer->o}, *down[] = {&layer->down};
+    const struct wefti_weights_matrix *router[] = {&layer->router};
     uint32_t n_rows = last ? pass->n_last_rows : pass->n_rows;
     for (uint32_t op = WEFT_ENG_OP_ATTN_NORM; op <= WEFT_ENG_OP_DOWN; op++) {
         profile->counts[op].n_calls += op <= WEFT_ENG_OP_ROPE_KV || n_rows > 0;
@@ -198,24 +201,26 @@ static void book_layer(struct wefti_profile *profile, const struct wefti_layer *
     profile->counts[WEFT_ENG_OP_COMBINE].n_calls++;
 }
 
-void wefti_profile_expert(struct wefti_profile *profile, const struct wefti_expert *expert,
-                          uint32_t n_rows) {
-    const struct wefti_matrix *gate_up[] = {&expert->gate, &expert->up}, *down[] = {&expert->down};
+void wefti_forward_book_expert(struct wefti_profile *profile,
+                               const struct wefti_weights_expert *expert, uint32_t n_rows) {
+    const struct wefti_weights_matrix *gate_up[] = {&expert->gate, &expert->up},
+                                      *down[] = {&expert->down};
     book_products(profile, WEFT_ENG_OP_GATE_UP, n_rows, gate_up, 2);
     book_products(profile, WEFT_ENG_OP_DOWN, n_rows, down, 1);
 }
 
 /* q·k and p·v for every position and head; K and V of a position for every head that has them. */
 static void book_attention(struct wefti_profile *profile, const struct weft_kv_layer *kv,
-                           const struct wefti_pass *pass) {
+                           const struct wefti_forward_costs *pass) {
     struct counts *counts = &profile->counts[WEFT_ENG_OP_ATTENTION];
     counts->ops += 2 * pass->n_seen * pass->n_heads * (kv->head_dim + weft_kv_value_dim(kv));
     counts->bytes += weft_kv_n_planes(kv) * pass->n_read * weft_kv_block_bytes(kv) / kv->block_size;
     counts->peak = WEFT_PEAK_F32;
 }
 
-void wefti_profile_pass(struct wefti_profile *profile, const struct wefti_weights *weights,
-                        const struct wefti_kv *kv, const struct wefti_pass *pass) {
+void wefti_forward_book_pass(struct wefti_profile *profile, const struct wefti_weights *weights,
+                             const struct wefti_kv_cache *kv,
+                             const struct wefti_forward_costs *pass) {
     struct counts *counts = profile->counts;
     counts[WEFT_ENG_OP_EMBED].n_calls++;
     for (uint32_t i = 0; i < weights->n_layers && pass->n_rows > 0; i++) {
@@ -223,7 +228,7 @@ void wefti_profile_pass(struct wefti_profile *profile, const struct wefti_weight
         book_layer(profile, &weights->layers[i], pass, last);
     }
     if (pass->n_rows > 0) book_attention(profile, &kv->layers[0], pass);
-    const struct wefti_matrix *head[] = {&weights->head};
+    const struct wefti_weights_matrix *head[] = {&weights->head};
     for (uint32_t i = 0; i < pass->n_head_calls; i++) {
         book_products(profile, WEFT_ENG_OP_HEAD, 0, head, 1);
     }
@@ -262,7 +267,7 @@ void wefti_profile_read(const struct wefti_profile *profile, struct weft_eng_pro
 uint32_t wefti_profile_spans(const struct wefti_profile *profile, uint32_t track,
                              struct weft_eng_span *out, uint32_t max) {
     WEFT_ASSERT(track <= profile->n_threads);
-    const struct wefti_log *log = &profile->logs[track];
+    const struct wefti_profile_log *log = &profile->logs[track];
     uint64_t n = log->n_spans < WEFT_ENG_SPANS_MAX ? log->n_spans : WEFT_ENG_SPANS_MAX;
     if (n > max) n = max;
     for (uint64_t i = 0; i < n; i++) {

@@ -6,15 +6,16 @@
 
 #include "base/check.h"
 
-static void lay_out(struct wefti_slots *s, struct wefti_carver *carver) {
-    s->slots = wefti_carve(carver, s->n_slots, sizeof *s->slots);
-    s->shadows = wefti_carve(carver, s->n_slots, wefti_shadow_bytes());
+static void lay_out(struct wefti_slots *s, struct wefti_memory_layout *carver) {
+    s->slots = wefti_memory_reserve(carver, s->n_slots, sizeof *s->slots);
+    s->shadows = wefti_memory_reserve(carver, s->n_slots, wefti_shadow_bytes());
     for (uint32_t i = 0; i < s->n_slots; i++) {
         struct wefti_slot slot = {
-            .tokens = wefti_carve(carver, s->max_model_len, sizeof(uint32_t)),
-            .table = wefti_carve(carver, s->table_cap, sizeof(uint32_t)),
-            .stop_tokens = wefti_carve(carver, WEFT_STOP_TOKENS_MAX, sizeof(uint32_t)),
-            .bias = wefti_carve(carver, WEFT_LOGIT_BIAS_MAX, sizeof(struct weft_logit_bias)),
+            .tokens = wefti_memory_reserve(carver, s->max_model_len, sizeof(uint32_t)),
+            .table = wefti_memory_reserve(carver, s->table_cap, sizeof(uint32_t)),
+            .stop_tokens = wefti_memory_reserve(carver, WEFT_STOP_TOKENS_MAX, sizeof(uint32_t)),
+            .bias =
+                wefti_memory_reserve(carver, WEFT_LOGIT_BIAS_MAX, sizeof(struct weft_logit_bias)),
         };
         if (carver->base) s->slots[i] = slot;
     }
@@ -32,20 +33,20 @@ weft_err wefti_slots_init(struct wefti_slots *slots, const struct weft_eng_info 
         /* One more than a full sequence needs: blocks are granted a step ahead. */
         .table_cap = (info->max_model_len + info->block_size - 1) / info->block_size + 1,
     };
-    struct wefti_carver carver = {0};
+    struct wefti_memory_layout carver = {0};
     lay_out(slots, &carver);
     slots->map_bytes = carver.used;
-    slots->map = wefti_map(slots->map_bytes);
+    slots->map = wefti_memory_map(slots->map_bytes);
     if (!slots->map)
         return weft_err_set(why, WEFT_E_NOMEM, "no memory for %u sequences of %u tokens",
                             slots->n_slots, slots->max_model_len);
-    carver = (struct wefti_carver){.base = slots->map};
+    carver = (struct wefti_memory_layout){.base = slots->map};
     lay_out(slots, &carver);
     return WEFT_OK;
 }
 
 void wefti_slots_fini(struct wefti_slots *slots) {
-    wefti_unmap(slots->map, slots->map_bytes);
+    wefti_memory_unmap(slots->map, slots->map_bytes);
     *slots = (struct wefti_slots){0};
 }
 
@@ -63,8 +64,8 @@ static bool is_stop_token(const struct weft_sampling *sampling, uint32_t token) 
     return false;
 }
 
-enum weft_finish wefti_finish_of(const struct weft_sampling *sampling, const uint32_t *tokens,
-                                 uint32_t n_prompt, uint32_t n_known, uint32_t max_model_len) {
+enum weft_finish wefti_slot_finish(const struct weft_sampling *sampling, const uint32_t *tokens,
+                                   uint32_t n_prompt, uint32_t n_known, uint32_t max_model_len) {
     uint32_t n_output = n_known - n_prompt;
     if (n_output == 0) return WEFT_FINISH_NONE; /* the prompt is to be computed in any case */
     if (n_output >= sampling->min_tokens && is_stop_token(sampling, tokens[n_known - 1]))
@@ -96,8 +97,8 @@ void wefti_slot_start(struct wefti_slots *slots, const struct weft_step_start *s
         memcpy(slot->stop_tokens + from->n_stop_tokens, from->masked_tokens,
                from->n_masked_tokens * sizeof(uint32_t));
     if (from->n_bias) memcpy(slot->bias, from->bias, from->n_bias * sizeof *from->bias);
-    slot->finish = wefti_finish_of(&slot->sampling, slot->tokens, slot->n_prompt, slot->n_known,
-                                   slots->max_model_len);
+    slot->finish = wefti_slot_finish(&slot->sampling, slot->tokens, slot->n_prompt, slot->n_known,
+                                     slots->max_model_len);
 }
 
 void wefti_slot_grant(struct wefti_slots *slots, const struct weft_step_grant *grant) {
@@ -134,6 +135,6 @@ void wefti_slot_append(struct wefti_slots *slots, struct wefti_slot *slot, uint3
     WEFT_ASSERT(slot->finish == WEFT_FINISH_NONE && slot->n_known < slots->max_model_len);
     WEFT_ASSERT(token < slots->n_vocab);
     slot->tokens[slot->n_known++] = token;
-    slot->finish = wefti_finish_of(&slot->sampling, slot->tokens, slot->n_prompt, slot->n_known,
-                                   slots->max_model_len);
+    slot->finish = wefti_slot_finish(&slot->sampling, slot->tokens, slot->n_prompt, slot->n_known,
+                                     slots->max_model_len);
 }

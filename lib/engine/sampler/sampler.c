@@ -31,13 +31,13 @@ static bool has_penalties(const struct weft_sampling *s) {
            s->presence_penalty != 0.0f;
 }
 
-static bool masks_stop_tokens(const struct wefti_sample *sample) {
+static bool masks_stop_tokens(const struct wefti_sampler_input *sample) {
     const struct weft_sampling *s = sample->sampling;
     return sample->n_known - sample->n_prompt < s->min_tokens &&
            (s->n_stop_tokens > 0 || s->n_masked_tokens > 0);
 }
 
-bool wefti_sample_is_plain(const struct wefti_sample *sample) {
+bool wefti_sampler_is_plain(const struct wefti_sampler_input *sample) {
     const struct weft_sampling *s = sample->sampling;
     return s->temperature < GREEDY_BELOW && s->n_bias == 0 && !has_penalties(s) &&
            !masks_stop_tokens(sample);
@@ -45,7 +45,8 @@ bool wefti_sample_is_plain(const struct wefti_sample *sample) {
 
 /* The sequence itself is the record of what was seen: walking it costs little beside the forward
  * pass, and a resumed or recomputed sequence needs no state to be rebuilt. */
-static void apply_penalties(const struct wefti_sample *sample, float *logits, uint32_t *counts) {
+static void apply_penalties(const struct wefti_sampler_input *sample, float *logits,
+                            uint32_t *counts) {
     const struct weft_sampling *s = sample->sampling;
     const uint32_t *tokens = sample->tokens;
     if (s->repetition_penalty != 1.0f) {
@@ -76,7 +77,8 @@ static void mask(const uint32_t *tokens, uint32_t n, float *logits) {
     }
 }
 
-static void process_logits(const struct wefti_sample *sample, float *logits, uint32_t *counts) {
+static void process_logits(const struct wefti_sampler_input *sample, float *logits,
+                           uint32_t *counts) {
     const struct weft_sampling *s = sample->sampling;
     for (uint32_t i = 0; i < s->n_bias; i++) {
         logits[s->bias[i].token] += s->bias[i].bias;
@@ -266,7 +268,7 @@ static double count_again(const struct field *field) {
         }
         field->sums[c] = even + odd + (i < end ? (double)field->w[i] : 0.0);
     }
-    return add_up(field->sums, wefti_n_chunks(field->n));
+    return add_up(field->sums, wefti_sampler_n_chunks(field->n));
 }
 
 /* Moves to the front of `x` what is at least `bound` and notes whose it is; returns how many. Only
@@ -294,7 +296,7 @@ static uint32_t gather_least(float *x, uint32_t n, const float *maxima, float bo
  * round to the same weight, and a tie goes to the lower id. */
 static float least_logit(const struct weft_sampling *s, float max, uint32_t n_vocab,
                          const struct wefti_sampler_scratch *scratch) {
-    uint32_t n_chunks = wefti_n_chunks(n_vocab);
+    uint32_t n_chunks = wefti_sampler_n_chunks(n_vocab);
     float bound = -INFINITY;
     if (s->min_p > 0.0f) bound = max + s->temperature * logf(s->min_p);
     if (s->top_k > 0 && s->top_k <= n_chunks) {
@@ -320,7 +322,7 @@ static double keep_largest(const struct field *field, const struct goal *goal,
 static void leave_out_smallest(struct field *field, float top_p, double mass,
                                struct wefti_sampler_scratch *scratch) {
     float bound = (float)(0.999 * (1.0 - (double)top_p) * mass / field->n);
-    uint32_t n_chunks = wefti_n_chunks(field->n);
+    uint32_t n_chunks = wefti_sampler_n_chunks(field->n);
     for (uint32_t c = 0; c < n_chunks; c++) {
         scratch->maxima[c] = (float)field->sums[c] * 1.001f; /* none of them is larger */
     }
@@ -371,8 +373,9 @@ static uint32_t draw(const struct field *field, double mass, double u, uint32_t 
     return best;
 }
 
-uint32_t wefti_sample(const struct weft_kern_table *kern, const struct wefti_sample *sample,
-                      float *logits, uint32_t n_vocab, struct wefti_sampler_scratch *scratch) {
+uint32_t wefti_sampler_choose(const struct weft_kern_table *kern,
+                              const struct wefti_sampler_input *sample, float *logits,
+                              uint32_t n_vocab, struct wefti_sampler_scratch *scratch) {
     const struct weft_sampling *s = sample->sampling;
     WEFT_ASSERT(n_vocab > 0 && sample->n_known >= sample->n_prompt);
     process_logits(sample, logits, scratch->counts);
@@ -397,9 +400,9 @@ uint32_t wefti_sample(const struct weft_kern_table *kern, const struct wefti_sam
 
 /* ------------------------------------------------------------------------ log-probabilities --- */
 
-void wefti_logprobs(const struct weft_kern_table *kern, const float *logits, uint32_t n_vocab,
-                    uint32_t token, uint32_t n_top, uint32_t *top_ids, float *top_logprobs,
-                    struct weft_logprobs *out) {
+void wefti_sampler_logprobs(const struct weft_kern_table *kern, const float *logits,
+                            uint32_t n_vocab, uint32_t token, uint32_t n_top, uint32_t *top_ids,
+                            float *top_logprobs, struct weft_logprobs *out) {
     WEFT_ASSERT(token < n_vocab && n_top <= n_vocab);
     double log_sum = kern->log_sum_exp(logits, n_vocab);
     float own = logits[token];

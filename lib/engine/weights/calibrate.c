@@ -19,39 +19,41 @@ struct weft_eng_calib {
     uint32_t n_layers, n_hidden, q_dim, n_ffn;
     size_t n_columns;
     double *sums;     /* [n_columns] of squares */
-    uint64_t *n_rows; /* [n_layers * WEFTI_LAYER_INPUTS + 1] */
+    uint64_t *n_rows; /* [n_layers * WEFTI_CALIB_LAYER_INPUTS + 1] */
 };
 
 static size_t layer_columns(const weft_eng_calib *calib) {
     return 2 * (size_t)calib->n_hidden + calib->q_dim + calib->n_ffn;
 }
 
-size_t wefti_calib_offset(const weft_eng_calib *calib, uint32_t layer, enum wefti_input input) {
+size_t wefti_calib_offset(const weft_eng_calib *calib, uint32_t layer,
+                          enum wefti_calib_input input) {
     size_t at = layer * layer_columns(calib);
     switch (input) {
-    case WEFTI_IN_QKV:
+    case WEFTI_CALIB_QKV:
         return at;
-    case WEFTI_IN_O:
+    case WEFTI_CALIB_O:
         return at + calib->n_hidden;
-    case WEFTI_IN_FFN:
+    case WEFTI_CALIB_FFN:
         return at + calib->n_hidden + calib->q_dim;
-    case WEFTI_IN_DOWN:
+    case WEFTI_CALIB_DOWN:
         return at + 2 * (size_t)calib->n_hidden + calib->q_dim;
-    case WEFTI_IN_HEAD:
-    case WEFTI_IN_ROUTER:
+    case WEFTI_CALIB_HEAD:
+    case WEFTI_CALIB_ROUTER:
         break;
     }
     return calib->n_layers * layer_columns(calib);
 }
 
-static uint32_t input_columns(const weft_eng_calib *calib, enum wefti_input input) {
-    if (input == WEFTI_IN_O) return calib->q_dim;
-    return input == WEFTI_IN_DOWN ? calib->n_ffn : calib->n_hidden;
+static uint32_t input_columns(const weft_eng_calib *calib, enum wefti_calib_input input) {
+    if (input == WEFTI_CALIB_O) return calib->q_dim;
+    return input == WEFTI_CALIB_DOWN ? calib->n_ffn : calib->n_hidden;
 }
 
-static size_t input_idx(const weft_eng_calib *calib, uint32_t layer, enum wefti_input input) {
-    return (size_t)(input == WEFTI_IN_HEAD ? calib->n_layers : layer) * WEFTI_LAYER_INPUTS +
-           (input == WEFTI_IN_HEAD ? 0 : (size_t)input);
+static size_t input_idx(const weft_eng_calib *calib, uint32_t layer, enum wefti_calib_input input) {
+    return (size_t)(input == WEFTI_CALIB_HEAD ? calib->n_layers : layer) *
+               WEFTI_CALIB_LAYER_INPUTS +
+           (input == WEFTI_CALIB_HEAD ? 0 : (size_t)input);
 }
 
 weft_err wefti_calib_new(uint32_t n_layers, uint32_t n_hidden, uint32_t q_dim, uint32_t n_ffn,
@@ -60,9 +62,10 @@ weft_err wefti_calib_new(uint32_t n_layers, uint32_t n_hidden, uint32_t q_dim, u
     weft_eng_calib *calib = calloc(1, sizeof *calib);
     if (calib) {
         *calib = (weft_eng_calib){n_layers, n_hidden, q_dim, n_ffn, 0, NULL, NULL};
-        calib->n_columns = wefti_calib_offset(calib, 0, WEFTI_IN_HEAD) + n_hidden;
+        calib->n_columns = wefti_calib_offset(calib, 0, WEFTI_CALIB_HEAD) + n_hidden;
         calib->sums = calloc(calib->n_columns, sizeof *calib->sums);
-        calib->n_rows = calloc((size_t)n_layers * WEFTI_LAYER_INPUTS + 1, sizeof *calib->n_rows);
+        calib->n_rows =
+            calloc((size_t)n_layers * WEFTI_CALIB_LAYER_INPUTS + 1, sizeof *calib->n_rows);
     }
     if (!calib || !calib->sums || !calib->n_rows) {
         weft_eng_calib_free(calib);
@@ -79,7 +82,7 @@ void weft_eng_calib_free(weft_eng_calib *calib) {
     free(calib);
 }
 
-void wefti_calib_add(weft_eng_calib *calib, uint32_t layer, enum wefti_input input,
+void wefti_calib_add(weft_eng_calib *calib, uint32_t layer, enum wefti_calib_input input,
                      const uint8_t *rows, size_t row_bytes, uint32_t group, uint32_t n_rows) {
     double *sums = calib->sums + wefti_calib_offset(calib, layer, input);
     uint32_t n = input_columns(calib, input);
@@ -98,8 +101,8 @@ bool wefti_calib_fits(const weft_eng_calib *calib, const struct weft_model_param
            calib->q_dim == p->n_heads * p->head_dim && calib->n_ffn == p->n_ffn;
 }
 
-static void input_importance(const weft_eng_calib *calib, uint32_t layer, enum wefti_input input,
-                             float *out) {
+static void input_importance(const weft_eng_calib *calib, uint32_t layer,
+                             enum wefti_calib_input input, float *out) {
     size_t at = wefti_calib_offset(calib, layer, input);
     uint32_t n = input_columns(calib, input);
     uint64_t n_rows = calib->n_rows[input_idx(calib, layer, input)];
@@ -110,7 +113,8 @@ static void input_importance(const weft_eng_calib *calib, uint32_t layer, enum w
     double plus = IMPORTANCE_FLOOR * all / n;
     for (uint32_t i = 0; i < n; i++) {
         double mean = n_rows ? (calib->sums[at + i] + plus) / (double)n_rows : 0.0;
-        out[at + i] = mean < (double)WEFTI_IMPORTANCE_MAX ? (float)mean : WEFTI_IMPORTANCE_MAX;
+        out[at + i] =
+            mean < (double)WEFTI_CALIB_IMPORTANCE_MAX ? (float)mean : WEFTI_CALIB_IMPORTANCE_MAX;
     }
 }
 
@@ -118,11 +122,11 @@ float *wefti_calib_importance(const weft_eng_calib *calib, uint64_t *hash_out) {
     float *out = malloc(calib->n_columns * sizeof *out);
     if (!out) return NULL;
     for (uint32_t layer = 0; layer < calib->n_layers; layer++) {
-        for (uint32_t input = 0; input < WEFTI_LAYER_INPUTS; input++) {
-            input_importance(calib, layer, (enum wefti_input)input, out);
+        for (uint32_t input = 0; input < WEFTI_CALIB_LAYER_INPUTS; input++) {
+            input_importance(calib, layer, (enum wefti_calib_input)input, out);
         }
     }
-    input_importance(calib, 0, WEFTI_IN_HEAD, out);
+    input_importance(calib, 0, WEFTI_CALIB_HEAD, out);
     *hash_out = XXH64(out, calib->n_columns * sizeof *out, *hash_out);
     return out;
 }

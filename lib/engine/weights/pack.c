@@ -7,41 +7,41 @@
 #include "base/check.h"
 
 struct packing {
-    const struct wefti_plan *plan;
+    const struct wefti_weights_plan *plan;
     struct wefti_pool *pool;
-    uint8_t *base;     /* packs in place; or */
-    wefti_put_fn *put; /* has parts put elsewhere */
+    uint8_t *base;             /* packs in place; or */
+    wefti_weights_put_fn *put; /* has parts put elsewhere */
     void *put_ctx;
     uint32_t n_tasks;
     uint64_t model_hash;
 };
 
 /* Rows begin..end of an item are its part `part`. */
-static void part_rows(const struct wefti_item *item, uint32_t part, uint32_t *begin_out,
+static void part_rows(const struct wefti_weights_item *item, uint32_t part, uint32_t *begin_out,
                       uint32_t *end_out) {
     *begin_out = part * item->rows_per_task;
     *end_out = *begin_out + weft_min_u32(item->rows_per_task, item->n - *begin_out);
 }
 
-size_t wefti_part_bytes_max(const struct wefti_item *item) {
-    if (item->form == WEFTI_FORM_VECTOR) return (size_t)item->k * sizeof(float);
+size_t wefti_weights_part_bytes_max(const struct wefti_weights_item *item) {
+    if (item->form == WEFTI_WEIGHTS_VECTOR) return (size_t)item->k * sizeof(float);
     uint32_t rows = weft_min_u32(item->rows_per_task, item->n);
-    if (item->form != WEFTI_FORM_RAW) return weft_kern_packed_bytes(item->kind, rows, item->k);
+    if (item->form != WEFTI_WEIGHTS_ROWS) return weft_kern_packed_bytes(item->kind, rows, item->k);
     return item->src->bytes / item->n * rows;
 }
 
-size_t wefti_part_offset(const struct wefti_item *item, uint32_t part) {
-    if (item->form == WEFTI_FORM_VECTOR) return item->offset;
+size_t wefti_weights_part_offset(const struct wefti_weights_item *item, uint32_t part) {
+    if (item->form == WEFTI_WEIGHTS_VECTOR) return item->offset;
     size_t row = (size_t)part * item->rows_per_task;
-    if (item->form == WEFTI_FORM_HEADS)
+    if (item->form == WEFTI_WEIGHTS_HEADS)
         return item->offset + part * weft_kern_packed_bytes(item->kind, item->n, item->k);
-    if (item->form == WEFTI_FORM_PANELS)
+    if (item->form == WEFTI_WEIGHTS_PANELS)
         return item->offset + row / WEFT_PANEL * weft_kern_panel_bytes(item->kind, item->k);
     return item->offset + row * (item->src->bytes / item->n);
 }
 
-size_t wefti_item_source_bytes(const struct wefti_item *item) {
-    if (item->form != WEFTI_FORM_HEADS) return item->src->bytes;
+size_t wefti_weights_source_bytes(const struct wefti_weights_item *item) {
+    if (item->form != WEFTI_WEIGHTS_HEADS) return item->src->bytes;
     return item->src->bytes / item->row_step * (item->turned ? item->k : item->n);
 }
 
@@ -56,22 +56,24 @@ static enum weft_kern_clip clip_of(enum weft_eng_clip clip) {
 }
 
 /* `n` rows as they lie in a file, to panels. */
-static size_t pack_rows(const struct wefti_plan *plan, const struct wefti_item *item,
-                        const void *rows, uint32_t n, uint32_t thread_idx, uint8_t *to) {
+static size_t pack_rows(const struct wefti_weights_plan *plan,
+                        const struct wefti_weights_item *item, const void *rows, uint32_t n,
+                        uint32_t thread_idx, uint8_t *to) {
     struct weft_kern_calib calib = {.clip = clip_of(plan->options->clip),
                                     .importance = item->importance,
                                     .row = plan->rows + thread_idx * plan->row_floats};
-    weft_kern_pack_calibrated(item->kind, wefti_src_of(item->src->dtype), rows, n, item->k, 0, n,
-                              item->importance ? &calib : NULL, to);
+    weft_kern_pack_calibrated(item->kind, wefti_weights_source_type(item->src->dtype), rows, n,
+                              item->k, 0, n, item->importance ? &calib : NULL, to);
     return weft_kern_packed_bytes(item->kind, n, item->k);
 }
 
 /* Rows that are put together from parts first, a panel's at a time. */
-static size_t pack_joined(const struct wefti_plan *plan, const struct wefti_item *item,
-                          uint32_t begin, uint32_t end, uint32_t thread_idx, uint8_t *to) {
+static size_t pack_joined(const struct wefti_weights_plan *plan,
+                          const struct wefti_weights_item *item, uint32_t begin, uint32_t end,
+                          uint32_t thread_idx, uint8_t *to) {
     uint8_t *rows = plan->joined + thread_idx * plan->joined_bytes;
     size_t done = 0;
-    WEFT_ASSERT(item->form != WEFTI_FORM_RAW && plan->joined != NULL);
+    WEFT_ASSERT(item->form != WEFTI_WEIGHTS_ROWS && plan->joined != NULL);
     for (uint32_t n0 = begin; n0 < end; n0 += WEFT_PANEL) {
         uint32_t n = weft_min_u32(WEFT_PANEL, end - n0);
         weft_tensor_rows(item->src, n0, n, rows);
@@ -81,7 +83,7 @@ static size_t pack_joined(const struct wefti_plan *plan, const struct wefti_item
 }
 
 /* One row of an item's tensor as it lies in a file; `row` may hold it. */
-static const void *source_row(const struct wefti_item *item, size_t idx, void *row) {
+static const void *source_row(const struct wefti_weights_item *item, size_t idx, void *row) {
     const struct weft_tensor *src = item->src;
     if (!src->parts) return (const uint8_t *)src->data + idx * (src->bytes / src->dims[0]);
     weft_tensor_rows(src, idx, 1, row);
@@ -89,8 +91,9 @@ static const void *source_row(const struct wefti_item *item, size_t idx, void *r
 }
 
 /* The matrix of one head. */
-static size_t pack_head(const struct wefti_plan *plan, const struct wefti_item *item, uint32_t head,
-                        uint32_t thread_idx, uint8_t *to) {
+static size_t pack_head(const struct wefti_weights_plan *plan,
+                        const struct wefti_weights_item *item, uint32_t head, uint32_t thread_idx,
+                        uint8_t *to) {
     size_t first = item->row_begin + (size_t)head * item->row_step;
     uint8_t *joined = plan->joined ? plan->joined + thread_idx * plan->joined_bytes : NULL;
     if (!item->turned && item->src->parts)
@@ -101,7 +104,7 @@ static size_t pack_head(const struct wefti_plan *plan, const struct wefti_item *
     float *row = turned + (size_t)item->n * item->k;
     for (uint32_t k = 0; k < item->k; k++) {
         const void *source = source_row(item, first + k, joined);
-        weft_kern_read_row(wefti_src_of(item->src->dtype), source, item->n, row);
+        weft_kern_read_row(wefti_weights_source_type(item->src->dtype), source, item->n, row);
         for (uint32_t n = 0; n < item->n; n++)
             turned[(size_t)n * item->k + k] = row[n];
     }
@@ -109,23 +112,24 @@ static size_t pack_head(const struct wefti_plan *plan, const struct wefti_item *
     return weft_kern_packed_bytes(item->kind, item->n, item->k);
 }
 
-size_t wefti_pack_part(const struct wefti_plan *plan, const struct wefti_item *item, uint32_t part,
-                       uint32_t thread_idx, uint8_t *to) {
+size_t wefti_weights_pack_part(const struct wefti_weights_plan *plan,
+                               const struct wefti_weights_item *item, uint32_t part,
+                               uint32_t thread_idx, uint8_t *to) {
     const struct weft_tensor *src = item->src;
-    if (item->form == WEFTI_FORM_VECTOR) {
+    if (item->form == WEFTI_WEIGHTS_VECTOR) {
         float *out = (float *)(void *)to;
         weft_tensor_row_f32(src, 0, out);
         for (uint32_t i = 0; i < item->k && item->plus_one; i++)
             out[i] += 1;
         return (size_t)item->k * sizeof(float);
     }
-    if (item->form == WEFTI_FORM_HEADS) return pack_head(plan, item, part, thread_idx, to);
+    if (item->form == WEFTI_WEIGHTS_HEADS) return pack_head(plan, item, part, thread_idx, to);
     uint32_t begin, end;
     part_rows(item, part, &begin, &end);
     if (src->parts) return pack_joined(plan, item, begin, end, thread_idx, to);
     size_t row_bytes = src->bytes / item->n;
     const uint8_t *rows = (const uint8_t *)src->data + begin * row_bytes;
-    if (item->form == WEFTI_FORM_PANELS)
+    if (item->form == WEFTI_WEIGHTS_PANELS)
         return pack_rows(plan, item, rows, end - begin, thread_idx, to);
     memcpy(to, rows, (end - begin) * row_bytes);
     return (end - begin) * row_bytes;
@@ -135,7 +139,7 @@ size_t wefti_pack_part(const struct wefti_plan *plan, const struct wefti_item *i
  * items. Tasks ascend per thread, so each keeps its place in the list. */
 static void pack_thread(void *ctx, uint32_t thread_idx) {
     struct packing *packing = ctx;
-    const struct wefti_item *item = packing->plan->items;
+    const struct wefti_weights_item *item = packing->plan->items;
     uint32_t item_begin = 1;
     for (;;) {
         uint32_t task = wefti_pool_take(packing->pool, thread_idx);
@@ -152,12 +156,12 @@ static void pack_thread(void *ctx, uint32_t thread_idx) {
         if (packing->put)
             packing->put(packing->put_ctx, item, part, thread_idx);
         else
-            (void)wefti_pack_part(packing->plan, item, part, thread_idx,
-                                  packing->base + wefti_part_offset(item, part));
+            (void)wefti_weights_pack_part(packing->plan, item, part, thread_idx,
+                                          packing->base + wefti_weights_part_offset(item, part));
     }
 }
 
-uint64_t wefti_calibrated_hash(const struct wefti_plan *plan, uint64_t hash) {
+uint64_t wefti_weights_calibrated_hash(const struct wefti_weights_plan *plan, uint64_t hash) {
     return plan->importance ? XXH64(&hash, sizeof hash, plan->calib_hash) : hash;
 }
 
@@ -167,17 +171,17 @@ static uint64_t run_packing(struct packing *packing) {
         packing->n_tasks += packing->plan->items[i].n_tasks;
     }
     wefti_pool_run(packing->pool, pack_thread, packing);
-    return wefti_calibrated_hash(packing->plan, packing->model_hash);
+    return wefti_weights_calibrated_hash(packing->plan, packing->model_hash);
 }
 
-uint64_t wefti_pack_parts(const struct wefti_plan *plan, struct wefti_pool *pool, wefti_put_fn *put,
-                          void *ctx) {
+uint64_t wefti_weights_pack_parts(const struct wefti_weights_plan *plan, struct wefti_pool *pool,
+                                  wefti_weights_put_fn *put, void *ctx) {
     struct packing packing = {.plan = plan, .pool = pool, .put = put, .put_ctx = ctx};
     return run_packing(&packing);
 }
 
-uint64_t wefti_pack_in_place(const struct wefti_plan *plan, struct wefti_pool *pool,
-                             uint8_t *base) {
+uint64_t wefti_weights_pack_in_place(const struct wefti_weights_plan *plan, struct wefti_pool *pool,
+                                     uint8_t *base) {
     struct packing packing = {.plan = plan, .pool = pool, .base = base};
     return run_packing(&packing);
 }

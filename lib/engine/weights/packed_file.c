@@ -23,8 +23,9 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the arena is in the m
 
 /* -------------------------------------------------------------------------------- mapping --- */
 
-weft_err wefti_weights_map(const struct wefti_plan *plan, const char *path, weft_model *model,
-                           struct wefti_weights *weights, struct weft_errmsg *why) {
+weft_err wefti_weights_map(const struct wefti_weights_plan *plan, const char *path,
+                           weft_model *model, struct wefti_weights *weights,
+                           struct weft_errmsg *why) {
     const struct weft_packed *packed = weft_model_packed(model);
     if (packed->layout_hash != plan->place_hash || packed->arena_bytes != weights->bytes)
         return weft_err_set(why, WEFT_E_PROTO,
@@ -41,7 +42,7 @@ weft_err wefti_weights_map(const struct wefti_plan *plan, const char *path, weft
 /* -------------------------------------------------------------------------------- writing --- */
 
 struct file_out {
-    const struct wefti_plan *plan;
+    const struct wefti_weights_plan *plan;
     int fd;
     const char *path; /* as asked for */
     char *temp;       /* the name it has meanwhile; NULL: none */
@@ -51,13 +52,14 @@ struct file_out {
     _Atomic int error; /* the first errno of a write */
 };
 
-static void put_part(void *ctx, const struct wefti_item *item, uint32_t part, uint32_t thread_idx) {
+static void put_part(void *ctx, const struct wefti_weights_item *item, uint32_t part,
+                     uint32_t thread_idx) {
     struct file_out *out = ctx;
     if (out->error) return;
     uint8_t *from = out->scratch + thread_idx * out->scratch_bytes;
-    size_t left = wefti_pack_part(out->plan, item, part, thread_idx, from);
+    size_t left = wefti_weights_pack_part(out->plan, item, part, thread_idx, from);
     WEFT_ASSERT(left <= out->scratch_bytes);
-    off_t at = (off_t)wefti_part_offset(item, part);
+    off_t at = (off_t)wefti_weights_part_offset(item, part);
     while (left > 0) {
         ssize_t n = pwrite(out->fd, from, left, at);
         if (n < 0 && errno == EINTR) continue;
@@ -72,20 +74,20 @@ static void put_part(void *ctx, const struct wefti_item *item, uint32_t part, ui
     }
 }
 
-static weft_err put_arena(struct file_out *out, const struct wefti_plan *plan,
+static weft_err put_arena(struct file_out *out, const struct wefti_weights_plan *plan,
                           struct wefti_pool *pool, uint64_t *model_hash_out,
                           struct weft_errmsg *why) {
     for (size_t i = 0; i < plan->n_items; i++) {
-        size_t bytes = wefti_part_bytes_max(&plan->items[i]);
+        size_t bytes = wefti_weights_part_bytes_max(&plan->items[i]);
         if (bytes > out->scratch_bytes) out->scratch_bytes = bytes;
     }
     out->scratch_bytes = weft_round_up(out->scratch_bytes, 64);
     size_t all_bytes = out->scratch_bytes * wefti_pool_n_threads(pool);
-    out->scratch = wefti_map(all_bytes);
+    out->scratch = wefti_memory_map(all_bytes);
     if (!out->scratch) return weft_err_set(why, WEFT_E_NOMEM, "no memory to pack in");
     out->plan = plan;
-    *model_hash_out = wefti_pack_parts(plan, pool, put_part, out);
-    wefti_unmap(out->scratch, all_bytes);
+    *model_hash_out = wefti_weights_pack_parts(plan, pool, put_part, out);
+    wefti_memory_unmap(out->scratch, all_bytes);
     if (!out->error) return WEFT_OK;
     return weft_err_errno(why, out->error, "cannot write %s", out->path);
 }
@@ -214,13 +216,13 @@ static void close_out(struct file_out *out) {
 static weft_err pack_model(const char *path, const weft_model *model,
                            const struct weft_eng_options *options, struct file_out *out,
                            struct weft_eng_packed *info, struct weft_errmsg *why) {
-    struct wefti_plan plan;
+    struct wefti_weights_plan plan;
     struct wefti_weights weights = {0};
     struct wefti_pool *pool = NULL;
     struct weft_packed packed = {0};
     struct stat st;
     uint32_t n_threads = options->n_threads ? options->n_threads : wefti_pool_n_cpus();
-    weft_err err = wefti_plan_make(&plan, model, options, &weights, why);
+    weft_err err = wefti_weights_plan_make(&plan, model, options, &weights, why);
     if (err) goto cleanup;
     err = wefti_pool_new(weft_min_u32(n_threads, WEFT_THREADS_MAX), &pool, why);
     if (err) goto cleanup;
@@ -229,18 +231,18 @@ static weft_err pack_model(const char *path, const weft_model *model,
     packed.arena_bytes = weights.bytes;
     packed.layout_hash = plan.place_hash;
     (void)snprintf(packed.packed_as, sizeof packed.packed_as, "%s",
-                   wefti_dtype_name(options->dtype));
+                   wefti_options_dtype_name(options->dtype));
     err = put_arena(out, &plan, pool, &packed.weights_hash, why);
     if (!err) err = weft_packed_finish(out->fd, out->path, path, model, plan.stored, &packed, why);
     if (!err) err = settle_out(out, why);
     if (err) goto cleanup;
     if (fstat(out->fd, &st) == 0) info->file_bytes = (uint64_t)st.st_size;
     for (size_t i = 0; i < plan.n_items; i++)
-        info->source_bytes += wefti_item_source_bytes(&plan.items[i]);
+        info->source_bytes += wefti_weights_source_bytes(&plan.items[i]);
     memcpy(info->packed_as, packed.packed_as, sizeof info->packed_as);
 cleanup:
     wefti_pool_free(pool);
-    wefti_plan_fini(&plan);
+    wefti_weights_plan_fini(&plan);
     wefti_weights_close(&weights);
     return err;
 }

@@ -25,20 +25,20 @@ static uint64_t stored_number(uint32_t stored) {
 
 /* `stored`: what a packed file calls the form. Both hashes cover the layout; that of the run also
  * which kernels read it, which a packed file leaves open. */
-static void add_item(struct wefti_plan *plan, const struct wefti_item *item, uint32_t stored,
-                     size_t bytes) {
+static void add_item(struct wefti_weights_plan *plan, const struct wefti_weights_item *item,
+                     uint32_t stored, size_t bytes) {
     WEFT_ASSERT(plan->n_items < plan->cap_items);
-    struct wefti_item *slot = &plan->items[plan->n_items++];
+    struct wefti_weights_item *slot = &plan->items[plan->n_items++];
     *slot = *item;
     slot->offset = plan->used;
     plan->used += weft_round_up(bytes, 64);
-    if (item->form != WEFTI_FORM_RAW) plan->step_bytes += bytes;
+    if (item->form != WEFTI_WEIGHTS_ROWS) plan->step_bytes += bytes;
     uint64_t facts[5] = {(uint64_t)item->form, (uint64_t)item->kind, item->n, item->k,
                          slot->offset};
     plan->hash = XXH64(facts, sizeof facts, plan->hash);
     facts[1] = stored_number(stored);
     plan->place_hash = XXH64(facts, sizeof facts, plan->place_hash);
-    plan->stored[wefti_plan_tensor_idx(plan, item->src)] = stored;
+    plan->stored[wefti_weights_plan_tensor_idx(plan, item->src)] = stored;
 }
 
 /* How a weight is stored: the kinds that read it, with f32 activations and with the fastest. */
@@ -74,12 +74,12 @@ static struct storage storage_of(uint32_t stored) {
 }
 
 /* Its columns are not whole groups, so it gets int8 and one scale per output feature. */
-static void note_odd(struct wefti_plan *plan, const struct weft_tensor *tensor) {
+static void note_odd(struct wefti_weights_plan *plan, const struct weft_tensor *tensor) {
     if (plan->n_odd++ == 0) plan->odd = tensor;
 }
 
 /* 8 bits of a float weight. */
-static uint32_t as_8_bits(struct wefti_plan *plan, const struct weft_tensor *tensor) {
+static uint32_t as_8_bits(struct wefti_weights_plan *plan, const struct weft_tensor *tensor) {
     if (plan->options->scheme != WEFT_ENG_SCHEME_GROUP) return WEFT_STORED_I8;
     if (tensor->dims[1] % weft_kern_group(WEFT_GEMM_Q8) == 0) return WEFT_DT_Q8_0;
     note_odd(plan, tensor);
@@ -87,7 +87,7 @@ static uint32_t as_8_bits(struct wefti_plan *plan, const struct weft_tensor *ten
 }
 
 /* 4 bits of one, but 8 of the head: every token depends on it. */
-static uint32_t as_4_bits(struct wefti_plan *plan, const struct weft_tensor *tensor) {
+static uint32_t as_4_bits(struct wefti_weights_plan *plan, const struct weft_tensor *tensor) {
     if (tensor == weft_model_head(plan->model)) return as_8_bits(plan, tensor);
     if (tensor->dims[1] % weft_kern_group(WEFT_GEMM_Q4_1) == 0)
         return plan->options->scheme == WEFT_ENG_SCHEME_GROUP ? WEFT_DT_Q4_0 : WEFT_DT_Q4_1;
@@ -96,7 +96,7 @@ static uint32_t as_4_bits(struct wefti_plan *plan, const struct weft_tensor *ten
 }
 
 /* As the file has it, or what `dtype` says. What is quantised already is not quantised again. */
-static uint32_t choose_form(struct wefti_plan *plan, const struct weft_tensor *tensor,
+static uint32_t choose_form(struct wefti_weights_plan *plan, const struct weft_tensor *tensor,
                             enum weft_eng_dtype dtype) {
     bool quantised = tensor->dtype >= WEFT_DT_Q8_0;
     switch (dtype) {
@@ -119,9 +119,9 @@ static uint32_t choose_form(struct wefti_plan *plan, const struct weft_tensor *t
 
 /* A packed file has decided. Another --dtype than it was packed with is refused (by make_plan)
  * where it would have come to another form. */
-static uint32_t form_of(struct wefti_plan *plan, const struct weft_tensor *tensor,
-                        enum wefti_input input) {
-    bool by_layer = plan->options->layer_dtypes && input != WEFTI_IN_HEAD;
+static uint32_t form_of(struct wefti_weights_plan *plan, const struct weft_tensor *tensor,
+                        enum wefti_calib_input input) {
+    bool by_layer = plan->options->layer_dtypes && input != WEFTI_CALIB_HEAD;
     if (!weft_model_packed(plan->model))
         return choose_form(plan, tensor,
                            by_layer ? plan->options->layer_dtypes[plan->layer]
@@ -159,7 +159,7 @@ static weft_err check_scheme(const struct weft_eng_options *options, struct weft
 
 /* The kernel of a stored weight. bf16 and int8 activations are for weights of such a type; where
  * they are asked for, other weights run with f32, which is more exact. */
-static enum weft_gemm_kind kind_of(struct wefti_plan *plan, struct storage storage) {
+static enum weft_gemm_kind kind_of(struct wefti_weights_plan *plan, struct storage storage) {
     enum weft_eng_act act = plan->options->activations;
     enum weft_kern_act own = weft_kern_act_of(storage.fast);
     bool is_int8 = own != WEFT_ACT_F32 && own != WEFT_ACT_BF16;
@@ -170,7 +170,7 @@ static enum weft_gemm_kind kind_of(struct wefti_plan *plan, struct storage stora
     return met && act != WEFT_ENG_ACT_F32 ? storage.fast : storage.exact;
 }
 
-enum weft_kern_src wefti_src_of(enum weft_dtype dtype) {
+enum weft_kern_src wefti_weights_source_type(enum weft_dtype dtype) {
     static const enum weft_kern_src sources[WEFT_DT_COUNT] = {
         [WEFT_DT_F32] = WEFT_SRC_F32,         [WEFT_DT_F16] = WEFT_SRC_F16,
         [WEFT_DT_BF16] = WEFT_SRC_BF16,       [WEFT_DT_Q8_0] = WEFT_SRC_Q8_0,
@@ -196,7 +196,7 @@ static uint32_t least_common_multiple(uint32_t a, uint32_t b) {
 }
 
 /* Eight segments in whole units of `unit` columns and of the packing group (design 2.1). */
-static void split_segments(struct wefti_matrix *matrix, uint32_t unit) {
+static void split_segments(struct wefti_weights_matrix *matrix, uint32_t unit) {
     unit = least_common_multiple(unit, weft_kern_group(matrix->kind));
     WEFT_ASSERT(unit > 0);
     uint32_t n_units = (matrix->k + unit - 1) / unit;
@@ -208,23 +208,24 @@ static void split_segments(struct wefti_matrix *matrix, uint32_t unit) {
 
 /* What reads the weights of a matrix: those of routers stay as the file has them and meet f32, for
  * the experts that they choose are to be the model's. */
-static enum weft_gemm_kind choose_kind(struct wefti_plan *plan, const struct weft_tensor *tensor,
-                                       enum wefti_input input, uint32_t *form_out) {
-    bool is_router = input == WEFTI_IN_ROUTER;
+static enum weft_gemm_kind choose_kind(struct wefti_weights_plan *plan,
+                                       const struct weft_tensor *tensor,
+                                       enum wefti_calib_input input, uint32_t *form_out) {
+    bool is_router = input == WEFTI_CALIB_ROUTER;
     *form_out = is_router ? (uint32_t)tensor->dtype : form_of(plan, tensor, input);
     struct storage storage = storage_of(*form_out);
     return is_router ? storage.exact : kind_of(plan, storage);
 }
 
 /* Shapes were checked when the model was opened. `split_unit`: 0 for one segment. */
-static void place_matrix(struct wefti_plan *plan, const struct weft_tensor *tensor,
-                         enum wefti_input input, uint32_t n, uint32_t k, uint32_t split_unit,
-                         struct wefti_matrix *out) {
+static void place_matrix(struct wefti_weights_plan *plan, const struct weft_tensor *tensor,
+                         enum wefti_calib_input input, uint32_t n, uint32_t k, uint32_t split_unit,
+                         struct wefti_weights_matrix *out) {
     WEFT_ASSERT(tensor->n_dims == 2 && tensor->dims[0] == n && tensor->dims[1] == k);
     uint32_t form;
     enum weft_gemm_kind kind = choose_kind(plan, tensor, input, &form);
     size_t panel_bytes = weft_kern_panel_bytes(kind, k);
-    *out = (struct wefti_matrix){
+    *out = (struct wefti_weights_matrix){
         .kind = kind,
         .n = n,
         .k = k,
@@ -237,75 +238,79 @@ static void place_matrix(struct wefti_plan *plan, const struct weft_tensor *tens
     } else {
         weft_kern_segs_one(&out->segs, k);
     }
-    struct wefti_item item = {
-        .src = tensor, .form = WEFTI_FORM_PANELS, .kind = kind, .n = n, .k = k};
-    if (plan->importance && input <= WEFTI_IN_HEAD)
+    struct wefti_weights_item item = {
+        .src = tensor, .form = WEFTI_WEIGHTS_PANELS, .kind = kind, .n = n, .k = k};
+    if (plan->importance && input <= WEFTI_CALIB_HEAD)
         item.importance =
             plan->importance + wefti_calib_offset(plan->options->calib, plan->layer, input);
-    uint32_t panels_per_task = (uint32_t)((WEFTI_TASK_BYTES + panel_bytes - 1) / panel_bytes);
+    uint32_t panels_per_task =
+        (uint32_t)((WEFTI_WEIGHTS_TASK_BYTES + panel_bytes - 1) / panel_bytes);
     item.rows_per_task = panels_per_task * WEFT_PANEL;
     item.n_tasks = (n + item.rows_per_task - 1) / item.rows_per_task;
     add_item(plan, &item, form, weft_kern_packed_bytes(kind, n, k));
 }
 
-static size_t place_vector(struct wefti_plan *plan, const struct weft_tensor *tensor, uint32_t k,
-                           bool plus_one) {
+static size_t place_vector(struct wefti_weights_plan *plan, const struct weft_tensor *tensor,
+                           uint32_t k, bool plus_one) {
     size_t offset = plan->used;
-    struct wefti_item item = {.src = tensor,
-                              .form = WEFTI_FORM_VECTOR,
-                              .n = 1,
-                              .k = k,
-                              .n_tasks = 1,
-                              .plus_one = plus_one};
+    struct wefti_weights_item item = {.src = tensor,
+                                      .form = WEFTI_WEIGHTS_VECTOR,
+                                      .n = 1,
+                                      .k = k,
+                                      .n_tasks = 1,
+                                      .plus_one = plus_one};
     WEFT_ASSERT(tensor->dims[tensor->n_dims - 1] == k); /* perhaps a matrix of one row */
     add_item(plan, &item, WEFT_DT_F32, (size_t)k * sizeof(float));
     return offset;
 }
 
 /* 0, where the header lies, if the model has none. */
-static size_t place_bias(struct wefti_plan *plan, const struct weft_tensor *tensor, uint32_t k) {
+static size_t place_bias(struct wefti_weights_plan *plan, const struct weft_tensor *tensor,
+                         uint32_t k) {
     return tensor ? place_vector(plan, tensor, k, false) : 0;
 }
 
-static size_t place_norm(struct wefti_plan *plan, const struct weft_tensor *tensor, uint32_t k) {
+static size_t place_norm(struct wefti_weights_plan *plan, const struct weft_tensor *tensor,
+                         uint32_t k) {
     if (!tensor) return 0;
     return place_vector(plan, tensor, k, weft_model_params(plan->model)->norm_plus_one);
 }
 
 /* An expert stays whole however many workers there are, so nothing of it is split. */
-static void place_experts(struct wefti_plan *plan, const struct weft_model_layer *from,
-                          struct wefti_layer *to) {
+static void place_experts(struct wefti_weights_plan *plan, const struct weft_model_layer *from,
+                          struct wefti_weights_layer *to) {
     const struct weft_model_params *p = weft_model_params(plan->model);
     uint32_t n = p->moe.n_experts, ffn = p->moe.n_ffn, hidden = p->n_hidden;
     WEFT_ASSERT(n > 0);
-    place_matrix(plan, from->router, WEFTI_IN_ROUTER, n, hidden, 0, &to->router);
+    place_matrix(plan, from->router, WEFTI_CALIB_ROUTER, n, hidden, 0, &to->router);
     to->score_bias = place_bias(plan, from->score_bias, n);
     to->shared_gate = place_bias(plan, from->shared_gate, hidden);
     size_t step_bytes = plan->step_bytes;
     for (uint32_t e = 0; e < n; e++) {
-        place_matrix(plan, from->experts[e].gate, WEFTI_IN_FFN, ffn, hidden, 0,
+        place_matrix(plan, from->experts[e].gate, WEFTI_CALIB_FFN, ffn, hidden, 0,
                      &to->experts[e].gate);
-        place_matrix(plan, from->experts[e].up, WEFTI_IN_FFN, ffn, hidden, 0, &to->experts[e].up);
-        place_matrix(plan, from->experts[e].down, WEFTI_IN_DOWN, hidden, ffn, 0,
+        place_matrix(plan, from->experts[e].up, WEFTI_CALIB_FFN, ffn, hidden, 0,
+                     &to->experts[e].up);
+        place_matrix(plan, from->experts[e].down, WEFTI_CALIB_DOWN, hidden, ffn, 0,
                      &to->experts[e].down);
     }
     plan->step_bytes = step_bytes + (plan->step_bytes - step_bytes) / n * p->moe.n_used;
 }
 
-static void place_attention(struct wefti_plan *plan, const struct weft_model_layer *from,
-                            struct wefti_layer *to) {
+static void place_attention(struct wefti_weights_plan *plan, const struct weft_model_layer *from,
+                            struct wefti_weights_layer *to) {
     const struct weft_model_params *p = weft_model_params(plan->model);
     uint32_t q_dim = p->n_heads * p->head_dim, kv_dim = p->n_kv_heads * p->head_dim;
     uint32_t hidden = p->n_hidden;
-    place_matrix(plan, from->wq, WEFTI_IN_QKV, q_dim, hidden, 0, &to->q);
-    place_matrix(plan, from->wk, WEFTI_IN_QKV, kv_dim, hidden, 0, &to->k);
-    place_matrix(plan, from->wv, WEFTI_IN_QKV, kv_dim, hidden, 0, &to->v);
+    place_matrix(plan, from->wq, WEFTI_CALIB_QKV, q_dim, hidden, 0, &to->q);
+    place_matrix(plan, from->wk, WEFTI_CALIB_QKV, kv_dim, hidden, 0, &to->k);
+    place_matrix(plan, from->wv, WEFTI_CALIB_QKV, kv_dim, hidden, 0, &to->v);
     to->bq = place_bias(plan, from->bq, q_dim);
     to->bk = place_bias(plan, from->bk, kv_dim);
     to->bv = place_bias(plan, from->bv, kv_dim);
     to->q_norm = place_norm(plan, from->q_norm, p->qk_norm_all ? q_dim : p->head_dim);
     to->k_norm = place_norm(plan, from->k_norm, p->qk_norm_all ? kv_dim : p->head_dim);
-    place_matrix(plan, from->wo, WEFTI_IN_O, hidden, q_dim, p->head_dim, &to->o);
+    place_matrix(plan, from->wo, WEFTI_CALIB_O, hidden, q_dim, p->head_dim, &to->o);
 }
 
 /* How heads' matrices are stored that are turned, of a tensor stored as `stored`. Blocks of a
@@ -320,17 +325,17 @@ static uint32_t turned_form(uint32_t stored, const struct weft_tensor *tensor, u
 }
 
 /* Heads' matrices of N x K from row `begin` of the tensor on, every `step` rows. */
-static void place_heads(struct wefti_plan *plan, const struct weft_tensor *tensor, uint32_t begin,
-                        uint32_t step, uint32_t n, uint32_t k, bool turned,
-                        struct wefti_heads *out) {
+static void place_heads(struct wefti_weights_plan *plan, const struct weft_tensor *tensor,
+                        uint32_t begin, uint32_t step, uint32_t n, uint32_t k, bool turned,
+                        struct wefti_weights_heads *out) {
     uint32_t n_heads = weft_model_params(plan->model)->n_heads;
     WEFT_ASSERT(tensor->n_dims == 2 && tensor->dims[0] == (uint64_t)n_heads * step);
     WEFT_ASSERT(tensor->dims[1] == (turned ? n : k) && begin + (turned ? k : n) <= step);
-    uint32_t form = form_of(plan, tensor, WEFTI_IN_QKV);
+    uint32_t form = form_of(plan, tensor, WEFTI_CALIB_QKV);
     if (turned) form = turned_form(form, tensor, k);
     enum weft_gemm_kind kind = kind_of(plan, storage_of(form));
-    *out = (struct wefti_heads){.head_bytes = weft_kern_packed_bytes(kind, n, k)};
-    out->first = (struct wefti_matrix){
+    *out = (struct wefti_weights_heads){.head_bytes = weft_kern_packed_bytes(kind, n, k)};
+    out->first = (struct wefti_weights_matrix){
         .kind = kind,
         .n = n,
         .k = k,
@@ -339,31 +344,31 @@ static void place_heads(struct wefti_plan *plan, const struct weft_tensor *tenso
         .panel_bytes = weft_kern_panel_bytes(kind, k),
     };
     weft_kern_segs_one(&out->first.segs, k);
-    const struct wefti_item item = {.src = tensor,
-                                    .form = WEFTI_FORM_HEADS,
-                                    .kind = kind,
-                                    .n = n,
-                                    .k = k,
-                                    .n_tasks = n_heads,
-                                    .rows_per_task = n,
-                                    .row_begin = begin,
-                                    .row_step = step,
-                                    .turned = turned};
+    const struct wefti_weights_item item = {.src = tensor,
+                                            .form = WEFTI_WEIGHTS_HEADS,
+                                            .kind = kind,
+                                            .n = n,
+                                            .k = k,
+                                            .n_tasks = n_heads,
+                                            .rows_per_task = n,
+                                            .row_begin = begin,
+                                            .row_step = step,
+                                            .turned = turned};
     add_item(plan, &item, form, n_heads * out->head_bytes);
 }
 
 /* All of latent attention but the norms around it. */
-static void place_latent(struct wefti_plan *plan, const struct weft_model_layer *from,
-                         struct wefti_layer *to) {
+static void place_latent(struct wefti_weights_plan *plan, const struct weft_model_layer *from,
+                         struct wefti_weights_layer *to) {
     const struct weft_model_params *p = weft_model_params(plan->model);
     uint32_t q_dim = p->n_heads * (p->nope_dim + p->rope_dim), step = p->nope_dim + p->v_dim;
     if (from->wq_a) {
-        place_matrix(plan, from->wq_a, WEFTI_IN_QKV, p->q_lora, p->n_hidden, 0, &to->q_a);
+        place_matrix(plan, from->wq_a, WEFTI_CALIB_QKV, p->q_lora, p->n_hidden, 0, &to->q_a);
         to->q_a_norm = place_norm(plan, from->q_a_norm, p->q_lora);
     }
-    place_matrix(plan, from->wq, WEFTI_IN_QKV, q_dim, from->wq_a ? p->q_lora : p->n_hidden, 0,
+    place_matrix(plan, from->wq, WEFTI_CALIB_QKV, q_dim, from->wq_a ? p->q_lora : p->n_hidden, 0,
                  &to->q);
-    place_matrix(plan, from->wk, WEFTI_IN_QKV, p->head_dim, p->n_hidden, 0, &to->k);
+    place_matrix(plan, from->wk, WEFTI_CALIB_QKV, p->head_dim, p->n_hidden, 0, &to->k);
     to->latent_norm = place_norm(plan, from->latent_norm, p->kv_lora);
     if (from->w_kv_b) {
         place_heads(plan, from->w_kv_b, 0, step, p->kv_lora, p->nope_dim, true, &to->up_k);
@@ -372,11 +377,12 @@ static void place_latent(struct wefti_plan *plan, const struct weft_model_layer 
         place_heads(plan, from->w_k_b, 0, p->kv_lora, p->kv_lora, p->nope_dim, false, &to->up_k);
         place_heads(plan, from->w_v_b, 0, p->v_dim, p->v_dim, p->kv_lora, false, &to->up_v);
     }
-    place_matrix(plan, from->wo, WEFTI_IN_O, p->n_hidden, p->n_heads * p->v_dim, p->v_dim, &to->o);
+    place_matrix(plan, from->wo, WEFTI_CALIB_O, p->n_hidden, p->n_heads * p->v_dim, p->v_dim,
+                 &to->o);
 }
 
-static void place_layer(struct wefti_plan *plan, const struct weft_model_layer *from,
-                        struct wefti_layer *to) {
+static void place_layer(struct wefti_weights_plan *plan, const struct weft_model_layer *from,
+                        struct wefti_weights_layer *to) {
     const struct weft_model_params *p = weft_model_params(plan->model);
     uint32_t hidden = p->n_hidden, ffn = p->n_ffn;
     to->attn_norm = place_norm(plan, from->attn_norm, hidden);
@@ -391,37 +397,37 @@ static void place_layer(struct wefti_plan *plan, const struct weft_model_layer *
         place_experts(plan, from, to);
     }
     if (from->w_gate) {
-        place_matrix(plan, from->w_gate, WEFTI_IN_FFN, ffn, hidden, 0, &to->gate);
-        place_matrix(plan, from->w_up, WEFTI_IN_FFN, ffn, hidden, 0, &to->up);
-        place_matrix(plan, from->w_down, WEFTI_IN_DOWN, hidden, ffn, 2, &to->down);
+        place_matrix(plan, from->w_gate, WEFTI_CALIB_FFN, ffn, hidden, 0, &to->gate);
+        place_matrix(plan, from->w_up, WEFTI_CALIB_FFN, ffn, hidden, 0, &to->up);
+        place_matrix(plan, from->w_down, WEFTI_CALIB_DOWN, hidden, ffn, 2, &to->down);
     }
     to->post_ffn_norm = place_norm(plan, from->post_ffn_norm, hidden);
 }
 
-static void place_embedding(struct wefti_plan *plan, struct wefti_weights *weights) {
+static void place_embedding(struct wefti_weights_plan *plan, struct wefti_weights *weights) {
     const struct weft_model_params *p = weft_model_params(plan->model);
     weights->tied = p->tied;
     if (p->tied) return;
     const struct weft_tensor *table = weft_model_embedding(plan->model);
     WEFT_ASSERT(table->n_dims == 2 && table->dims[0] == p->n_vocab);
-    weights->embed_src = wefti_src_of(table->dtype);
+    weights->embed_src = wefti_weights_source_type(table->dtype);
     weights->embed_offset = plan->used;
     weights->embed_row_bytes = table->bytes / p->n_vocab;
-    uint32_t rows = (uint32_t)(WEFTI_TASK_BYTES / weights->embed_row_bytes) + 1;
-    struct wefti_item item = {.src = table,
-                              .form = WEFTI_FORM_RAW,
-                              .kind = (enum weft_gemm_kind)table->dtype,
-                              .n = p->n_vocab,
-                              .k = p->n_hidden,
-                              .rows_per_task = rows};
+    uint32_t rows = (uint32_t)(WEFTI_WEIGHTS_TASK_BYTES / weights->embed_row_bytes) + 1;
+    struct wefti_weights_item item = {.src = table,
+                                      .form = WEFTI_WEIGHTS_ROWS,
+                                      .kind = (enum weft_gemm_kind)table->dtype,
+                                      .n = p->n_vocab,
+                                      .k = p->n_hidden,
+                                      .rows_per_task = rows};
     item.n_tasks = (p->n_vocab + rows - 1) / rows;
     add_item(plan, &item, table->dtype, table->bytes);
 }
 
 /* What the options ask for and this model does not have. */
-static weft_err check_plan(const struct wefti_plan *plan, struct weft_errmsg *why) {
+static weft_err check_plan(const struct wefti_weights_plan *plan, struct weft_errmsg *why) {
     const struct weft_packed *packed = weft_model_packed(plan->model);
-    const char *dtype = wefti_dtype_name(plan->options->dtype);
+    const char *dtype = wefti_options_dtype_name(plan->options->dtype);
     bool scheme_asked = plan->options->scheme != WEFT_ENG_SCHEME_AUTO;
     if (plan->dtype_misfits && scheme_asked)
         return weft_err_set(why, WEFT_E_INVAL,
@@ -445,7 +451,7 @@ static weft_err check_plan(const struct wefti_plan *plan, struct weft_errmsg *wh
 }
 
 /* What an uncalibrated pack does anyway is not told apart from one. */
-static weft_err take_calibration(struct wefti_plan *plan, struct weft_errmsg *why) {
+static weft_err take_calibration(struct wefti_weights_plan *plan, struct weft_errmsg *why) {
     const struct weft_eng_options *options = plan->options;
     const struct weft_model_params *p = weft_model_params(plan->model);
     if (options->layer_dtypes && options->n_layer_dtypes != p->n_layers)
@@ -456,10 +462,10 @@ static weft_err take_calibration(struct wefti_plan *plan, struct weft_errmsg *wh
         return weft_err_set(why, WEFT_E_INVAL, "the calibration is of another model");
     plan->calib_hash = (uint64_t)options->clip;
     plan->importance = wefti_calib_importance(options->calib, &plan->calib_hash);
-    plan->row_floats =
-        wefti_stride(weft_max_u32(p->n_hidden, weft_max_u32(p->n_heads * p->head_dim, p->n_ffn)));
+    plan->row_floats = wefti_memory_stride(
+        weft_max_u32(p->n_hidden, weft_max_u32(p->n_heads * p->head_dim, p->n_ffn)));
     plan->rows_bytes = plan->row_floats * sizeof *plan->rows * WEFT_THREADS_MAX;
-    plan->rows = wefti_map(plan->rows_bytes); /* resident only for threads that are there */
+    plan->rows = wefti_memory_map(plan->rows_bytes); /* resident only for threads that are there */
     if (!plan->importance || !plan->rows)
         return weft_err_set(why, WEFT_E_NOMEM, "no memory for the calibration");
     return WEFT_OK;
@@ -469,7 +475,7 @@ static weft_err take_calibration(struct wefti_plan *plan, struct weft_errmsg *wh
 static weft_err check_experts(const struct wefti_weights *weights, uint32_t n_experts,
                               struct weft_errmsg *why) {
     for (uint32_t i = 0; i < weights->n_layers; i++) {
-        const struct wefti_expert *experts = weights->layers[i].experts;
+        const struct wefti_weights_expert *experts = weights->layers[i].experts;
         for (uint32_t e = 1; experts && e < n_experts; e++) {
             if (experts[e].gate.kind == experts->gate.kind &&
                 experts[e].up.kind == experts->up.kind &&
@@ -485,32 +491,33 @@ static weft_err check_experts(const struct wefti_weights *weights, uint32_t n_ex
 }
 
 /* Scratch of every thread for a panel's rows, where weights are in parts. */
-static weft_err take_joined(struct wefti_plan *plan, struct weft_errmsg *why) {
+static weft_err take_joined(struct wefti_weights_plan *plan, struct weft_errmsg *why) {
     for (size_t i = 0; i < weft_model_n_tensors(plan->model); i++) {
         const struct weft_tensor *tensor = weft_model_tensor(plan->model, i);
         size_t bytes = tensor->parts ? weft_tensor_row_bytes(tensor) * WEFT_PANEL : 0;
         if (bytes > plan->joined_bytes) plan->joined_bytes = weft_round_up(bytes, 64);
     }
     if (plan->joined_bytes == 0) return WEFT_OK;
-    plan->joined = wefti_map(plan->joined_bytes * WEFT_THREADS_MAX); /* see take_calibration */
+    plan->joined =
+        wefti_memory_map(plan->joined_bytes * WEFT_THREADS_MAX); /* see take_calibration */
     if (plan->joined) return WEFT_OK;
     return weft_err_set(why, WEFT_E_NOMEM, "no memory to put weights together in");
 }
 
 /* A head's matrix, and a row. Resident only for threads that are there. */
-static weft_err make_room_to_turn(struct wefti_plan *plan, struct weft_errmsg *why) {
+static weft_err make_room_to_turn(struct wefti_weights_plan *plan, struct weft_errmsg *why) {
     const struct weft_model_params *p = weft_model_params(plan->model);
-    plan->turn_floats = wefti_stride((size_t)p->kv_lora * p->nope_dim + p->kv_lora);
+    plan->turn_floats = wefti_memory_stride((size_t)p->kv_lora * p->nope_dim + p->kv_lora);
     plan->turn_bytes = plan->turn_floats * sizeof *plan->turn * WEFT_THREADS_MAX;
-    plan->turn = wefti_map(plan->turn_bytes);
+    plan->turn = wefti_memory_map(plan->turn_bytes);
     return plan->turn ? WEFT_OK : weft_err_set(why, WEFT_E_NOMEM, "no memory to pack in");
 }
 
-weft_err wefti_plan_make(struct wefti_plan *plan, const weft_model *model,
-                         const struct weft_eng_options *options, struct wefti_weights *weights,
-                         struct weft_errmsg *why) {
+weft_err wefti_weights_plan_make(struct wefti_weights_plan *plan, const weft_model *model,
+                                 const struct weft_eng_options *options,
+                                 struct wefti_weights *weights, struct weft_errmsg *why) {
     const struct weft_model_params *p = weft_model_params(model);
-    *plan = (struct wefti_plan){
+    *plan = (struct wefti_weights_plan){
         .model = model,
         .options = options,
         .place_hash = LAYOUT_VERSION,
@@ -541,7 +548,7 @@ weft_err wefti_plan_make(struct wefti_plan *plan, const weft_model *model,
         place_layer(plan, &weft_model_layers(model)[i], &weights->layers[i]);
     }
     weights->final_norm = place_norm(plan, weft_model_final_norm(model), p->n_hidden);
-    place_matrix(plan, weft_model_head(model), WEFTI_IN_HEAD, p->n_vocab, p->n_hidden, 0,
+    place_matrix(plan, weft_model_head(model), WEFTI_CALIB_HEAD, p->n_vocab, p->n_hidden, 0,
                  &weights->head);
     place_embedding(plan, weights);
     weights->layout_hash = plan->hash;
@@ -551,11 +558,11 @@ weft_err wefti_plan_make(struct wefti_plan *plan, const weft_model *model,
     return err ? err : check_plan(plan, why);
 }
 
-void wefti_plan_fini(struct wefti_plan *plan) {
+void wefti_weights_plan_fini(struct wefti_weights_plan *plan) {
     free(plan->items);
     free(plan->stored);
     free(plan->importance);
-    wefti_unmap(plan->rows, plan->rows_bytes);
-    wefti_unmap(plan->joined, plan->joined_bytes * WEFT_THREADS_MAX);
-    wefti_unmap(plan->turn, plan->turn_bytes);
+    wefti_memory_unmap(plan->rows, plan->rows_bytes);
+    wefti_memory_unmap(plan->joined, plan->joined_bytes * WEFT_THREADS_MAX);
+    wefti_memory_unmap(plan->turn, plan->turn_bytes);
 }

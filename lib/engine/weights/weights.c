@@ -48,9 +48,9 @@ struct header {
 };
 _Static_assert(sizeof(struct header) <= HEADER_BYTES, "the header has a page of its own");
 
-static void pack_all(const struct wefti_plan *plan, struct wefti_pool *pool, uint64_t file_identity,
-                     struct wefti_weights *weights, uint8_t *base) {
-    weights->model_hash = wefti_pack_in_place(plan, pool, base);
+static void pack_all(const struct wefti_weights_plan *plan, struct wefti_pool *pool,
+                     uint64_t file_identity, struct wefti_weights *weights, uint8_t *base) {
+    weights->model_hash = wefti_weights_pack_in_place(plan, pool, base);
     struct header *header = (struct header *)(void *)base;
     memcpy(header->magic, ARENA_MAGIC, sizeof header->magic);
     header->layout_hash = weights->layout_hash;
@@ -119,9 +119,9 @@ static uint64_t model_identity(const weft_model *model, const char *path) {
 /* --------------------------------------------------------------------------------- the arena ---
  */
 
-static weft_err pack_private(const struct wefti_plan *plan, struct wefti_pool *pool,
+static weft_err pack_private(const struct wefti_weights_plan *plan, struct wefti_pool *pool,
                              struct wefti_weights *weights, struct weft_errmsg *why) {
-    uint8_t *base = wefti_map(weights->bytes);
+    uint8_t *base = wefti_memory_map(weights->bytes);
     if (!base)
         return weft_err_set(why, WEFT_E_NOMEM, "no memory for %zu bytes of weights",
                             weights->bytes);
@@ -189,7 +189,7 @@ static void seal(int fd) {
     (void)fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL);
 }
 
-static weft_err pack_shared(const struct wefti_plan *plan, struct wefti_pool *pool,
+static weft_err pack_shared(const struct wefti_weights_plan *plan, struct wefti_pool *pool,
                             uint64_t file_identity, struct wefti_weights *weights, int fd,
                             struct weft_errmsg *why) {
     /* To nothing first: what a killed predecessor left must not look complete. */
@@ -207,7 +207,7 @@ static weft_err pack_shared(const struct wefti_plan *plan, struct wefti_pool *po
 }
 
 /* Maps what another worker packed. *packed_out false: nothing complete is there. */
-static weft_err inherit(const struct wefti_plan *plan, uint64_t file_identity,
+static weft_err inherit(const struct wefti_weights_plan *plan, uint64_t file_identity,
                         struct wefti_weights *weights, int fd, bool *packed_out,
                         struct weft_errmsg *why) {
     *packed_out = false;
@@ -230,7 +230,7 @@ static weft_err inherit(const struct wefti_plan *plan, uint64_t file_identity,
         goto cleanup;
     }
     if (header->file_identity != file_identity &&
-        header->model_hash != wefti_calibrated_hash(plan, weft_model_hash(plan->model))) {
+        header->model_hash != wefti_weights_calibrated_hash(plan, weft_model_hash(plan->model))) {
         err = weft_err_set(why, WEFT_E_STATE,
                            "the weight memory was packed from another version of the model file");
         goto cleanup;
@@ -252,10 +252,10 @@ static void lock_arena(int fd, short type) {
     }
 }
 
-static weft_err open_shared(const struct wefti_plan *plan, const char *path,
+static weft_err open_shared(const struct wefti_weights_plan *plan, const char *path,
                             struct wefti_pool *pool, struct wefti_weights *weights, int fd,
                             struct weft_errmsg *why) {
-    uint64_t file_identity = wefti_calibrated_hash(plan, model_identity(plan->model, path));
+    uint64_t file_identity = wefti_weights_calibrated_hash(plan, model_identity(plan->model, path));
     bool packed = false;
     lock_arena(fd, F_WRLCK);
     weft_err err = inherit(plan, file_identity, weights, fd, &packed, why);
@@ -268,15 +268,15 @@ weft_err wefti_weights_open(struct wefti_weights *weights, const char *path, wef
                             const struct weft_eng_options *options, struct wefti_pool *pool,
                             struct weft_errmsg *why) {
     *weights = (struct wefti_weights){0};
-    struct wefti_plan plan;
-    weft_err err = wefti_plan_make(&plan, model, options, weights, why);
+    struct wefti_weights_plan plan;
+    weft_err err = wefti_weights_plan_make(&plan, model, options, weights, why);
     if (!err) {
         err = weft_model_packed(model) ? wefti_weights_map(&plan, path, model, weights, why)
               : options->weights_fd < 0
                   ? pack_private(&plan, pool, weights, why)
                   : open_shared(&plan, path, pool, weights, options->weights_fd, why);
     }
-    wefti_plan_fini(&plan);
+    wefti_weights_plan_fini(&plan);
     if (err) wefti_weights_close(weights);
     return err;
 }
@@ -294,7 +294,7 @@ void wefti_weights_close(struct wefti_weights *weights) {
 void wefti_weights_embed(const struct wefti_weights *weights, uint32_t token, uint8_t *raw,
                          float *out) {
     WEFT_DCHECK(token < weights->n_vocab);
-    const struct wefti_matrix *head = &weights->head;
+    const struct wefti_weights_matrix *head = &weights->head;
     const void *row = weights->base + weights->embed_offset + token * weights->embed_row_bytes;
     enum weft_kern_src src = weights->embed_src;
     if (weights->tied) {

@@ -10,32 +10,32 @@
 
 #include "engine_internal.h"
 
-enum wefti_item_form {
-    WEFTI_FORM_PANELS,
-    WEFTI_FORM_VECTOR,
-    WEFTI_FORM_RAW, /* rows to gather */
-    WEFTI_FORM_HEADS,
+enum wefti_weights_item_form {
+    WEFTI_WEIGHTS_PANELS,
+    WEFTI_WEIGHTS_VECTOR,
+    WEFTI_WEIGHTS_ROWS, /* rows to gather */
+    WEFTI_WEIGHTS_HEADS,
 };
 
-struct wefti_item { /* one tensor's way into the arena */
+struct wefti_weights_item { /* one tensor's way into the arena */
     const struct weft_tensor *src;
-    enum wefti_item_form form;
-    enum weft_gemm_kind kind; /* WEFTI_FORM_PANELS */
+    enum wefti_weights_item_form form;
+    enum weft_gemm_kind kind; /* WEFTI_WEIGHTS_PANELS */
     uint32_t n, k;
     size_t offset;
     uint32_t n_tasks, rows_per_task;
     const float *importance; /* [k]; NULL: not calibrated */
-    bool plus_one;           /* WEFTI_FORM_VECTOR: stored less 1 */
-    /* WEFTI_FORM_HEADS: a matrix for each part, of rows from row_begin + part * row_step on;
+    bool plus_one;           /* WEFTI_WEIGHTS_VECTOR: stored less 1 */
+    /* WEFTI_WEIGHTS_HEADS: a matrix for each part, of rows from row_begin + part * row_step on;
      * turned: these are its columns. */
     uint32_t row_begin, row_step;
     bool turned;
 };
 
-struct wefti_plan {
+struct wefti_weights_plan {
     const weft_model *model;
     const struct weft_eng_options *options;
-    struct wefti_item *items;
+    struct wefti_weights_item *items;
     size_t n_items, cap_items;
     uint32_t *stored;  /* by tensor of the model: its form in a packed file */
     uint32_t layer;    /* being placed */
@@ -57,48 +57,52 @@ struct wefti_plan {
     bool dtype_misfits; /* the model is packed, and --dtype would have packed it otherwise */
 };
 
-static inline size_t wefti_plan_tensor_idx(const struct wefti_plan *plan,
-                                           const struct weft_tensor *tensor) {
+static inline size_t wefti_weights_plan_tensor_idx(const struct wefti_weights_plan *plan,
+                                                   const struct weft_tensor *tensor) {
     return (size_t)(tensor - weft_model_tensor(plan->model, 0));
 }
 
 /* Decides on types and places everything; `weights` then knows its layout. `plan` is to be finished
  * in any case. INVAL: the options do not fit the model. */
-WEFT_MUST_CHECK weft_err wefti_plan_make(struct wefti_plan *plan, const weft_model *model,
-                                         const struct weft_eng_options *options,
-                                         struct wefti_weights *weights, struct weft_errmsg *why);
-void wefti_plan_fini(struct wefti_plan *plan);
+WEFT_MUST_CHECK weft_err wefti_weights_plan_make(struct wefti_weights_plan *plan,
+                                                 const weft_model *model,
+                                                 const struct weft_eng_options *options,
+                                                 struct wefti_weights *weights,
+                                                 struct weft_errmsg *why);
+void wefti_weights_plan_fini(struct wefti_weights_plan *plan);
 
 /* What packing reads a tensor of that type as. */
-enum weft_kern_src wefti_src_of(enum weft_dtype dtype);
+enum weft_kern_src wefti_weights_source_type(enum weft_dtype dtype);
 
 /* What weights come of is a model's contents, or its identity, and the calibration. */
-uint64_t wefti_calibrated_hash(const struct wefti_plan *plan, uint64_t hash);
+uint64_t wefti_weights_calibrated_hash(const struct wefti_weights_plan *plan, uint64_t hash);
 
-enum { WEFTI_TASK_BYTES = 1 << 20 }; /* packed at a time by one thread */
+enum { WEFTI_WEIGHTS_TASK_BYTES = 1 << 20 }; /* packed at a time by one thread */
 
 /* An item falls into parts of about a megabyte, which are packed by themselves, at 64 bytes
  * alignment, and stand one behind the other in the arena. */
-size_t wefti_part_bytes_max(const struct wefti_item *item);
-size_t wefti_part_offset(const struct wefti_item *item, uint32_t part);
+size_t wefti_weights_part_bytes_max(const struct wefti_weights_item *item);
+size_t wefti_weights_part_offset(const struct wefti_weights_item *item, uint32_t part);
 /* What of its tensor an item is made of. */
-size_t wefti_item_source_bytes(const struct wefti_item *item);
+size_t wefti_weights_source_bytes(const struct wefti_weights_item *item);
 /* Returns the bytes written to `to`. */
-size_t wefti_pack_part(const struct wefti_plan *plan, const struct wefti_item *item, uint32_t part,
-                       uint32_t thread_idx, uint8_t *to);
+size_t wefti_weights_pack_part(const struct wefti_weights_plan *plan,
+                               const struct wefti_weights_item *item, uint32_t part,
+                               uint32_t thread_idx, uint8_t *to);
 
 /* Calls put() for every part of every item, on all threads; returns the hash of the model,
  * and of its calibration where there is one. */
-typedef void wefti_put_fn(void *ctx, const struct wefti_item *item, uint32_t part,
-                          uint32_t thread_idx);
-uint64_t wefti_pack_parts(const struct wefti_plan *plan, struct wefti_pool *pool, wefti_put_fn *put,
-                          void *ctx);
+typedef void wefti_weights_put_fn(void *ctx, const struct wefti_weights_item *item, uint32_t part,
+                                  uint32_t thread_idx);
+uint64_t wefti_weights_pack_parts(const struct wefti_weights_plan *plan, struct wefti_pool *pool,
+                                  wefti_weights_put_fn *put, void *ctx);
 
 /* The same, into the arena at `base`. */
-uint64_t wefti_pack_in_place(const struct wefti_plan *plan, struct wefti_pool *pool, uint8_t *base);
+uint64_t wefti_weights_pack_in_place(const struct wefti_weights_plan *plan, struct wefti_pool *pool,
+                                     uint8_t *base);
 
 /* Maps the arena of a packed file. PROTO: it has another layout than its tensors ask for. */
-WEFT_MUST_CHECK weft_err wefti_weights_map(const struct wefti_plan *plan, const char *path,
+WEFT_MUST_CHECK weft_err wefti_weights_map(const struct wefti_weights_plan *plan, const char *path,
                                            weft_model *model, struct wefti_weights *weights,
                                            struct weft_errmsg *why);
 
