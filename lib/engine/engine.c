@@ -92,7 +92,7 @@ static weft_err check_options(const struct weft_eng_options *o, const struct wef
     return WEFT_OK;
 }
 
-static enum weft_kv_dtype pick_kv_dtype(const struct weft_eng_options *options) {
+static enum weft_kv_dtype choose_kv_dtype(const struct weft_eng_options *options) {
     switch (options->kv_dtype) {
     case WEFT_ENG_KV_F32:
         return WEFT_KV_F32;
@@ -170,48 +170,48 @@ static weft_err open_cache(weft_eng *eng, const struct weft_model_params *p,
     return WEFT_OK;
 }
 
-static void lay_out(weft_eng *eng, struct wefti_memory_layout *carver) {
+static void lay_out(weft_eng *eng, struct wefti_memory_layout *layout) {
     size_t n_tokens = eng->info.max_batched_tokens, n_seqs = eng->info.max_seqs;
     size_t n_vocab = eng->info.n_vocab, n_threads = eng->info.n_threads;
     size_t n_chunks = wefti_sampler_n_chunks(eng->info.n_vocab);
-    eng->tokens = wefti_memory_reserve(carver, n_tokens, sizeof *eng->tokens);
-    eng->rows = wefti_memory_reserve(carver, n_tokens, sizeof *eng->rows);
-    eng->is_long = wefti_memory_reserve(carver, n_tokens, sizeof *eng->is_long);
-    eng->logit_rows = wefti_memory_reserve(carver, n_tokens, sizeof *eng->logit_rows);
-    eng->jobs = wefti_memory_reserve(carver, n_tokens, sizeof *eng->jobs);
-    eng->prompt_logprobs = wefti_memory_reserve(carver, n_tokens, sizeof *eng->prompt_logprobs);
-    eng->outs = wefti_memory_reserve(carver, n_seqs, sizeof *eng->outs);
+    eng->tokens = wefti_memory_reserve(layout, n_tokens, sizeof *eng->tokens);
+    eng->rows = wefti_memory_reserve(layout, n_tokens, sizeof *eng->rows);
+    eng->is_long = wefti_memory_reserve(layout, n_tokens, sizeof *eng->is_long);
+    eng->logit_rows = wefti_memory_reserve(layout, n_tokens, sizeof *eng->logit_rows);
+    eng->jobs = wefti_memory_reserve(layout, n_tokens, sizeof *eng->jobs);
+    eng->prompt_logprobs = wefti_memory_reserve(layout, n_tokens, sizeof *eng->prompt_logprobs);
+    eng->outs = wefti_memory_reserve(layout, n_seqs, sizeof *eng->outs);
     /* Address space, resident only where somebody ever asked for so much. */
     size_t top_bytes_max = n_tokens * n_vocab * WEFT_LOGPROB_TOP_BYTES;
     eng->top_bytes =
         top_bytes_max < WEFT_STEP_LOGPROB_BYTES_MAX ? top_bytes_max : WEFT_STEP_LOGPROB_BYTES_MAX;
-    eng->top = wefti_memory_reserve(carver, eng->top_bytes, 1);
-    eng->samplers = wefti_memory_reserve(carver, n_threads, sizeof *eng->samplers);
+    eng->top = wefti_memory_reserve(layout, eng->top_bytes, 1);
+    eng->samplers = wefti_memory_reserve(layout, n_threads, sizeof *eng->samplers);
     for (size_t t = 0; t < n_threads; t++) {
         struct wefti_sampler_scratch s = {
-            .work = wefti_memory_reserve(carver, wefti_memory_stride(n_vocab), sizeof(float)),
-            .counts = wefti_memory_reserve(carver, n_vocab, sizeof(uint32_t)),
-            .hist_n = wefti_memory_reserve(carver, WEFTI_SAMPLER_BUCKETS, sizeof(uint32_t)),
-            .hist_mass = wefti_memory_reserve(carver, WEFTI_SAMPLER_BUCKETS, sizeof(double)),
-            .ids = wefti_memory_reserve(carver, n_vocab, sizeof(uint32_t)),
-            .maxima = wefti_memory_reserve(carver, n_chunks, sizeof(float)),
-            .best = wefti_memory_reserve(carver, n_chunks, sizeof(float)),
-            .sums = wefti_memory_reserve(carver, n_chunks, sizeof(double)),
+            .work = wefti_memory_reserve(layout, wefti_memory_stride(n_vocab), sizeof(float)),
+            .counts = wefti_memory_reserve(layout, n_vocab, sizeof(uint32_t)),
+            .hist_n = wefti_memory_reserve(layout, WEFTI_SAMPLER_BUCKETS, sizeof(uint32_t)),
+            .hist_mass = wefti_memory_reserve(layout, WEFTI_SAMPLER_BUCKETS, sizeof(double)),
+            .ids = wefti_memory_reserve(layout, n_vocab, sizeof(uint32_t)),
+            .maxima = wefti_memory_reserve(layout, n_chunks, sizeof(float)),
+            .best = wefti_memory_reserve(layout, n_chunks, sizeof(float)),
+            .sums = wefti_memory_reserve(layout, n_chunks, sizeof(double)),
         };
-        if (carver->base) eng->samplers[t] = s;
+        if (layout->base) eng->samplers[t] = s;
     }
 }
 
 static weft_err open_step_memory(weft_eng *eng, struct weft_errmsg *why) {
-    struct wefti_memory_layout carver = {0};
-    lay_out(eng, &carver);
-    eng->map_bytes = carver.used;
+    struct wefti_memory_layout layout = {0};
+    lay_out(eng, &layout);
+    eng->map_bytes = layout.used;
     eng->map = wefti_memory_map(eng->map_bytes);
     if (!eng->map)
         return weft_err_set(why, WEFT_E_NOMEM, "no memory for %zu bytes of step state",
                             eng->map_bytes);
-    carver = (struct wefti_memory_layout){.base = eng->map};
-    lay_out(eng, &carver);
+    layout = (struct wefti_memory_layout){.base = eng->map};
+    lay_out(eng, &layout);
     return WEFT_OK;
 }
 
@@ -294,7 +294,7 @@ static weft_err open_model(weft_eng *eng, const char *path, weft_model *model,
     const struct weft_model_params *p = weft_model_params(model);
     weft_err err = check_options(options, p, why);
     if (err) return err;
-    eng->kv_dtype = pick_kv_dtype(options);
+    eng->kv_dtype = choose_kv_dtype(options);
     eng->exact = options->activations == WEFT_ENG_ACT_F32;
     eng->long_prompt = weft_model_long_prompt(model);
     set_info(eng, p, options);
@@ -405,17 +405,17 @@ struct step {
     uint32_t n_tokens, n_jobs, n_prompt_logprobs;
 };
 
-static weft_err check_plan(weft_eng *eng, const struct weft_step_plan *plan,
-                           struct weft_errmsg *why) {
+static weft_err check_step_plan(weft_eng *eng, const struct weft_step_plan *plan,
+                                struct weft_errmsg *why) {
     if (plan->epoch < eng->epoch)
         return weft_err_set(why, WEFT_E_STATE, "a plan of epoch %" PRIu64 ", we are in %" PRIu64,
                             plan->epoch, eng->epoch);
-    bool fresh = plan->epoch > eng->epoch;
-    uint64_t wanted = fresh ? 0 : eng->next_step;
+    bool is_new_epoch = plan->epoch > eng->epoch;
+    uint64_t wanted = is_new_epoch ? 0 : eng->next_step;
     if (plan->step != wanted)
         return weft_err_set(why, WEFT_E_PROTO, "a plan of step %" PRIu64 ", wanted %" PRIu64,
                             plan->step, wanted);
-    return wefti_plan_check(&eng->slots, plan, fresh, why);
+    return wefti_plan_check(&eng->slots, plan, is_new_epoch, why);
 }
 
 static void commit_plan(weft_eng *eng, const struct weft_step_plan *plan) {
@@ -560,7 +560,7 @@ weft_err weft_eng_step(weft_eng *eng, const struct weft_step_plan *plan,
                        const struct weft_step_result **result_out, struct weft_errmsg *why) {
     *result_out = NULL;
     uint64_t begin_ns = weft_now_ns(), begin_us = begin_ns / 1000;
-    weft_err err = check_plan(eng, plan, why);
+    weft_err err = check_step_plan(eng, plan, why);
     if (err) return err;
     struct step step = {.plan = plan};
     commit_plan(eng, plan);

@@ -48,7 +48,7 @@ struct wefti_memory_layout {
     uint8_t *base;
     size_t used;
 };
-void *wefti_memory_reserve(struct wefti_memory_layout *carver, size_t count, size_t elem_bytes);
+void *wefti_memory_reserve(struct wefti_memory_layout *layout, size_t count, size_t elem_bytes);
 
 /* ------------------------------------------------------------------------------------- pool --- */
 
@@ -277,10 +277,10 @@ enum weft_finish wefti_slot_finish(const struct weft_sampling *sampling, const u
 /* Bytes that plan.c needs per slot for its dry run. */
 size_t wefti_shadow_bytes(void);
 
-/* Goes through the whole plan as weft_eng_step would and changes nothing. `fresh`: as if every slot
+/* Goes through the whole plan as weft_eng_step would and changes nothing. `is_new_epoch`: as if every slot
  * were empty (the plan opens a new epoch). WEFT_E_PROTO with the first thing that does not fit. */
 WEFT_MUST_CHECK weft_err wefti_plan_check(struct wefti_slots *slots,
-                                          const struct weft_step_plan *plan, bool fresh,
+                                          const struct weft_step_plan *plan, bool is_new_epoch,
                                           struct weft_errmsg *why);
 
 /* ----------------------------------------------------------------------------------- cache --- */

@@ -65,15 +65,15 @@ static bool needs_conversion(const bool wanted[WEFT_ACT_COUNT]) {
 }
 
 /* Row `row` of `acts`, whose memory is `to`. */
-static void make_row(const struct wefti_forward_thread *lane,
+static void make_row(const struct wefti_forward_thread *thread,
                      const struct wefti_forward_source *src, const bool wanted[], uint32_t k,
                      uint8_t *const to[], const struct wefti_forward_acts *acts, uint32_t row) {
-    const struct wefti_forward *f = lane->f;
+    const struct wefti_forward *f = thread->forward;
     const float *x = src->rows + (src->index ? src->index[row] : row) * src->stride;
     uint32_t in_group = row % acts->group;
     if (src->norm) {
-        f->kern->rms_norm(x, src->norm, f->rms_eps, k, lane->scratch->wide);
-        x = lane->scratch->wide;
+        f->kern->rms_norm(x, src->norm, f->rms_eps, k, thread->scratch->wide);
+        x = thread->scratch->wide;
     }
     for (int form = 0; form < WEFT_ACT_COUNT; form++) {
         if (!wanted[form] || (form == WEFT_ACT_F32 && acts->rows[form] != to[form])) continue;
@@ -81,7 +81,7 @@ static void make_row(const struct wefti_forward_thread *lane,
         uint8_t *at = to[form] + (row - in_group) * bytes; /* the group, or the row itself */
         const void *made = x;
         if (form != WEFT_ACT_F32) {
-            uint8_t *out = acts->group > 1 ? lane->scratch->own[form] : at;
+            uint8_t *out = acts->group > 1 ? thread->scratch->own[form] : at;
             f->kern->act_convert(form_kind[form], x, wefti_memory_stride(k), 1, k, out, bytes);
             made = out;
         }
@@ -93,17 +93,17 @@ static void make_row(const struct wefti_forward_thread *lane,
     }
 }
 
-struct wefti_forward_acts wefti_forward_acts_make(const struct wefti_forward_thread *lane,
+struct wefti_forward_acts wefti_forward_acts_make(const struct wefti_forward_thread *thread,
                                                   const struct wefti_forward_source *src,
                                                   uint32_t n_rows,
                                                   const struct wefti_weights_matrix *const *group,
                                                   uint32_t n_group) {
-    struct wefti_forward *f = lane->f;
+    struct wefti_forward *f = thread->forward;
     uint32_t k = group[0]->k;
     bool wanted[WEFT_ACT_COUNT];
     forms_of(group, n_group, wanted);
     bool own = n_rows <= WEFTI_FORWARD_OWN_ROWS;
-    uint8_t *const *to = own ? lane->scratch->own : f->shared;
+    uint8_t *const *to = own ? thread->scratch->own : f->shared;
     struct wefti_forward_acts acts = {.group = own || src->apart ? 1 : f->kern->group_rows};
     for (int form = 0; form < WEFT_ACT_COUNT; form++) {
         if (!wanted[form]) continue;
@@ -122,27 +122,27 @@ struct wefti_forward_acts wefti_forward_acts_make(const struct wefti_forward_thr
     if (as_is && !needs_conversion(wanted)) return acts;
     if (own) {
         for (uint32_t row = 0; row < n_rows; row++) {
-            make_row(lane, src, wanted, k, to, &acts, row);
+            make_row(thread, src, wanted, k, to, &acts, row);
         }
         return acts;
     }
     uint32_t per_task = acts.group > 1 ? acts.group : WEFTI_FORWARD_ROWS_PER_TASK;
     uint32_t begin, end;
-    while (wefti_forward_take_rows(lane, n_rows, per_task, &begin, &end)) {
+    while (wefti_forward_take_rows(thread, n_rows, per_task, &begin, &end)) {
         for (uint32_t row = begin; row < end; row++) {
-            make_row(lane, src, wanted, k, to, &acts, row);
+            make_row(thread, src, wanted, k, to, &acts, row);
         }
     }
-    wefti_forward_end_phase(lane);
+    wefti_forward_end_phase(thread);
     return acts;
 }
 
 /* One thread shows them all: in order, whatever the others do meanwhile. */
-void wefti_forward_acts_observe(const struct wefti_forward_thread *lane, uint32_t layer,
+void wefti_forward_acts_observe(const struct wefti_forward_thread *thread, uint32_t layer,
                                 enum wefti_calib_input input, const struct wefti_forward_acts *acts,
                                 uint32_t n_rows) {
-    weft_eng_calib *calib = lane->f->calib;
-    if (!calib || lane->idx != 0) return;
+    weft_eng_calib *calib = thread->forward->calib;
+    if (!calib || thread->idx != 0) return;
     wefti_calib_add(calib, layer, input, acts->rows[WEFT_ACT_F32], acts->row_bytes[WEFT_ACT_F32],
                     acts->group, n_rows);
 }

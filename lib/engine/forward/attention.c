@@ -144,14 +144,14 @@ static struct share share_of(const struct wefti_forward *f, const struct weft_at
 }
 
 /* The sums of all spans, then their joins. A tile of one span has nothing to join. */
-static void attend_by_spans(const struct wefti_forward_thread *lane,
+static void attend_by_spans(const struct wefti_forward_thread *thread,
                             const struct weft_attn_args *args,
                             const struct wefti_forward_attn_work *work) {
-    const struct wefti_forward *f = lane->f;
+    const struct wefti_forward *f = thread->forward;
     uint32_t n_tasks = work->n_spans * work->n_shares, before = 0;
     const struct wefti_forward_attn_tile *tile = work->tiles;
-    for (uint32_t task = wefti_forward_take_task(lane); task < n_tasks;
-         task = wefti_forward_take_task(lane)) {
+    for (uint32_t task = wefti_forward_take_task(thread); task < n_tasks;
+         task = wefti_forward_take_task(thread)) {
         while (task / work->n_shares >= before + tile->n_spans) {
             before += tile->n_spans;
             tile++;
@@ -165,21 +165,21 @@ static void attend_by_spans(const struct wefti_forward_thread *lane,
                                     tile->span_begin + span, &share.parts);
         }
     }
-    wefti_forward_end_phase(lane);
+    wefti_forward_end_phase(thread);
     n_tasks = work->n_tiles * work->n_shares;
-    for (uint32_t task = wefti_forward_take_task(lane); task < n_tasks;
-         task = wefti_forward_take_task(lane)) {
+    for (uint32_t task = wefti_forward_take_task(thread); task < n_tasks;
+         task = wefti_forward_take_task(thread)) {
         tile = &work->tiles[task / work->n_shares];
         if (tile->n_spans == 1) continue;
         struct share share = share_of(f, args, work, tile, task % work->n_shares);
         f->kern->attention_join(&share.args, share.kv_head, tile->begin, tile->end, &share.parts);
     }
-    wefti_forward_end_phase(lane);
+    wefti_forward_end_phase(thread);
 }
 
-void wefti_forward_attend(const struct wefti_forward_thread *lane, uint32_t layer,
+void wefti_forward_attend(const struct wefti_forward_thread *thread, uint32_t layer,
                           const struct wefti_forward_attn_work *work) {
-    const struct wefti_forward *f = lane->f;
+    const struct wefti_forward *f = thread->forward;
     struct weft_attn_args args = {
         .kv = f->kv->layers[layer],
         .q = f->q,
@@ -193,15 +193,15 @@ void wefti_forward_attend(const struct wefti_forward_thread *lane, uint32_t laye
         .soft_cap = f->attn_soft_cap,
     };
     if (work->n_spans > 0) {
-        attend_by_spans(lane, &args, work);
+        attend_by_spans(thread, &args, work);
         return;
     }
     uint32_t n_tasks = work->n_tiles * work->n_shares;
-    for (uint32_t task = wefti_forward_take_task(lane); task < n_tasks;
-         task = wefti_forward_take_task(lane)) {
+    for (uint32_t task = wefti_forward_take_task(thread); task < n_tasks;
+         task = wefti_forward_take_task(thread)) {
         const struct wefti_forward_attn_tile *tile = &work->tiles[task / work->n_shares];
         struct share share = share_of(f, &args, work, tile, task % work->n_shares);
         f->kern->attention(&share.args, share.kv_head, tile->begin, tile->end);
     }
-    wefti_forward_end_phase(lane);
+    wefti_forward_end_phase(thread);
 }

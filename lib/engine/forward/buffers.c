@@ -8,72 +8,72 @@
 #include <string.h>
 
 /* Of one thread, where there are experts. */
-static void lay_out_sorted(const struct wefti_forward *f, struct wefti_memory_layout *carver,
+static void lay_out_sorted(const struct wefti_forward *f, struct wefti_memory_layout *layout,
                            struct wefti_forward_scratch *s) {
     size_t n_routes = (size_t)f->max_rows * f->moe.n_used,
            n_own = WEFTI_FORWARD_OWN_ROWS * f->moe.n_used;
     for (int form = 0; form < WEFT_ACT_COUNT; form++) {
         if (f->uses[form])
-            s->few[form] = wefti_memory_reserve(carver, WEFTI_FORWARD_OWN_ROWS, f->act_bytes[form]);
+            s->few[form] = wefti_memory_reserve(layout, WEFTI_FORWARD_OWN_ROWS, f->act_bytes[form]);
     }
-    s->chosen = wefti_memory_reserve(carver, n_own, sizeof *s->chosen);
-    s->weights = wefti_memory_reserve(carver, n_own, sizeof *s->weights);
-    s->sorted.first = wefti_memory_reserve(carver, f->moe.n_experts, sizeof *s->sorted.first);
-    s->sorted.n_rows = wefti_memory_reserve(carver, f->moe.n_experts, sizeof *s->sorted.n_rows);
-    s->sorted.row = wefti_memory_reserve(carver, wefti_forward_places_max(f, f->max_rows),
+    s->chosen = wefti_memory_reserve(layout, n_own, sizeof *s->chosen);
+    s->weights = wefti_memory_reserve(layout, n_own, sizeof *s->weights);
+    s->sorted.first = wefti_memory_reserve(layout, f->moe.n_experts, sizeof *s->sorted.first);
+    s->sorted.n_rows = wefti_memory_reserve(layout, f->moe.n_experts, sizeof *s->sorted.n_rows);
+    s->sorted.row = wefti_memory_reserve(layout, wefti_forward_places_max(f, f->max_rows),
                                          sizeof *s->sorted.row);
-    s->sorted.place = wefti_memory_reserve(carver, n_routes, sizeof *s->sorted.place);
+    s->sorted.place = wefti_memory_reserve(layout, n_routes, sizeof *s->sorted.place);
 }
 
 /* Of all threads. */
-static void lay_out_experts(struct wefti_forward *f, struct wefti_memory_layout *carver) {
+static void lay_out_experts(struct wefti_forward *f, struct wefti_memory_layout *layout) {
     size_t rows = f->max_rows, n_routes = rows * f->moe.n_used;
     size_t n_places = wefti_forward_places_max(f, rows);
-    f->scores = wefti_memory_reserve(carver, rows * f->score_stride, sizeof *f->scores);
-    f->chosen = wefti_memory_reserve(carver, n_routes, sizeof *f->chosen);
-    f->route_weights = wefti_memory_reserve(carver, n_routes, sizeof *f->route_weights);
+    f->scores = wefti_memory_reserve(layout, rows * f->score_stride, sizeof *f->scores);
+    f->chosen = wefti_memory_reserve(layout, n_routes, sizeof *f->chosen);
+    f->route_weights = wefti_memory_reserve(layout, n_routes, sizeof *f->route_weights);
     for (int form = 0; form < WEFT_ACT_COUNT; form++) {
         if (f->uses[form])
-            f->sorted[form] = wefti_memory_reserve(carver, n_places, f->act_bytes[form]);
+            f->sorted[form] = wefti_memory_reserve(layout, n_places, f->act_bytes[form]);
     }
-    f->inner = wefti_memory_reserve(carver, n_places * f->inner_stride, sizeof *f->inner);
-    f->outer = wefti_memory_reserve(carver, n_places * f->x_stride, sizeof *f->outer);
-    f->expert_tokens = wefti_memory_reserve(carver, (size_t)f->n_layers * f->moe.n_experts,
+    f->inner = wefti_memory_reserve(layout, n_places * f->inner_stride, sizeof *f->inner);
+    f->outer = wefti_memory_reserve(layout, n_places * f->x_stride, sizeof *f->outer);
+    f->expert_tokens = wefti_memory_reserve(layout, (size_t)f->n_layers * f->moe.n_experts,
                                             sizeof *f->expert_tokens);
 }
 
-static void lay_out(struct wefti_forward *f, struct wefti_memory_layout *carver) {
+static void lay_out(struct wefti_forward *f, struct wefti_memory_layout *layout) {
     size_t rows = f->max_rows, grouped = weft_round_up(rows, f->kern->group_rows);
     for (uint32_t kind = 0; kind < f->n_kinds; kind++) {
-        f->rope[kind] = wefti_memory_reserve(carver, rows * f->rope_stride, sizeof(float));
-        f->tiles[kind] = wefti_memory_reserve(carver, rows, sizeof(struct wefti_forward_attn_tile));
-        f->picked_tiles[kind] =
-            wefti_memory_reserve(carver, rows, sizeof(struct wefti_forward_attn_tile));
+        f->rope[kind] = wefti_memory_reserve(layout, rows * f->rope_stride, sizeof(float));
+        f->tiles[kind] = wefti_memory_reserve(layout, rows, sizeof(struct wefti_forward_attn_tile));
+        f->last_tiles[kind] =
+            wefti_memory_reserve(layout, rows, sizeof(struct wefti_forward_attn_tile));
     }
-    f->x = wefti_memory_reserve(carver, rows * f->x_stride, sizeof *f->x);
-    if (f->moe.n_experts > 0) lay_out_experts(f, carver);
+    f->x = wefti_memory_reserve(layout, rows * f->x_stride, sizeof *f->x);
+    if (f->moe.n_experts > 0) lay_out_experts(f, layout);
     if (f->adds_apart || f->moe.n_ffn_shared > 0)
-        f->added = wefti_memory_reserve(carver, rows * f->x_stride, sizeof *f->x);
+        f->added = wefti_memory_reserve(layout, rows * f->x_stride, sizeof *f->x);
     struct wefti_memory_layout attention =
-        *carver; /* attention and FFN never live at the same time */
+        *layout; /* attention and FFN never live at the same time */
     f->q = wefti_memory_reserve(&attention, rows * f->q_stride, sizeof *f->q);
     f->k = wefti_memory_reserve(&attention, rows * f->kv_stride, sizeof *f->k);
     f->v = wefti_memory_reserve(&attention, f->latent_dim ? 0 : rows * f->kv_stride, sizeof *f->v);
     f->attn = wefti_memory_reserve(&attention, rows * f->out_stride, sizeof *f->attn);
     f->q_a = wefti_memory_reserve(&attention, rows * f->q_a_stride, sizeof *f->q_a);
     f->heads = wefti_memory_reserve(&attention, rows * f->heads_stride, sizeof *f->heads);
-    f->ffn = wefti_memory_reserve(carver, rows * f->ffn_stride, sizeof *f->ffn);
-    if (attention.used > carver->used) carver->used = attention.used;
+    f->ffn = wefti_memory_reserve(layout, rows * f->ffn_stride, sizeof *f->ffn);
+    if (attention.used > layout->used) layout->used = attention.used;
     f->logits =
-        wefti_memory_reserve(carver, WEFTI_FORWARD_HEAD_ROWS * f->logit_stride, sizeof *f->logits);
-    f->picked = wefti_memory_reserve(carver, rows, sizeof *f->picked);
-    f->parts = wefti_memory_reserve(carver, f->parts_max,
+        wefti_memory_reserve(layout, WEFTI_FORWARD_HEAD_ROWS * f->logit_stride, sizeof *f->logits);
+    f->last_rows = wefti_memory_reserve(layout, rows, sizeof *f->last_rows);
+    f->parts = wefti_memory_reserve(layout, f->parts_max,
                                     wefti_forward_attn_part_floats(f) * sizeof *f->parts);
     for (int form = 0; form < WEFT_ACT_COUNT; form++) {
         if (f->uses[form])
-            f->shared[form] = wefti_memory_reserve(carver, grouped, f->act_bytes[form]);
+            f->shared[form] = wefti_memory_reserve(layout, grouped, f->act_bytes[form]);
     }
-    f->threads = wefti_memory_reserve(carver, f->n_threads, sizeof *f->threads);
+    f->threads = wefti_memory_reserve(layout, f->n_threads, sizeof *f->threads);
     uint32_t ffn = weft_max_u32(f->n_ffn, f->moe.n_ffn);
     size_t widest = wefti_memory_stride(weft_max_u32(f->n_hidden, weft_max_u32(f->q_dim, ffn)));
     if (f->heads_stride > widest) widest = f->heads_stride;
@@ -83,14 +83,14 @@ static void lay_out(struct wefti_forward *f, struct wefti_memory_layout *carver)
         for (int form = 0; form < WEFT_ACT_COUNT; form++) {
             if (f->uses[form])
                 s.own[form] =
-                    wefti_memory_reserve(carver, WEFTI_FORWARD_OWN_ROWS, f->act_bytes[form]);
+                    wefti_memory_reserve(layout, WEFTI_FORWARD_OWN_ROWS, f->act_bytes[form]);
         }
-        s.wide = wefti_memory_reserve(carver, widest, sizeof *s.wide);
-        s.raw = wefti_memory_reserve(carver, f->n_hidden, sizeof(float));
-        s.tile = wefti_memory_reserve(carver, WEFTI_FORWARD_FFN_TILE_FLOATS, sizeof *s.tile);
-        if (f->latent_dim) s.heads = wefti_memory_reserve(carver, wefti_forward_latent_bytes(f), 1);
-        if (f->moe.n_experts > 0) lay_out_sorted(f, carver, &s);
-        if (carver->base) f->threads[t] = s;
+        s.wide = wefti_memory_reserve(layout, widest, sizeof *s.wide);
+        s.raw = wefti_memory_reserve(layout, f->n_hidden, sizeof(float));
+        s.tile = wefti_memory_reserve(layout, WEFTI_FORWARD_FFN_TILE_FLOATS, sizeof *s.tile);
+        if (f->latent_dim) s.heads = wefti_memory_reserve(layout, wefti_forward_latent_bytes(f), 1);
+        if (f->moe.n_experts > 0) lay_out_sorted(f, layout, &s);
+        if (layout->base) f->threads[t] = s;
     }
 }
 
@@ -156,7 +156,7 @@ static void set_shape(struct wefti_forward *f, const struct weft_model_params *p
 }
 
 /* A model all of whose layers are alike may have but the ones with a window. */
-static bool is_local(const weft_model *model, const struct wefti_forward *f, uint32_t kind) {
+static bool turns_locally(const weft_model *model, const struct wefti_forward *f, uint32_t kind) {
     bool all_full = weft_model_bit(weft_model_params(model)->no_window, 0);
     return f->n_kinds == 1 ? !all_full : kind == WEFTI_FORWARD_WINDOWED;
 }
@@ -177,20 +177,21 @@ weft_err wefti_forward_new(const struct weft_kern_table *kern, struct wefti_pool
     set_shape(f, weft_model_params(model));
     f->parts_max = wefti_forward_attn_parts_max(f, weft_model_params(model)->n_context);
     wefti_forward_acts_note_forms(f);
-    struct wefti_memory_layout carver = {0};
-    lay_out(f, &carver);
-    f->map_bytes = carver.used;
+    struct wefti_memory_layout layout = {0};
+    lay_out(f, &layout);
+    f->map_bytes = layout.used;
     f->map = wefti_memory_map(f->map_bytes);
     if (!f->map) {
         size_t bytes = f->map_bytes;
         free(f);
         return weft_err_set(why, WEFT_E_NOMEM, "no memory for %zu bytes of activations", bytes);
     }
-    carver = (struct wefti_memory_layout){.base = f->map};
-    lay_out(f, &carver);
+    layout = (struct wefti_memory_layout){.base = f->map};
+    lay_out(f, &layout);
     for (uint32_t kind = 0; kind < f->n_kinds; kind++) {
         for (int is_long = 0; is_long < 2; is_long++)
-            weft_model_rope(model, is_local(model, f, kind), is_long, &f->ropes[kind][is_long]);
+            weft_model_rope(model, turns_locally(model, f, kind), is_long,
+                            &f->ropes[kind][is_long]);
     }
     *forward_out = f;
     return WEFT_OK;

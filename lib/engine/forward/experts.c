@@ -17,7 +17,7 @@
 #include "base/check.h"
 
 /* What the phases of one layer share; the same on all threads. */
-struct moe {
+struct routing {
     const struct wefti_weights_layer *layer;
     uint32_t n_rows;
     const uint32_t *chosen; /* [n_rows][n_used] */
@@ -59,40 +59,42 @@ static void sort_rows(const struct wefti_forward *f, const uint32_t *chosen, uin
 }
 
 /* Few rows every thread routes for itself; many are shared out. */
-static struct moe route(const struct wefti_forward_thread *lane,
-                        const struct wefti_weights_layer *layer, uint32_t n_rows) {
-    struct wefti_forward *f = lane->f;
+static struct routing route_rows(const struct wefti_forward_thread *thread,
+                                 const struct wefti_weights_layer *layer, uint32_t n_rows) {
+    struct wefti_forward *f = thread->forward;
     bool own = n_rows <= WEFTI_FORWARD_OWN_ROWS;
     const float *bias =
         layer->score_bias ? wefti_weights_vector(f->weights, layer->score_bias) : NULL;
-    uint32_t *chosen = own ? lane->scratch->chosen : f->chosen, n_used = f->moe.n_used;
-    float *weights = own ? lane->scratch->weights : f->route_weights;
+    uint32_t *chosen = own ? thread->scratch->chosen : f->chosen, n_used = f->moe.n_used;
+    float *weights = own ? thread->scratch->weights : f->route_weights;
     uint32_t begin = 0, end = n_rows;
     while (own ||
-           wefti_forward_take_rows(lane, n_rows, WEFTI_FORWARD_ROWS_PER_TASK, &begin, &end)) {
+           wefti_forward_take_rows(thread, n_rows, WEFTI_FORWARD_ROWS_PER_TASK, &begin, &end)) {
         for (uint32_t row = begin; row < end; row++)
             wefti_forward_route(&f->moe, bias, f->scores + row * f->score_stride,
                                 chosen + row * n_used, weights + row * n_used);
         if (own) break;
     }
-    if (!own) wefti_forward_end_phase(lane);
-    sort_rows(f, chosen, n_rows, &lane->scratch->sorted);
-    return (struct moe){layer, n_rows, chosen, weights, &lane->scratch->sorted};
+    if (!own) wefti_forward_end_phase(thread);
+    sort_rows(f, chosen, n_rows, &thread->scratch->sorted);
+    return (struct routing){layer, n_rows, chosen, weights, &thread->scratch->sorted};
 }
 
 /* What is told of it, by the first thread. */
-static void note_routes(const struct wefti_forward_thread *lane, uint32_t layer_idx,
-                        const struct moe *moe) {
-    struct wefti_forward *f = lane->f;
-    if (lane->idx != 0) return;
+static void note_routes(const struct wefti_forward_thread *thread, uint32_t layer_idx,
+                        const struct routing *routing) {
+    struct wefti_forward *f = thread->forward;
+    if (thread->idx != 0) return;
     uint64_t *tokens = f->expert_tokens + (size_t)layer_idx * f->moe.n_experts;
     for (uint32_t e = 0; e < f->moe.n_experts; e++) {
-        uint32_t n = moe->sorted->n_rows[e];
+        uint32_t n = routing->sorted->n_rows[e];
         tokens[e] += n;
-        if (f->profile && n > 0) wefti_forward_book_expert(f->profile, &moe->layer->experts[e], n);
+        if (f->profile && n > 0)
+            wefti_forward_book_expert(f->profile, &routing->layer->experts[e], n);
     }
     if (f->on_routes)
-        f->on_routes(f->on_routes_ctx, layer_idx, moe->n_rows, moe->chosen, moe->weights);
+        f->on_routes(f->on_routes_ctx, layer_idx, routing->n_rows, routing->chosen,
+                     routing->weights);
 }
 
 /* ----------------------------------------------------------------------------- activations --- */
@@ -123,10 +125,11 @@ static struct feed feed_of(const struct wefti_forward_acts *acts,
 }
 
 /* The row at a place in the form that `matrix` wants; made in `own`, unless it is there already. */
-static const uint8_t *row_at(const struct wefti_forward *f, const struct moe *moe,
+static const uint8_t *row_at(const struct wefti_forward *f, const struct routing *routing,
                              const struct feed *feed, enum weft_kern_act form, uint32_t place,
                              uint8_t *own) {
-    if (feed->acts) return feed->acts->rows[form] + moe->sorted->row[place] * feed->row_bytes[form];
+    if (feed->acts)
+        return feed->acts->rows[form] + routing->sorted->row[place] * feed->row_bytes[form];
     const float *x = f->inner + place * f->inner_stride;
     if (form == WEFT_ACT_F32) return (const uint8_t *)x;
     for (uint32_t i = 0; i < feed->n_group; i++) {
@@ -139,37 +142,37 @@ static const uint8_t *row_at(const struct wefti_forward *f, const struct moe *mo
 }
 
 /* Rows of the experts that have many, interleaved. Ends a phase, if there are such. */
-static void gather(const struct wefti_forward_thread *lane, const struct moe *moe,
-                   const struct feed *feed) {
-    const struct wefti_forward *f = lane->f;
+static void gather_wide(const struct wefti_forward_thread *thread, const struct routing *routing,
+                        const struct feed *feed) {
+    const struct wefti_forward *f = thread->forward;
     uint32_t group = f->kern->group_rows, before = 0, task = UINT32_MAX;
     for (uint32_t e = 0; e < f->moe.n_experts; e++) {
-        uint32_t n = moe->sorted->n_rows[e], n_tasks = (n + group - 1) / group;
+        uint32_t n = routing->sorted->n_rows[e], n_tasks = (n + group - 1) / group;
         if (!is_wide(n)) continue;
-        if (task == UINT32_MAX) task = wefti_forward_take_task(lane);
-        for (; task < before + n_tasks; task = wefti_forward_take_task(lane)) {
-            uint32_t begin = moe->sorted->first[e] + (task - before) * group;
-            uint32_t end = weft_min_u32(begin + group, moe->sorted->first[e] + n);
+        if (task == UINT32_MAX) task = wefti_forward_take_task(thread);
+        for (; task < before + n_tasks; task = wefti_forward_take_task(thread)) {
+            uint32_t begin = routing->sorted->first[e] + (task - before) * group;
+            uint32_t end = weft_min_u32(begin + group, routing->sorted->first[e] + n);
             for (int form = 0; form < WEFT_ACT_COUNT; form++) {
                 size_t bytes = feed->row_bytes[form];
                 for (uint32_t place = begin; feed->wanted[form] && place < end; place++)
-                    weft_kern_act_interleave(row_at(f, moe, feed, (enum weft_kern_act)form, place,
-                                                    lane->scratch->few[form]),
+                    weft_kern_act_interleave(row_at(f, routing, feed, (enum weft_kern_act)form,
+                                                    place, thread->scratch->few[form]),
                                              bytes, place - begin, group,
                                              f->sorted[form] + begin * bytes);
             }
         }
         before += n_tasks;
     }
-    if (before > 0) wefti_forward_end_phase(lane);
+    if (before > 0) wefti_forward_end_phase(thread);
 }
 
 /* The activations of one expert, row 0 being its first. */
-static struct wefti_forward_acts acts_of(const struct wefti_forward_thread *lane,
-                                         const struct moe *moe, const struct feed *feed,
+static struct wefti_forward_acts acts_of(const struct wefti_forward_thread *thread,
+                                         const struct routing *routing, const struct feed *feed,
                                          uint32_t expert) {
-    const struct wefti_forward *f = lane->f;
-    uint32_t n = moe->sorted->n_rows[expert], first = moe->sorted->first[expert];
+    const struct wefti_forward *f = thread->forward;
+    uint32_t n = routing->sorted->n_rows[expert], first = routing->sorted->first[expert];
     struct wefti_forward_acts acts = {.group = is_wide(n) ? f->kern->group_rows : 1};
     for (int i = 0; i < WEFT_ACT_COUNT; i++) {
         enum weft_kern_act form = (enum weft_kern_act)i;
@@ -178,10 +181,10 @@ static struct wefti_forward_acts acts_of(const struct wefti_forward_thread *lane
         acts.row_bytes[form] = bytes;
         acts.rows[form] = f->sorted[form] + first * bytes;
         if (is_wide(n)) continue;
-        uint8_t *few = lane->scratch->few[form];
-        acts.rows[form] = n == 1 ? row_at(f, moe, feed, form, first, few) : few;
+        uint8_t *few = thread->scratch->few[form];
+        acts.rows[form] = n == 1 ? row_at(f, routing, feed, form, first, few) : few;
         for (uint32_t r = 0; n > 1 && r < n; r++) {
-            const uint8_t *row = row_at(f, moe, feed, form, first + r, few + r * bytes);
+            const uint8_t *row = row_at(f, routing, feed, form, first + r, few + r * bytes);
             if (row != few + r * bytes) memcpy(few + r * bytes, row, bytes);
         }
     }
@@ -204,9 +207,10 @@ struct walk {
 };
 
 /* Some eight tasks per thread, runs that stay in cache, and for gate and up room for a tile. */
-static struct walk begin_walk(const struct wefti_forward_thread *lane, const struct moe *moe,
+static struct walk begin_walk(const struct wefti_forward_thread *thread,
+                              const struct routing *routing,
                               const struct wefti_weights_matrix *matrix, bool in_tiles) {
-    const struct wefti_forward *f = lane->f;
+    const struct wefti_forward *f = thread->forward;
     size_t row_bytes = weft_kern_act_row_bytes(matrix->kind, matrix->k);
     struct walk w = {.n_panels = matrix->n_panels,
                      .block_rows = wefti_forward_block_rows(row_bytes),
@@ -214,7 +218,7 @@ static struct walk begin_walk(const struct wefti_forward_thread *lane, const str
     uint64_t n_panels = 0;
     uint32_t most = 1;
     for (uint32_t e = 0; e < f->moe.n_experts; e++) {
-        uint32_t n = moe->sorted->n_rows[e];
+        uint32_t n = routing->sorted->n_rows[e];
         n_panels += (uint64_t)(n + w.block_rows - 1) / w.block_rows * w.n_panels;
         most = weft_max_u32(most, weft_min_u32(n, w.block_rows));
     }
@@ -227,12 +231,12 @@ static struct walk begin_walk(const struct wefti_forward_thread *lane, const str
 }
 
 /* The next task: a piece of the product of w->expert. False: there is none left. */
-static bool next_piece(const struct wefti_forward_thread *lane, const struct moe *moe,
+static bool next_piece(const struct wefti_forward_thread *thread, const struct routing *routing,
                        struct walk *w, struct wefti_forward_piece *piece_out) {
-    uint32_t task = wefti_forward_take_task(lane);
+    uint32_t task = wefti_forward_take_task(thread);
     uint32_t n_runs = (w->n_panels + w->panels_per_task - 1) / w->panels_per_task;
-    for (; w->expert < lane->f->moe.n_experts; w->expert++) {
-        uint32_t n_rows = moe->sorted->n_rows[w->expert];
+    for (; w->expert < thread->forward->moe.n_experts; w->expert++) {
+        uint32_t n_rows = routing->sorted->n_rows[w->expert];
         uint32_t n_tasks = (n_rows + w->block_rows - 1) / w->block_rows * n_runs;
         if (task < w->before + n_tasks) {
             uint32_t at = task - w->before, row = at / n_runs * w->block_rows;
@@ -247,46 +251,46 @@ static bool next_piece(const struct wefti_forward_thread *lane, const struct moe
     return false;
 }
 
-static const struct wefti_forward_acts *walk_acts(const struct wefti_forward_thread *lane,
-                                                  const struct moe *moe, const struct feed *feed,
-                                                  struct walk *w) {
-    if (w->made != w->expert) w->acts = acts_of(lane, moe, feed, w->expert);
+static const struct wefti_forward_acts *walk_acts(const struct wefti_forward_thread *thread,
+                                                  const struct routing *routing,
+                                                  const struct feed *feed, struct walk *w) {
+    if (w->made != w->expert) w->acts = acts_of(thread, routing, feed, w->expert);
     w->made = w->expert;
     return &w->acts;
 }
 
 /* inner = silu(gate) * up, of all experts. Ends a phase. */
-static void gate_up(const struct wefti_forward_thread *lane, const struct moe *moe,
-                    const struct feed *feed) {
-    const struct wefti_forward *f = lane->f;
-    struct walk w = begin_walk(lane, moe, &moe->layer->experts->gate, true);
+static void gate_up_all(const struct wefti_forward_thread *thread, const struct routing *routing,
+                        const struct feed *feed) {
+    const struct wefti_forward *f = thread->forward;
+    struct walk w = begin_walk(thread, routing, &routing->layer->experts->gate, true);
     struct wefti_forward_piece piece;
-    while (next_piece(lane, moe, &w, &piece)) {
-        const struct wefti_weights_expert *expert = &moe->layer->experts[w.expert];
-        const struct wefti_forward_product gate = {.matrix = &expert->gate,
-                                                   .c = f->inner + moe->sorted->first[w.expert] *
-                                                                       f->inner_stride,
-                                                   .ldc = f->inner_stride};
-        wefti_forward_gate_up_piece(lane, walk_acts(lane, moe, feed, &w), &gate, &expert->up,
-                                    &piece);
+    while (next_piece(thread, routing, &w, &piece)) {
+        const struct wefti_weights_expert *expert = &routing->layer->experts[w.expert];
+        const struct wefti_forward_product gate = {
+            .matrix = &expert->gate,
+            .c = f->inner + routing->sorted->first[w.expert] * f->inner_stride,
+            .ldc = f->inner_stride};
+        wefti_forward_gate_up_piece(thread, walk_acts(thread, routing, feed, &w), &gate,
+                                    &expert->up, &piece);
     }
-    wefti_forward_end_phase(lane);
+    wefti_forward_end_phase(thread);
 }
 
 /* outer = inner * down. Ends a phase. */
-static void down(const struct wefti_forward_thread *lane, const struct moe *moe,
-                 const struct feed *feed) {
-    const struct wefti_forward *f = lane->f;
-    struct walk w = begin_walk(lane, moe, &moe->layer->experts->down, false);
+static void down_all(const struct wefti_forward_thread *thread, const struct routing *routing,
+                     const struct feed *feed) {
+    const struct wefti_forward *f = thread->forward;
+    struct walk w = begin_walk(thread, routing, &routing->layer->experts->down, false);
     struct wefti_forward_piece piece;
-    while (next_piece(lane, moe, &w, &piece)) {
-        const struct wefti_forward_product product = {.matrix = &moe->layer->experts[w.expert].down,
-                                                      .c = f->outer + moe->sorted->first[w.expert] *
-                                                                          f->x_stride,
-                                                      .ldc = f->x_stride};
-        wefti_forward_multiply_piece(f, walk_acts(lane, moe, feed, &w), &product, &piece);
+    while (next_piece(thread, routing, &w, &piece)) {
+        const struct wefti_forward_product product = {
+            .matrix = &routing->layer->experts[w.expert].down,
+            .c = f->outer + routing->sorted->first[w.expert] * f->x_stride,
+            .ldc = f->x_stride};
+        wefti_forward_multiply_piece(f, walk_acts(thread, routing, feed, &w), &product, &piece);
     }
-    wefti_forward_end_phase(lane);
+    wefti_forward_end_phase(thread);
 }
 
 /* ------------------------------------------------------------------------------------ sums --- */
@@ -294,7 +298,7 @@ static void down(const struct wefti_forward_thread *lane, const struct moe *moe,
 enum { SUM_COLUMNS = 64, SUM_GROUPS = 8 };
 
 /* The sums of groups of experts, where they are `full`, joined by the tree into sums[0]. */
-static void join(float sums[SUM_GROUPS][SUM_COLUMNS], bool full[SUM_GROUPS], uint32_t n) {
+static void join_groups(float sums[SUM_GROUPS][SUM_COLUMNS], bool full[SUM_GROUPS], uint32_t n) {
     for (uint32_t step = 1; step < SUM_GROUPS; step *= 2) {
         for (uint32_t g = 0; g < SUM_GROUPS; g += 2 * step) {
             if (!full[g + step]) continue;
@@ -306,34 +310,34 @@ static void join(float sums[SUM_GROUPS][SUM_COLUMNS], bool full[SUM_GROUPS], uin
 }
 
 /* Columns begin..begin+n of what a row's experts yield. */
-static void sum_experts(const struct wefti_forward *f, const struct moe *moe, uint32_t row,
+static void sum_experts(const struct wefti_forward *f, const struct routing *routing, uint32_t row,
                         uint32_t begin, uint32_t n, float sums[SUM_GROUPS][SUM_COLUMNS]) {
     bool full[SUM_GROUPS] = {false};
     uint32_t group = 0, first = row * f->moe.n_used;
     for (uint32_t i = first; i < first + f->moe.n_used; i++) {
-        const float *y = f->outer + moe->sorted->place[i] * f->x_stride + begin;
-        float weight = moe->weights[i];
-        while (moe->chosen[i] >= wefti_forward_expert_group_end(f->moe.n_experts, group))
+        const float *y = f->outer + routing->sorted->place[i] * f->x_stride + begin;
+        float weight = routing->weights[i];
+        while (routing->chosen[i] >= wefti_forward_expert_group_end(f->moe.n_experts, group))
             group++;
         for (uint32_t c = 0; c < n; c++)
             sums[group][c] = full[group] ? sums[group][c] + weight * y[c] : weight * y[c];
         full[group] = true;
     }
-    join(sums, full, n);
+    join_groups(sums, full, n);
 }
 
 /* The shared expert's gate: the sigmoid of one more score. */
-static float shared_weight(const struct wefti_forward *f, const struct moe *moe,
+static float shared_weight(const struct wefti_forward *f, const struct routing *routing,
                            const struct wefti_forward_acts *acts, uint32_t row) {
-    enum { LANES = 16 };
-    if (!moe->layer->shared_gate) return 1;
-    const float *w = wefti_weights_vector(f->weights, moe->layer->shared_gate);
+    enum { N_PARTS = 16 };
+    if (!routing->layer->shared_gate) return 1;
+    const float *w = wefti_weights_vector(f->weights, routing->layer->shared_gate);
     const float *x = (const float *)(const void *)(acts->rows[WEFT_ACT_F32] +
                                                    row * acts->row_bytes[WEFT_ACT_F32]);
-    float sums[LANES] = {0};
+    float sums[N_PARTS] = {0};
     for (uint32_t i = 0; i < f->n_hidden; i++)
-        sums[i % LANES] += x[i] * w[i];
-    for (uint32_t step = LANES / 2; step > 0; step /= 2) {
+        sums[i % N_PARTS] += x[i] * w[i];
+    for (uint32_t step = N_PARTS / 2; step > 0; step /= 2) {
         for (uint32_t i = 0; i < step; i++)
             sums[i] += sums[i + step];
     }
@@ -341,21 +345,21 @@ static float shared_weight(const struct wefti_forward *f, const struct moe *moe,
 }
 
 /* x += the sum of what all experts yield. Ends a phase. */
-static void combine(const struct wefti_forward_thread *lane, const struct moe *moe,
+static void combine(const struct wefti_forward_thread *thread, const struct routing *routing,
                     const struct wefti_forward_acts *acts) {
-    struct wefti_forward *f = lane->f;
-    uint32_t per_task = moe->n_rows > 4 * f->n_threads ? WEFTI_FORWARD_ROWS_PER_TASK : 1, begin,
+    struct wefti_forward *f = thread->forward;
+    uint32_t per_task = routing->n_rows > 4 * f->n_threads ? WEFTI_FORWARD_ROWS_PER_TASK : 1, begin,
              end;
-    bool has_shared = moe->layer->gate.n > 0;
-    while (wefti_forward_take_rows(lane, moe->n_rows, per_task, &begin, &end)) {
+    bool has_shared = routing->layer->gate.n > 0;
+    while (wefti_forward_take_rows(thread, routing->n_rows, per_task, &begin, &end)) {
         for (uint32_t row = begin; row < end; row++) {
             float *x = f->x + row * f->x_stride;
             const float *shared = has_shared ? f->added + row * f->x_stride : NULL;
-            float weight = has_shared ? shared_weight(f, moe, acts, row) : 0;
+            float weight = has_shared ? shared_weight(f, routing, acts, row) : 0;
             for (uint32_t at = 0; at < f->n_hidden; at += SUM_COLUMNS) {
                 float sums[SUM_GROUPS][SUM_COLUMNS];
                 uint32_t n = weft_min_u32(SUM_COLUMNS, f->n_hidden - at);
-                sum_experts(f, moe, row, at, n, sums);
+                sum_experts(f, routing, row, at, n, sums);
                 for (uint32_t i = 0; i < n; i++) {
                     float routed = sums[0][i];
                     x[at + i] += has_shared ? routed + weight * shared[at + i] : routed;
@@ -363,34 +367,34 @@ static void combine(const struct wefti_forward_thread *lane, const struct moe *m
             }
         }
     }
-    wefti_forward_end_phase(lane);
+    wefti_forward_end_phase(thread);
 }
 
 /* added = what the shared expert yields. Ends phases. */
-static void shared_expert(const struct wefti_forward_thread *lane,
+static void shared_expert(const struct wefti_forward_thread *thread,
                           const struct wefti_weights_layer *layer, uint32_t n_rows) {
-    struct wefti_forward *f = lane->f;
+    struct wefti_forward *f = thread->forward;
     const struct wefti_weights_matrix *in[] = {&layer->gate, &layer->up}, *out[] = {&layer->down};
     const struct wefti_forward_source hidden = {
         .rows = f->x,
         .stride = f->x_stride,
         .norm = wefti_weights_vector(f->weights, layer->ffn_norm)};
-    wefti_forward_mark(lane, WEFT_ENG_OP_FFN_NORM);
-    struct wefti_forward_acts acts = wefti_forward_acts_make(lane, &hidden, n_rows, in, 2);
-    wefti_forward_mark(lane, WEFT_ENG_OP_GATE_UP);
-    wefti_forward_gate_up(lane, &acts, layer, n_rows);
+    wefti_forward_mark(thread, WEFT_ENG_OP_FFN_NORM);
+    struct wefti_forward_acts acts = wefti_forward_acts_make(thread, &hidden, n_rows, in, 2);
+    wefti_forward_mark(thread, WEFT_ENG_OP_GATE_UP);
+    wefti_forward_gate_up(thread, &acts, layer, n_rows);
     const struct wefti_forward_source inner = {.rows = f->ffn, .stride = f->ffn_stride};
-    wefti_forward_mark(lane, WEFT_ENG_OP_DOWN_CONVERT);
-    acts = wefti_forward_acts_make(lane, &inner, n_rows, out, 1);
+    wefti_forward_mark(thread, WEFT_ENG_OP_DOWN_CONVERT);
+    acts = wefti_forward_acts_make(thread, &inner, n_rows, out, 1);
     const struct wefti_forward_product product = {
         .matrix = out[0], .c = f->added, .ldc = f->x_stride};
-    wefti_forward_mark(lane, WEFT_ENG_OP_DOWN);
-    wefti_forward_multiply(lane, &acts, n_rows, &product, 1);
+    wefti_forward_mark(thread, WEFT_ENG_OP_DOWN);
+    wefti_forward_multiply(thread, &acts, n_rows, &product, 1);
 }
 
-void wefti_forward_experts(const struct wefti_forward_thread *lane, uint32_t layer_idx,
+void wefti_forward_experts(const struct wefti_forward_thread *thread, uint32_t layer_idx,
                            uint32_t n_rows) {
-    struct wefti_forward *f = lane->f;
+    struct wefti_forward *f = thread->forward;
     const struct wefti_weights_layer *layer = &f->weights->layers[layer_idx];
     const struct wefti_weights_expert *e = layer->experts;
     const struct wefti_weights_matrix *in[] = {&layer->router, &e->gate, &e->up},
@@ -400,25 +404,25 @@ void wefti_forward_experts(const struct wefti_forward_thread *lane, uint32_t lay
         .stride = f->x_stride,
         .norm = wefti_weights_vector(f->weights, layer->ffn_norm),
         .apart = true};
-    if (layer->gate.n > 0) shared_expert(lane, layer, n_rows);
-    wefti_forward_mark(lane, WEFT_ENG_OP_FFN_NORM);
-    struct wefti_forward_acts acts = wefti_forward_acts_make(lane, &hidden, n_rows, in, 3);
+    if (layer->gate.n > 0) shared_expert(thread, layer, n_rows);
+    wefti_forward_mark(thread, WEFT_ENG_OP_FFN_NORM);
+    struct wefti_forward_acts acts = wefti_forward_acts_make(thread, &hidden, n_rows, in, 3);
     const struct wefti_forward_product scores = {
         .matrix = &layer->router, .c = f->scores, .ldc = f->score_stride};
-    wefti_forward_mark(lane, WEFT_ENG_OP_ROUTE);
-    wefti_forward_multiply(lane, &acts, n_rows, &scores, 1);
-    wefti_forward_mark(lane, WEFT_ENG_OP_ROUTE);
-    struct moe moe = route(lane, layer, n_rows);
-    note_routes(lane, layer_idx, &moe);
+    wefti_forward_mark(thread, WEFT_ENG_OP_ROUTE);
+    wefti_forward_multiply(thread, &acts, n_rows, &scores, 1);
+    wefti_forward_mark(thread, WEFT_ENG_OP_ROUTE);
+    struct routing routing = route_rows(thread, layer, n_rows);
+    note_routes(thread, layer_idx, &routing);
     struct feed feed = feed_of(&acts, in + 1, 2);
-    gather(lane, &moe, &feed);
-    wefti_forward_mark(lane, WEFT_ENG_OP_GATE_UP);
-    gate_up(lane, &moe, &feed);
-    wefti_forward_mark(lane, WEFT_ENG_OP_DOWN_CONVERT);
+    gather_wide(thread, &routing, &feed);
+    wefti_forward_mark(thread, WEFT_ENG_OP_GATE_UP);
+    gate_up_all(thread, &routing, &feed);
+    wefti_forward_mark(thread, WEFT_ENG_OP_DOWN_CONVERT);
     feed = feed_of(NULL, out, 1);
-    gather(lane, &moe, &feed);
-    wefti_forward_mark(lane, WEFT_ENG_OP_DOWN);
-    down(lane, &moe, &feed);
-    wefti_forward_mark(lane, WEFT_ENG_OP_COMBINE);
-    combine(lane, &moe, &acts);
+    gather_wide(thread, &routing, &feed);
+    wefti_forward_mark(thread, WEFT_ENG_OP_DOWN);
+    down_all(thread, &routing, &feed);
+    wefti_forward_mark(thread, WEFT_ENG_OP_COMBINE);
+    combine(thread, &routing, &acts);
 }

@@ -15,16 +15,17 @@
 
 #include "base/check.h"
 
-/* What one run computes; const, the same for all threads. */
+/* What one pass computes; const, the same for all threads. */
 struct wefti_forward_pass {
-    struct wefti_forward *f;
+    struct wefti_forward *forward;
     const struct wefti_forward_batch *batch;
-    struct wefti_forward_attn_work all[WEFTI_FORWARD_KINDS], picked[WEFTI_FORWARD_KINDS];
-    bool pick; /* the last layer goes on with the logit rows alone */
+    struct wefti_forward_attn_work attention[WEFTI_FORWARD_KINDS],
+        last_attention[WEFTI_FORWARD_KINDS];
+    bool narrows; /* the last layer goes on with the logit rows alone */
 };
 
-static void mark_layer(const struct wefti_forward_thread *lane, uint32_t layer) {
-    if (lane->log) lane->log->layer = layer;
+static void mark_layer(const struct wefti_forward_thread *thread, uint32_t layer) {
+    if (thread->log) thread->log->layer = layer;
 }
 
 /* cos and sin of the angles at one position, in double and rounded once. */
@@ -55,27 +56,27 @@ static void scale_row(float *x, uint32_t n, float scale) {
 }
 
 /* Embeddings, angles, and the copies of cache blocks: none touches what another one reads. */
-static void begin_pass(const struct wefti_forward_thread *lane) {
-    const struct wefti_forward *f = lane->f;
-    const struct wefti_forward_batch *batch = lane->run->batch;
+static void begin_pass(const struct wefti_forward_thread *thread) {
+    const struct wefti_forward *f = thread->forward;
+    const struct wefti_forward_batch *batch = thread->pass->batch;
     uint32_t n_copies_tasks = batch->n_copies ? f->n_layers : 0;
-    wefti_forward_mark(lane, WEFT_ENG_OP_EMBED);
+    wefti_forward_mark(thread, WEFT_ENG_OP_EMBED);
     uint32_t n_tasks = n_copies_tasks + batch->n_tokens;
-    for (uint32_t task = wefti_forward_take_task(lane); task < n_tasks;
-         task = wefti_forward_take_task(lane)) {
+    for (uint32_t task = wefti_forward_take_task(thread); task < n_tasks;
+         task = wefti_forward_take_task(thread)) {
         if (task < n_copies_tasks) {
             copy_blocks(f->kv, task, batch->copies, batch->n_copies);
             continue;
         }
         uint32_t row = task - n_copies_tasks;
-        wefti_weights_embed(f->weights, batch->tokens[row], lane->scratch->raw,
+        wefti_weights_embed(f->weights, batch->tokens[row], thread->scratch->raw,
                             f->x + row * f->x_stride);
         if (f->embed_scale != 1) scale_row(f->x + row * f->x_stride, f->n_hidden, f->embed_scale);
         for (uint32_t kind = 0; kind < f->n_kinds; kind++)
             fill_rope(&f->ropes[kind][batch->is_long[row]], f->rope_dim, batch->rows[row].pos,
                       f->rope[kind] + row * f->rope_stride);
     }
-    wefti_forward_end_phase(lane);
+    wefti_forward_end_phase(thread);
 }
 
 /* Each head, or all of them as one row. */
@@ -111,12 +112,12 @@ static void finish_q_and_k(const struct wefti_forward *f, uint32_t layer_idx, ui
     turn_heads(f, k, f->n_kv_heads, cos_sin);
 }
 
-static void rope_and_cache(const struct wefti_forward_thread *lane, uint32_t layer) {
-    const struct wefti_forward *f = lane->f;
-    const struct wefti_forward_batch *batch = lane->run->batch;
+static void rope_and_cache(const struct wefti_forward_thread *thread, uint32_t layer) {
+    const struct wefti_forward *f = thread->forward;
+    const struct wefti_forward_batch *batch = thread->pass->batch;
     uint32_t per_task = batch->n_tokens > 4 * f->n_threads ? WEFTI_FORWARD_ROWS_PER_TASK : 1;
     uint32_t begin, end;
-    while (wefti_forward_take_rows(lane, batch->n_tokens, per_task, &begin, &end)) {
+    while (wefti_forward_take_rows(thread, batch->n_tokens, per_task, &begin, &end)) {
         for (uint32_t row = begin; row < end; row++) {
             finish_q_and_k(f, layer, row);
             f->kern->kv_write(&f->kv->layers[layer], batch->rows[row].block_table,
@@ -124,21 +125,21 @@ static void rope_and_cache(const struct wefti_forward_thread *lane, uint32_t lay
                               f->v + row * f->kv_stride);
         }
     }
-    wefti_forward_end_phase(lane);
+    wefti_forward_end_phase(thread);
 }
 
 /* Moves the rows that need logits to the front. Targets never lie behind their sources, so one
  * thread goes through them in order. */
-static void pick_rows(const struct wefti_forward_thread *lane) {
-    const struct wefti_forward *f = lane->f;
-    const struct wefti_forward_batch *batch = lane->run->batch;
-    for (uint32_t i = 0; i < batch->n_logit_rows && lane->idx == 0; i++) {
+static void move_logit_rows_to_front(const struct wefti_forward_thread *thread) {
+    const struct wefti_forward *f = thread->forward;
+    const struct wefti_forward_batch *batch = thread->pass->batch;
+    for (uint32_t i = 0; i < batch->n_logit_rows && thread->idx == 0; i++) {
         uint32_t row = batch->logit_rows[i];
         if (row == i) continue;
         memcpy(f->x + i * f->x_stride, f->x + row * f->x_stride, f->n_hidden * sizeof(float));
         memcpy(f->q + i * f->q_stride, f->q + row * f->q_stride, f->q_dim * sizeof(float));
     }
-    wefti_forward_end_phase(lane);
+    wefti_forward_end_phase(thread);
 }
 
 /* NULL: the model has none. */
@@ -147,20 +148,20 @@ static const float *vector_of(const struct wefti_forward *f, size_t offset) {
 }
 
 /* x += activations * matrix, which ends a half of a layer. */
-static void add_product(const struct wefti_forward_thread *lane,
+static void add_product(const struct wefti_forward_thread *thread,
                         const struct wefti_forward_acts *acts, uint32_t n_rows,
                         const struct wefti_weights_matrix *matrix, size_t post_norm) {
-    struct wefti_forward *f = lane->f;
+    struct wefti_forward *f = thread->forward;
     if (!f->adds_apart) {
         const struct wefti_forward_product sum = {
             .matrix = matrix, .c = f->x, .ldc = f->x_stride, .residual = f->x};
-        wefti_forward_multiply(lane, acts, n_rows, &sum, 1);
+        wefti_forward_multiply(thread, acts, n_rows, &sum, 1);
         return;
     }
     const struct wefti_forward_product part = {.matrix = matrix, .c = f->added, .ldc = f->x_stride};
-    wefti_forward_multiply(lane, acts, n_rows, &part, 1);
+    wefti_forward_multiply(thread, acts, n_rows, &part, 1);
     uint32_t begin, end;
-    while (wefti_forward_take_rows(lane, n_rows, WEFTI_FORWARD_ROWS_PER_TASK, &begin, &end)) {
+    while (wefti_forward_take_rows(thread, n_rows, WEFTI_FORWARD_ROWS_PER_TASK, &begin, &end)) {
         for (uint32_t row = begin; row < end; row++) {
             float *x = f->x + row * f->x_stride, *added = f->added + row * f->x_stride;
             if (post_norm)
@@ -170,162 +171,163 @@ static void add_product(const struct wefti_forward_thread *lane,
                 x[i] += f->residual_scale * added[i];
         }
     }
-    wefti_forward_end_phase(lane);
+    wefti_forward_end_phase(thread);
 }
 
 /* q from the residual stream, and K and V into the cache. */
-static void make_q_and_kv(const struct wefti_forward_thread *lane, uint32_t layer_idx,
+static void make_q_and_kv(const struct wefti_forward_thread *thread, uint32_t layer_idx,
                           uint32_t n_rows) {
-    struct wefti_forward *f = lane->f;
+    struct wefti_forward *f = thread->forward;
     const struct wefti_weights_layer *layer = &f->weights->layers[layer_idx];
     const struct wefti_weights_matrix *qkv[] = {&layer->q, &layer->k, &layer->v};
     struct wefti_forward_source hidden = {
         .rows = f->x, .stride = f->x_stride, .norm = vector_of(f, layer->attn_norm)};
-    wefti_forward_mark(lane, WEFT_ENG_OP_ATTN_NORM);
-    struct wefti_forward_acts acts = wefti_forward_acts_make(lane, &hidden, n_rows, qkv, 3);
-    wefti_forward_acts_observe(lane, layer_idx, WEFTI_CALIB_QKV, &acts, n_rows);
+    wefti_forward_mark(thread, WEFT_ENG_OP_ATTN_NORM);
+    struct wefti_forward_acts acts = wefti_forward_acts_make(thread, &hidden, n_rows, qkv, 3);
+    wefti_forward_acts_observe(thread, layer_idx, WEFTI_CALIB_QKV, &acts, n_rows);
     const struct wefti_forward_product products[] = {
         {&layer->q, f->q, f->q_stride, NULL, vector_of(f, layer->bq)},
         {&layer->k, f->k, f->kv_stride, NULL, vector_of(f, layer->bk)},
         {&layer->v, f->v, f->kv_stride, NULL, vector_of(f, layer->bv)}};
-    wefti_forward_mark(lane, WEFT_ENG_OP_QKV);
-    wefti_forward_multiply(lane, &acts, n_rows, products, 3);
-    wefti_forward_mark(lane, WEFT_ENG_OP_ROPE_KV);
-    rope_and_cache(lane, layer_idx);
+    wefti_forward_mark(thread, WEFT_ENG_OP_QKV);
+    wefti_forward_multiply(thread, &acts, n_rows, products, 3);
+    wefti_forward_mark(thread, WEFT_ENG_OP_ROPE_KV);
+    rope_and_cache(thread, layer_idx);
 }
 
-static void layer_attention(const struct wefti_forward_thread *lane, uint32_t layer_idx,
+static void layer_attention(const struct wefti_forward_thread *thread, uint32_t layer_idx,
                             uint32_t *n_rows) {
-    struct wefti_forward *f = lane->f;
-    const struct wefti_forward_batch *batch = lane->run->batch;
+    struct wefti_forward *f = thread->forward;
+    const struct wefti_forward_batch *batch = thread->pass->batch;
     const struct wefti_weights_layer *layer = &f->weights->layers[layer_idx];
     uint32_t kind = wefti_forward_layer_kind(f, layer_idx);
-    const struct wefti_forward_attn_work *work = &lane->run->all[kind];
+    const struct wefti_forward_attn_work *work = &thread->pass->attention[kind];
 
     if (f->latent_dim)
-        wefti_forward_latent_in(lane, layer_idx, batch);
+        wefti_forward_latent_in(thread, layer_idx, batch);
     else
-        make_q_and_kv(lane, layer_idx, *n_rows);
-    if (lane->run->pick && layer_idx + 1 == f->n_layers) {
+        make_q_and_kv(thread, layer_idx, *n_rows);
+    if (thread->pass->narrows && layer_idx + 1 == f->n_layers) {
         *n_rows = batch->n_logit_rows;
         if (*n_rows == 0) return;
-        wefti_forward_mark(lane, WEFT_ENG_OP_ATTENTION);
-        pick_rows(lane);
-        work = &lane->run->picked[kind];
+        wefti_forward_mark(thread, WEFT_ENG_OP_ATTENTION);
+        move_logit_rows_to_front(thread);
+        work = &thread->pass->last_attention[kind];
     }
-    wefti_forward_mark(lane, WEFT_ENG_OP_ATTENTION);
-    wefti_forward_attend(lane, layer_idx, work);
+    wefti_forward_mark(thread, WEFT_ENG_OP_ATTENTION);
+    wefti_forward_attend(thread, layer_idx, work);
 
     const struct wefti_weights_matrix *o[] = {&layer->o};
     struct wefti_forward_source heads = {.rows = f->attn, .stride = f->out_stride};
     if (f->latent_dim) {
-        wefti_forward_mark(lane, WEFT_ENG_OP_O);
-        wefti_forward_latent_out(lane, layer_idx, *n_rows);
+        wefti_forward_mark(thread, WEFT_ENG_OP_O);
+        wefti_forward_latent_out(thread, layer_idx, *n_rows);
         heads = (struct wefti_forward_source){.rows = f->heads, .stride = f->heads_stride};
     }
-    wefti_forward_mark(lane, WEFT_ENG_OP_O_CONVERT);
-    struct wefti_forward_acts acts = wefti_forward_acts_make(lane, &heads, *n_rows, o, 1);
-    wefti_forward_acts_observe(lane, layer_idx, WEFTI_CALIB_O, &acts, *n_rows);
-    wefti_forward_mark(lane, WEFT_ENG_OP_O);
-    add_product(lane, &acts, *n_rows, &layer->o, layer->post_attn_norm);
+    wefti_forward_mark(thread, WEFT_ENG_OP_O_CONVERT);
+    struct wefti_forward_acts acts = wefti_forward_acts_make(thread, &heads, *n_rows, o, 1);
+    wefti_forward_acts_observe(thread, layer_idx, WEFTI_CALIB_O, &acts, *n_rows);
+    wefti_forward_mark(thread, WEFT_ENG_OP_O);
+    add_product(thread, &acts, *n_rows, &layer->o, layer->post_attn_norm);
 }
 
-static void layer_ffn(const struct wefti_forward_thread *lane, uint32_t layer_idx,
+static void layer_ffn(const struct wefti_forward_thread *thread, uint32_t layer_idx,
                       uint32_t n_rows) {
-    struct wefti_forward *f = lane->f;
+    struct wefti_forward *f = thread->forward;
     const struct wefti_weights_layer *layer = &f->weights->layers[layer_idx];
     const struct wefti_weights_matrix *in[] = {&layer->gate, &layer->up};
     struct wefti_forward_source hidden = {
         .rows = f->x, .stride = f->x_stride, .norm = vector_of(f, layer->ffn_norm)};
-    wefti_forward_mark(lane, WEFT_ENG_OP_FFN_NORM);
-    struct wefti_forward_acts acts = wefti_forward_acts_make(lane, &hidden, n_rows, in, 2);
-    wefti_forward_acts_observe(lane, layer_idx, WEFTI_CALIB_FFN, &acts, n_rows);
-    wefti_forward_mark(lane, WEFT_ENG_OP_GATE_UP);
-    wefti_forward_gate_up(lane, &acts, layer, n_rows);
+    wefti_forward_mark(thread, WEFT_ENG_OP_FFN_NORM);
+    struct wefti_forward_acts acts = wefti_forward_acts_make(thread, &hidden, n_rows, in, 2);
+    wefti_forward_acts_observe(thread, layer_idx, WEFTI_CALIB_FFN, &acts, n_rows);
+    wefti_forward_mark(thread, WEFT_ENG_OP_GATE_UP);
+    wefti_forward_gate_up(thread, &acts, layer, n_rows);
 
     const struct wefti_weights_matrix *down[] = {&layer->down};
     struct wefti_forward_source inner = {.rows = f->ffn, .stride = f->ffn_stride};
-    wefti_forward_mark(lane, WEFT_ENG_OP_DOWN_CONVERT);
-    acts = wefti_forward_acts_make(lane, &inner, n_rows, down, 1);
-    wefti_forward_acts_observe(lane, layer_idx, WEFTI_CALIB_DOWN, &acts, n_rows);
-    wefti_forward_mark(lane, WEFT_ENG_OP_DOWN);
-    add_product(lane, &acts, n_rows, &layer->down, layer->post_ffn_norm);
+    wefti_forward_mark(thread, WEFT_ENG_OP_DOWN_CONVERT);
+    acts = wefti_forward_acts_make(thread, &inner, n_rows, down, 1);
+    wefti_forward_acts_observe(thread, layer_idx, WEFTI_CALIB_DOWN, &acts, n_rows);
+    wefti_forward_mark(thread, WEFT_ENG_OP_DOWN);
+    add_product(thread, &acts, n_rows, &layer->down, layer->post_ffn_norm);
 }
 
-static void give_logits(const struct wefti_forward_thread *lane, uint32_t first, uint32_t i) {
-    const struct wefti_forward *f = lane->f;
-    const struct wefti_forward_batch *batch = lane->run->batch;
+static void give_logits(const struct wefti_forward_thread *thread, uint32_t first, uint32_t i) {
+    const struct wefti_forward *f = thread->forward;
+    const struct wefti_forward_batch *batch = thread->pass->batch;
     float *logits = f->logits + i * f->logit_stride;
     if (f->logit_soft_cap > 0) f->kern->soft_cap(logits, f->weights->n_vocab, f->logit_soft_cap);
     if (f->logit_scale != 1) scale_row(logits, f->weights->n_vocab, f->logit_scale);
-    batch->on_logits(batch->on_logits_ctx, first + i, logits, lane->idx);
+    batch->on_logits(batch->on_logits_ctx, first + i, logits, thread->idx);
 }
 
 /* Logits of rows first..first+n of the list, and what the caller does with them. */
-static void head_chunk(const struct wefti_forward_thread *lane, uint32_t first, uint32_t n) {
-    struct wefti_forward *f = lane->f;
-    const struct wefti_forward_batch *batch = lane->run->batch;
+static void head_chunk(const struct wefti_forward_thread *thread, uint32_t first, uint32_t n) {
+    struct wefti_forward *f = thread->forward;
+    const struct wefti_forward_batch *batch = thread->pass->batch;
     const struct wefti_weights_matrix *head[] = {&f->weights->head};
     struct wefti_forward_source hidden = {
         .rows = f->x,
         .stride = f->x_stride,
         .norm = wefti_weights_vector(f->weights, f->weights->final_norm)};
-    if (lane->run->pick) {
+    if (thread->pass->narrows) {
         hidden.rows += first * f->x_stride;
     } else {
         hidden.index = batch->logit_rows + first;
     }
-    wefti_forward_mark(lane, WEFT_ENG_OP_HEAD_NORM);
-    struct wefti_forward_acts acts = wefti_forward_acts_make(lane, &hidden, n, head, 1);
-    wefti_forward_acts_observe(lane, 0, WEFTI_CALIB_HEAD, &acts, n);
+    wefti_forward_mark(thread, WEFT_ENG_OP_HEAD_NORM);
+    struct wefti_forward_acts acts = wefti_forward_acts_make(thread, &hidden, n, head, 1);
+    wefti_forward_acts_observe(thread, 0, WEFTI_CALIB_HEAD, &acts, n);
     const struct wefti_forward_product out = {
         .matrix = head[0], .c = f->logits, .ldc = f->logit_stride};
-    wefti_forward_mark(lane, WEFT_ENG_OP_HEAD);
-    wefti_forward_multiply(lane, &acts, n, &out, 1);
-    wefti_forward_mark(lane, WEFT_ENG_OP_SAMPLE);
+    wefti_forward_mark(thread, WEFT_ENG_OP_HEAD);
+    wefti_forward_multiply(thread, &acts, n, &out, 1);
+    wefti_forward_mark(thread, WEFT_ENG_OP_SAMPLE);
     if (batch->in_order) {
-        for (uint32_t i = 0; i < n && lane->idx == 0; i++) {
-            give_logits(lane, first, i);
+        for (uint32_t i = 0; i < n && thread->idx == 0; i++) {
+            give_logits(thread, first, i);
         }
     } else {
-        for (uint32_t i = wefti_forward_take_task(lane); i < n; i = wefti_forward_take_task(lane)) {
-            give_logits(lane, first, i);
+        for (uint32_t i = wefti_forward_take_task(thread); i < n;
+             i = wefti_forward_take_task(thread)) {
+            give_logits(thread, first, i);
         }
     }
-    wefti_forward_end_phase(lane);
+    wefti_forward_end_phase(thread);
 }
 
 static void run_thread(void *ctx, uint32_t thread_idx) {
-    const struct wefti_forward_pass *run = ctx;
-    struct wefti_forward *f = run->f;
-    struct wefti_forward_thread lane = {
-        .f = f, .run = run, .scratch = &f->threads[thread_idx], .idx = thread_idx};
-    if (f->profile) lane.log = wefti_profile_thread_log(f->profile, thread_idx);
-    uint32_t n_rows = run->batch->n_tokens;
-    begin_pass(&lane);
+    const struct wefti_forward_pass *pass = ctx;
+    struct wefti_forward *f = pass->forward;
+    struct wefti_forward_thread thread = {
+        .forward = f, .pass = pass, .scratch = &f->threads[thread_idx], .idx = thread_idx};
+    if (f->profile) thread.log = wefti_profile_thread_log(f->profile, thread_idx);
+    uint32_t n_rows = pass->batch->n_tokens;
+    begin_pass(&thread);
     for (uint32_t i = 0; i < f->n_layers && n_rows > 0; i++) {
-        mark_layer(&lane, i);
-        layer_attention(&lane, i, &n_rows);
+        mark_layer(&thread, i);
+        layer_attention(&thread, i, &n_rows);
         if (n_rows > 0 && f->weights->layers[i].experts)
-            wefti_forward_experts(&lane, i, n_rows);
+            wefti_forward_experts(&thread, i, n_rows);
         else if (n_rows > 0)
-            layer_ffn(&lane, i, n_rows);
+            layer_ffn(&thread, i, n_rows);
         wefti_pool_progress(f->pool, thread_idx);
     }
-    mark_layer(&lane, UINT32_MAX);
-    uint32_t n_logit_rows = run->batch->n_logit_rows;
+    mark_layer(&thread, UINT32_MAX);
+    uint32_t n_logit_rows = pass->batch->n_logit_rows;
     for (uint32_t first = 0; first < n_logit_rows; first += WEFTI_FORWARD_HEAD_ROWS) {
-        head_chunk(&lane, first, weft_min_u32(WEFTI_FORWARD_HEAD_ROWS, n_logit_rows - first));
+        head_chunk(&thread, first, weft_min_u32(WEFTI_FORWARD_HEAD_ROWS, n_logit_rows - first));
     }
-    wefti_forward_mark(&lane, WEFT_ENG_OP_COUNT);
+    wefti_forward_mark(&thread, WEFT_ENG_OP_COUNT);
 }
 
-static void note_pass(const struct wefti_forward *f, const struct wefti_forward_pass *run,
-                      bool pick) {
-    const struct wefti_forward_batch *batch = run->batch;
-    struct wefti_forward_costs pass = {
+static void note_pass(const struct wefti_forward *f, const struct wefti_forward_pass *pass,
+                      bool narrows) {
+    const struct wefti_forward_batch *batch = pass->batch;
+    struct wefti_forward_costs costs = {
         .n_rows = batch->n_tokens,
-        .n_last_rows = batch->n_logit_rows, /* all of them unless some are picked */
+        .n_last_rows = batch->n_logit_rows, /* all of them unless it narrows to those */
         .n_logit_rows = batch->n_logit_rows,
         .n_head_calls =
             (batch->n_logit_rows + WEFTI_FORWARD_HEAD_ROWS - 1) / WEFTI_FORWARD_HEAD_ROWS,
@@ -333,15 +335,15 @@ static void note_pass(const struct wefti_forward *f, const struct wefti_forward_
     };
     for (uint32_t i = 0; i < f->n_layers; i++) {
         uint32_t kind = wefti_forward_layer_kind(f, i), window = f->windows[kind];
-        if (pick && i + 1 == f->n_layers) {
-            pass.n_seen += wefti_forward_attn_seen(window, f->picked, batch->n_logit_rows);
-            pass.n_read += wefti_forward_attn_read(f, &run->picked[kind]);
+        if (narrows && i + 1 == f->n_layers) {
+            costs.n_seen += wefti_forward_attn_seen(window, f->last_rows, batch->n_logit_rows);
+            costs.n_read += wefti_forward_attn_read(f, &pass->last_attention[kind]);
         } else {
-            pass.n_seen += wefti_forward_attn_seen(window, batch->rows, batch->n_tokens);
-            pass.n_read += wefti_forward_attn_read(f, &run->all[kind]);
+            costs.n_seen += wefti_forward_attn_seen(window, batch->rows, batch->n_tokens);
+            costs.n_read += wefti_forward_attn_read(f, &pass->attention[kind]);
         }
     }
-    wefti_forward_book_pass(f->profile, f->weights, f->kv, &pass);
+    wefti_forward_book_pass(f->profile, f->weights, f->kv, &costs);
 }
 
 void wefti_forward_set_profile(struct wefti_forward *forward, struct wefti_profile *profile) {
@@ -363,20 +365,20 @@ void wefti_forward_observe(struct wefti_forward *f, weft_eng_calib *calib) {
 
 void wefti_forward_run(struct wefti_forward *f, const struct wefti_forward_batch *batch) {
     WEFT_ASSERT(batch->n_tokens <= f->max_rows && batch->n_logit_rows <= batch->n_tokens);
-    struct wefti_forward_pass run = {.f = f, .batch = batch};
+    struct wefti_forward_pass pass = {.forward = f, .batch = batch};
     for (uint32_t kind = 0; kind < f->n_kinds; kind++)
-        run.all[kind] = wefti_forward_attn_plan(f, f->windows[kind], batch->rows, batch->n_tokens,
-                                                f->tiles[kind]);
-    bool pick = batch->n_logit_rows < batch->n_tokens;
-    run.pick = pick;
-    if (pick) {
+        pass.attention[kind] = wefti_forward_attn_plan(f, f->windows[kind], batch->rows,
+                                                       batch->n_tokens, f->tiles[kind]);
+    bool narrows = batch->n_logit_rows < batch->n_tokens;
+    pass.narrows = narrows;
+    if (narrows) {
         for (uint32_t i = 0; i < batch->n_logit_rows; i++) {
-            f->picked[i] = batch->rows[batch->logit_rows[i]];
+            f->last_rows[i] = batch->rows[batch->logit_rows[i]];
         }
         for (uint32_t kind = 0; kind < f->n_kinds; kind++)
-            run.picked[kind] = wefti_forward_attn_plan(f, f->windows[kind], f->picked,
-                                                       batch->n_logit_rows, f->picked_tiles[kind]);
+            pass.last_attention[kind] = wefti_forward_attn_plan(
+                f, f->windows[kind], f->last_rows, batch->n_logit_rows, f->last_tiles[kind]);
     }
-    if (f->profile) note_pass(f, &run, pick);
-    wefti_pool_run(f->pool, run_thread, &run);
+    if (f->profile) note_pass(f, &pass, narrows);
+    wefti_pool_run(f->pool, run_thread, &pass);
 }

@@ -90,10 +90,10 @@ struct wefti_forward {
     float *ffn;                      /* [rows][ffn_stride], in the same memory as q..attn */
     uint8_t *shared[WEFT_ACT_COUNT]; /* [rows] converted activations */
     float *logits;                   /* [WEFTI_FORWARD_HEAD_ROWS][logit_stride] */
-    struct weft_attn_row *picked;    /* [rows] the rows that go on in the last layer */
+    struct weft_attn_row *last_rows; /* [rows] the rows that go on in the last layer */
     struct wefti_forward_attn_tile *tiles[WEFTI_FORWARD_KINDS],
-        *picked_tiles[WEFTI_FORWARD_KINDS]; /* [rows] */
-    float *parts;                           /* [parts_max] sums of a row and span */
+        *last_tiles[WEFTI_FORWARD_KINDS]; /* [rows] */
+    float *parts;                         /* [parts_max] sums of a row and span */
     size_t parts_max;
     struct wefti_forward_scratch *threads;
     struct weft_model_moe moe;
@@ -114,17 +114,17 @@ struct wefti_forward {
 
 /* One thread's view of a run. */
 struct wefti_forward_thread {
-    struct wefti_forward *f;
-    const struct wefti_forward_pass *run; /* of forward.c */
+    struct wefti_forward *forward;
+    const struct wefti_forward_pass *pass; /* of forward.c */
     struct wefti_forward_scratch *scratch;
     struct wefti_profile_log *log; /* NULL: nobody wants to know */
     uint32_t idx;
 };
 
 /* From here on this thread is busy with `op`. */
-static inline void wefti_forward_mark(const struct wefti_forward_thread *lane,
+static inline void wefti_forward_mark(const struct wefti_forward_thread *thread,
                                       enum weft_eng_op op) {
-    if (lane->log) wefti_profile_mark(lane->log, op);
+    if (thread->log) wefti_profile_mark(thread->log, op);
 }
 
 static inline uint32_t wefti_forward_layer_kind(const struct wefti_forward *f, uint32_t layer) {
@@ -133,15 +133,15 @@ static inline uint32_t wefti_forward_layer_kind(const struct wefti_forward *f, u
 }
 
 /* The next task of a phase. */
-static inline uint32_t wefti_forward_take_task(const struct wefti_forward_thread *lane) {
-    return wefti_pool_take(lane->f->pool, lane->idx);
+static inline uint32_t wefti_forward_take_task(const struct wefti_forward_thread *thread) {
+    return wefti_pool_take(thread->forward->pool, thread->idx);
 }
 
 /* The next rows begin..end of a phase, `per_task` at a time; false: there are none left. */
-static inline bool wefti_forward_take_rows(const struct wefti_forward_thread *lane, uint32_t n_rows,
-                                           uint32_t per_task, uint32_t *begin_out,
+static inline bool wefti_forward_take_rows(const struct wefti_forward_thread *thread,
+                                           uint32_t n_rows, uint32_t per_task, uint32_t *begin_out,
                                            uint32_t *end_out) {
-    uint32_t task = wefti_forward_take_task(lane);
+    uint32_t task = wefti_forward_take_task(thread);
     if (task >= (n_rows + per_task - 1) / per_task) return false;
     *begin_out = task * per_task;
     *end_out = *begin_out + weft_min_u32(per_task, n_rows - *begin_out);
@@ -149,9 +149,9 @@ static inline bool wefti_forward_take_rows(const struct wefti_forward_thread *la
 }
 
 /* Ends a phase. */
-static inline void wefti_forward_end_phase(const struct wefti_forward_thread *lane) {
-    wefti_forward_mark(lane, WEFT_ENG_OP_WAIT);
-    wefti_pool_barrier(lane->f->pool);
+static inline void wefti_forward_end_phase(const struct wefti_forward_thread *thread) {
+    wefti_forward_mark(thread, WEFT_ENG_OP_WAIT);
+    wefti_pool_barrier(thread->forward->pool);
 }
 
 /* ----------------------------------------------------------------------------- activations --- */
@@ -177,14 +177,14 @@ void wefti_forward_acts_note_forms(struct wefti_forward *f);
 
 /* The activations of `n_rows` rows for the products in `group`, ready for this thread when it
  * returns. Ends a phase unless each thread made its own. */
-struct wefti_forward_acts wefti_forward_acts_make(const struct wefti_forward_thread *lane,
+struct wefti_forward_acts wefti_forward_acts_make(const struct wefti_forward_thread *thread,
                                                   const struct wefti_forward_source *src,
                                                   uint32_t n_rows,
                                                   const struct wefti_weights_matrix *const *group,
                                                   uint32_t n_group);
 
 /* Shows them to the calibration, if one watches. */
-void wefti_forward_acts_observe(const struct wefti_forward_thread *lane, uint32_t layer,
+void wefti_forward_acts_observe(const struct wefti_forward_thread *thread, uint32_t layer,
                                 enum wefti_calib_input input, const struct wefti_forward_acts *acts,
                                 uint32_t n_rows);
 
@@ -201,12 +201,12 @@ struct wefti_forward_product {
 };
 
 /* All products of the same activations. Ends a phase. */
-void wefti_forward_multiply(const struct wefti_forward_thread *lane,
+void wefti_forward_multiply(const struct wefti_forward_thread *thread,
                             const struct wefti_forward_acts *acts, uint32_t n_rows,
                             const struct wefti_forward_product *products, uint32_t n_products);
 
 /* ffn = silu(gate) * up. Ends a phase. */
-void wefti_forward_gate_up(const struct wefti_forward_thread *lane,
+void wefti_forward_gate_up(const struct wefti_forward_thread *thread,
                            const struct wefti_forward_acts *acts,
                            const struct wefti_weights_layer *layer, uint32_t n_rows);
 
@@ -221,7 +221,7 @@ void wefti_forward_multiply_piece(const struct wefti_forward *f,
                                   const struct wefti_forward_acts *acts,
                                   const struct wefti_forward_product *product,
                                   const struct wefti_forward_piece *piece);
-void wefti_forward_gate_up_piece(const struct wefti_forward_thread *lane,
+void wefti_forward_gate_up_piece(const struct wefti_forward_thread *thread,
                                  const struct wefti_forward_acts *acts,
                                  const struct wefti_forward_product *gate,
                                  const struct wefti_weights_matrix *up,
@@ -235,7 +235,7 @@ uint32_t wefti_forward_run_panels(size_t panel_bytes);
 
 /* The feed-forward half of a layer with experts: x += what they and the shared one yield. Ends a
  * phase. */
-void wefti_forward_experts(const struct wefti_forward_thread *lane, uint32_t layer_idx,
+void wefti_forward_experts(const struct wefti_forward_thread *thread, uint32_t layer_idx,
                            uint32_t n_rows);
 
 /* Places that the experts of `n_rows` rows take at most. */
@@ -273,15 +273,15 @@ struct wefti_forward_attn_work wefti_forward_attn_plan(const struct wefti_forwar
                                                        struct wefti_forward_attn_tile *tiles);
 
 /* attn = attention of q over the layer's cache. Ends a phase, or two. */
-void wefti_forward_attend(const struct wefti_forward_thread *lane, uint32_t layer,
+void wefti_forward_attend(const struct wefti_forward_thread *thread, uint32_t layer,
                           const struct wefti_forward_attn_work *work);
 
 /* Of latent attention: q, and rows of the cache, from the residual stream. Ends phases. */
-void wefti_forward_latent_in(const struct wefti_forward_thread *lane, uint32_t layer,
+void wefti_forward_latent_in(const struct wefti_forward_thread *thread, uint32_t layer,
                              const struct wefti_forward_batch *batch);
 
 /* heads = the values of what rows attended to. Ends a phase. */
-void wefti_forward_latent_out(const struct wefti_forward_thread *lane, uint32_t layer,
+void wefti_forward_latent_out(const struct wefti_forward_thread *thread, uint32_t layer,
                               uint32_t n_rows);
 
 /* Bytes that a thread needs for a head's activations. */

@@ -39,34 +39,34 @@ struct head_rows {
 };
 
 /* Rows of a head in the form that its matrix wants. */
-static void convert_rows(const struct wefti_forward_thread *lane,
+static void convert_rows(const struct wefti_forward_thread *thread,
                          const struct wefti_weights_matrix *m, const float *src, size_t stride,
                          uint32_t n_rows, uint32_t group) {
-    const struct wefti_forward *f = lane->f;
+    const struct wefti_forward *f = thread->forward;
     size_t bytes = weft_kern_act_row_bytes(m->kind, m->k);
-    uint8_t *acts = lane->scratch->heads, *one = acts + HEAD_ROWS * bytes;
+    uint8_t *acts = thread->scratch->heads, *one = acts + HEAD_ROWS * bytes;
     for (uint32_t r = 0; r < n_rows; r++, src += stride) {
-        uint32_t lane_idx = r % group;
-        uint8_t *at = acts + (r - lane_idx) * bytes;
+        uint32_t in_group = r % group;
+        uint8_t *at = acts + (r - in_group) * bytes;
         uint8_t *out = group > 1 ? one : at;
         f->kern->act_convert(m->kind, src, wefti_memory_stride(m->k), 1, m->k, out, bytes);
-        if (group > 1) weft_kern_act_interleave(out, bytes, lane_idx, group, at);
+        if (group > 1) weft_kern_act_interleave(out, bytes, in_group, group, at);
     }
 }
 
 /* Rows begin..end of `to` = those of `from`, times the head's matrix. */
-static void multiply_head(const struct wefti_forward_thread *lane,
+static void multiply_head(const struct wefti_forward_thread *thread,
                           const struct wefti_weights_heads *heads, uint32_t head,
                           const struct head_rows *from, const struct head_rows *to, uint32_t begin,
                           uint32_t end) {
-    const struct wefti_forward *f = lane->f;
+    const struct wefti_forward *f = thread->forward;
     const struct wefti_weights_matrix *m = &heads->first;
     WEFT_ASSERT(begin < end && end - begin <= HEAD_ROWS);
     uint32_t group = end - begin > WEFTI_FORWARD_OWN_ROWS ? f->kern->group_rows : 1;
-    convert_rows(lane, m, from->data + begin * from->stride + head * from->step, from->stride,
+    convert_rows(thread, m, from->data + begin * from->stride + head * from->step, from->stride,
                  end - begin, group);
     const struct weft_gemm_args args = {
-        .act = lane->scratch->heads,
+        .act = thread->scratch->heads,
         .act_row_bytes = weft_kern_act_row_bytes(m->kind, m->k),
         .act_group = group,
         .packed = f->weights->base + m->offset + head * heads->head_bytes,
@@ -81,13 +81,13 @@ static void multiply_head(const struct wefti_forward_thread *lane,
 }
 
 /* Task `task` of those of all heads and blocks of rows. */
-static void multiply_task(const struct wefti_forward_thread *lane,
+static void multiply_task(const struct wefti_forward_thread *thread,
                           const struct wefti_weights_heads *heads, uint32_t task,
                           const struct head_rows *from, const struct head_rows *to,
                           uint32_t n_rows) {
-    uint32_t begin = task / lane->f->n_heads * HEAD_ROWS;
+    uint32_t begin = task / thread->forward->n_heads * HEAD_ROWS;
     uint32_t end = weft_min_u32(begin + HEAD_ROWS, n_rows);
-    multiply_head(lane, heads, task % lane->f->n_heads, from, to, begin, end);
+    multiply_head(thread, heads, task % thread->forward->n_heads, from, to, begin, end);
 }
 
 static uint32_t count_tasks(const struct wefti_forward *f, uint32_t n_rows) {
@@ -116,26 +116,26 @@ static void finish_row(const struct wefti_forward *f, uint32_t layer_idx,
 
 /* The queries' other parts, taken to where they meet latents; at the same time, for they have
  * nothing in common. */
-static void finish_queries(const struct wefti_forward_thread *lane, uint32_t layer_idx,
+static void finish_queries(const struct wefti_forward_thread *thread, uint32_t layer_idx,
                            const struct wefti_forward_batch *batch) {
-    const struct wefti_forward *f = lane->f;
+    const struct wefti_forward *f = thread->forward;
     const struct head_rows from = {f->heads, f->heads_stride, f->nope_dim + f->rope_dim};
     const struct head_rows to = {f->q, f->q_stride, f->head_dim};
     uint32_t n_products = count_tasks(f, batch->n_tokens);
     uint32_t n_tasks = n_products + batch->n_tokens;
     const struct wefti_weights_heads *up_k = &f->weights->layers[layer_idx].up_k;
-    uint32_t task = wefti_forward_take_task(lane);
-    for (; task < n_products; task = wefti_forward_take_task(lane))
-        multiply_task(lane, up_k, task, &from, &to, batch->n_tokens);
-    wefti_forward_mark(lane, WEFT_ENG_OP_ROPE_KV);
-    for (; task < n_tasks; task = wefti_forward_take_task(lane))
+    uint32_t task = wefti_forward_take_task(thread);
+    for (; task < n_products; task = wefti_forward_take_task(thread))
+        multiply_task(thread, up_k, task, &from, &to, batch->n_tokens);
+    wefti_forward_mark(thread, WEFT_ENG_OP_ROPE_KV);
+    for (; task < n_tasks; task = wefti_forward_take_task(thread))
         finish_row(f, layer_idx, &batch->rows[task - n_products], task - n_products);
-    wefti_forward_end_phase(lane);
+    wefti_forward_end_phase(thread);
 }
 
-void wefti_forward_latent_in(const struct wefti_forward_thread *lane, uint32_t layer_idx,
+void wefti_forward_latent_in(const struct wefti_forward_thread *thread, uint32_t layer_idx,
                              const struct wefti_forward_batch *batch) {
-    struct wefti_forward *f = lane->f;
+    struct wefti_forward *f = thread->forward;
     const struct wefti_weights_layer *layer = &f->weights->layers[layer_idx];
     uint32_t n_rows = batch->n_tokens;
     bool by_rank = f->q_lora > 0;
@@ -145,17 +145,17 @@ void wefti_forward_latent_in(const struct wefti_forward_thread *lane, uint32_t l
         .rows = f->x,
         .stride = f->x_stride,
         .norm = wefti_weights_vector(f->weights, layer->attn_norm)};
-    wefti_forward_mark(lane, WEFT_ENG_OP_ATTN_NORM);
-    struct wefti_forward_acts acts = wefti_forward_acts_make(lane, &hidden, n_rows, both, 2);
+    wefti_forward_mark(thread, WEFT_ENG_OP_ATTN_NORM);
+    struct wefti_forward_acts acts = wefti_forward_acts_make(thread, &hidden, n_rows, both, 2);
     const struct wefti_forward_product products[] = {
         {.matrix = first,
          .c = by_rank ? f->q_a : f->heads,
          .ldc = by_rank ? f->q_a_stride : f->heads_stride},
         {.matrix = &layer->k, .c = f->k, .ldc = f->kv_stride},
     };
-    wefti_forward_mark(lane, WEFT_ENG_OP_QKV);
-    wefti_forward_multiply(lane, &acts, n_rows, products, 2);
-    wefti_forward_mark(lane, WEFT_ENG_OP_ATTN_NORM);
+    wefti_forward_mark(thread, WEFT_ENG_OP_QKV);
+    wefti_forward_multiply(thread, &acts, n_rows, products, 2);
+    wefti_forward_mark(thread, WEFT_ENG_OP_ATTN_NORM);
     if (by_rank) {
         const struct wefti_weights_matrix *q[] = {&layer->q};
         const struct wefti_forward_source ranked = {
@@ -164,23 +164,23 @@ void wefti_forward_latent_in(const struct wefti_forward_thread *lane, uint32_t l
             .norm = wefti_weights_vector(f->weights, layer->q_a_norm)};
         const struct wefti_forward_product product = {
             .matrix = &layer->q, .c = f->heads, .ldc = f->heads_stride};
-        acts = wefti_forward_acts_make(lane, &ranked, n_rows, q, 1);
-        wefti_forward_mark(lane, WEFT_ENG_OP_QKV);
-        wefti_forward_multiply(lane, &acts, n_rows, &product, 1);
+        acts = wefti_forward_acts_make(thread, &ranked, n_rows, q, 1);
+        wefti_forward_mark(thread, WEFT_ENG_OP_QKV);
+        wefti_forward_multiply(thread, &acts, n_rows, &product, 1);
     }
-    wefti_forward_mark(lane, WEFT_ENG_OP_QKV);
-    finish_queries(lane, layer_idx, batch);
+    wefti_forward_mark(thread, WEFT_ENG_OP_QKV);
+    finish_queries(thread, layer_idx, batch);
 }
 
-void wefti_forward_latent_out(const struct wefti_forward_thread *lane, uint32_t layer_idx,
+void wefti_forward_latent_out(const struct wefti_forward_thread *thread, uint32_t layer_idx,
                               uint32_t n_rows) {
-    const struct wefti_forward *f = lane->f;
+    const struct wefti_forward *f = thread->forward;
     const struct head_rows from = {f->attn, f->out_stride, f->latent_dim};
     const struct head_rows to = {f->heads, f->heads_stride, f->v_dim};
     uint32_t n_tasks = count_tasks(f, n_rows);
-    for (uint32_t task = wefti_forward_take_task(lane); task < n_tasks;
-         task = wefti_forward_take_task(lane)) {
-        multiply_task(lane, &f->weights->layers[layer_idx].up_v, task, &from, &to, n_rows);
+    for (uint32_t task = wefti_forward_take_task(thread); task < n_tasks;
+         task = wefti_forward_take_task(thread)) {
+        multiply_task(thread, &f->weights->layers[layer_idx].up_v, task, &from, &to, n_rows);
     }
-    wefti_forward_end_phase(lane);
+    wefti_forward_end_phase(thread);
 }

@@ -43,7 +43,7 @@ void wefti_forward_multiply_piece(const struct wefti_forward *f,
 }
 
 /* How a phase of products is cut: blocks of rows, and runs of panels within each. */
-struct cut {
+struct task_grid {
     uint32_t n_rows, block_rows, n_blocks, n_panels;
     uint32_t panels_per_task; /* 0: runs become shorter */
     uint32_t n_threads, n_runs;
@@ -51,32 +51,33 @@ struct cut {
 
 /* Runs of few rows: long streams first, then ever shorter ones, so that all threads end together.
  * Each is half of an even share of what is left. */
-static uint32_t shrinking_run(const struct cut *cut, uint32_t n_left) {
+static uint32_t shrinking_run(const struct task_grid *grid, uint32_t n_left) {
     uint32_t panels =
-        n_left / (2 * cut->n_threads) / WEFTI_FORWARD_TILE_PANELS * WEFTI_FORWARD_TILE_PANELS;
+        n_left / (2 * grid->n_threads) / WEFTI_FORWARD_TILE_PANELS * WEFTI_FORWARD_TILE_PANELS;
     return weft_min_u32(weft_max_u32(panels, WEFTI_FORWARD_TILE_PANELS), n_left);
 }
 
 /* Panels of run `i`. */
-static void run_of(const struct cut *cut, uint32_t i, uint32_t *begin_out, uint32_t *end_out) {
-    if (cut->panels_per_task) {
-        *begin_out = i * cut->panels_per_task;
-        *end_out = weft_min_u32(*begin_out + cut->panels_per_task, cut->n_panels);
+static void panels_of_run(const struct task_grid *grid, uint32_t i, uint32_t *begin_out,
+                          uint32_t *end_out) {
+    if (grid->panels_per_task) {
+        *begin_out = i * grid->panels_per_task;
+        *end_out = weft_min_u32(*begin_out + grid->panels_per_task, grid->n_panels);
         return;
     }
-    uint32_t begin = 0, panels = shrinking_run(cut, cut->n_panels);
+    uint32_t begin = 0, panels = shrinking_run(grid, grid->n_panels);
     for (; i > 0; i--) {
         begin += panels;
-        panels = shrinking_run(cut, cut->n_panels - begin);
+        panels = shrinking_run(grid, grid->n_panels - begin);
     }
     *begin_out = begin;
     *end_out = begin + panels;
 }
 
-static uint32_t count_shrinking_runs(const struct cut *cut) {
+static uint32_t count_shrinking_runs(const struct task_grid *grid) {
     uint32_t n = 0;
-    for (uint32_t begin = 0; begin < cut->n_panels; n++) {
-        begin += shrinking_run(cut, cut->n_panels - begin);
+    for (uint32_t begin = 0; begin < grid->n_panels; n++) {
+        begin += shrinking_run(grid, grid->n_panels - begin);
     }
     return n;
 }
@@ -102,50 +103,50 @@ uint32_t wefti_forward_run_panels(size_t panel_bytes) {
     return weft_max_u32(panels, WEFTI_FORWARD_TILE_PANELS);
 }
 
-static struct cut make_cut(const struct wefti_forward *f, const struct wefti_forward_acts *acts,
-                           uint32_t n_rows, size_t panel_bytes, uint32_t n_panels,
-                           uint32_t panels_max) {
+static struct task_grid make_task_grid(const struct wefti_forward *f,
+                                       const struct wefti_forward_acts *acts, uint32_t n_rows,
+                                       size_t panel_bytes, uint32_t n_panels, uint32_t panels_max) {
     WEFT_ASSERT(panel_bytes > 0 && n_panels > 0 && panels_max > 0);
     uint32_t rows = wefti_forward_block_rows(widest_row(acts));
-    struct cut cut = {.n_rows = n_rows,
-                      .block_rows = rows,
-                      .n_blocks = (n_rows + rows - 1) / rows,
-                      .n_panels = n_panels,
-                      .n_threads = f->n_threads};
+    struct task_grid grid = {.n_rows = n_rows,
+                             .block_rows = rows,
+                             .n_blocks = (n_rows + rows - 1) / rows,
+                             .n_panels = n_panels,
+                             .n_threads = f->n_threads};
     if (n_rows <= WEFTI_FORWARD_OWN_ROWS && n_panels <= panels_max &&
         n_panels >= WEFTI_FORWARD_TILE_PANELS * f->n_threads) {
-        cut.n_runs = count_shrinking_runs(&cut);
-        return cut;
+        grid.n_runs = count_shrinking_runs(&grid);
+        return grid;
     }
     /* Some four tasks per thread and phase even out threads that were displaced for a while. */
-    uint32_t panels = n_panels * cut.n_blocks / (4 * f->n_threads);
+    uint32_t panels = n_panels * grid.n_blocks / (4 * f->n_threads);
     panels = weft_min_u32(panels, (uint32_t)(RUN_BYTES / panel_bytes));
     panels = panels / WEFTI_FORWARD_TILE_PANELS * WEFTI_FORWARD_TILE_PANELS;
     if (panels < RUN_PANELS && n_panels >= 4 * RUN_PANELS * f->n_threads) panels = RUN_PANELS;
     if (panels == 0)
         panels =
             n_panels >= WEFTI_FORWARD_TILE_PANELS * f->n_threads ? WEFTI_FORWARD_TILE_PANELS : 1;
-    cut.panels_per_task = weft_min_u32(panels, panels_max);
-    cut.n_runs = (n_panels + cut.panels_per_task - 1) / cut.panels_per_task;
-    return cut;
+    grid.panels_per_task = weft_min_u32(panels, panels_max);
+    grid.n_runs = (n_panels + grid.panels_per_task - 1) / grid.panels_per_task;
+    return grid;
 }
 
 /* The next task of the phase; false: there is none left. */
-static bool take_piece(const struct wefti_forward_thread *lane, const struct cut *cut,
+static bool take_piece(const struct wefti_forward_thread *thread, const struct task_grid *grid,
                        struct wefti_forward_piece *piece_out) {
-    uint32_t task = wefti_forward_take_task(lane);
-    if (task >= cut->n_blocks * cut->n_runs) return false;
-    piece_out->row = task / cut->n_runs * cut->block_rows;
-    piece_out->n_rows = weft_min_u32(cut->block_rows, cut->n_rows - piece_out->row);
-    run_of(cut, task % cut->n_runs, &piece_out->begin, &piece_out->end);
+    uint32_t task = wefti_forward_take_task(thread);
+    if (task >= grid->n_blocks * grid->n_runs) return false;
+    piece_out->row = task / grid->n_runs * grid->block_rows;
+    piece_out->n_rows = weft_min_u32(grid->block_rows, grid->n_rows - piece_out->row);
+    panels_of_run(grid, task % grid->n_runs, &piece_out->begin, &piece_out->end);
     return true;
 }
 
 /* A piece of all the products laid side by side. */
-static void multiply_piece(const struct wefti_forward_thread *lane,
-                           const struct wefti_forward_acts *acts,
-                           const struct wefti_forward_product *products, uint32_t n_products,
-                           const struct wefti_forward_piece *piece) {
+static void multiply_side_by_side(const struct wefti_forward_thread *thread,
+                                  const struct wefti_forward_acts *acts,
+                                  const struct wefti_forward_product *products, uint32_t n_products,
+                                  const struct wefti_forward_piece *piece) {
     uint32_t first = 0;
     for (uint32_t i = 0; i < n_products; i++) {
         uint32_t n_panels = products[i].matrix->n_panels;
@@ -154,13 +155,13 @@ static void multiply_piece(const struct wefti_forward_thread *lane,
         if (begin < end) {
             const struct wefti_forward_piece own = {piece->row, piece->n_rows, begin - first,
                                                     end - first};
-            wefti_forward_multiply_piece(lane->f, acts, &products[i], &own);
+            wefti_forward_multiply_piece(thread->forward, acts, &products[i], &own);
         }
         first += n_panels;
     }
 }
 
-void wefti_forward_multiply(const struct wefti_forward_thread *lane,
+void wefti_forward_multiply(const struct wefti_forward_thread *thread,
                             const struct wefti_forward_acts *acts, uint32_t n_rows,
                             const struct wefti_forward_product *products, uint32_t n_products) {
     uint32_t n_panels = 0;
@@ -168,22 +169,23 @@ void wefti_forward_multiply(const struct wefti_forward_thread *lane,
         n_panels += products[i].matrix->n_panels;
     }
     size_t panel_bytes = products[0].matrix->panel_bytes;
-    struct cut cut = make_cut(lane->f, acts, n_rows, panel_bytes, n_panels, n_panels);
+    struct task_grid grid =
+        make_task_grid(thread->forward, acts, n_rows, panel_bytes, n_panels, n_panels);
     struct wefti_forward_piece piece;
-    while (take_piece(lane, &cut, &piece)) {
-        multiply_piece(lane, acts, products, n_products, &piece);
+    while (take_piece(thread, &grid, &piece)) {
+        multiply_side_by_side(thread, acts, products, n_products, &piece);
     }
-    wefti_forward_end_phase(lane);
+    wefti_forward_end_phase(thread);
 }
 
 /* Gate goes where the result belongs, up into scratch. Panels are contiguous, so a run of them is a
  * matrix of its own. */
-void wefti_forward_gate_up_piece(const struct wefti_forward_thread *lane,
+void wefti_forward_gate_up_piece(const struct wefti_forward_thread *thread,
                                  const struct wefti_forward_acts *acts,
                                  const struct wefti_forward_product *gate,
                                  const struct wefti_weights_matrix *up_matrix,
                                  const struct wefti_forward_piece *piece) {
-    struct wefti_forward *f = lane->f;
+    struct wefti_forward *f = thread->forward;
     wefti_forward_multiply_piece(f, acts, gate, piece);
 
     uint32_t column = piece->begin * WEFT_PANEL, n_panels = piece->end - piece->begin;
@@ -194,31 +196,31 @@ void wefti_forward_gate_up_piece(const struct wefti_forward_thread *lane,
     enum weft_kern_act form = weft_kern_act_of(run.kind);
     shifted.rows[form] += piece->row * shifted.row_bytes[form];
     const struct wefti_forward_product up = {
-        .matrix = &run, .c = lane->scratch->tile, .ldc = (size_t)n_panels * WEFT_PANEL};
+        .matrix = &run, .c = thread->scratch->tile, .ldc = (size_t)n_panels * WEFT_PANEL};
     const struct wefti_forward_piece whole = {0, piece->n_rows, 0, n_panels};
     wefti_forward_multiply_piece(f, &shifted, &up, &whole);
 
-    uint64_t begin_ns = lane->log ? weft_now_ns() : 0;
+    uint64_t begin_ns = thread->log ? weft_now_ns() : 0;
     for (uint32_t r = 0; r < piece->n_rows; r++) {
         float *y = gate->c + (piece->row + r) * gate->ldc + column;
         (f->gelu ? f->kern->gelu_mul : f->kern->silu_mul)(y, up.c + r * up.ldc, run.n, y);
     }
-    if (lane->log) wefti_profile_mark_aside(lane->log, WEFT_ENG_OP_SILU_MUL, begin_ns);
+    if (thread->log) wefti_profile_mark_aside(thread->log, WEFT_ENG_OP_SILU_MUL, begin_ns);
 }
 
-void wefti_forward_gate_up(const struct wefti_forward_thread *lane,
+void wefti_forward_gate_up(const struct wefti_forward_thread *thread,
                            const struct wefti_forward_acts *acts,
                            const struct wefti_weights_layer *layer, uint32_t n_rows) {
     uint32_t rows = weft_min_u32(n_rows, WEFTI_FORWARD_BLOCK_ROWS_MAX);
     uint32_t panels_max = WEFTI_FORWARD_FFN_TILE_FLOATS / WEFT_PANEL / rows /
                           WEFTI_FORWARD_TILE_PANELS * WEFTI_FORWARD_TILE_PANELS;
-    struct cut cut =
-        make_cut(lane->f, acts, n_rows, layer->gate.panel_bytes, layer->gate.n_panels, panels_max);
+    struct task_grid grid = make_task_grid(thread->forward, acts, n_rows, layer->gate.panel_bytes,
+                                           layer->gate.n_panels, panels_max);
     const struct wefti_forward_product gate = {
-        .matrix = &layer->gate, .c = lane->f->ffn, .ldc = lane->f->ffn_stride};
+        .matrix = &layer->gate, .c = thread->forward->ffn, .ldc = thread->forward->ffn_stride};
     struct wefti_forward_piece piece;
-    while (take_piece(lane, &cut, &piece)) {
-        wefti_forward_gate_up_piece(lane, acts, &gate, &layer->up, &piece);
+    while (take_piece(thread, &grid, &piece)) {
+        wefti_forward_gate_up_piece(thread, acts, &gate, &layer->up, &piece);
     }
-    wefti_forward_end_phase(lane);
+    wefti_forward_end_phase(thread);
 }

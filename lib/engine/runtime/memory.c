@@ -15,8 +15,8 @@ void wefti_memory_unmap(void *base, size_t bytes) {
     if (base) (void)munmap(base, bytes);
 }
 
-void *wefti_memory_reserve(struct wefti_memory_layout *carver, size_t count, size_t elem_bytes) {
-    void *piece = carver->base ? carver->base + carver->used : NULL;
-    carver->used += weft_round_up(count * elem_bytes, 64);
+void *wefti_memory_reserve(struct wefti_memory_layout *layout, size_t count, size_t elem_bytes) {
+    void *piece = layout->base ? layout->base + layout->used : NULL;
+    layout->used += weft_round_up(count * elem_bytes, 64);
     return piece;
 }

@@ -22,7 +22,7 @@ size_t wefti_shadow_bytes(void) {
 struct check {
     struct wefti_slots *slots;
     const struct weft_step_plan *plan;
-    bool fresh;
+    bool is_new_epoch;
     uint64_t logprob_bytes; /* of the rows so far */
     struct weft_errmsg *why;
 };
@@ -34,7 +34,7 @@ static struct wefti_slot_shadow *shadow_of(const struct check *check, uint32_t s
     if (shadow->stamp == slots->shadow_stamp) return shadow;
     const struct wefti_slot *slot = &slots->slots[slot_idx];
     *shadow = (struct wefti_slot_shadow){.stamp = slots->shadow_stamp};
-    if (check->fresh) return shadow;
+    if (check->is_new_epoch) return shadow;
     shadow->used = slot->used;
     shadow->gen_known = slot->gen_known;
     shadow->finished = slot->finish != WEFT_FINISH_NONE;
@@ -202,10 +202,10 @@ static weft_err check_rows(struct check *check) {
     return WEFT_OK;
 }
 
-weft_err wefti_plan_check(struct wefti_slots *slots, const struct weft_step_plan *plan, bool fresh,
-                          struct weft_errmsg *why) {
+weft_err wefti_plan_check(struct wefti_slots *slots, const struct weft_step_plan *plan,
+                          bool is_new_epoch, struct weft_errmsg *why) {
     slots->shadow_stamp++; /* 64 bits: never comes round */
-    struct check check = {.slots = slots, .plan = plan, .fresh = fresh, .why = why};
+    struct check check = {.slots = slots, .plan = plan, .is_new_epoch = is_new_epoch, .why = why};
     weft_err err = check_releases(&check);
     if (!err) err = check_starts(&check);
     if (!err) err = check_copies(&check);

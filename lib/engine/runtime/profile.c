@@ -56,12 +56,12 @@ const char *weft_eng_op_name(enum weft_eng_op op) {
 
 /* ----------------------------------------------------------------------------------- memory --- */
 
-static void lay_out(struct wefti_profile *profile, struct wefti_memory_layout *carver) {
+static void lay_out(struct wefti_profile *profile, struct wefti_memory_layout *layout) {
     uint32_t n_logs = profile->n_threads + 1;
-    profile->logs = wefti_memory_reserve(carver, n_logs, sizeof *profile->logs);
+    profile->logs = wefti_memory_reserve(layout, n_logs, sizeof *profile->logs);
     for (uint32_t i = 0; i < n_logs; i++) {
-        struct weft_eng_span *ring = wefti_memory_reserve(carver, WEFT_ENG_SPANS_MAX, sizeof *ring);
-        if (carver->base) profile->logs[i].ring = ring;
+        struct weft_eng_span *ring = wefti_memory_reserve(layout, WEFT_ENG_SPANS_MAX, sizeof *ring);
+        if (layout->base) profile->logs[i].ring = ring;
     }
 }
 
@@ -71,9 +71,9 @@ weft_err wefti_profile_new(uint32_t n_threads, struct wefti_profile **profile_ou
     struct wefti_profile *profile = calloc(1, sizeof *profile);
     if (!profile) return weft_err_set(why, WEFT_E_NOMEM, "no memory for the profile");
     profile->n_threads = n_threads;
-    struct wefti_memory_layout carver = {0};
-    lay_out(profile, &carver);
-    profile->map_bytes = carver.used;
+    struct wefti_memory_layout layout = {0};
+    lay_out(profile, &layout);
+    profile->map_bytes = layout.used;
     profile->map = wefti_memory_map(profile->map_bytes);
     if (!profile->map) {
         weft_err err = weft_err_set(why, WEFT_E_NOMEM, "no memory for a profile of %zu bytes",
@@ -81,8 +81,8 @@ weft_err wefti_profile_new(uint32_t n_threads, struct wefti_profile **profile_ou
         free(profile);
         return err;
     }
-    carver = (struct wefti_memory_layout){.base = profile->map};
-    lay_out(profile, &carver);
+    layout = (struct wefti_memory_layout){.base = profile->map};
+    lay_out(profile, &layout);
     wefti_profile_reset(profile);
     *profile_out = profile;
     return WEFT_OK;

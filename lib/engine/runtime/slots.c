@@ -6,18 +6,18 @@
 
 #include "base/check.h"
 
-static void lay_out(struct wefti_slots *s, struct wefti_memory_layout *carver) {
-    s->slots = wefti_memory_reserve(carver, s->n_slots, sizeof *s->slots);
-    s->shadows = wefti_memory_reserve(carver, s->n_slots, wefti_shadow_bytes());
+static void lay_out(struct wefti_slots *s, struct wefti_memory_layout *layout) {
+    s->slots = wefti_memory_reserve(layout, s->n_slots, sizeof *s->slots);
+    s->shadows = wefti_memory_reserve(layout, s->n_slots, wefti_shadow_bytes());
     for (uint32_t i = 0; i < s->n_slots; i++) {
         struct wefti_slot slot = {
-            .tokens = wefti_memory_reserve(carver, s->max_model_len, sizeof(uint32_t)),
-            .table = wefti_memory_reserve(carver, s->table_cap, sizeof(uint32_t)),
-            .stop_tokens = wefti_memory_reserve(carver, WEFT_STOP_TOKENS_MAX, sizeof(uint32_t)),
+            .tokens = wefti_memory_reserve(layout, s->max_model_len, sizeof(uint32_t)),
+            .table = wefti_memory_reserve(layout, s->table_cap, sizeof(uint32_t)),
+            .stop_tokens = wefti_memory_reserve(layout, WEFT_STOP_TOKENS_MAX, sizeof(uint32_t)),
             .bias =
-                wefti_memory_reserve(carver, WEFT_LOGIT_BIAS_MAX, sizeof(struct weft_logit_bias)),
+                wefti_memory_reserve(layout, WEFT_LOGIT_BIAS_MAX, sizeof(struct weft_logit_bias)),
         };
-        if (carver->base) s->slots[i] = slot;
+        if (layout->base) s->slots[i] = slot;
     }
 }
 
@@ -33,15 +33,15 @@ weft_err wefti_slots_init(struct wefti_slots *slots, const struct weft_eng_info 
         /* One more than a full sequence needs: blocks are granted a step ahead. */
         .table_cap = (info->max_model_len + info->block_size - 1) / info->block_size + 1,
     };
-    struct wefti_memory_layout carver = {0};
-    lay_out(slots, &carver);
-    slots->map_bytes = carver.used;
+    struct wefti_memory_layout layout = {0};
+    lay_out(slots, &layout);
+    slots->map_bytes = layout.used;
     slots->map = wefti_memory_map(slots->map_bytes);
     if (!slots->map)
         return weft_err_set(why, WEFT_E_NOMEM, "no memory for %u sequences of %u tokens",
                             slots->n_slots, slots->max_model_len);
-    carver = (struct wefti_memory_layout){.base = slots->map};
-    lay_out(slots, &carver);
+    layout = (struct wefti_memory_layout){.base = slots->map};
+    lay_out(slots, &layout);
     return WEFT_OK;
 }
 

@@ -87,8 +87,9 @@ void wefti_calib_add(weft_eng_calib *calib, uint32_t layer, enum wefti_calib_inp
     double *sums = calib->sums + wefti_calib_offset(calib, layer, input);
     uint32_t n = input_columns(calib, input);
     for (uint32_t row = 0; row < n_rows; row++) {
-        uint32_t lane = row % group;
-        const float *x = (const float *)(const void *)(rows + (row - lane) * row_bytes) + lane;
+        uint32_t in_group = row % group;
+        const float *x =
+            (const float *)(const void *)(rows + (row - in_group) * row_bytes) + in_group;
         for (uint32_t i = 0; i < n; i++, x += group) {
             sums[i] += (double)*x * (double)*x;
         }

@@ -74,15 +74,15 @@ static struct storage storage_of(uint32_t stored) {
 }
 
 /* Its columns are not whole groups, so it gets int8 and one scale per output feature. */
-static void note_odd(struct wefti_weights_plan *plan, const struct weft_tensor *tensor) {
-    if (plan->n_odd++ == 0) plan->odd = tensor;
+static void note_ungrouped(struct wefti_weights_plan *plan, const struct weft_tensor *tensor) {
+    if (plan->n_ungrouped++ == 0) plan->first_ungrouped = tensor;
 }
 
 /* 8 bits of a float weight. */
 static uint32_t as_8_bits(struct wefti_weights_plan *plan, const struct weft_tensor *tensor) {
     if (plan->options->scheme != WEFT_ENG_SCHEME_GROUP) return WEFT_STORED_I8;
     if (tensor->dims[1] % weft_kern_group(WEFT_GEMM_Q8) == 0) return WEFT_DT_Q8_0;
-    note_odd(plan, tensor);
+    note_ungrouped(plan, tensor);
     return WEFT_STORED_I8;
 }
 
@@ -91,13 +91,13 @@ static uint32_t as_4_bits(struct wefti_weights_plan *plan, const struct weft_ten
     if (tensor == weft_model_head(plan->model)) return as_8_bits(plan, tensor);
     if (tensor->dims[1] % weft_kern_group(WEFT_GEMM_Q4_1) == 0)
         return plan->options->scheme == WEFT_ENG_SCHEME_GROUP ? WEFT_DT_Q4_0 : WEFT_DT_Q4_1;
-    note_odd(plan, tensor);
+    note_ungrouped(plan, tensor);
     return WEFT_STORED_I8;
 }
 
 /* As the file has it, or what `dtype` says. What is quantised already is not quantised again. */
-static uint32_t choose_form(struct wefti_weights_plan *plan, const struct weft_tensor *tensor,
-                            enum weft_eng_dtype dtype) {
+static uint32_t form_under_dtype(struct wefti_weights_plan *plan, const struct weft_tensor *tensor,
+                                 enum weft_eng_dtype dtype) {
     bool quantised = tensor->dtype >= WEFT_DT_Q8_0;
     switch (dtype) {
     case WEFT_ENG_DT_F32:
@@ -119,16 +119,16 @@ static uint32_t choose_form(struct wefti_weights_plan *plan, const struct weft_t
 
 /* A packed file has decided. Another --dtype than it was packed with is refused (by make_plan)
  * where it would have come to another form. */
-static uint32_t form_of(struct wefti_weights_plan *plan, const struct weft_tensor *tensor,
-                        enum wefti_calib_input input) {
+static uint32_t stored_form(struct wefti_weights_plan *plan, const struct weft_tensor *tensor,
+                            enum wefti_calib_input input) {
     bool by_layer = plan->options->layer_dtypes && input != WEFTI_CALIB_HEAD;
     if (!weft_model_packed(plan->model))
-        return choose_form(plan, tensor,
-                           by_layer ? plan->options->layer_dtypes[plan->layer]
-                                    : plan->options->dtype);
+        return form_under_dtype(plan, tensor,
+                                by_layer ? plan->options->layer_dtypes[plan->layer]
+                                         : plan->options->dtype);
     uint32_t form = weft_model_stored(plan->model, tensor);
     plan->dtype_misfits |= plan->options->dtype != WEFT_ENG_DT_AUTO &&
-                           choose_form(plan, tensor, plan->options->dtype) != form;
+                           form_under_dtype(plan, tensor, plan->options->dtype) != form;
     return form;
 }
 
@@ -159,7 +159,7 @@ static weft_err check_scheme(const struct weft_eng_options *options, struct weft
 
 /* The kernel of a stored weight. bf16 and int8 activations are for weights of such a type; where
  * they are asked for, other weights run with f32, which is more exact. */
-static enum weft_gemm_kind kind_of(struct wefti_weights_plan *plan, struct storage storage) {
+static enum weft_gemm_kind gemm_kind_for(struct wefti_weights_plan *plan, struct storage storage) {
     enum weft_eng_act act = plan->options->activations;
     enum weft_kern_act own = weft_kern_act_of(storage.fast);
     bool is_int8 = own != WEFT_ACT_F32 && own != WEFT_ACT_BF16;
@@ -208,13 +208,13 @@ static void split_segments(struct wefti_weights_matrix *matrix, uint32_t unit) {
 
 /* What reads the weights of a matrix: those of routers stay as the file has them and meet f32, for
  * the experts that they choose are to be the model's. */
-static enum weft_gemm_kind choose_kind(struct wefti_weights_plan *plan,
+static enum weft_gemm_kind matrix_kind(struct wefti_weights_plan *plan,
                                        const struct weft_tensor *tensor,
                                        enum wefti_calib_input input, uint32_t *form_out) {
     bool is_router = input == WEFTI_CALIB_ROUTER;
-    *form_out = is_router ? (uint32_t)tensor->dtype : form_of(plan, tensor, input);
+    *form_out = is_router ? (uint32_t)tensor->dtype : stored_form(plan, tensor, input);
     struct storage storage = storage_of(*form_out);
-    return is_router ? storage.exact : kind_of(plan, storage);
+    return is_router ? storage.exact : gemm_kind_for(plan, storage);
 }
 
 /* Shapes were checked when the model was opened. `split_unit`: 0 for one segment. */
@@ -223,7 +223,7 @@ static void place_matrix(struct wefti_weights_plan *plan, const struct weft_tens
                          struct wefti_weights_matrix *out) {
     WEFT_ASSERT(tensor->n_dims == 2 && tensor->dims[0] == n && tensor->dims[1] == k);
     uint32_t form;
-    enum weft_gemm_kind kind = choose_kind(plan, tensor, input, &form);
+    enum weft_gemm_kind kind = matrix_kind(plan, tensor, input, &form);
     size_t panel_bytes = weft_kern_panel_bytes(kind, k);
     *out = (struct wefti_weights_matrix){
         .kind = kind,
@@ -331,9 +331,9 @@ static void place_heads(struct wefti_weights_plan *plan, const struct weft_tenso
     uint32_t n_heads = weft_model_params(plan->model)->n_heads;
     WEFT_ASSERT(tensor->n_dims == 2 && tensor->dims[0] == (uint64_t)n_heads * step);
     WEFT_ASSERT(tensor->dims[1] == (turned ? n : k) && begin + (turned ? k : n) <= step);
-    uint32_t form = form_of(plan, tensor, WEFTI_CALIB_QKV);
+    uint32_t form = stored_form(plan, tensor, WEFTI_CALIB_QKV);
     if (turned) form = turned_form(form, tensor, k);
-    enum weft_gemm_kind kind = kind_of(plan, storage_of(form));
+    enum weft_gemm_kind kind = gemm_kind_for(plan, storage_of(form));
     *out = (struct wefti_weights_heads){.head_bytes = weft_kern_packed_bytes(kind, n, k)};
     out->first = (struct wefti_weights_matrix){
         .kind = kind,
@@ -425,7 +425,7 @@ static void place_embedding(struct wefti_weights_plan *plan, struct wefti_weight
 }
 
 /* What the options ask for and this model does not have. */
-static weft_err check_plan(const struct wefti_weights_plan *plan, struct weft_errmsg *why) {
+static weft_err check_wishes_met(const struct wefti_weights_plan *plan, struct weft_errmsg *why) {
     const struct weft_packed *packed = weft_model_packed(plan->model);
     const char *dtype = wefti_options_dtype_name(plan->options->dtype);
     bool scheme_asked = plan->options->scheme != WEFT_ENG_SCHEME_AUTO;
@@ -438,10 +438,10 @@ static weft_err check_plan(const struct wefti_weights_plan *plan, struct weft_er
                             "the model is packed as %s, which --dtype %s cannot change: leave it "
                             "out, or pack the model anew",
                             packed->packed_as, dtype);
-    if (plan->n_odd > 0 && !packed)
+    if (plan->n_ungrouped > 0 && !packed)
         weft_warn("%u weights get 8 bits and one scale per output feature: their columns are not a "
                   "multiple of 32 (%s has %" PRIu64 ")",
-                  plan->n_odd, plan->odd->name, plan->odd->dims[1]);
+                  plan->n_ungrouped, plan->first_ungrouped->name, plan->first_ungrouped->dims[1]);
     if (plan->n_kept > 0 && !packed)
         weft_warn("%u weights are quantised already: they stay as the file has them", plan->n_kept);
     if (plan->asked_kind_met) return WEFT_OK;
@@ -451,7 +451,7 @@ static weft_err check_plan(const struct wefti_weights_plan *plan, struct weft_er
 }
 
 /* What an uncalibrated pack does anyway is not told apart from one. */
-static weft_err take_calibration(struct wefti_weights_plan *plan, struct weft_errmsg *why) {
+static weft_err use_calibration(struct wefti_weights_plan *plan, struct weft_errmsg *why) {
     const struct weft_eng_options *options = plan->options;
     const struct weft_model_params *p = weft_model_params(plan->model);
     if (options->layer_dtypes && options->n_layer_dtypes != p->n_layers)
@@ -491,7 +491,7 @@ static weft_err check_experts(const struct wefti_weights *weights, uint32_t n_ex
 }
 
 /* Scratch of every thread for a panel's rows, where weights are in parts. */
-static weft_err take_joined(struct wefti_weights_plan *plan, struct weft_errmsg *why) {
+static weft_err make_room_to_join(struct wefti_weights_plan *plan, struct weft_errmsg *why) {
     for (size_t i = 0; i < weft_model_n_tensors(plan->model); i++) {
         const struct weft_tensor *tensor = weft_model_tensor(plan->model, i);
         size_t bytes = tensor->parts ? weft_tensor_row_bytes(tensor) * WEFT_PANEL : 0;
@@ -499,7 +499,7 @@ static weft_err take_joined(struct wefti_weights_plan *plan, struct weft_errmsg 
     }
     if (plan->joined_bytes == 0) return WEFT_OK;
     plan->joined =
-        wefti_memory_map(plan->joined_bytes * WEFT_THREADS_MAX); /* see take_calibration */
+        wefti_memory_map(plan->joined_bytes * WEFT_THREADS_MAX); /* see use_calibration */
     if (plan->joined) return WEFT_OK;
     return weft_err_set(why, WEFT_E_NOMEM, "no memory to put weights together in");
 }
@@ -534,8 +534,8 @@ weft_err wefti_weights_plan_make(struct wefti_weights_plan *plan, const weft_mod
     if (!plan->items || !plan->stored || !weights->layers || !weights->experts)
         return weft_err_set(why, WEFT_E_NOMEM, "no memory for the list of tensors");
     weft_err err = check_scheme(options, why);
-    if (!err) err = take_calibration(plan, why);
-    if (!err) err = take_joined(plan, why);
+    if (!err) err = use_calibration(plan, why);
+    if (!err) err = make_room_to_join(plan, why);
     if (!err && p->kv_lora > 0) err = make_room_to_turn(plan, why);
     if (err) return err;
     for (size_t i = 0; i < weft_model_n_tensors(model); i++)
@@ -555,7 +555,7 @@ weft_err wefti_weights_plan_make(struct wefti_weights_plan *plan, const weft_mod
     weights->bytes = weft_round_up(plan->used, WEFT_PACKED_PAGE);
     weights->step_bytes = plan->step_bytes;
     err = check_experts(weights, p->moe.n_experts, why);
-    return err ? err : check_plan(plan, why);
+    return err ? err : check_wishes_met(plan, why);
 }
 
 void wefti_weights_plan_fini(struct wefti_weights_plan *plan) {

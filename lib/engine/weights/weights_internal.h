@@ -52,8 +52,8 @@ struct wefti_weights_plan {
     uint64_t hash, place_hash;
     bool asked_kind_met; /* some matrix runs with the activations that were asked for */
     uint32_t n_kept;     /* weights that are quantised already and stay so, whatever --dtype says */
-    uint32_t n_odd;      /* weights whose columns are not whole groups, and the first of them */
-    const struct weft_tensor *odd;
+    uint32_t n_ungrouped; /* weights whose columns are not whole groups, and the first of them */
+    const struct weft_tensor *first_ungrouped;
     bool dtype_misfits; /* the model is packed, and --dtype would have packed it otherwise */
 };
 
