@@ -1,395 +1,254 @@
-/* Quantised weights of a Hugging Face folder: the tensors that belong together become one, under
- * the name that a weight which is not quantised has ("x.weight"), so that everything behind this
- * sees one tensor per role. Shapes are checked against each other here; those of the roles follow.
- *
- *   FP8    x.weight [n, k] e4m3, x.weight_scale_inv [ceil(n / rows), ceil(k / cols)]
- *   GPTQ   x.qweight [k/8, n] i32, x.scales [groups, n], x.qzeros [groups, n/8] i32, and perhaps
- *          x.g_idx [k] i32: the groups of the columns. Eight columns, or zeros, are in a word, the
- *          first in its lowest bits.
- *   AWQ    x.qweight [k, n/8] i32, x.scales [groups, n], x.qzeros [groups, n/8] i32: the features
- *          of a word stand in the order 0, 2, 4, 6, 1, 3, 5, 7
- *   NF4    x.weight [n * k / 2, 1] u8, the first of two in the high half, and beside it, with
- *          "x.weight." before their names: quant_state.bitsandbytes__nf4, JSON, with the shape and
- *          the size of a block; quant_map [16]; absmax [blocks] f32, or u8, which stand for values
- *          of nested_quant_map [256] times nested_absmax [blocks of blocks] plus nested_offset
- */
+/* Rows of weights that are in parts, put together as their type has them, or as f32. */
 #include "parts.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "base/check.h"
 
-enum fate { PLAIN, JOINED, PIECE };
+enum { F8_GROUP = 128 }; /* columns behind a scale */
 
-struct joiner {
-    weft_model *model;
-    const char *path;
-    struct weft_errmsg *why;
-    unsigned char *fates; /* [model->n_tensors], enum fate */
-    size_t n_parts;
-    /* The one that is being joined: */
-    const struct weft_tensor *codes;
-    int base_len; /* of its name, without what says that it is the codes */
-    struct weft_parts *parts;
-};
-
-static weft_err refuse(const struct joiner *j, const struct weft_tensor *tensor,
-                       const char *fault) {
-    struct wefti_shown shown = wefti_show(tensor->name, strlen(tensor->name));
-    return weft_err_set(j->why, WEFT_E_PROTO, "%s: tensor '%s' %s", j->path, shown.text, fault);
+static float read_scale(const struct weft_parts *parts, uint64_t idx) {
+    const unsigned char *at = parts->pieces[WEFTI_PIECE_SCALES].at;
+    uint16_t half;
+    float scale;
+    if (parts->scale_dtype == WEFT_DT_F32) {
+        memcpy(&scale, at + idx * sizeof scale, sizeof scale);
+        return scale;
+    }
+    memcpy(&half, at + idx * sizeof half, sizeof half);
+    return parts->scale_dtype == WEFT_DT_F16 ? wefti_f32_from_f16(half)
+                                             : wefti_f32_from_bits((uint32_t)half << 16);
 }
 
-static void set_piece(struct joiner *j, enum wefti_piece piece, const struct weft_tensor *tensor) {
-    j->parts->pieces[piece] = (struct wefti_piece_data){tensor->data, tensor->bytes};
-    j->fates[tensor - j->model->tensors] = tensor == j->codes ? JOINED : PIECE;
-}
-
-/* The tensor beside the codes whose name has `suffix` in place of theirs; *out NULL: there is none.
+/* --------------------------------------------------------------------------------------- FP8 ---
  */
-static weft_err find_piece(struct joiner *j, const char *suffix, bool is_needed,
-                           const struct weft_tensor **out) {
-    char name[WEFTI_TENSOR_NAME_BYTES_MAX + 64];
-    (void)snprintf(name, sizeof name, "%.*s%s", j->base_len, j->codes->name, suffix);
-    *out = weft_model_find(j->model, name);
-    if (*out || !is_needed) return WEFT_OK;
-    struct wefti_shown shown = wefti_show(name, strlen(name));
-    return weft_err_set(j->why, WEFT_E_PROTO, "%s: tensor '%s' is missing", j->path, shown.text);
+
+static float f8_scale(const struct weft_parts *parts, uint64_t row, uint64_t col) {
+    uint64_t block = row / parts->quant.block_rows * parts->scale_cols;
+    return read_scale(parts, block + col / parts->quant.block_cols);
 }
 
-static weft_err check_vector(const struct joiner *j, const struct weft_tensor *tensor, uint64_t n) {
-    if (tensor->n_dims == 1 && tensor->dims[0] == n) return WEFT_OK;
-    char fault[128];
-    (void)snprintf(fault, sizeof fault,
-                   "has another shape than [%" PRIu64 "], which its weight asks for", n);
-    return refuse(j, tensor, fault);
+static const unsigned char *f8_codes(const struct weft_parts *parts, uint64_t row) {
+    return parts->pieces[WEFTI_PIECE_CODES].at + row * parts->k;
 }
 
-static weft_err check_shape(const struct joiner *j, const struct weft_tensor *tensor, uint64_t rows,
-                            uint64_t cols) {
-    if (tensor->n_dims == 2 && tensor->dims[0] == rows && tensor->dims[1] == cols) return WEFT_OK;
-    char fault[128];
-    (void)snprintf(fault, sizeof fault,
-                   "has another shape than [%" PRIu64 ", %" PRIu64 "], which its weight asks for",
-                   rows, cols);
-    return refuse(j, tensor, fault);
+static void f8_row(const struct weft_parts *parts, uint64_t row, unsigned char *out) {
+    for (uint64_t k = 0; k < parts->k; k += F8_GROUP) {
+        size_t n = parts->k - k < F8_GROUP ? parts->k - k : F8_GROUP;
+        float scale = f8_scale(parts, row, k);
+        memcpy(out, &scale, sizeof scale);
+        memcpy(out + sizeof scale, f8_codes(parts, row) + k, n);
+        out += sizeof scale + n;
+    }
 }
 
-static bool is_float(enum weft_dtype dtype) {
-    return dtype == WEFT_DT_F32 || dtype == WEFT_DT_F16 || dtype == WEFT_DT_BF16;
+/* Its bits are those of an f16 256 times smaller, except for NaN. */
+static float f8_value(unsigned char code) {
+    if ((code & 0x7fu) == 0x7fu) return wefti_f32_from_bits(0x7fc00000u);
+    uint32_t half = (uint32_t)(code & 0x80u) << 8 | (uint32_t)(code & 0x7fu) << 7;
+    return 256.0f * wefti_f32_from_f16((uint16_t)half);
 }
 
-static uint64_t ceil_div(uint64_t a, uint64_t b) {
-    return a / b + (a % b != 0);
+static void f8_row_f32(const struct weft_parts *parts, uint64_t row, float *out) {
+    for (uint64_t k = 0; k < parts->k; k++)
+        out[k] = f8_scale(parts, row, k) * f8_value(f8_codes(parts, row)[k]);
 }
 
-static weft_err join_fp8(struct joiner *j, struct weft_tensor *out) {
-    struct weft_parts *parts = j->parts;
-    const struct weft_tensor *scales;
-    if (j->codes->n_dims != 2) return refuse(j, j->codes, "is quantised and no matrix");
-    weft_err err = find_piece(j, ".weight_scale_inv", true, &scales);
-    if (err) return err;
-    parts->n = j->codes->dims[0];
-    parts->k = j->codes->dims[1];
-    parts->scale_cols = ceil_div(parts->k, parts->quant.block_cols);
-    err = check_shape(j, scales, ceil_div(parts->n, parts->quant.block_rows), parts->scale_cols);
-    if (err) return err;
-    if (!is_float(scales->dtype)) return refuse(j, scales, "holds scales and no floats");
-    parts->scale_dtype = scales->dtype;
-    set_piece(j, WEFTI_PIECE_SCALES, scales);
-    out->dtype = WEFT_DT_F8_E4M3;
-    return WEFT_OK;
+/* ----------------------------------------------------------------------------- GPTQ and AWQ ---
+ */
+
+enum { Q4_BLOCK = 32, Q4_BLOCK_BYTES = 2 + 1 + Q4_BLOCK / 2 };
+
+/* Where in a word of AWQ a feature stands. */
+static const uint32_t awq_place[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+
+static uint32_t read_word(const struct weft_parts *parts, enum wefti_piece piece, uint64_t idx) {
+    uint32_t word;
+    memcpy(&word, parts->pieces[piece].at + idx * sizeof word, sizeof word);
+    return word;
 }
 
-/* Scales and zeros of every group. */
-static weft_err take_groups(struct joiner *j) {
-    struct weft_parts *parts = j->parts;
-    const struct weft_tensor *scales, *zeros;
-    weft_err err = find_piece(j, ".scales", true, &scales);
-    if (!err) err = find_piece(j, ".qzeros", true, &zeros);
-    if (err) return err;
-    if (parts->n % 8 != 0) return refuse(j, j->codes, "has features that are not a multiple of 8");
-    parts->group = parts->quant.block_cols ? parts->quant.block_cols : parts->k;
-    parts->n_groups = ceil_div(parts->k, parts->group);
-    err = check_shape(j, scales, parts->n_groups, parts->n);
-    if (!err) err = check_shape(j, zeros, parts->n_groups, parts->n / 8);
-    if (err) return err;
-    if (!is_float(scales->dtype)) return refuse(j, scales, "holds scales and no floats");
-    if (zeros->dtype != WEFT_DT_I32) return refuse(j, zeros, "holds zeros and is not of type i32");
-    parts->scale_dtype = scales->dtype;
-    set_piece(j, WEFTI_PIECE_SCALES, scales);
-    set_piece(j, WEFTI_PIECE_ZEROS, zeros);
-    return WEFT_OK;
+static uint32_t place_of_row(const struct weft_parts *parts, uint64_t row) {
+    return parts->quant.method == WEFT_QUANT_AWQ ? awq_place[row % 8] : (uint32_t)(row % 8);
 }
 
-/* Whole blocks of 32 columns and f16 scales, or it is read as f32. Blocks have one scale each, or
- * a table of as many. */
-static enum weft_dtype form_of(const struct weft_parts *parts) {
-    if (parts->k % 32 != 0 || parts->scale_dtype != WEFT_DT_F16) return WEFT_DT_F32;
-    if (!parts->pieces[WEFTI_PIECE_GROUPS].at && (parts->n_groups == 1 || parts->group % 32 == 0))
-        return WEFT_DT_Q4_Z;
-    return parts->n_groups <= parts->k / 32 && parts->n_groups <= UINT16_MAX ? WEFT_DT_Q4_G
-                                                                             : WEFT_DT_F32;
+static uint32_t q4_code(const struct weft_parts *parts, uint64_t row, uint64_t k) {
+    if (parts->quant.method == WEFT_QUANT_AWQ) {
+        uint32_t word = read_word(parts, WEFTI_PIECE_CODES, k * (parts->n / 8) + row / 8);
+        return word >> 4 * place_of_row(parts, row) & 15u;
+    }
+    return read_word(parts, WEFTI_PIECE_CODES, k / 8 * parts->n + row) >> 4 * (k % 8) & 15u;
 }
 
-/* x.g_idx, which is kept only where it says more than what follows from the size of a group. */
-static weft_err take_order(struct joiner *j) {
-    struct weft_parts *parts = j->parts;
-    const struct weft_tensor *order;
-    bool ascends = true;
-    weft_err err = find_piece(j, ".g_idx", false, &order);
-    if (err || !order) return err;
-    err = check_vector(j, order, parts->k);
-    if (err) return err;
-    if (order->dtype != WEFT_DT_I32) return refuse(j, order, "holds groups and is not of type i32");
+static uint32_t q4_zero(const struct weft_parts *parts, uint64_t row, uint64_t group) {
+    uint32_t word = read_word(parts, WEFTI_PIECE_ZEROS, group * (parts->n / 8) + row / 8);
+    uint32_t zero = word >> 4 * place_of_row(parts, row) & 15u;
+    return parts->quant.zeros_less_one ? (zero + 1) & 15u : zero;
+}
+
+/* Scale and zero, then the codes: columns 0..15 in the low halves of 16 bytes, 16..31 in the high
+ * ones. */
+static void q4_block(const struct weft_parts *parts, uint64_t row, uint64_t k0,
+                     unsigned char out[Q4_BLOCK_BYTES]) {
+    uint64_t group = k0 / parts->group;
+    memcpy(out, parts->pieces[WEFTI_PIECE_SCALES].at + (group * parts->n + row) * 2, 2);
+    out[2] = (unsigned char)q4_zero(parts, row, group);
+    for (uint32_t i = 0; i < Q4_BLOCK / 2; i++) {
+        uint32_t low = q4_code(parts, row, k0 + i);
+        out[3 + i] = (unsigned char)(low | q4_code(parts, row, k0 + Q4_BLOCK / 2 + i) << 4);
+    }
+}
+
+/* Rows inside, because in the file they lie side by side. */
+static void q4_rows(const struct weft_parts *parts, uint64_t row_begin, uint64_t n_rows,
+                    size_t row_bytes, unsigned char *out) {
+    for (uint64_t k0 = 0; k0 < parts->k; k0 += Q4_BLOCK, out += Q4_BLOCK_BYTES) {
+        for (uint64_t i = 0; i < n_rows; i++)
+            q4_block(parts, row_begin + i, k0, out + i * row_bytes);
+    }
+}
+
+/* The group of column k. */
+static uint64_t q4_group(const struct weft_parts *parts, uint64_t k) {
+    bool ordered = parts->pieces[WEFTI_PIECE_GROUPS].at != NULL;
+    return ordered ? read_word(parts, WEFTI_PIECE_GROUPS, k) : k / parts->group;
+}
+
+/* Scales and zeros of as many groups as there are blocks of 32 columns, the groups of all columns,
+ * then codes: of two columns the first in the low half. */
+static void q4_ordered_row(const struct weft_parts *parts, uint64_t row, unsigned char *out) {
+    uint64_t n_groups = parts->k / Q4_BLOCK;
+    unsigned char *zeros = out + n_groups * 2, *groups = zeros + n_groups;
+    unsigned char *codes = groups + parts->k * 2;
+    memset(out, 0, n_groups * 3);
+    for (uint64_t g = 0; g < parts->n_groups; g++) {
+        memcpy(out + g * 2, parts->pieces[WEFTI_PIECE_SCALES].at + (g * parts->n + row) * 2, 2);
+        zeros[g] = (unsigned char)q4_zero(parts, row, g);
+    }
     for (uint64_t k = 0; k < parts->k; k++) {
-        int32_t group;
-        memcpy(&group, (const unsigned char *)order->data + k * sizeof group, sizeof group);
-        if (group < 0 || (uint64_t)group >= parts->n_groups)
-            return refuse(j, order, "names a group that there is not");
-        ascends = ascends && (uint64_t)group == k / parts->group;
+        uint16_t group = (uint16_t)q4_group(parts, k);
+        memcpy(groups + k * sizeof group, &group, sizeof group);
     }
-    set_piece(j, WEFTI_PIECE_GROUPS, order);
-    if (ascends) parts->pieces[WEFTI_PIECE_GROUPS] = (struct wefti_piece_data){0};
-    return WEFT_OK;
+    for (uint64_t k = 0; k < parts->k; k += 2)
+        codes[k / 2] = (unsigned char)(q4_code(parts, row, k) | q4_code(parts, row, k + 1) << 4);
 }
 
-static weft_err join_gptq(struct joiner *j, struct weft_tensor *out) {
-    struct weft_parts *parts = j->parts;
-    if (j->codes->n_dims != 2) return refuse(j, j->codes, "is quantised and no matrix");
-    parts->n = j->codes->dims[1];
-    /* The words are in the file, so eight times as many columns are still a small number. */
-    parts->k = j->codes->dims[0] * 8;
-    weft_err err = take_groups(j);
-    if (!err) err = take_order(j);
-    out->dtype = form_of(parts);
-    return err;
-}
-
-static weft_err join_awq(struct joiner *j, struct weft_tensor *out) {
-    struct weft_parts *parts = j->parts;
-    if (j->codes->n_dims != 2) return refuse(j, j->codes, "is quantised and no matrix");
-    parts->n = j->codes->dims[1] * 8;
-    parts->k = j->codes->dims[0];
-    weft_err err = take_groups(j);
-    out->dtype = form_of(parts);
-    return err;
-}
-
-static weft_err find_floats(struct joiner *j, const char *suffix, uint64_t n,
-                            const struct weft_tensor **out) {
-    weft_err err = find_piece(j, suffix, true, out);
-    if (err) return err;
-    WEFT_ASSERT(*out != NULL);
-    err = check_vector(j, *out, n);
-    if (!err && (*out)->dtype != WEFT_DT_F32) err = refuse(j, *out, "is not of type f32");
-    return err;
-}
-
-/* Sizes beyond these are in no file, and small enough to be multiplied. */
-static bool read_size(const json_t *value, uint64_t *out) {
-    return weft_json_u64(value, out) && *out > 0 && *out < (uint64_t)1 << 31;
-}
-
-static bool read_state(struct weft_parts *parts, const json_t *state) {
-    const json_t *shape = json_object_get(state, "shape");
-    const json_t *nested = json_object_get(state, "nested_blocksize");
-    const json_t *offset = json_object_get(state, "nested_offset");
-    const char *type = json_string_value(json_object_get(state, "quant_type"));
-    if (nested && (!read_size(nested, &parts->nested_block) || !json_is_number(offset)))
-        return false;
-    parts->nested_offset = (float)json_number_value(offset); /* 0 where there is none */
-    return type && strcmp(type, "nf4") == 0 && json_array_size(shape) == 2 &&
-           read_size(json_array_get(shape, 0), &parts->n) &&
-           read_size(json_array_get(shape, 1), &parts->k) &&
-           read_size(json_object_get(state, "blocksize"), &parts->block);
-}
-
-static weft_err take_state(struct joiner *j) {
-    const struct weft_tensor *tensor;
-    json_t *state;
-    weft_err err = find_piece(j, ".weight.quant_state.bitsandbytes__nf4", true, &tensor);
-    if (err) return err;
-    if (tensor->dtype != WEFT_DT_U8) return refuse(j, tensor, "is not of type u8");
-    err = wefti_json_parse(j->path, "the state of a quantised weight", tensor->data, tensor->bytes,
-                           JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &state, j->why);
-    if (err) return err;
-    bool fits = read_state(j->parts, state);
-    json_decref(state);
-    if (!fits) return refuse(j, tensor, "does not describe a matrix of nf4");
-    j->fates[tensor - j->model->tensors] = PIECE;
-    return WEFT_OK;
-}
-
-/* Scales that are quantised themselves. */
-static weft_err take_nested(struct joiner *j, uint64_t n_blocks) {
-    const struct weft_tensor *scales, *values;
-    if (j->parts->nested_block == 0)
-        return refuse(j, j->codes, "has quantised scales, and its state does not say how");
-    uint64_t n = ceil_div(n_blocks, j->parts->nested_block);
-    weft_err err = find_floats(j, ".weight.nested_absmax", n, &scales);
-    if (!err) err = find_floats(j, ".weight.nested_quant_map", 256, &values);
-    if (err) return err;
-    set_piece(j, WEFTI_PIECE_NESTED_SCALES, scales);
-    set_piece(j, WEFTI_PIECE_NESTED_VALUES, values);
-    return WEFT_OK;
-}
-
-static weft_err take_map(struct joiner *j) {
-    const struct weft_tensor *map;
-    weft_err err = find_floats(j, ".weight.quant_map", 16, &map);
-    if (err) return err;
-    for (uint32_t i = 0; i < 16; i++) {
-        float value;
-        memcpy(&value, (const unsigned char *)map->data + i * sizeof value, sizeof value);
-        if (value != wefti_nf4_values[i])
-            return refuse(j, map, "holds other values than those of nf4");
+static void q4_row_f32(const struct weft_parts *parts, uint64_t row, float *out) {
+    for (uint64_t k = 0; k < parts->k; k++) {
+        uint64_t group = q4_group(parts, k);
+        int32_t code = (int32_t)q4_code(parts, row, k) - (int32_t)q4_zero(parts, row, group);
+        out[k] = read_scale(parts, group * parts->n + row) * (float)code;
     }
-    j->fates[map - j->model->tensors] = PIECE;
-    return WEFT_OK;
 }
 
-static weft_err join_nf4(struct joiner *j, struct weft_tensor *out) {
-    struct weft_parts *parts = j->parts;
-    const struct weft_tensor *scales;
-    weft_err err = take_state(j);
-    if (!err) err = take_map(j);
-    if (!err) err = find_piece(j, ".weight.absmax", true, &scales);
-    if (err) return err;
-    uint64_t n_weights = parts->n * parts->k, n_blocks = ceil_div(n_weights, parts->block);
-    if (n_weights % 2 != 0 || j->codes->bytes != n_weights / 2)
-        return refuse(j, j->codes, "has not the bytes that its shape asks for");
-    err = check_vector(j, scales, n_blocks);
-    if (err) return err;
-    if (scales->dtype != WEFT_DT_U8 && scales->dtype != WEFT_DT_F32)
-        return refuse(j, scales, "is neither of type u8 nor f32");
-    parts->scale_dtype = scales->dtype;
-    set_piece(j, WEFTI_PIECE_SCALES, scales);
-    out->dtype = parts->k % 64 == 0 && parts->block % 64 == 0 ? WEFT_DT_NF4 : WEFT_DT_F32;
-    return scales->dtype == WEFT_DT_U8 ? take_nested(j, n_blocks) : WEFT_OK;
-}
+/* --------------------------------------------------------------------------------------- NF4 ---
+ */
 
-static const struct method {
-    const char *codes; /* how the name of the codes ends */
-    enum weft_dtype codes_dtype;
-    weft_err (*join)(struct joiner *j, struct weft_tensor *out);
-} methods[WEFT_QUANT_COUNT] = {
-    [WEFT_QUANT_FP8] = {".weight", WEFT_DT_F8_E4M3, join_fp8},
-    [WEFT_QUANT_GPTQ] = {".qweight", WEFT_DT_I32, join_gptq},
-    [WEFT_QUANT_AWQ] = {".qweight", WEFT_DT_I32, join_awq},
-    [WEFT_QUANT_BNB] = {".weight", WEFT_DT_U8, join_nf4},
+enum { NF4_BLOCK = 64, NF4_BLOCK_BYTES = 4 + NF4_BLOCK / 2 };
+
+const float wefti_nf4_values[16] = {
+    -1.0f,
+    -0.6961928009986877f,
+    -0.5250730514526367f,
+    -0.39491748809814453f,
+    -0.28444138169288635f,
+    -0.18477343022823334f,
+    -0.09105003625154495f,
+    0.0f,
+    0.07958029955625534f,
+    0.16093020141124725f,
+    0.24611230194568634f,
+    0.33791524171829224f,
+    0.44070982933044434f,
+    0.5626170039176941f,
+    0.7229568362236023f,
+    1.0f,
 };
 
-/* Whether a tensor holds codes: its base's length, or -1. */
-static int codes_base(const struct method *method, const struct weft_tensor *tensor) {
-    size_t len = strlen(tensor->name), end = strlen(method->codes);
-    bool holds = tensor->dtype == method->codes_dtype && len > end &&
-                 strcmp(tensor->name + len - end, method->codes) == 0;
-    return holds ? (int)(len - end) : -1;
+static float read_f32(const struct weft_parts *parts, enum wefti_piece piece, uint64_t idx) {
+    float value;
+    memcpy(&value, parts->pieces[piece].at + idx * sizeof value, sizeof value);
+    return value;
 }
 
-/* Tensor `idx`, which holds codes, becomes the whole weight. */
-static weft_err join_one(struct joiner *j, const struct method *method, size_t idx, int base_len) {
-    struct weft_tensor *tensor = &j->model->tensors[idx], whole = *tensor;
-    j->codes = tensor;
-    j->base_len = base_len;
-    j->parts = &j->model->parts[j->n_parts++];
-    j->parts->quant = j->model->params.quant;
-    set_piece(j, WEFTI_PIECE_CODES, tensor);
-    if (tensor->bytes == 0) return refuse(j, tensor, "is empty");
-    weft_err err = method->join(j, &whole);
-    if (err) return err;
-    whole.n_dims = 2;
-    whole.dims[0] = j->parts->n;
-    whole.dims[1] = j->parts->k;
-    whole.parts = j->parts;
-    whole.bytes = whole.dims[0] * weft_tensor_row_bytes(&whole); /* about that of its pieces */
-    whole.name = tensor->name;
-    *tensor = whole;
-    return WEFT_OK;
+/* Of weight `idx` of all; of quantised scales rounded twice, as the tool does. */
+static float nf4_scale(const struct weft_parts *parts, uint64_t idx) {
+    uint64_t block = idx / parts->block;
+    if (parts->scale_dtype == WEFT_DT_F32) return read_f32(parts, WEFTI_PIECE_SCALES, block);
+    unsigned char code = parts->pieces[WEFTI_PIECE_SCALES].at[block];
+    float scale = read_f32(parts, WEFTI_PIECE_NESTED_VALUES, code) *
+                  read_f32(parts, WEFTI_PIECE_NESTED_SCALES, block / parts->nested_block);
+    return scale + parts->nested_offset;
 }
 
-/* Pieces leave the list, and joined weights get the name that others have. */
-static weft_err take_names(struct joiner *j) {
-    weft_model *model = j->model;
-    size_t n = 0;
-    weft_err err = WEFT_OK;
-    const struct method *method = &methods[model->params.quant.method];
-    for (size_t i = 0; i < model->n_tensors; i++) {
-        struct weft_tensor tensor = model->tensors[i];
-        char *old = (char *)(uintptr_t)tensor.name, *name = NULL;
-        if (j->fates[i] == PIECE) {
-            free(old);
-            continue;
-        }
-        if (j->fates[i] == JOINED && strcmp(method->codes, ".weight") != 0) {
-            int base_len = (int)(strlen(old) - strlen(method->codes));
-            if (!err && asprintf(&name, "%.*s.weight", base_len, old) < 0)
-                err = weft_err_set(j->why, WEFT_E_NOMEM, "%s: out of memory", j->path);
-            if (!err) {
-                free(old);
-                tensor.name = name;
-            }
-        }
-        model->tensors[n++] = tensor;
+static void nf4_row(const struct weft_parts *parts, uint64_t row, unsigned char *out) {
+    for (uint64_t k = 0; k < parts->k; k += NF4_BLOCK, out += NF4_BLOCK_BYTES) {
+        uint64_t idx = row * parts->k + k;
+        float scale = nf4_scale(parts, idx);
+        memcpy(out, &scale, sizeof scale);
+        memcpy(out + sizeof scale, parts->pieces[WEFTI_PIECE_CODES].at + idx / 2, NF4_BLOCK / 2);
     }
-    model->n_tensors = n;
-    return err;
 }
 
-/* Whatever is still of a type that only pieces have. */
-static weft_err check_plain(const struct joiner *j) {
-    for (size_t i = 0; i < j->model->n_tensors; i++) {
-        const struct weft_tensor *tensor = &j->model->tensors[i];
-        if (tensor->parts || tensor->dtype < WEFT_DT_F8_E4M3) continue;
-        struct wefti_shown shown = wefti_show(tensor->name, strlen(tensor->name));
-        return weft_err_set(j->why, WEFT_E_UNSUPPORTED,
-                            "%s: tensor '%s' has type '%s' and belongs to no quantised weight",
-                            j->path, shown.text, weft_dtype_name(tensor->dtype));
+static void nf4_row_f32(const struct weft_parts *parts, uint64_t row, float *out) {
+    for (uint64_t k = 0; k < parts->k; k++) {
+        uint64_t idx = row * parts->k + k;
+        unsigned char pair = parts->pieces[WEFTI_PIECE_CODES].at[idx / 2];
+        out[k] = nf4_scale(parts, idx) * wefti_nf4_values[idx % 2 ? pair & 15 : pair >> 4];
     }
-    return WEFT_OK;
 }
 
-weft_err wefti_model_join(weft_model *model, const char *path, struct weft_errmsg *why) {
-    const struct method *method = &methods[model->params.quant.method];
-    struct joiner j = {.model = model, .path = path, .why = why};
-    if (!method->join) return WEFT_OK;
-    weft_err err = wefti_model_index(model, path, why);
-    if (err) return err;
-    j.fates = calloc(model->n_tensors + 1, sizeof *j.fates);
-    model->parts = calloc(model->n_tensors + 1, sizeof *model->parts);
-    if (!j.fates || !model->parts) {
-        err = weft_err_set(why, WEFT_E_NOMEM, "%s: out of memory", path);
-        goto cleanup;
-    }
-    for (size_t i = 0; i < model->n_tensors; i++) {
-        int base_len = codes_base(method, &model->tensors[i]);
-        if (base_len < 0) continue;
-        err = join_one(&j, method, i, base_len);
-        if (err) goto cleanup;
-    }
-    err = take_names(&j);
-    if (!err) err = check_plain(&j);
-cleanup:
-    free(j.fates);
-    return err;
+/* ----------------------------------------------------------------------------------- any row ---
+ */
+
+size_t weft_tensor_row_bytes(const struct weft_tensor *tensor) {
+    uint64_t k = tensor->dims[tensor->n_dims - 1];
+    if (tensor->dtype == WEFT_DT_F8_E4M3)
+        return (size_t)k + (size_t)((k + F8_GROUP - 1) / F8_GROUP) * sizeof(float);
+    return (size_t)k / weft_dtype_block_elems(tensor->dtype) *
+           weft_dtype_block_bytes(tensor->dtype);
 }
 
-uint64_t wefti_parts_hash(const struct weft_tensor *tensor, uint64_t seed) {
+void wefti_parts_row_f32(const struct weft_parts *parts, uint64_t row, float *out) {
+    WEFT_ASSERT(row < parts->n);
+    if (parts->quant.method == WEFT_QUANT_FP8)
+        f8_row_f32(parts, row, out);
+    else if (parts->quant.method == WEFT_QUANT_BNB)
+        nf4_row_f32(parts, row, out);
+    else
+        q4_row_f32(parts, row, out);
+}
+
+/* Rows of `parts` as their type has them. */
+static void join_rows(const struct weft_parts *parts, enum weft_dtype dtype, uint64_t row_begin,
+                      uint64_t n_rows, size_t row_bytes, unsigned char *out) {
+    WEFT_ASSERT(row_begin <= parts->n && n_rows <= parts->n - row_begin);
+    if (dtype == WEFT_DT_Q4_Z) {
+        q4_rows(parts, row_begin, n_rows, row_bytes, out);
+        return;
+    }
+    for (uint64_t i = 0; i < n_rows; i++, out += row_bytes) {
+        if (dtype == WEFT_DT_F8_E4M3)
+            f8_row(parts, row_begin + i, out);
+        else if (dtype == WEFT_DT_Q4_G)
+            q4_ordered_row(parts, row_begin + i, out);
+        else if (dtype == WEFT_DT_NF4)
+            nf4_row(parts, row_begin + i, out);
+        else
+            wefti_parts_row_f32(parts, row_begin + i, (float *)(void *)out);
+    }
+}
+
+void weft_tensor_rows(const struct weft_tensor *tensor, uint64_t row_begin, uint64_t n_rows,
+                      void *out) {
+    size_t row_bytes = weft_tensor_row_bytes(tensor);
     const struct weft_parts *parts = tensor->parts;
-    uint32_t offset; /* its bits */
-    memcpy(&offset, &parts->nested_offset, sizeof offset);
-    const uint64_t facts[] = {
-        parts->quant.method, parts->quant.block_rows, parts->quant.block_cols,
-        parts->scale_dtype,  tensor->parts_row,       parts->quant.zeros_less_one,
-        parts->block,        parts->nested_block,     offset};
-    uint64_t hash = XXH3_64bits_withSeed(facts, sizeof facts, seed);
-    for (uint32_t i = 0; i < WEFTI_PIECE_COUNT; i++) {
-        const struct wefti_piece_data *piece = &parts->pieces[i];
-        if (piece->at) hash = XXH3_64bits_withSeed(piece->at, piece->bytes, hash);
+    WEFT_ASSERT(tensor->n_dims == 2 && row_begin <= tensor->dims[0] &&
+                n_rows <= tensor->dims[0] - row_begin);
+    if (!parts) {
+        memcpy(out, (const unsigned char *)tensor->data + row_begin * row_bytes,
+               n_rows * row_bytes);
+        return;
     }
-    return hash;
+    join_rows(parts, tensor->dtype, tensor->parts_row + row_begin, n_rows, row_bytes, out);
 }

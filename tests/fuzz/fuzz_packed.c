@@ -9,7 +9,7 @@
 #include <xxhash.h>
 
 #include "base/check.h"
-#include "inside/model/packed.h"
+#include "inside/model/packed/packed.h"
 #include "unit/model_files.h"
 
 static void read_packed(const void *bytes, size_t n) {

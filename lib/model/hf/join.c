@@ -1,0 +1,395 @@
+/* Quantised weights of a Hugging Face folder: the tensors that belong together become one, under
+ * the name that a weight which is not quantised has ("x.weight"), so that everything behind this
+ * sees one tensor per role. Shapes are checked against each other here; those of the roles follow.
+ *
+ *   FP8    x.weight [n, k] e4m3, x.weight_scale_inv [ceil(n / rows), ceil(k / cols)]
+ *   GPTQ   x.qweight [k/8, n] i32, x.scales [groups, n], x.qzeros [groups, n/8] i32, and perhaps
+ *          x.g_idx [k] i32: the groups of the columns. Eight columns, or zeros, are in a word, the
+ *          first in its lowest bits.
+ *   AWQ    x.qweight [k, n/8] i32, x.scales [groups, n], x.qzeros [groups, n/8] i32: the features
+ *          of a word stand in the order 0, 2, 4, 6, 1, 3, 5, 7
+ *   NF4    x.weight [n * k / 2, 1] u8, the first of two in the high half, and beside it, with
+ *          "x.weight." before their names: quant_state.bitsandbytes__nf4, JSON, with the shape and
+ *          the size of a block; quant_map [16]; absmax [blocks] f32, or u8, which stand for values
+ *          of nested_quant_map [256] times nested_absmax [blocks of blocks] plus nested_offset
+ */
+#include "parts.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/check.h"
+
+enum fate { PLAIN, JOINED, PIECE };
+
+struct joiner {
+    weft_model *model;
+    const char *path;
+    struct weft_errmsg *why;
+    unsigned char *fates; /* [model->n_tensors], enum fate */
+    size_t n_parts;
+    /* The one that is being joined: */
+    const struct weft_tensor *codes;
+    int base_len; /* of its name, without what says that it is the codes */
+    struct weft_parts *parts;
+};
+
+static weft_err refuse(const struct joiner *j, const struct weft_tensor *tensor,
+                       const char *fault) {
+    struct wefti_shown shown = wefti_show(tensor->name, strlen(tensor->name));
+    return weft_err_set(j->why, WEFT_E_PROTO, "%s: tensor '%s' %s", j->path, shown.text, fault);
+}
+
+static void set_piece(struct joiner *j, enum wefti_piece piece, const struct weft_tensor *tensor) {
+    j->parts->pieces[piece] = (struct wefti_piece_data){tensor->data, tensor->bytes};
+    j->fates[tensor - j->model->tensors] = tensor == j->codes ? JOINED : PIECE;
+}
+
+/* The tensor beside the codes whose name has `suffix` in place of theirs; *out NULL: there is none.
+ */
+static weft_err find_piece(struct joiner *j, const char *suffix, bool is_needed,
+                           const struct weft_tensor **out) {
+    char name[WEFTI_TENSOR_NAME_BYTES_MAX + 64];
+    (void)snprintf(name, sizeof name, "%.*s%s", j->base_len, j->codes->name, suffix);
+    *out = weft_model_find(j->model, name);
+    if (*out || !is_needed) return WEFT_OK;
+    struct wefti_shown shown = wefti_show(name, strlen(name));
+    return weft_err_set(j->why, WEFT_E_PROTO, "%s: tensor '%s' is missing", j->path, shown.text);
+}
+
+static weft_err check_vector(const struct joiner *j, const struct weft_tensor *tensor, uint64_t n) {
+    if (tensor->n_dims == 1 && tensor->dims[0] == n) return WEFT_OK;
+    char fault[128];
+    (void)snprintf(fault, sizeof fault,
+                   "has another shape than [%" PRIu64 "], which its weight asks for", n);
+    return refuse(j, tensor, fault);
+}
+
+static weft_err check_shape(const struct joiner *j, const struct weft_tensor *tensor, uint64_t rows,
+                            uint64_t cols) {
+    if (tensor->n_dims == 2 && tensor->dims[0] == rows && tensor->dims[1] == cols) return WEFT_OK;
+    char fault[128];
+    (void)snprintf(fault, sizeof fault,
+                   "has another shape than [%" PRIu64 ", %" PRIu64 "], which its weight asks for",
+                   rows, cols);
+    return refuse(j, tensor, fault);
+}
+
+static bool is_float(enum weft_dtype dtype) {
+    return dtype == WEFT_DT_F32 || dtype == WEFT_DT_F16 || dtype == WEFT_DT_BF16;
+}
+
+static uint64_t ceil_div(uint64_t a, uint64_t b) {
+    return a / b + (a % b != 0);
+}
+
+static weft_err join_fp8(struct joiner *j, struct weft_tensor *out) {
+    struct weft_parts *parts = j->parts;
+    const struct weft_tensor *scales;
+    if (j->codes->n_dims != 2) return refuse(j, j->codes, "is quantised and no matrix");
+    weft_err err = find_piece(j, ".weight_scale_inv", true, &scales);
+    if (err) return err;
+    parts->n = j->codes->dims[0];
+    parts->k = j->codes->dims[1];
+    parts->scale_cols = ceil_div(parts->k, parts->quant.block_cols);
+    err = check_shape(j, scales, ceil_div(parts->n, parts->quant.block_rows), parts->scale_cols);
+    if (err) return err;
+    if (!is_float(scales->dtype)) return refuse(j, scales, "holds scales and no floats");
+    parts->scale_dtype = scales->dtype;
+    set_piece(j, WEFTI_PIECE_SCALES, scales);
+    out->dtype = WEFT_DT_F8_E4M3;
+    return WEFT_OK;
+}
+
+/* Scales and zeros of every group. */
+static weft_err take_groups(struct joiner *j) {
+    struct weft_parts *parts = j->parts;
+    const struct weft_tensor *scales, *zeros;
+    weft_err err = find_piece(j, ".scales", true, &scales);
+    if (!err) err = find_piece(j, ".qzeros", true, &zeros);
+    if (err) return err;
+    if (parts->n % 8 != 0) return refuse(j, j->codes, "has features that are not a multiple of 8");
+    parts->group = parts->quant.block_cols ? parts->quant.block_cols : parts->k;
+    parts->n_groups = ceil_div(parts->k, parts->group);
+    err = check_shape(j, scales, parts->n_groups, parts->n);
+    if (!err) err = check_shape(j, zeros, parts->n_groups, parts->n / 8);
+    if (err) return err;
+    if (!is_float(scales->dtype)) return refuse(j, scales, "holds scales and no floats");
+    if (zeros->dtype != WEFT_DT_I32) return refuse(j, zeros, "holds zeros and is not of type i32");
+    parts->scale_dtype = scales->dtype;
+    set_piece(j, WEFTI_PIECE_SCALES, scales);
+    set_piece(j, WEFTI_PIECE_ZEROS, zeros);
+    return WEFT_OK;
+}
+
+/* Whole blocks of 32 columns and f16 scales, or it is read as f32. Blocks have one scale each, or
+ * a table of as many. */
+static enum weft_dtype form_of(const struct weft_parts *parts) {
+    if (parts->k % 32 != 0 || parts->scale_dtype != WEFT_DT_F16) return WEFT_DT_F32;
+    if (!parts->pieces[WEFTI_PIECE_GROUPS].at && (parts->n_groups == 1 || parts->group % 32 == 0))
+        return WEFT_DT_Q4_Z;
+    return parts->n_groups <= parts->k / 32 && parts->n_groups <= UINT16_MAX ? WEFT_DT_Q4_G
+                                                                             : WEFT_DT_F32;
+}
+
+/* x.g_idx, which is kept only where it says more than what follows from the size of a group. */
+static weft_err take_order(struct joiner *j) {
+    struct weft_parts *parts = j->parts;
+    const struct weft_tensor *order;
+    bool ascends = true;
+    weft_err err = find_piece(j, ".g_idx", false, &order);
+    if (err || !order) return err;
+    err = check_vector(j, order, parts->k);
+    if (err) return err;
+    if (order->dtype != WEFT_DT_I32) return refuse(j, order, "holds groups and is not of type i32");
+    for (uint64_t k = 0; k < parts->k; k++) {
+        int32_t group;
+        memcpy(&group, (const unsigned char *)order->data + k * sizeof group, sizeof group);
+        if (group < 0 || (uint64_t)group >= parts->n_groups)
+            return refuse(j, order, "names a group that there is not");
+        ascends = ascends && (uint64_t)group == k / parts->group;
+    }
+    set_piece(j, WEFTI_PIECE_GROUPS, order);
+    if (ascends) parts->pieces[WEFTI_PIECE_GROUPS] = (struct wefti_piece_data){0};
+    return WEFT_OK;
+}
+
+static weft_err join_gptq(struct joiner *j, struct weft_tensor *out) {
+    struct weft_parts *parts = j->parts;
+    if (j->codes->n_dims != 2) return refuse(j, j->codes, "is quantised and no matrix");
+    parts->n = j->codes->dims[1];
+    /* The words are in the file, so eight times as many columns are still a small number. */
+    parts->k = j->codes->dims[0] * 8;
+    weft_err err = take_groups(j);
+    if (!err) err = take_order(j);
+    out->dtype = form_of(parts);
+    return err;
+}
+
+static weft_err join_awq(struct joiner *j, struct weft_tensor *out) {
+    struct weft_parts *parts = j->parts;
+    if (j->codes->n_dims != 2) return refuse(j, j->codes, "is quantised and no matrix");
+    parts->n = j->codes->dims[1] * 8;
+    parts->k = j->codes->dims[0];
+    weft_err err = take_groups(j);
+    out->dtype = form_of(parts);
+    return err;
+}
+
+static weft_err find_floats(struct joiner *j, const char *suffix, uint64_t n,
+                            const struct weft_tensor **out) {
+    weft_err err = find_piece(j, suffix, true, out);
+    if (err) return err;
+    WEFT_ASSERT(*out != NULL);
+    err = check_vector(j, *out, n);
+    if (!err && (*out)->dtype != WEFT_DT_F32) err = refuse(j, *out, "is not of type f32");
+    return err;
+}
+
+/* Sizes beyond these are in no file, and small enough to be multiplied. */
+static bool read_size(const json_t *value, uint64_t *out) {
+    return weft_json_u64(value, out) && *out > 0 && *out < (uint64_t)1 << 31;
+}
+
+static bool read_state(struct weft_parts *parts, const json_t *state) {
+    const json_t *shape = json_object_get(state, "shape");
+    const json_t *nested = json_object_get(state, "nested_blocksize");
+    const json_t *offset = json_object_get(state, "nested_offset");
+    const char *type = json_string_value(json_object_get(state, "quant_type"));
+    if (nested && (!read_size(nested, &parts->nested_block) || !json_is_number(offset)))
+        return false;
+    parts->nested_offset = (float)json_number_value(offset); /* 0 where there is none */
+    return type && strcmp(type, "nf4") == 0 && json_array_size(shape) == 2 &&
+           read_size(json_array_get(shape, 0), &parts->n) &&
+           read_size(json_array_get(shape, 1), &parts->k) &&
+           read_size(json_object_get(state, "blocksize"), &parts->block);
+}
+
+static weft_err take_state(struct joiner *j) {
+    const struct weft_tensor *tensor;
+    json_t *state;
+    weft_err err = find_piece(j, ".weight.quant_state.bitsandbytes__nf4", true, &tensor);
+    if (err) return err;
+    if (tensor->dtype != WEFT_DT_U8) return refuse(j, tensor, "is not of type u8");
+    err = wefti_json_parse(j->path, "the state of a quantised weight", tensor->data, tensor->bytes,
+                           JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &state, j->why);
+    if (err) return err;
+    bool fits = read_state(j->parts, state);
+    json_decref(state);
+    if (!fits) return refuse(j, tensor, "does not describe a matrix of nf4");
+    j->fates[tensor - j->model->tensors] = PIECE;
+    return WEFT_OK;
+}
+
+/* Scales that are quantised themselves. */
+static weft_err take_nested(struct joiner *j, uint64_t n_blocks) {
+    const struct weft_tensor *scales, *values;
+    if (j->parts->nested_block == 0)
+        return refuse(j, j->codes, "has quantised scales, and its state does not say how");
+    uint64_t n = ceil_div(n_blocks, j->parts->nested_block);
+    weft_err err = find_floats(j, ".weight.nested_absmax", n, &scales);
+    if (!err) err = find_floats(j, ".weight.nested_quant_map", 256, &values);
+    if (err) return err;
+    set_piece(j, WEFTI_PIECE_NESTED_SCALES, scales);
+    set_piece(j, WEFTI_PIECE_NESTED_VALUES, values);
+    return WEFT_OK;
+}
+
+static weft_err take_map(struct joiner *j) {
+    const struct weft_tensor *map;
+    weft_err err = find_floats(j, ".weight.quant_map", 16, &map);
+    if (err) return err;
+    for (uint32_t i = 0; i < 16; i++) {
+        float value;
+        memcpy(&value, (const unsigned char *)map->data + i * sizeof value, sizeof value);
+        if (value != wefti_nf4_values[i])
+            return refuse(j, map, "holds other values than those of nf4");
+    }
+    j->fates[map - j->model->tensors] = PIECE;
+    return WEFT_OK;
+}
+
+static weft_err join_nf4(struct joiner *j, struct weft_tensor *out) {
+    struct weft_parts *parts = j->parts;
+    const struct weft_tensor *scales;
+    weft_err err = take_state(j);
+    if (!err) err = take_map(j);
+    if (!err) err = find_piece(j, ".weight.absmax", true, &scales);
+    if (err) return err;
+    uint64_t n_weights = parts->n * parts->k, n_blocks = ceil_div(n_weights, parts->block);
+    if (n_weights % 2 != 0 || j->codes->bytes != n_weights / 2)
+        return refuse(j, j->codes, "has not the bytes that its shape asks for");
+    err = check_vector(j, scales, n_blocks);
+    if (err) return err;
+    if (scales->dtype != WEFT_DT_U8 && scales->dtype != WEFT_DT_F32)
+        return refuse(j, scales, "is neither of type u8 nor f32");
+    parts->scale_dtype = scales->dtype;
+    set_piece(j, WEFTI_PIECE_SCALES, scales);
+    out->dtype = parts->k % 64 == 0 && parts->block % 64 == 0 ? WEFT_DT_NF4 : WEFT_DT_F32;
+    return scales->dtype == WEFT_DT_U8 ? take_nested(j, n_blocks) : WEFT_OK;
+}
+
+static const struct method {
+    const char *codes; /* how the name of the codes ends */
+    enum weft_dtype codes_dtype;
+    weft_err (*join)(struct joiner *j, struct weft_tensor *out);
+} methods[WEFT_QUANT_COUNT] = {
+    [WEFT_QUANT_FP8] = {".weight", WEFT_DT_F8_E4M3, join_fp8},
+    [WEFT_QUANT_GPTQ] = {".qweight", WEFT_DT_I32, join_gptq},
+    [WEFT_QUANT_AWQ] = {".qweight", WEFT_DT_I32, join_awq},
+    [WEFT_QUANT_BNB] = {".weight", WEFT_DT_U8, join_nf4},
+};
+
+/* Whether a tensor holds codes: its base's length, or -1. */
+static int codes_base(const struct method *method, const struct weft_tensor *tensor) {
+    size_t len = strlen(tensor->name), end = strlen(method->codes);
+    bool holds = tensor->dtype == method->codes_dtype && len > end &&
+                 strcmp(tensor->name + len - end, method->codes) == 0;
+    return holds ? (int)(len - end) : -1;
+}
+
+/* Tensor `idx`, which holds codes, becomes the whole weight. */
+static weft_err join_one(struct joiner *j, const struct method *method, size_t idx, int base_len) {
+    struct weft_tensor *tensor = &j->model->tensors[idx], whole = *tensor;
+    j->codes = tensor;
+    j->base_len = base_len;
+    j->parts = &j->model->parts[j->n_parts++];
+    j->parts->quant = j->model->params.quant;
+    set_piece(j, WEFTI_PIECE_CODES, tensor);
+    if (tensor->bytes == 0) return refuse(j, tensor, "is empty");
+    weft_err err = method->join(j, &whole);
+    if (err) return err;
+    whole.n_dims = 2;
+    whole.dims[0] = j->parts->n;
+    whole.dims[1] = j->parts->k;
+    whole.parts = j->parts;
+    whole.bytes = whole.dims[0] * weft_tensor_row_bytes(&whole); /* about that of its pieces */
+    whole.name = tensor->name;
+    *tensor = whole;
+    return WEFT_OK;
+}
+
+/* Pieces leave the list, and joined weights get the name that others have. */
+static weft_err take_names(struct joiner *j) {
+    weft_model *model = j->model;
+    size_t n = 0;
+    weft_err err = WEFT_OK;
+    const struct method *method = &methods[model->params.quant.method];
+    for (size_t i = 0; i < model->n_tensors; i++) {
+        struct weft_tensor tensor = model->tensors[i];
+        char *old = (char *)(uintptr_t)tensor.name, *name = NULL;
+        if (j->fates[i] == PIECE) {
+            free(old);
+            continue;
+        }
+        if (j->fates[i] == JOINED && strcmp(method->codes, ".weight") != 0) {
+            int base_len = (int)(strlen(old) - strlen(method->codes));
+            if (!err && asprintf(&name, "%.*s.weight", base_len, old) < 0)
+                err = weft_err_set(j->why, WEFT_E_NOMEM, "%s: out of memory", j->path);
+            if (!err) {
+                free(old);
+                tensor.name = name;
+            }
+        }
+        model->tensors[n++] = tensor;
+    }
+    model->n_tensors = n;
+    return err;
+}
+
+/* Whatever is still of a type that only pieces have. */
+static weft_err check_plain(const struct joiner *j) {
+    for (size_t i = 0; i < j->model->n_tensors; i++) {
+        const struct weft_tensor *tensor = &j->model->tensors[i];
+        if (tensor->parts || tensor->dtype < WEFT_DT_F8_E4M3) continue;
+        struct wefti_shown shown = wefti_show(tensor->name, strlen(tensor->name));
+        return weft_err_set(j->why, WEFT_E_UNSUPPORTED,
+                            "%s: tensor '%s' has type '%s' and belongs to no quantised weight",
+                            j->path, shown.text, weft_dtype_name(tensor->dtype));
+    }
+    return WEFT_OK;
+}
+
+weft_err wefti_model_join(weft_model *model, const char *path, struct weft_errmsg *why) {
+    const struct method *method = &methods[model->params.quant.method];
+    struct joiner j = {.model = model, .path = path, .why = why};
+    if (!method->join) return WEFT_OK;
+    weft_err err = wefti_model_index(model, path, why);
+    if (err) return err;
+    j.fates = calloc(model->n_tensors + 1, sizeof *j.fates);
+    model->parts = calloc(model->n_tensors + 1, sizeof *model->parts);
+    if (!j.fates || !model->parts) {
+        err = weft_err_set(why, WEFT_E_NOMEM, "%s: out of memory", path);
+        goto cleanup;
+    }
+    for (size_t i = 0; i < model->n_tensors; i++) {
+        int base_len = codes_base(method, &model->tensors[i]);
+        if (base_len < 0) continue;
+        err = join_one(&j, method, i, base_len);
+        if (err) goto cleanup;
+    }
+    err = take_names(&j);
+    if (!err) err = check_plain(&j);
+cleanup:
+    free(j.fates);
+    return err;
+}
+
+uint64_t wefti_parts_hash(const struct weft_tensor *tensor, uint64_t seed) {
+    const struct weft_parts *parts = tensor->parts;
+    uint32_t offset; /* its bits */
+    memcpy(&offset, &parts->nested_offset, sizeof offset);
+    const uint64_t facts[] = {
+        parts->quant.method, parts->quant.block_rows, parts->quant.block_cols,
+        parts->scale_dtype,  tensor->parts_row,       parts->quant.zeros_less_one,
+        parts->block,        parts->nested_block,     offset};
+    uint64_t hash = XXH3_64bits_withSeed(facts, sizeof facts, seed);
+    for (uint32_t i = 0; i < WEFTI_PIECE_COUNT; i++) {
+        const struct wefti_piece_data *piece = &parts->pieces[i];
+        if (piece->at) hash = XXH3_64bits_withSeed(piece->at, piece->bytes, hash);
+    }
+    return hash;
+}
