@@ -4,51 +4,53 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct wefti_arch archs[] = {
+static const struct wefti_model_arch archs[] = {
     {"llama", "llama", "LlamaForCausalLM", 0, 0, true},
-    {"llama", "mistral", "MistralForCausalLM", WEFTI_ARCH_WINDOW, 4096, true},
-    {"qwen2", "qwen2", "Qwen2ForCausalLM", WEFTI_ARCH_QKV_BIAS, 0, false},
-    {"qwen3", "qwen3", "Qwen3ForCausalLM", WEFTI_ARCH_QK_NORM, 0, false},
-    {"smollm3", "smollm3", "SmolLM3ForCausalLM", WEFTI_ARCH_NO_ROPE_LAYERS, 0, true},
-    {"granite", "granite", "GraniteForCausalLM", WEFTI_ARCH_SCALES, 0, true},
-    {"gemma2", "gemma2", "Gemma2ForCausalLM", WEFTI_ARCH_GEMMA, 4096, false},
+    {"llama", "mistral", "MistralForCausalLM", WEFTI_MODEL_ARCH_WINDOW, 4096, true},
+    {"qwen2", "qwen2", "Qwen2ForCausalLM", WEFTI_MODEL_ARCH_QKV_BIAS, 0, false},
+    {"qwen3", "qwen3", "Qwen3ForCausalLM", WEFTI_MODEL_ARCH_QK_NORM, 0, false},
+    {"smollm3", "smollm3", "SmolLM3ForCausalLM", WEFTI_MODEL_ARCH_NO_ROPE_LAYERS, 0, true},
+    {"granite", "granite", "GraniteForCausalLM", WEFTI_MODEL_ARCH_SCALES, 0, true},
+    {"gemma2", "gemma2", "Gemma2ForCausalLM", WEFTI_MODEL_ARCH_GEMMA, 4096, false},
     {"gemma3", "gemma3_text", "Gemma3ForCausalLM",
-     WEFTI_ARCH_GEMMA | WEFTI_ARCH_QK_NORM | WEFTI_ARCH_LOCAL_ROPE, 4096, false},
+     WEFTI_MODEL_ARCH_GEMMA | WEFTI_MODEL_ARCH_QK_NORM | WEFTI_MODEL_ARCH_LOCAL_ROPE, 4096, false},
     {"gemma3", "gemma3", "Gemma3ForConditionalGeneration",
-     WEFTI_ARCH_GEMMA | WEFTI_ARCH_QK_NORM | WEFTI_ARCH_LOCAL_ROPE | WEFTI_ARCH_WRAPPED, 4096,
-     false},
+     WEFTI_MODEL_ARCH_GEMMA | WEFTI_MODEL_ARCH_QK_NORM | WEFTI_MODEL_ARCH_LOCAL_ROPE |
+         WEFTI_MODEL_ARCH_WRAPPED,
+     4096, false},
     {"llama", "mixtral", "MixtralForCausalLM",
-     WEFTI_ARCH_WINDOW | WEFTI_ARCH_EXPERTS | WEFTI_ARCH_NORMALISED, 0, true},
+     WEFTI_MODEL_ARCH_WINDOW | WEFTI_MODEL_ARCH_EXPERTS | WEFTI_MODEL_ARCH_NORMALISED, 0, true},
     {"qwen2moe", "qwen2_moe", "Qwen2MoeForCausalLM",
-     WEFTI_ARCH_QKV_BIAS | WEFTI_ARCH_EXPERTS | WEFTI_ARCH_SHARED_GATE, 0, false},
-    {"qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM", WEFTI_ARCH_QK_NORM | WEFTI_ARCH_EXPERTS, 0,
-     false},
-    {"olmoe", "olmoe", "OlmoeForCausalLM", WEFTI_ARCH_QK_NORM_ALL | WEFTI_ARCH_EXPERTS, 0, false},
+     WEFTI_MODEL_ARCH_QKV_BIAS | WEFTI_MODEL_ARCH_EXPERTS | WEFTI_MODEL_ARCH_SHARED_GATE, 0, false},
+    {"qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM",
+     WEFTI_MODEL_ARCH_QK_NORM | WEFTI_MODEL_ARCH_EXPERTS, 0, false},
+    {"olmoe", "olmoe", "OlmoeForCausalLM", WEFTI_MODEL_ARCH_QK_NORM_ALL | WEFTI_MODEL_ARCH_EXPERTS,
+     0, false},
     {"deepseek2", "deepseek_v2", "DeepseekV2ForCausalLM",
-     WEFTI_ARCH_LATENT | WEFTI_ARCH_EXPERTS | WEFTI_ARCH_DEEPSEEK, 0, true},
+     WEFTI_MODEL_ARCH_LATENT | WEFTI_MODEL_ARCH_EXPERTS | WEFTI_MODEL_ARCH_DEEPSEEK, 0, true},
     {"deepseek2", "deepseek_v3", "DeepseekV3ForCausalLM",
-     WEFTI_ARCH_LATENT | WEFTI_ARCH_EXPERTS | WEFTI_ARCH_DEEPSEEK, 0, true},
-    {"olmo2", "olmo2", "Olmo2ForCausalLM", WEFTI_ARCH_QK_NORM_ALL | WEFTI_ARCH_NORMS_BEHIND, 0,
-     false},
-    {"phi3", "phi3", "Phi3ForCausalLM", WEFTI_ARCH_WINDOW | WEFTI_ARCH_FUSED, 0, false},
+     WEFTI_MODEL_ARCH_LATENT | WEFTI_MODEL_ARCH_EXPERTS | WEFTI_MODEL_ARCH_DEEPSEEK, 0, true},
+    {"olmo2", "olmo2", "Olmo2ForCausalLM",
+     WEFTI_MODEL_ARCH_QK_NORM_ALL | WEFTI_MODEL_ARCH_NORMS_AFTER, 0, false},
+    {"phi3", "phi3", "Phi3ForCausalLM", WEFTI_MODEL_ARCH_WINDOW | WEFTI_MODEL_ARCH_FUSED, 0, false},
 };
 #define N_ARCHS (sizeof archs / sizeof archs[0])
 
-const struct wefti_arch *wefti_arch_of_class(const char *name) {
+const struct wefti_model_arch *wefti_model_arch_of_class(const char *name) {
     for (size_t i = 0; i < N_ARCHS; i++) {
         if (strcmp(archs[i].hf_class, name) == 0) return &archs[i];
     }
     return NULL;
 }
 
-const struct wefti_arch *wefti_arch_of_type(const char *name) {
+const struct wefti_model_arch *wefti_model_arch_of_type(const char *name) {
     for (size_t i = 0; i < N_ARCHS; i++) {
         if (strcmp(archs[i].hf_type, name) == 0) return &archs[i];
     }
     return NULL;
 }
 
-const struct wefti_arch *wefti_arch_of_gguf(struct weft_str name) {
+const struct wefti_model_arch *wefti_model_arch_of_gguf(struct weft_str name) {
     for (size_t i = 0; i < N_ARCHS; i++) {
         if (name.len == strlen(archs[i].name) && !memcmp(archs[i].name, name.data, name.len))
             return &archs[i];
@@ -56,23 +58,23 @@ const struct wefti_arch *wefti_arch_of_gguf(struct weft_str name) {
     return NULL;
 }
 
-static const char *name_of(size_t i, enum wefti_arch_name kind) {
-    if (kind == WEFTI_BY_CLASS) return archs[i].hf_class;
-    return kind == WEFTI_BY_TYPE ? archs[i].hf_type : archs[i].name;
+static const char *name_of(size_t i, enum wefti_model_arch_name kind) {
+    if (kind == WEFTI_MODEL_BY_CLASS) return archs[i].hf_class;
+    return kind == WEFTI_MODEL_BY_TYPE ? archs[i].hf_type : archs[i].name;
 }
 
-static bool is_listed_before(size_t i, enum wefti_arch_name kind) {
+static bool is_listed_before(size_t i, enum wefti_model_arch_name kind) {
     for (size_t before = 0; before < i; before++) {
         if (strcmp(name_of(before, kind), name_of(i, kind)) == 0) return true;
     }
     return false;
 }
 
-weft_err wefti_arch_refuse(const char *path, enum wefti_arch_name kind, struct weft_str name,
-                           struct weft_errmsg *why) {
-    static const char *const keys[] = {[WEFTI_BY_CLASS] = "\"architectures\":",
-                                       [WEFTI_BY_TYPE] = "\"model_type\":",
-                                       [WEFTI_BY_GGUF] = "general.architecture"};
+weft_err wefti_model_arch_refuse(const char *path, enum wefti_model_arch_name kind,
+                                 struct weft_str name, struct weft_errmsg *why) {
+    static const char *const keys[] = {[WEFTI_MODEL_BY_CLASS] = "\"architectures\":",
+                                       [WEFTI_MODEL_BY_TYPE] = "\"model_type\":",
+                                       [WEFTI_MODEL_BY_GGUF] = "general.architecture"};
     const char *key = keys[kind];
     char list[480] = "";
     size_t at = 0;
@@ -81,7 +83,7 @@ weft_err wefti_arch_refuse(const char *path, enum wefti_arch_name kind, struct w
         int n = snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "", name_of(i, kind));
         at += n > 0 ? (size_t)n : 0;
     }
-    struct wefti_shown shown = wefti_show(name.data, name.len);
+    struct wefti_model_shown shown = wefti_model_show(name.data, name.len);
     return weft_err_set(why, WEFT_E_UNSUPPORTED, "%s: %s '%s' is not supported; there are %s", path,
                         key, shown.text, list);
 }

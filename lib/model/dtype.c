@@ -35,7 +35,7 @@ uint32_t weft_dtype_block_bytes(enum weft_dtype dtype) {
     return dtypes[dtype].block_bytes;
 }
 
-bool wefti_tensor_bytes(const struct weft_tensor *tensor, size_t *bytes_out) {
+bool wefti_model_tensor_bytes(const struct weft_tensor *tensor, size_t *bytes_out) {
     WEFT_ASSERT(tensor->n_dims <= 4);
     uint64_t block_elems = weft_dtype_block_elems(tensor->dtype);
     uint64_t n = 1;
@@ -52,13 +52,13 @@ bool wefti_tensor_bytes(const struct weft_tensor *tensor, size_t *bytes_out) {
     return true;
 }
 
-float wefti_f32_from_bits(uint32_t bits) {
+float wefti_model_f32_from_bits(uint32_t bits) {
     float value;
     memcpy(&value, &bits, sizeof value);
     return value;
 }
 
-float wefti_f32_from_f16(uint16_t half) {
+float wefti_model_f32_from_f16(uint16_t half) {
     uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
     uint32_t exponent = (half >> 10) & 0x1fu;
     uint32_t mantissa = half & 0x3ffu;
@@ -68,9 +68,9 @@ float wefti_f32_from_f16(uint16_t half) {
     }
     if (exponent == 0x1f) { /* a NaN comes out quiet, as F16C and the kernels have it */
         uint32_t quiet = mantissa ? 0x400000u : 0;
-        return wefti_f32_from_bits(sign | 0x7f800000u | quiet | mantissa << 13);
+        return wefti_model_f32_from_bits(sign | 0x7f800000u | quiet | mantissa << 13);
     }
-    return wefti_f32_from_bits(sign | (exponent + 127 - 15) << 23 | mantissa << 13);
+    return wefti_model_f32_from_bits(sign | (exponent + 127 - 15) << 23 | mantissa << 13);
 }
 
 static uint16_t load_u16(const unsigned char *at) {
@@ -84,7 +84,7 @@ void weft_tensor_row_f32(const struct weft_tensor *tensor, uint64_t row, float *
     WEFT_ASSERT(row < (tensor->n_dims == 2 ? tensor->dims[0] : 1));
     uint64_t n = tensor->dims[tensor->n_dims - 1];
     if (tensor->parts) {
-        wefti_parts_row_f32(tensor->parts, tensor->parts_row + row, out);
+        wefti_model_parts_row_f32(tensor->parts, tensor->parts_row + row, out);
         return;
     }
     uint64_t block_elems = weft_dtype_block_elems(tensor->dtype);
@@ -97,17 +97,17 @@ void weft_tensor_row_f32(const struct weft_tensor *tensor, uint64_t row, float *
         break;
     case WEFT_DT_F16:
         for (uint64_t i = 0; i < n; i++) {
-            out[i] = wefti_f32_from_f16(load_u16(at + 2 * i));
+            out[i] = wefti_model_f32_from_f16(load_u16(at + 2 * i));
         }
         break;
     case WEFT_DT_BF16:
         for (uint64_t i = 0; i < n; i++) {
-            out[i] = wefti_f32_from_bits((uint32_t)load_u16(at + 2 * i) << 16);
+            out[i] = wefti_model_f32_from_bits((uint32_t)load_u16(at + 2 * i) << 16);
         }
         break;
     case WEFT_DT_Q8_0: /* 11 bits of scale times 8 bits: the product is exact */
         for (uint64_t block = 0; block < n / 32; block++, at += 34) {
-            float scale = wefti_f32_from_f16(load_u16(at));
+            float scale = wefti_model_f32_from_f16(load_u16(at));
             for (uint64_t i = 0; i < 32; i++) {
                 out[block * 32 + i] = scale * (float)(int8_t)at[2 + i];
             }

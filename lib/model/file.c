@@ -11,8 +11,8 @@
 
 #include "base/check.h"
 
-weft_err wefti_file_open(const char *path, uint64_t max_bytes, int *fd_out, size_t *n_bytes_out,
-                         struct weft_errmsg *why) {
+weft_err wefti_model_file_open(const char *path, uint64_t max_bytes, int *fd_out,
+                               size_t *n_bytes_out, struct weft_errmsg *why) {
     weft_err err;
     struct stat st;
     *fd_out = -1;
@@ -42,8 +42,8 @@ cleanup:
     return err;
 }
 
-weft_err wefti_file_fill(int fd, const char *path, void *bytes, size_t n_bytes, size_t *n_read_out,
-                         struct weft_errmsg *why) {
+weft_err wefti_model_file_fill(int fd, const char *path, void *bytes, size_t n_bytes,
+                               size_t *n_read_out, struct weft_errmsg *why) {
     size_t have = 0;
     *n_read_out = 0;
     while (have < n_bytes) {
@@ -63,14 +63,15 @@ weft_err weft_model_read(const char *path, size_t bytes_max, char **text_out, si
     size_t n_bytes, len;
     *text_out = NULL;
     *len_out = 0;
-    weft_err err = wefti_file_open(path, bytes_max, &fd, &n_bytes, why);
+    weft_err err = wefti_model_file_open(path, bytes_max, &fd, &n_bytes, why);
     if (err) return err;
     char *text = malloc(n_bytes + 1);
     if (!text) {
         err = weft_err_set(why, WEFT_E_NOMEM, "%s: no memory for its %zu bytes", path, n_bytes);
         goto cleanup;
     }
-    err = wefti_file_fill(fd, path, text, n_bytes, &len, why); /* fewer: it shrank meanwhile */
+    err =
+        wefti_model_file_fill(fd, path, text, n_bytes, &len, why); /* fewer: it shrank meanwhile */
     if (err) goto cleanup;
     text[len] = 0;
     *text_out = text;
@@ -82,12 +83,12 @@ cleanup:
     return err;
 }
 
-weft_err wefti_file_map(const char *path, uint64_t max_bytes, struct wefti_file *file_out,
-                        struct weft_errmsg *why) {
+weft_err wefti_model_file_map(const char *path, uint64_t max_bytes,
+                              struct wefti_model_file *file_out, struct weft_errmsg *why) {
     int fd;
     size_t n_bytes;
-    *file_out = (struct wefti_file){0};
-    weft_err err = wefti_file_open(path, max_bytes, &fd, &n_bytes, why);
+    *file_out = (struct wefti_model_file){0};
+    weft_err err = wefti_model_file_open(path, max_bytes, &fd, &n_bytes, why);
     if (err) return err;
     if (n_bytes == 0) {
         err = weft_err_set(why, WEFT_E_PROTO, "%s: the file is empty", path);
@@ -104,30 +105,30 @@ weft_err wefti_file_map(const char *path, uint64_t max_bytes, struct wefti_file 
         free(path_copy);
         goto cleanup;
     }
-    *file_out = (struct wefti_file){path_copy, bytes, n_bytes, bytes, n_bytes};
+    *file_out = (struct wefti_model_file){path_copy, bytes, n_bytes, bytes, n_bytes};
 cleanup:
     (void)close(fd);
     return err;
 }
 
-weft_err wefti_file_borrow(const char *label, const void *bytes, size_t n_bytes,
-                           struct wefti_file *file_out, struct weft_errmsg *why) {
-    *file_out = (struct wefti_file){strdup(label), bytes, n_bytes, NULL, 0};
+weft_err wefti_model_file_borrow(const char *label, const void *bytes, size_t n_bytes,
+                                 struct wefti_model_file *file_out, struct weft_errmsg *why) {
+    *file_out = (struct wefti_model_file){strdup(label), bytes, n_bytes, NULL, 0};
     if (!file_out->path) return weft_err_set(why, WEFT_E_NOMEM, "out of memory");
     return WEFT_OK;
 }
 
-void wefti_file_close(struct wefti_file *file) {
+void wefti_model_file_close(struct wefti_model_file *file) {
     if (file->map) {
         int rc = munmap(file->map, file->map_bytes);
         WEFT_ASSERT(rc == 0);
     }
     free(file->path);
-    *file = (struct wefti_file){0};
+    *file = (struct wefti_model_file){0};
 }
 
-weft_err wefti_file_put(int fd, const char *path, const void *bytes, size_t n_bytes, uint64_t at,
-                        struct weft_errmsg *why) {
+weft_err wefti_model_file_put(int fd, const char *path, const void *bytes, size_t n_bytes,
+                              uint64_t at, struct weft_errmsg *why) {
     const char *from = bytes;
     while (n_bytes > 0) {
         ssize_t n = pwrite(fd, from, n_bytes, (off_t)at);
@@ -140,8 +141,8 @@ weft_err wefti_file_put(int fd, const char *path, const void *bytes, size_t n_by
     return WEFT_OK;
 }
 
-struct wefti_shown wefti_show(const char *text, size_t len) {
-    struct wefti_shown shown;
+struct wefti_model_shown wefti_model_show(const char *text, size_t len) {
+    struct wefti_model_shown shown;
     size_t n = len < sizeof shown.text ? len : sizeof shown.text - 1;
     for (size_t i = 0; i < n; i++) {
         shown.text[i] = text[i] >= 0x20 && text[i] < 0x7f ? text[i] : '?';

@@ -8,26 +8,26 @@
 
 #define PATH_BYTES_MAX 4096
 
-weft_err wefti_json_parse(const char *path, const char *what, const char *text, size_t len,
-                          size_t flags, json_t **json_out, struct weft_errmsg *why) {
+weft_err wefti_model_json_parse(const char *path, const char *what, const char *text, size_t len,
+                                size_t flags, json_t **json_out, struct weft_errmsg *why) {
     json_error_t error;
     *json_out = json_loadb(text, len, flags, &error);
     if (*json_out) return WEFT_OK;
     if (json_error_code(&error) == json_error_out_of_memory) {
         return weft_err_set(why, WEFT_E_NOMEM, "%s: out of memory for %s", path, what);
     }
-    struct wefti_shown shown = wefti_show(error.text, strlen(error.text));
+    struct wefti_model_shown shown = wefti_model_show(error.text, strlen(error.text));
     return weft_err_set(why, WEFT_E_PROTO, "%s: %s is not valid JSON: %s (at byte %d)", path, what,
                         shown.text, error.position);
 }
 
-static weft_err read_section(struct wefti_file *file, const char *name, size_t bytes_max,
+static weft_err read_section(struct wefti_model_file *file, const char *name, size_t bytes_max,
                              char **text_out, size_t *len_out, struct weft_errmsg *why) {
-    struct wefti_packed_view view;
+    struct wefti_model_packed_view view;
     struct weft_str section;
-    weft_err err = wefti_packed_parse(file, &view, why);
+    weft_err err = wefti_model_packed_parse(file, &view, why);
     if (err) return err;
-    if (!wefti_packed_find(&view, name, &section))
+    if (!wefti_model_packed_find(&view, name, &section))
         return weft_err_set(why, WEFT_E_NOTFOUND, "%s: was packed without a %s", file->path, name);
     if (section.len > bytes_max)
         return weft_err_set(why, WEFT_E_TOOBIG, "%s/%s: has %zu bytes; the limit is %zu",
@@ -46,15 +46,15 @@ static weft_err read_section(struct wefti_file *file, const char *name, size_t b
 weft_err weft_model_read_in(const char *dir, const char *name, size_t bytes_max, char **text_out,
                             size_t *len_out, struct weft_errmsg *why) {
     char path[PATH_BYTES_MAX];
-    struct wefti_file file;
+    struct wefti_model_file file;
     struct stat st;
     *text_out = NULL;
     *len_out = 0;
     if (stat(dir, &st) == 0 && S_ISREG(st.st_mode)) {
-        weft_err err = wefti_file_map(dir, UINT64_MAX, &file, why);
+        weft_err err = wefti_model_file_map(dir, UINT64_MAX, &file, why);
         if (err) return err;
         err = read_section(&file, name, bytes_max, text_out, len_out, why);
-        wefti_file_close(&file);
+        wefti_model_file_close(&file);
         return err;
     }
     int n = snprintf(path, sizeof path, "%s/%s", dir, name);
@@ -75,8 +75,8 @@ weft_err weft_model_json(const char *dir, const char *name, size_t bytes_max, js
     if (err) goto cleanup;
     (void)snprintf(path, sizeof path, "%s/%s", dir, name); /* for messages; it fitted */
     /* A vocabulary may have an entry for U+0000. */
-    err = wefti_json_parse(path, "the file", text, len, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL,
-                           &root, why);
+    err = wefti_model_json_parse(path, "the file", text, len,
+                                 JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &root, why);
     if (err) goto cleanup;
     if (!json_is_object(root)) {
         err = weft_err_set(why, WEFT_E_PROTO, "%s: is not a JSON object", path);

@@ -30,7 +30,7 @@ static weft_err place_folder(const char *path, size_t len, struct weft_model_pla
 static weft_err place_gguf(const char *path, struct weft_model_place *out,
                            struct weft_errmsg *why) {
     char *first;
-    weft_err err = wefti_gguf_first_part(path, &first, why);
+    weft_err err = wefti_model_gguf_first_part(path, &first, why);
     if (err) return err;
     const char *found = first ? first : path;
     err = set_place(WEFT_MODEL_GGUF, found, strlen(found), false, out, why);
@@ -43,22 +43,22 @@ static weft_err read_magic(const char *path, char *magic, size_t magic_bytes, si
     int fd;
     size_t n_bytes;
     *n_read_out = 0;
-    weft_err err = wefti_file_open(path, UINT64_MAX, &fd, &n_bytes, why);
+    weft_err err = wefti_model_file_open(path, UINT64_MAX, &fd, &n_bytes, why);
     if (err) return err;
-    err = wefti_file_fill(fd, path, magic, magic_bytes, n_read_out, why);
+    err = wefti_model_file_fill(fd, path, magic, magic_bytes, n_read_out, why);
     (void)close(fd);
     return err;
 }
 
 static weft_err place_packed(const char *path, struct weft_model_place *out,
                              struct weft_errmsg *why) {
-    struct wefti_file file;
-    struct wefti_packed_view view;
-    weft_err err = wefti_file_map(path, UINT64_MAX, &file, why);
+    struct wefti_model_file file;
+    struct wefti_model_packed_view view;
+    weft_err err = wefti_model_file_map(path, UINT64_MAX, &file, why);
     if (err) return err;
-    err = wefti_packed_parse(&file, &view, why);
+    err = wefti_model_packed_parse(&file, &view, why);
     if (!err) err = set_place(view.format, path, strlen(path), true, out, why);
-    wefti_file_close(&file);
+    wefti_model_file_close(&file);
     return err;
 }
 
@@ -67,7 +67,7 @@ static bool ends_with(const char *text, const char *end) {
     return len >= end_len && strcmp(text + len - end_len, end) == 0;
 }
 
-const char *wefti_folder_hint(const char *dir) {
+const char *wefti_model_folder_hint(const char *dir) {
     bool has_gguf = false, has_bin = false, has_safetensors = false;
     DIR *handle = opendir(dir);
     if (!handle) return "";
@@ -105,7 +105,7 @@ weft_err weft_model_locate(const char *path, struct weft_model_place *place_out,
     if (S_ISDIR(st.st_mode)) return place_folder(path, strlen(path), place_out, why);
     weft_err err = read_magic(path, magic, sizeof magic, &n, why);
     if (err) return err;
-    if (wefti_packed_is(magic, n)) return place_packed(path, place_out, why);
+    if (wefti_model_packed_is(magic, n)) return place_packed(path, place_out, why);
     if (n >= 4 && memcmp(magic, "GGUF", 4) == 0) return place_gguf(path, place_out, why);
     const char *slash = strrchr(path, '/');
     if (strcmp(slash ? slash + 1 : path, "config.json") == 0) {

@@ -22,7 +22,7 @@ void weft_model_free(weft_model *model) {
         free((void *)(uintptr_t)model->tensors[i].name);
     }
     for (size_t i = 0; i < model->n_files; i++) {
-        wefti_file_close(&model->files[i]);
+        wefti_model_file_close(&model->files[i]);
     }
     free(model->tensors);
     free(model->by_name);
@@ -44,28 +44,29 @@ static void *grow(void *items, size_t n, size_t *cap, size_t item_bytes) {
     return grown;
 }
 
-weft_err wefti_model_add_file(weft_model *model, struct wefti_file *file) {
-    WEFT_ASSERT(model->n_files <= WEFTI_SHARDS_MAX);
-    struct wefti_file *files = grow(model->files, model->n_files, &model->cap_files, sizeof *files);
+weft_err wefti_model_add_file(weft_model *model, struct wefti_model_file *file) {
+    WEFT_ASSERT(model->n_files <= WEFTI_MODEL_SHARDS_MAX);
+    struct wefti_model_file *files =
+        grow(model->files, model->n_files, &model->cap_files, sizeof *files);
     if (!files) {
-        wefti_file_close(file);
+        wefti_model_file_close(file);
         return WEFT_E_NOMEM;
     }
     model->files = files;
     model->files[model->n_files++] = *file;
-    *file = (struct wefti_file){0};
+    *file = (struct wefti_model_file){0};
     return WEFT_OK;
 }
 
 weft_err wefti_model_add_tensor(weft_model *model, const char *path, const char *name, size_t len,
                                 const struct weft_tensor *tensor, struct weft_errmsg *why) {
     WEFT_ASSERT(tensor->n_dims <= 4);
-    struct wefti_shown shown = wefti_show(name, len);
-    if (len == 0 || len > WEFTI_TENSOR_NAME_BYTES_MAX || memchr(name, 0, len) ||
+    struct wefti_model_shown shown = wefti_model_show(name, len);
+    if (len == 0 || len > WEFTI_MODEL_TENSOR_NAME_BYTES_MAX || memchr(name, 0, len) ||
         !weft_utf8_valid(name, len)) {
         return weft_err_set(why, WEFT_E_PROTO,
                             "%s: tensor '%s' has an unfit name: 1 to %d bytes of UTF-8 are allowed",
-                            path, shown.text, WEFTI_TENSOR_NAME_BYTES_MAX);
+                            path, shown.text, WEFTI_MODEL_TENSOR_NAME_BYTES_MAX);
     }
     if (model->n_tensors >= WEFT_TENSORS_MAX) {
         return weft_err_set(why, WEFT_E_PROTO, "%s: has more than %u tensors", path,
@@ -101,11 +102,11 @@ weft_err wefti_model_check_layout(weft_model *model, const char *path, size_t fi
     for (size_t i = first; i < model->n_tensors; i++) {
         const struct weft_tensor *tensor = &model->tensors[i];
         size_t at = (size_t)((const unsigned char *)tensor->data - data);
-        struct wefti_shown shown = wefti_show(tensor->name, strlen(tensor->name));
+        struct wefti_model_shown shown = wefti_model_show(tensor->name, strlen(tensor->name));
         WEFT_ASSERT(at <= data_bytes && tensor->bytes <= data_bytes - at);
         if (at < covered) {
             const char *before = model->tensors[i - 1].name;
-            struct wefti_shown shown_before = wefti_show(before, strlen(before));
+            struct wefti_model_shown shown_before = wefti_model_show(before, strlen(before));
             return weft_err_set(why, WEFT_E_PROTO, "%s: tensor '%s' overlaps tensor '%s'", path,
                                 shown.text, shown_before.text);
         }
@@ -125,8 +126,8 @@ weft_err wefti_model_check_layout(weft_model *model, const char *path, size_t fi
 }
 
 static int by_name(const void *a, const void *b) {
-    return strcmp(((const struct wefti_tensor_ref *)a)->name,
-                  ((const struct wefti_tensor_ref *)b)->name);
+    return strcmp(((const struct wefti_model_tensor_ref *)a)->name,
+                  ((const struct wefti_model_tensor_ref *)b)->name);
 }
 
 weft_err wefti_model_index(weft_model *model, const char *path, struct weft_errmsg *why) {
@@ -134,13 +135,14 @@ weft_err wefti_model_index(weft_model *model, const char *path, struct weft_errm
     model->by_name = calloc(model->n_tensors + 1, sizeof *model->by_name);
     if (!model->by_name) return weft_err_set(why, WEFT_E_NOMEM, "%s: out of memory", path);
     for (size_t i = 0; i < model->n_tensors; i++) {
-        model->by_name[i] = (struct wefti_tensor_ref){model->tensors[i].name, &model->tensors[i]};
+        model->by_name[i] =
+            (struct wefti_model_tensor_ref){model->tensors[i].name, &model->tensors[i]};
     }
     qsort(model->by_name, model->n_tensors, sizeof *model->by_name, by_name);
     for (size_t i = 1; i < model->n_tensors; i++) {
         const char *name = model->by_name[i].name;
         if (strcmp(model->by_name[i - 1].name, name) != 0) continue;
-        struct wefti_shown shown = wefti_show(name, strlen(name));
+        struct wefti_model_shown shown = wefti_model_show(name, strlen(name));
         return weft_err_set(why, WEFT_E_PROTO, "%s: tensor '%s' is there twice", path, shown.text);
     }
     return WEFT_OK;
@@ -156,31 +158,31 @@ void wefti_model_name_from_path(struct weft_model_params *params, const char *pa
     const char *base = slash && slash[1] ? slash + 1 : text;
     size_t len = strlen(base), suffix_len = strlen(suffix);
     if (len > suffix_len && strcmp(base + len - suffix_len, suffix) == 0) len -= suffix_len;
-    wefti_params_set_name(params, base, len);
+    wefti_model_params_set_name(params, base, len);
     free(real);
 }
 
-weft_err wefti_model_from_gguf(struct wefti_file *file, weft_model **model_out,
+weft_err wefti_model_from_gguf(struct wefti_model_file *file, weft_model **model_out,
                                struct weft_errmsg *why) {
     weft_gguf *gguf;
     weft_model *model = NULL;
     *model_out = NULL;
-    weft_err err = wefti_gguf_parse(file, &gguf, why);
+    weft_err err = wefti_model_gguf_parse(file, &gguf, why);
     if (err) return err;
     model = wefti_model_new();
     if (!model) {
         err = weft_err_set(why, WEFT_E_NOMEM, "%s: out of memory", gguf->file.path);
         goto cleanup;
     }
-    err = wefti_gguf_check_first(gguf, why);
+    err = wefti_model_gguf_check_first(gguf, why);
     if (err) goto cleanup;
-    err = wefti_config_gguf(gguf, &model->params, why);
+    err = wefti_model_config_gguf(gguf, &model->params, why);
     if (err) goto cleanup;
     if (!model->params.name[0])
         wefti_model_name_from_path(&model->params, gguf->file.path, ".gguf");
-    err = wefti_gguf_tensors(model, gguf, why);
+    err = wefti_model_gguf_tensors(model, gguf, why);
     if (err) goto cleanup;
-    err = wefti_gguf_add_parts(model, gguf, why);
+    err = wefti_model_gguf_add_parts(model, gguf, why);
     if (err) goto cleanup;
     err = wefti_model_split(model, WEFT_MODEL_GGUF, gguf->file.path, why);
     if (err) goto cleanup;
@@ -204,8 +206,8 @@ cleanup:
 
 static weft_err open_file(const char *path, bool packed, weft_model **model_out,
                           struct weft_errmsg *why) {
-    struct wefti_file file;
-    weft_err err = wefti_file_map(path, UINT64_MAX, &file, why);
+    struct wefti_model_file file;
+    weft_err err = wefti_model_file_map(path, UINT64_MAX, &file, why);
     if (err) return err;
     return packed ? wefti_model_from_packed(&file, model_out, why)
                   : wefti_model_from_gguf(&file, model_out, why);
@@ -216,14 +218,15 @@ static weft_err read_config(weft_model *model, const char *dir, struct weft_errm
     if (asprintf(&path, "%s/config.json", dir) < 0) {
         return weft_err_set(why, WEFT_E_NOMEM, "out of memory while opening %s", dir);
     }
-    struct wefti_file file;
-    weft_err err = wefti_file_map(path, WEFTI_CONFIG_BYTES_MAX, &file, why);
+    struct wefti_model_file file;
+    weft_err err = wefti_model_file_map(path, WEFTI_MODEL_CONFIG_BYTES_MAX, &file, why);
     free(path);
     if (err == WEFT_E_NOTFOUND)
-        return weft_err_set(why, err, "%s: has no config.json%s", dir, wefti_folder_hint(dir));
+        return weft_err_set(why, err, "%s: has no config.json%s", dir,
+                            wefti_model_folder_hint(dir));
     if (err) return err;
-    err = wefti_config_hf(&file, &model->params, why);
-    wefti_file_close(&file);
+    err = wefti_model_config_hf(&file, &model->params, why);
+    wefti_model_file_close(&file);
     return err;
 }
 
@@ -237,7 +240,7 @@ static weft_err open_folder(const char *dir, weft_model **model_out, struct weft
     err = read_config(model, dir, why);
     if (err) goto cleanup;
     wefti_model_name_from_path(&model->params, dir, "");
-    err = wefti_safetensors_folder(model, dir, why);
+    err = wefti_model_safetensors_folder(model, dir, why);
     if (err) goto cleanup;
     if (model->params.wrapped) wefti_model_unwrap(model);
     err = wefti_model_join(model, dir, why);
@@ -313,8 +316,8 @@ const struct weft_tensor *weft_model_tensor(const weft_model *model, size_t idx)
 }
 
 const struct weft_tensor *weft_model_find(const weft_model *model, const char *name) {
-    const struct wefti_tensor_ref wanted = {.name = name};
-    const struct wefti_tensor_ref *found =
+    const struct wefti_model_tensor_ref wanted = {.name = name};
+    const struct wefti_model_tensor_ref *found =
         bsearch(&wanted, model->by_name, model->n_tensors, sizeof *model->by_name, by_name);
     return found ? found->tensor : NULL;
 }
@@ -382,7 +385,7 @@ uint64_t weft_model_hash(const weft_model *model) {
                                   tensor->dims[1], tensor->dims[2], tensor->dims[3]};
         hash = XXH3_64bits_withSeed(tensor->name, strlen(tensor->name), hash);
         hash = XXH3_64bits_withSeed(shape, sizeof shape, hash);
-        hash = tensor->parts ? wefti_parts_hash(tensor, hash)
+        hash = tensor->parts ? wefti_model_parts_hash(tensor, hash)
                              : XXH3_64bits_withSeed(tensor->data, tensor->bytes, hash);
     }
     return hash;

@@ -28,22 +28,22 @@ static weft_err check_ranges(const struct weft_model_params *p, const char *path
     return WEFT_OK;
 }
 
-void wefti_params_init(struct weft_model_params *p, const struct wefti_arch *arch) {
+void wefti_model_params_init(struct weft_model_params *p, const struct wefti_model_arch *arch) {
     (void)snprintf(p->arch, sizeof p->arch, "%s", arch->name);
-    p->qkv_bias = arch->traits & WEFTI_ARCH_QKV_BIAS;
-    p->qk_norm = arch->traits & WEFTI_ARCH_QK_NORM;
-    p->qk_norm_all = arch->traits & WEFTI_ARCH_QK_NORM_ALL;
-    p->gelu = arch->traits & WEFTI_ARCH_GEMMA;
-    p->pre_norms = !(arch->traits & WEFTI_ARCH_NORMS_BEHIND);
-    p->post_norms = arch->traits & (WEFTI_ARCH_GEMMA | WEFTI_ARCH_NORMS_BEHIND);
+    p->qkv_bias = arch->traits & WEFTI_MODEL_ARCH_QKV_BIAS;
+    p->qk_norm = arch->traits & WEFTI_MODEL_ARCH_QK_NORM;
+    p->qk_norm_all = arch->traits & WEFTI_MODEL_ARCH_QK_NORM_ALL;
+    p->gelu = arch->traits & WEFTI_MODEL_ARCH_GEMMA;
+    p->pre_norms = !(arch->traits & WEFTI_MODEL_ARCH_NORMS_AFTER);
+    p->post_norms = arch->traits & (WEFTI_MODEL_ARCH_GEMMA | WEFTI_MODEL_ARCH_NORMS_AFTER);
     p->embed_scale = p->residual_scale = p->logit_scale = 1;
     p->rope_magnitude = p->yarn_mscale = 1;
     p->rope_theta = 10000;
-    if (arch->traits & WEFTI_ARCH_LOCAL_ROPE) {
+    if (arch->traits & WEFTI_MODEL_ARCH_LOCAL_ROPE) {
         p->rope_theta = 1e6;
         p->local_rope_theta = 10000;
     }
-    p->wrapped = arch->traits & WEFTI_ARCH_WRAPPED;
+    p->wrapped = arch->traits & WEFTI_MODEL_ARCH_WRAPPED;
 }
 
 static weft_err check_scales(const struct weft_model_params *p, const char *path,
@@ -160,7 +160,7 @@ static weft_err check_rope_scaling(const struct weft_model_params *p, const char
     return WEFT_OK;
 }
 
-void wefti_params_set_latent(struct weft_model_params *p) {
+void wefti_model_params_set_latent(struct weft_model_params *p) {
     p->n_kv_heads = 1;
     p->head_dim = UINT32_MAX; /* refused later */
     if (p->kv_lora > 0 && p->kv_lora <= WEFT_KV_DIM_MAX && p->rope_dim <= WEFT_KV_DIM_MAX)
@@ -211,8 +211,8 @@ static weft_err check_rope(const struct weft_model_params *p, const char *path,
                         path, magnitude, mscale);
 }
 
-weft_err wefti_params_check(const struct weft_model_params *p, const char *path,
-                            struct weft_errmsg *why) {
+weft_err wefti_model_params_check(const struct weft_model_params *p, const char *path,
+                                  struct weft_errmsg *why) {
     weft_err err = check_latent(p, path, why);
     if (!err) err = check_ranges(p, path, why);
     if (err) return err;
@@ -239,7 +239,7 @@ weft_err wefti_params_check(const struct weft_model_params *p, const char *path,
     return err ? err : check_rope(p, path, why);
 }
 
-void wefti_params_set_name(struct weft_model_params *params, const char *name, size_t len) {
+void wefti_model_params_set_name(struct weft_model_params *params, const char *name, size_t len) {
     size_t n = len < sizeof params->name ? len : sizeof params->name - 1;
     /* A cut may fall into a character, whose leading bytes then go, too (at most three). */
     for (size_t cut = 0; cut < 3 && n < len && n > 0 && !weft_utf8_valid(name, n); cut++) {

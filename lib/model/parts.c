@@ -8,7 +8,7 @@
 enum { F8_GROUP = 128 }; /* columns behind a scale */
 
 static float read_scale(const struct weft_parts *parts, uint64_t idx) {
-    const unsigned char *at = parts->pieces[WEFTI_PIECE_SCALES].at;
+    const unsigned char *at = parts->pieces[WEFTI_MODEL_PIECE_SCALES].at;
     uint16_t half;
     float scale;
     if (parts->scale_dtype == WEFT_DT_F32) {
@@ -16,8 +16,8 @@ static float read_scale(const struct weft_parts *parts, uint64_t idx) {
         return scale;
     }
     memcpy(&half, at + idx * sizeof half, sizeof half);
-    return parts->scale_dtype == WEFT_DT_F16 ? wefti_f32_from_f16(half)
-                                             : wefti_f32_from_bits((uint32_t)half << 16);
+    return parts->scale_dtype == WEFT_DT_F16 ? wefti_model_f32_from_f16(half)
+                                             : wefti_model_f32_from_bits((uint32_t)half << 16);
 }
 
 /* --------------------------------------------------------------------------------------- FP8 ---
@@ -29,7 +29,7 @@ static float f8_scale(const struct weft_parts *parts, uint64_t row, uint64_t col
 }
 
 static const unsigned char *f8_codes(const struct weft_parts *parts, uint64_t row) {
-    return parts->pieces[WEFTI_PIECE_CODES].at + row * parts->k;
+    return parts->pieces[WEFTI_MODEL_PIECE_CODES].at + row * parts->k;
 }
 
 static void f8_row(const struct weft_parts *parts, uint64_t row, unsigned char *out) {
@@ -44,9 +44,9 @@ static void f8_row(const struct weft_parts *parts, uint64_t row, unsigned char *
 
 /* Its bits are those of an f16 256 times smaller, except for NaN. */
 static float f8_value(unsigned char code) {
-    if ((code & 0x7fu) == 0x7fu) return wefti_f32_from_bits(0x7fc00000u);
+    if ((code & 0x7fu) == 0x7fu) return wefti_model_f32_from_bits(0x7fc00000u);
     uint32_t half = (uint32_t)(code & 0x80u) << 8 | (uint32_t)(code & 0x7fu) << 7;
-    return 256.0f * wefti_f32_from_f16((uint16_t)half);
+    return 256.0f * wefti_model_f32_from_f16((uint16_t)half);
 }
 
 static void f8_row_f32(const struct weft_parts *parts, uint64_t row, float *out) {
@@ -62,7 +62,8 @@ enum { Q4_BLOCK = 32, Q4_BLOCK_BYTES = 2 + 1 + Q4_BLOCK / 2 };
 /* Where in a word of AWQ a feature stands. */
 static const uint32_t awq_place[8] = {0, 4, 1, 5, 2, 6, 3, 7};
 
-static uint32_t read_word(const struct weft_parts *parts, enum wefti_piece piece, uint64_t idx) {
+static uint32_t read_word(const struct weft_parts *parts, enum wefti_model_piece piece,
+                          uint64_t idx) {
     uint32_t word;
     memcpy(&word, parts->pieces[piece].at + idx * sizeof word, sizeof word);
     return word;
@@ -74,14 +75,14 @@ static uint32_t place_of_row(const struct weft_parts *parts, uint64_t row) {
 
 static uint32_t q4_code(const struct weft_parts *parts, uint64_t row, uint64_t k) {
     if (parts->quant.method == WEFT_QUANT_AWQ) {
-        uint32_t word = read_word(parts, WEFTI_PIECE_CODES, k * (parts->n / 8) + row / 8);
+        uint32_t word = read_word(parts, WEFTI_MODEL_PIECE_CODES, k * (parts->n / 8) + row / 8);
         return word >> 4 * place_of_row(parts, row) & 15u;
     }
-    return read_word(parts, WEFTI_PIECE_CODES, k / 8 * parts->n + row) >> 4 * (k % 8) & 15u;
+    return read_word(parts, WEFTI_MODEL_PIECE_CODES, k / 8 * parts->n + row) >> 4 * (k % 8) & 15u;
 }
 
 static uint32_t q4_zero(const struct weft_parts *parts, uint64_t row, uint64_t group) {
-    uint32_t word = read_word(parts, WEFTI_PIECE_ZEROS, group * (parts->n / 8) + row / 8);
+    uint32_t word = read_word(parts, WEFTI_MODEL_PIECE_ZEROS, group * (parts->n / 8) + row / 8);
     uint32_t zero = word >> 4 * place_of_row(parts, row) & 15u;
     return parts->quant.zeros_less_one ? (zero + 1) & 15u : zero;
 }
@@ -91,7 +92,7 @@ static uint32_t q4_zero(const struct weft_parts *parts, uint64_t row, uint64_t g
 static void q4_block(const struct weft_parts *parts, uint64_t row, uint64_t k0,
                      unsigned char out[Q4_BLOCK_BYTES]) {
     uint64_t group = k0 / parts->group;
-    memcpy(out, parts->pieces[WEFTI_PIECE_SCALES].at + (group * parts->n + row) * 2, 2);
+    memcpy(out, parts->pieces[WEFTI_MODEL_PIECE_SCALES].at + (group * parts->n + row) * 2, 2);
     out[2] = (unsigned char)q4_zero(parts, row, group);
     for (uint32_t i = 0; i < Q4_BLOCK / 2; i++) {
         uint32_t low = q4_code(parts, row, k0 + i);
@@ -110,8 +111,8 @@ static void q4_rows(const struct weft_parts *parts, uint64_t row_begin, uint64_t
 
 /* The group of column k. */
 static uint64_t q4_group(const struct weft_parts *parts, uint64_t k) {
-    bool ordered = parts->pieces[WEFTI_PIECE_GROUPS].at != NULL;
-    return ordered ? read_word(parts, WEFTI_PIECE_GROUPS, k) : k / parts->group;
+    bool ordered = parts->pieces[WEFTI_MODEL_PIECE_GROUPS].at != NULL;
+    return ordered ? read_word(parts, WEFTI_MODEL_PIECE_GROUPS, k) : k / parts->group;
 }
 
 /* Scales and zeros of as many groups as there are blocks of 32 columns, the groups of all columns,
@@ -122,7 +123,8 @@ static void q4_ordered_row(const struct weft_parts *parts, uint64_t row, unsigne
     unsigned char *codes = groups + parts->k * 2;
     memset(out, 0, n_groups * 3);
     for (uint64_t g = 0; g < parts->n_groups; g++) {
-        memcpy(out + g * 2, parts->pieces[WEFTI_PIECE_SCALES].at + (g * parts->n + row) * 2, 2);
+        memcpy(out + g * 2, parts->pieces[WEFTI_MODEL_PIECE_SCALES].at + (g * parts->n + row) * 2,
+               2);
         zeros[g] = (unsigned char)q4_zero(parts, row, g);
     }
     for (uint64_t k = 0; k < parts->k; k++) {
@@ -146,7 +148,7 @@ static void q4_row_f32(const struct weft_parts *parts, uint64_t row, float *out)
 
 enum { NF4_BLOCK = 64, NF4_BLOCK_BYTES = 4 + NF4_BLOCK / 2 };
 
-const float wefti_nf4_values[16] = {
+const float wefti_model_nf4_values[16] = {
     -1.0f,
     -0.6961928009986877f,
     -0.5250730514526367f,
@@ -165,7 +167,7 @@ const float wefti_nf4_values[16] = {
     1.0f,
 };
 
-static float read_f32(const struct weft_parts *parts, enum wefti_piece piece, uint64_t idx) {
+static float read_f32(const struct weft_parts *parts, enum wefti_model_piece piece, uint64_t idx) {
     float value;
     memcpy(&value, parts->pieces[piece].at + idx * sizeof value, sizeof value);
     return value;
@@ -174,10 +176,10 @@ static float read_f32(const struct weft_parts *parts, enum wefti_piece piece, ui
 /* Of weight `idx` of all; of quantised scales rounded twice, as the tool does. */
 static float nf4_scale(const struct weft_parts *parts, uint64_t idx) {
     uint64_t block = idx / parts->block;
-    if (parts->scale_dtype == WEFT_DT_F32) return read_f32(parts, WEFTI_PIECE_SCALES, block);
-    unsigned char code = parts->pieces[WEFTI_PIECE_SCALES].at[block];
-    float scale = read_f32(parts, WEFTI_PIECE_NESTED_VALUES, code) *
-                  read_f32(parts, WEFTI_PIECE_NESTED_SCALES, block / parts->nested_block);
+    if (parts->scale_dtype == WEFT_DT_F32) return read_f32(parts, WEFTI_MODEL_PIECE_SCALES, block);
+    unsigned char code = parts->pieces[WEFTI_MODEL_PIECE_SCALES].at[block];
+    float scale = read_f32(parts, WEFTI_MODEL_PIECE_NESTED_VALUES, code) *
+                  read_f32(parts, WEFTI_MODEL_PIECE_NESTED_SCALES, block / parts->nested_block);
     return scale + parts->nested_offset;
 }
 
@@ -186,15 +188,16 @@ static void nf4_row(const struct weft_parts *parts, uint64_t row, unsigned char 
         uint64_t idx = row * parts->k + k;
         float scale = nf4_scale(parts, idx);
         memcpy(out, &scale, sizeof scale);
-        memcpy(out + sizeof scale, parts->pieces[WEFTI_PIECE_CODES].at + idx / 2, NF4_BLOCK / 2);
+        memcpy(out + sizeof scale, parts->pieces[WEFTI_MODEL_PIECE_CODES].at + idx / 2,
+               NF4_BLOCK / 2);
     }
 }
 
 static void nf4_row_f32(const struct weft_parts *parts, uint64_t row, float *out) {
     for (uint64_t k = 0; k < parts->k; k++) {
         uint64_t idx = row * parts->k + k;
-        unsigned char pair = parts->pieces[WEFTI_PIECE_CODES].at[idx / 2];
-        out[k] = nf4_scale(parts, idx) * wefti_nf4_values[idx % 2 ? pair & 15 : pair >> 4];
+        unsigned char pair = parts->pieces[WEFTI_MODEL_PIECE_CODES].at[idx / 2];
+        out[k] = nf4_scale(parts, idx) * wefti_model_nf4_values[idx % 2 ? pair & 15 : pair >> 4];
     }
 }
 
@@ -209,7 +212,7 @@ size_t weft_tensor_row_bytes(const struct weft_tensor *tensor) {
            weft_dtype_block_bytes(tensor->dtype);
 }
 
-void wefti_parts_row_f32(const struct weft_parts *parts, uint64_t row, float *out) {
+void wefti_model_parts_row_f32(const struct weft_parts *parts, uint64_t row, float *out) {
     WEFT_ASSERT(row < parts->n);
     if (parts->quant.method == WEFT_QUANT_FP8)
         f8_row_f32(parts, row, out);
@@ -235,7 +238,7 @@ static void join_rows(const struct weft_parts *parts, enum weft_dtype dtype, uin
         else if (dtype == WEFT_DT_NF4)
             nf4_row(parts, row_begin + i, out);
         else
-            wefti_parts_row_f32(parts, row_begin + i, (float *)(void *)out);
+            wefti_model_parts_row_f32(parts, row_begin + i, (float *)(void *)out);
     }
 }
 

@@ -6,17 +6,17 @@
 
 #include "model_internal.h"
 
-enum wefti_piece {
-    WEFTI_PIECE_CODES,
-    WEFTI_PIECE_SCALES,
-    WEFTI_PIECE_ZEROS,
-    WEFTI_PIECE_GROUPS,        /* GPTQ: of each column, where they do not follow from its number */
-    WEFTI_PIECE_NESTED_SCALES, /* NF4: of what scales are codes of, and what those stand for */
-    WEFTI_PIECE_NESTED_VALUES,
-    WEFTI_PIECE_COUNT,
+enum wefti_model_piece {
+    WEFTI_MODEL_PIECE_CODES,
+    WEFTI_MODEL_PIECE_SCALES,
+    WEFTI_MODEL_PIECE_ZEROS,
+    WEFTI_MODEL_PIECE_GROUPS, /* GPTQ: of each column, where they do not follow from its number */
+    WEFTI_MODEL_PIECE_NESTED_SCALES, /* NF4: of what scales are codes of, and what those stand for */
+    WEFTI_MODEL_PIECE_NESTED_VALUES,
+    WEFTI_MODEL_PIECE_COUNT,
 };
 
-struct wefti_piece_data {
+struct wefti_model_piece_data {
     const unsigned char *at; /* NULL: there is none */
     size_t bytes;
 };
@@ -29,18 +29,18 @@ struct weft_parts {
     uint64_t block, nested_block; /* NF4: weights to a scale, and scales to one of theirs */
     float nested_offset;
     enum weft_dtype scale_dtype; /* F32, F16 or BF16; of NF4 F32 or U8 */
-    struct wefti_piece_data pieces[WEFTI_PIECE_COUNT];
+    struct wefti_model_piece_data pieces[WEFTI_MODEL_PIECE_COUNT];
 };
 
 /* What the codes of NF4 stand for. */
-extern const float wefti_nf4_values[16];
+extern const float wefti_model_nf4_values[16];
 
 /* Row `row` as f32. */
-void wefti_parts_row_f32(const struct weft_parts *parts, uint64_t row, float *out);
+void wefti_model_parts_row_f32(const struct weft_parts *parts, uint64_t row, float *out);
 /* Over everything that it consists of. */
-uint64_t wefti_parts_hash(const struct weft_tensor *tensor, uint64_t seed);
+uint64_t wefti_model_parts_hash(const struct weft_tensor *tensor, uint64_t seed);
 
-float wefti_f32_from_bits(uint32_t bits);
-float wefti_f32_from_f16(uint16_t half);
+float wefti_model_f32_from_bits(uint32_t bits);
+float wefti_model_f32_from_f16(uint16_t half);
 
 #endif

@@ -244,7 +244,7 @@ static weft_err check_shape(const struct resolver *r, const struct role *role,
         return WEFT_OK;
     }
     char has[96], wants[96];
-    struct wefti_shown shown = wefti_show(tensor->name, strlen(tensor->name));
+    struct wefti_model_shown shown = wefti_model_show(tensor->name, strlen(tensor->name));
     print_shape(has, sizeof has, tensor->n_dims, tensor->dims);
     print_shape(wants, sizeof wants, role->n_dims, wanted);
     return weft_err_set(r->why, WEFT_E_PROTO,
@@ -259,7 +259,7 @@ static weft_err take(struct resolver *r, const struct role *role, const char *na
     if (!*out) return WEFT_OK;
     r->used[*out - r->model->tensors] = true;
     if (role->n_dims == 1 && (*out)->dtype > WEFT_DT_Q8_0) {
-        struct wefti_shown shown = wefti_show(name, strlen(name));
+        struct wefti_model_shown shown = wefti_model_show(name, strlen(name));
         return weft_err_set(r->why, WEFT_E_UNSUPPORTED,
                             "%s: tensor '%s' is a vector of type %s, which is for matrices only",
                             r->path, shown.text, weft_dtype_name((*out)->dtype));
@@ -417,7 +417,7 @@ static weft_err resolve_head(struct resolver *r) {
     return WEFT_OK;
 }
 
-bool wefti_role_is_read(const char *name) {
+bool wefti_model_role_is_read(const char *name) {
     for (size_t i = 0; i < ROPE_TABLES; i++) {
         if (strcmp(name, rope_roles[i].names[WEFT_MODEL_GGUF]) == 0) return true;
     }
@@ -466,7 +466,7 @@ static weft_err resolve_longrope(struct resolver *r) {
             p->rope_long_factors[i] = (double)longer[i];
             p->rope_short_factors[i] = (double)shorter[i];
         }
-        err = wefti_params_check(p, r->path, r->why);
+        err = wefti_model_params_check(p, r->path, r->why);
     }
     free(longer);
     free(shorter);
@@ -516,7 +516,7 @@ static weft_err check_all_used(const struct resolver *r) {
         const char *name = r->model->tensors[i].name;
         if (r->used[i] || is_derived(name) || is_idle_bias(r, &r->model->tensors[i])) continue;
         if (is_predicting(r, name)) continue;
-        struct wefti_shown shown = wefti_show(name, strlen(name));
+        struct wefti_model_shown shown = wefti_model_show(name, strlen(name));
         return weft_err_set(r->why, WEFT_E_UNSUPPORTED,
                             "%s: tensor '%s' has no part in a %s model of %u layers", r->path,
                             shown.text, r->model->params.arch, r->model->params.n_layers);

@@ -73,15 +73,15 @@ uint32_t weft_model_long_prompt(const weft_model *model) {
     return p->rope_scaling == WEFT_ROPE_LONGROPE ? p->rope_original_context : UINT32_MAX;
 }
 
-double wefti_yarn_mscale(double factor, double mscale) {
+double wefti_model_yarn_mscale(double factor, double mscale) {
     return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
 }
 
-double wefti_longrope_magnitude(double factor, uint32_t original_context) {
+double wefti_model_longrope_magnitude(double factor, uint32_t original_context) {
     return factor <= 1 ? 1 : sqrt(1 + log(factor) / log(original_context));
 }
 
-void wefti_yarn_stretch(struct weft_model_params *p) {
+void wefti_model_yarn_stretch(struct weft_model_params *p) {
     double stretched = p->rope_original_context * p->rope_factor; /* both unchecked as yet */
     if (stretched > p->n_context && stretched <= WEFT_CONTEXT_MAX)
         p->n_context = (uint32_t)stretched;

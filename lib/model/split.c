@@ -183,11 +183,11 @@ static void flatten_heads(weft_model *model) {
 weft_err wefti_model_split(weft_model *model, enum weft_model_format format, const char *path,
                            struct weft_errmsg *why) {
     const struct weft_str name = {model->params.arch, strlen(model->params.arch)};
-    const struct wefti_arch *arch = wefti_arch_of_gguf(name);
+    const struct wefti_model_arch *arch = wefti_model_arch_of_gguf(name);
     if (format == WEFT_MODEL_GGUF && model->params.kv_lora > 0) flatten_heads(model);
     if (format == WEFT_MODEL_GGUF && model->params.moe.n_experts > 0)
         return unstack_all(model, path, why);
-    if (!arch || !(arch->traits & WEFTI_ARCH_FUSED)) return WEFT_OK;
+    if (!arch || !(arch->traits & WEFTI_MODEL_ARCH_FUSED)) return WEFT_OK;
     for (size_t i = 0, n = model->n_tensors; i < n; i++) {
         size_t prefix_len;
         const struct fused *fused =

@@ -13,12 +13,12 @@
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
     struct weft_errmsg why = {{0}};
     struct weft_model_params params = {0};
-    struct wefti_file file;
-    WEFT_ASSERT(wefti_file_borrow("fuzz.json", bytes, n, &file, &why) == WEFT_OK);
-    weft_err err = wefti_config_hf(&file, &params, &why);
+    struct wefti_model_file file;
+    WEFT_ASSERT(wefti_model_file_borrow("fuzz.json", bytes, n, &file, &why) == WEFT_OK);
+    weft_err err = wefti_model_config_hf(&file, &params, &why);
     WEFT_ASSERT(!err || why.text[0]);
     WEFT_ASSERT(err || (params.n_heads % params.n_kv_heads == 0 && params.rope_dim % 2 == 0));
-    wefti_file_close(&file);
+    wefti_model_file_close(&file);
     return 0;
 }
 

@@ -53,16 +53,16 @@ static void read_metadata(const weft_gguf *gguf) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
     struct weft_errmsg why = {{0}};
-    struct wefti_file file;
+    struct wefti_model_file file;
     weft_gguf *gguf;
     weft_model *model;
-    WEFT_ASSERT(wefti_file_borrow("fuzz.gguf", bytes, n, &file, &why) == WEFT_OK);
-    weft_err err = wefti_gguf_parse(&file, &gguf, &why);
+    WEFT_ASSERT(wefti_model_file_borrow("fuzz.gguf", bytes, n, &file, &why) == WEFT_OK);
+    weft_err err = wefti_model_gguf_parse(&file, &gguf, &why);
     WEFT_ASSERT(!err || why.text[0]);
     if (err) return 0;
     read_metadata(gguf);
     weft_gguf_free(gguf);
-    WEFT_ASSERT(wefti_file_borrow("fuzz.gguf", bytes, n, &file, &why) == WEFT_OK);
+    WEFT_ASSERT(wefti_model_file_borrow("fuzz.gguf", bytes, n, &file, &why) == WEFT_OK);
     err = wefti_model_from_gguf(&file, &model, &why);
     WEFT_ASSERT(!err || why.text[0]);
     if (err) return 0;

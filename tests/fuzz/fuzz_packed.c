@@ -15,16 +15,16 @@
 static void read_packed(const void *bytes, size_t n) {
     static const char *const names[] = {"gguf", "config.json", "tokenizer.json", "name", ""};
     struct weft_errmsg why = {{0}};
-    struct wefti_file file;
-    struct wefti_packed_view view;
+    struct wefti_model_file file;
+    struct wefti_model_packed_view view;
     struct weft_str section;
     weft_model *model;
-    WEFT_ASSERT(wefti_file_borrow("fuzz.weft", bytes, n, &file, &why) == WEFT_OK);
-    weft_err err = wefti_packed_parse(&file, &view, &why);
+    WEFT_ASSERT(wefti_model_file_borrow("fuzz.weft", bytes, n, &file, &why) == WEFT_OK);
+    weft_err err = wefti_model_packed_parse(&file, &view, &why);
     WEFT_ASSERT(!err == !why.text[0]);
     for (size_t i = 0; !err && i < sizeof names / sizeof names[0]; i++) {
         volatile char sum = 0;
-        if (!wefti_packed_find(&view, names[i], &section)) continue;
+        if (!wefti_model_packed_find(&view, names[i], &section)) continue;
         for (size_t k = 0; k < section.len; k++)
             sum = (char)(sum ^ section.data[k]);
     }
@@ -50,7 +50,7 @@ static void make_fit(uint8_t *bytes, size_t n) {
     put_u64(bytes + 16, n);
     put_u64(bytes + 24, WEFT_PACKED_PAGE); /* the seeds have an arena of the header's page alone */
     put_u64(bytes + 88, XXH3_64bits(bytes + WEFT_PACKED_PAGE, n - WEFT_PACKED_PAGE));
-    put_u64(bytes + WEFTI_PACKED_HASH_AT, XXH3_64bits(bytes, WEFTI_PACKED_HASH_AT));
+    put_u64(bytes + WEFTI_MODEL_PACKED_HASH_AT, XXH3_64bits(bytes, WEFTI_MODEL_PACKED_HASH_AT));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {

@@ -29,12 +29,12 @@ static void touch_rows(const weft_model *model) {
 
 static void read_as(const uint8_t *bytes, size_t n, const struct weft_model_quant *quant) {
     struct weft_errmsg why = {{0}};
-    struct wefti_file file;
+    struct wefti_model_file file;
     weft_model *model = wefti_model_new();
     WEFT_ASSERT(model);
     model->params.quant = *quant;
-    WEFT_ASSERT(wefti_file_borrow("fuzz.safetensors", bytes, n, &file, &why) == WEFT_OK);
-    weft_err err = wefti_safetensors_read(model, &file, &why);
+    WEFT_ASSERT(wefti_model_file_borrow("fuzz.safetensors", bytes, n, &file, &why) == WEFT_OK);
+    weft_err err = wefti_model_safetensors_read(model, &file, &why);
     if (!err) err = wefti_model_join(model, file.path, &why);
     WEFT_ASSERT(!err || why.text[0]);
     if (!err) err = wefti_model_index(model, file.path, &why); /* two may be joined to one name */
@@ -44,7 +44,7 @@ static void read_as(const uint8_t *bytes, size_t n, const struct weft_model_quan
         touch_rows(model);
     }
     weft_model_free(model);
-    wefti_file_close(&file);
+    wefti_model_file_close(&file);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
@@ -108,8 +108,8 @@ static void add_nf4(void (*add)(const void *bytes, size_t n)) {
     weft_buf_printf(&text, header, n_state, 1158 + n_state);
     st_build(&bytes, weft_buf_cstr(&text), 1158 + n_state);
     memcpy(bytes.data + bytes.len - n_state, state, n_state);
-    memcpy(bytes.data + bytes.len - n_state - sizeof wefti_nf4_values, wefti_nf4_values,
-           sizeof wefti_nf4_values);
+    memcpy(bytes.data + bytes.len - n_state - sizeof wefti_model_nf4_values, wefti_model_nf4_values,
+           sizeof wefti_model_nf4_values);
     add(bytes.data, bytes.len);
     weft_buf_fini(&bytes);
     weft_buf_fini(&text);

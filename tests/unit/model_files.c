@@ -93,14 +93,14 @@ static const struct {
 weft_err test_parse_config(const char *changes, struct weft_model_params *params,
                            struct weft_errmsg *why) {
     json_t *config = json_loads(tiny_config, 0, NULL), *update = json_loads(changes, 0, NULL);
-    struct wefti_file file;
+    struct wefti_model_file file;
     WEFT_ASSERT(config && update && json_object_update(config, update) == 0);
     char *text = json_dumps(config, 0);
-    WEFT_ASSERT(text && !wefti_file_borrow("config.json", text, strlen(text), &file, why));
+    WEFT_ASSERT(text && !wefti_model_file_borrow("config.json", text, strlen(text), &file, why));
     memset(params, 0, sizeof *params);
     why->text[0] = 0;
-    weft_err err = wefti_config_hf(&file, params, why);
-    wefti_file_close(&file);
+    weft_err err = wefti_model_config_hf(&file, params, why);
+    wefti_model_file_close(&file);
     free(text);
     json_decref(update);
     json_decref(config);
@@ -236,7 +236,7 @@ void gguf_tiny_some(struct gguf_builder *b, uint32_t type, size_t first, size_t 
         uint64_t dims[2] = {matrix ? cols : rows, rows};
         size_t n = rows * (matrix ? cols : 1);
         enum weft_dtype dtype;
-        WEFT_ASSERT(wefti_gguf_dtype(matrix ? type : 0, &dtype));
+        WEFT_ASSERT(wefti_model_gguf_dtype(matrix ? type : 0, &dtype));
         size_t bytes = n / weft_dtype_block_elems(dtype) * weft_dtype_block_bytes(dtype);
         gguf_tensor(b, tiny_tensors[i].gguf, matrix ? type : 0, matrix ? 2 : 1, dims, bytes);
     }

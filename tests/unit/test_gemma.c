@@ -165,7 +165,7 @@ static void queries_of_the_largest_gemmas_are_scaled_by_the_hidden_size(void **s
         struct weft_errmsg why;
         struct gguf_builder b;
         struct weft_buf bytes;
-        struct wefti_file file;
+        struct wefti_model_file file;
         weft_gguf *gguf;
         char key[64];
         gguf_init(&b);
@@ -179,8 +179,9 @@ static void queries_of_the_largest_gemmas_are_scaled_by_the_hidden_size(void **s
             gguf_u32(&b, key, sizes[k].value);
         }
         gguf_finish(&b, &bytes);
-        assert_int_equal(wefti_file_borrow("t.gguf", bytes.data, bytes.len, &file, &why), WEFT_OK);
-        if (wefti_gguf_parse(&file, &gguf, &why) || wefti_config_gguf(gguf, &p, &why))
+        assert_int_equal(wefti_model_file_borrow("t.gguf", bytes.data, bytes.len, &file, &why),
+                         WEFT_OK);
+        if (wefti_model_gguf_parse(&file, &gguf, &why) || wefti_model_config_gguf(gguf, &p, &why))
             fail_msg("%s", why.text);
         assert_true(fabsf(p.attn_scale - cases[i].scale) < 1e-7f);
         /* The converter leaves the window out where no layer of Gemma 3 has one. */

@@ -26,20 +26,20 @@ static char *copy_of(const void *bytes, size_t n) {
     return copy;
 }
 
-static struct wefti_file file_of(const void *bytes, size_t n) {
+static struct wefti_model_file file_of(const void *bytes, size_t n) {
     struct weft_errmsg why;
-    struct wefti_file file;
-    weft_err err = wefti_file_borrow("x.gguf", bytes, n, &file, &why);
+    struct wefti_model_file file;
+    weft_err err = wefti_model_file_borrow("x.gguf", bytes, n, &file, &why);
     WEFT_ASSERT(!err);
     return file;
 }
 
 static weft_err parse_bytes(const void *bytes, size_t n, struct weft_errmsg *why) {
     char *copy = copy_of(bytes, n);
-    struct wefti_file file = file_of(copy, n);
+    struct wefti_model_file file = file_of(copy, n);
     weft_gguf *gguf;
     why->text[0] = 0;
-    weft_err err = wefti_gguf_parse(&file, &gguf, why);
+    weft_err err = wefti_model_gguf_parse(&file, &gguf, why);
     assert_true(err ? gguf == NULL : gguf != NULL);
     weft_gguf_free(gguf);
     free(copy);
@@ -48,7 +48,7 @@ static weft_err parse_bytes(const void *bytes, size_t n, struct weft_errmsg *why
 
 static weft_err load_bytes(const void *bytes, size_t n, struct weft_errmsg *why) {
     char *copy = copy_of(bytes, n);
-    struct wefti_file file = file_of(copy, n);
+    struct wefti_model_file file = file_of(copy, n);
     weft_model *model;
     why->text[0] = 0;
     weft_err err = wefti_model_from_gguf(&file, &model, why);
@@ -154,8 +154,8 @@ static weft_gguf *open_all_types(uint32_t version, char **copy_out) {
     put_all_types(&b);
     gguf_finish(&b, &bytes);
     *copy_out = copy_of(bytes.data, bytes.len);
-    struct wefti_file file = file_of(*copy_out, bytes.len);
-    if (wefti_gguf_parse(&file, &gguf, &why)) fail_msg("%s", why.text);
+    struct wefti_model_file file = file_of(*copy_out, bytes.len);
+    if (wefti_model_gguf_parse(&file, &gguf, &why)) fail_msg("%s", why.text);
     weft_buf_fini(&bytes);
     gguf_fini(&b);
     return gguf;

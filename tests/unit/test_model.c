@@ -580,12 +580,12 @@ static void text_that_is_not_a_configuration_is_refused(void **state) {
         const char *text = i < COUNT(texts) ? texts[i] : deep;
         struct weft_model_params params = {0};
         struct weft_errmsg why;
-        struct wefti_file file;
+        struct wefti_model_file file;
         size_t len = i < COUNT(texts) ? strlen(text) : sizeof deep;
-        assert_int_equal(wefti_file_borrow("config.json", text, len, &file, &why), WEFT_OK);
-        assert_int_equal(wefti_config_hf(&file, &params, &why), WEFT_E_PROTO);
+        assert_int_equal(wefti_model_file_borrow("config.json", text, len, &file, &why), WEFT_OK);
+        assert_int_equal(wefti_model_config_hf(&file, &params, &why), WEFT_E_PROTO);
         assert_non_null(strstr(why.text, "config.json"));
-        wefti_file_close(&file);
+        wefti_model_file_close(&file);
     }
 }
 
@@ -780,11 +780,11 @@ static void display_names_are_cut_at_whole_characters(void **state) {
     char name[200];
     memset(name, 'a', sizeof name);
     name[126] = '\xc3', name[127] = '\xa4'; /* the cut at 127 bytes would halve it */
-    wefti_params_set_name(&params, name, sizeof name);
+    wefti_model_params_set_name(&params, name, sizeof name);
     assert_int_equal(strlen(params.name), 126);
-    wefti_params_set_name(&params, "a\x1b[0m\xff", 6);
+    wefti_model_params_set_name(&params, "a\x1b[0m\xff", 6);
     assert_string_equal(params.name, "a?[0m?");
-    wefti_params_set_name(&params, "\xc3\xa4", 2);
+    wefti_model_params_set_name(&params, "\xc3\xa4", 2);
     assert_string_equal(params.name, "\xc3\xa4");
 }
 
@@ -793,22 +793,24 @@ static void integers_beyond_63_bits_are_no_hindrance(void **state) {
     char text[2048];
     struct weft_model_params params = {0};
     struct weft_errmsg why;
-    struct wefti_file file;
+    struct wefti_model_file file;
     static const char huge[] = "1000000000000000019884624838656";
     (void)snprintf(text, sizeof text, "{\"max_length\":%s,%s", huge, tiny_config + 1);
-    assert_int_equal(wefti_file_borrow("config.json", text, strlen(text), &file, &why), WEFT_OK);
-    if (wefti_config_hf(&file, &params, &why)) fail_msg("%s", why.text);
+    assert_int_equal(wefti_model_file_borrow("config.json", text, strlen(text), &file, &why),
+                     WEFT_OK);
+    if (wefti_model_config_hf(&file, &params, &why)) fail_msg("%s", why.text);
     assert_int_equal(params.n_hidden, 32);
-    wefti_file_close(&file);
+    wefti_model_file_close(&file);
     (void)snprintf(text, sizeof text,
                    "{\"original_max_position_embeddings\":%s,\"rope_scaling\":"
                    "{\"type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,"
                    "\"high_freq_factor\":4},%s",
                    huge, tiny_config + 1);
-    assert_int_equal(wefti_file_borrow("config.json", text, strlen(text), &file, &why), WEFT_OK);
-    assert_int_equal(wefti_config_hf(&file, &params, &why), WEFT_E_PROTO);
+    assert_int_equal(wefti_model_file_borrow("config.json", text, strlen(text), &file, &why),
+                     WEFT_OK);
+    assert_int_equal(wefti_model_config_hf(&file, &params, &why), WEFT_E_PROTO);
     assert_non_null(strstr(why.text, "out of range"));
-    wefti_file_close(&file);
+    wefti_model_file_close(&file);
 }
 
 static void whole_numbers_convert_as_far_as_a_double_holds_them_all(void **state) {

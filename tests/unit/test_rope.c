@@ -238,12 +238,13 @@ struct loaded {
 
 static weft_err load(struct gguf_builder *b, struct loaded *out, struct weft_errmsg *why) {
     struct weft_buf bytes;
-    struct wefti_file file;
+    struct wefti_model_file file;
     weft_model *model;
     gguf_tiny_tensors(b, 0);
     gguf_finish(b, &bytes);
     why->text[0] = 0;
-    assert_int_equal(wefti_file_borrow("tiny.gguf", bytes.data, bytes.len, &file, why), WEFT_OK);
+    assert_int_equal(wefti_model_file_borrow("tiny.gguf", bytes.data, bytes.len, &file, why),
+                     WEFT_OK);
     weft_err err = wefti_model_from_gguf(&file, &model, why);
     if (!err) {
         out->params = *weft_model_params(model);

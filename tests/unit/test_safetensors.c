@@ -20,20 +20,20 @@
 /* Reads bytes as "x.safetensors", from a block of their exact size, where a sanitizer sees a read
  * past the end. */
 static weft_err read_bytes(const void *bytes, size_t n, struct weft_errmsg *why) {
-    struct wefti_file file;
+    struct wefti_model_file file;
     char *copy = malloc(n + (n == 0));
     weft_model *model = wefti_model_new();
     assert_true(copy && model);
     if (n > 0) memcpy(copy, bytes, n);
-    assert_int_equal(wefti_file_borrow("x.safetensors", copy, n, &file, why), WEFT_OK);
+    assert_int_equal(wefti_model_file_borrow("x.safetensors", copy, n, &file, why), WEFT_OK);
     why->text[0] = 0;
-    weft_err err = wefti_safetensors_read(model, &file, why);
+    weft_err err = wefti_model_safetensors_read(model, &file, why);
     if (!err) {
         assert_int_equal(wefti_model_index(model, "x", why), WEFT_OK);
         (void)weft_model_hash(model); /* touches every byte */
     }
     weft_model_free(model);
-    wefti_file_close(&file);
+    wefti_model_file_close(&file);
     free(copy);
     return err;
 }
@@ -42,7 +42,7 @@ static void tensors_of_each_type_are_found_in_the_order_of_their_data(void **sta
     (void)state;
     struct weft_buf bytes;
     struct weft_errmsg why;
-    struct wefti_file file;
+    struct wefti_model_file file;
     weft_model *model = wefti_model_new();
     assert_non_null(model);
     st_build(&bytes,
@@ -52,8 +52,8 @@ static void tensors_of_each_type_are_found_in_the_order_of_their_data(void **sta
              "\"empty\":{\"dtype\":\"F32\",\"shape\":[0,9],\"data_offsets\":[4,4]},"
              "\"early\":{\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[0,4]}}   ",
              16);
-    assert_int_equal(wefti_file_borrow("x", bytes.data, bytes.len, &file, &why), WEFT_OK);
-    if (wefti_safetensors_read(model, &file, &why)) fail_msg("%s", why.text);
+    assert_int_equal(wefti_model_file_borrow("x", bytes.data, bytes.len, &file, &why), WEFT_OK);
+    if (wefti_model_safetensors_read(model, &file, &why)) fail_msg("%s", why.text);
     assert_int_equal(wefti_model_index(model, "x", &why), WEFT_OK);
     static const char *const order[] = {"early", "empty", "scalar", "late"};
     assert_int_equal(weft_model_n_tensors(model), 4);
@@ -67,7 +67,7 @@ static void tensors_of_each_type_are_found_in_the_order_of_their_data(void **sta
     assert_ptr_equal(late->data, bytes.data + bytes.len - 8);
     assert_int_equal(weft_model_find(model, "scalar")->n_dims, 0);
     weft_model_free(model);
-    wefti_file_close(&file);
+    wefti_model_file_close(&file);
     weft_buf_fini(&bytes);
 }
 
@@ -155,7 +155,7 @@ static void header_lengths_are_bounded_by_the_file_and_by_the_limit(void **state
     for (size_t n = 0; n < 8; n++) {
         assert_int_equal(read_bytes(bytes, n, &why), WEFT_E_PROTO);
     }
-    size_t n = 8 + WEFTI_ST_HEADER_BYTES_MAX + 1;
+    size_t n = 8 + WEFTI_MODEL_SAFETENSORS_HEADER_BYTES_MAX + 1;
     uint64_t claim = n - 8;
     char *large = malloc(n);
     assert_non_null(large);
@@ -336,7 +336,7 @@ static void shards_must_hold_what_the_index_says(void **state) {
         struct weft_errmsg why = {{0}};
         weft_model *model = wefti_model_new();
         test_dir_write(dir, "model.safetensors.index.json", cases[i].index, strlen(cases[i].index));
-        weft_err err = wefti_safetensors_folder(model, dir, &why);
+        weft_err err = wefti_model_safetensors_folder(model, dir, &why);
         print_message("    %s\n", strrchr(why.text, '/') ? strrchr(why.text, '/') : why.text);
         assert_true(err == WEFT_E_PROTO || err == WEFT_E_NOTFOUND);
         assert_non_null(strstr(why.text, cases[i].said));
@@ -346,7 +346,7 @@ static void shards_must_hold_what_the_index_says(void **state) {
     static const char good[] = INDEX("\"a\":\"1.safetensors\",\"b\":\"2.safetensors\"");
     weft_model *model = wefti_model_new();
     test_dir_write(dir, "model.safetensors.index.json", good, strlen(good));
-    if (wefti_safetensors_folder(model, dir, &why)) fail_msg("%s", why.text);
+    if (wefti_model_safetensors_folder(model, dir, &why)) fail_msg("%s", why.text);
     assert_int_equal(weft_model_n_tensors(model), 2);
     weft_model_free(model);
     weft_buf_fini(&first);

@@ -14,7 +14,7 @@ struct config {
     const weft_gguf *gguf;
     const char *path;
     struct weft_errmsg *why;
-    const struct wefti_arch *arch;
+    const struct wefti_model_arch *arch;
 };
 
 /* "block_count" */
@@ -29,7 +29,7 @@ static struct key key_of(const struct config *c, const char *name) {
 }
 
 static bool has(const struct config *c, const char *name) {
-    return wefti_gguf_find(c->gguf, key_of(c, name).text) != NULL;
+    return wefti_model_gguf_find(c->gguf, key_of(c, name).text) != NULL;
 }
 
 static bool str_is(struct weft_str str, const char *text) {
@@ -41,7 +41,7 @@ static weft_err wrong_type(const struct config *c, const char *key, const char *
 }
 
 static weft_err unsupported(const struct config *c, const char *key, struct weft_str value) {
-    struct wefti_shown shown = wefti_show(value.data, value.len);
+    struct wefti_model_shown shown = wefti_model_show(value.data, value.len);
     return weft_err_set(c->why, WEFT_E_UNSUPPORTED, "%s: %s '%s' is not supported", c->path, key,
                         shown.text);
 }
@@ -55,7 +55,7 @@ static weft_err get_whole(const struct config *c, const char *key, uint32_t defa
     size_t count;
     enum weft_gguf_type type;
     *out = default_value;
-    if (!wefti_gguf_find(c->gguf, key)) {
+    if (!wefti_model_gguf_find(c->gguf, key)) {
         if (default_value != REQUIRED) return WEFT_OK;
         return weft_err_set(c->why, WEFT_E_PROTO, "%s: has no %s", c->path, key);
     }
@@ -90,8 +90,8 @@ static weft_err check_kind(struct config *c) {
     if (!weft_gguf_str(c->gguf, "general.architecture", &value)) {
         return weft_err_set(c->why, WEFT_E_PROTO, "%s: has no general.architecture", c->path);
     }
-    c->arch = wefti_arch_of_gguf(value);
-    if (!c->arch) return wefti_arch_refuse(c->path, WEFTI_BY_GGUF, value, c->why);
+    c->arch = wefti_model_arch_of_gguf(value);
+    if (!c->arch) return wefti_model_arch_refuse(c->path, WEFTI_MODEL_BY_GGUF, value, c->why);
     if (weft_gguf_str(c->gguf, "general.type", &value) && !str_is(value, "model")) {
         return unsupported(c, "general.type", value);
     }
@@ -126,7 +126,7 @@ static weft_err read_sizes(const struct config *c, struct weft_model_params *p) 
     }
     if (!has(c, "attention.head_count_kv")) p->n_kv_heads = p->n_heads;
     if (has(c, "attention.key_length") || p->n_heads == 0) return WEFT_OK;
-    if (c->arch->traits & WEFTI_ARCH_LATENT) return WEFT_OK;
+    if (c->arch->traits & WEFTI_MODEL_ARCH_LATENT) return WEFT_OK;
     if (p->n_hidden % p->n_heads != 0) {
         return weft_err_set(
             c->why, WEFT_E_PROTO,
@@ -146,7 +146,7 @@ static weft_err check_options(const struct config *c, const struct weft_model_pa
     weft_err err = get_u32(c, value_key, p->head_dim, &value_length);
     if (!err) err = get_double(c, clamp_key, &clamp);
     if (err) return err;
-    if (value_length != p->head_dim && !(c->arch->traits & WEFTI_ARCH_LATENT))
+    if (value_length != p->head_dim && !(c->arch->traits & WEFTI_MODEL_ARCH_LATENT))
         return weft_err_set(c->why, WEFT_E_UNSUPPORTED,
                             "%s: %s is %u; only %u is supported in this model", c->path,
                             key_of(c, value_key).text, value_length, p->head_dim);
@@ -176,14 +176,15 @@ static weft_err read_latent(const struct config *c, struct weft_model_params *p)
     if (!err) err = get_u32(c, "rope.dimension_count", REQUIRED, &p->rope_dim);
     if (err) return err;
     p->nope_dim = head_dim > p->rope_dim ? head_dim - p->rope_dim : 0; /* refused later */
-    wefti_params_set_latent(p);
+    wefti_model_params_set_latent(p);
     return WEFT_OK;
 }
 
 static weft_err read_window(const struct config *c, struct weft_model_params *p) {
     uint32_t window, missing = strcmp(c->arch->name, "gemma2") == 0 ? c->arch->window : 0;
     weft_err err = get_u32(c, "attention.sliding_window", missing, &window);
-    if (!err && window && c->arch->traits & WEFTI_ARCH_NORMS_BEHIND) /* OLMo 3 by OLMo 2's name */
+    if (!err && window &&
+        c->arch->traits & WEFTI_MODEL_ARCH_NORMS_AFTER) /* OLMo 3 by OLMo 2's name */
         return weft_err_set(c->why, WEFT_E_UNSUPPORTED,
                             "%s: %s is %u; a window in some layers alone is not supported", c->path,
                             key_of(c, "attention.sliding_window").text, window);
@@ -208,11 +209,11 @@ static weft_err read_yarn(const struct config *c, double factor, struct weft_mod
         return weft_err_set(c->why, WEFT_E_UNSUPPORTED, "%s: %s is %g; only 1 is supported",
                             c->path, key_of(c, ext_key).text, ext);
     /* The file has a tenth of what it multiplies. */
-    p->yarn_mscale = wefti_yarn_mscale(p->rope_factor, log_multiplier * 10);
-    double magnitude = log_multiplier == 0 ? wefti_yarn_mscale(p->rope_factor, 1) : 1;
+    p->yarn_mscale = wefti_model_yarn_mscale(p->rope_factor, log_multiplier * 10);
+    double magnitude = log_multiplier == 0 ? wefti_model_yarn_mscale(p->rope_factor, 1) : 1;
     if (!err) err = get_double(c, "rope.scaling.yarn_attn_factor", &magnitude);
     p->rope_magnitude *= magnitude;
-    wefti_yarn_stretch(p);
+    wefti_model_yarn_stretch(p);
     return err;
 }
 
@@ -281,7 +282,7 @@ static weft_err read_deepseek_experts(const struct config *c, struct weft_model_
     moe->sigmoid = moe->score_bias = moe->by_two = func == SIGMOID;
     moe->scale = (float)scale;
     for (uint32_t i = 0; i < p->n_layers && i < n_plain; i++)
-        wefti_set_bit(p->no_experts, i);
+        wefti_model_set_bit(p->no_experts, i);
     if (n_shared > WEFT_EXPERTS_MAX || moe->n_ffn > WEFT_HIDDEN_MAX)
         moe->n_ffn_shared = UINT32_MAX; /* refused later */
     else
@@ -297,18 +298,18 @@ static weft_err read_experts(const struct config *c, struct weft_model_params *p
     weft_err err = get_u32(c, "expert_count", 0, &moe->n_experts);
     if (err || moe->n_experts == 0) return err;
     bool is_llama = strcmp(c->arch->name, "llama") == 0;
-    if (!is_llama && !(traits & WEFTI_ARCH_EXPERTS))
+    if (!is_llama && !(traits & WEFTI_MODEL_ARCH_EXPERTS))
         return weft_err_set(c->why, WEFT_E_UNSUPPORTED, "%s: %s is %u; only 0 is supported in %s",
                             c->path, key_of(c, "expert_count").text, moe->n_experts, c->arch->name);
-    moe->normalise = is_llama || traits & (WEFTI_ARCH_NORMALISED | WEFTI_ARCH_QK_NORM);
+    moe->normalise = is_llama || traits & (WEFTI_MODEL_ARCH_NORMALISED | WEFTI_MODEL_ARCH_QK_NORM);
     err = get_u32(c, "expert_used_count", REQUIRED, &moe->n_used);
     if (!err) err = get_u32(c, "expert_feed_forward_length", p->n_ffn, &moe->n_ffn);
     if (!err) err = get_bool(c, "expert_weights_norm", &moe->normalise);
-    if (!err && traits & WEFTI_ARCH_SHARED_GATE) {
+    if (!err && traits & WEFTI_MODEL_ARCH_SHARED_GATE) {
         moe->shared_gate = true;
         err = get_u32(c, "expert_shared_feed_forward_length", REQUIRED, &moe->n_ffn_shared);
     }
-    if (!err && traits & WEFTI_ARCH_DEEPSEEK) err = read_deepseek_experts(c, p);
+    if (!err && traits & WEFTI_MODEL_ARCH_DEEPSEEK) err = read_deepseek_experts(c, p);
     return err;
 }
 
@@ -328,7 +329,7 @@ static weft_err read_scales(const struct config *c, struct weft_model_params *p)
 
 /* As llama.cpp has it: what the converter leaves out follows from the architecture. */
 static weft_err read_gemma(const struct config *c, struct weft_model_params *p) {
-    bool is_local = c->arch->traits & WEFTI_ARCH_LOCAL_ROPE;
+    bool is_local = c->arch->traits & WEFTI_MODEL_ARCH_LOCAL_ROPE;
     uint32_t pattern = is_local ? 6 : 2;
     uint32_t n_largest = is_local ? 62 : 46; /* layers of the 27B */
     double attn_cap = is_local ? 0 : 50, logit_cap = is_local ? 0 : 30;
@@ -337,7 +338,7 @@ static weft_err read_gemma(const struct config *c, struct weft_model_params *p) 
     if (!err && is_local) err = get_double(c, "rope.freq_base_swa", &p->local_rope_theta);
     if (is_local && !has(c, "attention.sliding_window")) pattern = 1; /* all layers see all */
     for (uint32_t i = pattern - 1; i < p->n_layers; i += pattern)
-        wefti_set_bit(p->no_window, i);
+        wefti_model_set_bit(p->no_window, i);
     p->embed_scale = sqrtf((float)p->n_hidden);
     p->attn_soft_cap = (float)attn_cap;
     p->logit_soft_cap = (float)logit_cap;
@@ -347,30 +348,31 @@ static weft_err read_gemma(const struct config *c, struct weft_model_params *p) 
 
 static weft_err read_traits(const struct config *c, struct weft_model_params *p) {
     weft_err err = read_window(c, p);
-    if (!err && c->arch->traits & WEFTI_ARCH_GEMMA) err = read_gemma(c, p);
-    if (!err && c->arch->traits & WEFTI_ARCH_SCALES) err = read_scales(c, p);
-    for (uint32_t i = 3; i < p->n_layers && c->arch->traits & WEFTI_ARCH_NO_ROPE_LAYERS; i += 4)
-        wefti_set_bit(p->no_rope, i);
+    if (!err && c->arch->traits & WEFTI_MODEL_ARCH_GEMMA) err = read_gemma(c, p);
+    if (!err && c->arch->traits & WEFTI_MODEL_ARCH_SCALES) err = read_scales(c, p);
+    for (uint32_t i = 3; i < p->n_layers && c->arch->traits & WEFTI_MODEL_ARCH_NO_ROPE_LAYERS;
+         i += 4)
+        wefti_model_set_bit(p->no_rope, i);
     return err ? err : read_experts(c, p);
 }
 
-weft_err wefti_config_gguf(const weft_gguf *gguf, struct weft_model_params *p,
-                           struct weft_errmsg *why) {
+weft_err wefti_model_config_gguf(const weft_gguf *gguf, struct weft_model_params *p,
+                                 struct weft_errmsg *why) {
     struct config c = {gguf, gguf->file.path, why, NULL};
     struct weft_str name;
     double eps;
     weft_err err = check_kind(&c);
     if (err) return err;
     WEFT_ASSERT(c.arch != NULL);
-    wefti_params_init(p, c.arch);
+    wefti_model_params_init(p, c.arch);
     const struct key eps_key = key_of(&c, "attention.layer_norm_rms_epsilon");
     err = read_sizes(&c, p);
     if (err) return err;
     err = check_options(&c, p);
     if (err) return err;
-    if (p->n_layers > WEFT_LAYERS_MAX) return wefti_params_check(p, c.path, why);
+    if (p->n_layers > WEFT_LAYERS_MAX) return wefti_model_params_check(p, c.path, why);
     err = read_rope(&c, p);
-    if (!err && c.arch->traits & WEFTI_ARCH_LATENT) err = read_latent(&c, p);
+    if (!err && c.arch->traits & WEFTI_MODEL_ARCH_LATENT) err = read_latent(&c, p);
     if (err) return err;
     err = read_traits(&c, p);
     if (err) return err;
@@ -381,7 +383,7 @@ weft_err wefti_config_gguf(const weft_gguf *gguf, struct weft_model_params *p,
     p->rope_interleaved = c.arch->gguf_rope_interleaved;
     p->tied = false;
     if (weft_gguf_str(gguf, "general.name", &name)) {
-        wefti_params_set_name(p, name.data, name.len);
+        wefti_model_params_set_name(p, name.data, name.len);
     }
-    return wefti_params_check(p, c.path, why);
+    return wefti_model_params_check(p, c.path, why);
 }

@@ -18,7 +18,7 @@
 struct parser {
     weft_gguf *gguf;
     struct weft_cursor cur;
-    struct wefti_shown key; /* being read, for messages */
+    struct wefti_model_shown key; /* being read, for messages */
     struct weft_errmsg *why;
 };
 
@@ -127,7 +127,7 @@ static weft_err pass_elements(struct parser *p, enum weft_gguf_type type, uint64
     return WEFT_OK;
 }
 
-static weft_err read_array(struct parser *p, struct wefti_gguf_kv *kv) {
+static weft_err read_array(struct parser *p, struct wefti_model_gguf_kv *kv) {
     uint64_t count;
     weft_err err = read_array_head(p, &kv->elem_type, &count);
     if (err) return err;
@@ -146,12 +146,12 @@ static weft_err read_array(struct parser *p, struct wefti_gguf_kv *kv) {
     return pass_strings(p, count, kv->strings);
 }
 
-static weft_err read_kv(struct parser *p, struct wefti_gguf_kv *kv) {
-    p->key = wefti_show("", 0);
+static weft_err read_kv(struct parser *p, struct wefti_model_gguf_kv *kv) {
+    p->key = wefti_model_show("", 0);
     uint64_t len = weft_cursor_u64(&p->cur);
     const char *key = (const char *)weft_cursor_take(&p->cur, len);
     if (!key) return malformed(p, "reaches past the end of the file");
-    p->key = wefti_show(key, len);
+    p->key = wefti_model_show(key, len);
     if (len == 0 || len > KEY_BYTES_MAX) return malformed(p, "has a name of an unfit length");
     kv->key = (struct weft_str){key, len};
     weft_err err = read_type(p, &kv->type);
@@ -167,13 +167,13 @@ static int compare_str(struct weft_str a, struct weft_str b) {
 }
 
 static int by_key(const void *a, const void *b) {
-    return compare_str(((const struct wefti_gguf_ref *)a)->key,
-                       ((const struct wefti_gguf_ref *)b)->key);
+    return compare_str(((const struct wefti_model_gguf_ref *)a)->key,
+                       ((const struct wefti_model_gguf_ref *)b)->key);
 }
 
-const struct wefti_gguf_kv *wefti_gguf_find(const weft_gguf *gguf, const char *key) {
-    const struct wefti_gguf_ref wanted = {.key = {key, strlen(key)}};
-    const struct wefti_gguf_ref *found =
+const struct wefti_model_gguf_kv *wefti_model_gguf_find(const weft_gguf *gguf, const char *key) {
+    const struct wefti_model_gguf_ref wanted = {.key = {key, strlen(key)}};
+    const struct wefti_model_gguf_ref *found =
         bsearch(&wanted, gguf->by_key, gguf->n_kvs, sizeof *gguf->by_key, by_key);
     return found ? found->kv : NULL;
 }
@@ -181,13 +181,13 @@ const struct wefti_gguf_kv *wefti_gguf_find(const weft_gguf *gguf, const char *k
 static weft_err index_keys(struct parser *p) {
     weft_gguf *gguf = p->gguf;
     for (size_t i = 0; i < gguf->n_kvs; i++) {
-        gguf->by_key[i] = (struct wefti_gguf_ref){gguf->kvs[i].key, &gguf->kvs[i]};
+        gguf->by_key[i] = (struct wefti_model_gguf_ref){gguf->kvs[i].key, &gguf->kvs[i]};
     }
     qsort(gguf->by_key, gguf->n_kvs, sizeof *gguf->by_key, by_key);
     for (size_t i = 1; i < gguf->n_kvs; i++) {
         struct weft_str key = gguf->by_key[i].key;
         if (compare_str(gguf->by_key[i - 1].key, key) != 0) continue;
-        p->key = wefti_show(key.data, key.len);
+        p->key = wefti_model_show(key.data, key.len);
         return malformed(p, "is there twice");
     }
     return WEFT_OK;
@@ -216,7 +216,7 @@ static weft_err read_magic(struct parser *p) {
 static weft_err read_alignment(weft_gguf *gguf, struct weft_errmsg *why) {
     static const char key[] = "general.alignment";
     uint64_t alignment = 32; /* the format's default */
-    if (wefti_gguf_find(gguf, key) &&
+    if (wefti_model_gguf_find(gguf, key) &&
         (!weft_gguf_u64(gguf, key, &alignment) || alignment == 0 ||
          (alignment & (alignment - 1)) != 0 || alignment > UINT32_MAX)) {
         return weft_err_set(why, WEFT_E_PROTO, "%s: %s is not a power of two", gguf->file.path,
@@ -261,17 +261,18 @@ static weft_err parse(weft_gguf *gguf, struct weft_errmsg *why) {
     return read_alignment(gguf, why);
 }
 
-weft_err wefti_gguf_parse(struct wefti_file *file, weft_gguf **gguf_out, struct weft_errmsg *why) {
+weft_err wefti_model_gguf_parse(struct wefti_model_file *file, weft_gguf **gguf_out,
+                                struct weft_errmsg *why) {
     weft_err err;
     *gguf_out = NULL;
     weft_gguf *gguf = calloc(1, sizeof *gguf);
     if (!gguf) {
         err = weft_err_set(why, WEFT_E_NOMEM, "%s: out of memory", file->path);
-        wefti_file_close(file);
+        wefti_model_file_close(file);
         goto cleanup;
     }
     gguf->file = *file;
-    *file = (struct wefti_file){0};
+    *file = (struct wefti_model_file){0};
     err = parse(gguf, why);
     if (err) goto cleanup;
     *gguf_out = gguf;
@@ -282,18 +283,18 @@ cleanup:
 }
 
 weft_err weft_gguf_open(const char *path, weft_gguf **gguf_out, struct weft_errmsg *why) {
-    struct wefti_file file;
+    struct wefti_model_file file;
     *gguf_out = NULL;
-    weft_err err = wefti_file_map(path, UINT64_MAX, &file, why);
+    weft_err err = wefti_model_file_map(path, UINT64_MAX, &file, why);
     if (err) return err;
-    if (wefti_packed_is(file.bytes, file.n_bytes)) {
-        err = wefti_packed_narrow_to_gguf(&file, why);
+    if (wefti_model_packed_is(file.bytes, file.n_bytes)) {
+        err = wefti_model_packed_narrow_to_gguf(&file, why);
         if (err) {
-            wefti_file_close(&file);
+            wefti_model_file_close(&file);
             return err;
         }
     }
-    return wefti_gguf_parse(&file, gguf_out, why);
+    return wefti_model_gguf_parse(&file, gguf_out, why);
 }
 
 void weft_gguf_free(weft_gguf *gguf) {
@@ -303,7 +304,7 @@ void weft_gguf_free(weft_gguf *gguf) {
     }
     free(gguf->kvs);
     free(gguf->by_key);
-    wefti_file_close(&gguf->file);
+    wefti_model_file_close(&gguf->file);
     free(gguf);
 }
 
@@ -384,7 +385,7 @@ static struct weft_str load_string(const unsigned char *at) {
 }
 
 bool weft_gguf_u64(const weft_gguf *gguf, const char *key, uint64_t *out) {
-    const struct wefti_gguf_kv *kv = wefti_gguf_find(gguf, key);
+    const struct wefti_model_gguf_kv *kv = wefti_model_gguf_find(gguf, key);
     struct integer value;
     if (!kv || kv->type == WEFT_GGUF_BOOL || !load_integer(kv->type, kv->value, &value)) {
         return false;
@@ -395,19 +396,19 @@ bool weft_gguf_u64(const weft_gguf *gguf, const char *key, uint64_t *out) {
 }
 
 bool weft_gguf_f64(const weft_gguf *gguf, const char *key, double *out) {
-    const struct wefti_gguf_kv *kv = wefti_gguf_find(gguf, key);
+    const struct wefti_model_gguf_kv *kv = wefti_model_gguf_find(gguf, key);
     return kv && load_real(kv->type, kv->value, out);
 }
 
 bool weft_gguf_bool(const weft_gguf *gguf, const char *key, bool *out) {
-    const struct wefti_gguf_kv *kv = wefti_gguf_find(gguf, key);
+    const struct wefti_model_gguf_kv *kv = wefti_model_gguf_find(gguf, key);
     if (!kv || kv->type != WEFT_GGUF_BOOL) return false;
     *out = kv->value[0] != 0;
     return true;
 }
 
 bool weft_gguf_str(const weft_gguf *gguf, const char *key, struct weft_str *out) {
-    const struct wefti_gguf_kv *kv = wefti_gguf_find(gguf, key);
+    const struct wefti_model_gguf_kv *kv = wefti_model_gguf_find(gguf, key);
     if (!kv || kv->type != WEFT_GGUF_STRING) return false;
     *out = load_string(kv->value);
     return true;
@@ -415,7 +416,7 @@ bool weft_gguf_str(const weft_gguf *gguf, const char *key, struct weft_str *out)
 
 bool weft_gguf_array(const weft_gguf *gguf, const char *key, enum weft_gguf_type *type_out,
                      size_t *count_out) {
-    const struct wefti_gguf_kv *kv = wefti_gguf_find(gguf, key);
+    const struct wefti_model_gguf_kv *kv = wefti_model_gguf_find(gguf, key);
     if (!kv || kv->type != WEFT_GGUF_ARRAY) return false;
     *type_out = kv->elem_type;
     *count_out = kv->count;
@@ -423,13 +424,14 @@ bool weft_gguf_array(const weft_gguf *gguf, const char *key, enum weft_gguf_type
 }
 
 /* The array under `key` when it has an element `idx`. */
-static const struct wefti_gguf_kv *find_array(const weft_gguf *gguf, const char *key, size_t idx) {
-    const struct wefti_gguf_kv *kv = wefti_gguf_find(gguf, key);
+static const struct wefti_model_gguf_kv *find_array(const weft_gguf *gguf, const char *key,
+                                                    size_t idx) {
+    const struct wefti_model_gguf_kv *kv = wefti_model_gguf_find(gguf, key);
     return kv && kv->type == WEFT_GGUF_ARRAY && idx < kv->count ? kv : NULL;
 }
 
 bool weft_gguf_array_str(const weft_gguf *gguf, const char *key, size_t idx, struct weft_str *out) {
-    const struct wefti_gguf_kv *kv = find_array(gguf, key, idx);
+    const struct wefti_model_gguf_kv *kv = find_array(gguf, key, idx);
     if (!kv || !kv->strings) return false;
     *out = load_string(kv->strings[idx]);
     return true;
@@ -437,7 +439,7 @@ bool weft_gguf_array_str(const weft_gguf *gguf, const char *key, size_t idx, str
 
 /* Booleans, which have no accessor of their own in arrays, read as 0 and 1. */
 bool weft_gguf_array_i64(const weft_gguf *gguf, const char *key, size_t idx, int64_t *out) {
-    const struct wefti_gguf_kv *kv = find_array(gguf, key, idx);
+    const struct wefti_model_gguf_kv *kv = find_array(gguf, key, idx);
     struct integer value;
     if (!kv) return false;
     const unsigned char *at = kv->value + idx * type_bytes(kv->elem_type);
@@ -448,6 +450,6 @@ bool weft_gguf_array_i64(const weft_gguf *gguf, const char *key, size_t idx, int
 }
 
 bool weft_gguf_array_f64(const weft_gguf *gguf, const char *key, size_t idx, double *out) {
-    const struct wefti_gguf_kv *kv = find_array(gguf, key, idx);
+    const struct wefti_model_gguf_kv *kv = find_array(gguf, key, idx);
     return kv && load_real(kv->elem_type, kv->value + idx * type_bytes(kv->elem_type), out);
 }

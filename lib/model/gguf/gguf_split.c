@@ -46,20 +46,20 @@ static weft_err is_missing(const char *path, uint32_t count, struct weft_errmsg 
                         count);
 }
 
-bool wefti_gguf_is_part(const weft_gguf *gguf) {
+bool wefti_model_gguf_is_part(const weft_gguf *gguf) {
     uint64_t count;
-    if (!wefti_gguf_find(gguf, "split.count")) return false;
+    if (!wefti_model_gguf_find(gguf, "split.count")) return false;
     return !weft_gguf_u64(gguf, "split.count", &count) || count > 1;
 }
 
-weft_err wefti_gguf_first_part(const char *path, char **first_out, struct weft_errmsg *why) {
+weft_err wefti_model_gguf_first_part(const char *path, char **first_out, struct weft_errmsg *why) {
     uint32_t number, count;
     weft_gguf *gguf;
     *first_out = NULL;
     if (!split_name(path, &number, &count) || number <= 1) return WEFT_OK;
     weft_err err = weft_gguf_open(path, &gguf, why);
     if (err) return err;
-    bool is_part = wefti_gguf_is_part(gguf);
+    bool is_part = wefti_model_gguf_is_part(gguf);
     weft_gguf_free(gguf);
     if (!is_part) return WEFT_OK;
     char *first = part_path(path, 1, count);
@@ -90,10 +90,10 @@ static weft_err read_split(const weft_gguf *gguf, struct split *out, struct weft
 
 static weft_err check_first(const char *path, const struct split *split, struct weft_errmsg *why) {
     uint32_t number = 0, count = 0;
-    if (split->count > WEFTI_SHARDS_MAX || split->no >= split->count)
+    if (split->count > WEFTI_MODEL_SHARDS_MAX || split->no >= split->count)
         return weft_err_set(why, WEFT_E_PROTO,
                             "%s: is part %" PRIu64 " of %" PRIu64 "; up to %d are allowed", path,
-                            split->no + 1, split->count, WEFTI_SHARDS_MAX);
+                            split->no + 1, split->count, WEFTI_MODEL_SHARDS_MAX);
     if (!split_name(path, &number, &count) || number != split->no + 1 || count != split->count)
         return weft_err_set(why, WEFT_E_PROTO,
                             "%s: is part %" PRIu64 " of %" PRIu64 ", and its name must end in "
@@ -107,15 +107,15 @@ static weft_err check_first(const char *path, const struct split *split, struct 
 /* Part `number` of the model whose first one is at `first`: *gguf_out is the caller's. */
 static weft_err open_part(const char *first, uint32_t number, const struct split *whole,
                           weft_gguf **gguf_out, struct weft_errmsg *why) {
-    struct wefti_file file;
+    struct wefti_model_file file;
     struct split split;
     char *path = part_path(first, number, (uint32_t)whole->count);
     *gguf_out = NULL;
     if (!path) return weft_err_set(why, WEFT_E_NOMEM, "out of memory while opening %s", first);
-    weft_err err = wefti_file_map(path, UINT64_MAX, &file, why);
+    weft_err err = wefti_model_file_map(path, UINT64_MAX, &file, why);
     if (err == WEFT_E_NOTFOUND) err = is_missing(path, (uint32_t)whole->count, why);
     free(path);
-    if (!err) err = wefti_gguf_parse(&file, gguf_out, why);
+    if (!err) err = wefti_model_gguf_parse(&file, gguf_out, why);
     if (!err) err = read_split(*gguf_out, &split, why);
     if (!err && (split.no + 1 != number || split.count != whole->count ||
                  split.n_tensors != whole->n_tensors))
@@ -137,7 +137,7 @@ static weft_err add_part(weft_model *model, const char *first, uint32_t number,
     weft_gguf *part;
     weft_err err = open_part(first, number, whole, &part, why);
     if (err) return err;
-    err = wefti_gguf_tensors(model, part, why);
+    err = wefti_model_gguf_tensors(model, part, why);
     if (!err) {
         err = wefti_model_add_file(model, &part->file);
         if (err) err = weft_err_set(why, err, "out of memory while opening a model");
@@ -146,16 +146,17 @@ static weft_err add_part(weft_model *model, const char *first, uint32_t number,
     return err;
 }
 
-weft_err wefti_gguf_check_first(const weft_gguf *gguf, struct weft_errmsg *why) {
+weft_err wefti_model_gguf_check_first(const weft_gguf *gguf, struct weft_errmsg *why) {
     struct split split;
-    if (!wefti_gguf_is_part(gguf)) return WEFT_OK;
+    if (!wefti_model_gguf_is_part(gguf)) return WEFT_OK;
     weft_err err = read_split(gguf, &split, why);
     return err ? err : check_first(gguf->file.path, &split, why);
 }
 
-weft_err wefti_gguf_add_parts(weft_model *model, const weft_gguf *first, struct weft_errmsg *why) {
+weft_err wefti_model_gguf_add_parts(weft_model *model, const weft_gguf *first,
+                                    struct weft_errmsg *why) {
     struct split whole;
-    if (!wefti_gguf_is_part(first)) return WEFT_OK;
+    if (!wefti_model_gguf_is_part(first)) return WEFT_OK;
     weft_err err = read_split(first, &whole, why);
     for (uint32_t number = 2; !err && number <= whole.count; number++) {
         err = add_part(model, first->file.path, number, &whole, why);

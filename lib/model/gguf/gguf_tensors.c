@@ -26,12 +26,12 @@ static const uint32_t type_numbers[WEFT_DT_COUNT] = {
 };
 enum { NUMBERS_OF_GGUF = 256 };
 
-uint32_t wefti_gguf_type_of(enum weft_dtype dtype) {
+uint32_t wefti_model_gguf_type_of(enum weft_dtype dtype) {
     WEFT_ASSERT(dtype < WEFT_DT_COUNT);
     return type_numbers[dtype];
 }
 
-bool wefti_packed_dtype(uint32_t type, enum weft_dtype *dtype_out) {
+bool wefti_model_packed_dtype(uint32_t type, enum weft_dtype *dtype_out) {
     *dtype_out = WEFT_DT_F32;
     for (uint32_t i = 0; i < WEFT_DT_I32; i++) {
         if (type_numbers[i] != type) continue;
@@ -41,16 +41,16 @@ bool wefti_packed_dtype(uint32_t type, enum weft_dtype *dtype_out) {
     return false;
 }
 
-bool wefti_gguf_dtype(uint32_t type, enum weft_dtype *dtype_out) {
+bool wefti_model_gguf_dtype(uint32_t type, enum weft_dtype *dtype_out) {
     *dtype_out = WEFT_DT_F32;
-    return type < NUMBERS_OF_GGUF && wefti_packed_dtype(type, dtype_out);
+    return type < NUMBERS_OF_GGUF && wefti_model_packed_dtype(type, dtype_out);
 }
 
 struct reader {
     weft_model *model;
     const char *path;
     struct weft_cursor cur;
-    struct wefti_shown name; /* of the tensor being read, for messages */
+    struct wefti_model_shown name; /* of the tensor being read, for messages */
     struct weft_errmsg *why;
 };
 
@@ -59,7 +59,7 @@ static weft_err malformed(const struct reader *r, const char *fault) {
 }
 
 static weft_err read_dtype(const struct reader *r, uint32_t type, enum weft_dtype *dtype_out) {
-    if (wefti_gguf_dtype(type, dtype_out)) return WEFT_OK;
+    if (wefti_model_gguf_dtype(type, dtype_out)) return WEFT_OK;
     size_t n_names = sizeof type_names / sizeof type_names[0];
     const char *name = type < n_names && type_names[type] ? type_names[type] : "unknown";
     return weft_err_set(r->why, WEFT_E_UNSUPPORTED,
@@ -86,11 +86,11 @@ static weft_err read_dims(struct reader *r, struct weft_tensor *tensor) {
 
 static weft_err read_tensor(struct reader *r, uint64_t *offset_out) {
     struct weft_tensor tensor = {0};
-    r->name = wefti_show("", 0);
+    r->name = wefti_model_show("", 0);
     uint64_t len = weft_cursor_u64(&r->cur);
     const char *name = (const char *)weft_cursor_take(&r->cur, len);
     if (!name) return malformed(r, "has a name that reaches past the end of the file");
-    r->name = wefti_show(name, len);
+    r->name = wefti_model_show(name, len);
     weft_err err = read_dims(r, &tensor);
     if (err) return err;
     uint32_t type = weft_cursor_u32(&r->cur);
@@ -98,7 +98,7 @@ static weft_err read_tensor(struct reader *r, uint64_t *offset_out) {
     if (r->cur.failed) return malformed(r, "has a description that ends with the file");
     err = read_dtype(r, type, &tensor.dtype);
     if (err) return err;
-    if (!wefti_tensor_bytes(&tensor, &tensor.bytes)) {
+    if (!wefti_model_tensor_bytes(&tensor, &tensor.bytes)) {
         return malformed(r, "has a shape that overflows or is not whole blocks of its type");
     }
     return wefti_model_add_tensor(r->model, r->path, name, len, &tensor, r->why);
@@ -120,7 +120,7 @@ static weft_err place(struct reader *r, const weft_gguf *gguf, size_t first,
     for (size_t i = first; i < r->model->n_tensors; i++) {
         struct weft_tensor *tensor = &r->model->tensors[i];
         uint64_t offset = offsets[i - first];
-        r->name = wefti_show(tensor->name, strlen(tensor->name));
+        r->name = wefti_model_show(tensor->name, strlen(tensor->name));
         if (offset % gguf->alignment != 0) {
             return weft_err_set(r->why, WEFT_E_PROTO,
                                 "%s: tensor '%s' is at offset %" PRIu64
@@ -138,13 +138,14 @@ static weft_err place(struct reader *r, const weft_gguf *gguf, size_t first,
     return wefti_model_check_layout(r->model, r->path, first, data, data_bytes, false, r->why);
 }
 
-weft_err wefti_gguf_tensors(weft_model *model, const weft_gguf *gguf, struct weft_errmsg *why) {
+weft_err wefti_model_gguf_tensors(weft_model *model, const weft_gguf *gguf,
+                                  struct weft_errmsg *why) {
     struct reader r = {.model = model, .path = gguf->file.path, .why = why};
     weft_cursor_init(&r.cur, gguf->file.bytes + gguf->tensors_at,
                      gguf->file.n_bytes - gguf->tensors_at);
     /* The least a description can take: a name of one letter and one dimension. */
     size_t room = weft_cursor_left(&r.cur) / (8 + 1 + 4 + 8 + 4 + 8);
-    if (gguf->n_tensors == 0 && wefti_gguf_is_part(gguf)) return WEFT_OK;
+    if (gguf->n_tensors == 0 && wefti_model_gguf_is_part(gguf)) return WEFT_OK;
     if (gguf->n_tensors == 0) {
         return weft_err_set(why, WEFT_E_PROTO, "%s: holds a vocabulary only, no tensors", r.path);
     }

@@ -17,8 +17,8 @@ static const struct sizes *default_sizes(unsigned traits) {
     static const struct sizes usual = {REQUIRED, 0, 0, REQUIRED, 2048},
                               gemma2 = {8, 4, 256, 256000, 8192},
                               gemma3 = {8, 4, 256, 262208, 131072};
-    if (!(traits & WEFTI_ARCH_GEMMA)) return &usual;
-    return traits & WEFTI_ARCH_LOCAL_ROPE ? &gemma3 : &gemma2;
+    if (!(traits & WEFTI_MODEL_ARCH_GEMMA)) return &usual;
+    return traits & WEFTI_MODEL_ARCH_LOCAL_ROPE ? &gemma3 : &gemma2;
 }
 
 static weft_err read_sizes(const struct config *c, unsigned traits, struct weft_model_params *p) {
@@ -44,7 +44,7 @@ static weft_err read_sizes(const struct config *c, unsigned traits, struct weft_
     bool has_head_dim = get(c->root, "head_dim") || defaults->head_dim > 0;
     if (!get(c->root, "num_key_value_heads") && defaults->n_kv_heads == 0)
         p->n_kv_heads = p->n_heads;
-    if (has_head_dim || p->n_heads == 0 || traits & WEFTI_ARCH_LATENT) return WEFT_OK;
+    if (has_head_dim || p->n_heads == 0 || traits & WEFTI_MODEL_ARCH_LATENT) return WEFT_OK;
     if (p->n_hidden % p->n_heads != 0) {
         return weft_err_set(
             c->why, WEFT_E_PROTO,
@@ -72,7 +72,7 @@ static weft_err read_plain_layers(const struct config *c, struct weft_model_para
     weft_err err = get_u32(c, c->root, "decoder_sparse_step", 1, &step);
     if (err) return err;
     for (uint32_t i = 0; i < p->n_layers && step != 1; i++) {
-        if (step == 0 || (i + 1) % step != 0) wefti_set_bit(p->no_experts, i);
+        if (step == 0 || (i + 1) % step != 0) wefti_model_set_bit(p->no_experts, i);
     }
     const json_t *list = get(c->root, list_key), *item;
     size_t i;
@@ -80,7 +80,7 @@ static weft_err read_plain_layers(const struct config *c, struct weft_model_para
     json_array_foreach(list, i, item) {
         uint64_t layer;
         if (!weft_json_u64(item, &layer)) return wrong_type(c, list_key, "a list of layers");
-        if (layer < p->n_layers) wefti_set_bit(p->no_experts, (uint32_t)layer);
+        if (layer < p->n_layers) wefti_model_set_bit(p->no_experts, (uint32_t)layer);
     }
     return WEFT_OK;
 }
@@ -94,7 +94,7 @@ struct deepseek {
     double scale;
 };
 
-static const struct deepseek *deepseek_of(const struct wefti_arch *arch) {
+static const struct deepseek *deepseek_of(const struct wefti_model_arch *arch) {
     static const struct deepseek versions[] = {
         {"deepseek_v2", "greedy", "softmax", false, 1, 1, 0, 0, 1},
         {"deepseek_v3", "noaux_tc", "sigmoid", true, 8, 4, 1, 3, 2.5}};
@@ -135,7 +135,7 @@ static weft_err read_deepseek_experts(const struct config *c, const struct deeps
     if (!err && freq != 1) return unsupported(c, freq_key, "a number other than 1");
     if (!get(c->root, "norm_topk_prob")) moe->normalise = version->normalise;
     for (uint32_t i = 0; i < p->n_layers && i < n_plain; i++)
-        wefti_set_bit(p->no_experts, i);
+        wefti_model_set_bit(p->no_experts, i);
     if (n_shared > WEFT_EXPERTS_MAX || moe->n_ffn > WEFT_HIDDEN_MAX)
         moe->n_ffn_shared = UINT32_MAX; /* refused later */
     else
@@ -144,7 +144,7 @@ static weft_err read_deepseek_experts(const struct config *c, const struct deeps
     return err ? err : read_choice(c, version, moe);
 }
 
-static weft_err read_experts(const struct config *c, const struct wefti_arch *arch,
+static weft_err read_experts(const struct config *c, const struct wefti_model_arch *arch,
                              struct weft_model_params *p) {
     struct weft_model_moe *moe = &p->moe;
     *moe = (struct weft_model_moe){.scale = 1, .n_groups = 1, .n_groups_used = 1};
@@ -153,12 +153,12 @@ static weft_err read_experts(const struct config *c, const struct wefti_arch *ar
     err = get_u32(c, c->root, "num_experts_per_tok", REQUIRED, &moe->n_used);
     if (!err) err = get_u32(c, c->root, "moe_intermediate_size", p->n_ffn, &moe->n_ffn);
     if (!err) err = get_bool(c, "norm_topk_prob", &moe->normalise);
-    moe->normalise |= (arch->traits & WEFTI_ARCH_NORMALISED) != 0;
-    if (!err && arch->traits & WEFTI_ARCH_SHARED_GATE) {
+    moe->normalise |= (arch->traits & WEFTI_MODEL_ARCH_NORMALISED) != 0;
+    if (!err && arch->traits & WEFTI_MODEL_ARCH_SHARED_GATE) {
         moe->shared_gate = true;
         err = get_u32(c, c->root, "shared_expert_intermediate_size", REQUIRED, &moe->n_ffn_shared);
     }
-    if (!err && arch->traits & WEFTI_ARCH_DEEPSEEK)
+    if (!err && arch->traits & WEFTI_MODEL_ARCH_DEEPSEEK)
         return read_deepseek_experts(c, deepseek_of(arch), p);
     return err ? err : read_plain_layers(c, p);
 }
@@ -175,7 +175,7 @@ static weft_err read_latent(const struct config *c, struct weft_model_params *p)
     if (!err) err = get_u32(c, c->root, "num_nextn_predict_layers", 0, &p->n_predict);
     if (!err && get(c->root, pairs_key)) err = get_bool(c, pairs_key, &pairs);
     p->rope_interleaved = pairs;
-    wefti_params_set_latent(p);
+    wefti_model_params_set_latent(p);
     return err;
 }
 
@@ -196,7 +196,7 @@ static weft_err check_options(const struct config *c, struct weft_model_params *
     bool is_silu = strcmp(act, "silu") == 0 || strcmp(act, "swish") == 0;
     if (p->gelu ? strcmp(act, "gelu_pytorch_tanh") != 0 : !is_silu) return unsupported(c, key, act);
     const json_t *quantisation = get(c->root, "quantization_config");
-    if (quantisation) return wefti_config_quant(c->path, quantisation, &p->quant, c->why);
+    if (quantisation) return wefti_model_config_quant(c->path, quantisation, &p->quant, c->why);
     return WEFT_OK;
 }
 
@@ -217,7 +217,7 @@ static weft_err check_window_layers(const struct config *c, const struct weft_mo
 }
 
 /* A config without a word on the window means the architecture's own. */
-static weft_err read_window(const struct config *c, const struct wefti_arch *arch,
+static weft_err read_window(const struct config *c, const struct wefti_model_arch *arch,
                             struct weft_model_params *p) {
     static const char key[] = "sliding_window", use_key[] = "use_sliding_window";
     uint32_t window = 0;
@@ -236,11 +236,12 @@ static weft_err read_window(const struct config *c, const struct wefti_arch *arc
     return check_window_layers(c, p);
 }
 
-static weft_err refuse(const struct config *c, enum wefti_arch_name kind, const char *name) {
-    return wefti_arch_refuse(c->path, kind, (struct weft_str){name, strlen(name)}, c->why);
+static weft_err refuse(const struct config *c, enum wefti_model_arch_name kind, const char *name) {
+    return wefti_model_arch_refuse(c->path, kind, (struct weft_str){name, strlen(name)}, c->why);
 }
 
-static weft_err read_architecture(const struct config *c, const struct wefti_arch **arch_out) {
+static weft_err read_architecture(const struct config *c,
+                                  const struct wefti_model_arch **arch_out) {
     const char *type;
     *arch_out = NULL;
     weft_err err = get_text(c, c->root, "model_type", NULL, &type);
@@ -254,10 +255,11 @@ static weft_err read_architecture(const struct config *c, const struct wefti_arc
         return weft_err_set(c->why, WEFT_E_PROTO,
                             "%s: names neither \"architectures\" nor a \"model_type\"", c->path);
     }
-    *arch_out = name ? wefti_arch_of_class(name) : wefti_arch_of_type(type);
-    if (!*arch_out) return refuse(c, name ? WEFTI_BY_CLASS : WEFTI_BY_TYPE, name ? name : type);
+    *arch_out = name ? wefti_model_arch_of_class(name) : wefti_model_arch_of_type(type);
+    if (!*arch_out)
+        return refuse(c, name ? WEFTI_MODEL_BY_CLASS : WEFTI_MODEL_BY_TYPE, name ? name : type);
     /* A type that nobody knows (Kimi K2's) changes nothing: the class says what to compute. */
-    const struct wefti_arch *other = type ? wefti_arch_of_type(type) : NULL;
+    const struct wefti_model_arch *other = type ? wefti_model_arch_of_type(type) : NULL;
     if (!other || strcmp(type, (*arch_out)->hf_type) == 0) return WEFT_OK;
     return weft_err_set(c->why, WEFT_E_PROTO,
                         "%s: \"architectures\" says %s, but \"model_type\" is \"%s\"", c->path,
@@ -291,15 +293,15 @@ static weft_err read_no_rope_layers(const struct config *c, struct weft_model_pa
         const json_t *item = json_array_get(list, i);
         if (list && !json_is_number(item)) return wrong_type(c, key, "a list of numbers");
         bool is_off = list ? json_number_value(item) == 0 : interval && (i + 1) % interval == 0;
-        if (is_off) wefti_set_bit(p->no_rope, i);
+        if (is_off) wefti_model_set_bit(p->no_rope, i);
     }
     return WEFT_OK;
 }
 
 /* Every second layer of Gemma 2, and all but every sixth of Gemma 3, have the window. */
-static weft_err read_gemma_window(const struct config *c, const struct wefti_arch *arch,
+static weft_err read_gemma_window(const struct config *c, const struct wefti_model_arch *arch,
                                   struct weft_model_params *p) {
-    bool every_second = !(arch->traits & WEFTI_ARCH_LOCAL_ROPE);
+    bool every_second = !(arch->traits & WEFTI_MODEL_ARCH_LOCAL_ROPE);
     static const char types_key[] = "layer_types";
     const json_t *types = get(c->root, types_key);
     uint32_t window = 0, pattern = 0;
@@ -317,7 +319,7 @@ static weft_err read_gemma_window(const struct config *c, const struct wefti_arc
         bool full = type ? strcmp(type, "full_attention") == 0 : (i + 1) % pattern == 0;
         if (type && !full && strcmp(type, "sliding_attention") != 0)
             return unsupported(c, types_key, type);
-        if (full) wefti_set_bit(p->no_window, i);
+        if (full) wefti_model_set_bit(p->no_window, i);
     }
     p->window = window < p->n_context ? window : 0; /* else nothing is ever outside it */
     return WEFT_OK;
@@ -329,10 +331,10 @@ static weft_err read_cap(const struct config *c, const char *key, double default
     return get_double(c, c->root, key, out);
 }
 
-static weft_err read_gemma(const struct config *c, const struct wefti_arch *arch,
+static weft_err read_gemma(const struct config *c, const struct wefti_model_arch *arch,
                            struct weft_model_params *p) {
     double attention = 256, attn_cap = 0, logit_cap = 0;
-    bool is_local = arch->traits & WEFTI_ARCH_LOCAL_ROPE;
+    bool is_local = arch->traits & WEFTI_MODEL_ARCH_LOCAL_ROPE;
     weft_err err = read_gemma_window(c, arch, p);
     if (!err) err = get_double(c, c->root, "query_pre_attn_scalar", &attention);
     if (!err) err = read_cap(c, "attn_logit_softcapping", is_local ? 0 : 50, &attn_cap);
@@ -366,18 +368,18 @@ static weft_err check_no_window(const struct config *c) {
 }
 
 /* Sizes are known and in range. */
-static weft_err read_traits(const struct config *c, const struct wefti_arch *arch,
+static weft_err read_traits(const struct config *c, const struct wefti_model_arch *arch,
                             struct weft_model_params *p) {
     weft_err err = WEFT_OK;
-    if (arch->traits & WEFTI_ARCH_GEMMA)
+    if (arch->traits & WEFTI_MODEL_ARCH_GEMMA)
         err = read_gemma(c, arch, p);
-    else if (arch->traits & WEFTI_ARCH_WINDOW)
+    else if (arch->traits & WEFTI_MODEL_ARCH_WINDOW)
         err = read_window(c, arch, p);
     else
         err = check_no_window(c);
-    if (!err && arch->traits & WEFTI_ARCH_NO_ROPE_LAYERS) err = read_no_rope_layers(c, p);
-    if (!err && arch->traits & WEFTI_ARCH_SCALES) err = read_scales(c, p);
-    if (!err && arch->traits & WEFTI_ARCH_EXPERTS) err = read_experts(c, arch, p);
+    if (!err && arch->traits & WEFTI_MODEL_ARCH_NO_ROPE_LAYERS) err = read_no_rope_layers(c, p);
+    if (!err && arch->traits & WEFTI_MODEL_ARCH_SCALES) err = read_scales(c, p);
+    if (!err && arch->traits & WEFTI_MODEL_ARCH_EXPERTS) err = read_experts(c, arch, p);
     return err;
 }
 
@@ -396,14 +398,14 @@ static weft_err unwrap(const struct config *c, struct config *text_out) {
     return WEFT_OK;
 }
 
-static weft_err read_model(const struct config *c, const struct wefti_arch *arch,
+static weft_err read_model(const struct config *c, const struct wefti_model_arch *arch,
                            struct weft_model_params *p) {
     double eps = 1e-6;
     weft_err err = check_options(c, p);
     if (err) return err;
     err = read_sizes(c, arch->traits, p);
     if (err) return err;
-    err = wefti_config_rope(c, p);
+    err = wefti_model_config_rope(c, p);
     if (err) return err;
     err = get_double(c, c->root, "rms_norm_eps", &eps);
     if (err) return err;
@@ -411,18 +413,18 @@ static weft_err read_model(const struct config *c, const struct wefti_arch *arch
     err = get_bool(c, "tie_word_embeddings", &p->tied);
     if (err) return err;
     p->untied = json_is_false(get(c->root, "tie_word_embeddings"));
-    if (!get(c->root, "tie_word_embeddings")) p->tied = arch->traits & WEFTI_ARCH_GEMMA;
+    if (!get(c->root, "tie_word_embeddings")) p->tied = arch->traits & WEFTI_MODEL_ARCH_GEMMA;
     p->rope_interleaved = false;
-    if (arch->traits & WEFTI_ARCH_LATENT) err = read_latent(c, p);
+    if (arch->traits & WEFTI_MODEL_ARCH_LATENT) err = read_latent(c, p);
     if (err) return err;
-    if (p->n_layers > WEFT_LAYERS_MAX) return wefti_params_check(p, c->path, c->why);
+    if (p->n_layers > WEFT_LAYERS_MAX) return wefti_model_params_check(p, c->path, c->why);
     err = read_traits(c, arch, p);
     if (err) return err;
-    return wefti_params_check(p, c->path, c->why);
+    return wefti_model_params_check(p, c->path, c->why);
 }
 
 static weft_err read_config(const struct config *c, struct weft_model_params *p) {
-    const struct wefti_arch *arch;
+    const struct wefti_model_arch *arch;
     struct config text = *c;
     if (!json_is_object(c->root)) {
         return weft_err_set(c->why, WEFT_E_PROTO, "%s: is not a JSON object", c->path);
@@ -430,17 +432,17 @@ static weft_err read_config(const struct config *c, struct weft_model_params *p)
     weft_err err = read_architecture(c, &arch);
     if (err) return err;
     WEFT_ASSERT(arch != NULL);
-    wefti_params_init(p, arch);
+    wefti_model_params_init(p, arch);
     if (p->wrapped) err = unwrap(c, &text);
     return err ? err : read_model(&text, arch, p);
 }
 
-weft_err wefti_config_hf(const struct wefti_file *file, struct weft_model_params *params,
-                         struct weft_errmsg *why) {
+weft_err wefti_model_config_hf(const struct wefti_model_file *file,
+                               struct weft_model_params *params, struct weft_errmsg *why) {
     struct config c = {.path = file->path, .why = why};
-    weft_err err =
-        wefti_json_parse(file->path, "the configuration", (const char *)file->bytes, file->n_bytes,
-                         JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &c.root, why);
+    weft_err err = wefti_model_json_parse(
+        file->path, "the configuration", (const char *)file->bytes, file->n_bytes,
+        JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &c.root, why);
     if (err) return err;
     err = read_config(&c, params);
     json_decref(c.root);

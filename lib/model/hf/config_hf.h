@@ -24,7 +24,7 @@ static inline weft_err wrong_type(const struct config *c, const char *key, const
 }
 
 static inline weft_err unsupported(const struct config *c, const char *key, const char *value) {
-    struct wefti_shown shown = wefti_show(value, strlen(value));
+    struct wefti_model_shown shown = wefti_model_show(value, strlen(value));
     return weft_err_set(c->why, WEFT_E_UNSUPPORTED, "%s: \"%s\": %s is not supported", c->path, key,
                         shown.text);
 }
@@ -83,6 +83,7 @@ static inline weft_err get_text(const struct config *c, const json_t *object, co
 }
 
 /* What it says of RoPE (config_rope.c), sizes being known. */
-WEFT_MUST_CHECK weft_err wefti_config_rope(const struct config *c, struct weft_model_params *p);
+WEFT_MUST_CHECK weft_err wefti_model_config_rope(const struct config *c,
+                                                 struct weft_model_params *p);
 
 #endif

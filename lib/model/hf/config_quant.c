@@ -20,7 +20,8 @@ static const json_t *get(const struct reader *r, const char *key) {
 
 static weft_err refuse(const struct reader *r, const char *key, const json_t *value) {
     char *text = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
-    struct wefti_shown shown = text ? wefti_show(text, strlen(text)) : wefti_show("nothing", 7);
+    struct wefti_model_shown shown =
+        text ? wefti_model_show(text, strlen(text)) : wefti_model_show("nothing", 7);
     free(text);
     return weft_err_set(r->why, WEFT_E_UNSUPPORTED,
                         "%s: \"quantization_config\": \"%s\": %s is not supported", r->path, key,
@@ -109,8 +110,8 @@ static const struct {
     {"bitsandbytes", WEFT_QUANT_BNB, read_bitsandbytes},
 };
 
-weft_err wefti_config_quant(const char *path, const json_t *config,
-                            struct weft_model_quant *quant_out, struct weft_errmsg *why) {
+weft_err wefti_model_config_quant(const char *path, const json_t *config,
+                                  struct weft_model_quant *quant_out, struct weft_errmsg *why) {
     const struct reader r = {path, config, why};
     const char *name = json_string_value(get(&r, "quant_method"));
     *quant_out = (struct weft_model_quant){0};
@@ -124,7 +125,7 @@ weft_err wefti_config_quant(const char *path, const json_t *config,
         quant_out->method = methods[i].method;
         return methods[i].read(&r, quant_out);
     }
-    struct wefti_shown shown = wefti_show(name ? name : "", name ? strlen(name) : 0);
+    struct wefti_model_shown shown = wefti_model_show(name ? name : "", name ? strlen(name) : 0);
     return weft_err_set(why, WEFT_E_UNSUPPORTED,
                         "%s: \"quantization_config\": checkpoints quantised by \"%s\" are not "
                         "supported (fp8, gptq, awq and bitsandbytes are)",

@@ -65,13 +65,13 @@ static weft_err read_yarn(const struct config *c, const char *key, const json_t 
     if (!err) err = get_double(c, rope, "beta_slow", &p->yarn_beta_slow);
     if (!err) err = get_double(c, rope, "mscale", &mscale);
     if (!err) err = get_double(c, rope, "mscale_all_dim", &mscale_all);
-    p->rope_magnitude = wefti_yarn_mscale(p->rope_factor, 1);
+    p->rope_magnitude = wefti_model_yarn_mscale(p->rope_factor, 1);
     if (mscale != 0 && mscale_all != 0)
-        p->rope_magnitude = wefti_yarn_mscale(p->rope_factor, mscale) /
-                            wefti_yarn_mscale(p->rope_factor, mscale_all);
-    if (mscale_all != 0) p->yarn_mscale = wefti_yarn_mscale(p->rope_factor, mscale_all);
+        p->rope_magnitude = wefti_model_yarn_mscale(p->rope_factor, mscale) /
+                            wefti_model_yarn_mscale(p->rope_factor, mscale_all);
+    if (mscale_all != 0) p->yarn_mscale = wefti_model_yarn_mscale(p->rope_factor, mscale_all);
     if (!err) err = get_double(c, rope, "attention_factor", &p->rope_magnitude);
-    wefti_yarn_stretch(p);
+    wefti_model_yarn_stretch(p);
     return err;
 }
 
@@ -93,14 +93,14 @@ static weft_err read_factors(const struct config *c, const json_t *rope, const c
 /* What the factor is for is the magnitude alone. */
 static weft_err read_longrope(const struct config *c, const json_t *rope,
                               struct weft_model_params *p) {
-    if (p->rope_dim > WEFT_HEAD_DIM_MAX) return wefti_params_check(p, c->path, c->why);
+    if (p->rope_dim > WEFT_HEAD_DIM_MAX) return wefti_model_params_check(p, c->path, c->why);
     weft_err err = read_original_context(c, rope, p->n_context, p);
     if (err) return err;
     double factor = (double)p->n_context / p->rope_original_context;
     err = get_double(c, rope, "factor", &factor);
     if (err) return err;
     p->rope_factor = 1;
-    p->rope_magnitude = wefti_longrope_magnitude(factor, p->rope_original_context);
+    p->rope_magnitude = wefti_model_longrope_magnitude(factor, p->rope_original_context);
     err = get_double(c, rope, "attention_factor", &p->rope_magnitude);
     if (!err) err = read_factors(c, rope, "short_factor", p->rope_dim / 2, p->rope_short_factors);
     if (!err) err = read_factors(c, rope, "long_factor", p->rope_dim / 2, p->rope_long_factors);
@@ -171,7 +171,7 @@ static weft_err read_rope_kinds(const struct config *c, json_t **parameters_io,
     return get_double(c, local, "rope_theta", &p->local_rope_theta);
 }
 
-weft_err wefti_config_rope(const struct config *c, struct weft_model_params *p) {
+weft_err wefti_model_config_rope(const struct config *c, struct weft_model_params *p) {
     json_t *parameters = get(c->root, "rope_parameters");
     json_t *scaling = get(c->root, "rope_scaling");
     p->rope_factor = 1;

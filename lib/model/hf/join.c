@@ -39,12 +39,13 @@ struct joiner {
 
 static weft_err refuse(const struct joiner *j, const struct weft_tensor *tensor,
                        const char *fault) {
-    struct wefti_shown shown = wefti_show(tensor->name, strlen(tensor->name));
+    struct wefti_model_shown shown = wefti_model_show(tensor->name, strlen(tensor->name));
     return weft_err_set(j->why, WEFT_E_PROTO, "%s: tensor '%s' %s", j->path, shown.text, fault);
 }
 
-static void set_piece(struct joiner *j, enum wefti_piece piece, const struct weft_tensor *tensor) {
-    j->parts->pieces[piece] = (struct wefti_piece_data){tensor->data, tensor->bytes};
+static void set_piece(struct joiner *j, enum wefti_model_piece piece,
+                      const struct weft_tensor *tensor) {
+    j->parts->pieces[piece] = (struct wefti_model_piece_data){tensor->data, tensor->bytes};
     j->fates[tensor - j->model->tensors] = tensor == j->codes ? JOINED : PIECE;
 }
 
@@ -52,11 +53,11 @@ static void set_piece(struct joiner *j, enum wefti_piece piece, const struct wef
  */
 static weft_err find_piece(struct joiner *j, const char *suffix, bool is_needed,
                            const struct weft_tensor **out) {
-    char name[WEFTI_TENSOR_NAME_BYTES_MAX + 64];
+    char name[WEFTI_MODEL_TENSOR_NAME_BYTES_MAX + 64];
     (void)snprintf(name, sizeof name, "%.*s%s", j->base_len, j->codes->name, suffix);
     *out = weft_model_find(j->model, name);
     if (*out || !is_needed) return WEFT_OK;
-    struct wefti_shown shown = wefti_show(name, strlen(name));
+    struct wefti_model_shown shown = wefti_model_show(name, strlen(name));
     return weft_err_set(j->why, WEFT_E_PROTO, "%s: tensor '%s' is missing", j->path, shown.text);
 }
 
@@ -99,7 +100,7 @@ static weft_err join_fp8(struct joiner *j, struct weft_tensor *out) {
     if (err) return err;
     if (!is_float(scales->dtype)) return refuse(j, scales, "holds scales and no floats");
     parts->scale_dtype = scales->dtype;
-    set_piece(j, WEFTI_PIECE_SCALES, scales);
+    set_piece(j, WEFTI_MODEL_PIECE_SCALES, scales);
     out->dtype = WEFT_DT_F8_E4M3;
     return WEFT_OK;
 }
@@ -120,8 +121,8 @@ static weft_err take_groups(struct joiner *j) {
     if (!is_float(scales->dtype)) return refuse(j, scales, "holds scales and no floats");
     if (zeros->dtype != WEFT_DT_I32) return refuse(j, zeros, "holds zeros and is not of type i32");
     parts->scale_dtype = scales->dtype;
-    set_piece(j, WEFTI_PIECE_SCALES, scales);
-    set_piece(j, WEFTI_PIECE_ZEROS, zeros);
+    set_piece(j, WEFTI_MODEL_PIECE_SCALES, scales);
+    set_piece(j, WEFTI_MODEL_PIECE_ZEROS, zeros);
     return WEFT_OK;
 }
 
@@ -129,7 +130,8 @@ static weft_err take_groups(struct joiner *j) {
  * a table of as many. */
 static enum weft_dtype form_of(const struct weft_parts *parts) {
     if (parts->k % 32 != 0 || parts->scale_dtype != WEFT_DT_F16) return WEFT_DT_F32;
-    if (!parts->pieces[WEFTI_PIECE_GROUPS].at && (parts->n_groups == 1 || parts->group % 32 == 0))
+    if (!parts->pieces[WEFTI_MODEL_PIECE_GROUPS].at &&
+        (parts->n_groups == 1 || parts->group % 32 == 0))
         return WEFT_DT_Q4_Z;
     return parts->n_groups <= parts->k / 32 && parts->n_groups <= UINT16_MAX ? WEFT_DT_Q4_G
                                                                              : WEFT_DT_F32;
@@ -152,8 +154,8 @@ static weft_err take_order(struct joiner *j) {
             return refuse(j, order, "names a group that there is not");
         ascends = ascends && (uint64_t)group == k / parts->group;
     }
-    set_piece(j, WEFTI_PIECE_GROUPS, order);
-    if (ascends) parts->pieces[WEFTI_PIECE_GROUPS] = (struct wefti_piece_data){0};
+    set_piece(j, WEFTI_MODEL_PIECE_GROUPS, order);
+    if (ascends) parts->pieces[WEFTI_MODEL_PIECE_GROUPS] = (struct wefti_model_piece_data){0};
     return WEFT_OK;
 }
 
@@ -214,8 +216,9 @@ static weft_err take_state(struct joiner *j) {
     weft_err err = find_piece(j, ".weight.quant_state.bitsandbytes__nf4", true, &tensor);
     if (err) return err;
     if (tensor->dtype != WEFT_DT_U8) return refuse(j, tensor, "is not of type u8");
-    err = wefti_json_parse(j->path, "the state of a quantised weight", tensor->data, tensor->bytes,
-                           JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &state, j->why);
+    err = wefti_model_json_parse(j->path, "the state of a quantised weight", tensor->data,
+                                 tensor->bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL,
+                                 &state, j->why);
     if (err) return err;
     bool fits = read_state(j->parts, state);
     json_decref(state);
@@ -233,8 +236,8 @@ static weft_err take_nested(struct joiner *j, uint64_t n_blocks) {
     weft_err err = find_floats(j, ".weight.nested_absmax", n, &scales);
     if (!err) err = find_floats(j, ".weight.nested_quant_map", 256, &values);
     if (err) return err;
-    set_piece(j, WEFTI_PIECE_NESTED_SCALES, scales);
-    set_piece(j, WEFTI_PIECE_NESTED_VALUES, values);
+    set_piece(j, WEFTI_MODEL_PIECE_NESTED_SCALES, scales);
+    set_piece(j, WEFTI_MODEL_PIECE_NESTED_VALUES, values);
     return WEFT_OK;
 }
 
@@ -245,7 +248,7 @@ static weft_err take_map(struct joiner *j) {
     for (uint32_t i = 0; i < 16; i++) {
         float value;
         memcpy(&value, (const unsigned char *)map->data + i * sizeof value, sizeof value);
-        if (value != wefti_nf4_values[i])
+        if (value != wefti_model_nf4_values[i])
             return refuse(j, map, "holds other values than those of nf4");
     }
     j->fates[map - j->model->tensors] = PIECE;
@@ -267,7 +270,7 @@ static weft_err join_nf4(struct joiner *j, struct weft_tensor *out) {
     if (scales->dtype != WEFT_DT_U8 && scales->dtype != WEFT_DT_F32)
         return refuse(j, scales, "is neither of type u8 nor f32");
     parts->scale_dtype = scales->dtype;
-    set_piece(j, WEFTI_PIECE_SCALES, scales);
+    set_piece(j, WEFTI_MODEL_PIECE_SCALES, scales);
     out->dtype = parts->k % 64 == 0 && parts->block % 64 == 0 ? WEFT_DT_NF4 : WEFT_DT_F32;
     return scales->dtype == WEFT_DT_U8 ? take_nested(j, n_blocks) : WEFT_OK;
 }
@@ -298,7 +301,7 @@ static weft_err join_one(struct joiner *j, const struct method *method, size_t i
     j->base_len = base_len;
     j->parts = &j->model->parts[j->n_parts++];
     j->parts->quant = j->model->params.quant;
-    set_piece(j, WEFTI_PIECE_CODES, tensor);
+    set_piece(j, WEFTI_MODEL_PIECE_CODES, tensor);
     if (tensor->bytes == 0) return refuse(j, tensor, "is empty");
     weft_err err = method->join(j, &whole);
     if (err) return err;
@@ -345,7 +348,7 @@ static weft_err check_plain(const struct joiner *j) {
     for (size_t i = 0; i < j->model->n_tensors; i++) {
         const struct weft_tensor *tensor = &j->model->tensors[i];
         if (tensor->parts || tensor->dtype < WEFT_DT_F8_E4M3) continue;
-        struct wefti_shown shown = wefti_show(tensor->name, strlen(tensor->name));
+        struct wefti_model_shown shown = wefti_model_show(tensor->name, strlen(tensor->name));
         return weft_err_set(j->why, WEFT_E_UNSUPPORTED,
                             "%s: tensor '%s' has type '%s' and belongs to no quantised weight",
                             j->path, shown.text, weft_dtype_name(tensor->dtype));
@@ -378,7 +381,7 @@ cleanup:
     return err;
 }
 
-uint64_t wefti_parts_hash(const struct weft_tensor *tensor, uint64_t seed) {
+uint64_t wefti_model_parts_hash(const struct weft_tensor *tensor, uint64_t seed) {
     const struct weft_parts *parts = tensor->parts;
     uint32_t offset; /* its bits */
     memcpy(&offset, &parts->nested_offset, sizeof offset);
@@ -387,8 +390,8 @@ uint64_t wefti_parts_hash(const struct weft_tensor *tensor, uint64_t seed) {
         parts->scale_dtype,  tensor->parts_row,       parts->quant.zeros_less_one,
         parts->block,        parts->nested_block,     offset};
     uint64_t hash = XXH3_64bits_withSeed(facts, sizeof facts, seed);
-    for (uint32_t i = 0; i < WEFTI_PIECE_COUNT; i++) {
-        const struct wefti_piece_data *piece = &parts->pieces[i];
+    for (uint32_t i = 0; i < WEFTI_MODEL_PIECE_COUNT; i++) {
+        const struct wefti_model_piece_data *piece = &parts->pieces[i];
         if (piece->at) hash = XXH3_64bits_withSeed(piece->at, piece->bytes, hash);
     }
     return hash;

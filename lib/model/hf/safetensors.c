@@ -19,7 +19,7 @@ struct source {
 };
 
 static weft_err malformed(const struct source *src, const char *name, const char *fault) {
-    struct wefti_shown shown = wefti_show(name, strlen(name));
+    struct wefti_model_shown shown = wefti_model_show(name, strlen(name));
     return weft_err_set(src->why, WEFT_E_PROTO, "%s: tensor '%s' %s", src->path, shown.text, fault);
 }
 
@@ -38,8 +38,8 @@ static weft_err parse_dtype(const json_t *value, const char *name, const struct 
         *dtype_out = known[i].dtype;
         return WEFT_OK;
     }
-    struct wefti_shown shown_name = wefti_show(name, strlen(name));
-    struct wefti_shown shown_type = wefti_show(text, strlen(text));
+    struct wefti_model_shown shown_name = wefti_model_show(name, strlen(name));
+    struct wefti_model_shown shown_type = wefti_model_show(text, strlen(text));
     return weft_err_set(src->why, WEFT_E_UNSUPPORTED,
                         "%s: tensor '%s' has type '%s', which is not supported (F32, F16 and BF16 "
                         "are)",
@@ -62,7 +62,7 @@ static weft_err parse_shape(const json_t *shape, const char *name, const struct 
             return malformed(src, name, "has a dimension that is not a whole number");
         }
     }
-    if (!wefti_tensor_bytes(tensor, &tensor->bytes)) {
+    if (!wefti_model_tensor_bytes(tensor, &tensor->bytes)) {
         return malformed(src, name, "has a shape whose size overflows");
     }
     return WEFT_OK;
@@ -76,7 +76,7 @@ static weft_err parse_place(const json_t *offsets, const char *name, const struc
         !as_u64(json_array_get(offsets, 1), &end)) {
         return malformed(src, name, "has no pair of data_offsets");
     }
-    struct wefti_shown shown = wefti_show(name, strlen(name));
+    struct wefti_model_shown shown = wefti_model_show(name, strlen(name));
     if (begin > end || end > data_bytes) {
         return weft_err_set(src->why, WEFT_E_PROTO,
                             "%s: tensor '%s' spans bytes %" PRIu64 " to %" PRIu64
@@ -131,8 +131,8 @@ static weft_err read_header(weft_model *model, json_t *header, const struct sour
     return WEFT_OK;
 }
 
-weft_err wefti_safetensors_read(weft_model *model, const struct wefti_file *file,
-                                struct weft_errmsg *why) {
+weft_err wefti_model_safetensors_read(weft_model *model, const struct wefti_model_file *file,
+                                      struct weft_errmsg *why) {
     const bool quantised = model->params.quant.method != WEFT_QUANT_NONE;
     const struct source src = {file->path, quantised, why};
     uint64_t header_bytes;
@@ -148,10 +148,10 @@ weft_err wefti_safetensors_read(weft_model *model, const struct wefti_file *file
                             "is truncated or not safetensors",
                             file->path, header_bytes, rest);
     }
-    if (header_bytes > WEFTI_ST_HEADER_BYTES_MAX) {
+    if (header_bytes > WEFTI_MODEL_SAFETENSORS_HEADER_BYTES_MAX) {
         return weft_err_set(why, WEFT_E_PROTO,
                             "%s: the header has %" PRIu64 " bytes; the limit is %u", file->path,
-                            header_bytes, WEFTI_ST_HEADER_BYTES_MAX);
+                            header_bytes, WEFTI_MODEL_SAFETENSORS_HEADER_BYTES_MAX);
     }
     const char *text = (const char *)file->bytes + sizeof header_bytes;
     if (header_bytes == 0 || text[0] != '{') {
@@ -159,8 +159,8 @@ weft_err wefti_safetensors_read(weft_model *model, const struct wefti_file *file
                             file->path);
     }
     json_t *header;
-    weft_err err = wefti_json_parse(file->path, "the header", text, header_bytes,
-                                    JSON_REJECT_DUPLICATES, &header, why);
+    weft_err err = wefti_model_json_parse(file->path, "the header", text, header_bytes,
+                                          JSON_REJECT_DUPLICATES, &header, why);
     if (err) return err;
     const unsigned char *data = (const unsigned char *)text + header_bytes;
     size_t data_bytes = rest - header_bytes;
@@ -179,13 +179,13 @@ static weft_err read_file_at(weft_model *model, const char *dir, const char *nam
     if (asprintf(&path, "%s/%s", dir, name) < 0) {
         return weft_err_set(why, WEFT_E_NOMEM, "out of memory while opening %s", dir);
     }
-    struct wefti_file file;
-    weft_err err = wefti_file_map(path, UINT64_MAX, &file, why);
+    struct wefti_model_file file;
+    weft_err err = wefti_model_file_map(path, UINT64_MAX, &file, why);
     free(path);
     if (err) return err;
     err = wefti_model_add_file(model, &file);
     if (err) return weft_err_set(why, err, "out of memory while opening %s", dir);
-    return wefti_safetensors_read(model, &model->files[model->n_files - 1], why);
+    return wefti_model_safetensors_read(model, &model->files[model->n_files - 1], why);
 }
 
 /* The index is as untrusted as the rest: a shard is a plain name in the same folder. */
@@ -218,9 +218,9 @@ static weft_err list_shards(json_t *map, const struct source *src, const char **
         }
         if (json_object_set(seen, json_string_value(value), value) != 0) goto cleanup;
     }
-    if (json_object_size(seen) > WEFTI_SHARDS_MAX) {
+    if (json_object_size(seen) > WEFTI_MODEL_SHARDS_MAX) {
         err = weft_err_set(src->why, WEFT_E_PROTO, "%s: names %zu files; the limit is %d",
-                           src->path, json_object_size(seen), WEFTI_SHARDS_MAX);
+                           src->path, json_object_size(seen), WEFTI_MODEL_SHARDS_MAX);
         goto cleanup;
     }
     shards = calloc(json_object_size(seen) + 1, sizeof *shards);
@@ -246,8 +246,8 @@ static weft_err check_shard(const weft_model *model, size_t first, json_t *map, 
         const char *name = model->tensors[i].name;
         const char *listed = json_string_value(json_object_get(map, name));
         if (listed && strcmp(listed, shard) == 0) continue;
-        struct wefti_shown shown = wefti_show(name, strlen(name));
-        struct wefti_shown shown_shard = wefti_show(shard, strlen(shard));
+        struct wefti_model_shown shown = wefti_model_show(name, strlen(name));
+        struct wefti_model_shown shown_shard = wefti_model_show(shard, strlen(shard));
         return weft_err_set(src->why, WEFT_E_PROTO, "%s: tensor '%s' is in %s, but the index %s",
                             src->path, shown.text, shown_shard.text,
                             listed ? "says another file" : "does not list it");
@@ -268,15 +268,15 @@ static weft_err check_nothing_missing(weft_model *model, json_t *map, const stru
     return WEFT_OK;
 }
 
-static weft_err read_shards(weft_model *model, const char *dir, const struct wefti_file *index,
-                            struct weft_errmsg *why) {
+static weft_err read_shards(weft_model *model, const char *dir,
+                            const struct wefti_model_file *index, struct weft_errmsg *why) {
     const struct source src = {index->path, false, why};
     const char **shards = NULL;
     size_t n_shards = 0;
     json_t *root;
     weft_err err =
-        wefti_json_parse(index->path, "the index", (const char *)index->bytes, index->n_bytes,
-                         JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &root, why);
+        wefti_model_json_parse(index->path, "the index", (const char *)index->bytes, index->n_bytes,
+                               JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &root, why);
     if (err) return err;
     json_t *map = json_object_get(root, "weight_map");
     if (!json_is_object(map)) {
@@ -299,7 +299,8 @@ cleanup:
     return err;
 }
 
-weft_err wefti_safetensors_folder(weft_model *model, const char *dir, struct weft_errmsg *why) {
+weft_err wefti_model_safetensors_folder(weft_model *model, const char *dir,
+                                        struct weft_errmsg *why) {
     static const char single[] = "model.safetensors", index[] = "model.safetensors.index.json";
     char *path = NULL;
     if (asprintf(&path, "%s/%s", dir, single) < 0) {
@@ -309,18 +310,18 @@ weft_err wefti_safetensors_folder(weft_model *model, const char *dir, struct wef
     free(path);
     if (has_single) return read_file_at(model, dir, single, why);
 
-    struct wefti_file file;
+    struct wefti_model_file file;
     if (asprintf(&path, "%s/%s", dir, index) < 0) {
         return weft_err_set(why, WEFT_E_NOMEM, "out of memory while opening %s", dir);
     }
-    weft_err err = wefti_file_map(path, WEFTI_INDEX_BYTES_MAX, &file, why);
+    weft_err err = wefti_model_file_map(path, WEFTI_MODEL_INDEX_BYTES_MAX, &file, why);
     free(path);
     if (err == WEFT_E_NOTFOUND) {
         return weft_err_set(why, err, "%s: has neither %s nor %s%s", dir, single, index,
-                            wefti_folder_hint(dir));
+                            wefti_model_folder_hint(dir));
     }
     if (err) return err;
     err = read_shards(model, dir, &file, why);
-    wefti_file_close(&file);
+    wefti_model_file_close(&file);
     return err;
 }

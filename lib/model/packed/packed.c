@@ -16,8 +16,8 @@
 
 #include "base/check.h"
 
-bool wefti_packed_is(const void *bytes, size_t n) {
-    return n >= 8 && memcmp(bytes, WEFTI_PACKED_MAGIC, 8) == 0;
+bool wefti_model_packed_is(const void *bytes, size_t n) {
+    return n >= 8 && memcmp(bytes, WEFTI_MODEL_PACKED_MAGIC, 8) == 0;
 }
 
 /* ------------------------------------------------------------------------------ the header --- */
@@ -36,23 +36,24 @@ static bool is_label(const char *text, size_t bytes) {
     return len > 0 && len < bytes;
 }
 
-static weft_err check_sizes(const struct wefti_file *file, uint64_t file_bytes,
+static weft_err check_sizes(const struct wefti_model_file *file, uint64_t file_bytes,
                             uint64_t arena_bytes, struct weft_errmsg *why) {
     if (file_bytes != file->n_bytes)
         return weft_err_set(why, WEFT_E_PROTO,
                             "%s: is a damaged packed file: it has %zu bytes of %" PRIu64,
                             file->path, file->n_bytes, file_bytes);
     if (arena_bytes < WEFT_PACKED_PAGE || arena_bytes % WEFT_PACKED_PAGE ||
-        arena_bytes > file_bytes || file_bytes - arena_bytes > WEFTI_PACKED_META_BYTES_MAX)
+        arena_bytes > file_bytes || file_bytes - arena_bytes > WEFTI_MODEL_PACKED_META_BYTES_MAX)
         return damaged(file->path, "its parts do not fit its size", why);
     return WEFT_OK;
 }
 
-static weft_err read_header(const struct wefti_file *file, struct wefti_packed_view *view,
-                            uint64_t *meta_hash_out, struct weft_errmsg *why) {
+static weft_err read_header(const struct wefti_model_file *file,
+                            struct wefti_model_packed_view *view, uint64_t *meta_hash_out,
+                            struct weft_errmsg *why) {
     struct weft_cursor cur;
     struct weft_packed *facts = &view->facts;
-    if (!wefti_packed_is(file->bytes, file->n_bytes))
+    if (!wefti_model_packed_is(file->bytes, file->n_bytes))
         return weft_err_set(why, WEFT_E_PROTO, "%s: is not a packed file", file->path);
     if (file->n_bytes < WEFT_PACKED_PAGE)
         return damaged(file->path, "it ends within its header", why);
@@ -75,9 +76,10 @@ static weft_err read_header(const struct wefti_file *file, struct wefti_packed_v
     uint64_t hash = weft_cursor_u64(&cur);
     WEFT_ASSERT(label && !cur.failed); /* a page holds it all */
     memcpy(facts->packed_as, label, sizeof facts->packed_as);
-    if (hash != XXH3_64bits(file->bytes, WEFTI_PACKED_HASH_AT))
+    if (hash != XXH3_64bits(file->bytes, WEFTI_MODEL_PACKED_HASH_AT))
         return damaged(file->path, "the sum of its header is wrong", why);
-    if (format > WEFT_MODEL_GGUF || zero != 0 || view->n_sections > WEFTI_PACKED_SECTIONS_MAX ||
+    if (format > WEFT_MODEL_GGUF || zero != 0 ||
+        view->n_sections > WEFTI_MODEL_PACKED_SECTIONS_MAX ||
         !is_label(facts->packed_as, sizeof facts->packed_as))
         return damaged(file->path, "its header says what none says", why);
     view->format = (enum weft_model_format)format;
@@ -94,9 +96,10 @@ static bool next_section(struct weft_cursor *cur, struct weft_str *name_out,
     return !cur->failed;
 }
 
-weft_err wefti_packed_parse(const struct wefti_file *file, struct wefti_packed_view *view_out,
-                            struct weft_errmsg *why) {
-    struct wefti_packed_view view = {0};
+weft_err wefti_model_packed_parse(const struct wefti_model_file *file,
+                                  struct wefti_model_packed_view *view_out,
+                                  struct weft_errmsg *why) {
+    struct wefti_model_packed_view view = {0};
     struct weft_str name, bytes;
     struct weft_cursor cur;
     uint64_t meta_hash = 0;
@@ -118,8 +121,8 @@ weft_err wefti_packed_parse(const struct wefti_file *file, struct wefti_packed_v
     return WEFT_OK;
 }
 
-bool wefti_packed_find(const struct wefti_packed_view *view, const char *name,
-                       struct weft_str *section_out) {
+bool wefti_model_packed_find(const struct wefti_model_packed_view *view, const char *name,
+                             struct weft_str *section_out) {
     struct weft_cursor cur;
     struct weft_str key, bytes;
     *section_out = (struct weft_str){NULL, 0};
@@ -132,12 +135,12 @@ bool wefti_packed_find(const struct wefti_packed_view *view, const char *name,
     return false;
 }
 
-weft_err wefti_packed_narrow_to_gguf(struct wefti_file *file, struct weft_errmsg *why) {
-    struct wefti_packed_view view;
+weft_err wefti_model_packed_narrow_to_gguf(struct wefti_model_file *file, struct weft_errmsg *why) {
+    struct wefti_model_packed_view view;
     struct weft_str section;
-    weft_err err = wefti_packed_parse(file, &view, why);
+    weft_err err = wefti_model_packed_parse(file, &view, why);
     if (err) return err;
-    if (view.format != WEFT_MODEL_GGUF || !wefti_packed_find(&view, "gguf", &section))
+    if (view.format != WEFT_MODEL_GGUF || !wefti_model_packed_find(&view, "gguf", &section))
         return weft_err_set(why, WEFT_E_PROTO, "%s: was not packed from a GGUF file", file->path);
     file->bytes = (const unsigned char *)section.data;
     file->n_bytes = section.len;
@@ -157,8 +160,8 @@ struct reader {
 static bool read_stored(const struct weft_tensor *tensor, uint32_t number, uint32_t *stored_out) {
     enum weft_dtype dtype;
     *stored_out = WEFT_STORED_I8;
-    if (number == WEFTI_STORED_I8_NUMBER) return true;
-    if (!wefti_packed_dtype(number, &dtype)) return false;
+    if (number == WEFTI_MODEL_STORED_I8_NUMBER) return true;
+    if (!wefti_model_packed_dtype(number, &dtype)) return false;
     *stored_out = (uint32_t)dtype;
     return tensor->dims[tensor->n_dims - 1] % weft_dtype_block_elems(dtype) == 0;
 }
@@ -176,12 +179,13 @@ static weft_err read_tensor(struct reader *r, uint32_t *stored_out) {
     }
     uint64_t n_inline = weft_cursor_u64(&r->cur);
     const void *values = weft_cursor_take(&r->cur, n_inline);
-    bool fits = !r->cur.failed && wefti_packed_dtype(type, &tensor.dtype) &&
-                wefti_tensor_bytes(&tensor, &tensor.bytes) &&
+    bool fits = !r->cur.failed && wefti_model_packed_dtype(type, &tensor.dtype) &&
+                wefti_model_tensor_bytes(&tensor, &tensor.bytes) &&
                 read_stored(&tensor, stored, stored_out) &&
                 (n_inline == 0 || n_inline == tensor.bytes);
     if (!fits) {
-        struct wefti_shown shown = name ? wefti_show(name, name_len) : wefti_show("", 0);
+        struct wefti_model_shown shown =
+            name ? wefti_model_show(name, name_len) : wefti_model_show("", 0);
         return weft_err_set(r->why, WEFT_E_PROTO,
                             "%s: is a damaged packed file: what it says of tensor '%s'", r->path,
                             shown.text);
@@ -191,10 +195,10 @@ static weft_err read_tensor(struct reader *r, uint32_t *stored_out) {
 }
 
 static weft_err read_tensors(weft_model *model, const char *path,
-                             const struct wefti_packed_view *view, struct weft_errmsg *why) {
+                             const struct wefti_model_packed_view *view, struct weft_errmsg *why) {
     struct reader r = {.model = model, .path = path, .why = why};
     struct weft_str section;
-    if (!wefti_packed_find(view, "tensors", &section))
+    if (!wefti_model_packed_find(view, "tensors", &section))
         return damaged(path, "it has no list of tensors", why);
     weft_cursor_init(&r.cur, section.data, section.len);
     uint32_t n = weft_cursor_u32(&r.cur);
@@ -213,47 +217,49 @@ static weft_err read_tensors(weft_model *model, const char *path,
 }
 
 static weft_err config_of_gguf(weft_model *model, const char *path,
-                               const struct wefti_packed_view *view, struct weft_errmsg *why) {
-    struct wefti_file file;
+                               const struct wefti_model_packed_view *view,
+                               struct weft_errmsg *why) {
+    struct wefti_model_file file;
     struct weft_str section;
     weft_gguf *gguf;
-    if (!wefti_packed_find(view, "gguf", &section) || section.len == 0)
+    if (!wefti_model_packed_find(view, "gguf", &section) || section.len == 0)
         return damaged(path, "it has no metadata", why);
-    weft_err err = wefti_file_borrow(path, section.data, section.len, &file, why);
+    weft_err err = wefti_model_file_borrow(path, section.data, section.len, &file, why);
     if (err) return err;
-    err = wefti_gguf_parse(&file, &gguf, why);
+    err = wefti_model_gguf_parse(&file, &gguf, why);
     if (err) return err;
-    err = wefti_config_gguf(gguf, &model->params, why);
+    err = wefti_model_config_gguf(gguf, &model->params, why);
     weft_gguf_free(gguf);
     return err;
 }
 
 static weft_err config_of_folder(weft_model *model, const char *path,
-                                 const struct wefti_packed_view *view, struct weft_errmsg *why) {
-    struct wefti_file file;
+                                 const struct wefti_model_packed_view *view,
+                                 struct weft_errmsg *why) {
+    struct wefti_model_file file;
     struct weft_str section;
-    if (!wefti_packed_find(view, "config.json", &section) || section.len == 0 ||
-        section.len > WEFTI_CONFIG_BYTES_MAX)
+    if (!wefti_model_packed_find(view, "config.json", &section) || section.len == 0 ||
+        section.len > WEFTI_MODEL_CONFIG_BYTES_MAX)
         return damaged(path, "it has no config.json", why);
-    weft_err err = wefti_file_borrow(path, section.data, section.len, &file, why);
+    weft_err err = wefti_model_file_borrow(path, section.data, section.len, &file, why);
     if (err) return err;
-    err = wefti_config_hf(&file, &model->params, why);
-    wefti_file_close(&file);
+    err = wefti_model_config_hf(&file, &model->params, why);
+    wefti_model_file_close(&file);
     return err;
 }
 
-static weft_err fill_model(weft_model *model, const struct wefti_file *file,
+static weft_err fill_model(weft_model *model, const struct wefti_model_file *file,
                            struct weft_errmsg *why) {
-    struct wefti_packed_view view;
+    struct wefti_model_packed_view view;
     struct weft_str name;
-    weft_err err = wefti_packed_parse(file, &view, why);
+    weft_err err = wefti_model_packed_parse(file, &view, why);
     if (err) return err;
     err = view.format == WEFT_MODEL_GGUF ? config_of_gguf(model, file->path, &view, why)
                                          : config_of_folder(model, file->path, &view, why);
     if (err) return err;
     model->packed = view.facts;
-    if (wefti_packed_find(&view, "name", &name) && name.len > 0)
-        wefti_params_set_name(&model->params, name.data, name.len);
+    if (wefti_model_packed_find(&view, "name", &name) && name.len > 0)
+        wefti_model_params_set_name(&model->params, name.data, name.len);
     else
         wefti_model_name_from_path(&model->params, file->path, "");
     err = read_tensors(model, file->path, &view, why);
@@ -262,7 +268,7 @@ static weft_err fill_model(weft_model *model, const struct wefti_file *file,
     return err;
 }
 
-weft_err wefti_model_from_packed(struct wefti_file *file, weft_model **model_out,
+weft_err wefti_model_from_packed(struct wefti_model_file *file, weft_model **model_out,
                                  struct weft_errmsg *why) {
     *model_out = NULL;
     weft_model *model = wefti_model_new();
@@ -281,7 +287,7 @@ weft_err wefti_model_from_packed(struct wefti_file *file, weft_model **model_out
     *model_out = model;
     model = NULL;
 cleanup:
-    wefti_file_close(file);
+    wefti_model_file_close(file);
     weft_model_free(model);
     return err;
 }
@@ -300,7 +306,7 @@ uint32_t weft_model_stored(const weft_model *model, const struct weft_tensor *te
 
 const void *weft_model_take_mapping(weft_model *model, size_t *bytes_out) {
     WEFT_ASSERT(model->packed.arena_bytes && model->n_files == 1 && model->files[0].map);
-    struct wefti_file *file = &model->files[0];
+    struct wefti_model_file *file = &model->files[0];
     const void *map = file->map;
     *bytes_out = file->map_bytes;
     file->map = NULL; /* tensors with values of their own still point into it */

@@ -6,8 +6,8 @@
 #include "../model_internal.h"
 
 enum {
-    WEFTI_PACKED_HASH_AT = 96,    /* the header's own sum, of all before it */
-    WEFTI_STORED_I8_NUMBER = 256, /* above the numbers of GGUF's types */
+    WEFTI_MODEL_PACKED_HASH_AT = 96,    /* the header's own sum, of all before it */
+    WEFTI_MODEL_STORED_I8_NUMBER = 256, /* above the numbers of GGUF's types */
 };
 
 #endif

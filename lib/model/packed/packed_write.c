@@ -45,18 +45,18 @@ static void put_section(struct weft_buf *out, const char *name, const void *byte
 }
 
 static uint32_t number_of(uint32_t stored) {
-    return stored == WEFT_STORED_I8 ? WEFTI_STORED_I8_NUMBER
-                                    : wefti_gguf_type_of((enum weft_dtype)stored);
+    return stored == WEFT_STORED_I8 ? WEFTI_MODEL_STORED_I8_NUMBER
+                                    : wefti_model_gguf_type_of((enum weft_dtype)stored);
 }
 
 static void put_tensors(const weft_model *model, const uint32_t *stored, struct weft_buf *out) {
     put_u32(out, (uint32_t)model->n_tensors);
     for (size_t i = 0; i < model->n_tensors; i++) {
         const struct weft_tensor *tensor = &model->tensors[i];
-        bool has_values = wefti_role_is_read(tensor->name);
+        bool has_values = wefti_model_role_is_read(tensor->name);
         put_u32(out, (uint32_t)strlen(tensor->name));
         weft_buf_add_str(out, tensor->name);
-        put_u32(out, wefti_gguf_type_of(tensor->dtype));
+        put_u32(out, wefti_model_gguf_type_of(tensor->dtype));
         put_u32(out, number_of(stored[i]));
         put_u32(out, tensor->n_dims);
         for (uint32_t d = 0; d < tensor->n_dims; d++)
@@ -95,7 +95,7 @@ static weft_err put_sections(const struct weft_model_place *place, const weft_mo
                              const uint32_t *stored, struct weft_buf *out, uint32_t *n_sections,
                              struct weft_errmsg *why) {
     struct weft_buf tensors;
-    weft_buf_init(&tensors, WEFTI_PACKED_META_BYTES_MAX);
+    weft_buf_init(&tensors, WEFTI_MODEL_PACKED_META_BYTES_MAX);
     put_section(out, "name", model->params.name, strlen(model->params.name), n_sections);
     put_tensors(model, stored, &tensors);
     put_section(out, "tensors", tensors.data, tensors.len, n_sections);
@@ -109,7 +109,7 @@ static weft_err put_sections(const struct weft_model_place *place, const weft_mo
 
 static void put_header(const struct weft_packed *packed, enum weft_model_format format,
                        const struct weft_buf *sections, uint32_t n_sections, struct weft_buf *out) {
-    weft_buf_add_str(out, WEFTI_PACKED_MAGIC);
+    weft_buf_add_str(out, WEFTI_MODEL_PACKED_MAGIC);
     put_u32(out, WEFT_PACKED_VERSION);
     put_u32(out, (uint32_t)format);
     put_u64(out, packed->arena_bytes + sections->len);
@@ -120,7 +120,7 @@ static void put_header(const struct weft_packed *packed, enum weft_model_format 
     put_u32(out, 0);
     weft_buf_add(out, packed->packed_as, sizeof packed->packed_as);
     put_u64(out, XXH3_64bits(sections->data, sections->len));
-    WEFT_ASSERT(out->failed || out->len == WEFTI_PACKED_HASH_AT);
+    WEFT_ASSERT(out->failed || out->len == WEFTI_MODEL_PACKED_HASH_AT);
     if (!out->failed) put_u64(out, XXH3_64bits(out->data, out->len));
 }
 
@@ -133,7 +133,7 @@ weft_err weft_packed_finish(int fd, const char *out_path, const char *model_path
     WEFT_ASSERT(packed->arena_bytes % WEFT_PACKED_PAGE == 0 && !weft_model_packed(model));
     weft_err err = weft_model_locate(model_path, &place, why);
     if (err) return err;
-    weft_buf_init(&sections, WEFTI_PACKED_META_BYTES_MAX);
+    weft_buf_init(&sections, WEFTI_MODEL_PACKED_META_BYTES_MAX);
     weft_buf_init(&header, WEFT_PACKED_PAGE);
     err = put_sections(&place, model, stored, &sections, &n_sections, why);
     if (err) goto cleanup;
@@ -142,8 +142,8 @@ weft_err weft_packed_finish(int fd, const char *out_path, const char *model_path
         err = weft_err_set(why, WEFT_E_NOMEM, "no memory for a header");
         goto cleanup;
     }
-    err = wefti_file_put(fd, out_path, sections.data, sections.len, packed->arena_bytes, why);
-    if (!err) err = wefti_file_put(fd, out_path, header.data, header.len, 0, why);
+    err = wefti_model_file_put(fd, out_path, sections.data, sections.len, packed->arena_bytes, why);
+    if (!err) err = wefti_model_file_put(fd, out_path, header.data, header.len, 0, why);
 cleanup:
     weft_buf_fini(&header);
     weft_buf_fini(&sections);
