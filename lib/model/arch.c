@@ -1,15 +1,17 @@
 /* The architectures that are served, and how they differ from Llama. */
-#include "model_internal.h"
+#include "arch.h"
 
 #include <stdio.h>
 #include <string.h>
+
+#include "file.h"
 
 static const struct wefti_model_arch archs[] = {
     {"llama", "llama", "LlamaForCausalLM", 0, 0, true},
     {"llama", "mistral", "MistralForCausalLM", WEFTI_MODEL_ARCH_WINDOW, 4096, true},
     {"qwen2", "qwen2", "Qwen2ForCausalLM", WEFTI_MODEL_ARCH_QKV_BIAS, 0, false},
     {"qwen3", "qwen3", "Qwen3ForCausalLM", WEFTI_MODEL_ARCH_QK_NORM, 0, false},
-    {"smollm3", "smollm3", "SmolLM3ForCausalLM", WEFTI_MODEL_ARCH_NO_ROPE_LAYERS, 0, true},
+    {"smollm3", "smollm3", "SmolLM3ForCausalLM", WEFTI_MODEL_ARCH_NO_ROPE, 0, true},
     {"granite", "granite", "GraniteForCausalLM", WEFTI_MODEL_ARCH_SCALES, 0, true},
     {"gemma2", "gemma2", "Gemma2ForCausalLM", WEFTI_MODEL_ARCH_GEMMA, 4096, false},
     {"gemma3", "gemma3_text", "Gemma3ForCausalLM",

@@ -1,4 +1,4 @@
-#include "model_internal.h"
+#include "file.h"
 
 #include <errno.h>
 #include <fcntl.h>

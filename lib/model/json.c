@@ -1,10 +1,12 @@
-#include "model_internal.h"
+#include "json.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+
+#include "packed/packed.h"
 
 #define PATH_BYTES_MAX 4096
 

@@ -1,7 +1,7 @@
 /* What a path names. Content decides, not the name: a GGUF file in a content-addressed store is
  * called by its hash.
  */
-#include "model_internal.h"
+#include "file.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -9,6 +9,9 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "gguf/gguf.h"
+#include "packed/packed.h"
 
 static weft_err set_place(enum weft_model_format format, const char *path, size_t len, bool packed,
                           struct weft_model_place *out, struct weft_errmsg *why) {
@@ -65,21 +68,6 @@ static weft_err place_packed(const char *path, struct weft_model_place *out,
 static bool ends_with(const char *text, const char *end) {
     size_t len = strlen(text), end_len = strlen(end);
     return len >= end_len && strcmp(text + len - end_len, end) == 0;
-}
-
-const char *wefti_model_folder_hint(const char *dir) {
-    bool has_gguf = false, has_bin = false, has_safetensors = false;
-    DIR *handle = opendir(dir);
-    if (!handle) return "";
-    for (struct dirent *entry; (entry = readdir(handle));) {
-        has_gguf |= ends_with(entry->d_name, ".gguf");
-        has_bin |= strncmp(entry->d_name, "pytorch_model", 13) == 0;
-        has_safetensors |= ends_with(entry->d_name, ".safetensors");
-    }
-    (void)closedir(handle);
-    if (has_gguf) return "; to serve a GGUF file, name the file";
-    return has_bin && !has_safetensors ? "; weights in .bin files are not read, only safetensors"
-                                       : "";
 }
 
 /* A name as a hub has it, "owner/model", is no path of anything. */

@@ -9,6 +9,10 @@
 
 #include "base/check.h"
 #include "base/parse.h"
+#include "gguf/gguf.h"
+#include "hf/hf.h"
+#include "packed/packed.h"
+#include "params.h"
 
 /* ------------------------------------------------------------------------------ the pieces --- */
 
@@ -162,48 +166,6 @@ void wefti_model_name_from_path(struct weft_model_params *params, const char *pa
     free(real);
 }
 
-weft_err wefti_model_from_gguf(struct wefti_model_file *file, weft_model **model_out,
-                               struct weft_errmsg *why) {
-    weft_gguf *gguf;
-    weft_model *model = NULL;
-    *model_out = NULL;
-    weft_err err = wefti_model_gguf_parse(file, &gguf, why);
-    if (err) return err;
-    model = wefti_model_new();
-    if (!model) {
-        err = weft_err_set(why, WEFT_E_NOMEM, "%s: out of memory", gguf->file.path);
-        goto cleanup;
-    }
-    err = wefti_model_gguf_check_first(gguf, why);
-    if (err) goto cleanup;
-    err = wefti_model_config_gguf(gguf, &model->params, why);
-    if (err) goto cleanup;
-    if (!model->params.name[0])
-        wefti_model_name_from_path(&model->params, gguf->file.path, ".gguf");
-    err = wefti_model_gguf_tensors(model, gguf, why);
-    if (err) goto cleanup;
-    err = wefti_model_gguf_add_parts(model, gguf, why);
-    if (err) goto cleanup;
-    err = wefti_model_split(model, WEFT_MODEL_GGUF, gguf->file.path, why);
-    if (err) goto cleanup;
-    err = wefti_model_index(model, gguf->file.path, why);
-    if (err) goto cleanup;
-    err = wefti_model_resolve(model, WEFT_MODEL_GGUF, gguf->file.path, why);
-    if (err) goto cleanup;
-    /* The model keeps the mapping, not the index of the metadata. */
-    err = wefti_model_add_file(model, &gguf->file);
-    if (err) {
-        err = weft_err_set(why, err, "out of memory while opening a model");
-        goto cleanup;
-    }
-    *model_out = model;
-    model = NULL;
-cleanup:
-    weft_model_free(model);
-    weft_gguf_free(gguf);
-    return err;
-}
-
 static weft_err open_file(const char *path, bool packed, weft_model **model_out,
                           struct weft_errmsg *why) {
     struct wefti_model_file file;
@@ -213,51 +175,6 @@ static weft_err open_file(const char *path, bool packed, weft_model **model_out,
                   : wefti_model_from_gguf(&file, model_out, why);
 }
 
-static weft_err read_config(weft_model *model, const char *dir, struct weft_errmsg *why) {
-    char *path = NULL;
-    if (asprintf(&path, "%s/config.json", dir) < 0) {
-        return weft_err_set(why, WEFT_E_NOMEM, "out of memory while opening %s", dir);
-    }
-    struct wefti_model_file file;
-    weft_err err = wefti_model_file_map(path, WEFTI_MODEL_CONFIG_BYTES_MAX, &file, why);
-    free(path);
-    if (err == WEFT_E_NOTFOUND)
-        return weft_err_set(why, err, "%s: has no config.json%s", dir,
-                            wefti_model_folder_hint(dir));
-    if (err) return err;
-    err = wefti_model_config_hf(&file, &model->params, why);
-    wefti_model_file_close(&file);
-    return err;
-}
-
-static weft_err open_folder(const char *dir, weft_model **model_out, struct weft_errmsg *why) {
-    weft_err err;
-    weft_model *model = wefti_model_new();
-    if (!model) {
-        err = weft_err_set(why, WEFT_E_NOMEM, "out of memory while opening %s", dir);
-        goto cleanup;
-    }
-    err = read_config(model, dir, why);
-    if (err) goto cleanup;
-    wefti_model_name_from_path(&model->params, dir, "");
-    err = wefti_model_safetensors_folder(model, dir, why);
-    if (err) goto cleanup;
-    if (model->params.wrapped) wefti_model_unwrap(model);
-    err = wefti_model_join(model, dir, why);
-    if (err) goto cleanup;
-    err = wefti_model_split(model, WEFT_MODEL_HF, dir, why);
-    if (err) goto cleanup;
-    err = wefti_model_index(model, dir, why);
-    if (err) goto cleanup;
-    err = wefti_model_resolve(model, WEFT_MODEL_HF, dir, why);
-    if (err) goto cleanup;
-    *model_out = model;
-    model = NULL;
-cleanup:
-    weft_model_free(model);
-    return err;
-}
-
 weft_err weft_model_open(const char *path, weft_model **model_out, struct weft_errmsg *why) {
     struct weft_model_place place;
     *model_out = NULL;
@@ -265,7 +182,7 @@ weft_err weft_model_open(const char *path, weft_model **model_out, struct weft_e
     if (err) return err;
     err = place.packed || place.format == WEFT_MODEL_GGUF
               ? open_file(place.path, place.packed, model_out, why)
-              : open_folder(place.path, model_out, why);
+              : wefti_model_from_folder(place.path, model_out, why);
     weft_model_place_fini(&place);
     return err;
 }

@@ -1,9 +1,10 @@
-#include "model_internal.h"
+#include "params.h"
 
 #include <math.h>
 #include <stdio.h>
 
 #include "base/parse.h"
+#include "file.h"
 
 static weft_err check_ranges(const struct weft_model_params *p, const char *path,
                              struct weft_errmsg *why) {

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "params.h"
 
 enum size {
     SIZE_HIDDEN,

@@ -7,6 +7,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "params.h"
+
 /* Llama 3.1's rule: short wavelengths stay, long ones are stretched by the factor, and those
  * between are blended linearly in original_context / wavelength. */
 static double llama3_frequency(const struct weft_model_params *p, double frequency) {

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "arch.h"
+
 enum rows { ROWS_Q, ROWS_KV, ROWS_FFN };
 
 struct part {

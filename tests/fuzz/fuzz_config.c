@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "inside/model/model_internal.h"
+#include "inside/model/hf/hf.h"
 #include "unit/model_files.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "inside/model/model_internal.h"
+#include "inside/model/gguf/gguf.h"
 #include "unit/model_files.h"
 
 static void read_strings(const weft_gguf *gguf, const char *key, size_t count) {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "inside/model/hf/hf.h"
 #include "inside/model/parts.h"
 #include "unit/model_files.h"
 

@@ -8,7 +8,8 @@
 #include <unistd.h>
 
 #include "base/check.h"
-#include "inside/model/model_internal.h"
+#include "inside/model/gguf/gguf.h"
+#include "inside/model/hf/hf.h"
 
 char *test_dir_new(void) {
     char *dir = NULL;

@@ -10,7 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "inside/model/model_internal.h"
+#include "inside/model/gguf/gguf.h"
+#include "inside/model/hf/hf.h"
 #include "unit/model_files.h"
 
 #define GEMMA2 "\"architectures\":[\"Gemma2ForCausalLM\"],\"model_type\":\"gemma2\""

@@ -13,7 +13,7 @@
 
 #include "base/check.h"
 #include "base/rand.h"
-#include "inside/model/model_internal.h"
+#include "inside/model/gguf/gguf.h"
 #include "unit/model_files.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))

@@ -14,7 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "inside/model/model_internal.h"
+#include "inside/model/hf/hf.h"
+#include "inside/model/params.h"
 #include "unit/model_files.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))

@@ -7,12 +7,12 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <jansson.h>
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "inside/model/model_internal.h"
 #include "unit/model_files.h"
 
 #define NEVER UINT32_MAX

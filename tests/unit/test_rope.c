@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "inside/model/model_internal.h"
+#include "inside/model/gguf/gguf.h"
 #include "unit/model_files.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 
 #include "base/rand.h"
-#include "inside/model/model_internal.h"
+#include "inside/model/hf/hf.h"
 #include "unit/model_files.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))

@@ -1,7 +1,7 @@
 /* The metadata of a GGUF file under its architecture's name. Options that would change the
  * arithmetic and are not there yet are refused by name, never ignored.
  */
-#include "model_internal.h"
+#include "gguf.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "params.h"
 
 struct config {
     const weft_gguf *gguf;
@@ -350,8 +351,7 @@ static weft_err read_traits(const struct config *c, struct weft_model_params *p)
     weft_err err = read_window(c, p);
     if (!err && c->arch->traits & WEFTI_MODEL_ARCH_GEMMA) err = read_gemma(c, p);
     if (!err && c->arch->traits & WEFTI_MODEL_ARCH_SCALES) err = read_scales(c, p);
-    for (uint32_t i = 3; i < p->n_layers && c->arch->traits & WEFTI_MODEL_ARCH_NO_ROPE_LAYERS;
-         i += 4)
+    for (uint32_t i = 3; i < p->n_layers && c->arch->traits & WEFTI_MODEL_ARCH_NO_ROPE; i += 4)
         wefti_model_set_bit(p->no_rope, i);
     return err ? err : read_experts(c, p);
 }

@@ -2,13 +2,15 @@
  * data. The metadata is walked once when the file is opened: after that every value is known to lie
  * within the mapping, and the accessors need no checks but those of type and index.
  */
-#include "model_internal.h"
+#include "gguf.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
+#include "base/cursor.h"
+#include "packed/packed.h"
 
 #define KEYS_MAX 65536u        /* files of today have a few dozen */
 #define KEY_BYTES_MAX 65535u   /* the format's own bound */

@@ -2,7 +2,7 @@
  * (from 0), split.count and split.tensors.count (of all parts); the first part has all other
  * metadata. The others are found by name: NAME-00001-of-00003.gguf and so on. Whether a file is a
  * part is what its metadata says, whatever its name. */
-#include "model_internal.h"
+#include "gguf.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,10 +1,11 @@
-#include "model_internal.h"
+#include "gguf.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
+#include "base/cursor.h"
 
 /* Type numbers of the file format; NULL: unassigned or withdrawn. */
 static const char *const type_names[] = {

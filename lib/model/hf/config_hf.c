@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "params.h"
 
 /* What sizes are that are missing; 0: follows from others. */
 struct sizes {
@@ -377,7 +378,7 @@ static weft_err read_traits(const struct config *c, const struct wefti_model_arc
         err = read_window(c, arch, p);
     else
         err = check_no_window(c);
-    if (!err && arch->traits & WEFTI_MODEL_ARCH_NO_ROPE_LAYERS) err = read_no_rope_layers(c, p);
+    if (!err && arch->traits & WEFTI_MODEL_ARCH_NO_ROPE) err = read_no_rope_layers(c, p);
     if (!err && arch->traits & WEFTI_MODEL_ARCH_SCALES) err = read_scales(c, p);
     if (!err && arch->traits & WEFTI_MODEL_ARCH_EXPERTS) err = read_experts(c, arch, p);
     return err;

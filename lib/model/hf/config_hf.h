@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "model_internal.h"
+#include "hf.h"
 
 struct config {
     const char *path;

@@ -1,6 +1,6 @@
 /* "quantization_config" of config.json: what it says is checked here, what the tensors say when
  * they are joined (parts.c). Which layers are quantised is not read: the tensors show it. */
-#include "model_internal.h"
+#include "hf.h"
 
 #include <stdlib.h>
 #include <string.h>

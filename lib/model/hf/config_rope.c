@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "params.h"
+
 /* Of layers, where each has a RoPE of its own: those that see all, those with a window. */
 static const char *const kinds[] = {"full_attention", "sliding_attention"};
 

@@ -13,7 +13,7 @@
  *          the size of a block; quant_map [16]; absmax [blocks] f32, or u8, which stand for values
  *          of nested_quant_map [256] times nested_absmax [blocks of blocks] plus nested_offset
  */
-#include "parts.h"
+#include "hf.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -22,6 +22,7 @@
 #include <xxhash.h>
 
 #include "base/check.h"
+#include "parts.h"
 
 enum fate { PLAIN, JOINED, PIECE };
 

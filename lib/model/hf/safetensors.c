@@ -2,7 +2,7 @@
  * and the data. The offsets are redundant (they must tile the data section), which is what makes
  * the format checkable: a file either adds up exactly or is refused.
  */
-#include "model_internal.h"
+#include "hf.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/cursor.h"
 
 struct source {
     const char *path;

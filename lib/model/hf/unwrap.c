@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model_internal.h"
+#include "hf.h"
 
 static bool begins(const char *text, const char *prefix) {
     return strncmp(text, prefix, strlen(prefix)) == 0;

@@ -15,6 +15,10 @@
 #include <xxhash.h>
 
 #include "base/check.h"
+#include "base/cursor.h"
+#include "gguf/gguf.h"
+#include "hf/hf.h"
+#include "params.h"
 
 bool wefti_model_packed_is(const void *bytes, size_t n) {
     return n >= 8 && memcmp(bytes, WEFTI_MODEL_PACKED_MAGIC, 8) == 0;

@@ -1,5 +1,5 @@
-/* packed, private to the model module — the numbers that reading and writing a packed file share.
- */
+/* model/packed — weft's own files: their header, their sections, and the numbers that reading and
+ * writing share. */
 #ifndef WEFT_MODEL_PACKED_H
 #define WEFT_MODEL_PACKED_H
 
@@ -9,5 +9,34 @@ enum {
     WEFTI_MODEL_PACKED_HASH_AT = 96,    /* the header's own sum, of all before it */
     WEFTI_MODEL_STORED_I8_NUMBER = 256, /* above the numbers of GGUF's types */
 };
+
+#define WEFTI_MODEL_PACKED_MAGIC "WEFTPACK"
+#define WEFTI_MODEL_PACKED_SECTIONS_MAX 64u
+#define WEFTI_MODEL_PACKED_META_BYTES_MAX ((uint64_t)1 << 32)
+
+/* What the header says, and where the sections lie, which were walked once. */
+struct wefti_model_packed_view {
+    struct weft_packed facts;
+    enum weft_model_format format;
+    uint32_t n_sections;
+    const unsigned char *sections;
+    size_t sections_bytes;
+};
+
+/* Whether the file begins as a packed one. */
+bool wefti_model_packed_is(const void *bytes, size_t n);
+/* Header, sums and sections. PROTO: damaged; UNSUPPORTED: of another version. */
+WEFT_MUST_CHECK weft_err wefti_model_packed_parse(const struct wefti_model_file *file,
+                                                  struct wefti_model_packed_view *view_out,
+                                                  struct weft_errmsg *why);
+/* False: there is no such section. */
+bool wefti_model_packed_find(const struct wefti_model_packed_view *view, const char *name,
+                             struct weft_str *section_out);
+/* Makes of a packed file (which stays mapped) its "gguf" section. */
+WEFT_MUST_CHECK weft_err wefti_model_packed_narrow_to_gguf(struct wefti_model_file *file,
+                                                           struct weft_errmsg *why);
+/* A whole model from a packed file, which is moved, also on failure. */
+WEFT_MUST_CHECK weft_err wefti_model_from_packed(struct wefti_model_file *file,
+                                                 weft_model **model_out, struct weft_errmsg *why);
 
 #endif

@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "base/check.h"
+#include "gguf/gguf.h"
 
 /* What a folder may hold beside its weights and somebody may want: a few megabytes. */
 static const char *const small_files[] = {

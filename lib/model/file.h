@@ -1,0 +1,46 @@
+/* model/file — files mapped or read, and text out of them made fit for messages. Every reader works
+ * on bytes in memory, so a fuzzer can hand it a heap block of the exact size and the sanitizer sees a
+ * read one byte too far. */
+#ifndef WEFT_MODEL_FILE_H
+#define WEFT_MODEL_FILE_H
+
+#include <stdint.h>
+
+#include "model/model.h"
+
+struct wefti_model_file {
+    char *path; /* owned; for messages */
+    const unsigned char *bytes;
+    size_t n_bytes;
+    void *map; /* NULL: the bytes are somebody else's (tests) */
+    size_t map_bytes;
+};
+
+/* Opens a regular file of at most `max_bytes` for reading: *fd_out is the caller's, to close. It
+ * neither waits (for the writer of a FIFO) nor takes a terminal. */
+WEFT_MUST_CHECK weft_err wefti_model_file_open(const char *path, uint64_t max_bytes, int *fd_out,
+                                               size_t *n_bytes_out, struct weft_errmsg *why);
+/* Reads up to `n_bytes` from where `fd` stands; fewer only at the end of the file. */
+WEFT_MUST_CHECK weft_err wefti_model_file_fill(int fd, const char *path, void *bytes,
+                                               size_t n_bytes, size_t *n_read_out,
+                                               struct weft_errmsg *why);
+/* Maps a regular, non-empty file of at most `max_bytes` read-only. */
+WEFT_MUST_CHECK weft_err wefti_model_file_map(const char *path, uint64_t max_bytes,
+                                              struct wefti_model_file *file_out,
+                                              struct weft_errmsg *why);
+/* A file that is `bytes`; they outlive it. */
+WEFT_MUST_CHECK weft_err wefti_model_file_borrow(const char *label, const void *bytes,
+                                                 size_t n_bytes, struct wefti_model_file *file_out,
+                                                 struct weft_errmsg *why);
+void wefti_model_file_close(struct wefti_model_file *file); /* the file is all zero afterwards */
+/* write(2) until all is written at `at`. */
+WEFT_MUST_CHECK weft_err wefti_model_file_put(int fd, const char *path, const void *bytes,
+                                              size_t n_bytes, uint64_t at, struct weft_errmsg *why);
+
+/* Text from a file, fit for a message: cut, and '?' for whatever is not printable ASCII. */
+struct wefti_model_shown {
+    char text[100];
+};
+struct wefti_model_shown wefti_model_show(const char *text, size_t len);
+
+#endif

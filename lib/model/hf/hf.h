@@ -1,0 +1,48 @@
+/* model/hf — Hugging Face folders: config.json, safetensors, and weights that other tools quantised. */
+#ifndef WEFT_MODEL_HF_H
+#define WEFT_MODEL_HF_H
+
+#include "../json.h"
+#include "../model_internal.h"
+
+#define WEFTI_MODEL_CONFIG_BYTES_MAX (16u << 20)
+#define WEFTI_MODEL_INDEX_BYTES_MAX                                                                \
+    (64u << 20) /* model.safetensors.index.json: ~100 bytes a tensor */
+/* A tensor takes ~110 bytes of a safetensors header, so this is 300,000 of them in one file; parsed
+ * JSON is up to twenty times as large as its text, which is why it is not more. */
+#define WEFTI_MODEL_SAFETENSORS_HEADER_BYTES_MAX (32u << 20)
+
+/* config.json to hyper-parameters; `tied` is what the file says, not yet what the tensors say. */
+WEFT_MUST_CHECK weft_err wefti_model_config_hf(const struct wefti_model_file *file,
+                                               struct weft_model_params *params,
+                                               struct weft_errmsg *why);
+
+/* One .safetensors file: appends its tensors. */
+WEFT_MUST_CHECK weft_err wefti_model_safetensors_read(weft_model *model,
+                                                      const struct wefti_model_file *file,
+                                                      struct weft_errmsg *why);
+/* A folder's model.safetensors, or all shards of its model.safetensors.index.json. */
+WEFT_MUST_CHECK weft_err wefti_model_safetensors_folder(weft_model *model, const char *dir,
+                                                        struct weft_errmsg *why);
+
+/* Replaces quantised weights and what belongs to them by one tensor each (join.c). */
+WEFT_MUST_CHECK weft_err wefti_model_join(weft_model *model, const char *path,
+                                          struct weft_errmsg *why);
+/* The object under "quantization_config" (config_quant.c). */
+WEFT_MUST_CHECK weft_err wefti_model_config_quant(const char *path, const json_t *config,
+                                                  struct weft_model_quant *quant_out,
+                                                  struct weft_errmsg *why);
+
+/* Of a folder that holds more than a language model: leaves out the tensors of the other parts and
+ * gives those of this one the names they have without (unwrap.c). */
+void wefti_model_unwrap(weft_model *model);
+
+/* What a folder without the files that are read holds instead, as the end of a sentence; "" where
+ * nothing is known (folder.c). */
+const char *wefti_model_folder_hint(const char *dir);
+
+/* A whole model from a folder (folder.c). */
+WEFT_MUST_CHECK weft_err wefti_model_from_folder(const char *dir, weft_model **model_out,
+                                                 struct weft_errmsg *why);
+
+#endif
