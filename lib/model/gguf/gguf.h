@@ -2,7 +2,7 @@
 #ifndef WEFT_MODEL_GGUF_H
 #define WEFT_MODEL_GGUF_H
 
-#include "../model_internal.h"
+#include "model_internal.h"
 
 struct wefti_model_gguf_kv {
     struct weft_str key;

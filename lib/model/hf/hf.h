@@ -2,8 +2,8 @@
 #ifndef WEFT_MODEL_HF_H
 #define WEFT_MODEL_HF_H
 
-#include "../json.h"
-#include "../model_internal.h"
+#include "json.h"
+#include "model_internal.h"
 
 #define WEFTI_MODEL_CONFIG_BYTES_MAX (16u << 20)
 #define WEFTI_MODEL_INDEX_BYTES_MAX                                                                \

@@ -3,7 +3,7 @@
 #ifndef WEFT_MODEL_PACKED_H
 #define WEFT_MODEL_PACKED_H
 
-#include "../model_internal.h"
+#include "model_internal.h"
 
 enum {
     WEFTI_MODEL_PACKED_HASH_AT = 96,    /* the header's own sum, of all before it */
