@@ -263,6 +263,12 @@ static void count_request(struct http *h) {
     h->n_in_turn++;
 }
 
+/* A client's time begins when the answer before has left, whatever it sent until then: requests wait
+ * for that, and who reads slowly is judged by its reading. */
+static uint64_t after_output_ms(const struct http *h, uint64_t ms) {
+    return ms > h->conn->written_ms ? ms : h->conn->written_ms;
+}
+
 static size_t take_head(struct http *h, const char *bytes, size_t n) {
     bool is_done, is_ok;
     if (h->head.len == 0) h->since_ms = h->last_byte_ms;
@@ -278,7 +284,7 @@ static size_t take_head(struct http *h, const char *bytes, size_t n) {
         count_request(h);
         llhttp_errno_t status = llhttp_execute(&h->parser, h->head.data, h->head.len);
         h->phase = HTTP_IN_BODY;
-        wefti_pace_begin(&h->pace, h->last_byte_ms);
+        wefti_pace_begin(&h->pace, after_output_ms(h, h->last_byte_ms));
         /* Two opinions about where a head ends are how requests get smuggled. */
         if (status == HPE_OK && !h->head_done) status = HPE_INVALID_HEADER_TOKEN;
         if (status == HPE_PAUSED && llhttp_get_error_pos(&h->parser) != h->head.data + h->head.len)
@@ -394,7 +400,7 @@ static void end_late_call(struct http *h) {
 static void on_tick(struct conn *conn, uint64_t now_ms) {
     struct http *h = conn->proto;
     const struct weft_config *config = &conn->server->config;
-    uint64_t spent_ms = now_ms - h->since_ms;
+    uint64_t spent_ms = now_ms - after_output_ms(h, h->since_ms);
     conn->held_bytes = h->call ? wefti_call_held(h->call) : 0;
     if (h->phase == HTTP_IN_HEAD && h->head.len == 0) {
         bool is_idle = spent_ms > config->idle_timeout_ms;

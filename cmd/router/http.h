@@ -51,7 +51,7 @@ struct http {
     struct conn *conn;
     llhttp_t parser;
     enum http_phase phase;
-    uint64_t since_ms;     /* HEAD: the first byte, or the last response */
+    uint64_t since_ms;     /* HEAD: its first byte, or the last response was made */
     uint64_t last_byte_ms; /* came from the client */
     uint64_t last_sent_ms;
     struct weft_buf pending; /* bytes of requests to come */

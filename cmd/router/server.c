@@ -238,6 +238,7 @@ static void on_written(uv_write_t *write, int status) {
         wefti_conn_close(conn);
         return;
     }
+    conn->written_ms = weft_now_ms();
     weft_buf_fini(&conn->flying);
     wefti_conn_flush(conn);
     if (!conn->is_closing && !conn->is_writing) wefti_conn_awake(conn);

@@ -53,6 +53,7 @@ struct conn {
     struct weft_buf flying;               /* being written, from flying_from on */
     size_t flying_from;
     uint64_t handed_bytes;    /* to libuv, ever */
+    uint64_t written_ms;      /* when the socket took the last byte that had to wait for it */
     uint64_t held_bytes;      /* of the core's budgets; the protocol's tick keeps it */
     struct read_pace pace;    /* of the client's reading */
     uint64_t linger_until_ms; /* 0: not lingering */

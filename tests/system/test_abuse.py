@@ -539,6 +539,57 @@ def errors_of(socks):
     return errors
 
 
+def test_a_slow_download_is_no_idle_time():
+    """An answer that the kernel's buffers cannot hold leaves as the client reads it. The idle time of its connection
+    begins when it has left, and so does that of what was sent meanwhile."""
+    idle_s = 2 * harness.SLOW
+    head = b"POST /tokenize HTTP/1.1\r\nHost: a\r\nContent-Length: 14\r\n\r\n"
+    body = b'{"prompt":"x"}'
+    long_name = "n" * 100000  # makes /metrics some 200 KB, which is written at once
+    with Server("--idle-timeout", str(idle_s * 1000), "--served-model-name", long_name) as server:
+        for now, later in ((b"", head + body), (head[:20], head[20:] + body), (head, body)):
+            harness.attempt(lambda now=now, later=later: download_slowly(server, idle_s, now, later))
+
+
+def download_slowly(server, idle_s, sent_meanwhile, sent_later):
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)  # the server's buffer grows with it
+        sock.settimeout(harness.LIMIT_S)
+        sock.connect(("127.0.0.1", server.port))
+        sock.sendall(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
+        answer = b""
+        while b"\r\n\r\n" not in answer:
+            answer += sock.recv(100)
+        answer_head, _, answer_body = answer.partition(b"\r\n\r\n")
+        left = int(re.search(rb"Content-Length: (\d+)", answer_head).group(1)) - len(answer_body)
+        sock.sendall(sent_meanwhile)
+        time.sleep(idle_s * 1.5)
+        assert in_kernel(sock) < left, "the answer has left, and nothing is shown"
+        begin = time.monotonic()
+        while left:
+            left -= len(sock.recv(left))
+        time.sleep(0.4)  # some ticks of the server's clock, and much less than the idle time
+        sock.sendall(sent_later)
+        answer = sock.recv(1 << 16)
+        if time.monotonic() - begin > idle_s * 0.9:
+            raise harness.Void("it has been idle for long")
+        assert answer.startswith(b"HTTP/1.1 200 "), answer[:200]
+
+
+def in_kernel(sock):
+    """Bytes on their way to this socket that the server's process is rid of."""
+    ends = [f"0100007F:{port:04X}" for port in (sock.getsockname()[1], sock.getpeername()[1])]
+    n_bytes = 0
+    with open("/proc/net/tcp", encoding="ascii") as table:
+        for fields in (line.split() for line in table):
+            if fields[1:3] == ends:
+                n_bytes += int(fields[4].split(":")[1], 16)
+            elif fields[1:3] == ends[::-1]:
+                n_bytes += int(fields[4].split(":")[0], 16)
+    return n_bytes
+
+
 def test_what_slow_readers_make_the_server_hold_is_bounded():
     """Entries of 32 KiB, for which nobody comes: a request may hold 4 MiB, all of them together 16 MiB."""
     n = 12
