@@ -114,6 +114,8 @@ static const struct setting settings[] = {
      NULL, "URL", "where routers meet the scheduler"},
     {"worker-url", KIND_TEXT, AT(worker_url), WEFT_PROG_SCHEDULER | WEFT_PROG_WORKER, 0, 0, NULL,
      "URL", "where the worker meets the scheduler; to the scheduler one for each, comma-separated"},
+    {"model-identity", KIND_TEXT, AT(model_identity), WEFT_PROG_ROUTER, 0, 0, NULL, "TEXT",
+     "end where the model's tokenizer, template or defaults are not these"},
     {"weights-fd", KIND_FD, AT(weights_fd), WEFT_PROG_WORKER, -1, 1e6, "-1", "FD",
      "memfd that keeps the packed weights"},
     {"status-fd", KIND_FD, AT(status_fd), ACTORS, -1, 1e6, "-1", "FD",

@@ -68,8 +68,9 @@ struct weft_config {
     /* plumbing */
     const char *scheduler_url, *worker_url; /* where links meet; `weft serve` makes them up */
     /* the scheduler's worker_url: one for each worker, comma-separated */
-    int32_t weights_fd; /* -1 */
-    int32_t status_fd;  /* -1; see cmd/common/status.h */
+    const char *model_identity; /* what the first router read; NULL: nobody did before */
+    int32_t weights_fd;         /* -1 */
+    int32_t status_fd;          /* -1; see cmd/common/status.h */
     const char *log_format, *log_level;
 
     /* weft pack */

@@ -1,8 +1,8 @@
 /* status — how an actor tells its supervisor how it is: lines on an inherited descriptor.
  *
  * "ready" (scheduler: listening; worker: "ready KV_BYTES", weights in place and linked; router:
- * "ready HTTP_URL RPC_PORT", once the listening sockets are open and the scheduler says that it
- * serves), "failed TEXT" (it cannot go on, and starting again would not help: a bad model file, a
+ * "ready HTTP_URL RPC_PORT IDENTITY", once the listening sockets are open and the scheduler says
+ * that it serves; what it read of the model, for --model-identity of its successor), "failed TEXT" (it cannot go on, and starting again would not help: a bad model file, a
  * port in use), "alive" (scheduler, once a second when it is ready: its loop turns).
  *
  * A supervisor kills a scheduler that was ready and has then said nothing for so long that it must
@@ -20,7 +20,12 @@
  * line for which the pipe has no room (its reader stands still) is dropped as a whole. */
 void weft_status_write(int fd, const char *word, const char *text);
 
-/* Exit status of a process after "failed": the supervisor does not restart it. */
+/* Exit status of a process after "failed". Before the server was ready the supervisor gives up with
+ * that reason; later on the same settings have worked once, and it tries again. */
 #define WEFT_EXIT_FATAL 78
+
+/* The same where going on would be wrong at any time: the files of the model are not those that the
+ * server began with. */
+#define WEFT_EXIT_CHANGED 79
 
 #endif

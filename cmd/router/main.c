@@ -13,6 +13,7 @@
 #include "common/actor.h"
 #include "common/signals.h"
 #include "common/status.h"
+#include "model/model.h"
 #include "server.h"
 
 #define TEMPLATE_BYTES_MAX (1u << 20)
@@ -132,6 +133,56 @@ static weft_err load_model(struct core *core, struct weft_errmsg *why) {
     return err;
 }
 
+/* --------------------------------------------------------------------------------- identity --- */
+
+/* Appends what decides how this router understands texts, as it lies there now. */
+static weft_err read_identity(const struct weft_config *config, struct weft_buf *identity,
+                              struct weft_errmsg *why) {
+    struct weft_errmsg ignored = {""};
+    char *text = NULL;
+    size_t len = 0;
+    weft_buf_init(identity, WEFT_IDENTITY_BYTES_MAX);
+    weft_err err = weft_model_identity(config->model, identity, why);
+    /* What is no regular file can be read once; load_template says what is none at all. */
+    if (!err && config->chat_template &&
+        weft_model_read(config->chat_template, TEMPLATE_BYTES_MAX, &text, &len, &ignored) ==
+            WEFT_OK)
+        weft_identity_add(identity, "--chat-template", text, len);
+    free(text);
+    if (!err && identity->failed)
+        err = weft_err_set(why, WEFT_E_NOMEM, "no memory for the model's identity");
+    return err;
+}
+
+/* STATE: the files are not those that were read before; *changed_out. */
+static weft_err check_identity(const struct weft_config *config, const char *had,
+                               struct weft_buf *has, bool *changed_out, struct weft_errmsg *why) {
+    struct weft_buf names;
+    weft_buf_init(&names, WEFT_IDENTITY_BYTES_MAX);
+    weft_err err = read_identity(config, has, why);
+    *changed_out = !err && had && !weft_identity_is(had, weft_buf_cstr(has), &names);
+    if (*changed_out)
+        err = weft_err_set(why, WEFT_E_STATE,
+                           "the files of %s have changed since the server started (%s): start it "
+                           "again to serve what is there now",
+                           config->model, weft_buf_cstr(&names));
+    weft_buf_fini(&names);
+    return err;
+}
+
+/* Loads what has the identity of what was loaded before by a router of this server, or by nobody:
+ * looked at before and after, so that it is that of what was read in between. */
+static weft_err load_same_model(struct server *server, struct weft_buf *identity, bool *changed_out,
+                                struct weft_errmsg *why) {
+    const struct weft_config *config = &server->config;
+    struct weft_buf before;
+    weft_err err = check_identity(config, config->model_identity, &before, changed_out, why);
+    if (!err) err = load_model(&server->core, why);
+    if (!err) err = check_identity(config, weft_buf_cstr(&before), identity, changed_out, why);
+    weft_buf_fini(&before);
+    return err;
+}
+
 static weft_err connect_link(struct core *core, struct weft_errmsg *why) {
     weft_link *link = NULL;
     if (!core->config->scheduler_url)
@@ -145,8 +196,9 @@ int main(int argc, char **argv) {
     struct weft_errmsg why = {""};
     struct weft_config *config = &server.config;
     struct core *core = &server.core;
+    struct weft_buf identity = {0};
     int signal_fd = -1;
-    bool done = false;
+    bool done = false, has_changed = false;
     weft_err err = weft_config_parse(WEFT_PROG_ROUTER, argc, argv, config, &done, &why);
     if (err) {
         (void)fprintf(stderr, "weft-router: %s\n", why.text);
@@ -168,16 +220,21 @@ int main(int argc, char **argv) {
     wefti_metrics_init(&core->metrics);
     err = weft_signals_init(config->status_fd >= 0, &signal_fd, &why);
     if (!err) err = load_keys(&server, &why);
-    if (!err) err = load_model(core, &why);
+    if (!err) err = load_same_model(&server, &identity, &has_changed, &why);
     if (!err) err = connect_link(core, &why);
     if (!err) err = wefti_server_init(&server, signal_fd, &why);
-    if (err) return weft_actor_fail(config, why.text); /* the system frees what there is */
+    if (err) { /* the system frees what there is */
+        int status = weft_actor_fail(config, why.text);
+        return has_changed ? WEFT_EXIT_CHANGED : status;
+    }
+    server.identity = weft_buf_cstr(&identity);
     wefti_server_run(&server);
     wefti_server_fini(&server);
     wefti_up_fini(core);
     wefti_metrics_fini(&core->metrics);
     weft_chat_free(core->chat);
     weft_text_free(core->tok);
+    weft_buf_fini(&identity);
     (void)close(signal_fd);
     return EXIT_SUCCESS;
 }

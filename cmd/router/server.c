@@ -460,12 +460,12 @@ static void on_connection(uv_stream_t *listener, int status) {
 /* ---------------------------------------------------------------------------- start and end --- */
 
 static void say_ready(struct server *server) {
-    char url[128], text[160];
+    char url[128], text[160 + WEFT_IDENTITY_BYTES_MAX];
     const char *host = server->address;
     bool is_v6 = strchr(host, ':') != NULL;
     (void)snprintf(url, sizeof url, "http://%s%s%s:%u", is_v6 ? "[" : "", host, is_v6 ? "]" : "",
                    server->ports[0]);
-    (void)snprintf(text, sizeof text, "%s %u", url, server->ports[1]);
+    (void)snprintf(text, sizeof text, "%s %u %s", url, server->ports[1], server->identity);
     server->was_ready = true;
     if (server->config.no_rpc)
         weft_info("ready on %s", url);

@@ -25,6 +25,7 @@
 #define WEFT_OUT_BYTES 65536
 #define WEFT_READ_BYTES 65536
 #define WEFT_API_KEYS_MAX 64
+#define WEFT_IDENTITY_BYTES_MAX 640 /* ten entries, which a status line has room for */
 #define WEFT_SHORT_BODY_BYTES 16384 /* prepared in the loop, unless it has seen much this turn */
 
 struct conn;
@@ -85,6 +86,7 @@ struct server {
     uint32_t n_muted;       /* what it was spared since */
     char *api_keys[WEFT_API_KEYS_MAX];
     uint32_t n_api_keys;
+    const char *identity;    /* what was read of the model, to tell the supervisor */
     int64_t started_s;       /* wall clock */
     struct weft_buf scratch; /* for whoever renders, within one callback */
     bool was_ready;

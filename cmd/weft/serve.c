@@ -98,6 +98,7 @@ struct supervisor {
     uint64_t phase_until_ms; /* then the next measure */
     uint64_t turn_ms;        /* when the loop last turned */
     char ready_on[1024];     /* the router's address; "": it is not ready yet */
+    char identity[1024];     /* what the first router read of the model; "": it has not said */
     bool announced;
     int exit_status;
     char fatal[1024]; /* why it cannot go on; "" while it can */
@@ -209,14 +210,16 @@ static void start_child(struct supervisor *sup, uint32_t idx) {
     weft_debug("started %s, pid %d", child->name, (int)pid);
 }
 
-/* The router's "ready URL RPC_PORT": from now on the ports are known, and a restarted router gets
- * the same ones even where the command line asked for any. */
+/* The router's "ready URL RPC_PORT IDENTITY": from now on the ports are known, and a restarted
+ * router gets the same ones even where the command line asked for any. It must find the same model,
+ * too: the workers have its weights, whatever lies there by then. */
 static void router_ready(struct supervisor *sup, char *text) {
-    char *space = strchr(text, ' ');
-    if (space) {
+    char *identity = NULL;
+    (void)strtok_r(text, " ", &identity);
+    const char *port_text = strtok_r(NULL, " ", &identity);
+    if (port_text) {
         uint64_t rpc_port = 0;
-        *space = '\0';
-        if (!weft_parse_u64(space + 1, 65535, &rpc_port) && rpc_port)
+        if (!weft_parse_u64(port_text, 65535, &rpc_port) && rpc_port)
             sup->config.rpc_port = (uint32_t)rpc_port;
     }
     char *colon = strrchr(text, ':');
@@ -225,6 +228,10 @@ static void router_ready(struct supervisor *sup, char *text) {
         sup->config.port = (uint32_t)port;
     (void)snprintf(sup->ready_on, sizeof sup->ready_on, "%.*s", (int)sizeof sup->ready_on - 1,
                    text);
+    if (sup->identity[0] || !identity) return;
+    (void)snprintf(sup->identity, sizeof sup->identity, "%.*s", (int)sizeof sup->identity - 1,
+                   identity);
+    sup->config.model_identity = sup->identity;
 }
 
 /* Once the router and every worker have been ready: what cannot be had at all has shown by then. */
@@ -316,7 +323,8 @@ static void child_ended(struct supervisor *sup, uint32_t idx, int status) {
     }
     /* Before the first "ready" its reason is ours to give up. Later on the same settings have
      * worked once: what it met (no memory, a name in use) may pass, and streams are open. */
-    if (!sup->announced && WIFEXITED(status) && WEXITSTATUS(status) == WEFT_EXIT_FATAL) {
+    int exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+    if (exit_status == WEFT_EXIT_CHANGED || (!sup->announced && exit_status == WEFT_EXIT_FATAL)) {
         set_fatal(sup, child->title, child->last_words[0] ? child->last_words : text);
         return;
     }

@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/limits.h"
 
@@ -66,6 +67,21 @@ WEFT_MUST_CHECK weft_err weft_model_json(const char *dir, const char *name, size
 /* False, and *out 0, unless `value` (which may be NULL) is a whole number from 0 to 2^53 - 1, up to
  * where a double holds every one. */
 bool weft_json_u64(const struct json_t *value, uint64_t *out);
+
+/* ---------------------------------------------------------------------------------- identity --- */
+
+/* Appends what a front reads of a model (tokenizer, template, defaults), told apart by content:
+ * "tokenizer.json=0123456789abcdef,...", "metadata=..." of a GGUF file, "packed=..." of a packed
+ * one. Weights are not in it: weft_model_hash has those. What a folder lacks is left out. */
+WEFT_MUST_CHECK weft_err weft_model_identity(const char *path, struct weft_buf *identity,
+                                             struct weft_errmsg *why);
+
+/* Appends one more entry; no '=' or ',' in its name. */
+void weft_identity_add(struct weft_buf *identity, const char *name, const void *bytes, size_t n);
+
+/* Whether two identities are the same. If not, `changed` holds the names of what is another, is
+ * gone or is new, with ", " between them. */
+bool weft_identity_is(const char *had, const char *has, struct weft_buf *changed);
 
 /* ---------------------------------------------------------------------------------- tensors --- */
 

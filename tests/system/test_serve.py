@@ -1,9 +1,11 @@
 """`weft serve` as a person uses it: wrong flags, wrong files, SIGTERM, health."""
 
 import contextlib
+import functools
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -185,6 +187,81 @@ def test_a_stuck_worker_is_killed_and_replaced():
         thread.join()
         expected = server.complete(prompt="x", max_tokens=30, temperature=0, ignore_eos=True)["choices"][0]["text"]
         assert "".join(e["choices"][0]["text"] for e in events if e["choices"]) == expected
+
+
+def test_a_router_that_would_read_another_model_ends_the_server():
+    """The workers keep the weights they have, whatever lies in the folder by then. A router that came back with another
+    vocabulary would send them ids that mean something else."""
+    def edit_json(path, change):
+        with open(path, encoding="utf-8") as f:
+            value = json.load(f)
+        change(value)
+        replace(path, json.dumps(value).encode())
+
+    def swap(tokenizer):
+        vocab = tokenizer["model"]["vocab"]
+        a, b = list(vocab)[1000:1002]
+        vocab[a], vocab[b] = vocab[b], vocab[a]
+
+    def replace(path, content):
+        with open(path + ".new", "wb") as f:
+            f.write(content)
+        os.replace(path + ".new", path)
+
+    def swap_in_gguf(path):
+        with open(path, "rb") as f:
+            content = f.read()
+        assert content.count(b"fable-6m") and content.index(b"fable-6m") < 4096, "its name, among the metadata"
+        replace(path, content.replace(b"fable-6m", b"fable-7m", 1))
+
+    with tempfile.TemporaryDirectory() as folder:
+        template = os.path.join(folder, "template")
+        model = os.path.join(folder, "model")
+        gguf = os.path.join(folder, "model.gguf")
+        shutil.copytree(harness.FABLE, model)
+        shutil.copy(os.path.join(harness.SOURCE_DIR, "tests/data/fable-6m-q8_0.gguf"), gguf)
+        with open(template, "w", encoding="utf-8") as f:
+            f.write("{{ messages[0].content }}")
+        flags = ("--chat-template", template)
+        in_model = functools.partial(os.path.join, model)
+        with Server(*flags, model=model) as server:  # the same words in files of a new date do no harm
+            shutil.copy(os.path.join(harness.FABLE, "tokenizer.json"), in_model("tokenizer.json"))
+            kill_router(server)
+            harness.wait_until("the server to be healthy again", lambda: is_healthy(server))
+        ends_by_router(model, flags, "tokenizer.json", lambda: edit_json(in_model("tokenizer.json"), swap))
+        ends_by_router(model, flags, "generation_config.json", lambda: edit_json(
+            in_model("generation_config.json"), lambda value: value.update(temperature=0.25)))
+        ends_by_router(model, flags, "chat_template.jinja", lambda: replace(in_model("chat_template.jinja"), b"new"))
+        ends_by_router(model, flags, "tokenizer_config.json", lambda: os.remove(in_model("tokenizer_config.json")))
+        ends_by_router(model, flags, "--chat-template", lambda: replace(template, b"{{ messages[0].role }}"))
+        ends_by_router(gguf, (), "metadata", lambda: swap_in_gguf(gguf))
+
+
+def kill_router(server):
+    old = server.kill("router")["router"]
+    harness.wait_until("the router to be replaced", lambda: server.proc.poll() is not None or
+                       server.children().get("router") not in (None, old))
+
+
+def is_healthy(server):
+    with contextlib.suppress(OSError):
+        return server.get("/health").status == 200
+    return False
+
+
+def ends_by_router(model, flags, name, change):
+    """When a file has changed, nothing happens until the router dies; then the server says which, and ends."""
+    with Server(*flags, model=model, check_idle=False) as server:
+        change()
+        assert server.complete(prompt="x", max_tokens=2)["choices"]
+        kill_router(server)
+        harness.wait_until("the server to end, or to serve again",
+                           lambda: server.proc.poll() is not None or is_healthy(server))
+        assert server.proc.poll() == 1, f"another {name}, and served on: {server.proc.poll()}"
+        server.proc.returncode = 0
+        server.reader.join(harness.LIMIT_S)
+        assert server.lines[-1] == (f"weft: weft-router: the files of {model} have changed since the server started "
+                                    f"({name}): start it again to serve what is there now\n"), server.lines[-3:]
 
 
 def test_a_supervisor_that_stood_still_itself_blames_nobody():
