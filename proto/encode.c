@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "base/parse.h"
+#include "base/utf8.h"
 #include "proto/proto.h"
 #include "wire.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "base/parse.h"
+#include "base/utf8.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "`bin` vectors are copied as they are");
 

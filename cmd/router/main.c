@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "base/parse.h"
+#include "base/utf8.h"
 #include "common/actor.h"
 #include "common/signals.h"
 #include "common/status.h"

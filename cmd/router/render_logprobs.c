@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "base/parse.h"
+#include "base/utf8.h"
 #include "call.h"
 #include "core.h"
 #include "json_out.h"

@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/limits.h"
-#include "base/parse.h"
+#include "base/utf8.h"
 #include "call.h"
 #include "json_out.h"
 #include "msgpack_io.h"

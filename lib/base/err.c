@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/parse.h"
+#include "base/utf8.h"
 
 const char *weft_err_text(weft_err err) {
     switch (err) {

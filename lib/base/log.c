@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/parse.h"
+#include "base/utf8.h"
 
 #define LINE_BYTES_MAX 4096 /* PIPE_BUF: what a pipe takes whole */
 

@@ -21,19 +21,4 @@ WEFT_MUST_CHECK weft_err weft_parse_size(const char *text, uint64_t *bytes_out);
 /* "1/0", "true/false", "yes/no", "on/off". */
 WEFT_MUST_CHECK weft_err weft_parse_bool(const char *text, bool *out);
 
-/* Bytes at the front of `bytes` that are a well-formed UTF-8 character (*whole_out) or the
- * beginning of one that breaks off there (Unicode's "maximal subpart"); 0: neither. */
-size_t weft_utf8_start(const char *bytes, size_t len, bool *whole_out);
-
-/* Bytes of the well-formed UTF-8 character that `bytes` begins with, 1 to 4; 0 if it begins with
- * none (ill-formed, cut short, or len 0). */
-size_t weft_utf8_next(const char *bytes, size_t len);
-
-/* True when `len` bytes are well-formed UTF-8 (no surrogates, no overlong forms). */
-bool weft_utf8_valid(const char *bytes, size_t len);
-
-/* Overwrites control characters (U+0000..1F and U+007F..9F: a terminal obeys them) and ill-formed
- * bytes of a terminated string with '?', byte for byte. */
-void weft_utf8_printable(char *text);
-
 #endif

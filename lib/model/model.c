@@ -8,7 +8,7 @@
 #include <xxhash.h>
 
 #include "base/check.h"
-#include "base/parse.h"
+#include "base/utf8.h"
 #include "gguf/gguf.h"
 #include "hf/hf.h"
 #include "packed/packed.h"

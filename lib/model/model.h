@@ -19,6 +19,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/limits.h"
+#include "base/str.h"
 
 /* ------------------------------------------------------------------------ where a model lies ---
  */
@@ -399,11 +400,7 @@ WEFT_MUST_CHECK weft_err weft_gguf_open(const char *path, weft_gguf **gguf_out,
                                         struct weft_errmsg *why);
 void weft_gguf_free(weft_gguf *gguf);
 
-/* Strings are borrowed from the mapping and NOT terminated: use the length. */
-struct weft_str {
-    const char *data;
-    size_t len;
-};
+/* Strings (weft_str) are borrowed from the mapping. */
 
 size_t weft_gguf_n_keys(const weft_gguf *gguf);
 struct weft_str weft_gguf_key(const weft_gguf *gguf, size_t idx, enum weft_gguf_type *type_out);

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "base/parse.h"
+#include "base/utf8.h"
 #include "file.h"
 
 static weft_err check_ranges(const struct weft_model_params *p, const char *path,

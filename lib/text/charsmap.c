@@ -12,7 +12,7 @@
 
 #include "base/check.h"
 #include "base/cursor.h"
-#include "base/parse.h"
+#include "base/utf8.h"
 #include "text_internal.h"
 
 #define MAP_BYTES_MAX (16u << 20) /* the ones in use have 240 kB */

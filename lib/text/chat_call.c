@@ -56,7 +56,7 @@ static int param_place(const char *params, struct weft_str name, uint32_t *n_out
     *n_out = 0;
     for (const char *at = params; *at; (*n_out)++) {
         size_t len = strcspn(at, " ");
-        if (wefti_str_is(name, at, len)) place = (int)*n_out;
+        if (weft_str_is(name, at, len)) place = (int)*n_out;
         at += len + (at[len] == ' ');
     }
     return place;
@@ -124,14 +124,14 @@ weft_err wefti_arg_str(struct wefti_run *run, const struct wefti_call *call, siz
 
 static const struct wefti_value *take_named(const struct wefti_args *args, struct weft_str name) {
     for (uint32_t i = 0; i < args->named.n; i += 2)
-        if (wefti_str_is(name, args->named.items[i].text, args->named.items[i].n))
+        if (weft_str_is(name, args->named.items[i].text, args->named.items[i].n))
             return &args->named.items[i + 1];
     return NULL;
 }
 
 static bool is_param(const weft_chat *chat, const struct wefti_node *node, struct weft_str name) {
     for (uint32_t at = node->params; at != WEFTI_NO_ID; at = chat->args[at].next)
-        if (wefti_str_is(chat->args[at].name, name.data, name.len)) return true;
+        if (weft_str_is(chat->args[at].name, name.data, name.len)) return true;
     return false;
 }
 
@@ -170,7 +170,7 @@ static weft_err bind_rest(struct wefti_run *run, const struct wefti_node *node, 
     }
     for (uint32_t i = 0; i < args->named.n && !err; i += 2) {
         struct weft_str name = wefti_text_of(args->named.items[i]);
-        bool is_caller = WEFTI_IS(name, "caller") && (node->uses & WEFTI_USES_CALLER);
+        bool is_caller = WEFT_STR_IS(name, "caller") && (node->uses & WEFTI_USES_CALLER);
         if (is_param(run->chat, node, name) || is_caller) continue;
         if (!(node->uses & WEFTI_USES_KWARGS))
             return wefti_fault(run, "%.*s takes no argument %.*s", (int)node->text.len,

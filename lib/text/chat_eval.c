@@ -7,7 +7,7 @@
 
 const struct wefti_value *wefti_space_find(const struct wefti_space *space, struct weft_str name) {
     for (uint32_t i = 0; i < space->n; i++)
-        if (wefti_str_is(space->bindings[i].name, name.data, name.len))
+        if (weft_str_is(space->bindings[i].name, name.data, name.len))
             return &space->bindings[i].value;
     return NULL;
 }
@@ -15,7 +15,7 @@ const struct wefti_value *wefti_space_find(const struct wefti_space *space, stru
 weft_err wefti_bind(struct wefti_run *run, struct wefti_space *space, struct weft_str name,
                     struct wefti_value value) {
     for (uint32_t i = 0; i < space->n; i++) {
-        if (!wefti_str_is(space->bindings[i].name, name.data, name.len)) continue;
+        if (!weft_str_is(space->bindings[i].name, name.data, name.len)) continue;
         space->bindings[i].value = value;
         return WEFT_OK;
     }

@@ -12,7 +12,7 @@
 bool wefti_is_keyword(struct weft_str name) {
     static const char *const words[] = {"and", "or", "not", "in", "is", "if", "else"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (wefti_str_is(name, words[i], strlen(words[i]))) return true;
+        if (weft_str_is(name, words[i], strlen(words[i]))) return true;
     return false;
 }
 

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "base/check.h"
-#include "base/parse.h"
 #include "chat_internal.h"
 
 /* The string that a filter of strings works on. */
@@ -325,11 +324,11 @@ static weft_err filter_round(struct wefti_run *run, const struct wefti_call *cal
         err = wefti_fault(run, "round to %" PRId64 " places", precision);
     if (err) return err;
     double real = wefti_real(call->self), scale = pow(10, (double)precision);
-    if (WEFTI_IS(method, "ceil")) {
+    if (WEFT_STR_IS(method, "ceil")) {
         real = ceil(real * scale) / scale;
-    } else if (WEFTI_IS(method, "floor")) {
+    } else if (WEFT_STR_IS(method, "floor")) {
         real = floor(real * scale) / scale;
-    } else if (!WEFTI_IS(method, "common")) {
+    } else if (!WEFT_STR_IS(method, "common")) {
         return wefti_fault(run, "round by %.*s", (int)(method.len < 60 ? method.len : 60),
                            method.data);
     } else if (precision >= 0 && isfinite(real)) {
@@ -340,7 +339,7 @@ static weft_err filter_round(struct wefti_run *run, const struct wefti_call *cal
         real = nearbyint(real * scale) / scale;
     }
     *out = wefti_of_float(real);
-    if (call->self.kind != WEFTI_FLOAT && method.data[1] == 'o' && WEFTI_IS(method, "common"))
+    if (call->self.kind != WEFTI_FLOAT && method.data[1] == 'o' && WEFT_STR_IS(method, "common"))
         *out = wefti_of_int((int64_t)real);
     return WEFT_OK;
 }

@@ -9,7 +9,7 @@
 const struct wefti_builtin *wefti_find_in(const struct wefti_builtin *table, size_t n,
                                           struct weft_str name) {
     for (size_t i = 0; i < n; i++)
-        if (wefti_str_is(name, table[i].name, strlen(table[i].name))) return &table[i];
+        if (weft_str_is(name, table[i].name, strlen(table[i].name))) return &table[i];
     return NULL;
 }
 

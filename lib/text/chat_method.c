@@ -369,7 +369,7 @@ static weft_err format_field(struct wefti_run *run, const struct wefti_call *cal
         if (place < args->plain.n) value = &args->plain.items[place];
     } else {
         for (uint32_t i = 0; i < args->named.n; i += 2)
-            if (wefti_str_is(field, args->named.items[i].text, args->named.items[i].n))
+            if (weft_str_is(field, args->named.items[i].text, args->named.items[i].n))
                 value = &args->named.items[i + 1];
     }
     if (!value)

@@ -322,25 +322,27 @@ static weft_err loop_member(struct wefti_run *run, struct wefti_loop *loop, stru
                    {"depth", (int64_t)loop->depth + 1},
                    {"depth0", loop->depth}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        if (wefti_str_is(name, numbers[i].name, strlen(numbers[i].name))) {
+        if (weft_str_is(name, numbers[i].name, strlen(numbers[i].name))) {
             *out = wefti_of_int(numbers[i].number);
             return WEFT_OK;
         }
-    if (WEFTI_IS(name, "first")) *out = wefti_of_bool(at == 0);
-    if (WEFTI_IS(name, "last")) *out = wefti_of_bool(at == n - 1);
-    if (WEFTI_IS(name, "previtem") && at > 0) *out = loop->items[at - 1];
-    if (WEFTI_IS(name, "nextitem") && at + 1 < n) *out = loop->items[at + 1];
+    if (WEFT_STR_IS(name, "first")) *out = wefti_of_bool(at == 0);
+    if (WEFT_STR_IS(name, "last")) *out = wefti_of_bool(at == n - 1);
+    if (WEFT_STR_IS(name, "previtem") && at > 0) *out = loop->items[at - 1];
+    if (WEFT_STR_IS(name, "nextitem") && at + 1 < n) *out = loop->items[at + 1];
     if (out->kind != WEFTI_UNDEFINED) return WEFT_OK;
     return bound_method(run, (struct wefti_value){.kind = WEFTI_LOOP, .loop = loop}, name, out);
 }
 
 static void macro_member(const struct wefti_macro *macro, struct weft_str name,
                          struct wefti_value *out) {
-    if (WEFTI_IS(name, "name")) *out = wefti_of_str(macro->node->text.data, macro->node->text.len);
-    if (WEFTI_IS(name, "caller")) *out = wefti_of_bool(macro->node->uses & WEFTI_USES_CALLER);
-    if (WEFTI_IS(name, "catch_varargs"))
+    if (WEFT_STR_IS(name, "name"))
+        *out = wefti_of_str(macro->node->text.data, macro->node->text.len);
+    if (WEFT_STR_IS(name, "caller")) *out = wefti_of_bool(macro->node->uses & WEFTI_USES_CALLER);
+    if (WEFT_STR_IS(name, "catch_varargs"))
         *out = wefti_of_bool(macro->node->uses & WEFTI_USES_VARARGS);
-    if (WEFTI_IS(name, "catch_kwargs")) *out = wefti_of_bool(macro->node->uses & WEFTI_USES_KWARGS);
+    if (WEFT_STR_IS(name, "catch_kwargs"))
+        *out = wefti_of_bool(macro->node->uses & WEFTI_USES_KWARGS);
 }
 
 /* A dictionary's methods win over its keys where a dot names them, as in Jinja. */

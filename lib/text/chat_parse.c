@@ -39,11 +39,11 @@ weft_err wefti_parse_take(struct wefti_parser *parse) {
 }
 
 bool wefti_parse_at_op(const struct wefti_parser *parse, const char *op) {
-    return parse->now.kind == WEFTI_LEX_OP && wefti_str_is(parse->now.text, op, strlen(op));
+    return parse->now.kind == WEFTI_LEX_OP && weft_str_is(parse->now.text, op, strlen(op));
 }
 
 bool wefti_parse_at_word(const struct wefti_parser *parse, const char *word) {
-    return parse->now.kind == WEFTI_LEX_NAME && wefti_str_is(parse->now.text, word, strlen(word));
+    return parse->now.kind == WEFTI_LEX_NAME && weft_str_is(parse->now.text, word, strlen(word));
 }
 
 weft_err wefti_parse_expect_op(struct wefti_parser *parse, const char *op) {
@@ -260,11 +260,11 @@ static weft_err parse_jump(struct wefti_parser *parse, struct wefti_lexeme word,
                             (int)word.text.len, word.text.data);
     weft_err err = end_of_tag(parse);
     return err ? err
-               : add_node(
-                     parse,
-                     new_node(WEFTI_IS(word.text, "break") ? WEFTI_NODE_BREAK : WEFTI_NODE_CONTINUE,
-                              word.line),
-                     out);
+               : add_node(parse,
+                          new_node(WEFT_STR_IS(word.text, "break") ? WEFTI_NODE_BREAK
+                                                                   : WEFTI_NODE_CONTINUE,
+                                   word.line),
+                          out);
 }
 
 /* Behind "{%": the statement's own word is parse->now. */
@@ -283,12 +283,12 @@ static weft_err parse_statement(struct wefti_parser *parse, uint32_t *out) {
     weft_err err = wefti_parse_expect(parse, WEFTI_LEX_NAME, "a statement");
     if (err) return err;
     for (size_t i = 0; i < sizeof statements / sizeof *statements; i++)
-        if (wefti_str_is(word.text, statements[i].word, strlen(statements[i].word)))
+        if (weft_str_is(word.text, statements[i].word, strlen(statements[i].word)))
             return statements[i].parse(parse, word.line, out);
-    if (WEFTI_IS(word.text, "break") || WEFTI_IS(word.text, "continue"))
+    if (WEFT_STR_IS(word.text, "break") || WEFT_STR_IS(word.text, "continue"))
         return parse_jump(parse, word, out);
     for (size_t i = 0; i < sizeof strays / sizeof *strays; i++)
-        if (wefti_str_is(word.text, strays[i], strlen(strays[i])))
+        if (weft_str_is(word.text, strays[i], strlen(strays[i])))
             return weft_err_set(parse->why, WEFT_E_PROTO,
                                 "chat template, line %u: \"%.*s\" belongs to nothing", word.line,
                                 (int)word.text.len, word.text.data);

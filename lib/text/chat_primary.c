@@ -124,17 +124,17 @@ static weft_err parse_name(struct wefti_parser *parse, uint32_t *out) {
     struct wefti_expr expr = wefti_new_expr(WEFTI_EXPR_NAME, now.line);
     if (wefti_is_keyword(now.text)) return wefti_parse_unexpected(parse, "an expression");
     expr.text = now.text;
-    if (WEFTI_IS(now.text, "true") || WEFTI_IS(now.text, "True")) {
+    if (WEFT_STR_IS(now.text, "true") || WEFT_STR_IS(now.text, "True")) {
         expr.kind = WEFTI_EXPR_BOOL;
         expr.number = 1;
-    } else if (WEFTI_IS(now.text, "false") || WEFTI_IS(now.text, "False")) {
+    } else if (WEFT_STR_IS(now.text, "false") || WEFT_STR_IS(now.text, "False")) {
         expr.kind = WEFTI_EXPR_BOOL;
-    } else if (WEFTI_IS(now.text, "none") || WEFTI_IS(now.text, "None")) {
+    } else if (WEFT_STR_IS(now.text, "none") || WEFT_STR_IS(now.text, "None")) {
         expr.kind = WEFTI_EXPR_NONE;
     }
-    if (WEFTI_IS(now.text, "caller")) parse->uses |= WEFTI_USES_CALLER;
-    if (WEFTI_IS(now.text, "varargs")) parse->uses |= WEFTI_USES_VARARGS;
-    if (WEFTI_IS(now.text, "kwargs")) parse->uses |= WEFTI_USES_KWARGS;
+    if (WEFT_STR_IS(now.text, "caller")) parse->uses |= WEFTI_USES_CALLER;
+    if (WEFT_STR_IS(now.text, "varargs")) parse->uses |= WEFTI_USES_VARARGS;
+    if (WEFT_STR_IS(now.text, "kwargs")) parse->uses |= WEFTI_USES_KWARGS;
     weft_err err = wefti_parse_take(parse);
     return err ? err : wefti_parse_add_expr(parse, expr, out);
 }
@@ -262,7 +262,7 @@ static weft_err parse_arg(struct wefti_parser *parse, struct wefti_arg *arg) {
         struct wefti_lex lex = parse->lex;
         struct wefti_lexeme next;
         err = wefti_lex_next(&lex, &next, parse->why);
-        if (!err && next.kind == WEFTI_LEX_OP && WEFTI_IS(next.text, "=")) {
+        if (!err && next.kind == WEFTI_LEX_OP && WEFT_STR_IS(next.text, "=")) {
             arg->kind = WEFTI_ARG_NAMED;
             arg->name = parse->now.text;
             err = wefti_parse_take(parse);

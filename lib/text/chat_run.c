@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "base/check.h"
-#include "base/parse.h"
+#include "base/utf8.h"
 #include "chat_internal.h"
 
 /* The longest template seen takes some thousand steps, and some hundred for each message; one that

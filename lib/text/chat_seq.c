@@ -127,10 +127,10 @@ static weft_err filter_dictsort(struct wefti_run *run, const struct wefti_call *
     weft_err err = wefti_arg_str(run, call, 1, "key", &by);
     if (!err && call->self.kind != WEFTI_DICT)
         err = wefti_fault(run, "dictsort of %s", wefti_kind_name(&call->self));
-    if (!err && !WEFTI_IS(by, "key") && !WEFTI_IS(by, "value"))
+    if (!err && !WEFT_STR_IS(by, "key") && !WEFT_STR_IS(by, "value"))
         err = wefti_fault(run, "dictsort by what is neither key nor value");
     if (err) return err;
-    struct wefti_value place = wefti_of_int(WEFTI_IS(by, "value"));
+    struct wefti_value place = wefti_of_int(WEFT_STR_IS(by, "value"));
     for (uint32_t i = 0; i < call->self.n && !err; i++) {
         struct wefti_value pair = {
             .kind = WEFTI_TUPLE, .n = 2, .items = &call->self.items[2 * (size_t)i]};
@@ -237,7 +237,7 @@ static weft_err filter_select(struct wefti_run *run, const struct wefti_call *ca
 
 static const struct wefti_value *named_arg(const struct wefti_args *args, const char *name) {
     for (uint32_t i = 0; i < args->named.n; i += 2)
-        if (wefti_str_is(wefti_text_of(args->named.items[i]), name, strlen(name)))
+        if (weft_str_is(wefti_text_of(args->named.items[i]), name, strlen(name)))
             return &args->named.items[i + 1];
     return NULL;
 }

@@ -7,7 +7,7 @@
 #include <utf8proc.h>
 
 #include "base/check.h"
-#include "base/parse.h"
+#include "base/utf8.h"
 #include "chat_internal.h"
 
 #define CHUNK_BYTES 16384u
@@ -314,7 +314,7 @@ weft_err wefti_dict_get(struct wefti_run *run, struct wefti_value dict, struct w
 const struct wefti_value *wefti_dict_named(struct wefti_value dict, struct weft_str key) {
     for (uint32_t i = 0; i < dict.n; i++) {
         const struct wefti_value *at = &dict.items[2 * (size_t)i];
-        if (at->kind == WEFTI_STR && wefti_str_is(key, at->text, at->n)) return at + 1;
+        if (at->kind == WEFTI_STR && weft_str_is(key, at->text, at->n)) return at + 1;
     }
     return NULL;
 }

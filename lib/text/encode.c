@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "base/parse.h"
+#include "base/utf8.h"
 #include "text_internal.h"
 
 /* Scratch and output of one call. */

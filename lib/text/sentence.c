@@ -54,7 +54,7 @@ void wefti_sentence_run(const struct wefti_sentence *sentence, const struct weft
     size_t at = 0;
     while (sentence->squeeze && at < in->len) {
         size_t n = next(sentence, in->data + at, in->len - at, &to);
-        if (!WEFTI_IS(to, " ")) break;
+        if (!WEFT_STR_IS(to, " ")) break;
         at += n;
     }
     if (at == in->len) return;

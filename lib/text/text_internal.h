@@ -20,6 +20,8 @@
 #include <string.h>
 
 #include "base/cursor.h"
+#include "base/str.h"
+#include "base/utf8.h"
 #include "model/model.h"
 #include "text/text.h"
 
@@ -522,10 +524,5 @@ struct wefti_pb_field {
 
 /* The next field of a message; false at its end, or with cur->failed where it is damaged. */
 bool wefti_pb_next(struct weft_cursor *cur, struct wefti_pb_field *field);
-
-static inline bool wefti_str_is(struct weft_str str, const char *text, size_t len) {
-    return str.len == len && (len == 0 || memcmp(str.data, text, len) == 0);
-}
-#define WEFTI_IS(str, literal) wefti_str_is((str), (literal), sizeof(literal) - 1)
 
 #endif

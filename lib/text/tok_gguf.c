@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "base/check.h"
-#include "base/parse.h"
+#include "base/utf8.h"
 #include "text_internal.h"
 
 struct loader {
@@ -120,7 +120,7 @@ static const struct split splits[] = {
 static const struct split *find_split(struct weft_str name) {
     for (size_t i = 0; i < sizeof splits / sizeof *splits; i++)
         for (const char *const *known = splits[i].names; *known; known++)
-            if (wefti_str_is(name, *known, strlen(*known))) return &splits[i];
+            if (weft_str_is(name, *known, strlen(*known))) return &splits[i];
     return NULL;
 }
 
@@ -429,11 +429,11 @@ static weft_err load_kind(struct loader *load) {
     load->bos_id = load->eos_id = WEFTI_NO_ID;
     if (!weft_gguf_str(load->gguf, "tokenizer.ggml.model", &kind))
         return malformed(load, "there is no tokenizer.ggml.model");
-    if (WEFTI_IS(kind, "gpt2"))
+    if (WEFT_STR_IS(kind, "gpt2"))
         err = load_byte_level(load);
-    else if (WEFTI_IS(kind, "llama"))
+    else if (WEFT_STR_IS(kind, "llama"))
         err = load_sentence_piece(load);
-    else if (WEFTI_IS(kind, "t5"))
+    else if (WEFT_STR_IS(kind, "t5"))
         err = load_unigram(load);
     else
         return weft_err_set(load->why, WEFT_E_UNSUPPORTED,

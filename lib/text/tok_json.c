@@ -53,7 +53,7 @@ static weft_err each_part(struct loader *load, const json_t *part, const char *l
     if (!json_is_object(part) || depth > NESTING_MAX)
         return malformed(load, "a part of the tokenizer is not an object, or nested too deeply");
     struct weft_str type = wefti_str_at(part, "type");
-    if (!WEFTI_IS(type, "Sequence")) return one(load, part, type);
+    if (!WEFT_STR_IS(type, "Sequence")) return one(load, part, type);
     const json_t *parts = json_object_get(part, list);
     weft_err err = WEFT_OK;
     for (size_t i = 0; i < json_array_size(parts) && !err; i++)
@@ -117,16 +117,16 @@ static weft_err load_normalizer(struct loader *load, const json_t *part, struct 
                  {"NFKD", WEFTI_NORM_NFKD},
                  {"Lowercase", WEFTI_NORM_LOWERCASE}};
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
-        if (wefti_str_is(type, plain[i].name, strlen(plain[i].name)))
+        if (weft_str_is(type, plain[i].name, strlen(plain[i].name)))
             return wefti_tok_add_norm(load->tok, plain[i].kind, NULL, 0, NULL, load->why);
-    if (WEFTI_IS(type, "Replace")) return load_replace(load, part);
-    if (WEFTI_IS(type, "Precompiled")) return load_precompiled(load, part);
-    if (WEFTI_IS(type, "Prepend")) {
+    if (WEFT_STR_IS(type, "Replace")) return load_replace(load, part);
+    if (WEFT_STR_IS(type, "Precompiled")) return load_precompiled(load, part);
+    if (WEFT_STR_IS(type, "Prepend")) {
         struct weft_str text = wefti_str_at(part, "prepend");
         return wefti_tok_add_norm(load->tok, WEFTI_NORM_PREPEND, text.data, text.len, NULL,
                                   load->why);
     }
-    if (WEFTI_IS(type, "Strip")) {
+    if (WEFT_STR_IS(type, "Strip")) {
         struct wefti_norm *norm;
         weft_err err = wefti_tok_add_norm(load->tok, WEFTI_NORM_STRIP, NULL, 0, &norm, load->why);
         if (err) return err;
@@ -142,15 +142,15 @@ static weft_err load_normalizer(struct loader *load, const json_t *part, struct 
 
 static weft_err get_behavior(struct loader *load, const json_t *part, enum wefti_behavior *out) {
     struct weft_str name = wefti_str_at(part, "behavior");
-    if (WEFTI_IS(name, "Isolated") || name.len == 0)
+    if (WEFT_STR_IS(name, "Isolated") || name.len == 0)
         *out = WEFTI_SPLIT_ISOLATED;
-    else if (WEFTI_IS(name, "Removed"))
+    else if (WEFT_STR_IS(name, "Removed"))
         *out = WEFTI_SPLIT_REMOVED;
-    else if (WEFTI_IS(name, "MergedWithPrevious"))
+    else if (WEFT_STR_IS(name, "MergedWithPrevious"))
         *out = WEFTI_SPLIT_WITH_PREVIOUS;
-    else if (WEFTI_IS(name, "MergedWithNext"))
+    else if (WEFT_STR_IS(name, "MergedWithNext"))
         *out = WEFTI_SPLIT_WITH_NEXT;
-    else if (WEFTI_IS(name, "Contiguous"))
+    else if (WEFT_STR_IS(name, "Contiguous"))
         *out = WEFTI_SPLIT_CONTIGUOUS;
     else
         return refuse(load, "split behavior", name);
@@ -189,16 +189,16 @@ static weft_err load_byte_level(struct loader *load, const json_t *part) {
 static weft_err load_metaspace(struct loader *load, const json_t *part) {
     struct weft_str replacement = wefti_str_at(part, "replacement"),
                     scheme = wefti_str_at(part, "prepend_scheme");
-    if (!WEFTI_IS(replacement, "\xE2\x96\x81"))
+    if (!WEFT_STR_IS(replacement, "\xE2\x96\x81"))
         return refuse(load, "Metaspace replacement", replacement);
     struct wefti_step *step;
     weft_err err = wefti_tok_add_step(load->tok, WEFTI_STEP_METASPACE, &step, load->why);
     if (err) return err;
-    if (WEFTI_IS(scheme, "first"))
+    if (WEFT_STR_IS(scheme, "first"))
         step->prepend = WEFTI_PREPEND_FIRST;
-    else if (WEFTI_IS(scheme, "always"))
+    else if (WEFT_STR_IS(scheme, "always"))
         step->prepend = WEFTI_PREPEND_ALWAYS;
-    else if (WEFTI_IS(scheme, "never"))
+    else if (WEFT_STR_IS(scheme, "never"))
         step->prepend = WEFTI_PREPEND_NEVER;
     else if (scheme.len > 0)
         return refuse(load, "Metaspace prepend_scheme", scheme);
@@ -210,26 +210,26 @@ static weft_err load_metaspace(struct loader *load, const json_t *part) {
 }
 
 static weft_err load_pre_tokenizer(struct loader *load, const json_t *part, struct weft_str type) {
-    bool rewrites = WEFTI_IS(type, "ByteLevel") || WEFTI_IS(type, "Metaspace");
+    bool rewrites = WEFT_STR_IS(type, "ByteLevel") || WEFT_STR_IS(type, "Metaspace");
     if (rewrites && load->has_byte_level)
         return weft_err_set(load->why, WEFT_E_UNSUPPORTED,
                             "pre_tokenizer \"%.*s\" behind ByteLevel is not supported",
                             (int)type.len, type.data);
-    if (WEFTI_IS(type, "Split")) return load_split(load, part);
-    if (WEFTI_IS(type, "ByteLevel")) return load_byte_level(load, part);
-    if (WEFTI_IS(type, "Metaspace")) return load_metaspace(load, part);
-    if (WEFTI_IS(type, "Digits")) {
+    if (WEFT_STR_IS(type, "Split")) return load_split(load, part);
+    if (WEFT_STR_IS(type, "ByteLevel")) return load_byte_level(load, part);
+    if (WEFT_STR_IS(type, "Metaspace")) return load_metaspace(load, part);
+    if (WEFT_STR_IS(type, "Digits")) {
         bool single = wefti_bool_at(part, "individual_digits", false);
         return add_split(load, single ? "\\p{N}" : "\\p{N}+", WEFTI_SPLIT_ISOLATED, false);
     }
-    if (WEFTI_IS(type, "Punctuation")) {
+    if (WEFT_STR_IS(type, "Punctuation")) {
         enum wefti_behavior behavior;
         weft_err err = get_behavior(load, part, &behavior);
         return err ? err : add_split(load, "[\\p{P}!-/:-@\\[-`{-~]", behavior, false);
     }
-    if (WEFTI_IS(type, "Whitespace"))
+    if (WEFT_STR_IS(type, "Whitespace"))
         return add_split(load, "\\w+|[^\\w\\s]+", WEFTI_SPLIT_REMOVED, true);
-    if (WEFTI_IS(type, "WhitespaceSplit"))
+    if (WEFT_STR_IS(type, "WhitespaceSplit"))
         return add_split(load, "\\s", WEFTI_SPLIT_REMOVED, false);
     return refuse(load, "pre_tokenizer", type);
 }
@@ -252,35 +252,35 @@ static weft_err add_replace(struct loader *load, struct weft_str from, struct we
 }
 
 static weft_err load_decoder(struct loader *load, const json_t *part, struct weft_str type) {
-    if (WEFTI_IS(type, "ByteLevel")) {
+    if (WEFT_STR_IS(type, "ByteLevel")) {
         load->decode_bytes = true;
         return WEFT_OK;
     }
-    if (WEFTI_IS(type, "ByteFallback")) {
+    if (WEFT_STR_IS(type, "ByteFallback")) {
         load->decode_fallback = true;
         return WEFT_OK;
     }
-    if (WEFTI_IS(type, "Fuse")) return WEFT_OK; /* we join anyway */
-    if (WEFTI_IS(type, "Replace")) {
+    if (WEFT_STR_IS(type, "Fuse")) return WEFT_OK; /* we join anyway */
+    if (WEFT_STR_IS(type, "Replace")) {
         struct weft_str pattern;
         bool literal;
         weft_err err = get_pattern(load, part, &pattern, &literal);
         if (!err && !literal) err = refuse(load, "decoder Replace with Regex", pattern);
         return err ? err : add_replace(load, pattern, wefti_str_at(part, "content"));
     }
-    if (WEFTI_IS(type, "Strip")) {
+    if (WEFT_STR_IS(type, "Strip")) {
         double start = json_number_value(json_object_get(part, "start"));
         double stop = json_number_value(json_object_get(part, "stop"));
         struct weft_str content = wefti_str_at(part, "content");
-        if (!WEFTI_IS(content, " ") || (start != 0 && start != 1) || stop != 0)
+        if (!WEFT_STR_IS(content, " ") || (start != 0 && start != 1) || stop != 0)
             return refuse(load, "decoder Strip other than of one leading space:", content);
         load->tok->strip_first_space |= start == 1;
         return WEFT_OK;
     }
-    if (WEFTI_IS(type, "Metaspace")) {
+    if (WEFT_STR_IS(type, "Metaspace")) {
         struct weft_str scheme = wefti_str_at(part, "prepend_scheme");
         load->tok->strip_first_space |= scheme.len > 0
-                                            ? !WEFTI_IS(scheme, "never")
+                                            ? !WEFT_STR_IS(scheme, "never")
                                             : wefti_bool_at(part, "add_prefix_space", true);
         return add_replace(load, (struct weft_str){mark, sizeof mark - 1},
                            (struct weft_str){" ", 1});
@@ -473,8 +473,8 @@ static weft_err load_model(struct loader *load, const json_t *model) {
     struct weft_str type = wefti_str_at(model, "type"), unk = wefti_str_at(model, "unk_token");
     json_t *vocab = json_object_get(model, "vocab");
     const json_t *merges = json_object_get(model, "merges");
-    if (WEFTI_IS(type, "Unigram")) return load_unigram(load, model);
-    if (!WEFTI_IS(type, "BPE") && !(type.len == 0 && merges))
+    if (WEFT_STR_IS(type, "Unigram")) return load_unigram(load, model);
+    if (!WEFT_STR_IS(type, "BPE") && !(type.len == 0 && merges))
         return refuse(load, "tokenizer model", type);
     if (!json_is_object(vocab) || !json_is_array(merges))
         return malformed(load, "the model has no vocab object or no merges array");
@@ -580,11 +580,11 @@ static weft_err load_template(struct loader *load, const json_t *part) {
 }
 
 static weft_err load_post_processor(struct loader *load, const json_t *part, struct weft_str type) {
-    if (WEFTI_IS(type, "ByteLevel")) return WEFT_OK; /* it only moves offsets */
+    if (WEFT_STR_IS(type, "ByteLevel")) return WEFT_OK; /* it only moves offsets */
     if (load->tok->n_prefix + load->tok->n_suffix > 0)
         return refuse(load, "a second post_processor", type);
-    if (WEFTI_IS(type, "TemplateProcessing")) return load_template(load, part);
-    if (WEFTI_IS(type, "RobertaProcessing") || WEFTI_IS(type, "BertProcessing")) {
+    if (WEFT_STR_IS(type, "TemplateProcessing")) return load_template(load, part);
+    if (WEFT_STR_IS(type, "RobertaProcessing") || WEFT_STR_IS(type, "BertProcessing")) {
         weft_err err = add_affix(load, false, json_array_get(json_object_get(part, "cls"), 1));
         if (err) return err;
         return add_affix(load, true, json_array_get(json_object_get(part, "sep"), 1));

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/parse.h"
+#include "base/utf8.h"
 #include "text_internal.h"
 
 enum model_field { MODEL_PIECE = 1, MODEL_TRAINER = 2, MODEL_NORMALIZER = 3 };

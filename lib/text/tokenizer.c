@@ -225,7 +225,7 @@ static bool find_added(const struct wefti_added *added, const weft_tokenizer *to
                        struct weft_str text, uint32_t *id_out) {
     for (size_t i = 0; i < added->n; i++) {
         struct weft_str written = wefti_vocab_bytes(&tok->vocab, added->tokens[i].id);
-        if (wefti_str_is(written, text.data, text.len)) {
+        if (weft_str_is(written, text.data, text.len)) {
             *id_out = added->tokens[i].id;
             return true;
         }

@@ -7,7 +7,7 @@
 #include <utf8proc.h>
 
 #include "base/check.h"
-#include "base/parse.h"
+#include "base/utf8.h"
 #include "text_internal.h"
 
 uint32_t wefti_utf8_get(const char *text, size_t *len_out) {

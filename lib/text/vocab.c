@@ -61,7 +61,7 @@ weft_err wefti_vocab_put(struct wefti_vocab *vocab, uint64_t id, struct weft_str
     }
     token->bytes_at = token->piece_at;
     token->bytes_len = (uint32_t)bytes.len;
-    if (!wefti_str_is(bytes, vocab->arena.data + token->piece_at, token->piece_len)) {
+    if (!weft_str_is(bytes, vocab->arena.data + token->piece_at, token->piece_len)) {
         token->bytes_at = (uint32_t)vocab->arena.len;
         weft_buf_add(&vocab->arena, bytes.data, bytes.len);
     }

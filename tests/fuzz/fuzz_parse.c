@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/parse.h"
+#include "base/utf8.h"
 #include "fuzz/fuzz.h"
 
 /* ------------------------------------------------------------------------------------- UTF-8 ---

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "base/parse.h"
+#include "base/utf8.h"
 #include "inside/text/text_internal.h"
 #include "model/model.h"
 #include "unit/model_files.h"

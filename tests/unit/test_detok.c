@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/parse.h"
 #include "base/rand.h"
+#include "base/utf8.h"
 #include "unit/model_files.h"
 #include "unit/text_files.h"
 

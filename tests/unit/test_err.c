@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "base/parse.h"
+#include "base/utf8.h"
 
 static void every_code_has_a_text_of_its_own(void **state) {
     (void)state;

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "base/parse.h"
+#include "base/utf8.h"
 
 enum { LINE_MAX_BYTES = 4096 };
 

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/parse.h"
 #include "base/rand.h"
+#include "base/utf8.h"
 #include "inside/router/api_error.h"
 #include "inside/router/json_out.h"
 
