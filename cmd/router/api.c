@@ -9,8 +9,8 @@
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "call.h"
+#include "codec/json_out.h"
 #include "http.h"
-#include "json_out.h"
 
 #define JSON "application/json"
 #define TEXT_BYTES_MAX (1u << 20)
@@ -21,12 +21,12 @@ void wefti_api_models(const struct server *server, struct weft_buf *out) {
     const struct core *core = &server->core;
     const char *name = core->limits.model_name, *root = server->config.model;
     weft_buf_add_str(out, "{\"object\":\"list\",\"data\":[{\"id\":");
-    wefti_json_str(out, name, strlen(name));
+    weft_json_str(out, name, strlen(name));
     weft_buf_printf(out,
                     ",\"object\":\"model\",\"created\":%" PRId64 ",\"owned_by\":\"weft\","
                     "\"root\":",
                     server->started_s);
-    wefti_json_str(out, root, strlen(root));
+    weft_json_str(out, root, strlen(root));
     weft_buf_add_str(out, ",\"parent\":null,\"max_model_len\":");
     if (core->limits.max_model_len)
         weft_buf_printf(out, "%u}]}", core->limits.max_model_len);

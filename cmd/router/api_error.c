@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "json_out.h"
+#include "codec/json_out.h"
 
 void wefti_error_set(struct api_error *error, int status, const char *param, const char *code,
                      const char *fmt, ...) {
@@ -47,10 +47,10 @@ const char *wefti_error_type(int status) {
 
 void wefti_error_json(const struct api_error *error, struct weft_buf *out) {
     weft_buf_add_str(out, "{\"error\":{\"message\":");
-    wefti_json_str(out, error->message, strlen(error->message));
+    weft_json_str(out, error->message, strlen(error->message));
     weft_buf_printf(out, ",\"type\":\"%s\",\"param\":", wefti_error_type(error->status));
     if (error->param[0])
-        wefti_json_str(out, error->param, strlen(error->param));
+        weft_json_str(out, error->param, strlen(error->param));
     else
         weft_buf_add_str(out, "null");
     if (error->code)

@@ -1,7 +1,7 @@
 /* The page at "/": what runs here, how to ask it, and a box to try it. Self-contained; the browser
  * gets the model's name as JSON text, which it puts in place as text, never as markup. */
 #include "api.h"
-#include "json_out.h"
+#include "codec/json_out.h"
 #include "server.h"
 
 static const char head[] =
@@ -55,7 +55,7 @@ static void add_script_string(struct weft_buf *out, const char *text) {
         if (*text == '<')
             weft_buf_add_str(out, "\\u003c");
         else if ((unsigned char)*text < 0x80)
-            wefti_json_text(out, text, 1);
+            weft_json_text(out, text, 1);
         else
             weft_buf_add_char(out, *text);
     }

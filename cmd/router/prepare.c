@@ -6,8 +6,8 @@
 
 #include "base/check.h"
 #include "call.h"
+#include "codec/json_out.h"
 #include "core.h"
-#include "json_out.h"
 #include "msgpack_io.h"
 
 #define JSON_VALUES_MAX (2u << 20) /* some 80 MB of parsed tree */
@@ -22,7 +22,7 @@ static json_t *parse_body(struct call *call) {
         if (!map) wefti_error_set(&call->error, 400, NULL, "invalid_params", "%s", reason.text);
         return map;
     }
-    if (!wefti_json_within(body->data, body->len, JSON_VALUES_MAX, JSON_DEPTH_MAX)) {
+    if (!weft_json_within(body->data, body->len, JSON_VALUES_MAX, JSON_DEPTH_MAX)) {
         wefti_error_set(&call->error, 400, NULL, "invalid_json",
                         "the body nests deeper than %d levels or holds more than %u values",
                         JSON_DEPTH_MAX, JSON_VALUES_MAX);

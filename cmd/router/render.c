@@ -6,8 +6,9 @@
 
 #include "base/check.h"
 #include "call.h"
+#include "codec/json_out.h"
+#include "codec/utf8.h"
 #include "core.h"
-#include "json_out.h"
 #include "render_logprobs.h"
 #include "render_tokens.h"
 
@@ -113,13 +114,13 @@ uint64_t wefti_seq_offset(struct choice *choice, uint32_t pos) {
     struct weft_buf text;
     weft_buf_init(&text, TEXT_BYTES_MAX);
     weft_detok_push(&view->offset_detok, wefti_seq_token(choice, pos), &text);
-    view->n_chars += wefti_utf8_count(text.data ? text.data : "", text.len);
+    view->n_chars += weft_utf8_count(text.data ? text.data : "", text.len);
     weft_buf_fini(&text);
     return at;
 }
 
 static void add_text(struct weft_buf *out, const struct weft_buf *text) {
-    wefti_json_text(out, text->data ? text->data : "", text->len);
+    weft_json_text(out, text->data ? text->data : "", text->len);
 }
 
 /* ----------------------------------------------------------------------------- common parts --- */
@@ -130,9 +131,9 @@ static void add_head(const struct call *call, bool is_chunk, struct weft_buf *ou
     weft_buf_printf(out,
                     "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%" PRId64 ",\"model\":", call->id,
                     object, call->created_s);
-    wefti_json_str(out, call->model_name, strlen(call->model_name));
+    weft_json_str(out, call->model_name, strlen(call->model_name));
     weft_buf_add_str(out, ",\"system_fingerprint\":");
-    wefti_json_str(out, call->fingerprint, strlen(call->fingerprint));
+    weft_json_str(out, call->fingerprint, strlen(call->fingerprint));
     weft_buf_add_str(out, ",\"choices\":[");
 }
 
@@ -165,7 +166,7 @@ static void add_finish(const struct choice *choice, bool is_last, struct weft_bu
     if (end == CHOICE_STOP_TOKEN)
         weft_buf_printf(out, "%u", choice->tokens[choice->n_tokens - 1]);
     else if (end == CHOICE_STOP_STRING)
-        wefti_json_str(out, p->stops[choice->stop_idx], p->stop_lens[choice->stop_idx]);
+        weft_json_str(out, p->stops[choice->stop_idx], p->stop_lens[choice->stop_idx]);
     else
         weft_buf_add_str(out, "null");
 }
@@ -220,7 +221,7 @@ static bool echo_part(struct render *r, const struct choice *choice, size_t limi
     const struct prompt *prompt = choice->job->prompt;
     while (prompt->echo && r->pos < prompt->text_len) {
         size_t end = echo_end(prompt, r->pos);
-        wefti_json_text(out, prompt->echo + r->pos, end - r->pos);
+        weft_json_text(out, prompt->echo + r->pos, end - r->pos);
         r->pos = end;
         if (out->len >= limit) return r->pos == prompt->text_len;
     }
@@ -404,7 +405,7 @@ static void add_chunk(struct choice *choice, uint32_t from, uint32_t to, bool is
     }
     add_chunk_head(call, out);
     weft_buf_add_str(out, "{\"index\":");
-    wefti_json_uint(out, choice->index);
+    weft_json_uint(out, choice->index);
     weft_buf_add_char(out, ',');
     if (call->kind != CALL_CHAT) {
         weft_buf_add_str(out, "\"text\":\"");

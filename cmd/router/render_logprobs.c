@@ -5,8 +5,9 @@
 
 #include "base/utf8.h"
 #include "call.h"
+#include "codec/json_out.h"
+#include "codec/utf8.h"
 #include "core.h"
-#include "json_out.h"
 
 /* An entry of a store, taken apart. */
 struct entry {
@@ -57,7 +58,7 @@ static void add_token(const struct call *call, uint32_t token, struct weft_buf *
     const char *bytes = weft_text_token_bytes(call->core->tok, token, &len);
     bool is_text = weft_utf8_valid(bytes, len) && !memchr(bytes, 0, len);
     if (call->kind == CALL_CHAT || is_text) {
-        wefti_json_str(out, bytes, len);
+        weft_json_str(out, bytes, len);
         return;
     }
     weft_buf_add_str(out, "\"bytes:");
@@ -84,7 +85,7 @@ void wefti_lp_token_item(struct choice *choice, uint32_t pos, struct weft_buf *o
 void wefti_lp_value_item(struct choice *choice, uint32_t pos, struct weft_buf *out) {
     const uint32_t *words = words_at(choice, pos);
     if (words)
-        wefti_json_float(out, open_entry(words).value);
+        weft_json_float(out, open_entry(words).value);
     else
         weft_buf_add_str(out, "null");
 }
@@ -105,13 +106,13 @@ void wefti_lp_top_item(struct choice *choice, uint32_t pos, struct weft_buf *out
         has_token = has_token || e.ids[i] == token;
         add_token(call, e.ids[i], out);
         weft_buf_add_char(out, ':');
-        wefti_json_float(out, top_value(&e, i));
+        weft_json_float(out, top_value(&e, i));
     }
     if (!has_token) { /* the sampled token is always there */
         if (n) weft_buf_add_char(out, ',');
         add_token(call, token, out);
         weft_buf_add_char(out, ':');
-        wefti_json_float(out, e.value);
+        weft_json_float(out, e.value);
     }
     weft_buf_add_char(out, '}');
 }
@@ -146,7 +147,7 @@ static void add_chat_token(const struct call *call, uint32_t token, float value,
     weft_buf_add_str(out, "{\"token\":");
     add_token(call, token, out);
     weft_buf_add_str(out, ",\"logprob\":");
-    wefti_json_float(out, value);
+    weft_json_float(out, value);
     weft_buf_add_str(out, ",\"bytes\":");
     add_token_bytes(call, token, out);
 }
@@ -180,7 +181,7 @@ void wefti_lp_chat(struct choice *choice, uint32_t from, uint32_t to, struct wef
 static void add_prompt_token(const struct call *call, uint32_t token, float value, uint32_t rank,
                              struct weft_buf *out) {
     weft_buf_printf(out, "\"%u\":{\"logprob\":", token);
-    wefti_json_float(out, value);
+    weft_json_float(out, value);
     weft_buf_printf(out, ",\"rank\":%u,\"decoded_token\":", rank);
     add_token(call, token, out);
     weft_buf_add_char(out, '}');

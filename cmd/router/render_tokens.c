@@ -3,8 +3,8 @@
 #include <inttypes.h>
 
 #include "call.h"
+#include "codec/json_out.h"
 #include "core.h"
-#include "json_out.h"
 
 enum token_part { PART_HEAD, PART_IDS, PART_STRS, PART_DONE };
 
@@ -16,7 +16,7 @@ static void id_item(const struct call *call, uint32_t id, struct weft_buf *out) 
 static void str_item(const struct call *call, uint32_t id, struct weft_buf *out) {
     size_t len;
     const char *bytes = weft_text_token_bytes(call->core->tok, id, &len);
-    wefti_json_str(out, bytes, len);
+    weft_json_str(out, bytes, len);
 }
 
 /* True when the list is complete. */
@@ -74,7 +74,7 @@ enum render_status wefti_render_detokenize(struct call *call, struct weft_buf *o
         weft_detok_push(&r->detok, prompt->ids[r->pos++], &text);
     bool is_done = r->pos == prompt->n_ids;
     if (is_done) weft_detok_finish(&r->detok, &text);
-    wefti_json_text(out, text.data ? text.data : "", text.len);
+    weft_json_text(out, text.data ? text.data : "", text.len);
     if (is_done) {
         weft_buf_add_str(out, "\"}");
         r->part = PART_DONE;

@@ -11,7 +11,8 @@
 #include "base/limits.h"
 #include "base/utf8.h"
 #include "call.h"
-#include "json_out.h"
+#include "codec/json_out.h"
+#include "codec/utf8.h"
 #include "msgpack_io.h"
 #include "pace.h"
 #include "server.h"
@@ -70,7 +71,7 @@ static void respond_error(struct rpc *rpc, uint32_t msgid, const char *type, con
     struct weft_buf *out = &rpc->conn->out;
     struct weft_buf clean; /* it may quote what the client sent, and cut that in two */
     weft_buf_init(&clean, ERROR_BYTES_MAX);
-    wefti_utf8_clean(&clean, message, strlen(message));
+    weft_utf8_clean(&clean, message, strlen(message));
     begin_response(out, msgid);
     wefti_msgpack_add_array(out, 2);
     wefti_msgpack_add_text(out, type, strlen(type));

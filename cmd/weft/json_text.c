@@ -1,5 +1,7 @@
 #include "json_text.h"
 
+#include "base/json_escape.h"
+
 void weft_print_json_ids(FILE *out, const uint32_t *ids, size_t n) {
     (void)fputc('[', out);
     for (size_t i = 0; i < n; i++)
@@ -10,15 +12,9 @@ void weft_print_json_ids(FILE *out, const uint32_t *ids, size_t n) {
 void weft_print_json_string(FILE *out, const char *text, size_t len) {
     (void)fputc('"', out);
     for (size_t i = 0; i < len; i++) {
-        unsigned char c = (unsigned char)text[i];
-        if (c == '"' || c == '\\')
-            (void)fprintf(out, "\\%c", c);
-        else if (c == '\n')
-            (void)fputs("\\n", out);
-        else if (c < 0x20)
-            (void)fprintf(out, "\\u%04x", c);
-        else
-            (void)fputc(c, out);
+        char escaped[WEFT_JSON_ESCAPE_BYTES_MAX];
+        size_t n = weft_json_escape(text[i], escaped);
+        (void)fwrite(n ? escaped : text + i, 1, n ? n : 1, out);
     }
     (void)fputc('"', out);
 }

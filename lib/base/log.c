@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/json_escape.h"
 #include "base/utf8.h"
 
 #define LINE_BYTES_MAX 4096 /* PIPE_BUF: what a pipe takes whole */
@@ -26,15 +27,16 @@ void weft_log_init(const char *actor, enum weft_log_level min_level, bool json) 
  * characters only, so that a cut line still parses. */
 static size_t json_escape(char *out, size_t room, const char *in) {
     size_t n = 0, left = strlen(in);
-    while (left > 0 && n + 6 < room) { /* the longest piece, and snprintf's terminator */
-        unsigned char c = (unsigned char)*in;
-        size_t len = weft_utf8_next(in, left);
-        if (len == 0 || c < 0x20) {
-            n += (size_t)snprintf(out + n, room - n, "\\u%04x", len == 0 ? 0xfffdu : c);
+    while (left > 0 && n + 6 < room) { /* the longest piece */
+        char escaped[WEFT_JSON_ESCAPE_BYTES_MAX];
+        size_t len = weft_utf8_next(in, left), n_escaped = weft_json_escape(*in, escaped);
+        if (len == 0) {
+            memcpy(out + n, "\\ufffd", 6);
+            n += 6;
             len = 1;
-        } else if (c == '"' || c == '\\') {
-            out[n++] = '\\';
-            out[n++] = (char)c;
+        } else if (n_escaped > 0) {
+            memcpy(out + n, escaped, n_escaped);
+            n += n_escaped;
         } else {
             memcpy(out + n, in, len);
             n += len;

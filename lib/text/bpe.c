@@ -147,7 +147,7 @@ static uint32_t unit_at(const weft_tokenizer *tok, const char *piece, size_t at,
     unsigned char c = (unsigned char)piece[at];
     *len_out = 1;
     if (tok->byte_level || c < 0x80) return tok->unit_ids[c];
-    *len_out = wefti_utf8_len(piece[at]);
+    *len_out = weft_utf8_len(piece[at]);
     return wefti_vocab_find(&tok->vocab, piece + at, *len_out);
 }
 

@@ -110,7 +110,7 @@ size_t wefti_charsmap_next(const struct wefti_charsmap *map, const char *text, s
     WEFT_ASSERT(len > 0);
     size_t n = map ? find_prefix(map, text, len, false, out) : 0;
     if (n > 0) return n;
-    n = wefti_utf8_len(*text);
+    n = weft_utf8_len(*text);
     *out = (struct weft_str){text, n};
     return n;
 }
@@ -119,9 +119,9 @@ size_t wefti_charsmap_next(const struct wefti_charsmap *map, const char *text, s
 static size_t cluster_len(const char *text, size_t len) {
     size_t at, n;
     utf8proc_int32_t state = 0;
-    uint32_t last = wefti_utf8_get(text, &at);
+    uint32_t last = weft_utf8_get(text, &at);
     while (at < len) {
-        uint32_t code = wefti_utf8_get(text + at, &n);
+        uint32_t code = weft_utf8_get(text + at, &n);
         bool ends = last < 0x300 && code < 0x300 && last != '\r';
         if (ends || utf8proc_grapheme_break_stateful((utf8proc_int32_t)last, (utf8proc_int32_t)code,
                                                      &state))
@@ -144,7 +144,7 @@ void wefti_charsmap_clusters(const struct wefti_charsmap *map, const struct weft
             continue;
         }
         for (size_t i = 0, char_len; i < n; i += char_len) {
-            char_len = wefti_utf8_len(text[i]);
+            char_len = weft_utf8_len(text[i]);
             if (find_prefix(map, text + i, char_len, true, &to) == 0)
                 to = (struct weft_str){text + i, char_len};
             weft_buf_add(out, to.data, to.len);

@@ -188,7 +188,7 @@ static weft_err filter_wordcount(struct wefti_run *run, const struct wefti_call 
     bool inside = false;
     size_t len;
     for (const char *at = text.data; at < end; at += len) {
-        bool word = wefti_is_word(wefti_char_get(at, end, &len));
+        bool word = weft_unicode_is_word(wefti_char_get(at, end, &len));
         n += word && !inside;
         inside = word;
     }

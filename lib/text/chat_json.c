@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <math.h>
 
+#include "base/json_escape.h"
 #include "chat_internal.h"
 
 static weft_err from_array(struct wefti_run *run, const json_t *json, struct wefti_value *out) {
@@ -72,23 +73,20 @@ static void write_escaped(uint32_t code, struct weft_buf *out) {
     }
 }
 
+/* As json.dumps writes it, with or without ensure_ascii. */
 static void write_string(struct weft_str text, bool ascii, struct weft_buf *out) {
-    static const char from[] = "\"\\\n\r\t\b\f", to[] = "\"\\nrtbf";
     const char *end = text.data + text.len, *plain = text.data;
     weft_buf_add_char(out, '"');
     for (const char *at = text.data; at < end;) {
-        size_t len = 1;
-        unsigned char c = (unsigned char)*at;
-        if (c >= 0x20 && c != '"' && c != '\\' && (c < 0x7F || !ascii)) {
+        char escaped[WEFT_JSON_ESCAPE_BYTES_MAX];
+        size_t len = 1, n_escaped = weft_json_escape(*at, escaped);
+        if (n_escaped == 0 && ((unsigned char)*at < 0x80 || !ascii)) {
             at++;
             continue;
         }
         weft_buf_add(out, plain, (size_t)(at - plain));
-        const char *simple = c ? strchr(from, (char)c) : NULL;
-        if (simple)
-            weft_buf_printf(out, "\\%c", to[simple - from]);
-        else if (c == 0x7F)
-            weft_buf_add_char(out, (char)c);
+        if (n_escaped > 0)
+            weft_buf_add(out, escaped, n_escaped);
         else
             write_escaped(wefti_char_get(at, end, &len), out);
         at += len;

@@ -219,7 +219,7 @@ static void take_number(struct wefti_lex *lex, struct wefti_lexeme *out) {
 static void take_op(struct wefti_lex *lex, struct wefti_lexeme *out) {
     static const char two[][3] = {"==", "!=", "<=", ">=", "//", "**"};
     out->kind = WEFTI_LEX_OP;
-    out->text = (struct weft_str){lex->at, wefti_utf8_len(*lex->at)};
+    out->text = (struct weft_str){lex->at, weft_utf8_len(*lex->at)};
     for (size_t i = 0; i < sizeof two / sizeof *two; i++)
         if (lex->end - lex->at >= 2 && memcmp(lex->at, two[i], 2) == 0) out->text.len = 2;
     lex->n_open += strchr("([{", *lex->at) && *lex->at;

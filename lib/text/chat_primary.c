@@ -42,7 +42,7 @@ static bool unescape_one(struct weft_str raw, size_t *i, char *text, size_t *n) 
     if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) return false;
     struct weft_buf buf;
     weft_buf_init(&buf, 4);
-    wefti_utf8_put(&buf, code);
+    weft_utf8_put(&buf, code);
     bool ok = !buf.failed;
     if (ok) memcpy(text + *n, buf.data, buf.len);
     *n += buf.len;

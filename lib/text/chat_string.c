@@ -12,10 +12,10 @@ static void add_case(uint32_t code, char how, struct weft_buf *out) {
     if (code == 0xDF && (how == 'u' || how == 't'))
         weft_buf_add_str(out, how == 'u' ? "SS" : "Ss");
     else
-        wefti_utf8_put(out, (uint32_t)(how == 'u'   ? utf8proc_toupper(c)
-                                       : how == 't' ? utf8proc_totitle(c)
-                                       : how == 'l' ? utf8proc_tolower(c)
-                                                    : c));
+        weft_utf8_put(out, (uint32_t)(how == 'u'   ? utf8proc_toupper(c)
+                                      : how == 't' ? utf8proc_totitle(c)
+                                      : how == 'l' ? utf8proc_tolower(c)
+                                                   : c));
 }
 
 static bool is_cased(uint32_t code) {

@@ -353,7 +353,7 @@ size_t wefti_char_len(const char *at, const char *end) {
 uint32_t wefti_char_get(const char *at, const char *end, size_t *len_out) {
     *len_out = 1;
     if (!weft_utf8_next(at, (size_t)(end - at))) return 0xFFFD;
-    return wefti_utf8_get(at, len_out);
+    return weft_utf8_get(at, len_out);
 }
 
 size_t wefti_str_chars(struct weft_str text) {
@@ -371,7 +371,7 @@ size_t wefti_char_at(struct weft_str text, size_t n_chars) {
 }
 
 bool wefti_is_py_space(uint32_t code) {
-    return wefti_is_space(code) || (code >= 0x1C && code <= 0x1F);
+    return weft_unicode_is_space(code) || (code >= 0x1C && code <= 0x1F);
 }
 
 /* --- text ----------------------------------------------------------------------------------------

@@ -17,11 +17,11 @@ void weft_detok_push(struct weft_detok *detok, uint32_t id, struct weft_buf *out
         len--;
     }
     detok->at_start = false; /* also by a special token that is shown */
-    wefti_utf8_feed(detok->pending, &detok->n_pending, bytes, len, out);
+    weft_utf8_feed(detok->pending, &detok->n_pending, bytes, len, out);
 }
 
 void weft_detok_finish(struct weft_detok *detok, struct weft_buf *out) {
     WEFT_ASSERT(detok->n_pending < 4);
-    if (detok->n_pending > 0) weft_buf_add_str(out, WEFTI_REPLACEMENT);
+    if (detok->n_pending > 0) weft_buf_add_str(out, WEFT_UTF8_REPLACEMENT);
     detok->n_pending = 0;
 }

@@ -94,7 +94,7 @@ static weft_err run_split(struct encoder *enc, size_t step_idx, struct piece pie
         err = add_segment(&split, done, start, false);
         if (!err) err = add_segment(&split, start, end, true);
         done = at = end;
-        if (start == end) at += at < piece.len ? wefti_utf8_len(piece.text[at]) : 1;
+        if (start == end) at += at < piece.len ? weft_utf8_len(piece.text[at]) : 1;
     }
     if (!err) err = add_segment(&split, done, piece.len, false);
     if (!err) err = flush_piece(&split);
@@ -125,7 +125,7 @@ static weft_err run_rewrite(struct encoder *enc, size_t step_idx, struct piece p
         write_metaspace(step, piece, out);
     } else if (step->kind == WEFTI_STEP_TO_CHARS) {
         for (size_t i = 0; i < piece.len; i++)
-            wefti_utf8_put(out, wefti_char_of_byte((unsigned char)piece.text[i]));
+            weft_utf8_put(out, wefti_char_of_byte((unsigned char)piece.text[i]));
     } else {
         WEFT_ASSERT(step->kind == WEFTI_STEP_PREFIX_SPACE);
         if (piece.text[0] != ' ') weft_buf_add_char(out, ' ');
@@ -278,10 +278,7 @@ weft_err weft_text_encode(const weft_tokenizer *tok, const char *text, size_t le
     enc.ids.max = max_ids;
     enc.parse_special = flags & WEFT_TEXT_PARSE_SPECIAL;
     if (!weft_utf8_valid(text, len)) {
-        char pending[4];
-        uint8_t n_pending = 0;
-        wefti_utf8_feed(pending, &n_pending, text, len, &valid);
-        if (n_pending > 0) weft_buf_add_str(&valid, WEFTI_REPLACEMENT);
+        weft_utf8_clean(&valid, text, len);
         err = valid.failed ? WEFT_E_NOMEM : check_length(tok, valid.len, max_ids, why);
         if (err) goto cleanup;
         text = valid.data;

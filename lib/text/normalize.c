@@ -103,7 +103,7 @@ static weft_err unicode_form(enum wefti_norm_kind kind, const struct weft_buf *i
             codes = grown;
             cap *= 2;
         }
-        uint32_t code = wefti_utf8_get(in->data + at, &len);
+        uint32_t code = weft_utf8_get(in->data + at, &len);
         int boundary = 0;
         utf8proc_ssize_t added =
             utf8proc_decompose_char((utf8proc_int32_t)code, codes + n, DECOMPOSED_MAX,
@@ -121,7 +121,7 @@ static weft_err unicode_form(enum wefti_norm_kind kind, const struct weft_buf *i
         n = (size_t)left;
     }
     for (size_t i = 0; i < n; i++)
-        wefti_utf8_put(out, (uint32_t)codes[i]);
+        weft_utf8_put(out, (uint32_t)codes[i]);
     err = WEFT_OK;
 cleanup:
     free(codes);
@@ -131,11 +131,11 @@ cleanup:
 
 static void lowercase(const struct weft_buf *in, struct weft_buf *out) {
     for (size_t at = 0, len; at < in->len; at += len) {
-        uint32_t code = wefti_utf8_get(in->data + at, &len);
+        uint32_t code = weft_utf8_get(in->data + at, &len);
         if (code == 0x130) /* the one character whose lower case is two: i with a dot above */
             weft_buf_add_str(out, "i\xCC\x87");
         else
-            wefti_utf8_put(out, (uint32_t)utf8proc_tolower((utf8proc_int32_t)code));
+            weft_utf8_put(out, (uint32_t)utf8proc_tolower((utf8proc_int32_t)code));
     }
 }
 
@@ -153,7 +153,7 @@ static weft_err replace(const struct wefti_norm *norm, struct wefti_matcher *mat
         weft_buf_add(out, norm->text, norm->text_len);
         copied = end;
         at = end;
-        if (start == end) at += at < in->len ? wefti_utf8_len(in->data[at]) : 1;
+        if (start == end) at += at < in->len ? weft_utf8_len(in->data[at]) : 1;
     }
     weft_buf_add(out, in->data + copied, in->len - copied);
     return WEFT_OK;
@@ -161,13 +161,14 @@ static weft_err replace(const struct wefti_norm *norm, struct wefti_matcher *mat
 
 static void strip(const struct wefti_norm *norm, const struct weft_buf *in, struct weft_buf *out) {
     size_t start = 0, end = in->len, len;
-    while (norm->left && start < end && wefti_is_space(wefti_utf8_get(in->data + start, &len)))
+    while (norm->left && start < end &&
+           weft_unicode_is_space(weft_utf8_get(in->data + start, &len)))
         start += len;
     while (norm->right && end > start) {
         size_t at = end - 1;
         while (at > start && ((unsigned char)in->data[at] & 0xC0) == 0x80)
             at--;
-        if (!wefti_is_space(wefti_utf8_get(in->data + at, &len))) break;
+        if (!weft_unicode_is_space(weft_utf8_get(in->data + at, &len))) break;
         end = at;
     }
     weft_buf_add(out, in->data + start, end - start);

@@ -22,6 +22,8 @@
 #include "base/cursor.h"
 #include "base/str.h"
 #include "base/utf8.h"
+#include "codec/unicode.h"
+#include "codec/utf8.h"
 #include "model/model.h"
 #include "text/text.h"
 
@@ -43,27 +45,7 @@ _Static_assert(WEFT_BODY_BYTES_MAX <= WEFTI_TEXT_BYTES_MAX, "every body can be t
 
 /* ------------------------------------------------------------------------------------- utf8 --- */
 
-#define WEFTI_REPLACEMENT "\xEF\xBF\xBD" /* U+FFFD */
-#define WEFTI_MARK "\xE2\x96\x81"        /* U+2581, SentencePiece's space */
-
-/* Bytes of the character that starts with `lead`, in valid UTF-8. */
-static inline size_t wefti_utf8_len(char lead) {
-    unsigned char c = (unsigned char)lead;
-    return c < 0x80 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
-}
-
-/* The character at `text`, which must be valid UTF-8. */
-uint32_t wefti_utf8_get(const char *text, size_t *len_out);
-void wefti_utf8_put(struct weft_buf *out, uint32_t code);
-
-bool wefti_is_space(uint32_t code); /* Unicode's White_Space */
-bool wefti_is_word(uint32_t code);  /* letters, marks, decimal digits, connectors */
-
-/* Appends `len` arbitrary bytes as valid UTF-8; the beginning of a character stays in `pending`
- * (*n_pending of 0..3 bytes) until its end comes. Each maximal subpart of an ill-formed sequence
- * becomes one U+FFFD (Unicode 15, section 3.9). */
-void wefti_utf8_feed(char pending[4], uint8_t *n_pending, const char *bytes, size_t len,
-                     struct weft_buf *out);
+#define WEFTI_MARK "\xE2\x96\x81" /* U+2581, SentencePiece's space */
 
 /* The byte that a character of a byte-level vocabulary stands for; -1: not in that alphabet. */
 int wefti_byte_of_char(uint32_t code);

@@ -51,7 +51,7 @@ static void offer(const weft_tokenizer *tok, struct wefti_unigram *uni, size_t e
 /* All tokens that begin at `at`. */
 static void walk(const weft_tokenizer *tok, struct wefti_unigram *uni, const char *text, size_t len,
                  size_t at, double sum) {
-    size_t char_end = at + wefti_utf8_len(text[at]);
+    size_t char_end = at + weft_utf8_len(text[at]);
     bool whole_char = false; /* some token is just this character */
     uint32_t node = 0;
     for (size_t end = at; end < len;) {
@@ -108,7 +108,7 @@ static weft_err run_part(const weft_tokenizer *tok, struct wefti_unigram *uni, c
     if (err) return err;
     uni->ring[0] = uni->sum;
     uni->reached_by[0] = UNKNOWN;
-    for (size_t at = 0; at < len; at += wefti_utf8_len(text[at])) {
+    for (size_t at = 0; at < len; at += weft_utf8_len(text[at])) {
         double *best = &uni->ring[at & uni->ring_mask], sum = *best;
         WEFT_ASSERT(sum > -INFINITY); /* every character is a step, at least an unknown one */
         *best = -INFINITY;            /* the place of a later position */
@@ -120,7 +120,7 @@ static weft_err run_part(const weft_tokenizer *tok, struct wefti_unigram *uni, c
     size_t n;
     for (size_t at = 0; at < len && !err; at += n) {
         uint32_t id = uni->reached_by[at];
-        n = id == UNKNOWN ? wefti_utf8_len(text[at]) : tok->vocab.tokens[id].piece_len;
+        n = id == UNKNOWN ? weft_utf8_len(text[at]) : tok->vocab.tokens[id].piece_len;
         if (id == UNKNOWN) {
             err = add_unknown(tok, uni, text + at, n, ids, why);
         } else {

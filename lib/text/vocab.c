@@ -242,7 +242,7 @@ static size_t space_before(const char *text, size_t floor, size_t end) {
         size_t at = start - 1, len;
         while (at > floor && ((unsigned char)text[at] & 0xC0) == 0x80)
             at--;
-        if (!wefti_is_space(wefti_utf8_get(text + at, &len))) break;
+        if (!weft_unicode_is_space(weft_utf8_get(text + at, &len))) break;
         start = at;
     }
     return end - start;
@@ -250,19 +250,19 @@ static size_t space_before(const char *text, size_t floor, size_t end) {
 
 static size_t space_behind(const char *text, size_t len, size_t from) {
     size_t at = from, n;
-    while (at < len && wefti_is_space(wefti_utf8_get(text + at, &n)))
+    while (at < len && weft_unicode_is_space(weft_utf8_get(text + at, &n)))
         at += n;
     return at - from;
 }
 
 static bool is_lone_word(const char *text, size_t len, size_t start, size_t end) {
     size_t n;
-    if (end < len && wefti_is_word(wefti_utf8_get(text + end, &n))) return false;
+    if (end < len && weft_unicode_is_word(weft_utf8_get(text + end, &n))) return false;
     if (start == 0) return true;
     size_t at = start - 1;
     while (at > 0 && ((unsigned char)text[at] & 0xC0) == 0x80)
         at--;
-    return !wefti_is_word(wefti_utf8_get(text + at, &n));
+    return !weft_unicode_is_word(weft_utf8_get(text + at, &n));
 }
 
 bool wefti_added_find(const struct wefti_added *added, bool parse_special, const char *text,

@@ -1,4 +1,4 @@
-foreach(name test_router_params test_router_json_out test_router_metrics test_router_msgpack
+foreach(name test_router_params test_router_error test_router_metrics test_router_msgpack
              test_router_http test_router_call test_router_core test_router_work
              test_router_pace)
   weft_test(${name} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/${name}.c LINKS weft_router INSIDE router LABELS unit TIMEOUT 60)

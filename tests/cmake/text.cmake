@@ -3,14 +3,14 @@ set(WEFT_TEXT_FILES ${CMAKE_SOURCE_DIR}/tests/unit/text_files.c
 foreach(name test_tokenizer_merging test_tokenizer_stages test_tokenizer_files test_tokenizer_gguf
              test_tokenizer_spm test_tokenizer_work test_detok test_stop test_chat test_text_nomem)
   weft_test(${name} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/${name}.c ${WEFT_TEXT_FILES}
-            LINKS weft_text weft_model INSIDE model text LABELS unit TIMEOUT 180)
+            LINKS weft_text weft_model weft_codec INSIDE model text LABELS unit TIMEOUT 180)
 endforeach()
 weft_test(golden_tokenizer SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_tokenizer.c
           LINKS weft_text LABELS golden TIMEOUT 60)
 weft_test(golden_templates SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_templates.c
           LINKS weft_text LABELS golden TIMEOUT 60)
-weft_fuzz(fuzz_chat RUNS 100000 LINKS weft_text weft_model INSIDE text)
-weft_fuzz(fuzz_tokenizer RUNS 5000 LINKS weft_text weft_model INSIDE text model SOURCES ${WEFT_TEXT_FILES})
+weft_fuzz(fuzz_chat RUNS 100000 LINKS weft_text weft_model weft_codec INSIDE text)
+weft_fuzz(fuzz_tokenizer RUNS 5000 LINKS weft_text weft_model weft_codec INSIDE text model SOURCES ${WEFT_TEXT_FILES})
 
 foreach(symbol malloc calloc realloc)
   target_link_options(test_text_nomem PRIVATE -Wl,--wrap=${symbol})
