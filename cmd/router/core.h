@@ -9,6 +9,7 @@
 #include "common/config.h"
 #include "metrics.h"
 #include "params.h"
+#include "text/chat.h"
 #include "text/text.h"
 #include "upstream.h"
 

@@ -98,7 +98,9 @@ static weft_err load_template(struct core *core, struct weft_errmsg *why) {
         err = weft_err_set(why, WEFT_E_INVAL, "--chat-template: \"%s\" is empty",
                            config->chat_template);
     if (!err && source) {
-        err = weft_chat_new(source, strlen(source), core->tok, &core->chat, &detail);
+        struct weft_chat_specials specials = {weft_text_bos_token(core->tok),
+                                              weft_text_eos_token(core->tok)};
+        err = weft_chat_new(source, strlen(source), &specials, &core->chat, &detail);
         if (err && config->chat_template)
             (void)weft_err_set(why, err, "--chat-template: \"%s\": %s", config->chat_template,
                                detail.text);

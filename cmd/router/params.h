@@ -16,6 +16,7 @@
 
 #include "api_error.h"
 #include "base/sampling.h"
+#include "text/chat.h"
 #include "text/text.h"
 
 enum call_kind { CALL_COMPLETION, CALL_CHAT, CALL_TOKENIZE, CALL_DETOKENIZE };

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "commands.h"
 #include "json_text.h"
+#include "text/chat.h"
 #include "text/text.h"
 
 #define FILE_BYTES_MAX (64u << 20)
@@ -172,7 +173,13 @@ int weft_cmd_template(int argc, char **argv) {
     if (!err) err = read_cases(options.cases, &root, &why);
     if (!err) err = read_now(root, &storage, &now, &why);
     if (!err) {
-        if (weft_chat_new(source.data ? source.data : "", source.len, tok, &chat, &compile_why))
+        struct weft_chat_specials specials = {{NULL, 0}, {NULL, 0}};
+        if (tok) {
+            specials.bos_token = weft_text_bos_token(tok);
+            specials.eos_token = weft_text_eos_token(tok);
+        }
+        if (weft_chat_new(source.data ? source.data : "", source.len, &specials, &chat,
+                          &compile_why))
             chat = NULL;
         render_cases(chat, &compile_why, json_object_get(root, "cases"), now, options.json);
     }

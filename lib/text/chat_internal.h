@@ -21,9 +21,18 @@
 #ifndef WEFT_CHAT_INTERNAL_H
 #define WEFT_CHAT_INTERNAL_H
 
+#include <jansson.h>
+#include <string.h>
 #include <time.h>
 
-#include "text_internal.h"
+#include "base/check.h"
+#include "base/limits.h"
+#include "codec/unicode.h"
+#include "codec/utf8.h"
+#include "text/chat.h"
+
+#define WEFTI_NO_ID UINT32_MAX          /* no node, expression or argument */
+#define WEFTI_CHAT_BYTES_MAX (1u << 20) /* a template's source; the longest seen has 17 kB */
 
 /* ---------------------------------------------------------------------------------------- lex ---
  */
@@ -179,8 +188,7 @@ struct weft_chat {
     struct wefti_arg *args;
     uint32_t n_args, args_cap;
     uint32_t first;
-    bool has_bos, has_eos;
-    struct weft_str bos, eos; /* borrowed from the tokenizer */
+    struct weft_chat_specials specials; /* texts borrowed from the caller */
 };
 
 struct wefti_parser {

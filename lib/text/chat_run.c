@@ -237,15 +237,15 @@ static weft_err bind_name(struct wefti_run *run, const char *name, struct wefti_
 
 /* What a template may ask for and a caller did not name: transformers always passes these. */
 static weft_err bind_defaults(struct wefti_run *run) {
-    const weft_chat *chat = run->chat;
+    struct weft_str bos = run->chat->specials.bos_token, eos = run->chat->specials.eos_token;
     const struct {
         const char *name;
         bool given;
         struct wefti_value value;
     } all[] = {{"tools", true, wefti_of_kind(WEFTI_NONE)},
                {"documents", true, wefti_of_kind(WEFTI_NONE)},
-               {"bos_token", chat->has_bos, wefti_of_str(chat->bos.data, chat->bos.len)},
-               {"eos_token", chat->has_eos, wefti_of_str(chat->eos.data, chat->eos.len)}};
+               {"bos_token", bos.data, wefti_of_str(bos.data, bos.len)},
+               {"eos_token", eos.data, wefti_of_str(eos.data, eos.len)}};
     weft_err err = WEFT_OK;
     for (size_t i = 0; i < sizeof all / sizeof *all && !err; i++) {
         struct weft_str name = {all[i].name, strlen(all[i].name)};
@@ -370,13 +370,7 @@ static weft_err copy_source(weft_chat *chat, const char *source, size_t len) {
     return WEFT_OK;
 }
 
-static bool token_text(const weft_tokenizer *tok, uint32_t id, struct weft_str *out) {
-    if (id == WEFTI_NO_ID) return false;
-    *out = wefti_vocab_bytes(&tok->vocab, id);
-    return true;
-}
-
-weft_err weft_chat_new(const char *source, size_t len, const weft_tokenizer *tok,
+weft_err weft_chat_new(const char *source, size_t len, const struct weft_chat_specials *specials,
                        weft_chat **chat_out, struct weft_errmsg *why) {
     *chat_out = NULL;
     if (len > WEFTI_CHAT_BYTES_MAX)
@@ -388,8 +382,7 @@ weft_err weft_chat_new(const char *source, size_t len, const weft_tokenizer *tok
     weft_chat *chat = calloc(1, sizeof *chat);
     if (!chat) goto cleanup;
     chat->first = WEFTI_NO_ID;
-    chat->has_bos = tok && token_text(tok, tok->bos_id, &chat->bos);
-    chat->has_eos = tok && token_text(tok, tok->eos_token_id, &chat->eos);
+    if (specials) chat->specials = *specials;
     err = copy_source(chat, source, len);
     if (!err) err = wefti_chat_parse(chat, why);
     if (err) goto cleanup;

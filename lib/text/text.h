@@ -18,6 +18,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/limits.h"
+#include "base/str.h"
 
 /* -------------------------------------------------------------------------------- tokenizer --- */
 
@@ -34,6 +35,11 @@ uint32_t weft_text_vocab_size(const weft_tokenizer *tok); /* highest id + 1 */
 
 /* Special ids; false when the tokenizer has none. */
 bool weft_text_bos(const weft_tokenizer *tok, uint32_t *id_out);
+
+/* What chat templates call bos_token and eos_token (of several ends the tokenizer's own), as they
+ * are written; data is NULL where there is none. Borrowed from the tokenizer. */
+struct weft_str weft_text_bos_token(const weft_tokenizer *tok);
+struct weft_str weft_text_eos_token(const weft_tokenizer *tok);
 
 /* The ids that end a generation, each once: generation_config.json's eos_token_id (one or a list),
  * config.json's, and tokenizer_config.json's eos_token, all of them: a chat tokenizer's end of turn
@@ -113,47 +119,6 @@ bool weft_stop_push(struct weft_stop *stop, const char *text, size_t len, struct
 void weft_stop_pass(struct weft_stop *stop, const char *text, size_t len, struct weft_buf *out);
 /* The stream ended without a match: appends what was held back. */
 void weft_stop_finish(struct weft_stop *stop, struct weft_buf *out);
-
-/* ---------------------------------------------------------------------------- chat template --- */
-
-typedef struct weft_chat weft_chat;
-
-struct weft_chat_message {
-    const char *role, *content; /* not NULL */
-    size_t role_len, content_len;
-};
-
-/* Where the template of a model lies: folder/chat_template.jinja, "chat_template" (a string, or the
- * entry named "default" of a list) of tokenizer_config.json or chat_template.json, GGUF's
- * tokenizer.chat_template. *text_out: malloc'd and terminated; NULL (and WEFT_OK) when the model
- * has none. */
-WEFT_MUST_CHECK weft_err weft_chat_find(const char *model_path, char **text_out,
-                                        struct weft_errmsg *why);
-
-/* Compiles a template: Jinja as models' templates use it, with trim_blocks and lstrip_blocks (what
- * there is: docs/chat-templates.md). WEFT_E_UNSUPPORTED names what there is not, and its line. The
- * tokenizer supplies bos_token and eos_token; borrowed, must outlive the result; NULL: none. */
-WEFT_MUST_CHECK weft_err weft_chat_new(const char *source, size_t len, const weft_tokenizer *tok,
-                                       weft_chat **chat_out, struct weft_errmsg *why);
-void weft_chat_free(weft_chat *chat); /* accepts NULL */
-
-/* Renders messages; a chat prompt gets no BOS beyond what the template writes. TOOBIG: over the
- * buffer's ceiling, or over the bound of steps, memory or recursion; INVAL: a fault of the template
- * with its line, or what it raises, which then is all of `why`. */
-WEFT_MUST_CHECK weft_err weft_chat_render(const weft_chat *chat,
-                                          const struct weft_chat_message *messages, size_t n,
-                                          bool add_generation_prompt, struct weft_buf *out,
-                                          struct weft_errmsg *why);
-
-struct json_t; /* jansson's */
-struct tm;
-
-/* The same with any variables: the members of the object `vars`, as transformers names them. What
- * it lacks of tools and documents is null, of bos_token and eos_token the tokenizer's. `now` is
- * what strftime_now writes; NULL: the clock, in local time. */
-WEFT_MUST_CHECK weft_err weft_chat_render_json(const weft_chat *chat, const struct json_t *vars,
-                                               const struct tm *now, struct weft_buf *out,
-                                               struct weft_errmsg *why);
 
 /* ----------------------------------------------------------------------- sampling defaults --- */
 

@@ -38,7 +38,6 @@
 #define WEFTI_EOS_MAX 64
 #define WEFTI_TOKENIZER_BYTES_MAX (256u << 20) /* tokenizer.json of a 256k vocabulary: 33 MB */
 #define WEFTI_CONFIG_BYTES_MAX (16u << 20)     /* what lies beside it: a few hundred kB at most */
-#define WEFTI_CHAT_BYTES_MAX (1u << 20)        /* a template's source; the longest seen has 17 kB */
 /* A text, or what a normaliser or a step made of it: positions in it are 32 bits wide. */
 #define WEFTI_TEXT_BYTES_MAX (1u << 30)
 _Static_assert(WEFT_BODY_BYTES_MAX <= WEFTI_TEXT_BYTES_MAX, "every body can be tokenised");

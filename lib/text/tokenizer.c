@@ -203,6 +203,21 @@ bool weft_text_bos(const weft_tokenizer *tok, uint32_t *id_out) {
     return tok->bos_id != WEFTI_NO_ID;
 }
 
+static struct weft_str written(const weft_tokenizer *tok, uint32_t id) {
+    if (id == WEFTI_NO_ID) return (struct weft_str){NULL, 0};
+    struct weft_str text = wefti_vocab_bytes(&tok->vocab, id);
+    WEFT_ASSERT(text.data);
+    return text;
+}
+
+struct weft_str weft_text_bos_token(const weft_tokenizer *tok) {
+    return written(tok, tok->bos_id);
+}
+
+struct weft_str weft_text_eos_token(const weft_tokenizer *tok) {
+    return written(tok, tok->eos_token_id);
+}
+
 const uint32_t *weft_text_eos(const weft_tokenizer *tok, size_t *n_out) {
     *n_out = tok->n_eos;
     return tok->eos_ids;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "inside/text/text_internal.h"
+#include "inside/text/chat_internal.h"
 
 /* Nested data to loop over, index and write: what a request with tools brings. */
 static const char variables[] =
@@ -19,10 +19,9 @@ static const char variables[] =
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
     static const struct weft_chat_message messages[] = {
         {"system", "Be brief.", 6, 9}, {"user", " Hi {{ x }} ", 4, 12}, {"assistant", "", 9, 0}};
-    weft_tokenizer tok = {.bos_id = WEFTI_NO_ID, .eos_token_id = WEFTI_NO_ID};
     struct weft_errmsg why = {""};
     weft_chat *chat;
-    weft_err err = weft_chat_new((const char *)bytes, n, &tok, &chat, &why);
+    weft_err err = weft_chat_new((const char *)bytes, n, NULL, &chat, &why);
     WEFT_ASSERT((err == WEFT_OK) == (chat != NULL));
     WEFT_ASSERT(!err || err == WEFT_E_NOMEM || why.text[0]);
     for (size_t k = 0; chat && k <= 3; k++) {

@@ -29,7 +29,9 @@ static struct core *make_core(void) {
     WEFT_ASSERT(weft_text_open(path, &core.tok, &why) == WEFT_OK);
     WEFT_ASSERT(weft_text_gen_defaults(path, &core.limits.defaults, &why) == WEFT_OK);
     WEFT_ASSERT(weft_chat_find(path, &template, &why) == WEFT_OK && template);
-    WEFT_ASSERT(weft_chat_new(template, strlen(template), core.tok, &core.chat, &why) == WEFT_OK);
+    struct weft_chat_specials specials = {weft_text_bos_token(core.tok),
+                                          weft_text_eos_token(core.tok)};
+    WEFT_ASSERT(weft_chat_new(template, strlen(template), &specials, &core.chat, &why) == WEFT_OK);
     free(template);
     core.limits.eos = weft_text_eos(core.tok, &core.limits.n_eos);
     return &core;

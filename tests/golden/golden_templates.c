@@ -15,6 +15,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "text/chat.h"
 #include "text/text.h"
 
 #define RAISED "TemplateError: "

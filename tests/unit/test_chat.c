@@ -10,26 +10,16 @@
 #include <string.h>
 #include <time.h>
 
+#include "text/chat.h"
 #include "text/text.h"
 #include "unit/model_files.h"
 
-static weft_tokenizer *fable;
-
-static int open_fable(void **state) {
-    (void)state;
-    return weft_text_open(test_source_path("models/fable-6m"), &fable, NULL) != WEFT_OK;
-}
-
-static int close_fable(void **state) {
-    (void)state;
-    weft_text_free(fable);
-    return 0;
-}
+static const struct weft_chat_specials fable = {{"<|begin_of_text|>", 17}, {"<|end_of_text|>", 15}};
 
 static weft_chat *compile(const char *source) {
     struct weft_errmsg why = {""};
     weft_chat *chat;
-    if (weft_chat_new(source, strlen(source), fable, &chat, &why))
+    if (weft_chat_new(source, strlen(source), &fable, &chat, &why))
         fail_msg("%s: %s", source, why.text);
     return chat;
 }
@@ -89,7 +79,7 @@ static bool render_feature(const json_t *root, const json_t *one, struct weft_bu
     assert_true(timegm(&now) > 0);
     const char *source = json_string_value(json_object_get(one, "template"));
     weft_chat *chat;
-    weft_err err = weft_chat_new(source, strlen(source), fable, &chat, why);
+    weft_err err = weft_chat_new(source, strlen(source), &fable, &chat, why);
     if (!err) err = weft_chat_render_json(chat, json_object_get(root, "variables"), &now, out, why);
     weft_chat_free(chat);
     return !err;
@@ -212,7 +202,7 @@ static void unsupported_constructs_are_named_with_their_line(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct weft_errmsg why = {""};
         weft_chat *chat;
-        weft_err err = weft_chat_new(cases[i].source, strlen(cases[i].source), fable, &chat, &why);
+        weft_err err = weft_chat_new(cases[i].source, strlen(cases[i].source), &fable, &chat, &why);
         assert_null(chat);
         if (err != cases[i].err || !strstr(why.text, cases[i].named))
             fail_msg("%s: %d: %s", cases[i].source, (int)err, why.text);
@@ -228,7 +218,7 @@ static weft_err compile_repeated(const char *head, const char *part, size_t n, c
     for (size_t i = 0; i < n; i++)
         weft_buf_add_str(&source, part);
     weft_buf_add_str(&source, tail);
-    weft_err err = weft_chat_new(weft_buf_cstr(&source), source.len, fable, chat_out, NULL);
+    weft_err err = weft_chat_new(weft_buf_cstr(&source), source.len, &fable, chat_out, NULL);
     weft_buf_fini(&source);
     return err;
 }
@@ -439,5 +429,5 @@ int main(void) {
         cmocka_unit_test(long_conversations_are_rendered_in_bounded_memory),
         cmocka_unit_test(texts_of_messages_are_written_as_they_are),
     };
-    return cmocka_run_group_tests(tests, open_fable, close_fable);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

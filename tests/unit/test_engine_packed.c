@@ -20,6 +20,7 @@
 #include "base/rand.h"
 #include "harness/eng_drive.h"
 #include "model/model.h"
+#include "text/chat.h"
 #include "text/text.h"
 #include "unit/engine_fixtures.h"
 

@@ -1136,8 +1136,7 @@ static void log_probabilities_are_bounded_where_they_are_held(void **state) {
                                    "message['role'] + '\n' + message['content'] + '<|im_end|>' + "
                                    "'\n'}}{% endfor %}{% if add_generation_prompt %}"
                                    "{{ '<|im_start|>assistant\n' }}{% endif %}";
-    if (weft_chat_new(template, strlen(template), core.tok, &core.chat, &why))
-        fail_msg("%s", why.text);
+    if (weft_chat_new(template, strlen(template), NULL, &core.chat, &why)) fail_msg("%s", why.text);
     core.limits.max_logprob_bytes = 100 * LP_BYTES; /* the context leaves room for many more */
     static const char *const fields[] = {"", ",\"stream\":true"};
     for (size_t i = 0; i < 2; i++) {
@@ -1183,8 +1182,7 @@ static void what_a_template_raises_is_the_400s_message(void **state) {
     static const char template[] = "{% for m in messages %}{% if m.role == 'user' %}"
                                    "{{ raise_exception('Roles must \"alternate\": ' ~ m.role) }}"
                                    "{% endif %}{% endfor %}";
-    if (weft_chat_new(template, strlen(template), core.tok, &core.chat, &why))
-        fail_msg("%s", why.text);
+    if (weft_chat_new(template, strlen(template), NULL, &core.chat, &why)) fail_msg("%s", why.text);
     struct call *call = begin_chat("");
     assert_int_equal(call->error.status, 400);
     assert_string_equal(call->error.message, "Roles must \"alternate\": user");
