@@ -8,7 +8,7 @@
 #include <time.h>
 
 #include "model/model.h"
-#include "text/text.h"
+#include "tokenizer/tokenizer.h"
 
 #define RUNS 5
 #define FILE_BYTES_MAX (64u << 20)

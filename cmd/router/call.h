@@ -24,7 +24,7 @@
 #include "params.h"
 #include "proto/proto.h"
 #include "render.h"
-#include "text/text.h"
+#include "tokenizer/tokenizer.h"
 
 struct core;
 

@@ -9,8 +9,8 @@
 #include "common/config.h"
 #include "metrics.h"
 #include "params.h"
-#include "text/chat.h"
-#include "text/text.h"
+#include "template/template.h"
+#include "tokenizer/tokenizer.h"
 #include "upstream.h"
 
 struct core {

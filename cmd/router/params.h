@@ -16,8 +16,8 @@
 
 #include "api_error.h"
 #include "base/sampling.h"
-#include "text/chat.h"
-#include "text/text.h"
+#include "template/template.h"
+#include "tokenizer/tokenizer.h"
 
 enum call_kind { CALL_COMPLETION, CALL_CHAT, CALL_TOKENIZE, CALL_DETOKENIZE };
 

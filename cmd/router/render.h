@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
-#include "text/text.h"
+#include "tokenizer/tokenizer.h"
 
 struct call;
 struct choice;

@@ -9,7 +9,7 @@
 #include "common/engine_config.h"
 #include "generate.h"
 #include "json_text.h"
-#include "text/text.h"
+#include "tokenizer/tokenizer.h"
 
 struct run {
     weft_tokenizer *tok;

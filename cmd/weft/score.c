@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "text/text.h"
+#include "tokenizer/tokenizer.h"
 
 #define WINDOW 512u
 #define TEXT_BYTES_MAX (1u << 30)

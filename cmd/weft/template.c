@@ -11,8 +11,8 @@
 #include "base/log.h"
 #include "commands.h"
 #include "json_text.h"
-#include "text/chat.h"
-#include "text/text.h"
+#include "template/template.h"
+#include "tokenizer/tokenizer.h"
 
 #define FILE_BYTES_MAX (64u << 20)
 #define OUTPUT_BYTES_MAX (64u << 20)

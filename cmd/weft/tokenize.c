@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "commands.h"
 #include "json_text.h"
-#include "text/text.h"
+#include "tokenizer/tokenizer.h"
 
 #define INPUT_BYTES_MAX (256u << 20)
 

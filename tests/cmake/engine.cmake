@@ -15,7 +15,7 @@ weft_test(test_bench_profile SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_bench_p
                                      ${CMAKE_SOURCE_DIR}/cmd/weft/bench/bench_profile.c
           LINKS weft_engine weft_kernels weft_base m INSIDE cmd_weft LABELS unit TIMEOUT 60)
 weft_test(golden_perplexity SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_perplexity.c ${ENG_DRIVE}
-          LINKS weft_engine weft_model weft_kernels weft_text PkgConfig::JANSSON weft_alloc LABELS golden TIMEOUT 300)
+          LINKS weft_engine weft_model weft_kernels weft_tokenizer weft_template PkgConfig::JANSSON weft_alloc LABELS golden TIMEOUT 300)
 
 weft_test(golden_quant SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_quant.c ${ENG_GOLDENS}
           LINKS weft_engine weft_model weft_kernels PkgConfig::JANSSON weft_alloc INSIDE kernels LABELS golden TIMEOUT 60)
@@ -28,7 +28,7 @@ function(engine_tests suffix env)
   endforeach()
   weft_test(test_engine_packed${suffix} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_engine_packed.c
                                                 ${ENG_FIXTURES}
-            LINKS weft_engine weft_model weft_kernels weft_text PkgConfig::XXHASH weft_alloc LABELS unit TIMEOUT 600 ARGS ${ARGN}
+            LINKS weft_engine weft_model weft_kernels weft_tokenizer weft_template PkgConfig::XXHASH weft_alloc LABELS unit TIMEOUT 600 ARGS ${ARGN}
             ENV "${env}")
   if(NOT WEFT_SANITIZE) # it counts what each thread allocates
     target_link_options(test_engine_steps${suffix} PRIVATE -Wl,--wrap=pthread_create)

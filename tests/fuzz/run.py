@@ -20,8 +20,8 @@ CORPUS = os.path.join(SOURCE_DIR, "tests/fuzz/corpus")
 # Several kinds of files in one target: tokenizer.json, tokenizer.model, a GGUF file's vocabulary and texts.
 SHARES = {"fuzz_tokenizer": 3}
 # Whose words a target reads: keys, names and keywords are string literals of that module's sources.
-MODULES = {"fuzz_chat": "text", "fuzz_config": "model", "fuzz_gguf": "model", "fuzz_safetensors": "model",
-           "fuzz_tokenizer": "text"}
+MODULES = {"fuzz_template": "template", "fuzz_config": "model", "fuzz_gguf": "model", "fuzz_safetensors": "model",
+           "fuzz_tokenizer": "tokenizer"}
 KEPT_BYTES_MAX = 16384  # of an input
 
 
@@ -36,7 +36,7 @@ def targets(build, names):
 def write_dictionary(name, path):
     """The words a target's module compares its input with, which libFuzzer would not guess."""
     words = set()
-    for source in glob.glob(os.path.join(SOURCE_DIR, "lib", MODULES[name], "*.c")):
+    for source in glob.glob(os.path.join(SOURCE_DIR, "lib", MODULES[name], "**/*.c"), recursive=True):
         with open(source) as text:
             words.update(re.findall(r'"([A-Za-z_][A-Za-z0-9_.<>|-]{1,40})"', text.read()))
     with open(path, "w") as out:

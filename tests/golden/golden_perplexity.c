@@ -15,7 +15,7 @@
 
 #include "base/log.h"
 #include "harness/eng_drive.h"
-#include "text/text.h"
+#include "tokenizer/tokenizer.h"
 
 #define DEVIATION 0.005
 

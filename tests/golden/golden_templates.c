@@ -15,8 +15,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "text/chat.h"
-#include "text/text.h"
+#include "template/template.h"
 
 #define RAISED "TemplateError: "
 

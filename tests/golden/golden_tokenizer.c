@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
-#include "text/text.h"
+#include "tokenizer/tokenizer.h"
 
 static const char *source_path(const char *name) {
     static char path[4096];

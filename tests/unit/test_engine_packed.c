@@ -20,8 +20,8 @@
 #include "base/rand.h"
 #include "harness/eng_drive.h"
 #include "model/model.h"
-#include "text/chat.h"
-#include "text/text.h"
+#include "template/template.h"
+#include "tokenizer/tokenizer.h"
 #include "unit/engine_fixtures.h"
 
 #define ZOO "tests/data/zoo/"

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/rand.h"
-#include "text/text.h"
+#include "tokenizer/tokenizer.h"
 
 static struct weft_stop_set *set; /* of the matchers under test; of one test at a time */
 

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/chat.h"
-#include "text/text.h"
+#include "template/template.h"
+#include "tokenizer/tokenizer.h"
 #include "unit/model_files.h"
 #include "unit/text_files.h"
 

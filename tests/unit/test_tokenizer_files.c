@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "text/chat.h"
+#include "template/template.h"
 #include "unit/model_files.h"
 #include "unit/text_files.h"
 

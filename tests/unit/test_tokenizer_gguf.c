@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/rand.h"
-#include "text/chat.h"
+#include "template/template.h"
 #include "unit/model_files.h"
 #include "unit/text_files.h"
 

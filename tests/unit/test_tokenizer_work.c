@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/text.h"
+#include "tokenizer/tokenizer.h"
 #include "unit/text_files.h"
 
 static uint64_t n_calls;

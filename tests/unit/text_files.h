@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
-#include "text/text.h"
+#include "tokenizer/tokenizer.h"
 
 /* A pre-tokenizer that turns bytes into their printable form and splits nothing. */
 #define TEXT_BYTE_LEVEL "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":false}"

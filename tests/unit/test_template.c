@@ -10,8 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "text/chat.h"
-#include "text/text.h"
+#include "template/template.h"
 #include "unit/model_files.h"
 
 static const struct weft_chat_specials fable = {{"<|begin_of_text|>", 17}, {"<|end_of_text|>", 15}};

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "chat.h"
 #include "chat_internal.h"
 #include "model/model.h"
 

@@ -29,7 +29,7 @@
 #include "base/limits.h"
 #include "codec/unicode.h"
 #include "codec/utf8.h"
-#include "text/chat.h"
+#include "template/template.h"
 
 #define WEFTI_NO_ID UINT32_MAX          /* no node, expression or argument */
 #define WEFTI_CHAT_BYTES_MAX (1u << 20) /* a template's source; the longest seen has 17 kB */

@@ -25,7 +25,7 @@
 #include "codec/unicode.h"
 #include "codec/utf8.h"
 #include "model/model.h"
-#include "text/text.h"
+#include "tokenizer/tokenizer.h"
 
 #define WEFTI_NO_ID UINT32_MAX
 #define WEFTI_NO_RANK UINT32_MAX

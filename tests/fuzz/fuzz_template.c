@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "inside/text/chat_internal.h"
+#include "inside/template/chat_internal.h"
 
 /* Nested data to loop over, index and write: what a request with tools brings. */
 static const char variables[] =
