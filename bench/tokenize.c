@@ -22,14 +22,14 @@ static double cpu_ms(void) {
 static weft_err measure(const char *model, const char *text, size_t len, struct weft_errmsg *why) {
     weft_tokenizer *tok;
     double start = cpu_ms(), best = 0;
-    weft_err err = weft_text_open(model, &tok, why);
+    weft_err err = weft_tok_open(model, &tok, why);
     if (err) return err;
     double opened = cpu_ms() - start;
     size_t n = 0;
     for (int run = 0; run < RUNS && !err; run++) {
         uint32_t *ids;
         start = cpu_ms();
-        err = weft_text_encode(tok, text, len, 0, len + 1, &ids, &n, why);
+        err = weft_tok_encode(tok, text, len, 0, len + 1, &ids, &n, why);
         double took = cpu_ms() - start;
         if (run == 0 || took < best) best = took;
         free(ids);
@@ -37,7 +37,7 @@ static weft_err measure(const char *model, const char *text, size_t len, struct 
     if (!err)
         (void)printf("%7.1f ms, %9zu bytes, %8zu ids, opened in %6.1f ms  %s\n", best, len, n,
                      opened, model);
-    weft_text_free(tok);
+    weft_tok_free(tok);
     return err;
 }
 

@@ -297,8 +297,8 @@ static struct weft_detok detok_behind(const struct call *call, const struct prom
     bool is_continued = !p->echo || prompt->echo; /* text that keeps its leading space */
     while (!is_continued && from > 0 && n_bytes < sizeof detok.pending) {
         size_t len;
-        bool is_special = weft_text_is_special(tok, prompt->ids[--from]);
-        (void)weft_text_token_bytes(tok, prompt->ids[from], &len);
+        bool is_special = weft_tok_is_special(tok, prompt->ids[--from]);
+        (void)weft_tok_token_bytes(tok, prompt->ids[from], &len);
         if (!is_special || !p->skip_special) n_bytes += len;
     }
     if (is_continued || from > 0) detok.at_start = false;

@@ -16,7 +16,7 @@
 struct core {
     const struct weft_config *config;
     weft_tokenizer *tok;
-    weft_chat *chat; /* NULL: the model has no template */
+    weft_tmpl *chat; /* NULL: the model has no template */
     struct api_limits limits;
     struct metrics metrics;
     struct upstream up;

@@ -92,15 +92,15 @@ static weft_err load_template(struct core *core, struct weft_errmsg *why) {
     weft_buf_init(&file, TEMPLATE_BYTES_MAX);
     weft_err err = config->chat_template ? read_file("chat-template", config->chat_template,
                                                      TEMPLATE_BYTES_MAX, &file, why)
-                                         : weft_chat_find(config->model, &text, why);
+                                         : weft_tmpl_find(config->model, &text, why);
     const char *source = config->chat_template ? weft_buf_cstr(&file) : text;
     if (!err && config->chat_template && !*source)
         err = weft_err_set(why, WEFT_E_INVAL, "--chat-template: \"%s\" is empty",
                            config->chat_template);
     if (!err && source) {
-        struct weft_chat_specials specials = {weft_text_bos_token(core->tok),
-                                              weft_text_eos_token(core->tok)};
-        err = weft_chat_new(source, strlen(source), &specials, &core->chat, &detail);
+        struct weft_tmpl_specials specials = {weft_tok_bos_token(core->tok),
+                                              weft_tok_eos_token(core->tok)};
+        err = weft_tmpl_new(source, strlen(source), &specials, &core->chat, &detail);
         if (err && config->chat_template)
             (void)weft_err_set(why, err, "--chat-template: \"%s\": %s", config->chat_template,
                                detail.text);
@@ -120,17 +120,17 @@ static weft_err load_template(struct core *core, struct weft_errmsg *why) {
 static weft_err load_model(struct core *core, struct weft_errmsg *why) {
     const struct weft_config *config = core->config;
     struct api_limits *limits = &core->limits;
-    weft_err err = weft_text_open(config->model, &core->tok, why);
+    weft_err err = weft_tok_open(config->model, &core->tok, why);
     if (err) return err;
     limits->model_name = config->served_model_name ? config->served_model_name : config->model;
     limits->max_logprobs = config->max_logprobs;
     limits->max_prompts = WEFT_PROMPTS_MAX; /* until the scheduler says how many can wait */
     limits->max_logprob_bytes = config->max_logprob_bytes;
-    limits->eos = weft_text_eos(core->tok, &limits->n_eos);
+    limits->eos = weft_tok_eos(core->tok, &limits->n_eos);
     if (limits->n_eos == 0) weft_warn("the model names no end-of-sequence token");
     if (!weft_utf8_valid(limits->model_name, strlen(limits->model_name)))
         return weft_err_set(why, WEFT_E_INVAL, "--served-model-name is not valid UTF-8");
-    err = weft_text_gen_defaults(config->model, &limits->defaults, why);
+    err = weft_tok_gen_defaults(config->model, &limits->defaults, why);
     if (!err) err = load_template(core, why);
     return err;
 }
@@ -234,8 +234,8 @@ int main(int argc, char **argv) {
     wefti_server_fini(&server);
     wefti_up_fini(core);
     wefti_metrics_fini(&core->metrics);
-    weft_chat_free(core->chat);
-    weft_text_free(core->tok);
+    weft_tmpl_free(core->chat);
+    weft_tok_free(core->tok);
     weft_buf_fini(&identity);
     (void)close(signal_fd);
     return EXIT_SUCCESS;

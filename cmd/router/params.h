@@ -54,7 +54,7 @@ struct params {
 
     struct prompt *prompts;
     uint32_t n_prompts;
-    struct weft_chat_message *messages; /* instead of prompts */
+    struct weft_tmpl_message *messages; /* instead of prompts */
     char **owned_texts;                 /* message contents joined from parts */
     uint32_t n_messages, n_owned;
     bool add_generation_prompt, add_special, return_token_strs;

@@ -163,7 +163,7 @@ static bool known_role(const json_t *role) {
 
 static void read_message(const struct reader *r, size_t idx, const json_t *json,
                          struct params *params) {
-    struct weft_chat_message *message = &params->messages[idx];
+    struct weft_tmpl_message *message = &params->messages[idx];
     if (!json_is_object(json)) {
         bad_message(r, idx, "", "must be an object");
         return;

@@ -52,8 +52,8 @@ static void encode(struct call *call, struct prompt *prompt, const char *text, s
     struct weft_errmsg why;
     const char *what = call->kind == CALL_CHAT ? "messages" : "prompt";
     size_t max = ids_max(&call->limits, call->kind);
-    weft_err err = weft_text_encode(call->core->tok, text, len, flags, max, &prompt->ids,
-                                    &prompt->n_ids, &why);
+    weft_err err =
+        weft_tok_encode(call->core->tok, text, len, flags, max, &prompt->ids, &prompt->n_ids, &why);
     if (err == WEFT_E_TOOBIG && call->kind == CALL_TOKENIZE)
         wefti_error_set(&call->error, 400, "prompt", "too_many_tokens",
                         "the text has more than %zu tokens, the most that are given at once", max);
@@ -78,20 +78,20 @@ static void encode_chat(struct call *call) {
     struct weft_buf text;
     struct weft_errmsg why = {""};
     weft_buf_init(&text, CHAT_BYTES_MAX);
-    weft_err err = weft_chat_render(call->core->chat, p->messages, p->n_messages,
+    weft_err err = weft_tmpl_render(call->core->chat, p->messages, p->n_messages,
                                     p->add_generation_prompt, &text, &why);
     if (err)
         wefti_error_set(&call->error, err == WEFT_E_NOMEM ? 500 : 400, "messages", NULL, "%s",
                         why.text[0] ? why.text : weft_err_text(err));
     else
         encode(call, &p->prompts[0], text.data ? text.data : "", text.len,
-               WEFT_TEXT_PARSE_SPECIAL | (p->add_special ? WEFT_TEXT_ADD_SPECIAL : 0));
+               WEFT_TOK_PARSE_SPECIAL | (p->add_special ? WEFT_TOK_ADD_SPECIAL : 0));
     weft_buf_fini(&text);
 }
 
 static void encode_prompts(struct call *call) {
     struct params *p = &call->params;
-    uint32_t flags = WEFT_TEXT_PARSE_SPECIAL | (p->add_special ? WEFT_TEXT_ADD_SPECIAL : 0);
+    uint32_t flags = WEFT_TOK_PARSE_SPECIAL | (p->add_special ? WEFT_TOK_ADD_SPECIAL : 0);
     for (uint32_t i = 0; i < p->n_prompts && !call->error.status; i++) {
         if (p->prompts[i].text)
             encode(call, &p->prompts[i], p->prompts[i].text, p->prompts[i].text_len, flags);

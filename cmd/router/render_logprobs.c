@@ -55,7 +55,7 @@ static void add_token(const struct call *call, uint32_t token, struct weft_buf *
         weft_buf_printf(out, "\"token_id:%u\"", token);
         return;
     }
-    const char *bytes = weft_text_token_bytes(call->core->tok, token, &len);
+    const char *bytes = weft_tok_token_bytes(call->core->tok, token, &len);
     bool is_text = weft_utf8_valid(bytes, len) && !memchr(bytes, 0, len);
     if (call->kind == CALL_CHAT || is_text) {
         weft_json_str(out, bytes, len);
@@ -69,7 +69,7 @@ static void add_token(const struct call *call, uint32_t token, struct weft_buf *
 
 static void add_token_bytes(const struct call *call, uint32_t token, struct weft_buf *out) {
     size_t len;
-    const char *bytes = weft_text_token_bytes(call->core->tok, token, &len);
+    const char *bytes = weft_tok_token_bytes(call->core->tok, token, &len);
     weft_buf_add_char(out, '[');
     for (size_t i = 0; i < len; i++)
         weft_buf_printf(out, i ? ",%u" : "%u", (unsigned char)bytes[i]);

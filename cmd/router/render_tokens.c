@@ -15,7 +15,7 @@ static void id_item(const struct call *call, uint32_t id, struct weft_buf *out) 
 
 static void str_item(const struct call *call, uint32_t id, struct weft_buf *out) {
     size_t len;
-    const char *bytes = weft_text_token_bytes(call->core->tok, id, &len);
+    const char *bytes = weft_tok_token_bytes(call->core->tok, id, &len);
     weft_json_str(out, bytes, len);
 }
 

@@ -79,9 +79,9 @@ static weft_err take_prompt(const struct weft_config *config, const struct run *
     if (config->prompt_ids) return parse_ids(config->prompt_ids, n_vocab, ids_out, n_out, why);
     if (!config->prompt)
         return weft_err_set(why, WEFT_E_INVAL, "give a prompt: -p TEXT or --prompt-ids 1,2,3");
-    return weft_text_encode(run->tok, config->prompt, strlen(config->prompt),
-                            WEFT_TEXT_ADD_SPECIAL | WEFT_TEXT_PARSE_SPECIAL, WEFT_CONTEXT_MAX,
-                            ids_out, n_out, why);
+    return weft_tok_encode(run->tok, config->prompt, strlen(config->prompt),
+                           WEFT_TOK_ADD_SPECIAL | WEFT_TOK_PARSE_SPECIAL, WEFT_CONTEXT_MAX, ids_out,
+                           n_out, why);
 }
 
 static void set_sampling(const struct weft_config *config, struct run *run, uint32_t n_vocab,
@@ -96,7 +96,7 @@ static void set_sampling(const struct weft_config *config, struct run *run, uint
     if (config->ignore_eos) return;
     /* A tokenizer may know ids that the model lacks: they cannot come. */
     size_t n_eos = 0;
-    const uint32_t *eos = weft_text_eos(run->tok, &n_eos);
+    const uint32_t *eos = weft_tok_eos(run->tok, &n_eos);
     for (size_t i = 0; i < n_eos && sampling->n_stop_tokens < WEFT_STOP_TOKENS_MAX; i++) {
         if (eos[i] < n_vocab) run->stops[sampling->n_stop_tokens++] = eos[i];
     }
@@ -121,7 +121,7 @@ int weft_cmd_run(int argc, char **argv) {
     run.json = config.json;
     config.max_num_seqs = 1;
     err = weft_engine_config(&config, &options, &why);
-    if (!err) err = weft_text_open(config.model, &run.tok, &why);
+    if (!err) err = weft_tok_open(config.model, &run.tok, &why);
     if (!err) err = weft_eng_open(config.model, &options, &eng, &why);
     if (!err)
         err = take_prompt(&config, &run, weft_eng_info(eng)->n_vocab, &prompt, &n_prompt, &why);
@@ -158,7 +158,7 @@ int weft_cmd_run(int argc, char **argv) {
     }
 cleanup:
     weft_eng_free(eng);
-    weft_text_free(run.tok);
+    weft_tok_free(run.tok);
     weft_buf_fini(&run.text);
     free(run.ids);
     free(prompt);

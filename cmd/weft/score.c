@@ -33,12 +33,12 @@ weft_err weft_score_read(const char *model, const char *path, struct weft_score_
     *text_out = (struct weft_score_text){0};
     weft_buf_init(&bytes, TEXT_BYTES_MAX);
     weft_err err = read_file(path, &bytes, why);
-    if (!err) err = weft_text_open(model, &tok, why);
+    if (!err) err = weft_tok_open(model, &tok, why);
     if (!err)
-        err = weft_text_encode(tok, bytes.data, bytes.len, WEFT_TEXT_PARSE_SPECIAL, TEXT_BYTES_MAX,
-                               &text_out->ids, &text_out->n, why);
-    if (!err) text_out->has_bos = weft_text_bos(tok, &text_out->bos);
-    weft_text_free(tok);
+        err = weft_tok_encode(tok, bytes.data, bytes.len, WEFT_TOK_PARSE_SPECIAL, TEXT_BYTES_MAX,
+                              &text_out->ids, &text_out->n, why);
+    if (!err) text_out->has_bos = weft_tok_bos(tok, &text_out->bos);
+    weft_tok_free(tok);
     weft_buf_fini(&bytes);
     return err;
 }

@@ -78,9 +78,9 @@ static weft_err read_template(const char *path, struct weft_buf *source, weft_to
                               struct weft_errmsg *why) {
     char *text = NULL;
     if (is_template_file(path)) return read_file(path, source, why);
-    weft_err err = weft_chat_find(path, &text, why);
+    weft_err err = weft_tmpl_find(path, &text, why);
     if (!err && !text) err = weft_err_set(why, WEFT_E_INVAL, "%s has no chat template", path);
-    if (!err) err = weft_text_open(path, tok, why);
+    if (!err) err = weft_tok_open(path, tok, why);
     if (!err) weft_buf_add_str(source, text);
     free(text);
     return err;
@@ -135,7 +135,7 @@ static void print_result(const char *name, const char *kind, const char *text, s
 }
 
 /* A template that cannot be compiled fails in every case, as it does for who asks a server. */
-static void render_cases(const weft_chat *chat, const struct weft_errmsg *compile_why,
+static void render_cases(const weft_tmpl *chat, const struct weft_errmsg *compile_why,
                          json_t *cases, const struct tm *now, bool as_json) {
     bool first = true;
     for (void *at = json_object_iter(cases); at; at = json_object_iter_next(cases, at)) {
@@ -143,7 +143,7 @@ static void render_cases(const weft_chat *chat, const struct weft_errmsg *compil
         struct weft_buf out;
         weft_buf_init(&out, OUTPUT_BYTES_MAX);
         weft_err err = WEFT_E_INVAL;
-        if (chat) err = weft_chat_render_json(chat, json_object_iter_value(at), now, &out, &why);
+        if (chat) err = weft_tmpl_render_json(chat, json_object_iter_value(at), now, &out, &why);
         const char *text = err ? why.text : weft_buf_cstr(&out);
         print_result(json_object_iter_key(at), err ? "error" : "text", text,
                      err ? strlen(text) : out.len, as_json, first);
@@ -158,7 +158,7 @@ int weft_cmd_template(int argc, char **argv) {
     struct options options = {0};
     struct weft_buf source;
     weft_tokenizer *tok = NULL;
-    weft_chat *chat = NULL;
+    weft_tmpl *chat = NULL;
     json_t *root = NULL;
     struct tm storage;
     const struct tm *now = NULL;
@@ -173,19 +173,19 @@ int weft_cmd_template(int argc, char **argv) {
     if (!err) err = read_cases(options.cases, &root, &why);
     if (!err) err = read_now(root, &storage, &now, &why);
     if (!err) {
-        struct weft_chat_specials specials = {{NULL, 0}, {NULL, 0}};
+        struct weft_tmpl_specials specials = {{NULL, 0}, {NULL, 0}};
         if (tok) {
-            specials.bos_token = weft_text_bos_token(tok);
-            specials.eos_token = weft_text_eos_token(tok);
+            specials.bos_token = weft_tok_bos_token(tok);
+            specials.eos_token = weft_tok_eos_token(tok);
         }
-        if (weft_chat_new(source.data ? source.data : "", source.len, &specials, &chat,
+        if (weft_tmpl_new(source.data ? source.data : "", source.len, &specials, &chat,
                           &compile_why))
             chat = NULL;
         render_cases(chat, &compile_why, json_object_get(root, "cases"), now, options.json);
     }
     json_decref(root);
-    weft_chat_free(chat);
-    weft_text_free(tok);
+    weft_tmpl_free(chat);
+    weft_tok_free(tok);
     weft_buf_fini(&source);
     return err ? weft_cmd_fail(err, &why) : 0;
 }

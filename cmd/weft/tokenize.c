@@ -24,7 +24,7 @@ static weft_err print_ids(const weft_tokenizer *tok, const char *text, size_t le
                           struct weft_errmsg *why) {
     uint32_t *ids = NULL;
     size_t n = 0;
-    weft_err err = weft_text_encode(tok, text, len, flags, INPUT_BYTES_MAX, &ids, &n, why);
+    weft_err err = weft_tok_encode(tok, text, len, flags, INPUT_BYTES_MAX, &ids, &n, why);
     if (!err) weft_print_json_ids(stdout, ids, n);
     free(ids);
     return err;
@@ -74,7 +74,7 @@ int weft_cmd_tokenize(int argc, char **argv) {
     struct weft_buf input;
     weft_tokenizer *tok = NULL;
     const char *model = NULL;
-    uint32_t flags = WEFT_TEXT_ADD_SPECIAL | WEFT_TEXT_PARSE_SPECIAL;
+    uint32_t flags = WEFT_TOK_ADD_SPECIAL | WEFT_TOK_PARSE_SPECIAL;
     bool json = false;
     weft_err err = WEFT_OK;
     weft_buf_init(&input, INPUT_BYTES_MAX);
@@ -84,9 +84,9 @@ int weft_cmd_tokenize(int argc, char **argv) {
             return 0;
         }
         if (!strcmp(argv[i], "--no-bos"))
-            flags &= ~WEFT_TEXT_ADD_SPECIAL;
+            flags &= ~WEFT_TOK_ADD_SPECIAL;
         else if (!strcmp(argv[i], "--no-parse-special"))
-            flags &= ~WEFT_TEXT_PARSE_SPECIAL;
+            flags &= ~WEFT_TOK_PARSE_SPECIAL;
         else if (!strcmp(argv[i], "--json"))
             json = true;
         else if (argv[i][0] == '-' || model)
@@ -96,7 +96,7 @@ int weft_cmd_tokenize(int argc, char **argv) {
     }
     if (!err && !model) err = weft_err_set(&why, WEFT_E_INVAL, "no MODEL given (try --help)");
     weft_log_init("weft", WEFT_LOG_WARN, false);
-    if (!err) err = weft_text_open(model, &tok, &why);
+    if (!err) err = weft_tok_open(model, &tok, &why);
     if (!err) err = read_input(&input, &why);
     if (!err && json) {
         err = print_lists(tok, &input, flags, &why);
@@ -104,7 +104,7 @@ int weft_cmd_tokenize(int argc, char **argv) {
         err = print_ids(tok, input.data ? input.data : "", input.len, flags, &why);
         if (!err) printf("\n");
     }
-    weft_text_free(tok);
+    weft_tok_free(tok);
     weft_buf_fini(&input);
     return err ? weft_cmd_fail(err, &why) : 0;
 }

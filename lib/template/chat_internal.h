@@ -178,7 +178,7 @@ struct wefti_node {
     struct weft_str text;     /* TEXT; MACRO's name */
 };
 
-struct weft_chat {
+struct weft_tmpl {
     char *source; /* owned; texts and literals point into it */
     size_t source_len;
     struct wefti_expr *exprs;
@@ -188,11 +188,11 @@ struct weft_chat {
     struct wefti_arg *args;
     uint32_t n_args, args_cap;
     uint32_t first;
-    struct weft_chat_specials specials; /* texts borrowed from the caller */
+    struct weft_tmpl_specials specials; /* texts borrowed from the caller */
 };
 
 struct wefti_parser {
-    weft_chat *chat;
+    weft_tmpl *chat;
     struct wefti_lex lex;
     struct wefti_lexeme now; /* the lexeme not yet taken */
     int depth, loops;
@@ -201,7 +201,7 @@ struct wefti_parser {
 };
 
 /* Compiles chat->source. */
-weft_err wefti_chat_parse(weft_chat *chat, struct weft_errmsg *why);
+weft_err wefti_chat_parse(weft_tmpl *chat, struct weft_errmsg *why);
 
 /* What chat_parse.c and chat_expr.c share. */
 weft_err wefti_parse_take(struct wefti_parser *parse);
@@ -320,7 +320,7 @@ struct wefti_method {
 struct wefti_chunk;
 
 struct wefti_run {
-    const weft_chat *chat;
+    const weft_tmpl *chat;
     struct weft_buf *out; /* where statements write now */
     size_t out_max;
     struct wefti_chunk *chunks; /* owned; newest first */

@@ -70,7 +70,7 @@ static weft_err template_of_folder(const char *dir, char **text_out, struct weft
     return err;
 }
 
-weft_err weft_chat_find(const char *model_path, char **text_out, struct weft_errmsg *why) {
+weft_err weft_tmpl_find(const char *model_path, char **text_out, struct weft_errmsg *why) {
     struct weft_model_place place;
     *text_out = NULL;
     weft_err err = weft_model_locate(model_path, &place, why);

@@ -1,4 +1,4 @@
-/* chat — chat templates: from a conversation to the text of a prompt.
+/* template — chat templates: from a conversation to the text of a prompt.
  *
  * Model    A template is compiled once and then const; each rendering has a state of its own.
  * Input    Templates come with models and are as untrusted as they are: what they may use of time,
@@ -6,8 +6,8 @@
  * Threads  A compiled template may be shared by any number of threads.
  * Source   Jinja 3, as transformers sets it up for chat templates.
  */
-#ifndef WEFT_CHAT_H
-#define WEFT_CHAT_H
+#ifndef WEFT_TEMPLATE_H
+#define WEFT_TEMPLATE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,9 +16,9 @@
 #include "base/err.h"
 #include "base/str.h"
 
-typedef struct weft_chat weft_chat;
+typedef struct weft_tmpl weft_tmpl;
 
-struct weft_chat_message {
+struct weft_tmpl_message {
     const char *role, *content; /* not NULL */
     size_t role_len, content_len;
 };
@@ -27,27 +27,27 @@ struct weft_chat_message {
  * entry named "default" of a list) of tokenizer_config.json or chat_template.json, GGUF's
  * tokenizer.chat_template. *text_out: malloc'd and terminated; NULL (and WEFT_OK) when the model
  * has none. */
-WEFT_MUST_CHECK weft_err weft_chat_find(const char *model_path, char **text_out,
+WEFT_MUST_CHECK weft_err weft_tmpl_find(const char *model_path, char **text_out,
                                         struct weft_errmsg *why);
 
 /* The special tokens that a template may write, in text; data NULL: there is none. */
-struct weft_chat_specials {
+struct weft_tmpl_specials {
     struct weft_str bos_token, eos_token;
 };
 
 /* Compiles a template: Jinja as models' templates use it, with trim_blocks and lstrip_blocks (what
  * there is: docs/chat-templates.md). WEFT_E_UNSUPPORTED names what there is not, and its line. The
  * texts of `specials` are borrowed and must outlive the result; NULL: there are none. */
-WEFT_MUST_CHECK weft_err weft_chat_new(const char *source, size_t len,
-                                       const struct weft_chat_specials *specials,
-                                       weft_chat **chat_out, struct weft_errmsg *why);
-void weft_chat_free(weft_chat *chat); /* accepts NULL */
+WEFT_MUST_CHECK weft_err weft_tmpl_new(const char *source, size_t len,
+                                       const struct weft_tmpl_specials *specials,
+                                       weft_tmpl **chat_out, struct weft_errmsg *why);
+void weft_tmpl_free(weft_tmpl *chat); /* accepts NULL */
 
 /* Renders messages; a chat prompt gets no BOS beyond what the template writes. TOOBIG: over the
  * buffer's ceiling, or over the bound of steps, memory or recursion; INVAL: a fault of the template
  * with its line, or what it raises, which then is all of `why`. */
-WEFT_MUST_CHECK weft_err weft_chat_render(const weft_chat *chat,
-                                          const struct weft_chat_message *messages, size_t n,
+WEFT_MUST_CHECK weft_err weft_tmpl_render(const weft_tmpl *chat,
+                                          const struct weft_tmpl_message *messages, size_t n,
                                           bool add_generation_prompt, struct weft_buf *out,
                                           struct weft_errmsg *why);
 
@@ -55,9 +55,9 @@ struct json_t; /* jansson's */
 struct tm;
 
 /* The same with any variables: the members of the object `vars`, as transformers names them. What
- * it lacks of tools and documents is null, of bos_token and eos_token those of weft_chat_new. `now`
+ * it lacks of tools and documents is null, of bos_token and eos_token those of weft_tmpl_new. `now`
  * is what strftime_now writes; NULL: the clock, in local time. */
-WEFT_MUST_CHECK weft_err weft_chat_render_json(const weft_chat *chat, const struct json_t *vars,
+WEFT_MUST_CHECK weft_err weft_tmpl_render_json(const weft_tmpl *chat, const struct json_t *vars,
                                                const struct tm *now, struct weft_buf *out,
                                                struct weft_errmsg *why);
 

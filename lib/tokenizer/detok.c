@@ -8,9 +8,9 @@ void weft_detok_init(struct weft_detok *detok, const weft_tokenizer *tok, bool s
 }
 
 void weft_detok_push(struct weft_detok *detok, uint32_t id, struct weft_buf *out) {
-    if (detok->skip_special && weft_text_is_special(detok->tok, id)) return;
+    if (detok->skip_special && weft_tok_is_special(detok->tok, id)) return;
     size_t len;
-    const char *bytes = weft_text_token_bytes(detok->tok, id, &len);
+    const char *bytes = weft_tok_token_bytes(detok->tok, id, &len);
     if (len == 0) return;
     if (detok->at_start && bytes[0] == ' ') {
         bytes++;

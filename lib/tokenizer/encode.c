@@ -263,9 +263,9 @@ static weft_err add_affix(struct encoder *enc, const uint32_t *ids, size_t n) {
     return err;
 }
 
-weft_err weft_text_encode(const weft_tokenizer *tok, const char *text, size_t len, uint32_t flags,
-                          size_t max_ids, uint32_t **ids_out, size_t *n_out,
-                          struct weft_errmsg *why) {
+weft_err weft_tok_encode(const weft_tokenizer *tok, const char *text, size_t len, uint32_t flags,
+                         size_t max_ids, uint32_t **ids_out, size_t *n_out,
+                         struct weft_errmsg *why) {
     *ids_out = NULL;
     *n_out = 0;
     weft_err err = check_length(tok, len, max_ids, why);
@@ -276,7 +276,7 @@ weft_err weft_text_encode(const weft_tokenizer *tok, const char *text, size_t le
     err = encoder_init(&enc, tok, len, why);
     if (err) goto cleanup;
     enc.ids.max = max_ids;
-    enc.parse_special = flags & WEFT_TEXT_PARSE_SPECIAL;
+    enc.parse_special = flags & WEFT_TOK_PARSE_SPECIAL;
     if (!weft_utf8_valid(text, len)) {
         weft_utf8_clean(&valid, text, len);
         err = valid.failed ? WEFT_E_NOMEM : check_length(tok, valid.len, max_ids, why);
@@ -284,7 +284,7 @@ weft_err weft_text_encode(const weft_tokenizer *tok, const char *text, size_t le
         text = valid.data;
         len = valid.len;
     }
-    bool special = flags & WEFT_TEXT_ADD_SPECIAL;
+    bool special = flags & WEFT_TOK_ADD_SPECIAL;
     if (special) err = add_affix(&enc, tok->prefix_ids, tok->n_prefix);
     if (!err && len > 0)
         err =

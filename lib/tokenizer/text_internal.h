@@ -60,7 +60,7 @@ bool wefti_bytes_of_chars(const char *text, size_t len, struct weft_buf *out);
 #define WEFTI_TOKEN_PRESENT 1u
 #define WEFTI_TOKEN_PIECE 2u   /* can come out of merging: listed in the index of pieces */
 #define WEFTI_TOKEN_ADDED 4u   /* matched in the text as written, before everything else */
-#define WEFTI_TOKEN_SPECIAL 8u /* only with WEFT_TEXT_PARSE_SPECIAL; hidden by skip_special */
+#define WEFTI_TOKEN_SPECIAL 8u /* only with WEFT_TOK_PARSE_SPECIAL; hidden by skip_special */
 #define WEFTI_TOKEN_CHOSEN                                                                         \
     16u /* Unigram: a piece that wins against every other way to write it                          \
          */
@@ -154,7 +154,7 @@ struct wefti_added {
     struct wefti_added_token *tokens;
     size_t n, cap;
     bool starts[256];  /* some token starts with this byte */
-    bool any_ordinary; /* some token is matched without WEFT_TEXT_PARSE_SPECIAL */
+    bool any_ordinary; /* some token is matched without WEFT_TOK_PARSE_SPECIAL */
 };
 
 struct wefti_added_match {

@@ -155,7 +155,7 @@ static weft_err load_folder(weft_tokenizer *tok, const char *dir, struct weft_er
     return weft_err_set(why, err, "%s has neither a tokenizer.json nor a tokenizer.model", dir);
 }
 
-weft_err weft_text_open(const char *path, weft_tokenizer **tok_out, struct weft_errmsg *why) {
+weft_err weft_tok_open(const char *path, weft_tokenizer **tok_out, struct weft_errmsg *why) {
     weft_err err = WEFT_E_NOMEM;
     struct weft_model_place place = {0};
     *tok_out = NULL;
@@ -174,11 +174,11 @@ weft_err weft_text_open(const char *path, weft_tokenizer **tok_out, struct weft_
 cleanup:
     if (err == WEFT_E_NOMEM) (void)weft_err_set(why, err, "%s: out of memory", path);
     weft_model_place_fini(&place);
-    weft_text_free(tok);
+    weft_tok_free(tok);
     return err;
 }
 
-void weft_text_free(weft_tokenizer *tok) {
+void weft_tok_free(weft_tokenizer *tok) {
     if (!tok) return;
     wefti_vocab_fini(&tok->vocab);
     wefti_merges_fini(&tok->merges);
@@ -194,11 +194,11 @@ void weft_text_free(weft_tokenizer *tok) {
     free(tok);
 }
 
-uint32_t weft_text_vocab_size(const weft_tokenizer *tok) {
+uint32_t weft_tok_vocab_size(const weft_tokenizer *tok) {
     return tok->vocab.n_tokens;
 }
 
-bool weft_text_bos(const weft_tokenizer *tok, uint32_t *id_out) {
+bool weft_tok_bos(const weft_tokenizer *tok, uint32_t *id_out) {
     *id_out = tok->bos_id;
     return tok->bos_id != WEFTI_NO_ID;
 }
@@ -210,20 +210,20 @@ static struct weft_str written(const weft_tokenizer *tok, uint32_t id) {
     return text;
 }
 
-struct weft_str weft_text_bos_token(const weft_tokenizer *tok) {
+struct weft_str weft_tok_bos_token(const weft_tokenizer *tok) {
     return written(tok, tok->bos_id);
 }
 
-struct weft_str weft_text_eos_token(const weft_tokenizer *tok) {
+struct weft_str weft_tok_eos_token(const weft_tokenizer *tok) {
     return written(tok, tok->eos_token_id);
 }
 
-const uint32_t *weft_text_eos(const weft_tokenizer *tok, size_t *n_out) {
+const uint32_t *weft_tok_eos(const weft_tokenizer *tok, size_t *n_out) {
     *n_out = tok->n_eos;
     return tok->eos_ids;
 }
 
-const char *weft_text_token_bytes(const weft_tokenizer *tok, uint32_t id, size_t *len_out) {
+const char *weft_tok_token_bytes(const weft_tokenizer *tok, uint32_t id, size_t *len_out) {
     *len_out = 0;
     if (id >= tok->vocab.n_tokens || !(tok->vocab.tokens[id].flags & WEFTI_TOKEN_PRESENT))
         return "";
@@ -232,7 +232,7 @@ const char *weft_text_token_bytes(const weft_tokenizer *tok, uint32_t id, size_t
     return bytes.data;
 }
 
-bool weft_text_is_special(const weft_tokenizer *tok, uint32_t id) {
+bool weft_tok_is_special(const weft_tokenizer *tok, uint32_t id) {
     return id < tok->vocab.n_tokens && (tok->vocab.tokens[id].flags & WEFTI_TOKEN_SPECIAL);
 }
 

@@ -1,4 +1,4 @@
-/* text — everything between characters and token ids.
+/* tokenizer — everything between characters and token ids.
  *
  * Model    A tokenizer is read once and then const. A detokenizer, a stop-string matcher and an
  *          incremental state belong to one request each.
@@ -8,8 +8,8 @@
  * Source   Hugging Face tokenizer.json; GGUF tokenizer.ggml.* keys as llama.cpp reads them;
  *          SentencePiece's tokenizer.model.
  */
-#ifndef WEFT_TEXT_H
-#define WEFT_TEXT_H
+#ifndef WEFT_TOKENIZER_H
+#define WEFT_TOKENIZER_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,29 +27,29 @@ typedef struct weft_tokenizer weft_tokenizer;
 /* `path` is what weft_model_locate finds: a folder with tokenizer.json or else tokenizer.model (and
  * tokenizer_config.json, generation_config.json, config.json where they are), or a GGUF file.
  * *tok_out is the caller's. */
-WEFT_MUST_CHECK weft_err weft_text_open(const char *path, weft_tokenizer **tok_out,
-                                        struct weft_errmsg *why);
-void weft_text_free(weft_tokenizer *tok); /* accepts NULL */
+WEFT_MUST_CHECK weft_err weft_tok_open(const char *path, weft_tokenizer **tok_out,
+                                       struct weft_errmsg *why);
+void weft_tok_free(weft_tokenizer *tok); /* accepts NULL */
 
-uint32_t weft_text_vocab_size(const weft_tokenizer *tok); /* highest id + 1 */
+uint32_t weft_tok_vocab_size(const weft_tokenizer *tok); /* highest id + 1 */
 
 /* Special ids; false when the tokenizer has none. */
-bool weft_text_bos(const weft_tokenizer *tok, uint32_t *id_out);
+bool weft_tok_bos(const weft_tokenizer *tok, uint32_t *id_out);
 
 /* What chat templates call bos_token and eos_token (of several ends the tokenizer's own), as they
  * are written; data is NULL where there is none. Borrowed from the tokenizer. */
-struct weft_str weft_text_bos_token(const weft_tokenizer *tok);
-struct weft_str weft_text_eos_token(const weft_tokenizer *tok);
+struct weft_str weft_tok_bos_token(const weft_tokenizer *tok);
+struct weft_str weft_tok_eos_token(const weft_tokenizer *tok);
 
 /* The ids that end a generation, each once: generation_config.json's eos_token_id (one or a list),
  * config.json's, and tokenizer_config.json's eos_token, all of them: a chat tokenizer's end of turn
  * often stands in the last alone. GGUF: eos_token_id, eot_token_id and tokens named <|im_end|>,
  * <|eot_id|>, <|end|>, ... that are control tokens, as llama.cpp does. Borrowed; *n_out may be 0.
  */
-const uint32_t *weft_text_eos(const weft_tokenizer *tok, size_t *n_out);
+const uint32_t *weft_tok_eos(const weft_tokenizer *tok, size_t *n_out);
 
-#define WEFT_TEXT_ADD_SPECIAL 1u /* what the post-processor or add_bos_token puts around a text */
-#define WEFT_TEXT_PARSE_SPECIAL                                                                    \
+#define WEFT_TOK_ADD_SPECIAL 1u /* what the post-processor or add_bos_token puts around a text */
+#define WEFT_TOK_PARSE_SPECIAL                                                                     \
     2u /* special tokens written out in the text become their ids; without                         \
           it they are ordinary text (added tokens that are not special are                         \
           recognised either way) */
@@ -57,14 +57,14 @@ const uint32_t *weft_text_eos(const weft_tokenizer *tok, size_t *n_out);
 /* Ids of `len` bytes, appended to a growing array the caller frees (*ids_out, *n_out; both reset on
  * entry). At most `max_ids`: WEFT_E_TOOBIG beyond. WEFT_E_TIMEOUT: the tokenizer's regular
  * expressions reached a bound of theirs on this text. */
-WEFT_MUST_CHECK weft_err weft_text_encode(const weft_tokenizer *tok, const char *text, size_t len,
-                                          uint32_t flags, size_t max_ids, uint32_t **ids_out,
-                                          size_t *n_out, struct weft_errmsg *why);
+WEFT_MUST_CHECK weft_err weft_tok_encode(const weft_tokenizer *tok, const char *text, size_t len,
+                                         uint32_t flags, size_t max_ids, uint32_t **ids_out,
+                                         size_t *n_out, struct weft_errmsg *why);
 
 /* The bytes one token stands for (any bytes, perhaps half a character); borrowed, not terminated.
  * For special tokens their written form. Unknown ids: empty. */
-const char *weft_text_token_bytes(const weft_tokenizer *tok, uint32_t id, size_t *len_out);
-bool weft_text_is_special(const weft_tokenizer *tok, uint32_t id);
+const char *weft_tok_token_bytes(const weft_tokenizer *tok, uint32_t id, size_t *len_out);
+bool weft_tok_is_special(const weft_tokenizer *tok, uint32_t id);
 
 /* ------------------------------------------------------------------------------ detokenizer --- */
 
@@ -131,8 +131,8 @@ struct weft_gen_defaults {
 };
 
 /* A missing file is not an error: everything unset. PROTO: a value is not a number. */
-WEFT_MUST_CHECK weft_err weft_text_gen_defaults(const char *model_path,
-                                                struct weft_gen_defaults *out,
-                                                struct weft_errmsg *why);
+WEFT_MUST_CHECK weft_err weft_tok_gen_defaults(const char *model_path,
+                                               struct weft_gen_defaults *out,
+                                               struct weft_errmsg *why);
 
 #endif

@@ -26,14 +26,14 @@ static struct core *make_core(void) {
                                       .max_logprobs = 20,
                                       .max_prompts = WEFT_PROMPTS_MAX,
                                       .max_logprob_bytes = 1 << 20};
-    WEFT_ASSERT(weft_text_open(path, &core.tok, &why) == WEFT_OK);
-    WEFT_ASSERT(weft_text_gen_defaults(path, &core.limits.defaults, &why) == WEFT_OK);
-    WEFT_ASSERT(weft_chat_find(path, &template, &why) == WEFT_OK && template);
-    struct weft_chat_specials specials = {weft_text_bos_token(core.tok),
-                                          weft_text_eos_token(core.tok)};
-    WEFT_ASSERT(weft_chat_new(template, strlen(template), &specials, &core.chat, &why) == WEFT_OK);
+    WEFT_ASSERT(weft_tok_open(path, &core.tok, &why) == WEFT_OK);
+    WEFT_ASSERT(weft_tok_gen_defaults(path, &core.limits.defaults, &why) == WEFT_OK);
+    WEFT_ASSERT(weft_tmpl_find(path, &template, &why) == WEFT_OK && template);
+    struct weft_tmpl_specials specials = {weft_tok_bos_token(core.tok),
+                                          weft_tok_eos_token(core.tok)};
+    WEFT_ASSERT(weft_tmpl_new(template, strlen(template), &specials, &core.chat, &why) == WEFT_OK);
     free(template);
-    core.limits.eos = weft_text_eos(core.tok, &core.limits.n_eos);
+    core.limits.eos = weft_tok_eos(core.tok, &core.limits.n_eos);
     return &core;
 }
 

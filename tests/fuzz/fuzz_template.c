@@ -17,17 +17,17 @@ static const char variables[] =
     "\"n\":[3,1,2],\"s\":\"a,b c\",\"add_generation_prompt\":true}";
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
-    static const struct weft_chat_message messages[] = {
+    static const struct weft_tmpl_message messages[] = {
         {"system", "Be brief.", 6, 9}, {"user", " Hi {{ x }} ", 4, 12}, {"assistant", "", 9, 0}};
     struct weft_errmsg why = {""};
-    weft_chat *chat;
-    weft_err err = weft_chat_new((const char *)bytes, n, NULL, &chat, &why);
+    weft_tmpl *chat;
+    weft_err err = weft_tmpl_new((const char *)bytes, n, NULL, &chat, &why);
     WEFT_ASSERT((err == WEFT_OK) == (chat != NULL));
     WEFT_ASSERT(!err || err == WEFT_E_NOMEM || why.text[0]);
     for (size_t k = 0; chat && k <= 3; k++) {
         struct weft_buf out;
         weft_buf_init(&out, 4096);
-        err = weft_chat_render(chat, messages, k, k % 2 == 0, &out, &why);
+        err = weft_tmpl_render(chat, messages, k, k % 2 == 0, &out, &why);
         WEFT_ASSERT(err == WEFT_OK || err == WEFT_E_INVAL || err == WEFT_E_TOOBIG);
         WEFT_ASSERT(out.len <= 4096);
         weft_buf_fini(&out);
@@ -38,12 +38,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
     if (chat) {
         struct weft_buf out;
         weft_buf_init(&out, 4096);
-        err = weft_chat_render_json(chat, vars, NULL, &out, &why);
+        err = weft_tmpl_render_json(chat, vars, NULL, &out, &why);
         WEFT_ASSERT(err == WEFT_OK || err == WEFT_E_INVAL || err == WEFT_E_TOOBIG);
         WEFT_ASSERT(out.len <= 4096);
         weft_buf_fini(&out);
     }
-    weft_chat_free(chat);
+    weft_tmpl_free(chat);
     return 0;
 }
 

@@ -25,13 +25,13 @@ static void check_text(const weft_tokenizer *tok, const char *text, size_t len, 
     struct weft_buf out;
     uint32_t *ids;
     size_t n;
-    weft_err err = weft_text_encode(tok, text, len, flags, IDS_MAX, &ids, &n, &why);
+    weft_err err = weft_tok_encode(tok, text, len, flags, IDS_MAX, &ids, &n, &why);
     WEFT_ASSERT(err == WEFT_OK || err == WEFT_E_TOOBIG || err == WEFT_E_TIMEOUT);
     WEFT_ASSERT(n <= IDS_MAX && (!err || (n == 0 && !ids)));
     weft_buf_init(&out, (size_t)1 << 26);
     weft_detok_init(&detok, tok, false);
     for (size_t i = 0; i < n; i++) {
-        WEFT_ASSERT(ids[i] < weft_text_vocab_size(tok));
+        WEFT_ASSERT(ids[i] < weft_tok_vocab_size(tok));
         weft_detok_push(&detok, ids[i], &out);
     }
     weft_detok_finish(&detok, &out);
@@ -46,7 +46,7 @@ static void check_text(const weft_tokenizer *tok, const char *text, size_t len, 
 static const weft_tokenizer *fable(void) {
     static weft_tokenizer *tok;
     if (!tok)
-        WEFT_ASSERT(weft_text_open(test_source_path("models/fable-6m"), &tok, NULL) == WEFT_OK);
+        WEFT_ASSERT(weft_tok_open(test_source_path("models/fable-6m"), &tok, NULL) == WEFT_OK);
     return tok;
 }
 
@@ -56,7 +56,7 @@ static void check_repeated(const uint8_t *bytes, size_t n) {
     weft_buf_init(&text, 1 << 16);
     while (text.len <= WEFTI_WORDS_TEXT_MIN)
         weft_buf_add(&text, bytes, n);
-    check_text(fable(), text.data, text.len, WEFT_TEXT_PARSE_SPECIAL, true);
+    check_text(fable(), text.data, text.len, WEFT_TOK_PARSE_SPECIAL, true);
     weft_buf_fini(&text);
 }
 
@@ -69,12 +69,12 @@ static void check_file(const uint8_t *bytes, size_t n, const char *name) {
     char *dir = test_dir_new(), path[4096];
     test_dir_write(dir, name, bytes, n);
     (void)snprintf(path, sizeof path, "%s%s", dir, strcmp(name, "t.gguf") == 0 ? "/t.gguf" : "");
-    weft_err err = weft_text_open(path, &tok, &why);
+    weft_err err = weft_tok_open(path, &tok, &why);
     test_dir_free(dir);
     WEFT_ASSERT((err == WEFT_OK) == (tok != NULL));
     WEFT_ASSERT(!err || why.text[0]);
-    if (tok) check_text(tok, text, sizeof text - 1, WEFT_TEXT_PARSE_SPECIAL, false);
-    weft_text_free(tok);
+    if (tok) check_text(tok, text, sizeof text - 1, WEFT_TOK_PARSE_SPECIAL, false);
+    weft_tok_free(tok);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
@@ -85,7 +85,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
     } else {
         if (n > TEXT_MAX) n = TEXT_MAX;
         check_text(fable(), (const char *)bytes, n, 0, true);
-        check_text(fable(), (const char *)bytes, n, WEFT_TEXT_PARSE_SPECIAL, true);
+        check_text(fable(), (const char *)bytes, n, WEFT_TOK_PARSE_SPECIAL, true);
         if (n > 1 && bytes[0] == '\f') check_repeated(bytes + 1, n - 1);
     }
     return 0;

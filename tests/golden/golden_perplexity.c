@@ -107,9 +107,9 @@ static void check_in(const char *folder, struct way way, double deviation) {
     size_t len, n_ids;
     uint32_t *ids, bos;
     char *text = read_text(drive_fixture("tests/data/valid.txt"), &len);
-    if (weft_text_open(folder, &tok, &why)) fail_msg("%s", why.text);
-    assert_true(weft_text_bos(tok, &bos));
-    if (weft_text_encode(tok, text, len, 0, SIZE_MAX, &ids, &n_ids, &why)) fail_msg("%s", why.text);
+    if (weft_tok_open(folder, &tok, &why)) fail_msg("%s", why.text);
+    assert_true(weft_tok_bos(tok, &bos));
+    if (weft_tok_encode(tok, text, len, 0, SIZE_MAX, &ids, &n_ids, &why)) fail_msg("%s", why.text);
     assert_int_equal(n_ids, (size_t)recorded(folder, "tokens"));
     double got = exp(mean_loss(&way, ids, n_ids, bos));
     double want = exp(recorded(folder, "nll"));
@@ -118,7 +118,7 @@ static void check_in(const char *folder, struct way way, double deviation) {
     assert_true(fabs(got / want - 1.0) < deviation);
     free(ids);
     free(text);
-    weft_text_free(tok);
+    weft_tok_free(tok);
 }
 
 static void check_perplexity(struct way way, double deviation) {

@@ -63,22 +63,22 @@ static size_t check_template(const char *name) {
     json_t *expected = load(expected_name);
     char *source = read_source(name, &len);
     struct weft_errmsg why = {""};
-    weft_chat *chat;
-    if (weft_chat_new(source, len, NULL, &chat, &why)) fail_msg("%s: %s", name, why.text);
+    weft_tmpl *chat;
+    if (weft_tmpl_new(source, len, NULL, &chat, &why)) fail_msg("%s: %s", name, why.text);
     assert_int_equal(json_object_size(expected), json_object_size(cases));
     for (void *at = json_object_iter(cases); at; at = json_object_iter_next(cases, at)) {
         const char *key = json_object_iter_key(at);
         struct weft_buf out;
         weft_buf_init(&out, 1 << 20);
         why.text[0] = '\0';
-        weft_err err = weft_chat_render_json(chat, json_object_iter_value(at), &now, &out, &why);
+        weft_err err = weft_tmpl_render_json(chat, json_object_iter_value(at), &now, &out, &why);
         if (!is_as_expected(json_object_get(expected, key), err, &out, &why)) {
             print_error("%s, %s: %s\n", name, key, err ? why.text : weft_buf_cstr(&out));
             n_wrong++;
         }
         weft_buf_fini(&out);
     }
-    weft_chat_free(chat);
+    weft_tmpl_free(chat);
     free(source);
     json_decref(expected);
     return n_wrong;

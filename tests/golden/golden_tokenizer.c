@@ -38,7 +38,7 @@ static const char *shared_path(const char *name) {
 static weft_tokenizer *open_tokenizer(const char *path) {
     struct weft_errmsg why = {""};
     weft_tokenizer *tok;
-    weft_err err = weft_text_open(path, &tok, &why);
+    weft_err err = weft_tok_open(path, &tok, &why);
     if (err) fail_msg("%s", why.text);
     return tok;
 }
@@ -49,7 +49,7 @@ static int compare(const weft_tokenizer *tok, const char *text, size_t len, uint
     struct weft_errmsg why = {""};
     uint32_t *ids;
     size_t n;
-    weft_err err = weft_text_encode(tok, text, len, flags, 1u << 20, &ids, &n, &why);
+    weft_err err = weft_tok_encode(tok, text, len, flags, 1u << 20, &ids, &n, &why);
     if (err) fail_msg("%s", why.text);
     int differs = n != json_array_size(want);
     for (size_t i = 0; i < n && !differs; i++)
@@ -99,13 +99,13 @@ static void check_goldens(const char *goldens, const char *model, const char *sp
         const char *bytes = json_string_value(text);
         size_t len = json_string_length(text);
         if (!plain) plain = special;
-        n_different += compare(tok, bytes, len, WEFT_TEXT_PARSE_SPECIAL, special);
+        n_different += compare(tok, bytes, len, WEFT_TOK_PARSE_SPECIAL, special);
         n_different += compare(tok, bytes, len, 0, plain);
         check_round_trip(tok, bytes, len, special);
         check_round_trip(tok, bytes, len, plain);
     }
     assert_int_equal(n_different, 0);
-    weft_text_free(tok);
+    weft_tok_free(tok);
     json_decref(root);
 }
 
@@ -155,7 +155,7 @@ static void check_sentence_piece(const json_t *texts, const json_t *ids, const c
     (void)printf("%s: %d texts, %d different\n", model, n_cases, n_different);
     assert_true(n_cases >= 40);
     assert_int_equal(n_different, 0);
-    weft_text_free(tok);
+    weft_tok_free(tok);
 }
 
 static void ids_of_sentence_piece_models_equal_its_own(void **state) {
@@ -236,7 +236,7 @@ static void check_vectors(const char *name) {
     (void)printf("%s: %d texts, %d different\n", name, n_cases, n_different);
     assert_true(n_cases >= 46);
     assert_int_equal(n_different, 0);
-    weft_text_free(tok);
+    weft_tok_free(tok);
     free(in);
     free(out);
 }

@@ -57,7 +57,7 @@ static void half_characters_wait_for_their_other_half(void **state) {
     weft_detok_push(&detok, grin[3], &out);
     assert_string_equal(weft_buf_cstr(&out), "\U0001f600");
     weft_buf_fini(&out);
-    weft_text_free(tok);
+    weft_tok_free(tok);
 }
 
 static void impossible_bytes_become_one_replacement_each_part(void **state) {
@@ -70,7 +70,7 @@ static void impossible_bytes_become_one_replacement_each_part(void **state) {
     EXPECT(tok, true, "\uFFFD\u00e9", 0xC3, 0xC3, 0xA9);
     EXPECT(tok, true, "x\uFFFD", 'x', 0xF0, 0x9F, 0x98); /* the end came first */
     EXPECT(tok, true, "\uFFFD\uFFFD", 0xF4, 0x90);       /* above U+10FFFF */
-    weft_text_free(tok);
+    weft_tok_free(tok);
 }
 
 static void special_tokens_are_shown_or_skipped(void **state) {
@@ -82,7 +82,7 @@ static void special_tokens_are_shown_or_skipped(void **state) {
     EXPECT(tok, false, "\uFFFD<s>\uFFFD", 0xC3, 256, 0xA9);
     EXPECT(tok, true, "\u00e9t\u00e9", 257);
     EXPECT(tok, true, "a", 'a', 9999, UINT32_MAX); /* unknown ids say nothing */
-    weft_text_free(tok);
+    weft_tok_free(tok);
 }
 
 static void the_first_space_of_sentence_piece_goes(void **state) {
@@ -112,7 +112,7 @@ static void the_first_space_of_sentence_piece_goes(void **state) {
     weft_detok_push(&detok, 1, &out);
     assert_string_equal(weft_buf_cstr(&out), " a");
     weft_buf_fini(&out);
-    weft_text_free(tok);
+    weft_tok_free(tok);
 }
 
 /* All bytes at once through the rule "one per maximal subpart" is the same as one by one. */
@@ -121,7 +121,7 @@ static void pieces_concatenate_to_the_whole(void **state) {
     uint64_t rand = weft_rand_test_seed();
     struct weft_errmsg why = {""};
     weft_tokenizer *tok;
-    if (weft_text_open(test_source_path("models/fable-6m"), &tok, &why)) fail_msg("%s", why.text);
+    if (weft_tok_open(test_source_path("models/fable-6m"), &tok, &why)) fail_msg("%s", why.text);
     weft_tokenizer *bytes = bytes_tokenizer();
     struct weft_buf pieces, whole;
     weft_buf_init(&pieces, 1 << 16);
@@ -137,7 +137,7 @@ static void pieces_concatenate_to_the_whole(void **state) {
             /* Half of them single bytes, so that characters do get torn. */
             uint32_t id = weft_rand_below(&rand, weft_rand_below(&rand, 2) ? 256 : 4096);
             size_t len, before = pieces.len;
-            const char *text = weft_text_token_bytes(tok, id, &len);
+            const char *text = weft_tok_token_bytes(tok, id, &len);
             weft_detok_push(&by_token, id, &pieces);
             assert_true(weft_utf8_valid(weft_buf_cstr(&pieces) + before, pieces.len - before));
             for (size_t k = 0; k < len; k++)
@@ -150,8 +150,8 @@ static void pieces_concatenate_to_the_whole(void **state) {
     }
     weft_buf_fini(&pieces);
     weft_buf_fini(&whole);
-    weft_text_free(bytes);
-    weft_text_free(tok);
+    weft_tok_free(bytes);
+    weft_tok_free(tok);
 }
 
 int main(void) {

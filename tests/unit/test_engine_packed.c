@@ -153,14 +153,14 @@ static void a_packed_model_has_its_text_with_it(void **state) {
         struct weft_errmsg why = {""};
         must_pack(paths[0], WEFT_ENG_DT_AUTO, paths[1]);
         for (size_t k = 0; k < 2; k++) {
-            if (weft_text_open(paths[k], &toks[k], &why)) fail_msg("%s", why.text);
-            if (weft_chat_find(paths[k], &templates[k], &why)) fail_msg("%s", why.text);
-            if (weft_text_gen_defaults(paths[k], &defaults[k], &why)) fail_msg("%s", why.text);
-            assert_int_equal(weft_text_encode(toks[k], text, sizeof text - 1,
-                                              WEFT_TEXT_ADD_SPECIAL | WEFT_TEXT_PARSE_SPECIAL, 100,
-                                              &ids[k], &n_ids[k], &why),
+            if (weft_tok_open(paths[k], &toks[k], &why)) fail_msg("%s", why.text);
+            if (weft_tmpl_find(paths[k], &templates[k], &why)) fail_msg("%s", why.text);
+            if (weft_tok_gen_defaults(paths[k], &defaults[k], &why)) fail_msg("%s", why.text);
+            assert_int_equal(weft_tok_encode(toks[k], text, sizeof text - 1,
+                                             WEFT_TOK_ADD_SPECIAL | WEFT_TOK_PARSE_SPECIAL, 100,
+                                             &ids[k], &n_ids[k], &why),
                              WEFT_OK);
-            (void)weft_text_eos(toks[k], &n_eos[k]);
+            (void)weft_tok_eos(toks[k], &n_eos[k]);
         }
         assert_int_equal(n_ids[0], n_ids[1]);
         assert_memory_equal(ids[0], ids[1], n_ids[0] * sizeof *ids[0]);
@@ -171,7 +171,7 @@ static void a_packed_model_has_its_text_with_it(void **state) {
         for (size_t k = 0; k < 2; k++) {
             free(ids[k]);
             free(templates[k]);
-            weft_text_free(toks[k]);
+            weft_tok_free(toks[k]);
         }
     }
 }

@@ -235,13 +235,13 @@ static int set_up(void **state) {
     config.request_timeout_ms = 0;
     core.config = &config;
     core.held_max = core.output_max = 1 << 20;
-    assert_int_equal(weft_text_open(path, &core.tok, &why), WEFT_OK);
+    assert_int_equal(weft_tok_open(path, &core.tok, &why), WEFT_OK);
     core.limits.model_name = "m";
     core.limits.max_logprobs = 20;
     core.limits.max_prompts = WEFT_PROMPTS_MAX;
     core.limits.max_logprob_bytes = 1 << 20;
-    core.limits.eos = weft_text_eos(core.tok, &core.limits.n_eos);
-    assert_int_equal(weft_text_gen_defaults("/nowhere", &core.limits.defaults, &why), WEFT_OK);
+    core.limits.eos = weft_tok_eos(core.tok, &core.limits.n_eos);
+    assert_int_equal(weft_tok_gen_defaults("/nowhere", &core.limits.defaults, &why), WEFT_OK);
     wefti_metrics_init(&core.metrics);
     assert_int_equal(weft_proto_decoder_new(&paper.decoder), WEFT_OK);
     assert_int_equal(wefti_up_init(&core, &link_of_paper, &why), WEFT_OK);
@@ -260,7 +260,7 @@ static int tear_down(void **state) {
     wefti_up_fini(&core); /* asserts that no job is open */
     wefti_metrics_fini(&core.metrics);
     weft_proto_decoder_free(paper.decoder);
-    weft_text_free(core.tok);
+    weft_tok_free(core.tok);
     return 0;
 }
 
@@ -287,7 +287,7 @@ static uint32_t encode(const char *text, uint32_t ids[32]) {
     struct weft_errmsg why;
     uint32_t *found;
     size_t n;
-    assert_int_equal(weft_text_encode(core.tok, text, strlen(text), 0, 32, &found, &n, &why),
+    assert_int_equal(weft_tok_encode(core.tok, text, strlen(text), 0, 32, &found, &n, &why),
                      WEFT_OK);
     memcpy(ids, found, n * sizeof *ids);
     free(found);
@@ -363,7 +363,7 @@ static void a_stream_shows_each_token_when_it_comes(void **state) {
     expect_stream(call, "", false);
     put_token(&submit, 0, 0, ids[0], WEFT_END_NONE);
     size_t len;
-    const char *first = weft_text_token_bytes(core.tok, ids[0], &len);
+    const char *first = weft_tok_token_bytes(core.tok, ids[0], &len);
     char want[64];
     (void)snprintf(want, sizeof want, "%.*s", (int)len, first);
     expect_stream(call, want, false);
@@ -527,9 +527,9 @@ static void a_stop_string_may_begin_but_not_end_within_min_tokens(void **state) 
 }
 
 static uint32_t token_of_byte(char byte) {
-    for (uint32_t id = 0; id < weft_text_vocab_size(core.tok); id++) {
+    for (uint32_t id = 0; id < weft_tok_vocab_size(core.tok); id++) {
         size_t len;
-        const char *bytes = weft_text_token_bytes(core.tok, id, &len);
+        const char *bytes = weft_tok_token_bytes(core.tok, id, &len);
         if (len == 1 && *bytes == byte) return id;
     }
     fail_msg("no token of one byte");
@@ -567,7 +567,7 @@ static void stop_tokens_are_counted_but_not_shown(void **state) {
     put_token(&submit, 0, 1, ids[0], WEFT_END_STOP);
     json_t *body = body_of(call, 1 << 16);
     size_t len;
-    const char *bytes = weft_text_token_bytes(core.tok, 40, &len);
+    const char *bytes = weft_tok_token_bytes(core.tok, 40, &len);
     assert_int_equal(strlen(text_of(choice_of(body, 0), "text")), len);
     assert_memory_equal(text_of(choice_of(body, 0), "text"), bytes, len);
     assert_int_equal(json_integer_value(json_object_get(choice_of(body, 0), "stop_reason")),
@@ -1136,7 +1136,7 @@ static void log_probabilities_are_bounded_where_they_are_held(void **state) {
                                    "message['role'] + '\n' + message['content'] + '<|im_end|>' + "
                                    "'\n'}}{% endfor %}{% if add_generation_prompt %}"
                                    "{{ '<|im_start|>assistant\n' }}{% endif %}";
-    if (weft_chat_new(template, strlen(template), NULL, &core.chat, &why)) fail_msg("%s", why.text);
+    if (weft_tmpl_new(template, strlen(template), NULL, &core.chat, &why)) fail_msg("%s", why.text);
     core.limits.max_logprob_bytes = 100 * LP_BYTES; /* the context leaves room for many more */
     static const char *const fields[] = {"", ",\"stream\":true"};
     for (size_t i = 0; i < 2; i++) {
@@ -1173,7 +1173,7 @@ static void log_probabilities_are_bounded_where_they_are_held(void **state) {
     call = begin_chat(",\"max_tokens\":101");
     assert_int_equal(call->error.status, 400);
     wefti_call_drop(call);
-    weft_chat_free(core.chat);
+    weft_tmpl_free(core.chat);
 }
 
 static void what_a_template_raises_is_the_400s_message(void **state) {
@@ -1182,12 +1182,12 @@ static void what_a_template_raises_is_the_400s_message(void **state) {
     static const char template[] = "{% for m in messages %}{% if m.role == 'user' %}"
                                    "{{ raise_exception('Roles must \"alternate\": ' ~ m.role) }}"
                                    "{% endif %}{% endfor %}";
-    if (weft_chat_new(template, strlen(template), NULL, &core.chat, &why)) fail_msg("%s", why.text);
+    if (weft_tmpl_new(template, strlen(template), NULL, &core.chat, &why)) fail_msg("%s", why.text);
     struct call *call = begin_chat("");
     assert_int_equal(call->error.status, 400);
     assert_string_equal(call->error.message, "Roles must \"alternate\": user");
     wefti_call_drop(call);
-    weft_chat_free(core.chat);
+    weft_tmpl_free(core.chat);
     core.chat = NULL;
 }
 

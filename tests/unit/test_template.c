@@ -13,18 +13,18 @@
 #include "template/template.h"
 #include "unit/model_files.h"
 
-static const struct weft_chat_specials fable = {{"<|begin_of_text|>", 17}, {"<|end_of_text|>", 15}};
+static const struct weft_tmpl_specials fable = {{"<|begin_of_text|>", 17}, {"<|end_of_text|>", 15}};
 
-static weft_chat *compile(const char *source) {
+static weft_tmpl *compile(const char *source) {
     struct weft_errmsg why = {""};
-    weft_chat *chat;
-    if (weft_chat_new(source, strlen(source), &fable, &chat, &why))
+    weft_tmpl *chat;
+    if (weft_tmpl_new(source, strlen(source), &fable, &chat, &why))
         fail_msg("%s: %s", source, why.text);
     return chat;
 }
 
-static struct weft_chat_message message(const char *role, const char *content) {
-    return (struct weft_chat_message){role, content, strlen(role), strlen(content)};
+static struct weft_tmpl_message message(const char *role, const char *content) {
+    return (struct weft_tmpl_message){role, content, strlen(role), strlen(content)};
 }
 
 /* --- against Jinja itself ----------------------------------------------------------------------
@@ -33,18 +33,18 @@ static struct weft_chat_message message(const char *role, const char *content) {
 static void check_case(const json_t *one) {
     const json_t *list = json_object_get(one, "messages"), *text = json_object_get(one, "text");
     const char *source = json_string_value(json_object_get(one, "template"));
-    struct weft_chat_message messages[8];
+    struct weft_tmpl_message messages[8];
     size_t n = json_array_size(list);
     assert_true(n <= 8);
     for (size_t i = 0; i < n; i++)
         messages[i] =
             message(json_string_value(json_object_get(json_array_get(list, i), "role")),
                     json_string_value(json_object_get(json_array_get(list, i), "content")));
-    weft_chat *chat = compile(source);
+    weft_tmpl *chat = compile(source);
     struct weft_errmsg why = {""};
     struct weft_buf out;
     weft_buf_init(&out, 1 << 16);
-    weft_err err = weft_chat_render(chat, messages, n, json_is_true(json_object_get(one, "prompt")),
+    weft_err err = weft_tmpl_render(chat, messages, n, json_is_true(json_object_get(one, "prompt")),
                                     &out, &why);
     if (text) {
         if (err) fail_msg("%s: %s", source, why.text);
@@ -55,7 +55,7 @@ static void check_case(const json_t *one) {
         if (strstr(source, "raise_exception")) assert_string_equal(why.text, raised);
     }
     weft_buf_fini(&out);
-    weft_chat_free(chat);
+    weft_tmpl_free(chat);
 }
 
 static void templates_render_as_jinja_renders_them(void **state) {
@@ -77,10 +77,10 @@ static bool render_feature(const json_t *root, const json_t *one, struct weft_bu
         strptime(json_string_value(json_object_get(root, "now")), "%Y-%m-%dT%H:%M:%S", &now));
     assert_true(timegm(&now) > 0);
     const char *source = json_string_value(json_object_get(one, "template"));
-    weft_chat *chat;
-    weft_err err = weft_chat_new(source, strlen(source), &fable, &chat, why);
-    if (!err) err = weft_chat_render_json(chat, json_object_get(root, "variables"), &now, out, why);
-    weft_chat_free(chat);
+    weft_tmpl *chat;
+    weft_err err = weft_tmpl_new(source, strlen(source), &fable, &chat, why);
+    if (!err) err = weft_tmpl_render_json(chat, json_object_get(root, "variables"), &now, out, why);
+    weft_tmpl_free(chat);
     return !err;
 }
 
@@ -116,17 +116,17 @@ static void the_template_is_found_where_models_keep_it(void **state) {
     static const char *const paths[] = {"models/fable-6m", "tests/data/fable-6m-q8_0.gguf"};
     for (size_t i = 0; i < 2; i++) {
         char *source;
-        assert_int_equal(weft_chat_find(test_source_path(paths[i]), &source, NULL), WEFT_OK);
+        assert_int_equal(weft_tmpl_find(test_source_path(paths[i]), &source, NULL), WEFT_OK);
         assert_non_null(source);
-        weft_chat *chat = compile(source);
-        struct weft_chat_message one = message("user", "Hello");
+        weft_tmpl *chat = compile(source);
+        struct weft_tmpl_message one = message("user", "Hello");
         struct weft_buf out;
         weft_buf_init(&out, 1 << 16);
-        assert_int_equal(weft_chat_render(chat, &one, 1, true, &out, NULL), WEFT_OK);
+        assert_int_equal(weft_tmpl_render(chat, &one, 1, true, &out, NULL), WEFT_OK);
         assert_string_equal(weft_buf_cstr(&out), "<|begin_of_text|><|im_start|>user\nHello"
                                                  "<|im_end|>\n<|im_start|>assistant\n");
         weft_buf_fini(&out);
-        weft_chat_free(chat);
+        weft_tmpl_free(chat);
         free(source);
     }
 }
@@ -138,20 +138,20 @@ static void write_file(const char *dir, const char *name, const char *text) {
 static void a_list_of_templates_has_a_default_and_a_file_goes_first(void **state) {
     (void)state;
     char *dir = test_dir_new(), *source;
-    assert_int_equal(weft_chat_find(dir, &source, NULL), WEFT_OK);
+    assert_int_equal(weft_tmpl_find(dir, &source, NULL), WEFT_OK);
     assert_null(source);
     write_file(dir, "chat_template.json", "{\"chat_template\":\"j\"}");
-    assert_int_equal(weft_chat_find(dir, &source, NULL), WEFT_OK);
+    assert_int_equal(weft_tmpl_find(dir, &source, NULL), WEFT_OK);
     assert_string_equal(source, "j");
     free(source);
     write_file(dir, "tokenizer_config.json",
                "{\"chat_template\":[{\"name\":\"tool_use\",\"template\":\"t\"},"
                "{\"name\":\"default\",\"template\":\"d\"}]}");
-    assert_int_equal(weft_chat_find(dir, &source, NULL), WEFT_OK);
+    assert_int_equal(weft_tmpl_find(dir, &source, NULL), WEFT_OK);
     assert_string_equal(source, "d");
     free(source);
     write_file(dir, "chat_template.jinja", "file");
-    assert_int_equal(weft_chat_find(dir, &source, NULL), WEFT_OK);
+    assert_int_equal(weft_tmpl_find(dir, &source, NULL), WEFT_OK);
     assert_string_equal(source, "file");
     free(source);
     test_dir_free(dir);
@@ -200,8 +200,8 @@ static void unsupported_constructs_are_named_with_their_line(void **state) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct weft_errmsg why = {""};
-        weft_chat *chat;
-        weft_err err = weft_chat_new(cases[i].source, strlen(cases[i].source), &fable, &chat, &why);
+        weft_tmpl *chat;
+        weft_err err = weft_tmpl_new(cases[i].source, strlen(cases[i].source), &fable, &chat, &why);
         assert_null(chat);
         if (err != cases[i].err || !strstr(why.text, cases[i].named))
             fail_msg("%s: %d: %s", cases[i].source, (int)err, why.text);
@@ -210,14 +210,14 @@ static void unsupported_constructs_are_named_with_their_line(void **state) {
 
 /* A source of `n` copies of `part` between `head` and `tail`. */
 static weft_err compile_repeated(const char *head, const char *part, size_t n, const char *tail,
-                                 weft_chat **chat_out) {
+                                 weft_tmpl **chat_out) {
     struct weft_buf source;
     weft_buf_init(&source, 1 << 21);
     weft_buf_add_str(&source, head);
     for (size_t i = 0; i < n; i++)
         weft_buf_add_str(&source, part);
     weft_buf_add_str(&source, tail);
-    weft_err err = weft_chat_new(weft_buf_cstr(&source), source.len, &fable, chat_out, NULL);
+    weft_err err = weft_tmpl_new(weft_buf_cstr(&source), source.len, &fable, chat_out, NULL);
     weft_buf_fini(&source);
     return err;
 }
@@ -250,14 +250,14 @@ static void deep_templates_are_refused_not_recursed_into(void **state) {
         {"", "{% set a %}", ""},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        weft_chat *chat;
+        weft_tmpl *chat;
         weft_err err = compile_repeated(cases[i].head, cases[i].part, 20000, cases[i].tail, &chat);
         assert_int_equal(err, WEFT_E_UNSUPPORTED);
         assert_null(chat);
     }
-    weft_chat *chat;
+    weft_tmpl *chat;
     assert_int_equal(compile_repeated("", "{{ '' }}", 20000, "", &chat), WEFT_OK);
-    weft_chat_free(chat);
+    weft_tmpl_free(chat);
     assert_int_equal(compile_repeated("", "0123456789abcdef", 1 << 16, "x", &chat), WEFT_E_TOOBIG);
 }
 
@@ -267,20 +267,20 @@ static void deep_templates_are_refused_not_recursed_into(void **state) {
 static char bounded_why[sizeof(((struct weft_errmsg *)0)->text)]; /* of the last one */
 
 static weft_err render_bounded(const char *source, size_t n_messages, size_t max_bytes) {
-    weft_chat *chat = compile(source);
-    struct weft_chat_message *messages = calloc(n_messages + 1, sizeof *messages);
+    weft_tmpl *chat = compile(source);
+    struct weft_tmpl_message *messages = calloc(n_messages + 1, sizeof *messages);
     assert_non_null(messages);
     for (size_t i = 0; i < n_messages; i++)
         messages[i] = message("user", "0123456789");
     struct weft_errmsg why = {""};
     struct weft_buf out;
     weft_buf_init(&out, max_bytes);
-    weft_err err = weft_chat_render(chat, messages, n_messages, true, &out, &why);
+    weft_err err = weft_tmpl_render(chat, messages, n_messages, true, &out, &why);
     assert_true(!err || why.text[0]);
     memcpy(bounded_why, why.text, sizeof why.text);
     weft_buf_fini(&out);
     free(messages);
-    weft_chat_free(chat);
+    weft_tmpl_free(chat);
     return err;
 }
 
@@ -402,16 +402,16 @@ static void long_conversations_are_rendered_in_bounded_memory(void **state) {
 
 static void texts_of_messages_are_written_as_they_are(void **state) {
     (void)state;
-    weft_chat *chat = compile("{% for m in messages %}{{ m.content }}{% endfor %}");
+    weft_tmpl *chat = compile("{% for m in messages %}{{ m.content }}{% endfor %}");
     static const char content[] = "{{ bos_token }}\0\xff{% raise %}";
-    struct weft_chat_message one = {"user", content, 4, sizeof content - 1};
+    struct weft_tmpl_message one = {"user", content, 4, sizeof content - 1};
     struct weft_buf out;
     weft_buf_init(&out, 100);
-    assert_int_equal(weft_chat_render(chat, &one, 1, false, &out, NULL), WEFT_OK);
+    assert_int_equal(weft_tmpl_render(chat, &one, 1, false, &out, NULL), WEFT_OK);
     assert_int_equal(out.len, sizeof content - 1);
     assert_memory_equal(out.data, content, sizeof content - 1);
     weft_buf_fini(&out);
-    weft_chat_free(chat);
+    weft_tmpl_free(chat);
 }
 
 int main(void) {

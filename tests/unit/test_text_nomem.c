@@ -69,9 +69,9 @@ static void repeat_until_it_works(call_fn call, const void *arg) {
 
 static weft_err open_path(const void *path, struct weft_errmsg *why) {
     weft_tokenizer *tok;
-    weft_err err = weft_text_open(path, &tok, why);
+    weft_err err = weft_tok_open(path, &tok, why);
     assert_true((err == WEFT_OK) == (tok != NULL));
-    weft_text_free(tok);
+    weft_tok_free(tok);
     return err;
 }
 
@@ -107,8 +107,8 @@ static weft_err encode(const void *tok, struct weft_errmsg *why) {
     uint32_t *ids;
     size_t n;
     weft_err err =
-        weft_text_encode(tok, text, sizeof text - 1,
-                         WEFT_TEXT_ADD_SPECIAL | WEFT_TEXT_PARSE_SPECIAL, 1000, &ids, &n, why);
+        weft_tok_encode(tok, text, sizeof text - 1, WEFT_TOK_ADD_SPECIAL | WEFT_TOK_PARSE_SPECIAL,
+                        1000, &ids, &n, why);
     assert_true(!err || (!ids && n == 0));
     free(ids);
     return err;
@@ -117,13 +117,13 @@ static weft_err encode(const void *tok, struct weft_errmsg *why) {
 static void encoding_survives_each_refusal(void **state) {
     (void)state;
     weft_tokenizer *tok;
-    assert_int_equal(weft_text_open(test_source_path("models/fable-6m"), &tok, NULL), WEFT_OK);
+    assert_int_equal(weft_tok_open(test_source_path("models/fable-6m"), &tok, NULL), WEFT_OK);
     repeat_until_it_works(encode, tok);
-    weft_text_free(tok);
-    assert_int_equal(weft_text_open(test_source_path("tests/data/spm/unigram"), &tok, NULL),
+    weft_tok_free(tok);
+    assert_int_equal(weft_tok_open(test_source_path("tests/data/spm/unigram"), &tok, NULL),
                      WEFT_OK);
     repeat_until_it_works(encode, tok);
-    weft_text_free(tok);
+    weft_tok_free(tok);
     static const char *const words[] = {"a", "aa", NULL};
     tok = text_open(&(struct text_parts){
         .words = words,
@@ -131,7 +131,7 @@ static void encoding_survives_each_refusal(void **state) {
         .normalizer = "{\"type\":\"NFKC\"}",
         .pre_tokenizer = "{\"type\":\"Metaspace\",\"replacement\":\"\u2581\"}"});
     repeat_until_it_works(encode, tok);
-    weft_text_free(tok);
+    weft_tok_free(tok);
 }
 
 /* 8 MB of one letter against a limit of 100 ids. Whatever stands before merging, no block is larger
@@ -162,11 +162,11 @@ static void a_text_that_cannot_fit_takes_no_more_memory_than_itself(void **state
         uint32_t *ids;
         size_t n;
         largest = 0;
-        assert_int_equal(weft_text_encode(tok, text, LEN, 0, LIMIT, &ids, &n, &why), WEFT_E_TOOBIG);
+        assert_int_equal(weft_tok_encode(tok, text, LEN, 0, LIMIT, &ids, &n, &why), WEFT_E_TOOBIG);
         assert_string_equal(why.text, "the text has more than 100 tokens");
         print_message("    largest block: %zu\n", largest);
         assert_true(largest <= (size_t)2 * LEN);
-        weft_text_free(tok);
+        weft_tok_free(tok);
     }
     /* What becomes nothing at all, or one token, fits all the same. */
     static const char *const fused[] = {"", "\"unk_token\":\"aa\",\"fuse_unk\":true,"};
@@ -175,11 +175,11 @@ static void a_text_that_cannot_fit_takes_no_more_memory_than_itself(void **state
         uint32_t *ids;
         size_t n;
         largest = 0;
-        assert_int_equal(weft_text_encode(tok, text, LEN, 0, LIMIT, &ids, &n, NULL), WEFT_OK);
+        assert_int_equal(weft_tok_encode(tok, text, LEN, 0, LIMIT, &ids, &n, NULL), WEFT_OK);
         assert_int_equal(n, i);
         assert_true(largest <= (size_t)2 * LEN);
         free(ids);
-        weft_text_free(tok);
+        weft_tok_free(tok);
     }
     free(text);
 }
@@ -190,16 +190,16 @@ static weft_err chat(const void *unused, struct weft_errmsg *why) {
                                  "{% set x %}{{ f('a') | trim }}{% endset %}{% set x = x ~ 1 %}"
                                  "{% for m in messages %}{% set y = x + 'b' %}"
                                  "{{ y + m.content }}{% endfor %}";
-    static const struct weft_chat_message messages[] = {{"user", "Hi", 4, 2}, {"user", "Ho", 4, 2}};
-    weft_chat *compiled;
-    weft_err err = weft_chat_new(source, sizeof source - 1, NULL, &compiled, why);
+    static const struct weft_tmpl_message messages[] = {{"user", "Hi", 4, 2}, {"user", "Ho", 4, 2}};
+    weft_tmpl *compiled;
+    weft_err err = weft_tmpl_new(source, sizeof source - 1, NULL, &compiled, why);
     if (err) return err;
     struct weft_buf out;
     weft_buf_init(&out, 1000);
-    err = weft_chat_render(compiled, messages, 2, true, &out, why);
+    err = weft_tmpl_render(compiled, messages, 2, true, &out, why);
     if (!err) assert_string_equal(weft_buf_cstr(&out), "a1bHia1bHo");
     weft_buf_fini(&out);
-    weft_chat_free(compiled);
+    weft_tmpl_free(compiled);
     return err;
 }
 
@@ -231,7 +231,7 @@ static weft_err stop(const void *unused, struct weft_errmsg *why) {
 
 static weft_err find(const void *path, struct weft_errmsg *why) {
     char *source;
-    weft_err err = weft_chat_find(path, &source, why);
+    weft_err err = weft_tmpl_find(path, &source, why);
     assert_true(!err == (source != NULL));
     free(source);
     return err;
@@ -240,9 +240,9 @@ static weft_err find(const void *path, struct weft_errmsg *why) {
 static void the_rest_survives_each_refusal(void **state) {
     (void)state;
     weft_tokenizer *tok;
-    assert_int_equal(weft_text_open(test_source_path("models/fable-6m"), &tok, NULL), WEFT_OK);
+    assert_int_equal(weft_tok_open(test_source_path("models/fable-6m"), &tok, NULL), WEFT_OK);
     repeat_until_it_works(chat, NULL);
-    weft_text_free(tok);
+    weft_tok_free(tok);
     repeat_until_it_works(stop, NULL);
     repeat_until_it_works(find, test_source_path("models/fable-6m"));
     repeat_until_it_works(find, test_source_path("tests/data/fable-6m-q8_0.gguf"));

@@ -25,14 +25,14 @@ static void ends_of_generation_come_from_the_files(void **state) {
         weft_tokenizer *tok = text_open_path(paths[i]);
         size_t n;
         uint32_t bos;
-        const uint32_t *eos = weft_text_eos(tok, &n);
+        const uint32_t *eos = weft_tok_eos(tok, &n);
         assert_int_equal(n, 2);
         assert_int_equal(eos[0], 4092);
         assert_int_equal(eos[1], 4094);
-        assert_true(weft_text_bos(tok, &bos));
+        assert_true(weft_tok_bos(tok, &bos));
         assert_int_equal(bos, 4091);
-        text_expect(tok, "Hello", WEFT_TEXT_ADD_SPECIAL, "4091 39 498 78");
-        weft_text_free(tok);
+        text_expect(tok, "Hello", WEFT_TOK_ADD_SPECIAL, "4091 39 498 78");
+        weft_tok_free(tok);
     }
 }
 
@@ -45,12 +45,12 @@ static void expect_eos(const char *dir, const char *want) {
     weft_tokenizer *tok;
     char got[64] = "";
     size_t n, len = 0;
-    if (weft_text_open(dir, &tok, &why)) fail_msg("%s", why.text);
-    const uint32_t *eos = weft_text_eos(tok, &n);
+    if (weft_tok_open(dir, &tok, &why)) fail_msg("%s", why.text);
+    const uint32_t *eos = weft_tok_eos(tok, &n);
     for (size_t i = 0; i < n; i++)
         len += (size_t)snprintf(got + len, sizeof got - len, "%s%u", i ? " " : "", eos[i]);
     assert_string_equal(got, want);
-    weft_text_free(tok);
+    weft_tok_free(tok);
 }
 
 static void every_file_may_name_an_end_and_each_counts_once(void **state) {
@@ -84,7 +84,7 @@ static void integers_beyond_63_bits_are_no_hindrance(void **state) {
                "{\"max_length\":1000000000000000019884624838656,\"top_k\":20}");
     write_text(dir, "config.json", "{\"eos_token_id\":1000000000000000019884624838656}");
     expect_eos(dir, "1");
-    assert_int_equal(weft_text_gen_defaults(dir, &got, &why), WEFT_OK);
+    assert_int_equal(weft_tok_gen_defaults(dir, &got, &why), WEFT_OK);
     assert_int_equal(got.top_k, 20);
     test_dir_free(dir);
 }
@@ -103,11 +103,11 @@ static void fifos_and_devices_are_refused_and_not_waited_for(void **state) {
             (void)unlink(path);
             int rc = device ? symlink("/dev/zero", path) : mkfifo(path, 0600);
             assert_int_equal(rc, 0);
-            weft_err err = i < 3 ? weft_text_open(dir, &tok, &why) : WEFT_E_PROTO;
+            weft_err err = i < 3 ? weft_tok_open(dir, &tok, &why) : WEFT_E_PROTO;
             assert_int_equal(err, WEFT_E_PROTO);
             assert_null(tok);
-            if (i == 2) assert_int_equal(weft_text_gen_defaults(dir, &got, &why), WEFT_E_PROTO);
-            if (i % 2) assert_int_equal(weft_chat_find(dir, &source, &why), WEFT_E_PROTO);
+            if (i == 2) assert_int_equal(weft_tok_gen_defaults(dir, &got, &why), WEFT_E_PROTO);
+            if (i % 2) assert_int_equal(weft_tmpl_find(dir, &source, &why), WEFT_E_PROTO);
             if (!strstr(why.text, "is not a regular file")) fail_msg("%s", why.text);
             test_dir_free(dir);
         }
@@ -118,33 +118,33 @@ static void tokens_have_bytes_and_others_none(void **state) {
     (void)state;
     weft_tokenizer *tok = text_open_path("models/fable-6m");
     size_t len;
-    const char *bytes = weft_text_token_bytes(tok, 4094, &len);
+    const char *bytes = weft_tok_token_bytes(tok, 4094, &len);
     assert_int_equal(len, 10);
     assert_memory_equal(bytes, "<|im_end|>", 10);
-    assert_true(weft_text_is_special(tok, 4094));
-    assert_false(weft_text_is_special(tok, 4096));
-    (void)weft_text_token_bytes(tok, 4096, &len);
+    assert_true(weft_tok_is_special(tok, 4094));
+    assert_false(weft_tok_is_special(tok, 4096));
+    (void)weft_tok_token_bytes(tok, 4096, &len);
     assert_int_equal(len, 0);
-    (void)weft_text_token_bytes(tok, UINT32_MAX, &len);
+    (void)weft_tok_token_bytes(tok, UINT32_MAX, &len);
     assert_int_equal(len, 0);
-    weft_text_free(tok);
+    weft_tok_free(tok);
 }
 
 static void sampling_defaults_come_from_generation_config(void **state) {
     (void)state;
     struct weft_gen_defaults got;
     struct weft_errmsg why = {""};
-    assert_int_equal(weft_text_gen_defaults(test_source_path("models/fable-6m"), &got, &why),
+    assert_int_equal(weft_tok_gen_defaults(test_source_path("models/fable-6m"), &got, &why),
                      WEFT_OK);
     assert_true(got.temperature == 0.8 && got.top_p == 0.95);
     assert_true(got.min_p != got.min_p && got.repetition_penalty != got.repetition_penalty);
     assert_true(got.top_k == -1 && got.max_new_tokens == -1);
-    assert_int_equal(weft_text_gen_defaults("/nonexistent", &got, &why), WEFT_OK);
+    assert_int_equal(weft_tok_gen_defaults("/nonexistent", &got, &why), WEFT_OK);
     assert_true(got.temperature != got.temperature);
     char *dir = test_dir_new();
     static const char wrong[] = "{\"top_k\":\"many\"}";
     test_dir_write(dir, "generation_config.json", wrong, sizeof wrong - 1);
-    assert_int_equal(weft_text_gen_defaults(dir, &got, &why), WEFT_E_PROTO);
+    assert_int_equal(weft_tok_gen_defaults(dir, &got, &why), WEFT_E_PROTO);
     assert_non_null(strstr(why.text, "generation_config.json: top_k"));
     test_dir_free(dir);
 }
@@ -156,13 +156,13 @@ static void sampling_defaults_that_no_sampler_can_use_are_ignored(void **state) 
     struct weft_errmsg why = {""};
     write_text(dir, "generation_config.json",
                "{\"top_k\":-1,\"temperature\":0,\"top_p\":1.0,\"max_new_tokens\":7.0}");
-    assert_int_equal(weft_text_gen_defaults(dir, &got, &why), WEFT_OK);
+    assert_int_equal(weft_tok_gen_defaults(dir, &got, &why), WEFT_OK);
     assert_int_equal(got.top_k, -1); /* off, as where nothing is said */
     assert_true(got.temperature == 0 && got.top_p == 1 && got.max_new_tokens == 7);
     write_text(dir, "generation_config.json",
                "{\"top_k\":-5,\"temperature\":-1,\"top_p\":0,\"min_p\":1.5,"
                "\"repetition_penalty\":0,\"max_new_tokens\":2.5}");
-    assert_int_equal(weft_text_gen_defaults(dir, &got, &why), WEFT_OK);
+    assert_int_equal(weft_tok_gen_defaults(dir, &got, &why), WEFT_OK);
     assert_true(got.top_k == -1 && got.max_new_tokens == -1);
     assert_true(isnan(got.temperature) && isnan(got.top_p) && isnan(got.min_p));
     assert_true(isnan(got.repetition_penalty));
@@ -267,8 +267,8 @@ static void malformed_files_are_refused(void **state) {
         assert_non_null(strstr(why.text, "tokenizer.json"));
     }
     weft_tokenizer *tok;
-    assert_int_equal(weft_text_open("/nonexistent", &tok, NULL), WEFT_E_NOTFOUND);
-    assert_int_equal(weft_text_open("/nonexistent.gguf", &tok, NULL), WEFT_E_NOTFOUND);
+    assert_int_equal(weft_tok_open("/nonexistent", &tok, NULL), WEFT_E_NOTFOUND);
+    assert_int_equal(weft_tok_open("/nonexistent.gguf", &tok, NULL), WEFT_E_NOTFOUND);
 }
 
 int main(void) {

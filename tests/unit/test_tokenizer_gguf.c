@@ -80,10 +80,10 @@ static void sentence_piece_merges_by_score_and_falls_back_to_bytes(void **state)
     text_expect(tok, "aaaa", 0, "6 9 4");
     text_expect(tok, " ab", 0, "3 8"); /* one space more in front */
     text_expect(tok, "", 0, "");
-    text_expect(tok, "ab", WEFT_TEXT_ADD_SPECIAL, "1 8");
+    text_expect(tok, "ab", WEFT_TOK_ADD_SPECIAL, "1 8");
     text_expect(tok, "\u00e9", 0, "3 208 182"); /* 13 + C3, 13 + A9 */
     text_expect(tok, "ab<tool>ab", 0, "8 10 8");
-    text_expect(tok, "</s>ab", WEFT_TEXT_PARSE_SPECIAL, "2 8");
+    text_expect(tok, "</s>ab", WEFT_TOK_PARSE_SPECIAL, "2 8");
     text_expect(tok, "<s>", 0, "3 73 128 75"); /* never by merging */
     struct weft_buf out;
     weft_buf_init(&out, 100);
@@ -91,11 +91,11 @@ static void sentence_piece_merges_by_score_and_falls_back_to_bytes(void **state)
     assert_string_equal(weft_buf_cstr(&out), "ab a\u00e9a");
     weft_buf_fini(&out);
     size_t n;
-    const uint32_t *eos = weft_text_eos(tok, &n);
+    const uint32_t *eos = weft_tok_eos(tok, &n);
     assert_int_equal(n, 2);
     assert_int_equal(eos[0], 2);
     assert_int_equal(eos[1], 11); /* <|im_end|>, by its name */
-    weft_text_free(tok);
+    weft_tok_free(tok);
 }
 
 static void sentence_piece_without_a_space_in_front(void **state) {
@@ -111,7 +111,7 @@ static void sentence_piece_without_a_space_in_front(void **state) {
     gguf_put(&b.kvs, 1, 1);
     gguf_words(&b, sp_words, sizeof sp_words / sizeof *sp_words, true);
     weft_tokenizer *tok = open_gguf(&b);
-    text_expect(tok, "ab ab", WEFT_TEXT_ADD_SPECIAL, "7 8 2");
+    text_expect(tok, "ab ab", WEFT_TOK_ADD_SPECIAL, "7 8 2");
     uint64_t rand = weft_rand_test_seed();
     struct weft_buf want, got;
     weft_buf_init(&want, 1 << 16);
@@ -130,7 +130,7 @@ static void sentence_piece_without_a_space_in_front(void **state) {
     }
     weft_buf_fini(&want);
     weft_buf_fini(&got);
-    weft_text_free(tok);
+    weft_tok_free(tok);
 }
 
 static void put_strings(struct gguf_builder *b, const char *key, const char *const *texts,
@@ -159,8 +159,8 @@ static void the_name_of_a_split_says_whether_merges_are_ignored_and_bos_added(vo
         put_strings(&b, "tokenizer.ggml.tokens", tokens, 5);
         put_strings(&b, "tokenizer.ggml.merges", NULL, 0);
         weft_tokenizer *tok = open_gguf(&b);
-        text_expect(tok, "abc", WEFT_TEXT_ADD_SPECIAL, cases[i].want);
-        weft_text_free(tok);
+        text_expect(tok, "abc", WEFT_TOK_ADD_SPECIAL, cases[i].want);
+        weft_tok_free(tok);
     }
 }
 
@@ -181,13 +181,13 @@ static void gguf_files_need_no_suffix_and_folders_may_have_one(void **state) {
     gguf_finish(&b, &bytes);
     test_dir_write(dir, "sha256-0123", bytes.data, bytes.len);
     (void)snprintf(path, sizeof path, "%s/sha256-0123", dir);
-    if (weft_text_open(path, &tok, &why)) fail_msg("%s", why.text);
+    if (weft_tok_open(path, &tok, &why)) fail_msg("%s", why.text);
     text_expect(tok, "ab", 0, "8");
-    weft_text_free(tok);
-    assert_int_equal(weft_chat_find(path, &source, &why), WEFT_OK);
+    weft_tok_free(tok);
+    assert_int_equal(weft_tmpl_find(path, &source, &why), WEFT_OK);
     assert_string_equal(source, "from the file");
     free(source);
-    assert_int_equal(weft_text_gen_defaults(path, &got, &why), WEFT_OK);
+    assert_int_equal(weft_tok_gen_defaults(path, &got, &why), WEFT_OK);
     gguf_fini(&b);
     weft_buf_fini(&bytes);
     test_dir_free(dir);
@@ -195,14 +195,14 @@ static void gguf_files_need_no_suffix_and_folders_may_have_one(void **state) {
     dir = text_small_folder();
     (void)snprintf(path, sizeof path, "%s.gguf", dir);
     assert_int_equal(rename(dir, path), 0);
-    if (weft_text_open(path, &tok, &why)) fail_msg("%s", why.text);
-    weft_text_free(tok);
+    if (weft_tok_open(path, &tok, &why)) fail_msg("%s", why.text);
+    weft_tok_free(tok);
     assert_int_equal(rename(path, dir), 0);
     test_dir_write(dir, "config.json", "{}", 2);
     (void)snprintf(path, sizeof path, "%s/config.json", dir);
-    if (weft_text_open(path, &tok, &why)) fail_msg("%s", why.text);
+    if (weft_tok_open(path, &tok, &why)) fail_msg("%s", why.text);
     text_expect(tok, "a", 0, "3");
-    weft_text_free(tok);
+    weft_tok_free(tok);
     test_dir_free(dir);
 }
 

@@ -28,7 +28,7 @@ static void lower_rank_merges_first_and_left_before_right(void **state) {
     text_expect(tok, "aaaaa", 0, "6 6 0");
     text_expect(tok, "aab", 0, "0 4"); /* a b before a a */
     text_expect(tok, "", 0, "");
-    weft_text_free(tok);
+    weft_tok_free(tok);
 }
 
 static void whole_pieces_bypass_merges_only_where_told(void **state) {
@@ -37,12 +37,12 @@ static void whole_pieces_bypass_merges_only_where_told(void **state) {
     struct text_parts parts = {.words = words};
     weft_tokenizer *tok = text_open(&parts);
     text_expect(tok, "abc", 0, "0 1 2");
-    weft_text_free(tok);
+    weft_tok_free(tok);
     parts.options = "\"ignore_merges\":true,";
     tok = text_open(&parts);
     text_expect(tok, "abc", 0, "3");
     text_expect(tok, "abca", 0, "0 1 2 0");
-    weft_text_free(tok);
+    weft_tok_free(tok);
 }
 
 static void unknown_characters_become_bytes_unknown_tokens_or_nothing(void **state) {
@@ -51,15 +51,15 @@ static void unknown_characters_become_bytes_unknown_tokens_or_nothing(void **sta
     struct text_parts parts = {.words = words};
     weft_tokenizer *tok = text_open(&parts);
     text_expect(tok, "axxb", 0, "0 2");
-    weft_text_free(tok);
+    weft_tok_free(tok);
     parts.options = "\"unk_token\":\"<unk>\",";
     tok = text_open(&parts);
     text_expect(tok, "ax\u00e9b", 0, "0 1 1 2");
-    weft_text_free(tok);
+    weft_tok_free(tok);
     parts.options = "\"unk_token\":\"<unk>\",\"fuse_unk\":true,";
     tok = text_open(&parts);
     text_expect(tok, "ax\u00e9bx", 0, "0 1 2 1");
-    weft_text_free(tok);
+    weft_tok_free(tok);
 
     char text[256][8];
     const char *fallback[259] = {"a", "<unk>"};
@@ -71,7 +71,7 @@ static void unknown_characters_become_bytes_unknown_tokens_or_nothing(void **sta
     parts.options = "\"unk_token\":\"<unk>\",\"byte_fallback\":true,";
     tok = text_open(&parts);
     text_expect(tok, "a\u00e9", 0, "0 197 171"); /* C3 A9 */
-    weft_text_free(tok);
+    weft_tok_free(tok);
 }
 
 static void byte_level_text_may_hold_any_bytes(void **state) {
@@ -83,7 +83,7 @@ static void byte_level_text_may_hold_any_bytes(void **state) {
     text_expect(tok, "\xff", 0, "239 191 189"); /* U+FFFD */
     text_expect(tok, "\xe2\x82", 0, "239 191 189");
     text_expect(tok, "x\xed\xa0\x80y", 0, "120 239 191 189 239 191 189 239 191 189 121");
-    weft_text_free(tok);
+    weft_tok_free(tok);
 }
 
 /* What the priority queue computes, written as plainly as possible. */
@@ -166,7 +166,7 @@ static void words_of_any_length_merge_as_the_naive_way_does(void **state) {
     }
     json_decref(naive.ranks);
     json_decref(naive.root);
-    weft_text_free(tok);
+    weft_tok_free(tok);
 }
 
 /* --- cuts in front of U+2581 -------------------------------------------------------------------
@@ -274,7 +274,7 @@ static void merges_across_spaces_are_found_where_there_are_any(void **state) {
             assert_memory_equal(ids, want, n * sizeof *ids);
             free(ids);
         }
-        weft_text_free(tok);
+        weft_tok_free(tok);
     }
 }
 
@@ -312,7 +312,7 @@ static void a_long_text_is_its_words_one_by_one(void **state) {
         free(ids);
         free(want);
         weft_buf_fini(&text);
-        weft_text_free(tok);
+        weft_tok_free(tok);
     }
 }
 
@@ -339,7 +339,7 @@ static void words_cut_by_several_steps_come_again_the_same(void **state) {
         assert_int_equal(ids[i], i % 3 == 0 ? 256 : i % 3 == 1 ? 'c' : ' ');
     free(ids);
     weft_buf_fini(&text);
-    weft_text_free(tok);
+    weft_tok_free(tok);
 }
 
 /* --- bounds ------------------------------------------------------------------------------------
@@ -351,15 +351,15 @@ static void more_ids_than_allowed_is_an_error_with_the_number(void **state) {
     struct weft_errmsg why = {""};
     uint32_t *ids;
     size_t n;
-    assert_int_equal(weft_text_encode(tok, "one two", 7, 0, 1, &ids, &n, &why), WEFT_E_TOOBIG);
+    assert_int_equal(weft_tok_encode(tok, "one two", 7, 0, 1, &ids, &n, &why), WEFT_E_TOOBIG);
     assert_string_equal(why.text, "the text has more than 1 tokens");
     assert_null(ids);
     assert_int_equal(n, 0);
-    assert_int_equal(weft_text_encode(tok, "", 0, WEFT_TEXT_ADD_SPECIAL, 0, &ids, &n, &why),
+    assert_int_equal(weft_tok_encode(tok, "", 0, WEFT_TOK_ADD_SPECIAL, 0, &ids, &n, &why),
                      WEFT_E_TOOBIG);
-    assert_int_equal(weft_text_encode(tok, "", 0, 0, 0, &ids, &n, &why), WEFT_OK);
+    assert_int_equal(weft_tok_encode(tok, "", 0, 0, 0, &ids, &n, &why), WEFT_OK);
     free(ids);
-    weft_text_free(tok);
+    weft_tok_free(tok);
 }
 
 static void a_megabyte_of_one_letter_takes_no_quadratic_time(void **state) {
@@ -380,7 +380,7 @@ static void a_megabyte_of_one_letter_takes_no_quadratic_time(void **state) {
             assert_true(n > 0 && n <= LEN);
             free(ids);
         }
-        weft_text_free(tok);
+        weft_tok_free(tok);
     }
     free(text);
 }
@@ -398,7 +398,7 @@ static void check_round_trips(const weft_tokenizer *tok, uint64_t *rand, int rou
         weft_buf_clear(&want);
         weft_buf_clear(&got);
         text_sanitise(text, len, &want);
-        uint32_t *ids = text_ids(tok, text, len, round % 2 ? WEFT_TEXT_PARSE_SPECIAL : 0, &n);
+        uint32_t *ids = text_ids(tok, text, len, round % 2 ? WEFT_TOK_PARSE_SPECIAL : 0, &n);
         text_decode(tok, ids, n, &got);
         free(ids);
         assert_int_equal(got.len, want.len);
@@ -416,7 +416,7 @@ static void random_bytes_come_back_as_sanitised_text(void **state) {
     for (size_t i = 0; i < 3; i++) {
         weft_tokenizer *tok = text_open_path(paths[i]);
         check_round_trips(tok, &rand, 2000);
-        weft_text_free(tok);
+        weft_tok_free(tok);
     }
 }
 
@@ -431,7 +431,7 @@ static void *encode_much(void *arg) {
         char text[512];
         uint32_t *ids;
         size_t len = text_random(&share->seed, text, sizeof text), n;
-        if (weft_text_encode(share->tok, text, len, 0, 4096, &ids, &n, NULL)) return NULL;
+        if (weft_tok_encode(share->tok, text, len, 0, 4096, &ids, &n, NULL)) return NULL;
         for (size_t k = 0; k < n; k++)
             share->checksum = share->checksum * 31 + ids[k];
         free(ids);
@@ -454,7 +454,7 @@ static void threads_share_a_tokenizer(void **state) {
         assert_int_equal(shares[i].checksum, shares[0].checksum);
         assert_int_not_equal(shares[i].checksum, 0);
     }
-    weft_text_free(tok);
+    weft_tok_free(tok);
 }
 
 int main(void) {

@@ -66,7 +66,7 @@ static void the_best_sum_of_scores_wins(void **state) {
     text_expect(tok, " a", 0, "8");     /* -2.5 beats -4 */
     text_expect(tok, "ab a", 0, "4 8"); /* -6.5; -2 - 4.5 - 2 = -8.5 */
     text_expect(tok, "b  b", 0, "9 7 3");
-    weft_text_free(tok);
+    weft_tok_free(tok);
 }
 
 static void unknown_characters_are_one_id_or_bytes(void **state) {
@@ -75,10 +75,10 @@ static void unknown_characters_are_one_id_or_bytes(void **state) {
     text_expect(tok, "xyz", 0, "1");
     text_expect(tok, "x\u00e9a\u4e00 ", 0, "1 2 1 7");
     text_expect(tok, "x x", 0, "1 7 1");
-    weft_text_free(tok);
+    weft_tok_free(tok);
     tok = open_unigram(VOCAB, "\"unk_id\":null", NULL); /* nothing stands for them */
     text_expect(tok, "xay", 0, "2");
-    weft_text_free(tok);
+    weft_tok_free(tok);
     struct weft_buf vocab;
     weft_buf_init(&vocab, 1 << 16);
     weft_buf_add_str(&vocab, "[[\"<s>\",0],[\"<unk>\",0],[\"a\",-2]");
@@ -87,7 +87,7 @@ static void unknown_characters_are_one_id_or_bytes(void **state) {
     weft_buf_add_str(&vocab, "]");
     tok = open_unigram(weft_buf_cstr(&vocab), "\"unk_id\":1,\"byte_fallback\":true", NULL);
     text_expect(tok, "a\u00e9", 0, "2 198 172"); /* 3 + C3, 3 + A9 */
-    weft_text_free(tok);
+    weft_tok_free(tok);
     weft_buf_fini(&vocab);
 }
 
@@ -95,8 +95,8 @@ static void a_special_token_is_not_found_by_its_score(void **state) {
     (void)state;
     weft_tokenizer *tok = open_unigram(VOCAB, "\"unk_id\":1", NULL);
     text_expect(tok, "a<s>a", 0, "2 1 2");
-    text_expect(tok, "a<s>a", WEFT_TEXT_PARSE_SPECIAL, "2 0 2");
-    weft_text_free(tok);
+    text_expect(tok, "a<s>a", WEFT_TOK_PARSE_SPECIAL, "2 0 2");
+    weft_tok_free(tok);
 }
 
 static void a_megabyte_of_one_letter_is_linear(void **state) {
@@ -111,7 +111,7 @@ static void a_megabyte_of_one_letter_is_linear(void **state) {
     uint32_t *ids = text_ids(tok, text, LEN, 0, &n);
     assert_int_equal(n, LEN / 3 + 1);
     free(ids);
-    weft_text_free(tok);
+    weft_tok_free(tok);
     free(text);
 }
 
@@ -190,7 +190,7 @@ static void a_precompiled_map_goes_by_clusters(void **state) {
     text_expect(tok, "C", 0, "4");
     text_expect(tok, "B\u0301a", 0, "3 2"); /* the mark goes with the letter it stands on */
     text_expect(tok, "B\u0301\u0302\u0303a", 0, "3 1 2"); /* a long cluster goes by characters */
-    weft_text_free(tok);
+    weft_tok_free(tok);
     weft_buf_fini(&map);
     weft_buf_fini(&normalizer);
 }
@@ -251,7 +251,7 @@ static weft_err try_model(const struct weft_buf *model, const char *config,
     char *dir = test_dir_new();
     test_dir_write(dir, "tokenizer.model", model->data, model->len);
     if (config) test_dir_write(dir, "tokenizer_config.json", config, strlen(config));
-    weft_err err = weft_text_open(dir, tok_out, why);
+    weft_err err = weft_tok_open(dir, tok_out, why);
     test_dir_free(dir);
     return err;
 }
@@ -279,8 +279,8 @@ static void the_configuration_says_what_stands_around_a_text(void **state) {
         put_piece(&model, "a", -6, 1);
         put_model_type(&model, cases[i].type);
         if (try_model(&model, cases[i].config, &tok, &why)) fail_msg("%s", why.text);
-        text_expect(tok, "  ab ", WEFT_TEXT_ADD_SPECIAL, cases[i].want);
-        weft_text_free(tok);
+        text_expect(tok, "  ab ", WEFT_TOK_ADD_SPECIAL, cases[i].want);
+        weft_tok_free(tok);
         weft_buf_fini(&model);
     }
 }
@@ -299,12 +299,12 @@ static void tokens_added_by_the_configuration_are_found(void **state) {
                   "\"8\":{\"content\":\"<x>\"}}}",
                   &tok, &why))
         fail_msg("%s", why.text);
-    assert_int_equal(weft_text_vocab_size(tok), 9);
-    text_expect(tok, "a</s>  <x>b<|end|>", WEFT_TEXT_PARSE_SPECIAL, "3 2 8 0 4 7");
+    assert_int_equal(weft_tok_vocab_size(tok), 9);
+    text_expect(tok, "a</s>  <x>b<|end|>", WEFT_TOK_PARSE_SPECIAL, "3 2 8 0 4 7");
     text_expect(tok, "<x><|end|>", 0, "8 0");
     size_t len;
-    assert_memory_equal(weft_text_token_bytes(tok, 3, &len), " a", 2);
-    weft_text_free(tok);
+    assert_memory_equal(weft_tok_token_bytes(tok, 3, &len), " a", 2);
+    weft_tok_free(tok);
     weft_buf_fini(&model);
 }
 
@@ -322,8 +322,8 @@ static void legacy_says_whether_special_tokens_are_followed_by_a_space(void **st
         put_piece(&model, "a", -1.5, 1);
         put_model_type(&model, 1);
         if (try_model(&model, configs[i], &tok, &why)) fail_msg("%s", why.text);
-        text_expect(tok, "a</s>ab", WEFT_TEXT_PARSE_SPECIAL, want[i]);
-        weft_text_free(tok);
+        text_expect(tok, "a</s>ab", WEFT_TOK_PARSE_SPECIAL, want[i]);
+        weft_tok_free(tok);
         weft_buf_fini(&model);
     }
 }
@@ -342,14 +342,14 @@ static void older_folders_name_added_tokens_in_a_file_of_their_own(void **state)
     test_dir_write(dir, "tokenizer.model", model.data, model.len);
     test_dir_write(dir, "added_tokens.json", added, sizeof added - 1);
     test_dir_write(dir, "tokenizer_config.json", config, sizeof config - 1);
-    if (weft_text_open(dir, &tok, &why)) fail_msg("%s", why.text);
+    if (weft_tok_open(dir, &tok, &why)) fail_msg("%s", why.text);
     test_dir_free(dir);
     text_expect(tok, "b<|im_end|>", 0, "0 4 6");
     size_t n;
-    const uint32_t *eos = weft_text_eos(tok, &n);
+    const uint32_t *eos = weft_tok_eos(tok, &n);
     assert_int_equal(n, 1);
     assert_int_equal(eos[0], 6);
-    weft_text_free(tok);
+    weft_tok_free(tok);
     weft_buf_fini(&model);
 }
 
@@ -358,7 +358,7 @@ static void a_folder_without_a_tokenizer_is_refused(void **state) {
     struct weft_errmsg why = {""};
     weft_tokenizer *tok;
     char *dir = test_dir_new();
-    assert_int_equal(weft_text_open(dir, &tok, &why), WEFT_E_NOTFOUND);
+    assert_int_equal(weft_tok_open(dir, &tok, &why), WEFT_E_NOTFOUND);
     assert_non_null(strstr(why.text, "neither a tokenizer.json nor a tokenizer.model"));
     test_dir_free(dir);
 }
@@ -439,7 +439,7 @@ static void a_map_of_noise_does_no_harm(void **state) {
         uint32_t *ids = text_ids(tok, text, len, 0, &n);
         text_decode(tok, ids, n, &out);
         free(ids);
-        weft_text_free(tok);
+        weft_tok_free(tok);
         weft_buf_fini(&out);
         weft_buf_fini(&spec);
         weft_buf_fini(&model);
@@ -471,7 +471,7 @@ static void a_map_that_loops_ends(void **state) {
     memset(text, 'a', LEN);
     text_expect_n(tok, text, LEN, 0, "3 0");
     free(text);
-    weft_text_free(tok);
+    weft_tok_free(tok);
     weft_buf_fini(&spec);
     weft_buf_fini(&model);
 }

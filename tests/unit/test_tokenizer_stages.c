@@ -11,7 +11,7 @@
 
 #include "unit/text_files.h"
 
-#define SPECIAL WEFT_TEXT_PARSE_SPECIAL
+#define SPECIAL WEFT_TOK_PARSE_SPECIAL
 
 /* --- splitting ---------------------------------------------------------------------------------
  */
@@ -27,7 +27,7 @@ static void expect_split(const char *pre_tokenizer, const char *text, const char
                                                          .pre_tokenizer = pre_tokenizer,
                                                          .options = "\"ignore_merges\":true,"});
     text_expect(tok, text, 0, want);
-    weft_text_free(tok);
+    weft_tok_free(tok);
 }
 
 static void split_joins_matches_as_its_behavior_says(void **state) {
@@ -84,14 +84,14 @@ static void white_space_and_words_mean_what_unicode_says(void **state) {
                 "a\xc2\x85"
                 "b\u3000a\u00a0b",
                 0, "0 1 0 1");
-    weft_text_free(tok);
+    weft_tok_free(tok);
     tok = text_open(&(struct text_parts){
         .words = words,
         .options = "\"ignore_merges\":true,",
         .pre_tokenizer = "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\\\\w+\"},"
                          "\"behavior\":\"Isolated\"}"});
     text_expect(tok, "a\u0301", 0, "3"); /* a mark belongs to the word */
-    weft_text_free(tok);
+    weft_tok_free(tok);
 }
 
 static void byte_level_puts_a_space_in_front_where_told(void **state) {
@@ -101,7 +101,7 @@ static void byte_level_puts_a_space_in_front_where_told(void **state) {
         .pre_tokenizer = "{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"use_regex\":true}"});
     text_expect(tok, "a", 0, "32 97");
     text_expect(tok, " a", 0, "32 97");
-    weft_text_free(tok);
+    weft_tok_free(tok);
 }
 
 static void steps_behind_byte_level_see_printable_bytes(void **state) {
@@ -116,11 +116,11 @@ static void steps_behind_byte_level_see_printable_bytes(void **state) {
                                    ",{\"type\":\"Digits\",\"individual_digits\":true}]}"};
     weft_tokenizer *tok = text_open(&parts);
     text_expect(tok, "a\u00b2", 0, "97 194 178");
-    weft_text_free(tok);
+    weft_tok_free(tok);
     parts.pre_tokenizer = TEXT_BYTE_LEVEL;
     tok = text_open(&parts);
     text_expect(tok, "a\u00b2", 0, "256");
-    weft_text_free(tok);
+    weft_tok_free(tok);
 }
 
 /* --- normalising -------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ static void expect_normal(const char *normalizer, const char *text, const char *
     got[n] = 0;
     assert_string_equal(got, want);
     free(ids);
-    weft_text_free(tok);
+    weft_tok_free(tok);
 }
 
 static void text_is_normalised_as_the_file_says(void **state) {
@@ -180,7 +180,7 @@ static void a_long_run_of_unordered_marks_is_no_trap(void **state) {
     assert_int_equal(ids[399999], 0x81);
     free(ids);
     weft_buf_fini(&text);
-    weft_text_free(tok);
+    weft_tok_free(tok);
 }
 
 /* --- added tokens ------------------------------------------------------------------------------
@@ -199,12 +199,12 @@ static void special_tokens_are_parsed_only_on_request(void **state) {
     text_expect(tok, "<s>", 0, "60 115 62");
     text_expect(tok, "a<tool>", 0, "97 257");
     text_expect(tok, "a<tool><s>", SPECIAL, "97 257 256");
-    assert_true(weft_text_is_special(tok, 256));
-    assert_false(weft_text_is_special(tok, 257));
-    assert_false(weft_text_is_special(tok, 97));
-    assert_false(weft_text_is_special(tok, 5000));
-    assert_int_equal(weft_text_vocab_size(tok), 258);
-    weft_text_free(tok);
+    assert_true(weft_tok_is_special(tok, 256));
+    assert_false(weft_tok_is_special(tok, 257));
+    assert_false(weft_tok_is_special(tok, 97));
+    assert_false(weft_tok_is_special(tok, 5000));
+    assert_int_equal(weft_tok_vocab_size(tok), 258);
+    weft_tok_free(tok);
 }
 
 static void the_longest_of_several_added_tokens_wins(void **state) {
@@ -221,7 +221,7 @@ static void the_longest_of_several_added_tokens_wins(void **state) {
     text_expect(tok, "<abx", SPECIAL, "256 98 120");
     text_expect(tok, "<<a", SPECIAL, "60 256");
     text_expect(tok, "<", SPECIAL, "60");
-    weft_text_free(tok);
+    weft_tok_free(tok);
 }
 
 static void added_tokens_swallow_space_and_stand_alone_where_told(void **state) {
@@ -241,7 +241,7 @@ static void added_tokens_swallow_space_and_stand_alone_where_told(void **state) 
     text_expect(tok, "(word)", SPECIAL, "40 258 41");
     text_expect(tok, "word5", SPECIAL, "119 111 114 100 53");
     text_expect(tok, "\u00e9word", SPECIAL, "195 169 119 111 114 100");
-    weft_text_free(tok);
+    weft_tok_free(tok);
 }
 
 static void normalised_added_tokens_are_found_in_normalised_text(void **state) {
@@ -256,7 +256,7 @@ static void normalised_added_tokens_are_found_in_normalised_text(void **state) {
     text_expect(tok, "<TaG>", 0, "256");
     text_expect(tok, "<RAW>", 0, "257");
     text_expect(tok, "<raw>", 0, "60 114 97 119 62");
-    weft_text_free(tok);
+    weft_tok_free(tok);
 }
 
 static void the_post_processor_frames_a_text_on_request(void **state) {
@@ -270,15 +270,15 @@ static void the_post_processor_frames_a_text_on_request(void **state) {
             "{\"Sequence\":{\"id\":\"A\"}},{\"SpecialToken\":{\"id\":\"</s>\"}}],"
             "\"special_tokens\":{\"<s>\":{\"ids\":[1]},\"</s>\":{\"ids\":[2,3]}}}]}"};
     weft_tokenizer *tok = text_open(&parts);
-    text_expect(tok, "a", WEFT_TEXT_ADD_SPECIAL, "1 97 2 3");
-    text_expect(tok, "", WEFT_TEXT_ADD_SPECIAL, "1 2 3");
+    text_expect(tok, "a", WEFT_TOK_ADD_SPECIAL, "1 97 2 3");
+    text_expect(tok, "", WEFT_TOK_ADD_SPECIAL, "1 2 3");
     text_expect(tok, "a", 0, "97");
-    weft_text_free(tok);
+    weft_tok_free(tok);
     parts.post_processor =
         "{\"type\":\"RobertaProcessing\",\"sep\":[\"</s>\",2],\"cls\":[\"<s>\",0]}";
     tok = text_open(&parts);
-    text_expect(tok, "a", WEFT_TEXT_ADD_SPECIAL, "0 97 2");
-    weft_text_free(tok);
+    text_expect(tok, "a", WEFT_TOK_ADD_SPECIAL, "0 97 2");
+    weft_tok_free(tok);
 }
 
 int main(void) {

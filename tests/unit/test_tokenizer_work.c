@@ -64,7 +64,7 @@ static void twice_the_letters_are_twice_the_look_ups(void **state) {
             assert_true(whole <= 2 * half + 1000);
             assert_true(whole <= (uint64_t)PER_BYTE * LEN);
         }
-        weft_text_free(tok);
+        weft_tok_free(tok);
     }
     free(text);
 }
@@ -86,7 +86,7 @@ static void words_that_come_again_are_not_merged_again(void **state) {
         print_message("    %s: %llu look-ups, then %llu\n", paths[i], (unsigned long long)once,
                       (unsigned long long)all);
         assert_true(all <= 4 * once + 1000);
-        weft_text_free(tok);
+        weft_tok_free(tok);
     }
     free(text);
 }
@@ -108,13 +108,13 @@ static void matches_that_take_quadratic_time_together_end_in_an_error(void **sta
     assert_non_null(text);
     memset(text, 'a', LEN);
     if (text_try_open(json, &tok, &why)) fail_msg("%s", why.text);
-    assert_int_equal(weft_text_encode(tok, text, LEN, 0, LEN, &ids, &n, &why), WEFT_E_TIMEOUT);
+    assert_int_equal(weft_tok_encode(tok, text, LEN, 0, LEN, &ids, &n, &why), WEFT_E_TIMEOUT);
     assert_non_null(strstr(why.text, "too long on this text"));
-    assert_int_equal(weft_text_encode(tok, text, 100, 0, LEN, &ids, &n, &why), WEFT_OK);
+    assert_int_equal(weft_tok_encode(tok, text, 100, 0, LEN, &ids, &n, &why), WEFT_OK);
     assert_int_equal(n, 100);
     free(ids);
     free(text);
-    weft_text_free(tok);
+    weft_tok_free(tok);
 }
 
 int main(void) {

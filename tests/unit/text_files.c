@@ -57,7 +57,7 @@ void text_build_json(struct weft_buf *out, const struct text_parts *parts) {
 weft_err text_try_open(const char *json, weft_tokenizer **tok_out, struct weft_errmsg *why) {
     char *dir = test_dir_new();
     test_dir_write(dir, "tokenizer.json", json, strlen(json));
-    weft_err err = weft_text_open(dir, tok_out, why);
+    weft_err err = weft_tok_open(dir, tok_out, why);
     test_dir_free(dir);
     return err;
 }
@@ -67,7 +67,7 @@ weft_err text_try_open_gguf(const void *bytes, size_t n, weft_tokenizer **tok_ou
     char *dir = test_dir_new(), path[4096];
     test_dir_write(dir, "t.gguf", bytes, n);
     (void)snprintf(path, sizeof path, "%s/t.gguf", dir);
-    weft_err err = weft_text_open(path, tok_out, why);
+    weft_err err = weft_tok_open(path, tok_out, why);
     test_dir_free(dir);
     return err;
 }
@@ -87,7 +87,7 @@ uint32_t *text_ids(const weft_tokenizer *tok, const char *text, size_t len, uint
                    size_t *n_out) {
     struct weft_errmsg why = {""};
     uint32_t *ids;
-    if (weft_text_encode(tok, text, len, flags, SIZE_MAX / 64, &ids, n_out, &why))
+    if (weft_tok_encode(tok, text, len, flags, SIZE_MAX / 64, &ids, n_out, &why))
         fail_msg("%s", why.text);
     return ids;
 }
@@ -112,7 +112,7 @@ void text_expect(const weft_tokenizer *tok, const char *text, uint32_t flags, co
 weft_tokenizer *text_open_path(const char *relative) {
     struct weft_errmsg why = {""};
     weft_tokenizer *tok;
-    if (weft_text_open(test_source_path(relative), &tok, &why)) fail_msg("%s", why.text);
+    if (weft_tok_open(test_source_path(relative), &tok, &why)) fail_msg("%s", why.text);
     return tok;
 }
 

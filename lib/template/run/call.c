@@ -129,7 +129,7 @@ static const struct wefti_value *take_named(const struct wefti_args *args, struc
     return NULL;
 }
 
-static bool is_param(const weft_chat *chat, const struct wefti_node *node, struct weft_str name) {
+static bool is_param(const weft_tmpl *chat, const struct wefti_node *node, struct weft_str name) {
     for (uint32_t at = node->params; at != WEFTI_NO_ID; at = chat->args[at].next)
         if (weft_str_is(chat->args[at].name, name.data, name.len)) return true;
     return false;

@@ -70,7 +70,7 @@ static weft_err bind_member(struct wefti_run *run, const struct wefti_expr *targ
 }
 
 weft_err wefti_bind_target(struct wefti_run *run, uint32_t idx, struct wefti_value value) {
-    const weft_chat *chat = run->chat;
+    const weft_tmpl *chat = run->chat;
     const struct wefti_expr *target = &chat->exprs[idx];
     if (target->kind == WEFTI_EXPR_NAME) return wefti_bind(run, run->scope, target->text, value);
     if (target->kind == WEFTI_EXPR_MEMBER) return bind_member(run, target, value);
@@ -166,7 +166,7 @@ static weft_err eval_items(struct wefti_run *run, const struct wefti_expr *expr,
 
 static weft_err eval_dict(struct wefti_run *run, const struct wefti_expr *expr,
                           struct wefti_value *out) {
-    const weft_chat *chat = run->chat;
+    const weft_tmpl *chat = run->chat;
     struct wefti_list list = {0};
     weft_err err = WEFT_OK;
     for (uint32_t at = expr->args; at != WEFTI_NO_ID && !err;) {

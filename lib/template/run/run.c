@@ -255,7 +255,7 @@ static weft_err bind_defaults(struct wefti_run *run) {
     return err;
 }
 
-static weft_err of_message(struct wefti_run *run, const struct weft_chat_message *message,
+static weft_err of_message(struct wefti_run *run, const struct weft_tmpl_message *message,
                            struct wefti_value *out) {
     struct wefti_list pairs = {0};
     if (message->role_len > UINT32_MAX || message->content_len > UINT32_MAX)
@@ -269,7 +269,7 @@ static weft_err of_message(struct wefti_run *run, const struct weft_chat_message
     return err;
 }
 
-static weft_err bind_messages(struct wefti_run *run, const struct weft_chat_message *messages,
+static weft_err bind_messages(struct wefti_run *run, const struct weft_tmpl_message *messages,
                               size_t n, bool add_generation_prompt) {
     struct wefti_list list = {0};
     weft_err err = WEFT_OK;
@@ -293,7 +293,7 @@ static weft_err bind_json(struct wefti_run *run, const json_t *vars) {
 }
 
 /* The input is there already and bounded by its reader: taking it in costs no steps. */
-static weft_err run_init(struct wefti_run *run, const weft_chat *chat, struct weft_buf *out,
+static weft_err run_init(struct wefti_run *run, const weft_tmpl *chat, struct weft_buf *out,
                          struct weft_errmsg *why) {
     *run = (struct wefti_run){.chat = chat,
                               .out = out,
@@ -327,7 +327,7 @@ static weft_err run_fini(struct wefti_run *run, size_t before, weft_err err) {
     return err;
 }
 
-weft_err weft_chat_render(const weft_chat *chat, const struct weft_chat_message *messages, size_t n,
+weft_err weft_tmpl_render(const weft_tmpl *chat, const struct weft_tmpl_message *messages, size_t n,
                           bool add_generation_prompt, struct weft_buf *out,
                           struct weft_errmsg *why) {
     struct wefti_run run;
@@ -338,7 +338,7 @@ weft_err weft_chat_render(const weft_chat *chat, const struct weft_chat_message 
     return run_fini(&run, before, err);
 }
 
-weft_err weft_chat_render_json(const weft_chat *chat, const struct json_t *vars,
+weft_err weft_tmpl_render_json(const weft_tmpl *chat, const struct json_t *vars,
                                const struct tm *now, struct weft_buf *out,
                                struct weft_errmsg *why) {
     struct wefti_run run;
@@ -355,7 +355,7 @@ weft_err weft_chat_render_json(const weft_chat *chat, const struct json_t *vars,
  */
 
 /* Copies the source with line ends as "\n"; Jinja drops one at the very end. */
-static weft_err copy_source(weft_chat *chat, const char *source, size_t len) {
+static weft_err copy_source(weft_tmpl *chat, const char *source, size_t len) {
     chat->source = malloc(len + 1);
     if (!chat->source) return WEFT_E_NOMEM;
     size_t n = 0;
@@ -370,8 +370,8 @@ static weft_err copy_source(weft_chat *chat, const char *source, size_t len) {
     return WEFT_OK;
 }
 
-weft_err weft_chat_new(const char *source, size_t len, const struct weft_chat_specials *specials,
-                       weft_chat **chat_out, struct weft_errmsg *why) {
+weft_err weft_tmpl_new(const char *source, size_t len, const struct weft_tmpl_specials *specials,
+                       weft_tmpl **chat_out, struct weft_errmsg *why) {
     *chat_out = NULL;
     if (len > WEFTI_CHAT_BYTES_MAX)
         return weft_err_set(why, WEFT_E_TOOBIG, "a chat template of %zu bytes; the limit is %u",
@@ -379,7 +379,7 @@ weft_err weft_chat_new(const char *source, size_t len, const struct weft_chat_sp
     if (!weft_utf8_valid(source, len))
         return weft_err_set(why, WEFT_E_PROTO, "the chat template is not valid UTF-8");
     weft_err err = WEFT_E_NOMEM;
-    weft_chat *chat = calloc(1, sizeof *chat);
+    weft_tmpl *chat = calloc(1, sizeof *chat);
     if (!chat) goto cleanup;
     chat->first = WEFTI_NO_ID;
     if (specials) chat->specials = *specials;
@@ -390,11 +390,11 @@ weft_err weft_chat_new(const char *source, size_t len, const struct weft_chat_sp
     chat = NULL;
 cleanup:
     if (err == WEFT_E_NOMEM) (void)weft_err_set(why, err, "no memory for a chat template");
-    weft_chat_free(chat);
+    weft_tmpl_free(chat);
     return err;
 }
 
-void weft_chat_free(weft_chat *chat) {
+void weft_tmpl_free(weft_tmpl *chat) {
     if (!chat) return;
     free(chat->source);
     free(chat->exprs);

@@ -29,7 +29,7 @@ struct wefti_expr wefti_new_expr(enum wefti_expr_kind kind, uint32_t line) {
                                .text = {"", 0}};
 }
 
-static uint32_t depth_below(const weft_chat *chat, const struct wefti_expr *expr) {
+static uint32_t depth_below(const weft_tmpl *chat, const struct wefti_expr *expr) {
     const uint32_t operands[] = {expr->a, expr->b, expr->c};
     uint32_t depth = 0;
     for (size_t i = 0; i < 3; i++)
@@ -44,7 +44,7 @@ static uint32_t depth_below(const weft_chat *chat, const struct wefti_expr *expr
 
 weft_err wefti_parse_add_expr(struct wefti_parser *parse, struct wefti_expr expr,
                               uint32_t *idx_out) {
-    weft_chat *chat = parse->chat;
+    weft_tmpl *chat = parse->chat;
     *idx_out = WEFTI_NO_ID;
     if (chat->n_exprs == chat->exprs_cap) {
         uint32_t cap = chat->exprs_cap ? 2 * chat->exprs_cap : 64;
@@ -64,7 +64,7 @@ weft_err wefti_parse_add_expr(struct wefti_parser *parse, struct wefti_expr expr
 
 weft_err wefti_parse_add_arg(struct wefti_parser *parse, struct wefti_arg arg, uint32_t *first,
                              uint32_t *last) {
-    weft_chat *chat = parse->chat;
+    weft_tmpl *chat = parse->chat;
     if (chat->n_args == chat->args_cap) {
         uint32_t cap = chat->args_cap ? 2 * chat->args_cap : 64;
         if (cap > ITEMS_MAX) return WEFT_E_TOOBIG;

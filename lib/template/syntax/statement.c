@@ -62,7 +62,7 @@ static weft_err end_of_tag(struct wefti_parser *parse) {
 }
 
 static weft_err add_node(struct wefti_parser *parse, struct wefti_node node, uint32_t *idx_out) {
-    weft_chat *chat = parse->chat;
+    weft_tmpl *chat = parse->chat;
     if (chat->n_nodes == chat->nodes_cap) {
         uint32_t cap = chat->nodes_cap ? 2 * chat->nodes_cap : 64;
         if (cap > ITEMS_MAX) return WEFT_E_TOOBIG;
@@ -348,7 +348,7 @@ static weft_err parse_body(struct wefti_parser *parse, const char *const *stops,
     return err;
 }
 
-weft_err wefti_chat_parse(weft_chat *chat, struct weft_errmsg *why) {
+weft_err wefti_chat_parse(weft_tmpl *chat, struct weft_errmsg *why) {
     static const char *const no_stops[] = {NULL};
     struct wefti_parser parse = {.chat = chat, .why = why};
     wefti_lex_init(&parse.lex, chat->source, chat->source_len);

@@ -95,8 +95,8 @@ static weft_err get_count(const json_t *root, const char *key, double off, int64
     return WEFT_OK;
 }
 
-weft_err weft_text_gen_defaults(const char *model_path, struct weft_gen_defaults *out,
-                                struct weft_errmsg *why) {
+weft_err weft_tok_gen_defaults(const char *model_path, struct weft_gen_defaults *out,
+                               struct weft_errmsg *why) {
     struct weft_model_place place;
     json_t *root = NULL;
     *out = (struct weft_gen_defaults){NAN, NAN, NAN, NAN, -1, -1};

@@ -319,7 +319,7 @@ static void add_known_eos(weft_tokenizer *tok) {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         uint32_t id;
         if (wefti_tok_find(tok, (struct weft_str){names[i], strlen(names[i])}, &id) &&
-            weft_text_is_special(tok, id))
+            weft_tok_is_special(tok, id))
             wefti_tok_add_eos(tok, id);
     }
 }
