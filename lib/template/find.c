@@ -51,8 +51,8 @@ static weft_err read_config(const char *dir, const char *name, json_t **config_o
 
 static weft_err template_of_folder(const char *dir, char **text_out, struct weft_errmsg *why) {
     size_t len;
-    weft_err err =
-        weft_model_read_in(dir, "chat_template.jinja", WEFTI_CHAT_BYTES_MAX, text_out, &len, why);
+    weft_err err = weft_model_read_in(dir, "chat_template.jinja", WEFTI_TMPL_SOURCE_BYTES_MAX,
+                                      text_out, &len, why);
     if (err != WEFT_E_NOTFOUND) return err;
     if (why) why->text[0] = 0;
     static const char *const names[] = {"tokenizer_config.json", "chat_template.json"};

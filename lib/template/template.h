@@ -40,13 +40,13 @@ struct weft_tmpl_specials {
  * texts of `specials` are borrowed and must outlive the result; NULL: there are none. */
 WEFT_MUST_CHECK weft_err weft_tmpl_new(const char *source, size_t len,
                                        const struct weft_tmpl_specials *specials,
-                                       weft_tmpl **chat_out, struct weft_errmsg *why);
-void weft_tmpl_free(weft_tmpl *chat); /* accepts NULL */
+                                       weft_tmpl **tmpl_out, struct weft_errmsg *why);
+void weft_tmpl_free(weft_tmpl *tmpl); /* accepts NULL */
 
 /* Renders messages; a chat prompt gets no BOS beyond what the template writes. TOOBIG: over the
  * buffer's ceiling, or over the bound of steps, memory or recursion; INVAL: a fault of the template
  * with its line, or what it raises, which then is all of `why`. */
-WEFT_MUST_CHECK weft_err weft_tmpl_render(const weft_tmpl *chat,
+WEFT_MUST_CHECK weft_err weft_tmpl_render(const weft_tmpl *tmpl,
                                           const struct weft_tmpl_message *messages, size_t n,
                                           bool add_generation_prompt, struct weft_buf *out,
                                           struct weft_errmsg *why);
@@ -57,7 +57,7 @@ struct tm;
 /* The same with any variables: the members of the object `vars`, as transformers names them. What
  * it lacks of tools and documents is null, of bos_token and eos_token those of weft_tmpl_new. `now`
  * is what strftime_now writes; NULL: the clock, in local time. */
-WEFT_MUST_CHECK weft_err weft_tmpl_render_json(const weft_tmpl *chat, const struct json_t *vars,
+WEFT_MUST_CHECK weft_err weft_tmpl_render_json(const weft_tmpl *tmpl, const struct json_t *vars,
                                                const struct tm *now, struct weft_buf *out,
                                                struct weft_errmsg *why);
 

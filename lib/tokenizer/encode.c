@@ -13,13 +13,13 @@
 struct encoder {
     const weft_tokenizer *tok;
     bool parse_special;
-    struct wefti_matcher matcher;
-    struct wefti_bpe bpe;
-    struct wefti_unigram unigram;
-    struct wefti_ids ids;
+    struct wefti_tok_matcher matcher;
+    struct wefti_tok_bpe bpe;
+    struct wefti_tok_unigram unigram;
+    struct wefti_tok_ids ids;
     struct weft_buf normalized, spare;
-    struct weft_buf step_text[WEFTI_STEPS_MAX]; /* of the steps that change the text */
-    struct weft_buf piece_bytes;                /* a piece turned back from TO_CHARS */
+    struct weft_buf step_text[WEFTI_TOK_STEPS_MAX]; /* of the steps that change the text */
+    struct weft_buf piece_bytes;                    /* a piece turned back from TO_CHARS */
     struct weft_errmsg *why;
 };
 
@@ -45,21 +45,21 @@ struct splitter {
 };
 
 static weft_err flush_piece(struct splitter *split) {
-    const struct wefti_step *step = &split->enc->tok->steps[split->step];
+    const struct wefti_tok_step *step = &split->enc->tok->steps[split->step];
     if (split->start == split->end) return WEFT_OK;
-    if (step->behavior == WEFTI_SPLIT_REMOVED && split->is_match) return WEFT_OK;
+    if (step->behavior == WEFTI_TOK_SPLIT_REMOVED && split->is_match) return WEFT_OK;
     struct piece piece = {split->whole.text + split->start, split->end - split->start,
                           split->whole.first && split->start == 0};
     return run_steps(split->enc, split->step + 1, piece);
 }
 
-static bool joins(enum wefti_behavior behavior, bool last_is_match, bool is_match) {
+static bool joins(enum wefti_tok_behavior behavior, bool last_is_match, bool is_match) {
     switch (behavior) {
-    case WEFTI_SPLIT_WITH_PREVIOUS:
+    case WEFTI_TOK_SPLIT_WITH_PREVIOUS:
         return is_match && !last_is_match;
-    case WEFTI_SPLIT_WITH_NEXT:
+    case WEFTI_TOK_SPLIT_WITH_NEXT:
         return !is_match && last_is_match;
-    case WEFTI_SPLIT_CONTIGUOUS:
+    case WEFTI_TOK_SPLIT_CONTIGUOUS:
         return is_match == last_is_match;
     default:
         return false;
@@ -67,7 +67,7 @@ static bool joins(enum wefti_behavior behavior, bool last_is_match, bool is_matc
 }
 
 static weft_err add_segment(struct splitter *split, size_t start, size_t end, bool is_match) {
-    const struct wefti_step *step = &split->enc->tok->steps[split->step];
+    const struct wefti_tok_step *step = &split->enc->tok->steps[split->step];
     if (start == end) return WEFT_OK;
     is_match ^= step->invert;
     weft_err err = WEFT_OK;
@@ -81,15 +81,15 @@ static weft_err add_segment(struct splitter *split, size_t start, size_t end, bo
 }
 
 static weft_err run_split(struct encoder *enc, size_t step_idx, struct piece piece) {
-    const struct wefti_step *step = &enc->tok->steps[step_idx];
+    const struct wefti_tok_step *step = &enc->tok->steps[step_idx];
     struct splitter split = {enc, step_idx, piece, 0, 0, false};
     size_t done = 0, at = 0;
     weft_err err = WEFT_OK;
     while (at <= piece.len && !err) {
         bool found;
         size_t start, end;
-        err = wefti_regex_find(&step->regex, &enc->matcher, piece.text, piece.len, at, &found,
-                               &start, &end, enc->why);
+        err = wefti_tok_regex_find(&step->regex, &enc->matcher, piece.text, piece.len, at, &found,
+                                   &start, &end, enc->why);
         if (err || !found) break;
         err = add_segment(&split, done, start, false);
         if (!err) err = add_segment(&split, start, end, true);
@@ -101,12 +101,12 @@ static weft_err run_split(struct encoder *enc, size_t step_idx, struct piece pie
     return err;
 }
 
-static void write_metaspace(const struct wefti_step *step, struct piece piece,
+static void write_metaspace(const struct wefti_tok_step *step, struct piece piece,
                             struct weft_buf *out) {
-    static const char mark[] = WEFTI_MARK;
+    static const char mark[] = WEFTI_TOK_MARK;
     bool marked = piece.text[0] == ' ' || (piece.len >= 3 && memcmp(piece.text, mark, 3) == 0);
-    bool prepend = step->prepend == WEFTI_PREPEND_ALWAYS ||
-                   (step->prepend == WEFTI_PREPEND_FIRST && piece.first);
+    bool prepend = step->prepend == WEFTI_TOK_PREPEND_ALWAYS ||
+                   (step->prepend == WEFTI_TOK_PREPEND_FIRST && piece.first);
     if (prepend && !marked) weft_buf_add_str(out, mark);
     for (size_t at = 0; at < piece.len;) {
         const char *space = memchr(piece.text + at, ' ', piece.len - at);
@@ -118,16 +118,16 @@ static void write_metaspace(const struct wefti_step *step, struct piece piece,
 }
 
 static weft_err run_rewrite(struct encoder *enc, size_t step_idx, struct piece piece) {
-    const struct wefti_step *step = &enc->tok->steps[step_idx];
+    const struct wefti_tok_step *step = &enc->tok->steps[step_idx];
     struct weft_buf *out = &enc->step_text[step_idx];
     weft_buf_clear(out);
-    if (step->kind == WEFTI_STEP_METASPACE) {
+    if (step->kind == WEFTI_TOK_STEP_METASPACE) {
         write_metaspace(step, piece, out);
-    } else if (step->kind == WEFTI_STEP_TO_CHARS) {
+    } else if (step->kind == WEFTI_TOK_STEP_TO_CHARS) {
         for (size_t i = 0; i < piece.len; i++)
-            weft_utf8_put(out, wefti_char_of_byte((unsigned char)piece.text[i]));
+            weft_utf8_put(out, wefti_tok_char_of_byte((unsigned char)piece.text[i]));
     } else {
-        WEFT_ASSERT(step->kind == WEFTI_STEP_PREFIX_SPACE);
+        WEFT_ASSERT(step->kind == WEFTI_TOK_STEP_PREFIX_SPACE);
         if (piece.text[0] != ' ') weft_buf_add_char(out, ' ');
         weft_buf_add(out, piece.text, piece.len);
     }
@@ -140,18 +140,19 @@ static weft_err run_step(struct encoder *enc, size_t step, struct piece piece) {
     const weft_tokenizer *tok = enc->tok;
     WEFT_ASSERT(piece.len > 0 && step <= tok->n_steps);
     if (step < tok->n_steps)
-        return tok->steps[step].kind == WEFTI_STEP_SPLIT ? run_split(enc, step, piece)
-                                                         : run_rewrite(enc, step, piece);
+        return tok->steps[step].kind == WEFTI_TOK_STEP_SPLIT ? run_split(enc, step, piece)
+                                                             : run_rewrite(enc, step, piece);
     if (tok->scores)
-        return wefti_unigram_run(tok, &enc->unigram, piece.text, piece.len, &enc->ids, enc->why);
+        return wefti_tok_unigram_run(tok, &enc->unigram, piece.text, piece.len, &enc->ids,
+                                     enc->why);
     if (!tok->to_chars)
-        return wefti_bpe_run(tok, &enc->bpe, piece.text, piece.len, &enc->ids, enc->why);
+        return wefti_tok_bpe_run(tok, &enc->bpe, piece.text, piece.len, &enc->ids, enc->why);
     weft_buf_clear(&enc->piece_bytes);
-    bool ok = wefti_bytes_of_chars(piece.text, piece.len, &enc->piece_bytes);
+    bool ok = wefti_tok_bytes_of_chars(piece.text, piece.len, &enc->piece_bytes);
     WEFT_ASSERT(ok); /* a piece of what TO_CHARS wrote */
     if (enc->piece_bytes.failed) return WEFT_E_NOMEM;
-    return wefti_bpe_run(tok, &enc->bpe, enc->piece_bytes.data, enc->piece_bytes.len, &enc->ids,
-                         enc->why);
+    return wefti_tok_bpe_run(tok, &enc->bpe, enc->piece_bytes.data, enc->piece_bytes.len, &enc->ids,
+                             enc->why);
 }
 
 /* The first step or two cut a text into words; the later ones look at each for what is rarely
@@ -159,16 +160,16 @@ static weft_err run_step(struct encoder *enc, size_t step, struct piece piece) {
  */
 static weft_err run_steps(struct encoder *enc, size_t step, struct piece piece) {
     bool found = false;
-    struct wefti_word *word = NULL;
+    struct wefti_tok_word *word = NULL;
     if (step >= 2 && step < enc->tok->n_steps && !piece.first)
-        word = wefti_words_at(&enc->bpe, step, piece.text, piece.len, &found);
-    if (found) return wefti_words_use(word, &enc->ids, enc->why);
+        word = wefti_tok_words_at(&enc->bpe, step, piece.text, piece.len, &found);
+    if (found) return wefti_tok_words_use(word, &enc->ids, enc->why);
     if (!word) return run_step(enc, step, piece);
     size_t before = enc->ids.n;
     enc->bpe.in_word = true;
     weft_err err = run_step(enc, step, piece);
     enc->bpe.in_word = false;
-    if (!err) wefti_words_put(word, step, piece.text, piece.len, &enc->ids, before);
+    if (!err) wefti_tok_words_put(word, step, piece.text, piece.len, &enc->ids, before);
     return err;
 }
 
@@ -178,16 +179,17 @@ static weft_err run_steps(struct encoder *enc, size_t step, struct piece piece) 
 typedef weft_err (*segment_fn)(struct encoder *enc, struct piece piece);
 
 /* Calls `segment` for what lies between the added tokens. */
-static weft_err cut_at_added(struct encoder *enc, const struct wefti_added *added,
+static weft_err cut_at_added(struct encoder *enc, const struct wefti_tok_added *added,
                              struct piece piece, segment_fn segment) {
     size_t at = 0;
-    struct wefti_added_match match;
+    struct wefti_tok_added_match match;
     weft_err err = WEFT_OK;
-    while (!err && wefti_added_find(added, enc->parse_special, piece.text, piece.len, at, &match)) {
+    while (!err &&
+           wefti_tok_added_find(added, enc->parse_special, piece.text, piece.len, at, &match)) {
         if (match.start > at)
             err = segment(
                 enc, (struct piece){piece.text + at, match.start - at, piece.first && at == 0});
-        if (!err) err = wefti_ids_add(&enc->ids, match.token->id, enc->why);
+        if (!err) err = wefti_tok_ids_add(&enc->ids, match.token->id, enc->why);
         at = match.end;
     }
     if (!err && at < piece.len)
@@ -204,8 +206,8 @@ static weft_err normalize_segment(struct encoder *enc, struct piece piece) {
     if (tok->n_norms > 0) {
         weft_buf_clear(&enc->normalized);
         weft_buf_add(&enc->normalized, piece.text, piece.len);
-        weft_err err = wefti_norm_run(tok->norms, tok->n_norms, piece.first, &enc->matcher,
-                                      &enc->normalized, &enc->spare, enc->why);
+        weft_err err = wefti_tok_norm_run(tok->norms, tok->n_norms, piece.first, &enc->matcher,
+                                          &enc->normalized, &enc->spare, enc->why);
         if (err) return err;
         if (enc->normalized.len == 0) return WEFT_OK;
         piece.text = enc->normalized.data;
@@ -222,25 +224,25 @@ static weft_err encoder_init(struct encoder *enc, const weft_tokenizer *tok, siz
     *enc = (struct encoder){.tok = tok, .why = why};
     /* The widest rewriting is 18-fold (NFKD), and one byte can become three (U+FFFD). */
     size_t max = len * 64 + 4096;
-    if (max > WEFTI_TEXT_BYTES_MAX) max = WEFTI_TEXT_BYTES_MAX;
+    if (max > WEFTI_TOK_TEXT_BYTES_MAX) max = WEFTI_TOK_TEXT_BYTES_MAX;
     weft_buf_init(&enc->normalized, max);
     weft_buf_init(&enc->spare, max);
     weft_buf_init(&enc->piece_bytes, max);
-    for (size_t i = 0; i < WEFTI_STEPS_MAX; i++)
+    for (size_t i = 0; i < WEFTI_TOK_STEPS_MAX; i++)
         weft_buf_init(&enc->step_text[i], max);
-    wefti_words_init(&enc->bpe, len);
-    return wefti_matcher_init(&enc->matcher, len);
+    wefti_tok_words_init(&enc->bpe, len);
+    return wefti_tok_matcher_init(&enc->matcher, len);
 }
 
 static void encoder_fini(struct encoder *enc) {
-    wefti_matcher_fini(&enc->matcher);
-    wefti_bpe_fini(&enc->bpe);
-    wefti_unigram_fini(&enc->unigram);
+    wefti_tok_matcher_fini(&enc->matcher);
+    wefti_tok_bpe_fini(&enc->bpe);
+    wefti_tok_unigram_fini(&enc->unigram);
     free(enc->ids.ids);
     weft_buf_fini(&enc->normalized);
     weft_buf_fini(&enc->spare);
     weft_buf_fini(&enc->piece_bytes);
-    for (size_t i = 0; i < WEFTI_STEPS_MAX; i++)
+    for (size_t i = 0; i < WEFTI_TOK_STEPS_MAX; i++)
         weft_buf_fini(&enc->step_text[i]);
 }
 
@@ -259,7 +261,7 @@ static weft_err check_length(const weft_tokenizer *tok, size_t len, size_t max_i
 static weft_err add_affix(struct encoder *enc, const uint32_t *ids, size_t n) {
     weft_err err = WEFT_OK;
     for (size_t i = 0; i < n && !err; i++)
-        err = wefti_ids_add(&enc->ids, ids[i], enc->why);
+        err = wefti_tok_ids_add(&enc->ids, ids[i], enc->why);
     return err;
 }
 

@@ -5,38 +5,39 @@
 #include "base/check.h"
 #include "text_internal.h"
 
-weft_err wefti_tok_add_step(weft_tokenizer *tok, enum wefti_step_kind kind,
-                            struct wefti_step **step_out, struct weft_errmsg *why) {
+weft_err wefti_tok_add_step(weft_tokenizer *tok, enum wefti_tok_step_kind kind,
+                            struct wefti_tok_step **step_out, struct weft_errmsg *why) {
     *step_out = NULL;
-    if (tok->n_steps == WEFTI_STEPS_MAX)
+    if (tok->n_steps == WEFTI_TOK_STEPS_MAX)
         return weft_err_set(why, WEFT_E_UNSUPPORTED,
                             "the pre-tokenizer has more than %d steps, which is not supported",
-                            WEFTI_STEPS_MAX);
-    struct wefti_step *step = &tok->steps[tok->n_steps++];
+                            WEFTI_TOK_STEPS_MAX);
+    struct wefti_tok_step *step = &tok->steps[tok->n_steps++];
     step->kind = kind;
     *step_out = step;
     return WEFT_OK;
 }
 
 weft_err wefti_tok_add_split(weft_tokenizer *tok, const char *pattern, size_t len, bool literal,
-                             enum wefti_behavior behavior, bool invert, struct weft_errmsg *why) {
+                             enum wefti_tok_behavior behavior, bool invert,
+                             struct weft_errmsg *why) {
     if (len == 0) return WEFT_OK; /* nothing to cut at */
-    struct wefti_step *step;
-    weft_err err = wefti_tok_add_step(tok, WEFTI_STEP_SPLIT, &step, why);
+    struct wefti_tok_step *step;
+    weft_err err = wefti_tok_add_step(tok, WEFTI_TOK_STEP_SPLIT, &step, why);
     if (err) return err;
     WEFT_ASSERT(step);
     step->behavior = behavior;
     step->invert = invert;
-    return wefti_regex_init(&step->regex, pattern, len, literal, why);
+    return wefti_tok_regex_init(&step->regex, pattern, len, literal, why);
 }
 
-weft_err wefti_tok_add_norm(weft_tokenizer *tok, enum wefti_norm_kind kind, const char *text,
-                            size_t len, struct wefti_norm **norm_out, struct weft_errmsg *why) {
-    if (tok->n_norms == WEFTI_NORMS_MAX || len > WEFTI_TOKEN_BYTES_MAX)
+weft_err wefti_tok_add_norm(weft_tokenizer *tok, enum wefti_tok_norm_kind kind, const char *text,
+                            size_t len, struct wefti_tok_norm **norm_out, struct weft_errmsg *why) {
+    if (tok->n_norms == WEFTI_TOK_NORMS_MAX || len > WEFTI_TOK_ENTRY_BYTES_MAX)
         return weft_err_set(why, WEFT_E_UNSUPPORTED,
                             "the normalizer has more than %d steps or a text over %d bytes",
-                            WEFTI_NORMS_MAX, WEFTI_TOKEN_BYTES_MAX);
-    struct wefti_norm *norm = &tok->norms[tok->n_norms++];
+                            WEFTI_TOK_NORMS_MAX, WEFTI_TOK_ENTRY_BYTES_MAX);
+    struct wefti_tok_norm *norm = &tok->norms[tok->n_norms++];
     norm->kind = kind;
     if (len > 0) {
         norm->text = malloc(len);
@@ -48,12 +49,12 @@ weft_err wefti_tok_add_norm(weft_tokenizer *tok, enum wefti_norm_kind kind, cons
     return WEFT_OK;
 }
 
-weft_err wefti_tok_add_sentence(weft_tokenizer *tok, struct wefti_sentence **sentence_out,
+weft_err wefti_tok_add_sentence(weft_tokenizer *tok, struct wefti_tok_sentence **sentence_out,
                                 struct weft_errmsg *why) {
-    struct wefti_norm *norm = NULL;
+    struct wefti_tok_norm *norm = NULL;
     *sentence_out = calloc(1, sizeof **sentence_out);
     if (!*sentence_out) return WEFT_E_NOMEM;
-    weft_err err = wefti_tok_add_norm(tok, WEFTI_NORM_SENTENCE, NULL, 0, &norm, why);
+    weft_err err = wefti_tok_add_norm(tok, WEFTI_TOK_NORM_SENTENCE, NULL, 0, &norm, why);
     if (err) {
         free(*sentence_out);
         *sentence_out = NULL;
@@ -77,13 +78,13 @@ int wefti_tok_fallback_byte(struct weft_str text) {
 }
 
 void wefti_tok_add_eos(weft_tokenizer *tok, uint64_t id) {
-    if (id >= tok->vocab.n_tokens || tok->n_eos == WEFTI_EOS_MAX) return;
+    if (id >= tok->vocab.n_tokens || tok->n_eos == WEFTI_TOK_EOS_MAX) return;
     for (size_t i = 0; i < tok->n_eos; i++)
         if (tok->eos_ids[i] == id) return;
     tok->eos_ids[tok->n_eos++] = (uint32_t)id;
 }
 
-static bool has_lossy_added(const struct wefti_added *added) {
+static bool has_lossy_added(const struct wefti_tok_added *added) {
     for (size_t i = 0; i < added->n; i++)
         if (added->tokens[i].strip_left || added->tokens[i].strip_right) return true;
     return false;
@@ -93,20 +94,20 @@ static bool has_lossy_added(const struct wefti_added *added) {
 static size_t text_bytes_per_id(const weft_tokenizer *tok) {
     if (has_lossy_added(&tok->added_raw) || has_lossy_added(&tok->added_normalized)) return 0;
     for (size_t i = 0; i < tok->n_steps; i++)
-        if (tok->steps[i].behavior == WEFTI_SPLIT_REMOVED) return 0;
+        if (tok->steps[i].behavior == WEFTI_TOK_SPLIT_REMOVED) return 0;
     for (int c = 0; c < 256 && tok->byte_level; c++)
-        if (tok->unit_ids[c] == WEFTI_NO_ID) return 0;
+        if (tok->unit_ids[c] == WEFTI_TOK_NO_ID) return 0;
     if (!tok->byte_level && !tok->byte_fallback) return 0;
     size_t bytes = tok->vocab.bytes_max;
     for (size_t i = 0; i < tok->n_norms; i++)
-        bytes *= wefti_norm_shrink(&tok->norms[i]); /* at most 2^14 * 8^16 */
+        bytes *= wefti_tok_norm_shrink(&tok->norms[i]); /* at most 2^14 * 8^16 */
     return bytes;
 }
 
 /* Notes what stands in front of U+2581 in `piece`: by bytes and not by characters, which finds a
  * few cuts less and none too many. False: a byte token, which is not the text it is written as. */
 static bool note_marks_of(weft_tokenizer *tok, struct weft_str piece) {
-    static const char mark[] = WEFTI_MARK;
+    static const char mark[] = WEFTI_TOK_MARK;
     for (size_t at = 1; at + 3 <= piece.len; at++) {
         if (memcmp(piece.data + at, mark, 3) != 0) continue;
         tok->joins_mark[(unsigned char)piece.data[at - 1]] = true;
@@ -118,11 +119,11 @@ static bool note_marks_of(weft_tokenizer *tok, struct weft_str piece) {
 
 static void note_marks(weft_tokenizer *tok) {
     /* Where the mark is unknown it may be one with unknown characters before it. */
-    bool safe = wefti_vocab_find(&tok->vocab, WEFTI_MARK, 3) != WEFTI_NO_ID || tok->scores ||
-                tok->score_ranks;
+    bool safe = wefti_tok_vocab_find(&tok->vocab, WEFTI_TOK_MARK, 3) != WEFTI_TOK_NO_ID ||
+                tok->scores || tok->score_ranks;
     for (uint32_t id = 0; id < tok->vocab.n_tokens; id++) {
-        const struct wefti_token *token = &tok->vocab.tokens[id];
-        if (!(token->flags & WEFTI_TOKEN_PIECE)) continue;
+        const struct wefti_tok_entry *token = &tok->vocab.tokens[id];
+        if (!(token->flags & WEFTI_TOK_PIECE)) continue;
         struct weft_str piece = {tok->vocab.arena.data + token->piece_at, token->piece_len};
         if (!note_marks_of(tok, piece)) safe = false;
     }
@@ -132,18 +133,18 @@ static void note_marks(weft_tokenizer *tok) {
 weft_err wefti_tok_seal(weft_tokenizer *tok, struct weft_errmsg *why) {
     if (tok->vocab.n_tokens == 0)
         return weft_err_set(why, WEFT_E_PROTO, "the tokenizer's vocabulary is empty");
-    wefti_added_sort(&tok->added_raw);
-    wefti_added_sort(&tok->added_normalized);
+    wefti_tok_added_sort(&tok->added_raw);
+    wefti_tok_added_sort(&tok->added_normalized);
     for (int c = 0; c < 256; c++) {
         char byte = (char)c;
         bool whole = tok->byte_level || c < 0x80;
-        tok->unit_ids[c] = whole ? wefti_vocab_find(&tok->vocab, &byte, 1) : WEFTI_NO_ID;
+        tok->unit_ids[c] = whole ? wefti_tok_vocab_find(&tok->vocab, &byte, 1) : WEFTI_TOK_NO_ID;
     }
     for (size_t i = 0; i < tok->n_steps; i++)
-        tok->to_chars |= tok->steps[i].kind == WEFTI_STEP_TO_CHARS;
+        tok->to_chars |= tok->steps[i].kind == WEFTI_TOK_STEP_TO_CHARS;
     if (!tok->byte_level) note_marks(tok);
     tok->text_bytes_per_id = text_bytes_per_id(tok);
-    return tok->scores ? wefti_unigram_seal(tok, why) : WEFT_OK;
+    return tok->scores ? wefti_tok_unigram_seal(tok, why) : WEFT_OK;
 }
 
 static weft_err load_folder(weft_tokenizer *tok, const char *dir, struct weft_errmsg *why) {
@@ -161,8 +162,8 @@ weft_err weft_tok_open(const char *path, weft_tokenizer **tok_out, struct weft_e
     *tok_out = NULL;
     weft_tokenizer *tok = calloc(1, sizeof *tok);
     if (!tok) goto cleanup;
-    wefti_vocab_init(&tok->vocab);
-    tok->bos_id = tok->eos_token_id = tok->unk_id = WEFTI_NO_ID;
+    wefti_tok_vocab_init(&tok->vocab);
+    tok->bos_id = tok->eos_token_id = tok->unk_id = WEFTI_TOK_NO_ID;
     memset(tok->fallback_ids, 0xFF, sizeof tok->fallback_ids);
     err = weft_model_locate(path, &place, why);
     if (err) goto cleanup;
@@ -180,17 +181,17 @@ cleanup:
 
 void weft_tok_free(weft_tokenizer *tok) {
     if (!tok) return;
-    wefti_vocab_fini(&tok->vocab);
-    wefti_merges_fini(&tok->merges);
-    wefti_added_fini(&tok->added_raw);
-    wefti_added_fini(&tok->added_normalized);
+    wefti_tok_vocab_fini(&tok->vocab);
+    wefti_tok_merges_fini(&tok->merges);
+    wefti_tok_added_fini(&tok->added_raw);
+    wefti_tok_added_fini(&tok->added_normalized);
     for (size_t i = 0; i < tok->n_norms; i++)
-        wefti_norm_fini(&tok->norms[i]);
+        wefti_tok_norm_fini(&tok->norms[i]);
     for (size_t i = 0; i < tok->n_steps; i++)
-        wefti_regex_fini(&tok->steps[i].regex);
+        wefti_tok_regex_fini(&tok->steps[i].regex);
     free(tok->score_ranks);
     free(tok->scores);
-    wefti_trie_fini(&tok->trie);
+    wefti_tok_trie_fini(&tok->trie);
     free(tok);
 }
 
@@ -200,12 +201,12 @@ uint32_t weft_tok_vocab_size(const weft_tokenizer *tok) {
 
 bool weft_tok_bos(const weft_tokenizer *tok, uint32_t *id_out) {
     *id_out = tok->bos_id;
-    return tok->bos_id != WEFTI_NO_ID;
+    return tok->bos_id != WEFTI_TOK_NO_ID;
 }
 
 static struct weft_str written(const weft_tokenizer *tok, uint32_t id) {
-    if (id == WEFTI_NO_ID) return (struct weft_str){NULL, 0};
-    struct weft_str text = wefti_vocab_bytes(&tok->vocab, id);
+    if (id == WEFTI_TOK_NO_ID) return (struct weft_str){NULL, 0};
+    struct weft_str text = wefti_tok_vocab_bytes(&tok->vocab, id);
     WEFT_ASSERT(text.data);
     return text;
 }
@@ -225,21 +226,20 @@ const uint32_t *weft_tok_eos(const weft_tokenizer *tok, size_t *n_out) {
 
 const char *weft_tok_token_bytes(const weft_tokenizer *tok, uint32_t id, size_t *len_out) {
     *len_out = 0;
-    if (id >= tok->vocab.n_tokens || !(tok->vocab.tokens[id].flags & WEFTI_TOKEN_PRESENT))
-        return "";
-    struct weft_str bytes = wefti_vocab_bytes(&tok->vocab, id);
+    if (id >= tok->vocab.n_tokens || !(tok->vocab.tokens[id].flags & WEFTI_TOK_PRESENT)) return "";
+    struct weft_str bytes = wefti_tok_vocab_bytes(&tok->vocab, id);
     *len_out = bytes.len;
     return bytes.data;
 }
 
 bool weft_tok_is_special(const weft_tokenizer *tok, uint32_t id) {
-    return id < tok->vocab.n_tokens && (tok->vocab.tokens[id].flags & WEFTI_TOKEN_SPECIAL);
+    return id < tok->vocab.n_tokens && (tok->vocab.tokens[id].flags & WEFTI_TOK_SPECIAL);
 }
 
-static bool find_added(const struct wefti_added *added, const weft_tokenizer *tok,
+static bool find_added(const struct wefti_tok_added *added, const weft_tokenizer *tok,
                        struct weft_str text, uint32_t *id_out) {
     for (size_t i = 0; i < added->n; i++) {
-        struct weft_str written = wefti_vocab_bytes(&tok->vocab, added->tokens[i].id);
+        struct weft_str written = wefti_tok_vocab_bytes(&tok->vocab, added->tokens[i].id);
         if (weft_str_is(written, text.data, text.len)) {
             *id_out = added->tokens[i].id;
             return true;
@@ -249,11 +249,11 @@ static bool find_added(const struct wefti_added *added, const weft_tokenizer *to
 }
 
 bool wefti_tok_find(const weft_tokenizer *tok, struct weft_str text, uint32_t *id_out) {
-    *id_out = WEFTI_NO_ID;
+    *id_out = WEFTI_TOK_NO_ID;
     if (text.len == 0) return false;
     if (find_added(&tok->added_raw, tok, text, id_out) ||
         find_added(&tok->added_normalized, tok, text, id_out))
         return true;
-    *id_out = wefti_vocab_find(&tok->vocab, text.data, text.len);
-    return *id_out != WEFTI_NO_ID;
+    *id_out = wefti_tok_vocab_find(&tok->vocab, text.data, text.len);
+    return *id_out != WEFTI_TOK_NO_ID;
 }

@@ -13,6 +13,6 @@ weft_fuzz(fuzz_tokenizer RUNS 5000 LINKS weft_tokenizer weft_model weft_codec IN
 foreach(symbol malloc calloc realloc)
   target_link_options(test_text_nomem PRIVATE -Wl,--wrap=${symbol})
 endforeach()
-foreach(symbol wefti_trie_step wefti_vocab_find wefti_merges_find)
+foreach(symbol wefti_tok_trie_step wefti_tok_vocab_find wefti_tok_merges_find)
   target_link_options(test_tokenizer_work PRIVATE -Wl,--wrap=${symbol})
 endforeach()

@@ -54,7 +54,7 @@ static const weft_tokenizer *fable(void) {
 static void check_repeated(const uint8_t *bytes, size_t n) {
     struct weft_buf text;
     weft_buf_init(&text, 1 << 16);
-    while (text.len <= WEFTI_WORDS_TEXT_MIN)
+    while (text.len <= WEFTI_TOK_WORDS_TEXT_MIN)
         weft_buf_add(&text, bytes, n);
     check_text(fable(), text.data, text.len, WEFT_TOK_PARSE_SPECIAL, true);
     weft_buf_fini(&text);

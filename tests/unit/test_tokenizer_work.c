@@ -14,26 +14,26 @@
 
 static uint64_t n_calls;
 
-uint32_t __real_wefti_trie_step(const void *trie, uint32_t node, uint8_t byte);
-uint32_t __real_wefti_vocab_find(const void *vocab, const char *piece, size_t len);
-const void *__real_wefti_merges_find(const void *merges, uint32_t left, uint32_t right);
-uint32_t __wrap_wefti_trie_step(const void *trie, uint32_t node, uint8_t byte);
-uint32_t __wrap_wefti_vocab_find(const void *vocab, const char *piece, size_t len);
-const void *__wrap_wefti_merges_find(const void *merges, uint32_t left, uint32_t right);
+uint32_t __real_wefti_tok_trie_step(const void *trie, uint32_t node, uint8_t byte);
+uint32_t __real_wefti_tok_vocab_find(const void *vocab, const char *piece, size_t len);
+const void *__real_wefti_tok_merges_find(const void *merges, uint32_t left, uint32_t right);
+uint32_t __wrap_wefti_tok_trie_step(const void *trie, uint32_t node, uint8_t byte);
+uint32_t __wrap_wefti_tok_vocab_find(const void *vocab, const char *piece, size_t len);
+const void *__wrap_wefti_tok_merges_find(const void *merges, uint32_t left, uint32_t right);
 
-uint32_t __wrap_wefti_trie_step(const void *trie, uint32_t node, uint8_t byte) {
+uint32_t __wrap_wefti_tok_trie_step(const void *trie, uint32_t node, uint8_t byte) {
     n_calls++;
-    return __real_wefti_trie_step(trie, node, byte);
+    return __real_wefti_tok_trie_step(trie, node, byte);
 }
 
-uint32_t __wrap_wefti_vocab_find(const void *vocab, const char *piece, size_t len) {
+uint32_t __wrap_wefti_tok_vocab_find(const void *vocab, const char *piece, size_t len) {
     n_calls++;
-    return __real_wefti_vocab_find(vocab, piece, len);
+    return __real_wefti_tok_vocab_find(vocab, piece, len);
 }
 
-const void *__wrap_wefti_merges_find(const void *merges, uint32_t left, uint32_t right) {
+const void *__wrap_wefti_tok_merges_find(const void *merges, uint32_t left, uint32_t right) {
     n_calls++;
-    return __real_wefti_merges_find(merges, left, right);
+    return __real_wefti_tok_merges_find(merges, left, right);
 }
 
 static const char *const paths[] = {"models/fable-6m",

@@ -8,88 +8,90 @@
 /* --- strings -------------------------------------------------------------------------------------
  */
 
-static weft_err str_case(struct wefti_run *run, const struct wefti_call *call,
-                         struct wefti_value *out) {
-    return wefti_str_case(run, wefti_text_of(call->self), call->builtin->number, out);
+static weft_err str_case(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
+                         struct wefti_tmpl_value *out) {
+    return wefti_tmpl_str_case(run, wefti_tmpl_text_of(call->self), call->builtin->number, out);
 }
 
-static weft_err str_strip(struct wefti_run *run, const struct wefti_call *call,
-                          struct wefti_value *out) {
-    struct weft_str chars, text = wefti_text_of(call->self);
-    weft_err err = wefti_arg_str(run, call, 0, NULL, &chars);
+static weft_err str_strip(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
+                          struct wefti_tmpl_value *out) {
+    struct weft_str chars, text = wefti_tmpl_text_of(call->self);
+    weft_err err = wefti_tmpl_arg_str(run, call, 0, NULL, &chars);
     if (err) return err;
-    err = wefti_str_strip(run, &text, call->builtin->number, chars);
-    *out = wefti_of_str(text.data, text.len);
+    err = wefti_tmpl_str_strip(run, &text, call->builtin->number, chars);
+    *out = wefti_tmpl_of_str(text.data, text.len);
     return err;
 }
 
 /* One affix or a tuple of them. */
-static weft_err str_affix(struct wefti_run *run, const struct wefti_call *call,
-                          struct wefti_value *out) {
-    struct weft_str text = wefti_text_of(call->self);
-    struct wefti_value affixes = wefti_of_kind(WEFTI_NONE);
+static weft_err str_affix(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
+                          struct wefti_tmpl_value *out) {
+    struct weft_str text = wefti_tmpl_text_of(call->self);
+    struct wefti_tmpl_value affixes = wefti_tmpl_of_kind(WEFTI_TMPL_NONE);
     bool holds = false;
     weft_err err = WEFT_OK;
     if (call->bound[0]) affixes = *call->bound[0];
-    const struct wefti_value *items = affixes.kind == WEFTI_TUPLE ? affixes.items : &affixes;
-    uint32_t n = affixes.kind == WEFTI_TUPLE ? affixes.n : 1;
+    const struct wefti_tmpl_value *items =
+        affixes.kind == WEFTI_TMPL_TUPLE ? affixes.items : &affixes;
+    uint32_t n = affixes.kind == WEFTI_TMPL_TUPLE ? affixes.n : 1;
     for (uint32_t i = 0; i < n && !err; i++) {
-        if (items[i].kind != WEFTI_STR)
-            return wefti_fault(run, "%s wants a string", call->builtin->name);
+        if (items[i].kind != WEFTI_TMPL_STR)
+            return wefti_tmpl_fault(run, "%s wants a string", call->builtin->name);
         bool fits = items[i].n <= text.len;
-        err = wefti_charge(run, fits ? wefti_bytes_steps(items[i].n) : 1);
+        err = wefti_tmpl_charge(run, fits ? wefti_tmpl_bytes_steps(items[i].n) : 1);
         if (!fits) continue;
         const char *at = call->builtin->number ? text.data + text.len - items[i].n : text.data;
         holds |= items[i].n == 0 || memcmp(at, items[i].text, items[i].n) == 0;
     }
-    *out = wefti_of_bool(holds);
+    *out = wefti_tmpl_of_bool(holds);
     return err;
 }
 
-static weft_err str_remove_affix(struct wefti_run *run, const struct wefti_call *call,
-                                 struct wefti_value *out) {
+static weft_err str_remove_affix(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
+                                 struct wefti_tmpl_value *out) {
     struct weft_str affix;
-    struct wefti_value has = wefti_of_kind(WEFTI_UNDEFINED);
-    weft_err err = wefti_arg_str(run, call, 0, "", &affix);
+    struct wefti_tmpl_value has = wefti_tmpl_of_kind(WEFTI_TMPL_UNDEFINED);
+    weft_err err = wefti_tmpl_arg_str(run, call, 0, "", &affix);
     if (!err) err = str_affix(run, call, &has);
     if (err) return err;
     *out = call->self;
-    if (!wefti_truth(has)) return WEFT_OK;
+    if (!wefti_tmpl_truth(has)) return WEFT_OK;
     out->n -= (uint32_t)affix.len;
     if (!call->builtin->number) out->text += affix.len;
     return WEFT_OK;
 }
 
-static weft_err str_replace(struct wefti_run *run, const struct wefti_call *call,
-                            struct wefti_value *out) {
+static weft_err str_replace(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
+                            struct wefti_tmpl_value *out) {
     struct weft_str from, to;
     int64_t max;
     if (!call->bound[0] || !call->bound[1])
-        return wefti_fault(run, "replace takes what to replace, and by what");
-    weft_err err = wefti_arg_str(run, call, 0, "", &from);
-    if (!err) err = wefti_arg_str(run, call, 1, "", &to);
-    if (!err) err = wefti_arg_int(run, call, 2, -1, &max);
-    return err ? err : wefti_str_replace(run, wefti_text_of(call->self), from, to, max, out);
+        return wefti_tmpl_fault(run, "replace takes what to replace, and by what");
+    weft_err err = wefti_tmpl_arg_str(run, call, 0, "", &from);
+    if (!err) err = wefti_tmpl_arg_str(run, call, 1, "", &to);
+    if (!err) err = wefti_tmpl_arg_int(run, call, 2, -1, &max);
+    return err ? err
+               : wefti_tmpl_str_replace(run, wefti_tmpl_text_of(call->self), from, to, max, out);
 }
 
-static weft_err add_part(struct wefti_run *run, struct wefti_list *list, const char *from,
+static weft_err add_part(struct wefti_tmpl_run *run, struct wefti_tmpl_list *list, const char *from,
                          const char *to) {
-    return wefti_list_add(run, list, wefti_of_str(from, (size_t)(to - from)));
+    return wefti_tmpl_list_add(run, list, wefti_tmpl_of_str(from, (size_t)(to - from)));
 }
 
-static weft_err split_at_space(struct wefti_run *run, struct weft_str text, int64_t max,
-                               struct wefti_list *list) {
+static weft_err split_at_space(struct wefti_tmpl_run *run, struct weft_str text, int64_t max,
+                               struct wefti_tmpl_list *list) {
     static const struct weft_str space = {NULL, 0};
-    weft_err err = wefti_str_strip(run, &text, 1, space);
+    weft_err err = wefti_tmpl_str_strip(run, &text, 1, space);
     while (text.len > 0 && !err) {
         const char *at = text.data, *end = at + text.len;
         if (max-- == 0) return add_part(run, list, at, end);
         for (size_t len; at < end; at += len)
-            if (wefti_is_py_space(wefti_char_get(at, end, &len))) break;
-        err = wefti_charge(run, wefti_chars_steps((size_t)(at - text.data)));
+            if (wefti_tmpl_is_py_space(wefti_tmpl_char_get(at, end, &len))) break;
+        err = wefti_tmpl_charge(run, wefti_tmpl_chars_steps((size_t)(at - text.data)));
         if (!err) err = add_part(run, list, text.data, at);
         text = (struct weft_str){at, (size_t)(end - at)};
-        if (!err) err = wefti_str_strip(run, &text, 1, space);
+        if (!err) err = wefti_tmpl_str_strip(run, &text, 1, space);
     }
     return err;
 }
@@ -102,17 +104,17 @@ static const char *find_last(struct weft_str text, struct weft_str what) {
     }
 }
 
-static void reverse(struct wefti_list *list) {
+static void reverse(struct wefti_tmpl_list *list) {
     for (uint32_t i = 0; i < list->n / 2; i++) {
-        struct wefti_value old = list->items[i];
+        struct wefti_tmpl_value old = list->items[i];
         list->items[i] = list->items[list->n - 1 - i];
         list->items[list->n - 1 - i] = old;
     }
 }
 
-static weft_err split_from_right(struct wefti_run *run, struct weft_str text, struct weft_str by,
-                                 int64_t max, struct wefti_list *list) {
-    weft_err err = wefti_charge(run, wefti_bytes_steps(text.len) * (by.len / 8 + 1));
+static weft_err split_from_right(struct wefti_tmpl_run *run, struct weft_str text,
+                                 struct weft_str by, int64_t max, struct wefti_tmpl_list *list) {
+    weft_err err = wefti_tmpl_charge(run, wefti_tmpl_bytes_steps(text.len) * (by.len / 8 + 1));
     while (!err) {
         const char *found = max-- == 0 ? NULL : find_last(text, by);
         if (!found) break;
@@ -124,10 +126,10 @@ static weft_err split_from_right(struct wefti_run *run, struct weft_str text, st
     return err;
 }
 
-static weft_err rsplit_at_space(struct wefti_run *run, struct weft_str text, int64_t max,
-                                struct wefti_list *list) {
+static weft_err rsplit_at_space(struct wefti_tmpl_run *run, struct weft_str text, int64_t max,
+                                struct wefti_tmpl_list *list) {
     static const struct weft_str space = {NULL, 0};
-    weft_err err = wefti_str_strip(run, &text, 2, space);
+    weft_err err = wefti_tmpl_str_strip(run, &text, 2, space);
     while (text.len > 0 && !err) {
         const char *at = text.data + text.len;
         if (max-- == 0) {
@@ -139,30 +141,30 @@ static weft_err rsplit_at_space(struct wefti_run *run, struct weft_str text, int
             while (last > text.data && ((unsigned char)*last & 0xC0) == 0x80)
                 last--;
             size_t len;
-            if (wefti_is_py_space(wefti_char_get(last, at, &len))) break;
+            if (wefti_tmpl_is_py_space(wefti_tmpl_char_get(last, at, &len))) break;
             at = last;
         }
         size_t n_bytes = (size_t)(text.data + text.len - at);
-        err = wefti_charge(run, wefti_chars_steps(n_bytes));
+        err = wefti_tmpl_charge(run, wefti_tmpl_chars_steps(n_bytes));
         if (!err) err = add_part(run, list, at, at + n_bytes);
         text.len -= n_bytes;
-        if (!err) err = wefti_str_strip(run, &text, 2, space);
+        if (!err) err = wefti_tmpl_str_strip(run, &text, 2, space);
     }
     reverse(list);
     return err;
 }
 
-static weft_err str_split(struct wefti_run *run, const struct wefti_call *call,
-                          struct wefti_value *out) {
-    struct weft_str by, text = wefti_text_of(call->self);
-    struct wefti_list list = {0};
+static weft_err str_split(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
+                          struct wefti_tmpl_value *out) {
+    struct weft_str by, text = wefti_tmpl_text_of(call->self);
+    struct wefti_tmpl_list list = {0};
     bool right = call->builtin->number;
     int64_t max;
-    weft_err err = wefti_arg_str(run, call, 0, NULL, &by);
-    if (!err) err = wefti_arg_int(run, call, 1, -1, &max);
-    if (!err) err = wefti_charge(run, wefti_bytes_steps(text.len));
+    weft_err err = wefti_tmpl_arg_str(run, call, 0, NULL, &by);
+    if (!err) err = wefti_tmpl_arg_int(run, call, 1, -1, &max);
+    if (!err) err = wefti_tmpl_charge(run, wefti_tmpl_bytes_steps(text.len));
     if (err) return err;
-    if (by.data && by.len == 0) return wefti_fault(run, "split by an empty string");
+    if (by.data && by.len == 0) return wefti_tmpl_fault(run, "split by an empty string");
     if (!by.data) {
         err =
             right ? rsplit_at_space(run, text, max, &list) : split_at_space(run, text, max, &list);
@@ -177,23 +179,23 @@ static weft_err str_split(struct wefti_run *run, const struct wefti_call *call,
         }
         if (!err) err = add_part(run, &list, at, end);
     }
-    *out = wefti_of_list(&list, WEFTI_LIST);
+    *out = wefti_tmpl_of_list(&list, WEFTI_TMPL_LIST);
     return err;
 }
 
-static weft_err str_lines(struct wefti_run *run, const struct wefti_call *call,
-                          struct wefti_value *out) {
-    return wefti_str_lines(run, wefti_text_of(call->self), out);
+static weft_err str_lines(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
+                          struct wefti_tmpl_value *out) {
+    return wefti_tmpl_str_lines(run, wefti_tmpl_text_of(call->self), out);
 }
 
-static weft_err str_partition(struct wefti_run *run, const struct wefti_call *call,
-                              struct wefti_value *out) {
-    struct weft_str by, text = wefti_text_of(call->self);
-    struct wefti_list list = {0};
+static weft_err str_partition(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
+                              struct wefti_tmpl_value *out) {
+    struct weft_str by, text = wefti_tmpl_text_of(call->self);
+    struct wefti_tmpl_list list = {0};
     bool right = call->builtin->number;
-    weft_err err = wefti_arg_str(run, call, 0, "", &by);
-    if (!err && by.len == 0) err = wefti_fault(run, "partition by an empty string");
-    if (!err) err = wefti_charge(run, wefti_bytes_steps(text.len) * (by.len / 8 + 1));
+    weft_err err = wefti_tmpl_arg_str(run, call, 0, "", &by);
+    if (!err && by.len == 0) err = wefti_tmpl_fault(run, "partition by an empty string");
+    if (!err) err = wefti_tmpl_charge(run, wefti_tmpl_bytes_steps(text.len) * (by.len / 8 + 1));
     if (err) return err;
     const char *end = text.data + text.len, *found;
     if (text.len == 0)
@@ -208,20 +210,20 @@ static weft_err str_partition(struct wefti_run *run, const struct wefti_call *ca
     }
     for (size_t i = 0; i < 3 && !err; i++)
         err = add_part(run, &list, cuts[i], cuts[i + 1]);
-    *out = wefti_of_list(&list, WEFTI_TUPLE);
+    *out = wefti_tmpl_of_list(&list, WEFTI_TMPL_TUPLE);
     return err;
 }
 
 /* Moves both bounds, in characters, into the text; false where nothing lies between them. */
-static weft_err cut_to_bounds(struct wefti_run *run, const struct wefti_call *call,
+static weft_err cut_to_bounds(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
                               struct weft_str *text, int64_t *start_out) {
-    int64_t start, stop, n = (int64_t)wefti_str_chars(*text);
-    weft_err err = wefti_arg_int(run, call, 1, 0, &start);
-    if (!err) err = wefti_arg_int(run, call, 2, n, &stop);
+    int64_t start, stop, n = (int64_t)wefti_tmpl_str_chars(*text);
+    weft_err err = wefti_tmpl_arg_int(run, call, 1, 0, &start);
+    if (!err) err = wefti_tmpl_arg_int(run, call, 2, n, &stop);
     bool counts = call->bound[1] || call->bound[2];
     if (!err)
-        err =
-            wefti_charge(run, counts ? wefti_chars_steps(text->len) : wefti_bytes_steps(text->len));
+        err = wefti_tmpl_charge(run, counts ? wefti_tmpl_chars_steps(text->len)
+                                            : wefti_tmpl_bytes_steps(text->len));
     if (err) return err;
     if (start < 0) start = start + n < 0 ? 0 : start + n;
     if (stop < 0) stop = stop + n < 0 ? 0 : stop + n;
@@ -231,19 +233,20 @@ static weft_err cut_to_bounds(struct wefti_run *run, const struct wefti_call *ca
         *start_out = -1;
         return WEFT_OK;
     }
-    size_t from = wefti_char_at(*text, (size_t)start), to = wefti_char_at(*text, (size_t)stop);
+    size_t from = wefti_tmpl_char_at(*text, (size_t)start),
+           to = wefti_tmpl_char_at(*text, (size_t)stop);
     *text = (struct weft_str){text->data + from, to - from};
     return WEFT_OK;
 }
 
 /* number: 0 find, 1 rfind; 2 more: index and rindex, which fail instead of -1. */
-static weft_err str_find(struct wefti_run *run, const struct wefti_call *call,
-                         struct wefti_value *out) {
-    struct weft_str what, text = wefti_text_of(call->self);
+static weft_err str_find(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
+                         struct wefti_tmpl_value *out) {
+    struct weft_str what, text = wefti_tmpl_text_of(call->self);
     int64_t start, at = -1;
-    weft_err err = wefti_arg_str(run, call, 0, "", &what);
+    weft_err err = wefti_tmpl_arg_str(run, call, 0, "", &what);
     if (!err) err = cut_to_bounds(run, call, &text, &start);
-    if (!err) err = wefti_charge(run, wefti_bytes_steps(text.len) * (what.len / 8 + 1));
+    if (!err) err = wefti_tmpl_charge(run, wefti_tmpl_bytes_steps(text.len) * (what.len / 8 + 1));
     if (err) return err;
     if (start >= 0) {
         const char *found = call->builtin->number & 1 ? find_last(text, what)
@@ -251,63 +254,65 @@ static weft_err str_find(struct wefti_run *run, const struct wefti_call *call,
                             : text.len ? memmem(text.data, text.len, what.data, what.len)
                                        : NULL;
         struct weft_str before = {text.data, found ? (size_t)(found - text.data) : 0};
-        if (found) at = start + (int64_t)wefti_str_chars(before);
+        if (found) at = start + (int64_t)wefti_tmpl_str_chars(before);
     }
     if (at < 0 && call->builtin->number >= 2)
-        return wefti_fault(run, "what index looks for is not there");
-    *out = wefti_of_int(at);
+        return wefti_tmpl_fault(run, "what index looks for is not there");
+    *out = wefti_tmpl_of_int(at);
     return WEFT_OK;
 }
 
-static weft_err str_count(struct wefti_run *run, const struct wefti_call *call,
-                          struct wefti_value *out) {
-    struct weft_str what, text = wefti_text_of(call->self);
+static weft_err str_count(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
+                          struct wefti_tmpl_value *out) {
+    struct weft_str what, text = wefti_tmpl_text_of(call->self);
     int64_t start, n = 0;
-    weft_err err = wefti_arg_str(run, call, 0, "", &what);
+    weft_err err = wefti_tmpl_arg_str(run, call, 0, "", &what);
     if (!err) err = cut_to_bounds(run, call, &text, &start);
     if (err) return err;
     const char *at = text.data, *end = at + text.len;
-    if (start >= 0 && what.len == 0) n = (int64_t)wefti_str_chars(text) + 1;
+    if (start >= 0 && what.len == 0) n = (int64_t)wefti_tmpl_str_chars(text) + 1;
     while (start >= 0 && what.len > 0 && at < end) {
         at = memmem(at, (size_t)(end - at), what.data, what.len);
         if (!at) break;
         at += what.len;
         n++;
     }
-    *out = wefti_of_int(n);
+    *out = wefti_tmpl_of_int(n);
     return WEFT_OK;
 }
 
-static weft_err str_join(struct wefti_run *run, const struct wefti_call *call,
-                         struct wefti_value *out) {
-    struct wefti_value items;
+static weft_err str_join(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
+                         struct wefti_tmpl_value *out) {
+    struct wefti_tmpl_value items;
     struct weft_buf buf;
-    if (!call->bound[0]) return wefti_fault(run, "join takes what to join");
-    weft_err err = wefti_items(run, *call->bound[0], &items);
+    if (!call->bound[0]) return wefti_tmpl_fault(run, "join takes what to join");
+    weft_err err = wefti_tmpl_iterate(run, *call->bound[0], &items);
     if (err) return err;
-    wefti_buf_init(run, &buf);
+    wefti_tmpl_buf_init(run, &buf);
     for (uint32_t i = 0; i < items.n && !err; i++) {
-        if (items.items[i].kind != WEFTI_STR)
-            err = wefti_fault(run, "join met %s", wefti_kind_name(&items.items[i]));
+        if (items.items[i].kind != WEFTI_TMPL_STR)
+            err = wefti_tmpl_fault(run, "join met %s", wefti_tmpl_kind_name(&items.items[i]));
         if (i > 0) weft_buf_add(&buf, call->self.text, call->self.n);
-        if (!err) err = wefti_write(run, items.items[i], false, &buf);
+        if (!err) err = wefti_tmpl_write(run, items.items[i], false, &buf);
         if (!err && buf.failed) break;
     }
-    if (!err) return wefti_take_buf(run, &buf, out);
+    if (!err) return wefti_tmpl_take_buf(run, &buf, out);
     weft_buf_fini(&buf);
     return err;
 }
 
-static weft_err str_pad(struct wefti_run *run, const struct wefti_call *call,
-                        struct wefti_value *out) {
+static weft_err str_pad(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
+                        struct wefti_tmpl_value *out) {
     struct weft_str fill;
     int64_t width;
-    weft_err err = wefti_arg_int(run, call, 0, 0, &width);
-    if (!err) err = wefti_arg_str(run, call, 1, call->builtin->number == 'z' ? "0" : " ", &fill);
-    if (!err && wefti_str_chars(fill) != 1) err = wefti_fault(run, "the fill is one character");
+    weft_err err = wefti_tmpl_arg_int(run, call, 0, 0, &width);
+    if (!err)
+        err = wefti_tmpl_arg_str(run, call, 1, call->builtin->number == 'z' ? "0" : " ", &fill);
+    if (!err && wefti_tmpl_str_chars(fill) != 1)
+        err = wefti_tmpl_fault(run, "the fill is one character");
     return err ? err
-               : wefti_str_pad(run, wefti_text_of(call->self), width, (char)call->builtin->number,
-                               fill, out);
+               : wefti_tmpl_str_pad(run, wefti_tmpl_text_of(call->self), width,
+                                    (char)call->builtin->number, fill, out);
 }
 
 static bool is_of_class(uint32_t code, int what) {
@@ -327,19 +332,19 @@ static bool is_of_class(uint32_t code, int what) {
     case 'A':
         return code < 0x80;
     default:
-        return wefti_is_py_space(code);
+        return wefti_tmpl_is_py_space(code);
     }
 }
 
-static weft_err str_is(struct wefti_run *run, const struct wefti_call *call,
-                       struct wefti_value *out) {
+static weft_err str_is(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
+                       struct wefti_tmpl_value *out) {
     const char *at = call->self.text, *end = at + call->self.n;
     int what = call->builtin->number;
     bool all = at < end || what == 'A', any = false;
-    weft_err err = wefti_charge(run, wefti_chars_steps(call->self.n));
+    weft_err err = wefti_tmpl_charge(run, wefti_tmpl_chars_steps(call->self.n));
     if (err) return err;
     for (size_t len; at < end && all; at += len) {
-        uint32_t code = wefti_char_get(at, end, &len);
+        uint32_t code = wefti_tmpl_char_get(at, end, &len);
         utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)code);
         bool lower = category == UTF8PROC_CATEGORY_LL, upper = category == UTF8PROC_CATEGORY_LU;
         if (what == 'u' || what == 'l') {
@@ -349,15 +354,15 @@ static weft_err str_is(struct wefti_run *run, const struct wefti_call *call,
             all = is_of_class(code, what);
         }
     }
-    *out = wefti_of_bool(all && (any || (what != 'u' && what != 'l')));
+    *out = wefti_tmpl_of_bool(all && (any || (what != 'u' && what != 'l')));
     return WEFT_OK;
 }
 
 /* The field that begins behind "{" at `at`: a place, a name or nothing. */
-static weft_err format_field(struct wefti_run *run, const struct wefti_call *call,
+static weft_err format_field(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
                              struct weft_str field, uint32_t *n_auto, struct weft_buf *out) {
-    const struct wefti_args *args = call->args;
-    const struct wefti_value *value = NULL;
+    const struct wefti_tmpl_args *args = call->args;
+    const struct wefti_tmpl_value *value = NULL;
     uint64_t place = 0;
     bool is_number = field.len < 9;
     for (size_t i = 0; i < field.len; i++) {
@@ -373,18 +378,18 @@ static weft_err format_field(struct wefti_run *run, const struct wefti_call *cal
                 value = &args->named.items[i + 1];
     }
     if (!value)
-        return wefti_fault(run, "format has no value for {%.*s}",
-                           (int)(field.len < 60 ? field.len : 60), field.data);
-    return wefti_write(run, *value, false, out);
+        return wefti_tmpl_fault(run, "format has no value for {%.*s}",
+                                (int)(field.len < 60 ? field.len : 60), field.data);
+    return wefti_tmpl_write(run, *value, false, out);
 }
 
-static weft_err str_format(struct wefti_run *run, const struct wefti_call *call,
-                           struct wefti_value *out) {
+static weft_err str_format(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
+                           struct wefti_tmpl_value *out) {
     const char *at = call->self.text, *end = at + call->self.n;
     uint32_t n_auto = 0;
     struct weft_buf buf;
-    weft_err err = wefti_charge(run, wefti_bytes_steps(call->self.n));
-    wefti_buf_init(run, &buf);
+    weft_err err = wefti_tmpl_charge(run, wefti_tmpl_bytes_steps(call->self.n));
+    wefti_tmpl_buf_init(run, &buf);
     while (at < end && !err && !buf.failed) {
         if ((*at == '{' || *at == '}') && end - at > 1 && at[1] == *at) {
             weft_buf_add_char(&buf, *at);
@@ -392,19 +397,19 @@ static weft_err str_format(struct wefti_run *run, const struct wefti_call *call,
         } else if (*at == '{') {
             const char *close = memchr(at, '}', (size_t)(end - at));
             if (!close) {
-                err = wefti_fault(run, "a format with { but without }");
+                err = wefti_tmpl_fault(run, "a format with { but without }");
                 break;
             }
             err = format_field(run, call, (struct weft_str){at + 1, (size_t)(close - at) - 1},
                                &n_auto, &buf);
             at = close + 1;
         } else if (*at == '}') {
-            err = wefti_fault(run, "a format with } but without {");
+            err = wefti_tmpl_fault(run, "a format with } but without {");
         } else {
             weft_buf_add_char(&buf, *at++);
         }
     }
-    if (!err) return wefti_take_buf(run, &buf, out);
+    if (!err) return wefti_tmpl_take_buf(run, &buf, out);
     weft_buf_fini(&buf);
     return err;
 }
@@ -412,86 +417,87 @@ static weft_err str_format(struct wefti_run *run, const struct wefti_call *call,
 /* --- lists ---------------------------------------------------------------------------------------
  */
 
-static weft_err list_count(struct wefti_run *run, const struct wefti_call *call,
-                           struct wefti_value *out) {
+static weft_err list_count(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
+                           struct wefti_tmpl_value *out) {
     int64_t n = 0, at = -1;
     weft_err err = WEFT_OK;
-    if (!call->bound[0]) return wefti_fault(run, "%s takes an item", call->builtin->name);
+    if (!call->bound[0]) return wefti_tmpl_fault(run, "%s takes an item", call->builtin->name);
     for (uint32_t i = 0; i < call->self.n && !err; i++) {
         bool same;
-        err = wefti_equal(run, call->self.items[i], *call->bound[0], &same);
-        if (!err) err = wefti_charge(run, 1);
+        err = wefti_tmpl_equal(run, call->self.items[i], *call->bound[0], &same);
+        if (!err) err = wefti_tmpl_charge(run, 1);
         if (err || !same) continue;
         if (at < 0) at = i;
         n++;
     }
     if (!err && at < 0 && call->builtin->number)
-        return wefti_fault(run, "what index looks for is not there");
-    *out = wefti_of_int(call->builtin->number ? at : n);
+        return wefti_tmpl_fault(run, "what index looks for is not there");
+    *out = wefti_tmpl_of_int(call->builtin->number ? at : n);
     return err;
 }
 
-static weft_err same_self(struct wefti_run *run, const struct wefti_call *call,
-                          struct wefti_value *out) {
+static weft_err same_self(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
+                          struct wefti_tmpl_value *out) {
     *out = call->self;
-    return wefti_charge(run, 1);
+    return wefti_tmpl_charge(run, 1);
 }
 
 /* --- dictionaries --------------------------------------------------------------------------------
  */
 
-static weft_err dict_get(struct wefti_run *run, const struct wefti_call *call,
-                         struct wefti_value *out) {
-    const struct wefti_value *found;
-    if (!call->bound[0]) return wefti_fault(run, "get takes a key");
-    weft_err err = wefti_dict_get(run, call->self, *call->bound[0], &found);
-    *out = call->bound[1] ? *call->bound[1] : wefti_of_kind(WEFTI_NONE);
+static weft_err dict_get(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
+                         struct wefti_tmpl_value *out) {
+    const struct wefti_tmpl_value *found;
+    if (!call->bound[0]) return wefti_tmpl_fault(run, "get takes a key");
+    weft_err err = wefti_tmpl_dict_get(run, call->self, *call->bound[0], &found);
+    *out = call->bound[1] ? *call->bound[1] : wefti_tmpl_of_kind(WEFTI_TMPL_NONE);
     if (found) *out = *found;
     return err;
 }
 
 /* number: 'i'tems, 'k'eys, 'v'alues. */
-static weft_err dict_parts(struct wefti_run *run, const struct wefti_call *call,
-                           struct wefti_value *out) {
-    struct wefti_list list = {0};
+static weft_err dict_parts(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
+                           struct wefti_tmpl_value *out) {
+    struct wefti_tmpl_list list = {0};
     weft_err err = WEFT_OK;
     for (uint32_t i = 0; i < call->self.n && !err; i++) {
-        const struct wefti_value *pair = &call->self.items[2 * (size_t)i];
-        struct wefti_value both = {.kind = WEFTI_TUPLE, .n = 2, .items = pair};
-        err = wefti_list_add(run, &list,
-                             call->builtin->number == 'i'   ? both
-                             : call->builtin->number == 'k' ? pair[0]
-                                                            : pair[1]);
+        const struct wefti_tmpl_value *pair = &call->self.items[2 * (size_t)i];
+        struct wefti_tmpl_value both = {.kind = WEFTI_TMPL_TUPLE, .n = 2, .items = pair};
+        err = wefti_tmpl_list_add(run, &list,
+                                  call->builtin->number == 'i'   ? both
+                                  : call->builtin->number == 'k' ? pair[0]
+                                                                 : pair[1]);
     }
-    *out = wefti_of_list(&list, WEFTI_LIST);
+    *out = wefti_tmpl_of_list(&list, WEFTI_TMPL_LIST);
     return err;
 }
 
 /* --- loops ---------------------------------------------------------------------------------------
  */
 
-static weft_err loop_cycle(struct wefti_run *run, const struct wefti_call *call,
-                           struct wefti_value *out) {
-    const struct wefti_list *plain = &call->args->plain;
-    if (plain->n == 0) return wefti_fault(run, "cycle takes what to cycle through");
+static weft_err loop_cycle(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
+                           struct wefti_tmpl_value *out) {
+    const struct wefti_tmpl_list *plain = &call->args->plain;
+    if (plain->n == 0) return wefti_tmpl_fault(run, "cycle takes what to cycle through");
     *out = plain->items[call->self.loop->index % plain->n];
     return WEFT_OK;
 }
 
-static weft_err loop_changed(struct wefti_run *run, const struct wefti_call *call,
-                             struct wefti_value *out) {
-    struct wefti_loop *loop = call->self.loop;
-    struct wefti_value now = wefti_of_list(&call->args->plain, WEFTI_TUPLE);
+static weft_err loop_changed(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
+                             struct wefti_tmpl_value *out) {
+    struct wefti_tmpl_loop *loop = call->self.loop;
+    struct wefti_tmpl_value now = wefti_tmpl_of_list(&call->args->plain, WEFTI_TMPL_TUPLE);
     bool same;
-    weft_err err = wefti_equal(run, loop->changed, now, &same);
+    weft_err err = wefti_tmpl_equal(run, loop->changed, now, &same);
     run->escapes++;
     loop->changed = now;
-    *out = wefti_of_bool(!same);
+    *out = wefti_tmpl_of_bool(!same);
     return err;
 }
 
-const struct wefti_builtin *wefti_find_method(enum wefti_kind kind, struct weft_str name) {
-    static const struct wefti_builtin strings[] = {
+const struct wefti_tmpl_builtin *wefti_tmpl_find_method(enum wefti_tmpl_kind kind,
+                                                        struct weft_str name) {
+    static const struct wefti_tmpl_builtin strings[] = {
         {"upper", "", str_case, 'u'},
         {"lower", "", str_case, 'l'},
         {"casefold", "", str_case, 'l'},
@@ -532,30 +538,30 @@ const struct wefti_builtin *wefti_find_method(enum wefti_kind kind, struct weft_
         {"islower", "", str_is, 'l'},
         {"format", "*", str_format, 0},
     };
-    static const struct wefti_builtin lists[] = {
+    static const struct wefti_tmpl_builtin lists[] = {
         {"count", "value", list_count, 0},
         {"index", "value", list_count, 1},
         {"copy", "", same_self, 0},
     };
-    static const struct wefti_builtin dicts[] = {
+    static const struct wefti_tmpl_builtin dicts[] = {
         {"get", "key default", dict_get, 0}, {"items", "", dict_parts, 'i'},
         {"keys", "", dict_parts, 'k'},       {"values", "", dict_parts, 'v'},
         {"copy", "", same_self, 0},
     };
-    static const struct wefti_builtin loops[] = {
+    static const struct wefti_tmpl_builtin loops[] = {
         {"cycle", "*", loop_cycle, 0},
         {"changed", "*", loop_changed, 0},
     };
     switch (kind) {
-    case WEFTI_STR:
-        return wefti_find_in(strings, sizeof strings / sizeof *strings, name);
-    case WEFTI_LIST:
-    case WEFTI_TUPLE:
-        return wefti_find_in(lists, sizeof lists / sizeof *lists, name);
-    case WEFTI_DICT:
-        return wefti_find_in(dicts, sizeof dicts / sizeof *dicts, name);
-    case WEFTI_LOOP:
-        return wefti_find_in(loops, sizeof loops / sizeof *loops, name);
+    case WEFTI_TMPL_STR:
+        return wefti_tmpl_find_builtin(strings, sizeof strings / sizeof *strings, name);
+    case WEFTI_TMPL_LIST:
+    case WEFTI_TMPL_TUPLE:
+        return wefti_tmpl_find_builtin(lists, sizeof lists / sizeof *lists, name);
+    case WEFTI_TMPL_DICT:
+        return wefti_tmpl_find_builtin(dicts, sizeof dicts / sizeof *dicts, name);
+    case WEFTI_TMPL_LOOP:
+        return wefti_tmpl_find_builtin(loops, sizeof loops / sizeof *loops, name);
     default:
         return NULL;
     }

@@ -5,330 +5,344 @@
 /* --- names ---------------------------------------------------------------------------------------
  */
 
-const struct wefti_value *wefti_space_find(const struct wefti_space *space, struct weft_str name) {
+const struct wefti_tmpl_value *wefti_tmpl_space_find(const struct wefti_tmpl_space *space,
+                                                     struct weft_str name) {
     for (uint32_t i = 0; i < space->n; i++)
         if (weft_str_is(space->bindings[i].name, name.data, name.len))
             return &space->bindings[i].value;
     return NULL;
 }
 
-weft_err wefti_bind(struct wefti_run *run, struct wefti_space *space, struct weft_str name,
-                    struct wefti_value value) {
+weft_err wefti_tmpl_bind(struct wefti_tmpl_run *run, struct wefti_tmpl_space *space,
+                         struct weft_str name, struct wefti_tmpl_value value) {
     for (uint32_t i = 0; i < space->n; i++) {
         if (!weft_str_is(space->bindings[i].name, name.data, name.len)) continue;
         space->bindings[i].value = value;
         return WEFT_OK;
     }
-    weft_err err = wefti_charge(run, 1 + space->n / 8);
+    weft_err err = wefti_tmpl_charge(run, 1 + space->n / 8);
     if (err) return err;
     if (space->n == space->cap) {
         uint32_t cap = space->cap ? 2 * space->cap : 4;
         void *grown;
-        err = wefti_alloc(run, cap * sizeof *space->bindings, &grown);
+        err = wefti_tmpl_alloc(run, cap * sizeof *space->bindings, &grown);
         if (err) return err;
         if (space->n > 0) memcpy(grown, space->bindings, space->n * sizeof *space->bindings);
         space->bindings = grown;
         space->cap = cap;
     }
-    space->bindings[space->n++] = (struct wefti_binding){name, value};
+    space->bindings[space->n++] = (struct wefti_tmpl_binding){name, value};
     return WEFT_OK;
 }
 
-weft_err wefti_push_scope(struct wefti_run *run, struct wefti_space *parent) {
+weft_err wefti_tmpl_push_scope(struct wefti_tmpl_run *run, struct wefti_tmpl_space *parent) {
     void *made;
-    weft_err err = wefti_alloc(run, sizeof(struct wefti_space), &made);
+    weft_err err = wefti_tmpl_alloc(run, sizeof(struct wefti_tmpl_space), &made);
     if (err) return err;
     run->scope = made;
-    *run->scope = (struct wefti_space){.parent = parent};
+    *run->scope = (struct wefti_tmpl_space){.parent = parent};
     return WEFT_OK;
 }
 
-static weft_err eval_name(struct wefti_run *run, struct weft_str name, struct wefti_value *out) {
-    *out = wefti_of_kind(WEFTI_UNDEFINED);
-    for (const struct wefti_space *at = run->scope; at; at = at->parent) {
-        const struct wefti_value *found = wefti_space_find(at, name);
-        weft_err err = wefti_charge(run, at->n / 8);
+static weft_err eval_name(struct wefti_tmpl_run *run, struct weft_str name,
+                          struct wefti_tmpl_value *out) {
+    *out = wefti_tmpl_of_kind(WEFTI_TMPL_UNDEFINED);
+    for (const struct wefti_tmpl_space *at = run->scope; at; at = at->parent) {
+        const struct wefti_tmpl_value *found = wefti_tmpl_space_find(at, name);
+        weft_err err = wefti_tmpl_charge(run, at->n / 8);
         if (err) return err;
         if (!found) continue;
         *out = *found;
         return WEFT_OK;
     }
-    const struct wefti_builtin *func = wefti_find_func(name);
-    if (func) *out = (struct wefti_value){.kind = WEFTI_FUNC, .builtin = func};
+    const struct wefti_tmpl_builtin *func = wefti_tmpl_find_function(name);
+    if (func) *out = (struct wefti_tmpl_value){.kind = WEFTI_TMPL_FUNC, .builtin = func};
     return WEFT_OK;
 }
 
-static weft_err bind_member(struct wefti_run *run, const struct wefti_expr *target,
-                            struct wefti_value value) {
-    struct wefti_value space;
-    weft_err err = wefti_eval(run, target->a, &space);
+static weft_err bind_member(struct wefti_tmpl_run *run, const struct wefti_tmpl_expr *target,
+                            struct wefti_tmpl_value value) {
+    struct wefti_tmpl_value space;
+    weft_err err = wefti_tmpl_eval(run, target->a, &space);
     if (err) return err;
-    if (space.kind != WEFTI_NAMESPACE)
-        return wefti_fault(run, "cannot set a member of %s", wefti_kind_name(&space));
+    if (space.kind != WEFTI_TMPL_NAMESPACE)
+        return wefti_tmpl_fault(run, "cannot set a member of %s", wefti_tmpl_kind_name(&space));
     run->escapes++;
-    return wefti_bind(run, space.space, target->text, value);
+    return wefti_tmpl_bind(run, space.space, target->text, value);
 }
 
-weft_err wefti_bind_target(struct wefti_run *run, uint32_t idx, struct wefti_value value) {
-    const weft_tmpl *chat = run->chat;
-    const struct wefti_expr *target = &chat->exprs[idx];
-    if (target->kind == WEFTI_EXPR_NAME) return wefti_bind(run, run->scope, target->text, value);
-    if (target->kind == WEFTI_EXPR_MEMBER) return bind_member(run, target, value);
-    WEFT_ASSERT(target->kind == WEFTI_EXPR_TUPLE);
-    struct wefti_value items;
+weft_err wefti_tmpl_bind_target(struct wefti_tmpl_run *run, uint32_t idx,
+                                struct wefti_tmpl_value value) {
+    const weft_tmpl *tmpl = run->tmpl;
+    const struct wefti_tmpl_expr *target = &tmpl->exprs[idx];
+    if (target->kind == WEFTI_TMPL_EXPR_NAME)
+        return wefti_tmpl_bind(run, run->scope, target->text, value);
+    if (target->kind == WEFTI_TMPL_EXPR_MEMBER) return bind_member(run, target, value);
+    WEFT_ASSERT(target->kind == WEFTI_TMPL_EXPR_TUPLE);
+    struct wefti_tmpl_value items;
     uint32_t n = 0;
-    weft_err err = wefti_items(run, value, &items);
-    for (uint32_t at = target->args; at != WEFTI_NO_ID; at = chat->args[at].next)
+    weft_err err = wefti_tmpl_iterate(run, value, &items);
+    for (uint32_t at = target->args; at != WEFTI_TMPL_NO_IDX; at = tmpl->args[at].next)
         n++;
-    if (!err && items.n != n) return wefti_fault(run, "%u values where %u names wait", items.n, n);
+    if (!err && items.n != n)
+        return wefti_tmpl_fault(run, "%u values where %u names wait", items.n, n);
     n = 0;
-    for (uint32_t at = target->args; at != WEFTI_NO_ID && !err; at = chat->args[at].next)
-        err = wefti_bind_target(run, chat->args[at].expr, items.items[n++]);
+    for (uint32_t at = target->args; at != WEFTI_TMPL_NO_IDX && !err; at = tmpl->args[at].next)
+        err = wefti_tmpl_bind_target(run, tmpl->args[at].expr, items.items[n++]);
     return err;
 }
 
 /* --- expressions ---------------------------------------------------------------------------------
  */
 
-static weft_err not_callable(struct wefti_run *run, const struct wefti_expr *callee) {
-    if (callee->kind == WEFTI_EXPR_NAME || callee->kind == WEFTI_EXPR_MEMBER)
-        return wefti_fault(run, "there is no %.*s to call",
-                           (int)(callee->text.len < 60 ? callee->text.len : 60), callee->text.data);
-    return wefti_fault(run, "cannot call something undefined");
+static weft_err not_callable(struct wefti_tmpl_run *run, const struct wefti_tmpl_expr *callee) {
+    if (callee->kind == WEFTI_TMPL_EXPR_NAME || callee->kind == WEFTI_TMPL_EXPR_MEMBER)
+        return wefti_tmpl_fault(run, "there is no %.*s to call",
+                                (int)(callee->text.len < 60 ? callee->text.len : 60),
+                                callee->text.data);
+    return wefti_tmpl_fault(run, "cannot call something undefined");
 }
 
 /* `caller`: one more argument of that name, or NULL. */
-static weft_err eval_call(struct wefti_run *run, const struct wefti_expr *expr,
-                          const struct wefti_value *caller, struct wefti_value *out) {
-    struct wefti_value callee;
-    struct wefti_args args;
-    weft_err err = wefti_eval(run, expr->a, &callee);
-    if (!err) err = wefti_eval_args(run, expr->args, &args);
-    if (!err && caller) err = wefti_add_named(run, &args, (struct weft_str){"caller", 6}, *caller);
+static weft_err eval_call(struct wefti_tmpl_run *run, const struct wefti_tmpl_expr *expr,
+                          const struct wefti_tmpl_value *caller, struct wefti_tmpl_value *out) {
+    struct wefti_tmpl_value callee;
+    struct wefti_tmpl_args args;
+    weft_err err = wefti_tmpl_eval(run, expr->a, &callee);
+    if (!err) err = wefti_tmpl_eval_args(run, expr->args, &args);
+    if (!err && caller)
+        err = wefti_tmpl_add_named(run, &args, (struct weft_str){"caller", 6}, *caller);
     if (err) return err;
     run->line = expr->line;
-    if (callee.kind == WEFTI_UNDEFINED) return not_callable(run, &run->chat->exprs[expr->a]);
-    return wefti_call_value(run, callee, &args, out);
+    if (callee.kind == WEFTI_TMPL_UNDEFINED) return not_callable(run, &run->tmpl->exprs[expr->a]);
+    return wefti_tmpl_call_value(run, callee, &args, out);
 }
 
-weft_err wefti_eval_call_with(struct wefti_run *run, uint32_t idx, struct wefti_value caller,
-                              struct wefti_value *out) {
-    return eval_call(run, &run->chat->exprs[idx], &caller, out);
+weft_err wefti_tmpl_eval_call_with(struct wefti_tmpl_run *run, uint32_t idx,
+                                   struct wefti_tmpl_value caller, struct wefti_tmpl_value *out) {
+    return eval_call(run, &run->tmpl->exprs[idx], &caller, out);
 }
 
-static weft_err eval_builtin(struct wefti_run *run, const struct wefti_expr *expr,
-                             struct wefti_value *out) {
-    struct wefti_value of;
-    struct wefti_args args;
-    weft_err err = wefti_eval(run, expr->a, &of);
-    if (!err) err = wefti_eval_args(run, expr->args, &args);
+static weft_err eval_builtin(struct wefti_tmpl_run *run, const struct wefti_tmpl_expr *expr,
+                             struct wefti_tmpl_value *out) {
+    struct wefti_tmpl_value of;
+    struct wefti_tmpl_args args;
+    weft_err err = wefti_tmpl_eval(run, expr->a, &of);
+    if (!err) err = wefti_tmpl_eval_args(run, expr->args, &args);
     run->line = expr->line;
-    if (!err) err = wefti_call_builtin(run, expr->builtin, of, &args, out);
-    if (!err && expr->negated) *out = wefti_of_bool(!wefti_truth(*out));
+    if (!err) err = wefti_tmpl_call_builtin(run, expr->builtin, of, &args, out);
+    if (!err && expr->negated) *out = wefti_tmpl_of_bool(!wefti_tmpl_truth(*out));
     return err;
 }
 
-static weft_err eval_index(struct wefti_run *run, const struct wefti_expr *expr,
-                           struct wefti_value *out) {
-    struct wefti_value of, by;
-    weft_err err = wefti_eval(run, expr->a, &of);
-    if (!err) err = wefti_eval(run, expr->b, &by);
+static weft_err eval_index(struct wefti_tmpl_run *run, const struct wefti_tmpl_expr *expr,
+                           struct wefti_tmpl_value *out) {
+    struct wefti_tmpl_value of, by;
+    weft_err err = wefti_tmpl_eval(run, expr->a, &of);
+    if (!err) err = wefti_tmpl_eval(run, expr->b, &by);
     run->line = expr->line;
-    return err ? err : wefti_index(run, of, by, out);
+    return err ? err : wefti_tmpl_index(run, of, by, out);
 }
 
-static weft_err eval_slice(struct wefti_run *run, const struct wefti_expr *expr,
-                           struct wefti_value *out) {
-    struct wefti_value of, bounds[3];
+static weft_err eval_slice(struct wefti_tmpl_run *run, const struct wefti_tmpl_expr *expr,
+                           struct wefti_tmpl_value *out) {
+    struct wefti_tmpl_value of, bounds[3];
     uint32_t at = expr->args;
-    weft_err err = wefti_eval(run, expr->a, &of);
-    for (size_t i = 0; i < 3 && !err; i++, at = run->chat->args[at].next) {
-        uint32_t idx = run->chat->args[at].expr;
-        bounds[i] = wefti_of_kind(WEFTI_NONE);
-        if (idx != WEFTI_NO_ID) err = wefti_eval(run, idx, &bounds[i]);
+    weft_err err = wefti_tmpl_eval(run, expr->a, &of);
+    for (size_t i = 0; i < 3 && !err; i++, at = run->tmpl->args[at].next) {
+        uint32_t idx = run->tmpl->args[at].expr;
+        bounds[i] = wefti_tmpl_of_kind(WEFTI_TMPL_NONE);
+        if (idx != WEFTI_TMPL_NO_IDX) err = wefti_tmpl_eval(run, idx, &bounds[i]);
     }
     run->line = expr->line;
-    return err ? err : wefti_slice(run, of, bounds, out);
+    return err ? err : wefti_tmpl_slice(run, of, bounds, out);
 }
 
-static weft_err eval_items(struct wefti_run *run, const struct wefti_expr *expr,
-                           struct wefti_value *out) {
-    struct wefti_list list = {0};
+static weft_err eval_items(struct wefti_tmpl_run *run, const struct wefti_tmpl_expr *expr,
+                           struct wefti_tmpl_value *out) {
+    struct wefti_tmpl_list list = {0};
     weft_err err = WEFT_OK;
-    for (uint32_t at = expr->args; at != WEFTI_NO_ID && !err; at = run->chat->args[at].next) {
-        struct wefti_value item;
-        err = wefti_eval(run, run->chat->args[at].expr, &item);
-        if (!err) err = wefti_list_add(run, &list, item);
+    for (uint32_t at = expr->args; at != WEFTI_TMPL_NO_IDX && !err; at = run->tmpl->args[at].next) {
+        struct wefti_tmpl_value item;
+        err = wefti_tmpl_eval(run, run->tmpl->args[at].expr, &item);
+        if (!err) err = wefti_tmpl_list_add(run, &list, item);
     }
-    *out = wefti_of_list(&list, expr->kind == WEFTI_EXPR_LIST ? WEFTI_LIST : WEFTI_TUPLE);
+    *out = wefti_tmpl_of_list(&list, expr->kind == WEFTI_TMPL_EXPR_LIST ? WEFTI_TMPL_LIST
+                                                                        : WEFTI_TMPL_TUPLE);
     return err;
 }
 
-static weft_err eval_dict(struct wefti_run *run, const struct wefti_expr *expr,
-                          struct wefti_value *out) {
-    const weft_tmpl *chat = run->chat;
-    struct wefti_list list = {0};
+static weft_err eval_dict(struct wefti_tmpl_run *run, const struct wefti_tmpl_expr *expr,
+                          struct wefti_tmpl_value *out) {
+    const weft_tmpl *tmpl = run->tmpl;
+    struct wefti_tmpl_list list = {0};
     weft_err err = WEFT_OK;
-    for (uint32_t at = expr->args; at != WEFTI_NO_ID && !err;) {
-        uint32_t value_at = chat->args[at].next;
-        struct wefti_value key, value;
-        err = wefti_eval(run, chat->args[at].expr, &key);
-        if (!err) err = wefti_eval(run, chat->args[value_at].expr, &value);
-        if (!err) err = wefti_pairs_put(run, &list, key, value);
-        at = chat->args[value_at].next;
+    for (uint32_t at = expr->args; at != WEFTI_TMPL_NO_IDX && !err;) {
+        uint32_t value_at = tmpl->args[at].next;
+        struct wefti_tmpl_value key, value;
+        err = wefti_tmpl_eval(run, tmpl->args[at].expr, &key);
+        if (!err) err = wefti_tmpl_eval(run, tmpl->args[value_at].expr, &value);
+        if (!err) err = wefti_tmpl_pairs_put(run, &list, key, value);
+        at = tmpl->args[value_at].next;
     }
-    *out = wefti_of_pairs(&list);
+    *out = wefti_tmpl_of_pairs(&list);
     return err;
 }
 
-static weft_err compare(struct wefti_run *run, enum wefti_cmp op, struct wefti_value a,
-                        struct wefti_value b, bool *out) {
+static weft_err compare(struct wefti_tmpl_run *run, enum wefti_tmpl_cmp op,
+                        struct wefti_tmpl_value a, struct wefti_tmpl_value b, bool *out) {
     int order = 0;
     weft_err err;
     switch (op) {
-    case WEFTI_EQ:
-    case WEFTI_NE:
-        err = wefti_equal(run, a, b, out);
-        *out = *out == (op == WEFTI_EQ);
+    case WEFTI_TMPL_EQ:
+    case WEFTI_TMPL_NE:
+        err = wefti_tmpl_equal(run, a, b, out);
+        *out = *out == (op == WEFTI_TMPL_EQ);
         return err;
-    case WEFTI_IN:
-    case WEFTI_NOT_IN:
-        err = wefti_contains(run, b, a, out);
-        *out = *out == (op == WEFTI_IN);
+    case WEFTI_TMPL_IN:
+    case WEFTI_TMPL_NOT_IN:
+        err = wefti_tmpl_contains(run, b, a, out);
+        *out = *out == (op == WEFTI_TMPL_IN);
         return err;
     default:
-        err = wefti_order(run, a, b, &order);
+        err = wefti_tmpl_compare(run, a, b, &order);
     }
-    *out = op == WEFTI_LT   ? order < 0
-           : op == WEFTI_LE ? order <= 0
-           : op == WEFTI_GT ? order > 0
-                            : order >= 0;
+    *out = op == WEFTI_TMPL_LT   ? order < 0
+           : op == WEFTI_TMPL_LE ? order <= 0
+           : op == WEFTI_TMPL_GT ? order > 0
+                                 : order >= 0;
     return err;
 }
 
 /* a < b < c: each pair in turn, up to the first that does not hold. */
-static weft_err eval_compare(struct wefti_run *run, const struct wefti_expr *expr,
-                             struct wefti_value *out) {
-    struct wefti_value left, right;
+static weft_err eval_compare(struct wefti_tmpl_run *run, const struct wefti_tmpl_expr *expr,
+                             struct wefti_tmpl_value *out) {
+    struct wefti_tmpl_value left, right;
     bool holds = true;
-    weft_err err = wefti_eval(run, expr->a, &left);
-    for (uint32_t at = expr->args; at != WEFTI_NO_ID && holds && !err;
-         at = run->chat->args[at].next) {
-        err = wefti_eval(run, run->chat->args[at].expr, &right);
+    weft_err err = wefti_tmpl_eval(run, expr->a, &left);
+    for (uint32_t at = expr->args; at != WEFTI_TMPL_NO_IDX && holds && !err;
+         at = run->tmpl->args[at].next) {
+        err = wefti_tmpl_eval(run, run->tmpl->args[at].expr, &right);
         run->line = expr->line;
-        if (!err) err = compare(run, (enum wefti_cmp)run->chat->args[at].kind, left, right, &holds);
+        if (!err)
+            err = compare(run, (enum wefti_tmpl_cmp)run->tmpl->args[at].kind, left, right, &holds);
         left = right;
     }
-    *out = wefti_of_bool(holds);
+    *out = wefti_tmpl_of_bool(holds);
     return err;
 }
 
-static weft_err eval_binary(struct wefti_run *run, const struct wefti_expr *expr,
-                            struct wefti_value *out) {
-    struct wefti_value a, b;
-    weft_err err = wefti_eval(run, expr->a, &a);
-    if (!err) err = wefti_eval(run, expr->b, &b);
+static weft_err eval_binary(struct wefti_tmpl_run *run, const struct wefti_tmpl_expr *expr,
+                            struct wefti_tmpl_value *out) {
+    struct wefti_tmpl_value a, b;
+    weft_err err = wefti_tmpl_eval(run, expr->a, &a);
+    if (!err) err = wefti_tmpl_eval(run, expr->b, &b);
     if (err) return err;
     run->line = expr->line;
-    if (expr->kind != WEFTI_EXPR_CONCAT) return wefti_arith(run, expr->kind, a, b, out);
-    err = wefti_to_str(run, a, &a);
-    if (!err) err = wefti_to_str(run, b, &b);
-    return err ? err : wefti_arith(run, WEFTI_EXPR_ADD, a, b, out);
+    if (expr->kind != WEFTI_TMPL_EXPR_CONCAT)
+        return wefti_tmpl_arithmetic(run, expr->kind, a, b, out);
+    err = wefti_tmpl_to_str(run, a, &a);
+    if (!err) err = wefti_tmpl_to_str(run, b, &b);
+    return err ? err : wefti_tmpl_arithmetic(run, WEFTI_TMPL_EXPR_ADD, a, b, out);
 }
 
-static weft_err eval_unary(struct wefti_run *run, const struct wefti_expr *expr,
-                           struct wefti_value *out) {
-    struct wefti_value a;
-    weft_err err = wefti_eval(run, expr->a, &a);
+static weft_err eval_unary(struct wefti_tmpl_run *run, const struct wefti_tmpl_expr *expr,
+                           struct wefti_tmpl_value *out) {
+    struct wefti_tmpl_value a;
+    weft_err err = wefti_tmpl_eval(run, expr->a, &a);
     if (err) return err;
     run->line = expr->line;
-    if (expr->kind == WEFTI_EXPR_NOT) {
-        *out = wefti_of_bool(!wefti_truth(a));
+    if (expr->kind == WEFTI_TMPL_EXPR_NOT) {
+        *out = wefti_tmpl_of_bool(!wefti_tmpl_truth(a));
         return WEFT_OK;
     }
-    if (expr->kind == WEFTI_EXPR_MEMBER) return wefti_member(run, a, expr->text, out);
-    if (!wefti_is_number(a)) return wefti_fault(run, "a sign before %s", wefti_kind_name(&a));
-    if (a.kind == WEFTI_FLOAT) {
-        *out = wefti_of_float(expr->kind == WEFTI_EXPR_NEG ? -a.real : a.real);
+    if (expr->kind == WEFTI_TMPL_EXPR_MEMBER) return wefti_tmpl_member(run, a, expr->text, out);
+    if (!wefti_tmpl_is_number(a))
+        return wefti_tmpl_fault(run, "a sign before %s", wefti_tmpl_kind_name(&a));
+    if (a.kind == WEFTI_TMPL_FLOAT) {
+        *out = wefti_tmpl_of_float(expr->kind == WEFTI_TMPL_EXPR_NEG ? -a.real : a.real);
         return WEFT_OK;
     }
-    return wefti_arith(run, expr->kind == WEFTI_EXPR_NEG ? WEFTI_EXPR_SUB : WEFTI_EXPR_ADD,
-                       wefti_of_int(0), a, out);
+    return wefti_tmpl_arithmetic(
+        run, expr->kind == WEFTI_TMPL_EXPR_NEG ? WEFTI_TMPL_EXPR_SUB : WEFTI_TMPL_EXPR_ADD,
+        wefti_tmpl_of_int(0), a, out);
 }
 
 /* and, or, if-else: what is not needed is not evaluated. */
-static weft_err eval_choice(struct wefti_run *run, const struct wefti_expr *expr,
-                            struct wefti_value *out) {
-    weft_err err = wefti_eval(run, expr->a, out);
+static weft_err eval_choice(struct wefti_tmpl_run *run, const struct wefti_tmpl_expr *expr,
+                            struct wefti_tmpl_value *out) {
+    weft_err err = wefti_tmpl_eval(run, expr->a, out);
     if (err) return err;
-    bool truth = wefti_truth(*out);
-    if (expr->kind == WEFTI_EXPR_AND) return truth ? wefti_eval(run, expr->b, out) : WEFT_OK;
-    if (expr->kind == WEFTI_EXPR_OR) return truth ? WEFT_OK : wefti_eval(run, expr->b, out);
-    if (truth) return wefti_eval(run, expr->b, out);
-    if (expr->c != WEFTI_NO_ID) return wefti_eval(run, expr->c, out);
-    *out = wefti_of_kind(WEFTI_UNDEFINED);
+    bool truth = wefti_tmpl_truth(*out);
+    if (expr->kind == WEFTI_TMPL_EXPR_AND)
+        return truth ? wefti_tmpl_eval(run, expr->b, out) : WEFT_OK;
+    if (expr->kind == WEFTI_TMPL_EXPR_OR)
+        return truth ? WEFT_OK : wefti_tmpl_eval(run, expr->b, out);
+    if (truth) return wefti_tmpl_eval(run, expr->b, out);
+    if (expr->c != WEFTI_TMPL_NO_IDX) return wefti_tmpl_eval(run, expr->c, out);
+    *out = wefti_tmpl_of_kind(WEFTI_TMPL_UNDEFINED);
     return WEFT_OK;
 }
 
-static weft_err eval_kind(struct wefti_run *run, const struct wefti_expr *expr,
-                          struct wefti_value *out) {
+static weft_err eval_kind(struct wefti_tmpl_run *run, const struct wefti_tmpl_expr *expr,
+                          struct wefti_tmpl_value *out) {
     switch (expr->kind) {
-    case WEFTI_EXPR_STRING:
-        *out = wefti_of_str(expr->text.data, expr->text.len);
+    case WEFTI_TMPL_EXPR_STRING:
+        *out = wefti_tmpl_of_str(expr->text.data, expr->text.len);
         return WEFT_OK;
-    case WEFTI_EXPR_WRITTEN:
+    case WEFTI_TMPL_EXPR_WRITTEN:
         *out = run->written;
         return WEFT_OK;
-    case WEFTI_EXPR_INT:
-        *out = wefti_of_int(expr->number);
+    case WEFTI_TMPL_EXPR_INT:
+        *out = wefti_tmpl_of_int(expr->number);
         return WEFT_OK;
-    case WEFTI_EXPR_FLOAT:
-        *out = wefti_of_float(expr->real);
+    case WEFTI_TMPL_EXPR_FLOAT:
+        *out = wefti_tmpl_of_float(expr->real);
         return WEFT_OK;
-    case WEFTI_EXPR_BOOL:
-        *out = wefti_of_bool(expr->number != 0);
+    case WEFTI_TMPL_EXPR_BOOL:
+        *out = wefti_tmpl_of_bool(expr->number != 0);
         return WEFT_OK;
-    case WEFTI_EXPR_NONE:
-        *out = wefti_of_kind(WEFTI_NONE);
+    case WEFTI_TMPL_EXPR_NONE:
+        *out = wefti_tmpl_of_kind(WEFTI_TMPL_NONE);
         return WEFT_OK;
-    case WEFTI_EXPR_NAME:
+    case WEFTI_TMPL_EXPR_NAME:
         return eval_name(run, expr->text, out);
-    case WEFTI_EXPR_INDEX:
+    case WEFTI_TMPL_EXPR_INDEX:
         return eval_index(run, expr, out);
-    case WEFTI_EXPR_SLICE:
+    case WEFTI_TMPL_EXPR_SLICE:
         return eval_slice(run, expr, out);
-    case WEFTI_EXPR_CALL:
+    case WEFTI_TMPL_EXPR_CALL:
         return eval_call(run, expr, NULL, out);
-    case WEFTI_EXPR_FILTER:
-    case WEFTI_EXPR_TEST:
+    case WEFTI_TMPL_EXPR_FILTER:
+    case WEFTI_TMPL_EXPR_TEST:
         return eval_builtin(run, expr, out);
-    case WEFTI_EXPR_LIST:
-    case WEFTI_EXPR_TUPLE:
+    case WEFTI_TMPL_EXPR_LIST:
+    case WEFTI_TMPL_EXPR_TUPLE:
         return eval_items(run, expr, out);
-    case WEFTI_EXPR_DICT:
+    case WEFTI_TMPL_EXPR_DICT:
         return eval_dict(run, expr, out);
-    case WEFTI_EXPR_COMPARE:
+    case WEFTI_TMPL_EXPR_COMPARE:
         return eval_compare(run, expr, out);
-    case WEFTI_EXPR_AND:
-    case WEFTI_EXPR_OR:
-    case WEFTI_EXPR_COND:
+    case WEFTI_TMPL_EXPR_AND:
+    case WEFTI_TMPL_EXPR_OR:
+    case WEFTI_TMPL_EXPR_COND:
         return eval_choice(run, expr, out);
-    case WEFTI_EXPR_NEG:
-    case WEFTI_EXPR_POS:
-    case WEFTI_EXPR_NOT:
-    case WEFTI_EXPR_MEMBER:
+    case WEFTI_TMPL_EXPR_NEG:
+    case WEFTI_TMPL_EXPR_POS:
+    case WEFTI_TMPL_EXPR_NOT:
+    case WEFTI_TMPL_EXPR_MEMBER:
         return eval_unary(run, expr, out);
     default:
         return eval_binary(run, expr, out);
     }
 }
 
-weft_err wefti_eval(struct wefti_run *run, uint32_t idx, struct wefti_value *out) {
-    WEFT_ASSERT(idx < run->chat->n_exprs);
-    const struct wefti_expr *expr = &run->chat->exprs[idx];
-    *out = wefti_of_kind(WEFTI_UNDEFINED);
+weft_err wefti_tmpl_eval(struct wefti_tmpl_run *run, uint32_t idx, struct wefti_tmpl_value *out) {
+    WEFT_ASSERT(idx < run->tmpl->n_exprs);
+    const struct wefti_tmpl_expr *expr = &run->tmpl->exprs[idx];
+    *out = wefti_tmpl_of_kind(WEFTI_TMPL_UNDEFINED);
     run->line = expr->line;
-    weft_err err = wefti_deeper(run);
+    weft_err err = wefti_tmpl_deeper(run);
     if (!err) err = eval_kind(run, expr, out);
     run->depth--;
     return err;

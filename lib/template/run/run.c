@@ -16,39 +16,39 @@
 /* --- statements ----------------------------------------------------------------------------------
  */
 
-static weft_err run_print(struct wefti_run *run, const struct wefti_node *node) {
-    struct wefti_mark mark = wefti_mark(run);
-    struct wefti_value value;
-    weft_err err = wefti_eval(run, node->expr, &value);
-    if (!err) err = wefti_write(run, value, false, run->out);
-    wefti_cut(run, mark);
+static weft_err run_print(struct wefti_tmpl_run *run, const struct wefti_tmpl_node *node) {
+    struct wefti_tmpl_mark mark = wefti_tmpl_mark(run);
+    struct wefti_tmpl_value value;
+    weft_err err = wefti_tmpl_eval(run, node->expr, &value);
+    if (!err) err = wefti_tmpl_write(run, value, false, run->out);
+    wefti_tmpl_drop_since(run, mark);
     return err;
 }
 
-static weft_err run_if(struct wefti_run *run, const struct wefti_node *node) {
-    struct wefti_mark mark = wefti_mark(run);
-    struct wefti_value value;
-    weft_err err = wefti_eval(run, node->expr, &value);
+static weft_err run_if(struct wefti_tmpl_run *run, const struct wefti_tmpl_node *node) {
+    struct wefti_tmpl_mark mark = wefti_tmpl_mark(run);
+    struct wefti_tmpl_value value;
+    weft_err err = wefti_tmpl_eval(run, node->expr, &value);
     if (err) return err;
-    bool truth = wefti_truth(value);
-    wefti_cut(run, mark);
-    return wefti_run_body(run, truth ? node->body : node->otherwise);
+    bool truth = wefti_tmpl_truth(value);
+    wefti_tmpl_drop_since(run, mark);
+    return wefti_tmpl_run_body(run, truth ? node->body : node->otherwise);
 }
 
 /* The body in a scope of its own, inside the present one. */
-static weft_err run_scoped(struct wefti_run *run, uint32_t body) {
-    struct wefti_space *scope = run->scope;
-    weft_err err = wefti_push_scope(run, scope);
-    if (!err) err = wefti_run_body(run, body);
+static weft_err run_scoped(struct wefti_tmpl_run *run, uint32_t body) {
+    struct wefti_tmpl_space *scope = run->scope;
+    weft_err err = wefti_tmpl_push_scope(run, scope);
+    if (!err) err = wefti_tmpl_run_body(run, body);
     run->scope = scope;
     return err;
 }
 
 /* What the body writes, as a string. */
-static weft_err capture(struct wefti_run *run, uint32_t body, struct wefti_value *out) {
+static weft_err capture(struct wefti_tmpl_run *run, uint32_t body, struct wefti_tmpl_value *out) {
     struct weft_buf *outer = run->out, text;
-    struct wefti_mark mark = wefti_mark(run);
-    wefti_buf_init(run, &text);
+    struct wefti_tmpl_mark mark = wefti_tmpl_mark(run);
+    wefti_tmpl_buf_init(run, &text);
     run->out = &text;
     weft_err err = run_scoped(run, body);
     run->out = outer;
@@ -56,169 +56,170 @@ static weft_err capture(struct wefti_run *run, uint32_t body, struct wefti_value
         weft_buf_fini(&text);
         return err;
     }
-    wefti_cut(run, mark);
-    return wefti_take_buf(run, &text, out);
+    wefti_tmpl_drop_since(run, mark);
+    return wefti_tmpl_take_buf(run, &text, out);
 }
 
 /* The items for which the loop's own "if" holds. */
-static weft_err keep_items(struct wefti_run *run, const struct wefti_node *node,
-                           struct wefti_value *items) {
-    struct wefti_space *scope = run->scope;
-    struct wefti_list kept = {0};
+static weft_err keep_items(struct wefti_tmpl_run *run, const struct wefti_tmpl_node *node,
+                           struct wefti_tmpl_value *items) {
+    struct wefti_tmpl_space *scope = run->scope;
+    struct wefti_tmpl_list kept = {0};
     weft_err err = WEFT_OK;
     for (uint32_t i = 0; i < items->n && !err; i++) {
-        struct wefti_value truth;
-        err = wefti_push_scope(run, scope);
-        if (!err) err = wefti_bind_target(run, node->target, items->items[i]);
-        if (!err) err = wefti_eval(run, node->cond, &truth);
-        if (!err && wefti_truth(truth)) err = wefti_list_add(run, &kept, items->items[i]);
+        struct wefti_tmpl_value truth;
+        err = wefti_tmpl_push_scope(run, scope);
+        if (!err) err = wefti_tmpl_bind_target(run, node->target, items->items[i]);
+        if (!err) err = wefti_tmpl_eval(run, node->cond, &truth);
+        if (!err && wefti_tmpl_truth(truth)) err = wefti_tmpl_list_add(run, &kept, items->items[i]);
     }
     run->scope = scope;
-    *items = wefti_of_list(&kept, WEFTI_LIST);
+    *items = wefti_tmpl_of_list(&kept, WEFTI_TMPL_LIST);
     return err;
 }
 
-static weft_err run_round(struct wefti_run *run, const struct wefti_node *node,
-                          struct wefti_loop *loop) {
-    struct wefti_mark mark = wefti_mark(run);
-    weft_err err = wefti_push_scope(run, loop->outside);
+static weft_err run_round(struct wefti_tmpl_run *run, const struct wefti_tmpl_node *node,
+                          struct wefti_tmpl_loop *loop) {
+    struct wefti_tmpl_mark mark = wefti_tmpl_mark(run);
+    weft_err err = wefti_tmpl_push_scope(run, loop->outside);
     if (!err)
-        err = wefti_bind(run, run->scope, (struct weft_str){"loop", 4},
-                         (struct wefti_value){.kind = WEFTI_LOOP, .loop = loop});
-    if (!err) err = wefti_bind_target(run, node->target, loop->items[loop->index]);
-    if (!err) err = wefti_run_body(run, node->body);
+        err = wefti_tmpl_bind(run, run->scope, (struct weft_str){"loop", 4},
+                              (struct wefti_tmpl_value){.kind = WEFTI_TMPL_LOOP, .loop = loop});
+    if (!err) err = wefti_tmpl_bind_target(run, node->target, loop->items[loop->index]);
+    if (!err) err = wefti_tmpl_run_body(run, node->body);
     run->scope = loop->outside; /* what the round has set ends with it */
-    wefti_cut(run, mark);
+    wefti_tmpl_drop_since(run, mark);
     return err;
 }
 
-weft_err wefti_run_loop(struct wefti_run *run, const struct wefti_node *node,
-                        struct wefti_value over, uint32_t depth) {
-    struct wefti_value items;
+weft_err wefti_tmpl_run_loop(struct wefti_tmpl_run *run, const struct wefti_tmpl_node *node,
+                             struct wefti_tmpl_value over, uint32_t depth) {
+    struct wefti_tmpl_value items;
     void *made;
-    weft_err err = wefti_items(run, over, &items);
-    if (!err && node->cond != WEFTI_NO_ID) err = keep_items(run, node, &items);
+    weft_err err = wefti_tmpl_iterate(run, over, &items);
+    if (!err && node->cond != WEFTI_TMPL_NO_IDX) err = keep_items(run, node, &items);
     if (err) return err;
     if (items.n == 0)
-        return node->otherwise == WEFTI_NO_ID ? WEFT_OK : run_scoped(run, node->otherwise);
-    err = wefti_alloc(run, sizeof(struct wefti_loop), &made);
+        return node->otherwise == WEFTI_TMPL_NO_IDX ? WEFT_OK : run_scoped(run, node->otherwise);
+    err = wefti_tmpl_alloc(run, sizeof(struct wefti_tmpl_loop), &made);
     if (err) return err;
-    struct wefti_loop *loop = made;
-    *loop = (struct wefti_loop){
+    struct wefti_tmpl_loop *loop = made;
+    *loop = (struct wefti_tmpl_loop){
         .n = items.n, .depth = depth, .items = items.items, .node = node, .outside = run->scope};
-    for (; loop->index < loop->n && !err && run->flow != WEFTI_BREAKING; loop->index++) {
-        run->flow = WEFTI_ON;
+    for (; loop->index < loop->n && !err && run->flow != WEFTI_TMPL_BREAKING; loop->index++) {
+        run->flow = WEFTI_TMPL_GOING_ON;
         err = run_round(run, node, loop);
     }
-    run->flow = WEFTI_ON;
+    run->flow = WEFTI_TMPL_GOING_ON;
     return err;
 }
 
-static weft_err run_for(struct wefti_run *run, const struct wefti_node *node) {
-    struct wefti_mark mark = wefti_mark(run);
-    struct wefti_value over;
-    weft_err err = wefti_eval(run, node->expr, &over);
-    if (!err) err = wefti_run_loop(run, node, over, 0);
-    wefti_cut(run, mark);
+static weft_err run_for(struct wefti_tmpl_run *run, const struct wefti_tmpl_node *node) {
+    struct wefti_tmpl_mark mark = wefti_tmpl_mark(run);
+    struct wefti_tmpl_value over;
+    weft_err err = wefti_tmpl_eval(run, node->expr, &over);
+    if (!err) err = wefti_tmpl_run_loop(run, node, over, 0);
+    wefti_tmpl_drop_since(run, mark);
     return err;
 }
 
-static weft_err run_set(struct wefti_run *run, const struct wefti_node *node) {
-    struct wefti_value value;
+static weft_err run_set(struct wefti_tmpl_run *run, const struct wefti_tmpl_node *node) {
+    struct wefti_tmpl_value value;
     weft_err err;
-    if (node->kind == WEFTI_NODE_SET) {
-        err = wefti_eval(run, node->expr, &value);
+    if (node->kind == WEFTI_TMPL_NODE_SET) {
+        err = wefti_tmpl_eval(run, node->expr, &value);
     } else {
         err = capture(run, node->body, &value);
-        if (err || run->flow != WEFTI_ON) return err;
+        if (err || run->flow != WEFTI_TMPL_GOING_ON) return err;
         run->written = value;
-        if (node->expr != WEFTI_NO_ID) err = wefti_eval(run, node->expr, &value);
+        if (node->expr != WEFTI_TMPL_NO_IDX) err = wefti_tmpl_eval(run, node->expr, &value);
     }
-    return err ? err : wefti_bind_target(run, node->target, value);
+    return err ? err : wefti_tmpl_bind_target(run, node->target, value);
 }
 
-static weft_err run_filter(struct wefti_run *run, const struct wefti_node *node) {
-    struct wefti_value value;
+static weft_err run_filter(struct wefti_tmpl_run *run, const struct wefti_tmpl_node *node) {
+    struct wefti_tmpl_value value;
     weft_err err = capture(run, node->body, &value);
-    if (err || run->flow != WEFTI_ON) return err;
+    if (err || run->flow != WEFTI_TMPL_GOING_ON) return err;
     run->written = value;
-    err = wefti_eval(run, node->expr, &value);
-    return err ? err : wefti_write(run, value, false, run->out);
+    err = wefti_tmpl_eval(run, node->expr, &value);
+    return err ? err : wefti_tmpl_write(run, value, false, run->out);
 }
 
-static weft_err run_with(struct wefti_run *run, const struct wefti_node *node) {
-    struct wefti_space *outside = run->scope, *inside = NULL;
-    weft_err err = wefti_push_scope(run, outside);
+static weft_err run_with(struct wefti_tmpl_run *run, const struct wefti_tmpl_node *node) {
+    struct wefti_tmpl_space *outside = run->scope, *inside = NULL;
+    weft_err err = wefti_tmpl_push_scope(run, outside);
     inside = run->scope;
-    for (uint32_t at = node->params; at != WEFTI_NO_ID && !err; at = run->chat->args[at].next) {
-        const struct wefti_arg *arg = &run->chat->args[at];
-        struct wefti_value value;
+    for (uint32_t at = node->params; at != WEFTI_TMPL_NO_IDX && !err;
+         at = run->tmpl->args[at].next) {
+        const struct wefti_tmpl_arg *arg = &run->tmpl->args[at];
+        struct wefti_tmpl_value value;
         run->scope = outside; /* the values do not see each other */
-        err = wefti_eval(run, arg->expr, &value);
-        if (!err) err = wefti_bind(run, inside, arg->name, value);
+        err = wefti_tmpl_eval(run, arg->expr, &value);
+        if (!err) err = wefti_tmpl_bind(run, inside, arg->name, value);
     }
     run->scope = inside;
-    if (!err) err = wefti_run_body(run, node->body);
+    if (!err) err = wefti_tmpl_run_body(run, node->body);
     run->scope = outside;
     return err;
 }
 
 /* The call gets the body as one more argument, named caller. */
-static weft_err run_call(struct wefti_run *run, const struct wefti_node *node) {
-    struct wefti_value caller, value;
-    weft_err err = wefti_new_macro(run, node, &caller);
-    if (!err) err = wefti_eval_call_with(run, node->expr, caller, &value);
-    return err ? err : wefti_write(run, value, false, run->out);
+static weft_err run_call(struct wefti_tmpl_run *run, const struct wefti_tmpl_node *node) {
+    struct wefti_tmpl_value caller, value;
+    weft_err err = wefti_tmpl_new_macro(run, node, &caller);
+    if (!err) err = wefti_tmpl_eval_call_with(run, node->expr, caller, &value);
+    return err ? err : wefti_tmpl_write(run, value, false, run->out);
 }
 
-static weft_err run_macro(struct wefti_run *run, const struct wefti_node *node) {
-    struct wefti_value macro;
-    weft_err err = wefti_new_macro(run, node, &macro);
-    return err ? err : wefti_bind(run, run->scope, node->text, macro);
+static weft_err run_macro(struct wefti_tmpl_run *run, const struct wefti_tmpl_node *node) {
+    struct wefti_tmpl_value macro;
+    weft_err err = wefti_tmpl_new_macro(run, node, &macro);
+    return err ? err : wefti_tmpl_bind(run, run->scope, node->text, macro);
 }
 
-static weft_err run_node(struct wefti_run *run, const struct wefti_node *node) {
+static weft_err run_node(struct wefti_tmpl_run *run, const struct wefti_tmpl_node *node) {
     switch (node->kind) {
-    case WEFTI_NODE_TEXT:
+    case WEFTI_TMPL_NODE_TEXT:
         weft_buf_add(run->out, node->text.data, node->text.len);
-        return wefti_charge(run, wefti_bytes_steps(node->text.len));
-    case WEFTI_NODE_PRINT:
+        return wefti_tmpl_charge(run, wefti_tmpl_bytes_steps(node->text.len));
+    case WEFTI_TMPL_NODE_PRINT:
         return run_print(run, node);
-    case WEFTI_NODE_IF:
+    case WEFTI_TMPL_NODE_IF:
         return run_if(run, node);
-    case WEFTI_NODE_FOR:
+    case WEFTI_TMPL_NODE_FOR:
         return run_for(run, node);
-    case WEFTI_NODE_SET:
-    case WEFTI_NODE_SET_BLOCK:
+    case WEFTI_TMPL_NODE_SET:
+    case WEFTI_TMPL_NODE_SET_BLOCK:
         return run_set(run, node);
-    case WEFTI_NODE_MACRO:
+    case WEFTI_TMPL_NODE_MACRO:
         return run_macro(run, node);
-    case WEFTI_NODE_CALL:
+    case WEFTI_TMPL_NODE_CALL:
         return run_call(run, node);
-    case WEFTI_NODE_FILTER:
+    case WEFTI_TMPL_NODE_FILTER:
         return run_filter(run, node);
-    case WEFTI_NODE_WITH:
+    case WEFTI_TMPL_NODE_WITH:
         return run_with(run, node);
-    case WEFTI_NODE_SCOPE:
+    case WEFTI_TMPL_NODE_SCOPE:
         return run_scoped(run, node->body);
-    case WEFTI_NODE_BREAK:
-        run->flow = WEFTI_BREAKING;
+    case WEFTI_TMPL_NODE_BREAK:
+        run->flow = WEFTI_TMPL_BREAKING;
         return WEFT_OK;
-    case WEFTI_NODE_CONTINUE:
-        run->flow = WEFTI_CONTINUING;
+    case WEFTI_TMPL_NODE_CONTINUE:
+        run->flow = WEFTI_TMPL_CONTINUING;
         return WEFT_OK;
     }
     return WEFT_E_STATE;
 }
 
-weft_err wefti_run_body(struct wefti_run *run, uint32_t first) {
-    weft_err err = wefti_deeper(run);
-    for (uint32_t at = first; at != WEFTI_NO_ID && !err && run->flow == WEFTI_ON;
-         at = run->chat->nodes[at].next) {
-        run->line = run->chat->nodes[at].line;
-        err = wefti_charge(run, 1);
-        if (!err) err = run_node(run, &run->chat->nodes[at]);
-        if (!err && run->out->failed) err = wefti_too_big(run);
+weft_err wefti_tmpl_run_body(struct wefti_tmpl_run *run, uint32_t first) {
+    weft_err err = wefti_tmpl_deeper(run);
+    for (uint32_t at = first; at != WEFTI_TMPL_NO_IDX && !err && run->flow == WEFTI_TMPL_GOING_ON;
+         at = run->tmpl->nodes[at].next) {
+        run->line = run->tmpl->nodes[at].line;
+        err = wefti_tmpl_charge(run, 1);
+        if (!err) err = run_node(run, &run->tmpl->nodes[at]);
+        if (!err && run->out->failed) err = wefti_tmpl_too_big(run);
     }
     run->depth--;
     return err;
@@ -227,84 +228,88 @@ weft_err wefti_run_body(struct wefti_run *run, uint32_t first) {
 /* --- rendering -----------------------------------------------------------------------------------
  */
 
-static struct wefti_value of_literal(const char *text) {
-    return wefti_of_str(text, strlen(text));
+static struct wefti_tmpl_value of_literal(const char *text) {
+    return wefti_tmpl_of_str(text, strlen(text));
 }
 
-static weft_err bind_name(struct wefti_run *run, const char *name, struct wefti_value value) {
-    return wefti_bind(run, run->scope, (struct weft_str){name, strlen(name)}, value);
+static weft_err bind_name(struct wefti_tmpl_run *run, const char *name,
+                          struct wefti_tmpl_value value) {
+    return wefti_tmpl_bind(run, run->scope, (struct weft_str){name, strlen(name)}, value);
 }
 
 /* What a template may ask for and a caller did not name: transformers always passes these. */
-static weft_err bind_defaults(struct wefti_run *run) {
-    struct weft_str bos = run->chat->specials.bos_token, eos = run->chat->specials.eos_token;
+static weft_err bind_defaults(struct wefti_tmpl_run *run) {
+    struct weft_str bos = run->tmpl->specials.bos_token, eos = run->tmpl->specials.eos_token;
     const struct {
         const char *name;
         bool given;
-        struct wefti_value value;
-    } all[] = {{"tools", true, wefti_of_kind(WEFTI_NONE)},
-               {"documents", true, wefti_of_kind(WEFTI_NONE)},
-               {"bos_token", bos.data, wefti_of_str(bos.data, bos.len)},
-               {"eos_token", eos.data, wefti_of_str(eos.data, eos.len)}};
+        struct wefti_tmpl_value value;
+    } all[] = {{"tools", true, wefti_tmpl_of_kind(WEFTI_TMPL_NONE)},
+               {"documents", true, wefti_tmpl_of_kind(WEFTI_TMPL_NONE)},
+               {"bos_token", bos.data, wefti_tmpl_of_str(bos.data, bos.len)},
+               {"eos_token", eos.data, wefti_tmpl_of_str(eos.data, eos.len)}};
     weft_err err = WEFT_OK;
     for (size_t i = 0; i < sizeof all / sizeof *all && !err; i++) {
         struct weft_str name = {all[i].name, strlen(all[i].name)};
-        if (!all[i].given || wefti_space_find(run->scope, name)) continue;
-        err = wefti_bind(run, run->scope, name, all[i].value);
+        if (!all[i].given || wefti_tmpl_space_find(run->scope, name)) continue;
+        err = wefti_tmpl_bind(run, run->scope, name, all[i].value);
     }
     return err;
 }
 
-static weft_err of_message(struct wefti_run *run, const struct weft_tmpl_message *message,
-                           struct wefti_value *out) {
-    struct wefti_list pairs = {0};
+static weft_err of_message(struct wefti_tmpl_run *run, const struct weft_tmpl_message *message,
+                           struct wefti_tmpl_value *out) {
+    struct wefti_tmpl_list pairs = {0};
     if (message->role_len > UINT32_MAX || message->content_len > UINT32_MAX)
-        return wefti_too_big(run);
-    weft_err err = wefti_list_add(run, &pairs, of_literal("role"));
-    if (!err) err = wefti_list_add(run, &pairs, wefti_of_str(message->role, message->role_len));
-    if (!err) err = wefti_list_add(run, &pairs, of_literal("content"));
+        return wefti_tmpl_too_big(run);
+    weft_err err = wefti_tmpl_list_add(run, &pairs, of_literal("role"));
     if (!err)
-        err = wefti_list_add(run, &pairs, wefti_of_str(message->content, message->content_len));
-    *out = wefti_of_pairs(&pairs);
+        err = wefti_tmpl_list_add(run, &pairs, wefti_tmpl_of_str(message->role, message->role_len));
+    if (!err) err = wefti_tmpl_list_add(run, &pairs, of_literal("content"));
+    if (!err)
+        err = wefti_tmpl_list_add(run, &pairs,
+                                  wefti_tmpl_of_str(message->content, message->content_len));
+    *out = wefti_tmpl_of_pairs(&pairs);
     return err;
 }
 
-static weft_err bind_messages(struct wefti_run *run, const struct weft_tmpl_message *messages,
+static weft_err bind_messages(struct wefti_tmpl_run *run, const struct weft_tmpl_message *messages,
                               size_t n, bool add_generation_prompt) {
-    struct wefti_list list = {0};
+    struct wefti_tmpl_list list = {0};
     weft_err err = WEFT_OK;
     for (size_t i = 0; i < n && !err; i++) {
-        struct wefti_value message = wefti_of_kind(WEFTI_UNDEFINED);
+        struct wefti_tmpl_value message = wefti_tmpl_of_kind(WEFTI_TMPL_UNDEFINED);
         err = of_message(run, &messages[i], &message);
-        if (!err) err = wefti_list_add(run, &list, message);
+        if (!err) err = wefti_tmpl_list_add(run, &list, message);
     }
-    if (!err) err = bind_name(run, "messages", wefti_of_list(&list, WEFTI_LIST));
-    if (!err) err = bind_name(run, "add_generation_prompt", wefti_of_bool(add_generation_prompt));
+    if (!err) err = bind_name(run, "messages", wefti_tmpl_of_list(&list, WEFTI_TMPL_LIST));
+    if (!err)
+        err = bind_name(run, "add_generation_prompt", wefti_tmpl_of_bool(add_generation_prompt));
     return err;
 }
 
-static weft_err bind_json(struct wefti_run *run, const json_t *vars) {
-    struct wefti_value all;
-    weft_err err = wefti_from_json(run, vars, &all);
+static weft_err bind_json(struct wefti_tmpl_run *run, const json_t *vars) {
+    struct wefti_tmpl_value all;
+    weft_err err = wefti_tmpl_from_json(run, vars, &all);
     for (uint32_t i = 0; i < all.n && !err; i++)
-        err = wefti_bind(run, run->scope, wefti_text_of(all.items[2 * (size_t)i]),
-                         all.items[2 * (size_t)i + 1]);
+        err = wefti_tmpl_bind(run, run->scope, wefti_tmpl_text_of(all.items[2 * (size_t)i]),
+                              all.items[2 * (size_t)i + 1]);
     return err;
 }
 
 /* The input is there already and bounded by its reader: taking it in costs no steps. */
-static weft_err run_init(struct wefti_run *run, const weft_tmpl *chat, struct weft_buf *out,
+static weft_err run_init(struct wefti_tmpl_run *run, const weft_tmpl *tmpl, struct weft_buf *out,
                          struct weft_errmsg *why) {
-    *run = (struct wefti_run){.chat = chat,
-                              .out = out,
-                              .out_max = out->max_bytes,
-                              .arena_max = SIZE_MAX / 2,
-                              .steps_left = UINT64_MAX,
-                              .why = why};
-    return wefti_push_scope(run, NULL);
+    *run = (struct wefti_tmpl_run){.tmpl = tmpl,
+                                   .out = out,
+                                   .out_max = out->max_bytes,
+                                   .arena_max = SIZE_MAX / 2,
+                                   .steps_left = UINT64_MAX,
+                                   .why = why};
+    return wefti_tmpl_push_scope(run, NULL);
 }
 
-static weft_err run_template(struct wefti_run *run, size_t n_messages, const struct tm *now) {
+static weft_err run_template(struct wefti_tmpl_run *run, size_t n_messages, const struct tm *now) {
     time_t seconds = time(NULL);
     struct tm local;
     if (!now) now = localtime_r(&seconds, &local);
@@ -317,35 +322,35 @@ static weft_err run_template(struct wefti_run *run, size_t n_messages, const str
     run->arena_max = run->arena_bytes +
                      2 * (run->out_max < SIZE_MAX / 8 ? run->out_max : SIZE_MAX / 8) +
                      ARENA_BYTES_SPARE;
-    return wefti_run_body(run, run->chat->first);
+    return wefti_tmpl_run_body(run, run->tmpl->first);
 }
 
-static weft_err run_fini(struct wefti_run *run, size_t before, weft_err err) {
+static weft_err run_fini(struct wefti_tmpl_run *run, size_t before, weft_err err) {
     if (err) run->out->len = before;
     if (err == WEFT_E_NOMEM) (void)weft_err_set(run->why, err, "no memory to render a chat prompt");
-    wefti_arena_fini(run);
+    wefti_tmpl_arena_fini(run);
     return err;
 }
 
-weft_err weft_tmpl_render(const weft_tmpl *chat, const struct weft_tmpl_message *messages, size_t n,
+weft_err weft_tmpl_render(const weft_tmpl *tmpl, const struct weft_tmpl_message *messages, size_t n,
                           bool add_generation_prompt, struct weft_buf *out,
                           struct weft_errmsg *why) {
-    struct wefti_run run;
+    struct wefti_tmpl_run run;
     size_t before = out->len;
-    weft_err err = run_init(&run, chat, out, why);
+    weft_err err = run_init(&run, tmpl, out, why);
     if (!err) err = bind_messages(&run, messages, n, add_generation_prompt);
     if (!err) err = run_template(&run, n, NULL);
     return run_fini(&run, before, err);
 }
 
-weft_err weft_tmpl_render_json(const weft_tmpl *chat, const struct json_t *vars,
+weft_err weft_tmpl_render_json(const weft_tmpl *tmpl, const struct json_t *vars,
                                const struct tm *now, struct weft_buf *out,
                                struct weft_errmsg *why) {
-    struct wefti_run run;
+    struct wefti_tmpl_run run;
     size_t before = out->len;
     if (!json_is_object(vars))
         return weft_err_set(why, WEFT_E_INVAL, "a template's variables are not a JSON object");
-    weft_err err = run_init(&run, chat, out, why);
+    weft_err err = run_init(&run, tmpl, out, why);
     if (!err) err = bind_json(&run, vars);
     if (!err) err = run_template(&run, json_array_size(json_object_get(vars, "messages")), now);
     return run_fini(&run, before, err);
@@ -355,50 +360,50 @@ weft_err weft_tmpl_render_json(const weft_tmpl *chat, const struct json_t *vars,
  */
 
 /* Copies the source with line ends as "\n"; Jinja drops one at the very end. */
-static weft_err copy_source(weft_tmpl *chat, const char *source, size_t len) {
-    chat->source = malloc(len + 1);
-    if (!chat->source) return WEFT_E_NOMEM;
+static weft_err copy_source(weft_tmpl *tmpl, const char *source, size_t len) {
+    tmpl->source = malloc(len + 1);
+    if (!tmpl->source) return WEFT_E_NOMEM;
     size_t n = 0;
     for (size_t i = 0; i < len; i++) {
         if (source[i] != '\r')
-            chat->source[n++] = source[i];
+            tmpl->source[n++] = source[i];
         else if (i + 1 == len || source[i + 1] != '\n')
-            chat->source[n++] = '\n';
+            tmpl->source[n++] = '\n';
     }
-    if (n > 0 && chat->source[n - 1] == '\n') n--;
-    chat->source_len = n;
+    if (n > 0 && tmpl->source[n - 1] == '\n') n--;
+    tmpl->source_len = n;
     return WEFT_OK;
 }
 
 weft_err weft_tmpl_new(const char *source, size_t len, const struct weft_tmpl_specials *specials,
-                       weft_tmpl **chat_out, struct weft_errmsg *why) {
-    *chat_out = NULL;
-    if (len > WEFTI_CHAT_BYTES_MAX)
+                       weft_tmpl **tmpl_out, struct weft_errmsg *why) {
+    *tmpl_out = NULL;
+    if (len > WEFTI_TMPL_SOURCE_BYTES_MAX)
         return weft_err_set(why, WEFT_E_TOOBIG, "a chat template of %zu bytes; the limit is %u",
-                            len, WEFTI_CHAT_BYTES_MAX);
+                            len, WEFTI_TMPL_SOURCE_BYTES_MAX);
     if (!weft_utf8_valid(source, len))
         return weft_err_set(why, WEFT_E_PROTO, "the chat template is not valid UTF-8");
     weft_err err = WEFT_E_NOMEM;
-    weft_tmpl *chat = calloc(1, sizeof *chat);
-    if (!chat) goto cleanup;
-    chat->first = WEFTI_NO_ID;
-    if (specials) chat->specials = *specials;
-    err = copy_source(chat, source, len);
-    if (!err) err = wefti_chat_parse(chat, why);
+    weft_tmpl *tmpl = calloc(1, sizeof *tmpl);
+    if (!tmpl) goto cleanup;
+    tmpl->first = WEFTI_TMPL_NO_IDX;
+    if (specials) tmpl->specials = *specials;
+    err = copy_source(tmpl, source, len);
+    if (!err) err = wefti_tmpl_parse(tmpl, why);
     if (err) goto cleanup;
-    *chat_out = chat;
-    chat = NULL;
+    *tmpl_out = tmpl;
+    tmpl = NULL;
 cleanup:
     if (err == WEFT_E_NOMEM) (void)weft_err_set(why, err, "no memory for a chat template");
-    weft_tmpl_free(chat);
+    weft_tmpl_free(tmpl);
     return err;
 }
 
-void weft_tmpl_free(weft_tmpl *chat) {
-    if (!chat) return;
-    free(chat->source);
-    free(chat->exprs);
-    free(chat->nodes);
-    free(chat->args);
-    free(chat);
+void weft_tmpl_free(weft_tmpl *tmpl) {
+    if (!tmpl) return;
+    free(tmpl->source);
+    free(tmpl->exprs);
+    free(tmpl->nodes);
+    free(tmpl->args);
+    free(tmpl);
 }

@@ -9,7 +9,7 @@
 #define EXPR_DEPTH_MAX 500 /* a + b + c ... is a tree as deep as it is long */
 #define ITEMS_MAX (1u << 20)
 
-bool wefti_is_keyword(struct weft_str name) {
+bool wefti_tmpl_is_keyword(struct weft_str name) {
     static const char *const words[] = {"and", "or", "not", "in", "is", "if", "else"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (weft_str_is(name, words[i], strlen(words[i]))) return true;
@@ -19,314 +19,325 @@ bool wefti_is_keyword(struct weft_str name) {
 /* --- the arrays --------------------------------------------------------------------------------
  */
 
-struct wefti_expr wefti_new_expr(enum wefti_expr_kind kind, uint32_t line) {
-    return (struct wefti_expr){.kind = kind,
-                               .line = line,
-                               .a = WEFTI_NO_ID,
-                               .b = WEFTI_NO_ID,
-                               .c = WEFTI_NO_ID,
-                               .args = WEFTI_NO_ID,
-                               .text = {"", 0}};
+struct wefti_tmpl_expr wefti_tmpl_new_expr(enum wefti_tmpl_expr_kind kind, uint32_t line) {
+    return (struct wefti_tmpl_expr){.kind = kind,
+                                    .line = line,
+                                    .a = WEFTI_TMPL_NO_IDX,
+                                    .b = WEFTI_TMPL_NO_IDX,
+                                    .c = WEFTI_TMPL_NO_IDX,
+                                    .args = WEFTI_TMPL_NO_IDX,
+                                    .text = {"", 0}};
 }
 
-static uint32_t depth_below(const weft_tmpl *chat, const struct wefti_expr *expr) {
+static uint32_t depth_below(const weft_tmpl *tmpl, const struct wefti_tmpl_expr *expr) {
     const uint32_t operands[] = {expr->a, expr->b, expr->c};
     uint32_t depth = 0;
     for (size_t i = 0; i < 3; i++)
-        if (operands[i] != WEFTI_NO_ID && chat->exprs[operands[i]].depth > depth)
-            depth = chat->exprs[operands[i]].depth;
-    for (uint32_t at = expr->args; at != WEFTI_NO_ID; at = chat->args[at].next) {
-        uint32_t idx = chat->args[at].expr;
-        if (idx != WEFTI_NO_ID && chat->exprs[idx].depth > depth) depth = chat->exprs[idx].depth;
+        if (operands[i] != WEFTI_TMPL_NO_IDX && tmpl->exprs[operands[i]].depth > depth)
+            depth = tmpl->exprs[operands[i]].depth;
+    for (uint32_t at = expr->args; at != WEFTI_TMPL_NO_IDX; at = tmpl->args[at].next) {
+        uint32_t idx = tmpl->args[at].expr;
+        if (idx != WEFTI_TMPL_NO_IDX && tmpl->exprs[idx].depth > depth)
+            depth = tmpl->exprs[idx].depth;
     }
     return depth;
 }
 
-weft_err wefti_parse_add_expr(struct wefti_parser *parse, struct wefti_expr expr,
-                              uint32_t *idx_out) {
-    weft_tmpl *chat = parse->chat;
-    *idx_out = WEFTI_NO_ID;
-    if (chat->n_exprs == chat->exprs_cap) {
-        uint32_t cap = chat->exprs_cap ? 2 * chat->exprs_cap : 64;
+weft_err wefti_tmpl_parse_add_expr(struct wefti_tmpl_parser *parse, struct wefti_tmpl_expr expr,
+                                   uint32_t *idx_out) {
+    weft_tmpl *tmpl = parse->tmpl;
+    *idx_out = WEFTI_TMPL_NO_IDX;
+    if (tmpl->n_exprs == tmpl->exprs_cap) {
+        uint32_t cap = tmpl->exprs_cap ? 2 * tmpl->exprs_cap : 64;
         if (cap > ITEMS_MAX) return WEFT_E_TOOBIG;
-        struct wefti_expr *grown = realloc(chat->exprs, cap * sizeof *grown);
+        struct wefti_tmpl_expr *grown = realloc(tmpl->exprs, cap * sizeof *grown);
         if (!grown) return WEFT_E_NOMEM;
-        chat->exprs = grown;
-        chat->exprs_cap = cap;
+        tmpl->exprs = grown;
+        tmpl->exprs_cap = cap;
     }
-    expr.depth = depth_below(chat, &expr) + 1;
+    expr.depth = depth_below(tmpl, &expr) + 1;
     if (expr.depth > EXPR_DEPTH_MAX)
-        return wefti_parse_refuse(parse, expr.line, "an expression this long", WEFTI_NOTHING);
-    *idx_out = chat->n_exprs++;
-    chat->exprs[*idx_out] = expr;
+        return wefti_tmpl_parse_refuse(parse, expr.line, "an expression this long",
+                                       WEFTI_TMPL_NOTHING);
+    *idx_out = tmpl->n_exprs++;
+    tmpl->exprs[*idx_out] = expr;
     return WEFT_OK;
 }
 
-weft_err wefti_parse_add_arg(struct wefti_parser *parse, struct wefti_arg arg, uint32_t *first,
-                             uint32_t *last) {
-    weft_tmpl *chat = parse->chat;
-    if (chat->n_args == chat->args_cap) {
-        uint32_t cap = chat->args_cap ? 2 * chat->args_cap : 64;
+weft_err wefti_tmpl_parse_add_arg(struct wefti_tmpl_parser *parse, struct wefti_tmpl_arg arg,
+                                  uint32_t *first, uint32_t *last) {
+    weft_tmpl *tmpl = parse->tmpl;
+    if (tmpl->n_args == tmpl->args_cap) {
+        uint32_t cap = tmpl->args_cap ? 2 * tmpl->args_cap : 64;
         if (cap > ITEMS_MAX) return WEFT_E_TOOBIG;
-        struct wefti_arg *grown = realloc(chat->args, cap * sizeof *grown);
+        struct wefti_tmpl_arg *grown = realloc(tmpl->args, cap * sizeof *grown);
         if (!grown) return WEFT_E_NOMEM;
-        chat->args = grown;
-        chat->args_cap = cap;
+        tmpl->args = grown;
+        tmpl->args_cap = cap;
     }
-    uint32_t idx = chat->n_args++;
-    arg.next = WEFTI_NO_ID;
-    chat->args[idx] = arg;
-    if (*last == WEFTI_NO_ID)
+    uint32_t idx = tmpl->n_args++;
+    arg.next = WEFTI_TMPL_NO_IDX;
+    tmpl->args[idx] = arg;
+    if (*last == WEFTI_TMPL_NO_IDX)
         *first = idx;
     else
-        chat->args[*last].next = idx;
+        tmpl->args[*last].next = idx;
     *last = idx;
     return WEFT_OK;
 }
 
-weft_err wefti_parse_add_plain(struct wefti_parser *parse, uint32_t expr, uint32_t *first,
-                               uint32_t *last) {
-    return wefti_parse_add_arg(
-        parse, (struct wefti_arg){.kind = WEFTI_ARG_PLAIN, .expr = expr, .name = WEFTI_NOTHING},
-        first, last);
+weft_err wefti_tmpl_parse_add_plain(struct wefti_tmpl_parser *parse, uint32_t expr, uint32_t *first,
+                                    uint32_t *last) {
+    return wefti_tmpl_parse_add_arg(parse,
+                                    (struct wefti_tmpl_arg){.kind = WEFTI_TMPL_ARG_PLAIN,
+                                                            .expr = expr,
+                                                            .name = WEFTI_TMPL_NOTHING},
+                                    first, last);
 }
 
 /* --- operators ---------------------------------------------------------------------------------
  */
 
-static weft_err parse_unary(struct wefti_parser *parse, bool filters, uint32_t *out) {
-    weft_err err = wefti_parse_deeper(parse);
-    if (!err && (wefti_parse_at_op(parse, "-") || wefti_parse_at_op(parse, "+"))) {
-        struct wefti_expr expr = wefti_new_expr(
-            wefti_parse_at_op(parse, "-") ? WEFTI_EXPR_NEG : WEFTI_EXPR_POS, parse->now.line);
-        err = wefti_parse_take(parse);
+static weft_err parse_unary(struct wefti_tmpl_parser *parse, bool filters, uint32_t *out) {
+    weft_err err = wefti_tmpl_parse_deeper(parse);
+    if (!err && (wefti_tmpl_parse_at_op(parse, "-") || wefti_tmpl_parse_at_op(parse, "+"))) {
+        struct wefti_tmpl_expr expr = wefti_tmpl_new_expr(
+            wefti_tmpl_parse_at_op(parse, "-") ? WEFTI_TMPL_EXPR_NEG : WEFTI_TMPL_EXPR_POS,
+            parse->now.line);
+        err = wefti_tmpl_parse_take(parse);
         if (!err) err = parse_unary(parse, false, &expr.a);
-        if (!err) err = wefti_parse_add_expr(parse, expr, out);
+        if (!err) err = wefti_tmpl_parse_add_expr(parse, expr, out);
     } else if (!err) {
-        err = wefti_parse_primary(parse, out);
+        err = wefti_tmpl_parse_primary(parse, out);
     }
-    if (!err) err = wefti_parse_postfix(parse, out);
-    if (!err && filters) err = wefti_parse_filters_and_tests(parse, out);
+    if (!err) err = wefti_tmpl_parse_postfix(parse, out);
+    if (!err && filters) err = wefti_tmpl_parse_filters_and_tests(parse, out);
     parse->depth--;
     return err;
 }
 
-static weft_err parse_pow(struct wefti_parser *parse, uint32_t *out) {
+static weft_err parse_pow(struct wefti_tmpl_parser *parse, uint32_t *out) {
     weft_err err = parse_unary(parse, true, out);
-    while (!err && wefti_parse_at_op(parse, "**")) {
-        struct wefti_expr expr = wefti_new_expr(WEFTI_EXPR_POW, parse->now.line);
+    while (!err && wefti_tmpl_parse_at_op(parse, "**")) {
+        struct wefti_tmpl_expr expr = wefti_tmpl_new_expr(WEFTI_TMPL_EXPR_POW, parse->now.line);
         expr.a = *out;
-        err = wefti_parse_take(parse);
+        err = wefti_tmpl_parse_take(parse);
         if (!err) err = parse_unary(parse, true, &expr.b);
-        if (!err) err = wefti_parse_add_expr(parse, expr, out);
+        if (!err) err = wefti_tmpl_parse_add_expr(parse, expr, out);
     }
     return err;
 }
 
 /* a + b, a ~ b, a % b: left-associative, each level binding tighter than the one before. */
-static weft_err parse_operators(struct wefti_parser *parse, size_t level, uint32_t *out) {
+static weft_err parse_operators(struct wefti_tmpl_parser *parse, size_t level, uint32_t *out) {
     static const struct {
         size_t level;
         const char *op;
-        enum wefti_expr_kind kind;
-    } ops[] = {{0, "+", WEFTI_EXPR_ADD}, {0, "-", WEFTI_EXPR_SUB}, {1, "~", WEFTI_EXPR_CONCAT},
-               {2, "*", WEFTI_EXPR_MUL}, {2, "/", WEFTI_EXPR_DIV}, {2, "//", WEFTI_EXPR_FLOORDIV},
-               {2, "%", WEFTI_EXPR_MOD}};
+        enum wefti_tmpl_expr_kind kind;
+    } ops[] = {{0, "+", WEFTI_TMPL_EXPR_ADD},    {0, "-", WEFTI_TMPL_EXPR_SUB},
+               {1, "~", WEFTI_TMPL_EXPR_CONCAT}, {2, "*", WEFTI_TMPL_EXPR_MUL},
+               {2, "/", WEFTI_TMPL_EXPR_DIV},    {2, "//", WEFTI_TMPL_EXPR_FLOORDIV},
+               {2, "%", WEFTI_TMPL_EXPR_MOD}};
     const size_t n = sizeof ops / sizeof *ops;
     if (level == 3) return parse_pow(parse, out);
     weft_err err = parse_operators(parse, level + 1, out);
     while (!err) {
         size_t i = 0;
-        while (i < n && (ops[i].level != level || !wefti_parse_at_op(parse, ops[i].op)))
+        while (i < n && (ops[i].level != level || !wefti_tmpl_parse_at_op(parse, ops[i].op)))
             i++;
         if (i == n) break;
-        struct wefti_expr expr = wefti_new_expr(ops[i].kind, parse->now.line);
+        struct wefti_tmpl_expr expr = wefti_tmpl_new_expr(ops[i].kind, parse->now.line);
         expr.a = *out;
-        err = wefti_parse_take(parse);
+        err = wefti_tmpl_parse_take(parse);
         if (!err) err = parse_operators(parse, level + 1, &expr.b);
-        if (!err) err = wefti_parse_add_expr(parse, expr, out);
+        if (!err) err = wefti_tmpl_parse_add_expr(parse, expr, out);
     }
     return err;
 }
 
 /* Takes a comparison's operator; *found_out is false if none stands here. */
-static weft_err take_cmp(struct wefti_parser *parse, uint8_t *op_out, bool *found_out) {
-    static const char *const ops[] = {"==", "!=", "<", "<=", ">", ">="}; /* as enum wefti_cmp */
+static weft_err take_cmp(struct wefti_tmpl_parser *parse, uint8_t *op_out, bool *found_out) {
+    static const char *const ops[] = {"==", "!=", "<",
+                                      "<=", ">",  ">="}; /* as enum wefti_tmpl_cmp */
     *found_out = true;
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
-        if (wefti_parse_at_op(parse, ops[i])) {
+        if (wefti_tmpl_parse_at_op(parse, ops[i])) {
             *op_out = (uint8_t)i;
-            return wefti_parse_take(parse);
+            return wefti_tmpl_parse_take(parse);
         }
-    if (wefti_parse_at_word(parse, "in")) {
-        *op_out = WEFTI_IN;
-        return wefti_parse_take(parse);
+    if (wefti_tmpl_parse_at_word(parse, "in")) {
+        *op_out = WEFTI_TMPL_IN;
+        return wefti_tmpl_parse_take(parse);
     }
-    if (wefti_parse_at_word(parse, "not")) {
-        *op_out = WEFTI_NOT_IN;
-        weft_err err = wefti_parse_take(parse);
-        if (!err && !wefti_parse_at_word(parse, "in")) return wefti_parse_unexpected(parse, "in");
-        return err ? err : wefti_parse_take(parse);
+    if (wefti_tmpl_parse_at_word(parse, "not")) {
+        *op_out = WEFTI_TMPL_NOT_IN;
+        weft_err err = wefti_tmpl_parse_take(parse);
+        if (!err && !wefti_tmpl_parse_at_word(parse, "in"))
+            return wefti_tmpl_parse_unexpected(parse, "in");
+        return err ? err : wefti_tmpl_parse_take(parse);
     }
     *found_out = false;
     return WEFT_OK;
 }
 
-static weft_err parse_compare(struct wefti_parser *parse, uint32_t *out) {
+static weft_err parse_compare(struct wefti_tmpl_parser *parse, uint32_t *out) {
     weft_err err = parse_operators(parse, 0, out);
-    struct wefti_expr expr = wefti_new_expr(WEFTI_EXPR_COMPARE, parse->now.line);
-    uint32_t last = WEFTI_NO_ID;
+    struct wefti_tmpl_expr expr = wefti_tmpl_new_expr(WEFTI_TMPL_EXPR_COMPARE, parse->now.line);
+    uint32_t last = WEFTI_TMPL_NO_IDX;
     while (!err) {
-        struct wefti_arg arg = {.name = WEFTI_NOTHING};
+        struct wefti_tmpl_arg arg = {.name = WEFTI_TMPL_NOTHING};
         bool found;
         err = take_cmp(parse, &arg.kind, &found);
         if (err || !found) break;
         err = parse_operators(parse, 0, &arg.expr);
-        if (!err) err = wefti_parse_add_arg(parse, arg, &expr.args, &last);
+        if (!err) err = wefti_tmpl_parse_add_arg(parse, arg, &expr.args, &last);
     }
-    if (err || expr.args == WEFTI_NO_ID) return err;
+    if (err || expr.args == WEFTI_TMPL_NO_IDX) return err;
     expr.a = *out;
-    return wefti_parse_add_expr(parse, expr, out);
+    return wefti_tmpl_parse_add_expr(parse, expr, out);
 }
 
-static weft_err parse_not(struct wefti_parser *parse, uint32_t *out) {
+static weft_err parse_not(struct wefti_tmpl_parser *parse, uint32_t *out) {
     uint32_t n = 0, line = parse->now.line;
     weft_err err = WEFT_OK;
-    for (; !err && wefti_parse_at_word(parse, "not"); n++)
-        err = wefti_parse_take(parse);
+    for (; !err && wefti_tmpl_parse_at_word(parse, "not"); n++)
+        err = wefti_tmpl_parse_take(parse);
     if (!err) err = parse_compare(parse, out);
     for (; !err && n > 0; n--) {
-        struct wefti_expr expr = wefti_new_expr(WEFTI_EXPR_NOT, line);
+        struct wefti_tmpl_expr expr = wefti_tmpl_new_expr(WEFTI_TMPL_EXPR_NOT, line);
         expr.a = *out;
-        err = wefti_parse_add_expr(parse, expr, out);
+        err = wefti_tmpl_parse_add_expr(parse, expr, out);
     }
     return err;
 }
 
 /* `word` is "or" or "and". */
-static weft_err parse_logic(struct wefti_parser *parse, const char *word, uint32_t *out) {
+static weft_err parse_logic(struct wefti_tmpl_parser *parse, const char *word, uint32_t *out) {
     bool is_or = word[0] == 'o';
     weft_err err = is_or ? parse_logic(parse, "and", out) : parse_not(parse, out);
-    while (!err && wefti_parse_at_word(parse, word)) {
-        struct wefti_expr expr =
-            wefti_new_expr(is_or ? WEFTI_EXPR_OR : WEFTI_EXPR_AND, parse->now.line);
+    while (!err && wefti_tmpl_parse_at_word(parse, word)) {
+        struct wefti_tmpl_expr expr =
+            wefti_tmpl_new_expr(is_or ? WEFTI_TMPL_EXPR_OR : WEFTI_TMPL_EXPR_AND, parse->now.line);
         expr.a = *out;
-        err = wefti_parse_take(parse);
+        err = wefti_tmpl_parse_take(parse);
         if (!err) err = is_or ? parse_logic(parse, "and", &expr.b) : parse_not(parse, &expr.b);
-        if (!err) err = wefti_parse_add_expr(parse, expr, out);
+        if (!err) err = wefti_tmpl_parse_add_expr(parse, expr, out);
     }
     return err;
 }
 
 /* b if a else c */
-static weft_err parse_condition(struct wefti_parser *parse, uint32_t *out) {
-    struct wefti_expr expr = wefti_new_expr(WEFTI_EXPR_COND, parse->now.line);
+static weft_err parse_condition(struct wefti_tmpl_parser *parse, uint32_t *out) {
+    struct wefti_tmpl_expr expr = wefti_tmpl_new_expr(WEFTI_TMPL_EXPR_COND, parse->now.line);
     expr.b = *out;
-    weft_err err = wefti_parse_take(parse); /* "if" */
+    weft_err err = wefti_tmpl_parse_take(parse); /* "if" */
     if (!err) err = parse_logic(parse, "or", &expr.a);
-    if (!err && wefti_parse_at_word(parse, "else")) {
-        err = wefti_parse_take(parse);
-        if (!err) err = wefti_parse_expr(parse, &expr.c);
+    if (!err && wefti_tmpl_parse_at_word(parse, "else")) {
+        err = wefti_tmpl_parse_take(parse);
+        if (!err) err = wefti_tmpl_parse_expr(parse, &expr.c);
     }
-    return err ? err : wefti_parse_add_expr(parse, expr, out);
+    return err ? err : wefti_tmpl_parse_add_expr(parse, expr, out);
 }
 
-weft_err wefti_parse_expr(struct wefti_parser *parse, uint32_t *out) {
-    *out = WEFTI_NO_ID;
-    weft_err err = wefti_parse_deeper(parse);
+weft_err wefti_tmpl_parse_expr(struct wefti_tmpl_parser *parse, uint32_t *out) {
+    *out = WEFTI_TMPL_NO_IDX;
+    weft_err err = wefti_tmpl_parse_deeper(parse);
     if (!err) err = parse_logic(parse, "or", out);
-    while (!err && wefti_parse_at_word(parse, "if"))
+    while (!err && wefti_tmpl_parse_at_word(parse, "if"))
         err = parse_condition(parse, out);
     parse->depth--;
     return err;
 }
 
-static weft_err parse_item(struct wefti_parser *parse, enum wefti_tuple how, uint32_t *out) {
-    if (how == WEFTI_TUPLE_WITH_IF) return wefti_parse_expr(parse, out);
-    *out = WEFTI_NO_ID;
-    weft_err err = wefti_parse_deeper(parse);
+static weft_err parse_item(struct wefti_tmpl_parser *parse, enum wefti_tmpl_tuple how,
+                           uint32_t *out) {
+    if (how == WEFTI_TMPL_TUPLE_WITH_IF) return wefti_tmpl_parse_expr(parse, out);
+    *out = WEFTI_TMPL_NO_IDX;
+    weft_err err = wefti_tmpl_parse_deeper(parse);
     if (!err) err = parse_logic(parse, "or", out);
     parse->depth--;
     return err;
 }
 
-static bool at_tuple_end(const struct wefti_parser *parse) {
-    return parse->now.kind == WEFTI_LEX_CLOSE_EXPR || parse->now.kind == WEFTI_LEX_CLOSE_TAG ||
-           wefti_parse_at_op(parse, ")") || wefti_parse_at_op(parse, "]") ||
-           wefti_parse_at_op(parse, "=") || wefti_parse_at_word(parse, "recursive") ||
-           wefti_parse_at_word(parse, "if");
+static bool at_tuple_end(const struct wefti_tmpl_parser *parse) {
+    return parse->now.kind == WEFTI_TMPL_LEX_CLOSE_EXPR ||
+           parse->now.kind == WEFTI_TMPL_LEX_CLOSE_TAG || wefti_tmpl_parse_at_op(parse, ")") ||
+           wefti_tmpl_parse_at_op(parse, "]") || wefti_tmpl_parse_at_op(parse, "=") ||
+           wefti_tmpl_parse_at_word(parse, "recursive") || wefti_tmpl_parse_at_word(parse, "if");
 }
 
-weft_err wefti_parse_tuple(struct wefti_parser *parse, enum wefti_tuple how, uint32_t *out) {
+weft_err wefti_tmpl_parse_tuple(struct wefti_tmpl_parser *parse, enum wefti_tmpl_tuple how,
+                                uint32_t *out) {
     weft_err err = parse_item(parse, how, out);
-    if (err || !wefti_parse_at_op(parse, ",")) return err;
-    struct wefti_expr expr = wefti_new_expr(WEFTI_EXPR_TUPLE, parse->now.line);
-    uint32_t last = WEFTI_NO_ID;
-    err = wefti_parse_add_plain(parse, *out, &expr.args, &last);
-    while (!err && wefti_parse_at_op(parse, ",")) {
-        uint32_t item = WEFTI_NO_ID;
-        err = wefti_parse_take(parse);
+    if (err || !wefti_tmpl_parse_at_op(parse, ",")) return err;
+    struct wefti_tmpl_expr expr = wefti_tmpl_new_expr(WEFTI_TMPL_EXPR_TUPLE, parse->now.line);
+    uint32_t last = WEFTI_TMPL_NO_IDX;
+    err = wefti_tmpl_parse_add_plain(parse, *out, &expr.args, &last);
+    while (!err && wefti_tmpl_parse_at_op(parse, ",")) {
+        uint32_t item = WEFTI_TMPL_NO_IDX;
+        err = wefti_tmpl_parse_take(parse);
         if (err || at_tuple_end(parse)) break;
         err = parse_item(parse, how, &item);
-        if (!err) err = wefti_parse_add_plain(parse, item, &expr.args, &last);
+        if (!err) err = wefti_tmpl_parse_add_plain(parse, item, &expr.args, &last);
     }
-    return err ? err : wefti_parse_add_expr(parse, expr, out);
+    return err ? err : wefti_tmpl_parse_add_expr(parse, expr, out);
 }
 
 /* --- names to bind -----------------------------------------------------------------------------
  */
 
-static weft_err parse_target_name(struct wefti_parser *parse, bool member_ok, uint32_t *out) {
-    struct wefti_expr expr = wefti_new_expr(WEFTI_EXPR_NAME, parse->now.line);
-    if (wefti_parse_at_op(parse, "(")) {
-        weft_err err = wefti_parse_take(parse);
-        if (!err) err = wefti_parse_deeper(parse);
-        if (!err) err = wefti_parse_target(parse, false, out);
+static weft_err parse_target_name(struct wefti_tmpl_parser *parse, bool member_ok, uint32_t *out) {
+    struct wefti_tmpl_expr expr = wefti_tmpl_new_expr(WEFTI_TMPL_EXPR_NAME, parse->now.line);
+    if (wefti_tmpl_parse_at_op(parse, "(")) {
+        weft_err err = wefti_tmpl_parse_take(parse);
+        if (!err) err = wefti_tmpl_parse_deeper(parse);
+        if (!err) err = wefti_tmpl_parse_target(parse, false, out);
         parse->depth--;
-        return err ? err : wefti_parse_expect_op(parse, ")");
+        return err ? err : wefti_tmpl_parse_expect_op(parse, ")");
     }
     expr.text = parse->now.text;
-    if (parse->now.kind != WEFTI_LEX_NAME || wefti_is_keyword(expr.text))
-        return wefti_parse_unexpected(parse, "a name");
-    weft_err err = wefti_parse_take(parse);
-    if (!err) err = wefti_parse_add_expr(parse, expr, out);
-    if (!err && member_ok && wefti_parse_at_op(parse, ".")) {
-        err = wefti_parse_member(parse, out);
-        if (!err && parse->chat->exprs[*out].kind != WEFTI_EXPR_MEMBER)
-            return wefti_parse_unexpected(parse, "a name");
+    if (parse->now.kind != WEFTI_TMPL_LEX_NAME || wefti_tmpl_is_keyword(expr.text))
+        return wefti_tmpl_parse_unexpected(parse, "a name");
+    weft_err err = wefti_tmpl_parse_take(parse);
+    if (!err) err = wefti_tmpl_parse_add_expr(parse, expr, out);
+    if (!err && member_ok && wefti_tmpl_parse_at_op(parse, ".")) {
+        err = wefti_tmpl_parse_member(parse, out);
+        if (!err && parse->tmpl->exprs[*out].kind != WEFTI_TMPL_EXPR_MEMBER)
+            return wefti_tmpl_parse_unexpected(parse, "a name");
     }
     return err;
 }
 
-weft_err wefti_parse_target(struct wefti_parser *parse, bool member_ok, uint32_t *out) {
-    struct wefti_expr expr = wefti_new_expr(WEFTI_EXPR_TUPLE, parse->now.line);
-    uint32_t last = WEFTI_NO_ID;
+weft_err wefti_tmpl_parse_target(struct wefti_tmpl_parser *parse, bool member_ok, uint32_t *out) {
+    struct wefti_tmpl_expr expr = wefti_tmpl_new_expr(WEFTI_TMPL_EXPR_TUPLE, parse->now.line);
+    uint32_t last = WEFTI_TMPL_NO_IDX;
     weft_err err = parse_target_name(parse, member_ok, out);
-    if (err || !wefti_parse_at_op(parse, ",")) return err;
-    err = wefti_parse_add_plain(parse, *out, &expr.args, &last);
-    while (!err && wefti_parse_at_op(parse, ",")) {
-        uint32_t item = WEFTI_NO_ID;
-        err = wefti_parse_take(parse);
-        if (err || wefti_parse_at_word(parse, "in") || at_tuple_end(parse)) break;
+    if (err || !wefti_tmpl_parse_at_op(parse, ",")) return err;
+    err = wefti_tmpl_parse_add_plain(parse, *out, &expr.args, &last);
+    while (!err && wefti_tmpl_parse_at_op(parse, ",")) {
+        uint32_t item = WEFTI_TMPL_NO_IDX;
+        err = wefti_tmpl_parse_take(parse);
+        if (err || wefti_tmpl_parse_at_word(parse, "in") || at_tuple_end(parse)) break;
         err = parse_target_name(parse, member_ok, &item);
-        if (!err) err = wefti_parse_add_plain(parse, item, &expr.args, &last);
+        if (!err) err = wefti_tmpl_parse_add_plain(parse, item, &expr.args, &last);
     }
-    return err ? err : wefti_parse_add_expr(parse, expr, out);
+    return err ? err : wefti_tmpl_parse_add_expr(parse, expr, out);
 }
 
-weft_err wefti_parse_params(struct wefti_parser *parse, uint32_t *first_out) {
-    uint32_t last = WEFTI_NO_ID;
-    weft_err err = wefti_parse_expect_op(parse, "(");
-    while (!err && !wefti_parse_at_op(parse, ")")) {
-        struct wefti_arg arg = {
-            .kind = WEFTI_ARG_PLAIN, .expr = WEFTI_NO_ID, .name = parse->now.text};
-        err = wefti_parse_expect(parse, WEFTI_LEX_NAME, "a name");
-        if (!err && wefti_parse_at_op(parse, "=")) {
-            err = wefti_parse_take(parse);
-            if (!err) err = wefti_parse_expr(parse, &arg.expr);
+weft_err wefti_tmpl_parse_params(struct wefti_tmpl_parser *parse, uint32_t *first_out) {
+    uint32_t last = WEFTI_TMPL_NO_IDX;
+    weft_err err = wefti_tmpl_parse_expect_op(parse, "(");
+    while (!err && !wefti_tmpl_parse_at_op(parse, ")")) {
+        struct wefti_tmpl_arg arg = {
+            .kind = WEFTI_TMPL_ARG_PLAIN, .expr = WEFTI_TMPL_NO_IDX, .name = parse->now.text};
+        err = wefti_tmpl_parse_expect(parse, WEFTI_TMPL_LEX_NAME, "a name");
+        if (!err && wefti_tmpl_parse_at_op(parse, "=")) {
+            err = wefti_tmpl_parse_take(parse);
+            if (!err) err = wefti_tmpl_parse_expr(parse, &arg.expr);
         }
-        if (!err) err = wefti_parse_add_arg(parse, arg, first_out, &last);
-        if (!err && !wefti_parse_at_op(parse, ")")) err = wefti_parse_expect_op(parse, ",");
+        if (!err) err = wefti_tmpl_parse_add_arg(parse, arg, first_out, &last);
+        if (!err && !wefti_tmpl_parse_at_op(parse, ")"))
+            err = wefti_tmpl_parse_expect_op(parse, ",");
     }
-    return err ? err : wefti_parse_take(parse);
+    return err ? err : wefti_tmpl_parse_take(parse);
 }

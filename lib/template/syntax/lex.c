@@ -6,23 +6,26 @@
 #include "base/check.h"
 #include "chat_internal.h"
 
-void wefti_lex_init(struct wefti_lex *lex, const char *source, size_t len) {
-    *lex = (struct wefti_lex){
-        .start = source, .at = source, .end = source + len, .line = 1, .inside = WEFTI_LEX_TEXT};
+void wefti_tmpl_lex_init(struct wefti_tmpl_lex *lex, const char *source, size_t len) {
+    *lex = (struct wefti_tmpl_lex){.start = source,
+                                   .at = source,
+                                   .end = source + len,
+                                   .line = 1,
+                                   .inside = WEFTI_TMPL_LEX_TEXT};
 }
 
 static bool is_blank(char c) {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-static void advance_to(struct wefti_lex *lex, const char *to) {
+static void advance_to(struct wefti_tmpl_lex *lex, const char *to) {
     WEFT_ASSERT(to >= lex->at && to <= lex->end);
     for (; lex->at < to; lex->at++)
         lex->line += *lex->at == '\n';
 }
 
 /* "{{", "{%" or "{#" at or after the current place; the end when there is none. */
-static const char *find_tag(const struct wefti_lex *lex) {
+static const char *find_tag(const struct wefti_tmpl_lex *lex) {
     for (const char *at = lex->at; lex->end - at >= 2; at++) {
         at = memchr(at, '{', (size_t)(lex->end - at) - 1);
         if (!at) break;
@@ -32,7 +35,7 @@ static const char *find_tag(const struct wefti_lex *lex) {
 }
 
 /* Where the text before the tag at `tag` ends, once the tag's left side had its way. */
-static const char *text_end(const struct wefti_lex *lex, const char *text, const char *tag) {
+static const char *text_end(const struct wefti_tmpl_lex *lex, const char *text, const char *tag) {
     if (lex->end - tag < 2) return tag;
     char sign = lex->end - tag > 2 ? tag[2] : 0;
     const char *end = tag;
@@ -49,7 +52,7 @@ static const char *text_end(const struct wefti_lex *lex, const char *text, const
 }
 
 /* Skips what the last tag's right side takes of the text. */
-static void strip_left(struct wefti_lex *lex) {
+static void strip_left(struct wefti_tmpl_lex *lex) {
     const char *to = lex->at;
     if (lex->strip_next) {
         while (to < lex->end && is_blank(*to))
@@ -61,7 +64,7 @@ static void strip_left(struct wefti_lex *lex) {
     lex->strip_next = lex->trim_next = false;
 }
 
-static weft_err skip_comment(struct wefti_lex *lex, struct weft_errmsg *why) {
+static weft_err skip_comment(struct wefti_tmpl_lex *lex, struct weft_errmsg *why) {
     uint32_t line = lex->line;
     const char *end = memmem(lex->at + 2, (size_t)(lex->end - lex->at) - 2, "#}", 2);
     if (!end) return weft_err_set(why, WEFT_E_PROTO, "chat template, line %u: {# without #}", line);
@@ -73,7 +76,7 @@ static weft_err skip_comment(struct wefti_lex *lex, struct weft_errmsg *why) {
 
 /* Behind "{%" at `tag`: where "raw -%}" or the like ends, or NULL if that is not what stands there.
  * *signs_out gets the tag's two signs. */
-static const char *match_tag(const struct wefti_lex *lex, const char *tag, const char *word,
+static const char *match_tag(const struct wefti_tmpl_lex *lex, const char *tag, const char *word,
                              char signs_out[2]) {
     const char *at = tag + 2;
     size_t len = strlen(word);
@@ -88,20 +91,20 @@ static const char *match_tag(const struct wefti_lex *lex, const char *tag, const
     return lex->end - at >= 2 && at[0] == '%' && at[1] == '}' ? at + 2 : NULL;
 }
 
-static void after_block(struct wefti_lex *lex, char sign) {
+static void after_block(struct wefti_tmpl_lex *lex, char sign) {
     lex->strip_next = sign == '-';
     lex->trim_next = sign != '+';
 }
 
 /* The text between raw and endraw; `body` is where it begins. */
-static weft_err take_raw(struct wefti_lex *lex, const char *body, char sign,
-                         struct wefti_lexeme *out, struct weft_errmsg *why) {
+static weft_err take_raw(struct wefti_tmpl_lex *lex, const char *body, char sign,
+                         struct wefti_tmpl_lexeme *out, struct weft_errmsg *why) {
     char signs[2];
     uint32_t line = lex->line;
     advance_to(lex, body);
     lex->strip_next = sign == '-'; /* the newline behind it stays, unlike behind other blocks */
     strip_left(lex);
-    out->kind = WEFTI_LEX_TEXT;
+    out->kind = WEFTI_TMPL_LEX_TEXT;
     out->line = lex->line;
     for (const char *at = lex->at; lex->end - at >= 2; at++) {
         at = memmem(at, (size_t)(lex->end - at), "{%", 2);
@@ -116,7 +119,7 @@ static weft_err take_raw(struct wefti_lex *lex, const char *body, char sign,
     return weft_err_set(why, WEFT_E_PROTO, "chat template, line %u: raw without endraw", line);
 }
 
-static weft_err next_outside(struct wefti_lex *lex, struct wefti_lexeme *out,
+static weft_err next_outside(struct wefti_tmpl_lex *lex, struct wefti_tmpl_lexeme *out,
                              struct weft_errmsg *why) {
     for (;;) {
         strip_left(lex);
@@ -124,13 +127,13 @@ static weft_err next_outside(struct wefti_lex *lex, struct wefti_lexeme *out,
         out->line = lex->line;
         advance_to(lex, tag);
         if (end > text) {
-            out->kind = WEFTI_LEX_TEXT;
+            out->kind = WEFTI_TMPL_LEX_TEXT;
             out->text = (struct weft_str){text, (size_t)(end - text)};
             return WEFT_OK;
         }
         out->line = lex->line;
         if (tag == lex->end) {
-            out->kind = WEFTI_LEX_END;
+            out->kind = WEFTI_TMPL_LEX_END;
             return WEFT_OK;
         }
         char signs[2];
@@ -142,7 +145,8 @@ static weft_err next_outside(struct wefti_lex *lex, struct wefti_lexeme *out,
     }
     lex->n_open = 0;
     lex->after_dot = false;
-    out->kind = lex->inside = lex->at[1] == '{' ? WEFTI_LEX_OPEN_EXPR : WEFTI_LEX_OPEN_TAG;
+    out->kind = lex->inside =
+        lex->at[1] == '{' ? WEFTI_TMPL_LEX_OPEN_EXPR : WEFTI_TMPL_LEX_OPEN_TAG;
     out->text = (struct weft_str){lex->at, 2};
     lex->at += 2;
     if (lex->at < lex->end && (*lex->at == '-' || *lex->at == '+')) lex->at++;
@@ -150,22 +154,22 @@ static weft_err next_outside(struct wefti_lex *lex, struct wefti_lexeme *out,
 }
 
 /* "}}" or "%}", with a sign before it or not. */
-static bool take_close(struct wefti_lex *lex, struct wefti_lexeme *out) {
+static bool take_close(struct wefti_tmpl_lex *lex, struct wefti_tmpl_lexeme *out) {
     if (lex->n_open > 0) return false;
-    bool in_expr = lex->inside == WEFTI_LEX_OPEN_EXPR;
+    bool in_expr = lex->inside == WEFTI_TMPL_LEX_OPEN_EXPR;
     const char *at = lex->at;
     char sign = *at == '-' || *at == '+' ? *at++ : 0;
     if (lex->end - at < 2 || at[0] != (in_expr ? '}' : '%') || at[1] != '}') return false;
     lex->at = at + 2;
     lex->strip_next = sign == '-';
     lex->trim_next = !in_expr && sign != '+';
-    lex->inside = WEFTI_LEX_TEXT;
-    out->kind = in_expr ? WEFTI_LEX_CLOSE_EXPR : WEFTI_LEX_CLOSE_TAG;
+    lex->inside = WEFTI_TMPL_LEX_TEXT;
+    out->kind = in_expr ? WEFTI_TMPL_LEX_CLOSE_EXPR : WEFTI_TMPL_LEX_CLOSE_TAG;
     out->text = (struct weft_str){at, 2};
     return true;
 }
 
-static weft_err take_string(struct wefti_lex *lex, struct wefti_lexeme *out,
+static weft_err take_string(struct wefti_tmpl_lex *lex, struct wefti_tmpl_lexeme *out,
                             struct weft_errmsg *why) {
     char quote = *lex->at;
     const char *text = lex->at + 1, *at = text;
@@ -174,7 +178,7 @@ static weft_err take_string(struct wefti_lex *lex, struct wefti_lexeme *out,
     if (at >= lex->end)
         return weft_err_set(why, WEFT_E_PROTO, "chat template, line %u: a string without an end",
                             out->line);
-    out->kind = WEFTI_LEX_STRING;
+    out->kind = WEFTI_TMPL_LEX_STRING;
     out->text = (struct weft_str){text, (size_t)(at - text)};
     advance_to(lex, at + 1);
     return WEFT_OK;
@@ -189,16 +193,16 @@ static bool is_name(char c) {
 }
 
 /* 1, 1_000, 0x1f, 1.5, 1e9, 1.5e-3. */
-static void take_number(struct wefti_lex *lex, struct wefti_lexeme *out) {
+static void take_number(struct wefti_tmpl_lex *lex, struct wefti_tmpl_lexeme *out) {
     const char *at = lex->at, *end = lex->end;
-    out->kind = WEFTI_LEX_INT;
+    out->kind = WEFTI_TMPL_LEX_INT;
     bool prefixed = end - at > 2 && at[0] == '0' && !is_digit(at[1]) && at[1] != '_' &&
                     is_name(at[1]) && at[1] != 'e' && at[1] != 'E';
     while (at < end && (is_digit(*at) || *at == '_' || (prefixed && is_name(*at))))
         at++;
     if (!prefixed && !lex->after_dot) {
         if (end - at >= 2 && *at == '.' && is_digit(at[1])) {
-            out->kind = WEFTI_LEX_FLOAT;
+            out->kind = WEFTI_TMPL_LEX_FLOAT;
             for (at++; at < end && (is_digit(*at) || *at == '_');)
                 at++;
         }
@@ -206,7 +210,7 @@ static void take_number(struct wefti_lex *lex, struct wefti_lexeme *out) {
         if (at < end && (*at == 'e' || *at == 'E')) {
             if (digits < end && (*digits == '+' || *digits == '-')) digits++;
             if (digits < end && is_digit(*digits)) {
-                out->kind = WEFTI_LEX_FLOAT;
+                out->kind = WEFTI_TMPL_LEX_FLOAT;
                 for (at = digits; at < end && is_digit(*at);)
                     at++;
             }
@@ -216,9 +220,9 @@ static void take_number(struct wefti_lex *lex, struct wefti_lexeme *out) {
     lex->at = at;
 }
 
-static void take_op(struct wefti_lex *lex, struct wefti_lexeme *out) {
+static void take_op(struct wefti_tmpl_lex *lex, struct wefti_tmpl_lexeme *out) {
     static const char two[][3] = {"==", "!=", "<=", ">=", "//", "**"};
-    out->kind = WEFTI_LEX_OP;
+    out->kind = WEFTI_TMPL_LEX_OP;
     out->text = (struct weft_str){lex->at, weft_utf8_len(*lex->at)};
     for (size_t i = 0; i < sizeof two / sizeof *two; i++)
         if (lex->end - lex->at >= 2 && memcmp(lex->at, two[i], 2) == 0) out->text.len = 2;
@@ -227,18 +231,19 @@ static void take_op(struct wefti_lex *lex, struct wefti_lexeme *out) {
     lex->at += out->text.len;
 }
 
-static void take_name(struct wefti_lex *lex, struct wefti_lexeme *out) {
+static void take_name(struct wefti_tmpl_lex *lex, struct wefti_tmpl_lexeme *out) {
     const char *at = lex->at;
     while (at < lex->end && (is_name(*at) || is_digit(*at)))
         at++;
-    out->kind = WEFTI_LEX_NAME;
+    out->kind = WEFTI_TMPL_LEX_NAME;
     out->text = (struct weft_str){lex->at, (size_t)(at - lex->at)};
     lex->at = at;
 }
 
-weft_err wefti_lex_next(struct wefti_lex *lex, struct wefti_lexeme *out, struct weft_errmsg *why) {
-    *out = (struct wefti_lexeme){.text = {"", 0}};
-    if (lex->inside == WEFTI_LEX_TEXT) return next_outside(lex, out, why);
+weft_err wefti_tmpl_lex_next(struct wefti_tmpl_lex *lex, struct wefti_tmpl_lexeme *out,
+                             struct weft_errmsg *why) {
+    *out = (struct wefti_tmpl_lexeme){.text = {"", 0}};
+    if (lex->inside == WEFTI_TMPL_LEX_TEXT) return next_outside(lex, out, why);
     const char *to = lex->at;
     while (to < lex->end && is_blank(*to))
         to++;

@@ -8,17 +8,19 @@
 /* --- arithmetic ----------------------------------------------------------------------------------
  */
 
-static weft_err no_operands(struct wefti_run *run, const char *what, struct wefti_value a,
-                            struct wefti_value b) {
-    return wefti_fault(run, "cannot %s %s and %s", what, wefti_kind_name(&a), wefti_kind_name(&b));
+static weft_err no_operands(struct wefti_tmpl_run *run, const char *what, struct wefti_tmpl_value a,
+                            struct wefti_tmpl_value b) {
+    return wefti_tmpl_fault(run, "cannot %s %s and %s", what, wefti_tmpl_kind_name(&a),
+                            wefti_tmpl_kind_name(&b));
 }
 
-static weft_err join_two(struct wefti_run *run, struct wefti_value a, struct wefti_value b,
-                         size_t item_bytes, struct wefti_value *out) {
+static weft_err join_two(struct wefti_tmpl_run *run, struct wefti_tmpl_value a,
+                         struct wefti_tmpl_value b, size_t item_bytes,
+                         struct wefti_tmpl_value *out) {
     void *joined;
     uint32_t n;
-    if (__builtin_add_overflow(a.n, b.n, &n)) return wefti_too_big(run);
-    weft_err err = wefti_alloc(run, n * item_bytes, &joined);
+    if (__builtin_add_overflow(a.n, b.n, &n)) return wefti_tmpl_too_big(run);
+    weft_err err = wefti_tmpl_alloc(run, n * item_bytes, &joined);
     if (err) return err;
     if (a.n > 0) memcpy(joined, a.text, a.n * item_bytes);
     if (b.n > 0) memcpy((char *)joined + a.n * item_bytes, b.text, b.n * item_bytes);
@@ -28,25 +30,25 @@ static weft_err join_two(struct wefti_run *run, struct wefti_value a, struct wef
     return WEFT_OK;
 }
 
-static weft_err add(struct wefti_run *run, struct wefti_value a, struct wefti_value b,
-                    struct wefti_value *out) {
-    if (a.kind == WEFTI_STR && b.kind == WEFTI_STR) return join_two(run, a, b, 1, out);
-    if (a.kind == b.kind && (a.kind == WEFTI_LIST || a.kind == WEFTI_TUPLE))
+static weft_err add(struct wefti_tmpl_run *run, struct wefti_tmpl_value a,
+                    struct wefti_tmpl_value b, struct wefti_tmpl_value *out) {
+    if (a.kind == WEFTI_TMPL_STR && b.kind == WEFTI_TMPL_STR) return join_two(run, a, b, 1, out);
+    if (a.kind == b.kind && (a.kind == WEFTI_TMPL_LIST || a.kind == WEFTI_TMPL_TUPLE))
         return join_two(run, a, b, sizeof a, out);
     return no_operands(run, "add", a, b);
 }
 
-static weft_err repeat(struct wefti_run *run, struct wefti_value of, struct wefti_value by,
-                       struct wefti_value *out) {
-    size_t item_bytes = of.kind == WEFTI_STR ? 1 : sizeof of;
+static weft_err repeat(struct wefti_tmpl_run *run, struct wefti_tmpl_value of,
+                       struct wefti_tmpl_value by, struct wefti_tmpl_value *out) {
+    size_t item_bytes = of.kind == WEFTI_TMPL_STR ? 1 : sizeof of;
     uint64_t times = by.number > 0 ? (uint64_t)by.number : 0;
     void *items;
     *out = of;
     out->n = 0;
     if (times == 0 || of.n == 0) return WEFT_OK;
-    if (times > UINT32_MAX / of.n) return wefti_too_big(run);
+    if (times > UINT32_MAX / of.n) return wefti_tmpl_too_big(run);
     size_t bytes = of.n * item_bytes;
-    weft_err err = wefti_alloc(run, bytes * times, &items);
+    weft_err err = wefti_tmpl_alloc(run, bytes * times, &items);
     if (err) return err;
     for (uint64_t i = 0; i < times; i++)
         memcpy((char *)items + i * bytes, of.text, bytes);
@@ -55,103 +57,108 @@ static weft_err repeat(struct wefti_run *run, struct wefti_value of, struct weft
     return WEFT_OK;
 }
 
-static bool can_repeat(struct wefti_value of, struct wefti_value by) {
-    return (of.kind == WEFTI_STR || of.kind == WEFTI_LIST || of.kind == WEFTI_TUPLE) &&
-           wefti_is_int(by);
+static bool can_repeat(struct wefti_tmpl_value of, struct wefti_tmpl_value by) {
+    return (of.kind == WEFTI_TMPL_STR || of.kind == WEFTI_TMPL_LIST ||
+            of.kind == WEFTI_TMPL_TUPLE) &&
+           wefti_tmpl_is_int(by);
 }
 
-static weft_err int_pow(struct wefti_run *run, int64_t a, int64_t b, struct wefti_value *out) {
+static weft_err int_pow(struct wefti_tmpl_run *run, int64_t a, int64_t b,
+                        struct wefti_tmpl_value *out) {
     if (b < 0) {
-        if (a == 0) return wefti_fault(run, "a division by zero");
-        *out = wefti_of_float(pow((double)a, (double)b));
+        if (a == 0) return wefti_tmpl_fault(run, "a division by zero");
+        *out = wefti_tmpl_of_float(pow((double)a, (double)b));
         return WEFT_OK;
     }
     int64_t power = 1;
     for (; b > 0; b >>= 1) {
         if ((b & 1) && __builtin_mul_overflow(power, a, &power))
-            return wefti_fault(run, "a number over 64 bits");
+            return wefti_tmpl_fault(run, "a number over 64 bits");
         if (b > 1 && __builtin_mul_overflow(a, a, &a))
-            return wefti_fault(run, "a number over 64 bits");
+            return wefti_tmpl_fault(run, "a number over 64 bits");
     }
-    *out = wefti_of_int(power);
+    *out = wefti_tmpl_of_int(power);
     return WEFT_OK;
 }
 
-static weft_err int_op(struct wefti_run *run, enum wefti_expr_kind op, int64_t a, int64_t b,
-                       struct wefti_value *out) {
+static weft_err int_op(struct wefti_tmpl_run *run, enum wefti_tmpl_expr_kind op, int64_t a,
+                       int64_t b, struct wefti_tmpl_value *out) {
     int64_t number = 0;
     bool over = false;
     switch (op) {
-    case WEFTI_EXPR_ADD:
+    case WEFTI_TMPL_EXPR_ADD:
         over = __builtin_add_overflow(a, b, &number);
         break;
-    case WEFTI_EXPR_SUB:
+    case WEFTI_TMPL_EXPR_SUB:
         over = __builtin_sub_overflow(a, b, &number);
         break;
-    case WEFTI_EXPR_MUL:
+    case WEFTI_TMPL_EXPR_MUL:
         over = __builtin_mul_overflow(a, b, &number);
         break;
-    case WEFTI_EXPR_POW:
+    case WEFTI_TMPL_EXPR_POW:
         return int_pow(run, a, b, out);
     default: /* // and %, rounding down, the remainder with the divisor's sign */
-        if (b == 0) return wefti_fault(run, "a division by zero");
+        if (b == 0) return wefti_tmpl_fault(run, "a division by zero");
         over = b == -1 && a == INT64_MIN;
         if (over) break;
         bool down = a % b != 0 && (a % b < 0) != (b < 0);
-        number = op == WEFTI_EXPR_MOD ? a % b + (down ? b : 0) : a / b - down;
+        number = op == WEFTI_TMPL_EXPR_MOD ? a % b + (down ? b : 0) : a / b - down;
     }
-    if (over) return wefti_fault(run, "a number over 64 bits");
-    *out = wefti_of_int(number);
+    if (over) return wefti_tmpl_fault(run, "a number over 64 bits");
+    *out = wefti_tmpl_of_int(number);
     return WEFT_OK;
 }
 
-static weft_err real_op(struct wefti_run *run, enum wefti_expr_kind op, double a, double b,
-                        struct wefti_value *out) {
-    bool divides = op == WEFTI_EXPR_DIV || op == WEFTI_EXPR_FLOORDIV || op == WEFTI_EXPR_MOD;
+static weft_err real_op(struct wefti_tmpl_run *run, enum wefti_tmpl_expr_kind op, double a,
+                        double b, struct wefti_tmpl_value *out) {
+    bool divides =
+        op == WEFTI_TMPL_EXPR_DIV || op == WEFTI_TMPL_EXPR_FLOORDIV || op == WEFTI_TMPL_EXPR_MOD;
     double real;
-    if (divides && b == 0) return wefti_fault(run, "a division by zero");
+    if (divides && b == 0) return wefti_tmpl_fault(run, "a division by zero");
     switch (op) {
-    case WEFTI_EXPR_ADD:
+    case WEFTI_TMPL_EXPR_ADD:
         real = a + b;
         break;
-    case WEFTI_EXPR_SUB:
+    case WEFTI_TMPL_EXPR_SUB:
         real = a - b;
         break;
-    case WEFTI_EXPR_MUL:
+    case WEFTI_TMPL_EXPR_MUL:
         real = a * b;
         break;
-    case WEFTI_EXPR_DIV:
+    case WEFTI_TMPL_EXPR_DIV:
         real = a / b;
         break;
-    case WEFTI_EXPR_FLOORDIV:
+    case WEFTI_TMPL_EXPR_FLOORDIV:
         real = floor(a / b);
         break;
-    case WEFTI_EXPR_MOD:
+    case WEFTI_TMPL_EXPR_MOD:
         real = fmod(a, b);
         if (real != 0 && (real < 0) != (b < 0)) real += b;
         break;
     default:
         real = pow(a, b);
-        if (isnan(real) && !isnan(a) && !isnan(b)) return wefti_fault(run, "a complex number");
+        if (isnan(real) && !isnan(a) && !isnan(b)) return wefti_tmpl_fault(run, "a complex number");
     }
-    *out = wefti_of_float(real);
+    *out = wefti_tmpl_of_float(real);
     return WEFT_OK;
 }
 
-weft_err wefti_arith(struct wefti_run *run, enum wefti_expr_kind op, struct wefti_value a,
-                     struct wefti_value b, struct wefti_value *out) {
-    if (wefti_is_int(a) && wefti_is_int(b) && op != WEFTI_EXPR_DIV)
+weft_err wefti_tmpl_arithmetic(struct wefti_tmpl_run *run, enum wefti_tmpl_expr_kind op,
+                               struct wefti_tmpl_value a, struct wefti_tmpl_value b,
+                               struct wefti_tmpl_value *out) {
+    if (wefti_tmpl_is_int(a) && wefti_tmpl_is_int(b) && op != WEFTI_TMPL_EXPR_DIV)
         return int_op(run, op, a.number, b.number, out);
-    if (wefti_is_number(a) && wefti_is_number(b))
-        return real_op(run, op, wefti_real(a), wefti_real(b), out);
-    if (op == WEFTI_EXPR_ADD) return add(run, a, b, out);
-    if (op == WEFTI_EXPR_MUL && can_repeat(a, b)) return repeat(run, a, b, out);
-    if (op == WEFTI_EXPR_MUL && can_repeat(b, a)) return repeat(run, b, a, out);
-    if (op == WEFTI_EXPR_MOD && a.kind == WEFTI_STR) return wefti_format(run, a, b, out);
+    if (wefti_tmpl_is_number(a) && wefti_tmpl_is_number(b))
+        return real_op(run, op, wefti_tmpl_to_real(a), wefti_tmpl_to_real(b), out);
+    if (op == WEFTI_TMPL_EXPR_ADD) return add(run, a, b, out);
+    if (op == WEFTI_TMPL_EXPR_MUL && can_repeat(a, b)) return repeat(run, a, b, out);
+    if (op == WEFTI_TMPL_EXPR_MUL && can_repeat(b, a)) return repeat(run, b, a, out);
+    if (op == WEFTI_TMPL_EXPR_MOD && a.kind == WEFTI_TMPL_STR)
+        return wefti_tmpl_format(run, a, b, out);
     return no_operands(run,
-                       op == WEFTI_EXPR_SUB   ? "subtract"
-                       : op == WEFTI_EXPR_MUL ? "multiply"
-                                              : "divide",
+                       op == WEFTI_TMPL_EXPR_SUB   ? "subtract"
+                       : op == WEFTI_TMPL_EXPR_MUL ? "multiply"
+                                                   : "divide",
                        a, b);
 }
 
@@ -176,23 +183,23 @@ static bool read_spec(const char **at, const char *end, struct spec *spec) {
     return spec->conversion != '\0'; /* strchr finds that one everywhere */
 }
 
-static weft_err format_number(struct wefti_run *run, struct spec *spec, struct wefti_value value,
-                              struct weft_buf *out) {
+static weft_err format_number(struct wefti_tmpl_run *run, struct spec *spec,
+                              struct wefti_tmpl_value value, struct weft_buf *out) {
     static const char reals[] = "eEfFgG";
-    if (!wefti_is_number(value))
-        return wefti_fault(run, "cannot format %s as a number", wefti_kind_name(&value));
+    if (!wefti_tmpl_is_number(value))
+        return wefti_tmpl_fault(run, "cannot format %s as a number", wefti_tmpl_kind_name(&value));
     if (strchr(reals, spec->conversion)) {
         spec->text[spec->n] = spec->conversion;
         spec->text[spec->n + 1] = '\0';
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral" /* checked by read_spec */
-        weft_buf_printf(out, spec->text, wefti_real(value));
+        weft_buf_printf(out, spec->text, wefti_tmpl_to_real(value));
         return WEFT_OK;
     }
-    double real = wefti_real(value);
-    if (value.kind == WEFTI_FLOAT && !(fabs(real) < 9e18))
-        return wefti_fault(run, "a number over 64 bits");
-    long long number = value.kind == WEFTI_FLOAT ? (long long)real : (long long)value.number;
+    double real = wefti_tmpl_to_real(value);
+    if (value.kind == WEFTI_TMPL_FLOAT && !(fabs(real) < 9e18))
+        return wefti_tmpl_fault(run, "a number over 64 bits");
+    long long number = value.kind == WEFTI_TMPL_FLOAT ? (long long)real : (long long)value.number;
     char conversion = spec->conversion == 'i' || spec->conversion == 'u' ? 'd' : spec->conversion;
     const char tail[4] = {'l', 'l', conversion, '\0'};
     memcpy(spec->text + spec->n, tail, sizeof tail);
@@ -201,17 +208,17 @@ static weft_err format_number(struct wefti_run *run, struct spec *spec, struct w
     return WEFT_OK;
 }
 
-static weft_err format_text(struct wefti_run *run, const struct spec *spec,
-                            struct wefti_value value, struct weft_buf *out) {
+static weft_err format_text(struct wefti_tmpl_run *run, const struct spec *spec,
+                            struct wefti_tmpl_value value, struct weft_buf *out) {
     struct weft_buf text;
-    struct wefti_value whole, padded;
-    wefti_buf_init(run, &text);
-    weft_err err = wefti_write(run, value, spec->conversion == 'r', &text);
+    struct wefti_tmpl_value whole, padded;
+    wefti_tmpl_buf_init(run, &text);
+    weft_err err = wefti_tmpl_write(run, value, spec->conversion == 'r', &text);
     if (err) {
         weft_buf_fini(&text);
         return err;
     }
-    err = wefti_take_buf(run, &text, &whole);
+    err = wefti_tmpl_take_buf(run, &text, &whole);
     if (err) return err;
     unsigned width = 0, cut = UINT32_MAX;
     bool left = memchr(spec->text, '-', spec->n) != NULL;
@@ -223,71 +230,72 @@ static weft_err format_text(struct wefti_run *run, const struct spec *spec,
     if (*at == '.')
         for (cut = 0, at++; *at >= '0' && *at <= '9'; at++)
             cut = cut * 10 + (unsigned)(*at - '0');
-    struct weft_str cut_text = {whole.text, wefti_char_at(wefti_text_of(whole), cut)};
-    err = wefti_str_pad(run, cut_text, width, left ? 'l' : 'r', (struct weft_str){" ", 1}, &padded);
+    struct weft_str cut_text = {whole.text, wefti_tmpl_char_at(wefti_tmpl_text_of(whole), cut)};
+    err = wefti_tmpl_str_pad(run, cut_text, width, left ? 'l' : 'r', (struct weft_str){" ", 1},
+                             &padded);
     if (!err) weft_buf_add(out, padded.text, padded.n);
     return err;
 }
 
 /* "(name)" behind the percent sign: what it names. */
-static weft_err named_value(struct wefti_run *run, const char **at, const char *end,
-                            struct wefti_value by, struct wefti_value *out) {
+static weft_err named_value(struct wefti_tmpl_run *run, const char **at, const char *end,
+                            struct wefti_tmpl_value by, struct wefti_tmpl_value *out) {
     const char *close = memchr(*at, ')', (size_t)(end - *at));
-    const struct wefti_value *found = NULL;
-    if (close && by.kind == WEFTI_DICT)
-        found = wefti_dict_named(by, (struct weft_str){*at + 2, (size_t)(close - *at) - 2});
-    if (!found) return wefti_fault(run, "a format names what is not given");
+    const struct wefti_tmpl_value *found = NULL;
+    if (close && by.kind == WEFTI_TMPL_DICT)
+        found = wefti_tmpl_dict_named(by, (struct weft_str){*at + 2, (size_t)(close - *at) - 2});
+    if (!found) return wefti_tmpl_fault(run, "a format names what is not given");
     *out = *found;
     *at = close;
     return WEFT_OK;
 }
 
-static weft_err format_one(struct wefti_run *run, const char **at, const char *end,
-                           struct wefti_value by, uint32_t *n_used, struct weft_buf *out) {
-    struct wefti_value value = by;
+static weft_err format_one(struct wefti_tmpl_run *run, const char **at, const char *end,
+                           struct wefti_tmpl_value by, uint32_t *n_used, struct weft_buf *out) {
+    struct wefti_tmpl_value value = by;
     struct spec spec;
     bool named = end - *at > 1 && (*at)[1] == '(';
     if (named) {
         weft_err err = named_value(run, at, end, by, &value);
         if (err) return err;
     }
-    if (!read_spec(at, end, &spec)) return wefti_fault(run, "a format that is malformed");
+    if (!read_spec(at, end, &spec)) return wefti_tmpl_fault(run, "a format that is malformed");
     spec.text[0] = '%'; /* ")" where it was named */
     if (spec.conversion == '%') {
         weft_buf_add_char(out, '%');
         return WEFT_OK;
     }
     if (!named) {
-        uint32_t n = by.kind == WEFTI_TUPLE ? by.n : 1;
-        if (*n_used >= n) return wefti_fault(run, "too few values for a format");
-        if (by.kind == WEFTI_TUPLE) value = by.items[*n_used];
+        uint32_t n = by.kind == WEFTI_TMPL_TUPLE ? by.n : 1;
+        if (*n_used >= n) return wefti_tmpl_fault(run, "too few values for a format");
+        if (by.kind == WEFTI_TMPL_TUPLE) value = by.items[*n_used];
         (*n_used)++;
     }
     if (spec.conversion == 's' || spec.conversion == 'r')
         return format_text(run, &spec, value, out);
     if (strchr("diuxXoeEfFgG", spec.conversion)) return format_number(run, &spec, value, out);
-    return wefti_fault(run, "a format with the conversion %%%c", spec.conversion);
+    return wefti_tmpl_fault(run, "a format with the conversion %%%c", spec.conversion);
 }
 
-weft_err wefti_format(struct wefti_run *run, struct wefti_value format, struct wefti_value by,
-                      struct wefti_value *out) {
+weft_err wefti_tmpl_format(struct wefti_tmpl_run *run, struct wefti_tmpl_value format,
+                           struct wefti_tmpl_value by, struct wefti_tmpl_value *out) {
     const char *at = format.text, *end = at + format.n;
     struct weft_buf buf;
     uint32_t n_used = 0;
     weft_err err = WEFT_OK;
-    wefti_buf_init(run, &buf);
+    wefti_tmpl_buf_init(run, &buf);
     while (at < end && !err) {
         const char *next = memchr(at, '%', (size_t)(end - at));
         if (!next) next = end;
         weft_buf_add(&buf, at, (size_t)(next - at));
         at = next;
         if (at < end) err = format_one(run, &at, end, by, &n_used, &buf);
-        if (!err) err = wefti_charge(run, 1);
-        if (!err && buf.failed) err = wefti_too_big(run);
+        if (!err) err = wefti_tmpl_charge(run, 1);
+        if (!err && buf.failed) err = wefti_tmpl_too_big(run);
     }
-    if (!err && by.kind != WEFTI_DICT && n_used < (by.kind == WEFTI_TUPLE ? by.n : 1))
-        err = wefti_fault(run, "too many values for a format");
-    if (!err) return wefti_take_buf(run, &buf, out);
+    if (!err && by.kind != WEFTI_TMPL_DICT && n_used < (by.kind == WEFTI_TMPL_TUPLE ? by.n : 1))
+        err = wefti_tmpl_fault(run, "too many values for a format");
+    if (!err) return wefti_tmpl_take_buf(run, &buf, out);
     weft_buf_fini(&buf);
     return err;
 }
@@ -295,21 +303,21 @@ weft_err wefti_format(struct wefti_run *run, struct wefti_value format, struct w
 /* --- members and subscripts ----------------------------------------------------------------------
  */
 
-static weft_err bound_method(struct wefti_run *run, struct wefti_value of, struct weft_str name,
-                             struct wefti_value *out) {
-    const struct wefti_builtin *builtin = wefti_find_method(of.kind, name);
+static weft_err bound_method(struct wefti_tmpl_run *run, struct wefti_tmpl_value of,
+                             struct weft_str name, struct wefti_tmpl_value *out) {
+    const struct wefti_tmpl_builtin *builtin = wefti_tmpl_find_method(of.kind, name);
     void *made;
     if (!builtin) return WEFT_OK;
-    weft_err err = wefti_alloc(run, sizeof(struct wefti_method), &made);
+    weft_err err = wefti_tmpl_alloc(run, sizeof(struct wefti_tmpl_method), &made);
     if (err) return err;
-    struct wefti_method *method = made;
-    *method = (struct wefti_method){builtin, of};
-    *out = (struct wefti_value){.kind = WEFTI_METHOD, .method = method};
+    struct wefti_tmpl_method *method = made;
+    *method = (struct wefti_tmpl_method){builtin, of};
+    *out = (struct wefti_tmpl_value){.kind = WEFTI_TMPL_METHOD, .method = method};
     return WEFT_OK;
 }
 
-static weft_err loop_member(struct wefti_run *run, struct wefti_loop *loop, struct weft_str name,
-                            struct wefti_value *out) {
+static weft_err loop_member(struct wefti_tmpl_run *run, struct wefti_tmpl_loop *loop,
+                            struct weft_str name, struct wefti_tmpl_value *out) {
     int64_t at = loop->index, n = loop->n;
     const struct {
         const char *name;
@@ -323,147 +331,151 @@ static weft_err loop_member(struct wefti_run *run, struct wefti_loop *loop, stru
                    {"depth0", loop->depth}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (weft_str_is(name, numbers[i].name, strlen(numbers[i].name))) {
-            *out = wefti_of_int(numbers[i].number);
+            *out = wefti_tmpl_of_int(numbers[i].number);
             return WEFT_OK;
         }
-    if (WEFT_STR_IS(name, "first")) *out = wefti_of_bool(at == 0);
-    if (WEFT_STR_IS(name, "last")) *out = wefti_of_bool(at == n - 1);
+    if (WEFT_STR_IS(name, "first")) *out = wefti_tmpl_of_bool(at == 0);
+    if (WEFT_STR_IS(name, "last")) *out = wefti_tmpl_of_bool(at == n - 1);
     if (WEFT_STR_IS(name, "previtem") && at > 0) *out = loop->items[at - 1];
     if (WEFT_STR_IS(name, "nextitem") && at + 1 < n) *out = loop->items[at + 1];
-    if (out->kind != WEFTI_UNDEFINED) return WEFT_OK;
-    return bound_method(run, (struct wefti_value){.kind = WEFTI_LOOP, .loop = loop}, name, out);
+    if (out->kind != WEFTI_TMPL_UNDEFINED) return WEFT_OK;
+    return bound_method(run, (struct wefti_tmpl_value){.kind = WEFTI_TMPL_LOOP, .loop = loop}, name,
+                        out);
 }
 
-static void macro_member(const struct wefti_macro *macro, struct weft_str name,
-                         struct wefti_value *out) {
+static void macro_member(const struct wefti_tmpl_macro *macro, struct weft_str name,
+                         struct wefti_tmpl_value *out) {
     if (WEFT_STR_IS(name, "name"))
-        *out = wefti_of_str(macro->node->text.data, macro->node->text.len);
-    if (WEFT_STR_IS(name, "caller")) *out = wefti_of_bool(macro->node->uses & WEFTI_USES_CALLER);
+        *out = wefti_tmpl_of_str(macro->node->text.data, macro->node->text.len);
+    if (WEFT_STR_IS(name, "caller"))
+        *out = wefti_tmpl_of_bool(macro->node->uses & WEFTI_TMPL_USES_CALLER);
     if (WEFT_STR_IS(name, "catch_varargs"))
-        *out = wefti_of_bool(macro->node->uses & WEFTI_USES_VARARGS);
+        *out = wefti_tmpl_of_bool(macro->node->uses & WEFTI_TMPL_USES_VARARGS);
     if (WEFT_STR_IS(name, "catch_kwargs"))
-        *out = wefti_of_bool(macro->node->uses & WEFTI_USES_KWARGS);
+        *out = wefti_tmpl_of_bool(macro->node->uses & WEFTI_TMPL_USES_KWARGS);
 }
 
 /* A dictionary's methods win over its keys where a dot names them, as in Jinja. */
-weft_err wefti_member(struct wefti_run *run, struct wefti_value of, struct weft_str name,
-                      struct wefti_value *out) {
-    const struct wefti_value *found = NULL;
-    *out = wefti_of_kind(WEFTI_UNDEFINED);
-    if (of.kind == WEFTI_UNDEFINED)
-        return wefti_fault(run, "cannot take the member %.*s of something undefined",
-                           (int)(name.len < 60 ? name.len : 60), name.data);
-    if (of.kind == WEFTI_LOOP) return loop_member(run, of.loop, name, out);
-    if (of.kind == WEFTI_NAMESPACE) found = wefti_space_find(of.space, name);
-    if (of.kind == WEFTI_MACRO) macro_member(of.macro, name, out);
+weft_err wefti_tmpl_member(struct wefti_tmpl_run *run, struct wefti_tmpl_value of,
+                           struct weft_str name, struct wefti_tmpl_value *out) {
+    const struct wefti_tmpl_value *found = NULL;
+    *out = wefti_tmpl_of_kind(WEFTI_TMPL_UNDEFINED);
+    if (of.kind == WEFTI_TMPL_UNDEFINED)
+        return wefti_tmpl_fault(run, "cannot take the member %.*s of something undefined",
+                                (int)(name.len < 60 ? name.len : 60), name.data);
+    if (of.kind == WEFTI_TMPL_LOOP) return loop_member(run, of.loop, name, out);
+    if (of.kind == WEFTI_TMPL_NAMESPACE) found = wefti_tmpl_space_find(of.space, name);
+    if (of.kind == WEFTI_TMPL_MACRO) macro_member(of.macro, name, out);
     if (found) *out = *found;
-    if (of.kind != WEFTI_STR && of.kind != WEFTI_DICT && of.kind != WEFTI_LIST &&
-        of.kind != WEFTI_TUPLE)
+    if (of.kind != WEFTI_TMPL_STR && of.kind != WEFTI_TMPL_DICT && of.kind != WEFTI_TMPL_LIST &&
+        of.kind != WEFTI_TMPL_TUPLE)
         return WEFT_OK;
     weft_err err = bound_method(run, of, name, out);
-    if (err || of.kind != WEFTI_DICT || out->kind != WEFTI_UNDEFINED) return err;
-    err = wefti_charge(run, of.n / 8);
-    found = wefti_dict_named(of, name);
+    if (err || of.kind != WEFTI_TMPL_DICT || out->kind != WEFTI_TMPL_UNDEFINED) return err;
+    err = wefti_tmpl_charge(run, of.n / 8);
+    found = wefti_tmpl_dict_named(of, name);
     if (found) *out = *found;
     return err;
 }
 
-static void char_of(struct weft_str text, int64_t at, struct wefti_value *out) {
-    if (at < 0) at += (int64_t)wefti_str_chars(text);
+static void char_of(struct weft_str text, int64_t at, struct wefti_tmpl_value *out) {
+    if (at < 0) at += (int64_t)wefti_tmpl_str_chars(text);
     if (at < 0) return;
-    size_t from = wefti_char_at(text, (size_t)at);
+    size_t from = wefti_tmpl_char_at(text, (size_t)at);
     if (from == text.len) return;
     const char *c = text.data + from;
-    *out = wefti_of_str(c, wefti_char_len(c, text.data + text.len));
+    *out = wefti_tmpl_of_str(c, wefti_tmpl_char_len(c, text.data + text.len));
 }
 
 /* A subscript looks for an item first, then for a member; what is not there is undefined. */
-weft_err wefti_index(struct wefti_run *run, struct wefti_value of, struct wefti_value by,
-                     struct wefti_value *out) {
-    const struct wefti_value *found = NULL;
+weft_err wefti_tmpl_index(struct wefti_tmpl_run *run, struct wefti_tmpl_value of,
+                          struct wefti_tmpl_value by, struct wefti_tmpl_value *out) {
+    const struct wefti_tmpl_value *found = NULL;
     weft_err err = WEFT_OK;
-    *out = wefti_of_kind(WEFTI_UNDEFINED);
-    if (of.kind == WEFTI_UNDEFINED)
-        return wefti_fault(run, "cannot take an element of something undefined");
-    if (of.kind == WEFTI_DICT) {
-        if (by.kind == WEFTI_LIST || by.kind == WEFTI_DICT) return WEFT_OK;
-        err = wefti_dict_get(run, of, by, &found);
+    *out = wefti_tmpl_of_kind(WEFTI_TMPL_UNDEFINED);
+    if (of.kind == WEFTI_TMPL_UNDEFINED)
+        return wefti_tmpl_fault(run, "cannot take an element of something undefined");
+    if (of.kind == WEFTI_TMPL_DICT) {
+        if (by.kind == WEFTI_TMPL_LIST || by.kind == WEFTI_TMPL_DICT) return WEFT_OK;
+        err = wefti_tmpl_dict_get(run, of, by, &found);
         if (found) *out = *found;
-        if (err || found || by.kind != WEFTI_STR) return err;
-        return bound_method(run, of, wefti_text_of(by), out);
+        if (err || found || by.kind != WEFTI_TMPL_STR) return err;
+        return bound_method(run, of, wefti_tmpl_text_of(by), out);
     }
-    if (by.kind == WEFTI_STR) return wefti_member(run, of, wefti_text_of(by), out);
-    if (!wefti_is_int(by)) return WEFT_OK;
-    if (of.kind == WEFTI_STR) {
-        char_of(wefti_text_of(of), by.number, out);
-        return wefti_charge(run, wefti_bytes_steps(of.n));
+    if (by.kind == WEFTI_TMPL_STR) return wefti_tmpl_member(run, of, wefti_tmpl_text_of(by), out);
+    if (!wefti_tmpl_is_int(by)) return WEFT_OK;
+    if (of.kind == WEFTI_TMPL_STR) {
+        char_of(wefti_tmpl_text_of(of), by.number, out);
+        return wefti_tmpl_charge(run, wefti_tmpl_bytes_steps(of.n));
     }
-    if (of.kind != WEFTI_LIST && of.kind != WEFTI_TUPLE) return WEFT_OK;
+    if (of.kind != WEFTI_TMPL_LIST && of.kind != WEFTI_TMPL_TUPLE) return WEFT_OK;
     int64_t at = by.number < 0 ? by.number + of.n : by.number;
     if (at >= 0 && at < of.n) *out = of.items[at];
     return WEFT_OK;
 }
 
-static weft_err slice_bound(struct wefti_run *run, struct wefti_value bound, int64_t otherwise,
-                            int64_t low, int64_t high, int64_t n, int64_t *out) {
+static weft_err slice_bound(struct wefti_tmpl_run *run, struct wefti_tmpl_value bound,
+                            int64_t otherwise, int64_t low, int64_t high, int64_t n, int64_t *out) {
     *out = otherwise;
-    if (bound.kind == WEFTI_NONE) return WEFT_OK;
-    if (!wefti_is_int(bound))
-        return wefti_fault(run, "a slice's bound is %s", wefti_kind_name(&bound));
+    if (bound.kind == WEFTI_TMPL_NONE) return WEFT_OK;
+    if (!wefti_tmpl_is_int(bound))
+        return wefti_tmpl_fault(run, "a slice's bound is %s", wefti_tmpl_kind_name(&bound));
     int64_t at = bound.number < 0 ? (bound.number < -n ? -1 : bound.number + n) : bound.number;
     *out = at < low ? low : at > high ? high : at;
     return WEFT_OK;
 }
 
-static weft_err slice_items(struct wefti_run *run, struct wefti_value of, int64_t start,
-                            int64_t stop, int64_t step, struct wefti_value *out) {
+static weft_err slice_items(struct wefti_tmpl_run *run, struct wefti_tmpl_value of, int64_t start,
+                            int64_t stop, int64_t step, struct wefti_tmpl_value *out) {
     *out = of;
     if (step == 1) { /* what does not change can be shared */
         out->n = stop > start ? (uint32_t)(stop - start) : 0;
         out->items = of.n ? of.items + start : NULL;
         return WEFT_OK;
     }
-    struct wefti_list list = {0};
+    struct wefti_tmpl_list list = {0};
     weft_err err = WEFT_OK;
     for (int64_t at = start; (step > 0 ? at < stop : at > stop) && !err; at += step)
-        err = wefti_list_add(run, &list, of.items[at]);
-    *out = wefti_of_list(&list, of.kind);
+        err = wefti_tmpl_list_add(run, &list, of.items[at]);
+    *out = wefti_tmpl_of_list(&list, of.kind);
     return err;
 }
 
-static weft_err slice_string(struct wefti_run *run, struct wefti_value of, int64_t start,
-                             int64_t stop, int64_t step, struct wefti_value *out) {
-    struct weft_str text = wefti_text_of(of);
-    *out = wefti_of_str("", 0);
+static weft_err slice_string(struct wefti_tmpl_run *run, struct wefti_tmpl_value of, int64_t start,
+                             int64_t stop, int64_t step, struct wefti_tmpl_value *out) {
+    struct weft_str text = wefti_tmpl_text_of(of);
+    *out = wefti_tmpl_of_str("", 0);
     if (step == 1) {
         if (stop <= start) return WEFT_OK;
-        size_t from = wefti_char_at(text, (size_t)start);
+        size_t from = wefti_tmpl_char_at(text, (size_t)start);
         struct weft_str rest = {text.data + from, text.len - from};
-        *out = wefti_of_str(rest.data, wefti_char_at(rest, (size_t)(stop - start)));
-        return wefti_charge(run, wefti_bytes_steps(of.n));
+        *out = wefti_tmpl_of_str(rest.data, wefti_tmpl_char_at(rest, (size_t)(stop - start)));
+        return wefti_tmpl_charge(run, wefti_tmpl_bytes_steps(of.n));
     }
-    struct wefti_value chars, picked;
+    struct wefti_tmpl_value chars, picked;
     struct weft_buf buf;
-    weft_err err = wefti_items(run, of, &chars);
+    weft_err err = wefti_tmpl_iterate(run, of, &chars);
     if (!err) err = slice_items(run, chars, start, stop, step, &picked);
     if (err) return err;
-    wefti_buf_init(run, &buf);
+    wefti_tmpl_buf_init(run, &buf);
     for (uint32_t i = 0; i < picked.n; i++)
         weft_buf_add(&buf, picked.items[i].text, picked.items[i].n);
-    return wefti_take_buf(run, &buf, out);
+    return wefti_tmpl_take_buf(run, &buf, out);
 }
 
-weft_err wefti_slice(struct wefti_run *run, struct wefti_value of,
-                     const struct wefti_value bounds[3], struct wefti_value *out) {
-    *out = wefti_of_kind(WEFTI_UNDEFINED);
-    if (of.kind == WEFTI_UNDEFINED)
-        return wefti_fault(run, "cannot take a slice of something undefined");
-    if (of.kind != WEFTI_STR && of.kind != WEFTI_LIST && of.kind != WEFTI_TUPLE) return WEFT_OK;
-    int64_t n = of.kind == WEFTI_STR ? (int64_t)wefti_str_chars(wefti_text_of(of)) : of.n;
+weft_err wefti_tmpl_slice(struct wefti_tmpl_run *run, struct wefti_tmpl_value of,
+                          const struct wefti_tmpl_value bounds[3], struct wefti_tmpl_value *out) {
+    *out = wefti_tmpl_of_kind(WEFTI_TMPL_UNDEFINED);
+    if (of.kind == WEFTI_TMPL_UNDEFINED)
+        return wefti_tmpl_fault(run, "cannot take a slice of something undefined");
+    if (of.kind != WEFTI_TMPL_STR && of.kind != WEFTI_TMPL_LIST && of.kind != WEFTI_TMPL_TUPLE)
+        return WEFT_OK;
+    int64_t n =
+        of.kind == WEFTI_TMPL_STR ? (int64_t)wefti_tmpl_str_chars(wefti_tmpl_text_of(of)) : of.n;
     int64_t start, stop, step = 1;
-    if (wefti_is_int(bounds[2])) step = bounds[2].number;
-    if (step == 0 || (bounds[2].kind != WEFTI_NONE && !wefti_is_int(bounds[2])))
-        return wefti_fault(run, "a slice's step is zero or no number");
+    if (wefti_tmpl_is_int(bounds[2])) step = bounds[2].number;
+    if (step == 0 || (bounds[2].kind != WEFTI_TMPL_NONE && !wefti_tmpl_is_int(bounds[2])))
+        return wefti_tmpl_fault(run, "a slice's step is zero or no number");
     if (step > n + 1) step = n + 1; /* one item either way; no overflow below */
     if (step < -n - 1) step = -n - 1;
     bool up = step > 0;
@@ -471,6 +483,6 @@ weft_err wefti_slice(struct wefti_run *run, struct wefti_value of,
         slice_bound(run, bounds[0], up ? 0 : n - 1, up ? 0 : -1, up ? n : n - 1, n, &start);
     if (!err) err = slice_bound(run, bounds[1], up ? n : -1, up ? 0 : -1, up ? n : n - 1, n, &stop);
     if (err) return err;
-    return of.kind == WEFTI_STR ? slice_string(run, of, start, stop, step, out)
-                                : slice_items(run, of, start, stop, step, out);
+    return of.kind == WEFTI_TMPL_STR ? slice_string(run, of, start, stop, step, out)
+                                     : slice_items(run, of, start, stop, step, out);
 }

@@ -26,20 +26,21 @@ static bool is_cased(uint32_t code) {
 
 /* Where Jinja's title filter begins a word. */
 static bool begins_word(uint32_t before) {
-    return wefti_is_py_space(before) || (before < 0x80 && before && strchr("-({[<", (int)before));
+    return wefti_tmpl_is_py_space(before) ||
+           (before < 0x80 && before && strchr("-({[<", (int)before));
 }
 
-weft_err wefti_str_case(struct wefti_run *run, struct weft_str text, int how,
-                        struct wefti_value *out) {
+weft_err wefti_tmpl_str_case(struct wefti_tmpl_run *run, struct weft_str text, int how,
+                             struct wefti_tmpl_value *out) {
     const char *end = text.data + text.len;
     struct weft_buf buf;
     uint32_t before = ' ';
-    weft_err err = wefti_charge(run, wefti_chars_steps(text.len));
+    weft_err err = wefti_tmpl_charge(run, wefti_tmpl_chars_steps(text.len));
     if (err) return err;
-    wefti_buf_init(run, &buf);
+    wefti_tmpl_buf_init(run, &buf);
     for (const char *at = text.data; at < end;) {
         size_t len;
-        uint32_t code = wefti_char_get(at, end, &len);
+        uint32_t code = wefti_tmpl_char_get(at, end, &len);
         bool first = at == text.data;
         char one = (char)how;
         if (how == 'c') one = first ? 't' : 'l';
@@ -52,25 +53,25 @@ weft_err wefti_str_case(struct wefti_run *run, struct weft_str text, int how,
         before = code;
         at += len;
     }
-    return wefti_take_buf(run, &buf, out);
+    return wefti_tmpl_take_buf(run, &buf, out);
 }
 
 static bool is_among(const char *at, size_t len, struct weft_str chars) {
     if (!chars.data) {
         size_t n;
-        return wefti_is_py_space(wefti_char_get(at, at + len, &n));
+        return wefti_tmpl_is_py_space(wefti_tmpl_char_get(at, at + len, &n));
     }
     return chars.len >= len && memmem(chars.data, chars.len, at, len) != NULL;
 }
 
-weft_err wefti_str_strip(struct wefti_run *run, struct weft_str *text_io, int sides,
-                         struct weft_str chars) {
+weft_err wefti_tmpl_str_strip(struct wefti_tmpl_run *run, struct weft_str *text_io, int sides,
+                              struct weft_str chars) {
     struct weft_str text = *text_io;
-    const size_t steps = wefti_bytes_steps(chars.len); /* of each look */
+    const size_t steps = wefti_tmpl_bytes_steps(chars.len); /* of each look */
     weft_err err = WEFT_OK;
     while ((sides & 1) && text.len > 0) {
-        size_t len = wefti_char_len(text.data, text.data + text.len);
-        err = wefti_charge(run, steps);
+        size_t len = wefti_tmpl_char_len(text.data, text.data + text.len);
+        err = wefti_tmpl_charge(run, steps);
         if (err || !is_among(text.data, len, chars)) break;
         text.data += len;
         text.len -= len;
@@ -79,8 +80,8 @@ weft_err wefti_str_strip(struct wefti_run *run, struct weft_str *text_io, int si
         const char *end = text.data + text.len, *last = end - 1;
         while (last > text.data && end - last < 4 && ((unsigned char)*last & 0xC0) == 0x80)
             last--;
-        if (wefti_char_len(last, end) != (size_t)(end - last)) last = end - 1; /* ill-formed */
-        err = wefti_charge(run, steps);
+        if (wefti_tmpl_char_len(last, end) != (size_t)(end - last)) last = end - 1; /* ill-formed */
+        err = wefti_tmpl_charge(run, steps);
         if (err || !is_among(last, (size_t)(end - last), chars)) break;
         text.len = (size_t)(last - text.data);
     }
@@ -93,7 +94,7 @@ static void replace_nothing(struct weft_str text, struct weft_str to, int64_t ma
                             struct weft_buf *out) {
     const char *at = text.data, *end = at + text.len;
     for (; at < end && max != 0 && !out->failed; max--) {
-        size_t len = wefti_char_len(at, end);
+        size_t len = wefti_tmpl_char_len(at, end);
         weft_buf_add(out, to.data, to.len);
         weft_buf_add(out, at, len);
         at += len;
@@ -102,14 +103,15 @@ static void replace_nothing(struct weft_str text, struct weft_str to, int64_t ma
     weft_buf_add(out, at, (size_t)(end - at));
 }
 
-weft_err wefti_str_replace(struct wefti_run *run, struct weft_str text, struct weft_str from,
-                           struct weft_str to, int64_t max, struct wefti_value *out) {
+weft_err wefti_tmpl_str_replace(struct wefti_tmpl_run *run, struct weft_str text,
+                                struct weft_str from, struct weft_str to, int64_t max,
+                                struct wefti_tmpl_value *out) {
     struct weft_buf buf;
     const char *at = text.data, *end = at + text.len;
-    wefti_buf_init(run, &buf);
+    wefti_tmpl_buf_init(run, &buf);
     if (from.len == 0) {
         replace_nothing(text, to, max, &buf);
-        return wefti_take_buf(run, &buf, out);
+        return wefti_tmpl_take_buf(run, &buf, out);
     }
     for (; max != 0 && at < end && !buf.failed; max--) {
         const char *found = memmem(at, (size_t)(end - at), from.data, from.len);
@@ -119,23 +121,23 @@ weft_err wefti_str_replace(struct wefti_run *run, struct weft_str text, struct w
         at = found + from.len;
     }
     weft_buf_add(&buf, at, (size_t)(end - at));
-    weft_err err = wefti_charge(run, wefti_bytes_steps(text.len));
-    if (!err) return wefti_take_buf(run, &buf, out);
+    weft_err err = wefti_tmpl_charge(run, wefti_tmpl_bytes_steps(text.len));
+    if (!err) return wefti_tmpl_take_buf(run, &buf, out);
     weft_buf_fini(&buf);
     return err;
 }
 
-weft_err wefti_str_pad(struct wefti_run *run, struct weft_str text, int64_t width, char how,
-                       struct weft_str fill, struct wefti_value *out) {
-    int64_t n = (int64_t)wefti_str_chars(text), pad = width - n, left = 0;
+weft_err wefti_tmpl_str_pad(struct wefti_tmpl_run *run, struct weft_str text, int64_t width,
+                            char how, struct weft_str fill, struct wefti_tmpl_value *out) {
+    int64_t n = (int64_t)wefti_tmpl_str_chars(text), pad = width - n, left = 0;
     struct weft_buf buf;
     if (pad <= 0) {
-        *out = wefti_of_str(text.data, text.len);
-        return wefti_charge(run, wefti_bytes_steps(text.len));
+        *out = wefti_tmpl_of_str(text.data, text.len);
+        return wefti_tmpl_charge(run, wefti_tmpl_bytes_steps(text.len));
     }
     if (pad > (int64_t)(run->arena_max < UINT32_MAX ? run->arena_max : UINT32_MAX))
-        return wefti_too_big(run);
-    wefti_buf_init(run, &buf);
+        return wefti_tmpl_too_big(run);
+    wefti_tmpl_buf_init(run, &buf);
     if (how == 'r' || how == 'z') left = pad;
     if (how == 'c') left = pad / 2 + (pad & width & 1); /* as Python rounds */
     if (how == 'z' && text.len > 0 && (text.data[0] == '-' || text.data[0] == '+')) {
@@ -143,13 +145,13 @@ weft_err wefti_str_pad(struct wefti_run *run, struct weft_str text, int64_t widt
         text.data++;
         text.len--;
     }
-    weft_err err = wefti_charge(run, wefti_chars_steps(text.len) + (size_t)pad / 8);
+    weft_err err = wefti_tmpl_charge(run, wefti_tmpl_chars_steps(text.len) + (size_t)pad / 8);
     for (int64_t i = 0; i < left && !err && !buf.failed; i++)
         weft_buf_add(&buf, fill.data, fill.len);
     weft_buf_add(&buf, text.data, text.len);
     for (int64_t i = left; i < pad && !err && !buf.failed; i++)
         weft_buf_add(&buf, fill.data, fill.len);
-    if (!err) return wefti_take_buf(run, &buf, out);
+    if (!err) return wefti_tmpl_take_buf(run, &buf, out);
     weft_buf_fini(&buf);
     return err;
 }
@@ -157,28 +159,29 @@ weft_err wefti_str_pad(struct wefti_run *run, struct weft_str text, int64_t widt
 /* Bytes of the line end at `at`, 0 if none stands there. */
 static size_t line_end(const char *at, const char *end) {
     size_t len;
-    uint32_t code = wefti_char_get(at, end, &len);
+    uint32_t code = wefti_tmpl_char_get(at, end, &len);
     if (code == '\r' && end - at > 1 && at[1] == '\n') return 2;
     bool ends = (code >= '\n' && code <= '\r') || (code >= 0x1C && code <= 0x1E) || code == 0x85 ||
                 code == 0x2028 || code == 0x2029;
     return ends ? len : 0;
 }
 
-weft_err wefti_str_lines(struct wefti_run *run, struct weft_str text, struct wefti_value *out) {
+weft_err wefti_tmpl_str_lines(struct wefti_tmpl_run *run, struct weft_str text,
+                              struct wefti_tmpl_value *out) {
     const char *at = text.data, *from = at, *end = at + text.len;
-    struct wefti_list list = {0};
-    weft_err err = wefti_charge(run, wefti_chars_steps(text.len));
+    struct wefti_tmpl_list list = {0};
+    weft_err err = wefti_tmpl_charge(run, wefti_tmpl_chars_steps(text.len));
     while (at < end && !err) {
         size_t len = line_end(at, end);
         if (!len) {
-            at += wefti_char_len(at, end);
+            at += wefti_tmpl_char_len(at, end);
             continue;
         }
-        err = wefti_list_add(run, &list, wefti_of_str(from, (size_t)(at - from)));
+        err = wefti_tmpl_list_add(run, &list, wefti_tmpl_of_str(from, (size_t)(at - from)));
         from = at += len;
     }
     if (!err && from < end)
-        err = wefti_list_add(run, &list, wefti_of_str(from, (size_t)(end - from)));
-    *out = wefti_of_list(&list, WEFTI_LIST);
+        err = wefti_tmpl_list_add(run, &list, wefti_tmpl_of_str(from, (size_t)(end - from)));
+    *out = wefti_tmpl_of_list(&list, WEFTI_TMPL_LIST);
     return err;
 }

@@ -5,24 +5,24 @@
 #include "base/log.h"
 #include "text_internal.h"
 
-weft_err wefti_text_json(const char *dir, const char *name, json_t **root_out,
-                         struct weft_errmsg *why) {
-    weft_err err = weft_model_json(dir, name, WEFTI_CONFIG_BYTES_MAX, root_out, why);
+weft_err wefti_tok_read_json(const char *dir, const char *name, json_t **root_out,
+                             struct weft_errmsg *why) {
+    weft_err err = weft_model_json(dir, name, WEFTI_TOK_CONFIG_BYTES_MAX, root_out, why);
     if (err != WEFT_E_NOTFOUND) return err;
     if (why) why->text[0] = 0;
     return WEFT_OK;
 }
 
-struct weft_str wefti_str_of(const json_t *value) {
+struct weft_str wefti_tok_json_str(const json_t *value) {
     if (!json_is_string(value)) return (struct weft_str){"", 0};
     return (struct weft_str){json_string_value(value), json_string_length(value)};
 }
 
-struct weft_str wefti_str_at(const json_t *object, const char *key) {
-    return wefti_str_of(json_object_get(object, key));
+struct weft_str wefti_tok_json_str_at(const json_t *object, const char *key) {
+    return wefti_tok_json_str(json_object_get(object, key));
 }
 
-bool wefti_bool_at(const json_t *object, const char *key, bool otherwise) {
+bool wefti_tok_json_bool_at(const json_t *object, const char *key, bool otherwise) {
     const json_t *value = json_object_get(object, key);
     return json_is_boolean(value) ? json_is_true(value) : otherwise;
 }
@@ -34,7 +34,7 @@ static int base64_digit(char c) {
     return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-bool wefti_base64(struct weft_str text, struct weft_buf *out) {
+bool wefti_tok_base64(struct weft_str text, struct weft_buf *out) {
     while (text.len > 0 && text.data[text.len - 1] == '=')
         text.len--;
     uint32_t bits = 0;
@@ -51,12 +51,12 @@ bool wefti_base64(struct weft_str text, struct weft_buf *out) {
     return true;
 }
 
-struct wefti_added_token wefti_added_traits(const json_t *entry) {
-    return (struct wefti_added_token){
-        .special = wefti_bool_at(entry, "special", false),
-        .single_word = wefti_bool_at(entry, "single_word", false),
-        .strip_left = wefti_bool_at(entry, "lstrip", false),
-        .strip_right = wefti_bool_at(entry, "rstrip", false),
+struct wefti_tok_added_token wefti_tok_added_traits(const json_t *entry) {
+    return (struct wefti_tok_added_token){
+        .special = wefti_tok_json_bool_at(entry, "special", false),
+        .single_word = wefti_tok_json_bool_at(entry, "single_word", false),
+        .strip_left = wefti_tok_json_bool_at(entry, "lstrip", false),
+        .strip_right = wefti_tok_json_bool_at(entry, "rstrip", false),
     };
 }
 
@@ -107,7 +107,7 @@ weft_err weft_tok_gen_defaults(const char *model_path, struct weft_gen_defaults 
     }
     if (err) return err;
     if (place.format == WEFT_MODEL_HF) /* GGUF has no such keys */
-        err = wefti_text_json(place.path, "generation_config.json", &root, why);
+        err = wefti_tok_read_json(place.path, "generation_config.json", &root, why);
     if (err || !root) goto cleanup;
     struct weft_gen_defaults got = *out;
     err = get_number(root, "temperature", 0, 100, &got.temperature, why);

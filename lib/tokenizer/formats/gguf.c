@@ -137,7 +137,7 @@ static weft_err load_split(struct loader *load) {
     weft_err err = WEFT_OK;
     for (size_t i = 0; i < PATTERNS_MAX && split->patterns[i] && !err; i++)
         err = wefti_tok_add_split(load->tok, split->patterns[i], strlen(split->patterns[i]), false,
-                                  WEFTI_SPLIT_ISOLATED, false, load->why);
+                                  WEFTI_TOK_SPLIT_ISOLATED, false, load->why);
     return err;
 }
 
@@ -148,31 +148,32 @@ static weft_err malformed(struct loader *load, const char *what) {
     return weft_err_set(load->why, WEFT_E_PROTO, "%s", what);
 }
 
-static enum wefti_piece_type type_of(const struct loader *load, size_t id) {
-    int64_t type = WEFTI_PIECE_NORMAL;
+static enum wefti_tok_piece_type type_of(const struct loader *load, size_t id) {
+    int64_t type = WEFTI_TOK_PIECE_NORMAL;
     if (load->typed && !weft_gguf_array_i64(load->gguf, "tokenizer.ggml.token_type", id, &type))
-        return WEFTI_PIECE_NORMAL;
-    return type >= WEFTI_PIECE_NORMAL && type <= WEFTI_PIECE_BYTE ? (enum wefti_piece_type)type
-                                                                  : WEFTI_PIECE_NORMAL;
+        return WEFTI_TOK_PIECE_NORMAL;
+    return type >= WEFTI_TOK_PIECE_NORMAL && type <= WEFTI_TOK_PIECE_BYTE
+               ? (enum wefti_tok_piece_type)type
+               : WEFTI_TOK_PIECE_NORMAL;
 }
 
-static bool is_special(enum wefti_piece_type type) {
-    return type == WEFTI_PIECE_CONTROL || type == WEFTI_PIECE_UNKNOWN;
+static bool is_special(enum wefti_tok_piece_type type) {
+    return type == WEFTI_TOK_PIECE_CONTROL || type == WEFTI_TOK_PIECE_UNKNOWN;
 }
 
 /* What an ordinary entry is for merging and decoding. */
 static weft_err put_ordinary(struct loader *load, uint64_t id, struct weft_str text,
-                             enum wefti_piece_type type) {
+                             enum wefti_tok_piece_type type) {
     weft_tokenizer *tok = load->tok;
     struct weft_str piece = text, bytes = text;
-    uint32_t flags = WEFTI_TOKEN_PIECE;
+    uint32_t flags = WEFTI_TOK_PIECE;
     weft_buf_clear(&load->bytes);
     if (tok->byte_level) {
-        if (wefti_bytes_of_chars(text.data, text.len, &load->bytes))
+        if (wefti_tok_bytes_of_chars(text.data, text.len, &load->bytes))
             piece = bytes = (struct weft_str){load->bytes.data, load->bytes.len};
         else
             flags = 0; /* no text leads there */
-    } else if (type == WEFTI_PIECE_BYTE) {
+    } else if (type == WEFTI_TOK_PIECE_BYTE) {
         int byte = wefti_tok_fallback_byte(text);
         if (byte < 0) return malformed(load, "a byte token is not written as <0xNN>");
         tok->fallback_ids[byte] = (uint32_t)id;
@@ -180,26 +181,26 @@ static weft_err put_ordinary(struct loader *load, uint64_t id, struct weft_str t
         bytes = (struct weft_str){load->bytes.data, load->bytes.len};
         flags = 0;
     } else {
-        if (type != WEFTI_PIECE_NORMAL)
+        if (type != WEFTI_TOK_PIECE_NORMAL)
             flags = 0; /* SentencePiece never makes its symbols by merging */
-        wefti_add_unmarked(&load->bytes, text);
+        wefti_tok_add_unmarked(&load->bytes, text);
         bytes = (struct weft_str){load->bytes.data, load->bytes.len};
     }
-    return wefti_vocab_put(&tok->vocab, id, piece, bytes, flags, load->why);
+    return wefti_tok_vocab_put(&tok->vocab, id, piece, bytes, flags, load->why);
 }
 
 static weft_err put_token(struct loader *load, uint64_t id, struct weft_str text) {
-    enum wefti_piece_type type = type_of(load, id);
-    if (text.len > WEFTI_TOKEN_BYTES_MAX || !weft_utf8_valid(text.data, text.len))
+    enum wefti_tok_piece_type type = type_of(load, id);
+    if (text.len > WEFTI_TOK_ENTRY_BYTES_MAX || !weft_utf8_valid(text.data, text.len))
         return weft_err_set(load->why, WEFT_E_PROTO,
                             "token %llu is over %d bytes or not valid UTF-8",
-                            (unsigned long long)id, WEFTI_TOKEN_BYTES_MAX);
-    if (!is_special(type) && type != WEFTI_PIECE_USER_DEFINED)
+                            (unsigned long long)id, WEFTI_TOK_ENTRY_BYTES_MAX);
+    if (!is_special(type) && type != WEFTI_TOK_PIECE_USER_DEFINED)
         return put_ordinary(load, id, text, type);
-    struct wefti_added_token traits = {.special = is_special(type)};
-    uint32_t flags = WEFTI_TOKEN_ADDED | (traits.special ? WEFTI_TOKEN_SPECIAL : 0);
-    weft_err err = wefti_vocab_put(&load->tok->vocab, id, text, text, flags, load->why);
-    if (!err) err = wefti_added_put(&load->tok->added_raw, text, (uint32_t)id, &traits);
+    struct wefti_tok_added_token traits = {.special = is_special(type)};
+    uint32_t flags = WEFTI_TOK_ADDED | (traits.special ? WEFTI_TOK_SPECIAL : 0);
+    weft_err err = wefti_tok_vocab_put(&load->tok->vocab, id, text, text, flags, load->why);
+    if (!err) err = wefti_tok_added_put(&load->tok->added_raw, text, (uint32_t)id, &traits);
     return err;
 }
 
@@ -222,7 +223,7 @@ static weft_err load_tokens(struct loader *load) {
             return malformed(load, "tokenizer.ggml.tokens cannot be read");
         err = put_token(load, id, text);
     }
-    return err ? err : wefti_vocab_index(&load->tok->vocab);
+    return err ? err : wefti_tok_vocab_index(&load->tok->vocab);
 }
 
 /* --- merges, scores ----------------------------------------------------------------------------
@@ -230,16 +231,16 @@ static weft_err load_tokens(struct loader *load) {
 
 static uint32_t find_entry(struct loader *load, const char *text, size_t len) {
     weft_buf_clear(&load->bytes);
-    if (!weft_utf8_valid(text, len) || !wefti_bytes_of_chars(text, len, &load->bytes))
-        return WEFTI_NO_ID;
-    return wefti_vocab_find(&load->tok->vocab, load->bytes.data, load->bytes.len);
+    if (!weft_utf8_valid(text, len) || !wefti_tok_bytes_of_chars(text, len, &load->bytes))
+        return WEFTI_TOK_NO_ID;
+    return wefti_tok_vocab_find(&load->tok->vocab, load->bytes.data, load->bytes.len);
 }
 
 /* "left right". A merge that leads out of the vocabulary can only ever be taken back: it is left
  * out. */
 static weft_err put_merge(struct loader *load, size_t rank, struct weft_str text) {
     const char *space = text.len > 1 ? memchr(text.data + 1, ' ', text.len - 1) : NULL;
-    if (!space || text.len > 2 * WEFTI_TOKEN_BYTES_MAX)
+    if (!space || text.len > 2 * WEFTI_TOK_ENTRY_BYTES_MAX)
         return weft_err_set(load->why, WEFT_E_PROTO, "merge %zu is not a pair", rank);
     size_t left_len = (size_t)(space - text.data), right_len = text.len - left_len - 1;
     weft_buf_clear(&load->piece);
@@ -248,8 +249,8 @@ static weft_err put_merge(struct loader *load, size_t rank, struct weft_str text
     uint32_t left = find_entry(load, text.data, left_len);
     uint32_t right = find_entry(load, space + 1, right_len);
     uint32_t id = find_entry(load, load->piece.data, load->piece.len);
-    if (left != WEFTI_NO_ID && right != WEFTI_NO_ID && id != WEFTI_NO_ID)
-        wefti_merges_put(&load->tok->merges, left, right, (uint32_t)rank, id);
+    if (left != WEFTI_TOK_NO_ID && right != WEFTI_TOK_NO_ID && id != WEFTI_TOK_NO_ID)
+        wefti_tok_merges_put(&load->tok->merges, left, right, (uint32_t)rank, id);
     return WEFT_OK;
 }
 
@@ -259,7 +260,7 @@ static weft_err load_merges(struct loader *load) {
     if (!weft_gguf_array(load->gguf, "tokenizer.ggml.merges", &type, &n) ||
         type != WEFT_GGUF_STRING)
         return malformed(load, "tokenizer.ggml.merges is not an array of strings");
-    weft_err err = wefti_merges_init(&load->tok->merges, n);
+    weft_err err = wefti_tok_merges_init(&load->tok->merges, n);
     if (err == WEFT_E_TOOBIG) return weft_err_set(load->why, err, "%zu merges are too many", n);
     for (size_t i = 0; i < n && !err; i++) {
         struct weft_str text;
@@ -290,7 +291,7 @@ static weft_err load_scores(struct loader *load) {
 static uint32_t get_id(const struct loader *load, const char *key, uint32_t otherwise) {
     uint64_t id = otherwise;
     (void)weft_gguf_u64(load->gguf, key, &id);
-    return id < load->n_tokens ? (uint32_t)id : WEFTI_NO_ID;
+    return id < load->n_tokens ? (uint32_t)id : WEFTI_TOK_NO_ID;
 }
 
 /* Whatever ends a turn in the formats in use; a model has one or two of them. */
@@ -333,12 +334,12 @@ static void load_specials(struct loader *load) {
                                          "tokenizer.ggml.eom_token_id"};
     wefti_tok_add_eos(tok, tok->eos_token_id);
     for (size_t i = 0; i < 2; i++)
-        wefti_tok_add_eos(tok, get_id(load, enders[i], WEFTI_NO_ID));
+        wefti_tok_add_eos(tok, get_id(load, enders[i], WEFTI_TOK_NO_ID));
     add_known_eos(tok);
     (void)weft_gguf_bool(load->gguf, "tokenizer.ggml.add_bos_token", &add_bos);
     (void)weft_gguf_bool(load->gguf, "tokenizer.ggml.add_eos_token", &add_eos);
-    if (add_bos && tok->bos_id != WEFTI_NO_ID) tok->prefix_ids[tok->n_prefix++] = tok->bos_id;
-    if (add_eos && tok->eos_token_id != WEFTI_NO_ID)
+    if (add_bos && tok->bos_id != WEFTI_TOK_NO_ID) tok->prefix_ids[tok->n_prefix++] = tok->bos_id;
+    if (add_eos && tok->eos_token_id != WEFTI_TOK_NO_ID)
         tok->suffix_ids[tok->n_suffix++] = tok->eos_token_id;
 }
 
@@ -355,27 +356,29 @@ static weft_err load_byte_level(struct loader *load) {
 static void note_fallback(weft_tokenizer *tok) {
     tok->byte_fallback = true;
     for (int byte = 0; byte < 256; byte++)
-        if (tok->fallback_ids[byte] == WEFTI_NO_ID) tok->byte_fallback = false;
+        if (tok->fallback_ids[byte] == WEFTI_TOK_NO_ID) tok->byte_fallback = false;
 }
 
 /* SentencePiece: a space in front of the text and of what follows a special token, all spaces
  * written as U+2581. */
 static weft_err load_sentence_piece(struct loader *load) {
-    static const char mark[] = WEFTI_MARK;
+    static const char mark[] = WEFTI_TOK_MARK;
     weft_tokenizer *tok = load->tok;
     bool space_prefix = true;
-    struct wefti_norm *norm;
+    struct wefti_tok_norm *norm;
     load->add_bos = true;
     load->bos_id = 1;
     load->eos_id = 2;
     (void)weft_gguf_bool(load->gguf, "tokenizer.ggml.add_space_prefix", &space_prefix);
     tok->strip_first_space = space_prefix;
     weft_err err = WEFT_OK;
-    if (space_prefix) err = wefti_tok_add_norm(tok, WEFTI_NORM_PREPEND, " ", 1, NULL, load->why);
+    if (space_prefix)
+        err = wefti_tok_add_norm(tok, WEFTI_TOK_NORM_PREPEND, " ", 1, NULL, load->why);
     if (!err)
-        err = wefti_tok_add_norm(tok, WEFTI_NORM_REPLACE, mark, sizeof mark - 1, &norm, load->why);
+        err = wefti_tok_add_norm(tok, WEFTI_TOK_NORM_REPLACE, mark, sizeof mark - 1, &norm,
+                                 load->why);
     if (!err) norm->grows = true;
-    if (!err) err = wefti_regex_init(&norm->regex, " ", 1, true, load->why);
+    if (!err) err = wefti_tok_regex_init(&norm->regex, " ", 1, true, load->why);
     if (!err) err = load_tokens(load);
     if (!err) err = load_scores(load);
     if (!err) err = wefti_tok_rank_scores(tok, load->why);
@@ -385,7 +388,7 @@ static weft_err load_sentence_piece(struct loader *load) {
     return WEFT_OK;
 }
 
-static weft_err load_charsmap(struct loader *load, struct wefti_sentence *sentence) {
+static weft_err load_charsmap(struct loader *load, struct wefti_tok_sentence *sentence) {
     static const char key[] = "tokenizer.ggml.precompiled_charsmap";
     enum weft_gguf_type type;
     size_t n;
@@ -399,14 +402,14 @@ static weft_err load_charsmap(struct loader *load, struct wefti_sentence *senten
         (void)weft_gguf_array_i64(load->gguf, key, i, &byte);
         map[i] = (char)(uint8_t)byte;
     }
-    weft_err err = wefti_charsmap_new(map, n, &sentence->map, load->why);
+    weft_err err = wefti_tok_charsmap_new(map, n, &sentence->map, load->why);
     free(map);
     return err;
 }
 
 static weft_err load_unigram(struct loader *load) {
     weft_tokenizer *tok = load->tok;
-    struct wefti_sentence *sentence;
+    struct wefti_tok_sentence *sentence;
     weft_err err = wefti_tok_add_sentence(tok, &sentence, load->why);
     if (err) return err;
     load->add_eos = true;
@@ -426,7 +429,7 @@ static weft_err load_unigram(struct loader *load) {
 static weft_err load_kind(struct loader *load) {
     struct weft_str kind = {"", 0};
     weft_err err;
-    load->bos_id = load->eos_id = WEFTI_NO_ID;
+    load->bos_id = load->eos_id = WEFTI_TOK_NO_ID;
     if (!weft_gguf_str(load->gguf, "tokenizer.ggml.model", &kind))
         return malformed(load, "there is no tokenizer.ggml.model");
     if (WEFT_STR_IS(kind, "gpt2"))
@@ -450,8 +453,8 @@ weft_err wefti_tok_load_gguf(weft_tokenizer *tok, const char *path, struct weft_
     if (err) return err;
     struct weft_errmsg detail = {""};
     struct loader load = {.tok = tok, .gguf = gguf, .why = &detail};
-    weft_buf_init(&load.piece, (size_t)4 * WEFTI_TOKEN_BYTES_MAX);
-    weft_buf_init(&load.bytes, (size_t)4 * WEFTI_TOKEN_BYTES_MAX);
+    weft_buf_init(&load.piece, (size_t)4 * WEFTI_TOK_ENTRY_BYTES_MAX);
+    weft_buf_init(&load.bytes, (size_t)4 * WEFTI_TOK_ENTRY_BYTES_MAX);
     err = load_kind(&load);
     if (err)
         (void)weft_err_set(why, err, "%s: %s", path,

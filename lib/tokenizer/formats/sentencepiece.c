@@ -30,7 +30,7 @@ enum model_type { MODEL_UNIGRAM = 1, MODEL_BPE = 2, MODEL_WORD = 3, MODEL_CHAR =
 struct loader {
     weft_tokenizer *tok;
     struct weft_errmsg *why;
-    struct wefti_sentence *sentence; /* belongs to the normaliser step */
+    struct wefti_tok_sentence *sentence; /* belongs to the normaliser step */
     struct weft_str map;
     uint64_t model_type;
     bool prefix, space_as_suffix;
@@ -46,7 +46,7 @@ static weft_err malformed(struct loader *load, const char *what) {
 /* --- what stands beside the pieces -------------------------------------------------------------
  */
 
-static void take_trainer(struct loader *load, const struct wefti_pb_field *field) {
+static void take_trainer(struct loader *load, const struct wefti_tok_pb_field *field) {
     switch (field->number) {
     case TRAINER_MODEL_TYPE:
         load->model_type = field->value;
@@ -65,7 +65,7 @@ static void take_trainer(struct loader *load, const struct wefti_pb_field *field
     }
 }
 
-static void take_normalizer(struct loader *load, const struct wefti_pb_field *field) {
+static void take_normalizer(struct loader *load, const struct wefti_tok_pb_field *field) {
     switch (field->number) {
     case NORMALIZER_MAP:
         load->map = field->bytes;
@@ -85,26 +85,27 @@ static void take_normalizer(struct loader *load, const struct wefti_pb_field *fi
 }
 
 static weft_err each_field(struct loader *load, struct weft_str message,
-                           void (*take)(struct loader *load, const struct wefti_pb_field *field)) {
+                           void (*take)(struct loader *load,
+                                        const struct wefti_tok_pb_field *field)) {
     struct weft_cursor cur;
-    struct wefti_pb_field field;
+    struct wefti_tok_pb_field field;
     weft_cursor_init(&cur, message.data, message.len);
-    while (wefti_pb_next(&cur, &field))
+    while (wefti_tok_pb_next(&cur, &field))
         take(load, &field);
     return cur.failed ? malformed(load, "the file is damaged") : WEFT_OK;
 }
 
 static weft_err load_specs(struct loader *load, struct weft_str file) {
     struct weft_cursor cur;
-    struct wefti_pb_field field;
+    struct wefti_tok_pb_field field;
     weft_err err = WEFT_OK;
     load->model_type = MODEL_UNIGRAM; /* protobuf's defaults */
     load->prefix = load->sentence->squeeze = load->sentence->escape = true;
     load->bos_id = 1;
     load->eos_id = 2;
     weft_cursor_init(&cur, file.data, file.len);
-    while (!err && wefti_pb_next(&cur, &field)) {
-        if (field.wire != WEFTI_PB_BYTES) continue;
+    while (!err && wefti_tok_pb_next(&cur, &field)) {
+        if (field.wire != WEFTI_TOK_PB_BYTES) continue;
         if (field.number == MODEL_TRAINER) err = each_field(load, field.bytes, take_trainer);
         if (field.number == MODEL_NORMALIZER) err = each_field(load, field.bytes, take_normalizer);
     }
@@ -120,7 +121,7 @@ static weft_err load_specs(struct loader *load, struct weft_str file) {
                             "BPE and characters are",
                             (unsigned long long)load->model_type);
     if (load->map.len == 0) return WEFT_OK;
-    return wefti_charsmap_new(load->map.data, load->map.len, &load->sentence->map, load->why);
+    return wefti_tok_charsmap_new(load->map.data, load->map.len, &load->sentence->map, load->why);
 }
 
 /* --- pieces ------------------------------------------------------------------------------------
@@ -134,11 +135,12 @@ struct piece {
 
 static weft_err read_piece(struct loader *load, struct weft_str message, struct piece *piece) {
     struct weft_cursor cur;
-    struct wefti_pb_field field;
-    *piece = (struct piece){.text = {"", 0}, .type = WEFTI_PIECE_NORMAL};
+    struct wefti_tok_pb_field field;
+    *piece = (struct piece){.text = {"", 0}, .type = WEFTI_TOK_PIECE_NORMAL};
     weft_cursor_init(&cur, message.data, message.len);
-    while (wefti_pb_next(&cur, &field)) {
-        if (field.number == PIECE_TEXT && field.wire == WEFTI_PB_BYTES) piece->text = field.bytes;
+    while (wefti_tok_pb_next(&cur, &field)) {
+        if (field.number == PIECE_TEXT && field.wire == WEFTI_TOK_PB_BYTES)
+            piece->text = field.bytes;
         if (field.number == PIECE_TYPE) piece->type = field.value;
         if (field.number == PIECE_SCORE) {
             uint32_t bits = (uint32_t)field.value;
@@ -146,54 +148,54 @@ static weft_err read_piece(struct loader *load, struct weft_str message, struct 
         }
     }
     if (cur.failed) return malformed(load, "the file is damaged");
-    if (piece->text.len == 0 || piece->text.len > WEFTI_TOKEN_BYTES_MAX ||
+    if (piece->text.len == 0 || piece->text.len > WEFTI_TOK_ENTRY_BYTES_MAX ||
         !weft_utf8_valid(piece->text.data, piece->text.len))
         return weft_err_set(load->why, WEFT_E_PROTO,
                             "piece %u is empty, over %d bytes or not valid UTF-8", load->n_pieces,
-                            WEFTI_TOKEN_BYTES_MAX);
+                            WEFTI_TOK_ENTRY_BYTES_MAX);
     return WEFT_OK;
 }
 
 static weft_err put_control(struct loader *load, const struct piece *piece, uint32_t id) {
     weft_tokenizer *tok = load->tok;
-    struct wefti_added_token traits = {.special = true};
-    if (piece->type == WEFTI_PIECE_UNKNOWN) tok->unk_id = id;
-    weft_err err = wefti_vocab_put(&tok->vocab, id, piece->text, piece->text,
-                                   WEFTI_TOKEN_ADDED | WEFTI_TOKEN_SPECIAL, load->why);
-    return err ? err : wefti_added_put(&tok->added_raw, piece->text, id, &traits);
+    struct wefti_tok_added_token traits = {.special = true};
+    if (piece->type == WEFTI_TOK_PIECE_UNKNOWN) tok->unk_id = id;
+    weft_err err = wefti_tok_vocab_put(&tok->vocab, id, piece->text, piece->text,
+                                       WEFTI_TOK_ADDED | WEFTI_TOK_SPECIAL, load->why);
+    return err ? err : wefti_tok_added_put(&tok->added_raw, piece->text, id, &traits);
 }
 
 /* A user-defined symbol is never taken apart. BPE is cut there; Unigram scores it out of reach. */
 static weft_err put_symbol(struct loader *load, const struct piece *piece, uint32_t id) {
-    static const struct wefti_added_token ordinary;
-    weft_err err = wefti_added_put(&load->sentence->kept, piece->text, id, &ordinary);
+    static const struct wefti_tok_added_token ordinary;
+    weft_err err = wefti_tok_added_put(&load->sentence->kept, piece->text, id, &ordinary);
     if (err || load->model_type == MODEL_UNIGRAM) return err;
-    return wefti_added_put(&load->tok->added_normalized, piece->text, id, &ordinary);
+    return wefti_tok_added_put(&load->tok->added_normalized, piece->text, id, &ordinary);
 }
 
 static weft_err put_piece(struct loader *load, const struct piece *piece, uint32_t id) {
     weft_tokenizer *tok = load->tok;
-    if (piece->type == WEFTI_PIECE_CONTROL || piece->type == WEFTI_PIECE_UNKNOWN)
+    if (piece->type == WEFTI_TOK_PIECE_CONTROL || piece->type == WEFTI_TOK_PIECE_UNKNOWN)
         return put_control(load, piece, id);
     bool unigram = load->model_type == MODEL_UNIGRAM;
     uint32_t flags = 0;
     weft_buf_clear(&load->bytes);
-    if (piece->type == WEFTI_PIECE_BYTE) {
+    if (piece->type == WEFTI_TOK_PIECE_BYTE) {
         int byte = wefti_tok_fallback_byte(piece->text);
         if (byte < 0) return malformed(load, "a byte piece is not written as <0xNN>");
         tok->fallback_ids[byte] = id;
         weft_buf_add_char(&load->bytes, (char)byte);
     } else {
-        wefti_add_unmarked(&load->bytes, piece->text);
-        if (piece->type == WEFTI_PIECE_NORMAL) flags = WEFTI_TOKEN_PIECE;
-        if (piece->type == WEFTI_PIECE_USER_DEFINED)
-            flags = unigram ? WEFTI_TOKEN_PIECE | WEFTI_TOKEN_CHOSEN : WEFTI_TOKEN_ADDED;
+        wefti_tok_add_unmarked(&load->bytes, piece->text);
+        if (piece->type == WEFTI_TOK_PIECE_NORMAL) flags = WEFTI_TOK_PIECE;
+        if (piece->type == WEFTI_TOK_PIECE_USER_DEFINED)
+            flags = unigram ? WEFTI_TOK_PIECE | WEFTI_TOK_CHOSEN : WEFTI_TOK_ADDED;
     }
     if (load->bytes.failed) return WEFT_E_NOMEM;
     weft_err err =
-        wefti_vocab_put(&tok->vocab, id, piece->text,
-                        (struct weft_str){load->bytes.data, load->bytes.len}, flags, load->why);
-    if (!err && piece->type == WEFTI_PIECE_USER_DEFINED) err = put_symbol(load, piece, id);
+        wefti_tok_vocab_put(&tok->vocab, id, piece->text,
+                            (struct weft_str){load->bytes.data, load->bytes.len}, flags, load->why);
+    if (!err && piece->type == WEFTI_TOK_PIECE_USER_DEFINED) err = put_symbol(load, piece, id);
     return err;
 }
 
@@ -201,18 +203,18 @@ static weft_err put_piece(struct loader *load, const struct piece *piece, uint32
 static weft_err load_pieces(struct loader *load, struct weft_str file) {
     weft_tokenizer *tok = load->tok;
     struct weft_cursor cur;
-    struct wefti_pb_field field;
+    struct wefti_tok_pb_field field;
     struct piece piece;
     weft_err err = WEFT_OK;
     size_t cap = 0;
     weft_cursor_init(&cur, file.data, file.len);
-    while (!err && wefti_pb_next(&cur, &field)) {
-        if (field.number != MODEL_PIECE || field.wire != WEFTI_PB_BYTES) continue;
+    while (!err && wefti_tok_pb_next(&cur, &field)) {
+        if (field.number != MODEL_PIECE || field.wire != WEFTI_TOK_PB_BYTES) continue;
         err = read_piece(load, field.bytes, &piece);
         if (!err) err = put_piece(load, &piece, load->n_pieces);
         if (err) return err;
         if (load->n_pieces == cap) {
-            cap = cap ? 2 * cap : 1024; /* ends: wefti_vocab_put refuses id 2^21 */
+            cap = cap ? 2 * cap : 1024; /* ends: wefti_tok_vocab_put refuses id 2^21 */
             double *scores = realloc(tok->scores, cap * sizeof *scores);
             if (!scores) return WEFT_E_NOMEM;
             tok->scores = scores;
@@ -220,7 +222,7 @@ static weft_err load_pieces(struct loader *load, struct weft_str file) {
         tok->scores[load->n_pieces++] = (double)piece.score;
     }
     if (!err && load->n_pieces == 0) err = malformed(load, "there are no pieces");
-    return err ? err : wefti_vocab_index(&tok->vocab);
+    return err ? err : wefti_tok_vocab_index(&tok->vocab);
 }
 
 /* --- what the configuration says ---------------------------------------------------------------
@@ -229,12 +231,12 @@ static weft_err load_pieces(struct loader *load, struct weft_str file) {
 /* An entry of added_tokens_decoder: a token behind the pieces, or other traits of one of them. */
 static weft_err put_configured(struct loader *load, uint64_t id, const json_t *entry) {
     weft_tokenizer *tok = load->tok;
-    struct weft_str text = wefti_str_at(entry, "content");
-    struct wefti_added_token traits = wefti_added_traits(entry);
-    if (text.len == 0 || text.len > WEFTI_TOKEN_BYTES_MAX) return WEFT_OK;
+    struct weft_str text = wefti_tok_json_str_at(entry, "content");
+    struct wefti_tok_added_token traits = wefti_tok_added_traits(entry);
+    if (text.len == 0 || text.len > WEFTI_TOK_ENTRY_BYTES_MAX) return WEFT_OK;
     if (id < load->n_pieces) {
         for (size_t i = 0; i < tok->added_raw.n; i++) {
-            struct wefti_added_token *token = &tok->added_raw.tokens[i];
+            struct wefti_tok_added_token *token = &tok->added_raw.tokens[i];
             if (token->id != id) continue;
             token->single_word = traits.single_word;
             token->strip_left = traits.strip_left;
@@ -242,9 +244,9 @@ static weft_err put_configured(struct loader *load, uint64_t id, const json_t *e
         }
         return WEFT_OK;
     }
-    uint32_t flags = WEFTI_TOKEN_ADDED | (traits.special ? WEFTI_TOKEN_SPECIAL : 0);
-    weft_err err = wefti_vocab_put(&tok->vocab, id, text, text, flags, load->why);
-    return err ? err : wefti_added_put(&tok->added_raw, text, (uint32_t)id, &traits);
+    uint32_t flags = WEFTI_TOK_ADDED | (traits.special ? WEFTI_TOK_SPECIAL : 0);
+    weft_err err = wefti_tok_vocab_put(&tok->vocab, id, text, text, flags, load->why);
+    return err ? err : wefti_tok_added_put(&tok->added_raw, text, (uint32_t)id, &traits);
 }
 
 static weft_err load_configured(struct loader *load, json_t *config) {
@@ -259,8 +261,8 @@ static weft_err load_configured(struct loader *load, json_t *config) {
         if (err) return err;
     }
     /* "legacy" false: no space behind special tokens, as in tokenizers made since 2023. */
-    load->sentence->prefix_once = !wefti_bool_at(config, "legacy", true);
-    if (!wefti_bool_at(config, "add_prefix_space", true)) load->sentence->prefix = false;
+    load->sentence->prefix_once = !wefti_tok_json_bool_at(config, "legacy", true);
+    if (!wefti_tok_json_bool_at(config, "add_prefix_space", true)) load->sentence->prefix = false;
     return WEFT_OK;
 }
 
@@ -270,15 +272,15 @@ static weft_err load_added(struct loader *load, json_t *added) {
     size_t key_len;
     json_t *value;
     json_object_keylen_foreach(added, key, key_len, value) {
-        static const struct wefti_added_token ordinary;
+        static const struct wefti_tok_added_token ordinary;
         struct weft_str text = {key, key_len};
         uint64_t id;
         if (!weft_json_u64(value, &id))
             return malformed(load, "added_tokens.json: an id is not a non-negative integer");
         if (id < load->n_pieces || key_len == 0) continue;
         weft_err err =
-            wefti_vocab_put(&load->tok->vocab, id, text, text, WEFTI_TOKEN_ADDED, load->why);
-        if (!err) err = wefti_added_put(&load->tok->added_raw, text, (uint32_t)id, &ordinary);
+            wefti_tok_vocab_put(&load->tok->vocab, id, text, text, WEFTI_TOK_ADDED, load->why);
+        if (!err) err = wefti_tok_added_put(&load->tok->added_raw, text, (uint32_t)id, &ordinary);
         if (err) return err;
     }
     return WEFT_OK;
@@ -289,9 +291,10 @@ static weft_err load_added(struct loader *load, json_t *added) {
 static void load_affixes(struct loader *load, const json_t *config) {
     weft_tokenizer *tok = load->tok;
     bool unigram = load->model_type == MODEL_UNIGRAM;
-    if (wefti_bool_at(config, "add_bos_token", !unigram) && tok->bos_id != WEFTI_NO_ID)
+    if (wefti_tok_json_bool_at(config, "add_bos_token", !unigram) && tok->bos_id != WEFTI_TOK_NO_ID)
         tok->prefix_ids[tok->n_prefix++] = tok->bos_id;
-    if (wefti_bool_at(config, "add_eos_token", unigram) && tok->eos_token_id != WEFTI_NO_ID)
+    if (wefti_tok_json_bool_at(config, "add_eos_token", unigram) &&
+        tok->eos_token_id != WEFTI_TOK_NO_ID)
         tok->suffix_ids[tok->n_suffix++] = tok->eos_token_id;
 }
 
@@ -304,12 +307,12 @@ static weft_err load_model(struct loader *load, struct weft_str file) {
     if (!err) err = load_specs(load, file);
     if (!err) err = load_pieces(load, file);
     if (err) return err;
-    wefti_added_sort(&load->sentence->kept);
+    wefti_tok_added_sort(&load->sentence->kept);
     tok->fuse_unk = true;
     tok->float_sums = true;
     tok->byte_fallback = true;
     for (int byte = 0; byte < 256; byte++)
-        if (tok->fallback_ids[byte] == WEFTI_NO_ID) tok->byte_fallback = false;
+        if (tok->fallback_ids[byte] == WEFTI_TOK_NO_ID) tok->byte_fallback = false;
     if (load->bos_id < load->n_pieces) tok->bos_id = (uint32_t)load->bos_id;
     if (load->eos_id < load->n_pieces) tok->eos_token_id = (uint32_t)load->eos_id;
     return load->model_type == MODEL_UNIGRAM ? WEFT_OK : wefti_tok_rank_scores(tok, load->why);
@@ -321,13 +324,13 @@ weft_err wefti_tok_load_spm(weft_tokenizer *tok, const char *dir, struct weft_er
     json_t *config = NULL, *added = NULL;
     struct weft_errmsg detail = {""};
     struct loader load = {.tok = tok, .why = &detail};
-    weft_buf_init(&load.bytes, (size_t)2 * WEFTI_TOKEN_BYTES_MAX);
+    weft_buf_init(&load.bytes, (size_t)2 * WEFTI_TOK_ENTRY_BYTES_MAX);
     weft_err err =
-        weft_model_read_in(dir, "tokenizer.model", WEFTI_TOKENIZER_BYTES_MAX, &text, &len, why);
+        weft_model_read_in(dir, "tokenizer.model", WEFTI_TOK_FILE_BYTES_MAX, &text, &len, why);
     if (err) goto cleanup;
-    err = wefti_text_json(dir, "tokenizer_config.json", &config, why);
+    err = wefti_tok_read_json(dir, "tokenizer_config.json", &config, why);
     if (!err && !json_object_get(config, "added_tokens_decoder"))
-        err = wefti_text_json(dir, "added_tokens.json", &added, why);
+        err = wefti_tok_read_json(dir, "added_tokens.json", &added, why);
     if (err) goto cleanup;
     err = load_model(&load, (struct weft_str){text, len});
     if (!err) err = load_configured(&load, config);

@@ -15,7 +15,7 @@
 /* GPT-2's split, which ByteLevel does unless told otherwise. */
 static const char gpt2_pattern[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+"
                                    "| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
-static const char mark[] = WEFTI_MARK;
+static const char mark[] = WEFTI_TOK_MARK;
 
 struct replace {
     struct weft_str from, to; /* borrowed from the JSON tree */
@@ -52,7 +52,7 @@ static weft_err each_part(struct loader *load, const json_t *part, const char *l
     if (!part || json_is_null(part)) return WEFT_OK;
     if (!json_is_object(part) || depth > NESTING_MAX)
         return malformed(load, "a part of the tokenizer is not an object, or nested too deeply");
-    struct weft_str type = wefti_str_at(part, "type");
+    struct weft_str type = wefti_tok_json_str_at(part, "type");
     if (!WEFT_STR_IS(type, "Sequence")) return one(load, part, type);
     const json_t *parts = json_object_get(part, list);
     weft_err err = WEFT_OK;
@@ -68,7 +68,7 @@ static weft_err get_pattern(struct loader *load, const json_t *part, struct weft
     const json_t *text = json_object_get(pattern, "Regex");
     *literal_out = !text;
     if (!text) text = json_object_get(pattern, "String");
-    *text_out = wefti_str_of(text);
+    *text_out = wefti_tok_json_str(text);
     return text ? WEFT_OK : malformed(load, "a pattern is neither a String nor a Regex");
 }
 
@@ -76,33 +76,34 @@ static weft_err get_pattern(struct loader *load, const json_t *part, struct weft
  */
 
 static weft_err load_replace(struct loader *load, const json_t *part) {
-    struct weft_str pattern, content = wefti_str_at(part, "content");
+    struct weft_str pattern, content = wefti_tok_json_str_at(part, "content");
     bool literal;
     weft_err err = get_pattern(load, part, &pattern, &literal);
     if (err || pattern.len == 0) return err;
-    struct wefti_norm *norm;
-    err = wefti_tok_add_norm(load->tok, WEFTI_NORM_REPLACE, content.data, content.len, &norm,
+    struct wefti_tok_norm *norm;
+    err = wefti_tok_add_norm(load->tok, WEFTI_TOK_NORM_REPLACE, content.data, content.len, &norm,
                              load->why);
     if (err) return err;
     norm->grows = literal && content.len >= pattern.len;
-    return wefti_regex_init(&norm->regex, pattern.data, pattern.len, literal, load->why);
+    return wefti_tok_regex_init(&norm->regex, pattern.data, pattern.len, literal, load->why);
 }
 
 static weft_err load_precompiled(struct loader *load, const json_t *part) {
-    struct weft_str text = wefti_str_at(part, "precompiled_charsmap");
+    struct weft_str text = wefti_tok_json_str_at(part, "precompiled_charsmap");
     if (text.len == 0) return WEFT_OK;
-    struct wefti_norm *norm = NULL;
-    weft_err err = wefti_tok_add_norm(load->tok, WEFTI_NORM_CLUSTERS, NULL, 0, &norm, load->why);
+    struct wefti_tok_norm *norm = NULL;
+    weft_err err =
+        wefti_tok_add_norm(load->tok, WEFTI_TOK_NORM_CLUSTERS, NULL, 0, &norm, load->why);
     if (err) return err;
     WEFT_ASSERT(norm);
     struct weft_buf map;
     weft_buf_init(&map, text.len);
-    if (!wefti_base64(text, &map))
+    if (!wefti_tok_base64(text, &map))
         err = malformed(load, "precompiled_charsmap is not base64");
     else if (map.failed)
         err = WEFT_E_NOMEM;
     else
-        err = wefti_charsmap_new(map.data, map.len, &norm->map, load->why);
+        err = wefti_tok_charsmap_new(map.data, map.len, &norm->map, load->why);
     weft_buf_fini(&map);
     return err;
 }
@@ -110,28 +111,29 @@ static weft_err load_precompiled(struct loader *load, const json_t *part) {
 static weft_err load_normalizer(struct loader *load, const json_t *part, struct weft_str type) {
     static const struct {
         const char *name;
-        enum wefti_norm_kind kind;
-    } plain[] = {{"NFC", WEFTI_NORM_NFC},
-                 {"NFD", WEFTI_NORM_NFD},
-                 {"NFKC", WEFTI_NORM_NFKC},
-                 {"NFKD", WEFTI_NORM_NFKD},
-                 {"Lowercase", WEFTI_NORM_LOWERCASE}};
+        enum wefti_tok_norm_kind kind;
+    } plain[] = {{"NFC", WEFTI_TOK_NORM_NFC},
+                 {"NFD", WEFTI_TOK_NORM_NFD},
+                 {"NFKC", WEFTI_TOK_NORM_NFKC},
+                 {"NFKD", WEFTI_TOK_NORM_NFKD},
+                 {"Lowercase", WEFTI_TOK_NORM_LOWERCASE}};
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
         if (weft_str_is(type, plain[i].name, strlen(plain[i].name)))
             return wefti_tok_add_norm(load->tok, plain[i].kind, NULL, 0, NULL, load->why);
     if (WEFT_STR_IS(type, "Replace")) return load_replace(load, part);
     if (WEFT_STR_IS(type, "Precompiled")) return load_precompiled(load, part);
     if (WEFT_STR_IS(type, "Prepend")) {
-        struct weft_str text = wefti_str_at(part, "prepend");
-        return wefti_tok_add_norm(load->tok, WEFTI_NORM_PREPEND, text.data, text.len, NULL,
+        struct weft_str text = wefti_tok_json_str_at(part, "prepend");
+        return wefti_tok_add_norm(load->tok, WEFTI_TOK_NORM_PREPEND, text.data, text.len, NULL,
                                   load->why);
     }
     if (WEFT_STR_IS(type, "Strip")) {
-        struct wefti_norm *norm;
-        weft_err err = wefti_tok_add_norm(load->tok, WEFTI_NORM_STRIP, NULL, 0, &norm, load->why);
+        struct wefti_tok_norm *norm;
+        weft_err err =
+            wefti_tok_add_norm(load->tok, WEFTI_TOK_NORM_STRIP, NULL, 0, &norm, load->why);
         if (err) return err;
-        norm->left = wefti_bool_at(part, "strip_left", true);
-        norm->right = wefti_bool_at(part, "strip_right", true);
+        norm->left = wefti_tok_json_bool_at(part, "strip_left", true);
+        norm->right = wefti_tok_json_bool_at(part, "strip_right", true);
         return WEFT_OK;
     }
     return refuse(load, "normalizer", type);
@@ -140,25 +142,26 @@ static weft_err load_normalizer(struct loader *load, const json_t *part, struct 
 /* --- pre-tokenizer -----------------------------------------------------------------------------
  */
 
-static weft_err get_behavior(struct loader *load, const json_t *part, enum wefti_behavior *out) {
-    struct weft_str name = wefti_str_at(part, "behavior");
+static weft_err get_behavior(struct loader *load, const json_t *part,
+                             enum wefti_tok_behavior *out) {
+    struct weft_str name = wefti_tok_json_str_at(part, "behavior");
     if (WEFT_STR_IS(name, "Isolated") || name.len == 0)
-        *out = WEFTI_SPLIT_ISOLATED;
+        *out = WEFTI_TOK_SPLIT_ISOLATED;
     else if (WEFT_STR_IS(name, "Removed"))
-        *out = WEFTI_SPLIT_REMOVED;
+        *out = WEFTI_TOK_SPLIT_REMOVED;
     else if (WEFT_STR_IS(name, "MergedWithPrevious"))
-        *out = WEFTI_SPLIT_WITH_PREVIOUS;
+        *out = WEFTI_TOK_SPLIT_WITH_PREVIOUS;
     else if (WEFT_STR_IS(name, "MergedWithNext"))
-        *out = WEFTI_SPLIT_WITH_NEXT;
+        *out = WEFTI_TOK_SPLIT_WITH_NEXT;
     else if (WEFT_STR_IS(name, "Contiguous"))
-        *out = WEFTI_SPLIT_CONTIGUOUS;
+        *out = WEFTI_TOK_SPLIT_CONTIGUOUS;
     else
         return refuse(load, "split behavior", name);
     return WEFT_OK;
 }
 
-static weft_err add_split(struct loader *load, const char *pattern, enum wefti_behavior behavior,
-                          bool invert) {
+static weft_err add_split(struct loader *load, const char *pattern,
+                          enum wefti_tok_behavior behavior, bool invert) {
     return wefti_tok_add_split(load->tok, pattern, strlen(pattern), false, behavior, invert,
                                load->why);
 }
@@ -166,47 +169,47 @@ static weft_err add_split(struct loader *load, const char *pattern, enum wefti_b
 static weft_err load_split(struct loader *load, const json_t *part) {
     struct weft_str pattern;
     bool literal;
-    enum wefti_behavior behavior = WEFTI_SPLIT_ISOLATED;
+    enum wefti_tok_behavior behavior = WEFTI_TOK_SPLIT_ISOLATED;
     weft_err err = get_pattern(load, part, &pattern, &literal);
     if (!err) err = get_behavior(load, part, &behavior);
     if (err) return err;
     return wefti_tok_add_split(load->tok, pattern.data, pattern.len, literal, behavior,
-                               wefti_bool_at(part, "invert", false), load->why);
+                               wefti_tok_json_bool_at(part, "invert", false), load->why);
 }
 
 static weft_err load_byte_level(struct loader *load, const json_t *part) {
-    struct wefti_step *step;
+    struct wefti_tok_step *step;
     weft_err err = WEFT_OK;
     load->has_byte_level = true;
-    if (wefti_bool_at(part, "add_prefix_space", true))
-        err = wefti_tok_add_step(load->tok, WEFTI_STEP_PREFIX_SPACE, &step, load->why);
-    if (!err && wefti_bool_at(part, "use_regex", true))
-        err = add_split(load, gpt2_pattern, WEFTI_SPLIT_ISOLATED, false);
-    if (!err) err = wefti_tok_add_step(load->tok, WEFTI_STEP_TO_CHARS, &step, load->why);
+    if (wefti_tok_json_bool_at(part, "add_prefix_space", true))
+        err = wefti_tok_add_step(load->tok, WEFTI_TOK_STEP_PREFIX_SPACE, &step, load->why);
+    if (!err && wefti_tok_json_bool_at(part, "use_regex", true))
+        err = add_split(load, gpt2_pattern, WEFTI_TOK_SPLIT_ISOLATED, false);
+    if (!err) err = wefti_tok_add_step(load->tok, WEFTI_TOK_STEP_TO_CHARS, &step, load->why);
     return err;
 }
 
 static weft_err load_metaspace(struct loader *load, const json_t *part) {
-    struct weft_str replacement = wefti_str_at(part, "replacement"),
-                    scheme = wefti_str_at(part, "prepend_scheme");
+    struct weft_str replacement = wefti_tok_json_str_at(part, "replacement"),
+                    scheme = wefti_tok_json_str_at(part, "prepend_scheme");
     if (!WEFT_STR_IS(replacement, "\xE2\x96\x81"))
         return refuse(load, "Metaspace replacement", replacement);
-    struct wefti_step *step;
-    weft_err err = wefti_tok_add_step(load->tok, WEFTI_STEP_METASPACE, &step, load->why);
+    struct wefti_tok_step *step;
+    weft_err err = wefti_tok_add_step(load->tok, WEFTI_TOK_STEP_METASPACE, &step, load->why);
     if (err) return err;
     if (WEFT_STR_IS(scheme, "first"))
-        step->prepend = WEFTI_PREPEND_FIRST;
+        step->prepend = WEFTI_TOK_PREPEND_FIRST;
     else if (WEFT_STR_IS(scheme, "always"))
-        step->prepend = WEFTI_PREPEND_ALWAYS;
+        step->prepend = WEFTI_TOK_PREPEND_ALWAYS;
     else if (WEFT_STR_IS(scheme, "never"))
-        step->prepend = WEFTI_PREPEND_NEVER;
+        step->prepend = WEFTI_TOK_PREPEND_NEVER;
     else if (scheme.len > 0)
         return refuse(load, "Metaspace prepend_scheme", scheme);
-    else if (wefti_bool_at(part, "add_prefix_space", true))
-        step->prepend = WEFTI_PREPEND_ALWAYS;
-    if (!wefti_bool_at(part, "split", true)) return WEFT_OK;
-    return wefti_tok_add_split(load->tok, mark, sizeof mark - 1, true, WEFTI_SPLIT_WITH_NEXT, false,
-                               load->why);
+    else if (wefti_tok_json_bool_at(part, "add_prefix_space", true))
+        step->prepend = WEFTI_TOK_PREPEND_ALWAYS;
+    if (!wefti_tok_json_bool_at(part, "split", true)) return WEFT_OK;
+    return wefti_tok_add_split(load->tok, mark, sizeof mark - 1, true, WEFTI_TOK_SPLIT_WITH_NEXT,
+                               false, load->why);
 }
 
 static weft_err load_pre_tokenizer(struct loader *load, const json_t *part, struct weft_str type) {
@@ -219,24 +222,24 @@ static weft_err load_pre_tokenizer(struct loader *load, const json_t *part, stru
     if (WEFT_STR_IS(type, "ByteLevel")) return load_byte_level(load, part);
     if (WEFT_STR_IS(type, "Metaspace")) return load_metaspace(load, part);
     if (WEFT_STR_IS(type, "Digits")) {
-        bool single = wefti_bool_at(part, "individual_digits", false);
-        return add_split(load, single ? "\\p{N}" : "\\p{N}+", WEFTI_SPLIT_ISOLATED, false);
+        bool single = wefti_tok_json_bool_at(part, "individual_digits", false);
+        return add_split(load, single ? "\\p{N}" : "\\p{N}+", WEFTI_TOK_SPLIT_ISOLATED, false);
     }
     if (WEFT_STR_IS(type, "Punctuation")) {
-        enum wefti_behavior behavior;
+        enum wefti_tok_behavior behavior;
         weft_err err = get_behavior(load, part, &behavior);
         return err ? err : add_split(load, "[\\p{P}!-/:-@\\[-`{-~]", behavior, false);
     }
     if (WEFT_STR_IS(type, "Whitespace"))
-        return add_split(load, "\\w+|[^\\w\\s]+", WEFTI_SPLIT_REMOVED, true);
+        return add_split(load, "\\w+|[^\\w\\s]+", WEFTI_TOK_SPLIT_REMOVED, true);
     if (WEFT_STR_IS(type, "WhitespaceSplit"))
-        return add_split(load, "\\s", WEFTI_SPLIT_REMOVED, false);
+        return add_split(load, "\\s", WEFTI_TOK_SPLIT_REMOVED, false);
     return refuse(load, "pre_tokenizer", type);
 }
 
 /* TO_CHARS matters only for steps behind it. */
 static void drop_last_to_chars(weft_tokenizer *tok) {
-    if (tok->n_steps > 0 && tok->steps[tok->n_steps - 1].kind == WEFTI_STEP_TO_CHARS)
+    if (tok->n_steps > 0 && tok->steps[tok->n_steps - 1].kind == WEFTI_TOK_STEP_TO_CHARS)
         tok->n_steps--;
 }
 
@@ -266,22 +269,22 @@ static weft_err load_decoder(struct loader *load, const json_t *part, struct wef
         bool literal;
         weft_err err = get_pattern(load, part, &pattern, &literal);
         if (!err && !literal) err = refuse(load, "decoder Replace with Regex", pattern);
-        return err ? err : add_replace(load, pattern, wefti_str_at(part, "content"));
+        return err ? err : add_replace(load, pattern, wefti_tok_json_str_at(part, "content"));
     }
     if (WEFT_STR_IS(type, "Strip")) {
         double start = json_number_value(json_object_get(part, "start"));
         double stop = json_number_value(json_object_get(part, "stop"));
-        struct weft_str content = wefti_str_at(part, "content");
+        struct weft_str content = wefti_tok_json_str_at(part, "content");
         if (!WEFT_STR_IS(content, " ") || (start != 0 && start != 1) || stop != 0)
             return refuse(load, "decoder Strip other than of one leading space:", content);
         load->tok->strip_first_space |= start == 1;
         return WEFT_OK;
     }
     if (WEFT_STR_IS(type, "Metaspace")) {
-        struct weft_str scheme = wefti_str_at(part, "prepend_scheme");
-        load->tok->strip_first_space |= scheme.len > 0
-                                            ? !WEFT_STR_IS(scheme, "never")
-                                            : wefti_bool_at(part, "add_prefix_space", true);
+        struct weft_str scheme = wefti_tok_json_str_at(part, "prepend_scheme");
+        load->tok->strip_first_space |=
+            scheme.len > 0 ? !WEFT_STR_IS(scheme, "never")
+                           : wefti_tok_json_bool_at(part, "add_prefix_space", true);
         return add_replace(load, (struct weft_str){mark, sizeof mark - 1},
                            (struct weft_str){" ", 1});
     }
@@ -307,7 +310,7 @@ static weft_err decode_entry(struct loader *load, struct weft_str written, struc
     if (byte >= 0) {
         weft_buf_add_char(&load->bytes, (char)byte);
     } else if (load->decode_bytes) {
-        if (!wefti_bytes_of_chars(written.data, written.len, &load->bytes))
+        if (!wefti_tok_bytes_of_chars(written.data, written.len, &load->bytes))
             weft_buf_add(&load->bytes, written.data, written.len);
     } else {
         weft_buf_add(&load->bytes, written.data, written.len);
@@ -333,7 +336,7 @@ static struct weft_str to_piece(struct loader *load, struct weft_str written, bo
     *reachable_out = true;
     if (!load->tok->byte_level) return written;
     weft_buf_clear(&load->piece);
-    *reachable_out = wefti_bytes_of_chars(written.data, written.len, &load->piece);
+    *reachable_out = wefti_tok_bytes_of_chars(written.data, written.len, &load->piece);
     return *reachable_out ? (struct weft_str){load->piece.data, load->piece.len} : written;
 }
 
@@ -348,17 +351,17 @@ static weft_err load_scored_vocab(struct loader *load, const json_t *vocab) {
     if (!tok->scores) return WEFT_E_NOMEM;
     for (size_t id = 0; id < n; id++) {
         const json_t *entry = json_array_get(vocab, id), *score = json_array_get(entry, 1);
-        struct weft_str written = wefti_str_of(json_array_get(entry, 0)), bytes;
-        if (written.len > WEFTI_TOKEN_BYTES_MAX || !json_is_number(score))
+        struct weft_str written = wefti_tok_json_str(json_array_get(entry, 0)), bytes;
+        if (written.len > WEFTI_TOK_ENTRY_BYTES_MAX || !json_is_number(score))
             return weft_err_set(load->why, WEFT_E_PROTO,
                                 "entry %zu of the vocabulary is too long or has no score", id);
         tok->scores[id] = json_number_value(score);
         weft_err err = decode_entry(load, written, &bytes);
         if (!err)
-            err = wefti_vocab_put(&tok->vocab, id, written, bytes, WEFTI_TOKEN_PIECE, load->why);
+            err = wefti_tok_vocab_put(&tok->vocab, id, written, bytes, WEFTI_TOK_PIECE, load->why);
         if (err) return err;
     }
-    return wefti_vocab_index(&tok->vocab);
+    return wefti_tok_vocab_index(&tok->vocab);
 }
 
 static weft_err load_vocab(struct loader *load, json_t *vocab) {
@@ -370,9 +373,9 @@ static weft_err load_vocab(struct loader *load, json_t *vocab) {
         uint64_t id;
         if (!weft_json_u64(value, &id))
             return malformed(load, "an id of the vocabulary is not a non-negative integer");
-        if (key_len > WEFTI_TOKEN_BYTES_MAX)
+        if (key_len > WEFTI_TOK_ENTRY_BYTES_MAX)
             return malformed(load, "an entry of the vocabulary is too long");
-        const struct wefti_vocab *have = &load->tok->vocab;
+        const struct wefti_tok_vocab *have = &load->tok->vocab;
         if (id < have->n_tokens && have->tokens[id].flags)
             return weft_err_set(load->why, WEFT_E_PROTO,
                                 "two entries of the vocabulary have id %llu",
@@ -381,27 +384,28 @@ static weft_err load_vocab(struct loader *load, json_t *vocab) {
         struct weft_str piece = to_piece(load, written, &reachable);
         weft_err err = decode_entry(load, written, &bytes);
         if (!err)
-            err = wefti_vocab_put(&load->tok->vocab, id, piece, bytes,
-                                  reachable ? WEFTI_TOKEN_PIECE : 0, load->why);
+            err = wefti_tok_vocab_put(&load->tok->vocab, id, piece, bytes,
+                                      reachable ? WEFTI_TOK_PIECE : 0, load->why);
         if (err) return err;
     }
-    return wefti_vocab_index(&load->tok->vocab);
+    return wefti_tok_vocab_index(&load->tok->vocab);
 }
 
 static uint32_t find_entry(struct loader *load, struct weft_str written) {
     bool reachable;
     struct weft_str piece = to_piece(load, written, &reachable);
-    return reachable ? wefti_vocab_find(&load->tok->vocab, piece.data, piece.len) : WEFTI_NO_ID;
+    return reachable ? wefti_tok_vocab_find(&load->tok->vocab, piece.data, piece.len)
+                     : WEFTI_TOK_NO_ID;
 }
 
 /* "left right", or ["left", "right"]. */
 static bool get_merge(const json_t *merge, struct weft_str *left, struct weft_str *right) {
     if (json_is_array(merge) && json_array_size(merge) == 2) {
-        *left = wefti_str_of(json_array_get(merge, 0));
-        *right = wefti_str_of(json_array_get(merge, 1));
+        *left = wefti_tok_json_str(json_array_get(merge, 0));
+        *right = wefti_tok_json_str(json_array_get(merge, 1));
         return left->len > 0 && right->len > 0;
     }
-    struct weft_str text = wefti_str_of(merge);
+    struct weft_str text = wefti_tok_json_str(merge);
     const char *space = memchr(text.data, ' ', text.len);
     if (!space) return false;
     *left = (struct weft_str){text.data, (size_t)(space - text.data)};
@@ -412,10 +416,10 @@ static bool get_merge(const json_t *merge, struct weft_str *left, struct weft_st
 static weft_err load_merges(struct loader *load, const json_t *merges) {
     weft_tokenizer *tok = load->tok;
     size_t n = json_array_size(merges);
-    weft_err err = wefti_merges_init(&tok->merges, n);
+    weft_err err = wefti_tok_merges_init(&tok->merges, n);
     if (err == WEFT_E_TOOBIG) return weft_err_set(load->why, err, "%zu merges are too many", n);
     struct weft_buf joined;
-    weft_buf_init(&joined, (size_t)2 * WEFTI_TOKEN_BYTES_MAX);
+    weft_buf_init(&joined, (size_t)2 * WEFTI_TOK_ENTRY_BYTES_MAX);
     for (size_t i = 0; i < n && !err; i++) {
         struct weft_str left = {"", 0}, right = left;
         if (!get_merge(json_array_get(merges, i), &left, &right)) {
@@ -427,11 +431,11 @@ static weft_err load_merges(struct loader *load, const json_t *merges) {
         weft_buf_add(&joined, right.data, right.len);
         uint32_t left_id = find_entry(load, left), right_id = find_entry(load, right);
         uint32_t id = find_entry(load, (struct weft_str){joined.data, joined.len});
-        if (left_id == WEFTI_NO_ID || right_id == WEFTI_NO_ID || id == WEFTI_NO_ID)
+        if (left_id == WEFTI_TOK_NO_ID || right_id == WEFTI_TOK_NO_ID || id == WEFTI_TOK_NO_ID)
             err = weft_err_set(load->why, WEFT_E_PROTO,
                                "merge %zu has a part that is not in the vocabulary", i);
         else
-            wefti_merges_put(&tok->merges, left_id, right_id, (uint32_t)i, id);
+            wefti_tok_merges_put(&tok->merges, left_id, right_id, (uint32_t)i, id);
     }
     weft_buf_fini(&joined);
     return err;
@@ -443,8 +447,8 @@ static weft_err load_fallback(struct loader *load) {
     for (unsigned byte = 0; byte < 256; byte++) {
         char text[8];
         (void)snprintf(text, sizeof text, "<0x%02X>", byte);
-        tok->fallback_ids[byte] = wefti_vocab_find(&tok->vocab, text, 6);
-        n += tok->fallback_ids[byte] != WEFTI_NO_ID;
+        tok->fallback_ids[byte] = wefti_tok_vocab_find(&tok->vocab, text, 6);
+        n += tok->fallback_ids[byte] != WEFTI_TOK_NO_ID;
     }
     tok->byte_fallback = n == 256;
     if (n > 0 && n < 256)
@@ -460,7 +464,7 @@ static weft_err load_unigram(struct loader *load, const json_t *model) {
         return refuse(load, "pre_tokenizer ByteLevel with model", (struct weft_str){"Unigram", 7});
     const json_t *unk_id = json_object_get(model, "unk_id");
     weft_err err = load_scored_vocab(load, json_object_get(model, "vocab"));
-    if (!err && wefti_bool_at(model, "byte_fallback", false)) err = load_fallback(load);
+    if (!err && wefti_tok_json_bool_at(model, "byte_fallback", false)) err = load_fallback(load);
     if (err || !unk_id || json_is_null(unk_id)) return err;
     if (!weft_json_u64(unk_id, &unk) || unk >= tok->vocab.n_tokens)
         return malformed(load, "unk_id is no token of the vocabulary");
@@ -470,7 +474,8 @@ static weft_err load_unigram(struct loader *load, const json_t *model) {
 
 static weft_err load_model(struct loader *load, const json_t *model) {
     weft_tokenizer *tok = load->tok;
-    struct weft_str type = wefti_str_at(model, "type"), unk = wefti_str_at(model, "unk_token");
+    struct weft_str type = wefti_tok_json_str_at(model, "type"),
+                    unk = wefti_tok_json_str_at(model, "unk_token");
     json_t *vocab = json_object_get(model, "vocab");
     const json_t *merges = json_object_get(model, "merges");
     if (WEFT_STR_IS(type, "Unigram")) return load_unigram(load, model);
@@ -480,16 +485,16 @@ static weft_err load_model(struct loader *load, const json_t *model) {
         return malformed(load, "the model has no vocab object or no merges array");
     static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     for (size_t i = 0; i < 2; i++)
-        if (wefti_str_at(model, affixes[i]).len > 0)
+        if (wefti_tok_json_str_at(model, affixes[i]).len > 0)
             return refuse(load, "model option", (struct weft_str){affixes[i], strlen(affixes[i])});
     if (json_number_value(json_object_get(model, "dropout")) > 0)
         return refuse(load, "model option", (struct weft_str){"dropout", 7});
     tok->byte_level = load->has_byte_level;
-    tok->ignore_merges = wefti_bool_at(model, "ignore_merges", false);
-    tok->fuse_unk = wefti_bool_at(model, "fuse_unk", false);
+    tok->ignore_merges = wefti_tok_json_bool_at(model, "ignore_merges", false);
+    tok->fuse_unk = wefti_tok_json_bool_at(model, "fuse_unk", false);
     weft_err err = load_vocab(load, vocab);
     if (!err) err = load_merges(load, merges);
-    if (!err && wefti_bool_at(model, "byte_fallback", false)) err = load_fallback(load);
+    if (!err && wefti_tok_json_bool_at(model, "byte_fallback", false)) err = load_fallback(load);
     if (!err && unk.len > 0) tok->unk_id = find_entry(load, unk);
     return err;
 }
@@ -498,24 +503,25 @@ static weft_err load_model(struct loader *load, const json_t *model) {
  */
 
 static weft_err put_added(struct loader *load, struct weft_str content, uint32_t id,
-                          bool normalized, const struct wefti_added_token *traits) {
+                          bool normalized, const struct wefti_tok_added_token *traits) {
     weft_tokenizer *tok = load->tok;
     if (!normalized || tok->n_norms == 0)
-        return wefti_added_put(normalized ? &tok->added_normalized : &tok->added_raw, content, id,
-                               traits);
-    struct wefti_matcher matcher;
+        return wefti_tok_added_put(normalized ? &tok->added_normalized : &tok->added_raw, content,
+                                   id, traits);
+    struct wefti_tok_matcher matcher;
     struct weft_buf text, spare;
-    weft_buf_init(&text, (size_t)4 * WEFTI_TOKEN_BYTES_MAX);
-    weft_buf_init(&spare, (size_t)4 * WEFTI_TOKEN_BYTES_MAX);
+    weft_buf_init(&text, (size_t)4 * WEFTI_TOK_ENTRY_BYTES_MAX);
+    weft_buf_init(&spare, (size_t)4 * WEFTI_TOK_ENTRY_BYTES_MAX);
     weft_buf_add(&text, content.data, content.len);
-    weft_err err = wefti_matcher_init(&matcher, content.len);
+    weft_err err = wefti_tok_matcher_init(&matcher, content.len);
     if (!err)
-        err = wefti_norm_run(tok->norms, tok->n_norms, true, &matcher, &text, &spare, load->why);
+        err =
+            wefti_tok_norm_run(tok->norms, tok->n_norms, true, &matcher, &text, &spare, load->why);
     if (!err)
-        err = wefti_added_put(&tok->added_normalized, (struct weft_str){text.data, text.len}, id,
-                              traits);
+        err = wefti_tok_added_put(&tok->added_normalized, (struct weft_str){text.data, text.len},
+                                  id, traits);
     if (tok->vocab.bytes_max < text.len) tok->vocab.bytes_max = (uint32_t)text.len;
-    wefti_matcher_fini(&matcher);
+    wefti_tok_matcher_fini(&matcher);
     weft_buf_fini(&text);
     weft_buf_fini(&spare);
     return err;
@@ -525,17 +531,17 @@ static weft_err load_added(struct loader *load, const json_t *list) {
     weft_err err = WEFT_OK;
     for (size_t i = 0; i < json_array_size(list) && !err; i++) {
         const json_t *entry = json_array_get(list, i);
-        struct weft_str content = wefti_str_at(entry, "content");
+        struct weft_str content = wefti_tok_json_str_at(entry, "content");
         uint64_t id;
         if (!weft_json_u64(json_object_get(entry, "id"), &id) || content.len == 0)
             return weft_err_set(load->why, WEFT_E_PROTO, "added token %zu lacks an id or content",
                                 i);
-        struct wefti_added_token traits = wefti_added_traits(entry);
-        uint32_t flags = WEFTI_TOKEN_ADDED | (traits.special ? WEFTI_TOKEN_SPECIAL : 0);
-        err = wefti_vocab_put(&load->tok->vocab, id, content, content, flags, load->why);
+        struct wefti_tok_added_token traits = wefti_tok_added_traits(entry);
+        uint32_t flags = WEFTI_TOK_ADDED | (traits.special ? WEFTI_TOK_SPECIAL : 0);
+        err = wefti_tok_vocab_put(&load->tok->vocab, id, content, content, flags, load->why);
         if (!err)
             err = put_added(load, content, (uint32_t)id,
-                            wefti_bool_at(entry, "normalized", !traits.special), &traits);
+                            wefti_tok_json_bool_at(entry, "normalized", !traits.special), &traits);
     }
     return err;
 }
@@ -549,7 +555,7 @@ static weft_err add_affix(struct loader *load, bool behind, const json_t *value)
     uint64_t id;
     if (!weft_json_u64(value, &id) || id >= tok->vocab.n_tokens)
         return malformed(load, "the post_processor names a token that is not in the vocabulary");
-    if (*n == WEFTI_AFFIX_IDS_MAX)
+    if (*n == WEFTI_TOK_AFFIX_IDS_MAX)
         return malformed(load, "the post_processor puts too many tokens around a text");
     (behind ? tok->suffix_ids : tok->prefix_ids)[(*n)++] = (uint32_t)id;
     return WEFT_OK;
@@ -617,13 +623,13 @@ static weft_err load_parts(struct loader *load, const json_t *root) {
 
 weft_err wefti_tok_load_json(weft_tokenizer *tok, const char *dir, struct weft_errmsg *why) {
     json_t *root;
-    weft_err err = weft_model_json(dir, "tokenizer.json", WEFTI_TOKENIZER_BYTES_MAX, &root, why);
+    weft_err err = weft_model_json(dir, "tokenizer.json", WEFTI_TOK_FILE_BYTES_MAX, &root, why);
     if (err == WEFT_E_NOTFOUND) return weft_err_set(why, err, "%s has no tokenizer.json", dir);
     if (err) return err;
     struct weft_errmsg detail = {""};
     struct loader load = {.tok = tok, .why = &detail};
-    weft_buf_init(&load.piece, (size_t)4 * WEFTI_TOKEN_BYTES_MAX);
-    weft_buf_init(&load.bytes, (size_t)4 * WEFTI_TOKEN_BYTES_MAX);
+    weft_buf_init(&load.piece, (size_t)4 * WEFTI_TOK_ENTRY_BYTES_MAX);
+    weft_buf_init(&load.bytes, (size_t)4 * WEFTI_TOK_ENTRY_BYTES_MAX);
     err = load_parts(&load, root);
     if (err)
         (void)weft_err_set(why, err, "%s/tokenizer.json: %s", dir,

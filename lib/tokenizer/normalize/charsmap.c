@@ -23,15 +23,15 @@ static uint32_t unit_offset(uint32_t unit) {
     return unit >> 10 << ((unit & 0x200u) >> 6);
 }
 
-void wefti_charsmap_free(struct wefti_charsmap *map) {
+void wefti_tok_charsmap_free(struct wefti_tok_charsmap *map) {
     if (!map) return;
     free(map->units);
     free(map->texts);
     free(map);
 }
 
-weft_err wefti_charsmap_new(const void *bytes, size_t n, struct wefti_charsmap **map_out,
-                            struct weft_errmsg *why) {
+weft_err wefti_tok_charsmap_new(const void *bytes, size_t n, struct wefti_tok_charsmap **map_out,
+                                struct weft_errmsg *why) {
     *map_out = NULL;
     struct weft_cursor cur;
     weft_cursor_init(&cur, bytes, n);
@@ -41,14 +41,14 @@ weft_err wefti_charsmap_new(const void *bytes, size_t n, struct wefti_charsmap *
         return weft_err_set(why, WEFT_E_PROTO, "the precompiled normaliser of %zu bytes is damaged",
                             n);
     size_t texts_len = weft_cursor_left(&cur);
-    struct wefti_charsmap *map = calloc(1, sizeof *map);
+    struct wefti_tok_charsmap *map = calloc(1, sizeof *map);
     if (!map) return WEFT_E_NOMEM;
     map->n_units = trie_bytes / 4;
     map->texts_len = texts_len;
     map->units = malloc(trie_bytes);
     map->texts = malloc(texts_len + 1);
     if (!map->units || !map->texts) {
-        wefti_charsmap_free(map);
+        wefti_tok_charsmap_free(map);
         return WEFT_E_NOMEM;
     }
     struct weft_cursor units;
@@ -58,7 +58,7 @@ weft_err wefti_charsmap_new(const void *bytes, size_t n, struct wefti_charsmap *
     if (texts_len > 0) memcpy(map->texts, cur.at, texts_len);
     map->texts[texts_len] = 0; /* the last one ends, too */
     if (!weft_utf8_valid(map->texts, texts_len)) {
-        wefti_charsmap_free(map);
+        wefti_tok_charsmap_free(map);
         return weft_err_set(why, WEFT_E_PROTO,
                             "the precompiled normaliser writes what is not UTF-8");
     }
@@ -68,11 +68,11 @@ weft_err wefti_charsmap_new(const void *bytes, size_t n, struct wefti_charsmap *
 
 /* What a leaf's value stands for; false when it is the middle of a character, outside or too
  * long. */
-static bool text_at(const struct wefti_charsmap *map, uint32_t value, struct weft_str *out) {
+static bool text_at(const struct wefti_tok_charsmap *map, uint32_t value, struct weft_str *out) {
     if (value >= map->texts_len || ((unsigned char)map->texts[value] & 0xC0) == 0x80) return false;
     *out = (struct weft_str){map->texts + value,
-                             strnlen(map->texts + value, WEFTI_TOKEN_BYTES_MAX + 1)};
-    return out->len <= WEFTI_TOKEN_BYTES_MAX;
+                             strnlen(map->texts + value, WEFTI_TOK_ENTRY_BYTES_MAX + 1)};
+    return out->len <= WEFTI_TOK_ENTRY_BYTES_MAX;
 }
 
 static bool is_char_end(const char *text, size_t len, size_t at) {
@@ -80,7 +80,7 @@ static bool is_char_end(const char *text, size_t len, size_t at) {
 }
 
 /* The longest (or shortest) beginning of `text` that the map replaces: its bytes, or 0. */
-static size_t find_prefix(const struct wefti_charsmap *map, const char *text, size_t len,
+static size_t find_prefix(const struct wefti_tok_charsmap *map, const char *text, size_t len,
                           bool shortest, struct weft_str *out) {
     size_t best = 0;
     uint32_t at = unit_offset(map->units[0]);
@@ -105,8 +105,8 @@ static size_t find_prefix(const struct wefti_charsmap *map, const char *text, si
     return best;
 }
 
-size_t wefti_charsmap_next(const struct wefti_charsmap *map, const char *text, size_t len,
-                           struct weft_str *out) {
+size_t wefti_tok_charsmap_next(const struct wefti_tok_charsmap *map, const char *text, size_t len,
+                               struct weft_str *out) {
     WEFT_ASSERT(len > 0);
     size_t n = map ? find_prefix(map, text, len, false, out) : 0;
     if (n > 0) return n;
@@ -133,8 +133,8 @@ static size_t cluster_len(const char *text, size_t len) {
 }
 
 /* Hugging Face replaces a whole cluster by what its shortest known beginning stands for. */
-void wefti_charsmap_clusters(const struct wefti_charsmap *map, const struct weft_buf *in,
-                             struct weft_buf *out) {
+void wefti_tok_charsmap_clusters(const struct wefti_tok_charsmap *map, const struct weft_buf *in,
+                                 struct weft_buf *out) {
     for (size_t at = 0, n; at < in->len && !out->failed; at += n) {
         const char *text = in->data + at;
         struct weft_str to;

@@ -12,34 +12,34 @@
 
 #define DECOMPOSED_MAX 18 /* longest decomposition of one character (U+FDFA, NFKD) */
 
-void wefti_norm_fini(struct wefti_norm *norm) {
+void wefti_tok_norm_fini(struct wefti_tok_norm *norm) {
     free(norm->text);
-    wefti_regex_fini(&norm->regex);
-    wefti_charsmap_free(norm->map);
-    wefti_sentence_free(norm->sentence);
-    *norm = (struct wefti_norm){0};
+    wefti_tok_regex_fini(&norm->regex);
+    wefti_tok_charsmap_free(norm->map);
+    wefti_tok_sentence_free(norm->sentence);
+    *norm = (struct wefti_tok_norm){0};
 }
 
 /* NFD and NFKD replace a character by one or more, so its 4 bytes become 1 at worst. NFC and NFKC
  * then join up to 4 (the longest canonical decomposition there is) to one that has 2 bytes or more:
  * 16 bytes become 2. Lower case goes from character to character. */
-size_t wefti_norm_shrink(const struct wefti_norm *norm) {
+size_t wefti_tok_norm_shrink(const struct wefti_tok_norm *norm) {
     switch (norm->kind) {
-    case WEFTI_NORM_NFC:
-    case WEFTI_NORM_NFKC:
+    case WEFTI_TOK_NORM_NFC:
+    case WEFTI_TOK_NORM_NFKC:
         return 8;
-    case WEFTI_NORM_NFD:
-    case WEFTI_NORM_NFKD:
-    case WEFTI_NORM_LOWERCASE:
+    case WEFTI_TOK_NORM_NFD:
+    case WEFTI_TOK_NORM_NFKD:
+    case WEFTI_TOK_NORM_LOWERCASE:
         return 4;
-    case WEFTI_NORM_PREPEND:
+    case WEFTI_TOK_NORM_PREPEND:
         return 1;
-    case WEFTI_NORM_REPLACE:
+    case WEFTI_TOK_NORM_REPLACE:
         return norm->grows ? 1 : 0;
-    case WEFTI_NORM_SENTENCE: /* an escaped space grows */
+    case WEFTI_TOK_NORM_SENTENCE: /* an escaped space grows */
         return norm->sentence->squeeze || norm->sentence->map ? 0 : 1;
-    case WEFTI_NORM_STRIP:
-    case WEFTI_NORM_CLUSTERS:
+    case WEFTI_TOK_NORM_STRIP:
+    case WEFTI_TOK_NORM_CLUSTERS:
         break;
     }
     return 0;
@@ -77,8 +77,8 @@ static void order_marks(utf8proc_int32_t *codes, size_t n, utf8proc_int32_t *spa
 }
 
 /* Nothing to do: NFC leaves everything below U+0300 as it is, the other forms at least ASCII. */
-static bool is_stable(enum wefti_norm_kind kind, const char *text, size_t len) {
-    unsigned char bound = kind == WEFTI_NORM_NFC ? 0xCC : 0x80; /* U+0300 is CC 80 */
+static bool is_stable(enum wefti_tok_norm_kind kind, const char *text, size_t len) {
+    unsigned char bound = kind == WEFTI_TOK_NORM_NFC ? 0xCC : 0x80; /* U+0300 is CC 80 */
     for (size_t i = 0; i < len; i++) {
         unsigned char c = (unsigned char)text[i];
         if (c >= bound) return false;
@@ -86,10 +86,10 @@ static bool is_stable(enum wefti_norm_kind kind, const char *text, size_t len) {
     return true;
 }
 
-static weft_err unicode_form(enum wefti_norm_kind kind, const struct weft_buf *in,
+static weft_err unicode_form(enum wefti_tok_norm_kind kind, const struct weft_buf *in,
                              struct weft_buf *out) {
-    bool compat = kind == WEFTI_NORM_NFKC || kind == WEFTI_NORM_NFKD;
-    bool compose = kind == WEFTI_NORM_NFC || kind == WEFTI_NORM_NFKC;
+    bool compat = kind == WEFTI_TOK_NORM_NFKC || kind == WEFTI_TOK_NORM_NFKD;
+    bool compose = kind == WEFTI_TOK_NORM_NFC || kind == WEFTI_TOK_NORM_NFKC;
     int decompose = UTF8PROC_DECOMPOSE | UTF8PROC_STABLE | (compat ? UTF8PROC_COMPAT : 0);
     weft_err err = WEFT_E_NOMEM;
     utf8proc_int32_t *spare = NULL;
@@ -139,14 +139,14 @@ static void lowercase(const struct weft_buf *in, struct weft_buf *out) {
     }
 }
 
-static weft_err replace(const struct wefti_norm *norm, struct wefti_matcher *matcher,
+static weft_err replace(const struct wefti_tok_norm *norm, struct wefti_tok_matcher *matcher,
                         const struct weft_buf *in, struct weft_buf *out, struct weft_errmsg *why) {
     size_t copied = 0;
     for (size_t at = 0; at <= in->len;) {
         bool found;
         size_t start, end;
-        weft_err err = wefti_regex_find(&norm->regex, matcher, in->data, in->len, at, &found,
-                                        &start, &end, why);
+        weft_err err = wefti_tok_regex_find(&norm->regex, matcher, in->data, in->len, at, &found,
+                                            &start, &end, why);
         if (err) return err;
         if (!found) break;
         weft_buf_add(out, in->data + copied, start - copied);
@@ -159,7 +159,8 @@ static weft_err replace(const struct wefti_norm *norm, struct wefti_matcher *mat
     return WEFT_OK;
 }
 
-static void strip(const struct wefti_norm *norm, const struct weft_buf *in, struct weft_buf *out) {
+static void strip(const struct wefti_tok_norm *norm, const struct weft_buf *in,
+                  struct weft_buf *out) {
     size_t start = 0, end = in->len, len;
     while (norm->left && start < end &&
            weft_unicode_is_space(weft_utf8_get(in->data + start, &len)))
@@ -174,41 +175,42 @@ static void strip(const struct wefti_norm *norm, const struct weft_buf *in, stru
     weft_buf_add(out, in->data + start, end - start);
 }
 
-static weft_err run_one(const struct wefti_norm *norm, bool first, struct wefti_matcher *matcher,
-                        const struct weft_buf *in, struct weft_buf *out, struct weft_errmsg *why) {
+static weft_err run_one(const struct wefti_tok_norm *norm, bool first,
+                        struct wefti_tok_matcher *matcher, const struct weft_buf *in,
+                        struct weft_buf *out, struct weft_errmsg *why) {
     switch (norm->kind) {
-    case WEFTI_NORM_NFC:
-    case WEFTI_NORM_NFD:
-    case WEFTI_NORM_NFKC:
-    case WEFTI_NORM_NFKD:
+    case WEFTI_TOK_NORM_NFC:
+    case WEFTI_TOK_NORM_NFD:
+    case WEFTI_TOK_NORM_NFKC:
+    case WEFTI_TOK_NORM_NFKD:
         if (!is_stable(norm->kind, in->data, in->len)) return unicode_form(norm->kind, in, out);
         weft_buf_add(out, in->data, in->len);
         return WEFT_OK;
-    case WEFTI_NORM_LOWERCASE:
+    case WEFTI_TOK_NORM_LOWERCASE:
         lowercase(in, out);
         return WEFT_OK;
-    case WEFTI_NORM_PREPEND:
+    case WEFTI_TOK_NORM_PREPEND:
         weft_buf_add(out, norm->text, norm->text_len);
         weft_buf_add(out, in->data, in->len);
         return WEFT_OK;
-    case WEFTI_NORM_REPLACE:
+    case WEFTI_TOK_NORM_REPLACE:
         return replace(norm, matcher, in, out, why);
-    case WEFTI_NORM_STRIP:
+    case WEFTI_TOK_NORM_STRIP:
         strip(norm, in, out);
         return WEFT_OK;
-    case WEFTI_NORM_CLUSTERS:
-        wefti_charsmap_clusters(norm->map, in, out);
+    case WEFTI_TOK_NORM_CLUSTERS:
+        wefti_tok_charsmap_clusters(norm->map, in, out);
         return WEFT_OK;
-    case WEFTI_NORM_SENTENCE:
-        wefti_sentence_run(norm->sentence, in, first, out);
+    case WEFTI_TOK_NORM_SENTENCE:
+        wefti_tok_sentence_run(norm->sentence, in, first, out);
         return WEFT_OK;
     }
     return WEFT_E_INVAL;
 }
 
-weft_err wefti_norm_run(const struct wefti_norm *norms, size_t n, bool first,
-                        struct wefti_matcher *matcher, struct weft_buf *text,
-                        struct weft_buf *spare, struct weft_errmsg *why) {
+weft_err wefti_tok_norm_run(const struct wefti_tok_norm *norms, size_t n, bool first,
+                            struct wefti_tok_matcher *matcher, struct weft_buf *text,
+                            struct weft_buf *spare, struct weft_errmsg *why) {
     for (size_t i = 0; i < n && text->len > 0; i++) {
         weft_buf_clear(spare);
         weft_err err = run_one(&norms[i], first, matcher, text, spare, why);

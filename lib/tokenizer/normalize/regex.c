@@ -167,12 +167,12 @@ static weft_err to_pcre2(const char *pattern, size_t len, struct weft_buf *out,
     return err;
 }
 
-weft_err wefti_regex_init(struct wefti_regex *regex, const char *pattern, size_t len, bool literal,
-                          struct weft_errmsg *why) {
+weft_err wefti_tok_regex_init(struct wefti_tok_regex *regex, const char *pattern, size_t len,
+                              bool literal, struct weft_errmsg *why) {
     weft_err err;
     struct weft_buf text;
     pcre2_compile_context *context = NULL;
-    *regex = (struct wefti_regex){0};
+    *regex = (struct wefti_tok_regex){0};
     weft_buf_init(&text, (size_t)PATTERN_BYTES_MAX * 64);
     if (len > PATTERN_BYTES_MAX) {
         err = weft_err_set(why, WEFT_E_TOOBIG, "a regular expression of %zu bytes; the limit is %d",
@@ -211,9 +211,9 @@ cleanup:
     return err;
 }
 
-void wefti_regex_fini(struct wefti_regex *regex) {
+void wefti_tok_regex_fini(struct wefti_tok_regex *regex) {
     if (regex->code) pcre2_code_free(regex->code);
-    *regex = (struct wefti_regex){0};
+    *regex = (struct wefti_tok_regex){0};
 }
 
 static uint64_t clock_ns(clockid_t clock) {
@@ -224,13 +224,13 @@ static uint64_t clock_ns(clockid_t clock) {
 
 /* Time that passed in matching is measured by the coarse clock, which is cheap. Once that is over
  * the budget, the thread's own clock says whether it was spent there or waited for. */
-static bool is_out_of_time(struct wefti_matcher *matcher, uint64_t match_begun_ns) {
+static bool is_out_of_time(struct wefti_tok_matcher *matcher, uint64_t match_begun_ns) {
     matcher->matching_ns += clock_ns(CLOCK_MONOTONIC_COARSE) - match_begun_ns;
     return matcher->matching_ns > matcher->budget_ns &&
            clock_ns(CLOCK_THREAD_CPUTIME_ID) - matcher->begun_ns > matcher->budget_ns;
 }
 
-weft_err wefti_matcher_init(struct wefti_matcher *matcher, size_t text_bytes) {
+weft_err wefti_tok_matcher_init(struct wefti_tok_matcher *matcher, size_t text_bytes) {
     matcher->begun_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
     matcher->budget_ns = TEXT_NS_BASE + (uint64_t)text_bytes * TEXT_NS_PER_BYTE;
     matcher->matching_ns = 0;
@@ -242,15 +242,16 @@ weft_err wefti_matcher_init(struct wefti_matcher *matcher, size_t text_bytes) {
     return WEFT_OK;
 }
 
-void wefti_matcher_fini(struct wefti_matcher *matcher) {
+void wefti_tok_matcher_fini(struct wefti_tok_matcher *matcher) {
     if (matcher->data) pcre2_match_data_free(matcher->data);
     if (matcher->context) pcre2_match_context_free(matcher->context);
-    *matcher = (struct wefti_matcher){0};
+    *matcher = (struct wefti_tok_matcher){0};
 }
 
-weft_err wefti_regex_find(const struct wefti_regex *regex, struct wefti_matcher *matcher,
-                          const char *text, size_t len, size_t from, bool *found_out,
-                          size_t *start_out, size_t *end_out, struct weft_errmsg *why) {
+weft_err wefti_tok_regex_find(const struct wefti_tok_regex *regex,
+                              struct wefti_tok_matcher *matcher, const char *text, size_t len,
+                              size_t from, bool *found_out, size_t *start_out, size_t *end_out,
+                              struct weft_errmsg *why) {
     WEFT_ASSERT(from <= len);
     *found_out = false;
     uint64_t begun_ns = clock_ns(CLOCK_MONOTONIC_COARSE);

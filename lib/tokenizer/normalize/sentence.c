@@ -7,28 +7,29 @@
 #include "base/check.h"
 #include "text_internal.h"
 
-void wefti_sentence_free(struct wefti_sentence *sentence) {
+void wefti_tok_sentence_free(struct wefti_tok_sentence *sentence) {
     if (!sentence) return;
-    wefti_charsmap_free(sentence->map);
-    wefti_added_fini(&sentence->kept);
+    wefti_tok_charsmap_free(sentence->map);
+    wefti_tok_added_fini(&sentence->kept);
     free(sentence);
 }
 
 /* What the text goes on with, as the map or a user-defined symbol has it; returns the bytes read.
  */
-static size_t next(const struct wefti_sentence *sentence, const char *text, size_t len,
+static size_t next(const struct wefti_tok_sentence *sentence, const char *text, size_t len,
                    struct weft_str *out) {
-    const struct wefti_added_token *kept = wefti_added_longest(&sentence->kept, true, text, len);
-    if (!kept) return wefti_charsmap_next(sentence->map, text, len, out);
+    const struct wefti_tok_added_token *kept =
+        wefti_tok_added_longest(&sentence->kept, true, text, len);
+    if (!kept) return wefti_tok_charsmap_next(sentence->map, text, len, out);
     *out = (struct weft_str){text, kept->len};
     return kept->len;
 }
 
-static void add_space(const struct wefti_sentence *sentence, struct weft_buf *out) {
-    weft_buf_add_str(out, sentence->escape ? WEFTI_MARK : " ");
+static void add_space(const struct wefti_tok_sentence *sentence, struct weft_buf *out) {
+    weft_buf_add_str(out, sentence->escape ? WEFTI_TOK_MARK : " ");
 }
 
-static void add_escaped(const struct wefti_sentence *sentence, struct weft_str text,
+static void add_escaped(const struct wefti_tok_sentence *sentence, struct weft_str text,
                         struct weft_buf *out) {
     while (text.len > 0) {
         const char *space = memchr(text.data, ' ', text.len);
@@ -41,15 +42,15 @@ static void add_escaped(const struct wefti_sentence *sentence, struct weft_str t
     }
 }
 
-static void trim_end(const struct wefti_sentence *sentence, struct weft_buf *out) {
-    struct weft_str space = {sentence->escape ? WEFTI_MARK : " ", sentence->escape ? 3 : 1};
+static void trim_end(const struct wefti_tok_sentence *sentence, struct weft_buf *out) {
+    struct weft_str space = {sentence->escape ? WEFTI_TOK_MARK : " ", sentence->escape ? 3 : 1};
     while (out->len >= space.len &&
            memcmp(out->data + out->len - space.len, space.data, space.len) == 0)
         out->len -= space.len;
 }
 
-void wefti_sentence_run(const struct wefti_sentence *sentence, const struct weft_buf *in,
-                        bool first, struct weft_buf *out) {
+void wefti_tok_sentence_run(const struct wefti_tok_sentence *sentence, const struct weft_buf *in,
+                            bool first, struct weft_buf *out) {
     struct weft_str to;
     size_t at = 0;
     while (sentence->squeeze && at < in->len) {

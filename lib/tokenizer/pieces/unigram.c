@@ -3,7 +3,7 @@
  *
  * A position keeps the token that reaches it best; its score is needed only as far as the longest
  * token reaches, in a ring. So a byte of text takes four of memory, and time is one walk down the
- * trie per character. The text is worked off between places that no token spans (wefti_mark_cut),
+ * trie per character. The text is worked off between places that no token spans (wefti_tok_split_point),
  * and the sum goes on over them: the additions are those of the whole text done at once. */
 #include <math.h>
 #include <stdlib.h>
@@ -12,15 +12,15 @@
 #include "base/check.h"
 #include "text_internal.h"
 
-#define UNKNOWN WEFTI_NO_ID /* a character that no token begins with, as a step of a path */
+#define UNKNOWN WEFTI_TOK_NO_ID /* a character that no token begins with, as a step of a path */
 
-void wefti_unigram_fini(struct wefti_unigram *uni) {
+void wefti_tok_unigram_fini(struct wefti_tok_unigram *uni) {
     free(uni->reached_by);
     free(uni->ring);
-    *uni = (struct wefti_unigram){0};
+    *uni = (struct wefti_tok_unigram){0};
 }
 
-static weft_err reserve(const weft_tokenizer *tok, struct wefti_unigram *uni, size_t len) {
+static weft_err reserve(const weft_tokenizer *tok, struct wefti_tok_unigram *uni, size_t len) {
     if (!uni->ring) {
         size_t n = 8; /* more than the longest token and the longest character */
         while (n <= tok->trie.depth)
@@ -40,8 +40,8 @@ static weft_err reserve(const weft_tokenizer *tok, struct wefti_unigram *uni, si
 }
 
 /* Takes `score` as the best way to `end` if it is that. */
-static void offer(const weft_tokenizer *tok, struct wefti_unigram *uni, size_t end, double score,
-                  uint32_t id) {
+static void offer(const weft_tokenizer *tok, struct wefti_tok_unigram *uni, size_t end,
+                  double score, uint32_t id) {
     double *best = &uni->ring[end & uni->ring_mask];
     if (!(score > *best)) return;
     *best = tok->float_sums ? (double)(float)score : score;
@@ -49,16 +49,16 @@ static void offer(const weft_tokenizer *tok, struct wefti_unigram *uni, size_t e
 }
 
 /* All tokens that begin at `at`. */
-static void walk(const weft_tokenizer *tok, struct wefti_unigram *uni, const char *text, size_t len,
-                 size_t at, double sum) {
+static void walk(const weft_tokenizer *tok, struct wefti_tok_unigram *uni, const char *text,
+                 size_t len, size_t at, double sum) {
     size_t char_end = at + weft_utf8_len(text[at]);
     bool whole_char = false; /* some token is just this character */
     uint32_t node = 0;
     for (size_t end = at; end < len;) {
-        node = wefti_trie_step(&tok->trie, node, (uint8_t)text[end++]);
+        node = wefti_tok_trie_step(&tok->trie, node, (uint8_t)text[end++]);
         if (node == 0) break;
         uint32_t id = tok->trie.nodes[node].id;
-        if (id == WEFTI_NO_ID) continue;
+        if (id == WEFTI_TOK_NO_ID) continue;
         offer(tok, uni, end, sum + tok->scores[id], id);
         whole_char |= end == char_end;
     }
@@ -76,7 +76,7 @@ static size_t step_len(const weft_tokenizer *tok, const char *text, size_t end, 
 }
 
 /* Turns the path around: afterwards reached_by[p] is what goes on from p. */
-static void reverse(const weft_tokenizer *tok, struct wefti_unigram *uni, const char *text,
+static void reverse(const weft_tokenizer *tok, struct wefti_tok_unigram *uni, const char *text,
                     size_t len) {
     uint32_t id = uni->reached_by[len];
     for (size_t end = len; end > 0;) {
@@ -88,22 +88,23 @@ static void reverse(const weft_tokenizer *tok, struct wefti_unigram *uni, const 
     }
 }
 
-static weft_err add_unknown(const weft_tokenizer *tok, struct wefti_unigram *uni, const char *text,
-                            size_t len, struct wefti_ids *ids, struct weft_errmsg *why) {
+static weft_err add_unknown(const weft_tokenizer *tok, struct wefti_tok_unigram *uni,
+                            const char *text, size_t len, struct wefti_tok_ids *ids,
+                            struct weft_errmsg *why) {
     bool goes_on = uni->last_unknown;
     uni->last_unknown = true;
     weft_err err = WEFT_OK;
     if (tok->byte_fallback) {
         for (size_t i = 0; i < len && !err; i++)
-            err = wefti_ids_add(ids, tok->fallback_ids[(unsigned char)text[i]], why);
-    } else if (!goes_on && tok->unk_id != WEFTI_NO_ID) {
-        err = wefti_ids_add(ids, tok->unk_id, why);
+            err = wefti_tok_ids_add(ids, tok->fallback_ids[(unsigned char)text[i]], why);
+    } else if (!goes_on && tok->unk_id != WEFTI_TOK_NO_ID) {
+        err = wefti_tok_ids_add(ids, tok->unk_id, why);
     }
     return err;
 }
 
-static weft_err run_part(const weft_tokenizer *tok, struct wefti_unigram *uni, const char *text,
-                         size_t len, struct wefti_ids *ids, struct weft_errmsg *why) {
+static weft_err run_part(const weft_tokenizer *tok, struct wefti_tok_unigram *uni, const char *text,
+                         size_t len, struct wefti_tok_ids *ids, struct weft_errmsg *why) {
     weft_err err = reserve(tok, uni, len);
     if (err) return err;
     uni->ring[0] = uni->sum;
@@ -125,35 +126,36 @@ static weft_err run_part(const weft_tokenizer *tok, struct wefti_unigram *uni, c
             err = add_unknown(tok, uni, text + at, n, ids, why);
         } else {
             uni->last_unknown = false;
-            err = wefti_ids_add(ids, id, why);
+            err = wefti_tok_ids_add(ids, id, why);
         }
     }
     return err;
 }
 
-weft_err wefti_unigram_run(const weft_tokenizer *tok, struct wefti_unigram *uni, const char *text,
-                           size_t len, struct wefti_ids *ids, struct weft_errmsg *why) {
-    WEFT_ASSERT(len <= WEFTI_TEXT_BYTES_MAX);
+weft_err wefti_tok_unigram_run(const weft_tokenizer *tok, struct wefti_tok_unigram *uni,
+                               const char *text, size_t len, struct wefti_tok_ids *ids,
+                               struct weft_errmsg *why) {
+    WEFT_ASSERT(len <= WEFTI_TOK_TEXT_BYTES_MAX);
     weft_err err = WEFT_OK;
     uni->sum = 0;
     uni->last_unknown = false;
     for (size_t n; len > 0 && !err; text += n, len -= n) {
-        n = wefti_mark_cut(tok, text, len);
+        n = wefti_tok_split_point(tok, text, len);
         err = run_part(tok, uni, text, n, ids, why);
     }
     return err;
 }
 
-weft_err wefti_unigram_seal(weft_tokenizer *tok, struct weft_errmsg *why) {
+weft_err wefti_tok_unigram_seal(weft_tokenizer *tok, struct weft_errmsg *why) {
     double least = INFINITY, most = -INFINITY;
     WEFT_ASSERT(tok->scores);
     for (uint32_t id = 0; id < tok->vocab.n_tokens; id++) {
         uint32_t flags = tok->vocab.tokens[id].flags;
-        if (!(flags & WEFTI_TOKEN_PIECE)) continue;
-        if (!(fabs(tok->scores[id]) <= WEFTI_SCORE_MAX))
+        if (!(flags & WEFTI_TOK_PIECE)) continue;
+        if (!(fabs(tok->scores[id]) <= WEFTI_TOK_SCORE_MAX))
             return weft_err_set(why, WEFT_E_PROTO, "the score of token %u is not a number up to %g",
-                                id, WEFTI_SCORE_MAX);
-        if (flags & WEFTI_TOKEN_CHOSEN) continue;
+                                id, WEFTI_TOK_SCORE_MAX);
+        if (flags & WEFTI_TOK_CHOSEN) continue;
         if (tok->scores[id] < least) least = tok->scores[id];
         if (tok->scores[id] > most) most = tok->scores[id];
     }
@@ -163,9 +165,9 @@ weft_err wefti_unigram_seal(weft_tokenizer *tok, struct weft_errmsg *why) {
     tok->unknown_score = tok->float_sums ? (double)(float)unknown : unknown;
     /* Better than any way to write it otherwise. */
     for (uint32_t id = 0; id < tok->vocab.n_tokens; id++) {
-        const struct wefti_token *token = &tok->vocab.tokens[id];
-        if (token->flags & WEFTI_TOKEN_CHOSEN)
+        const struct wefti_tok_entry *token = &tok->vocab.tokens[id];
+        if (token->flags & WEFTI_TOK_CHOSEN)
             tok->scores[id] = (double)((float)token->piece_len * (float)most) - 0.1;
     }
-    return wefti_trie_build(&tok->trie, &tok->vocab, why);
+    return wefti_tok_trie_build(&tok->trie, &tok->vocab, why);
 }

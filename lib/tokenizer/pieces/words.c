@@ -11,35 +11,35 @@
 
 #define N_WORDS 2048u /* 128 KiB: of the second-level cache, and little to clear for one call */
 
-_Static_assert(sizeof(struct wefti_word) == 64, "a word fills a cache line");
+_Static_assert(sizeof(struct wefti_tok_word) == 64, "a word fills a cache line");
 
-void wefti_words_init(struct wefti_bpe *bpe, size_t text_len) {
-    if (text_len >= WEFTI_WORDS_TEXT_MIN && !bpe->words)
+void wefti_tok_words_init(struct wefti_tok_bpe *bpe, size_t text_len) {
+    if (text_len >= WEFTI_TOK_WORDS_TEXT_MIN && !bpe->words)
         bpe->words = calloc(N_WORDS, sizeof *bpe->words); /* without them it only takes longer */
 }
 
-struct wefti_word *wefti_words_at(const struct wefti_bpe *bpe, size_t step, const char *piece,
-                                  size_t len, bool *found_out) {
+struct wefti_tok_word *wefti_tok_words_at(const struct wefti_tok_bpe *bpe, size_t step,
+                                          const char *piece, size_t len, bool *found_out) {
     *found_out = false;
     if (!bpe->words || bpe->in_word || len == 0 || len > sizeof bpe->words->text) return NULL;
-    struct wefti_word *word = &bpe->words[XXH3_64bits_withSeed(piece, len, step) % N_WORDS];
+    struct wefti_tok_word *word = &bpe->words[XXH3_64bits_withSeed(piece, len, step) % N_WORDS];
     *found_out = word->len == len && word->step == step && memcmp(word->text, piece, len) == 0;
     return word;
 }
 
-weft_err wefti_words_use(const struct wefti_word *word, struct wefti_ids *ids,
-                         struct weft_errmsg *why) {
+weft_err wefti_tok_words_use(const struct wefti_tok_word *word, struct wefti_tok_ids *ids,
+                             struct weft_errmsg *why) {
     weft_err err = WEFT_OK;
     for (size_t i = 0; i < word->n_ids && !err; i++)
-        err = wefti_ids_add(ids, word->ids[i], why);
+        err = wefti_tok_ids_add(ids, word->ids[i], why);
     return err;
 }
 
-void wefti_words_put(struct wefti_word *word, size_t step, const char *piece, size_t len,
-                     const struct wefti_ids *ids, size_t first) {
+void wefti_tok_words_put(struct wefti_tok_word *word, size_t step, const char *piece, size_t len,
+                         const struct wefti_tok_ids *ids, size_t first) {
     size_t n = ids->n - first;
-    WEFT_ASSERT(len <= sizeof word->text && step < WEFTI_STEPS_MAX && first <= ids->n);
-    if (n == 0 || n > WEFTI_WORD_IDS_MAX) return;
+    WEFT_ASSERT(len <= sizeof word->text && step < WEFTI_TOK_STEPS_MAX && first <= ids->n);
+    if (n == 0 || n > WEFTI_TOK_WORD_IDS_MAX) return;
     word->len = (uint8_t)len;
     word->step = (uint8_t)step;
     word->n_ids = (uint8_t)n;

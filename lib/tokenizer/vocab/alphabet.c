@@ -8,24 +8,24 @@ static bool is_printable_byte(uint32_t c) {
     return (c >= 0x21 && c <= 0x7E) || (c >= 0xA1 && c <= 0xFF && c != 0xAD);
 }
 
-uint32_t wefti_char_of_byte(unsigned char byte) {
+uint32_t wefti_tok_char_of_byte(unsigned char byte) {
     if (is_printable_byte(byte)) return byte;
     if (byte <= 0x20) return 0x100u + byte;
     if (byte <= 0xA0) return 0x121u + (byte - 0x7Fu);
     return 0x143u; /* 0xAD */
 }
 
-int wefti_byte_of_char(uint32_t code) {
+int wefti_tok_byte_of_char(uint32_t code) {
     if (code < 0x100) return is_printable_byte(code) ? (int)code : -1;
     if (code <= 0x120) return (int)(code - 0x100);
     if (code <= 0x142) return (int)(code - 0x121 + 0x7F);
     return code == 0x143 ? 0xAD : -1;
 }
 
-bool wefti_bytes_of_chars(const char *text, size_t len, struct weft_buf *out) {
+bool wefti_tok_bytes_of_chars(const char *text, size_t len, struct weft_buf *out) {
     size_t before = out->len;
     for (size_t at = 0, n; at < len; at += n) {
-        int byte = wefti_byte_of_char(weft_utf8_get(text + at, &n));
+        int byte = wefti_tok_byte_of_char(weft_utf8_get(text + at, &n));
         if (byte < 0) {
             out->len = before;
             return false;

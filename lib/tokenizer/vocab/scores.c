@@ -41,8 +41,8 @@ weft_err wefti_tok_rank_scores(weft_tokenizer *tok, struct weft_errmsg *why) {
     return WEFT_OK;
 }
 
-void wefti_add_unmarked(struct weft_buf *out, struct weft_str text) {
-    static const char mark[] = WEFTI_MARK;
+void wefti_tok_add_unmarked(struct weft_buf *out, struct weft_str text) {
+    static const char mark[] = WEFTI_TOK_MARK;
     for (size_t at = 0; at < text.len;) {
         bool marked = text.len - at >= 3 && memcmp(text.data + at, mark, 3) == 0;
         weft_buf_add_char(out, marked ? ' ' : text.data[at]);

@@ -23,16 +23,16 @@ struct range {
 };
 
 struct builder {
-    struct wefti_trie *trie;
+    struct wefti_tok_trie *trie;
     struct entry *entries;
     struct range *ranges; /* by node */
     uint32_t cap;
 };
 
-void wefti_trie_fini(struct wefti_trie *trie) {
+void wefti_tok_trie_fini(struct wefti_tok_trie *trie) {
     free(trie->nodes);
     free(trie->labels);
-    *trie = (struct wefti_trie){0};
+    *trie = (struct wefti_tok_trie){0};
 }
 
 static int compare_entries(const void *a, const void *b) {
@@ -44,10 +44,10 @@ static int compare_entries(const void *a, const void *b) {
 }
 
 static weft_err grow(struct builder *build) {
-    struct wefti_trie *trie = build->trie;
+    struct wefti_tok_trie *trie = build->trie;
     if (trie->n < build->cap) return WEFT_OK;
     uint32_t cap = build->cap ? 2 * build->cap : 1024; /* at most twice PIECE_BYTES_MAX + 1 */
-    struct wefti_trie_node *nodes = realloc(trie->nodes, cap * sizeof *nodes);
+    struct wefti_tok_trie_node *nodes = realloc(trie->nodes, cap * sizeof *nodes);
     if (nodes) trie->nodes = nodes;
     uint8_t *labels = realloc(trie->labels, cap);
     if (labels) trie->labels = labels;
@@ -61,8 +61,8 @@ static weft_err grow(struct builder *build) {
 static weft_err add_node(struct builder *build, uint8_t label, uint32_t low, uint32_t high) {
     weft_err err = grow(build);
     if (err) return err;
-    struct wefti_trie *trie = build->trie;
-    trie->nodes[trie->n] = (struct wefti_trie_node){.id = WEFTI_NO_ID};
+    struct wefti_tok_trie *trie = build->trie;
+    trie->nodes[trie->n] = (struct wefti_tok_trie_node){.id = WEFTI_TOK_NO_ID};
     trie->labels[trie->n] = label;
     build->ranges[trie->n++] = (struct range){low, high};
     return WEFT_OK;
@@ -70,7 +70,7 @@ static weft_err add_node(struct builder *build, uint8_t label, uint32_t low, uin
 
 /* Gives `node`, which is `depth` bytes below the root, its id and its children. */
 static weft_err expand(struct builder *build, uint32_t node, uint32_t depth) {
-    struct wefti_trie *trie = build->trie;
+    struct wefti_tok_trie *trie = build->trie;
     const struct entry *entries = build->entries;
     uint32_t low = build->ranges[node].low, high = build->ranges[node].high;
     for (; low < high && entries[low].len == depth; low++)
@@ -90,7 +90,7 @@ static weft_err expand(struct builder *build, uint32_t node, uint32_t depth) {
 }
 
 static weft_err build_nodes(struct builder *build, uint32_t n_entries) {
-    struct wefti_trie *trie = build->trie;
+    struct wefti_tok_trie *trie = build->trie;
     weft_err err = add_node(build, 0, 0, n_entries);
     uint32_t depth = 0;
     for (uint32_t node = 0, level_end = 1; !err && node < trie->n; node++) {
@@ -108,8 +108,8 @@ static weft_err build_nodes(struct builder *build, uint32_t n_entries) {
     return WEFT_OK;
 }
 
-weft_err wefti_trie_build(struct wefti_trie *trie, const struct wefti_vocab *vocab,
-                          struct weft_errmsg *why) {
+weft_err wefti_tok_trie_build(struct wefti_tok_trie *trie, const struct wefti_tok_vocab *vocab,
+                              struct weft_errmsg *why) {
     struct builder build = {.trie = trie};
     uint32_t n = 0;
     size_t n_bytes = 0;
@@ -117,8 +117,8 @@ weft_err wefti_trie_build(struct wefti_trie *trie, const struct wefti_vocab *voc
     build.entries = calloc(vocab->n_tokens + 1u, sizeof *build.entries);
     if (!build.entries) goto cleanup;
     for (uint32_t id = 0; id < vocab->n_tokens; id++) {
-        const struct wefti_token *token = &vocab->tokens[id];
-        bool usable = (token->flags & WEFTI_TOKEN_PIECE) && !(token->flags & WEFTI_TOKEN_SPECIAL);
+        const struct wefti_tok_entry *token = &vocab->tokens[id];
+        bool usable = (token->flags & WEFTI_TOK_PIECE) && !(token->flags & WEFTI_TOK_SPECIAL);
         if (!usable || token->piece_len == 0) continue;
         build.entries[n++] =
             (struct entry){vocab->arena.data + token->piece_at, token->piece_len, id};
@@ -138,9 +138,9 @@ cleanup:
     return err;
 }
 
-uint32_t wefti_trie_step(const struct wefti_trie *trie, uint32_t node, uint8_t byte) {
+uint32_t wefti_tok_trie_step(const struct wefti_tok_trie *trie, uint32_t node, uint8_t byte) {
     if (node == 0) return trie->root[byte];
-    const struct wefti_trie_node *at = &trie->nodes[node];
+    const struct wefti_tok_trie_node *at = &trie->nodes[node];
     uint32_t low = at->first, high = at->first + at->n;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
