@@ -14,7 +14,7 @@
 #include "gguf/gguf.h"
 #include "packed/packed.h"
 
-/* What lib/text reads of a folder; config.json for its eos_token_id. */
+/* What lib/tokenizer and lib/template read of a folder; config.json for its eos_token_id. */
 static const char *const front_files[] = {
     "tokenizer.json",      "tokenizer.model",    "tokenizer_config.json",  "added_tokens.json",
     "chat_template.jinja", "chat_template.json", "generation_config.json", "config.json",
