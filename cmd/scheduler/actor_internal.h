@@ -4,8 +4,8 @@
  * its own; main.c turns the wheel: take in, tick, tell, plan.
  *
  * A group is a worker with all of the model, and what is planned for it: a weft_sched with queue,
- * blocks and epoch of its own. Groups are replicas of each other. A request goes to the one with
- * the least to do and stays there; it knows nothing of the others.
+ * blocks and epoch of its own. Groups are replicas of each other; which of them gets what is
+ * decided in scheduler/groups.h.
  *
  *   group.c    one group: its worker's sessions and epochs, plans out, results in, is it alive
  *   routers.c  requests in, and to which group; answers, events and snapshots out
@@ -25,15 +25,8 @@
 #include "common/expert_rows.h"
 #include "common/link.h"
 #include "proto/proto.h"
-#include "scheduler/scheduler.h"
+#include "scheduler/groups.h"
 
-/* Heartbeats come every 250 ms. Two that are missing, and a margin for a busy machine, make the
- * worker `not advancing`; so long without progress, and it is killed. */
-#define WEFTI_ADVANCING_MS 650u
-#define WEFTI_STUCK_MS 10000u
-/* Requests wait so long for a worker that died, which is back in some milliseconds as a rule; then
- * they go to others that are there. */
-#define WEFTI_ORPHANED_MS 10000u
 #define WEFTI_SNAPSHOT_MS 250u
 #define WEFTI_EXPERTS_TELL_MS 1000u
 /* Requests that came before all groups had a worker wait so long for the others after the first:
@@ -98,16 +91,11 @@ struct wefti_router {
 };
 
 struct wefti_worker {
-    bool is_up;
-    bool said_hello; /* and got its epoch: it takes plans */
-    bool is_refused;
-    bool busy;
+    bool is_linked;
+    bool is_refused; /* another protocol version: not listened to until it comes anew */
     uint32_t pid;
     uint64_t resident_bytes;
-    uint64_t progress;
-    uint64_t up_at_ms;
-    uint64_t progress_at_ms;  /* it moved, or nothing was to do */
-    uint64_t heartbeat_at_ms; /* the last one came */
+    uint64_t linked_at_ms;
 };
 
 struct wefti_group {
@@ -115,11 +103,12 @@ struct wefti_group {
     weft_link *link;
     struct wefti_worker worker;
     weft_proto_decoder *decoder;
-    weft_sched *sched; /* NULL until its first worker said hello; then these hold: */
+    /* Within the actor's `replicas`. It is serving from the worker's hello on: it takes plans then.
+     * Its scheduler is NULL until its first worker said hello; then `limits` hold. */
+    struct weft_sched_group *replica;
     struct weft_sched_options limits;
     uint64_t epoch;
-    bool had_work;       /* after the last result: the worker's idling since then counts */
-    uint64_t lost_at_ms; /* the last worker went; or when it began */
+    bool had_work; /* after the last result: the worker's idling since then counts */
 };
 
 struct wefti_actor {
@@ -141,6 +130,7 @@ struct wefti_actor {
 
     uint32_t n_groups;
     struct wefti_group groups[WEFT_WORKERS_MAX];
+    struct weft_sched_groups replicas; /* the same groups, as far as decisions need them */
     bool has_model; /* a worker said hello; then `model` holds, of the shortest length of all */
     struct weft_model_info model;
     uint64_t has_model_at_ms;
@@ -156,7 +146,6 @@ struct wefti_actor {
     uint64_t iter_tokens_sum, iter_tokens_count;
     uint64_t iter_tokens[WEFT_ITER_BUCKETS];
     uint32_t n_worker_losses;
-    uint64_t n_passed_on; /* refused by a group, and then asked of another */
 
     /* Told behind snapshots, which name the model. */
     struct weft_expert_rows experts;
@@ -173,25 +162,19 @@ void wefti_groups_fini(struct wefti_actor *actor); /* accepts groups whose init 
 
 /* Takes in what the worker sent; results become events and go out at once. */
 void wefti_group_drain(struct wefti_actor *actor, struct wefti_group *group);
-/* Whether its requests wait for a worker that has been away for too long. */
-bool wefti_group_is_orphaned(const struct wefti_group *group, uint64_t now_ms);
 /* Sends plans while there are some to make. */
 void wefti_group_plan(struct wefti_actor *actor, struct wefti_group *group);
 /* Retries, and kills a worker that is stuck. `paused`: this process itself did not run for a while,
  * so that silence says nothing about the worker. */
 void wefti_group_tick(struct wefti_group *group, uint64_t now_ms, bool paused);
-bool wefti_group_serving(const struct wefti_group *group);
-bool wefti_group_idle(const struct wefti_group *group); /* nothing is asked of it */
-bool wefti_group_advancing(const struct wefti_group *group, uint64_t now_ms);
+/* Moves what waits for workers that are away to groups whose worker is there. */
+void wefti_groups_move(struct wefti_actor *actor, uint64_t now_us);
 
 /* --------------------------------------------------------------------------------- routers --- */
 
 /* Takes in messages; true if there may be more: it stops now and then so that the worker never
  * waits for a flood of requests. */
 bool wefti_routers_drain(struct wefti_actor *actor);
-/* Has routers submit again what waits for a worker that is away too long, so that it goes to one
- * that is there. */
-void wefti_routers_rehome(struct wefti_actor *actor, uint64_t now_ms);
 /* Lets the requests go that waited for the workers, once all are here or the time is over. */
 void wefti_routers_gather(struct wefti_actor *actor, uint64_t now_ms);
 /* Sends a group's events, one message per router. */

@@ -57,10 +57,12 @@ static weft_err make_sched(struct wefti_actor *a, struct wefti_group *g,
         .max_queue = (a->config.max_queue + a->n_groups - 1) / a->n_groups,
         .step_target_us = a->config.step_target_ms * 1000u,
     };
-    weft_err err = weft_sched_new(&g->limits, &g->sched, why);
+    weft_sched *sched = NULL;
+    weft_err err = weft_sched_new(&g->limits, &sched, why);
     if (err) return err;
-    weft_sched_new_epoch(g->sched, weft_now_us(), g->epoch);
-    if (a->draining) weft_sched_drain(g->sched);
+    g->replica->sched = sched;
+    weft_sched_new_epoch(sched, weft_now_us(), g->epoch);
+    if (a->draining) weft_sched_drain(sched);
     if (!a->has_model) {
         a->model = *model;
         a->has_model_at_ms = weft_now_ms();
@@ -94,7 +96,7 @@ static weft_err fit_model(struct wefti_actor *a, struct wefti_group *g,
         a->exit_status = weft_actor_fail(&a->config, why->text);
         return err;
     }
-    if (!g->sched) {
+    if (!g->replica->sched) {
         weft_err err = make_sched(a, g, model, why);
         if (err) a->exit_status = weft_actor_fail(&a->config, why->text);
         return err;
@@ -114,7 +116,8 @@ static weft_err fit_model(struct wefti_actor *a, struct wefti_group *g,
 static weft_err take_hello(struct wefti_actor *a, struct wefti_group *g,
                            const struct weft_msg_worker_hello *hello, struct weft_errmsg *why) {
     struct wefti_worker *w = &g->worker;
-    if (w->said_hello) return weft_err_set(why, WEFT_E_PROTO, "a second hello in one session");
+    if (g->replica->is_serving)
+        return weft_err_set(why, WEFT_E_PROTO, "a second hello in one session");
     if (hello->version != WEFT_PROTO_VERSION) {
         w->is_refused = true; /* it would say the same again; one of the two gets replaced */
         weft_error("a worker speaks protocol version %u, this scheduler %u: it gets no work",
@@ -123,12 +126,8 @@ static weft_err take_hello(struct wefti_actor *a, struct wefti_group *g,
     }
     weft_err err = fit_model(a, g, &hello->model, why);
     if (err) return err;
-    uint64_t now_ms = weft_now_ms();
-    w->said_hello = true;
     w->pid = hello->pid;
-    w->busy = false;
-    w->progress = 0;
-    w->progress_at_ms = w->heartbeat_at_ms = now_ms;
+    weft_sched_group_came(g->replica, weft_now_ms());
     struct weft_msg msg = {.type = WEFT_MSG_SCHED_HELLO};
     msg.sched_hello = (struct weft_msg_sched_hello){
         .version = WEFT_PROTO_VERSION,
@@ -146,7 +145,7 @@ static weft_err take_hello(struct wefti_actor *a, struct wefti_group *g,
 /* Nothing else makes events when an epoch begins. */
 static void tell_given_up(struct wefti_actor *a, struct wefti_group *g) {
     size_t n = 0;
-    (void)weft_sched_events(g->sched, &n);
+    (void)weft_sched_events(g->replica->sched, &n);
     if (n == 0) return;
     weft_error("%zu sequences are given up: %d workers in a row were lost over a request of theirs",
                n, WEFT_SEQ_LOSSES_MAX);
@@ -154,16 +153,16 @@ static void tell_given_up(struct wefti_actor *a, struct wefti_group *g) {
 }
 
 static void end_session(struct wefti_actor *a, struct wefti_group *g) {
-    if (g->worker.said_hello) {
+    if (g->replica->is_serving) {
         a->n_worker_losses++;
         weft_warn("lost the worker (pid %u)", g->worker.pid);
     }
-    if (g->worker.said_hello) g->lost_at_ms = weft_now_ms();
+    weft_sched_group_went(g->replica, weft_now_ms());
     g->worker = (struct wefti_worker){0};
     g->epoch = ++a->epoch;
     g->had_work = false; /* the next worker's clock starts anew */
-    if (!g->sched) return;
-    weft_sched_new_epoch(g->sched, weft_now_us(), g->epoch);
+    if (!g->replica->sched) return;
+    weft_sched_new_epoch(g->replica->sched, weft_now_us(), g->epoch);
     tell_given_up(a, g);
 }
 
@@ -182,15 +181,15 @@ static void count_result(struct wefti_actor *a, struct wefti_group *g,
     a->worker_busy_us += result->busy_us;
     /* Time without any request is not the idling that the metric is after. */
     if (g->had_work) a->worker_idle_us += result->idle_us;
-    g->had_work = !weft_sched_idle(g->sched);
+    g->had_work = !weft_sched_idle(g->replica->sched);
 }
 
 static weft_err take_result(struct wefti_actor *a, struct wefti_group *g,
                             const struct weft_step_result *result, struct weft_errmsg *why) {
     if (result->epoch != g->epoch) return WEFT_OK; /* on its way while an epoch ended */
-    weft_err err = weft_sched_result(g->sched, weft_now_us(), result, why);
+    weft_err err = weft_sched_result(g->replica->sched, weft_now_us(), result, why);
     if (err) return err;
-    g->worker.progress_at_ms = weft_now_ms();
+    weft_sched_group_progress(g->replica, weft_now_ms());
     /* The worker first: it has one plan left, and the shorter its step, the sooner it waits. */
     wefti_group_plan(a, g);
     wefti_routers_tell(a, g); /* events point into the result: before the next message */
@@ -198,13 +197,9 @@ static weft_err take_result(struct wefti_actor *a, struct wefti_group *g,
     return WEFT_OK;
 }
 
-static void take_heartbeat(struct wefti_worker *w, const struct weft_msg_heartbeat *beat) {
-    uint64_t now_ms = weft_now_ms();
-    if (!beat->busy || beat->progress != w->progress) w->progress_at_ms = now_ms;
-    w->heartbeat_at_ms = now_ms;
-    w->progress = beat->progress;
-    w->busy = beat->busy;
-    w->resident_bytes = beat->resident_bytes;
+static void take_heartbeat(struct wefti_group *g, const struct weft_msg_heartbeat *beat) {
+    weft_sched_group_heartbeat(g->replica, weft_now_ms(), beat->progress, beat->busy);
+    g->worker.resident_bytes = beat->resident_bytes;
 }
 
 static weft_err take_experts(struct wefti_actor *a, const struct weft_msg_experts *told,
@@ -224,13 +219,13 @@ static weft_err take_message(struct wefti_actor *a, struct wefti_group *g,
     weft_err err = weft_proto_decode(g->decoder, event->bytes, event->len, &msg, why);
     if (err) return err;
     if (msg.type == WEFT_MSG_WORKER_HELLO) return take_hello(a, g, &msg.worker_hello, why);
-    if (!g->worker.said_hello) {
+    if (!g->replica->is_serving) {
         return weft_err_set(why, WEFT_E_PROTO, "a %s before the hello",
                             weft_proto_type_name(msg.type));
     }
     if (msg.type == WEFT_MSG_RESULT) return take_result(a, g, &msg.result, why);
     if (msg.type == WEFT_MSG_HEARTBEAT) {
-        take_heartbeat(&g->worker, &msg.heartbeat);
+        take_heartbeat(g, &msg.heartbeat);
         return WEFT_OK;
     }
     if (msg.type == WEFT_MSG_EXPERTS) return take_experts(a, &msg.experts, why);
@@ -243,7 +238,7 @@ void wefti_group_drain(struct wefti_actor *a, struct wefti_group *g) {
         struct weft_errmsg why = {""};
         switch (event.kind) {
         case WEFT_LINK_UP:
-            g->worker = (struct wefti_worker){.is_up = true, .up_at_ms = weft_now_ms()};
+            g->worker = (struct wefti_worker){.is_linked = true, .linked_at_ms = weft_now_ms()};
             break;
         case WEFT_LINK_DOWN:
             end_session(a, g);
@@ -259,38 +254,15 @@ void wefti_group_drain(struct wefti_actor *a, struct wefti_group *g) {
 }
 
 void wefti_group_plan(struct wefti_actor *a, struct wefti_group *g) {
-    if (!g->worker.said_hello) return;
+    if (!g->replica->is_serving) return;
     const struct weft_step_plan *plan = NULL;
-    while (weft_sched_plan(g->sched, weft_now_us(), &plan)) {
+    while (weft_sched_plan(g->replica->sched, weft_now_us(), &plan)) {
         struct weft_msg msg = {.type = WEFT_MSG_PLAN, .plan = *plan};
         if (!send_to_worker(a, g, &msg)) break;
     }
 }
 
 /* ------------------------------------------------------------------------------ is it alive --- */
-
-bool wefti_group_serving(const struct wefti_group *g) {
-    return g->worker.said_hello;
-}
-
-bool wefti_group_is_orphaned(const struct wefti_group *g, uint64_t now_ms) {
-    return !g->worker.said_hello && !wefti_group_idle(g) &&
-           now_ms - g->lost_at_ms >= WEFTI_ORPHANED_MS;
-}
-
-bool wefti_group_idle(const struct wefti_group *g) {
-    return !g->sched || weft_sched_idle(g->sched);
-}
-
-/* With nothing to do heartbeats are all there is: a worker that stopped in between must not be
- * found out by the next request. */
-bool wefti_group_advancing(const struct wefti_group *g, uint64_t now_ms) {
-    const struct wefti_worker *w = &g->worker;
-    bool idle = wefti_group_idle(g);
-    if (!w->said_hello) return idle;
-    if (now_ms - w->heartbeat_at_ms > WEFTI_ADVANCING_MS) return false;
-    return idle || !w->busy || now_ms - w->progress_at_ms <= WEFTI_ADVANCING_MS;
-}
 
 static bool has_prefix(const char *text, const char *prefix) {
     return strncmp(text, prefix, strlen(prefix)) == 0;
@@ -334,35 +306,38 @@ static bool kill_worker(const struct wefti_group *g) {
     return killed;
 }
 
+static void start_over(struct wefti_group *g, const char *symptom) {
+    weft_error("the worker (pid %u) %s for %u s and is not ours to kill: starting over with it",
+               g->worker.pid, symptom, WEFT_SCHED_STUCK_MS / 1000u);
+    weft_link_reset(g->link, 0);
+}
+
 static void check_worker(struct wefti_group *g, uint64_t now_ms) {
     struct wefti_worker *w = &g->worker;
-    if (!w->is_up || w->is_refused) return;
-    if (!w->said_hello) {
-        if (now_ms - w->up_at_ms <= WEFTI_STUCK_MS) return;
+    if (!w->is_linked || w->is_refused) return;
+    if (!g->replica->is_serving) {
+        if (now_ms - w->linked_at_ms <= WEFT_SCHED_STUCK_MS) return;
         weft_error("a worker is linked and says no hello: starting over with it");
-        w->up_at_ms = now_ms;
+        w->linked_at_ms = now_ms;
         weft_link_reset(g->link, 0);
         return;
     }
-    bool is_silent = now_ms - w->heartbeat_at_ms > WEFTI_STUCK_MS;
-    bool is_stuck = w->busy && now_ms - w->progress_at_ms > WEFTI_STUCK_MS;
-    if (!is_silent && !is_stuck) return;
-    const char *symptom = is_silent ? "sent no heartbeat" : "made no progress";
-    w->heartbeat_at_ms = w->progress_at_ms = now_ms; /* one attempt per period */
+    const char *symptom = weft_sched_group_symptom(g->replica, now_ms);
+    if (!symptom) return;
+    weft_sched_group_excuse(g->replica, now_ms); /* one attempt per period */
     if (kill_worker(g)) {
         weft_error("the worker (pid %u) %s for %u s: killed", w->pid, symptom,
-                   WEFTI_STUCK_MS / 1000u);
+                   WEFT_SCHED_STUCK_MS / 1000u);
     } else {
-        weft_error("the worker (pid %u) %s for %u s and is not ours to kill: starting over with it",
-                   w->pid, symptom, WEFTI_STUCK_MS / 1000u);
-        weft_link_reset(g->link, 0);
+        start_over(g, symptom);
     }
 }
 
 void wefti_group_tick(struct wefti_group *g, uint64_t now_ms, bool paused) {
     weft_link_tick(g->link, now_ms);
     if (paused) {
-        g->worker.up_at_ms = g->worker.heartbeat_at_ms = g->worker.progress_at_ms = now_ms;
+        g->worker.linked_at_ms = now_ms;
+        weft_sched_group_excuse(g->replica, now_ms);
     } else {
         check_worker(g, now_ms);
     }
@@ -372,7 +347,9 @@ void wefti_group_tick(struct wefti_group *g, uint64_t now_ms, bool paused) {
 
 static weft_err group_init(struct wefti_actor *a, const char *url, size_t url_len,
                            struct weft_errmsg *why) {
-    struct wefti_group *g = &a->groups[a->n_groups++];
+    struct wefti_group *g = &a->groups[a->n_groups];
+    g->replica = &a->replicas.groups[a->n_groups];
+    a->replicas.n = ++a->n_groups;
     g->epoch = ++a->epoch;
     g->url = strndup(url, url_len);
     if (!g->url || weft_proto_decoder_new(&g->decoder))
@@ -393,11 +370,18 @@ weft_err wefti_groups_init(struct wefti_actor *a, const char *urls, struct weft_
     }
 }
 
+void wefti_groups_move(struct wefti_actor *a, uint64_t now_us) {
+    uint32_t n = weft_sched_groups_move(&a->replicas, now_us);
+    if (n > 0)
+        weft_warn("a worker has been away for %u s: %u of its requests go to others",
+                  WEFT_SCHED_AWAY_MS / 1000u, n);
+}
+
 void wefti_groups_fini(struct wefti_actor *a) {
     for (uint32_t i = 0; i < a->n_groups; i++) {
         struct wefti_group *g = &a->groups[i];
         weft_link_free(g->link);
-        weft_sched_free(g->sched);
+        weft_sched_free(g->replica->sched);
         weft_proto_decoder_free(g->decoder);
         free(g->url);
     }

@@ -69,7 +69,8 @@ static void take_signals(struct wefti_actor *a, int signal_fd) {
             weft_info("draining: no new requests");
             a->draining = true;
             for (uint32_t i = 0; i < a->n_groups; i++) {
-                if (a->groups[i].sched) weft_sched_drain(a->groups[i].sched);
+                weft_sched *sched = a->groups[i].replica->sched;
+                if (sched) weft_sched_drain(sched);
             }
         }
     }
@@ -91,8 +92,8 @@ static bool turn(struct wefti_actor *a, const struct pollfd *group_fds, bool fro
     wefti_routers_gather(a, weft_now_ms());
     for (uint32_t i = 0; i < a->n_groups; i++) {
         struct wefti_group *group = &a->groups[i];
-        if (!group->sched) continue;
-        weft_sched_tick(group->sched, weft_now_us());
+        if (!group->replica->sched) continue;
+        weft_sched_tick(group->replica->sched, weft_now_us());
         wefti_routers_tell(a, group);
         wefti_group_plan(a, group);
     }
@@ -103,7 +104,7 @@ static bool turn(struct wefti_actor *a, const struct pollfd *group_fds, bool fro
     weft_link_tick(a->hub, now_ms);
     for (uint32_t i = 0; i < a->n_groups; i++)
         wefti_group_tick(&a->groups[i], now_ms, paused);
-    wefti_routers_rehome(a, now_ms);
+    wefti_groups_move(a, weft_now_us());
     wefti_routers_snapshot(a, now_ms);
     tell_supervisor(a, now_ms);
     return more;
@@ -112,7 +113,7 @@ static bool turn(struct wefti_actor *a, const struct pollfd *group_fds, bool fro
 static struct timespec poll_time(const struct wefti_actor *a) {
     uint64_t tick_ms = TICK_IDLE_MS;
     for (uint32_t i = 0; i < a->n_groups; i++) {
-        if (!wefti_group_idle(&a->groups[i])) tick_ms = TICK_MS;
+        if (!weft_sched_group_idle(a->groups[i].replica)) tick_ms = TICK_MS;
     }
     uint64_t since = weft_now_ms() - a->snapshot_at_ms;
     uint64_t left = since < WEFTI_SNAPSHOT_MS ? WEFTI_SNAPSHOT_MS - since : 0;

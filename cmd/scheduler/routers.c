@@ -78,69 +78,6 @@ static void reject(struct wefti_actor *a, uint32_t peer, uint64_t request_id, ui
     send_to_router(a, peer, &msg);
 }
 
-/* What counts of a group's work for the next request: as vLLM weighs its replicas, one that waits
- * like four that run. */
-static uint64_t load_of(const struct wefti_group *g) {
-    struct weft_sched_stats stats;
-    weft_sched_stats(g->sched, &stats);
-    return 4ull * stats.n_waiting_seqs + stats.n_running_seqs;
-}
-
-struct place {
-    struct wefti_group *group;
-    bool serves;
-    uint64_t load;
-};
-
-static bool is_better(const struct place *a, const struct place *b) {
-    return a->serves == b->serves ? a->load < b->load : a->serves;
-}
-
-/* The groups that may take a request, the best first: those whose worker is there and gets on, the
- * one with the least to do first. Where an earlier attempt is, it is that group alone. */
-static uint32_t rank_groups(struct wefti_actor *a, uint32_t peer, uint64_t request_id,
-                            struct place places[WEFT_WORKERS_MAX]) {
-    uint32_t n = 0;
-    uint64_t now_ms = weft_now_ms();
-    for (uint32_t i = 0; i < a->n_groups; i++) {
-        struct wefti_group *g = &a->groups[i];
-        if (!g->sched) continue;
-        struct place place = {.group = g};
-        if (weft_sched_has(g->sched, peer, request_id)) {
-            places[0] = place;
-            return 1;
-        }
-        place.serves = wefti_group_serving(g) && wefti_group_advancing(g, now_ms);
-        place.load = load_of(g);
-        uint32_t at = n++;
-        for (; at > 0 && is_better(&place, &places[at - 1]); at--)
-            places[at] = places[at - 1];
-        places[at] = place;
-    }
-    WEFT_ASSERT(n > 0); /* gathered: there is a model */
-    return n;
-}
-
-/* Another group may have more room: a longer model length, a shorter queue. */
-static bool may_fit_elsewhere(enum weft_sched_reject no) {
-    return no == WEFT_SCHED_REJECT_TOO_LONG || no == WEFT_SCHED_REJECT_QUEUE_FULL;
-}
-
-static enum weft_sched_reject submit_to_some(struct wefti_actor *a,
-                                             const struct weft_sched_submit *s,
-                                             uint32_t *retry_after_ms_out,
-                                             struct weft_errmsg *why) {
-    struct place places[WEFT_WORKERS_MAX];
-    uint32_t n = rank_groups(a, s->key.router, s->key.request_id, places);
-    enum weft_sched_reject no = WEFT_SCHED_REJECT_NONE;
-    for (uint32_t i = 0; i < n; i++) {
-        no = weft_sched_submit(places[i].group->sched, weft_now_us(), s, retry_after_ms_out, why);
-        if (!may_fit_elsewhere(no)) break;
-        a->n_passed_on += i + 1 < n;
-    }
-    return no;
-}
-
 /* `waited_us`: since it came here. */
 static void submit(struct wefti_actor *a, uint32_t peer, const struct weft_msg_submit *m,
                    uint64_t waited_us) {
@@ -169,7 +106,8 @@ static void submit(struct wefti_actor *a, uint32_t peer, const struct weft_msg_s
     };
     struct weft_errmsg why = {""};
     uint32_t retry_after_ms = 0;
-    enum weft_sched_reject no = submit_to_some(a, &s, &retry_after_ms, &why);
+    enum weft_sched_reject no =
+        weft_sched_groups_submit(&a->replicas, weft_now_us(), &s, &retry_after_ms, &why);
     if (no != WEFT_SCHED_REJECT_NONE) {
         reject(a, peer, m->request_id, m->attempt, (enum weft_reject)no, retry_after_ms, why.text);
         return;
@@ -183,8 +121,8 @@ static void cancel(struct wefti_actor *a, uint32_t peer, const struct weft_msg_c
     struct weft_sched_key key = {
         .router = peer, .attempt = m->attempt, .request_id = m->request_id};
     for (uint32_t i = 0; i < a->n_groups; i++) {
-        if (a->groups[i].sched)
-            weft_sched_cancel(a->groups[i].sched, weft_now_us(), &key, m->choice);
+        weft_sched *sched = a->groups[i].replica->sched;
+        if (sched) weft_sched_cancel(sched, weft_now_us(), &key, m->choice);
     }
 }
 
@@ -219,26 +157,9 @@ static void keep_cancel(struct wefti_actor *a, const struct weft_link_event *eve
     if (err) weft_warn("router %u: a cancel is lost: %s", event->peer, weft_err_text(err));
 }
 
-/* A session's end drops all that its router asked for, of every group; the router submits it again
- * with what it has so far. That is more than needs to move, but it is a way that is walked anyway,
- * and the occasion is rare. */
-void wefti_routers_rehome(struct wefti_actor *a, uint64_t now_ms) {
-    bool any_serves = false, any_orphaned = false;
-    for (uint32_t i = 0; i < a->n_groups; i++) {
-        any_serves = any_serves || wefti_group_serving(&a->groups[i]);
-        any_orphaned = any_orphaned || wefti_group_is_orphaned(&a->groups[i], now_ms);
-    }
-    if (!any_serves || !any_orphaned) return;
-    weft_warn("a worker has been away for %u s: its requests go to others",
-              WEFTI_ORPHANED_MS / 1000u);
-    for (uint32_t peer = 0; peer < WEFT_LINK_PEERS_MAX; peer++) {
-        if (a->routers[peer].is_up) weft_link_reset(a->hub, peer);
-    }
-}
-
 static bool all_serve(const struct wefti_actor *a) {
     for (uint32_t i = 0; i < a->n_groups; i++) {
-        if (!wefti_group_serving(&a->groups[i])) return false;
+        if (!a->groups[i].replica->is_serving) return false;
     }
     return true;
 }
@@ -266,11 +187,11 @@ void wefti_routers_gather(struct wefti_actor *a, uint64_t now_ms) {
 /* -------------------------------------------------------------------------------- sessions --- */
 
 static void add_group(const struct wefti_group *g, struct weft_msg_snapshot *snap) {
-    snap->n_workers_serving += wefti_group_serving(g);
+    snap->n_workers_serving += g->replica->is_serving;
     snap->worker_resident_bytes += g->worker.resident_bytes;
-    if (!g->sched) return;
+    if (!g->replica->sched) return;
     struct weft_sched_stats stats;
-    weft_sched_stats(g->sched, &stats);
+    weft_sched_stats(g->replica->sched, &stats);
     snap->n_waiting += stats.n_waiting;
     snap->n_running += stats.n_running;
     snap->n_blocks += stats.n_blocks;
@@ -307,7 +228,7 @@ static void fill_snapshot(struct wefti_actor *a, struct weft_msg_snapshot *snap)
     memcpy(snap->iter_tokens, a->iter_tokens, sizeof snap->iter_tokens);
     for (uint32_t i = 0; i < a->n_groups; i++)
         add_group(&a->groups[i], snap);
-    snap->n_rejected -= a->n_passed_on;
+    snap->n_rejected -= a->replicas.n_passed_on;
 }
 
 static void send_experts(struct wefti_actor *a, uint32_t peer) {
@@ -344,7 +265,8 @@ static void end_session(struct wefti_actor *a, uint32_t peer) {
     a->routers[peer] = (struct wefti_router){0};
     wefti_pending_drop(&a->pending, peer, true, 0);
     for (uint32_t i = 0; i < a->n_groups; i++) {
-        if (a->groups[i].sched) weft_sched_router_lost(a->groups[i].sched, weft_now_us(), peer);
+        weft_sched *sched = a->groups[i].replica->sched;
+        if (sched) weft_sched_router_lost(sched, weft_now_us(), peer);
     }
 }
 
@@ -475,7 +397,7 @@ static bool may_wait(const struct wefti_actor *a, const struct wefti_group *g, u
     for (size_t i = 0; i < n; i++) {
         if (events[i].key.router == peer && is_urgent(&events[i])) return false;
     }
-    weft_sched_stats(g->sched, &stats);
+    weft_sched_stats(g->replica->sched, &stats);
     return stats.n_plans_out > 0;
 }
 
@@ -505,7 +427,7 @@ void wefti_routers_flush(struct wefti_actor *a, uint64_t now_us) {
 
 void wefti_routers_tell(struct wefti_actor *a, struct wefti_group *g) {
     size_t n = 0;
-    const struct weft_sched_event *events = weft_sched_events(g->sched, &n);
+    const struct weft_sched_event *events = weft_sched_events(g->replica->sched, &n);
     if (n == 0) return;
     bool is_told[WEFT_LINK_PEERS_MAX] = {false};
     uint64_t now_us = weft_now_us();
@@ -519,19 +441,12 @@ void wefti_routers_tell(struct wefti_actor *a, struct wefti_group *g) {
         tell_router(a, peer, events, i, n);
         if (!hold) let_go(a, peer);
     }
-    weft_sched_events_clear(g->sched);
+    weft_sched_events_clear(g->replica->sched);
 }
 
 void wefti_routers_snapshot(struct wefti_actor *a, uint64_t now_ms) {
-    bool serving = false, can_advance = false, is_stuck = false;
-    for (uint32_t i = 0; i < a->n_groups; i++) {
-        const struct wefti_group *g = &a->groups[i];
-        bool advances = wefti_group_advancing(g, now_ms);
-        serving = serving || wefti_group_serving(g);
-        can_advance = can_advance || advances;
-        is_stuck = is_stuck || (!advances && !wefti_group_idle(g));
-    }
-    bool advancing = can_advance && !is_stuck;
+    bool serving = weft_sched_groups_serve(&a->replicas);
+    bool advancing = weft_sched_groups_advance(&a->replicas, now_ms);
     bool is_news = serving != a->told_serving || advancing != a->told_advancing ||
                    a->draining != a->told_draining;
     if (!is_news && now_ms - a->snapshot_at_ms < WEFTI_SNAPSHOT_MS) return;

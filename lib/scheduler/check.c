@@ -90,7 +90,7 @@ void weft_sched_check(const weft_sched *sched) {
     check_requests(sched);
     wefti_heap_check(&sched->waiting);
     wefti_heap_check(&sched->deadlines);
-    uint64_t n_left =
-        sched->n_finished + sched->n_cancelled + sched->n_timed_out + sched->n_given_up;
+    uint64_t n_left = sched->n_finished + sched->n_cancelled + sched->n_timed_out +
+                      sched->n_given_up + sched->n_moved;
     WEFT_ASSERT(sched->n_accepted == n_left + sched->index.n);
 }

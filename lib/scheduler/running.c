@@ -95,6 +95,15 @@ void wefti_request_enqueue(weft_sched *sched, struct request *req) {
     queue(sched, req);
 }
 
+void wefti_request_dequeue(weft_sched *sched, struct request *req) {
+    WEFT_ASSERT(req->n_running == 0 && req->n_waiting > 0 && !req->parked);
+    wefti_heap_remove(&sched->waiting, req);
+    wefti_heap_remove(&sched->deadlines, req);
+    wefti_index_remove(&sched->index, req);
+    sched->n_requests_waiting--;
+    sched->n_seqs_waiting -= req->n_waiting;
+}
+
 /* ----------------------------------------------------------------------------- transitions --- */
 
 void wefti_seq_start(weft_sched *sched, struct seq *seq) {

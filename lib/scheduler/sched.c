@@ -205,6 +205,7 @@ void weft_sched_stats(const weft_sched *sched, struct weft_sched_stats *stats_ou
         .n_rejected = sched->n_rejected,
         .n_timed_out = sched->n_timed_out,
         .n_given_up = sched->n_given_up,
+        .n_moved = sched->n_moved,
     };
 }
 

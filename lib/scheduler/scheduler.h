@@ -163,6 +163,7 @@ struct weft_sched_stats {
     uint64_t n_prompt_tokens, n_output_tokens; /* computed for the first time; sampled */
     uint64_t n_recomputed_tokens;
     uint64_t n_accepted, n_finished, n_cancelled, n_rejected, n_timed_out, n_given_up;
+    uint64_t n_moved; /* to another scheduler, which has accepted them; see groups.h */
 };
 
 void weft_sched_stats(const weft_sched *sched, struct weft_sched_stats *stats_out);

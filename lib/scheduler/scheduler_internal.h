@@ -200,7 +200,7 @@ struct weft_sched {
     uint64_t departure_interval_us; /* between requests that leave, smoothed */
     uint64_t last_departure_us;
     uint64_t n_preemptions, n_steps, n_prompt_tokens, n_output_tokens, n_recomputed_tokens;
-    uint64_t n_accepted, n_finished, n_cancelled, n_rejected, n_timed_out, n_given_up;
+    uint64_t n_accepted, n_finished, n_cancelled, n_rejected, n_timed_out, n_given_up, n_moved;
 };
 
 static inline uint32_t wefti_blocks_for(const weft_sched *sched, uint32_t n_tokens) {
@@ -244,6 +244,8 @@ void wefti_seq_preempt(weft_sched *sched, struct seq *seq); /* RUNNING -> WAITIN
 /* -> DONE. ended: the worker said so. When it is the last one, the request is gone as well. */
 void wefti_seq_leave(weft_sched *sched, struct seq *seq, bool ended);
 void wefti_request_enqueue(weft_sched *sched, struct request *req); /* takes a new one in */
+void wefti_request_dequeue(weft_sched *sched,
+                           struct request *req); /* the reverse: all of it waits */
 void wefti_request_unpark(weft_sched *sched, struct request *req);
 void wefti_request_park(weft_sched *sched, struct request *req);
 void wefti_bury(weft_sched *sched); /* frees the graveyard */
@@ -275,6 +277,14 @@ void wefti_start(weft_sched *sched, uint64_t now_us, struct seq *seq);
 WEFT_MUST_CHECK weft_err wefti_events_reserve(weft_sched *sched, size_t n_more);
 void wefti_event_push(weft_sched *sched, const struct seq *seq, const struct weft_step_out *out,
                       enum weft_sched_end end);
+
+/* Room for one more request in all tables. False: too many, or no memory. */
+bool wefti_request_reserve(weft_sched *sched);
+/* Whether lengths and blocks of another scheduler of the same model hold it. */
+bool wefti_request_fits(const weft_sched *sched, const struct request *req);
+/* Hands over a request of which nothing runs or is out. False: it does not fit, or there is no
+ * memory; nothing was done. */
+bool wefti_request_move(weft_sched *from, struct request *req, weft_sched *to, uint64_t now_us);
 
 /* Ends the whole request without a word to anybody. */
 void wefti_request_drop(weft_sched *sched, struct request *req);

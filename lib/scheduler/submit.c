@@ -33,10 +33,9 @@ static weft_err check_shape(const weft_sched *sched, const struct weft_sched_sub
     return weft_sampling_check(&submit->sampling, sched->options.n_vocab, why);
 }
 
-static weft_err check_fits(const weft_sched *sched, const struct weft_sched_submit *submit,
+static weft_err check_fits(const weft_sched *sched, uint32_t n_prompt, uint32_t n_wanted,
                            struct weft_errmsg *why) {
     const struct weft_sched_options *options = &sched->options;
-    uint32_t n_prompt = submit->n_prompt, n_wanted = submit->sampling.max_tokens;
     uint32_t n_least = n_wanted ? 1 : 0;
     if (n_prompt > options->max_model_len - n_least)
         return weft_err_set(why, WEFT_E_TOOBIG,
@@ -90,13 +89,23 @@ static weft_err check_submit(const weft_sched *sched, const struct weft_sched_su
                             "request %" PRIu64 " is known by attempt %u already, this is %u",
                             submit->key.request_id, old->key.attempt, submit->key.attempt);
     weft_err err = check_shape(sched, submit, why);
-    if (!err) err = check_fits(sched, submit, why);
+    if (!err) err = check_fits(sched, submit->n_prompt, submit->sampling.max_tokens, why);
     if (err) return err;
     if (!tokens_in_vocabulary(submit->prompt, submit->n_prompt, sched->options.n_vocab))
         return weft_err_set(why, WEFT_E_INVAL,
                             "the prompt has a token that is outside the vocabulary of %u",
                             sched->options.n_vocab);
     return check_choices(sched, submit, why);
+}
+
+bool wefti_request_fits(const weft_sched *sched, const struct request *req) {
+    if (check_fits(sched, req->n_prompt, req->sampling.max_tokens, NULL)) return false;
+    uint32_t n_room = sched->options.max_model_len - req->n_prompt;
+    for (uint32_t i = 0; i < req->n_choices; i++) {
+        const struct seq *seq = &req->seqs[i];
+        if (seq->state != SEQ_DONE && seq->n_output > 0 && seq->n_output >= n_room) return false;
+    }
+    return true;
 }
 
 /* ----------------------------------------------------------------------------------- queue --- */
@@ -121,12 +130,15 @@ static uint32_t waiting_max(const weft_sched *sched) {
     return sched->options.max_queue + (sched->running_max - sched->n_running);
 }
 
+bool wefti_request_reserve(weft_sched *sched) {
+    uint32_t n_requests = sched->index.n + 1;
+    return n_requests <= REQUESTS_MAX && !wefti_heap_reserve(&sched->waiting, n_requests) &&
+           !wefti_heap_reserve(&sched->deadlines, n_requests);
+}
+
 static struct request *make_request(weft_sched *sched, uint64_t now_us,
                                     const struct weft_sched_submit *submit) {
-    uint32_t n_requests = sched->index.n + 1;
-    if (n_requests > REQUESTS_MAX || wefti_heap_reserve(&sched->waiting, n_requests) ||
-        wefti_heap_reserve(&sched->deadlines, n_requests))
-        return NULL;
+    if (!wefti_request_reserve(sched)) return NULL;
     struct request *req = wefti_request_new(submit);
     if (!req) return NULL;
     req->arrival_us = submit->age_us < now_us ? now_us - submit->age_us : 0;

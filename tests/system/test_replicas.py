@@ -15,6 +15,7 @@ import test_kill as kills
 from harness import Server
 
 ROUNDS = 9 if not harness.SANITIZED else 3
+AWAY_S = 11  # 10 s after a worker went, others get what waits for it
 REPLICAS = ("--workers", "2", "--layout", "replica")
 
 
@@ -140,7 +141,8 @@ def test_an_idle_worker_that_stands_still_is_passed_over():
 class Actors:
     """Router, scheduler and workers by hand, without anybody who starts them again."""
 
-    def __init__(self, *kv_memory):
+    def __init__(self, *kv_memory, scheduler=()):
+        self.scheduler_args = scheduler
         self.name = f"abstract://weft-test-{os.getpid()}-{time.monotonic_ns()}"
         self.urls = [f"{self.name}-{i}" for i in range(len(kv_memory))]
         self.kv_memory, self.procs, self.port = kv_memory, {}, None
@@ -150,7 +152,8 @@ class Actors:
             [os.path.join(harness.BIN_DIR, "weft-" + actor.split()[0]), *args], stderr=subprocess.PIPE, text=True)
 
     def start_scheduler(self):
-        self.start("scheduler", "--scheduler-url", self.name, "--worker-url", ",".join(self.urls))
+        self.start("scheduler", "--scheduler-url", self.name, "--worker-url", ",".join(self.urls),
+                   *self.scheduler_args)
 
     def start_worker(self, i):
         self.start(f"worker {i}", harness.FABLE, "--worker-url", self.urls[i], "--kv-memory", self.kv_memory[i],
@@ -176,17 +179,26 @@ class Actors:
         for actor in list(self.procs):
             self.kill(actor)
 
-    def complete(self, **body):
+    def post(self, **body):
+        """(status, body) of the reply."""
         conn = http.client.HTTPConnection("127.0.0.1", self.port, timeout=harness.LIMIT_S)
         conn.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
         reply = conn.getresponse()
-        assert reply.status == 200, reply.read()
-        return json.load(reply)["choices"][0]["text"]
+        return reply.status, reply.read()
 
-    def n_serving(self):
+    def complete(self, **body):
+        status, reply = self.post(**body)
+        assert status == 200, reply
+        return json.loads(reply)["choices"][0]["text"]
+
+    def metric(self, name, label=""):
         conn = http.client.HTTPConnection("127.0.0.1", self.port, timeout=harness.LIMIT_S)
         conn.request("GET", "/metrics")
-        return int(re.search(r'weft_workers{.*state="serving"} (\d+)', conn.getresponse().read().decode()).group(1))
+        text = conn.getresponse().read().decode()
+        return int(re.search(name + r"{.*" + label + r"} (\d+)", text).group(1))
+
+    def n_serving(self):
+        return self.metric("weft_workers", 'state="serving"')
 
 
 def test_requests_go_where_they_fit():
@@ -211,6 +223,52 @@ def test_requests_of_a_worker_that_stays_away_go_to_another():
         time.sleep(0.1)
         actors.kill("worker 1")
         assert {call.result() for call in calls} == {expected}
+        assert actors.metric("weft_resubmissions_total") == 0, "others had to start over"
+
+
+def test_a_full_queue_does_not_spill_over_to_a_worker_that_is_gone():
+    """What is too much is refused, and the streams that run go on."""
+    body = {"prompt": "It was late", "max_tokens": 900, "ignore_eos": True, "temperature": 0}
+
+    def run():
+        with Actors("32MiB", "32MiB", scheduler=("--max-num-seqs", "1", "--max-queue", "4")) as actors:
+            expected = actors.complete(**body)
+            actors.start_worker(1)
+            harness.wait_until("both workers to serve", lambda: actors.n_serving() == 2)
+            actors.kill("worker 1")
+            time.sleep(AWAY_S)
+            replies = [call.result() for call in [harness.Call(lambda: actors.post(**body)) for _ in range(12)]]
+            assert actors.metric("weft_resubmissions_total") == 0, "streams had to start over"
+            assert {status for status, _ in replies} <= {200, 429}, replies
+            assert {json.loads(reply)["choices"][0]["text"] for status, reply in replies if status == 200} == {expected}
+            if all(status == 200 for status, _ in replies):
+                raise harness.Void("the queue was never full")
+    harness.attempt(run)
+
+
+def test_nobody_starts_over_while_the_only_worker_left_is_silent():
+    body = {"prompt": "It was late", "max_tokens": 900, "ignore_eos": True, "temperature": 0}
+
+    def run():
+        with Actors("32MiB", "32MiB") as actors:
+            expected = actors.complete(**body)
+            actors.start_worker(1)
+            harness.wait_until("both workers to serve", lambda: actors.n_serving() == 2)
+            actors.kill("worker 0")
+            time.sleep(AWAY_S)
+            left = actors.procs["worker 1"]
+            os.kill(left.pid, signal.SIGSTOP)
+            calls = [harness.Call(lambda: actors.complete(**body))]
+            time.sleep(1)  # two heartbeats and more: now the scheduler knows
+            calls += [harness.Call(lambda: actors.complete(**body)) for _ in range(3)]
+            time.sleep(2)
+            n_resubmitted = actors.metric("weft_resubmissions_total")
+            os.kill(left.pid, signal.SIGCONT)
+            if left.poll() is not None:
+                raise harness.Void("it was killed meanwhile")
+            assert n_resubmitted == 0, f"{n_resubmitted} requests had to start over"
+            assert {call.result() for call in calls} == {expected}
+    harness.attempt(run)
 
 
 def test_a_queue_is_shared_out():

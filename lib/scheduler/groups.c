@@ -1,0 +1,192 @@
+/* Groups by their prospects. One rule decides on placing and on moving alike: see may_hold. */
+#include "scheduler/groups.h"
+
+#include "base/check.h"
+#include "scheduler_internal.h"
+
+/* ------------------------------------------------------------------------- what workers do --- */
+
+void weft_sched_group_came(struct weft_sched_group *g, uint64_t now_ms) {
+    g->is_serving = true;
+    g->is_busy = false;
+    g->progress = 0;
+    g->progress_at_ms = g->heartbeat_at_ms = now_ms;
+    g->moved_at_ms = 0;
+}
+
+void weft_sched_group_went(struct weft_sched_group *g, uint64_t now_ms) {
+    if (!g->is_serving) return;
+    g->is_serving = g->is_busy = false;
+    g->lost_at_ms = now_ms;
+}
+
+void weft_sched_group_heartbeat(struct weft_sched_group *g, uint64_t now_ms, uint64_t progress,
+                                bool is_busy) {
+    if (!is_busy || progress != g->progress) g->progress_at_ms = now_ms;
+    g->heartbeat_at_ms = now_ms;
+    g->progress = progress;
+    g->is_busy = is_busy;
+}
+
+void weft_sched_group_progress(struct weft_sched_group *g, uint64_t now_ms) {
+    g->progress_at_ms = now_ms;
+}
+
+void weft_sched_group_excuse(struct weft_sched_group *g, uint64_t now_ms) {
+    g->progress_at_ms = g->heartbeat_at_ms = now_ms;
+}
+
+bool weft_sched_group_idle(const struct weft_sched_group *g) {
+    return !g->sched || weft_sched_idle(g->sched);
+}
+
+/* With nothing to do heartbeats are all there is: a worker that stopped in between must not be
+ * found out by the next request. */
+bool weft_sched_group_advances(const struct weft_sched_group *g, uint64_t now_ms) {
+    bool is_idle = weft_sched_group_idle(g);
+    if (!g->is_serving) return is_idle;
+    if (now_ms - g->heartbeat_at_ms > WEFT_SCHED_ADVANCING_MS) return false;
+    return is_idle || !g->is_busy || now_ms - g->progress_at_ms <= WEFT_SCHED_ADVANCING_MS;
+}
+
+const char *weft_sched_group_symptom(const struct weft_sched_group *g, uint64_t now_ms) {
+    if (!g->is_serving) return NULL;
+    if (now_ms - g->heartbeat_at_ms > WEFT_SCHED_STUCK_MS) return "sent no heartbeat";
+    bool is_stuck = g->is_busy && now_ms - g->progress_at_ms > WEFT_SCHED_STUCK_MS;
+    return is_stuck ? "made no progress" : NULL;
+}
+
+/* ------------------------------------------------------------------------- of all together --- */
+
+bool weft_sched_groups_serve(const struct weft_sched_groups *gs) {
+    for (uint32_t i = 0; i < gs->n; i++) {
+        if (gs->groups[i].is_serving) return true;
+    }
+    return false;
+}
+
+bool weft_sched_groups_advance(const struct weft_sched_groups *gs, uint64_t now_ms) {
+    bool can_advance = false, is_stuck = false;
+    for (uint32_t i = 0; i < gs->n; i++) {
+        bool advances = weft_sched_group_advances(&gs->groups[i], now_ms);
+        can_advance = can_advance || advances;
+        is_stuck = is_stuck || (!advances && !weft_sched_group_idle(&gs->groups[i]));
+    }
+    return can_advance && !is_stuck;
+}
+
+/* --------------------------------------------------------------------------------- placing --- */
+
+/* The one rule: whose worker is gone holds nothing while another's is there. */
+static bool may_hold(const struct weft_sched_groups *gs, const struct weft_sched_group *g) {
+    return g->is_serving || !weft_sched_groups_serve(gs);
+}
+
+struct candidate {
+    struct weft_sched_group *group;
+    bool may_hold, advances;
+    uint64_t load;
+};
+
+/* What counts of a group's work for the next request: as vLLM weighs its replicas, one that waits
+ * like four that run. */
+static uint64_t load_of(const struct weft_sched_group *g) {
+    return 4ull * g->sched->n_seqs_waiting + g->sched->n_running;
+}
+
+static bool is_preferred(const struct candidate *a, const struct candidate *b) {
+    if (a->may_hold != b->may_hold) return a->may_hold;
+    if (a->advances != b->advances) return a->advances;
+    return a->load < b->load;
+}
+
+/* All groups with a scheduler, the best prospects first. */
+static uint32_t rank(struct weft_sched_groups *gs, uint64_t now_ms,
+                     struct candidate candidates[WEFT_WORKERS_MAX]) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < gs->n; i++) {
+        struct weft_sched_group *g = &gs->groups[i];
+        if (!g->sched) continue;
+        struct candidate candidate = {
+            .group = g,
+            .may_hold = may_hold(gs, g),
+            .advances = g->is_serving && weft_sched_group_advances(g, now_ms),
+            .load = load_of(g),
+        };
+        uint32_t at = n++;
+        for (; at > 0 && is_preferred(&candidate, &candidates[at - 1]); at--)
+            candidates[at] = candidates[at - 1];
+        candidates[at] = candidate;
+    }
+    return n;
+}
+
+/* Where an earlier attempt is, which the new one replaces. */
+static struct weft_sched_group *find_home(struct weft_sched_groups *gs,
+                                          const struct weft_sched_key *key) {
+    for (uint32_t i = 0; i < gs->n; i++) {
+        struct weft_sched_group *g = &gs->groups[i];
+        if (g->sched && weft_sched_has(g->sched, key->router, key->request_id)) return g;
+    }
+    return NULL;
+}
+
+/* Whether the next candidate is to be asked. What is too long for one may fit another, whose worker
+ * had more memory at its start; that is worth to wait for it. A queue that is full is not. */
+static bool is_passed_on(enum weft_sched_reject no, const struct candidate *next) {
+    if (no == WEFT_SCHED_REJECT_TOO_LONG) return true;
+    return no == WEFT_SCHED_REJECT_QUEUE_FULL && next->may_hold;
+}
+
+enum weft_sched_reject weft_sched_groups_submit(struct weft_sched_groups *gs, uint64_t now_us,
+                                                const struct weft_sched_submit *submit,
+                                                uint32_t *retry_after_ms_out,
+                                                struct weft_errmsg *why) {
+    struct weft_sched_group *home = find_home(gs, &submit->key);
+    if (home) return weft_sched_submit(home->sched, now_us, submit, retry_after_ms_out, why);
+    struct candidate candidates[WEFT_WORKERS_MAX];
+    uint32_t n = rank(gs, now_us / 1000, candidates);
+    WEFT_ASSERT(n > 0);
+    for (uint32_t i = 0;; i++) {
+        enum weft_sched_reject no =
+            weft_sched_submit(candidates[i].group->sched, now_us, submit, retry_after_ms_out, why);
+        if (i + 1 == n || !is_passed_on(no, &candidates[i + 1])) return no;
+        gs->n_passed_on++;
+    }
+}
+
+/* ---------------------------------------------------------------------------------- moving --- */
+
+static bool is_due(const struct weft_sched_groups *gs, const struct weft_sched_group *g,
+                   uint64_t now_ms) {
+    if (may_hold(gs, g) || weft_sched_group_idle(g)) return false;
+    return now_ms - g->lost_at_ms >= WEFT_SCHED_AWAY_MS &&
+           (g->moved_at_ms == 0 || now_ms - g->moved_at_ms >= WEFT_SCHED_AWAY_MS);
+}
+
+static bool move(struct weft_sched_groups *gs, uint64_t now_us, weft_sched *from,
+                 struct request *req) {
+    struct candidate candidates[WEFT_WORKERS_MAX];
+    uint32_t n = rank(gs, now_us / 1000, candidates);
+    for (uint32_t i = 0; i < n && candidates[i].may_hold; i++) {
+        if (wefti_request_move(from, req, candidates[i].group->sched, now_us)) return true;
+    }
+    return false;
+}
+
+uint32_t weft_sched_groups_move(struct weft_sched_groups *gs, uint64_t now_us) {
+    uint32_t n_moved = 0;
+    for (uint32_t i = 0; i < gs->n; i++) {
+        struct weft_sched_group *g = &gs->groups[i];
+        if (!is_due(gs, g, now_us / 1000)) continue;
+        g->moved_at_ms = now_us / 1000;
+        WEFT_ASSERT(g->sched->n_running == 0 && g->sched->n_out == 0); /* its epoch has ended */
+        for (uint32_t k = 0; k < g->sched->index.n_buckets; k++) {
+            for (struct request *req = g->sched->index.buckets[k], *next; req; req = next) {
+                next = req->next; /* moving a request changes its own links only */
+                n_moved += move(gs, now_us, g->sched, req);
+            }
+        }
+    }
+    return n_moved;
+}
