@@ -6,19 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <xxhash.h>
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "base/cpu.h"
 #include "base/log.h"
-
-enum {
-    /* From here on the cache is worth huge pages: below it they would make memory resident that a
-     * small model never touches. */
-    HUGE_CACHE_BYTES = 512 << 20,
-};
 
 /* What happens to the logits of one row. */
 struct job {
@@ -66,109 +58,6 @@ struct weft_eng {
 };
 
 /* ---------------------------------------------------------------------------------- opening --- */
-
-static weft_err check_options(const struct weft_eng_options *o, const struct weft_model_params *p,
-                              struct weft_errmsg *why) {
-    if (o->block_size < 16 || o->block_size % 16 || o->block_size > WEFT_BLOCK_SIZE_MAX)
-        return weft_err_set(why, WEFT_E_INVAL,
-                            "the block size must be a multiple of 16 up to %d, got %u",
-                            WEFT_BLOCK_SIZE_MAX, o->block_size);
-    if (o->max_seqs < 1 || o->max_seqs > WEFT_SEQS_MAX)
-        return weft_err_set(why, WEFT_E_INVAL, "between 1 and %d sequences, got %u", WEFT_SEQS_MAX,
-                            o->max_seqs);
-    if (o->max_batched_tokens < 1 || o->max_batched_tokens > WEFT_BATCHED_TOKENS_MAX)
-        return weft_err_set(why, WEFT_E_INVAL, "between 1 and %d batched tokens, got %u",
-                            WEFT_BATCHED_TOKENS_MAX, o->max_batched_tokens);
-    if (o->n_sharers < 1 || o->n_sharers > WEFT_WORKERS_MAX)
-        return weft_err_set(why, WEFT_E_INVAL, "between 1 and %d engines, got %u", WEFT_WORKERS_MAX,
-                            o->n_sharers);
-    if (o->n_threads > WEFT_THREADS_MAX)
-        return weft_err_set(why, WEFT_E_INVAL, "at most %d threads, got %u", WEFT_THREADS_MAX,
-                            o->n_threads);
-    if (o->max_model_len > p->n_context)
-        return weft_err_set(why, WEFT_E_INVAL,
-                            "a model length of %u is over the model's context of %u",
-                            o->max_model_len, p->n_context);
-    return WEFT_OK;
-}
-
-static enum weft_kv_dtype choose_kv_dtype(const struct weft_eng_options *options) {
-    switch (options->kv_dtype) {
-    case WEFT_ENG_KV_F32:
-        return WEFT_KV_F32;
-    case WEFT_ENG_KV_BF16:
-        return WEFT_KV_BF16;
-    case WEFT_ENG_KV_F16:
-        return WEFT_KV_F16;
-    case WEFT_ENG_KV_INT8:
-        return WEFT_KV_INT8;
-    case WEFT_ENG_KV_AUTO:
-        break;
-    }
-    return options->activations == WEFT_ENG_ACT_F32 ? WEFT_KV_F32 : WEFT_KV_BF16;
-}
-
-/* How many blocks, and whether one sequence of full length fits into them. */
-static weft_err size_cache(weft_eng *eng, const struct weft_eng_options *options,
-                           struct weft_errmsg *why) {
-    struct weft_eng_info *info = &eng->info;
-    uint64_t bytes_per_block = (uint64_t)eng->kv.n_planes * eng->kv.n_layers * eng->kv.block_bytes;
-    uint64_t blocks_per_seq =
-        ((uint64_t)info->max_model_len + info->block_size - 1) / info->block_size;
-    uint64_t memory = options->kv_memory_bytes;
-    if (memory == 0) {
-        uint64_t usable = blocks_per_seq * info->max_seqs * bytes_per_block;
-        uint64_t half = weft_mem_available_bytes() / 2 / options->n_sharers;
-        memory = half < usable ? half : usable;
-    }
-    uint64_t n_blocks = memory / bytes_per_block;
-    if (n_blocks > WEFT_KV_BLOCKS_MAX) n_blocks = WEFT_KV_BLOCKS_MAX;
-    if (n_blocks == 0)
-        return weft_err_set(why, WEFT_E_INVAL,
-                            "%" PRIu64 " bytes of KV memory hold no block: one takes %" PRIu64,
-                            memory, bytes_per_block);
-    if (n_blocks < blocks_per_seq) {
-        uint32_t len = (uint32_t)(n_blocks * info->block_size);
-        weft_warn("model length lowered from %u to %u tokens: %" PRIu64
-                  " bytes of KV memory hold no longer sequence",
-                  info->max_model_len, len, memory);
-        info->max_model_len = len;
-    }
-    info->n_blocks = (uint32_t)n_blocks;
-    info->kv_bytes = n_blocks * bytes_per_block;
-    return WEFT_OK;
-}
-
-static weft_err open_cache(weft_eng *eng, const struct weft_model_params *p,
-                           const struct weft_eng_options *options, struct weft_errmsg *why) {
-    struct wefti_kv_cache *kv = &eng->kv;
-    struct weft_kv_layer layer = {.dtype = eng->kv_dtype,
-                                  .block_size = eng->info.block_size,
-                                  .n_kv_heads = p->n_kv_heads,
-                                  .head_dim = p->head_dim,
-                                  .v_dim = p->kv_lora};
-    kv->n_planes = weft_kv_n_planes(&layer);
-    kv->n_layers = p->n_layers;
-    kv->block_bytes = weft_kv_block_bytes(&layer);
-    weft_err err = size_cache(eng, options, why);
-    if (err) return err;
-    kv->n_blocks = eng->info.n_blocks;
-    kv->map_bytes = (size_t)eng->info.kv_bytes;
-    kv->layers = calloc(p->n_layers, sizeof *kv->layers);
-    kv->map = kv->layers ? wefti_memory_map(kv->map_bytes) : NULL;
-    if (!kv->map)
-        return weft_err_set(why, WEFT_E_NOMEM, "no memory for %zu bytes of KV cache",
-                            kv->map_bytes);
-    if (kv->map_bytes >= HUGE_CACHE_BYTES) (void)madvise(kv->map, kv->map_bytes, MADV_HUGEPAGE);
-    size_t plane_bytes = kv->block_bytes * kv->n_blocks;
-    for (uint32_t i = 0; i < p->n_layers; i++) {
-        uint8_t *base = (uint8_t *)kv->map + i * kv->n_planes * plane_bytes;
-        layer.k = base;
-        if (kv->n_planes > 1) layer.v = base + plane_bytes;
-        kv->layers[i] = layer;
-    }
-    return WEFT_OK;
-}
 
 static void lay_out(weft_eng *eng, struct wefti_memory_layout *layout) {
     size_t n_tokens = eng->info.max_batched_tokens, n_seqs = eng->info.max_seqs;
@@ -225,13 +114,6 @@ static void set_fingerprint(weft_eng *eng) {
     (void)snprintf(eng->info.fingerprint, sizeof eng->info.fingerprint, "fp_%016" PRIx64, hash);
 }
 
-/* Threads beyond the cgroup's quota would only spend it sooner and then stand still together. */
-static uint32_t usable_cpus(uint32_t n_sharers) {
-    uint32_t quota = (weft_cpu_quota() + n_sharers - 1) / n_sharers;
-    uint32_t n_cpus = weft_min_u32(wefti_pool_n_cpus(), WEFT_THREADS_MAX);
-    return quota > 0 ? weft_min_u32(n_cpus, quota) : n_cpus;
-}
-
 static void set_info(weft_eng *eng, const struct weft_model_params *p,
                      const struct weft_eng_options *options) {
     struct weft_eng_info *info = &eng->info;
@@ -246,7 +128,8 @@ static void set_info(weft_eng *eng, const struct weft_model_params *p,
     info->max_model_len = options->max_model_len ? options->max_model_len : p->n_context;
     info->max_seqs = options->max_seqs;
     info->max_batched_tokens = options->max_batched_tokens;
-    info->n_threads = options->n_threads ? options->n_threads : usable_cpus(options->n_sharers);
+    info->n_threads =
+        options->n_threads ? options->n_threads : wefti_pool_n_usable_cpus(options->n_sharers);
 }
 
 /* Of experts those that a token takes. */
@@ -292,15 +175,15 @@ static void set_weight_info(weft_eng *eng, const struct weft_model_params *p) {
 static weft_err open_model(weft_eng *eng, const char *path, weft_model *model,
                            const struct weft_eng_options *options, struct weft_errmsg *why) {
     const struct weft_model_params *p = weft_model_params(model);
-    weft_err err = check_options(options, p, why);
+    weft_err err = wefti_options_check(options, p, why);
     if (err) return err;
-    eng->kv_dtype = choose_kv_dtype(options);
+    eng->kv_dtype = wefti_kv_cache_dtype(options);
     eng->exact = options->activations == WEFT_ENG_ACT_F32;
     eng->long_prompt = weft_model_long_prompt(model);
     set_info(eng, p, options);
     err = wefti_pool_new(eng->info.n_threads, &eng->pool, why);
     if (!err) err = wefti_weights_open(&eng->weights, path, model, options, eng->pool, why);
-    if (!err) err = open_cache(eng, p, options, why);
+    if (!err) err = wefti_kv_cache_open(&eng->kv, p, options, &eng->info, why);
     if (!err) err = wefti_slots_init(&eng->slots, &eng->info, why);
     if (!err) err = open_step_memory(eng, why);
     if (!err)
@@ -347,8 +230,7 @@ void weft_eng_free(weft_eng *eng) {
     wefti_profile_free(eng->profile);
     wefti_slots_fini(&eng->slots);
     wefti_weights_close(&eng->weights);
-    wefti_memory_unmap(eng->kv.map, eng->kv.map_bytes);
-    free(eng->kv.layers);
+    wefti_kv_cache_close(&eng->kv);
     wefti_memory_unmap(eng->map, eng->map_bytes);
     free(eng);
 }

@@ -27,61 +27,13 @@
 #include "base/minmax.h"
 #include "kernels/kernels.h"
 #include "model/model.h"
-
-/* Elements between rows of f32: every row starts on a cache line. */
-static inline size_t wefti_memory_stride(size_t n) {
-    return weft_round_up(n, 16);
-}
-
-/* As --dtype has it: "q8". */
-const char *wefti_options_dtype_name(enum weft_eng_dtype dtype);
-
-/* ------------------------------------------------------------------------------- memory map --- */
-
-/* Zeroed pages from the kernel, not from the heap; resident only where touched. NULL: none left. */
-void *wefti_memory_map(size_t bytes);
-void wefti_memory_unmap(void *base, size_t bytes); /* accepts NULL */
-
-/* Carves one mapping into 64-byte aligned pieces. With base NULL it only adds up the sizes, so the
- * same function lays memory out twice: first to measure, then to assign. */
-struct wefti_memory_layout {
-    uint8_t *base;
-    size_t used;
-};
-void *wefti_memory_reserve(struct wefti_memory_layout *layout, size_t count, size_t elem_bytes);
-
-/* ------------------------------------------------------------------------------------- pool --- */
-
-struct wefti_pool;
-typedef void wefti_pool_fn(void *ctx, uint32_t thread_idx);
-
-/* CPUs this process was given at its start. */
-uint32_t wefti_pool_n_cpus(void);
-
-/* n_threads - 1 threads; the caller of wefti_pool_run is thread 0. Pinned, one per allowed CPU,
- * where there are exactly as many threads as CPUs. */
-WEFT_MUST_CHECK weft_err wefti_pool_new(uint32_t n_threads, struct wefti_pool **pool_out,
-                                        struct weft_errmsg *why);
-void wefti_pool_free(struct wefti_pool *pool); /* accepts NULL */
-
-/* Gives the calling thread its CPUs back, if a run pinned it; the next run pins anew. So does
- * wefti_pool_free. */
-void wefti_pool_unpin_caller(struct wefti_pool *pool);
-
-/* Calls fn(ctx, 0..n_threads-1), one per thread, and returns when all have. */
-void wefti_pool_run(struct wefti_pool *pool, wefti_pool_fn *fn, void *ctx);
-
-/* Inside a run, by every thread: ends a phase. What was written before it is seen by all behind it.
- */
-void wefti_pool_barrier(struct wefti_pool *pool);
-
-/* Inside a run: 0, 1, 2, ... within a phase, each to one thread. */
-uint32_t wefti_pool_take(struct wefti_pool *pool, uint32_t thread_idx);
-
-/* The thread got on (take says so, too); the sum may be read from anywhere. */
-void wefti_pool_progress(struct wefti_pool *pool, uint32_t thread_idx);
-uint64_t wefti_pool_progress_sum(const struct wefti_pool *pool);
-uint32_t wefti_pool_n_threads(const struct wefti_pool *pool);
+#include "runtime/kv_cache.h"
+#include "runtime/memory.h"
+#include "runtime/options.h"
+#include "runtime/plan_check.h"
+#include "runtime/pool.h"
+#include "runtime/profile.h"
+#include "runtime/slots.h"
 
 /* ---------------------------------------------------------------------------------- weights --- */
 
@@ -223,128 +175,6 @@ uint32_t wefti_sampler_choose(const struct weft_kern_table *kern,
 void wefti_sampler_logprobs(const struct weft_kern_table *kern, const float *logits,
                             uint32_t n_vocab, uint32_t token, uint32_t n_top, uint32_t *top_ids,
                             float *top_logprobs, struct weft_logprobs *out);
-
-/* ------------------------------------------------------------------------------------ slots --- */
-
-struct wefti_slot {
-    bool used, gen_known; /* gen_known: `gen` is that of the last sequence here, even if !used */
-    uint32_t gen, choice;
-    uint32_t n_prompt, n_known, n_computed, n_table;
-    uint32_t n_prompt_logprobs_done;
-    enum weft_finish finish; /* != NONE: later rows are no-ops */
-    struct weft_sampling sampling;
-    uint32_t *tokens;             /* [max_model_len] */
-    uint32_t *table;              /* [table_cap] */
-    uint32_t *stop_tokens;        /* [WEFT_STOP_TOKENS_MAX], behind sampling.stop_tokens and
-                                     .masked_tokens */
-    struct weft_logit_bias *bias; /* [WEFT_LOGIT_BIAS_MAX] */
-};
-
-struct wefti_slots {
-    uint32_t n_slots, max_model_len, block_size, n_blocks, n_vocab, max_batched_tokens;
-    uint32_t table_cap;
-    struct wefti_slot *slots;
-    struct wefti_slot_shadow *shadows; /* of plan.c */
-    uint64_t shadow_stamp;
-    void *map;
-    size_t map_bytes;
-};
-
-WEFT_MUST_CHECK weft_err wefti_slots_init(struct wefti_slots *slots,
-                                          const struct weft_eng_info *info,
-                                          struct weft_errmsg *why);
-void wefti_slots_fini(struct wefti_slots *slots);
-void wefti_slots_clear(struct wefti_slots *slots);
-
-/* Of checked arguments; cannot fail. */
-void wefti_slot_start(struct wefti_slots *slots, const struct weft_step_start *start);
-void wefti_slot_grant(struct wefti_slots *slots, const struct weft_step_grant *grant);
-void wefti_slot_release(struct wefti_slots *slots, const struct weft_step_release *release);
-
-/* Appends a sampled token and decides whether it was the last. */
-void wefti_slot_append(struct wefti_slots *slots, struct wefti_slot *slot, uint32_t token);
-
-/* What decides on the log-probabilities of its next row. */
-struct weft_step_seq wefti_slot_seq(const struct wefti_slots *slots, const struct wefti_slot *slot);
-
-/* Whether reaching the last known token yields another one (else the sequence ends there). */
-bool wefti_slot_may_sample(const struct wefti_slots *slots, const struct wefti_slot *slot);
-
-/* Why a sequence with this much output is over; NONE: it goes on. */
-enum weft_finish wefti_slot_finish(const struct weft_sampling *sampling, const uint32_t *tokens,
-                                   uint32_t n_prompt, uint32_t n_known, uint32_t max_model_len);
-
-/* Bytes that plan.c needs per slot for its dry run. */
-size_t wefti_shadow_bytes(void);
-
-/* Goes through the whole plan as weft_eng_step would and changes nothing. `is_new_epoch`: as if every slot
- * were empty (the plan opens a new epoch). WEFT_E_PROTO with the first thing that does not fit. */
-WEFT_MUST_CHECK weft_err wefti_plan_check(struct wefti_slots *slots,
-                                          const struct weft_step_plan *plan, bool is_new_epoch,
-                                          struct weft_errmsg *why);
-
-/* ----------------------------------------------------------------------------------- cache --- */
-
-struct wefti_kv_cache {
-    struct weft_kv_layer *layers; /* [n_layers] */
-    uint32_t n_layers, n_blocks;
-    uint32_t n_planes;  /* of a layer: K and V, or latents alone */
-    size_t block_bytes; /* of one plane of one layer */
-    void *map;
-    size_t map_bytes;
-};
-
-/* ---------------------------------------------------------------------------------- profile --- */
-
-struct wefti_profile;
-
-/* One thread's notes. It is in one operator at a time: each mark ends a span and begins the next.
- */
-struct wefti_profile_log {
-    _Alignas(64) uint64_t since_ns; /* when the open span began */
-    uint64_t aside_ns;              /* what of it was booked elsewhere */
-    uint64_t n_spans;               /* ever; the ring keeps the last ones */
-    enum weft_eng_op op;            /* of the open span; COUNT: none is open */
-    uint32_t open_layer;            /* the same */
-    uint32_t layer;                 /* of spans that begin from now on; UINT32_MAX: in none */
-    uint64_t busy_ns[WEFT_ENG_OP_COUNT];
-    struct weft_eng_span *ring; /* [WEFT_ENG_SPANS_MAX] */
-};
-
-WEFT_MUST_CHECK weft_err wefti_profile_new(uint32_t n_threads, struct wefti_profile **profile_out,
-                                           struct weft_errmsg *why);
-void wefti_profile_free(struct wefti_profile *profile); /* accepts NULL */
-struct wefti_profile_log *wefti_profile_thread_log(struct wefti_profile *profile,
-                                                   uint32_t thread_idx);
-
-/* The thread turns to `op` (COUNT: to nothing that concerns us). */
-void wefti_profile_mark(struct wefti_profile_log *log, enum weft_eng_op op);
-/* The time since `begin_ns` was `op`'s, not that of the open span. */
-void wefti_profile_mark_aside(struct wefti_profile_log *log, enum weft_eng_op op,
-                              uint64_t begin_ns);
-
-/* What a pass has to do, in rows: books calls, bytes and operations of all its operators. */
-struct wefti_forward_costs {
-    uint32_t n_rows, n_last_rows; /* behind K and V of the last layer there may be fewer */
-    uint32_t n_logit_rows, n_head_calls;
-    uint32_t n_heads;
-    /* Positions seen by all rows, and those read by all tiles, of all layers. */
-    uint64_t n_seen, n_read;
-};
-void wefti_forward_book_pass(struct wefti_profile *profile, const struct wefti_weights *weights,
-                             const struct wefti_kv_cache *kv,
-                             const struct wefti_forward_costs *pass);
-/* During a pass, by its first thread: an expert computes so many rows. */
-void wefti_forward_book_expert(struct wefti_profile *profile,
-                               const struct wefti_weights_expert *expert, uint32_t n_rows);
-void wefti_profile_step(struct wefti_profile *profile, uint64_t begin_ns, uint64_t end_ns,
-                        uint32_t n_tokens);
-
-/* Behind the functions of engine.h. */
-void wefti_profile_read(const struct wefti_profile *profile, struct weft_eng_profile *out);
-void wefti_profile_reset(struct wefti_profile *profile);
-uint32_t wefti_profile_spans(const struct wefti_profile *profile, uint32_t track,
-                             struct weft_eng_span *out, uint32_t max);
 
 /* ---------------------------------------------------------------------------------- forward --- */
 

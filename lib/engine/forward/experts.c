@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "forward/booking.h"
 
 /* What the phases of one layer share; the same on all threads. */
 struct routing {

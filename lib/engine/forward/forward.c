@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "forward/booking.h"
 
 /* What one pass computes; const, the same for all threads. */
 struct wefti_forward_pass {
@@ -38,18 +39,6 @@ static void fill_rope(const struct weft_rope *rope, uint32_t rope_dim, uint32_t 
     }
 }
 
-/* In the plan's order within a layer; layers are independent. */
-static void copy_blocks(const struct wefti_kv_cache *kv, uint32_t layer,
-                        const struct weft_step_copy *copies, uint32_t n_copies) {
-    uint8_t *k = kv->layers[layer].k, *v = kv->layers[layer].v; /* NULL: there is none */
-    for (uint32_t i = 0; i < n_copies; i++) {
-        size_t from = copies[i].from * kv->block_bytes, to = copies[i].to * kv->block_bytes;
-        if (from == to) continue;
-        memcpy(k + to, k + from, kv->block_bytes);
-        if (v) memcpy(v + to, v + from, kv->block_bytes);
-    }
-}
-
 static void scale_row(float *x, uint32_t n, float scale) {
     for (uint32_t i = 0; i < n; i++)
         x[i] *= scale;
@@ -65,7 +54,7 @@ static void begin_pass(const struct wefti_forward_thread *thread) {
     for (uint32_t task = wefti_forward_take_task(thread); task < n_tasks;
          task = wefti_forward_take_task(thread)) {
         if (task < n_copies_tasks) {
-            copy_blocks(f->kv, task, batch->copies, batch->n_copies);
+            wefti_kv_cache_copy(f->kv, task, batch->copies, batch->n_copies);
             continue;
         }
         uint32_t row = task - n_copies_tasks;

@@ -1,4 +1,4 @@
-#include "engine_internal.h"
+#include "runtime/memory.h"
 
 #include <sys/mman.h>
 

@@ -1,8 +1,9 @@
-#include "engine_internal.h"
+#include "runtime/options.h"
 
 #include <string.h>
 
 #include "base/check.h"
+#include "base/limits.h"
 
 void weft_eng_options_init(struct weft_eng_options *options) {
     memset(options, 0, sizeof *options);
@@ -11,6 +12,31 @@ void weft_eng_options_init(struct weft_eng_options *options) {
     options->max_batched_tokens = 512;
     options->n_sharers = 1;
     options->weights_fd = -1;
+}
+
+weft_err wefti_options_check(const struct weft_eng_options *o, const struct weft_model_params *p,
+                             struct weft_errmsg *why) {
+    if (o->block_size < 16 || o->block_size % 16 || o->block_size > WEFT_BLOCK_SIZE_MAX)
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "the block size must be a multiple of 16 up to %d, got %u",
+                            WEFT_BLOCK_SIZE_MAX, o->block_size);
+    if (o->max_seqs < 1 || o->max_seqs > WEFT_SEQS_MAX)
+        return weft_err_set(why, WEFT_E_INVAL, "between 1 and %d sequences, got %u", WEFT_SEQS_MAX,
+                            o->max_seqs);
+    if (o->max_batched_tokens < 1 || o->max_batched_tokens > WEFT_BATCHED_TOKENS_MAX)
+        return weft_err_set(why, WEFT_E_INVAL, "between 1 and %d batched tokens, got %u",
+                            WEFT_BATCHED_TOKENS_MAX, o->max_batched_tokens);
+    if (o->n_sharers < 1 || o->n_sharers > WEFT_WORKERS_MAX)
+        return weft_err_set(why, WEFT_E_INVAL, "between 1 and %d engines, got %u", WEFT_WORKERS_MAX,
+                            o->n_sharers);
+    if (o->n_threads > WEFT_THREADS_MAX)
+        return weft_err_set(why, WEFT_E_INVAL, "at most %d threads, got %u", WEFT_THREADS_MAX,
+                            o->n_threads);
+    if (o->max_model_len > p->n_context)
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "a model length of %u is over the model's context of %u",
+                            o->max_model_len, p->n_context);
+    return WEFT_OK;
 }
 
 struct choice {

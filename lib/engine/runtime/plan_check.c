@@ -3,21 +3,12 @@
  *
  * The dry run keeps a shadow of each slot the plan names: what the slot would be after the parts
  * checked so far. Shadows are stamped per plan, so that one costs only the slots it names. */
-#include "engine_internal.h"
+#include "runtime/plan_check.h"
 
 #include <inttypes.h>
 
-struct wefti_slot_shadow {
-    uint64_t stamp;
-    bool used, gen_known, finished, has_row;
-    uint32_t gen;
-    uint32_t n_table;
-    struct weft_step_seq seq;
-};
-
-size_t wefti_shadow_bytes(void) {
-    return sizeof(struct wefti_slot_shadow);
-}
+#include "base/limits.h"
+#include "base/minmax.h"
 
 struct check {
     struct wefti_slots *slots;

@@ -5,19 +5,23 @@
  * Waiting spins for a bounded number of pauses and then sleeps on a futex: on few cores the router
  * and the scheduler share them with us, and the thread we wait for may be the one they displaced.
  */
-#include "engine_internal.h"
+#include "runtime/pool.h"
 
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/check.h"
 #include "base/cpu.h"
+#include "base/limits.h"
+#include "base/minmax.h"
 
 enum {
     SPINS = 2000,             /* pauses of 40 to 140 cycles: 30 to 100 us at 3 GHz */
@@ -65,6 +69,13 @@ static void read_allowed_cpus(void) {
 uint32_t wefti_pool_n_cpus(void) {
     (void)pthread_once(&allowed_once, read_allowed_cpus);
     return n_allowed_cpus;
+}
+
+uint32_t wefti_pool_n_usable_cpus(uint32_t n_sharers) {
+    WEFT_ASSERT(n_sharers > 0);
+    uint32_t quota = (weft_cpu_quota() + n_sharers - 1) / n_sharers;
+    uint32_t n_cpus = weft_min_u32(wefti_pool_n_cpus(), WEFT_THREADS_MAX);
+    return quota > 0 ? weft_min_u32(n_cpus, quota) : n_cpus;
 }
 
 static void pause_cpu(void) {

@@ -5,23 +5,19 @@
  * ring. A thread writes its own log alone, during a pass, and whoever steps reads them between
  * passes, behind the pool's last barrier. What an operator has to read and compute follows from the
  * matrices and the rows of a pass and is booked once per pass, not by the threads. */
-#include "engine_internal.h"
+#include "runtime/profile.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "base/clock.h"
-
-struct counts {
-    uint64_t n_calls, bytes, ops;
-    enum weft_kern_peak peak;
-};
+#include "runtime/memory.h"
 
 struct wefti_profile {
     uint32_t n_threads;
     uint64_t n_steps, step_ns, gap_ns, last_end_ns; /* last_end_ns 0: no step since the reset */
-    struct counts counts[WEFT_ENG_OP_COUNT];
+    struct wefti_profile_counts counts[WEFT_ENG_OP_COUNT];
     struct wefti_profile_log *logs; /* [n_threads + 1], the last one of the steps */
     void *map;
     size_t map_bytes;
@@ -152,90 +148,10 @@ void wefti_profile_step(struct wefti_profile *profile, uint64_t begin_ns, uint64
     profile->step_ns += end_ns - begin_ns;
 }
 
-/* One call of `op` over the products `matrices`. */
-static void book_products(struct wefti_profile *profile, enum weft_eng_op op, uint32_t n_rows,
-                          const struct wefti_weights_matrix *const *matrices, uint32_t n_matrices) {
-    struct counts *counts = &profile->counts[op];
-    uint64_t n_most = 0;
-    for (uint32_t i = 0; i < n_matrices; i++) {
-        const struct wefti_weights_matrix *m = matrices[i];
-        uint64_t n_weights = (uint64_t)m->n * m->k;
-        counts->bytes += (uint64_t)m->n_panels * m->panel_bytes;
-        counts->ops += 2 * n_weights * n_rows;
-        if (n_weights <= n_most) continue; /* also where there is none */
-        n_most = n_weights;
-        counts->peak = weft_kern_peak_of(weft_kern_act_of(m->kind));
-    }
-}
-
-/* Of the products of all heads. */
-static void book_heads(struct wefti_profile *profile, enum weft_eng_op op, uint32_t n_rows,
-                       const struct wefti_weights_heads *heads, uint32_t n_heads) {
-    struct counts *counts = &profile->counts[op];
-    counts->bytes += n_heads * heads->head_bytes;
-    counts->ops += 2 * (uint64_t)heads->first.n * heads->first.k * n_heads * n_rows;
-}
-
-static void book_layer(struct wefti_profile *profile, const struct wefti_weights_layer *layer,
-                       const struct wefti_forward_costs *pass, bool last) {
-    bool is_latent = layer->latent_norm > 0;
-    const struct wefti_weights_matrix *qkv[] = {&layer->q, &layer->k,
-                                                is_latent ? &layer->q_a : &layer->v};
-    const struct wefti_weights_matrix *gate_up[] = {&layer->gate, &layer->up};
-    const struct wefti_weights_matrix *o[] = {&layer->o}, *down[] = {&layer->down};
-    const struct wefti_weights_matrix *router[] = {&layer->router};
-    uint32_t n_rows = last ? pass->n_last_rows : pass->n_rows;
-    for (uint32_t op = WEFT_ENG_OP_ATTN_NORM; op <= WEFT_ENG_OP_DOWN; op++) {
-        profile->counts[op].n_calls += op <= WEFT_ENG_OP_ROPE_KV || n_rows > 0;
-    }
-    book_products(profile, WEFT_ENG_OP_QKV, pass->n_rows, qkv, 3);
-    if (is_latent) book_heads(profile, WEFT_ENG_OP_QKV, pass->n_rows, &layer->up_k, pass->n_heads);
-    if (n_rows == 0) return;
-    if (is_latent) book_heads(profile, WEFT_ENG_OP_O, n_rows, &layer->up_v, pass->n_heads);
-    book_products(profile, WEFT_ENG_OP_O, n_rows, o, 1);
-    book_products(profile, WEFT_ENG_OP_GATE_UP, n_rows, gate_up, 2);
-    book_products(profile, WEFT_ENG_OP_DOWN, n_rows, down, 1);
-    if (!layer->experts) return;
-    book_products(profile, WEFT_ENG_OP_ROUTE, n_rows, router, 1);
-    profile->counts[WEFT_ENG_OP_ROUTE].n_calls++;
-    profile->counts[WEFT_ENG_OP_COMBINE].n_calls++;
-}
-
-void wefti_forward_book_expert(struct wefti_profile *profile,
-                               const struct wefti_weights_expert *expert, uint32_t n_rows) {
-    const struct wefti_weights_matrix *gate_up[] = {&expert->gate, &expert->up},
-                                      *down[] = {&expert->down};
-    book_products(profile, WEFT_ENG_OP_GATE_UP, n_rows, gate_up, 2);
-    book_products(profile, WEFT_ENG_OP_DOWN, n_rows, down, 1);
-}
-
-/* q·k and p·v for every position and head; K and V of a position for every head that has them. */
-static void book_attention(struct wefti_profile *profile, const struct weft_kv_layer *kv,
-                           const struct wefti_forward_costs *pass) {
-    struct counts *counts = &profile->counts[WEFT_ENG_OP_ATTENTION];
-    counts->ops += 2 * pass->n_seen * pass->n_heads * (kv->head_dim + weft_kv_value_dim(kv));
-    counts->bytes += weft_kv_n_planes(kv) * pass->n_read * weft_kv_block_bytes(kv) / kv->block_size;
-    counts->peak = WEFT_PEAK_F32;
-}
-
-void wefti_forward_book_pass(struct wefti_profile *profile, const struct wefti_weights *weights,
-                             const struct wefti_kv_cache *kv,
-                             const struct wefti_forward_costs *pass) {
-    struct counts *counts = profile->counts;
-    counts[WEFT_ENG_OP_EMBED].n_calls++;
-    for (uint32_t i = 0; i < weights->n_layers && pass->n_rows > 0; i++) {
-        bool last = i + 1 == weights->n_layers;
-        book_layer(profile, &weights->layers[i], pass, last);
-    }
-    if (pass->n_rows > 0) book_attention(profile, &kv->layers[0], pass);
-    const struct wefti_weights_matrix *head[] = {&weights->head};
-    for (uint32_t i = 0; i < pass->n_head_calls; i++) {
-        book_products(profile, WEFT_ENG_OP_HEAD, 0, head, 1);
-    }
-    counts[WEFT_ENG_OP_HEAD].ops += 2 * (uint64_t)head[0]->n * head[0]->k * pass->n_logit_rows;
-    counts[WEFT_ENG_OP_HEAD_NORM].n_calls += pass->n_head_calls;
-    counts[WEFT_ENG_OP_HEAD].n_calls += pass->n_head_calls;
-    counts[WEFT_ENG_OP_SAMPLE].n_calls += pass->n_logit_rows;
+struct wefti_profile_counts *wefti_profile_counts_of(struct wefti_profile *profile,
+                                                     enum weft_eng_op op) {
+    WEFT_ASSERT(op < WEFT_ENG_OP_COUNT);
+    return &profile->counts[op];
 }
 
 /* ---------------------------------------------------------------------------------- reading --- */
@@ -253,7 +169,7 @@ void wefti_profile_read(const struct wefti_profile *profile, struct weft_eng_pro
         .gap_ns = profile->gap_ns,
     };
     for (uint32_t op = 0; op < WEFT_ENG_OP_COUNT; op++) {
-        const struct counts *counts = &profile->counts[op];
+        const struct wefti_profile_counts *counts = &profile->counts[op];
         out->ops[op] = (struct weft_eng_op_totals){.n_calls = counts->n_calls,
                                                    .bytes = counts->bytes,
                                                    .ops = counts->ops,

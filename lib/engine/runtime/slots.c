@@ -1,14 +1,16 @@
 /* The sequences a worker holds: tokens, block table, sampling parameters and how far each has come.
  * A slot's memory is address space from the start and becomes resident as tokens arrive. */
-#include "engine_internal.h"
+#include "runtime/slots.h"
 
 #include <string.h>
 
 #include "base/check.h"
+#include "base/limits.h"
+#include "runtime/memory.h"
 
 static void lay_out(struct wefti_slots *s, struct wefti_memory_layout *layout) {
     s->slots = wefti_memory_reserve(layout, s->n_slots, sizeof *s->slots);
-    s->shadows = wefti_memory_reserve(layout, s->n_slots, wefti_shadow_bytes());
+    s->shadows = wefti_memory_reserve(layout, s->n_slots, sizeof *s->shadows);
     for (uint32_t i = 0; i < s->n_slots; i++) {
         struct wefti_slot slot = {
             .tokens = wefti_memory_reserve(layout, s->max_model_len, sizeof(uint32_t)),

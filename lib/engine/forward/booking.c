@@ -1,0 +1,95 @@
+/* What a pass has to read and to compute: it follows from the matrices and the rows, so it is booked
+ * once a pass, not by the threads that do it. */
+#include "forward/booking.h"
+
+static void add_calls(struct wefti_profile *profile, enum weft_eng_op op, uint64_t n_calls) {
+    wefti_profile_counts_of(profile, op)->n_calls += n_calls;
+}
+
+/* One call of `op` over the products `matrices`. */
+static void book_products(struct wefti_profile *profile, enum weft_eng_op op, uint32_t n_rows,
+                          const struct wefti_weights_matrix *const *matrices, uint32_t n_matrices) {
+    struct wefti_profile_counts *counts = wefti_profile_counts_of(profile, op);
+    uint64_t n_most = 0;
+    for (uint32_t i = 0; i < n_matrices; i++) {
+        const struct wefti_weights_matrix *m = matrices[i];
+        uint64_t n_weights = (uint64_t)m->n * m->k;
+        counts->bytes += (uint64_t)m->n_panels * m->panel_bytes;
+        counts->ops += 2 * n_weights * n_rows;
+        if (n_weights <= n_most) continue; /* also where there is none */
+        n_most = n_weights;
+        counts->peak = weft_kern_peak_of(weft_kern_act_of(m->kind));
+    }
+}
+
+/* Of the products of all heads. */
+static void book_heads(struct wefti_profile *profile, enum weft_eng_op op, uint32_t n_rows,
+                       const struct wefti_weights_heads *heads, uint32_t n_heads) {
+    struct wefti_profile_counts *counts = wefti_profile_counts_of(profile, op);
+    counts->bytes += n_heads * heads->head_bytes;
+    counts->ops += 2 * (uint64_t)heads->first.n * heads->first.k * n_heads * n_rows;
+}
+
+static void book_layer(struct wefti_profile *profile, const struct wefti_weights_layer *layer,
+                       const struct wefti_forward_costs *costs, bool last) {
+    bool is_latent = layer->latent_norm > 0;
+    const struct wefti_weights_matrix *qkv[] = {&layer->q, &layer->k,
+                                                is_latent ? &layer->q_a : &layer->v};
+    const struct wefti_weights_matrix *gate_up[] = {&layer->gate, &layer->up};
+    const struct wefti_weights_matrix *o[] = {&layer->o}, *down[] = {&layer->down};
+    const struct wefti_weights_matrix *router[] = {&layer->router};
+    uint32_t n_rows = last ? costs->n_last_rows : costs->n_rows;
+    for (uint32_t op = WEFT_ENG_OP_ATTN_NORM; op <= WEFT_ENG_OP_DOWN; op++) {
+        add_calls(profile, (enum weft_eng_op)op, op <= WEFT_ENG_OP_ROPE_KV || n_rows > 0);
+    }
+    book_products(profile, WEFT_ENG_OP_QKV, costs->n_rows, qkv, 3);
+    if (is_latent)
+        book_heads(profile, WEFT_ENG_OP_QKV, costs->n_rows, &layer->up_k, costs->n_heads);
+    if (n_rows == 0) return;
+    if (is_latent) book_heads(profile, WEFT_ENG_OP_O, n_rows, &layer->up_v, costs->n_heads);
+    book_products(profile, WEFT_ENG_OP_O, n_rows, o, 1);
+    book_products(profile, WEFT_ENG_OP_GATE_UP, n_rows, gate_up, 2);
+    book_products(profile, WEFT_ENG_OP_DOWN, n_rows, down, 1);
+    if (!layer->experts) return;
+    book_products(profile, WEFT_ENG_OP_ROUTE, n_rows, router, 1);
+    add_calls(profile, WEFT_ENG_OP_ROUTE, 1);
+    add_calls(profile, WEFT_ENG_OP_COMBINE, 1);
+}
+
+void wefti_forward_book_expert(struct wefti_profile *profile,
+                               const struct wefti_weights_expert *expert, uint32_t n_rows) {
+    const struct wefti_weights_matrix *gate_up[] = {&expert->gate, &expert->up},
+                                      *down[] = {&expert->down};
+    book_products(profile, WEFT_ENG_OP_GATE_UP, n_rows, gate_up, 2);
+    book_products(profile, WEFT_ENG_OP_DOWN, n_rows, down, 1);
+}
+
+/* q·k and p·v for every position and head; K and V of a position for every head that has them. */
+static void book_attention(struct wefti_profile *profile, const struct weft_kv_layer *kv,
+                           const struct wefti_forward_costs *costs) {
+    struct wefti_profile_counts *counts = wefti_profile_counts_of(profile, WEFT_ENG_OP_ATTENTION);
+    counts->ops += 2 * costs->n_seen * costs->n_heads * (kv->head_dim + weft_kv_value_dim(kv));
+    counts->bytes +=
+        weft_kv_n_planes(kv) * costs->n_read * weft_kv_block_bytes(kv) / kv->block_size;
+    counts->peak = WEFT_PEAK_F32;
+}
+
+void wefti_forward_book_pass(struct wefti_profile *profile, const struct wefti_weights *weights,
+                             const struct wefti_kv_cache *kv,
+                             const struct wefti_forward_costs *costs) {
+    add_calls(profile, WEFT_ENG_OP_EMBED, 1);
+    for (uint32_t i = 0; i < weights->n_layers && costs->n_rows > 0; i++) {
+        bool last = i + 1 == weights->n_layers;
+        book_layer(profile, &weights->layers[i], costs, last);
+    }
+    if (costs->n_rows > 0) book_attention(profile, &kv->layers[0], costs);
+    const struct wefti_weights_matrix *head[] = {&weights->head};
+    for (uint32_t i = 0; i < costs->n_head_calls; i++) {
+        book_products(profile, WEFT_ENG_OP_HEAD, 0, head, 1);
+    }
+    wefti_profile_counts_of(profile, WEFT_ENG_OP_HEAD)->ops +=
+        2 * (uint64_t)head[0]->n * head[0]->k * costs->n_logit_rows;
+    add_calls(profile, WEFT_ENG_OP_HEAD_NORM, costs->n_head_calls);
+    add_calls(profile, WEFT_ENG_OP_HEAD, costs->n_head_calls);
+    add_calls(profile, WEFT_ENG_OP_SAMPLE, costs->n_logit_rows);
+}

@@ -1,0 +1,39 @@
+/* engine/runtime/kv_cache — the physical blocks of keys and values, all layers in one mapping.
+ *
+ * Who holds which block is the scheduler's business (lib/paged_kv); here they are memory. */
+#ifndef WEFT_ENGINE_KV_CACHE_H
+#define WEFT_ENGINE_KV_CACHE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine/engine.h"
+#include "kernels/kernels.h"
+#include "model/model.h"
+
+struct wefti_kv_cache {
+    struct weft_kv_layer *layers; /* [n_layers] */
+    uint32_t n_layers, n_blocks;
+    uint32_t n_planes;  /* of a layer: K and V, or latents alone */
+    size_t block_bytes; /* of one plane of one layer */
+    void *map;
+    size_t map_bytes;
+};
+
+/* The element type that the options come to. */
+enum weft_kv_dtype wefti_kv_cache_dtype(const struct weft_eng_options *options);
+
+/* Sizes the cache and maps it. Writes n_blocks and kv_bytes of `info`, and lowers max_model_len,
+ * with a warning, where no sequence of that length fits. INVAL: not even one block fits. NOMEM. In
+ * any case `cache` is to be closed. */
+WEFT_MUST_CHECK weft_err wefti_kv_cache_open(struct wefti_kv_cache *cache,
+                                             const struct weft_model_params *params,
+                                             const struct weft_eng_options *options,
+                                             struct weft_eng_info *info, struct weft_errmsg *why);
+void wefti_kv_cache_close(struct wefti_kv_cache *cache); /* accepts zeroed ones */
+
+/* Copies blocks within one layer, in the order of the list. */
+void wefti_kv_cache_copy(const struct wefti_kv_cache *cache, uint32_t layer,
+                         const struct weft_step_copy *copies, uint32_t n_copies);
+
+#endif

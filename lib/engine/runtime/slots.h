@@ -1,0 +1,75 @@
+/* engine/runtime/slots — the sequences a worker holds: tokens, block table, sampling parameters, and
+ * how far each has come.
+ *
+ * Model    A slot holds one sequence or none; (slot, generation) names it. It has n_known tokens, of
+ *          which n_computed went through the model; the first n_prompt are the prompt.
+ * Threads  One owner, who steps the engine; compute threads read during a step.
+ * Errors   Only init can fail: arguments come from a plan that plan_check.h found right. */
+#ifndef WEFT_ENGINE_SLOTS_H
+#define WEFT_ENGINE_SLOTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/step.h"
+#include "engine/engine.h"
+
+struct wefti_slot {
+    bool used, gen_known; /* gen_known: `gen` is that of the last sequence here, even if !used */
+    uint32_t gen, choice;
+    uint32_t n_prompt, n_known, n_computed, n_table;
+    uint32_t n_prompt_logprobs_done;
+    enum weft_finish finish; /* != NONE: later rows are no-ops */
+    struct weft_sampling sampling;
+    uint32_t *tokens;             /* [max_model_len] */
+    uint32_t *table;              /* [table_cap] */
+    uint32_t *stop_tokens;        /* [WEFT_STOP_TOKENS_MAX], what sampling.stop_tokens and
+                                     .masked_tokens point into */
+    struct weft_logit_bias *bias; /* [WEFT_LOGIT_BIAS_MAX] */
+};
+
+/* What a slot would be after the parts of a plan that have been checked so far. */
+struct wefti_slot_shadow {
+    uint64_t stamp; /* of the plan it belongs to */
+    bool used, gen_known, finished, has_row;
+    uint32_t gen;
+    uint32_t n_table;
+    struct weft_step_seq seq;
+};
+
+struct wefti_slots {
+    uint32_t n_slots, max_model_len, block_size, n_blocks, n_vocab, max_batched_tokens;
+    uint32_t table_cap;
+    struct wefti_slot *slots;
+    struct wefti_slot_shadow *shadows; /* [n_slots], plan_check.c's */
+    uint64_t shadow_stamp;
+    void *map;
+    size_t map_bytes;
+};
+
+WEFT_MUST_CHECK weft_err wefti_slots_init(struct wefti_slots *slots,
+                                          const struct weft_eng_info *info,
+                                          struct weft_errmsg *why);
+void wefti_slots_fini(struct wefti_slots *slots);
+/* Drops all sequences; a new epoch counts generations anew. */
+void wefti_slots_clear(struct wefti_slots *slots);
+
+void wefti_slot_start(struct wefti_slots *slots, const struct weft_step_start *start);
+void wefti_slot_grant(struct wefti_slots *slots, const struct weft_step_grant *grant);
+void wefti_slot_release(struct wefti_slots *slots, const struct weft_step_release *release);
+
+/* Appends a sampled token and decides whether it was the last. */
+void wefti_slot_append(struct wefti_slots *slots, struct wefti_slot *slot, uint32_t token);
+
+/* What decides on the log-probabilities of its next row. */
+struct weft_step_seq wefti_slot_seq(const struct wefti_slots *slots, const struct wefti_slot *slot);
+
+/* Whether reaching the last known token yields another one (else the sequence ends there). */
+bool wefti_slot_may_sample(const struct wefti_slots *slots, const struct wefti_slot *slot);
+
+/* Why a sequence with this much output is over; NONE: it goes on. */
+enum weft_finish wefti_slot_finish(const struct weft_sampling *sampling, const uint32_t *tokens,
+                                   uint32_t n_prompt, uint32_t n_known, uint32_t max_model_len);
+
+#endif
