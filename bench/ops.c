@@ -17,7 +17,7 @@
 #include "base/parse.h"
 #include "base/rand.h"
 #include "inside/cmd_weft/bench/bench_machine.h"
-#include "inside/engine/engine_internal.h"
+#include "inside/engine/sampler/sampler.h"
 
 enum {
     ROUNDS_MAX = 999,
@@ -131,8 +131,8 @@ static void log_probabilities(struct bench *b, uint32_t round) {
     struct weft_logprobs out;
     uint32_t ids[20];
     float values[20];
-    wefti_sampler_logprobs(b->kern, b->logits, b->n_vocab, round % b->n_vocab, 20, ids, values,
-                           &out);
+    struct wefti_sampler_top top = {20, ids, values};
+    wefti_sampler_logprobs(b->kern, b->logits, b->n_vocab, round % b->n_vocab, &top, &out);
 }
 
 /* -------------------------------------------------------------------------------- the layers ---

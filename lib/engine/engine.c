@@ -18,9 +18,7 @@ struct job {
     bool samples;                   /* else: the log-probability of the prompt's next token */
     uint32_t target;                /* that token */
     struct weft_logprobs *logprobs; /* NULL: none wanted */
-    uint32_t n_top;
-    uint32_t *top_ids;
-    float *top_logprobs;
+    struct wefti_sampler_top top;
     bool is_broken; /* its logits are not numbers */
 };
 
@@ -62,7 +60,6 @@ struct weft_eng {
 static void lay_out(weft_eng *eng, struct wefti_memory_layout *layout) {
     size_t n_tokens = eng->info.max_batched_tokens, n_seqs = eng->info.max_seqs;
     size_t n_vocab = eng->info.n_vocab, n_threads = eng->info.n_threads;
-    size_t n_chunks = wefti_sampler_n_chunks(eng->info.n_vocab);
     eng->tokens = wefti_memory_reserve(layout, n_tokens, sizeof *eng->tokens);
     eng->rows = wefti_memory_reserve(layout, n_tokens, sizeof *eng->rows);
     eng->is_long = wefti_memory_reserve(layout, n_tokens, sizeof *eng->is_long);
@@ -77,16 +74,7 @@ static void lay_out(weft_eng *eng, struct wefti_memory_layout *layout) {
     eng->top = wefti_memory_reserve(layout, eng->top_bytes, 1);
     eng->samplers = wefti_memory_reserve(layout, n_threads, sizeof *eng->samplers);
     for (size_t t = 0; t < n_threads; t++) {
-        struct wefti_sampler_scratch s = {
-            .work = wefti_memory_reserve(layout, wefti_memory_stride(n_vocab), sizeof(float)),
-            .counts = wefti_memory_reserve(layout, n_vocab, sizeof(uint32_t)),
-            .hist_n = wefti_memory_reserve(layout, WEFTI_SAMPLER_BUCKETS, sizeof(uint32_t)),
-            .hist_mass = wefti_memory_reserve(layout, WEFTI_SAMPLER_BUCKETS, sizeof(double)),
-            .ids = wefti_memory_reserve(layout, n_vocab, sizeof(uint32_t)),
-            .maxima = wefti_memory_reserve(layout, n_chunks, sizeof(float)),
-            .best = wefti_memory_reserve(layout, n_chunks, sizeof(float)),
-            .sums = wefti_memory_reserve(layout, n_chunks, sizeof(double)),
-        };
+        struct wefti_sampler_scratch s = wefti_sampler_scratch_reserve(layout, eng->info.n_vocab);
         if (layout->base) eng->samplers[t] = s;
     }
 }
@@ -272,9 +260,9 @@ static uint32_t n_top_of(const weft_eng *eng, int32_t n_asked) {
 static void give_top(weft_eng *eng, struct job *job, struct weft_logprobs *logprobs,
                      uint32_t n_top) {
     job->logprobs = logprobs;
-    job->n_top = n_top;
-    job->top_ids = (uint32_t *)(void *)(eng->top + eng->top_used);
-    job->top_logprobs = (float *)(void *)(job->top_ids + n_top);
+    job->top.n = n_top;
+    job->top.ids = (uint32_t *)(void *)(eng->top + eng->top_used);
+    job->top.logprobs = (float *)(void *)(job->top.ids + n_top);
     eng->top_used += (size_t)n_top * WEFT_LOGPROB_TOP_BYTES;
     WEFT_ASSERT(eng->top_used <= eng->top_bytes); /* plan.c counted */
 }
@@ -392,8 +380,7 @@ static void on_logits(void *ctx, uint32_t i, float *logits, uint32_t thread_idx)
         out->token = token;
     }
     if (job->logprobs)
-        wefti_sampler_logprobs(eng->kern, logits, n_vocab, token, job->n_top, job->top_ids,
-                               job->top_logprobs, job->logprobs);
+        wefti_sampler_logprobs(eng->kern, logits, n_vocab, token, &job->top, job->logprobs);
 }
 
 static void compute(weft_eng *eng, const struct step *step) {

@@ -34,6 +34,7 @@
 #include "runtime/pool.h"
 #include "runtime/profile.h"
 #include "runtime/slots.h"
+#include "sampler/sampler.h"
 
 /* ---------------------------------------------------------------------------------- weights --- */
 
@@ -138,43 +139,6 @@ void wefti_calib_add(weft_eng_calib *calib, uint32_t layer, enum wefti_calib_inp
 float *wefti_calib_importance(const weft_eng_calib *calib, uint64_t *hash_out);
 size_t wefti_calib_offset(const weft_eng_calib *calib, uint32_t layer,
                           enum wefti_calib_input input);
-
-/* ---------------------------------------------------------------------------------- sampler --- */
-
-struct wefti_sampler_scratch { /* one per thread */
-    float *work;               /* [n_vocab] */
-    uint32_t *counts;          /* [n_vocab], all zero between calls */
-    uint32_t *hist_n;          /* [WEFTI_SAMPLER_BUCKETS] */
-    double *hist_mass;         /* [WEFTI_SAMPLER_BUCKETS] */
-    uint32_t *ids;             /* [n_vocab] */
-    float *maxima, *best;      /* [wefti_sampler_n_chunks(n_vocab)] each */
-    double *sums;              /* [wefti_sampler_n_chunks(n_vocab)] */
-};
-enum { WEFTI_SAMPLER_BUCKETS = 2048 };
-
-static inline uint32_t wefti_sampler_n_chunks(uint32_t n_vocab) {
-    return (n_vocab + WEFT_CHUNK - 1) / WEFT_CHUNK;
-}
-
-struct wefti_sampler_input {
-    const struct weft_sampling *sampling;
-    uint32_t choice;
-    const uint32_t *tokens; /* [n_known] */
-    uint32_t n_prompt, n_known;
-};
-
-/* True when sampling leaves the logits as they are: greedy, nothing that changes them. */
-bool wefti_sampler_is_plain(const struct wefti_sampler_input *sample);
-
-/* The next token. Changes `logits` unless plain. */
-uint32_t wefti_sampler_choose(const struct weft_kern_table *kern,
-                              const struct wefti_sampler_input *sample, float *logits,
-                              uint32_t n_vocab, struct wefti_sampler_scratch *scratch);
-
-/* Log-probability and rank of `token` and the n_top best, from raw logits. */
-void wefti_sampler_logprobs(const struct weft_kern_table *kern, const float *logits,
-                            uint32_t n_vocab, uint32_t token, uint32_t n_top, uint32_t *top_ids,
-                            float *top_logprobs, struct weft_logprobs *out);
 
 /* ---------------------------------------------------------------------------------- forward --- */
 

@@ -1,5 +1,6 @@
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -9,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "inside/engine/engine_internal.h"
+#include "inside/engine/runtime/pool.h"
 
 enum { CELLS = 300, PHASES = 200 };
 

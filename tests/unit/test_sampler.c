@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "base/rand.h"
-#include "inside/engine/engine_internal.h"
 #include "inside/engine/sampler/philox.h"
+#include "inside/engine/sampler/sampler.h"
 
 enum { VOCAB_MAX = 5000, CHUNKS_MAX = (VOCAB_MAX + WEFT_CHUNK - 1) / WEFT_CHUNK };
 
@@ -378,7 +378,8 @@ static void broken_logits_still_give_a_token(void **state) {
         struct weft_logprobs logprobs;
         uint32_t ids[70];
         float values[70];
-        wefti_sampler_logprobs(kern, logits, 70, 3, 70, ids, values, &logprobs);
+        struct wefti_sampler_top top = {70, ids, values};
+        wefti_sampler_logprobs(kern, logits, 70, 3, &top, &logprobs);
         for (uint32_t i = 0; i < 70; i++) {
             assert_true(ids[i] < 70);
         }
@@ -408,7 +409,8 @@ static void logprobs_agree_with_a_sort(void **state) {
         uint32_t n_top = weft_rand_below(&rng, 3) ? weft_rand_below(&rng, n + 1) : n;
         uint32_t token = weft_rand_below(&rng, n);
         struct weft_logprobs got;
-        wefti_sampler_logprobs(kern, logits, n, token, n_top, ids, values, &got);
+        struct wefti_sampler_top top = {n_top, ids, values};
+        wefti_sampler_logprobs(kern, logits, n, token, &top, &got);
         assert_int_equal(got.n_top, n_top);
         assert_true(fabs((double)got.logprob - ((double)logits[token] - log(sum))) < 1e-4);
         uint32_t n_higher = 0;

@@ -13,57 +13,72 @@
  * through the exponential. top_p alone needs all exponentials, and then no weight that is too
  * small.
  *
- * Weights are exp(logit - max) in [0, 1], and non-negative floats are ordered
- * like their bits, so the k-th largest, or the point where the largest add up to top_p, is found by
+ * Weights are exp(logit - max) in [0, 1], and non-negative floats are ordered like their bits, so the k-th largest, or the point where the largest add up to top_p, is found by
  * three passes of radix selection (11, 11 and 9 bits). Equal weights rank by lower id. */
-#include "engine_internal.h"
+#include "sampler/sampler.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "base/check.h"
+#include "base/minmax.h"
 #include "sampler/philox.h"
 
 #define GREEDY_BELOW 1e-5f /* vLLM's bound: below it a division only overflows */
+
+struct wefti_sampler_scratch wefti_sampler_scratch_reserve(struct wefti_memory_layout *layout,
+                                                           uint32_t n_vocab) {
+    size_t n_chunks = wefti_sampler_n_chunks(n_vocab);
+    return (struct wefti_sampler_scratch){
+        .work = wefti_memory_reserve(layout, wefti_memory_stride(n_vocab), sizeof(float)),
+        .counts = wefti_memory_reserve(layout, n_vocab, sizeof(uint32_t)),
+        .hist_n = wefti_memory_reserve(layout, WEFTI_SAMPLER_BUCKETS, sizeof(uint32_t)),
+        .hist_mass = wefti_memory_reserve(layout, WEFTI_SAMPLER_BUCKETS, sizeof(double)),
+        .ids = wefti_memory_reserve(layout, n_vocab, sizeof(uint32_t)),
+        .maxima = wefti_memory_reserve(layout, n_chunks, sizeof(float)),
+        .best = wefti_memory_reserve(layout, n_chunks, sizeof(float)),
+        .sums = wefti_memory_reserve(layout, n_chunks, sizeof(double)),
+    };
+}
 
 static bool has_penalties(const struct weft_sampling *s) {
     return s->repetition_penalty != 1.0f || s->frequency_penalty != 0.0f ||
            s->presence_penalty != 0.0f;
 }
 
-static bool masks_stop_tokens(const struct wefti_sampler_input *sample) {
-    const struct weft_sampling *s = sample->sampling;
-    return sample->n_known - sample->n_prompt < s->min_tokens &&
+static bool masks_stop_tokens(const struct wefti_sampler_input *input) {
+    const struct weft_sampling *s = input->sampling;
+    return input->n_known - input->n_prompt < s->min_tokens &&
            (s->n_stop_tokens > 0 || s->n_masked_tokens > 0);
 }
 
-bool wefti_sampler_is_plain(const struct wefti_sampler_input *sample) {
-    const struct weft_sampling *s = sample->sampling;
+bool wefti_sampler_is_plain(const struct wefti_sampler_input *input) {
+    const struct weft_sampling *s = input->sampling;
     return s->temperature < GREEDY_BELOW && s->n_bias == 0 && !has_penalties(s) &&
-           !masks_stop_tokens(sample);
+           !masks_stop_tokens(input);
 }
 
 /* The sequence itself is the record of what was seen: walking it costs little beside the forward
  * pass, and a resumed or recomputed sequence needs no state to be rebuilt. */
-static void apply_penalties(const struct wefti_sampler_input *sample, float *logits,
+static void apply_penalties(const struct wefti_sampler_input *input, float *logits,
                             uint32_t *counts) {
-    const struct weft_sampling *s = sample->sampling;
-    const uint32_t *tokens = sample->tokens;
+    const struct weft_sampling *s = input->sampling;
+    const uint32_t *tokens = input->tokens;
     if (s->repetition_penalty != 1.0f) {
-        for (uint32_t i = 0; i < sample->n_known; i++) {
+        for (uint32_t i = 0; i < input->n_known; i++) {
             float *x = &logits[tokens[i]];
             if (counts[tokens[i]]++ > 0) continue;
             *x = *x > 0.0f ? *x / s->repetition_penalty : *x * s->repetition_penalty;
         }
-        for (uint32_t i = 0; i < sample->n_known; i++) {
+        for (uint32_t i = 0; i < input->n_known; i++) {
             counts[tokens[i]] = 0;
         }
     }
     if (s->frequency_penalty == 0.0f && s->presence_penalty == 0.0f) return;
-    for (uint32_t i = sample->n_prompt; i < sample->n_known; i++) {
+    for (uint32_t i = input->n_prompt; i < input->n_known; i++) {
         counts[tokens[i]]++;
     }
-    for (uint32_t i = sample->n_prompt; i < sample->n_known; i++) {
+    for (uint32_t i = input->n_prompt; i < input->n_known; i++) {
         uint32_t n = counts[tokens[i]];
         if (n == 0) continue; /* this token's first place did it */
         logits[tokens[i]] -= s->frequency_penalty * (float)n + s->presence_penalty;
@@ -77,17 +92,17 @@ static void mask(const uint32_t *tokens, uint32_t n, float *logits) {
     }
 }
 
-static void process_logits(const struct wefti_sampler_input *sample, float *logits,
+static void process_logits(const struct wefti_sampler_input *input, float *logits,
                            uint32_t *counts) {
-    const struct weft_sampling *s = sample->sampling;
+    const struct weft_sampling *s = input->sampling;
     for (uint32_t i = 0; i < s->n_bias; i++) {
         logits[s->bias[i].token] += s->bias[i].bias;
     }
-    if (masks_stop_tokens(sample)) {
+    if (masks_stop_tokens(input)) {
         mask(s->stop_tokens, s->n_stop_tokens, logits);
         mask(s->masked_tokens, s->n_masked_tokens, logits);
     }
-    if (has_penalties(s)) apply_penalties(sample, logits, counts);
+    if (has_penalties(s)) apply_penalties(input, logits, counts);
 }
 
 /* ------------------------------------------------------------------------------- selection --- */
@@ -114,17 +129,20 @@ static bool reached(const struct goal *goal, uint64_t n, double mass) {
     return goal->n ? n >= goal->n : mass >= goal->mass;
 }
 
-/* One pass over the weights whose upper bits are `prefix`: counts and sums them by their next bits.
- */
-static void fill_histogram(const float *w, uint32_t n, uint32_t prefix, uint32_t prefix_shift,
-                           uint32_t shift, uint32_t n_buckets,
+/* Weights whose bits above `prefix_shift` are `prefix`, by their next bits, from `shift` up. */
+struct bits_window {
+    uint32_t prefix, prefix_shift, shift, n_buckets;
+};
+
+/* One pass over the weights: counts and sums those in the window by bucket. */
+static void fill_histogram(const float *w, uint32_t n, struct bits_window window,
                            struct wefti_sampler_scratch *scratch) {
-    memset(scratch->hist_n, 0, n_buckets * sizeof *scratch->hist_n);
-    memset(scratch->hist_mass, 0, n_buckets * sizeof *scratch->hist_mass);
+    memset(scratch->hist_n, 0, window.n_buckets * sizeof *scratch->hist_n);
+    memset(scratch->hist_mass, 0, window.n_buckets * sizeof *scratch->hist_mass);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t bits = bits_of(w[i]);
-        if (bits >> prefix_shift != prefix || bits == 0) continue;
-        uint32_t bucket = (bits >> shift) & (n_buckets - 1);
+        if (bits >> window.prefix_shift != window.prefix || bits == 0) continue;
+        uint32_t bucket = (bits >> window.shift) & (window.n_buckets - 1);
         scratch->hist_n[bucket]++;
         scratch->hist_mass[bucket] += (double)w[i];
     }
@@ -140,7 +158,8 @@ static bool select_largest(const float *w, uint32_t n, const struct goal *goal,
     double mass_above = 0.0;
     for (int pass = 0; pass < 3; pass++) {
         uint32_t n_buckets = 1u << widths[pass], chosen = n_buckets;
-        fill_histogram(w, n, prefix, prefix_shift, shifts[pass], n_buckets, scratch);
+        fill_histogram(w, n, (struct bits_window){prefix, prefix_shift, shifts[pass], n_buckets},
+                       scratch);
         for (uint32_t bucket = n_buckets; bucket-- > 0;) {
             if (scratch->hist_n[bucket] == 0) continue;
             if (chosen < n_buckets) { /* the one before does not suffice */
@@ -374,11 +393,11 @@ static uint32_t draw(const struct field *field, double mass, double u, uint32_t 
 }
 
 uint32_t wefti_sampler_choose(const struct weft_kern_table *kern,
-                              const struct wefti_sampler_input *sample, float *logits,
+                              const struct wefti_sampler_input *input, float *logits,
                               uint32_t n_vocab, struct wefti_sampler_scratch *scratch) {
-    const struct weft_sampling *s = sample->sampling;
-    WEFT_ASSERT(n_vocab > 0 && sample->n_known >= sample->n_prompt);
-    process_logits(sample, logits, scratch->counts);
+    const struct weft_sampling *s = input->sampling;
+    WEFT_ASSERT(n_vocab > 0 && input->n_known >= input->n_prompt);
+    process_logits(input, logits, scratch->counts);
     uint32_t best = kern->argmax(logits, n_vocab);
     float max = logits[best];
     if (s->temperature < GREEDY_BELOW || s->top_k == 1 || !isfinite(max)) return best;
@@ -395,31 +414,32 @@ uint32_t wefti_sampler_choose(const struct weft_kern_table *kern,
     double mass = kern->exp_parts(field.w, field.n, max, s->temperature, field.sums);
     if (!isfinite(mass)) return best; /* a NaN among the logits: a broken model, still an answer */
     mass = keep_nucleus(s, &field, mass, scratch);
-    return draw(&field, mass, wefti_philox_unit(s->seed, sample->choice, sample->n_known), best);
+    return draw(&field, mass, wefti_philox_unit(s->seed, input->choice, input->n_known), best);
 }
 
 /* ------------------------------------------------------------------------ log-probabilities --- */
 
 void wefti_sampler_logprobs(const struct weft_kern_table *kern, const float *logits,
-                            uint32_t n_vocab, uint32_t token, uint32_t n_top, uint32_t *top_ids,
-                            float *top_logprobs, struct weft_logprobs *out) {
-    WEFT_ASSERT(token < n_vocab && n_top <= n_vocab);
+                            uint32_t n_vocab, uint32_t token, const struct wefti_sampler_top *top,
+                            struct weft_logprobs *out) {
+    WEFT_ASSERT(token < n_vocab);
+    WEFT_ASSERT(top->n <= n_vocab);
     double log_sum = kern->log_sum_exp(logits, n_vocab);
     float own = logits[token];
     uint32_t rank = 1;
     for (uint32_t i = 0; i < n_vocab; i++) {
         rank += logits[i] > own;
     }
-    struct top top = {n_top, top_ids, top_logprobs};
-    if (n_top > 0) find_top(logits, n_vocab, &top);
-    for (uint32_t i = 0; i < n_top; i++) {
-        top_logprobs[i] = (float)((double)top_logprobs[i] - log_sum);
+    struct top best = {top->n, top->ids, top->logprobs};
+    if (best.n > 0) find_top(logits, n_vocab, &best);
+    for (uint32_t i = 0; i < best.n; i++) {
+        best.values[i] = (float)((double)best.values[i] - log_sum);
     }
     *out = (struct weft_logprobs){
         .logprob = (float)((double)own - log_sum),
         .rank = rank,
-        .n_top = n_top,
-        .top_ids = top_ids,
-        .top_logprobs = top_logprobs,
+        .n_top = top->n,
+        .top_ids = top->ids,
+        .top_logprobs = top->logprobs,
     };
 }
