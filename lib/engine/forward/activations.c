@@ -143,6 +143,9 @@ void wefti_forward_acts_observe(const struct wefti_forward_thread *thread, uint3
                                 uint32_t n_rows) {
     weft_eng_calib *calib = thread->forward->calib;
     if (!calib || thread->idx != 0) return;
-    wefti_calib_add(calib, layer, input, acts->rows[WEFT_ACT_F32], acts->row_bytes[WEFT_ACT_F32],
-                    acts->group, n_rows);
+    const struct wefti_calib_rows rows = {.data = acts->rows[WEFT_ACT_F32],
+                                          .row_bytes = acts->row_bytes[WEFT_ACT_F32],
+                                          .group = acts->group,
+                                          .n_rows = n_rows};
+    wefti_calib_add(calib, layer, input, &rows);
 }

@@ -3,7 +3,7 @@
  * the mean of that square says what the weight's error costs.
  *
  * Activations themselves are quantised token by token as they come, and need no calibration. */
-#include "engine_internal.h"
+#include "weights/calibrate.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +11,8 @@
 
 #include "base/check.h"
 
-/* What every column gets on top, of the mean over a matrix's columns: a column that the text left
- * idle still matters a little. */
+/* So much of the mean over a matrix's columns every column gets on top: one that the text left idle
+ * still matters a little. */
 #define IMPORTANCE_FLOOR 0.01
 
 struct weft_eng_calib {
@@ -83,18 +83,19 @@ void weft_eng_calib_free(weft_eng_calib *calib) {
 }
 
 void wefti_calib_add(weft_eng_calib *calib, uint32_t layer, enum wefti_calib_input input,
-                     const uint8_t *rows, size_t row_bytes, uint32_t group, uint32_t n_rows) {
+                     const struct wefti_calib_rows *rows) {
+    WEFT_ASSERT(rows->group > 0);
     double *sums = calib->sums + wefti_calib_offset(calib, layer, input);
-    uint32_t n = input_columns(calib, input);
-    for (uint32_t row = 0; row < n_rows; row++) {
+    uint32_t n = input_columns(calib, input), group = rows->group;
+    for (uint32_t row = 0; row < rows->n_rows; row++) {
         uint32_t in_group = row % group;
-        const float *x =
-            (const float *)(const void *)(rows + (row - in_group) * row_bytes) + in_group;
+        const uint8_t *begin = rows->data + (row - in_group) * rows->row_bytes;
+        const float *x = (const float *)(const void *)begin + in_group;
         for (uint32_t i = 0; i < n; i++, x += group) {
             sums[i] += (double)*x * (double)*x;
         }
     }
-    calib->n_rows[input_idx(calib, layer, input)] += n_rows;
+    calib->n_rows[input_idx(calib, layer, input)] += rows->n_rows;
 }
 
 bool wefti_calib_fits(const weft_eng_calib *calib, const struct weft_model_params *p) {
@@ -119,7 +120,7 @@ static void input_importance(const weft_eng_calib *calib, uint32_t layer,
     }
 }
 
-float *wefti_calib_importance(const weft_eng_calib *calib, uint64_t *hash_out) {
+float *wefti_calib_importance(const weft_eng_calib *calib, uint64_t *hash) {
     float *out = malloc(calib->n_columns * sizeof *out);
     if (!out) return NULL;
     for (uint32_t layer = 0; layer < calib->n_layers; layer++) {
@@ -128,6 +129,6 @@ float *wefti_calib_importance(const weft_eng_calib *calib, uint64_t *hash_out) {
         }
     }
     input_importance(calib, 0, WEFTI_CALIB_HEAD, out);
-    *hash_out = XXH64(out, calib->n_columns * sizeof *out, *hash_out);
+    *hash = XXH64(out, calib->n_columns * sizeof *out, *hash);
     return out;
 }

@@ -1,10 +1,11 @@
 /* Tensors of a file into the forms of the arena, part by part, on all threads. */
-#include "weights/weights_internal.h"
+#include "weights/pack.h"
 
 #include <string.h>
 #include <xxhash.h>
 
 #include "base/check.h"
+#include "base/minmax.h"
 
 struct packing {
     const struct wefti_weights_plan *plan;

@@ -1,14 +1,15 @@
-/* Packed files: the arena of weights.c on disk, mapped as it is. What else is in them, and how it
- * is checked, is the model module's (model.h, "packed files").
+/* Writing packed files: the arena on disk, to be mapped as it is (weights.c). What else is in them,
+ * and how it is checked, is the model module's business (model.h, "packed files").
  *
- * Writing: every thread packs a part into memory of its own and writes it to its place. A shared
- * mapping of the file would save a copy, but a full disk would then be a SIGBUS and not a sentence.
- * The file has no name, or one of its own, until it is whole and on disk. */
-#include "weights/weights_internal.h"
+ * Every thread packs a part into memory of its own and writes it to its place. A shared mapping of
+ * the file would save a copy, but a full disk would then be a SIGBUS and not a sentence. The file
+ * has no name, or one of its own, until it is whole and on disk. */
+#include "weights/pack.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,28 +19,12 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/limits.h"
+#include "base/minmax.h"
+#include "runtime/memory.h"
+#include "runtime/options.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the arena is in the machine's order");
-
-/* -------------------------------------------------------------------------------- mapping --- */
-
-weft_err wefti_weights_map(const struct wefti_weights_plan *plan, const char *path,
-                           weft_model *model, struct wefti_weights *weights,
-                           struct weft_errmsg *why) {
-    const struct weft_packed *packed = weft_model_packed(model);
-    if (packed->layout_hash != plan->place_hash || packed->arena_bytes != weights->bytes)
-        return weft_err_set(why, WEFT_E_PROTO,
-                            "%s: has another layout than its tensors ask for: it is damaged, or "
-                            "another version of weft packed it",
-                            path);
-    weights->model_hash = packed->weights_hash;
-    weights->inherited = true;
-    weights->base = (uint8_t *)(uintptr_t)weft_model_take_mapping(model, &weights->map_bytes);
-    (void)madvise(weights->base, weights->bytes, MADV_HUGEPAGE); /* for what comes from disk */
-    return WEFT_OK;
-}
-
-/* -------------------------------------------------------------------------------- writing --- */
 
 struct file_out {
     const struct wefti_weights_plan *plan;

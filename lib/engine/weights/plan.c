@@ -1,18 +1,17 @@
-/* What becomes of a model's tensors: their types, the kernels that read them, and their places in
- * the arena. All of it follows from the model and the options, so that whoever maps an arena can
+/* What becomes of a model's tensors: their types (types.c) and their places in the arena. All of it
+ * follows from the model and the options, so that whoever maps an arena can
  * tell whether it is the one that it would have made. */
-#include "weights/weights_internal.h"
+#include "weights/plan.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 #include <xxhash.h>
 
 #include "base/check.h"
-#include "base/log.h"
+#include "base/limits.h"
+#include "runtime/memory.h"
 
-/* Of all that packing decides and no hash sees, such as the inside of a panel: packed files of
- * another version are refused. */
+/* Stands for all that packing decides and no hash sees, such as the inside of a panel: packed files
+ * of another version are refused. */
 #define LAYOUT_VERSION 1
 
 /* What stands for a stored form in the hash of a packed file's layout: new types leave the numbers
@@ -41,150 +40,6 @@ static void add_item(struct wefti_weights_plan *plan, const struct wefti_weights
     plan->stored[wefti_weights_plan_tensor_idx(plan, item->src)] = stored;
 }
 
-/* How a weight is stored: the kinds that read it, with f32 activations and with the fastest. */
-struct storage {
-    enum weft_gemm_kind exact, fast;
-};
-
-/* Of enum weft_dtype or WEFT_STORED_I8. */
-static struct storage storage_of(uint32_t stored) {
-    static const struct storage storages[WEFT_STORED_I8 + 1] = {
-        [WEFT_DT_F32] = {WEFT_GEMM_F32, WEFT_GEMM_F32},
-        [WEFT_DT_F16] = {WEFT_GEMM_F16_F32, WEFT_GEMM_F16_F32},
-        [WEFT_DT_BF16] = {WEFT_GEMM_BF16_F32, WEFT_GEMM_BF16},
-        [WEFT_DT_Q8_0] = {WEFT_GEMM_Q8_F32, WEFT_GEMM_Q8},
-        [WEFT_DT_Q4_0] = {WEFT_GEMM_Q4_0_F32, WEFT_GEMM_Q4_0},
-        [WEFT_DT_Q4_1] = {WEFT_GEMM_Q4_1_F32, WEFT_GEMM_Q4_1},
-        [WEFT_DT_Q4_K] = {WEFT_GEMM_Q4_K_F32, WEFT_GEMM_Q4_K},
-        [WEFT_DT_Q5_K] = {WEFT_GEMM_Q5_K_F32, WEFT_GEMM_Q5_K},
-        [WEFT_DT_Q6_K] = {WEFT_GEMM_Q6_K_F32, WEFT_GEMM_Q6_K},
-        [WEFT_DT_Q2_K] = {WEFT_GEMM_Q2_K_F32, WEFT_GEMM_Q2_K},
-        [WEFT_DT_Q3_K] = {WEFT_GEMM_Q3_K_F32, WEFT_GEMM_Q3_K},
-        [WEFT_DT_Q5_1] = {WEFT_GEMM_Q5_1_F32, WEFT_GEMM_Q5_1},
-        [WEFT_DT_Q5_0] = {WEFT_GEMM_Q5_0_F32, WEFT_GEMM_Q5_0},
-        [WEFT_DT_IQ4_NL] = {WEFT_GEMM_Q4_NL_F32, WEFT_GEMM_Q4_NL},
-        [WEFT_DT_F8_E4M3] = {WEFT_GEMM_F8_F32, WEFT_GEMM_F8_F32},
-        [WEFT_DT_Q4_Z] = {WEFT_GEMM_Q4_Z_F32, WEFT_GEMM_Q4_Z},
-        [WEFT_DT_NF4] = {WEFT_GEMM_NF4_F32, WEFT_GEMM_NF4_F32},
-        [WEFT_DT_Q4_G] = {WEFT_GEMM_Q4_G_F32, WEFT_GEMM_Q4_G_F32},
-        [WEFT_STORED_I8] = {WEFT_GEMM_I8_F32, WEFT_GEMM_I8},
-    };
-    WEFT_ASSERT(stored <= WEFT_STORED_I8);
-    return storages[stored];
-}
-
-/* Its columns are not whole groups, so it gets int8 and one scale per output feature. */
-static void note_ungrouped(struct wefti_weights_plan *plan, const struct weft_tensor *tensor) {
-    if (plan->n_ungrouped++ == 0) plan->first_ungrouped = tensor;
-}
-
-/* 8 bits of a float weight. */
-static uint32_t as_8_bits(struct wefti_weights_plan *plan, const struct weft_tensor *tensor) {
-    if (plan->options->scheme != WEFT_ENG_SCHEME_GROUP) return WEFT_STORED_I8;
-    if (tensor->dims[1] % weft_kern_group(WEFT_GEMM_Q8) == 0) return WEFT_DT_Q8_0;
-    note_ungrouped(plan, tensor);
-    return WEFT_STORED_I8;
-}
-
-/* 4 bits of one, but 8 of the head: every token depends on it. */
-static uint32_t as_4_bits(struct wefti_weights_plan *plan, const struct weft_tensor *tensor) {
-    if (tensor == weft_model_head(plan->model)) return as_8_bits(plan, tensor);
-    if (tensor->dims[1] % weft_kern_group(WEFT_GEMM_Q4_1) == 0)
-        return plan->options->scheme == WEFT_ENG_SCHEME_GROUP ? WEFT_DT_Q4_0 : WEFT_DT_Q4_1;
-    note_ungrouped(plan, tensor);
-    return WEFT_STORED_I8;
-}
-
-/* As the file has it, or what `dtype` says. What is quantised already is not quantised again. */
-static uint32_t form_under_dtype(struct wefti_weights_plan *plan, const struct weft_tensor *tensor,
-                                 enum weft_eng_dtype dtype) {
-    bool quantised = tensor->dtype >= WEFT_DT_Q8_0;
-    switch (dtype) {
-    case WEFT_ENG_DT_F32:
-        return WEFT_DT_F32;
-    case WEFT_ENG_DT_F16:
-        return WEFT_DT_F16;
-    case WEFT_ENG_DT_BF16:
-        return WEFT_DT_BF16;
-    case WEFT_ENG_DT_Q8:
-    case WEFT_ENG_DT_Q4:
-        plan->n_kept += quantised;
-        if (quantised) return tensor->dtype;
-        return dtype == WEFT_ENG_DT_Q8 ? as_8_bits(plan, tensor) : as_4_bits(plan, tensor);
-    case WEFT_ENG_DT_AUTO:
-        break;
-    }
-    return tensor->dtype;
-}
-
-/* A packed file has decided. Another --dtype than it was packed with is refused (by make_plan)
- * where it would have come to another form. */
-static uint32_t stored_form(struct wefti_weights_plan *plan, const struct weft_tensor *tensor,
-                            enum wefti_calib_input input) {
-    bool by_layer = plan->options->layer_dtypes && input != WEFTI_CALIB_HEAD;
-    if (!weft_model_packed(plan->model))
-        return form_under_dtype(plan, tensor,
-                                by_layer ? plan->options->layer_dtypes[plan->layer]
-                                         : plan->options->dtype);
-    uint32_t form = weft_model_stored(plan->model, tensor);
-    plan->dtype_misfits |= plan->options->dtype != WEFT_ENG_DT_AUTO &&
-                           form_under_dtype(plan, tensor, plan->options->dtype) != form;
-    return form;
-}
-
-static bool dtype_takes(enum weft_eng_dtype dtype, enum weft_eng_scheme scheme) {
-    switch (scheme) {
-    case WEFT_ENG_SCHEME_AUTO:
-        return true;
-    case WEFT_ENG_SCHEME_CHANNEL:
-        return dtype == WEFT_ENG_DT_Q8;
-    case WEFT_ENG_SCHEME_GROUP:
-        return dtype == WEFT_ENG_DT_Q8 || dtype == WEFT_ENG_DT_Q4;
-    case WEFT_ENG_SCHEME_GROUP_ASYM:
-        return dtype == WEFT_ENG_DT_Q4;
-    }
-    return false;
-}
-
-static weft_err check_scheme(const struct weft_eng_options *options, struct weft_errmsg *why) {
-    static const char *const schemes[] = {"auto", "channel", "group", "group-asym"};
-    static const char *const takers[] = {"", "q8", "q8 and q4", "q4"};
-    bool taken = dtype_takes(options->dtype, options->scheme);
-    for (uint32_t i = 0; i < options->n_layer_dtypes; i++)
-        taken |= dtype_takes(options->layer_dtypes[i], options->scheme);
-    if (taken) return WEFT_OK;
-    return weft_err_set(why, WEFT_E_INVAL, "the quantisation scheme %s is for weights of dtype %s",
-                        schemes[options->scheme], takers[options->scheme]);
-}
-
-/* The kernel of a stored weight. bf16 and int8 activations are for weights of such a type; where
- * they are asked for, other weights run with f32, which is more exact. */
-static enum weft_gemm_kind gemm_kind_for(struct wefti_weights_plan *plan, struct storage storage) {
-    enum weft_eng_act act = plan->options->activations;
-    enum weft_kern_act own = weft_kern_act_of(storage.fast);
-    bool is_int8 = own != WEFT_ACT_F32 && own != WEFT_ACT_BF16;
-    bool met = act == WEFT_ENG_ACT_AUTO || act == WEFT_ENG_ACT_F32 ||
-               (act == WEFT_ENG_ACT_BF16 && own == WEFT_ACT_BF16) ||
-               (act == WEFT_ENG_ACT_INT8 && is_int8);
-    plan->asked_kind_met |= met;
-    return met && act != WEFT_ENG_ACT_F32 ? storage.fast : storage.exact;
-}
-
-enum weft_kern_src wefti_weights_source_type(enum weft_dtype dtype) {
-    static const enum weft_kern_src sources[WEFT_DT_COUNT] = {
-        [WEFT_DT_F32] = WEFT_SRC_F32,         [WEFT_DT_F16] = WEFT_SRC_F16,
-        [WEFT_DT_BF16] = WEFT_SRC_BF16,       [WEFT_DT_Q8_0] = WEFT_SRC_Q8_0,
-        [WEFT_DT_Q4_0] = WEFT_SRC_Q4_0,       [WEFT_DT_Q4_1] = WEFT_SRC_Q4_1,
-        [WEFT_DT_Q4_K] = WEFT_SRC_Q4_K,       [WEFT_DT_Q5_K] = WEFT_SRC_Q5_K,
-        [WEFT_DT_Q6_K] = WEFT_SRC_Q6_K,       [WEFT_DT_Q2_K] = WEFT_SRC_Q2_K,
-        [WEFT_DT_Q3_K] = WEFT_SRC_Q3_K,       [WEFT_DT_Q5_1] = WEFT_SRC_Q5_1,
-        [WEFT_DT_Q5_0] = WEFT_SRC_Q5_0,       [WEFT_DT_IQ4_NL] = WEFT_SRC_IQ4_NL,
-        [WEFT_DT_F8_E4M3] = WEFT_SRC_F8_E4M3, [WEFT_DT_Q4_Z] = WEFT_SRC_Q4_Z,
-        [WEFT_DT_NF4] = WEFT_SRC_NF4,         [WEFT_DT_Q4_G] = WEFT_SRC_Q4_G};
-    WEFT_ASSERT(dtype < WEFT_DT_COUNT);
-    return sources[dtype];
-}
-
 static uint32_t least_common_multiple(uint32_t a, uint32_t b) {
     uint32_t x = a, y = b;
     while (y) {
@@ -195,7 +50,8 @@ static uint32_t least_common_multiple(uint32_t a, uint32_t b) {
     return a / x * b;
 }
 
-/* Eight segments in whole units of `unit` columns and of the packing group (design 2.1). */
+/* Eight segments in whole units of `unit` columns and of the packing group (docs/architecture.md,
+ * "Batch invariance"). */
 static void split_segments(struct wefti_weights_matrix *matrix, uint32_t unit) {
     unit = least_common_multiple(unit, weft_kern_group(matrix->kind));
     WEFT_ASSERT(unit > 0);
@@ -206,40 +62,25 @@ static void split_segments(struct wefti_weights_matrix *matrix, uint32_t unit) {
     }
 }
 
-/* What reads the weights of a matrix: those of routers stay as the file has them and meet f32, for
- * the experts that they choose are to be the model's. */
-static enum weft_gemm_kind matrix_kind(struct wefti_weights_plan *plan,
-                                       const struct weft_tensor *tensor,
-                                       enum wefti_calib_input input, uint32_t *form_out) {
-    bool is_router = input == WEFTI_CALIB_ROUTER;
-    *form_out = is_router ? (uint32_t)tensor->dtype : stored_form(plan, tensor, input);
-    struct storage storage = storage_of(*form_out);
-    return is_router ? storage.exact : gemm_kind_for(plan, storage);
-}
-
-/* Shapes were checked when the model was opened. `split_unit`: 0 for one segment. */
+/* Shapes were checked when the model was opened. One segment; split_segments makes more. */
 static void place_matrix(struct wefti_weights_plan *plan, const struct weft_tensor *tensor,
-                         enum wefti_calib_input input, uint32_t n, uint32_t k, uint32_t split_unit,
+                         enum wefti_calib_input input, uint32_t n, uint32_t k,
                          struct wefti_weights_matrix *out) {
     WEFT_ASSERT(tensor->n_dims == 2 && tensor->dims[0] == n && tensor->dims[1] == k);
-    uint32_t form;
-    enum weft_gemm_kind kind = matrix_kind(plan, tensor, input, &form);
-    size_t panel_bytes = weft_kern_panel_bytes(kind, k);
+    struct wefti_weights_type type =
+        wefti_weights_matrix_type(&plan->types, tensor, input, plan->layer);
+    size_t panel_bytes = weft_kern_panel_bytes(type.kind, k);
     *out = (struct wefti_weights_matrix){
-        .kind = kind,
+        .kind = type.kind,
         .n = n,
         .k = k,
         .n_panels = (n + WEFT_PANEL - 1) / WEFT_PANEL,
         .offset = plan->used,
         .panel_bytes = panel_bytes,
     };
-    if (split_unit) {
-        split_segments(out, split_unit);
-    } else {
-        weft_kern_segs_one(&out->segs, k);
-    }
+    weft_kern_segs_one(&out->segs, k);
     struct wefti_weights_item item = {
-        .src = tensor, .form = WEFTI_WEIGHTS_PANELS, .kind = kind, .n = n, .k = k};
+        .src = tensor, .form = WEFTI_WEIGHTS_PANELS, .kind = type.kind, .n = n, .k = k};
     if (plan->importance && input <= WEFTI_CALIB_HEAD)
         item.importance =
             plan->importance + wefti_calib_offset(plan->options->calib, plan->layer, input);
@@ -247,7 +88,7 @@ static void place_matrix(struct wefti_weights_plan *plan, const struct weft_tens
         (uint32_t)((WEFTI_WEIGHTS_TASK_BYTES + panel_bytes - 1) / panel_bytes);
     item.rows_per_task = panels_per_task * WEFT_PANEL;
     item.n_tasks = (n + item.rows_per_task - 1) / item.rows_per_task;
-    add_item(plan, &item, form, weft_kern_packed_bytes(kind, n, k));
+    add_item(plan, &item, type.stored, weft_kern_packed_bytes(type.kind, n, k));
 }
 
 static size_t place_vector(struct wefti_weights_plan *plan, const struct weft_tensor *tensor,
@@ -282,16 +123,15 @@ static void place_experts(struct wefti_weights_plan *plan, const struct weft_mod
     const struct weft_model_params *p = weft_model_params(plan->model);
     uint32_t n = p->moe.n_experts, ffn = p->moe.n_ffn, hidden = p->n_hidden;
     WEFT_ASSERT(n > 0);
-    place_matrix(plan, from->router, WEFTI_CALIB_ROUTER, n, hidden, 0, &to->router);
+    place_matrix(plan, from->router, WEFTI_CALIB_ROUTER, n, hidden, &to->router);
     to->score_bias = place_bias(plan, from->score_bias, n);
     to->shared_gate = place_bias(plan, from->shared_gate, hidden);
     size_t step_bytes = plan->step_bytes;
     for (uint32_t e = 0; e < n; e++) {
-        place_matrix(plan, from->experts[e].gate, WEFTI_CALIB_FFN, ffn, hidden, 0,
+        place_matrix(plan, from->experts[e].gate, WEFTI_CALIB_FFN, ffn, hidden,
                      &to->experts[e].gate);
-        place_matrix(plan, from->experts[e].up, WEFTI_CALIB_FFN, ffn, hidden, 0,
-                     &to->experts[e].up);
-        place_matrix(plan, from->experts[e].down, WEFTI_CALIB_DOWN, hidden, ffn, 0,
+        place_matrix(plan, from->experts[e].up, WEFTI_CALIB_FFN, ffn, hidden, &to->experts[e].up);
+        place_matrix(plan, from->experts[e].down, WEFTI_CALIB_DOWN, hidden, ffn,
                      &to->experts[e].down);
     }
     plan->step_bytes = step_bytes + (plan->step_bytes - step_bytes) / n * p->moe.n_used;
@@ -302,59 +142,55 @@ static void place_attention(struct wefti_weights_plan *plan, const struct weft_m
     const struct weft_model_params *p = weft_model_params(plan->model);
     uint32_t q_dim = p->n_heads * p->head_dim, kv_dim = p->n_kv_heads * p->head_dim;
     uint32_t hidden = p->n_hidden;
-    place_matrix(plan, from->wq, WEFTI_CALIB_QKV, q_dim, hidden, 0, &to->q);
-    place_matrix(plan, from->wk, WEFTI_CALIB_QKV, kv_dim, hidden, 0, &to->k);
-    place_matrix(plan, from->wv, WEFTI_CALIB_QKV, kv_dim, hidden, 0, &to->v);
+    place_matrix(plan, from->wq, WEFTI_CALIB_QKV, q_dim, hidden, &to->q);
+    place_matrix(plan, from->wk, WEFTI_CALIB_QKV, kv_dim, hidden, &to->k);
+    place_matrix(plan, from->wv, WEFTI_CALIB_QKV, kv_dim, hidden, &to->v);
     to->bq = place_bias(plan, from->bq, q_dim);
     to->bk = place_bias(plan, from->bk, kv_dim);
     to->bv = place_bias(plan, from->bv, kv_dim);
     to->q_norm = place_norm(plan, from->q_norm, p->qk_norm_all ? q_dim : p->head_dim);
     to->k_norm = place_norm(plan, from->k_norm, p->qk_norm_all ? kv_dim : p->head_dim);
-    place_matrix(plan, from->wo, WEFTI_CALIB_O, hidden, q_dim, p->head_dim, &to->o);
+    place_matrix(plan, from->wo, WEFTI_CALIB_O, hidden, q_dim, &to->o);
+    split_segments(&to->o, p->head_dim);
 }
 
-/* How heads' matrices are stored that are turned, of a tensor stored as `stored`. Blocks of a
- * file's own lie along what are rows now, so such weights become f32, the values they stand for;
- * what
- * --dtype quantises is quantised behind the turn. */
-static uint32_t turned_form(uint32_t stored, const struct weft_tensor *tensor, uint32_t k) {
-    bool quantised = tensor->dtype >= WEFT_DT_Q8_0;
-    if (quantised && stored == tensor->dtype) return WEFT_DT_F32;
-    if (stored < WEFT_DT_Q8_0) return stored;
-    return k % weft_kern_group(storage_of(stored).exact) == 0 ? stored : WEFT_STORED_I8;
-}
+/* Where the matrices of heads lie in a tensor: n x k each, in rows begin, begin + step, ... and the
+ * ones that follow them; turned: these rows are columns. */
+struct head_rows {
+    uint32_t begin, step, n, k;
+    bool turned;
+};
 
-/* Heads' matrices of N x K from row `begin` of the tensor on, every `step` rows. */
 static void place_heads(struct wefti_weights_plan *plan, const struct weft_tensor *tensor,
-                        uint32_t begin, uint32_t step, uint32_t n, uint32_t k, bool turned,
-                        struct wefti_weights_heads *out) {
-    uint32_t n_heads = weft_model_params(plan->model)->n_heads;
-    WEFT_ASSERT(tensor->n_dims == 2 && tensor->dims[0] == (uint64_t)n_heads * step);
-    WEFT_ASSERT(tensor->dims[1] == (turned ? n : k) && begin + (turned ? k : n) <= step);
-    uint32_t form = stored_form(plan, tensor, WEFTI_CALIB_QKV);
-    if (turned) form = turned_form(form, tensor, k);
-    enum weft_gemm_kind kind = gemm_kind_for(plan, storage_of(form));
-    *out = (struct wefti_weights_heads){.head_bytes = weft_kern_packed_bytes(kind, n, k)};
+                        struct head_rows rows, struct wefti_weights_heads *out) {
+    uint32_t n_heads = weft_model_params(plan->model)->n_heads, n = rows.n, k = rows.k;
+    WEFT_ASSERT(tensor->n_dims == 2 && tensor->dims[0] == (uint64_t)n_heads * rows.step);
+    WEFT_ASSERT(tensor->dims[1] == (rows.turned ? n : k));
+    WEFT_ASSERT(rows.begin + (rows.turned ? k : n) <= rows.step);
+    struct wefti_weights_type type =
+        rows.turned ? wefti_weights_turned_type(&plan->types, tensor, k, plan->layer)
+                    : wefti_weights_matrix_type(&plan->types, tensor, WEFTI_CALIB_QKV, plan->layer);
+    *out = (struct wefti_weights_heads){.head_bytes = weft_kern_packed_bytes(type.kind, n, k)};
     out->first = (struct wefti_weights_matrix){
-        .kind = kind,
+        .kind = type.kind,
         .n = n,
         .k = k,
         .n_panels = (n + WEFT_PANEL - 1) / WEFT_PANEL,
         .offset = plan->used,
-        .panel_bytes = weft_kern_panel_bytes(kind, k),
+        .panel_bytes = weft_kern_panel_bytes(type.kind, k),
     };
     weft_kern_segs_one(&out->first.segs, k);
     const struct wefti_weights_item item = {.src = tensor,
                                             .form = WEFTI_WEIGHTS_HEADS,
-                                            .kind = kind,
+                                            .kind = type.kind,
                                             .n = n,
                                             .k = k,
                                             .n_tasks = n_heads,
                                             .rows_per_task = n,
-                                            .row_begin = begin,
-                                            .row_step = step,
-                                            .turned = turned};
-    add_item(plan, &item, form, n_heads * out->head_bytes);
+                                            .row_begin = rows.begin,
+                                            .row_step = rows.step,
+                                            .turned = rows.turned};
+    add_item(plan, &item, type.stored, n_heads * out->head_bytes);
 }
 
 /* All of latent attention but the norms around it. */
@@ -363,22 +199,26 @@ static void place_latent(struct wefti_weights_plan *plan, const struct weft_mode
     const struct weft_model_params *p = weft_model_params(plan->model);
     uint32_t q_dim = p->n_heads * (p->nope_dim + p->rope_dim), step = p->nope_dim + p->v_dim;
     if (from->wq_a) {
-        place_matrix(plan, from->wq_a, WEFTI_CALIB_QKV, p->q_lora, p->n_hidden, 0, &to->q_a);
+        place_matrix(plan, from->wq_a, WEFTI_CALIB_QKV, p->q_lora, p->n_hidden, &to->q_a);
         to->q_a_norm = place_norm(plan, from->q_a_norm, p->q_lora);
     }
-    place_matrix(plan, from->wq, WEFTI_CALIB_QKV, q_dim, from->wq_a ? p->q_lora : p->n_hidden, 0,
+    place_matrix(plan, from->wq, WEFTI_CALIB_QKV, q_dim, from->wq_a ? p->q_lora : p->n_hidden,
                  &to->q);
-    place_matrix(plan, from->wk, WEFTI_CALIB_QKV, p->head_dim, p->n_hidden, 0, &to->k);
+    place_matrix(plan, from->wk, WEFTI_CALIB_QKV, p->head_dim, p->n_hidden, &to->k);
     to->latent_norm = place_norm(plan, from->latent_norm, p->kv_lora);
     if (from->w_kv_b) {
-        place_heads(plan, from->w_kv_b, 0, step, p->kv_lora, p->nope_dim, true, &to->up_k);
-        place_heads(plan, from->w_kv_b, p->nope_dim, step, p->v_dim, p->kv_lora, false, &to->up_v);
+        const struct head_rows up_k = {0, step, p->kv_lora, p->nope_dim, true};
+        const struct head_rows up_v = {p->nope_dim, step, p->v_dim, p->kv_lora, false};
+        place_heads(plan, from->w_kv_b, up_k, &to->up_k);
+        place_heads(plan, from->w_kv_b, up_v, &to->up_v);
     } else {
-        place_heads(plan, from->w_k_b, 0, p->kv_lora, p->kv_lora, p->nope_dim, false, &to->up_k);
-        place_heads(plan, from->w_v_b, 0, p->v_dim, p->v_dim, p->kv_lora, false, &to->up_v);
+        const struct head_rows up_k = {0, p->kv_lora, p->kv_lora, p->nope_dim, false};
+        const struct head_rows up_v = {0, p->v_dim, p->v_dim, p->kv_lora, false};
+        place_heads(plan, from->w_k_b, up_k, &to->up_k);
+        place_heads(plan, from->w_v_b, up_v, &to->up_v);
     }
-    place_matrix(plan, from->wo, WEFTI_CALIB_O, p->n_hidden, p->n_heads * p->v_dim, p->v_dim,
-                 &to->o);
+    place_matrix(plan, from->wo, WEFTI_CALIB_O, p->n_hidden, p->n_heads * p->v_dim, &to->o);
+    split_segments(&to->o, p->v_dim);
 }
 
 static void place_layer(struct wefti_weights_plan *plan, const struct weft_model_layer *from,
@@ -397,9 +237,10 @@ static void place_layer(struct wefti_weights_plan *plan, const struct weft_model
         place_experts(plan, from, to);
     }
     if (from->w_gate) {
-        place_matrix(plan, from->w_gate, WEFTI_CALIB_FFN, ffn, hidden, 0, &to->gate);
-        place_matrix(plan, from->w_up, WEFTI_CALIB_FFN, ffn, hidden, 0, &to->up);
-        place_matrix(plan, from->w_down, WEFTI_CALIB_DOWN, hidden, ffn, 2, &to->down);
+        place_matrix(plan, from->w_gate, WEFTI_CALIB_FFN, ffn, hidden, &to->gate);
+        place_matrix(plan, from->w_up, WEFTI_CALIB_FFN, ffn, hidden, &to->up);
+        place_matrix(plan, from->w_down, WEFTI_CALIB_DOWN, hidden, ffn, &to->down);
+        split_segments(&to->down, 2);
     }
     to->post_ffn_norm = place_norm(plan, from->post_ffn_norm, hidden);
 }
@@ -422,32 +263,6 @@ static void place_embedding(struct wefti_weights_plan *plan, struct wefti_weight
                                       .rows_per_task = rows};
     item.n_tasks = (p->n_vocab + rows - 1) / rows;
     add_item(plan, &item, table->dtype, table->bytes);
-}
-
-/* What the options ask for and this model does not have. */
-static weft_err check_wishes_met(const struct wefti_weights_plan *plan, struct weft_errmsg *why) {
-    const struct weft_packed *packed = weft_model_packed(plan->model);
-    const char *dtype = wefti_options_dtype_name(plan->options->dtype);
-    bool scheme_asked = plan->options->scheme != WEFT_ENG_SCHEME_AUTO;
-    if (plan->dtype_misfits && scheme_asked)
-        return weft_err_set(why, WEFT_E_INVAL,
-                            "the model is packed by another quantisation scheme: leave "
-                            "--quant-scheme out, or pack the model anew");
-    if (plan->dtype_misfits && strcmp(packed->packed_as, dtype) != 0)
-        return weft_err_set(why, WEFT_E_INVAL,
-                            "the model is packed as %s, which --dtype %s cannot change: leave it "
-                            "out, or pack the model anew",
-                            packed->packed_as, dtype);
-    if (plan->n_ungrouped > 0 && !packed)
-        weft_warn("%u weights get 8 bits and one scale per output feature: their columns are not a "
-                  "multiple of 32 (%s has %" PRIu64 ")",
-                  plan->n_ungrouped, plan->first_ungrouped->name, plan->first_ungrouped->dims[1]);
-    if (plan->n_kept > 0 && !packed)
-        weft_warn("%u weights are quantised already: they stay as the file has them", plan->n_kept);
-    if (plan->asked_kind_met) return WEFT_OK;
-    bool bf16 = plan->options->activations == WEFT_ENG_ACT_BF16;
-    return weft_err_set(why, WEFT_E_INVAL, "%s activations need %s weights, the model has none",
-                        bf16 ? "bf16" : "int8", bf16 ? "bf16" : "quantised");
 }
 
 /* What an uncalibrated pack does anyway is not told apart from one. */
@@ -520,6 +335,7 @@ weft_err wefti_weights_plan_make(struct wefti_weights_plan *plan, const weft_mod
     *plan = (struct wefti_weights_plan){
         .model = model,
         .options = options,
+        .types = {.model = model, .options = options},
         .place_hash = LAYOUT_VERSION,
         .cap_items = (size_t)p->n_layers * (23 + 3 * (size_t)p->moe.n_experts) + 3,
     };
@@ -533,7 +349,7 @@ weft_err wefti_weights_plan_make(struct wefti_weights_plan *plan, const weft_mod
     weights->experts = calloc(n_experts + 1, sizeof *weights->experts);
     if (!plan->items || !plan->stored || !weights->layers || !weights->experts)
         return weft_err_set(why, WEFT_E_NOMEM, "no memory for the list of tensors");
-    weft_err err = check_scheme(options, why);
+    weft_err err = wefti_weights_types_check_scheme(options, why);
     if (!err) err = use_calibration(plan, why);
     if (!err) err = make_room_to_join(plan, why);
     if (!err && p->kv_lora > 0) err = make_room_to_turn(plan, why);
@@ -548,14 +364,14 @@ weft_err wefti_weights_plan_make(struct wefti_weights_plan *plan, const weft_mod
         place_layer(plan, &weft_model_layers(model)[i], &weights->layers[i]);
     }
     weights->final_norm = place_norm(plan, weft_model_final_norm(model), p->n_hidden);
-    place_matrix(plan, weft_model_head(model), WEFTI_CALIB_HEAD, p->n_vocab, p->n_hidden, 0,
+    place_matrix(plan, weft_model_head(model), WEFTI_CALIB_HEAD, p->n_vocab, p->n_hidden,
                  &weights->head);
     place_embedding(plan, weights);
     weights->layout_hash = plan->hash;
     weights->bytes = weft_round_up(plan->used, WEFT_PACKED_PAGE);
     weights->step_bytes = plan->step_bytes;
     err = check_experts(weights, p->moe.n_experts, why);
-    return err ? err : check_wishes_met(plan, why);
+    return err ? err : wefti_weights_types_check(&plan->types, why);
 }
 
 void wefti_weights_plan_fini(struct wefti_weights_plan *plan) {

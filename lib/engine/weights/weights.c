@@ -1,267 +1,28 @@
-/* Packed weights: one arena of a layout that follows from the model and the options alone.
- *
- * The arena lies in the memfd the supervisor gives (it outlives a worker, so that a restarted one
- * maps it in milliseconds and replicas share it), or in private memory. Its first page is a header:
- *
- *   the first worker takes the file lock, sets the size, packs, writes the header, then `complete`
- *   with a release fence, and seals the memfd against every change;
- *   a worker that finds the arena incomplete takes the lock (its predecessor's died with it) and
- *   packs anew; one that finds it complete checks the header and maps it read-only.
- *
- * Packed bits are the same on every ISA, so the layout hash covers types, shapes and offsets only.
- * Whether the arena belongs to the model file is told by the file's identity (device, inode, size,
- * modification time): reading gigabytes to hash them would take longer than packing saved. Where
- * the identity differs (the file was copied or touched) the contents are hashed after all.
- *
- * A packed file (weights_file.c) has the arena ready: it is mapped as it is, and there is no memfd.
- */
-#include "weights/weights_internal.h"
+/* Opening the weights: a packed file is mapped as it is, others are packed into an arena. */
+#include "weights/weights.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#include <xxhash.h>
 
 #include "base/check.h"
+#include "weights/arena.h"
+#include "weights/plan.h"
 
-#ifndef MADV_COLLAPSE
-#define MADV_COLLAPSE 25 /* Linux 6.1; the C library's headers may be older than the kernel */
-#endif
-
-#define ARENA_MAGIC "WEFTPAK1"
-enum {
-    HEADER_BYTES = WEFT_PACKED_PAGE,
-    HUGE_PAGE_BYTES = 2 << 20,
-};
-
-struct header {
-    char magic[8];
-    uint64_t layout_hash, file_identity, model_hash, total_bytes;
-    _Atomic uint32_t complete; /* written last */
-};
-_Static_assert(sizeof(struct header) <= HEADER_BYTES, "the header has a page of its own");
-
-static void pack_all(const struct wefti_weights_plan *plan, struct wefti_pool *pool,
-                     uint64_t file_identity, struct wefti_weights *weights, uint8_t *base) {
-    weights->model_hash = wefti_weights_pack_in_place(plan, pool, base);
-    struct header *header = (struct header *)(void *)base;
-    memcpy(header->magic, ARENA_MAGIC, sizeof header->magic);
-    header->layout_hash = weights->layout_hash;
-    header->file_identity = file_identity;
-    header->model_hash = weights->model_hash;
-    header->total_bytes = weights->bytes;
-    atomic_store_explicit(&header->complete, 1, memory_order_release);
-}
-
-/* ------------------------------------------------------------------------------ the identity ---
- */
-
-static uint64_t stat_hash(const char *name, const struct stat *st) {
-    uint64_t facts[5] = {(uint64_t)st->st_dev, (uint64_t)st->st_ino, (uint64_t)st->st_size,
-                         (uint64_t)st->st_mtim.tv_sec, (uint64_t)st->st_mtim.tv_nsec};
-    return XXH64(name, strlen(name), XXH64(facts, sizeof facts, 0));
-}
-
-static bool names_weights(const char *name) {
-    const char *dot = strrchr(name, '.');
-    return strcmp(name, "config.json") == 0 || (dot && strcmp(dot, ".safetensors") == 0);
-}
-
-/* A sum, so that the order of the entries does not matter. 0: cannot be told. */
-static uint64_t folder_identity(const char *path) {
-    DIR *dir = opendir(path);
-    if (!dir) return 0;
-    uint64_t sum = 0;
-    const struct dirent *entry;
-    while ((entry = readdir(dir)) != NULL) {
-        struct stat st;
-        if (!names_weights(entry->d_name)) continue;
-        if (fstatat(dirfd(dir), entry->d_name, &st, 0) == 0) sum += stat_hash(entry->d_name, &st);
-    }
-    (void)closedir(dir);
-    return sum;
-}
-
-/* The same of a GGUF file, or of the parts of one. */
-static uint64_t files_identity(const weft_model *model) {
-    const char *path;
-    uint64_t sum = 0;
-    for (size_t i = 0; (path = weft_model_file(model, i)) != NULL; i++) {
-        struct stat st;
-        if (stat(path, &st) != 0) return 0;
-        sum += stat_hash("", &st);
-    }
-    return sum;
-}
-
-static uint64_t model_identity(const weft_model *model, const char *path) {
-    struct stat st;
-    if (stat(path, &st) != 0) return 0;
-    if (S_ISDIR(st.st_mode)) return folder_identity(path);
-    const char *slash = strrchr(path, '/');
-    const char *name = slash ? slash + 1 : path;
-    if (strcmp(name, "config.json") != 0) return files_identity(model);
-    char folder[4096];
-    size_t len = slash ? (size_t)(slash - path) : 0;
-    if (len >= sizeof folder) return 0;
-    memcpy(folder, path, len);
-    folder[len] = '\0';
-    return folder_identity(len ? folder : slash ? "/" : ".");
-}
-
-/* --------------------------------------------------------------------------------- the arena ---
- */
-
-static weft_err pack_private(const struct wefti_weights_plan *plan, struct wefti_pool *pool,
-                             struct wefti_weights *weights, struct weft_errmsg *why) {
-    uint8_t *base = wefti_memory_map(weights->bytes);
-    if (!base)
-        return weft_err_set(why, WEFT_E_NOMEM, "no memory for %zu bytes of weights",
-                            weights->bytes);
-    (void)madvise(base, weights->bytes, MADV_HUGEPAGE);
-    pack_all(plan, pool, 0, weights, base);
-    (void)mprotect(base, weights->bytes, PROT_READ);
-    weights->base = base;
-    return WEFT_OK;
-}
-
-/* NULL, and why, when it cannot be mapped. Readers map it private: they never write, so they share
- * its pages all the same, and kernels before 6.7 refuse a shared mapping of a sealed memfd.
- *
- * It lies as huge pages want it (see use_huge_pages). */
-static uint8_t *map_arena(int fd, size_t bytes, bool writable, struct weft_errmsg *why) {
-    uint8_t *room = mmap(NULL, bytes + HUGE_PAGE_BYTES, PROT_NONE,
-                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (room == MAP_FAILED) {
-        (void)weft_err_errno(why, errno, "no room for %zu bytes of weight memory", bytes);
-        return NULL;
-    }
-    size_t before = weft_round_up((uintptr_t)room, HUGE_PAGE_BYTES) - (uintptr_t)room;
-    uint8_t *base = mmap(room + before, bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ,
-                         (writable ? MAP_SHARED : MAP_PRIVATE) | MAP_FIXED, fd, 0);
-    if (base == MAP_FAILED) {
-        (void)weft_err_errno(why, errno, "cannot map %zu bytes of the weight memory", bytes);
-        (void)munmap(room, bytes + HUGE_PAGE_BYTES);
-        return NULL;
-    }
-    if (before) (void)munmap(room, before);
-    size_t used = before + weft_round_up(bytes, HEADER_BYTES);
-    (void)munmap(room + used, bytes + HUGE_PAGE_BYTES - used);
-    (void)madvise(base, bytes, MADV_HUGEPAGE);
-    return base;
-}
-
-struct collapsing {
-    struct wefti_pool *pool;
-    volatile uint8_t *base;
-    uint32_t n_pages;
-};
-
-static void collapse_thread(void *ctx, uint32_t thread_idx) {
-    struct collapsing *c = ctx;
-    for (;;) {
-        uint32_t page = wefti_pool_take(c->pool, thread_idx);
-        if (page >= c->n_pages) return;
-        volatile uint8_t *at = c->base + (size_t)page * HUGE_PAGE_BYTES;
-        *at = 0; /* what is wholly empty cannot be collapsed */
-        (void)madvise((void *)(uintptr_t)at, HUGE_PAGE_BYTES, MADV_COLLAPSE);
-    }
-}
-
-/* By default a memory file gets none, even where others do; so they are asked for one by one, while
- * there is nothing in them. A gigabyte in small pages takes a killed worker a hundred milliseconds
- * to let go of and its successor as long to map: 137 and 111 instead of 0.3 and 5 on a busy machine
- * of two cores. Where there are no huge pages, or no kernel 6.1, all works without. */
-static void use_huge_pages(struct wefti_pool *pool, uint8_t *base, size_t bytes) {
-    struct collapsing c = {pool, base, (uint32_t)(bytes / HUGE_PAGE_BYTES)};
-    wefti_pool_run(pool, collapse_thread, &c);
-}
-
-/* What is no memfd takes no seals: then trust in whoever holds it has to do. */
-static void seal(int fd) {
-    (void)fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL);
-}
-
-static weft_err pack_shared(const struct wefti_weights_plan *plan, struct wefti_pool *pool,
-                            uint64_t file_identity, struct wefti_weights *weights, int fd,
-                            struct weft_errmsg *why) {
-    /* To nothing first: what a killed predecessor left must not look complete. */
-    if (ftruncate(fd, 0) != 0 || ftruncate(fd, (off_t)weights->bytes) != 0)
-        return weft_err_errno(why, errno, "cannot size the weight memory to %zu bytes",
-                              weights->bytes);
-    uint8_t *base = map_arena(fd, weights->bytes, true, why);
-    if (!base) return WEFT_E_NOMEM;
-    use_huge_pages(pool, base, weights->bytes);
-    pack_all(plan, pool, file_identity, weights, base);
-    (void)munmap(base, weights->bytes); /* while somebody can write, no seal against it is taken */
-    seal(fd);
-    weights->base = map_arena(fd, weights->bytes, false, why);
-    return weights->base ? WEFT_OK : WEFT_E_NOMEM;
-}
-
-/* Maps what another worker packed. *packed_out false: nothing complete is there. */
-static weft_err inherit(const struct wefti_weights_plan *plan, uint64_t file_identity,
-                        struct wefti_weights *weights, int fd, bool *packed_out,
-                        struct weft_errmsg *why) {
-    *packed_out = false;
-    struct stat st;
-    if (fstat(fd, &st) != 0) return weft_err_errno(why, errno, "cannot read the weight memory");
-    if ((uint64_t)st.st_size < HEADER_BYTES) return WEFT_OK;
-    uint8_t *base = map_arena(fd, (size_t)st.st_size, false, why);
-    if (!base) return WEFT_E_NOMEM;
-    weft_err err = WEFT_OK;
-    const struct header *header = (const struct header *)(const void *)base;
-    *packed_out = memcmp(header->magic, ARENA_MAGIC, sizeof header->magic) == 0 &&
-                  atomic_load_explicit(&header->complete, memory_order_acquire) == 1;
-    if (!*packed_out) goto cleanup;
-    if (header->total_bytes != weights->bytes || (uint64_t)st.st_size != weights->bytes ||
-        header->layout_hash != weights->layout_hash) {
-        err = weft_err_set(why, WEFT_E_STATE,
-                           "the weight memory holds another model, or one packed with other "
-                           "options: %" PRIu64 " bytes, wanted %zu",
-                           header->total_bytes, weights->bytes);
-        goto cleanup;
-    }
-    if (header->file_identity != file_identity &&
-        header->model_hash != wefti_weights_calibrated_hash(plan, weft_model_hash(plan->model))) {
-        err = weft_err_set(why, WEFT_E_STATE,
-                           "the weight memory was packed from another version of the model file");
-        goto cleanup;
-    }
-    seal(fd); /* in case its packer died just before */
-    weights->model_hash = header->model_hash;
-    weights->base = base;
+/* PROTO: the arena has another layout than its tensors ask for. */
+static weft_err map_packed_file(const struct wefti_weights_plan *plan, const char *path,
+                                weft_model *model, struct wefti_weights *weights,
+                                struct weft_errmsg *why) {
+    const struct weft_packed *packed = weft_model_packed(model);
+    if (packed->layout_hash != plan->place_hash || packed->arena_bytes != weights->bytes)
+        return weft_err_set(why, WEFT_E_PROTO,
+                            "%s: has another layout than its tensors ask for: it is damaged, or "
+                            "another version of weft packed it",
+                            path);
+    weights->model_hash = packed->weights_hash;
     weights->inherited = true;
-    base = NULL;
-cleanup:
-    if (base) (void)munmap(base, (size_t)st.st_size);
-    return err;
-}
-
-/* One packs, others wait. The lock belongs to the process, so it dies with it. */
-static void lock_arena(int fd, short type) {
-    struct flock lock = {.l_type = type, .l_whence = SEEK_SET};
-    while (fcntl(fd, F_SETLKW, &lock) != 0 && errno == EINTR) {
-    }
-}
-
-static weft_err open_shared(const struct wefti_weights_plan *plan, const char *path,
-                            struct wefti_pool *pool, struct wefti_weights *weights, int fd,
-                            struct weft_errmsg *why) {
-    uint64_t file_identity = wefti_weights_calibrated_hash(plan, model_identity(plan->model, path));
-    bool packed = false;
-    lock_arena(fd, F_WRLCK);
-    weft_err err = inherit(plan, file_identity, weights, fd, &packed, why);
-    if (!err && !packed) err = pack_shared(plan, pool, file_identity, weights, fd, why);
-    lock_arena(fd, F_UNLCK);
-    return err;
+    weights->base = (uint8_t *)(uintptr_t)weft_model_take_mapping(model, &weights->map_bytes);
+    (void)madvise(weights->base, weights->bytes, MADV_HUGEPAGE); /* for what comes from disk */
+    return WEFT_OK;
 }
 
 weft_err wefti_weights_open(struct wefti_weights *weights, const char *path, weft_model *model,
@@ -270,12 +31,15 @@ weft_err wefti_weights_open(struct wefti_weights *weights, const char *path, wef
     *weights = (struct wefti_weights){0};
     struct wefti_weights_plan plan;
     weft_err err = wefti_weights_plan_make(&plan, model, options, weights, why);
-    if (!err) {
-        err = weft_model_packed(model) ? wefti_weights_map(&plan, path, model, weights, why)
-              : options->weights_fd < 0
-                  ? pack_private(&plan, pool, weights, why)
-                  : open_shared(&plan, path, pool, weights, options->weights_fd, why);
+    if (err) goto cleanup;
+    if (weft_model_packed(model)) {
+        err = map_packed_file(&plan, path, model, weights, why);
+    } else if (options->weights_fd < 0) {
+        err = wefti_weights_arena_private(&plan, pool, weights, why);
+    } else {
+        err = wefti_weights_arena_shared(&plan, path, pool, weights, options->weights_fd, why);
     }
+cleanup:
     wefti_weights_plan_fini(&plan);
     if (err) wefti_weights_close(weights);
     return err;
@@ -288,8 +52,6 @@ void wefti_weights_close(struct wefti_weights *weights) {
     free(weights->experts);
     *weights = (struct wefti_weights){0};
 }
-
-/* -------------------------------------------------------------------------------- embedding --- */
 
 void wefti_weights_embed(const struct wefti_weights *weights, uint32_t token, uint8_t *raw,
                          float *out) {

@@ -1,0 +1,48 @@
+/* engine/weights/calibrate — how much each column of each matrix matters over a text. */
+#ifndef WEFT_ENGINE_CALIBRATE_H
+#define WEFT_ENGINE_CALIBRATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine/engine.h"
+#include "model/model.h"
+
+/* What the matrices of a layer have as their input, and what the head has. */
+enum wefti_calib_input {
+    WEFTI_CALIB_QKV,
+    WEFTI_CALIB_O,
+    WEFTI_CALIB_FFN,
+    WEFTI_CALIB_DOWN,
+    WEFTI_CALIB_HEAD,   /* the layer does not matter */
+    WEFTI_CALIB_ROUTER, /* not calibrated */
+};
+enum { WEFTI_CALIB_LAYER_INPUTS = WEFTI_CALIB_HEAD };
+
+/* Stands for what is larger, infinite or NaN, too: so that a sum of them stays finite. */
+#define WEFTI_CALIB_IMPORTANCE_MAX 1e30f
+
+WEFT_MUST_CHECK weft_err wefti_calib_new(uint32_t n_layers, uint32_t n_hidden, uint32_t q_dim,
+                                         uint32_t n_ffn, weft_eng_calib **calib_out,
+                                         struct weft_errmsg *why);
+bool wefti_calib_fits(const weft_eng_calib *calib, const struct weft_model_params *p);
+
+/* Rows of f32, all columns of an input. */
+struct wefti_calib_rows {
+    const uint8_t *data;
+    size_t row_bytes;
+    uint32_t group; /* rows are interleaved by so many; 1: they are not */
+    uint32_t n_rows;
+};
+/* One thread at a time. */
+void wefti_calib_add(weft_eng_calib *calib, uint32_t layer, enum wefti_calib_input input,
+                     const struct wefti_calib_rows *rows);
+
+/* How much each column matters, inputs at wefti_calib_offset; malloc'd, the caller's. NULL: no
+ * memory. *hash goes on with them. */
+float *wefti_calib_importance(const weft_eng_calib *calib, uint64_t *hash);
+size_t wefti_calib_offset(const weft_eng_calib *calib, uint32_t layer,
+                          enum wefti_calib_input input);
+
+#endif

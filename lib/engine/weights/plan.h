@@ -1,0 +1,73 @@
+/* engine/weights/plan — what becomes of a model's tensors, and where each goes in the arena. */
+#ifndef WEFT_ENGINE_WEIGHTS_PLAN_H
+#define WEFT_ENGINE_WEIGHTS_PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "weights/types.h"
+#include "weights/weights.h"
+
+enum { WEFTI_WEIGHTS_TASK_BYTES = 1 << 20 }; /* packed at a time by one thread */
+
+enum wefti_weights_item_form {
+    WEFTI_WEIGHTS_PANELS, /* one matrix */
+    WEFTI_WEIGHTS_VECTOR, /* f32 */
+    WEFTI_WEIGHTS_ROWS,   /* as in the file, to gather rows from */
+    WEFTI_WEIGHTS_HEADS,  /* one matrix per head */
+};
+
+struct wefti_weights_item { /* one tensor's way into the arena */
+    const struct weft_tensor *src;
+    enum wefti_weights_item_form form;
+    enum weft_gemm_kind kind; /* WEFTI_WEIGHTS_PANELS */
+    uint32_t n, k;
+    size_t offset;
+    uint32_t n_tasks, rows_per_task;
+    const float *importance; /* [k]; NULL: not calibrated */
+    bool plus_one;           /* WEFTI_WEIGHTS_VECTOR: stored less 1 */
+    /* WEFTI_WEIGHTS_HEADS: a matrix for each part, of rows from row_begin + part * row_step on;
+     * turned: these are its columns. */
+    uint32_t row_begin, row_step;
+    bool turned;
+};
+
+struct wefti_weights_plan {
+    const weft_model *model;
+    const struct weft_eng_options *options;
+    struct wefti_weights_types types;
+    struct wefti_weights_item *items;
+    size_t n_items, cap_items;
+    uint32_t *stored;  /* by tensor of the model: its form in a packed file */
+    uint32_t layer;    /* being placed */
+    float *importance; /* what the calibration says of all columns; NULL: there is none */
+    uint64_t calib_hash;
+    /* Scratch for as many threads as there may be, each by itself: */
+    float *rows; /* one row of row_floats; NULL without a calibration */
+    size_t row_floats, rows_bytes;
+    uint8_t *joined; /* a panel's rows of weights that are in parts; NULL: none are */
+    size_t joined_bytes;
+    float *turn; /* a matrix of turn_floats; NULL: none is turned */
+    size_t turn_floats, turn_bytes;
+    size_t used;         /* bytes of the arena so far */
+    size_t step_bytes;   /* see struct wefti_weights */
+    uint64_t hash;       /* over the layout and the kernels that read it */
+    uint64_t place_hash; /* over the layout and the stored types, for packed files */
+};
+
+static inline size_t wefti_weights_plan_tensor_idx(const struct wefti_weights_plan *plan,
+                                                   const struct weft_tensor *tensor) {
+    return (size_t)(tensor - weft_model_tensor(plan->model, 0));
+}
+
+/* Decides on types and places everything; `weights` then knows its layout. `plan` is to be finished
+ * in any case. INVAL: the options do not fit the model. */
+WEFT_MUST_CHECK weft_err wefti_weights_plan_make(struct wefti_weights_plan *plan,
+                                                 const weft_model *model,
+                                                 const struct weft_eng_options *options,
+                                                 struct wefti_weights *weights,
+                                                 struct weft_errmsg *why);
+void wefti_weights_plan_fini(struct wefti_weights_plan *plan);
+
+#endif

@@ -1,0 +1,215 @@
+/* How the weights of a model are stored, and by which kernels they are read: what the file has, what
+ * --dtype, --quant-scheme and --activations ask for, and what a packed file has decided already. */
+#include "weights/types.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "runtime/options.h"
+
+/* How a weight is stored: the kinds that read it, with f32 activations and with the fastest. */
+struct storage {
+    enum weft_gemm_kind exact, fast;
+};
+
+/* `stored`: enum weft_dtype, or WEFT_STORED_I8. */
+static struct storage storage_of(uint32_t stored) {
+    static const struct storage storages[WEFT_STORED_I8 + 1] = {
+        [WEFT_DT_F32] = {WEFT_GEMM_F32, WEFT_GEMM_F32},
+        [WEFT_DT_F16] = {WEFT_GEMM_F16_F32, WEFT_GEMM_F16_F32},
+        [WEFT_DT_BF16] = {WEFT_GEMM_BF16_F32, WEFT_GEMM_BF16},
+        [WEFT_DT_Q8_0] = {WEFT_GEMM_Q8_F32, WEFT_GEMM_Q8},
+        [WEFT_DT_Q4_0] = {WEFT_GEMM_Q4_0_F32, WEFT_GEMM_Q4_0},
+        [WEFT_DT_Q4_1] = {WEFT_GEMM_Q4_1_F32, WEFT_GEMM_Q4_1},
+        [WEFT_DT_Q4_K] = {WEFT_GEMM_Q4_K_F32, WEFT_GEMM_Q4_K},
+        [WEFT_DT_Q5_K] = {WEFT_GEMM_Q5_K_F32, WEFT_GEMM_Q5_K},
+        [WEFT_DT_Q6_K] = {WEFT_GEMM_Q6_K_F32, WEFT_GEMM_Q6_K},
+        [WEFT_DT_Q2_K] = {WEFT_GEMM_Q2_K_F32, WEFT_GEMM_Q2_K},
+        [WEFT_DT_Q3_K] = {WEFT_GEMM_Q3_K_F32, WEFT_GEMM_Q3_K},
+        [WEFT_DT_Q5_1] = {WEFT_GEMM_Q5_1_F32, WEFT_GEMM_Q5_1},
+        [WEFT_DT_Q5_0] = {WEFT_GEMM_Q5_0_F32, WEFT_GEMM_Q5_0},
+        [WEFT_DT_IQ4_NL] = {WEFT_GEMM_Q4_NL_F32, WEFT_GEMM_Q4_NL},
+        [WEFT_DT_F8_E4M3] = {WEFT_GEMM_F8_F32, WEFT_GEMM_F8_F32},
+        [WEFT_DT_Q4_Z] = {WEFT_GEMM_Q4_Z_F32, WEFT_GEMM_Q4_Z},
+        [WEFT_DT_NF4] = {WEFT_GEMM_NF4_F32, WEFT_GEMM_NF4_F32},
+        [WEFT_DT_Q4_G] = {WEFT_GEMM_Q4_G_F32, WEFT_GEMM_Q4_G_F32},
+        [WEFT_STORED_I8] = {WEFT_GEMM_I8_F32, WEFT_GEMM_I8},
+    };
+    WEFT_ASSERT(stored <= WEFT_STORED_I8);
+    return storages[stored];
+}
+
+/* Its columns are not whole groups, so it gets int8 and one scale per output feature. */
+static void note_ungrouped(struct wefti_weights_types *types, const struct weft_tensor *tensor) {
+    if (types->n_ungrouped++ == 0) types->first_ungrouped = tensor;
+}
+
+/* 8 bits of a float weight. */
+static uint32_t as_8_bits(struct wefti_weights_types *types, const struct weft_tensor *tensor) {
+    if (types->options->scheme != WEFT_ENG_SCHEME_GROUP) return WEFT_STORED_I8;
+    if (tensor->dims[1] % weft_kern_group(WEFT_GEMM_Q8) == 0) return WEFT_DT_Q8_0;
+    note_ungrouped(types, tensor);
+    return WEFT_STORED_I8;
+}
+
+/* 4 bits of one, but 8 of the head: every token depends on it. */
+static uint32_t as_4_bits(struct wefti_weights_types *types, const struct weft_tensor *tensor) {
+    if (tensor == weft_model_head(types->model)) return as_8_bits(types, tensor);
+    if (tensor->dims[1] % weft_kern_group(WEFT_GEMM_Q4_1) == 0)
+        return types->options->scheme == WEFT_ENG_SCHEME_GROUP ? WEFT_DT_Q4_0 : WEFT_DT_Q4_1;
+    note_ungrouped(types, tensor);
+    return WEFT_STORED_I8;
+}
+
+/* As the file has it, or what `dtype` says. What is quantised already is not quantised again. */
+static uint32_t form_under_dtype(struct wefti_weights_types *types,
+                                 const struct weft_tensor *tensor, enum weft_eng_dtype dtype) {
+    bool quantised = tensor->dtype >= WEFT_DT_Q8_0;
+    switch (dtype) {
+    case WEFT_ENG_DT_F32:
+        return WEFT_DT_F32;
+    case WEFT_ENG_DT_F16:
+        return WEFT_DT_F16;
+    case WEFT_ENG_DT_BF16:
+        return WEFT_DT_BF16;
+    case WEFT_ENG_DT_Q8:
+    case WEFT_ENG_DT_Q4:
+        types->n_kept += quantised;
+        if (quantised) return tensor->dtype;
+        return dtype == WEFT_ENG_DT_Q8 ? as_8_bits(types, tensor) : as_4_bits(types, tensor);
+    case WEFT_ENG_DT_AUTO:
+        break;
+    }
+    return tensor->dtype;
+}
+
+/* A packed file has decided. Another --dtype than it was packed with is refused where it would have
+ * come to another form; see wefti_weights_types_check. */
+static uint32_t stored_form(struct wefti_weights_types *types, const struct weft_tensor *tensor,
+                            enum wefti_calib_input input, uint32_t layer) {
+    bool by_layer = types->options->layer_dtypes && input != WEFTI_CALIB_HEAD;
+    if (!weft_model_packed(types->model))
+        return form_under_dtype(
+            types, tensor, by_layer ? types->options->layer_dtypes[layer] : types->options->dtype);
+    uint32_t form = weft_model_stored(types->model, tensor);
+    types->dtype_misfits |= types->options->dtype != WEFT_ENG_DT_AUTO &&
+                            form_under_dtype(types, tensor, types->options->dtype) != form;
+    return form;
+}
+
+static bool dtype_takes(enum weft_eng_dtype dtype, enum weft_eng_scheme scheme) {
+    switch (scheme) {
+    case WEFT_ENG_SCHEME_AUTO:
+        return true;
+    case WEFT_ENG_SCHEME_CHANNEL:
+        return dtype == WEFT_ENG_DT_Q8;
+    case WEFT_ENG_SCHEME_GROUP:
+        return dtype == WEFT_ENG_DT_Q8 || dtype == WEFT_ENG_DT_Q4;
+    case WEFT_ENG_SCHEME_GROUP_ASYM:
+        return dtype == WEFT_ENG_DT_Q4;
+    }
+    return false;
+}
+
+weft_err wefti_weights_types_check_scheme(const struct weft_eng_options *options,
+                                          struct weft_errmsg *why) {
+    static const char *const schemes[] = {"auto", "channel", "group", "group-asym"};
+    static const char *const takers[] = {"", "q8", "q8 and q4", "q4"};
+    bool taken = dtype_takes(options->dtype, options->scheme);
+    for (uint32_t i = 0; i < options->n_layer_dtypes; i++)
+        taken |= dtype_takes(options->layer_dtypes[i], options->scheme);
+    if (taken) return WEFT_OK;
+    return weft_err_set(why, WEFT_E_INVAL, "the quantisation scheme %s is for weights of dtype %s",
+                        schemes[options->scheme], takers[options->scheme]);
+}
+
+/* The kernel of a stored weight. bf16 and int8 activations are for weights of such a type; where
+ * they are asked for, other weights run with f32, which is more exact. */
+static enum weft_gemm_kind gemm_kind_for(struct wefti_weights_types *types,
+                                         struct storage storage) {
+    enum weft_eng_act act = types->options->activations;
+    enum weft_kern_act own = weft_kern_act_of(storage.fast);
+    bool is_int8 = own != WEFT_ACT_F32 && own != WEFT_ACT_BF16;
+    bool met = act == WEFT_ENG_ACT_AUTO || act == WEFT_ENG_ACT_F32 ||
+               (act == WEFT_ENG_ACT_BF16 && own == WEFT_ACT_BF16) ||
+               (act == WEFT_ENG_ACT_INT8 && is_int8);
+    types->asked_kind_met |= met;
+    return met && act != WEFT_ENG_ACT_F32 ? storage.fast : storage.exact;
+}
+
+/* How turned matrices of heads are stored, where their tensor is stored as `stored`. Blocks of the
+ * file lie along what become rows, so such weights become f32, the values they stand for; what
+ * --dtype quantises is quantised after the turn. */
+static uint32_t turned_form(uint32_t stored, const struct weft_tensor *tensor, uint32_t k) {
+    bool quantised = tensor->dtype >= WEFT_DT_Q8_0;
+    if (quantised && stored == tensor->dtype) return WEFT_DT_F32;
+    if (stored < WEFT_DT_Q8_0) return stored;
+    return k % weft_kern_group(storage_of(stored).exact) == 0 ? stored : WEFT_STORED_I8;
+}
+
+struct wefti_weights_type wefti_weights_matrix_type(struct wefti_weights_types *types,
+                                                    const struct weft_tensor *tensor,
+                                                    enum wefti_calib_input input, uint32_t layer) {
+    struct wefti_weights_type type = {.stored = tensor->dtype};
+    if (input == WEFTI_CALIB_ROUTER) {
+        type.kind = storage_of(type.stored).exact;
+        return type;
+    }
+    type.stored = stored_form(types, tensor, input, layer);
+    type.kind = gemm_kind_for(types, storage_of(type.stored));
+    return type;
+}
+
+struct wefti_weights_type wefti_weights_turned_type(struct wefti_weights_types *types,
+                                                    const struct weft_tensor *tensor, uint32_t k,
+                                                    uint32_t layer) {
+    struct wefti_weights_type type;
+    type.stored = turned_form(stored_form(types, tensor, WEFTI_CALIB_QKV, layer), tensor, k);
+    type.kind = gemm_kind_for(types, storage_of(type.stored));
+    return type;
+}
+
+enum weft_kern_src wefti_weights_source_type(enum weft_dtype dtype) {
+    static const enum weft_kern_src sources[WEFT_DT_COUNT] = {
+        [WEFT_DT_F32] = WEFT_SRC_F32,         [WEFT_DT_F16] = WEFT_SRC_F16,
+        [WEFT_DT_BF16] = WEFT_SRC_BF16,       [WEFT_DT_Q8_0] = WEFT_SRC_Q8_0,
+        [WEFT_DT_Q4_0] = WEFT_SRC_Q4_0,       [WEFT_DT_Q4_1] = WEFT_SRC_Q4_1,
+        [WEFT_DT_Q4_K] = WEFT_SRC_Q4_K,       [WEFT_DT_Q5_K] = WEFT_SRC_Q5_K,
+        [WEFT_DT_Q6_K] = WEFT_SRC_Q6_K,       [WEFT_DT_Q2_K] = WEFT_SRC_Q2_K,
+        [WEFT_DT_Q3_K] = WEFT_SRC_Q3_K,       [WEFT_DT_Q5_1] = WEFT_SRC_Q5_1,
+        [WEFT_DT_Q5_0] = WEFT_SRC_Q5_0,       [WEFT_DT_IQ4_NL] = WEFT_SRC_IQ4_NL,
+        [WEFT_DT_F8_E4M3] = WEFT_SRC_F8_E4M3, [WEFT_DT_Q4_Z] = WEFT_SRC_Q4_Z,
+        [WEFT_DT_NF4] = WEFT_SRC_NF4,         [WEFT_DT_Q4_G] = WEFT_SRC_Q4_G};
+    WEFT_ASSERT(dtype < WEFT_DT_COUNT);
+    return sources[dtype];
+}
+
+weft_err wefti_weights_types_check(const struct wefti_weights_types *types,
+                                   struct weft_errmsg *why) {
+    const struct weft_packed *packed = weft_model_packed(types->model);
+    const char *dtype = wefti_options_dtype_name(types->options->dtype);
+    bool scheme_asked = types->options->scheme != WEFT_ENG_SCHEME_AUTO;
+    if (types->dtype_misfits && scheme_asked)
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "the model is packed by another quantisation scheme: leave "
+                            "--quant-scheme out, or pack the model anew");
+    if (types->dtype_misfits && strcmp(packed->packed_as, dtype) != 0)
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "the model is packed as %s, which --dtype %s cannot change: leave it "
+                            "out, or pack the model anew",
+                            packed->packed_as, dtype);
+    if (types->n_ungrouped > 0 && !packed)
+        weft_warn("%u weights get 8 bits and one scale per output feature: their columns are not a "
+                  "multiple of 32 (%s has %" PRIu64 ")",
+                  types->n_ungrouped, types->first_ungrouped->name,
+                  types->first_ungrouped->dims[1]);
+    if (types->n_kept > 0 && !packed)
+        weft_warn("%u weights are quantised already: they stay as the file has them",
+                  types->n_kept);
+    if (types->asked_kind_met) return WEFT_OK;
+    bool bf16 = types->options->activations == WEFT_ENG_ACT_BF16;
+    return weft_err_set(why, WEFT_E_INVAL, "%s activations need %s weights, the model has none",
+                        bf16 ? "bf16" : "int8", bf16 ? "bf16" : "quantised");
+}

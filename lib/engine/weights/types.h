@@ -1,0 +1,52 @@
+/* engine/weights/types — how weights are stored, and which kernels read them. */
+#ifndef WEFT_ENGINE_TYPES_H
+#define WEFT_ENGINE_TYPES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "engine/engine.h"
+#include "kernels/kernels.h"
+#include "model/model.h"
+#include "weights/calibrate.h"
+
+/* Who decides, and what came up that somebody should know of. */
+struct wefti_weights_types {
+    const weft_model *model;
+    const struct weft_eng_options *options;
+    bool asked_kind_met; /* some matrix runs with the activations that were asked for */
+    bool dtype_misfits;  /* the model is packed, and --dtype would have packed it otherwise */
+    uint32_t n_kept;     /* weights that are quantised already and stay so, whatever --dtype says */
+    uint32_t n_ungrouped; /* weights whose columns are not whole groups, and the first of them */
+    const struct weft_tensor *first_ungrouped;
+};
+
+struct wefti_weights_type {
+    uint32_t stored; /* enum weft_dtype, or WEFT_STORED_I8 */
+    enum weft_gemm_kind kind;
+};
+
+/* INVAL: the quantisation scheme is not one for any type that is asked for. */
+WEFT_MUST_CHECK weft_err wefti_weights_types_check_scheme(const struct weft_eng_options *options,
+                                                          struct weft_errmsg *why);
+
+/* The type of a matrix. Those of routers stay as the file has them and meet f32, for the experts
+ * that they choose are to be the model's. */
+struct wefti_weights_type wefti_weights_matrix_type(struct wefti_weights_types *types,
+                                                    const struct weft_tensor *tensor,
+                                                    enum wefti_calib_input input, uint32_t layer);
+
+/* The type of matrices of heads that have the tensor's rows, k each, as columns. */
+struct wefti_weights_type wefti_weights_turned_type(struct wefti_weights_types *types,
+                                                    const struct weft_tensor *tensor, uint32_t k,
+                                                    uint32_t layer);
+
+/* What packing reads a tensor of that type as. */
+enum weft_kern_src wefti_weights_source_type(enum weft_dtype dtype);
+
+/* Once all are decided: warns of what came up. INVAL: what the options ask for, this model cannot
+ * have. */
+WEFT_MUST_CHECK weft_err wefti_weights_types_check(const struct wefti_weights_types *types,
+                                                   struct weft_errmsg *why);
+
+#endif

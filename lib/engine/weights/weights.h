@@ -1,0 +1,93 @@
+/* engine/weights — the packed weights of a model, as the forward pass reads them.
+ *
+ * Model    All of a model lies in one arena: matrices as panels for the kernels, vectors as f32, an
+ *          untied embedding table as in the file. What is where follows from the model and the
+ *          options alone (plan.h), so a worker can tell whether an arena is the one it would make.
+ * Memory   The arena is private memory, a memfd that outlives the worker (arena.h), or a packed file
+ *          (packed_file.c); mapped read-only in any case.
+ * Threads  Read by all compute threads once open. */
+#ifndef WEFT_ENGINE_WEIGHTS_H
+#define WEFT_ENGINE_WEIGHTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine/engine.h"
+#include "kernels/kernels.h"
+#include "model/model.h"
+#include "runtime/pool.h"
+
+struct wefti_weights_matrix {
+    enum weft_gemm_kind kind;
+    uint32_t n, k, n_panels;
+    struct weft_kern_segs segs;
+    size_t offset, panel_bytes; /* in the arena */
+};
+
+struct wefti_weights_expert {
+    struct wefti_weights_matrix gate, up, down; /* alike for all experts of a layer */
+};
+
+/* One matrix per head: all of one shape and type, back to back. */
+struct wefti_weights_heads {
+    struct wefti_weights_matrix first;
+    size_t head_bytes;
+};
+
+struct wefti_weights_layer {
+    size_t attn_norm, ffn_norm;                                       /* offsets of f32 vectors */
+    size_t bq, bk, bv, q_norm, k_norm, post_attn_norm, post_ffn_norm; /* the same; 0: none */
+    struct wefti_weights_matrix q, k, v, o;
+    struct wefti_weights_matrix gate, up, down; /* n is 0: only experts, of which none is shared */
+    struct wefti_weights_matrix router;         /* for f32 */
+    struct wefti_weights_expert *experts;       /* NULL: the layer has none */
+    size_t score_bias, shared_gate;             /* offsets of f32 vectors; 0: none */
+    /* Latent attention: q may come by way of q_a; k makes the cache's rows, and there is no v;
+     * `up_k` takes a head's q to where it meets latents, `up_v` the latent a head attended to its
+     * values. */
+    struct wefti_weights_matrix q_a; /* n is 0: there is none */
+    size_t q_a_norm, latent_norm;
+    struct wefti_weights_heads up_k, up_v;
+};
+
+/* All that the engine reads from a model, in one arena. The model file is closed after packing:
+ * what happens to it later cannot reach a running worker. */
+struct wefti_weights {
+    uint8_t *base; /* mapped read-only once packed */
+    size_t bytes;
+    size_t map_bytes; /* of a packed file, which goes on after the arena; else 0 */
+    /* What a step of one token reads: no header, no rows to gather, no gaps, and as many experts as
+     * one token takes. */
+    size_t step_bytes;
+    bool inherited;
+    uint64_t model_hash, layout_hash;
+    uint32_t n_layers, n_vocab, n_hidden;
+    struct wefti_weights_layer *layers;
+    struct wefti_weights_expert *experts; /* all layers', or NULL */
+    size_t final_norm;
+    struct wefti_weights_matrix head;
+    bool tied;                    /* embedding rows are gathered from the head's panels */
+    enum weft_kern_src embed_src; /* else they stand as in the file, embed_row_bytes apart */
+    size_t embed_offset, embed_row_bytes;
+};
+
+/* Packs or maps the weights of `model`, which was opened at `path`. Errors: INVAL (options that the
+ * model does not fit), NOMEM, STATE (options->weights_fd holds something else), PROTO (damaged packed
+ * file). */
+WEFT_MUST_CHECK weft_err wefti_weights_open(struct wefti_weights *weights, const char *path,
+                                            weft_model *model,
+                                            const struct weft_eng_options *options,
+                                            struct wefti_pool *pool, struct weft_errmsg *why);
+void wefti_weights_close(struct wefti_weights *weights); /* accepts zeroed and closed ones */
+
+static inline const float *wefti_weights_vector(const struct wefti_weights *weights,
+                                                size_t offset) {
+    return (const float *)(const void *)(weights->base + offset);
+}
+
+/* The embedding of `token` as f32; `raw`: scratch of 4 * n_hidden bytes. */
+void wefti_weights_embed(const struct wefti_weights *weights, uint32_t token, uint8_t *raw,
+                         float *out);
+
+#endif
