@@ -1,5 +1,5 @@
 /* Opening an engine, and one step end to end: check, commit, compute, report. */
-#include "engine_internal.h"
+#include "engine/engine.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -10,7 +10,22 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/log.h"
+#include "base/minmax.h"
+#include "forward/forward.h"
+#include "kernels/kernels.h"
+#include "model/model.h"
+#include "runtime/kv_cache.h"
+#include "runtime/memory.h"
+#include "runtime/options.h"
+#include "runtime/plan_check.h"
+#include "runtime/pool.h"
+#include "runtime/profile.h"
+#include "runtime/slots.h"
+#include "sampler/sampler.h"
+#include "weights/calibrate.h"
+#include "weights/weights.h"
 
 /* What happens to the logits of one row. */
 struct job {
@@ -174,12 +189,17 @@ static weft_err open_model(weft_eng *eng, const char *path, weft_model *model,
     if (!err) err = wefti_kv_cache_open(&eng->kv, p, options, &eng->info, why);
     if (!err) err = wefti_slots_init(&eng->slots, &eng->info, why);
     if (!err) err = open_step_memory(eng, why);
-    if (!err)
-        err = wefti_forward_new(eng->kern, eng->pool, &eng->weights, &eng->kv, model,
-                                eng->info.max_batched_tokens, &eng->forward, why);
     if (!err && options->profile) err = wefti_profile_new(eng->info.n_threads, &eng->profile, why);
     if (err) return err;
-    wefti_forward_set_profile(eng->forward, eng->profile);
+    const struct wefti_forward_config config = {.kern = eng->kern,
+                                                .pool = eng->pool,
+                                                .weights = &eng->weights,
+                                                .kv = &eng->kv,
+                                                .profile = eng->profile,
+                                                .model = model,
+                                                .max_batched_tokens = eng->info.max_batched_tokens};
+    err = wefti_forward_new(&config, &eng->forward, why);
+    if (err) return err;
     set_weight_info(eng, weft_model_params(model));
     set_fingerprint(eng);
     wefti_pool_unpin_caller(

@@ -5,7 +5,7 @@
  * the group wants. Few rows every thread makes for itself, which costs less than a barrier, and f32
  * is taken as it is; many rows are shared out and interleaved. None of this changes a bit of any
  * row. */
-#include "forward/forward_internal.h"
+#include "forward/activations.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
  *
  * Heads that share a latent are one kv head, so there it is groups of heads that threads take, as
  * few as keep them busy: each group reads the cache by itself. */
-#include "forward/forward_internal.h"
+#include "forward/attention.h"
 
 enum {
     ATTN_ROWS = 32, /* query rows of a sequence per tile */

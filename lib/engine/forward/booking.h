@@ -2,7 +2,11 @@
 #ifndef WEFT_ENGINE_BOOKING_H
 #define WEFT_ENGINE_BOOKING_H
 
-#include "engine_internal.h"
+#include <stdint.h>
+
+#include "runtime/kv_cache.h"
+#include "runtime/profile.h"
+#include "weights/weights.h"
 
 /* What a pass has to do, in rows. */
 struct wefti_forward_costs {

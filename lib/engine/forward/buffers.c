@@ -1,11 +1,18 @@
 /* What the forward pass works in: shapes and strides of a model, and all its buffers.
  *
  * One mapping holds them, sized from the step limits; a pass allocates nothing. */
-#include "forward/forward_internal.h"
+#include "forward/forward.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "forward/activations.h"
+#include "forward/attention.h"
+#include "forward/experts.h"
+#include "forward/latent.h"
+#include "forward/pass.h"
+#include "runtime/memory.h"
 
 /* Of one thread, where there are experts. */
 static void lay_out_sorted(const struct wefti_forward *f, struct wefti_memory_layout *layout,
@@ -161,19 +168,19 @@ static bool turns_locally(const weft_model *model, const struct wefti_forward *f
     return f->n_kinds == 1 ? !all_full : kind == WEFTI_FORWARD_WINDOWED;
 }
 
-weft_err wefti_forward_new(const struct weft_kern_table *kern, struct wefti_pool *pool,
-                           const struct wefti_weights *weights, const struct wefti_kv_cache *kv,
-                           const weft_model *model, uint32_t max_batched_tokens,
+weft_err wefti_forward_new(const struct wefti_forward_config *config,
                            struct wefti_forward **forward_out, struct weft_errmsg *why) {
+    const weft_model *model = config->model;
     *forward_out = NULL;
     struct wefti_forward *f = calloc(1, sizeof *f);
     if (!f) return weft_err_set(why, WEFT_E_NOMEM, "no memory for the forward pass");
-    f->kern = kern;
-    f->pool = pool;
-    f->weights = weights;
-    f->kv = kv;
-    f->n_threads = wefti_pool_n_threads(pool);
-    f->max_rows = max_batched_tokens;
+    f->kern = config->kern;
+    f->pool = config->pool;
+    f->profile = config->profile;
+    f->weights = config->weights;
+    f->kv = config->kv;
+    f->n_threads = wefti_pool_n_threads(f->pool);
+    f->max_rows = config->max_batched_tokens;
     set_shape(f, weft_model_params(model));
     f->parts_max = wefti_forward_attn_parts_max(f, weft_model_params(model)->n_context);
     wefti_forward_acts_note_forms(f);

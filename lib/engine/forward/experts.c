@@ -9,13 +9,16 @@
  * out and interleaved. A row's sums are its own: products do not depend on what else is among
  * their rows, and what its experts yield is added by their ids, in the 8 groups and the tree of
  * design 2.1, so neither company nor the place of an expert changes a bit. */
-#include "forward/forward_internal.h"
+#include "forward/experts.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "base/check.h"
+#include "forward/activations.h"
 #include "forward/booking.h"
+#include "forward/products.h"
+#include "forward/routing.h"
 
 /* What the phases of one layer share; the same on all threads. */
 struct routing {

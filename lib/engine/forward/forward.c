@@ -8,13 +8,19 @@
  *
  * In the last layer everything behind K and V runs for the rows that need logits alone: rows do not
  * see each other there, so that changes no bit of any row. */
-#include "forward/forward_internal.h"
+#include "forward/forward.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "base/check.h"
+#include "forward/activations.h"
+#include "forward/attention.h"
 #include "forward/booking.h"
+#include "forward/experts.h"
+#include "forward/latent.h"
+#include "forward/pass.h"
+#include "forward/products.h"
 
 /* What one pass computes; const, the same for all threads. */
 struct wefti_forward_pass {
@@ -333,10 +339,6 @@ static void note_pass(const struct wefti_forward *f, const struct wefti_forward_
         }
     }
     wefti_forward_book_pass(f->profile, f->weights, f->kv, &costs);
-}
-
-void wefti_forward_set_profile(struct wefti_forward *forward, struct wefti_profile *profile) {
-    forward->profile = profile;
 }
 
 void wefti_forward_watch_routes(struct wefti_forward *f, weft_eng_routes_fn *fn, void *ctx) {

@@ -9,11 +9,13 @@
  * So the row of a token is a kv head of its own, and all heads are its queries. A head's matrices
  * are small, so that a task is some rows of one head: their activations are converted by whoever
  * multiplies them. */
-#include "forward/forward_internal.h"
+#include "forward/latent.h"
 
 #include <string.h>
 
 #include "base/check.h"
+#include "forward/activations.h"
+#include "forward/products.h"
 
 enum { HEAD_ROWS = 48 }; /* of one task: whole groups of interleaved rows on every ISA */
 

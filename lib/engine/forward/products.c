@@ -3,7 +3,7 @@
  * A phase of products is cut into blocks of rows, and the weight panels of each block into runs;
  * a task is a run over a block. Never along K: each sum is one thread's, in one order. The FFN's
  * gate and up meet in one task, so only their product is stored. */
-#include "forward/forward_internal.h"
+#include "forward/products.h"
 
 #include "base/check.h"
 #include "base/clock.h"

@@ -1,0 +1,40 @@
+/* engine/forward/activations — rows normalised and converted to what products want. */
+#ifndef WEFT_ENGINE_ACTIVATIONS_H
+#define WEFT_ENGINE_ACTIVATIONS_H
+
+#include "forward/pass.h"
+#include "weights/calibrate.h"
+
+/* A source of activations: rows of f32, all of them or those listed, perhaps to be normalised. */
+struct wefti_forward_source {
+    const float *rows;
+    size_t stride;
+    const uint32_t *index; /* NULL: row i is i */
+    const float *norm;     /* NULL: as they are */
+    bool apart;            /* rows are not interleaved, however many they are */
+};
+
+/* Rows of activations in the forms a group of products wants. */
+struct wefti_forward_acts {
+    uint32_t group; /* rows are interleaved by so many; 1: they are not */
+    const uint8_t *rows[WEFT_ACT_COUNT];
+    size_t row_bytes[WEFT_ACT_COUNT];
+};
+
+/* Once: which forms the weights ask for, and how wide their rows get. */
+void wefti_forward_acts_note_forms(struct wefti_forward *f);
+
+/* The activations of `n_rows` rows for the products in `group`, ready for this thread when it
+ * returns. Ends a phase unless each thread made its own. */
+struct wefti_forward_acts wefti_forward_acts_make(const struct wefti_forward_thread *thread,
+                                                  const struct wefti_forward_source *src,
+                                                  uint32_t n_rows,
+                                                  const struct wefti_weights_matrix *const *group,
+                                                  uint32_t n_group);
+
+/* Shows them to the calibration, if one watches. */
+void wefti_forward_acts_observe(const struct wefti_forward_thread *thread, uint32_t layer,
+                                enum wefti_calib_input input, const struct wefti_forward_acts *acts,
+                                uint32_t n_rows);
+
+#endif

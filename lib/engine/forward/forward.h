@@ -1,0 +1,70 @@
+/* engine/forward — the forward pass over a flat batch.
+ *
+ * Model    All tokens of a batch go through the layers at once. Each reads the keys and values of its
+ *          own sequence through its block table, after all rows of the batch have written theirs.
+ * Contract A row's logits depend on its sequence alone (docs/architecture.md, "Batch invariance").
+ * Threads  One owner runs passes; inside, the threads of the pool share the work by output tiles.
+ * Memory   All buffers are sized at opening; a pass takes nothing from the heap. */
+#ifndef WEFT_ENGINE_FORWARD_H
+#define WEFT_ENGINE_FORWARD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "engine/engine.h"
+#include "kernels/kernels.h"
+#include "model/model.h"
+#include "runtime/kv_cache.h"
+#include "runtime/pool.h"
+#include "runtime/profile.h"
+#include "weights/weights.h"
+
+/* Gets the logits of the batch's `i`-th logit row. They may be changed. */
+typedef void wefti_forward_logits_fn(void *ctx, uint32_t i, float *logits, uint32_t thread_idx);
+
+struct wefti_forward_batch {
+    uint32_t n_tokens;
+    const uint32_t *tokens;           /* [n_tokens] */
+    const struct weft_attn_row *rows; /* [n_tokens]; rows of a sequence together, ascending */
+    const bool *is_long;              /* [n_tokens] of a sequence with a long prompt (LongRoPE) */
+    uint32_t n_logit_rows;
+    const uint32_t *logit_rows; /* indices of rows that need logits, ascending */
+    wefti_forward_logits_fn *on_logits;
+    void *on_logits_ctx;
+    bool in_order; /* on_logits is called by thread 0, row after row; else by any, all at once */
+    uint32_t n_copies;
+    const struct weft_step_copy *copies;
+};
+
+struct wefti_forward;
+
+/* Borrowed for as long as the forward pass lives, but for the model. */
+struct wefti_forward_config {
+    const struct weft_kern_table *kern;
+    struct wefti_pool *pool;
+    const struct wefti_weights *weights;
+    const struct wefti_kv_cache *kv;
+    struct wefti_profile *profile; /* passes are noted there; NULL: they are not */
+    const weft_model *model;       /* borrowed for the call alone */
+    uint32_t max_batched_tokens;
+};
+
+/* *forward_out is the caller's. NOMEM. */
+WEFT_MUST_CHECK weft_err wefti_forward_new(const struct wefti_forward_config *config,
+                                           struct wefti_forward **forward_out,
+                                           struct weft_errmsg *why);
+void wefti_forward_free(struct wefti_forward *forward); /* accepts NULL */
+
+/* From now on the rows that matrices meet, which must be f32, are added to `calib`; NULL: no longer. */
+void wefti_forward_observe(struct wefti_forward *forward, weft_eng_calib *calib);
+
+/* From now on `fn` is told which experts rows take, on the first thread; NULL: no longer. */
+void wefti_forward_watch_routes(struct wefti_forward *forward, weft_eng_routes_fn *fn, void *ctx);
+
+/* Rows that each expert computed so far, [n_layers][n_experts]; NULL: there are none. */
+const uint64_t *wefti_forward_expert_tokens(const struct wefti_forward *forward);
+
+/* 1..max_batched_tokens tokens (or none, for the copies alone). */
+void wefti_forward_run(struct wefti_forward *forward, const struct wefti_forward_batch *batch);
+
+#endif

@@ -1,0 +1,170 @@
+/* engine/forward, what its files share — shapes, buffers, and a thread's view of a pass.
+ *
+ * The pool runs one function on all threads. Phases end with a barrier, and within a phase threads
+ * take tasks; so every function of this room that says it ends a phase is called by all threads, with
+ * the same arguments. */
+#ifndef WEFT_ENGINE_PASS_H
+#define WEFT_ENGINE_PASS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/limits.h"
+#include "base/minmax.h"
+#include "engine/engine.h"
+#include "kernels/kernels.h"
+#include "model/model.h"
+#include "runtime/kv_cache.h"
+#include "runtime/memory.h"
+#include "runtime/pool.h"
+#include "runtime/profile.h"
+#include "weights/weights.h"
+
+enum {
+    /* Up to so many rows each thread converts the activations for itself. */
+    WEFTI_FORWARD_OWN_ROWS = 4,
+    /* Rows of a task of rope; and of norms and conversions that do not interleave. */
+    WEFTI_FORWARD_ROWS_PER_TASK = 4,
+    /* Rows of logits held at a time. */
+    WEFTI_FORWARD_HEAD_ROWS = 64,
+    /* Rows of a task of a product, at most. */
+    WEFTI_FORWARD_BLOCK_ROWS_MAX = 576,
+    /* So many panels the kernels take at a time, at most. */
+    WEFTI_FORWARD_TILE_PANELS = 4,
+    /* Room for gate or up: the fewest panels of the most rows; fewer rows get more panels. */
+    WEFTI_FORWARD_FFN_TILE_FLOATS =
+        WEFTI_FORWARD_BLOCK_ROWS_MAX * WEFTI_FORWARD_TILE_PANELS * WEFT_PANEL,
+};
+
+/* Layers may differ in what attention sees and how it is turned: those without a window, and those
+ * with one. */
+enum { WEFTI_FORWARD_FULL, WEFTI_FORWARD_WINDOWED, WEFTI_FORWARD_KINDS };
+
+/* The rows of a layer in the order of their experts: every thread works it out for itself. A row
+ * takes n_used places; those of an expert lie together, and where they are many (`wide`) their
+ * activations are interleaved, so that such an expert begins at a whole group. */
+struct wefti_forward_sorted_rows {
+    uint32_t *first, *n_rows; /* [n_experts] its first place, and how many it has */
+    uint32_t *row;            /* [places] whose it is */
+    uint32_t *place;          /* [rows][n_used] the way back */
+    uint32_t n_places;
+};
+
+/* What one thread works in. */
+struct wefti_forward_scratch {
+    uint8_t *own[WEFT_ACT_COUNT]; /* WEFTI_FORWARD_OWN_ROWS rows */
+    float *wide;                  /* one row before conversion */
+    uint8_t *raw;                 /* one embedding row as stored */
+    float *tile;                  /* [WEFTI_FORWARD_FFN_TILE_FLOATS] */
+    uint8_t *heads;               /* latent.c's: activations of one head */
+    /* Only where there are experts: */
+    uint8_t *few[WEFT_ACT_COUNT]; /* WEFTI_FORWARD_OWN_ROWS rows of an expert */
+    struct wefti_forward_sorted_rows sorted;
+    uint32_t *chosen; /* [WEFTI_FORWARD_OWN_ROWS][n_used] */
+    float *weights;   /* the same */
+};
+
+struct wefti_forward {
+    const struct weft_kern_table *kern;
+    struct wefti_pool *pool;
+    struct wefti_profile *profile; /* NULL: off */
+    const struct wefti_weights *weights;
+    const struct wefti_kv_cache *kv;
+    uint32_t n_threads, n_layers, n_heads, n_kv_heads, head_dim, rope_dim, n_hidden, n_ffn;
+    uint32_t q_dim, max_rows;
+    uint32_t latent_dim; /* 0: attention is the usual one; what follows is of latents */
+    uint32_t q_lora, nope_dim, v_dim;
+    uint32_t windows[WEFTI_FORWARD_KINDS]; /* 0: none; layers of either kind may be all there are */
+    float rms_eps, attn_scale, embed_scale, residual_scale, logit_scale;
+    float attn_soft_cap, logit_soft_cap;
+    bool rope_interleaved, gelu, qk_norm_all;
+    bool adds_apart; /* what halves of layers add is first put into `added` */
+    uint32_t no_rope[WEFT_LAYERS_MAX / 32], no_window[WEFT_LAYERS_MAX / 32];
+    uint32_t n_kinds; /* of layers */
+    bool uses[WEFT_ACT_COUNT];
+    size_t act_bytes[WEFT_ACT_COUNT]; /* of the widest row */
+    size_t x_stride, q_stride, out_stride, kv_stride, ffn_stride, logit_stride, rope_stride;
+    size_t q_a_stride, heads_stride;
+
+    struct weft_rope ropes[WEFTI_FORWARD_KINDS]
+                          [2];        /* of sequences with a short prompt, and a long one */
+    float *rope[WEFTI_FORWARD_KINDS]; /* [rows][rope_stride] cos and sin pairs */
+    float *x;                         /* [rows][x_stride] the residual stream */
+    float *added; /* the same: what is scaled or normalised before it is added; or NULL */
+    float *q, *k, *v, *attn;         /* [rows][q_stride, kv_stride twice, out_stride] */
+    float *q_a;                      /* [rows][q_a_stride] of latents */
+    float *heads;                    /* [rows][heads_stride] of latents: queries, then values */
+    float *ffn;                      /* [rows][ffn_stride], in the same memory as q..attn */
+    uint8_t *shared[WEFT_ACT_COUNT]; /* [rows] converted activations */
+    float *logits;                   /* [WEFTI_FORWARD_HEAD_ROWS][logit_stride] */
+    struct weft_attn_row *last_rows; /* [rows] the rows that go on in the last layer */
+    struct wefti_forward_attn_tile *tiles[WEFTI_FORWARD_KINDS],
+        *last_tiles[WEFTI_FORWARD_KINDS]; /* [rows] */
+    float *parts;                         /* [parts_max] sums of a row and span */
+    size_t parts_max;
+    struct wefti_forward_scratch *threads;
+    struct weft_model_moe moe;
+    size_t score_stride, inner_stride;
+    float *scores;                   /* [rows][score_stride] of experts */
+    uint32_t *chosen;                /* [rows][n_used] */
+    float *route_weights;            /* the same */
+    uint8_t *sorted[WEFT_ACT_COUNT]; /* [places] activations of experts */
+    float *inner;                    /* [places][inner_stride] */
+    float *outer;                    /* [places][x_stride] */
+    uint64_t *expert_tokens;         /* [n_layers][n_experts] */
+    weft_eng_routes_fn *on_routes;
+    void *on_routes_ctx;
+    weft_eng_calib *calib; /* NULL but while a calibration watches */
+    void *map;
+    size_t map_bytes;
+};
+
+/* One thread's view of a pass. */
+struct wefti_forward_thread {
+    struct wefti_forward *forward;
+    const struct wefti_forward_pass *pass; /* of forward.c */
+    struct wefti_forward_scratch *scratch;
+    struct wefti_profile_log *log; /* NULL: nobody wants to know */
+    uint32_t idx;
+};
+
+/* From here on this thread is busy with `op`. */
+static inline void wefti_forward_mark(const struct wefti_forward_thread *thread,
+                                      enum weft_eng_op op) {
+    if (thread->log) wefti_profile_mark(thread->log, op);
+}
+
+static inline uint32_t wefti_forward_layer_kind(const struct wefti_forward *f, uint32_t layer) {
+    return f->n_kinds == 1 || weft_model_bit(f->no_window, layer) ? WEFTI_FORWARD_FULL
+                                                                  : WEFTI_FORWARD_WINDOWED;
+}
+
+/* The next task of a phase. */
+static inline uint32_t wefti_forward_take_task(const struct wefti_forward_thread *thread) {
+    return wefti_pool_take(thread->forward->pool, thread->idx);
+}
+
+/* The next rows begin..end of a phase, `per_task` at a time; false: there are none left. */
+static inline bool wefti_forward_take_rows(const struct wefti_forward_thread *thread,
+                                           uint32_t n_rows, uint32_t per_task, uint32_t *begin_out,
+                                           uint32_t *end_out) {
+    uint32_t task = wefti_forward_take_task(thread);
+    if (task >= (n_rows + per_task - 1) / per_task) return false;
+    *begin_out = task * per_task;
+    *end_out = *begin_out + weft_min_u32(per_task, n_rows - *begin_out);
+    return true;
+}
+
+/* Ends a phase. */
+static inline void wefti_forward_end_phase(const struct wefti_forward_thread *thread) {
+    wefti_forward_mark(thread, WEFT_ENG_OP_WAIT);
+    wefti_pool_barrier(thread->forward->pool);
+}
+
+/* What a layer's values are long in the cache. */
+static inline uint32_t wefti_forward_value_dim(const struct wefti_forward *f) {
+    return f->latent_dim ? f->latent_dim : f->head_dim;
+}
+
+#endif

@@ -1,0 +1,49 @@
+/* engine/forward/products — matrix products, cut into tasks. */
+#ifndef WEFT_ENGINE_PRODUCTS_H
+#define WEFT_ENGINE_PRODUCTS_H
+
+#include "forward/activations.h"
+#include "forward/pass.h"
+
+/* c = activations * matrix, plus `bias` and `residual` where there are such; rows of c and residual
+ * are ldc apart. */
+struct wefti_forward_product {
+    const struct wefti_weights_matrix *matrix;
+    float *c;
+    size_t ldc;
+    const float *residual; /* NULL: none; may be c */
+    const float *bias;     /* NULL: none */
+};
+
+/* All products of the same activations. Ends a phase. */
+void wefti_forward_multiply(const struct wefti_forward_thread *thread,
+                            const struct wefti_forward_acts *acts, uint32_t n_rows,
+                            const struct wefti_forward_product *products, uint32_t n_products);
+
+/* ffn = silu(gate) * up. Ends a phase. */
+void wefti_forward_gate_up(const struct wefti_forward_thread *thread,
+                           const struct wefti_forward_acts *acts,
+                           const struct wefti_weights_layer *layer, uint32_t n_rows);
+
+/* Panels begin..end of rows row..row+n_rows: part of a task. */
+struct wefti_forward_piece {
+    uint32_t row, n_rows, begin, end;
+};
+
+/* A piece of a product, and of c = silu(gate) * up, for which it is no larger than
+ * WEFTI_FORWARD_FFN_TILE_FLOATS. Both speak of row 0 and column 0. */
+void wefti_forward_multiply_piece(const struct wefti_forward *f,
+                                  const struct wefti_forward_acts *acts,
+                                  const struct wefti_forward_product *product,
+                                  const struct wefti_forward_piece *piece);
+void wefti_forward_gate_up_piece(const struct wefti_forward_thread *thread,
+                                 const struct wefti_forward_acts *acts,
+                                 const struct wefti_forward_product *gate,
+                                 const struct wefti_weights_matrix *up,
+                                 const struct wefti_forward_piece *piece);
+
+/* Rows of a block, and panels of a run of them, that stay in cache while they are computed. */
+uint32_t wefti_forward_block_rows(size_t row_bytes);
+uint32_t wefti_forward_run_panels(size_t panel_bytes);
+
+#endif
