@@ -64,11 +64,22 @@ static bool needs_conversion(const bool wanted[WEFT_ACT_COUNT]) {
     return false;
 }
 
-/* Row `row` of `acts`, whose memory is `to`. */
-static void make_row(const struct wefti_forward_thread *thread,
-                     const struct wefti_forward_source *src, const bool wanted[], uint32_t k,
-                     uint8_t *const to[], const struct wefti_forward_acts *acts, uint32_t row) {
+/* Rows of k columns, to be made of `src` in the wanted forms. */
+struct recipe {
+    const struct wefti_forward_source *src;
+    uint32_t k;
+    bool wanted[WEFT_ACT_COUNT];
+    uint8_t *const *to; /* memory per form */
+};
+
+/* Row `row` of `acts`. */
+static void make_row(const struct wefti_forward_thread *thread, const struct recipe *recipe,
+                     const struct wefti_forward_acts *acts, uint32_t row) {
     const struct wefti_forward *f = thread->forward;
+    const struct wefti_forward_source *src = recipe->src;
+    const bool *wanted = recipe->wanted;
+    uint8_t *const *to = recipe->to;
+    uint32_t k = recipe->k;
     const float *x = src->rows + (src->index ? src->index[row] : row) * src->stride;
     uint32_t in_group = row % acts->group;
     if (src->norm) {
@@ -99,16 +110,16 @@ struct wefti_forward_acts wefti_forward_acts_make(const struct wefti_forward_thr
                                                   const struct wefti_weights_matrix *const *group,
                                                   uint32_t n_group) {
     struct wefti_forward *f = thread->forward;
-    uint32_t k = group[0]->k;
-    bool wanted[WEFT_ACT_COUNT];
-    forms_of(group, n_group, wanted);
     bool own = n_rows <= WEFTI_FORWARD_OWN_ROWS;
     uint8_t *const *to = own ? thread->scratch->own : f->shared;
+    struct recipe recipe = {.src = src, .k = group[0]->k, .to = to};
+    const bool *wanted = recipe.wanted;
+    forms_of(group, n_group, recipe.wanted);
     struct wefti_forward_acts acts = {.group = own || src->apart ? 1 : f->kern->group_rows};
     for (int form = 0; form < WEFT_ACT_COUNT; form++) {
         if (!wanted[form]) continue;
         acts.rows[form] = to[form];
-        acts.row_bytes[form] = weft_kern_act_row_bytes(form_kind[form], k);
+        acts.row_bytes[form] = weft_kern_act_row_bytes(form_kind[form], recipe.k);
     }
     bool as_is = !src->norm && !src->index && acts.group == 1;
     if (as_is && wanted[WEFT_ACT_F32]) {
@@ -122,7 +133,7 @@ struct wefti_forward_acts wefti_forward_acts_make(const struct wefti_forward_thr
     if (as_is && !needs_conversion(wanted)) return acts;
     if (own) {
         for (uint32_t row = 0; row < n_rows; row++) {
-            make_row(thread, src, wanted, k, to, &acts, row);
+            make_row(thread, &recipe, &acts, row);
         }
         return acts;
     }
@@ -130,7 +141,7 @@ struct wefti_forward_acts wefti_forward_acts_make(const struct wefti_forward_thr
     uint32_t begin, end;
     while (wefti_forward_take_rows(thread, n_rows, per_task, &begin, &end)) {
         for (uint32_t row = begin; row < end; row++) {
-            make_row(thread, src, wanted, k, to, &acts, row);
+            make_row(thread, &recipe, &acts, row);
         }
     }
     wefti_forward_end_phase(thread);

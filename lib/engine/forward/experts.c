@@ -299,7 +299,7 @@ static void down_all(const struct wefti_forward_thread *thread, const struct rou
 
 /* ------------------------------------------------------------------------------------ sums --- */
 
-enum { SUM_COLUMNS = 64, SUM_GROUPS = 8 };
+enum { SUM_COLUMNS = 64, SUM_GROUPS = WEFTI_FORWARD_EXPERT_GROUPS };
 
 /* The sums of groups of experts, where they are `full`, joined by the tree into sums[0]. */
 static void join_groups(float sums[SUM_GROUPS][SUM_COLUMNS], bool full[SUM_GROUPS], uint32_t n) {

@@ -56,13 +56,20 @@ static void convert_rows(const struct wefti_forward_thread *thread,
     }
 }
 
-/* Rows begin..end of `to` = those of `from`, times the head's matrix. */
+/* Rows of `to` = those of `from`, each times the matrix of its head. */
+struct head_product {
+    const struct wefti_weights_heads *heads;
+    struct head_rows from, to;
+    uint32_t n_rows;
+};
+
+/* Rows begin..end of one head. */
 static void multiply_head(const struct wefti_forward_thread *thread,
-                          const struct wefti_weights_heads *heads, uint32_t head,
-                          const struct head_rows *from, const struct head_rows *to, uint32_t begin,
+                          const struct head_product *product, uint32_t head, uint32_t begin,
                           uint32_t end) {
     const struct wefti_forward *f = thread->forward;
-    const struct wefti_weights_matrix *m = &heads->first;
+    const struct wefti_weights_matrix *m = &product->heads->first;
+    const struct head_rows *from = &product->from, *to = &product->to;
     WEFT_ASSERT(begin < end && end - begin <= HEAD_ROWS);
     uint32_t group = end - begin > WEFTI_FORWARD_OWN_ROWS ? f->kern->group_rows : 1;
     convert_rows(thread, m, from->data + begin * from->stride + head * from->step, from->stride,
@@ -71,7 +78,7 @@ static void multiply_head(const struct wefti_forward_thread *thread,
         .act = thread->scratch->heads,
         .act_row_bytes = weft_kern_act_row_bytes(m->kind, m->k),
         .act_group = group,
-        .packed = f->weights->base + m->offset + head * heads->head_bytes,
+        .packed = f->weights->base + m->offset + head * product->heads->head_bytes,
         .c = to->data + begin * to->stride + head * to->step,
         .ldc = to->stride,
         .m = end - begin,
@@ -84,12 +91,10 @@ static void multiply_head(const struct wefti_forward_thread *thread,
 
 /* Task `task` of those of all heads and blocks of rows. */
 static void multiply_task(const struct wefti_forward_thread *thread,
-                          const struct wefti_weights_heads *heads, uint32_t task,
-                          const struct head_rows *from, const struct head_rows *to,
-                          uint32_t n_rows) {
+                          const struct head_product *product, uint32_t task) {
     uint32_t begin = task / thread->forward->n_heads * HEAD_ROWS;
-    uint32_t end = weft_min_u32(begin + HEAD_ROWS, n_rows);
-    multiply_head(thread, heads, task % thread->forward->n_heads, from, to, begin, end);
+    uint32_t end = weft_min_u32(begin + HEAD_ROWS, product->n_rows);
+    multiply_head(thread, product, task % thread->forward->n_heads, begin, end);
 }
 
 static uint32_t count_tasks(const struct wefti_forward *f, uint32_t n_rows) {
@@ -121,14 +126,16 @@ static void finish_row(const struct wefti_forward *f, uint32_t layer_idx,
 static void finish_queries(const struct wefti_forward_thread *thread, uint32_t layer_idx,
                            const struct wefti_forward_batch *batch) {
     const struct wefti_forward *f = thread->forward;
-    const struct head_rows from = {f->heads, f->heads_stride, f->nope_dim + f->rope_dim};
-    const struct head_rows to = {f->q, f->q_stride, f->head_dim};
+    const struct head_product product = {
+        .heads = &f->weights->layers[layer_idx].up_k,
+        .from = {f->heads, f->heads_stride, f->nope_dim + f->rope_dim},
+        .to = {f->q, f->q_stride, f->head_dim},
+        .n_rows = batch->n_tokens};
     uint32_t n_products = count_tasks(f, batch->n_tokens);
     uint32_t n_tasks = n_products + batch->n_tokens;
-    const struct wefti_weights_heads *up_k = &f->weights->layers[layer_idx].up_k;
     uint32_t task = wefti_forward_take_task(thread);
     for (; task < n_products; task = wefti_forward_take_task(thread))
-        multiply_task(thread, up_k, task, &from, &to, batch->n_tokens);
+        multiply_task(thread, &product, task);
     wefti_forward_mark(thread, WEFT_ENG_OP_ROPE_KV);
     for (; task < n_tasks; task = wefti_forward_take_task(thread))
         finish_row(f, layer_idx, &batch->rows[task - n_products], task - n_products);
@@ -177,12 +184,14 @@ void wefti_forward_latent_in(const struct wefti_forward_thread *thread, uint32_t
 void wefti_forward_latent_out(const struct wefti_forward_thread *thread, uint32_t layer_idx,
                               uint32_t n_rows) {
     const struct wefti_forward *f = thread->forward;
-    const struct head_rows from = {f->attn, f->out_stride, f->latent_dim};
-    const struct head_rows to = {f->heads, f->heads_stride, f->v_dim};
+    const struct head_product product = {.heads = &f->weights->layers[layer_idx].up_v,
+                                         .from = {f->attn, f->out_stride, f->latent_dim},
+                                         .to = {f->heads, f->heads_stride, f->v_dim},
+                                         .n_rows = n_rows};
     uint32_t n_tasks = count_tasks(f, n_rows);
     for (uint32_t task = wefti_forward_take_task(thread); task < n_tasks;
          task = wefti_forward_take_task(thread)) {
-        multiply_task(thread, &f->weights->layers[layer_idx].up_v, task, &from, &to, n_rows);
+        multiply_task(thread, &product, task);
     }
     wefti_forward_end_phase(thread);
 }
