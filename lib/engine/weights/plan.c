@@ -156,13 +156,13 @@ static void place_attention(struct wefti_weights_plan *plan, const struct weft_m
 
 /* Where the matrices of heads lie in a tensor: n x k each, in rows begin, begin + step, ... and the
  * ones that follow them; turned: these rows are columns. */
-struct head_rows {
+struct head_matrices {
     uint32_t begin, step, n, k;
     bool turned;
 };
 
 static void place_heads(struct wefti_weights_plan *plan, const struct weft_tensor *tensor,
-                        struct head_rows rows, struct wefti_weights_heads *out) {
+                        struct head_matrices rows, struct wefti_weights_heads *out) {
     uint32_t n_heads = weft_model_params(plan->model)->n_heads, n = rows.n, k = rows.k;
     WEFT_ASSERT(tensor->n_dims == 2 && tensor->dims[0] == (uint64_t)n_heads * rows.step);
     WEFT_ASSERT(tensor->dims[1] == (rows.turned ? n : k));
@@ -207,13 +207,13 @@ static void place_latent(struct wefti_weights_plan *plan, const struct weft_mode
     place_matrix(plan, from->wk, WEFTI_CALIB_QKV, p->head_dim, p->n_hidden, &to->k);
     to->latent_norm = place_norm(plan, from->latent_norm, p->kv_lora);
     if (from->w_kv_b) {
-        const struct head_rows up_k = {0, step, p->kv_lora, p->nope_dim, true};
-        const struct head_rows up_v = {p->nope_dim, step, p->v_dim, p->kv_lora, false};
+        const struct head_matrices up_k = {0, step, p->kv_lora, p->nope_dim, true};
+        const struct head_matrices up_v = {p->nope_dim, step, p->v_dim, p->kv_lora, false};
         place_heads(plan, from->w_kv_b, up_k, &to->up_k);
         place_heads(plan, from->w_kv_b, up_v, &to->up_v);
     } else {
-        const struct head_rows up_k = {0, p->kv_lora, p->kv_lora, p->nope_dim, false};
-        const struct head_rows up_v = {0, p->v_dim, p->v_dim, p->kv_lora, false};
+        const struct head_matrices up_k = {0, p->kv_lora, p->kv_lora, p->nope_dim, false};
+        const struct head_matrices up_v = {0, p->v_dim, p->v_dim, p->kv_lora, false};
         place_heads(plan, from->w_k_b, up_k, &to->up_k);
         place_heads(plan, from->w_v_b, up_v, &to->up_v);
     }

@@ -1,0 +1,92 @@
+/* Raw logits of a text, for tests and perplexity; and what watches them: a calibration. */
+#include "state.h"
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/minmax.h"
+#include "weights/calibrate.h"
+
+struct logits_run {
+    void (*on_row)(void *ctx, uint32_t pos, const float *logits);
+    void *ctx;
+    uint32_t first;
+};
+
+static void forward_logits(void *ctx, uint32_t i, float *logits, uint32_t thread_idx) {
+    const struct logits_run *run = ctx;
+    (void)thread_idx;
+    run->on_row(run->ctx, run->first + i, logits);
+}
+
+static weft_err check_logits(const weft_eng *eng, const uint32_t *tokens, uint32_t n_tokens,
+                             struct weft_errmsg *why) {
+    if (n_tokens > eng->info.max_model_len)
+        return weft_err_set(why, WEFT_E_TOOBIG, "%u tokens, at most %u fit", n_tokens,
+                            eng->info.max_model_len);
+    for (uint32_t i = 0; i < n_tokens; i++) {
+        if (tokens[i] >= eng->info.n_vocab)
+            return weft_err_set(why, WEFT_E_INVAL, "token %u is outside the vocabulary of %u",
+                                tokens[i], eng->info.n_vocab);
+    }
+    for (uint32_t i = 0; i < eng->slots.n_slots; i++) {
+        if (eng->slots.slots[i].used)
+            return weft_err_set(why, WEFT_E_STATE, "slot %u holds a sequence", i);
+    }
+    return WEFT_OK;
+}
+
+weft_err weft_eng_logits(weft_eng *eng, const uint32_t *tokens, uint32_t n_tokens,
+                         void (*on_row)(void *ctx, uint32_t pos, const float *logits), void *ctx,
+                         struct weft_errmsg *why) {
+    weft_err err = check_logits(eng, tokens, n_tokens, why);
+    if (err) return err;
+    /* Nobody is in slot 0, so its table is free for the blocks from the top of the pool. */
+    uint32_t *table = eng->slots.slots[0].table;
+    for (uint32_t i = 0; i * eng->info.block_size < n_tokens; i++) {
+        table[i] = eng->info.n_blocks - 1 - i;
+    }
+    struct logits_run run = {.on_row = on_row, .ctx = ctx};
+    while (run.first < n_tokens) {
+        uint32_t n = weft_min_u32(eng->info.max_batched_tokens, n_tokens - run.first);
+        for (uint32_t i = 0; i < n; i++) {
+            eng->tokens[i] = tokens[run.first + i];
+            eng->rows[i] = (struct weft_attn_row){.block_table = table, .pos = run.first + i};
+            eng->is_long[i] = n_tokens > eng->long_prompt;
+            eng->logit_rows[i] = i;
+        }
+        struct wefti_forward_batch batch = {
+            .n_tokens = n,
+            .tokens = eng->tokens,
+            .rows = eng->rows,
+            .is_long = eng->is_long,
+            .n_logit_rows = n,
+            .logit_rows = eng->logit_rows,
+            .on_logits = forward_logits,
+            .on_logits_ctx = &run,
+            .in_order = true,
+        };
+        uint64_t begin_ns = eng->profile ? weft_now_ns() : 0;
+        wefti_forward_run(eng->forward, &batch);
+        if (eng->profile) wefti_profile_step(eng->profile, begin_ns, weft_now_ns(), n);
+        run.first += n;
+    }
+    return WEFT_OK;
+}
+
+weft_err weft_eng_calibrate(weft_eng *eng, weft_eng_calib **calib_out, struct weft_errmsg *why) {
+    const struct wefti_weights_layer *layer = &eng->weights.layers[0];
+    *calib_out = NULL;
+    if (!eng->exact) return weft_err_set(why, WEFT_E_INVAL, "a calibration needs f32 activations");
+    if (layer->latent_norm > 0)
+        return weft_err_set(why, WEFT_E_UNSUPPORTED,
+                            "a model with latent attention cannot be calibrated");
+    for (uint32_t i = 0; i < eng->weights.n_layers; i++) {
+        if (eng->weights.layers[i].experts)
+            return weft_err_set(why, WEFT_E_INVAL,
+                                "a model with experts cannot be calibrated: few rows meet each");
+    }
+    weft_err err = wefti_calib_new(eng->weights.n_layers, eng->weights.n_hidden, layer->o.k,
+                                   layer->down.k, calib_out, why);
+    if (!err) wefti_forward_observe(eng->forward, *calib_out);
+    return err;
+}

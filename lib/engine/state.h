@@ -1,0 +1,63 @@
+/* engine, what engine.c, step.c and logits.c share — the engine itself. */
+#ifndef WEFT_ENGINE_STATE_H
+#define WEFT_ENGINE_STATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/step.h"
+#include "engine/engine.h"
+#include "forward/forward.h"
+#include "kernels/kernels.h"
+#include "runtime/kv_cache.h"
+#include "runtime/pool.h"
+#include "runtime/profile.h"
+#include "runtime/slots.h"
+#include "sampler/sampler.h"
+#include "weights/weights.h"
+
+/* What happens to the logits of one row. */
+struct wefti_engine_job {
+    uint32_t out_idx;
+    bool samples;                   /* else: the log-probability of the prompt's next token */
+    uint32_t target;                /* that token */
+    struct weft_logprobs *logprobs; /* NULL: none wanted */
+    struct wefti_sampler_top top;
+    bool is_broken; /* its logits are not numbers */
+};
+
+struct weft_eng {
+    const struct weft_kern_table *kern;
+    struct wefti_pool *pool;
+    struct wefti_weights weights;
+    struct wefti_kv_cache kv;
+    struct wefti_slots slots;
+    struct wefti_forward *forward;
+    struct wefti_profile *profile; /* NULL: off */
+    struct weft_eng_info info;
+    enum weft_kv_dtype kv_dtype;
+    bool exact;           /* f32 activations all over */
+    uint32_t long_prompt; /* prompts longer than this are long ones */
+
+    uint64_t epoch, next_step;
+    uint64_t last_end_us; /* 0: nothing ran yet */
+    bool has_warned;      /* of logits that are not numbers */
+    struct weft_step_result result;
+
+    /* Of one step, sized by the limits. */
+    uint32_t *tokens;                       /* [max_batched_tokens] */
+    struct weft_attn_row *rows;             /* [max_batched_tokens] */
+    bool *is_long;                          /* [max_batched_tokens] */
+    uint32_t *logit_rows;                   /* [max_batched_tokens] */
+    struct wefti_engine_job *jobs;          /* [max_batched_tokens], one per logit row */
+    struct weft_logprobs *prompt_logprobs;  /* [max_batched_tokens] */
+    struct weft_step_out *outs;             /* [max_seqs] */
+    struct wefti_sampler_scratch *samplers; /* [n_threads] */
+    uint8_t *top;                           /* best tokens: ids, then values, row by row */
+    size_t top_bytes, top_used;             /* as much as a step may yield at most */
+    void *map;
+    size_t map_bytes;
+};
+
+#endif

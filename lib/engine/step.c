@@ -1,0 +1,212 @@
+/* One step end to end: a plan is checked, committed, computed, and its results are reported. */
+#include "state.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/minmax.h"
+#include "runtime/plan_check.h"
+
+static uint32_t n_top_of(const weft_eng *eng, int32_t n_asked) {
+    return n_asked <= 0 ? 0 : weft_min_u32((uint32_t)n_asked, eng->info.n_vocab);
+}
+
+static void give_top(weft_eng *eng, struct wefti_engine_job *job, struct weft_logprobs *logprobs,
+                     uint32_t n_top) {
+    job->logprobs = logprobs;
+    job->top.n = n_top;
+    job->top.ids = (uint32_t *)(void *)(eng->top + eng->top_used);
+    job->top.logprobs = (float *)(void *)(job->top.ids + n_top);
+    eng->top_used += (size_t)n_top * WEFT_LOGPROB_TOP_BYTES;
+    WEFT_ASSERT(eng->top_used <= eng->top_bytes); /* plan.c counted */
+}
+
+/* ------------------------------------------------------------------------------------- step --- */
+
+/* What a step has gathered so far. */
+struct step {
+    const struct weft_step_plan *plan;
+    uint32_t n_tokens, n_jobs, n_prompt_logprobs;
+};
+
+static weft_err check_step_plan(weft_eng *eng, const struct weft_step_plan *plan,
+                                struct weft_errmsg *why) {
+    if (plan->epoch < eng->epoch)
+        return weft_err_set(why, WEFT_E_STATE, "a plan of epoch %" PRIu64 ", we are in %" PRIu64,
+                            plan->epoch, eng->epoch);
+    bool is_new_epoch = plan->epoch > eng->epoch;
+    uint64_t wanted = is_new_epoch ? 0 : eng->next_step;
+    if (plan->step != wanted)
+        return weft_err_set(why, WEFT_E_PROTO, "a plan of step %" PRIu64 ", wanted %" PRIu64,
+                            plan->step, wanted);
+    return wefti_plan_check(&eng->slots, plan, is_new_epoch, why);
+}
+
+static void commit_plan(weft_eng *eng, const struct weft_step_plan *plan) {
+    if (plan->epoch > eng->epoch) weft_eng_reset(eng, plan->epoch);
+    eng->next_step++;
+    for (uint32_t i = 0; i < plan->n_releases; i++) {
+        wefti_slot_release(&eng->slots, &plan->releases[i]);
+    }
+    for (uint32_t i = 0; i < plan->n_starts; i++) {
+        wefti_slot_start(&eng->slots, &plan->starts[i]);
+    }
+    for (uint32_t i = 0; i < plan->n_grants; i++) {
+        wefti_slot_grant(&eng->slots, &plan->grants[i]);
+    }
+}
+
+static struct wefti_engine_job *add_job(weft_eng *eng, struct step *step, uint32_t flat_row,
+                                        uint32_t out_idx) {
+    eng->logit_rows[step->n_jobs] = flat_row;
+    struct wefti_engine_job *job = &eng->jobs[step->n_jobs++];
+    *job = (struct wefti_engine_job){.out_idx = out_idx};
+    return job;
+}
+
+/* Puts the tokens of a row into the batch, and notes which of them need logits for what. */
+static void gather_row(weft_eng *eng, struct step *step, const struct weft_step_row *row,
+                       uint32_t out_idx) {
+    struct wefti_slot *slot = &eng->slots.slots[row->slot];
+    struct weft_step_out *out = &eng->outs[out_idx];
+    struct weft_step_seq seq = wefti_slot_seq(&eng->slots, slot);
+    struct weft_step_span span = weft_step_prompt_span(&seq, row->n_tokens);
+    uint32_t first = slot->n_computed, end = first + row->n_tokens, flat = step->n_tokens;
+    out->ran = true;
+    out->prompt_pos = span.begin;
+    out->n_prompt_logprobs = span.end - span.begin;
+    out->prompt_logprobs = eng->prompt_logprobs + step->n_prompt_logprobs;
+    for (uint32_t pos = first; pos < end; pos++, flat++) {
+        eng->tokens[flat] = slot->tokens[pos];
+        eng->rows[flat] = (struct weft_attn_row){.block_table = slot->table, .pos = pos};
+        eng->is_long[flat] = slot->n_prompt > eng->long_prompt;
+        if (pos + 1 < span.begin || pos + 1 >= span.end) continue;
+        struct wefti_engine_job *job = add_job(eng, step, flat, out_idx);
+        job->target = slot->tokens[pos + 1];
+        give_top(eng, job, &eng->prompt_logprobs[step->n_prompt_logprobs++],
+                 n_top_of(eng, slot->sampling.n_prompt_logprobs));
+    }
+    step->n_tokens = flat;
+    slot->n_computed = end;
+    if (span.end > span.begin) slot->n_prompt_logprobs_done = span.end;
+    if (end < slot->n_known || !wefti_slot_may_sample(&eng->slots, slot)) return;
+    struct wefti_engine_job *job = add_job(eng, step, flat - 1, out_idx);
+    job->samples = true;
+    if (slot->sampling.n_logprobs < 0) return;
+    out->has_logprobs = true;
+    give_top(eng, job, &out->logprobs, n_top_of(eng, slot->sampling.n_logprobs));
+}
+
+static void gather(weft_eng *eng, struct step *step) {
+    eng->top_used = 0;
+    for (uint32_t i = 0; i < step->plan->n_rows; i++) {
+        const struct weft_step_row *row = &step->plan->rows[i];
+        const struct wefti_slot *slot = &eng->slots.slots[row->slot];
+        eng->outs[i] =
+            (struct weft_step_out){.slot = row->slot, .gen = row->gen, .finish = slot->finish};
+        if (slot->finish == WEFT_FINISH_NONE) gather_row(eng, step, row, i);
+    }
+}
+
+/* Runs on any compute thread; everything it writes belongs to this row. */
+static void on_logits(void *ctx, uint32_t i, float *logits, uint32_t thread_idx) {
+    weft_eng *eng = ctx;
+    const struct wefti_engine_job *job = &eng->jobs[i];
+    struct weft_step_out *out = &eng->outs[job->out_idx];
+    const struct wefti_slot *slot = &eng->slots.slots[out->slot];
+    struct wefti_sampler_scratch *scratch = &eng->samplers[thread_idx];
+    uint32_t n_vocab = eng->info.n_vocab, token = job->target;
+    eng->jobs[i].is_broken = !isfinite(logits[0]);
+    if (job->samples) {
+        struct wefti_sampler_input sample = {
+            .sampling = &slot->sampling,
+            .choice = slot->choice,
+            .tokens = slot->tokens,
+            .n_prompt = slot->n_prompt,
+            .n_known = slot->n_known,
+        };
+        float *work = logits; /* the raw ones are wanted afterwards only for log-probabilities */
+        if (job->logprobs && !wefti_sampler_is_plain(&sample)) {
+            work = scratch->work;
+            memcpy(work, logits, n_vocab * sizeof *work);
+        }
+        token = wefti_sampler_choose(eng->kern, &sample, work, n_vocab, scratch);
+        out->sampled = true;
+        out->token = token;
+    }
+    if (job->logprobs)
+        wefti_sampler_logprobs(eng->kern, logits, n_vocab, token, &job->top, job->logprobs);
+}
+
+static void compute(weft_eng *eng, const struct step *step) {
+    struct wefti_forward_batch batch = {
+        .n_tokens = step->n_tokens,
+        .tokens = eng->tokens,
+        .rows = eng->rows,
+        .is_long = eng->is_long,
+        .n_logit_rows = step->n_jobs,
+        .logit_rows = eng->logit_rows,
+        .on_logits = on_logits,
+        .on_logits_ctx = eng,
+        .n_copies = step->plan->n_copies,
+        .copies = step->plan->copies,
+    };
+    if (batch.n_tokens > 0 || batch.n_copies > 0) wefti_forward_run(eng->forward, &batch);
+    for (uint32_t i = 0; i < step->n_jobs && !eng->has_warned; i++) {
+        if (!eng->jobs[i].is_broken) continue;
+        weft_warn("logits are not numbers: weights are damaged, or activations overflow; what is "
+                  "sampled of them means nothing");
+        eng->has_warned = true;
+    }
+}
+
+/* Sampled tokens join their sequences; those that reached their end say so. */
+static void settle(weft_eng *eng, const struct step *step) {
+    for (uint32_t i = 0; i < step->plan->n_rows; i++) {
+        struct weft_step_out *out = &eng->outs[i];
+        struct wefti_slot *slot = &eng->slots.slots[out->slot];
+        if (!out->ran) continue;
+        if (out->sampled) {
+            out->output_idx = slot->n_known - slot->n_prompt;
+            wefti_slot_append(&eng->slots, slot, out->token);
+        } else if (slot->n_computed == slot->n_known) {
+            slot->finish = WEFT_FINISH_LENGTH; /* nothing may be appended */
+        }
+        out->finish = slot->finish;
+    }
+}
+
+static uint32_t clamp_us(uint64_t us) {
+    return us < UINT32_MAX ? (uint32_t)us : UINT32_MAX;
+}
+
+weft_err weft_eng_step(weft_eng *eng, const struct weft_step_plan *plan,
+                       const struct weft_step_result **result_out, struct weft_errmsg *why) {
+    *result_out = NULL;
+    uint64_t begin_ns = weft_now_ns(), begin_us = begin_ns / 1000;
+    weft_err err = check_step_plan(eng, plan, why);
+    if (err) return err;
+    struct step step = {.plan = plan};
+    commit_plan(eng, plan);
+    gather(eng, &step);
+    compute(eng, &step);
+    settle(eng, &step);
+    uint64_t end_ns = weft_now_ns(), end_us = end_ns / 1000;
+    if (eng->profile) wefti_profile_step(eng->profile, begin_ns, end_ns, step.n_tokens);
+    eng->result = (struct weft_step_result){
+        .epoch = plan->epoch,
+        .step = plan->step,
+        .busy_us = clamp_us(end_us - begin_us),
+        .idle_us = eng->last_end_us ? clamp_us(begin_us - eng->last_end_us) : 0,
+        .n_tokens = step.n_tokens,
+        .n_outs = plan->n_rows,
+        .outs = eng->outs,
+    };
+    eng->last_end_us = end_us;
+    *result_out = &eng->result;
+    return WEFT_OK;
+}
