@@ -20,7 +20,7 @@ static void give_top(weft_eng *eng, struct wefti_engine_job *job, struct weft_lo
     job->logprobs = logprobs;
     job->top.n = n_top;
     job->top.ids = (uint32_t *)(void *)(eng->top + eng->top_used);
-    job->top.logprobs = (float *)(void *)(job->top.ids + n_top);
+    job->top.values = (float *)(void *)(job->top.ids + n_top);
     eng->top_used += (size_t)n_top * WEFT_LOGPROB_TOP_BYTES;
     WEFT_ASSERT(eng->top_used <= eng->top_bytes); /* plan.c counted */
 }

@@ -4,17 +4,14 @@
  * and presence penalties; temperature; min_p; top_k; top_p over what is left (as vLLM has it). The
  * draw walks the remaining weights by ascending id with one number from Philox.
  *
- * Two things differ from vLLM. Of tokens that tie at the cut of top_k exactly as many are kept as
+ * Two things differ from vLLM. Where tokens tie at the boundary of top_k, exactly as many are kept as
  * make k, those with the lowest ids; vLLM keeps them all. And a token's rank counts the tokens with
  * strictly higher logits, plus one; vLLM's counts those that tie with it, too.
  *
  * Nothing is sorted, and few tokens are looked at twice. The maxima of chunks of logits tell below
  * which one nothing can be kept by min_p or top_k; what is left is gathered, and only that goes
  * through the exponential. top_p alone needs all exponentials, and then no weight that is too
- * small.
- *
- * Weights are exp(logit - max) in [0, 1], and non-negative floats are ordered like their bits, so the k-th largest, or the point where the largest add up to top_p, is found by
- * three passes of radix selection (11, 11 and 9 bits). Equal weights rank by lower id. */
+ * small. Weights are exp(logit - max) in [0, 1]; select.c finds the largest of them. */
 #include "sampler/sampler.h"
 
 #include <math.h>
@@ -23,6 +20,7 @@
 #include "base/check.h"
 #include "base/minmax.h"
 #include "sampler/philox.h"
+#include "sampler/select.h"
 
 #define GREEDY_BELOW 1e-5f /* vLLM's bound: below it a division only overflows */
 
@@ -105,158 +103,6 @@ static void process_logits(const struct wefti_sampler_input *input, float *logit
     if (has_penalties(s)) apply_penalties(input, logits, counts);
 }
 
-/* ------------------------------------------------------------------------------- selection --- */
-
-static uint32_t bits_of(float x) {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-/* The largest weights are kept: all above `bits`, and of those equal to it the `n_equal` with the
- * lowest ids. */
-struct threshold {
-    uint32_t bits, n_equal;
-};
-
-/* What the kept weights must reach: a number of them, or a sum. */
-struct goal {
-    uint32_t n;
-    double mass; /* used when n == 0 */
-};
-
-static bool reached(const struct goal *goal, uint64_t n, double mass) {
-    return goal->n ? n >= goal->n : mass >= goal->mass;
-}
-
-/* Weights whose bits above `prefix_shift` are `prefix`, by their next bits, from `shift` up. */
-struct bits_window {
-    uint32_t prefix, prefix_shift, shift, n_buckets;
-};
-
-/* One pass over the weights: counts and sums those in the window by bucket. */
-static void fill_histogram(const float *w, uint32_t n, struct bits_window window,
-                           struct wefti_sampler_scratch *scratch) {
-    memset(scratch->hist_n, 0, window.n_buckets * sizeof *scratch->hist_n);
-    memset(scratch->hist_mass, 0, window.n_buckets * sizeof *scratch->hist_mass);
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t bits = bits_of(w[i]);
-        if (bits >> window.prefix_shift != window.prefix || bits == 0) continue;
-        uint32_t bucket = (bits >> window.shift) & (window.n_buckets - 1);
-        scratch->hist_n[bucket]++;
-        scratch->hist_mass[bucket] += (double)w[i];
-    }
-}
-
-/* The smallest set of largest weights that reaches the goal; false when even all non-zero ones do
- * not. Weights are finite and not negative. */
-static bool select_largest(const float *w, uint32_t n, const struct goal *goal,
-                           struct wefti_sampler_scratch *scratch, struct threshold *out) {
-    static const uint32_t shifts[3] = {20, 9, 0}, widths[3] = {11, 11, 9};
-    uint32_t prefix = 0, prefix_shift = 31, n_here = 0;
-    uint64_t n_above = 0;
-    double mass_above = 0.0;
-    for (int pass = 0; pass < 3; pass++) {
-        uint32_t n_buckets = 1u << widths[pass], chosen = n_buckets;
-        fill_histogram(w, n, (struct bits_window){prefix, prefix_shift, shifts[pass], n_buckets},
-                       scratch);
-        for (uint32_t bucket = n_buckets; bucket-- > 0;) {
-            if (scratch->hist_n[bucket] == 0) continue;
-            if (chosen < n_buckets) { /* the one before does not suffice */
-                n_above += scratch->hist_n[chosen];
-                mass_above += scratch->hist_mass[chosen];
-            }
-            chosen = bucket;
-            if (reached(goal, n_above + scratch->hist_n[bucket],
-                        mass_above + scratch->hist_mass[bucket]))
-                break;
-        }
-        if (chosen == n_buckets) return false;
-        n_here = scratch->hist_n[chosen];
-        /* Later passes add the same weights in another order: there the last bucket suffices even
-         * if rounding says otherwise. */
-        if (pass == 0 && !reached(goal, n_above + n_here, mass_above + scratch->hist_mass[chosen]))
-            return false;
-        prefix = prefix << widths[pass] | chosen;
-        prefix_shift = shifts[pass];
-    }
-    float value;
-    memcpy(&value, &prefix, sizeof value);
-    uint32_t n_equal = 1;
-    while (n_equal < n_here &&
-           !reached(goal, n_above + n_equal, mass_above + (double)n_equal * (double)value)) {
-        n_equal++;
-    }
-    *out = (struct threshold){prefix, n_equal};
-    return true;
-}
-
-static void drop_below(float *w, uint32_t n, const struct threshold *keep) {
-    uint32_t n_equal = keep->n_equal;
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t bits = bits_of(w[i]);
-        if (bits > keep->bits) continue;
-        if (bits == keep->bits && n_equal > 0) {
-            n_equal--;
-            continue;
-        }
-        w[i] = 0.0f;
-    }
-}
-
-/* ---------------------------------------------------------------------------- the best few --- */
-
-/* A heap of the best so far, the worst of them at the root. `top_values` holds logits meanwhile. */
-struct top {
-    uint32_t n;
-    uint32_t *ids;
-    float *values;
-};
-
-/* Entry a ranks behind entry b. */
-static bool behind(const struct top *top, uint32_t a, uint32_t b) {
-    if (top->values[a] != top->values[b]) return top->values[a] < top->values[b];
-    return top->ids[a] > top->ids[b];
-}
-
-static void swap_entries(struct top *top, uint32_t a, uint32_t b) {
-    uint32_t id = top->ids[a];
-    float value = top->values[a];
-    top->ids[a] = top->ids[b], top->values[a] = top->values[b];
-    top->ids[b] = id, top->values[b] = value;
-}
-
-static void sift_down(struct top *top, uint32_t at, uint32_t n) {
-    for (;;) {
-        uint32_t worst = at, left = 2 * at + 1;
-        if (left < n && behind(top, left, worst)) worst = left;
-        if (left + 1 < n && behind(top, left + 1, worst)) worst = left + 1;
-        if (worst == at) return;
-        swap_entries(top, at, worst);
-        at = worst;
-    }
-}
-
-static void find_top(const float *logits, uint32_t n_vocab, struct top *top) {
-    for (uint32_t i = 0; i < top->n; i++) {
-        top->ids[i] = i;
-        top->values[i] = logits[i];
-    }
-    for (uint32_t i = top->n / 2; i > 0; i--) {
-        sift_down(top, i - 1, top->n);
-    }
-    for (uint32_t i = top->n; i < n_vocab; i++) { /* ids ascend: an equal one ranks behind */
-        if (!(logits[i] > top->values[0])) continue;
-        top->ids[0] = i;
-        top->values[0] = logits[i];
-        sift_down(top, 0, top->n);
-    }
-    for (uint32_t n = top->n; n > 1; n--) { /* the worst goes last, again and again */
-        swap_entries(top, 0, n - 1);
-        sift_down(top, 0, n - 1);
-    }
-}
-
 /* ------------------------------------------------------------------------------- candidates --- */
 
 /* The weights still in the running. */
@@ -319,8 +165,8 @@ static float least_logit(const struct weft_sampling *s, float max, uint32_t n_vo
     float bound = -INFINITY;
     if (s->min_p > 0.0f) bound = max + s->temperature * logf(s->min_p);
     if (s->top_k > 0 && s->top_k <= n_chunks) {
-        struct top top = {s->top_k, scratch->ids, scratch->best};
-        find_top(scratch->maxima, n_chunks, &top);
+        struct wefti_sampler_top top = {s->top_k, scratch->ids, scratch->best};
+        wefti_sampler_find_top(scratch->maxima, n_chunks, &top);
         if (top.values[top.n - 1] > bound) bound = top.values[top.n - 1];
     }
     float slack = 1e-5f * s->temperature + 1e-6f * (fabsf(max) + fabsf(bound));
@@ -328,11 +174,9 @@ static float least_logit(const struct weft_sampling *s, float max, uint32_t n_vo
 }
 
 /* Keeps the smallest set of largest weights that reaches the goal; all if they do not. */
-static double keep_largest(const struct field *field, const struct goal *goal,
+static double keep_largest(const struct field *field, const struct wefti_sampler_goal *goal,
                            struct wefti_sampler_scratch *scratch) {
-    struct threshold keep;
-    if (select_largest(field->w, field->n, goal, scratch, &keep))
-        drop_below(field->w, field->n, &keep);
+    (void)wefti_sampler_drop_small(field->w, field->n, goal, scratch);
     return count_again(field);
 }
 
@@ -359,11 +203,11 @@ static double keep_nucleus(const struct weft_sampling *s, struct field *field, d
         mass = count_again(field);
     }
     if (s->top_k > 0 && s->top_k < field->n) {
-        struct goal goal = {.n = s->top_k};
+        struct wefti_sampler_goal goal = {.n = s->top_k};
         mass = keep_largest(field, &goal, scratch);
     }
     if (s->top_p < 1.0f) {
-        struct goal goal = {.mass = (double)s->top_p * mass};
+        struct wefti_sampler_goal goal = {.mass = (double)s->top_p * mass};
         if (!field->ids) leave_out_smallest(field, s->top_p, mass, scratch);
         mass = keep_largest(field, &goal, scratch);
     }
@@ -430,16 +274,15 @@ void wefti_sampler_logprobs(const struct weft_kern_table *kern, const float *log
     for (uint32_t i = 0; i < n_vocab; i++) {
         rank += logits[i] > own;
     }
-    struct top best = {top->n, top->ids, top->logprobs};
-    if (best.n > 0) find_top(logits, n_vocab, &best);
-    for (uint32_t i = 0; i < best.n; i++) {
-        best.values[i] = (float)((double)best.values[i] - log_sum);
+    if (top->n > 0) wefti_sampler_find_top(logits, n_vocab, top);
+    for (uint32_t i = 0; i < top->n; i++) {
+        top->values[i] = (float)((double)top->values[i] - log_sum);
     }
     *out = (struct weft_logprobs){
         .logprob = (float)((double)own - log_sum),
         .rank = rank,
         .n_top = top->n,
         .top_ids = top->ids,
-        .top_logprobs = top->logprobs,
+        .top_logprobs = top->values,
     };
 }

@@ -51,15 +51,15 @@ uint32_t wefti_sampler_choose(const struct weft_kern_table *kern,
                               const struct wefti_sampler_input *input, float *logits,
                               uint32_t n_vocab, struct wefti_sampler_scratch *scratch);
 
-/* Room for the best tokens of a row, best first. */
+/* Room for the best few, best first. */
 struct wefti_sampler_top {
-    uint32_t n; /* at most the vocabulary */
+    uint32_t n; /* at most as many as there are */
     uint32_t *ids;
-    float *logprobs;
+    float *values;
 };
 
-/* Log-probability and rank of `token`, and the best tokens, which `top` says where to put, from raw
- * logits. */
+/* Log-probability and rank of `token`, and ids and log-probabilities of the best tokens, from raw
+ * logits. `out` points into `top`. */
 void wefti_sampler_logprobs(const struct weft_kern_table *kern, const float *logits,
                             uint32_t n_vocab, uint32_t token, const struct wefti_sampler_top *top,
                             struct weft_logprobs *out);
