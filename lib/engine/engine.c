@@ -23,7 +23,7 @@ static void lay_out(weft_eng *eng, struct wefti_memory_layout *layout) {
     eng->jobs = wefti_memory_reserve(layout, n_tokens, sizeof *eng->jobs);
     eng->prompt_logprobs = wefti_memory_reserve(layout, n_tokens, sizeof *eng->prompt_logprobs);
     eng->outs = wefti_memory_reserve(layout, n_seqs, sizeof *eng->outs);
-    /* Address space, resident only where somebody ever asked for so much. */
+    /* This is address space: resident only as far as somebody ever asked for so much. */
     size_t top_bytes_max = n_tokens * n_vocab * WEFT_LOGPROB_TOP_BYTES;
     eng->top_bytes =
         top_bytes_max < WEFT_STEP_LOGPROB_BYTES_MAX ? top_bytes_max : WEFT_STEP_LOGPROB_BYTES_MAX;
@@ -76,7 +76,7 @@ static void set_info(weft_eng *eng, const struct weft_model_params *p,
         options->n_threads ? options->n_threads : wefti_pool_n_usable_cpus(options->n_sharers);
 }
 
-/* Of experts those that a token takes. */
+/* Among experts only those count that one token takes. */
 static void set_weight_info(weft_eng *eng, const struct weft_model_params *p) {
     static const enum weft_eng_act acts[WEFT_PEAK_COUNT] = {
         [WEFT_PEAK_F32] = WEFT_ENG_ACT_F32,
@@ -143,8 +143,7 @@ static weft_err open_model(weft_eng *eng, const char *path, weft_model *model,
     if (err) return err;
     set_weight_info(eng, weft_model_params(model));
     set_fingerprint(eng);
-    wefti_pool_unpin_caller(
-        eng->pool); /* who opens need not be who steps, and may start more threads */
+    wefti_pool_unpin_caller(eng->pool); /* the thread that opens need not be the one that steps */
     return WEFT_OK;
 }
 

@@ -1,4 +1,4 @@
-/* engine — the forward pass of one step over a flat batch, and the sampler behind it.
+/* engine — the forward pass of one step over a flat batch, and the sampler after it.
  *
  * Model    The engine holds packed weights, physical KV blocks and `max_seqs` slots with the
  *          tokens, the block table and the sampler state of one sequence each. weft_eng_step
@@ -65,15 +65,16 @@ struct weft_eng_options {
     /* Borrowed until the engine is open. The calibration is one of the same model. */
     const weft_eng_calib *calib; /* NULL: every weight lies within the codes */
     enum weft_eng_clip clip;
-    const enum weft_eng_dtype *layer_dtypes; /* of each layer's matrices, in place of dtype; NULL */
+    const enum weft_eng_dtype *layer_dtypes; /* per layer, in place of dtype, or NULL */
     uint32_t n_layer_dtypes;                 /* as many as the model has layers */
-    enum weft_eng_act
-        activations; /* AUTO: bf16 for bf16 weights, int8 for quantised ones, f32 for the rest */
+    /* AUTO: bf16 for bf16 weights, int8 for quantised ones, f32 for the rest. */
+    enum weft_eng_act activations;
     enum weft_eng_kv kv_dtype; /* AUTO: bf16; with f32 activations f32 */
     uint32_t block_size;       /* a multiple of 16, at most WEFT_BLOCK_SIZE_MAX */
     uint64_t kv_memory_bytes;  /* 0: min(half of what is available, what the sequences can use) */
-    uint32_t n_sharers; /* engines on this machine or in this cgroup, all alike: what is available
-                           and the CPU quota, where sizes are found by them, are divided by it */
+    /* Engines on this machine or in this cgroup, all alike: available memory and the CPU quota,
+     * where sizes follow from them, are divided by it. */
+    uint32_t n_sharers;
     uint32_t max_seqs, max_batched_tokens;
     uint32_t max_model_len; /* 0: the model's context */
     uint32_t n_threads;     /* 0: one per allowed CPU, no more than the cgroup's CPU quota grants */
@@ -109,11 +110,11 @@ struct weft_eng_info {
     uint32_t max_model_len; /* lowered (with a warning in the log) if one sequence would not fit */
     uint32_t max_seqs, max_batched_tokens, n_threads;
     uint64_t weight_bytes, kv_bytes;
-    uint64_t step_weight_bytes; /* of them, what a step that samples reads once whatever its batch:
-                                   all but an untied embedding table, of which it reads rows; of
-                                   experts as many as one token takes */
-    /* Elements of matrices that a token meets: each is a multiply-add, of the head per row of
-     * logits. */
+    /* What a step that samples reads of the weights once, whatever its batch: all but an untied
+     * embedding table, of which it reads rows, and as many experts as one token takes. */
+    uint64_t step_weight_bytes;
+    /* Elements of matrices that a token meets, each a multiply-add; the head's are met by rows that
+     * need logits alone. */
     uint64_t n_layer_weights, n_head_weights;
     enum weft_eng_act activations; /* those that most of the layers' weights meet; never AUTO */
     bool weights_inherited;        /* mapped from weights_fd, not packed */
@@ -157,7 +158,7 @@ WEFT_MUST_CHECK weft_err weft_eng_step(weft_eng *eng, const struct weft_step_pla
 /* A number that compute threads bump per layer and row chunk: it moves while a step advances. */
 uint64_t weft_eng_progress(const weft_eng *eng);
 
-/* ---------------------------------------------------------------------------------- profile ---
+/* ------------------------------------------------------------------------------------- profile ---
  *
  * An engine opened with `profile` reads the clock wherever a compute thread turns from one thing to
  * the next, some twenty times per layer, and notes it in memory taken at opening. Without it
@@ -170,29 +171,29 @@ enum weft_eng_op {
     WEFT_ENG_OP_QKV,          /* one product */
     WEFT_ENG_OP_ROPE_KV,      /* q and k turned, k and v into the cache */
     WEFT_ENG_OP_ATTENTION,    /* and the copies of the rows that go on in the last layer */
-    WEFT_ENG_OP_O_CONVERT,    /* what it takes; of few f32 rows nothing */
+    WEFT_ENG_OP_O_CONVERT,    /* what it takes; nothing for few f32 rows */
     WEFT_ENG_OP_O,            /* and the residual */
     WEFT_ENG_OP_FFN_NORM,     /* norm and conversion */
     WEFT_ENG_OP_GATE_UP,      /* both products */
-    WEFT_ENG_OP_SILU_MUL,     /* of their tiles, as they come */
+    WEFT_ENG_OP_SILU_MUL,     /* tile by tile, as they come */
     WEFT_ENG_OP_DOWN_CONVERT, /* as with o */
     WEFT_ENG_OP_DOWN,
-    WEFT_ENG_OP_ROUTE,   /* of layers with experts: who computes which rows */
+    WEFT_ENG_OP_ROUTE,   /* in layers with experts: who computes which rows */
     WEFT_ENG_OP_COMBINE, /* and the sum of what comes of it */
     WEFT_ENG_OP_HEAD_NORM,
     WEFT_ENG_OP_HEAD,
-    WEFT_ENG_OP_SAMPLE, /* logits to token, log-probabilities; of weft_eng_logits its callback */
-    WEFT_ENG_OP_WAIT,   /* at a barrier, and the moment behind it until the next operator */
+    WEFT_ENG_OP_SAMPLE, /* logits to token, log-probabilities; or the callback of weft_eng_logits */
+    WEFT_ENG_OP_WAIT,   /* at a barrier, and the moment after it until the next operator */
     WEFT_ENG_OP_COUNT,
 };
 
-/* "embed", "attn_norm", ...; of COUNT, which stands for whole steps, "step". Static storage. */
+/* "embed", "attn_norm", ...; and "step" for COUNT, which stands for whole steps. Static storage. */
 const char *weft_eng_op_name(enum weft_eng_op op);
 
 struct weft_eng_op_totals {
-    uint64_t n_calls; /* of the model's operator, whatever number of threads took part: per step
-                         and layer one; of head and head_norm per 64 rows, of sample per row; of
-                         wait none is counted */
+    /* Calls of the model's operator, each once whatever number of threads took part: one per step
+     * and layer; head and head_norm per 64 rows; sample per row; wait none. */
+    uint64_t n_calls;
     uint64_t busy_ns; /* of all threads together */
     uint64_t bytes;   /* what the products and attention read at least: weights once per call, K and
                          V once per tile of 32 rows of a sequence; 0 of the others */
@@ -207,15 +208,15 @@ struct weft_eng_profile {
     struct weft_eng_op_totals ops[WEFT_ENG_OP_COUNT];
 };
 
-/* What is known since opening or the last reset. Zeroes of an engine that does not profile. Only
- * between steps, by the thread that steps; so do the others here. */
+/* What is known since opening or the last reset; zeroes where the engine does not profile. To be
+ * called between steps, by the thread that steps, as are the others here. */
 void weft_eng_profile(const weft_eng *eng, struct weft_eng_profile *out);
 void weft_eng_profile_reset(weft_eng *eng);
 
 struct weft_eng_span {
     uint64_t begin_ns, end_ns; /* of weft_now_ns */
     enum weft_eng_op op;       /* COUNT: a step */
-    uint32_t detail;           /* layer; of a step its tokens */
+    uint32_t detail;           /* layer; a step's tokens */
 };
 enum { WEFT_ENG_SPANS_MAX = 1 << 14 }; /* kept per thread, the newest */
 
@@ -234,7 +235,7 @@ WEFT_MUST_CHECK weft_err weft_eng_logits(weft_eng *eng, const uint32_t *tokens, 
                                          void *ctx, struct weft_errmsg *why);
 
 /* For tests: `fn` gets, in every layer with experts, what the rows of a pass chose, row by row in
- * ascending order of experts, and their weights: [n_rows][n_used] each. NULL: no more. */
+ * ascending order of experts, and their weights: [n_rows][n_used] each. NULL ends that. */
 typedef void weft_eng_routes_fn(void *ctx, uint32_t layer, uint32_t n_rows, const uint32_t *experts,
                                 const float *weights);
 void weft_eng_watch_routes(weft_eng *eng, weft_eng_routes_fn *fn, void *ctx);

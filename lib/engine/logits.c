@@ -1,4 +1,4 @@
-/* Raw logits of a text, for tests and perplexity; and what watches them: a calibration. */
+/* Raw logits of a text, for tests, perplexity and calibrations. */
 #include "state.h"
 
 #include "base/check.h"

@@ -42,10 +42,10 @@ struct weft_eng {
 
     uint64_t epoch, next_step;
     uint64_t last_end_us; /* 0: nothing ran yet */
-    bool has_warned;      /* of logits that are not numbers */
+    bool has_warned;      /* that logits are not numbers */
     struct weft_step_result result;
 
-    /* Of one step, sized by the limits. */
+    /* One step's, sized by the limits. */
     uint32_t *tokens;                       /* [max_batched_tokens] */
     struct weft_attn_row *rows;             /* [max_batched_tokens] */
     bool *is_long;                          /* [max_batched_tokens] */

@@ -22,7 +22,7 @@ static void give_top(weft_eng *eng, struct wefti_engine_job *job, struct weft_lo
     job->top.ids = (uint32_t *)(void *)(eng->top + eng->top_used);
     job->top.values = (float *)(void *)(job->top.ids + n_top);
     eng->top_used += (size_t)n_top * WEFT_LOGPROB_TOP_BYTES;
-    WEFT_ASSERT(eng->top_used <= eng->top_bytes); /* plan.c counted */
+    WEFT_ASSERT(eng->top_used <= eng->top_bytes); /* plan_check.c counted */
 }
 
 /* ------------------------------------------------------------------------------------- step --- */
@@ -129,7 +129,7 @@ static void on_logits(void *ctx, uint32_t i, float *logits, uint32_t thread_idx)
             .n_prompt = slot->n_prompt,
             .n_known = slot->n_known,
         };
-        float *work = logits; /* the raw ones are wanted afterwards only for log-probabilities */
+        float *work = logits; /* raw ones are wanted later only for log-probabilities */
         if (job->logprobs && !wefti_sampler_is_plain(&sample)) {
             work = scratch->work;
             memcpy(work, logits, n_vocab * sizeof *work);

@@ -429,7 +429,7 @@ static void a_full_disk_is_one_sentence_and_leaves_nothing(void **state) {
 }
 
 /* Packed files are read by later versions of weft: what is in an arena may only change together
- * with LAYOUT_VERSION (weights_plan.c), which this test cannot see. If it fails, raise that and
+ * with LAYOUT_VERSION (weights/plan.c), which this test cannot see. If it fails, raise that and
  * note the sums anew. */
 static void the_layout_is_the_one_its_version_stands_for(void **state) {
     (void)state;

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* A kind that takes each form of activations. */
+/* For each form of activations, a kind that takes it. */
 static const enum weft_gemm_kind form_kind[WEFT_ACT_COUNT] = {[WEFT_ACT_F32] = WEFT_GEMM_F32,
                                                               [WEFT_ACT_BF16] = WEFT_GEMM_BF16,
                                                               [WEFT_ACT_I8] = WEFT_GEMM_I8,
@@ -26,7 +26,7 @@ static void note_form(struct wefti_forward *f, const struct wefti_weights_matrix
 void wefti_forward_acts_note_forms(struct wefti_forward *f) {
     for (uint32_t i = 0; i < f->n_layers; i++) {
         const struct wefti_weights_layer *l = &f->weights->layers[i];
-        const struct wefti_weights_expert *e = l->experts; /* all like the first one */
+        const struct wefti_weights_expert *e = l->experts; /* the others are like the first one */
         const struct wefti_weights_matrix *all[] = {&l->q,
                                                     &l->q_a,
                                                     &l->k,
@@ -64,7 +64,7 @@ static bool needs_conversion(const bool wanted[WEFT_ACT_COUNT]) {
     return false;
 }
 
-/* Rows of k columns, to be made of `src` in the wanted forms. */
+/* How rows of k columns are made: from `src`, in the wanted forms. */
 struct recipe {
     const struct wefti_forward_source *src;
     uint32_t k;
@@ -148,7 +148,7 @@ struct wefti_forward_acts wefti_forward_acts_make(const struct wefti_forward_thr
     return acts;
 }
 
-/* One thread shows them all: in order, whatever the others do meanwhile. */
+/* One thread shows all rows, so they come in order, whatever the others do meanwhile. */
 void wefti_forward_acts_observe(const struct wefti_forward_thread *thread, uint32_t layer,
                                 enum wefti_calib_input input, const struct wefti_forward_acts *acts,
                                 uint32_t n_rows) {

@@ -21,7 +21,7 @@ struct wefti_forward_acts {
     size_t row_bytes[WEFT_ACT_COUNT];
 };
 
-/* Once: which forms the weights ask for, and how wide their rows get. */
+/* Notes, at opening, which forms the weights ask for, and how wide their rows get. */
 void wefti_forward_acts_note_forms(struct wefti_forward *f);
 
 /* The activations of `n_rows` rows for the products in `group`, ready for this thread when it
@@ -32,7 +32,7 @@ struct wefti_forward_acts wefti_forward_acts_make(const struct wefti_forward_thr
                                                   const struct wefti_weights_matrix *const *group,
                                                   uint32_t n_group);
 
-/* Shows them to the calibration, if one watches. */
+/* Shows rows to the calibration, if one watches. */
 void wefti_forward_acts_observe(const struct wefti_forward_thread *thread, uint32_t layer,
                                 enum wefti_calib_input input, const struct wefti_forward_acts *acts,
                                 uint32_t n_rows);

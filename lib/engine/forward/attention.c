@@ -11,7 +11,7 @@
 
 enum {
     ATTN_ROWS = 32, /* query rows of a sequence per tile */
-    /* Sums of single spans held at a time, or as many as one row has. */
+    /* Room for sums of single spans, or more if one row has more. */
     PART_BYTES = 64 * 1024 * 1024,
 };
 
@@ -19,7 +19,7 @@ size_t wefti_forward_attn_part_floats(const struct wefti_forward *f) {
     return f->n_heads * weft_attn_part_floats(wefti_forward_value_dim(f));
 }
 
-/* As address space: one row of the longest sequence has room, however long that is. */
+/* One row of the longest sequence has room, however long that is: this is address space. */
 size_t wefti_forward_attn_parts_max(const struct wefti_forward *f, uint32_t n_context) {
     uint64_t n_positions = (uint64_t)f->kv->n_blocks * f->kv->layers[0].block_size;
     if (n_positions > n_context) n_positions = n_context;
@@ -29,8 +29,8 @@ size_t wefti_forward_attn_parts_max(const struct wefti_forward *f, uint32_t n_co
     return n_spans > room ? n_spans : room;
 }
 
-/* Shares by spans where one tile would keep a thread busy for more than half of what is each
- * thread's share of all, as long as there is room for the sums. */
+/* Whether to share by spans: where one tile would keep a thread busy for more than half of its
+ * share of all the work, as long as there is room for the sums. */
 static bool worth_spans(const struct wefti_forward *f, const struct wefti_forward_attn_work *work) {
     uint64_t all = 0, longest = 0;
     size_t n_parts = 0;
@@ -46,8 +46,9 @@ static bool worth_spans(const struct wefti_forward *f, const struct wefti_forwar
     return 2 * longest * f->n_threads > all && n_parts <= f->parts_max;
 }
 
-/* Groups of the heads that share a latent. One has all unless threads would have nothing to do;
- * more cost nothing while each is as many queries as pass over the cache together anyway. */
+/* Into how many groups the heads that share a latent are put: one, unless threads would have
+ * nothing to do. More cost nothing while each has as many queries as pass over the cache together
+ * anyway. */
 static uint32_t count_groups(const struct wefti_forward *f,
                              const struct wefti_forward_attn_work *work, uint32_t n_rows) {
     uint32_t n_tasks = work->n_spans ? work->n_spans : work->n_tiles;
@@ -59,7 +60,7 @@ static uint32_t count_groups(const struct wefti_forward *f,
     return weft_min_u32(weft_max_u32(needed, even), f->n_heads);
 }
 
-/* Tiles of rows that share a block table, so of one sequence. */
+/* Rows that share a block table are of one sequence and go into tiles together. */
 struct wefti_forward_attn_work wefti_forward_attn_plan(const struct wefti_forward *f,
                                                        uint32_t window,
                                                        const struct weft_attn_row *rows, uint32_t n,

@@ -6,20 +6,20 @@
 
 struct wefti_forward_attn_tile {
     uint32_t begin, end;
-    uint32_t span_begin, n_spans; /* what its rows see any of */
-    size_t part;                  /* where its sums of single spans begin: rows times spans */
+    uint32_t span_begin, n_spans; /* those that any of its rows sees */
+    size_t part;                  /* where its sums begin, in sums of a row and span */
 };
 
-/* The attention of some rows: tiles of rows, which threads share by kv head (or groups of the heads
- * that share a latent), and where that is not enough by spans of positions, too. All of it yields
- * the same bits. */
+/* The attention of some rows, cut into tiles, which threads share by kv head (or by group of the
+ * heads that share a latent) and, where that is not enough, by spans of positions, too. All of it
+ * yields the same bits. */
 struct wefti_forward_attn_work {
     uint32_t window; /* 0: none */
     const struct weft_attn_row *rows;
     struct wefti_forward_attn_tile *tiles;
     uint32_t n_tiles;
-    uint32_t n_spans;  /* of all tiles; 0: not shared by spans */
-    uint32_t n_shares; /* of each of them: kv heads, or groups of the heads that share a latent */
+    uint32_t n_spans;  /* all tiles together; 0: not shared by spans */
+    uint32_t n_shares; /* per tile or span: kv heads, or groups of the heads that share a latent */
 };
 
 /* Cuts the attention of `n` rows into tiles, for which `tiles` has room. */
@@ -32,13 +32,13 @@ struct wefti_forward_attn_work wefti_forward_attn_plan(const struct wefti_forwar
 void wefti_forward_attend(const struct wefti_forward_thread *thread, uint32_t layer,
                           const struct wefti_forward_attn_work *work);
 
-/* Positions that the rows see, and those that their tiles read. */
+/* How many positions the rows see, and how many their tiles read. */
 uint64_t wefti_forward_attn_seen(uint32_t window, const struct weft_attn_row *rows, uint32_t n);
 uint64_t wefti_forward_attn_read(const struct wefti_forward *f,
                                  const struct wefti_forward_attn_work *work);
 
-/* Sums of a row and span to have room for, where no sequence is longer than `n_context`, and the
- * floats of one of them, all heads. */
+/* How many sums of a row and span to have room for where no sequence is longer than `n_context`,
+ * and how many floats one of them is, all heads together. */
 size_t wefti_forward_attn_parts_max(const struct wefti_forward *f, uint32_t n_context);
 size_t wefti_forward_attn_part_floats(const struct wefti_forward *f);
 

@@ -1,5 +1,5 @@
-/* What a pass has to read and to compute: it follows from the matrices and the rows, so it is booked
- * once a pass, not by the threads that do it. */
+/* What a pass has to read and to compute: it follows from the matrices and the rows, so it is
+ * booked once a pass, not by the threads that do it. */
 #include "forward/booking.h"
 
 static void add_calls(struct wefti_profile *profile, enum weft_eng_op op, uint64_t n_calls) {
@@ -16,13 +16,13 @@ static void book_products(struct wefti_profile *profile, enum weft_eng_op op, ui
         uint64_t n_weights = (uint64_t)m->n * m->k;
         counts->bytes += (uint64_t)m->n_panels * m->panel_bytes;
         counts->ops += 2 * n_weights * n_rows;
-        if (n_weights <= n_most) continue; /* also where there is none */
+        if (n_weights <= n_most) continue; /* true of matrices that are not there, too */
         n_most = n_weights;
         counts->peak = weft_kern_peak_of(weft_kern_act_of(m->kind));
     }
 }
 
-/* Of the products of all heads. */
+/* The products of all heads. */
 static void book_heads(struct wefti_profile *profile, enum weft_eng_op op, uint32_t n_rows,
                        const struct wefti_weights_heads *heads, uint32_t n_heads) {
     struct wefti_profile_counts *counts = wefti_profile_counts_of(profile, op);

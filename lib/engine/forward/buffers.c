@@ -14,7 +14,7 @@
 #include "forward/pass.h"
 #include "runtime/memory.h"
 
-/* Of one thread, where there are experts. */
+/* One thread's, where there are experts. */
 static void lay_out_sorted(const struct wefti_forward *f, struct wefti_memory_layout *layout,
                            struct wefti_forward_scratch *s) {
     size_t n_routes = (size_t)f->max_rows * f->moe.n_used,
@@ -32,7 +32,7 @@ static void lay_out_sorted(const struct wefti_forward *f, struct wefti_memory_la
     s->sorted.place = wefti_memory_reserve(layout, n_routes, sizeof *s->sorted.place);
 }
 
-/* Of all threads. */
+/* Those that all threads share. */
 static void lay_out_experts(struct wefti_forward *f, struct wefti_memory_layout *layout) {
     size_t rows = f->max_rows, n_routes = rows * f->moe.n_used;
     size_t n_places = wefti_forward_places_max(f, rows);
@@ -162,7 +162,8 @@ static void set_shape(struct wefti_forward *f, const struct weft_model_params *p
     f->rope_stride = wefti_memory_stride(f->rope_dim);
 }
 
-/* A model all of whose layers are alike may have but the ones with a window. */
+/* Whether layers of a kind turn by the angles of local attention. A model whose layers are all
+ * alike may have only layers with a window. */
 static bool turns_locally(const weft_model *model, const struct wefti_forward *f, uint32_t kind) {
     bool all_full = weft_model_bit(weft_model_params(model)->no_window, 0);
     return f->n_kinds == 1 ? !all_full : kind == WEFTI_FORWARD_WINDOWED;

@@ -6,9 +6,10 @@
  * All experts of a layer are one phase of products, cut into tasks by what each has to do, so that
  * a popular one holds nobody up. Rows of an expert with few of them, which is all there is in
  * decoding, are gathered and converted by whoever takes its task; those of the others once, shared
- * out and interleaved. A row's sums are its own: products do not depend on what else is among
- * their rows, and what its experts yield is added by their ids, in the 8 groups and the tree of
- * design 2.1, so neither company nor the place of an expert changes a bit. */
+ * out and interleaved. A row's sums are its own: products do not depend on what else is among their
+ * rows, and what its experts yield is added by their ids, in 8 groups and a fixed tree
+ * (docs/architecture.md, "Batch invariance"), so neither company nor the place of an expert changes
+ * a bit. */
 #include "forward/experts.h"
 
 #include <math.h>
@@ -40,7 +41,7 @@ size_t wefti_forward_places_max(const struct wefti_forward *f, size_t n_rows) {
     return n_routes + (n_wide + 1) * f->kern->group_rows;
 }
 
-/* --------------------------------------------------------------------------------- sorting --- */
+/* ---------------------------------------------------------------------------------- sorting --- */
 
 static void sort_rows(const struct wefti_forward *f, const uint32_t *chosen, uint32_t n_rows,
                       struct wefti_forward_sorted_rows *s) {
@@ -62,7 +63,7 @@ static void sort_rows(const struct wefti_forward *f, const uint32_t *chosen, uin
     }
 }
 
-/* Few rows every thread routes for itself; many are shared out. */
+/* Every thread routes few rows for itself; many are shared out. */
 static struct routing route_rows(const struct wefti_forward_thread *thread,
                                  const struct wefti_weights_layer *layer, uint32_t n_rows) {
     struct wefti_forward *f = thread->forward;
@@ -84,7 +85,7 @@ static struct routing route_rows(const struct wefti_forward_thread *thread,
     return (struct routing){layer, n_rows, chosen, weights, &thread->scratch->sorted};
 }
 
-/* What is told of it, by the first thread. */
+/* Counts what was routed, and tells whoever watches; the first thread does. */
 static void note_routes(const struct wefti_forward_thread *thread, uint32_t layer_idx,
                         const struct routing *routing) {
     struct wefti_forward *f = thread->forward;
@@ -101,12 +102,12 @@ static void note_routes(const struct wefti_forward_thread *thread, uint32_t laye
                      routing->weights);
 }
 
-/* ----------------------------------------------------------------------------- activations --- */
+/* ------------------------------------------------------------------------------ activations --- */
 
-/* Where rows of experts come from: those of a layer, converted already; or what gate and up made.
- */
+/* What rows of experts are made of: the layer's rows, converted already, or what gate and up
+ * made. */
 struct feed {
-    const struct wefti_forward_acts *acts; /* one behind the other; NULL: inner, by places */
+    const struct wefti_forward_acts *acts; /* the layer's rows; NULL: `inner`, by places */
     const struct wefti_weights_matrix *const *group;
     uint32_t n_group;
     bool wanted[WEFT_ACT_COUNT];
@@ -199,13 +200,13 @@ static struct wefti_forward_acts acts_of(const struct wefti_forward_thread *thre
     return acts;
 }
 
-/* -------------------------------------------------------------------------------- products --- */
+/* --------------------------------------------------------------------------------- products --- */
 
 /* How the products of all experts are cut into tasks, and how far a thread has gone through them.
  */
 struct walk {
     uint32_t n_panels, block_rows, panels_per_task;
-    uint32_t expert, before; /* the one it is at, and the tasks of those before it */
+    uint32_t expert, before; /* where it is, and how many tasks came before */
     uint32_t made;           /* whose activations `acts` are */
     struct wefti_forward_acts acts;
 };
@@ -234,7 +235,7 @@ static struct walk begin_walk(const struct wefti_forward_thread *thread,
     return w;
 }
 
-/* The next task: a piece of the product of w->expert. False: there is none left. */
+/* Takes the next task, a piece of the product of w->expert. False: there is none left. */
 static bool next_piece(const struct wefti_forward_thread *thread, const struct routing *routing,
                        struct walk *w, struct wefti_forward_piece *piece_out) {
     uint32_t task = wefti_forward_take_task(thread);
@@ -297,7 +298,7 @@ static void down_all(const struct wefti_forward_thread *thread, const struct rou
     wefti_forward_end_phase(thread);
 }
 
-/* ------------------------------------------------------------------------------------ sums --- */
+/* ------------------------------------------------------------------------------------- sums --- */
 
 enum { SUM_COLUMNS = 64, SUM_GROUPS = WEFTI_FORWARD_EXPERT_GROUPS };
 

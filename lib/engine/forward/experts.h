@@ -9,7 +9,7 @@
 void wefti_forward_experts(const struct wefti_forward_thread *thread, uint32_t layer_idx,
                            uint32_t n_rows);
 
-/* Places that the experts of `n_rows` rows take at most. */
+/* How many places the experts of `n_rows` rows take at most. */
 size_t wefti_forward_places_max(const struct wefti_forward *f, size_t n_rows);
 
 #endif

@@ -6,7 +6,7 @@
  *   norm + convert | q, k, v | rope, K and V into the cache | attention | convert | o + residual
  *   norm + convert | gate, up, silu | convert | down + residual (or experts.c)
  *
- * In the last layer everything behind K and V runs for the rows that need logits alone: rows do not
+ * In the last layer everything after K and V runs only for the rows that need logits: rows do not
  * see each other there, so that changes no bit of any row. */
 #include "forward/forward.h"
 
@@ -74,7 +74,7 @@ static void begin_pass(const struct wefti_forward_thread *thread) {
     wefti_forward_end_phase(thread);
 }
 
-/* Each head, or all of them as one row. */
+/* Normalises each head, or all of them as one row. */
 static void norm_heads(const struct wefti_forward *f, float *x, uint32_t n_heads, size_t norm) {
     if (f->qk_norm_all) {
         f->kern->rms_norm(x, wefti_weights_vector(f->weights, norm), f->rms_eps,
@@ -123,8 +123,8 @@ static void rope_and_cache(const struct wefti_forward_thread *thread, uint32_t l
     wefti_forward_end_phase(thread);
 }
 
-/* Moves the rows that need logits to the front. Targets never lie behind their sources, so one
- * thread goes through them in order. */
+/* Moves the rows that need logits to the front. No target comes after its source, so one thread
+ * goes through them in order. */
 static void move_logit_rows_to_front(const struct wefti_forward_thread *thread) {
     const struct wefti_forward *f = thread->forward;
     const struct wefti_forward_batch *batch = thread->pass->batch;
@@ -169,7 +169,7 @@ static void add_product(const struct wefti_forward_thread *thread,
     wefti_forward_end_phase(thread);
 }
 
-/* q from the residual stream, and K and V into the cache. */
+/* Makes q from the residual stream, and K and V, which go into the cache. */
 static void make_q_and_kv(const struct wefti_forward_thread *thread, uint32_t layer_idx,
                           uint32_t n_rows) {
     struct wefti_forward *f = thread->forward;

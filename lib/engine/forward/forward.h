@@ -1,7 +1,8 @@
 /* engine/forward — the forward pass over a flat batch.
  *
- * Model    All tokens of a batch go through the layers at once. Each reads the keys and values of its
- *          own sequence through its block table, after all rows of the batch have written theirs.
+ * Model    All tokens of a batch go through the layers at once. Each reads the keys and values of
+ *          its own sequence through its block table, after all rows of the batch have written
+ *          theirs.
  * Contract A row's logits depend on its sequence alone (docs/architecture.md, "Batch invariance").
  * Threads  One owner runs passes; inside, the threads of the pool share the work by output tiles.
  * Memory   All buffers are sized at opening; a pass takes nothing from the heap. */
@@ -26,7 +27,7 @@ struct wefti_forward_batch {
     uint32_t n_tokens;
     const uint32_t *tokens;           /* [n_tokens] */
     const struct weft_attn_row *rows; /* [n_tokens]; rows of a sequence together, ascending */
-    const bool *is_long;              /* [n_tokens] of a sequence with a long prompt (LongRoPE) */
+    const bool *is_long;              /* [n_tokens] its sequence has a long prompt (LongRoPE) */
     uint32_t n_logit_rows;
     const uint32_t *logit_rows; /* indices of rows that need logits, ascending */
     wefti_forward_logits_fn *on_logits;
@@ -55,10 +56,11 @@ WEFT_MUST_CHECK weft_err wefti_forward_new(const struct wefti_forward_config *co
                                            struct weft_errmsg *why);
 void wefti_forward_free(struct wefti_forward *forward); /* accepts NULL */
 
-/* From now on the rows that matrices meet, which must be f32, are added to `calib`; NULL: no longer. */
+/* From here on the rows that matrices meet, which must be f32, are added to `calib`; NULL ends
+ * that. */
 void wefti_forward_observe(struct wefti_forward *forward, weft_eng_calib *calib);
 
-/* From now on `fn` is told which experts rows take, on the first thread; NULL: no longer. */
+/* From here on `fn` is told, on the first thread, which experts rows take; NULL ends that. */
 void wefti_forward_watch_routes(struct wefti_forward *forward, weft_eng_routes_fn *fn, void *ctx);
 
 /* Rows that each expert computed so far, [n_layers][n_experts]; NULL: there are none. */

@@ -17,7 +17,7 @@
 #include "forward/activations.h"
 #include "forward/products.h"
 
-enum { HEAD_ROWS = 48 }; /* of one task: whole groups of interleaved rows on every ISA */
+enum { HEAD_ROWS = 48 }; /* of a task: whole groups of interleaved rows on every ISA */
 
 static size_t head_row_bytes(const struct wefti_weights_heads *heads) {
     return weft_kern_act_row_bytes(heads->first.kind, heads->first.k);
@@ -101,8 +101,8 @@ static uint32_t count_tasks(const struct wefti_forward *f, uint32_t n_rows) {
     return (n_rows + HEAD_ROWS - 1) / HEAD_ROWS * f->n_heads;
 }
 
-/* The row of a token goes to the cache, and the parts of its queries that turn to where attention
- * reads them. */
+/* Puts a token's row into the cache, and the parts of its queries that turn where attention reads
+ * them. */
 static void finish_row(const struct wefti_forward *f, uint32_t layer_idx,
                        const struct weft_attn_row *at, uint32_t row) {
     const struct wefti_weights_layer *layer = &f->weights->layers[layer_idx];
@@ -121,8 +121,8 @@ static void finish_row(const struct wefti_forward *f, uint32_t layer_idx,
     }
 }
 
-/* The queries' other parts, taken to where they meet latents; at the same time, for they have
- * nothing in common. */
+/* Takes the queries' other parts to where they meet latents, and finishes rows in the same phase:
+ * neither reads what the other writes. */
 static void finish_queries(const struct wefti_forward_thread *thread, uint32_t layer_idx,
                            const struct wefti_forward_batch *batch) {
     const struct wefti_forward *f = thread->forward;

@@ -5,7 +5,7 @@
 #include "forward/forward.h"
 #include "forward/pass.h"
 
-/* The queries, and rows of the cache, from the residual stream. Ends phases. */
+/* Makes the queries and the rows of the cache from the residual stream. Ends phases. */
 void wefti_forward_latent_in(const struct wefti_forward_thread *thread, uint32_t layer,
                              const struct wefti_forward_batch *batch);
 

@@ -1,8 +1,8 @@
 /* engine/forward, what its files share — shapes, buffers, and a thread's view of a pass.
  *
  * The pool runs one function on all threads. Phases end with a barrier, and within a phase threads
- * take tasks; so every function of this room that says it ends a phase is called by all threads, with
- * the same arguments. */
+ * take tasks; so every function of this room that says it ends a phase is called by all threads,
+ * with the same arguments. */
 #ifndef WEFT_ENGINE_PASS_H
 #define WEFT_ENGINE_PASS_H
 
@@ -37,8 +37,7 @@ enum {
         WEFTI_FORWARD_BLOCK_ROWS_MAX * WEFTI_FORWARD_TILE_PANELS * WEFT_PANEL,
 };
 
-/* Layers may differ in what attention sees and how it is turned: those without a window, and those
- * with one. */
+/* Layers differ in what attention sees and how it is turned: some have no window, some have one. */
 enum { WEFTI_FORWARD_FULL, WEFTI_FORWARD_WINDOWED, WEFTI_FORWARD_KINDS };
 
 /* The rows of a layer in the order of their experts: every thread works it out for itself. A row
@@ -57,7 +56,7 @@ struct wefti_forward_scratch {
     float *wide;                  /* one row before conversion */
     uint8_t *raw;                 /* one embedding row as stored */
     float *tile;                  /* [WEFTI_FORWARD_FFN_TILE_FLOATS] */
-    uint8_t *heads;               /* latent.c's: activations of one head */
+    uint8_t *heads;               /* activations of one head, where there are latents */
     /* Only where there are experts: */
     uint8_t *few[WEFT_ACT_COUNT]; /* WEFTI_FORWARD_OWN_ROWS rows of an expert */
     struct wefti_forward_sorted_rows sorted;
@@ -71,9 +70,11 @@ struct wefti_forward {
     struct wefti_profile *profile; /* NULL: off */
     const struct wefti_weights *weights;
     const struct wefti_kv_cache *kv;
+
+    /* The shape of the model, and strides of rows in floats. */
     uint32_t n_threads, n_layers, n_heads, n_kv_heads, head_dim, rope_dim, n_hidden, n_ffn;
     uint32_t q_dim, max_rows;
-    uint32_t latent_dim; /* 0: attention is the usual one; what follows is of latents */
+    uint32_t latent_dim; /* 0: attention is the usual one, and the next line means nothing */
     uint32_t q_lora, nope_dim, v_dim;
     uint32_t windows[WEFTI_FORWARD_KINDS]; /* 0: none; layers of either kind may be all there are */
     float rms_eps, attn_scale, embed_scale, residual_scale, logit_scale;
@@ -81,41 +82,46 @@ struct wefti_forward {
     bool rope_interleaved, gelu, qk_norm_all;
     bool adds_apart; /* what halves of layers add is first put into `added` */
     uint32_t no_rope[WEFT_LAYERS_MAX / 32], no_window[WEFT_LAYERS_MAX / 32];
-    uint32_t n_kinds; /* of layers */
+    uint32_t n_kinds; /* how many of them the model has */
     bool uses[WEFT_ACT_COUNT];
     size_t act_bytes[WEFT_ACT_COUNT]; /* of the widest row */
     size_t x_stride, q_stride, out_stride, kv_stride, ffn_stride, logit_stride, rope_stride;
     size_t q_a_stride, heads_stride;
 
-    struct weft_rope ropes[WEFTI_FORWARD_KINDS]
-                          [2];        /* of sequences with a short prompt, and a long one */
+    /* For sequences with a short prompt, and with a long one. */
+    struct weft_rope ropes[WEFTI_FORWARD_KINDS][2];
+
+    /* Buffers of all threads. */
     float *rope[WEFTI_FORWARD_KINDS]; /* [rows][rope_stride] cos and sin pairs */
     float *x;                         /* [rows][x_stride] the residual stream */
-    float *added; /* the same: what is scaled or normalised before it is added; or NULL */
+    float *added; /* [rows][x_stride] what is scaled or normalised before it is added; or NULL */
     float *q, *k, *v, *attn;         /* [rows][q_stride, kv_stride twice, out_stride] */
-    float *q_a;                      /* [rows][q_a_stride] of latents */
-    float *heads;                    /* [rows][heads_stride] of latents: queries, then values */
+    float *q_a;                      /* [rows][q_a_stride]; with latents */
+    float *heads;                    /* [rows][heads_stride]; with latents: queries, then values */
     float *ffn;                      /* [rows][ffn_stride], in the same memory as q..attn */
     uint8_t *shared[WEFT_ACT_COUNT]; /* [rows] converted activations */
     float *logits;                   /* [WEFTI_FORWARD_HEAD_ROWS][logit_stride] */
     struct weft_attn_row *last_rows; /* [rows] the rows that go on in the last layer */
-    struct wefti_forward_attn_tile *tiles[WEFTI_FORWARD_KINDS],
-        *last_tiles[WEFTI_FORWARD_KINDS]; /* [rows] */
-    float *parts;                         /* [parts_max] sums of a row and span */
+    struct wefti_forward_attn_tile *tiles[WEFTI_FORWARD_KINDS];      /* [rows] */
+    struct wefti_forward_attn_tile *last_tiles[WEFTI_FORWARD_KINDS]; /* [rows] of last_rows */
+    float *parts; /* [parts_max] sums of a row and span */
     size_t parts_max;
-    struct wefti_forward_scratch *threads;
+    struct wefti_forward_scratch *threads; /* [n_threads] */
+
+    /* Where there are experts. */
     struct weft_model_moe moe;
     size_t score_stride, inner_stride;
-    float *scores;                   /* [rows][score_stride] of experts */
+    float *scores;                   /* [rows][score_stride] */
     uint32_t *chosen;                /* [rows][n_used] */
     float *route_weights;            /* the same */
     uint8_t *sorted[WEFT_ACT_COUNT]; /* [places] activations of experts */
     float *inner;                    /* [places][inner_stride] */
     float *outer;                    /* [places][x_stride] */
     uint64_t *expert_tokens;         /* [n_layers][n_experts] */
-    weft_eng_routes_fn *on_routes;
+
+    weft_eng_routes_fn *on_routes; /* NULL: nobody watches */
     void *on_routes_ctx;
-    weft_eng_calib *calib; /* NULL but while a calibration watches */
+    weft_eng_calib *calib; /* NULL: no calibration watches */
     void *map;
     size_t map_bytes;
 };
@@ -129,7 +135,7 @@ struct wefti_forward_thread {
     uint32_t idx;
 };
 
-/* From here on this thread is busy with `op`. */
+/* The thread turns to `op`. */
 static inline void wefti_forward_mark(const struct wefti_forward_thread *thread,
                                       enum weft_eng_op op) {
     if (thread->log) wefti_profile_mark(thread->log, op);
@@ -162,7 +168,7 @@ static inline void wefti_forward_end_phase(const struct wefti_forward_thread *th
     wefti_pool_barrier(thread->forward->pool);
 }
 
-/* What a layer's values are long in the cache. */
+/* How long values are in the cache. */
 static inline uint32_t wefti_forward_value_dim(const struct wefti_forward *f) {
     return f->latent_dim ? f->latent_dim : f->head_dim;
 }

@@ -9,8 +9,8 @@
 #include "base/clock.h"
 
 enum {
-    /* A task is a run of weight panels, which stays in half of a 1 MiB L2 while a block of rows
-     * passes over it from L3: so weights, the larger side, are read from memory once per block. */
+    /* A task is a run of weight panels. It stays in half of a 1 MiB L2 while a block of rows passes
+     * over it from L3; so weights, the larger side, are read from memory once per block. */
     RUN_BYTES = 512 * 1024,
     BLOCK_BYTES = 8 * 1024 * 1024,
     BLOCK_ROWS_UNIT = 48, /* whole groups of interleaved rows on every ISA */
@@ -49,7 +49,7 @@ struct task_grid {
     uint32_t n_threads, n_runs;
 };
 
-/* Runs of few rows: long streams first, then ever shorter ones, so that all threads end together.
+/* With few rows the runs are long at first and then ever shorter, so that all threads end together.
  * Each is half of an even share of what is left. */
 static uint32_t shrinking_run(const struct task_grid *grid, uint32_t n_left) {
     uint32_t panels =
@@ -118,7 +118,7 @@ static struct task_grid make_task_grid(const struct wefti_forward *f,
         grid.n_runs = count_shrinking_runs(&grid);
         return grid;
     }
-    /* Some four tasks per thread and phase even out threads that were displaced for a while. */
+    /* Some four tasks per thread and phase even out a thread that was displaced for a while. */
     uint32_t panels = n_panels * grid.n_blocks / (4 * f->n_threads);
     panels = weft_min_u32(panels, (uint32_t)(RUN_BYTES / panel_bytes));
     panels = panels / WEFTI_FORWARD_TILE_PANELS * WEFTI_FORWARD_TILE_PANELS;

@@ -30,8 +30,8 @@ struct wefti_forward_piece {
     uint32_t row, n_rows, begin, end;
 };
 
-/* A piece of a product, and of c = silu(gate) * up, for which it is no larger than
- * WEFTI_FORWARD_FFN_TILE_FLOATS. Both speak of row 0 and column 0. */
+/* Computes a piece of a product, or of c = silu(gate) * up, which is then no larger than
+ * WEFTI_FORWARD_FFN_TILE_FLOATS. `acts` and `c` are those of row 0 and column 0. */
 void wefti_forward_multiply_piece(const struct wefti_forward *f,
                                   const struct wefti_forward_acts *acts,
                                   const struct wefti_forward_product *product,
@@ -42,7 +42,7 @@ void wefti_forward_gate_up_piece(const struct wefti_forward_thread *thread,
                                  const struct wefti_weights_matrix *up,
                                  const struct wefti_forward_piece *piece);
 
-/* Rows of a block, and panels of a run of them, that stay in cache while they are computed. */
+/* How many rows make a block, and how many panels a run, so that both stay in cache. */
 uint32_t wefti_forward_block_rows(size_t row_bytes);
 uint32_t wefti_forward_run_panels(size_t panel_bytes);
 

@@ -26,7 +26,7 @@ static void sigmoid(float *x, uint32_t n) {
         x[i] = 1 / (1 + expf(-x[i]));
 }
 
-/* What the choice goes by. */
+/* What experts are chosen by. */
 static float key_of(const float *scores, const float *bias, uint32_t expert) {
     return bias ? scores[expert] + bias[expert] : scores[expert];
 }

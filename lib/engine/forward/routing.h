@@ -7,8 +7,8 @@
 #include "model/model.h"
 
 /* Chooses the experts of one row by what the router made of it, logits[n_experts]: chosen[n_used],
- * in ascending order, and what their outputs are multiplied by. Of equal ones the lower id wins,
- * and NaN never does, so that the chosen ones are different in any case. `bias` may be NULL. */
+ * in ascending order, and what their outputs are multiplied by. Among equals the lower id wins, and
+ * NaN never does, so that the chosen ones are different in any case. `bias` may be NULL. */
 void wefti_forward_route(const struct weft_model_moe *moe, const float *bias, const float *logits,
                          uint32_t *chosen, float *weights);
 

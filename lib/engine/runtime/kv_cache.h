@@ -14,8 +14,8 @@
 struct wefti_kv_cache {
     struct weft_kv_layer *layers; /* [n_layers] */
     uint32_t n_layers, n_blocks;
-    uint32_t n_planes;  /* of a layer: K and V, or latents alone */
-    size_t block_bytes; /* of one plane of one layer */
+    uint32_t n_planes;  /* per layer: K and V, or latents alone */
+    size_t block_bytes; /* in one plane of one layer */
     void *map;
     size_t map_bytes;
 };

@@ -1,3 +1,4 @@
+/* Mappings are anonymous and reserve nothing: pages come when they are touched. */
 #include "runtime/memory.h"
 
 #include <sys/mman.h>

@@ -1,8 +1,9 @@
 /* engine/runtime/memory — mappings, and how they are shared out.
  *
- * Memory comes from the kernel in one piece per owner and is laid out in pieces that start on cache
- * lines. The same function lays it out twice: with `base` NULL it only adds up sizes, then, with the
- * mapping in place, it assigns pointers. So the two cannot disagree. */
+ * Memory   comes from the kernel in one piece per owner and is laid out in pieces that start on
+ *          cache lines. The same function lays it out twice: with `base` NULL it only adds up
+ *          sizes, then, with the mapping in place, it assigns pointers. So the two cannot
+ *          disagree. */
 #ifndef WEFT_ENGINE_MEMORY_H
 #define WEFT_ENGINE_MEMORY_H
 

@@ -1,3 +1,4 @@
+/* The defaults of options, their names on the command line, and their bounds. */
 #include "runtime/options.h"
 
 #include <string.h>

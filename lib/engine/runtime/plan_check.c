@@ -14,7 +14,7 @@ struct check {
     struct wefti_slots *slots;
     const struct weft_step_plan *plan;
     bool is_new_epoch;
-    uint64_t logprob_bytes; /* of the rows so far */
+    uint64_t logprob_bytes; /* of the rows checked so far */
     struct weft_errmsg *why;
 };
 

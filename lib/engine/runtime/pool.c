@@ -46,7 +46,7 @@ struct thread {
 struct wefti_pool {
     uint32_t n_threads, n_started, spins;
     bool pin;
-    wefti_pool_fn *fn; /* written before `job` opens, read behind it; NULL ends the threads */
+    wefti_pool_fn *fn; /* written before `job` opens, read after it; NULL ends the threads */
     void *ctx;
     bool caller_known; /* thread 0, once it has been pinned */
     pthread_t caller;

@@ -32,7 +32,8 @@ void wefti_pool_unpin_caller(struct wefti_pool *pool);
 /* Calls fn(ctx, 0..n_threads-1), one per thread, and returns when all have. */
 void wefti_pool_run(struct wefti_pool *pool, wefti_pool_fn *fn, void *ctx);
 
-/* Inside a run, by every thread: ends a phase. What was written before it is seen by all after it. */
+/* Inside a run, by every thread: ends a phase. What was written before it is seen by all after
+ * it. */
 void wefti_pool_barrier(struct wefti_pool *pool);
 
 /* Inside a run: 0, 1, 2, ... within a phase, each to one thread. */

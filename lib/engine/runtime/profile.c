@@ -3,8 +3,7 @@
  * A compute thread is in one operator at a time, so one clock reading per change is enough: it ends
  * a span and begins the next. Sums run on for as long as nobody resets them; spans go round in a
  * ring. A thread writes its own log alone, during a pass, and whoever steps reads them between
- * passes, behind the pool's last barrier. What an operator has to read and compute follows from the
- * matrices and the rows of a pass and is booked once per pass, not by the threads. */
+ * passes. What an operator has to read and compute is booked by the forward room, once per pass. */
 #include "runtime/profile.h"
 
 #include <stdlib.h>
@@ -18,7 +17,7 @@ struct wefti_profile {
     uint32_t n_threads;
     uint64_t n_steps, step_ns, gap_ns, last_end_ns; /* last_end_ns 0: no step since the reset */
     struct wefti_profile_counts counts[WEFT_ENG_OP_COUNT];
-    struct wefti_profile_log *logs; /* [n_threads + 1], the last one of the steps */
+    struct wefti_profile_log *logs; /* [n_threads + 1], the last one the steps' */
     void *map;
     size_t map_bytes;
 };

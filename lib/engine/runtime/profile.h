@@ -12,19 +12,20 @@
 
 struct wefti_profile;
 
-/* One thread's notes. It is in one operator at a time: each mark ends a span and begins the next. */
+/* One thread's notes. It is in one operator at a time: each mark ends a span and begins the
+ * next. */
 struct wefti_profile_log {
     _Alignas(64) uint64_t since_ns; /* when the open span began */
-    uint64_t aside_ns;              /* what of it was booked elsewhere */
+    uint64_t aside_ns;              /* how much of it was booked elsewhere */
     uint64_t n_spans;               /* ever; the ring keeps the last ones */
-    enum weft_eng_op op;            /* of the open span; COUNT: none is open */
-    uint32_t open_layer;            /* the same */
-    uint32_t layer;                 /* of spans that begin from now on; UINT32_MAX: in none */
+    enum weft_eng_op op;            /* the open span's; COUNT: none is open */
+    uint32_t open_layer;            /* the open span's */
+    uint32_t layer;                 /* that spans begin in from here on; UINT32_MAX: in none */
     uint64_t busy_ns[WEFT_ENG_OP_COUNT];
     struct weft_eng_span *ring; /* [WEFT_ENG_SPANS_MAX] */
 };
 
-/* What the operators of an engine have to do, all calls since the last reset. */
+/* What an operator had to do, all calls since the last reset. */
 struct wefti_profile_counts {
     uint64_t n_calls, bytes, ops;
     enum weft_kern_peak peak;
@@ -38,7 +39,7 @@ struct wefti_profile_log *wefti_profile_thread_log(struct wefti_profile *profile
 
 /* The thread turns to `op` (COUNT: to nothing that concerns us). */
 void wefti_profile_mark(struct wefti_profile_log *log, enum weft_eng_op op);
-/* The time since `begin_ns` was `op`'s, not that of the open span. */
+/* The time since `begin_ns` was `op`'s, not the open span's. */
 void wefti_profile_mark_aside(struct wefti_profile_log *log, enum weft_eng_op op,
                               uint64_t begin_ns);
 

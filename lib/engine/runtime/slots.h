@@ -1,8 +1,8 @@
-/* engine/runtime/slots — the sequences a worker holds: tokens, block table, sampling parameters, and
- * how far each has come.
+/* engine/runtime/slots — the sequences a worker holds: tokens, block table, sampling parameters,
+ * and how far each has come.
  *
- * Model    A slot holds one sequence or none; (slot, generation) names it. It has n_known tokens, of
- *          which n_computed went through the model; the first n_prompt are the prompt.
+ * Model    A slot holds one sequence or none; (slot, generation) names it. It has n_known tokens,
+ *          of which n_computed went through the model; the first n_prompt are the prompt.
  * Threads  One owner, who steps the engine; compute threads read during a step.
  * Errors   Only init can fail: arguments come from a plan that plan_check.h found right. */
 #ifndef WEFT_ENGINE_SLOTS_H
@@ -31,7 +31,7 @@ struct wefti_slot {
 
 /* What a slot would be after the parts of a plan that have been checked so far. */
 struct wefti_slot_shadow {
-    uint64_t stamp; /* of the plan it belongs to */
+    uint64_t stamp; /* the plan's that it belongs to */
     bool used, gen_known, finished, has_row;
     uint32_t gen;
     uint32_t n_table;

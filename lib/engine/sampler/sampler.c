@@ -4,9 +4,9 @@
  * and presence penalties; temperature; min_p; top_k; top_p over what is left (as vLLM has it). The
  * draw walks the remaining weights by ascending id with one number from Philox.
  *
- * Two things differ from vLLM. Where tokens tie at the boundary of top_k, exactly as many are kept as
- * make k, those with the lowest ids; vLLM keeps them all. And a token's rank counts the tokens with
- * strictly higher logits, plus one; vLLM's counts those that tie with it, too.
+ * Two things differ from vLLM. Where tokens tie at the boundary of top_k, exactly as many are kept
+ * as make k, those with the lowest ids; vLLM keeps them all. And a token's rank counts the tokens
+ * with strictly higher logits, plus one; vLLM's counts those that tie with it, too.
  *
  * Nothing is sorted, and few tokens are looked at twice. The maxima of chunks of logits tell below
  * which one nothing can be kept by min_p or top_k; what is left is gathered, and only that goes
@@ -110,7 +110,7 @@ struct field {
     float *w;
     const uint32_t *ids; /* ascending; NULL: position i is token i */
     uint32_t n;
-    double *sums; /* of each chunk of w; of what has been dropped since, too, where that is said */
+    double *sums; /* per chunk of w; what has been dropped since still counts, where that is said */
 };
 
 static double add_up(const double *sums, uint32_t n_chunks) {
@@ -121,7 +121,7 @@ static double add_up(const double *sums, uint32_t n_chunks) {
     return sum;
 }
 
-/* The sums anew, after weights were dropped. */
+/* Sums up anew, after weights were dropped. */
 static double count_again(const struct field *field) {
     for (uint32_t begin = 0, c = 0; begin < field->n; begin += WEFT_CHUNK, c++) {
         uint32_t end = begin + weft_min_u32(WEFT_CHUNK, field->n - begin);
@@ -136,8 +136,8 @@ static double count_again(const struct field *field) {
     return add_up(field->sums, wefti_sampler_n_chunks(field->n));
 }
 
-/* Moves to the front of `x` what is at least `bound` and notes whose it is; returns how many. Only
- * chunks are read whose maximum says that there is some. */
+/* Moves what is at least `bound` to the front of `x` and notes whose it is; returns how many there
+ * are. It reads only chunks whose maximum says that there are some. */
 static uint32_t gather_least(float *x, uint32_t n, const float *maxima, float bound,
                              uint32_t *ids) {
     uint32_t n_kept = 0;
@@ -154,11 +154,10 @@ static uint32_t gather_least(float *x, uint32_t n, const float *maxima, float bo
     return n_kept;
 }
 
-/* A logit below which nothing is kept, by min_p or top_k; -INFINITY: there is none to tell.
- *
- * Of the k chunks with the largest maxima each has a token that is no smaller than the smallest of
- * these maxima: so at least k tokens are. Two logits that differ by less than the slack may still
- * round to the same weight, and a tie goes to the lower id. */
+/* A logit below which nothing is kept, by min_p or top_k; -INFINITY: there is none to tell. Each of
+ * the k chunks with the largest maxima has a token that is no smaller than the smallest of these
+ * maxima: so at least k tokens are. Two logits that differ by less than the slack may still round
+ * to the same weight, and a tie goes to the lower id. */
 static float least_logit(const struct weft_sampling *s, float max, uint32_t n_vocab,
                          const struct wefti_sampler_scratch *scratch) {
     uint32_t n_chunks = wefti_sampler_n_chunks(n_vocab);
@@ -180,8 +179,8 @@ static double keep_largest(const struct field *field, const struct wefti_sampler
     return count_again(field);
 }
 
-/* What is dropped is at most 1 - top_p of the mass. A field's smallest weights, each at most
- * (1 - top_p) / n of the mass, are no more than that together: so all that is kept is larger. */
+/* top_p drops at most 1 - top_p of the mass. A field's smallest weights, each at most (1 - top_p) /
+ * n of the mass, are no more than that together: so all that is kept is larger. */
 static void leave_out_smallest(struct field *field, float top_p, double mass,
                                struct wefti_sampler_scratch *scratch) {
     float bound = (float)(0.999 * (1.0 - (double)top_p) * mass / field->n);

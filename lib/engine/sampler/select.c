@@ -13,8 +13,8 @@ static uint32_t bits_of(float x) {
     return bits;
 }
 
-/* The largest weights are kept: all above `bits`, and among those equal to it the `n_equal` with the
- * lowest ids. */
+/* The largest weights are kept: all above `bits`, and among those equal to it the `n_equal` with
+ * the lowest ids. */
 struct threshold {
     uint32_t bits, n_equal;
 };
@@ -106,7 +106,7 @@ bool wefti_sampler_drop_small(float *w, uint32_t n, const struct wefti_sampler_g
     return true;
 }
 
-/* ---------------------------------------------------------------------------- the best few --- */
+/* ----------------------------------------------------------------------------- the best few --- */
 
 /* A heap of the best so far, the worst of them at its root; entry a is worse than entry b. */
 static bool is_worse(const struct wefti_sampler_top *top, uint32_t a, uint32_t b) {

@@ -1,7 +1,7 @@
 /* The arena of packed weights in the memfd that the supervisor gives, or in private memory.
  *
- * The memfd outlives a worker, so that a restarted one maps it in milliseconds and replicas share it.
- * Its first page is a header:
+ * The memfd outlives a worker, so that a restarted one maps it in milliseconds and replicas share
+ * it. Its first page is a header:
  *
  *   the first worker takes the file lock, sets the size, packs, writes the header, then `complete`
  *   with a release fence, and seals the memfd against every change;
@@ -69,10 +69,9 @@ weft_err wefti_weights_arena_private(const struct wefti_weights_plan *plan, stru
     return WEFT_OK;
 }
 
-/* NULL, and why, when it cannot be mapped. Readers map it private: they never write, so they share
- * its pages all the same, and kernels before 6.7 refuse a shared mapping of a sealed memfd.
- *
- * It lies as huge pages want it (see use_huge_pages). */
+/* Maps the arena where huge pages can be had (see use_huge_pages). Readers map it private: they
+ * never write, so they share its pages all the same, and kernels before 6.7 refuse a shared mapping
+ * of a sealed memfd. NULL, and why, if it cannot be mapped. */
 static uint8_t *map_arena(int fd, size_t bytes, bool writable, struct weft_errmsg *why) {
     uint8_t *room = mmap(NULL, bytes + HUGE_PAGE_BYTES, PROT_NONE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -107,7 +106,7 @@ static void collapse_thread(void *ctx, uint32_t thread_idx) {
         uint32_t page = wefti_pool_take(c->pool, thread_idx);
         if (page >= c->n_pages) return;
         volatile uint8_t *at = c->base + (size_t)page * HUGE_PAGE_BYTES;
-        *at = 0; /* what is wholly empty cannot be collapsed */
+        *at = 0; /* a page that is wholly empty cannot be collapsed */
         (void)madvise((void *)(uintptr_t)at, HUGE_PAGE_BYTES, MADV_COLLAPSE);
     }
 }
@@ -130,7 +129,7 @@ static void seal(int fd) {
 static weft_err pack_shared(const struct wefti_weights_plan *plan, struct wefti_pool *pool,
                             uint64_t file_identity, struct wefti_weights *weights, int fd,
                             struct weft_errmsg *why) {
-    /* To nothing first: what a killed predecessor left must not look complete. */
+    /* It shrinks to nothing first: what a killed predecessor left must not look complete. */
     if (ftruncate(fd, 0) != 0 || ftruncate(fd, (off_t)weights->bytes) != 0)
         return weft_err_errno(why, errno, "cannot size the weight memory to %zu bytes",
                               weights->bytes);
@@ -173,7 +172,7 @@ static weft_err inherit(const struct wefti_weights_plan *plan, uint64_t file_ide
                            "the weight memory was packed from another version of the model file");
         goto cleanup;
     }
-    seal(fd); /* in case its packer died just before */
+    seal(fd); /* its packer may have died just before it */
     weights->model_hash = header->model_hash;
     weights->base = base;
     weights->inherited = true;

@@ -18,7 +18,7 @@
 struct weft_eng_calib {
     uint32_t n_layers, n_hidden, q_dim, n_ffn;
     size_t n_columns;
-    double *sums;     /* [n_columns] of squares */
+    double *sums;     /* [n_columns], of squares */
     uint64_t *n_rows; /* [n_layers * WEFTI_CALIB_LAYER_INPUTS + 1] */
 };
 

@@ -6,8 +6,8 @@
 
 #include "model/model.h"
 
-/* Equal only if the files that the model at `path` consists of are the same and unchanged. 0: cannot
- * be told. */
+/* Equal only if the files that the model at `path` consists of are the same and unchanged. 0:
+ * cannot be told. */
 uint64_t wefti_weights_identity(const weft_model *model, const char *path);
 
 #endif

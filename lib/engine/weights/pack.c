@@ -10,8 +10,8 @@
 struct packing {
     const struct wefti_weights_plan *plan;
     struct wefti_pool *pool;
-    uint8_t *base;             /* packs in place; or */
-    wefti_weights_put_fn *put; /* has parts put elsewhere */
+    uint8_t *base;             /* where parts are packed in place; or */
+    wefti_weights_put_fn *put; /* what puts them elsewhere */
     void *put_ctx;
     uint32_t n_tasks;
     uint64_t model_hash;

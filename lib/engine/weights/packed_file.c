@@ -77,7 +77,7 @@ static weft_err put_arena(struct file_out *out, const struct wefti_weights_plan 
     return weft_err_errno(why, out->error, "cannot write %s", out->path);
 }
 
-/* ---------------------------------------------------------------------------- the name --- */
+/* --------------------------------------------------------------------------------- the name --- */
 
 static weft_err is_there(const char *path, struct weft_errmsg *why) {
     return weft_err_set(why, WEFT_E_EXISTS, "%s is there already: --force replaces it", path);
@@ -134,8 +134,8 @@ static weft_err open_named(struct file_out *out, struct weft_errmsg *why) {
     return weft_err_errno(why, error, "cannot write %s", out->path);
 }
 
-/* Where the file system can, the file has no name yet: whoever is killed while packing leaves
- * nothing behind. */
+/* Where the file system can, the file has no name yet: a process that is killed while packing
+ * leaves nothing over. */
 static weft_err open_out(struct file_out *out, struct weft_errmsg *why) {
     char *copy = strdup(out->path);
     if (!copy) return weft_err_set(why, WEFT_E_NOMEM, "no memory for a name");
@@ -162,9 +162,9 @@ static weft_err name_out(struct file_out *out, struct weft_errmsg *why) {
     }
 }
 
-/* On disk first, then its name, then the folder's list of names. The page cache forgets what we
- * wrote: it came there in small pages, and stays in them while it stays; the first worker that maps
- * the file reads it in huge ones, which decoding is faster with. */
+/* The contents go to disk first, then the name, then the folder's list of names. The page cache is
+ * told to forget what we wrote, for that lies in small pages; the first worker that maps the file
+ * reads it in huge ones, which decoding is faster with. */
 static weft_err settle_out(struct file_out *out, struct weft_errmsg *why) {
     if (fsync(out->fd) != 0) return weft_err_errno(why, errno, "cannot write %s", out->path);
     (void)posix_fadvise(out->fd, 0, 0, POSIX_FADV_DONTNEED);
@@ -196,7 +196,7 @@ static void close_out(struct file_out *out) {
     free(out->temp);
 }
 
-/* ------------------------------------------------------------------------------- packing --- */
+/* ---------------------------------------------------------------------------------- packing --- */
 
 static weft_err pack_model(const char *path, const weft_model *model,
                            const struct weft_eng_options *options, struct file_out *out,

@@ -1,5 +1,6 @@
-/* How the weights of a model are stored, and by which kernels they are read: what the file has, what
- * --dtype, --quant-scheme and --activations ask for, and what a packed file has decided already. */
+/* How the weights of a model are stored, and by which kernels they are read: what the file has,
+ * what --dtype, --quant-scheme and --activations ask for, and what a packed file has decided
+ * already. */
 #include "weights/types.h"
 
 #include <inttypes.h>

@@ -3,8 +3,8 @@
  * Model    All of a model lies in one arena: matrices as panels for the kernels, vectors as f32, an
  *          untied embedding table as in the file. What is where follows from the model and the
  *          options alone (plan.h), so a worker can tell whether an arena is the one it would make.
- * Memory   The arena is private memory, a memfd that outlives the worker (arena.h), or a packed file
- *          (packed_file.c); mapped read-only in any case.
+ * Memory   The arena is private memory, a memfd that outlives the worker (arena.h), or a packed
+ *          file (packed_file.c); mapped read-only in any case.
  * Threads  Read by all compute threads once open. */
 #ifndef WEFT_ENGINE_WEIGHTS_H
 #define WEFT_ENGINE_WEIGHTS_H
@@ -73,8 +73,8 @@ struct wefti_weights {
 };
 
 /* Packs or maps the weights of `model`, which was opened at `path`. Errors: INVAL (options that the
- * model does not fit), NOMEM, STATE (options->weights_fd holds something else), PROTO (damaged packed
- * file). */
+ * model does not fit), NOMEM, STATE (options->weights_fd holds something else), PROTO (damaged
+ * packed file). */
 WEFT_MUST_CHECK weft_err wefti_weights_open(struct wefti_weights *weights, const char *path,
                                             weft_model *model,
                                             const struct weft_eng_options *options,
