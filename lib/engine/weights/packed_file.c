@@ -1,4 +1,4 @@
-/* Writing packed files: the arena on disk, to be mapped as it is (weights.c). What else is in them,
+/* Writing packed files: the arena on disk, to be mapped as it is (open.c). What else is in them,
  * and how it is checked, is the model module's business (model.h, "packed files").
  *
  * Every thread packs a part into memory of its own and writes it to its place. A shared mapping of
