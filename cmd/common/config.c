@@ -76,6 +76,8 @@ static const struct setting settings[] = {
      "comment line in a stream that is silent for so long"},
     {"drain-timeout", KIND_U32, AT(drain_timeout_ms), FRONT, 0, MS_MAX, "30000", "MS",
      "on SIGTERM running requests have so long to end"},
+    {"restart-grace", KIND_U32, AT(restart_grace_ms), FRONT, 0, MS_MAX, "5000", "MS",
+     "new requests wait so long for a worker or scheduler that is being replaced"},
 
     {"max-num-seqs", KIND_U32, AT(max_num_seqs), ENGINE | WEFT_PROG_SCHEDULER, 1, WEFT_SEQS_MAX,
      "64", "N", "sequences that a worker computes at once"},

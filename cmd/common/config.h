@@ -50,6 +50,7 @@ struct weft_config {
     uint32_t idle_timeout_ms;    /* a keep-alive connection without a request; a slow header */
     uint32_t sse_keepalive_ms;
     uint32_t drain_timeout_ms;
+    uint32_t restart_grace_ms; /* new requests wait so long for an actor that is being replaced */
 
     /* scheduling */
     uint32_t max_num_seqs, max_num_batched_tokens, max_queue;

@@ -289,8 +289,9 @@ void wefti_api_check(struct http *h) {
         return;
     }
     struct server *server = h->conn->server;
-    const char *why = route->needs_model ? wefti_core_why_not(&server->core, weft_now_ms()) : NULL;
-    if (why && !no->status) {
+    uint64_t now_ms = weft_now_ms();
+    const char *why = route->needs_model ? wefti_core_why_not(&server->core, now_ms) : NULL;
+    if (why && !no->status && !wefti_core_is_back_soon(&server->core, now_ms)) {
         wefti_error_set(no, 503, NULL, "not_serving", "%s", why);
         no->retry_after = 1;
     }

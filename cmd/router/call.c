@@ -197,8 +197,17 @@ struct call *wefti_call_new(struct core *core, enum call_kind kind, struct weft_
     return call;
 }
 
+static void unpark(struct call *call) {
+    struct upstream *up = &call->core->up;
+    WEFT_ASSERT(call->is_parked && up->n_parked_prompts >= call->params.n_prompts);
+    TAILQ_REMOVE(&up->parked, call, parked_link);
+    up->n_parked_prompts -= call->params.n_prompts;
+    call->is_parked = false;
+}
+
 /* Takes the jobs out of the scheduler's hands. */
 static void withdraw(struct call *call) {
+    if (call->is_parked) unpark(call);
     for (uint32_t i = 0; i < call->n_jobs; i++) {
         struct job *job = &call->jobs[i];
         if (job->place == JOB_CLOSED) continue;
@@ -255,7 +264,8 @@ static void call_free(struct call *call) {
 
 bool wefti_call_is_late(const struct call *call, uint64_t now_us) {
     if (call->deadline_us == 0) return false;
-    uint64_t grace_us = call->state == CALL_PREPARING ? 0 : DEADLINE_GRACE_US;
+    bool is_ours = call->state == CALL_PREPARING || call->is_parked;
+    uint64_t grace_us = is_ours ? 0 : DEADLINE_GRACE_US;
     return now_us > call->deadline_us + grace_us;
 }
 
@@ -368,9 +378,27 @@ static bool make_jobs(struct call *call) {
     return true;
 }
 
+static void park(struct call *call) {
+    struct upstream *up = &call->core->up;
+    WEFT_ASSERT(!call->is_parked && call->n_jobs == 0);
+    if (up->n_parked_prompts + call->params.n_prompts > call->core->config->max_queue) {
+        wefti_call_fail(call, 429, 1, "queue_full",
+                        "too many requests wait for the server to be back, try again later");
+        return;
+    }
+    TAILQ_INSERT_TAIL(&up->parked, call, parked_link);
+    up->n_parked_prompts += call->params.n_prompts;
+    call->is_parked = true;
+    call->state = CALL_WAITING;
+}
+
 static void submit(struct call *call, uint64_t now_us) {
     struct core *core = call->core;
     const char *why = wefti_core_why_not(core, now_us / 1000);
+    if (why && wefti_core_is_back_soon(core, now_us / 1000)) {
+        park(call);
+        return;
+    }
     if (!why && call->limits.n_vocab == 0) why = "the model was being loaded";
     if (why) {
         wefti_call_fail(call, 503, 1, "not_serving", why);
@@ -427,6 +455,16 @@ void wefti_call_start(struct call *call, uint64_t now_us) {
     } else if (wefti_call_is_late(call, now_us)) {
         wefti_call_fail(call, 504, 0, "request_timeout", "the request took too long");
     } else {
+        submit(call, now_us);
+    }
+}
+
+void wefti_calls_unpark(struct core *core, uint64_t now_us) {
+    uint64_t now_ms = now_us / 1000;
+    struct call *call;
+    if (wefti_core_why_not(core, now_ms) && wefti_core_is_back_soon(core, now_ms)) return;
+    while ((call = TAILQ_FIRST(&core->up.parked))) {
+        unpark(call);
         submit(call, now_us);
     }
 }

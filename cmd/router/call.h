@@ -4,6 +4,8 @@
  *          with n choices. A choice keeps its output as token ids, and nothing else: text and JSON
  *          are made from them when the client's socket has room (render.h).
  *          body -> prepare (any thread) -> start -> Accepted by all -> tokens -> done.
+ *          A call that starts while a worker or the scheduler is being replaced is parked before it
+ *          has jobs; at most --max-queue prompts are.
  * Stops    Stop strings need text as soon as a token comes: such a choice runs a detokenizer and a
  *          matcher ahead of the one that renders, throwing its text away. The strings are compiled
  *          once, for all matchers of the call.
@@ -18,6 +20,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "api_error.h"
 #include "base/buf.h"
@@ -99,10 +102,12 @@ struct call {
 
     enum call_kind kind;
     enum call_state state;
-    bool accepted;     /* the scheduler took it */
-    bool has_rpc_view; /* stream chunks in MessagePack-RPC's shape */
-    bool is_abandoned; /* nobody waits; freed as soon as no thread uses it */
-    bool in_thread;    /* prepared elsewhere, or waiting for that */
+    TAILQ_ENTRY(call) parked_link; /* in the upstream's queue, while is_parked */
+    bool accepted;                 /* the scheduler took it */
+    bool has_rpc_view;             /* stream chunks in MessagePack-RPC's shape */
+    bool is_parked;                /* WAITING for the scheduler itself, and without jobs */
+    bool is_abandoned;             /* nobody waits; freed as soon as no thread uses it */
+    bool in_thread;                /* prepared elsewhere, or waiting for that */
     /* Set with in_thread: takes the call back from those who wait. False: a thread has it. */
     bool (*unqueue)(struct call *call);
     void *queued; /* unqueue's own */
@@ -148,8 +153,13 @@ void wefti_call_drop(struct call *call);
 /* Parses and tokenizes: no part of the shared state is changed, so any thread may do it. */
 void wefti_call_prepare(struct call *call);
 
-/* Afterwards, in the loop's thread: submits, or ends the call. */
+/* Afterwards, in the loop's thread: submits, or ends the call; or parks it, if the scheduler or its
+ * worker will be back in a moment. */
 void wefti_call_start(struct call *call, uint64_t now_us);
+
+/* Submits what was parked, if somebody serves again, or ends it, if it has waited for too long or
+ * will not be served: once per turn of the loop, before wefti_up_pump. */
+void wefti_calls_unpark(struct core *core, uint64_t now_us);
 
 /* What the upstream has for a job. */
 void wefti_job_accepted(struct job *job);

@@ -43,7 +43,11 @@ struct core {
 /* NULL when a generation can be taken in now; else why not, for people. */
 const char *wefti_core_why_not(const struct core *core, uint64_t now_ms);
 
-/* The same for /health, which also wants steps to advance. */
+/* When it cannot: whether it will in a moment, since it could a moment ago and what is gone is being
+ * replaced. For --restart-grace from when it last could; a server that starts or drains never. */
+bool wefti_core_is_back_soon(const struct core *core, uint64_t now_ms);
+
+/* The same as wefti_core_why_not for /health, which also wants steps to advance. */
 const char *wefti_core_why_ill(const struct core *core, uint64_t now_ms);
 
 /* What `n` bytes of one request take of the budget: all, or nothing when it is small. */

@@ -558,7 +558,9 @@ static void on_turn(uv_prepare_t *prepare) {
             conn->ops->on_turn(conn); /* may note itself again, behind `last` */
             conn = is_last ? NULL : server->awake_first;
         }
-        wefti_up_pump(&server->core, weft_now_us());
+        uint64_t now_us = weft_now_us();
+        wefti_calls_unpark(&server->core, now_us);
+        wefti_up_pump(&server->core, now_us);
     }
     if (server->awake_first)
         (void)uv_idle_start(&server->again, on_again);

@@ -263,6 +263,7 @@ static void on_snapshot(struct core *core, const struct weft_msg_snapshot *snaps
     up->snapshot = *snapshot;
     up->has_snapshot = true;
     up->snapshot_at_ms = now_us / 1000;
+    if (snapshot->serving && snapshot->has_model) up->served_at_ms = up->snapshot_at_ms;
     /* While the worker restarts its model is still the one we know. */
     if (!snapshot->has_model && had_model) {
         up->snapshot.model = known;
@@ -360,6 +361,7 @@ void wefti_up_read(struct core *core, uint64_t now_us) {
 weft_err wefti_up_init(struct core *core, weft_link *link, struct weft_errmsg *why) {
     struct upstream *up = &core->up;
     memset(up, 0, sizeof *up);
+    TAILQ_INIT(&up->parked);
     up->link = link;
     up->instance = weft_rand_seed();
     weft_buf_init(&up->scratch, WEFT_MESSAGE_BYTES_MAX);
@@ -371,6 +373,7 @@ weft_err wefti_up_init(struct core *core, weft_link *link, struct weft_errmsg *w
 void wefti_up_fini(struct core *core) {
     struct upstream *up = &core->up;
     WEFT_ASSERT(up->n_open == 0);
+    WEFT_ASSERT(TAILQ_EMPTY(&up->parked) && up->n_parked_prompts == 0);
     weft_link_free(up->link);
     weft_proto_decoder_free(up->decoder);
     weft_buf_fini(&up->scratch);

@@ -12,12 +12,14 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "base/buf.h"
 #include "base/err.h"
 #include "common/link.h"
 #include "proto/proto.h"
 
+struct call;
 struct core;
 struct job;
 
@@ -30,6 +32,8 @@ struct job_list { /* through job->prev, job->next */
     struct job *first, *last;
 };
 
+TAILQ_HEAD(call_queue, call); /* through call->parked_link */
+
 struct upstream {
     weft_link *link;
     weft_proto_decoder *decoder;
@@ -40,7 +44,8 @@ struct upstream {
     bool has_snapshot;
     struct weft_msg_snapshot snapshot;
     uint64_t snapshot_at_ms;
-    uint64_t scheduler; /* its instance */
+    uint64_t served_at_ms; /* the last snapshot that said "serving" came; 0: none has */
+    uint64_t scheduler;    /* its instance */
 
     struct job **slots; /* [n_slots]; a request id is generation << 32 | slot */
     uint32_t n_slots, n_open;
@@ -48,6 +53,8 @@ struct upstream {
     uint32_t n_free, next_gen;
     struct job_list waiting; /* to be sent, oldest first */
     struct job_list sent;
+    struct call_queue parked; /* calls that came while nobody served: no jobs yet */
+    uint32_t n_parked_prompts;
     uint32_t n_unanswered;
     uint64_t unanswered_bytes;
 };

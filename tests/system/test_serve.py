@@ -16,6 +16,7 @@ import urllib.request
 
 import harness
 from harness import Server
+from rpc import Rpc
 
 WEFT = os.path.join(harness.BIN_DIR, "weft")
 
@@ -262,6 +263,76 @@ def ends_by_router(model, flags, name, change):
         server.reader.join(harness.LIMIT_S)
         assert server.lines[-1] == (f"weft: weft-router: the files of {model} have changed since the server started "
                                     f"({name}): start it again to serve what is there now\n"), server.lines[-3:]
+
+
+BODY = {"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0}
+
+
+class Standstill:
+    """A supervisor that stands still, and replaces nobody, within the context."""
+
+    def __init__(self, server):
+        self.server = server
+
+    def __enter__(self):
+        os.kill(self.server.proc.pid, signal.SIGSTOP)
+        harness.wait_until("the supervisor to stand still", lambda: harness.proc_stat(self.server.proc.pid)[2] == "T")
+
+    def __exit__(self, *_):
+        os.kill(self.server.proc.pid, signal.SIGCONT)
+
+
+def kill_and_wait(server, *names):
+    server.kill(*names)
+    harness.wait_until("/health to notice", lambda: server.get("/health").status == 503)
+
+
+def test_requests_wait_for_who_is_being_replaced():
+    with Server("--restart-grace", "3600000") as server:
+        expected = server.complete(**BODY)["choices"][0]["text"]
+        for names in (("worker",), ("scheduler",), ("worker", "scheduler")):
+            with Rpc(server) as rpc:
+                with Standstill(server):
+                    kill_and_wait(server, *names)
+                    n_open = server.metric("weft_connections")
+                    calls = [harness.Call(lambda: server.complete(**BODY)["choices"][0]["text"]) for _ in range(4)]
+                    stream = harness.Stream(server, BODY)
+                    rpc.send(1, "generate", BODY)
+                    harness.wait_until("all to be there", lambda: any(call.is_done for call in calls) or
+                                       server.metric("weft_connections") == n_open + 5)
+                    time.sleep(0.2)
+                    assert server.get("/health").status == 503
+                    assert not any(call.is_done for call in calls) and not stream.has_begun, [c.error for c in calls]
+                assert [call.result() for call in calls] == [expected] * 4
+                assert "".join(e["choices"][0]["text"] for e in stream.events()) == expected
+                error, result = rpc.response(1)
+                assert error is None and result["choices"][0]["text"] == expected, (error, result)
+            harness.wait_until("the server to be healthy again", lambda: server.get("/health").status == 200)
+
+
+def test_requests_wait_no_longer_than_the_grace():
+    with Server("--restart-grace", "300") as server:
+        with Standstill(server):
+            kill_and_wait(server, "worker")
+            for _ in range(2):  # some time before its end, perhaps, and after it
+                reply = server.post("/v1/completions", BODY)
+                assert reply.status == 503 and reply.headers["Retry-After"] == "1", (reply.status, reply.text)
+                assert reply.json["error"]["code"] == "not_serving", reply.text
+        harness.wait_until("the server to be healthy again", lambda: server.get("/health").status == 200)
+
+
+def test_who_waits_when_the_server_is_told_to_end_is_told_so():
+    with Server("--restart-grace", "3600000", check_idle=False) as server:
+        with Standstill(server):
+            kill_and_wait(server, "worker")
+            call = harness.Call(lambda: server.post("/v1/completions", BODY))
+            time.sleep(0.2)
+            assert not call.is_done, call.result().text
+            server.proc.send_signal(signal.SIGTERM)
+        reply = call.result()
+        # The worker may have come back before the router heard of the end.
+        assert reply.status == 200 or (reply.status == 503 and "shutting down" in reply.text), (reply.status, reply.text)
+        assert server.proc.wait(harness.LIMIT_S) == 0
 
 
 def test_a_supervisor_that_stood_still_itself_blames_nobody():

@@ -153,6 +153,7 @@ static uint32_t n_wakes;
 
 static void deliver(void) {
     wefti_up_read(&core, now_us);
+    wefti_calls_unpark(&core, now_us);
     wefti_up_pump(&core, now_us);
     for (uint32_t i = 0; i < paper.n_events; i++)
         weft_buf_fini(&paper.bytes[i]);
@@ -232,7 +233,8 @@ static int set_up(void **state) {
     memset(&paper, 0, sizeof paper);
     const char *root = getenv("WEFT_SOURCE_DIR");
     (void)snprintf(path, sizeof path, "%s/models/fable-6m", root ? root : ".");
-    config.request_timeout_ms = 0;
+    config.request_timeout_ms = config.restart_grace_ms = 0;
+    config.max_queue = 1000;
     core.config = &config;
     core.held_max = core.output_max = 1 << 20;
     assert_int_equal(weft_tok_open(path, &core.tok, &why), WEFT_OK);
@@ -666,6 +668,131 @@ static void nothing_is_taken_in_while_nothing_serves(void **state) {
     call = begin("{\"prompt\":\"Once\"}");
     assert_int_equal(call->error.status, 503);
     wefti_call_drop(call);
+}
+
+static struct call *begin_parked(const char *json) {
+    uint32_t n_submits = count_sent(WEFT_MSG_SUBMIT);
+    struct call *call = begin(json);
+    assert_int_equal(call->state, CALL_WAITING);
+    assert_int_equal(count_sent(WEFT_MSG_SUBMIT), n_submits);
+    return call;
+}
+
+static void expect_refusal(struct call *call, int status, const char *word) {
+    assert_int_equal(call->state, CALL_FAILED);
+    assert_int_equal(call->error.status, status);
+    assert_non_null(strstr(call->error.message, word));
+    wefti_call_drop(call);
+}
+
+static void while_the_scheduler_is_replaced_requests_wait(void **state) {
+    (void)state;
+    config.restart_grace_ms = 5000;
+    put_link(false);
+    struct call *calls[2] = {begin_parked("{\"prompt\":\"Once\"}"),
+                             begin_parked("{\"prompt\":[\"a\",\"b\"]}")};
+    now_us += 4000000;
+    put_link(true);
+    put_snapshot(false); /* the new one has no worker yet */
+    assert_int_equal(calls[0]->state, CALL_WAITING);
+    assert_int_equal(count_sent(WEFT_MSG_SUBMIT), 0);
+    put_snapshot(true);
+    assert_int_equal(count_sent(WEFT_MSG_SUBMIT), 3);
+    for (uint32_t i = 0; i < 3; i++) { /* in the order in which they came, and as new ones */
+        assert_false(last_sent()[(int)i - 2].resume);
+        put_accepted(&last_sent()[(int)i - 2]);
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(calls[i]->state, CALL_RUNNING);
+        wefti_call_drop(calls[i]);
+    }
+}
+
+static void while_the_worker_is_replaced_requests_wait(void **state) {
+    (void)state;
+    config.restart_grace_ms = 5000;
+    put_snapshot(false);
+    struct call *call = begin_parked("{\"prompt\":\"Once\"}");
+    put_snapshot(true);
+    assert_int_equal(count_sent(WEFT_MSG_SUBMIT), 1);
+    wefti_call_drop(call);
+    now_us += 2000000; /* it may be a scheduler that stands still */
+    call = begin_parked("{\"prompt\":\"Once\"}");
+    put_snapshot(true);
+    assert_int_equal(last_sent()->type, WEFT_MSG_SUBMIT);
+    wefti_call_drop(call);
+}
+
+static void nobody_waits_for_longer_than_the_grace(void **state) {
+    (void)state;
+    config.restart_grace_ms = 5000;
+    put_snapshot(false);
+    now_us += 3000000;
+    struct call *call = begin_parked("{\"prompt\":\"Once\"}");
+    put_snapshot(false);
+    now_us += 1900000;
+    deliver();
+    assert_int_equal(call->state, CALL_WAITING);
+    n_wakes = 0;
+    now_us += 100000; /* counted from when it could serve last */
+    put_snapshot(false);
+    assert_int_equal(n_wakes, 1);
+    assert_int_equal(call->error.retry_after, 1);
+    expect_refusal(call, 503, "being loaded");
+    expect_refusal(begin("{\"prompt\":\"Once\"}"), 503, "being loaded"); /* no more patience */
+    put_snapshot(true);
+    now_us += 3000000;
+    put_link(false);
+    now_us += 1900000;
+    call = begin_parked("{\"prompt\":\"Once\"}"); /* a new break, a new grace */
+    wefti_call_drop(call);
+}
+
+static void a_server_that_starts_or_drains_says_so_at_once(void **state) {
+    (void)state;
+    config.restart_grace_ms = 5000;
+    put_link(false);
+    struct call *call = begin_parked("{\"prompt\":\"Once\"}");
+    core.draining = true;
+    deliver();
+    expect_refusal(call, 503, "shutting down");
+    expect_refusal(begin("{\"prompt\":\"Once\"}"), 503, "shutting down");
+    core.draining = false;
+    core.up.served_at_ms = 0; /* it never was ready */
+    put_link(true);
+    put_snapshot(false);
+    expect_refusal(begin("{\"prompt\":\"Once\"}"), 503, "being loaded");
+}
+
+static void so_many_wait_as_the_queue_may_hold(void **state) {
+    (void)state;
+    config.restart_grace_ms = 5000;
+    config.max_queue = 3;
+    put_link(false);
+    struct call *first = begin_parked("{\"prompt\":[\"a\",\"b\"]}");
+    expect_refusal(begin("{\"prompt\":[\"a\",\"b\"]}"), 429, "too many");
+    struct call *second = begin_parked("{\"prompt\":\"Once\"}");
+    expect_refusal(begin("{\"prompt\":\"Once\"}"), 429, "too many");
+    wefti_call_drop(first); /* its client went */
+    struct call *third = begin_parked("{\"prompt\":[\"a\",\"b\"]}");
+    put_link(true);
+    put_snapshot(true);
+    assert_int_equal(count_sent(WEFT_MSG_SUBMIT), 3);
+    wefti_call_drop(second);
+    wefti_call_drop(third);
+}
+
+static void a_deadline_may_pass_while_a_request_waits(void **state) {
+    (void)state;
+    config.restart_grace_ms = 5000;
+    config.request_timeout_ms = 1000;
+    put_link(false);
+    struct call *call = begin_parked("{\"prompt\":\"Once\"}");
+    assert_false(wefti_call_is_late(call, now_us + 1000000));
+    assert_true(wefti_call_is_late(call, now_us + 1000001)); /* nobody else keeps the time */
+    wefti_call_fail(call, 504, 0, "request_timeout", "late");
+    assert_int_equal(core.up.n_parked_prompts, 0);
+    expect_refusal(call, 504, "late");
 }
 
 static void open_requests_are_not_submitted_all_at_once(void **state) {
@@ -1489,6 +1616,12 @@ counts_of_experts_go_on_with_another_scheduler_and_end_with_another_model(void *
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        CASE(while_the_scheduler_is_replaced_requests_wait),
+        CASE(while_the_worker_is_replaced_requests_wait),
+        CASE(nobody_waits_for_longer_than_the_grace),
+        CASE(a_server_that_starts_or_drains_says_so_at_once),
+        CASE(so_many_wait_as_the_queue_may_hold),
+        CASE(a_deadline_may_pass_while_a_request_waits),
         CASE(a_stream_shows_each_token_when_it_comes),
         CASE(after_a_break_the_stream_goes_on_where_it_was),
         CASE(a_request_nobody_answered_is_asked_again_as_new),
