@@ -1,0 +1,109 @@
+#include "restart/restart.h"
+
+#include <string.h>
+
+#include "base/check.h"
+
+void weft_restart_init(struct weft_restart *restart, uint32_t n_children, uint32_t first_replica) {
+    WEFT_ASSERT(n_children > 0 && n_children <= WEFT_RESTART_CHILDREN_MAX);
+    WEFT_ASSERT(first_replica <= n_children);
+    memset(restart, 0, sizeof *restart);
+    restart->n_children = n_children;
+    restart->first_replica = first_replica;
+}
+
+static struct weft_restart_child *child_of(struct weft_restart *restart, uint32_t child_idx) {
+    WEFT_ASSERT(child_idx < restart->n_children);
+    return &restart->children[child_idx];
+}
+
+void weft_restart_started(struct weft_restart *restart, uint32_t child_idx) {
+    struct weft_restart_child *child = child_of(restart, child_idx);
+    WEFT_ASSERT(!child->runs);
+    child->runs = true;
+    child->is_ready = child->has_worked = false;
+    child->start_at_ms = 0;
+}
+
+void weft_restart_ready(struct weft_restart *restart, uint32_t child_idx, uint64_t now_ms) {
+    struct weft_restart_child *child = child_of(restart, child_idx);
+    WEFT_ASSERT(child->runs);
+    if (child->is_ready) return;
+    child->is_ready = child->was_ready = true;
+    child->ready_at_ms = now_ms;
+    child->n_failed = 0;
+}
+
+void weft_restart_worked(struct weft_restart *restart, uint32_t child_idx) {
+    struct weft_restart_child *child = child_of(restart, child_idx);
+    child->has_worked = true;
+    child->n_short = 0;
+}
+
+void weft_restart_explained(struct weft_restart *restart) {
+    for (uint32_t i = restart->first_replica; i < restart->n_children; i++)
+        restart->children[i].n_short = 0;
+}
+
+bool weft_restart_has_begun(const struct weft_restart *restart) {
+    for (uint32_t i = 0; i < restart->n_children; i++) {
+        if (!restart->children[i].was_ready) return false;
+    }
+    return true;
+}
+
+static bool is_hopeless(const struct weft_restart_child *child) {
+    return child->n_failed >= WEFT_RESTART_FAILED_MAX || child->n_short >= WEFT_RESTART_SHORT_MAX;
+}
+
+/* Whether another replica serves, or may do so yet: that it died just now, as any may, does not make
+ * a hopeless one the last. */
+static bool is_spared(const struct weft_restart *restart, uint32_t child_idx) {
+    if (child_idx < restart->first_replica || !weft_restart_has_begun(restart)) return false;
+    for (uint32_t i = restart->first_replica; i < restart->n_children; i++) {
+        const struct weft_restart_child *other = &restart->children[i];
+        if (i != child_idx && (other->is_ready || !is_hopeless(other))) return true;
+    }
+    return false;
+}
+
+/* `n` is how many waits there were before this one. */
+static uint64_t back_off_ms(uint64_t min_ms, uint64_t max_ms, uint32_t n) {
+    uint64_t wait_ms = min_ms << (n < 16 ? n : 16);
+    return wait_ms < max_ms ? wait_ms : max_ms;
+}
+
+static uint64_t wait_of(const struct weft_restart_child *child, bool has_failed) {
+    if (has_failed)
+        return back_off_ms(WEFT_RESTART_FAILED_MS_MIN, WEFT_RESTART_MS_MAX, child->n_failed - 1);
+    if (child->n_short <= WEFT_RESTART_SHORT_FREE) return 0;
+    if (is_hopeless(child)) return WEFT_RESTART_MS_MAX;
+    return back_off_ms(WEFT_RESTART_SHORT_WAIT_MS_MIN, WEFT_RESTART_SHORT_WAIT_MS_MAX,
+                       child->n_short - WEFT_RESTART_SHORT_FREE - 1);
+}
+
+struct weft_restart_decision weft_restart_ended(struct weft_restart *restart, uint32_t child_idx,
+                                                enum weft_restart_end end, uint64_t now_ms) {
+    struct weft_restart_child *child = child_of(restart, child_idx);
+    bool has_begun = weft_restart_has_begun(restart), has_failed = !child->is_ready;
+    struct weft_restart_decision decision = {.action = WEFT_RESTART_GIVE_UP};
+    WEFT_ASSERT(child->runs == (end != WEFT_RESTART_NOT_STARTED));
+    if (has_failed)
+        child->n_failed++;
+    else if (child->has_worked || now_ms >= child->ready_at_ms + WEFT_RESTART_SHORT_MS)
+        child->n_short = 0;
+    else
+        child->n_short++;
+    child->runs = child->is_ready = false;
+
+    if (end == WEFT_RESTART_WRONG || (end != WEFT_RESTART_DIED && !has_begun)) return decision;
+    if (is_hopeless(child) && !is_spared(restart, child_idx)) {
+        bool never_ready = child->n_failed >= WEFT_RESTART_FAILED_MAX;
+        decision.reason = never_ready ? WEFT_RESTART_NEVER_READY : WEFT_RESTART_SHORT_LIVED;
+        decision.n_in_row = never_ready ? child->n_failed : child->n_short;
+        return decision;
+    }
+    decision.action = WEFT_RESTART_START;
+    decision.start_at_ms = child->start_at_ms = now_ms + wait_of(child, has_failed);
+    return decision;
+}
