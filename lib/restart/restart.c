@@ -56,8 +56,8 @@ static bool is_hopeless(const struct weft_restart_child *child) {
     return child->n_failed >= WEFT_RESTART_FAILED_MAX || child->n_short >= WEFT_RESTART_SHORT_MAX;
 }
 
-/* Whether another replica serves, or may do so yet: that it died just now, as any may, does not make
- * a hopeless one the last. */
+/* Whether another replica serves, or may do so yet: one that died just now, as any may, still does
+ * not make a hopeless one the last. */
 static bool is_spared(const struct weft_restart *restart, uint32_t child_idx) {
     if (child_idx < restart->first_replica || !weft_restart_has_begun(restart)) return false;
     for (uint32_t i = restart->first_replica; i < restart->n_children; i++) {

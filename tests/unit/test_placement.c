@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "inside/cmd_weft/placement.h"
+#include "inside/cmd_weft/serve/placement.h"
 
 static struct weft_placement placement;
 
