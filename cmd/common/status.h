@@ -1,9 +1,15 @@
 /* status — how an actor tells its supervisor how it is: lines on an inherited descriptor.
  *
- * "ready" (scheduler: listening; worker: "ready KV_BYTES", weights in place and linked; router:
- * "ready HTTP_URL RPC_PORT IDENTITY", once the listening sockets are open and the scheduler says
- * that it serves; what it read of the model, for --model-identity of its successor), "failed TEXT" (it cannot go on, and starting again would not help: a bad model file, a
- * port in use), "alive" (scheduler, once a second when it is ready: its loop turns).
+ *   ready               scheduler: it listens
+ *   ready KV_BYTES      worker: weights in place, and linked
+ *   ready URL RPC_PORT IDENTITY
+ *                       router: the listening sockets are open, and the scheduler says that it serves;
+ *                       what was read of the model, for --model-identity of its successor
+ *   failed TEXT         it cannot go on, and starting again would not help: a bad model file, a port
+ *                       in use
+ *   alive               scheduler, once a second when it is ready: its loop turns
+ *   worked              worker, once: it has computed a step
+ *   explained           scheduler: workers died of a request, which has been ended
  *
  * A supervisor kills a scheduler that was ready and has then said nothing for so long that it must
  * stand still: nobody else would, and with its streams still open nobody could tell from outside.

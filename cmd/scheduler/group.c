@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "common/actor.h"
+#include "common/status.h"
 
 #define WORKER_NAME "weft-worker"
 
@@ -149,6 +150,7 @@ static void tell_given_up(struct wefti_actor *a, struct wefti_group *g) {
     if (n == 0) return;
     weft_error("%zu sequences are given up: %d workers in a row were lost over a request of theirs",
                n, WEFT_SEQ_LOSSES_MAX);
+    weft_status_write(a->config.status_fd, "explained", NULL);
     wefti_routers_tell(a, g);
 }
 

@@ -40,7 +40,7 @@ struct worker {
     wefti_stepper *stepper;
     weft_link *link;     /* NULL until the engine is open */
     struct weft_buf out; /* messages control itself makes */
-    bool told_ready;
+    bool told_ready, told_worked;
     bool has_epoch; /* the scheduler said hello in this session */
     uint64_t epoch;
     uint64_t heartbeat_at_ms;
@@ -200,6 +200,12 @@ static void drain_link(struct worker *w) {
 
 /* ------------------------------------------------------------------------ from the stepper --- */
 
+/* A worker that has computed something is no broken one, however soon it should die. */
+static void tell_worked(struct worker *w) {
+    if (!w->told_worked) weft_status_write(w->config.status_fd, "worked", NULL);
+    w->told_worked = true;
+}
+
 static void drain_stepper(struct worker *w) {
     struct wefti_slot *slot = NULL;
     while ((slot = wefti_stepper_done(w->stepper))) {
@@ -209,6 +215,7 @@ static void drain_stepper(struct worker *w) {
         } else if (is_current) {
             weft_err err = weft_link_send(w->link, 0, slot->result.data, slot->result.len);
             if (err) weft_debug("result not sent: %s", weft_err_text(err));
+            tell_worked(w);
         }
         w->n_steps++;
         wefti_stepper_give_back(w->stepper, slot);

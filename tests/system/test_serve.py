@@ -5,6 +5,7 @@ import functools
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -333,6 +334,50 @@ def test_who_waits_when_the_server_is_told_to_end_is_told_so():
         # The worker may have come back before the router heard of the end.
         assert reply.status == 200 or (reply.status == 503 and "shutting down" in reply.text), (reply.status, reply.text)
         assert server.proc.wait(harness.LIMIT_S) == 0
+
+
+def test_a_child_that_cannot_be_made_again_is_waited_for():
+    """No descriptor for its pipe, say: the router and the streams need not suffer for that."""
+    with Server("--restart-grace", "3600000") as server:
+        expected = server.complete(**BODY)["choices"][0]["text"]
+        pid = server.proc.pid
+        for name in ("worker", "scheduler"):
+            before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, before[1]))  # those that are open stay open
+            try:
+                server.kill(name)
+                harness.wait_until("a start to fail, or the server to end", lambda: server.proc.poll() is not None or any(
+                    f"weft-{name} did not start (cannot make a pipe" in line for line in server.lines))
+                assert server.proc.poll() is None, server.lines[-1]
+                assert server.get("/health/live").status == 200 and name not in server.children()
+            finally:
+                if server.proc.poll() is None:
+                    resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+            assert server.complete(**BODY)["choices"][0]["text"] == expected
+            harness.wait_until("the server to be healthy again", lambda: server.get("/health").status == 200)
+
+
+def test_a_child_that_is_ready_and_dies_again_and_again_ends_the_server():
+    """A scheduler that listens and dies: it is started more and more slowly, and at last not at all."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("weft", "weft-router", "weft-worker"):
+            shutil.copy(os.path.join(harness.BIN_DIR, name), folder)
+        starts = os.path.join(folder, "starts")
+        with open(os.path.join(folder, "weft-scheduler"), "w", encoding="utf-8") as f:
+            f.write(f"""#!/bin/sh
+                for arg; do case $arg in --status-fd=*) fd=${{arg#*=}};; esac; done
+                echo >> {starts}
+                echo ready >&$fd
+                exit 7\n""")
+        os.chmod(f.name, 0o755)
+        begin = time.monotonic()
+        done = subprocess.run([os.path.join(folder, "weft"), "serve", harness.FABLE, "--port", "0", "--no-rpc"],
+                              capture_output=True, text=True, timeout=harness.LIMIT_S, check=False)
+        assert done.returncode == 1, done
+        assert done.stderr.splitlines()[-1] == (
+            "weft: weft-scheduler: exited with status 7 within a second of being ready, 20 times in a row"), done.stderr
+        assert time.monotonic() - begin > 10, "started again without a pause"
+        assert os.path.getsize(starts) == 20
 
 
 def test_a_supervisor_that_stood_still_itself_blames_nobody():

@@ -1,0 +1,231 @@
+/* The supervisor's loop: one process without threads that starts router, scheduler and workers, and
+ * keeps them running. It takes no part in serving. It watches whether the scheduler's loop turns, as
+ * the scheduler watches the workers. When who is started again is lib/restart's to decide.
+ *
+ * Signals: children ignore SIGTERM, SIGINT and SIGHUP, so a signal to the whole process group
+ * reaches the supervisor alone in effect; it then drains the router (SIGUSR1) and stops the others
+ * (SIGUSR2) when the router has ended. Children die with it (PR_SET_PDEATHSIG). */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "common/status.h"
+#include "supervisor.h"
+
+#define STOP_GRACE_MS 3000
+/* The supervisor's loop turns at least so often. One that took this much longer was itself stopped,
+ * and perhaps all processes with it: that the scheduler was silent meanwhile proves nothing. */
+#define WATCH_MS 2000
+#define PAUSED_MS 2000
+#define BLIND_WAIT_US 20000
+
+/* ----------------------------------------------------------------------------- start and end --- */
+
+static void set_fatal(struct supervisor *sup, const char *who, const char *text) {
+    if (sup->fatal[0]) return;
+    (void)snprintf(sup->fatal, sizeof sup->fatal, "%s: %s", who, text);
+    sup->exit_status = 1;
+}
+
+/* `text`: how its last life ended. */
+static void give_up(struct supervisor *sup, const struct child *child, const char *text,
+                    const struct weft_restart_decision *decision) {
+    char sentence[768];
+    const char *words = child->last_words;
+    switch (decision->reason) {
+    case WEFT_RESTART_LAST_END:
+        set_fatal(sup, child->title, *words ? words : text);
+        return;
+    case WEFT_RESTART_NEVER_READY:
+        (void)snprintf(sentence, sizeof sentence, "%s before it was ready, %u times in a row%s%s",
+                       text, decision->n_in_row, *words ? ": " : "", words);
+        break;
+    case WEFT_RESTART_SHORT_LIVED:
+        (void)snprintf(sentence, sizeof sentence,
+                       "%s within a second of being ready, %u times in a row%s%s", text,
+                       decision->n_in_row, *words ? ": " : "", words);
+        break;
+    }
+    set_fatal(sup, child->title, sentence);
+}
+
+static void try_start(struct supervisor *sup, uint32_t idx);
+
+/* Starts it again, now or later, or ends the server. */
+static void go_on_after(struct supervisor *sup, uint32_t idx, enum weft_restart_end end,
+                        const char *text) {
+    const struct child *child = &sup->children[idx];
+    uint64_t now = weft_now_ms();
+    struct weft_restart_decision decision = weft_restart_ended(&sup->restart, idx, end, now);
+    if (decision.action == WEFT_RESTART_GIVE_UP) {
+        give_up(sup, child, text, &decision);
+        return;
+    }
+    bool is_now = decision.start_at_ms <= now;
+    weft_warn("%s %s%s%s; starting it again%s", child->title, text,
+              child->last_words[0] ? ": " : "", child->last_words, is_now ? "" : " in a moment");
+    if (is_now) try_start(sup, idx);
+}
+
+static void try_start(struct supervisor *sup, uint32_t idx) {
+    struct weft_errmsg why = {""};
+    if (wefti_child_start(sup, idx, &why) == WEFT_OK) {
+        weft_restart_started(&sup->restart, idx);
+        return;
+    }
+    sup->children[idx].last_words[0] = '\0'; /* they are of a life before */
+    char text[sizeof why.text + 32];
+    (void)snprintf(text, sizeof text, "did not start (%s)", why.text);
+    go_on_after(sup, idx, WEFT_RESTART_NOT_STARTED, text); /* which is not at once */
+}
+
+static enum weft_restart_end end_of(int status) {
+    if (!WIFEXITED(status)) return WEFT_RESTART_DIED;
+    if (WEXITSTATUS(status) == WEFT_EXIT_CHANGED) return WEFT_RESTART_WRONG;
+    return WEXITSTATUS(status) == WEFT_EXIT_FATAL ? WEFT_RESTART_REFUSED : WEFT_RESTART_DIED;
+}
+
+static void child_ended(struct supervisor *sup, uint32_t idx, int status) {
+    struct child *child = &sup->children[idx];
+    if (child->status_fd >= 0) wefti_status_read(sup, idx); /* its last words may explain it */
+    child->pid = 0;
+    char text[160];
+    wefti_child_describe_end(status, text, sizeof text);
+    if (sup->phase == PHASE_STOP || (sup->phase == PHASE_DRAIN && idx == ROUTER))
+        weft_debug("%s %s", child->title, text);
+    else
+        go_on_after(sup, idx, end_of(status), text);
+}
+
+static void reap(struct supervisor *sup) {
+    int status = 0;
+    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+        for (uint32_t i = 0; i < sup->n_children; i++) {
+            if (sup->children[i].pid == pid) {
+                child_ended(sup, i, status);
+                break;
+            }
+        }
+    }
+}
+
+/* ----------------------------------------------------------------------------------- phases --- */
+
+static void signal_child(struct supervisor *sup, uint32_t idx, int sig) {
+    if (sup->children[idx].pid > 0) (void)kill(sup->children[idx].pid, sig);
+}
+
+static void begin_stop(struct supervisor *sup) {
+    sup->phase = PHASE_STOP;
+    sup->phase_until_ms = weft_now_ms() + STOP_GRACE_MS;
+    for (uint32_t i = 0; i < sup->n_children; i++)
+        signal_child(sup, i, SIGUSR2);
+}
+
+static void begin_drain(struct supervisor *sup) {
+    weft_info("draining: no new requests, running ones have up to %u ms",
+              sup->config.drain_timeout_ms);
+    sup->phase = PHASE_DRAIN;
+    /* The router keeps the limit itself; a second more and it is taken for stuck. */
+    sup->phase_until_ms = weft_now_ms() + sup->config.drain_timeout_ms + 1000;
+    signal_child(sup, ROUTER, SIGUSR1);
+}
+
+static void take_signals(struct supervisor *sup) {
+    struct signalfd_siginfo info;
+    while (read(sup->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
+        if (info.ssi_signo == SIGCHLD) continue; /* reap() looks anyway */
+        if (sup->phase == PHASE_RUN)
+            begin_drain(sup);
+        else if (sup->phase == PHASE_DRAIN)
+            begin_stop(sup); /* asked twice: now */
+    }
+}
+
+/* -------------------------------------------------------------------------------------- loop --- */
+
+/* A scheduler that stands still keeps its links, so that routers would wait for it for ever.
+ * Killed, it is replaced, and they resume their streams with the new one. (What its pipe holds has
+ * been read just before, by loop().) */
+static void watch_scheduler(struct supervisor *sup, uint64_t now) {
+    struct child *child = &sup->children[SCHEDULER];
+    bool paused = now - sup->turn_ms > WATCH_MS + PAUSED_MS;
+    sup->turn_ms = now;
+    if (!child->pid || !sup->restart.children[SCHEDULER].is_ready) return;
+    if (paused) child->heard_at_ms = now;
+    if (now - child->heard_at_ms < WEFT_STATUS_SILENT_MS) return;
+    weft_error("%s has stood still for %u s: killing it", child->name,
+               WEFT_STATUS_SILENT_MS / 1000u);
+    signal_child(sup, SCHEDULER, SIGKILL);
+    child->heard_at_ms = now; /* one attempt per period */
+}
+
+/* All workers but the first of a node wait until that one has packed what they share: started at
+ * once they would do nothing else, but hold memory and CPUs. */
+static bool may_start(const struct supervisor *sup, uint32_t idx) {
+    const struct child *child = &sup->children[idx];
+    if (idx < FIRST_WORKER || child->weights_fd < 0 || child->packer == idx) return true;
+    return sup->restart.children[child->packer].was_ready;
+}
+
+/* Timers, phases, and who is to be started; returns how long poll may sleep. */
+static int advance(struct supervisor *sup) {
+    uint64_t now = weft_now_ms();
+    if (sup->fatal[0] && sup->phase != PHASE_STOP) begin_stop(sup);
+    if (sup->phase == PHASE_DRAIN && (sup->children[ROUTER].pid == 0 || now >= sup->phase_until_ms))
+        begin_stop(sup);
+    if (sup->phase == PHASE_STOP) {
+        if (now < sup->phase_until_ms) return 100;
+        for (uint32_t i = 0; i < sup->n_children; i++)
+            signal_child(sup, i, SIGKILL);
+        return 100;
+    }
+    watch_scheduler(sup, now);
+    int wait_ms = sup->phase == PHASE_DRAIN ? 100 : WATCH_MS;
+    for (uint32_t i = sup->n_children; i-- > 0;) { /* workers first: they take the longest */
+        const struct child *child = &sup->children[i];
+        const uint64_t *start_at_ms = &sup->restart.children[i].start_at_ms;
+        if (child->pid || (sup->phase == PHASE_DRAIN && i == ROUTER)) continue;
+        if (!may_start(sup, i)) continue; /* the one it waits for will say "ready" */
+        if (now >= *start_at_ms) try_start(sup, i);
+        if (child->pid) continue;
+        int left = *start_at_ms > now ? (int)(*start_at_ms - now) + 1 : 0;
+        if (left < wait_ms) wait_ms = left;
+    }
+    return sup->fatal[0] ? 0 : wait_ms;
+}
+
+static bool all_ended(const struct supervisor *sup) {
+    for (uint32_t i = 0; i < sup->n_children; i++) {
+        if (sup->children[i].pid) return false;
+    }
+    return true;
+}
+
+/* Until a child has something to say, or has ended, or the time is over; and takes in what they
+ * say. A system that cannot even wait (it is out of memory) may recover: nothing below blocks. */
+static void wait_for_children(struct supervisor *sup, int wait_ms) {
+    struct pollfd fds[CHILDREN_MAX + 1] = {{.fd = sup->signal_fd, .events = POLLIN}};
+    for (uint32_t i = 0; i < sup->n_children; i++)
+        fds[i + 1] = (struct pollfd){.fd = sup->children[i].status_fd, .events = POLLIN};
+    bool cannot_wait = poll(fds, sup->n_children + 1, wait_ms) < 0 && errno != EINTR;
+    if (cannot_wait) (void)usleep(BLIND_WAIT_US);
+    for (uint32_t i = 0; i < sup->n_children; i++) {
+        if (fds[i + 1].fd >= 0 && (fds[i + 1].revents || cannot_wait)) wefti_status_read(sup, i);
+    }
+}
+
+void wefti_supervise(struct supervisor *sup) {
+    while (sup->phase != PHASE_STOP || !all_ended(sup)) {
+        wait_for_children(sup, advance(sup));
+        take_signals(sup);
+        reap(sup);
+    }
+}
