@@ -140,7 +140,7 @@ def file_calls(tree, defined):
     graph = collections.defaultdict(set)
     for name, text in tree.items():
         if name.endswith(".c"):
-            for word in set(re.findall(r"\bwefti?_\w+", text)):
+            for word in set(re.findall(r"(?<!struct )(?<!enum )\bwefti?_\w+", text)):
                 if where.get(word, name) != name and where[word].endswith(".c"):
                     graph[name].add(where[word])
     return graph
