@@ -1,5 +1,5 @@
 /* crew — pinned threads that run one product after the other, as a worker's do: all of them meet
- * behind each. The caller only waits. One crew per process. */
+ * after each. The caller only waits. One crew per process. */
 #ifndef WEFT_BENCH_CREW_H
 #define WEFT_BENCH_CREW_H
 

@@ -30,7 +30,7 @@ void weft_buf_printf(struct weft_buf *buf, const char *fmt, ...) WEFT_PRINTF(2, 
 /* Drops the first `n` bytes (n <= len). */
 void weft_buf_drop_front(struct weft_buf *buf, size_t n);
 
-/* `data` with a terminating 0 behind len; "" when empty. Valid until the next change. */
+/* `data` with a terminating 0 after len; "" when empty. Valid until the next change. */
 const char *weft_buf_cstr(struct weft_buf *buf);
 
 #endif

@@ -140,7 +140,7 @@ static double decode_bytes_per_token(const struct bench *b, const struct point *
     return (double)weft_eng_info(b->eng)->step_weight_bytes / point->n;
 }
 
-/* Prompts are computed one behind the other: the last sequence's first token ends them. */
+/* Prompts are computed one after the other: the last sequence's first token ends them. */
 struct watch {
     weft_eng *eng;
     uint32_t last_seq;

@@ -47,7 +47,7 @@ static struct child new_child(enum weft_program program, const char *name) {
     return child;
 }
 
-/* Of the workers before it the first on the same node packs for both. */
+/* The first worker on a node packs for all of that node. */
 static weft_err give_weights(struct supervisor *sup, const uint32_t *nodes, uint32_t worker_idx,
                              struct weft_errmsg *why) {
     struct child *child = &sup->children[FIRST_WORKER + worker_idx];

@@ -80,7 +80,7 @@ struct weft_step_out { /* one per row, in the plan's order */
     bool ran;     /* false: the sequence had finished before; nothing was computed */
     bool sampled; /* `token` is new */
     uint32_t token;
-    uint32_t output_idx;     /* 0 for the first token behind the prompt */
+    uint32_t output_idx;     /* 0 for the first token after the prompt */
     enum weft_finish finish; /* after this token (max_tokens 0: after the prompt, not sampled) */
     bool has_logprobs;
     struct weft_logprobs logprobs; /* of the sampled token */
@@ -118,7 +118,7 @@ struct weft_step_seq {
     uint32_t n_known, n_computed;
 };
 
-/* Prompt positions [begin, end) whose log-probabilities the next n_tokens bring: those right behind
+/* Prompt positions [begin, end) whose log-probabilities the next n_tokens bring: those right after
  * the tokens computed, since the logits at p speak of p + 1. Position 0 has none. */
 struct weft_step_span {
     uint32_t begin, end;

@@ -30,7 +30,7 @@ static bool read_number(const char *folder, const char *name, uint64_t *out) {
     return read_line(folder, name, line, sizeof line) && !weft_parse_u64(line, UINT64_MAX, out);
 }
 
-/* The number behind `key` in a file of "key number" lines; 0: none. */
+/* The number after `key` in a file of "key number" lines; 0: none. */
 static uint64_t read_stat(const char *folder, const char *name, const char *key) {
     char path[PATH_BYTES + 64], line[256], word[64];
     uint64_t value = 0, found = 0;
