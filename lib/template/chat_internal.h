@@ -145,7 +145,8 @@ struct wefti_tmpl_expr {
     union {
         int64_t number; /* INT, BOOL */
         double real;
-        const struct wefti_tmpl_builtin *builtin; /* FILTER, TEST */
+        const struct wefti_tmpl_builtin *builtin; /* FILTER, TEST: that of the name in `text`;
+                                                    NULL: there is none, a fault if reached */
     };
     struct weft_str text;
 };

@@ -187,6 +187,21 @@ FEATURES = [
     "{{ messages | rejectattr('role', 'in', ['user', 'tool']) | map(attribute='role') | join(',') }}"
     "{{ messages | selectattr('tool_calls') | list }}{{ messages | selectattr('x', 'defined') | list }}",
     "{% if numbers | select('gt', 99) %}always{% endif %}", "{{ numbers | select('odd') | length }}",
+    # over what is false these yield nothing and look at nothing, not even at their arguments
+    "{% for x in [nothing, none, false, 0, 0.0, '', [], {}, ()] %}{{ x | select | list }}"
+    "{{ x | reject('odd') | list }}{{ x | selectattr('a') | list }}{{ x | rejectattr('a', 'in', 5) | list }}"
+    "{{ x | map('upper') | list }}{{ x | map(attribute='a') | list }}{% endfor %}",
+    "{{ none | select('strange') | list }}{{ [] | map('strange') | list }}{{ false | selectattr | list }}"
+    "{{ none | map | list }}{% if none | map('upper') %}always{% endif %}",
+    "{% for call in none | selectattr('type', 'equalto', 'function') %}{{ call }}{% else %}none{% endfor %}",
+    "{{ true | select | list }}", "{{ 5 | map('string') | list }}", "{{ 1.5 | rejectattr('a') | list }}",
+    "{{ [1] | map('strange') | list }}", "{{ [1] | select('strange') | list }}", "{{ [1] | map | list }}",
+    # what is not there is no fault before it is reached
+    "{% if nothing %}{{ '{}' | strange_filter(1, a=2) | upper }}{{ 1 is strange_test }}{% endif %}fine",
+    "{% if messages %}{{ '{}' | strange_filter(1, a=2) }}{% endif %}",
+    "{% if messages %}{{ 1 is not strange_test(1) }}{% endif %}",
+    "{{ (nothing | strange_filter) if nothing else 'not' }}{{ 'x' if true else (1 is strange_test) }}",
+    "{% if 'strange_filter' is filter %}{{ 'a' | strange_filter }}{% endif %}{{ 'strange_test' is test }}",
     "{{ [1, 2, 2, 1] | unique | list }}{{ ['a', 'A'] | unique | list }}{{ [1, 2] | sum }}{{ [1.5, 2] | sum(start=1) }}"
     "{{ numbers | min }}{{ numbers | max }}{{ ['b', 'A'] | min }}{{ [] | max is defined }}",
     "{{ [1, 2, 3] | reverse | list }}{{ 'abc' | reverse }}{{ {'a': 1} | list }}{{ 'ab' | list }}{{ nothing | list }}",

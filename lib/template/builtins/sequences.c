@@ -217,6 +217,14 @@ static weft_err find_named(struct wefti_tmpl_run *run, const struct wefti_tmpl_a
                             name.kind == WEFTI_TMPL_STR ? name.text : "");
 }
 
+/* Over what is false, be it none or empty, select, reject and map look at nothing and yield nothing,
+ * whatever their arguments are. */
+static bool yields_nothing(const struct wefti_tmpl_call *call, struct wefti_tmpl_value *out) {
+    if (wefti_tmpl_truth(call->self)) return false;
+    *out = (struct wefti_tmpl_value){.kind = WEFTI_TMPL_ITER};
+    return true;
+}
+
 /* number: 1 what is rejected, 2 looks at an attribute; together or neither. */
 static weft_err filter_select(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
                               struct wefti_tmpl_value *out) {
@@ -225,6 +233,7 @@ static weft_err filter_select(struct wefti_tmpl_run *run, const struct wefti_tmp
     const struct wefti_tmpl_builtin *test;
     struct wefti_tmpl_list kept = {0};
     struct wefti_tmpl_value items;
+    if (yields_nothing(call, out)) return wefti_tmpl_charge(run, 1);
     if (by_attribute && call->args->plain.n == 0)
         return wefti_tmpl_fault(run, "%s takes an attribute", call->builtin->name);
     const struct wefti_tmpl_value *path = by_attribute ? &call->args->plain.items[0] : NULL;
@@ -260,6 +269,7 @@ static weft_err filter_map(struct wefti_tmpl_run *run, const struct wefti_tmpl_c
     struct wefti_tmpl_list list = {0};
     struct wefti_tmpl_value items;
     weft_err err = WEFT_OK;
+    if (yields_nothing(call, out)) return wefti_tmpl_charge(run, 1);
     if (!path) err = find_named(run, call->args, 0, false, &filter);
     if (!err && !path && !filter)
         err = wefti_tmpl_fault(run, "map takes a filter's name or an attribute");

@@ -127,6 +127,10 @@ static weft_err eval_builtin(struct wefti_tmpl_run *run, const struct wefti_tmpl
                              struct wefti_tmpl_value *out) {
     struct wefti_tmpl_value of;
     struct wefti_tmpl_args args;
+    if (!expr->builtin)
+        return wefti_tmpl_fault(run, "there is no %s %.*s",
+                                expr->kind == WEFTI_TMPL_EXPR_TEST ? "test" : "filter",
+                                (int)(expr->text.len < 60 ? expr->text.len : 60), expr->text.data);
     weft_err err = wefti_tmpl_eval(run, expr->a, &of);
     if (!err) err = wefti_tmpl_eval_args(run, expr->args, &args);
     run->line = expr->line;

@@ -324,9 +324,9 @@ static weft_err parse_filter(struct wefti_tmpl_parser *parse, uint32_t *out) {
     expr.a = *out;
     weft_err err = wefti_tmpl_parse_expect(parse, WEFTI_TMPL_LEX_NAME, "a filter");
     if (err) return err;
+    expr.text = name.text;
     expr.builtin = wefti_tmpl_find_filter(name.text);
     if (!expr.builtin) expr.builtin = wefti_tmpl_find_seq_filter(name.text);
-    if (!expr.builtin) return wefti_tmpl_parse_refuse(parse, name.line, "the filter", name.text);
     if (wefti_tmpl_parse_at_op(parse, "(")) err = parse_args(parse, &expr.args);
     return err ? err : wefti_tmpl_parse_add_expr(parse, expr, out);
 }
@@ -369,8 +369,8 @@ static weft_err parse_test(struct wefti_tmpl_parser *parse, uint32_t *out) {
     struct wefti_tmpl_lexeme name = parse->now;
     if (!err) err = wefti_tmpl_parse_expect(parse, WEFTI_TMPL_LEX_NAME, "a test");
     if (err) return err;
+    expr.text = name.text;
     expr.builtin = wefti_tmpl_find_test(name.text);
-    if (!expr.builtin) return wefti_tmpl_parse_refuse(parse, name.line, "the test", name.text);
     if (wefti_tmpl_parse_at_op(parse, "(")) {
         err = parse_args(parse, &expr.args);
     } else if (at_test_argument(parse)) {
