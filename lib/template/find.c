@@ -3,8 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "chat_internal.h"
 #include "model/model.h"
+#include "syntax/tree.h"
+#include "template.h"
 
 #define CONFIG_BYTES_MAX (16u << 20) /* a vocabulary's added tokens may stand beside the template */
 

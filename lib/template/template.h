@@ -4,6 +4,9 @@
  * Input    Templates come with models and are as untrusted as they are: what they may use of time,
  *          memory and depth is bounded, and they reach nothing outside of their variables.
  * Threads  A compiled template may be shared by any number of threads.
+ * Rooms    syntax/ compiles a source to flat arrays; values/ has what templates compute with, and
+ *          the state and bounds of a rendering; builtins/ has filters, tests, functions, methods and
+ *          members; run/ evaluates expressions and runs statements. Each knows those before it.
  * Source   Jinja 3, as transformers sets it up for chat templates.
  */
 #ifndef WEFT_TEMPLATE_H

@@ -1,10 +1,11 @@
 /* Chat templates: compiled from hostile source, then rendered. */
 #include "fuzz/fuzz.h"
 
+#include <jansson.h>
 #include <string.h>
 
 #include "base/check.h"
-#include "inside/template/chat_internal.h"
+#include "template/template.h"
 
 /* Nested data to loop over, index and write: what a request with tools brings. */
 static const char variables[] =

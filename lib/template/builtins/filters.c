@@ -1,11 +1,15 @@
-/* Filters of one value. Those of sequences are in chat_seq.c. */
+/* Filters of one value. Those of sequences are in sequences.c. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/check.h"
-#include "chat_internal.h"
+#include "builtins/builtin.h"
+#include "builtins/member.h"
+#include "values/json.h"
+#include "values/operators.h"
+#include "values/text.h"
 
 /* The string that a filter of strings works on. */
 static weft_err self_text(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
@@ -208,8 +212,7 @@ static weft_err filter_format(struct wefti_tmpl_run *run, const struct wefti_tmp
     return err ? err : wefti_tmpl_format(run, format, by, out);
 }
 
-/* --- numbers -------------------------------------------------------------------------------------
- */
+/* --- numbers ---------------------------------------------------------------------------------- */
 
 static weft_err filter_abs(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
                            struct wefti_tmpl_value *out) {
@@ -349,8 +352,7 @@ static weft_err filter_round(struct wefti_tmpl_run *run, const struct wefti_tmpl
     return WEFT_OK;
 }
 
-/* --- JSON ----------------------------------------------------------------------------------------
- */
+/* --- JSON ------------------------------------------------------------------------------------- */
 
 static weft_err separators(struct wefti_tmpl_run *run, const struct wefti_tmpl_value *pair,
                            struct wefti_tmpl_json_style *style) {
@@ -407,34 +409,32 @@ static weft_err filter_attr(struct wefti_tmpl_run *run, const struct wefti_tmpl_
     return err;
 }
 
-const struct wefti_tmpl_builtin *wefti_tmpl_find_filter(struct weft_str name) {
-    static const struct wefti_tmpl_builtin table[] = {
-        {"upper", "", filter_case, 'u'},
-        {"lower", "", filter_case, 'l'},
-        {"title", "", filter_case, 'T'},
-        {"capitalize", "", filter_case, 'c'},
-        {"trim", "chars", filter_trim, 0},
-        {"string", "", filter_string, 0},
-        {"safe", "", filter_string, 0},
-        {"escape", "", filter_escape, 0},
-        {"e", "", filter_escape, 0},
-        {"forceescape", "", filter_escape, 0},
-        {"default", "default_value boolean", filter_default, 0},
-        {"d", "default_value boolean", filter_default, 0},
-        {"length", "", filter_length, 0},
-        {"count", "", filter_length, 0},
-        {"replace", "old new count", filter_replace, 0},
-        {"indent", "width first blank", filter_indent, 0},
-        {"center", "width", filter_center, 0},
-        {"truncate", "length killwords end leeway", filter_truncate, 0},
-        {"wordcount", "", filter_wordcount, 0},
-        {"format", "*", filter_format, 0},
-        {"abs", "", filter_abs, 0},
-        {"int", "default base", filter_int, 0},
-        {"float", "default", filter_float, 0},
-        {"round", "precision method", filter_round, 0},
-        {"tojson", "ensure_ascii indent separators sort_keys", filter_tojson, 0},
-        {"attr", "name", filter_attr, 0},
-    };
-    return wefti_tmpl_find_builtin(table, sizeof table / sizeof *table, name);
-}
+const struct wefti_tmpl_builtin wefti_tmpl_filters[] = {
+    {"upper", "", filter_case, 'u'},
+    {"lower", "", filter_case, 'l'},
+    {"title", "", filter_case, 'T'},
+    {"capitalize", "", filter_case, 'c'},
+    {"trim", "chars", filter_trim, 0},
+    {"string", "", filter_string, 0},
+    {"safe", "", filter_string, 0},
+    {"escape", "", filter_escape, 0},
+    {"e", "", filter_escape, 0},
+    {"forceescape", "", filter_escape, 0},
+    {"default", "default_value boolean", filter_default, 0},
+    {"d", "default_value boolean", filter_default, 0},
+    {"length", "", filter_length, 0},
+    {"count", "", filter_length, 0},
+    {"replace", "old new count", filter_replace, 0},
+    {"indent", "width first blank", filter_indent, 0},
+    {"center", "width", filter_center, 0},
+    {"truncate", "length killwords end leeway", filter_truncate, 0},
+    {"wordcount", "", filter_wordcount, 0},
+    {"format", "*", filter_format, 0},
+    {"abs", "", filter_abs, 0},
+    {"int", "default base", filter_int, 0},
+    {"float", "default", filter_float, 0},
+    {"round", "precision method", filter_round, 0},
+    {"tojson", "ensure_ascii indent separators sort_keys", filter_tojson, 0},
+    {"attr", "name", filter_attr, 0},
+    {NULL},
+};

@@ -2,16 +2,9 @@
 #include <stdio.h>
 
 #include "base/check.h"
-#include "chat_internal.h"
+#include "builtins/builtin.h"
 
 #define RANGE_MAX 100000 /* as in Jinja's sandbox */
-
-const struct wefti_tmpl_builtin *wefti_tmpl_find_builtin(const struct wefti_tmpl_builtin *table,
-                                                         size_t n, struct weft_str name) {
-    for (size_t i = 0; i < n; i++)
-        if (weft_str_is(name, table[i].name, strlen(table[i].name))) return &table[i];
-    return NULL;
-}
 
 /* Pairs from one dictionary, if any, and from named arguments. */
 static weft_err gather(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
@@ -140,11 +133,8 @@ static weft_err call_strftime(struct wefti_tmpl_run *run, const struct wefti_tmp
     return wefti_tmpl_take_buf(run, &buf, out);
 }
 
-const struct wefti_tmpl_builtin *wefti_tmpl_find_function(struct weft_str name) {
-    static const struct wefti_tmpl_builtin table[] = {
-        {"namespace", "*", call_namespace, 0},        {"dict", "*", call_dict, 0},
-        {"range", "start stop step", call_range, 0},  {"raise_exception", "message", call_raise, 0},
-        {"strftime_now", "format", call_strftime, 0},
-    };
-    return wefti_tmpl_find_builtin(table, sizeof table / sizeof *table, name);
-}
+const struct wefti_tmpl_builtin wefti_tmpl_functions[] = {
+    {"namespace", "*", call_namespace, 0},        {"dict", "*", call_dict, 0},
+    {"range", "start stop step", call_range, 0},  {"raise_exception", "message", call_raise, 0},
+    {"strftime_now", "format", call_strftime, 0}, {NULL},
+};

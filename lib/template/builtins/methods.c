@@ -3,10 +3,10 @@
 #include <utf8proc.h>
 
 #include "base/check.h"
-#include "chat_internal.h"
+#include "builtins/builtin.h"
+#include "values/text.h"
 
-/* --- strings -------------------------------------------------------------------------------------
- */
+/* --- strings ---------------------------------------------------------------------------------- */
 
 static weft_err str_case(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
                          struct wefti_tmpl_value *out) {
@@ -414,8 +414,7 @@ static weft_err str_format(struct wefti_tmpl_run *run, const struct wefti_tmpl_c
     return err;
 }
 
-/* --- lists ---------------------------------------------------------------------------------------
- */
+/* --- lists ------------------------------------------------------------------------------------ */
 
 static weft_err list_count(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
                            struct wefti_tmpl_value *out) {
@@ -442,8 +441,7 @@ static weft_err same_self(struct wefti_tmpl_run *run, const struct wefti_tmpl_ca
     return wefti_tmpl_charge(run, 1);
 }
 
-/* --- dictionaries --------------------------------------------------------------------------------
- */
+/* --- dictionaries ----------------------------------------------------------------------------- */
 
 static weft_err dict_get(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
                          struct wefti_tmpl_value *out) {
@@ -472,8 +470,7 @@ static weft_err dict_parts(struct wefti_tmpl_run *run, const struct wefti_tmpl_c
     return err;
 }
 
-/* --- loops ---------------------------------------------------------------------------------------
- */
+/* --- loops ------------------------------------------------------------------------------------ */
 
 static weft_err loop_cycle(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
                            struct wefti_tmpl_value *out) {
@@ -495,74 +492,64 @@ static weft_err loop_changed(struct wefti_tmpl_run *run, const struct wefti_tmpl
     return err;
 }
 
-const struct wefti_tmpl_builtin *wefti_tmpl_find_method(enum wefti_tmpl_kind kind,
-                                                        struct weft_str name) {
-    static const struct wefti_tmpl_builtin strings[] = {
-        {"upper", "", str_case, 'u'},
-        {"lower", "", str_case, 'l'},
-        {"casefold", "", str_case, 'l'},
-        {"title", "", str_case, 't'},
-        {"capitalize", "", str_case, 'c'},
-        {"swapcase", "", str_case, 's'},
-        {"lstrip", "chars", str_strip, 1},
-        {"rstrip", "chars", str_strip, 2},
-        {"strip", "chars", str_strip, 3},
-        {"startswith", "prefix", str_affix, 0},
-        {"endswith", "suffix", str_affix, 1},
-        {"removeprefix", "prefix", str_remove_affix, 0},
-        {"removesuffix", "suffix", str_remove_affix, 1},
-        {"replace", "old new count", str_replace, 0},
-        {"split", "sep maxsplit", str_split, 0},
-        {"rsplit", "sep maxsplit", str_split, 1},
-        {"splitlines", "", str_lines, 0},
-        {"partition", "sep", str_partition, 0},
-        {"rpartition", "sep", str_partition, 1},
-        {"find", "sub start end", str_find, 0},
-        {"rfind", "sub start end", str_find, 1},
-        {"index", "sub start end", str_find, 2},
-        {"rindex", "sub start end", str_find, 3},
-        {"count", "sub start end", str_count, 0},
-        {"join", "iterable", str_join, 0},
-        {"center", "width fillchar", str_pad, 'c'},
-        {"ljust", "width fillchar", str_pad, 'l'},
-        {"rjust", "width fillchar", str_pad, 'r'},
-        {"zfill", "width", str_pad, 'z'},
-        {"isdigit", "", str_is, 'd'},
-        {"isdecimal", "", str_is, 'd'},
-        {"isnumeric", "", str_is, 'n'},
-        {"isalpha", "", str_is, 'a'},
-        {"isalnum", "", str_is, 'x'},
-        {"isascii", "", str_is, 'A'},
-        {"isspace", "", str_is, ' '},
-        {"isupper", "", str_is, 'u'},
-        {"islower", "", str_is, 'l'},
-        {"format", "*", str_format, 0},
-    };
-    static const struct wefti_tmpl_builtin lists[] = {
-        {"count", "value", list_count, 0},
-        {"index", "value", list_count, 1},
-        {"copy", "", same_self, 0},
-    };
-    static const struct wefti_tmpl_builtin dicts[] = {
-        {"get", "key default", dict_get, 0}, {"items", "", dict_parts, 'i'},
-        {"keys", "", dict_parts, 'k'},       {"values", "", dict_parts, 'v'},
-        {"copy", "", same_self, 0},
-    };
-    static const struct wefti_tmpl_builtin loops[] = {
-        {"cycle", "*", loop_cycle, 0},
-        {"changed", "*", loop_changed, 0},
-    };
-    switch (kind) {
-    case WEFTI_TMPL_STR:
-        return wefti_tmpl_find_builtin(strings, sizeof strings / sizeof *strings, name);
-    case WEFTI_TMPL_LIST:
-    case WEFTI_TMPL_TUPLE:
-        return wefti_tmpl_find_builtin(lists, sizeof lists / sizeof *lists, name);
-    case WEFTI_TMPL_DICT:
-        return wefti_tmpl_find_builtin(dicts, sizeof dicts / sizeof *dicts, name);
-    case WEFTI_TMPL_LOOP:
-        return wefti_tmpl_find_builtin(loops, sizeof loops / sizeof *loops, name);
-    default:
-        return NULL;
-    }
-}
+const struct wefti_tmpl_builtin wefti_tmpl_string_methods[] = {
+    {"upper", "", str_case, 'u'},
+    {"lower", "", str_case, 'l'},
+    {"casefold", "", str_case, 'l'},
+    {"title", "", str_case, 't'},
+    {"capitalize", "", str_case, 'c'},
+    {"swapcase", "", str_case, 's'},
+    {"lstrip", "chars", str_strip, 1},
+    {"rstrip", "chars", str_strip, 2},
+    {"strip", "chars", str_strip, 3},
+    {"startswith", "prefix", str_affix, 0},
+    {"endswith", "suffix", str_affix, 1},
+    {"removeprefix", "prefix", str_remove_affix, 0},
+    {"removesuffix", "suffix", str_remove_affix, 1},
+    {"replace", "old new count", str_replace, 0},
+    {"split", "sep maxsplit", str_split, 0},
+    {"rsplit", "sep maxsplit", str_split, 1},
+    {"splitlines", "", str_lines, 0},
+    {"partition", "sep", str_partition, 0},
+    {"rpartition", "sep", str_partition, 1},
+    {"find", "sub start end", str_find, 0},
+    {"rfind", "sub start end", str_find, 1},
+    {"index", "sub start end", str_find, 2},
+    {"rindex", "sub start end", str_find, 3},
+    {"count", "sub start end", str_count, 0},
+    {"join", "iterable", str_join, 0},
+    {"center", "width fillchar", str_pad, 'c'},
+    {"ljust", "width fillchar", str_pad, 'l'},
+    {"rjust", "width fillchar", str_pad, 'r'},
+    {"zfill", "width", str_pad, 'z'},
+    {"isdigit", "", str_is, 'd'},
+    {"isdecimal", "", str_is, 'd'},
+    {"isnumeric", "", str_is, 'n'},
+    {"isalpha", "", str_is, 'a'},
+    {"isalnum", "", str_is, 'x'},
+    {"isascii", "", str_is, 'A'},
+    {"isspace", "", str_is, ' '},
+    {"isupper", "", str_is, 'u'},
+    {"islower", "", str_is, 'l'},
+    {"format", "*", str_format, 0},
+    {NULL},
+};
+
+const struct wefti_tmpl_builtin wefti_tmpl_list_methods[] = {
+    {"count", "value", list_count, 0},
+    {"index", "value", list_count, 1},
+    {"copy", "", same_self, 0},
+    {NULL},
+};
+
+const struct wefti_tmpl_builtin wefti_tmpl_dict_methods[] = {
+    {"get", "key default", dict_get, 0}, {"items", "", dict_parts, 'i'},
+    {"keys", "", dict_parts, 'k'},       {"values", "", dict_parts, 'v'},
+    {"copy", "", same_self, 0},          {NULL},
+};
+
+const struct wefti_tmpl_builtin wefti_tmpl_loop_methods[] = {
+    {"cycle", "*", loop_cycle, 0},
+    {"changed", "*", loop_changed, 0},
+    {NULL},
+};

@@ -1,7 +1,10 @@
 /* Filters of sequences. The lazy ones of Jinja yield an iterator here as well: it has no length and
  * is always true, and "| list" makes a list of it. */
 #include "base/check.h"
-#include "chat_internal.h"
+#include "builtins/builtin.h"
+#include "builtins/member.h"
+#include "values/operators.h"
+#include "values/text.h"
 
 static weft_err self_items(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
                            struct wefti_tmpl_value *out) {
@@ -9,8 +12,7 @@ static weft_err self_items(struct wefti_tmpl_run *run, const struct wefti_tmpl_c
     return err ? err : wefti_tmpl_charge(run, out->n / 8 + 1);
 }
 
-/* --- attributes and keys -------------------------------------------------------------------------
- */
+/* --- attributes and keys ---------------------------------------------------------------------- */
 
 /* attribute='a.b.0': a member of a member; `otherwise`, if any, where there is none. */
 static weft_err attribute_of(struct wefti_tmpl_run *run, struct wefti_tmpl_value of,
@@ -109,8 +111,7 @@ static struct wefti_tmpl_value second_halves(struct wefti_tmpl_list *pairs,
     return wefti_tmpl_of_list(pairs, kind);
 }
 
-/* --- order ---------------------------------------------------------------------------------------
- */
+/* --- order ------------------------------------------------------------------------------------ */
 
 static weft_err filter_sort(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
                             struct wefti_tmpl_value *out) {
@@ -179,8 +180,7 @@ static weft_err filter_reverse(struct wefti_tmpl_run *run, const struct wefti_tm
     return err;
 }
 
-/* --- choice --------------------------------------------------------------------------------------
- */
+/* --- choice ----------------------------------------------------------------------------------- */
 
 /* number: 0 the first, 1 the last. */
 static weft_err filter_end(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
@@ -209,7 +209,6 @@ static weft_err find_named(struct wefti_tmpl_run *run, const struct wefti_tmpl_a
     if (name.kind == WEFTI_TMPL_STR) {
         *out = test ? wefti_tmpl_find_test(wefti_tmpl_text_of(name))
                     : wefti_tmpl_find_filter(wefti_tmpl_text_of(name));
-        if (!*out && !test) *out = wefti_tmpl_find_seq_filter(wefti_tmpl_text_of(name));
     }
     if (*out) return WEFT_OK;
     return wefti_tmpl_fault(run, "there is no %s %.*s", test ? "test" : "filter",
@@ -304,8 +303,7 @@ static weft_err filter_unique(struct wefti_tmpl_run *run, const struct wefti_tmp
     return err;
 }
 
-/* --- folding and cutting -------------------------------------------------------------------------
- */
+/* --- folding and cutting ---------------------------------------------------------------------- */
 
 static weft_err filter_join(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
                             struct wefti_tmpl_value *out) {
@@ -433,28 +431,26 @@ static weft_err filter_cut(struct wefti_tmpl_run *run, const struct wefti_tmpl_c
     return err;
 }
 
-const struct wefti_tmpl_builtin *wefti_tmpl_find_seq_filter(struct weft_str name) {
-    static const struct wefti_tmpl_builtin table[] = {
-        {"list", "", filter_list, 0},
-        {"items", "", filter_items, 0},
-        {"first", "", filter_end, 0},
-        {"last", "", filter_end, 1},
-        {"join", "d attribute", filter_join, 0},
-        {"map", "*", filter_map, 0},
-        {"select", "*", filter_select, 0},
-        {"reject", "*", filter_select, 1},
-        {"selectattr", "*", filter_select, 2},
-        {"rejectattr", "*", filter_select, 3},
-        {"sort", "reverse case_sensitive attribute", filter_sort, 0},
-        {"dictsort", "case_sensitive by reverse", filter_dictsort, 0},
-        {"min", "case_sensitive attribute", filter_extreme, -1},
-        {"max", "case_sensitive attribute", filter_extreme, 1},
-        {"reverse", "", filter_reverse, 0},
-        {"unique", "case_sensitive attribute", filter_unique, 0},
-        {"sum", "attribute start", filter_sum, 0},
-        {"groupby", "attribute default case_sensitive", filter_groupby, 0},
-        {"batch", "linecount fill_with", filter_cut, 0},
-        {"slice", "slices fill_with", filter_cut, 1},
-    };
-    return wefti_tmpl_find_builtin(table, sizeof table / sizeof *table, name);
-}
+const struct wefti_tmpl_builtin wefti_tmpl_sequence_filters[] = {
+    {"list", "", filter_list, 0},
+    {"items", "", filter_items, 0},
+    {"first", "", filter_end, 0},
+    {"last", "", filter_end, 1},
+    {"join", "d attribute", filter_join, 0},
+    {"map", "*", filter_map, 0},
+    {"select", "*", filter_select, 0},
+    {"reject", "*", filter_select, 1},
+    {"selectattr", "*", filter_select, 2},
+    {"rejectattr", "*", filter_select, 3},
+    {"sort", "reverse case_sensitive attribute", filter_sort, 0},
+    {"dictsort", "case_sensitive by reverse", filter_dictsort, 0},
+    {"min", "case_sensitive attribute", filter_extreme, -1},
+    {"max", "case_sensitive attribute", filter_extreme, 1},
+    {"reverse", "", filter_reverse, 0},
+    {"unique", "case_sensitive attribute", filter_unique, 0},
+    {"sum", "attribute start", filter_sum, 0},
+    {"groupby", "attribute default case_sensitive", filter_groupby, 0},
+    {"batch", "linecount fill_with", filter_cut, 0},
+    {"slice", "slices fill_with", filter_cut, 1},
+    {NULL},
+};

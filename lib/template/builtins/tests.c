@@ -1,7 +1,10 @@
 /* Tests: what stands behind "is". */
 #include <utf8proc.h>
 
-#include "chat_internal.h"
+#include "base/check.h"
+#include "builtins/builtin.h"
+#include "values/operators.h"
+#include "values/text.h"
 
 enum {
     DEFINED,
@@ -145,52 +148,49 @@ static weft_err test_named(struct wefti_tmpl_run *run, const struct wefti_tmpl_c
     }
     struct weft_str name = wefti_tmpl_text_of(call->self);
     *out = wefti_tmpl_of_bool(call->builtin->number ? wefti_tmpl_find_test(name) != NULL
-                                                    : wefti_tmpl_find_filter(name) ||
-                                                          wefti_tmpl_find_seq_filter(name));
+                                                    : wefti_tmpl_find_filter(name) != NULL);
     return WEFT_OK;
 }
 
-const struct wefti_tmpl_builtin *wefti_tmpl_find_test(struct weft_str name) {
-    static const struct wefti_tmpl_builtin table[] = {
-        {"defined", "", test_kind, DEFINED},
-        {"undefined", "", test_kind, UNDEFINED_},
-        {"none", "", test_kind, NONE_},
-        {"true", "", test_kind, TRUE_},
-        {"false", "", test_kind, FALSE_},
-        {"boolean", "", test_kind, BOOLEAN},
-        {"integer", "", test_kind, INTEGER},
-        {"float", "", test_kind, FLOAT_},
-        {"number", "", test_kind, NUMBER},
-        {"string", "", test_kind, STRING_},
-        {"mapping", "", test_kind, MAPPING},
-        {"sequence", "", test_kind, SEQUENCE},
-        {"iterable", "", test_kind, ITERABLE},
-        {"callable", "", test_kind, CALLABLE},
-        {"escaped", "", test_kind, ESCAPED},
-        {"odd", "", test_divides, 1},
-        {"even", "", test_divides, 0},
-        {"divisibleby", "num", test_divides, -1},
-        {"eq", "other", test_compare, WEFTI_TMPL_EQ},
-        {"equalto", "other", test_compare, WEFTI_TMPL_EQ},
-        {"==", "other", test_compare, WEFTI_TMPL_EQ},
-        {"ne", "other", test_compare, WEFTI_TMPL_NE},
-        {"!=", "other", test_compare, WEFTI_TMPL_NE},
-        {"lt", "other", test_compare, WEFTI_TMPL_LT},
-        {"lessthan", "other", test_compare, WEFTI_TMPL_LT},
-        {"<", "other", test_compare, WEFTI_TMPL_LT},
-        {"le", "other", test_compare, WEFTI_TMPL_LE},
-        {"<=", "other", test_compare, WEFTI_TMPL_LE},
-        {"gt", "other", test_compare, WEFTI_TMPL_GT},
-        {"greaterthan", "other", test_compare, WEFTI_TMPL_GT},
-        {">", "other", test_compare, WEFTI_TMPL_GT},
-        {"ge", "other", test_compare, WEFTI_TMPL_GE},
-        {">=", "other", test_compare, WEFTI_TMPL_GE},
-        {"in", "seq", test_compare, WEFTI_TMPL_IN},
-        {"sameas", "other", test_sameas, 0},
-        {"upper", "", test_case, 'u'},
-        {"lower", "", test_case, 'l'},
-        {"filter", "", test_named, 0},
-        {"test", "", test_named, 1},
-    };
-    return wefti_tmpl_find_builtin(table, sizeof table / sizeof *table, name);
-}
+const struct wefti_tmpl_builtin wefti_tmpl_tests[] = {
+    {"defined", "", test_kind, DEFINED},
+    {"undefined", "", test_kind, UNDEFINED_},
+    {"none", "", test_kind, NONE_},
+    {"true", "", test_kind, TRUE_},
+    {"false", "", test_kind, FALSE_},
+    {"boolean", "", test_kind, BOOLEAN},
+    {"integer", "", test_kind, INTEGER},
+    {"float", "", test_kind, FLOAT_},
+    {"number", "", test_kind, NUMBER},
+    {"string", "", test_kind, STRING_},
+    {"mapping", "", test_kind, MAPPING},
+    {"sequence", "", test_kind, SEQUENCE},
+    {"iterable", "", test_kind, ITERABLE},
+    {"callable", "", test_kind, CALLABLE},
+    {"escaped", "", test_kind, ESCAPED},
+    {"odd", "", test_divides, 1},
+    {"even", "", test_divides, 0},
+    {"divisibleby", "num", test_divides, -1},
+    {"eq", "other", test_compare, WEFTI_TMPL_EQ},
+    {"equalto", "other", test_compare, WEFTI_TMPL_EQ},
+    {"==", "other", test_compare, WEFTI_TMPL_EQ},
+    {"ne", "other", test_compare, WEFTI_TMPL_NE},
+    {"!=", "other", test_compare, WEFTI_TMPL_NE},
+    {"lt", "other", test_compare, WEFTI_TMPL_LT},
+    {"lessthan", "other", test_compare, WEFTI_TMPL_LT},
+    {"<", "other", test_compare, WEFTI_TMPL_LT},
+    {"le", "other", test_compare, WEFTI_TMPL_LE},
+    {"<=", "other", test_compare, WEFTI_TMPL_LE},
+    {"gt", "other", test_compare, WEFTI_TMPL_GT},
+    {"greaterthan", "other", test_compare, WEFTI_TMPL_GT},
+    {">", "other", test_compare, WEFTI_TMPL_GT},
+    {"ge", "other", test_compare, WEFTI_TMPL_GE},
+    {">=", "other", test_compare, WEFTI_TMPL_GE},
+    {"in", "seq", test_compare, WEFTI_TMPL_IN},
+    {"sameas", "other", test_sameas, 0},
+    {"upper", "", test_case, 'u'},
+    {"lower", "", test_case, 'l'},
+    {"filter", "", test_named, 0},
+    {"test", "", test_named, 1},
+    {NULL},
+};

@@ -1,16 +1,10 @@
-/* Calls: of builtins, with their arguments sorted out by name, and of macros and recursive loops,
- * which run statements. */
+/* Calls of what a template names, with their arguments: macros and recursive loops run statements. */
 #include "base/check.h"
-#include "chat_internal.h"
+#include "builtins/builtin.h"
+#include "run/eval.h"
+#include "syntax/tree.h"
 
-/* --- arguments -----------------------------------------------------------------------------------
- */
-
-weft_err wefti_tmpl_add_named(struct wefti_tmpl_run *run, struct wefti_tmpl_args *args,
-                              struct weft_str name, struct wefti_tmpl_value value) {
-    weft_err err = wefti_tmpl_list_add(run, &args->named, wefti_tmpl_of_str(name.data, name.len));
-    return err ? err : wefti_tmpl_list_add(run, &args->named, value);
-}
+/* --- arguments -------------------------------------------------------------------------------- */
 
 static weft_err spread(struct wefti_tmpl_run *run, struct wefti_tmpl_args *args,
                        enum wefti_tmpl_arg_kind kind, struct wefti_tmpl_value value) {
@@ -52,79 +46,7 @@ weft_err wefti_tmpl_eval_args(struct wefti_tmpl_run *run, uint32_t first,
     return err;
 }
 
-/* The place of `name` among names between spaces; -1: not among them. *n_out: how many there are.
- */
-static int param_place(const char *params, struct weft_str name, uint32_t *n_out) {
-    int place = -1;
-    *n_out = 0;
-    for (const char *at = params; *at; (*n_out)++) {
-        size_t len = strcspn(at, " ");
-        if (weft_str_is(name, at, len)) place = (int)*n_out;
-        at += len + (at[len] == ' ');
-    }
-    return place;
-}
-
-static weft_err bind_params(struct wefti_tmpl_run *run, struct wefti_tmpl_call *call) {
-    const struct wefti_tmpl_args *args = call->args;
-    const char *params = call->builtin->params;
-    uint32_t n;
-    (void)param_place(params, (struct weft_str){"", 0}, &n);
-    WEFT_ASSERT(n <= WEFTI_TMPL_PARAMS_MAX);
-    if (args->plain.n > n)
-        return wefti_tmpl_fault(run, "%s takes %u arguments, not %u", call->builtin->name, n,
-                                args->plain.n);
-    for (uint32_t i = 0; i < args->plain.n; i++)
-        call->bound[i] = &args->plain.items[i];
-    for (uint32_t i = 0; i < args->named.n; i += 2) {
-        struct weft_str name = wefti_tmpl_text_of(args->named.items[i]);
-        int place = param_place(params, name, &n);
-        if (place < 0 || call->bound[place])
-            return wefti_tmpl_fault(run, "%s takes no argument %.*s%s", call->builtin->name,
-                                    (int)(name.len < 60 ? name.len : 60), name.data,
-                                    place < 0 ? "" : " twice");
-        call->bound[place] = &args->named.items[i + 1];
-    }
-    return WEFT_OK;
-}
-
-weft_err wefti_tmpl_call_builtin(struct wefti_tmpl_run *run,
-                                 const struct wefti_tmpl_builtin *builtin,
-                                 struct wefti_tmpl_value self, const struct wefti_tmpl_args *args,
-                                 struct wefti_tmpl_value *out) {
-    struct wefti_tmpl_call call = {.builtin = builtin, .self = self, .args = args};
-    weft_err err = wefti_tmpl_charge(run, 1);
-    *out = wefti_tmpl_of_kind(WEFTI_TMPL_UNDEFINED);
-    if (!err && strcmp(builtin->params, "*") != 0) err = bind_params(run, &call);
-    return err ? err : builtin->run(run, &call, out);
-}
-
-weft_err wefti_tmpl_arg_int(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
-                            size_t idx, int64_t otherwise, int64_t *out) {
-    const struct wefti_tmpl_value *value = call->bound[idx];
-    *out = otherwise;
-    if (!value || value->kind == WEFTI_TMPL_NONE) return WEFT_OK;
-    if (!wefti_tmpl_is_int(*value))
-        return wefti_tmpl_fault(run, "%s wants a whole number, not %s", call->builtin->name,
-                                wefti_tmpl_kind_name(value));
-    *out = value->number;
-    return WEFT_OK;
-}
-
-weft_err wefti_tmpl_arg_str(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
-                            size_t idx, const char *otherwise, struct weft_str *out) {
-    const struct wefti_tmpl_value *value = call->bound[idx];
-    *out = (struct weft_str){otherwise, otherwise ? strlen(otherwise) : 0};
-    if (!value || (otherwise == NULL && value->kind == WEFTI_TMPL_NONE)) return WEFT_OK;
-    if (value->kind != WEFTI_TMPL_STR)
-        return wefti_tmpl_fault(run, "%s wants a string, not %s", call->builtin->name,
-                                wefti_tmpl_kind_name(value));
-    *out = wefti_tmpl_text_of(*value);
-    return WEFT_OK;
-}
-
-/* --- macros --------------------------------------------------------------------------------------
- */
+/* --- macros ----------------------------------------------------------------------------------- */
 
 static const struct wefti_tmpl_value *take_named(const struct wefti_tmpl_args *args,
                                                  struct weft_str name) {

@@ -1,48 +1,11 @@
 /* Names and expressions evaluated. */
+#include "run/eval.h"
 #include "base/check.h"
-#include "chat_internal.h"
+#include "builtins/builtin.h"
+#include "syntax/tree.h"
+#include "values/operators.h"
 
-/* --- names ---------------------------------------------------------------------------------------
- */
-
-const struct wefti_tmpl_value *wefti_tmpl_space_find(const struct wefti_tmpl_space *space,
-                                                     struct weft_str name) {
-    for (uint32_t i = 0; i < space->n; i++)
-        if (weft_str_is(space->bindings[i].name, name.data, name.len))
-            return &space->bindings[i].value;
-    return NULL;
-}
-
-weft_err wefti_tmpl_bind(struct wefti_tmpl_run *run, struct wefti_tmpl_space *space,
-                         struct weft_str name, struct wefti_tmpl_value value) {
-    for (uint32_t i = 0; i < space->n; i++) {
-        if (!weft_str_is(space->bindings[i].name, name.data, name.len)) continue;
-        space->bindings[i].value = value;
-        return WEFT_OK;
-    }
-    weft_err err = wefti_tmpl_charge(run, 1 + space->n / 8);
-    if (err) return err;
-    if (space->n == space->cap) {
-        uint32_t cap = space->cap ? 2 * space->cap : 4;
-        void *grown;
-        err = wefti_tmpl_alloc(run, cap * sizeof *space->bindings, &grown);
-        if (err) return err;
-        if (space->n > 0) memcpy(grown, space->bindings, space->n * sizeof *space->bindings);
-        space->bindings = grown;
-        space->cap = cap;
-    }
-    space->bindings[space->n++] = (struct wefti_tmpl_binding){name, value};
-    return WEFT_OK;
-}
-
-weft_err wefti_tmpl_push_scope(struct wefti_tmpl_run *run, struct wefti_tmpl_space *parent) {
-    void *made;
-    weft_err err = wefti_tmpl_alloc(run, sizeof(struct wefti_tmpl_space), &made);
-    if (err) return err;
-    run->scope = made;
-    *run->scope = (struct wefti_tmpl_space){.parent = parent};
-    return WEFT_OK;
-}
+/* --- names ------------------------------------------------------------------------------------ */
 
 static weft_err eval_name(struct wefti_tmpl_run *run, struct weft_str name,
                           struct wefti_tmpl_value *out) {
@@ -92,8 +55,7 @@ weft_err wefti_tmpl_bind_target(struct wefti_tmpl_run *run, uint32_t idx,
     return err;
 }
 
-/* --- expressions ---------------------------------------------------------------------------------
- */
+/* --- expressions ------------------------------------------------------------------------------ */
 
 static weft_err not_callable(struct wefti_tmpl_run *run, const struct wefti_tmpl_expr *callee) {
     if (callee->kind == WEFTI_TMPL_EXPR_NAME || callee->kind == WEFTI_TMPL_EXPR_MEMBER)

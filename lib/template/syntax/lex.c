@@ -3,8 +3,9 @@
  * Templates of language models are written for trim_blocks and lstrip_blocks (transformers sets
  * both): a block tag swallows the newline behind it and the indentation before it, a "-" inside any
  * tag's brace swallows all white space on that side, a "+" switches either off. */
+#include "syntax/lex.h"
 #include "base/check.h"
-#include "chat_internal.h"
+#include "codec/utf8.h"
 
 void wefti_tmpl_lex_init(struct wefti_tmpl_lex *lex, const char *source, size_t len) {
     *lex = (struct wefti_tmpl_lex){.start = source,

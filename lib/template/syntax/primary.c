@@ -1,10 +1,10 @@
 /* Primaries and what follows them: literals, names, members, subscripts, calls, filters, tests. */
 #include "base/check.h"
 #include "base/parse.h"
-#include "chat_internal.h"
+#include "codec/utf8.h"
+#include "syntax/parser.h"
 
-/* --- literals ----------------------------------------------------------------------------------
- */
+/* --- literals --------------------------------------------------------------------------------- */
 
 static int digit_of(char c) {
     if (c >= '0' && c <= '9') return c - '0';
@@ -202,8 +202,7 @@ weft_err wefti_tmpl_parse_primary(struct wefti_tmpl_parser *parse, uint32_t *out
     return wefti_tmpl_parse_unexpected(parse, "an expression");
 }
 
-/* --- what follows a primary --------------------------------------------------------------------
- */
+/* --- what follows a primary ------------------------------------------------------------------- */
 
 weft_err wefti_tmpl_parse_member(struct wefti_tmpl_parser *parse, uint32_t *out) {
     struct wefti_tmpl_expr expr = wefti_tmpl_new_expr(WEFTI_TMPL_EXPR_MEMBER, parse->now.line);
@@ -325,8 +324,6 @@ static weft_err parse_filter(struct wefti_tmpl_parser *parse, uint32_t *out) {
     weft_err err = wefti_tmpl_parse_expect(parse, WEFTI_TMPL_LEX_NAME, "a filter");
     if (err) return err;
     expr.text = name.text;
-    expr.builtin = wefti_tmpl_find_filter(name.text);
-    if (!expr.builtin) expr.builtin = wefti_tmpl_find_seq_filter(name.text);
     if (wefti_tmpl_parse_at_op(parse, "(")) err = parse_args(parse, &expr.args);
     return err ? err : wefti_tmpl_parse_add_expr(parse, expr, out);
 }
@@ -370,7 +367,6 @@ static weft_err parse_test(struct wefti_tmpl_parser *parse, uint32_t *out) {
     if (!err) err = wefti_tmpl_parse_expect(parse, WEFTI_TMPL_LEX_NAME, "a test");
     if (err) return err;
     expr.text = name.text;
-    expr.builtin = wefti_tmpl_find_test(name.text);
     if (wefti_tmpl_parse_at_op(parse, "(")) {
         err = parse_args(parse, &expr.args);
     } else if (at_test_argument(parse)) {

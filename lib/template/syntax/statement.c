@@ -3,60 +3,7 @@
 #include <stdlib.h>
 
 #include "base/check.h"
-#include "chat_internal.h"
-
-#define ITEMS_MAX (1u << 20)
-
-/* --- errors and lexemes --------------------------------------------------------------------------
- */
-
-weft_err wefti_tmpl_parse_refuse(struct wefti_tmpl_parser *parse, uint32_t line, const char *what,
-                                 struct weft_str name) {
-    return weft_err_set(parse->why, WEFT_E_UNSUPPORTED,
-                        "chat template, line %u: %s%s%.*s is not supported", line, what,
-                        name.len ? " " : "", (int)(name.len < 60 ? name.len : 60), name.data);
-}
-
-weft_err wefti_tmpl_parse_unexpected(struct wefti_tmpl_parser *parse, const char *wanted) {
-    const struct wefti_tmpl_lexeme *now = &parse->now;
-    if (now->kind == WEFTI_TMPL_LEX_END)
-        return weft_err_set(parse->why, WEFT_E_PROTO,
-                            "chat template, line %u: it ends where %s should be", now->line,
-                            wanted);
-    return weft_err_set(parse->why, WEFT_E_PROTO,
-                        "chat template, line %u: \"%.*s\" where %s should be", now->line,
-                        (int)(now->text.len < 60 ? now->text.len : 60), now->text.data, wanted);
-}
-
-weft_err wefti_tmpl_parse_deeper(struct wefti_tmpl_parser *parse) {
-    if (++parse->depth <= WEFTI_TMPL_PARSE_DEPTH_MAX) return WEFT_OK;
-    return wefti_tmpl_parse_refuse(parse, parse->now.line, "nesting this deep",
-                                   (struct weft_str){"", 0});
-}
-
-weft_err wefti_tmpl_parse_take(struct wefti_tmpl_parser *parse) {
-    return wefti_tmpl_lex_next(&parse->lex, &parse->now, parse->why);
-}
-
-bool wefti_tmpl_parse_at_op(const struct wefti_tmpl_parser *parse, const char *op) {
-    return parse->now.kind == WEFTI_TMPL_LEX_OP && weft_str_is(parse->now.text, op, strlen(op));
-}
-
-bool wefti_tmpl_parse_at_word(const struct wefti_tmpl_parser *parse, const char *word) {
-    return parse->now.kind == WEFTI_TMPL_LEX_NAME &&
-           weft_str_is(parse->now.text, word, strlen(word));
-}
-
-weft_err wefti_tmpl_parse_expect_op(struct wefti_tmpl_parser *parse, const char *op) {
-    return wefti_tmpl_parse_at_op(parse, op) ? wefti_tmpl_parse_take(parse)
-                                             : wefti_tmpl_parse_unexpected(parse, op);
-}
-
-weft_err wefti_tmpl_parse_expect(struct wefti_tmpl_parser *parse, enum wefti_tmpl_lex_kind kind,
-                                 const char *wanted) {
-    return parse->now.kind == kind ? wefti_tmpl_parse_take(parse)
-                                   : wefti_tmpl_parse_unexpected(parse, wanted);
-}
+#include "syntax/parser.h"
 
 static weft_err end_of_tag(struct wefti_tmpl_parser *parse) {
     return wefti_tmpl_parse_expect(parse, WEFTI_TMPL_LEX_CLOSE_TAG, "%}");
@@ -67,7 +14,7 @@ static weft_err add_node(struct wefti_tmpl_parser *parse, struct wefti_tmpl_node
     weft_tmpl *tmpl = parse->tmpl;
     if (tmpl->n_nodes == tmpl->nodes_cap) {
         uint32_t cap = tmpl->nodes_cap ? 2 * tmpl->nodes_cap : 64;
-        if (cap > ITEMS_MAX) return WEFT_E_TOOBIG;
+        if (cap > WEFTI_TMPL_ITEMS_MAX) return WEFT_E_TOOBIG;
         struct wefti_tmpl_node *grown = realloc(tmpl->nodes, cap * sizeof *grown);
         if (!grown) return WEFT_E_NOMEM;
         tmpl->nodes = grown;
@@ -90,8 +37,7 @@ static struct wefti_tmpl_node new_node(enum wefti_tmpl_node_kind kind, uint32_t 
                                     .otherwise = WEFTI_TMPL_NO_IDX};
 }
 
-/* --- statements --------------------------------------------------------------------------------
- */
+/* --- statements ------------------------------------------------------------------------------- */
 
 /* Parses nodes up to a tag that begins with one of `stops` (a list that NULL ends), which stays as
  * parse->now; without stops, up to the end. */
@@ -359,6 +305,7 @@ weft_err wefti_tmpl_parse(weft_tmpl *tmpl, struct weft_errmsg *why) {
     weft_err err = wefti_tmpl_parse_take(&parse);
     if (!err) err = parse_body(&parse, no_stops, &tmpl->first);
     if (err == WEFT_E_TOOBIG && why && !why->text[0])
-        (void)weft_err_set(why, err, "the chat template has over %u parts", ITEMS_MAX / 2);
+        (void)weft_err_set(why, err, "the chat template has over %u parts",
+                           WEFTI_TMPL_ITEMS_MAX / 2);
     return err;
 }

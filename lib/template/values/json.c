@@ -3,7 +3,9 @@
 #include <math.h>
 
 #include "base/json_escape.h"
-#include "chat_internal.h"
+#include "values/json.h"
+#include "values/run.h"
+#include "values/text.h"
 
 static weft_err from_array(struct wefti_tmpl_run *run, const json_t *json,
                            struct wefti_tmpl_value *out) {
@@ -64,8 +66,7 @@ weft_err wefti_tmpl_from_json(struct wefti_tmpl_run *run, const json_t *json,
     return err;
 }
 
-/* --- writing -------------------------------------------------------------------------------------
- */
+/* --- writing ---------------------------------------------------------------------------------- */
 
 static void write_escaped(uint32_t code, struct weft_buf *out) {
     if (code >= 0x10000) {

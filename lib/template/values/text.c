@@ -1,8 +1,43 @@
-/* Operations on strings that filters and methods share. */
+/* Characters, and the operations on strings that filters and methods share. */
 #include <utf8proc.h>
 
 #include "base/check.h"
-#include "chat_internal.h"
+#include "values/run.h"
+#include "values/text.h"
+
+/* --- characters ------------------------------------------------------------------------------- */
+
+size_t wefti_tmpl_char_len(const char *at, const char *end) {
+    WEFT_ASSERT(at < end);
+    size_t len = weft_utf8_next(at, (size_t)(end - at));
+    return len ? len : 1;
+}
+
+uint32_t wefti_tmpl_char_get(const char *at, const char *end, size_t *len_out) {
+    *len_out = 1;
+    if (!weft_utf8_next(at, (size_t)(end - at))) return 0xFFFD;
+    return weft_utf8_get(at, len_out);
+}
+
+size_t wefti_tmpl_str_chars(struct weft_str text) {
+    size_t n = 0;
+    for (const char *at = text.data, *end = at + text.len; at < end; n++)
+        at += wefti_tmpl_char_len(at, end);
+    return n;
+}
+
+size_t wefti_tmpl_char_at(struct weft_str text, size_t n_chars) {
+    const char *at = text.data, *end = at + text.len;
+    for (; n_chars > 0 && at < end; n_chars--)
+        at += wefti_tmpl_char_len(at, end);
+    return (size_t)(at - text.data);
+}
+
+bool wefti_tmpl_is_py_space(uint32_t code) {
+    return weft_unicode_is_space(code) || (code >= 0x1C && code <= 0x1F);
+}
+
+/* --- strings ---------------------------------------------------------------------------------- */
 
 /* 's': the other case. Characters whose other case is several characters keep theirs, but for the
  * sharp s. */
