@@ -1,4 +1,5 @@
-/* codec/json_out — JSON text, written piece by piece. Whatever bytes go in, valid UTF-8 comes out. */
+/* codec/json_out — JSON text, written piece by piece. Whatever bytes go in, valid UTF-8 comes
+ * out. */
 #ifndef WEFT_CODEC_JSON_OUT_H
 #define WEFT_CODEC_JSON_OUT_H
 

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "base/utf8.h"
 #include "builtins/builtin.h"
 #include "run/eval.h"
@@ -120,6 +121,7 @@ static weft_err run_template(struct wefti_tmpl_run *run, size_t n_messages, cons
 }
 
 static weft_err run_fini(struct wefti_tmpl_run *run, size_t before, weft_err err) {
+    WEFT_ASSERT(run->out->len >= before);
     if (err) run->out->len = before;
     if (err == WEFT_E_NOMEM) (void)weft_err_set(run->why, err, "no memory to render a chat prompt");
     wefti_tmpl_arena_fini(run);
@@ -129,6 +131,9 @@ static weft_err run_fini(struct wefti_tmpl_run *run, size_t before, weft_err err
 weft_err weft_tmpl_render(const weft_tmpl *tmpl, const struct weft_tmpl_message *messages, size_t n,
                           bool add_generation_prompt, struct weft_buf *out,
                           struct weft_errmsg *why) {
+    WEFT_ASSERT(tmpl);
+    WEFT_ASSERT(out);
+    WEFT_ASSERT(messages || n == 0);
     struct wefti_tmpl_run run;
     size_t before = out->len;
     weft_err err = run_init(&run, tmpl, out, why);
@@ -140,6 +145,8 @@ weft_err weft_tmpl_render(const weft_tmpl *tmpl, const struct weft_tmpl_message 
 weft_err weft_tmpl_render_json(const weft_tmpl *tmpl, const struct json_t *vars,
                                const struct tm *now, struct weft_buf *out,
                                struct weft_errmsg *why) {
+    WEFT_ASSERT(tmpl);
+    WEFT_ASSERT(out);
     struct wefti_tmpl_run run;
     size_t before = out->len;
     if (!json_is_object(vars))
@@ -168,18 +175,29 @@ static weft_err copy_source(weft_tmpl *tmpl, const char *source, size_t len) {
     return WEFT_OK;
 }
 
+/* What is not there is a fault only where it is reached, but the log tells at once. */
 static void resolve_builtins(weft_tmpl *tmpl) {
+    const struct wefti_tmpl_expr *missing = NULL;
     for (uint32_t i = 0; i < tmpl->n_exprs; i++) {
         struct wefti_tmpl_expr *expr = &tmpl->exprs[i];
         if (expr->kind == WEFTI_TMPL_EXPR_FILTER)
             expr->builtin = wefti_tmpl_find_filter(expr->text);
         else if (expr->kind == WEFTI_TMPL_EXPR_TEST)
             expr->builtin = wefti_tmpl_find_test(expr->text);
+        else
+            continue;
+        if (!expr->builtin && !missing) missing = expr;
     }
+    if (missing)
+        weft_warn("chat template, line %u: there is no %s %.*s; a conversation that needs it is "
+                  "refused",
+                  missing->line, missing->kind == WEFTI_TMPL_EXPR_TEST ? "test" : "filter",
+                  (int)(missing->text.len < 60 ? missing->text.len : 60), missing->text.data);
 }
 
 weft_err weft_tmpl_new(const char *source, size_t len, const struct weft_tmpl_specials *specials,
                        weft_tmpl **tmpl_out, struct weft_errmsg *why) {
+    WEFT_ASSERT(source || len == 0);
     *tmpl_out = NULL;
     if (len > WEFTI_TMPL_SOURCE_BYTES_MAX)
         return weft_err_set(why, WEFT_E_TOOBIG, "a chat template of %zu bytes; the limit is %u",

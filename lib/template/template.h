@@ -5,8 +5,8 @@
  *          memory and depth is bounded, and they reach nothing outside of their variables.
  * Threads  A compiled template may be shared by any number of threads.
  * Rooms    syntax/ compiles a source to flat arrays; values/ has what templates compute with, and
- *          the state and bounds of a rendering; builtins/ has filters, tests, functions, methods and
- *          members; run/ evaluates expressions and runs statements. Each knows those before it.
+ *          the state and bounds of a rendering; builtins/ has filters, tests, functions, methods
+ *          and members; run/ evaluates expressions and runs statements. Each knows those before it.
  * Source   Jinja 3, as transformers sets it up for chat templates.
  */
 #ifndef WEFT_TEMPLATE_H

@@ -88,6 +88,9 @@ weft_err wefti_tmpl_call_builtin(struct wefti_tmpl_run *run,
                                  const struct wefti_tmpl_builtin *builtin,
                                  struct wefti_tmpl_value self, const struct wefti_tmpl_args *args,
                                  struct wefti_tmpl_value *out) {
+    WEFT_ASSERT(builtin);
+    WEFT_ASSERT(builtin->run);
+    WEFT_ASSERT(args->named.n % 2 == 0);
     struct wefti_tmpl_call call = {.builtin = builtin, .self = self, .args = args};
     weft_err err = wefti_tmpl_charge(run, 1);
     *out = wefti_tmpl_of_kind(WEFTI_TMPL_UNDEFINED);
@@ -97,6 +100,7 @@ weft_err wefti_tmpl_call_builtin(struct wefti_tmpl_run *run,
 
 weft_err wefti_tmpl_arg_int(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
                             size_t idx, int64_t otherwise, int64_t *out) {
+    WEFT_ASSERT(idx < WEFTI_TMPL_PARAMS_MAX);
     const struct wefti_tmpl_value *value = call->bound[idx];
     *out = otherwise;
     if (!value || value->kind == WEFTI_TMPL_NONE) return WEFT_OK;
@@ -109,6 +113,7 @@ weft_err wefti_tmpl_arg_int(struct wefti_tmpl_run *run, const struct wefti_tmpl_
 
 weft_err wefti_tmpl_arg_str(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
                             size_t idx, const char *otherwise, struct weft_str *out) {
+    WEFT_ASSERT(idx < WEFTI_TMPL_PARAMS_MAX);
     const struct wefti_tmpl_value *value = call->bound[idx];
     *out = (struct weft_str){otherwise, otherwise ? strlen(otherwise) : 0};
     if (!value || (otherwise == NULL && value->kind == WEFTI_TMPL_NONE)) return WEFT_OK;

@@ -29,7 +29,7 @@ struct wefti_tmpl_builtin {
     const char *name;
     const char *params; /* names between spaces; "*": it looks at call->args itself */
     wefti_tmpl_builtin_fn *run;
-    int number; /* one function may serve several names */
+    int variant; /* which of the names that one function serves; an enum beside the function */
 };
 
 /* Each ends with a row without a name. */

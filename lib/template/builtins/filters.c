@@ -24,7 +24,8 @@ static weft_err filter_case(struct wefti_tmpl_run *run, const struct wefti_tmpl_
                             struct wefti_tmpl_value *out) {
     struct weft_str text;
     weft_err err = self_text(run, call, &text);
-    return err ? err : wefti_tmpl_str_case(run, text, call->builtin->number, out);
+    return err ? err
+               : wefti_tmpl_str_case(run, text, (enum wefti_tmpl_case)call->builtin->variant, out);
 }
 
 static weft_err filter_trim(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
@@ -33,7 +34,7 @@ static weft_err filter_trim(struct wefti_tmpl_run *run, const struct wefti_tmpl_
     weft_err err = self_text(run, call, &text);
     if (!err) err = wefti_tmpl_arg_str(run, call, 0, NULL, &chars);
     if (err) return err;
-    err = wefti_tmpl_str_strip(run, &text, 3, chars);
+    err = wefti_tmpl_str_strip(run, &text, WEFTI_TMPL_SIDES_BOTH, chars);
     *out = wefti_tmpl_of_str(text.data, text.len);
     return err;
 }
@@ -100,7 +101,7 @@ static weft_err filter_indent(struct wefti_tmpl_run *run, const struct wefti_tmp
     else if (!err)
         err = wefti_tmpl_arg_int(run, call, 0, 4, &width);
     if (!err && !by.data) {
-        err = wefti_tmpl_str_pad(run, (struct weft_str){"", 0}, width, 'l',
+        err = wefti_tmpl_str_pad(run, (struct weft_str){"", 0}, width, WEFTI_TMPL_ALIGN_LEFT,
                                  (struct weft_str){" ", 1}, &made);
         by = wefti_tmpl_text_of(made);
     }
@@ -134,7 +135,9 @@ static weft_err filter_center(struct wefti_tmpl_run *run, const struct wefti_tmp
     int64_t width;
     weft_err err = self_text(run, call, &text);
     if (!err) err = wefti_tmpl_arg_int(run, call, 0, 80, &width);
-    return err ? err : wefti_tmpl_str_pad(run, text, width, 'c', (struct weft_str){" ", 1}, out);
+    return err ? err
+               : wefti_tmpl_str_pad(run, text, width, WEFTI_TMPL_ALIGN_CENTER,
+                                    (struct weft_str){" ", 1}, out);
 }
 
 static weft_err filter_escape(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
@@ -233,7 +236,8 @@ static weft_err read_digits(struct wefti_tmpl_run *run, struct wefti_tmpl_value 
     struct weft_str text = wefti_tmpl_text_of(of);
     size_t n = 0;
     out[0] = '\0';
-    weft_err err = wefti_tmpl_str_strip(run, &text, 3, (struct weft_str){NULL, 0});
+    weft_err err =
+        wefti_tmpl_str_strip(run, &text, WEFTI_TMPL_SIDES_BOTH, (struct weft_str){NULL, 0});
     if (!err) err = wefti_tmpl_charge(run, wefti_tmpl_chars_steps(text.len));
     if (err) return err;
     for (size_t i = 0; i < text.len; i++) {
@@ -384,7 +388,7 @@ static weft_err filter_tojson(struct wefti_tmpl_run *run, const struct wefti_tmp
         else
             err = wefti_tmpl_arg_int(run, call, 1, 0, &width);
         if (!err && indent->kind != WEFTI_TMPL_STR) {
-            err = wefti_tmpl_str_pad(run, (struct weft_str){"", 0}, width, 'l',
+            err = wefti_tmpl_str_pad(run, (struct weft_str){"", 0}, width, WEFTI_TMPL_ALIGN_LEFT,
                                      (struct weft_str){" ", 1}, &spaces);
             style.indent = wefti_tmpl_text_of(spaces);
         }
@@ -410,10 +414,10 @@ static weft_err filter_attr(struct wefti_tmpl_run *run, const struct wefti_tmpl_
 }
 
 const struct wefti_tmpl_builtin wefti_tmpl_filters[] = {
-    {"upper", "", filter_case, 'u'},
-    {"lower", "", filter_case, 'l'},
-    {"title", "", filter_case, 'T'},
-    {"capitalize", "", filter_case, 'c'},
+    {"upper", "", filter_case, WEFTI_TMPL_CASE_UPPER},
+    {"lower", "", filter_case, WEFTI_TMPL_CASE_LOWER},
+    {"title", "", filter_case, WEFTI_TMPL_CASE_TITLE_WORDS},
+    {"capitalize", "", filter_case, WEFTI_TMPL_CASE_CAPITALIZE},
     {"trim", "chars", filter_trim, 0},
     {"string", "", filter_string, 0},
     {"safe", "", filter_string, 0},

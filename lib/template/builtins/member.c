@@ -20,6 +20,7 @@ static weft_err bound_method(struct wefti_tmpl_run *run, struct wefti_tmpl_value
 
 static weft_err loop_member(struct wefti_tmpl_run *run, struct wefti_tmpl_loop *loop,
                             struct weft_str name, struct wefti_tmpl_value *out) {
+    WEFT_ASSERT(loop->index <= loop->n);
     int64_t at = loop->index, n = loop->n;
     const struct {
         const char *name;
@@ -116,19 +117,26 @@ weft_err wefti_tmpl_index(struct wefti_tmpl_run *run, struct wefti_tmpl_value of
     return WEFT_OK;
 }
 
+/* Where a slice's bound may lie in a sequence of `n`, and where it lies unless it is given. */
+struct reach {
+    int64_t low, high, n, otherwise;
+};
+
 static weft_err slice_bound(struct wefti_tmpl_run *run, struct wefti_tmpl_value bound,
-                            int64_t otherwise, int64_t low, int64_t high, int64_t n, int64_t *out) {
-    *out = otherwise;
+                            struct reach reach, int64_t *out) {
+    int64_t n = reach.n;
+    *out = reach.otherwise;
     if (bound.kind == WEFTI_TMPL_NONE) return WEFT_OK;
     if (!wefti_tmpl_is_int(bound))
         return wefti_tmpl_fault(run, "a slice's bound is %s", wefti_tmpl_kind_name(&bound));
     int64_t at = bound.number < 0 ? (bound.number < -n ? -1 : bound.number + n) : bound.number;
-    *out = at < low ? low : at > high ? high : at;
+    *out = at < reach.low ? reach.low : at > reach.high ? reach.high : at;
     return WEFT_OK;
 }
 
 static weft_err slice_items(struct wefti_tmpl_run *run, struct wefti_tmpl_value of, int64_t start,
                             int64_t stop, int64_t step, struct wefti_tmpl_value *out) {
+    WEFT_ASSERT(step != 0);
     *out = of;
     if (step == 1) { /* what does not change can be shared */
         out->n = stop > start ? (uint32_t)(stop - start) : 0;
@@ -181,9 +189,11 @@ weft_err wefti_tmpl_slice(struct wefti_tmpl_run *run, struct wefti_tmpl_value of
     if (step > n + 1) step = n + 1; /* one item either way; no overflow below */
     if (step < -n - 1) step = -n - 1;
     bool up = step > 0;
-    weft_err err =
-        slice_bound(run, bounds[0], up ? 0 : n - 1, up ? 0 : -1, up ? n : n - 1, n, &start);
-    if (!err) err = slice_bound(run, bounds[1], up ? n : -1, up ? 0 : -1, up ? n : n - 1, n, &stop);
+    struct reach reach = {.low = up ? 0 : -1, .high = up ? n : n - 1, .n = n};
+    reach.otherwise = up ? 0 : n - 1;
+    weft_err err = slice_bound(run, bounds[0], reach, &start);
+    reach.otherwise = up ? n : -1;
+    if (!err) err = slice_bound(run, bounds[1], reach, &stop);
     if (err) return err;
     return of.kind == WEFTI_TMPL_STR ? slice_string(run, of, start, stop, step, out)
                                      : slice_items(run, of, start, stop, step, out);

@@ -10,7 +10,9 @@
 
 static weft_err str_case(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
                          struct wefti_tmpl_value *out) {
-    return wefti_tmpl_str_case(run, wefti_tmpl_text_of(call->self), call->builtin->number, out);
+    WEFT_ASSERT(call->self.kind == WEFTI_TMPL_STR);
+    return wefti_tmpl_str_case(run, wefti_tmpl_text_of(call->self),
+                               (enum wefti_tmpl_case)call->builtin->variant, out);
 }
 
 static weft_err str_strip(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
@@ -18,14 +20,17 @@ static weft_err str_strip(struct wefti_tmpl_run *run, const struct wefti_tmpl_ca
     struct weft_str chars, text = wefti_tmpl_text_of(call->self);
     weft_err err = wefti_tmpl_arg_str(run, call, 0, NULL, &chars);
     if (err) return err;
-    err = wefti_tmpl_str_strip(run, &text, call->builtin->number, chars);
+    err = wefti_tmpl_str_strip(run, &text, (enum wefti_tmpl_sides)call->builtin->variant, chars);
     *out = wefti_tmpl_of_str(text.data, text.len);
     return err;
 }
 
+enum { AT_START, AT_END };
+
 /* One affix or a tuple of them. */
 static weft_err str_affix(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
                           struct wefti_tmpl_value *out) {
+    WEFT_ASSERT(call->self.kind == WEFTI_TMPL_STR);
     struct weft_str text = wefti_tmpl_text_of(call->self);
     struct wefti_tmpl_value affixes = wefti_tmpl_of_kind(WEFTI_TMPL_NONE);
     bool holds = false;
@@ -40,7 +45,8 @@ static weft_err str_affix(struct wefti_tmpl_run *run, const struct wefti_tmpl_ca
         bool fits = items[i].n <= text.len;
         err = wefti_tmpl_charge(run, fits ? wefti_tmpl_bytes_steps(items[i].n) : 1);
         if (!fits) continue;
-        const char *at = call->builtin->number ? text.data + text.len - items[i].n : text.data;
+        const char *at =
+            call->builtin->variant == AT_END ? text.data + text.len - items[i].n : text.data;
         holds |= items[i].n == 0 || memcmp(at, items[i].text, items[i].n) == 0;
     }
     *out = wefti_tmpl_of_bool(holds);
@@ -57,7 +63,7 @@ static weft_err str_remove_affix(struct wefti_tmpl_run *run, const struct wefti_
     *out = call->self;
     if (!wefti_tmpl_truth(has)) return WEFT_OK;
     out->n -= (uint32_t)affix.len;
-    if (!call->builtin->number) out->text += affix.len;
+    if (call->builtin->variant == AT_START) out->text += affix.len;
     return WEFT_OK;
 }
 
@@ -74,6 +80,8 @@ static weft_err str_replace(struct wefti_tmpl_run *run, const struct wefti_tmpl_
                : wefti_tmpl_str_replace(run, wefti_tmpl_text_of(call->self), from, to, max, out);
 }
 
+enum { FROM_LEFT = 0, FROM_RIGHT = 1, MUST_BE_THERE = 2 };
+
 static weft_err add_part(struct wefti_tmpl_run *run, struct wefti_tmpl_list *list, const char *from,
                          const char *to) {
     return wefti_tmpl_list_add(run, list, wefti_tmpl_of_str(from, (size_t)(to - from)));
@@ -82,7 +90,7 @@ static weft_err add_part(struct wefti_tmpl_run *run, struct wefti_tmpl_list *lis
 static weft_err split_at_space(struct wefti_tmpl_run *run, struct weft_str text, int64_t max,
                                struct wefti_tmpl_list *list) {
     static const struct weft_str space = {NULL, 0};
-    weft_err err = wefti_tmpl_str_strip(run, &text, 1, space);
+    weft_err err = wefti_tmpl_str_strip(run, &text, WEFTI_TMPL_SIDE_LEFT, space);
     while (text.len > 0 && !err) {
         const char *at = text.data, *end = at + text.len;
         if (max-- == 0) return add_part(run, list, at, end);
@@ -91,7 +99,7 @@ static weft_err split_at_space(struct wefti_tmpl_run *run, struct weft_str text,
         err = wefti_tmpl_charge(run, wefti_tmpl_chars_steps((size_t)(at - text.data)));
         if (!err) err = add_part(run, list, text.data, at);
         text = (struct weft_str){at, (size_t)(end - at)};
-        if (!err) err = wefti_tmpl_str_strip(run, &text, 1, space);
+        if (!err) err = wefti_tmpl_str_strip(run, &text, WEFTI_TMPL_SIDE_LEFT, space);
     }
     return err;
 }
@@ -129,7 +137,7 @@ static weft_err split_from_right(struct wefti_tmpl_run *run, struct weft_str tex
 static weft_err rsplit_at_space(struct wefti_tmpl_run *run, struct weft_str text, int64_t max,
                                 struct wefti_tmpl_list *list) {
     static const struct weft_str space = {NULL, 0};
-    weft_err err = wefti_tmpl_str_strip(run, &text, 2, space);
+    weft_err err = wefti_tmpl_str_strip(run, &text, WEFTI_TMPL_SIDE_RIGHT, space);
     while (text.len > 0 && !err) {
         const char *at = text.data + text.len;
         if (max-- == 0) {
@@ -148,7 +156,7 @@ static weft_err rsplit_at_space(struct wefti_tmpl_run *run, struct weft_str text
         err = wefti_tmpl_charge(run, wefti_tmpl_chars_steps(n_bytes));
         if (!err) err = add_part(run, list, at, at + n_bytes);
         text.len -= n_bytes;
-        if (!err) err = wefti_tmpl_str_strip(run, &text, 2, space);
+        if (!err) err = wefti_tmpl_str_strip(run, &text, WEFTI_TMPL_SIDE_RIGHT, space);
     }
     reverse(list);
     return err;
@@ -156,9 +164,10 @@ static weft_err rsplit_at_space(struct wefti_tmpl_run *run, struct weft_str text
 
 static weft_err str_split(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
                           struct wefti_tmpl_value *out) {
+    WEFT_ASSERT(call->self.kind == WEFTI_TMPL_STR);
     struct weft_str by, text = wefti_tmpl_text_of(call->self);
     struct wefti_tmpl_list list = {0};
-    bool right = call->builtin->number;
+    bool right = call->builtin->variant == FROM_RIGHT;
     int64_t max;
     weft_err err = wefti_tmpl_arg_str(run, call, 0, NULL, &by);
     if (!err) err = wefti_tmpl_arg_int(run, call, 1, -1, &max);
@@ -192,7 +201,7 @@ static weft_err str_partition(struct wefti_tmpl_run *run, const struct wefti_tmp
                               struct wefti_tmpl_value *out) {
     struct weft_str by, text = wefti_tmpl_text_of(call->self);
     struct wefti_tmpl_list list = {0};
-    bool right = call->builtin->number;
+    bool right = call->builtin->variant == FROM_RIGHT;
     weft_err err = wefti_tmpl_arg_str(run, call, 0, "", &by);
     if (!err && by.len == 0) err = wefti_tmpl_fault(run, "partition by an empty string");
     if (!err) err = wefti_tmpl_charge(run, wefti_tmpl_bytes_steps(text.len) * (by.len / 8 + 1));
@@ -215,8 +224,8 @@ static weft_err str_partition(struct wefti_tmpl_run *run, const struct wefti_tmp
 }
 
 /* Moves both bounds, in characters, into the text; false where nothing lies between them. */
-static weft_err cut_to_bounds(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
-                              struct weft_str *text, int64_t *start_out) {
+static weft_err narrow_to_bounds(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
+                                 struct weft_str *text, int64_t *start_out) {
     int64_t start, stop, n = (int64_t)wefti_tmpl_str_chars(*text);
     weft_err err = wefti_tmpl_arg_int(run, call, 1, 0, &start);
     if (!err) err = wefti_tmpl_arg_int(run, call, 2, n, &stop);
@@ -239,24 +248,24 @@ static weft_err cut_to_bounds(struct wefti_tmpl_run *run, const struct wefti_tmp
     return WEFT_OK;
 }
 
-/* number: 0 find, 1 rfind; 2 more: index and rindex, which fail instead of -1. */
 static weft_err str_find(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
                          struct wefti_tmpl_value *out) {
+    WEFT_ASSERT(call->self.kind == WEFTI_TMPL_STR);
     struct weft_str what, text = wefti_tmpl_text_of(call->self);
     int64_t start, at = -1;
     weft_err err = wefti_tmpl_arg_str(run, call, 0, "", &what);
-    if (!err) err = cut_to_bounds(run, call, &text, &start);
+    if (!err) err = narrow_to_bounds(run, call, &text, &start);
     if (!err) err = wefti_tmpl_charge(run, wefti_tmpl_bytes_steps(text.len) * (what.len / 8 + 1));
     if (err) return err;
     if (start >= 0) {
-        const char *found = call->builtin->number & 1 ? find_last(text, what)
-                            : what.len == 0           ? text.data
+        const char *found = call->builtin->variant & FROM_RIGHT ? find_last(text, what)
+                            : what.len == 0                     ? text.data
                             : text.len ? memmem(text.data, text.len, what.data, what.len)
                                        : NULL;
         struct weft_str before = {text.data, found ? (size_t)(found - text.data) : 0};
         if (found) at = start + (int64_t)wefti_tmpl_str_chars(before);
     }
-    if (at < 0 && call->builtin->number >= 2)
+    if (at < 0 && call->builtin->variant & MUST_BE_THERE)
         return wefti_tmpl_fault(run, "what index looks for is not there");
     *out = wefti_tmpl_of_int(at);
     return WEFT_OK;
@@ -267,7 +276,7 @@ static weft_err str_count(struct wefti_tmpl_run *run, const struct wefti_tmpl_ca
     struct weft_str what, text = wefti_tmpl_text_of(call->self);
     int64_t start, n = 0;
     weft_err err = wefti_tmpl_arg_str(run, call, 0, "", &what);
-    if (!err) err = cut_to_bounds(run, call, &text, &start);
+    if (!err) err = narrow_to_bounds(run, call, &text, &start);
     if (err) return err;
     const char *at = text.data, *end = at + text.len;
     if (start >= 0 && what.len == 0) n = (int64_t)wefti_tmpl_str_chars(text) + 1;
@@ -307,29 +316,32 @@ static weft_err str_pad(struct wefti_tmpl_run *run, const struct wefti_tmpl_call
     int64_t width;
     weft_err err = wefti_tmpl_arg_int(run, call, 0, 0, &width);
     if (!err)
-        err = wefti_tmpl_arg_str(run, call, 1, call->builtin->number == 'z' ? "0" : " ", &fill);
+        err = wefti_tmpl_arg_str(
+            run, call, 1, call->builtin->variant == WEFTI_TMPL_ALIGN_NUMBER ? "0" : " ", &fill);
     if (!err && wefti_tmpl_str_chars(fill) != 1)
         err = wefti_tmpl_fault(run, "the fill is one character");
     return err ? err
                : wefti_tmpl_str_pad(run, wefti_tmpl_text_of(call->self), width,
-                                    (char)call->builtin->number, fill, out);
+                                    (enum wefti_tmpl_align)call->builtin->variant, fill, out);
 }
 
-static bool is_of_class(uint32_t code, int what) {
+enum class { DIGITS, NUMERIC, LETTERS, LETTERS_AND_NUMBERS, ASCII, SPACES, UPPER, LOWER };
+
+static bool is_of_class(uint32_t code, enum class what) {
     utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)code);
     bool letter = category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
     bool digit = category == UTF8PROC_CATEGORY_ND;
     switch (what) {
-    case 'd':
+    case DIGITS:
         return digit;
-    case 'n':
+    case NUMERIC:
         return digit || category == UTF8PROC_CATEGORY_NL || category == UTF8PROC_CATEGORY_NO;
-    case 'a':
+    case LETTERS:
         return letter;
-    case 'x':
+    case LETTERS_AND_NUMBERS:
         return letter || digit || category == UTF8PROC_CATEGORY_NL ||
                category == UTF8PROC_CATEGORY_NO;
-    case 'A':
+    case ASCII:
         return code < 0x80;
     default:
         return wefti_tmpl_is_py_space(code);
@@ -339,22 +351,22 @@ static bool is_of_class(uint32_t code, int what) {
 static weft_err str_is(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
                        struct wefti_tmpl_value *out) {
     const char *at = call->self.text, *end = at + call->self.n;
-    int what = call->builtin->number;
-    bool all = at < end || what == 'A', any = false;
+    enum class what = (enum class)call->builtin->variant;
+    bool all = at < end || what == ASCII, any = false;
     weft_err err = wefti_tmpl_charge(run, wefti_tmpl_chars_steps(call->self.n));
     if (err) return err;
     for (size_t len; at < end && all; at += len) {
         uint32_t code = wefti_tmpl_char_get(at, end, &len);
         utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)code);
         bool lower = category == UTF8PROC_CATEGORY_LL, upper = category == UTF8PROC_CATEGORY_LU;
-        if (what == 'u' || what == 'l') {
-            any |= what == 'u' ? upper : lower;
-            all = what == 'u' ? !lower : !upper;
+        if (what == UPPER || what == LOWER) {
+            any |= what == UPPER ? upper : lower;
+            all = what == UPPER ? !lower : !upper;
         } else {
             all = is_of_class(code, what);
         }
     }
-    *out = wefti_tmpl_of_bool(all && (any || (what != 'u' && what != 'l')));
+    *out = wefti_tmpl_of_bool(all && (any || (what != UPPER && what != LOWER)));
     return WEFT_OK;
 }
 
@@ -385,6 +397,7 @@ static weft_err format_field(struct wefti_tmpl_run *run, const struct wefti_tmpl
 
 static weft_err str_format(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
                            struct wefti_tmpl_value *out) {
+    WEFT_ASSERT(call->self.kind == WEFTI_TMPL_STR);
     const char *at = call->self.text, *end = at + call->self.n;
     uint32_t n_auto = 0;
     struct weft_buf buf;
@@ -416,8 +429,11 @@ static weft_err str_format(struct wefti_tmpl_run *run, const struct wefti_tmpl_c
 
 /* --- lists ------------------------------------------------------------------------------------ */
 
+enum { HOW_OFTEN, WHERE };
+
 static weft_err list_count(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
                            struct wefti_tmpl_value *out) {
+    WEFT_ASSERT(wefti_tmpl_is_seq(call->self));
     int64_t n = 0, at = -1;
     weft_err err = WEFT_OK;
     if (!call->bound[0]) return wefti_tmpl_fault(run, "%s takes an item", call->builtin->name);
@@ -429,9 +445,9 @@ static weft_err list_count(struct wefti_tmpl_run *run, const struct wefti_tmpl_c
         if (at < 0) at = i;
         n++;
     }
-    if (!err && at < 0 && call->builtin->number)
+    if (!err && at < 0 && call->builtin->variant == WHERE)
         return wefti_tmpl_fault(run, "what index looks for is not there");
-    *out = wefti_tmpl_of_int(call->builtin->number ? at : n);
+    *out = wefti_tmpl_of_int(call->builtin->variant == WHERE ? at : n);
     return err;
 }
 
@@ -453,18 +469,20 @@ static weft_err dict_get(struct wefti_tmpl_run *run, const struct wefti_tmpl_cal
     return err;
 }
 
-/* number: 'i'tems, 'k'eys, 'v'alues. */
+enum { ITEMS, KEYS, VALUES };
+
 static weft_err dict_parts(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
                            struct wefti_tmpl_value *out) {
+    WEFT_ASSERT(call->self.kind == WEFTI_TMPL_DICT);
     struct wefti_tmpl_list list = {0};
     weft_err err = WEFT_OK;
     for (uint32_t i = 0; i < call->self.n && !err; i++) {
         const struct wefti_tmpl_value *pair = &call->self.items[2 * (size_t)i];
         struct wefti_tmpl_value both = {.kind = WEFTI_TMPL_TUPLE, .n = 2, .items = pair};
         err = wefti_tmpl_list_add(run, &list,
-                                  call->builtin->number == 'i'   ? both
-                                  : call->builtin->number == 'k' ? pair[0]
-                                                                 : pair[1]);
+                                  call->builtin->variant == ITEMS  ? both
+                                  : call->builtin->variant == KEYS ? pair[0]
+                                                                   : pair[1]);
     }
     *out = wefti_tmpl_of_list(&list, WEFTI_TMPL_LIST);
     return err;
@@ -474,6 +492,7 @@ static weft_err dict_parts(struct wefti_tmpl_run *run, const struct wefti_tmpl_c
 
 static weft_err loop_cycle(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
                            struct wefti_tmpl_value *out) {
+    WEFT_ASSERT(call->self.kind == WEFTI_TMPL_LOOP);
     const struct wefti_tmpl_list *plain = &call->args->plain;
     if (plain->n == 0) return wefti_tmpl_fault(run, "cycle takes what to cycle through");
     *out = plain->items[call->self.loop->index % plain->n];
@@ -482,6 +501,7 @@ static weft_err loop_cycle(struct wefti_tmpl_run *run, const struct wefti_tmpl_c
 
 static weft_err loop_changed(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
                              struct wefti_tmpl_value *out) {
+    WEFT_ASSERT(call->self.kind == WEFTI_TMPL_LOOP);
     struct wefti_tmpl_loop *loop = call->self.loop;
     struct wefti_tmpl_value now = wefti_tmpl_of_list(&call->args->plain, WEFTI_TMPL_TUPLE);
     bool same;
@@ -493,58 +513,58 @@ static weft_err loop_changed(struct wefti_tmpl_run *run, const struct wefti_tmpl
 }
 
 const struct wefti_tmpl_builtin wefti_tmpl_string_methods[] = {
-    {"upper", "", str_case, 'u'},
-    {"lower", "", str_case, 'l'},
-    {"casefold", "", str_case, 'l'},
-    {"title", "", str_case, 't'},
-    {"capitalize", "", str_case, 'c'},
-    {"swapcase", "", str_case, 's'},
-    {"lstrip", "chars", str_strip, 1},
-    {"rstrip", "chars", str_strip, 2},
-    {"strip", "chars", str_strip, 3},
-    {"startswith", "prefix", str_affix, 0},
-    {"endswith", "suffix", str_affix, 1},
-    {"removeprefix", "prefix", str_remove_affix, 0},
-    {"removesuffix", "suffix", str_remove_affix, 1},
+    {"upper", "", str_case, WEFTI_TMPL_CASE_UPPER},
+    {"lower", "", str_case, WEFTI_TMPL_CASE_LOWER},
+    {"casefold", "", str_case, WEFTI_TMPL_CASE_LOWER},
+    {"title", "", str_case, WEFTI_TMPL_CASE_TITLE},
+    {"capitalize", "", str_case, WEFTI_TMPL_CASE_CAPITALIZE},
+    {"swapcase", "", str_case, WEFTI_TMPL_CASE_SWAP},
+    {"lstrip", "chars", str_strip, WEFTI_TMPL_SIDE_LEFT},
+    {"rstrip", "chars", str_strip, WEFTI_TMPL_SIDE_RIGHT},
+    {"strip", "chars", str_strip, WEFTI_TMPL_SIDES_BOTH},
+    {"startswith", "prefix", str_affix, AT_START},
+    {"endswith", "suffix", str_affix, AT_END},
+    {"removeprefix", "prefix", str_remove_affix, AT_START},
+    {"removesuffix", "suffix", str_remove_affix, AT_END},
     {"replace", "old new count", str_replace, 0},
-    {"split", "sep maxsplit", str_split, 0},
-    {"rsplit", "sep maxsplit", str_split, 1},
+    {"split", "sep maxsplit", str_split, FROM_LEFT},
+    {"rsplit", "sep maxsplit", str_split, FROM_RIGHT},
     {"splitlines", "", str_lines, 0},
-    {"partition", "sep", str_partition, 0},
-    {"rpartition", "sep", str_partition, 1},
-    {"find", "sub start end", str_find, 0},
-    {"rfind", "sub start end", str_find, 1},
-    {"index", "sub start end", str_find, 2},
-    {"rindex", "sub start end", str_find, 3},
+    {"partition", "sep", str_partition, FROM_LEFT},
+    {"rpartition", "sep", str_partition, FROM_RIGHT},
+    {"find", "sub start end", str_find, FROM_LEFT},
+    {"rfind", "sub start end", str_find, FROM_RIGHT},
+    {"index", "sub start end", str_find, FROM_LEFT | MUST_BE_THERE},
+    {"rindex", "sub start end", str_find, FROM_RIGHT | MUST_BE_THERE},
     {"count", "sub start end", str_count, 0},
     {"join", "iterable", str_join, 0},
-    {"center", "width fillchar", str_pad, 'c'},
-    {"ljust", "width fillchar", str_pad, 'l'},
-    {"rjust", "width fillchar", str_pad, 'r'},
-    {"zfill", "width", str_pad, 'z'},
-    {"isdigit", "", str_is, 'd'},
-    {"isdecimal", "", str_is, 'd'},
-    {"isnumeric", "", str_is, 'n'},
-    {"isalpha", "", str_is, 'a'},
-    {"isalnum", "", str_is, 'x'},
-    {"isascii", "", str_is, 'A'},
-    {"isspace", "", str_is, ' '},
-    {"isupper", "", str_is, 'u'},
-    {"islower", "", str_is, 'l'},
+    {"center", "width fillchar", str_pad, WEFTI_TMPL_ALIGN_CENTER},
+    {"ljust", "width fillchar", str_pad, WEFTI_TMPL_ALIGN_LEFT},
+    {"rjust", "width fillchar", str_pad, WEFTI_TMPL_ALIGN_RIGHT},
+    {"zfill", "width", str_pad, WEFTI_TMPL_ALIGN_NUMBER},
+    {"isdigit", "", str_is, DIGITS},
+    {"isdecimal", "", str_is, DIGITS},
+    {"isnumeric", "", str_is, NUMERIC},
+    {"isalpha", "", str_is, LETTERS},
+    {"isalnum", "", str_is, LETTERS_AND_NUMBERS},
+    {"isascii", "", str_is, ASCII},
+    {"isspace", "", str_is, SPACES},
+    {"isupper", "", str_is, UPPER},
+    {"islower", "", str_is, LOWER},
     {"format", "*", str_format, 0},
     {NULL},
 };
 
 const struct wefti_tmpl_builtin wefti_tmpl_list_methods[] = {
-    {"count", "value", list_count, 0},
-    {"index", "value", list_count, 1},
+    {"count", "value", list_count, HOW_OFTEN},
+    {"index", "value", list_count, WHERE},
     {"copy", "", same_self, 0},
     {NULL},
 };
 
 const struct wefti_tmpl_builtin wefti_tmpl_dict_methods[] = {
-    {"get", "key default", dict_get, 0}, {"items", "", dict_parts, 'i'},
-    {"keys", "", dict_parts, 'k'},       {"values", "", dict_parts, 'v'},
+    {"get", "key default", dict_get, 0}, {"items", "", dict_parts, ITEMS},
+    {"keys", "", dict_parts, KEYS},      {"values", "", dict_parts, VALUES},
     {"copy", "", same_self, 0},          {NULL},
 };
 

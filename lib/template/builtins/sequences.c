@@ -49,7 +49,7 @@ static weft_err key_of(struct wefti_tmpl_run *run, struct wefti_tmpl_value item,
                        struct wefti_tmpl_value *out) {
     weft_err err = attribute_of(run, item, path, NULL, out);
     if (err || case_sensitive || out->kind != WEFTI_TMPL_STR) return err;
-    return wefti_tmpl_str_case(run, wefti_tmpl_text_of(*out), 'l', out);
+    return wefti_tmpl_str_case(run, wefti_tmpl_text_of(*out), WEFTI_TMPL_CASE_LOWER, out);
 }
 
 /* Keys and items in turn. */
@@ -66,17 +66,27 @@ static weft_err with_keys(struct wefti_tmpl_run *run, struct wefti_tmpl_value it
     return err;
 }
 
+/* Sorting: pairs of keys and items, merged from one array into the other. */
+struct sorting {
+    const struct wefti_tmpl_value *from;
+    struct wefti_tmpl_value *to;
+    int sign; /* -1: the greatest first */
+};
+
 /* Merges two sorted runs of pairs; where keys are equal the first run's goes first. */
-static weft_err merge(struct wefti_tmpl_run *run, const struct wefti_tmpl_value *from, uint32_t low,
-                      uint32_t mid, uint32_t high, int sign, struct wefti_tmpl_value *to) {
+static weft_err merge(struct wefti_tmpl_run *run, const struct sorting *sort, uint32_t low,
+                      uint32_t mid, uint32_t high) {
+    const struct wefti_tmpl_value *from = sort->from;
     uint32_t a = low, b = mid;
     weft_err err = WEFT_OK;
+    WEFT_ASSERT(low <= mid);
+    WEFT_ASSERT(mid <= high);
     for (uint32_t i = low; i < high && !err; i++) {
         int order = a < mid ? -1 : 1;
         if (a < mid && b < high)
             err = wefti_tmpl_compare(run, from[2 * (size_t)a], from[2 * (size_t)b], &order);
-        bool first = b == high || (a < mid && order * sign <= 0);
-        memcpy(&to[2 * (size_t)i], &from[2 * (size_t)(first ? a++ : b++)], 2 * sizeof *to);
+        bool first = b == high || (a < mid && order * sort->sign <= 0);
+        memcpy(&sort->to[2 * (size_t)i], &from[2 * (size_t)(first ? a++ : b++)], 2 * sizeof *from);
     }
     return err ? err : wefti_tmpl_charge(run, high - low);
 }
@@ -84,6 +94,7 @@ static weft_err merge(struct wefti_tmpl_run *run, const struct wefti_tmpl_value 
 /* Stable, by merging ever longer runs; the sorted pairs end up in `pairs`. */
 static weft_err sort_pairs(struct wefti_tmpl_run *run, struct wefti_tmpl_list *pairs,
                            bool reverse) {
+    WEFT_ASSERT(pairs->n % 2 == 0);
     uint32_t n = pairs->n / 2;
     void *made;
     weft_err err = wefti_tmpl_alloc(run, pairs->n * sizeof *pairs->items, &made);
@@ -93,7 +104,8 @@ static weft_err sort_pairs(struct wefti_tmpl_run *run, struct wefti_tmpl_list *p
         for (uint32_t low = 0; low < n && !err; low += 2 * width) {
             uint32_t mid = low + width < n ? low + width : n;
             uint32_t high = mid + width < n ? mid + width : n;
-            err = merge(run, from, low, mid, high, reverse ? -1 : 1, to);
+            struct sorting sort = {from, to, reverse ? -1 : 1};
+            err = merge(run, &sort, low, mid, high);
         }
         struct wefti_tmpl_value *old = from;
         from = to;
@@ -105,6 +117,7 @@ static weft_err sort_pairs(struct wefti_tmpl_run *run, struct wefti_tmpl_list *p
 
 static struct wefti_tmpl_value second_halves(struct wefti_tmpl_list *pairs,
                                              enum wefti_tmpl_kind kind) {
+    WEFT_ASSERT(pairs->n % 2 == 0);
     for (uint32_t i = 0; i < pairs->n / 2; i++)
         pairs->items[i] = pairs->items[2 * (size_t)i + 1];
     pairs->n /= 2;
@@ -149,7 +162,8 @@ static weft_err filter_dictsort(struct wefti_tmpl_run *run, const struct wefti_t
     return err;
 }
 
-/* number: -1 the least, 1 the greatest. */
+enum { LEAST = -1, GREATEST = 1 };
+
 static weft_err filter_extreme(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
                                struct wefti_tmpl_value *out) {
     struct wefti_tmpl_value items;
@@ -161,7 +175,7 @@ static weft_err filter_extreme(struct wefti_tmpl_run *run, const struct wefti_tm
     for (uint32_t i = 2; i < pairs.n && !err; i += 2) {
         int order;
         err = wefti_tmpl_compare(run, pairs.items[i], pairs.items[best], &order);
-        if (order * call->builtin->number > 0) best = i;
+        if (order * call->builtin->variant > 0) best = i;
     }
     if (!err && pairs.n > 0) *out = pairs.items[best + 1];
     return err;
@@ -182,12 +196,13 @@ static weft_err filter_reverse(struct wefti_tmpl_run *run, const struct wefti_tm
 
 /* --- choice ----------------------------------------------------------------------------------- */
 
-/* number: 0 the first, 1 the last. */
+enum { FIRST, LAST };
+
 static weft_err filter_end(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
                            struct wefti_tmpl_value *out) {
     struct wefti_tmpl_value items;
     weft_err err = self_items(run, call, &items);
-    if (!err && items.n > 0) *out = items.items[call->builtin->number ? items.n - 1 : 0];
+    if (!err && items.n > 0) *out = items.items[call->builtin->variant == LAST ? items.n - 1 : 0];
     return err;
 }
 
@@ -216,18 +231,20 @@ static weft_err find_named(struct wefti_tmpl_run *run, const struct wefti_tmpl_a
                             name.kind == WEFTI_TMPL_STR ? name.text : "");
 }
 
-/* Over what is false, be it none or empty, select, reject and map look at nothing and yield nothing,
- * whatever their arguments are. */
+/* Over what is false, be it none or empty, select, reject and map look at nothing and yield
+ * nothing, whatever their arguments are. */
 static bool yields_nothing(const struct wefti_tmpl_call *call, struct wefti_tmpl_value *out) {
     if (wefti_tmpl_truth(call->self)) return false;
     *out = (struct wefti_tmpl_value){.kind = WEFTI_TMPL_ITER};
     return true;
 }
 
-/* number: 1 what is rejected, 2 looks at an attribute; together or neither. */
+enum { SELECTS = 0, REJECTS = 1, BY_ATTRIBUTE = 2 };
+
 static weft_err filter_select(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
                               struct wefti_tmpl_value *out) {
-    bool by_attribute = call->builtin->number & 2, reject = call->builtin->number & 1;
+    bool by_attribute = call->builtin->variant & BY_ATTRIBUTE;
+    bool rejects = call->builtin->variant & REJECTS;
     struct wefti_tmpl_args args = rest_of(call->args, by_attribute + 1u);
     const struct wefti_tmpl_builtin *test;
     struct wefti_tmpl_list kept = {0};
@@ -244,7 +261,7 @@ static weft_err filter_select(struct wefti_tmpl_run *run, const struct wefti_tmp
         truth = value;
         if (!err && test) err = wefti_tmpl_call_builtin(run, test, value, &args, &truth);
         if (!err) err = wefti_tmpl_charge(run, 1);
-        if (!err && wefti_tmpl_truth(truth) != reject)
+        if (!err && wefti_tmpl_truth(truth) != rejects)
             err = wefti_tmpl_list_add(run, &kept, items.items[i]);
     }
     *out = wefti_tmpl_of_list(&kept, WEFTI_TMPL_ITER);
@@ -368,7 +385,7 @@ static weft_err filter_groupby(struct wefti_tmpl_run *run, const struct wefti_tm
         struct wefti_tmpl_value key;
         err = attribute_of(run, items.items[i], call->bound[0], call->bound[1], &key);
         if (!err && !wefti_tmpl_arg_truth(call, 2, false) && key.kind == WEFTI_TMPL_STR)
-            err = wefti_tmpl_str_case(run, wefti_tmpl_text_of(key), 'l', &key);
+            err = wefti_tmpl_str_case(run, wefti_tmpl_text_of(key), WEFTI_TMPL_CASE_LOWER, &key);
         if (!err) err = wefti_tmpl_list_add(run, &pairs, key);
         if (!err) err = wefti_tmpl_list_add(run, &pairs, items.items[i]);
     }
@@ -403,9 +420,10 @@ static weft_err fill_up(struct wefti_tmpl_run *run, struct wefti_tmpl_list *list
     return err;
 }
 
-/* number: 0 batch, lists of so many items; 1 slice, so many lists. */
-static weft_err filter_cut(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
-                           struct wefti_tmpl_value *out) {
+enum { LISTS_OF_SO_MANY, SO_MANY_LISTS };
+
+static weft_err filter_portions(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
+                                struct wefti_tmpl_value *out) {
     struct wefti_tmpl_value items;
     struct wefti_tmpl_list all = {0};
     int64_t count;
@@ -414,7 +432,7 @@ static weft_err filter_cut(struct wefti_tmpl_run *run, const struct wefti_tmpl_c
     if (!err && (count < 1 || count > UINT32_MAX))
         err = wefti_tmpl_fault(run, "%s into none", call->builtin->name);
     if (err) return err;
-    bool slices = call->builtin->number;
+    bool slices = call->builtin->variant == SO_MANY_LISTS;
     uint32_t n = (uint32_t)count, at = 0;
     for (uint32_t i = 0; !err && (slices ? i < n : at < items.n); i++) {
         uint32_t take = slices ? items.n / n + (i < items.n % n) : n;
@@ -434,23 +452,23 @@ static weft_err filter_cut(struct wefti_tmpl_run *run, const struct wefti_tmpl_c
 const struct wefti_tmpl_builtin wefti_tmpl_sequence_filters[] = {
     {"list", "", filter_list, 0},
     {"items", "", filter_items, 0},
-    {"first", "", filter_end, 0},
-    {"last", "", filter_end, 1},
+    {"first", "", filter_end, FIRST},
+    {"last", "", filter_end, LAST},
     {"join", "d attribute", filter_join, 0},
     {"map", "*", filter_map, 0},
-    {"select", "*", filter_select, 0},
-    {"reject", "*", filter_select, 1},
-    {"selectattr", "*", filter_select, 2},
-    {"rejectattr", "*", filter_select, 3},
+    {"select", "*", filter_select, SELECTS},
+    {"reject", "*", filter_select, REJECTS},
+    {"selectattr", "*", filter_select, SELECTS | BY_ATTRIBUTE},
+    {"rejectattr", "*", filter_select, REJECTS | BY_ATTRIBUTE},
     {"sort", "reverse case_sensitive attribute", filter_sort, 0},
     {"dictsort", "case_sensitive by reverse", filter_dictsort, 0},
-    {"min", "case_sensitive attribute", filter_extreme, -1},
-    {"max", "case_sensitive attribute", filter_extreme, 1},
+    {"min", "case_sensitive attribute", filter_extreme, LEAST},
+    {"max", "case_sensitive attribute", filter_extreme, GREATEST},
     {"reverse", "", filter_reverse, 0},
     {"unique", "case_sensitive attribute", filter_unique, 0},
     {"sum", "attribute start", filter_sum, 0},
     {"groupby", "attribute default case_sensitive", filter_groupby, 0},
-    {"batch", "linecount fill_with", filter_cut, 0},
-    {"slice", "slices fill_with", filter_cut, 1},
+    {"batch", "linecount fill_with", filter_portions, LISTS_OF_SO_MANY},
+    {"slice", "slices fill_with", filter_portions, SO_MANY_LISTS},
     {NULL},
 };

@@ -7,21 +7,21 @@
 #include "values/text.h"
 
 enum {
-    DEFINED,
-    UNDEFINED_,
-    NONE_,
-    TRUE_,
-    FALSE_,
-    BOOLEAN,
-    INTEGER,
-    FLOAT_,
-    NUMBER,
-    STRING_,
-    MAPPING,
-    SEQUENCE,
-    ITERABLE,
-    CALLABLE,
-    ESCAPED
+    IS_DEFINED,
+    IS_UNDEFINED,
+    IS_NONE,
+    IS_TRUE,
+    IS_FALSE,
+    IS_BOOLEAN,
+    IS_INTEGER,
+    IS_FLOAT,
+    IS_NUMBER,
+    IS_STRING,
+    IS_MAPPING,
+    IS_SEQUENCE,
+    IS_ITERABLE,
+    IS_CALLABLE,
+    IS_ESCAPED
 };
 
 static bool is_sized(struct wefti_tmpl_value of) {
@@ -31,33 +31,33 @@ static bool is_sized(struct wefti_tmpl_value of) {
 
 static bool holds(struct wefti_tmpl_value of, int what) {
     switch (what) {
-    case DEFINED:
+    case IS_DEFINED:
         return of.kind != WEFTI_TMPL_UNDEFINED;
-    case UNDEFINED_:
+    case IS_UNDEFINED:
         return of.kind == WEFTI_TMPL_UNDEFINED;
-    case NONE_:
+    case IS_NONE:
         return of.kind == WEFTI_TMPL_NONE;
-    case TRUE_:
+    case IS_TRUE:
         return of.kind == WEFTI_TMPL_BOOL && of.number;
-    case FALSE_:
+    case IS_FALSE:
         return of.kind == WEFTI_TMPL_BOOL && !of.number;
-    case BOOLEAN:
+    case IS_BOOLEAN:
         return of.kind == WEFTI_TMPL_BOOL;
-    case INTEGER:
+    case IS_INTEGER:
         return of.kind == WEFTI_TMPL_INT;
-    case FLOAT_:
+    case IS_FLOAT:
         return of.kind == WEFTI_TMPL_FLOAT;
-    case NUMBER:
+    case IS_NUMBER:
         return wefti_tmpl_is_number(of);
-    case STRING_:
+    case IS_STRING:
         return of.kind == WEFTI_TMPL_STR;
-    case MAPPING:
+    case IS_MAPPING:
         return of.kind == WEFTI_TMPL_DICT;
-    case SEQUENCE:
+    case IS_SEQUENCE:
         return is_sized(of);
-    case ITERABLE:
+    case IS_ITERABLE:
         return is_sized(of) || of.kind == WEFTI_TMPL_ITER || of.kind == WEFTI_TMPL_LOOP;
-    case CALLABLE: /* Undefined has a method to call, which then fails */
+    case IS_CALLABLE: /* Undefined has a method to call, which then fails */
         return of.kind >= WEFTI_TMPL_LOOP || of.kind == WEFTI_TMPL_UNDEFINED;
     default:
         return false;
@@ -67,27 +67,30 @@ static bool holds(struct wefti_tmpl_value of, int what) {
 static weft_err test_kind(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
                           struct wefti_tmpl_value *out) {
     (void)run;
-    *out = wefti_tmpl_of_bool(holds(call->self, call->builtin->number));
+    *out = wefti_tmpl_of_bool(holds(call->self, call->builtin->variant));
     return WEFT_OK;
 }
+
+enum { IS_EVEN, IS_ODD, IS_DIVISIBLE };
 
 static weft_err test_divides(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
                              struct wefti_tmpl_value *out) {
     struct wefti_tmpl_value by = wefti_tmpl_of_int(2), rest;
-    int what = call->builtin->number;
-    if (what < 0 && !call->bound[0]) return wefti_tmpl_fault(run, "divisibleby takes a number");
-    if (what < 0) by = *call->bound[0];
+    int what = call->builtin->variant;
+    if (what == IS_DIVISIBLE && !call->bound[0])
+        return wefti_tmpl_fault(run, "divisibleby takes a number");
+    if (what == IS_DIVISIBLE) by = *call->bound[0];
     if (!wefti_tmpl_is_number(call->self))
         return wefti_tmpl_fault(run, "a remainder of what is no number");
     weft_err err = wefti_tmpl_arithmetic(run, WEFTI_TMPL_EXPR_MOD, call->self, by, &rest);
-    *out = wefti_tmpl_of_bool(wefti_tmpl_to_real(rest) == (what > 0 ? 1 : 0));
+    *out = wefti_tmpl_of_bool(wefti_tmpl_to_real(rest) == (what == IS_ODD ? 1 : 0));
     return err;
 }
 
 static weft_err test_compare(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
                              struct wefti_tmpl_value *out) {
     const struct wefti_tmpl_value *with = call->bound[0];
-    enum wefti_tmpl_cmp op = (enum wefti_tmpl_cmp)call->builtin->number;
+    enum wefti_tmpl_cmp op = (enum wefti_tmpl_cmp)call->builtin->variant;
     int order = 0;
     bool truth = false;
     weft_err err;
@@ -119,6 +122,8 @@ static weft_err test_sameas(struct wefti_tmpl_run *run, const struct wefti_tmpl_
     return err;
 }
 
+enum { IS_UPPER, IS_LOWER };
+
 /* Some letter has a case, and none has the other one. */
 static weft_err test_case(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
                           struct wefti_tmpl_value *out) {
@@ -134,11 +139,13 @@ static weft_err test_case(struct wefti_tmpl_run *run, const struct wefti_tmpl_ca
         bool upper = utf8proc_category(code) == UTF8PROC_CATEGORY_LU;
         bool lower = utf8proc_category(code) == UTF8PROC_CATEGORY_LL;
         any |= upper || lower;
-        wrong |= call->builtin->number == 'u' ? lower : upper;
+        wrong |= call->builtin->variant == IS_UPPER ? lower : upper;
     }
     *out = wefti_tmpl_of_bool(any && !wrong);
     return WEFT_OK;
 }
+
+enum { NAMES_FILTER, NAMES_TEST };
 
 static weft_err test_named(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
                            struct wefti_tmpl_value *out) {
@@ -147,30 +154,31 @@ static weft_err test_named(struct wefti_tmpl_run *run, const struct wefti_tmpl_c
         return wefti_tmpl_charge(run, 1);
     }
     struct weft_str name = wefti_tmpl_text_of(call->self);
-    *out = wefti_tmpl_of_bool(call->builtin->number ? wefti_tmpl_find_test(name) != NULL
-                                                    : wefti_tmpl_find_filter(name) != NULL);
+    *out = wefti_tmpl_of_bool(call->builtin->variant == NAMES_TEST
+                                  ? wefti_tmpl_find_test(name) != NULL
+                                  : wefti_tmpl_find_filter(name) != NULL);
     return WEFT_OK;
 }
 
 const struct wefti_tmpl_builtin wefti_tmpl_tests[] = {
-    {"defined", "", test_kind, DEFINED},
-    {"undefined", "", test_kind, UNDEFINED_},
-    {"none", "", test_kind, NONE_},
-    {"true", "", test_kind, TRUE_},
-    {"false", "", test_kind, FALSE_},
-    {"boolean", "", test_kind, BOOLEAN},
-    {"integer", "", test_kind, INTEGER},
-    {"float", "", test_kind, FLOAT_},
-    {"number", "", test_kind, NUMBER},
-    {"string", "", test_kind, STRING_},
-    {"mapping", "", test_kind, MAPPING},
-    {"sequence", "", test_kind, SEQUENCE},
-    {"iterable", "", test_kind, ITERABLE},
-    {"callable", "", test_kind, CALLABLE},
-    {"escaped", "", test_kind, ESCAPED},
-    {"odd", "", test_divides, 1},
-    {"even", "", test_divides, 0},
-    {"divisibleby", "num", test_divides, -1},
+    {"defined", "", test_kind, IS_DEFINED},
+    {"undefined", "", test_kind, IS_UNDEFINED},
+    {"none", "", test_kind, IS_NONE},
+    {"true", "", test_kind, IS_TRUE},
+    {"false", "", test_kind, IS_FALSE},
+    {"boolean", "", test_kind, IS_BOOLEAN},
+    {"integer", "", test_kind, IS_INTEGER},
+    {"float", "", test_kind, IS_FLOAT},
+    {"number", "", test_kind, IS_NUMBER},
+    {"string", "", test_kind, IS_STRING},
+    {"mapping", "", test_kind, IS_MAPPING},
+    {"sequence", "", test_kind, IS_SEQUENCE},
+    {"iterable", "", test_kind, IS_ITERABLE},
+    {"callable", "", test_kind, IS_CALLABLE},
+    {"escaped", "", test_kind, IS_ESCAPED},
+    {"odd", "", test_divides, IS_ODD},
+    {"even", "", test_divides, IS_EVEN},
+    {"divisibleby", "num", test_divides, IS_DIVISIBLE},
     {"eq", "other", test_compare, WEFTI_TMPL_EQ},
     {"equalto", "other", test_compare, WEFTI_TMPL_EQ},
     {"==", "other", test_compare, WEFTI_TMPL_EQ},
@@ -188,9 +196,9 @@ const struct wefti_tmpl_builtin wefti_tmpl_tests[] = {
     {">=", "other", test_compare, WEFTI_TMPL_GE},
     {"in", "seq", test_compare, WEFTI_TMPL_IN},
     {"sameas", "other", test_sameas, 0},
-    {"upper", "", test_case, 'u'},
-    {"lower", "", test_case, 'l'},
-    {"filter", "", test_named, 0},
-    {"test", "", test_named, 1},
+    {"upper", "", test_case, IS_UPPER},
+    {"lower", "", test_case, IS_LOWER},
+    {"filter", "", test_named, NAMES_FILTER},
+    {"test", "", test_named, NAMES_TEST},
     {NULL},
 };

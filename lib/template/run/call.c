@@ -1,4 +1,5 @@
-/* Calls of what a template names, with their arguments: macros and recursive loops run statements. */
+/* Calls of what a template names, with their arguments; macros and recursive loops run
+ * statements. */
 #include "base/check.h"
 #include "builtins/builtin.h"
 #include "run/eval.h"
@@ -150,6 +151,7 @@ static weft_err call_macro(struct wefti_tmpl_run *run, const struct wefti_tmpl_m
 
 weft_err wefti_tmpl_new_macro(struct wefti_tmpl_run *run, const struct wefti_tmpl_node *node,
                               struct wefti_tmpl_value *out) {
+    WEFT_ASSERT(node->kind == WEFTI_TMPL_NODE_MACRO || node->kind == WEFTI_TMPL_NODE_CALL);
     void *made;
     weft_err err = wefti_tmpl_alloc(run, sizeof(struct wefti_tmpl_macro), &made);
     if (err) return err;
@@ -162,6 +164,7 @@ weft_err wefti_tmpl_new_macro(struct wefti_tmpl_run *run, const struct wefti_tmp
 /* loop(items): the loop's body over other items, a level deeper. */
 static weft_err call_loop(struct wefti_tmpl_run *run, const struct wefti_tmpl_loop *loop,
                           const struct wefti_tmpl_args *args, struct wefti_tmpl_value *out) {
+    WEFT_ASSERT(loop->node && loop->outside);
     struct wefti_tmpl_space *scope = run->scope;
     struct weft_buf *outer = run->out, text;
     if (!loop->node->recursive || args->plain.n != 1 || args->named.n > 0)

@@ -36,6 +36,7 @@ static weft_err bind_member(struct wefti_tmpl_run *run, const struct wefti_tmpl_
 
 weft_err wefti_tmpl_bind_target(struct wefti_tmpl_run *run, uint32_t idx,
                                 struct wefti_tmpl_value value) {
+    WEFT_ASSERT(idx < run->tmpl->n_exprs);
     const weft_tmpl *tmpl = run->tmpl;
     const struct wefti_tmpl_expr *target = &tmpl->exprs[idx];
     if (target->kind == WEFTI_TMPL_EXPR_NAME)
@@ -82,6 +83,7 @@ static weft_err eval_call(struct wefti_tmpl_run *run, const struct wefti_tmpl_ex
 
 weft_err wefti_tmpl_eval_call_with(struct wefti_tmpl_run *run, uint32_t idx,
                                    struct wefti_tmpl_value caller, struct wefti_tmpl_value *out) {
+    WEFT_ASSERT(run->tmpl->exprs[idx].kind == WEFTI_TMPL_EXPR_CALL);
     return eval_call(run, &run->tmpl->exprs[idx], &caller, out);
 }
 
@@ -310,6 +312,7 @@ weft_err wefti_tmpl_eval(struct wefti_tmpl_run *run, uint32_t idx, struct wefti_
     run->line = expr->line;
     weft_err err = wefti_tmpl_deeper(run);
     if (!err) err = eval_kind(run, expr, out);
+    WEFT_ASSERT(run->depth > 0);
     run->depth--;
     return err;
 }

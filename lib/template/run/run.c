@@ -67,6 +67,7 @@ static weft_err keep_items(struct wefti_tmpl_run *run, const struct wefti_tmpl_n
 
 static weft_err run_round(struct wefti_tmpl_run *run, const struct wefti_tmpl_node *node,
                           struct wefti_tmpl_loop *loop) {
+    WEFT_ASSERT(loop->index < loop->n);
     struct wefti_tmpl_mark mark = wefti_tmpl_mark(run);
     weft_err err = wefti_tmpl_push_scope(run, loop->outside);
     if (!err)
@@ -200,6 +201,7 @@ static weft_err run_node(struct wefti_tmpl_run *run, const struct wefti_tmpl_nod
 }
 
 weft_err wefti_tmpl_run_body(struct wefti_tmpl_run *run, uint32_t first) {
+    WEFT_ASSERT(first == WEFTI_TMPL_NO_IDX || first < run->tmpl->n_nodes);
     weft_err err = wefti_tmpl_deeper(run);
     for (uint32_t at = first; at != WEFTI_TMPL_NO_IDX && !err && run->flow == WEFTI_TMPL_GOING_ON;
          at = run->tmpl->nodes[at].next) {

@@ -172,6 +172,7 @@ static bool take_close(struct wefti_tmpl_lex *lex, struct wefti_tmpl_lexeme *out
 
 static weft_err take_string(struct wefti_tmpl_lex *lex, struct wefti_tmpl_lexeme *out,
                             struct weft_errmsg *why) {
+    WEFT_ASSERT(*lex->at == '\'' || *lex->at == '"');
     char quote = *lex->at;
     const char *text = lex->at + 1, *at = text;
     while (at < lex->end && *at != quote)

@@ -92,6 +92,7 @@ static uint32_t depth_below(const weft_tmpl *tmpl, const struct wefti_tmpl_expr 
 
 weft_err wefti_tmpl_parse_add_expr(struct wefti_tmpl_parser *parse, struct wefti_tmpl_expr expr,
                                    uint32_t *idx_out) {
+    WEFT_ASSERT(parse->tmpl->n_exprs <= parse->tmpl->exprs_cap);
     weft_tmpl *tmpl = parse->tmpl;
     *idx_out = WEFTI_TMPL_NO_IDX;
     if (tmpl->n_exprs == tmpl->exprs_cap) {
@@ -113,6 +114,7 @@ weft_err wefti_tmpl_parse_add_expr(struct wefti_tmpl_parser *parse, struct wefti
 
 weft_err wefti_tmpl_parse_add_arg(struct wefti_tmpl_parser *parse, struct wefti_tmpl_arg arg,
                                   uint32_t *first, uint32_t *last) {
+    WEFT_ASSERT((*first == WEFTI_TMPL_NO_IDX) == (*last == WEFTI_TMPL_NO_IDX));
     weft_tmpl *tmpl = parse->tmpl;
     if (tmpl->n_args == tmpl->args_cap) {
         uint32_t cap = tmpl->args_cap ? 2 * tmpl->args_cap : 64;

@@ -11,6 +11,7 @@ static weft_err end_of_tag(struct wefti_tmpl_parser *parse) {
 
 static weft_err add_node(struct wefti_tmpl_parser *parse, struct wefti_tmpl_node node,
                          uint32_t *idx_out) {
+    WEFT_ASSERT(parse->tmpl->n_nodes <= parse->tmpl->nodes_cap);
     weft_tmpl *tmpl = parse->tmpl;
     if (tmpl->n_nodes == tmpl->nodes_cap) {
         uint32_t cap = tmpl->nodes_cap ? 2 * tmpl->nodes_cap : 64;

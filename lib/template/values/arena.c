@@ -7,6 +7,7 @@
 #include "values/run.h"
 
 #define CHUNK_BYTES 16384u
+_Static_assert(CHUNK_BYTES % 16 == 0, "pieces are aligned to 16 bytes");
 
 struct wefti_tmpl_chunk {
     struct wefti_tmpl_chunk *below;
@@ -70,6 +71,8 @@ weft_err wefti_tmpl_alloc(struct wefti_tmpl_run *run, size_t bytes, void **out) 
     }
     *out = chunk->bytes + chunk->used;
     chunk->used += bytes;
+    WEFT_ASSERT(chunk->used <= chunk->cap);
+    WEFT_ASSERT(((uintptr_t)*out & 15) == 0);
     run->arena_bytes += bytes;
     return WEFT_OK;
 }
@@ -81,18 +84,21 @@ struct wefti_tmpl_mark wefti_tmpl_mark(const struct wefti_tmpl_run *run) {
 void wefti_tmpl_drop_since(struct wefti_tmpl_run *run, struct wefti_tmpl_mark mark) {
     if (run->escapes != mark.escapes) return;
     while (run->chunks != mark.chunk) {
+        WEFT_ASSERT(run->chunks); /* a mark of this arena lies below */
         struct wefti_tmpl_chunk *gone = run->chunks;
         run->chunks = gone->below;
         run->arena_bytes -= gone->used;
         free(gone);
     }
     if (run->chunks) {
+        WEFT_ASSERT(run->chunks->used >= mark.used);
         run->arena_bytes -= run->chunks->used - mark.used;
         run->chunks->used = mark.used;
     }
 }
 
 void wefti_tmpl_arena_fini(struct wefti_tmpl_run *run) {
+    WEFT_ASSERT(run);
     struct wefti_tmpl_mark none = {NULL, 0, run->escapes};
     wefti_tmpl_drop_since(run, none);
 }

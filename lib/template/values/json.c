@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <math.h>
 
+#include "base/check.h"
 #include "base/json_escape.h"
 #include "values/json.h"
 #include "values/run.h"
@@ -146,6 +147,7 @@ static weft_err write_key(struct wefti_tmpl_run *run, struct wefti_tmpl_value ke
 /* Insertion sort would do for what models are given, but keys come from clients: by a heap. */
 static weft_err sift(struct wefti_tmpl_run *run, struct wefti_tmpl_value *pairs, uint32_t at,
                      uint32_t n) {
+    WEFT_ASSERT(at < n);
     for (;;) {
         uint32_t child = 2 * at + 1;
         int order = 0;
@@ -167,6 +169,7 @@ static weft_err sift(struct wefti_tmpl_run *run, struct wefti_tmpl_value *pairs,
 }
 
 static weft_err sort_keys(struct wefti_tmpl_run *run, struct wefti_tmpl_value *dict) {
+    WEFT_ASSERT(dict->kind == WEFTI_TMPL_DICT);
     void *copy;
     size_t bytes = 2 * (size_t)dict->n * sizeof *dict->items;
     weft_err err = wefti_tmpl_alloc(run, bytes, &copy);
@@ -187,6 +190,7 @@ static weft_err sort_keys(struct wefti_tmpl_run *run, struct wefti_tmpl_value *d
 static weft_err write_container(struct wefti_tmpl_run *run, struct wefti_tmpl_value value,
                                 const struct wefti_tmpl_json_style *style, uint32_t level,
                                 struct weft_buf *out) {
+    WEFT_ASSERT(style->item_sep.data && style->key_sep.data);
     bool is_dict = value.kind == WEFTI_TMPL_DICT;
     weft_err err = is_dict && style->sort ? sort_keys(run, &value) : WEFT_OK;
     weft_buf_add_char(out, is_dict ? '{' : '[');

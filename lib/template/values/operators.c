@@ -231,8 +231,9 @@ static weft_err format_text(struct wefti_tmpl_run *run, const struct spec *spec,
         for (cut = 0, at++; *at >= '0' && *at <= '9'; at++)
             cut = cut * 10 + (unsigned)(*at - '0');
     struct weft_str cut_text = {whole.text, wefti_tmpl_char_at(wefti_tmpl_text_of(whole), cut)};
-    err = wefti_tmpl_str_pad(run, cut_text, width, left ? 'l' : 'r', (struct weft_str){" ", 1},
-                             &padded);
+    err = wefti_tmpl_str_pad(run, cut_text, width,
+                             left ? WEFTI_TMPL_ALIGN_LEFT : WEFTI_TMPL_ALIGN_RIGHT,
+                             (struct weft_str){" ", 1}, &padded);
     if (!err) weft_buf_add(out, padded.text, padded.n);
     return err;
 }
@@ -279,6 +280,7 @@ static weft_err format_one(struct wefti_tmpl_run *run, const char **at, const ch
 
 weft_err wefti_tmpl_format(struct wefti_tmpl_run *run, struct wefti_tmpl_value format,
                            struct wefti_tmpl_value by, struct wefti_tmpl_value *out) {
+    WEFT_ASSERT(format.kind == WEFTI_TMPL_STR);
     const char *at = format.text, *end = at + format.n;
     struct weft_buf buf;
     uint32_t n_used = 0;

@@ -12,6 +12,8 @@ const struct wefti_tmpl_value *wefti_tmpl_space_find(const struct wefti_tmpl_spa
 
 weft_err wefti_tmpl_bind(struct wefti_tmpl_run *run, struct wefti_tmpl_space *space,
                          struct weft_str name, struct wefti_tmpl_value value) {
+    WEFT_ASSERT(space->n <= space->cap);
+    WEFT_ASSERT(name.data);
     for (uint32_t i = 0; i < space->n; i++) {
         if (!weft_str_is(space->bindings[i].name, name.data, name.len)) continue;
         space->bindings[i].value = value;
@@ -33,6 +35,7 @@ weft_err wefti_tmpl_bind(struct wefti_tmpl_run *run, struct wefti_tmpl_space *sp
 }
 
 weft_err wefti_tmpl_push_scope(struct wefti_tmpl_run *run, struct wefti_tmpl_space *parent) {
+    WEFT_ASSERT(!parent || parent->n <= parent->cap);
     void *made;
     weft_err err = wefti_tmpl_alloc(run, sizeof(struct wefti_tmpl_space), &made);
     if (err) return err;

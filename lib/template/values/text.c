@@ -15,7 +15,7 @@ size_t wefti_tmpl_char_len(const char *at, const char *end) {
 
 uint32_t wefti_tmpl_char_get(const char *at, const char *end, size_t *len_out) {
     *len_out = 1;
-    if (!weft_utf8_next(at, (size_t)(end - at))) return 0xFFFD;
+    if (!weft_utf8_next(at, (size_t)(end - at))) return WEFT_UTF8_REPLACEMENT_CODE;
     return weft_utf8_get(at, len_out);
 }
 
@@ -39,18 +39,18 @@ bool wefti_tmpl_is_py_space(uint32_t code) {
 
 /* --- strings ---------------------------------------------------------------------------------- */
 
-/* 's': the other case. Characters whose other case is several characters keep theirs, but for the
- * sharp s. */
-static void add_case(uint32_t code, char how, struct weft_buf *out) {
+/* Characters whose other case is several characters keep theirs, but for the sharp s. */
+enum letter { LETTER_UPPER, LETTER_LOWER, LETTER_TITLE };
+
+static void add_letter(uint32_t code, enum letter how, struct weft_buf *out) {
+    static const uint32_t sharp_s = 0xDF;
     utf8proc_int32_t c = (utf8proc_int32_t)code;
-    if (how == 's') how = utf8proc_tolower(c) != c ? 'l' : 'u';
-    if (code == 0xDF && (how == 'u' || how == 't'))
-        weft_buf_add_str(out, how == 'u' ? "SS" : "Ss");
+    if (code == sharp_s && how != LETTER_LOWER)
+        weft_buf_add_str(out, how == LETTER_UPPER ? "SS" : "Ss");
     else
-        weft_utf8_put(out, (uint32_t)(how == 'u'   ? utf8proc_toupper(c)
-                                      : how == 't' ? utf8proc_totitle(c)
-                                      : how == 'l' ? utf8proc_tolower(c)
-                                                   : c));
+        weft_utf8_put(out, (uint32_t)(how == LETTER_UPPER   ? utf8proc_toupper(c)
+                                      : how == LETTER_TITLE ? utf8proc_totitle(c)
+                                                            : utf8proc_tolower(c)));
 }
 
 static bool is_cased(uint32_t code) {
@@ -59,14 +59,36 @@ static bool is_cased(uint32_t code) {
            category == UTF8PROC_CATEGORY_LT;
 }
 
+static bool is_lower(uint32_t code) {
+    return utf8proc_tolower((utf8proc_int32_t)code) == (utf8proc_int32_t)code;
+}
+
 /* Where Jinja's title filter begins a word. */
 static bool begins_word(uint32_t before) {
     return wefti_tmpl_is_py_space(before) ||
            (before < 0x80 && before && strchr("-({[<", (int)before));
 }
 
-weft_err wefti_tmpl_str_case(struct wefti_tmpl_run *run, struct weft_str text, int how,
-                             struct wefti_tmpl_value *out) {
+static enum letter case_of(enum wefti_tmpl_case how, uint32_t code, uint32_t before, bool first) {
+    switch (how) {
+    case WEFTI_TMPL_CASE_UPPER:
+        return LETTER_UPPER;
+    case WEFTI_TMPL_CASE_LOWER:
+        return LETTER_LOWER;
+    case WEFTI_TMPL_CASE_SWAP:
+        return is_lower(code) ? LETTER_UPPER : LETTER_LOWER;
+    case WEFTI_TMPL_CASE_CAPITALIZE:
+        return first ? LETTER_TITLE : LETTER_LOWER;
+    case WEFTI_TMPL_CASE_TITLE:
+        return is_cased(before) ? LETTER_LOWER : LETTER_TITLE;
+    case WEFTI_TMPL_CASE_TITLE_WORDS:
+        return begins_word(before) ? LETTER_UPPER : LETTER_LOWER;
+    }
+    return LETTER_LOWER;
+}
+
+weft_err wefti_tmpl_str_case(struct wefti_tmpl_run *run, struct weft_str text,
+                             enum wefti_tmpl_case how, struct wefti_tmpl_value *out) {
     const char *end = text.data + text.len;
     struct weft_buf buf;
     uint32_t before = ' ';
@@ -76,15 +98,10 @@ weft_err wefti_tmpl_str_case(struct wefti_tmpl_run *run, struct weft_str text, i
     for (const char *at = text.data; at < end;) {
         size_t len;
         uint32_t code = wefti_tmpl_char_get(at, end, &len);
-        bool first = at == text.data;
-        char one = (char)how;
-        if (how == 'c') one = first ? 't' : 'l';
-        if (how == 't') one = is_cased(before) ? 'l' : 't';    /* the method */
-        if (how == 'T') one = begins_word(before) ? 'u' : 'l'; /* the filter */
-        if (len == 1 && code == 0xFFFD)
-            weft_buf_add(&buf, at, 1);
+        if (len == 1 && code == WEFT_UTF8_REPLACEMENT_CODE)
+            weft_buf_add(&buf, at, 1); /* a byte that is no character stays what it is */
         else
-            add_case(code, one, &buf);
+            add_letter(code, case_of(how, code, before, at == text.data), &buf);
         before = code;
         at += len;
     }
@@ -99,19 +116,21 @@ static bool is_among(const char *at, size_t len, struct weft_str chars) {
     return chars.len >= len && memmem(chars.data, chars.len, at, len) != NULL;
 }
 
-weft_err wefti_tmpl_str_strip(struct wefti_tmpl_run *run, struct weft_str *text_io, int sides,
-                              struct weft_str chars) {
+weft_err wefti_tmpl_str_strip(struct wefti_tmpl_run *run, struct weft_str *text_io,
+                              enum wefti_tmpl_sides sides, struct weft_str chars) {
+    WEFT_ASSERT(sides >= WEFTI_TMPL_SIDE_LEFT);
+    WEFT_ASSERT(sides <= WEFTI_TMPL_SIDES_BOTH);
     struct weft_str text = *text_io;
     const size_t steps = wefti_tmpl_bytes_steps(chars.len); /* of each look */
     weft_err err = WEFT_OK;
-    while ((sides & 1) && text.len > 0) {
+    while ((sides & WEFTI_TMPL_SIDE_LEFT) && text.len > 0) {
         size_t len = wefti_tmpl_char_len(text.data, text.data + text.len);
         err = wefti_tmpl_charge(run, steps);
         if (err || !is_among(text.data, len, chars)) break;
         text.data += len;
         text.len -= len;
     }
-    while ((sides & 2) && text.len > 0 && !err) {
+    while ((sides & WEFTI_TMPL_SIDE_RIGHT) && text.len > 0 && !err) {
         const char *end = text.data + text.len, *last = end - 1;
         while (last > text.data && end - last < 4 && ((unsigned char)*last & 0xC0) == 0x80)
             last--;
@@ -163,7 +182,9 @@ weft_err wefti_tmpl_str_replace(struct wefti_tmpl_run *run, struct weft_str text
 }
 
 weft_err wefti_tmpl_str_pad(struct wefti_tmpl_run *run, struct weft_str text, int64_t width,
-                            char how, struct weft_str fill, struct wefti_tmpl_value *out) {
+                            enum wefti_tmpl_align align, struct weft_str fill,
+                            struct wefti_tmpl_value *out) {
+    WEFT_ASSERT(fill.len > 0 && wefti_tmpl_char_len(fill.data, fill.data + fill.len) == fill.len);
     int64_t n = (int64_t)wefti_tmpl_str_chars(text), pad = width - n, left = 0;
     struct weft_buf buf;
     if (pad <= 0) {
@@ -173,9 +194,10 @@ weft_err wefti_tmpl_str_pad(struct wefti_tmpl_run *run, struct weft_str text, in
     if (pad > (int64_t)(run->arena_max < UINT32_MAX ? run->arena_max : UINT32_MAX))
         return wefti_tmpl_too_big(run);
     wefti_tmpl_buf_init(run, &buf);
-    if (how == 'r' || how == 'z') left = pad;
-    if (how == 'c') left = pad / 2 + (pad & width & 1); /* as Python rounds */
-    if (how == 'z' && text.len > 0 && (text.data[0] == '-' || text.data[0] == '+')) {
+    if (align == WEFTI_TMPL_ALIGN_RIGHT || align == WEFTI_TMPL_ALIGN_NUMBER) left = pad;
+    if (align == WEFTI_TMPL_ALIGN_CENTER) left = pad / 2 + (pad & width & 1); /* as Python rounds */
+    if (align == WEFTI_TMPL_ALIGN_NUMBER && text.len > 0 &&
+        (text.data[0] == '-' || text.data[0] == '+')) {
         weft_buf_add_char(&buf, text.data[0]);
         text.data++;
         text.len--;

@@ -16,18 +16,39 @@ bool wefti_tmpl_is_py_space(uint32_t code);
 uint32_t wefti_tmpl_char_get(const char *at, const char *end, size_t *len_out);
 
 /* Strings, shared by filters and methods. */
-weft_err
-wefti_tmpl_str_case(struct wefti_tmpl_run *run, struct weft_str text, int how,
-                    struct wefti_tmpl_value *out); /* 'u' 'l' 't'itle 'c'apitalize 's'wap */
-/* sides: 1 left, 2 right, 3 both; `chars` NULL data: white space. */
-weft_err wefti_tmpl_str_strip(struct wefti_tmpl_run *run, struct weft_str *text_io, int sides,
-                              struct weft_str chars);
+enum wefti_tmpl_case {
+    WEFTI_TMPL_CASE_UPPER,
+    WEFTI_TMPL_CASE_LOWER,
+    WEFTI_TMPL_CASE_SWAP,
+    WEFTI_TMPL_CASE_CAPITALIZE,
+    WEFTI_TMPL_CASE_TITLE,       /* Python's: a word begins where no letter stands before */
+    WEFTI_TMPL_CASE_TITLE_WORDS, /* Jinja's filter: where a space or an opening bracket does */
+};
+weft_err wefti_tmpl_str_case(struct wefti_tmpl_run *run, struct weft_str text,
+                             enum wefti_tmpl_case how, struct wefti_tmpl_value *out);
+
+enum wefti_tmpl_sides {
+    WEFTI_TMPL_SIDE_LEFT = 1,
+    WEFTI_TMPL_SIDE_RIGHT = 2,
+    WEFTI_TMPL_SIDES_BOTH = WEFTI_TMPL_SIDE_LEFT | WEFTI_TMPL_SIDE_RIGHT,
+};
+/* `chars` of NULL data: white space. */
+weft_err wefti_tmpl_str_strip(struct wefti_tmpl_run *run, struct weft_str *text_io,
+                              enum wefti_tmpl_sides sides, struct weft_str chars);
 weft_err wefti_tmpl_str_replace(struct wefti_tmpl_run *run, struct weft_str text,
                                 struct weft_str from, struct weft_str to, int64_t max,
                                 struct wefti_tmpl_value *out);
+
+enum wefti_tmpl_align {
+    WEFTI_TMPL_ALIGN_LEFT,
+    WEFTI_TMPL_ALIGN_RIGHT,
+    WEFTI_TMPL_ALIGN_CENTER,
+    WEFTI_TMPL_ALIGN_NUMBER, /* right, but a sign stays in front of the fill */
+};
+/* `fill`: one character. */
 weft_err wefti_tmpl_str_pad(struct wefti_tmpl_run *run, struct weft_str text, int64_t width,
-                            char how, struct weft_str fill,
-                            struct wefti_tmpl_value *out); /* 'l' 'r' 'c' 'z' */
+                            enum wefti_tmpl_align align, struct weft_str fill,
+                            struct wefti_tmpl_value *out);
 /* Cuts at line ends; they are left out. */
 weft_err wefti_tmpl_str_lines(struct wefti_tmpl_run *run, struct weft_str text,
                               struct wefti_tmpl_value *out);

@@ -5,6 +5,7 @@
 
 weft_err wefti_tmpl_list_add(struct wefti_tmpl_run *run, struct wefti_tmpl_list *list,
                              struct wefti_tmpl_value item) {
+    WEFT_ASSERT(list->n <= list->cap);
     if (list->n == list->cap) {
         uint32_t cap = list->cap ? 2 * list->cap : 4;
         void *grown;
@@ -21,6 +22,7 @@ weft_err wefti_tmpl_list_add(struct wefti_tmpl_run *run, struct wefti_tmpl_list 
 
 weft_err wefti_tmpl_pairs_put(struct wefti_tmpl_run *run, struct wefti_tmpl_list *list,
                               struct wefti_tmpl_value key, struct wefti_tmpl_value value) {
+    WEFT_ASSERT(list->n % 2 == 0);
     const struct wefti_tmpl_value *found;
     if (key.kind == WEFTI_TMPL_LIST || key.kind == WEFTI_TMPL_DICT)
         return wefti_tmpl_fault(run, "%s cannot be a key", wefti_tmpl_kind_name(&key));
@@ -203,6 +205,7 @@ weft_err wefti_tmpl_contains(struct wefti_tmpl_run *run, struct wefti_tmpl_value
 
 weft_err wefti_tmpl_dict_get(struct wefti_tmpl_run *run, struct wefti_tmpl_value dict,
                              struct wefti_tmpl_value key, const struct wefti_tmpl_value **out) {
+    WEFT_ASSERT(dict.kind == WEFTI_TMPL_DICT);
     *out = NULL;
     weft_err err = wefti_tmpl_charge(run, dict.n / 8);
     for (uint32_t i = 0; i < dict.n && !err; i++) {
@@ -217,6 +220,7 @@ weft_err wefti_tmpl_dict_get(struct wefti_tmpl_run *run, struct wefti_tmpl_value
 
 const struct wefti_tmpl_value *wefti_tmpl_dict_named(struct wefti_tmpl_value dict,
                                                      struct weft_str key) {
+    WEFT_ASSERT(dict.kind == WEFTI_TMPL_DICT);
     for (uint32_t i = 0; i < dict.n; i++) {
         const struct wefti_tmpl_value *at = &dict.items[2 * (size_t)i];
         if (at->kind == WEFTI_TMPL_STR && weft_str_is(key, at->text, at->n)) return at + 1;

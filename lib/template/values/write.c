@@ -104,6 +104,8 @@ static void write_quoted(struct weft_str text, struct weft_buf *out) {
 
 static weft_err write_items(struct wefti_tmpl_run *run, struct wefti_tmpl_value value,
                             struct weft_buf *out) {
+    WEFT_ASSERT(value.kind == WEFTI_TMPL_LIST || value.kind == WEFTI_TMPL_TUPLE ||
+                value.kind == WEFTI_TMPL_DICT);
     bool is_dict = value.kind == WEFTI_TMPL_DICT;
     const char *marks = is_dict ? "{}" : value.kind == WEFTI_TMPL_TUPLE ? "()" : "[]";
     weft_err err = WEFT_OK;
