@@ -1,6 +1,7 @@
 /* From ids to text, one id at a time. */
 #include "base/check.h"
-#include "text_internal.h"
+#include "codec/utf8.h"
+#include "tables.h"
 
 void weft_detok_init(struct weft_detok *detok, const weft_tokenizer *tok, bool skip_special) {
     *detok = (struct weft_detok){

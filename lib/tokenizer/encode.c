@@ -7,7 +7,10 @@
 
 #include "base/check.h"
 #include "base/utf8.h"
-#include "text_internal.h"
+#include "codec/utf8.h"
+#include "pieces/bpe.h"
+#include "pieces/unigram.h"
+#include "vocab/alphabet.h"
 
 /* Scratch and output of one call. */
 struct encoder {
@@ -32,8 +35,7 @@ struct piece {
 
 static weft_err run_steps(struct encoder *enc, size_t step, struct piece piece);
 
-/* --- steps -------------------------------------------------------------------------------------
- */
+/* --- steps ------------------------------------------------------------------------------------ */
 
 /* Matches and the gaps between them, joined to pieces as the behaviour says. */
 struct splitter {
@@ -173,8 +175,7 @@ static weft_err run_steps(struct encoder *enc, size_t step, struct piece piece) 
     return err;
 }
 
-/* --- added tokens ------------------------------------------------------------------------------
- */
+/* --- added tokens ----------------------------------------------------------------------------- */
 
 typedef weft_err (*segment_fn)(struct encoder *enc, struct piece piece);
 
@@ -216,8 +217,7 @@ static weft_err normalize_segment(struct encoder *enc, struct piece piece) {
     return cut_at_added(enc, &tok->added_normalized, piece, split_segment);
 }
 
-/* --- the call ----------------------------------------------------------------------------------
- */
+/* --- the call --------------------------------------------------------------------------------- */
 
 static weft_err encoder_init(struct encoder *enc, const weft_tokenizer *tok, size_t len,
                              struct weft_errmsg *why) {

@@ -9,7 +9,8 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "text_internal.h"
+#include "base/limits.h"
+#include "tokenizer.h"
 
 struct pattern {
     const char *text;
@@ -29,7 +30,7 @@ struct weft_stop {
     bool include_in_output, done;
 };
 
-/* -------------------------------------------------------------------------------------- set --- */
+/* --- set -------------------------------------------------------------------------------------- */
 
 static void find_borders(const char *text, size_t len, uint32_t *fail) {
     fail[0] = 0;
@@ -80,7 +81,7 @@ void weft_stop_set_free(struct weft_stop_set *set) {
     free(set);
 }
 
-/* ---------------------------------------------------------------------------------- matcher --- */
+/* --- matcher ---------------------------------------------------------------------------------- */
 
 size_t weft_stop_bytes(void) {
     return sizeof(struct weft_stop);

@@ -49,10 +49,9 @@ struct weft_str weft_tok_eos_token(const weft_tokenizer *tok);
 const uint32_t *weft_tok_eos(const weft_tokenizer *tok, size_t *n_out);
 
 #define WEFT_TOK_ADD_SPECIAL 1u /* what the post-processor or add_bos_token puts around a text */
-#define WEFT_TOK_PARSE_SPECIAL                                                                     \
-    2u /* special tokens written out in the text become their ids; without                         \
-          it they are ordinary text (added tokens that are not special are                         \
-          recognised either way) */
+/* Special tokens written out in the text become their ids; without it they are ordinary text (added
+ * tokens that are not special are recognised either way). */
+#define WEFT_TOK_PARSE_SPECIAL 2u
 
 /* Ids of `len` bytes, appended to a growing array the caller frees (*ids_out, *n_out; both reset on
  * entry). At most `max_ids`: WEFT_E_TOOBIG beyond. WEFT_E_TIMEOUT: the tokenizer's regular

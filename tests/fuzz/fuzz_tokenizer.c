@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 #include "base/utf8.h"
-#include "inside/tokenizer/text_internal.h"
+#include "inside/tokenizer/pieces/bpe.h"
 #include "model/model.h"
 #include "unit/model_files.h"
 #include "unit/text_files.h"

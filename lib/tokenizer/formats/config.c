@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "text_internal.h"
+#include "formats/formats.h"
 
 weft_err wefti_tok_read_json(const char *dir, const char *name, json_t **root_out,
                              struct weft_errmsg *why) {
@@ -60,8 +60,7 @@ struct wefti_tok_added_token wefti_tok_added_traits(const json_t *entry) {
     };
 }
 
-/* --- sampling defaults -------------------------------------------------------------------------
- */
+/* --- sampling defaults ------------------------------------------------------------------------ */
 
 /* A value no sampler can use is passed over, with a word in the log; another type is an error. */
 static weft_err get_number(const json_t *root, const char *key, double min, double max, double *out,

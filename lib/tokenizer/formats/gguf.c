@@ -8,7 +8,8 @@
 
 #include "base/check.h"
 #include "base/utf8.h"
-#include "text_internal.h"
+#include "formats/formats.h"
+#include "vocab/alphabet.h"
 
 struct loader {
     weft_tokenizer *tok;
@@ -22,8 +23,7 @@ struct loader {
     struct weft_buf piece, bytes;
 };
 
-/* --- how text is cut ---------------------------------------------------------------------------
- */
+/* --- how text is cut -------------------------------------------------------------------------- */
 
 #define PATTERNS_MAX 6
 #define GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
@@ -141,8 +141,7 @@ static weft_err load_split(struct loader *load) {
     return err;
 }
 
-/* --- tokens ------------------------------------------------------------------------------------
- */
+/* --- tokens ----------------------------------------------------------------------------------- */
 
 static weft_err malformed(struct loader *load, const char *what) {
     return weft_err_set(load->why, WEFT_E_PROTO, "%s", what);
@@ -226,8 +225,7 @@ static weft_err load_tokens(struct loader *load) {
     return err ? err : wefti_tok_vocab_index(&load->tok->vocab);
 }
 
-/* --- merges, scores ----------------------------------------------------------------------------
- */
+/* --- merges, scores --------------------------------------------------------------------------- */
 
 static uint32_t find_entry(struct loader *load, const char *text, size_t len) {
     weft_buf_clear(&load->bytes);
@@ -285,8 +283,7 @@ static weft_err load_scores(struct loader *load) {
     return WEFT_OK;
 }
 
-/* --- special tokens ----------------------------------------------------------------------------
- */
+/* --- special tokens --------------------------------------------------------------------------- */
 
 static uint32_t get_id(const struct loader *load, const char *key, uint32_t otherwise) {
     uint64_t id = otherwise;
@@ -343,8 +340,7 @@ static void load_specials(struct loader *load) {
         tok->suffix_ids[tok->n_suffix++] = tok->eos_token_id;
 }
 
-/* --- the kinds ----------------------------------------------------------------------------------
- */
+/* --- the kinds -------------------------------------------------------------------------------- */
 
 static weft_err load_byte_level(struct loader *load) {
     load->tok->byte_level = true;

@@ -1,6 +1,6 @@
 /* A reader of protobuf's wire format: field after field, nothing kept, nothing past the end. */
+#include "formats/protobuf.h"
 #include "base/check.h"
-#include "text_internal.h"
 
 static uint64_t varint(struct weft_cursor *cur) {
     uint64_t value = 0;

@@ -10,7 +10,9 @@
 #include "base/check.h"
 #include "base/parse.h"
 #include "base/utf8.h"
-#include "text_internal.h"
+#include "formats/formats.h"
+#include "formats/protobuf.h"
+#include "vocab/alphabet.h"
 
 enum model_field { MODEL_PIECE = 1, MODEL_TRAINER = 2, MODEL_NORMALIZER = 3 };
 enum piece_field { PIECE_TEXT = 1, PIECE_SCORE = 2, PIECE_TYPE = 3 };
@@ -43,8 +45,7 @@ static weft_err malformed(struct loader *load, const char *what) {
     return weft_err_set(load->why, WEFT_E_PROTO, "%s", what);
 }
 
-/* --- what stands beside the pieces -------------------------------------------------------------
- */
+/* --- what stands beside the pieces ------------------------------------------------------------ */
 
 static void take_trainer(struct loader *load, const struct wefti_tok_pb_field *field) {
     switch (field->number) {
@@ -124,8 +125,7 @@ static weft_err load_specs(struct loader *load, struct weft_str file) {
     return wefti_tok_charsmap_new(load->map.data, load->map.len, &load->sentence->map, load->why);
 }
 
-/* --- pieces ------------------------------------------------------------------------------------
- */
+/* --- pieces ----------------------------------------------------------------------------------- */
 
 struct piece {
     struct weft_str text;
@@ -225,8 +225,7 @@ static weft_err load_pieces(struct loader *load, struct weft_str file) {
     return err ? err : wefti_tok_vocab_index(&tok->vocab);
 }
 
-/* --- what the configuration says ---------------------------------------------------------------
- */
+/* --- what the configuration says -------------------------------------------------------------- */
 
 /* An entry of added_tokens_decoder: a token behind the pieces, or other traits of one of them. */
 static weft_err put_configured(struct loader *load, uint64_t id, const json_t *entry) {
@@ -298,8 +297,7 @@ static void load_affixes(struct loader *load, const json_t *config) {
         tok->suffix_ids[tok->n_suffix++] = tok->eos_token_id;
 }
 
-/* --- the file ----------------------------------------------------------------------------------
- */
+/* --- the file --------------------------------------------------------------------------------- */
 
 static weft_err load_model(struct loader *load, struct weft_str file) {
     weft_tokenizer *tok = load->tok;

@@ -1,5 +1,5 @@
 /* Special tokens by the files beside a tokenizer. */
-#include "text_internal.h"
+#include "formats/formats.h"
 
 /* "text", or {"content": "text"}. */
 static void use_token(const weft_tokenizer *tok, const json_t *config, const char *key,

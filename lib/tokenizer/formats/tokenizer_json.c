@@ -7,7 +7,8 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "text_internal.h"
+#include "formats/formats.h"
+#include "vocab/alphabet.h"
 
 #define REPLACES_MAX 8
 #define NESTING_MAX 8 /* Sequence inside Sequence */
@@ -32,8 +33,7 @@ struct loader {
     struct weft_buf piece, bytes; /* of the token being read */
 };
 
-/* --- helpers -----------------------------------------------------------------------------------
- */
+/* --- helpers ---------------------------------------------------------------------------------- */
 
 static weft_err refuse(struct loader *load, const char *part, struct weft_str what) {
     return weft_err_set(load->why, WEFT_E_UNSUPPORTED, "%s \"%.*s\" is not supported", part,
@@ -72,8 +72,7 @@ static weft_err get_pattern(struct loader *load, const json_t *part, struct weft
     return text ? WEFT_OK : malformed(load, "a pattern is neither a String nor a Regex");
 }
 
-/* --- normalizer --------------------------------------------------------------------------------
- */
+/* --- normalizer ------------------------------------------------------------------------------- */
 
 static weft_err load_replace(struct loader *load, const json_t *part) {
     struct weft_str pattern, content = wefti_tok_json_str_at(part, "content");
@@ -139,8 +138,7 @@ static weft_err load_normalizer(struct loader *load, const json_t *part, struct 
     return refuse(load, "normalizer", type);
 }
 
-/* --- pre-tokenizer -----------------------------------------------------------------------------
- */
+/* --- pre-tokenizer ---------------------------------------------------------------------------- */
 
 static weft_err get_behavior(struct loader *load, const json_t *part,
                              enum wefti_tok_behavior *out) {
@@ -243,8 +241,7 @@ static void drop_last_to_chars(weft_tokenizer *tok) {
         tok->n_steps--;
 }
 
-/* --- decoder -----------------------------------------------------------------------------------
- */
+/* --- decoder ---------------------------------------------------------------------------------- */
 
 static weft_err add_replace(struct loader *load, struct weft_str from, struct weft_str to) {
     if (from.len == 0) return WEFT_OK;
@@ -328,8 +325,7 @@ static weft_err decode_entry(struct loader *load, struct weft_str written, struc
     return WEFT_OK;
 }
 
-/* --- model -------------------------------------------------------------------------------------
- */
+/* --- model ------------------------------------------------------------------------------------ */
 
 /* An entry as merging sees it; it lies in load->piece, or is `written` itself. */
 static struct weft_str to_piece(struct loader *load, struct weft_str written, bool *reachable_out) {
@@ -499,8 +495,7 @@ static weft_err load_model(struct loader *load, const json_t *model) {
     return err;
 }
 
-/* --- added tokens ------------------------------------------------------------------------------
- */
+/* --- added tokens ----------------------------------------------------------------------------- */
 
 static weft_err put_added(struct loader *load, struct weft_str content, uint32_t id,
                           bool normalized, const struct wefti_tok_added_token *traits) {
@@ -546,8 +541,7 @@ static weft_err load_added(struct loader *load, const json_t *list) {
     return err;
 }
 
-/* --- post-processor ----------------------------------------------------------------------------
- */
+/* --- post-processor --------------------------------------------------------------------------- */
 
 static weft_err add_affix(struct loader *load, bool behind, const json_t *value) {
     weft_tokenizer *tok = load->tok;
@@ -598,8 +592,7 @@ static weft_err load_post_processor(struct loader *load, const json_t *part, str
     return refuse(load, "post_processor", type);
 }
 
-/* --- the file ----------------------------------------------------------------------------------
- */
+/* --- the file --------------------------------------------------------------------------------- */
 
 static weft_err load_parts(struct loader *load, const json_t *root) {
     weft_err err =

@@ -13,7 +13,9 @@
 #include "base/check.h"
 #include "base/cursor.h"
 #include "base/utf8.h"
-#include "text_internal.h"
+#include "codec/utf8.h"
+#include "normalize/charsmap.h"
+#include "vocab/vocab.h"
 
 #define MAP_BYTES_MAX (16u << 20) /* the ones in use have 240 kB */
 #define MATCH_BYTES_MAX 256       /* no map replaces more at once; where a trie's loop ends */

@@ -8,7 +8,9 @@
 #include <utf8proc.h>
 
 #include "base/check.h"
-#include "text_internal.h"
+#include "codec/unicode.h"
+#include "codec/utf8.h"
+#include "normalize/normalize.h"
 
 #define DECOMPOSED_MAX 18 /* longest decomposition of one character (U+FDFA, NFKD) */
 

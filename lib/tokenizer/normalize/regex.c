@@ -12,8 +12,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/buf.h"
 #include "base/check.h"
-#include "text_internal.h"
+#include "normalize/regex.h"
 
 #define PATTERN_BYTES_MAX 65536 /* the longest seen has 1200 */
 #define MATCH_LIMIT 20000000u   /* backtracking steps of one match: about a second */

@@ -5,7 +5,8 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "text_internal.h"
+#include "normalize/sentence.h"
+#include "vocab/alphabet.h"
 
 void wefti_tok_sentence_free(struct wefti_tok_sentence *sentence) {
     if (!sentence) return;

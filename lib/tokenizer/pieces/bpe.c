@@ -9,7 +9,9 @@
 #include <stdlib.h>
 
 #include "base/check.h"
-#include "text_internal.h"
+#include "codec/utf8.h"
+#include "pieces/bpe.h"
+#include "vocab/alphabet.h"
 
 #define UNIT_MAX 4  /* bytes that one symbol starts with: a character */
 #define SCAN_MAX 32 /* n^2/2 comparisons at this size cost about what the heap costs */
@@ -38,8 +40,7 @@ weft_err wefti_tok_ids_add(struct wefti_tok_ids *ids, uint32_t id, struct weft_e
     return WEFT_OK;
 }
 
-/* --- the heap ----------------------------------------------------------------------------------
- */
+/* --- the heap --------------------------------------------------------------------------------- */
 
 static weft_err heap_push(struct wefti_tok_bpe *bpe, uint64_t key) {
     if (bpe->n_heap == bpe->heap_cap) {
@@ -70,8 +71,7 @@ static uint64_t heap_pop(struct wefti_tok_bpe *bpe) {
     return least;
 }
 
-/* --- symbols -----------------------------------------------------------------------------------
- */
+/* --- symbols ---------------------------------------------------------------------------------- */
 
 /* Recomputes what `symbol` and its successor would merge to. */
 static void weigh(const weft_tokenizer *tok, const struct wefti_tok_bpe *bpe, const char *piece,
@@ -142,8 +142,7 @@ static weft_err merge_by_heap(const weft_tokenizer *tok, struct wefti_tok_bpe *b
     return err;
 }
 
-/* --- a piece -----------------------------------------------------------------------------------
- */
+/* --- a piece ---------------------------------------------------------------------------------- */
 
 /* The symbol that starts at `at`: its id (WEFTI_TOK_NO_ID where the vocabulary has none) and length. */
 static uint32_t unit_at(const weft_tokenizer *tok, const char *piece, size_t at, size_t *len_out) {

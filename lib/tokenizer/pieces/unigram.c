@@ -10,7 +10,9 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "text_internal.h"
+#include "codec/utf8.h"
+#include "pieces/bpe.h"
+#include "pieces/unigram.h"
 
 #define UNKNOWN WEFTI_TOK_NO_ID /* a character that no token begins with, as a step of a path */
 

@@ -7,7 +7,7 @@
 #include <xxhash.h>
 
 #include "base/check.h"
-#include "text_internal.h"
+#include "pieces/bpe.h"
 
 #define N_WORDS 2048u /* 128 KiB: of the second-level cache, and little to clear for one call */
 

@@ -1,6 +1,6 @@
 /* The alphabet of byte-level vocabularies: each byte as a printable character. */
+#include "vocab/alphabet.h"
 #include "codec/utf8.h"
-#include "text_internal.h"
 
 /* GPT-2's alphabet: a printable byte of Latin-1 is itself; the 68 others (controls, space, DEL,
  * 0x80..0xA0, soft hyphen) follow each other from U+0100 on. */
@@ -33,4 +33,13 @@ bool wefti_tok_bytes_of_chars(const char *text, size_t len, struct weft_buf *out
         weft_buf_add_char(out, (char)byte);
     }
     return true;
+}
+
+void wefti_tok_add_unmarked(struct weft_buf *out, struct weft_str text) {
+    static const char mark[] = WEFTI_TOK_MARK;
+    for (size_t at = 0; at < text.len;) {
+        bool marked = text.len - at >= 3 && memcmp(text.data + at, mark, 3) == 0;
+        weft_buf_add_char(out, marked ? ' ' : text.data[at]);
+        at += marked ? 3 : 1;
+    }
 }

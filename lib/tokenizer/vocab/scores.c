@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "text_internal.h"
+#include "build.h"
 
 static int compare_descending(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
@@ -39,13 +39,4 @@ weft_err wefti_tok_rank_scores(weft_tokenizer *tok, struct weft_errmsg *why) {
     free(tok->scores);
     tok->scores = NULL;
     return WEFT_OK;
-}
-
-void wefti_tok_add_unmarked(struct weft_buf *out, struct weft_str text) {
-    static const char mark[] = WEFTI_TOK_MARK;
-    for (size_t at = 0; at < text.len;) {
-        bool marked = text.len - at >= 3 && memcmp(text.data + at, mark, 3) == 0;
-        weft_buf_add_char(out, marked ? ' ' : text.data[at]);
-        at += marked ? 3 : 1;
-    }
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "text_internal.h"
+#include "vocab/trie.h"
 
 /* What all pieces may have together; the largest vocabulary in use (250k pieces) has 3 MB. */
 #define PIECE_BYTES_MAX (64u << 20)

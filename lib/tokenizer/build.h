@@ -1,0 +1,29 @@
+/* build — the tables of a tokenizer filled in by the readers of its formats. */
+#ifndef WEFT_TOK_BUILD_H
+#define WEFT_TOK_BUILD_H
+
+#include "tables.h"
+
+/* Adds SentencePiece's normaliser, which `tok` owns. */
+weft_err wefti_tok_add_sentence(weft_tokenizer *tok, struct wefti_tok_sentence **sentence_out,
+                                struct weft_errmsg *why);
+/* Adds a split step. */
+weft_err wefti_tok_add_split(weft_tokenizer *tok, const char *pattern, size_t len, bool literal,
+                             enum wefti_tok_behavior behavior, bool invert,
+                             struct weft_errmsg *why);
+weft_err wefti_tok_add_step(weft_tokenizer *tok, enum wefti_tok_step_kind kind,
+                            struct wefti_tok_step **step_out, struct weft_errmsg *why);
+weft_err wefti_tok_add_norm(weft_tokenizer *tok, enum wefti_tok_norm_kind kind, const char *text,
+                            size_t len, struct wefti_tok_norm **norm_out, struct weft_errmsg *why);
+/* Once vocabulary and added tokens are complete: indexes and derived tables. */
+weft_err wefti_tok_seal(weft_tokenizer *tok, struct weft_errmsg *why);
+/* <0xNN> as a byte value; -1 for every other string. */
+int wefti_tok_fallback_byte(struct weft_str text);
+bool wefti_tok_find(const weft_tokenizer *tok, struct weft_str text, uint32_t *id_out);
+/* Adds to eos_ids what is a token and not there yet. */
+void wefti_tok_add_eos(weft_tokenizer *tok, uint64_t id);
+
+/* Turns tok->scores into ranks for merging. PROTO: one is not a number. */
+weft_err wefti_tok_rank_scores(weft_tokenizer *tok, struct weft_errmsg *why);
+
+#endif

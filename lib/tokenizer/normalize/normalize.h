@@ -1,0 +1,44 @@
+/* normalize — the steps that rewrite a text before it is cut. */
+#ifndef WEFT_TOK_NORMALIZE_H
+#define WEFT_TOK_NORMALIZE_H
+
+#include "normalize/charsmap.h"
+#include "normalize/regex.h"
+#include "normalize/sentence.h"
+
+enum wefti_tok_norm_kind {
+    WEFTI_TOK_NORM_NFC,
+    WEFTI_TOK_NORM_NFD,
+    WEFTI_TOK_NORM_NFKC,
+    WEFTI_TOK_NORM_NFKD,
+    WEFTI_TOK_NORM_LOWERCASE,
+    WEFTI_TOK_NORM_PREPEND,
+    WEFTI_TOK_NORM_REPLACE,
+    WEFTI_TOK_NORM_STRIP,
+    WEFTI_TOK_NORM_CLUSTERS, /* the map, by grapheme clusters */
+    WEFTI_TOK_NORM_SENTENCE,
+};
+
+struct wefti_tok_norm {
+    enum wefti_tok_norm_kind kind;
+    char *text; /* owned: what is put in front or in place; NULL: nothing */
+    size_t text_len;
+    struct wefti_tok_regex regex;        /* REPLACE */
+    bool grows;                          /* REPLACE: never by something shorter */
+    bool left, right;                    /* STRIP */
+    struct wefti_tok_charsmap *map;      /* owned: CLUSTERS */
+    struct wefti_tok_sentence *sentence; /* owned: SENTENCE */
+};
+
+void wefti_tok_norm_fini(struct wefti_tok_norm *norm);
+
+/* A text becomes at most this many times shorter; 0: it may vanish. */
+size_t wefti_tok_norm_shrink(const struct wefti_tok_norm *norm);
+
+/* Replaces what is in `text` by its normalised form; `spare` is scratch. Both may be swapped.
+ * `first`: the whole text begins here. */
+weft_err wefti_tok_norm_run(const struct wefti_tok_norm *norms, size_t n, bool first,
+                            struct wefti_tok_matcher *matcher, struct weft_buf *text,
+                            struct weft_buf *spare, struct weft_errmsg *why);
+
+#endif
