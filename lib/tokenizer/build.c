@@ -10,6 +10,7 @@
 
 weft_err wefti_tok_add_step(weft_tokenizer *tok, enum wefti_tok_step_kind kind,
                             struct wefti_tok_step **step_out, struct weft_errmsg *why) {
+    WEFT_ASSERT(tok->n_steps <= WEFTI_TOK_STEPS_MAX);
     *step_out = NULL;
     if (tok->n_steps == WEFTI_TOK_STEPS_MAX)
         return weft_err_set(why, WEFT_E_UNSUPPORTED,
@@ -21,21 +22,23 @@ weft_err wefti_tok_add_step(weft_tokenizer *tok, enum wefti_tok_step_kind kind,
     return WEFT_OK;
 }
 
-weft_err wefti_tok_add_split(weft_tokenizer *tok, const char *pattern, size_t len, bool literal,
-                             enum wefti_tok_behavior behavior, bool invert,
+weft_err wefti_tok_add_split(weft_tokenizer *tok, const struct wefti_tok_split *split,
                              struct weft_errmsg *why) {
-    if (len == 0) return WEFT_OK; /* nothing to cut at */
+    if (split->pattern.len == 0) return WEFT_OK; /* nothing to cut at */
     struct wefti_tok_step *step;
     weft_err err = wefti_tok_add_step(tok, WEFTI_TOK_STEP_SPLIT, &step, why);
     if (err) return err;
     WEFT_ASSERT(step);
-    step->behavior = behavior;
-    step->invert = invert;
-    return wefti_tok_regex_init(&step->regex, pattern, len, literal, why);
+    step->behavior = split->behavior;
+    step->invert = split->invert;
+    return wefti_tok_regex_init(&step->regex, split->pattern.data, split->pattern.len,
+                                split->literal, why);
 }
 
 weft_err wefti_tok_add_norm(weft_tokenizer *tok, enum wefti_tok_norm_kind kind, const char *text,
                             size_t len, struct wefti_tok_norm **norm_out, struct weft_errmsg *why) {
+    WEFT_ASSERT(tok->n_norms <= WEFTI_TOK_NORMS_MAX);
+    WEFT_ASSERT(text || len == 0);
     if (tok->n_norms == WEFTI_TOK_NORMS_MAX || len > WEFTI_TOK_ENTRY_BYTES_MAX)
         return weft_err_set(why, WEFT_E_UNSUPPORTED,
                             "the normalizer has more than %d steps or a text over %d bytes",

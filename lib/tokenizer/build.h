@@ -7,9 +7,15 @@
 /* Adds SentencePiece's normaliser, which `tok` owns. */
 weft_err wefti_tok_add_sentence(weft_tokenizer *tok, struct wefti_tok_sentence **sentence_out,
                                 struct weft_errmsg *why);
-/* Adds a split step. */
-weft_err wefti_tok_add_split(weft_tokenizer *tok, const char *pattern, size_t len, bool literal,
-                             enum wefti_tok_behavior behavior, bool invert,
+/* Where a text is cut, and what becomes of what the pattern matches. */
+struct wefti_tok_split {
+    struct weft_str pattern; /* as for wefti_tok_regex_init */
+    bool literal, invert;
+    enum wefti_tok_behavior behavior;
+};
+
+/* Adds a split step; an empty pattern cuts nowhere and adds none. */
+weft_err wefti_tok_add_split(weft_tokenizer *tok, const struct wefti_tok_split *split,
                              struct weft_errmsg *why);
 weft_err wefti_tok_add_step(weft_tokenizer *tok, enum wefti_tok_step_kind kind,
                             struct wefti_tok_step **step_out, struct weft_errmsg *why);

@@ -88,15 +88,14 @@ static weft_err run_split(struct encoder *enc, size_t step_idx, struct piece pie
     size_t done = 0, at = 0;
     weft_err err = WEFT_OK;
     while (at <= piece.len && !err) {
-        bool found;
-        size_t start, end;
-        err = wefti_tok_regex_find(&step->regex, &enc->matcher, piece.text, piece.len, at, &found,
-                                   &start, &end, enc->why);
-        if (err || !found) break;
-        err = add_segment(&split, done, start, false);
-        if (!err) err = add_segment(&split, start, end, true);
-        done = at = end;
-        if (start == end) at += at < piece.len ? weft_utf8_len(piece.text[at]) : 1;
+        struct wefti_tok_match match;
+        err = wefti_tok_regex_find(&step->regex, &enc->matcher,
+                                   (struct weft_str){piece.text, piece.len}, at, &match, enc->why);
+        if (err || !match.found) break;
+        err = add_segment(&split, done, match.start, false);
+        if (!err) err = add_segment(&split, match.start, match.end, true);
+        done = at = match.end;
+        if (match.start == match.end) at += at < piece.len ? weft_utf8_len(piece.text[at]) : 1;
     }
     if (!err) err = add_segment(&split, done, piece.len, false);
     if (!err) err = flush_piece(&split);
@@ -182,6 +181,7 @@ typedef weft_err (*segment_fn)(struct encoder *enc, struct piece piece);
 /* Calls `segment` for what lies between the added tokens. */
 static weft_err cut_at_added(struct encoder *enc, const struct wefti_tok_added *added,
                              struct piece piece, segment_fn segment) {
+    WEFT_ASSERT(added->n <= added->cap);
     size_t at = 0;
     struct wefti_tok_added_match match;
     weft_err err = WEFT_OK;
@@ -207,8 +207,9 @@ static weft_err normalize_segment(struct encoder *enc, struct piece piece) {
     if (tok->n_norms > 0) {
         weft_buf_clear(&enc->normalized);
         weft_buf_add(&enc->normalized, piece.text, piece.len);
-        weft_err err = wefti_tok_norm_run(tok->norms, tok->n_norms, piece.first, &enc->matcher,
-                                          &enc->normalized, &enc->spare, enc->why);
+        struct wefti_tok_normalizing state = {&enc->matcher, &enc->normalized, &enc->spare,
+                                              piece.first};
+        weft_err err = wefti_tok_norm_run(tok->norms, tok->n_norms, &state, enc->why);
         if (err) return err;
         if (enc->normalized.len == 0) return WEFT_OK;
         piece.text = enc->normalized.data;
@@ -268,6 +269,8 @@ static weft_err add_affix(struct encoder *enc, const uint32_t *ids, size_t n) {
 weft_err weft_tok_encode(const weft_tokenizer *tok, const char *text, size_t len, uint32_t flags,
                          size_t max_ids, uint32_t **ids_out, size_t *n_out,
                          struct weft_errmsg *why) {
+    WEFT_ASSERT(tok);
+    WEFT_ASSERT(text || len == 0);
     *ids_out = NULL;
     *n_out = 0;
     weft_err err = check_length(tok, len, max_ids, why);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "formats/formats.h"
 
 static weft_err load_folder(weft_tokenizer *tok, const char *dir, struct weft_errmsg *why) {
@@ -14,6 +15,7 @@ static weft_err load_folder(weft_tokenizer *tok, const char *dir, struct weft_er
 }
 
 weft_err weft_tok_open(const char *path, weft_tokenizer **tok_out, struct weft_errmsg *why) {
+    WEFT_ASSERT(path);
     weft_err err = WEFT_E_NOMEM;
     struct weft_model_place place = {0};
     *tok_out = NULL;

@@ -23,6 +23,7 @@ void weft_tok_free(weft_tokenizer *tok) {
 }
 
 uint32_t weft_tok_vocab_size(const weft_tokenizer *tok) {
+    WEFT_ASSERT(tok);
     return tok->vocab.n_tokens;
 }
 
@@ -47,6 +48,7 @@ struct weft_str weft_tok_eos_token(const weft_tokenizer *tok) {
 }
 
 const uint32_t *weft_tok_eos(const weft_tokenizer *tok, size_t *n_out) {
+    WEFT_ASSERT(tok->n_eos <= WEFTI_TOK_EOS_MAX);
     *n_out = tok->n_eos;
     return tok->eos_ids;
 }

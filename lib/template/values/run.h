@@ -1,9 +1,9 @@
 /* run — one rendering: what it has made so far, and what it may still use.
  *
  * Everything that it makes lies in one arena. What a statement leaves behind is dropped when
- * nothing can still point to it: `escapes` counts stores into places that outlive the statement. Bounded:
- * bytes of the arena and of the output, steps (each node, expression and item counts, and long
- * strings by their length), and the depth of recursion. */
+ * nothing can still point to it: `escapes` counts stores into places that outlive the statement.
+ * Bounded: bytes of the arena and of the output, steps (each node, expression and item counts, and
+ * long strings by their length), and the depth of recursion. */
 #ifndef WEFT_TMPL_RUN_H
 #define WEFT_TMPL_RUN_H
 

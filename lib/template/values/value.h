@@ -1,6 +1,6 @@
 /* value — what templates compute with. A value is 16 bytes. Lists and dictionaries never change
- * once they are made, so a value of them is a pointer and a count, and a slice shares its list's items.
- * Only namespaces change. */
+ * once they are made, so a value of them is a pointer and a count, and a slice shares its list's
+ * items. Only namespaces change. */
 #ifndef WEFT_TMPL_VALUE_H
 #define WEFT_TMPL_VALUE_H
 

@@ -124,32 +124,37 @@ static const struct split *find_split(struct weft_str name) {
     return NULL;
 }
 
-static weft_err load_split(struct loader *load) {
+static weft_err add_pattern(struct loader *loader, const char *pattern) {
+    struct wefti_tok_split split = {.pattern = {pattern, strlen(pattern)},
+                                    .behavior = WEFTI_TOK_SPLIT_ISOLATED};
+    return wefti_tok_add_split(loader->tok, &split, loader->why);
+}
+
+static weft_err load_split(struct loader *loader) {
     struct weft_str name = {"default", 7};
-    (void)weft_gguf_str(load->gguf, "tokenizer.ggml.pre", &name);
+    (void)weft_gguf_str(loader->gguf, "tokenizer.ggml.pre", &name);
     const struct split *split = find_split(name);
     if (!split)
-        return weft_err_set(load->why, WEFT_E_UNSUPPORTED,
+        return weft_err_set(loader->why, WEFT_E_UNSUPPORTED,
                             "tokenizer.ggml.pre \"%.*s\" is not supported",
                             (int)(name.len < 60 ? name.len : 60), name.data);
-    load->tok->ignore_merges = split->ignore_merges;
-    load->add_bos = split->add_bos;
+    loader->tok->ignore_merges = split->ignore_merges;
+    loader->add_bos = split->add_bos;
     weft_err err = WEFT_OK;
     for (size_t i = 0; i < PATTERNS_MAX && split->patterns[i] && !err; i++)
-        err = wefti_tok_add_split(load->tok, split->patterns[i], strlen(split->patterns[i]), false,
-                                  WEFTI_TOK_SPLIT_ISOLATED, false, load->why);
+        err = add_pattern(loader, split->patterns[i]);
     return err;
 }
 
 /* --- tokens ----------------------------------------------------------------------------------- */
 
-static weft_err malformed(struct loader *load, const char *what) {
-    return weft_err_set(load->why, WEFT_E_PROTO, "%s", what);
+static weft_err malformed(struct loader *loader, const char *what) {
+    return weft_err_set(loader->why, WEFT_E_PROTO, "%s", what);
 }
 
-static enum wefti_tok_piece_type type_of(const struct loader *load, size_t id) {
+static enum wefti_tok_piece_type type_of(const struct loader *loader, size_t id) {
     int64_t type = WEFTI_TOK_PIECE_NORMAL;
-    if (load->typed && !weft_gguf_array_i64(load->gguf, "tokenizer.ggml.token_type", id, &type))
+    if (loader->typed && !weft_gguf_array_i64(loader->gguf, "tokenizer.ggml.token_type", id, &type))
         return WEFTI_TOK_PIECE_NORMAL;
     return type >= WEFTI_TOK_PIECE_NORMAL && type <= WEFTI_TOK_PIECE_BYTE
                ? (enum wefti_tok_piece_type)type
@@ -161,134 +166,134 @@ static bool is_special(enum wefti_tok_piece_type type) {
 }
 
 /* What an ordinary entry is for merging and decoding. */
-static weft_err put_ordinary(struct loader *load, uint64_t id, struct weft_str text,
+static weft_err put_ordinary(struct loader *loader, uint64_t id, struct weft_str text,
                              enum wefti_tok_piece_type type) {
-    weft_tokenizer *tok = load->tok;
+    weft_tokenizer *tok = loader->tok;
     struct weft_str piece = text, bytes = text;
     uint32_t flags = WEFTI_TOK_PIECE;
-    weft_buf_clear(&load->bytes);
+    weft_buf_clear(&loader->bytes);
     if (tok->byte_level) {
-        if (wefti_tok_bytes_of_chars(text.data, text.len, &load->bytes))
-            piece = bytes = (struct weft_str){load->bytes.data, load->bytes.len};
+        if (wefti_tok_bytes_of_chars(text.data, text.len, &loader->bytes))
+            piece = bytes = (struct weft_str){loader->bytes.data, loader->bytes.len};
         else
             flags = 0; /* no text leads there */
     } else if (type == WEFTI_TOK_PIECE_BYTE) {
         int byte = wefti_tok_fallback_byte(text);
-        if (byte < 0) return malformed(load, "a byte token is not written as <0xNN>");
+        if (byte < 0) return malformed(loader, "a byte token is not written as <0xNN>");
         tok->fallback_ids[byte] = (uint32_t)id;
-        weft_buf_add_char(&load->bytes, (char)byte);
-        bytes = (struct weft_str){load->bytes.data, load->bytes.len};
+        weft_buf_add_char(&loader->bytes, (char)byte);
+        bytes = (struct weft_str){loader->bytes.data, loader->bytes.len};
         flags = 0;
     } else {
         if (type != WEFTI_TOK_PIECE_NORMAL)
             flags = 0; /* SentencePiece never makes its symbols by merging */
-        wefti_tok_add_unmarked(&load->bytes, text);
-        bytes = (struct weft_str){load->bytes.data, load->bytes.len};
+        wefti_tok_add_unmarked(&loader->bytes, text);
+        bytes = (struct weft_str){loader->bytes.data, loader->bytes.len};
     }
-    return wefti_tok_vocab_put(&tok->vocab, id, piece, bytes, flags, load->why);
+    return wefti_tok_vocab_put(&tok->vocab, id, piece, bytes, flags, loader->why);
 }
 
-static weft_err put_token(struct loader *load, uint64_t id, struct weft_str text) {
-    enum wefti_tok_piece_type type = type_of(load, id);
+static weft_err put_token(struct loader *loader, uint64_t id, struct weft_str text) {
+    enum wefti_tok_piece_type type = type_of(loader, id);
     if (text.len > WEFTI_TOK_ENTRY_BYTES_MAX || !weft_utf8_valid(text.data, text.len))
-        return weft_err_set(load->why, WEFT_E_PROTO,
+        return weft_err_set(loader->why, WEFT_E_PROTO,
                             "token %llu is over %d bytes or not valid UTF-8",
                             (unsigned long long)id, WEFTI_TOK_ENTRY_BYTES_MAX);
     if (!is_special(type) && type != WEFTI_TOK_PIECE_USER_DEFINED)
-        return put_ordinary(load, id, text, type);
+        return put_ordinary(loader, id, text, type);
     struct wefti_tok_added_token traits = {.special = is_special(type)};
     uint32_t flags = WEFTI_TOK_ADDED | (traits.special ? WEFTI_TOK_SPECIAL : 0);
-    weft_err err = wefti_tok_vocab_put(&load->tok->vocab, id, text, text, flags, load->why);
-    if (!err) err = wefti_tok_added_put(&load->tok->added_raw, text, (uint32_t)id, &traits);
+    weft_err err = wefti_tok_vocab_put(&loader->tok->vocab, id, text, text, flags, loader->why);
+    if (!err) err = wefti_tok_added_put(&loader->tok->added_raw, text, (uint32_t)id, &traits);
     return err;
 }
 
-static weft_err load_tokens(struct loader *load) {
+static weft_err load_tokens(struct loader *loader) {
     enum weft_gguf_type type;
     size_t n_types;
-    if (!weft_gguf_array(load->gguf, "tokenizer.ggml.tokens", &type, &load->n_tokens) ||
-        type != WEFT_GGUF_STRING || load->n_tokens == 0)
-        return malformed(load, "tokenizer.ggml.tokens is not an array of strings");
-    if (weft_gguf_array(load->gguf, "tokenizer.ggml.token_type", &type, &n_types)) {
-        if (n_types != load->n_tokens)
-            return weft_err_set(load->why, WEFT_E_PROTO, "%zu token types for %zu tokens", n_types,
-                                load->n_tokens);
-        load->typed = true;
+    if (!weft_gguf_array(loader->gguf, "tokenizer.ggml.tokens", &type, &loader->n_tokens) ||
+        type != WEFT_GGUF_STRING || loader->n_tokens == 0)
+        return malformed(loader, "tokenizer.ggml.tokens is not an array of strings");
+    if (weft_gguf_array(loader->gguf, "tokenizer.ggml.token_type", &type, &n_types)) {
+        if (n_types != loader->n_tokens)
+            return weft_err_set(loader->why, WEFT_E_PROTO, "%zu token types for %zu tokens",
+                                n_types, loader->n_tokens);
+        loader->typed = true;
     }
     weft_err err = WEFT_OK;
-    for (size_t id = 0; id < load->n_tokens && !err; id++) {
+    for (size_t id = 0; id < loader->n_tokens && !err; id++) {
         struct weft_str text;
-        if (!weft_gguf_array_str(load->gguf, "tokenizer.ggml.tokens", id, &text))
-            return malformed(load, "tokenizer.ggml.tokens cannot be read");
-        err = put_token(load, id, text);
+        if (!weft_gguf_array_str(loader->gguf, "tokenizer.ggml.tokens", id, &text))
+            return malformed(loader, "tokenizer.ggml.tokens cannot be read");
+        err = put_token(loader, id, text);
     }
-    return err ? err : wefti_tok_vocab_index(&load->tok->vocab);
+    return err ? err : wefti_tok_vocab_index(&loader->tok->vocab);
 }
 
 /* --- merges, scores --------------------------------------------------------------------------- */
 
-static uint32_t find_entry(struct loader *load, const char *text, size_t len) {
-    weft_buf_clear(&load->bytes);
-    if (!weft_utf8_valid(text, len) || !wefti_tok_bytes_of_chars(text, len, &load->bytes))
+static uint32_t find_entry(struct loader *loader, const char *text, size_t len) {
+    weft_buf_clear(&loader->bytes);
+    if (!weft_utf8_valid(text, len) || !wefti_tok_bytes_of_chars(text, len, &loader->bytes))
         return WEFTI_TOK_NO_ID;
-    return wefti_tok_vocab_find(&load->tok->vocab, load->bytes.data, load->bytes.len);
+    return wefti_tok_vocab_find(&loader->tok->vocab, loader->bytes.data, loader->bytes.len);
 }
 
 /* "left right". A merge that leads out of the vocabulary can only ever be taken back: it is left
  * out. */
-static weft_err put_merge(struct loader *load, size_t rank, struct weft_str text) {
+static weft_err put_merge(struct loader *loader, size_t rank, struct weft_str text) {
     const char *space = text.len > 1 ? memchr(text.data + 1, ' ', text.len - 1) : NULL;
     if (!space || text.len > 2 * WEFTI_TOK_ENTRY_BYTES_MAX)
-        return weft_err_set(load->why, WEFT_E_PROTO, "merge %zu is not a pair", rank);
+        return weft_err_set(loader->why, WEFT_E_PROTO, "merge %zu is not a pair", rank);
     size_t left_len = (size_t)(space - text.data), right_len = text.len - left_len - 1;
-    weft_buf_clear(&load->piece);
-    weft_buf_add(&load->piece, text.data, left_len);
-    weft_buf_add(&load->piece, space + 1, right_len);
-    uint32_t left = find_entry(load, text.data, left_len);
-    uint32_t right = find_entry(load, space + 1, right_len);
-    uint32_t id = find_entry(load, load->piece.data, load->piece.len);
+    weft_buf_clear(&loader->piece);
+    weft_buf_add(&loader->piece, text.data, left_len);
+    weft_buf_add(&loader->piece, space + 1, right_len);
+    uint32_t left = find_entry(loader, text.data, left_len);
+    uint32_t right = find_entry(loader, space + 1, right_len);
+    uint32_t id = find_entry(loader, loader->piece.data, loader->piece.len);
     if (left != WEFTI_TOK_NO_ID && right != WEFTI_TOK_NO_ID && id != WEFTI_TOK_NO_ID)
-        wefti_tok_merges_put(&load->tok->merges, left, right, (uint32_t)rank, id);
+        wefti_tok_merges_put(&loader->tok->merges, left, right, (uint32_t)rank, id);
     return WEFT_OK;
 }
 
-static weft_err load_merges(struct loader *load) {
+static weft_err load_merges(struct loader *loader) {
     enum weft_gguf_type type;
     size_t n;
-    if (!weft_gguf_array(load->gguf, "tokenizer.ggml.merges", &type, &n) ||
+    if (!weft_gguf_array(loader->gguf, "tokenizer.ggml.merges", &type, &n) ||
         type != WEFT_GGUF_STRING)
-        return malformed(load, "tokenizer.ggml.merges is not an array of strings");
-    weft_err err = wefti_tok_merges_init(&load->tok->merges, n);
-    if (err == WEFT_E_TOOBIG) return weft_err_set(load->why, err, "%zu merges are too many", n);
+        return malformed(loader, "tokenizer.ggml.merges is not an array of strings");
+    weft_err err = wefti_tok_merges_init(&loader->tok->merges, n);
+    if (err == WEFT_E_TOOBIG) return weft_err_set(loader->why, err, "%zu merges are too many", n);
     for (size_t i = 0; i < n && !err; i++) {
         struct weft_str text;
-        if (!weft_gguf_array_str(load->gguf, "tokenizer.ggml.merges", i, &text))
-            return malformed(load, "tokenizer.ggml.merges cannot be read");
-        err = put_merge(load, i, text);
+        if (!weft_gguf_array_str(loader->gguf, "tokenizer.ggml.merges", i, &text))
+            return malformed(loader, "tokenizer.ggml.merges cannot be read");
+        err = put_merge(loader, i, text);
     }
     return err;
 }
 
-static weft_err load_scores(struct loader *load) {
-    size_t n = load->n_tokens, n_scores;
+static weft_err load_scores(struct loader *loader) {
+    size_t n = loader->n_tokens, n_scores;
     enum weft_gguf_type type;
-    if (!weft_gguf_array(load->gguf, "tokenizer.ggml.scores", &type, &n_scores) || n_scores != n)
-        return malformed(load, "tokenizer.ggml.scores is not an array of one number per token");
-    double *scores = load->tok->scores = calloc(n, sizeof *scores);
+    if (!weft_gguf_array(loader->gguf, "tokenizer.ggml.scores", &type, &n_scores) || n_scores != n)
+        return malformed(loader, "tokenizer.ggml.scores is not an array of one number per token");
+    double *scores = loader->tok->scores = calloc(n, sizeof *scores);
     if (!scores) return WEFT_E_NOMEM;
     for (size_t i = 0; i < n; i++)
-        if (!weft_gguf_array_f64(load->gguf, "tokenizer.ggml.scores", i, &scores[i]))
-            return weft_err_set(load->why, WEFT_E_PROTO, "the score of token %zu is not a number",
+        if (!weft_gguf_array_f64(loader->gguf, "tokenizer.ggml.scores", i, &scores[i]))
+            return weft_err_set(loader->why, WEFT_E_PROTO, "the score of token %zu is not a number",
                                 i);
     return WEFT_OK;
 }
 
 /* --- special tokens --------------------------------------------------------------------------- */
 
-static uint32_t get_id(const struct loader *load, const char *key, uint32_t otherwise) {
+static uint32_t get_id(const struct loader *loader, const char *key, uint32_t otherwise) {
     uint64_t id = otherwise;
-    (void)weft_gguf_u64(load->gguf, key, &id);
-    return id < load->n_tokens ? (uint32_t)id : WEFTI_TOK_NO_ID;
+    (void)weft_gguf_u64(loader->gguf, key, &id);
+    return id < loader->n_tokens ? (uint32_t)id : WEFTI_TOK_NO_ID;
 }
 
 /* Whatever ends a turn in the formats in use; a model has one or two of them. */
@@ -322,19 +327,19 @@ static void add_known_eos(weft_tokenizer *tok) {
     }
 }
 
-static void load_specials(struct loader *load) {
-    weft_tokenizer *tok = load->tok;
-    bool add_bos = load->add_bos, add_eos = load->add_eos;
-    tok->bos_id = get_id(load, "tokenizer.ggml.bos_token_id", load->bos_id);
-    tok->eos_token_id = get_id(load, "tokenizer.ggml.eos_token_id", load->eos_id);
+static void load_specials(struct loader *loader) {
+    weft_tokenizer *tok = loader->tok;
+    bool add_bos = loader->add_bos, add_eos = loader->add_eos;
+    tok->bos_id = get_id(loader, "tokenizer.ggml.bos_token_id", loader->bos_id);
+    tok->eos_token_id = get_id(loader, "tokenizer.ggml.eos_token_id", loader->eos_id);
     static const char *const enders[] = {"tokenizer.ggml.eot_token_id",
                                          "tokenizer.ggml.eom_token_id"};
     wefti_tok_add_eos(tok, tok->eos_token_id);
     for (size_t i = 0; i < 2; i++)
-        wefti_tok_add_eos(tok, get_id(load, enders[i], WEFTI_TOK_NO_ID));
+        wefti_tok_add_eos(tok, get_id(loader, enders[i], WEFTI_TOK_NO_ID));
     add_known_eos(tok);
-    (void)weft_gguf_bool(load->gguf, "tokenizer.ggml.add_bos_token", &add_bos);
-    (void)weft_gguf_bool(load->gguf, "tokenizer.ggml.add_eos_token", &add_eos);
+    (void)weft_gguf_bool(loader->gguf, "tokenizer.ggml.add_bos_token", &add_bos);
+    (void)weft_gguf_bool(loader->gguf, "tokenizer.ggml.add_eos_token", &add_eos);
     if (add_bos && tok->bos_id != WEFTI_TOK_NO_ID) tok->prefix_ids[tok->n_prefix++] = tok->bos_id;
     if (add_eos && tok->eos_token_id != WEFTI_TOK_NO_ID)
         tok->suffix_ids[tok->n_suffix++] = tok->eos_token_id;
@@ -342,11 +347,11 @@ static void load_specials(struct loader *load) {
 
 /* --- the kinds -------------------------------------------------------------------------------- */
 
-static weft_err load_byte_level(struct loader *load) {
-    load->tok->byte_level = true;
-    weft_err err = load_split(load);
-    if (!err) err = load_tokens(load);
-    return err ? err : load_merges(load);
+static weft_err load_byte_level(struct loader *loader) {
+    loader->tok->byte_level = true;
+    weft_err err = load_split(loader);
+    if (!err) err = load_tokens(loader);
+    return err ? err : load_merges(loader);
 }
 
 static void note_fallback(weft_tokenizer *tok) {
@@ -357,106 +362,108 @@ static void note_fallback(weft_tokenizer *tok) {
 
 /* SentencePiece: a space in front of the text and of what follows a special token, all spaces
  * written as U+2581. */
-static weft_err load_sentence_piece(struct loader *load) {
+static weft_err load_sentence_piece(struct loader *loader) {
     static const char mark[] = WEFTI_TOK_MARK;
-    weft_tokenizer *tok = load->tok;
+    weft_tokenizer *tok = loader->tok;
     bool space_prefix = true;
     struct wefti_tok_norm *norm;
-    load->add_bos = true;
-    load->bos_id = 1;
-    load->eos_id = 2;
-    (void)weft_gguf_bool(load->gguf, "tokenizer.ggml.add_space_prefix", &space_prefix);
+    loader->add_bos = true;
+    loader->bos_id = 1;
+    loader->eos_id = 2;
+    (void)weft_gguf_bool(loader->gguf, "tokenizer.ggml.add_space_prefix", &space_prefix);
     tok->strip_first_space = space_prefix;
     weft_err err = WEFT_OK;
     if (space_prefix)
-        err = wefti_tok_add_norm(tok, WEFTI_TOK_NORM_PREPEND, " ", 1, NULL, load->why);
+        err = wefti_tok_add_norm(tok, WEFTI_TOK_NORM_PREPEND, " ", 1, NULL, loader->why);
     if (!err)
         err = wefti_tok_add_norm(tok, WEFTI_TOK_NORM_REPLACE, mark, sizeof mark - 1, &norm,
-                                 load->why);
+                                 loader->why);
     if (!err) norm->grows = true;
-    if (!err) err = wefti_tok_regex_init(&norm->regex, " ", 1, true, load->why);
-    if (!err) err = load_tokens(load);
-    if (!err) err = load_scores(load);
-    if (!err) err = wefti_tok_rank_scores(tok, load->why);
+    if (!err) err = wefti_tok_regex_init(&norm->regex, " ", 1, true, loader->why);
+    if (!err) err = load_tokens(loader);
+    if (!err) err = load_scores(loader);
+    if (!err) err = wefti_tok_rank_scores(tok, loader->why);
     if (err) return err;
     note_fallback(tok);
-    tok->unk_id = get_id(load, "tokenizer.ggml.unknown_token_id", 0);
+    tok->unk_id = get_id(loader, "tokenizer.ggml.unknown_token_id", 0);
     return WEFT_OK;
 }
 
-static weft_err load_charsmap(struct loader *load, struct wefti_tok_sentence *sentence) {
+static weft_err load_charsmap(struct loader *loader, struct wefti_tok_sentence *sentence) {
     static const char key[] = "tokenizer.ggml.precompiled_charsmap";
     enum weft_gguf_type type;
     size_t n;
-    if (!weft_gguf_array(load->gguf, key, &type, &n) || n == 0) return WEFT_OK;
+    if (!weft_gguf_array(loader->gguf, key, &type, &n) || n == 0) return WEFT_OK;
     if (type != WEFT_GGUF_U8 && type != WEFT_GGUF_I8)
-        return malformed(load, "tokenizer.ggml.precompiled_charsmap is not an array of bytes");
+        return malformed(loader, "tokenizer.ggml.precompiled_charsmap is not an array of bytes");
     char *map = malloc(n);
     if (!map) return WEFT_E_NOMEM;
     for (size_t i = 0; i < n; i++) {
         int64_t byte = 0;
-        (void)weft_gguf_array_i64(load->gguf, key, i, &byte);
+        (void)weft_gguf_array_i64(loader->gguf, key, i, &byte);
         map[i] = (char)(uint8_t)byte;
     }
-    weft_err err = wefti_tok_charsmap_new(map, n, &sentence->map, load->why);
+    weft_err err = wefti_tok_charsmap_new(map, n, &sentence->map, loader->why);
     free(map);
     return err;
 }
 
-static weft_err load_unigram(struct loader *load) {
-    weft_tokenizer *tok = load->tok;
+static weft_err load_unigram(struct loader *loader) {
+    weft_tokenizer *tok = loader->tok;
     struct wefti_tok_sentence *sentence;
-    weft_err err = wefti_tok_add_sentence(tok, &sentence, load->why);
+    weft_err err = wefti_tok_add_sentence(tok, &sentence, loader->why);
     if (err) return err;
-    load->add_eos = true;
-    load->eos_id = 1;
+    loader->add_eos = true;
+    loader->eos_id = 1;
     sentence->prefix = sentence->squeeze = sentence->escape = true;
-    (void)weft_gguf_bool(load->gguf, "tokenizer.ggml.add_space_prefix", &sentence->prefix);
-    (void)weft_gguf_bool(load->gguf, "tokenizer.ggml.remove_extra_whitespaces", &sentence->squeeze);
+    (void)weft_gguf_bool(loader->gguf, "tokenizer.ggml.add_space_prefix", &sentence->prefix);
+    (void)weft_gguf_bool(loader->gguf, "tokenizer.ggml.remove_extra_whitespaces",
+                         &sentence->squeeze);
     tok->strip_first_space = sentence->prefix || sentence->squeeze;
-    err = load_charsmap(load, sentence);
-    if (!err) err = load_tokens(load);
-    if (!err) err = load_scores(load);
+    err = load_charsmap(loader, sentence);
+    if (!err) err = load_tokens(loader);
+    if (!err) err = load_scores(loader);
     note_fallback(tok);
-    tok->unk_id = get_id(load, "tokenizer.ggml.unknown_token_id", 2);
+    tok->unk_id = get_id(loader, "tokenizer.ggml.unknown_token_id", 2);
     return err;
 }
 
-static weft_err load_kind(struct loader *load) {
+static weft_err load_kind(struct loader *loader) {
     struct weft_str kind = {"", 0};
     weft_err err;
-    load->bos_id = load->eos_id = WEFTI_TOK_NO_ID;
-    if (!weft_gguf_str(load->gguf, "tokenizer.ggml.model", &kind))
-        return malformed(load, "there is no tokenizer.ggml.model");
+    loader->bos_id = loader->eos_id = WEFTI_TOK_NO_ID;
+    if (!weft_gguf_str(loader->gguf, "tokenizer.ggml.model", &kind))
+        return malformed(loader, "there is no tokenizer.ggml.model");
     if (WEFT_STR_IS(kind, "gpt2"))
-        err = load_byte_level(load);
+        err = load_byte_level(loader);
     else if (WEFT_STR_IS(kind, "llama"))
-        err = load_sentence_piece(load);
+        err = load_sentence_piece(loader);
     else if (WEFT_STR_IS(kind, "t5"))
-        err = load_unigram(load);
+        err = load_unigram(loader);
     else
-        return weft_err_set(load->why, WEFT_E_UNSUPPORTED,
+        return weft_err_set(loader->why, WEFT_E_UNSUPPORTED,
                             "tokenizer.ggml.model \"%.*s\" is not supported",
                             (int)(kind.len < 60 ? kind.len : 60), kind.data);
-    if (!err) err = wefti_tok_seal(load->tok, load->why);
-    if (!err) load_specials(load);
+    if (!err) err = wefti_tok_seal(loader->tok, loader->why);
+    if (!err) load_specials(loader);
     return err;
 }
 
 weft_err wefti_tok_load_gguf(weft_tokenizer *tok, const char *path, struct weft_errmsg *why) {
+    WEFT_ASSERT(tok->vocab.n_tokens == 0);
     weft_gguf *gguf;
     weft_err err = weft_gguf_open(path, &gguf, why);
     if (err) return err;
     struct weft_errmsg detail = {""};
-    struct loader load = {.tok = tok, .gguf = gguf, .why = &detail};
-    weft_buf_init(&load.piece, (size_t)4 * WEFTI_TOK_ENTRY_BYTES_MAX);
-    weft_buf_init(&load.bytes, (size_t)4 * WEFTI_TOK_ENTRY_BYTES_MAX);
-    err = load_kind(&load);
+    struct loader loader = {.tok = tok, .gguf = gguf, .why = &detail};
+    weft_buf_init(&loader.piece, (size_t)4 * WEFTI_TOK_ENTRY_BYTES_MAX);
+    weft_buf_init(&loader.bytes, (size_t)4 * WEFTI_TOK_ENTRY_BYTES_MAX);
+    err = load_kind(&loader);
     if (err)
         (void)weft_err_set(why, err, "%s: %s", path,
                            detail.text[0] ? detail.text : weft_err_text(err));
-    weft_buf_fini(&load.piece);
-    weft_buf_fini(&load.bytes);
+    weft_buf_fini(&loader.piece);
+    weft_buf_fini(&loader.bytes);
     weft_gguf_free(gguf);
     return err;
 }

@@ -41,88 +41,90 @@ struct loader {
     struct weft_buf bytes;
 };
 
-static weft_err malformed(struct loader *load, const char *what) {
-    return weft_err_set(load->why, WEFT_E_PROTO, "%s", what);
+static weft_err malformed(struct loader *loader, const char *what) {
+    return weft_err_set(loader->why, WEFT_E_PROTO, "%s", what);
 }
 
 /* --- what stands beside the pieces ------------------------------------------------------------ */
 
-static void take_trainer(struct loader *load, const struct wefti_tok_pb_field *field) {
+static void take_trainer(struct loader *loader, const struct wefti_tok_pb_field *field) {
     switch (field->number) {
     case TRAINER_MODEL_TYPE:
-        load->model_type = field->value;
+        loader->model_type = field->value;
         break;
     case TRAINER_SPACE_AS_SUFFIX:
-        load->space_as_suffix = field->value != 0;
+        loader->space_as_suffix = field->value != 0;
         break;
     case TRAINER_BOS_ID:
-        load->bos_id = field->value; /* -1, none, is no id there could be */
+        loader->bos_id = field->value; /* -1, none, is no id there could be */
         break;
     case TRAINER_EOS_ID:
-        load->eos_id = field->value;
+        loader->eos_id = field->value;
         break;
     default:
         break;
     }
 }
 
-static void take_normalizer(struct loader *load, const struct wefti_tok_pb_field *field) {
+static void take_normalizer(struct loader *loader, const struct wefti_tok_pb_field *field) {
     switch (field->number) {
     case NORMALIZER_MAP:
-        load->map = field->bytes;
+        loader->map = field->bytes;
         break;
     case NORMALIZER_PREFIX:
-        load->prefix = field->value != 0;
+        loader->prefix = field->value != 0;
         break;
     case NORMALIZER_SQUEEZE:
-        load->sentence->squeeze = field->value != 0;
+        loader->sentence->squeeze = field->value != 0;
         break;
     case NORMALIZER_ESCAPE:
-        load->sentence->escape = field->value != 0;
+        loader->sentence->escape = field->value != 0;
         break;
     default:
         break;
     }
 }
 
-static weft_err each_field(struct loader *load, struct weft_str message,
-                           void (*take)(struct loader *load,
+static weft_err each_field(struct loader *loader, struct weft_str message,
+                           void (*take)(struct loader *loader,
                                         const struct wefti_tok_pb_field *field)) {
     struct weft_cursor cur;
     struct wefti_tok_pb_field field;
     weft_cursor_init(&cur, message.data, message.len);
     while (wefti_tok_pb_next(&cur, &field))
-        take(load, &field);
-    return cur.failed ? malformed(load, "the file is damaged") : WEFT_OK;
+        take(loader, &field);
+    return cur.failed ? malformed(loader, "the file is damaged") : WEFT_OK;
 }
 
-static weft_err load_specs(struct loader *load, struct weft_str file) {
+static weft_err load_specs(struct loader *loader, struct weft_str file) {
     struct weft_cursor cur;
     struct wefti_tok_pb_field field;
     weft_err err = WEFT_OK;
-    load->model_type = MODEL_UNIGRAM; /* protobuf's defaults */
-    load->prefix = load->sentence->squeeze = load->sentence->escape = true;
-    load->bos_id = 1;
-    load->eos_id = 2;
+    loader->model_type = MODEL_UNIGRAM; /* protobuf's defaults */
+    loader->prefix = loader->sentence->squeeze = loader->sentence->escape = true;
+    loader->bos_id = 1;
+    loader->eos_id = 2;
     weft_cursor_init(&cur, file.data, file.len);
     while (!err && wefti_tok_pb_next(&cur, &field)) {
         if (field.wire != WEFTI_TOK_PB_BYTES) continue;
-        if (field.number == MODEL_TRAINER) err = each_field(load, field.bytes, take_trainer);
-        if (field.number == MODEL_NORMALIZER) err = each_field(load, field.bytes, take_normalizer);
+        if (field.number == MODEL_TRAINER) err = each_field(loader, field.bytes, take_trainer);
+        if (field.number == MODEL_NORMALIZER)
+            err = each_field(loader, field.bytes, take_normalizer);
     }
-    if (!err && cur.failed) err = malformed(load, "the file is damaged");
+    if (!err && cur.failed) err = malformed(loader, "the file is damaged");
     if (err) return err;
-    load->sentence->prefix = load->prefix && !load->space_as_suffix;
-    load->sentence->suffix = load->prefix && load->space_as_suffix;
-    load->tok->strip_first_space =
-        !load->space_as_suffix && (load->prefix || load->sentence->squeeze);
-    if (load->model_type == MODEL_WORD || load->model_type > MODEL_CHAR)
-        return weft_err_set(load->why, WEFT_E_UNSUPPORTED,
+    loader->sentence->prefix = loader->prefix && !loader->space_as_suffix;
+    loader->sentence->suffix = loader->prefix && loader->space_as_suffix;
+    loader->tok->strip_first_space =
+        !loader->space_as_suffix && (loader->prefix || loader->sentence->squeeze);
+    if (loader->model_type == MODEL_WORD || loader->model_type > MODEL_CHAR)
+        return weft_err_set(loader->why, WEFT_E_UNSUPPORTED,
                             "a SentencePiece model of type %llu is not supported, only Unigram, "
                             "BPE and characters are",
-                            (unsigned long long)load->model_type);
-    if (load->map.len == 0) return WEFT_OK;
-    return wefti_tok_charsmap_new(load->map.data, load->map.len, &load->sentence->map, load->why);
+                            (unsigned long long)loader->model_type);
+    if (loader->map.len == 0) return WEFT_OK;
+    return wefti_tok_charsmap_new(loader->map.data, loader->map.len, &loader->sentence->map,
+                                  loader->why);
 }
 
 /* --- pieces ----------------------------------------------------------------------------------- */
@@ -133,7 +135,7 @@ struct piece {
     uint64_t type;
 };
 
-static weft_err read_piece(struct loader *load, struct weft_str message, struct piece *piece) {
+static weft_err read_piece(struct loader *loader, struct weft_str message, struct piece *piece) {
     struct weft_cursor cur;
     struct wefti_tok_pb_field field;
     *piece = (struct piece){.text = {"", 0}, .type = WEFTI_TOK_PIECE_NORMAL};
@@ -147,61 +149,61 @@ static weft_err read_piece(struct loader *load, struct weft_str message, struct 
             memcpy(&piece->score, &bits, sizeof bits);
         }
     }
-    if (cur.failed) return malformed(load, "the file is damaged");
+    if (cur.failed) return malformed(loader, "the file is damaged");
     if (piece->text.len == 0 || piece->text.len > WEFTI_TOK_ENTRY_BYTES_MAX ||
         !weft_utf8_valid(piece->text.data, piece->text.len))
-        return weft_err_set(load->why, WEFT_E_PROTO,
-                            "piece %u is empty, over %d bytes or not valid UTF-8", load->n_pieces,
+        return weft_err_set(loader->why, WEFT_E_PROTO,
+                            "piece %u is empty, over %d bytes or not valid UTF-8", loader->n_pieces,
                             WEFTI_TOK_ENTRY_BYTES_MAX);
     return WEFT_OK;
 }
 
-static weft_err put_control(struct loader *load, const struct piece *piece, uint32_t id) {
-    weft_tokenizer *tok = load->tok;
+static weft_err put_control(struct loader *loader, const struct piece *piece, uint32_t id) {
+    weft_tokenizer *tok = loader->tok;
     struct wefti_tok_added_token traits = {.special = true};
     if (piece->type == WEFTI_TOK_PIECE_UNKNOWN) tok->unk_id = id;
     weft_err err = wefti_tok_vocab_put(&tok->vocab, id, piece->text, piece->text,
-                                       WEFTI_TOK_ADDED | WEFTI_TOK_SPECIAL, load->why);
+                                       WEFTI_TOK_ADDED | WEFTI_TOK_SPECIAL, loader->why);
     return err ? err : wefti_tok_added_put(&tok->added_raw, piece->text, id, &traits);
 }
 
 /* A user-defined symbol is never taken apart. BPE is cut there; Unigram scores it out of reach. */
-static weft_err put_symbol(struct loader *load, const struct piece *piece, uint32_t id) {
+static weft_err put_symbol(struct loader *loader, const struct piece *piece, uint32_t id) {
     static const struct wefti_tok_added_token ordinary;
-    weft_err err = wefti_tok_added_put(&load->sentence->kept, piece->text, id, &ordinary);
-    if (err || load->model_type == MODEL_UNIGRAM) return err;
-    return wefti_tok_added_put(&load->tok->added_normalized, piece->text, id, &ordinary);
+    weft_err err = wefti_tok_added_put(&loader->sentence->kept, piece->text, id, &ordinary);
+    if (err || loader->model_type == MODEL_UNIGRAM) return err;
+    return wefti_tok_added_put(&loader->tok->added_normalized, piece->text, id, &ordinary);
 }
 
-static weft_err put_piece(struct loader *load, const struct piece *piece, uint32_t id) {
-    weft_tokenizer *tok = load->tok;
+static weft_err put_piece(struct loader *loader, const struct piece *piece, uint32_t id) {
+    weft_tokenizer *tok = loader->tok;
     if (piece->type == WEFTI_TOK_PIECE_CONTROL || piece->type == WEFTI_TOK_PIECE_UNKNOWN)
-        return put_control(load, piece, id);
-    bool unigram = load->model_type == MODEL_UNIGRAM;
+        return put_control(loader, piece, id);
+    bool unigram = loader->model_type == MODEL_UNIGRAM;
     uint32_t flags = 0;
-    weft_buf_clear(&load->bytes);
+    weft_buf_clear(&loader->bytes);
     if (piece->type == WEFTI_TOK_PIECE_BYTE) {
         int byte = wefti_tok_fallback_byte(piece->text);
-        if (byte < 0) return malformed(load, "a byte piece is not written as <0xNN>");
+        if (byte < 0) return malformed(loader, "a byte piece is not written as <0xNN>");
         tok->fallback_ids[byte] = id;
-        weft_buf_add_char(&load->bytes, (char)byte);
+        weft_buf_add_char(&loader->bytes, (char)byte);
     } else {
-        wefti_tok_add_unmarked(&load->bytes, piece->text);
+        wefti_tok_add_unmarked(&loader->bytes, piece->text);
         if (piece->type == WEFTI_TOK_PIECE_NORMAL) flags = WEFTI_TOK_PIECE;
         if (piece->type == WEFTI_TOK_PIECE_USER_DEFINED)
             flags = unigram ? WEFTI_TOK_PIECE | WEFTI_TOK_CHOSEN : WEFTI_TOK_ADDED;
     }
-    if (load->bytes.failed) return WEFT_E_NOMEM;
-    weft_err err =
-        wefti_tok_vocab_put(&tok->vocab, id, piece->text,
-                            (struct weft_str){load->bytes.data, load->bytes.len}, flags, load->why);
-    if (!err && piece->type == WEFTI_TOK_PIECE_USER_DEFINED) err = put_symbol(load, piece, id);
+    if (loader->bytes.failed) return WEFT_E_NOMEM;
+    weft_err err = wefti_tok_vocab_put(&tok->vocab, id, piece->text,
+                                       (struct weft_str){loader->bytes.data, loader->bytes.len},
+                                       flags, loader->why);
+    if (!err && piece->type == WEFTI_TOK_PIECE_USER_DEFINED) err = put_symbol(loader, piece, id);
     return err;
 }
 
 /* Takes the pieces in, their scores last: n_pieces says how many there are. */
-static weft_err load_pieces(struct loader *load, struct weft_str file) {
-    weft_tokenizer *tok = load->tok;
+static weft_err load_pieces(struct loader *loader, struct weft_str file) {
+    weft_tokenizer *tok = loader->tok;
     struct weft_cursor cur;
     struct wefti_tok_pb_field field;
     struct piece piece;
@@ -210,30 +212,30 @@ static weft_err load_pieces(struct loader *load, struct weft_str file) {
     weft_cursor_init(&cur, file.data, file.len);
     while (!err && wefti_tok_pb_next(&cur, &field)) {
         if (field.number != MODEL_PIECE || field.wire != WEFTI_TOK_PB_BYTES) continue;
-        err = read_piece(load, field.bytes, &piece);
-        if (!err) err = put_piece(load, &piece, load->n_pieces);
+        err = read_piece(loader, field.bytes, &piece);
+        if (!err) err = put_piece(loader, &piece, loader->n_pieces);
         if (err) return err;
-        if (load->n_pieces == cap) {
+        if (loader->n_pieces == cap) {
             cap = cap ? 2 * cap : 1024; /* ends: wefti_tok_vocab_put refuses id 2^21 */
             double *scores = realloc(tok->scores, cap * sizeof *scores);
             if (!scores) return WEFT_E_NOMEM;
             tok->scores = scores;
         }
-        tok->scores[load->n_pieces++] = (double)piece.score;
+        tok->scores[loader->n_pieces++] = (double)piece.score;
     }
-    if (!err && load->n_pieces == 0) err = malformed(load, "there are no pieces");
+    if (!err && loader->n_pieces == 0) err = malformed(loader, "there are no pieces");
     return err ? err : wefti_tok_vocab_index(&tok->vocab);
 }
 
 /* --- what the configuration says -------------------------------------------------------------- */
 
 /* An entry of added_tokens_decoder: a token behind the pieces, or other traits of one of them. */
-static weft_err put_configured(struct loader *load, uint64_t id, const json_t *entry) {
-    weft_tokenizer *tok = load->tok;
+static weft_err put_configured(struct loader *loader, uint64_t id, const json_t *entry) {
+    weft_tokenizer *tok = loader->tok;
     struct weft_str text = wefti_tok_json_str_at(entry, "content");
     struct wefti_tok_added_token traits = wefti_tok_added_traits(entry);
     if (text.len == 0 || text.len > WEFTI_TOK_ENTRY_BYTES_MAX) return WEFT_OK;
-    if (id < load->n_pieces) {
+    if (id < loader->n_pieces) {
         for (size_t i = 0; i < tok->added_raw.n; i++) {
             struct wefti_tok_added_token *token = &tok->added_raw.tokens[i];
             if (token->id != id) continue;
@@ -244,29 +246,30 @@ static weft_err put_configured(struct loader *load, uint64_t id, const json_t *e
         return WEFT_OK;
     }
     uint32_t flags = WEFTI_TOK_ADDED | (traits.special ? WEFTI_TOK_SPECIAL : 0);
-    weft_err err = wefti_tok_vocab_put(&tok->vocab, id, text, text, flags, load->why);
+    weft_err err = wefti_tok_vocab_put(&tok->vocab, id, text, text, flags, loader->why);
     return err ? err : wefti_tok_added_put(&tok->added_raw, text, (uint32_t)id, &traits);
 }
 
-static weft_err load_configured(struct loader *load, json_t *config) {
+static weft_err load_configured(struct loader *loader, json_t *config) {
     const char *key;
     json_t *entry;
     json_object_foreach(json_object_get(config, "added_tokens_decoder"), key, entry) {
         uint64_t id;
         if (weft_parse_u64(key, WEFT_VOCAB_MAX - 1, &id) != WEFT_OK)
-            return malformed(load, "tokenizer_config.json: added_tokens_decoder has a key that is "
-                                   "no token id");
-        weft_err err = put_configured(load, id, entry);
+            return malformed(loader,
+                             "tokenizer_config.json: added_tokens_decoder has a key that is "
+                             "no token id");
+        weft_err err = put_configured(loader, id, entry);
         if (err) return err;
     }
     /* "legacy" false: no space behind special tokens, as in tokenizers made since 2023. */
-    load->sentence->prefix_once = !wefti_tok_json_bool_at(config, "legacy", true);
-    if (!wefti_tok_json_bool_at(config, "add_prefix_space", true)) load->sentence->prefix = false;
+    loader->sentence->prefix_once = !wefti_tok_json_bool_at(config, "legacy", true);
+    if (!wefti_tok_json_bool_at(config, "add_prefix_space", true)) loader->sentence->prefix = false;
     return WEFT_OK;
 }
 
 /* added_tokens.json, {"text": id}: what older folders have in place of added_tokens_decoder. */
-static weft_err load_added(struct loader *load, json_t *added) {
+static weft_err load_added(struct loader *loader, json_t *added) {
     const char *key;
     size_t key_len;
     json_t *value;
@@ -275,11 +278,11 @@ static weft_err load_added(struct loader *load, json_t *added) {
         struct weft_str text = {key, key_len};
         uint64_t id;
         if (!weft_json_u64(value, &id))
-            return malformed(load, "added_tokens.json: an id is not a non-negative integer");
-        if (id < load->n_pieces || key_len == 0) continue;
+            return malformed(loader, "added_tokens.json: an id is not a non-negative integer");
+        if (id < loader->n_pieces || key_len == 0) continue;
         weft_err err =
-            wefti_tok_vocab_put(&load->tok->vocab, id, text, text, WEFTI_TOK_ADDED, load->why);
-        if (!err) err = wefti_tok_added_put(&load->tok->added_raw, text, (uint32_t)id, &ordinary);
+            wefti_tok_vocab_put(&loader->tok->vocab, id, text, text, WEFTI_TOK_ADDED, loader->why);
+        if (!err) err = wefti_tok_added_put(&loader->tok->added_raw, text, (uint32_t)id, &ordinary);
         if (err) return err;
     }
     return WEFT_OK;
@@ -287,9 +290,9 @@ static weft_err load_added(struct loader *load, json_t *added) {
 
 /* Where the configuration is silent: T5, the model of Unigram, ends a text with EOS; Llama, that of
  * BPE, begins it with BOS. */
-static void load_affixes(struct loader *load, const json_t *config) {
-    weft_tokenizer *tok = load->tok;
-    bool unigram = load->model_type == MODEL_UNIGRAM;
+static void load_affixes(struct loader *loader, const json_t *config) {
+    weft_tokenizer *tok = loader->tok;
+    bool unigram = loader->model_type == MODEL_UNIGRAM;
     if (wefti_tok_json_bool_at(config, "add_bos_token", !unigram) && tok->bos_id != WEFTI_TOK_NO_ID)
         tok->prefix_ids[tok->n_prefix++] = tok->bos_id;
     if (wefti_tok_json_bool_at(config, "add_eos_token", unigram) &&
@@ -299,30 +302,31 @@ static void load_affixes(struct loader *load, const json_t *config) {
 
 /* --- the file --------------------------------------------------------------------------------- */
 
-static weft_err load_model(struct loader *load, struct weft_str file) {
-    weft_tokenizer *tok = load->tok;
-    weft_err err = wefti_tok_add_sentence(tok, &load->sentence, load->why);
-    if (!err) err = load_specs(load, file);
-    if (!err) err = load_pieces(load, file);
+static weft_err load_model(struct loader *loader, struct weft_str file) {
+    weft_tokenizer *tok = loader->tok;
+    weft_err err = wefti_tok_add_sentence(tok, &loader->sentence, loader->why);
+    if (!err) err = load_specs(loader, file);
+    if (!err) err = load_pieces(loader, file);
     if (err) return err;
-    wefti_tok_added_sort(&load->sentence->kept);
+    wefti_tok_added_sort(&loader->sentence->kept);
     tok->fuse_unk = true;
     tok->float_sums = true;
     tok->byte_fallback = true;
     for (int byte = 0; byte < 256; byte++)
         if (tok->fallback_ids[byte] == WEFTI_TOK_NO_ID) tok->byte_fallback = false;
-    if (load->bos_id < load->n_pieces) tok->bos_id = (uint32_t)load->bos_id;
-    if (load->eos_id < load->n_pieces) tok->eos_token_id = (uint32_t)load->eos_id;
-    return load->model_type == MODEL_UNIGRAM ? WEFT_OK : wefti_tok_rank_scores(tok, load->why);
+    if (loader->bos_id < loader->n_pieces) tok->bos_id = (uint32_t)loader->bos_id;
+    if (loader->eos_id < loader->n_pieces) tok->eos_token_id = (uint32_t)loader->eos_id;
+    return loader->model_type == MODEL_UNIGRAM ? WEFT_OK : wefti_tok_rank_scores(tok, loader->why);
 }
 
 weft_err wefti_tok_load_spm(weft_tokenizer *tok, const char *dir, struct weft_errmsg *why) {
+    WEFT_ASSERT(tok->vocab.n_tokens == 0);
     char *text = NULL;
     size_t len;
     json_t *config = NULL, *added = NULL;
     struct weft_errmsg detail = {""};
-    struct loader load = {.tok = tok, .why = &detail};
-    weft_buf_init(&load.bytes, (size_t)2 * WEFTI_TOK_ENTRY_BYTES_MAX);
+    struct loader loader = {.tok = tok, .why = &detail};
+    weft_buf_init(&loader.bytes, (size_t)2 * WEFTI_TOK_ENTRY_BYTES_MAX);
     weft_err err =
         weft_model_read_in(dir, "tokenizer.model", WEFTI_TOK_FILE_BYTES_MAX, &text, &len, why);
     if (err) goto cleanup;
@@ -330,19 +334,19 @@ weft_err wefti_tok_load_spm(weft_tokenizer *tok, const char *dir, struct weft_er
     if (!err && !json_object_get(config, "added_tokens_decoder"))
         err = wefti_tok_read_json(dir, "added_tokens.json", &added, why);
     if (err) goto cleanup;
-    err = load_model(&load, (struct weft_str){text, len});
-    if (!err) err = load_configured(&load, config);
-    if (!err) err = load_added(&load, added);
-    if (!err) err = wefti_tok_seal(tok, load.why);
+    err = load_model(&loader, (struct weft_str){text, len});
+    if (!err) err = load_configured(&loader, config);
+    if (!err) err = load_added(&loader, added);
+    if (!err) err = wefti_tok_seal(tok, loader.why);
     if (err) {
         (void)weft_err_set(why, err, "%s/tokenizer.model: %s", dir,
                            detail.text[0] ? detail.text : weft_err_text(err));
         goto cleanup;
     }
     err = wefti_tok_load_specials(tok, dir, why);
-    if (!err) load_affixes(&load, config);
+    if (!err) load_affixes(&loader, config);
 cleanup:
-    weft_buf_fini(&load.bytes);
+    weft_buf_fini(&loader.bytes);
     json_decref(config);
     json_decref(added);
     free(text);

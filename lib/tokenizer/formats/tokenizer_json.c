@@ -35,79 +35,79 @@ struct loader {
 
 /* --- helpers ---------------------------------------------------------------------------------- */
 
-static weft_err refuse(struct loader *load, const char *part, struct weft_str what) {
-    return weft_err_set(load->why, WEFT_E_UNSUPPORTED, "%s \"%.*s\" is not supported", part,
+static weft_err refuse(struct loader *loader, const char *part, struct weft_str what) {
+    return weft_err_set(loader->why, WEFT_E_UNSUPPORTED, "%s \"%.*s\" is not supported", part,
                         (int)(what.len < 100 ? what.len : 100), what.data);
 }
 
-static weft_err malformed(struct loader *load, const char *what) {
-    return weft_err_set(load->why, WEFT_E_PROTO, "%s", what);
+static weft_err malformed(struct loader *loader, const char *what) {
+    return weft_err_set(loader->why, WEFT_E_PROTO, "%s", what);
 }
 
 /* A part may be a Sequence of such parts; `one` gets the leaves. */
-typedef weft_err (*part_fn)(struct loader *load, const json_t *part, struct weft_str type);
+typedef weft_err (*part_fn)(struct loader *loader, const json_t *part, struct weft_str type);
 
-static weft_err each_part(struct loader *load, const json_t *part, const char *list, int depth,
+static weft_err each_part(struct loader *loader, const json_t *part, const char *list, int depth,
                           part_fn one) {
     if (!part || json_is_null(part)) return WEFT_OK;
     if (!json_is_object(part) || depth > NESTING_MAX)
-        return malformed(load, "a part of the tokenizer is not an object, or nested too deeply");
+        return malformed(loader, "a part of the tokenizer is not an object, or nested too deeply");
     struct weft_str type = wefti_tok_json_str_at(part, "type");
-    if (!WEFT_STR_IS(type, "Sequence")) return one(load, part, type);
+    if (!WEFT_STR_IS(type, "Sequence")) return one(loader, part, type);
     const json_t *parts = json_object_get(part, list);
     weft_err err = WEFT_OK;
     for (size_t i = 0; i < json_array_size(parts) && !err; i++)
-        err = each_part(load, json_array_get(parts, i), list, depth + 1, one);
+        err = each_part(loader, json_array_get(parts, i), list, depth + 1, one);
     return err;
 }
 
 /* {"String": text} or {"Regex": text}. */
-static weft_err get_pattern(struct loader *load, const json_t *part, struct weft_str *text_out,
+static weft_err get_pattern(struct loader *loader, const json_t *part, struct weft_str *text_out,
                             bool *literal_out) {
     const json_t *pattern = json_object_get(part, "pattern");
     const json_t *text = json_object_get(pattern, "Regex");
     *literal_out = !text;
     if (!text) text = json_object_get(pattern, "String");
     *text_out = wefti_tok_json_str(text);
-    return text ? WEFT_OK : malformed(load, "a pattern is neither a String nor a Regex");
+    return text ? WEFT_OK : malformed(loader, "a pattern is neither a String nor a Regex");
 }
 
 /* --- normalizer ------------------------------------------------------------------------------- */
 
-static weft_err load_replace(struct loader *load, const json_t *part) {
+static weft_err load_replace(struct loader *loader, const json_t *part) {
     struct weft_str pattern, content = wefti_tok_json_str_at(part, "content");
     bool literal;
-    weft_err err = get_pattern(load, part, &pattern, &literal);
+    weft_err err = get_pattern(loader, part, &pattern, &literal);
     if (err || pattern.len == 0) return err;
     struct wefti_tok_norm *norm;
-    err = wefti_tok_add_norm(load->tok, WEFTI_TOK_NORM_REPLACE, content.data, content.len, &norm,
-                             load->why);
+    err = wefti_tok_add_norm(loader->tok, WEFTI_TOK_NORM_REPLACE, content.data, content.len, &norm,
+                             loader->why);
     if (err) return err;
     norm->grows = literal && content.len >= pattern.len;
-    return wefti_tok_regex_init(&norm->regex, pattern.data, pattern.len, literal, load->why);
+    return wefti_tok_regex_init(&norm->regex, pattern.data, pattern.len, literal, loader->why);
 }
 
-static weft_err load_precompiled(struct loader *load, const json_t *part) {
+static weft_err load_precompiled(struct loader *loader, const json_t *part) {
     struct weft_str text = wefti_tok_json_str_at(part, "precompiled_charsmap");
     if (text.len == 0) return WEFT_OK;
     struct wefti_tok_norm *norm = NULL;
     weft_err err =
-        wefti_tok_add_norm(load->tok, WEFTI_TOK_NORM_CLUSTERS, NULL, 0, &norm, load->why);
+        wefti_tok_add_norm(loader->tok, WEFTI_TOK_NORM_CLUSTERS, NULL, 0, &norm, loader->why);
     if (err) return err;
     WEFT_ASSERT(norm);
     struct weft_buf map;
     weft_buf_init(&map, text.len);
     if (!wefti_tok_base64(text, &map))
-        err = malformed(load, "precompiled_charsmap is not base64");
+        err = malformed(loader, "precompiled_charsmap is not base64");
     else if (map.failed)
         err = WEFT_E_NOMEM;
     else
-        err = wefti_tok_charsmap_new(map.data, map.len, &norm->map, load->why);
+        err = wefti_tok_charsmap_new(map.data, map.len, &norm->map, loader->why);
     weft_buf_fini(&map);
     return err;
 }
 
-static weft_err load_normalizer(struct loader *load, const json_t *part, struct weft_str type) {
+static weft_err load_normalizer(struct loader *loader, const json_t *part, struct weft_str type) {
     static const struct {
         const char *name;
         enum wefti_tok_norm_kind kind;
@@ -118,29 +118,29 @@ static weft_err load_normalizer(struct loader *load, const json_t *part, struct 
                  {"Lowercase", WEFTI_TOK_NORM_LOWERCASE}};
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
         if (weft_str_is(type, plain[i].name, strlen(plain[i].name)))
-            return wefti_tok_add_norm(load->tok, plain[i].kind, NULL, 0, NULL, load->why);
-    if (WEFT_STR_IS(type, "Replace")) return load_replace(load, part);
-    if (WEFT_STR_IS(type, "Precompiled")) return load_precompiled(load, part);
+            return wefti_tok_add_norm(loader->tok, plain[i].kind, NULL, 0, NULL, loader->why);
+    if (WEFT_STR_IS(type, "Replace")) return load_replace(loader, part);
+    if (WEFT_STR_IS(type, "Precompiled")) return load_precompiled(loader, part);
     if (WEFT_STR_IS(type, "Prepend")) {
         struct weft_str text = wefti_tok_json_str_at(part, "prepend");
-        return wefti_tok_add_norm(load->tok, WEFTI_TOK_NORM_PREPEND, text.data, text.len, NULL,
-                                  load->why);
+        return wefti_tok_add_norm(loader->tok, WEFTI_TOK_NORM_PREPEND, text.data, text.len, NULL,
+                                  loader->why);
     }
     if (WEFT_STR_IS(type, "Strip")) {
         struct wefti_tok_norm *norm;
         weft_err err =
-            wefti_tok_add_norm(load->tok, WEFTI_TOK_NORM_STRIP, NULL, 0, &norm, load->why);
+            wefti_tok_add_norm(loader->tok, WEFTI_TOK_NORM_STRIP, NULL, 0, &norm, loader->why);
         if (err) return err;
         norm->left = wefti_tok_json_bool_at(part, "strip_left", true);
         norm->right = wefti_tok_json_bool_at(part, "strip_right", true);
         return WEFT_OK;
     }
-    return refuse(load, "normalizer", type);
+    return refuse(loader, "normalizer", type);
 }
 
 /* --- pre-tokenizer ---------------------------------------------------------------------------- */
 
-static weft_err get_behavior(struct loader *load, const json_t *part,
+static weft_err get_behavior(struct loader *loader, const json_t *part,
                              enum wefti_tok_behavior *out) {
     struct weft_str name = wefti_tok_json_str_at(part, "behavior");
     if (WEFT_STR_IS(name, "Isolated") || name.len == 0)
@@ -154,46 +154,44 @@ static weft_err get_behavior(struct loader *load, const json_t *part,
     else if (WEFT_STR_IS(name, "Contiguous"))
         *out = WEFTI_TOK_SPLIT_CONTIGUOUS;
     else
-        return refuse(load, "split behavior", name);
+        return refuse(loader, "split behavior", name);
     return WEFT_OK;
 }
 
-static weft_err add_split(struct loader *load, const char *pattern,
+static weft_err add_split(struct loader *loader, const char *pattern,
                           enum wefti_tok_behavior behavior, bool invert) {
-    return wefti_tok_add_split(load->tok, pattern, strlen(pattern), false, behavior, invert,
-                               load->why);
+    struct wefti_tok_split split = {
+        .pattern = {pattern, strlen(pattern)}, .behavior = behavior, .invert = invert};
+    return wefti_tok_add_split(loader->tok, &split, loader->why);
 }
 
-static weft_err load_split(struct loader *load, const json_t *part) {
-    struct weft_str pattern;
-    bool literal;
-    enum wefti_tok_behavior behavior = WEFTI_TOK_SPLIT_ISOLATED;
-    weft_err err = get_pattern(load, part, &pattern, &literal);
-    if (!err) err = get_behavior(load, part, &behavior);
-    if (err) return err;
-    return wefti_tok_add_split(load->tok, pattern.data, pattern.len, literal, behavior,
-                               wefti_tok_json_bool_at(part, "invert", false), load->why);
+static weft_err load_split(struct loader *loader, const json_t *part) {
+    struct wefti_tok_split split = {.behavior = WEFTI_TOK_SPLIT_ISOLATED};
+    weft_err err = get_pattern(loader, part, &split.pattern, &split.literal);
+    if (!err) err = get_behavior(loader, part, &split.behavior);
+    split.invert = wefti_tok_json_bool_at(part, "invert", false);
+    return err ? err : wefti_tok_add_split(loader->tok, &split, loader->why);
 }
 
-static weft_err load_byte_level(struct loader *load, const json_t *part) {
+static weft_err load_byte_level(struct loader *loader, const json_t *part) {
     struct wefti_tok_step *step;
     weft_err err = WEFT_OK;
-    load->has_byte_level = true;
+    loader->has_byte_level = true;
     if (wefti_tok_json_bool_at(part, "add_prefix_space", true))
-        err = wefti_tok_add_step(load->tok, WEFTI_TOK_STEP_PREFIX_SPACE, &step, load->why);
+        err = wefti_tok_add_step(loader->tok, WEFTI_TOK_STEP_PREFIX_SPACE, &step, loader->why);
     if (!err && wefti_tok_json_bool_at(part, "use_regex", true))
-        err = add_split(load, gpt2_pattern, WEFTI_TOK_SPLIT_ISOLATED, false);
-    if (!err) err = wefti_tok_add_step(load->tok, WEFTI_TOK_STEP_TO_CHARS, &step, load->why);
+        err = add_split(loader, gpt2_pattern, WEFTI_TOK_SPLIT_ISOLATED, false);
+    if (!err) err = wefti_tok_add_step(loader->tok, WEFTI_TOK_STEP_TO_CHARS, &step, loader->why);
     return err;
 }
 
-static weft_err load_metaspace(struct loader *load, const json_t *part) {
+static weft_err load_metaspace(struct loader *loader, const json_t *part) {
     struct weft_str replacement = wefti_tok_json_str_at(part, "replacement"),
                     scheme = wefti_tok_json_str_at(part, "prepend_scheme");
     if (!WEFT_STR_IS(replacement, "\xE2\x96\x81"))
-        return refuse(load, "Metaspace replacement", replacement);
+        return refuse(loader, "Metaspace replacement", replacement);
     struct wefti_tok_step *step;
-    weft_err err = wefti_tok_add_step(load->tok, WEFTI_TOK_STEP_METASPACE, &step, load->why);
+    weft_err err = wefti_tok_add_step(loader->tok, WEFTI_TOK_STEP_METASPACE, &step, loader->why);
     if (err) return err;
     if (WEFT_STR_IS(scheme, "first"))
         step->prepend = WEFTI_TOK_PREPEND_FIRST;
@@ -202,37 +200,39 @@ static weft_err load_metaspace(struct loader *load, const json_t *part) {
     else if (WEFT_STR_IS(scheme, "never"))
         step->prepend = WEFTI_TOK_PREPEND_NEVER;
     else if (scheme.len > 0)
-        return refuse(load, "Metaspace prepend_scheme", scheme);
+        return refuse(loader, "Metaspace prepend_scheme", scheme);
     else if (wefti_tok_json_bool_at(part, "add_prefix_space", true))
         step->prepend = WEFTI_TOK_PREPEND_ALWAYS;
     if (!wefti_tok_json_bool_at(part, "split", true)) return WEFT_OK;
-    return wefti_tok_add_split(load->tok, mark, sizeof mark - 1, true, WEFTI_TOK_SPLIT_WITH_NEXT,
-                               false, load->why);
+    struct wefti_tok_split split = {
+        .pattern = {mark, sizeof mark - 1}, .literal = true, .behavior = WEFTI_TOK_SPLIT_WITH_NEXT};
+    return wefti_tok_add_split(loader->tok, &split, loader->why);
 }
 
-static weft_err load_pre_tokenizer(struct loader *load, const json_t *part, struct weft_str type) {
+static weft_err load_pre_tokenizer(struct loader *loader, const json_t *part,
+                                   struct weft_str type) {
     bool rewrites = WEFT_STR_IS(type, "ByteLevel") || WEFT_STR_IS(type, "Metaspace");
-    if (rewrites && load->has_byte_level)
-        return weft_err_set(load->why, WEFT_E_UNSUPPORTED,
+    if (rewrites && loader->has_byte_level)
+        return weft_err_set(loader->why, WEFT_E_UNSUPPORTED,
                             "pre_tokenizer \"%.*s\" behind ByteLevel is not supported",
                             (int)type.len, type.data);
-    if (WEFT_STR_IS(type, "Split")) return load_split(load, part);
-    if (WEFT_STR_IS(type, "ByteLevel")) return load_byte_level(load, part);
-    if (WEFT_STR_IS(type, "Metaspace")) return load_metaspace(load, part);
+    if (WEFT_STR_IS(type, "Split")) return load_split(loader, part);
+    if (WEFT_STR_IS(type, "ByteLevel")) return load_byte_level(loader, part);
+    if (WEFT_STR_IS(type, "Metaspace")) return load_metaspace(loader, part);
     if (WEFT_STR_IS(type, "Digits")) {
         bool single = wefti_tok_json_bool_at(part, "individual_digits", false);
-        return add_split(load, single ? "\\p{N}" : "\\p{N}+", WEFTI_TOK_SPLIT_ISOLATED, false);
+        return add_split(loader, single ? "\\p{N}" : "\\p{N}+", WEFTI_TOK_SPLIT_ISOLATED, false);
     }
     if (WEFT_STR_IS(type, "Punctuation")) {
         enum wefti_tok_behavior behavior;
-        weft_err err = get_behavior(load, part, &behavior);
-        return err ? err : add_split(load, "[\\p{P}!-/:-@\\[-`{-~]", behavior, false);
+        weft_err err = get_behavior(loader, part, &behavior);
+        return err ? err : add_split(loader, "[\\p{P}!-/:-@\\[-`{-~]", behavior, false);
     }
     if (WEFT_STR_IS(type, "Whitespace"))
-        return add_split(load, "\\w+|[^\\w\\s]+", WEFTI_TOK_SPLIT_REMOVED, true);
+        return add_split(loader, "\\w+|[^\\w\\s]+", WEFTI_TOK_SPLIT_REMOVED, true);
     if (WEFT_STR_IS(type, "WhitespaceSplit"))
-        return add_split(load, "\\s", WEFTI_TOK_SPLIT_REMOVED, false);
-    return refuse(load, "pre_tokenizer", type);
+        return add_split(loader, "\\s", WEFTI_TOK_SPLIT_REMOVED, false);
+    return refuse(loader, "pre_tokenizer", type);
 }
 
 /* TO_CHARS matters only for steps behind it. */
@@ -243,49 +243,49 @@ static void drop_last_to_chars(weft_tokenizer *tok) {
 
 /* --- decoder ---------------------------------------------------------------------------------- */
 
-static weft_err add_replace(struct loader *load, struct weft_str from, struct weft_str to) {
+static weft_err add_replace(struct loader *loader, struct weft_str from, struct weft_str to) {
     if (from.len == 0) return WEFT_OK;
-    if (load->n_replaces == REPLACES_MAX)
-        return malformed(load, "the decoder has more Replace steps than anyone needs");
-    load->replaces[load->n_replaces++] = (struct replace){from, to};
+    if (loader->n_replaces == REPLACES_MAX)
+        return malformed(loader, "the decoder has more Replace steps than anyone needs");
+    loader->replaces[loader->n_replaces++] = (struct replace){from, to};
     return WEFT_OK;
 }
 
-static weft_err load_decoder(struct loader *load, const json_t *part, struct weft_str type) {
+static weft_err load_decoder(struct loader *loader, const json_t *part, struct weft_str type) {
     if (WEFT_STR_IS(type, "ByteLevel")) {
-        load->decode_bytes = true;
+        loader->decode_bytes = true;
         return WEFT_OK;
     }
     if (WEFT_STR_IS(type, "ByteFallback")) {
-        load->decode_fallback = true;
+        loader->decode_fallback = true;
         return WEFT_OK;
     }
     if (WEFT_STR_IS(type, "Fuse")) return WEFT_OK; /* we join anyway */
     if (WEFT_STR_IS(type, "Replace")) {
         struct weft_str pattern;
         bool literal;
-        weft_err err = get_pattern(load, part, &pattern, &literal);
-        if (!err && !literal) err = refuse(load, "decoder Replace with Regex", pattern);
-        return err ? err : add_replace(load, pattern, wefti_tok_json_str_at(part, "content"));
+        weft_err err = get_pattern(loader, part, &pattern, &literal);
+        if (!err && !literal) err = refuse(loader, "decoder Replace with Regex", pattern);
+        return err ? err : add_replace(loader, pattern, wefti_tok_json_str_at(part, "content"));
     }
     if (WEFT_STR_IS(type, "Strip")) {
         double start = json_number_value(json_object_get(part, "start"));
         double stop = json_number_value(json_object_get(part, "stop"));
         struct weft_str content = wefti_tok_json_str_at(part, "content");
         if (!WEFT_STR_IS(content, " ") || (start != 0 && start != 1) || stop != 0)
-            return refuse(load, "decoder Strip other than of one leading space:", content);
-        load->tok->strip_first_space |= start == 1;
+            return refuse(loader, "decoder Strip other than of one leading space:", content);
+        loader->tok->strip_first_space |= start == 1;
         return WEFT_OK;
     }
     if (WEFT_STR_IS(type, "Metaspace")) {
         struct weft_str scheme = wefti_tok_json_str_at(part, "prepend_scheme");
-        load->tok->strip_first_space |=
+        loader->tok->strip_first_space |=
             scheme.len > 0 ? !WEFT_STR_IS(scheme, "never")
                            : wefti_tok_json_bool_at(part, "add_prefix_space", true);
-        return add_replace(load, (struct weft_str){mark, sizeof mark - 1},
+        return add_replace(loader, (struct weft_str){mark, sizeof mark - 1},
                            (struct weft_str){" ", 1});
     }
-    return refuse(load, "decoder", type);
+    return refuse(loader, "decoder", type);
 }
 
 static void replace_all(struct weft_str text, const struct replace *replace, struct weft_buf *out) {
@@ -299,49 +299,50 @@ static void replace_all(struct weft_str text, const struct replace *replace, str
     }
 }
 
-/* What `written`, an entry of the vocabulary, decodes to; the result lies in load->bytes. */
-static weft_err decode_entry(struct loader *load, struct weft_str written, struct weft_str *out) {
+/* What `written`, an entry of the vocabulary, decodes to; the result lies in loader->bytes. */
+static weft_err decode_entry(struct loader *loader, struct weft_str written, struct weft_str *out) {
     *out = (struct weft_str){"", 0};
-    weft_buf_clear(&load->bytes);
-    int byte = load->decode_fallback ? wefti_tok_fallback_byte(written) : -1;
+    weft_buf_clear(&loader->bytes);
+    int byte = loader->decode_fallback ? wefti_tok_fallback_byte(written) : -1;
     if (byte >= 0) {
-        weft_buf_add_char(&load->bytes, (char)byte);
-    } else if (load->decode_bytes) {
-        if (!wefti_tok_bytes_of_chars(written.data, written.len, &load->bytes))
-            weft_buf_add(&load->bytes, written.data, written.len);
+        weft_buf_add_char(&loader->bytes, (char)byte);
+    } else if (loader->decode_bytes) {
+        if (!wefti_tok_bytes_of_chars(written.data, written.len, &loader->bytes))
+            weft_buf_add(&loader->bytes, written.data, written.len);
     } else {
-        weft_buf_add(&load->bytes, written.data, written.len);
-        for (size_t i = 0; i < load->n_replaces; i++) {
+        weft_buf_add(&loader->bytes, written.data, written.len);
+        for (size_t i = 0; i < loader->n_replaces; i++) {
             struct weft_buf spare;
-            weft_buf_init(&spare, load->bytes.max_bytes);
-            replace_all((struct weft_str){load->bytes.data, load->bytes.len}, &load->replaces[i],
-                        &spare);
-            weft_buf_fini(&load->bytes);
-            load->bytes = spare;
+            weft_buf_init(&spare, loader->bytes.max_bytes);
+            replace_all((struct weft_str){loader->bytes.data, loader->bytes.len},
+                        &loader->replaces[i], &spare);
+            weft_buf_fini(&loader->bytes);
+            loader->bytes = spare;
         }
     }
-    if (load->bytes.failed) return malformed(load, "a token decodes to too long a text");
-    *out = (struct weft_str){load->bytes.data, load->bytes.len};
+    if (loader->bytes.failed) return malformed(loader, "a token decodes to too long a text");
+    *out = (struct weft_str){loader->bytes.data, loader->bytes.len};
     return WEFT_OK;
 }
 
 /* --- model ------------------------------------------------------------------------------------ */
 
-/* An entry as merging sees it; it lies in load->piece, or is `written` itself. */
-static struct weft_str to_piece(struct loader *load, struct weft_str written, bool *reachable_out) {
+/* An entry as merging sees it; it lies in loader->piece, or is `written` itself. */
+static struct weft_str to_piece(struct loader *loader, struct weft_str written,
+                                bool *reachable_out) {
     *reachable_out = true;
-    if (!load->tok->byte_level) return written;
-    weft_buf_clear(&load->piece);
-    *reachable_out = wefti_tok_bytes_of_chars(written.data, written.len, &load->piece);
-    return *reachable_out ? (struct weft_str){load->piece.data, load->piece.len} : written;
+    if (!loader->tok->byte_level) return written;
+    weft_buf_clear(&loader->piece);
+    *reachable_out = wefti_tok_bytes_of_chars(written.data, written.len, &loader->piece);
+    return *reachable_out ? (struct weft_str){loader->piece.data, loader->piece.len} : written;
 }
 
 /* Unigram: [["piece", score], ...], by id. */
-static weft_err load_scored_vocab(struct loader *load, const json_t *vocab) {
-    weft_tokenizer *tok = load->tok;
+static weft_err load_scored_vocab(struct loader *loader, const json_t *vocab) {
+    weft_tokenizer *tok = loader->tok;
     size_t n = json_array_size(vocab);
     if (n == 0 || n > WEFT_VOCAB_MAX)
-        return weft_err_set(load->why, WEFT_E_PROTO, "a vocabulary of %zu pieces; 1 to %u can be",
+        return weft_err_set(loader->why, WEFT_E_PROTO, "a vocabulary of %zu pieces; 1 to %u can be",
                             n, WEFT_VOCAB_MAX);
     tok->scores = calloc(n, sizeof *tok->scores);
     if (!tok->scores) return WEFT_E_NOMEM;
@@ -349,18 +350,19 @@ static weft_err load_scored_vocab(struct loader *load, const json_t *vocab) {
         const json_t *entry = json_array_get(vocab, id), *score = json_array_get(entry, 1);
         struct weft_str written = wefti_tok_json_str(json_array_get(entry, 0)), bytes;
         if (written.len > WEFTI_TOK_ENTRY_BYTES_MAX || !json_is_number(score))
-            return weft_err_set(load->why, WEFT_E_PROTO,
+            return weft_err_set(loader->why, WEFT_E_PROTO,
                                 "entry %zu of the vocabulary is too long or has no score", id);
         tok->scores[id] = json_number_value(score);
-        weft_err err = decode_entry(load, written, &bytes);
+        weft_err err = decode_entry(loader, written, &bytes);
         if (!err)
-            err = wefti_tok_vocab_put(&tok->vocab, id, written, bytes, WEFTI_TOK_PIECE, load->why);
+            err =
+                wefti_tok_vocab_put(&tok->vocab, id, written, bytes, WEFTI_TOK_PIECE, loader->why);
         if (err) return err;
     }
     return wefti_tok_vocab_index(&tok->vocab);
 }
 
-static weft_err load_vocab(struct loader *load, json_t *vocab) {
+static weft_err load_vocab(struct loader *loader, json_t *vocab) {
     const char *key;
     size_t key_len;
     json_t *value;
@@ -368,29 +370,29 @@ static weft_err load_vocab(struct loader *load, json_t *vocab) {
         struct weft_str written = {key, key_len}, bytes;
         uint64_t id;
         if (!weft_json_u64(value, &id))
-            return malformed(load, "an id of the vocabulary is not a non-negative integer");
+            return malformed(loader, "an id of the vocabulary is not a non-negative integer");
         if (key_len > WEFTI_TOK_ENTRY_BYTES_MAX)
-            return malformed(load, "an entry of the vocabulary is too long");
-        const struct wefti_tok_vocab *have = &load->tok->vocab;
+            return malformed(loader, "an entry of the vocabulary is too long");
+        const struct wefti_tok_vocab *have = &loader->tok->vocab;
         if (id < have->n_tokens && have->tokens[id].flags)
-            return weft_err_set(load->why, WEFT_E_PROTO,
+            return weft_err_set(loader->why, WEFT_E_PROTO,
                                 "two entries of the vocabulary have id %llu",
                                 (unsigned long long)id);
         bool reachable;
-        struct weft_str piece = to_piece(load, written, &reachable);
-        weft_err err = decode_entry(load, written, &bytes);
+        struct weft_str piece = to_piece(loader, written, &reachable);
+        weft_err err = decode_entry(loader, written, &bytes);
         if (!err)
-            err = wefti_tok_vocab_put(&load->tok->vocab, id, piece, bytes,
-                                      reachable ? WEFTI_TOK_PIECE : 0, load->why);
+            err = wefti_tok_vocab_put(&loader->tok->vocab, id, piece, bytes,
+                                      reachable ? WEFTI_TOK_PIECE : 0, loader->why);
         if (err) return err;
     }
-    return wefti_tok_vocab_index(&load->tok->vocab);
+    return wefti_tok_vocab_index(&loader->tok->vocab);
 }
 
-static uint32_t find_entry(struct loader *load, struct weft_str written) {
+static uint32_t find_entry(struct loader *loader, struct weft_str written) {
     bool reachable;
-    struct weft_str piece = to_piece(load, written, &reachable);
-    return reachable ? wefti_tok_vocab_find(&load->tok->vocab, piece.data, piece.len)
+    struct weft_str piece = to_piece(loader, written, &reachable);
+    return reachable ? wefti_tok_vocab_find(&loader->tok->vocab, piece.data, piece.len)
                      : WEFTI_TOK_NO_ID;
 }
 
@@ -409,26 +411,26 @@ static bool get_merge(const json_t *merge, struct weft_str *left, struct weft_st
     return left->len > 0 && right->len > 0 && !memchr(right->data, ' ', right->len);
 }
 
-static weft_err load_merges(struct loader *load, const json_t *merges) {
-    weft_tokenizer *tok = load->tok;
+static weft_err load_merges(struct loader *loader, const json_t *merges) {
+    weft_tokenizer *tok = loader->tok;
     size_t n = json_array_size(merges);
     weft_err err = wefti_tok_merges_init(&tok->merges, n);
-    if (err == WEFT_E_TOOBIG) return weft_err_set(load->why, err, "%zu merges are too many", n);
+    if (err == WEFT_E_TOOBIG) return weft_err_set(loader->why, err, "%zu merges are too many", n);
     struct weft_buf joined;
     weft_buf_init(&joined, (size_t)2 * WEFTI_TOK_ENTRY_BYTES_MAX);
     for (size_t i = 0; i < n && !err; i++) {
         struct weft_str left = {"", 0}, right = left;
         if (!get_merge(json_array_get(merges, i), &left, &right)) {
-            err = weft_err_set(load->why, WEFT_E_PROTO, "merge %zu is not a pair", i);
+            err = weft_err_set(loader->why, WEFT_E_PROTO, "merge %zu is not a pair", i);
             break;
         }
         weft_buf_clear(&joined);
         weft_buf_add(&joined, left.data, left.len);
         weft_buf_add(&joined, right.data, right.len);
-        uint32_t left_id = find_entry(load, left), right_id = find_entry(load, right);
-        uint32_t id = find_entry(load, (struct weft_str){joined.data, joined.len});
+        uint32_t left_id = find_entry(loader, left), right_id = find_entry(loader, right);
+        uint32_t id = find_entry(loader, (struct weft_str){joined.data, joined.len});
         if (left_id == WEFTI_TOK_NO_ID || right_id == WEFTI_TOK_NO_ID || id == WEFTI_TOK_NO_ID)
-            err = weft_err_set(load->why, WEFT_E_PROTO,
+            err = weft_err_set(loader->why, WEFT_E_PROTO,
                                "merge %zu has a part that is not in the vocabulary", i);
         else
             wefti_tok_merges_put(&tok->merges, left_id, right_id, (uint32_t)i, id);
@@ -437,8 +439,8 @@ static weft_err load_merges(struct loader *load, const json_t *merges) {
     return err;
 }
 
-static weft_err load_fallback(struct loader *load) {
-    weft_tokenizer *tok = load->tok;
+static weft_err load_fallback(struct loader *loader) {
+    weft_tokenizer *tok = loader->tok;
     size_t n = 0;
     for (unsigned byte = 0; byte < 256; byte++) {
         char text[8];
@@ -448,58 +450,60 @@ static weft_err load_fallback(struct loader *load) {
     }
     tok->byte_fallback = n == 256;
     if (n > 0 && n < 256)
-        return weft_err_set(load->why, WEFT_E_UNSUPPORTED,
+        return weft_err_set(loader->why, WEFT_E_UNSUPPORTED,
                             "byte_fallback with only %zu of 256 byte tokens is not supported", n);
     return WEFT_OK;
 }
 
-static weft_err load_unigram(struct loader *load, const json_t *model) {
-    weft_tokenizer *tok = load->tok;
+static weft_err load_unigram(struct loader *loader, const json_t *model) {
+    weft_tokenizer *tok = loader->tok;
     uint64_t unk;
-    if (load->has_byte_level)
-        return refuse(load, "pre_tokenizer ByteLevel with model", (struct weft_str){"Unigram", 7});
+    if (loader->has_byte_level)
+        return refuse(loader, "pre_tokenizer ByteLevel with model",
+                      (struct weft_str){"Unigram", 7});
     const json_t *unk_id = json_object_get(model, "unk_id");
-    weft_err err = load_scored_vocab(load, json_object_get(model, "vocab"));
-    if (!err && wefti_tok_json_bool_at(model, "byte_fallback", false)) err = load_fallback(load);
+    weft_err err = load_scored_vocab(loader, json_object_get(model, "vocab"));
+    if (!err && wefti_tok_json_bool_at(model, "byte_fallback", false)) err = load_fallback(loader);
     if (err || !unk_id || json_is_null(unk_id)) return err;
     if (!weft_json_u64(unk_id, &unk) || unk >= tok->vocab.n_tokens)
-        return malformed(load, "unk_id is no token of the vocabulary");
+        return malformed(loader, "unk_id is no token of the vocabulary");
     tok->unk_id = (uint32_t)unk;
     return WEFT_OK;
 }
 
-static weft_err load_model(struct loader *load, const json_t *model) {
-    weft_tokenizer *tok = load->tok;
+static weft_err load_model(struct loader *loader, const json_t *model) {
+    weft_tokenizer *tok = loader->tok;
     struct weft_str type = wefti_tok_json_str_at(model, "type"),
                     unk = wefti_tok_json_str_at(model, "unk_token");
     json_t *vocab = json_object_get(model, "vocab");
     const json_t *merges = json_object_get(model, "merges");
-    if (WEFT_STR_IS(type, "Unigram")) return load_unigram(load, model);
+    if (WEFT_STR_IS(type, "Unigram")) return load_unigram(loader, model);
     if (!WEFT_STR_IS(type, "BPE") && !(type.len == 0 && merges))
-        return refuse(load, "tokenizer model", type);
+        return refuse(loader, "tokenizer model", type);
     if (!json_is_object(vocab) || !json_is_array(merges))
-        return malformed(load, "the model has no vocab object or no merges array");
+        return malformed(loader, "the model has no vocab object or no merges array");
     static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     for (size_t i = 0; i < 2; i++)
         if (wefti_tok_json_str_at(model, affixes[i]).len > 0)
-            return refuse(load, "model option", (struct weft_str){affixes[i], strlen(affixes[i])});
+            return refuse(loader, "model option",
+                          (struct weft_str){affixes[i], strlen(affixes[i])});
     if (json_number_value(json_object_get(model, "dropout")) > 0)
-        return refuse(load, "model option", (struct weft_str){"dropout", 7});
-    tok->byte_level = load->has_byte_level;
+        return refuse(loader, "model option", (struct weft_str){"dropout", 7});
+    tok->byte_level = loader->has_byte_level;
     tok->ignore_merges = wefti_tok_json_bool_at(model, "ignore_merges", false);
     tok->fuse_unk = wefti_tok_json_bool_at(model, "fuse_unk", false);
-    weft_err err = load_vocab(load, vocab);
-    if (!err) err = load_merges(load, merges);
-    if (!err && wefti_tok_json_bool_at(model, "byte_fallback", false)) err = load_fallback(load);
-    if (!err && unk.len > 0) tok->unk_id = find_entry(load, unk);
+    weft_err err = load_vocab(loader, vocab);
+    if (!err) err = load_merges(loader, merges);
+    if (!err && wefti_tok_json_bool_at(model, "byte_fallback", false)) err = load_fallback(loader);
+    if (!err && unk.len > 0) tok->unk_id = find_entry(loader, unk);
     return err;
 }
 
 /* --- added tokens ----------------------------------------------------------------------------- */
 
-static weft_err put_added(struct loader *load, struct weft_str content, uint32_t id,
+static weft_err put_added(struct loader *loader, struct weft_str content, uint32_t id,
                           bool normalized, const struct wefti_tok_added_token *traits) {
-    weft_tokenizer *tok = load->tok;
+    weft_tokenizer *tok = loader->tok;
     if (!normalized || tok->n_norms == 0)
         return wefti_tok_added_put(normalized ? &tok->added_normalized : &tok->added_raw, content,
                                    id, traits);
@@ -509,9 +513,8 @@ static weft_err put_added(struct loader *load, struct weft_str content, uint32_t
     weft_buf_init(&spare, (size_t)4 * WEFTI_TOK_ENTRY_BYTES_MAX);
     weft_buf_add(&text, content.data, content.len);
     weft_err err = wefti_tok_matcher_init(&matcher, content.len);
-    if (!err)
-        err =
-            wefti_tok_norm_run(tok->norms, tok->n_norms, true, &matcher, &text, &spare, load->why);
+    struct wefti_tok_normalizing state = {&matcher, &text, &spare, true};
+    if (!err) err = wefti_tok_norm_run(tok->norms, tok->n_norms, &state, loader->why);
     if (!err)
         err = wefti_tok_added_put(&tok->added_normalized, (struct weft_str){text.data, text.len},
                                   id, traits);
@@ -522,20 +525,20 @@ static weft_err put_added(struct loader *load, struct weft_str content, uint32_t
     return err;
 }
 
-static weft_err load_added(struct loader *load, const json_t *list) {
+static weft_err load_added(struct loader *loader, const json_t *list) {
     weft_err err = WEFT_OK;
     for (size_t i = 0; i < json_array_size(list) && !err; i++) {
         const json_t *entry = json_array_get(list, i);
         struct weft_str content = wefti_tok_json_str_at(entry, "content");
         uint64_t id;
         if (!weft_json_u64(json_object_get(entry, "id"), &id) || content.len == 0)
-            return weft_err_set(load->why, WEFT_E_PROTO, "added token %zu lacks an id or content",
+            return weft_err_set(loader->why, WEFT_E_PROTO, "added token %zu lacks an id or content",
                                 i);
         struct wefti_tok_added_token traits = wefti_tok_added_traits(entry);
         uint32_t flags = WEFTI_TOK_ADDED | (traits.special ? WEFTI_TOK_SPECIAL : 0);
-        err = wefti_tok_vocab_put(&load->tok->vocab, id, content, content, flags, load->why);
+        err = wefti_tok_vocab_put(&loader->tok->vocab, id, content, content, flags, loader->why);
         if (!err)
-            err = put_added(load, content, (uint32_t)id,
+            err = put_added(loader, content, (uint32_t)id,
                             wefti_tok_json_bool_at(entry, "normalized", !traits.special), &traits);
     }
     return err;
@@ -543,19 +546,19 @@ static weft_err load_added(struct loader *load, const json_t *list) {
 
 /* --- post-processor --------------------------------------------------------------------------- */
 
-static weft_err add_affix(struct loader *load, bool behind, const json_t *value) {
-    weft_tokenizer *tok = load->tok;
+static weft_err add_affix(struct loader *loader, bool behind, const json_t *value) {
+    weft_tokenizer *tok = loader->tok;
     size_t *n = behind ? &tok->n_suffix : &tok->n_prefix;
     uint64_t id;
     if (!weft_json_u64(value, &id) || id >= tok->vocab.n_tokens)
-        return malformed(load, "the post_processor names a token that is not in the vocabulary");
+        return malformed(loader, "the post_processor names a token that is not in the vocabulary");
     if (*n == WEFTI_TOK_AFFIX_IDS_MAX)
-        return malformed(load, "the post_processor puts too many tokens around a text");
+        return malformed(loader, "the post_processor puts too many tokens around a text");
     (behind ? tok->suffix_ids : tok->prefix_ids)[(*n)++] = (uint32_t)id;
     return WEFT_OK;
 }
 
-static weft_err load_template(struct loader *load, const json_t *part) {
+static weft_err load_template(struct loader *loader, const json_t *part) {
     const json_t *single = json_object_get(part, "single");
     const json_t *specials = json_object_get(part, "special_tokens");
     bool behind = false;
@@ -563,72 +566,75 @@ static weft_err load_template(struct loader *load, const json_t *part) {
         const json_t *item = json_array_get(single, i);
         const json_t *special = json_object_get(item, "SpecialToken");
         if (json_object_get(item, "Sequence")) {
-            if (behind) return refuse(load, "post_processor", (struct weft_str){"text twice", 10});
+            if (behind)
+                return refuse(loader, "post_processor", (struct weft_str){"text twice", 10});
             behind = true;
             continue;
         }
         const char *name = json_string_value(json_object_get(special, "id"));
         const json_t *ids = name ? json_object_get(json_object_get(specials, name), "ids") : NULL;
         if (!json_is_array(ids))
-            return malformed(load, "the post_processor names an unknown special token");
+            return malformed(loader, "the post_processor names an unknown special token");
         for (size_t k = 0; k < json_array_size(ids); k++) {
-            weft_err err = add_affix(load, behind, json_array_get(ids, k));
+            weft_err err = add_affix(loader, behind, json_array_get(ids, k));
             if (err) return err;
         }
     }
     return WEFT_OK;
 }
 
-static weft_err load_post_processor(struct loader *load, const json_t *part, struct weft_str type) {
+static weft_err load_post_processor(struct loader *loader, const json_t *part,
+                                    struct weft_str type) {
     if (WEFT_STR_IS(type, "ByteLevel")) return WEFT_OK; /* it only moves offsets */
-    if (load->tok->n_prefix + load->tok->n_suffix > 0)
-        return refuse(load, "a second post_processor", type);
-    if (WEFT_STR_IS(type, "TemplateProcessing")) return load_template(load, part);
+    if (loader->tok->n_prefix + loader->tok->n_suffix > 0)
+        return refuse(loader, "a second post_processor", type);
+    if (WEFT_STR_IS(type, "TemplateProcessing")) return load_template(loader, part);
     if (WEFT_STR_IS(type, "RobertaProcessing") || WEFT_STR_IS(type, "BertProcessing")) {
-        weft_err err = add_affix(load, false, json_array_get(json_object_get(part, "cls"), 1));
+        weft_err err = add_affix(loader, false, json_array_get(json_object_get(part, "cls"), 1));
         if (err) return err;
-        return add_affix(load, true, json_array_get(json_object_get(part, "sep"), 1));
+        return add_affix(loader, true, json_array_get(json_object_get(part, "sep"), 1));
     }
-    return refuse(load, "post_processor", type);
+    return refuse(loader, "post_processor", type);
 }
 
 /* --- the file --------------------------------------------------------------------------------- */
 
-static weft_err load_parts(struct loader *load, const json_t *root) {
+static weft_err load_parts(struct loader *loader, const json_t *root) {
     weft_err err =
-        each_part(load, json_object_get(root, "normalizer"), "normalizers", 0, load_normalizer);
+        each_part(loader, json_object_get(root, "normalizer"), "normalizers", 0, load_normalizer);
     if (!err)
-        err = each_part(load, json_object_get(root, "pre_tokenizer"), "pretokenizers", 0,
+        err = each_part(loader, json_object_get(root, "pre_tokenizer"), "pretokenizers", 0,
                         load_pre_tokenizer);
-    drop_last_to_chars(load->tok);
+    drop_last_to_chars(loader->tok);
     const json_t *decoder = json_object_get(root, "decoder");
     if (!err && !json_is_object(decoder))
-        err = refuse(load, "a tokenizer without a", (struct weft_str){"decoder", 7});
-    if (!err) err = each_part(load, decoder, "decoders", 0, load_decoder);
-    if (!err) err = load_model(load, json_object_get(root, "model"));
-    if (!err) err = load_added(load, json_object_get(root, "added_tokens"));
-    if (!err) err = wefti_tok_seal(load->tok, load->why);
+        err = refuse(loader, "a tokenizer without a", (struct weft_str){"decoder", 7});
+    if (!err) err = each_part(loader, decoder, "decoders", 0, load_decoder);
+    if (!err) err = load_model(loader, json_object_get(root, "model"));
+    if (!err) err = load_added(loader, json_object_get(root, "added_tokens"));
+    if (!err) err = wefti_tok_seal(loader->tok, loader->why);
     if (!err)
-        err = each_part(load, json_object_get(root, "post_processor"), "processors", 0,
+        err = each_part(loader, json_object_get(root, "post_processor"), "processors", 0,
                         load_post_processor);
     return err;
 }
 
 weft_err wefti_tok_load_json(weft_tokenizer *tok, const char *dir, struct weft_errmsg *why) {
+    WEFT_ASSERT(tok->vocab.n_tokens == 0);
     json_t *root;
     weft_err err = weft_model_json(dir, "tokenizer.json", WEFTI_TOK_FILE_BYTES_MAX, &root, why);
     if (err == WEFT_E_NOTFOUND) return weft_err_set(why, err, "%s has no tokenizer.json", dir);
     if (err) return err;
     struct weft_errmsg detail = {""};
-    struct loader load = {.tok = tok, .why = &detail};
-    weft_buf_init(&load.piece, (size_t)4 * WEFTI_TOK_ENTRY_BYTES_MAX);
-    weft_buf_init(&load.bytes, (size_t)4 * WEFTI_TOK_ENTRY_BYTES_MAX);
-    err = load_parts(&load, root);
+    struct loader loader = {.tok = tok, .why = &detail};
+    weft_buf_init(&loader.piece, (size_t)4 * WEFTI_TOK_ENTRY_BYTES_MAX);
+    weft_buf_init(&loader.bytes, (size_t)4 * WEFTI_TOK_ENTRY_BYTES_MAX);
+    err = load_parts(&loader, root);
     if (err)
         (void)weft_err_set(why, err, "%s/tokenizer.json: %s", dir,
                            detail.text[0] ? detail.text : weft_err_text(err));
-    weft_buf_fini(&load.piece);
-    weft_buf_fini(&load.bytes);
+    weft_buf_fini(&loader.piece);
+    weft_buf_fini(&loader.bytes);
     json_decref(root);
     if (!err) err = wefti_tok_load_specials(tok, dir, why);
     return err;

@@ -110,6 +110,7 @@ static size_t find_prefix(const struct wefti_tok_charsmap *map, const char *text
 size_t wefti_tok_charsmap_next(const struct wefti_tok_charsmap *map, const char *text, size_t len,
                                struct weft_str *out) {
     WEFT_ASSERT(len > 0);
+    WEFT_ASSERT(len > 0);
     size_t n = map ? find_prefix(map, text, len, false, out) : 0;
     if (n > 0) return n;
     n = weft_utf8_len(*text);
@@ -137,6 +138,7 @@ static size_t cluster_len(const char *text, size_t len) {
 /* Hugging Face replaces a whole cluster by what its shortest known beginning stands for. */
 void wefti_tok_charsmap_clusters(const struct wefti_tok_charsmap *map, const struct weft_buf *in,
                                  struct weft_buf *out) {
+    WEFT_ASSERT(in != out);
     for (size_t at = 0, n; at < in->len && !out->failed; at += n) {
         const char *text = in->data + at;
         struct weft_str to;

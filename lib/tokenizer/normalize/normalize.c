@@ -145,17 +145,15 @@ static weft_err replace(const struct wefti_tok_norm *norm, struct wefti_tok_matc
                         const struct weft_buf *in, struct weft_buf *out, struct weft_errmsg *why) {
     size_t copied = 0;
     for (size_t at = 0; at <= in->len;) {
-        bool found;
-        size_t start, end;
-        weft_err err = wefti_tok_regex_find(&norm->regex, matcher, in->data, in->len, at, &found,
-                                            &start, &end, why);
+        struct wefti_tok_match match;
+        weft_err err = wefti_tok_regex_find(&norm->regex, matcher,
+                                            (struct weft_str){in->data, in->len}, at, &match, why);
         if (err) return err;
-        if (!found) break;
-        weft_buf_add(out, in->data + copied, start - copied);
+        if (!match.found) break;
+        weft_buf_add(out, in->data + copied, match.start - copied);
         weft_buf_add(out, norm->text, norm->text_len);
-        copied = end;
-        at = end;
-        if (start == end) at += at < in->len ? weft_utf8_len(in->data[at]) : 1;
+        copied = at = match.end;
+        if (match.start == match.end) at += at < in->len ? weft_utf8_len(in->data[at]) : 1;
     }
     weft_buf_add(out, in->data + copied, in->len - copied);
     return WEFT_OK;
@@ -210,12 +208,13 @@ static weft_err run_one(const struct wefti_tok_norm *norm, bool first,
     return WEFT_E_INVAL;
 }
 
-weft_err wefti_tok_norm_run(const struct wefti_tok_norm *norms, size_t n, bool first,
-                            struct wefti_tok_matcher *matcher, struct weft_buf *text,
-                            struct weft_buf *spare, struct weft_errmsg *why) {
+weft_err wefti_tok_norm_run(const struct wefti_tok_norm *norms, size_t n,
+                            const struct wefti_tok_normalizing *state, struct weft_errmsg *why) {
+    WEFT_ASSERT(state->text != state->spare);
+    struct weft_buf *text = state->text, *spare = state->spare;
     for (size_t i = 0; i < n && text->len > 0; i++) {
         weft_buf_clear(spare);
-        weft_err err = run_one(&norms[i], first, matcher, text, spare, why);
+        weft_err err = run_one(&norms[i], state->first, state->matcher, text, spare, why);
         if (err) return err;
         if (spare->failed)
             return weft_err_set(why, WEFT_E_TOOBIG, "the normalised text is over %zu bytes",

@@ -35,10 +35,15 @@ void wefti_tok_norm_fini(struct wefti_tok_norm *norm);
 /* A text becomes at most this many times shorter; 0: it may vanish. */
 size_t wefti_tok_norm_shrink(const struct wefti_tok_norm *norm);
 
-/* Replaces what is in `text` by its normalised form; `spare` is scratch. Both may be swapped.
- * `first`: the whole text begins here. */
-weft_err wefti_tok_norm_run(const struct wefti_tok_norm *norms, size_t n, bool first,
-                            struct wefti_tok_matcher *matcher, struct weft_buf *text,
-                            struct weft_buf *spare, struct weft_errmsg *why);
+/* What is normalised, and by what means. */
+struct wefti_tok_normalizing {
+    struct wefti_tok_matcher *matcher;
+    struct weft_buf *text, *spare; /* `spare` is scratch; what is in them may be swapped */
+    bool first;                    /* the whole text begins here */
+};
+
+/* Replaces what is in state->text by its normalised form. */
+weft_err wefti_tok_norm_run(const struct wefti_tok_norm *norms, size_t n,
+                            const struct wefti_tok_normalizing *state, struct weft_errmsg *why);
 
 #endif

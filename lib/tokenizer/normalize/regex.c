@@ -250,19 +250,19 @@ void wefti_tok_matcher_fini(struct wefti_tok_matcher *matcher) {
 }
 
 weft_err wefti_tok_regex_find(const struct wefti_tok_regex *regex,
-                              struct wefti_tok_matcher *matcher, const char *text, size_t len,
-                              size_t from, bool *found_out, size_t *start_out, size_t *end_out,
-                              struct weft_errmsg *why) {
-    WEFT_ASSERT(from <= len);
-    *found_out = false;
+                              struct wefti_tok_matcher *matcher, struct weft_str text, size_t from,
+                              struct wefti_tok_match *match_out, struct weft_errmsg *why) {
+    WEFT_ASSERT(regex->code);
+    WEFT_ASSERT(from <= text.len);
+    *match_out = (struct wefti_tok_match){0};
     uint64_t begun_ns = clock_ns(CLOCK_MONOTONIC_COARSE);
     int n = PCRE2_ERROR_JIT_STACKLIMIT;
-    PCRE2_SPTR subject = (PCRE2_SPTR)text;
+    PCRE2_SPTR subject = (PCRE2_SPTR)text.data;
     if (regex->jit)
-        n = pcre2_jit_match(regex->code, subject, len, from, PCRE2_NO_UTF_CHECK, matcher->data,
+        n = pcre2_jit_match(regex->code, subject, text.len, from, PCRE2_NO_UTF_CHECK, matcher->data,
                             matcher->context);
     if (n == PCRE2_ERROR_JIT_STACKLIMIT)
-        n = pcre2_match(regex->code, subject, len, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
+        n = pcre2_match(regex->code, subject, text.len, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
                         matcher->data, matcher->context);
     if (is_out_of_time(matcher, begun_ns))
         return weft_err_set(why, WEFT_E_TIMEOUT,
@@ -279,8 +279,7 @@ weft_err wefti_tok_regex_find(const struct wefti_tok_regex *regex,
     if (offsets[0] > offsets[1]) /* only \K in a lookahead can do that */
         return weft_err_set(why, WEFT_E_UNSUPPORTED,
                             "the tokenizer's regular expression matches backwards");
-    *found_out = true;
-    *start_out = offsets[0];
-    *end_out = offsets[1];
+    WEFT_ASSERT(offsets[1] <= text.len);
+    *match_out = (struct wefti_tok_match){true, offsets[0], offsets[1]};
     return WEFT_OK;
 }

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/str.h"
 
 struct wefti_tok_regex {
     pcre2_code *code;
@@ -33,11 +34,14 @@ void wefti_tok_regex_fini(struct wefti_tok_regex *regex);
 weft_err wefti_tok_matcher_init(struct wefti_tok_matcher *matcher, size_t text_bytes);
 void wefti_tok_matcher_fini(struct wefti_tok_matcher *matcher);
 
-/* The first match at or after `from`; *found_out says whether there is one. `text` is valid UTF-8.
- * TIMEOUT when a bound is reached. */
+struct wefti_tok_match {
+    bool found;
+    size_t start, end; /* only where it was found */
+};
+
+/* The first match at or after `from`. `text` is valid UTF-8. TIMEOUT when a bound is reached. */
 weft_err wefti_tok_regex_find(const struct wefti_tok_regex *regex,
-                              struct wefti_tok_matcher *matcher, const char *text, size_t len,
-                              size_t from, bool *found_out, size_t *start_out, size_t *end_out,
-                              struct weft_errmsg *why);
+                              struct wefti_tok_matcher *matcher, struct weft_str text, size_t from,
+                              struct wefti_tok_match *match_out, struct weft_errmsg *why);
 
 #endif

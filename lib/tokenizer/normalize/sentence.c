@@ -52,6 +52,7 @@ static void trim_end(const struct wefti_tok_sentence *sentence, struct weft_buf 
 
 void wefti_tok_sentence_run(const struct wefti_tok_sentence *sentence, const struct weft_buf *in,
                             bool first, struct weft_buf *out) {
+    WEFT_ASSERT(in != out);
     struct weft_str to;
     size_t at = 0;
     while (sentence->squeeze && at < in->len) {

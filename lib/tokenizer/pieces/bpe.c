@@ -144,7 +144,8 @@ static weft_err merge_by_heap(const weft_tokenizer *tok, struct wefti_tok_bpe *b
 
 /* --- a piece ---------------------------------------------------------------------------------- */
 
-/* The symbol that starts at `at`: its id (WEFTI_TOK_NO_ID where the vocabulary has none) and length. */
+/* The symbol that starts at `at`: its id (WEFTI_TOK_NO_ID where the vocabulary has none) and
+ * length. */
 static uint32_t unit_at(const weft_tokenizer *tok, const char *piece, size_t at, size_t *len_out) {
     unsigned char c = (unsigned char)piece[at];
     *len_out = 1;
@@ -172,8 +173,10 @@ static size_t usable_symbols(const weft_tokenizer *tok, const struct wefti_tok_i
 }
 
 static weft_err fill_symbols(const weft_tokenizer *tok, struct wefti_tok_bpe *bpe,
-                             const char *piece, size_t len, const struct wefti_tok_ids *ids,
-                             uint32_t *n_out, struct weft_errmsg *why) {
+                             struct weft_str text, const struct wefti_tok_ids *ids, uint32_t *n_out,
+                             struct weft_errmsg *why) {
+    const char *piece = text.data;
+    size_t len = text.len;
     *n_out = 0;
     size_t room = usable_symbols(tok, ids) + UNIT_MAX;
     if (room > len) room = len;
@@ -229,7 +232,7 @@ static weft_err add_bytes(const weft_tokenizer *tok, const char *piece,
 static weft_err run_part(const weft_tokenizer *tok, struct wefti_tok_bpe *bpe, const char *piece,
                          size_t len, struct wefti_tok_ids *ids, struct weft_errmsg *why) {
     uint32_t n;
-    weft_err err = fill_symbols(tok, bpe, piece, len, ids, &n, why);
+    weft_err err = fill_symbols(tok, bpe, (struct weft_str){piece, len}, ids, &n, why);
     if (err || n == 0) return err;
     if (n <= SCAN_MAX)
         merge_by_scanning(tok, bpe, piece);

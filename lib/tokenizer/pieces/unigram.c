@@ -3,8 +3,9 @@
  *
  * A position keeps the token that reaches it best; its score is needed only as far as the longest
  * token reaches, in a ring. So a byte of text takes four of memory, and time is one walk down the
- * trie per character. The text is worked off between places that no token spans (wefti_tok_split_point),
- * and the sum goes on over them: the additions are those of the whole text done at once. */
+ * trie per character. The text is worked off between places that no token spans
+ * (wefti_tok_split_point), and the sum goes on over them: the additions are those of the whole text
+ * done at once. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -29,6 +29,7 @@ struct wefti_tok_word *wefti_tok_words_at(const struct wefti_tok_bpe *bpe, size_
 
 weft_err wefti_tok_words_use(const struct wefti_tok_word *word, struct wefti_tok_ids *ids,
                              struct weft_errmsg *why) {
+    WEFT_ASSERT(word->n_ids <= WEFTI_TOK_WORD_IDS_MAX);
     weft_err err = WEFT_OK;
     for (size_t i = 0; i < word->n_ids && !err; i++)
         err = wefti_tok_ids_add(ids, word->ids[i], why);
@@ -37,6 +38,7 @@ weft_err wefti_tok_words_use(const struct wefti_tok_word *word, struct wefti_tok
 
 void wefti_tok_words_put(struct wefti_tok_word *word, size_t step, const char *piece, size_t len,
                          const struct wefti_tok_ids *ids, size_t first) {
+    WEFT_ASSERT(first <= ids->n);
     size_t n = ids->n - first;
     WEFT_ASSERT(len <= sizeof word->text && step < WEFTI_TOK_STEPS_MAX && first <= ids->n);
     if (n == 0 || n > WEFTI_TOK_WORD_IDS_MAX) return;

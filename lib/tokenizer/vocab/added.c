@@ -18,6 +18,7 @@ void wefti_tok_added_fini(struct wefti_tok_added *added) {
 
 weft_err wefti_tok_added_put(struct wefti_tok_added *added, struct weft_str text, uint32_t id,
                              const struct wefti_tok_added_token *traits) {
+    WEFT_ASSERT(added->n <= added->cap);
     WEFT_ASSERT(text.len <= 4 * WEFTI_TOK_ENTRY_BYTES_MAX);
     if (text.len == 0) return WEFT_OK; /* would match everywhere and say nothing */
     if (added->n == added->cap) {
@@ -116,6 +117,7 @@ static bool is_lone_word(const char *text, size_t len, size_t start, size_t end)
 
 bool wefti_tok_added_find(const struct wefti_tok_added *added, bool parse_special, const char *text,
                           size_t len, size_t from, struct wefti_tok_added_match *match_out) {
+    WEFT_ASSERT(from <= len);
     if (added->n == 0 || (!parse_special && !added->any_ordinary)) return false;
     for (size_t at = from; at < len;) {
         const struct wefti_tok_added_token *token =

@@ -35,6 +35,7 @@ static struct wefti_tok_merge *merge_slot(const struct wefti_tok_merges *merges,
 
 void wefti_tok_merges_put(struct wefti_tok_merges *merges, uint32_t left, uint32_t right,
                           uint32_t rank, uint32_t id) {
+    WEFT_ASSERT(merges->slots);
     uint64_t pair = (uint64_t)left << 32 | right;
     *merge_slot(merges, pair) = (struct wefti_tok_merge){pair, rank, id};
 }

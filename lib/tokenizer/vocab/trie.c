@@ -110,6 +110,7 @@ static weft_err build_nodes(struct builder *build, uint32_t n_entries) {
 
 weft_err wefti_tok_trie_build(struct wefti_tok_trie *trie, const struct wefti_tok_vocab *vocab,
                               struct weft_errmsg *why) {
+    WEFT_ASSERT(!trie->nodes);
     struct builder build = {.trie = trie};
     uint32_t n = 0;
     size_t n_bytes = 0;
@@ -139,6 +140,7 @@ cleanup:
 }
 
 uint32_t wefti_tok_trie_step(const struct wefti_tok_trie *trie, uint32_t node, uint8_t byte) {
+    WEFT_ASSERT(node < trie->n);
     if (node == 0) return trie->root[byte];
     const struct wefti_tok_trie_node *at = &trie->nodes[node];
     uint32_t low = at->first, high = at->first + at->n;

@@ -1,7 +1,7 @@
 /* Tokens by id, pieces by their text.
  *
- * The table is built once and then read only. It is open-addressed, at most half full, and sized when
- * everything is known: a look-up costs one cache line, often the only one a step needs. */
+ * The table is built once and then read only. It is open-addressed, at most half full, and sized
+ * when everything is known: a look-up costs one cache line, often the only one a step needs. */
 #define XXH_INLINE_ALL
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +38,7 @@ static weft_err grow_tokens(struct wefti_tok_vocab *vocab, uint32_t id) {
 
 weft_err wefti_tok_vocab_put(struct wefti_tok_vocab *vocab, uint64_t id, struct weft_str piece,
                              struct weft_str bytes, uint32_t flags, struct weft_errmsg *why) {
+    WEFT_ASSERT(vocab->n_tokens <= vocab->cap);
     if (id >= WEFT_VOCAB_MAX)
         return weft_err_set(why, WEFT_E_TOOBIG, "token id %llu is over the limit of %u",
                             (unsigned long long)id, WEFT_VOCAB_MAX - 1);
@@ -88,6 +89,7 @@ static struct wefti_tok_vocab_slot *piece_slot(const struct wefti_tok_vocab *voc
 }
 
 weft_err wefti_tok_vocab_index(struct wefti_tok_vocab *vocab) {
+    WEFT_ASSERT(!vocab->slots);
     WEFT_ASSERT(!vocab->slots);
     uint32_t n_slots = 16;
     while (n_slots < 2 * vocab->n_tokens)
