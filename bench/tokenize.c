@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/file.h"
 #include "model/model.h"
 #include "tokenizer/tokenizer.h"
 
@@ -49,7 +50,7 @@ int main(int argc, char **argv) {
         (void)fprintf(stderr, "usage: bench_tokenize FILE MODEL...\n");
         return 2;
     }
-    weft_err err = weft_model_read(argv[1], FILE_BYTES_MAX, &text, &len, &why);
+    weft_err err = weft_file_read(argv[1], WEFT_FILE_REGULAR, FILE_BYTES_MAX, &text, &len, &why);
     for (int i = 2; i < argc && !err; i++)
         err = measure(argv[i], text, len, &why);
     if (err) (void)fprintf(stderr, "bench_tokenize: %s\n", why.text);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/utf8.h"
 #include "common/actor.h"
@@ -25,22 +26,14 @@
 #define HELD_OUTPUTS 4
 #define HELD_OUTPUT_BYTES_MIN (4u << 20)
 
-static weft_err read_file(const char *flag, const char *path, size_t bytes_max,
-                          struct weft_buf *out, struct weft_errmsg *why) {
-    char piece[4096];
-    weft_buf_init(out, bytes_max);
-    FILE *file = fopen(path, "rbe");
-    if (!file) return weft_err_errno(why, errno, "--%s: cannot open \"%s\"", flag, path);
-    size_t n;
-    while ((n = fread(piece, 1, sizeof piece, file)) > 0 && !out->failed)
-        weft_buf_add(out, piece, n);
-    bool is_bad = ferror(file) != 0;
-    (void)fclose(file);
-    if (is_bad) return weft_err_set(why, WEFT_E_IO, "--%s: cannot read \"%s\"", flag, path);
-    if (out->failed)
-        return weft_err_set(why, WEFT_E_TOOBIG, "--%s: \"%s\" is larger than %zu bytes", flag, path,
-                            bytes_max);
-    return WEFT_OK;
+/* The file that a flag names, which may be a pipe; *text_out is malloc'd. */
+static weft_err read_file(const char *flag, const char *path, size_t bytes_max, char **text_out,
+                          struct weft_errmsg *why) {
+    struct weft_errmsg detail = {""};
+    size_t len;
+    weft_err err = weft_file_read(path, WEFT_FILE_ANY, bytes_max, text_out, &len, &detail);
+    if (err) (void)weft_err_set(why, err, "--%s: %s", flag, detail.text);
+    return err;
 }
 
 static weft_err add_key(struct server *server, const char *key, size_t len,
@@ -57,10 +50,10 @@ static weft_err add_key(struct server *server, const char *key, size_t len,
 
 /* One key per line; a file without any would leave the door open that it was to close. */
 static weft_err load_key_file(struct server *server, const char *path, struct weft_errmsg *why) {
-    struct weft_buf text;
+    char *text;
     uint32_t n_before = server->n_api_keys;
     weft_err err = read_file("api-key-file", path, KEY_FILE_BYTES_MAX, &text, why);
-    const char *at = weft_buf_cstr(&text);
+    const char *at = text;
     while (!err && *at) {
         size_t len = strcspn(at, "\r\n");
         err = add_key(server, at, len, why);
@@ -69,7 +62,7 @@ static weft_err load_key_file(struct server *server, const char *path, struct we
     }
     if (!err && server->n_api_keys == n_before)
         err = weft_err_set(why, WEFT_E_INVAL, "--api-key-file: \"%s\" holds no key", path);
-    weft_buf_fini(&text);
+    free(text);
     return err;
 }
 
@@ -86,14 +79,11 @@ static weft_err load_keys(struct server *server, struct weft_errmsg *why) {
 
 static weft_err load_template(struct core *core, struct weft_errmsg *why) {
     const struct weft_config *config = core->config;
-    struct weft_buf file;
     struct weft_errmsg detail = {""};
-    char *text = NULL;
-    weft_buf_init(&file, TEMPLATE_BYTES_MAX);
+    char *source = NULL;
     weft_err err = config->chat_template ? read_file("chat-template", config->chat_template,
-                                                     TEMPLATE_BYTES_MAX, &file, why)
-                                         : weft_tmpl_find(config->model, &text, why);
-    const char *source = config->chat_template ? weft_buf_cstr(&file) : text;
+                                                     TEMPLATE_BYTES_MAX, &source, why)
+                                         : weft_tmpl_find(config->model, &source, why);
     if (!err && config->chat_template && !*source)
         err = weft_err_set(why, WEFT_E_INVAL, "--chat-template: \"%s\" is empty",
                            config->chat_template);
@@ -112,8 +102,7 @@ static weft_err load_template(struct core *core, struct weft_errmsg *why) {
     } else if (!err) {
         weft_info("the model has no chat template: /v1/chat/completions will answer 400");
     }
-    free(text);
-    weft_buf_fini(&file);
+    free(source);
     return err;
 }
 
@@ -147,8 +136,8 @@ static weft_err read_identity(const struct weft_config *config, struct weft_buf 
     weft_err err = weft_model_identity(config->model, identity, why);
     /* What is no regular file can be read once; load_template says what is none at all. */
     if (!err && config->chat_template &&
-        weft_model_read(config->chat_template, TEMPLATE_BYTES_MAX, &text, &len, &ignored) ==
-            WEFT_OK)
+        weft_file_read(config->chat_template, WEFT_FILE_REGULAR, TEMPLATE_BYTES_MAX, &text, &len,
+                       &ignored) == WEFT_OK)
         weft_identity_add(identity, "--chat-template", text, len);
     free(text);
     if (!err && identity->failed)

@@ -1,45 +1,29 @@
 #include "score.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/buf.h"
+#include "base/file.h"
 #include "tokenizer/tokenizer.h"
 
 #define WINDOW 512u
 #define TEXT_BYTES_MAX (1u << 30)
 
-static weft_err read_file(const char *path, struct weft_buf *out, struct weft_errmsg *why) {
-    FILE *file = fopen(path, "re");
-    if (!file) return weft_err_errno(why, errno, "cannot open \"%s\"", path);
-    char chunk[65536];
-    for (size_t n; (n = fread(chunk, 1, sizeof chunk, file)) > 0;)
-        weft_buf_add(out, chunk, n);
-    bool bad = ferror(file);
-    int error = errno;
-    (void)fclose(file);
-    if (bad) return weft_err_errno(why, error, "cannot read \"%s\"", path);
-    if (out->failed) return weft_err_set(why, WEFT_E_TOOBIG, "\"%s\" is too large", path);
-    return WEFT_OK;
-}
-
 weft_err weft_score_read(const char *model, const char *path, struct weft_score_text *text_out,
                          struct weft_errmsg *why) {
     weft_tokenizer *tok = NULL;
-    struct weft_buf bytes;
+    char *bytes;
+    size_t len;
     *text_out = (struct weft_score_text){0};
-    weft_buf_init(&bytes, TEXT_BYTES_MAX);
-    weft_err err = read_file(path, &bytes, why);
+    weft_err err = weft_file_read(path, WEFT_FILE_ANY, TEXT_BYTES_MAX, &bytes, &len, why);
     if (!err) err = weft_tok_open(model, &tok, why);
     if (!err)
-        err = weft_tok_encode(tok, bytes.data, bytes.len, WEFT_TOK_PARSE_SPECIAL, TEXT_BYTES_MAX,
+        err = weft_tok_encode(tok, bytes, len, WEFT_TOK_PARSE_SPECIAL, TEXT_BYTES_MAX,
                               &text_out->ids, &text_out->n, why);
     if (!err) text_out->has_bos = weft_tok_bos(tok, &text_out->bos);
     weft_tok_free(tok);
-    weft_buf_fini(&bytes);
+    free(bytes);
     return err;
 }
 

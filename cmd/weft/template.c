@@ -1,5 +1,4 @@
 /* `weft template`: chat templates rendered, for each case of a file. */
-#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +7,7 @@
 
 #include "base/buf.h"
 #include "base/check.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "commands.h"
 #include "json_text.h"
@@ -53,20 +53,6 @@ static weft_err read_options(int argc, char **argv, struct options *options,
     return WEFT_OK;
 }
 
-static weft_err read_file(const char *path, struct weft_buf *out, struct weft_errmsg *why) {
-    char chunk[65536];
-    FILE *file = fopen(path, "rb");
-    if (!file) return weft_err_errno(why, errno, "cannot open %s", path);
-    for (size_t n; !out->failed && (n = fread(chunk, 1, sizeof chunk, file)) > 0;)
-        weft_buf_add(out, chunk, n);
-    weft_err err = WEFT_OK;
-    if (ferror(file)) err = weft_err_errno(why, errno, "cannot read %s", path);
-    if (!err && out->failed)
-        err = weft_err_set(why, WEFT_E_TOOBIG, "%s is longer than %zu bytes", path, out->max_bytes);
-    (void)fclose(file);
-    return err;
-}
-
 static bool is_template_file(const char *path) {
     WEFT_ASSERT(path);
     size_t len = strlen(path);
@@ -74,32 +60,32 @@ static bool is_template_file(const char *path) {
 }
 
 /* The template's source, and the tokenizer that knows bos_token and eos_token (a file has none). */
-static weft_err read_template(const char *path, struct weft_buf *source, weft_tokenizer **tok,
-                              struct weft_errmsg *why) {
-    char *text = NULL;
-    if (is_template_file(path)) return read_file(path, source, why);
-    weft_err err = weft_tmpl_find(path, &text, why);
-    if (!err && !text) err = weft_err_set(why, WEFT_E_INVAL, "%s has no chat template", path);
+static weft_err read_template(const char *path, char **source_out, size_t *len_out,
+                              weft_tokenizer **tok, struct weft_errmsg *why) {
+    if (is_template_file(path))
+        return weft_file_read(path, WEFT_FILE_ANY, FILE_BYTES_MAX, source_out, len_out, why);
+    weft_err err = weft_tmpl_find(path, source_out, why);
+    if (!err && !*source_out)
+        err = weft_err_set(why, WEFT_E_INVAL, "%s has no chat template", path);
     if (!err) err = weft_tok_open(path, tok, why);
-    if (!err) weft_buf_add_str(source, text);
-    free(text);
+    if (!err) *len_out = strlen(*source_out);
     return err;
 }
 
 static weft_err read_cases(const char *path, json_t **root_out, struct weft_errmsg *why) {
-    struct weft_buf file;
+    char *text;
+    size_t len;
     json_error_t where;
-    weft_buf_init(&file, FILE_BYTES_MAX);
-    weft_err err = read_file(path, &file, why);
+    weft_err err = weft_file_read(path, WEFT_FILE_ANY, FILE_BYTES_MAX, &text, &len, why);
     if (!err) {
-        *root_out = json_loadb(file.data ? file.data : "", file.len, JSON_ALLOW_NUL, &where);
+        *root_out = json_loadb(text, len, JSON_ALLOW_NUL, &where);
         if (!*root_out)
             err = weft_err_set(why, WEFT_E_INVAL, "%s is not JSON: %s at line %d", path, where.text,
                                where.line);
         else if (!json_is_object(json_object_get(*root_out, "cases")))
             err = weft_err_set(why, WEFT_E_INVAL, "%s has no object \"cases\"", path);
     }
-    weft_buf_fini(&file);
+    free(text);
     return err;
 }
 
@@ -156,20 +142,20 @@ static void render_cases(const weft_tmpl *chat, const struct weft_errmsg *compil
 int weft_cmd_template(int argc, char **argv) {
     struct weft_errmsg why = {""}, compile_why = {""};
     struct options options = {0};
-    struct weft_buf source;
+    char *source = NULL;
+    size_t len = 0;
     weft_tokenizer *tok = NULL;
     weft_tmpl *chat = NULL;
     json_t *root = NULL;
     struct tm storage;
     const struct tm *now = NULL;
-    weft_buf_init(&source, FILE_BYTES_MAX);
     weft_err err = read_options(argc, argv, &options, &why);
     if (!err && options.help) {
         (void)fputs(usage, stdout);
         return 0;
     }
     weft_log_init("weft", WEFT_LOG_WARN, false);
-    if (!err) err = read_template(options.model, &source, &tok, &why);
+    if (!err) err = read_template(options.model, &source, &len, &tok, &why);
     if (!err) err = read_cases(options.cases, &root, &why);
     if (!err) err = read_now(root, &storage, &now, &why);
     if (!err) {
@@ -178,14 +164,12 @@ int weft_cmd_template(int argc, char **argv) {
             specials.bos_token = weft_tok_bos_token(tok);
             specials.eos_token = weft_tok_eos_token(tok);
         }
-        if (weft_tmpl_new(source.data ? source.data : "", source.len, &specials, &chat,
-                          &compile_why))
-            chat = NULL;
+        if (weft_tmpl_new(source, len, &specials, &chat, &compile_why)) chat = NULL;
         render_cases(chat, &compile_why, json_object_get(root, "cases"), now, options.json);
     }
     json_decref(root);
     weft_tmpl_free(chat);
     weft_tok_free(tok);
-    weft_buf_fini(&source);
+    free(source);
     return err ? weft_cmd_fail(err, &why) : 0;
 }

@@ -1,8 +1,6 @@
 #include "file.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -10,85 +8,14 @@
 #include <unistd.h>
 
 #include "base/check.h"
-
-weft_err wefti_model_file_open(const char *path, uint64_t max_bytes, int *fd_out,
-                               size_t *n_bytes_out, struct weft_errmsg *why) {
-    weft_err err;
-    struct stat st;
-    *fd_out = -1;
-    *n_bytes_out = 0;
-    /* Without O_NONBLOCK, opening a FIFO that nobody writes would hang. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0) return weft_err_errno(why, errno, "cannot open %s", path);
-    if (fstat(fd, &st) != 0) {
-        err = weft_err_errno(why, errno, "cannot stat %s", path);
-        goto cleanup;
-    }
-    if (!S_ISREG(st.st_mode)) {
-        err = weft_err_set(why, WEFT_E_PROTO, "%s: is not a regular file", path);
-        goto cleanup;
-    }
-    if ((uint64_t)st.st_size > max_bytes) {
-        err = weft_err_set(why, WEFT_E_TOOBIG,
-                           "%s: the file has %" PRIu64 " bytes; the limit is %" PRIu64, path,
-                           (uint64_t)st.st_size, max_bytes);
-        goto cleanup;
-    }
-    *fd_out = fd;
-    *n_bytes_out = (size_t)st.st_size;
-    return WEFT_OK;
-cleanup:
-    (void)close(fd);
-    return err;
-}
-
-weft_err wefti_model_file_fill(int fd, const char *path, void *bytes, size_t n_bytes,
-                               size_t *n_read_out, struct weft_errmsg *why) {
-    size_t have = 0;
-    *n_read_out = 0;
-    while (have < n_bytes) {
-        ssize_t n = read(fd, (char *)bytes + have, n_bytes - have);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return weft_err_errno(why, errno, "cannot read %s", path);
-        if (n == 0) break;
-        have += (size_t)n;
-    }
-    *n_read_out = have;
-    return WEFT_OK;
-}
-
-weft_err weft_model_read(const char *path, size_t bytes_max, char **text_out, size_t *len_out,
-                         struct weft_errmsg *why) {
-    int fd;
-    size_t n_bytes, len;
-    *text_out = NULL;
-    *len_out = 0;
-    weft_err err = wefti_model_file_open(path, bytes_max, &fd, &n_bytes, why);
-    if (err) return err;
-    char *text = malloc(n_bytes + 1);
-    if (!text) {
-        err = weft_err_set(why, WEFT_E_NOMEM, "%s: no memory for its %zu bytes", path, n_bytes);
-        goto cleanup;
-    }
-    err =
-        wefti_model_file_fill(fd, path, text, n_bytes, &len, why); /* fewer: it shrank meanwhile */
-    if (err) goto cleanup;
-    text[len] = 0;
-    *text_out = text;
-    *len_out = len;
-    text = NULL;
-cleanup:
-    free(text);
-    (void)close(fd);
-    return err;
-}
+#include "base/file.h"
 
 weft_err wefti_model_file_map(const char *path, uint64_t max_bytes,
                               struct wefti_model_file *file_out, struct weft_errmsg *why) {
     int fd;
     size_t n_bytes;
     *file_out = (struct wefti_model_file){0};
-    weft_err err = wefti_model_file_open(path, max_bytes, &fd, &n_bytes, why);
+    weft_err err = weft_file_open(path, max_bytes, &fd, &n_bytes, why);
     if (err) return err;
     if (n_bytes == 0) {
         err = weft_err_set(why, WEFT_E_PROTO, "%s: the file is empty", path);

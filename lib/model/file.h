@@ -16,14 +16,6 @@ struct wefti_model_file {
     size_t map_bytes;
 };
 
-/* Opens a regular file of at most `max_bytes` for reading: *fd_out is the caller's, to close. It
- * neither waits (for the writer of a FIFO) nor takes a terminal. */
-WEFT_MUST_CHECK weft_err wefti_model_file_open(const char *path, uint64_t max_bytes, int *fd_out,
-                                               size_t *n_bytes_out, struct weft_errmsg *why);
-/* Reads up to `n_bytes` from where `fd` stands; fewer only at the end of the file. */
-WEFT_MUST_CHECK weft_err wefti_model_file_fill(int fd, const char *path, void *bytes,
-                                               size_t n_bytes, size_t *n_read_out,
-                                               struct weft_errmsg *why);
 /* Maps a regular, non-empty file of at most `max_bytes` read-only. */
 WEFT_MUST_CHECK weft_err wefti_model_file_map(const char *path, uint64_t max_bytes,
                                               struct wefti_model_file *file_out,

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/file.h"
 #include "packed/packed.h"
 
 #define PATH_BYTES_MAX 4096
@@ -64,7 +65,7 @@ weft_err weft_model_read_in(const char *dir, const char *name, size_t bytes_max,
         return weft_err_set(why, WEFT_E_TOOBIG, "the path of %s is over %zu bytes", name,
                             sizeof path - 1);
     }
-    return weft_model_read(path, bytes_max, text_out, len_out, why);
+    return weft_file_read(path, WEFT_FILE_REGULAR, bytes_max, text_out, len_out, why);
 }
 
 weft_err weft_model_json(const char *dir, const char *name, size_t bytes_max, json_t **root_out,

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "gguf/gguf.h"
 #include "packed/packed.h"
 
@@ -46,9 +47,9 @@ static weft_err read_magic(const char *path, char *magic, size_t magic_bytes, si
     int fd;
     size_t n_bytes;
     *n_read_out = 0;
-    weft_err err = wefti_model_file_open(path, UINT64_MAX, &fd, &n_bytes, why);
+    weft_err err = weft_file_open(path, UINT64_MAX, &fd, &n_bytes, why);
     if (err) return err;
-    err = wefti_model_file_fill(fd, path, magic, magic_bytes, n_read_out, why);
+    err = weft_file_fill(fd, path, magic, magic_bytes, n_read_out, why);
     (void)close(fd);
     return err;
 }

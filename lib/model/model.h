@@ -45,12 +45,8 @@ void weft_model_place_fini(struct weft_model_place *place); /* the place is empt
 
 /* ------------------------------------------------------------------ small files of a model --- */
 
-/* All of a regular file, terminated; *text_out is malloc'd. Never waits for the other end of a FIFO
- * or a device. NOTFOUND, IO, PROTO (not a regular file), TOOBIG (over `bytes_max`), NOMEM. */
-WEFT_MUST_CHECK weft_err weft_model_read(const char *path, size_t bytes_max, char **text_out,
-                                         size_t *len_out, struct weft_errmsg *why);
-
-/* The same of the file dir/name. Where `dir` is a packed file, of the copy it holds. */
+/* All of the regular file dir/name, terminated (see weft_file_read). Where `dir` is a packed file,
+ * of the copy it holds. NOTFOUND, IO, PROTO (not a regular file), TOOBIG, NOMEM. */
 WEFT_MUST_CHECK weft_err weft_model_read_in(const char *dir, const char *name, size_t bytes_max,
                                             char **text_out, size_t *len_out,
                                             struct weft_errmsg *why);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/file.h"
 #include "inside/model/hf/hf.h"
 #include "unit/model_files.h"
 
@@ -33,7 +34,7 @@ static void add_zoo(void (*add)(const void *bytes, size_t n)) {
         char *text;
         size_t n;
         (void)snprintf(path, sizeof path, "%s/%s/config.json", folder, entry->d_name);
-        if (weft_model_read(path, 1 << 16, &text, &n, &why)) continue;
+        if (weft_file_read(path, WEFT_FILE_REGULAR, 1 << 16, &text, &n, &why)) continue;
         add(text, n);
         free(text);
     }

@@ -9,6 +9,7 @@
 #include <xxhash.h>
 
 #include "base/check.h"
+#include "base/file.h"
 #include "inside/model/packed/packed.h"
 #include "unit/model_files.h"
 
@@ -81,7 +82,7 @@ static void add_packed(const char *path, const char *out, void (*add)(const void
     WEFT_ASSERT(fclose(file) == 0);
     char *text;
     size_t len;
-    WEFT_ASSERT(weft_model_read(out, 1u << 20, &text, &len, &why) == WEFT_OK);
+    WEFT_ASSERT(weft_file_read(out, WEFT_FILE_REGULAR, 1u << 20, &text, &len, &why) == WEFT_OK);
     add(text, len);
     free(text);
     free(stored);

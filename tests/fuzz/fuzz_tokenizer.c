@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/file.h"
 #include "base/utf8.h"
 #include "inside/tokenizer/pieces/bpe.h"
 #include "model/model.h"
@@ -138,7 +139,8 @@ static void add_models(void (*add)(const void *bytes, size_t n)) {
         char path[128], *bytes;
         size_t n;
         (void)snprintf(path, sizeof path, "tests/data/spm/%s", names[i]);
-        weft_err err = weft_model_read(test_source_path(path), 1 << 20, &bytes, &n, NULL);
+        weft_err err =
+            weft_file_read(test_source_path(path), WEFT_FILE_REGULAR, 1 << 20, &bytes, &n, NULL);
         WEFT_ASSERT(!err);
         add(bytes, n);
         free(bytes);

@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "inside/model/hf/hf.h"
 #include "inside/model/params.h"
 #include "unit/model_files.h"
@@ -913,13 +914,14 @@ static void small_files_are_read_within_their_bound(void **state) {
     test_dir_write(dir, "empty.json", "", 0);
     test_dir_write(dir, "list.json", "[]", 2);
     (void)snprintf(path, sizeof path, "%s/a.json", dir);
-    assert_int_equal(weft_model_read(path, 13, &text, &len, &why), WEFT_OK);
+    assert_int_equal(weft_file_read(path, WEFT_FILE_REGULAR, 13, &text, &len, &why), WEFT_OK);
     assert_int_equal(len, 13);
     assert_string_equal(text, "{\"a\":1,\"a\":2}");
     free(text);
-    assert_int_equal(weft_model_read(path, 12, &text, &len, &why), WEFT_E_TOOBIG);
+    assert_int_equal(weft_file_read(path, WEFT_FILE_REGULAR, 12, &text, &len, &why), WEFT_E_TOOBIG);
     assert_null(text);
-    assert_int_equal(weft_model_read("/dev/zero", 12, &text, &len, &why), WEFT_E_PROTO);
+    assert_int_equal(weft_file_read("/dev/zero", WEFT_FILE_REGULAR, 12, &text, &len, &why),
+                     WEFT_E_PROTO);
     assert_int_equal(weft_model_json(dir, "a.json", 13, &root, &why), WEFT_OK);
     assert_true(json_real_value(json_object_get(root, "a")) == 2); /* the last counts */
     json_decref(root);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "kernels/kernels.h"
 #include "model/model.h"
 #include "unit/model_files.h"
@@ -91,7 +92,7 @@ static struct bytes read_fixture(const char *format, const char *name) {
     struct weft_errmsg why = {""};
     struct bytes bytes;
     (void)snprintf(path, sizeof path, "tests/data/formats/%s/%s", format, name);
-    if (weft_model_read(test_source_path(path), 1u << 20, &text, &bytes.n, &why))
+    if (weft_file_read(test_source_path(path), WEFT_FILE_REGULAR, 1u << 20, &text, &bytes.n, &why))
         fail_msg("%s", why.text);
     bytes.data = (unsigned char *)text;
     return bytes;

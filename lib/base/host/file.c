@@ -1,0 +1,122 @@
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/check.h"
+
+#define FIRST_BYTES 65536u /* of what does not say how long it is */
+
+struct source {
+    int fd;
+    const char *path; /* for messages */
+    size_t bytes_max;
+};
+
+weft_err weft_file_open(const char *path, uint64_t bytes_max, int *fd_out, size_t *n_bytes_out,
+                        struct weft_errmsg *why) {
+    weft_err err;
+    struct stat st;
+    *fd_out = -1;
+    *n_bytes_out = 0;
+    /* Without O_NONBLOCK, opening a FIFO that nobody writes would hang. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0) return weft_err_errno(why, errno, "cannot open %s", path);
+    if (fstat(fd, &st) != 0) {
+        err = weft_err_errno(why, errno, "cannot stat %s", path);
+        goto cleanup;
+    }
+    if (!S_ISREG(st.st_mode)) {
+        err = weft_err_set(why, WEFT_E_PROTO, "%s: is not a regular file", path);
+        goto cleanup;
+    }
+    if ((uint64_t)st.st_size > bytes_max) {
+        err = weft_err_set(why, WEFT_E_TOOBIG,
+                           "%s: the file has %" PRIu64 " bytes; the limit is %" PRIu64, path,
+                           (uint64_t)st.st_size, bytes_max);
+        goto cleanup;
+    }
+    *fd_out = fd;
+    *n_bytes_out = (size_t)st.st_size;
+    return WEFT_OK;
+cleanup:
+    (void)close(fd);
+    return err;
+}
+
+weft_err weft_file_fill(int fd, const char *path, void *bytes, size_t n_bytes, size_t *n_read_out,
+                        struct weft_errmsg *why) {
+    WEFT_ASSERT(bytes || n_bytes == 0);
+    size_t have = 0;
+    *n_read_out = 0;
+    while (have < n_bytes) {
+        ssize_t n = read(fd, (char *)bytes + have, n_bytes - have);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return weft_err_errno(why, errno, "cannot read %s", path);
+        if (n == 0) break;
+        have += (size_t)n;
+    }
+    *n_read_out = have;
+    return WEFT_OK;
+}
+
+/* `guess` bytes are expected. One more is asked for each time, which the end of the file is told
+ * by and which has room for the terminator. */
+static weft_err read_all(const struct source *from, size_t guess, char **text_out, size_t *len_out,
+                         struct weft_errmsg *why) {
+    weft_err err;
+    size_t room = guess, have = 0, n, bytes_max = from->bytes_max;
+    char *text = NULL;
+    for (;;) {
+        WEFT_ASSERT(room <= bytes_max);
+        char *grown = realloc(text, room + 1);
+        if (!grown) {
+            err = weft_err_set(why, WEFT_E_NOMEM, "%s: no memory for its %zu bytes", from->path,
+                               room);
+            goto cleanup;
+        }
+        text = grown;
+        err = weft_file_fill(from->fd, from->path, text + have, room + 1 - have, &n, why);
+        if (err) goto cleanup;
+        have += n;
+        if (have <= room) break;
+        if (room == bytes_max) {
+            err = weft_err_set(why, WEFT_E_TOOBIG, "%s: the file has over %zu bytes", from->path,
+                               bytes_max);
+            goto cleanup;
+        }
+        room = room > bytes_max / 2 ? bytes_max : 2 * room;
+        if (room < FIRST_BYTES) room = FIRST_BYTES < bytes_max ? FIRST_BYTES : bytes_max;
+    }
+    text[have] = 0;
+    *text_out = text;
+    *len_out = have;
+    return WEFT_OK;
+cleanup:
+    free(text);
+    return err;
+}
+
+weft_err weft_file_read(const char *path, enum weft_file_kind kind, size_t bytes_max,
+                        char **text_out, size_t *len_out, struct weft_errmsg *why) {
+    int fd;
+    size_t guess = FIRST_BYTES;
+    WEFT_ASSERT(bytes_max < SIZE_MAX);
+    *text_out = NULL;
+    *len_out = 0;
+    if (kind == WEFT_FILE_REGULAR) {
+        weft_err err = weft_file_open(path, bytes_max, &fd, &guess, why);
+        if (err) return err;
+    } else {
+        fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+        if (fd < 0) return weft_err_errno(why, errno, "cannot open %s", path);
+    }
+    struct source from = {fd, path, bytes_max};
+    weft_err err = read_all(&from, guess < bytes_max ? guess : bytes_max, text_out, len_out, why);
+    (void)close(fd);
+    return err;
+}

@@ -1,0 +1,31 @@
+/* base/file — files opened and read whole, within a bound. */
+#ifndef WEFT_BASE_FILE_H
+#define WEFT_BASE_FILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+/* Opens a regular file of at most `bytes_max` for reading: *fd_out is the caller's, to close. It
+ * neither waits (for the writer of a FIFO) nor takes a terminal. NOTFOUND, IO, PROTO (not a regular
+ * file), TOOBIG. */
+WEFT_MUST_CHECK weft_err weft_file_open(const char *path, uint64_t bytes_max, int *fd_out,
+                                        size_t *n_bytes_out, struct weft_errmsg *why);
+
+/* Reads up to `n_bytes` from where `fd` stands; fewer only at the end of the file. */
+WEFT_MUST_CHECK weft_err weft_file_fill(int fd, const char *path, void *bytes, size_t n_bytes,
+                                        size_t *n_read_out, struct weft_errmsg *why);
+
+enum weft_file_kind {
+    WEFT_FILE_REGULAR, /* as weft_file_open has it: files of models, which strangers make */
+    WEFT_FILE_ANY,     /* pipes and devices, too, for as long as it takes: what a person names */
+};
+
+/* All of a file of at most `bytes_max`, terminated; *text_out is malloc'd. Errors as above and
+ * NOMEM. */
+WEFT_MUST_CHECK weft_err weft_file_read(const char *path, enum weft_file_kind kind,
+                                        size_t bytes_max, char **text_out, size_t *len_out,
+                                        struct weft_errmsg *why);
+
+#endif
