@@ -190,8 +190,8 @@ static void apply_default(double value, float *out) {
     if (!isnan(value)) *out = (float)value;
 }
 
-/* generation_config.json speaks where the request is silent; what it said out of range lib/text has
- * passed over. */
+/* generation_config.json speaks where the request is silent; values out of range were passed over
+ * when it was read. */
 static void apply_defaults(const struct weft_gen_defaults *d, struct weft_sampling *s) {
     s->temperature = 1.0f;
     apply_default(d->temperature, &s->temperature);

@@ -20,7 +20,7 @@
 #include "base/limits.h"
 #include "base/str.h"
 
-/* -------------------------------------------------------------------------------- tokenizer --- */
+/* --- tokenizer -------------------------------------------------------------------------------- */
 
 typedef struct weft_tokenizer weft_tokenizer;
 
@@ -65,7 +65,7 @@ WEFT_MUST_CHECK weft_err weft_tok_encode(const weft_tokenizer *tok, const char *
 const char *weft_tok_token_bytes(const weft_tokenizer *tok, uint32_t id, size_t *len_out);
 bool weft_tok_is_special(const weft_tokenizer *tok, uint32_t id);
 
-/* ------------------------------------------------------------------------------ detokenizer --- */
+/* --- detokenizer ------------------------------------------------------------------------------ */
 
 /* Turns ids into text as they come, holding back the bytes of a character that is not complete yet.
  * Bytes that can never become one turn into U+FFFD, so the concatenation of all output is always
@@ -83,7 +83,7 @@ void weft_detok_init(struct weft_detok *detok, const weft_tokenizer *tok, bool s
 void weft_detok_push(struct weft_detok *detok, uint32_t id, struct weft_buf *out);
 void weft_detok_finish(struct weft_detok *detok, struct weft_buf *out); /* what is left -> U+FFFD */
 
-/* ----------------------------------------------------------------------------- stop strings --- */
+/* --- stop strings ----------------------------------------------------------------------------- */
 
 /* Up to WEFT_STOP_STRINGS_MAX strings, copied and compiled once for any number of matchers.
  * Immutable, so that matchers may be in several threads. */
@@ -119,7 +119,7 @@ void weft_stop_pass(struct weft_stop *stop, const char *text, size_t len, struct
 /* The stream ended without a match: appends what was held back. */
 void weft_stop_finish(struct weft_stop *stop, struct weft_buf *out);
 
-/* ----------------------------------------------------------------------- sampling defaults --- */
+/* --- sampling defaults ------------------------------------------------------------------------ */
 
 /* generation_config.json's sampling values, as vLLM applies them where a request is silent. NaN (or
  * -1 for top_k, max_new_tokens) where the file does not say, or says what no sampler can do (which

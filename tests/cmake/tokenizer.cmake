@@ -1,4 +1,4 @@
-set(WEFT_TOKENIZER_FILES ${CMAKE_SOURCE_DIR}/tests/unit/text_files.c
+set(WEFT_TOKENIZER_FILES ${CMAKE_SOURCE_DIR}/tests/unit/tokenizer_files.c
                          ${CMAKE_SOURCE_DIR}/tests/unit/model_files.c)
 foreach(name test_tokenizer_merging test_tokenizer_stages test_tokenizer_files test_tokenizer_gguf
              test_tokenizer_spm test_tokenizer_work test_detok test_stop test_text_nomem)

@@ -13,7 +13,7 @@
 #include "inside/tokenizer/pieces/bpe.h"
 #include "model/model.h"
 #include "unit/model_files.h"
-#include "unit/text_files.h"
+#include "unit/tokenizer_files.h"
 
 #define IDS_MAX 100000u
 #define TEXT_MAX                                                                                   \

@@ -177,8 +177,7 @@ static void ids_of_sentence_piece_models_equal_its_own(void **state) {
     json_decref(root);
 }
 
-/* --- llama.cpp's vectors -----------------------------------------------------------------------
- */
+/* --- llama.cpp's vectors ---------------------------------------------------------------------- */
 
 static char *read_all(const char *path, size_t *len_out) {
     FILE *file = fopen(path, "rb");

@@ -10,7 +10,7 @@
 #include "base/rand.h"
 #include "base/utf8.h"
 #include "unit/model_files.h"
-#include "unit/text_files.h"
+#include "unit/tokenizer_files.h"
 
 /* Ids 0..255 are the bytes; 256 is special, 257 an added word of two characters' halves. */
 static weft_tokenizer *bytes_tokenizer(void) {

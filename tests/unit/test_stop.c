@@ -188,8 +188,7 @@ static void the_strings_memory_is_the_sets_and_no_matchers(void **state) {
     assert_true(weft_stop_bytes() <= 64);
 }
 
-/* --- against a model that looks at the whole text ----------------------------------------------
- */
+/* --- against a model that looks at the whole text --------------------------------------------- */
 
 struct naive_match {
     size_t start, end, which; /* start SIZE_MAX: none */

@@ -27,8 +27,7 @@ static struct weft_tmpl_message message(const char *role, const char *content) {
     return (struct weft_tmpl_message){role, content, strlen(role), strlen(content)};
 }
 
-/* --- against Jinja itself ----------------------------------------------------------------------
- */
+/* --- against Jinja itself --------------------------------------------------------------------- */
 
 static void check_case(const json_t *one) {
     const json_t *list = json_object_get(one, "messages"), *text = json_object_get(one, "text");
@@ -157,8 +156,7 @@ static void a_list_of_templates_has_a_default_and_a_file_goes_first(void **state
     test_dir_free(dir);
 }
 
-/* --- what is refused ---------------------------------------------------------------------------
- */
+/* --- what is refused -------------------------------------------------------------------------- */
 
 static void unsupported_constructs_are_named_with_their_line(void **state) {
     (void)state;
@@ -290,8 +288,7 @@ static void deep_templates_are_refused_not_recursed_into(void **state) {
     assert_int_equal(compile_repeated("", "0123456789abcdef", 1 << 16, "x", &chat), WEFT_E_TOOBIG);
 }
 
-/* --- bounds of rendering -----------------------------------------------------------------------
- */
+/* --- bounds of rendering ---------------------------------------------------------------------- */
 
 static char bounded_why[sizeof(((struct weft_errmsg *)0)->text)]; /* of the last one */
 

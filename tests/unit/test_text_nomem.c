@@ -14,7 +14,7 @@
 #include "template/template.h"
 #include "tokenizer/tokenizer.h"
 #include "unit/model_files.h"
-#include "unit/text_files.h"
+#include "unit/tokenizer_files.h"
 
 #define NEVER UINT32_MAX
 static uint32_t n_left = NEVER; /* allocations to go until one is refused */

@@ -13,10 +13,9 @@
 
 #include "template/template.h"
 #include "unit/model_files.h"
-#include "unit/text_files.h"
+#include "unit/tokenizer_files.h"
 
-/* --- what files say ----------------------------------------------------------------------------
- */
+/* --- what files say --------------------------------------------------------------------------- */
 
 static void ends_of_generation_come_from_the_files(void **state) {
     (void)state;
@@ -169,8 +168,7 @@ static void sampling_defaults_that_no_sampler_can_use_are_ignored(void **state) 
     test_dir_free(dir);
 }
 
-/* --- files that are refused --------------------------------------------------------------------
- */
+/* --- files that are refused ------------------------------------------------------------------- */
 
 static void expect_refusal(const struct text_parts *parts, weft_err want, const char *named) {
     struct weft_buf json;

@@ -12,7 +12,7 @@
 #include "base/rand.h"
 #include "template/template.h"
 #include "unit/model_files.h"
-#include "unit/text_files.h"
+#include "unit/tokenizer_files.h"
 
 struct gguf_word {
     const char *text;

@@ -13,10 +13,9 @@
 
 #include "base/rand.h"
 #include "unit/model_files.h"
-#include "unit/text_files.h"
+#include "unit/tokenizer_files.h"
 
-/* --- merging -----------------------------------------------------------------------------------
- */
+/* --- merging ---------------------------------------------------------------------------------- */
 
 static void lower_rank_merges_first_and_left_before_right(void **state) {
     (void)state;
@@ -169,8 +168,7 @@ static void words_of_any_length_merge_as_the_naive_way_does(void **state) {
     weft_tok_free(tok);
 }
 
-/* --- cuts in front of U+2581 -------------------------------------------------------------------
- */
+/* --- cuts in front of U+2581 ------------------------------------------------------------------ */
 
 /* A vocabulary of a, b, U+2581 (ids 0 to 2) and what some random merges make of them. */
 struct small_bpe {
@@ -342,8 +340,7 @@ static void words_cut_by_several_steps_come_again_the_same(void **state) {
     weft_tok_free(tok);
 }
 
-/* --- bounds ------------------------------------------------------------------------------------
- */
+/* --- bounds ----------------------------------------------------------------------------------- */
 
 static void more_ids_than_allowed_is_an_error_with_the_number(void **state) {
     (void)state;
@@ -385,8 +382,7 @@ static void a_megabyte_of_one_letter_takes_no_quadratic_time(void **state) {
     free(text);
 }
 
-/* --- random texts and threads ------------------------------------------------------------------
- */
+/* --- random texts and threads ----------------------------------------------------------------- */
 
 static void check_round_trips(const weft_tokenizer *tok, uint64_t *rand, int rounds) {
     struct weft_buf want, got;

@@ -12,10 +12,9 @@
 #include "base/rand.h"
 #include "model/model.h"
 #include "unit/model_files.h"
-#include "unit/text_files.h"
+#include "unit/tokenizer_files.h"
 
-/* --- tokenizer.json ----------------------------------------------------------------------------
- */
+/* --- tokenizer.json --------------------------------------------------------------------------- */
 
 /* A tokenizer.json of a Unigram model; `options` and `normalizer` are JSON. */
 static weft_tokenizer *open_unigram(const char *vocab, const char *options,
@@ -115,8 +114,7 @@ static void a_megabyte_of_one_letter_is_linear(void **state) {
     free(text);
 }
 
-/* --- the map -----------------------------------------------------------------------------------
- */
+/* --- the map ---------------------------------------------------------------------------------- */
 
 struct rule {
     const char *from, *to;
@@ -195,8 +193,7 @@ static void a_precompiled_map_goes_by_clusters(void **state) {
     weft_buf_fini(&normalizer);
 }
 
-/* --- tokenizer.model ---------------------------------------------------------------------------
- */
+/* --- tokenizer.model -------------------------------------------------------------------------- */
 
 static void put_varint(struct weft_buf *out, uint64_t value) {
     for (; value >= 0x80; value >>= 7)

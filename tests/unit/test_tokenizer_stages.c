@@ -9,12 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "unit/text_files.h"
+#include "unit/tokenizer_files.h"
 
 #define SPECIAL WEFT_TOK_PARSE_SPECIAL
 
-/* --- splitting ---------------------------------------------------------------------------------
- */
+/* --- splitting -------------------------------------------------------------------------------- */
 
 /* Pieces of the texts below, whole by ignore_merges. */
 static const char *const split_words[] = {
@@ -123,8 +122,7 @@ static void steps_behind_byte_level_see_printable_bytes(void **state) {
     weft_tok_free(tok);
 }
 
-/* --- normalising -------------------------------------------------------------------------------
- */
+/* --- normalising ------------------------------------------------------------------------------ */
 
 static void expect_normal(const char *normalizer, const char *text, const char *want) {
     weft_tokenizer *tok = text_open(&(struct text_parts){
@@ -183,8 +181,7 @@ static void a_long_run_of_unordered_marks_is_no_trap(void **state) {
     weft_tok_free(tok);
 }
 
-/* --- added tokens ------------------------------------------------------------------------------
- */
+/* --- added tokens ----------------------------------------------------------------------------- */
 
 #define ADDED(id, text, traits) "{\"id\":" #id ",\"content\":\"" text "\"" traits "}"
 

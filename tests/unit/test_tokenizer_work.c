@@ -1,5 +1,5 @@
 /* How much a tokenizer does for a text: look-ups counted, not seconds. The linker turns the calls
- * of lib/text's own look-ups into the __wrap functions here. */
+ * of lib/tokenizer's own look-ups into the __wrap functions here. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "tokenizer/tokenizer.h"
-#include "unit/text_files.h"
+#include "unit/tokenizer_files.h"
 
 static uint64_t n_calls;
 

@@ -10,7 +10,7 @@
 _Static_assert(CHUNK_BYTES % 16 == 0, "pieces are aligned to 16 bytes");
 
 struct wefti_tmpl_chunk {
-    struct wefti_tmpl_chunk *below;
+    SLIST_ENTRY(wefti_tmpl_chunk) below;
     size_t cap, used;
     _Alignas(16) char bytes[];
 };
@@ -61,13 +61,13 @@ weft_err wefti_tmpl_alloc(struct wefti_tmpl_run *run, size_t bytes, void **out) 
                             "rendering the chat template needs over %zu bytes of memory",
                             run->arena_max);
     bytes = (bytes + 15) & ~(size_t)15;
-    struct wefti_tmpl_chunk *chunk = run->chunks;
+    struct wefti_tmpl_chunk *chunk = SLIST_FIRST(&run->chunks);
     if (!chunk || chunk->cap - chunk->used < bytes) {
         size_t cap = bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES;
         chunk = malloc(sizeof *chunk + cap);
         if (!chunk) return WEFT_E_NOMEM;
-        *chunk = (struct wefti_tmpl_chunk){run->chunks, cap, 0};
-        run->chunks = chunk;
+        *chunk = (struct wefti_tmpl_chunk){.cap = cap};
+        SLIST_INSERT_HEAD(&run->chunks, chunk, below);
     }
     *out = chunk->bytes + chunk->used;
     chunk->used += bytes;
@@ -78,22 +78,23 @@ weft_err wefti_tmpl_alloc(struct wefti_tmpl_run *run, size_t bytes, void **out) 
 }
 
 struct wefti_tmpl_mark wefti_tmpl_mark(const struct wefti_tmpl_run *run) {
-    return (struct wefti_tmpl_mark){run->chunks, run->chunks ? run->chunks->used : 0, run->escapes};
+    struct wefti_tmpl_chunk *newest = SLIST_FIRST(&run->chunks);
+    return (struct wefti_tmpl_mark){newest, newest ? newest->used : 0, run->escapes};
 }
 
 void wefti_tmpl_drop_since(struct wefti_tmpl_run *run, struct wefti_tmpl_mark mark) {
     if (run->escapes != mark.escapes) return;
-    while (run->chunks != mark.chunk) {
-        WEFT_ASSERT(run->chunks); /* a mark of this arena lies below */
-        struct wefti_tmpl_chunk *gone = run->chunks;
-        run->chunks = gone->below;
+    while (SLIST_FIRST(&run->chunks) != mark.chunk) {
+        struct wefti_tmpl_chunk *gone = SLIST_FIRST(&run->chunks);
+        WEFT_ASSERT(gone); /* a mark of this arena lies below */
+        SLIST_REMOVE_HEAD(&run->chunks, below);
         run->arena_bytes -= gone->used;
         free(gone);
     }
-    if (run->chunks) {
-        WEFT_ASSERT(run->chunks->used >= mark.used);
-        run->arena_bytes -= run->chunks->used - mark.used;
-        run->chunks->used = mark.used;
+    if (mark.chunk) {
+        WEFT_ASSERT(mark.chunk->used >= mark.used);
+        run->arena_bytes -= mark.chunk->used - mark.used;
+        mark.chunk->used = mark.used;
     }
 }
 

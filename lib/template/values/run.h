@@ -7,18 +7,20 @@
 #ifndef WEFT_TMPL_RUN_H
 #define WEFT_TMPL_RUN_H
 
+#include <sys/queue.h>
 #include <time.h>
 
 #include "template.h"
 #include "values/value.h"
 
 struct wefti_tmpl_chunk;
+SLIST_HEAD(wefti_tmpl_chunks, wefti_tmpl_chunk);
 
 struct wefti_tmpl_run {
     const weft_tmpl *tmpl;
     struct weft_buf *out; /* where statements write now */
     size_t out_max;
-    struct wefti_tmpl_chunk *chunks; /* owned; newest first */
+    struct wefti_tmpl_chunks chunks; /* owned; newest first */
     size_t arena_bytes, arena_max;
     struct wefti_tmpl_space *scope;
     const struct tm *now;

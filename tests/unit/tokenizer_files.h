@@ -1,6 +1,6 @@
-/* text_files — small tokenizers and random texts for tests. */
-#ifndef WEFT_TESTS_TEXT_FILES_H
-#define WEFT_TESTS_TEXT_FILES_H
+/* tokenizer_files — small tokenizers and random texts for tests. */
+#ifndef WEFT_TESTS_TOKENIZER_FILES_H
+#define WEFT_TESTS_TOKENIZER_FILES_H
 
 #include <stddef.h>
 #include <stdint.h>
