@@ -16,8 +16,9 @@
 #define STORAGE_FACTOR 20
 _Static_assert(sizeof(struct weft_step_start) <= STORAGE_FACTOR * (WEFTI_F_START + 1), "bounded");
 _Static_assert(sizeof(struct weft_step_out) <= STORAGE_FACTOR * (WEFTI_F_OUT + 1), "bounded");
-_Static_assert(sizeof(struct weft_msg_event) <= STORAGE_FACTOR * (WEFTI_F_EVENT + 1), "bounded");
-_Static_assert(sizeof(struct weft_msg_choice) <= STORAGE_FACTOR * (WEFTI_F_CHOICE + 1), "bounded");
+_Static_assert(sizeof(struct weft_event) <= STORAGE_FACTOR * (WEFTI_F_EVENT + 1), "bounded");
+_Static_assert(sizeof(struct weft_submit_choice) <= STORAGE_FACTOR * (WEFTI_F_CHOICE + 1),
+               "bounded");
 _Static_assert(sizeof(struct weft_step_grant) <= STORAGE_FACTOR * sizeof(struct wefti_grant_head),
                "bounded");
 _Static_assert(sizeof(struct weft_logprobs) <= STORAGE_FACTOR * sizeof(struct wefti_logprob_head),
@@ -101,6 +102,14 @@ static uint32_t read_enum(struct wefti_reader *rd, const char *field, uint32_t c
     if (value < count) return (uint32_t)value;
     wefti_reader_fail(rd, WEFT_E_PROTO, field, "has no value %llu", (unsigned long long)value);
     return 0;
+}
+
+static enum weft_end read_end(struct wefti_reader *rd, const char *field,
+                              enum weft_end_teller teller) {
+    uint64_t value = wefti_read_u64(rd, field);
+    if (weft_end_is_told_by(value, teller)) return (enum weft_end)value;
+    wefti_reader_fail(rd, WEFT_E_PROTO, field, "has no value %llu", (unsigned long long)value);
+    return WEFT_END_NONE;
 }
 
 static void check_version(struct wefti_reader *rd) {
@@ -232,11 +241,11 @@ static uint32_t read_flags(struct wefti_reader *rd, uint32_t known) {
 /* -------------------------------------------------------------------------- router, scheduler ---
  */
 
-static void read_choices(weft_proto_decoder *dec, struct weft_msg_submit *submit) {
+static void read_choices(weft_proto_decoder *dec, struct weft_submit *submit) {
     struct wefti_reader *rd = &dec->rd;
     submit->n_choices = wefti_read_list(rd, "choices", WEFTI_F_CHOICE, WEFT_CHOICES_MAX);
     if (submit->n_choices == 0) wefti_reader_fail(rd, WEFT_E_PROTO, "choices", "is empty");
-    struct weft_msg_choice *choices = take(dec, "choices", submit->n_choices, sizeof *choices);
+    struct weft_submit_choice *choices = take(dec, "choices", submit->n_choices, sizeof *choices);
     for (uint32_t i = 0; i < submit->n_choices && !rd->err; i++) {
         uint32_t n_more = wefti_read_open(rd, "choice", WEFTI_F_CHOICE);
         choices[i].output = read_tokens(dec, "output", WEFT_CONTEXT_MAX, &choices[i].n_output);
@@ -247,13 +256,13 @@ static void read_choices(weft_proto_decoder *dec, struct weft_msg_submit *submit
     submit->choices = choices;
 }
 
-static void check_submit(struct wefti_reader *rd, const struct weft_msg_submit *submit) {
+static void check_submit(struct wefti_reader *rd, const struct weft_submit *submit) {
     if (rd->err) return;
     if (submit->n_prompt_logprobs_done > submit->n_prompt)
         wefti_reader_fail(rd, WEFT_E_PROTO, "n_prompt_logprobs_done", "is %u, the prompt has %u",
                           submit->n_prompt_logprobs_done, submit->n_prompt);
     for (uint32_t i = 0; i < submit->n_choices; i++) {
-        const struct weft_msg_choice *choice = &submit->choices[i];
+        const struct weft_submit_choice *choice = &submit->choices[i];
         if (!submit->resume && (choice->n_output > 0 || choice->finished))
             wefti_reader_fail(rd, WEFT_E_PROTO, "output", "of choice %u in a fresh request", i);
         if (choice->n_output > submit->sampling.max_tokens)
@@ -265,7 +274,7 @@ static void check_submit(struct wefti_reader *rd, const struct weft_msg_submit *
     }
 }
 
-static void read_submit(weft_proto_decoder *dec, struct weft_msg_submit *submit) {
+static void read_submit(weft_proto_decoder *dec, struct weft_submit *submit) {
     struct wefti_reader *rd = &dec->rd;
     submit->request_id = wefti_read_u64(rd, "request_id");
     submit->attempt = wefti_read_u32(rd, "attempt", UINT32_MAX);
@@ -289,7 +298,7 @@ static void read_cancel(struct wefti_reader *rd, struct weft_msg_cancel *cancel)
                           cancel->choice, WEFT_CHOICES_MAX);
 }
 
-static void read_rejected(weft_proto_decoder *dec, struct weft_msg_rejected *rejected) {
+static void read_rejected(weft_proto_decoder *dec, struct weft_rejection *rejected) {
     struct wefti_reader *rd = &dec->rd;
     size_t len;
     rejected->request_id = wefti_read_u64(rd, "request_id");
@@ -304,7 +313,7 @@ static void read_rejected(weft_proto_decoder *dec, struct weft_msg_rejected *rej
     rejected->text = copy;
 }
 
-static void read_event(weft_proto_decoder *dec, struct weft_msg_event *event) {
+static void read_event(weft_proto_decoder *dec, struct weft_event *event) {
     struct wefti_reader *rd = &dec->rd;
     uint32_t n_more = wefti_read_open(rd, "event", WEFTI_F_EVENT);
     event->request_id = wefti_read_u64(rd, "request_id");
@@ -313,7 +322,7 @@ static void read_event(weft_proto_decoder *dec, struct weft_msg_event *event) {
     event->sampled = read_flags(rd, WEFTI_FLAG_SAMPLED) != 0;
     event->token = wefti_read_u32(rd, "token", WEFT_VOCAB_MAX - 1);
     event->output_idx = wefti_read_u32(rd, "output_idx", WEFT_CONTEXT_MAX);
-    event->end = (enum weft_end)read_enum(rd, "end", WEFT_END_COUNT);
+    event->end = read_end(rd, "end", WEFT_END_BY_SCHEDULER);
     read_own_logprobs(dec, event->sampled, &event->has_logprobs, &event->logprobs);
     event->prompt_logprobs =
         read_prompt_logprobs(dec, &event->prompt_pos, &event->n_prompt_logprobs);
@@ -325,7 +334,7 @@ static void read_event(weft_proto_decoder *dec, struct weft_msg_event *event) {
 static void read_events(weft_proto_decoder *dec, struct weft_msg_events *out) {
     struct wefti_reader *rd = &dec->rd;
     out->n = wefti_read_list(rd, "events", WEFTI_F_EVENT, WEFTI_EVENTS_MAX);
-    struct weft_msg_event *events = take(dec, "events", out->n, sizeof *events);
+    struct weft_event *events = take(dec, "events", out->n, sizeof *events);
     for (uint32_t i = 0; i < out->n && !rd->err; i++)
         read_event(dec, &events[i]);
     wefti_read_close(rd, "events", 0);
@@ -493,7 +502,7 @@ static void read_out(weft_proto_decoder *dec, struct weft_step_out *out) {
     out->sampled = (flags & WEFTI_FLAG_SAMPLED) != 0;
     out->token = wefti_read_u32(rd, "token", WEFT_VOCAB_MAX - 1);
     out->output_idx = wefti_read_u32(rd, "output_idx", WEFT_CONTEXT_MAX);
-    out->finish = (enum weft_finish)read_enum(rd, "finish", WEFT_FINISH_COUNT);
+    out->finish = read_end(rd, "finish", WEFT_END_BY_WORKER);
     read_own_logprobs(dec, out->sampled, &out->has_logprobs, &out->logprobs);
     out->prompt_logprobs = read_prompt_logprobs(dec, &out->prompt_pos, &out->n_prompt_logprobs);
     wefti_read_close(rd, "out", n_more);

@@ -132,7 +132,7 @@ static void put_logprobs(msgpack_packer *pk, const struct weft_logprobs *entries
 /* -------------------------------------------------------------------------- router, scheduler ---
  */
 
-static void put_submit(msgpack_packer *pk, const struct weft_msg_submit *submit) {
+static void put_submit(msgpack_packer *pk, const struct weft_submit *submit) {
     WEFT_ASSERT(submit->n_prompt >= 1);
     WEFT_ASSERT(submit->n_choices >= 1 && submit->n_choices <= WEFT_CHOICES_MAX);
     put_u64(pk, submit->request_id);
@@ -141,7 +141,7 @@ static void put_submit(msgpack_packer *pk, const struct weft_msg_submit *submit)
     put_bin(pk, submit->prompt, submit->n_prompt, sizeof *submit->prompt);
     put_array(pk, submit->n_choices);
     for (uint32_t i = 0; i < submit->n_choices; i++) {
-        const struct weft_msg_choice *choice = &submit->choices[i];
+        const struct weft_submit_choice *choice = &submit->choices[i];
         put_array(pk, WEFTI_F_CHOICE);
         put_bin(pk, choice->output, choice->n_output, sizeof *choice->output);
         put_bool(pk, choice->finished);
@@ -152,7 +152,7 @@ static void put_submit(msgpack_packer *pk, const struct weft_msg_submit *submit)
     put_sampling(pk, &submit->sampling);
 }
 
-static void put_event(msgpack_packer *pk, const struct weft_msg_event *event) {
+static void put_event(msgpack_packer *pk, const struct weft_event *event) {
     WEFT_ASSERT(event->sampled || !event->has_logprobs);
     put_array(pk, WEFTI_F_EVENT);
     put_u64(pk, event->request_id);
@@ -294,7 +294,7 @@ static void put_worker_hello(msgpack_packer *pk, const struct weft_msg_worker_he
     put_model(pk, &hello->model);
 }
 
-static void put_rejected(msgpack_packer *pk, const struct weft_msg_rejected *rejected) {
+static void put_rejected(msgpack_packer *pk, const struct weft_rejection *rejected) {
     WEFT_ASSERT(rejected->reason > WEFT_REJECT_NONE && rejected->reason < WEFT_REJECT_COUNT);
     put_u64(pk, rejected->request_id);
     put_u64(pk, rejected->attempt);

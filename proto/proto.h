@@ -22,12 +22,13 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/request.h"
 #include "base/step.h"
 
 /* To be counted up by whoever changes what another release would misread or refuse: a field that
  * decoders ask for, one more value of an enum, another meaning, order, type or bound. Only fields
  * at an end, which decoders can do without, are free (proto/schema.md).
- *   2: sampling parameters have 15 fields, of which masked_tokens is new; WEFT_END_ERROR
+ *   2: sampling parameters have 15 fields, of which masked_tokens is new; an end by ERROR
  *   3: a snapshot is of several workers: n_workers and n_workers_serving are new, worker_pid is
  *      gone, n_blocks is their sum
  *   4: WEFT_MSG_EXPERTS */
@@ -87,25 +88,6 @@ struct weft_msg_sched_hello {
 /* ----------------------------------------------------------------------- router -> scheduler ---
  */
 
-struct weft_msg_choice {
-    const uint32_t *output; /* generated so far, on resumption */
-    uint32_t n_output;
-    bool finished;
-};
-
-struct weft_msg_submit {
-    uint64_t request_id; /* unique per router instance */
-    uint32_t attempt;
-    const uint32_t *prompt;
-    uint32_t n_prompt;
-    uint32_t n_choices;
-    const struct weft_msg_choice *choices; /* [n_choices] always; empty outputs when fresh */
-    uint32_t n_prompt_logprobs_done;
-    bool resume;
-    uint64_t age_us, deadline_us; /* deadline from now; 0: none */
-    struct weft_sampling sampling;
-};
-
 struct weft_msg_cancel {
     uint64_t request_id;
     uint32_t attempt;
@@ -120,51 +102,9 @@ struct weft_msg_accepted {
     uint32_t attempt;
 };
 
-enum weft_reject {
-    WEFT_REJECT_NONE, /* never sent */
-    WEFT_REJECT_QUEUE_FULL,
-    WEFT_REJECT_TOO_LONG,
-    WEFT_REJECT_INVALID,
-    WEFT_REJECT_DRAINING,
-    WEFT_REJECT_NO_MEMORY,
-    WEFT_REJECT_COUNT,
-};
-
-struct weft_msg_rejected {
-    uint64_t request_id;
-    uint32_t attempt;
-    enum weft_reject reason;
-    uint32_t retry_after_ms; /* 0: do not */
-    const char *text;        /* terminated */
-};
-
-enum weft_end {
-    WEFT_END_NONE,
-    WEFT_END_STOP,
-    WEFT_END_LENGTH,
-    WEFT_END_DEADLINE,
-    WEFT_END_ERROR, /* WEFT_SEQ_LOSSES_MAX workers in a row were lost over it */
-    WEFT_END_COUNT,
-};
-
-struct weft_msg_event {
-    uint64_t request_id;
-    uint32_t attempt;
-    uint32_t choice;
-    bool sampled;
-    uint32_t token, output_idx; /* when sampled */
-    enum weft_end end;          /* this choice ends here */
-    bool has_logprobs;
-    struct weft_logprobs logprobs;
-    uint32_t prompt_pos, n_prompt_logprobs;
-    const struct weft_logprobs *prompt_logprobs;
-    uint32_t n_prompt_cached;
-    uint64_t queued_us;
-};
-
 struct weft_msg_events { /* one message per router and step */
     uint32_t n;
-    const struct weft_msg_event *events;
+    const struct weft_event *events;
 };
 
 #define WEFT_ITER_BUCKETS 17 /* upper bounds 1, 8, 16, 32, ... as metrics.md says; last: +Inf */
@@ -222,11 +162,11 @@ struct weft_msg {
     enum weft_proto_type type;
     union {
         struct weft_msg_router_hello router_hello;
-        struct weft_msg_submit submit;
+        struct weft_submit submit;
         struct weft_msg_cancel cancel;
         struct weft_msg_sched_hello sched_hello;
         struct weft_msg_accepted accepted;
-        struct weft_msg_rejected rejected;
+        struct weft_rejection rejected;
         struct weft_msg_events events;
         struct weft_msg_snapshot snapshot;
         struct weft_msg_worker_hello worker_hello;

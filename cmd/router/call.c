@@ -216,8 +216,7 @@ static void withdraw(struct call *call) {
     }
 }
 
-static void count_choice(const struct choice *choice, enum finished_reason reason,
-                         uint64_t now_us) {
+static void count_choice(const struct choice *choice, enum weft_end reason, uint64_t now_us) {
     const struct job *job = choice->job;
     const struct call *call = job->call;
     struct metrics_choice end = {
@@ -235,9 +234,9 @@ static void count_choice(const struct choice *choice, enum finished_reason reaso
     wefti_metrics_choice(&call->core->metrics, &end);
 }
 
-static void count_open_choices(const struct call *call, enum finished_reason reason) {
+static void count_open_choices(const struct call *call, enum weft_end reason) {
     for (uint32_t i = 0; i < call->n_choices && call->accepted; i++) {
-        if (call->choices[i].end == CHOICE_OPEN) count_choice(&call->choices[i], reason, 0);
+        if (call->choices[i].end == WEFT_END_NONE) count_choice(&call->choices[i], reason, 0);
     }
 }
 
@@ -275,7 +274,7 @@ void wefti_call_drop(struct call *call) {
     if (call->in_thread && call->unqueue && call->unqueue(call)) call->in_thread = false;
     if (call->in_thread) return;
     if (call->state == CALL_WAITING || call->state == CALL_RUNNING) {
-        count_open_choices(call, FINISHED_ABORT);
+        count_open_choices(call, WEFT_END_ABORT);
         withdraw(call);
     }
     call_free(call);
@@ -287,7 +286,7 @@ void wefti_call_fail(struct call *call, int status, uint32_t retry_after, const 
     if (call->state == CALL_FAILED || call->state == CALL_DONE) return;
     wefti_error_set(&call->error, status, NULL, code, "%s", message);
     call->error.retry_after = retry_after;
-    count_open_choices(call, FINISHED_ERROR);
+    count_open_choices(call, WEFT_END_ERROR);
     withdraw(call);
     call->state = CALL_FAILED;
     wake(call);
@@ -481,7 +480,7 @@ void wefti_job_accepted(struct job *job) {
     wake(call);
 }
 
-void wefti_job_rejected(struct job *job, const struct weft_msg_rejected *msg) {
+void wefti_job_rejected(struct job *job, const struct weft_rejection *msg) {
     uint32_t retry_s = (msg->retry_after_ms + 999) / 1000;
     const char *text = msg->text && msg->text[0] ? msg->text : "the request was refused";
     switch (msg->reason) {
@@ -503,7 +502,7 @@ void wefti_job_rejected(struct job *job, const struct weft_msg_rejected *msg) {
 }
 
 /* Entries of any choice will do: they are all of the same prompt. */
-static bool take_prompt_logprobs(struct job *job, const struct weft_msg_event *event) {
+static bool take_prompt_logprobs(struct job *job, const struct weft_event *event) {
     for (uint32_t i = 0; i < event->n_prompt_logprobs; i++) {
         /* The first position has none, so entry e speaks of position e + 1. */
         uint64_t pos = (uint64_t)event->prompt_pos + i;
@@ -531,7 +530,7 @@ static bool grow_tokens(struct call *call, struct choice *choice) {
     return true;
 }
 
-static bool push_token(struct choice *choice, const struct weft_msg_event *event) {
+static bool push_token(struct choice *choice, const struct weft_event *event) {
     struct call *call = choice->job->call;
     if (choice->n_tokens == choice->cap_tokens && !grow_tokens(call, choice)) return false;
     if (call->params.logprobs >= 0 && !lp_push(call, &choice->lps, call->params.sampling.max_tokens,
@@ -564,15 +563,16 @@ static bool is_own_stop_token(const struct params *p, uint32_t token) {
     return false;
 }
 
-static enum choice_end end_of(struct choice *choice, const struct weft_msg_event *event) {
+static enum weft_end end_of(struct choice *choice, const struct weft_event *event) {
     const struct params *p = &choice->job->call->params;
     bool is_stop_token = event->end == WEFT_END_STOP && event->sampled;
     bool is_silent = is_stop_token && !p->include_stop;
     if (event->sampled && choice->scan && !is_silent && scan_stops(choice, event->token))
-        return CHOICE_STOP_STRING;
-    if (is_stop_token) return is_own_stop_token(p, event->token) ? CHOICE_STOP_TOKEN : CHOICE_EOS;
-    if (event->end == WEFT_END_NONE) return CHOICE_OPEN;
-    return event->end == WEFT_END_STOP ? CHOICE_EOS : CHOICE_LENGTH;
+        return WEFT_END_STOP_STRING;
+    if (is_stop_token)
+        return is_own_stop_token(p, event->token) ? WEFT_END_STOP_TOKEN : WEFT_END_STOP;
+    if (event->end == WEFT_END_NONE) return WEFT_END_NONE;
+    return event->end == WEFT_END_STOP ? WEFT_END_STOP : WEFT_END_LENGTH;
 }
 
 static void mark_fresh(struct choice *choice) {
@@ -590,7 +590,7 @@ static void mark_fresh(struct choice *choice) {
 static void end_choice(struct choice *choice, uint64_t now_us) {
     struct job *job = choice->job;
     struct call *call = job->call;
-    count_choice(choice, choice->end == CHOICE_LENGTH ? FINISHED_LENGTH : FINISHED_STOP, now_us);
+    count_choice(choice, choice->end, now_us);
     weft_stop_free(choice->scan);
     choice->scan = NULL;
     if (++job->n_ended < job->n_choices) return;
@@ -598,7 +598,7 @@ static void end_choice(struct choice *choice, uint64_t now_us) {
     if (++call->n_jobs_ended == call->n_jobs) call->state = CALL_DONE;
 }
 
-static void note_start(struct job *job, const struct weft_msg_event *event) {
+static void note_start(struct job *job, const struct weft_event *event) {
     struct metrics *metrics = &job->call->core->metrics;
     job->has_started = true;
     job->n_cached = event->n_prompt_cached;
@@ -620,12 +620,12 @@ static void note_token(struct choice *choice, uint64_t now_us) {
     choice->last_us = now_us;
 }
 
-void wefti_job_event(struct job *job, const struct weft_msg_event *event, uint64_t now_us) {
+void wefti_job_event(struct job *job, const struct weft_event *event, uint64_t now_us) {
     struct call *call = job->call;
     /* One prompt may be far ahead while another has not been accepted yet. */
     if (event->choice >= job->n_choices || !job->accepted) return;
     struct choice *choice = &job->choices[event->choice];
-    if (choice->end != CHOICE_OPEN) return; /* overrun behind a stop string */
+    if (choice->end != WEFT_END_NONE) return; /* overrun behind a stop string */
     if (event->sampled && (event->output_idx != choice->n_tokens ||
                            choice->n_tokens >= call->params.sampling.max_tokens))
         return;
@@ -649,7 +649,7 @@ void wefti_job_event(struct job *job, const struct weft_msg_event *event, uint64
     if (event->sampled) note_token(choice, now_us);
     choice->end = end_of(choice, event);
     mark_fresh(choice);
-    if (choice->end != CHOICE_OPEN) {
+    if (choice->end != WEFT_END_NONE) {
         if (event->end == WEFT_END_NONE) wefti_up_cancel(call->core, job, choice->idx);
         end_choice(choice, now_us);
     }

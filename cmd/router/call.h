@@ -24,6 +24,7 @@
 
 #include "api_error.h"
 #include "base/buf.h"
+#include "base/request.h"
 #include "params.h"
 #include "proto/proto.h"
 #include "render.h"
@@ -40,14 +41,6 @@ struct lp_store {
     uint32_t k;              /* alternatives kept of each */
 };
 
-enum choice_end {
-    CHOICE_OPEN,
-    CHOICE_EOS,
-    CHOICE_STOP_TOKEN,
-    CHOICE_STOP_STRING,
-    CHOICE_LENGTH,
-};
-
 struct choice {
     struct job *job;
     uint32_t idx;     /* within the job */
@@ -55,8 +48,8 @@ struct choice {
     uint32_t *tokens; /* output; at most max_tokens */
     uint32_t n_tokens, cap_tokens;
     struct lp_store lps;
-    enum choice_end end;
-    uint32_t stop_idx; /* CHOICE_STOP_STRING: which */
+    enum weft_end end;
+    uint32_t stop_idx; /* WEFT_END_STOP_STRING: which */
     struct weft_stop *scan;
     struct weft_detok scan_detok;
     uint64_t first_us, last_us; /* when tokens came */
@@ -163,8 +156,8 @@ void wefti_calls_unpark(struct core *core, uint64_t now_us);
 
 /* What the upstream has for a job. */
 void wefti_job_accepted(struct job *job);
-void wefti_job_rejected(struct job *job, const struct weft_msg_rejected *msg);
-void wefti_job_event(struct job *job, const struct weft_msg_event *event, uint64_t now_us);
+void wefti_job_rejected(struct job *job, const struct weft_rejection *msg);
+void wefti_job_event(struct job *job, const struct weft_event *event, uint64_t now_us);
 
 /* Ends a call with an error; a stream that has begun gets it as its last event. Not while a thread
  * prepares it: whoever cannot wait for that answers its client and drops the call. */

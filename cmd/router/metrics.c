@@ -62,7 +62,7 @@ static double seconds(uint64_t from_us, uint64_t to_us) {
 
 void wefti_metrics_choice(struct metrics *m, const struct metrics_choice *c) {
     m->finished[c->reason]++;
-    if (c->reason == FINISHED_ABORT || c->reason == FINISHED_ERROR) return;
+    if (c->reason == WEFT_END_ABORT || c->reason == WEFT_END_ERROR) return;
     uint64_t begun_us = c->arrived_us + c->queued_us;
     wefti_metrics_observe(&m->e2e, seconds(c->arrived_us, c->now_us));
     wefti_metrics_observe(&m->queue, (double)c->queued_us * 1e-6);
@@ -169,8 +169,15 @@ static void histogram(const struct writer *w, const char *name, const char *help
     buckets(w, name, help, h->bounds, h->n_bounds, h->counts, h->n, h->sum);
 }
 
+static uint64_t n_finished(const struct metrics *m, const char *reason) {
+    uint64_t n = 0;
+    for (uint32_t end = WEFT_END_NONE + 1; end < WEFT_END_COUNT; end++) {
+        if (strcmp(weft_end_reason((enum weft_end)end), reason) == 0) n += m->finished[end];
+    }
+    return n;
+}
+
 static void render_requests(const struct writer *w, const struct metrics *m) {
-    static const char *const reasons[FINISHED_COUNT] = {"stop", "length", "abort", "error"};
     counter(w, "prompt_tokens_total", "Prompt tokens of requests that began to generate.",
             (double)m->n_prompt_tokens);
     counter(w, "prompt_tokens_cached_total", "Prompt tokens found in the prefix cache.",
@@ -181,10 +188,11 @@ static void render_requests(const struct writer *w, const struct metrics *m) {
             (double)m->n_cached_tokens);
     counter(w, "generation_tokens_total", "Tokens generated.", (double)m->n_generation_tokens);
     head(w, "request_success_total", "counter", "Choices that ended, by the reason.");
-    for (uint32_t i = 0; i < FINISHED_COUNT; i++) {
+    static const char *const reasons[] = {"stop", "length", "abort", "error"};
+    for (uint32_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++) {
         char label[48];
         (void)snprintf(label, sizeof label, ",finished_reason=\"%s\"", reasons[i]);
-        sample(w, "request_success_total", label, (double)m->finished[i]);
+        sample(w, "request_success_total", label, (double)n_finished(m, reasons[i]));
     }
     histogram(w, "time_to_first_token_seconds", "From arrival to the first token.", &m->ttft);
     histogram(w, "inter_token_latency_seconds", "Between two tokens of one choice.",

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/end.h"
 #include "base/limits.h"
 #include "common/expert_rows.h"
 #include "proto/proto.h"
@@ -22,14 +23,6 @@ struct histogram {
     uint64_t counts[WEFT_BUCKETS_MAX]; /* not cumulative; [n_bounds] is +Inf */
     uint64_t n;
     double sum;
-};
-
-enum finished_reason {
-    FINISHED_STOP,
-    FINISHED_LENGTH,
-    FINISHED_ABORT,
-    FINISHED_ERROR,
-    FINISHED_COUNT,
 };
 
 enum http_class { HTTP_2XX, HTTP_4XX, HTTP_5XX, HTTP_CLASS_COUNT };
@@ -58,7 +51,7 @@ struct metrics {
     struct histogram ttft, inter_token, per_output_token, e2e, queue, inference, prefill, decode;
     struct histogram prompt_tokens, generation_tokens, params_max_tokens, params_n;
     uint64_t n_prompt_tokens, n_cached_tokens, n_generation_tokens;
-    uint64_t finished[FINISHED_COUNT];
+    uint64_t finished[WEFT_END_COUNT];
     uint64_t http[4][HTTP_CLASS_COUNT]; /* by method: GET, POST, OPTIONS, other */
     uint64_t rpc[2];                    /* answered, failed */
     uint64_t n_connections, n_connections_refused, n_stalled, n_resubmitted;
@@ -80,7 +73,7 @@ void wefti_metrics_snapshot(struct metrics *metrics, const struct weft_msg_snaps
 
 /* What one choice's end adds. Times in microseconds of one clock; 0 where it never came to that. */
 struct metrics_choice {
-    enum finished_reason reason;
+    enum weft_end reason;
     uint64_t arrived_us, queued_us, first_us, last_us, now_us;
     uint32_t n_prompt, n_output, max_tokens, n;
 };

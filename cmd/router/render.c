@@ -34,7 +34,7 @@ uint32_t wefti_seq_token(const struct choice *choice, uint32_t pos) {
 
 /* The token that ended a choice belongs to its output, but not to its text. */
 static bool is_silent(const struct choice *choice, uint32_t pos) {
-    if (choice->end != CHOICE_EOS && choice->end != CHOICE_STOP_TOKEN) return false;
+    if (choice->end != WEFT_END_STOP && choice->end != WEFT_END_STOP_TOKEN) return false;
     return pos + 1 == seq_len(choice) && !choice->job->call->params.include_stop;
 }
 
@@ -155,17 +155,17 @@ static void add_usage(const struct call *call, uint64_t n_output, struct weft_bu
 }
 
 static void add_finish(const struct choice *choice, bool is_last, struct weft_buf *out) {
-    enum choice_end end = is_last ? choice->end : CHOICE_OPEN;
+    enum weft_end end = is_last ? choice->end : WEFT_END_NONE;
     const struct params *p = &choice->job->call->params;
-    if (end == CHOICE_OPEN) { /* nearly always */
+    if (end == WEFT_END_NONE) { /* nearly always */
         weft_buf_add_str(out, "\"finish_reason\":null,\"stop_reason\":null");
         return;
     }
-    const char *reason = end == CHOICE_LENGTH ? "\"length\"" : "\"stop\"";
+    const char *reason = end == WEFT_END_LENGTH ? "\"length\"" : "\"stop\"";
     weft_buf_printf(out, "\"finish_reason\":%s,\"stop_reason\":", reason);
-    if (end == CHOICE_STOP_TOKEN)
+    if (end == WEFT_END_STOP_TOKEN)
         weft_buf_printf(out, "%u", choice->tokens[choice->n_tokens - 1]);
-    else if (end == CHOICE_STOP_STRING)
+    else if (end == WEFT_END_STOP_STRING)
         weft_json_str(out, p->stops[choice->stop_idx], p->stop_lens[choice->stop_idx]);
     else
         weft_buf_add_str(out, "null");
@@ -431,7 +431,7 @@ static uint32_t chunk_end(const struct choice *choice, uint32_t from) {
     uint32_t to = from + ECHO_TOKENS_PER_CHUNK;
     if (to > n_echoed) to = n_echoed;
     /* Once a choice has ended no more of them will come. */
-    bool needs_lps = choice->job->call->params.logprobs >= 0 && choice->end == CHOICE_OPEN;
+    bool needs_lps = choice->job->call->params.logprobs >= 0 && choice->end == WEFT_END_NONE;
     return needs_lps && to - 1 > choice->job->prompt_lps.n ? from : to;
 }
 
@@ -465,7 +465,7 @@ static bool choice_chunk(struct choice *choice, struct weft_buf *out) {
     bool is_out = echo_chunk(choice, &text, out);
     while (!is_out) {
         uint32_t from = view->pos, to = chunk_end(choice, from);
-        bool is_last = choice->end != CHOICE_OPEN && to == seq_len(choice);
+        bool is_last = choice->end != WEFT_END_NONE && to == seq_len(choice);
         if (from == to && !is_last) break;
         const struct prompt *prompt = choice->job->prompt;
         if (from == 0 && call->params.echo && prompt->echo)

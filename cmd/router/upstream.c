@@ -126,16 +126,16 @@ void wefti_up_cancel(struct core *core, struct job *job, uint32_t choice) {
 
 static weft_err send_submit(struct upstream *up, struct job *job, uint64_t now_us) {
     const struct call *call = job->call;
-    struct weft_msg_choice choices[WEFT_CHOICES_MAX];
+    struct weft_submit_choice choices[WEFT_CHOICES_MAX];
     WEFT_ASSERT(job->n_choices <= WEFT_CHOICES_MAX);
     for (uint32_t i = 0; i < job->n_choices; i++) {
         const struct choice *choice = &job->choices[i];
-        choices[i] = (struct weft_msg_choice){.output = choice->tokens,
-                                              .n_output = choice->n_tokens,
-                                              .finished = choice->end != CHOICE_OPEN};
+        choices[i] = (struct weft_submit_choice){.output = choice->tokens,
+                                                 .n_output = choice->n_tokens,
+                                                 .finished = choice->end != WEFT_END_NONE};
     }
     struct weft_msg msg = {.type = WEFT_MSG_SUBMIT};
-    struct weft_msg_submit *s = &msg.submit;
+    struct weft_submit *s = &msg.submit;
     s->request_id = job->id;
     s->attempt = job->attempt + 1;
     s->prompt = job->prompt->ids;
@@ -274,7 +274,7 @@ static void on_snapshot(struct core *core, const struct weft_msg_snapshot *snaps
 
 static void on_events(struct upstream *up, const struct weft_msg_events *events, uint64_t now_us) {
     for (uint32_t i = 0; i < events->n; i++) {
-        const struct weft_msg_event *event = &events->events[i];
+        const struct weft_event *event = &events->events[i];
         struct job *job = find_job(up, event->request_id, event->attempt);
         if (job) wefti_job_event(job, event, now_us);
     }

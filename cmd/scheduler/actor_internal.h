@@ -137,7 +137,7 @@ struct wefti_actor {
     bool gathered; /* requests are not kept any more until a worker comes, but go to a group */
 
     struct weft_buf out;
-    struct weft_msg_event *events; /* [WEFTI_EVENTS_MAX] */
+    struct weft_event *events; /* [WEFTI_EVENTS_MAX] */
 
     /* Told by snapshots. */
     uint64_t snapshot_at_ms;

@@ -14,21 +14,6 @@
 #define MESSAGES_PER_TURN 64
 #define COMPLAINT_MS 1000u
 
-/* Two lists, because neither lib/scheduler nor proto knows the other; one meaning. */
-_Static_assert((int)WEFT_SCHED_REJECT_QUEUE_FULL == (int)WEFT_REJECT_QUEUE_FULL &&
-                   (int)WEFT_SCHED_REJECT_TOO_LONG == (int)WEFT_REJECT_TOO_LONG &&
-                   (int)WEFT_SCHED_REJECT_INVALID == (int)WEFT_REJECT_INVALID &&
-                   (int)WEFT_SCHED_REJECT_DRAINING == (int)WEFT_REJECT_DRAINING &&
-                   (int)WEFT_SCHED_REJECT_NO_MEMORY == (int)WEFT_REJECT_NO_MEMORY &&
-                   (int)WEFT_SCHED_REJECT_COUNT == (int)WEFT_REJECT_COUNT,
-               "the reasons of a rejection are the same on both sides");
-_Static_assert((int)WEFT_SCHED_END_STOP == (int)WEFT_END_STOP &&
-                   (int)WEFT_SCHED_END_LENGTH == (int)WEFT_END_LENGTH &&
-                   (int)WEFT_SCHED_END_DEADLINE == (int)WEFT_END_DEADLINE &&
-                   (int)WEFT_SCHED_END_ERROR == (int)WEFT_END_ERROR &&
-                   (int)WEFT_SCHED_END_COUNT == (int)WEFT_END_COUNT,
-               "the ends of a choice are the same on both sides");
-
 static void let_go(struct wefti_actor *a, uint32_t peer) {
     if (!a->routers[peer].is_held) return;
     weft_link_cork(a->hub, peer, false);
@@ -65,12 +50,12 @@ static void start_over(struct wefti_actor *a, uint32_t peer, const char *because
 
 /* -------------------------------------------------------------------------------- requests --- */
 
-static void reject(struct wefti_actor *a, uint32_t peer, uint64_t request_id, uint32_t attempt,
+static void reject(struct wefti_actor *a, uint32_t peer, const struct weft_submit *submit,
                    enum weft_reject reason, uint32_t retry_after_ms, const char *text) {
     struct weft_msg msg = {.type = WEFT_MSG_REJECTED};
-    msg.rejected = (struct weft_msg_rejected){
-        .request_id = request_id,
-        .attempt = attempt,
+    msg.rejected = (struct weft_rejection){
+        .request_id = submit->request_id,
+        .attempt = submit->attempt,
         .reason = reason,
         .retry_after_ms = retry_after_ms,
         .text = text,
@@ -79,41 +64,21 @@ static void reject(struct wefti_actor *a, uint32_t peer, uint64_t request_id, ui
 }
 
 /* `waited_us`: since it came here. */
-static void submit(struct wefti_actor *a, uint32_t peer, const struct weft_msg_submit *m,
+static void submit(struct wefti_actor *a, uint32_t peer, struct weft_submit *s,
                    uint64_t waited_us) {
-    struct weft_sched_choice choices[WEFT_CHOICES_MAX];
-    WEFT_ASSERT(m->n_choices >= 1 && m->n_choices <= WEFT_CHOICES_MAX); /* decoding saw to it */
-    for (uint32_t i = 0; i < m->n_choices; i++) {
-        choices[i] = (struct weft_sched_choice){
-            .output = m->choices[i].output,
-            .n_output = m->choices[i].n_output,
-            .finished = m->choices[i].finished,
-        };
-    }
-    uint64_t deadline_us = m->deadline_us;
-    if (deadline_us) deadline_us = deadline_us > waited_us ? deadline_us - waited_us : 1;
-    struct weft_sched_submit s = {
-        .key = {.router = peer, .attempt = m->attempt, .request_id = m->request_id},
-        .prompt = m->prompt,
-        .n_prompt = m->n_prompt,
-        .n_choices = m->n_choices,
-        .choices = choices,
-        .n_prompt_logprobs_done = m->n_prompt_logprobs_done,
-        .resume = m->resume,
-        .age_us = m->age_us + waited_us,
-        .deadline_us = deadline_us,
-        .sampling = m->sampling,
-    };
+    if (s->deadline_us)
+        s->deadline_us = s->deadline_us > waited_us ? s->deadline_us - waited_us : 1;
+    s->age_us += waited_us;
     struct weft_errmsg why = {""};
     uint32_t retry_after_ms = 0;
-    enum weft_sched_reject no =
-        weft_sched_groups_submit(&a->replicas, weft_now_us(), &s, &retry_after_ms, &why);
-    if (no != WEFT_SCHED_REJECT_NONE) {
-        reject(a, peer, m->request_id, m->attempt, (enum weft_reject)no, retry_after_ms, why.text);
+    enum weft_reject no =
+        weft_sched_groups_submit(&a->replicas, weft_now_us(), peer, s, &retry_after_ms, &why);
+    if (no != WEFT_REJECT_NONE) {
+        reject(a, peer, s, no, retry_after_ms, why.text);
         return;
     }
     struct weft_msg msg = {.type = WEFT_MSG_ACCEPTED};
-    msg.accepted = (struct weft_msg_accepted){.request_id = m->request_id, .attempt = m->attempt};
+    msg.accepted = (struct weft_msg_accepted){.request_id = s->request_id, .attempt = s->attempt};
     send_to_router(a, peer, &msg);
 }
 
@@ -128,20 +93,19 @@ static void cancel(struct wefti_actor *a, uint32_t peer, const struct weft_msg_c
 
 /* The workers are not there yet. The answer waits with the request. */
 static void keep_submit(struct wefti_actor *a, const struct weft_link_event *event,
-                        const struct weft_msg_submit *m) {
+                        const struct weft_submit *m) {
     if (a->draining && !m->resume) {
-        reject(a, event->peer, m->request_id, m->attempt, WEFT_REJECT_DRAINING, 0,
-               "the server is shutting down");
+        reject(a, event->peer, m, WEFT_REJECT_DRAINING, 0, "the server is shutting down");
         return;
     }
     wefti_pending_drop(&a->pending, event->peer, false, m->request_id); /* an earlier attempt */
     weft_err err = wefti_pending_add(&a->pending, event->peer, m->request_id, true, m->resume,
                                      weft_now_us(), event->bytes, event->len, a->config.max_queue);
     if (err == WEFT_E_FULL) {
-        reject(a, event->peer, m->request_id, m->attempt, WEFT_REJECT_QUEUE_FULL, 1000,
+        reject(a, event->peer, m, WEFT_REJECT_QUEUE_FULL, 1000,
                "too many requests wait for the model to be loaded");
     } else if (err) {
-        reject(a, event->peer, m->request_id, m->attempt, WEFT_REJECT_NO_MEMORY, 1000,
+        reject(a, event->peer, m, WEFT_REJECT_NO_MEMORY, 1000,
                "no memory to keep the request until the model is loaded");
     }
 }
@@ -341,27 +305,6 @@ bool wefti_routers_drain(struct wefti_actor *a) {
 
 /* --------------------------------------------------------------------------------- telling --- */
 
-static void fill_event(const struct weft_sched_event *from, struct weft_msg_event *to) {
-    *to = (struct weft_msg_event){
-        .request_id = from->key.request_id,
-        .attempt = from->key.attempt,
-        .choice = from->choice,
-        .end = (enum weft_end)from->end,
-        .n_prompt_cached = from->n_prompt_cached,
-        .queued_us = from->queued_us,
-    };
-    const struct weft_step_out *out = from->out;
-    if (!out) return;
-    to->sampled = out->sampled;
-    to->token = out->token;
-    to->output_idx = out->output_idx;
-    to->has_logprobs = out->has_logprobs;
-    to->logprobs = out->logprobs;
-    to->prompt_pos = out->prompt_pos;
-    to->n_prompt_logprobs = out->n_prompt_logprobs;
-    to->prompt_logprobs = out->prompt_logprobs;
-}
-
 static void send_events(struct wefti_actor *a, uint32_t peer, uint32_t n) {
     struct weft_msg msg = {.type = WEFT_MSG_EVENTS};
     msg.events = (struct weft_msg_events){.n = n, .events = a->events};
@@ -373,8 +316,8 @@ static void tell_router(struct wefti_actor *a, uint32_t peer, const struct weft_
                         size_t from, size_t n_events) {
     uint32_t n = 0;
     for (size_t i = from; i < n_events; i++) {
-        if (events[i].key.router != peer) continue;
-        fill_event(&events[i], &a->events[n++]);
+        if (events[i].router != peer) continue;
+        a->events[n++] = events[i].event;
         if (n < WEFTI_EVENTS_MAX) continue;
         send_events(a, peer, n);
         n = 0;
@@ -383,9 +326,9 @@ static void tell_router(struct wefti_actor *a, uint32_t peer, const struct weft_
 }
 
 /* A stream's first token or its end: somebody waits for that. */
-static bool is_urgent(const struct weft_sched_event *event) {
-    bool is_first = event->out && event->out->sampled && event->out->output_idx == 0;
-    return is_first || event->end != WEFT_SCHED_END_NONE;
+static bool is_urgent(const struct weft_event *event) {
+    bool is_first = event->sampled && event->output_idx == 0;
+    return is_first || event->end != WEFT_END_NONE;
 }
 
 /* Whether a router may hear of these events with later ones: it heard of others a moment ago, none
@@ -395,7 +338,7 @@ static bool may_wait(const struct wefti_actor *a, const struct wefti_group *g, u
     struct weft_sched_stats stats;
     if (now_us - a->routers[peer].told_at_us >= WEFTI_PACE_US) return false;
     for (size_t i = 0; i < n; i++) {
-        if (events[i].key.router == peer && is_urgent(&events[i])) return false;
+        if (events[i].router == peer && is_urgent(&events[i].event)) return false;
     }
     weft_sched_stats(g->replica->sched, &stats);
     return stats.n_plans_out > 0;
@@ -432,7 +375,7 @@ void wefti_routers_tell(struct wefti_actor *a, struct wefti_group *g) {
     bool is_told[WEFT_LINK_PEERS_MAX] = {false};
     uint64_t now_us = weft_now_us();
     for (size_t i = 0; i < n; i++) {
-        uint32_t peer = events[i].key.router;
+        uint32_t peer = events[i].router;
         WEFT_ASSERT(peer < WEFT_LINK_PEERS_MAX);
         if (is_told[peer]) continue;
         is_told[peer] = true;

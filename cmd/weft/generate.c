@@ -135,7 +135,7 @@ weft_err weft_generate(weft_eng *eng, const struct weft_generate_request *reques
             const struct weft_step_out *out = &result->outs[i];
             if (out->sampled && request->on_token)
                 go_on = request->on_token(request->ctx, out->slot, out);
-            if (out->finish != WEFT_FINISH_NONE && !run.finished[out->slot]) {
+            if (out->finish != WEFT_END_NONE && !run.finished[out->slot]) {
                 run.finished[out->slot] = true;
                 n_open--;
             }

@@ -18,7 +18,7 @@ struct run {
     uint32_t *ids;
     uint32_t n_ids, max_ids;
     uint32_t stops[WEFT_STOP_TOKENS_MAX];
-    enum weft_finish finish;
+    enum weft_end finish;
     bool json;
 };
 
@@ -55,7 +55,7 @@ static bool on_token(void *ctx, uint32_t seq_idx, const struct weft_step_out *ou
     (void)seq_idx;
     if (run->n_ids < run->max_ids) run->ids[run->n_ids++] = out->token;
     run->finish = out->finish;
-    if (out->finish != WEFT_FINISH_STOP) weft_detok_push(&run->detok, out->token, &run->text);
+    if (out->finish != WEFT_END_STOP) weft_detok_push(&run->detok, out->token, &run->text);
     if (run->json) return !run->text.failed;
     /* A token may be no text yet, and a buffer that never held any is at NULL. */
     if (run->text.len > 0) (void)fwrite(run->text.data, 1, run->text.len, stdout);
@@ -70,7 +70,7 @@ static void print_json(const struct run *run, const uint32_t *prompt, size_t n_p
     weft_print_json_ids(stdout, run->ids, run->n_ids);
     printf(", \"text\": ");
     weft_print_json_string(stdout, run->text.data, run->text.len);
-    printf(", \"finish_reason\": \"%s\"}\n", run->finish == WEFT_FINISH_STOP ? "stop" : "length");
+    printf(", \"finish_reason\": \"%s\"}\n", run->finish == WEFT_END_STOP ? "stop" : "length");
 }
 
 static weft_err take_prompt(const struct weft_config *config, const struct run *run,

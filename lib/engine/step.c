@@ -108,7 +108,7 @@ static void gather(weft_eng *eng, struct step *step) {
         const struct wefti_slot *slot = &eng->slots.slots[row->slot];
         eng->outs[i] =
             (struct weft_step_out){.slot = row->slot, .gen = row->gen, .finish = slot->finish};
-        if (slot->finish == WEFT_FINISH_NONE) gather_row(eng, step, row, i);
+        if (slot->finish == WEFT_END_NONE) gather_row(eng, step, row, i);
     }
 }
 
@@ -174,7 +174,7 @@ static void settle(weft_eng *eng, const struct step *step) {
             out->output_idx = slot->n_known - slot->n_prompt;
             wefti_slot_append(&eng->slots, slot, out->token);
         } else if (slot->n_computed == slot->n_known) {
-            slot->finish = WEFT_FINISH_LENGTH; /* nothing may be appended */
+            slot->finish = WEFT_END_LENGTH; /* nothing may be appended */
         }
         out->finish = slot->finish;
     }

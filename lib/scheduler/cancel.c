@@ -41,8 +41,7 @@ void weft_sched_router_lost(weft_sched *sched, uint64_t now_us, uint32_t router)
     }
 }
 
-bool wefti_request_end(weft_sched *sched, uint64_t now_us, struct request *req,
-                       enum weft_sched_end end) {
+bool wefti_request_end(weft_sched *sched, uint64_t now_us, struct request *req, enum weft_end end) {
     if (wefti_events_reserve(sched, req->n_live)) return false;
     for (uint32_t i = 0; i < req->n_choices; i++) {
         if (req->seqs[i].state != SEQ_DONE) wefti_event_push(sched, &req->seqs[i], NULL, end);
@@ -56,7 +55,7 @@ void weft_sched_tick(weft_sched *sched, uint64_t now_us) {
     for (;;) {
         struct request *req = wefti_heap_top(&sched->deadlines);
         if (!req || req->deadline_us > now_us) return;
-        if (!wefti_request_end(sched, now_us, req, WEFT_SCHED_END_DEADLINE))
+        if (!wefti_request_end(sched, now_us, req, WEFT_END_DEADLINE))
             return; /* no memory: at the next tick */
         sched->n_timed_out++;
     }

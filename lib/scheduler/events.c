@@ -20,19 +20,33 @@ weft_err wefti_events_reserve(weft_sched *sched, size_t n_more) {
     return WEFT_OK;
 }
 
+static void add_out(struct weft_event *event, const struct weft_step_out *out) {
+    event->sampled = out->sampled;
+    event->token = out->token;
+    event->output_idx = out->output_idx;
+    event->has_logprobs = out->has_logprobs;
+    event->logprobs = out->logprobs;
+    event->prompt_pos = out->prompt_pos;
+    event->n_prompt_logprobs = out->n_prompt_logprobs;
+    event->prompt_logprobs = out->prompt_logprobs;
+}
+
 void wefti_event_push(weft_sched *sched, const struct seq *seq, const struct weft_step_out *out,
-                      enum weft_sched_end end) {
+                      enum weft_end end) {
     WEFT_ASSERT(sched->n_events < sched->events_cap);
     const struct request *req = seq->req;
     bool was_planned = req->first_plan_us != UINT64_MAX;
-    sched->events[sched->n_events++] = (struct weft_sched_event){
-        .key = req->key,
+    struct weft_event event = {
+        .request_id = req->key.request_id,
+        .attempt = req->key.attempt,
         .choice = seq->choice,
-        .out = out,
         .end = end,
         .n_prompt_cached = 0,
         .queued_us = was_planned ? req->first_plan_us - req->arrival_us : 0,
     };
+    if (out) add_out(&event, out);
+    sched->events[sched->n_events++] =
+        (struct weft_sched_event){.router = req->key.router, .event = event};
 }
 
 const struct weft_sched_event *weft_sched_events(const weft_sched *sched, size_t *n_out) {

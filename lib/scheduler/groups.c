@@ -122,34 +122,34 @@ static uint32_t rank(struct weft_sched_groups *gs, uint64_t now_ms,
 }
 
 /* Where an earlier attempt is, which the new one replaces. */
-static struct weft_sched_group *find_home(struct weft_sched_groups *gs,
-                                          const struct weft_sched_key *key) {
+static struct weft_sched_group *find_home(struct weft_sched_groups *gs, uint32_t router,
+                                          uint64_t request_id) {
     for (uint32_t i = 0; i < gs->n; i++) {
         struct weft_sched_group *g = &gs->groups[i];
-        if (g->sched && weft_sched_has(g->sched, key->router, key->request_id)) return g;
+        if (g->sched && weft_sched_has(g->sched, router, request_id)) return g;
     }
     return NULL;
 }
 
 /* Whether the next candidate is to be asked. What is too long for one may fit another, whose worker
  * had more memory at its start; that is worth to wait for it. A queue that is full is not. */
-static bool is_passed_on(enum weft_sched_reject no, const struct candidate *next) {
-    if (no == WEFT_SCHED_REJECT_TOO_LONG) return true;
-    return no == WEFT_SCHED_REJECT_QUEUE_FULL && next->may_hold;
+static bool is_passed_on(enum weft_reject no, const struct candidate *next) {
+    if (no == WEFT_REJECT_TOO_LONG) return true;
+    return no == WEFT_REJECT_QUEUE_FULL && next->may_hold;
 }
 
-enum weft_sched_reject weft_sched_groups_submit(struct weft_sched_groups *gs, uint64_t now_us,
-                                                const struct weft_sched_submit *submit,
-                                                uint32_t *retry_after_ms_out,
-                                                struct weft_errmsg *why) {
-    struct weft_sched_group *home = find_home(gs, &submit->key);
-    if (home) return weft_sched_submit(home->sched, now_us, submit, retry_after_ms_out, why);
+enum weft_reject weft_sched_groups_submit(struct weft_sched_groups *gs, uint64_t now_us,
+                                          uint32_t router, const struct weft_submit *submit,
+                                          uint32_t *retry_after_ms_out, struct weft_errmsg *why) {
+    struct weft_sched_group *home = find_home(gs, router, submit->request_id);
+    if (home)
+        return weft_sched_submit(home->sched, now_us, router, submit, retry_after_ms_out, why);
     struct candidate candidates[WEFT_WORKERS_MAX];
     uint32_t n = rank(gs, now_us / 1000, candidates);
     WEFT_ASSERT(n > 0);
     for (uint32_t i = 0;; i++) {
-        enum weft_sched_reject no =
-            weft_sched_submit(candidates[i].group->sched, now_us, submit, retry_after_ms_out, why);
+        enum weft_reject no = weft_sched_submit(candidates[i].group->sched, now_us, router, submit,
+                                                retry_after_ms_out, why);
         if (i + 1 == n || !is_passed_on(no, &candidates[i + 1])) return no;
         gs->n_passed_on++;
     }

@@ -67,10 +67,9 @@ bool weft_sched_groups_advance(const struct weft_sched_groups *groups, uint64_t 
 
 /* As weft_sched_submit, to the group with the best prospects that takes it. At least one group has
  * a scheduler. */
-enum weft_sched_reject weft_sched_groups_submit(struct weft_sched_groups *groups, uint64_t now_us,
-                                                const struct weft_sched_submit *submit,
-                                                uint32_t *retry_after_ms_out,
-                                                struct weft_errmsg *why);
+enum weft_reject weft_sched_groups_submit(struct weft_sched_groups *groups, uint64_t now_us,
+                                          uint32_t router, const struct weft_submit *submit,
+                                          uint32_t *retry_after_ms_out, struct weft_errmsg *why);
 
 /* Moves what waits for workers that are away; see above. Returns how many requests moved. Ends the
  * life of the plans that were made last for these workers. */

@@ -12,7 +12,7 @@
 _Static_assert(_Alignof(struct weft_logit_bias) == _Alignof(uint32_t), "arrays lie back to back");
 _Static_assert(sizeof(struct seq) % _Alignof(uint32_t) == 0, "arrays follow the sequences");
 
-static size_t request_bytes(const struct weft_sched_submit *submit) {
+static size_t request_bytes(const struct weft_submit *submit) {
     return sizeof(struct request) + submit->n_choices * sizeof(struct seq) +
            submit->n_prompt * sizeof(uint32_t) + submit->sampling.n_stop_tokens * sizeof(uint32_t) +
            submit->sampling.n_masked_tokens * sizeof(uint32_t) +
@@ -26,7 +26,7 @@ static void *append(unsigned char **at, const void *items, size_t n_bytes) {
     return copy;
 }
 
-static void copy_arrays(struct request *req, const struct weft_sched_submit *submit) {
+static void copy_arrays(struct request *req, const struct weft_submit *submit) {
     const struct weft_sampling *sampling = &submit->sampling;
     unsigned char *at = (unsigned char *)&req->seqs[submit->n_choices];
     req->prompt = append(&at, submit->prompt, submit->n_prompt * sizeof *submit->prompt);
@@ -39,7 +39,7 @@ static void copy_arrays(struct request *req, const struct weft_sched_submit *sub
 }
 
 static weft_err init_seq(struct seq *seq, struct request *req, uint32_t choice,
-                         const struct weft_sched_choice *resumed) {
+                         const struct weft_submit_choice *resumed) {
     seq->req = req;
     seq->choice = choice;
     seq->state = SEQ_WAITING;
@@ -57,10 +57,11 @@ static weft_err init_seq(struct seq *seq, struct request *req, uint32_t choice,
     return WEFT_OK;
 }
 
-struct request *wefti_request_new(const struct weft_sched_submit *submit) {
+struct request *wefti_request_new(uint32_t router, const struct weft_submit *submit) {
     struct request *req = calloc(1, request_bytes(submit));
     if (!req) return NULL;
-    req->key = submit->key;
+    req->key = (struct weft_sched_key){
+        .router = router, .attempt = submit->attempt, .request_id = submit->request_id};
     req->n_prompt = submit->n_prompt;
     req->n_choices = submit->n_choices;
     req->n_prompt_logprobs_done = submit->n_prompt_logprobs_done;
@@ -70,7 +71,7 @@ struct request *wefti_request_new(const struct weft_sched_submit *submit) {
         req->heap_pos[i] = NOT_IN_HEAP;
     copy_arrays(req, submit);
     for (uint32_t i = 0; i < submit->n_choices; i++) {
-        const struct weft_sched_choice *resumed = submit->choices ? &submit->choices[i] : NULL;
+        const struct weft_submit_choice *resumed = submit->choices ? &submit->choices[i] : NULL;
         if (init_seq(&req->seqs[i], req, i, resumed)) goto no_memory;
         req->n_waiting += req->seqs[i].state == SEQ_WAITING;
     }

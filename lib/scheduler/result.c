@@ -40,16 +40,15 @@ static bool finish_is_plausible(const weft_sched *sched, const struct seq *seq,
     bool at_stop =
         out->sampled && n_output >= sampling->min_tokens && is_stop_token(sampling, out->token);
     switch (out->finish) {
-    case WEFT_FINISH_NONE:
+    case WEFT_END_NONE:
         return !at_length && !at_stop;
-    case WEFT_FINISH_STOP:
+    case WEFT_END_STOP:
         return at_stop;
-    case WEFT_FINISH_LENGTH:
+    case WEFT_END_LENGTH:
         return at_length;
-    case WEFT_FINISH_COUNT:
-        break;
+    default:
+        return false;
     }
-    return false;
 }
 
 static weft_err check_sample(const weft_sched *sched, const struct seq *seq,
@@ -123,7 +122,7 @@ static weft_err check_out(const weft_sched *sched, const struct row *row,
     weft_err err = check_prompt_logprobs(sched, row, out, why);
     if (err) return err;
     if (row->samples) return check_sample(sched, row->seq, out, why);
-    if (out->sampled || out->finish != WEFT_FINISH_NONE || out->has_logprobs)
+    if (out->sampled || out->finish != WEFT_END_NONE || out->has_logprobs)
         return weft_err_set(why, WEFT_E_PROTO, "slot %u sampled within its prompt", out->slot);
     return WEFT_OK;
 }
@@ -186,19 +185,6 @@ static void count_tokens(weft_sched *sched, const struct row *row) {
     sched->n_recomputed_tokens += row->n_tokens - n_new;
 }
 
-static enum weft_sched_end end_of(enum weft_finish finish) {
-    switch (finish) {
-    case WEFT_FINISH_STOP:
-        return WEFT_SCHED_END_STOP;
-    case WEFT_FINISH_LENGTH:
-        return WEFT_SCHED_END_LENGTH;
-    case WEFT_FINISH_NONE:
-    case WEFT_FINISH_COUNT:
-        break;
-    }
-    return WEFT_SCHED_END_NONE;
-}
-
 static void commit(weft_sched *sched, uint64_t now_us, const struct row *row,
                    const struct weft_step_out *out) {
     struct seq *seq = row->seq;
@@ -213,10 +199,9 @@ static void commit(weft_sched *sched, uint64_t now_us, const struct row *row,
         seq->output[seq->n_output++] = out->token;
         sched->n_output_tokens++;
     }
-    enum weft_sched_end end = end_of(out->finish);
     bool tells = out->sampled || out->n_prompt_logprobs > 0;
-    if (tells || end) wefti_event_push(sched, seq, tells ? out : NULL, end);
-    if (!end) return;
+    if (tells || out->finish) wefti_event_push(sched, seq, tells ? out : NULL, out->finish);
+    if (!out->finish) return;
     if (req->n_live == 1) {
         sched->n_finished++;
         wefti_note_departure(sched, now_us);

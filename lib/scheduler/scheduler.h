@@ -26,6 +26,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/request.h"
 #include "base/step.h"
 
 #define WEFT_SCHED_PLANS_MAX 2
@@ -60,41 +61,13 @@ struct weft_sched_key {
     uint64_t request_id; /* unique per router */
 };
 
-struct weft_sched_choice {
-    const uint32_t *output; /* tokens generated so far, on resumption */
-    uint32_t n_output;
-    bool finished; /* nothing more to do for this choice */
-};
-
-struct weft_sched_submit {
-    struct weft_sched_key key;
-    const uint32_t *prompt;
-    uint32_t n_prompt;
-    uint32_t n_choices;                      /* 1..WEFT_CHOICES_MAX */
-    const struct weft_sched_choice *choices; /* [n_choices], or NULL: all fresh */
-    uint32_t n_prompt_logprobs_done;         /* on resumption: positions below need no more */
-    bool resume;     /* known before: keeps its place by age, never refused by the queue bound */
-    uint64_t age_us; /* how long ago it first arrived */
-    uint64_t deadline_us;          /* from now; 0: none */
-    struct weft_sampling sampling; /* copied, with what it points to */
-};
-
-enum weft_sched_reject {
-    WEFT_SCHED_REJECT_NONE,
-    WEFT_SCHED_REJECT_QUEUE_FULL, /* 429 */
-    WEFT_SCHED_REJECT_TOO_LONG,   /* 400: can never fit */
-    WEFT_SCHED_REJECT_INVALID,    /* 400 */
-    WEFT_SCHED_REJECT_DRAINING,   /* 503 */
-    WEFT_SCHED_REJECT_NO_MEMORY,  /* 503 */
-    WEFT_SCHED_REJECT_COUNT,
-};
-
-/* Takes a request into the queue, or says why not (and in how many ms to try again; 0: never). A
- * key that is already there with a lower attempt is replaced; with the same or a higher one it is
+/* Takes a request of a router (the caller's index of it) into the queue, or says why not (and in how
+ * many ms to try again; 0: never). Its choices may be NULL: all fresh. What it points to is copied.
+ * A key that is already there with a lower attempt is replaced; with the same or a higher one it is
  * INVALID. */
-enum weft_sched_reject weft_sched_submit(weft_sched *sched, uint64_t now_us,
-                                         const struct weft_sched_submit *submit,
-                                         uint32_t *retry_after_ms_out, struct weft_errmsg *why);
+enum weft_reject weft_sched_submit(weft_sched *sched, uint64_t now_us, uint32_t router,
+                                   const struct weft_submit *submit, uint32_t *retry_after_ms_out,
+                                   struct weft_errmsg *why);
 
 /* The request leaves the next plan; no further events. choice UINT32_MAX: all choices. Unknown keys
  * are ignored (it may have ended just now). */
@@ -114,23 +87,9 @@ void weft_sched_drain(weft_sched *sched);
  * scheduler's, valid until the next call of weft_sched_plan. */
 bool weft_sched_plan(weft_sched *sched, uint64_t now_us, const struct weft_step_plan **plan_out);
 
-enum weft_sched_end {
-    WEFT_SCHED_END_NONE,
-    WEFT_SCHED_END_STOP,
-    WEFT_SCHED_END_LENGTH,
-    WEFT_SCHED_END_DEADLINE, /* its time ran out */
-    WEFT_SCHED_END_ERROR,    /* WEFT_SEQ_LOSSES_MAX workers in a row were lost over it */
-    WEFT_SCHED_END_COUNT,
-};
-
 struct weft_sched_event {
-    struct weft_sched_key key;
-    uint32_t choice;
-    const struct weft_step_out *out; /* NULL when only the end is told; else sampled token,
-                                        output_idx, log-probabilities, as the worker gave them */
-    enum weft_sched_end end;
-    uint32_t n_prompt_cached; /* prompt tokens that were not computed (0 without a prefix cache) */
-    uint64_t queued_us;       /* from arrival to the first plan */
+    uint32_t router;         /* whom to tell */
+    struct weft_event event; /* log-probabilities point into the result that brought them */
 };
 
 /* Takes in the result of the oldest plan that is out. Events (weft_sched_events) point into
@@ -149,7 +108,7 @@ void weft_sched_events_clear(weft_sched *sched);
 
 /* The worker is gone, or a new one came: plans that are out are forgotten, all running sequences
  * wait again at their place by age, with every token they had; the epoch grows. A request that had
- * a part in too many such losses ends here (WEFT_SCHED_END_ERROR). */
+ * a part in too many such losses ends here (WEFT_END_ERROR). */
 void weft_sched_new_epoch(weft_sched *sched, uint64_t now_us, uint64_t epoch);
 
 /* ----------------------------------------------------------------------------------- state --- */

@@ -211,7 +211,7 @@ static inline uint32_t wefti_blocks_for(const weft_sched *sched, uint32_t n_toke
 /* --------------------------------------------------------------------------------- request --- */
 
 /* A copy of the submission in one allocation, outputs of resumed choices apart. NULL: no memory. */
-struct request *wefti_request_new(const struct weft_sched_submit *submit);
+struct request *wefti_request_new(uint32_t router, const struct weft_submit *submit);
 void wefti_request_free(struct request *req); /* accepts NULL */
 
 /* Room for one more output token. WEFT_E_NOMEM: no change. */
@@ -276,7 +276,7 @@ void wefti_start(weft_sched *sched, uint64_t now_us, struct seq *seq);
 
 WEFT_MUST_CHECK weft_err wefti_events_reserve(weft_sched *sched, size_t n_more);
 void wefti_event_push(weft_sched *sched, const struct seq *seq, const struct weft_step_out *out,
-                      enum weft_sched_end end);
+                      enum weft_end end);
 
 /* Room for one more request in all tables. False: too many, or no memory. */
 bool wefti_request_reserve(weft_sched *sched);
@@ -289,8 +289,7 @@ bool wefti_request_move(weft_sched *from, struct request *req, weft_sched *to, u
 /* Ends the whole request without a word to anybody. */
 void wefti_request_drop(weft_sched *sched, struct request *req);
 /* Ends it with an event for each choice. False: no memory for these; nothing was done. */
-bool wefti_request_end(weft_sched *sched, uint64_t now_us, struct request *req,
-                       enum weft_sched_end end);
+bool wefti_request_end(weft_sched *sched, uint64_t now_us, struct request *req, enum weft_end end);
 /* Notes that a request left by itself or was dropped: feeds retry_after. */
 void wefti_note_departure(weft_sched *sched, uint64_t now_us);
 

@@ -20,7 +20,7 @@ static bool tokens_in_vocabulary(const uint32_t *tokens, uint32_t n_tokens, uint
     return max < n_vocab;
 }
 
-static weft_err check_shape(const weft_sched *sched, const struct weft_sched_submit *submit,
+static weft_err check_shape(const weft_sched *sched, const struct weft_submit *submit,
                             struct weft_errmsg *why) {
     if (submit->n_prompt == 0) return weft_err_set(why, WEFT_E_INVAL, "the prompt has no tokens");
     if (submit->n_choices == 0 || submit->n_choices > WEFT_CHOICES_MAX)
@@ -53,9 +53,9 @@ static weft_err check_fits(const weft_sched *sched, uint32_t n_prompt, uint32_t 
     return WEFT_OK;
 }
 
-static weft_err check_choice(const weft_sched *sched, const struct weft_sched_submit *submit,
+static weft_err check_choice(const weft_sched *sched, const struct weft_submit *submit,
                              uint32_t idx, struct weft_errmsg *why) {
-    const struct weft_sched_choice *choice = &submit->choices[idx];
+    const struct weft_submit_choice *choice = &submit->choices[idx];
     if (choice->n_output == 0) return WEFT_OK;
     if (choice->n_output >= submit->sampling.max_tokens ||
         choice->n_output >= sched->options.max_model_len - submit->n_prompt)
@@ -68,7 +68,7 @@ static weft_err check_choice(const weft_sched *sched, const struct weft_sched_su
     return WEFT_OK;
 }
 
-static weft_err check_choices(const weft_sched *sched, const struct weft_sched_submit *submit,
+static weft_err check_choices(const weft_sched *sched, const struct weft_submit *submit,
                               struct weft_errmsg *why) {
     if (!submit->choices) return WEFT_OK;
     uint32_t n_live = 0;
@@ -82,12 +82,12 @@ static weft_err check_choices(const weft_sched *sched, const struct weft_sched_s
     return weft_err_set(why, WEFT_E_INVAL, "all of its choices are finished");
 }
 
-static weft_err check_submit(const weft_sched *sched, const struct weft_sched_submit *submit,
+static weft_err check_submit(const weft_sched *sched, const struct weft_submit *submit,
                              const struct request *old, struct weft_errmsg *why) {
-    if (old && old->key.attempt >= submit->key.attempt)
+    if (old && old->key.attempt >= submit->attempt)
         return weft_err_set(why, WEFT_E_INVAL,
                             "request %" PRIu64 " is known by attempt %u already, this is %u",
-                            submit->key.request_id, old->key.attempt, submit->key.attempt);
+                            submit->request_id, old->key.attempt, submit->attempt);
     weft_err err = check_shape(sched, submit, why);
     if (!err) err = check_fits(sched, submit->n_prompt, submit->sampling.max_tokens, why);
     if (err) return err;
@@ -136,10 +136,10 @@ bool wefti_request_reserve(weft_sched *sched) {
            !wefti_heap_reserve(&sched->deadlines, n_requests);
 }
 
-static struct request *make_request(weft_sched *sched, uint64_t now_us,
-                                    const struct weft_sched_submit *submit) {
+static struct request *make_request(weft_sched *sched, uint64_t now_us, uint32_t router,
+                                    const struct weft_submit *submit) {
     if (!wefti_request_reserve(sched)) return NULL;
-    struct request *req = wefti_request_new(submit);
+    struct request *req = wefti_request_new(router, submit);
     if (!req) return NULL;
     req->arrival_us = submit->age_us < now_us ? now_us - submit->age_us : 0;
     req->order = sched->n_submitted++;
@@ -149,29 +149,28 @@ static struct request *make_request(weft_sched *sched, uint64_t now_us,
     return req;
 }
 
-static enum weft_sched_reject take(weft_sched *sched, uint64_t now_us,
-                                   const struct weft_sched_submit *submit, uint32_t *retry_ms_out,
-                                   struct weft_errmsg *why) {
+static enum weft_reject take(weft_sched *sched, uint64_t now_us, uint32_t router,
+                             const struct weft_submit *submit, uint32_t *retry_ms_out,
+                             struct weft_errmsg *why) {
     if (sched->draining && !submit->resume) {
         (void)weft_err_set(why, WEFT_E_CLOSED, "the server is shutting down");
-        return WEFT_SCHED_REJECT_DRAINING;
+        return WEFT_REJECT_DRAINING;
     }
-    struct request *old =
-        wefti_index_find(&sched->index, submit->key.router, submit->key.request_id);
+    struct request *old = wefti_index_find(&sched->index, router, submit->request_id);
     weft_err err = check_submit(sched, submit, old, why);
-    if (err) return err == WEFT_E_TOOBIG ? WEFT_SCHED_REJECT_TOO_LONG : WEFT_SCHED_REJECT_INVALID;
+    if (err) return err == WEFT_E_TOOBIG ? WEFT_REJECT_TOO_LONG : WEFT_REJECT_INVALID;
     if (!submit->resume && sched->n_requests_waiting >= waiting_max(sched)) {
         *retry_ms_out = retry_after_ms(sched);
         (void)weft_err_set(why, WEFT_E_FULL, "%u requests are waiting, which is the limit",
                            sched->n_requests_waiting);
-        return WEFT_SCHED_REJECT_QUEUE_FULL;
+        return WEFT_REJECT_QUEUE_FULL;
     }
-    struct request *req = make_request(sched, now_us, submit);
+    struct request *req = make_request(sched, now_us, router, submit);
     if (!req) {
         *retry_ms_out = RETRY_MIN_MS;
         (void)weft_err_set(why, WEFT_E_NOMEM, "no memory for a request of %u tokens",
                            submit->n_prompt);
-        return WEFT_SCHED_REJECT_NO_MEMORY;
+        return WEFT_REJECT_NO_MEMORY;
     }
     if (old) {
         sched->n_cancelled++;
@@ -179,14 +178,14 @@ static enum weft_sched_reject take(weft_sched *sched, uint64_t now_us,
     }
     if (sched->index.n == 0) sched->last_departure_us = now_us;
     wefti_request_enqueue(sched, req);
-    return WEFT_SCHED_REJECT_NONE;
+    return WEFT_REJECT_NONE;
 }
 
-enum weft_sched_reject weft_sched_submit(weft_sched *sched, uint64_t now_us,
-                                         const struct weft_sched_submit *submit,
-                                         uint32_t *retry_after_ms_out, struct weft_errmsg *why) {
+enum weft_reject weft_sched_submit(weft_sched *sched, uint64_t now_us, uint32_t router,
+                                   const struct weft_submit *submit, uint32_t *retry_after_ms_out,
+                                   struct weft_errmsg *why) {
     *retry_after_ms_out = 0;
-    enum weft_sched_reject reject = take(sched, now_us, submit, retry_after_ms_out, why);
+    enum weft_reject reject = take(sched, now_us, router, submit, retry_after_ms_out, why);
     if (reject)
         sched->n_rejected++;
     else

@@ -52,7 +52,7 @@ static void count_losses(const weft_sched *sched, uint64_t oldest_step) {
 /* Without memory to tell so it gets another chance. */
 static bool give_up(weft_sched *sched, uint64_t now_us, const struct seq *seq) {
     if (!seq || seq->n_losses < WEFT_SEQ_LOSSES_MAX) return false;
-    bool ended = wefti_request_end(sched, now_us, seq->req, WEFT_SCHED_END_ERROR);
+    bool ended = wefti_request_end(sched, now_us, seq->req, WEFT_END_ERROR);
     sched->n_given_up += ended;
     return ended;
 }

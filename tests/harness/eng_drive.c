@@ -135,7 +135,7 @@ uint32_t drive_complete(struct drive *drive, const uint32_t *prompt, uint32_t n_
     };
     drive_start(drive, &start);
     drive_grant(drive, slot, gen, blocks, n_blocks);
-    for (enum weft_finish finish = WEFT_FINISH_NONE; finish == WEFT_FINISH_NONE;) {
+    for (enum weft_end finish = WEFT_END_NONE; finish == WEFT_END_NONE;) {
         uint32_t n = computed < n_prompt ? n_prompt - computed : 1;
         if (n > info->max_batched_tokens) n = info->max_batched_tokens;
         drive_row(drive, slot, gen, n);

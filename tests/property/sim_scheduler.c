@@ -224,17 +224,18 @@ static bool fits(const struct world *world, const struct client *client) {
     return (n_tokens + o->block_size - 1) / o->block_size <= o->n_blocks;
 }
 
-static enum weft_sched_reject submit(struct world *world, struct client *client, bool resume) {
-    struct weft_sched_choice choices[CHOICES_MAX];
+static enum weft_reject submit(struct world *world, struct client *client, bool resume) {
+    struct weft_submit_choice choices[CHOICES_MAX];
     for (uint32_t i = 0; i < client->n_choices; i++)
-        choices[i] = (struct weft_sched_choice){.output = client->streams[i].tokens,
-                                                .n_output = client->streams[i].n,
-                                                .finished = client->streams[i].ended};
+        choices[i] = (struct weft_submit_choice){.output = client->streams[i].tokens,
+                                                 .n_output = client->streams[i].n,
+                                                 .finished = client->streams[i].ended};
     bool overdue = client->deadline_us <= world->now_us; /* it gets one microsecond more */
     if (overdue) client->deadline_us = world->now_us + 1;
     bool has_deadline = client->deadline_us != UINT64_MAX;
-    struct weft_sched_submit message = {
-        .key = client->key,
+    struct weft_submit message = {
+        .request_id = client->key.request_id,
+        .attempt = client->key.attempt,
         .prompt = client->prompt,
         .n_prompt = client->n_prompt,
         .n_choices = client->n_choices,
@@ -247,9 +248,9 @@ static enum weft_sched_reject submit(struct world *world, struct client *client,
     };
     struct weft_errmsg why;
     uint32_t retry_after_ms;
-    enum weft_sched_reject reject =
-        weft_sched_submit(world->sched, world->now_us, &message, &retry_after_ms, &why);
-    WEFT_ASSERT((reject == WEFT_SCHED_REJECT_QUEUE_FULL) == (retry_after_ms >= 1000));
+    enum weft_reject reject = weft_sched_submit(world->sched, world->now_us, client->key.router,
+                                                &message, &retry_after_ms, &why);
+    WEFT_ASSERT((reject == WEFT_REJECT_QUEUE_FULL) == (retry_after_ms >= 1000));
     return reject;
 }
 
@@ -265,15 +266,15 @@ static void arrive(struct world *world) {
     draw_client(world, client);
     struct weft_sched_stats stats;
     weft_sched_stats(world->sched, &stats);
-    enum weft_sched_reject expected = WEFT_SCHED_REJECT_NONE;
+    enum weft_reject expected = WEFT_REJECT_NONE;
     if (!fits(world, client))
-        expected = WEFT_SCHED_REJECT_TOO_LONG;
+        expected = WEFT_REJECT_TOO_LONG;
     else if (stats.n_waiting >= world->options.max_queue + places_max(world) - stats.n_running_seqs)
-        expected = WEFT_SCHED_REJECT_QUEUE_FULL;
-    enum weft_sched_reject reject = submit(world, client, false);
+        expected = WEFT_REJECT_QUEUE_FULL;
+    enum weft_reject reject = submit(world, client, false);
     WEFT_ASSERT(reject == expected);
-    totals.n_too_long += reject == WEFT_SCHED_REJECT_TOO_LONG;
-    totals.n_queue_full += reject == WEFT_SCHED_REJECT_QUEUE_FULL;
+    totals.n_too_long += reject == WEFT_REJECT_TOO_LONG;
+    totals.n_queue_full += reject == WEFT_REJECT_QUEUE_FULL;
     if (reject) return;
     totals.n_accepted++;
     totals.n_deadly += client->deadly_len > 0;
@@ -287,8 +288,8 @@ static void resubmit(struct world *world, struct client *client) {
     client->n_killed = 0;
     for (uint32_t i = 0; i < client->n_choices; i++)
         client->streams[i].n_losses = 0;
-    enum weft_sched_reject reject = submit(world, client, true);
-    WEFT_ASSERT(reject == WEFT_SCHED_REJECT_NONE);
+    enum weft_reject reject = submit(world, client, true);
+    WEFT_ASSERT(reject == WEFT_REJECT_NONE);
     client->submitted = true;
 }
 
@@ -403,18 +404,18 @@ static uint32_t most_losses(const struct client *client) {
 }
 
 static void end_stream(struct world *world, struct client *client, uint32_t choice,
-                       enum weft_sched_end end) {
+                       enum weft_end end) {
     struct stream *stream = &client->streams[choice];
     const struct weft_sampling *sampling = &client->sampling;
     stream->ended = true;
-    if (end == WEFT_SCHED_END_LENGTH)
+    if (end == WEFT_END_LENGTH)
         WEFT_ASSERT(stream->n == sampling->max_tokens ||
                     client->n_prompt + stream->n == world->options.max_model_len);
-    if (end == WEFT_SCHED_END_ERROR) {
+    if (end == WEFT_END_ERROR) {
         WEFT_ASSERT(most_losses(client) >= WEFT_SEQ_LOSSES_MAX);
         totals.n_given_up += client->deadly_len > 0;
         totals.n_innocent += client->deadly_len == 0;
-    } else if (end == WEFT_SCHED_END_DEADLINE) {
+    } else if (end == WEFT_END_DEADLINE) {
         WEFT_ASSERT(client->deadline_us <= world->now_us);
         totals.n_deadlines++;
     } else if (sampling->n_prompt_logprobs >= 0 && client->n_prompt > 1) {
@@ -429,7 +430,7 @@ static void end_stream(struct world *world, struct client *client, uint32_t choi
     if (share > totals.bound_used_max) totals.bound_used_max = share;
 }
 
-static void take_prompt_logprobs(struct client *client, const struct weft_step_out *out) {
+static void take_prompt_logprobs(struct client *client, const struct weft_event *out) {
     WEFT_ASSERT(out->prompt_pos == (client->logprobs_done ? client->logprobs_done : 1));
     WEFT_ASSERT(out->prompt_pos + out->n_prompt_logprobs <= client->n_prompt);
     for (uint32_t i = 0; i < out->n_prompt_logprobs; i++) {
@@ -439,25 +440,26 @@ static void take_prompt_logprobs(struct client *client, const struct weft_step_o
     client->logprobs_done = out->prompt_pos + out->n_prompt_logprobs;
 }
 
-static void take_event(struct world *world, const struct weft_sched_event *event) {
-    struct client *client = find_client(world, event->key.request_id);
+static void take_event(struct world *world, uint32_t router, const struct weft_event *event) {
+    struct client *client = find_client(world, event->request_id);
     WEFT_ASSERT(client && client->submitted); /* no event after the end, or of the cancelled */
-    WEFT_ASSERT(event->key.attempt == client->key.attempt);
-    WEFT_ASSERT(event->key.router == client->key.router);
+    WEFT_ASSERT(event->attempt == client->key.attempt);
+    WEFT_ASSERT(router == client->key.router);
     WEFT_ASSERT(event->choice < client->n_choices);
     struct stream *stream = &client->streams[event->choice];
     WEFT_ASSERT(!stream->ended);
-    WEFT_ASSERT(event->out || event->end);
-    if (event->out) stream->n_losses = 0;
-    if (event->out && event->out->n_prompt_logprobs) take_prompt_logprobs(client, event->out);
-    if (event->out && event->out->sampled) {
+    bool tells = event->sampled || event->n_prompt_logprobs > 0;
+    WEFT_ASSERT(tells || event->end);
+    if (tells) stream->n_losses = 0;
+    if (event->n_prompt_logprobs) take_prompt_logprobs(client, event);
+    if (event->sampled) {
         uint32_t token = sim_token(client->prompt_hash, event->choice, stream->n, N_VOCAB);
-        WEFT_ASSERT(event->out->output_idx == stream->n && event->out->token == token);
-        WEFT_ASSERT(event->out->has_logprobs == (client->sampling.n_logprobs >= 0));
+        WEFT_ASSERT(event->output_idx == stream->n && event->token == token);
+        WEFT_ASSERT(event->has_logprobs == (client->sampling.n_logprobs >= 0));
         stream->tokens[stream->n++] = token;
         totals.n_tokens++;
     }
-    trace(world, event->key.request_id * 8 + (uint64_t)event->end);
+    trace(world, event->request_id * 8 + (uint64_t)event->end);
     if (event->end) end_stream(world, client, event->choice, event->end);
 }
 
@@ -465,7 +467,7 @@ static void take_events(struct world *world) {
     size_t n;
     const struct weft_sched_event *events = weft_sched_events(world->sched, &n);
     for (size_t i = 0; i < n; i++)
-        take_event(world, &events[i]);
+        take_event(world, events[i].router, &events[i].event);
     weft_sched_events_clear(world->sched);
 }
 
@@ -570,7 +572,7 @@ static void spoil_result(struct world *world, struct weft_step_result *result,
         out->output_idx += out->sampled;
         break;
     case 6:
-        out->finish = (enum weft_finish)dice(world, 5);
+        out->finish = (enum weft_end)dice(world, 5);
         break;
     default:
         out->n_prompt_logprobs += 1;
@@ -693,7 +695,7 @@ static void drain(struct world *world) {
     weft_sched_drain(world->sched);
     struct client newcomer;
     draw_client(world, &newcomer);
-    WEFT_ASSERT(submit(world, &newcomer, false) == WEFT_SCHED_REJECT_DRAINING);
+    WEFT_ASSERT(submit(world, &newcomer, false) == WEFT_REJECT_DRAINING);
     hand_in_again(world, 10000);
     uint64_t n_idle = 0;
     while (n_idle < 64) { /* turns may do nothing by chance */

@@ -8,7 +8,7 @@
 
 struct slot {
     bool used, has_row;
-    enum weft_finish finish;
+    enum weft_end finish;
     uint32_t gen; /* of the last start, used or not */
     uint32_t choice, n_prompt, n_tokens, n_computed, n_logprobs_done;
     uint64_t prompt_hash;
@@ -277,7 +277,7 @@ static void start(struct sim_worker *worker, const struct weft_step_start *start
                 start->n_cached < next);
     slot->used = true;
     slot->has_row = false;
-    slot->finish = WEFT_FINISH_NONE;
+    slot->finish = WEFT_END_NONE;
     slot->gen = start->gen;
     slot->choice = start->choice;
     slot->n_prompt = start->n_prompt;
@@ -373,7 +373,7 @@ static bool is_stop_token(const struct slot *slot, uint32_t token) {
 static void sample(struct sim_worker *worker, struct slot *slot, struct weft_step_out *out) {
     uint32_t idx = slot->n_tokens - slot->n_prompt;
     if (slot->sampling.max_tokens == 0) {
-        slot->finish = out->finish = WEFT_FINISH_LENGTH;
+        slot->finish = out->finish = WEFT_END_LENGTH;
         return;
     }
     out->sampled = true;
@@ -381,10 +381,10 @@ static void sample(struct sim_worker *worker, struct slot *slot, struct weft_ste
     out->output_idx = idx;
     add_token(worker, slot, out->token);
     if (is_stop_token(slot, out->token) && idx + 1 >= slot->sampling.min_tokens)
-        out->finish = WEFT_FINISH_STOP;
+        out->finish = WEFT_END_STOP;
     else if (idx + 1 >= slot->sampling.max_tokens ||
              slot->n_tokens == worker->options.max_model_len)
-        out->finish = WEFT_FINISH_LENGTH;
+        out->finish = WEFT_END_LENGTH;
     slot->finish = out->finish;
     if (slot->sampling.n_logprobs < 0) return;
     out->has_logprobs = true;
@@ -401,8 +401,8 @@ static void run_row(struct sim_worker *worker, const struct weft_step_row *row) 
     *out = (struct weft_step_out){.slot = row->slot, .gen = row->gen};
     WEFT_ASSERT(row->n_tokens >= 1 && !slot->has_row);
     slot->has_row = true;
-    WEFT_ASSERT(slot->finish != WEFT_FINISH_LENGTH); /* a scheduler can count */
-    if (slot->finish == WEFT_FINISH_STOP) return;
+    WEFT_ASSERT(slot->finish != WEFT_END_LENGTH); /* a scheduler can count */
+    if (slot->finish == WEFT_END_STOP) return;
     out->ran = true;
     uint32_t first = slot->n_computed;
     compute(worker, slot, row->n_tokens);
@@ -455,7 +455,7 @@ uint32_t sim_worker_reaches(const struct sim_worker *worker, uint64_t seed) {
         const struct weft_step_start *begin = start_of(plan, row->slot);
         const struct slot *slot = &worker->slots[row->slot];
         uint32_t end = (begin ? begin->n_cached : slot->n_computed) + row->n_tokens;
-        bool goes_on = begin || slot->finish == WEFT_FINISH_NONE;
+        bool goes_on = begin || slot->finish == WEFT_END_NONE;
         bool is_own = (begin ? begin->sampling.seed : slot->sampling.seed) == seed;
         if (goes_on && is_own && end > reached) reached = end;
     }

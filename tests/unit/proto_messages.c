@@ -63,7 +63,7 @@ static bool same_logprobs(const struct weft_logprobs *a, uint32_t n_a,
     return true;
 }
 
-static bool same_submit(const struct weft_msg_submit *a, const struct weft_msg_submit *b) {
+static bool same_submit(const struct weft_submit *a, const struct weft_submit *b) {
     if (a->request_id != b->request_id || a->attempt != b->attempt || a->resume != b->resume ||
         a->n_prompt_logprobs_done != b->n_prompt_logprobs_done || a->age_us != b->age_us ||
         a->deadline_us != b->deadline_us || a->n_choices != b->n_choices ||
@@ -71,7 +71,7 @@ static bool same_submit(const struct weft_msg_submit *a, const struct weft_msg_s
         !same_sampling(&a->sampling, &b->sampling))
         return false;
     for (uint32_t i = 0; i < a->n_choices; i++) {
-        const struct weft_msg_choice *x = &a->choices[i], *y = &b->choices[i];
+        const struct weft_submit_choice *x = &a->choices[i], *y = &b->choices[i];
         if (x->finished != y->finished ||
             !same_items(x->output, x->n_output, y->output, y->n_output, sizeof *x->output))
             return false;
@@ -79,7 +79,7 @@ static bool same_submit(const struct weft_msg_submit *a, const struct weft_msg_s
     return true;
 }
 
-static bool same_event(const struct weft_msg_event *a, const struct weft_msg_event *b) {
+static bool same_event(const struct weft_event *a, const struct weft_event *b) {
     if (a->request_id != b->request_id || a->attempt != b->attempt || a->choice != b->choice ||
         a->sampled != b->sampled || a->end != b->end || a->has_logprobs != b->has_logprobs ||
         a->prompt_pos != b->prompt_pos || a->n_prompt_cached != b->n_prompt_cached ||
@@ -292,18 +292,18 @@ static const struct weft_logprobs *three_logprobs(void) {
     return entries;
 }
 
-static void fill_submit(struct weft_msg_submit *submit, bool max) {
-    static const struct weft_msg_choice fresh[1];
-    static const struct weft_msg_choice resumed[3] = {
+static void fill_submit(struct weft_submit *submit, bool max) {
+    static const struct weft_submit_choice fresh[1];
+    static const struct weft_submit_choice resumed[3] = {
         {few_tokens, 4, false}, {few_tokens, 0, false}, {few_tokens + 1, 2, true}};
-    *submit = (struct weft_msg_submit){.request_id = 7,
-                                       .attempt = 1,
-                                       .prompt = few_tokens,
-                                       .n_prompt = 4,
-                                       .n_choices = max ? 3 : 1,
-                                       .choices = max ? resumed : fresh,
-                                       .age_us = 0,
-                                       .deadline_us = 60000000};
+    *submit = (struct weft_submit){.request_id = 7,
+                                   .attempt = 1,
+                                   .prompt = few_tokens,
+                                   .n_prompt = 4,
+                                   .n_choices = max ? 3 : 1,
+                                   .choices = max ? resumed : fresh,
+                                   .age_us = 0,
+                                   .deadline_us = 60000000};
     fill_sampling(&submit->sampling, max);
     if (!max) return;
     submit->request_id = UINT64_MAX;
@@ -314,29 +314,29 @@ static void fill_submit(struct weft_msg_submit *submit, bool max) {
 }
 
 static void fill_events(struct weft_msg_events *events, bool max) {
-    static struct weft_msg_event list[3];
+    static struct weft_event list[3];
     memset(list, 0, sizeof list);
-    list[0] = (struct weft_msg_event){.request_id = 7,
-                                      .attempt = 1,
-                                      .sampled = true,
-                                      .token = 70000,
-                                      .output_idx = 5,
-                                      .queued_us = 1500};
-    list[1] = (struct weft_msg_event){.request_id = 8, .attempt = 2, .end = WEFT_END_DEADLINE};
-    list[2] = (struct weft_msg_event){.request_id = UINT64_MAX,
-                                      .attempt = UINT32_MAX,
-                                      .choice = WEFT_CHOICES_MAX - 1,
-                                      .sampled = true,
-                                      .token = WEFT_VOCAB_MAX - 1,
-                                      .output_idx = WEFT_CONTEXT_MAX,
-                                      .end = WEFT_END_LENGTH,
-                                      .has_logprobs = true,
-                                      .logprobs = three_logprobs()[0],
-                                      .prompt_pos = WEFT_CONTEXT_MAX - 3,
-                                      .n_prompt_logprobs = 3,
-                                      .prompt_logprobs = three_logprobs(),
-                                      .n_prompt_cached = WEFT_CONTEXT_MAX,
-                                      .queued_us = UINT64_MAX};
+    list[0] = (struct weft_event){.request_id = 7,
+                                  .attempt = 1,
+                                  .sampled = true,
+                                  .token = 70000,
+                                  .output_idx = 5,
+                                  .queued_us = 1500};
+    list[1] = (struct weft_event){.request_id = 8, .attempt = 2, .end = WEFT_END_DEADLINE};
+    list[2] = (struct weft_event){.request_id = UINT64_MAX,
+                                  .attempt = UINT32_MAX,
+                                  .choice = WEFT_CHOICES_MAX - 1,
+                                  .sampled = true,
+                                  .token = WEFT_VOCAB_MAX - 1,
+                                  .output_idx = WEFT_CONTEXT_MAX,
+                                  .end = WEFT_END_LENGTH,
+                                  .has_logprobs = true,
+                                  .logprobs = three_logprobs()[0],
+                                  .prompt_pos = WEFT_CONTEXT_MAX - 3,
+                                  .n_prompt_logprobs = 3,
+                                  .prompt_logprobs = three_logprobs(),
+                                  .n_prompt_cached = WEFT_CONTEXT_MAX,
+                                  .queued_us = UINT64_MAX};
     events->n = max ? 3 : 1;
     events->events = list;
 }
@@ -387,7 +387,7 @@ static void fill_result(struct weft_step_result *result, bool max) {
                                      .sampled = true,
                                      .token = WEFT_VOCAB_MAX - 1,
                                      .output_idx = WEFT_CONTEXT_MAX,
-                                     .finish = WEFT_FINISH_LENGTH,
+                                     .finish = WEFT_END_LENGTH,
                                      .has_logprobs = true,
                                      .logprobs = three_logprobs()[2],
                                      .prompt_pos = 1,
@@ -457,14 +457,14 @@ static void fill_worker_hello(struct weft_msg_worker_hello *hello, bool max) {
     fill_model(&hello->model, max);
 }
 
-static void fill_rejected(struct weft_msg_rejected *rejected, bool max) {
+static void fill_rejected(struct weft_rejection *rejected, bool max) {
     static char longest[1025];
     memset(longest, 'x', 1024);
-    *rejected = (struct weft_msg_rejected){.request_id = 7,
-                                           .attempt = 1,
-                                           .reason = WEFT_REJECT_QUEUE_FULL,
-                                           .retry_after_ms = 1000,
-                                           .text = "the queue is full"};
+    *rejected = (struct weft_rejection){.request_id = 7,
+                                        .attempt = 1,
+                                        .reason = WEFT_REJECT_QUEUE_FULL,
+                                        .retry_after_ms = 1000,
+                                        .text = "the queue is full"};
     if (!max) return;
     rejected->request_id = UINT64_MAX;
     rejected->attempt = UINT32_MAX;
@@ -664,14 +664,14 @@ static const struct weft_logprobs *random_logprobs(uint64_t *rand, uint32_t n) {
     return entries;
 }
 
-static void random_submit(uint64_t *rand, struct weft_msg_submit *submit) {
+static void random_submit(uint64_t *rand, struct weft_submit *submit) {
     submit->request_id = number64(rand);
     submit->attempt = number(rand, UINT32_MAX);
     submit->n_prompt = 1 + count(rand, 5000);
     submit->prompt = tokens(rand, submit->n_prompt);
     submit->resume = coin(rand);
     submit->n_choices = 1 + count(rand, WEFT_CHOICES_MAX - 1);
-    struct weft_msg_choice *choices = take(submit->n_choices, sizeof *choices);
+    struct weft_submit_choice *choices = take(submit->n_choices, sizeof *choices);
     for (uint32_t i = 0; submit->resume && i < submit->n_choices; i++) {
         choices[i].n_output = count(rand, 300);
         choices[i].output = tokens(rand, choices[i].n_output);
@@ -684,14 +684,14 @@ static void random_submit(uint64_t *rand, struct weft_msg_submit *submit) {
     random_sampling(rand, &submit->sampling);
 }
 
-static void random_event(uint64_t *rand, struct weft_msg_event *event) {
+static void random_event(uint64_t *rand, struct weft_event *event) {
     event->request_id = number64(rand);
     event->attempt = number(rand, UINT32_MAX);
     event->choice = number(rand, WEFT_CHOICES_MAX - 1);
     event->sampled = coin(rand);
     event->token = number(rand, WEFT_VOCAB_MAX - 1);
     event->output_idx = number(rand, WEFT_CONTEXT_MAX);
-    event->end = (enum weft_end)weft_rand_below(rand, WEFT_END_COUNT);
+    event->end = (enum weft_end)weft_rand_below(rand, WEFT_END_ERROR + 1);
     event->has_logprobs = event->sampled && coin(rand);
     if (event->has_logprobs) event->logprobs = *random_logprobs(rand, 1);
     event->n_prompt_logprobs = coin(rand) ? 0 : count(rand, 100);
@@ -708,7 +708,7 @@ static void random_out(uint64_t *rand, struct weft_step_out *out) {
     out->sampled = out->ran && coin(rand);
     out->token = number(rand, WEFT_VOCAB_MAX - 1);
     out->output_idx = number(rand, WEFT_CONTEXT_MAX);
-    out->finish = (enum weft_finish)weft_rand_below(rand, WEFT_FINISH_COUNT);
+    out->finish = (enum weft_end)weft_rand_below(rand, WEFT_END_LENGTH + 1);
     out->has_logprobs = out->sampled && coin(rand);
     if (out->has_logprobs) out->logprobs = *random_logprobs(rand, 1);
     out->n_prompt_logprobs = out->ran && coin(rand) ? count(rand, 100) : 0;
@@ -852,7 +852,7 @@ void proto_random(uint64_t *rand, struct weft_msg *msg) {
     }
     case WEFT_MSG_EVENTS: {
         msg->events.n = count(rand, 100);
-        struct weft_msg_event *events = take(msg->events.n, sizeof *events);
+        struct weft_event *events = take(msg->events.n, sizeof *events);
         for (uint32_t i = 0; i < msg->events.n; i++)
             random_event(rand, &events[i]);
         msg->events.events = events;

@@ -40,11 +40,11 @@ void bench_free(struct bench *bench) {
     free(bench);
 }
 
-struct weft_sched_submit bench_request(struct bench *bench, uint64_t id, uint32_t n_prompt,
-                                       uint32_t max_tokens) {
+struct weft_submit bench_request(struct bench *bench, uint64_t id, uint32_t n_prompt,
+                                 uint32_t max_tokens) {
     WEFT_ASSERT(id < BENCH_REQUESTS_MAX && n_prompt <= BENCH_PROMPT_MAX);
-    struct weft_sched_submit submit = {
-        .key = {.request_id = id},
+    struct weft_submit submit = {
+        .request_id = id,
         .prompt = bench->prompt,
         .n_prompt = n_prompt,
         .n_choices = 1,
@@ -55,19 +55,20 @@ struct weft_sched_submit bench_request(struct bench *bench, uint64_t id, uint32_
     return submit;
 }
 
-enum weft_sched_reject bench_try(struct bench *bench, const struct weft_sched_submit *submit) {
+enum weft_reject bench_try(struct bench *bench, const struct weft_submit *submit) {
     struct weft_errmsg why;
     uint32_t retry_after_ms;
-    bench->n_prompt[submit->key.request_id] = submit->n_prompt;
-    return weft_sched_submit(bench->sched, bench->now_us, submit, &retry_after_ms, &why);
+    bench->n_prompt[submit->request_id] = submit->n_prompt;
+    return weft_sched_submit(bench->sched, bench->now_us, bench->router, submit, &retry_after_ms,
+                             &why);
 }
 
-void bench_take(struct bench *bench, const struct weft_sched_submit *submit) {
-    WEFT_ASSERT(bench_try(bench, submit) == WEFT_SCHED_REJECT_NONE);
+void bench_take(struct bench *bench, const struct weft_submit *submit) {
+    WEFT_ASSERT(bench_try(bench, submit) == WEFT_REJECT_NONE);
 }
 
 void bench_submit(struct bench *bench, uint64_t id, uint32_t n_prompt, uint32_t max_tokens) {
-    struct weft_sched_submit submit = bench_request(bench, id, n_prompt, max_tokens);
+    struct weft_submit submit = bench_request(bench, id, n_prompt, max_tokens);
     bench_take(bench, &submit);
 }
 
@@ -77,37 +78,36 @@ void bench_cancel(struct bench *bench, uint64_t id) {
 }
 
 static void check_token(struct bench *bench, uint64_t id, uint32_t choice,
-                        const struct weft_step_out *out) {
+                        const struct weft_event *out) {
     uint64_t hash = sim_prompt_hash(bench->prompt, bench->n_prompt[id], id);
     uint32_t idx = bench->n_output[id][choice]++;
     WEFT_ASSERT(out->output_idx == idx);
     WEFT_ASSERT(out->token == sim_token(hash, choice, idx, bench->options.n_vocab));
 }
 
-static void check_logprobs(struct bench *bench, uint64_t id, const struct weft_step_out *out) {
+static void check_logprobs(struct bench *bench, uint64_t id, const struct weft_event *out) {
     uint32_t *done = &bench->n_logprobs_done[id];
     WEFT_ASSERT(out->prompt_pos == (*done ? *done : 1));
     *done = out->prompt_pos + out->n_prompt_logprobs;
 }
 
-static void log_event(struct bench *bench, const struct weft_sched_event *event) {
+static void log_event(struct bench *bench, const struct weft_event *event) {
     WEFT_ASSERT(bench->n_events < BENCH_EVENTS_MAX);
-    uint64_t id = event->key.request_id;
+    uint64_t id = event->request_id;
     struct bench_event *entry = &bench->events[bench->n_events++];
     *entry = (struct bench_event){.request_id = id, .choice = event->choice, .end = event->end};
-    if (!event->out) return;
-    entry->sampled = event->out->sampled;
-    entry->output_idx = event->out->output_idx;
-    entry->n_prompt_logprobs = event->out->n_prompt_logprobs;
-    if (event->out->n_prompt_logprobs) check_logprobs(bench, id, event->out);
-    if (event->out->sampled) check_token(bench, id, event->choice, event->out);
+    entry->sampled = event->sampled;
+    entry->output_idx = event->output_idx;
+    entry->n_prompt_logprobs = event->n_prompt_logprobs;
+    if (event->n_prompt_logprobs) check_logprobs(bench, id, event);
+    if (event->sampled) check_token(bench, id, event->choice, event);
 }
 
 void bench_collect(struct bench *bench) {
     size_t n;
     const struct weft_sched_event *events = weft_sched_events(bench->sched, &n);
     for (size_t i = 0; i < n; i++)
-        log_event(bench, &events[i]);
+        log_event(bench, &events[i].event);
     weft_sched_events_clear(bench->sched);
 }
 
@@ -175,12 +175,12 @@ uint32_t bench_end_event(const struct bench *bench, uint64_t id) {
     return UINT32_MAX;
 }
 
-enum weft_sched_end bench_end(const struct bench *bench, uint64_t id, uint32_t choice) {
+enum weft_end bench_end(const struct bench *bench, uint64_t id, uint32_t choice) {
     for (uint32_t i = 0; i < bench->n_events; i++) {
         const struct bench_event *event = &bench->events[i];
         if (event->request_id == id && event->choice == choice && event->end) return event->end;
     }
-    return WEFT_SCHED_END_NONE;
+    return WEFT_END_NONE;
 }
 
 struct weft_sched_stats bench_stats(const struct bench *bench) {

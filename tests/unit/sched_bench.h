@@ -16,7 +16,7 @@ struct bench_event { /* in order of arrival */
     uint32_t choice, output_idx;
     bool sampled;
     uint32_t n_prompt_logprobs;
-    enum weft_sched_end end;
+    enum weft_end end;
 };
 
 struct bench {
@@ -24,6 +24,7 @@ struct bench {
     weft_sched *sched;
     struct sim_worker *worker;
     uint64_t now_us, epoch;
+    uint32_t router; /* that submits */
     struct bench_event events[BENCH_EVENTS_MAX];
     uint32_t n_events;
     uint32_t prompt[BENCH_PROMPT_MAX];
@@ -38,10 +39,10 @@ struct bench *bench_new(const struct weft_sched_options *options);
 void bench_free(struct bench *bench);
 
 /* Request `id` (1..63) of router 0; prompts of one length are the same. Seed: the id. */
-struct weft_sched_submit bench_request(struct bench *bench, uint64_t id, uint32_t n_prompt,
-                                       uint32_t max_tokens);
-enum weft_sched_reject bench_try(struct bench *bench, const struct weft_sched_submit *submit);
-void bench_take(struct bench *bench, const struct weft_sched_submit *submit); /* must be accepted */
+struct weft_submit bench_request(struct bench *bench, uint64_t id, uint32_t n_prompt,
+                                 uint32_t max_tokens);
+enum weft_reject bench_try(struct bench *bench, const struct weft_submit *submit);
+void bench_take(struct bench *bench, const struct weft_submit *submit); /* must be accepted */
 void bench_submit(struct bench *bench, uint64_t id, uint32_t n_prompt, uint32_t max_tokens);
 void bench_cancel(struct bench *bench, uint64_t id);
 
@@ -56,7 +57,7 @@ void bench_lose_worker(struct bench *bench);
 /* Of the log. */
 uint32_t bench_n_tokens(const struct bench *bench, uint64_t id);
 uint32_t bench_first_event(const struct bench *bench, uint64_t id); /* its place, or UINT32_MAX */
-enum weft_sched_end bench_end(const struct bench *bench, uint64_t id, uint32_t choice);
+enum weft_end bench_end(const struct bench *bench, uint64_t id, uint32_t choice);
 uint32_t bench_end_event(const struct bench *bench, uint64_t id);
 
 struct weft_sched_stats bench_stats(const struct bench *bench);

@@ -195,10 +195,10 @@ static void send_message(struct cluster *c, const struct weft_msg *msg) {
 }
 
 static void submit(struct cluster *c, struct stream *s) {
-    struct weft_msg_choice choice = {.output = s->output, .n_output = s->n_output};
+    struct weft_submit_choice choice = {.output = s->output, .n_output = s->n_output};
     bool resume = s->attempt > 0;
     struct weft_msg msg = {.type = WEFT_MSG_SUBMIT};
-    msg.submit = (struct weft_msg_submit){
+    msg.submit = (struct weft_submit){
         .request_id = s->id,
         .attempt = ++s->attempt,
         .prompt = s->prompt,
@@ -235,7 +235,7 @@ static struct stream *find_stream(struct cluster *c, uint64_t id) {
     return NULL;
 }
 
-static void take_event(struct cluster *c, const struct weft_msg_event *event) {
+static void take_event(struct cluster *c, const struct weft_event *event) {
     struct stream *s = find_stream(c, event->request_id);
     if (event->attempt != s->attempt) return; /* of a session that is over */
     assert_true(s->accepted);

@@ -38,7 +38,7 @@ struct sequence {
     const struct engine_request *request;
     /* What came of it. */
     uint32_t n_output, n_prompt_records;
-    enum weft_finish finish;
+    enum weft_end finish;
     struct record output[OUTPUT_MAX], prompt_records[PROMPT_MAX];
     /* While it runs. */
     bool running, done;
@@ -65,7 +65,7 @@ struct bench { /* an engine with its free slots and blocks */
 static void forget_results(struct sequence *seqs, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) {
         seqs[i].n_output = seqs[i].n_prompt_records = 0;
-        seqs[i].finish = WEFT_FINISH_NONE;
+        seqs[i].finish = WEFT_END_NONE;
         seqs[i].running = seqs[i].done = false;
         memset(seqs[i].output, 0, sizeof seqs[i].output);
         memset(seqs[i].prompt_records, 0, sizeof seqs[i].prompt_records);
@@ -186,7 +186,7 @@ static void take_in(struct sequence *seq, const struct weft_step_out *out) {
         seq->tokens[seq->request->n_prompt + seq->n_output++] = out->token;
     }
     seq->finish = out->finish;
-    seq->done = out->finish != WEFT_FINISH_NONE;
+    seq->done = out->finish != WEFT_END_NONE;
 }
 
 /* Sequences whose rows went into the plan have n_computed moved already; the engine decides. */

@@ -40,10 +40,10 @@ static void sequences_end_where_they_should(void **state) {
     start.sampling.max_tokens = 2;
     struct weft_step_out out = run_start(drive, &start);
     uint32_t first = out.token;
-    assert_true(out.sampled && out.output_idx == 0 && out.finish == WEFT_FINISH_NONE);
+    assert_true(out.sampled && out.output_idx == 0 && out.finish == WEFT_END_NONE);
     drive_row(drive, 0, 1, 1);
     out = drive_run(drive)->outs[0];
-    assert_true(out.sampled && out.output_idx == 1 && out.finish == WEFT_FINISH_LENGTH);
+    assert_true(out.sampled && out.output_idx == 1 && out.finish == WEFT_END_LENGTH);
     drive_row(drive, 0, 1, 1); /* planned before the end was known */
     out = drive_run(drive)->outs[0];
     assert_true(!out.ran && !out.sampled);
@@ -53,13 +53,13 @@ static void sequences_end_where_they_should(void **state) {
     start.sampling.stop_tokens = &first;
     start.sampling.n_stop_tokens = 1;
     out = run_start(drive, &start);
-    assert_true(out.sampled && out.token == first && out.finish == WEFT_FINISH_STOP);
+    assert_true(out.sampled && out.token == first && out.finish == WEFT_END_STOP);
 
     drive_release(drive, 0, 2); /* but not before two tokens */
     start.gen = 3;
     start.sampling.min_tokens = 2;
     out = run_start(drive, &start);
-    assert_true(out.sampled && out.token != first && out.finish == WEFT_FINISH_NONE);
+    assert_true(out.sampled && out.token != first && out.finish == WEFT_END_NONE);
 
     drive_release(drive, 0, 3); /* masked only: the same tokens, and it does not stop after them */
     start.gen = 6;
@@ -69,12 +69,12 @@ static void sequences_end_where_they_should(void **state) {
     start.sampling.min_tokens = 1;
     uint32_t second = out.token;
     out = run_start(drive, &start);
-    assert_true(out.sampled && out.token == second && out.finish == WEFT_FINISH_NONE);
+    assert_true(out.sampled && out.token == second && out.finish == WEFT_END_NONE);
     drive_release(drive, 0, 6);
     start.gen = 7;
     start.sampling.min_tokens = 0;
     out = run_start(drive, &start);
-    assert_true(out.sampled && out.token == first && out.finish == WEFT_FINISH_NONE);
+    assert_true(out.sampled && out.token == first && out.finish == WEFT_END_NONE);
 
     drive_release(drive, 0, 7); /* resumed with all of its output: nothing is left to do */
     start.sampling.n_masked_tokens = 0;
@@ -83,14 +83,14 @@ static void sequences_end_where_they_should(void **state) {
     start.n_tokens = 6;
     start.sampling.min_tokens = 0;
     out = run_start(drive, &start);
-    assert_true(!out.ran && out.finish == WEFT_FINISH_LENGTH);
+    assert_true(!out.ran && out.finish == WEFT_END_LENGTH);
 
     drive_release(drive, 0, 4); /* the prompt alone */
     start.gen = 5;
     start.n_tokens = 4;
     start.sampling.max_tokens = 0;
     out = run_start(drive, &start);
-    assert_true(out.ran && !out.sampled && out.finish == WEFT_FINISH_LENGTH);
+    assert_true(out.ran && !out.sampled && out.finish == WEFT_END_LENGTH);
     free(drive);
     weft_eng_free(eng);
 }

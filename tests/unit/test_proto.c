@@ -136,7 +136,7 @@ static void a_large_message_comes_back_and_its_memory_is_let_go(void **state) {
 static void the_largest_result_and_events_fit_a_message(void **state) {
     struct fixture *fix = *state;
     struct weft_step_out *outs = calloc(WEFT_SEQS_MAX, sizeof *outs);
-    struct weft_msg_event *events = calloc(WEFT_SEQS_MAX, sizeof *events);
+    struct weft_event *events = calloc(WEFT_SEQS_MAX, sizeof *events);
     uint32_t *ids = calloc(WEFT_VOCAB_MAX, sizeof *ids);
     float *values = calloc(WEFT_VOCAB_MAX, sizeof *values);
     assert_true(outs && events && ids && values);
@@ -156,17 +156,17 @@ static void the_largest_result_and_events_fit_a_message(void **state) {
                                          .has_logprobs = true,
                                          .logprobs = entry,
                                          .prompt_pos = WEFT_CONTEXT_MAX};
-        events[i] = (struct weft_msg_event){.request_id = UINT64_MAX,
-                                            .attempt = UINT32_MAX,
-                                            .choice = WEFT_CHOICES_MAX - 1,
-                                            .sampled = true,
-                                            .token = WEFT_VOCAB_MAX - 1,
-                                            .output_idx = WEFT_CONTEXT_MAX,
-                                            .has_logprobs = true,
-                                            .logprobs = entry,
-                                            .prompt_pos = WEFT_CONTEXT_MAX,
-                                            .n_prompt_cached = WEFT_CONTEXT_MAX,
-                                            .queued_us = UINT64_MAX};
+        events[i] = (struct weft_event){.request_id = UINT64_MAX,
+                                        .attempt = UINT32_MAX,
+                                        .choice = WEFT_CHOICES_MAX - 1,
+                                        .sampled = true,
+                                        .token = WEFT_VOCAB_MAX - 1,
+                                        .output_idx = WEFT_CONTEXT_MAX,
+                                        .has_logprobs = true,
+                                        .logprobs = entry,
+                                        .prompt_pos = WEFT_CONTEXT_MAX,
+                                        .n_prompt_cached = WEFT_CONTEXT_MAX,
+                                        .queued_us = UINT64_MAX};
     }
     struct weft_msg msg = {.type = WEFT_MSG_RESULT};
     msg.result = (struct weft_step_result){
@@ -387,8 +387,8 @@ static void claims_without_bytes_cost_nothing(void **state) {
 static void a_submit_that_contradicts_itself_is_refused(void **state) {
     struct fixture *fix = *state;
     static const uint32_t tokens[] = {1, 2, WEFT_VOCAB_MAX};
-    static const struct weft_msg_choice with_output = {tokens, 2, false},
-                                        finished = {tokens, 0, true};
+    static const struct weft_submit_choice with_output = {tokens, 2, false},
+                                           finished = {tokens, 0, true};
     struct weft_msg msg = sample(WEFT_MSG_SUBMIT, false);
     msg.submit.prompt = tokens;
     msg.submit.n_prompt = 3;
@@ -497,9 +497,9 @@ static void results_and_events_that_contradict_themselves_are_refused(void **sta
     out.prompt_pos = WEFT_CONTEXT_MAX - 1;
     assert_refused(fix, &msg, WEFT_E_TOOBIG, "prompt_logprobs");
     out.prompt_pos = 0;
-    out.finish = WEFT_FINISH_COUNT;
+    out.finish = WEFT_END_DEADLINE;
     assert_refused(fix, &msg, WEFT_E_PROTO, "finish has no value 3");
-    out.finish = WEFT_FINISH_NONE;
+    out.finish = WEFT_END_NONE;
     out.has_logprobs = out.sampled = out.ran = false;
     assert_refused(fix, &msg, WEFT_E_PROTO, "did not run");
 
@@ -510,6 +510,8 @@ static void results_and_events_that_contradict_themselves_are_refused(void **sta
     event[7] = 2;
     assert_bytes_refused(fix, event, sizeof event - 1, WEFT_E_PROTO, "unknown bits");
     event[7] = 0;
+    event[10] = WEFT_END_STOP_TOKEN; /* a router's own */
+    assert_bytes_refused(fix, event, sizeof event - 1, WEFT_E_PROTO, "end has no value");
     event[10] = WEFT_END_COUNT;
     assert_bytes_refused(fix, event, sizeof event - 1, WEFT_E_PROTO, "end has no value");
     event[10] = 0;

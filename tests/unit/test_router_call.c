@@ -113,7 +113,7 @@ weft_err weft_link_send(weft_link *link, uint32_t peer, const void *bytes, size_
         sent->choice = msg.cancel.choice;
     }
     if (msg.type != WEFT_MSG_SUBMIT) return WEFT_OK;
-    const struct weft_msg_submit *s = &msg.submit;
+    const struct weft_submit *s = &msg.submit;
     assert_int_equal(weft_sampling_check(&s->sampling, 4096, &why), WEFT_OK);
     sent->id = s->request_id;
     sent->attempt = s->attempt;
@@ -205,7 +205,7 @@ static void put_accepted(const struct sent *sent) {
     deliver();
 }
 
-static void put_event(const struct weft_msg_event *event) {
+static void put_event(const struct weft_event *event) {
     struct weft_msg msg = {.type = WEFT_MSG_EVENTS};
     msg.events.n = 1;
     msg.events.events = event;
@@ -215,13 +215,13 @@ static void put_event(const struct weft_msg_event *event) {
 
 static void put_token(const struct sent *sent, uint32_t choice, uint32_t idx, uint32_t token,
                       enum weft_end end) {
-    struct weft_msg_event event = {.request_id = sent->id,
-                                   .attempt = sent->attempt,
-                                   .choice = choice,
-                                   .sampled = true,
-                                   .token = token,
-                                   .output_idx = idx,
-                                   .end = end};
+    struct weft_event event = {.request_id = sent->id,
+                               .attempt = sent->attempt,
+                               .choice = choice,
+                               .sampled = true,
+                               .token = token,
+                               .output_idx = idx,
+                               .end = end};
     put_event(&event);
 }
 
@@ -374,7 +374,7 @@ static void a_stream_shows_each_token_when_it_comes(void **state) {
     assert_int_equal(call->state, CALL_DONE);
     expect_stream(call, &" upon a time"[len], true);
     assert_int_equal(core.metrics.n_generation_tokens, n);
-    assert_int_equal(core.metrics.finished[FINISHED_LENGTH], 1);
+    assert_int_equal(core.metrics.finished[WEFT_END_LENGTH], 1);
     wefti_call_drop(call);
 }
 
@@ -625,7 +625,7 @@ static void a_list_may_be_as_long_as_what_runs_and_waits(void **state) {
 
 static void put_rejected(const struct sent *sent, enum weft_reject reason, uint32_t ms) {
     struct weft_msg msg = {.type = WEFT_MSG_REJECTED};
-    msg.rejected = (struct weft_msg_rejected){sent->id, sent->attempt, reason, ms, "no"};
+    msg.rejected = (struct weft_rejection){sent->id, sent->attempt, reason, ms, "no"};
     put_msg(&msg);
     deliver();
 }
@@ -811,7 +811,7 @@ static void open_requests_are_not_submitted_all_at_once(void **state) {
     assert_true(paper.sent[1].resume && paper.sent[1].id == first.id); /* the oldest goes first */
     for (int i = 0; i < 300; i++)
         wefti_call_drop(calls[i]);
-    assert_int_equal(core.metrics.finished[FINISHED_ABORT], 1); /* the others were never accepted */
+    assert_int_equal(core.metrics.finished[WEFT_END_ABORT], 1); /* the others were never accepted */
 }
 
 static void put_prompt_lps(const struct sent *sent, uint32_t choice, uint32_t pos, uint32_t n) {
@@ -820,12 +820,12 @@ static void put_prompt_lps(const struct sent *sent, uint32_t choice, uint32_t po
     static const float values[2] = {-0.5f, -0.25f};
     for (uint32_t i = 0; i < n; i++)
         lps[i] = (struct weft_logprobs){-(float)(pos + i), 3, 2, ids, values};
-    struct weft_msg_event event = {.request_id = sent->id,
-                                   .attempt = sent->attempt,
-                                   .choice = choice,
-                                   .prompt_pos = pos,
-                                   .n_prompt_logprobs = n,
-                                   .prompt_logprobs = lps};
+    struct weft_event event = {.request_id = sent->id,
+                               .attempt = sent->attempt,
+                               .choice = choice,
+                               .prompt_pos = pos,
+                               .n_prompt_logprobs = n,
+                               .prompt_logprobs = lps};
     put_event(&event);
 }
 
@@ -839,13 +839,13 @@ static void echoed_prompts_carry_each_log_probability_once(void **state) {
     put_prompt_lps(&submit, 1, 1, 3); /* the other choice is further */
     put_prompt_lps(&submit, 0, 3, 1);
     for (uint32_t i = 0; i < 2; i++) {
-        struct weft_msg_event event = {.request_id = submit.id,
-                                       .attempt = submit.attempt,
-                                       .choice = i,
-                                       .sampled = true,
-                                       .token = 20,
-                                       .end = WEFT_END_LENGTH,
-                                       .has_logprobs = true};
+        struct weft_event event = {.request_id = submit.id,
+                                   .attempt = submit.attempt,
+                                   .choice = i,
+                                   .sampled = true,
+                                   .token = 20,
+                                   .end = WEFT_END_LENGTH,
+                                   .has_logprobs = true};
         event.logprobs = (struct weft_logprobs){-4.0f, 9, 0, NULL, NULL};
         put_event(&event);
     }
@@ -919,7 +919,7 @@ static void a_deadline_ends_a_request_wherever_it_is(void **state) {
     struct call *call = begin("{\"prompt\":\"Once\",\"stream\":true}");
     struct sent submit = *last_sent();
     put_accepted(&submit);
-    struct weft_msg_event event = {
+    struct weft_event event = {
         .request_id = submit.id, .attempt = submit.attempt, .end = WEFT_END_DEADLINE};
     put_event(&event);
     assert_int_equal(call->error.status, 504);
@@ -951,20 +951,20 @@ static void a_request_that_cannot_be_computed_ends_with_an_error(void **state) {
     put_accepted(&first);
     put_accepted(&second);
     put_token(&first, 0, 0, 5, WEFT_END_NONE);
-    struct weft_msg_event event = {
+    struct weft_event event = {
         .request_id = second.id, .attempt = second.attempt, .end = WEFT_END_ERROR};
     put_event(&event);
     assert_int_equal(call->state, CALL_FAILED);
     assert_int_equal(call->error.status, 500);
     assert_non_null(strstr(call->error.message, "failed 12 times to compute"));
-    assert_int_equal(core.metrics.finished[FINISHED_ERROR], 2);
+    assert_int_equal(core.metrics.finished[WEFT_END_ERROR], 2);
     assert_int_equal(last_sent()->type, WEFT_MSG_CANCEL);
     wefti_call_drop(call);
     call = begin("{\"prompt\":\"Once\",\"stream\":true}");
     first = *last_sent();
     put_accepted(&first);
     put_token(&first, 0, 0, 5, WEFT_END_NONE);
-    event = (struct weft_msg_event){
+    event = (struct weft_event){
         .request_id = first.id, .attempt = first.attempt, .end = WEFT_END_ERROR};
     put_event(&event);
     struct weft_buf out;
@@ -1106,14 +1106,14 @@ static void put_lp_token(const struct sent *sent, uint32_t choice, uint32_t idx,
                          enum weft_end end) {
     static const uint32_t ids[2] = {5, 6};
     static const float values[2] = {-0.5f, -0.25f};
-    struct weft_msg_event event = {.request_id = sent->id,
-                                   .attempt = sent->attempt,
-                                   .choice = choice,
-                                   .sampled = true,
-                                   .token = 40,
-                                   .output_idx = idx,
-                                   .end = end,
-                                   .has_logprobs = true};
+    struct weft_event event = {.request_id = sent->id,
+                               .attempt = sent->attempt,
+                               .choice = choice,
+                               .sampled = true,
+                               .token = 40,
+                               .output_idx = idx,
+                               .end = end,
+                               .has_logprobs = true};
     event.logprobs = (struct weft_logprobs){-(float)idx, 3, 2, ids, values};
     put_event(&event);
 }
@@ -1523,14 +1523,14 @@ static bool live_through(void) {
             static const uint32_t ids[] = {5};
             static const float values[] = {-1};
             struct weft_logprobs lps = {-1, 1, 1, ids, values};
-            struct weft_msg_event event = {.sampled = true,
-                                           .token = 40 + k,
-                                           .output_idx = k,
-                                           .end = k == 2 ? WEFT_END_LENGTH : WEFT_END_NONE,
-                                           .has_logprobs = true,
-                                           .prompt_pos = 1,
-                                           .n_prompt_logprobs = 1,
-                                           .prompt_logprobs = &lps};
+            struct weft_event event = {.sampled = true,
+                                       .token = 40 + k,
+                                       .output_idx = k,
+                                       .end = k == 2 ? WEFT_END_LENGTH : WEFT_END_NONE,
+                                       .has_logprobs = true,
+                                       .prompt_pos = 1,
+                                       .n_prompt_logprobs = 1,
+                                       .prompt_logprobs = &lps};
             event.logprobs = lps;
             wefti_job_event(job, &event, now_us);
         }

@@ -53,7 +53,7 @@ static void values_stand_under_vllm_s_names(void **state) {
     wefti_metrics_snapshot(&m, &s);
     wefti_metrics_observe(&m.ttft, 0.02); /* on a bound: le means less or equal */
     wefti_metrics_observe(&m.ttft, 1e9);
-    struct metrics_choice c = {.reason = FINISHED_STOP,
+    struct metrics_choice c = {.reason = WEFT_END_STOP,
                                .arrived_us = 1000000,
                                .queued_us = 500000,
                                .first_us = 2000000,

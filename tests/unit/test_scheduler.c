@@ -59,7 +59,7 @@ static void a_request_runs_to_its_length(void **state) {
     assert_false(weft_sched_idle(bench->sched));
     bench_run_until_idle(bench, false);
     assert_int_equal(bench_n_tokens(bench, 1), 20);
-    assert_int_equal(bench_end(bench, 1, 0), WEFT_SCHED_END_LENGTH);
+    assert_int_equal(bench_end(bench, 1, 0), WEFT_END_LENGTH);
     struct weft_sched_stats stats = bench_stats(bench);
     assert_int_equal(stats.n_prompt_tokens, 10);
     assert_int_equal(stats.n_output_tokens, 20);
@@ -69,7 +69,7 @@ static void a_request_runs_to_its_length(void **state) {
 
 static void a_stop_token_ends_the_stream(void **state) {
     struct bench *bench = *state;
-    struct weft_sched_submit submit = bench_request(bench, 1, 10, 20);
+    struct weft_submit submit = bench_request(bench, 1, 10, 20);
     uint64_t hash = sim_prompt_hash(bench->prompt, 10, 1);
     uint32_t stop = sim_token(hash, 0, 6, bench->options.n_vocab);
     submit.sampling.stop_tokens = &stop;
@@ -77,7 +77,7 @@ static void a_stop_token_ends_the_stream(void **state) {
     bench_take(bench, &submit);
     bench_run_until_idle(bench, true);
     assert_int_equal(bench_n_tokens(bench, 1), 7);
-    assert_int_equal(bench_end(bench, 1, 0), WEFT_SCHED_END_STOP);
+    assert_int_equal(bench_end(bench, 1, 0), WEFT_END_STOP);
 }
 
 static void a_stream_ends_at_the_models_length(void **state) {
@@ -85,7 +85,7 @@ static void a_stream_ends_at_the_models_length(void **state) {
     bench_submit(bench, 1, 100, 1000000);
     bench_run_until_idle(bench, true);
     assert_int_equal(bench_n_tokens(bench, 1), 28);
-    assert_int_equal(bench_end(bench, 1, 0), WEFT_SCHED_END_LENGTH);
+    assert_int_equal(bench_end(bench, 1, 0), WEFT_END_LENGTH);
 }
 
 static void a_request_for_no_tokens_ends_behind_its_prompt(void **state) {
@@ -94,7 +94,7 @@ static void a_request_for_no_tokens_ends_behind_its_prompt(void **state) {
     bench_run_until_idle(bench, true);
     assert_int_equal(bench->n_events, 1);
     assert_int_equal(bench_n_tokens(bench, 1), 0);
-    assert_int_equal(bench_end(bench, 1, 0), WEFT_SCHED_END_LENGTH);
+    assert_int_equal(bench_end(bench, 1, 0), WEFT_END_LENGTH);
 }
 
 static void the_time_in_the_queue_ends_with_the_first_plan(void **state) {
@@ -111,7 +111,7 @@ static void the_time_in_the_queue_ends_with_the_first_plan(void **state) {
     size_t n;
     const struct weft_sched_event *events = weft_sched_events(bench->sched, &n);
     assert_int_equal(n, 1);
-    assert_int_equal(events[0].queued_us, 1234);
+    assert_int_equal(events[0].event.queued_us, 1234);
     weft_sched_events_clear(bench->sched);
 }
 
@@ -185,7 +185,7 @@ static void the_oldest_prompt_gets_half_and_what_others_leave(void **state) {
 static void age_counts_and_not_the_order_of_submission(void **state) {
     struct bench *bench = *state;
     bench_submit(bench, 1, 60, 1);
-    struct weft_sched_submit submit = bench_request(bench, 2, 60, 1);
+    struct weft_submit submit = bench_request(bench, 2, 60, 1);
     submit.resume = true;
     submit.age_us = 500;
     bench_take(bench, &submit);
@@ -291,7 +291,7 @@ static void nothing_is_planned_beyond_a_length_that_is_known(void **state) {
 
 static void a_row_planned_before_the_end_was_known_is_a_no_op(void **state) {
     struct bench *bench = *state;
-    struct weft_sched_submit submit = bench_request(bench, 1, 8, 20);
+    struct weft_submit submit = bench_request(bench, 1, 8, 20);
     uint32_t stop = sim_token(sim_prompt_hash(bench->prompt, 8, 1), 0, 0, bench->options.n_vocab);
     submit.sampling.stop_tokens = &stop;
     submit.sampling.n_stop_tokens = 1;
@@ -299,7 +299,7 @@ static void a_row_planned_before_the_end_was_known_is_a_no_op(void **state) {
     bench_plan(bench);
     bench_plan(bench);
     bench_run(bench);
-    assert_int_equal(bench_end(bench, 1, 0), WEFT_SCHED_END_STOP);
+    assert_int_equal(bench_end(bench, 1, 0), WEFT_END_STOP);
     assert_int_equal(bench_stats(bench).n_blocks_free, 64); /* at once */
     bench_submit(bench, 2, 8, 2);
     const struct weft_step_plan *plan = bench_plan(bench); /* its blocks are granted again, behind
@@ -336,7 +336,7 @@ static void when_blocks_run_out_everybody_finishes_with_the_same_tokens(void **s
     assert_int_equal(stats.n_output_tokens, 300);
     for (uint64_t id = 1; id <= 6; id++) {
         assert_int_equal(bench_n_tokens(bench, id), 50);
-        assert_int_equal(bench_end(bench, id, 0), WEFT_SCHED_END_LENGTH);
+        assert_int_equal(bench_end(bench, id, 0), WEFT_END_LENGTH);
     }
 }
 
@@ -363,7 +363,7 @@ static void the_oldest_request_is_never_preempted(void **state) {
     bench_submit(bench, 1, 4, 70); /* always the shortest */
     bench_submit(bench, 2, 30, 40);
     uint32_t n_tokens = 0;
-    while (bench_end(bench, 1, 0) == WEFT_SCHED_END_NONE) {
+    while (bench_end(bench, 1, 0) == WEFT_END_NONE) {
         bench_step(bench);
         assert_true(bench_n_tokens(bench, 1) == ++n_tokens || n_tokens <= 3);
         n_tokens = bench_n_tokens(bench, 1);

@@ -27,7 +27,7 @@ static struct bench *remake(void **state, const struct weft_sched_options *optio
 
 static void submit_choices(struct bench *bench, uint64_t id, uint32_t n_prompt, uint32_t max_tokens,
                            uint32_t n_choices) {
-    struct weft_sched_submit submit = bench_request(bench, id, n_prompt, max_tokens);
+    struct weft_submit submit = bench_request(bench, id, n_prompt, max_tokens);
     submit.n_choices = n_choices;
     bench_take(bench, &submit);
 }
@@ -36,7 +36,7 @@ static void assert_all_have(const struct bench *bench, uint64_t id, uint32_t n_c
                             uint32_t n_tokens) {
     for (uint32_t i = 0; i < n_choices; i++) {
         assert_int_equal(bench->n_output[id][i], n_tokens);
-        assert_int_equal(bench_end(bench, id, i), WEFT_SCHED_END_LENGTH);
+        assert_int_equal(bench_end(bench, id, i), WEFT_END_LENGTH);
     }
 }
 
@@ -129,7 +129,7 @@ static void a_preempted_choice_shares_the_prompt_again(void **state) {
     const struct weft_step_plan *plan = bench_step(bench);
     while (plan->n_starts == 0)
         plan = bench_step(bench);
-    assert_int_equal(bench_end(bench, 1, 0), WEFT_SCHED_END_LENGTH);
+    assert_int_equal(bench_end(bench, 1, 0), WEFT_END_LENGTH);
     assert_int_equal(plan->starts[0].choice, 1);
     assert_true(plan->starts[0].n_tokens > 13);
     assert_int_equal(plan->starts[0].n_cached, 12);
@@ -169,9 +169,9 @@ static void finished_choices_are_not_resumed(void **state) {
     uint32_t output[2];
     for (uint32_t i = 0; i < 2; i++)
         output[i] = sim_token(sim_prompt_hash(bench->prompt, 10, 1), 2, i, bench->options.n_vocab);
-    const struct weft_sched_choice choices[3] = {
+    const struct weft_submit_choice choices[3] = {
         {.finished = true}, {.n_output = 0}, {.output = output, .n_output = 2}};
-    struct weft_sched_submit submit = bench_request(bench, 1, 10, 6);
+    struct weft_submit submit = bench_request(bench, 1, 10, 6);
     submit.n_choices = 3;
     submit.choices = choices;
     submit.resume = true;
@@ -186,9 +186,9 @@ static void finished_choices_are_not_resumed(void **state) {
 /* ---------------------------------------------------------------------- prompt log-probabilities
  * --- */
 
-static struct weft_sched_submit with_logprobs(struct bench *bench, uint32_t n_prompt,
-                                              uint32_t max_tokens, uint32_t n_choices) {
-    struct weft_sched_submit submit = bench_request(bench, 1, n_prompt, max_tokens);
+static struct weft_submit with_logprobs(struct bench *bench, uint32_t n_prompt, uint32_t max_tokens,
+                                        uint32_t n_choices) {
+    struct weft_submit submit = bench_request(bench, 1, n_prompt, max_tokens);
     submit.n_choices = n_choices;
     submit.sampling.n_prompt_logprobs = 2;
     return submit;
@@ -196,7 +196,7 @@ static struct weft_sched_submit with_logprobs(struct bench *bench, uint32_t n_pr
 
 static void prompt_logprobs_come_chunk_by_chunk(void **state) {
     struct bench *bench = *state;
-    struct weft_sched_submit submit = with_logprobs(bench, 40, 3, 1);
+    struct weft_submit submit = with_logprobs(bench, 40, 3, 1);
     bench_take(bench, &submit);
     bench_run_until_idle(bench, true);
     assert_int_equal(bench->events[0].n_prompt_logprobs, 16); /* of positions 1..16 */
@@ -207,7 +207,7 @@ static void prompt_logprobs_come_chunk_by_chunk(void **state) {
 
 static void prompt_logprobs_are_told_once_across_a_workers_death(void **state) {
     struct bench *bench = *state;
-    struct weft_sched_submit submit = with_logprobs(bench, 40, 3, 2);
+    struct weft_submit submit = with_logprobs(bench, 40, 3, 2);
     bench_take(bench, &submit);
     bench_step(bench);
     bench_step(bench);
@@ -223,7 +223,7 @@ static void prompt_logprobs_are_told_once_across_a_workers_death(void **state) {
 
 static void prompt_logprobs_go_on_where_a_resumed_request_was(void **state) {
     struct bench *bench = *state;
-    struct weft_sched_submit submit = with_logprobs(bench, 40, 3, 1);
+    struct weft_submit submit = with_logprobs(bench, 40, 3, 1);
     submit.resume = true;
     submit.n_prompt_logprobs_done = bench->n_logprobs_done[1] = 20;
     bench_take(bench, &submit);
@@ -233,10 +233,11 @@ static void prompt_logprobs_go_on_where_a_resumed_request_was(void **state) {
 
 static void prompt_logprobs_survive_the_cancelling_of_the_choice_that_computes_them(void **state) {
     struct bench *bench = *state;
-    struct weft_sched_submit submit = with_logprobs(bench, 15, 3, 2);
+    struct weft_submit submit = with_logprobs(bench, 15, 3, 2);
     bench_take(bench, &submit);
     bench_plan(bench);
-    weft_sched_cancel(bench->sched, bench->now_us, &submit.key, 0);
+    struct weft_sched_key key = {.request_id = submit.request_id};
+    weft_sched_cancel(bench->sched, bench->now_us, &key, 0);
     bench_run_until_idle(bench, true);
     assert_int_equal(bench->n_logprobs_done[1], 15);
     assert_int_equal(bench->n_output[1][1], 3);
@@ -244,7 +245,7 @@ static void prompt_logprobs_survive_the_cancelling_of_the_choice_that_computes_t
 
 static void a_request_for_no_tokens_ends_with_its_prompt(void **state) {
     struct bench *bench = *state;
-    struct weft_sched_submit submit = with_logprobs(bench, 128, 0, 2);
+    struct weft_submit submit = with_logprobs(bench, 128, 0, 2);
     bench_take(bench, &submit);
     bench_run_until_idle(bench, true);
     assert_int_equal(bench->n_logprobs_done[1], 128);

@@ -77,16 +77,15 @@ static void replicas_free(struct replicas *r) {
     free(r);
 }
 
-static enum weft_sched_reject try_submit(struct replicas *r,
-                                         const struct weft_sched_submit *submit) {
+static enum weft_reject try_submit(struct replicas *r, const struct weft_submit *submit) {
     struct weft_errmsg why;
     uint32_t retry_after_ms;
     for (uint32_t i = 0; i < N_GROUPS; i++)
-        r->benches[i]->n_prompt[submit->key.request_id] = submit->n_prompt;
-    return weft_sched_groups_submit(&r->groups, now_us(r), submit, &retry_after_ms, &why);
+        r->benches[i]->n_prompt[submit->request_id] = submit->n_prompt;
+    return weft_sched_groups_submit(&r->groups, now_us(r), 0, submit, &retry_after_ms, &why);
 }
 
-static struct weft_sched_submit request(struct replicas *r, uint64_t id) {
+static struct weft_submit request(struct replicas *r, uint64_t id) {
     return bench_request(r->benches[0], id, 6, 20);
 }
 
@@ -96,8 +95,8 @@ static bool is_in(const struct replicas *r, uint32_t idx, uint64_t id) {
 
 /* It is accepted, by this group. */
 static void goes_to(struct replicas *r, uint32_t idx, uint64_t id) {
-    struct weft_sched_submit submit = request(r, id);
-    assert_int_equal(try_submit(r, &submit), WEFT_SCHED_REJECT_NONE);
+    struct weft_submit submit = request(r, id);
+    assert_int_equal(try_submit(r, &submit), WEFT_REJECT_NONE);
     assert_true(is_in(r, idx, id));
     assert_false(is_in(r, 1 - idx, id));
 }
@@ -132,10 +131,10 @@ static void a_further_attempt_replaces_the_one_before_wherever_it_is(void **stat
     struct replicas *r = replicas_new();
     goes_to(r, 0, 1);
     go(r, 0);
-    struct weft_sched_submit submit = request(r, 1);
-    submit.key.attempt = 1;
+    struct weft_submit submit = request(r, 1);
+    submit.attempt = 1;
     submit.resume = true;
-    assert_int_equal(try_submit(r, &submit), WEFT_SCHED_REJECT_NONE);
+    assert_int_equal(try_submit(r, &submit), WEFT_REJECT_NONE);
     assert_true(is_in(r, 0, 1));
     assert_false(is_in(r, 1, 1));
     replicas_free(r);
@@ -182,8 +181,8 @@ static void a_full_queue_spills_over_to_workers_that_are_there_alone(void **stat
     go(r, 1);
     goes_to(r, 0, 1);
     goes_to(r, 0, 2);
-    struct weft_sched_submit submit = request(r, 3);
-    assert_int_equal(try_submit(r, &submit), WEFT_SCHED_REJECT_QUEUE_FULL);
+    struct weft_submit submit = request(r, 3);
+    assert_int_equal(try_submit(r, &submit), WEFT_REJECT_QUEUE_FULL);
     assert_true(weft_sched_idle(r->benches[1]->sched));
     assert_int_equal(r->groups.n_passed_on, 0);
     come(r, 1);
@@ -199,8 +198,8 @@ static void what_fits_nowhere_else_waits_for_a_worker_that_is_gone(void **state)
     options[0].max_model_len = 20;
     struct replicas *r = replicas_of(options);
     go(r, 1);
-    struct weft_sched_submit submit = bench_request(r->benches[1], 1, 30, 4);
-    assert_int_equal(try_submit(r, &submit), WEFT_SCHED_REJECT_NONE);
+    struct weft_submit submit = bench_request(r->benches[1], 1, 30, 4);
+    assert_int_equal(try_submit(r, &submit), WEFT_REJECT_NONE);
     assert_true(is_in(r, 1, 1));
     goes_to(r, 0, 2);
     /* Nor does it move: it is looked at once in a while, and costs nobody anything. */
@@ -211,7 +210,7 @@ static void what_fits_nowhere_else_waits_for_a_worker_that_is_gone(void **state)
     assert_true(is_in(r, 1, 1));
     come(r, 1);
     bench_run_until_idle(r->benches[1], true);
-    assert_int_equal(bench_end(r->benches[1], 1, 0), WEFT_SCHED_END_LENGTH);
+    assert_int_equal(bench_end(r->benches[1], 1, 0), WEFT_END_LENGTH);
     replicas_free(r);
 }
 
@@ -222,10 +221,10 @@ static void what_waits_for_a_worker_that_stays_away_moves_with_its_tokens(void *
     struct replicas *r = replicas_new();
     goes_to(r, 0, 1);
     goes_to(r, 1, 2);
-    struct weft_sched_submit several = request(r, 3);
+    struct weft_submit several = request(r, 3);
     several.n_choices = 3;
     several.sampling.n_prompt_logprobs = 2;
-    assert_int_equal(try_submit(r, &several), WEFT_SCHED_REJECT_NONE);
+    assert_int_equal(try_submit(r, &several), WEFT_REJECT_NONE);
     assert_true(is_in(r, 0, 3));
     for (uint32_t i = 0; i < 6; i++)
         assert_non_null(bench_step(r->benches[0]));
@@ -244,7 +243,7 @@ static void what_waits_for_a_worker_that_stays_away_moves_with_its_tokens(void *
     bench_run_until_idle(r->benches[1], true); /* which compares every token */
     assert_int_equal(n_had + bench_n_tokens(r->benches[1], 1), 20);
     for (uint32_t i = 0; i < 3; i++)
-        assert_int_equal(bench_end(r->benches[1], 3, i), WEFT_SCHED_END_LENGTH);
+        assert_int_equal(bench_end(r->benches[1], 3, i), WEFT_END_LENGTH);
     replicas_free(r);
 }
 
@@ -304,9 +303,9 @@ static void who_moves_keeps_age_and_deadline_and_can_be_cancelled(void **state) 
     struct replicas *r = replicas_of(options);
     goes_to(r, 0, 1);
     go(r, 1);
-    struct weft_sched_submit overdue = request(r, 2);
+    struct weft_submit overdue = request(r, 2);
     overdue.deadline_us = 1000ull * (WEFT_SCHED_AWAY_MS + 50);
-    assert_int_equal(try_submit(r, &overdue), WEFT_SCHED_REJECT_NONE);
+    assert_int_equal(try_submit(r, &overdue), WEFT_REJECT_NONE);
     goes_to(r, 0, 3);
     come(r, 1);
     go(r, 0);
@@ -318,7 +317,7 @@ static void who_moves_keeps_age_and_deadline_and_can_be_cancelled(void **state) 
     assert_false(is_in(r, 1, 3));
     pass(r, 50, 1, 1);
     bench_run_until_idle(r->benches[1], true);
-    assert_int_equal(bench_end(r->benches[1], 2, 0), WEFT_SCHED_END_DEADLINE);
+    assert_int_equal(bench_end(r->benches[1], 2, 0), WEFT_END_DEADLINE);
     assert_true(bench_end_event(r->benches[1], 1) < bench_end_event(r->benches[1], 4));
     replicas_free(r);
 }
@@ -343,7 +342,7 @@ static void workers_that_die_of_a_request_are_counted_wherever_it_goes(void **st
         come(r, at);
         at = 1 - at;
     }
-    assert_int_equal(bench_end(r->benches[1 - at], 1, 0), WEFT_SCHED_END_ERROR);
+    assert_int_equal(bench_end(r->benches[1 - at], 1, 0), WEFT_END_ERROR);
     replicas_free(r);
 }
 

@@ -77,18 +77,18 @@ static void a_request_without_memory_is_refused_and_leaves_no_trace(void **state
     struct weft_sched_options options = bench_options();
     struct bench *bench = bench_new(&options);
     uint32_t output[2] = {1, 2};
-    struct weft_sched_choice choices[2] = {{.output = output, .n_output = 2},
-                                           {.output = output, .n_output = 1}};
-    struct weft_sched_submit submit = bench_request(bench, 1, 10, 5);
+    struct weft_submit_choice choices[2] = {{.output = output, .n_output = 2},
+                                            {.output = output, .n_output = 1}};
+    struct weft_submit submit = bench_request(bench, 1, 10, 5);
     submit.n_choices = 2;
     submit.choices = choices;
-    enum weft_sched_reject reject = WEFT_SCHED_REJECT_NO_MEMORY;
+    enum weft_reject reject = WEFT_REJECT_NO_MEMORY;
     uint32_t granted = 0;
     for (; reject; granted++) {
         n_left = granted;
         reject = bench_try(bench, &submit);
         n_left = NEVER;
-        assert_true(!reject || reject == WEFT_SCHED_REJECT_NO_MEMORY);
+        assert_true(!reject || reject == WEFT_REJECT_NO_MEMORY);
         weft_sched_check(bench->sched);
         assert_int_equal(weft_sched_idle(bench->sched), reject != 0);
     }
@@ -140,7 +140,7 @@ static void planning_takes_nothing_from_the_heap(void **state) {
     options.n_blocks = 24; /* with starts, forks, preemptions and restarts */
     struct bench *bench = bench_new(&options);
     for (uint64_t id = 1; id <= 12; id++) {
-        struct weft_sched_submit submit = bench_request(bench, id, 6, 40);
+        struct weft_submit submit = bench_request(bench, id, 6, 40);
         submit.n_choices = 1 + (uint32_t)(id % 3);
         bench_take(bench, &submit);
     }

@@ -28,13 +28,13 @@ static struct bench *remake(void **state, const struct weft_sched_options *optio
 }
 
 /* Refused for `reason` with a sentence that contains `words`, and nothing has changed. */
-static uint32_t refuses(struct bench *bench, const struct weft_sched_submit *submit,
-                        enum weft_sched_reject reason, const char *words) {
+static uint32_t refuses(struct bench *bench, const struct weft_submit *submit,
+                        enum weft_reject reason, const char *words) {
     struct weft_errmsg why = {""};
     uint32_t retry_after_ms = 77;
     struct weft_sched_stats before = bench_stats(bench), after;
-    assert_int_equal(weft_sched_submit(bench->sched, bench->now_us, submit, &retry_after_ms, &why),
-                     reason);
+    assert_int_equal(
+        weft_sched_submit(bench->sched, bench->now_us, 0, submit, &retry_after_ms, &why), reason);
     if (!strstr(why.text, words)) fail_msg("%s", why.text);
     after = bench_stats(bench);
     assert_int_equal(after.n_rejected, before.n_rejected + 1);
@@ -47,8 +47,8 @@ static uint32_t refuses(struct bench *bench, const struct weft_sched_submit *sub
 
 static void what_exceeds_the_models_length_is_too_long(void **state) {
     struct bench *bench = *state;
-    struct weft_sched_submit submit = bench_request(bench, 1, 128, 1);
-    assert_int_equal(refuses(bench, &submit, WEFT_SCHED_REJECT_TOO_LONG, "128 tokens"), 0);
+    struct weft_submit submit = bench_request(bench, 1, 128, 1);
+    assert_int_equal(refuses(bench, &submit, WEFT_REJECT_TOO_LONG, "128 tokens"), 0);
     submit.n_prompt = 127;
     bench_take(bench, &submit);
     bench_run_until_idle(bench, true);
@@ -59,8 +59,8 @@ static void what_exceeds_the_cache_is_too_long(void **state) {
     struct weft_sched_options options = bench_options();
     options.n_blocks = 10;
     struct bench *bench = remake(state, &options);
-    struct weft_sched_submit submit = bench_request(bench, 1, 20, 21);
-    assert_int_equal(refuses(bench, &submit, WEFT_SCHED_REJECT_TOO_LONG, "11 cache blocks"), 0);
+    struct weft_submit submit = bench_request(bench, 1, 20, 21);
+    assert_int_equal(refuses(bench, &submit, WEFT_REJECT_TOO_LONG, "11 cache blocks"), 0);
     submit.sampling.max_tokens = 20;
     bench_take(bench, &submit);
     bench_run_until_idle(bench, true);
@@ -69,10 +69,10 @@ static void what_exceeds_the_cache_is_too_long(void **state) {
 
 static void malformed_requests_are_invalid(void **state) {
     struct bench *bench = *state;
-    const enum weft_sched_reject invalid = WEFT_SCHED_REJECT_INVALID;
+    const enum weft_reject invalid = WEFT_REJECT_INVALID;
     const uint32_t bad_tokens[] = {5, 1000};
-    const struct weft_sched_submit good = bench_request(bench, 1, 10, 5);
-    struct weft_sched_submit bad = good;
+    const struct weft_submit good = bench_request(bench, 1, 10, 5);
+    struct weft_submit bad = good;
     bad.n_prompt = 0;
     refuses(bench, &bad, invalid, "no tokens");
     bad = good;
@@ -94,10 +94,10 @@ static void malformed_requests_are_invalid(void **state) {
 
 static void malformed_resumptions_are_invalid(void **state) {
     struct bench *bench = *state;
-    const enum weft_sched_reject invalid = WEFT_SCHED_REJECT_INVALID;
+    const enum weft_reject invalid = WEFT_REJECT_INVALID;
     uint32_t output[200] = {0};
-    struct weft_sched_choice choice = {.output = output, .n_output = 5};
-    struct weft_sched_submit bad = bench_request(bench, 1, 10, 5);
+    struct weft_submit_choice choice = {.output = output, .n_output = 5};
+    struct weft_submit bad = bench_request(bench, 1, 10, 5);
     bad.choices = &choice;
     bad.resume = true;
     refuses(bench, &bad, invalid, "5 tokens of output already");
@@ -118,15 +118,15 @@ static void a_full_queue_says_when_to_come_back(void **state) {
     struct bench *bench = remake(state, &options);
     for (uint64_t id = 1; id <= 4; id++) /* one of them for the place that is free */
         bench_submit(bench, id, 10, 5);
-    struct weft_sched_submit fifth = bench_request(bench, 5, 10, 5);
-    assert_true(refuses(bench, &fifth, WEFT_SCHED_REJECT_QUEUE_FULL, "4 requests") >= 1000);
+    struct weft_submit fifth = bench_request(bench, 5, 10, 5);
+    assert_true(refuses(bench, &fifth, WEFT_REJECT_QUEUE_FULL, "4 requests") >= 1000);
     bench_step(bench);
-    assert_true(refuses(bench, &fifth, WEFT_SCHED_REJECT_QUEUE_FULL, "3 requests") >= 1000);
+    assert_true(refuses(bench, &fifth, WEFT_REJECT_QUEUE_FULL, "3 requests") >= 1000);
     fifth.resume = true; /* known before: never refused */
     bench_take(bench, &fifth);
-    fifth.key.request_id = 6;
+    fifth.request_id = 6;
     fifth.resume = false;
-    assert_true(refuses(bench, &fifth, WEFT_SCHED_REJECT_QUEUE_FULL, "4 requests") >= 1000);
+    assert_true(refuses(bench, &fifth, WEFT_REJECT_QUEUE_FULL, "4 requests") >= 1000);
     bench_run_until_idle(bench, true);
     bench_take(bench, &fifth);
 }
@@ -144,8 +144,8 @@ static void the_time_to_come_back_grows_with_the_queue_and_its_pace(void **state
         bench_step(bench);
     for (uint64_t id = 21; id <= 40; id++) /* nothing runs just now: one more than the queue */
         bench_submit(bench, id, 4, 1);
-    struct weft_sched_submit submit = bench_request(bench, 41, 4, 1);
-    uint32_t retry_after_ms = refuses(bench, &submit, WEFT_SCHED_REJECT_QUEUE_FULL, "21 requests");
+    struct weft_submit submit = bench_request(bench, 41, 4, 1);
+    uint32_t retry_after_ms = refuses(bench, &submit, WEFT_REJECT_QUEUE_FULL, "21 requests");
     assert_in_range(retry_after_ms, 3500, 4500); /* ten requests of 400 ms */
     bench_run_until_idle(bench, false);
 }
@@ -154,8 +154,8 @@ static void who_drains_takes_resumed_requests_only(void **state) {
     struct bench *bench = *state;
     bench_submit(bench, 1, 10, 5);
     weft_sched_drain(bench->sched);
-    struct weft_sched_submit submit = bench_request(bench, 2, 10, 5);
-    refuses(bench, &submit, WEFT_SCHED_REJECT_DRAINING, "shutting down");
+    struct weft_submit submit = bench_request(bench, 2, 10, 5);
+    refuses(bench, &submit, WEFT_REJECT_DRAINING, "shutting down");
     submit.resume = true;
     bench_take(bench, &submit);
     bench_run_until_idle(bench, true);
@@ -165,7 +165,7 @@ static void who_drains_takes_resumed_requests_only(void **state) {
 
 static void no_step_is_taken_for_what_was_refused(void **state) {
     struct bench *bench = *state;
-    struct weft_sched_submit submit = bench_request(bench, 1, 128, 1);
+    struct weft_submit submit = bench_request(bench, 1, 128, 1);
     (void)bench_try(bench, &submit);
     assert_true(weft_sched_idle(bench->sched));
     assert_null(bench_plan(bench));
@@ -180,15 +180,15 @@ static void a_resumed_request_goes_on_where_it_was(void **state) {
     uint64_t hash = sim_prompt_hash(bench->prompt, 10, 1);
     for (uint32_t i = 0; i < 7; i++)
         output[i] = sim_token(hash, 0, i, bench->options.n_vocab);
-    struct weft_sched_choice choice = {.output = output, .n_output = 7};
-    struct weft_sched_submit submit = bench_request(bench, 1, 10, 20);
+    struct weft_submit_choice choice = {.output = output, .n_output = 7};
+    struct weft_submit submit = bench_request(bench, 1, 10, 20);
     submit.choices = &choice;
     submit.resume = true;
     bench->n_output[1][0] = 7;
     bench_take(bench, &submit);
     bench_run_until_idle(bench, true);
     assert_int_equal(bench_n_tokens(bench, 1), 13);
-    assert_int_equal(bench_end(bench, 1, 0), WEFT_SCHED_END_LENGTH);
+    assert_int_equal(bench_end(bench, 1, 0), WEFT_END_LENGTH);
 }
 
 static void a_resumed_request_keeps_its_place_by_age(void **state) {
@@ -196,7 +196,7 @@ static void a_resumed_request_keeps_its_place_by_age(void **state) {
     options.max_seqs = 1;
     struct bench *bench = remake(state, &options);
     for (uint64_t id = 1; id <= 4; id++) {
-        struct weft_sched_submit submit = bench_request(bench, id, 4, 2);
+        struct weft_submit submit = bench_request(bench, id, 4, 2);
         submit.resume = true;
         submit.age_us = id * 100; /* the last to come back was the first to arrive */
         bench_take(bench, &submit);
@@ -211,15 +211,15 @@ static void a_higher_attempt_replaces_the_one_before(void **state) {
     bench_submit(bench, 1, 10, 8);
     while (bench_n_tokens(bench, 1) < 3)
         bench_step(bench);
-    struct weft_sched_submit submit = bench_request(bench, 1, 10, 8);
-    refuses(bench, &submit, WEFT_SCHED_REJECT_INVALID, "attempt 0 already");
+    struct weft_submit submit = bench_request(bench, 1, 10, 8);
+    refuses(bench, &submit, WEFT_REJECT_INVALID, "attempt 0 already");
     uint32_t output[3];
     for (uint32_t i = 0; i < 3; i++)
         output[i] = sim_token(sim_prompt_hash(bench->prompt, 10, 1), 0, i, bench->options.n_vocab);
-    struct weft_sched_choice choice = {.output = output, .n_output = 3};
+    struct weft_submit_choice choice = {.output = output, .n_output = 3};
     submit.choices = &choice;
     submit.resume = true;
-    submit.key.attempt = 2;
+    submit.attempt = 2;
     bench_take(bench, &submit);
     assert_int_equal(bench_stats(bench).n_waiting + bench_stats(bench).n_running, 1);
 
@@ -247,7 +247,7 @@ static void a_cancelled_request_leaves_the_next_plan_and_its_blocks_are_free_at_
     assert_int_equal(plan->n_rows, 1);
     bench_run_until_idle(bench, true);
     assert_int_equal(bench_n_tokens(bench, 1), n_tokens); /* not a word after it */
-    assert_int_equal(bench_end(bench, 1, 0), WEFT_SCHED_END_NONE);
+    assert_int_equal(bench_end(bench, 1, 0), WEFT_END_NONE);
     assert_int_equal(bench_n_tokens(bench, 2), 30);
     assert_int_equal(bench_stats(bench).n_cancelled, 1);
 }
@@ -294,8 +294,8 @@ static void a_cancelled_request_that_waits_is_just_gone(void **state) {
 static void a_lost_router_takes_its_requests_along(void **state) {
     struct bench *bench = *state;
     for (uint64_t id = 1; id <= 20; id++) {
-        struct weft_sched_submit submit = bench_request(bench, id, 10, 10);
-        submit.key.router = id % 2;
+        struct weft_submit submit = bench_request(bench, id, 10, 10);
+        bench->router = id % 2;
         bench_take(bench, &submit);
     }
     bench_step(bench);
@@ -312,7 +312,7 @@ static void deadlines_end_waiting_and_running_requests(void **state) {
     options.max_seqs = 1;
     struct bench *bench = remake(state, &options);
     for (uint64_t id = 1; id <= 3; id++) {
-        struct weft_sched_submit submit = bench_request(bench, id, 10, 100);
+        struct weft_submit submit = bench_request(bench, id, 10, 100);
         submit.deadline_us = id == 3 ? 0 : 100000 * (3 - id);
         bench_take(bench, &submit);
     }
@@ -320,14 +320,14 @@ static void deadlines_end_waiting_and_running_requests(void **state) {
     bench_step(bench);
     bench->now_us = began_us + 99999;
     bench_step(bench);
-    assert_int_equal(bench_end(bench, 2, 0), WEFT_SCHED_END_NONE);
+    assert_int_equal(bench_end(bench, 2, 0), WEFT_END_NONE);
     bench->now_us = began_us + 100000;
     bench_step(bench);
-    assert_int_equal(bench_end(bench, 2, 0), WEFT_SCHED_END_DEADLINE); /* it never ran */
+    assert_int_equal(bench_end(bench, 2, 0), WEFT_END_DEADLINE); /* it never ran */
     bench->now_us = began_us + 200000;
     weft_sched_tick(bench->sched, bench->now_us);
     bench_collect(bench);
-    assert_int_equal(bench_end(bench, 1, 0), WEFT_SCHED_END_DEADLINE);
+    assert_int_equal(bench_end(bench, 1, 0), WEFT_END_DEADLINE);
     assert_true(bench_n_tokens(bench, 1) > 0);
     bench_run_until_idle(bench, true);
     assert_int_equal(bench_n_tokens(bench, 3), 100);
@@ -339,9 +339,9 @@ static void deadlines_end_waiting_and_running_requests(void **state) {
 
 #define N_MANY 100000u
 
-static struct weft_sched_submit one_of_many(struct bench *bench, uint32_t i) {
-    struct weft_sched_submit submit = bench_request(bench, 1, 4, 2);
-    submit.key.request_id = i;
+static struct weft_submit one_of_many(struct bench *bench, uint32_t i) {
+    struct weft_submit submit = bench_request(bench, 1, 4, 2);
+    submit.request_id = i;
     submit.resume = true;
     submit.age_us = (i * 7919u) % N_MANY; /* each age once, in no order */
     return submit;
@@ -354,9 +354,9 @@ static void a_hundred_thousand_wait_without_getting_in_each_others_way(void **st
     struct weft_errmsg why;
     uint32_t retry_after_ms;
     for (uint32_t i = 0; i < N_MANY; i++) {
-        struct weft_sched_submit submit = one_of_many(bench, i);
+        struct weft_submit submit = one_of_many(bench, i);
         assert_int_equal(
-            weft_sched_submit(bench->sched, bench->now_us, &submit, &retry_after_ms, &why), 0);
+            weft_sched_submit(bench->sched, bench->now_us, 0, &submit, &retry_after_ms, &why), 0);
     }
     for (uint32_t i = 0; i < N_MANY; i++) {
         if (one_of_many(bench, i).age_us < N_MANY - 8) bench_cancel(bench, i);

@@ -24,7 +24,7 @@ static struct bench *bench_with_room_for(uint32_t n_entries) {
 
 static void submit(struct bench *bench, uint64_t id, uint32_t n_prompt, uint32_t max_tokens,
                    int32_t n_logprobs, int32_t n_prompt_logprobs) {
-    struct weft_sched_submit s = bench_request(bench, id, n_prompt, max_tokens);
+    struct weft_submit s = bench_request(bench, id, n_prompt, max_tokens);
     s.sampling.n_logprobs = n_logprobs;
     s.sampling.n_prompt_logprobs = n_prompt_logprobs;
     bench_take(bench, &s);
@@ -59,7 +59,7 @@ static void the_last_token_of_a_prompt_waits_if_its_own_logprobs_do_not_fit(void
 static void positions_already_told_cost_nothing(void **state) {
     (void)state;
     struct bench *bench = bench_with_room_for(4);
-    struct weft_sched_submit s = bench_request(bench, 1, 40, 1);
+    struct weft_submit s = bench_request(bench, 1, 40, 1);
     s.sampling.n_prompt_logprobs = N_VOCAB;
     s.n_prompt_logprobs_done = bench->n_logprobs_done[1] = 30;
     s.resume = true;
@@ -174,10 +174,10 @@ static void a_plan_starts_no_more_tokens_than_fit_a_message(void **state) {
     uint32_t *prompt = calloc(n_prompt, sizeof *prompt);
     assert_non_null(prompt);
     for (uint64_t id = 1; id <= 5; id++) {
-        struct weft_sched_submit s = {
-            .key = {.request_id = id}, .prompt = prompt, .n_prompt = n_prompt, .n_choices = 1};
+        struct weft_submit s = {
+            .request_id = id, .prompt = prompt, .n_prompt = n_prompt, .n_choices = 1};
         weft_sampling_init(&s.sampling);
-        assert_int_equal(weft_sched_submit(sched, 1, &s, &retry_ms, &why), WEFT_SCHED_REJECT_NONE);
+        assert_int_equal(weft_sched_submit(sched, 1, 0, &s, &retry_ms, &why), WEFT_REJECT_NONE);
     }
     const struct weft_step_plan *plan;
     assert_true(weft_sched_plan(sched, 2, &plan));

@@ -69,7 +69,7 @@ static void tell_truth(struct bench *bench, const struct truth *truth) {
 static void make_decode_step(struct bench *bench, struct truth *truth) {
     static const uint32_t stops[] = {999};
     bench_submit(bench, 1, 4, 10);
-    struct weft_sched_submit submit = bench_request(bench, 2, 5, 10);
+    struct weft_submit submit = bench_request(bench, 2, 5, 10);
     submit.sampling.n_logprobs = 2;
     submit.sampling.stop_tokens = stops;
     submit.sampling.n_stop_tokens = 1;
@@ -150,8 +150,8 @@ static void a_finish_must_have_a_reason(void **state) {
     struct bench *bench = *state;
     struct truth truth;
     make_decode_step(bench, &truth);
-    for (int finish = WEFT_FINISH_STOP; finish <= WEFT_FINISH_COUNT; finish++) {
-        truth.outs[0].finish = (enum weft_finish)finish;
+    for (int finish = WEFT_END_STOP; finish <= WEFT_END_COUNT; finish++) {
+        truth.outs[0].finish = (enum weft_end)finish;
         assert_refused(bench, &truth, "cannot finish");
     }
     begin_lie(&truth);
@@ -164,7 +164,7 @@ static void a_finish_must_have_a_reason(void **state) {
     }
     make_step(bench, &truth); /* the tenth token of both */
     begin_lie(&truth);
-    truth.outs[0].finish = WEFT_FINISH_NONE;
+    truth.outs[0].finish = WEFT_END_NONE;
     assert_refused(bench, &truth, "cannot finish");
     tell_truth(bench, &truth);
     bench_run_until_idle(bench, true);
@@ -200,7 +200,7 @@ static void nothing_is_sampled_within_a_prompt(void **state) {
     truth.outs[0].sampled = true;
     assert_refused(bench, &truth, "within its prompt");
     begin_lie(&truth);
-    truth.outs[0].finish = WEFT_FINISH_LENGTH;
+    truth.outs[0].finish = WEFT_END_LENGTH;
     assert_refused(bench, &truth, "within its prompt");
     begin_lie(&truth);
     truth.outs[0].n_prompt_logprobs = 1;
@@ -212,7 +212,7 @@ static void nothing_is_sampled_within_a_prompt(void **state) {
 static void prompt_logprobs_must_continue_where_they_were(void **state) {
     struct bench *bench = *state;
     struct truth truth;
-    struct weft_sched_submit submit = bench_request(bench, 1, 40, 5);
+    struct weft_submit submit = bench_request(bench, 1, 40, 5);
     submit.sampling.n_prompt_logprobs = 1;
     bench_take(bench, &submit);
     bench_step(bench);
@@ -236,7 +236,7 @@ static void prompt_logprobs_must_continue_where_they_were(void **state) {
 static void nobody_goes_on_after_the_end(void **state) {
     struct bench *bench = *state;
     struct truth truth;
-    struct weft_sched_submit submit = bench_request(bench, 1, 8, 20);
+    struct weft_submit submit = bench_request(bench, 1, 8, 20);
     uint32_t stop = sim_token(sim_prompt_hash(bench->prompt, 8, 1), 0, 0, bench->options.n_vocab);
     submit.sampling.stop_tokens = &stop;
     submit.sampling.n_stop_tokens = 1;

@@ -31,9 +31,9 @@ static void a_request_that_kills_every_worker_is_ended(void **state) {
     bench_submit(bench, 1, 10, 5);
     for (uint32_t i = 1; i < WEFT_SEQ_LOSSES_MAX; i++)
         lose_a_plan(bench);
-    assert_int_equal(bench_end(bench, 1, 0), WEFT_SCHED_END_NONE);
+    assert_int_equal(bench_end(bench, 1, 0), WEFT_END_NONE);
     lose_a_plan(bench);
-    assert_int_equal(bench_end(bench, 1, 0), WEFT_SCHED_END_ERROR);
+    assert_int_equal(bench_end(bench, 1, 0), WEFT_END_ERROR);
     assert_int_equal(bench_stats(bench).n_given_up, 1);
     assert_true(weft_sched_idle(bench->sched));
     bench_submit(bench, 2, 10, 5); /* life goes on */
@@ -43,13 +43,13 @@ static void a_request_that_kills_every_worker_is_ended(void **state) {
 
 static void all_its_choices_are_ended(void **state) {
     struct bench *bench = *state;
-    struct weft_sched_submit submit = bench_request(bench, 1, 10, 5);
+    struct weft_submit submit = bench_request(bench, 1, 10, 5);
     submit.n_choices = 3;
     bench_take(bench, &submit);
     for (uint32_t i = 0; i < WEFT_SEQ_LOSSES_MAX; i++)
         lose_a_plan(bench);
     for (uint32_t i = 0; i < 3; i++)
-        assert_int_equal(bench_end(bench, 1, i), WEFT_SCHED_END_ERROR);
+        assert_int_equal(bench_end(bench, 1, i), WEFT_END_ERROR);
     assert_int_equal(bench_stats(bench).n_given_up, 1);
     assert_true(weft_sched_idle(bench->sched));
 }
@@ -76,7 +76,7 @@ static void those_beside_it_are_spared(void **state) {
     }
     assert_int_equal(n_losses, WEFT_SEQ_LOSSES_MAX);
     for (uint64_t id = 1; id <= 5; id++) {
-        enum weft_sched_end end = id == 3 ? WEFT_SCHED_END_ERROR : WEFT_SCHED_END_LENGTH;
+        enum weft_end end = id == 3 ? WEFT_END_ERROR : WEFT_END_LENGTH;
         assert_int_equal(bench_end(bench, id, 0), end);
         assert_int_equal(bench_n_tokens(bench, id), id == 3 ? 0 : 20);
     }
@@ -135,12 +135,12 @@ static void computing_the_same_again_does_not(void **state) {
     struct bench *bench = *state;
     bench_submit(bench, 1, 40, 5);
     for (uint32_t i = 0; i < WEFT_SEQ_LOSSES_MAX; i++) { /* it dies of its third chunk */
-        assert_int_equal(bench_end(bench, 1, 0), WEFT_SCHED_END_NONE);
+        assert_int_equal(bench_end(bench, 1, 0), WEFT_END_NONE);
         bench_step(bench);
         bench_step(bench);
         lose_a_plan(bench);
     }
-    assert_int_equal(bench_end(bench, 1, 0), WEFT_SCHED_END_ERROR);
+    assert_int_equal(bench_end(bench, 1, 0), WEFT_END_ERROR);
 }
 
 static void losses_while_nothing_of_it_is_out_do_not_count(void **state) {
@@ -168,10 +168,10 @@ static void two_plans_that_are_lost_together_are_one_loss(void **state) {
         bench_lose_worker(bench);
     }
     for (uint32_t i = WEFT_SUSPECT_LOSSES; i < WEFT_SEQ_LOSSES_MAX; i++) {
-        assert_int_equal(bench_end(bench, 1, 0), WEFT_SCHED_END_NONE);
+        assert_int_equal(bench_end(bench, 1, 0), WEFT_END_NONE);
         lose_a_plan(bench);
     }
-    assert_int_equal(bench_end(bench, 1, 0), WEFT_SCHED_END_ERROR);
+    assert_int_equal(bench_end(bench, 1, 0), WEFT_END_ERROR);
 }
 
 static void a_suspect_waits_for_room_while_others_go_on(void **state) {
@@ -189,7 +189,7 @@ static void a_suspect_waits_for_room_while_others_go_on(void **state) {
 
 static void a_suspect_may_be_cancelled_or_run_out_of_time(void **state) {
     struct bench *bench = *state;
-    struct weft_sched_submit late = bench_request(bench, 1, 10, 5);
+    struct weft_submit late = bench_request(bench, 1, 10, 5);
     late.deadline_us = 50000;
     bench_take(bench, &late);
     bench_submit(bench, 2, 10, 5);
@@ -201,8 +201,8 @@ static void a_suspect_may_be_cancelled_or_run_out_of_time(void **state) {
     weft_sched_tick(bench->sched, bench->now_us);
     bench_cancel(bench, 2);
     bench_run_until_idle(bench, true);
-    assert_int_equal(bench_end(bench, 1, 0), WEFT_SCHED_END_DEADLINE);
-    assert_int_equal(bench_end(bench, 2, 0), WEFT_SCHED_END_NONE);
+    assert_int_equal(bench_end(bench, 1, 0), WEFT_END_DEADLINE);
+    assert_int_equal(bench_end(bench, 2, 0), WEFT_END_NONE);
     assert_int_equal(bench_n_tokens(bench, 3), 5);
 }
 

@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/end.h"
 #include "base/sampling.h"
 
 struct weft_step_start {
@@ -59,13 +60,6 @@ struct weft_step_plan {
     const struct weft_step_row *rows;
 };
 
-enum weft_finish {
-    WEFT_FINISH_NONE,   /* goes on */
-    WEFT_FINISH_STOP,   /* the token is one of the stop tokens */
-    WEFT_FINISH_LENGTH, /* max_tokens, or the model's length, is reached */
-    WEFT_FINISH_COUNT,
-};
-
 /* Log-probabilities of raw logits (before bias, penalties and temperature). */
 struct weft_logprobs {
     float logprob; /* of the token itself */
@@ -80,8 +74,9 @@ struct weft_step_out { /* one per row, in the plan's order */
     bool ran;     /* false: the sequence had finished before; nothing was computed */
     bool sampled; /* `token` is new */
     uint32_t token;
-    uint32_t output_idx;     /* 0 for the first token after the prompt */
-    enum weft_finish finish; /* after this token (max_tokens 0: after the prompt, not sampled) */
+    uint32_t output_idx; /* 0 for the first token after the prompt */
+    /* After this token: NONE, STOP or LENGTH. With max_tokens 0 after the prompt, not sampled. */
+    enum weft_end finish;
     bool has_logprobs;
     struct weft_logprobs logprobs; /* of the sampled token */
     uint32_t prompt_pos;           /* first prompt position the next entries speak of */

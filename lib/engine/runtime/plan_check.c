@@ -28,7 +28,7 @@ static struct wefti_slot_shadow *shadow_of(const struct check *check, uint32_t s
     if (check->is_new_epoch) return shadow;
     shadow->used = slot->used;
     shadow->gen_known = slot->gen_known;
-    shadow->finished = slot->finish != WEFT_FINISH_NONE;
+    shadow->finished = slot->finish != WEFT_END_NONE;
     shadow->gen = slot->gen;
     shadow->n_table = slot->n_table;
     shadow->seq = wefti_slot_seq(check->slots, slot);
@@ -93,13 +93,13 @@ static weft_err check_start(const struct check *check, const struct weft_step_st
     }
     if (weft_sampling_check(&start->sampling, check->slots->n_vocab, &detail))
         return weft_err_set(check->why, WEFT_E_PROTO, "a start is refused: %s", detail.text);
-    enum weft_finish finish = wefti_slot_finish(&start->sampling, start->tokens, start->n_prompt,
-                                                start->n_tokens, check->slots->max_model_len);
+    enum weft_end finish = wefti_slot_finish(&start->sampling, start->tokens, start->n_prompt,
+                                             start->n_tokens, check->slots->max_model_len);
     *shadow = (struct wefti_slot_shadow){
         .stamp = shadow->stamp,
         .used = true,
         .gen_known = true,
-        .finished = finish != WEFT_FINISH_NONE,
+        .finished = finish != WEFT_END_NONE,
         .gen = start->gen,
         .seq = {.sampling = &start->sampling,
                 .n_vocab = check->slots->n_vocab,

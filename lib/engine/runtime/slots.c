@@ -66,14 +66,14 @@ static bool is_stop_token(const struct weft_sampling *sampling, uint32_t token) 
     return false;
 }
 
-enum weft_finish wefti_slot_finish(const struct weft_sampling *sampling, const uint32_t *tokens,
-                                   uint32_t n_prompt, uint32_t n_known, uint32_t max_model_len) {
+enum weft_end wefti_slot_finish(const struct weft_sampling *sampling, const uint32_t *tokens,
+                                uint32_t n_prompt, uint32_t n_known, uint32_t max_model_len) {
     uint32_t n_output = n_known - n_prompt;
-    if (n_output == 0) return WEFT_FINISH_NONE; /* the prompt is to be computed in any case */
+    if (n_output == 0) return WEFT_END_NONE; /* the prompt is to be computed in any case */
     if (n_output >= sampling->min_tokens && is_stop_token(sampling, tokens[n_known - 1]))
-        return WEFT_FINISH_STOP;
-    if (n_output >= sampling->max_tokens || n_known >= max_model_len) return WEFT_FINISH_LENGTH;
-    return WEFT_FINISH_NONE;
+        return WEFT_END_STOP;
+    if (n_output >= sampling->max_tokens || n_known >= max_model_len) return WEFT_END_LENGTH;
+    return WEFT_END_NONE;
 }
 
 void wefti_slot_start(struct wefti_slots *slots, const struct weft_step_start *start) {
@@ -134,7 +134,7 @@ struct weft_step_seq wefti_slot_seq(const struct wefti_slots *slots,
 }
 
 void wefti_slot_append(struct wefti_slots *slots, struct wefti_slot *slot, uint32_t token) {
-    WEFT_ASSERT(slot->finish == WEFT_FINISH_NONE && slot->n_known < slots->max_model_len);
+    WEFT_ASSERT(slot->finish == WEFT_END_NONE && slot->n_known < slots->max_model_len);
     WEFT_ASSERT(token < slots->n_vocab);
     slot->tokens[slot->n_known++] = token;
     slot->finish = wefti_slot_finish(&slot->sampling, slot->tokens, slot->n_prompt, slot->n_known,

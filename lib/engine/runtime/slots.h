@@ -20,7 +20,7 @@ struct wefti_slot {
     uint32_t gen, choice;
     uint32_t n_prompt, n_known, n_computed, n_table;
     uint32_t n_prompt_logprobs_done;
-    enum weft_finish finish; /* != NONE: later rows are no-ops */
+    enum weft_end finish; /* != NONE: later rows are no-ops */
     struct weft_sampling sampling;
     uint32_t *tokens;             /* [max_model_len] */
     uint32_t *table;              /* [table_cap] */
@@ -69,7 +69,7 @@ struct weft_step_seq wefti_slot_seq(const struct wefti_slots *slots, const struc
 bool wefti_slot_may_sample(const struct wefti_slots *slots, const struct wefti_slot *slot);
 
 /* Why a sequence with this much output is over; NONE: it goes on. */
-enum weft_finish wefti_slot_finish(const struct weft_sampling *sampling, const uint32_t *tokens,
-                                   uint32_t n_prompt, uint32_t n_known, uint32_t max_model_len);
+enum weft_end wefti_slot_finish(const struct weft_sampling *sampling, const uint32_t *tokens,
+                                uint32_t n_prompt, uint32_t n_known, uint32_t max_model_len);
 
 #endif

@@ -1,0 +1,74 @@
+/* base/request — the plain data of a request: what a router asks for, what it hears of it.
+ *
+ * Model    A request is one prompt with 1..n choices, each a stream of tokens. A router submits it,
+ *          and gets an acceptance or a rejection, then events. It may submit it again, with what
+ *          the choices have so far and a higher attempt: after a loss of the scheduler, say.
+ *          Events carry the attempt that they belong to.
+ * Memory   Everything behind a pointer is borrowed from whoever made the struct.
+ */
+#ifndef WEFT_BASE_REQUEST_H
+#define WEFT_BASE_REQUEST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/end.h"
+#include "base/sampling.h"
+#include "base/step.h"
+
+struct weft_submit_choice {
+    const uint32_t *output; /* tokens generated so far, on resumption */
+    uint32_t n_output;
+    bool finished; /* nothing more to do for this choice */
+};
+
+struct weft_submit {
+    uint64_t request_id; /* unique per router instance */
+    uint32_t attempt;    /* grows with every re-submission */
+    const uint32_t *prompt;
+    uint32_t n_prompt;
+    uint32_t n_choices;                       /* 1..WEFT_CHOICES_MAX */
+    const struct weft_submit_choice *choices; /* [n_choices]; empty outputs when fresh */
+    uint32_t n_prompt_logprobs_done;          /* on resumption: positions below need no more */
+    bool resume;     /* known before: keeps its place by age, never refused by a queue's bound */
+    uint64_t age_us; /* how long ago it first arrived */
+    uint64_t deadline_us; /* from now; 0: none */
+    struct weft_sampling sampling;
+};
+
+/* The numbers travel (proto/schema.md): they never change. */
+enum weft_reject {
+    WEFT_REJECT_NONE = 0,       /* accepted; never sent */
+    WEFT_REJECT_QUEUE_FULL = 1, /* 429 */
+    WEFT_REJECT_TOO_LONG = 2,   /* 400: can never fit */
+    WEFT_REJECT_INVALID = 3,    /* 400 */
+    WEFT_REJECT_DRAINING = 4,   /* 503 */
+    WEFT_REJECT_NO_MEMORY = 5,  /* 503 */
+    WEFT_REJECT_COUNT,
+};
+
+struct weft_rejection {
+    uint64_t request_id;
+    uint32_t attempt;
+    enum weft_reject reason;
+    uint32_t retry_after_ms; /* 0: do not */
+    const char *text;        /* terminated */
+};
+
+/* A token, prompt log-probabilities, an end, or several of these at once. */
+struct weft_event {
+    uint64_t request_id;
+    uint32_t attempt;
+    uint32_t choice;
+    bool sampled;
+    uint32_t token, output_idx; /* when sampled */
+    enum weft_end end;          /* this choice ends here */
+    bool has_logprobs;
+    struct weft_logprobs logprobs;
+    uint32_t prompt_pos, n_prompt_logprobs;
+    const struct weft_logprobs *prompt_logprobs;
+    uint32_t n_prompt_cached; /* prompt tokens that were not computed (0 without a prefix cache) */
+    uint64_t queued_us;       /* from arrival to the first plan */
+};
+
+#endif
