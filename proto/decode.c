@@ -151,19 +151,17 @@ static void read_model(struct wefti_reader *rd, struct weft_model_info *model) {
 static void read_sampling(weft_proto_decoder *dec, struct weft_sampling *out) {
     struct wefti_reader *rd = &dec->rd;
     uint32_t n_more = wefti_read_open(rd, "sampling", WEFTI_F_SAMPLING);
-    out->seed = wefti_read_u64(rd, "seed");
-    out->temperature = wefti_read_f32(rd, "temperature");
-    out->top_p = wefti_read_f32(rd, "top_p");
-    out->min_p = wefti_read_f32(rd, "min_p");
-    out->top_k = wefti_read_u32(rd, "top_k", UINT32_MAX);
-    out->repetition_penalty = wefti_read_f32(rd, "repetition_penalty");
-    out->presence_penalty = wefti_read_f32(rd, "presence_penalty");
-    out->frequency_penalty = wefti_read_f32(rd, "frequency_penalty");
-    out->max_tokens = wefti_read_u32(rd, "max_tokens", UINT32_MAX);
-    out->min_tokens = wefti_read_u32(rd, "min_tokens", UINT32_MAX);
-    out->n_logprobs = (int32_t)wefti_read_u32(rd, "n_logprobs", WEFT_VOCAB_MAX + 1) - 1;
-    out->n_prompt_logprobs =
-        (int32_t)wefti_read_u32(rd, "n_prompt_logprobs", WEFT_VOCAB_MAX + 1) - 1;
+#define READ_U64(field) wefti_read_u64(rd, field)
+#define READ_U32(field) wefti_read_u32(rd, field, UINT32_MAX)
+#define READ_F32(field) wefti_read_f32(rd, field)
+#define READ_COUNT(field) (int32_t) wefti_read_u32(rd, field, WEFT_VOCAB_MAX + 1) - 1
+#define READ(type, name, ...) out->name = READ_##type(#name);
+    WEFT_SAMPLING_LIST(READ, READ)
+#undef READ
+#undef READ_COUNT
+#undef READ_F32
+#undef READ_U32
+#undef READ_U64
     out->stop_tokens = read_tokens(dec, "stop_tokens", WEFT_STOP_TOKENS_MAX, &out->n_stop_tokens);
     out->bias = read_vector(dec, "bias", sizeof *out->bias, WEFT_LOGIT_BIAS_MAX, &out->n_bias);
     out->masked_tokens =

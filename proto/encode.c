@@ -80,18 +80,17 @@ static void put_model(msgpack_packer *pk, const struct weft_model_info *model) {
 static void put_sampling(msgpack_packer *pk, const struct weft_sampling *sampling) {
     WEFT_ASSERT(sampling->n_logprobs >= -1 && sampling->n_prompt_logprobs >= -1);
     put_array(pk, WEFTI_F_SAMPLING);
-    put_u64(pk, sampling->seed);
-    put_f32(pk, sampling->temperature);
-    put_f32(pk, sampling->top_p);
-    put_f32(pk, sampling->min_p);
-    put_u64(pk, sampling->top_k);
-    put_f32(pk, sampling->repetition_penalty);
-    put_f32(pk, sampling->presence_penalty);
-    put_f32(pk, sampling->frequency_penalty);
-    put_u64(pk, sampling->max_tokens);
-    put_u64(pk, sampling->min_tokens);
-    put_u64(pk, (uint32_t)(sampling->n_logprobs + 1));
-    put_u64(pk, (uint32_t)(sampling->n_prompt_logprobs + 1));
+#define PUT_U64(value) put_u64(pk, value)
+#define PUT_U32(value) put_u64(pk, value)
+#define PUT_F32(value) put_f32(pk, value)
+#define PUT_COUNT(value) put_u64(pk, (uint32_t)((value) + 1))
+#define PUT(type, name, ...) PUT_##type(sampling->name);
+    WEFT_SAMPLING_LIST(PUT, PUT)
+#undef PUT
+#undef PUT_COUNT
+#undef PUT_F32
+#undef PUT_U32
+#undef PUT_U64
     put_bin(pk, sampling->stop_tokens, sampling->n_stop_tokens, sizeof *sampling->stop_tokens);
     put_bin(pk, sampling->bias, sampling->n_bias, sizeof *sampling->bias);
     put_bin(pk, sampling->masked_tokens, sampling->n_masked_tokens,

@@ -26,7 +26,8 @@
 
 /* Fields of the structs inside. */
 #define WEFTI_F_MODEL 13
-#define WEFTI_F_SAMPLING 15
+#define WEFTI_ONE_MORE(...) +1
+#define WEFTI_F_SAMPLING (3 WEFT_SAMPLING_LIST(WEFTI_ONE_MORE, WEFTI_ONE_MORE))
 #define WEFTI_F_CHOICE 2
 #define WEFTI_F_LOGPROBS 3
 #define WEFTI_F_EVENT 12

@@ -37,6 +37,15 @@ struct setting {
 #define QUANTISERS (WEFT_PROG_PERPLEXITY | WEFT_PROG_PACK)
 #define MS_MAX 86400000.0
 
+/* Of base/sampling.h's list. */
+#define KIND_F32 KIND_DOUBLE
+#define ARG_F32 "X"
+#define ARG_U32 "N"
+#define KNOB(type, name, flag, value, least, most, api_least, api_most, help)                      \
+    {flag, KIND_##type, AT(name), WEFT_PROG_RUN, least, most, #value, ARG_##type, help},
+#define PASS_OVER(...)
+
+/* clang-format off */
 static const struct setting settings[] = {
     {"host", KIND_TEXT, AT(host), FRONT, 0, 0, "127.0.0.1", "ADDR",
      "address to listen on; of a name's addresses the first that this machine has"},
@@ -143,10 +152,7 @@ static const struct setting settings[] = {
      "the same as token ids"},
     {"n-predict", KIND_U32, AT(n_predict), WEFT_PROG_RUN, 1, WEFT_CONTEXT_MAX, "64", "N",
      "tokens to generate (-n)"},
-    {"temperature", KIND_DOUBLE, AT(temperature), WEFT_PROG_RUN, 0, 1e6, "0", "X", "0: greedy"},
-    {"top-p", KIND_DOUBLE, AT(top_p), WEFT_PROG_RUN, 1e-30, 1, "1", "X", "nucleus sampling"},
-    {"min-p", KIND_DOUBLE, AT(min_p), WEFT_PROG_RUN, 0, 1, "0", "X", "least relative probability"},
-    {"top-k", KIND_U32, AT(top_k), WEFT_PROG_RUN, 0, WEFT_VOCAB_MAX, "0", "N", "0: off"},
+    WEFT_SAMPLING_LIST(KNOB, PASS_OVER)
     {"seed", KIND_U64, AT(seed), WEFT_PROG_RUN | WEFT_PROG_BENCH_SERVE, 0, 0, "0", "N",
      "of the generator"},
     {"ignore-eos", KIND_FLAG, AT(ignore_eos), WEFT_PROG_RUN, 0, 0, NULL, NULL,
@@ -178,6 +184,7 @@ static const struct setting settings[] = {
     {"vocab", KIND_U32, AT(load_vocab), WEFT_PROG_BENCH_SERVE, 1, WEFT_VOCAB_MAX, "1000", "N",
      "token ids of prompts are below it"},
 };
+/* clang-format on */
 #define N_SETTINGS (sizeof settings / sizeof settings[0])
 
 static const struct {

@@ -12,6 +12,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/sampling.h"
 
 #define WEFT_BENCH_REPS_MAX 100 /* --reps: their rates are kept until the medians are known */
 
@@ -86,8 +87,13 @@ struct weft_config {
     const char *prompt;
     const char *prompt_ids;
     uint32_t n_predict;
-    double temperature, top_p, min_p;
-    uint32_t top_k;
+#define WEFT_CONFIG_F32 double
+#define WEFT_CONFIG_U32 uint32_t
+#define KNOB(type, name, ...) WEFT_CONFIG_##type name;
+#define OWN(...)
+    WEFT_SAMPLING_LIST(KNOB, OWN)
+#undef OWN
+#undef KNOB
     uint64_t seed;
     bool ignore_eos, json;
     const char *bench_prompt, *bench_batch; /* lists of numbers */

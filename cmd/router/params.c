@@ -201,25 +201,35 @@ static void apply_defaults(const struct weft_gen_defaults *d, struct weft_sampli
     if (d->top_k >= 0) s->top_k = d->top_k < WEFT_VOCAB_MAX ? (uint32_t)d->top_k : WEFT_VOCAB_MAX;
 }
 
+/* Below zero means zero, and what is above `most` is as good as that. */
+static void read_u32(const struct reader *r, const char *name, int64_t api_least, int64_t api_most,
+                     uint32_t most, uint32_t *out) {
+    int64_t value = 0;
+    if (!wefti_json_get_int(r, name, api_least, api_most, &value)) return;
+    *out = value < 0 ? 0 : value > most ? most : (uint32_t)value;
+}
+
 static void read_sampling(const struct reader *r, const struct api_limits *limits,
                           struct params *params) {
     struct weft_sampling *s = &params->sampling;
     weft_sampling_init(s);
     apply_defaults(&limits->defaults, s);
-    wefti_json_get_float(r, "temperature", 0, 100, &s->temperature);
-    wefti_json_get_float(r, "top_p", 1e-6, 1, &s->top_p);
-    wefti_json_get_float(r, "min_p", 0, 1, &s->min_p);
-    int64_t top_k = 0, seed = 0, min_tokens = 0;
-    if (wefti_json_get_int(r, "top_k", -1, INT32_MAX, &top_k))
-        s->top_k = (uint32_t)(top_k < 0 ? 0 : top_k > WEFT_VOCAB_MAX ? WEFT_VOCAB_MAX : top_k);
-    wefti_json_get_float(r, "repetition_penalty", 1e-3, 1e3, &s->repetition_penalty);
-    wefti_json_get_float(r, "presence_penalty", -2, 2, &s->presence_penalty);
-    wefti_json_get_float(r, "frequency_penalty", -2, 2, &s->frequency_penalty);
+#define READ_F32(name, most, api_least, api_most)                                                  \
+    wefti_json_get_float(r, #name, api_least, api_most, &s->name);
+#define READ_U32(name, most, api_least, api_most)                                                  \
+    read_u32(r, #name, api_least, api_most, most, &s->name);
+#define READ(type, name, flag, value, least, most, api_least, api_most, help)                      \
+    READ_##type(name, most, api_least, api_most)
+#define PASS_OVER(...)
+    WEFT_SAMPLING_LIST(READ, PASS_OVER)
+#undef PASS_OVER
+#undef READ
+#undef READ_U32
+#undef READ_F32
+    int64_t seed = 0;
     /* -1 means "any" to vLLM's users, as absence does. */
     params->has_seed = wefti_json_get_int(r, "seed", INT64_MIN, INT64_MAX, &seed) && seed != -1;
     s->seed = (uint64_t)seed;
-    wefti_json_get_int(r, "min_tokens", 0, WEFT_CONTEXT_MAX, &min_tokens);
-    s->min_tokens = (uint32_t)min_tokens;
     /* Divisors this small turn logits into infinities; the result is greedy either way. */
     if (s->temperature > 0 && s->temperature < 1e-4f) s->temperature = 1e-4f;
     read_bias(r, limits, params);

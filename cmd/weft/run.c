@@ -88,10 +88,11 @@ static void set_sampling(const struct weft_config *config, struct run *run, uint
                          struct weft_sampling *sampling) {
     weft_sampling_init(sampling);
     sampling->seed = config->seed;
-    sampling->temperature = (float)config->temperature;
-    sampling->top_p = (float)config->top_p;
-    sampling->min_p = (float)config->min_p;
-    sampling->top_k = config->top_k;
+#define TAKE(type, name, ...) sampling->name = (WEFT_SAMPLING_##type)config->name;
+#define PASS_OVER(...)
+    WEFT_SAMPLING_LIST(TAKE, PASS_OVER)
+#undef PASS_OVER
+#undef TAKE
     sampling->max_tokens = config->n_predict;
     if (config->ignore_eos) return;
     /* A tokenizer may know ids that the model lacks: they cannot come. */

@@ -36,15 +36,15 @@ static bool same_model(const struct weft_model_info *a, const struct weft_model_
 }
 
 static bool same_sampling(const struct weft_sampling *a, const struct weft_sampling *b) {
-    return a->seed == b->seed && same_bits(a->temperature, b->temperature) &&
-           same_bits(a->top_p, b->top_p) && same_bits(a->min_p, b->min_p) && a->top_k == b->top_k &&
-           same_bits(a->repetition_penalty, b->repetition_penalty) &&
-           same_bits(a->presence_penalty, b->presence_penalty) &&
-           same_bits(a->frequency_penalty, b->frequency_penalty) &&
-           a->max_tokens == b->max_tokens && a->min_tokens == b->min_tokens &&
-           a->n_logprobs == b->n_logprobs && a->n_prompt_logprobs == b->n_prompt_logprobs &&
-           same_items(a->stop_tokens, a->n_stop_tokens, b->stop_tokens, b->n_stop_tokens,
-                      sizeof *a->stop_tokens) &&
+#define SAME_U64(name) a->name == b->name
+#define SAME_U32(name) a->name == b->name
+#define SAME_COUNT(name) a->name == b->name
+#define SAME_F32(name) same_bits(a->name, b->name)
+#define SAME(type, name, ...) SAME_##type(name) &&
+    return WEFT_SAMPLING_LIST(SAME, SAME)
+#undef SAME
+               same_items(a->stop_tokens, a->n_stop_tokens, b->stop_tokens, b->n_stop_tokens,
+                          sizeof *a->stop_tokens) &&
            same_items(a->masked_tokens, a->n_masked_tokens, b->masked_tokens, b->n_masked_tokens,
                       sizeof *a->masked_tokens) &&
            same_items(a->bias, a->n_bias, b->bias, b->n_bias, sizeof *a->bias);

@@ -347,6 +347,10 @@ static void run_has_short_names_for_prompt_and_length(void **state) {
     assert_int_equal(config.n_predict, 7);
     assert_true(config.temperature == 0.5);
     assert_true(config.seed == UINT64_MAX);
+    assert_true(config.repetition_penalty == 1 && config.presence_penalty == 0);
+    ASSERT_PARSES(WEFT_PROG_RUN, "m", "--presence-penalty=-1.5", "--min-tokens=3");
+    assert_true(config.presence_penalty == -1.5);
+    assert_int_equal(config.min_tokens, 3);
     ASSERT_PARSES(WEFT_PROG_RUN, "m", "--prompt-ids", "1,2,3");
     assert_null(config.prompt);
     assert_string_equal(config.prompt_ids, "1,2,3");

@@ -6,33 +6,46 @@
 
 void weft_sampling_init(struct weft_sampling *sampling) {
     memset(sampling, 0, sizeof *sampling);
-    sampling->top_p = 1.0f;
-    sampling->repetition_penalty = 1.0f;
-    sampling->max_tokens = 16;
-    sampling->n_logprobs = -1;
-    sampling->n_prompt_logprobs = -1;
+#define SET(type, name, value) sampling->name = (value);
+#define SET_KNOB(type, name, flag, value, ...) SET(type, name, value)
+    WEFT_SAMPLING_LIST(SET_KNOB, SET)
+#undef SET_KNOB
+#undef SET
 }
 
-static weft_err check_value(float value, float min, float max, const char *name,
-                            struct weft_errmsg *why) {
-    if (isfinite(value) && value >= min && value <= max) return WEFT_OK;
+static weft_err check_F32(float value, float least, float most, const char *name,
+                          struct weft_errmsg *why) {
+    if (isfinite(value) && value >= least && value <= most) return WEFT_OK;
     return weft_err_set(why, WEFT_E_INVAL, "%s must be between %g and %g, got %g", name,
-                        (double)min, (double)max, (double)value);
+                        (double)least, (double)most, (double)value);
 }
 
-static weft_err check_numbers(const struct weft_sampling *s, struct weft_errmsg *why) {
-    weft_err err = check_value(s->temperature, 0.0f, 1e6f, "temperature", why);
-    if (!err) err = check_value(s->top_p, 1e-30f, 1.0f, "top_p", why);
-    if (!err) err = check_value(s->min_p, 0.0f, 1.0f, "min_p", why);
-    if (!err) err = check_value(s->repetition_penalty, 1e-6f, 1e6f, "repetition_penalty", why);
-    if (!err) err = check_value(s->presence_penalty, -1e6f, 1e6f, "presence_penalty", why);
-    if (!err) err = check_value(s->frequency_penalty, -1e6f, 1e6f, "frequency_penalty", why);
-    return err;
-}
-
-static weft_err check_logprobs(int32_t n, const char *name, struct weft_errmsg *why) {
+static weft_err check_COUNT(int32_t n, const char *name, struct weft_errmsg *why) {
     if (n >= -1 && n <= (int32_t)WEFT_VOCAB_MAX) return WEFT_OK;
     return weft_err_set(why, WEFT_E_INVAL, "%s is %d, out of range", name, n);
+}
+
+/* Any U32 and any U64 will do. */
+static weft_err check_numbers(const struct weft_sampling *s, struct weft_errmsg *why) {
+    weft_err err = WEFT_OK;
+#define KNOB_F32(name, least, most)                                                                \
+    if (!err) err = check_F32(s->name, (float)(least), (float)(most), #name, why);
+#define KNOB_U32(name, least, most)
+#define KNOB(type, name, flag, value, least, most, ...) KNOB_##type(name, least, most)
+#define OWN_COUNT(name)                                                                            \
+    if (!err) err = check_COUNT(s->name, #name, why);
+#define OWN_U32(name)
+#define OWN_U64(name)
+#define OWN(type, name, value) OWN_##type(name)
+    WEFT_SAMPLING_LIST(KNOB, OWN)
+#undef OWN
+#undef OWN_U64
+#undef OWN_U32
+#undef OWN_COUNT
+#undef KNOB
+#undef KNOB_U32
+#undef KNOB_F32
+    return err;
 }
 
 static weft_err check_tokens(const uint32_t *tokens, uint32_t n, uint32_t n_vocab,
@@ -59,8 +72,6 @@ static weft_err check_stop_tokens(const struct weft_sampling *s, uint32_t n_voca
 weft_err weft_sampling_check(const struct weft_sampling *s, uint32_t n_vocab,
                              struct weft_errmsg *why) {
     weft_err err = check_numbers(s, why);
-    if (!err) err = check_logprobs(s->n_logprobs, "logprobs", why);
-    if (!err) err = check_logprobs(s->n_prompt_logprobs, "prompt_logprobs", why);
     if (err) return err;
     err = check_stop_tokens(s, n_vocab, why);
     if (err) return err;

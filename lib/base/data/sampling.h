@@ -18,21 +18,44 @@ struct weft_logit_bias {
     float bias; /* added to the logit; finite */
 };
 
+/* All of its numbers, in the order in which they travel. From this list come the struct, its
+ * defaults, their check, their form on the wire (proto), their reading from JSON (the router) and
+ * the flags of `weft run`.
+ *
+ * KNOB(type, name, flag, default, least, most, api_least, api_most, help): what clients may set by
+ * its name, and `weft run` by its flag. A F32 from `least` to `most` is sound; a U32 always is, and
+ * `most` as good as anything above. Clients may ask from api_least to api_most: of a U32 what is
+ * below 0 means 0.
+ * OWN(type, name, default): each user has its own way to it. A COUNT is -1 or more; see below. */
+#define WEFT_SAMPLING_LIST(KNOB, OWN)                                                              \
+    OWN(U64, seed, 0) /* the router draws one for a request that brings none */                    \
+    KNOB(F32, temperature, "temperature", 0, 0, 1e6, 0, 100, "divisor of the logits; 0: greedy")   \
+    KNOB(F32, top_p, "top-p", 1, 1e-30, 1, 1e-6, 1,                                                \
+         "nucleus sampling: least sum of probabilities to keep; 1: off")                           \
+    KNOB(F32, min_p, "min-p", 0, 0, 1, 0, 1, "least probability, of the best one's; 0: off")       \
+    KNOB(U32, top_k, "top-k", 0, 0, WEFT_VOCAB_MAX, -1, INT32_MAX, "tokens to keep; 0: all")       \
+    KNOB(F32, repetition_penalty, "repetition-penalty", 1, 1e-6, 1e6, 1e-3, 1e3,                   \
+         "divides logits of tokens of prompt and output; 1: off")                                  \
+    KNOB(F32, presence_penalty, "presence-penalty", 0, -1e6, 1e6, -2, 2,                           \
+         "taken from logits of tokens of the output; 0: off")                                      \
+    KNOB(F32, frequency_penalty, "frequency-penalty", 0, -1e6, 1e6, -2, 2,                         \
+         "the same for each time that one came; 0: off")                                           \
+    OWN(U32, max_tokens, 16) /* of the output; 0 only with prompt log-probabilities */             \
+    KNOB(U32, min_tokens, "min-tokens", 0, 0, WEFT_CONTEXT_MAX, 0, WEFT_CONTEXT_MAX,               \
+         "no end of sequence before so many")                                                      \
+    OWN(COUNT, n_logprobs, -1)        /* k >= 0: the sampled token's, and the k best */            \
+    OWN(COUNT, n_prompt_logprobs, -1) /* the same for each prompt token but the first */
+
+/* The types of the list in C. */
+#define WEFT_SAMPLING_U64 uint64_t
+#define WEFT_SAMPLING_U32 uint32_t
+#define WEFT_SAMPLING_F32 float
+#define WEFT_SAMPLING_COUNT int32_t /* -1: none */
+
 struct weft_sampling {
-    uint64_t seed;            /* the router draws one for a request that brings none */
-    float temperature;        /* 0: greedy; else the divisor of the logits */
-    float top_p;              /* (0, 1]; 1: off */
-    float min_p;              /* [0, 1]; 0: off */
-    uint32_t top_k;           /* 0: off */
-    float repetition_penalty; /* > 0; 1: off. Over prompt and output */
-    float presence_penalty;   /* 0: off. Over the output */
-    float frequency_penalty;  /* 0: off. Over the output */
-
-    uint32_t max_tokens; /* output length; 0 only together with prompt log-probabilities */
-    uint32_t min_tokens; /* none of stop_tokens and masked_tokens before this many */
-
-    int32_t n_logprobs;        /* -1: none; k >= 0: the sampled token's, and the k best */
-    int32_t n_prompt_logprobs; /* the same for each prompt token but the first */
+#define FIELD(type, name, ...) WEFT_SAMPLING_##type name;
+    WEFT_SAMPLING_LIST(FIELD, FIELD)
+#undef FIELD
 
     uint32_t n_stop_tokens; /* end-of-sequence ids (unless ignored) and stop_token_ids alike */
     const uint32_t *stop_tokens;
