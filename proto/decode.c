@@ -340,21 +340,14 @@ static void read_events(weft_proto_decoder *dec, struct weft_msg_events *out) {
 }
 
 static void read_counters(struct wefti_reader *rd, struct weft_msg_snapshot *snap) {
-    snap->n_preemptions = wefti_read_u64(rd, "n_preemptions");
-    snap->n_steps = wefti_read_u64(rd, "n_steps");
-    snap->n_prompt_tokens = wefti_read_u64(rd, "n_prompt_tokens");
-    snap->n_output_tokens = wefti_read_u64(rd, "n_output_tokens");
-    snap->n_recomputed_tokens = wefti_read_u64(rd, "n_recomputed_tokens");
-    snap->n_accepted = wefti_read_u64(rd, "n_accepted");
-    snap->n_finished = wefti_read_u64(rd, "n_finished");
-    snap->n_cancelled = wefti_read_u64(rd, "n_cancelled");
-    snap->n_rejected = wefti_read_u64(rd, "n_rejected");
-    snap->n_timed_out = wefti_read_u64(rd, "n_timed_out");
-    snap->worker_busy_us = wefti_read_u64(rd, "worker_busy_us");
-    snap->worker_idle_us = wefti_read_u64(rd, "worker_idle_us");
-    snap->iter_tokens_sum = wefti_read_u64(rd, "iter_tokens_sum");
-    snap->iter_tokens_count = wefti_read_u64(rd, "iter_tokens_count");
+#define ADDRESS(name, ...) &snap->name,
+    uint64_t *const counters[] = {WEFT_COUNTER_LIST(ADDRESS, ADDRESS)};
+#undef ADDRESS
     uint32_t n;
+    const uint8_t *values =
+        wefti_read_bin(rd, "counters", sizeof *counters[0], WEFTI_COUNTERS_MAX, &n);
+    for (uint32_t i = 0; i < n && i < WEFT_COUNTERS; i++)
+        memcpy(counters[i], values + i * sizeof *counters[0], sizeof *counters[0]);
     const void *buckets =
         wefti_read_bin(rd, "iter_tokens", sizeof *snap->iter_tokens, WEFT_ITER_BUCKETS, &n);
     if (n != WEFT_ITER_BUCKETS)
@@ -380,7 +373,6 @@ static void read_snapshot(struct wefti_reader *rd, struct weft_msg_snapshot *sna
     snap->sched_resident_bytes = wefti_read_u64(rd, "sched_resident_bytes");
     snap->worker_resident_bytes = wefti_read_u64(rd, "worker_resident_bytes");
     snap->sched_pid = wefti_read_u32(rd, "sched_pid", UINT32_MAX);
-    snap->n_worker_losses = wefti_read_u32(rd, "n_worker_losses", UINT32_MAX);
     snap->n_workers = wefti_read_u32(rd, "n_workers", WEFT_WORKERS_MAX);
     snap->n_workers_serving = wefti_read_u32(rd, "n_workers_serving", WEFT_WORKERS_MAX);
     if (snap->n_blocks_free > snap->n_blocks)

@@ -181,25 +181,14 @@ static void put_snapshot(msgpack_packer *pk, const struct weft_msg_snapshot *sna
     put_u64(pk, snap->n_blocks);
     put_u64(pk, snap->n_blocks_free);
     put_u64(pk, snap->max_queue);
-    put_u64(pk, snap->n_preemptions);
-    put_u64(pk, snap->n_steps);
-    put_u64(pk, snap->n_prompt_tokens);
-    put_u64(pk, snap->n_output_tokens);
-    put_u64(pk, snap->n_recomputed_tokens);
-    put_u64(pk, snap->n_accepted);
-    put_u64(pk, snap->n_finished);
-    put_u64(pk, snap->n_cancelled);
-    put_u64(pk, snap->n_rejected);
-    put_u64(pk, snap->n_timed_out);
-    put_u64(pk, snap->worker_busy_us);
-    put_u64(pk, snap->worker_idle_us);
-    put_u64(pk, snap->iter_tokens_sum);
-    put_u64(pk, snap->iter_tokens_count);
+#define VALUE(name, ...) snap->name,
+    const uint64_t counters[] = {WEFT_COUNTER_LIST(VALUE, VALUE)};
+#undef VALUE
+    put_bin(pk, counters, WEFT_COUNTERS, sizeof *counters);
     put_bin(pk, snap->iter_tokens, WEFT_ITER_BUCKETS, sizeof *snap->iter_tokens);
     put_u64(pk, snap->sched_resident_bytes);
     put_u64(pk, snap->worker_resident_bytes);
     put_u64(pk, snap->sched_pid);
-    put_u64(pk, snap->n_worker_losses);
     put_u64(pk, snap->n_workers);
     put_u64(pk, snap->n_workers_serving);
 }

@@ -21,6 +21,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/counters.h"
 #include "base/err.h"
 #include "base/request.h"
 #include "base/step.h"
@@ -31,8 +32,9 @@
  *   2: sampling parameters have 15 fields, of which masked_tokens is new; an end by ERROR
  *   3: a snapshot is of several workers: n_workers and n_workers_serving are new, worker_pid is
  *      gone, n_blocks is their sum
- *   4: WEFT_MSG_EXPERTS */
-#define WEFT_PROTO_VERSION 4
+ *   4: WEFT_MSG_EXPERTS
+ *   5: a snapshot's counters are one vector, which may grow */
+#define WEFT_PROTO_VERSION 5
 
 enum weft_proto_type {
     WEFT_MSG_ROUTER_HELLO, /* router -> scheduler, first in a session */
@@ -122,15 +124,11 @@ struct weft_msg_snapshot {
     uint32_t n_waiting, n_running; /* requests */
     uint32_t n_blocks, n_blocks_free;
     uint32_t max_queue;
-    uint64_t n_preemptions, n_steps, n_prompt_tokens, n_output_tokens, n_recomputed_tokens;
-    uint64_t n_accepted, n_finished, n_cancelled, n_rejected, n_timed_out;
-    uint64_t worker_busy_us, worker_idle_us;
-    uint64_t iter_tokens_sum, iter_tokens_count;
+    WEFT_COUNTER_LIST(WEFT_COUNTER_FIELD, WEFT_COUNTER_FIELD)
     uint64_t iter_tokens[WEFT_ITER_BUCKETS]; /* not cumulative */
     uint64_t sched_resident_bytes, worker_resident_bytes;
     uint32_t sched_pid;
-    uint32_t n_worker_losses; /* sessions with a worker that ended */
-    uint32_t n_workers;       /* the scheduler was told of; all counts above are their sums */
+    uint32_t n_workers; /* the scheduler was told of; all counts above are their sums */
     uint32_t n_workers_serving;
 };
 

@@ -17,7 +17,7 @@
 #define WEFTI_F_ACCEPTED 3
 #define WEFTI_F_REJECTED 6
 #define WEFTI_F_EVENTS 2
-#define WEFTI_F_SNAPSHOT 31
+#define WEFTI_F_SNAPSHOT 17
 #define WEFTI_F_WORKER_HELLO 5
 #define WEFTI_F_RESULT 7
 #define WEFTI_F_HEARTBEAT 4
@@ -57,9 +57,12 @@ _Static_assert(sizeof(struct wefti_logprob_head) == WEFT_LOGPROB_HEAD_BYTES, "no
 
 /* Bounds that limits.h does not name. */
 #define WEFTI_TEXT_BYTES_MAX 1024u  /* a rejection's sentence; weft_errmsg holds 512 */
+#define WEFTI_COUNTERS_MAX 256u     /* of a snapshot, of releases to come */
 #define WEFTI_EVENTS_MAX (1u << 21) /* per message: a queue that expires whole, and a step */
 #define WEFTI_LOGPROBS_MAX (WEFT_STEP_LOGPROB_BYTES_MAX / WEFT_LOGPROB_TOP_BYTES) /* per list */
 #define WEFTI_GRANTS_MAX WEFT_SEQS_MAX /* a sequence gets at most one per plan */
+
+_Static_assert(WEFT_COUNTERS <= WEFTI_COUNTERS_MAX, "they fit");
 
 /* The largest messages fit by construction. Of an out or an event: at most twelve numbers of nine
  * bytes, and of two lists of log-probabilities all but the entries themselves, which are counted as

@@ -51,8 +51,8 @@ void wefti_api_stats(const struct server *server, struct weft_buf *out) {
                     "\"num_requests_waiting\":%u,\"kv_blocks\":%u,\"kv_blocks_free\":%u,"
                     "\"num_preemptions\":%" PRIu64 ",\"steps\":%" PRIu64 ",",
                     s->serving ? "true" : "false", s->advancing ? "true" : "false", s->n_running,
-                    s->n_waiting, s->n_blocks, s->n_blocks_free, m->carried[CARRIED_PREEMPTIONS],
-                    m->carried[CARRIED_STEPS]);
+                    s->n_waiting, s->n_blocks, s->n_blocks_free, m->carried.n_preemptions,
+                    m->carried.n_steps);
     weft_buf_printf(out,
                     "\"prompt_tokens\":%" PRIu64 ",\"generation_tokens\":%" PRIu64
                     ",\"connections\":%u,\"resident_bytes\":{\"router\":%" PRIu64

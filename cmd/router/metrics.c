@@ -80,28 +80,18 @@ void wefti_metrics_choice(struct metrics *m, const struct metrics_choice *c) {
 
 /* -------------------------------------------------------------------------------- snapshots --- */
 
-static void carry(struct metrics *m, uint32_t which, uint64_t value) {
-    /* A counter that fell belongs to a new process: all it says is new. */
-    m->carried[which] += value >= m->seen[which] ? value - m->seen[which] : value;
-    m->seen[which] = value;
+/* A counter that fell belongs to a new process: all it says is new. */
+static void carry(uint64_t *carried, uint64_t *seen, uint64_t value) {
+    *carried += value >= *seen ? value - *seen : value;
+    *seen = value;
 }
 
 void wefti_metrics_snapshot(struct metrics *m, const struct weft_msg_snapshot *s) {
-    carry(m, CARRIED_PREEMPTIONS, s->n_preemptions);
-    carry(m, CARRIED_STEPS, s->n_steps);
-    carry(m, CARRIED_COMPUTED, s->n_prompt_tokens);
-    carry(m, CARRIED_RECOMPUTED, s->n_recomputed_tokens);
-    carry(m, CARRIED_ACCEPTED, s->n_accepted);
-    carry(m, CARRIED_REJECTED, s->n_rejected);
-    carry(m, CARRIED_CANCELLED, s->n_cancelled);
-    carry(m, CARRIED_TIMED_OUT, s->n_timed_out);
-    carry(m, CARRIED_BUSY_US, s->worker_busy_us);
-    carry(m, CARRIED_IDLE_US, s->worker_idle_us);
-    carry(m, CARRIED_LOSSES, s->n_worker_losses);
-    carry(m, CARRIED_ITER_SUM, s->iter_tokens_sum);
-    carry(m, CARRIED_ITER_COUNT, s->iter_tokens_count);
+#define CARRY(name, ...) carry(&m->carried.name, &m->seen.name, s->name);
+    WEFT_COUNTER_LIST(CARRY, CARRY)
+#undef CARRY
     for (uint32_t i = 0; i < WEFT_ITER_BUCKETS; i++)
-        carry(m, CARRIED_ITER_BUCKETS + i, s->iter_tokens[i]);
+        carry(&m->carried_iter_tokens[i], &m->seen_iter_tokens[i], s->iter_tokens[i]);
 }
 
 /* -------------------------------------------------------------------------------- rendering --- */
@@ -238,6 +228,27 @@ static void render_http(const struct writer *w, const struct metrics *m) {
             (double)m->n_resubmitted);
 }
 
+static void render_counters(const struct writer *w, const struct weft_counters *counters) {
+    const struct shown {
+        const char *metric, *labels, *help;
+        double value;
+    } shown[] = {
+#define SHOWN(name, metric, labels, scale, help)                                                   \
+    {metric, labels, help, (double)counters->name * (scale)},
+        WEFT_COUNTER_LIST(SHOWN, SHOWN)
+#undef SHOWN
+    };
+    for (size_t i = 0; i < WEFT_COUNTERS; i++) {
+        /* The first of a metric, which names its help, takes the others with it. */
+        if (!shown[i].help) continue;
+        head(w, shown[i].metric, "counter", shown[i].help);
+        for (size_t k = i; k < WEFT_COUNTERS; k++) {
+            if (shown[k].metric && strcmp(shown[k].metric, shown[i].metric) == 0)
+                sample(w, shown[k].metric, shown[k].labels, shown[k].value);
+        }
+    }
+}
+
 static void render_scheduler(const struct writer *w, const struct metrics *m,
                              const struct weft_msg_snapshot *s) {
     uint32_t n_used = s->n_blocks > s->n_blocks_free ? s->n_blocks - s->n_blocks_free : 0;
@@ -248,30 +259,7 @@ static void render_scheduler(const struct writer *w, const struct metrics *m,
     head(w, "kv_blocks", "gauge", "KV blocks by state.");
     sample(w, "kv_blocks", ",state=\"used\"", n_used);
     sample(w, "kv_blocks", ",state=\"free\"", s->n_blocks - n_used);
-    counter(w, "num_preemptions_total", "Sequences put off for want of KV blocks.",
-            (double)m->carried[CARRIED_PREEMPTIONS]);
-    counter(w, "computed_prompt_tokens_total", "Prompt tokens computed, by any router's wish.",
-            (double)m->carried[CARRIED_COMPUTED]);
-    counter(w, "recomputed_tokens_total",
-            "Tokens computed again: after preemption or loss, and one per further choice of n.",
-            (double)m->carried[CARRIED_RECOMPUTED]);
-    counter(w, "scheduler_steps_total", "Steps done.", (double)m->carried[CARRIED_STEPS]);
-    head(w, "scheduler_requests_total", "counter",
-         "Requests of all routers by what became of them.");
-    sample(w, "scheduler_requests_total", ",event=\"accepted\"",
-           (double)m->carried[CARRIED_ACCEPTED]);
-    sample(w, "scheduler_requests_total", ",event=\"rejected\"",
-           (double)m->carried[CARRIED_REJECTED]);
-    sample(w, "scheduler_requests_total", ",event=\"cancelled\"",
-           (double)m->carried[CARRIED_CANCELLED]);
-    sample(w, "scheduler_requests_total", ",event=\"timed_out\"",
-           (double)m->carried[CARRIED_TIMED_OUT]);
-    counter(w, "worker_busy_seconds_total", "Time the workers computed.",
-            (double)m->carried[CARRIED_BUSY_US] * 1e-6);
-    counter(w, "worker_idle_seconds_total", "Time the workers waited for the next step's plan.",
-            (double)m->carried[CARRIED_IDLE_US] * 1e-6);
-    counter(w, "worker_losses_total", "Workers that died or stuck.",
-            (double)m->carried[CARRIED_LOSSES]);
+    render_counters(w, &m->carried);
     head(w, "workers", "gauge", "Workers by whether they serve.");
     sample(w, "workers", ",state=\"serving\"", s->n_workers_serving);
     sample(w, "workers", ",state=\"absent\"", s->n_workers - s->n_workers_serving);
@@ -282,8 +270,8 @@ static void render_scheduler(const struct writer *w, const struct metrics *m,
     const char *name =
         strcmp(w->prefix, "vllm:") == 0 ? "iteration_tokens_total" : "iteration_tokens";
     buckets(w, name, "Tokens computed per step.", bounds, WEFT_ITER_BUCKETS - 1,
-            &m->carried[CARRIED_ITER_BUCKETS], m->carried[CARRIED_ITER_COUNT],
-            (double)m->carried[CARRIED_ITER_SUM]);
+            m->carried_iter_tokens, m->carried.iter_tokens_count,
+            (double)m->carried.iter_tokens_sum);
     head(w, "cache_config_info", "gauge", "The KV cache's configuration, as labels.");
     char label[128];
     (void)snprintf(label, sizeof label, ",block_size=\"%u\",num_gpu_blocks=\"%u\"",

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/counters.h"
 #include "base/end.h"
 #include "base/limits.h"
 #include "common/expert_rows.h"
@@ -27,26 +28,6 @@ struct histogram {
 
 enum http_class { HTTP_2XX, HTTP_4XX, HTTP_5XX, HTTP_CLASS_COUNT };
 
-/* A scheduler's counters start again with the scheduler; what it had counted before is kept here,
- * so that ours only ever grow. */
-enum carried {
-    CARRIED_PREEMPTIONS,
-    CARRIED_STEPS,
-    CARRIED_COMPUTED,
-    CARRIED_RECOMPUTED,
-    CARRIED_ACCEPTED,
-    CARRIED_REJECTED,
-    CARRIED_CANCELLED,
-    CARRIED_TIMED_OUT,
-    CARRIED_BUSY_US,
-    CARRIED_IDLE_US,
-    CARRIED_LOSSES,
-    CARRIED_ITER_SUM,
-    CARRIED_ITER_COUNT,
-    CARRIED_ITER_BUCKETS,
-    CARRIED_COUNT = CARRIED_ITER_BUCKETS + WEFT_ITER_BUCKETS,
-};
-
 struct metrics {
     struct histogram ttft, inter_token, per_output_token, e2e, queue, inference, prefill, decode;
     struct histogram prompt_tokens, generation_tokens, params_max_tokens, params_n;
@@ -56,7 +37,10 @@ struct metrics {
     uint64_t rpc[2];                    /* answered, failed */
     uint64_t n_connections, n_connections_refused, n_stalled, n_resubmitted;
     uint32_t n_open_connections;
-    uint64_t carried[CARRIED_COUNT], seen[CARRIED_COUNT];
+    /* A scheduler's counters start again with the scheduler; what it had counted before is kept
+     * here, so that ours only ever grow. */
+    struct weft_counters carried, seen;
+    uint64_t carried_iter_tokens[WEFT_ITER_BUCKETS], seen_iter_tokens[WEFT_ITER_BUCKETS];
     struct weft_expert_rows experts;
 };
 

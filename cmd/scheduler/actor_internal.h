@@ -142,10 +142,8 @@ struct wefti_actor {
     /* Told by snapshots. */
     uint64_t snapshot_at_ms;
     bool told_serving, told_advancing, told_draining;
-    uint64_t worker_busy_us, worker_idle_us;
-    uint64_t iter_tokens_sum, iter_tokens_count;
+    WEFT_COUNTER_LIST(WEFT_COUNTER_NO_FIELD, WEFT_COUNTER_FIELD)
     uint64_t iter_tokens[WEFT_ITER_BUCKETS];
-    uint32_t n_worker_losses;
 
     /* Told behind snapshots, which name the model. */
     struct weft_expert_rows experts;

@@ -160,16 +160,11 @@ static void add_group(const struct wefti_group *g, struct weft_msg_snapshot *sna
     snap->n_running += stats.n_running;
     snap->n_blocks += stats.n_blocks;
     snap->n_blocks_free += stats.n_blocks_free;
-    snap->n_preemptions += stats.n_preemptions;
-    snap->n_steps += stats.n_steps;
-    snap->n_prompt_tokens += stats.n_prompt_tokens;
-    snap->n_output_tokens += stats.n_output_tokens;
-    snap->n_recomputed_tokens += stats.n_recomputed_tokens;
-    snap->n_accepted += stats.n_accepted;
-    snap->n_finished += stats.n_finished;
-    snap->n_cancelled += stats.n_cancelled;
-    snap->n_rejected += stats.n_rejected;
-    snap->n_timed_out += stats.n_timed_out;
+#define ADD(name, ...) snap->name += stats.name;
+#define PASS_OVER(...)
+    WEFT_COUNTER_LIST(ADD, PASS_OVER)
+#undef PASS_OVER
+#undef ADD
 }
 
 static void fill_snapshot(struct wefti_actor *a, struct weft_msg_snapshot *snap) {
@@ -180,15 +175,15 @@ static void fill_snapshot(struct wefti_actor *a, struct weft_msg_snapshot *snap)
         .has_model = a->has_model,
         .model = a->model,
         .max_queue = a->config.max_queue,
-        .worker_busy_us = a->worker_busy_us,
-        .worker_idle_us = a->worker_idle_us,
-        .iter_tokens_sum = a->iter_tokens_sum,
-        .iter_tokens_count = a->iter_tokens_count,
         .sched_resident_bytes = weft_mem_resident_bytes(),
         .sched_pid = (uint32_t)getpid(),
-        .n_worker_losses = a->n_worker_losses,
         .n_workers = a->n_groups,
     };
+#define PASS_OVER(...)
+#define COPY(name, ...) snap->name = a->name;
+    WEFT_COUNTER_LIST(PASS_OVER, COPY)
+#undef COPY
+#undef PASS_OVER
     memcpy(snap->iter_tokens, a->iter_tokens, sizeof snap->iter_tokens);
     for (uint32_t i = 0; i < a->n_groups; i++)
         add_group(&a->groups[i], snap);

@@ -194,19 +194,12 @@ void weft_sched_stats(const weft_sched *sched, struct weft_sched_stats *stats_ou
         .n_blocks = sched->options.n_blocks,
         .n_blocks_free = weft_kv_n_free(sched->pool),
         .n_plans_out = sched->n_out,
-        .n_preemptions = sched->n_preemptions,
-        .n_steps = sched->n_steps,
-        .n_prompt_tokens = sched->n_prompt_tokens,
-        .n_output_tokens = sched->n_output_tokens,
-        .n_recomputed_tokens = sched->n_recomputed_tokens,
-        .n_accepted = sched->n_accepted,
-        .n_finished = sched->n_finished,
-        .n_cancelled = sched->n_cancelled,
-        .n_rejected = sched->n_rejected,
-        .n_timed_out = sched->n_timed_out,
-        .n_given_up = sched->n_given_up,
-        .n_moved = sched->n_moved,
     };
+#define COPY(name, ...) stats_out->name = sched->name;
+#define PASS_OVER(...)
+    WEFT_COUNTER_LIST(COPY, PASS_OVER)
+#undef PASS_OVER
+#undef COPY
 }
 
 bool weft_sched_has(const weft_sched *sched, uint32_t router, uint64_t request_id) {

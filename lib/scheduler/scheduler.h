@@ -25,6 +25,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/counters.h"
 #include "base/err.h"
 #include "base/request.h"
 #include "base/step.h"
@@ -118,11 +119,7 @@ struct weft_sched_stats {
     uint32_t n_running_seqs, n_waiting_seqs;
     uint32_t n_blocks, n_blocks_free;
     uint32_t n_plans_out;
-    uint64_t n_preemptions, n_steps;
-    uint64_t n_prompt_tokens, n_output_tokens; /* computed for the first time; sampled */
-    uint64_t n_recomputed_tokens;
-    uint64_t n_accepted, n_finished, n_cancelled, n_rejected, n_timed_out, n_given_up;
-    uint64_t n_moved; /* to another scheduler, which has accepted them; see groups.h */
+    WEFT_COUNTER_LIST(WEFT_COUNTER_FIELD, WEFT_COUNTER_NO_FIELD)
 };
 
 void weft_sched_stats(const weft_sched *sched, struct weft_sched_stats *stats_out);

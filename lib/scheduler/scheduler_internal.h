@@ -199,8 +199,7 @@ struct weft_sched {
     struct pace pace;
     uint64_t departure_interval_us; /* between requests that leave, smoothed */
     uint64_t last_departure_us;
-    uint64_t n_preemptions, n_steps, n_prompt_tokens, n_output_tokens, n_recomputed_tokens;
-    uint64_t n_accepted, n_finished, n_cancelled, n_rejected, n_timed_out, n_given_up, n_moved;
+    WEFT_COUNTER_LIST(WEFT_COUNTER_FIELD, WEFT_COUNTER_NO_FIELD)
 };
 
 static inline uint32_t wefti_blocks_for(const weft_sched *sched, uint32_t n_tokens) {

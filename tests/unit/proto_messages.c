@@ -352,27 +352,17 @@ static void fill_snapshot(struct weft_msg_snapshot *snap, bool max) {
     snap->n_blocks = WEFT_KV_BLOCKS_MAX * WEFT_WORKERS_MAX;
     snap->n_blocks_free = 12345;
     snap->max_queue = WEFT_QUEUE_MAX;
-    snap->n_preemptions = 1;
-    snap->n_steps = 2;
-    snap->n_prompt_tokens = 3;
-    snap->n_output_tokens = 4;
-    snap->n_recomputed_tokens = 5;
-    snap->n_accepted = 6;
-    snap->n_finished = 7;
-    snap->n_cancelled = 8;
-    snap->n_rejected = 9;
-    snap->n_timed_out = 10;
-    snap->worker_busy_us = 11;
-    snap->worker_idle_us = 12;
-    snap->iter_tokens_sum = 13;
-    snap->iter_tokens_count = UINT64_MAX;
+    uint64_t n = 1;
+#define COUNT(name, ...) snap->name = n++;
+    WEFT_COUNTER_LIST(COUNT, COUNT)
+#undef COUNT
+    snap->n_preemptions = UINT64_MAX;
     for (uint32_t i = 0; i < WEFT_ITER_BUCKETS; i++)
         snap->iter_tokens[i] = (uint64_t)1 << (3 * i);
     snap->sched_resident_bytes = 14;
     snap->worker_resident_bytes = 15;
     snap->sched_pid = 16;
     snap->n_workers = snap->n_workers_serving = WEFT_WORKERS_MAX;
-    snap->n_worker_losses = 17;
 }
 
 static void fill_result(struct weft_step_result *result, bool max) {
@@ -776,22 +766,16 @@ static void random_snapshot(uint64_t *rand, struct weft_msg_snapshot *snap) {
     snap->n_blocks = number(rand, WEFT_KV_BLOCKS_MAX);
     snap->n_blocks_free = number(rand, snap->n_blocks);
     snap->max_queue = number(rand, WEFT_QUEUE_MAX);
-    uint64_t *const counters[] = {&snap->n_preemptions,        &snap->n_steps,
-                                  &snap->n_prompt_tokens,      &snap->n_output_tokens,
-                                  &snap->n_recomputed_tokens,  &snap->n_accepted,
-                                  &snap->n_finished,           &snap->n_cancelled,
-                                  &snap->n_rejected,           &snap->n_timed_out,
-                                  &snap->worker_busy_us,       &snap->worker_idle_us,
-                                  &snap->iter_tokens_sum,      &snap->iter_tokens_count,
-                                  &snap->sched_resident_bytes, &snap->worker_resident_bytes};
-    for (size_t i = 0; i < sizeof counters / sizeof counters[0]; i++)
-        *counters[i] = number64(rand);
+#define RANDOM(name, ...) snap->name = number64(rand);
+    WEFT_COUNTER_LIST(RANDOM, RANDOM)
+#undef RANDOM
+    snap->sched_resident_bytes = number64(rand);
+    snap->worker_resident_bytes = number64(rand);
     for (uint32_t i = 0; i < WEFT_ITER_BUCKETS; i++)
         snap->iter_tokens[i] = number64(rand);
     snap->sched_pid = number(rand, UINT32_MAX);
     snap->n_workers = number(rand, WEFT_WORKERS_MAX);
     snap->n_workers_serving = number(rand, snap->n_workers);
-    snap->n_worker_losses = number(rand, UINT32_MAX);
 }
 
 static void random_experts(uint64_t *rand, struct weft_msg_experts *experts) {

@@ -306,7 +306,7 @@ static void another_version_is_refused_by_name(void **state) {
     struct fixture *fix = *state;
     struct weft_msg msg = sample(WEFT_MSG_ROUTER_HELLO, false);
     msg.router_hello.version = 7;
-    assert_refused(fix, &msg, WEFT_E_PROTO, "version 7 is not this side's 4");
+    assert_refused(fix, &msg, WEFT_E_PROTO, "version 7 is not this side's 5");
     msg = sample(WEFT_MSG_SCHED_HELLO, false);
     msg.sched_hello.version = UINT32_MAX;
     assert_refused(fix, &msg, WEFT_E_PROTO, "version 4294967295");
@@ -314,7 +314,7 @@ static void another_version_is_refused_by_name(void **state) {
     msg.worker_hello.version = 0;
     assert_refused(fix, &msg, WEFT_E_PROTO, "version 0");
     /* A shorter hello of another version: the version is the reason. */
-    assert_bytes_refused(fix, "\x92\x08\x05", 3, WEFT_E_PROTO, "version 5");
+    assert_bytes_refused(fix, "\x92\x08\x04", 3, WEFT_E_PROTO, "version 4");
 }
 
 static void more_workers_serving_than_there_are_is_refused(void **state) {
@@ -323,6 +323,40 @@ static void more_workers_serving_than_there_are_is_refused(void **state) {
     msg.snapshot.n_workers = 2;
     msg.snapshot.n_workers_serving = 3;
     assert_refused(fix, &msg, WEFT_E_PROTO, "n_workers_serving");
+}
+
+static uint64_t *last_counter(struct weft_msg_snapshot *snap) {
+    uint64_t *last = NULL;
+#define ADDRESS(name, ...) last = &snap->name;
+    WEFT_COUNTER_LIST(ADDRESS, ADDRESS)
+#undef ADDRESS
+    return last;
+}
+
+/* A release to come may count more, and one before less. */
+static void counters_of_another_release_are_read_as_far_as_both_know_them(void **state) {
+    struct fixture *fix = *state;
+    struct weft_msg msg = sample(WEFT_MSG_SNAPSHOT, false);
+    msg.snapshot.n_preemptions = 7;
+    *last_counter(&msg.snapshot) = 9;
+    encode(fix, &msg);
+    assert_true(8 * (WEFT_COUNTERS + 1) <
+                256); /* the short form of a vector, which is looked for */
+    const uint8_t n = (uint8_t)(8 * WEFT_COUNTERS), head[] = {0xc4, n, 7};
+    uint8_t *at = memmem(fix->buf.data, fix->buf.len, head, sizeof head);
+    assert_non_null(at);
+    size_t begin = (size_t)(at - (uint8_t *)fix->buf.data), end = begin + 2 + n;
+    for (int step = -8; step <= 8; step += 16) {
+        uint8_t bytes[1024] = {0};
+        memcpy(bytes, fix->buf.data, end);
+        bytes[begin + 1] = (uint8_t)(n + step);
+        size_t to = (size_t)((int)end + step), left = fix->buf.len - end;
+        memcpy(bytes + to, (uint8_t *)fix->buf.data + end, left);
+        assert_int_equal(decode(fix, bytes, to + left), WEFT_OK);
+        assert_int_equal(fix->msg.snapshot.n_preemptions, 7);
+        assert_int_equal(*last_counter(&fix->msg.snapshot), step < 0 ? 0 : 9);
+        assert_int_equal(fix->msg.snapshot.sched_pid, msg.snapshot.sched_pid);
+    }
 }
 
 static void what_is_no_message_is_refused(void **state) {
@@ -657,6 +691,7 @@ int main(void) {
         TEST(a_plan_that_contradicts_itself_is_refused),
         TEST(results_and_events_that_contradict_themselves_are_refused),
         TEST(hellos_and_snapshots_are_checked),
+        TEST(counters_of_another_release_are_read_as_far_as_both_know_them),
         TEST(counts_of_experts_are_checked),
         TEST(the_largest_counts_of_experts_come_back_equal),
         TEST(running_out_of_memory_is_an_error_and_passes),

@@ -98,10 +98,10 @@ static void counters_never_fall_when_a_scheduler_starts_anew(void **state) {
     wefti_metrics_snapshot(&m, &s);
     s.n_preemptions = 8;
     wefti_metrics_snapshot(&m, &s);
-    assert_int_equal(m.carried[CARRIED_PREEMPTIONS], 8);
+    assert_int_equal(m.carried.n_preemptions, 8);
     s.n_preemptions = 2; /* another process */
     wefti_metrics_snapshot(&m, &s);
-    assert_int_equal(m.carried[CARRIED_PREEMPTIONS], 10);
+    assert_int_equal(m.carried.n_preemptions, 10);
 }
 
 /* `n_layers` of them with a thousand experts each, that computed as much as can be. */

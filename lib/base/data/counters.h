@@ -1,0 +1,52 @@
+/* base/counters — what a scheduler counts from its start on, and how /metrics shows it.
+ *
+ * One list: the scheduler's stats, the snapshot that routers get, its form on the wire, what a
+ * router carries over the restarts of schedulers, and the lines of /metrics come from it. So a new
+ * counter is a line here, and the place that counts.
+ */
+#ifndef WEFT_BASE_COUNTERS_H
+#define WEFT_BASE_COUNTERS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* In the order in which they travel; new ones go to the end, where older readers pass them over.
+ *
+ * SCHED(name, metric, labels, scale, help): lib/scheduler counts it for one group of workers, and a
+ * snapshot has the sum over all. ACTOR: cmd/scheduler counts it itself.
+ * metric: behind the prefix; counters of one metric differ in their labels, and the first one's
+ * help is the metric's. NULL: not shown by itself. scale: of the number shown. */
+#define WEFT_COUNTER_LIST(SCHED, ACTOR)                                                            \
+    SCHED(n_preemptions, "num_preemptions_total", "", 1,                                           \
+          "Sequences put off for want of KV blocks.")                                              \
+    SCHED(n_prompt_tokens, "computed_prompt_tokens_total", "", 1,                                  \
+          "Prompt tokens computed, by any router's wish.") /* for the first time */                \
+    SCHED(n_output_tokens, NULL, "", 1, NULL)              /* sampled */                           \
+    SCHED(n_recomputed_tokens, "recomputed_tokens_total", "", 1,                                   \
+          "Tokens computed again: after preemption or loss, and one per further choice of n.")     \
+    SCHED(n_steps, "scheduler_steps_total", "", 1, "Steps done.")                                  \
+    SCHED(n_accepted, "scheduler_requests_total", ",event=\"accepted\"", 1,                        \
+          "Requests of all routers by what became of them.")                                       \
+    SCHED(n_rejected, "scheduler_requests_total", ",event=\"rejected\"", 1, NULL)                  \
+    SCHED(n_cancelled, "scheduler_requests_total", ",event=\"cancelled\"", 1, NULL)                \
+    SCHED(n_timed_out, "scheduler_requests_total", ",event=\"timed_out\"", 1, NULL)                \
+    SCHED(n_finished, NULL, "", 1, NULL)                                                           \
+    SCHED(n_given_up, NULL, "", 1, NULL) /* WEFT_SEQ_LOSSES_MAX workers were lost over them */     \
+    SCHED(n_moved, NULL, "", 1, NULL)    /* to another group, which has accepted them */           \
+    ACTOR(worker_busy_us, "worker_busy_seconds_total", "", 1e-6, "Time the workers computed.")     \
+    ACTOR(worker_idle_us, "worker_idle_seconds_total", "", 1e-6,                                   \
+          "Time the workers waited for the next step's plan.")                                     \
+    ACTOR(n_worker_losses, "worker_losses_total", "", 1, "Workers that died or stuck.")            \
+    ACTOR(iter_tokens_sum, NULL, "", 1, NULL)   /* these two are of the histogram of */            \
+    ACTOR(iter_tokens_count, NULL, "", 1, NULL) /* tokens per step */
+
+/* For lists of fields in a struct: of both kinds, of one, of none. */
+#define WEFT_COUNTER_FIELD(name, ...) uint64_t name;
+#define WEFT_COUNTER_NO_FIELD(...)
+
+struct weft_counters {
+    WEFT_COUNTER_LIST(WEFT_COUNTER_FIELD, WEFT_COUNTER_FIELD)
+};
+#define WEFT_COUNTERS (sizeof(struct weft_counters) / sizeof(uint64_t)) /* so many */
+
+#endif
