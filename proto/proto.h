@@ -33,8 +33,9 @@
  *   3: a snapshot is of several workers: n_workers and n_workers_serving are new, worker_pid is
  *      gone, n_blocks is their sum
  *   4: WEFT_MSG_EXPERTS
- *   5: a snapshot's counters are one vector, which may grow */
-#define WEFT_PROTO_VERSION 5
+ *   5: a snapshot's counters are one vector, which may grow
+ *   6: sampling parameters have top_n_sigma */
+#define WEFT_PROTO_VERSION 6
 
 enum weft_proto_type {
     WEFT_MSG_ROUTER_HELLO, /* router -> scheduler, first in a session */

@@ -263,6 +263,7 @@ static void fill_sampling(struct weft_sampling *sampling, bool max) {
     sampling->top_p = 0.9f;
     sampling->min_p = from_bits(1); /* the smallest denormal */
     sampling->top_k = UINT32_MAX;
+    sampling->top_n_sigma = 1.5f;
     sampling->repetition_penalty = 1.1f;
     sampling->presence_penalty = from_bits(0x80000000); /* -0 */
     sampling->frequency_penalty = -2.0f;
@@ -618,6 +619,7 @@ static void random_sampling(uint64_t *rand, struct weft_sampling *sampling) {
     sampling->top_p = coin(rand) ? 1.0f : between(rand, 1e-30f, 1.0f);
     sampling->min_p = between(rand, 0.0f, 1.0f);
     sampling->top_k = number(rand, UINT32_MAX);
+    sampling->top_n_sigma = between(rand, -1.0f, 1e6f);
     sampling->repetition_penalty = between(rand, 1e-6f, 1e6f);
     sampling->presence_penalty = between(rand, -1e6f, 1e6f);
     sampling->frequency_penalty = between(rand, -1e6f, 1e6f);

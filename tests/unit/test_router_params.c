@@ -217,7 +217,7 @@ static void fields_arrive_as_they_were_given(void **state) {
     struct api_error error;
     assert_true(
         parse("{\"prompt\":[[1,2],[3]],\"max_tokens\":9,\"min_tokens\":3,\"temperature\":0.5,"
-              "\"top_p\":0.25,\"top_k\":-1,\"min_p\":0.125,\"seed\":-5,\"n\":2,"
+              "\"top_p\":0.25,\"top_k\":-1,\"top_n_sigma\":1.5,\"min_p\":0.125,\"seed\":-5,\"n\":2,"
               "\"stop\":[\"x\\u0000y\",\"z\"],\"stop_token_ids\":[7,90],\"logprobs\":3,"
               "\"echo\":true,\"presence_penalty\":1,\"frequency_penalty\":-1,"
               "\"repetition_penalty\":1.5,\"logit_bias\":{\"50\":-1,\"4\":2}}",
@@ -228,6 +228,7 @@ static void fields_arrive_as_they_were_given(void **state) {
     assert_int_equal(p.sampling.min_tokens, 3);
     assert_true(p.sampling.temperature == 0.5f && p.sampling.top_p == 0.25f);
     assert_true(p.sampling.min_p == 0.125f && p.sampling.top_k == 0);
+    assert_true(p.sampling.top_n_sigma == 1.5f);
     assert_true(p.has_seed && p.sampling.seed == (uint64_t)-5);
     assert_int_equal(p.n_stops, 2);
     assert_int_equal(p.stop_lens[0], 3);

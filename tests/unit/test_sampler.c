@@ -102,13 +102,17 @@ static void expected_distribution(const struct weft_sampling *s, const float *lo
                                   double *p_out) {
     struct ranked *r = calloc((size_t)n + 1, sizeof *r);
     assert_non_null(r);
-    double max = -INFINITY, sum = 0.0, kept = 0.0;
+    double max = -INFINITY, sum = 0.0, kept = 0.0, least = -INFINITY, mean = 0.0, off = 0.0;
     for (uint32_t i = 0; i < n; i++) {
         if ((double)logits[i] > max) max = (double)logits[i];
+        mean += (double)logits[i] / n;
     }
+    for (uint32_t i = 0; i < n; i++)
+        off += ((double)logits[i] - mean) * ((double)logits[i] - mean) / n;
+    if (s->top_n_sigma > 0.0f) least = max - (double)s->top_n_sigma * sqrt(off);
     for (uint32_t i = 0; i < n; i++) {
         r[i] = (struct ranked){exp(((double)logits[i] - max) / (double)s->temperature), i};
-        if (r[i].p < (double)s->min_p) r[i].p = 0.0;
+        if (r[i].p < (double)s->min_p || (double)logits[i] < least) r[i].p = 0.0;
     }
     qsort(r, n, sizeof *r, by_rank);
     uint32_t k = s->top_k && s->top_k < n ? s->top_k : n;
@@ -199,6 +203,13 @@ static void draws_follow_the_distribution(void **state) {
     s.top_p = 0.5f;
     s.top_k = 30;
     check_distribution(&s, 700, 4.0f);
+    s.top_p = 1.0f;
+    s.top_k = 0;
+    s.min_p = 0.0f;
+    s.top_n_sigma = 1.5f;
+    check_distribution(&s, 700, 4.0f);
+    s.top_p = 0.7f;
+    check_distribution(&s, 700, 4.0f);
 }
 
 /* Which tokens are kept must agree with the sort exactly where no two are close. */
@@ -220,6 +231,8 @@ static void kept_sets_agree_with_a_sort(void **state) {
         f->sampling.top_p =
             weft_rand_below(&rng, 2) ? 1.0f : 0.01f + 0.98f * (float)weft_rand_unit(&rng);
         f->sampling.min_p = weft_rand_below(&rng, 2) ? 0.0f : (float)weft_rand_unit(&rng);
+        f->sampling.top_n_sigma =
+            weft_rand_below(&rng, 2) ? 0.0f : 3.0f * (float)weft_rand_unit(&rng);
         f->sampling.seed = weft_rand_next(&rng);
         expected_distribution(&f->sampling, logits, n, p);
         for (uint32_t i = 0; i < 100; i++) {
@@ -243,6 +256,29 @@ static void kept_sets_agree_with_a_sort(void **state) {
 }
 
 /* ------------------------------------------------------------------------------------ parts --- */
+
+static void sigmas_are_those_of_what_is_not_masked(void **state) {
+    (void)state;
+    struct fixture *f = new_fixture();
+    /* Mean 3, variance 2: a standard deviation of 1.414. */
+    const float logits[7] = {5.0f, 4.0f, -INFINITY, 3.0f, 2.0f, 1.0f, -INFINITY};
+    static const struct {
+        float n;
+        uint32_t last; /* that can come */
+    } cases[] = {{0.7f, 0}, {0.71f, 1}, {2.12f, 3}, {2.13f, 4}, {2.83f, 5}, {0.0f, 5}, {-1.0f, 5}};
+    f->sampling.temperature = 20.0f; /* every token that is kept comes soon */
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        uint32_t last = 0;
+        f->sampling.top_n_sigma = cases[i].n;
+        for (uint32_t at = 0; at < 500; at++) {
+            uint32_t token = sample_at(f, logits, 7, at);
+            assert_true(isfinite(logits[token]));
+            if (token > last) last = token;
+        }
+        assert_int_equal(last, cases[i].last);
+    }
+    free(f);
+}
 
 static void greedy_takes_the_lowest_of_equal_tokens(void **state) {
     (void)state;
@@ -440,6 +476,7 @@ int main(void) {
         cmocka_unit_test(draws_differ_by_seed_choice_and_position),
         cmocka_unit_test(draws_follow_the_distribution),
         cmocka_unit_test(kept_sets_agree_with_a_sort),
+        cmocka_unit_test(sigmas_are_those_of_what_is_not_masked),
         cmocka_unit_test(greedy_takes_the_lowest_of_equal_tokens),
         cmocka_unit_test(equal_weights_rank_by_id),
         cmocka_unit_test(a_cut_keeps_the_lowest_of_equal_tokens),

@@ -29,7 +29,7 @@ static void the_defaults_are_greedy_and_switched_off(void **state) {
     weft_sampling_init(&s);
     assert_true(s.seed == 0 && s.temperature == 0.0f);
     assert_true(s.top_p == 1.0f && s.min_p == 0.0f && s.top_k == 0);
-    assert_true(s.repetition_penalty == 1.0f);
+    assert_true(s.repetition_penalty == 1.0f && s.top_n_sigma == 0.0f);
     assert_true(s.presence_penalty == 0.0f && s.frequency_penalty == 0.0f);
     assert_int_equal(s.max_tokens, 16);
     assert_int_equal(s.min_tokens, 0);
@@ -51,6 +51,7 @@ static void every_number_has_a_range_that_includes_its_ends(void **state) {
         {"temperature", offsetof(struct weft_sampling, temperature), 0.0f, 1e6f},
         {"top_p", offsetof(struct weft_sampling, top_p), 1e-30f, 1.0f},
         {"min_p", offsetof(struct weft_sampling, min_p), 0.0f, 1.0f},
+        {"top_n_sigma", offsetof(struct weft_sampling, top_n_sigma), -1.0f, 1e6f},
         {"repetition_penalty", offsetof(struct weft_sampling, repetition_penalty), 1e-6f, 1e6f},
         {"presence_penalty", offsetof(struct weft_sampling, presence_penalty), -1e6f, 1e6f},
         {"frequency_penalty", offsetof(struct weft_sampling, frequency_penalty), -1e6f, 1e6f},

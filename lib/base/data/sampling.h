@@ -34,6 +34,8 @@ struct weft_logit_bias {
          "nucleus sampling: least sum of probabilities to keep; 1: off")                           \
     KNOB(F32, min_p, "min-p", 0, 0, 1, 0, 1, "least probability, of the best one's; 0: off")       \
     KNOB(U32, top_k, "top-k", 0, 0, WEFT_VOCAB_MAX, -1, INT32_MAX, "tokens to keep; 0: all")       \
+    KNOB(F32, top_n_sigma, "top-n-sigma", 0, -1, 1e6, -1, 1e6,                                     \
+         "keep logits within so many standard deviations of the best; 0, -1: all")                 \
     KNOB(F32, repetition_penalty, "repetition-penalty", 1, 1e-6, 1e6, 1e-3, 1e3,                   \
          "divides logits of tokens of prompt and output; 1: off")                                  \
     KNOB(F32, presence_penalty, "presence-penalty", 0, -1e6, 1e6, -2, 2,                           \

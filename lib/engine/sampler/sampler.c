@@ -1,8 +1,8 @@
 /* From logits to a token.
  *
  * Order: logit_bias; stop tokens and masked ones masked below min_tokens; repetition, frequency
- * and presence penalties; temperature; min_p; top_k; top_p over what is left (as vLLM has it). The
- * draw walks the remaining weights by ascending id with one number from Philox.
+ * and presence penalties; top_n_sigma; temperature; min_p; top_k; top_p over what is left (as vLLM
+ * has it, and llama.cpp top_n_sigma). The draw walks the remaining weights by ascending id with one number from Philox.
  *
  * Two things differ from vLLM. Where tokens tie at the boundary of top_k, exactly as many are kept
  * as make k, those with the lowest ids; vLLM keeps them all. And a token's rank counts the tokens
@@ -192,6 +192,27 @@ static void leave_out_smallest(struct field *field, float top_p, double mass,
     field->ids = scratch->ids;
 }
 
+/* Masks what is more than n standard deviations below the best one (Tang et al. 2024). What is
+ * masked already does not count. In double, and in order of ids: the same for whatever company. */
+static void keep_sigmas(float *logits, uint32_t n_vocab, float max, float n) {
+    double sum = 0.0, sum_of_squares = 0.0;
+    uint32_t n_finite = 0;
+    for (uint32_t i = 0; i < n_vocab; i++) {
+        if (!isfinite(logits[i])) continue;
+        sum += (double)logits[i];
+        n_finite++;
+    }
+    double mean = sum / n_finite; /* the best one is finite */
+    for (uint32_t i = 0; i < n_vocab; i++) {
+        double off = isfinite(logits[i]) ? (double)logits[i] - mean : 0.0;
+        sum_of_squares += off * off;
+    }
+    double bound = (double)max - (double)n * sqrt(sum_of_squares / n_finite);
+    for (uint32_t i = 0; i < n_vocab; i++) {
+        if ((double)logits[i] < bound) logits[i] = -INFINITY;
+    }
+}
+
 /* Returns the sum of what is kept. */
 static double keep_nucleus(const struct weft_sampling *s, struct field *field, double mass,
                            struct wefti_sampler_scratch *scratch) {
@@ -244,6 +265,7 @@ uint32_t wefti_sampler_choose(const struct weft_kern_table *kern,
     uint32_t best = kern->argmax(logits, n_vocab);
     float max = logits[best];
     if (s->temperature < GREEDY_BELOW || s->top_k == 1 || !isfinite(max)) return best;
+    if (s->top_n_sigma > 0.0f) keep_sigmas(logits, n_vocab, max, s->top_n_sigma);
     struct field field = {.w = logits, .n = n_vocab, .sums = scratch->sums};
     if (s->min_p > 0.0f || s->top_k > 0) {
         kern->chunk_max(logits, n_vocab, scratch->maxima);
