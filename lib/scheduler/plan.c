@@ -153,6 +153,7 @@ bool weft_sched_plan(weft_sched *sched, uint64_t now_us, const struct weft_step_
         if (sched->n_pending == 0 || sched->n_out > 0) return false;
     }
     emit(sched);
+    sched->n_solitary_steps += suspect != NULL;
     *plan_out = &sched->plan;
     return true;
 }

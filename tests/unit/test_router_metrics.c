@@ -23,6 +23,7 @@ static struct weft_msg_snapshot snapshot(void) {
     s.iter_tokens_count = 8;
     s.iter_tokens_sum = 20;
     s.worker_idle_us = 1500000;
+    s.n_solitary_steps = 9;
     s.model.block_size = 16;
     return s;
 }
@@ -82,6 +83,7 @@ static void values_stand_under_vllm_s_names(void **state) {
     has_line(&out, "weft_iteration_tokens_bucket" LABELS ",le=\"16\"} 8");
     has_line(&out, "weft_iteration_tokens_bucket" LABELS ",le=\"131072\"} 8");
     has_line(&out, "weft_worker_idle_seconds_total" LABELS "} 1.5");
+    has_line(&out, "weft_scheduler_solitary_steps_total" LABELS "} 9");
     has_line(&out, "weft_held_bytes" LABELS ",of=\"output\"} 77");
     weft_buf_fini(&out);
     render(&m, &s, "vllm:", &out);

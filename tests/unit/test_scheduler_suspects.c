@@ -35,6 +35,8 @@ static void a_request_that_kills_every_worker_is_ended(void **state) {
     lose_a_plan(bench);
     assert_int_equal(bench_end(bench, 1, 0), WEFT_END_ERROR);
     assert_int_equal(bench_stats(bench).n_given_up, 1);
+    assert_int_equal(bench_stats(bench).n_solitary_steps,
+                     WEFT_SEQ_LOSSES_MAX - WEFT_SUSPECT_LOSSES);
     assert_true(weft_sched_idle(bench->sched));
     bench_submit(bench, 2, 10, 5); /* life goes on */
     bench_run_until_idle(bench, true);

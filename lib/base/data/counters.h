@@ -38,7 +38,9 @@
           "Time the workers waited for the next step's plan.")                                     \
     ACTOR(n_worker_losses, "worker_losses_total", "", 1, "Workers that died or stuck.")            \
     ACTOR(iter_tokens_sum, NULL, "", 1, NULL)   /* these two are of the histogram of */            \
-    ACTOR(iter_tokens_count, NULL, "", 1, NULL) /* tokens per step */
+    ACTOR(iter_tokens_count, NULL, "", 1, NULL) /* tokens per step */                              \
+    SCHED(n_solitary_steps, "scheduler_solitary_steps_total", "", 1,                               \
+          "Steps that one request had to itself, because workers were lost over it.")
 
 /* For lists of fields in a struct: of both kinds, of one, of none. */
 #define WEFT_COUNTER_FIELD(name, ...) uint64_t name;
