@@ -45,7 +45,7 @@ static void put_bin(msgpack_packer *pk, const void *items, size_t n, size_t item
 /* Text of ours may hold bytes of others (a model's path, a value quoted in a sentence that was cut
  * inside a character): what is not UTF-8 goes out as ASCII with '?', so that no reader chokes. */
 static void put_text(msgpack_packer *pk, const char *text, size_t len_max) {
-    char ascii[WEFTI_TEXT_BYTES_MAX];
+    char ascii[WEFTI_PROTO_TEXT_BYTES_MAX];
     WEFT_ASSERT(len_max <= sizeof ascii);
     size_t len = strnlen(text, len_max);
     if (!weft_utf8_valid(text, len)) {
@@ -61,7 +61,7 @@ static void put_text(msgpack_packer *pk, const char *text, size_t len_max) {
  */
 
 static void put_model(msgpack_packer *pk, const struct weft_model_info *model) {
-    put_array(pk, WEFTI_F_MODEL);
+    put_array(pk, WEFTI_PROTO_F_MODEL);
     put_text(pk, model->model_name, sizeof model->model_name - 1);
     put_text(pk, model->arch, sizeof model->arch - 1);
     put_text(pk, model->isa, sizeof model->isa - 1);
@@ -79,7 +79,7 @@ static void put_model(msgpack_packer *pk, const struct weft_model_info *model) {
 
 static void put_sampling(msgpack_packer *pk, const struct weft_sampling *sampling) {
     WEFT_ASSERT(sampling->n_logprobs >= -1 && sampling->n_prompt_logprobs >= -1);
-    put_array(pk, WEFTI_F_SAMPLING);
+    put_array(pk, WEFTI_PROTO_F_SAMPLING);
 #define PUT_U64(value) put_u64(pk, value)
 #define PUT_U32(value) put_u64(pk, value)
 #define PUT_F32(value) put_f32(pk, value)
@@ -105,15 +105,16 @@ static void put_logprobs(msgpack_packer *pk, const struct weft_logprobs *entries
         return;
     }
     size_t n_top = 0;
-    put_array(pk, WEFTI_F_LOGPROBS);
+    put_array(pk, WEFTI_PROTO_F_LOGPROBS);
     WEFT_ASSERT(n <= WEFT_CONTEXT_MAX);
-    (void)msgpack_pack_bin(pk, n * sizeof(struct wefti_logprob_head));
+    (void)msgpack_pack_bin(pk, n * sizeof(struct wefti_proto_logprob_head));
     for (uint32_t i = 0; i < n; i++) {
-        struct wefti_logprob_head head = {entries[i].logprob, entries[i].rank, entries[i].n_top};
+        struct wefti_proto_logprob_head head = {entries[i].logprob, entries[i].rank,
+                                                entries[i].n_top};
         (void)msgpack_pack_bin_body(pk, &head, sizeof head);
         n_top += entries[i].n_top;
     }
-    WEFT_ASSERT(n_top <= WEFTI_LOGPROBS_MAX);
+    WEFT_ASSERT(n_top <= WEFTI_PROTO_LOGPROBS_MAX);
     (void)msgpack_pack_bin(pk, n_top * sizeof(uint32_t));
     for (uint32_t i = 0; i < n; i++) {
         if (entries[i].n_top > 0)
@@ -141,7 +142,7 @@ static void put_submit(msgpack_packer *pk, const struct weft_submit *submit) {
     put_array(pk, submit->n_choices);
     for (uint32_t i = 0; i < submit->n_choices; i++) {
         const struct weft_submit_choice *choice = &submit->choices[i];
-        put_array(pk, WEFTI_F_CHOICE);
+        put_array(pk, WEFTI_PROTO_F_CHOICE);
         put_bin(pk, choice->output, choice->n_output, sizeof *choice->output);
         put_bool(pk, choice->finished);
     }
@@ -153,11 +154,11 @@ static void put_submit(msgpack_packer *pk, const struct weft_submit *submit) {
 
 static void put_event(msgpack_packer *pk, const struct weft_event *event) {
     WEFT_ASSERT(event->sampled || !event->has_logprobs);
-    put_array(pk, WEFTI_F_EVENT);
+    put_array(pk, WEFTI_PROTO_F_EVENT);
     put_u64(pk, event->request_id);
     put_u64(pk, event->attempt);
     put_u64(pk, event->choice);
-    put_u64(pk, event->sampled ? WEFTI_FLAG_SAMPLED : 0);
+    put_u64(pk, event->sampled ? WEFTI_PROTO_FLAG_SAMPLED : 0);
     put_u64(pk, event->sampled ? event->token : 0);
     put_u64(pk, event->sampled ? event->output_idx : 0);
     put_u64(pk, event->end);
@@ -199,7 +200,7 @@ static void put_snapshot(msgpack_packer *pk, const struct weft_msg_snapshot *sna
 static void put_start(msgpack_packer *pk, const struct weft_step_start *start) {
     WEFT_ASSERT(start->n_prompt >= 1 && start->n_tokens >= start->n_prompt);
     WEFT_ASSERT(start->n_cached < start->n_tokens);
-    put_array(pk, WEFTI_F_START);
+    put_array(pk, WEFTI_PROTO_F_START);
     put_u64(pk, start->slot);
     put_u64(pk, start->gen);
     put_u64(pk, start->choice);
@@ -212,10 +213,10 @@ static void put_start(msgpack_packer *pk, const struct weft_step_start *start) {
 
 static void put_grants(msgpack_packer *pk, const struct weft_step_grant *grants, uint32_t n) {
     size_t n_blocks = 0;
-    WEFT_ASSERT(n <= WEFTI_GRANTS_MAX);
-    (void)msgpack_pack_bin(pk, n * sizeof(struct wefti_grant_head));
+    WEFT_ASSERT(n <= WEFTI_PROTO_GRANTS_MAX);
+    (void)msgpack_pack_bin(pk, n * sizeof(struct wefti_proto_grant_head));
     for (uint32_t i = 0; i < n; i++) {
-        struct wefti_grant_head head = {grants[i].slot, grants[i].gen, grants[i].n_blocks};
+        struct wefti_proto_grant_head head = {grants[i].slot, grants[i].gen, grants[i].n_blocks};
         WEFT_ASSERT(head.n_blocks >= 1);
         (void)msgpack_pack_bin_body(pk, &head, sizeof head);
         n_blocks += head.n_blocks;
@@ -241,10 +242,11 @@ static void put_plan(msgpack_packer *pk, const struct weft_step_plan *plan) {
 static void put_out(msgpack_packer *pk, const struct weft_step_out *out) {
     WEFT_ASSERT(out->ran || !out->sampled);
     WEFT_ASSERT(out->sampled || !out->has_logprobs);
-    put_array(pk, WEFTI_F_OUT);
+    put_array(pk, WEFTI_PROTO_F_OUT);
     put_u64(pk, out->slot);
     put_u64(pk, out->gen);
-    put_u64(pk, (out->ran ? WEFTI_FLAG_RAN : 0) | (out->sampled ? WEFTI_FLAG_SAMPLED : 0));
+    put_u64(pk,
+            (out->ran ? WEFTI_PROTO_FLAG_RAN : 0) | (out->sampled ? WEFTI_PROTO_FLAG_SAMPLED : 0));
     put_u64(pk, out->sampled ? out->token : 0);
     put_u64(pk, out->sampled ? out->output_idx : 0);
     put_u64(pk, out->finish);
@@ -288,7 +290,7 @@ static void put_rejected(msgpack_packer *pk, const struct weft_rejection *reject
     put_u64(pk, rejected->attempt);
     put_u64(pk, rejected->reason);
     put_u64(pk, rejected->retry_after_ms);
-    put_text(pk, rejected->text, WEFTI_TEXT_BYTES_MAX);
+    put_text(pk, rejected->text, WEFTI_PROTO_TEXT_BYTES_MAX);
 }
 
 /* Opens the message's array and writes its type. */
@@ -300,67 +302,67 @@ static void put_head(msgpack_packer *pk, enum weft_proto_type type, uint32_t n_f
 static void put_message(msgpack_packer *pk, const struct weft_msg *msg) {
     switch (msg->type) {
     case WEFT_MSG_ROUTER_HELLO:
-        put_head(pk, msg->type, WEFTI_F_ROUTER_HELLO);
+        put_head(pk, msg->type, WEFTI_PROTO_F_ROUTER_HELLO);
         put_u64(pk, msg->router_hello.version);
         put_u64(pk, msg->router_hello.instance);
         put_u64(pk, msg->router_hello.pid);
         return;
     case WEFT_MSG_SUBMIT:
-        put_head(pk, msg->type, WEFTI_F_SUBMIT);
+        put_head(pk, msg->type, WEFTI_PROTO_F_SUBMIT);
         put_submit(pk, &msg->submit);
         return;
     case WEFT_MSG_CANCEL:
-        put_head(pk, msg->type, WEFTI_F_CANCEL);
+        put_head(pk, msg->type, WEFTI_PROTO_F_CANCEL);
         put_u64(pk, msg->cancel.request_id);
         put_u64(pk, msg->cancel.attempt);
         put_u64(pk, msg->cancel.choice);
         return;
     case WEFT_MSG_SCHED_HELLO:
-        put_head(pk, msg->type, WEFTI_F_SCHED_HELLO);
+        put_head(pk, msg->type, WEFTI_PROTO_F_SCHED_HELLO);
         put_u64(pk, msg->sched_hello.version);
         put_u64(pk, msg->sched_hello.instance);
         put_u64(pk, msg->sched_hello.epoch);
         put_u64(pk, msg->sched_hello.pid);
         return;
     case WEFT_MSG_ACCEPTED:
-        put_head(pk, msg->type, WEFTI_F_ACCEPTED);
+        put_head(pk, msg->type, WEFTI_PROTO_F_ACCEPTED);
         put_u64(pk, msg->accepted.request_id);
         put_u64(pk, msg->accepted.attempt);
         return;
     case WEFT_MSG_REJECTED:
-        put_head(pk, msg->type, WEFTI_F_REJECTED);
+        put_head(pk, msg->type, WEFTI_PROTO_F_REJECTED);
         put_rejected(pk, &msg->rejected);
         return;
     case WEFT_MSG_EVENTS:
-        put_head(pk, msg->type, WEFTI_F_EVENTS);
+        put_head(pk, msg->type, WEFTI_PROTO_F_EVENTS);
         put_array(pk, msg->events.n);
         for (uint32_t i = 0; i < msg->events.n; i++)
             put_event(pk, &msg->events.events[i]);
         return;
     case WEFT_MSG_SNAPSHOT:
-        put_head(pk, msg->type, WEFTI_F_SNAPSHOT);
+        put_head(pk, msg->type, WEFTI_PROTO_F_SNAPSHOT);
         put_snapshot(pk, &msg->snapshot);
         return;
     case WEFT_MSG_WORKER_HELLO:
-        put_head(pk, msg->type, WEFTI_F_WORKER_HELLO);
+        put_head(pk, msg->type, WEFTI_PROTO_F_WORKER_HELLO);
         put_worker_hello(pk, &msg->worker_hello);
         return;
     case WEFT_MSG_RESULT:
-        put_head(pk, msg->type, WEFTI_F_RESULT);
+        put_head(pk, msg->type, WEFTI_PROTO_F_RESULT);
         put_result(pk, &msg->result);
         return;
     case WEFT_MSG_HEARTBEAT:
-        put_head(pk, msg->type, WEFTI_F_HEARTBEAT);
+        put_head(pk, msg->type, WEFTI_PROTO_F_HEARTBEAT);
         put_u64(pk, msg->heartbeat.progress);
         put_bool(pk, msg->heartbeat.busy);
         put_u64(pk, msg->heartbeat.resident_bytes);
         return;
     case WEFT_MSG_PLAN:
-        put_head(pk, msg->type, WEFTI_F_PLAN);
+        put_head(pk, msg->type, WEFTI_PROTO_F_PLAN);
         put_plan(pk, &msg->plan);
         return;
     case WEFT_MSG_EXPERTS:
-        put_head(pk, msg->type, WEFTI_F_EXPERTS);
+        put_head(pk, msg->type, WEFTI_PROTO_F_EXPERTS);
         put_experts(pk, &msg->experts);
         return;
     case WEFT_MSG_TYPE_COUNT:

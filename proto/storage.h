@@ -9,18 +9,18 @@
 
 #include <stddef.h>
 
-struct wefti_chunk;
+struct wefti_proto_chunk;
 
-struct wefti_storage {
-    struct wefti_chunk *chunks; /* owned; the newest first */
-    size_t used_bytes;          /* since the last reset */
+struct wefti_proto_storage {
+    struct wefti_proto_chunk *chunks; /* owned; the newest first */
+    size_t used_bytes;                /* since the last reset */
 };
 
-void wefti_storage_fini(struct wefti_storage *storage);
-void wefti_storage_reset(struct wefti_storage *storage);
+void wefti_proto_storage_fini(struct wefti_proto_storage *storage);
+void wefti_proto_storage_reset(struct wefti_proto_storage *storage);
 
 /* `n` zeroed items of `item_bytes`, aligned for any type, valid until the next reset. Not NULL for
  * n = 0; NULL when memory is out. */
-void *wefti_storage_take(struct wefti_storage *storage, size_t n, size_t item_bytes);
+void *wefti_proto_storage_take(struct wefti_proto_storage *storage, size_t n, size_t item_bytes);
 
 #endif

@@ -10,33 +10,33 @@
 #include "proto/proto.h"
 
 /* Fields of a message, its type included. */
-#define WEFTI_F_ROUTER_HELLO 4
-#define WEFTI_F_SUBMIT 10
-#define WEFTI_F_CANCEL 4
-#define WEFTI_F_SCHED_HELLO 5
-#define WEFTI_F_ACCEPTED 3
-#define WEFTI_F_REJECTED 6
-#define WEFTI_F_EVENTS 2
-#define WEFTI_F_SNAPSHOT 17
-#define WEFTI_F_WORKER_HELLO 5
-#define WEFTI_F_RESULT 7
-#define WEFTI_F_HEARTBEAT 4
-#define WEFTI_F_PLAN 9
-#define WEFTI_F_EXPERTS 4
+#define WEFTI_PROTO_F_ROUTER_HELLO 4
+#define WEFTI_PROTO_F_SUBMIT 10
+#define WEFTI_PROTO_F_CANCEL 4
+#define WEFTI_PROTO_F_SCHED_HELLO 5
+#define WEFTI_PROTO_F_ACCEPTED 3
+#define WEFTI_PROTO_F_REJECTED 6
+#define WEFTI_PROTO_F_EVENTS 2
+#define WEFTI_PROTO_F_SNAPSHOT 17
+#define WEFTI_PROTO_F_WORKER_HELLO 5
+#define WEFTI_PROTO_F_RESULT 7
+#define WEFTI_PROTO_F_HEARTBEAT 4
+#define WEFTI_PROTO_F_PLAN 9
+#define WEFTI_PROTO_F_EXPERTS 4
 
 /* Fields of the structs inside. */
-#define WEFTI_F_MODEL 13
-#define WEFTI_ONE_MORE(...) +1
-#define WEFTI_F_SAMPLING (3 WEFT_SAMPLING_LIST(WEFTI_ONE_MORE, WEFTI_ONE_MORE))
-#define WEFTI_F_CHOICE 2
-#define WEFTI_F_LOGPROBS 3
-#define WEFTI_F_EVENT 12
-#define WEFTI_F_OUT 9
-#define WEFTI_F_START 8
+#define WEFTI_PROTO_F_MODEL 13
+#define WEFTI_PROTO_ONE_MORE(...) +1
+#define WEFTI_PROTO_F_SAMPLING (3 WEFT_SAMPLING_LIST(WEFTI_PROTO_ONE_MORE, WEFTI_PROTO_ONE_MORE))
+#define WEFTI_PROTO_F_CHOICE 2
+#define WEFTI_PROTO_F_LOGPROBS 3
+#define WEFTI_PROTO_F_EVENT 12
+#define WEFTI_PROTO_F_OUT 9
+#define WEFTI_PROTO_F_START 8
 
 /* Flag bits of an event and of a step's out. */
-#define WEFTI_FLAG_SAMPLED 1u
-#define WEFTI_FLAG_RAN 2u
+#define WEFTI_PROTO_FLAG_SAMPLED 1u
+#define WEFTI_PROTO_FLAG_RAN 2u
 
 /* Records that travel as they lie in memory: no padding, little-endian. */
 _Static_assert(sizeof(struct weft_step_release) == 8, "slot, gen");
@@ -44,42 +44,46 @@ _Static_assert(sizeof(struct weft_step_copy) == 8, "from, to");
 _Static_assert(sizeof(struct weft_step_row) == 12, "slot, gen, n_tokens");
 _Static_assert(sizeof(struct weft_logit_bias) == 8, "token, bias");
 
-struct wefti_grant_head {
+struct wefti_proto_grant_head {
     uint32_t slot, gen, n_blocks;
 };
-_Static_assert(sizeof(struct wefti_grant_head) == 12, "no padding");
+_Static_assert(sizeof(struct wefti_proto_grant_head) == 12, "no padding");
 
-struct wefti_logprob_head {
+struct wefti_proto_logprob_head {
     float logprob;
     uint32_t rank, n_top;
 };
-_Static_assert(sizeof(struct wefti_logprob_head) == WEFT_LOGPROB_HEAD_BYTES, "no padding");
+_Static_assert(sizeof(struct wefti_proto_logprob_head) == WEFT_LOGPROB_HEAD_BYTES, "no padding");
 
 /* Bounds that limits.h does not name. */
-#define WEFTI_TEXT_BYTES_MAX 1024u  /* a rejection's sentence; weft_errmsg holds 512 */
-#define WEFTI_COUNTERS_MAX 256u     /* of a snapshot, of releases to come */
-#define WEFTI_EVENTS_MAX (1u << 21) /* per message: a queue that expires whole, and a step */
-#define WEFTI_LOGPROBS_MAX (WEFT_STEP_LOGPROB_BYTES_MAX / WEFT_LOGPROB_TOP_BYTES) /* per list */
-#define WEFTI_GRANTS_MAX WEFT_SEQS_MAX /* a sequence gets at most one per plan */
+#define WEFTI_PROTO_TEXT_BYTES_MAX 1024u  /* a rejection's sentence; weft_errmsg holds 512 */
+#define WEFTI_PROTO_COUNTERS_MAX 256u     /* of a snapshot, of releases to come */
+#define WEFTI_PROTO_EVENTS_MAX (1u << 21) /* per message: a queue that expires whole, and a step */
+#define WEFTI_PROTO_LOGPROBS_MAX                                                                   \
+    (WEFT_STEP_LOGPROB_BYTES_MAX / WEFT_LOGPROB_TOP_BYTES) /* per list */
+#define WEFTI_PROTO_GRANTS_MAX WEFT_SEQS_MAX /* a sequence gets at most one per plan */
 
-_Static_assert(WEFT_COUNTERS <= WEFTI_COUNTERS_MAX, "they fit");
+_Static_assert(WEFT_COUNTERS <= WEFTI_PROTO_COUNTERS_MAX, "they fit");
 
 /* The largest messages fit by construction. Of an out or an event: at most twelve numbers of nine
  * bytes, and of two lists of log-probabilities all but the entries themselves, which are counted as
  * WEFT_STEP_LOGPROB_BYTES_MAX (an array, three `bin` headers of five bytes). */
-#define WEFTI_ROW_BYTES_MAX (1u + 12u * 9u + 2u * (1u + 3u * 5u))
-_Static_assert(WEFTI_F_OUT <= 12 && WEFTI_F_EVENT <= 12, "as counted");
-_Static_assert(WEFT_STEP_LOGPROB_BYTES_MAX + WEFT_SEQS_MAX * WEFTI_ROW_BYTES_MAX + 1024 <=
+#define WEFTI_PROTO_ROW_BYTES_MAX (1u + 12u * 9u + 2u * (1u + 3u * 5u))
+_Static_assert(WEFTI_PROTO_F_OUT <= 12 && WEFTI_PROTO_F_EVENT <= 12, "as counted");
+_Static_assert(WEFT_STEP_LOGPROB_BYTES_MAX + WEFT_SEQS_MAX * WEFTI_PROTO_ROW_BYTES_MAX + 1024 <=
                    WEFT_MESSAGE_BYTES_MAX,
                "a step's result, and what it becomes for one router, are one message each");
 
 /* Of a start all but its tokens, and at most as many blocks as tokens: numbers, stop tokens and
  * biases. */
-#define WEFTI_START_BYTES_MAX (32u * 9u + WEFT_STOP_TOKENS_MAX * 4u + WEFT_LOGIT_BIAS_MAX * 8u)
+#define WEFTI_PROTO_START_BYTES_MAX                                                                \
+    (32u * 9u + WEFT_STOP_TOKENS_MAX * 4u + WEFT_LOGIT_BIAS_MAX * 8u)
 /* A release, a copy, a grant and one more block, a row. */
-#define WEFTI_PLAN_SLOT_BYTES_MAX (8u + 8u + 12u + 4u + 12u)
+#define WEFTI_PROTO_PLAN_SLOT_BYTES_MAX (8u + 8u + 12u + 4u + 12u)
 _Static_assert(2ull * 4u * WEFT_STEP_START_TOKENS_MAX +
-                       WEFT_SEQS_MAX * (WEFTI_START_BYTES_MAX + WEFTI_PLAN_SLOT_BYTES_MAX) + 1024 <=
+                       WEFT_SEQS_MAX *
+                           (WEFTI_PROTO_START_BYTES_MAX + WEFTI_PROTO_PLAN_SLOT_BYTES_MAX) +
+                       1024 <=
                    WEFT_MESSAGE_BYTES_MAX,
                "a plan is one message");
 

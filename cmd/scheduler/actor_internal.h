@@ -83,7 +83,7 @@ struct wefti_pending_item *wefti_pending_pop(struct wefti_pending *pending);
 /* ----------------------------------------------------------------------------------- actor --- */
 
 struct wefti_router {
-    bool is_up;
+    bool is_linked;
     bool said_hello;
     bool is_refused; /* another protocol version: not listened to until it comes anew */
     bool is_held;    /* events wait for those of the next step */

@@ -14,7 +14,7 @@
 #define MESSAGES_PER_TURN 64
 #define COMPLAINT_MS 1000u
 
-static void let_go(struct wefti_actor *a, uint32_t peer) {
+static void release_events(struct wefti_actor *a, uint32_t peer) {
     if (!a->routers[peer].is_held) return;
     weft_link_cork(a->hub, peer, false);
     a->routers[peer].is_held = false;
@@ -35,7 +35,7 @@ static void send_to_router(struct wefti_actor *a, uint32_t peer, const struct we
         weft_debug("router %u: %s not sent: %s", peer, weft_proto_type_name(msg->type),
                    weft_err_text(err));
     }
-    if (msg->type != WEFT_MSG_EVENTS) let_go(a, peer);
+    if (msg->type != WEFT_MSG_EVENTS) release_events(a, peer);
 }
 
 /* A peer gone mad comes back every few milliseconds: it must not fill the disk with its story. */
@@ -202,8 +202,8 @@ static void send_experts(struct wefti_actor *a, uint32_t peer) {
 }
 
 static void begin_session(struct wefti_actor *a, uint32_t peer) {
-    let_go(a, peer);
-    a->routers[peer] = (struct wefti_router){.is_up = true};
+    release_events(a, peer);
+    a->routers[peer] = (struct wefti_router){.is_linked = true};
     struct weft_msg hello = {.type = WEFT_MSG_SCHED_HELLO};
     hello.sched_hello = (struct weft_msg_sched_hello){
         .version = WEFT_PROTO_VERSION,
@@ -220,7 +220,7 @@ static void begin_session(struct wefti_actor *a, uint32_t peer) {
 
 static void end_session(struct wefti_actor *a, uint32_t peer) {
     if (a->routers[peer].said_hello) weft_info("router %u is gone", peer);
-    let_go(a, peer);
+    release_events(a, peer);
     a->routers[peer] = (struct wefti_router){0};
     wefti_pending_drop(&a->pending, peer, true, 0);
     for (uint32_t i = 0; i < a->n_groups; i++) {
@@ -339,7 +339,7 @@ static bool may_wait(const struct wefti_actor *a, const struct wefti_group *g, u
     return stats.n_plans_out > 0;
 }
 
-static void hold_or_let_go(struct wefti_actor *a, uint32_t peer, bool hold, uint64_t now_us) {
+static void hold_or_release(struct wefti_actor *a, uint32_t peer, bool hold, uint64_t now_us) {
     struct wefti_router *router = &a->routers[peer];
     if (!hold) {
         router->told_at_us = now_us;
@@ -359,7 +359,7 @@ void wefti_routers_flush(struct wefti_actor *a, uint64_t now_us) {
     for (uint32_t peer = 0; peer < WEFT_LINK_PEERS_MAX; peer++) {
         if (!a->routers[peer].is_held) continue;
         a->routers[peer].told_at_us = now_us;
-        let_go(a, peer);
+        release_events(a, peer);
     }
 }
 
@@ -375,9 +375,9 @@ void wefti_routers_tell(struct wefti_actor *a, struct wefti_group *g) {
         if (is_told[peer]) continue;
         is_told[peer] = true;
         bool hold = may_wait(a, g, peer, events, n, now_us);
-        hold_or_let_go(a, peer, hold, now_us);
+        hold_or_release(a, peer, hold, now_us);
         tell_router(a, peer, events, i, n);
-        if (!hold) let_go(a, peer);
+        if (!hold) release_events(a, peer);
     }
     weft_sched_events_clear(g->replica->sched);
 }
@@ -396,7 +396,7 @@ void wefti_routers_snapshot(struct wefti_actor *a, uint64_t now_ms) {
     fill_snapshot(a, &msg.snapshot);
     bool tells_experts = a->has_experts_news && now_ms - a->experts_at_ms >= WEFTI_EXPERTS_TELL_MS;
     for (uint32_t peer = 0; peer < WEFT_LINK_PEERS_MAX; peer++) {
-        if (!a->routers[peer].is_up) continue;
+        if (!a->routers[peer].is_linked) continue;
         send_to_router(a, peer, &msg);
         if (tells_experts) send_experts(a, peer);
     }

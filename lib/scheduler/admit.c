@@ -22,7 +22,7 @@ enum outcome { READY, BLOCKED, PARK };
 static bool can_be_forked(const struct seq *seq) {
     const struct request *req = seq->req;
     return seq->state == SEQ_RUNNING && seq->n_planned + 1 >= req->n_prompt &&
-           !wefti_prompt_logprobs_pending(req);
+           !wefti_sched_prompt_logprobs_pending(req);
 }
 
 /* A sequence started in this very plan (the worker knows none of its blocks yet) is no source: the
@@ -35,10 +35,10 @@ static const struct seq *find_source(const struct request *req) {
     return NULL;
 }
 
-void wefti_wake_parked(weft_sched *sched) {
+void wefti_sched_wake_parked(weft_sched *sched) {
     for (uint32_t i = 0; i < sched->n_running; i++) {
         const struct seq *seq = sched->running[i];
-        if (seq->req->parked && can_be_forked(seq)) wefti_request_unpark(sched, seq->req);
+        if (seq->req->parked && can_be_forked(seq)) wefti_sched_request_unpark(sched, seq->req);
     }
 }
 
@@ -47,13 +47,13 @@ void wefti_wake_parked(weft_sched *sched) {
 /* Own blocks only; what is shared costs nothing. */
 static bool has_room(const weft_sched *sched, uint32_t n_tokens, uint32_t n_cached) {
     uint32_t n_shared = n_cached / sched->options.block_size;
-    uint32_t n_wanted = wefti_blocks_for(sched, n_tokens) - n_shared;
+    uint32_t n_wanted = wefti_sched_blocks_for(sched, n_tokens) - n_shared;
     return weft_kv_n_free(sched->pool) >= n_wanted + sched->n_running;
 }
 
 static void share_prompt(weft_sched *sched, const struct seq *source, uint32_t n_cached,
                          struct weft_kv_table *table) {
-    uint32_t n_blocks = wefti_blocks_for(sched, n_cached);
+    uint32_t n_blocks = wefti_sched_blocks_for(sched, n_cached);
     weft_err err = weft_kv_table_fork(sched->pool, &source->table, n_blocks, table);
     WEFT_ASSERT(!err); /* fewer holders than slots */
     if (n_cached % sched->options.block_size == 0) return;
@@ -69,7 +69,8 @@ static void fill_table(weft_sched *sched, struct seq *seq, const struct seq *sou
     weft_kv_block *storage = sched->table_blocks + (size_t)seq->slot * sched->table_cap;
     weft_kv_table_init(&seq->table, storage, sched->table_cap);
     if (source) share_prompt(sched, source, n_cached, &seq->table);
-    weft_err err = weft_kv_table_grow(sched->pool, &seq->table, wefti_blocks_for(sched, n_tokens));
+    weft_err err =
+        weft_kv_table_grow(sched->pool, &seq->table, wefti_sched_blocks_for(sched, n_tokens));
     WEFT_ASSERT(!err); /* has_room looked */
 }
 
@@ -95,12 +96,12 @@ static bool fits_plan(const weft_sched *sched, const struct seq *seq) {
     return seq->n_output == 0 || n_tokens <= sched->options.max_model_len - sched->n_start_tokens;
 }
 
-void wefti_start(weft_sched *sched, uint64_t now_us, struct seq *seq) {
+void wefti_sched_seq_plan_start(weft_sched *sched, uint64_t now_us, struct seq *seq) {
     struct request *req = seq->req;
     const struct seq *source = find_source(req);
     uint32_t n_tokens = req->n_prompt + seq->n_output;
     uint32_t n_cached = source ? req->n_prompt - 1 : 0;
-    wefti_seq_start(sched, seq);
+    wefti_sched_seq_start(sched, seq);
     fill_table(sched, seq, source, n_tokens, n_cached);
     seq->n_planned = n_cached;
     seq->n_granted = seq->chunk = 0;
@@ -143,8 +144,8 @@ static struct seq *first_waiting(struct request *req) {
     return NULL;
 }
 
-struct seq *wefti_next_in_line(const weft_sched *sched) {
-    struct request *req = wefti_heap_top(&sched->waiting);
+struct seq *wefti_sched_next_in_line(const weft_sched *sched) {
+    struct request *req = wefti_sched_heap_top(&sched->waiting);
     struct seq *seq = req ? first_waiting(req) : NULL;
     return seq && examine(sched, seq) == READY ? seq : NULL;
 }
@@ -154,18 +155,19 @@ static enum outcome admit_request(weft_sched *sched, uint64_t now_us, struct req
         if (req->seqs[i].state != SEQ_WAITING) continue;
         enum outcome outcome = examine(sched, &req->seqs[i]);
         if (outcome != READY) return outcome;
-        if (wefti_is_suspect(&req->seqs[i])) return BLOCKED; /* a plan of its own: suspects.c */
-        wefti_start(sched, now_us, &req->seqs[i]);
+        if (wefti_sched_seq_is_suspect(&req->seqs[i]))
+            return BLOCKED; /* a plan of its own: suspects.c */
+        wefti_sched_seq_plan_start(sched, now_us, &req->seqs[i]);
     }
     return READY;
 }
 
-void wefti_admit(weft_sched *sched, uint64_t now_us) {
+void wefti_sched_admit(weft_sched *sched, uint64_t now_us) {
     for (;;) {
-        struct request *req = wefti_heap_top(&sched->waiting);
+        struct request *req = wefti_sched_heap_top(&sched->waiting);
         if (!req) return;
         enum outcome outcome = admit_request(sched, now_us, req);
         if (outcome == BLOCKED) return;
-        if (outcome == PARK) wefti_request_park(sched, req);
+        if (outcome == PARK) wefti_sched_request_park(sched, req);
     }
 }

@@ -4,29 +4,29 @@
 #include "base/check.h"
 
 /* Once the last sequence left, the request is gone: stop looking at it then. */
-void wefti_request_drop(weft_sched *sched, struct request *req) {
+void wefti_sched_request_drop(weft_sched *sched, struct request *req) {
     uint32_t n_left = req->n_live;
     for (uint32_t i = 0; n_left > 0; i++) {
         if (req->seqs[i].state == SEQ_DONE) continue;
         n_left--;
-        wefti_seq_leave(sched, &req->seqs[i], false);
+        wefti_sched_seq_leave(sched, &req->seqs[i], false);
     }
 }
 
 void weft_sched_cancel(weft_sched *sched, uint64_t now_us, const struct weft_sched_key *key,
                        uint32_t choice) {
-    struct request *req = wefti_index_find(&sched->index, key->router, key->request_id);
+    struct request *req = wefti_sched_index_find(&sched->index, key->router, key->request_id);
     if (!req || key->attempt < req->key.attempt) return; /* gone, or resubmitted since */
     if (choice != UINT32_MAX) {
         if (choice >= req->n_choices || req->seqs[choice].state == SEQ_DONE) return;
         if (req->n_live > 1) {
-            wefti_seq_leave(sched, &req->seqs[choice], false);
+            wefti_sched_seq_leave(sched, &req->seqs[choice], false);
             return;
         }
     }
     sched->n_cancelled++;
-    wefti_note_departure(sched, now_us);
-    wefti_request_drop(sched, req);
+    wefti_sched_note_departure(sched, now_us);
+    wefti_sched_request_drop(sched, req);
 }
 
 void weft_sched_router_lost(weft_sched *sched, uint64_t now_us, uint32_t router) {
@@ -35,27 +35,28 @@ void weft_sched_router_lost(weft_sched *sched, uint64_t now_us, uint32_t router)
             next = req->next; /* dropping a request changes its own links only */
             if (req->key.router != router) continue;
             sched->n_cancelled++;
-            wefti_note_departure(sched, now_us);
-            wefti_request_drop(sched, req);
+            wefti_sched_note_departure(sched, now_us);
+            wefti_sched_request_drop(sched, req);
         }
     }
 }
 
-bool wefti_request_end(weft_sched *sched, uint64_t now_us, struct request *req, enum weft_end end) {
-    if (wefti_events_reserve(sched, req->n_live)) return false;
+bool wefti_sched_request_end(weft_sched *sched, uint64_t now_us, struct request *req,
+                             enum weft_end end) {
+    if (wefti_sched_events_reserve(sched, req->n_live)) return false;
     for (uint32_t i = 0; i < req->n_choices; i++) {
-        if (req->seqs[i].state != SEQ_DONE) wefti_event_push(sched, &req->seqs[i], NULL, end);
+        if (req->seqs[i].state != SEQ_DONE) wefti_sched_event_push(sched, &req->seqs[i], NULL, end);
     }
-    wefti_note_departure(sched, now_us);
-    wefti_request_drop(sched, req);
+    wefti_sched_note_departure(sched, now_us);
+    wefti_sched_request_drop(sched, req);
     return true;
 }
 
 void weft_sched_tick(weft_sched *sched, uint64_t now_us) {
     for (;;) {
-        struct request *req = wefti_heap_top(&sched->deadlines);
+        struct request *req = wefti_sched_heap_top(&sched->deadlines);
         if (!req || req->deadline_us > now_us) return;
-        if (!wefti_request_end(sched, now_us, req, WEFT_END_DEADLINE))
+        if (!wefti_sched_request_end(sched, now_us, req, WEFT_END_DEADLINE))
             return; /* no memory: at the next tick */
         sched->n_timed_out++;
     }

@@ -10,7 +10,8 @@ static void check_running_seq(const weft_sched *sched, const struct seq *seq) {
     WEFT_ASSERT(seq->table.n > 0 && seq->table.n <= seq->table.cap);
     WEFT_ASSERT(seq->n_granted <= seq->table.n);
     WEFT_ASSERT(seq->n_planned <= seq->table.n * sched->options.block_size);
-    WEFT_ASSERT(seq->n_planned < wefti_seq_len(seq)); /* something is left, or its token is out */
+    WEFT_ASSERT(seq->n_planned <
+                wefti_sched_seq_len(seq)); /* something is left, or its token is out */
 }
 
 /* Every block a running sequence holds is held, and nobody else holds any. */
@@ -33,7 +34,7 @@ static void check_running(const weft_sched *sched) {
     WEFT_ASSERT(sched->n_running + sched->n_free_slots == sched->options.max_seqs);
     for (uint32_t i = 0; i < sched->n_running; i++) {
         check_running_seq(sched, sched->running[i]);
-        WEFT_ASSERT(i == 0 || wefti_seq_older(sched->running[i - 1], sched->running[i]));
+        WEFT_ASSERT(i == 0 || wefti_sched_seq_older(sched->running[i - 1], sched->running[i]));
     }
 }
 
@@ -88,8 +89,8 @@ void weft_sched_check(const weft_sched *sched) {
     check_running(sched);
     check_blocks(sched);
     check_requests(sched);
-    wefti_heap_check(&sched->waiting);
-    wefti_heap_check(&sched->deadlines);
+    wefti_sched_heap_check(&sched->waiting);
+    wefti_sched_heap_check(&sched->deadlines);
     uint64_t n_left = sched->n_finished + sched->n_cancelled + sched->n_timed_out +
                       sched->n_given_up + sched->n_moved;
     WEFT_ASSERT(sched->n_accepted == n_left + sched->index.n);

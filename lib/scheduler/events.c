@@ -7,7 +7,7 @@
 
 /* Grows by doubling; the ceiling is one event per live sequence and result taken in between two
  * calls of weft_sched_events_clear. */
-weft_err wefti_events_reserve(weft_sched *sched, size_t n_more) {
+weft_err wefti_sched_events_reserve(weft_sched *sched, size_t n_more) {
     size_t wanted = sched->n_events + n_more;
     if (wanted <= sched->events_cap) return WEFT_OK;
     size_t cap = sched->events_cap ? sched->events_cap : 64;
@@ -31,8 +31,8 @@ static void add_out(struct weft_event *event, const struct weft_step_out *out) {
     event->prompt_logprobs = out->prompt_logprobs;
 }
 
-void wefti_event_push(weft_sched *sched, const struct seq *seq, const struct weft_step_out *out,
-                      enum weft_end end) {
+void wefti_sched_event_push(weft_sched *sched, const struct seq *seq,
+                            const struct weft_step_out *out, enum weft_end end) {
     WEFT_ASSERT(sched->n_events < sched->events_cap);
     const struct request *req = seq->req;
     bool was_planned = req->first_plan_us != UINT64_MAX;

@@ -169,7 +169,7 @@ static bool move(struct weft_sched_groups *gs, uint64_t now_us, weft_sched *from
     struct candidate candidates[WEFT_WORKERS_MAX];
     uint32_t n = rank(gs, now_us / 1000, candidates);
     for (uint32_t i = 0; i < n && candidates[i].may_hold; i++) {
-        if (wefti_request_move(from, req, candidates[i].group->sched, now_us)) return true;
+        if (wefti_sched_request_move(from, req, candidates[i].group->sched, now_us)) return true;
     }
     return false;
 }

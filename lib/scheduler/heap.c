@@ -8,7 +8,7 @@
 
 #define FIRST_CAP 64u
 
-weft_err wefti_heap_reserve(struct heap *heap, uint32_t n_items) {
+weft_err wefti_sched_heap_reserve(struct heap *heap, uint32_t n_items) {
     if (n_items <= heap->cap) return WEFT_OK;
     uint32_t cap = heap->cap ? heap->cap : FIRST_CAP;
     while (cap < n_items)
@@ -20,7 +20,7 @@ weft_err wefti_heap_reserve(struct heap *heap, uint32_t n_items) {
     return WEFT_OK;
 }
 
-void wefti_heap_fini(struct heap *heap) {
+void wefti_sched_heap_fini(struct heap *heap) {
     free(heap->items);
     heap->items = NULL;
     heap->n = heap->cap = 0;
@@ -57,13 +57,13 @@ static void sift_down(struct heap *heap, uint32_t pos, struct heap_item item) {
     put(heap, pos, item);
 }
 
-void wefti_heap_push(struct heap *heap, struct request *req, uint64_t key) {
+void wefti_sched_heap_push(struct heap *heap, struct request *req, uint64_t key) {
     WEFT_ASSERT(heap->n < heap->cap);
     WEFT_ASSERT(req->heap_pos[heap->id] == NOT_IN_HEAP);
     sift_up(heap, heap->n++, (struct heap_item){.key = key, .tie = req->order, .req = req});
 }
 
-void wefti_heap_remove(struct heap *heap, struct request *req) {
+void wefti_sched_heap_remove(struct heap *heap, struct request *req) {
     uint32_t pos = req->heap_pos[heap->id];
     if (pos == NOT_IN_HEAP) return;
     WEFT_ASSERT(pos < heap->n && heap->items[pos].req == req);
@@ -76,11 +76,11 @@ void wefti_heap_remove(struct heap *heap, struct request *req) {
         sift_down(heap, pos, last);
 }
 
-struct request *wefti_heap_top(const struct heap *heap) {
+struct request *wefti_sched_heap_top(const struct heap *heap) {
     return heap->n ? heap->items[0].req : NULL;
 }
 
-void wefti_heap_check(const struct heap *heap) {
+void wefti_sched_heap_check(const struct heap *heap) {
     WEFT_ASSERT(heap->n <= heap->cap);
     for (uint32_t i = 0; i < heap->n; i++) {
         WEFT_ASSERT(heap->items[i].req->heap_pos[heap->id] == i);

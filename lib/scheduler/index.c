@@ -8,7 +8,7 @@
 
 #define FIRST_BUCKETS 256u
 
-weft_err wefti_index_init(struct index *index) {
+weft_err wefti_sched_index_init(struct index *index) {
     index->buckets = calloc(FIRST_BUCKETS, sizeof(struct request *));
     if (!index->buckets) return WEFT_E_NOMEM;
     index->n_buckets = FIRST_BUCKETS;
@@ -16,7 +16,7 @@ weft_err wefti_index_init(struct index *index) {
     return WEFT_OK;
 }
 
-void wefti_index_fini(struct index *index) {
+void wefti_sched_index_fini(struct index *index) {
     free(index->buckets);
     index->buckets = NULL;
 }
@@ -50,13 +50,13 @@ static void grow(struct index *index) {
     free(old);
 }
 
-void wefti_index_add(struct index *index, struct request *req) {
+void wefti_sched_index_add(struct index *index, struct request *req) {
     if (index->n >= index->n_buckets) grow(index);
     link_in(index, req);
     index->n++;
 }
 
-void wefti_index_remove(struct index *index, struct request *req) {
+void wefti_sched_index_remove(struct index *index, struct request *req) {
     struct request **at = bucket_of(index, req->key.router, req->key.request_id);
     while (*at != req) {
         WEFT_ASSERT(*at != NULL);
@@ -67,7 +67,8 @@ void wefti_index_remove(struct index *index, struct request *req) {
     index->n--;
 }
 
-struct request *wefti_index_find(const struct index *index, uint32_t router, uint64_t request_id) {
+struct request *wefti_sched_index_find(const struct index *index, uint32_t router,
+                                       uint64_t request_id) {
     struct request *req = *bucket_of(index, router, request_id);
     while (req && (req->key.router != router || req->key.request_id != request_id))
         req = req->next;

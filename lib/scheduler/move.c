@@ -4,18 +4,19 @@
 
 #include "base/check.h"
 
-bool wefti_request_move(weft_sched *from, struct request *req, weft_sched *to, uint64_t now_us) {
+bool wefti_sched_request_move(weft_sched *from, struct request *req, weft_sched *to,
+                              uint64_t now_us) {
     WEFT_ASSERT(from != to && req->n_running == 0);
-    WEFT_ASSERT(!wefti_index_find(&to->index, req->key.router, req->key.request_id));
-    if (!wefti_request_fits(to, req) || !wefti_request_reserve(to)) return false;
-    wefti_request_dequeue(from, req);
+    WEFT_ASSERT(!wefti_sched_index_find(&to->index, req->key.router, req->key.request_id));
+    if (!wefti_sched_request_fits(to, req) || !wefti_sched_request_reserve(to)) return false;
+    wefti_sched_request_dequeue(from, req);
     from->n_moved++;
     req->order = to->n_submitted++;
     req->last_start_plan = 0; /* of `from`, and its worker is gone */
     for (uint32_t i = 0; i < req->n_choices; i++)
         req->seqs[i].lost_epoch = UINT64_MAX;
     if (to->index.n == 0) to->last_departure_us = now_us;
-    wefti_request_enqueue(to, req);
+    wefti_sched_request_enqueue(to, req);
     to->n_accepted++;
     return true;
 }

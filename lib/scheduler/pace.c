@@ -17,7 +17,7 @@
 #define PROMPT_TOKENS_FIRST 32u /* before anything is known: 64 ms at 2 ms a token */
 #define SMOOTHING 2             /* a new sample weighs half: costs change with every arrival */
 
-uint32_t wefti_pace_prompt_tokens(const struct pace *pace, uint32_t target_us) {
+uint32_t wefti_sched_pace_prompt_tokens(const struct pace *pace, uint32_t target_us) {
     if (target_us == 0) return UINT32_MAX;
     if (pace->prompt_token_ns == 0) return PROMPT_TOKENS_FIRST;
     uint64_t left_ns = (uint64_t)target_us * 1000;
@@ -34,7 +34,8 @@ static uint64_t smooth(uint64_t old, uint64_t sample) {
     return sample > old ? old + (sample - old) / SMOOTHING : old - (old - sample) / SMOOTHING;
 }
 
-void wefti_pace_learn(struct pace *pace, uint32_t n_decode, uint32_t n_prompt, uint32_t busy_us) {
+void wefti_sched_pace_learn(struct pace *pace, uint32_t n_decode, uint32_t n_prompt,
+                            uint32_t busy_us) {
     uint64_t busy_ns = (uint64_t)busy_us * 1000;
     if (n_prompt == 0) {
         if (n_decode) pace->base_ns = smooth(pace->base_ns, busy_ns);

@@ -10,7 +10,7 @@
 /* The running sequence that is cheapest to recompute; of equals the youngest. The oldest request
  * is spared; when nobody else runs, its oldest sequence. So that one always advances, ends and
  * hands its rank on: no sequence can be preempted for ever. */
-static struct seq *pick_victim(const weft_sched *sched) {
+static struct seq *choose_victim(const weft_sched *sched) {
     const struct request *oldest = sched->running[0]->req;
     uint32_t first = 1;
     while (first < sched->n_running && sched->running[first]->req == oldest)
@@ -31,16 +31,17 @@ static bool plan_decode(weft_sched *sched) {
     uint32_t i = 0;
     while (i < sched->n_running) {
         struct seq *seq = sched->running[i];
-        bool wants = wefti_seq_left(seq) == 1 && !wefti_seq_complete(sched, seq) && !seq->put_off;
-        uint32_t n_blocks = wefti_blocks_for(sched, seq->n_planned + 1);
+        bool wants = wefti_sched_seq_left(seq) == 1 && !wefti_sched_seq_complete(sched, seq) &&
+                     !seq->put_off;
+        uint32_t n_blocks = wefti_sched_blocks_for(sched, seq->n_planned + 1);
         seq->chunk = wants ? 1 : 0;
         if (!wants || !weft_kv_table_grow(sched->pool, &seq->table, n_blocks)) {
             i++;
             continue;
         }
-        struct seq *victim = pick_victim(sched);
-        bool moved_up = wefti_seq_older(victim, seq);
-        wefti_seq_preempt(sched, victim);
+        struct seq *victim = choose_victim(sched);
+        bool moved_up = wefti_sched_seq_older(victim, seq);
+        wefti_sched_seq_preempt(sched, victim);
         sched->n_preemptions++;
         preempted = true;
         if (moved_up) i--; /* seq stands one place further up now; it tries again */
@@ -70,9 +71,9 @@ static void emit_grant(weft_sched *sched, struct seq *seq) {
 static void emit_row(weft_sched *sched, struct seq *seq, struct plan_out *out) {
     uint32_t n_tokens = seq->chunk;
     uint32_t row_idx = out->n_rows++;
-    bool samples = wefti_seq_left(seq) == n_tokens;
+    bool samples = wefti_sched_seq_left(seq) == n_tokens;
     WEFT_ASSERT(seq->n_planned + n_tokens <= seq->table.n * sched->options.block_size);
-    struct weft_step_seq view = wefti_seq_view(sched, seq, 0);
+    struct weft_step_seq view = wefti_sched_seq_view(sched, seq, 0);
     out->logprob_bytes += weft_step_logprob_bytes(&view, n_tokens);
     sched->rows[row_idx] =
         (struct weft_step_row){.slot = seq->slot, .gen = seq->gen, .n_tokens = n_tokens};
@@ -114,7 +115,7 @@ static void emit(weft_sched *sched) {
 }
 
 static void begin(weft_sched *sched) {
-    wefti_bury(sched);
+    wefti_sched_request_free_borrowed(sched);
     sched->n_plans++;
     sched->n_start_tokens = sched->n_plan_tokens = 0;
     sched->plan = (struct weft_step_plan){
@@ -140,14 +141,15 @@ bool weft_sched_plan(weft_sched *sched, uint64_t now_us, const struct weft_step_
     *plan_out = NULL;
     if (sched->n_out == WEFT_SCHED_PLANS_MAX) return false;
     begin(sched);
-    wefti_wake_parked(sched);
-    struct seq *suspect = wefti_find_suspect(sched);
+    wefti_sched_wake_parked(sched);
+    struct seq *suspect = wefti_sched_find_suspect(sched);
     if (suspect && sched->n_out > 0) return false;
-    if (suspect && suspect->state == SEQ_WAITING) wefti_start(sched, now_us, suspect);
-    wefti_ration(sched, suspect);
+    if (suspect && suspect->state == SEQ_WAITING)
+        wefti_sched_seq_plan_start(sched, now_us, suspect);
+    wefti_sched_ration(sched, suspect);
     bool preempted = plan_decode(sched);
-    if (!preempted && !suspect) wefti_admit(sched, now_us);
-    wefti_share_out(sched);
+    if (!preempted && !suspect) wefti_sched_admit(sched, now_us);
+    wefti_sched_share_out(sched);
     if (!has_rows(sched)) {
         WEFT_ASSERT(sched->plan.n_starts == 0); /* whoever starts is given something to do */
         if (sched->n_pending == 0 || sched->n_out > 0) return false;

@@ -12,8 +12,8 @@
 #include "base/check.h"
 
 static uint64_t bytes_of_next(const weft_sched *sched, const struct seq *seq) {
-    if (wefti_seq_left(seq) == 0 || wefti_seq_complete(sched, seq)) return 0;
-    struct weft_step_seq view = wefti_seq_view(sched, seq, 0);
+    if (wefti_sched_seq_left(seq) == 0 || wefti_sched_seq_complete(sched, seq)) return 0;
+    struct weft_step_seq view = wefti_sched_seq_view(sched, seq, 0);
     return weft_step_logprob_bytes(&view, 1);
 }
 
@@ -24,9 +24,9 @@ static bool comes_first(const struct seq *a, const struct seq *b) {
 /* `n` candidates that do not fit all. */
 static void put_some_off(weft_sched *sched, uint32_t n) {
     struct seq **heap = sched->candidates;
-    wefti_seq_heapify(heap, n, comes_first);
+    wefti_sched_seq_heapify(heap, n, comes_first);
     while (n) {
-        struct seq *seq = wefti_seq_heap_pop(heap, &n, comes_first);
+        struct seq *seq = wefti_sched_seq_heap_pop(heap, &n, comes_first);
         seq->put_off = seq->ration > sched->logprob_room;
         if (seq->put_off) {
             seq->ration = 0;
@@ -37,7 +37,7 @@ static void put_some_off(weft_sched *sched, uint32_t n) {
     }
 }
 
-void wefti_ration(weft_sched *sched, const struct seq *alone) {
+void wefti_sched_ration(weft_sched *sched, const struct seq *alone) {
     uint32_t n = 0;
     uint64_t wanted = 0;
     for (uint32_t i = 0; i < sched->n_running; i++) {

@@ -57,7 +57,7 @@ static weft_err init_seq(struct seq *seq, struct request *req, uint32_t choice,
     return WEFT_OK;
 }
 
-struct request *wefti_request_new(uint32_t router, const struct weft_submit *submit) {
+struct request *wefti_sched_request_new(uint32_t router, const struct weft_submit *submit) {
     struct request *req = calloc(1, request_bytes(submit));
     if (!req) return NULL;
     req->key = (struct weft_sched_key){
@@ -78,18 +78,18 @@ struct request *wefti_request_new(uint32_t router, const struct weft_submit *sub
     req->n_live = req->n_waiting;
     return req;
 no_memory:
-    wefti_request_free(req);
+    wefti_sched_request_free(req);
     return NULL;
 }
 
-void wefti_request_free(struct request *req) {
+void wefti_sched_request_free(struct request *req) {
     if (!req) return;
     for (uint32_t i = 0; i < req->n_choices; i++)
         free(req->seqs[i].output);
     free(req);
 }
 
-weft_err wefti_seq_reserve_output(struct seq *seq) {
+weft_err wefti_sched_seq_reserve_output(struct seq *seq) {
     if (seq->n_output < seq->output_cap) return WEFT_OK;
     uint32_t cap = seq->output_cap ? seq->output_cap * 2 : FIRST_OUTPUT_CAP;
     if (cap > seq->req->sampling.max_tokens) cap = seq->req->sampling.max_tokens;
@@ -101,19 +101,19 @@ weft_err wefti_seq_reserve_output(struct seq *seq) {
     return WEFT_OK;
 }
 
-struct weft_step_seq wefti_seq_view(const weft_sched *sched, const struct seq *seq,
-                                    uint32_t n_tokens) {
+struct weft_step_seq wefti_sched_seq_view(const weft_sched *sched, const struct seq *seq,
+                                          uint32_t n_tokens) {
     return (struct weft_step_seq){
         .sampling = &seq->req->sampling,
         .n_vocab = sched->options.n_vocab,
         .n_prompt = seq->req->n_prompt,
         .n_prompt_logprobs_done = seq->req->n_prompt_logprobs_done,
-        .n_known = wefti_seq_len(seq),
+        .n_known = wefti_sched_seq_len(seq),
         .n_computed = seq->n_planned + n_tokens,
     };
 }
 
-bool wefti_seq_older(const struct seq *a, const struct seq *b) {
+bool wefti_sched_seq_older(const struct seq *a, const struct seq *b) {
     if (a->req->arrival_us != b->req->arrival_us) return a->req->arrival_us < b->req->arrival_us;
     if (a->req->order != b->req->order) return a->req->order < b->req->order;
     return a->choice < b->choice;
@@ -121,14 +121,14 @@ bool wefti_seq_older(const struct seq *a, const struct seq *b) {
 
 /* Stop tokens are the worker's to see; lengths are known beforehand. A request for zero tokens
  * ends with the row that completes its prompt, which is counted like a sample. */
-bool wefti_seq_complete(const weft_sched *sched, const struct seq *seq) {
+bool wefti_sched_seq_complete(const weft_sched *sched, const struct seq *seq) {
     if (seq->n_samples_out == 0) return false;
     uint32_t max_tokens = seq->req->sampling.max_tokens;
     return seq->n_output + seq->n_samples_out >= (max_tokens ? max_tokens : 1) ||
-           wefti_seq_len(seq) >= sched->options.max_model_len;
+           wefti_sched_seq_len(seq) >= sched->options.max_model_len;
 }
 
-bool wefti_prompt_logprobs_pending(const struct request *req) {
+bool wefti_sched_prompt_logprobs_pending(const struct request *req) {
     return req->sampling.n_prompt_logprobs >= 0 && req->n_prompt > 1 &&
            req->n_prompt_logprobs_done < req->n_prompt;
 }

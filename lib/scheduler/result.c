@@ -81,7 +81,7 @@ static uint32_t first_prompt_logprob(const struct request *req) {
 
 static uint32_t n_prompt_logprobs_due(const struct row *row) {
     const struct request *req = row->seq->req;
-    if (!wefti_prompt_logprobs_pending(req)) return 0;
+    if (!wefti_sched_prompt_logprobs_pending(req)) return 0;
     uint32_t from = first_prompt_logprob(req);
     if (row->first + 1 > from) from = row->first + 1;
     uint32_t end = row->first + row->n_tokens + 1;
@@ -155,10 +155,10 @@ static weft_err prepare(weft_sched *sched, const struct plan_out *plan,
         weft_err err = check_out(sched, row, &result->outs[i], why);
         if (err) return err;
         if (!row->seq || !result->outs[i].sampled) continue;
-        err = wefti_seq_reserve_output(row->seq);
+        err = wefti_sched_seq_reserve_output(row->seq);
         if (err) return weft_err_set(why, err, "no memory for output tokens");
     }
-    weft_err err = wefti_events_reserve(sched, plan->n_rows);
+    weft_err err = wefti_sched_events_reserve(sched, plan->n_rows);
     return err ? weft_err_set(why, err, "no memory for %u events", plan->n_rows) : WEFT_OK;
 }
 
@@ -200,13 +200,13 @@ static void commit(weft_sched *sched, uint64_t now_us, const struct row *row,
         sched->n_output_tokens++;
     }
     bool tells = out->sampled || out->n_prompt_logprobs > 0;
-    if (tells || out->finish) wefti_event_push(sched, seq, tells ? out : NULL, out->finish);
+    if (tells || out->finish) wefti_sched_event_push(sched, seq, tells ? out : NULL, out->finish);
     if (!out->finish) return;
     if (req->n_live == 1) {
         sched->n_finished++;
-        wefti_note_departure(sched, now_us);
+        wefti_sched_note_departure(sched, now_us);
     }
-    wefti_seq_leave(sched, seq, true);
+    wefti_sched_seq_leave(sched, seq, true);
 }
 
 weft_err weft_sched_result(weft_sched *sched, uint64_t now_us,
@@ -221,7 +221,7 @@ weft_err weft_sched_result(weft_sched *sched, uint64_t now_us,
     for (uint32_t i = 0; i < plan->n_rows; i++) {
         if (plan->rows[i].seq) commit(sched, now_us, &plan->rows[i], &result->outs[i]);
     }
-    wefti_pace_learn(&sched->pace, plan->n_decode, plan->n_prompt, result->busy_us);
+    wefti_sched_pace_learn(&sched->pace, plan->n_decode, plan->n_prompt, result->busy_us);
     sched->n_out--;
     sched->n_steps++;
     return WEFT_OK;

@@ -12,7 +12,7 @@ static uint32_t running_pos(const weft_sched *sched, const struct seq *seq) {
     uint32_t low = 0, high = sched->n_running; /* the first that is not older than seq */
     while (low < high) {
         uint32_t mid = low + (high - low) / 2;
-        if (wefti_seq_older(sched->running[mid], seq))
+        if (wefti_sched_seq_older(sched->running[mid], seq))
             low = mid + 1;
         else
             high = mid;
@@ -65,7 +65,7 @@ static void count_not_running(weft_sched *sched, struct request *req) {
 
 static void queue(weft_sched *sched, struct request *req) {
     if (req->n_waiting == 0 || req->heap_pos[HEAP_WAITING] != NOT_IN_HEAP) return;
-    wefti_heap_push(&sched->waiting, req, req->arrival_us);
+    wefti_sched_heap_push(&sched->waiting, req, req->arrival_us);
 }
 
 static void count_not_waiting(weft_sched *sched, struct request *req) {
@@ -73,40 +73,41 @@ static void count_not_waiting(weft_sched *sched, struct request *req) {
     sched->n_seqs_waiting--;
     if (--req->n_waiting > 0) return;
     req->parked = false;
-    wefti_heap_remove(&sched->waiting, req);
+    wefti_sched_heap_remove(&sched->waiting, req);
 }
 
-void wefti_request_park(weft_sched *sched, struct request *req) {
+void wefti_sched_request_park(weft_sched *sched, struct request *req) {
     WEFT_ASSERT(req->n_running > 0 && req->n_waiting > 0);
-    wefti_heap_remove(&sched->waiting, req);
+    wefti_sched_heap_remove(&sched->waiting, req);
     req->parked = true;
 }
 
-void wefti_request_unpark(weft_sched *sched, struct request *req) {
+void wefti_sched_request_unpark(weft_sched *sched, struct request *req) {
     req->parked = false;
     queue(sched, req);
 }
 
-void wefti_request_enqueue(weft_sched *sched, struct request *req) {
-    wefti_index_add(&sched->index, req);
-    if (req->deadline_us != UINT64_MAX) wefti_heap_push(&sched->deadlines, req, req->deadline_us);
+void wefti_sched_request_enqueue(weft_sched *sched, struct request *req) {
+    wefti_sched_index_add(&sched->index, req);
+    if (req->deadline_us != UINT64_MAX)
+        wefti_sched_heap_push(&sched->deadlines, req, req->deadline_us);
     sched->n_requests_waiting++;
     sched->n_seqs_waiting += req->n_waiting;
     queue(sched, req);
 }
 
-void wefti_request_dequeue(weft_sched *sched, struct request *req) {
+void wefti_sched_request_dequeue(weft_sched *sched, struct request *req) {
     WEFT_ASSERT(req->n_running == 0 && req->n_waiting > 0 && !req->parked);
-    wefti_heap_remove(&sched->waiting, req);
-    wefti_heap_remove(&sched->deadlines, req);
-    wefti_index_remove(&sched->index, req);
+    wefti_sched_heap_remove(&sched->waiting, req);
+    wefti_sched_heap_remove(&sched->deadlines, req);
+    wefti_sched_index_remove(&sched->index, req);
     sched->n_requests_waiting--;
     sched->n_seqs_waiting -= req->n_waiting;
 }
 
 /* ----------------------------------------------------------------------------- transitions --- */
 
-void wefti_seq_start(weft_sched *sched, struct seq *seq) {
+void wefti_sched_seq_start(weft_sched *sched, struct seq *seq) {
     WEFT_ASSERT(seq->state == SEQ_WAITING && seq->n_rows_out == 0);
     WEFT_ASSERT(sched->n_free_slots > 0);
     seq->state = SEQ_RUNNING;
@@ -117,14 +118,14 @@ void wefti_seq_start(weft_sched *sched, struct seq *seq) {
     count_not_waiting(sched, seq->req);
 }
 
-void wefti_seq_preempt(weft_sched *sched, struct seq *seq) {
+void wefti_sched_seq_preempt(weft_sched *sched, struct seq *seq) {
     WEFT_ASSERT(seq->state == SEQ_RUNNING);
     give_back(sched, seq);
     seq->state = SEQ_WAITING;
     seq->req->n_waiting++;
     sched->n_seqs_waiting++;
     count_not_running(sched, seq->req);
-    wefti_request_unpark(sched, seq->req); /* a parked sibling may have waited for this one */
+    wefti_sched_request_unpark(sched, seq->req); /* a parked sibling may have waited for this one */
 }
 
 /* Rows that are out name this sequence; their results will find nobody. */
@@ -144,26 +145,26 @@ static void forget_rows(weft_sched *sched, struct seq *seq, bool ended) {
  * valid until the next one is made, so such a request outlives its end until then. */
 static void remove_request(weft_sched *sched, struct request *req) {
     WEFT_ASSERT(req->n_running == 0 && req->n_waiting == 0);
-    wefti_heap_remove(&sched->deadlines, req);
-    wefti_index_remove(&sched->index, req);
+    wefti_sched_heap_remove(&sched->deadlines, req);
+    wefti_sched_index_remove(&sched->index, req);
     sched->n_requests_waiting--; /* it is not running */
     if (req->last_start_plan == sched->n_plans && sched->n_plans > 0) {
-        req->next = sched->graveyard;
-        sched->graveyard = req;
+        req->next = sched->borrowed;
+        sched->borrowed = req;
     } else {
-        wefti_request_free(req);
+        wefti_sched_request_free(req);
     }
 }
 
-void wefti_bury(weft_sched *sched) {
-    while (sched->graveyard) {
-        struct request *req = sched->graveyard;
-        sched->graveyard = req->next;
-        wefti_request_free(req);
+void wefti_sched_request_free_borrowed(weft_sched *sched) {
+    while (sched->borrowed) {
+        struct request *req = sched->borrowed;
+        sched->borrowed = req->next;
+        wefti_sched_request_free(req);
     }
 }
 
-void wefti_seq_leave(weft_sched *sched, struct seq *seq, bool ended) {
+void wefti_sched_seq_leave(weft_sched *sched, struct seq *seq, bool ended) {
     struct request *req = seq->req;
     WEFT_ASSERT(seq->state != SEQ_DONE);
     forget_rows(sched, seq, ended);
@@ -176,6 +177,6 @@ void wefti_seq_leave(weft_sched *sched, struct seq *seq, bool ended) {
     seq->state = SEQ_DONE;
     free(seq->output);
     seq->output = NULL;
-    if (req->parked) wefti_request_unpark(sched, req);
+    if (req->parked) wefti_sched_request_unpark(sched, req);
     if (--req->n_live == 0) remove_request(sched, req);
 }

@@ -84,7 +84,7 @@ static void init_sizes(weft_sched *sched, const struct weft_sched_options *optio
     sched->running_max = options->max_seqs < options->max_batched_tokens
                              ? options->max_seqs
                              : options->max_batched_tokens;
-    uint32_t longest = wefti_blocks_for(sched, options->max_model_len);
+    uint32_t longest = wefti_sched_blocks_for(sched, options->max_model_len);
     sched->table_cap = longest < options->n_blocks ? longest : options->n_blocks;
     sched->waiting.id = HEAP_WAITING;
     sched->deadlines.id = HEAP_DEADLINE;
@@ -102,7 +102,7 @@ weft_err weft_sched_new(const struct weft_sched_options *options, weft_sched **s
     init_sizes(sched, options);
     err = make_pool(sched);
     if (!err) err = make_tables(sched);
-    if (!err) err = wefti_index_init(&sched->index);
+    if (!err) err = wefti_sched_index_init(&sched->index);
     if (err) goto no_memory;
     fill_free_slots(sched);
     *sched_out = sched;
@@ -120,18 +120,18 @@ static void free_requests(weft_sched *sched) {
     for (uint32_t i = 0; sched->index.buckets && i < sched->index.n_buckets; i++) {
         for (struct request *req = sched->index.buckets[i], *next; req; req = next) {
             next = req->next;
-            wefti_request_free(req);
+            wefti_sched_request_free(req);
         }
     }
-    wefti_bury(sched);
-    wefti_index_fini(&sched->index);
+    wefti_sched_request_free_borrowed(sched);
+    wefti_sched_index_fini(&sched->index);
 }
 
 void weft_sched_free(weft_sched *sched) {
     if (!sched) return;
     free_requests(sched);
-    wefti_heap_fini(&sched->waiting);
-    wefti_heap_fini(&sched->deadlines);
+    wefti_sched_heap_fini(&sched->waiting);
+    wefti_sched_heap_fini(&sched->deadlines);
     for (uint32_t i = 0; i < WEFT_SCHED_PLANS_MAX; i++)
         free(sched->out[i].rows);
     free(sched->events);
@@ -170,10 +170,10 @@ static void forget_plans(weft_sched *sched) {
  * depends on seed, choice and position (design 2.1). Generations go on: a slot's never returns. */
 void weft_sched_new_epoch(weft_sched *sched, uint64_t now_us, uint64_t epoch) {
     WEFT_ASSERT(epoch > sched->epoch);
-    wefti_note_losses(sched, now_us);
+    wefti_sched_note_losses(sched, now_us);
     forget_plans(sched);
     while (sched->n_running > 0)
-        wefti_seq_preempt(sched, sched->running[sched->n_running - 1]);
+        wefti_sched_seq_preempt(sched, sched->running[sched->n_running - 1]);
     sched->n_pending = 0; /* the worker drops everything by itself */
     sched->epoch = epoch;
     sched->step = 0;
@@ -203,7 +203,7 @@ void weft_sched_stats(const weft_sched *sched, struct weft_sched_stats *stats_ou
 }
 
 bool weft_sched_has(const weft_sched *sched, uint32_t router, uint64_t request_id) {
-    return wefti_index_find(&sched->index, router, request_id) != NULL;
+    return wefti_sched_index_find(&sched->index, router, request_id) != NULL;
 }
 
 bool weft_sched_idle(const weft_sched *sched) {

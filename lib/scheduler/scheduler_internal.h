@@ -67,7 +67,7 @@ enum heap_id { HEAP_WAITING, HEAP_DEADLINE, HEAP_COUNT };
 
 struct request {
     struct weft_sched_key key;
-    struct request *next; /* in the bucket of the index, or in the graveyard */
+    struct request *next; /* in the bucket of the index, or in `borrowed` */
     uint64_t arrival_us;
     uint64_t order;       /* of submission, breaks ties of age */
     uint64_t deadline_us; /* UINT64_MAX: none */
@@ -97,12 +97,13 @@ struct heap {
     uint32_t n, cap;
 };
 
-WEFT_MUST_CHECK weft_err wefti_heap_reserve(struct heap *heap, uint32_t n_items);
-void wefti_heap_fini(struct heap *heap);
-void wefti_heap_push(struct heap *heap, struct request *req, uint64_t key); /* reserved before */
-void wefti_heap_remove(struct heap *heap, struct request *req);             /* no-op if absent */
-struct request *wefti_heap_top(const struct heap *heap);                    /* NULL: empty */
-void wefti_heap_check(const struct heap *heap);
+WEFT_MUST_CHECK weft_err wefti_sched_heap_reserve(struct heap *heap, uint32_t n_items);
+void wefti_sched_heap_fini(struct heap *heap);
+void wefti_sched_heap_push(struct heap *heap, struct request *req,
+                           uint64_t key);                             /* reserved before */
+void wefti_sched_heap_remove(struct heap *heap, struct request *req); /* no-op if absent */
+struct request *wefti_sched_heap_top(const struct heap *heap);        /* NULL: empty */
+void wefti_sched_heap_check(const struct heap *heap);
 
 /* ----------------------------------------------------------------------------------- index --- */
 
@@ -111,11 +112,12 @@ struct index {
     uint32_t n_buckets, n; /* a power of two; requests */
 };
 
-WEFT_MUST_CHECK weft_err wefti_index_init(struct index *index);
-void wefti_index_fini(struct index *index); /* the requests are the caller's */
-void wefti_index_add(struct index *index, struct request *req);
-void wefti_index_remove(struct index *index, struct request *req);
-struct request *wefti_index_find(const struct index *index, uint32_t router, uint64_t request_id);
+WEFT_MUST_CHECK weft_err wefti_sched_index_init(struct index *index);
+void wefti_sched_index_fini(struct index *index); /* the requests are the caller's */
+void wefti_sched_index_add(struct index *index, struct request *req);
+void wefti_sched_index_remove(struct index *index, struct request *req);
+struct request *wefti_sched_index_find(const struct index *index, uint32_t router,
+                                       uint64_t request_id);
 
 /* ------------------------------------------------------------------------------------ pace --- */
 
@@ -127,8 +129,9 @@ struct pace {
 };
 
 /* How many fit into a step of target_us (0: no bound) beside its decode rows. */
-uint32_t wefti_pace_prompt_tokens(const struct pace *pace, uint32_t target_us);
-void wefti_pace_learn(struct pace *pace, uint32_t n_decode, uint32_t n_prompt, uint32_t busy_us);
+uint32_t wefti_sched_pace_prompt_tokens(const struct pace *pace, uint32_t target_us);
+void wefti_sched_pace_learn(struct pace *pace, uint32_t n_decode, uint32_t n_prompt,
+                            uint32_t busy_us);
 
 /* ----------------------------------------------------------------------------------- state --- */
 
@@ -159,7 +162,7 @@ struct weft_sched {
     /* Requests. */
     struct index index;
     struct heap waiting, deadlines;
-    struct request *graveyard; /* ended, but the last plan borrows from them */
+    struct request *borrowed; /* ended, but the last plan borrows from them */
     uint64_t n_submitted;
     uint32_t n_requests_waiting, n_requests_running;
     uint32_t n_seqs_waiting;
@@ -202,7 +205,7 @@ struct weft_sched {
     WEFT_COUNTER_LIST(WEFT_COUNTER_FIELD, WEFT_COUNTER_NO_FIELD)
 };
 
-static inline uint32_t wefti_blocks_for(const weft_sched *sched, uint32_t n_tokens) {
+static inline uint32_t wefti_sched_blocks_for(const weft_sched *sched, uint32_t n_tokens) {
     return (uint32_t)(((uint64_t)n_tokens + sched->options.block_size - 1) /
                       sched->options.block_size);
 }
@@ -210,86 +213,89 @@ static inline uint32_t wefti_blocks_for(const weft_sched *sched, uint32_t n_toke
 /* --------------------------------------------------------------------------------- request --- */
 
 /* A copy of the submission in one allocation, outputs of resumed choices apart. NULL: no memory. */
-struct request *wefti_request_new(uint32_t router, const struct weft_submit *submit);
-void wefti_request_free(struct request *req); /* accepts NULL */
+struct request *wefti_sched_request_new(uint32_t router, const struct weft_submit *submit);
+void wefti_sched_request_free(struct request *req); /* accepts NULL */
 
 /* Room for one more output token. WEFT_E_NOMEM: no change. */
-WEFT_MUST_CHECK weft_err wefti_seq_reserve_output(struct seq *seq);
+WEFT_MUST_CHECK weft_err wefti_sched_seq_reserve_output(struct seq *seq);
 
 /* Tokens it has once all plans that are out have run. */
-static inline uint32_t wefti_seq_len(const struct seq *seq) {
+static inline uint32_t wefti_sched_seq_len(const struct seq *seq) {
     return seq->req->n_prompt + seq->n_output + seq->n_samples_out;
 }
 
 /* Tokens that could be planned now. */
-static inline uint32_t wefti_seq_left(const struct seq *seq) {
-    return wefti_seq_len(seq) - seq->n_planned;
+static inline uint32_t wefti_sched_seq_left(const struct seq *seq) {
+    return wefti_sched_seq_len(seq) - seq->n_planned;
 }
 
 /* What decides on log-probabilities, `n_tokens` behind all that is planned. */
-struct weft_step_seq wefti_seq_view(const weft_sched *sched, const struct seq *seq,
-                                    uint32_t n_tokens);
+struct weft_step_seq wefti_sched_seq_view(const weft_sched *sched, const struct seq *seq,
+                                          uint32_t n_tokens);
 
-bool wefti_seq_older(const struct seq *a, const struct seq *b);
+bool wefti_sched_seq_older(const struct seq *a, const struct seq *b);
 /* The row that must be its last one is out: planning more would be a no-op. */
-bool wefti_seq_complete(const weft_sched *sched, const struct seq *seq);
-bool wefti_prompt_logprobs_pending(const struct request *req);
+bool wefti_sched_seq_complete(const weft_sched *sched, const struct seq *seq);
+bool wefti_sched_prompt_logprobs_pending(const struct request *req);
 
 /* --------------------------------------------------------------------------------- running --- */
 
 /* The states of a sequence and what they imply for slots, blocks, queues and counters. */
-void wefti_seq_start(weft_sched *sched, struct seq *seq);   /* its table is filled already */
-void wefti_seq_preempt(weft_sched *sched, struct seq *seq); /* RUNNING -> WAITING */
+void wefti_sched_seq_start(weft_sched *sched, struct seq *seq);   /* its table is filled already */
+void wefti_sched_seq_preempt(weft_sched *sched, struct seq *seq); /* RUNNING -> WAITING */
 /* -> DONE. ended: the worker said so. When it is the last one, the request is gone as well. */
-void wefti_seq_leave(weft_sched *sched, struct seq *seq, bool ended);
-void wefti_request_enqueue(weft_sched *sched, struct request *req); /* takes a new one in */
-void wefti_request_dequeue(weft_sched *sched,
-                           struct request *req); /* the reverse: all of it waits */
-void wefti_request_unpark(weft_sched *sched, struct request *req);
-void wefti_request_park(weft_sched *sched, struct request *req);
-void wefti_bury(weft_sched *sched); /* frees the graveyard */
+void wefti_sched_seq_leave(weft_sched *sched, struct seq *seq, bool ended);
+void wefti_sched_request_enqueue(weft_sched *sched, struct request *req); /* takes a new one in */
+void wefti_sched_request_dequeue(weft_sched *sched,
+                                 struct request *req); /* the reverse: all of it waits */
+void wefti_sched_request_unpark(weft_sched *sched, struct request *req);
+void wefti_sched_request_park(weft_sched *sched, struct request *req);
+void wefti_sched_request_free_borrowed(weft_sched *sched);
 
 /* ------------------------------------------------------------------------------------ rest --- */
 
-void wefti_admit(weft_sched *sched, uint64_t now_us);
-void wefti_wake_parked(weft_sched *sched);
-void wefti_share_out(weft_sched *sched);
+void wefti_sched_admit(weft_sched *sched, uint64_t now_us);
+void wefti_sched_wake_parked(weft_sched *sched);
+void wefti_sched_share_out(weft_sched *sched);
 
 /* A heap of sequences in storage of the caller's, the one that is `before` all others on top. */
-typedef bool wefti_seq_before(const struct seq *a, const struct seq *b);
-void wefti_seq_heapify(struct seq **heap, uint32_t n, wefti_seq_before *before);
-struct seq *wefti_seq_heap_pop(struct seq **heap, uint32_t *n, wefti_seq_before *before);
+typedef bool wefti_sched_seq_before(const struct seq *a, const struct seq *b);
+void wefti_sched_seq_heapify(struct seq **heap, uint32_t n, wefti_sched_seq_before *before);
+struct seq *wefti_sched_seq_heap_pop(struct seq **heap, uint32_t *n,
+                                     wefti_sched_seq_before *before);
 
 /* Before any row is planned: decides who sits this plan out. With `alone`, everybody else does. */
-void wefti_ration(weft_sched *sched, const struct seq *alone);
+void wefti_sched_ration(weft_sched *sched, const struct seq *alone);
 
 /* Who has to be computed by itself now, running or next in line with room for it; NULL: nobody. */
-struct seq *wefti_find_suspect(const weft_sched *sched);
-bool wefti_is_suspect(const struct seq *seq);
+struct seq *wefti_sched_find_suspect(const weft_sched *sched);
+bool wefti_sched_seq_is_suspect(const struct seq *seq);
 /* Before an epoch's plans are forgotten: counts the loss, and ends who had too many. */
-void wefti_note_losses(weft_sched *sched, uint64_t now_us);
+void wefti_sched_note_losses(weft_sched *sched, uint64_t now_us);
 
-/* The sequence that wefti_admit would start next; NULL: none waits, or it lacks room. */
-struct seq *wefti_next_in_line(const weft_sched *sched);
-void wefti_start(weft_sched *sched, uint64_t now_us, struct seq *seq);
+/* The sequence that wefti_sched_admit would start next; NULL: none waits, or it lacks room. */
+struct seq *wefti_sched_next_in_line(const weft_sched *sched);
+void wefti_sched_seq_plan_start(weft_sched *sched, uint64_t now_us, struct seq *seq);
 
-WEFT_MUST_CHECK weft_err wefti_events_reserve(weft_sched *sched, size_t n_more);
-void wefti_event_push(weft_sched *sched, const struct seq *seq, const struct weft_step_out *out,
-                      enum weft_end end);
+WEFT_MUST_CHECK weft_err wefti_sched_events_reserve(weft_sched *sched, size_t n_more);
+void wefti_sched_event_push(weft_sched *sched, const struct seq *seq,
+                            const struct weft_step_out *out, enum weft_end end);
 
 /* Room for one more request in all tables. False: too many, or no memory. */
-bool wefti_request_reserve(weft_sched *sched);
+bool wefti_sched_request_reserve(weft_sched *sched);
 /* Whether lengths and blocks of another scheduler of the same model hold it. */
-bool wefti_request_fits(const weft_sched *sched, const struct request *req);
+bool wefti_sched_request_fits(const weft_sched *sched, const struct request *req);
 /* Hands over a request of which nothing runs or is out. False: it does not fit, or there is no
  * memory; nothing was done. */
-bool wefti_request_move(weft_sched *from, struct request *req, weft_sched *to, uint64_t now_us);
+bool wefti_sched_request_move(weft_sched *from, struct request *req, weft_sched *to,
+                              uint64_t now_us);
 
 /* Ends the whole request without a word to anybody. */
-void wefti_request_drop(weft_sched *sched, struct request *req);
+void wefti_sched_request_drop(weft_sched *sched, struct request *req);
 /* Ends it with an event for each choice. False: no memory for these; nothing was done. */
-bool wefti_request_end(weft_sched *sched, uint64_t now_us, struct request *req, enum weft_end end);
+bool wefti_sched_request_end(weft_sched *sched, uint64_t now_us, struct request *req,
+                             enum weft_end end);
 /* Notes that a request left by itself or was dropped: feeds retry_after. */
-void wefti_note_departure(weft_sched *sched, uint64_t now_us);
+void wefti_sched_note_departure(weft_sched *sched, uint64_t now_us);
 
 #endif

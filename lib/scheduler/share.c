@@ -13,11 +13,11 @@
 #include "base/check.h"
 
 static bool shorter(const struct seq *a, const struct seq *b) {
-    uint32_t left_a = wefti_seq_left(a), left_b = wefti_seq_left(b);
-    return left_a != left_b ? left_a < left_b : wefti_seq_older(a, b);
+    uint32_t left_a = wefti_sched_seq_left(a), left_b = wefti_sched_seq_left(b);
+    return left_a != left_b ? left_a < left_b : wefti_sched_seq_older(a, b);
 }
 
-static void sift_down(struct seq **heap, uint32_t n, uint32_t pos, wefti_seq_before *before) {
+static void sift_down(struct seq **heap, uint32_t n, uint32_t pos, wefti_sched_seq_before *before) {
     struct seq *seq = heap[pos];
     for (;;) {
         uint32_t child = 2 * pos + 1;
@@ -30,12 +30,13 @@ static void sift_down(struct seq **heap, uint32_t n, uint32_t pos, wefti_seq_bef
     heap[pos] = seq;
 }
 
-void wefti_seq_heapify(struct seq **heap, uint32_t n, wefti_seq_before *before) {
+void wefti_sched_seq_heapify(struct seq **heap, uint32_t n, wefti_sched_seq_before *before) {
     for (uint32_t pos = n / 2; pos-- > 0;)
         sift_down(heap, n, pos, before);
 }
 
-struct seq *wefti_seq_heap_pop(struct seq **heap, uint32_t *n, wefti_seq_before *before) {
+struct seq *wefti_sched_seq_heap_pop(struct seq **heap, uint32_t *n,
+                                     wefti_sched_seq_before *before) {
     struct seq *first = heap[0];
     heap[0] = heap[--*n];
     if (*n) sift_down(heap, *n, 0, before);
@@ -45,8 +46,8 @@ struct seq *wefti_seq_heap_pop(struct seq **heap, uint32_t *n, wefti_seq_before 
 /* As many of n_tokens as it wants and as its log-probabilities have room: in its own ration first,
  * then in what nobody claimed. */
 static uint32_t give(weft_sched *sched, struct seq *seq, uint32_t n_tokens) {
-    uint32_t wanted = wefti_seq_left(seq) - seq->chunk;
-    struct weft_step_seq view = wefti_seq_view(sched, seq, seq->chunk);
+    uint32_t wanted = wefti_sched_seq_left(seq) - seq->chunk;
+    struct weft_step_seq view = wefti_sched_seq_view(sched, seq, seq->chunk);
     uint32_t given = weft_step_tokens_within(&view, wanted < n_tokens ? wanted : n_tokens,
                                              seq->ration + sched->logprob_room);
     uint64_t bytes = weft_step_logprob_bytes(&view, given);
@@ -63,16 +64,16 @@ static uint32_t collect(weft_sched *sched, uint32_t *budget_out) {
     for (uint32_t i = 0; i < sched->n_running; i++) {
         struct seq *seq = sched->running[i];
         n_decode += seq->chunk;
-        if (seq->chunk > 0 || seq->put_off || wefti_seq_complete(sched, seq)) continue;
+        if (seq->chunk > 0 || seq->put_off || wefti_sched_seq_complete(sched, seq)) continue;
         sched->candidates[n++] = seq;
     }
     uint32_t room = sched->options.max_batched_tokens - n_decode;
-    uint32_t timely = wefti_pace_prompt_tokens(&sched->pace, sched->options.step_target_us);
+    uint32_t timely = wefti_sched_pace_prompt_tokens(&sched->pace, sched->options.step_target_us);
     *budget_out = room < timely ? room : timely;
     return n;
 }
 
-void wefti_share_out(weft_sched *sched) {
+void wefti_sched_share_out(weft_sched *sched) {
     uint32_t budget;
     uint32_t n = collect(sched, &budget);
     if (n == 0) return;
@@ -81,8 +82,8 @@ void wefti_share_out(weft_sched *sched) {
     struct seq **others = sched->candidates + 1;
     n--;
     budget -= give(sched, oldest, n ? budget - budget / 2 : budget);
-    wefti_seq_heapify(others, n, shorter);
+    wefti_sched_seq_heapify(others, n, shorter);
     while (n && budget)
-        budget -= give(sched, wefti_seq_heap_pop(others, &n, shorter), budget);
+        budget -= give(sched, wefti_sched_seq_heap_pop(others, &n, shorter), budget);
     (void)give(sched, oldest, budget);
 }

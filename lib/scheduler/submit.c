@@ -44,11 +44,11 @@ static weft_err check_fits(const weft_sched *sched, uint32_t n_prompt, uint32_t 
                             n_prompt, n_least, options->max_model_len);
     uint32_t n_room = options->max_model_len - n_prompt;
     uint32_t n_tokens = n_prompt + (n_wanted < n_room ? n_wanted : n_room);
-    if (wefti_blocks_for(sched, n_tokens) > options->n_blocks)
+    if (wefti_sched_blocks_for(sched, n_tokens) > options->n_blocks)
         return weft_err_set(why, WEFT_E_TOOBIG,
                             "%u tokens of prompt and %u of output need %u cache blocks, there are "
                             "%u",
-                            n_prompt, n_tokens - n_prompt, wefti_blocks_for(sched, n_tokens),
+                            n_prompt, n_tokens - n_prompt, wefti_sched_blocks_for(sched, n_tokens),
                             options->n_blocks);
     return WEFT_OK;
 }
@@ -98,7 +98,7 @@ static weft_err check_submit(const weft_sched *sched, const struct weft_submit *
     return check_choices(sched, submit, why);
 }
 
-bool wefti_request_fits(const weft_sched *sched, const struct request *req) {
+bool wefti_sched_request_fits(const weft_sched *sched, const struct request *req) {
     if (check_fits(sched, req->n_prompt, req->sampling.max_tokens, NULL)) return false;
     uint32_t n_room = sched->options.max_model_len - req->n_prompt;
     for (uint32_t i = 0; i < req->n_choices; i++) {
@@ -112,7 +112,7 @@ bool wefti_request_fits(const weft_sched *sched, const struct request *req) {
 
 /* Measured while there is something to do: a quiet hour says nothing about how fast the queue
  * moves. */
-void wefti_note_departure(weft_sched *sched, uint64_t now_us) {
+void wefti_sched_note_departure(weft_sched *sched, uint64_t now_us) {
     uint64_t interval_us = now_us - sched->last_departure_us;
     sched->departure_interval_us = (sched->departure_interval_us * 7 + interval_us) / 8;
     sched->last_departure_us = now_us;
@@ -130,16 +130,16 @@ static uint32_t waiting_max(const weft_sched *sched) {
     return sched->options.max_queue + (sched->running_max - sched->n_running);
 }
 
-bool wefti_request_reserve(weft_sched *sched) {
+bool wefti_sched_request_reserve(weft_sched *sched) {
     uint32_t n_requests = sched->index.n + 1;
-    return n_requests <= REQUESTS_MAX && !wefti_heap_reserve(&sched->waiting, n_requests) &&
-           !wefti_heap_reserve(&sched->deadlines, n_requests);
+    return n_requests <= REQUESTS_MAX && !wefti_sched_heap_reserve(&sched->waiting, n_requests) &&
+           !wefti_sched_heap_reserve(&sched->deadlines, n_requests);
 }
 
 static struct request *make_request(weft_sched *sched, uint64_t now_us, uint32_t router,
                                     const struct weft_submit *submit) {
-    if (!wefti_request_reserve(sched)) return NULL;
-    struct request *req = wefti_request_new(router, submit);
+    if (!wefti_sched_request_reserve(sched)) return NULL;
+    struct request *req = wefti_sched_request_new(router, submit);
     if (!req) return NULL;
     req->arrival_us = submit->age_us < now_us ? now_us - submit->age_us : 0;
     req->order = sched->n_submitted++;
@@ -156,7 +156,7 @@ static enum weft_reject take(weft_sched *sched, uint64_t now_us, uint32_t router
         (void)weft_err_set(why, WEFT_E_CLOSED, "the server is shutting down");
         return WEFT_REJECT_DRAINING;
     }
-    struct request *old = wefti_index_find(&sched->index, router, submit->request_id);
+    struct request *old = wefti_sched_index_find(&sched->index, router, submit->request_id);
     weft_err err = check_submit(sched, submit, old, why);
     if (err) return err == WEFT_E_TOOBIG ? WEFT_REJECT_TOO_LONG : WEFT_REJECT_INVALID;
     if (!submit->resume && sched->n_requests_waiting >= waiting_max(sched)) {
@@ -174,10 +174,10 @@ static enum weft_reject take(weft_sched *sched, uint64_t now_us, uint32_t router
     }
     if (old) {
         sched->n_cancelled++;
-        wefti_request_drop(sched, old);
+        wefti_sched_request_drop(sched, old);
     }
     if (sched->index.n == 0) sched->last_departure_us = now_us;
-    wefti_request_enqueue(sched, req);
+    wefti_sched_request_enqueue(sched, req);
     return WEFT_REJECT_NONE;
 }
 

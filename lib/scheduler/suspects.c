@@ -14,17 +14,17 @@
 
 #include "base/check.h"
 
-bool wefti_is_suspect(const struct seq *seq) {
+bool wefti_sched_seq_is_suspect(const struct seq *seq) {
     return seq->n_losses >= WEFT_SUSPECT_LOSSES;
 }
 
 /* At most one runs: the next starts when it is cleared, ended or preempted. */
-struct seq *wefti_find_suspect(const weft_sched *sched) {
+struct seq *wefti_sched_find_suspect(const weft_sched *sched) {
     for (uint32_t i = 0; i < sched->n_running; i++) {
-        if (wefti_is_suspect(sched->running[i])) return sched->running[i];
+        if (wefti_sched_seq_is_suspect(sched->running[i])) return sched->running[i];
     }
-    struct seq *next = wefti_next_in_line(sched);
-    return next && wefti_is_suspect(next) ? next : NULL;
+    struct seq *next = wefti_sched_next_in_line(sched);
+    return next && wefti_sched_seq_is_suspect(next) ? next : NULL;
 }
 
 static void count_loss(const weft_sched *sched, struct seq *seq) {
@@ -52,12 +52,12 @@ static void count_losses(const weft_sched *sched, uint64_t oldest_step) {
 /* Without memory to tell so it gets another chance. */
 static bool give_up(weft_sched *sched, uint64_t now_us, const struct seq *seq) {
     if (!seq || seq->n_losses < WEFT_SEQ_LOSSES_MAX) return false;
-    bool ended = wefti_request_end(sched, now_us, seq->req, WEFT_END_ERROR);
+    bool ended = wefti_sched_request_end(sched, now_us, seq->req, WEFT_END_ERROR);
     sched->n_given_up += ended;
     return ended;
 }
 
-void wefti_note_losses(weft_sched *sched, uint64_t now_us) {
+void wefti_sched_note_losses(weft_sched *sched, uint64_t now_us) {
     uint64_t oldest_step = sched->step - sched->n_out;
     if (sched->n_out == 0) return;
     count_losses(sched, oldest_step);

@@ -173,7 +173,7 @@ static void the_largest_result_and_events_fit_a_message(void **state) {
         .epoch = UINT64_MAX, .step = UINT64_MAX, .n_outs = WEFT_SEQS_MAX, .outs = outs};
     encode(fix, &msg);
     size_t bytes_max =
-        WEFT_STEP_LOGPROB_BYTES_MAX + (size_t)WEFT_SEQS_MAX * WEFTI_ROW_BYTES_MAX + 1024;
+        WEFT_STEP_LOGPROB_BYTES_MAX + (size_t)WEFT_SEQS_MAX * WEFTI_PROTO_ROW_BYTES_MAX + 1024;
     assert_true(n_left < 16 * WEFT_SEQS_MAX && fix->buf.len <= bytes_max);
     assert_int_equal(decode(fix, fix->buf.data, fix->buf.len), WEFT_OK);
     msg = (struct weft_msg){.type = WEFT_MSG_EVENTS};
