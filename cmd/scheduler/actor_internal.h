@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "base/buf.h"
 #include "base/err.h"
@@ -51,32 +52,32 @@
 #define WEFTI_PENDING_BYTES_MAX (4ull * WEFT_MESSAGE_BYTES_MAX)
 
 struct wefti_pending_item {
-    struct wefti_pending_item *next;
+    TAILQ_ENTRY(wefti_pending_item) link;
     uint64_t arrived_us;
     uint64_t request_id;
     uint32_t peer;
-    bool is_submit, resume;
+    bool resume; /* a Submit that is resumed */
     size_t len;
     unsigned char bytes[];
 };
 
 struct wefti_pending {
-    struct wefti_pending_item *first, **end; /* `end` is where the next one is hooked in */
-    uint32_t n_fresh;                        /* Submits that are not resumed, and Cancels */
+    TAILQ_HEAD(, wefti_pending_item) items;
+    uint32_t n_new; /* Submits that are not resumed, and Cancels */
     size_t n_bytes;
 };
 
 void wefti_pending_init(struct wefti_pending *pending);
 void wefti_pending_fini(struct wefti_pending *pending);
 
-/* Copies the message. FULL: `max_fresh` are there; TOOBIG: over the byte bound; NOMEM. */
-WEFT_MUST_CHECK weft_err wefti_pending_add(struct wefti_pending *pending, uint32_t peer,
-                                           uint64_t request_id, bool is_submit, bool resume,
-                                           uint64_t now_us, const void *bytes, size_t len,
-                                           uint32_t max_fresh);
-/* Forgets a request, or with `all` everything, of a peer. */
-void wefti_pending_drop(struct wefti_pending *pending, uint32_t peer, bool all,
-                        uint64_t request_id);
+/* Copies `head`, of which only arrival, request, peer and resume count, and the message. FULL:
+ * `max_new` are there; TOOBIG: over the byte bound; NOMEM. */
+WEFT_MUST_CHECK weft_err wefti_pending_add(struct wefti_pending *pending,
+                                           const struct wefti_pending_item *head, const void *bytes,
+                                           size_t len, uint32_t max_new);
+/* Forgets a request of a peer; or everything of it. */
+void wefti_pending_drop(struct wefti_pending *pending, uint32_t peer, uint64_t request_id);
+void wefti_pending_drop_peer(struct wefti_pending *pending, uint32_t peer);
 /* Takes out the oldest; the caller frees it. NULL: none. */
 struct wefti_pending_item *wefti_pending_pop(struct wefti_pending *pending);
 

@@ -6,7 +6,8 @@
 #include "base/limits.h"
 
 void wefti_pending_init(struct wefti_pending *pending) {
-    *pending = (struct wefti_pending){.end = &pending->first};
+    *pending = (struct wefti_pending){.n_new = 0};
+    TAILQ_INIT(&pending->items);
 }
 
 void wefti_pending_fini(struct wefti_pending *pending) {
@@ -15,53 +16,49 @@ void wefti_pending_fini(struct wefti_pending *pending) {
         free(item);
 }
 
-weft_err wefti_pending_add(struct wefti_pending *pending, uint32_t peer, uint64_t request_id,
-                           bool is_submit, bool resume, uint64_t now_us, const void *bytes,
-                           size_t len, uint32_t max_fresh) {
-    if (!resume && pending->n_fresh >= max_fresh) return WEFT_E_FULL;
+weft_err wefti_pending_add(struct wefti_pending *pending, const struct wefti_pending_item *head,
+                           const void *bytes, size_t len, uint32_t max_new) {
+    if (!head->resume && pending->n_new >= max_new) return WEFT_E_FULL;
     if (pending->n_bytes + len > WEFTI_PENDING_BYTES_MAX) return WEFT_E_TOOBIG;
     struct wefti_pending_item *item = malloc(sizeof *item + len);
     if (!item) return WEFT_E_NOMEM;
-    *item = (struct wefti_pending_item){
-        .arrived_us = now_us,
-        .request_id = request_id,
-        .peer = peer,
-        .is_submit = is_submit,
-        .resume = resume,
-        .len = len,
-    };
+    *item = *head;
+    item->len = len;
     memcpy(item->bytes, bytes, len);
-    *pending->end = item;
-    pending->end = &item->next;
+    TAILQ_INSERT_TAIL(&pending->items, item, link);
     pending->n_bytes += len;
-    if (!resume) pending->n_fresh++;
+    if (!item->resume) pending->n_new++;
     return WEFT_OK;
 }
 
-/* Takes *at out of the list. */
-static struct wefti_pending_item *unhook(struct wefti_pending *pending,
-                                         struct wefti_pending_item **at) {
-    struct wefti_pending_item *item = *at;
-    *at = item->next;
-    if (!item->next) pending->end = at;
+static void take_out(struct wefti_pending *pending, struct wefti_pending_item *item) {
     WEFT_ASSERT(pending->n_bytes >= item->len);
+    WEFT_ASSERT(item->resume || pending->n_new > 0);
+    TAILQ_REMOVE(&pending->items, item, link);
     pending->n_bytes -= item->len;
-    if (!item->resume) pending->n_fresh--;
-    return item;
+    if (!item->resume) pending->n_new--;
 }
 
-void wefti_pending_drop(struct wefti_pending *pending, uint32_t peer, bool all,
-                        uint64_t request_id) {
-    struct wefti_pending_item **at = &pending->first;
-    while (*at) {
-        if ((*at)->peer == peer && (all || (*at)->request_id == request_id)) {
-            free(unhook(pending, at));
-        } else {
-            at = &(*at)->next;
-        }
+static void drop(struct wefti_pending *pending, uint32_t peer, const uint64_t *request_id) {
+    struct wefti_pending_item *next = NULL;
+    for (struct wefti_pending_item *item = TAILQ_FIRST(&pending->items); item; item = next) {
+        next = TAILQ_NEXT(item, link);
+        if (item->peer != peer || (request_id && item->request_id != *request_id)) continue;
+        take_out(pending, item);
+        free(item);
     }
 }
 
+void wefti_pending_drop(struct wefti_pending *pending, uint32_t peer, uint64_t request_id) {
+    drop(pending, peer, &request_id);
+}
+
+void wefti_pending_drop_peer(struct wefti_pending *pending, uint32_t peer) {
+    drop(pending, peer, NULL);
+}
+
 struct wefti_pending_item *wefti_pending_pop(struct wefti_pending *pending) {
-    return pending->first ? unhook(pending, &pending->first) : NULL;
+    struct wefti_pending_item *item = TAILQ_FIRST(&pending->items);
+    if (item) take_out(pending, item);
+    return item;
 }

@@ -91,6 +91,15 @@ static void cancel(struct wefti_actor *a, uint32_t peer, const struct weft_msg_c
     }
 }
 
+static weft_err keep(struct wefti_actor *a, const struct weft_link_event *event,
+                     uint64_t request_id, bool resume) {
+    struct wefti_pending_item head = {.arrived_us = weft_now_us(),
+                                      .request_id = request_id,
+                                      .peer = event->peer,
+                                      .resume = resume};
+    return wefti_pending_add(&a->pending, &head, event->bytes, event->len, a->config.max_queue);
+}
+
 /* The workers are not there yet. The answer waits with the request. */
 static void keep_submit(struct wefti_actor *a, const struct weft_link_event *event,
                         const struct weft_submit *m) {
@@ -98,9 +107,8 @@ static void keep_submit(struct wefti_actor *a, const struct weft_link_event *eve
         reject(a, event->peer, m, WEFT_REJECT_DRAINING, 0, "the server is shutting down");
         return;
     }
-    wefti_pending_drop(&a->pending, event->peer, false, m->request_id); /* an earlier attempt */
-    weft_err err = wefti_pending_add(&a->pending, event->peer, m->request_id, true, m->resume,
-                                     weft_now_us(), event->bytes, event->len, a->config.max_queue);
+    wefti_pending_drop(&a->pending, event->peer, m->request_id); /* an earlier attempt */
+    weft_err err = keep(a, event, m->request_id, m->resume);
     if (err == WEFT_E_FULL) {
         reject(a, event->peer, m, WEFT_REJECT_QUEUE_FULL, 1000,
                "too many requests wait for the model to be loaded");
@@ -113,11 +121,10 @@ static void keep_submit(struct wefti_actor *a, const struct weft_link_event *eve
 static void keep_cancel(struct wefti_actor *a, const struct weft_link_event *event,
                         const struct weft_msg_cancel *m) {
     if (m->choice == UINT32_MAX) {
-        wefti_pending_drop(&a->pending, event->peer, false, m->request_id);
+        wefti_pending_drop(&a->pending, event->peer, m->request_id);
         return;
     }
-    weft_err err = wefti_pending_add(&a->pending, event->peer, m->request_id, false, false,
-                                     weft_now_us(), event->bytes, event->len, a->config.max_queue);
+    weft_err err = keep(a, event, m->request_id, false);
     if (err) weft_warn("router %u: a cancel is lost: %s", event->peer, weft_err_text(err));
 }
 
@@ -222,7 +229,7 @@ static void end_session(struct wefti_actor *a, uint32_t peer) {
     if (a->routers[peer].said_hello) weft_info("router %u is gone", peer);
     release_events(a, peer);
     a->routers[peer] = (struct wefti_router){0};
-    wefti_pending_drop(&a->pending, peer, true, 0);
+    wefti_pending_drop_peer(&a->pending, peer);
     for (uint32_t i = 0; i < a->n_groups; i++) {
         weft_sched *sched = a->groups[i].replica->sched;
         if (sched) weft_sched_router_lost(sched, weft_now_us(), peer);

@@ -70,7 +70,8 @@ static void check_request(const weft_sched *sched, const struct request *req) {
 static void check_requests(const weft_sched *sched) {
     uint32_t n = 0, n_running = 0, n_running_seqs = 0, n_waiting_seqs = 0;
     for (uint32_t i = 0; i < sched->index.n_buckets; i++) {
-        for (const struct request *req = sched->index.buckets[i]; req; req = req->next) {
+        const struct request *req = NULL;
+        LIST_FOREACH(req, &sched->index.buckets[i], link) {
             check_request(sched, req);
             n++;
             n_running += req->n_running > 0;

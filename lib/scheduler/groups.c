@@ -182,8 +182,9 @@ uint32_t weft_sched_groups_move(struct weft_sched_groups *gs, uint64_t now_us) {
         g->moved_at_ms = now_us / 1000;
         WEFT_ASSERT(g->sched->n_running == 0 && g->sched->n_out == 0); /* its epoch has ended */
         for (uint32_t k = 0; k < g->sched->index.n_buckets; k++) {
-            for (struct request *req = g->sched->index.buckets[k], *next; req; req = next) {
-                next = req->next; /* moving a request changes its own links only */
+            for (struct request *req = LIST_FIRST(&g->sched->index.buckets[k]), *next; req;
+                 req = next) {
+                next = LIST_NEXT(req, link); /* moving a request changes its own links only */
                 n_moved += move(gs, now_us, g->sched, req);
             }
         }

@@ -149,17 +149,16 @@ static void remove_request(weft_sched *sched, struct request *req) {
     wefti_sched_index_remove(&sched->index, req);
     sched->n_requests_waiting--; /* it is not running */
     if (req->last_start_plan == sched->n_plans && sched->n_plans > 0) {
-        req->next = sched->borrowed;
-        sched->borrowed = req;
+        LIST_INSERT_HEAD(&sched->borrowed, req, link);
     } else {
         wefti_sched_request_free(req);
     }
 }
 
 void wefti_sched_request_free_borrowed(weft_sched *sched) {
-    while (sched->borrowed) {
-        struct request *req = sched->borrowed;
-        sched->borrowed = req->next;
+    struct request *req = NULL;
+    while ((req = LIST_FIRST(&sched->borrowed))) {
+        LIST_REMOVE(req, link);
         wefti_sched_request_free(req);
     }
 }

@@ -118,8 +118,8 @@ cleanup:
 
 static void free_requests(weft_sched *sched) {
     for (uint32_t i = 0; sched->index.buckets && i < sched->index.n_buckets; i++) {
-        for (struct request *req = sched->index.buckets[i], *next; req; req = next) {
-            next = req->next;
+        for (struct request *req = LIST_FIRST(&sched->index.buckets[i]), *next; req; req = next) {
+            next = LIST_NEXT(req, link);
             wefti_sched_request_free(req);
         }
     }

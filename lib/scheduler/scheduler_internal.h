@@ -26,6 +26,8 @@
 #ifndef WEFT_SCHEDULER_INTERNAL_H
 #define WEFT_SCHEDULER_INTERNAL_H
 
+#include <sys/queue.h>
+
 #include "paged_kv/paged_kv.h"
 #include "scheduler/scheduler.h"
 
@@ -65,9 +67,11 @@ struct seq {
 
 enum heap_id { HEAP_WAITING, HEAP_DEADLINE, HEAP_COUNT };
 
+LIST_HEAD(request_list, request);
+
 struct request {
     struct weft_sched_key key;
-    struct request *next; /* in the bucket of the index, or in `borrowed` */
+    LIST_ENTRY(request) link; /* in a bucket of the index, or in `borrowed` */
     uint64_t arrival_us;
     uint64_t order;       /* of submission, breaks ties of age */
     uint64_t deadline_us; /* UINT64_MAX: none */
@@ -108,7 +112,7 @@ void wefti_sched_heap_check(const struct heap *heap);
 /* ----------------------------------------------------------------------------------- index --- */
 
 struct index {
-    struct request **buckets;
+    struct request_list *buckets;
     uint32_t n_buckets, n; /* a power of two; requests */
 };
 
@@ -162,7 +166,7 @@ struct weft_sched {
     /* Requests. */
     struct index index;
     struct heap waiting, deadlines;
-    struct request *borrowed; /* ended, but the last plan borrows from them */
+    struct request_list borrowed; /* ended, but the last plan borrows from them */
     uint64_t n_submitted;
     uint32_t n_requests_waiting, n_requests_running;
     uint32_t n_seqs_waiting;
