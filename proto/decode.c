@@ -126,8 +126,7 @@ static void check_version(struct wefti_proto_reader *rd) {
                                 version, WEFT_PROTO_VERSION);
 }
 
-/* ------------------------------------------------------------------------------- shared parts ---
- */
+/* ---------------------------------------------------------------------------- shared parts --- */
 
 static void read_name(struct wefti_proto_reader *rd, const char *field, char *out,
                       size_t out_bytes) {
@@ -248,8 +247,7 @@ static uint32_t read_flags(struct wefti_proto_reader *rd, uint32_t known) {
     return flags;
 }
 
-/* -------------------------------------------------------------------------- router, scheduler ---
- */
+/* ----------------------------------------------------------------------- router, scheduler --- */
 
 static void read_choices(weft_proto_decoder *dec, struct weft_submit *submit) {
     struct wefti_proto_reader *rd = &dec->rd;
@@ -399,8 +397,7 @@ static void read_snapshot(struct wefti_proto_reader *rd, struct weft_msg_snapsho
                                 snap->n_workers_serving, snap->n_workers);
 }
 
-/* --------------------------------------------------------------------------- scheduler, worker ---
- */
+/* ----------------------------------------------------------------------- scheduler, worker --- */
 
 static void read_start(weft_proto_decoder *dec, struct weft_step_start *start) {
     struct wefti_proto_reader *rd = &dec->rd;
@@ -548,13 +545,12 @@ static void read_experts(weft_proto_decoder *dec, struct weft_msg_experts *exper
                                 experts->n_layers, experts->n_experts);
     for (uint32_t i = 1; i < experts->n_layers && !rd->err; i++) {
         if (experts->layers[i] <= experts->layers[i - 1])
-            wefti_proto_reader_fail(rd, WEFT_E_PROTO, "layers", "has %u behind %u",
+            wefti_proto_reader_fail(rd, WEFT_E_PROTO, "layers", "has %u after %u",
                                     experts->layers[i], experts->layers[i - 1]);
     }
 }
 
-/* ----------------------------------------------------------------------------------- messages ---
- */
+/* -------------------------------------------------------------------------------- messages --- */
 
 static uint32_t known_fields(uint32_t type) {
     static const uint8_t n_fields[WEFT_MSG_TYPE_COUNT] = {

@@ -57,8 +57,7 @@ static void put_text(msgpack_packer *pk, const char *text, size_t len_max) {
     (void)msgpack_pack_str_body(pk, text, len);
 }
 
-/* ------------------------------------------------------------------------------- shared parts ---
- */
+/* ---------------------------------------------------------------------------- shared parts --- */
 
 static void put_model(msgpack_packer *pk, const struct weft_model_info *model) {
     put_array(pk, WEFTI_PROTO_F_MODEL);
@@ -129,8 +128,7 @@ static void put_logprobs(msgpack_packer *pk, const struct weft_logprobs *entries
     }
 }
 
-/* -------------------------------------------------------------------------- router, scheduler ---
- */
+/* ----------------------------------------------------------------------- router, scheduler --- */
 
 static void put_submit(msgpack_packer *pk, const struct weft_submit *submit) {
     WEFT_ASSERT(submit->n_prompt >= 1);
@@ -194,8 +192,7 @@ static void put_snapshot(msgpack_packer *pk, const struct weft_msg_snapshot *sna
     put_u64(pk, snap->n_workers_serving);
 }
 
-/* --------------------------------------------------------------------------- scheduler, worker ---
- */
+/* ----------------------------------------------------------------------- scheduler, worker --- */
 
 static void put_start(msgpack_packer *pk, const struct weft_step_start *start) {
     WEFT_ASSERT(start->n_prompt >= 1 && start->n_tokens >= start->n_prompt);
@@ -274,8 +271,7 @@ static void put_experts(msgpack_packer *pk, const struct weft_msg_experts *exper
     put_bin(pk, experts->rows, n, sizeof *experts->rows);
 }
 
-/* ----------------------------------------------------------------------------------- messages ---
- */
+/* -------------------------------------------------------------------------------- messages --- */
 
 static void put_worker_hello(msgpack_packer *pk, const struct weft_msg_worker_hello *hello) {
     put_u64(pk, hello->version);

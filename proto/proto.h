@@ -7,7 +7,7 @@
  * Input    Decoding trusts nothing: a bounded cursor (count <= bytes left, depth <= 16, lengths
  *          within base/limits.h), every enum and relation checked. WEFT_E_PROTO otherwise.
  * Versions WEFT_PROTO_VERSION is exchanged first; different ones do not talk. Within a version a
- *          decoder ignores fields behind those it knows, so a message may grow at its end.
+ *          decoder ignores fields that follow those it knows, so a message may grow at its end.
  * Memory   Encoding appends to a weft_buf. Decoding fills storage kept in the decoder and reused
  *          from message to message; what it returns is valid until the next decode, and may also
  *          point into the bytes decoded.
@@ -54,8 +54,7 @@ enum weft_proto_type {
     WEFT_MSG_TYPE_COUNT,
 };
 
-/* ------------------------------------------------------------------------------------ hellos ---
- */
+/* ---------------------------------------------------------------------------------- hellos --- */
 
 struct weft_msg_router_hello {
     uint32_t version;
@@ -88,8 +87,7 @@ struct weft_msg_sched_hello {
     uint32_t pid;
 };
 
-/* ----------------------------------------------------------------------- router -> scheduler ---
- */
+/* --------------------------------------------------------------------- router -> scheduler --- */
 
 struct weft_msg_cancel {
     uint64_t request_id;
@@ -97,8 +95,7 @@ struct weft_msg_cancel {
     uint32_t choice; /* UINT32_MAX: all */
 };
 
-/* ----------------------------------------------------------------------- scheduler -> router ---
- */
+/* --------------------------------------------------------------------- scheduler -> router --- */
 
 struct weft_msg_accepted {
     uint64_t request_id;
@@ -133,8 +130,7 @@ struct weft_msg_snapshot {
     uint32_t n_workers_serving;
 };
 
-/* ----------------------------------------------------------------------- worker -> scheduler ---
- */
+/* --------------------------------------------------------------------- worker -> scheduler --- */
 
 struct weft_msg_heartbeat { /* every 250 ms */
     uint64_t progress;      /* bumped by compute threads per layer */
@@ -154,8 +150,7 @@ struct weft_msg_experts {
     const uint64_t *rows;         /* [n_layers][n_experts] */
 };
 
-/* ------------------------------------------------------------------------------- all of them ---
- */
+/* ----------------------------------------------------------------------------- all of them --- */
 
 struct weft_msg {
     enum weft_proto_type type;

@@ -46,7 +46,7 @@ static const uint8_t *take(struct wefti_proto_reader *rd, const char *field, siz
     return bytes;
 }
 
-/* The `n` big-endian bytes (1, 2, 4 or 8) behind a type byte. */
+/* The `n` big-endian bytes (1, 2, 4 or 8) that follow a type byte. */
 static uint64_t take_be(struct wefti_proto_reader *rd, const char *field, size_t n) {
     const uint8_t *bytes = take(rd, field, n);
     uint64_t value = 0;
@@ -162,8 +162,7 @@ const char *wefti_proto_read_str(struct wefti_proto_reader *rd, const char *fiel
     return text;
 }
 
-/* ------------------------------------------------------------------------------------ arrays ---
- */
+/* ---------------------------------------------------------------------------------- arrays --- */
 
 static uint32_t take_array(struct wefti_proto_reader *rd, const char *field) {
     uint8_t type = take_type(rd, field);

@@ -64,7 +64,7 @@ void wefti_proto_read_close(struct wefti_proto_reader *rd, const char *field, ui
 uint32_t wefti_proto_read_list(struct wefti_proto_reader *rd, const char *field, uint32_t n_known,
                                uint32_t n_max);
 
-/* The whole message has been read: bytes behind it are a fault. */
+/* The whole message has been read: bytes that follow it are a fault. */
 void wefti_proto_reader_finish(struct wefti_proto_reader *rd);
 
 #endif

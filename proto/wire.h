@@ -65,16 +65,16 @@ _Static_assert(sizeof(struct wefti_proto_logprob_head) == WEFT_LOGPROB_HEAD_BYTE
 
 _Static_assert(WEFT_COUNTERS <= WEFTI_PROTO_COUNTERS_MAX, "they fit");
 
-/* The largest messages fit by construction. Of an out or an event: at most twelve numbers of nine
- * bytes, and of two lists of log-probabilities all but the entries themselves, which are counted as
- * WEFT_STEP_LOGPROB_BYTES_MAX (an array, three `bin` headers of five bytes). */
+/* The largest messages fit by construction. An out or an event has at most twelve numbers of nine
+ * bytes, and two lists of log-probabilities: an array and three `bin` headers of five bytes each,
+ * besides the entries themselves, which are counted as WEFT_STEP_LOGPROB_BYTES_MAX. */
 #define WEFTI_PROTO_ROW_BYTES_MAX (1u + 12u * 9u + 2u * (1u + 3u * 5u))
 _Static_assert(WEFTI_PROTO_F_OUT <= 12 && WEFTI_PROTO_F_EVENT <= 12, "as counted");
 _Static_assert(WEFT_STEP_LOGPROB_BYTES_MAX + WEFT_SEQS_MAX * WEFTI_PROTO_ROW_BYTES_MAX + 1024 <=
                    WEFT_MESSAGE_BYTES_MAX,
                "a step's result, and what it becomes for one router, are one message each");
 
-/* Of a start all but its tokens, and at most as many blocks as tokens: numbers, stop tokens and
+/* All of a start but its tokens, and at most as many blocks as tokens: numbers, stop tokens and
  * biases. */
 #define WEFTI_PROTO_START_BYTES_MAX                                                                \
     (32u * 9u + WEFT_STOP_TOKENS_MAX * 4u + WEFT_LOGIT_BIAS_MAX * 8u)

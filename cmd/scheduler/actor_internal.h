@@ -146,7 +146,7 @@ struct wefti_actor {
     WEFT_COUNTER_LIST(WEFT_COUNTER_NO_FIELD, WEFT_COUNTER_FIELD)
     uint64_t iter_tokens[WEFT_ITER_BUCKETS];
 
-    /* Told behind snapshots, which name the model. */
+    /* Told after snapshots, which name the model. */
     struct weft_expert_rows experts;
     bool has_experts_news;
     uint64_t experts_at_ms;

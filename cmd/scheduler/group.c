@@ -270,7 +270,7 @@ static bool has_prefix(const char *text, const char *prefix) {
     return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
-/* The fields of /proc/PID/stat behind the pid: name and parent. */
+/* The fields of /proc/PID/stat that follow the pid: name and parent. */
 static bool read_stat(uint32_t pid, char name_out[64], int *parent_out) {
     char path[64];
     (void)snprintf(path, sizeof path, "/proc/%u/stat", pid);

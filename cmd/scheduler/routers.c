@@ -21,7 +21,7 @@ static void release_events(struct wefti_actor *a, uint32_t peer) {
     if (--a->n_held == 0) a->held_until_us = 0;
 }
 
-/* Held events go out with what is sent behind them. */
+/* Held events go out with what is sent after them. */
 static void send_to_router(struct wefti_actor *a, uint32_t peer, const struct weft_msg *msg) {
     weft_buf_clear(&a->out);
     weft_proto_encode(msg, &a->out);

@@ -107,7 +107,7 @@ void wefti_sched_seq_plan_start(weft_sched *sched, uint64_t now_us, struct seq *
     seq->n_granted = seq->chunk = 0;
     seq->put_off = false;
     seq->ration = 0;
-    seq->turn = ++sched->n_turns; /* behind all who wait */
+    seq->turn = ++sched->n_turns; /* after all who wait */
     seq->start_step = sched->step;
     sched->n_plan_tokens += n_tokens;
     sched->starts[sched->plan.n_starts++] = (struct weft_step_start){
@@ -125,7 +125,7 @@ void wefti_sched_seq_plan_start(weft_sched *sched, uint64_t now_us, struct seq *
     if (req->first_plan_us == UINT64_MAX) req->first_plan_us = now_us;
 }
 
-/* A sequence whose last row is still out waits for its token, and everybody behind it, too: the
+/* A sequence whose last row is still out waits for its token, and everybody after it, too: the
  * blocks it gave up are not for younger ones. */
 static enum outcome examine(const weft_sched *sched, const struct seq *seq) {
     const struct request *req = seq->req;

@@ -6,7 +6,8 @@
  * token needs more than a whole step has, so the first in this order always gets its ration: nobody
  * waits for ever, decode rows and prompts alike.
  *
- * Who sits out changes when something is computed and never what (design 2.1). */
+ * Who sits out changes when something is computed and never what
+ * (docs/architecture.md#batch-invariance). */
 #include "scheduler_internal.h"
 
 #include "base/check.h"

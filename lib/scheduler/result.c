@@ -180,7 +180,7 @@ static void count_tokens(weft_sched *sched, const struct row *row) {
     if (end > known) n_new += end - (row->first > known ? row->first : known);
     if (end > seq->n_computed_max) {
         seq->n_computed_max = end;
-        seq->n_losses = 0; /* whatever those died of, it is behind us */
+        seq->n_losses = 0; /* whatever those died of, it has been passed */
     }
     sched->n_recomputed_tokens += row->n_tokens - n_new;
 }

@@ -167,7 +167,8 @@ static void forget_plans(weft_sched *sched) {
 }
 
 /* What the plans that are out would have sampled will be sampled again, and be the same: a token
- * depends on seed, choice and position (design 2.1). Generations go on: a slot's never returns. */
+ * depends on seed, choice and position (docs/architecture.md#batch-invariance). Generations go on:
+ * a slot's never returns. */
 void weft_sched_new_epoch(weft_sched *sched, uint64_t now_us, uint64_t epoch) {
     WEFT_ASSERT(epoch > sched->epoch);
     wefti_sched_note_losses(sched, now_us);

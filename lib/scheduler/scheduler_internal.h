@@ -21,7 +21,7 @@
  * before, may be granted in plan k: whatever wrote to it belongs to an earlier plan, or to a row
  * of a released sequence. A sequence that finished by itself is dropped when the result of plan
  * n tells so. Plan n+1 may be out by then and name it, but that row is a no-op: the worker knew
- * first. Its blocks are granted in plan n+2 at the earliest, behind everything that wrote to them.
+ * first. Its blocks are granted in plan n+2 at the earliest, after everything that wrote to them.
  */
 #ifndef WEFT_SCHEDULER_INTERNAL_H
 #define WEFT_SCHEDULER_INTERNAL_H
@@ -233,7 +233,7 @@ static inline uint32_t wefti_sched_seq_left(const struct seq *seq) {
     return wefti_sched_seq_len(seq) - seq->n_planned;
 }
 
-/* What decides on log-probabilities, `n_tokens` behind all that is planned. */
+/* What decides on log-probabilities, `n_tokens` after all that is planned. */
 struct weft_step_seq wefti_sched_seq_view(const weft_sched *sched, const struct seq *seq,
                                           uint32_t n_tokens);
 

@@ -3,11 +3,11 @@
  * With one prompt at work it gets all. With several, the oldest gets half, and the rest goes to
  * the others, fewest missing tokens first; what they do not need is the oldest's again. So the
  * oldest prompt is never starved, each in turn becomes the oldest, and a short question that comes
- * behind a 100k-token document is answered within a few steps and not after it. Plain first come,
+ * after a 100k-token document is answered within a few steps, before that is through. Plain first come,
  * first served for everything would make it wait for the whole document.
  *
- * Order is by age and never by phase: a chunk's size does not change what is computed (design 2.1).
- */
+ * Order is by age and never by phase: a chunk's size does not change what is computed
+ * (docs/architecture.md#batch-invariance). */
 #include "scheduler_internal.h"
 
 #include "base/check.h"

@@ -37,8 +37,7 @@
 #define N_ROUTERS 3u
 #define N_VOCAB 50u
 
-/* ----------------------------------------------------------------------------------------- state
- * --- */
+/* ----------------------------------------------------------------------------------- state --- */
 
 struct stream {
     uint32_t tokens[LEN_MAX];
@@ -115,8 +114,7 @@ static void trace(struct world *world, uint64_t value) {
     world->trace = weft_rand_next(&state);
 }
 
-/* ------------------------------------------------------------------------------------- starvation
- * --- */
+/* ------------------------------------------------------------------------------ starvation --- */
 
 /* What everybody together could still compute, one token a step, and a running set that may have to
  * be waited for. Twice: two plans are in flight. */
@@ -149,8 +147,7 @@ static void check_nobody_starves(const struct world *world) {
         WEFT_ASSERT(!world->clients[i].live || world->n_steps <= world->clients[i].end_by_step);
 }
 
-/* -------------------------------------------------------------------------------------- submitting
- * --- */
+/* ------------------------------------------------------------------------------ submitting --- */
 
 static struct client *free_client(struct world *world) {
     for (uint32_t i = 0; i < CLIENTS_MAX; i++) {
@@ -308,8 +305,7 @@ static void cancel(struct world *world, struct client *client) {
     if (all) client->live = false;
 }
 
-/* ------------------------------------------------------------------------------------------ losses
- * --- */
+/* ---------------------------------------------------------------------------------- losses --- */
 
 static void take_events(struct world *world);
 
@@ -391,8 +387,7 @@ static void hand_in_again(struct world *world, uint32_t per_ten_thousand) {
     if (any) renew_bounds(world);
 }
 
-/* ------------------------------------------------------------------------------------------ events
- * --- */
+/* ---------------------------------------------------------------------------------- events --- */
 
 /* One choice is enough to end them all. */
 static uint32_t most_losses(const struct client *client) {
@@ -480,8 +475,7 @@ static void tick(struct world *world) {
     }
 }
 
-/* ------------------------------------------------------------------------------------------- steps
- * --- */
+/* ----------------------------------------------------------------------------------- steps --- */
 
 static void trace_plan(struct world *world, const struct weft_step_plan *plan) {
     trace(world, plan->epoch * 1000003 + plan->step);
@@ -629,8 +623,7 @@ static bool turn(struct world *world) {
     return moved;
 }
 
-/* ------------------------------------------------------------------------------------------ worlds
- * --- */
+/* ---------------------------------------------------------------------------------- worlds --- */
 
 static void draw_world(struct world *world) {
     struct weft_sched_options *o = &world->options;

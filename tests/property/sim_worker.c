@@ -45,8 +45,7 @@ struct sim_worker {
     uint32_t step_us, token_us;
 };
 
-/* ------------------------------------------------------------------------------------ reference
- * --- */
+/* ------------------------------------------------------------------------------- reference --- */
 
 static uint64_t mix(uint64_t hash, uint64_t value) {
     uint64_t state = hash ^ (value * 0x9e3779b97f4a7c15u);
@@ -69,8 +68,7 @@ float sim_prompt_logprob(uint64_t prompt_hash, uint32_t pos) {
     return -(float)(mix(prompt_hash, pos) & 0xffff);
 }
 
-/* ------------------------------------------------------------------------------------- new, free
- * --- */
+/* ------------------------------------------------------------------------------- new, free --- */
 
 static void *need(void *mem) {
     WEFT_ASSERT(mem != NULL);
@@ -140,8 +138,7 @@ void sim_worker_costs(struct sim_worker *worker, uint32_t step_us, uint32_t toke
     worker->token_us = token_us;
 }
 
-/* ----------------------------------------------------------------------------------- the message
- * --- */
+/* ----------------------------------------------------------------------------- the message --- */
 
 static size_t append(struct message *message, const void *items, size_t n_bytes) {
     size_t at = (message->n_bytes + 7) / 8 * 8;
@@ -227,8 +224,7 @@ const struct weft_step_plan *sim_worker_last(const struct sim_worker *worker) {
     return &worker->queue[worker->last_sent].plan;
 }
 
-/* ------------------------------------------------------------------------------------- the deltas
- * --- */
+/* ------------------------------------------------------------------------------ the deltas --- */
 
 static struct slot *used_slot(struct sim_worker *worker, uint32_t slot_idx, uint32_t gen) {
     WEFT_ASSERT(slot_idx < worker->options.max_seqs);
@@ -320,8 +316,7 @@ static void grant(struct sim_worker *worker, const struct weft_step_grant *grant
     }
 }
 
-/* --------------------------------------------------------------------------------------- the rows
- * --- */
+/* -------------------------------------------------------------------------------- the rows --- */
 
 static uint64_t *content(struct sim_worker *worker, const struct slot *slot, uint32_t pos) {
     uint32_t block = slot->blocks[pos / worker->options.block_size];

@@ -590,7 +590,7 @@ static void counts_of_experts_are_checked(void **state) {
     struct weft_msg msg = sample(WEFT_MSG_EXPERTS, true);
     static const uint32_t falling[] = {1, 2, 2}, too_high[] = {1, 2, WEFT_LAYERS_MAX};
     msg.experts.layers = falling;
-    assert_refused(fix, &msg, WEFT_E_PROTO, "layers has 2 behind 2");
+    assert_refused(fix, &msg, WEFT_E_PROTO, "layers has 2 after 2");
     msg.experts.layers = too_high;
     assert_refused(fix, &msg, WEFT_E_TOOBIG, "layers holds 1024");
     /* [12, n_experts, layers, rows] */

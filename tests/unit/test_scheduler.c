@@ -28,8 +28,7 @@ static struct bench *remake(void **state, const struct weft_sched_options *optio
     return *state;
 }
 
-/* ---------------------------------------------------------------------------------------- basics
- * --- */
+/* ---------------------------------------------------------------------------------- basics --- */
 
 static void options_out_of_range_are_refused(void **state) {
     (void)state;
@@ -115,8 +114,7 @@ static void the_time_in_the_queue_ends_with_the_first_plan(void **state) {
     weft_sched_events_clear(bench->sched);
 }
 
-/* ----------------------------------------------------------------------------------- step planning
- * --- */
+/* --------------------------------------------------------------------------- step planning --- */
 
 static void a_long_prompt_is_cut_into_chunks_of_the_token_budget(void **state) {
     struct bench *bench = *state;
@@ -257,8 +255,7 @@ static void a_chunk_leaves_time_for_the_running_streams(void **state) {
     }
 }
 
-/* ----------------------------------------------------------------------------------------- overlap
- * --- */
+/* --------------------------------------------------------------------------------- overlap --- */
 
 static void two_plans_may_be_out_and_no_third(void **state) {
     struct bench *bench = *state;
@@ -314,8 +311,7 @@ static void a_row_planned_before_the_end_was_known_is_a_no_op(void **state) {
     assert_int_equal(bench_n_tokens(bench, 2), 2);
 }
 
-/* -------------------------------------------------------------------------------------- preemption
- * --- */
+/* ------------------------------------------------------------------------------ preemption --- */
 
 /* Two sequences of at most 60 tokens, 15 blocks each, over 20 blocks. */
 static struct bench *make_tight(void **state) {
@@ -418,8 +414,7 @@ static void a_newcomer_leaves_a_block_for_everybody_who_runs(void **state) {
     assert_true(bench_end_event(bench, 1) < bench_first_event(bench, 2));
 }
 
-/* ------------------------------------------------------------------------------------------ epochs
- * --- */
+/* ---------------------------------------------------------------------------------- epochs --- */
 
 static void after_a_workers_death_streams_go_on_with_the_very_tokens(void **state) {
     struct bench *bench = *state;

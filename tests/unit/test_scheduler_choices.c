@@ -40,8 +40,7 @@ static void assert_all_have(const struct bench *bench, uint64_t id, uint32_t n_c
     }
 }
 
-/* ------------------------------------------------------------------------------------------- forks
- * --- */
+/* ----------------------------------------------------------------------------------- forks --- */
 
 static void choices_share_the_blocks_of_their_prompt(void **state) {
     struct bench *bench = *state;
@@ -183,8 +182,7 @@ static void finished_choices_are_not_resumed(void **state) {
     assert_int_equal(bench->n_output[1][2], 6);
 }
 
-/* ---------------------------------------------------------------------- prompt log-probabilities
- * --- */
+/* ---------------------------------------------------------------- prompt log-probabilities --- */
 
 static struct weft_submit with_logprobs(struct bench *bench, uint32_t n_prompt, uint32_t max_tokens,
                                         uint32_t n_choices) {

@@ -42,8 +42,7 @@ static uint32_t refuses(struct bench *bench, const struct weft_submit *submit,
     return retry_after_ms;
 }
 
-/* ---------------------------------------------------------------------------------------- refusals
- * --- */
+/* -------------------------------------------------------------------------------- refusals --- */
 
 static void what_exceeds_the_models_length_is_too_long(void **state) {
     struct bench *bench = *state;
@@ -171,8 +170,7 @@ static void no_step_is_taken_for_what_was_refused(void **state) {
     assert_null(bench_plan(bench));
 }
 
-/* ------------------------------------------------------------------------------------- resumptions
- * --- */
+/* ----------------------------------------------------------------------------- resumptions --- */
 
 static void a_resumed_request_goes_on_where_it_was(void **state) {
     struct bench *bench = *state;
@@ -228,8 +226,7 @@ static void a_higher_attempt_replaces_the_one_before(void **state) {
     assert_int_equal(bench_n_tokens(bench, 1), 8);
 }
 
-/* ----------------------------------------------------------------------------------------- leaving
- * --- */
+/* --------------------------------------------------------------------------------- leaving --- */
 
 static void a_cancelled_request_leaves_the_next_plan_and_its_blocks_are_free_at_once(void **state) {
     struct bench *bench = *state;
@@ -334,8 +331,7 @@ static void deadlines_end_waiting_and_running_requests(void **state) {
     assert_int_equal(bench_stats(bench).n_timed_out, 2);
 }
 
-/* -------------------------------------------------------------------------------------------- size
- * --- */
+/* ------------------------------------------------------------------------------------ size --- */
 
 #define N_MANY 100000u
 

@@ -14,7 +14,7 @@
  *
  * SCHED(name, metric, labels, scale, help): lib/scheduler counts it for one group of workers, and a
  * snapshot has the sum over all. ACTOR: cmd/scheduler counts it itself.
- * metric: behind the prefix; counters of one metric differ in their labels, and the first one's
+ * metric: its name without the prefix; counters of one metric differ in their labels, and the first one's
  * help is the metric's. NULL: not shown by itself. scale: of the number shown. */
 #define WEFT_COUNTER_LIST(SCHED, ACTOR)                                                            \
     SCHED(n_preemptions, "num_preemptions_total", "", 1,                                           \

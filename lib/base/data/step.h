@@ -94,8 +94,7 @@ struct weft_step_result {
     const struct weft_step_out *outs;
 };
 
-/* ---------------------------------------------------------- what its log-probabilities weigh ---
- */
+/* -------------------------------------------------------- what its log-probabilities weigh --- */
 
 /* As they travel: logprob, rank and n_top of an entry, then an id and a value for each of n_top. */
 #define WEFT_LOGPROB_HEAD_BYTES 12u
