@@ -29,25 +29,11 @@
 enum { ROUNDS_MAX = 99, LOOKS = 3, DIM = 2048, LONG_K = 4096, N_SHAPES = 4, M_MAX = 512 };
 
 static const uint32_t shapes[N_SHAPES] = {1, 16, 64, M_MAX};
-static const char *const kind_names[WEFT_GEMM_KIND_COUNT] = {
-    [WEFT_GEMM_F32] = "f32",           [WEFT_GEMM_F16_F32] = "f16*f32",
-    [WEFT_GEMM_BF16_F32] = "bf16*f32", [WEFT_GEMM_BF16] = "bf16",
-    [WEFT_GEMM_Q8_F32] = "q8*f32",     [WEFT_GEMM_Q8] = "q8",
-    [WEFT_GEMM_I8_F32] = "i8*f32",     [WEFT_GEMM_I8] = "i8",
-    [WEFT_GEMM_F8_F32] = "f8*f32",     [WEFT_GEMM_NF4_F32] = "nf4*f32",
-    [WEFT_GEMM_Q4_G_F32] = "q4_g*f32", [WEFT_GEMM_Q4_0_F32] = "q4_0*f32",
-    [WEFT_GEMM_Q4_0] = "q4_0",         [WEFT_GEMM_Q4_1_F32] = "q4_1*f32",
-    [WEFT_GEMM_Q4_1] = "q4_1",         [WEFT_GEMM_Q4_Z_F32] = "q4_z*f32",
-    [WEFT_GEMM_Q4_Z] = "q4_z",         [WEFT_GEMM_Q4_K_F32] = "q4_k*f32",
-    [WEFT_GEMM_Q4_K] = "q4_k",         [WEFT_GEMM_Q5_K_F32] = "q5_k*f32",
-    [WEFT_GEMM_Q5_K] = "q5_k",         [WEFT_GEMM_Q6_K_F32] = "q6_k*f32",
-    [WEFT_GEMM_Q6_K] = "q6_k",         [WEFT_GEMM_Q2_K_F32] = "q2_k*f32",
-    [WEFT_GEMM_Q2_K] = "q2_k",         [WEFT_GEMM_Q3_K_F32] = "q3_k*f32",
-    [WEFT_GEMM_Q3_K] = "q3_k",         [WEFT_GEMM_Q5_1_F32] = "q5_1*f32",
-    [WEFT_GEMM_Q5_1] = "q5_1",         [WEFT_GEMM_Q5_0_F32] = "q5_0*f32",
-    [WEFT_GEMM_Q5_0] = "q5_0",         [WEFT_GEMM_Q4_NL_F32] = "q4_nl*f32",
-    [WEFT_GEMM_Q4_NL] = "q4_nl",
-};
+#define NAMES_NONE(id, name)
+#define NAMES_EXACT(id, name) [WEFT_GEMM_##id##_F32] = name "*f32",
+#define NAMES_BOTH(id, name) NAMES_EXACT(id, name)[WEFT_GEMM_##id] = name,
+#define NAMES(id, name, class, elems, bytes, file, layout, products) NAMES_##products(id, name)
+static const char *const kind_names[WEFT_GEMM_KIND_COUNT] = {WEFT_DTYPES(NAMES)};
 
 /* A product; `repeats` of it are one measurement. */
 struct job {
@@ -76,23 +62,12 @@ static void *take(size_t bytes) {
     return memory;
 }
 
-/* Blocks of the types of few bits, which are packed from nothing else: where their f16 numbers are;
- * at_min 0: none. */
-static const struct block {
-    uint32_t columns, bytes, at_scale, at_min;
-} blocks[] = {
-    {32, 18, 0, 0}, {32, 20, 0, 2}, {256, 144, 0, 2}, {256, 176, 0, 2}, {256, 210, 208, 0}};
-
-/* `count` blocks of any codes and of moderate scales. */
-static void fill_blocks(const struct block *block, size_t count, uint8_t *out) {
-    static const uint8_t scale[2] = {0, 0x20}; /* 2^-7 */
+/* Blocks of types that are packed from nothing else: any codes, and no scale beyond 2, wherever a
+ * type has them. */
+static void fill_blocks(uint8_t *out, size_t n_bytes) {
     uint64_t seed = 1;
-    for (size_t b = 0; b < count; b++, out += block->bytes) {
-        for (uint32_t i = 0; i < block->bytes; i++) {
-            out[i] = (uint8_t)weft_rand_next(&seed);
-        }
-        memcpy(out + block->at_scale, scale, sizeof scale);
-        if (block->at_min) memcpy(out + block->at_min, scale, sizeof scale);
+    for (size_t i = 0; i < n_bytes; i++) {
+        out[i] = (uint8_t)weft_rand_next(&seed) & 0x3fu;
     }
 }
 
@@ -108,11 +83,10 @@ static void *make_weights(enum weft_gemm_kind kind, uint32_t n, uint32_t k) {
     size_t panel = weft_kern_panel_bytes(kind, k), count = (size_t)WEFT_PANEL * k;
     uint8_t *packed = take(weft_kern_packed_bytes(kind, n, k));
     void *source = take(count * sizeof(float)); /* no type has more */
-    enum weft_kern_src type = WEFT_SRC_F32;
-    if (kind >= WEFT_GEMM_Q4_0_F32) {
-        uint32_t quant = (kind - WEFT_GEMM_Q4_0_F32) / 2;
-        type = (enum weft_kern_src)(WEFT_SRC_Q4_0 + quant);
-        fill_blocks(&blocks[quant], count / blocks[quant].columns, source);
+    enum weft_dtype weights = weft_kern_weights_of(kind), type = WEFT_DT_F32;
+    if (weft_dtype_block_elems(weights) > 1 || weights == WEFT_DT_F8_E4M3) {
+        type = weights;
+        fill_blocks(source, count * sizeof(float));
     } else {
         fill_floats(source, count);
     }

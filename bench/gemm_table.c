@@ -28,7 +28,7 @@ static const struct {
     enum weft_gemm_kind kind;
     uint32_t bytes; /* of a weight, roughly: decides on the number of copies */
 } types[BENCH_TYPE_COUNT] = {
-    {"f32", WEFT_GEMM_F32, 4}, {"bf16", WEFT_GEMM_BF16, 2}, {"int8", WEFT_GEMM_I8, 1}};
+    {"f32", WEFT_GEMM_F32_F32, 4}, {"bf16", WEFT_GEMM_BF16, 2}, {"int8", WEFT_GEMM_I8, 1}};
 
 /* None of them is there: a table with our own figures alone. */
 static const struct bench_peer *const peers[] = {
@@ -82,7 +82,7 @@ static void make_weights(struct ours *ours, const struct bench_product *p) {
     ours->packed_bytes = weft_kern_packed_bytes(ours->kind, p->n, p->k);
     ours->n_copies = p->n_copies;
     uint8_t *packed = bench_take(p->n_copies * ours->packed_bytes);
-    weft_kern_pack(ours->kind, WEFT_SRC_F32, p->w, p->n, p->k, 0, p->n, packed);
+    weft_kern_pack(ours->kind, WEFT_DT_F32, p->w, p->n, p->k, 0, p->n, packed);
     for (uint32_t i = 1; i < p->n_copies; i++)
         memcpy(packed + i * ours->packed_bytes, packed, ours->packed_bytes);
     weft_kern_segs_one(&ours->segs, p->k);

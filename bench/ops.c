@@ -159,7 +159,7 @@ static void convert_bf16(struct bench *b, uint32_t round) {
 }
 
 static void convert_q8(struct bench *b, uint32_t round) {
-    convert(b, round, WEFT_GEMM_Q8);
+    convert(b, round, WEFT_GEMM_Q8_0);
 }
 
 static void convert_q8_sums(struct bench *b, uint32_t round) {

@@ -18,7 +18,7 @@ struct coded {
     uint32_t group, per_byte; /* columns */
 };
 
-enum { CODED_SCALES = WEFT_PANEL * 4, F8_GROUP = 128, NF4_GROUP = 64 };
+enum { CODED_SCALES = WEFT_PANEL * 4 };
 
 static const struct coded coded_f8 = {F8_GROUP, 1}, coded_nf4 = {NF4_GROUP, 2};
 
@@ -41,22 +41,13 @@ static const float coded_nf4_values[16] = {
     1.0f,
 };
 
-static inline bool is_coded(enum weft_gemm_kind kind) {
-    return kind == WEFT_GEMM_F8_F32 || kind == WEFT_GEMM_NF4_F32;
+static inline bool is_coded(enum weft_dtype dtype) {
+    return dtype == WEFT_DT_F8_E4M3 || dtype == WEFT_DT_NF4;
 }
 
-static inline const struct coded *coded_of_kind(enum weft_gemm_kind kind) {
-    WEFT_ASSERT(is_coded(kind));
-    return kind == WEFT_GEMM_F8_F32 ? &coded_f8 : &coded_nf4;
-}
-
-static inline bool is_coded_src(enum weft_kern_src type) {
-    return type == WEFT_SRC_F8_E4M3 || type == WEFT_SRC_NF4;
-}
-
-static inline const struct coded *coded_of_src(enum weft_kern_src type) {
-    WEFT_ASSERT(is_coded_src(type));
-    return type == WEFT_SRC_F8_E4M3 ? &coded_f8 : &coded_nf4;
+static inline const struct coded *coded_of(enum weft_dtype dtype) {
+    WEFT_ASSERT(is_coded(dtype));
+    return dtype == WEFT_DT_F8_E4M3 ? &coded_f8 : &coded_nf4;
 }
 
 static inline size_t coded_groups(const struct coded *c, uint32_t k) {

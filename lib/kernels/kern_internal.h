@@ -23,6 +23,7 @@ enum {
 };
 
 enum { I8_GROUP = 256, I8_QUAD_BYTES = 4 * WEFT_PANEL };
+enum { F8_GROUP = 128, NF4_GROUP = 64 };
 
 /* Rows that stand interleaved: as many as the largest tile has. */
 enum { WEFTI_KERN_GROUP_ROWS_AVX2 = 6, WEFTI_KERN_GROUP_ROWS_AVX512 = 12 };
@@ -75,23 +76,35 @@ static inline uint32_t min_u32(uint32_t a, uint32_t b) {
     return a < b ? a : b;
 }
 
+/* What a kind multiplies, and whether by f32 activations. */
+struct kind_facts {
+    enum weft_dtype weights;
+    bool is_exact;
+};
+
+#define KIND_FACTS_NONE(id)
+#define KIND_FACTS_EXACT(id) [WEFT_GEMM_##id##_F32] = {WEFT_DT_##id, true},
+#define KIND_FACTS_BOTH(id) KIND_FACTS_EXACT(id)[WEFT_GEMM_##id] = {WEFT_DT_##id, false},
+#define KIND_FACTS(id, name, class, elems, bytes, file, layout, products) KIND_FACTS_##products(id)
+static const struct kind_facts kind_facts[WEFT_GEMM_KIND_COUNT] = {WEFT_DTYPES(KIND_FACTS)};
+
+static inline enum weft_dtype weights_of(enum weft_gemm_kind kind) {
+    WEFT_ASSERT((unsigned)kind < WEFT_GEMM_KIND_COUNT);
+    return kind_facts[kind].weights;
+}
+
 /* See weft_kern_group. */
 static inline uint32_t group_of(enum weft_gemm_kind kind) {
-    if (kind >= WEFT_GEMM_Q4_K_F32 && kind <= WEFT_GEMM_Q3_K) return 256;
-    if (kind == WEFT_GEMM_I8 || kind == WEFT_GEMM_I8_F32) return I8_GROUP;
-    if (kind == WEFT_GEMM_F8_F32) return 128;
-    if (kind == WEFT_GEMM_NF4_F32) return 64;
-    if (kind >= WEFT_GEMM_Q8_F32) return Q8_GROUP;
-    return kind == WEFT_GEMM_BF16 || kind == WEFT_GEMM_BF16_F32 ? 2 : 1;
-}
-
-/* Whether a kind takes activations as rows of Q8, and of those the longer ones. */
-static inline bool wants_codes(enum weft_gemm_kind kind) {
-    return kind == WEFT_GEMM_Q8 || (kind >= WEFT_GEMM_Q4_0_F32 && (kind - WEFT_GEMM_Q4_0_F32) % 2);
-}
-
-static inline bool wants_sums(enum weft_gemm_kind kind) {
-    return wants_codes(kind) && kind >= WEFT_GEMM_Q4_1 && kind <= WEFT_GEMM_Q5_1;
+    switch (weights_of(kind)) {
+    case WEFT_DT_BF16:
+        return 2;
+    case WEFT_DT_I8:
+        return I8_GROUP;
+    case WEFT_DT_F8_E4M3:
+        return F8_GROUP;
+    default:
+        return weft_dtype_block_elems(weights_of(kind));
+    }
 }
 
 /* What becomes of finished sums of row m, from column n0 on. */
@@ -124,8 +137,7 @@ static inline void check_gemm_args(const struct weft_gemm_args *args, enum weft_
     for (uint32_t s = 0, end = 0; s < segs->n_segs; s++) {
         WEFT_ASSERT(segs->seg_end[s] >= end);
         end = segs->seg_end[s];
-        bool may_end = group == 2 || kind == WEFT_GEMM_I8 || kind == WEFT_GEMM_I8_F32 ||
-                       kind == WEFT_GEMM_F8_F32;
+        bool may_end = weft_dtype_block_elems(weights_of(kind)) == 1; /* K has no whole groups */
         WEFT_ASSERT(end % group == 0 || (end == args->k && may_end));
     }
     WEFT_ASSERT(segs->seg_end[segs->n_segs - 1] == args->k);

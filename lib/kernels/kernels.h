@@ -19,51 +19,31 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/dtype.h"
 #include "base/err.h"
 
 enum weft_isa { WEFT_ISA_SCALAR, WEFT_ISA_AVX2, WEFT_ISA_AVX512, WEFT_ISA_COUNT };
 
 /* ------------------------------------------------------------------------------------ GEMM --- */
 
-/* How a packed weight is stored, and which activations it meets. */
-enum weft_gemm_kind {
-    WEFT_GEMM_F32,      /* f32 weights,  f32 activations */
-    WEFT_GEMM_F16_F32,  /* f16 weights,  f32 activations: widened in registers */
-    WEFT_GEMM_BF16_F32, /* bf16 weights, f32 activations: widened in registers */
-    WEFT_GEMM_BF16,     /* bf16 weights, bf16 activations: dot products of pairs */
-    WEFT_GEMM_Q8_F32,   /* Q8_0 weights, f32 activations: w = scale * int8, in registers */
-    WEFT_GEMM_Q8,       /* Q8_0 weights, activations quantised per row in blocks of 32: int8 dots */
-    WEFT_GEMM_I8_F32,   /* int8 per output feature, f32 activations */
-    WEFT_GEMM_I8,       /* the same, activations quantised per row in groups of 256: W8A8 */
-    WEFT_GEMM_F8_F32,   /* e4m3 weights, an f32 scale per 128 columns, f32 activations */
-    WEFT_GEMM_NF4_F32,  /* 4 bits, a value each, an f32 scale per 64 columns, f32 activations */
-    WEFT_GEMM_Q4_G_F32, /* 4 bits, groups of columns in any order, f32 activations */
-    /* The types of fewer bits, with f32 activations and with quantised ones: the K types stand
-     * together, and so do those that read sums of activations, Q4_1 to Q5_1. */
-    WEFT_GEMM_Q4_0_F32,
-    WEFT_GEMM_Q4_0,
-    WEFT_GEMM_Q4_1_F32,
-    WEFT_GEMM_Q4_1,
-    WEFT_GEMM_Q4_Z_F32,
-    WEFT_GEMM_Q4_Z,
-    WEFT_GEMM_Q4_K_F32,
-    WEFT_GEMM_Q4_K,
-    WEFT_GEMM_Q5_K_F32,
-    WEFT_GEMM_Q5_K,
-    WEFT_GEMM_Q6_K_F32,
-    WEFT_GEMM_Q6_K,
-    WEFT_GEMM_Q2_K_F32,
-    WEFT_GEMM_Q2_K,
-    WEFT_GEMM_Q3_K_F32,
-    WEFT_GEMM_Q3_K,
-    WEFT_GEMM_Q5_1_F32,
-    WEFT_GEMM_Q5_1,
-    WEFT_GEMM_Q5_0_F32,
-    WEFT_GEMM_Q5_0,
-    WEFT_GEMM_Q4_NL_F32,
-    WEFT_GEMM_Q4_NL,
-    WEFT_GEMM_KIND_COUNT,
-};
+/* How a packed weight is stored, and which activations it meets: of each type WEFT_GEMM_<type>_F32,
+ * with f32 activations, which are widened in registers or met by widened weights; and of most
+ * WEFT_GEMM_<type>, with the activations that weft_kern_act_of names: bf16 in pairs, or 8 bits. A
+ * kind and its _F32 share a layout. */
+#define WEFT_GEMM_KINDS_NONE(id)
+#define WEFT_GEMM_KINDS_EXACT(id) WEFT_GEMM_##id##_F32,
+#define WEFT_GEMM_KINDS_BOTH(id) WEFT_GEMM_##id##_F32, WEFT_GEMM_##id,
+#define WEFT_GEMM_KINDS(id, name, class, elems, bytes, file, layout, products)                     \
+    WEFT_GEMM_KINDS_##products(id)
+enum weft_gemm_kind { WEFT_DTYPES(WEFT_GEMM_KINDS) WEFT_GEMM_KIND_COUNT };
+
+/* Whether weights of a type can be multiplied: all but pieces. And then by which kind, with f32
+ * activations and with the fastest. */
+bool weft_kern_has_kind(enum weft_dtype dtype);
+enum weft_gemm_kind weft_kern_exact_kind(enum weft_dtype dtype);
+enum weft_gemm_kind weft_kern_fast_kind(enum weft_dtype dtype);
+/* The way back. */
+enum weft_dtype weft_kern_weights_of(enum weft_gemm_kind kind);
 
 /* C[M,N] = A[M,K] * W[N,K]^T. W is packed once, in panels of WEFT_PANEL output features (columns of
  * C), each 64-byte aligned; N is padded up to whole panels with zeros:
@@ -71,10 +51,9 @@ enum weft_gemm_kind {
  *   bf16      [ceil(K/2)][16][2], an odd K padded with zero
  *   i8        [ceil(K/4)][16][4] int8 + 128 as uint8 (padded with zero weights), [16] f32 scale
  *   q8_0      [K/32] x { [8][16][4] int8 + 128 as uint8, [16] f16 scale }
- *   q4_0 ...  quant.h
  *   f8, nf4   coded.h
  *   q4_g      ordered.h
- * A kind and its _F32 share a layout. */
+ *   q4_0 ...  quant.h */
 #define WEFT_PANEL 16
 
 /* K is cut in segments that tensor parallelism may split (design 2.1): partial sums of each
@@ -95,27 +74,6 @@ size_t weft_kern_packed_bytes(enum weft_gemm_kind kind, uint32_t n, uint32_t k);
 /* Bytes of one panel. */
 size_t weft_kern_panel_bytes(enum weft_gemm_kind kind, uint32_t k);
 
-enum weft_kern_src {
-    WEFT_SRC_F32,
-    WEFT_SRC_F16,
-    WEFT_SRC_BF16,
-    WEFT_SRC_Q8_0,
-    WEFT_SRC_F8_E4M3, /* a row: an f32 scale in front of every 128 columns (the last: or fewer) */
-    WEFT_SRC_NF4,     /* the same of 64 columns, in 32 bytes */
-    WEFT_SRC_Q4_G,    /* ordered.h */
-    WEFT_SRC_Q4_0,    /* from here on in the order of the kinds */
-    WEFT_SRC_Q4_1,
-    WEFT_SRC_Q4_Z,
-    WEFT_SRC_Q4_K,
-    WEFT_SRC_Q5_K,
-    WEFT_SRC_Q6_K,
-    WEFT_SRC_Q2_K,
-    WEFT_SRC_Q3_K,
-    WEFT_SRC_Q5_1,
-    WEFT_SRC_Q5_0,
-    WEFT_SRC_IQ4_NL,
-};
-
 /* Packs output features n_begin..n_end (n_begin % 16 == 0; n_end % 16 == 0 or n_end == n) of an N x
  * K row-major weight (unaligned; Q8_0: 34-byte blocks) into `packed`. Converts where the kind's
  * weight type differs (f32 -> bf16 rounds to nearest even; anything -> q8_0 quantises as GGML does:
@@ -123,8 +81,8 @@ enum weft_kern_src {
  * f32 scale; Q4_0 with scale = the weight of the largest magnitude / -8, Q4_1 between the smallest
  * and the largest weight). The others take blocks of their own type only. Plain portable C: the
  * same bits on every ISA. */
-void weft_kern_pack(enum weft_gemm_kind kind, enum weft_kern_src src_type, const void *src,
-                    uint32_t n, uint32_t k, uint32_t n_begin, uint32_t n_end, void *packed);
+void weft_kern_pack(enum weft_gemm_kind kind, enum weft_dtype src_type, const void *src, uint32_t n,
+                    uint32_t k, uint32_t n_begin, uint32_t n_end, void *packed);
 
 /* How far the grid of a quantised group (an output feature of i8, else 32 columns) reaches. */
 enum weft_kern_clip {
@@ -142,20 +100,20 @@ struct weft_kern_calib {
 
 /* The same with a clip chosen per group where float weights are quantised. A clip that has a larger
  * sum of importance * error^2 than none is not taken. `calib` NULL: weft_kern_pack. */
-void weft_kern_pack_calibrated(enum weft_gemm_kind kind, enum weft_kern_src src_type,
-                               const void *src, uint32_t n, uint32_t k, uint32_t n_begin,
-                               uint32_t n_end, const struct weft_kern_calib *calib, void *packed);
+void weft_kern_pack_calibrated(enum weft_gemm_kind kind, enum weft_dtype src_type, const void *src,
+                               uint32_t n, uint32_t k, uint32_t n_begin, uint32_t n_end,
+                               const struct weft_kern_calib *calib, void *packed);
 
 /* The way back: output feature `row` of a packed weight of K columns, as packing read it or would
  * read it again to the same bits (f16, bf16, Q8_0 blocks of 34 bytes, else f32). `packed` is the
  * whole weight; `out` holds the row in that form, at most 4 * K bytes, of any alignment. Returns
  * the form.
  */
-enum weft_kern_src weft_kern_unpack_row(enum weft_gemm_kind kind, const void *packed, uint32_t k,
-                                        uint32_t row, void *out);
+enum weft_dtype weft_kern_unpack_row(enum weft_gemm_kind kind, const void *packed, uint32_t k,
+                                     uint32_t row, void *out);
 
 /* One row of `k` columns of a source (of any alignment) as f32: the values that packing reads. */
-void weft_kern_read_row(enum weft_kern_src type, const void *row, uint32_t k, float *out);
+void weft_kern_read_row(enum weft_dtype type, const void *row, uint32_t k, float *out);
 
 /* Columns that a kind's layout keeps together, 1, 2 or 32 to 256: segments end between such groups.
  */

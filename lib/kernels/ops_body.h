@@ -396,15 +396,16 @@ static void act_convert(enum weft_gemm_kind kind, const float *src, size_t src_s
                         uint32_t k, void *act, size_t act_row_bytes) {
     WEFT_ASSERT(act_row_bytes >= weft_kern_act_row_bytes(kind, k) && act_row_bytes % 64 == 0);
     WEFT_ASSERT(src_stride >= k || m <= 1);
+    const enum weft_kern_act form = weft_kern_act_of(kind);
     for (uint32_t r = 0; r < m; r++) {
         const float *x = src + r * src_stride;
         void *row = (uint8_t *)act + r * act_row_bytes;
-        if (wants_codes(kind)) {
+        if (form == WEFT_ACT_Q8 || form == WEFT_ACT_Q8_SUMS) {
             quantise_row(x, k, row);
-            if (wants_sums(kind)) sum_row(k, row);
-        } else if (kind == WEFT_GEMM_I8) {
+            if (form == WEFT_ACT_Q8_SUMS) sum_row(k, row);
+        } else if (form == WEFT_ACT_I8) {
             quantise_row_i8(x, k, row);
-        } else if (kind == WEFT_GEMM_BF16) {
+        } else if (form == WEFT_ACT_BF16) {
             uint16_t *codes = row;
             narrow_row(false, x, k, codes);
             if (k % 2 != 0) codes[k] = 0;

@@ -34,34 +34,30 @@ void weft_kern_segs_one(struct weft_kern_segs *segs, uint32_t k) {
 }
 
 uint32_t weft_kern_group(enum weft_gemm_kind kind) {
-    WEFT_ASSERT((unsigned)kind < WEFT_GEMM_KIND_COUNT);
     return group_of(kind);
 }
 
 size_t weft_kern_panel_bytes(enum weft_gemm_kind kind, uint32_t k) {
-    WEFT_ASSERT((unsigned)kind < WEFT_GEMM_KIND_COUNT);
-    switch (kind) {
-    case WEFT_GEMM_F32:
+    enum weft_dtype weights = weights_of(kind);
+    switch (weights) {
+    case WEFT_DT_F32:
         return (size_t)k * WEFT_PANEL * 4;
-    case WEFT_GEMM_F16_F32:
+    case WEFT_DT_F16:
         return round_up((size_t)k * WEFT_PANEL * 2);
-    case WEFT_GEMM_BF16_F32:
-    case WEFT_GEMM_BF16:
+    case WEFT_DT_BF16:
         return ((size_t)k + 1) / 2 * WEFT_PANEL * 4;
-    case WEFT_GEMM_Q8_F32:
-    case WEFT_GEMM_Q8:
+    case WEFT_DT_Q8_0:
         WEFT_ASSERT(k % Q8_GROUP == 0);
         return round_up((size_t)k / Q8_GROUP * Q8_BLOCK_BYTES);
-    case WEFT_GEMM_I8_F32:
-    case WEFT_GEMM_I8:
+    case WEFT_DT_I8:
         return (size_t)i8_columns(k) * WEFT_PANEL + WEFT_PANEL * sizeof(float);
-    case WEFT_GEMM_F8_F32:
-    case WEFT_GEMM_NF4_F32:
-        return round_up(coded_bytes(coded_of_kind(kind), k, WEFT_PANEL));
-    case WEFT_GEMM_Q4_G_F32:
+    case WEFT_DT_F8_E4M3:
+    case WEFT_DT_NF4:
+        return round_up(coded_bytes(coded_of(weights), k, WEFT_PANEL));
+    case WEFT_DT_Q4_G:
         return round_up(ordered_panel_bytes(k));
     default: {
-        const struct quant_layout *q = &quant_layouts[quant_of(kind)];
+        const struct quant_layout *q = quant_layout_of(weights);
         WEFT_ASSERT(k % q->group == 0);
         return round_up((size_t)k / q->group * q->bytes);
     }
@@ -72,12 +68,41 @@ size_t weft_kern_packed_bytes(enum weft_gemm_kind kind, uint32_t n, uint32_t k) 
     return ((size_t)n + WEFT_PANEL - 1) / WEFT_PANEL * weft_kern_panel_bytes(kind, k);
 }
 
+bool weft_kern_has_kind(enum weft_dtype dtype) {
+    return weft_dtypes[dtype].class != WEFT_DTYPE_PIECE;
+}
+
+enum weft_gemm_kind weft_kern_exact_kind(enum weft_dtype dtype) {
+#define EXACT_NONE(id)
+#define EXACT_EXACT(id) [WEFT_DT_##id] = WEFT_GEMM_##id##_F32,
+#define EXACT_BOTH(id) EXACT_EXACT(id)
+#define EXACT(id, name, class, elems, bytes, file, layout, products) EXACT_##products(id)
+    static const enum weft_gemm_kind kinds[WEFT_DT_COUNT] = {WEFT_DTYPES(EXACT)};
+    WEFT_ASSERT(weft_kern_has_kind(dtype));
+    return kinds[dtype];
+}
+
+enum weft_gemm_kind weft_kern_fast_kind(enum weft_dtype dtype) {
+#define FAST_NONE(id)
+#define FAST_EXACT(id) [WEFT_DT_##id] = WEFT_GEMM_##id##_F32,
+#define FAST_BOTH(id) [WEFT_DT_##id] = WEFT_GEMM_##id,
+#define FAST(id, name, class, elems, bytes, file, layout, products) FAST_##products(id)
+    static const enum weft_gemm_kind kinds[WEFT_DT_COUNT] = {WEFT_DTYPES(FAST)};
+    WEFT_ASSERT(weft_kern_has_kind(dtype));
+    return kinds[dtype];
+}
+
+enum weft_dtype weft_kern_weights_of(enum weft_gemm_kind kind) {
+    return weights_of(kind);
+}
+
 enum weft_kern_act weft_kern_act_of(enum weft_gemm_kind kind) {
-    WEFT_ASSERT((unsigned)kind < WEFT_GEMM_KIND_COUNT);
-    if (kind == WEFT_GEMM_I8) return WEFT_ACT_I8;
-    if (wants_sums(kind)) return WEFT_ACT_Q8_SUMS;
-    if (wants_codes(kind)) return WEFT_ACT_Q8;
-    return kind == WEFT_GEMM_BF16 ? WEFT_ACT_BF16 : WEFT_ACT_F32;
+    enum weft_dtype weights = weights_of(kind);
+    if (kind_facts[kind].is_exact) return WEFT_ACT_F32;
+    if (weights == WEFT_DT_BF16) return WEFT_ACT_BF16;
+    if (weights == WEFT_DT_I8) return WEFT_ACT_I8;
+    if (weights == WEFT_DT_Q8_0) return WEFT_ACT_Q8;
+    return quant_reads_sums(quant_layout_of(weights)) ? WEFT_ACT_Q8_SUMS : WEFT_ACT_Q8;
 }
 
 size_t weft_kern_act_row_bytes(enum weft_gemm_kind kind, uint32_t k) {
@@ -101,38 +126,36 @@ void weft_kern_act_interleave(const void *row, size_t row_bytes, uint32_t lane, 
 
 /* The source: `row_bytes` per output feature, no alignment. */
 struct source {
-    enum weft_kern_src type;
+    enum weft_dtype type;
     const uint8_t *rows;
     size_t row_bytes;
     uint32_t k;
 };
 
-static struct source source_of(enum weft_kern_src type, const void *src, uint32_t k) {
+static struct source source_of(enum weft_dtype type, const void *src, uint32_t k) {
     size_t row_bytes = 0;
     switch (type) {
-    case WEFT_SRC_F32:
+    case WEFT_DT_F32:
         row_bytes = (size_t)k * 4;
         break;
-    case WEFT_SRC_F16:
-    case WEFT_SRC_BF16:
+    case WEFT_DT_F16:
+    case WEFT_DT_BF16:
         row_bytes = (size_t)k * 2;
         break;
-    case WEFT_SRC_Q8_0:
+    case WEFT_DT_Q8_0:
         WEFT_ASSERT(k % Q8_GROUP == 0);
         row_bytes = (size_t)k / Q8_GROUP * Q8_SRC_BYTES;
         break;
-    case WEFT_SRC_F8_E4M3:
-    case WEFT_SRC_NF4:
-        row_bytes = coded_bytes(coded_of_src(type), k, 1);
+    case WEFT_DT_F8_E4M3:
+    case WEFT_DT_NF4:
+        row_bytes = coded_bytes(coded_of(type), k, 1);
         break;
-    case WEFT_SRC_Q4_G:
+    case WEFT_DT_Q4_G:
         row_bytes = ordered_row_bytes(k);
         break;
-    default: {
-        const struct quant_layout *q = &quant_layouts[type - WEFT_SRC_Q4_0];
-        WEFT_ASSERT(k % q->group == 0);
-        row_bytes = (size_t)k / q->group * q->src_bytes;
-    }
+    default:
+        WEFT_ASSERT(k % quant_layout_of(type)->group == 0);
+        row_bytes = (size_t)k / quant_layout_of(type)->group * weft_dtype_block_bytes(type);
     }
     WEFT_ASSERT(row_bytes > 0);
     return (struct source){type, src, row_bytes, k};
@@ -161,10 +184,10 @@ static void coded_src_widen(const struct coded *c, const uint8_t *row, uint32_t 
 }
 
 /* The weights of a group of one feature. */
-static void quant_src_widen(enum quant quant, const uint8_t *src, float out[QUANT_SUPER]) {
-    const struct quant_layout *q = &quant_layouts[quant];
+static void quant_src_widen(enum weft_dtype dtype, const uint8_t *src, float out[QUANT_SUPER]) {
+    const struct quant_layout *q = quant_layout_of(dtype);
     struct quant_parts parts;
-    wefti_quant_split(quant, src, &parts);
+    wefti_kern_quant_split(dtype, src, &parts);
     for (uint32_t k = 0; k < q->group; k++) {
         out[k] = quant_part_weight(q, &parts, k);
     }
@@ -176,36 +199,36 @@ static void read_f32(const struct source *src, uint32_t row, uint32_t k0, uint32
     const uint8_t *base = src->rows + (size_t)row * src->row_bytes;
     uint16_t halves[TILE_K];
     switch (src->type) {
-    case WEFT_SRC_F32:
+    case WEFT_DT_F32:
         memcpy(dst, base + (size_t)k0 * 4, (size_t)count * 4);
         break;
-    case WEFT_SRC_F16:
-    case WEFT_SRC_BF16:
+    case WEFT_DT_F16:
+    case WEFT_DT_BF16:
         memcpy(halves, base + (size_t)k0 * 2, (size_t)count * 2);
         for (uint32_t i = 0; i < count; i++) {
-            dst[i] = src->type == WEFT_SRC_F16 ? f16_to_f32(halves[i]) : bf16_to_f32(halves[i]);
+            dst[i] = src->type == WEFT_DT_F16 ? f16_to_f32(halves[i]) : bf16_to_f32(halves[i]);
         }
         break;
-    case WEFT_SRC_Q8_0:
+    case WEFT_DT_Q8_0:
         for (uint32_t i = 0; i < count; i += Q8_GROUP) {
             q8_src_widen(base + (size_t)(k0 + i) / Q8_GROUP * Q8_SRC_BYTES, dst + i);
         }
         break;
-    case WEFT_SRC_F8_E4M3:
-    case WEFT_SRC_NF4:
-        coded_src_widen(coded_of_src(src->type), base, k0, count, dst);
+    case WEFT_DT_F8_E4M3:
+    case WEFT_DT_NF4:
+        coded_src_widen(coded_of(src->type), base, k0, count, dst);
         break;
-    case WEFT_SRC_Q4_G:
+    case WEFT_DT_Q4_G:
         for (uint32_t i = 0; i < count; i++) {
             dst[i] = ordered_row_weight(base, src->k, k0 + i);
         }
         break;
     default: { /* groups are a part or a multiple of a tile */
-        enum quant quant = (enum quant)(src->type - WEFT_SRC_Q4_0);
-        const struct quant_layout *q = &quant_layouts[quant];
+        const struct quant_layout *q = quant_layout_of(src->type);
+        const size_t block_bytes = weft_dtype_block_bytes(src->type);
         float wide[QUANT_SUPER];
         for (uint32_t i = 0; i < count; i += min_u32(q->group, TILE_K)) {
-            quant_src_widen(quant, base + (size_t)(k0 + i) / q->group * q->src_bytes, wide);
+            quant_src_widen(src->type, base + (k0 + i) / q->group * block_bytes, wide);
             memcpy(dst + i, wide + (k0 + i) % q->group,
                    min_u32(count - i, min_u32(q->group, TILE_K)) * sizeof *dst);
         }
@@ -214,14 +237,14 @@ static void read_f32(const struct source *src, uint32_t row, uint32_t k0, uint32
     memset(dst + count, 0, (TILE_K - count) * sizeof *dst);
 }
 
-void weft_kern_read_row(enum weft_kern_src type, const void *row, uint32_t k, float *out) {
+void weft_kern_read_row(enum weft_dtype type, const void *row, uint32_t k, float *out) {
     struct source src = source_of(type, row, k);
-    if (type >= WEFT_SRC_Q4_0) {
-        enum quant quant = (enum quant)(type - WEFT_SRC_Q4_0);
-        const struct quant_layout *q = &quant_layouts[quant];
+    if (is_quant(type)) {
+        const struct quant_layout *q = quant_layout_of(type);
+        const size_t block_bytes = weft_dtype_block_bytes(type);
         float wide[QUANT_SUPER];
         for (uint32_t k0 = 0; k0 < k; k0 += q->group) {
-            quant_src_widen(quant, src.rows + k0 / q->group * (size_t)q->src_bytes, wide);
+            quant_src_widen(type, src.rows + k0 / q->group * block_bytes, wide);
             memcpy(out + k0, wide, q->group * sizeof *out);
         }
         return;
@@ -234,15 +257,14 @@ void weft_kern_read_row(enum weft_kern_src type, const void *row, uint32_t k, fl
     }
 }
 
-static uint16_t narrow(enum weft_gemm_kind kind, float f) {
-    return kind == WEFT_GEMM_F16_F32 ? f32_to_f16(f) : f32_to_bf16(f);
+static uint16_t narrow(enum weft_dtype dtype, float f) {
+    return dtype == WEFT_DT_F16 ? f32_to_f16(f) : f32_to_bf16(f);
 }
 
-/* The same as 16-bit patterns of `kind`'s type; a source of that type is copied, not converted. */
-static void read_half(enum weft_gemm_kind kind, const struct source *src, uint32_t row, uint32_t k0,
+/* The same as 16-bit patterns of `dtype`; a source of that type is copied, not converted. */
+static void read_half(enum weft_dtype dtype, const struct source *src, uint32_t row, uint32_t k0,
                       uint32_t count, uint16_t dst[TILE_K]) {
-    enum weft_kern_src own = kind == WEFT_GEMM_F16_F32 ? WEFT_SRC_F16 : WEFT_SRC_BF16;
-    if (src->type == own) {
+    if (src->type == dtype) {
         const uint8_t *base = src->rows + (size_t)row * src->row_bytes;
         memcpy(dst, base + (size_t)k0 * 2, (size_t)count * 2);
         memset(dst + count, 0, (TILE_K - count) * sizeof *dst);
@@ -251,7 +273,7 @@ static void read_half(enum weft_gemm_kind kind, const struct source *src, uint32
     float wide[TILE_K];
     read_f32(src, row, k0, count, wide);
     for (uint32_t i = 0; i < TILE_K; i++) {
-        dst[i] = narrow(kind, wide[i]);
+        dst[i] = narrow(dtype, wide[i]);
     }
 }
 
@@ -272,14 +294,14 @@ static void pack_panel_f32(const struct source *src, uint32_t n0, uint32_t n_row
 }
 
 /* f16: one row of 16 per k; bf16: pairs of k side by side, an odd K padded with zero. */
-static void pack_panel_half(enum weft_gemm_kind kind, const struct source *src, uint32_t n0,
+static void pack_panel_half(enum weft_dtype dtype, const struct source *src, uint32_t n0,
                             uint32_t n_rows, uint32_t k, uint16_t *panel) {
     uint16_t tile[WEFT_PANEL][TILE_K] = {{0}};
-    uint32_t group = group_of(kind);
+    uint32_t group = dtype == WEFT_DT_BF16 ? 2 : 1;
     for (uint32_t k0 = 0; k0 < k; k0 += TILE_K) {
         uint32_t count = min_u32(TILE_K, k - k0);
         for (uint32_t r = 0; r < n_rows; r++) {
-            read_half(kind, src, n0 + r, k0, count, tile[r]);
+            read_half(dtype, src, n0 + r, k0, count, tile[r]);
         }
         for (uint32_t i = 0; i < count; i += group) {
             uint16_t *out = panel + (size_t)(k0 + i) * WEFT_PANEL;
@@ -329,7 +351,7 @@ static void put_q8(uint8_t *block, uint32_t lane, uint16_t scale, const uint8_t 
 static void pack_panel_q8(const struct source *src, uint32_t n0, uint32_t n_rows, uint32_t k,
                           const struct weft_kern_calib *calib, uint8_t *panel) {
     for (uint32_t r = 0; r < WEFT_PANEL; r++) {
-        bool copied = src->type == WEFT_SRC_Q8_0;
+        bool copied = src->type == WEFT_DT_Q8_0;
         float ratio =
             r < n_rows && !copied ? begin_row(GRID_Q8, src, n0 + r, k, Q8_GROUP, calib) : 1.0f;
         for (uint32_t k0 = 0; k0 < k; k0 += Q8_GROUP) {
@@ -453,7 +475,7 @@ static void put_quant(const struct quant_layout *q, const struct quant_parts *pa
     uint8_t *super = group + (q->is_super ? q->at_super : q->at_scales);
     memcpy(super + (size_t)lane * 2, &parts->scale, 2);
     uint8_t *min = q->is_super ? super + WEFT_PANEL * 2 : group + q->at_mins;
-    if (quant_has_zeros(q))
+    if (q->has_zeros)
         group[q->at_mins + lane] = (uint8_t)parts->min;
     else if (q->has_min)
         memcpy(min + (size_t)lane * 2, &parts->min, 2);
@@ -464,77 +486,93 @@ static void put_quant(const struct quant_layout *q, const struct quant_parts *pa
 }
 
 /* The group at column k0: taken apart where it is of the type already, else quantised. */
-static void read_group(enum quant quant, const struct source *src, uint32_t row, uint32_t k0,
+static void read_group(enum weft_dtype dtype, const struct source *src, uint32_t row, uint32_t k0,
                        const struct weft_kern_calib *calib, float row_ratio,
                        struct quant_parts *out) {
-    const struct quant_layout *q = &quant_layouts[quant];
-    if ((uint32_t)src->type == (uint32_t)WEFT_SRC_Q4_0 + quant) {
+    if (src->type == dtype) {
         const uint8_t *groups = src->rows + (size_t)row * src->row_bytes;
-        wefti_quant_split(quant, groups + (size_t)k0 / q->group * q->src_bytes, out);
+        const size_t at = k0 / quant_layout_of(dtype)->group;
+        wefti_kern_quant_split(dtype, groups + at * weft_dtype_block_bytes(dtype), out);
         return;
     }
     float wide[TILE_K];
     const float *w = read_group_f32(src, row, k0, calib, wide);
     struct grid grid =
-        group_grid(quant == QUANT_4_0 ? GRID_4_0 : GRID_4_1, calib, k0, row_ratio, w);
+        group_grid(dtype == WEFT_DT_Q4_0 ? GRID_4_0 : GRID_4_1, calib, k0, row_ratio, w);
     memset(out, 0, sizeof *out);
     out->scale = grid.scale_bits;
     out->min = grid.min_bits;
     wefti_grid_codes(&grid, w, QUANT_BLOCK, out->codes);
 }
 
-static void pack_panel_quant(enum quant quant, const struct source *src, uint32_t n0,
+static void pack_panel_quant(enum weft_dtype dtype, const struct source *src, uint32_t n0,
                              uint32_t n_rows, uint32_t k, const struct weft_kern_calib *calib,
                              uint8_t *panel) {
-    const struct quant_layout *q = &quant_layouts[quant];
-    bool copied = (uint32_t)src->type == (uint32_t)WEFT_SRC_Q4_0 + quant;
-    WEFT_ASSERT(copied || quant == QUANT_4_0 || quant == QUANT_4_1);
+    const struct quant_layout *q = quant_layout_of(dtype);
+    bool copied = src->type == dtype;
+    WEFT_ASSERT(copied || dtype == WEFT_DT_Q4_0 || dtype == WEFT_DT_Q4_1);
     memset(panel, 0, (size_t)k / q->group * q->bytes);
     for (uint32_t r = 0; r < n_rows; r++) {
-        enum grid_form form = quant == QUANT_4_0 ? GRID_4_0 : GRID_4_1;
+        enum grid_form form = dtype == WEFT_DT_Q4_0 ? GRID_4_0 : GRID_4_1;
         float ratio = copied ? 1.0f : begin_row(form, src, n0 + r, k, QUANT_BLOCK, calib);
         for (uint32_t k0 = 0; k0 < k; k0 += q->group) {
             struct quant_parts parts;
-            read_group(quant, src, n0 + r, k0, calib, ratio, &parts);
+            read_group(dtype, src, n0 + r, k0, calib, ratio, &parts);
             put_quant(q, &parts, r, panel + (size_t)k0 / q->group * q->bytes);
         }
     }
 }
 
-void weft_kern_pack(enum weft_gemm_kind kind, enum weft_kern_src src_type, const void *src,
-                    uint32_t n, uint32_t k, uint32_t n_begin, uint32_t n_end, void *packed) {
+static void pack_panel(enum weft_dtype weights, const struct source *src, uint32_t n0,
+                       uint32_t n_rows, uint32_t k, const struct weft_kern_calib *calib,
+                       uint8_t *panel) {
+    switch (weights) {
+    case WEFT_DT_F32:
+        pack_panel_f32(src, n0, n_rows, k, (float *)(void *)panel);
+        break;
+    case WEFT_DT_F16:
+    case WEFT_DT_BF16:
+        pack_panel_half(weights, src, n0, n_rows, k, (uint16_t *)(void *)panel);
+        break;
+    case WEFT_DT_Q8_0:
+        pack_panel_q8(src, n0, n_rows, k, calib, panel);
+        break;
+    case WEFT_DT_I8:
+        pack_panel_i8(src, n0, n_rows, k, calib, panel);
+        break;
+    case WEFT_DT_F8_E4M3:
+    case WEFT_DT_NF4:
+        WEFT_ASSERT(src->type == weights);
+        pack_panel_coded(coded_of(weights), src, n0, n_rows, k, panel);
+        break;
+    case WEFT_DT_Q4_G:
+        WEFT_ASSERT(src->type == weights);
+        pack_panel_ordered(src, n0, n_rows, k, panel);
+        break;
+    default:
+        pack_panel_quant(weights, src, n0, n_rows, k, calib, panel);
+    }
+}
+
+void weft_kern_pack(enum weft_gemm_kind kind, enum weft_dtype src_type, const void *src, uint32_t n,
+                    uint32_t k, uint32_t n_begin, uint32_t n_end, void *packed) {
     weft_kern_pack_calibrated(kind, src_type, src, n, k, n_begin, n_end, NULL, packed);
 }
 
-void weft_kern_pack_calibrated(enum weft_gemm_kind kind, enum weft_kern_src src_type,
-                               const void *src, uint32_t n, uint32_t k, uint32_t n_begin,
-                               uint32_t n_end, const struct weft_kern_calib *calib, void *packed) {
+void weft_kern_pack_calibrated(enum weft_gemm_kind kind, enum weft_dtype src_type, const void *src,
+                               uint32_t n, uint32_t k, uint32_t n_begin, uint32_t n_end,
+                               const struct weft_kern_calib *calib, void *packed) {
     WEFT_ASSERT(n_begin <= n_end && n_end <= n && n_begin % WEFT_PANEL == 0 && k > 0);
     WEFT_ASSERT(n_end % WEFT_PANEL == 0 || n_end == n);
     WEFT_ASSERT((uintptr_t)packed % 64 == 0);
     struct source from = source_of(src_type, src, k);
+    enum weft_dtype weights = weights_of(kind);
     size_t panel_bytes = weft_kern_panel_bytes(kind, k);
     for (uint32_t n0 = n_begin; n0 < n_end; n0 += WEFT_PANEL) {
         uint8_t *panel = (uint8_t *)packed + n0 / WEFT_PANEL * panel_bytes;
         uint32_t n_rows = min_u32(WEFT_PANEL, n_end - n0);
         memset(panel + panel_bytes - 64, 0, 64); /* what the last lines do not cover is padding */
-        if (kind == WEFT_GEMM_F32) {
-            pack_panel_f32(&from, n0, n_rows, k, (float *)(void *)panel);
-        } else if (kind == WEFT_GEMM_Q8 || kind == WEFT_GEMM_Q8_F32) {
-            pack_panel_q8(&from, n0, n_rows, k, calib, panel);
-        } else if (kind == WEFT_GEMM_I8 || kind == WEFT_GEMM_I8_F32) {
-            pack_panel_i8(&from, n0, n_rows, k, calib, panel);
-        } else if (kind == WEFT_GEMM_Q4_G_F32) {
-            WEFT_ASSERT(src_type == WEFT_SRC_Q4_G);
-            pack_panel_ordered(&from, n0, n_rows, k, panel);
-        } else if (is_coded(kind)) {
-            WEFT_ASSERT(is_coded_src(src_type) && coded_of_src(src_type) == coded_of_kind(kind));
-            pack_panel_coded(coded_of_kind(kind), &from, n0, n_rows, k, panel);
-        } else if (is_quant(kind)) {
-            pack_panel_quant(quant_of(kind), &from, n0, n_rows, k, calib, panel);
-        } else {
-            pack_panel_half(kind, &from, n0, n_rows, k, (uint16_t *)(void *)panel);
-        }
+        pack_panel(weights, &from, n0, n_rows, k, calib, panel);
     }
 }
 
@@ -597,40 +635,37 @@ static void unpack_quant(const struct quant_layout *q, const uint8_t *panel, uin
     }
 }
 
-enum weft_kern_src weft_kern_unpack_row(enum weft_gemm_kind kind, const void *packed, uint32_t k,
-                                        uint32_t row, void *out) {
+enum weft_dtype weft_kern_unpack_row(enum weft_gemm_kind kind, const void *packed, uint32_t k,
+                                     uint32_t row, void *out) {
     const uint8_t *panel =
         (const uint8_t *)packed + row / WEFT_PANEL * weft_kern_panel_bytes(kind, k);
     uint32_t lane = row % WEFT_PANEL;
-    switch (kind) {
-    case WEFT_GEMM_F16_F32:
+    enum weft_dtype weights = weights_of(kind);
+    switch (weights) {
+    case WEFT_DT_F16:
         unpack_half(panel, lane, k, 1, out);
-        return WEFT_SRC_F16;
-    case WEFT_GEMM_BF16_F32:
-    case WEFT_GEMM_BF16:
+        return WEFT_DT_F16;
+    case WEFT_DT_BF16:
         unpack_half(panel, lane, k, 2, out);
-        return WEFT_SRC_BF16;
-    case WEFT_GEMM_Q8_F32:
-    case WEFT_GEMM_Q8:
+        return WEFT_DT_BF16;
+    case WEFT_DT_Q8_0:
         unpack_q8(panel, lane, k, out);
-        return WEFT_SRC_Q8_0;
-    case WEFT_GEMM_F32:
+        return WEFT_DT_Q8_0;
+    case WEFT_DT_F32:
         unpack_f32(panel, lane, k, out);
-        return WEFT_SRC_F32;
-    case WEFT_GEMM_I8_F32:
-    case WEFT_GEMM_I8:
-        unpack_i8(panel, lane, k, out);
-        return WEFT_SRC_F32;
-    case WEFT_GEMM_F8_F32:
-    case WEFT_GEMM_NF4_F32:
-        unpack_coded(coded_of_kind(kind), panel, lane, k, out);
-        return WEFT_SRC_F32;
-    case WEFT_GEMM_Q4_G_F32:
-        unpack_ordered(panel, lane, k, out);
-        return WEFT_SRC_F32;
-    default:
         break;
+    case WEFT_DT_I8:
+        unpack_i8(panel, lane, k, out);
+        break;
+    case WEFT_DT_F8_E4M3:
+    case WEFT_DT_NF4:
+        unpack_coded(coded_of(weights), panel, lane, k, out);
+        break;
+    case WEFT_DT_Q4_G:
+        unpack_ordered(panel, lane, k, out);
+        break;
+    default:
+        unpack_quant(quant_layout_of(weights), panel, lane, k, out);
     }
-    unpack_quant(&quant_layouts[quant_of(kind)], panel, lane, k, out);
-    return WEFT_SRC_F32;
+    return WEFT_DT_F32;
 }

@@ -67,15 +67,6 @@ static void split_k3(const uint8_t *bits, const uint8_t *pairs, uint8_t codes[QU
     }
 }
 
-/* Scales in the low nibbles of 16 bytes, mins in the high ones. */
-static void split_k2(const uint8_t *src, struct quant_parts *out) {
-    for (uint32_t i = 0; i < 16; i++) {
-        out->scales[i] = src[i] & 15u;
-        out->mins[i] = src[i] >> 4;
-    }
-    add_pairs(src + 16, 0, out->codes);
-}
-
 /* Two halves of four blocks: nibbles in 64 bytes, the low ones first. */
 static void split_k6(const uint8_t *low, const uint8_t *high, uint8_t codes[QUANT_SUPER]) {
     for (uint32_t k = 0; k < QUANT_SUPER; k++) {
@@ -90,59 +81,80 @@ static uint16_t read_u16(const uint8_t *at) {
     return (uint16_t)(at[0] | at[1] << 8);
 }
 
-void wefti_quant_split(enum quant quant, const uint8_t *src, struct quant_parts *out) {
-    memset(out, 0, sizeof *out);
-    switch (quant) {
-    case QUANT_4_0:
-    case QUANT_4_NL:
-        out->scale = read_u16(src);
-        split_nibbles(src + 2, out->codes);
-        break;
-    case QUANT_4_1:
-        out->scale = read_u16(src);
-        out->min = read_u16(src + 2);
-        split_nibbles(src + 4, out->codes);
-        break;
-    case QUANT_4_Z:
-        out->scale = read_u16(src);
-        out->min = src[2];
-        split_nibbles(src + 3, out->codes);
-        break;
-    case QUANT_5_0:
-        out->scale = read_u16(src);
-        split_5(src + 2, src + 6, out->codes);
-        break;
-    case QUANT_5_1:
-        out->scale = read_u16(src);
-        out->min = read_u16(src + 2);
-        split_5(src + 4, src + 8, out->codes);
-        break;
-    case QUANT_2_K:
-        split_k2(src, out);
-        out->scale = read_u16(src + 80);
-        out->min = read_u16(src + 82);
-        break;
-    case QUANT_3_K:
-        split_k3(src, src + 32, out->codes);
-        split_scales_k3(src + 96, out->scales);
-        out->scale = read_u16(src + 108);
-        break;
-    case QUANT_4_K:
-    case QUANT_5_K:
-        out->scale = read_u16(src);
-        out->min = read_u16(src + 2);
-        split_scales(src + 4, out->scales, out->mins);
-        if (quant == QUANT_4_K)
-            split_k4(src + 16, NULL, out->codes);
-        else
-            split_k4(src + 48, src + 16, out->codes);
-        break;
-    case QUANT_6_K:
-        split_k6(src, src + 128, out->codes);
-        memcpy(out->scales, src + 192, 16);
-        out->scale = read_u16(src + 208);
-        break;
-    case QUANT_COUNT:
-        WEFT_ASSERT(false);
+static void split_q4_0(const uint8_t *src, struct quant_parts *out) {
+    out->scale = read_u16(src);
+    split_nibbles(src + 2, out->codes);
+}
+
+static void split_iq4_nl(const uint8_t *src, struct quant_parts *out) {
+    split_q4_0(src, out);
+}
+
+static void split_q4_1(const uint8_t *src, struct quant_parts *out) {
+    out->scale = read_u16(src);
+    out->min = read_u16(src + 2);
+    split_nibbles(src + 4, out->codes);
+}
+
+static void split_q4_z(const uint8_t *src, struct quant_parts *out) {
+    out->scale = read_u16(src);
+    out->min = src[2];
+    split_nibbles(src + 3, out->codes);
+}
+
+static void split_q5_0(const uint8_t *src, struct quant_parts *out) {
+    out->scale = read_u16(src);
+    split_5(src + 2, src + 6, out->codes);
+}
+
+static void split_q5_1(const uint8_t *src, struct quant_parts *out) {
+    out->scale = read_u16(src);
+    out->min = read_u16(src + 2);
+    split_5(src + 4, src + 8, out->codes);
+}
+
+/* Scales in the low nibbles of 16 bytes, mins in the high ones. */
+static void split_q2_k(const uint8_t *src, struct quant_parts *out) {
+    for (uint32_t i = 0; i < 16; i++) {
+        out->scales[i] = src[i] & 15u;
+        out->mins[i] = src[i] >> 4;
     }
+    add_pairs(src + 16, 0, out->codes);
+    out->scale = read_u16(src + 80);
+    out->min = read_u16(src + 82);
+}
+
+static void split_q3_k(const uint8_t *src, struct quant_parts *out) {
+    split_k3(src, src + 32, out->codes);
+    split_scales_k3(src + 96, out->scales);
+    out->scale = read_u16(src + 108);
+}
+
+static void split_q4_k(const uint8_t *src, struct quant_parts *out) {
+    out->scale = read_u16(src);
+    out->min = read_u16(src + 2);
+    split_scales(src + 4, out->scales, out->mins);
+    split_k4(src + 16, NULL, out->codes);
+}
+
+static void split_q5_k(const uint8_t *src, struct quant_parts *out) {
+    out->scale = read_u16(src);
+    out->min = read_u16(src + 2);
+    split_scales(src + 4, out->scales, out->mins);
+    split_k4(src + 48, src + 16, out->codes);
+}
+
+static void split_q6_k(const uint8_t *src, struct quant_parts *out) {
+    split_k6(src, src + 128, out->codes);
+    memcpy(out->scales, src + 192, 16);
+    out->scale = read_u16(src + 208);
+}
+
+void wefti_kern_quant_split(enum weft_dtype dtype, const uint8_t *src, struct quant_parts *out) {
+#define SPLIT(name, ID, ...) [WEFT_DT_##ID] = split_##name,
+    static void (*const splits[WEFT_DT_COUNT])(const uint8_t *,
+                                               struct quant_parts *) = {QUANT_EACH(SPLIT)};
+    WEFT_ASSERT(is_quant(dtype));
+    memset(out, 0, sizeof *out);
+    splits[dtype](src, out);
 }

@@ -1,53 +1,31 @@
 /* kernels/quant — how the types of 2 to 6 bits lie in a panel, and what their blocks hold in a
  * file.
  *
- * A group is what shares all scales: 32 columns, or a super-block of 256 of the K types. The code
- * of a weight is cut into its nibble, pair and single bit, lowest first: 2 bits are a pair, 3 a
- * pair and a single bit, 4 a nibble, 5 and 6 a nibble and one of the others. For the 16 features of
- * a panel a group holds, one array behind the other and each only where the type has it:
+ * A group is what shares all scales: a block of the file, of 32 columns, or a super-block of 256.
+ * The code of a weight falls apart into its nibble, pair and single bit, lowest first: 2 bits are a
+ * pair, 3 a pair and a single bit, 4 a nibble, 5 and 6 a nibble and one of the others. For the 16
+ * features of a panel a group holds, one array after the other and each only where the type has it:
  *
  *   nibbles [group/32][4][16][4]     lines of 64 bytes. Low nibbles: quad j of the block of 32
  *                                    columns (columns 4j..4j+3 of each feature), high ones: j + 4
  *   pairs   [group/32][2][16][4]     bits 2j, 2j+1 of line h: quad 4h + j
  *   singles [group/32][16][4]        bit j of a byte: quad j
- *   scales  [group/sub][16]          f16; of the K types integers, signed in 3_K and 6_K
- *   mins    the same                 4_1, 5_1, 2_K, 4_K and 5_K
- *   zeros   [16]                     4_Z: a byte each
- *   super   [16] f16, [16] f16       of the K types: what scales, and mins, are multiplied by
+ *   scales  [group/sub][16]          f16; in super-blocks integers, signed where there are no mins
+ *   mins    the same                 MINS: unsigned in super-blocks
+ *   zeros   [16]                     ZEROS: a byte each
+ *   super   [16] f16, [16] f16       of super-blocks: what scales, and mins, are multiplied by
  *
- * The weight is scale * (code - zero) + min; min is negative in the K types. 4_Z has a zero of its
- * own per group, from which its min follows: -scale * zero. The code of 4_NL is first looked up in
- * quant_nl. All products are exact in f32 (11 bits of super, up to 8 of scale,
- * up to 6 of code; 11 and 8), so only the last sum is rounded. Source: GGML's block formats; 4_Z is
- * ours, for GPTQ and AWQ: 32 columns of it are an f16 scale, the zero in a byte, and codes as in
- * 4_1. */
+ * The weight is scale * (code - zero) + min; min is negative in super-blocks. ZEROS: each group has
+ * a zero of its own, from which its min follows: -scale * zero. The code of a type with LOOKED_UP
+ * codes is first looked up in quant_values. All products are exact in f32 (11 bits of super, up to
+ * 8 of scale, up to 6 of code, or 6 and 8 of a looked-up one; 11 and 8), so only the last sum is
+ * rounded. Source: GGML's block formats; Q4_Z is ours, for GPTQ and AWQ: 32 columns of it are an f16
+ * scale, the zero in a byte, and codes as in Q4_1. */
 #ifndef WEFT_KERNELS_QUANT_H
 #define WEFT_KERNELS_QUANT_H
 
 #include "convert.h"
 #include "kern_internal.h"
-
-/* In the order of the kinds and of the sources. */
-enum quant {
-    QUANT_4_0,
-    QUANT_4_1,
-    QUANT_4_Z,
-    QUANT_4_K,
-    QUANT_5_K,
-    QUANT_6_K,
-    QUANT_2_K,
-    QUANT_3_K,
-    QUANT_5_1,
-    QUANT_5_0,
-    QUANT_4_NL,
-    QUANT_COUNT,
-};
-
-/* All of them, for what is made once per type: QUANT_EACH(ONE) is ONE(q4_0, 4_0) ONE(q4_1, 4_1) ...
- */
-#define QUANT_EACH(one)                                                                            \
-    one(q4_0, 4_0) one(q4_1, 4_1) one(q4_z, 4_Z) one(q4_k, 4_K) one(q5_k, 5_K) one(q6_k, 6_K)      \
-        one(q2_k, 2_K) one(q3_k, 3_K) one(q5_1, 5_1) one(q5_0, 5_0) one(q4_nl, 4_NL)
 
 enum {
     QUANT_BLOCK = 32,                               /* columns whose activations share a scale */
@@ -55,56 +33,99 @@ enum {
     QUANT_LINE = 4 * WEFT_PANEL,                    /* bytes of four columns */
     QUANT_LOW_BYTES = QUANT_BLOCK / 8 * QUANT_LINE, /* of one block */
     QUANT_SUBS_MAX = 16,
+#define QUANT_GROUP(id, name, class, elems, ...) QUANT_GROUP_##id = (elems),
+    WEFT_DTYPES(QUANT_GROUP) /* columns of a group of each type */
+#undef QUANT_GROUP
 };
 
+enum quant_codes { QUANT_PLAIN, QUANT_LOOKED_UP };
+enum quant_added { QUANT_NONE, QUANT_MINS, QUANT_ZEROS };
+
+/* The types that lie so: X(name, ID, columns that share a scale, bits of a code, the code of a zero
+ * weight where no min says it, codes, what is added). A group is a block of base/dtype.h's list; one
+ * of 256 columns is a super-block. To a row here belongs split_<name> in quant.c. */
+/* clang-format off */
+#define QUANT_EACH(X)                                                                              \
+    X(q4_0,   Q4_0,   32, 4,   8, PLAIN,     NONE)                                                 \
+    X(q4_1,   Q4_1,   32, 4,   0, PLAIN,     MINS)                                                 \
+    X(q4_z,   Q4_Z,   32, 4,   0, PLAIN,     ZEROS)                                                \
+    X(q4_k,   Q4_K,   32, 4,   0, PLAIN,     MINS)                                                 \
+    X(q5_k,   Q5_K,   32, 5,   0, PLAIN,     MINS)                                                 \
+    X(q6_k,   Q6_K,   16, 6,  32, PLAIN,     NONE)                                                 \
+    X(q2_k,   Q2_K,   16, 2,   0, PLAIN,     MINS)                                                 \
+    X(q3_k,   Q3_K,   16, 3,   4, PLAIN,     NONE)                                                 \
+    X(q5_1,   Q5_1,   32, 5,   0, PLAIN,     MINS)                                                 \
+    X(q5_0,   Q5_0,   32, 5,  16, PLAIN,     NONE)                                                 \
+    X(iq4_nl, IQ4_NL, 32, 4, 128, LOOKED_UP, NONE)
+/* clang-format on */
+
 struct quant_layout {
-    uint32_t group; /* columns */
-    uint32_t sub;   /* columns that share a scale */
-    uint32_t bits;  /* of a code */
-    int32_t zero;   /* what the code of a zero weight is, where it is not stored as min */
-    bool has_min, is_super;
-    uint32_t src_bytes; /* of a group of one feature in a file */
+    uint32_t group;    /* columns; 0: the type does not lie so */
+    uint32_t sub;      /* columns that share a scale */
+    uint32_t bits;     /* of a code */
+    int32_t zero;      /* what the code of a zero weight is, where it is not stored as min */
+    bool is_looked_up; /* codes are indexes of quant_values */
+    bool has_min;      /* or zeros, which are mins, too */
+    bool has_zeros, is_super;
     uint32_t at_pairs, at_singles, at_scales, at_mins, at_super, bytes; /* of a group of a panel */
 };
 
-/* bytes: whole lines for the K types, so that every line of a panel is aligned. */
-static const struct quant_layout quant_layouts[QUANT_COUNT] = {
-    [QUANT_4_0] = {32, 32, 4, 8, false, false, 18, 256, 256, 256, 288, 288, 288},
-    [QUANT_4_1] = {32, 32, 4, 0, true, false, 20, 256, 256, 256, 288, 320, 320},
-    [QUANT_4_Z] = {32, 32, 4, 0, true, false, 19, 256, 256, 256, 288, 304, 304},
-    [QUANT_4_K] = {256, 32, 4, 0, true, true, 144, 2048, 2048, 2048, 2176, 2304, 2368},
-    [QUANT_5_K] = {256, 32, 5, 0, true, true, 176, 2048, 2048, 2560, 2688, 2816, 2880},
-    [QUANT_6_K] = {256, 16, 6, 32, false, true, 210, 2048, 3072, 3072, 3328, 3328, 3392},
-    [QUANT_2_K] = {256, 16, 2, 0, true, true, 84, 0, 1024, 1024, 1280, 1536, 1600},
-    [QUANT_3_K] = {256, 16, 3, 4, false, true, 110, 0, 1024, 1536, 1792, 1792, 1856},
-    [QUANT_5_1] = {32, 32, 5, 0, true, false, 24, 256, 256, 320, 352, 384, 384},
-    [QUANT_5_0] = {32, 32, 5, 16, false, false, 22, 256, 256, 320, 352, 352, 352},
-    [QUANT_4_NL] = {32, 32, 4, 128, false, false, 18, 256, 256, 256, 288, 288, 288},
-};
+/* Where the arrays of a group begin, one after the other. */
+#define QUANT_HAS_NIBBLES(bits) ((bits) >= 4)
+#define QUANT_HAS_PAIRS(bits) ((bits) < 4 || (bits) == 6)
+#define QUANT_HAS_SINGLES(bits) ((bits) == 3 || (bits) == 5)
+#define QUANT_AT_PAIRS(group, bits) (QUANT_HAS_NIBBLES(bits) * (group) / 2 * WEFT_PANEL)
+#define QUANT_AT_SINGLES(group, bits)                                                              \
+    (QUANT_AT_PAIRS(group, bits) + QUANT_HAS_PAIRS(bits) * (group) / 4 * WEFT_PANEL)
+#define QUANT_AT_SCALES(group, bits)                                                               \
+    (QUANT_AT_SINGLES(group, bits) + QUANT_HAS_SINGLES(bits) * (group) / 8 * WEFT_PANEL)
+#define QUANT_SCALES_BYTES(group, sub)                                                             \
+    ((group) / (sub) * ((group) == QUANT_SUPER ? 1 : 2) * WEFT_PANEL)
+#define QUANT_AT_MINS(group, sub, bits)                                                            \
+    (QUANT_AT_SCALES(group, bits) + QUANT_SCALES_BYTES(group, sub))
+#define QUANT_AT_SUPER(group, sub, bits, added)                                                    \
+    (QUANT_AT_MINS(group, sub, bits) + ((added) == QUANT_MINS) * QUANT_SCALES_BYTES(group, sub) +  \
+     ((added) == QUANT_ZEROS) * WEFT_PANEL)
+/* Whole lines for super-blocks, so that every line of a panel is aligned. */
+#define QUANT_BYTES(group, sub, bits, added)                                                       \
+    ((group) < QUANT_SUPER ? QUANT_AT_SUPER(group, sub, bits, added)                               \
+                           : (QUANT_AT_SUPER(group, sub, bits, added) +                            \
+                              2 * WEFT_PANEL * (1 + ((added) != 0)) + 63) /                        \
+                                 64 * 64)
 
-/* What the codes of 4_NL stand for: 128 more than GGML's, to be unsigned bytes. */
-static const uint8_t quant_nl[16] = {1,   24,  45,  63,  79,  93,  106, 118,
-                                     129, 141, 153, 166, 181, 197, 217, 241};
+#define QUANT_LAYOUT(name, id, sub_, bits_, zero_, codes_, added_)                                 \
+    [WEFT_DT_##id] = {                                                                             \
+        .group = QUANT_GROUP_##id,                                                                 \
+        .sub = (sub_),                                                                             \
+        .bits = (bits_),                                                                           \
+        .zero = (zero_),                                                                           \
+        .is_looked_up = QUANT_##codes_ == QUANT_LOOKED_UP,                                         \
+        .has_min = QUANT_##added_ != QUANT_NONE,                                                   \
+        .has_zeros = QUANT_##added_ == QUANT_ZEROS,                                                \
+        .is_super = QUANT_GROUP_##id == QUANT_SUPER,                                               \
+        .at_pairs = QUANT_AT_PAIRS(QUANT_GROUP_##id, bits_),                                       \
+        .at_singles = QUANT_AT_SINGLES(QUANT_GROUP_##id, bits_),                                   \
+        .at_scales = QUANT_AT_SCALES(QUANT_GROUP_##id, bits_),                                     \
+        .at_mins = QUANT_AT_MINS(QUANT_GROUP_##id, sub_, bits_),                                   \
+        .at_super = QUANT_AT_SUPER(QUANT_GROUP_##id, sub_, bits_, QUANT_##added_),                 \
+        .bytes = QUANT_BYTES(QUANT_GROUP_##id, sub_, bits_, QUANT_##added_),                       \
+    },
+static const struct quant_layout quant_layouts[WEFT_DT_COUNT] = {QUANT_EACH(QUANT_LAYOUT)};
 
-static inline bool quant_is_nl(const struct quant_layout *q) {
-    return q->zero == 128;
-}
-
-/* Whether what stands in place of f16 mins are zeros. */
-static inline bool quant_has_zeros(const struct quant_layout *q) {
-    return q->has_min && !q->is_super && q->at_super - q->at_mins == WEFT_PANEL;
-}
+/* What looked-up codes stand for: 128 more than GGML's, to be unsigned bytes. */
+static const uint8_t quant_values[16] = {1,   24,  45,  63,  79,  93,  106, 118,
+                                         129, 141, 153, 166, 181, 197, 217, 241};
 
 static inline bool quant_has_nibbles(const struct quant_layout *q) {
-    return q->bits >= 4;
+    return QUANT_HAS_NIBBLES(q->bits);
 }
 
 static inline bool quant_has_pairs(const struct quant_layout *q) {
-    return q->bits < 4 || q->bits == 6;
+    return QUANT_HAS_PAIRS(q->bits);
 }
 
 static inline bool quant_has_singles(const struct quant_layout *q) {
-    return q->bits == 3 || q->bits == 5;
+    return QUANT_HAS_SINGLES(q->bits);
 }
 
 /* Where in a code its pair begins, and its single bit. */
@@ -131,14 +152,19 @@ static inline int quant_halves_shift(const struct quant_layout *q) {
     return 5 - __builtin_ctz((unsigned)q->zero);
 }
 
-/* The type of a kind, which must be one of these. */
-static inline enum quant quant_of(enum weft_gemm_kind kind) {
-    WEFT_ASSERT(kind >= WEFT_GEMM_Q4_0_F32 && kind < WEFT_GEMM_KIND_COUNT);
-    return (enum quant)((kind - WEFT_GEMM_Q4_0_F32) / 2);
+static inline bool is_quant(enum weft_dtype dtype) {
+    return quant_layouts[dtype].group > 0;
 }
 
-static inline bool is_quant(enum weft_gemm_kind kind) {
-    return kind >= WEFT_GEMM_Q4_0_F32 && kind < WEFT_GEMM_KIND_COUNT;
+static inline const struct quant_layout *quant_layout_of(enum weft_dtype dtype) {
+    WEFT_ASSERT(is_quant(dtype));
+    return &quant_layouts[dtype];
+}
+
+/* Whether products read sums of activations (struct q8_row): for mins, or where halves of a block
+ * have scales of their own. */
+static inline bool quant_reads_sums(const struct quant_layout *q) {
+    return q->has_min || q->sub < QUANT_BLOCK;
 }
 
 /* Code of column k (of the group) of feature i, looked up where it must be. */
@@ -157,7 +183,7 @@ static inline uint32_t quant_code(const struct quant_layout *q, const uint8_t *g
         uint32_t bits = group[q->at_singles + block * QUANT_LINE + byte];
         code |= (bits >> quad & 1u) << quant_single_bit(q);
     }
-    return quant_is_nl(q) ? quant_nl[code] : code;
+    return q->is_looked_up ? quant_values[code] : code;
 }
 
 static inline float quant_f16(const uint8_t *at, uint32_t i) {
@@ -183,7 +209,7 @@ static inline float quant_min(const struct quant_layout *q, const uint8_t *group
                               uint32_t i) {
     if (!q->has_min) return 0.0f;
     const uint8_t *mins = group + q->at_mins;
-    if (quant_has_zeros(q)) return -(quant_scale(q, group, sub, i) * (float)mins[i]);
+    if (q->has_zeros) return -(quant_scale(q, group, sub, i) * (float)mins[i]);
     if (!q->is_super) return quant_f16(mins, i);
     return -(quant_f16(group + q->at_super, WEFT_PANEL + i) * (float)mins[sub * WEFT_PANEL + i]);
 }
@@ -199,16 +225,17 @@ static inline float quant_weight(const struct quant_layout *q, const uint8_t *gr
 struct quant_parts {
     uint8_t codes[QUANT_SUPER];                           /* as stored */
     uint8_t scales[QUANT_SUBS_MAX], mins[QUANT_SUBS_MAX]; /* of the K types */
-    uint16_t scale, min; /* f16: super of the K types; 4_Z: min is the zero, a whole number */
+    uint16_t scale, min; /* f16; of super-blocks what the others are multiplied by; Q4_Z: min is the
+                            zero, a whole number */
 };
 
 /* The weight that a part of a group stands for. */
 static inline float quant_part_weight(const struct quant_layout *q, const struct quant_parts *parts,
                                       uint32_t k) {
     uint32_t sub = k / q->sub, code = parts->codes[k];
-    if (quant_is_nl(q)) code = quant_nl[code];
+    if (q->is_looked_up) code = quant_values[code];
     float scale = f16_to_f32(parts->scale), min = f16_to_f32(parts->min);
-    if (quant_has_zeros(q)) min = -(scale * (float)parts->min);
+    if (q->has_zeros) min = -(scale * (float)parts->min);
     if (q->is_super) {
         scale *= quant_int_scale(q, parts->scales[sub]);
         min = -(min * (float)parts->mins[sub]);
@@ -216,6 +243,7 @@ static inline float quant_part_weight(const struct quant_layout *q, const struct
     return fmaf(scale, (float)((int32_t)code - q->zero), min);
 }
 
-void wefti_quant_split(enum quant quant, const uint8_t *src, struct quant_parts *out);
+/* Takes a group of one feature apart, as a file has it. */
+void wefti_kern_quant_split(enum weft_dtype dtype, const uint8_t *src, struct quant_parts *out);
 
 #endif

@@ -298,8 +298,12 @@ uint64_t weft_model_hash(const weft_model *model) {
     hash = XXH3_64bits_withSeed(p->no_experts, sizeof p->no_experts, hash);
     for (size_t i = 0; i < model->n_tensors; i++) {
         const struct weft_tensor *tensor = model->by_name[i].tensor;
-        const uint64_t shape[] = {tensor->dtype,   tensor->n_dims,  tensor->dims[0],
-                                  tensor->dims[1], tensor->dims[2], tensor->dims[3]};
+        const uint64_t shape[] = {weft_dtypes[tensor->dtype].layout_number,
+                                  tensor->n_dims,
+                                  tensor->dims[0],
+                                  tensor->dims[1],
+                                  tensor->dims[2],
+                                  tensor->dims[3]};
         hash = XXH3_64bits_withSeed(tensor->name, strlen(tensor->name), hash);
         hash = XXH3_64bits_withSeed(shape, sizeof shape, hash);
         hash = tensor->parts ? wefti_model_parts_hash(tensor, hash)

@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/dtype.h"
 #include "base/err.h"
 #include "base/limits.h"
 #include "base/str.h"
@@ -82,37 +83,6 @@ bool weft_identity_is(const char *had, const char *has, struct weft_buf *changed
 
 /* ---------------------------------------------------------------------------------- tensors --- */
 
-enum weft_dtype {
-    WEFT_DT_F32,
-    WEFT_DT_F16,
-    WEFT_DT_BF16,
-    WEFT_DT_Q8_0, /* blocks of 32 along a row: f16 scale, 32 int8 (34 bytes) */
-    WEFT_DT_Q4_0, /* from here on matrices only; what their blocks hold: kernels/quant.h */
-    WEFT_DT_Q4_1,
-    WEFT_DT_Q4_K,
-    WEFT_DT_Q5_K,
-    WEFT_DT_Q6_K,
-    WEFT_DT_Q2_K,
-    WEFT_DT_Q3_K,
-    WEFT_DT_Q5_1,
-    WEFT_DT_Q5_0,
-    WEFT_DT_IQ4_NL,
-    WEFT_DT_F8_E4M3, /* from here on of Hugging Face folders: see struct weft_parts */
-    WEFT_DT_Q4_Z,    /* in blocks of 32: f16 scale, zero in a byte, 16 bytes of codes */
-    WEFT_DT_NF4,     /* in blocks of 64: f32 scale, 32 bytes of codes */
-    WEFT_DT_Q4_G,    /* groups in any order, for whole rows: kernels/ordered.h */
-    WEFT_DT_I32,     /* what those consist of: no tensor of an opened model has these */
-    WEFT_DT_U8,
-    WEFT_DT_COUNT,
-};
-
-/* "f32", "bf16", "q8_0", ... */
-const char *weft_dtype_name(enum weft_dtype dtype);
-
-/* Elements and bytes of one block (1 and the element size for plain types). */
-uint32_t weft_dtype_block_elems(enum weft_dtype dtype);
-uint32_t weft_dtype_block_bytes(enum weft_dtype dtype);
-
 /* What a quantised weight of a Hugging Face folder is put together from: several tensors of the
  * file, in an order of their own (lib/model/parts.h). */
 struct weft_parts;
@@ -136,8 +106,8 @@ size_t weft_tensor_row_bytes(const struct weft_tensor *tensor);
 void weft_tensor_rows(const struct weft_tensor *tensor, uint64_t row_begin, uint64_t n_rows,
                       void *out);
 
-/* Row `row` of a 1- or 2-dimensional tensor of a type up to Q8_0, or of one with parts, converted
- * to f32 into out[dims[last]]. Vectors of an opened model are of these types. */
+/* Row `row` of a 1- or 2-dimensional tensor that is of floats or Q8_0, or has parts,
+ * converted to f32 into out[dims[last]]. Vectors of an opened model are of these types. */
 void weft_tensor_row_f32(const struct weft_tensor *tensor, uint64_t row, float *out);
 
 /* --------------------------------------------------------------------------------- the model ---
@@ -342,9 +312,6 @@ uint64_t weft_model_hash(const weft_model *model);
 #define WEFT_PACKED_VERSION 1u
 #define WEFT_PACKED_PAGE 4096u /* of the header; the arena is whole pages */
 
-/* How a tensor of a packed file is stored: a type of GGUF, or int8 with a scale per feature. */
-#define WEFT_STORED_I8 ((uint32_t)WEFT_DT_COUNT) /* below it: enum weft_dtype */
-
 struct weft_packed {
     uint64_t arena_bytes;
     uint64_t layout_hash;  /* of the arena, by the engine's rules */
@@ -355,8 +322,8 @@ struct weft_packed {
 /* NULL: not a packed file. */
 const struct weft_packed *weft_model_packed(const weft_model *model);
 
-/* A tensor of a packed file: what its weights are now, enum weft_dtype or WEFT_STORED_I8. */
-uint32_t weft_model_stored(const weft_model *model, const struct weft_tensor *tensor);
+/* A tensor of a packed file: what its weights are now. */
+enum weft_dtype weft_model_stored(const weft_model *model, const struct weft_tensor *tensor);
 
 /* The mapping of a packed file, which begins with the arena; the caller's from here on, to munmap.
  * Once per model, of a file alone. */
@@ -365,7 +332,7 @@ const void *weft_model_take_mapping(weft_model *model, size_t *bytes_out);
 /* What follows the arena and then the header, written to `fd` (`out_path`, for messages). `model`
  * was opened at `model_path` and is not packed itself; stored[i] belongs to its tensor i. */
 WEFT_MUST_CHECK weft_err weft_packed_finish(int fd, const char *out_path, const char *model_path,
-                                            const weft_model *model, const uint32_t *stored,
+                                            const weft_model *model, const enum weft_dtype *stored,
                                             const struct weft_packed *packed,
                                             struct weft_errmsg *why);
 

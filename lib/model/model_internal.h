@@ -23,7 +23,7 @@ struct weft_model {
     const struct weft_tensor *embedding, *final_norm, *head;
     float *rope_freqs;         /* [rope_dim / 2] divisors of GGUF's rope_freqs.weight, or NULL */
     struct weft_packed packed; /* arena_bytes 0: not a packed file */
-    uint32_t *stored;          /* [n_tensors] of a packed file, else NULL */
+    enum weft_dtype *stored;   /* [n_tensors] of a packed file, else NULL */
     struct weft_parts *parts;  /* of tensors that have such, or NULL */
 
     struct weft_tensor *tensors; /* names owned */
@@ -49,6 +49,9 @@ WEFT_MUST_CHECK weft_err wefti_model_add_tensor(weft_model *model, const char *p
 
 /* Bytes that dims and dtype ask for. False: overflow, or a row that is not whole blocks. */
 bool wefti_model_tensor_bytes(const struct weft_tensor *tensor, size_t *bytes_out);
+
+/* Whether weft_tensor_row_f32 knows the type, also of a tensor that is not in parts. */
+bool wefti_model_has_rows_f32(enum weft_dtype dtype);
 
 /* Sorts the tensors from index `first` on by their place in data[data_bytes] and checks that they
  * lie within it without overlap, and (dense) without gaps. */

@@ -259,7 +259,7 @@ static weft_err take(struct resolver *r, const struct role *role, const char *na
     *out = weft_model_find(r->model, name);
     if (!*out) return WEFT_OK;
     r->used[*out - r->model->tensors] = true;
-    if (role->n_dims == 1 && (*out)->dtype > WEFT_DT_Q8_0) {
+    if (role->n_dims == 1 && !wefti_model_has_rows_f32((*out)->dtype)) {
         struct wefti_model_shown shown = wefti_model_show(name, strlen(name));
         return weft_err_set(r->why, WEFT_E_UNSUPPORTED,
                             "%s: tensor '%s' is a vector of type %s, which is for matrices only",
@@ -562,7 +562,7 @@ weft_err wefti_model_resolve(weft_model *model, enum weft_model_format format, c
     err = take_either(&r, &embedding_role, embedding_role.names[format], NULL, &model->embedding);
     if (err) goto cleanup;
     /* Its rows are gathered as the file has them; in parts they may pass for f32. */
-    if (model->embedding->parts || model->embedding->dtype >= WEFT_DT_F8_E4M3) {
+    if (model->embedding->parts || weft_dtypes[model->embedding->dtype].class > WEFT_DTYPE_BLOCKS) {
         err = weft_err_set(why, WEFT_E_UNSUPPORTED,
                            "%s: the embedding table is quantised, which is not supported", path);
         goto cleanup;

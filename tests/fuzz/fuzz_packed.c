@@ -35,7 +35,8 @@ static void read_packed(const void *bytes, size_t n) {
     struct weft_rope rope;
     weft_model_rope(model, true, true, &rope);
     for (size_t i = 0; i < weft_model_n_tensors(model); i++)
-        WEFT_ASSERT(weft_model_stored(model, weft_model_tensor(model, i)) <= WEFT_STORED_I8);
+        WEFT_ASSERT(weft_dtypes[weft_model_stored(model, weft_model_tensor(model, i))].class <=
+                    WEFT_DTYPE_STORED);
     WEFT_ASSERT(weft_model_hash(model) == weft_model_packed(model)->weights_hash);
     weft_model_free(model);
 }
@@ -72,9 +73,9 @@ static void add_packed(const char *path, const char *out, void (*add)(const void
     struct weft_packed packed = {.arena_bytes = WEFT_PACKED_PAGE, .packed_as = "q8"};
     if (weft_model_open(path, &model, &why)) (void)fprintf(stderr, "%s\n", why.text);
     WEFT_ASSERT(model);
-    uint32_t *stored = calloc(weft_model_n_tensors(model), sizeof *stored);
+    enum weft_dtype *stored = calloc(weft_model_n_tensors(model), sizeof *stored);
     WEFT_ASSERT(stored);
-    stored[0] = WEFT_STORED_I8;
+    stored[0] = WEFT_DT_I8;
     FILE *file = fopen(out, "w+be");
     WEFT_ASSERT(file);
     WEFT_ASSERT(weft_packed_finish(fileno(file), out, path, model, stored, &packed, &why) ==

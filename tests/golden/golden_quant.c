@@ -19,16 +19,16 @@
 
 static const struct type {
     const char *name;
-    enum weft_kern_src src;
+    enum weft_dtype src;
     enum weft_gemm_kind kind;
 } types[] = {
-    {"F16", WEFT_SRC_F16, WEFT_GEMM_F16_F32},         {"BF16", WEFT_SRC_BF16, WEFT_GEMM_BF16_F32},
-    {"Q8_0", WEFT_SRC_Q8_0, WEFT_GEMM_Q8_F32},        {"Q4_0", WEFT_SRC_Q4_0, WEFT_GEMM_Q4_0_F32},
-    {"Q4_1", WEFT_SRC_Q4_1, WEFT_GEMM_Q4_1_F32},      {"Q4_K", WEFT_SRC_Q4_K, WEFT_GEMM_Q4_K_F32},
-    {"Q5_K", WEFT_SRC_Q5_K, WEFT_GEMM_Q5_K_F32},      {"Q6_K", WEFT_SRC_Q6_K, WEFT_GEMM_Q6_K_F32},
-    {"Q2_K", WEFT_SRC_Q2_K, WEFT_GEMM_Q2_K_F32},      {"Q3_K", WEFT_SRC_Q3_K, WEFT_GEMM_Q3_K_F32},
-    {"Q5_1", WEFT_SRC_Q5_1, WEFT_GEMM_Q5_1_F32},      {"Q5_0", WEFT_SRC_Q5_0, WEFT_GEMM_Q5_0_F32},
-    {"IQ4_NL", WEFT_SRC_IQ4_NL, WEFT_GEMM_Q4_NL_F32},
+    {"F16", WEFT_DT_F16, WEFT_GEMM_F16_F32},          {"BF16", WEFT_DT_BF16, WEFT_GEMM_BF16_F32},
+    {"Q8_0", WEFT_DT_Q8_0, WEFT_GEMM_Q8_0_F32},       {"Q4_0", WEFT_DT_Q4_0, WEFT_GEMM_Q4_0_F32},
+    {"Q4_1", WEFT_DT_Q4_1, WEFT_GEMM_Q4_1_F32},       {"Q4_K", WEFT_DT_Q4_K, WEFT_GEMM_Q4_K_F32},
+    {"Q5_K", WEFT_DT_Q5_K, WEFT_GEMM_Q5_K_F32},       {"Q6_K", WEFT_DT_Q6_K, WEFT_GEMM_Q6_K_F32},
+    {"Q2_K", WEFT_DT_Q2_K, WEFT_GEMM_Q2_K_F32},       {"Q3_K", WEFT_DT_Q3_K, WEFT_GEMM_Q3_K_F32},
+    {"Q5_1", WEFT_DT_Q5_1, WEFT_GEMM_Q5_1_F32},       {"Q5_0", WEFT_DT_Q5_0, WEFT_GEMM_Q5_0_F32},
+    {"IQ4_NL", WEFT_DT_IQ4_NL, WEFT_GEMM_IQ4_NL_F32},
 };
 
 static void *take(size_t bytes) {
@@ -61,9 +61,9 @@ static void check_type(const struct type *type, const struct goldens_array *want
     assert_int_equal(want->n_cols, k);
     size_t row_bytes = tensor->bytes / n;
     void *packed = take(weft_kern_packed_bytes(type->kind, n, k));
-    void *wide = take(weft_kern_packed_bytes(WEFT_GEMM_F32, n, k));
+    void *wide = take(weft_kern_packed_bytes(WEFT_GEMM_F32_F32, n, k));
     weft_kern_pack(type->kind, type->src, tensor->data, n, k, 0, n, packed);
-    weft_kern_pack(WEFT_GEMM_F32, type->src, tensor->data, n, k, 0, n, wide);
+    weft_kern_pack(WEFT_GEMM_F32_F32, type->src, tensor->data, n, k, 0, n, wide);
     float *row = take(k * sizeof *row);
     void *raw = take(k * sizeof *row);
     for (uint32_t i = 0; i < n; i++) {
@@ -71,7 +71,7 @@ static void check_type(const struct type *type, const struct goldens_array *want
         check_row(type, want, i, row);
         weft_kern_read_row(weft_kern_unpack_row(type->kind, packed, k, i, raw), raw, k, row);
         check_row(type, want, i, row);
-        assert_int_equal(weft_kern_unpack_row(WEFT_GEMM_F32, wide, k, i, row), WEFT_SRC_F32);
+        assert_int_equal(weft_kern_unpack_row(WEFT_GEMM_F32_F32, wide, k, i, row), WEFT_DT_F32);
         check_row(type, want, i, row);
     }
     free(row);

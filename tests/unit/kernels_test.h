@@ -49,6 +49,12 @@ static inline void *take(size_t bytes) {
     return memory;
 }
 
+/* Whether a kind's activations are rows of Q8, or of Q8_SUMS. */
+static inline bool takes_q8(enum weft_gemm_kind kind) {
+    enum weft_kern_act act = weft_kern_act_of(kind);
+    return act == WEFT_ACT_Q8 || act == WEFT_ACT_Q8_SUMS;
+}
+
 enum flavour { PLAIN, WIDE, TINY, HUGE_ONES, SPARSE, FLAVOURS };
 
 /* PLAIN: around 1. WIDE: exponents -20 to 15, as f16 has. TINY: subnormals. HUGE_ONES: up to 1e18,
@@ -86,28 +92,31 @@ static inline uint16_t some_scale(uint64_t *seed, bool negative) {
                       weft_rand_below(seed, 1024));
 }
 
-static inline void set_scales(enum quant quant, uint8_t *group, uint16_t scale, uint16_t min) {
-    static const uint8_t at[QUANT_COUNT] = {
-        [QUANT_6_K] = 208, [QUANT_2_K] = 80, [QUANT_3_K] = 108}; /* the others begin with them */
-    memcpy(group + at[quant], &scale, 2);
-    const struct quant_layout *q = &quant_layouts[quant];
-    if (quant_has_zeros(q))
-        group[at[quant] + 2] = (uint8_t)(min % 17);
+static inline void set_scales(enum weft_dtype dtype, uint8_t *group, uint16_t scale, uint16_t min) {
+    static const uint8_t at[WEFT_DT_COUNT] = {[WEFT_DT_Q6_K] = 208,
+                                              [WEFT_DT_Q2_K] = 80,
+                                              [WEFT_DT_Q3_K] =
+                                                  108}; /* the others begin with them */
+    memcpy(group + at[dtype], &scale, 2);
+    const struct quant_layout *q = quant_layout_of(dtype);
+    if (q->has_zeros)
+        group[at[dtype] + 2] = (uint8_t)(min % 17);
     else if (q->has_min)
-        memcpy(group + at[quant] + 2, &min, 2);
+        memcpy(group + at[dtype] + 2, &min, 2);
 }
 
 /* `n` groups as a file has them: any codes and small scales, all of moderate size. */
-static inline void fill_groups(uint64_t *seed, enum quant quant, uint8_t *out, size_t n) {
-    const struct quant_layout *q = &quant_layouts[quant];
-    for (size_t g = 0; g < n; g++, out += q->src_bytes) {
-        for (uint32_t i = 0; i < q->src_bytes; i++) {
+static inline void fill_groups(uint64_t *seed, enum weft_dtype dtype, uint8_t *out, size_t n) {
+    const struct quant_layout *q = quant_layout_of(dtype);
+    const uint32_t block_bytes = weft_dtype_block_bytes(dtype);
+    for (size_t g = 0; g < n; g++, out += block_bytes) {
+        for (uint32_t i = 0; i < block_bytes; i++) {
             out[i] = (uint8_t)weft_rand_next(seed);
         }
-        if (weft_rand_below(seed, 8) == 0) memset(out, 0xff, q->src_bytes);
+        if (weft_rand_below(seed, 8) == 0) memset(out, 0xff, block_bytes);
         uint16_t scale = some_scale(seed, weft_rand_below(seed, 2));
         uint16_t min = some_scale(seed, !q->is_super && weft_rand_below(seed, 2));
-        set_scales(quant, out, scale, min);
+        set_scales(dtype, out, scale, min);
     }
 }
 

@@ -237,7 +237,7 @@ void gguf_tiny_some(struct gguf_builder *b, uint32_t type, size_t first, size_t 
         uint64_t dims[2] = {matrix ? cols : rows, rows};
         size_t n = rows * (matrix ? cols : 1);
         enum weft_dtype dtype;
-        WEFT_ASSERT(wefti_model_gguf_dtype(matrix ? type : 0, &dtype));
+        WEFT_ASSERT(weft_dtype_of_number(matrix ? type : 0, &dtype));
         size_t bytes = n / weft_dtype_block_elems(dtype) * weft_dtype_block_bytes(dtype);
         gguf_tensor(b, tiny_tensors[i].gguf, matrix ? type : 0, matrix ? 2 : 1, dims, bytes);
     }

@@ -20,7 +20,7 @@ struct gemm_case {
 static uint64_t seed;
 
 static bool is_q8(enum weft_gemm_kind kind) {
-    return kind == WEFT_GEMM_Q8 || kind == WEFT_GEMM_Q8_F32;
+    return kind == WEFT_GEMM_Q8_0 || kind == WEFT_GEMM_Q8_0_F32;
 }
 
 static bool is_i8(enum weft_gemm_kind kind) {
@@ -28,7 +28,7 @@ static bool is_i8(enum weft_gemm_kind kind) {
 }
 
 static bool has_codes(enum weft_gemm_kind kind) { /* of activations, too */
-    return wants_codes(kind) || kind == WEFT_GEMM_I8;
+    return takes_q8(kind) || kind == WEFT_GEMM_I8;
 }
 
 static bool is_bf16(enum weft_gemm_kind kind) {
@@ -37,9 +37,9 @@ static bool is_bf16(enum weft_gemm_kind kind) {
 
 static uint32_t unit_of(enum weft_gemm_kind kind) {
     return is_i8(kind)                  ? I8_GROUP
-           : is_coded(kind)             ? coded_of_kind(kind)->group
+           : is_coded(weights_of(kind)) ? coded_of(weights_of(kind))->group
            : kind == WEFT_GEMM_Q4_G_F32 ? ORDERED_GROUP
-           : is_quant(kind)             ? quant_layouts[quant_of(kind)].group
+           : is_quant(weights_of(kind)) ? quant_layout_of(weights_of(kind))->group
            : is_q8(kind)                ? 32
            : is_bf16(kind)              ? 2
                                         : 1;
@@ -57,14 +57,13 @@ static void slice_i8(const struct gemm_case *c, uint32_t k0, uint32_t k, uint8_t
 
 /* The same of a coded one. k0 begins a group. */
 static void pack_coded(const struct gemm_case *c, uint32_t k0, uint32_t k, void *packed) {
-    const struct coded *coded = coded_of_kind(c->kind);
+    const struct coded *coded = coded_of(weights_of(c->kind));
     size_t skip = k0 / coded->group * coded_group_bytes(coded, 1), bytes = coded_bytes(coded, k, 1);
     uint8_t *rows = take(c->n * bytes);
     for (uint32_t n = 0; n < c->n; n++) {
         memcpy(rows + n * bytes, c->groups + n * c->group_row_bytes + skip, bytes);
     }
-    enum weft_kern_src type = c->kind == WEFT_GEMM_F8_F32 ? WEFT_SRC_F8_E4M3 : WEFT_SRC_NF4;
-    weft_kern_pack(c->kind, type, rows, c->n, k, 0, c->n, packed);
+    weft_kern_pack(c->kind, weights_of(c->kind), rows, c->n, k, 0, c->n, packed);
     free(rows);
 }
 
@@ -74,13 +73,13 @@ static void pack_columns(const struct gemm_case *c, uint32_t k0, uint32_t k, voi
         slice_i8(c, k0, k, packed);
         return;
     }
-    if (is_coded(c->kind)) {
+    if (is_coded(weights_of(c->kind))) {
         pack_coded(c, k0, k, packed);
         return;
     }
     if (c->kind == WEFT_GEMM_Q4_G_F32) {
         assert_true(k0 == 0 && k == c->k);
-        weft_kern_pack(c->kind, WEFT_SRC_Q4_G, c->groups, c->n, k, 0, c->n, packed);
+        weft_kern_pack(c->kind, WEFT_DT_Q4_G, c->groups, c->n, k, 0, c->n, packed);
         return;
     }
     if (!c->groups) {
@@ -88,17 +87,18 @@ static void pack_columns(const struct gemm_case *c, uint32_t k0, uint32_t k, voi
         for (uint32_t n = 0; n < c->n; n++) {
             memcpy(weights + (size_t)n * k, c->weights + (size_t)n * c->k + k0, k * sizeof(float));
         }
-        weft_kern_pack(c->kind, WEFT_SRC_F32, weights, c->n, k, 0, c->n, packed);
+        weft_kern_pack(c->kind, WEFT_DT_F32, weights, c->n, k, 0, c->n, packed);
         free(weights);
         return;
     }
-    const struct quant_layout *q = &quant_layouts[quant_of(c->kind)];
-    size_t skip = k0 / q->group * (size_t)q->src_bytes, bytes = k / q->group * (size_t)q->src_bytes;
+    const struct quant_layout *q = quant_layout_of(weights_of(c->kind));
+    size_t block_bytes = weft_dtype_block_bytes(weights_of(c->kind));
+    size_t skip = k0 / q->group * block_bytes, bytes = k / q->group * block_bytes;
     uint8_t *groups = take(c->n * bytes);
     for (uint32_t n = 0; n < c->n; n++) {
         memcpy(groups + n * bytes, c->groups + n * c->group_row_bytes + skip, bytes);
     }
-    enum weft_kern_src type = (enum weft_kern_src)(WEFT_SRC_Q4_0 + quant_of(c->kind));
+    enum weft_dtype type = weights_of(c->kind);
     weft_kern_pack(c->kind, type, groups, c->n, k, 0, c->n, packed);
     free(groups);
 }
@@ -109,7 +109,7 @@ static void make_case(struct gemm_case *c, const struct weft_kern_table *table,
                       enum flavour flavour) {
     memset(c, 0, sizeof *c);
     uint32_t unit = unit_of(kind);
-    if (unit > 2 && !is_i8(kind) && kind != WEFT_GEMM_F8_F32) k = (k + unit - 1) / unit * unit;
+    if (unit > 2 && !is_i8(kind) && kind != WEFT_GEMM_F8_E4M3_F32) k = (k + unit - 1) / unit * unit;
     c->kind = kind;
     c->m = m;
     c->n = n;
@@ -120,22 +120,22 @@ static void make_case(struct gemm_case *c, const struct weft_kern_table *table,
     /* A product of two tiny numbers would be lost in any format; let them meet ordinary ones. */
     fill(&seed, flavour, c->weights, (size_t)n * k);
     fill(&seed, flavour == TINY ? PLAIN : flavour, c->act_src, (size_t)m * k);
-    if (flavour == HUGE_ONES && kind != WEFT_GEMM_F32 && !is_bf16(kind) && !is_i8(kind)) {
+    if (flavour == HUGE_ONES && kind != WEFT_GEMM_F32_F32 && !is_bf16(kind) && !is_i8(kind)) {
         for (size_t i = 0; i < (size_t)n * k; i++) {
             c->weights[i] *= 1e-14f; /* f16 and f16 scales end at 65504 */
         }
     }
     c->packed = take(weft_kern_packed_bytes(kind, n, k));
-    if (is_quant(kind)) {
-        const struct quant_layout *q = &quant_layouts[quant_of(kind)];
-        c->group_row_bytes = k / q->group * (size_t)q->src_bytes;
+    if (is_quant(weights_of(kind))) {
+        const struct quant_layout *q = quant_layout_of(weights_of(kind));
+        c->group_row_bytes = k / q->group * (size_t)weft_dtype_block_bytes(weights_of(kind));
         c->groups = take(n * c->group_row_bytes);
-        fill_groups(&seed, quant_of(kind), c->groups, (size_t)n * k / q->group);
+        fill_groups(&seed, weights_of(kind), c->groups, (size_t)n * k / q->group);
     }
-    if (is_coded(kind)) {
-        c->group_row_bytes = coded_bytes(coded_of_kind(kind), k, 1);
+    if (is_coded(weights_of(kind))) {
+        c->group_row_bytes = coded_bytes(coded_of(weights_of(kind)), k, 1);
         c->groups = take(n * c->group_row_bytes);
-        fill_coded(&seed, coded_of_kind(kind), c->groups, n, k);
+        fill_coded(&seed, coded_of(weights_of(kind)), c->groups, n, k);
     }
     if (kind == WEFT_GEMM_Q4_G_F32) {
         c->group_row_bytes = ordered_row_bytes(k);
@@ -231,7 +231,7 @@ static double plain_weight_at(const struct gemm_case *c, uint32_t n, uint32_t k)
     uint16_t scale;
     int code;
     switch (c->kind) {
-    case WEFT_GEMM_F32:
+    case WEFT_GEMM_F32_F32:
         return (double)((const float *)(const void *)panel)[(size_t)k * 16 + i];
     case WEFT_GEMM_F16_F32:
         return (double)f16_to_f32(halves[(size_t)k * 16 + i]);
@@ -252,8 +252,9 @@ static double plain_weight_at(const struct gemm_case *c, uint32_t n, uint32_t k)
 
 /* The same of every kind; `parts_out`: the sum of the magnitudes of what it is made of. */
 static double weight_at(const struct gemm_case *c, uint32_t n, uint32_t k, double *parts_out) {
-    if (is_quant(c->kind)) { /* code and min may cancel: what is added up is larger than the sum */
-        const struct quant_layout *q = &quant_layouts[quant_of(c->kind)];
+    if (is_quant(weights_of(
+            c->kind))) { /* code and min may cancel: what is added up is larger than the sum */
+        const struct quant_layout *q = quant_layout_of(weights_of(c->kind));
         const uint8_t *group = (const uint8_t *)c->packed +
                                n / WEFT_PANEL * weft_kern_panel_bytes(c->kind, c->k) +
                                k / q->group * (size_t)q->bytes;
@@ -271,10 +272,11 @@ static double weight_at(const struct gemm_case *c, uint32_t n, uint32_t k, doubl
         *parts_out = fabs(weight);
         return weight;
     }
-    if (is_coded(c->kind)) {
+    if (is_coded(weights_of(c->kind))) {
         const uint8_t *panel =
             (const uint8_t *)c->packed + n / WEFT_PANEL * weft_kern_panel_bytes(c->kind, c->k);
-        double weight = (double)coded_weight(coded_of_kind(c->kind), panel, k, n % WEFT_PANEL);
+        double weight =
+            (double)coded_weight(coded_of(weights_of(c->kind)), panel, k, n % WEFT_PANEL);
         *parts_out = fabs(weight);
         return weight;
     }
@@ -291,7 +293,7 @@ static double act_at(const struct gemm_case *c, uint32_t m, uint32_t k) {
         struct i8_row i8 = i8_row_at(row, c->k);
         return (double)i8.scales[k / I8_GROUP] * i8.codes[k];
     }
-    if (!wants_codes(c->kind)) return (double)((const float *)(const void *)row)[k];
+    if (!takes_q8(c->kind)) return (double)((const float *)(const void *)row)[k];
     const float *scales = (const void *)(row + c->k);
     return (double)scales[k / 32] * ((const int8_t *)row)[k];
 }
@@ -618,10 +620,10 @@ static void quantised_products_have_the_same_bits_on_every_isa(void **state) {
 
 /* All bytes but the scales of f16. */
 static void set_groups(struct gemm_case *c, int byte) {
-    const struct quant_layout *q = &quant_layouts[quant_of(c->kind)];
-    for (size_t at = 0; at < c->n * c->group_row_bytes; at += q->src_bytes) {
-        memset(c->groups + at, byte, q->src_bytes);
-        set_scales(quant_of(c->kind), c->groups + at, 0x2400, 0x2401);
+    const size_t block_bytes = weft_dtype_block_bytes(weights_of(c->kind));
+    for (size_t at = 0; at < c->n * c->group_row_bytes; at += block_bytes) {
+        memset(c->groups + at, byte, block_bytes);
+        set_scales(weights_of(c->kind), c->groups + at, 0x2400, 0x2401);
     }
 }
 

@@ -345,7 +345,7 @@ static void quantised_activations_are_no_farther_than_on_a_plain_grid(void **sta
         float x[64];
         fill(&seed, (enum flavour)(round % FLAVOURS), x, 64);
         _Alignas(64) uint8_t row[128];
-        tables[0].act_convert(WEFT_GEMM_Q8, x, 64, 1, 64, row, sizeof row);
+        tables[0].act_convert(WEFT_GEMM_Q8_0, x, 64, 1, 64, row, sizeof row);
         struct q8_row q = q8_row_at(row, 64);
         for (uint32_t b = 0; b < 2; b++) {
             int32_t sum = 0;

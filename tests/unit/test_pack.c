@@ -69,11 +69,11 @@ static void every_e4m3_is_read_as_its_value(void **state) {
 /* Rows of FP8 and NF4 that end within a panel, of FP8 within a group, too: what comes out of a
  * panel is what reading the row gives, but a NaN takes its group with it. */
 static void coded_rows_are_packed_as_they_are(void **state) {
-    static const enum weft_gemm_kind kinds[2] = {WEFT_GEMM_F8_F32, WEFT_GEMM_NF4_F32};
-    static const enum weft_kern_src types[2] = {WEFT_SRC_F8_E4M3, WEFT_SRC_NF4};
+    static const enum weft_gemm_kind kinds[2] = {WEFT_GEMM_F8_E4M3_F32, WEFT_GEMM_NF4_F32};
+    static const enum weft_dtype types[2] = {WEFT_DT_F8_E4M3, WEFT_DT_NF4};
     (void)state;
     for (uint32_t round = 0; round < 60; round++) {
-        const struct coded *c = coded_of_kind(kinds[round % 2]);
+        const struct coded *c = coded_of(types[round % 2]);
         uint32_t n = between(&seed, 1, 40), k = between(&seed, 1, 500);
         if (c->per_byte == 2) k = (k + c->group - 1) / c->group * c->group;
         size_t row_bytes = coded_bytes(c, k, 1);
@@ -86,7 +86,7 @@ static void coded_rows_are_packed_as_they_are(void **state) {
         for (uint32_t row = 0; row < n; row++) {
             weft_kern_read_row(types[round % 2], rows + row * row_bytes, k, wanted);
             assert_int_equal(weft_kern_unpack_row(kinds[round % 2], packed, k, row, got),
-                             WEFT_SRC_F32);
+                             WEFT_DT_F32);
             bool has_nan = isnan(wanted[0]);
             assert_int_equal(has_nan, row == 0 && rows[4] == 0xff && c->per_byte == 1);
             for (uint32_t i = 0; i < k; i++) {
@@ -117,11 +117,11 @@ static void ordered_rows_are_packed_as_they_are(void **state) {
         for (uint32_t row = 0; row < n && round % 4 == 0; row++) {
             memset(rows + row * row_bytes + ordered_groups(k) * 3, 0xff, 2);
         }
-        weft_kern_pack(WEFT_GEMM_Q4_G_F32, WEFT_SRC_Q4_G, rows, n, k, 0, n, packed);
+        weft_kern_pack(WEFT_GEMM_Q4_G_F32, WEFT_DT_Q4_G, rows, n, k, 0, n, packed);
         for (uint32_t row = 0; row < n; row++) {
-            weft_kern_read_row(WEFT_SRC_Q4_G, rows + row * row_bytes, k, wanted);
+            weft_kern_read_row(WEFT_DT_Q4_G, rows + row * row_bytes, k, wanted);
             assert_int_equal(weft_kern_unpack_row(WEFT_GEMM_Q4_G_F32, packed, k, row, got),
-                             WEFT_SRC_F32);
+                             WEFT_DT_F32);
             assert_memory_equal(got, wanted, k * sizeof(float));
         }
         free(bytes);
@@ -132,22 +132,22 @@ static void ordered_rows_are_packed_as_they_are(void **state) {
 }
 
 /* Sources of each type made from `w`, at an odd address, and what the values are after rounding. */
-static uint8_t *make_source(enum weft_kern_src type, float *w, uint32_t n, uint32_t k) {
+static uint8_t *make_source(enum weft_dtype type, float *w, uint32_t n, uint32_t k) {
     size_t count = (size_t)n * k;
     uint8_t *bytes = take(count * 4 + 1), *out = bytes + 1;
     for (size_t i = 0; i < count; i++) {
         uint16_t half;
         switch (type) {
-        case WEFT_SRC_F32:
+        case WEFT_DT_F32:
             memcpy(out + i * 4, &w[i], 4);
             break;
-        case WEFT_SRC_F16:
-        case WEFT_SRC_BF16:
-            half = type == WEFT_SRC_F16 ? f32_to_f16(w[i]) : f32_to_bf16(w[i]);
+        case WEFT_DT_F16:
+        case WEFT_DT_BF16:
+            half = type == WEFT_DT_F16 ? f32_to_f16(w[i]) : f32_to_bf16(w[i]);
             memcpy(out + i * 2, &half, 2);
-            w[i] = type == WEFT_SRC_F16 ? f16_to_f32(half) : bf16_to_f32(half);
+            w[i] = type == WEFT_DT_F16 ? f16_to_f32(half) : bf16_to_f32(half);
             break;
-        case WEFT_SRC_Q8_0:
+        case WEFT_DT_Q8_0:
             if (i % 32 == 0) {
                 half = f32_to_f16(some_float(&seed, PLAIN));
                 memcpy(out + i / 32 * 34, &half, 2);
@@ -173,7 +173,7 @@ static float packed_at(enum weft_gemm_kind kind, const uint8_t *packed, uint32_t
     uint16_t scale;
     int code;
     switch (kind) {
-    case WEFT_GEMM_F32:
+    case WEFT_GEMM_F32_F32:
         return ((const float *)(const void *)panel)[(size_t)k * 16 + i];
     case WEFT_GEMM_F16_F32:
         return f16_to_f32(halves[(size_t)k * 16 + i]);
@@ -189,7 +189,7 @@ static float packed_at(enum weft_gemm_kind kind, const uint8_t *packed, uint32_t
 
 /* What the kind stores for value `w` of a block of 32 whose largest magnitude is `max`. */
 static void check_stored(enum weft_gemm_kind kind, bool was_q8, float got, float w, float max) {
-    if (kind == WEFT_GEMM_F32) {
+    if (kind == WEFT_GEMM_F32_F32) {
         assert_true(same_bits(got, w));
     } else if (kind == WEFT_GEMM_F16_F32) {
         assert_true(same_bits(got, f16_to_f32(f32_to_f16(w))));
@@ -207,8 +207,8 @@ static void packing_keeps_values_and_pads_with_zero(void **state) {
     (void)state;
     for (uint32_t round = 0; round < 240; round++) {
         enum weft_gemm_kind kind = (enum weft_gemm_kind)(round % FLOAT_KINDS);
-        enum weft_kern_src type = (enum weft_kern_src)(round / 6 % 4);
-        bool blocks = type == WEFT_SRC_Q8_0 || kind == WEFT_GEMM_Q8 || kind == WEFT_GEMM_Q8_F32;
+        enum weft_dtype type = (enum weft_dtype)(round / 6 % 4);
+        bool blocks = type == WEFT_DT_Q8_0 || kind == WEFT_GEMM_Q8_0 || kind == WEFT_GEMM_Q8_0_F32;
         uint32_t n = between(&seed, 1, 50), k = between(&seed, 1, 5) * 32;
         if (!blocks) k = between(&seed, 1, 170);
         float *w = take((size_t)n * k * sizeof *w);
@@ -232,7 +232,7 @@ static void packing_keeps_values_and_pads_with_zero(void **state) {
                 for (uint32_t b = j / 32 * 32; blocks && b < j / 32 * 32 + 32; b++) {
                     max = fmaxf(max, fabsf(w[(size_t)i * k + b]));
                 }
-                check_stored(kind, type == WEFT_SRC_Q8_0, got, w[(size_t)i * k + j], max);
+                check_stored(kind, type == WEFT_DT_Q8_0, got, w[(size_t)i * k + j], max);
             }
         }
         free(w);
@@ -244,21 +244,21 @@ static void packing_keeps_values_and_pads_with_zero(void **state) {
 
 /* What the kind's own source type packs to, and back. */
 static void unpacked_rows_are_what_was_packed(void **state) {
-    static const enum weft_kern_src own[WEFT_GEMM_KIND_COUNT] = {
-        [WEFT_GEMM_F32] = WEFT_SRC_F32,       [WEFT_GEMM_F16_F32] = WEFT_SRC_F16,
-        [WEFT_GEMM_BF16_F32] = WEFT_SRC_BF16, [WEFT_GEMM_BF16] = WEFT_SRC_BF16,
-        [WEFT_GEMM_Q8_F32] = WEFT_SRC_Q8_0,   [WEFT_GEMM_Q8] = WEFT_SRC_Q8_0,
+    static const enum weft_dtype own[WEFT_GEMM_KIND_COUNT] = {
+        [WEFT_GEMM_F32_F32] = WEFT_DT_F32,   [WEFT_GEMM_F16_F32] = WEFT_DT_F16,
+        [WEFT_GEMM_BF16_F32] = WEFT_DT_BF16, [WEFT_GEMM_BF16] = WEFT_DT_BF16,
+        [WEFT_GEMM_Q8_0_F32] = WEFT_DT_Q8_0, [WEFT_GEMM_Q8_0] = WEFT_DT_Q8_0,
     };
     static const uint32_t groups[WEFT_GEMM_KIND_COUNT] = {1, 1, 2, 2, 32, 32};
     (void)state;
     for (uint32_t round = 0; round < 60; round++) {
         enum weft_gemm_kind kind = (enum weft_gemm_kind)(round % FLOAT_KINDS);
-        enum weft_kern_src type = own[kind];
+        enum weft_dtype type = own[kind];
         uint32_t n = between(&seed, 1, 50), k = between(&seed, 1, 170); /* odd ones, too */
-        if (type == WEFT_SRC_Q8_0) k = between(&seed, 1, 5) * 32;
-        size_t row_bytes = type == WEFT_SRC_Q8_0  ? k / 32 * (size_t)34
-                           : type == WEFT_SRC_F32 ? k * (size_t)4
-                                                  : k * (size_t)2;
+        if (type == WEFT_DT_Q8_0) k = between(&seed, 1, 5) * 32;
+        size_t row_bytes = type == WEFT_DT_Q8_0  ? k / 32 * (size_t)34
+                           : type == WEFT_DT_F32 ? k * (size_t)4
+                                                 : k * (size_t)2;
         float *w = take((size_t)n * k * sizeof *w);
         fill(&seed, PLAIN, w, (size_t)n * k);
         uint8_t *source = make_source(type, w, n, k);
@@ -285,9 +285,9 @@ static void quantising_what_cannot_be_is_harmless(void **state) {
             w[j] = j % 2 ? cases[i] : 0.0f;
         }
         _Alignas(64) uint8_t packed[576];
-        assert_int_equal(weft_kern_packed_bytes(WEFT_GEMM_Q8, 1, 32), sizeof packed);
-        weft_kern_pack(WEFT_GEMM_Q8, WEFT_SRC_F32, w, 1, 32, 0, 1, packed);
-        float got = packed_at(WEFT_GEMM_Q8, packed, 0, 1, 32);
+        assert_int_equal(weft_kern_packed_bytes(WEFT_GEMM_Q8_0, 1, 32), sizeof packed);
+        weft_kern_pack(WEFT_GEMM_Q8_0, WEFT_DT_F32, w, 1, 32, 0, 1, packed);
+        float got = packed_at(WEFT_GEMM_Q8_0, packed, 0, 1, 32);
         if (cases[i] < 1e-6f) {
             assert_true(got == 0.0f);
         } else {
@@ -364,8 +364,8 @@ static void four_bits_are_within_half_a_step(void **state) {
                 w[i] = w[0]; /* no range at all */
         }
         void *packed = take(weft_kern_packed_bytes(WEFT_GEMM_Q4_1, 1, 32));
-        weft_kern_pack(WEFT_GEMM_Q4_1, WEFT_SRC_F32, w, 1, 32, 0, 1, packed);
-        assert_int_equal(weft_kern_unpack_row(WEFT_GEMM_Q4_1, packed, 32, 0, got), WEFT_SRC_F32);
+        weft_kern_pack(WEFT_GEMM_Q4_1, WEFT_DT_F32, w, 1, 32, 0, 1, packed);
+        assert_int_equal(weft_kern_unpack_row(WEFT_GEMM_Q4_1, packed, 32, 0, got), WEFT_DT_F32);
         float low = w[0], high = w[0];
         for (uint32_t i = 0; i < 32; i++) {
             low = fminf(low, w[i]);
@@ -378,10 +378,35 @@ static void four_bits_are_within_half_a_step(void **state) {
     }
     float bad[32] = {1.0f, NAN, 2.0f}, got[32];
     void *packed = take(weft_kern_packed_bytes(WEFT_GEMM_Q4_1, 1, 32));
-    weft_kern_pack(WEFT_GEMM_Q4_1, WEFT_SRC_F32, bad, 1, 32, 0, 1, packed);
+    weft_kern_pack(WEFT_GEMM_Q4_1, WEFT_DT_F32, bad, 1, 32, 0, 1, packed);
     (void)weft_kern_unpack_row(WEFT_GEMM_Q4_1, packed, 32, 0, got);
     assert_true(isnan(got[5]));
     free(packed);
+}
+
+/* Packed files hold panels: their sizes, and with them where the arrays of a group begin, stay. */
+static void panels_are_as_long_as_those_in_files(void **state) {
+    (void)state;
+    static const struct {
+        enum weft_dtype dtype;
+        uint32_t at_scales, at_mins, at_super, bytes;
+    } written[] = {
+        {WEFT_DT_Q4_0, 256, 288, 288, 288},     {WEFT_DT_Q4_1, 256, 288, 320, 320},
+        {WEFT_DT_Q4_Z, 256, 288, 304, 304},     {WEFT_DT_Q4_K, 2048, 2176, 2304, 2368},
+        {WEFT_DT_Q5_K, 2560, 2688, 2816, 2880}, {WEFT_DT_Q6_K, 3072, 3328, 3328, 3392},
+        {WEFT_DT_Q2_K, 1024, 1280, 1536, 1600}, {WEFT_DT_Q3_K, 1536, 1792, 1792, 1856},
+        {WEFT_DT_Q5_1, 320, 352, 384, 384},     {WEFT_DT_Q5_0, 320, 352, 352, 352},
+        {WEFT_DT_IQ4_NL, 256, 288, 288, 288},
+    };
+    for (size_t i = 0; i < sizeof written / sizeof written[0]; i++) {
+        const struct quant_layout *q = quant_layout_of(written[i].dtype);
+        assert_int_equal(q->at_scales, written[i].at_scales);
+        assert_int_equal(q->at_mins, written[i].at_mins);
+        assert_int_equal(q->at_super, written[i].at_super);
+        assert_int_equal(q->bytes, written[i].bytes);
+        assert_int_equal(weft_kern_panel_bytes(weft_kern_fast_kind(written[i].dtype), 512),
+                         (512 / q->group * q->bytes + 63) / 64 * 64);
+    }
 }
 
 int main(void) {
@@ -398,6 +423,7 @@ int main(void) {
         cmocka_unit_test(segments_follow_the_units),
         cmocka_unit_test(every_entry_of_every_table_is_there),
         cmocka_unit_test(the_variable_forces_an_isa_or_is_refused),
+        cmocka_unit_test(panels_are_as_long_as_those_in_files),
     };
     seed = weft_rand_test_seed();
     return cmocka_run_group_tests(tests, NULL, NULL);

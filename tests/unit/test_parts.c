@@ -17,22 +17,6 @@
 
 #define LAYER "model.layers.0.mlp.down_proj."
 
-static enum weft_kern_src src_of(enum weft_dtype dtype) {
-    switch (dtype) {
-    case WEFT_DT_F8_E4M3:
-        return WEFT_SRC_F8_E4M3;
-    case WEFT_DT_Q4_Z:
-        return WEFT_SRC_Q4_Z;
-    case WEFT_DT_NF4:
-        return WEFT_SRC_NF4;
-    case WEFT_DT_Q4_G:
-        return WEFT_SRC_Q4_G;
-    default:
-        assert_int_equal(dtype, WEFT_DT_F32);
-        return WEFT_SRC_F32;
-    }
-}
-
 /* All rows of a tensor in blocks, at once and one by one, and as f32. */
 static void check_tensor(const struct weft_tensor *tensor) {
     size_t row_bytes = weft_tensor_row_bytes(tensor);
@@ -45,7 +29,7 @@ static void check_tensor(const struct weft_tensor *tensor) {
         weft_tensor_rows(tensor, row, 1, one);
         assert_memory_equal(one, all + row * row_bytes, row_bytes);
         weft_tensor_row_f32(tensor, row, wanted);
-        weft_kern_read_row(src_of(tensor->dtype), one, k, got);
+        weft_kern_read_row(tensor->dtype, one, k, got);
         assert_memory_equal(got, wanted, k * sizeof(float));
     }
     free(all);

@@ -33,7 +33,7 @@ static void a_kind_is_held_against_the_peak_of_its_activations(void **state) {
         enum weft_kern_act act = weft_kern_act_of((enum weft_gemm_kind)kind);
         enum weft_kern_peak peak = weft_kern_peak_of(act);
         assert_true((peak == WEFT_PEAK_BF16) == (kind == WEFT_GEMM_BF16));
-        bool is_int8 = kind == WEFT_GEMM_I8 || wants_codes((enum weft_gemm_kind)kind);
+        bool is_int8 = kind == WEFT_GEMM_I8 || takes_q8((enum weft_gemm_kind)kind);
         assert_true((peak == WEFT_PEAK_INT8) == is_int8);
     }
 }

@@ -10,10 +10,10 @@
 #include <string.h>
 
 /* For each form of activations, a kind that takes it. */
-static const enum weft_gemm_kind form_kind[WEFT_ACT_COUNT] = {[WEFT_ACT_F32] = WEFT_GEMM_F32,
+static const enum weft_gemm_kind form_kind[WEFT_ACT_COUNT] = {[WEFT_ACT_F32] = WEFT_GEMM_F32_F32,
                                                               [WEFT_ACT_BF16] = WEFT_GEMM_BF16,
                                                               [WEFT_ACT_I8] = WEFT_GEMM_I8,
-                                                              [WEFT_ACT_Q8] = WEFT_GEMM_Q8,
+                                                              [WEFT_ACT_Q8] = WEFT_GEMM_Q8_0,
                                                               [WEFT_ACT_Q8_SUMS] = WEFT_GEMM_Q4_1};
 
 static void note_form(struct wefti_forward *f, const struct wefti_weights_matrix *m) {

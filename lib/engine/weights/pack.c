@@ -63,8 +63,8 @@ static size_t pack_rows(const struct wefti_weights_plan *plan,
     struct weft_kern_calib calib = {.clip = clip_of(plan->options->clip),
                                     .importance = item->importance,
                                     .row = plan->rows + thread_idx * plan->row_floats};
-    weft_kern_pack_calibrated(item->kind, wefti_weights_source_type(item->src->dtype), rows, n,
-                              item->k, 0, n, item->importance ? &calib : NULL, to);
+    weft_kern_pack_calibrated(item->kind, item->src->dtype, rows, n, item->k, 0, n,
+                              item->importance ? &calib : NULL, to);
     return weft_kern_packed_bytes(item->kind, n, item->k);
 }
 
@@ -105,11 +105,11 @@ static size_t pack_head(const struct wefti_weights_plan *plan,
     float *row = turned + (size_t)item->n * item->k;
     for (uint32_t k = 0; k < item->k; k++) {
         const void *source = source_row(item, first + k, joined);
-        weft_kern_read_row(wefti_weights_source_type(item->src->dtype), source, item->n, row);
+        weft_kern_read_row(item->src->dtype, source, item->n, row);
         for (uint32_t n = 0; n < item->n; n++)
             turned[(size_t)n * item->k + k] = row[n];
     }
-    weft_kern_pack(item->kind, WEFT_SRC_F32, turned, item->n, item->k, 0, item->n, to);
+    weft_kern_pack(item->kind, WEFT_DT_F32, turned, item->n, item->k, 0, item->n, to);
     return weft_kern_packed_bytes(item->kind, item->n, item->k);
 }
 

@@ -14,18 +14,10 @@
  * of another version are refused. */
 #define LAYOUT_VERSION 1
 
-/* What stands for a stored form in the hash of a packed file's layout: new types leave the numbers
- * of the old ones, and that of I8, which was the last. */
-static uint64_t stored_number(uint32_t stored) {
-    enum { NUMBER_OF_I8 = WEFT_DT_Q6_K + 1 };
-    if (stored == WEFT_STORED_I8) return NUMBER_OF_I8;
-    return stored < NUMBER_OF_I8 ? stored : stored + 1;
-}
-
 /* `stored`: what a packed file calls the form. Both hashes cover the layout; that of the run also
  * which kernels read it, which a packed file leaves open. */
 static void add_item(struct wefti_weights_plan *plan, const struct wefti_weights_item *item,
-                     uint32_t stored, size_t bytes) {
+                     enum weft_dtype stored, size_t bytes) {
     WEFT_ASSERT(plan->n_items < plan->cap_items);
     struct wefti_weights_item *slot = &plan->items[plan->n_items++];
     *slot = *item;
@@ -35,7 +27,7 @@ static void add_item(struct wefti_weights_plan *plan, const struct wefti_weights
     uint64_t facts[5] = {(uint64_t)item->form, (uint64_t)item->kind, item->n, item->k,
                          slot->offset};
     plan->hash = XXH64(facts, sizeof facts, plan->hash);
-    facts[1] = stored_number(stored);
+    facts[1] = weft_dtypes[stored].layout_number;
     plan->place_hash = XXH64(facts, sizeof facts, plan->place_hash);
     plan->stored[wefti_weights_plan_tensor_idx(plan, item->src)] = stored;
 }
@@ -251,7 +243,7 @@ static void place_embedding(struct wefti_weights_plan *plan, struct wefti_weight
     if (p->tied) return;
     const struct weft_tensor *table = weft_model_embedding(plan->model);
     WEFT_ASSERT(table->n_dims == 2 && table->dims[0] == p->n_vocab);
-    weights->embed_src = wefti_weights_source_type(table->dtype);
+    weights->embed_src = table->dtype;
     weights->embed_offset = plan->used;
     weights->embed_row_bytes = table->bytes / p->n_vocab;
     uint32_t rows = (uint32_t)(WEFTI_WEIGHTS_TASK_BYTES / weights->embed_row_bytes) + 1;

@@ -39,9 +39,9 @@ struct wefti_weights_plan {
     struct wefti_weights_types types;
     struct wefti_weights_item *items;
     size_t n_items, cap_items;
-    uint32_t *stored;  /* by tensor of the model: its form in a packed file */
-    uint32_t layer;    /* being placed */
-    float *importance; /* what the calibration says of all columns; NULL: there is none */
+    enum weft_dtype *stored; /* by tensor of the model: its form in a packed file */
+    uint32_t layer;          /* being placed */
+    float *importance;       /* what the calibration says of all columns; NULL: there is none */
     uint64_t calib_hash;
     /* Scratch for as many threads as there may be, each by itself: */
     float *rows; /* one row of row_floats; NULL without a calibration */

@@ -15,31 +15,8 @@ struct storage {
     enum weft_gemm_kind exact, fast;
 };
 
-/* `stored`: enum weft_dtype, or WEFT_STORED_I8. */
-static struct storage storage_of(uint32_t stored) {
-    static const struct storage storages[WEFT_STORED_I8 + 1] = {
-        [WEFT_DT_F32] = {WEFT_GEMM_F32, WEFT_GEMM_F32},
-        [WEFT_DT_F16] = {WEFT_GEMM_F16_F32, WEFT_GEMM_F16_F32},
-        [WEFT_DT_BF16] = {WEFT_GEMM_BF16_F32, WEFT_GEMM_BF16},
-        [WEFT_DT_Q8_0] = {WEFT_GEMM_Q8_F32, WEFT_GEMM_Q8},
-        [WEFT_DT_Q4_0] = {WEFT_GEMM_Q4_0_F32, WEFT_GEMM_Q4_0},
-        [WEFT_DT_Q4_1] = {WEFT_GEMM_Q4_1_F32, WEFT_GEMM_Q4_1},
-        [WEFT_DT_Q4_K] = {WEFT_GEMM_Q4_K_F32, WEFT_GEMM_Q4_K},
-        [WEFT_DT_Q5_K] = {WEFT_GEMM_Q5_K_F32, WEFT_GEMM_Q5_K},
-        [WEFT_DT_Q6_K] = {WEFT_GEMM_Q6_K_F32, WEFT_GEMM_Q6_K},
-        [WEFT_DT_Q2_K] = {WEFT_GEMM_Q2_K_F32, WEFT_GEMM_Q2_K},
-        [WEFT_DT_Q3_K] = {WEFT_GEMM_Q3_K_F32, WEFT_GEMM_Q3_K},
-        [WEFT_DT_Q5_1] = {WEFT_GEMM_Q5_1_F32, WEFT_GEMM_Q5_1},
-        [WEFT_DT_Q5_0] = {WEFT_GEMM_Q5_0_F32, WEFT_GEMM_Q5_0},
-        [WEFT_DT_IQ4_NL] = {WEFT_GEMM_Q4_NL_F32, WEFT_GEMM_Q4_NL},
-        [WEFT_DT_F8_E4M3] = {WEFT_GEMM_F8_F32, WEFT_GEMM_F8_F32},
-        [WEFT_DT_Q4_Z] = {WEFT_GEMM_Q4_Z_F32, WEFT_GEMM_Q4_Z},
-        [WEFT_DT_NF4] = {WEFT_GEMM_NF4_F32, WEFT_GEMM_NF4_F32},
-        [WEFT_DT_Q4_G] = {WEFT_GEMM_Q4_G_F32, WEFT_GEMM_Q4_G_F32},
-        [WEFT_STORED_I8] = {WEFT_GEMM_I8_F32, WEFT_GEMM_I8},
-    };
-    WEFT_ASSERT(stored <= WEFT_STORED_I8);
-    return storages[stored];
+static struct storage storage_of(enum weft_dtype stored) {
+    return (struct storage){weft_kern_exact_kind(stored), weft_kern_fast_kind(stored)};
 }
 
 /* Its columns are not whole groups, so it gets int8 and one scale per output feature. */
@@ -48,26 +25,29 @@ static void note_ungrouped(struct wefti_weights_types *types, const struct weft_
 }
 
 /* 8 bits of a float weight. */
-static uint32_t as_8_bits(struct wefti_weights_types *types, const struct weft_tensor *tensor) {
-    if (types->options->scheme != WEFT_ENG_SCHEME_GROUP) return WEFT_STORED_I8;
-    if (tensor->dims[1] % weft_kern_group(WEFT_GEMM_Q8) == 0) return WEFT_DT_Q8_0;
+static enum weft_dtype as_8_bits(struct wefti_weights_types *types,
+                                 const struct weft_tensor *tensor) {
+    if (types->options->scheme != WEFT_ENG_SCHEME_GROUP) return WEFT_DT_I8;
+    if (tensor->dims[1] % weft_kern_group(WEFT_GEMM_Q8_0) == 0) return WEFT_DT_Q8_0;
     note_ungrouped(types, tensor);
-    return WEFT_STORED_I8;
+    return WEFT_DT_I8;
 }
 
 /* 4 bits of one, but 8 of the head: every token depends on it. */
-static uint32_t as_4_bits(struct wefti_weights_types *types, const struct weft_tensor *tensor) {
+static enum weft_dtype as_4_bits(struct wefti_weights_types *types,
+                                 const struct weft_tensor *tensor) {
     if (tensor == weft_model_head(types->model)) return as_8_bits(types, tensor);
     if (tensor->dims[1] % weft_kern_group(WEFT_GEMM_Q4_1) == 0)
         return types->options->scheme == WEFT_ENG_SCHEME_GROUP ? WEFT_DT_Q4_0 : WEFT_DT_Q4_1;
     note_ungrouped(types, tensor);
-    return WEFT_STORED_I8;
+    return WEFT_DT_I8;
 }
 
 /* As the file has it, or what `dtype` says. What is quantised already is not quantised again. */
-static uint32_t form_under_dtype(struct wefti_weights_types *types,
-                                 const struct weft_tensor *tensor, enum weft_eng_dtype dtype) {
-    bool quantised = tensor->dtype >= WEFT_DT_Q8_0;
+static enum weft_dtype form_under_dtype(struct wefti_weights_types *types,
+                                        const struct weft_tensor *tensor,
+                                        enum weft_eng_dtype dtype) {
+    bool quantised = !weft_dtype_is_float(tensor->dtype);
     switch (dtype) {
     case WEFT_ENG_DT_F32:
         return WEFT_DT_F32;
@@ -88,13 +68,14 @@ static uint32_t form_under_dtype(struct wefti_weights_types *types,
 
 /* A packed file has decided. Another --dtype than it was packed with is refused where it would have
  * come to another form; see wefti_weights_types_check. */
-static uint32_t stored_form(struct wefti_weights_types *types, const struct weft_tensor *tensor,
-                            enum wefti_calib_input input, uint32_t layer) {
+static enum weft_dtype stored_form(struct wefti_weights_types *types,
+                                   const struct weft_tensor *tensor, enum wefti_calib_input input,
+                                   uint32_t layer) {
     bool by_layer = types->options->layer_dtypes && input != WEFTI_CALIB_HEAD;
     if (!weft_model_packed(types->model))
         return form_under_dtype(
             types, tensor, by_layer ? types->options->layer_dtypes[layer] : types->options->dtype);
-    uint32_t form = weft_model_stored(types->model, tensor);
+    enum weft_dtype form = weft_model_stored(types->model, tensor);
     types->dtype_misfits |= types->options->dtype != WEFT_ENG_DT_AUTO &&
                             form_under_dtype(types, tensor, types->options->dtype) != form;
     return form;
@@ -143,11 +124,12 @@ static enum weft_gemm_kind gemm_kind_for(struct wefti_weights_types *types,
 /* How turned matrices of heads are stored, where their tensor is stored as `stored`. Blocks of the
  * file lie along what become rows, so such weights become f32, the values they stand for; what
  * --dtype quantises is quantised after the turn. */
-static uint32_t turned_form(uint32_t stored, const struct weft_tensor *tensor, uint32_t k) {
-    bool quantised = tensor->dtype >= WEFT_DT_Q8_0;
+static enum weft_dtype turned_form(enum weft_dtype stored, const struct weft_tensor *tensor,
+                                   uint32_t k) {
+    bool quantised = !weft_dtype_is_float(tensor->dtype);
     if (quantised && stored == tensor->dtype) return WEFT_DT_F32;
-    if (stored < WEFT_DT_Q8_0) return stored;
-    return k % weft_kern_group(storage_of(stored).exact) == 0 ? stored : WEFT_STORED_I8;
+    if (weft_dtype_is_float(stored)) return stored;
+    return k % weft_kern_group(storage_of(stored).exact) == 0 ? stored : WEFT_DT_I8;
 }
 
 struct wefti_weights_type wefti_weights_matrix_type(struct wefti_weights_types *types,
@@ -170,21 +152,6 @@ struct wefti_weights_type wefti_weights_turned_type(struct wefti_weights_types *
     type.stored = turned_form(stored_form(types, tensor, WEFTI_CALIB_QKV, layer), tensor, k);
     type.kind = gemm_kind_for(types, storage_of(type.stored));
     return type;
-}
-
-enum weft_kern_src wefti_weights_source_type(enum weft_dtype dtype) {
-    static const enum weft_kern_src sources[WEFT_DT_COUNT] = {
-        [WEFT_DT_F32] = WEFT_SRC_F32,         [WEFT_DT_F16] = WEFT_SRC_F16,
-        [WEFT_DT_BF16] = WEFT_SRC_BF16,       [WEFT_DT_Q8_0] = WEFT_SRC_Q8_0,
-        [WEFT_DT_Q4_0] = WEFT_SRC_Q4_0,       [WEFT_DT_Q4_1] = WEFT_SRC_Q4_1,
-        [WEFT_DT_Q4_K] = WEFT_SRC_Q4_K,       [WEFT_DT_Q5_K] = WEFT_SRC_Q5_K,
-        [WEFT_DT_Q6_K] = WEFT_SRC_Q6_K,       [WEFT_DT_Q2_K] = WEFT_SRC_Q2_K,
-        [WEFT_DT_Q3_K] = WEFT_SRC_Q3_K,       [WEFT_DT_Q5_1] = WEFT_SRC_Q5_1,
-        [WEFT_DT_Q5_0] = WEFT_SRC_Q5_0,       [WEFT_DT_IQ4_NL] = WEFT_SRC_IQ4_NL,
-        [WEFT_DT_F8_E4M3] = WEFT_SRC_F8_E4M3, [WEFT_DT_Q4_Z] = WEFT_SRC_Q4_Z,
-        [WEFT_DT_NF4] = WEFT_SRC_NF4,         [WEFT_DT_Q4_G] = WEFT_SRC_Q4_G};
-    WEFT_ASSERT(dtype < WEFT_DT_COUNT);
-    return sources[dtype];
 }
 
 weft_err wefti_weights_types_check(const struct wefti_weights_types *types,

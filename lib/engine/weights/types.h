@@ -22,7 +22,7 @@ struct wefti_weights_types {
 };
 
 struct wefti_weights_type {
-    uint32_t stored; /* enum weft_dtype, or WEFT_STORED_I8 */
+    enum weft_dtype stored;
     enum weft_gemm_kind kind;
 };
 
@@ -40,9 +40,6 @@ struct wefti_weights_type wefti_weights_matrix_type(struct wefti_weights_types *
 struct wefti_weights_type wefti_weights_turned_type(struct wefti_weights_types *types,
                                                     const struct weft_tensor *tensor, uint32_t k,
                                                     uint32_t layer);
-
-/* What packing reads a tensor of that type as. */
-enum weft_kern_src wefti_weights_source_type(enum weft_dtype dtype);
 
 /* Once all are decided: warns of what came up. INVAL: what the options ask for, this model cannot
  * have. */

@@ -19,7 +19,7 @@ void wefti_weights_embed(const struct wefti_weights *weights, uint32_t token, ui
     WEFT_DCHECK(token < weights->n_vocab);
     const struct wefti_weights_matrix *head = &weights->head;
     const void *row = weights->base + weights->embed_offset + token * weights->embed_row_bytes;
-    enum weft_kern_src src = weights->embed_src;
+    enum weft_dtype src = weights->embed_src;
     if (weights->tied) {
         src = weft_kern_unpack_row(head->kind, weights->base + head->offset, head->k, token, raw);
         row = raw;

@@ -67,8 +67,8 @@ struct wefti_weights {
     struct wefti_weights_expert *experts; /* all layers', or NULL */
     size_t final_norm;
     struct wefti_weights_matrix head;
-    bool tied;                    /* embedding rows are gathered from the head's panels */
-    enum weft_kern_src embed_src; /* else they stand as in the file, embed_row_bytes apart */
+    bool tied;                 /* embedding rows are gathered from the head's panels */
+    enum weft_dtype embed_src; /* else they stand as in the file, embed_row_bytes apart */
     size_t embed_offset, embed_row_bytes;
 };
 

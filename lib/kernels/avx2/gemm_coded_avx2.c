@@ -51,7 +51,7 @@ static void widen_nf4(const uint8_t *panel, uint32_t count, float *out) {
     }
 }
 
-static const struct tile_kernel f8_kernel = {.kind = WEFT_GEMM_F8_F32,
+static const struct tile_kernel f8_kernel = {.kind = WEFT_GEMM_F8_E4M3_F32,
                                              .group = F8_GROUP,
                                              .group_bytes = CODED_SCALES + F8_GROUP * WEFT_PANEL,
                                              .step = 1,
@@ -77,6 +77,6 @@ static void gemm_nf4(const struct weft_gemm_args *args, uint32_t p_begin, uint32
 }
 
 void wefti_kern_fill_gemm_coded_avx2(struct weft_kern_table *table) {
-    table->gemm[WEFT_GEMM_F8_F32] = gemm_f8;
+    table->gemm[WEFT_GEMM_F8_E4M3_F32] = gemm_f8;
     table->gemm[WEFT_GEMM_NF4_F32] = gemm_nf4;
 }

@@ -22,7 +22,7 @@ ALWAYS_INLINE __m256i dot_bytes(__m256i sum, __m256i codes, __m256i a) {
 
 ALWAYS_INLINE __m256i dot_codes(const struct quant_layout *q, __m256i sum, __m256i codes,
                                 __m256i a) {
-    if (quant_is_nl(q)) return dot_bytes(sum, codes, a);
+    if (q->is_looked_up) return dot_bytes(sum, codes, a);
     __m256i pairs = _mm256_maddubs_epi16(codes, a);
     return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
@@ -64,8 +64,8 @@ ALWAYS_INLINE void load_half(const struct quant_layout *q, const uint8_t *group,
         low = merge(low, shift(bits, left), (char)(1 << bit));
         high = merge(high, shift(bits, left - 4), (char)(1 << bit));
     }
-    if (quant_is_nl(q)) {
-        __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)quant_nl));
+    if (q->is_looked_up) {
+        __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)quant_values));
         low = _mm256_shuffle_epi8(table, low);
         high = _mm256_shuffle_epi8(table, high);
     }
@@ -109,12 +109,11 @@ ALWAYS_INLINE struct pair load_min(const struct quant_layout *q, const uint8_t *
                                    uint32_t sub) {
     const uint8_t *mins = group + q->at_mins;
     if (!q->has_min) return (struct pair){_mm256_setzero_ps(), _mm256_setzero_ps()};
-    if (!q->is_super && !quant_has_zeros(q)) return load_halves(mins);
+    if (!q->is_super && !q->has_zeros) return load_halves(mins);
     const __m256 sign = _mm256_set1_ps(-0.0f);
-    struct pair min = quant_has_zeros(q)
-                          ? times_bytes(load_scale(q, group, sub), mins, false)
-                          : times_bytes(load_halves(group + q->at_super + WEFT_PANEL * 2),
-                                        mins + sub * WEFT_PANEL, false);
+    struct pair min = q->has_zeros ? times_bytes(load_scale(q, group, sub), mins, false)
+                                   : times_bytes(load_halves(group + q->at_super + WEFT_PANEL * 2),
+                                                 mins + sub * WEFT_PANEL, false);
     return (struct pair){_mm256_xor_ps(min.low, sign), _mm256_xor_ps(min.high, sign)};
 }
 
@@ -251,10 +250,10 @@ ALWAYS_INLINE void widen_quant(const struct quant_layout *q, const uint8_t *pane
 }
 
 /* The layout is a constant in every copy. */
-#define DEFINE_QUANT(name, KIND)                                                                   \
+#define DEFINE_QUANT(name, ID, ...)                                                                \
     ALWAYS_INLINE void tile_##name(const struct tile *t, uint32_t rows, uint32_t panels,           \
                                    uint32_t group_rows) {                                          \
-        tile_quant(t, &quant_layouts[QUANT_##KIND], rows, panels, group_rows);                     \
+        tile_quant(t, &quant_layouts[WEFT_DT_##ID], rows, panels, group_rows);                     \
     }                                                                                              \
     static void few_##name(const struct tile *t, uint32_t n_rows) {                                \
         RUN_DOT_FEW(tile_##name, t, n_rows)                                                        \
@@ -263,11 +262,11 @@ ALWAYS_INLINE void widen_quant(const struct quant_layout *q, const uint8_t *pane
         RUN_DOT_MANY(tile_##name, t, n_rows)                                                       \
     }                                                                                              \
     static void widen_##name(const uint8_t *panel, uint32_t count, float *out) {                   \
-        widen_quant(&quant_layouts[QUANT_##KIND], panel, count, out);                              \
+        widen_quant(&quant_layouts[WEFT_DT_##ID], panel, count, out);                              \
     }                                                                                              \
     static void gemm_##name(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) { \
-        const struct quant_layout *q = &quant_layouts[QUANT_##KIND];                               \
-        const struct tile_kernel kernel = {.kind = WEFT_GEMM_Q##KIND,                              \
+        const struct quant_layout *q = &quant_layouts[WEFT_DT_##ID];                               \
+        const struct tile_kernel kernel = {.kind = WEFT_GEMM_##ID,                                 \
                                            .group = q->group,                                      \
                                            .group_bytes = q->bytes,                                \
                                            .step = 8,                                              \
@@ -277,8 +276,8 @@ ALWAYS_INLINE void widen_quant(const struct quant_layout *q, const uint8_t *pane
     }                                                                                              \
     static void gemm_##name##_f32(const struct weft_gemm_args *args, uint32_t p_begin,             \
                                   uint32_t p_end) {                                                \
-        const struct quant_layout *q = &quant_layouts[QUANT_##KIND];                               \
-        const struct tile_kernel kernel = {.kind = WEFT_GEMM_Q##KIND##_F32,                        \
+        const struct quant_layout *q = &quant_layouts[WEFT_DT_##ID];                               \
+        const struct tile_kernel kernel = {.kind = WEFT_GEMM_##ID##_F32,                           \
                                            .group = q->group,                                      \
                                            .group_bytes = q->bytes,                                \
                                            .step = 1,                                              \
@@ -290,9 +289,9 @@ ALWAYS_INLINE void widen_quant(const struct quant_layout *q, const uint8_t *pane
 
 QUANT_EACH(DEFINE_QUANT)
 
-#define FILL_QUANT(name, KIND)                                                                     \
-    table->gemm[WEFT_GEMM_Q##KIND##_F32] = gemm_##name##_f32;                                      \
-    table->gemm[WEFT_GEMM_Q##KIND] = gemm_##name;
+#define FILL_QUANT(name, ID, ...)                                                                  \
+    table->gemm[WEFT_GEMM_##ID##_F32] = gemm_##name##_f32;                                         \
+    table->gemm[WEFT_GEMM_##ID] = gemm_##name;
 
 void wefti_kern_fill_gemm_quant_avx2(struct weft_kern_table *table) {
     QUANT_EACH(FILL_QUANT)

@@ -62,7 +62,7 @@ static void widen_f16(const uint8_t *panel, uint32_t count, float *out) {
 }
 
 static const struct tile_kernel f32_kernel = {
-    .kind = WEFT_GEMM_F32,
+    .kind = WEFT_GEMM_F32_F32,
     .group = 1,
     .group_bytes = 64,
     .step = 1,
@@ -87,6 +87,6 @@ static void gemm_f16(const struct weft_gemm_args *args, uint32_t p_begin, uint32
 }
 
 void wefti_kern_fill_gemm_f32_avx512(struct weft_kern_table *table) {
-    table->gemm[WEFT_GEMM_F32] = gemm_f32;
+    table->gemm[WEFT_GEMM_F32_F32] = gemm_f32;
     table->gemm[WEFT_GEMM_F16_F32] = gemm_f16;
 }

@@ -74,7 +74,7 @@ static void widen_q8(const uint8_t *panel, uint32_t count, float *out) {
 }
 
 static const struct tile_kernel q8_f32_kernel = {
-    .kind = WEFT_GEMM_Q8_F32,
+    .kind = WEFT_GEMM_Q8_0_F32,
     .group = Q8_GROUP,
     .group_bytes = Q8_BLOCK_BYTES,
     .step = 1,
@@ -87,6 +87,6 @@ static void gemm_q8_f32(const struct weft_gemm_args *args, uint32_t p_begin, uin
 }
 
 void wefti_kern_fill_gemm_q8_avx512(struct weft_kern_table *table) {
-    table->gemm[WEFT_GEMM_Q8_F32] = gemm_q8_f32;
-    table->gemm[WEFT_GEMM_Q8] = gemm_q8;
+    table->gemm[WEFT_GEMM_Q8_0_F32] = gemm_q8_f32;
+    table->gemm[WEFT_GEMM_Q8_0] = gemm_q8;
 }

@@ -79,7 +79,7 @@ static inline void many_q8(const struct tile *t, uint32_t n_rows) {
     RUN_DOT_MANY(tile_q8, t, n_rows)
 }
 
-static const struct tile_kernel q8_kernel = {.kind = WEFT_GEMM_Q8,
+static const struct tile_kernel q8_kernel = {.kind = WEFT_GEMM_Q8_0,
                                              .group = Q8_GROUP,
                                              .group_bytes = Q8_BLOCK_BYTES,
                                              .step = 4,

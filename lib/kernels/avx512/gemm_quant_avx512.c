@@ -41,14 +41,14 @@ ALWAYS_INLINE void widen_quant(const struct quant_layout *q, const uint8_t *pane
     }
 }
 
-#define DEFINE_QUANT_F32(name, KIND)                                                               \
+#define DEFINE_QUANT_F32(name, ID, ...)                                                            \
     static void widen_##name(const uint8_t *panel, uint32_t count, float *out) {                   \
-        widen_quant(&quant_layouts[QUANT_##KIND], panel, count, out);                              \
+        widen_quant(&quant_layouts[WEFT_DT_##ID], panel, count, out);                              \
     }                                                                                              \
     static void gemm_##name##_f32(const struct weft_gemm_args *args, uint32_t p_begin,             \
                                   uint32_t p_end) {                                                \
-        const struct quant_layout *q = &quant_layouts[QUANT_##KIND];                               \
-        const struct tile_kernel kernel = {.kind = WEFT_GEMM_Q##KIND##_F32,                        \
+        const struct quant_layout *q = &quant_layouts[WEFT_DT_##ID];                               \
+        const struct tile_kernel kernel = {.kind = WEFT_GEMM_##ID##_F32,                           \
                                            .group = q->group,                                      \
                                            .group_bytes = q->bytes,                                \
                                            .step = 1,                                              \
@@ -60,7 +60,7 @@ ALWAYS_INLINE void widen_quant(const struct quant_layout *q, const uint8_t *pane
 
 QUANT_EACH(DEFINE_QUANT_F32)
 
-#define FILL_QUANT_F32(name, KIND) table->gemm[WEFT_GEMM_Q##KIND##_F32] = gemm_##name##_f32;
+#define FILL_QUANT_F32(name, ID, ...) table->gemm[WEFT_GEMM_##ID##_F32] = gemm_##name##_f32;
 
 void wefti_kern_fill_gemm_quant_avx512(struct weft_kern_table *table) {
     fill_quant(table);

@@ -15,7 +15,7 @@ ALWAYS_INLINE __m512i dot_codes(const struct quant_layout *q, __m512i sum, __m51
     (void)q;
     return _mm512_dpbusd_epi32(sum, codes, a);
 #else
-    if (!quant_is_nl(q)) {
+    if (!q->is_looked_up) {
         __m512i pairs = _mm512_maddubs_epi16(codes, a); /* 2 * 63 * 128 does not saturate */
         return _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
     }
@@ -73,8 +73,8 @@ ALWAYS_INLINE struct quads load_quads(const struct quant_layout *q, const uint8_
         quads.low = merge(quads.low, shift(bits, left), (char)(1 << bit));
         quads.high = merge(quads.high, shift(bits, left - 4), (char)(1 << bit));
     }
-    if (quant_is_nl(q)) {
-        __m512i table = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)quant_nl));
+    if (q->is_looked_up) {
+        __m512i table = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)quant_values));
         quads.low = _mm512_shuffle_epi8(table, quads.low);
         quads.high = _mm512_shuffle_epi8(table, quads.high);
     }
@@ -96,15 +96,15 @@ ALWAYS_INLINE __m512 load_scale(const struct quant_layout *q, const uint8_t *gro
 
 /* 4_1: as stored; the K types and 4_Z: what is to be taken away. */
 ALWAYS_INLINE bool takes_min_away(const struct quant_layout *q) {
-    return q->is_super || quant_has_zeros(q);
+    return q->is_super || q->has_zeros;
 }
 
 ALWAYS_INLINE __m512 load_min(const struct quant_layout *q, const uint8_t *group, uint32_t sub) {
     const uint8_t *mins = group + q->at_mins;
     if (!takes_min_away(q)) return load_halves(mins);
     __m128i bytes = _mm_loadu_si128((const void *)(mins + sub * WEFT_PANEL));
-    __m512 super = quant_has_zeros(q) ? load_scale(q, group, sub)
-                                      : load_halves(group + q->at_super + WEFT_PANEL * 2);
+    __m512 super = q->has_zeros ? load_scale(q, group, sub)
+                                : load_halves(group + q->at_super + WEFT_PANEL * 2);
     return _mm512_mul_ps(super, _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes)));
 }
 
@@ -238,10 +238,10 @@ ALWAYS_INLINE void tile_quant(const struct tile *args, const struct quant_layout
 }
 
 /* The layout is a constant in every copy. */
-#define DEFINE_QUANT(name, KIND)                                                                   \
+#define DEFINE_QUANT(name, ID, ...)                                                                \
     ALWAYS_INLINE void tile_##name(const struct tile *t, uint32_t rows, uint32_t panels,           \
                                    uint32_t group_rows) {                                          \
-        tile_quant(t, &quant_layouts[QUANT_##KIND], rows, panels, group_rows);                     \
+        tile_quant(t, &quant_layouts[WEFT_DT_##ID], rows, panels, group_rows);                     \
     }                                                                                              \
     static void few_##name(const struct tile *t, uint32_t n_rows) {                                \
         RUN_DOT_FEW(tile_##name, t, n_rows)                                                        \
@@ -250,8 +250,8 @@ ALWAYS_INLINE void tile_quant(const struct tile *args, const struct quant_layout
         RUN_DOT_MANY(tile_##name, t, n_rows)                                                       \
     }                                                                                              \
     static void gemm_##name(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) { \
-        const struct quant_layout *q = &quant_layouts[QUANT_##KIND];                               \
-        const struct tile_kernel kernel = {.kind = WEFT_GEMM_Q##KIND,                              \
+        const struct quant_layout *q = &quant_layouts[WEFT_DT_##ID];                               \
+        const struct tile_kernel kernel = {.kind = WEFT_GEMM_##ID,                                 \
                                            .group = q->group,                                      \
                                            .group_bytes = q->bytes,                                \
                                            .step = 8,                                              \
@@ -262,7 +262,7 @@ ALWAYS_INLINE void tile_quant(const struct tile *args, const struct quant_layout
 
 QUANT_EACH(DEFINE_QUANT)
 
-#define FILL_QUANT(name, KIND) table->gemm[WEFT_GEMM_Q##KIND] = gemm_##name;
+#define FILL_QUANT(name, ID, ...) table->gemm[WEFT_GEMM_##ID] = gemm_##name;
 
 static void fill_quant(struct weft_kern_table *table) {
     QUANT_EACH(FILL_QUANT)

@@ -170,10 +170,10 @@ static void dot_ordered_f32(const struct weft_gemm_args *args, const void *row, 
     }
 }
 
-static void dot_quant_f32(const struct weft_gemm_args *args, enum quant quant, const float *a,
+static void dot_quant_f32(const struct weft_gemm_args *args, enum weft_dtype dtype, const float *a,
                           const uint8_t *panel, uint32_t k_begin, uint32_t k_end,
                           float sum[WEFT_PANEL]) {
-    const struct quant_layout *q = &quant_layouts[quant];
+    const struct quant_layout *q = &quant_layouts[dtype];
     (void)args;
     for (uint32_t k = k_begin; k < k_end; k++) {
         const uint8_t *group = panel + (size_t)k / q->group * q->bytes;
@@ -185,10 +185,10 @@ static void dot_quant_f32(const struct weft_gemm_args *args, enum quant quant, c
 
 /* Integer dots of what shares a scale; then, where there is one, the min times the sum of the
  * activations. */
-static void dot_quant(const struct weft_gemm_args *args, enum quant quant, const void *row,
+static void dot_quant(const struct weft_gemm_args *args, enum weft_dtype dtype, const void *row,
                       const uint8_t *panel, uint32_t k_begin, uint32_t k_end,
                       float sum[WEFT_PANEL]) {
-    const struct quant_layout *q = &quant_layouts[quant];
+    const struct quant_layout *q = &quant_layouts[dtype];
     struct q8_row a = q8_row_at(row, args->k);
     for (uint32_t k0 = k_begin; k0 < k_end; k0 += q->sub) {
         const uint8_t *group = panel + (size_t)k0 / q->group * q->bytes;
@@ -240,7 +240,7 @@ static void gemm(const struct weft_gemm_args *args, enum weft_gemm_kind kind, do
 }
 
 static void gemm_f32(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
-    gemm(args, WEFT_GEMM_F32, dot_f32, p_begin, p_end);
+    gemm(args, WEFT_GEMM_F32_F32, dot_f32, p_begin, p_end);
 }
 
 static void gemm_f16_f32(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
@@ -256,7 +256,7 @@ static void gemm_bf16(const struct weft_gemm_args *args, uint32_t p_begin, uint3
 }
 
 static void gemm_q8_f32(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
-    gemm(args, WEFT_GEMM_Q8_F32, dot_q8_f32, p_begin, p_end);
+    gemm(args, WEFT_GEMM_Q8_0_F32, dot_q8_f32, p_begin, p_end);
 }
 
 static void gemm_i8_f32(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
@@ -268,11 +268,11 @@ static void gemm_i8(const struct weft_gemm_args *args, uint32_t p_begin, uint32_
 }
 
 static void gemm_q8(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
-    gemm(args, WEFT_GEMM_Q8, dot_q8, p_begin, p_end);
+    gemm(args, WEFT_GEMM_Q8_0, dot_q8, p_begin, p_end);
 }
 
 static void gemm_f8_f32(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
-    gemm(args, WEFT_GEMM_F8_F32, dot_f8_f32, p_begin, p_end);
+    gemm(args, WEFT_GEMM_F8_E4M3_F32, dot_f8_f32, p_begin, p_end);
 }
 
 static void gemm_nf4_f32(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
@@ -284,40 +284,40 @@ static void gemm_ordered_f32(const struct weft_gemm_args *args, uint32_t p_begin
 }
 
 /* One pair of functions for each type. */
-#define DEFINE_QUANT(name, KIND)                                                                   \
+#define DEFINE_QUANT(name, ID, ...)                                                                \
     static void dot_##name##_f32(const struct weft_gemm_args *args, const void *row,               \
                                  const void *panel, uint32_t k_begin, uint32_t k_end,              \
                                  float sum[WEFT_PANEL]) {                                          \
-        dot_quant_f32(args, QUANT_##KIND, row, panel, k_begin, k_end, sum);                        \
+        dot_quant_f32(args, WEFT_DT_##ID, row, panel, k_begin, k_end, sum);                        \
     }                                                                                              \
     static void dot_##name(const struct weft_gemm_args *args, const void *row, const void *panel,  \
                            uint32_t k_begin, uint32_t k_end, float sum[WEFT_PANEL]) {              \
-        dot_quant(args, QUANT_##KIND, row, panel, k_begin, k_end, sum);                            \
+        dot_quant(args, WEFT_DT_##ID, row, panel, k_begin, k_end, sum);                            \
     }                                                                                              \
     static void gemm_##name##_f32(const struct weft_gemm_args *args, uint32_t p_begin,             \
                                   uint32_t p_end) {                                                \
-        gemm(args, WEFT_GEMM_Q##KIND##_F32, dot_##name##_f32, p_begin, p_end);                     \
+        gemm(args, WEFT_GEMM_##ID##_F32, dot_##name##_f32, p_begin, p_end);                        \
     }                                                                                              \
     static void gemm_##name(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) { \
-        gemm(args, WEFT_GEMM_Q##KIND, dot_##name, p_begin, p_end);                                 \
+        gemm(args, WEFT_GEMM_##ID, dot_##name, p_begin, p_end);                                    \
     }
 
 QUANT_EACH(DEFINE_QUANT)
 
 void wefti_kern_fill_gemm_scalar(struct weft_kern_table *table) {
-    table->gemm[WEFT_GEMM_F32] = gemm_f32;
+    table->gemm[WEFT_GEMM_F32_F32] = gemm_f32;
     table->gemm[WEFT_GEMM_F16_F32] = gemm_f16_f32;
     table->gemm[WEFT_GEMM_BF16_F32] = gemm_bf16_f32;
     table->gemm[WEFT_GEMM_BF16] = gemm_bf16;
-    table->gemm[WEFT_GEMM_Q8_F32] = gemm_q8_f32;
-    table->gemm[WEFT_GEMM_Q8] = gemm_q8;
+    table->gemm[WEFT_GEMM_Q8_0_F32] = gemm_q8_f32;
+    table->gemm[WEFT_GEMM_Q8_0] = gemm_q8;
     table->gemm[WEFT_GEMM_I8_F32] = gemm_i8_f32;
     table->gemm[WEFT_GEMM_I8] = gemm_i8;
-    table->gemm[WEFT_GEMM_F8_F32] = gemm_f8_f32;
+    table->gemm[WEFT_GEMM_F8_E4M3_F32] = gemm_f8_f32;
     table->gemm[WEFT_GEMM_NF4_F32] = gemm_nf4_f32;
     table->gemm[WEFT_GEMM_Q4_G_F32] = gemm_ordered_f32;
-#define FILL_QUANT(name, KIND)                                                                     \
-    table->gemm[WEFT_GEMM_Q##KIND##_F32] = gemm_##name##_f32;                                      \
-    table->gemm[WEFT_GEMM_Q##KIND] = gemm_##name;
+#define FILL_QUANT(name, ID, ...)                                                                  \
+    table->gemm[WEFT_GEMM_##ID##_F32] = gemm_##name##_f32;                                         \
+    table->gemm[WEFT_GEMM_##ID] = gemm_##name;
     QUANT_EACH(FILL_QUANT)
 }

@@ -59,10 +59,4 @@ WEFT_MUST_CHECK weft_err wefti_model_gguf_add_parts(weft_model *model, const wef
 WEFT_MUST_CHECK weft_err wefti_model_from_gguf(struct wefti_model_file *file,
                                                weft_model **model_out, struct weft_errmsg *why);
 
-/* The number that GGUF files have for a type, and back (false: unknown, or not supported). */
-uint32_t wefti_model_gguf_type_of(enum weft_dtype dtype);
-bool wefti_model_gguf_dtype(uint32_t type, enum weft_dtype *dtype_out);
-/* The same of packed files, where those of Hugging Face folders have numbers, too. */
-bool wefti_model_packed_dtype(uint32_t type, enum weft_dtype *dtype_out);
-
 #endif

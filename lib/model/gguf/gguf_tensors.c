@@ -1,51 +1,20 @@
 #include "gguf.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "base/cursor.h"
 
-/* Type numbers of the file format; NULL: unassigned or withdrawn. */
-static const char *const type_names[] = {
-    [0] = "F32",     [1] = "F16",      [2] = "Q4_0",   [3] = "Q4_1",    [6] = "Q5_0",
-    [7] = "Q5_1",    [8] = "Q8_0",     [9] = "Q8_1",   [10] = "Q2_K",   [11] = "Q3_K",
-    [12] = "Q4_K",   [13] = "Q5_K",    [14] = "Q6_K",  [15] = "Q8_K",   [16] = "IQ2_XXS",
-    [17] = "IQ2_XS", [18] = "IQ3_XXS", [19] = "IQ1_S", [20] = "IQ4_NL", [21] = "IQ3_S",
-    [22] = "IQ2_S",  [23] = "IQ4_XS",  [24] = "I8",    [25] = "I16",    [26] = "I32",
-    [27] = "I64",    [28] = "F64",     [29] = "IQ1_M", [30] = "BF16",   [34] = "TQ1_0",
-    [35] = "TQ2_0",  [39] = "MXFP4",
+/* Types of the file format that are not read; NULL: they are, or there is none of that number. */
+static const char *const other_types[] = {
+    [9] = "Q8_1",   [15] = "Q8_K",  [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS",
+    [19] = "IQ1_S", [21] = "IQ3_S", [22] = "IQ2_S",   [23] = "IQ4_XS", [24] = "I8",
+    [25] = "I16",   [26] = "I32",   [27] = "I64",     [28] = "F64",    [29] = "IQ1_M",
+    [34] = "TQ1_0", [35] = "TQ2_0", [39] = "MXFP4",
 };
-
-static const uint32_t type_numbers[WEFT_DT_COUNT] = {
-    [WEFT_DT_F32] = 0,   [WEFT_DT_F16] = 1,     [WEFT_DT_Q4_0] = 2,      [WEFT_DT_Q4_1] = 3,
-    [WEFT_DT_Q8_0] = 8,  [WEFT_DT_Q4_K] = 12,   [WEFT_DT_Q5_K] = 13,     [WEFT_DT_Q6_K] = 14,
-    [WEFT_DT_BF16] = 30, [WEFT_DT_Q5_0] = 6,    [WEFT_DT_Q5_1] = 7,      [WEFT_DT_Q2_K] = 10,
-    [WEFT_DT_Q3_K] = 11, [WEFT_DT_IQ4_NL] = 20, [WEFT_DT_F8_E4M3] = 257, [WEFT_DT_Q4_Z] = 258,
-    [WEFT_DT_NF4] = 259, [WEFT_DT_Q4_G] = 260,
-};
-enum { NUMBERS_OF_GGUF = 256 };
-
-uint32_t wefti_model_gguf_type_of(enum weft_dtype dtype) {
-    WEFT_ASSERT(dtype < WEFT_DT_COUNT);
-    return type_numbers[dtype];
-}
-
-bool wefti_model_packed_dtype(uint32_t type, enum weft_dtype *dtype_out) {
-    *dtype_out = WEFT_DT_F32;
-    for (uint32_t i = 0; i < WEFT_DT_I32; i++) {
-        if (type_numbers[i] != type) continue;
-        *dtype_out = (enum weft_dtype)i;
-        return true;
-    }
-    return false;
-}
-
-bool wefti_model_gguf_dtype(uint32_t type, enum weft_dtype *dtype_out) {
-    *dtype_out = WEFT_DT_F32;
-    return type < NUMBERS_OF_GGUF && wefti_model_packed_dtype(type, dtype_out);
-}
 
 struct reader {
     weft_model *model;
@@ -59,14 +28,26 @@ static weft_err malformed(const struct reader *r, const char *fault) {
     return weft_err_set(r->why, WEFT_E_PROTO, "%s: tensor '%s' %s", r->path, r->name.text, fault);
 }
 
-static weft_err read_dtype(const struct reader *r, uint32_t type, enum weft_dtype *dtype_out) {
-    if (wefti_model_gguf_dtype(type, dtype_out)) return WEFT_OK;
-    size_t n_names = sizeof type_names / sizeof type_names[0];
-    const char *name = type < n_names && type_names[type] ? type_names[type] : "unknown";
+/* "F32, F16, ...": those that are read. */
+static void list_types(char *out, size_t out_bytes) {
+    size_t at = 0;
+    out[0] = 0;
+    for (uint32_t i = 0; i < WEFT_DT_COUNT && at < out_bytes; i++) {
+        if (weft_dtypes[i].file_number >= WEFT_DTYPE_GGUF_NUMBERS) continue;
+        int n = snprintf(out + at, out_bytes - at, "%s%s", at ? ", " : "", weft_dtypes[i].id);
+        at += n > 0 ? (size_t)n : 0;
+    }
+}
+
+static weft_err read_dtype(const struct reader *r, uint32_t number, enum weft_dtype *dtype_out) {
+    if (number < WEFT_DTYPE_GGUF_NUMBERS && weft_dtype_of_number(number, dtype_out)) return WEFT_OK;
+    char list[240];
+    list_types(list, sizeof list);
+    size_t n_names = sizeof other_types / sizeof other_types[0];
+    const char *name = number < n_names && other_types[number] ? other_types[number] : "unknown";
     return weft_err_set(r->why, WEFT_E_UNSUPPORTED,
-                        "%s: tensor '%s' has type %s (%u), which is not supported (F32, F16, BF16, "
-                        "Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K and IQ4_NL are)",
-                        r->path, r->name.text, name, type);
+                        "%s: tensor '%s' has type %s (%u), which is not supported (%s are)",
+                        r->path, r->name.text, name, number, list);
 }
 
 /* The file lists dimensions innermost first. */

@@ -348,7 +348,7 @@ static weft_err take_names(struct joiner *j) {
 static weft_err check_plain(const struct joiner *j) {
     for (size_t i = 0; i < j->model->n_tensors; i++) {
         const struct weft_tensor *tensor = &j->model->tensors[i];
-        if (tensor->parts || tensor->dtype < WEFT_DT_F8_E4M3) continue;
+        if (tensor->parts || weft_dtype_is_float(tensor->dtype)) continue;
         struct wefti_model_shown shown = wefti_model_show(tensor->name, strlen(tensor->name));
         return weft_err_set(j->why, WEFT_E_UNSUPPORTED,
                             "%s: tensor '%s' has type '%s' and belongs to no quantised weight",

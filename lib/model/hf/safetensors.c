@@ -26,17 +26,14 @@ static weft_err malformed(const struct source *src, const char *name, const char
 
 static weft_err parse_dtype(const json_t *value, const char *name, const struct source *src,
                             enum weft_dtype *dtype_out) {
-    static const struct {
-        const char *name;
-        enum weft_dtype dtype;
-    } known[] = {{"F32", WEFT_DT_F32},         {"F16", WEFT_DT_F16}, {"BF16", WEFT_DT_BF16},
-                 {"F8_E4M3", WEFT_DT_F8_E4M3}, {"I32", WEFT_DT_I32}, {"U8", WEFT_DT_U8}};
+    static const enum weft_dtype known[] = {WEFT_DT_F32,     WEFT_DT_F16, WEFT_DT_BF16,
+                                            WEFT_DT_F8_E4M3, WEFT_DT_I32, WEFT_DT_U8};
     const size_t n_plain = 3, n_known = sizeof known / sizeof known[0];
     const char *text = json_string_value(value);
     if (!text) return malformed(src, name, "has no dtype");
     for (size_t i = 0; i < (src->quantised ? n_known : n_plain); i++) {
-        if (strcmp(text, known[i].name) != 0) continue;
-        *dtype_out = known[i].dtype;
+        if (strcmp(text, weft_dtypes[known[i]].id) != 0) continue;
+        *dtype_out = known[i];
         return WEFT_OK;
     }
     struct wefti_model_shown shown_name = wefti_model_show(name, strlen(name));

@@ -160,17 +160,21 @@ struct reader {
     struct weft_errmsg *why;
 };
 
-/* Blocks of what is stored must fit the rows, as those of the type do. */
-static bool read_stored(const struct weft_tensor *tensor, uint32_t number, uint32_t *stored_out) {
-    enum weft_dtype dtype;
-    *stored_out = WEFT_STORED_I8;
-    if (number == WEFTI_MODEL_STORED_I8_NUMBER) return true;
-    if (!wefti_model_packed_dtype(number, &dtype)) return false;
-    *stored_out = (uint32_t)dtype;
-    return tensor->dims[tensor->n_dims - 1] % weft_dtype_block_elems(dtype) == 0;
+/* A type that tensors of an opened model have. */
+static bool read_type(uint32_t number, enum weft_dtype *dtype_out) {
+    return weft_dtype_of_number(number, dtype_out) &&
+           weft_dtypes[*dtype_out].class <= WEFT_DTYPE_FOLDER;
 }
 
-static weft_err read_tensor(struct reader *r, uint32_t *stored_out) {
+/* Blocks of what is stored must fit the rows, as those of the type do. */
+static bool read_stored(const struct weft_tensor *tensor, uint32_t number,
+                        enum weft_dtype *stored_out) {
+    return weft_dtype_of_number(number, stored_out) &&
+           weft_dtypes[*stored_out].class <= WEFT_DTYPE_STORED &&
+           tensor->dims[tensor->n_dims - 1] % weft_dtype_block_elems(*stored_out) == 0;
+}
+
+static weft_err read_tensor(struct reader *r, enum weft_dtype *stored_out) {
     struct weft_tensor tensor = {0};
     uint32_t name_len = weft_cursor_u32(&r->cur);
     const char *name = (const char *)weft_cursor_take(&r->cur, name_len);
@@ -183,7 +187,7 @@ static weft_err read_tensor(struct reader *r, uint32_t *stored_out) {
     }
     uint64_t n_inline = weft_cursor_u64(&r->cur);
     const void *values = weft_cursor_take(&r->cur, n_inline);
-    bool fits = !r->cur.failed && wefti_model_packed_dtype(type, &tensor.dtype) &&
+    bool fits = !r->cur.failed && read_type(type, &tensor.dtype) &&
                 wefti_model_tensor_bytes(&tensor, &tensor.bytes) &&
                 read_stored(&tensor, stored, stored_out) &&
                 (n_inline == 0 || n_inline == tensor.bytes);
@@ -302,7 +306,7 @@ const struct weft_packed *weft_model_packed(const weft_model *model) {
     return model->packed.arena_bytes ? &model->packed : NULL;
 }
 
-uint32_t weft_model_stored(const weft_model *model, const struct weft_tensor *tensor) {
+enum weft_dtype weft_model_stored(const weft_model *model, const struct weft_tensor *tensor) {
     size_t idx = (size_t)(tensor - model->tensors);
     WEFT_ASSERT(model->stored && idx < model->n_tensors);
     return model->stored[idx];

@@ -5,12 +5,8 @@
 
 #include "model_internal.h"
 
-enum {
-    WEFTI_MODEL_PACKED_HASH_AT = 96,    /* the header's own sum, of all before it */
-    WEFTI_MODEL_STORED_I8_NUMBER = 256, /* above the numbers of GGUF's types */
-};
-
 #define WEFTI_MODEL_PACKED_MAGIC "WEFTPACK"
+#define WEFTI_MODEL_PACKED_HASH_AT 96u /* the header's own sum, of all before it */
 #define WEFTI_MODEL_PACKED_SECTIONS_MAX 64u
 #define WEFTI_MODEL_PACKED_META_BYTES_MAX ((uint64_t)1 << 32)
 

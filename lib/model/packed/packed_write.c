@@ -45,20 +45,16 @@ static void put_section(struct weft_buf *out, const char *name, const void *byte
     ++*n_sections;
 }
 
-static uint32_t number_of(uint32_t stored) {
-    return stored == WEFT_STORED_I8 ? WEFTI_MODEL_STORED_I8_NUMBER
-                                    : wefti_model_gguf_type_of((enum weft_dtype)stored);
-}
-
-static void put_tensors(const weft_model *model, const uint32_t *stored, struct weft_buf *out) {
+static void put_tensors(const weft_model *model, const enum weft_dtype *stored,
+                        struct weft_buf *out) {
     put_u32(out, (uint32_t)model->n_tensors);
     for (size_t i = 0; i < model->n_tensors; i++) {
         const struct weft_tensor *tensor = &model->tensors[i];
         bool has_values = wefti_model_role_is_read(tensor->name);
         put_u32(out, (uint32_t)strlen(tensor->name));
         weft_buf_add_str(out, tensor->name);
-        put_u32(out, wefti_model_gguf_type_of(tensor->dtype));
-        put_u32(out, number_of(stored[i]));
+        put_u32(out, weft_dtypes[tensor->dtype].file_number);
+        put_u32(out, weft_dtypes[stored[i]].file_number);
         put_u32(out, tensor->n_dims);
         for (uint32_t d = 0; d < tensor->n_dims; d++)
             put_u64(out, tensor->dims[d]);
@@ -93,8 +89,8 @@ static weft_err put_source(const struct weft_model_place *place, struct weft_buf
 }
 
 static weft_err put_sections(const struct weft_model_place *place, const weft_model *model,
-                             const uint32_t *stored, struct weft_buf *out, uint32_t *n_sections,
-                             struct weft_errmsg *why) {
+                             const enum weft_dtype *stored, struct weft_buf *out,
+                             uint32_t *n_sections, struct weft_errmsg *why) {
     struct weft_buf tensors;
     weft_buf_init(&tensors, WEFTI_MODEL_PACKED_META_BYTES_MAX);
     put_section(out, "name", model->params.name, strlen(model->params.name), n_sections);
@@ -126,7 +122,7 @@ static void put_header(const struct weft_packed *packed, enum weft_model_format 
 }
 
 weft_err weft_packed_finish(int fd, const char *out_path, const char *model_path,
-                            const weft_model *model, const uint32_t *stored,
+                            const weft_model *model, const enum weft_dtype *stored,
                             const struct weft_packed *packed, struct weft_errmsg *why) {
     struct weft_model_place place;
     struct weft_buf sections, header;

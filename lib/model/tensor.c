@@ -4,37 +4,6 @@
 
 #include "base/check.h"
 
-static const struct {
-    const char *name;
-    uint32_t block_elems, block_bytes;
-} dtypes[WEFT_DT_COUNT] = {
-    [WEFT_DT_F32] = {"f32", 1, 4},         [WEFT_DT_F16] = {"f16", 1, 2},
-    [WEFT_DT_BF16] = {"bf16", 1, 2},       [WEFT_DT_Q8_0] = {"q8_0", 32, 34},
-    [WEFT_DT_Q4_0] = {"q4_0", 32, 18},     [WEFT_DT_Q4_1] = {"q4_1", 32, 20},
-    [WEFT_DT_Q4_K] = {"q4_k", 256, 144},   [WEFT_DT_Q5_K] = {"q5_k", 256, 176},
-    [WEFT_DT_Q6_K] = {"q6_k", 256, 210},   [WEFT_DT_Q2_K] = {"q2_k", 256, 84},
-    [WEFT_DT_Q3_K] = {"q3_k", 256, 110},   [WEFT_DT_Q5_1] = {"q5_1", 32, 24},
-    [WEFT_DT_Q5_0] = {"q5_0", 32, 22},     [WEFT_DT_IQ4_NL] = {"iq4_nl", 32, 18},
-    [WEFT_DT_F8_E4M3] = {"f8_e4m3", 1, 1}, [WEFT_DT_Q4_Z] = {"q4_z", 32, 19},
-    [WEFT_DT_NF4] = {"nf4", 64, 36},       [WEFT_DT_Q4_G] = {"q4_g", 32, 83},
-    [WEFT_DT_I32] = {"i32", 1, 4},         [WEFT_DT_U8] = {"u8", 1, 1},
-};
-
-const char *weft_dtype_name(enum weft_dtype dtype) {
-    WEFT_ASSERT(dtype < WEFT_DT_COUNT);
-    return dtypes[dtype].name;
-}
-
-uint32_t weft_dtype_block_elems(enum weft_dtype dtype) {
-    WEFT_ASSERT(dtype < WEFT_DT_COUNT);
-    return dtypes[dtype].block_elems;
-}
-
-uint32_t weft_dtype_block_bytes(enum weft_dtype dtype) {
-    WEFT_ASSERT(dtype < WEFT_DT_COUNT);
-    return dtypes[dtype].block_bytes;
-}
-
 bool wefti_model_tensor_bytes(const struct weft_tensor *tensor, size_t *bytes_out) {
     WEFT_ASSERT(tensor->n_dims <= 4);
     uint64_t block_elems = weft_dtype_block_elems(tensor->dtype);
@@ -77,6 +46,10 @@ static uint16_t load_u16(const unsigned char *at) {
     uint16_t value;
     memcpy(&value, at, sizeof value);
     return value;
+}
+
+bool wefti_model_has_rows_f32(enum weft_dtype dtype) {
+    return weft_dtype_is_float(dtype) || dtype == WEFT_DT_Q8_0;
 }
 
 void weft_tensor_row_f32(const struct weft_tensor *tensor, uint64_t row, float *out) {

@@ -1,0 +1,97 @@
+/* data/dtype — the types that weights have in files, in memory and in products: one row each, which
+ * is all there is to say of a type but what is done with its bits. Who does that expands the list:
+ * lib/kernels makes the kinds of products from it and adds how a type lies in a panel (quant.h),
+ * lib/model reads its numbers in files.
+ *
+ * The order of the rows means nothing and is in no file: numbers in files are columns. */
+#ifndef WEFT_BASE_DTYPE_H
+#define WEFT_BASE_DTYPE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What a type is for:
+ *   FLOAT   plain numbers, of vectors and matrices
+ *   BLOCKS  quantised blocks along a row, as GGML has them
+ *   FOLDER  what quantised weights of Hugging Face folders become (struct weft_parts)
+ *   STORED  what --dtype makes of others; no file names it but a packed one
+ *   PIECE   what weights of folders are put together from: no tensor of an opened model has it */
+enum weft_dtype_class {
+    WEFT_DTYPE_FLOAT,
+    WEFT_DTYPE_BLOCKS,
+    WEFT_DTYPE_FOLDER,
+    WEFT_DTYPE_STORED,
+    WEFT_DTYPE_PIECE,
+};
+
+/* X(ID, name, class, elements of a block, bytes of a block, number in files, number in the hash of a
+ *   packed file's layout, products)
+ *
+ * Numbers in files are GGUF's below 256, of FLOAT and BLOCKS; above they are weft's own, for packed
+ * files, and those of pieces are in none. Neither they nor the numbers in the hash, where a new type
+ * takes the next one (19), ever change: packed files would no longer be read.
+ *
+ * Products: EXACT, with f32 activations (WEFT_GEMM_ID_F32); or BOTH, with faster ones, too
+ * (WEFT_GEMM_ID). */
+/* clang-format off */
+#define WEFT_DTYPES(X)                                                                             \
+    X(F32,     "f32",     FLOAT,    1,   4,    0,  0, EXACT)                                       \
+    X(F16,     "f16",     FLOAT,    1,   2,    1,  1, EXACT)                                       \
+    X(BF16,    "bf16",    FLOAT,    1,   2,   30,  2, BOTH)                                        \
+    X(Q8_0,    "q8_0",    BLOCKS,  32,  34,    8,  3, BOTH)  /* f16 scale, 32 int8 */              \
+    X(I8,      "i8",      STORED,   1,   1,  256,  9, BOTH)  /* an f32 scale per output feature */ \
+    X(F8_E4M3, "f8_e4m3", FOLDER,   1,   1,  257, 15, EXACT) /* an f32 scale per 128 columns */    \
+    X(NF4,     "nf4",     FOLDER,  64,  36,  259, 17, EXACT) /* f32 scale, 32 bytes of codes */    \
+    X(Q4_G,    "q4_g",    FOLDER,  32,  83,  260, 18, EXACT) /* groups in any order */             \
+    X(Q4_0,    "q4_0",    BLOCKS,  32,  18,    2,  4, BOTH)                                        \
+    X(Q4_1,    "q4_1",    BLOCKS,  32,  20,    3,  5, BOTH)                                        \
+    X(Q4_Z,    "q4_z",    FOLDER,  32,  19,  258, 16, BOTH)  /* f16 scale, zero, 16 of codes */    \
+    X(Q4_K,    "q4_k",    BLOCKS, 256, 144,   12,  6, BOTH)                                        \
+    X(Q5_K,    "q5_k",    BLOCKS, 256, 176,   13,  7, BOTH)                                        \
+    X(Q6_K,    "q6_k",    BLOCKS, 256, 210,   14,  8, BOTH)                                        \
+    X(Q2_K,    "q2_k",    BLOCKS, 256,  84,   10, 10, BOTH)                                        \
+    X(Q3_K,    "q3_k",    BLOCKS, 256, 110,   11, 11, BOTH)                                        \
+    X(Q5_1,    "q5_1",    BLOCKS,  32,  24,    7, 12, BOTH)                                        \
+    X(Q5_0,    "q5_0",    BLOCKS,  32,  22,    6, 13, BOTH)                                        \
+    X(IQ4_NL,  "iq4_nl",  BLOCKS,  32,  18,   20, 14, BOTH)                                        \
+    X(I32,     "i32",     PIECE,    1,   4, 1024, 62, NONE)                                        \
+    X(U8,      "u8",      PIECE,    1,   1, 1025, 63, NONE)
+/* clang-format on */
+
+#define WEFT_DTYPE_ENUM(id, ...) WEFT_DT_##id,
+enum weft_dtype { WEFT_DTYPES(WEFT_DTYPE_ENUM) WEFT_DT_COUNT };
+#undef WEFT_DTYPE_ENUM
+
+/* Numbers in files below this are GGUF's. */
+#define WEFT_DTYPE_GGUF_NUMBERS 256u
+
+struct weft_dtype_facts {
+    const char *id;   /* "Q4_K": as GGUF's and safetensors' specifications call it */
+    const char *name; /* "q4_k" */
+    enum weft_dtype_class class;
+    uint32_t block_elems, block_bytes;
+    uint32_t file_number, layout_number;
+};
+extern const struct weft_dtype_facts weft_dtypes[WEFT_DT_COUNT];
+
+/* The type with a number in files. False, and F32: there is none. */
+bool weft_dtype_of_number(uint32_t number, enum weft_dtype *dtype_out);
+
+static inline const char *weft_dtype_name(enum weft_dtype dtype) {
+    return weft_dtypes[dtype].name;
+}
+
+/* Elements and bytes of one block (1 and the element size for plain types). */
+static inline uint32_t weft_dtype_block_elems(enum weft_dtype dtype) {
+    return weft_dtypes[dtype].block_elems;
+}
+
+static inline uint32_t weft_dtype_block_bytes(enum weft_dtype dtype) {
+    return weft_dtypes[dtype].block_bytes;
+}
+
+static inline bool weft_dtype_is_float(enum weft_dtype dtype) {
+    return weft_dtypes[dtype].class == WEFT_DTYPE_FLOAT;
+}
+
+#endif
