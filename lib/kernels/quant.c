@@ -150,6 +150,18 @@ static void split_q6_k(const uint8_t *src, struct quant_parts *out) {
     out->scale = read_u16(src + 208);
 }
 
+/* Eight blocks with signed scales of 6 bits: nibbles in four bytes, two bits more of each in the two
+ * before them. */
+static void split_iq4_xs(const uint8_t *src, struct quant_parts *out) {
+    out->scale = read_u16(src);
+    for (uint32_t block = 0; block < 8; block++) {
+        uint32_t low = (uint32_t)src[4 + block / 2] >> block % 2 * 4 & 15u;
+        uint32_t high = (uint32_t)read_u16(src + 2) >> 2 * block & 3u;
+        out->scales[block] = (uint8_t)((low | high << 4) - 32u);
+        split_nibbles(src + 8 + (size_t)block * 16, out->codes + (size_t)block * QUANT_BLOCK);
+    }
+}
+
 void wefti_kern_quant_split(enum weft_dtype dtype, const uint8_t *src, struct quant_parts *out) {
 #define SPLIT(name, ID, ...) [WEFT_DT_##ID] = split_##name,
     static void (*const splits[WEFT_DT_COUNT])(const uint8_t *,

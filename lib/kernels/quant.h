@@ -56,7 +56,8 @@ enum quant_added { QUANT_NONE, QUANT_MINS, QUANT_ZEROS };
     X(q3_k,   Q3_K,   16, 3,   4, PLAIN,     NONE)                                                 \
     X(q5_1,   Q5_1,   32, 5,   0, PLAIN,     MINS)                                                 \
     X(q5_0,   Q5_0,   32, 5,  16, PLAIN,     NONE)                                                 \
-    X(iq4_nl, IQ4_NL, 32, 4, 128, LOOKED_UP, NONE)
+    X(iq4_nl, IQ4_NL, 32, 4, 128, LOOKED_UP, NONE)                                                 \
+    X(iq4_xs, IQ4_XS, 32, 4, 128, LOOKED_UP, NONE)
 /* clang-format on */
 
 struct quant_layout {

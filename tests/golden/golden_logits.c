@@ -308,8 +308,8 @@ static void quantised_folders_agree(void **state) {
 
 static void quantised_files_agree(void **state) {
     (void)state;
-    static const char *const types[] = {"F16",  "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0",  "Q5_1",
-                                        "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL"};
+    static const char *const types[] = {"F16",  "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0",   "Q5_1",
+                                        "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS"};
     struct goldens goldens;
     assert_true(
         goldens_open(&goldens, drive_fixture("tests/data/zoo/llama_quant/goldens.safetensors")));
@@ -379,7 +379,7 @@ static void measure_distances(const struct goldens *goldens, const char *type,
 static void eight_bit_activations_are_as_close_as_llama_cpps(void **state) {
     (void)state;
     static const char *const types[] = {"Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "IQ4_NL",
-                                        "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"};
+                                        "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"};
     enum { N_SMALL = 6 }; /* by blocks of 32 */
     struct goldens goldens;
     double ours_small = 0, theirs_small = 0;

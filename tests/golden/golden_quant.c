@@ -22,13 +22,20 @@ static const struct type {
     enum weft_dtype src;
     enum weft_gemm_kind kind;
 } types[] = {
-    {"F16", WEFT_DT_F16, WEFT_GEMM_F16_F32},          {"BF16", WEFT_DT_BF16, WEFT_GEMM_BF16_F32},
-    {"Q8_0", WEFT_DT_Q8_0, WEFT_GEMM_Q8_0_F32},       {"Q4_0", WEFT_DT_Q4_0, WEFT_GEMM_Q4_0_F32},
-    {"Q4_1", WEFT_DT_Q4_1, WEFT_GEMM_Q4_1_F32},       {"Q4_K", WEFT_DT_Q4_K, WEFT_GEMM_Q4_K_F32},
-    {"Q5_K", WEFT_DT_Q5_K, WEFT_GEMM_Q5_K_F32},       {"Q6_K", WEFT_DT_Q6_K, WEFT_GEMM_Q6_K_F32},
-    {"Q2_K", WEFT_DT_Q2_K, WEFT_GEMM_Q2_K_F32},       {"Q3_K", WEFT_DT_Q3_K, WEFT_GEMM_Q3_K_F32},
-    {"Q5_1", WEFT_DT_Q5_1, WEFT_GEMM_Q5_1_F32},       {"Q5_0", WEFT_DT_Q5_0, WEFT_GEMM_Q5_0_F32},
+    {"F16", WEFT_DT_F16, WEFT_GEMM_F16_F32},
+    {"BF16", WEFT_DT_BF16, WEFT_GEMM_BF16_F32},
+    {"Q8_0", WEFT_DT_Q8_0, WEFT_GEMM_Q8_0_F32},
+    {"Q4_0", WEFT_DT_Q4_0, WEFT_GEMM_Q4_0_F32},
+    {"Q4_1", WEFT_DT_Q4_1, WEFT_GEMM_Q4_1_F32},
+    {"Q4_K", WEFT_DT_Q4_K, WEFT_GEMM_Q4_K_F32},
+    {"Q5_K", WEFT_DT_Q5_K, WEFT_GEMM_Q5_K_F32},
+    {"Q6_K", WEFT_DT_Q6_K, WEFT_GEMM_Q6_K_F32},
+    {"Q2_K", WEFT_DT_Q2_K, WEFT_GEMM_Q2_K_F32},
+    {"Q3_K", WEFT_DT_Q3_K, WEFT_GEMM_Q3_K_F32},
+    {"Q5_1", WEFT_DT_Q5_1, WEFT_GEMM_Q5_1_F32},
+    {"Q5_0", WEFT_DT_Q5_0, WEFT_GEMM_Q5_0_F32},
     {"IQ4_NL", WEFT_DT_IQ4_NL, WEFT_GEMM_IQ4_NL_F32},
+    {"IQ4_XS", WEFT_DT_IQ4_XS, WEFT_GEMM_IQ4_XS_F32},
 };
 
 static void *take(size_t bytes) {

@@ -314,7 +314,7 @@ static void tied_results_do_not_depend_on_company(void **state) {
 
 static void results_of_few_bits_do_not_depend_on_company(void **state) {
     (void)state;
-    static const char *const types[] = {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "IQ4_NL",
+    static const char *const types[] = {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "IQ4_NL", "IQ4_XS",
                                         "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"};
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         char path[64];

@@ -111,6 +111,7 @@ static void packed_models_compute_the_same_bits(void **state) {
         ZOO "llama_quant/Q3_K.gguf",
         ZOO "llama_quant/Q5_1.gguf",
         ZOO "llama_quant/IQ4_NL.gguf",
+        ZOO "llama_quant/IQ4_XS.gguf",
         FORMATS "fp8",
         FORMATS "gptq",
         FORMATS "gptq_order",

@@ -29,7 +29,7 @@ enum weft_dtype_class {
  *
  * Numbers in files are GGUF's below 256, of FLOAT and BLOCKS; above they are weft's own, for packed
  * files, and those of pieces are in none. Neither they nor the numbers in the hash, where a new type
- * takes the next one (19), ever change: packed files would no longer be read.
+ * takes the next one (20), ever change: packed files would no longer be read.
  *
  * Products: EXACT, with f32 activations (WEFT_GEMM_ID_F32); or BOTH, with faster ones, too
  * (WEFT_GEMM_ID). */
@@ -54,6 +54,7 @@ enum weft_dtype_class {
     X(Q5_1,    "q5_1",    BLOCKS,  32,  24,    7, 12, BOTH)                                        \
     X(Q5_0,    "q5_0",    BLOCKS,  32,  22,    6, 13, BOTH)                                        \
     X(IQ4_NL,  "iq4_nl",  BLOCKS,  32,  18,   20, 14, BOTH)                                        \
+    X(IQ4_XS,  "iq4_xs",  BLOCKS, 256, 136,   23, 19, BOTH)                                        \
     X(I32,     "i32",     PIECE,    1,   4, 1024, 62, NONE)                                        \
     X(U8,      "u8",      PIECE,    1,   1, 1025, 63, NONE)
 /* clang-format on */
