@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <xxhash.h>
 
 #include "base/check.h"
 #include "base/utf8.h"
@@ -237,77 +236,4 @@ const struct weft_tensor *weft_model_find(const weft_model *model, const char *n
     const struct wefti_model_tensor_ref *found =
         bsearch(&wanted, model->by_name, model->n_tensors, sizeof *model->by_name, by_name);
     return found ? found->tensor : NULL;
-}
-
-/* Each piece is the seed of the next. The name is left out: a copy in another folder is the same
- * model. Tensors go by name, so that a sharded copy is, too. */
-uint64_t weft_model_hash(const weft_model *model) {
-    if (model->packed.arena_bytes) return model->packed.weights_hash;
-    const struct weft_model_params *p = &model->params;
-    const double numbers[] = {
-        p->n_layers,
-        p->n_heads,
-        p->n_kv_heads,
-        p->head_dim,
-        p->n_hidden,
-        p->n_ffn,
-        p->n_vocab,
-        p->n_context,
-        p->window,
-        (double)p->rms_eps,
-        p->rope_theta,
-        p->rope_scaling,
-        p->rope_factor,
-        p->rope_low_freq_factor,
-        p->rope_high_freq_factor,
-        p->rope_original_context,
-        p->rope_dim,
-        p->rope_interleaved,
-        p->tied,
-    };
-    uint64_t hash = XXH3_64bits_withSeed(p->arch, strlen(p->arch), 0);
-    hash = XXH3_64bits_withSeed(numbers, sizeof numbers, hash);
-    const float scales[] = {p->embed_scale, p->residual_scale, p->attn_scale, p->logit_scale};
-    hash = XXH3_64bits_withSeed(scales, sizeof scales, hash);
-    const double others[] = {p->qkv_bias,
-                             p->qk_norm,
-                             p->pre_norms,
-                             p->post_norms,
-                             p->norm_plus_one,
-                             p->gelu,
-                             (double)p->attn_soft_cap,
-                             (double)p->logit_soft_cap,
-                             p->local_rope_theta,
-                             p->rope_magnitude,
-                             p->yarn_beta_fast,
-                             p->yarn_beta_slow,
-                             p->yarn_mscale};
-    hash = XXH3_64bits_withSeed(others, sizeof others, hash);
-    hash = XXH3_64bits_withSeed(p->rope_long_factors, sizeof p->rope_long_factors, hash);
-    hash = XXH3_64bits_withSeed(p->rope_short_factors, sizeof p->rope_short_factors, hash);
-    const uint32_t latent[] = {p->kv_lora, p->q_lora, p->nope_dim, p->v_dim};
-    hash = XXH3_64bits_withSeed(latent, sizeof latent, hash);
-    hash = XXH3_64bits_withSeed(p->no_rope, sizeof p->no_rope, hash);
-    hash = XXH3_64bits_withSeed(p->no_window, sizeof p->no_window, hash);
-    const double moe[] = {p->qk_norm_all,       p->moe.n_experts,    p->moe.n_used,
-                          p->moe.n_ffn,         p->moe.n_ffn_shared, p->moe.shared_gate,
-                          p->moe.sigmoid,       p->moe.score_bias,   p->moe.normalise,
-                          (double)p->moe.scale, p->moe.n_groups,     p->moe.n_groups_used,
-                          p->moe.by_two};
-    hash = XXH3_64bits_withSeed(moe, sizeof moe, hash);
-    hash = XXH3_64bits_withSeed(p->no_experts, sizeof p->no_experts, hash);
-    for (size_t i = 0; i < model->n_tensors; i++) {
-        const struct weft_tensor *tensor = model->by_name[i].tensor;
-        const uint64_t shape[] = {weft_dtypes[tensor->dtype].layout_number,
-                                  tensor->n_dims,
-                                  tensor->dims[0],
-                                  tensor->dims[1],
-                                  tensor->dims[2],
-                                  tensor->dims[3]};
-        hash = XXH3_64bits_withSeed(tensor->name, strlen(tensor->name), hash);
-        hash = XXH3_64bits_withSeed(shape, sizeof shape, hash);
-        hash = tensor->parts ? wefti_model_parts_hash(tensor, hash)
-                             : XXH3_64bits_withSeed(tensor->data, tensor->bytes, hash);
-    }
-    return hash;
 }

@@ -12,6 +12,8 @@ WEFT_MUST_CHECK weft_err wefti_model_params_check(const struct weft_model_params
                                                   const char *path, struct weft_errmsg *why);
 /* The cache's row of latent attention, from kv_lora and rope_dim. */
 void wefti_model_params_set_latent(struct weft_model_params *params);
+/* Over all of them but the name (hash.c). */
+uint64_t wefti_model_params_hash(const struct weft_model_params *params);
 /* Copies a display name: cut at a whole UTF-8 character, '?' for control characters. */
 void wefti_model_params_set_name(struct weft_model_params *params, const char *name, size_t len);
 

@@ -304,6 +304,31 @@ static void hash_tells_models_apart_and_ignores_where_they_lie(void **state) {
     test_dir_free(dir);
 }
 
+/* A bit of each byte changed: all but the name's, and those that belong to no field, count. A bool
+ * stays one. Whoever adds a field and forgets it in hash.c fails here. */
+static void every_hyper_parameter_counts_in_the_hash(void **state) {
+    (void)state;
+#if __has_builtin(__builtin_clear_padding)
+    struct weft_model_params *params = calloc(1, sizeof *params), fields;
+    const size_t name_at = offsetof(struct weft_model_params, name);
+    uint64_t hash = wefti_model_params_hash(params);
+    memset(&fields, 0xff, sizeof fields);
+    __builtin_clear_padding(&fields);
+    for (size_t i = 0; i < sizeof fields; i++) {
+        bool is_name = i >= name_at && i < name_at + sizeof fields.name;
+        bool counts = ((const unsigned char *)&fields)[i] != 0 && !is_name;
+        ((unsigned char *)params)[i] ^= 1;
+        if ((wefti_model_params_hash(params) != hash) != counts)
+            fail_msg("byte %zu of struct weft_model_params %s", i,
+                     counts ? "is not hashed" : "is hashed");
+        ((unsigned char *)params)[i] ^= 1;
+    }
+    free(params);
+#else
+    skip(); /* clang knows no padding */
+#endif
+}
+
 /* ----------------------------------------------------------------------------- config.json --- */
 
 static void options_that_are_not_there_yet_are_refused_by_name(void **state) {
@@ -961,6 +986,7 @@ int main(void) {
         cmocka_unit_test(rope_frequencies_follow_each_rule),
         cmocka_unit_test(rows_of_every_type_convert_exactly),
         cmocka_unit_test(hash_tells_models_apart_and_ignores_where_they_lie),
+        cmocka_unit_test(every_hyper_parameter_counts_in_the_hash),
         cmocka_unit_test(options_that_are_not_there_yet_are_refused_by_name),
         cmocka_unit_test(a_model_with_no_experts_is_a_plain_one),
         cmocka_unit_test(each_deepseek_has_defaults_of_its_own),
