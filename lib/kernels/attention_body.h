@@ -118,7 +118,7 @@ static inline void apply_scales(const uint8_t *const groups[ATTN_SUBS], uint32_t
 static inline void cap_scores(float (*p)[ATTN_TILE], uint32_t n, float scale, float cap) {
     for (uint32_t i = 0; i < n; i++) {
         for (uint32_t j = 0; j < ATTN_TILE; j++) {
-            p[i][j] = cap * tanh_lane(p[i][j] * scale / cap);
+            p[i][j] = cap * tanh_f32(p[i][j] * scale / cap);
         }
     }
 }
@@ -142,11 +142,11 @@ static inline void fold_scores(struct attn_query *queries, uint32_t n, float sca
     }
     for (uint32_t i = 0; i < n; i++) {
         for (uint32_t j = 0; j < ATTN_TILE; j++) {
-            p[i][j] = exp_lane(p[i][j] - max[i]);
+            p[i][j] = exp_f32(p[i][j] - max[i]);
         }
     }
     for (uint32_t i = 0; i < QUERY_BATCH; i++) {
-        kept[i] = exp_lane(shrink[i]);
+        kept[i] = exp_f32(shrink[i]);
     }
     for (uint32_t i = 0; i < n; i++) {
         fade[i] = kept[i];
@@ -184,7 +184,7 @@ static inline void fold_tile(const struct attn_tile *tile, const struct attn_til
     float fade[QUERIES_MAX];
     bool widened = products != tile, scaled = tile->dtype == WEFT_KV_INT8;
     for (uint32_t i = 0; i < n; i += QUERY_BATCH) {
-        uint32_t some = min_u32(QUERY_BATCH, n - i);
+        uint32_t some = weft_min_u32(QUERY_BATCH, n - i);
         uint32_t n_subs = (queries[i + some - 1].end + ATTN_SUB - 1) / ATTN_SUB;
         if (!widened && n_subs < ATTN_SUBS) memset(p + i, 0, some * sizeof p[0]);
         scores(products, queries + i, some, widened ? ATTN_SUBS : n_subs, p + i);
@@ -193,12 +193,12 @@ static inline void fold_tile(const struct attn_tile *tile, const struct attn_til
         }
     }
     for (uint32_t i = 0; i < n; i += QUERY_BATCH) {
-        if (cap > 0) cap_scores(p + i, min_u32(QUERY_BATCH, n - i), scale, cap);
-        fold_scores(queries + i, min_u32(QUERY_BATCH, n - i), cap > 0 ? 1.0f : scale, p + i,
+        if (cap > 0) cap_scores(p + i, weft_min_u32(QUERY_BATCH, n - i), scale, cap);
+        fold_scores(queries + i, weft_min_u32(QUERY_BATCH, n - i), cap > 0 ? 1.0f : scale, p + i,
                     fade + i);
     }
     for (uint32_t i = 0; i < n; i += QUERY_BATCH) {
-        uint32_t some = min_u32(QUERY_BATCH, n - i);
+        uint32_t some = weft_min_u32(QUERY_BATCH, n - i);
         uint32_t n_subs = (queries[i + some - 1].end + ATTN_SUB - 1) / ATTN_SUB;
         for (uint32_t j = i; j < i + some && scaled; j++) {
             apply_scales(tile->v, tile->head_dim, n_subs, p[j]);
@@ -241,7 +241,8 @@ static inline void fold_span(const struct weft_attn_args *args, const uint32_t *
                              uint32_t n) {
     WEFT_ASSERT(n > 0);
     uint32_t first = span * WEFT_ATTN_SPAN, low = queries[0].low / ATTN_TILE * ATTN_TILE;
-    uint32_t last = min_u32(first + WEFT_ATTN_SPAN - 1, queries[n - 1].pos), begin = 0, end = 0;
+    uint32_t last = weft_min_u32(first + WEFT_ATTN_SPAN - 1, queries[n - 1].pos), begin = 0,
+             end = 0;
     struct attn_tile tile, next = {.dtype = args->kv.dtype,
                                    .head_dim = args->kv.head_dim,
                                    .value_dim = weft_kv_value_dim(&args->kv)};
@@ -266,12 +267,13 @@ static inline void fold_span(const struct weft_attn_args *args, const uint32_t *
         }
         for (uint32_t i = begin; i < end; i++) {
             queries[i].begin = queries[i].low > at ? queries[i].low - at : 0;
-            queries[i].end = min_u32(ATTN_TILE, queries[i].pos - at + 1);
+            queries[i].end = weft_min_u32(ATTN_TILE, queries[i].pos - at + 1);
         }
         const struct attn_tile *products = &tile;
         bool pays = end - begin >= WIDE_QUERIES && tile.dtype != WEFT_KV_F32;
         if (pays || args->kv.v_dim) {
-            widen_tile(&tile, (min_u32(last - at, ATTN_TILE - 1) + ATTN_SUB) / ATTN_SUB, &wide);
+            widen_tile(&tile, (weft_min_u32(last - at, ATTN_TILE - 1) + ATTN_SUB) / ATTN_SUB,
+                       &wide);
             products = &wide.tile;
         }
         fold_tile(&tile, products, queries + begin, end - begin, args->scale, args->soft_cap);
@@ -282,7 +284,7 @@ static inline void fold_span(const struct weft_attn_args *args, const uint32_t *
 static inline void join_span(struct span_sum *sum, const float *out, float max, float total,
                              uint32_t value_dim) {
     float top = max > sum->max ? max : sum->max;
-    float keep = exp_lane(sum->max - top), add = exp_lane(max - top);
+    float keep = exp_f32(sum->max - top), add = exp_f32(max - top);
     for (uint32_t d = 0; d < value_dim; d++) {
         sum->out[d] = sum->out[d] * keep + out[d] * add;
     }
@@ -359,14 +361,14 @@ static void attention(const struct weft_attn_args *args, uint32_t kv_head, uint3
     check_attn_args(args, kv_head, row_begin, row_end);
     uint32_t group = args->n_heads / args->kv.n_kv_heads;
     uint32_t queries_max = args->kv.v_dim ? WEFT_ATTN_LATENT_QUERIES : ATTN_QUERIES;
-    uint32_t heads_max = min_u32(group, queries_max), rows_max = queries_max / heads_max;
+    uint32_t heads_max = weft_min_u32(group, queries_max), rows_max = queries_max / heads_max;
     struct attn_query queries[QUERIES_MAX];
     for (uint32_t r = row_begin, r_end; r < row_end; r = r_end) {
         r_end = rows_together(args->rows, r, row_end, rows_max);
         for (uint32_t h = 0; h < group; h += heads_max) {
             uint32_t n = 0;
             for (uint32_t i = r; i < r_end; i++) {
-                for (uint32_t j = h; j < min_u32(h + heads_max, group); j++) {
+                for (uint32_t j = h; j < weft_min_u32(h + heads_max, group); j++) {
                     queries[n++] = query_at(args, i, kv_head * group + j);
                 }
             }
@@ -380,14 +382,14 @@ static void attention_span(const struct weft_attn_args *args, uint32_t kv_head, 
     check_attn_args(args, kv_head, row_begin, row_end);
     uint32_t group = args->n_heads / args->kv.n_kv_heads, value_dim = weft_kv_value_dim(&args->kv);
     uint32_t queries_max = args->kv.v_dim ? WEFT_ATTN_LATENT_QUERIES : ATTN_QUERIES;
-    uint32_t heads_max = min_u32(group, queries_max), rows_max = queries_max / heads_max;
+    uint32_t heads_max = weft_min_u32(group, queries_max), rows_max = queries_max / heads_max;
     struct attn_query queries[QUERIES_MAX];
     for (uint32_t r = row_begin, r_end; r < row_end; r = r_end) {
         r_end = rows_together(args->rows, r, row_end, rows_max);
         for (uint32_t h = 0; h < group; h += heads_max) {
             uint32_t n = 0;
             for (uint32_t i = r; i < r_end; i++) {
-                for (uint32_t j = h; j < min_u32(h + heads_max, group); j++) {
+                for (uint32_t j = h; j < weft_min_u32(h + heads_max, group); j++) {
                     uint32_t head = kv_head * group + j;
                     struct attn_query query = query_at(args, i, head);
                     if (!sees_span(query.low, query.pos, span)) continue;

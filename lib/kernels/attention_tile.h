@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "exp_lane.h"
+#include "exp_f32.h"
 #include "kern_internal.h"
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))

@@ -45,8 +45,8 @@ static void fill_avx2(struct weft_kern_table *table) {
     wefti_kern_fill_gemm_q8_avx2(table);
     wefti_kern_fill_gemm_i8_avx2(table);
     wefti_kern_fill_gemm_quant_avx2(table);
-    wefti_kern_fill_gemm_coded_avx2(table);
-    wefti_kern_fill_gemm_ordered_avx2(table);
+    wefti_kern_fill_gemm_fp8_nf4_avx2(table);
+    wefti_kern_fill_gemm_q4_g_avx2(table);
     wefti_kern_fill_attention_avx2(table);
     wefti_kern_fill_ops_avx2(table);
     wefti_kern_fill_peak_avx2(table);
@@ -62,8 +62,8 @@ static void fill_avx512(struct weft_kern_table *table, struct wefti_kern_feature
     wefti_kern_fill_gemm_q8_avx512(table);
     wefti_kern_fill_gemm_i8_avx512(table);
     wefti_kern_fill_gemm_quant_avx512(table);
-    wefti_kern_fill_gemm_coded_avx512(table);
-    wefti_kern_fill_gemm_ordered_avx512(table);
+    wefti_kern_fill_gemm_fp8_nf4_avx512(table);
+    wefti_kern_fill_gemm_q4_g_avx512(table);
     wefti_kern_fill_attention_avx512(table);
     wefti_kern_fill_ops_avx512(table);
     wefti_kern_fill_peak_avx512(table);

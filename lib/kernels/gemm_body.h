@@ -212,7 +212,7 @@ static inline void chunk_panels(struct block *b, uint32_t k_begin, struct tile *
 static inline void choose_set(struct block *b, uint32_t set) {
     b->set = set;
     for (uint32_t j = 0; j < b->n_panels; j++) {
-        size_t at = min_u32(b->p_begin + set * b->n_panels + j, b->p_end - 1);
+        size_t at = weft_min_u32(b->p_begin + set * b->n_panels + j, b->p_end - 1);
         b->panels[j] = (const uint8_t *)b->args->packed + at * b->panel_bytes;
     }
 }
@@ -322,7 +322,7 @@ static inline void run_chunk(struct block *b, const struct step *step) {
     struct tile chunk = {.count = step->count, .k_begin = step->k_begin, .k = b->args->k};
     chunk_panels(b, step->k_begin, &chunk);
     for (uint32_t i = 0; i < b->n_tiles; i++) {
-        uint32_t first = i * b->tile_rows, rows = min_u32(b->tile_rows, b->rows - first);
+        uint32_t first = i * b->tile_rows, rows = weft_min_u32(b->tile_rows, b->rows - first);
         size_t at = ((size_t)b->set * SET_FLOATS_MAX) + (size_t)first * b->n_panels * WEFT_PANEL;
         size_t len = (size_t)rows * b->n_panels * WEFT_PANEL;
         struct tile tile = chunk;
@@ -357,7 +357,7 @@ static inline void run_span(struct block *b, uint32_t begin, uint32_t end, uint3
         choose_set(b, set);
         for (uint32_t at = begin; at < end; at += step.count) {
             step.k_begin = at;
-            step.count = min_u32(chunk, end - at);
+            step.count = weft_min_u32(chunk, end - at);
             step.first = at == seg_begin;
             step.last = at + step.count == seg_end;
             if (at + step.count < end) {
@@ -397,7 +397,8 @@ static inline void store_set(const struct block *b, uint32_t set, uint32_t m0) {
     const struct weft_gemm_args *args = b->args;
     const float *sums = b->acc + (size_t)set * SET_FLOATS_MAX;
     uint32_t p = b->p_begin + set * b->n_panels, n0 = p * WEFT_PANEL;
-    uint32_t n_cols = min_u32(args->n, min_u32(p + b->n_panels, b->p_end) * WEFT_PANEL) - n0;
+    uint32_t n_cols =
+        weft_min_u32(args->n, weft_min_u32(p + b->n_panels, b->p_end) * WEFT_PANEL) - n0;
     for (uint32_t r = 0; r < b->rows; r++) {
         put_row(args, sums + (size_t)r * b->n_panels * WEFT_PANEL, m0 + r, n0, n_cols);
     }
@@ -414,7 +415,7 @@ static inline void run_rows(struct block *b, uint32_t m0, uint32_t p_begin, uint
     for (b->p_begin = p_begin; b->p_begin < p_end; b->p_begin += b->n_sets * b->n_panels) {
         uint32_t n_sets = (p_end - b->p_begin + b->n_panels - 1) / b->n_panels;
         /* Few tiles have their rows in L1, and read panels as long streams from memory. */
-        b->n_sets = b->few || b->n_tiles < SETS_MAX ? 1 : min_u32(n_sets, SETS_MAX);
+        b->n_sets = b->few || b->n_tiles < SETS_MAX ? 1 : weft_min_u32(n_sets, SETS_MAX);
         run_block(b);
         for (uint32_t set = 0; set < b->n_sets; set++) {
             store_set(b, set, m0);
@@ -440,7 +441,7 @@ static inline void gemm_run(const struct tile_kernel *kernel, const struct weft_
     for (uint32_t i = 0; i < n_blocks; i++) {
         uint32_t m0 = (uint32_t)((uint64_t)n_units * i / n_blocks) * unit;
         uint32_t m1 = (uint32_t)((uint64_t)n_units * (i + 1) / n_blocks) * unit;
-        b.rows = min_u32(m1, args->m) - m0;
+        b.rows = weft_min_u32(m1, args->m) - m0;
         run_rows(&b, m0, p_begin, p_end);
     }
 }

@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/minmax.h"
 
 enum {
     Q8_GROUP = 32,                    /* elements that share a scale */
@@ -70,10 +71,6 @@ static inline struct q8_row q8_row_at(const void *row, uint32_t k) {
     const int32_t *offsets = (const void *)(scales + k / Q8_GROUP);
     const int32_t *halves = offsets + k / Q8_GROUP;
     return (struct q8_row){codes, scales, offsets, halves, (const void *)(halves + k / Q8_GROUP)};
-}
-
-static inline uint32_t min_u32(uint32_t a, uint32_t b) {
-    return a < b ? a : b;
 }
 
 /* What a kind multiplies, and whether by f32 activations. */
@@ -243,8 +240,8 @@ void wefti_kern_fill_gemm_f32_avx2(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_bf16_avx2(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_q8_avx2(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_quant_avx2(struct weft_kern_table *table);
-void wefti_kern_fill_gemm_coded_avx2(struct weft_kern_table *table);
-void wefti_kern_fill_gemm_ordered_avx2(struct weft_kern_table *table);
+void wefti_kern_fill_gemm_fp8_nf4_avx2(struct weft_kern_table *table);
+void wefti_kern_fill_gemm_q4_g_avx2(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_i8_avx2(struct weft_kern_table *table);
 void wefti_kern_fill_attention_avx2(struct weft_kern_table *table);
 void wefti_kern_fill_ops_avx2(struct weft_kern_table *table);
@@ -256,8 +253,8 @@ void wefti_kern_fill_gemm_bf16_avx512bf16(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_q8_avx512(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_q8_avx512vnni(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_quant_avx512(struct weft_kern_table *table);
-void wefti_kern_fill_gemm_coded_avx512(struct weft_kern_table *table);
-void wefti_kern_fill_gemm_ordered_avx512(struct weft_kern_table *table);
+void wefti_kern_fill_gemm_fp8_nf4_avx512(struct weft_kern_table *table);
+void wefti_kern_fill_gemm_q4_g_avx512(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_quant_avx512vnni(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_i8_avx512vnni(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_i8_avx512(struct weft_kern_table *table);

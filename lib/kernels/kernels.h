@@ -51,8 +51,8 @@ enum weft_dtype weft_kern_weights_of(enum weft_gemm_kind kind);
  *   bf16      [ceil(K/2)][16][2], an odd K padded with zero
  *   i8        [ceil(K/4)][16][4] int8 + 128 as uint8 (padded with zero weights), [16] f32 scale
  *   q8_0      [K/32] x { [8][16][4] int8 + 128 as uint8, [16] f16 scale }
- *   f8, nf4   coded.h
- *   q4_g      ordered.h
+ *   f8, nf4   fp8_nf4.h
+ *   q4_g      q4_g.h
  *   q4_0 ...  quant.h */
 #define WEFT_PANEL 16
 
@@ -147,9 +147,9 @@ enum weft_kern_act weft_kern_act_of(enum weft_gemm_kind kind);
  * G rows. Lanes of rows that are not there are never used. */
 size_t weft_kern_act_row_bytes(enum weft_gemm_kind kind, uint32_t k); /* a multiple of 64 */
 
-/* Puts one row of `row_bytes` into lane `lane` of a group of `group_rows`. */
-void weft_kern_act_interleave(const void *row, size_t row_bytes, uint32_t lane, uint32_t group_rows,
-                              void *group);
+/* Puts one row of `row_bytes` into a group of `group_rows`, as its row `row_idx`. */
+void weft_kern_act_interleave(const void *row, size_t row_bytes, uint32_t row_idx,
+                              uint32_t group_rows, void *group);
 
 struct weft_gemm_args {
     const void *act;       /* rows in the kind's form, act_row_bytes apart; or at a whole group */

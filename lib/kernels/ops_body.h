@@ -12,7 +12,7 @@
 
 #include "base/limits.h"
 #include "convert.h"
-#include "exp_lane.h"
+#include "exp_f32.h"
 #include "kern_internal.h"
 
 #define LANES 16u
@@ -98,7 +98,7 @@ static void rope(float *x, uint32_t n_heads, uint32_t head_dim, const float *cos
 static void silu_mul(const float *gate, const float *up, uint32_t n, float *y) {
     IVDEP
     for (uint32_t i = 0; i < n; i++) {
-        y[i] = gate[i] / (1.0f + exp_lane(-gate[i])) * up[i];
+        y[i] = gate[i] / (1.0f + exp_f32(-gate[i])) * up[i];
     }
 }
 
@@ -107,14 +107,14 @@ static void gelu_mul(const float *gate, const float *up, uint32_t n, float *y) {
     IVDEP
     for (uint32_t i = 0; i < n; i++) {
         float x = gate[i], inner = sqrt_2_over_pi * (x + 0.044715f * (x * x) * x);
-        y[i] = x / (1.0f + exp_lane(-2.0f * inner)) * up[i]; /* (1 + tanh(u)) / 2 */
+        y[i] = x / (1.0f + exp_f32(-2.0f * inner)) * up[i]; /* (1 + tanh(u)) / 2 */
     }
 }
 
 static void soft_cap(float *x, uint32_t n, float cap) {
     IVDEP
     for (uint32_t i = 0; i < n; i++) {
-        x[i] = cap * tanh_lane(x[i] / cap);
+        x[i] = cap * tanh_f32(x[i] / cap);
     }
 }
 
@@ -162,7 +162,7 @@ static inline double chunk_sum(const float e[WEFT_CHUNK]) {
 static inline void exp_of_chunk(const float *x, float max, float temperature, float e[WEFT_CHUNK]) {
     IVDEP
     for (uint32_t i = 0; i < WEFT_CHUNK; i++) {
-        e[i] = exp_lane((x[i] - max) / temperature);
+        e[i] = exp_f32((x[i] - max) / temperature);
     }
 }
 
@@ -204,7 +204,7 @@ static inline void exp_chunk(const float *x, uint32_t count, float max, float e[
         e[i] = i < count ? x[i] - max : -INFINITY;
     }
     for (uint32_t i = 0; i < WEFT_CHUNK; i++) {
-        e[i] = exp_lane(e[i]);
+        e[i] = exp_f32(e[i]);
     }
     for (uint32_t i = 0; i < WEFT_CHUNK; i += LANES) {
         const float *at = e + i;
@@ -355,7 +355,7 @@ static inline void quantise_row_i8(const float *x, uint32_t k, void *row) {
     memset(codes + k, 0, i8_columns(k) - k);
     for (uint32_t g = 0; g < i8_groups(k); g++) {
         size_t at = (size_t)g * I8_GROUP;
-        quantise_block(x + at, min_u32(I8_GROUP, k - (uint32_t)at), codes + at, scales + g,
+        quantise_block(x + at, weft_min_u32(I8_GROUP, k - (uint32_t)at), codes + at, scales + g,
                        offsets + g);
     }
 }

@@ -6,10 +6,10 @@
 #include <math.h>
 #include <string.h>
 
-#include "coded.h"
 #include "convert.h"
+#include "fp8_nf4.h"
 #include "kern_internal.h"
-#include "ordered.h"
+#include "q4_g.h"
 #include "quant.h"
 #include "quantise.h"
 
@@ -53,9 +53,9 @@ size_t weft_kern_panel_bytes(enum weft_gemm_kind kind, uint32_t k) {
         return (size_t)i8_columns(k) * WEFT_PANEL + WEFT_PANEL * sizeof(float);
     case WEFT_DT_F8_E4M3:
     case WEFT_DT_NF4:
-        return round_up(coded_bytes(coded_of(weights), k, WEFT_PANEL));
+        return round_up(fp8_nf4_bytes(fp8_nf4_of(weights), k, WEFT_PANEL));
     case WEFT_DT_Q4_G:
-        return round_up(ordered_panel_bytes(k));
+        return round_up(q4_g_panel_bytes(k));
     default: {
         const struct quant_layout *q = quant_layout_of(weights);
         WEFT_ASSERT(k % q->group == 0);
@@ -114,11 +114,11 @@ size_t weft_kern_act_row_bytes(enum weft_gemm_kind kind, uint32_t k) {
     return round_up((size_t)k + (size_t)k / Q8_GROUP * (act == WEFT_ACT_Q8_SUMS ? 16 : 8));
 }
 
-void weft_kern_act_interleave(const void *row, size_t row_bytes, uint32_t lane, uint32_t group_rows,
-                              void *group) {
-    WEFT_ASSERT(row_bytes % 4 == 0 && lane < group_rows);
+void weft_kern_act_interleave(const void *row, size_t row_bytes, uint32_t row_idx,
+                              uint32_t group_rows, void *group) {
+    WEFT_ASSERT(row_bytes % 4 == 0 && row_idx < group_rows);
     const uint32_t *words = row;
-    uint32_t *to = (uint32_t *)group + lane;
+    uint32_t *to = (uint32_t *)group + row_idx;
     for (size_t i = 0; i < row_bytes / 4; i++, to += group_rows) {
         *to = words[i];
     }
@@ -148,10 +148,10 @@ static struct source source_of(enum weft_dtype type, const void *src, uint32_t k
         break;
     case WEFT_DT_F8_E4M3:
     case WEFT_DT_NF4:
-        row_bytes = coded_bytes(coded_of(type), k, 1);
+        row_bytes = fp8_nf4_bytes(fp8_nf4_of(type), k, 1);
         break;
     case WEFT_DT_Q4_G:
-        row_bytes = ordered_row_bytes(k);
+        row_bytes = q4_g_row_bytes(k);
         break;
     default:
         WEFT_ASSERT(k % quant_layout_of(type)->group == 0);
@@ -173,13 +173,13 @@ static void q8_src_widen(const uint8_t *block, float *dst) {
 }
 
 /* Columns k0..k0+count of a row, all of one group. */
-static void coded_src_widen(const struct coded *c, const uint8_t *row, uint32_t k0, uint32_t count,
-                            float *dst) {
-    const uint8_t *group = row + k0 / c->group * coded_group_bytes(c, 1);
+static void fp8_nf4_src_widen(const struct fp8_nf4 *c, const uint8_t *row, uint32_t k0,
+                              uint32_t count, float *dst) {
+    const uint8_t *group = row + k0 / c->group * fp8_nf4_group_bytes(c, 1);
     float scale;
     memcpy(&scale, group, sizeof scale);
     for (uint32_t i = 0; i < count; i++) {
-        dst[i] = scale * coded_value(c, group + sizeof scale, 1, k0 % c->group + i);
+        dst[i] = scale * fp8_nf4_value(c, group + sizeof scale, 1, k0 % c->group + i);
     }
 }
 
@@ -216,21 +216,21 @@ static void read_f32(const struct source *src, uint32_t row, uint32_t k0, uint32
         break;
     case WEFT_DT_F8_E4M3:
     case WEFT_DT_NF4:
-        coded_src_widen(coded_of(src->type), base, k0, count, dst);
+        fp8_nf4_src_widen(fp8_nf4_of(src->type), base, k0, count, dst);
         break;
     case WEFT_DT_Q4_G:
         for (uint32_t i = 0; i < count; i++) {
-            dst[i] = ordered_row_weight(base, src->k, k0 + i);
+            dst[i] = q4_g_row_weight(base, src->k, k0 + i);
         }
         break;
     default: { /* groups are a part or a multiple of a tile */
         const struct quant_layout *q = quant_layout_of(src->type);
         const size_t block_bytes = weft_dtype_block_bytes(src->type);
         float wide[QUANT_SUPER];
-        for (uint32_t i = 0; i < count; i += min_u32(q->group, TILE_K)) {
+        for (uint32_t i = 0; i < count; i += weft_min_u32(q->group, TILE_K)) {
             quant_src_widen(src->type, base + (k0 + i) / q->group * block_bytes, wide);
             memcpy(dst + i, wide + (k0 + i) % q->group,
-                   min_u32(count - i, min_u32(q->group, TILE_K)) * sizeof *dst);
+                   weft_min_u32(count - i, weft_min_u32(q->group, TILE_K)) * sizeof *dst);
         }
     }
     }
@@ -251,7 +251,7 @@ void weft_kern_read_row(enum weft_dtype type, const void *row, uint32_t k, float
     }
     for (uint32_t k0 = 0; k0 < k; k0 += TILE_K) {
         float tile[TILE_K];
-        uint32_t count = min_u32(TILE_K, k - k0);
+        uint32_t count = weft_min_u32(TILE_K, k - k0);
         read_f32(&src, 0, k0, count, tile);
         memcpy(out + k0, tile, count * sizeof *out);
     }
@@ -281,7 +281,7 @@ static void pack_panel_f32(const struct source *src, uint32_t n0, uint32_t n_row
                            float *panel) {
     float tile[WEFT_PANEL][TILE_K] = {{0}};
     for (uint32_t k0 = 0; k0 < k; k0 += TILE_K) {
-        uint32_t count = min_u32(TILE_K, k - k0);
+        uint32_t count = weft_min_u32(TILE_K, k - k0);
         for (uint32_t r = 0; r < n_rows; r++) {
             read_f32(src, n0 + r, k0, count, tile[r]);
         }
@@ -299,7 +299,7 @@ static void pack_panel_half(enum weft_dtype dtype, const struct source *src, uin
     uint16_t tile[WEFT_PANEL][TILE_K] = {{0}};
     uint32_t group = dtype == WEFT_DT_BF16 ? 2 : 1;
     for (uint32_t k0 = 0; k0 < k; k0 += TILE_K) {
-        uint32_t count = min_u32(TILE_K, k - k0);
+        uint32_t count = weft_min_u32(TILE_K, k - k0);
         for (uint32_t r = 0; r < n_rows; r++) {
             read_half(dtype, src, n0 + r, k0, count, tile[r]);
         }
@@ -326,24 +326,25 @@ static float begin_row(enum grid_form form, const struct source *src, uint32_t r
                        uint32_t group, const struct weft_kern_calib *calib) {
     if (!calib) return 1.0f;
     weft_kern_read_row(src->type, src->rows + (size_t)row * src->row_bytes, k, calib->row);
-    return wefti_grid_row_ratio(form, calib->clip, calib->row, calib->importance, k, group);
+    return wefti_kern_grid_row_ratio(form, calib->clip, calib->row, calib->importance, k, group);
 }
 
 /* The grid of a group that begins at column k0. */
 static struct grid group_grid(enum grid_form form, const struct weft_kern_calib *calib, uint32_t k0,
                               float row_ratio, const float *w) {
     if (calib)
-        return wefti_grid_choose(form, calib->clip, w, calib->importance + k0, QUANT_BLOCK,
-                                 row_ratio);
-    struct grid_ends ends = wefti_grid_ends(w, QUANT_BLOCK);
-    return wefti_grid_make(form, &ends, 1.0f);
+        return wefti_kern_grid_choose(form, calib->clip, w, calib->importance + k0, QUANT_BLOCK,
+                                      row_ratio);
+    struct grid_ends ends = wefti_kern_grid_ends(w, QUANT_BLOCK);
+    return wefti_kern_grid_make(form, &ends, 1.0f);
 }
 
-static void put_q8(uint8_t *block, uint32_t lane, uint16_t scale, const uint8_t codes[Q8_GROUP]) {
+static void put_q8(uint8_t *block, uint32_t feature, uint16_t scale,
+                   const uint8_t codes[Q8_GROUP]) {
     for (uint32_t i = 0; i < Q8_GROUP; i++) {
-        block[(size_t)(i / 4) * WEFT_PANEL * 4 + (size_t)lane * 4 + i % 4] = codes[i] ^ 0x80u;
+        block[(size_t)(i / 4) * WEFT_PANEL * 4 + (size_t)feature * 4 + i % 4] = codes[i] ^ 0x80u;
     }
-    memcpy(block + Q8_CODES + (size_t)lane * 2, &scale, sizeof scale);
+    memcpy(block + Q8_CODES + (size_t)feature * 2, &scale, sizeof scale);
 }
 
 /* One feature after another, so that a calibration sees it whole. Blocks that are Q8_0 already are
@@ -366,7 +367,7 @@ static void pack_panel_q8(const struct source *src, uint32_t n0, uint32_t n_rows
                 float wide[TILE_K];
                 const float *w = read_group_f32(src, n0 + r, k0, calib, wide);
                 struct grid grid = group_grid(GRID_Q8, calib, k0, ratio, w);
-                wefti_grid_codes(&grid, w, Q8_GROUP, codes);
+                wefti_kern_grid_codes(&grid, w, Q8_GROUP, codes);
                 scale = grid.scale_bits;
             }
             put_q8(panel + (size_t)k0 / Q8_GROUP * Q8_BLOCK_BYTES, r, scale, codes);
@@ -379,16 +380,17 @@ static struct grid row_grid(const struct source *src, uint32_t row, uint32_t k,
                             const struct weft_kern_calib *calib) {
     if (calib) {
         float ratio = begin_row(GRID_I8, src, row, k, k, calib);
-        return wefti_grid_choose(GRID_I8, calib->clip, calib->row, calib->importance, k, ratio);
+        return wefti_kern_grid_choose(GRID_I8, calib->clip, calib->row, calib->importance, k,
+                                      ratio);
     }
     struct grid_ends ends = {.low = INFINITY, .high = -INFINITY, .finite = true};
     for (uint32_t k0 = 0; k0 < k; k0 += TILE_K) {
         float wide[TILE_K];
-        uint32_t count = min_u32(TILE_K, k - k0);
+        uint32_t count = weft_min_u32(TILE_K, k - k0);
         read_f32(src, row, k0, count, wide);
-        wefti_grid_reach(&ends, wide, count);
+        wefti_kern_grid_reach(&ends, wide, count);
     }
-    return wefti_grid_make(GRID_I8, &ends, 1.0f);
+    return wefti_kern_grid_make(GRID_I8, &ends, 1.0f);
 }
 
 static void pack_panel_i8(const struct source *src, uint32_t n0, uint32_t n_rows, uint32_t k,
@@ -402,9 +404,9 @@ static void pack_panel_i8(const struct source *src, uint32_t n0, uint32_t n_rows
         for (uint32_t k0 = 0; k0 < k; k0 += TILE_K) {
             float wide[TILE_K];
             uint8_t codes[TILE_K];
-            uint32_t count = min_u32(TILE_K, k - k0);
+            uint32_t count = weft_min_u32(TILE_K, k - k0);
             read_f32(src, n0 + r, k0, count, wide);
-            wefti_grid_codes(&grid, wide, count, codes);
+            wefti_kern_grid_codes(&grid, wide, count, codes);
             for (uint32_t i = 0; i < count; i++) {
                 size_t at = (size_t)(k0 + i) / 4 * I8_QUAD_BYTES + (size_t)r * 4 + (k0 + i) % 4;
                 panel[at] = codes[i] ^ 0x80u;
@@ -414,41 +416,41 @@ static void pack_panel_i8(const struct source *src, uint32_t n0, uint32_t n_rows
 }
 
 /* Blocks are of the type already. */
-static void pack_panel_coded(const struct coded *c, const struct source *src, uint32_t n0,
-                             uint32_t n_rows, uint32_t k, uint8_t *panel) {
-    memset(panel, 0, coded_bytes(c, k, WEFT_PANEL));
+static void pack_panel_fp8_nf4(const struct fp8_nf4 *c, const struct source *src, uint32_t n0,
+                               uint32_t n_rows, uint32_t k, uint8_t *panel) {
+    memset(panel, 0, fp8_nf4_bytes(c, k, WEFT_PANEL));
     for (uint32_t r = 0; r < n_rows; r++) {
         const uint8_t *from = src->rows + (size_t)(n0 + r) * src->row_bytes;
         uint8_t *group = panel;
         for (uint32_t k0 = 0; k0 < k; k0 += c->group) {
-            const uint32_t n_bytes = min_u32(c->group, k - k0) / c->per_byte;
+            const uint32_t n_bytes = weft_min_u32(c->group, k - k0) / c->per_byte;
             const float nan = f32_from_bits(0x7fc00000u);
             uint8_t *scale = group + (size_t)r * sizeof nan;
             memcpy(scale, from, sizeof nan);
             from += sizeof nan;
             for (uint32_t i = 0; i < n_bytes; i++) {
-                group[CODED_SCALES + (size_t)i * WEFT_PANEL + r] = from[i];
+                group[FP8_NF4_SCALES + (size_t)i * WEFT_PANEL + r] = from[i];
                 bool is_nan = c->per_byte == 1 && (from[i] & 0x7fu) == 0x7fu;
                 if (is_nan) memcpy(scale, &nan, sizeof nan);
             }
             from += n_bytes;
-            group += coded_group_bytes(c, WEFT_PANEL);
+            group += fp8_nf4_group_bytes(c, WEFT_PANEL);
         }
     }
 }
 
 /* The same. */
-static void pack_panel_ordered(const struct source *src, uint32_t n0, uint32_t n_rows, uint32_t k,
-                               uint8_t *panel) {
-    const size_t n_groups = ordered_groups(k), n_bytes = (size_t)k / 2;
+static void pack_panel_q4_g(const struct source *src, uint32_t n0, uint32_t n_rows, uint32_t k,
+                            uint8_t *panel) {
+    const size_t n_groups = q4_g_groups(k), n_bytes = (size_t)k / 2;
     uint8_t *groups = panel + n_bytes * WEFT_PANEL, *table = groups + (size_t)k * 2;
-    memset(panel, 0, ordered_panel_bytes(k));
+    memset(panel, 0, q4_g_panel_bytes(k));
     for (uint32_t r = 0; r < n_rows; r++) {
         const uint8_t *scales = src->rows + (size_t)(n0 + r) * src->row_bytes;
         const uint8_t *zeros = scales + n_groups * 2, *from = zeros + n_groups;
         if (r == 0) memcpy(groups, from, (size_t)k * 2);
         for (size_t g = 0; g < n_groups; g++) {
-            uint8_t *entry = table + g * ORDERED_ENTRY;
+            uint8_t *entry = table + g * Q4_G_ENTRY;
             memcpy(entry + (size_t)r * 2, scales + g * 2, 2);
             entry[WEFT_PANEL * 2 + r] = zeros[g];
         }
@@ -458,11 +460,11 @@ static void pack_panel_ordered(const struct source *src, uint32_t n0, uint32_t n
     }
 }
 
-/* Writes one feature's group to its lane. */
-static void put_quant(const struct quant_layout *q, const struct quant_parts *parts, uint32_t lane,
-                      uint8_t *group) {
+/* Writes one feature's group to its feature. */
+static void put_quant(const struct quant_layout *q, const struct quant_parts *parts,
+                      uint32_t feature, uint8_t *group) {
     for (uint32_t k = 0; k < q->group; k++) {
-        uint32_t block = k / QUANT_BLOCK, quad = k % QUANT_BLOCK / 4, byte = lane * 4 + k % 4;
+        uint32_t block = k / QUANT_BLOCK, quad = k % QUANT_BLOCK / 4, byte = feature * 4 + k % 4;
         uint32_t code = parts->codes[k];
         uint8_t *nibbles = group + block * QUANT_LOW_BYTES + quad % 4 * QUANT_LINE + byte;
         uint8_t *pairs = group + q->at_pairs + (block * 2 + quad / 4) * QUANT_LINE + byte;
@@ -473,15 +475,15 @@ static void put_quant(const struct quant_layout *q, const struct quant_parts *pa
         if (quant_has_singles(q)) *singles |= (uint8_t)((code >> quant_single_bit(q) & 1u) << quad);
     }
     uint8_t *super = group + (q->is_super ? q->at_super : q->at_scales);
-    memcpy(super + (size_t)lane * 2, &parts->scale, 2);
+    memcpy(super + (size_t)feature * 2, &parts->scale, 2);
     uint8_t *min = q->is_super ? super + WEFT_PANEL * 2 : group + q->at_mins;
     if (q->has_zeros)
-        group[q->at_mins + lane] = (uint8_t)parts->min;
+        group[q->at_mins + feature] = (uint8_t)parts->min;
     else if (q->has_min)
-        memcpy(min + (size_t)lane * 2, &parts->min, 2);
+        memcpy(min + (size_t)feature * 2, &parts->min, 2);
     for (uint32_t s = 0; q->is_super && s < q->group / q->sub; s++) {
-        group[q->at_scales + s * WEFT_PANEL + lane] = parts->scales[s];
-        if (q->has_min) group[q->at_mins + s * WEFT_PANEL + lane] = parts->mins[s];
+        group[q->at_scales + s * WEFT_PANEL + feature] = parts->scales[s];
+        if (q->has_min) group[q->at_mins + s * WEFT_PANEL + feature] = parts->mins[s];
     }
 }
 
@@ -502,7 +504,7 @@ static void read_group(enum weft_dtype dtype, const struct source *src, uint32_t
     memset(out, 0, sizeof *out);
     out->scale = grid.scale_bits;
     out->min = grid.min_bits;
-    wefti_grid_codes(&grid, w, QUANT_BLOCK, out->codes);
+    wefti_kern_grid_codes(&grid, w, QUANT_BLOCK, out->codes);
 }
 
 static void pack_panel_quant(enum weft_dtype dtype, const struct source *src, uint32_t n0,
@@ -543,11 +545,11 @@ static void pack_panel(enum weft_dtype weights, const struct source *src, uint32
     case WEFT_DT_F8_E4M3:
     case WEFT_DT_NF4:
         WEFT_ASSERT(src->type == weights);
-        pack_panel_coded(coded_of(weights), src, n0, n_rows, k, panel);
+        pack_panel_fp8_nf4(fp8_nf4_of(weights), src, n0, n_rows, k, panel);
         break;
     case WEFT_DT_Q4_G:
         WEFT_ASSERT(src->type == weights);
-        pack_panel_ordered(src, n0, n_rows, k, panel);
+        pack_panel_q4_g(src, n0, n_rows, k, panel);
         break;
     default:
         pack_panel_quant(weights, src, n0, n_rows, k, calib, panel);
@@ -570,7 +572,7 @@ void weft_kern_pack_calibrated(enum weft_gemm_kind kind, enum weft_dtype src_typ
     size_t panel_bytes = weft_kern_panel_bytes(kind, k);
     for (uint32_t n0 = n_begin; n0 < n_end; n0 += WEFT_PANEL) {
         uint8_t *panel = (uint8_t *)packed + n0 / WEFT_PANEL * panel_bytes;
-        uint32_t n_rows = min_u32(WEFT_PANEL, n_end - n0);
+        uint32_t n_rows = weft_min_u32(WEFT_PANEL, n_end - n0);
         memset(panel + panel_bytes - 64, 0, 64); /* what the last lines do not cover is padding */
         pack_panel(weights, &from, n0, n_rows, k, calib, panel);
     }
@@ -578,59 +580,60 @@ void weft_kern_pack_calibrated(enum weft_gemm_kind kind, enum weft_dtype src_typ
 
 /* ------------------------------------------------------------------------------- unpacking --- */
 
-static void unpack_f32(const uint8_t *panel, uint32_t lane, uint32_t k, uint8_t *out) {
+static void unpack_f32(const uint8_t *panel, uint32_t feature, uint32_t k, uint8_t *out) {
     for (uint32_t i = 0; i < k; i++) {
-        memcpy(out + (size_t)i * 4, panel + ((size_t)i * WEFT_PANEL + lane) * 4, 4);
+        memcpy(out + (size_t)i * 4, panel + ((size_t)i * WEFT_PANEL + feature) * 4, 4);
     }
 }
 
-static void unpack_half(const uint8_t *panel, uint32_t lane, uint32_t k, uint32_t group,
+static void unpack_half(const uint8_t *panel, uint32_t feature, uint32_t k, uint32_t group,
                         uint8_t *out) {
     for (uint32_t i = 0; i < k; i++) {
-        size_t at = ((size_t)(i / group) * WEFT_PANEL + lane) * group + i % group;
+        size_t at = ((size_t)(i / group) * WEFT_PANEL + feature) * group + i % group;
         memcpy(out + (size_t)i * 2, panel + at * 2, 2);
     }
 }
 
-static void unpack_q8(const uint8_t *panel, uint32_t lane, uint32_t k, uint8_t *out) {
+static void unpack_q8(const uint8_t *panel, uint32_t feature, uint32_t k, uint8_t *out) {
     for (uint32_t k0 = 0; k0 < k; k0 += Q8_GROUP, panel += Q8_BLOCK_BYTES, out += Q8_SRC_BYTES) {
-        memcpy(out, panel + Q8_CODES + (size_t)lane * 2, 2);
+        memcpy(out, panel + Q8_CODES + (size_t)feature * 2, 2);
         for (uint32_t i = 0; i < Q8_GROUP; i++) {
-            size_t at = (size_t)(i / 4) * WEFT_PANEL * 4 + (size_t)lane * 4 + i % 4;
+            size_t at = (size_t)(i / 4) * WEFT_PANEL * 4 + (size_t)feature * 4 + i % 4;
             out[2 + i] = panel[at] ^ 0x80u; /* less 128, as a signed byte */
         }
     }
 }
 
-static void unpack_i8(const uint8_t *panel, uint32_t lane, uint32_t k, uint8_t *out) {
+static void unpack_i8(const uint8_t *panel, uint32_t feature, uint32_t k, uint8_t *out) {
     float scale;
-    memcpy(&scale, panel + (size_t)i8_columns(k) * WEFT_PANEL + lane * sizeof scale, sizeof scale);
+    memcpy(&scale, panel + (size_t)i8_columns(k) * WEFT_PANEL + feature * sizeof scale,
+           sizeof scale);
     for (uint32_t i = 0; i < k; i++, out += sizeof(float)) {
-        int32_t code = panel[(size_t)(i / 4) * I8_QUAD_BYTES + (size_t)lane * 4 + i % 4] - 128;
+        int32_t code = panel[(size_t)(i / 4) * I8_QUAD_BYTES + (size_t)feature * 4 + i % 4] - 128;
         float weight = scale * (float)code;
         memcpy(out, &weight, sizeof weight);
     }
 }
 
-static void unpack_coded(const struct coded *c, const uint8_t *panel, uint32_t lane, uint32_t k,
-                         uint8_t *out) {
+static void unpack_fp8_nf4(const struct fp8_nf4 *c, const uint8_t *panel, uint32_t feature,
+                           uint32_t k, uint8_t *out) {
     for (uint32_t i = 0; i < k; i++, out += sizeof(float)) {
-        float weight = coded_weight(c, panel, i, lane);
+        float weight = fp8_nf4_weight(c, panel, i, feature);
         memcpy(out, &weight, sizeof weight);
     }
 }
 
-static void unpack_ordered(const uint8_t *panel, uint32_t lane, uint32_t k, uint8_t *out) {
+static void unpack_q4_g(const uint8_t *panel, uint32_t feature, uint32_t k, uint8_t *out) {
     for (uint32_t i = 0; i < k; i++, out += sizeof(float)) {
-        float weight = ordered_weight(panel, k, i, lane);
+        float weight = q4_g_weight(panel, k, i, feature);
         memcpy(out, &weight, sizeof weight);
     }
 }
 
-static void unpack_quant(const struct quant_layout *q, const uint8_t *panel, uint32_t lane,
+static void unpack_quant(const struct quant_layout *q, const uint8_t *panel, uint32_t feature,
                          uint32_t k, uint8_t *out) {
     for (uint32_t i = 0; i < k; i++, out += sizeof(float)) {
-        float weight = quant_weight(q, panel + i / q->group * q->bytes, i % q->group, lane);
+        float weight = quant_weight(q, panel + i / q->group * q->bytes, i % q->group, feature);
         memcpy(out, &weight, sizeof weight);
     }
 }
@@ -639,33 +642,33 @@ enum weft_dtype weft_kern_unpack_row(enum weft_gemm_kind kind, const void *packe
                                      uint32_t row, void *out) {
     const uint8_t *panel =
         (const uint8_t *)packed + row / WEFT_PANEL * weft_kern_panel_bytes(kind, k);
-    uint32_t lane = row % WEFT_PANEL;
+    uint32_t feature = row % WEFT_PANEL;
     enum weft_dtype weights = weights_of(kind);
     switch (weights) {
     case WEFT_DT_F16:
-        unpack_half(panel, lane, k, 1, out);
+        unpack_half(panel, feature, k, 1, out);
         return WEFT_DT_F16;
     case WEFT_DT_BF16:
-        unpack_half(panel, lane, k, 2, out);
+        unpack_half(panel, feature, k, 2, out);
         return WEFT_DT_BF16;
     case WEFT_DT_Q8_0:
-        unpack_q8(panel, lane, k, out);
+        unpack_q8(panel, feature, k, out);
         return WEFT_DT_Q8_0;
     case WEFT_DT_F32:
-        unpack_f32(panel, lane, k, out);
+        unpack_f32(panel, feature, k, out);
         break;
     case WEFT_DT_I8:
-        unpack_i8(panel, lane, k, out);
+        unpack_i8(panel, feature, k, out);
         break;
     case WEFT_DT_F8_E4M3:
     case WEFT_DT_NF4:
-        unpack_coded(coded_of(weights), panel, lane, k, out);
+        unpack_fp8_nf4(fp8_nf4_of(weights), panel, feature, k, out);
         break;
     case WEFT_DT_Q4_G:
-        unpack_ordered(panel, lane, k, out);
+        unpack_q4_g(panel, feature, k, out);
         break;
     default:
-        unpack_quant(quant_layout_of(weights), panel, lane, k, out);
+        unpack_quant(quant_layout_of(weights), panel, feature, k, out);
     }
     return WEFT_DT_F32;
 }

@@ -19,7 +19,7 @@ enum {
 /* ------------------------------------------------------------------------------------- grids ---
  */
 
-void wefti_grid_reach(struct grid_ends *ends, const float *w, uint32_t n) {
+void wefti_kern_grid_reach(struct grid_ends *ends, const float *w, uint32_t n) {
     uint32_t max_bits = f32_bits(ends->largest) & 0x7fffffffu;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t magnitude = f32_bits(w[i]) & 0x7fffffffu;
@@ -33,9 +33,9 @@ void wefti_grid_reach(struct grid_ends *ends, const float *w, uint32_t n) {
     ends->finite = ends->finite && max_bits < 0x7f800000u;
 }
 
-struct grid_ends wefti_grid_ends(const float *w, uint32_t n) {
+struct grid_ends wefti_kern_grid_ends(const float *w, uint32_t n) {
     struct grid_ends ends = {.low = w[0], .high = w[0], .finite = true};
-    wefti_grid_reach(&ends, w, n);
+    wefti_kern_grid_reach(&ends, w, n);
     return ends;
 }
 
@@ -72,7 +72,7 @@ static void make_4_1(struct grid *grid, const struct grid_ends *ends, float rati
     if (fits && grid->scale != 0.0f) grid->factor = 1.0f;                     /* codes divide */
 }
 
-struct grid wefti_grid_make(enum grid_form form, const struct grid_ends *ends, float ratio) {
+struct grid wefti_kern_grid_make(enum grid_form form, const struct grid_ends *ends, float ratio) {
     struct grid grid = {.form = form};
     float magnitude = fabsf(ends->largest) * ratio;
     switch (form) {
@@ -119,7 +119,7 @@ static int32_t zero_code(enum grid_form form) {
     return form == GRID_4_0 ? 8 : 0;
 }
 
-void wefti_grid_codes(const struct grid *grid, const float *w, uint32_t n, uint8_t *codes) {
+void wefti_kern_grid_codes(const struct grid *grid, const float *w, uint32_t n, uint8_t *codes) {
     if (grid->factor == 0.0f) {
         memset(codes, zero_code(grid->form), n);
         return;
@@ -152,8 +152,8 @@ static double error_of(const struct grid *grid, const float *w, const float *imp
     return sum;
 }
 
-double wefti_grid_error(const struct grid *grid, const float *w, const float *importance,
-                        uint32_t n) {
+double wefti_kern_grid_error(const struct grid *grid, const float *w, const float *importance,
+                             uint32_t n) {
     double clipped;
     return error_of(grid, w, importance, n, &clipped);
 }
@@ -167,7 +167,7 @@ static struct grid least_error(enum grid_form form, const struct grid_ends *ends
     for (uint32_t step = 1;; step++) {
         float ratio = 1.0f - (float)step * RATIO_STEP;
         if (ratio < RATIO_LEAST) return best;
-        struct grid grid = wefti_grid_make(form, ends, ratio);
+        struct grid grid = wefti_kern_grid_make(form, ends, ratio);
         double error = error_of(&grid, w, importance, n, &clipped);
         if (error < best_error) {
             best = grid;
@@ -177,16 +177,16 @@ static struct grid least_error(enum grid_form form, const struct grid_ends *ends
     }
 }
 
-struct grid wefti_grid_choose(enum grid_form form, enum weft_kern_clip clip, const float *w,
-                              const float *importance, uint32_t n, float row_ratio) {
-    struct grid_ends ends = wefti_grid_ends(w, n);
-    struct grid whole = wefti_grid_make(form, &ends, 1.0f);
+struct grid wefti_kern_grid_choose(enum grid_form form, enum weft_kern_clip clip, const float *w,
+                                   const float *importance, uint32_t n, float row_ratio) {
+    struct grid_ends ends = wefti_kern_grid_ends(w, n);
+    struct grid whole = wefti_kern_grid_make(form, &ends, 1.0f);
     if (clip == WEFT_CLIP_MINMAX || whole.factor == 0.0f) return whole;
     if (clip == WEFT_CLIP_ERROR) return least_error(form, &ends, w, importance, n, &whole);
     if (row_ratio >= 1.0f) return whole;
-    struct grid drawn = wefti_grid_make(form, &ends, row_ratio);
-    bool better =
-        wefti_grid_error(&drawn, w, importance, n) < wefti_grid_error(&whole, w, importance, n);
+    struct grid drawn = wefti_kern_grid_make(form, &ends, row_ratio);
+    bool better = wefti_kern_grid_error(&drawn, w, importance, n) <
+                  wefti_kern_grid_error(&whole, w, importance, n);
     return better ? drawn : whole;
 }
 
@@ -202,13 +202,13 @@ struct histogram {
 
 static void add_group(struct histogram *hist, bool centred, const float *w, const float *importance,
                       uint32_t n) {
-    struct grid_ends ends = wefti_grid_ends(w, n);
+    struct grid_ends ends = wefti_kern_grid_ends(w, n);
     float middle = centred ? ends.low * 0.5f + ends.high * 0.5f : 0.0f;
     float half = centred ? ends.high * 0.5f - ends.low * 0.5f : fabsf(ends.largest);
     if (!ends.finite || !(half > 0.0f)) return;
     for (uint32_t i = 0; i < n; i++) {
         float at = fabsf(w[i] - middle) / half * (float)hist->n_bins;
-        uint32_t bin = min_u32((uint32_t)at, hist->n_bins - 1);
+        uint32_t bin = weft_min_u32((uint32_t)at, hist->n_bins - 1);
         hist->mass[bin] += (double)importance[i];
         hist->total += (double)importance[i];
     }
@@ -300,8 +300,8 @@ static float entropy_ratio(const struct histogram *hist, uint32_t n_levels) {
     return (float)best / (float)hist->n_bins;
 }
 
-float wefti_grid_row_ratio(enum grid_form form, enum weft_kern_clip clip, const float *w,
-                           const float *importance, uint32_t n, uint32_t group) {
+float wefti_kern_grid_row_ratio(enum grid_form form, enum weft_kern_clip clip, const float *w,
+                                const float *importance, uint32_t n, uint32_t group) {
     if (clip != WEFT_CLIP_PERCENTILE && clip != WEFT_CLIP_ENTROPY) return 1.0f;
     bool eight = form == GRID_I8 || form == GRID_Q8;
     uint32_t n_levels = eight ? 128 : 8; /* of magnitudes */

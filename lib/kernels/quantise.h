@@ -37,28 +37,28 @@ struct grid_ends {
 };
 
 /* Start with {.low = INFINITY, .high = -INFINITY, .finite = true}; adds n >= 1 weights. */
-void wefti_grid_reach(struct grid_ends *ends, const float *w, uint32_t n);
-struct grid_ends wefti_grid_ends(const float *w, uint32_t n);
+void wefti_kern_grid_reach(struct grid_ends *ends, const float *w, uint32_t n);
+struct grid_ends wefti_kern_grid_ends(const float *w, uint32_t n);
 
 /* ratio in (0, 1]; with 1 every weight is inside. 4_0 and Q8 by GGML's rules. */
-struct grid wefti_grid_make(enum grid_form form, const struct grid_ends *ends, float ratio);
+struct grid wefti_kern_grid_make(enum grid_form form, const struct grid_ends *ends, float ratio);
 
 /* The codes of n weights: of I8 and Q8 two's complement, else 0..15. */
-void wefti_grid_codes(const struct grid *grid, const float *w, uint32_t n, uint8_t *codes);
+void wefti_kern_grid_codes(const struct grid *grid, const float *w, uint32_t n, uint8_t *codes);
 
 /* The grid for one group of n weights. `importance` [n]: how much the square of a weight's error
- * counts. `row_ratio`: what wefti_grid_row_ratio said of the group's row. Never has a larger error,
+ * counts. `row_ratio`: what wefti_kern_grid_row_ratio said of the group's row. Never has a larger error,
  * so weighted, than the grid of ratio 1. */
-struct grid wefti_grid_choose(enum grid_form form, enum weft_kern_clip clip, const float *w,
-                              const float *importance, uint32_t n, float row_ratio);
+struct grid wefti_kern_grid_choose(enum grid_form form, enum weft_kern_clip clip, const float *w,
+                                   const float *importance, uint32_t n, float row_ratio);
 
 /* What PERCENTILE and ENTROPY make of a row of `n` weights in groups of `group` (a divisor of n):
  * one ratio for all its groups, from how weights lie between the ends of theirs. */
-float wefti_grid_row_ratio(enum grid_form form, enum weft_kern_clip clip, const float *w,
-                           const float *importance, uint32_t n, uint32_t group);
+float wefti_kern_grid_row_ratio(enum grid_form form, enum weft_kern_clip clip, const float *w,
+                                const float *importance, uint32_t n, uint32_t group);
 
 /* Sum of importance * (weight - stored)^2 over n weights. */
-double wefti_grid_error(const struct grid *grid, const float *w, const float *importance,
-                        uint32_t n);
+double wefti_kern_grid_error(const struct grid *grid, const float *w, const float *importance,
+                             uint32_t n);
 
 #endif

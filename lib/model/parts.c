@@ -111,13 +111,13 @@ static void q4_rows(const struct weft_parts *parts, uint64_t row_begin, uint64_t
 
 /* The group of column k. */
 static uint64_t q4_group(const struct weft_parts *parts, uint64_t k) {
-    bool ordered = parts->pieces[WEFTI_MODEL_PIECE_GROUPS].at != NULL;
-    return ordered ? read_word(parts, WEFTI_MODEL_PIECE_GROUPS, k) : k / parts->group;
+    bool has_table = parts->pieces[WEFTI_MODEL_PIECE_GROUPS].at != NULL;
+    return has_table ? read_word(parts, WEFTI_MODEL_PIECE_GROUPS, k) : k / parts->group;
 }
 
 /* Scales and zeros of as many groups as there are blocks of 32 columns, the groups of all columns,
  * then codes: of two columns the first in the low half. */
-static void q4_ordered_row(const struct weft_parts *parts, uint64_t row, unsigned char *out) {
+static void q4_g_row(const struct weft_parts *parts, uint64_t row, unsigned char *out) {
     uint64_t n_groups = parts->k / Q4_BLOCK;
     unsigned char *zeros = out + n_groups * 2, *groups = zeros + n_groups;
     unsigned char *codes = groups + parts->k * 2;
@@ -234,7 +234,7 @@ static void join_rows(const struct weft_parts *parts, enum weft_dtype dtype, uin
         if (dtype == WEFT_DT_F8_E4M3)
             f8_row(parts, row_begin + i, out);
         else if (dtype == WEFT_DT_Q4_G)
-            q4_ordered_row(parts, row_begin + i, out);
+            q4_g_row(parts, row_begin + i, out);
         else if (dtype == WEFT_DT_NF4)
             nf4_row(parts, row_begin + i, out);
         else

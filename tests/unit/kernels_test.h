@@ -15,9 +15,9 @@
 #include <cmocka.h>
 
 #include "base/rand.h"
-#include "inside/kernels/coded.h"
+#include "inside/kernels/fp8_nf4.h"
 #include "inside/kernels/kern_internal.h"
-#include "inside/kernels/ordered.h"
+#include "inside/kernels/q4_g.h"
 #include "inside/kernels/quant.h"
 #include "kernels/kernels.h"
 
@@ -120,15 +120,15 @@ static inline void fill_groups(uint64_t *seed, enum weft_dtype dtype, uint8_t *o
     }
 }
 
-/* Rows of a coded source: any codes but NaN, and scales of moderate size. */
-static inline void fill_coded(uint64_t *seed, const struct coded *c, uint8_t *out, size_t n_rows,
-                              uint32_t k) {
+/* Rows of FP8 or NF4: any codes but NaN, and scales of moderate size. */
+static inline void fill_fp8_nf4(uint64_t *seed, const struct fp8_nf4 *c, uint8_t *out,
+                                size_t n_rows, uint32_t k) {
     for (size_t row = 0; row < n_rows; row++) {
         for (uint32_t k0 = 0; k0 < k; k0 += c->group) {
             float scale = ldexpf((float)weft_rand_unit(seed) + 1, -6);
             memcpy(out, &scale, sizeof scale);
             out += sizeof scale;
-            for (uint32_t i = 0; i < min_u32(c->group, k - k0) / c->per_byte; i++) {
+            for (uint32_t i = 0; i < weft_min_u32(c->group, k - k0) / c->per_byte; i++) {
                 uint8_t code = (uint8_t)weft_rand_next(seed);
                 bool is_nan = c->per_byte == 1 && (code & 0x7f) == 0x7f;
                 *out++ = is_nan ? 0x7e : code;
@@ -138,8 +138,8 @@ static inline void fill_coded(uint64_t *seed, const struct coded *c, uint8_t *ou
 }
 
 /* Rows of 4 bits with columns in groups as they come, the same in all rows. */
-static inline void fill_ordered(uint64_t *seed, uint8_t *out, size_t n_rows, uint32_t k) {
-    const size_t n_groups = ordered_groups(k), row_bytes = ordered_row_bytes(k);
+static inline void fill_q4_g(uint64_t *seed, uint8_t *out, size_t n_rows, uint32_t k) {
+    const size_t n_groups = q4_g_groups(k), row_bytes = q4_g_row_bytes(k);
     for (size_t row = 0; row < n_rows; row++, out += row_bytes) {
         uint8_t *zeros = out + n_groups * 2, *groups = zeros + n_groups;
         for (size_t g = 0; g < n_groups; g++) {

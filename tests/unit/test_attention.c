@@ -140,7 +140,7 @@ static void attend(const struct weft_kern_table *table, const struct sequence *s
                    const struct cache *c, uint32_t first, uint32_t n, uint32_t chunk, float *out) {
     size_t token = (size_t)s->n_heads * s->head_dim, out_token = (size_t)s->n_heads * value_dim(s);
     for (uint32_t done = 0; done < n; done += chunk) {
-        uint32_t rows = min_u32(chunk, n - done);
+        uint32_t rows = weft_min_u32(chunk, n - done);
         struct weft_attn_row *row = malloc(rows * sizeof *row);
         assert_non_null(row);
         for (uint32_t i = 0; i < rows; i++) {

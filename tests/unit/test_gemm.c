@@ -36,13 +36,13 @@ static bool is_bf16(enum weft_gemm_kind kind) {
 }
 
 static uint32_t unit_of(enum weft_gemm_kind kind) {
-    return is_i8(kind)                  ? I8_GROUP
-           : is_coded(weights_of(kind)) ? coded_of(weights_of(kind))->group
-           : kind == WEFT_GEMM_Q4_G_F32 ? ORDERED_GROUP
-           : is_quant(weights_of(kind)) ? quant_layout_of(weights_of(kind))->group
-           : is_q8(kind)                ? 32
-           : is_bf16(kind)              ? 2
-                                        : 1;
+    return is_i8(kind)                    ? I8_GROUP
+           : is_fp8_nf4(weights_of(kind)) ? fp8_nf4_of(weights_of(kind))->group
+           : kind == WEFT_GEMM_Q4_G_F32   ? Q4_G_GROUP
+           : is_quant(weights_of(kind))   ? quant_layout_of(weights_of(kind))->group
+           : is_q8(kind)                  ? 32
+           : is_bf16(kind)                ? 2
+                                          : 1;
 }
 
 /* A slice of a packed weight keeps the scales of the whole. */
@@ -55,10 +55,11 @@ static void slice_i8(const struct gemm_case *c, uint32_t k0, uint32_t k, uint8_t
     }
 }
 
-/* The same of a coded one. k0 begins a group. */
-static void pack_coded(const struct gemm_case *c, uint32_t k0, uint32_t k, void *packed) {
-    const struct coded *coded = coded_of(weights_of(c->kind));
-    size_t skip = k0 / coded->group * coded_group_bytes(coded, 1), bytes = coded_bytes(coded, k, 1);
+/* The same of one of FP8 or NF4. k0 begins a group. */
+static void pack_fp8_nf4(const struct gemm_case *c, uint32_t k0, uint32_t k, void *packed) {
+    const struct fp8_nf4 *layout = fp8_nf4_of(weights_of(c->kind));
+    size_t skip = k0 / layout->group * fp8_nf4_group_bytes(layout, 1),
+           bytes = fp8_nf4_bytes(layout, k, 1);
     uint8_t *rows = take(c->n * bytes);
     for (uint32_t n = 0; n < c->n; n++) {
         memcpy(rows + n * bytes, c->groups + n * c->group_row_bytes + skip, bytes);
@@ -73,8 +74,8 @@ static void pack_columns(const struct gemm_case *c, uint32_t k0, uint32_t k, voi
         slice_i8(c, k0, k, packed);
         return;
     }
-    if (is_coded(weights_of(c->kind))) {
-        pack_coded(c, k0, k, packed);
+    if (is_fp8_nf4(weights_of(c->kind))) {
+        pack_fp8_nf4(c, k0, k, packed);
         return;
     }
     if (c->kind == WEFT_GEMM_Q4_G_F32) {
@@ -132,15 +133,15 @@ static void make_case(struct gemm_case *c, const struct weft_kern_table *table,
         c->groups = take(n * c->group_row_bytes);
         fill_groups(&seed, weights_of(kind), c->groups, (size_t)n * k / q->group);
     }
-    if (is_coded(weights_of(kind))) {
-        c->group_row_bytes = coded_bytes(coded_of(weights_of(kind)), k, 1);
+    if (is_fp8_nf4(weights_of(kind))) {
+        c->group_row_bytes = fp8_nf4_bytes(fp8_nf4_of(weights_of(kind)), k, 1);
         c->groups = take(n * c->group_row_bytes);
-        fill_coded(&seed, coded_of(weights_of(kind)), c->groups, n, k);
+        fill_fp8_nf4(&seed, fp8_nf4_of(weights_of(kind)), c->groups, n, k);
     }
     if (kind == WEFT_GEMM_Q4_G_F32) {
-        c->group_row_bytes = ordered_row_bytes(k);
+        c->group_row_bytes = q4_g_row_bytes(k);
         c->groups = take(n * c->group_row_bytes);
-        fill_ordered(&seed, c->groups, n, k);
+        fill_q4_g(&seed, c->groups, n, k);
     }
     pack_columns(c, 0, k, c->packed);
     size_t row_bytes = weft_kern_act_row_bytes(kind, k) + 64 * weft_rand_below(&seed, 3);
@@ -268,15 +269,15 @@ static double weight_at(const struct gemm_case *c, uint32_t n, uint32_t k, doubl
     if (c->kind == WEFT_GEMM_Q4_G_F32) {
         const uint8_t *panel =
             (const uint8_t *)c->packed + n / WEFT_PANEL * weft_kern_panel_bytes(c->kind, c->k);
-        double weight = (double)ordered_weight(panel, c->k, k, n % WEFT_PANEL);
+        double weight = (double)q4_g_weight(panel, c->k, k, n % WEFT_PANEL);
         *parts_out = fabs(weight);
         return weight;
     }
-    if (is_coded(weights_of(c->kind))) {
+    if (is_fp8_nf4(weights_of(c->kind))) {
         const uint8_t *panel =
             (const uint8_t *)c->packed + n / WEFT_PANEL * weft_kern_panel_bytes(c->kind, c->k);
         double weight =
-            (double)coded_weight(coded_of(weights_of(c->kind)), panel, k, n % WEFT_PANEL);
+            (double)fp8_nf4_weight(fp8_nf4_of(weights_of(c->kind)), panel, k, n % WEFT_PANEL);
         *parts_out = fabs(weight);
         return weight;
     }

@@ -54,7 +54,7 @@ static void narrowing_rounds_to_nearest_even(void **state) {
 static void every_e4m3_is_read_as_its_value(void **state) {
     (void)state;
     for (uint32_t code = 0; code < 256; code++) {
-        float got = coded_f8_value((uint8_t)code);
+        float got = f8_value((uint8_t)code);
         int exponent = (int)(code >> 3 & 15), mantissa = (int)(code & 7);
         double sign = code & 0x80 ? -1.0 : 1.0;
         if (exponent == 15 && mantissa == 7) {
@@ -68,19 +68,19 @@ static void every_e4m3_is_read_as_its_value(void **state) {
 
 /* Rows of FP8 and NF4 that end within a panel, of FP8 within a group, too: what comes out of a
  * panel is what reading the row gives, but a NaN takes its group with it. */
-static void coded_rows_are_packed_as_they_are(void **state) {
+static void fp8_and_nf4_rows_are_packed_as_they_are(void **state) {
     static const enum weft_gemm_kind kinds[2] = {WEFT_GEMM_F8_E4M3_F32, WEFT_GEMM_NF4_F32};
     static const enum weft_dtype types[2] = {WEFT_DT_F8_E4M3, WEFT_DT_NF4};
     (void)state;
     for (uint32_t round = 0; round < 60; round++) {
-        const struct coded *c = coded_of(types[round % 2]);
+        const struct fp8_nf4 *c = fp8_nf4_of(types[round % 2]);
         uint32_t n = between(&seed, 1, 40), k = between(&seed, 1, 500);
         if (c->per_byte == 2) k = (k + c->group - 1) / c->group * c->group;
-        size_t row_bytes = coded_bytes(c, k, 1);
+        size_t row_bytes = fp8_nf4_bytes(c, k, 1);
         uint8_t *bytes = take(n * row_bytes + 1), *rows = bytes + 1;
         void *packed = take(weft_kern_packed_bytes(kinds[round % 2], n, k));
         float *wanted = take(k * sizeof(float)), *got = take(k * sizeof(float));
-        fill_coded(&seed, c, rows, n, k);
+        fill_fp8_nf4(&seed, c, rows, n, k);
         if (c->per_byte == 1 && round % 4 == 0) rows[4] = 0xff;
         weft_kern_pack(kinds[round % 2], types[round % 2], rows, n, k, 0, n, packed);
         for (uint32_t row = 0; row < n; row++) {
@@ -105,17 +105,17 @@ static void coded_rows_are_packed_as_they_are(void **state) {
 }
 
 /* The same of groups in any order, and of one that is past the table. */
-static void ordered_rows_are_packed_as_they_are(void **state) {
+static void q4_g_rows_are_packed_as_they_are(void **state) {
     (void)state;
     for (uint32_t round = 0; round < 30; round++) {
-        uint32_t n = between(&seed, 1, 40), k = between(&seed, 1, 12) * ORDERED_GROUP;
-        size_t row_bytes = ordered_row_bytes(k);
+        uint32_t n = between(&seed, 1, 40), k = between(&seed, 1, 12) * Q4_G_GROUP;
+        size_t row_bytes = q4_g_row_bytes(k);
         uint8_t *bytes = take(n * row_bytes + 1), *rows = bytes + 1;
         void *packed = take(weft_kern_packed_bytes(WEFT_GEMM_Q4_G_F32, n, k));
         float *wanted = take(k * sizeof(float)), *got = take(k * sizeof(float));
-        fill_ordered(&seed, rows, n, k);
+        fill_q4_g(&seed, rows, n, k);
         for (uint32_t row = 0; row < n && round % 4 == 0; row++) {
-            memset(rows + row * row_bytes + ordered_groups(k) * 3, 0xff, 2);
+            memset(rows + row * row_bytes + q4_g_groups(k) * 3, 0xff, 2);
         }
         weft_kern_pack(WEFT_GEMM_Q4_G_F32, WEFT_DT_Q4_G, rows, n, k, 0, n, packed);
         for (uint32_t row = 0; row < n; row++) {
@@ -219,7 +219,7 @@ static void packing_keeps_values_and_pads_with_zero(void **state) {
         uint8_t *packed = take(bytes), *parts = take(bytes);
         weft_kern_pack(kind, type, source + 1, n, k, 0, n, packed);
         for (uint32_t n0 = 0; n0 < n; n0 += 16) { /* panel by panel gives the same, every byte */
-            weft_kern_pack(kind, type, source + 1, n, k, n0, min_u32(n, n0 + 16), parts);
+            weft_kern_pack(kind, type, source + 1, n, k, n0, weft_min_u32(n, n0 + 16), parts);
         }
         assert_memory_equal(packed, parts, bytes);
         for (uint32_t i = 0; i < (n + 15) / 16 * 16; i++) {
@@ -414,8 +414,8 @@ int main(void) {
         cmocka_unit_test(four_bits_are_within_half_a_step),
         cmocka_unit_test(every_f16_is_read_as_its_value),
         cmocka_unit_test(every_e4m3_is_read_as_its_value),
-        cmocka_unit_test(coded_rows_are_packed_as_they_are),
-        cmocka_unit_test(ordered_rows_are_packed_as_they_are),
+        cmocka_unit_test(fp8_and_nf4_rows_are_packed_as_they_are),
+        cmocka_unit_test(q4_g_rows_are_packed_as_they_are),
         cmocka_unit_test(narrowing_rounds_to_nearest_even),
         cmocka_unit_test(packing_keeps_values_and_pads_with_zero),
         cmocka_unit_test(unpacked_rows_are_what_was_packed),

@@ -175,15 +175,16 @@ static void an_outlier_in_an_idle_column_is_clipped(void **state) {
     bell_with_an_outlier(w, K, 30.0f);
     importance[K / 2] = 1e-6f;
     for (uint32_t form = GRID_I8; form <= GRID_Q8; form++) {
-        struct grid_ends ends = wefti_grid_ends(w, K);
-        struct grid whole = wefti_grid_make((enum grid_form)form, &ends, 1.0f);
+        struct grid_ends ends = wefti_kern_grid_ends(w, K);
+        struct grid whole = wefti_kern_grid_make((enum grid_form)form, &ends, 1.0f);
         for (uint32_t c = 0; c < 3; c++) {
-            float ratio = wefti_grid_row_ratio((enum grid_form)form, clips[c], w, importance, K, K);
+            float ratio =
+                wefti_kern_grid_row_ratio((enum grid_form)form, clips[c], w, importance, K, K);
             struct grid grid =
-                wefti_grid_choose((enum grid_form)form, clips[c], w, importance, K, ratio);
+                wefti_kern_grid_choose((enum grid_form)form, clips[c], w, importance, K, ratio);
             assert_true(grid.scale < 0.5f * whole.scale);
-            assert_true(wefti_grid_error(&grid, w, importance, K) <
-                        0.5 * wefti_grid_error(&whole, w, importance, K));
+            assert_true(wefti_kern_grid_error(&grid, w, importance, K) <
+                        0.5 * wefti_kern_grid_error(&whole, w, importance, K));
         }
     }
 }
@@ -198,10 +199,10 @@ static void an_outlier_that_matters_is_kept(void **state) {
     bell_with_an_outlier(w, K, 30.0f);
     importance[K / 2] = 1e6f;
     for (uint32_t c = 0; c < 3; c++) {
-        float ratio = wefti_grid_row_ratio(GRID_I8, clips[c], w, importance, K, K);
-        struct grid grid = wefti_grid_choose(GRID_I8, clips[c], w, importance, K, ratio);
+        float ratio = wefti_kern_grid_row_ratio(GRID_I8, clips[c], w, importance, K, K);
+        struct grid grid = wefti_kern_grid_choose(GRID_I8, clips[c], w, importance, K, ratio);
         uint8_t codes[K];
-        wefti_grid_codes(&grid, w, K, codes);
+        wefti_kern_grid_codes(&grid, w, K, codes);
         assert_true(fabsf(grid.scale * (float)(int8_t)codes[K / 2] - 30.0f) < 0.2f);
     }
 }
@@ -215,9 +216,9 @@ static void the_percentile_is_where_so_much_lies_within(void **state) {
         w[k] = (float)(k + 1) / K * (k % 2 ? 1.0f : -1.0f);
         importance[k] = k < K / 2 ? 1.0f : 0.0f;
     }
-    float ratio = wefti_grid_row_ratio(GRID_I8, WEFT_CLIP_PERCENTILE, w, importance, K, K);
+    float ratio = wefti_kern_grid_row_ratio(GRID_I8, WEFT_CLIP_PERCENTILE, w, importance, K, K);
     assert_true(fabsf(ratio - 0.4995f) < 0.001f);
-    assert_true(wefti_grid_row_ratio(GRID_I8, WEFT_CLIP_MINMAX, w, importance, K, K) == 1.0f);
+    assert_true(wefti_kern_grid_row_ratio(GRID_I8, WEFT_CLIP_MINMAX, w, importance, K, K) == 1.0f);
 }
 
 static void columns_without_any_importance_change_nothing(void **state) {

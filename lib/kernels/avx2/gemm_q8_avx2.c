@@ -89,19 +89,19 @@ ALWAYS_INLINE struct q8_widener widener_of(const uint8_t *block) {
         scale, {_mm256_mul_ps(scale.low, minus_32896), _mm256_mul_ps(scale.high, minus_32896)}};
 }
 
-ALWAYS_INLINE __m256 widen_half(__m256i codes, __m256i pick, __m256 scale, __m256 bias) {
+ALWAYS_INLINE __m256 widen_half(__m256i codes, __m256i byte_order, __m256 scale, __m256 bias) {
     __m256i biased =
-        _mm256_or_si256(_mm256_shuffle_epi8(codes, pick), _mm256_set1_epi32(0x47000000));
+        _mm256_or_si256(_mm256_shuffle_epi8(codes, byte_order), _mm256_set1_epi32(0x47000000));
     return _mm256_fmadd_ps(_mm256_castsi256_ps(biased), scale, bias);
 }
 
 /* Element `i` (0..3) of each of the 16 quads in `codes`. */
 ALWAYS_INLINE struct pair widen_one(const struct q8_widener *w, struct codes codes, uint32_t i) {
     const int zero = (int)0x80800080u, from = zero + (int)(i << 8);
-    const __m256i pick = _mm256_setr_epi32(from, from + 0x0400, from + 0x0800, from + 0x0c00, from,
-                                           from + 0x0400, from + 0x0800, from + 0x0c00);
-    return (struct pair){widen_half(codes.low, pick, w->scale.low, w->bias.low),
-                         widen_half(codes.high, pick, w->scale.high, w->bias.high)};
+    const __m256i byte_order = _mm256_setr_epi32(from, from + 0x0400, from + 0x0800, from + 0x0c00,
+                                                 from, from + 0x0400, from + 0x0800, from + 0x0c00);
+    return (struct pair){widen_half(codes.low, byte_order, w->scale.low, w->bias.low),
+                         widen_half(codes.high, byte_order, w->scale.high, w->bias.high)};
 }
 
 ALWAYS_INLINE void tile_q8_f32(const struct tile *args, uint32_t rows, uint32_t panels,

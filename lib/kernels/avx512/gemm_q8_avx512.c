@@ -15,10 +15,10 @@ ALWAYS_INLINE struct q8_widener widener_of(const uint8_t *block) {
 
 /* Element `i` (0..3) of each of the 16 quads in `codes`. */
 ALWAYS_INLINE __m512 widen_one(const struct q8_widener *w, __m512i codes, uint32_t i) {
-    const int from = (int)i << 8; /* only the second byte of each four is picked */
-    const __m512i pick = _mm512_set4_epi32(0x0c00 + from, 0x0800 + from, 0x0400 + from, from);
-    __m512i biased =
-        _mm512_mask_shuffle_epi8(_mm512_set1_epi32(0x47000000), 0x2222222222222222u, codes, pick);
+    const int from = (int)i << 8; /* only the second byte of each four is taken */
+    const __m512i byte_order = _mm512_set4_epi32(0x0c00 + from, 0x0800 + from, 0x0400 + from, from);
+    __m512i biased = _mm512_mask_shuffle_epi8(_mm512_set1_epi32(0x47000000), 0x2222222222222222u,
+                                              codes, byte_order);
     return _mm512_fmadd_ps(_mm512_castsi512_ps(biased), w->scale, w->bias);
 }
 

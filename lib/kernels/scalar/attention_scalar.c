@@ -3,7 +3,7 @@
 #include "kern_internal.h"
 
 #include "convert.h"
-#include "exp_lane.h"
+#include "exp_f32.h"
 
 static float load(const void *group, size_t at, enum weft_kv_dtype dtype) {
     if (dtype == WEFT_KV_F32) return ((const float *)group)[at];
@@ -41,7 +41,7 @@ static float score(const struct weft_attn_args *args, const struct weft_attn_row
     }
     if (kv->dtype == WEFT_KV_INT8) dot *= kv_scales(place.k, kv->head_dim)[place.token];
     float value = dot * args->scale;
-    return args->soft_cap > 0 ? args->soft_cap * tanh_lane(value / args->soft_cap) : value;
+    return args->soft_cap > 0 ? args->soft_cap * tanh_f32(value / args->soft_cap) : value;
 }
 
 /* out += weight * v of the token at `pos` */
@@ -65,12 +65,12 @@ static void fold_tile(const struct weft_attn_args *args, const struct weft_attn_
         p[pos - tile] = score(args, row, kv_head, pos, q);
         if (p[pos - tile] > max) max = p[pos - tile];
     }
-    float fade = exp_lane(sum->max - max); /* 0 for the first tile: the maximum is -inf */
+    float fade = exp_f32(sum->max - max); /* 0 for the first tile: the maximum is -inf */
     for (uint32_t d = 0; d < weft_kv_value_dim(&args->kv); d++) {
         sum->out[d] *= fade;
     }
     for (uint32_t pos = begin; pos < end; pos++) {
-        p[pos - tile] = exp_lane(p[pos - tile] - max);
+        p[pos - tile] = exp_f32(p[pos - tile] - max);
         add_value(args, row, kv_head, pos, p[pos - tile], sum->out);
     }
     for (uint32_t width = ATTN_TILE / 2; width > 0; width /= 2) {
@@ -88,12 +88,12 @@ static void fold_span(const struct weft_attn_args *args, uint32_t row, uint32_t 
     uint32_t kv_head = head / (args->n_heads / args->kv.n_kv_heads);
     const float *q = args->q + row * args->q_stride + (size_t)head * head_dim;
     uint32_t first = span * WEFT_ATTN_SPAN, low = weft_attn_low(pos, args->window);
-    uint32_t begin = low > first ? low : first, end = min_u32(first + WEFT_ATTN_SPAN, pos + 1);
+    uint32_t begin = low > first ? low : first, end = weft_min_u32(first + WEFT_ATTN_SPAN, pos + 1);
     memset(sum->out, 0, weft_kv_value_dim(&args->kv) * sizeof *sum->out);
     sum->max = -INFINITY;
     sum->total = 0.0f;
     for (uint32_t next; begin < end; begin = next) {
-        next = min_u32((begin / ATTN_TILE + 1) * ATTN_TILE, end);
+        next = weft_min_u32((begin / ATTN_TILE + 1) * ATTN_TILE, end);
         fold_tile(args, &args->rows[row], kv_head, begin, next, q, sum);
     }
 }
@@ -101,7 +101,7 @@ static void fold_span(const struct weft_attn_args *args, uint32_t row, uint32_t 
 /* `sum` takes in the next span's. */
 static void join(struct span_sum *sum, const struct span_sum *next, uint32_t value_dim) {
     float max = next->max > sum->max ? next->max : sum->max;
-    float keep = exp_lane(sum->max - max), add = exp_lane(next->max - max);
+    float keep = exp_f32(sum->max - max), add = exp_f32(next->max - max);
     for (uint32_t d = 0; d < value_dim; d++) {
         sum->out[d] = sum->out[d] * keep + next->out[d] * add;
     }

@@ -3,9 +3,9 @@
 
 #include <math.h>
 
-#include "coded.h"
 #include "convert.h"
-#include "ordered.h"
+#include "fp8_nf4.h"
+#include "q4_g.h"
 #include "quant.h"
 
 /* Adds k_begin..k_end of one row times one panel to `sum`. */
@@ -131,7 +131,7 @@ static void dot_i8(const struct weft_gemm_args *args, const void *row, const voi
         float scale = a.scales[k0 / I8_GROUP];
         for (uint32_t i = 0; i < WEFT_PANEL; i++) {
             int32_t dot = 0; /* |dot| <= 256 * 127 * 127 < 2^22: exact in f32 */
-            for (uint32_t k = k0; k < min_u32(k_end, k0 + I8_GROUP); k++) {
+            for (uint32_t k = k0; k < weft_min_u32(k_end, k0 + I8_GROUP); k++) {
                 dot += a.codes[k] * i8_code(panel, k, i);
             }
             sum[i] = fmaf((float)dot, scale * scales[i], sum[i]);
@@ -139,11 +139,11 @@ static void dot_i8(const struct weft_gemm_args *args, const void *row, const voi
     }
 }
 
-static void dot_coded(const struct coded *coded, const float *a, const uint8_t *panel,
-                      uint32_t k_begin, uint32_t k_end, float sum[WEFT_PANEL]) {
+static void dot_fp8_nf4(const struct fp8_nf4 *layout, const float *a, const uint8_t *panel,
+                        uint32_t k_begin, uint32_t k_end, float sum[WEFT_PANEL]) {
     for (uint32_t k = k_begin; k < k_end; k++) {
         for (uint32_t i = 0; i < WEFT_PANEL; i++) {
-            sum[i] += a[k] * coded_weight(coded, panel, k, i);
+            sum[i] += a[k] * fp8_nf4_weight(layout, panel, k, i);
         }
     }
 }
@@ -151,21 +151,21 @@ static void dot_coded(const struct coded *coded, const float *a, const uint8_t *
 static void dot_f8_f32(const struct weft_gemm_args *args, const void *row, const void *panel,
                        uint32_t k_begin, uint32_t k_end, float sum[WEFT_PANEL]) {
     (void)args;
-    dot_coded(&coded_f8, row, panel, k_begin, k_end, sum);
+    dot_fp8_nf4(&f8_layout, row, panel, k_begin, k_end, sum);
 }
 
 static void dot_nf4_f32(const struct weft_gemm_args *args, const void *row, const void *panel,
                         uint32_t k_begin, uint32_t k_end, float sum[WEFT_PANEL]) {
     (void)args;
-    dot_coded(&coded_nf4, row, panel, k_begin, k_end, sum);
+    dot_fp8_nf4(&nf4_layout, row, panel, k_begin, k_end, sum);
 }
 
-static void dot_ordered_f32(const struct weft_gemm_args *args, const void *row, const void *panel,
-                            uint32_t k_begin, uint32_t k_end, float sum[WEFT_PANEL]) {
+static void dot_q4_g_f32(const struct weft_gemm_args *args, const void *row, const void *panel,
+                         uint32_t k_begin, uint32_t k_end, float sum[WEFT_PANEL]) {
     const float *a = row;
     for (uint32_t k = k_begin; k < k_end; k++) {
         for (uint32_t i = 0; i < WEFT_PANEL; i++) {
-            sum[i] += a[k] * ordered_weight(panel, args->k, k, i);
+            sum[i] += a[k] * q4_g_weight(panel, args->k, k, i);
         }
     }
 }
@@ -230,7 +230,7 @@ static void gemm(const struct weft_gemm_args *args, enum weft_gemm_kind kind, do
     size_t panel_bytes = weft_kern_panel_bytes(kind, args->k);
     for (uint32_t p = p_begin; p < p_end; p++) {
         const uint8_t *panel = (const uint8_t *)args->packed + p * panel_bytes;
-        uint32_t n0 = p * WEFT_PANEL, n_cols = min_u32(WEFT_PANEL, args->n - n0);
+        uint32_t n0 = p * WEFT_PANEL, n_cols = weft_min_u32(WEFT_PANEL, args->n - n0);
         for (uint32_t m = 0; m < args->m; m++) {
             float sum[WEFT_PANEL];
             product(args, (const uint8_t *)args->act + m * args->act_row_bytes, panel, dot, sum);
@@ -279,8 +279,8 @@ static void gemm_nf4_f32(const struct weft_gemm_args *args, uint32_t p_begin, ui
     gemm(args, WEFT_GEMM_NF4_F32, dot_nf4_f32, p_begin, p_end);
 }
 
-static void gemm_ordered_f32(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
-    gemm(args, WEFT_GEMM_Q4_G_F32, dot_ordered_f32, p_begin, p_end);
+static void gemm_q4_g_f32(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
+    gemm(args, WEFT_GEMM_Q4_G_F32, dot_q4_g_f32, p_begin, p_end);
 }
 
 /* One pair of functions for each type. */
@@ -315,7 +315,7 @@ void wefti_kern_fill_gemm_scalar(struct weft_kern_table *table) {
     table->gemm[WEFT_GEMM_I8] = gemm_i8;
     table->gemm[WEFT_GEMM_F8_E4M3_F32] = gemm_f8_f32;
     table->gemm[WEFT_GEMM_NF4_F32] = gemm_nf4_f32;
-    table->gemm[WEFT_GEMM_Q4_G_F32] = gemm_ordered_f32;
+    table->gemm[WEFT_GEMM_Q4_G_F32] = gemm_q4_g_f32;
 #define FILL_QUANT(name, ID, ...)                                                                  \
     table->gemm[WEFT_GEMM_##ID##_F32] = gemm_##name##_f32;                                         \
     table->gemm[WEFT_GEMM_##ID] = gemm_##name;

@@ -1,7 +1,7 @@
 /* 4 bits with groups of columns in any order, with f32 activations: weights are widened chunk by
  * chunk into L1 and meet the tile of f32. */
 #include "gemm_avx2.h"
-#include "ordered.h"
+#include "q4_g.h"
 
 /* scale * (code - zero) of half a column's features; both begin with theirs. */
 ALWAYS_INLINE __m256 half_column(const uint8_t *scales, const uint8_t *zeros, __m256i codes) {
@@ -16,32 +16,32 @@ ALWAYS_INLINE void widen_column(const uint8_t *entry, __m256i low, __m256i high,
     _mm256_store_ps(out + HALF, half_column(entry + WEFT_PANEL, zeros + HALF, high));
 }
 
-static void widen_ordered(const uint8_t *panel, uint32_t k_all, uint32_t k_begin, uint32_t count,
-                          float *out) {
+static void widen_q4_g(const uint8_t *panel, uint32_t k_all, uint32_t k_begin, uint32_t count,
+                       float *out) {
     const __m256i nibble = _mm256_set1_epi32(15);
     for (uint32_t k = k_begin; k < k_begin + count; k += 2, out += 2 * WEFT_PANEL) {
         const uint8_t *codes = panel + (size_t)k / 2 * WEFT_PANEL;
         __m256i low = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)codes));
         __m256i high = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)(codes + HALF)));
-        widen_column(ordered_entry(panel, k_all, k), _mm256_and_si256(low, nibble),
+        widen_column(q4_g_entry(panel, k_all, k), _mm256_and_si256(low, nibble),
                      _mm256_and_si256(high, nibble), out);
-        widen_column(ordered_entry(panel, k_all, k + 1), _mm256_srli_epi32(low, 4),
+        widen_column(q4_g_entry(panel, k_all, k + 1), _mm256_srli_epi32(low, 4),
                      _mm256_srli_epi32(high, 4), out + WEFT_PANEL);
     }
 }
 
 static const struct tile_kernel kernel = {.kind = WEFT_GEMM_Q4_G_F32,
-                                          .group = ORDERED_GROUP,
-                                          .group_bytes = ORDERED_BYTES,
+                                          .group = Q4_G_GROUP,
+                                          .group_bytes = Q4_G_BYTES,
                                           .step = 1,
                                           .per_word = 1,
                                           TILES_WIDENED_AVX2,
-                                          .widen_at = widen_ordered};
+                                          .widen_at = widen_q4_g};
 
-static void gemm_ordered(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
+static void gemm_q4_g(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
     gemm_run(&kernel, args, p_begin, p_end);
 }
 
-void wefti_kern_fill_gemm_ordered_avx2(struct weft_kern_table *table) {
-    table->gemm[WEFT_GEMM_Q4_G_F32] = gemm_ordered;
+void wefti_kern_fill_gemm_q4_g_avx2(struct weft_kern_table *table) {
+    table->gemm[WEFT_GEMM_Q4_G_F32] = gemm_q4_g;
 }

@@ -1,4 +1,4 @@
-/* kernels/exp_lane — the one exponential of every kernel, written so that compilers run it in
+/* kernels/exp_f32 — the one exponential of every kernel, written so that compilers run it in
  * lanes. Multiplications and additions only, no fused ones: the same bits in every lane, tail and
  * ISA.
  *
@@ -7,8 +7,8 @@
  * fitted at Chebyshev points over |r| <= ln 2 / 2: it is off by 1.1e-8 of exp(r), under a fifth of
  * 2^-24. With the roundings the result is within 2 ulp (tests/unit/test_ops.c). Results that would
  * be subnormal are 0. */
-#ifndef WEFT_KERNELS_EXP_LANE_H
-#define WEFT_KERNELS_EXP_LANE_H
+#ifndef WEFT_KERNELS_EXP_F32_H
+#define WEFT_KERNELS_EXP_F32_H
 
 #include "convert.h"
 
@@ -17,7 +17,7 @@
 #define EXP_ROUND 0x1.8p23f  /* adding it leaves round(x) in the low bits of the sum */
 
 /* -inf gives 0, +inf gives +inf, NaN gives NaN. */
-static inline float exp_lane(float x) {
+static inline float exp_f32(float x) {
     float c = x > EXP_HIGH ? EXP_HIGH : x; /* written so that NaN falls through */
     c = c < EXP_LOW ? EXP_LOW : c;
     float shifted = c * 0x1.715476p0f + EXP_ROUND;
@@ -39,8 +39,8 @@ static inline float exp_lane(float x) {
 }
 
 /* tanh(x) = 1 - 2 / (exp(2x) + 1): off by some 1e-7, of 1 and not of the result. */
-static inline float tanh_lane(float x) {
-    return 1.0f - 2.0f / (exp_lane(2.0f * x) + 1.0f);
+static inline float tanh_f32(float x) {
+    return 1.0f - 2.0f / (exp_f32(2.0f * x) + 1.0f);
 }
 
 #endif

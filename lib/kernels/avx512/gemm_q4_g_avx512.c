@@ -1,7 +1,7 @@
 /* 4 bits with groups of columns in any order, with f32 activations: weights are widened chunk by
  * chunk into L1 and meet the tile of f32. */
 #include "gemm_avx512.h"
-#include "ordered.h"
+#include "q4_g.h"
 
 /* scale * (code - zero) of a column's 16 features. */
 ALWAYS_INLINE __m512 column(const uint8_t *entry, __m512i codes) {
@@ -11,30 +11,30 @@ ALWAYS_INLINE __m512 column(const uint8_t *entry, __m512i codes) {
     return _mm512_mul_ps(scale, _mm512_cvtepi32_ps(above));
 }
 
-static void widen_ordered(const uint8_t *panel, uint32_t k_all, uint32_t k_begin, uint32_t count,
-                          float *out) {
+static void widen_q4_g(const uint8_t *panel, uint32_t k_all, uint32_t k_begin, uint32_t count,
+                       float *out) {
     for (uint32_t k = k_begin; k < k_begin + count; k += 2, out += 2 * WEFT_PANEL) {
         const uint8_t *codes = panel + (size_t)k / 2 * WEFT_PANEL;
         __m512i both = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)codes));
         __m512i even = _mm512_and_si512(both, _mm512_set1_epi32(15));
-        _mm512_store_ps(out, column(ordered_entry(panel, k_all, k), even));
+        _mm512_store_ps(out, column(q4_g_entry(panel, k_all, k), even));
         _mm512_store_ps(out + WEFT_PANEL,
-                        column(ordered_entry(panel, k_all, k + 1), _mm512_srli_epi32(both, 4)));
+                        column(q4_g_entry(panel, k_all, k + 1), _mm512_srli_epi32(both, 4)));
     }
 }
 
 static const struct tile_kernel kernel = {.kind = WEFT_GEMM_Q4_G_F32,
-                                          .group = ORDERED_GROUP,
-                                          .group_bytes = ORDERED_BYTES,
+                                          .group = Q4_G_GROUP,
+                                          .group_bytes = Q4_G_BYTES,
                                           .step = 1,
                                           .per_word = 1,
                                           TILES_WIDENED_AVX512,
-                                          .widen_at = widen_ordered};
+                                          .widen_at = widen_q4_g};
 
-static void gemm_ordered(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
+static void gemm_q4_g(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
     gemm_run(&kernel, args, p_begin, p_end);
 }
 
-void wefti_kern_fill_gemm_ordered_avx512(struct weft_kern_table *table) {
-    table->gemm[WEFT_GEMM_Q4_G_F32] = gemm_ordered;
+void wefti_kern_fill_gemm_q4_g_avx512(struct weft_kern_table *table) {
+    table->gemm[WEFT_GEMM_Q4_G_F32] = gemm_q4_g;
 }
