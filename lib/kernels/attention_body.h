@@ -79,7 +79,7 @@ struct wide_tile {
     _Alignas(64) float k[ATTN_TILE * WEFT_KV_DIM_MAX], v[ATTN_TILE * WEFT_KV_DIM_MAX];
 };
 
-/* n_subs groups; those behind them are zero, so that products may pass over all of them. int8: the
+/* n_subs groups; those after them are zero, so that products may pass over all of them. int8: the
  * codes; their scales stay with `tile`. */
 static inline void widen_tile(const struct attn_tile *tile, uint32_t n_subs,
                               struct wide_tile *wide) {
@@ -104,7 +104,7 @@ static inline void widen_tile(const struct attn_tile *tile, uint32_t n_subs,
 }
 
 /* int8: dots become scores with the tokens' scales, and exponentials the weights of codes. What a
- * slot behind the last token of a sequence makes of it is masked, and not read as a weight. */
+ * slot after the last token of a sequence makes of it is masked, and not read as a weight. */
 static inline void apply_scales(const uint8_t *const groups[ATTN_SUBS], uint32_t head_dim,
                                 uint32_t n_subs, float p[ATTN_TILE]) {
     for (uint32_t s = 0; s < n_subs; s++) {

@@ -2,7 +2,7 @@
  * FP8 (e4m3: 4 bits of exponent, 3 of mantissa, no infinities) and NF4 (16 quantiles of a normal
  * distribution; Dettmers et al. 2023, "QLoRA").
  *
- * A row of a source is group by group: the scale, then the codes. Of NF4 the upper half of a
+ * A row of a source is group by group: the scale, then the codes. In NF4 the upper half of a
  * byte is the even column. A panel has, group by group, the scales [16] f32 of its features, then
  * the same bytes side by side: [group / per_byte][16]. Only e4m3's last group may be shorter.
  *

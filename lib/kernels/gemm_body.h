@@ -6,7 +6,7 @@
  *   stands side by side, so it is one stream of one pointer, whatever the distance of the rows.
  * - Rows come in blocks of at most 8 tiles. With the sums of four sets (48 KiB), their tree of
  *   segments (144 KiB) and the rows' part of a span (192 KiB), half of a 1 MiB L2 is left to
- * panels.
+ *   panels.
  * - Panels come in sets of as many as the tile takes. What lacks to that number is computed from
  *   the last panel again and dropped.
  * - Up to 4 sets go through K together, span by span: the rows' part of a span (192 KiB) is read
@@ -53,7 +53,7 @@ enum {
  * element of bf16) to acc[row][panel][16]. */
 struct tile {
     const uint8_t *act;                     /* word 0 of the first row */
-    size_t act_row_bytes;                   /* of rows that lie one behind the other */
+    size_t act_row_bytes;                   /* of rows that lie one after the other */
     const uint8_t *panels[TILE_PANELS_MAX]; /* at the first of these elements */
     uint32_t count;
     uint32_t k_begin, k; /* where in the row these elements stand, and the row's length */
@@ -77,7 +77,7 @@ ALWAYS_INLINE size_t stream_at(const struct tile *t, size_t at) {
     return at < t->left ? at : at + t->skip;
 }
 
-/* Of few rows every panel is one long stream, which goes on in the next panels: a step prefetches
+/* With few rows every panel is one long stream, which goes on in the next panels: a step prefetches
  * what stands FEW_AHEAD bytes further. Zen 5, one core of a busy machine, GB/s of 24 that plain
  * reading had at that time, without -> with: q8 20 -> 23, i8 17 -> 21, q4_0 17 -> 20, q4_k 12 ->
  * 19; 1 and 2 KiB are better than 4. */
@@ -120,7 +120,7 @@ struct tile_kernel {
     uint32_t step;               /* elements of K per step of `many` */
     uint32_t chunk;              /* elements of K per call of a tile at most; 0: see chunk_of */
     uint32_t per_word;           /* elements of K in a word of activations */
-    /* Rows one behind the other: up to few_rows take few_panels, up to few_max many_panels. */
+    /* Rows one after the other: up to few_rows take few_panels, up to few_max many_panels. */
     uint32_t few_rows, few_max, few_panels;
     tile_fn *few;
     bool few_widens; /* `few` takes f32 weights, too */
@@ -136,13 +136,13 @@ struct tile_kernel {
     /* NULL, or: multiplies what was widened by the 16 f32 in which the panel ends. */
     void (*scale)(float *out, uint32_t count, const float *scales);
     /* NULL, or: `count` activations of each of `group_rows` rows as f32, which both tiles then
-     * take; 1: of one row, from `act` on; else of all that are interleaved, and so they are again.
-     */
+     * take; 1: of one row, from `act` on; else of all that are interleaved, and so they are
+     * again. */
     void (*widen_act)(const uint8_t *act, uint32_t count, uint32_t group_rows, float *out);
 };
 
-/* Rows and panels under way, and the scratch of the thread that works on them (230 KiB of stack).
- */
+/* Rows and panels under way, and the scratch of the thread that works on them (230 KiB of
+ * stack). */
 struct block {
     const struct tile_kernel *kernel;
     const struct weft_gemm_args *args;
@@ -151,7 +151,7 @@ struct block {
     size_t panel_bytes;
     uint32_t rows, n_panels, tile_rows, n_tiles;
     uint32_t set, n_sets, p_begin, p_end; /* the set of `panels`, and what panels there are */
-    bool few, widen;                      /* rows lie one behind the other; weights are widened */
+    bool few, widen;                      /* rows lie one after the other; weights are widened */
     _Alignas(64) float acc[BLOCK_FLOATS_MAX];
     _Alignas(64) float slots[3 * BLOCK_FLOATS_MAX];
     _Alignas(64) float weights[WIDE_FLOATS];
@@ -342,7 +342,7 @@ static inline void run_chunk(struct block *b, const struct step *step) {
     }
 }
 
-/* Element k of the first panel of a set; behind the last set: of what comes after the block. */
+/* Element k of the first panel of a set; after the last set: of what comes after the block. */
 static inline const uint8_t *panel_at(const struct block *b, uint32_t set, uint32_t k) {
     size_t at = (size_t)k / b->kernel->group * b->kernel->group_bytes;
     return (const uint8_t *)b->args->packed +

@@ -54,9 +54,9 @@ static inline struct i8_row i8_row_at(const void *row, uint32_t k) {
 /* Non-negative numbers below this are quantised as zero: their reciprocal would overflow. */
 #define Q8_TINY 0x1p-100f
 
-/* One activation row of kind Q8: codes, then f32 scales, then -128 * sum(codes) per block. The K
- * types, 4_1 and 5_1 read on: -32 * sum(codes) of the first half of each block, then f32 scale *
- * sum. */
+/* One activation row of kind Q8: codes, then f32 scales, then -128 * sum(codes) per block. Where
+ * weights have mins, or two scales in a block, products read on: -32 * sum(codes) of the first half
+ * of each block, then f32 scale * sum. */
 struct q8_row {
     const int8_t *codes;
     const float *scales;
@@ -147,7 +147,7 @@ static inline size_t kv_group_at(const struct weft_kv_layer *kv, uint32_t block,
     return (plane * (kv->block_size / ATTN_SUB) + token / ATTN_SUB) * weft_kv_group_bytes(kv);
 }
 
-/* The scales behind an int8 group's codes. */
+/* The scales after an int8 group's codes. */
 static inline const float *kv_scales(const void *group, uint32_t head_dim) {
     return (const float *)(const void *)((const uint8_t *)group + (size_t)head_dim * ATTN_SUB);
 }
@@ -187,9 +187,9 @@ static inline void check_attn_args(const struct weft_attn_args *args, uint32_t k
     WEFT_ASSERT(args->q != args->out); /* `out` collects while `q` is still read */
 }
 
-/* The fixed tree of design 2.1, fed one segment at a time like a binary counter: slot b holds the
- * sum of the 2^b segments before the current one, where bit b of the segment's number is set. A run
- * of empty segments has no value and is passed over. */
+/* The fixed tree of struct weft_kern_segs, fed one segment at a time like a binary counter: slot b
+ * holds the sum of the 2^b segments before the current one, where bit b of the segment's number is
+ * set. A run of empty segments has no value and is passed over. */
 struct seg_tree {
     bool full[3];
 };

@@ -248,8 +248,7 @@ static uint32_t argmax(const float *x, uint32_t n) {
 
 /* `n` numbers that share a scale. Scale = max|x| / 127, codes to nearest even: no division per
  * element, and exact in any order, as the maximum is taken over bit patterns. A block with an
- * infinity or NaN yields NaN, not garbage.
- */
+ * infinity or NaN yields NaN, not garbage. */
 static inline void quantise_block(const float *x, uint32_t n, int8_t *codes, float *scale,
                                   int32_t *offset) {
     uint32_t max_bits = 0;

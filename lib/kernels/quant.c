@@ -150,8 +150,8 @@ static void split_q6_k(const uint8_t *src, struct quant_parts *out) {
     out->scale = read_u16(src + 208);
 }
 
-/* Eight blocks with signed scales of 6 bits: nibbles in four bytes, two bits more of each in the two
- * before them. */
+/* Eight blocks with signed scales of 6 bits: nibbles in four bytes, two bits more of each in the
+ * two before them. */
 static void split_iq4_xs(const uint8_t *src, struct quant_parts *out) {
     out->scale = read_u16(src);
     for (uint32_t block = 0; block < 8; block++) {

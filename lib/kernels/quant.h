@@ -19,8 +19,8 @@
  * a zero of its own, from which its min follows: -scale * zero. The code of a type with LOOKED_UP
  * codes is first looked up in quant_values. All products are exact in f32 (11 bits of super, up to
  * 8 of scale, up to 6 of code, or 6 and 8 of a looked-up one; 11 and 8), so only the last sum is
- * rounded. Source: GGML's block formats; Q4_Z is ours, for GPTQ and AWQ: 32 columns of it are an f16
- * scale, the zero in a byte, and codes as in Q4_1. */
+ * rounded. Source: GGML's block formats; Q4_Z is ours, for GPTQ and AWQ: 32 columns of it are an
+ * f16 scale, the zero in a byte, and codes as in Q4_1. */
 #ifndef WEFT_KERNELS_QUANT_H
 #define WEFT_KERNELS_QUANT_H
 
@@ -42,8 +42,8 @@ enum quant_codes { QUANT_PLAIN, QUANT_LOOKED_UP };
 enum quant_added { QUANT_NONE, QUANT_MINS, QUANT_ZEROS };
 
 /* The types that lie so: X(name, ID, columns that share a scale, bits of a code, the code of a zero
- * weight where no min says it, codes, what is added). A group is a block of base/dtype.h's list; one
- * of 256 columns is a super-block. To a row here belongs split_<name> in quant.c. */
+ * weight where no min says it, codes, what is added). A group is a block of base/dtype.h's list;
+ * one of 256 columns is a super-block. To a row here belongs split_<name> in quant.c. */
 /* clang-format off */
 #define QUANT_EACH(X)                                                                              \
     X(q4_0,   Q4_0,   32, 4,   8, PLAIN,     NONE)                                                 \
@@ -138,7 +138,7 @@ static inline uint32_t quant_single_bit(const struct quant_layout *q) {
     return q->bits - 1;
 }
 
-/* Of the integers of the K types. */
+/* Whether the integer scales of super-blocks are signed. */
 static inline bool quant_signed_scales(const struct quant_layout *q) {
     return q->is_super && !q->has_min;
 }
@@ -193,7 +193,7 @@ static inline float quant_f16(const uint8_t *at, uint32_t i) {
     return f16_to_f32(half);
 }
 
-/* The integer scale of a K type. */
+/* The integer scale of a super-block. */
 static inline float quant_int_scale(const struct quant_layout *q, uint8_t byte) {
     return (float)(quant_signed_scales(q) ? (int8_t)byte : byte);
 }
@@ -225,7 +225,7 @@ static inline float quant_weight(const struct quant_layout *q, const uint8_t *gr
 /* A group of one feature, taken apart. */
 struct quant_parts {
     uint8_t codes[QUANT_SUPER];                           /* as stored */
-    uint8_t scales[QUANT_SUBS_MAX], mins[QUANT_SUBS_MAX]; /* of the K types */
+    uint8_t scales[QUANT_SUBS_MAX], mins[QUANT_SUBS_MAX]; /* of super-blocks */
     uint16_t scale, min; /* f16; of super-blocks what the others are multiplied by; Q4_Z: min is the
                             zero, a whole number */
 };

@@ -16,8 +16,7 @@ enum {
 #define RATIO_STEP (1.0f / 40.0f)
 #define RATIO_LEAST 0.2f
 
-/* ------------------------------------------------------------------------------------- grids ---
- */
+/* ----------------------------------------------------------------------------------- grids --- */
 
 void wefti_kern_grid_reach(struct grid_ends *ends, const float *w, uint32_t n) {
     uint32_t max_bits = f32_bits(ends->largest) & 0x7fffffffu;
@@ -129,8 +128,7 @@ void wefti_kern_grid_codes(const struct grid *grid, const float *w, uint32_t n, 
     }
 }
 
-/* ----------------------------------------------------------------------------------- the error ---
- */
+/* ------------------------------------------------------------------------------- the error --- */
 
 /* `clipped_out` gets the part of the weights beyond the last codes. */
 static double error_of(const struct grid *grid, const float *w, const float *importance, uint32_t n,
@@ -190,8 +188,7 @@ struct grid wefti_kern_grid_choose(enum grid_form form, enum weft_kern_clip clip
     return better ? drawn : whole;
 }
 
-/* -------------------------------------------------------------------------------- histograms ---
- */
+/* ------------------------------------------------------------------------------ histograms --- */
 
 /* Where weights lie between the middle of their group (0) and its end (1), by importance. */
 struct histogram {
@@ -240,8 +237,8 @@ static double portable_log(double x) {
     return 2.0 * t * sum + exponent * 0.69314718055994530942;
 }
 
-/* Of the bins before each: their mass, how many hold any, and the sum of p ln p. So a cut costs
- * as many steps as the grid has levels, not as there are bins. */
+/* What the bins before each hold: their mass, how many hold any, and the sum of p ln p. So a cut
+ * costs as many steps as the grid has levels, not as there are bins. */
 struct running {
     double mass[BINS + 1], p_log_p[BINS + 1];
     uint32_t held[BINS + 1];

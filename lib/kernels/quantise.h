@@ -47,8 +47,8 @@ struct grid wefti_kern_grid_make(enum grid_form form, const struct grid_ends *en
 void wefti_kern_grid_codes(const struct grid *grid, const float *w, uint32_t n, uint8_t *codes);
 
 /* The grid for one group of n weights. `importance` [n]: how much the square of a weight's error
- * counts. `row_ratio`: what wefti_kern_grid_row_ratio said of the group's row. Never has a larger error,
- * so weighted, than the grid of ratio 1. */
+ * counts. `row_ratio`: what wefti_kern_grid_row_ratio said of the group's row. Never has a larger
+ * error, so weighted, than the grid of ratio 1. */
 struct grid wefti_kern_grid_choose(enum grid_form form, enum weft_kern_clip clip, const float *w,
                                    const float *importance, uint32_t n, float row_ratio);
 

@@ -1,6 +1,6 @@
 /* model/file — files mapped or read, and text out of them made fit for messages. Every reader works
- * on bytes in memory, so a fuzzer can hand it a heap block of the exact size and the sanitizer sees a
- * read one byte too far. */
+ * on bytes in memory, so a fuzzer can hand it a heap block of the exact size and the sanitizer sees
+ * a read one byte too far. */
 #ifndef WEFT_MODEL_FILE_H
 #define WEFT_MODEL_FILE_H
 

@@ -1,5 +1,5 @@
-/* What makes two models the same: hyper-parameters, and names, shapes and bytes of all tensors. Each
- * piece is the seed of the next. */
+/* What makes two models the same: hyper-parameters, and names, shapes and bytes of all tensors.
+ * Each piece is the seed of the next. */
 #include "model_internal.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 /* What a model says besides its weights, told apart by content: one "NAME=HASH" for each file or
  * section, in a fixed order, with commas between them. A front that has to begin anew compares what
- * it finds with what was there before: by another tokenizer its ids would mean other tokens than the
- * weights in memory know, and nobody could tell from the answers. */
+ * it finds with what was there before: by another tokenizer its ids would mean other tokens than
+ * the weights in memory know, and nobody could tell from the answers. */
 #include "model_internal.h"
 
 #include <inttypes.h>

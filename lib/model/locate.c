@@ -1,6 +1,5 @@
 /* What a path names. Content decides, not the name: a GGUF file in a content-addressed store is
- * called by its hash.
- */
+ * called by its hash. */
 #include "file.h"
 
 #include <dirent.h>

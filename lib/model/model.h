@@ -3,12 +3,11 @@
  * Model    A weft_model is a Hugging Face folder (config.json, *.safetensors, sharded or not), a
  *          GGUF file, or either of them packed by weft, mapped read-only. It has hyper-parameters,
  *          named roles for its tensors, and (GGUF) the metadata. Tensors are views into the
- * mapping: never copied, never changed. Those of a packed file have no data of their own. Input
- * Files are untrusted: every length, offset, count and type is checked before use. What is wrong is
- * refused in one sentence that names the file, the tensor and the fault. Threads  After opening,
- * everything is const and may be read from any thread. Source   safetensors and GGUF v2/v3 format
- * specifications; Hugging Face config.json keys.
- */
+ *          mapping: never copied, never changed. Those of a packed file have no data of their own.
+ * Input    Files are untrusted: every length, offset, count and type is checked before use. What
+ *          is wrong is refused in one sentence that names the file, the tensor and the fault.
+ * Threads  After opening, everything is const and may be read from any thread.
+ * Source   safetensors and GGUF v2/v3 format specifications; Hugging Face config.json keys. */
 #ifndef WEFT_MODEL_H
 #define WEFT_MODEL_H
 
@@ -22,8 +21,7 @@
 #include "base/limits.h"
 #include "base/str.h"
 
-/* ------------------------------------------------------------------------ where a model lies ---
- */
+/* ------------------------------------------------------------------ where a model lies --- */
 
 enum weft_model_format {
     WEFT_MODEL_HF,   /* a Hugging Face folder */
@@ -37,8 +35,8 @@ struct weft_model_place {
 };
 
 /* What MODEL on a command line names, by what is there and not by how it is called: a folder, the
- * config.json in one, or a file that begins as GGUF or a packed file does. Of a model in several
- * GGUF files any may be named; the place is the first. NOTFOUND, IO, PROTO (none of them, or
+ * config.json in one, or a file that begins as GGUF or a packed file does. If a model is several
+ * GGUF files, any may be named; the place is the first. NOTFOUND, IO, PROTO (none of them, or
  * damaged), UNSUPPORTED (a .safetensors file alone), NOMEM; the place is then empty. */
 WEFT_MUST_CHECK weft_err weft_model_locate(const char *path, struct weft_model_place *place_out,
                                            struct weft_errmsg *why);
@@ -66,7 +64,7 @@ WEFT_MUST_CHECK weft_err weft_model_json(const char *dir, const char *name, size
  * where a double holds every one. */
 bool weft_json_u64(const struct json_t *value, uint64_t *out);
 
-/* ---------------------------------------------------------------------------------- identity --- */
+/* --------------------------------------------------------------------------------- identity --- */
 
 /* Appends what a front reads of a model (tokenizer, template, defaults), told apart by content:
  * "tokenizer.json=0123456789abcdef,...", "metadata=..." of a GGUF file, "packed=..." of a packed
@@ -99,7 +97,7 @@ struct weft_tensor {
     uint64_t parts_row;             /* its first row among those of `parts` */
 };
 
-/* Rows row_begin..row_begin + n_rows of a matrix, one behind the other, as their type has them
+/* Rows row_begin..row_begin + n_rows of a matrix, one after the other, as their type has them
  * (F8_E4M3: in front of every 128 columns an f32 scale; the last may be fewer), into
  * out[n_rows * weft_tensor_row_bytes(tensor)], aligned to 4 bytes. */
 size_t weft_tensor_row_bytes(const struct weft_tensor *tensor);
@@ -110,8 +108,7 @@ void weft_tensor_rows(const struct weft_tensor *tensor, uint64_t row_begin, uint
  * converted to f32 into out[dims[last]]. Vectors of an opened model are of these types. */
 void weft_tensor_row_f32(const struct weft_tensor *tensor, uint64_t row, float *out);
 
-/* --------------------------------------------------------------------------------- the model ---
- */
+/* --------------------------------------------------------------------------- the model --- */
 
 enum weft_rope_scaling {
     WEFT_ROPE_NONE,
@@ -200,7 +197,7 @@ struct weft_model_params {
      * rope_dim long and n_kv_heads = 1: what keys and values are made of, and a key that turns. */
     uint32_t kv_lora, q_lora; /* q_lora 0: q comes of the hidden state directly */
     uint32_t nope_dim, v_dim;
-    uint32_t n_predict; /* layers behind the last one that guess further tokens: not used */
+    uint32_t n_predict; /* layers after the last one that guess further tokens: not used */
     bool untied;        /* the head is a tensor of its own, whatever there is */
     bool wrapped;       /* the folder holds a larger model, of which this is the language part */
     uint32_t no_rope[WEFT_LAYERS_MAX / 32];   /* a bit per layer: q and k are not turned there */
@@ -210,7 +207,7 @@ struct weft_model_params {
     struct weft_model_quant quant;
 };
 
-/* Of one of the sets of layers above. */
+/* Whether a layer is in one of the sets above. */
 static inline bool weft_model_bit(const uint32_t bits[WEFT_LAYERS_MAX / 32], uint32_t layer) {
     return bits[layer / 32] >> layer % 32 & 1;
 }
@@ -221,14 +218,13 @@ struct weft_model_expert {
 
 struct weft_model_layer {
     const struct weft_tensor *attn_norm; /* [hidden], or NULL */
-    const struct weft_tensor *wq, *wk,
-        *wv;                      /* [heads*head_dim, hidden], [kv_heads*head_dim, hidden] x2 */
-    const struct weft_tensor *wo; /* [hidden, heads*head_dim] */
+    /* [heads*head_dim, hidden], [kv_heads*head_dim, hidden] x2, [hidden, heads*head_dim] */
+    const struct weft_tensor *wq, *wk, *wv, *wo;
     const struct weft_tensor *bq, *bk, *bv;    /* biases of wq, wk and wv, or NULL */
     const struct weft_tensor *q_norm, *k_norm; /* [head_dim] or all heads', or NULL */
     const struct weft_tensor *post_attn_norm, *post_ffn_norm; /* [hidden], or NULL */
     const struct weft_tensor *ffn_norm;                       /* [hidden], or NULL */
-    /* Of latent attention: wq is [heads*(nope_dim + rope_dim), hidden or q_lora], wk is [head_dim,
+    /* Latent attention: wq is [heads*(nope_dim + rope_dim), hidden or q_lora], wk is [head_dim,
      * hidden], there is no wv, and wo is [hidden, heads*v_dim]. */
     const struct weft_tensor *wq_a, *q_a_norm; /* [q_lora, hidden] and [q_lora], or NULL */
     const struct weft_tensor *latent_norm;     /* [kv_lora] */
@@ -262,7 +258,7 @@ const struct weft_tensor *weft_model_head(const weft_model *model);        /* [v
 /* Whether `st` is of a file that the tensors lie in. */
 bool weft_model_has_file(const weft_model *model, const struct stat *st);
 
-/* The path of file `idx` that the tensors lie in; NULL behind the last. */
+/* The path of file `idx` that the tensors lie in; NULL after the last. */
 const char *weft_model_file(const weft_model *model, size_t idx);
 
 /* All tensors in file order, for inspection. */
@@ -298,9 +294,8 @@ uint64_t weft_model_hash(const weft_model *model);
  * A file that stands alone: the weights as the engine wants them in memory, and everything else the
  * model came with. Little-endian throughout:
  *
- *   page 0            the header (packed.c), its own XXH3 behind it
- *   .. arena_bytes    the engine's arena, whose first page is the header's; to be mapped from byte
- * 0
+ *   page 0            the header (packed.c), then its own XXH3
+ *   .. arena_bytes    the engine's arena, whose first page is the header's; from byte 0 on
  *   .. file_bytes     the model without its weights, as sections of a name, a length and bytes:
  *                     "name", "tensors" (name, type, stored form and shape of each), then "gguf" (a
  *                     GGUF file up to its tensor descriptions) or a folder's small files by name

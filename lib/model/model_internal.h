@@ -1,6 +1,6 @@
-/* model_internal — a model while it is put together. The readers of each format (hf/, gguf/, packed/)
- * append to its tensors; pointers into that array exist only after wefti_model_index(), when it does
- * not grow any more. */
+/* model_internal — a model while it is put together. The readers of each format (hf/, gguf/,
+ * packed/) append to its tensors; pointers into that array exist only after wefti_model_index(),
+ * when it does not grow any more. */
 #ifndef WEFT_MODEL_INTERNAL_H
 #define WEFT_MODEL_INTERNAL_H
 

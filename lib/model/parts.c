@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 
-enum { F8_GROUP = 128 }; /* columns behind a scale */
+enum { F8_GROUP = 128 }; /* columns that share a scale */
 
 static float read_scale(const struct weft_parts *parts, uint64_t idx) {
     const unsigned char *at = parts->pieces[WEFTI_MODEL_PIECE_SCALES].at;
@@ -20,8 +20,7 @@ static float read_scale(const struct weft_parts *parts, uint64_t idx) {
                                              : wefti_model_f32_from_bits((uint32_t)half << 16);
 }
 
-/* --------------------------------------------------------------------------------------- FP8 ---
- */
+/* ------------------------------------------------------------------------------------- FP8 --- */
 
 static float f8_scale(const struct weft_parts *parts, uint64_t row, uint64_t col) {
     uint64_t block = row / parts->quant.block_rows * parts->scale_cols;
@@ -54,8 +53,7 @@ static void f8_row_f32(const struct weft_parts *parts, uint64_t row, float *out)
         out[k] = f8_scale(parts, row, k) * f8_value(f8_codes(parts, row)[k]);
 }
 
-/* ----------------------------------------------------------------------------- GPTQ and AWQ ---
- */
+/* ---------------------------------------------------------------------------- GPTQ and AWQ --- */
 
 enum { Q4_BLOCK = 32, Q4_BLOCK_BYTES = 2 + 1 + Q4_BLOCK / 2 };
 
@@ -143,8 +141,7 @@ static void q4_row_f32(const struct weft_parts *parts, uint64_t row, float *out)
     }
 }
 
-/* --------------------------------------------------------------------------------------- NF4 ---
- */
+/* ------------------------------------------------------------------------------------- NF4 --- */
 
 enum { NF4_BLOCK = 64, NF4_BLOCK_BYTES = 4 + NF4_BLOCK / 2 };
 
@@ -173,7 +170,7 @@ static float read_f32(const struct weft_parts *parts, enum wefti_model_piece pie
     return value;
 }
 
-/* Of weight `idx` of all; of quantised scales rounded twice, as the tool does. */
+/* The scale of weight `idx` of all; a quantised one is rounded twice, as the tool does. */
 static float nf4_scale(const struct weft_parts *parts, uint64_t idx) {
     uint64_t block = idx / parts->block;
     if (parts->scale_dtype == WEFT_DT_F32) return read_f32(parts, WEFTI_MODEL_PIECE_SCALES, block);
@@ -201,8 +198,7 @@ static void nf4_row_f32(const struct weft_parts *parts, uint64_t row, float *out
     }
 }
 
-/* ----------------------------------------------------------------------------------- any row ---
- */
+/* --------------------------------------------------------------------------------- any row --- */
 
 size_t weft_tensor_row_bytes(const struct weft_tensor *tensor) {
     uint64_t k = tensor->dims[tensor->n_dims - 1];

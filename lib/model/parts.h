@@ -11,7 +11,7 @@ enum wefti_model_piece {
     WEFTI_MODEL_PIECE_SCALES,
     WEFTI_MODEL_PIECE_ZEROS,
     WEFTI_MODEL_PIECE_GROUPS, /* GPTQ: of each column, where they do not follow from its number */
-    WEFTI_MODEL_PIECE_NESTED_SCALES, /* NF4: of what scales are codes of, and what those stand for */
+    WEFTI_MODEL_PIECE_NESTED_SCALES, /* NF4: for scales that are codes, and what codes stand for */
     WEFTI_MODEL_PIECE_NESTED_VALUES,
     WEFTI_MODEL_PIECE_COUNT,
 };

@@ -1,7 +1,6 @@
 /* Which tensor plays which part. One table has the names of both formats and the shape each must
  * have; a tensor that plays no part is refused, because ignoring it (a bias, an expert, a scale of
- * some quantisation) would give a model that runs and is wrong.
- */
+ * some quantisation) would give a model that runs and is wrong. */
 #include "model_internal.h"
 
 #include <inttypes.h>
@@ -192,11 +191,11 @@ static const struct {
 #define N_LAYER_ROLES (sizeof layer_roles / sizeof layer_roles[0])
 #undef AT
 
-/* Of every expert: its number stands between the two halves of a name. */
+/* What every expert has: its number stands between the two halves of a name. */
 #define AT(field) offsetof(struct weft_model_expert, field)
 static const struct {
     struct {
-        const char *before, *behind;
+        const char *before, *after;
     } names[2], other; /* as in a role */
     enum size dims[2];
     size_t at; /* in struct weft_model_expert */
@@ -354,9 +353,9 @@ static weft_err resolve_experts(struct resolver *r, uint32_t layer) {
                                       .dims = {expert_roles[i].dims[0], expert_roles[i].dims[1]}};
             (void)snprintf(name, sizeof name, "%s%u.%s%u.%s", layer_prefix[r->format], layer,
                            expert_roles[i].names[r->format].before, e,
-                           expert_roles[i].names[r->format].behind);
+                           expert_roles[i].names[r->format].after);
             (void)snprintf(other, sizeof other, "%s%u.%s%u.%s", layer_prefix[r->format], layer,
-                           expert_roles[i].other.before, e, expert_roles[i].other.behind);
+                           expert_roles[i].other.before, e, expert_roles[i].other.after);
             weft_err err = take(r, &role, name, &tensor);
             if (!err && !tensor) err = take(r, &role, other, &tensor);
             if (!err && !tensor) err = missing_expert(r, layer, i, name);
@@ -502,7 +501,7 @@ static bool is_idle_bias(const struct resolver *r, const struct weft_tensor *ten
     return true;
 }
 
-/* Of a layer behind the last one that predicts further tokens. */
+/* Whether a name is that of a layer after the last one, which predicts further tokens. */
 static bool is_predicting(const struct resolver *r, const char *name) {
     const struct weft_model_params *p = &r->model->params;
     size_t len = strlen(layer_prefix[r->format]);

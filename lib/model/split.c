@@ -1,6 +1,6 @@
-/* Fused and stacked tensors, cut into their parts under the names that other models have them by. A
+/* Fused and stacked tensors, taken apart under the names that other models have them by. A
  * weight is [out features, in features] row by row, so a part is a run of rows, and still a view
- * into the file; so is an expert's of a stack of all experts of a layer. Everything behind this
+ * into the file; so is an expert's of a stack of all experts of a layer. Everything after this
  * knows parts alone; so does a packed file. */
 #include "model_internal.h"
 
@@ -42,8 +42,8 @@ static uint64_t n_rows(const struct weft_model_params *p, enum rows rows) {
 
 /* What follows "model.layers.7." in a name, which is `*prefix_len_out` long; NULL: it does not
  * begin so. */
-static const char *behind_layer(const char *name, enum weft_model_format format,
-                                size_t *prefix_len_out) {
+static const char *after_layer_prefix(const char *name, enum weft_model_format format,
+                                      size_t *prefix_len_out) {
     static const char *const prefixes[2] = {"model.layers.", "blk."};
     size_t len = strlen(prefixes[format]);
     if (strncmp(name, prefixes[format], len) != 0) return NULL;
@@ -57,7 +57,7 @@ static const char *behind_layer(const char *name, enum weft_model_format format,
 static const struct fused *find_fused(const struct weft_model_params *p,
                                       const struct weft_tensor *tensor,
                                       enum weft_model_format format, size_t *prefix_len_out) {
-    const char *name = behind_layer(tensor->name, format, prefix_len_out);
+    const char *name = after_layer_prefix(tensor->name, format, prefix_len_out);
     for (size_t i = 0; name && i < sizeof all_fused / sizeof all_fused[0]; i++) {
         const struct fused *fused = &all_fused[i];
         uint64_t rows = 0;
@@ -123,7 +123,7 @@ static const struct stack {
 /* NULL: it is none, or not of as many as there are experts. */
 static const struct stack *find_stack(const struct weft_model_params *p,
                                       const struct weft_tensor *tensor, size_t *prefix_len_out) {
-    const char *name = behind_layer(tensor->name, WEFT_MODEL_GGUF, prefix_len_out);
+    const char *name = after_layer_prefix(tensor->name, WEFT_MODEL_GGUF, prefix_len_out);
     for (size_t i = 0; name && i < sizeof stacks / sizeof stacks[0]; i++) {
         if (strcmp(name, stacks[i].name) == 0 && tensor->n_dims == 3 &&
             tensor->dims[0] == p->moe.n_experts && tensor->bytes % p->moe.n_experts == 0)
@@ -165,13 +165,13 @@ static weft_err unstack_all(weft_model *model, const char *path, struct weft_err
 }
 
 /* The heads of latent attention stand in newer GGUF files as a third dimension; here they are rows
- * one behind the other. */
+ * one after the other. */
 static void flatten_heads(weft_model *model) {
     static const char *const names[] = {"attn_k_b.weight", "attn_v_b.weight"};
     for (size_t i = 0; i < model->n_tensors; i++) {
         struct weft_tensor *tensor = &model->tensors[i];
         size_t prefix_len;
-        const char *name = behind_layer(tensor->name, WEFT_MODEL_GGUF, &prefix_len);
+        const char *name = after_layer_prefix(tensor->name, WEFT_MODEL_GGUF, &prefix_len);
         if (!name || (strcmp(name, names[0]) != 0 && strcmp(name, names[1]) != 0)) continue;
         if (tensor->n_dims != 3 || tensor->dims[0] != model->params.n_heads) continue;
         if (tensor->dims[1] > WEFT_KV_DIM_MAX) continue; /* the product stays small */

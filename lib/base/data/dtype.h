@@ -24,12 +24,12 @@ enum weft_dtype_class {
     WEFT_DTYPE_PIECE,
 };
 
-/* X(ID, name, class, elements of a block, bytes of a block, number in files, number in the hash of a
- *   packed file's layout, products)
+/* X(ID, name, class, elements of a block, bytes of a block, number in files,
+ *   number in the hash of a packed file's layout, products)
  *
  * Numbers in files are GGUF's below 256, of FLOAT and BLOCKS; above they are weft's own, for packed
- * files, and those of pieces are in none. Neither they nor the numbers in the hash, where a new type
- * takes the next one (20), ever change: packed files would no longer be read.
+ * files, and those of pieces are in none. Neither they nor the numbers in the hash, where a new
+ * type takes the next one (20), ever change: packed files would no longer be read.
  *
  * Products: EXACT, with f32 activations (WEFT_GEMM_ID_F32); or BOTH, with faster ones, too
  * (WEFT_GEMM_ID). */

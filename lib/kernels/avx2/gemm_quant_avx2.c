@@ -11,7 +11,7 @@ struct quads {
     struct codes low, high; /* quads j and j + 4 of a block */
 };
 
-/* Those of 4_NL, looked up, would: even and odd bytes go as 16-bit numbers. */
+/* Looked-up ones would: even and odd bytes go as 16-bit numbers. */
 ALWAYS_INLINE __m256i dot_bytes(__m256i sum, __m256i codes, __m256i a) {
     __m256i even = _mm256_and_si256(codes, _mm256_set1_epi16(0xff));
     __m256i a_even = _mm256_srai_epi16(_mm256_slli_epi16(a, 8), 8);
@@ -42,7 +42,7 @@ ALWAYS_INLINE __m256i load_line(const uint8_t *array, uint32_t line, uint32_t at
     return _mm256_loadu_si256((const void *)(array + (size_t)line * QUANT_LINE + at));
 }
 
-/* Of quads j and j + 4. */
+/* The halves at `at` of quads j and j + 4. */
 ALWAYS_INLINE void load_half(const struct quant_layout *q, const uint8_t *group, uint32_t block,
                              uint32_t j, uint32_t at, __m256i *low_out, __m256i *high_out) {
     __m256i low = _mm256_setzero_si256(), high = low;

@@ -15,7 +15,7 @@ ALWAYS_INLINE __m512 load16(const uint8_t *base, size_t at, enum weft_kv_dtype d
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
 }
 
-/* The same for the elements of `mask`; nothing behind them is touched. */
+/* The same for the elements of `mask`; nothing after them is touched. */
 ALWAYS_INLINE __m512 load_some(const uint8_t *base, size_t at, __mmask16 mask,
                                enum weft_kv_dtype dtype) {
     if (dtype == WEFT_KV_F32) return _mm512_maskz_loadu_ps(mask, base + at * 4);

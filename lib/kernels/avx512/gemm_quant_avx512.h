@@ -199,7 +199,7 @@ ALWAYS_INLINE void add_part(const struct tile *t, const struct quant_layout *q, 
     }
 }
 
-/* Of few rows: the share of this block in the lines that stand about FEW_AHEAD further. */
+/* With few rows: the share of this block in the lines that stand about FEW_AHEAD further. */
 ALWAYS_INLINE void prefetch_share(const struct tile *t, const struct quant_layout *q,
                                   uint32_t panels, size_t group, uint32_t block) {
     const uint32_t n_blocks = q->group / QUANT_BLOCK, lines = q->bytes / 64;

@@ -1,6 +1,5 @@
 /* The metadata of a GGUF file under its architecture's name. Options that would change the
- * arithmetic and are not there yet are refused by name, never ignored.
- */
+ * arithmetic and are not there yet are refused by name, never ignored. */
 #include "gguf.h"
 
 #include <inttypes.h>

@@ -1,7 +1,6 @@
 /* A GGUF file is a magic, a version, two counts, the metadata, the tensor descriptions and the
  * data. The metadata is walked once when the file is opened: after that every value is known to lie
- * within the mapping, and the accessors need no checks but those of type and index.
- */
+ * within the mapping, and the accessors need no checks but those of type and index. */
 #include "gguf.h"
 
 #include <inttypes.h>
@@ -12,7 +11,7 @@
 #include "base/cursor.h"
 #include "packed/packed.h"
 
-#define KEYS_MAX 65536u        /* files of today have a few dozen */
+#define KEYS_MAX 65536u        /* files have a few dozen */
 #define KEY_BYTES_MAX 65535u   /* the format's own bound */
 #define STRINGS_MAX (1u << 24) /* in all arrays: vocabulary and merges of the largest are 1 M */
 #define DEPTH_MAX 8            /* arrays of arrays of ... */

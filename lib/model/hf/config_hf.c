@@ -1,6 +1,5 @@
 /* config.json of a Hugging Face folder. Keys that are missing have transformers' defaults; options
- * that would change the arithmetic and are not there yet are refused by name, never ignored.
- */
+ * that would change the arithmetic and are not there yet are refused by name, never ignored. */
 #include "config_hf.h"
 
 #include <math.h>
@@ -86,7 +85,7 @@ static weft_err read_plain_layers(const struct config *c, struct weft_model_para
     return WEFT_OK;
 }
 
-/* What the two versions of DeepSeek mean by keys that are missing. Of how experts are scored and
+/* What the two versions of DeepSeek mean by keys that are missing. On how experts are scored and
  * chosen transformers' third version says nothing at all: it knows one way only. */
 struct deepseek {
     const char *type, *method, *func;
@@ -384,7 +383,7 @@ static weft_err read_traits(const struct config *c, const struct wefti_model_arc
     return err;
 }
 
-/* Of a larger model the part that describes its language model, and what is said of all parts. */
+/* The part of a larger model's file that describes its language model, and what is said of all. */
 static weft_err unwrap(const struct config *c, struct config *text_out) {
     static const char key[] = "text_config";
     static const char *const shared[] = {"tie_word_embeddings", "quantization_config"};

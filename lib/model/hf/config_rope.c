@@ -6,7 +6,7 @@
 
 #include "params.h"
 
-/* Of layers, where each has a RoPE of its own: those that see all, those with a window. */
+/* Kinds of layers, where each has a RoPE of its own: those that see all, those with a window. */
 static const char *const kinds[] = {"full_attention", "sliding_attention"};
 
 static weft_err read_rope_type(const struct config *c, const char *key, const json_t *rope,

@@ -1,4 +1,5 @@
-/* model/hf — Hugging Face folders: config.json, safetensors, and weights that other tools quantised. */
+/* model/hf — Hugging Face folders: config.json, safetensors, and weights that other tools
+ * quantised. */
 #ifndef WEFT_MODEL_HF_H
 #define WEFT_MODEL_HF_H
 
@@ -33,8 +34,8 @@ WEFT_MUST_CHECK weft_err wefti_model_config_quant(const char *path, const json_t
                                                   struct weft_model_quant *quant_out,
                                                   struct weft_errmsg *why);
 
-/* Of a folder that holds more than a language model: leaves out the tensors of the other parts and
- * gives those of this one the names they have without (unwrap.c). */
+/* Makes of a folder that holds more than a language model that model alone: leaves out the tensors
+ * of the other parts and gives those of this one the names they have without (unwrap.c). */
 void wefti_model_unwrap(weft_model *model);
 
 /* What a folder without the files that are read holds instead, as the end of a sentence; "" where

@@ -1,5 +1,5 @@
 /* Quantised weights of a Hugging Face folder: the tensors that belong together become one, under
- * the name that a weight which is not quantised has ("x.weight"), so that everything behind this
+ * the name that a weight which is not quantised has ("x.weight"), so that everything after this
  * sees one tensor per role. Shapes are checked against each other here; those of the roles follow.
  *
  *   FP8    x.weight [n, k] e4m3, x.weight_scale_inv [ceil(n / rows), ceil(k / cols)]
@@ -11,8 +11,7 @@
  *   NF4    x.weight [n * k / 2, 1] u8, the first of two in the high half, and beside it, with
  *          "x.weight." before their names: quant_state.bitsandbytes__nf4, JSON, with the shape and
  *          the size of a block; quant_map [16]; absmax [blocks] f32, or u8, which stand for values
- *          of nested_quant_map [256] times nested_absmax [blocks of blocks] plus nested_offset
- */
+ *          of nested_quant_map [256] times nested_absmax [blocks of blocks] plus nested_offset */
 #include "hf.h"
 
 #include <inttypes.h>

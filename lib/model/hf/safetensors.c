@@ -1,7 +1,6 @@
 /* A .safetensors file is a 64-bit header length, a JSON object {name: {dtype, shape, data_offsets}}
  * and the data. The offsets are redundant (they must tile the data section), which is what makes
- * the format checkable: a file either adds up exactly or is refused.
- */
+ * the format checkable: a file either adds up exactly or is refused. */
 #include "hf.h"
 
 #include <inttypes.h>

@@ -1,6 +1,5 @@
 /* A model that reads more than text: its folder names the tensors of the language model by what
- * they have in it, in either of two ways, and holds those of the other parts beside them.
- */
+ * they have in it, in either of two ways, and holds those of the other parts beside them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +19,7 @@ static bool is_of_other_part(const char *name) {
 }
 
 /* In place: "language_model.model.norm.weight" or "model.language_model.norm.weight". */
-static void cut_name(char *name) {
+static void drop_prefix(char *name) {
     static const char part[] = "language_model.";
     size_t at = begins(name, "model.") ? strlen("model.") : 0;
     if (!begins(name + at, part)) return;
@@ -38,7 +37,7 @@ void wefti_model_unwrap(weft_model *model) {
             free(name);
             continue;
         }
-        cut_name(name);
+        drop_prefix(name);
         model->tensors[n++] = model->tensors[i];
     }
     model->n_tensors = n;

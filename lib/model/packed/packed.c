@@ -4,9 +4,8 @@
  *
  *      0  "WEFTPACK"       16  u64 bytes of the file       48  u32 sections, u32 zero
  *      8  u32 version      24  u64 bytes of the arena      56  packed_as[32], padded with zeros
- *     12  u32 format       32  u64 hash of the layout      88  u64 XXH3 of all behind the arena
- *                          40  u64 hash of the weights     96  u64 XXH3 of these 96 bytes
- */
+ *     12  u32 format       32  u64 hash of the layout      88  u64 XXH3 of all after the arena
+ *                          40  u64 hash of the weights     96  u64 XXH3 of these 96 bytes */
 #include "packed.h"
 
 #include <inttypes.h>
@@ -30,7 +29,7 @@ static weft_err damaged(const char *path, const char *what, struct weft_errmsg *
     return weft_err_set(why, WEFT_E_PROTO, "%s: is a damaged packed file: %s", path, what);
 }
 
-/* Printable ASCII up to its first zero, and nothing behind that. */
+/* Printable ASCII up to its first zero, and nothing after that. */
 static bool is_label(const char *text, size_t bytes) {
     size_t len = strnlen(text, bytes);
     for (size_t i = 0; i < bytes; i++) {
