@@ -90,7 +90,8 @@ static void *make_weights(enum weft_gemm_kind kind, uint32_t n, uint32_t k) {
     } else {
         fill_floats(source, count);
     }
-    weft_kern_pack(kind, type, source, WEFT_PANEL, k, 0, WEFT_PANEL, packed);
+    weft_kern_pack(kind, &(struct weft_kern_source){type, source, WEFT_PANEL, k}, 0, WEFT_PANEL,
+                   NULL, packed);
     for (uint32_t p = 1; p < n / WEFT_PANEL; p++) {
         memcpy(packed + p * panel, packed, panel);
     }

@@ -82,7 +82,8 @@ static void make_weights(struct ours *ours, const struct bench_product *p) {
     ours->packed_bytes = weft_kern_packed_bytes(ours->kind, p->n, p->k);
     ours->n_copies = p->n_copies;
     uint8_t *packed = bench_take(p->n_copies * ours->packed_bytes);
-    weft_kern_pack(ours->kind, WEFT_DT_F32, p->w, p->n, p->k, 0, p->n, packed);
+    weft_kern_pack(ours->kind, &(struct weft_kern_source){WEFT_DT_F32, p->w, p->n, p->k}, 0, p->n,
+                   NULL, packed);
     for (uint32_t i = 1; i < p->n_copies; i++)
         memcpy(packed + i * ours->packed_bytes, packed, ours->packed_bytes);
     weft_kern_segs_one(&ours->segs, p->k);

@@ -10,8 +10,7 @@
  * Sizes    Checked at entry with assertions; pointers to activations are 64-byte aligned unless it
  *          says otherwise. Nothing allocates.
  * Source   Goto and van de Geijn 2008 (packing and blocking); Milakov and Gimelshein 2018 (online
- *          softmax); Kwon et al. 2023 (paged attention); GGML Q8_0 block format.
- */
+ *          softmax); Kwon et al. 2023 (paged attention); GGML Q8_0 block format. */
 #ifndef WEFT_KERNELS_H
 #define WEFT_KERNELS_H
 
@@ -56,10 +55,11 @@ enum weft_dtype weft_kern_weights_of(enum weft_gemm_kind kind);
  *   q4_0 ...  quant.h */
 #define WEFT_PANEL 16
 
-/* K is cut in segments that tensor parallelism may split (design 2.1): partial sums of each
- * segment, then joined by the fixed tree ((0+1)+(2+3))+((4+5)+(6+7)); an empty segment is left out
- * of the tree. seg_end[i] is the end of segment i in elements of K, seg_end[n_segs-1] == K;
- * boundaries are multiples of weft_kern_group. n_segs is 1 (no split) or 8. */
+/* K is cut in segments that tensor parallelism may split (docs/architecture.md, "Batch
+ * invariance"): partial sums of each segment, then joined by the fixed tree
+ * ((0+1)+(2+3))+((4+5)+(6+7)); an empty segment is left out of the tree. seg_end[i] is the end of
+ * segment i in elements of K, seg_end[n_segs-1] == K; boundaries are multiples of weft_kern_group.
+ * n_segs is 1 (no split) or 8. */
 struct weft_kern_segs {
     uint32_t n_segs;
     uint32_t seg_end[8];
@@ -73,16 +73,6 @@ void weft_kern_segs_one(struct weft_kern_segs *segs, uint32_t k);
 size_t weft_kern_packed_bytes(enum weft_gemm_kind kind, uint32_t n, uint32_t k);
 /* Bytes of one panel. */
 size_t weft_kern_panel_bytes(enum weft_gemm_kind kind, uint32_t k);
-
-/* Packs output features n_begin..n_end (n_begin % 16 == 0; n_end % 16 == 0 or n_end == n) of an N x
- * K row-major weight (unaligned; Q8_0: 34-byte blocks) into `packed`. Converts where the kind's
- * weight type differs (f32 -> bf16 rounds to nearest even; anything -> q8_0 quantises as GGML does:
- * scale = max|w| / 127 stored as f16, q = round(w / scale); i8 likewise over the whole row, with an
- * f32 scale; Q4_0 with scale = the weight of the largest magnitude / -8, Q4_1 between the smallest
- * and the largest weight). The others take blocks of their own type only. Plain portable C: the
- * same bits on every ISA. */
-void weft_kern_pack(enum weft_gemm_kind kind, enum weft_dtype src_type, const void *src, uint32_t n,
-                    uint32_t k, uint32_t n_begin, uint32_t n_end, void *packed);
 
 /* How far the grid of a quantised group (an output feature of i8, else 32 columns) reaches. */
 enum weft_kern_clip {
@@ -98,25 +88,35 @@ struct weft_kern_calib {
     float *row;              /* [k] scratch */
 };
 
-/* The same with a clip chosen per group where float weights are quantised. A clip that has a larger
- * sum of importance * error^2 than none is not taken. `calib` NULL: weft_kern_pack. */
-void weft_kern_pack_calibrated(enum weft_gemm_kind kind, enum weft_dtype src_type, const void *src,
-                               uint32_t n, uint32_t k, uint32_t n_begin, uint32_t n_end,
-                               const struct weft_kern_calib *calib, void *packed);
+/* An N x K row-major weight, of any alignment, its rows one after the other. */
+struct weft_kern_source {
+    enum weft_dtype type;
+    const void *rows;
+    uint32_t n, k;
+};
+
+/* Packs output features n_begin..n_end of a weight (n_begin % 16 == 0; n_end % 16 == 0 or n_end ==
+ * n) into `packed`. Converts where the kind's weight type differs (f32 -> bf16 rounds to nearest
+ * even; anything -> q8_0 quantises as GGML does: scale = max|w| / 127 stored as f16, q = round(w /
+ * scale); i8 likewise over the whole row, with an f32 scale; Q4_0 with scale = the weight of the
+ * largest magnitude / -8, Q4_1 between the smallest and the largest weight). The others take blocks
+ * of their own type only. Where float weights are quantised and `calib` is not NULL, a clip is
+ * chosen per group; one that has a larger sum of importance * error^2 than none is not taken. Plain
+ * portable C: the same bits on every ISA. */
+void weft_kern_pack(enum weft_gemm_kind kind, const struct weft_kern_source *src, uint32_t n_begin,
+                    uint32_t n_end, const struct weft_kern_calib *calib, void *packed);
 
 /* The way back: output feature `row` of a packed weight of K columns, as packing read it or would
  * read it again to the same bits (f16, bf16, Q8_0 blocks of 34 bytes, else f32). `packed` is the
  * whole weight; `out` holds the row in that form, at most 4 * K bytes, of any alignment. Returns
- * the form.
- */
+ * the form. */
 enum weft_dtype weft_kern_unpack_row(enum weft_gemm_kind kind, const void *packed, uint32_t k,
                                      uint32_t row, void *out);
 
 /* One row of `k` columns of a source (of any alignment) as f32: the values that packing reads. */
 void weft_kern_read_row(enum weft_dtype type, const void *row, uint32_t k, float *out);
 
-/* Columns that a kind's layout keeps together, 1, 2 or 32 to 256: segments end between such groups.
- */
+/* Columns that a kind's layout keeps together, 1, 2 or 32 to 256: segments end between groups. */
 uint32_t weft_kern_group(enum weft_gemm_kind kind);
 
 /* What a kind's activations are. A row of Q8_SUMS begins as one of Q8. */
@@ -133,16 +133,17 @@ enum weft_kern_act weft_kern_act_of(enum weft_gemm_kind kind);
 /* Activations in the form a kind wants, for M rows:
  *   f32 kinds   [M][lda] f32, used as they are
  *   BF16        [M][lda] uint16 bf16, lda even, odd K: zero padded
- *   Q8          [M] rows of weft_kern_act_row_bytes(Q8, k): k int8, then k/32 f32 scales, then k/32
- *               int32 (-128 * sum of the block's int8, for the unsigned weights); padded to 64
- * bytes I8          k int8 (rounded up to 4 of them with zeros), then ceil(k/256) f32 scales, then
- * as many int32 (-128 * sum of the group); padded to 64 bytes Q8_SUMS     as Q8, and behind it k/32
- * int32 (-32 * sum of the block's first 16) and k/32 f32 (scale * sum)
+ *   Q8          [M] rows: k int8, then k/32 f32 scales, then k/32 int32 (-128 * sum of the block's
+ *               int8, for the unsigned weights); padded to 64 bytes
+ *   Q8_SUMS     the same, then k/32 int32 (-32 * sum of the block's first 16), then k/32 f32 (scale
+ *               * sum); padded to 64 bytes
+ *   I8          [M] rows: k int8 (rounded up to 4 of them with zeros), then ceil(k/256) f32 scales,
+ *               then as many int32 (-128 * sum of the group); padded to 64 bytes
  *
  * Codes of Q8 come of the grid, of four, that fits their block best; those of I8 reach to its
  * largest number.
  *
- * Few rows lie one behind the other. Many rows are faster interleaved in groups of the table's
+ * Few rows lie one after the other. Many rows are faster interleaved in groups of the table's
  * group_rows G: 32-bit word w of row r of a group is its word w * G + r, and a group is as long as
  * G rows. Lanes of rows that are not there are never used. */
 size_t weft_kern_act_row_bytes(enum weft_gemm_kind kind, uint32_t k); /* a multiple of 64 */
@@ -154,7 +155,7 @@ void weft_kern_act_interleave(const void *row, size_t row_bytes, uint32_t row_id
 struct weft_gemm_args {
     const void *act;       /* rows in the kind's form, act_row_bytes apart; or at a whole group */
     size_t act_row_bytes;  /* >= weft_kern_act_row_bytes(kind, k); a multiple of 64 */
-    uint32_t act_group;    /* 1: row behind row; else the table's group_rows: interleaved */
+    uint32_t act_group;    /* 1: row after row; else the table's group_rows: interleaved */
     const void *packed;    /* whole packed weight, 64-byte aligned */
     float *c;              /* row-major [M][ldc]; column n of the weight lands in c[m * ldc + n] */
     size_t ldc;            /* elements; >= N */
@@ -174,7 +175,7 @@ enum weft_kv_dtype { WEFT_KV_F32, WEFT_KV_BF16, WEFT_KV_F16, WEFT_KV_INT8, WEFT_
  *                       horizontal sums
  *   V  [16][head_dim]; a latent layer (latent attention: DeepSeek-V2) has none, the values of a
  *      token are the first v_dim elements of its K
- *   int8: behind the codes [16] f32, the scale of each token's head: max|x| / 127 of its row, codes
+ *   int8: after the codes [16] f32, the scale of each token's head: max|x| / 127 of its row, codes
  *   rounded to nearest even; a row with an infinity or NaN has the scale NaN.
  * K and V are read only after rounding to the cache type, the current token's too. */
 struct weft_kv_layer {
@@ -269,8 +270,7 @@ struct weft_kern_table {
     /* Panels p_begin..p_end of the product, all M rows. Order per element: K ascending within a
      * segment (bf16: pairs; q8: integer dot of 32, then one fused multiply-add with
      * scale_a*scale_w), segments by the tree, bias, residual last. M = 1 and M = 4096 use the same
-     * order.
-     */
+     * order. */
     void (*gemm[WEFT_GEMM_KIND_COUNT])(const struct weft_gemm_args *args, uint32_t p_begin,
                                        uint32_t p_end);
 
@@ -282,8 +282,7 @@ struct weft_kern_table {
      * lane i % 16), joined by a fixed tree, on every ISA. x and y may be the same. */
     void (*rms_norm)(const float *x, const float *w, float eps, uint32_t n, float *y);
 
-    /* Rotates n_heads heads of one row in place. cos_sin: [head_dim/2][2] for the row's position.
-     */
+    /* Rotates n_heads heads of one row in place; cos_sin: [head_dim/2][2] at its position. */
     void (*rope)(float *x, uint32_t n_heads, uint32_t head_dim, const float *cos_sin,
                  bool interleaved);
 

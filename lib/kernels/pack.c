@@ -130,6 +130,7 @@ struct source {
     const uint8_t *rows;
     size_t row_bytes;
     uint32_t k;
+    const struct weft_kern_calib *calib; /* NULL: none */
 };
 
 static struct source source_of(enum weft_dtype type, const void *src, uint32_t k) {
@@ -158,7 +159,7 @@ static struct source source_of(enum weft_dtype type, const void *src, uint32_t k
         row_bytes = (size_t)k / quant_layout_of(type)->group * weft_dtype_block_bytes(type);
     }
     WEFT_ASSERT(row_bytes > 0);
-    return (struct source){type, src, row_bytes, k};
+    return (struct source){type, src, row_bytes, k, NULL};
 }
 
 static void q8_src_widen(const uint8_t *block, float *dst) {
@@ -277,8 +278,8 @@ static void read_half(enum weft_dtype dtype, const struct source *src, uint32_t 
     }
 }
 
-static void pack_panel_f32(const struct source *src, uint32_t n0, uint32_t n_rows, uint32_t k,
-                           float *panel) {
+static void pack_panel_f32(const struct source *src, uint32_t n0, uint32_t n_rows, float *panel) {
+    const uint32_t k = src->k;
     float tile[WEFT_PANEL][TILE_K] = {{0}};
     for (uint32_t k0 = 0; k0 < k; k0 += TILE_K) {
         uint32_t count = weft_min_u32(TILE_K, k - k0);
@@ -295,7 +296,8 @@ static void pack_panel_f32(const struct source *src, uint32_t n0, uint32_t n_row
 
 /* f16: one row of 16 per k; bf16: pairs of k side by side, an odd K padded with zero. */
 static void pack_panel_half(enum weft_dtype dtype, const struct source *src, uint32_t n0,
-                            uint32_t n_rows, uint32_t k, uint16_t *panel) {
+                            uint32_t n_rows, uint16_t *panel) {
+    const uint32_t k = src->k;
     uint16_t tile[WEFT_PANEL][TILE_K] = {{0}};
     uint32_t group = dtype == WEFT_DT_BF16 ? 2 : 1;
     for (uint32_t k0 = 0; k0 < k; k0 += TILE_K) {
@@ -315,18 +317,20 @@ static void pack_panel_half(enum weft_dtype dtype, const struct source *src, uin
 /* Elements k0.. of a feature as f32 for quantising: out of the calibration's copy of the row where
  * there is one. */
 static const float *read_group_f32(const struct source *src, uint32_t row, uint32_t k0,
-                                   const struct weft_kern_calib *calib, float wide[TILE_K]) {
-    if (calib) return calib->row + k0;
+                                   float wide[TILE_K]) {
+    if (src->calib) return src->calib->row + k0;
     read_f32(src, row, k0, Q8_GROUP, wide);
     return wide;
 }
 
 /* Begins a feature: with a calibration reads it whole, and asks what its distribution says. */
-static float begin_row(enum grid_form form, const struct source *src, uint32_t row, uint32_t k,
-                       uint32_t group, const struct weft_kern_calib *calib) {
+static float begin_row(enum grid_form form, const struct source *src, uint32_t row,
+                       uint32_t group) {
+    const struct weft_kern_calib *calib = src->calib;
     if (!calib) return 1.0f;
-    weft_kern_read_row(src->type, src->rows + (size_t)row * src->row_bytes, k, calib->row);
-    return wefti_kern_grid_row_ratio(form, calib->clip, calib->row, calib->importance, k, group);
+    weft_kern_read_row(src->type, src->rows + (size_t)row * src->row_bytes, src->k, calib->row);
+    return wefti_kern_grid_row_ratio(form, calib->clip, calib->row, calib->importance, src->k,
+                                     group);
 }
 
 /* The grid of a group that begins at column k0. */
@@ -349,12 +353,11 @@ static void put_q8(uint8_t *block, uint32_t feature, uint16_t scale,
 
 /* One feature after another, so that a calibration sees it whole. Blocks that are Q8_0 already are
  * copied. */
-static void pack_panel_q8(const struct source *src, uint32_t n0, uint32_t n_rows, uint32_t k,
-                          const struct weft_kern_calib *calib, uint8_t *panel) {
+static void pack_panel_q8(const struct source *src, uint32_t n0, uint32_t n_rows, uint8_t *panel) {
+    const uint32_t k = src->k;
     for (uint32_t r = 0; r < WEFT_PANEL; r++) {
         bool copied = src->type == WEFT_DT_Q8_0;
-        float ratio =
-            r < n_rows && !copied ? begin_row(GRID_Q8, src, n0 + r, k, Q8_GROUP, calib) : 1.0f;
+        float ratio = r < n_rows && !copied ? begin_row(GRID_Q8, src, n0 + r, Q8_GROUP) : 1.0f;
         for (uint32_t k0 = 0; k0 < k; k0 += Q8_GROUP) {
             uint8_t codes[Q8_GROUP] = {0};
             uint16_t scale = 0;
@@ -365,8 +368,8 @@ static void pack_panel_q8(const struct source *src, uint32_t n0, uint32_t n_rows
                 memcpy(codes, block + sizeof scale, Q8_GROUP);
             } else if (r < n_rows) {
                 float wide[TILE_K];
-                const float *w = read_group_f32(src, n0 + r, k0, calib, wide);
-                struct grid grid = group_grid(GRID_Q8, calib, k0, ratio, w);
+                const float *w = read_group_f32(src, n0 + r, k0, wide);
+                struct grid grid = group_grid(GRID_Q8, src->calib, k0, ratio, w);
                 wefti_kern_grid_codes(&grid, w, Q8_GROUP, codes);
                 scale = grid.scale_bits;
             }
@@ -376,10 +379,11 @@ static void pack_panel_q8(const struct source *src, uint32_t n0, uint32_t n_rows
 }
 
 /* The grid of a whole feature. */
-static struct grid row_grid(const struct source *src, uint32_t row, uint32_t k,
-                            const struct weft_kern_calib *calib) {
+static struct grid row_grid(const struct source *src, uint32_t row) {
+    const struct weft_kern_calib *calib = src->calib;
+    const uint32_t k = src->k;
     if (calib) {
-        float ratio = begin_row(GRID_I8, src, row, k, k, calib);
+        float ratio = begin_row(GRID_I8, src, row, k);
         return wefti_kern_grid_choose(GRID_I8, calib->clip, calib->row, calib->importance, k,
                                       ratio);
     }
@@ -393,13 +397,13 @@ static struct grid row_grid(const struct source *src, uint32_t row, uint32_t k,
     return wefti_kern_grid_make(GRID_I8, &ends, 1.0f);
 }
 
-static void pack_panel_i8(const struct source *src, uint32_t n0, uint32_t n_rows, uint32_t k,
-                          const struct weft_kern_calib *calib, uint8_t *panel) {
+static void pack_panel_i8(const struct source *src, uint32_t n0, uint32_t n_rows, uint8_t *panel) {
+    const uint32_t k = src->k;
     float *scales = (float *)(void *)(panel + (size_t)i8_columns(k) * WEFT_PANEL);
     memset(panel, 128, (size_t)i8_columns(k) * WEFT_PANEL);
     memset(scales, 0, WEFT_PANEL * sizeof *scales);
     for (uint32_t r = 0; r < n_rows; r++) {
-        struct grid grid = row_grid(src, n0 + r, k, calib);
+        struct grid grid = row_grid(src, n0 + r);
         scales[r] = grid.scale;
         for (uint32_t k0 = 0; k0 < k; k0 += TILE_K) {
             float wide[TILE_K];
@@ -417,7 +421,8 @@ static void pack_panel_i8(const struct source *src, uint32_t n0, uint32_t n_rows
 
 /* Blocks are of the type already. */
 static void pack_panel_fp8_nf4(const struct fp8_nf4 *c, const struct source *src, uint32_t n0,
-                               uint32_t n_rows, uint32_t k, uint8_t *panel) {
+                               uint32_t n_rows, uint8_t *panel) {
+    const uint32_t k = src->k;
     memset(panel, 0, fp8_nf4_bytes(c, k, WEFT_PANEL));
     for (uint32_t r = 0; r < n_rows; r++) {
         const uint8_t *from = src->rows + (size_t)(n0 + r) * src->row_bytes;
@@ -440,8 +445,9 @@ static void pack_panel_fp8_nf4(const struct fp8_nf4 *c, const struct source *src
 }
 
 /* The same. */
-static void pack_panel_q4_g(const struct source *src, uint32_t n0, uint32_t n_rows, uint32_t k,
+static void pack_panel_q4_g(const struct source *src, uint32_t n0, uint32_t n_rows,
                             uint8_t *panel) {
+    const uint32_t k = src->k;
     const size_t n_groups = q4_g_groups(k), n_bytes = (size_t)k / 2;
     uint8_t *groups = panel + n_bytes * WEFT_PANEL, *table = groups + (size_t)k * 2;
     memset(panel, 0, q4_g_panel_bytes(k));
@@ -460,7 +466,7 @@ static void pack_panel_q4_g(const struct source *src, uint32_t n0, uint32_t n_ro
     }
 }
 
-/* Writes one feature's group to its feature. */
+/* Writes one feature's group to its place among the 16. */
 static void put_quant(const struct quant_layout *q, const struct quant_parts *parts,
                       uint32_t feature, uint8_t *group) {
     for (uint32_t k = 0; k < q->group; k++) {
@@ -489,8 +495,7 @@ static void put_quant(const struct quant_layout *q, const struct quant_parts *pa
 
 /* The group at column k0: taken apart where it is of the type already, else quantised. */
 static void read_group(enum weft_dtype dtype, const struct source *src, uint32_t row, uint32_t k0,
-                       const struct weft_kern_calib *calib, float row_ratio,
-                       struct quant_parts *out) {
+                       float row_ratio, struct quant_parts *out) {
     if (src->type == dtype) {
         const uint8_t *groups = src->rows + (size_t)row * src->row_bytes;
         const size_t at = k0 / quant_layout_of(dtype)->group;
@@ -498,9 +503,9 @@ static void read_group(enum weft_dtype dtype, const struct source *src, uint32_t
         return;
     }
     float wide[TILE_K];
-    const float *w = read_group_f32(src, row, k0, calib, wide);
+    const float *w = read_group_f32(src, row, k0, wide);
     struct grid grid =
-        group_grid(dtype == WEFT_DT_Q4_0 ? GRID_4_0 : GRID_4_1, calib, k0, row_ratio, w);
+        group_grid(dtype == WEFT_DT_Q4_0 ? GRID_4_0 : GRID_4_1, src->calib, k0, row_ratio, w);
     memset(out, 0, sizeof *out);
     out->scale = grid.scale_bits;
     out->min = grid.min_bits;
@@ -508,73 +513,66 @@ static void read_group(enum weft_dtype dtype, const struct source *src, uint32_t
 }
 
 static void pack_panel_quant(enum weft_dtype dtype, const struct source *src, uint32_t n0,
-                             uint32_t n_rows, uint32_t k, const struct weft_kern_calib *calib,
-                             uint8_t *panel) {
+                             uint32_t n_rows, uint8_t *panel) {
+    const uint32_t k = src->k;
     const struct quant_layout *q = quant_layout_of(dtype);
     bool copied = src->type == dtype;
     WEFT_ASSERT(copied || dtype == WEFT_DT_Q4_0 || dtype == WEFT_DT_Q4_1);
     memset(panel, 0, (size_t)k / q->group * q->bytes);
     for (uint32_t r = 0; r < n_rows; r++) {
         enum grid_form form = dtype == WEFT_DT_Q4_0 ? GRID_4_0 : GRID_4_1;
-        float ratio = copied ? 1.0f : begin_row(form, src, n0 + r, k, QUANT_BLOCK, calib);
+        float ratio = copied ? 1.0f : begin_row(form, src, n0 + r, QUANT_BLOCK);
         for (uint32_t k0 = 0; k0 < k; k0 += q->group) {
             struct quant_parts parts;
-            read_group(dtype, src, n0 + r, k0, calib, ratio, &parts);
+            read_group(dtype, src, n0 + r, k0, ratio, &parts);
             put_quant(q, &parts, r, panel + (size_t)k0 / q->group * q->bytes);
         }
     }
 }
 
 static void pack_panel(enum weft_dtype weights, const struct source *src, uint32_t n0,
-                       uint32_t n_rows, uint32_t k, const struct weft_kern_calib *calib,
-                       uint8_t *panel) {
+                       uint32_t n_rows, uint8_t *panel) {
     switch (weights) {
     case WEFT_DT_F32:
-        pack_panel_f32(src, n0, n_rows, k, (float *)(void *)panel);
+        pack_panel_f32(src, n0, n_rows, (float *)(void *)panel);
         break;
     case WEFT_DT_F16:
     case WEFT_DT_BF16:
-        pack_panel_half(weights, src, n0, n_rows, k, (uint16_t *)(void *)panel);
+        pack_panel_half(weights, src, n0, n_rows, (uint16_t *)(void *)panel);
         break;
     case WEFT_DT_Q8_0:
-        pack_panel_q8(src, n0, n_rows, k, calib, panel);
+        pack_panel_q8(src, n0, n_rows, panel);
         break;
     case WEFT_DT_I8:
-        pack_panel_i8(src, n0, n_rows, k, calib, panel);
+        pack_panel_i8(src, n0, n_rows, panel);
         break;
     case WEFT_DT_F8_E4M3:
     case WEFT_DT_NF4:
         WEFT_ASSERT(src->type == weights);
-        pack_panel_fp8_nf4(fp8_nf4_of(weights), src, n0, n_rows, k, panel);
+        pack_panel_fp8_nf4(fp8_nf4_of(weights), src, n0, n_rows, panel);
         break;
     case WEFT_DT_Q4_G:
         WEFT_ASSERT(src->type == weights);
-        pack_panel_q4_g(src, n0, n_rows, k, panel);
+        pack_panel_q4_g(src, n0, n_rows, panel);
         break;
     default:
-        pack_panel_quant(weights, src, n0, n_rows, k, calib, panel);
+        pack_panel_quant(weights, src, n0, n_rows, panel);
     }
 }
 
-void weft_kern_pack(enum weft_gemm_kind kind, enum weft_dtype src_type, const void *src, uint32_t n,
-                    uint32_t k, uint32_t n_begin, uint32_t n_end, void *packed) {
-    weft_kern_pack_calibrated(kind, src_type, src, n, k, n_begin, n_end, NULL, packed);
-}
-
-void weft_kern_pack_calibrated(enum weft_gemm_kind kind, enum weft_dtype src_type, const void *src,
-                               uint32_t n, uint32_t k, uint32_t n_begin, uint32_t n_end,
-                               const struct weft_kern_calib *calib, void *packed) {
-    WEFT_ASSERT(n_begin <= n_end && n_end <= n && n_begin % WEFT_PANEL == 0 && k > 0);
-    WEFT_ASSERT(n_end % WEFT_PANEL == 0 || n_end == n);
+void weft_kern_pack(enum weft_gemm_kind kind, const struct weft_kern_source *src, uint32_t n_begin,
+                    uint32_t n_end, const struct weft_kern_calib *calib, void *packed) {
+    WEFT_ASSERT(n_begin <= n_end && n_end <= src->n && n_begin % WEFT_PANEL == 0 && src->k > 0);
+    WEFT_ASSERT(n_end % WEFT_PANEL == 0 || n_end == src->n);
     WEFT_ASSERT((uintptr_t)packed % 64 == 0);
-    struct source from = source_of(src_type, src, k);
+    struct source from = source_of(src->type, src->rows, src->k);
+    from.calib = calib;
     enum weft_dtype weights = weights_of(kind);
-    size_t panel_bytes = weft_kern_panel_bytes(kind, k);
+    size_t panel_bytes = weft_kern_panel_bytes(kind, src->k);
     for (uint32_t n0 = n_begin; n0 < n_end; n0 += WEFT_PANEL) {
         uint8_t *panel = (uint8_t *)packed + n0 / WEFT_PANEL * panel_bytes;
-        uint32_t n_rows = weft_min_u32(WEFT_PANEL, n_end - n0);
         memset(panel + panel_bytes - 64, 0, 64); /* what the last lines do not cover is padding */
-        pack_panel(weights, &from, n0, n_rows, k, calib, panel);
+        pack_panel(weights, &from, n0, weft_min_u32(WEFT_PANEL, n_end - n0), panel);
     }
 }
 

@@ -69,8 +69,10 @@ static void check_type(const struct type *type, const struct goldens_array *want
     size_t row_bytes = tensor->bytes / n;
     void *packed = take(weft_kern_packed_bytes(type->kind, n, k));
     void *wide = take(weft_kern_packed_bytes(WEFT_GEMM_F32_F32, n, k));
-    weft_kern_pack(type->kind, type->src, tensor->data, n, k, 0, n, packed);
-    weft_kern_pack(WEFT_GEMM_F32_F32, type->src, tensor->data, n, k, 0, n, wide);
+    weft_kern_pack(type->kind, &(struct weft_kern_source){type->src, tensor->data, n, k}, 0, n,
+                   NULL, packed);
+    weft_kern_pack(WEFT_GEMM_F32_F32, &(struct weft_kern_source){type->src, tensor->data, n, k}, 0,
+                   n, NULL, wide);
     float *row = take(k * sizeof *row);
     void *raw = take(k * sizeof *row);
     for (uint32_t i = 0; i < n; i++) {

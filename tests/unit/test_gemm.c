@@ -64,7 +64,8 @@ static void pack_fp8_nf4(const struct gemm_case *c, uint32_t k0, uint32_t k, voi
     for (uint32_t n = 0; n < c->n; n++) {
         memcpy(rows + n * bytes, c->groups + n * c->group_row_bytes + skip, bytes);
     }
-    weft_kern_pack(c->kind, weights_of(c->kind), rows, c->n, k, 0, c->n, packed);
+    weft_kern_pack(c->kind, &(struct weft_kern_source){weights_of(c->kind), rows, c->n, k}, 0, c->n,
+                   NULL, packed);
     free(rows);
 }
 
@@ -80,7 +81,8 @@ static void pack_columns(const struct gemm_case *c, uint32_t k0, uint32_t k, voi
     }
     if (c->kind == WEFT_GEMM_Q4_G_F32) {
         assert_true(k0 == 0 && k == c->k);
-        weft_kern_pack(c->kind, WEFT_DT_Q4_G, c->groups, c->n, k, 0, c->n, packed);
+        weft_kern_pack(c->kind, &(struct weft_kern_source){WEFT_DT_Q4_G, c->groups, c->n, k}, 0,
+                       c->n, NULL, packed);
         return;
     }
     if (!c->groups) {
@@ -88,7 +90,8 @@ static void pack_columns(const struct gemm_case *c, uint32_t k0, uint32_t k, voi
         for (uint32_t n = 0; n < c->n; n++) {
             memcpy(weights + (size_t)n * k, c->weights + (size_t)n * c->k + k0, k * sizeof(float));
         }
-        weft_kern_pack(c->kind, WEFT_DT_F32, weights, c->n, k, 0, c->n, packed);
+        weft_kern_pack(c->kind, &(struct weft_kern_source){WEFT_DT_F32, weights, c->n, k}, 0, c->n,
+                       NULL, packed);
         free(weights);
         return;
     }
@@ -100,7 +103,8 @@ static void pack_columns(const struct gemm_case *c, uint32_t k0, uint32_t k, voi
         memcpy(groups + n * bytes, c->groups + n * c->group_row_bytes + skip, bytes);
     }
     enum weft_dtype type = weights_of(c->kind);
-    weft_kern_pack(c->kind, type, groups, c->n, k, 0, c->n, packed);
+    weft_kern_pack(c->kind, &(struct weft_kern_source){type, groups, c->n, k}, 0, c->n, NULL,
+                   packed);
     free(groups);
 }
 

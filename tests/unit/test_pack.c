@@ -82,7 +82,8 @@ static void fp8_and_nf4_rows_are_packed_as_they_are(void **state) {
         float *wanted = take(k * sizeof(float)), *got = take(k * sizeof(float));
         fill_fp8_nf4(&seed, c, rows, n, k);
         if (c->per_byte == 1 && round % 4 == 0) rows[4] = 0xff;
-        weft_kern_pack(kinds[round % 2], types[round % 2], rows, n, k, 0, n, packed);
+        weft_kern_pack(kinds[round % 2], &(struct weft_kern_source){types[round % 2], rows, n, k},
+                       0, n, NULL, packed);
         for (uint32_t row = 0; row < n; row++) {
             weft_kern_read_row(types[round % 2], rows + row * row_bytes, k, wanted);
             assert_int_equal(weft_kern_unpack_row(kinds[round % 2], packed, k, row, got),
@@ -117,7 +118,8 @@ static void q4_g_rows_are_packed_as_they_are(void **state) {
         for (uint32_t row = 0; row < n && round % 4 == 0; row++) {
             memset(rows + row * row_bytes + q4_g_groups(k) * 3, 0xff, 2);
         }
-        weft_kern_pack(WEFT_GEMM_Q4_G_F32, WEFT_DT_Q4_G, rows, n, k, 0, n, packed);
+        weft_kern_pack(WEFT_GEMM_Q4_G_F32, &(struct weft_kern_source){WEFT_DT_Q4_G, rows, n, k}, 0,
+                       n, NULL, packed);
         for (uint32_t row = 0; row < n; row++) {
             weft_kern_read_row(WEFT_DT_Q4_G, rows + row * row_bytes, k, wanted);
             assert_int_equal(weft_kern_unpack_row(WEFT_GEMM_Q4_G_F32, packed, k, row, got),
@@ -217,9 +219,11 @@ static void packing_keeps_values_and_pads_with_zero(void **state) {
         size_t bytes = weft_kern_packed_bytes(kind, n, k);
         assert_int_equal(bytes % 64, 0);
         uint8_t *packed = take(bytes), *parts = take(bytes);
-        weft_kern_pack(kind, type, source + 1, n, k, 0, n, packed);
+        weft_kern_pack(kind, &(struct weft_kern_source){type, source + 1, n, k}, 0, n, NULL,
+                       packed);
         for (uint32_t n0 = 0; n0 < n; n0 += 16) { /* panel by panel gives the same, every byte */
-            weft_kern_pack(kind, type, source + 1, n, k, n0, weft_min_u32(n, n0 + 16), parts);
+            weft_kern_pack(kind, &(struct weft_kern_source){type, source + 1, n, k}, n0,
+                           weft_min_u32(n, n0 + 16), NULL, parts);
         }
         assert_memory_equal(packed, parts, bytes);
         for (uint32_t i = 0; i < (n + 15) / 16 * 16; i++) {
@@ -263,7 +267,8 @@ static void unpacked_rows_are_what_was_packed(void **state) {
         fill(&seed, PLAIN, w, (size_t)n * k);
         uint8_t *source = make_source(type, w, n, k);
         uint8_t *packed = take(weft_kern_packed_bytes(kind, n, k)), *row = take(row_bytes + 1);
-        weft_kern_pack(kind, type, source + 1, n, k, 0, n, packed);
+        weft_kern_pack(kind, &(struct weft_kern_source){type, source + 1, n, k}, 0, n, NULL,
+                       packed);
         for (uint32_t i = 0; i < n; i++) {
             assert_int_equal(weft_kern_unpack_row(kind, packed, k, i, row + 1), type);
             assert_memory_equal(row + 1, source + 1 + i * row_bytes, row_bytes);
@@ -286,7 +291,8 @@ static void quantising_what_cannot_be_is_harmless(void **state) {
         }
         _Alignas(64) uint8_t packed[576];
         assert_int_equal(weft_kern_packed_bytes(WEFT_GEMM_Q8_0, 1, 32), sizeof packed);
-        weft_kern_pack(WEFT_GEMM_Q8_0, WEFT_DT_F32, w, 1, 32, 0, 1, packed);
+        weft_kern_pack(WEFT_GEMM_Q8_0, &(struct weft_kern_source){WEFT_DT_F32, w, 1, 32}, 0, 1,
+                       NULL, packed);
         float got = packed_at(WEFT_GEMM_Q8_0, packed, 0, 1, 32);
         if (cases[i] < 1e-6f) {
             assert_true(got == 0.0f);
@@ -364,7 +370,8 @@ static void four_bits_are_within_half_a_step(void **state) {
                 w[i] = w[0]; /* no range at all */
         }
         void *packed = take(weft_kern_packed_bytes(WEFT_GEMM_Q4_1, 1, 32));
-        weft_kern_pack(WEFT_GEMM_Q4_1, WEFT_DT_F32, w, 1, 32, 0, 1, packed);
+        weft_kern_pack(WEFT_GEMM_Q4_1, &(struct weft_kern_source){WEFT_DT_F32, w, 1, 32}, 0, 1,
+                       NULL, packed);
         assert_int_equal(weft_kern_unpack_row(WEFT_GEMM_Q4_1, packed, 32, 0, got), WEFT_DT_F32);
         float low = w[0], high = w[0];
         for (uint32_t i = 0; i < 32; i++) {
@@ -378,7 +385,8 @@ static void four_bits_are_within_half_a_step(void **state) {
     }
     float bad[32] = {1.0f, NAN, 2.0f}, got[32];
     void *packed = take(weft_kern_packed_bytes(WEFT_GEMM_Q4_1, 1, 32));
-    weft_kern_pack(WEFT_GEMM_Q4_1, WEFT_DT_F32, bad, 1, 32, 0, 1, packed);
+    weft_kern_pack(WEFT_GEMM_Q4_1, &(struct weft_kern_source){WEFT_DT_F32, bad, 1, 32}, 0, 1, NULL,
+                   packed);
     (void)weft_kern_unpack_row(WEFT_GEMM_Q4_1, packed, 32, 0, got);
     assert_true(isnan(got[5]));
     free(packed);

@@ -56,7 +56,8 @@ static void each_scheme_stores_what_its_rule_says(void **state) {
         float w[ROWS * COLUMNS];
         fill(&seed, flavours[round / 4 % 3], w, ROWS * COLUMNS);
         uint8_t *packed = take(weft_kern_packed_bytes(kind, ROWS, COLUMNS));
-        weft_kern_pack(kind, WEFT_DT_F32, w, ROWS, COLUMNS, 0, ROWS, packed);
+        weft_kern_pack(kind, &(struct weft_kern_source){WEFT_DT_F32, w, ROWS, COLUMNS}, 0, ROWS,
+                       NULL, packed);
         for (uint32_t row = 0; row < ROWS; row++) {
             float got[COLUMNS], want[COLUMNS];
             unpack(kind, packed, COLUMNS, row, got);
@@ -79,7 +80,8 @@ static void the_largest_weight_of_either_sign_is_kept(void **state) {
         w[9] = (float)sign * -2.0f; /* the later one, of the other sign, has the short end */
         _Alignas(64) uint8_t packed[512];
         float got[32];
-        weft_kern_pack(WEFT_GEMM_Q4_0, WEFT_DT_F32, w, 1, 32, 0, 1, packed);
+        weft_kern_pack(WEFT_GEMM_Q4_0, &(struct weft_kern_source){WEFT_DT_F32, w, 1, 32}, 0, 1,
+                       NULL, packed);
         unpack(WEFT_GEMM_Q4_0, packed, 32, 0, got);
         assert_true(got[7] == w[7] && got[9] == w[9] * 7.0f / 8.0f && got[0] == 0.0f);
     }
@@ -94,7 +96,8 @@ static void four_bits_of_what_cannot_be_quantised_are_harmless(void **state) {
             w[j] = j % 2 ? cases[i] : 0.0f;
         }
         _Alignas(64) uint8_t packed[512];
-        weft_kern_pack(WEFT_GEMM_Q4_0, WEFT_DT_F32, w, 1, 32, 0, 1, packed);
+        weft_kern_pack(WEFT_GEMM_Q4_0, &(struct weft_kern_source){WEFT_DT_F32, w, 1, 32}, 0, 1,
+                       NULL, packed);
         unpack(WEFT_GEMM_Q4_0, packed, 32, 0, got);
         bool small = fabsf(cases[i]) < 1e-6f;
         assert_true(small ? fabsf(got[1]) < 1e-6f && got[0] == 0.0f : !isfinite(got[1]));
@@ -123,7 +126,7 @@ static double packed_error(enum weft_gemm_kind kind, enum weft_kern_clip clip, c
     float *row = take(k * sizeof *row), *got = take(k * sizeof *got);
     uint8_t *raw = take((size_t)k * 4);
     struct weft_kern_calib calib = {clip, importance, row};
-    weft_kern_pack_calibrated(kind, WEFT_DT_F32, w, n, k, 0, n, &calib, packed);
+    weft_kern_pack(kind, &(struct weft_kern_source){WEFT_DT_F32, w, n, k}, 0, n, &calib, packed);
     double sum = 0.0;
     for (uint32_t i = 0; i < n; i++) {
         weft_kern_read_row(weft_kern_unpack_row(kind, packed, k, i, raw), raw, k, got);
@@ -230,10 +233,12 @@ static void columns_without_any_importance_change_nothing(void **state) {
         float row[64];
         size_t bytes = weft_kern_packed_bytes(kinds[i], 1, 64);
         assert_true(bytes <= sizeof plain);
-        weft_kern_pack(kinds[i], WEFT_DT_F32, w, 1, 64, 0, 1, plain);
+        weft_kern_pack(kinds[i], &(struct weft_kern_source){WEFT_DT_F32, w, 1, 64}, 0, 1, NULL,
+                       plain);
         for (uint32_t c = 0; c < 3; c++) {
             struct weft_kern_calib calib = {clips[c], importance, row};
-            weft_kern_pack_calibrated(kinds[i], WEFT_DT_F32, w, 1, 64, 0, 1, &calib, calibrated);
+            weft_kern_pack(kinds[i], &(struct weft_kern_source){WEFT_DT_F32, w, 1, 64}, 0, 1,
+                           &calib, calibrated);
             assert_memory_equal(plain, calibrated, bytes);
         }
     }

@@ -63,8 +63,8 @@ static size_t pack_rows(const struct wefti_weights_plan *plan,
     struct weft_kern_calib calib = {.clip = clip_of(plan->options->clip),
                                     .importance = item->importance,
                                     .row = plan->rows + thread_idx * plan->row_floats};
-    weft_kern_pack_calibrated(item->kind, item->src->dtype, rows, n, item->k, 0, n,
-                              item->importance ? &calib : NULL, to);
+    weft_kern_pack(item->kind, &(struct weft_kern_source){item->src->dtype, rows, n, item->k}, 0, n,
+                   item->importance ? &calib : NULL, to);
     return weft_kern_packed_bytes(item->kind, n, item->k);
 }
 
@@ -109,7 +109,8 @@ static size_t pack_head(const struct wefti_weights_plan *plan,
         for (uint32_t n = 0; n < item->n; n++)
             turned[(size_t)n * item->k + k] = row[n];
     }
-    weft_kern_pack(item->kind, WEFT_DT_F32, turned, item->n, item->k, 0, item->n, to);
+    weft_kern_pack(item->kind, &(struct weft_kern_source){WEFT_DT_F32, turned, item->n, item->k}, 0,
+                   item->n, NULL, to);
     return weft_kern_packed_bytes(item->kind, item->n, item->k);
 }
 

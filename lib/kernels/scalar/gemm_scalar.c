@@ -170,11 +170,9 @@ static void dot_q4_g_f32(const struct weft_gemm_args *args, const void *row, con
     }
 }
 
-static void dot_quant_f32(const struct weft_gemm_args *args, enum weft_dtype dtype, const float *a,
-                          const uint8_t *panel, uint32_t k_begin, uint32_t k_end,
-                          float sum[WEFT_PANEL]) {
+static void dot_quant_f32(enum weft_dtype dtype, const float *a, const uint8_t *panel,
+                          uint32_t k_begin, uint32_t k_end, float sum[WEFT_PANEL]) {
     const struct quant_layout *q = &quant_layouts[dtype];
-    (void)args;
     for (uint32_t k = k_begin; k < k_end; k++) {
         const uint8_t *group = panel + (size_t)k / q->group * q->bytes;
         for (uint32_t i = 0; i < WEFT_PANEL; i++) {
@@ -288,7 +286,8 @@ static void gemm_q4_g_f32(const struct weft_gemm_args *args, uint32_t p_begin, u
     static void dot_##name##_f32(const struct weft_gemm_args *args, const void *row,               \
                                  const void *panel, uint32_t k_begin, uint32_t k_end,              \
                                  float sum[WEFT_PANEL]) {                                          \
-        dot_quant_f32(args, WEFT_DT_##ID, row, panel, k_begin, k_end, sum);                        \
+        (void)args;                                                                                \
+        dot_quant_f32(WEFT_DT_##ID, row, panel, k_begin, k_end, sum);                              \
     }                                                                                              \
     static void dot_##name(const struct weft_gemm_args *args, const void *row, const void *panel,  \
                            uint32_t k_begin, uint32_t k_end, float sum[WEFT_PANEL]) {              \
