@@ -11,10 +11,10 @@
 
 #define PATH_BYTES_MAX 4096
 
-weft_err wefti_model_json_parse(const char *path, const char *what, const char *text, size_t len,
+weft_err wefti_model_json_parse(const char *path, const char *what, struct weft_str text,
                                 size_t flags, json_t **json_out, struct weft_errmsg *why) {
     json_error_t error;
-    *json_out = json_loadb(text, len, flags, &error);
+    *json_out = json_loadb(text.data, text.len, flags, &error);
     if (*json_out) return WEFT_OK;
     if (json_error_code(&error) == json_error_out_of_memory) {
         return weft_err_set(why, WEFT_E_NOMEM, "%s: out of memory for %s", path, what);
@@ -78,7 +78,7 @@ weft_err weft_model_json(const char *dir, const char *name, size_t bytes_max, js
     if (err) goto cleanup;
     (void)snprintf(path, sizeof path, "%s/%s", dir, name); /* for messages; it fitted */
     /* A vocabulary may have an entry for U+0000. */
-    err = wefti_model_json_parse(path, "the file", text, len,
+    err = wefti_model_json_parse(path, "the file", (struct weft_str){text, len},
                                  JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &root, why);
     if (err) goto cleanup;
     if (!json_is_object(root)) {

@@ -6,11 +6,11 @@
 
 #include "file.h"
 
-/* Parses text[len] of the file at `path`; `what` names it in messages, `flags` are jansson's
- * (with JSON_REJECT_DUPLICATES where two keys of one name could mean two things to two readers).
+/* Parses `text`, of the file at `path`; `what` names it in messages, `flags` are jansson's (with
+ * JSON_REJECT_DUPLICATES where two keys of one name could mean two things to two readers).
  * *json_out is the caller's, to decref. */
 WEFT_MUST_CHECK weft_err wefti_model_json_parse(const char *path, const char *what,
-                                                const char *text, size_t len, size_t flags,
+                                                struct weft_str text, size_t flags,
                                                 json_t **json_out, struct weft_errmsg *why);
 
 #endif

@@ -98,32 +98,32 @@ static int by_place(const void *a, const void *b) {
 }
 
 weft_err wefti_model_check_layout(weft_model *model, const char *path, size_t first,
-                                  const unsigned char *data, size_t data_bytes, bool dense,
+                                  const struct wefti_model_region *region,
                                   struct weft_errmsg *why) {
     size_t n = model->n_tensors - first, covered = 0;
     if (n > 0) qsort(model->tensors + first, n, sizeof *model->tensors, by_place);
     for (size_t i = first; i < model->n_tensors; i++) {
         const struct weft_tensor *tensor = &model->tensors[i];
-        size_t at = (size_t)((const unsigned char *)tensor->data - data);
+        size_t at = (size_t)((const unsigned char *)tensor->data - region->data);
         struct wefti_model_shown shown = wefti_model_show(tensor->name, strlen(tensor->name));
-        WEFT_ASSERT(at <= data_bytes && tensor->bytes <= data_bytes - at);
+        WEFT_ASSERT(at <= region->bytes && tensor->bytes <= region->bytes - at);
         if (at < covered) {
             const char *before = model->tensors[i - 1].name;
             struct wefti_model_shown shown_before = wefti_model_show(before, strlen(before));
             return weft_err_set(why, WEFT_E_PROTO, "%s: tensor '%s' overlaps tensor '%s'", path,
                                 shown.text, shown_before.text);
         }
-        if (dense && at > covered) {
+        if (region->is_dense && at > covered) {
             return weft_err_set(why, WEFT_E_PROTO,
                                 "%s: %zu bytes before tensor '%s' belong to no tensor", path,
                                 at - covered, shown.text);
         }
         covered = at + tensor->bytes;
     }
-    if (dense && covered < data_bytes) {
+    if (region->is_dense && covered < region->bytes) {
         return weft_err_set(why, WEFT_E_PROTO,
                             "%s: the last %zu bytes of the file belong to no tensor", path,
-                            data_bytes - covered);
+                            region->bytes - covered);
     }
     return WEFT_OK;
 }

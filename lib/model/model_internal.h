@@ -53,11 +53,18 @@ bool wefti_model_tensor_bytes(const struct weft_tensor *tensor, size_t *bytes_ou
 /* Whether weft_tensor_row_f32 knows the type, also of a tensor that is not in parts. */
 bool wefti_model_has_rows_f32(enum weft_dtype dtype);
 
-/* Sorts the tensors from index `first` on by their place in data[data_bytes] and checks that they
- * lie within it without overlap, and (dense) without gaps. */
+/* Where tensors lie in a file. */
+struct wefti_model_region {
+    const unsigned char *data;
+    size_t bytes;
+    bool is_dense; /* no gaps between them */
+};
+
+/* Sorts the tensors from index `first` on by their place in a region and checks that they lie
+ * within it without overlap, and without gaps where it is dense. */
 WEFT_MUST_CHECK weft_err wefti_model_check_layout(weft_model *model, const char *path, size_t first,
-                                                  const unsigned char *data, size_t data_bytes,
-                                                  bool dense, struct weft_errmsg *why);
+                                                  const struct wefti_model_region *region,
+                                                  struct weft_errmsg *why);
 
 /* Builds by_name. PROTO: two tensors of the same name. */
 WEFT_MUST_CHECK weft_err wefti_model_index(weft_model *model, const char *path,

@@ -70,32 +70,39 @@ static const struct fused *find_fused(const struct weft_model_params *p,
     return NULL;
 }
 
+/* What is taken apart, and for messages. */
+struct splitter {
+    weft_model *model;
+    enum weft_model_format format;
+    const char *path;
+    struct weft_errmsg *why;
+};
+
 /* `part` of a tensor gets `name`: the last one takes the place of the whole, the others are
  * appended to the list. */
-static weft_err add_part(weft_model *model, size_t idx, bool is_last, const char *name,
-                         const struct weft_tensor *part, const char *path,
-                         struct weft_errmsg *why) {
-    if (!is_last) return wefti_model_add_tensor(model, path, name, strlen(name), part, why);
-    struct weft_tensor *whole = &model->tensors[idx];
+static weft_err add_part(const struct splitter *s, size_t idx, bool is_last, const char *name,
+                         const struct weft_tensor *part) {
+    if (!is_last)
+        return wefti_model_add_tensor(s->model, s->path, name, strlen(name), part, s->why);
+    struct weft_tensor *whole = &s->model->tensors[idx];
     char *copy = strdup(name);
     if (!copy)
-        return weft_err_set(why, WEFT_E_NOMEM, "%s: out of memory for the tensor list", path);
+        return weft_err_set(s->why, WEFT_E_NOMEM, "%s: out of memory for the tensor list", s->path);
     free((char *)(uintptr_t)whole->name);
     *whole = *part;
     whole->name = copy;
     return WEFT_OK;
 }
 
-static weft_err split(weft_model *model, size_t idx, const struct fused *fused,
-                      enum weft_model_format format, size_t prefix_len, const char *path,
-                      struct weft_errmsg *why) {
-    struct weft_tensor whole = model->tensors[idx];
+static weft_err split(const struct splitter *s, size_t idx, const struct fused *fused,
+                      size_t prefix_len) {
+    struct weft_tensor whole = s->model->tensors[idx];
     size_t row_bytes = whole.bytes / whole.dims[0], done = 0;
     weft_err err = WEFT_OK;
     for (uint32_t i = 0; !err && i < fused->n_parts; i++) {
         const struct part *part = &fused->parts[i];
         struct weft_tensor tensor = whole;
-        tensor.dims[0] = n_rows(&model->params, part->rows);
+        tensor.dims[0] = n_rows(&s->model->params, part->rows);
         tensor.bytes = tensor.dims[0] * row_bytes;
         if (whole.parts)
             tensor.parts_row = whole.parts_row + done / row_bytes;
@@ -104,8 +111,8 @@ static weft_err split(weft_model *model, size_t idx, const struct fused *fused,
         done += tensor.bytes;
         char name[96];
         (void)snprintf(name, sizeof name, "%.*s%s", (int)prefix_len, whole.name,
-                       part->names[format]);
-        err = add_part(model, idx, i + 1 == fused->n_parts, name, &tensor, path, why);
+                       part->names[s->format]);
+        err = add_part(s, idx, i + 1 == fused->n_parts, name, &tensor);
     }
     return err;
 }
@@ -132,10 +139,10 @@ static const struct stack *find_stack(const struct weft_model_params *p,
     return NULL;
 }
 
-static weft_err unstack(weft_model *model, size_t idx, const struct stack *stack, size_t prefix_len,
-                        const char *path, struct weft_errmsg *why) {
-    struct weft_tensor whole = model->tensors[idx];
-    uint32_t n = model->params.moe.n_experts;
+static weft_err unstack(const struct splitter *s, size_t idx, const struct stack *stack,
+                        size_t prefix_len) {
+    struct weft_tensor whole = s->model->tensors[idx];
+    uint32_t n = s->model->params.moe.n_experts;
     size_t bytes = whole.bytes / n;
     weft_err err = WEFT_OK;
     for (uint32_t e = 0; !err && e < n; e++) {
@@ -149,17 +156,18 @@ static weft_err unstack(weft_model *model, size_t idx, const struct stack *stack
         char name[96];
         (void)snprintf(name, sizeof name, "%.*s%s.%u.weight", (int)prefix_len, whole.name,
                        stack->part, e);
-        err = add_part(model, idx, e + 1 == n, name, &part, path, why);
+        err = add_part(s, idx, e + 1 == n, name, &part);
     }
     return err;
 }
 
-static weft_err unstack_all(weft_model *model, const char *path, struct weft_errmsg *why) {
+static weft_err unstack_all(const struct splitter *s) {
+    weft_model *model = s->model;
     weft_err err = WEFT_OK;
     for (size_t i = 0, n = model->n_tensors; !err && i < n; i++) {
         size_t prefix_len;
         const struct stack *stack = find_stack(&model->params, &model->tensors[i], &prefix_len);
-        if (stack && model->tensors[i].data) err = unstack(model, i, stack, prefix_len, path, why);
+        if (stack && model->tensors[i].data) err = unstack(s, i, stack, prefix_len);
     }
     return err;
 }
@@ -184,18 +192,18 @@ static void flatten_heads(weft_model *model) {
 
 weft_err wefti_model_split(weft_model *model, enum weft_model_format format, const char *path,
                            struct weft_errmsg *why) {
+    const struct splitter s = {model, format, path, why};
     const struct weft_str name = {model->params.arch, strlen(model->params.arch)};
     const struct wefti_model_arch *arch = wefti_model_arch_of_gguf(name);
     if (format == WEFT_MODEL_GGUF && model->params.kv_lora > 0) flatten_heads(model);
-    if (format == WEFT_MODEL_GGUF && model->params.moe.n_experts > 0)
-        return unstack_all(model, path, why);
+    if (format == WEFT_MODEL_GGUF && model->params.moe.n_experts > 0) return unstack_all(&s);
     if (!arch || !(arch->traits & WEFTI_MODEL_ARCH_FUSED)) return WEFT_OK;
     for (size_t i = 0, n = model->n_tensors; i < n; i++) {
         size_t prefix_len;
         const struct fused *fused =
             find_fused(&model->params, &model->tensors[i], format, &prefix_len);
         if (!fused || !model->tensors[i].data) continue;
-        weft_err err = split(model, i, fused, format, prefix_len, path, why);
+        weft_err err = split(&s, i, fused, prefix_len);
         if (err) return err;
     }
     return WEFT_OK;

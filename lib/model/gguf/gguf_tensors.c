@@ -117,7 +117,8 @@ static weft_err place(struct reader *r, const weft_gguf *gguf, size_t first,
         }
         tensor->data = data + offset;
     }
-    return wefti_model_check_layout(r->model, r->path, first, data, data_bytes, false, r->why);
+    return wefti_model_check_layout(r->model, r->path, first,
+                                    &(struct wefti_model_region){data, data_bytes, false}, r->why);
 }
 
 weft_err wefti_model_gguf_tensors(weft_model *model, const weft_gguf *gguf,

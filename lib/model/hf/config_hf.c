@@ -440,9 +440,10 @@ static weft_err read_config(const struct config *c, struct weft_model_params *p)
 weft_err wefti_model_config_hf(const struct wefti_model_file *file,
                                struct weft_model_params *params, struct weft_errmsg *why) {
     struct config c = {.path = file->path, .why = why};
-    weft_err err = wefti_model_json_parse(
-        file->path, "the configuration", (const char *)file->bytes, file->n_bytes,
-        JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &c.root, why);
+    weft_err err =
+        wefti_model_json_parse(file->path, "the configuration",
+                               (struct weft_str){(const char *)file->bytes, file->n_bytes},
+                               JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &c.root, why);
     if (err) return err;
     err = read_config(&c, params);
     json_decref(c.root);

@@ -216,9 +216,9 @@ static weft_err take_state(struct joiner *j) {
     weft_err err = find_piece(j, ".weight.quant_state.bitsandbytes__nf4", true, &tensor);
     if (err) return err;
     if (tensor->dtype != WEFT_DT_U8) return refuse(j, tensor, "is not of type u8");
-    err = wefti_model_json_parse(j->path, "the state of a quantised weight", tensor->data,
-                                 tensor->bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL,
-                                 &state, j->why);
+    err = wefti_model_json_parse(j->path, "the state of a quantised weight",
+                                 (struct weft_str){tensor->data, tensor->bytes},
+                                 JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &state, j->why);
     if (err) return err;
     bool fits = read_state(j->parts, state);
     json_decref(state);

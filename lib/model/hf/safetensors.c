@@ -156,8 +156,9 @@ weft_err wefti_model_safetensors_read(weft_model *model, const struct wefti_mode
                             file->path);
     }
     json_t *header;
-    weft_err err = wefti_model_json_parse(file->path, "the header", text, header_bytes,
-                                          JSON_REJECT_DUPLICATES, &header, why);
+    weft_err err =
+        wefti_model_json_parse(file->path, "the header", (struct weft_str){text, header_bytes},
+                               JSON_REJECT_DUPLICATES, &header, why);
     if (err) return err;
     const unsigned char *data = (const unsigned char *)text + header_bytes;
     size_t data_bytes = rest - header_bytes;
@@ -165,7 +166,8 @@ weft_err wefti_model_safetensors_read(weft_model *model, const struct wefti_mode
     err = read_header(model, header, &src, data, data_bytes);
     json_decref(header);
     if (err) return err;
-    return wefti_model_check_layout(model, file->path, first, data, data_bytes, true, why);
+    return wefti_model_check_layout(model, file->path, first,
+                                    &(struct wefti_model_region){data, data_bytes, true}, why);
 }
 
 /* ---------------------------------------------------------------------------------- shards --- */
@@ -271,9 +273,9 @@ static weft_err read_shards(weft_model *model, const char *dir,
     const char **shards = NULL;
     size_t n_shards = 0;
     json_t *root;
-    weft_err err =
-        wefti_model_json_parse(index->path, "the index", (const char *)index->bytes, index->n_bytes,
-                               JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &root, why);
+    weft_err err = wefti_model_json_parse(
+        index->path, "the index", (struct weft_str){(const char *)index->bytes, index->n_bytes},
+        JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &root, why);
     if (err) return err;
     json_t *map = json_object_get(root, "weight_map");
     if (!json_is_object(map)) {
