@@ -3,7 +3,7 @@
  * Model    A message is one MessagePack array [type, field, field, ...]; proto/schema.md lists the
  *          fields. Token ids and other numeric vectors travel as `bin`, little-endian. Floats come
  *          back bit for bit. How messages are numbered and sessions kept is the link's business
- *          (cmd/common/link.h).
+ *          (lib/link/link.h).
  * Input    Decoding trusts nothing: a bounded cursor (count <= bytes left, depth <= 16, lengths
  *          within base/limits.h), every enum and relation checked. WEFT_E_PROTO otherwise.
  * Versions WEFT_PROTO_VERSION is exchanged first; different ones do not talk. Within a version a

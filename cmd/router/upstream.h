@@ -16,7 +16,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "common/link.h"
+#include "link/link.h"
 #include "proto/proto.h"
 
 struct call;

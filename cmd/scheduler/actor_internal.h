@@ -24,7 +24,7 @@
 #include "base/limits.h"
 #include "common/config.h"
 #include "common/expert_rows.h"
-#include "common/link.h"
+#include "link/link.h"
 #include "proto/proto.h"
 #include "scheduler/groups.h"
 

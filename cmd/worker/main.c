@@ -23,7 +23,7 @@
 #include "common/actor.h"
 #include "common/config.h"
 #include "common/engine_config.h"
-#include "common/link.h"
+#include "link/link.h"
 #include "common/signals.h"
 #include "common/status.h"
 #include "experts.h"

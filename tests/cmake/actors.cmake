@@ -1,6 +1,6 @@
 # Starts the real scheduler and worker; alone on the machine, because it looks at their health.
 weft_test(test_actors SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_actors.c
-          LINKS weft_common weft_proto weft_base LABELS system TIMEOUT 120)
+          LINKS weft_common weft_link weft_proto weft_base LABELS system TIMEOUT 120)
 add_dependencies(test_actors weft-scheduler weft-worker)
 set_tests_properties(test_actors PROPERTIES RUN_SERIAL TRUE)
 weft_test(test_expert_rows SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_expert_rows.c

@@ -24,7 +24,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/rand.h"
-#include "common/link.h"
+#include "link/link.h"
 #include "common/status.h"
 #include "proto/proto.h"
 

@@ -29,8 +29,8 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/rand.h"
-#include "common/link.h"
-#include "inside/common/local.h"
+#include "link/link.h"
+#include "inside/link/local.h"
 
 #define PEERS 8      /* of a hub that a test looks at */
 #define WINDOW 48    /* unanswered messages */
@@ -667,7 +667,7 @@ static void a_peer_of_unknown_user_is_turned_away(void **state) {
 
 /* -------------------------------------------------------------------------------- hostility --- */
 
-struct raw_header { /* as cmd/common/conn.h has it */
+struct raw_header { /* as lib/link/conn.h has it */
     uint32_t magic;
     uint16_t version, kind;
     uint32_t len, seq;
@@ -852,19 +852,19 @@ static void a_dead_socket_is_replaced_and_another_file_stays(void **state) {
     assert_true(file >= 0);
     assert_int_equal(write(file, "mine", 4), 4);
     (void)snprintf(url, sizeof url, "ipc://%s", path);
-    assert_int_equal(wefti_local_listen(url, &fd, &why), WEFT_E_EXISTS);
+    assert_int_equal(wefti_link_local_listen(url, &fd, &why), WEFT_E_EXISTS);
     char kept[4];
     assert_int_equal(pread(file, kept, 4, 0), 4);
     assert_int_equal(access(path, F_OK), 0);
     assert_int_equal(unlink(path), 0);
     (void)close(file);
 
-    assert_int_equal(wefti_local_listen(url, &fd, &why), WEFT_OK);
+    assert_int_equal(wefti_link_local_listen(url, &fd, &why), WEFT_OK);
     int second;
-    assert_int_equal(wefti_local_listen(url, &second, &why), WEFT_E_EXISTS);
+    assert_int_equal(wefti_link_local_listen(url, &second, &why), WEFT_E_EXISTS);
     (void)close(fd); /* killed: its file stays */
-    assert_int_equal(wefti_local_listen(url, &fd, &why), WEFT_OK);
-    wefti_local_unlisten(url, fd);
+    assert_int_equal(wefti_link_local_listen(url, &fd, &why), WEFT_OK);
+    wefti_link_local_unlisten(url, fd);
     assert_int_not_equal(access(path, F_OK), 0);
 }
 

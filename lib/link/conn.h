@@ -1,5 +1,5 @@
 /* conn — one byte stream with frames on it, and the inbox of all streams of a link; private to
- * cmd/common.
+ * lib/link.
  *
  * Model    A frame is a header of 16 bytes and a body. A stream is a socket of this host (local.h),
  *          or one of nng's.
@@ -18,8 +18,8 @@
  *          while calling nng. A callback waits for nothing else. Of a local link all is the
  * owner's.
  */
-#ifndef WEFT_CMD_CONN_H
-#define WEFT_CMD_CONN_H
+#ifndef WEFT_LINK_CONN_H
+#define WEFT_LINK_CONN_H
 
 #include <nng/nng.h>
 #include <pthread.h>
@@ -30,12 +30,16 @@
 #include "base/err.h"
 #include "base/limits.h"
 
-enum wefti_frame_kind { WEFTI_FRAME_HELLO = 1, WEFTI_FRAME_WELCOME = 2, WEFTI_FRAME_DATA = 3 };
+enum wefti_link_frame_kind {
+    WEFTI_LINK_FRAME_HELLO = 1,
+    WEFTI_LINK_FRAME_WELCOME = 2,
+    WEFTI_LINK_FRAME_DATA = 3
+};
 
 #define WEFTI_LINK_VERSION 1
 
 /* Little-endian, as it lies. */
-struct wefti_header {
+struct wefti_link_header {
     uint32_t magic;
     uint16_t version;
     uint16_t kind;
@@ -44,47 +48,47 @@ struct wefti_header {
         seq; /* 0, 1, 2, ... per direction; the streams keep order, so this catches ourselves */
 };
 
-struct wefti_frame {
-    struct wefti_frame *next;
+struct wefti_link_frame {
+    struct wefti_link_frame *next;
     size_t cap; /* of `bytes` */
-    struct wefti_header header;
+    struct wefti_link_header header;
     unsigned char bytes[];
 };
 
-struct wefti_conn;
+struct wefti_link_conn;
 
-struct wefti_stream {
+struct wefti_link_stream {
     nng_stream *nng; /* NULL: local */
     int fd;          /* -1: nng's */
 };
 
-enum wefti_mail_kind {
-    WEFTI_MAIL_STREAM,      /* accepted or dialled: the taker's to close and free */
-    WEFTI_MAIL_DIAL_FAILED, /* the other end does not listen */
-    WEFTI_MAIL_TIMER,
-    WEFTI_MAIL_FRAME,  /* the taker's to free() */
-    WEFTI_MAIL_BROKEN, /* the last of its connection: the stream ended, or is no use */
+enum wefti_link_mail_kind {
+    WEFTI_LINK_MAIL_STREAM,      /* accepted or dialled: the taker's to close and free */
+    WEFTI_LINK_MAIL_DIAL_FAILED, /* the other end does not listen */
+    WEFTI_LINK_MAIL_TIMER,
+    WEFTI_LINK_MAIL_FRAME,  /* the taker's to free() */
+    WEFTI_LINK_MAIL_BROKEN, /* the last of its connection: the stream ended, or is no use */
 };
 
-enum wefti_broken {
-    WEFTI_BROKEN_NOT,
-    WEFTI_BROKEN_ENDED,
-    WEFTI_BROKEN_NONSENSE,
-    WEFTI_BROKEN_VERSION
+enum wefti_link_broken {
+    WEFTI_LINK_BROKEN_NOT,
+    WEFTI_LINK_BROKEN_ENDED,
+    WEFTI_LINK_BROKEN_NONSENSE,
+    WEFTI_LINK_BROKEN_VERSION
 };
 
-struct wefti_mail {
-    enum wefti_mail_kind kind;
-    enum wefti_broken broken;
+struct wefti_link_mail {
+    enum wefti_link_mail_kind kind;
+    enum wefti_link_broken broken;
     uint16_t version; /* of the other side, when broken for it */
-    struct wefti_stream stream;
-    struct wefti_conn *conn;
-    struct wefti_frame *frame;
+    struct wefti_link_stream stream;
+    struct wefti_link_conn *conn;
+    struct wefti_link_frame *frame;
 };
 
-#define WEFTI_ARRIVED_MAX 16
+#define WEFTI_LINK_ARRIVED_MAX 16
 
-struct wefti_inbox {
+struct wefti_link_inbox {
     pthread_mutex_t mutex;
     int fd;       /* what the owner polls: event_fd, or epoll_fd */
     int event_fd; /* wakes the owner from another thread, or for what it still has to hear */
@@ -96,41 +100,43 @@ struct wefti_inbox {
     bool dial_failed, timer;
     bool accept_waits; /* accepting paused (no room) or failed; whoever sees room goes on */
     uint32_t n_arrived;
-    struct wefti_stream arrived[WEFTI_ARRIVED_MAX];
-    struct wefti_conn *ready, **ready_end; /* connections with something to take */
+    struct wefti_link_stream arrived[WEFTI_LINK_ARRIVED_MAX];
+    struct wefti_link_conn *ready, **ready_end; /* connections with something to take */
 };
 
-WEFT_MUST_CHECK weft_err wefti_inbox_init(struct wefti_inbox *inbox, bool is_local,
-                                          struct weft_errmsg *why);
-void wefti_inbox_fini(struct wefti_inbox *inbox); /* no callback runs any more */
-void wefti_inbox_wake(struct wefti_inbox *inbox);
+WEFT_MUST_CHECK weft_err wefti_link_inbox_init(struct wefti_link_inbox *inbox, bool is_local,
+                                               struct weft_errmsg *why);
+void wefti_link_inbox_fini(struct wefti_link_inbox *inbox); /* no callback runs any more */
+void wefti_link_inbox_wake(struct wefti_link_inbox *inbox);
 /* False: there is nothing, and the eventfd is not readable. */
-bool wefti_inbox_take(struct wefti_inbox *inbox, struct wefti_mail *mail_out);
+bool wefti_link_inbox_take(struct wefti_link_inbox *inbox, struct wefti_link_mail *mail_out);
 
 /* Of local links: TIMER mail comes after so long; STREAM mail comes for those who connect to a
  * listening socket. */
-void wefti_inbox_set_timer(struct wefti_inbox *inbox, uint32_t ms);
-void wefti_inbox_listen(struct wefti_inbox *inbox, int listen_fd);
+void wefti_link_inbox_set_timer(struct wefti_link_inbox *inbox, uint32_t ms);
+void wefti_link_inbox_listen(struct wefti_link_inbox *inbox, int listen_fd);
 
 /* For callbacks. Puts a stream in; false: no room. */
-bool wefti_inbox_put_stream(struct wefti_inbox *inbox, struct wefti_stream stream);
-void wefti_inbox_put_flag(struct wefti_inbox *inbox, bool *flag);
+bool wefti_link_inbox_put_stream(struct wefti_link_inbox *inbox, struct wefti_link_stream stream);
+void wefti_link_inbox_put_flag(struct wefti_link_inbox *inbox, bool *flag);
 
-void wefti_stream_drop(struct wefti_stream stream); /* closes and frees */
+void wefti_link_stream_drop(struct wefti_link_stream stream); /* closes and frees */
 
 /* Takes over `stream`, also on failure, and starts reading. `tag` is the caller's. */
-WEFT_MUST_CHECK weft_err wefti_conn_new(struct wefti_inbox *inbox, struct wefti_stream stream,
-                                        uint32_t tag, struct wefti_conn **conn_out);
+WEFT_MUST_CHECK weft_err wefti_link_conn_new(struct wefti_link_inbox *inbox,
+                                             struct wefti_link_stream stream, uint32_t tag,
+                                             struct wefti_link_conn **conn_out);
 /* Closes; what was not sent or not taken is gone. Waits for callbacks that run just now. */
-void wefti_conn_free(struct wefti_conn *conn); /* accepts NULL */
-uint32_t wefti_conn_tag(const struct wefti_conn *conn);
+void wefti_link_conn_free(struct wefti_link_conn *conn); /* accepts NULL */
+uint32_t wefti_link_conn_tag(const struct wefti_link_conn *conn);
 
 /* Copies and sends. WEFT_E_FULL: the queue is full, or memory is out. */
-WEFT_MUST_CHECK weft_err wefti_conn_send(struct wefti_conn *conn, enum wefti_frame_kind kind,
-                                         const void *bytes, size_t len);
+WEFT_MUST_CHECK weft_err wefti_link_conn_send(struct wefti_link_conn *conn,
+                                              enum wefti_link_frame_kind kind, const void *bytes,
+                                              size_t len);
 
 /* On: frames of a local stream wait in the queue; off: they go out, as one write. A full queue goes
  * out by itself. Of nng's streams nothing waits. */
-void wefti_conn_cork(struct wefti_conn *conn, bool on);
+void wefti_link_conn_cork(struct wefti_link_conn *conn, bool on);
 
 #endif

@@ -19,8 +19,8 @@
  *          the owner through an eventfd. Sends never block. An owner that is busy is not a
  *          reason to lose messages: its peers' queues fill, up to FULL there.
  */
-#ifndef WEFT_CMD_LINK_H
-#define WEFT_CMD_LINK_H
+#ifndef WEFT_LINK_H
+#define WEFT_LINK_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -17,7 +17,7 @@ static const char *behind(const char *url, const char *prefix) {
     return strncmp(url, prefix, len) == 0 ? url + len : NULL;
 }
 
-bool wefti_local_is(const char *url) {
+bool wefti_link_local_is(const char *url) {
     return behind(url, abstract_prefix) || behind(url, ipc_prefix);
 }
 
@@ -59,7 +59,7 @@ static bool is_left_over(const struct address *at) {
     return is_dead;
 }
 
-weft_err wefti_local_listen(const char *url, int *fd_out, struct weft_errmsg *why) {
+weft_err wefti_link_local_listen(const char *url, int *fd_out, struct weft_errmsg *why) {
     struct address at;
     *fd_out = -1;
     weft_err err = make_address(url, &at, why);
@@ -82,14 +82,14 @@ weft_err wefti_local_listen(const char *url, int *fd_out, struct weft_errmsg *wh
     return WEFT_OK;
 }
 
-void wefti_local_unlisten(const char *url, int fd) {
+void wefti_link_local_unlisten(const char *url, int fd) {
     if (fd < 0) return;
     const char *path = behind(url, ipc_prefix);
     if (path) (void)unlink(path);
     (void)close(fd);
 }
 
-weft_err wefti_local_connect(const char *url, int *fd_out, struct weft_errmsg *why) {
+weft_err wefti_link_local_connect(const char *url, int *fd_out, struct weft_errmsg *why) {
     struct address at;
     *fd_out = -1;
     weft_err err = make_address(url, &at, why);
@@ -105,11 +105,11 @@ weft_err wefti_local_connect(const char *url, int *fd_out, struct weft_errmsg *w
     return WEFT_OK;
 }
 
-int wefti_local_accept(int fd) {
+int wefti_link_local_accept(int fd) {
     return accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 }
 
-bool wefti_local_peer_uid(int fd, uint32_t *uid_out) {
+bool wefti_link_local_peer_uid(int fd, uint32_t *uid_out) {
     struct ucred peer;
     socklen_t len = sizeof peer;
     *uid_out = UINT32_MAX;

@@ -16,7 +16,7 @@
  * operation unfinished for ever, on which nng's only reaper thread waits: from then on no pipe
  * of the process is ever closed or reported again. 200 routers that come and go were enough.
  * nng's streams below have neither trouble. */
-#include "common/link.h"
+#include "link/link.h"
 
 #include <nng/transport/ipc/ipc.h>
 #include <stdlib.h>
@@ -50,7 +50,7 @@ enum slot_state {
 
 struct slot { /* one stream */
     enum slot_state state;
-    struct wefti_conn *conn;
+    struct wefti_link_conn *conn;
     uint64_t since_ms, instance;
     uint32_t peer; /* when UP */
 };
@@ -70,7 +70,7 @@ struct weft_link {
     bool is_local; /* peers are on this host, and the kernel knows their user */
     char *url;
     uint64_t instance; /* drawn at start: a second stream of one process ends its first */
-    struct wefti_inbox inbox;
+    struct wefti_link_inbox inbox;
 
     /* A link that dials has one of: a dial under way, the timer running, a stream. nng's are NULL
      * where it is local. */
@@ -89,7 +89,7 @@ struct weft_link {
      * peer has at most an UP and a DOWN here. */
     struct weft_link_event *events;
     uint32_t events_cap, event_head, n_events;
-    struct wefti_frame *current; /* what the last MESSAGE event points into */
+    struct wefti_link_frame *current; /* what the last MESSAGE event points into */
 
     uint64_t now_ms;         /* as the owner told it last */
     uint64_t tick_ms;        /* the next look at who is late */
@@ -112,7 +112,7 @@ static void queue_event(weft_link *link, enum weft_link_event_kind kind, uint32_
     uint32_t at = (link->event_head + link->n_events) % link->events_cap;
     link->events[at] = (struct weft_link_event){.kind = kind, .peer = peer};
     link->n_events++;
-    wefti_inbox_wake(&link->inbox); /* we may be outside of weft_link_next */
+    wefti_link_inbox_wake(&link->inbox); /* we may be outside of weft_link_next */
 }
 
 static bool take_event(weft_link *link, struct weft_link_event *event_out) {
@@ -128,7 +128,7 @@ static bool take_event(weft_link *link, struct weft_link_event *event_out) {
 
 static void dial_later(weft_link *link) {
     if (link->is_local)
-        wefti_inbox_set_timer(&link->inbox, (uint32_t)link->reconnect_ms);
+        wefti_link_inbox_set_timer(&link->inbox, (uint32_t)link->reconnect_ms);
     else
         nng_sleep_aio(link->reconnect_ms, link->timer_aio);
     link->reconnect_ms *= 2;
@@ -138,7 +138,7 @@ static void dial_later(weft_link *link) {
 /* Closes the stream and ends its session, if it has one. */
 static void end_slot(weft_link *link, struct slot *slot) {
     if (slot->state == SLOT_FREE) return;
-    wefti_conn_free(slot->conn);
+    wefti_link_conn_free(slot->conn);
     if (slot->state == SLOT_UP) {
         WEFT_ASSERT(link->peers[slot->peer] == (uint32_t)(slot - link->slots));
         link->peers[slot->peer] = NO_SLOT;
@@ -158,10 +158,10 @@ static void slot_is_up(weft_link *link, struct slot *slot, uint32_t peer) {
 
 /* True for a peer on this host that runs as somebody else, or as nobody knows whom. Over tcp, who
  * can reach the port is the operator's business. */
-static bool is_foreign(weft_link *link, struct wefti_stream stream) {
+static bool is_foreign(weft_link *link, struct wefti_link_stream stream) {
     uint32_t uid;
     if (!link->is_local) return false;
-    if (!wefti_local_peer_uid(stream.fd, &uid)) {
+    if (!wefti_link_local_peer_uid(stream.fd, &uid)) {
         COMPLAIN(link, "link: refused a peer of unknown user");
         return true;
     }
@@ -179,18 +179,18 @@ static struct slot *find_free_slot(weft_link *link) {
 
 static weft_err say_hello(weft_link *link, struct slot *slot) {
     struct hello hello = {.instance = link->instance, .kind = (uint32_t)link->kind};
-    return wefti_conn_send(slot->conn, WEFTI_FRAME_HELLO, &hello, sizeof hello);
+    return wefti_link_conn_send(slot->conn, WEFTI_LINK_FRAME_HELLO, &hello, sizeof hello);
 }
 
-static void take_stream(weft_link *link, struct wefti_stream stream) {
+static void take_stream(weft_link *link, struct wefti_link_stream stream) {
     struct slot *slot = find_free_slot(link);
     if (!slot || is_foreign(link, stream)) {
-        wefti_stream_drop(stream);
+        wefti_link_stream_drop(stream);
         if (link->dials) dial_later(link);
         return;
     }
     weft_err err =
-        wefti_conn_new(&link->inbox, stream, (uint32_t)(slot - link->slots), &slot->conn);
+        wefti_link_conn_new(&link->inbox, stream, (uint32_t)(slot - link->slots), &slot->conn);
     if (err) {
         weft_warn("link: no memory for a peer");
         if (link->dials) dial_later(link);
@@ -209,7 +209,7 @@ static uint32_t find_free_peer(const weft_link *link) {
     return i;
 }
 
-static void take_hello(weft_link *link, struct slot *slot, const struct wefti_frame *frame) {
+static void take_hello(weft_link *link, struct slot *slot, const struct wefti_link_frame *frame) {
     struct hello hello;
     if (frame->header.len < sizeof hello) { /* a longer one is of a later release: fine */
         end_slot(link, slot);
@@ -233,19 +233,20 @@ static void take_hello(weft_link *link, struct slot *slot, const struct wefti_fr
         return;
     }
     slot->instance = hello.instance;
-    if (wefti_conn_send(slot->conn, WEFTI_FRAME_WELCOME, NULL, 0) == WEFT_OK)
+    if (wefti_link_conn_send(slot->conn, WEFTI_LINK_FRAME_WELCOME, NULL, 0) == WEFT_OK)
         slot_is_up(link, slot, peer);
     else
         end_slot(link, slot);
 }
 
 /* True: the frame is a message for the owner. */
-static bool take_frame(weft_link *link, struct slot *slot, const struct wefti_frame *frame) {
-    if (slot->state == SLOT_UP && frame->header.kind == WEFTI_FRAME_DATA) return true;
+static bool take_frame(weft_link *link, struct slot *slot, const struct wefti_link_frame *frame) {
+    if (slot->state == SLOT_UP && frame->header.kind == WEFTI_LINK_FRAME_DATA) return true;
     if (slot->state == SLOT_REFUSED) return false;
-    if (slot->state == SLOT_OPENING && frame->header.kind == WEFTI_FRAME_HELLO && !link->dials) {
+    if (slot->state == SLOT_OPENING && frame->header.kind == WEFTI_LINK_FRAME_HELLO &&
+        !link->dials) {
         take_hello(link, slot, frame);
-    } else if (slot->state == SLOT_OPENING && frame->header.kind == WEFTI_FRAME_WELCOME &&
+    } else if (slot->state == SLOT_OPENING && frame->header.kind == WEFTI_LINK_FRAME_WELCOME &&
                link->dials) {
         link->reconnect_ms = RECONNECT_MIN_MS;
         slot_is_up(link, slot, 0);
@@ -256,8 +257,8 @@ static bool take_frame(weft_link *link, struct slot *slot, const struct wefti_fr
     return false;
 }
 
-static void take_broken(weft_link *link, struct slot *slot, const struct wefti_mail *mail) {
-    if (mail->broken == WEFTI_BROKEN_VERSION && slot->state == SLOT_OPENING) {
+static void take_broken(weft_link *link, struct slot *slot, const struct wefti_link_mail *mail) {
+    if (mail->broken == WEFTI_LINK_BROKEN_VERSION && slot->state == SLOT_OPENING) {
         COMPLAIN(link,
                  "link: refused a peer with link version %u, this side has %d: run the same "
                  "release on both sides",
@@ -265,7 +266,7 @@ static void take_broken(weft_link *link, struct slot *slot, const struct wefti_m
         slot->state = SLOT_REFUSED;
         return;
     }
-    if (mail->broken != WEFTI_BROKEN_ENDED)
+    if (mail->broken != WEFTI_LINK_BROKEN_ENDED)
         COMPLAIN(link, "link: a stream that brought something else than our messages is closed");
     end_slot(link, slot);
 }
@@ -273,7 +274,7 @@ static void take_broken(weft_link *link, struct slot *slot, const struct wefti_m
 /* --------------------------------------------------------------------------------- interface ---
  */
 
-static void deliver(weft_link *link, const struct slot *slot, struct wefti_frame *frame,
+static void deliver(weft_link *link, const struct slot *slot, struct wefti_link_frame *frame,
                     struct weft_link_event *event_out) {
     link->current = frame;
     *event_out = (struct weft_link_event){.kind = WEFT_LINK_MESSAGE,
@@ -283,16 +284,16 @@ static void deliver(weft_link *link, const struct slot *slot, struct wefti_frame
 }
 
 static void accept_on(weft_link *link) {
-    struct wefti_inbox *inbox = &link->inbox;
+    struct wefti_link_inbox *inbox = &link->inbox;
     if (link->is_local) {
-        if (inbox->accept_waits && inbox->n_arrived < WEFTI_ARRIVED_MAX) {
+        if (inbox->accept_waits && inbox->n_arrived < WEFTI_LINK_ARRIVED_MAX) {
             inbox->accept_waits = false;
-            wefti_inbox_listen(inbox, inbox->listen_fd);
+            wefti_link_inbox_listen(inbox, inbox->listen_fd);
         }
         return;
     }
     (void)pthread_mutex_lock(&inbox->mutex);
-    bool waits = inbox->accept_waits && inbox->n_arrived < WEFTI_ARRIVED_MAX;
+    bool waits = inbox->accept_waits && inbox->n_arrived < WEFTI_LINK_ARRIVED_MAX;
     if (waits) inbox->accept_waits = false;
     (void)pthread_mutex_unlock(&inbox->mutex);
     if (waits) nng_stream_listener_accept(link->listener, link->accept_aio);
@@ -303,16 +304,16 @@ static void dial(weft_link *link) {
         nng_stream_dialer_dial(link->dialer, link->dial_aio);
         return;
     }
-    struct wefti_stream stream = {.fd = -1};
-    if (wefti_local_connect(link->url, &stream.fd, NULL) == WEFT_OK)
+    struct wefti_link_stream stream = {.fd = -1};
+    if (wefti_link_local_connect(link->url, &stream.fd, NULL) == WEFT_OK)
         take_stream(link, stream);
     else
         dial_later(link);
 }
 
 /* The stream that the mail came by; without one any slot, which nobody looks at. */
-static struct slot *slot_of(weft_link *link, const struct wefti_mail *mail) {
-    uint32_t tag = mail->conn ? wefti_conn_tag(mail->conn) : 0;
+static struct slot *slot_of(weft_link *link, const struct wefti_link_mail *mail) {
+    uint32_t tag = mail->conn ? wefti_link_conn_tag(mail->conn) : 0;
     WEFT_ASSERT(tag < link->n_slots);
     return &link->slots[tag];
 }
@@ -321,29 +322,29 @@ bool weft_link_next(weft_link *link, uint64_t now_ms, struct weft_link_event *ev
     free(link->current);
     link->current = NULL;
     link->now_ms = now_ms;
-    struct wefti_mail mail;
+    struct wefti_link_mail mail;
     while (!take_event(link, event_out)) {
-        if (!wefti_inbox_take(&link->inbox, &mail)) return false;
+        if (!wefti_link_inbox_take(&link->inbox, &mail)) return false;
         struct slot *slot = slot_of(link, &mail);
         switch (mail.kind) {
-        case WEFTI_MAIL_STREAM:
+        case WEFTI_LINK_MAIL_STREAM:
             take_stream(link, mail.stream);
             if (!link->dials) accept_on(link);
             break;
-        case WEFTI_MAIL_DIAL_FAILED:
+        case WEFTI_LINK_MAIL_DIAL_FAILED:
             dial_later(link);
             break;
-        case WEFTI_MAIL_TIMER:
+        case WEFTI_LINK_MAIL_TIMER:
             dial(link);
             break;
-        case WEFTI_MAIL_FRAME:
+        case WEFTI_LINK_MAIL_FRAME:
             if (take_frame(link, slot, mail.frame)) {
                 deliver(link, slot, mail.frame, event_out);
                 return true;
             }
             free(mail.frame);
             break;
-        case WEFTI_MAIL_BROKEN:
+        case WEFTI_LINK_MAIL_BROKEN:
             take_broken(link, slot, &mail);
             break;
         }
@@ -378,7 +379,7 @@ weft_err weft_link_send(weft_link *link, uint32_t peer, const void *bytes, size_
     if (link->peers[peer] == NO_SLOT) return WEFT_E_CLOSED;
     if (len > WEFT_MESSAGE_BYTES_MAX) return WEFT_E_TOOBIG;
     struct slot *slot = &link->slots[link->peers[peer]];
-    weft_err err = wefti_conn_send(slot->conn, WEFTI_FRAME_DATA, bytes, len);
+    weft_err err = wefti_link_conn_send(slot->conn, WEFTI_LINK_FRAME_DATA, bytes, len);
     if (err) {
         weft_warn("link: peer %u does not take messages, its session ends", peer);
         end_slot(link, slot);
@@ -388,7 +389,7 @@ weft_err weft_link_send(weft_link *link, uint32_t peer, const void *bytes, size_
 
 void weft_link_cork(weft_link *link, uint32_t peer, bool on) {
     WEFT_ASSERT(peer < link->n_peers);
-    if (link->peers[peer] != NO_SLOT) wefti_conn_cork(link->slots[link->peers[peer]].conn, on);
+    if (link->peers[peer] != NO_SLOT) wefti_link_conn_cork(link->slots[link->peers[peer]].conn, on);
 }
 
 void weft_link_reset(weft_link *link, uint32_t peer) {
@@ -404,33 +405,34 @@ static void on_dialled(void *arg) {
     int rv = nng_aio_result(link->dial_aio);
     if (rv == NNG_ECLOSED || rv == NNG_ECANCELED) return; /* the link ends */
     if (rv != 0) {
-        wefti_inbox_put_flag(&link->inbox, &link->inbox.dial_failed);
+        wefti_link_inbox_put_flag(&link->inbox, &link->inbox.dial_failed);
         return;
     }
-    struct wefti_stream stream = {.nng = nng_aio_get_output(link->dial_aio, 0), .fd = -1};
-    bool room = wefti_inbox_put_stream(&link->inbox, stream);
+    struct wefti_link_stream stream = {.nng = nng_aio_get_output(link->dial_aio, 0), .fd = -1};
+    bool room = wefti_link_inbox_put_stream(&link->inbox, stream);
     WEFT_ASSERT(room); /* there is no other */
 }
 
 static void on_timer(void *arg) {
     weft_link *link = arg;
     if (nng_aio_result(link->timer_aio) == 0)
-        wefti_inbox_put_flag(&link->inbox, &link->inbox.timer);
+        wefti_link_inbox_put_flag(&link->inbox, &link->inbox.timer);
 }
 
 static void on_accepted(void *arg) {
     weft_link *link = arg;
-    struct wefti_inbox *inbox = &link->inbox;
+    struct wefti_link_inbox *inbox = &link->inbox;
     int rv = nng_aio_result(link->accept_aio);
     if (rv == NNG_ECLOSED || rv == NNG_ECANCELED) return; /* the link ends */
     if (rv == 0) {
-        struct wefti_stream stream = {.nng = nng_aio_get_output(link->accept_aio, 0), .fd = -1};
-        bool room = wefti_inbox_put_stream(inbox, stream);
+        struct wefti_link_stream stream = {.nng = nng_aio_get_output(link->accept_aio, 0),
+                                           .fd = -1};
+        bool room = wefti_link_inbox_put_stream(inbox, stream);
         WEFT_ASSERT(room); /* else we would not have been accepting */
     }
     /* A failure (no descriptors left, say) waits for the next tick, a full inbox for its owner. */
     (void)pthread_mutex_lock(&inbox->mutex);
-    bool goes_on = rv == 0 && inbox->n_arrived < WEFTI_ARRIVED_MAX;
+    bool goes_on = rv == 0 && inbox->n_arrived < WEFTI_LINK_ARRIVED_MAX;
     if (!goes_on) inbox->accept_waits = true;
     (void)pthread_mutex_unlock(&inbox->mutex);
     if (goes_on) nng_stream_listener_accept(link->listener, link->accept_aio);
@@ -452,14 +454,14 @@ static weft_err new_link(enum weft_link_kind kind, bool dials, const char *url,
     if (!link) goto no_memory;
     link->kind = kind;
     link->dials = dials;
-    link->is_local = wefti_local_is(url);
+    link->is_local = wefti_link_local_is(url);
     link->url = strdup(url);
     link->instance = weft_rand_seed();
     link->reconnect_ms = RECONNECT_MIN_MS;
     link->n_peers = kind == WEFT_LINK_MANY_PEERS && !dials ? WEFT_LINK_PEERS_MAX : 1;
     link->n_slots = dials ? 1 : link->n_peers + STREAMS_SPARE;
     link->events_cap = 2 * link->n_peers + 2;
-    weft_err err = wefti_inbox_init(&link->inbox, link->is_local, why);
+    weft_err err = wefti_link_inbox_init(&link->inbox, link->is_local, why);
     if (err) {
         free(link->url);
         free(link);
@@ -494,9 +496,9 @@ void weft_link_free(weft_link *link) {
     nng_stream_dialer_free(link->dialer);
     nng_stream_listener_free(link->listener);
     for (uint32_t i = 0; link->slots && i < link->n_slots; i++)
-        wefti_conn_free(link->slots[i].conn);
-    if (link->is_local && !link->dials) wefti_local_unlisten(link->url, link->inbox.listen_fd);
-    wefti_inbox_fini(&link->inbox);
+        wefti_link_conn_free(link->slots[i].conn);
+    if (link->is_local && !link->dials) wefti_link_local_unlisten(link->url, link->inbox.listen_fd);
+    wefti_link_inbox_fini(&link->inbox);
     free(link->current);
     free(link->url);
     free(link->slots);
@@ -519,8 +521,8 @@ static weft_err dial_nng(weft_link *link, struct weft_errmsg *why) {
 
 /* The first try is made at once: an address that can never be is found out here. */
 static weft_err dial_local(weft_link *link, struct weft_errmsg *why) {
-    struct wefti_stream stream = {.fd = -1};
-    weft_err err = wefti_local_connect(link->url, &stream.fd, why);
+    struct wefti_link_stream stream = {.fd = -1};
+    weft_err err = wefti_link_local_connect(link->url, &stream.fd, why);
     if (err == WEFT_E_INVAL) return err;
     link->now_ms = weft_now_ms();
     if (err)
@@ -572,11 +574,11 @@ static weft_err listen_local(weft_link *link, struct weft_errmsg *why) {
     uint64_t deadline_ms = weft_now_ms() + LISTEN_TRIES_MS;
     weft_err err;
     int fd;
-    while ((err = wefti_local_listen(link->url, &fd, why)) == WEFT_E_EXISTS &&
+    while ((err = wefti_link_local_listen(link->url, &fd, why)) == WEFT_E_EXISTS &&
            weft_now_ms() < deadline_ms)
         wait_for_address();
     if (err) return err == WEFT_E_EXISTS ? WEFT_E_IO : err;
-    wefti_inbox_listen(&link->inbox, fd);
+    wefti_link_inbox_listen(&link->inbox, fd);
     return WEFT_OK;
 }
 
