@@ -3,14 +3,10 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
-#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "base/check.h"
-#include "local.h"
 
 #define MAGIC 0x4b4c4657u /* "WFLK" */
 
@@ -20,51 +16,61 @@
 #define OUT_FRAMES_MAX 65536
 #define OUT_BYTES_MAX ((size_t)2 * WEFT_MESSAGE_BYTES_MAX)
 
-/* What may wait for an owner that is busy. One frame more may be under way. */
-#define IN_FRAMES_MAX 4096
-#define IN_BYTES_MAX ((size_t)64 << 20)
+#define CHUNKS 2                       /* nng fills one while the owner empties the other */
+#define CHUNK_BYTES ((size_t)64 << 10) /* received at once: many small frames */
 
-#define READ_BYTES ((size_t)16 << 10)       /* one read of small frames */
-#define BODY_BYTES_FIRST ((size_t)64 << 10) /* then doubled as they come */
-#define IOVS_MAX 8                          /* nng's own limit */
-#define EPOLL_EVENTS 16                     /* looked at in one go */
+/* Buffers that were needed once for something large are given back when it is done. */
+#define BYTES_KEPT ((size_t)1 << 20)
+#define BYTES_FIRST ((size_t)4 << 10) /* then doubled as they fill */
 
-_Static_assert(sizeof(struct wefti_link_header) == 16, "no padding");
-_Static_assert(offsetof(struct wefti_link_frame, bytes) ==
-                   offsetof(struct wefti_link_frame, header) + sizeof(struct wefti_link_header),
-               "a frame goes out in one piece");
+#define HEADER_BYTES sizeof(struct wefti_link_header)
+_Static_assert(HEADER_BYTES == 16, "no padding");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "headers travel as they lie");
+
+struct bytes {
+    unsigned char *data;
+    size_t len, cap;
+    size_t at;         /* when sending: what is before it is sent, */
+    size_t frame_at;   /* and all of the frames before this one, */
+    uint32_t n_frames; /* of which so many are left */
+};
 
 struct wefti_link_conn {
     struct wefti_link_inbox *inbox;
-    struct wefti_link_stream stream;
-    nng_aio *in_aio, *out_aio; /* of nng's streams */
+    nng_stream *stream;
+    bool is_tls;
     uint32_t tag;
-    bool wants_out; /* of local ones: epoll tells when the socket takes more */
-    bool corked;
+    nng_aio *in_aio, *out_aio; /* with callbacks */
+    nng_aio *now_aio;          /* without one: see send_now */
+
+    pthread_mutex_t nng_mutex; /* held while `stream` is asked for something */
+    bool is_closed;            /* under it */
 
     /* Under the inbox's mutex. */
-    struct wefti_link_conn *next_ready;
-    bool is_ready, closing, paused, broken_told;
+    TAILQ_ENTRY(wefti_link_conn) ready_entry;
+    bool is_queued;        /* in the list of ready ones */
+    bool is_ready;         /* that, or the owner is taking from it */
+    bool closing, paused;  /* paused: nothing is being received */
+    uint32_t first_filled; /* chunk */
+    uint32_t n_filled;     /* chunks, the one that the owner is at included */
+    size_t filled[CHUNKS]; /* bytes in them */
     enum wefti_link_broken broken;
-    uint16_t other_version;
-    struct wefti_link_frame *in, **in_end;
-    uint32_t n_in;
-    size_t in_bytes;
-    struct wefti_link_frame *out, **out_end;
-    uint32_t n_out, out_seq;
-    size_t out_bytes;
-    size_t out_done; /* bytes of the first frame that are sent */
-    bool out_busy;   /* a send is under way, or the socket is full */
+    bool broken_told;
+    bool corked;
+    bool out_busy;        /* `flying` is with nng */
+    struct bytes flying;  /* nng's while out_busy, else empty */
+    struct bytes waiting; /* the owner's, but a callback may take it over while out_busy */
 
-    /* Of the reading callback alone (one at a time), or of a local stream's owner. */
-    struct wefti_link_header header; /* being read */
-    size_t header_done;
-    struct wefti_link_frame *body; /* being read; NULL: between frames */
-    size_t body_done;
-    uint32_t in_seq;
-    bool into_body; /* the read under way goes straight into `body` */
-    unsigned char buf[READ_BYTES];
+    /* The owner's. */
+    bool holds_chunk; /* and has got to here: */
+    const unsigned char *at, *end;
+    struct wefti_link_header header; /* of the frame that `partial` has begun */
+    bool has_header;
+    bool partial_done;    /* `partial` has been shown whole, and is free with the next take */
+    struct bytes partial; /* a frame that the end of a chunk cut through */
+    uint32_t in_seq, out_seq;
+
+    unsigned char chunks[CHUNKS][CHUNK_BYTES];
 };
 
 static void lock(struct wefti_link_inbox *inbox) {
@@ -75,136 +81,132 @@ static void unlock(struct wefti_link_inbox *inbox) {
     (void)pthread_mutex_unlock(&inbox->mutex);
 }
 
-/* ------------------------------------------------------------------------------------- inbox ---
- */
+/* ----------------------------------------------------------------------------------- bytes --- */
 
-/* What epoll_fd tells of by the address of the descriptor; anything else is a connection. */
-static bool watch(struct wefti_link_inbox *inbox, int *fd) {
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = fd};
-    return epoll_ctl(inbox->epoll_fd, EPOLL_CTL_ADD, *fd, &event) == 0;
+static void bytes_fini(struct bytes *bytes) {
+    free(bytes->data);
+    *bytes = (struct bytes){0};
 }
 
-static bool watch_locals(struct wefti_link_inbox *inbox) {
-    inbox->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    inbox->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    inbox->fd = inbox->epoll_fd;
-    return inbox->epoll_fd >= 0 && inbox->timer_fd >= 0 && watch(inbox, &inbox->event_fd) &&
-           watch(inbox, &inbox->timer_fd);
+static void bytes_clear(struct bytes *bytes) {
+    if (bytes->cap > BYTES_KEPT) bytes_fini(bytes);
+    bytes->len = bytes->at = bytes->frame_at = 0;
+    bytes->n_frames = 0;
 }
 
-static void close_fds(const struct wefti_link_inbox *inbox) {
-    const int fds[] = {inbox->event_fd, inbox->timer_fd, inbox->epoll_fd};
-    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++)
-        if (fds[i] >= 0) (void)close(fds[i]);
+/* Room for `n` more bytes; doubled as they come, so that memory follows what is there. */
+static bool bytes_grow(struct bytes *bytes, size_t n) {
+    if (n <= bytes->cap - bytes->len) return true;
+    size_t cap = bytes->cap ? bytes->cap * 2 : BYTES_FIRST;
+    while (cap - bytes->len < n)
+        cap *= 2; /* callers keep their bounds far below half of the address space */
+    unsigned char *data = realloc(bytes->data, cap);
+    if (!data) return false;
+    bytes->data = data;
+    bytes->cap = cap;
+    return true;
 }
 
-weft_err wefti_link_inbox_init(struct wefti_link_inbox *inbox, bool is_local,
-                               struct weft_errmsg *why) {
-    *inbox = (struct wefti_link_inbox){.event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC),
-                                       .epoll_fd = -1,
-                                       .timer_fd = -1,
-                                       .listen_fd = -1};
-    inbox->fd = inbox->event_fd;
-    if (inbox->event_fd < 0 || (is_local && !watch_locals(inbox))) {
-        int code = errno;
-        close_fds(inbox);
-        return weft_err_errno(why, code, "cannot make the descriptors of a link");
+/* Into room that was made. */
+static void bytes_put(struct bytes *bytes, const void *from, size_t n) {
+    WEFT_ASSERT(n <= bytes->cap - bytes->len);
+    if (n > 0) memcpy(bytes->data + bytes->len, from, n);
+    bytes->len += n;
+}
+
+/* `n` more bytes are sent. */
+static void bytes_sent(struct bytes *bytes, size_t n) {
+    struct wefti_link_header header;
+    bytes->at += n;
+    WEFT_ASSERT(bytes->at <= bytes->len);
+    while (bytes->at - bytes->frame_at >= HEADER_BYTES) {
+        memcpy(&header, bytes->data + bytes->frame_at, HEADER_BYTES);
+        if (bytes->at - bytes->frame_at < HEADER_BYTES + header.len) return;
+        bytes->frame_at += HEADER_BYTES + header.len;
+        bytes->n_frames--;
     }
-    inbox->ready_end = &inbox->ready;
+}
+
+static void bytes_swap(struct bytes *a, struct bytes *b) {
+    struct bytes was = *a;
+    *a = *b;
+    *b = was;
+}
+
+/* ----------------------------------------------------------------------------------- inbox --- */
+
+weft_err wefti_link_inbox_init(struct wefti_link_inbox *inbox, struct weft_errmsg *why) {
+    *inbox = (struct wefti_link_inbox){.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
+    if (inbox->fd < 0) return weft_err_errno(why, errno, "cannot make the descriptor of a link");
+    TAILQ_INIT(&inbox->ready);
     (void)pthread_mutex_init(&inbox->mutex, NULL); /* a plain mutex cannot fail on Linux */
     return WEFT_OK;
 }
 
-void wefti_link_stream_drop(struct wefti_link_stream stream) {
-    if (stream.nng) {
-        nng_stream_close(stream.nng);
-        nng_stream_free(stream.nng);
-    }
-    if (stream.fd >= 0) (void)close(stream.fd);
+void wefti_link_stream_drop(nng_stream *stream) {
+    if (!stream) return;
+    nng_stream_close(stream);
+    nng_stream_free(stream);
 }
 
 void wefti_link_inbox_fini(struct wefti_link_inbox *inbox) {
-    WEFT_ASSERT(!inbox->ready);
+    WEFT_ASSERT(TAILQ_EMPTY(&inbox->ready));
     for (uint32_t i = 0; i < inbox->n_arrived; i++)
         wefti_link_stream_drop(inbox->arrived[i]);
-    close_fds(inbox);
+    (void)close(inbox->fd);
     (void)pthread_mutex_destroy(&inbox->mutex);
 }
 
-static void signal_locked(struct wefti_link_inbox *inbox) {
-    if (inbox->signalled) return;
+/* True: the caller has to signal, once it has unlocked: whoever wakes wants the mutex. */
+static bool wants_signal_locked(struct wefti_link_inbox *inbox) {
+    bool wants = !inbox->signalled;
+    inbox->signalled = true;
+    return wants;
+}
+
+static void signal_owner(struct wefti_link_inbox *inbox, bool wants) {
     uint64_t one = 1;
-    inbox->signalled = write(inbox->event_fd, &one, sizeof one) == sizeof one;
-    WEFT_ASSERT(inbox->signalled);
+    if (!wants) return;
+    bool written = write(inbox->fd, &one, sizeof one) == sizeof one;
+    WEFT_ASSERT(written);
 }
 
 void wefti_link_inbox_wake(struct wefti_link_inbox *inbox) {
     lock(inbox);
-    signal_locked(inbox);
+    bool wants = wants_signal_locked(inbox);
     unlock(inbox);
+    signal_owner(inbox, wants);
 }
 
-bool wefti_link_inbox_put_stream(struct wefti_link_inbox *inbox, struct wefti_link_stream stream) {
+bool wefti_link_inbox_put_stream(struct wefti_link_inbox *inbox, nng_stream *stream) {
     lock(inbox);
     bool room = inbox->n_arrived < WEFTI_LINK_ARRIVED_MAX;
-    if (room) {
-        inbox->arrived[inbox->n_arrived++] = stream;
-        signal_locked(inbox);
-    }
+    if (room) inbox->arrived[inbox->n_arrived++] = stream;
+    bool wants = room && wants_signal_locked(inbox);
     unlock(inbox);
+    signal_owner(inbox, wants);
     return room;
 }
 
 void wefti_link_inbox_put_flag(struct wefti_link_inbox *inbox, bool *flag) {
     lock(inbox);
     *flag = true;
-    signal_locked(inbox);
+    bool wants = wants_signal_locked(inbox);
     unlock(inbox);
+    signal_owner(inbox, wants);
 }
 
-static void make_ready_locked(struct wefti_link_conn *conn) {
-    struct wefti_link_inbox *inbox = conn->inbox;
-    if (conn->is_ready || conn->closing) return;
-    conn->is_ready = true;
-    conn->next_ready = NULL;
-    *inbox->ready_end = conn;
-    inbox->ready_end = &conn->next_ready;
-    if (conn->stream.nng) signal_locked(inbox); /* the owner is who reads local ones */
+static void queue_locked(struct wefti_link_conn *conn) {
+    WEFT_ASSERT(!conn->is_queued);
+    conn->is_ready = conn->is_queued = true;
+    TAILQ_INSERT_TAIL(&conn->inbox->ready, conn, ready_entry);
 }
 
-static void remove_ready_locked(struct wefti_link_conn *conn) {
-    struct wefti_link_inbox *inbox = conn->inbox;
-    if (!conn->is_ready) return;
-    struct wefti_link_conn **at = &inbox->ready;
-    while (*at != conn)
-        at = &(*at)->next_ready;
-    *at = conn->next_ready;
-    if (!*at) inbox->ready_end = at;
-    conn->is_ready = false;
-}
-
-/* Takes the first frame, or what broke the connection. True: reading may go on. */
-static bool take_from_locked(struct wefti_link_conn *conn, struct wefti_link_mail *mail) {
-    struct wefti_link_frame *frame = conn->in;
-    mail->conn = conn;
-    if (!frame) {
-        WEFT_ASSERT(conn->broken && !conn->broken_told);
-        conn->broken_told = true;
-        mail->kind = WEFTI_LINK_MAIL_BROKEN;
-        mail->broken = conn->broken;
-        mail->version = conn->other_version;
-        return false;
-    }
-    conn->in = frame->next;
-    if (!conn->in) conn->in_end = &conn->in;
-    conn->n_in--;
-    conn->in_bytes -= frame->header.len;
-    mail->kind = WEFTI_LINK_MAIL_FRAME;
-    mail->frame = frame;
-    bool goes_on =
-        conn->paused && conn->n_in <= IN_FRAMES_MAX / 2 && conn->in_bytes <= IN_BYTES_MAX / 2;
-    if (goes_on) conn->paused = false;
-    return goes_on;
+/* Something came. True: the caller has to signal. */
+static bool make_ready_locked(struct wefti_link_conn *conn) {
+    if (conn->is_ready || conn->closing) return false;
+    queue_locked(conn);
+    return wants_signal_locked(conn->inbox);
 }
 
 static bool take_flag(bool *flag) {
@@ -213,19 +215,9 @@ static bool take_flag(bool *flag) {
     return was;
 }
 
-static void read_on(struct wefti_link_conn *conn);
-static bool poll_locals(struct wefti_link_inbox *inbox);
-
-static void unsignal_locked(struct wefti_link_inbox *inbox) {
-    uint64_t count;
-    if (inbox->signalled) (void)!read(inbox->event_fd, &count, sizeof count);
-    inbox->signalled = false;
-}
-
-/* True: there was something. `*resume_out`: a connection that may read on. */
-static bool take_locked(struct wefti_link_inbox *inbox, struct wefti_link_mail *mail_out,
-                        struct wefti_link_conn **resume_out) {
-    struct wefti_link_conn *conn = inbox->ready;
+/* True: there was something. */
+static bool take_locked(struct wefti_link_inbox *inbox, struct wefti_link_mail *mail_out) {
+    struct wefti_link_conn *conn = TAILQ_FIRST(&inbox->ready);
     if (inbox->n_arrived > 0) {
         mail_out->kind = WEFTI_LINK_MAIL_STREAM;
         mail_out->stream = inbox->arrived[0];
@@ -237,384 +229,307 @@ static bool take_locked(struct wefti_link_inbox *inbox, struct wefti_link_mail *
     } else if (take_flag(&inbox->timer)) {
         mail_out->kind = WEFTI_LINK_MAIL_TIMER;
     } else if (conn) {
-        remove_ready_locked(conn);
-        if (take_from_locked(conn, mail_out)) *resume_out = conn;
-        if (conn->in || (conn->broken && !conn->broken_told)) make_ready_locked(conn);
+        mail_out->kind = WEFTI_LINK_MAIL_CONN;
+        mail_out->conn = conn;
+        TAILQ_REMOVE(&inbox->ready, conn, ready_entry);
+        conn->is_queued = false;
     } else {
         return false;
     }
     return true;
 }
 
+/* Who signals does so after unlocking. So the descriptor may not be readable yet; then it will be, and
+ * nobody needs to signal again until it has been read. */
+static void unsignal_locked(struct wefti_link_inbox *inbox) {
+    uint64_t count;
+    if (inbox->signalled) inbox->signalled = read(inbox->fd, &count, sizeof count) != sizeof count;
+}
+
 bool wefti_link_inbox_take(struct wefti_link_inbox *inbox, struct wefti_link_mail *mail_out) {
-    struct wefti_link_conn *resume = NULL;
-    bool any;
-    *mail_out = (struct wefti_link_mail){.stream.fd = -1};
-    do {
-        lock(inbox);
-        any = take_locked(inbox, mail_out, &resume);
-        if (!any) unsignal_locked(inbox);
-        unlock(inbox);
-    } while (!any && poll_locals(inbox));
-    if (resume) read_on(resume);
+    *mail_out = (struct wefti_link_mail){0};
+    lock(inbox);
+    bool any = take_locked(inbox, mail_out);
+    if (!any) unsignal_locked(inbox);
+    unlock(inbox);
     return any;
 }
 
-/* ----------------------------------------------------------------------------------- reading ---
- */
+/* --------------------------------------------------------------------------------- receiving --- */
 
-static void break_locked(struct wefti_link_conn *conn, enum wefti_link_broken broken) {
-    if (conn->broken) return;
+/* True: the caller has to signal. */
+static bool break_locked(struct wefti_link_conn *conn, enum wefti_link_broken broken) {
+    if (conn->broken) return false;
     conn->broken = broken;
-    make_ready_locked(conn);
+    return make_ready_locked(conn);
 }
 
-static void put_frame(struct wefti_link_conn *conn, struct wefti_link_frame *frame) {
+/* Hands an operation to nng, unless the stream is closed: one that is closed does not refuse it as
+ * a rule, but keeps it for ever, and nng_aio_stop would wait for it. */
+static void ask(struct wefti_link_conn *conn, void (*operation)(nng_stream *, nng_aio *),
+                nng_aio *aio, nng_iov iov) {
+    (void)pthread_mutex_lock(&conn->nng_mutex);
+    if (!conn->is_closed) {
+        (void)nng_aio_set_iov(aio, 1, &iov); /* fails for too many only */
+        operation(conn->stream, aio);
+    }
+    (void)pthread_mutex_unlock(&conn->nng_mutex);
+}
+
+/* Into the chunk after those that are filled. Nobody else asks for it meanwhile, and giving back
+ * the first filled one does not change which one that is. */
+static void receive(struct wefti_link_conn *conn) {
     lock(conn->inbox);
-    *conn->in_end = frame;
-    conn->in_end = &frame->next;
-    conn->n_in++;
-    conn->in_bytes += frame->header.len;
-    make_ready_locked(conn);
+    WEFT_ASSERT(conn->n_filled < CHUNKS);
+    uint32_t idx = (conn->first_filled + conn->n_filled) % CHUNKS;
     unlock(conn->inbox);
+    ask(conn, nng_stream_recv, conn->in_aio,
+        (nng_iov){.iov_buf = conn->chunks[idx], .iov_len = CHUNK_BYTES});
 }
 
-/* Memory for more of the body: all of a short one, double of what came of a long one. */
-static bool grow_body(struct wefti_link_conn *conn) {
-    size_t len = conn->header.len;
-    size_t cap = conn->body ? conn->body->cap * 2 : BODY_BYTES_FIRST;
-    if (cap > len) cap = len;
-    struct wefti_link_frame *body = realloc(conn->body, sizeof *body + cap);
-    if (!body) return false;
-    if (!conn->body) *body = (struct wefti_link_frame){.header = conn->header};
-    body->cap = cap;
-    conn->body = body;
+static enum wefti_link_broken how_broken(int rv) {
+    return rv == NNG_EPEERAUTH || rv == NNG_ECRYPTO ? WEFTI_LINK_BROKEN_STRANGER
+                                                    : WEFTI_LINK_BROKEN_ENDED;
+}
+
+static void on_received(void *arg) {
+    struct wefti_link_conn *conn = arg;
+    int rv = nng_aio_result(conn->in_aio);
+    size_t n = nng_aio_count(conn->in_aio);
+    bool goes_on = false, wants;
+    lock(conn->inbox);
+    if (rv != 0 || n == 0) { /* no bytes: TLS says its end like this */
+        wants = break_locked(conn, how_broken(rv));
+    } else {
+        conn->filled[(conn->first_filled + conn->n_filled) % CHUNKS] = n;
+        conn->n_filled++;
+        conn->paused = conn->n_filled == CHUNKS;
+        goes_on = !conn->paused && !conn->broken && !conn->closing;
+        wants = make_ready_locked(conn);
+    }
+    unlock(conn->inbox);
+    signal_owner(conn->inbox, wants);
+    if (goes_on) receive(conn);
+}
+
+/* ------------------------------------------------------------------------------------- cutting --- */
+
+static enum wefti_link_got broken_as(struct wefti_link_conn *conn, enum wefti_link_broken broken,
+                                     struct wefti_link_taken *taken) {
+    lock(conn->inbox);
+    if (!conn->broken) conn->broken = broken;
+    conn->broken_told = true;
+    conn->is_ready = false;
+    taken->broken = broken;
+    unlock(conn->inbox);
+    return WEFTI_LINK_GOT_BROKEN;
+}
+
+/* The owner begins with the first chunk that is filled. */
+static enum wefti_link_got begin_chunk(struct wefti_link_conn *conn,
+                                       struct wefti_link_taken *taken) {
+    enum wefti_link_got got = WEFTI_LINK_GOT_NOTHING;
+    lock(conn->inbox);
+    WEFT_ASSERT(conn->is_ready && !conn->is_queued);
+    if (conn->n_filled > 0) {
+        conn->at = conn->chunks[conn->first_filled];
+        conn->end = conn->at + conn->filled[conn->first_filled];
+        conn->holds_chunk = true;
+    } else {
+        conn->is_ready = false;
+        if (conn->broken && !conn->broken_told) got = WEFTI_LINK_GOT_BROKEN;
+        conn->broken_told = conn->broken;
+        taken->broken = conn->broken;
+    }
+    unlock(conn->inbox);
+    return got;
+}
+
+/* It has been cut up: nng may have it back. What came meanwhile is taken after others' turns. */
+static void end_chunk(struct wefti_link_conn *conn) {
+    lock(conn->inbox);
+    WEFT_ASSERT(conn->n_filled > 0);
+    conn->first_filled = (conn->first_filled + 1) % CHUNKS;
+    conn->n_filled--;
+    conn->holds_chunk = false;
+    bool resumes = conn->paused && !conn->broken;
+    conn->paused = false;
+    conn->is_ready = false;
+    if (conn->n_filled > 0 || (conn->broken && !conn->broken_told)) queue_locked(conn);
+    unlock(conn->inbox);
+    if (resumes) receive(conn);
+}
+
+static enum wefti_link_broken check_header(const struct wefti_link_conn *conn,
+                                           const struct wefti_link_header *header) {
+    if (header->magic != MAGIC) return WEFTI_LINK_BROKEN_NONSENSE;
+    if (header->version != WEFTI_LINK_VERSION) return WEFTI_LINK_BROKEN_VERSION;
+    bool is_sound = header->len <= WEFT_MESSAGE_BYTES_MAX && header->seq == conn->in_seq;
+    return is_sound ? WEFTI_LINK_BROKEN_NOT : WEFTI_LINK_BROKEN_NONSENSE;
+}
+
+static enum wefti_link_got show_frame(struct wefti_link_conn *conn, const unsigned char *frame,
+                                      struct wefti_link_taken *taken) {
+    taken->header = conn->header;
+    taken->bytes = frame + HEADER_BYTES;
+    conn->has_header = false;
+    conn->in_seq++;
+    return WEFTI_LINK_GOT_FRAME;
+}
+
+/* Moves `n` bytes of the chunk to the frame that it does not have whole. */
+static bool set_aside(struct wefti_link_conn *conn, size_t n) {
+    if (!bytes_grow(&conn->partial, n)) return false;
+    bytes_put(&conn->partial, conn->at, n);
+    conn->at += n;
     return true;
 }
 
-/* The header is complete: begins its body. */
-static enum wefti_link_broken begin_body(struct wefti_link_conn *conn) {
-    const struct wefti_link_header *header = &conn->header;
-    if (header->magic != MAGIC) return WEFTI_LINK_BROKEN_NONSENSE;
-    if (header->version != WEFTI_LINK_VERSION) {
-        lock(conn->inbox);
-        conn->other_version = header->version;
-        unlock(conn->inbox);
-        return WEFTI_LINK_BROKEN_VERSION;
+/* The header of the frame that comes next, from where it lies. True: all of it is there. */
+static bool see_header(struct wefti_link_conn *conn, bool *no_memory) {
+    size_t left = (size_t)(conn->end - conn->at);
+    const unsigned char *from = conn->at;
+    if (conn->has_header) return true;
+    if (conn->partial.len > 0 || left < HEADER_BYTES) {
+        size_t part = HEADER_BYTES - conn->partial.len;
+        *no_memory = !set_aside(conn, part < left ? part : left);
+        if (*no_memory || conn->partial.len < HEADER_BYTES) return false;
+        from = conn->partial.data;
     }
-    if (header->len > WEFT_MESSAGE_BYTES_MAX || header->seq != conn->in_seq)
-        return WEFTI_LINK_BROKEN_NONSENSE;
-    conn->body_done = 0;
-    return grow_body(conn) ? WEFTI_LINK_BROKEN_NOT : WEFTI_LINK_BROKEN_ENDED;
+    memcpy(&conn->header, from, HEADER_BYTES);
+    return true;
 }
 
-/* The body is complete when all of it is there. */
-static enum wefti_link_broken body_came(struct wefti_link_conn *conn, size_t n) {
-    conn->body_done += n;
-    WEFT_ASSERT(conn->body_done <= conn->body->cap);
-    if (conn->body_done < conn->header.len) {
-        bool room = conn->body_done < conn->body->cap || grow_body(conn);
-        return room ? WEFTI_LINK_BROKEN_NOT : WEFTI_LINK_BROKEN_ENDED;
+/* NOTHING: the chunk has no other whole frame. */
+static enum wefti_link_got cut_frame(struct wefti_link_conn *conn, struct wefti_link_taken *taken) {
+    bool no_memory = false;
+    if (conn->partial_done) bytes_clear(&conn->partial);
+    conn->partial_done = false;
+    if (!see_header(conn, &no_memory))
+        return no_memory ? broken_as(conn, WEFTI_LINK_BROKEN_ENDED, taken) : WEFTI_LINK_GOT_NOTHING;
+    if (!conn->has_header) {
+        enum wefti_link_broken broken = check_header(conn, &conn->header);
+        taken->header = conn->header;
+        if (broken) return broken_as(conn, broken, taken);
+        conn->has_header = true;
     }
-    put_frame(conn, conn->body);
-    conn->body = NULL;
-    conn->header_done = 0;
-    conn->in_seq++;
-    return WEFTI_LINK_BROKEN_NOT;
-}
-
-/* Cuts `n` bytes into frames. */
-static enum wefti_link_broken bytes_came(struct wefti_link_conn *conn, const unsigned char *bytes,
-                                         size_t n) {
-    enum wefti_link_broken broken = WEFTI_LINK_BROKEN_NOT;
-    while (n > 0 && !broken) {
-        size_t part;
-        if (!conn->body) {
-            part = sizeof conn->header - conn->header_done;
-            if (part > n) part = n;
-            memcpy((unsigned char *)&conn->header + conn->header_done, bytes, part);
-            conn->header_done += part;
-            if (conn->header_done == sizeof conn->header) broken = begin_body(conn);
-            if (!broken && conn->body && conn->header.len == 0) broken = body_came(conn, 0);
-        } else {
-            part = conn->body->cap - conn->body_done;
-            if (part > n) part = n;
-            memcpy(conn->body->bytes + conn->body_done, bytes, part);
-            broken = body_came(conn, part);
-        }
-        bytes += part;
-        n -= part;
+    size_t total = HEADER_BYTES + conn->header.len, left = (size_t)(conn->end - conn->at);
+    if (conn->partial.len == 0 && left >= total) {
+        const unsigned char *frame = conn->at;
+        conn->at += total;
+        return show_frame(conn, frame, taken);
     }
-    return broken;
+    size_t missing = total - conn->partial.len;
+    if (!set_aside(conn, missing < left ? missing : left))
+        return broken_as(conn, WEFTI_LINK_BROKEN_ENDED, taken);
+    if (conn->partial.len < total) return WEFTI_LINK_GOT_NOTHING;
+    conn->partial_done = true;
+    return show_frame(conn, conn->partial.data, taken);
 }
 
-/* Where the next bytes go: long bodies are read in place. */
-static nng_iov next_iov(struct wefti_link_conn *conn) {
-    conn->into_body = conn->body && conn->header.len - conn->body_done >= sizeof conn->buf;
-    if (!conn->into_body) return (nng_iov){.iov_buf = conn->buf, .iov_len = sizeof conn->buf};
-    return (nng_iov){.iov_buf = conn->body->bytes + conn->body_done,
-                     .iov_len = conn->body->cap - conn->body_done};
+enum wefti_link_got wefti_link_conn_take(struct wefti_link_conn *conn,
+                                         struct wefti_link_taken *taken_out) {
+    enum wefti_link_got got = WEFTI_LINK_GOT_NOTHING;
+    *taken_out = (struct wefti_link_taken){0};
+    if (!conn->holds_chunk) got = begin_chunk(conn, taken_out);
+    if (!conn->holds_chunk) return got;
+    while (!got && conn->at < conn->end)
+        got = cut_frame(conn, taken_out);
+    if (!got) end_chunk(conn);
+    return got;
 }
 
-static enum wefti_link_broken came(struct wefti_link_conn *conn, size_t n) {
-    return conn->into_body ? body_came(conn, n) : bytes_came(conn, conn->buf, n);
+/* ----------------------------------------------------------------------------------- sending --- */
+
+static void send_flying(struct wefti_link_conn *conn) {
+    struct bytes *out = &conn->flying;
+    ask(conn, nng_stream_send, conn->out_aio,
+        (nng_iov){.iov_buf = out->data + out->at, .iov_len = out->len - out->at});
 }
 
-static void read_on(struct wefti_link_conn *conn) {
-    nng_iov iov = next_iov(conn);
-    (void)nng_aio_set_iov(conn->in_aio, 1, &iov); /* fails for too many only */
-    nng_stream_recv(conn->stream.nng, conn->in_aio);
-}
-
-static void on_read(void *arg) {
-    struct wefti_link_conn *conn = arg;
-    enum wefti_link_broken broken = WEFTI_LINK_BROKEN_ENDED;
-    if (nng_aio_result(conn->in_aio) == 0) {
-        broken = came(conn, nng_aio_count(conn->in_aio));
-    }
-    lock(conn->inbox);
-    if (broken) break_locked(conn, broken);
-    bool over = conn->n_in >= IN_FRAMES_MAX || conn->in_bytes >= IN_BYTES_MAX;
-    if (over) conn->paused = true;
-    bool goes_on = !conn->broken && !conn->closing && !over;
-    unlock(conn->inbox);
-    if (goes_on) read_on(conn);
-}
-
-/* ----------------------------------------------------------------------------------- sending ---
- */
-
-/* Points the aio at the first frames of the queue. */
-static void load_out_locked(struct wefti_link_conn *conn) {
-    nng_iov iovs[IOVS_MAX];
-    unsigned n = 0;
-    for (struct wefti_link_frame *frame = conn->out; frame && n < IOVS_MAX; frame = frame->next) {
-        size_t done = n == 0 ? conn->out_done : 0;
-        iovs[n].iov_buf = (unsigned char *)&frame->header + done;
-        iovs[n].iov_len = sizeof frame->header + frame->header.len - done;
-        n++;
-    }
-    WEFT_ASSERT(n > 0);
-    (void)nng_aio_set_iov(conn->out_aio, n, iovs); /* fails for too many only */
+/* What waits becomes what flies. */
+static void take_off_locked(struct wefti_link_conn *conn) {
+    bytes_clear(&conn->flying);
+    bytes_swap(&conn->flying, &conn->waiting);
     conn->out_busy = true;
-}
-
-/* Takes the frames out of the queue of which `n` more bytes are sent; returns them as a list. */
-static struct wefti_link_frame *unload_out_locked(struct wefti_link_conn *conn, size_t n) {
-    struct wefti_link_frame *sent = NULL;
-    conn->out_done += n;
-    while (conn->out) {
-        struct wefti_link_frame *frame = conn->out;
-        size_t bytes = sizeof frame->header + frame->header.len;
-        if (conn->out_done < bytes) break;
-        conn->out_done -= bytes;
-        conn->out_bytes -= bytes;
-        conn->n_out--;
-        conn->out = frame->next;
-        frame->next = sent;
-        sent = frame;
-    }
-    if (!conn->out) conn->out_end = &conn->out;
-    return sent;
-}
-
-static void free_frames(struct wefti_link_frame *frame) {
-    while (frame) {
-        struct wefti_link_frame *next = frame->next;
-        free(frame);
-        frame = next;
-    }
 }
 
 static void on_sent(void *arg) {
     struct wefti_link_conn *conn = arg;
-    struct wefti_link_frame *sent = NULL;
-    bool goes_on = false;
     int rv = nng_aio_result(conn->out_aio);
+    bool wants = false;
     lock(conn->inbox);
-    conn->out_busy = false;
+    bytes_sent(&conn->flying, nng_aio_count(conn->out_aio));
     if (rv != 0) {
-        break_locked(conn, WEFTI_LINK_BROKEN_ENDED);
-    } else {
-        sent = unload_out_locked(conn, nng_aio_count(conn->out_aio));
-        goes_on = conn->out && !conn->closing;
-        if (goes_on) load_out_locked(conn);
+        wants = break_locked(conn, how_broken(rv));
+        conn->out_busy = false;
+    } else if (conn->flying.at == conn->flying.len) {
+        bytes_clear(&conn->flying);
+        conn->out_busy = false;
+        if (conn->waiting.len > 0 && !conn->corked) take_off_locked(conn);
     }
+    bool goes_on = conn->out_busy && !conn->closing;
     unlock(conn->inbox);
-    free_frames(sent);
-    if (goes_on) nng_stream_send(conn->stream.nng, conn->out_aio);
+    signal_owner(conn->inbox, wants);
+    if (goes_on) send_flying(conn);
 }
 
-/* ----------------------------------------------------------------------------- local streams ---
- *
- * No lock is needed here, and none is taken. */
-
-static bool is_passing(int code) {
-    return code == EAGAIN || code == EINTR;
-}
-
-/* Broken ones are not watched: their end would be told again and again. */
-static void watch_conn(struct wefti_link_conn *conn, bool wants_out) {
-    if (conn->broken || conn->wants_out == wants_out) return;
-    uint32_t events = wants_out ? EPOLLIN | EPOLLOUT : EPOLLIN;
-    struct epoll_event event = {.events = events, .data.ptr = conn};
-    int rv = epoll_ctl(conn->inbox->epoll_fd, EPOLL_CTL_MOD, conn->stream.fd, &event);
-    WEFT_ASSERT(rv == 0); /* it was added, and changing it takes no memory */
-    conn->wants_out = wants_out;
-}
-
-static void break_as(struct wefti_link_conn *conn, enum wefti_link_broken broken) {
-    if (conn->broken) return;
-    (void)epoll_ctl(conn->inbox->epoll_fd, EPOLL_CTL_DEL, conn->stream.fd, NULL);
-    break_locked(conn, broken);
-}
-
-/* Outside of wefti_link_inbox_take, so the owner has to hear that there is mail. */
-static void break_local(struct wefti_link_conn *conn) {
-    break_as(conn, WEFTI_LINK_BROKEN_ENDED);
-    signal_locked(conn->inbox);
-}
-
-static void read_local(struct wefti_link_conn *conn) {
-    nng_iov iov = next_iov(conn);
-    ssize_t n = recv(conn->stream.fd, iov.iov_buf, iov.iov_len, 0);
-    if (n < 0 && is_passing(errno)) return;
-    enum wefti_link_broken broken = n > 0 ? came(conn, (size_t)n) : WEFTI_LINK_BROKEN_ENDED;
-    if (broken) break_as(conn, broken);
-    if (n > 0 && (size_t)n == iov.iov_len) conn->inbox->is_drained = false;
-}
-
-static void write_local(struct wefti_link_conn *conn) {
-    while (conn->out && !conn->broken) {
-        struct iovec iovs[IOVS_MAX];
-        struct msghdr msg = {.msg_iov = iovs};
-        for (struct wefti_link_frame *frame = conn->out; frame && msg.msg_iovlen < IOVS_MAX;
-             frame = frame->next) {
-            size_t done = frame == conn->out ? conn->out_done : 0;
-            iovs[msg.msg_iovlen++] =
-                (struct iovec){(unsigned char *)&frame->header + done,
-                               sizeof frame->header + frame->header.len - done};
-        }
-        ssize_t n = sendmsg(conn->stream.fd, &msg, MSG_NOSIGNAL);
-        if (n < 0 && is_passing(errno)) return;
-        if (n < 0) break_as(conn, WEFTI_LINK_BROKEN_ENDED);
-        if (n > 0) free_frames(unload_out_locked(conn, (size_t)n));
-    }
-    watch_conn(conn, false);
-}
-
-/* Accepting pauses while there is no room, or no descriptor; whoever makes room goes on. */
-static void accept_local(struct wefti_link_inbox *inbox) {
-    while (inbox->n_arrived < WEFTI_LINK_ARRIVED_MAX) {
-        int fd = wefti_link_local_accept(inbox->listen_fd);
-        if (fd >= 0) {
-            inbox->arrived[inbox->n_arrived++] = (struct wefti_link_stream){.fd = fd};
-        } else if (is_passing(errno) || errno == ECONNABORTED) {
-            return;
-        } else {
-            break;
-        }
-    }
-    (void)epoll_ctl(inbox->epoll_fd, EPOLL_CTL_DEL, inbox->listen_fd, NULL);
-    inbox->accept_waits = true;
-}
-
-void wefti_link_inbox_listen(struct wefti_link_inbox *inbox, int listen_fd) {
-    inbox->listen_fd = listen_fd;
-    if (!watch(inbox, &inbox->listen_fd)) inbox->accept_waits = true;
-}
-
-void wefti_link_inbox_set_timer(struct wefti_link_inbox *inbox, uint32_t ms) {
-    struct itimerspec at = {.it_value = {ms / 1000, (long)(ms % 1000) * 1000000}};
-    int rv = timerfd_settime(inbox->timer_fd, 0, &at, NULL);
-    WEFT_ASSERT(rv == 0);
-}
-
-static void take_epoll_event(struct wefti_link_inbox *inbox, const struct epoll_event *event) {
-    uint64_t count;
-    if (event->data.ptr == &inbox->event_fd) return; /* cleared by whoever set it */
-    if (event->data.ptr == &inbox->timer_fd) {
-        inbox->timer = read(inbox->timer_fd, &count, sizeof count) == sizeof count;
-    } else if (event->data.ptr == &inbox->listen_fd) {
-        accept_local(inbox);
-    } else {
-        struct wefti_link_conn *conn = event->data.ptr;
-        if (event->events & EPOLLOUT) write_local(conn);
-        if (event->events & ~(uint32_t)EPOLLOUT && !conn->broken) read_local(conn);
-    }
-}
-
-/* Reads and writes what the sockets have; false: nothing came of it. Once the sockets have been
- * asked and gave less than was room for, they are not asked again before the owner has polled:
- * what came in between keeps the descriptor readable. */
-static bool poll_locals(struct wefti_link_inbox *inbox) {
-    struct epoll_event events[EPOLL_EVENTS];
-    if (inbox->epoll_fd < 0) return false;
-    bool was_drained = inbox->is_drained;
-    inbox->is_drained = false;
-    if (was_drained) return false;
-    int n = epoll_wait(inbox->epoll_fd, events, EPOLL_EVENTS, 0);
-    if (n <= 0) return false;
-    inbox->is_drained = n < EPOLL_EVENTS;
-    for (int i = 0; i < n; i++)
-        take_epoll_event(inbox, &events[i]);
+/* Sends what waits as far as the socket takes it now. nng completes such an operation in the thread
+ * that asks for it, and would then have another of its threads run the callback; an operation that
+ * has none costs a system call and nothing else. One that would have to wait is cancelled, with
+ * nothing sent: false, and the operation with a callback is next. */
+static bool send_now(struct wefti_link_conn *conn) {
+    struct bytes *out = &conn->waiting;
+    ask(conn, nng_stream_send, conn->now_aio,
+        (nng_iov){.iov_buf = out->data + out->at, .iov_len = out->len - out->at});
+    if (nng_aio_count(conn->now_aio) == 0 && nng_aio_result(conn->now_aio) == 0)
+        nng_aio_cancel(conn->now_aio);
+    nng_aio_wait(conn->now_aio); /* whoever completes it may still be at it */
+    int rv = nng_aio_result(conn->now_aio);
+    if (rv == NNG_ECANCELED) return false;
+    bytes_sent(out, nng_aio_count(conn->now_aio));
+    if (rv == 0) return true;
+    bytes_clear(out); /* it goes nowhere */
+    lock(conn->inbox);
+    bool wants = break_locked(conn, WEFTI_LINK_BROKEN_ENDED);
+    unlock(conn->inbox);
+    signal_owner(conn->inbox, wants);
     return true;
 }
 
-static struct wefti_link_frame *new_frame(const struct wefti_link_header *header,
-                                          const void *bytes) {
-    struct wefti_link_frame *frame = malloc(sizeof *frame + header->len);
-    if (!frame) return NULL;
-    *frame = (struct wefti_link_frame){.header = *header};
-    if (header->len > 0) memcpy(frame->bytes, bytes, header->len);
-    return frame;
+/* The owner's, while nothing flies. TLS cannot be tried: nng's closes the stream of a send that is
+ * cancelled. */
+static void send_waiting(struct wefti_link_conn *conn) {
+    struct bytes *out = &conn->waiting;
+    bool is_taken = !conn->is_tls;
+    while (is_taken && out->at < out->len)
+        is_taken = send_now(conn);
+    if (is_taken) {
+        bytes_clear(out);
+        return;
+    }
+    lock(conn->inbox);
+    take_off_locked(conn);
+    unlock(conn->inbox);
+    send_flying(conn);
 }
 
-static void queue_out_locked(struct wefti_link_conn *conn, struct wefti_link_frame *frame) {
-    *conn->out_end = frame;
-    conn->out_end = &frame->next;
-    conn->n_out++;
-    conn->out_bytes += sizeof frame->header + frame->header.len;
+static bool has_room_locked(const struct wefti_link_conn *conn, size_t n_bytes) {
+    size_t n_out = conn->flying.len - conn->flying.at + conn->waiting.len - conn->waiting.at;
+    return conn->flying.n_frames + conn->waiting.n_frames < OUT_FRAMES_MAX &&
+           n_bytes <= OUT_BYTES_MAX - n_out;
 }
 
-static bool has_room(const struct wefti_link_conn *conn, size_t len) {
-    size_t n_bytes = sizeof(struct wefti_link_header) + len;
-    return conn->n_out < OUT_FRAMES_MAX && n_bytes <= OUT_BYTES_MAX - conn->out_bytes;
+static bool may_send_locked(const struct wefti_link_conn *conn) {
+    return conn->waiting.len > 0 && !conn->out_busy && !conn->corked && !conn->broken;
 }
 
 void wefti_link_conn_cork(struct wefti_link_conn *conn, bool on) {
-    if (conn->stream.nng || conn->corked == on) return;
+    lock(conn->inbox);
     conn->corked = on;
-    if (on || !conn->out) return;
-    bool was_broken = conn->broken;
-    write_local(conn);
-    if (conn->broken && !was_broken) signal_locked(conn->inbox); /* the owner is not reading now */
-    if (conn->out && !conn->broken) watch_conn(conn, true);
-}
-
-/* Straight to the kernel if nothing is before it; what does not fit there is copied and waits. */
-static weft_err send_local(struct wefti_link_conn *conn, struct wefti_link_header *header,
-                           const void *bytes) {
-    if (!has_room(conn, header->len)) wefti_link_conn_cork(conn, false);
-    if (!has_room(conn, header->len)) return WEFT_E_FULL;
-    size_t n_bytes = sizeof *header + header->len, done = 0;
-    header->seq = conn->out_seq;
-    if (!conn->out && !conn->broken && !conn->corked) {
-        struct iovec iovs[] = {{header, sizeof *header}, {(void *)(uintptr_t)bytes, header->len}};
-        struct msghdr msg = {.msg_iov = iovs, .msg_iovlen = header->len > 0 ? 2 : 1};
-        ssize_t n = sendmsg(conn->stream.fd, &msg, MSG_NOSIGNAL);
-        if (n < 0 && !is_passing(errno)) break_local(conn);
-        if (n > 0) done = (size_t)n;
-    }
-    if (done < n_bytes) {
-        struct wefti_link_frame *frame = new_frame(header, bytes);
-        if (!frame) return WEFT_E_FULL;
-        queue_out_locked(conn, frame);
-        conn->out_done += done;
-        if (!conn->corked) watch_conn(conn, true);
-    }
-    conn->out_seq++;
-    return WEFT_OK;
+    bool sends = may_send_locked(conn);
+    unlock(conn->inbox);
+    if (sends) send_waiting(conn);
 }
 
 weft_err wefti_link_conn_send(struct wefti_link_conn *conn, enum wefti_link_frame_kind kind,
@@ -623,43 +538,32 @@ weft_err wefti_link_conn_send(struct wefti_link_conn *conn, enum wefti_link_fram
     struct wefti_link_header header = {.magic = MAGIC,
                                        .version = WEFTI_LINK_VERSION,
                                        .kind = (uint16_t)kind,
-                                       .len = (uint32_t)len};
-    if (!conn->stream.nng) return send_local(conn, &header, bytes);
-    struct wefti_link_frame *frame = new_frame(&header, bytes);
-    if (!frame) return WEFT_E_FULL;
-
-    bool starts = false;
+                                       .len = (uint32_t)len,
+                                       .seq = conn->out_seq};
     lock(conn->inbox);
-    bool fits = has_room(conn, len);
-    if (fits) {
-        frame->header.seq = conn->out_seq++;
-        queue_out_locked(conn, frame);
-        starts = !conn->out_busy && !conn->broken;
-        if (starts) load_out_locked(conn);
+    bool fits = has_room_locked(conn, HEADER_BYTES + len);
+    if (!fits && conn->corked) {
+        unlock(conn->inbox);
+        wefti_link_conn_cork(conn, false);
+        lock(conn->inbox);
+        fits = has_room_locked(conn, HEADER_BYTES + len);
     }
+    fits = fits && bytes_grow(&conn->waiting, HEADER_BYTES + len);
+    if (fits) {
+        bytes_put(&conn->waiting, &header, HEADER_BYTES);
+        bytes_put(&conn->waiting, bytes, len);
+        conn->waiting.n_frames++;
+        conn->out_seq++;
+    }
+    bool sends = fits && may_send_locked(conn);
     unlock(conn->inbox);
-    if (!fits) free(frame);
-    if (starts) nng_stream_send(conn->stream.nng, conn->out_aio);
+    if (sends) send_waiting(conn);
     return fits ? WEFT_OK : WEFT_E_FULL;
 }
 
-/* ------------------------------------------------------------------------------ life and end ---
- */
+/* ------------------------------------------------------------------------------ life and end --- */
 
-static bool open_nng(struct wefti_link_conn *conn) {
-    if (nng_aio_alloc(&conn->in_aio, on_read, conn) != 0 ||
-        nng_aio_alloc(&conn->out_aio, on_sent, conn) != 0)
-        return false;
-    read_on(conn);
-    return true;
-}
-
-static bool open_local(struct wefti_link_conn *conn) {
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = conn};
-    return epoll_ctl(conn->inbox->epoll_fd, EPOLL_CTL_ADD, conn->stream.fd, &event) == 0;
-}
-
-weft_err wefti_link_conn_new(struct wefti_link_inbox *inbox, struct wefti_link_stream stream,
+weft_err wefti_link_conn_new(struct wefti_link_inbox *inbox, nng_stream *stream, bool is_tls,
                              uint32_t tag, struct wefti_link_conn **conn_out) {
     *conn_out = NULL;
     struct wefti_link_conn *conn = malloc(sizeof *conn);
@@ -667,42 +571,71 @@ weft_err wefti_link_conn_new(struct wefti_link_inbox *inbox, struct wefti_link_s
         wefti_link_stream_drop(stream);
         return WEFT_E_NOMEM;
     }
-    memset(conn, 0, offsetof(struct wefti_link_conn, buf));
+    memset(conn, 0, offsetof(struct wefti_link_conn, chunks));
     conn->inbox = inbox;
     conn->stream = stream;
+    conn->is_tls = is_tls;
     conn->tag = tag;
-    conn->in_end = &conn->in;
-    conn->out_end = &conn->out;
-    if (!(stream.nng ? open_nng(conn) : open_local(conn))) {
+    (void)pthread_mutex_init(&conn->nng_mutex, NULL);
+    if (nng_aio_alloc(&conn->in_aio, on_received, conn) != 0 ||
+        nng_aio_alloc(&conn->out_aio, on_sent, conn) != 0 ||
+        nng_aio_alloc(&conn->now_aio, NULL, NULL) != 0) {
         wefti_link_conn_free(conn);
         return WEFT_E_NOMEM;
     }
+    receive(conn);
     *conn_out = conn;
     return WEFT_OK;
 }
 
-void wefti_link_conn_free(struct wefti_link_conn *conn) {
-    if (!conn) return;
+void wefti_link_conn_close(struct wefti_link_conn *conn) {
+    if (!conn->stream) return;
     lock(conn->inbox);
     conn->closing = true;
-    remove_ready_locked(conn);
+    if (conn->is_queued) TAILQ_REMOVE(&conn->inbox->ready, conn, ready_entry);
+    conn->is_queued = conn->is_ready = false;
     unlock(conn->inbox);
-    if (conn->stream.nng) nng_stream_close(conn->stream.nng);
-    /* A callback that runs just now may start one more operation: on a closed stream it fails, and
-     * on a stopped aio it does not even begin. */
-    if (conn->in_aio) nng_aio_stop(conn->in_aio);
-    if (conn->out_aio) nng_aio_stop(conn->out_aio);
-    if (conn->in_aio) nng_aio_free(conn->in_aio);
-    if (conn->out_aio) nng_aio_free(conn->out_aio);
-    wefti_link_stream_drop(conn->stream);
-    free_frames(conn->in);
-    free_frames(conn->out);
-    free(conn->body);
+    (void)pthread_mutex_lock(&conn->nng_mutex);
+    conn->is_closed = true;
+    nng_stream_close(conn->stream); /* ends what was asked of it */
+    (void)pthread_mutex_unlock(&conn->nng_mutex);
+    nng_aio *const aios[] = {conn->in_aio, conn->out_aio, conn->now_aio};
+    for (size_t i = 0; i < sizeof aios / sizeof aios[0]; i++) {
+        nng_aio_stop(aios[i]); /* accepts NULL, as does free */
+        nng_aio_free(aios[i]);
+    }
+    nng_stream_free(conn->stream);
+    conn->stream = NULL;
+}
+
+void wefti_link_conn_free(struct wefti_link_conn *conn) {
+    if (!conn) return;
+    wefti_link_conn_close(conn);
+    (void)pthread_mutex_destroy(&conn->nng_mutex);
+    bytes_fini(&conn->flying);
+    bytes_fini(&conn->waiting);
+    bytes_fini(&conn->partial);
     free(conn);
 }
 
 uint32_t wefti_link_conn_tag(const struct wefti_link_conn *conn) {
     return conn->tag;
+}
+
+nng_stream *wefti_link_conn_stream(const struct wefti_link_conn *conn) {
+    return conn->stream;
+}
+
+/* nng's TLS tells of an end those who are receiving just then. To one who begins to receive later,
+ * a moment after the last bytes came, say, it says nothing for ever. But it has shut the TCP socket
+ * down below, which then has no peer any more. */
+void wefti_link_conn_check(struct wefti_link_conn *conn) {
+    nng_sockaddr peer;
+    if (!conn->is_tls || nng_stream_get_addr(conn->stream, NNG_OPT_REMADDR, &peer) == 0) return;
+    lock(conn->inbox);
+    bool wants = break_locked(conn, WEFTI_LINK_BROKEN_ENDED);
+    unlock(conn->inbox);
+    signal_owner(conn->inbox, wants);
 }
 
 #ifdef __SANITIZE_THREAD__

@@ -9,18 +9,20 @@
  * whatever its queues hold, and the dialler dials again after 10 to 200 ms. So nothing of an old
  * session can reach a new one.
  *
- * Why not nng's streams on one host: local.h says. Why not nng's own sockets (pair0, push0 and
- * pull0 were here first): they lose messages silently around reconnections, so sessions needed
- * nonces and gap detection on top; unsent messages of a dead pipe go to the next one; and in
- * Debian 12's nng 1.5.2 a pipe that closes while a message arrives can leave its receive
- * operation unfinished for ever, on which nng's only reaper thread waits: from then on no pipe
- * of the process is ever closed or reported again. 200 routers that come and go were enough.
- * nng's streams below have neither trouble. */
+ * Why not nng's own sockets (pair0, push0, pull0): they lose messages silently around
+ * reconnections, so sessions would need nonces and gap detection on top; unsent messages of a dead
+ * pipe go to the next one; and in Debian 12's nng 1.5.2 a pipe that closes while a message arrives
+ * can leave its receive operation unfinished for ever, on which nng's only reaper thread waits: from
+ * then on no pipe of the process is ever closed or reported again. 200 routers that come and go are
+ * enough. nng's streams have neither trouble. */
 #include "link/link.h"
 
+#include <nng/nng.h>
 #include <nng/transport/ipc/ipc.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -30,10 +32,9 @@
 #include "base/log.h"
 #include "base/rand.h"
 #include "conn.h"
-#include "local.h"
 
-/* A handshake takes a millisecond; a peer that needs longer is stopped or overloaded, and starting
- * over costs it little. Also how long a stranger may hold a stream without a word. */
+/* A handshake takes some milliseconds; a peer that needs longer is stopped or overloaded, and
+ * starting over costs it little. Also how long a stranger may hold a stream without a word. */
 #define HANDSHAKE_MS 3000
 #define RECONNECT_MIN_MS 10
 #define RECONNECT_MAX_MS 200
@@ -72,8 +73,7 @@ struct weft_link {
     uint64_t instance; /* drawn at start: a second stream of one process ends its first */
     struct wefti_link_inbox inbox;
 
-    /* A link that dials has one of: a dial under way, the timer running, a stream. nng's are NULL
-     * where it is local. */
+    /* A link that dials has one of: a dial under way, the timer running, a stream. */
     nng_stream_dialer *dialer;
     nng_aio *dial_aio, *timer_aio;
     nng_duration reconnect_ms;
@@ -89,7 +89,8 @@ struct weft_link {
      * peer has at most an UP and a DOWN here. */
     struct weft_link_event *events;
     uint32_t events_cap, event_head, n_events;
-    struct wefti_link_frame *current; /* what the last MESSAGE event points into */
+    struct wefti_link_conn *reading; /* whose mail is being taken; NULL: none's */
+    struct wefti_link_conn *doomed;  /* closed, but what the last MESSAGE event points into */
 
     uint64_t now_ms;         /* as the owner told it last */
     uint64_t tick_ms;        /* the next look at who is late */
@@ -127,18 +128,27 @@ static bool take_event(weft_link *link, struct weft_link_event *event_out) {
  */
 
 static void dial_later(weft_link *link) {
-    if (link->is_local)
-        wefti_link_inbox_set_timer(&link->inbox, (uint32_t)link->reconnect_ms);
-    else
-        nng_sleep_aio(link->reconnect_ms, link->timer_aio);
+    nng_sleep_aio(link->reconnect_ms, link->timer_aio);
     link->reconnect_ms *= 2;
     if (link->reconnect_ms > RECONNECT_MAX_MS) link->reconnect_ms = RECONNECT_MAX_MS;
+}
+
+/* Frees the connection, but keeps what the owner may be looking at until it asks for the next. */
+static void bury(weft_link *link, struct wefti_link_conn *conn) {
+    if (conn != link->reading) {
+        wefti_link_conn_free(conn);
+        return;
+    }
+    WEFT_ASSERT(!link->doomed);
+    wefti_link_conn_close(conn);
+    link->doomed = conn;
+    link->reading = NULL;
 }
 
 /* Closes the stream and ends its session, if it has one. */
 static void end_slot(weft_link *link, struct slot *slot) {
     if (slot->state == SLOT_FREE) return;
-    wefti_link_conn_free(slot->conn);
+    bury(link, slot->conn);
     if (slot->state == SLOT_UP) {
         WEFT_ASSERT(link->peers[slot->peer] == (uint32_t)(slot - link->slots));
         link->peers[slot->peer] = NO_SLOT;
@@ -158,15 +168,15 @@ static void slot_is_up(weft_link *link, struct slot *slot, uint32_t peer) {
 
 /* True for a peer on this host that runs as somebody else, or as nobody knows whom. Over tcp, who
  * can reach the port is the operator's business. */
-static bool is_foreign(weft_link *link, struct wefti_link_stream stream) {
-    uint32_t uid;
+static bool is_foreign(weft_link *link, nng_stream *stream) {
+    uint64_t uid;
     if (!link->is_local) return false;
-    if (!wefti_link_local_peer_uid(stream.fd, &uid)) {
+    if (nng_stream_get_uint64(stream, NNG_OPT_IPC_PEER_UID, &uid) != 0) {
         COMPLAIN(link, "link: refused a peer of unknown user");
         return true;
     }
     if (uid == geteuid()) return false;
-    COMPLAIN(link, "link: refused a peer of user %u", uid);
+    COMPLAIN(link, "link: refused a peer of user %u", (unsigned)uid);
     return true;
 }
 
@@ -182,15 +192,15 @@ static weft_err say_hello(weft_link *link, struct slot *slot) {
     return wefti_link_conn_send(slot->conn, WEFTI_LINK_FRAME_HELLO, &hello, sizeof hello);
 }
 
-static void take_stream(weft_link *link, struct wefti_link_stream stream) {
+static void take_stream(weft_link *link, nng_stream *stream) {
     struct slot *slot = find_free_slot(link);
     if (!slot || is_foreign(link, stream)) {
         wefti_link_stream_drop(stream);
         if (link->dials) dial_later(link);
         return;
     }
-    weft_err err =
-        wefti_link_conn_new(&link->inbox, stream, (uint32_t)(slot - link->slots), &slot->conn);
+    weft_err err = wefti_link_conn_new(&link->inbox, stream, false, (uint32_t)(slot - link->slots),
+                                       &slot->conn);
     if (err) {
         weft_warn("link: no memory for a peer");
         if (link->dials) dial_later(link);
@@ -209,7 +219,7 @@ static uint32_t find_free_peer(const weft_link *link) {
     return i;
 }
 
-static void take_hello(weft_link *link, struct slot *slot, const struct wefti_link_frame *frame) {
+static void take_hello(weft_link *link, struct slot *slot, const struct wefti_link_taken *frame) {
     struct hello hello;
     if (frame->header.len < sizeof hello) { /* a longer one is of a later release: fine */
         end_slot(link, slot);
@@ -240,7 +250,7 @@ static void take_hello(weft_link *link, struct slot *slot, const struct wefti_li
 }
 
 /* True: the frame is a message for the owner. */
-static bool take_frame(weft_link *link, struct slot *slot, const struct wefti_link_frame *frame) {
+static bool take_frame(weft_link *link, struct slot *slot, const struct wefti_link_taken *frame) {
     if (slot->state == SLOT_UP && frame->header.kind == WEFTI_LINK_FRAME_DATA) return true;
     if (slot->state == SLOT_REFUSED) return false;
     if (slot->state == SLOT_OPENING && frame->header.kind == WEFTI_LINK_FRAME_HELLO &&
@@ -257,41 +267,24 @@ static bool take_frame(weft_link *link, struct slot *slot, const struct wefti_li
     return false;
 }
 
-static void take_broken(weft_link *link, struct slot *slot, const struct wefti_link_mail *mail) {
-    if (mail->broken == WEFTI_LINK_BROKEN_VERSION && slot->state == SLOT_OPENING) {
+static void take_broken(weft_link *link, struct slot *slot, const struct wefti_link_taken *taken) {
+    if (taken->broken == WEFTI_LINK_BROKEN_VERSION && slot->state == SLOT_OPENING) {
         COMPLAIN(link,
                  "link: refused a peer with link version %u, this side has %d: run the same "
                  "release on both sides",
-                 mail->version, WEFTI_LINK_VERSION);
+                 taken->header.version, WEFTI_LINK_VERSION);
         slot->state = SLOT_REFUSED;
         return;
     }
-    if (mail->broken != WEFTI_LINK_BROKEN_ENDED)
+    if (taken->broken != WEFTI_LINK_BROKEN_ENDED)
         COMPLAIN(link, "link: a stream that brought something else than our messages is closed");
     end_slot(link, slot);
 }
 
-/* --------------------------------------------------------------------------------- interface ---
- */
-
-static void deliver(weft_link *link, const struct slot *slot, struct wefti_link_frame *frame,
-                    struct weft_link_event *event_out) {
-    link->current = frame;
-    *event_out = (struct weft_link_event){.kind = WEFT_LINK_MESSAGE,
-                                          .peer = slot->peer,
-                                          .bytes = frame->bytes,
-                                          .len = frame->header.len};
-}
+/* ------------------------------------------------------------------------------- interface --- */
 
 static void accept_on(weft_link *link) {
     struct wefti_link_inbox *inbox = &link->inbox;
-    if (link->is_local) {
-        if (inbox->accept_waits && inbox->n_arrived < WEFTI_LINK_ARRIVED_MAX) {
-            inbox->accept_waits = false;
-            wefti_link_inbox_listen(inbox, inbox->listen_fd);
-        }
-        return;
-    }
     (void)pthread_mutex_lock(&inbox->mutex);
     bool waits = inbox->accept_waits && inbox->n_arrived < WEFTI_LINK_ARRIVED_MAX;
     if (waits) inbox->accept_waits = false;
@@ -299,33 +292,51 @@ static void accept_on(weft_link *link) {
     if (waits) nng_stream_listener_accept(link->listener, link->accept_aio);
 }
 
-static void dial(weft_link *link) {
-    if (!link->is_local) {
-        nng_stream_dialer_dial(link->dialer, link->dial_aio);
-        return;
-    }
-    struct wefti_link_stream stream = {.fd = -1};
-    if (wefti_link_local_connect(link->url, &stream.fd, NULL) == WEFT_OK)
-        take_stream(link, stream);
-    else
-        dial_later(link);
-}
-
-/* The stream that the mail came by; without one any slot, which nobody looks at. */
-static struct slot *slot_of(weft_link *link, const struct wefti_link_mail *mail) {
-    uint32_t tag = mail->conn ? wefti_link_conn_tag(mail->conn) : 0;
-    WEFT_ASSERT(tag < link->n_slots);
+static struct slot *slot_of(weft_link *link, const struct wefti_link_conn *conn) {
+    uint32_t tag = wefti_link_conn_tag(conn);
+    WEFT_ASSERT(tag < link->n_slots && link->slots[tag].conn == conn);
     return &link->slots[tag];
 }
 
+/* Takes from the connection that mail was about; true: a message for the owner. */
+static bool take_conn(weft_link *link, struct weft_link_event *event_out) {
+    struct wefti_link_taken taken;
+    struct slot *slot = slot_of(link, link->reading);
+    switch (wefti_link_conn_take(link->reading, &taken)) {
+    case WEFTI_LINK_GOT_NOTHING:
+        link->reading = NULL;
+        break;
+    case WEFTI_LINK_GOT_BROKEN:
+        take_broken(link, slot, &taken);
+        link->reading = NULL;
+        break;
+    case WEFTI_LINK_GOT_FRAME:
+        if (!take_frame(link, slot, &taken)) break;
+        *event_out = (struct weft_link_event){.kind = WEFT_LINK_MESSAGE,
+                                              .peer = slot->peer,
+                                              .bytes = taken.bytes,
+                                              .len = taken.header.len};
+        return true;
+    }
+    return false;
+}
+
+static void free_doomed(weft_link *link) {
+    wefti_link_conn_free(link->doomed);
+    link->doomed = NULL;
+}
+
 bool weft_link_next(weft_link *link, uint64_t now_ms, struct weft_link_event *event_out) {
-    free(link->current);
-    link->current = NULL;
-    link->now_ms = now_ms;
     struct wefti_link_mail mail;
-    while (!take_event(link, event_out)) {
+    link->now_ms = now_ms;
+    for (;;) {
+        free_doomed(link);
+        if (take_event(link, event_out)) return true;
+        if (link->reading) {
+            if (take_conn(link, event_out)) return true;
+            continue;
+        }
         if (!wefti_link_inbox_take(&link->inbox, &mail)) return false;
-        struct slot *slot = slot_of(link, &mail);
         switch (mail.kind) {
         case WEFTI_LINK_MAIL_STREAM:
             take_stream(link, mail.stream);
@@ -335,21 +346,13 @@ bool weft_link_next(weft_link *link, uint64_t now_ms, struct weft_link_event *ev
             dial_later(link);
             break;
         case WEFTI_LINK_MAIL_TIMER:
-            dial(link);
+            nng_stream_dialer_dial(link->dialer, link->dial_aio);
             break;
-        case WEFTI_LINK_MAIL_FRAME:
-            if (take_frame(link, slot, mail.frame)) {
-                deliver(link, slot, mail.frame, event_out);
-                return true;
-            }
-            free(mail.frame);
-            break;
-        case WEFTI_LINK_MAIL_BROKEN:
-            take_broken(link, slot, &mail);
+        case WEFTI_LINK_MAIL_CONN:
+            link->reading = mail.conn;
             break;
         }
     }
-    return true;
 }
 
 void weft_link_tick(weft_link *link, uint64_t now_ms) {
@@ -408,7 +411,7 @@ static void on_dialled(void *arg) {
         wefti_link_inbox_put_flag(&link->inbox, &link->inbox.dial_failed);
         return;
     }
-    struct wefti_link_stream stream = {.nng = nng_aio_get_output(link->dial_aio, 0), .fd = -1};
+    nng_stream *stream = nng_aio_get_output(link->dial_aio, 0);
     bool room = wefti_link_inbox_put_stream(&link->inbox, stream);
     WEFT_ASSERT(room); /* there is no other */
 }
@@ -425,8 +428,7 @@ static void on_accepted(void *arg) {
     int rv = nng_aio_result(link->accept_aio);
     if (rv == NNG_ECLOSED || rv == NNG_ECANCELED) return; /* the link ends */
     if (rv == 0) {
-        struct wefti_link_stream stream = {.nng = nng_aio_get_output(link->accept_aio, 0),
-                                           .fd = -1};
+        nng_stream *stream = nng_aio_get_output(link->accept_aio, 0);
         bool room = wefti_link_inbox_put_stream(inbox, stream);
         WEFT_ASSERT(room); /* else we would not have been accepting */
     }
@@ -448,58 +450,83 @@ static weft_err from_nng(struct weft_errmsg *why, int rv, const char *what, cons
     return weft_err_set(why, err, "cannot %s %s: %s", what, url, nng_strerror(rv));
 }
 
+/* Where peers may meet: nng knows more kinds, which nobody has tried. An address of this host that
+ * cannot be is found here, since nng finds it with each dial anew. */
+static const char *const schemes[] = {"abstract://", "ipc://", "tcp://"};
+
+static const char *behind(const char *url, const char *prefix) {
+    size_t len = strlen(prefix);
+    return strncmp(url, prefix, len) == 0 ? url + len : NULL;
+}
+
+static weft_err check_url(const char *url, bool *is_local_out, struct weft_errmsg *why) {
+    size_t i = 0, n = sizeof schemes / sizeof schemes[0];
+    while (i < n && !behind(url, schemes[i]))
+        i++;
+    if (i == n)
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "bad address \"%s\": it is none of abstract://NAME, ipc://PATH and "
+                            "tcp://HOST:PORT",
+                            url);
+    *is_local_out = i < 2;
+    size_t len = strlen(behind(url, schemes[i])),
+           max = sizeof((struct sockaddr_un *)0)->sun_path - 1;
+    if (*is_local_out && (len == 0 || len > max))
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "bad address \"%s\": its name has %zu bytes, 1 to %zu are possible",
+                            url, len, max);
+    return WEFT_OK;
+}
+
 static weft_err new_link(enum weft_link_kind kind, bool dials, const char *url,
                          weft_link **link_out, struct weft_errmsg *why) {
+    bool is_local;
+    weft_err err = check_url(url, &is_local, why);
+    if (err) return err;
     weft_link *link = calloc(1, sizeof *link);
-    if (!link) goto no_memory;
+    if (!link) return weft_err_set(why, WEFT_E_NOMEM, "no memory for a link");
+    err = wefti_link_inbox_init(&link->inbox, why);
+    if (err) {
+        free(link);
+        return err;
+    }
     link->kind = kind;
     link->dials = dials;
-    link->is_local = wefti_link_local_is(url);
-    link->url = strdup(url);
+    link->is_local = is_local;
     link->instance = weft_rand_seed();
     link->reconnect_ms = RECONNECT_MIN_MS;
     link->n_peers = kind == WEFT_LINK_MANY_PEERS && !dials ? WEFT_LINK_PEERS_MAX : 1;
     link->n_slots = dials ? 1 : link->n_peers + STREAMS_SPARE;
     link->events_cap = 2 * link->n_peers + 2;
-    weft_err err = wefti_link_inbox_init(&link->inbox, link->is_local, why);
-    if (err) {
-        free(link->url);
-        free(link);
-        return err;
-    }
+    link->url = strdup(url);
     link->slots = calloc(link->n_slots, sizeof *link->slots);
     link->peers = calloc(link->n_peers, sizeof *link->peers);
     link->events = calloc(link->events_cap, sizeof *link->events);
-    if (!link->url || !link->slots || !link->peers || !link->events) goto no_memory;
+    if (!link->url || !link->slots || !link->peers || !link->events) {
+        weft_link_free(link);
+        return weft_err_set(why, WEFT_E_NOMEM, "no memory for a link");
+    }
     for (uint32_t i = 0; i < link->n_peers; i++)
         link->peers[i] = NO_SLOT;
     *link_out = link;
     return WEFT_OK;
-no_memory:
-    weft_link_free(link);
-    return weft_err_set(why, WEFT_E_NOMEM, "no memory for a link");
-}
-
-static void stop_aio(nng_aio *aio) {
-    if (!aio) return;
-    nng_aio_stop(aio);
-    nng_aio_free(aio);
 }
 
 void weft_link_free(weft_link *link) {
     if (!link) return;
     if (link->dialer) nng_stream_dialer_close(link->dialer);
     if (link->listener) nng_stream_listener_close(link->listener);
-    stop_aio(link->dial_aio);
-    stop_aio(link->timer_aio);
-    stop_aio(link->accept_aio);
+    nng_aio *const aios[] = {link->dial_aio, link->timer_aio, link->accept_aio};
+    for (size_t i = 0; i < sizeof aios / sizeof aios[0]; i++) {
+        nng_aio_stop(aios[i]); /* accepts NULL, as does free */
+        nng_aio_free(aios[i]);
+    }
     nng_stream_dialer_free(link->dialer);
     nng_stream_listener_free(link->listener);
     for (uint32_t i = 0; link->slots && i < link->n_slots; i++)
         wefti_link_conn_free(link->slots[i].conn);
-    if (link->is_local && !link->dials) wefti_link_local_unlisten(link->url, link->inbox.listen_fd);
+    free_doomed(link);
     wefti_link_inbox_fini(&link->inbox);
-    free(link->current);
     free(link->url);
     free(link->slots);
     free(link->peers);
@@ -507,7 +534,7 @@ void weft_link_free(weft_link *link) {
     free(link);
 }
 
-static weft_err dial_nng(weft_link *link, struct weft_errmsg *why) {
+static weft_err open_dialer(weft_link *link, struct weft_errmsg *why) {
     int rv = nng_stream_dialer_alloc(&link->dialer, link->url);
     if (rv == 0) rv = nng_aio_alloc(&link->dial_aio, on_dialled, link);
     if (rv == 0) rv = nng_aio_alloc(&link->timer_aio, on_timer, link);
@@ -519,35 +546,6 @@ static weft_err dial_nng(weft_link *link, struct weft_errmsg *why) {
     return WEFT_OK;
 }
 
-/* The first try is made at once: an address that can never be is found out here. */
-static weft_err dial_local(weft_link *link, struct weft_errmsg *why) {
-    struct wefti_link_stream stream = {.fd = -1};
-    weft_err err = wefti_link_local_connect(link->url, &stream.fd, why);
-    if (err == WEFT_E_INVAL) return err;
-    link->now_ms = weft_now_ms();
-    if (err)
-        dial_later(link);
-    else
-        take_stream(link, stream);
-    return WEFT_OK;
-}
-
-weft_err weft_link_dial(enum weft_link_kind kind, const char *url, weft_link **link_out,
-                        struct weft_errmsg *why) {
-    *link_out = NULL;
-    weft_link *link = NULL;
-    weft_err err = new_link(kind, true, url, &link, why);
-    if (err) return err;
-    WEFT_ASSERT(link);
-    err = link->is_local ? dial_local(link, why) : dial_nng(link, why);
-    if (err) {
-        weft_link_free(link);
-        return err;
-    }
-    *link_out = link;
-    return WEFT_OK;
-}
-
 /* A predecessor that was killed a moment ago may hold the address until the kernel has buried it.
  */
 static void wait_for_address(void) {
@@ -555,13 +553,26 @@ static void wait_for_address(void) {
     (void)nanosleep(&pause, NULL);
 }
 
-static weft_err listen_nng(weft_link *link, struct weft_errmsg *why) {
+/* nng takes the place of any file at which nobody listens, also of one that never was a socket. */
+static weft_err spare_other_files(const char *url, struct weft_errmsg *why) {
+    struct stat st;
+    const char *path = behind(url, "ipc://");
+    if (!path || lstat(path, &st) != 0 || S_ISSOCK(st.st_mode)) return WEFT_OK;
+    return weft_err_set(why, WEFT_E_IO, "cannot listen at %s: a file that is no socket is there",
+                        url);
+}
+
+static weft_err open_listener(weft_link *link, struct weft_errmsg *why) {
     uint64_t deadline_ms = weft_now_ms() + LISTEN_TRIES_MS;
+    weft_err err = spare_other_files(link->url, why);
+    if (err) return err;
     int rv = nng_stream_listener_alloc(&link->listener, link->url);
     if (rv == 0) rv = nng_aio_alloc(&link->accept_aio, on_accepted, link);
     if (rv != 0) return from_nng(why, rv, "listen at", link->url);
+    /* Only tcp knows the first two, only ipc the third. */
     (void)nng_stream_listener_set_bool(link->listener, NNG_OPT_TCP_NODELAY, true);
     (void)nng_stream_listener_set_bool(link->listener, NNG_OPT_TCP_KEEPALIVE, true);
+    (void)nng_stream_listener_set_int(link->listener, NNG_OPT_IPC_PERMISSIONS, 0600);
     while ((rv = nng_stream_listener_listen(link->listener)) == NNG_EADDRINUSE &&
            weft_now_ms() < deadline_ms)
         wait_for_address();
@@ -570,30 +581,26 @@ static weft_err listen_nng(weft_link *link, struct weft_errmsg *why) {
     return WEFT_OK;
 }
 
-static weft_err listen_local(weft_link *link, struct weft_errmsg *why) {
-    uint64_t deadline_ms = weft_now_ms() + LISTEN_TRIES_MS;
-    weft_err err;
-    int fd;
-    while ((err = wefti_link_local_listen(link->url, &fd, why)) == WEFT_E_EXISTS &&
-           weft_now_ms() < deadline_ms)
-        wait_for_address();
-    if (err) return err == WEFT_E_EXISTS ? WEFT_E_IO : err;
-    wefti_link_inbox_listen(&link->inbox, fd);
-    return WEFT_OK;
+static weft_err open_link(enum weft_link_kind kind, bool dials, const char *url,
+                          weft_link **link_out, struct weft_errmsg *why) {
+    weft_link *link = NULL;
+    *link_out = NULL;
+    weft_err err = new_link(kind, dials, url, &link, why);
+    if (err) return err;
+    err = dials ? open_dialer(link, why) : open_listener(link, why);
+    if (err)
+        weft_link_free(link);
+    else
+        *link_out = link;
+    return err;
+}
+
+weft_err weft_link_dial(enum weft_link_kind kind, const char *url, weft_link **link_out,
+                        struct weft_errmsg *why) {
+    return open_link(kind, true, url, link_out, why);
 }
 
 weft_err weft_link_listen(enum weft_link_kind kind, const char *url, weft_link **link_out,
                           struct weft_errmsg *why) {
-    *link_out = NULL;
-    weft_link *link = NULL;
-    weft_err err = new_link(kind, false, url, &link, why);
-    if (err) return err;
-    WEFT_ASSERT(link);
-    err = link->is_local ? listen_local(link, why) : listen_nng(link, why);
-    if (err) {
-        weft_link_free(link);
-        return err;
-    }
-    *link_out = link;
-    return WEFT_OK;
+    return open_link(kind, false, url, link_out, why);
 }

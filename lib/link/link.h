@@ -1,7 +1,7 @@
 /* link — a session between two actors: nothing lost, nothing doubled, or a clean break.
  *
- * Model    One byte stream per peer, both ways, framed and numbered: a Unix socket on one host,
- *          a stream of nng's over tcp (link.c says why not its message sockets). The dialling
+ * Model    One byte stream of nng's per peer, both ways, framed and numbered (link.c says why not
+ *          nng's message sockets), and one code path for all kinds of addresses. The dialling
  *          side opens a session whenever its stream is there, the listening side answers. A
  *          broken stream, a full send queue, nonsense or weft_link_reset ends the session: both
  *          owners get DOWN, later UP, and resynchronise from what they own. Messages of a
@@ -13,11 +13,10 @@
  * Safety   Peers of another user, or of one that cannot be told, are turned away (on local
  *          addresses). Strangers that say nothing, or something else, lose their stream; silent
  *          ones after three seconds.
- * Threads  All functions here are the owner's, one thread, and local streams are read and
- *          written in them: what a socket does not take at once goes out in later calls of
- *          weft_link_next. nng's callbacks leave messages in a bounded inbox per peer and wake
- *          the owner through an eventfd. Sends never block. An owner that is busy is not a
- *          reason to lose messages: its peers' queues fill, up to FULL there.
+ * Threads  All functions here are the owner's, one thread. nng's callbacks leave what came in
+ *          bounded buffers, two per peer, and wake the owner through an eventfd. Sends never
+ *          block: what a socket does not take at once goes out by nng's threads. An owner that
+ *          is busy is not a reason to lose messages: its peers' queues fill, up to FULL there.
  */
 #ifndef WEFT_LINK_H
 #define WEFT_LINK_H
@@ -53,7 +52,7 @@ enum weft_link_event_kind {
 struct weft_link_event {
     enum weft_link_event_kind kind;
     uint32_t peer;     /* 0 for dialled links and ONE_PEER; else an index, reused after DOWN */
-    const void *bytes; /* of a MESSAGE; valid until the next call of weft_link_next or _free */
+    const void *bytes; /* of a MESSAGE, not aligned; until the next weft_link_next or _free */
     size_t len;
 };
 
@@ -75,7 +74,7 @@ WEFT_MUST_CHECK weft_err weft_link_send(weft_link *link, uint32_t peer, const vo
                                         size_t len);
 
 /* On: messages for this peer wait; off: they go out, as one write, if there is a session still. It
- * is off when a session begins. Of links over tcp nothing waits. */
+ * is off when a session begins. */
 void weft_link_cork(weft_link *link, uint32_t peer, bool on);
 
 /* Ends a peer's session (it sent nonsense): a DOWN event follows, and the peer is asked to start

@@ -6,7 +6,7 @@ weft_test(prop_proto SOURCES ${CMAKE_SOURCE_DIR}/tests/property/prop_proto.c ${W
           LINKS weft_proto LABELS property TIMEOUT 60)
 weft_fuzz(fuzz_proto RUNS 100000 LINKS weft_proto SOURCES ${WEFT_PROTO_MESSAGES})
 # Real processes that are killed; one at a time, since it measures how soon a death is noticed.
-weft_test(test_link SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_link.c LINKS weft_link INSIDE link LABELS unit
+weft_test(test_link SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_link.c LINKS weft_link ${NNG_LIBRARY} INSIDE link LABELS unit
           TIMEOUT 120)
-target_link_options(test_link PRIVATE -Wl,--wrap=getsockopt)
+target_link_options(test_link PRIVATE -Wl,--wrap=nng_stream_get_uint64)
 set_tests_properties(test_link PROPERTIES RUN_SERIAL TRUE)
