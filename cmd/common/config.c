@@ -127,6 +127,15 @@ static const struct setting settings[] = {
      "URL", "where the worker meets the scheduler; to the scheduler one for each, comma-separated"},
     {"model-identity", KIND_TEXT, AT(model_identity), WEFT_PROG_ROUTER, 0, 0, NULL, "TEXT",
      "end where the model's tokenizer, template or defaults are not these"},
+    {"link", KIND_TEXT, AT(link), WEFT_PROG_SERVE, 0, 0, "abstract", "KIND",
+     "how the processes talk: abstract|ipc|tcp|tls; tls makes certificates of its own"},
+    {"link-cert", KIND_TEXT, AT(link_cert), ACTORS, 0, 0, NULL, "FILE",
+     "certificate for tls+tcp:// links, PEM"},
+    {"link-key", KIND_TEXT, AT(link_key), ACTORS, 0, 0, NULL, "FILE", "its private key, PEM"},
+    {"link-ca", KIND_TEXT, AT(link_ca), ACTORS, 0, 0, NULL, "FILE",
+     "the authority that signed the certificates of all peers, and of nobody else, PEM"},
+    {"insecure-links", KIND_FLAG, AT(insecure_links), ACTORS, 0, 0, NULL, NULL,
+     "allow plain tcp:// links beyond the loopback address"},
     {"weights-fd", KIND_FD, AT(weights_fd), WEFT_PROG_WORKER, -1, 1e6, "-1", "FD",
      "memfd that keeps the packed weights"},
     {"status-fd", KIND_FD, AT(status_fd), ACTORS, -1, 1e6, "-1", "FD",
@@ -558,6 +567,7 @@ static weft_err check_together(size_t prog_idx, struct weft_config *c, struct we
     static const char *const levels[] = {"debug", "info", "warn", "error", NULL};
     static const char *const layouts[] = {"replica", NULL};
     static const char *const whens[] = {"auto", "on", "off", NULL};
+    static const char *const links[] = {"abstract", "ipc", "tcp", "tls", NULL};
     if (programs[prog_idx].takes_model && (!c->model || !*c->model))
         return weft_err_set(why, WEFT_E_INVAL, "no %s given; usage: %s",
                             programs[prog_idx].program == WEFT_PROG_BENCH_SERVE ? "URL" : "MODEL",
@@ -590,6 +600,9 @@ static weft_err check_together(size_t prog_idx, struct weft_config *c, struct we
         return weft_err_set(why, WEFT_E_UNSUPPORTED, "--layout tp is not supported yet");
     if (c->layout && !is_one_of(c->layout, layouts))
         return weft_err_set(why, WEFT_E_INVAL, "--layout is replica, not \"%s\"", c->layout);
+    if (c->link && !is_one_of(c->link, links))
+        return weft_err_set(why, WEFT_E_INVAL, "--link is abstract, ipc, tcp or tls, not \"%s\"",
+                            c->link);
     return take_workers(c, why);
 }
 

@@ -71,8 +71,11 @@ struct weft_config {
     const char *scheduler_url, *worker_url; /* where links meet; `weft serve` makes them up */
     /* the scheduler's worker_url: one for each worker, comma-separated */
     const char *model_identity; /* what the first router read; NULL: nobody did before */
-    int32_t weights_fd;         /* -1 */
-    int32_t status_fd;          /* -1; see cmd/common/status.h */
+    const char *link;           /* weft serve: "abstract", "ipc", "tcp", "tls" */
+    const char *link_cert, *link_key, *link_ca;
+    bool insecure_links;
+    int32_t weights_fd; /* -1 */
+    int32_t status_fd;  /* -1; see cmd/common/status.h */
     const char *log_format, *log_level;
 
     /* weft pack */

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/utf8.h"
 #include "common/actor.h"
+#include "common/link_config.h"
 #include "common/signals.h"
 #include "common/status.h"
 #include "model/model.h"
@@ -178,7 +179,9 @@ static weft_err connect_link(struct core *core, struct weft_errmsg *why) {
     weft_link *link = NULL;
     if (!core->config->scheduler_url)
         return weft_err_set(why, WEFT_E_INVAL, "--scheduler-url is needed");
-    weft_err err = weft_link_dial(WEFT_LINK_MANY_PEERS, core->config->scheduler_url, &link, why);
+    struct weft_link_options options = weft_link_config(core->config);
+    weft_err err =
+        weft_link_dial(WEFT_LINK_MANY_PEERS, core->config->scheduler_url, &options, &link, why);
     return err ? err : wefti_up_init(core, link, why);
 }
 

@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "common/actor.h"
+#include "common/link_config.h"
 #include "common/status.h"
 
 #define WORKER_NAME "weft-worker"
@@ -356,7 +357,8 @@ static weft_err group_init(struct wefti_actor *a, const char *url, size_t url_le
     g->url = strndup(url, url_len);
     if (!g->url || weft_proto_decoder_new(&g->decoder))
         return weft_err_set(why, WEFT_E_NOMEM, "no memory for a worker's messages");
-    return weft_link_listen(WEFT_LINK_ONE_PEER, g->url, &g->link, why);
+    struct weft_link_options options = weft_link_config(&a->config);
+    return weft_link_listen(WEFT_LINK_ONE_PEER, g->url, &options, &g->link, why);
 }
 
 weft_err wefti_groups_init(struct wefti_actor *a, const char *urls, struct weft_errmsg *why) {

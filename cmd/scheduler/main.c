@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/rand.h"
 #include "common/actor.h"
+#include "common/link_config.h"
 #include "common/signals.h"
 #include "common/status.h"
 
@@ -44,7 +45,8 @@ static weft_err actor_init(struct wefti_actor *a, struct weft_errmsg *why) {
     if (!a->events) return weft_err_set(why, WEFT_E_NOMEM, "no memory for events");
     weft_err err = weft_proto_decoder_new(&a->router_decoder);
     if (err) return weft_err_set(why, err, "no memory for decoders");
-    err = weft_link_listen(WEFT_LINK_MANY_PEERS, a->config.scheduler_url, &a->hub, why);
+    struct weft_link_options options = weft_link_config(&a->config);
+    err = weft_link_listen(WEFT_LINK_MANY_PEERS, a->config.scheduler_url, &options, &a->hub, why);
     if (err) return err;
     return wefti_groups_init(a, a->config.worker_url, why);
 }

@@ -23,10 +23,11 @@
 #include "common/actor.h"
 #include "common/config.h"
 #include "common/engine_config.h"
-#include "link/link.h"
+#include "common/link_config.h"
 #include "common/signals.h"
 #include "common/status.h"
 #include "experts.h"
+#include "link/link.h"
 #include "stepper.h"
 
 #define HEARTBEAT_MS 250u
@@ -243,7 +244,8 @@ static weft_err check_engine(struct worker *w, struct weft_errmsg *why) {
               info->block_size, info->n_threads, info->fingerprint);
     weft_err err = init_experts(w, info, why);
     if (err) return err;
-    return weft_link_dial(WEFT_LINK_ONE_PEER, w->config.worker_url, &w->link, why);
+    struct weft_link_options options = weft_link_config(&w->config);
+    return weft_link_dial(WEFT_LINK_ONE_PEER, w->config.worker_url, &options, &w->link, why);
 }
 
 /* ----------------------------------------------------------------------------------- start --- */

@@ -18,20 +18,23 @@
 #include "link/link.h"
 
 #include <nng/nng.h>
+#include <nng/supplemental/tls/tls.h>
 #include <nng/transport/ipc/ipc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "address.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/rand.h"
 #include "conn.h"
+#include "tls.h"
+#include "user.h"
 
 /* A handshake takes some milliseconds; a peer that needs longer is stopped or overloaded, and
  * starting over costs it little. Also how long a stranger may hold a stream without a word. */
@@ -40,7 +43,11 @@
 #define RECONNECT_MAX_MS 200
 #define LISTEN_TRIES_MS 2000
 #define TICK_MS 10 /* an owner that turns more often need not look at every stream each time */
+#define CHECK_MS 100
 #define STREAMS_SPARE 16 /* beside those of the peers: strangers, successors */
+/* Streams that have not said yet who they are, and may cost a key exchange. Others are closed at
+ * once: a peer among them dials again. */
+#define HANDSHAKES_MAX 32
 
 enum slot_state {
     SLOT_FREE,
@@ -68,8 +75,8 @@ _Static_assert(sizeof(struct hello) == 16, "no padding");
 struct weft_link {
     enum weft_link_kind kind;
     bool dials;
-    bool is_local; /* peers are on this host, and the kernel knows their user */
     char *url;
+    struct wefti_link_address address; /* of `url` */
     uint64_t instance; /* drawn at start: a second stream of one process ends its first */
     struct wefti_link_inbox inbox;
 
@@ -93,7 +100,8 @@ struct weft_link {
     struct wefti_link_conn *doomed;  /* closed, but what the last MESSAGE event points into */
 
     uint64_t now_ms;         /* as the owner told it last */
-    uint64_t tick_ms;        /* the next look at who is late */
+    uint64_t tick_ms;        /* the next look at who is late, */
+    uint64_t check_ms;       /* and at streams that may have ended without a word */
     uint64_t quiet_until_ms; /* complaints about strangers: one a second, they may come in floods */
 };
 
@@ -166,25 +174,44 @@ static void slot_is_up(weft_link *link, struct slot *slot, uint32_t peer) {
     queue_event(link, WEFT_LINK_UP, peer);
 }
 
-/* True for a peer on this host that runs as somebody else, or as nobody knows whom. Over tcp, who
- * can reach the port is the operator's business. */
-static bool is_foreign(weft_link *link, nng_stream *stream) {
-    uint64_t uid;
-    if (!link->is_local) return false;
-    if (nng_stream_get_uint64(stream, NNG_OPT_IPC_PEER_UID, &uid) != 0) {
+static bool is_ours(weft_link *link, bool is_known, uint64_t uid) {
+    if (is_known && uid == geteuid()) return true;
+    if (is_known)
+        COMPLAIN(link, "link: refused a peer of user %u", (unsigned)uid);
+    else
         COMPLAIN(link, "link: refused a peer of unknown user");
-        return true;
-    }
-    if (uid == geteuid()) return false;
-    COMPLAIN(link, "link: refused a peer of user %u", (unsigned)uid);
-    return true;
+    return false;
 }
 
+/* True for a peer on this host that runs as somebody else, or as nobody knows whom. Of TLS its
+ * authority answers for the peer; beyond this host and without TLS, who can reach the port is the
+ * operator's business. */
+static bool is_foreign_stream(weft_link *link, nng_stream *stream) {
+    enum wefti_link_scheme scheme = link->address.scheme;
+    uint64_t uid = 0;
+    if (scheme != WEFTI_LINK_ABSTRACT && scheme != WEFTI_LINK_IPC) return false;
+    bool is_known = wefti_link_user_of_local(stream, &uid);
+    return !is_ours(link, is_known, uid);
+}
+
+/* The same by tcp:// on this host, where it can be told once the peer has spoken. */
+static bool is_foreign_speaker(weft_link *link, const struct slot *slot) {
+    uint64_t uid = 0;
+    if (link->address.scheme != WEFTI_LINK_TCP || !link->address.is_this_host) return false;
+    bool is_known = wefti_link_user_of_tcp(wefti_link_conn_stream(slot->conn), &uid);
+    return !is_ours(link, is_known, uid);
+}
+
+/* NULL: none, or enough others are opening. */
 static struct slot *find_free_slot(weft_link *link) {
+    struct slot *free_slot = NULL;
+    uint32_t n_opening = 0;
     for (uint32_t i = 0; i < link->n_slots; i++) {
-        if (link->slots[i].state == SLOT_FREE) return &link->slots[i];
+        struct slot *slot = &link->slots[i];
+        if (slot->state == SLOT_OPENING || slot->state == SLOT_REFUSED) n_opening++;
+        if (slot->state == SLOT_FREE && !free_slot) free_slot = slot;
     }
-    return NULL;
+    return n_opening < HANDSHAKES_MAX ? free_slot : NULL;
 }
 
 static weft_err say_hello(weft_link *link, struct slot *slot) {
@@ -194,13 +221,13 @@ static weft_err say_hello(weft_link *link, struct slot *slot) {
 
 static void take_stream(weft_link *link, nng_stream *stream) {
     struct slot *slot = find_free_slot(link);
-    if (!slot || is_foreign(link, stream)) {
+    if (!slot || is_foreign_stream(link, stream)) {
         wefti_link_stream_drop(stream);
         if (link->dials) dial_later(link);
         return;
     }
-    weft_err err = wefti_link_conn_new(&link->inbox, stream, false, (uint32_t)(slot - link->slots),
-                                       &slot->conn);
+    weft_err err = wefti_link_conn_new(&link->inbox, stream, link->address.scheme == WEFTI_LINK_TLS,
+                                       (uint32_t)(slot - link->slots), &slot->conn);
     if (err) {
         weft_warn("link: no memory for a peer");
         if (link->dials) dial_later(link);
@@ -253,6 +280,10 @@ static void take_hello(weft_link *link, struct slot *slot, const struct wefti_li
 static bool take_frame(weft_link *link, struct slot *slot, const struct wefti_link_taken *frame) {
     if (slot->state == SLOT_UP && frame->header.kind == WEFTI_LINK_FRAME_DATA) return true;
     if (slot->state == SLOT_REFUSED) return false;
+    if (slot->state == SLOT_OPENING && is_foreign_speaker(link, slot)) {
+        end_slot(link, slot);
+        return false;
+    }
     if (slot->state == SLOT_OPENING && frame->header.kind == WEFTI_LINK_FRAME_HELLO &&
         !link->dials) {
         take_hello(link, slot, frame);
@@ -276,7 +307,14 @@ static void take_broken(weft_link *link, struct slot *slot, const struct wefti_l
         slot->state = SLOT_REFUSED;
         return;
     }
-    if (taken->broken != WEFTI_LINK_BROKEN_ENDED)
+    if (taken->broken == WEFTI_LINK_BROKEN_STRANGER && link->dials)
+        COMPLAIN(link,
+                 "link: no TLS with %s: one of the two sides has no certificate that the other "
+                 "side's authority signed",
+                 link->url);
+    else if (taken->broken == WEFTI_LINK_BROKEN_STRANGER)
+        COMPLAIN(link, "link: refused a peer without a certificate of our authority");
+    else if (taken->broken != WEFTI_LINK_BROKEN_ENDED)
         COMPLAIN(link, "link: a stream that brought something else than our messages is closed");
     end_slot(link, slot);
 }
@@ -359,11 +397,14 @@ void weft_link_tick(weft_link *link, uint64_t now_ms) {
     link->now_ms = now_ms;
     if (now_ms < link->tick_ms) return;
     link->tick_ms = now_ms + TICK_MS;
+    bool checks = now_ms >= link->check_ms;
+    if (checks) link->check_ms = now_ms + CHECK_MS;
     for (uint32_t i = 0; i < link->n_slots; i++) {
         struct slot *slot = &link->slots[i];
         if ((slot->state == SLOT_OPENING || slot->state == SLOT_REFUSED) &&
             now_ms >= slot->since_ms + HANDSHAKE_MS)
             end_slot(link, slot);
+        if (checks && slot->state != SLOT_FREE) wefti_link_conn_check(slot->conn);
     }
     if (!link->dials) accept_on(link);
 }
@@ -450,49 +491,17 @@ static weft_err from_nng(struct weft_errmsg *why, int rv, const char *what, cons
     return weft_err_set(why, err, "cannot %s %s: %s", what, url, nng_strerror(rv));
 }
 
-/* Where peers may meet: nng knows more kinds, which nobody has tried. An address of this host that
- * cannot be is found here, since nng finds it with each dial anew. */
-static const char *const schemes[] = {"abstract://", "ipc://", "tcp://"};
-
-static const char *behind(const char *url, const char *prefix) {
-    size_t len = strlen(prefix);
-    return strncmp(url, prefix, len) == 0 ? url + len : NULL;
-}
-
-static weft_err check_url(const char *url, bool *is_local_out, struct weft_errmsg *why) {
-    size_t i = 0, n = sizeof schemes / sizeof schemes[0];
-    while (i < n && !behind(url, schemes[i]))
-        i++;
-    if (i == n)
-        return weft_err_set(why, WEFT_E_INVAL,
-                            "bad address \"%s\": it is none of abstract://NAME, ipc://PATH and "
-                            "tcp://HOST:PORT",
-                            url);
-    *is_local_out = i < 2;
-    size_t len = strlen(behind(url, schemes[i])),
-           max = sizeof((struct sockaddr_un *)0)->sun_path - 1;
-    if (*is_local_out && (len == 0 || len > max))
-        return weft_err_set(why, WEFT_E_INVAL,
-                            "bad address \"%s\": its name has %zu bytes, 1 to %zu are possible",
-                            url, len, max);
-    return WEFT_OK;
-}
-
 static weft_err new_link(enum weft_link_kind kind, bool dials, const char *url,
                          weft_link **link_out, struct weft_errmsg *why) {
-    bool is_local;
-    weft_err err = check_url(url, &is_local, why);
-    if (err) return err;
     weft_link *link = calloc(1, sizeof *link);
     if (!link) return weft_err_set(why, WEFT_E_NOMEM, "no memory for a link");
-    err = wefti_link_inbox_init(&link->inbox, why);
+    weft_err err = wefti_link_inbox_init(&link->inbox, why);
     if (err) {
         free(link);
         return err;
     }
     link->kind = kind;
     link->dials = dials;
-    link->is_local = is_local;
     link->instance = weft_rand_seed();
     link->reconnect_ms = RECONNECT_MIN_MS;
     link->n_peers = kind == WEFT_LINK_MANY_PEERS && !dials ? WEFT_LINK_PEERS_MAX : 1;
@@ -508,6 +517,11 @@ static weft_err new_link(enum weft_link_kind kind, bool dials, const char *url,
     }
     for (uint32_t i = 0; i < link->n_peers; i++)
         link->peers[i] = NO_SLOT;
+    err = wefti_link_address_parse(link->url, &link->address, why);
+    if (err) {
+        weft_link_free(link);
+        return err;
+    }
     *link_out = link;
     return WEFT_OK;
 }
@@ -534,10 +548,11 @@ void weft_link_free(weft_link *link) {
     free(link);
 }
 
-static weft_err open_dialer(weft_link *link, struct weft_errmsg *why) {
+static weft_err open_dialer(weft_link *link, nng_tls_config *tls, struct weft_errmsg *why) {
     int rv = nng_stream_dialer_alloc(&link->dialer, link->url);
     if (rv == 0) rv = nng_aio_alloc(&link->dial_aio, on_dialled, link);
     if (rv == 0) rv = nng_aio_alloc(&link->timer_aio, on_timer, link);
+    if (rv == 0 && tls) rv = nng_stream_dialer_set_ptr(link->dialer, NNG_OPT_TLS_CONFIG, tls);
     if (rv != 0) return from_nng(why, rv, "connect to", link->url);
     /* Only tcp knows these. */
     (void)nng_stream_dialer_set_bool(link->dialer, NNG_OPT_TCP_NODELAY, true);
@@ -554,20 +569,21 @@ static void wait_for_address(void) {
 }
 
 /* nng takes the place of any file at which nobody listens, also of one that never was a socket. */
-static weft_err spare_other_files(const char *url, struct weft_errmsg *why) {
+static weft_err spare_other_files(const weft_link *link, struct weft_errmsg *why) {
     struct stat st;
-    const char *path = behind(url, "ipc://");
-    if (!path || lstat(path, &st) != 0 || S_ISSOCK(st.st_mode)) return WEFT_OK;
+    if (link->address.scheme != WEFTI_LINK_IPC) return WEFT_OK;
+    if (lstat(link->address.rest, &st) != 0 || S_ISSOCK(st.st_mode)) return WEFT_OK;
     return weft_err_set(why, WEFT_E_IO, "cannot listen at %s: a file that is no socket is there",
-                        url);
+                        link->url);
 }
 
-static weft_err open_listener(weft_link *link, struct weft_errmsg *why) {
+static weft_err open_listener(weft_link *link, nng_tls_config *tls, struct weft_errmsg *why) {
     uint64_t deadline_ms = weft_now_ms() + LISTEN_TRIES_MS;
-    weft_err err = spare_other_files(link->url, why);
+    weft_err err = spare_other_files(link, why);
     if (err) return err;
     int rv = nng_stream_listener_alloc(&link->listener, link->url);
     if (rv == 0) rv = nng_aio_alloc(&link->accept_aio, on_accepted, link);
+    if (rv == 0 && tls) rv = nng_stream_listener_set_ptr(link->listener, NNG_OPT_TLS_CONFIG, tls);
     if (rv != 0) return from_nng(why, rv, "listen at", link->url);
     /* Only tcp knows the first two, only ipc the third. */
     (void)nng_stream_listener_set_bool(link->listener, NNG_OPT_TCP_NODELAY, true);
@@ -581,13 +597,35 @@ static weft_err open_listener(weft_link *link, struct weft_errmsg *why) {
     return WEFT_OK;
 }
 
-static weft_err open_link(enum weft_link_kind kind, bool dials, const char *url,
-                          weft_link **link_out, struct weft_errmsg *why) {
+static weft_err check_secure(const weft_link *link, const struct weft_link_options *options,
+                             struct weft_errmsg *why) {
+    if (link->address.scheme != WEFTI_LINK_TCP || link->address.is_this_host) return WEFT_OK;
+    if (options && options->insecure) return WEFT_OK;
+    return weft_err_set(why, WEFT_E_INVAL,
+                        "%s leaves this host in the clear, and anybody may answer there: use "
+                        "tls+tcp://, or --insecure-links where the network itself is trusted",
+                        link->url);
+}
+
+static weft_err open_link(weft_link *link, const struct weft_link_options *options,
+                          struct weft_errmsg *why) {
+    nng_tls_config *tls = NULL;
+    weft_err err = check_secure(link, options, why);
+    if (!err && link->address.scheme == WEFTI_LINK_TLS)
+        err = wefti_link_tls_config(link->dials, options, &tls, why);
+    if (err) return err;
+    err = link->dials ? open_dialer(link, tls, why) : open_listener(link, tls, why);
+    if (tls) nng_tls_config_free(tls); /* the dialler or listener holds it, too */
+    return err;
+}
+
+weft_err weft_link_dial(enum weft_link_kind kind, const char *url,
+                        const struct weft_link_options *options, weft_link **link_out,
+                        struct weft_errmsg *why) {
     weft_link *link = NULL;
     *link_out = NULL;
-    weft_err err = new_link(kind, dials, url, &link, why);
-    if (err) return err;
-    err = dials ? open_dialer(link, why) : open_listener(link, why);
+    weft_err err = new_link(kind, true, url, &link, why);
+    if (!err) err = open_link(link, options, why);
     if (err)
         weft_link_free(link);
     else
@@ -595,12 +633,16 @@ static weft_err open_link(enum weft_link_kind kind, bool dials, const char *url,
     return err;
 }
 
-weft_err weft_link_dial(enum weft_link_kind kind, const char *url, weft_link **link_out,
-                        struct weft_errmsg *why) {
-    return open_link(kind, true, url, link_out, why);
-}
-
-weft_err weft_link_listen(enum weft_link_kind kind, const char *url, weft_link **link_out,
+weft_err weft_link_listen(enum weft_link_kind kind, const char *url,
+                          const struct weft_link_options *options, weft_link **link_out,
                           struct weft_errmsg *why) {
-    return open_link(kind, false, url, link_out, why);
+    weft_link *link = NULL;
+    *link_out = NULL;
+    weft_err err = new_link(kind, false, url, &link, why);
+    if (!err) err = open_link(link, options, why);
+    if (err)
+        weft_link_free(link);
+    else
+        *link_out = link;
+    return err;
 }

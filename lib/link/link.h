@@ -9,10 +9,12 @@
  *          session.
  * Roles    dial: router or worker. listen: scheduler, one address for all routers (MANY_PEERS), one
  *          per worker (ONE_PEER); a second worker is refused while the first one is there.
- * Urls     abstract://NAME and ipc://PATH on one host, tcp://HOST:PORT across hosts.
- * Safety   Peers of another user, or of one that cannot be told, are turned away (on local
- *          addresses). Strangers that say nothing, or something else, lose their stream; silent
- *          ones after three seconds.
+ * Urls     abstract://NAME and ipc://PATH on one host, tls+tcp://HOST:PORT across hosts.
+ *          tcp://HOST:PORT on loopback addresses, and across hosts only for those who insist.
+ * Safety   On one host peers of another user, or of one that cannot be told, are turned away;
+ *          by tls+tcp:// peers without a certificate of our authority, whoever they are.
+ *          Strangers that say nothing, or something else, lose their stream; silent ones after
+ *          three seconds. At most 32 streams are in that state; more are closed at once.
  * Threads  All functions here are the owner's, one thread. nng's callbacks leave what came in
  *          bounded buffers, two per peer, and wake the owner through an eventfd. Sends never
  *          block: what a socket does not take at once goes out by nng's threads. An owner that
@@ -31,13 +33,23 @@ typedef struct weft_link weft_link;
 
 enum weft_link_kind { WEFT_LINK_ONE_PEER, WEFT_LINK_MANY_PEERS };
 
-/* Connects to `url` and keeps trying for ever, every 10 to 200 ms. WEFT_E_INVAL: bad url. */
+/* All borrowed for the call. Files are PEM; tls+tcp:// needs all three, others none. */
+struct weft_link_options {
+    const char *cert, *key; /* ours */
+    const char *ca;         /* of the authority that signs for us and our peers, and nobody else */
+    bool insecure;          /* plain tcp:// beyond the loopback addresses, too */
+};
+
+/* Connects to `url` and keeps trying for ever, every 10 to 200 ms. `options` may be NULL.
+ * WEFT_E_INVAL: bad url or options. */
 WEFT_MUST_CHECK weft_err weft_link_dial(enum weft_link_kind kind, const char *url,
+                                        const struct weft_link_options *options,
                                         weft_link **link_out, struct weft_errmsg *why);
 
 /* Listens at `url`; an address that is in use is tried again for two seconds (then IO). With
  * MANY_PEERS up to WEFT_LINK_PEERS_MAX peers, with ONE_PEER one. */
 WEFT_MUST_CHECK weft_err weft_link_listen(enum weft_link_kind kind, const char *url,
+                                          const struct weft_link_options *options,
                                           weft_link **link_out, struct weft_errmsg *why);
 void weft_link_free(weft_link *link); /* accepts NULL */
 

@@ -24,8 +24,8 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/rand.h"
-#include "link/link.h"
 #include "common/status.h"
+#include "link/link.h"
 #include "proto/proto.h"
 
 #define N_STREAMS 8
@@ -344,7 +344,7 @@ static struct cluster *cluster_new(const char *model) {
     weft_buf_init(&c->out, WEFT_MESSAGE_BYTES_MAX);
     assert_int_equal(weft_proto_decoder_new(&c->decoder), WEFT_OK);
     struct weft_errmsg why;
-    assert_int_equal(weft_link_dial(WEFT_LINK_MANY_PEERS, c->scheduler_url, &c->link, &why),
+    assert_int_equal(weft_link_dial(WEFT_LINK_MANY_PEERS, c->scheduler_url, NULL, &c->link, &why),
                      WEFT_OK);
     return c;
 }
@@ -637,7 +637,7 @@ static void what_a_lost_router_asked_for_is_dropped(void **state) {
     c->is_up = false;
     c->n_streams = 0;
     struct weft_errmsg why;
-    assert_int_equal(weft_link_dial(WEFT_LINK_MANY_PEERS, c->scheduler_url, &c->link, &why),
+    assert_int_equal(weft_link_dial(WEFT_LINK_MANY_PEERS, c->scheduler_url, NULL, &c->link, &why),
                      WEFT_OK);
     PUMP_UNTIL(c, c->is_up, 10);
     expect_empty(c);
@@ -650,7 +650,8 @@ static void nonsense_costs_its_sender_the_session_and_nobody_else(void **state) 
     make_streams(c);
     weft_link *other = NULL;
     struct weft_errmsg why;
-    assert_int_equal(weft_link_dial(WEFT_LINK_MANY_PEERS, c->scheduler_url, &other, &why), WEFT_OK);
+    assert_int_equal(weft_link_dial(WEFT_LINK_MANY_PEERS, c->scheduler_url, NULL, &other, &why),
+                     WEFT_OK);
     uint32_t n_up = 0;
     uint64_t rand = weft_rand_test_seed();
     while (!all_over(c) || n_up < 3) {
@@ -773,7 +774,8 @@ static void a_request_that_every_worker_dies_of_is_ended(void **state) {
     uint64_t until_ms = weft_now_ms() + 20000u * factor();
     while (!all_over(c) && weft_now_ms() < until_ms) {
         weft_link *link = NULL;
-        assert_int_equal(weft_link_dial(WEFT_LINK_ONE_PEER, c->worker_url, &link, &why), WEFT_OK);
+        assert_int_equal(weft_link_dial(WEFT_LINK_ONE_PEER, c->worker_url, NULL, &link, &why),
+                         WEFT_OK);
         while (!all_over(c) && !dies_of_a_plan(c, link) && weft_now_ms() < until_ms)
             pump(c);
         weft_link_free(link);
