@@ -56,7 +56,9 @@ static bool make_argv(struct supervisor *sup, const struct child *child, int sta
     struct weft_config config = sup->config;
     config.status_fd = status_fd;
     config.weights_fd = child->weights_fd;
-    config.worker_url = child->program == WEFT_PROG_SCHEDULER ? sup->worker_urls : child->url;
+    config.worker_url =
+        child->program == WEFT_PROG_SCHEDULER ? sup->addresses.all_workers : child->url;
+    weft_addresses_tell(&sup->addresses, child->program, &config);
     if (config.kv_memory == 0) config.kv_memory = child->kv_memory;
     const char *model = sup->packed_fd < 0 ? config.model : sup->model_path;
     uint32_t n = 0;
@@ -76,7 +78,9 @@ static pid_t fork_child(const struct supervisor *sup, const struct child *child,
     if (pid != 0) return pid;
     struct child self = *child;
     self.status_fd = status_fd;
-    if (!keep_over_exec(status_fd) || (kept_fd >= 0 && !keep_over_exec(kept_fd))) _exit(1);
+    if (!keep_over_exec(status_fd) || (kept_fd >= 0 && !keep_over_exec(kept_fd)) ||
+        !weft_addresses_keep(&sup->addresses, child->program))
+        _exit(1);
     become(sup, &self, argv, parent);
 }
 

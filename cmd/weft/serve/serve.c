@@ -4,10 +4,10 @@
  * a restarted worker maps instead of packing, and so does every worker but the node's first), or the
  * packed file it was given instead (so a restarted worker maps the same one, whatever has taken its
  * name since), who may use which CPUs, the addresses of the links, the port once it is known, what
- * the first router read of the model, and each child's status pipe. No nng, no sockets. */
+ * the first router read of the model, and each child's status pipe. No nng, and no
+ * socket that anybody talks to. */
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "base/rand.h"
 #include "commands.h"
 #include "common/actor.h"
 #include "model/model.h"
@@ -65,7 +64,7 @@ static weft_err give_weights(struct supervisor *sup, const uint32_t *nodes, uint
 
 /* One worker has all CPUs and places its threads itself. More of them get a part each, unless the
  * threads asked for are more than that. */
-static weft_err set_up_workers(struct supervisor *sup, uint64_t tag, struct weft_errmsg *why) {
+static weft_err set_up_workers(struct supervisor *sup, struct weft_errmsg *why) {
     static struct weft_placement placement;
     uint32_t nodes[WEFT_WORKERS_MAX];
     weft_placement_read(&placement);
@@ -78,23 +77,23 @@ static weft_err set_up_workers(struct supervisor *sup, uint64_t tag, struct weft
     if (sup->n_workers > 1 && sup->n_workers * (n_threads ? n_threads : 1) > placement.n_cpus)
         weft_warn("%u workers with %u or more threads each have %u CPUs to share", sup->n_workers,
                   n_threads ? n_threads : 1, placement.n_cpus);
+    weft_err err = weft_addresses_init(&sup->addresses, sup->config.link, sup->n_workers, why);
+    if (err) return err;
+    sup->config.scheduler_url = sup->addresses.scheduler;
     for (uint32_t i = 0; i < sup->n_workers; i++) {
         struct child *child = &sup->children[FIRST_WORKER + i];
         uint32_t begin = 0, end = 0;
         *child = new_child(WEFT_PROG_WORKER, "weft-worker");
         if (sup->n_workers > 1)
             (void)snprintf(child->title, sizeof child->title, "weft-worker %u", i);
-        (void)snprintf(child->url, sizeof child->url, "abstract://weft-%016" PRIx64 "-w%u", tag, i);
-        (void)snprintf(sup->worker_urls + strlen(sup->worker_urls),
-                       sizeof sup->worker_urls - strlen(sup->worker_urls), "%s%s", i ? "," : "",
-                       child->url);
+        child->url = sup->addresses.workers[i];
         weft_placement_part(&placement, sup->n_workers, i, &begin, &end);
         nodes[i] = placement.places[begin].node;
         child->is_placed = sup->n_workers > 1 && n_threads <= end - begin;
         CPU_ZERO(&child->cpus);
         for (uint32_t c = begin; c < end; c++)
             CPU_SET(placement.places[c].cpu, &child->cpus);
-        weft_err err = sup->packed_fd < 0 ? give_weights(sup, nodes, i, why) : WEFT_OK;
+        err = sup->packed_fd < 0 ? give_weights(sup, nodes, i, why) : WEFT_OK;
         if (err) return err;
     }
     return WEFT_OK;
@@ -105,12 +104,7 @@ static weft_err set_up(struct supervisor *sup, struct weft_errmsg *why) {
     sup->children[ROUTER] = new_child(WEFT_PROG_ROUTER, "weft-router");
     if (!find_bin_dir(sup->bin_dir, sizeof sup->bin_dir))
         return weft_err_errno(why, errno, "cannot find the folder of this program");
-    /* A random part, so that nobody can sit on the address before we do. */
-    uint64_t tag = weft_rand_seed();
-    (void)snprintf(sup->scheduler_url, sizeof sup->scheduler_url,
-                   "abstract://weft-%016" PRIx64 "-s", tag);
-    sup->config.scheduler_url = sup->scheduler_url;
-    weft_err err = set_up_workers(sup, tag, why);
+    weft_err err = set_up_workers(sup, why);
     if (err) return err;
     if (!sup->config.served_model_name) sup->config.served_model_name = sup->config.model;
     /* A log reader that goes away must not take the service with it; and children whose end was to
@@ -166,9 +160,13 @@ int weft_cmd_serve(int argc, char **argv) {
     err = check_model(&sup, &why);
     if (err) return weft_cmd_fail(err, &why);
     err = set_up(&sup, &why);
-    if (err) return weft_cmd_fail(err, &why);
+    if (err) {
+        weft_addresses_fini(&sup.addresses);
+        return weft_cmd_fail(err, &why);
+    }
     weft_restart_init(&sup.restart, sup.n_children, FIRST_WORKER);
     wefti_supervise(&sup); /* it starts them */
+    weft_addresses_fini(&sup.addresses);
     if (sup.fatal[0]) (void)fprintf(stderr, "weft: %s\n", sup.fatal);
     return sup.exit_status;
 }

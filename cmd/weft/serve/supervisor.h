@@ -5,6 +5,7 @@
  *   child.c         a process: how it is made, and how its end is told
  *   status_lines.c  what children say on their status pipes
  *   placement.c     which CPUs are whose
+ *   addresses.c     where the links meet, by --link
  */
 #ifndef WEFT_SERVE_SUPERVISOR_H
 #define WEFT_SERVE_SUPERVISOR_H
@@ -14,6 +15,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "addresses.h"
 #include "base/err.h"
 #include "base/limits.h"
 #include "common/config.h"
@@ -22,8 +24,6 @@
 /* Children by index: these two, and after them the workers. */
 enum { SCHEDULER, ROUTER, FIRST_WORKER, CHILDREN_MAX = FIRST_WORKER + WEFT_WORKERS_MAX };
 _Static_assert((int)CHILDREN_MAX <= (int)WEFT_RESTART_CHILDREN_MAX, "each has its state there");
-
-#define WEFTI_SERVE_URL_BYTES 64
 
 struct child {
     enum weft_program program;
@@ -37,7 +37,7 @@ struct child {
     uint64_t heard_at_ms; /* on its status pipe; or as late as it could have been heard */
 
     /* a worker's */
-    char url[WEFTI_SERVE_URL_BYTES];
+    const char *url;
     int weights_fd;     /* its node's memfd; -1: none is needed */
     uint32_t packer;    /* the child that fills it */
     uint64_t kv_memory; /* what it had when it was first ready: its successors get as much */
@@ -53,8 +53,7 @@ struct supervisor {
     struct child children[CHILDREN_MAX];
     struct weft_restart restart;
     char bin_dir[512];
-    char scheduler_url[WEFTI_SERVE_URL_BYTES];
-    char worker_urls[WEFTI_SERVE_URL_BYTES * WEFT_WORKERS_MAX];
+    struct weft_addresses addresses; /* of links */
     char n_workers_text[12];
     int packed_fd;       /* that file; -1: it is not one */
     char model_path[32]; /* of that file, by descriptor */
