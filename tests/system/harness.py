@@ -119,7 +119,7 @@ class Server:
 
     def __enter__(self):
         command = [os.path.join(BIN_DIR, "weft"), "serve", self.model, "--port", "0", "--rpc-port", "0", *self.args]
-        env = {k: v for k, v in os.environ.items() if not k.startswith("WEFT_") or k == "WEFT_ISA"}
+        env = {k: v for k, v in os.environ.items() if not k.startswith("WEFT_") or k in ("WEFT_ISA", "WEFT_LINK")}
         before = signal.signal(self.ignore, signal.SIG_IGN) if self.ignore else None
         try:
             # A process group of its own, but no session: Linux may share the machine out by sessions, and then the

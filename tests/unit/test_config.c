@@ -332,6 +332,8 @@ static void settings_that_exclude_each_other_are_refused(void **state) {
                    WEFT_PROG_WORKER, "m", "--expert-metrics=yes");
     ASSERT_REFUSED(WEFT_E_INVAL, "--layout is replica, not \"foo\"", WEFT_PROG_SERVE, "m",
                    "--layout=foo");
+    ASSERT_REFUSED(WEFT_E_INVAL, "--link is abstract, ipc, tcp or tls, not \"pigeon\"",
+                   WEFT_PROG_SERVE, "m", "--link=pigeon");
     ASSERT_PARSES(WEFT_PROG_SERVE, "m", "--workers=auto");
     assert_int_equal(config.n_workers, 0);
     ASSERT_PARSES(WEFT_PROG_SERVE, "m", "--workers=2", "--layout=replica");
