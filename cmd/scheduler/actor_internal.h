@@ -41,8 +41,8 @@
 /* A router hears of tokens at most so often, but of a request's end at once. With a small model and
  * one stream a step takes less, and what a message costs is most of what a token costs on its way
  * to the client. Events that are held go out with the next step's, or after so long. */
-#define WEFTI_PACE_US 1000u
-#define WEFTI_HELD_US_MAX 2000u
+#define WEFTI_PACE_US 2000u
+#define WEFTI_HELD_US_MAX 3000u
 
 /* --------------------------------------------------------------------------------- pending --- */
 

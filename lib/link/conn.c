@@ -303,8 +303,12 @@ static void on_received(void *arg) {
     } else {
         conn->filled[(conn->first_filled + conn->n_filled) % CHUNKS] = n;
         conn->n_filled++;
-        conn->paused = conn->n_filled == CHUNKS;
-        goes_on = !conn->paused && !conn->broken && !conn->closing;
+        /* As a rule the owner asks for more: nng's poller, which has just woken this thread, may
+         * still hold the stream's lock, and waiting for it costs two changes of threads. Not when
+         * there is more for sure, nor of TLS, whose end is told to none but those who receive. */
+        bool is_more = n == CHUNK_BYTES || conn->is_tls;
+        goes_on = is_more && conn->n_filled < CHUNKS && !conn->broken && !conn->closing;
+        conn->paused = !goes_on;
         wants = make_ready_locked(conn);
     }
     unlock(conn->inbox);
@@ -329,12 +333,15 @@ static enum wefti_link_got broken_as(struct wefti_link_conn *conn, enum wefti_li
 static enum wefti_link_got begin_chunk(struct wefti_link_conn *conn,
                                        struct wefti_link_taken *taken) {
     enum wefti_link_got got = WEFTI_LINK_GOT_NOTHING;
+    bool resumes = false;
     lock(conn->inbox);
     WEFT_ASSERT(conn->is_ready && !conn->is_queued);
     if (conn->n_filled > 0) {
         conn->at = conn->chunks[conn->first_filled];
         conn->end = conn->at + conn->filled[conn->first_filled];
         conn->holds_chunk = true;
+        resumes = conn->paused && conn->n_filled < CHUNKS && !conn->broken;
+        if (resumes) conn->paused = false;
     } else {
         conn->is_ready = false;
         if (conn->broken && !conn->broken_told) got = WEFTI_LINK_GOT_BROKEN;
@@ -342,6 +349,7 @@ static enum wefti_link_got begin_chunk(struct wefti_link_conn *conn,
         taken->broken = conn->broken;
     }
     unlock(conn->inbox);
+    if (resumes) receive(conn);
     return got;
 }
 
