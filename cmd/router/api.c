@@ -19,13 +19,13 @@
 
 void wefti_api_models(const struct server *server, struct weft_buf *out) {
     const struct core *core = &server->core;
-    const char *name = core->limits.model_name, *root = server->config.model;
+    const char *name = core->limits.model_name, *root = core->settings.model;
     weft_buf_add_str(out, "{\"object\":\"list\",\"data\":[{\"id\":");
     weft_json_str(out, name, strlen(name));
     weft_buf_printf(out,
                     ",\"object\":\"model\",\"created\":%" PRId64 ",\"owned_by\":\"weft\","
                     "\"root\":",
-                    server->started_s);
+                    core->settings.started_s);
     weft_json_str(out, root, strlen(root));
     weft_buf_add_str(out, ",\"parent\":null,\"max_model_len\":");
     if (core->limits.max_model_len)

@@ -192,7 +192,7 @@ struct call *wefti_call_new(struct core *core, enum call_kind kind, struct weft_
                    kind == CALL_CHAT ? "chatcmpl" : "cmpl", weft_rand_seed());
     call->created_s = (int64_t)time(NULL);
     call->arrived_us = now_us;
-    uint64_t timeout_us = (uint64_t)core->config->request_timeout_ms * 1000;
+    uint64_t timeout_us = (uint64_t)core->settings.request_timeout_ms * 1000;
     if (timeout_us) call->deadline_us = now_us + timeout_us;
     return call;
 }
@@ -380,7 +380,7 @@ static bool make_jobs(struct call *call) {
 static void park(struct call *call) {
     struct upstream *up = &call->core->up;
     WEFT_ASSERT(!call->is_parked && call->n_jobs == 0);
-    if (up->n_parked_prompts + call->params.n_prompts > call->core->config->max_queue) {
+    if (up->n_parked_prompts + call->params.n_prompts > call->core->settings.max_queue) {
         wefti_call_fail(call, 429, 1, "queue_full",
                         "too many requests wait for the server to be back, try again later");
         return;

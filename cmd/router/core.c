@@ -20,7 +20,7 @@ const char *wefti_core_why_not(const struct core *core, uint64_t now_ms) {
 bool wefti_core_is_back_soon(const struct core *core, uint64_t now_ms) {
     const struct upstream *up = &core->up;
     if (core->draining || up->snapshot.draining || up->served_at_ms == 0) return false;
-    return now_ms < up->served_at_ms + core->config->restart_grace_ms;
+    return now_ms < up->served_at_ms + core->settings.restart_grace_ms;
 }
 
 const char *wefti_core_why_ill(const struct core *core, uint64_t now_ms) {

@@ -6,15 +6,23 @@
 
 #include <stdbool.h>
 
-#include "common/config.h"
 #include "metrics.h"
 #include "params.h"
 #include "template/template.h"
 #include "tokenizer/tokenizer.h"
 #include "upstream.h"
 
+struct api_settings {            /* from the command line */
+    const char *model;           /* its path, as it was given */
+    const char *metrics_prefix;  /* of all names at /metrics */
+    uint32_t request_timeout_ms; /* 0: none */
+    uint32_t restart_grace_ms;   /* see wefti_core_is_back_soon */
+    uint32_t max_queue;          /* prompts that wait meanwhile */
+    int64_t started_s;           /* wall clock */
+};
+
 struct core {
-    const struct weft_config *config;
+    struct api_settings settings;
     weft_tokenizer *tok;
     weft_tmpl *chat; /* NULL: the model has no template */
     struct api_limits limits;

@@ -78,8 +78,9 @@ static weft_err load_keys(struct server *server, struct weft_errmsg *why) {
     return err;
 }
 
-static weft_err load_template(struct core *core, struct weft_errmsg *why) {
-    const struct weft_config *config = core->config;
+static weft_err load_template(struct server *server, struct weft_errmsg *why) {
+    const struct weft_config *config = &server->config;
+    struct core *core = &server->core;
     struct weft_errmsg detail = {""};
     char *source = NULL;
     weft_err err = config->chat_template ? read_file("chat-template", config->chat_template,
@@ -107,8 +108,9 @@ static weft_err load_template(struct core *core, struct weft_errmsg *why) {
     return err;
 }
 
-static weft_err load_model(struct core *core, struct weft_errmsg *why) {
-    const struct weft_config *config = core->config;
+static weft_err load_model(struct server *server, struct weft_errmsg *why) {
+    const struct weft_config *config = &server->config;
+    struct core *core = &server->core;
     struct api_limits *limits = &core->limits;
     weft_err err = weft_tok_open(config->model, &core->tok, why);
     if (err) return err;
@@ -121,7 +123,7 @@ static weft_err load_model(struct core *core, struct weft_errmsg *why) {
     if (!weft_utf8_valid(limits->model_name, strlen(limits->model_name)))
         return weft_err_set(why, WEFT_E_INVAL, "--served-model-name is not valid UTF-8");
     err = weft_tok_gen_defaults(config->model, &limits->defaults, why);
-    if (!err) err = load_template(core, why);
+    if (!err) err = load_template(server, why);
     return err;
 }
 
@@ -169,20 +171,10 @@ static weft_err load_same_model(struct server *server, struct weft_buf *identity
     const struct weft_config *config = &server->config;
     struct weft_buf before;
     weft_err err = check_identity(config, config->model_identity, &before, changed_out, why);
-    if (!err) err = load_model(&server->core, why);
+    if (!err) err = load_model(server, why);
     if (!err) err = check_identity(config, weft_buf_cstr(&before), identity, changed_out, why);
     weft_buf_fini(&before);
     return err;
-}
-
-static weft_err connect_link(struct core *core, struct weft_errmsg *why) {
-    weft_link *link = NULL;
-    if (!core->config->scheduler_url)
-        return weft_err_set(why, WEFT_E_INVAL, "--scheduler-url is needed");
-    struct weft_link_options options = weft_link_config(core->config);
-    weft_err err =
-        weft_link_dial(WEFT_LINK_MANY_PEERS, core->config->scheduler_url, &options, &link, why);
-    return err ? err : wefti_up_init(core, link, why);
 }
 
 int main(int argc, char **argv) {
@@ -205,17 +197,24 @@ int main(int argc, char **argv) {
     char n_threads[16];
     (void)snprintf(n_threads, sizeof n_threads, "%d", WEFT_WORK_THREADS);
     (void)setenv("UV_THREADPOOL_SIZE", n_threads, 1);
-    core->config = config;
+    core->settings = (struct api_settings){
+        .model = config->model,
+        .metrics_prefix = config->metrics_prefix,
+        .request_timeout_ms = config->request_timeout_ms,
+        .restart_grace_ms = config->restart_grace_ms,
+        .max_queue = config->max_queue,
+        .started_s = (int64_t)time(NULL),
+    };
     core->held_max = HELD_BODIES * config->max_body_bytes;
     core->output_max = HELD_OUTPUTS * (config->max_logprob_bytes > HELD_OUTPUT_BYTES_MIN
                                            ? config->max_logprob_bytes
                                            : HELD_OUTPUT_BYTES_MIN);
-    server.started_s = (int64_t)time(NULL);
     wefti_metrics_init(&core->metrics);
     err = weft_signals_init(config->status_fd >= 0, &signal_fd, &why);
     if (!err) err = load_keys(&server, &why);
     if (!err) err = load_same_model(&server, &identity, &has_changed, &why);
-    if (!err) err = connect_link(core, &why);
+    server.link.options = weft_link_config(config);
+    if (!err) err = wefti_scheduler_link_open(&server.link, core, config->scheduler_url, &why);
     if (!err) err = wefti_server_init(&server, signal_fd, &why);
     if (err) { /* the system frees what there is */
         int status = weft_actor_fail(config, why.text);
@@ -224,7 +223,7 @@ int main(int argc, char **argv) {
     server.identity = weft_buf_cstr(&identity);
     wefti_server_run(&server);
     wefti_server_fini(&server);
-    wefti_up_fini(core);
+    wefti_scheduler_link_close(&server.link);
     wefti_metrics_fini(&core->metrics);
     weft_tmpl_free(core->chat);
     weft_tok_free(core->tok);

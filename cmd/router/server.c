@@ -517,7 +517,7 @@ static void on_link(uv_poll_t *handle, int status, int events) {
     struct server *server = handle->data;
     (void)status;
     (void)events;
-    wefti_up_read(&server->core, weft_now_us());
+    wefti_scheduler_link_read(&server->link, weft_now_us());
 }
 
 static uint32_t count_busy(const struct server *server) {
@@ -530,8 +530,8 @@ static uint32_t count_busy(const struct server *server) {
 static void on_tick(uv_timer_t *timer) {
     struct server *server = timer->data;
     uint64_t now_ms = weft_now_ms();
-    weft_link_tick(server->core.up.link, now_ms);
-    wefti_up_read(&server->core, weft_now_us());
+    weft_link_tick(server->link.link, now_ms);
+    wefti_scheduler_link_read(&server->link, weft_now_us());
     for (struct conn *conn = server->conns, *next; conn; conn = next) {
         next = conn->next;
         tick_conn(conn, now_ms);
@@ -649,7 +649,7 @@ weft_err wefti_server_init(struct server *server, int signal_fd, struct weft_err
     server->max_conns = raise_file_limit(server->config.max_connections);
     weft_buf_init(&server->scratch, WEFT_MESSAGE_BYTES_MAX);
     wefti_work_init(&server->work, &server->loop);
-    int link_fd = weft_link_fd(server->core.up.link);
+    int link_fd = weft_link_fd(server->link.link);
     bool is_fine = uv_loop_init(&server->loop) == 0 &&
                    uv_poll_init(&server->loop, &server->link_poll, link_fd) == 0 &&
                    uv_poll_init(&server->loop, &server->signal_poll, signal_fd) == 0 &&

@@ -18,8 +18,10 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "common/config.h"
 #include "core.h"
 #include "pace.h"
+#include "scheduler_link.h"
 #include "work.h"
 
 #define WEFT_OUT_BYTES 65536
@@ -65,6 +67,7 @@ struct conn {
 
 struct server {
     struct core core;
+    struct scheduler_link link;
     struct weft_config config;
     uv_loop_t loop;
     uv_tcp_t listeners[2]; /* HTTP, MessagePack-RPC */
@@ -87,7 +90,6 @@ struct server {
     char *api_keys[WEFT_API_KEYS_MAX];
     uint32_t n_api_keys;
     const char *identity;    /* what was read of the model, to tell the supervisor */
-    int64_t started_s;       /* wall clock */
     struct weft_buf scratch; /* for whoever renders, within one callback */
     bool was_ready;
     uint64_t drain_until_ms; /* 0: not draining */

@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -110,7 +109,7 @@ static weft_err send_msg(struct upstream *up, const struct weft_msg *msg) {
     weft_buf_clear(&up->scratch);
     weft_proto_encode(msg, &up->scratch);
     if (up->scratch.failed) return WEFT_E_TOOBIG;
-    return weft_link_send(up->link, 0, up->scratch.data, up->scratch.len);
+    return up->link.send(up->link.context, up->scratch.data, up->scratch.len);
 }
 
 void wefti_up_cancel(struct core *core, struct job *job, uint32_t choice) {
@@ -183,7 +182,8 @@ void wefti_up_pump(struct core *core, uint64_t now_us) {
 /* -------------------------------------------------------------------------------- receiving --- */
 
 /* All that had been sent has to be sent again, before what never was. */
-static void on_down(struct upstream *up) {
+void wefti_up_unlinked(struct core *core) {
+    struct upstream *up = &core->up;
     up->is_up = false;
     up->n_unanswered = 0;
     up->unanswered_bytes = 0;
@@ -202,12 +202,13 @@ static void on_down(struct upstream *up) {
     up->sent = (struct job_list){0};
 }
 
-static void on_up(struct upstream *up) {
+void wefti_up_linked(struct core *core) {
+    struct upstream *up = &core->up;
     up->is_up = true;
     struct weft_msg msg = {.type = WEFT_MSG_ROUTER_HELLO};
     msg.router_hello.version = WEFT_PROTO_VERSION;
     msg.router_hello.instance = up->instance;
-    msg.router_hello.pid = (uint32_t)getpid();
+    msg.router_hello.pid = up->pid;
     weft_err err = send_msg(up, &msg);
     if (err) weft_debug("hello not sent: %s", weft_err_text(err));
     weft_debug("linked to the scheduler, %u jobs open", up->n_open);
@@ -285,7 +286,7 @@ static void on_hello(struct core *core, const struct weft_msg_sched_hello *hello
     if (hello->version != WEFT_PROTO_VERSION) {
         weft_error("the scheduler speaks version %u of the protocol, this router %d",
                    hello->version, WEFT_PROTO_VERSION);
-        weft_link_reset(up->link, 0);
+        up->link.reset(up->link.context);
         return;
     }
     if (hello->instance != up->scheduler) weft_expert_rows_new_source(&core->metrics.experts);
@@ -297,14 +298,14 @@ static void on_experts(struct core *core, const struct weft_msg_experts *told) {
     if (err) weft_warn("the counts of experts are lost: %s", weft_err_text(err));
 }
 
-static void on_message(struct core *core, const void *bytes, size_t len, uint64_t now_us) {
+void wefti_up_message(struct core *core, const void *bytes, size_t len, uint64_t now_us) {
     struct upstream *up = &core->up;
     struct weft_msg msg;
     struct weft_errmsg why;
     weft_err err = weft_proto_decode(up->decoder, bytes, len, &msg, &why);
     if (err) {
         weft_warn("the scheduler sent nonsense: %s", why.text);
-        weft_link_reset(up->link, 0);
+        up->link.reset(up->link.context);
         return;
     }
     struct job *job = NULL;
@@ -335,34 +336,19 @@ static void on_message(struct core *core, const void *bytes, size_t len, uint64_
         return;
     default:
         weft_warn("unexpected message \"%s\" from the scheduler", weft_proto_type_name(msg.type));
-        weft_link_reset(up->link, 0);
-    }
-}
-
-void wefti_up_read(struct core *core, uint64_t now_us) {
-    struct weft_link_event event;
-    while (weft_link_next(core->up.link, now_us / 1000, &event)) {
-        switch (event.kind) {
-        case WEFT_LINK_UP:
-            on_up(&core->up);
-            break;
-        case WEFT_LINK_DOWN:
-            on_down(&core->up);
-            break;
-        case WEFT_LINK_MESSAGE:
-            on_message(core, event.bytes, event.len, now_us);
-            break;
-        }
+        up->link.reset(up->link.context);
     }
 }
 
 /* --------------------------------------------------------------------------------- lifetime --- */
 
-weft_err wefti_up_init(struct core *core, weft_link *link, struct weft_errmsg *why) {
+weft_err wefti_up_init(struct core *core, const struct upstream_link *link, uint32_t pid,
+                       struct weft_errmsg *why) {
     struct upstream *up = &core->up;
     memset(up, 0, sizeof *up);
     TAILQ_INIT(&up->parked);
-    up->link = link;
+    up->link = *link;
+    up->pid = pid;
     up->instance = weft_rand_seed();
     weft_buf_init(&up->scratch, WEFT_MESSAGE_BYTES_MAX);
     weft_err err = weft_proto_decoder_new(&up->decoder);
@@ -374,7 +360,6 @@ void wefti_up_fini(struct core *core) {
     struct upstream *up = &core->up;
     WEFT_ASSERT(up->n_open == 0);
     WEFT_ASSERT(TAILQ_EMPTY(&up->parked) && up->n_parked_prompts == 0);
-    weft_link_free(up->link);
     weft_proto_decoder_free(up->decoder);
     weft_buf_fini(&up->scratch);
     free(up->slots);

@@ -1,4 +1,4 @@
-/* upstream — the link to the scheduler: submits jobs, hands out what comes back, and after every
+/* upstream — what is said to the scheduler and by it: submits jobs, hands out what comes back, and after every
  * break submits all open jobs again with their output so far.
  *
  * Order    A job is open from wefti_up_submit to wefti_up_close. Jobs that have to be sent stand in
@@ -16,7 +16,6 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "link/link.h"
 #include "proto/proto.h"
 
 struct call;
@@ -34,8 +33,16 @@ struct job_list { /* through job->prev, job->next */
 
 TAILQ_HEAD(call_queue, call); /* through call->parked_link */
 
+/* How messages leave. Both may be called from within any function below. */
+struct upstream_link {
+    weft_err (*send)(void *context, const void *bytes, size_t len); /* bytes are borrowed */
+    void (*reset)(void *context); /* the peer talks nonsense: begin a new session with it */
+    void *context;
+};
+
 struct upstream {
-    weft_link *link;
+    struct upstream_link link;
+    uint32_t pid;
     weft_proto_decoder *decoder;
     struct weft_buf scratch;
     uint64_t instance;
@@ -59,8 +66,9 @@ struct upstream {
     uint64_t unanswered_bytes;
 };
 
-/* `link` is taken over. */
-WEFT_MUST_CHECK weft_err wefti_up_init(struct core *core, weft_link *link, struct weft_errmsg *why);
+/* `pid` is told to the scheduler, for its log. */
+WEFT_MUST_CHECK weft_err wefti_up_init(struct core *core, const struct upstream_link *link,
+                                       uint32_t pid, struct weft_errmsg *why);
 void wefti_up_fini(struct core *core);
 
 /* Opens a job; wefti_up_pump sends it. FULL: WEFT_OPEN_JOBS_MAX are open. */
@@ -75,7 +83,9 @@ void wefti_up_cancel(struct core *core, struct job *job, uint32_t choice);
 /* Nothing more is expected of an open job; cancels nothing. */
 void wefti_up_close(struct core *core, struct job *job);
 
-/* Takes in whatever the link has. */
-void wefti_up_read(struct core *core, uint64_t now_us);
+/* What the link has: a new session, the end of one, a message of it. */
+void wefti_up_linked(struct core *core);
+void wefti_up_unlinked(struct core *core);
+void wefti_up_message(struct core *core, const void *bytes, size_t len, uint64_t now_us);
 
 #endif

@@ -13,12 +13,10 @@
 
 static struct core *make_core(void) {
     static struct core core;
-    static struct weft_config config;
     struct weft_errmsg why;
     char path[1024], *template;
     const char *root = getenv("WEFT_SOURCE_DIR");
     (void)snprintf(path, sizeof path, "%s/models/fable-6m", root ? root : ".");
-    core.config = &config;
     core.held_max = 1u << 30;
     core.limits = (struct api_limits){.model_name = "m",
                                       .n_vocab = 4096,

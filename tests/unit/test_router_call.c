@@ -41,12 +41,7 @@ void *__wrap_realloc(void *at, size_t n) {
 
 /* --------------------------------------------------------------------------- the paper link --- */
 
-struct weft_link {
-    int unused;
-};
-
 #define SENT_MAX 1024
-#define EVENTS_MAX 64
 
 struct sent {
     enum weft_proto_type type;
@@ -60,47 +55,18 @@ static struct {
     bool is_up;
     struct sent sent[SENT_MAX];
     uint32_t n_sent, n_resets;
-    struct weft_link_event events[EVENTS_MAX];
-    struct weft_buf bytes[EVENTS_MAX];
-    uint32_t n_events, next_event;
     weft_proto_decoder *decoder;
 } paper;
 
-void weft_link_free(weft_link *link) {
-    (void)link;
-}
-int weft_link_fd(const weft_link *link) {
-    (void)link;
-    return -1;
-}
-void weft_link_tick(weft_link *link, uint64_t now_ms) {
-    (void)link;
-    (void)now_ms;
-}
-bool weft_link_is_up(const weft_link *link, uint32_t peer) {
-    (void)link;
-    (void)peer;
-    return paper.is_up;
-}
-void weft_link_reset(weft_link *link, uint32_t peer) {
-    (void)link;
-    (void)peer;
+static void paper_reset(void *context) {
+    (void)context;
     paper.n_resets++;
 }
 
-bool weft_link_next(weft_link *link, uint64_t now_ms, struct weft_link_event *event_out) {
-    (void)link;
-    (void)now_ms;
-    if (paper.next_event == paper.n_events) return false;
-    *event_out = paper.events[paper.next_event++];
-    return true;
-}
-
-weft_err weft_link_send(weft_link *link, uint32_t peer, const void *bytes, size_t len) {
+static weft_err paper_send(void *context, const void *bytes, size_t len) {
     struct weft_msg msg;
     struct weft_errmsg why;
-    (void)link;
-    (void)peer;
+    (void)context;
     if (!paper.is_up) return WEFT_E_CLOSED;
     assert_int_equal(weft_proto_decode(paper.decoder, bytes, len, &msg, &why), WEFT_OK);
     assert_true(paper.n_sent < SENT_MAX);
@@ -146,34 +112,30 @@ static uint32_t count_sent(enum weft_proto_type type) {
 /* ------------------------------------------------------------------------------ the fixture --- */
 
 static struct core core;
-static struct weft_config config;
-static struct weft_link link_of_paper;
 static uint64_t now_us;
 static uint32_t n_wakes;
 
+/* What the loop does once per turn. */
 static void deliver(void) {
-    wefti_up_read(&core, now_us);
     wefti_calls_unpark(&core, now_us);
     wefti_up_pump(&core, now_us);
-    for (uint32_t i = 0; i < paper.n_events; i++)
-        weft_buf_fini(&paper.bytes[i]);
-    paper.n_events = paper.next_event = 0;
 }
 
 static void put_msg(const struct weft_msg *msg) {
-    uint32_t i = paper.n_events++;
-    assert_true(i < EVENTS_MAX);
-    weft_buf_init(&paper.bytes[i], 1 << 20);
-    weft_proto_encode(msg, &paper.bytes[i]);
-    paper.events[i] = (struct weft_link_event){
-        .kind = WEFT_LINK_MESSAGE, .bytes = paper.bytes[i].data, .len = paper.bytes[i].len};
+    struct weft_buf bytes;
+    weft_buf_init(&bytes, 1 << 20);
+    weft_proto_encode(msg, &bytes);
+    wefti_up_message(&core, bytes.data, bytes.len, now_us);
+    weft_buf_fini(&bytes);
+    deliver();
 }
 
 static void put_link(bool is_up) {
     paper.is_up = is_up;
-    paper.events[paper.n_events] =
-        (struct weft_link_event){.kind = is_up ? WEFT_LINK_UP : WEFT_LINK_DOWN};
-    weft_buf_init(&paper.bytes[paper.n_events++], 1);
+    if (is_up)
+        wefti_up_linked(&core);
+    else
+        wefti_up_unlinked(&core);
     deliver();
 }
 
@@ -195,14 +157,12 @@ static void put_snapshot(bool serving) {
     msg.snapshot.model.max_model_len = 1024;
     msg.snapshot.model.block_size = 16;
     put_msg(&msg);
-    deliver();
 }
 
 static void put_accepted(const struct sent *sent) {
     struct weft_msg msg = {.type = WEFT_MSG_ACCEPTED};
     msg.accepted = (struct weft_msg_accepted){sent->id, sent->attempt};
     put_msg(&msg);
-    deliver();
 }
 
 static void put_event(const struct weft_event *event) {
@@ -210,7 +170,6 @@ static void put_event(const struct weft_event *event) {
     msg.events.n = 1;
     msg.events.events = event;
     put_msg(&msg);
-    deliver();
 }
 
 static void put_token(const struct sent *sent, uint32_t choice, uint32_t idx, uint32_t token,
@@ -228,14 +187,13 @@ static void put_token(const struct sent *sent, uint32_t choice, uint32_t idx, ui
 static int set_up(void **state) {
     struct weft_errmsg why;
     char path[1024];
+    const struct upstream_link link = {paper_send, paper_reset, NULL};
     (void)state;
     memset(&core, 0, sizeof core);
     memset(&paper, 0, sizeof paper);
     const char *root = getenv("WEFT_SOURCE_DIR");
     (void)snprintf(path, sizeof path, "%s/models/fable-6m", root ? root : ".");
-    config.request_timeout_ms = config.restart_grace_ms = 0;
-    config.max_queue = 1000;
-    core.config = &config;
+    core.settings.max_queue = 1000;
     core.held_max = core.output_max = 1 << 20;
     assert_int_equal(weft_tok_open(path, &core.tok, &why), WEFT_OK);
     core.limits.model_name = "m";
@@ -246,7 +204,7 @@ static int set_up(void **state) {
     assert_int_equal(weft_tok_gen_defaults("/nowhere", &core.limits.defaults, &why), WEFT_OK);
     wefti_metrics_init(&core.metrics);
     assert_int_equal(weft_proto_decoder_new(&paper.decoder), WEFT_OK);
-    assert_int_equal(wefti_up_init(&core, &link_of_paper, &why), WEFT_OK);
+    assert_int_equal(wefti_up_init(&core, &link, 1, &why), WEFT_OK);
     now_us = 1000000;
     n_wakes = 0;
     put_link(true);
@@ -627,7 +585,6 @@ static void put_rejected(const struct sent *sent, enum weft_reject reason, uint3
     struct weft_msg msg = {.type = WEFT_MSG_REJECTED};
     msg.rejected = (struct weft_rejection){sent->id, sent->attempt, reason, ms, "no"};
     put_msg(&msg);
-    deliver();
 }
 
 static void refusals_become_http_errors(void **state) {
@@ -687,7 +644,7 @@ static void expect_refusal(struct call *call, int status, const char *word) {
 
 static void while_the_scheduler_is_replaced_requests_wait(void **state) {
     (void)state;
-    config.restart_grace_ms = 5000;
+    core.settings.restart_grace_ms = 5000;
     put_link(false);
     struct call *calls[2] = {begin_parked("{\"prompt\":\"Once\"}"),
                              begin_parked("{\"prompt\":[\"a\",\"b\"]}")};
@@ -710,7 +667,7 @@ static void while_the_scheduler_is_replaced_requests_wait(void **state) {
 
 static void while_the_worker_is_replaced_requests_wait(void **state) {
     (void)state;
-    config.restart_grace_ms = 5000;
+    core.settings.restart_grace_ms = 5000;
     put_snapshot(false);
     struct call *call = begin_parked("{\"prompt\":\"Once\"}");
     put_snapshot(true);
@@ -725,7 +682,7 @@ static void while_the_worker_is_replaced_requests_wait(void **state) {
 
 static void nobody_waits_for_longer_than_the_grace(void **state) {
     (void)state;
-    config.restart_grace_ms = 5000;
+    core.settings.restart_grace_ms = 5000;
     put_snapshot(false);
     now_us += 3000000;
     struct call *call = begin_parked("{\"prompt\":\"Once\"}");
@@ -750,7 +707,7 @@ static void nobody_waits_for_longer_than_the_grace(void **state) {
 
 static void a_server_that_starts_or_drains_says_so_at_once(void **state) {
     (void)state;
-    config.restart_grace_ms = 5000;
+    core.settings.restart_grace_ms = 5000;
     put_link(false);
     struct call *call = begin_parked("{\"prompt\":\"Once\"}");
     core.draining = true;
@@ -766,8 +723,8 @@ static void a_server_that_starts_or_drains_says_so_at_once(void **state) {
 
 static void so_many_wait_as_the_queue_may_hold(void **state) {
     (void)state;
-    config.restart_grace_ms = 5000;
-    config.max_queue = 3;
+    core.settings.restart_grace_ms = 5000;
+    core.settings.max_queue = 3;
     put_link(false);
     struct call *first = begin_parked("{\"prompt\":[\"a\",\"b\"]}");
     expect_refusal(begin("{\"prompt\":[\"a\",\"b\"]}"), 429, "too many");
@@ -784,8 +741,8 @@ static void so_many_wait_as_the_queue_may_hold(void **state) {
 
 static void a_deadline_may_pass_while_a_request_waits(void **state) {
     (void)state;
-    config.restart_grace_ms = 5000;
-    config.request_timeout_ms = 1000;
+    core.settings.restart_grace_ms = 5000;
+    core.settings.request_timeout_ms = 1000;
     put_link(false);
     struct call *call = begin_parked("{\"prompt\":\"Once\"}");
     assert_false(wefti_call_is_late(call, now_us + 1000000));
@@ -915,7 +872,7 @@ static void a_body_is_the_same_in_pieces_of_any_size(void **state) {
 
 static void a_deadline_ends_a_request_wherever_it_is(void **state) {
     (void)state;
-    config.request_timeout_ms = 500;
+    core.settings.request_timeout_ms = 500;
     struct call *call = begin("{\"prompt\":\"Once\",\"stream\":true}");
     struct sent submit = *last_sent();
     put_accepted(&submit);
@@ -1003,7 +960,7 @@ static bool unqueue_yes(struct call *call) {
 
 static void a_call_in_a_threads_hands_outlives_its_deadline(void **state) {
     (void)state;
-    config.request_timeout_ms = 500;
+    core.settings.request_timeout_ms = 500;
     struct call *call = in_hand("{\"prompt\":\"Once\"}", CALL_COMPLETION);
     call->in_thread = true;
     call->unqueue = unqueue_no;
@@ -1472,12 +1429,7 @@ static void a_long_echoed_text_comes_in_pieces(void **state) {
 
 static void nonsense_from_the_scheduler_starts_the_session_over(void **state) {
     (void)state;
-    uint32_t i = paper.n_events++;
-    weft_buf_init(&paper.bytes[i], 64);
-    weft_buf_add_str(&paper.bytes[i], "\xc1\xff");
-    paper.events[i] = (struct weft_link_event){
-        .kind = WEFT_LINK_MESSAGE, .bytes = paper.bytes[i].data, .len = paper.bytes[i].len};
-    deliver();
+    wefti_up_message(&core, "\xc1\xff", 2, now_us);
     assert_int_equal(paper.n_resets, 1);
 }
 
@@ -1576,7 +1528,6 @@ static void put_hello(uint64_t instance) {
     msg.sched_hello =
         (struct weft_msg_sched_hello){.version = WEFT_PROTO_VERSION, .instance = instance};
     put_msg(&msg);
-    deliver();
 }
 
 /* Of layer 3, which has one. */
@@ -1585,7 +1536,6 @@ static void put_expert(uint64_t rows) {
     struct weft_msg msg = {.type = WEFT_MSG_EXPERTS};
     msg.experts = (struct weft_msg_experts){1, 1, layers, &rows};
     put_msg(&msg);
-    deliver();
 }
 
 static void
