@@ -13,7 +13,7 @@
 #include "base/counters.h"
 #include "base/end.h"
 #include "base/limits.h"
-#include "common/expert_rows.h"
+#include "proto/expert_rows.h"
 #include "proto/proto.h"
 
 #define WEFT_BUCKETS_MAX 32

@@ -23,7 +23,7 @@
 #include "base/err.h"
 #include "base/limits.h"
 #include "common/config.h"
-#include "common/expert_rows.h"
+#include "proto/expert_rows.h"
 #include "link/link.h"
 #include "proto/proto.h"
 #include "scheduler/groups.h"

@@ -5,7 +5,7 @@ add_dependencies(test_actors weft-scheduler weft-worker)
 set_tests_properties(test_actors PROPERTIES RUN_SERIAL TRUE)
 weft_test(test_expert_rows SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_expert_rows.c
                                    ${CMAKE_SOURCE_DIR}/cmd/worker/experts.c
-          LINKS weft_expert_rows weft_base INSIDE cmd_worker LABELS unit TIMEOUT 30)
+          LINKS weft_proto weft_base INSIDE cmd_worker LABELS unit TIMEOUT 30)
 foreach(symbol malloc calloc)
   target_link_options(test_expert_rows PRIVATE -Wl,--wrap=${symbol})
 endforeach()

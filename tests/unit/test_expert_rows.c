@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/rand.h"
-#include "common/expert_rows.h"
+#include "proto/expert_rows.h"
 #include "inside/cmd_worker/experts.h"
 
 /* The n-th allocation from now and all after it fail; 0: none. */

@@ -4,8 +4,8 @@
  * came since it last told, which is added. The scheduler tells routers its sums; a router adds
  * what they grew by, and of a new scheduler, which began at 0, all it says.
  */
-#ifndef WEFT_CMD_EXPERT_ROWS_H
-#define WEFT_CMD_EXPERT_ROWS_H
+#ifndef WEFT_PROTO_EXPERT_ROWS_H
+#define WEFT_PROTO_EXPERT_ROWS_H
 
 #include <stdint.h>
 

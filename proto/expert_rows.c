@@ -1,4 +1,4 @@
-#include "common/expert_rows.h"
+#include "proto/expert_rows.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
