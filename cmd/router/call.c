@@ -11,6 +11,17 @@
 #include "base/rand.h"
 #include "core.h"
 
+static const struct upstream_job_ops job_ops;
+
+static struct job *job_of(struct upstream_job *upstream) {
+    _Static_assert(offsetof(struct job, upstream) == 0, "one address for both");
+    return (struct job *)upstream;
+}
+
+static const struct job *const_job_of(const struct upstream_job *upstream) {
+    return (const struct job *)upstream;
+}
+
 /* ------------------------------------------------------------------------ log-probabilities --- */
 
 #define LP_HEADER 3        /* value, rank, count */
@@ -210,9 +221,9 @@ static void withdraw(struct call *call) {
     if (call->is_parked) unpark(call);
     for (uint32_t i = 0; i < call->n_jobs; i++) {
         struct job *job = &call->jobs[i];
-        if (job->place == JOB_CLOSED) continue;
-        wefti_up_cancel(call->core, job, UINT32_MAX);
-        wefti_up_close(call->core, job);
+        if (job->upstream.place == UPSTREAM_CLOSED) continue;
+        wefti_up_cancel(call->core, &job->upstream, UINT32_MAX);
+        wefti_up_close(call->core, &job->upstream);
     }
 }
 
@@ -362,6 +373,7 @@ static bool make_jobs(struct call *call) {
     call->n_choices = (uint32_t)n_choices;
     for (uint32_t i = 0; i < call->n_jobs; i++) {
         struct job *job = &call->jobs[i];
+        job->upstream.ops = &job_ops;
         job->call = call;
         job->prompt = &p->prompts[i];
         job->choices = call->choices + (size_t)i * p->n;
@@ -415,7 +427,7 @@ static void submit(struct call *call, uint64_t now_us) {
     }
     call->state = CALL_WAITING;
     for (uint32_t i = 0; i < call->n_jobs; i++) {
-        if (wefti_up_submit(core, &call->jobs[i]) == WEFT_OK) continue;
+        if (wefti_up_submit(core, &call->jobs[i].upstream) == WEFT_OK) continue;
         wefti_call_fail(call, 500, 0, NULL, "out of memory");
         return;
     }
@@ -470,7 +482,8 @@ void wefti_calls_unpark(struct core *core, uint64_t now_us) {
 
 /* ------------------------------------------------------------------ what the scheduler says --- */
 
-void wefti_job_accepted(struct job *job) {
+static void job_accepted(struct upstream_job *upstream) {
+    struct job *job = job_of(upstream);
     struct call *call = job->call;
     if (job->accepted) return;
     job->accepted = true;
@@ -480,7 +493,8 @@ void wefti_job_accepted(struct job *job) {
     wake(call);
 }
 
-void wefti_job_rejected(struct job *job, const struct weft_rejection *msg) {
+static void job_rejected(struct upstream_job *upstream, const struct weft_rejection *msg) {
+    const struct job *job = job_of(upstream);
     uint32_t retry_s = (msg->retry_after_ms + 999) / 1000;
     const char *text = msg->text && msg->text[0] ? msg->text : "the request was refused";
     switch (msg->reason) {
@@ -594,7 +608,7 @@ static void end_choice(struct choice *choice, uint64_t now_us) {
     weft_stop_free(choice->scan);
     choice->scan = NULL;
     if (++job->n_ended < job->n_choices) return;
-    wefti_up_close(call->core, job);
+    wefti_up_close(call->core, &job->upstream);
     if (++call->n_jobs_ended == call->n_jobs) call->state = CALL_DONE;
 }
 
@@ -620,7 +634,9 @@ static void note_token(struct choice *choice, uint64_t now_us) {
     choice->last_us = now_us;
 }
 
-void wefti_job_event(struct job *job, const struct weft_event *event, uint64_t now_us) {
+static void job_event(struct upstream_job *upstream, const struct weft_event *event,
+                      uint64_t now_us) {
+    struct job *job = job_of(upstream);
     struct call *call = job->call;
     /* One prompt may be far ahead while another has not been accepted yet. */
     if (event->choice >= job->n_choices || !job->accepted) return;
@@ -650,11 +666,72 @@ void wefti_job_event(struct job *job, const struct weft_event *event, uint64_t n
     choice->end = end_of(choice, event);
     mark_fresh(choice);
     if (choice->end != WEFT_END_NONE) {
-        if (event->end == WEFT_END_NONE) wefti_up_cancel(call->core, job, choice->idx);
+        if (event->end == WEFT_END_NONE) wefti_up_cancel(call->core, &job->upstream, choice->idx);
         end_choice(choice, now_us);
     }
     if (call->params.stream || call->state == CALL_DONE) wake(call);
 }
+
+static void job_failed(struct upstream_job *upstream, enum upstream_failure failure) {
+    struct call *call = job_of(upstream)->call;
+    switch (failure) {
+    case UPSTREAM_LATE:
+        wefti_call_fail(call, 504, 0, "request_timeout", "the request took too long");
+        return;
+    case UPSTREAM_TOO_LARGE:
+        wefti_call_fail(call, 413, 0, NULL, "the request is too large");
+        return;
+    case UPSTREAM_MODEL_CHANGED:
+        wefti_call_fail(call, 503, 1, "model_changed", "the model behind the server was exchanged");
+        return;
+    }
+}
+
+/* ------------------------------------------------------------- what the scheduler is told --- */
+
+static bool job_is_late(const struct upstream_job *upstream, uint64_t now_us) {
+    const struct call *call = const_job_of(upstream)->call;
+    return call->deadline_us && call->deadline_us <= now_us;
+}
+
+static const char *job_fingerprint(const struct upstream_job *upstream) {
+    return const_job_of(upstream)->call->fingerprint;
+}
+
+static void describe_job(const struct upstream_job *upstream, uint64_t now_us,
+                         struct weft_submit_choice *choices, struct weft_submit *out) {
+    const struct job *job = const_job_of(upstream);
+    const struct call *call = job->call;
+    for (uint32_t i = 0; i < job->n_choices; i++) {
+        const struct choice *choice = &job->choices[i];
+        choices[i] = (struct weft_submit_choice){.output = choice->tokens,
+                                                 .n_output = choice->n_tokens,
+                                                 .finished = choice->end != WEFT_END_NONE};
+    }
+    *out = (struct weft_submit){
+        .prompt = job->prompt->ids,
+        .n_prompt = (uint32_t)job->prompt->n_ids,
+        .n_choices = job->n_choices,
+        .choices = choices,
+        /* Positions, of which the first has no entry. */
+        .n_prompt_logprobs_done = job->prompt_lps.n ? job->prompt_lps.n + 1 : 0,
+        .resume = job->accepted,
+        .age_us = now_us - call->arrived_us,
+        .sampling = call->params.sampling,
+    };
+    if (call->deadline_us) out->deadline_us = call->deadline_us - now_us;
+    out->sampling.seed = job->seed;
+}
+
+static const struct upstream_job_ops job_ops = {
+    .describe = describe_job,
+    .is_late = job_is_late,
+    .fingerprint = job_fingerprint,
+    .accepted = job_accepted,
+    .rejected = job_rejected,
+    .event = job_event,
+    .failed = job_failed,
+};
 
 /* ----------------------------------------------------------------------------------- counts --- */
 

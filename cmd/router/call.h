@@ -29,6 +29,7 @@
 #include "proto/proto.h"
 #include "render.h"
 #include "tokenizer/tokenizer.h"
+#include "upstream.h"
 
 struct core;
 
@@ -58,18 +59,10 @@ struct choice {
     bool is_fresh;
 };
 
-enum job_place { JOB_CLOSED, JOB_WAITING, JOB_SENT };
-
 struct job {
+    struct upstream_job upstream; /* first: one address for both */
     struct call *call;
-    struct job *prev, *next; /* upstream's lists */
-    enum job_place place;
-    uint64_t id;
-    uint32_t attempt;
-    bool answered; /* this attempt */
     bool accepted; /* some attempt: from then on it is resumed, not asked for */
-    uint32_t sent_bytes;
-
     const struct prompt *prompt;
     struct choice *choices;
     uint32_t n_choices, n_ended;
@@ -153,11 +146,6 @@ void wefti_call_start(struct call *call, uint64_t now_us);
 /* Submits what was parked, if somebody serves again, or ends it, if it has waited for too long or
  * will not be served: once per turn of the loop, before wefti_up_pump. */
 void wefti_calls_unpark(struct core *core, uint64_t now_us);
-
-/* What the upstream has for a job. */
-void wefti_job_accepted(struct job *job);
-void wefti_job_rejected(struct job *job, const struct weft_rejection *msg);
-void wefti_job_event(struct job *job, const struct weft_event *event, uint64_t now_us);
 
 /* Ends a call with an error; a stream that has begun gets it as its last event. Not while a thread
  * prepares it: whoever cannot wait for that answers its client and drops the call. */

@@ -6,44 +6,14 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/rand.h"
-#include "call.h"
 #include "core.h"
-
-/* ------------------------------------------------------------------------------------ lists --- */
-
-static struct job_list *list_of(struct upstream *up, const struct job *job) {
-    WEFT_ASSERT(job->place != JOB_CLOSED);
-    return job->place == JOB_WAITING ? &up->waiting : &up->sent;
-}
-
-static void list_append(struct job_list *list, struct job *job) {
-    job->prev = list->last;
-    job->next = NULL;
-    if (list->last)
-        list->last->next = job;
-    else
-        list->first = job;
-    list->last = job;
-}
-
-static void list_remove(struct job_list *list, struct job *job) {
-    if (job->prev)
-        job->prev->next = job->next;
-    else
-        list->first = job->next;
-    if (job->next)
-        job->next->prev = job->prev;
-    else
-        list->last = job->prev;
-    job->prev = job->next = NULL;
-}
 
 /* ------------------------------------------------------------------------------------ table --- */
 
 static weft_err grow_table(struct upstream *up) {
     uint32_t n = up->n_slots ? up->n_slots * 2 : 64;
     if (up->n_slots >= WEFT_OPEN_JOBS_MAX) return WEFT_E_FULL;
-    struct job **slots = realloc(up->slots, n * sizeof(struct job *));
+    struct upstream_job **slots = realloc(up->slots, n * sizeof(struct upstream_job *));
     if (!slots) return WEFT_E_NOMEM;
     up->slots = slots;
     uint32_t *free_slots = realloc(up->free_slots, n * sizeof *free_slots);
@@ -57,16 +27,17 @@ static weft_err grow_table(struct upstream *up) {
     return WEFT_OK;
 }
 
-static struct job *find_job(const struct upstream *up, uint64_t id, uint32_t attempt) {
+static struct upstream_job *find_job(const struct upstream *up, uint64_t id, uint32_t attempt) {
     uint32_t slot = (uint32_t)id;
-    struct job *job = slot < up->n_slots ? up->slots[slot] : NULL;
-    if (!job || job->id != id || job->place != JOB_SENT || job->attempt != attempt) return NULL;
+    struct upstream_job *job = slot < up->n_slots ? up->slots[slot] : NULL;
+    if (!job || job->id != id || job->place != UPSTREAM_SENT || job->attempt != attempt)
+        return NULL;
     return job;
 }
 
-weft_err wefti_up_submit(struct core *core, struct job *job) {
+weft_err wefti_up_submit(struct core *core, struct upstream_job *job) {
     struct upstream *up = &core->up;
-    WEFT_ASSERT(job->place == JOB_CLOSED);
+    WEFT_ASSERT(job->place == UPSTREAM_CLOSED);
     if (up->n_free == 0) {
         weft_err err = grow_table(up);
         if (err) return err;
@@ -76,12 +47,12 @@ weft_err wefti_up_submit(struct core *core, struct job *job) {
     up->n_open++;
     job->id = (uint64_t)up->next_gen++ << 32 | slot;
     job->attempt = 0;
-    job->place = JOB_WAITING;
-    list_append(&up->waiting, job);
+    job->place = UPSTREAM_WAITING;
+    TAILQ_INSERT_TAIL(&up->waiting, job, entry);
     return WEFT_OK;
 }
 
-static void set_answered(struct upstream *up, struct job *job) {
+static void set_answered(struct upstream *up, struct upstream_job *job) {
     if (job->answered) return;
     WEFT_ASSERT(up->n_unanswered > 0 && up->unanswered_bytes >= job->sent_bytes);
     job->answered = true;
@@ -89,17 +60,17 @@ static void set_answered(struct upstream *up, struct job *job) {
     up->unanswered_bytes -= job->sent_bytes;
 }
 
-void wefti_up_close(struct core *core, struct job *job) {
+void wefti_up_close(struct core *core, struct upstream_job *job) {
     struct upstream *up = &core->up;
-    if (job->place == JOB_CLOSED) return;
-    if (job->place == JOB_SENT) set_answered(up, job);
-    list_remove(list_of(up, job), job);
+    if (job->place == UPSTREAM_CLOSED) return;
+    if (job->place == UPSTREAM_SENT) set_answered(up, job);
+    TAILQ_REMOVE(job->place == UPSTREAM_WAITING ? &up->waiting : &up->sent, job, entry);
     uint32_t slot = (uint32_t)job->id;
     WEFT_ASSERT(slot < up->n_slots && up->slots[slot] == job);
     up->slots[slot] = NULL;
     up->free_slots[up->n_free++] = slot;
     up->n_open--;
-    job->place = JOB_CLOSED;
+    job->place = UPSTREAM_CLOSED;
 }
 
 /* ---------------------------------------------------------------------------------- sending --- */
@@ -112,9 +83,9 @@ static weft_err send_msg(struct upstream *up, const struct weft_msg *msg) {
     return up->link.send(up->link.context, up->scratch.data, up->scratch.len);
 }
 
-void wefti_up_cancel(struct core *core, struct job *job, uint32_t choice) {
+void wefti_up_cancel(struct core *core, struct upstream_job *job, uint32_t choice) {
     struct upstream *up = &core->up;
-    if (job->place != JOB_SENT || !up->is_up) return;
+    if (job->place != UPSTREAM_SENT || !up->is_up) return;
     struct weft_msg msg = {.type = WEFT_MSG_CANCEL};
     msg.cancel.request_id = job->id;
     msg.cancel.attempt = job->attempt;
@@ -123,47 +94,34 @@ void wefti_up_cancel(struct core *core, struct job *job, uint32_t choice) {
     if (err) weft_debug("cancel not sent: %s", weft_err_text(err));
 }
 
-static weft_err send_submit(struct upstream *up, struct job *job, uint64_t now_us) {
-    const struct call *call = job->call;
+static weft_err send_submit(struct upstream *up, struct upstream_job *job, uint64_t now_us) {
     struct weft_submit_choice choices[WEFT_CHOICES_MAX];
-    WEFT_ASSERT(job->n_choices <= WEFT_CHOICES_MAX);
-    for (uint32_t i = 0; i < job->n_choices; i++) {
-        const struct choice *choice = &job->choices[i];
-        choices[i] = (struct weft_submit_choice){.output = choice->tokens,
-                                                 .n_output = choice->n_tokens,
-                                                 .finished = choice->end != WEFT_END_NONE};
-    }
     struct weft_msg msg = {.type = WEFT_MSG_SUBMIT};
-    struct weft_submit *s = &msg.submit;
-    s->request_id = job->id;
-    s->attempt = job->attempt + 1;
-    s->prompt = job->prompt->ids;
-    s->n_prompt = (uint32_t)job->prompt->n_ids;
-    s->n_choices = job->n_choices;
-    s->choices = choices;
-    /* Positions, of which the first has no entry. */
-    s->n_prompt_logprobs_done = job->prompt_lps.n ? job->prompt_lps.n + 1 : 0;
-    s->resume = job->accepted;
-    s->age_us = now_us - call->arrived_us;
-    if (call->deadline_us) s->deadline_us = call->deadline_us - now_us;
-    s->sampling = call->params.sampling;
-    s->sampling.seed = job->seed;
+    job->ops->describe(job, now_us, choices, &msg.submit);
+    WEFT_ASSERT(msg.submit.n_choices >= 1 && msg.submit.n_choices <= WEFT_CHOICES_MAX);
+    msg.submit.request_id = job->id;
+    msg.submit.attempt = job->attempt + 1;
     return send_msg(up, &msg);
+}
+
+/* The owner must close it: a job that stayed would be met again at once, for ever. */
+static void fail_job(struct upstream_job *job, enum upstream_failure failure) {
+    job->ops->failed(job, failure);
+    WEFT_ASSERT(job->place == UPSTREAM_CLOSED);
 }
 
 void wefti_up_pump(struct core *core, uint64_t now_us) {
     struct upstream *up = &core->up;
-    while (up->is_up && up->waiting.first && up->n_unanswered < WEFT_UNANSWERED_MAX &&
+    while (up->is_up && !TAILQ_EMPTY(&up->waiting) && up->n_unanswered < WEFT_UNANSWERED_MAX &&
            up->unanswered_bytes < WEFT_UNANSWERED_BYTES_MAX) {
-        struct job *job = up->waiting.first;
-        struct call *call = job->call;
-        if (call->deadline_us && call->deadline_us <= now_us) {
-            wefti_call_fail(call, 504, 0, "request_timeout", "the request took too long");
+        struct upstream_job *job = TAILQ_FIRST(&up->waiting);
+        if (job->ops->is_late(job, now_us)) {
+            fail_job(job, UPSTREAM_LATE);
             continue;
         }
         weft_err err = send_submit(up, job, now_us);
         if (err == WEFT_E_TOOBIG) {
-            wefti_call_fail(call, 413, 0, NULL, "the request is too large");
+            fail_job(job, UPSTREAM_TOO_LARGE);
             continue;
         }
         if (err) return; /* DOWN follows, and it goes out again after the next UP */
@@ -173,9 +131,9 @@ void wefti_up_pump(struct core *core, uint64_t now_us) {
         job->sent_bytes = (uint32_t)up->scratch.len;
         up->n_unanswered++;
         up->unanswered_bytes += job->sent_bytes;
-        list_remove(&up->waiting, job);
-        job->place = JOB_SENT;
-        list_append(&up->sent, job);
+        TAILQ_REMOVE(&up->waiting, job, entry);
+        job->place = UPSTREAM_SENT;
+        TAILQ_INSERT_TAIL(&up->sent, job, entry);
     }
 }
 
@@ -187,19 +145,13 @@ void wefti_up_unlinked(struct core *core) {
     up->is_up = false;
     up->n_unanswered = 0;
     up->unanswered_bytes = 0;
-    for (struct job *job = up->sent.first; job; job = job->next) {
-        job->place = JOB_WAITING;
+    struct upstream_job *job;
+    TAILQ_FOREACH(job, &up->sent, entry) {
+        job->place = UPSTREAM_WAITING;
         job->answered = true;
     }
-    if (up->sent.last) {
-        up->sent.last->next = up->waiting.first;
-        if (up->waiting.first)
-            up->waiting.first->prev = up->sent.last;
-        else
-            up->waiting.last = up->sent.last;
-        up->waiting.first = up->sent.first;
-    }
-    up->sent = (struct job_list){0};
+    TAILQ_CONCAT(&up->sent, &up->waiting, entry);
+    TAILQ_CONCAT(&up->waiting, &up->sent, entry);
 }
 
 void wefti_up_linked(struct core *core) {
@@ -217,10 +169,9 @@ void wefti_up_linked(struct core *core) {
 /* Another model would go on with other tokens: what was begun cannot be finished. */
 static void fail_strangers(struct upstream *up, const char *fingerprint) {
     for (uint32_t i = 0; i < up->n_slots; i++) {
-        struct job *job = up->slots[i];
-        if (job && strcmp(job->call->fingerprint, fingerprint) != 0)
-            wefti_call_fail(job->call, 503, 1, "model_changed",
-                            "the model behind the server was exchanged");
+        struct upstream_job *job = up->slots[i];
+        if (job && strcmp(job->ops->fingerprint(job), fingerprint) != 0)
+            fail_job(job, UPSTREAM_MODEL_CHANGED);
     }
 }
 
@@ -276,8 +227,8 @@ static void on_snapshot(struct core *core, const struct weft_msg_snapshot *snaps
 static void on_events(struct upstream *up, const struct weft_msg_events *events, uint64_t now_us) {
     for (uint32_t i = 0; i < events->n; i++) {
         const struct weft_event *event = &events->events[i];
-        struct job *job = find_job(up, event->request_id, event->attempt);
-        if (job) wefti_job_event(job, event, now_us);
+        struct upstream_job *job = find_job(up, event->request_id, event->attempt);
+        if (job) job->ops->event(job, event, now_us);
     }
 }
 
@@ -308,7 +259,7 @@ void wefti_up_message(struct core *core, const void *bytes, size_t len, uint64_t
         up->link.reset(up->link.context);
         return;
     }
-    struct job *job = NULL;
+    struct upstream_job *job = NULL;
     switch (msg.type) {
     case WEFT_MSG_SCHED_HELLO:
         on_hello(core, &msg.sched_hello);
@@ -317,13 +268,13 @@ void wefti_up_message(struct core *core, const void *bytes, size_t len, uint64_t
         job = find_job(up, msg.accepted.request_id, msg.accepted.attempt);
         if (!job) return;
         set_answered(up, job);
-        wefti_job_accepted(job);
+        job->ops->accepted(job);
         return;
     case WEFT_MSG_REJECTED:
         job = find_job(up, msg.rejected.request_id, msg.rejected.attempt);
         if (!job) return;
         set_answered(up, job);
-        wefti_job_rejected(job, &msg.rejected);
+        job->ops->rejected(job, &msg.rejected);
         return;
     case WEFT_MSG_EVENTS:
         on_events(up, &msg.events, now_us);
@@ -350,6 +301,8 @@ weft_err wefti_up_init(struct core *core, const struct upstream_link *link, uint
     up->link = *link;
     up->pid = pid;
     up->instance = weft_rand_seed();
+    TAILQ_INIT(&up->waiting);
+    TAILQ_INIT(&up->sent);
     weft_buf_init(&up->scratch, WEFT_MESSAGE_BYTES_MAX);
     weft_err err = weft_proto_decoder_new(&up->decoder);
     if (err) return weft_err_set(why, err, "cannot make a decoder");
@@ -358,7 +311,8 @@ weft_err wefti_up_init(struct core *core, const struct upstream_link *link, uint
 
 void wefti_up_fini(struct core *core) {
     struct upstream *up = &core->up;
-    WEFT_ASSERT(up->n_open == 0);
+    WEFT_ASSERT(up->n_open == 0 && up->n_unanswered == 0);
+    WEFT_ASSERT(TAILQ_EMPTY(&up->waiting) && TAILQ_EMPTY(&up->sent));
     WEFT_ASSERT(TAILQ_EMPTY(&up->parked) && up->n_parked_prompts == 0);
     weft_proto_decoder_free(up->decoder);
     weft_buf_fini(&up->scratch);

@@ -1484,7 +1484,7 @@ static bool live_through(void) {
                                        .n_prompt_logprobs = 1,
                                        .prompt_logprobs = &lps};
             event.logprobs = lps;
-            wefti_job_event(job, &event, now_us);
+            job->upstream.ops->event(&job->upstream, &event, now_us);
         }
     }
     /* The second prompt's log-probabilities never all come, so its echo waits; the first's do not.
