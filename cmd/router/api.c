@@ -8,9 +8,9 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/cpu.h"
-#include "call.h"
 #include "codec/json_out.h"
 #include "http.h"
+#include "inside/api/call/call.h"
 
 #define JSON "application/json"
 #define TEXT_BYTES_MAX (1u << 20)

@@ -9,7 +9,7 @@
 #include "api.h"
 #include "base/check.h"
 #include "base/clock.h"
-#include "call.h"
+#include "inside/api/call/call.h"
 
 /* A body may cost this many bytes on the wire beyond its own: chunk headers of a client that sends
  * a byte at a time, but not chunk extensions without end. */

@@ -17,9 +17,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "api_error.h"
+#include "api/error.h"
+#include "api/pace.h"
 #include "base/buf.h"
-#include "pace.h"
 #include "server.h"
 
 #define WEFT_HEAD_BYTES_MAX 65536

@@ -6,8 +6,8 @@
 
 #include "api.h"
 #include "base/clock.h"
-#include "call.h"
 #include "http.h"
+#include "inside/api/call/call.h"
 
 #define PIECES_PER_TURN 4
 

@@ -1,6 +1,7 @@
 /* weft-router: takes requests over HTTP and MessagePack-RPC, turns text into tokens and back, and
  * knows nothing of blocks and batches. */
 #include <errno.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -6,15 +6,15 @@
 #include <string.h>
 
 #include "api.h"
+#include "api/pace.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/utf8.h"
-#include "call.h"
 #include "codec/json_out.h"
+#include "codec/msgpack.h"
 #include "codec/utf8.h"
-#include "msgpack_io.h"
-#include "pace.h"
+#include "inside/api/call/call.h"
 #include "server.h"
 
 #define FIELDS_MAX 1024 /* of one request; the API has some sixty */

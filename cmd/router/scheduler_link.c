@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include "core.h"
+#include "api/api.h"
 
 static weft_err send_bytes(void *context, const void *bytes, size_t len) {
     struct scheduler_link *link = context;

@@ -15,10 +15,10 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "call.h"
 #include "common/signals.h"
 #include "common/status.h"
 #include "http.h"
+#include "inside/api/call/call.h"
 #include "rpc.h"
 
 #define TICK_MS 100

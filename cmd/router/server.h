@@ -16,11 +16,11 @@
 #include <stdint.h>
 #include <uv.h>
 
+#include "api/api.h"
+#include "api/pace.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "common/config.h"
-#include "core.h"
-#include "pace.h"
 #include "scheduler_link.h"
 #include "work.h"
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "inside/router/msgpack_io.h"
+#include "codec/msgpack.h"
 
 #define BYTES_MAX 4096
 

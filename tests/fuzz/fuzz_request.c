@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/api.h"
 #include "base/check.h"
-#include "inside/router/call.h"
-#include "inside/router/core.h"
-#include "inside/router/msgpack_io.h"
+#include "codec/msgpack.h"
+#include "inside/api/call/call.h"
 
 static struct core *make_core(void) {
     static struct core core;

@@ -1,0 +1,60 @@
+#include "api/error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "codec/json_out.h"
+
+void wefti_error_set(struct api_error *error, int status, const char *param, const char *code,
+                     const char *fmt, ...) {
+    if (error->status) return;
+    memset(error, 0, sizeof *error);
+    error->status = status;
+    error->code = code;
+    if (param) (void)snprintf(error->param, sizeof error->param, "%s", param);
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(error->message, sizeof error->message, fmt, args);
+    va_end(args);
+}
+
+void wefti_error_no_room(struct api_error *error) {
+    wefti_error_set(error, 503, NULL, "too_many_bytes",
+                    "the server holds too many large requests, try again later");
+    error->retry_after = 1;
+}
+
+const char *wefti_error_type(int status) {
+    switch (status) {
+    case 401:
+        return "authentication_error";
+    case 404:
+        return "not_found_error";
+    case 408:
+    case 504:
+        return "timeout_error";
+    case 429:
+        return "rate_limit_error";
+    case 499:
+        return "cancelled";
+    case 503:
+        return "service_unavailable_error";
+    default:
+        return status >= 500 ? "server_error" : "invalid_request_error";
+    }
+}
+
+void wefti_error_json(const struct api_error *error, struct weft_buf *out) {
+    weft_buf_add_str(out, "{\"error\":{\"message\":");
+    weft_json_str(out, error->message, strlen(error->message));
+    weft_buf_printf(out, ",\"type\":\"%s\",\"param\":", wefti_error_type(error->status));
+    if (error->param[0])
+        weft_json_str(out, error->param, strlen(error->param));
+    else
+        weft_buf_add_str(out, "null");
+    if (error->code)
+        weft_buf_printf(out, ",\"code\":\"%s\"}}", error->code);
+    else
+        weft_buf_add_str(out, ",\"code\":null}}");
+}

@@ -1,0 +1,27 @@
+/* limits — what a request may ask for at most. */
+#ifndef WEFT_API_LIMITS_H
+#define WEFT_API_LIMITS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tokenizer/tokenizer.h"
+
+/* A request is at most this many prompts, each with n choices; a client that wants more sends more
+ * requests. Bounds the memory a single small body can claim. */
+#define WEFT_PROMPTS_MAX 2048
+#define WEFT_CALL_CHOICES_MAX 4096
+
+/* What the server allows; const during a request. */
+struct api_limits {
+    const char *model_name;
+    uint32_t n_vocab, max_model_len; /* 0: not known yet */
+    uint32_t max_logprobs;
+    uint32_t max_prompts; /* a list: to the scheduler each is a request of its own */
+    uint64_t max_logprob_bytes;
+    const uint32_t *eos;
+    size_t n_eos;
+    struct weft_gen_defaults defaults;
+};
+
+#endif

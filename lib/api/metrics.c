@@ -1,0 +1,321 @@
+#include "api/metrics.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+
+/* ------------------------------------------------------------------------------- histograms --- */
+
+/* vLLM's buckets, so that its dashboards and alert rules fit. */
+static const double ttft_bounds[] = {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5,  .75,
+                                     1,    2.5,  5,   7.5, 10,  20,  40,  80, 160, 640, 2560};
+static const double token_bounds[] = {.01, .025, .05, .075, .1,  .15, .2, .3, .4, .5,
+                                      .75, 1,    2.5, 5,    7.5, 10,  20, 40, 80};
+static const double request_bounds[] = {.3, .5, .8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
+                                        30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680};
+static const double count_bounds[] = {1,    2,    5,    10,    20,    50,    100,    200,   500,
+                                      1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000};
+static const double n_bounds[] = {1, 2, 5, 10, 20};
+
+#define BOUNDS(histogram, array) set_bounds(histogram, array, sizeof(array) / sizeof *(array))
+
+static void set_bounds(struct histogram *h, const double *bounds, size_t n) {
+    WEFT_ASSERT(n < WEFT_BUCKETS_MAX);
+    h->bounds = bounds;
+    h->n_bounds = (uint32_t)n;
+}
+
+void wefti_metrics_init(struct metrics *m) {
+    memset(m, 0, sizeof *m);
+    BOUNDS(&m->ttft, ttft_bounds);
+    BOUNDS(&m->inter_token, token_bounds);
+    BOUNDS(&m->per_output_token, token_bounds);
+    BOUNDS(&m->e2e, request_bounds);
+    BOUNDS(&m->queue, request_bounds);
+    BOUNDS(&m->inference, request_bounds);
+    BOUNDS(&m->prefill, request_bounds);
+    BOUNDS(&m->decode, request_bounds);
+    BOUNDS(&m->prompt_tokens, count_bounds);
+    BOUNDS(&m->generation_tokens, count_bounds);
+    BOUNDS(&m->params_max_tokens, count_bounds);
+    BOUNDS(&m->params_n, n_bounds);
+}
+
+void wefti_metrics_fini(struct metrics *m) {
+    weft_expert_rows_fini(&m->experts);
+}
+
+void wefti_metrics_observe(struct histogram *h, double value) {
+    uint32_t i = 0;
+    while (i < h->n_bounds && value > h->bounds[i])
+        i++;
+    h->counts[i]++;
+    h->n++;
+    h->sum += value;
+}
+
+static double seconds(uint64_t from_us, uint64_t to_us) {
+    return to_us > from_us ? (double)(to_us - from_us) * 1e-6 : 0;
+}
+
+void wefti_metrics_choice(struct metrics *m, const struct metrics_choice *c) {
+    m->finished[c->reason]++;
+    if (c->reason == WEFT_END_ABORT || c->reason == WEFT_END_ERROR) return;
+    uint64_t begun_us = c->arrived_us + c->queued_us;
+    wefti_metrics_observe(&m->e2e, seconds(c->arrived_us, c->now_us));
+    wefti_metrics_observe(&m->queue, (double)c->queued_us * 1e-6);
+    wefti_metrics_observe(&m->inference, seconds(begun_us, c->now_us));
+    wefti_metrics_observe(&m->prefill, seconds(begun_us, c->first_us ? c->first_us : c->now_us));
+    wefti_metrics_observe(&m->decode, seconds(c->first_us, c->last_us));
+    wefti_metrics_observe(&m->prompt_tokens, c->n_prompt);
+    wefti_metrics_observe(&m->generation_tokens, c->n_output);
+    wefti_metrics_observe(&m->params_max_tokens, c->max_tokens);
+    wefti_metrics_observe(&m->params_n, c->n);
+    if (c->n_output > 1)
+        wefti_metrics_observe(&m->per_output_token,
+                              seconds(c->first_us, c->last_us) / (c->n_output - 1));
+}
+
+/* -------------------------------------------------------------------------------- snapshots --- */
+
+/* A counter that fell belongs to a new process: all it says is new. */
+static void carry(uint64_t *carried, uint64_t *seen, uint64_t value) {
+    *carried += value >= *seen ? value - *seen : value;
+    *seen = value;
+}
+
+void wefti_metrics_snapshot(struct metrics *m, const struct weft_msg_snapshot *s) {
+#define CARRY(name, ...) carry(&m->carried.name, &m->seen.name, s->name);
+    WEFT_COUNTER_LIST(CARRY, CARRY)
+#undef CARRY
+    for (uint32_t i = 0; i < WEFT_ITER_BUCKETS; i++)
+        carry(&m->carried_iter_tokens[i], &m->seen_iter_tokens[i], s->iter_tokens[i]);
+}
+
+/* -------------------------------------------------------------------------------- rendering --- */
+
+struct writer {
+    struct weft_buf *out;
+    const char *prefix;
+    char labels[640]; /* model_name="...",engine="0" */
+};
+
+/* Label values escape backslash, quote and newline. */
+static void set_labels(struct writer *w, const char *model_name) {
+    size_t n = (size_t)snprintf(w->labels, sizeof w->labels, "model_name=\"");
+    for (const char *p = model_name; *p && n + 24 < sizeof w->labels; p++) {
+        if (*p == '"' || *p == '\\' || *p == '\n') w->labels[n++] = '\\';
+        w->labels[n++] = *p == '\n' ? 'n' : *p;
+    }
+    (void)snprintf(w->labels + n, sizeof w->labels - n, "\",engine=\"0\"");
+}
+
+static void head(const struct writer *w, const char *name, const char *type, const char *help) {
+    weft_buf_printf(w->out, "# HELP %s%s %s\n# TYPE %s%s %s\n", w->prefix, name, help, w->prefix,
+                    name, type);
+}
+
+static void number(const struct writer *w, double value) {
+    weft_buf_printf(w->out, " %.15g\n", value);
+}
+
+/* `extra`: more labels such as `,state="used"`, or "". */
+static void sample(const struct writer *w, const char *name, const char *extra, double value) {
+    weft_buf_printf(w->out, "%s%s{%s%s}", w->prefix, name, w->labels, extra);
+    number(w, value);
+}
+
+static void counter(const struct writer *w, const char *name, const char *help, double value) {
+    head(w, name, "counter", help);
+    sample(w, name, "", value);
+}
+
+static void gauge(const struct writer *w, const char *name, const char *help, double value) {
+    head(w, name, "gauge", help);
+    sample(w, name, "", value);
+}
+
+static void buckets(const struct writer *w, const char *name, const char *help,
+                    const double *bounds, uint32_t n, const uint64_t *counts, uint64_t count,
+                    double sum) {
+    head(w, name, "histogram", help);
+    uint64_t below = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        below += counts[i];
+        weft_buf_printf(w->out, "%s%s_bucket{%s,le=\"%.15g\"} %" PRIu64 "\n", w->prefix, name,
+                        w->labels, bounds[i], below);
+    }
+    weft_buf_printf(w->out, "%s%s_bucket{%s,le=\"+Inf\"} %" PRIu64 "\n", w->prefix, name, w->labels,
+                    count);
+    weft_buf_printf(w->out, "%s%s_sum{%s}", w->prefix, name, w->labels);
+    number(w, sum);
+    weft_buf_printf(w->out, "%s%s_count{%s} %" PRIu64 "\n", w->prefix, name, w->labels, count);
+}
+
+static void histogram(const struct writer *w, const char *name, const char *help,
+                      const struct histogram *h) {
+    buckets(w, name, help, h->bounds, h->n_bounds, h->counts, h->n, h->sum);
+}
+
+static uint64_t n_finished(const struct metrics *m, const char *reason) {
+    uint64_t n = 0;
+    for (uint32_t end = WEFT_END_NONE + 1; end < WEFT_END_COUNT; end++) {
+        if (strcmp(weft_end_reason((enum weft_end)end), reason) == 0) n += m->finished[end];
+    }
+    return n;
+}
+
+static void render_requests(const struct writer *w, const struct metrics *m) {
+    counter(w, "prompt_tokens_total", "Prompt tokens of requests that began to generate.",
+            (double)m->n_prompt_tokens);
+    counter(w, "prompt_tokens_cached_total", "Prompt tokens found in the prefix cache.",
+            (double)m->n_cached_tokens);
+    /* Nothing is looked up yet, so that a dashboard shows no rate and not one of zero. */
+    counter(w, "prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.", 0.0);
+    counter(w, "prefix_cache_hits_total", "Prompt tokens found in the prefix cache.",
+            (double)m->n_cached_tokens);
+    counter(w, "generation_tokens_total", "Tokens generated.", (double)m->n_generation_tokens);
+    head(w, "request_success_total", "counter", "Choices that ended, by the reason.");
+    static const char *const reasons[] = {"stop", "length", "abort", "error"};
+    for (uint32_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++) {
+        char label[48];
+        (void)snprintf(label, sizeof label, ",finished_reason=\"%s\"", reasons[i]);
+        sample(w, "request_success_total", label, (double)n_finished(m, reasons[i]));
+    }
+    histogram(w, "time_to_first_token_seconds", "From arrival to the first token.", &m->ttft);
+    histogram(w, "inter_token_latency_seconds", "Between two tokens of one choice.",
+              &m->inter_token);
+    histogram(w, "request_time_per_output_token_seconds",
+              "Mean time per token after the first, of each choice.", &m->per_output_token);
+    histogram(w, "e2e_request_latency_seconds", "From arrival to the end.", &m->e2e);
+    histogram(w, "request_queue_time_seconds", "Waiting for the first step.", &m->queue);
+    histogram(w, "request_inference_time_seconds", "From the first step to the end.",
+              &m->inference);
+    histogram(w, "request_prefill_time_seconds", "From the first step to the first token.",
+              &m->prefill);
+    histogram(w, "request_decode_time_seconds", "From the first token to the last.", &m->decode);
+    histogram(w, "request_prompt_tokens", "Prompt tokens of a choice.", &m->prompt_tokens);
+    histogram(w, "request_generation_tokens", "Tokens generated for a choice.",
+              &m->generation_tokens);
+    histogram(w, "request_params_max_tokens", "The max_tokens of requests.", &m->params_max_tokens);
+    histogram(w, "request_params_n", "The n of requests.", &m->params_n);
+}
+
+static void render_http(const struct writer *w, const struct metrics *m) {
+    static const char *const methods[] = {"GET", "POST", "OPTIONS", "other"};
+    static const char *const classes[HTTP_CLASS_COUNT] = {"2xx", "4xx", "5xx"};
+    char label[64];
+    head(w, "http_requests_total", "counter", "HTTP requests answered.");
+    for (uint32_t i = 0; i < 4; i++) {
+        for (uint32_t k = 0; k < HTTP_CLASS_COUNT; k++) {
+            (void)snprintf(label, sizeof label, ",method=\"%s\",status=\"%s\"", methods[i],
+                           classes[k]);
+            sample(w, "http_requests_total", label, (double)m->http[i][k]);
+        }
+    }
+    head(w, "rpc_requests_total", "counter", "MessagePack-RPC requests answered.");
+    sample(w, "rpc_requests_total", ",status=\"ok\"", (double)m->rpc[0]);
+    sample(w, "rpc_requests_total", ",status=\"error\"", (double)m->rpc[1]);
+    gauge(w, "connections", "Client connections open.", m->n_open_connections);
+    counter(w, "connections_total", "Client connections taken.", (double)m->n_connections);
+    counter(w, "connections_refused_total", "Connections over --max-connections.",
+            (double)m->n_connections_refused);
+    counter(w, "clients_stalled_total", "Clients dropped because they took too few bytes.",
+            (double)m->n_stalled);
+    counter(w, "resubmissions_total", "Requests submitted again after a break of the link.",
+            (double)m->n_resubmitted);
+}
+
+static void render_counters(const struct writer *w, const struct weft_counters *counters) {
+    const struct shown {
+        const char *metric, *labels, *help;
+        double value;
+    } shown[] = {
+#define SHOWN(name, metric, labels, scale, help)                                                   \
+    {metric, labels, help, (double)counters->name * (scale)},
+        WEFT_COUNTER_LIST(SHOWN, SHOWN)
+#undef SHOWN
+    };
+    for (size_t i = 0; i < WEFT_COUNTERS; i++) {
+        /* The first of a metric, which names its help, takes the others with it. */
+        if (!shown[i].help) continue;
+        head(w, shown[i].metric, "counter", shown[i].help);
+        for (size_t k = i; k < WEFT_COUNTERS; k++) {
+            if (shown[k].metric && strcmp(shown[k].metric, shown[i].metric) == 0)
+                sample(w, shown[k].metric, shown[k].labels, shown[k].value);
+        }
+    }
+}
+
+static void render_scheduler(const struct writer *w, const struct metrics *m,
+                             const struct weft_msg_snapshot *s) {
+    uint32_t n_used = s->n_blocks > s->n_blocks_free ? s->n_blocks - s->n_blocks_free : 0;
+    gauge(w, "num_requests_running", "Requests being computed.", s->n_running);
+    gauge(w, "num_requests_waiting", "Requests that wait.", s->n_waiting);
+    gauge(w, "kv_cache_usage_perc", "KV blocks in use; 1 is all of them.",
+          s->n_blocks ? (double)n_used / s->n_blocks : 0);
+    head(w, "kv_blocks", "gauge", "KV blocks by state.");
+    sample(w, "kv_blocks", ",state=\"used\"", n_used);
+    sample(w, "kv_blocks", ",state=\"free\"", s->n_blocks - n_used);
+    render_counters(w, &m->carried);
+    head(w, "workers", "gauge", "Workers by whether they serve.");
+    sample(w, "workers", ",state=\"serving\"", s->n_workers_serving);
+    sample(w, "workers", ",state=\"absent\"", s->n_workers - s->n_workers_serving);
+    double bounds[WEFT_ITER_BUCKETS - 1] = {1};
+    for (uint32_t i = 1; i < WEFT_ITER_BUCKETS - 1; i++)
+        bounds[i] = (double)(4u << i);
+    /* vLLM's own name ends in _total, which a histogram's must not. */
+    const char *name =
+        strcmp(w->prefix, "vllm:") == 0 ? "iteration_tokens_total" : "iteration_tokens";
+    buckets(w, name, "Tokens computed per step.", bounds, WEFT_ITER_BUCKETS - 1,
+            m->carried_iter_tokens, m->carried.iter_tokens_count,
+            (double)m->carried.iter_tokens_sum);
+    head(w, "cache_config_info", "gauge", "The KV cache's configuration, as labels.");
+    char label[128];
+    (void)snprintf(label, sizeof label, ",block_size=\"%u\",num_gpu_blocks=\"%u\"",
+                   s->model.block_size, s->n_blocks);
+    sample(w, "cache_config_info", label, 1);
+}
+
+/* There may be tens of thousands of them, and nothing else is done meanwhile: what a layer's lines
+ * have in common is made once. */
+static void render_experts(const struct writer *w, const struct weft_expert_rows *rows) {
+    if (rows->n_layers == 0) return;
+    head(w, "expert_tokens_total", "counter", "Tokens that experts computed.");
+    const uint64_t *sum = rows->sums;
+    for (uint32_t i = 0; i < rows->n_layers; i++) {
+        char begin[WEFT_METRICS_LINE_BYTES_MAX];
+        int n = snprintf(begin, sizeof begin, "%sexpert_tokens_total{%s,layer=\"%u\",expert=\"",
+                         w->prefix, w->labels, rows->layers[i]);
+        WEFT_ASSERT(n > 0 && (size_t)n + 32 < sizeof begin); /* an id and a number more */
+        for (uint32_t e = 0; e < rows->n_experts; e++) {
+            weft_buf_add(w->out, begin, (size_t)n);
+            weft_buf_printf(w->out, "%u\"} %" PRIu64 "\n", e, *sum++);
+        }
+    }
+}
+
+void wefti_metrics_render(const struct metrics *m, const struct metrics_view *view,
+                          struct weft_buf *out) {
+    struct writer w = {.out = out, .prefix = view->prefix};
+    set_labels(&w, view->model_name);
+    const struct weft_msg_snapshot *s = view->snapshot;
+    gauge(&w, "serving", "1 when requests are taken and steps advance.", view->is_serving);
+    if (s) render_scheduler(&w, m, s);
+    render_experts(&w, &m->experts);
+    render_requests(&w, m);
+    render_http(&w, m);
+    head(&w, "held_bytes", "gauge", "What requests hold of the budgets for large ones.");
+    sample(&w, "held_bytes", ",of=\"input\"", (double)view->held_input_bytes);
+    sample(&w, "held_bytes", ",of=\"output\"", (double)view->held_output_bytes);
+    head(&w, "process_resident_bytes", "gauge", "Resident memory by process.");
+    sample(&w, "process_resident_bytes", ",role=\"router\"", (double)view->router_resident_bytes);
+    sample(&w, "process_resident_bytes", ",role=\"scheduler\"",
+           s ? (double)s->sched_resident_bytes : 0);
+    sample(&w, "process_resident_bytes", ",role=\"worker\"",
+           s ? (double)s->worker_resident_bytes : 0);
+    head(&w, "build_info", "gauge", "The version, as a label.");
+    sample(&w, "build_info", ",version=\"" WEFT_VERSION "\"", 1);
+}

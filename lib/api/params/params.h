@@ -1,0 +1,80 @@
+/* params — a request's JSON, checked field by field, as plain data.
+ *
+ * Rule     null means absent. What cannot be honoured is a 400 that names the field; what nobody
+ *          knows is ignored, as OpenAI and vLLM do. Wrong types are errors, never converted.
+ * Memory   Strings are borrowed from the JSON value, which `struct params` keeps until
+ *          wefti_params_drop_json; everything else is owned and freed by wefti_params_fini.
+ * Threads  Pure; safe in any thread.
+ */
+#ifndef WEFT_API_PARAMS_H
+#define WEFT_API_PARAMS_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "api/error.h"
+#include "api/limits.h"
+#include "base/sampling.h"
+#include "template/template.h"
+#include "tokenizer/tokenizer.h"
+
+enum call_kind { CALL_COMPLETION, CALL_CHAT, CALL_TOKENIZE, CALL_DETOKENIZE };
+
+/* The most tokens /tokenize answers with. A larger text takes several requests. */
+#define WEFT_TOKENIZE_IDS_MAX (1u << 20)
+
+struct prompt {
+    const char *text; /* NULL: given as ids */
+    size_t text_len;
+    uint32_t *ids; /* owned */
+    size_t n_ids;
+    char *echo; /* owned copy of the text when it is to be echoed, else NULL; text_len long */
+};
+
+struct params {
+    json_t *json; /* NULL once dropped */
+
+    struct prompt *prompts;
+    uint32_t n_prompts;
+    struct weft_tmpl_message *messages; /* instead of prompts */
+    char **owned_texts;                 /* message contents joined from parts */
+    uint32_t n_messages, n_owned;
+    bool add_generation_prompt, add_special, return_token_strs;
+
+    bool stream, include_usage, continuous_usage;
+    bool echo, include_stop, skip_special, tokens_as_ids;
+    bool ignore_eos, has_seed, has_max_tokens;
+    bool lets_go; /* set before wefti_params_fit: log-probabilities are only kept until sent */
+    uint64_t logprob_bytes; /* what those take that are sure to be kept, at most */
+    uint32_t n;
+    int32_t logprobs;        /* as asked for; -1: none */
+    int32_t prompt_logprobs; /* as asked for by that name; -1: none */
+
+    char *stops[WEFT_STOP_STRINGS_MAX];
+    size_t stop_lens[WEFT_STOP_STRINGS_MAX];
+    uint32_t n_stops;
+
+    /* The request's stop_token_ids come first, then end-of-sequence ids, as stops or masked: that
+     * is how one tells afterwards which of them ended a choice. */
+    uint32_t stop_tokens[WEFT_STOP_TOKENS_MAX];
+    uint32_t n_own_stop_tokens;
+    struct weft_logit_bias *bias;
+    struct weft_sampling sampling; /* points into this struct; max_tokens is final after
+                                      wefti_params_fit */
+};
+
+/* Reads `json` (taken over, also on error). False: `error` is set. wefti_params_fini either way. */
+bool wefti_params_parse(json_t *json, enum call_kind kind, const struct api_limits *limits,
+                        struct params *params, struct api_error *error);
+
+/* The second half, once the prompts are ids: fits max_tokens into what the longest prompt leaves
+ * of the context, and checks what depends on lengths. */
+bool wefti_params_fit(struct params *params, enum call_kind kind, const struct api_limits *limits,
+                      struct api_error *error);
+
+void wefti_params_drop_json(struct params *params);
+void wefti_params_fini(struct params *params);
+
+#endif

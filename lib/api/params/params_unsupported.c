@@ -1,0 +1,118 @@
+/* What this server cannot do yet: asked for, it is refused by name, never passed over. */
+#include <string.h>
+
+#include "params/params_internal.h"
+
+enum harmless { /* besides null, these values ask for nothing */
+                IF_NULL,
+                IF_FALSE,
+                IF_EMPTY, /* "", [] or {} */
+                IF_ZERO,
+                IF_ONE,
+                IF_TRUE,
+                IF_NONE, /* the string "none" */
+                IF_TEXT, /* {"type":"text"} */
+};
+
+static const struct {
+    const char *name;
+    enum harmless harmless;
+} unsupported[] = {
+    {"response_format", IF_TEXT},
+    {"tools", IF_EMPTY},
+    {"tool_choice", IF_NONE},
+    {"functions", IF_EMPTY},
+    {"function_call", IF_NONE},
+    {"suffix", IF_EMPTY},
+    {"use_beam_search", IF_FALSE},
+    {"guided_json", IF_NULL},
+    {"guided_regex", IF_NULL},
+    {"guided_choice", IF_NULL},
+    {"guided_grammar", IF_NULL},
+    {"guided_decoding_backend", IF_NULL},
+    {"guided_whitespace_pattern", IF_NULL},
+    {"structured_outputs", IF_NULL},
+    {"structural_tag", IF_NULL},
+    {"grammar", IF_NULL},
+    {"json_schema", IF_NULL},
+    {"logits_processors", IF_EMPTY},
+    {"prompt_embeds", IF_NULL},
+    {"bad_words", IF_EMPTY},
+    {"allowed_token_ids", IF_NULL},
+    {"truncate_prompt_tokens", IF_NULL},
+    {"priority", IF_ZERO},
+    {"chat_template", IF_NULL},
+    {"chat_template_kwargs", IF_EMPTY},
+    {"documents", IF_EMPTY},
+    {"continue_final_message", IF_FALSE},
+    {"audio", IF_NULL},
+    {"prediction", IF_NULL},
+    {"web_search_options", IF_NULL},
+    {"reasoning_effort", IF_NULL},
+    {"thinking_token_budget", IF_NULL},
+    {"repetition_detection", IF_NULL},
+    {"kv_transfer_params", IF_NULL},
+    {"mm_processor_kwargs", IF_NULL},
+    {"return_token_ids", IF_FALSE},
+    {"store", IF_FALSE},
+    {"verbosity", IF_NULL},
+    {"length_penalty", IF_ONE},
+    {"early_stopping", IF_FALSE},
+    {"spaces_between_special_tokens", IF_TRUE},
+    {"logprob_token_ids", IF_EMPTY},
+    {"vllm_xargs", IF_EMPTY},
+    /* llama-server's own: there they change the output, so here they must not do nothing. */
+    {"n_predict", IF_NULL},
+    {"repeat_penalty", IF_ONE},
+    {"typical_p", IF_ONE},
+    {"mirostat", IF_ZERO},
+    {"dry_multiplier", IF_ZERO},
+    {"xtc_probability", IF_ZERO},
+    {"dynatemp_range", IF_ZERO},
+    {"lora", IF_EMPTY},
+};
+
+static bool is_harmless(const json_t *value, enum harmless harmless) {
+    switch (harmless) {
+    case IF_NULL:
+        return false;
+    case IF_FALSE:
+        return json_is_false(value);
+    case IF_EMPTY:
+        return (json_is_array(value) && json_array_size(value) == 0) ||
+               (json_is_object(value) && json_object_size(value) == 0) ||
+               (json_is_string(value) && json_string_length(value) == 0);
+    case IF_ZERO:
+        return json_is_number(value) && json_number_value(value) == 0;
+    case IF_ONE:
+        return json_is_number(value) && json_number_value(value) == 1;
+    case IF_TRUE:
+        return json_is_true(value);
+    case IF_NONE:
+        return wefti_json_is_text(value, "none");
+    case IF_TEXT:
+        value = json_object_get(value, "type");
+        return wefti_json_is_text(value, "text");
+    }
+    return false;
+}
+
+void wefti_params_refuse_unsupported(const struct reader *r) {
+    for (size_t i = 0; i < sizeof unsupported / sizeof unsupported[0]; i++) {
+        const json_t *value = wefti_json_get(r, unsupported[i].name);
+        if (value && !is_harmless(value, unsupported[i].harmless))
+            wefti_error_set(r->error, 400, unsupported[i].name, "unsupported_parameter",
+                            "'%s' is not supported by this server", unsupported[i].name);
+    }
+    const json_t *modalities = wefti_json_get(r, "modalities");
+    for (size_t i = 0; i < json_array_size(modalities); i++) {
+        const json_t *item = json_array_get(modalities, i);
+        if (!wefti_json_is_text(item, "text"))
+            wefti_error_set(r->error, 400, "modalities", "unsupported_parameter",
+                            "'modalities' can only be [\"text\"]");
+    }
+}
+
+bool wefti_params_is_absent(const json_t *value) {
+    return !value || json_is_null(value) || is_harmless(value, IF_EMPTY);
+}

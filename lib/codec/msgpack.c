@@ -1,0 +1,574 @@
+#include "codec/msgpack.h"
+
+#include <errno.h>
+#include <math.h>
+#include <msgpack.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/parse.h"
+
+/* ------------------------------------------------------------------------------------ items --- */
+
+static uint64_t big_endian(const unsigned char *b, size_t n) {
+    uint64_t value = 0;
+    for (size_t i = 0; i < n; i++)
+        value = value << 8 | b[i];
+    return value;
+}
+
+static void set_int(struct mp_item *out, uint64_t bits, size_t n_bytes) {
+    WEFT_ASSERT(n_bytes >= 1 && n_bytes <= 8);
+    unsigned shift = 64 - 8 * (unsigned)n_bytes;
+    out->type = MP_INT;
+    out->i = (int64_t)(bits << shift) >> shift;
+}
+
+static void set_uint(struct mp_item *out, uint64_t value) {
+    out->type = value > INT64_MAX ? MP_UINT : MP_INT;
+    out->i = (int64_t)(value & INT64_MAX);
+    out->u = value;
+}
+
+static void set_float(struct mp_item *out, uint64_t bits, size_t n_bytes) {
+    float single;
+    uint32_t low = (uint32_t)bits;
+    out->type = MP_FLOAT;
+    memcpy(&single, &low, sizeof single);
+    memcpy(&out->d, &bits, sizeof out->d);
+    if (n_bytes == 4) out->d = (double)single;
+}
+
+/* How many bytes of length or value stand behind a tag from 0xc0 to 0xdf. */
+static size_t operand_bytes(unsigned char tag) {
+    static const unsigned char bytes[32] = {0, 0, 0, 0, 1, 2, 4, 1, 2, 4, 4, 8, 1, 2, 4, 8,
+                                            1, 2, 4, 8, 0, 0, 0, 0, 0, 1, 2, 4, 2, 4, 2, 4};
+    return bytes[tag - 0xc0];
+}
+
+/* Tags 0xc0 to 0xdf; `operand` is what stands behind them. True when `out->len` bytes follow. */
+static bool decode_tag(unsigned char tag, uint64_t operand, size_t n_operand, struct mp_item *out) {
+    out->len = (size_t)operand;
+    if (tag == 0xc0) {
+        out->type = MP_NIL;
+    } else if (tag == 0xc2 || tag == 0xc3) {
+        out->type = MP_BOOL;
+        out->is_true = tag == 0xc3;
+    } else if (tag <= 0xc6 || (tag >= 0xd9 && tag <= 0xdb)) {
+        out->type = MP_TEXT;
+        return true;
+    } else if (tag <= 0xc9 || (tag >= 0xd4 && tag <= 0xd8)) {
+        out->type = MP_EXT;
+        if (tag >= 0xd4) out->len = (size_t)1 << (tag - 0xd4);
+        out->len++; /* the type byte */
+        return true;
+    } else if (tag <= 0xcb) {
+        set_float(out, operand, n_operand);
+    } else if (tag <= 0xcf) {
+        set_uint(out, operand);
+    } else if (tag <= 0xd3) {
+        set_int(out, operand, n_operand);
+    } else {
+        out->type = tag <= 0xdd ? MP_ARRAY : MP_MAP;
+    }
+    return false;
+}
+
+/* The item without the bytes of a text; *out->len says whether and how many are to follow. */
+static enum mp_status read_head(const char *bytes, size_t len, size_t *at, struct mp_item *out,
+                                bool *has_payload_out) {
+    const unsigned char *b = (const unsigned char *)bytes + *at;
+    size_t left = len - *at, used = 1;
+    WEFT_ASSERT(*at <= len);
+    memset(out, 0, sizeof *out);
+    *has_payload_out = false;
+    if (left == 0) return MP_MORE;
+    unsigned char tag = b[0];
+    if (tag <= 0x7f || tag >= 0xe0) {
+        set_int(out, tag, 1);
+    } else if (tag <= 0x9f) {
+        out->type = tag <= 0x8f ? MP_MAP : MP_ARRAY;
+        out->len = tag & 0x0f;
+    } else if (tag <= 0xbf) {
+        out->type = MP_TEXT;
+        out->len = tag & 0x1f;
+        *has_payload_out = true;
+    } else {
+        if (tag == 0xc1) return MP_BAD; /* never used */
+        size_t n = operand_bytes(tag);
+        if (left - 1 < n) return MP_MORE;
+        *has_payload_out = decode_tag(tag, big_endian(b + 1, n), n, out);
+        used += n;
+    }
+    *at += used;
+    return MP_OK;
+}
+
+enum mp_status wefti_msgpack_item(const char *bytes, size_t len, size_t *at, struct mp_item *out) {
+    size_t end = *at;
+    bool has_payload;
+    enum mp_status status = read_head(bytes, len, &end, out, &has_payload);
+    if (status != MP_OK) return status;
+    if (has_payload) {
+        if (len - end < out->len) return MP_MORE;
+        out->bytes = bytes + end;
+        end += out->len;
+    }
+    *at = end;
+    return MP_OK;
+}
+
+/* -------------------------------------------------------------------------------- measuring --- */
+
+/* A value was completed: so may be the containers that it was the last of. True: all are. */
+static bool close_levels(struct mp_scan *scan) {
+    while (scan->depth > 0) {
+        if (--scan->left[scan->depth - 1] > 0) return false;
+        scan->depth--;
+    }
+    return true;
+}
+
+/* One more item. OK: it completes the whole; MORE: it does not. */
+static enum mp_status count_item(struct mp_scan *scan, const struct mp_item *item,
+                                 struct weft_errmsg *why) {
+    uint64_t n = 0;
+    if (item->type == MP_ARRAY || item->type == MP_MAP)
+        n = (uint64_t)item->len * (item->type == MP_MAP ? 2 : 1);
+    if (++scan->n_values > WEFT_MSGPACK_VALUES_MAX || n > WEFT_MSGPACK_VALUES_MAX) {
+        (void)weft_err_set(why, WEFT_E_TOOBIG, "the message holds over %u values",
+                           WEFT_MSGPACK_VALUES_MAX);
+        return MP_BAD;
+    }
+    if (n == 0) return close_levels(scan) ? MP_OK : MP_MORE;
+    if (scan->depth == WEFT_MSGPACK_DEPTH_MAX) {
+        (void)weft_err_set(why, WEFT_E_TOOBIG, "the message nests deeper than %d",
+                           WEFT_MSGPACK_DEPTH_MAX);
+        return MP_BAD;
+    }
+    scan->left[scan->depth++] = n;
+    return MP_MORE;
+}
+
+enum mp_status wefti_msgpack_scan(struct mp_scan *scan, const char *bytes, size_t len,
+                                  size_t bytes_max, struct weft_errmsg *why) {
+    for (;;) {
+        struct mp_item item;
+        size_t end = scan->at;
+        enum mp_status status = wefti_msgpack_item(bytes, len, &end, &item);
+        /* An unfinished item may already say that it is longer than anything may be. */
+        bool is_long =
+            status == MP_MORE ? len > bytes_max || item.len > bytes_max : end > bytes_max;
+        if (status == MP_BAD) {
+            (void)weft_err_set(why, WEFT_E_PROTO, "malformed MessagePack");
+            return status;
+        }
+        if (is_long) {
+            (void)weft_err_set(why, WEFT_E_TOOBIG, "the message is larger than %zu bytes",
+                               bytes_max);
+            return MP_LONG;
+        }
+        if (status == MP_MORE) return status;
+        scan->at = end;
+        status = count_item(scan, &item, why);
+        if (status != MP_MORE) return status;
+    }
+}
+
+enum mp_status wefti_msgpack_skip(struct mp_scan *scan, const char *bytes, size_t len,
+                                  size_t *used_out) {
+    struct weft_errmsg why;
+    size_t at = 0;
+    enum mp_status status = MP_MORE;
+    bool is_known = scan->to_skip > 0; /* its head was counted, with all but the text's end */
+    while (status == MP_MORE) {
+        size_t n = scan->to_skip < len - at ? (size_t)scan->to_skip : len - at;
+        at += n;
+        scan->to_skip -= n;
+        *used_out = at;
+        if (scan->to_skip > 0) return MP_MORE;
+        if (is_known) {
+            is_known = false;
+            status = close_levels(scan) ? MP_OK : MP_MORE;
+            continue;
+        }
+        struct mp_item item;
+        bool has_payload;
+        status = read_head(bytes, len, &at, &item, &has_payload);
+        if (status != MP_OK) return status;
+        scan->to_skip = has_payload ? item.len : 0;
+        is_known = scan->to_skip > 0;
+        if (is_known && ++scan->n_values > WEFT_MSGPACK_VALUES_MAX) return MP_BAD;
+        status = is_known ? MP_MORE : count_item(scan, &item, &why);
+        *used_out = at;
+    }
+    return status;
+}
+
+/* Moves *at behind one value that is known to be whole. */
+static void skip_value(const char *bytes, size_t len, size_t *at) {
+    struct mp_scan scan = {0};
+    struct weft_errmsg why;
+    enum mp_status status = wefti_msgpack_scan(&scan, bytes + *at, len - *at, len, &why);
+    WEFT_ASSERT(status == MP_OK);
+    *at += scan.at;
+}
+
+bool wefti_msgpack_find(const char *map, size_t len, const char *key, struct mp_item *out) {
+    size_t at = 0, key_len = strlen(key);
+    struct mp_item head, name;
+    if (wefti_msgpack_item(map, len, &at, &head) != MP_OK || head.type != MP_MAP) return false;
+    for (size_t i = 0; i < head.len; i++) {
+        size_t start = at;
+        if (wefti_msgpack_item(map, len, &at, &name) != MP_OK) return false;
+        bool is_it = name.type == MP_TEXT && name.len == key_len &&
+                     (key_len == 0 || memcmp(name.bytes, key, key_len) == 0);
+        at = start;
+        skip_value(map, len, &at);
+        start = at;
+        if (is_it) return wefti_msgpack_item(map, len, &start, out) == MP_OK;
+        skip_value(map, len, &at);
+    }
+    return false;
+}
+
+/* ---------------------------------------------------------------------------------- to JSON --- */
+
+struct decoder {
+    const char *bytes;
+    size_t len, at;
+    struct weft_errmsg *why;
+};
+
+static json_t *decode(struct decoder *d);
+
+static json_t *refuse(const struct decoder *d, json_t *value, const char *text) {
+    json_decref(value);
+    (void)weft_err_set(d->why, WEFT_E_PROTO, "%s", text);
+    return NULL;
+}
+
+static json_t *decode_array(struct decoder *d, size_t n) {
+    json_t *array = json_array();
+    for (size_t i = 0; i < n; i++) {
+        json_t *item = decode(d);
+        if (!item || json_array_append_new(array, item) != 0) {
+            json_decref(array);
+            return NULL;
+        }
+    }
+    return array;
+}
+
+static json_t *decode_map(struct decoder *d, size_t n) {
+    json_t *object = json_object();
+    for (size_t i = 0; i < n; i++) {
+        struct mp_item key;
+        if (wefti_msgpack_item(d->bytes, d->len, &d->at, &key) != MP_OK || key.type != MP_TEXT)
+            return refuse(d, object, "the keys of a map must be strings");
+        if (memchr(key.bytes, 0, key.len)) return refuse(d, object, "a key holds a NUL");
+        if (json_object_getn(object, key.bytes, key.len))
+            return refuse(d, object, "a map holds a key twice");
+        json_t *item = decode(d);
+        if (!item) {
+            json_decref(object);
+            return NULL;
+        }
+        if (json_object_setn_new(object, key.bytes, key.len, item) != 0)
+            return refuse(d, object, "a key is not valid UTF-8");
+    }
+    return object;
+}
+
+/* Recursive, as deep as wefti_msgpack_scan lets a value be. */
+static json_t *decode(struct decoder *d) {
+    struct mp_item item;
+    json_t *value = NULL;
+    if (wefti_msgpack_item(d->bytes, d->len, &d->at, &item) != MP_OK)
+        return refuse(d, NULL, "malformed MessagePack");
+    switch (item.type) {
+    case MP_NIL:
+        return json_null();
+    case MP_BOOL:
+        return json_boolean(item.is_true);
+    case MP_INT:
+        return json_integer(item.i);
+    case MP_UINT: /* larger than any integer here; a real keeps it a number out of every range */
+        return json_real((double)item.u);
+    case MP_FLOAT:
+        value = isfinite(item.d) ? json_real(item.d) : NULL;
+        return value ? value : refuse(d, NULL, "a number is not finite");
+    case MP_TEXT:
+        value = json_stringn(item.bytes, item.len);
+        return value ? value : refuse(d, NULL, "a string is not valid UTF-8");
+    case MP_ARRAY:
+        return decode_array(d, item.len);
+    case MP_MAP:
+        return decode_map(d, item.len);
+    case MP_EXT:
+        break;
+    }
+    return refuse(d, NULL, "extension types are not supported");
+}
+
+json_t *wefti_msgpack_to_json(const char *bytes, size_t len, struct weft_errmsg *why) {
+    struct decoder d = {.bytes = bytes, .len = len, .why = why};
+    (void)weft_err_set(why, WEFT_E_NOMEM, "out of memory");
+    return decode(&d);
+}
+
+/* -------------------------------------------------------------------------------- from JSON --- */
+
+static int write_to_buf(void *context, const char *bytes, size_t n) {
+    weft_buf_add(context, bytes, n);
+    return 0; /* the buffer remembers a failure */
+}
+
+static msgpack_packer packer_of(struct weft_buf *out) {
+    msgpack_packer packer;
+    msgpack_packer_init(&packer, out, write_to_buf);
+    return packer;
+}
+
+static void pack(msgpack_packer *p, const json_t *value) {
+    const char *key;
+    json_t *item;
+    size_t i;
+    switch (json_typeof(value)) {
+    case JSON_OBJECT:
+        msgpack_pack_map(p, json_object_size(value));
+        json_object_foreach((json_t *)(uintptr_t)value, key, item) {
+            (void)msgpack_pack_str_with_body(p, key, strlen(key));
+            pack(p, item);
+        }
+        return;
+    case JSON_ARRAY:
+        msgpack_pack_array(p, json_array_size(value));
+        json_array_foreach(value, i, item) {
+            pack(p, item);
+        }
+        return;
+    case JSON_STRING:
+        (void)msgpack_pack_str_with_body(p, json_string_value(value), json_string_length(value));
+        return;
+    case JSON_INTEGER:
+        msgpack_pack_int64(p, json_integer_value(value));
+        return;
+    case JSON_REAL:
+        msgpack_pack_double(p, json_real_value(value));
+        return;
+    case JSON_TRUE:
+        msgpack_pack_true(p);
+        return;
+    case JSON_FALSE:
+        msgpack_pack_false(p);
+        return;
+    case JSON_NULL:
+        msgpack_pack_nil(p);
+    }
+}
+
+void wefti_msgpack_add_json(struct weft_buf *out, const json_t *value) {
+    msgpack_packer packer = packer_of(out);
+    pack(&packer, value);
+}
+
+void wefti_msgpack_add_array(struct weft_buf *out, size_t n) {
+    msgpack_packer packer = packer_of(out);
+    msgpack_pack_array(&packer, n);
+}
+
+void wefti_msgpack_add_uint(struct weft_buf *out, uint64_t value) {
+    msgpack_packer packer = packer_of(out);
+    msgpack_pack_uint64(&packer, value);
+}
+
+void wefti_msgpack_add_text(struct weft_buf *out, const char *text, size_t len) {
+    msgpack_packer packer = packer_of(out);
+    (void)msgpack_pack_str_with_body(&packer, text, len);
+}
+
+void wefti_msgpack_add_nil(struct weft_buf *out) {
+    msgpack_packer packer = packer_of(out);
+    msgpack_pack_nil(&packer);
+}
+
+/* --------------------------------------------------------------------------- from JSON text --- */
+
+enum fed { FED_OK, FED_MORE, FED_BAD };
+
+static void put_length(struct weft_buf *out, size_t at, unsigned char tag, size_t n) {
+    if (out->failed) return;
+    WEFT_ASSERT(at + 5 <= out->len && n <= UINT32_MAX);
+    unsigned char head[5] = {tag, (unsigned char)(n >> 24), (unsigned char)(n >> 16),
+                             (unsigned char)(n >> 8), (unsigned char)n};
+    memcpy(out->data + at, head, sizeof head);
+}
+
+static bool open_container(struct mp_feed *feed, bool is_map, struct weft_buf *out) {
+    if (feed->depth == WEFT_MSGPACK_DEPTH_MAX) return false;
+    feed->open[feed->depth++] = (struct mp_open){.at = out->len, .is_map = is_map};
+    weft_buf_add(out, "\0\0\0\0", 5); /* put_length comes when the count is known */
+    return true;
+}
+
+static bool close_container(struct mp_feed *feed, bool is_map, struct weft_buf *out) {
+    if (feed->depth == 0 || feed->open[feed->depth - 1].is_map != is_map) return false;
+    const struct mp_open *open = &feed->open[--feed->depth];
+    if (is_map && open->n % 2 != 0) return false;
+    put_length(out, open->at, is_map ? 0xdf : 0xdd, is_map ? open->n / 2 : open->n);
+    return true;
+}
+
+static int hex_digit(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    c = (char)(c | 0x20);
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* The four digits of \uXXXX; -1: there are not four. */
+static int32_t read_unit(const char *text, size_t len) {
+    int32_t unit = 0;
+    if (len < 4) return -1;
+    for (size_t i = 0; i < 4; i++) {
+        int digit = hex_digit(text[i]);
+        if (digit < 0) return -1;
+        unit = unit * 16 + digit;
+    }
+    return unit;
+}
+
+static void add_utf8(struct weft_buf *out, uint32_t c) {
+    char bytes[4];
+    size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    static const unsigned char lead[5] = {0, 0, 0xc0, 0xe0, 0xf0};
+    for (size_t i = n; i-- > 1; c >>= 6)
+        bytes[i] = (char)(0x80 | (c & 0x3f));
+    bytes[0] = (char)(lead[n] | c);
+    weft_buf_add(out, bytes, n);
+}
+
+/* What stands behind a backslash; *at moves behind it. */
+static bool add_escaped(const char *text, size_t len, size_t *at, struct weft_buf *out) {
+    static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
+    char c = text[(*at)++];
+    const char *name = c ? strchr(names, c) : NULL;
+    if (name) {
+        weft_buf_add_char(out, values[name - names]);
+        return true;
+    }
+    int32_t unit = c == 'u' ? read_unit(text + *at, len - *at) : -1;
+    if (unit < 0) return false;
+    *at += 4;
+    if (unit < 0xd800 || unit > 0xdfff) {
+        add_utf8(out, (uint32_t)unit);
+        return true;
+    }
+    if (unit > 0xdbff || len - *at < 6 || text[*at] != '\\' || text[*at + 1] != 'u') return false;
+    int32_t low = read_unit(text + *at + 2, 4);
+    if (low < 0xdc00 || low > 0xdfff) return false;
+    *at += 6;
+    add_utf8(out, 0x10000u + ((uint32_t)(unit - 0xd800) << 10) + (uint32_t)(low - 0xdc00));
+    return true;
+}
+
+/* The inside of a string. */
+static bool add_string(const char *text, size_t len, struct weft_buf *out) {
+    if (!memchr(text, '\\', len)) {
+        wefti_msgpack_add_text(out, text, len);
+        return true;
+    }
+    size_t head = out->len;
+    weft_buf_add(out, "\0\0\0\0", 5);
+    for (size_t at = 0; at < len;) {
+        const char *escape = memchr(text + at, '\\', len - at);
+        size_t plain = escape ? (size_t)(escape - text) - at : len - at;
+        weft_buf_add(out, text + at, plain);
+        at += plain;
+        if (escape && (++at == len || !add_escaped(text, len, &at, out))) return false;
+    }
+    put_length(out, head, 0xdb, out->len - head - 5);
+    return true;
+}
+
+static enum fed feed_string(const char *json, size_t len, size_t *at, struct weft_buf *out) {
+    size_t begin = *at + 1, end = begin;
+    while (end < len && json[end] != '"')
+        end += json[end] == '\\' ? 2 : 1;
+    if (end >= len) return FED_MORE;
+    *at = end + 1;
+    return add_string(json + begin, end - begin, out) ? FED_OK : FED_BAD;
+}
+
+static bool read_whole(const char *word, int64_t *out) {
+    char *end = NULL;
+    errno = 0;
+    long long value = strtoll(word, &end, 10);
+    *out = value;
+    return errno == 0 && end != word && *end == '\0';
+}
+
+/* A number or a name: it ends where something else begins. */
+static enum fed feed_word(const char *json, size_t len, bool is_last, size_t *at,
+                          struct weft_buf *out) {
+    char word[48];
+    size_t n = 0, from = *at;
+    int64_t whole;
+    double real;
+    msgpack_packer packer = packer_of(out);
+    while (from + n < len && !strchr("{}[],:\" \t\r\n", json[from + n]))
+        n++;
+    if (n == 0 || n >= sizeof word) return FED_BAD;
+    if (from + n == len && !is_last) return FED_MORE;
+    memcpy(word, json + from, n);
+    word[n] = '\0';
+    *at = from + n;
+    if (!strcmp(word, "null"))
+        msgpack_pack_nil(&packer);
+    else if (!strcmp(word, "true"))
+        msgpack_pack_true(&packer);
+    else if (!strcmp(word, "false"))
+        msgpack_pack_false(&packer);
+    else if (read_whole(word, &whole))
+        msgpack_pack_int64(&packer, whole);
+    else if (!weft_parse_double(word, &real))
+        msgpack_pack_double(&packer, real);
+    else
+        return FED_BAD;
+    return FED_OK;
+}
+
+static enum fed feed_token(struct mp_feed *feed, const char *json, size_t len, bool is_last,
+                           size_t *at, struct weft_buf *out) {
+    char c = json[*at];
+    bool is_map = c == '{' || c == '}', begins = c == '{' || c == '[', ends = c == '}' || c == ']';
+    if (c == ',' || c == ':' || c == ' ' || c == '\t' || c == '\r' || c == '\n') {
+        (*at)++;
+        return FED_OK;
+    }
+    if (ends) {
+        (*at)++;
+        return close_container(feed, is_map, out) ? FED_OK : FED_BAD;
+    }
+    uint32_t within = feed->depth;
+    enum fed fed;
+    if (begins) {
+        (*at)++;
+        fed = open_container(feed, is_map, out) ? FED_OK : FED_BAD;
+    } else {
+        fed = c == '"' ? feed_string(json, len, at, out) : feed_word(json, len, is_last, at, out);
+    }
+    if (fed == FED_OK && within > 0) feed->open[within - 1].n++;
+    return fed;
+}
+
+size_t wefti_msgpack_feed(struct mp_feed *feed, const char *json, size_t len, bool is_last,
+                          struct weft_buf *out) {
+    size_t at = 0;
+    enum fed fed = FED_OK;
+    while (at < len && fed == FED_OK)
+        fed = feed_token(feed, json, len, is_last, &at, out);
+    if (fed == FED_BAD || (is_last && (fed == FED_MORE || feed->depth > 0))) out->failed = true;
+    return at;
+}

@@ -1,0 +1,8 @@
+foreach(name test_api_call test_api_error test_api_metrics test_api_pace test_api_params test_api_state)
+  weft_test(${name} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/${name}.c LINKS weft_api weft_codec INSIDE api LABELS unit
+            TIMEOUT 60)
+endforeach()
+weft_fuzz(fuzz_request RUNS 20000 LINKS weft_api weft_codec INSIDE api)
+foreach(symbol malloc calloc realloc)
+  target_link_options(test_api_call PRIVATE -Wl,--wrap=${symbol})
+endforeach()

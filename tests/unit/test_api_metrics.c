@@ -1,0 +1,196 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "api/metrics.h"
+
+static struct weft_msg_snapshot snapshot(void) {
+    struct weft_msg_snapshot s = {.serving = true, .advancing = true, .has_model = true};
+    s.n_blocks = 10;
+    s.n_blocks_free = 4;
+    s.n_running = 3;
+    s.n_waiting = 2;
+    s.n_preemptions = 5;
+    s.iter_tokens[0] = 7;
+    s.iter_tokens[2] = 1;
+    s.iter_tokens_count = 8;
+    s.iter_tokens_sum = 20;
+    s.worker_idle_us = 1500000;
+    s.n_solitary_steps = 9;
+    s.model.block_size = 16;
+    return s;
+}
+
+static void render(const struct metrics *m, const struct weft_msg_snapshot *s, const char *prefix,
+                   struct weft_buf *out) {
+    struct metrics_view view = {
+        .prefix = prefix, .model_name = "a \"b\"\\c", .snapshot = s, .is_serving = true};
+    view.held_output_bytes = 77;
+    weft_buf_init(out, 1 << 20);
+    wefti_metrics_render(m, &view, out);
+}
+
+#define LABELS "{model_name=\"a \\\"b\\\"\\\\c\",engine=\"0\""
+
+static void has_line(struct weft_buf *out, const char *line) {
+    char want[512];
+    (void)snprintf(want, sizeof want, "\n%s\n", line);
+    if (!strstr(weft_buf_cstr(out), want)) fail_msg("no line %s", line);
+}
+
+static void values_stand_under_vllm_s_names(void **state) {
+    (void)state;
+    struct metrics m;
+    struct weft_buf out;
+    struct weft_msg_snapshot s = snapshot();
+    wefti_metrics_init(&m);
+    wefti_metrics_snapshot(&m, &s);
+    wefti_metrics_observe(&m.ttft, 0.02); /* on a bound: le means less or equal */
+    wefti_metrics_observe(&m.ttft, 1e9);
+    struct metrics_choice c = {.reason = WEFT_END_STOP,
+                               .arrived_us = 1000000,
+                               .queued_us = 500000,
+                               .first_us = 2000000,
+                               .last_us = 4000000,
+                               .now_us = 4000000,
+                               .n_output = 5};
+    wefti_metrics_choice(&m, &c);
+    render(&m, &s, "weft_", &out);
+    has_line(&out, "weft_num_requests_running" LABELS "} 3");
+    has_line(&out, "weft_num_requests_waiting" LABELS "} 2");
+    has_line(&out, "weft_kv_cache_usage_perc" LABELS "} 0.6");
+    has_line(&out, "weft_num_preemptions_total" LABELS "} 5");
+    has_line(&out, "weft_time_to_first_token_seconds_bucket" LABELS ",le=\"0.01\"} 0");
+    has_line(&out, "weft_time_to_first_token_seconds_bucket" LABELS ",le=\"0.02\"} 1");
+    has_line(&out, "weft_time_to_first_token_seconds_bucket" LABELS ",le=\"2560\"} 1");
+    has_line(&out, "weft_time_to_first_token_seconds_bucket" LABELS ",le=\"+Inf\"} 2");
+    has_line(&out, "weft_time_to_first_token_seconds_count" LABELS "} 2");
+    has_line(&out, "weft_request_success_total" LABELS ",finished_reason=\"stop\"} 1");
+    has_line(&out, "weft_e2e_request_latency_seconds_sum" LABELS "} 3");
+    has_line(&out, "weft_request_queue_time_seconds_sum" LABELS "} 0.5");
+    has_line(&out, "weft_request_prefill_time_seconds_sum" LABELS "} 0.5");
+    has_line(&out, "weft_request_decode_time_seconds_sum" LABELS "} 2");
+    has_line(&out, "weft_request_time_per_output_token_seconds_sum" LABELS "} 0.5");
+    has_line(&out, "weft_iteration_tokens_bucket" LABELS ",le=\"1\"} 7");
+    has_line(&out, "weft_iteration_tokens_bucket" LABELS ",le=\"8\"} 7");
+    has_line(&out, "weft_iteration_tokens_bucket" LABELS ",le=\"16\"} 8");
+    has_line(&out, "weft_iteration_tokens_bucket" LABELS ",le=\"131072\"} 8");
+    has_line(&out, "weft_worker_idle_seconds_total" LABELS "} 1.5");
+    has_line(&out, "weft_scheduler_solitary_steps_total" LABELS "} 9");
+    has_line(&out, "weft_held_bytes" LABELS ",of=\"output\"} 77");
+    weft_buf_fini(&out);
+    render(&m, &s, "vllm:", &out);
+    has_line(&out, "vllm:iteration_tokens_total_count" LABELS "} 8");
+    weft_buf_fini(&out);
+}
+
+static void counters_never_fall_when_a_scheduler_starts_anew(void **state) {
+    (void)state;
+    struct metrics m;
+    wefti_metrics_init(&m);
+    struct weft_msg_snapshot s = {.n_preemptions = 5};
+    wefti_metrics_snapshot(&m, &s);
+    wefti_metrics_snapshot(&m, &s);
+    s.n_preemptions = 8;
+    wefti_metrics_snapshot(&m, &s);
+    assert_int_equal(m.carried.n_preemptions, 8);
+    s.n_preemptions = 2; /* another process */
+    wefti_metrics_snapshot(&m, &s);
+    assert_int_equal(m.carried.n_preemptions, 10);
+}
+
+/* `n_layers` of them with a thousand experts each, that computed as much as can be. */
+static void carry_many_experts(struct metrics *m, uint32_t n_layers) {
+    uint32_t layers[64];
+    uint64_t *rows = calloc((size_t)n_layers * 1000, sizeof *rows);
+    assert_non_null(rows);
+    for (uint32_t i = 0; i < n_layers; i++)
+        layers[i] = 900 + i;
+    for (uint32_t i = 0; i < n_layers * 1000; i++)
+        rows[i] = UINT64_MAX;
+    struct weft_msg_experts msg = {n_layers, 1000, layers, rows};
+    assert_int_equal(weft_expert_rows_carry(&m->experts, &msg), WEFT_OK);
+    free(rows);
+}
+
+static void experts_have_a_line_each(void **state) {
+    (void)state;
+    struct metrics m;
+    struct weft_buf out;
+    static const uint32_t layers[] = {1, 5};
+    static const uint64_t rows[] = {0, 3, 1ull << 60, 7};
+    struct weft_msg_experts msg = {2, 2, layers, rows};
+    wefti_metrics_init(&m);
+    render(&m, NULL, "weft_", &out);
+    assert_null(strstr(weft_buf_cstr(&out), "expert"));
+    weft_buf_fini(&out);
+    assert_int_equal(weft_expert_rows_carry(&m.experts, &msg), WEFT_OK);
+    render(&m, NULL, "vllm:", &out);
+    has_line(&out, "# TYPE vllm:expert_tokens_total counter");
+    has_line(&out, "vllm:expert_tokens_total" LABELS ",layer=\"1\",expert=\"0\"} 0");
+    has_line(&out, "vllm:expert_tokens_total" LABELS ",layer=\"1\",expert=\"1\"} 3");
+    has_line(&out,
+             "vllm:expert_tokens_total" LABELS ",layer=\"5\",expert=\"0\"} 1152921504606846976");
+    has_line(&out, "vllm:expert_tokens_total" LABELS ",layer=\"5\",expert=\"1\"} 7");
+    weft_buf_fini(&out);
+    wefti_metrics_fini(&m);
+}
+
+static void the_most_experts_with_the_longest_names_fit(void **state) {
+    (void)state;
+    struct metrics m;
+    struct weft_buf out;
+    char name[1000], prefix[65];
+    memset(name, '"', sizeof name - 1);
+    memset(prefix, 'p', sizeof prefix - 1);
+    name[sizeof name - 1] = prefix[sizeof prefix - 1] = '\0';
+    struct weft_msg_snapshot s = snapshot();
+    struct metrics_view view = {.prefix = prefix, .model_name = name, .snapshot = &s};
+    wefti_metrics_init(&m);
+    carry_many_experts(&m, 64);
+    weft_buf_init(&out, WEFT_METRICS_BYTES_MAX);
+    wefti_metrics_render(&m, &view, &out);
+    assert_false(out.failed);
+    assert_in_range(out.len, 64000 * 700, WEFT_METRICS_BYTES_MAX - 64000 * 10);
+    weft_buf_fini(&out);
+    wefti_metrics_fini(&m);
+}
+
+static void promtool_has_nothing_to_say(void **state) {
+    (void)state;
+    struct metrics m;
+    struct weft_buf out;
+    struct weft_msg_snapshot s = snapshot();
+    if (system("promtool --version >/dev/null 2>&1") != 0) {
+        print_message("SKIPPED: promtool is not installed\n");
+        skip();
+    }
+    wefti_metrics_init(&m);
+    wefti_metrics_snapshot(&m, &s);
+    carry_many_experts(&m, 4);
+    render(&m, &s, "weft_", &out);
+    FILE *pipe = popen("promtool check metrics", "w");
+    assert_non_null(pipe);
+    assert_int_equal(fwrite(out.data, 1, out.len, pipe), out.len);
+    assert_int_equal(pclose(pipe), 0);
+    weft_buf_fini(&out);
+    wefti_metrics_fini(&m);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(values_stand_under_vllm_s_names),
+        cmocka_unit_test(counters_never_fall_when_a_scheduler_starts_anew),
+        cmocka_unit_test(experts_have_a_line_each),
+        cmocka_unit_test(the_most_experts_with_the_longest_names_fit),
+        cmocka_unit_test(promtool_has_nothing_to_say),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

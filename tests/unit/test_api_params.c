@@ -1,0 +1,419 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "inside/api/params/params.h"
+
+static const uint32_t eos[] = {90, 91};
+
+static struct api_limits limits(void) {
+    struct api_limits l = {.model_name = "m",
+                           .n_vocab = 100,
+                           .max_model_len = 64,
+                           .max_logprobs = 20,
+                           .max_prompts = WEFT_PROMPTS_MAX,
+                           .max_logprob_bytes = 1 << 20,
+                           .eos = eos,
+                           .n_eos = 2};
+    l.defaults = (struct weft_gen_defaults){NAN, NAN, NAN, NAN, -1, -1};
+    return l;
+}
+
+/* Parses; on success also fits, with prompts given as text taken to be `n_ids` tokens long. */
+static bool parse(const char *body, enum call_kind kind, size_t n_ids, struct params *params,
+                  struct api_error *error) {
+    struct api_limits l = limits();
+    memset(error, 0, sizeof *error);
+    json_t *json = json_loads(body, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+    if (!wefti_params_parse(json, kind, &l, params, error)) return false;
+    for (uint32_t i = 0; i < params->n_prompts; i++) {
+        if (!params->prompts[i].ids) params->prompts[i].n_ids = n_ids;
+    }
+    wefti_params_drop_json(params);
+    return kind >= CALL_TOKENIZE || wefti_params_fit(params, kind, &l, error);
+}
+
+struct row {
+    enum call_kind kind;
+    const char *body;
+    int status;        /* 0: fine */
+    const char *param; /* of the error */
+};
+
+static const struct row rows[] = {
+    {CALL_COMPLETION, "{\"prompt\":\"a\"}", 0, ""},
+    {CALL_COMPLETION, "{\"prompt\":[\"a\",\"b\"],\"n\":3}", 0, ""},
+    {CALL_COMPLETION, "{\"prompt\":[1,2,99]}", 0, ""},
+    {CALL_COMPLETION, "{\"prompt\":[[1],[2,3]]}", 0, ""},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"model\":\"m\",\"made_up\":{\"x\":[]}}", 0, ""},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"model\":\"m\\u0000zz\"}", 404, "model"},
+    {CALL_CHAT, "{\"messages\":[{\"role\":\"user\\u0000\",\"content\":\"a\"}]}", 400,
+     "messages[0].role"},
+    {CALL_CHAT,
+     "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\\u0000\",\"text\":\"a\"}]}]}",
+     400, "messages[0].content"},
+    {CALL_CHAT,
+     "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tool_choice\":\"none\\u0000\"}", 400,
+     "tool_choice"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"temperature\":null,\"stop\":null,\"n\":null}", 0, ""},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"response_format\":{\"type\":\"text\"},\"tools\":[]}", 0,
+     ""},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"best_of\":2,\"n\":2}", 0, ""},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"echo\":true,\"max_tokens\":0,\"logprobs\":0}", 0, ""},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"logit_bias\":{\"5\":-100,\"99\":1.5}}", 0, ""},
+    {CALL_COMPLETION,
+     "{\"prompt\":\"a\",\"stream\":true,\"stream_options\":{\"include_usage\":true}}", 0, ""},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"seed\":-9223372036854775808}", 0, ""},
+    {CALL_COMPLETION, "[]", 400, ""},
+    {CALL_COMPLETION, "3", 400, ""},
+    {CALL_COMPLETION, "{}", 400, "prompt"},
+    {CALL_COMPLETION, "{\"prompt\":null}", 400, "prompt"},
+    {CALL_COMPLETION, "{\"prompt\":7}", 400, "prompt"},
+    {CALL_COMPLETION, "{\"prompt\":{}}", 400, "prompt"},
+    {CALL_COMPLETION, "{\"prompt\":[]}", 400, "prompt"},
+    {CALL_COMPLETION, "{\"prompt\":[[]]}", 400, "prompt"},
+    {CALL_COMPLETION, "{\"prompt\":[1,\"a\"]}", 400, "prompt"},
+    {CALL_COMPLETION, "{\"prompt\":[\"a\",[1]]}", 400, "prompt"},
+    {CALL_COMPLETION, "{\"prompt\":[\"a\",1]}", 400, "prompt"},
+    {CALL_COMPLETION, "{\"prompt\":[100]}", 400, "prompt"},
+    {CALL_COMPLETION, "{\"prompt\":[-1]}", 400, "prompt"},
+    {CALL_COMPLETION, "{\"prompt\":[1.0]}", 400, "prompt"},
+    {CALL_COMPLETION, "{\"prompt\":[true]}", 400, "prompt"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"model\":\"other\"}", 404, "model"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"model\":1}", 400, "model"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"temperature\":\"1\"}", 400, "temperature"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"temperature\":-0.1}", 400, "temperature"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"temperature\":1e300}", 400, "temperature"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"top_p\":0}", 400, "top_p"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"top_p\":1.01}", 400, "top_p"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"top_k\":-2}", 400, "top_k"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"top_k\":1.5}", 400, "top_k"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"min_p\":2}", 400, "min_p"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"repetition_penalty\":0}", 400, "repetition_penalty"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"presence_penalty\":3}", 400, "presence_penalty"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"frequency_penalty\":\"x\"}", 400, "frequency_penalty"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"seed\":1.5}", 400, "seed"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"seed\":\"1\"}", 400, "seed"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"n\":0}", 400, "n"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"n\":129}", 400, "n"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"n\":true}", 400, "n"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"best_of\":3,\"n\":2}", 400, "best_of"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"max_tokens\":0}", 400, "max_tokens"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"max_tokens\":-1}", 400, "max_tokens"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"max_tokens\":61}", 400, "prompt"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"max_tokens\":9999999999}", 400, "max_tokens"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"min_tokens\":17}", 400, "min_tokens"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"stop\":7}", 400, "stop"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"stop\":\"\"}", 400, "stop"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"stop\":[\"a\",1]}", 400, "stop"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"stop\":[\"a\",\"b\",\"c\",\"d\",\"e\"]}", 400, "stop"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"stop_token_ids\":[100]}", 400, "stop_token_ids"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"stop_token_ids\":3}", 400, "stop_token_ids"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"ignore_eos\":1}", 400, "ignore_eos"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"logprobs\":true}", 400, "logprobs"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"logprobs\":21}", 400, "logprobs"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"prompt_logprobs\":1,\"stream\":true}", 400,
+     "prompt_logprobs"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"logit_bias\":[]}", 400, "logit_bias"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"logit_bias\":{\"x\":1}}", 400, "logit_bias"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"logit_bias\":{\"100\":1}}", 400, "logit_bias"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"logit_bias\":{\"05\":1}}", 400, "logit_bias"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"logit_bias\":{\"5\":101}}", 400, "logit_bias"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"logit_bias\":{\"5\":\"1\"}}", 400, "logit_bias"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"stream\":1}", 400, "stream"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"stream_options\":{}}", 400, "stream_options"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"stream\":true,\"stream_options\":1}", 400,
+     "stream_options"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"echo\":\"yes\"}", 400, "echo"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"user\":1}", 400, "user"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"suffix\":\"b\"}", 400, "suffix"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"suffix\":\"\",\"cache_salt\":\"s\"}", 0, ""},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"max_tokens\":4.0,\"length_penalty\":1.0}", 0, ""},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"max_tokens\":4.5}", 400, "max_tokens"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"max_tokens\":1e300}", 400, "max_tokens"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"n_predict\":5}", 400, "n_predict"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"mirostat\":2}", 400, "mirostat"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"response_format\":{\"type\":\"json_object\"}}", 400,
+     "response_format"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"guided_json\":{}}", 400, "guided_json"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"tools\":[{}]}", 400, "tools"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"priority\":1}", 400, "priority"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"truncate_prompt_tokens\":3}", 400,
+     "truncate_prompt_tokens"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"use_beam_search\":true}", 400, "use_beam_search"},
+    {CALL_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}", 0, ""},
+    {CALL_CHAT, "{\"messages\":[{\"role\":\"assistant\",\"content\":null}]}", 0, ""},
+    {CALL_CHAT,
+     "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"}]}],"
+     "\"logprobs\":true,\"top_logprobs\":2,\"tool_choice\":\"none\"}",
+     0, ""},
+    {CALL_CHAT, "{}", 400, "messages"},
+    {CALL_CHAT, "{\"messages\":[]}", 400, "messages"},
+    {CALL_CHAT, "{\"messages\":\"a\"}", 400, "messages"},
+    {CALL_CHAT, "{\"messages\":[1]}", 400, "messages[0]"},
+    {CALL_CHAT, "{\"messages\":[{\"content\":\"a\"}]}", 400, "messages[0].role"},
+    {CALL_CHAT, "{\"messages\":[{\"role\":\"king\",\"content\":\"a\"}]}", 400, "messages[0].role"},
+    {CALL_CHAT, "{\"messages\":[{\"role\":\"user\"}]}", 400, "messages[0].content"},
+    {CALL_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":1}]}", 400, "messages[0].content"},
+    {CALL_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}", 400,
+     "messages[0].content"},
+    {CALL_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[3]}]}", 400, "messages[0].content"},
+    {CALL_CHAT, "{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\",\"tool_calls\":[{}]}]}",
+     400, "messages[0].tool_calls"},
+    {CALL_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"top_logprobs\":2}", 400,
+     "top_logprobs"},
+    {CALL_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"logprobs\":1}", 400,
+     "logprobs"},
+    {CALL_CHAT,
+     "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"max_completion_tokens\":0}", 400,
+     "max_completion_tokens"},
+    {CALL_CHAT,
+     "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"max_tokens\":\"x\",\"max_completion_"
+     "tokens\":5}",
+     400, "max_tokens"},
+    {CALL_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"max_tokens\":70}", 400,
+     "messages"},
+    {CALL_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"echo\":true}", 400,
+     "echo"},
+    {CALL_CHAT,
+     "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"continue_final_message\":true}", 400,
+     "continue_final_message"},
+    {CALL_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"modalities\":[\"audio\"]}",
+     400, "modalities"},
+    {CALL_TOKENIZE, "{\"prompt\":\"a\"}", 0, ""},
+    {CALL_TOKENIZE, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}", 0, ""},
+    {CALL_TOKENIZE, "{}", 400, "prompt"},
+    {CALL_TOKENIZE, "{\"prompt\":\"a\",\"add_special_tokens\":3}", 400, "add_special_tokens"},
+    {CALL_DETOKENIZE, "{\"tokens\":[1,2]}", 0, ""},
+    {CALL_DETOKENIZE, "{\"tokens\":[]}", 0, ""},
+    {CALL_DETOKENIZE, "{}", 400, "tokens"},
+    {CALL_DETOKENIZE, "{\"tokens\":\"a\"}", 400, "tokens"},
+    {CALL_DETOKENIZE, "{\"tokens\":[100]}", 400, "tokens"},
+};
+
+static void every_body_is_taken_or_names_the_field(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct params params;
+        struct api_error error;
+        (void)parse(rows[i].body, rows[i].kind, 4, &params, &error);
+        if (error.status != rows[i].status || strcmp(error.param, rows[i].param) != 0)
+            fail_msg("%s: got %d \"%s\" (%s)", rows[i].body, error.status, error.param,
+                     error.message);
+        wefti_params_fini(&params);
+    }
+}
+
+static void fields_arrive_as_they_were_given(void **state) {
+    (void)state;
+    struct params p;
+    struct api_error error;
+    assert_true(
+        parse("{\"prompt\":[[1,2],[3]],\"max_tokens\":9,\"min_tokens\":3,\"temperature\":0.5,"
+              "\"top_p\":0.25,\"top_k\":-1,\"top_n_sigma\":1.5,\"min_p\":0.125,\"seed\":-5,\"n\":2,"
+              "\"stop\":[\"x\\u0000y\",\"z\"],\"stop_token_ids\":[7,90],\"logprobs\":3,"
+              "\"echo\":true,\"presence_penalty\":1,\"frequency_penalty\":-1,"
+              "\"repetition_penalty\":1.5,\"logit_bias\":{\"50\":-1,\"4\":2}}",
+              CALL_COMPLETION, 0, &p, &error));
+    assert_int_equal(p.n_prompts, 2);
+    assert_int_equal(p.prompts[0].ids[1], 2);
+    assert_int_equal(p.sampling.max_tokens, 9);
+    assert_int_equal(p.sampling.min_tokens, 3);
+    assert_true(p.sampling.temperature == 0.5f && p.sampling.top_p == 0.25f);
+    assert_true(p.sampling.min_p == 0.125f && p.sampling.top_k == 0);
+    assert_true(p.sampling.top_n_sigma == 1.5f);
+    assert_true(p.has_seed && p.sampling.seed == (uint64_t)-5);
+    assert_int_equal(p.n_stops, 2);
+    assert_int_equal(p.stop_lens[0], 3);
+    assert_memory_equal(p.stops[0], "x\0y", 3);
+    assert_int_equal(p.n_own_stop_tokens, 2);
+    assert_int_equal(p.sampling.n_stop_tokens, 3); /* 7, 90 and the other end of sequence */
+    assert_int_equal(p.sampling.stop_tokens[2], 91);
+    assert_int_equal(p.sampling.n_logprobs, 3);
+    assert_int_equal(p.sampling.n_prompt_logprobs, 3);
+    assert_int_equal(p.prompt_logprobs, -1);
+    assert_int_equal(p.sampling.n_bias, 2);
+    assert_int_equal(p.sampling.bias[0].token, 4);
+    assert_true(p.sampling.bias[0].bias == 2.0f);
+    struct weft_errmsg why;
+    assert_int_equal(weft_sampling_check(&p.sampling, 100, &why), WEFT_OK);
+    wefti_params_fini(&p);
+}
+
+static void defaults_fit_the_context(void **state) {
+    (void)state;
+    struct params p;
+    struct api_error error;
+    assert_true(parse("{\"prompt\":\"a\"}", CALL_COMPLETION, 4, &p, &error));
+    assert_int_equal(p.sampling.max_tokens, 16);
+    assert_true(p.sampling.temperature == 1.0f && !p.has_seed);
+    assert_int_equal(p.sampling.n_stop_tokens, 2);
+    wefti_params_fini(&p);
+    assert_true(parse("{\"prompt\":\"a\"}", CALL_COMPLETION, 60, &p, &error));
+    assert_int_equal(p.sampling.max_tokens, 4);
+    wefti_params_fini(&p);
+    assert_true(parse("{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"ignore_eos\":true}",
+                      CALL_CHAT, 10, &p, &error));
+    assert_int_equal(p.sampling.max_tokens, 54);
+    assert_int_equal(p.sampling.n_stop_tokens, 0);
+    wefti_params_fini(&p);
+    assert_false(parse("{\"prompt\":\"a\"}", CALL_COMPLETION, 64, &p, &error));
+    assert_string_equal(error.code, "context_length_exceeded");
+    assert_non_null(strstr(error.message, "maximum context length is 64 tokens"));
+    wefti_params_fini(&p);
+}
+
+static void ignored_ends_are_still_kept_back_by_min_tokens(void **state) {
+    (void)state;
+    struct params p;
+    struct api_error error;
+    assert_true(parse("{\"prompt\":\"a\",\"ignore_eos\":true,\"min_tokens\":3,"
+                      "\"stop_token_ids\":[7,91]}",
+                      CALL_COMPLETION, 4, &p, &error));
+    assert_int_equal(p.sampling.n_stop_tokens, 2); /* 91 was asked for by name: it stops */
+    assert_int_equal(p.sampling.stop_tokens[1], 91);
+    assert_int_equal(p.n_own_stop_tokens, 2);
+    assert_int_equal(p.sampling.n_masked_tokens, 1);
+    assert_int_equal(p.sampling.masked_tokens[0], 90);
+    wefti_params_fini(&p);
+    assert_true(parse("{\"prompt\":\"a\",\"ignore_eos\":true}", CALL_COMPLETION, 4, &p, &error));
+    assert_int_equal(p.sampling.n_stop_tokens, 0);
+    assert_int_equal(p.sampling.n_masked_tokens, 0); /* nothing is kept back from the first on */
+    wefti_params_fini(&p);
+    assert_true(parse("{\"prompt\":\"a\",\"min_tokens\":3}", CALL_COMPLETION, 4, &p, &error));
+    assert_int_equal(p.sampling.n_stop_tokens, 2);
+    assert_int_equal(p.sampling.n_masked_tokens, 0);
+    wefti_params_fini(&p);
+}
+
+static void ends_beyond_the_vocabulary_are_passed_over(void **state) {
+    (void)state;
+    struct params p;
+    struct api_error error = {0};
+    struct api_limits l = limits();
+    l.n_vocab = 91; /* a tokenizer that knows one more than the model */
+    json_t *json = json_loads("{\"prompt\":\"a\"}", 0, NULL);
+    assert_true(wefti_params_parse(json, CALL_COMPLETION, &l, &p, &error));
+    assert_int_equal(p.sampling.n_stop_tokens, 1);
+    assert_int_equal(p.sampling.stop_tokens[0], 90);
+    wefti_params_fini(&p);
+    json = json_loads("{\"prompt\":\"a\",\"ignore_eos\":true,\"min_tokens\":1}", 0, NULL);
+    assert_true(wefti_params_parse(json, CALL_COMPLETION, &l, &p, &error));
+    assert_int_equal(p.sampling.n_masked_tokens, 1);
+    wefti_params_fini(&p);
+}
+
+static void the_model_s_defaults_speak_where_a_request_is_silent(void **state) {
+    (void)state;
+    struct api_limits l = limits();
+    struct params p;
+    struct api_error error = {0};
+    l.defaults = (struct weft_gen_defaults){.temperature = 0.5,
+                                            .top_p = 0.75,
+                                            .min_p = NAN,
+                                            .repetition_penalty = 1.5,
+                                            .top_k = 5,
+                                            .max_new_tokens = 6};
+    json_t *json =
+        json_loads("{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"top_p\":1}", 0, NULL);
+    assert_true(wefti_params_parse(json, CALL_CHAT, &l, &p, &error));
+    p.prompts[0].n_ids = 3;
+    assert_true(wefti_params_fit(&p, CALL_CHAT, &l, &error));
+    assert_true(p.sampling.temperature == 0.5f && p.sampling.top_p == 1.0f);
+    assert_true(p.sampling.min_p == 0.0f && p.sampling.repetition_penalty == 1.5f);
+    assert_int_equal(p.sampling.top_k, 5);
+    assert_int_equal(p.sampling.max_tokens, 6);
+    wefti_params_fini(&p);
+}
+
+static void log_probabilities_are_bounded_in_bytes(void **state) {
+    (void)state;
+    struct api_limits l = limits();
+    struct params p;
+    struct api_error error = {0};
+    l.max_logprob_bytes = 4 * 5 * (12 + 8 * 2);
+    const char *body = "{\"prompt\":[1],\"n\":4,\"max_tokens\":5,\"logprobs\":2}";
+    assert_true(wefti_params_parse(json_loads(body, 0, NULL), CALL_COMPLETION, &l, &p, &error));
+    assert_true(wefti_params_fit(&p, CALL_COMPLETION, &l, &error));
+    l.max_logprob_bytes--;
+    assert_false(wefti_params_fit(&p, CALL_COMPLETION, &l, &error));
+    assert_string_equal(error.param, "logprobs");
+    assert_non_null(strstr(error.message, "--max-logprob-bytes"));
+    error = (struct api_error){0};
+    p.lets_go = true; /* a stream holds what was not read yet */
+    assert_true(wefti_params_fit(&p, CALL_COMPLETION, &l, &error));
+    wefti_params_fini(&p);
+}
+
+static void silence_about_max_tokens_asks_for_no_log_probabilities(void **state) {
+    (void)state;
+    struct api_limits l = limits();
+    struct params p;
+    struct api_error error = {0};
+    l.max_logprob_bytes = 5 * 12; /* less than the context's worth, and the prompt has five */
+    static const char *const fields[] = {"\"logprobs\":true", "\"logprobs\":true,\"max_tokens\":6",
+                                         "\"prompt_logprobs\":0", "\"prompt_logprobs\":1"};
+    for (size_t i = 0; i < 4; i++) {
+        char body[256];
+        (void)snprintf(body, sizeof body,
+                       "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],%s}", fields[i]);
+        assert_true(wefti_params_parse(json_loads(body, 0, NULL), CALL_CHAT, &l, &p, &error));
+        p.prompts[0].n_ids = 5;
+        assert_int_equal(wefti_params_fit(&p, CALL_CHAT, &l, &error), i % 2 == 0);
+        error = (struct api_error){0};
+        p.prompts[0].n_ids = 0;
+        wefti_params_fini(&p);
+    }
+}
+
+static void parts_are_joined_by_newlines(void **state) {
+    (void)state;
+    struct api_limits l = limits();
+    struct params p;
+    struct api_error error = {0};
+    const char *body = "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":"
+                       "\"a\"},{\"type\":\"text\",\"text\":\"b\"}]},{\"role\":\"user\",\"content\":"
+                       "[]}]}";
+    assert_true(wefti_params_parse(json_loads(body, 0, NULL), CALL_CHAT, &l, &p, &error));
+    assert_int_equal(p.messages[0].content_len, 3);
+    assert_string_equal(p.messages[0].content, "a\nb");
+    assert_string_equal(p.messages[1].content, "");
+    wefti_params_fini(&p);
+}
+
+static void many_choices_in_one_request_are_refused(void **state) {
+    (void)state;
+    struct params p;
+    struct api_error error;
+    char body[4096];
+    size_t n = (size_t)snprintf(body, sizeof body, "{\"n\":128,\"prompt\":[");
+    for (int i = 0; i < 33; i++)
+        n += (size_t)snprintf(body + n, sizeof body - n, i ? ",[1]" : "[1]");
+    (void)snprintf(body + n, sizeof body - n, "]}");
+    assert_false(parse(body, CALL_COMPLETION, 1, &p, &error));
+    assert_string_equal(error.param, "n");
+    wefti_params_fini(&p);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_body_is_taken_or_names_the_field),
+        cmocka_unit_test(fields_arrive_as_they_were_given),
+        cmocka_unit_test(defaults_fit_the_context),
+        cmocka_unit_test(ignored_ends_are_still_kept_back_by_min_tokens),
+        cmocka_unit_test(ends_beyond_the_vocabulary_are_passed_over),
+        cmocka_unit_test(the_model_s_defaults_speak_where_a_request_is_silent),
+        cmocka_unit_test(log_probabilities_are_bounded_in_bytes),
+        cmocka_unit_test(silence_about_max_tokens_asks_for_no_log_probabilities),
+        cmocka_unit_test(parts_are_joined_by_newlines),
+        cmocka_unit_test(many_choices_in_one_request_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

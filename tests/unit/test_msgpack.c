@@ -1,0 +1,259 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "codec/msgpack.h"
+
+static const char *const samples[] = {
+    "null",
+    "true",
+    "[0,127,128,255,256,65535,65536,4294967296,9223372036854775807]",
+    "[-1,-32,-33,-128,-129,-32769,-2147483649,-9223372036854775807]",
+    "[0.5,-1e300,1e-9]",
+    "{\"a\":{\"b\":[[],{}]},\"\":\"\"}",
+    "\"0123456789012345678901234567890123456789\"",
+    "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,[18]]",
+};
+
+static struct weft_buf packed(const char *json) {
+    struct weft_buf out;
+    json_t *value = json_loads(json, JSON_DECODE_ANY, NULL);
+    assert_non_null(value);
+    weft_buf_init(&out, 1 << 20);
+    wefti_msgpack_add_json(&out, value);
+    json_decref(value);
+    return out;
+}
+
+static void values_survive_the_round_trip(void **state) {
+    (void)state;
+    struct weft_errmsg why;
+    for (size_t i = 0; i < sizeof samples / sizeof samples[0]; i++) {
+        struct weft_buf bytes = packed(samples[i]);
+        json_t *want = json_loads(samples[i], JSON_DECODE_ANY, NULL);
+        json_t *got = wefti_msgpack_to_json(bytes.data, bytes.len, &why);
+        assert_non_null(got);
+        assert_true(json_equal(want, got));
+        json_decref(want);
+        json_decref(got);
+        weft_buf_fini(&bytes);
+    }
+}
+
+static void a_message_is_measured_however_it_is_cut(void **state) {
+    (void)state;
+    struct weft_errmsg why;
+    for (size_t i = 0; i < sizeof samples / sizeof samples[0]; i++) {
+        struct weft_buf bytes = packed(samples[i]);
+        struct mp_scan scan = {0};
+        for (size_t n = 0; n < bytes.len; n++)
+            assert_int_equal(wefti_msgpack_scan(&scan, bytes.data, n, 1 << 20, &why), MP_MORE);
+        assert_int_equal(wefti_msgpack_scan(&scan, bytes.data, bytes.len, 1 << 20, &why), MP_OK);
+        assert_int_equal(scan.at, bytes.len);
+        weft_buf_fini(&bytes);
+    }
+}
+
+/* Measures `from` bytes, skips the rest in pieces of `piece`; how many bytes the message had. */
+static size_t skip_rest(const struct weft_buf *bytes, size_t from, size_t piece) {
+    struct weft_errmsg why;
+    struct mp_scan scan = {0};
+    size_t at, used;
+    assert_int_equal(wefti_msgpack_scan(&scan, bytes->data, from, 1 << 20, &why), MP_MORE);
+    at = scan.at;
+    for (size_t end = from;; end += piece) {
+        if (end > bytes->len) end = bytes->len;
+        enum mp_status status = wefti_msgpack_skip(&scan, bytes->data + at, end - at, &used);
+        at += used;
+        if (status == MP_OK) return at;
+        assert_int_equal(status, MP_MORE);
+        assert_true(end < bytes->len);
+        assert_true(end - at < 9); /* at most a head waits for its end */
+    }
+}
+
+static void a_message_is_skipped_to_its_end_and_no_further(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof samples / sizeof samples[0]; i++) {
+        struct weft_buf bytes = packed(samples[i]);
+        size_t len = bytes.len;
+        weft_buf_add(&bytes, "\x94\x00", 2); /* the next one begins */
+        for (size_t from = 0; from < len; from++) {
+            for (size_t piece = 1; piece < 12; piece++)
+                assert_int_equal(skip_rest(&bytes, from, piece), len);
+        }
+        weft_buf_fini(&bytes);
+    }
+}
+
+static void what_is_too_long_can_be_skipped(void **state) {
+    (void)state;
+    struct weft_errmsg why;
+    struct weft_buf bytes = packed("[0,7,\"0123456789012345678901234567890123456789\",[1,2]]");
+    for (size_t n = 1; n <= bytes.len; n++) {
+        struct mp_scan scan = {0};
+        size_t used;
+        enum mp_status status = wefti_msgpack_scan(&scan, bytes.data, n, 20, &why);
+        if (status == MP_MORE) continue;
+        assert_int_equal(status, MP_LONG);
+        size_t at = scan.at;
+        assert_int_equal(wefti_msgpack_skip(&scan, bytes.data + at, bytes.len - at, &used), MP_OK);
+        assert_int_equal(at + used, bytes.len);
+    }
+    weft_buf_fini(&bytes);
+}
+
+static enum mp_status scan_bytes(const char *bytes, size_t n, size_t bytes_max) {
+    struct mp_scan scan = {0};
+    struct weft_errmsg why;
+    return wefti_msgpack_scan(&scan, bytes, n, bytes_max, &why);
+}
+
+static void claims_are_bounded(void **state) {
+    (void)state;
+    char deep[40];
+    memset(deep, (char)0x91, sizeof deep); /* [[[[... */
+    assert_int_equal(scan_bytes(deep, WEFT_MSGPACK_DEPTH_MAX, 1000), MP_MORE);
+    assert_int_equal(scan_bytes(deep, WEFT_MSGPACK_DEPTH_MAX + 1, 1000), MP_BAD);
+    assert_int_equal(scan_bytes("\xdd\xff\xff\xff\xff", 5, 1000), MP_BAD); /* 4 G elements */
+    assert_int_equal(scan_bytes("\xdf\xff\xff\xff\xff", 5, 1000), MP_BAD);
+    assert_int_equal(scan_bytes("\xdb\xff\xff\xff\xff", 5, 1000), MP_LONG); /* 4 GB of text */
+    assert_int_equal(scan_bytes("\xdb\x00\x00\x03\x00", 5, 1000), MP_MORE);
+    assert_int_equal(scan_bytes("\xc1", 1, 1000), MP_BAD);
+    assert_int_equal(scan_bytes("\xdd\x00\x00\x00\x00", 5, 1000), MP_OK);
+}
+
+static void refuses(const char *bytes, size_t n) {
+    struct weft_errmsg why = {""};
+    assert_int_equal(scan_bytes(bytes, n, 1000), MP_OK);
+    assert_null(wefti_msgpack_to_json(bytes, n, &why));
+    assert_true(why.text[0] != '\0');
+}
+
+static void what_json_cannot_say_is_refused(void **state) {
+    (void)state;
+    refuses("\x81\x01\x02", 3);             /* an integer key */
+    refuses("\x82\xa1k\x01\xa1k\x02", 7);   /* a key twice */
+    refuses("\xa1\xff", 2);                 /* not UTF-8 */
+    refuses("\x81\xa1\xff\x01", 4);         /* nor the key */
+    refuses("\xcb\x7f\xf0\0\0\0\0\0\0", 9); /* infinity */
+    refuses("\xd4\x01\x00", 3);             /* an extension */
+}
+
+static void bin_counts_as_text(void **state) {
+    (void)state;
+    struct weft_errmsg why;
+    json_t *value = wefti_msgpack_to_json("\xc4\x02hi", 4, &why);
+    assert_string_equal(json_string_value(value), "hi");
+    json_decref(value);
+}
+
+static void keys_are_found_without_decoding(void **state) {
+    (void)state;
+    struct weft_buf bytes = packed("{\"a\":[1,{\"x\":2}],\"b\":\"yes\",\"c\":3}");
+    struct mp_item item;
+    assert_true(wefti_msgpack_find(bytes.data, bytes.len, "b", &item));
+    assert_int_equal(item.type, MP_TEXT);
+    assert_memory_equal(item.bytes, "yes", 3);
+    assert_true(wefti_msgpack_find(bytes.data, bytes.len, "c", &item));
+    assert_int_equal(item.i, 3);
+    assert_false(wefti_msgpack_find(bytes.data, bytes.len, "x", &item));
+    assert_false(wefti_msgpack_find("\x01", 1, "x", &item));
+    weft_buf_fini(&bytes);
+}
+
+/* The text in pieces of `piece` bytes; what is left over comes again with the next one. */
+static struct weft_buf fed(const char *json, size_t piece) {
+    struct mp_feed feed = {0};
+    struct weft_buf out, waiting;
+    size_t len = strlen(json);
+    weft_buf_init(&out, 1 << 20);
+    weft_buf_init(&waiting, 1 << 20);
+    for (size_t at = 0; at < len; at += piece) {
+        size_t n = len - at < piece ? len - at : piece;
+        weft_buf_add(&waiting, json + at, n);
+        size_t used = wefti_msgpack_feed(&feed, waiting.data, waiting.len, at + n == len, &out);
+        assert_true(used <= waiting.len);
+        weft_buf_drop_front(&waiting, used);
+    }
+    assert_true(out.failed || waiting.len == 0);
+    weft_buf_fini(&waiting);
+    return out;
+}
+
+static const char *const texts[] = {
+    "{\"choices\": [{\"text\": \"a\\\"b\\\\c\\/\\b\\f\\n\\r\\t\", "
+    "\"logprobs\":null},\n\t{}],\"n\":-0.25}",
+    "[\"\\u0000\\u001f\\u00e9\\u20ac\\ud83d\\ude00\", \"\xc3\xa9\\u00E9\xe2\x82\xac\", \"\", "
+    "[[[[[[[[]]]]]]]], false]",
+};
+
+static void text_is_packed_as_its_tree_however_it_is_cut(void **state) {
+    (void)state;
+    struct weft_errmsg why;
+    const size_t n_samples = sizeof samples / sizeof samples[0];
+    for (size_t i = 0; i < n_samples + sizeof texts / sizeof texts[0]; i++) {
+        const char *text = i < n_samples ? samples[i] : texts[i - n_samples];
+        json_t *want = json_loads(text, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+        assert_non_null(want);
+        for (size_t piece = 1; piece <= strlen(text); piece++) {
+            struct weft_buf bytes = fed(text, piece);
+            assert_false(bytes.failed);
+            json_t *got = wefti_msgpack_to_json(bytes.data, bytes.len, &why);
+            assert_true(json_equal(want, got));
+            json_decref(got);
+            weft_buf_fini(&bytes);
+        }
+        json_decref(want);
+    }
+}
+
+static void text_that_is_no_json_fails_the_output(void **state) {
+    (void)state;
+    static const char *const bad[] = {"[",
+                                      "]",
+                                      "{]",
+                                      "[}",
+                                      "{\"a\"}",
+                                      "\"a",
+                                      "\"\\",
+                                      "\"\\x\"",
+                                      "\"\\u12\"",
+                                      "\"\\ud800\"",
+                                      "\"\\ud800\\u0041\"",
+                                      "\"\\udc00\"",
+                                      "nul",
+                                      "1x",
+                                      "--1",
+                                      "99999999999999999999999999999999999999999999999999",
+                                      "[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]",
+                                      "\x01"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        for (size_t piece = 1; piece <= strlen(bad[i]); piece++) {
+            struct weft_buf bytes = fed(bad[i], piece);
+            assert_true(bytes.failed);
+            weft_buf_fini(&bytes);
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(values_survive_the_round_trip),
+        cmocka_unit_test(a_message_is_measured_however_it_is_cut),
+        cmocka_unit_test(a_message_is_skipped_to_its_end_and_no_further),
+        cmocka_unit_test(what_is_too_long_can_be_skipped),
+        cmocka_unit_test(claims_are_bounded),
+        cmocka_unit_test(what_json_cannot_say_is_refused),
+        cmocka_unit_test(bin_counts_as_text),
+        cmocka_unit_test(keys_are_found_without_decoding),
+        cmocka_unit_test(text_is_packed_as_its_tree_however_it_is_cut),
+        cmocka_unit_test(text_that_is_no_json_fails_the_output),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
