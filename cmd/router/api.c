@@ -18,24 +18,24 @@
 /* ------------------------------------------------------------------------------- short JSON --- */
 
 void wefti_api_models(const struct server *server, struct weft_buf *out) {
-    const struct core *core = &server->core;
-    const char *name = core->limits.model_name, *root = core->settings.model;
+    const struct weft_api_state *api = &server->api;
+    const char *name = api->limits.model_name, *root = api->settings.model;
     weft_buf_add_str(out, "{\"object\":\"list\",\"data\":[{\"id\":");
     weft_json_str(out, name, strlen(name));
     weft_buf_printf(out,
                     ",\"object\":\"model\",\"created\":%" PRId64 ",\"owned_by\":\"weft\","
                     "\"root\":",
-                    core->settings.started_s);
+                    api->settings.started_s);
     weft_json_str(out, root, strlen(root));
     weft_buf_add_str(out, ",\"parent\":null,\"max_model_len\":");
-    if (core->limits.max_model_len)
-        weft_buf_printf(out, "%u}]}", core->limits.max_model_len);
+    if (api->limits.max_model_len)
+        weft_buf_printf(out, "%u}]}", api->limits.max_model_len);
     else
         weft_buf_add_str(out, "null}]}");
 }
 
 void wefti_api_health(const struct server *server, struct weft_buf *out) {
-    const char *why = wefti_core_why_ill(&server->core, weft_now_ms());
+    const char *why = weft_api_why_ill(&server->api, weft_now_ms());
     if (why)
         weft_buf_printf(out, "{\"status\":\"unavailable\",\"reason\":\"%s\"}", why);
     else
@@ -43,9 +43,9 @@ void wefti_api_health(const struct server *server, struct weft_buf *out) {
 }
 
 void wefti_api_stats(const struct server *server, struct weft_buf *out) {
-    const struct core *core = &server->core;
-    const struct weft_msg_snapshot *s = &core->up.snapshot;
-    const struct metrics *m = &core->metrics;
+    const struct weft_api_state *api = &server->api;
+    const struct weft_msg_snapshot *s = &api->upstream.snapshot;
+    const struct weft_api_metrics *m = &api->metrics;
     weft_buf_printf(out,
                     "{\"serving\":%s,\"advancing\":%s,\"num_requests_running\":%u,"
                     "\"num_requests_waiting\":%u,\"kv_blocks\":%u,\"kv_blocks_free\":%u,"
@@ -78,9 +78,9 @@ static void get_models(struct http *h) {
 
 /* /v1/models/NAME; a name may hold slashes, percent-encoded or not. */
 static void get_model(struct http *h) {
-    const struct core *core = &h->conn->server->core;
+    const struct weft_api_state *api = &h->conn->server->api;
     const char *at = h->path.at + strlen("/v1/models/"), *end = h->path.at + h->path.len;
-    const char *name = core->limits.model_name;
+    const char *name = api->limits.model_name;
     while (at < end && *name) {
         char c = *at;
         if (c == '%' && end - at >= 3) {
@@ -93,10 +93,10 @@ static void get_model(struct http *h) {
         name++;
     }
     if (at != end || *name) {
-        struct api_error error = {0};
-        wefti_error_set(&error, 404, "model", "model_not_found", "The model '%.*s' does not exist.",
-                        (int)(h->path.len - strlen("/v1/models/")),
-                        h->path.at + strlen("/v1/models/"));
+        struct weft_api_error error = {0};
+        weft_api_error_set(
+            &error, 404, "model", "model_not_found", "The model '%.*s' does not exist.",
+            (int)(h->path.len - strlen("/v1/models/")), h->path.at + strlen("/v1/models/"));
         wefti_http_refuse(h, &error);
         return;
     }
@@ -115,7 +115,7 @@ static void get_health(struct http *h) {
     struct server *server = h->conn->server;
     struct weft_buf body;
     weft_buf_init(&body, TEXT_BYTES_MAX);
-    bool is_ill = wefti_core_why_ill(&server->core, weft_now_ms()) != NULL;
+    bool is_ill = weft_api_why_ill(&server->api, weft_now_ms()) != NULL;
     wefti_api_health(server, &body);
     respond_buf(h, is_ill ? 503 : 200, JSON, &body);
 }
@@ -132,17 +132,17 @@ static void get_version(struct http *h) {
 static void get_metrics(struct http *h) {
     struct server *server = h->conn->server;
     struct weft_buf body;
-    weft_buf_init(&body, WEFT_METRICS_BYTES_MAX);
-    struct metrics_view view = {
+    weft_buf_init(&body, WEFT_API_METRICS_BYTES_MAX);
+    struct weft_api_metrics_view view = {
         .prefix = server->config.metrics_prefix,
-        .model_name = server->core.limits.model_name,
-        .snapshot = server->core.up.has_snapshot ? &server->core.up.snapshot : NULL,
+        .model_name = server->api.limits.model_name,
+        .snapshot = server->api.upstream.has_snapshot ? &server->api.upstream.snapshot : NULL,
         .router_resident_bytes = weft_mem_resident_bytes(),
-        .held_input_bytes = server->core.held_bytes,
-        .held_output_bytes = server->core.output_bytes,
-        .is_serving = !wefti_core_why_ill(&server->core, weft_now_ms()),
+        .held_input_bytes = server->api.held_bytes,
+        .held_output_bytes = server->api.output_bytes,
+        .is_serving = !weft_api_why_ill(&server->api, weft_now_ms()),
     };
-    wefti_metrics_render(&server->core.metrics, &view, &body);
+    weft_api_metrics_render(&server->api.metrics, &view, &body);
     respond_buf(h, 200, "text/plain; version=0.0.4; charset=utf-8", &body);
 }
 
@@ -155,11 +155,11 @@ static void get_page(struct http *h) {
 
 static void start_call(struct http *h, enum call_kind kind) {
     struct server *server = h->conn->server;
-    struct call *call =
-        wefti_call_new(&server->core, kind, &h->body, wefti_http_wake, h, weft_now_us());
+    weft_api_call *call =
+        weft_api_call_new(&server->api, kind, &h->body, wefti_http_wake, h, weft_now_us());
     if (!call) {
-        struct api_error error = {0};
-        wefti_error_set(&error, 500, NULL, NULL, "out of memory");
+        struct weft_api_error error = {0};
+        weft_api_error_set(&error, 500, NULL, NULL, "out of memory");
         wefti_http_refuse(h, &error);
         return;
     }
@@ -184,9 +184,9 @@ static void post_detokenize(struct http *h) {
 }
 
 static void post_embeddings(struct http *h) {
-    struct api_error error = {0};
-    wefti_error_set(&error, 400, "model", "unsupported_endpoint",
-                    "this server does not compute embeddings yet");
+    struct weft_api_error error = {0};
+    weft_api_error_set(&error, 400, "model", "unsupported_endpoint",
+                       "this server does not compute embeddings yet");
     wefti_http_refuse(h, &error);
 }
 
@@ -260,39 +260,40 @@ static bool is_welcome_type(const struct span *type, const struct span *origin) 
 }
 
 void wefti_api_check(struct http *h) {
-    struct api_error *no = &h->refusal;
+    struct weft_api_error *no = &h->refusal;
     h->route = find_route(&h->path);
     const struct route *route = h->route;
     if (h->method == HTTP_OPTIONS) return;
     if (!route) {
-        wefti_error_set(no, 404, NULL, "not_found", "there is nothing at '%.*s'",
-                        (int)(h->path.len < 200 ? h->path.len : 200), h->path.at ? h->path.at : "");
+        weft_api_error_set(no, 404, NULL, "not_found", "there is nothing at '%.*s'",
+                           (int)(h->path.len < 200 ? h->path.len : 200),
+                           h->path.at ? h->path.at : "");
         return;
     }
     bool is_method =
         route->is_post ? h->method == HTTP_POST : h->method == HTTP_GET || h->method == HTTP_HEAD;
     if (!is_method) {
-        wefti_error_set(no, 405, NULL, "method_not_allowed", "%s takes %s", route->path,
-                        wefti_route_allow(route));
+        weft_api_error_set(no, 405, NULL, "method_not_allowed", "%s takes %s", route->path,
+                           wefti_route_allow(route));
         return;
     }
     if (route->is_guarded && !has_key(h)) {
-        wefti_error_set(no, 401, NULL, "invalid_api_key", "%s",
-                        h->authorization.len
-                            ? "Incorrect API key provided"
-                            : "No API key provided: send it as \"Authorization: Bearer KEY\"");
+        weft_api_error_set(no, 401, NULL, "invalid_api_key", "%s",
+                           h->authorization.len
+                               ? "Incorrect API key provided"
+                               : "No API key provided: send it as \"Authorization: Bearer KEY\"");
         return;
     }
     if (route->is_post && !is_welcome_type(&h->content_type, &h->origin)) {
-        wefti_error_set(no, 415, NULL, NULL,
-                        "the body must be sent as Content-Type: application/json");
+        weft_api_error_set(no, 415, NULL, NULL,
+                           "the body must be sent as Content-Type: application/json");
         return;
     }
     struct server *server = h->conn->server;
     uint64_t now_ms = weft_now_ms();
-    const char *why = route->needs_model ? wefti_core_why_not(&server->core, now_ms) : NULL;
-    if (why && !no->status && !wefti_core_is_back_soon(&server->core, now_ms)) {
-        wefti_error_set(no, 503, NULL, "not_serving", "%s", why);
+    const char *why = route->needs_model ? weft_api_why_not(&server->api, now_ms) : NULL;
+    if (why && !no->status && !weft_api_is_back_soon(&server->api, now_ms)) {
+        weft_api_error_set(no, 503, NULL, "not_serving", "%s", why);
         no->retry_after = 1;
     }
 }

@@ -77,8 +77,8 @@ static struct http *http_of(llhttp_t *parser) {
 static int on_url(llhttp_t *parser, const char *at, size_t len) {
     struct http *h = http_of(parser);
     if (len > WEFT_URL_BYTES_MAX)
-        wefti_error_set(&h->refusal, 414, NULL, NULL, "the URL is longer than %d bytes",
-                        WEFT_URL_BYTES_MAX);
+        weft_api_error_set(&h->refusal, 414, NULL, NULL, "the URL is longer than %d bytes",
+                           WEFT_URL_BYTES_MAX);
     h->path = wefti_http_path(at, len);
     return 0;
 }
@@ -88,8 +88,8 @@ static int on_header_field(llhttp_t *parser, const char *at, size_t len) {
     if (h->head_done) return 0; /* a trailer */
     h->field = (struct span){at, len};
     if (++h->n_headers > WEFT_HEADERS_MAX)
-        wefti_error_set(&h->refusal, 431, NULL, NULL, "more than %d header lines",
-                        WEFT_HEADERS_MAX);
+        weft_api_error_set(&h->refusal, 431, NULL, NULL, "more than %d header lines",
+                           WEFT_HEADERS_MAX);
     return 0;
 }
 
@@ -115,9 +115,10 @@ static int on_header_value(llhttp_t *parser, const char *at, size_t len) {
     while (len && (at[len - 1] == ' ' || at[len - 1] == '\t'))
         len--;
     if (h->transfer_encoding.at && is_named(&h->field, "transfer-encoding"))
-        wefti_error_set(&h->refusal, 400, NULL, "malformed_http", "two Transfer-Encoding headers");
+        weft_api_error_set(&h->refusal, 400, NULL, "malformed_http",
+                           "two Transfer-Encoding headers");
     if (h->authorization.at && is_named(&h->field, "authorization"))
-        wefti_error_set(&h->refusal, 400, NULL, "malformed_http", "two Authorization headers");
+        weft_api_error_set(&h->refusal, 400, NULL, "malformed_http", "two Authorization headers");
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         if (is_named(&h->field, known[i].name)) *known[i].span = (struct span){at, len};
     }
@@ -131,25 +132,25 @@ static void check_head(struct http *h) {
     struct server *server = h->conn->server;
     bool has_body = parser->content_length > 0 || (parser->flags & F_CHUNKED);
     if (parser->method == HTTP_CONNECT) {
-        wefti_error_set(&h->refusal, 501, NULL, NULL, "this server is not a proxy");
+        weft_api_error_set(&h->refusal, 501, NULL, NULL, "this server is not a proxy");
         h->keep_alive = false;
     }
     if (parser->http_major != 1)
-        wefti_error_set(&h->refusal, 505, NULL, NULL, "this server speaks HTTP/1.1");
+        weft_api_error_set(&h->refusal, 505, NULL, NULL, "this server speaks HTTP/1.1");
     if ((parser->http_minor >= 1 && h->n_hosts == 0) || h->n_hosts > 1)
-        wefti_error_set(&h->refusal, 400, NULL, NULL, "a request needs exactly one Host header");
+        weft_api_error_set(&h->refusal, 400, NULL, NULL, "a request needs exactly one Host header");
     if (h->transfer_encoding.at &&
         (!is_named(&h->transfer_encoding, "chunked") || parser->http_minor == 0))
-        wefti_error_set(&h->refusal, 501, NULL, NULL, "the only transfer coding is chunked");
+        weft_api_error_set(&h->refusal, 501, NULL, NULL, "the only transfer coding is chunked");
     if (h->content_encoding.at && !is_named(&h->content_encoding, "identity"))
-        wefti_error_set(&h->refusal, 415, NULL, NULL, "bodies must not be compressed");
+        weft_api_error_set(&h->refusal, 415, NULL, NULL, "bodies must not be compressed");
     if (h->expect.at && !is_named(&h->expect, "100-continue"))
-        wefti_error_set(&h->refusal, 417, NULL, NULL, "the only expectation is 100-continue");
+        weft_api_error_set(&h->refusal, 417, NULL, NULL, "the only expectation is 100-continue");
     wefti_api_check(h);
     if (!has_body || h->refusal.status) return;
     if (!(parser->flags & F_CHUNKED) && parser->content_length > server->config.max_body_bytes)
-        wefti_error_set(&h->refusal, 413, NULL, NULL, "the body is larger than %llu bytes",
-                        (unsigned long long)server->config.max_body_bytes);
+        weft_api_error_set(&h->refusal, 413, NULL, NULL, "the body is larger than %llu bytes",
+                           (unsigned long long)server->config.max_body_bytes);
 }
 
 static int on_headers_complete(llhttp_t *parser) {
@@ -169,20 +170,20 @@ static int on_body(llhttp_t *parser, const char *at, size_t len) {
     struct server *server = h->conn->server;
     if (h->refusal.status) return 0;
     if (h->body.len + len > server->config.max_body_bytes) {
-        wefti_error_set(&h->refusal, 413, NULL, NULL, "the body is larger than %llu bytes",
-                        (unsigned long long)server->config.max_body_bytes);
+        weft_api_error_set(&h->refusal, 413, NULL, NULL, "the body is larger than %llu bytes",
+                           (unsigned long long)server->config.max_body_bytes);
         return 0;
     }
     size_t before = h->body.len;
-    uint64_t cost = wefti_core_cost(before + len) - wefti_core_cost(before);
-    if (!wefti_core_hold(&server->core, cost)) {
-        wefti_error_no_room(&h->refusal);
+    uint64_t cost = weft_api_cost(before + len) - weft_api_cost(before);
+    if (!weft_api_hold(&server->api, cost)) {
+        weft_api_error_no_room(&h->refusal);
         return 0;
     }
     weft_buf_add(&h->body, at, len);
     if (h->body.len == before) {
-        wefti_core_release(&server->core, cost);
-        wefti_error_set(&h->refusal, 500, NULL, NULL, "out of memory");
+        weft_api_release(&server->api, cost);
+        weft_api_error_set(&h->refusal, 500, NULL, NULL, "out of memory");
     }
     return 0;
 }
@@ -220,7 +221,7 @@ static void refuse_malformed(struct http *h, llhttp_errno_t why) {
 
 void wefti_http_begin_request(struct http *h) {
     weft_buf_fini(&h->head);
-    wefti_core_release(&h->conn->server->core, wefti_core_cost(h->body.len));
+    weft_api_release(&h->conn->server->api, weft_api_cost(h->body.len));
     weft_buf_fini(&h->body);
     h->scan = (struct http_scan){0};
     h->path = h->field = h->authorization = h->content_type = (struct span){0};
@@ -284,7 +285,7 @@ static size_t take_head(struct http *h, const char *bytes, size_t n) {
         count_request(h);
         llhttp_errno_t status = llhttp_execute(&h->parser, h->head.data, h->head.len);
         h->phase = HTTP_IN_BODY;
-        wefti_pace_begin(&h->pace, after_output_ms(h, h->last_byte_ms));
+        weft_api_pace_begin(&h->pace, after_output_ms(h, h->last_byte_ms));
         /* Two opinions about where a head ends are how requests get smuggled. */
         if (status == HPE_OK && !h->head_done) status = HPE_INVALID_HEADER_TOKEN;
         if (status == HPE_PAUSED && llhttp_get_error_pos(&h->parser) != h->head.data + h->head.len)
@@ -305,9 +306,9 @@ static size_t take_body(struct http *h, const char *bytes, size_t n) {
     if (status == HPE_PAUSED) used = (size_t)(llhttp_get_error_pos(&h->parser) - bytes);
     WEFT_ASSERT(used <= n);
     h->body_raw_bytes += used;
-    wefti_pace_add(&h->pace, h->body.len - before);
+    weft_api_pace_add(&h->pace, h->body.len - before);
     if (h->body_raw_bytes > BODY_OVERHEAD_BYTES + BODY_OVERHEAD_FACTOR * h->body.len)
-        wefti_error_set(&h->refusal, 413, NULL, NULL, "the body's chunks are mostly overhead");
+        weft_api_error_set(&h->refusal, 413, NULL, NULL, "the body's chunks are mostly overhead");
     look_at_request(h, status);
     return used;
 }
@@ -386,14 +387,14 @@ static uint64_t body_bytes(const struct http *h) {
 /* A call in a thread's hands must be left alone: its client is answered, the call itself freed when
  * the thread comes back. */
 static void end_late_call(struct http *h) {
-    struct call *call = h->call;
-    if (!wefti_call_is_late(call, weft_now_us())) return;
+    weft_api_call *call = h->call;
+    if (!weft_api_call_is_late(call, weft_now_us())) return;
     if (!call->in_thread) {
-        wefti_call_fail(call, 504, 0, "request_timeout", "the request took too long");
+        weft_api_call_fail(call, 504, 0, "request_timeout", "the request took too long");
         return;
     }
     h->call = NULL;
-    wefti_call_drop(call);
+    weft_api_call_drop(call);
     wefti_http_refuse_with(h, 504, "request_timeout", "the request took too long");
 }
 
@@ -401,7 +402,7 @@ static void on_tick(struct conn *conn, uint64_t now_ms) {
     struct http *h = conn->proto;
     const struct weft_config *config = &conn->server->config;
     uint64_t spent_ms = now_ms - after_output_ms(h, h->since_ms);
-    conn->held_bytes = h->call ? wefti_call_held(h->call) : 0;
+    conn->held_bytes = h->call ? weft_api_call_held(h->call) : 0;
     if (h->phase == HTTP_IN_HEAD && h->head.len == 0) {
         bool is_idle = spent_ms > config->idle_timeout_ms;
         if (is_idle && !conn->is_writing && !h->pending.len) wefti_conn_close(conn);
@@ -409,7 +410,7 @@ static void on_tick(struct conn *conn, uint64_t now_ms) {
         if (spent_ms > config->idle_timeout_ms)
             wefti_http_refuse_with(h, 408, NULL, "the request's head is late");
     } else if (h->phase == HTTP_IN_BODY) {
-        if (wefti_pace_is_late(&h->pace, body_bytes(h), config->idle_timeout_ms, now_ms))
+        if (weft_api_pace_is_late(&h->pace, body_bytes(h), config->idle_timeout_ms, now_ms))
             wefti_http_refuse_with(h, 408, NULL, "the request's body is late");
     } else if (h->call) {
         end_late_call(h);
@@ -425,10 +426,10 @@ static bool is_busy(const struct conn *conn) {
 
 static void on_close(struct conn *conn) {
     struct http *h = conn->proto;
-    wefti_call_drop(h->call);
+    weft_api_call_drop(h->call);
     h->call = NULL;
     h->phase = HTTP_ENDED;
-    wefti_core_release(&conn->server->core, wefti_core_cost(h->body.len));
+    weft_api_release(&conn->server->api, weft_api_cost(h->body.len));
     weft_buf_fini(&h->body);
 }
 

@@ -27,7 +27,7 @@
 #define WEFT_URL_BYTES_MAX 8192
 #define WEFT_PIPELINE_BYTES_MAX 65536
 
-struct call;
+typedef struct weft_api_call weft_api_call;
 struct route;
 
 struct span {
@@ -67,14 +67,14 @@ struct http {
     uint32_t n_headers, n_hosts;
     bool head_done, message_done, keep_alive, is_http10, is_head_method;
     uint8_t method;
-    struct api_error refusal; /* found while parsing */
+    struct weft_api_error refusal; /* found while parsing */
     const struct route *route;
-    struct weft_buf body; /* its cost is taken from the core's budget */
+    struct weft_buf body; /* its cost is taken from the shared budget */
     uint64_t body_raw_bytes;
-    struct pace pace; /* of the body */
+    struct weft_api_pace pace; /* of the body */
 
     /* Its response. */
-    struct call *call;
+    weft_api_call *call;
     bool has_begun, is_chunked, is_sse;
 };
 
@@ -84,14 +84,14 @@ bool wefti_http_open(struct conn *conn);
 /* A whole response. `type` NULL: no body. `extra`: header lines, each ended by CRLF, or "". */
 void wefti_http_respond(struct http *http, int status, const char *type, const char *extra,
                         const char *body, size_t len);
-void wefti_http_refuse(struct http *http, const struct api_error *error);
+void wefti_http_refuse(struct http *http, const struct weft_api_error *error);
 void wefti_http_refuse_with(struct http *http, int status, const char *code, const char *text);
 
 /* For api.c: the request is being answered by `call`, which the connection owns from now on. */
-void wefti_http_attach(struct http *http, struct call *call);
+void wefti_http_attach(struct http *http, weft_api_call *call);
 
 /* wake function of calls whose owner is a struct http. */
-void wefti_http_wake(struct call *call);
+void wefti_http_wake(weft_api_call *call);
 
 /* Between http.c and http_respond.c: what the call has goes out, as far as there is room; a comment
  * line if a stream has been silent for too long; the next request may begin. */

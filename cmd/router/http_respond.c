@@ -44,12 +44,14 @@ static const char *status_text(int status) {
 }
 
 static void count_response(const struct http *h, int status) {
-    struct metrics *metrics = &h->conn->server->core.metrics;
+    struct weft_api_metrics *metrics = &h->conn->server->api.metrics;
     uint32_t method = 3;
     if (h->method == HTTP_GET || h->method == HTTP_HEAD) method = 0;
     if (h->method == HTTP_POST) method = 1;
     if (h->method == HTTP_OPTIONS) method = 2;
-    metrics->http[method][status < 400 ? HTTP_2XX : status < 500 ? HTTP_4XX : HTTP_5XX]++;
+    metrics->http[method][status < 400   ? WEFT_API_HTTP_2XX
+                          : status < 500 ? WEFT_API_HTTP_4XX
+                                         : WEFT_API_HTTP_5XX]++;
 }
 
 static void add_date(struct weft_buf *out) {
@@ -98,7 +100,7 @@ static void add_cors(const struct http *h, struct weft_buf *out) {
 /* The status line and the headers that every response has; the empty line is the caller's. */
 static void add_head(struct http *h, int status, const char *type, const char *extra) {
     struct weft_buf *out = &h->conn->out;
-    if (h->conn->server->core.draining) h->keep_alive = false;
+    if (h->conn->server->api.draining) h->keep_alive = false;
     weft_buf_printf(out, "HTTP/1.1 %d %s\r\n", status, status_text(status));
     add_date(out);
     if (type) weft_buf_printf(out, "Content-Type: %s\r\n", type);
@@ -115,7 +117,7 @@ static void add_head(struct http *h, int status, const char *type, const char *e
 /* The response is complete in `out`. */
 static void finish_response(struct http *h) {
     struct conn *conn = h->conn;
-    wefti_call_drop(h->call);
+    weft_api_call_drop(h->call);
     h->call = NULL;
     if (!h->keep_alive) {
         bool is_unread = !h->message_done;
@@ -139,11 +141,11 @@ void wefti_http_respond(struct http *h, int status, const char *type, const char
     finish_response(h);
 }
 
-void wefti_http_refuse(struct http *h, const struct api_error *error) {
+void wefti_http_refuse(struct http *h, const struct weft_api_error *error) {
     struct weft_buf body;
     char extra[64] = "";
     weft_buf_init(&body, 1u << 16);
-    wefti_error_json(error, &body);
+    weft_api_error_json(error, &body);
     if (error->retry_after)
         (void)snprintf(extra, sizeof extra, "Retry-After: %u\r\n", error->retry_after);
     if (error->status == 401) (void)snprintf(extra, sizeof extra, "WWW-Authenticate: Bearer\r\n");
@@ -156,8 +158,8 @@ void wefti_http_refuse(struct http *h, const struct api_error *error) {
 }
 
 void wefti_http_refuse_with(struct http *h, int status, const char *code, const char *text) {
-    struct api_error error = {0};
-    wefti_error_set(&error, status, NULL, code, "%s", text);
+    struct weft_api_error error = {0};
+    weft_api_error_set(&error, status, NULL, code, "%s", text);
     wefti_http_refuse(h, &error);
 }
 
@@ -205,11 +207,11 @@ static void begin_stream(struct http *h) {
     h->last_sent_ms = weft_now_ms();
 }
 
-static enum render_status render_piece(struct http *h) {
+static enum weft_api_render render_piece(struct http *h) {
     struct weft_buf *piece = &h->conn->server->scratch;
     weft_buf_clear(piece);
-    return h->is_sse ? wefti_render_stream(h->call, piece, WEFT_OUT_BYTES)
-                     : wefti_render_body(h->call, piece, WEFT_OUT_BYTES);
+    return h->is_sse ? weft_api_render_stream(h->call, piece, WEFT_OUT_BYTES)
+                     : weft_api_render_body(h->call, piece, WEFT_OUT_BYTES);
 }
 
 /* Pieces while the socket takes them, but not so many that other connections wait for long. */
@@ -217,15 +219,15 @@ static void pump_pieces(struct http *h) {
     struct conn *conn = h->conn;
     for (int i = 0; i < PIECES_PER_TURN; i++) {
         if (wefti_conn_is_full(conn)) return;
-        enum render_status status = render_piece(h);
+        enum weft_api_render status = render_piece(h);
         add_piece(h, &conn->server->scratch);
-        if (status == RENDER_DONE) {
-            if (h->call->state == CALL_FAILED) h->keep_alive = false;
+        if (status == WEFT_API_RENDER_DONE) {
+            if (h->call->state == WEFT_API_CALL_FAILED) h->keep_alive = false;
             end_pieces(h);
             return;
         }
         wefti_conn_flush(conn);
-        if (conn->is_closing || status == RENDER_WAIT) return;
+        if (conn->is_closing || status == WEFT_API_RENDER_WAIT) return;
     }
     wefti_conn_awake(conn);
 }
@@ -236,7 +238,7 @@ static void pump_body(struct http *h) {
         pump_pieces(h);
         return;
     }
-    if (render_piece(h) == RENDER_DONE && !piece->failed) {
+    if (render_piece(h) == WEFT_API_RENDER_DONE && !piece->failed) {
         wefti_http_respond(h, 200, "application/json", "", piece->data, piece->len);
         return;
     }
@@ -247,33 +249,33 @@ static void pump_body(struct http *h) {
 }
 
 void wefti_http_pump(struct http *h) {
-    struct call *call = h->call;
+    weft_api_call *call = h->call;
     switch (call->state) {
-    case CALL_PREPARING:
-    case CALL_WAITING:
+    case WEFT_API_CALL_PREPARING:
+    case WEFT_API_CALL_WAITING:
         return;
-    case CALL_FAILED:
+    case WEFT_API_CALL_FAILED:
         if (h->has_begun)
             pump_pieces(h);
         else
             wefti_http_refuse(h, &call->error);
         return;
-    case CALL_RUNNING:
-    case CALL_DONE:
+    case WEFT_API_CALL_RUNNING:
+    case WEFT_API_CALL_DONE:
         if (call->params.stream && !h->has_begun) begin_stream(h);
         if (h->is_sse)
             pump_pieces(h);
-        else if (call->state == CALL_DONE)
+        else if (call->state == WEFT_API_CALL_DONE)
             pump_body(h);
     }
 }
 
-void wefti_http_attach(struct http *h, struct call *call) {
+void wefti_http_attach(struct http *h, weft_api_call *call) {
     h->phase = HTTP_BUSY;
     h->call = call;
 }
 
-void wefti_http_wake(struct call *call) {
+void wefti_http_wake(weft_api_call *call) {
     struct http *h = call->owner;
     wefti_conn_awake(h->conn);
 }

@@ -81,7 +81,7 @@ static weft_err load_keys(struct server *server, struct weft_errmsg *why) {
 
 static weft_err load_template(struct server *server, struct weft_errmsg *why) {
     const struct weft_config *config = &server->config;
-    struct core *core = &server->core;
+    struct weft_api_state *api = &server->api;
     struct weft_errmsg detail = {""};
     char *source = NULL;
     weft_err err = config->chat_template ? read_file("chat-template", config->chat_template,
@@ -91,9 +91,9 @@ static weft_err load_template(struct server *server, struct weft_errmsg *why) {
         err = weft_err_set(why, WEFT_E_INVAL, "--chat-template: \"%s\" is empty",
                            config->chat_template);
     if (!err && source) {
-        struct weft_tmpl_specials specials = {weft_tok_bos_token(core->tok),
-                                              weft_tok_eos_token(core->tok)};
-        err = weft_tmpl_new(source, strlen(source), &specials, &core->chat, &detail);
+        struct weft_tmpl_specials specials = {weft_tok_bos_token(api->tok),
+                                              weft_tok_eos_token(api->tok)};
+        err = weft_tmpl_new(source, strlen(source), &specials, &api->chat, &detail);
         if (err && config->chat_template)
             (void)weft_err_set(why, err, "--chat-template: \"%s\": %s", config->chat_template,
                                detail.text);
@@ -111,15 +111,15 @@ static weft_err load_template(struct server *server, struct weft_errmsg *why) {
 
 static weft_err load_model(struct server *server, struct weft_errmsg *why) {
     const struct weft_config *config = &server->config;
-    struct core *core = &server->core;
-    struct api_limits *limits = &core->limits;
-    weft_err err = weft_tok_open(config->model, &core->tok, why);
+    struct weft_api_state *api = &server->api;
+    struct weft_api_limits *limits = &api->limits;
+    weft_err err = weft_tok_open(config->model, &api->tok, why);
     if (err) return err;
     limits->model_name = config->served_model_name ? config->served_model_name : config->model;
     limits->max_logprobs = config->max_logprobs;
-    limits->max_prompts = WEFT_PROMPTS_MAX; /* until the scheduler says how many can wait */
+    limits->max_prompts = WEFT_API_PROMPTS_MAX; /* until the scheduler says how many can wait */
     limits->max_logprob_bytes = config->max_logprob_bytes;
-    limits->eos = weft_tok_eos(core->tok, &limits->n_eos);
+    limits->eos = weft_tok_eos(api->tok, &limits->n_eos);
     if (limits->n_eos == 0) weft_warn("the model names no end-of-sequence token");
     if (!weft_utf8_valid(limits->model_name, strlen(limits->model_name)))
         return weft_err_set(why, WEFT_E_INVAL, "--served-model-name is not valid UTF-8");
@@ -182,7 +182,7 @@ int main(int argc, char **argv) {
     static struct server server; /* large, and zero */
     struct weft_errmsg why = {""};
     struct weft_config *config = &server.config;
-    struct core *core = &server.core;
+    struct weft_api_state *api = &server.api;
     struct weft_buf identity = {0};
     int signal_fd = -1;
     bool done = false, has_changed = false;
@@ -198,7 +198,7 @@ int main(int argc, char **argv) {
     char n_threads[16];
     (void)snprintf(n_threads, sizeof n_threads, "%d", WEFT_WORK_THREADS);
     (void)setenv("UV_THREADPOOL_SIZE", n_threads, 1);
-    core->settings = (struct api_settings){
+    api->settings = (struct weft_api_settings){
         .model = config->model,
         .metrics_prefix = config->metrics_prefix,
         .request_timeout_ms = config->request_timeout_ms,
@@ -206,16 +206,16 @@ int main(int argc, char **argv) {
         .max_queue = config->max_queue,
         .started_s = (int64_t)time(NULL),
     };
-    core->held_max = HELD_BODIES * config->max_body_bytes;
-    core->output_max = HELD_OUTPUTS * (config->max_logprob_bytes > HELD_OUTPUT_BYTES_MIN
-                                           ? config->max_logprob_bytes
-                                           : HELD_OUTPUT_BYTES_MIN);
-    wefti_metrics_init(&core->metrics);
+    api->held_max = HELD_BODIES * config->max_body_bytes;
+    api->output_max = HELD_OUTPUTS * (config->max_logprob_bytes > HELD_OUTPUT_BYTES_MIN
+                                          ? config->max_logprob_bytes
+                                          : HELD_OUTPUT_BYTES_MIN);
+    weft_api_metrics_init(&api->metrics);
     err = weft_signals_init(config->status_fd >= 0, &signal_fd, &why);
     if (!err) err = load_keys(&server, &why);
     if (!err) err = load_same_model(&server, &identity, &has_changed, &why);
     server.link.options = weft_link_config(config);
-    if (!err) err = wefti_scheduler_link_open(&server.link, core, config->scheduler_url, &why);
+    if (!err) err = wefti_scheduler_link_open(&server.link, api, config->scheduler_url, &why);
     if (!err) err = wefti_server_init(&server, signal_fd, &why);
     if (err) { /* the system frees what there is */
         int status = weft_actor_fail(config, why.text);
@@ -225,9 +225,9 @@ int main(int argc, char **argv) {
     wefti_server_run(&server);
     wefti_server_fini(&server);
     wefti_scheduler_link_close(&server.link);
-    wefti_metrics_fini(&core->metrics);
-    weft_tmpl_free(core->chat);
-    weft_tok_free(core->tok);
+    weft_api_metrics_fini(&api->metrics);
+    weft_tmpl_free(api->chat);
+    weft_tok_free(api->tok);
     weft_buf_fini(&identity);
     (void)close(signal_fd);
     return EXIT_SUCCESS;

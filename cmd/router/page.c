@@ -64,6 +64,6 @@ static void add_script_string(struct weft_buf *out, const char *text) {
 
 void wefti_page_render(const struct server *server, struct weft_buf *out) {
     weft_buf_add_str(out, head);
-    add_script_string(out, server->core.limits.model_name);
+    add_script_string(out, server->api.limits.model_name);
     weft_buf_add_str(out, tail);
 }

@@ -29,26 +29,26 @@
 struct rpc_call {
     struct rpc *rpc;
     struct rpc_call *prev, *next;
-    struct call *call;
+    weft_api_call *call;
     uint32_t msgid;
     char request_id[WEFT_REQUEST_ID_BYTES_MAX + 1];
-    bool has_streamed;      /* all notifications are out */
-    struct mp_feed feed;    /* the result, packed while it is rendered: */
-    struct weft_buf json;   /* what is not packed yet, no more than one piece and a string */
-    struct weft_buf packed; /* and what is */
-    uint64_t small_bytes;   /* of its body, where it costs nothing of the core's budget */
-    uint64_t free_bytes;    /* of output that costs nothing there, of the connection's */
-    uint64_t held;          /* of the budget for output, for `packed` */
+    bool has_streamed;        /* all notifications are out */
+    struct weft_mp_feed feed; /* the result, packed while it is rendered: */
+    struct weft_buf json;     /* what is not packed yet, no more than one piece and a string */
+    struct weft_buf packed;   /* and what is */
+    uint64_t small_bytes;     /* of its body, where it costs nothing of the shared budget */
+    uint64_t free_bytes;      /* of output that costs nothing there, of the connection's */
+    uint64_t held;            /* of the budget for output, for `packed` */
 };
 
 struct rpc {
     struct conn *conn;
     struct weft_buf in;
     size_t in_from; /* where the first message not handled yet begins */
-    struct mp_scan scan;
-    struct pace pace;     /* of the message that comes in */
-    uint64_t held;        /* of the core's budget, for that message */
-    uint64_t held_by_out; /* of that for output, for results on their way out */
+    struct weft_mp_scan scan;
+    struct weft_api_pace pace; /* of the message that comes in */
+    uint64_t held;             /* of the shared budget, for that message */
+    uint64_t held_by_out;      /* of that for output, for results on their way out */
     struct rpc_call *calls;
     uint32_t n_calls;
     uint64_t small_bytes, free_bytes; /* of all calls */
@@ -62,9 +62,9 @@ struct rpc {
 /* -------------------------------------------------------------------------------- responses --- */
 
 static void begin_response(struct weft_buf *out, uint32_t msgid) {
-    wefti_msgpack_add_array(out, 4);
-    wefti_msgpack_add_uint(out, 1);
-    wefti_msgpack_add_uint(out, msgid);
+    weft_msgpack_add_array(out, 4);
+    weft_msgpack_add_uint(out, 1);
+    weft_msgpack_add_uint(out, msgid);
 }
 
 static void respond_error(struct rpc *rpc, uint32_t msgid, const char *type, const char *message) {
@@ -73,18 +73,18 @@ static void respond_error(struct rpc *rpc, uint32_t msgid, const char *type, con
     weft_buf_init(&clean, ERROR_BYTES_MAX);
     weft_utf8_clean(&clean, message, strlen(message));
     begin_response(out, msgid);
-    wefti_msgpack_add_array(out, 2);
-    wefti_msgpack_add_text(out, type, strlen(type));
-    wefti_msgpack_add_text(out, clean.data ? clean.data : "", clean.len);
-    wefti_msgpack_add_nil(out);
+    weft_msgpack_add_array(out, 2);
+    weft_msgpack_add_text(out, type, strlen(type));
+    weft_msgpack_add_text(out, clean.data ? clean.data : "", clean.len);
+    weft_msgpack_add_nil(out);
     weft_buf_fini(&clean);
-    rpc->conn->server->core.metrics.rpc[1]++;
+    rpc->conn->server->api.metrics.rpc[1]++;
     wefti_conn_awake(rpc->conn);
 }
 
-static void respond_failure(struct rpc *rpc, uint32_t msgid, const struct api_error *error) {
+static void respond_failure(struct rpc *rpc, uint32_t msgid, const struct weft_api_error *error) {
     char text[sizeof error->message + 64];
-    const char *type = wefti_error_type(error->status);
+    const char *type = weft_api_error_type(error->status);
     if (error->retry_after == 0) {
         respond_error(rpc, msgid, type, error->message);
         return;
@@ -96,7 +96,7 @@ static void respond_failure(struct rpc *rpc, uint32_t msgid, const struct api_er
 
 static void begin_result(struct weft_buf *out, uint32_t msgid) {
     begin_response(out, msgid);
-    wefti_msgpack_add_nil(out);
+    weft_msgpack_add_nil(out);
 }
 
 /* A whole response. It may be as large as a message can be: copying that would take a second in
@@ -111,17 +111,17 @@ static void respond_packed(struct rpc *rpc, struct weft_buf *packed) {
         weft_buf_add(out, packed->data, packed->len);
         if (packed->failed) out->failed = true;
     }
-    rpc->conn->server->core.metrics.rpc[0]++;
+    rpc->conn->server->api.metrics.rpc[0]++;
     wefti_conn_awake(rpc->conn);
 }
 
 /* Of short JSON; it is given up. */
 static void respond_json(struct rpc *rpc, uint32_t msgid, struct weft_buf *json) {
-    struct mp_feed feed = {0};
+    struct weft_mp_feed feed = {0};
     struct weft_buf packed;
     weft_buf_init(&packed, WEFT_MESSAGE_BYTES_MAX);
     begin_result(&packed, msgid);
-    (void)wefti_msgpack_feed(&feed, json->data, json->len, true, &packed);
+    (void)weft_msgpack_feed(&feed, json->data, json->len, true, &packed);
     if (json->failed) packed.failed = true;
     respond_packed(rpc, &packed);
     weft_buf_fini(&packed);
@@ -130,9 +130,9 @@ static void respond_json(struct rpc *rpc, uint32_t msgid, struct weft_buf *json)
 
 /* ---------------------------------------------------------------------------- calls, ending --- */
 
-static void free_call(struct core *core, struct rpc_call *rc) {
-    wefti_call_drop(rc->call);
-    wefti_core_release_output(core, rc->held);
+static void free_call(struct weft_api_state *api, struct rpc_call *rc) {
+    weft_api_call_drop(rc->call);
+    weft_api_release_output(api, rc->held);
     weft_buf_fini(&rc->json);
     weft_buf_fini(&rc->packed);
     free(rc);
@@ -150,7 +150,7 @@ static void remove_call(struct rpc_call *rc) {
     rpc->n_calls--;
     rpc->small_bytes -= rc->small_bytes;
     rpc->free_bytes -= rc->free_bytes;
-    free_call(rc->call->core, rc);
+    free_call(rc->call->api, rc);
 }
 
 static void drop_calls(struct rpc *rpc) {
@@ -171,12 +171,12 @@ static void finish_call(struct rpc_call *rc) {
 /* A list of tokens may be many times as long as the text that was sent, and log-probabilities as
  * JSON many times as long as they are in the call. */
 static bool hold_result(struct rpc_call *rc) {
-    const struct call *call = rc->call;
+    const weft_api_call *call = rc->call;
     bool is_generation = call->kind != CALL_TOKENIZE && call->kind != CALL_DETOKENIZE;
     uint64_t cost = rc->packed.len > call->free_bytes ? rc->packed.len : 0;
     if (cost <= rc->held) return true;
     if (!is_generation && call->held_bytes == 0) return true; /* small requests always pass */
-    if (!wefti_core_hold_output(call->core, cost - rc->held)) return false;
+    if (!weft_api_hold_output(call->api, cost - rc->held)) return false;
     rc->held = cost;
     return true;
 }
@@ -192,11 +192,11 @@ static void notify_token(struct rpc_call *rc, const struct weft_buf *chunk) {
         out->failed = true;
         return;
     }
-    wefti_msgpack_add_array(out, 3);
-    wefti_msgpack_add_uint(out, 2);
-    wefti_msgpack_add_text(out, "token", 5);
-    wefti_msgpack_add_array(out, 1);
-    wefti_msgpack_add_json(out, map);
+    weft_msgpack_add_array(out, 3);
+    weft_msgpack_add_uint(out, 2);
+    weft_msgpack_add_text(out, "token", 5);
+    weft_msgpack_add_array(out, 1);
+    weft_msgpack_add_json(out, map);
     json_decref(map);
 }
 
@@ -206,18 +206,18 @@ static bool pump_stream(struct rpc_call *rc) {
     struct weft_buf *chunk = &conn->server->scratch;
     while (!wefti_conn_is_full(conn)) {
         weft_buf_clear(chunk);
-        if (wefti_render_chunk(rc->call, chunk)) {
+        if (weft_api_render_chunk(rc->call, chunk)) {
             notify_token(rc, chunk);
             continue;
         }
-        return rc->call->state == CALL_DONE;
+        return rc->call->state == WEFT_API_CALL_DONE;
     }
     return false;
 }
 
 static void no_room(struct rpc *rpc, uint32_t msgid) {
-    struct api_error error = {0};
-    wefti_error_no_room(&error);
+    struct weft_api_error error = {0};
+    weft_api_error_no_room(&error);
     respond_failure(rpc, msgid, &error);
 }
 
@@ -228,16 +228,16 @@ static void fail_for_room(struct rpc_call *rc) {
 
 static void pack_some(struct rpc_call *rc, bool is_last) {
     const struct weft_buf *json = &rc->json;
-    size_t used = wefti_msgpack_feed(&rc->feed, json->data, json->len, is_last, &rc->packed);
+    size_t used = weft_msgpack_feed(&rc->feed, json->data, json->len, is_last, &rc->packed);
     if (json->failed) rc->packed.failed = true;
     weft_buf_drop_front(&rc->json, used);
 }
 
 /* May end the call, and with it `rc`. */
 static void pump_call(struct rpc_call *rc) {
-    struct call *call = rc->call;
-    if (call->state == CALL_PREPARING || call->state == CALL_WAITING) return;
-    if (call->state == CALL_FAILED) {
+    weft_api_call *call = rc->call;
+    if (call->state == WEFT_API_CALL_PREPARING || call->state == WEFT_API_CALL_WAITING) return;
+    if (call->state == WEFT_API_CALL_FAILED) {
         respond_failure(rc->rpc, rc->msgid, &call->error);
         remove_call(rc);
         return;
@@ -245,11 +245,11 @@ static void pump_call(struct rpc_call *rc) {
     if (call->params.stream && !rc->has_streamed) {
         if (!pump_stream(rc)) return;
         rc->has_streamed = true;
-        wefti_render_rewind(call);
+        weft_api_render_rewind(call);
     }
-    if (call->state != CALL_DONE) return;
+    if (call->state != WEFT_API_CALL_DONE) return;
     if (rc->packed.len == 0) begin_result(&rc->packed, rc->msgid);
-    bool is_done = wefti_render_body(call, &rc->json, WEFT_OUT_BYTES) == RENDER_DONE;
+    bool is_done = weft_api_render_body(call, &rc->json, WEFT_OUT_BYTES) == WEFT_API_RENDER_DONE;
     pack_some(rc, is_done);
     if (!hold_result(rc))
         fail_for_room(rc);
@@ -259,7 +259,7 @@ static void pump_call(struct rpc_call *rc) {
         wefti_conn_awake(rc->rpc->conn); /* the rest in the next turn */
 }
 
-static void on_wake(struct call *call) {
+static void on_wake(weft_api_call *call) {
     const struct rpc_call *rc = call->owner;
     wefti_conn_awake(rc->rpc->conn);
 }
@@ -282,17 +282,17 @@ struct request {
 
 /* False: the field is neither text of a fair length nor an integer. Absent: "". */
 static bool read_request_id(const struct request *request, char *out, size_t out_bytes) {
-    struct mp_item item;
+    struct weft_mp_item item;
     *out = '\0';
     if (!request->params ||
-        !wefti_msgpack_find(request->params, request->params_len, "request_id", &item) ||
-        item.type == MP_NIL)
+        !weft_msgpack_find(request->params, request->params_len, "request_id", &item) ||
+        item.type == WEFT_MP_NIL)
         return true;
-    if (item.type == MP_INT) {
+    if (item.type == WEFT_MP_INT) {
         (void)snprintf(out, out_bytes, "%" PRId64, item.i);
         return true;
     }
-    if (item.type != MP_TEXT || item.len == 0 || item.len >= out_bytes ||
+    if (item.type != WEFT_MP_TEXT || item.len == 0 || item.len >= out_bytes ||
         memchr(item.bytes, 0, item.len) || !weft_utf8_valid(item.bytes, item.len))
         return false;
     memcpy(out, item.bytes, item.len);
@@ -307,9 +307,9 @@ static bool is_crowded(const struct rpc *rpc, uint64_t small_bytes) {
 }
 
 static void refuse_call(struct rpc *rpc, uint32_t msgid) {
-    struct api_error error = {0};
-    wefti_error_set(&error, 429, NULL, NULL,
-                    "too many requests are under way on this connection, try again later");
+    struct weft_api_error error = {0};
+    weft_api_error_set(&error, 429, NULL, NULL,
+                       "too many requests are under way on this connection, try again later");
     error.retry_after = 1;
     respond_failure(rpc, msgid, &error);
 }
@@ -332,12 +332,12 @@ static void start_call(struct rpc *rpc, const struct request *request, enum call
     }
     static const char empty_map = (char)0x80;
     size_t len = request->params ? request->params_len : 1;
-    uint64_t cost = wefti_core_cost(len), small_bytes = cost ? 0 : len;
+    uint64_t cost = weft_api_cost(len), small_bytes = cost ? 0 : len;
     if (is_crowded(rpc, small_bytes)) {
         refuse_call(rpc, request->msgid);
         return;
     }
-    if (!wefti_core_hold(&server->core, cost)) {
+    if (!weft_api_hold(&server->api, cost)) {
         no_room(rpc, request->msgid);
         return;
     }
@@ -345,12 +345,12 @@ static void start_call(struct rpc *rpc, const struct request *request, enum call
     weft_buf_add(&body, request->params ? request->params : &empty_map, len);
     rc = calloc(1, sizeof *rc);
     if (rc && body.len)
-        rc->call = wefti_call_new(&server->core, kind, &body, on_wake, rc, weft_now_us());
+        rc->call = weft_api_call_new(&server->api, kind, &body, on_wake, rc, weft_now_us());
     if (!rc || !rc->call) {
         free(rc);
         weft_buf_fini(&body);
-        wefti_core_release(&server->core, cost);
-        respond_error(rpc, request->msgid, wefti_error_type(500), "out of memory");
+        weft_api_release(&server->api, cost);
+        respond_error(rpc, request->msgid, weft_api_error_type(500), "out of memory");
         return;
     }
     rc->rpc = rpc;
@@ -367,10 +367,11 @@ static void start_call(struct rpc *rpc, const struct request *request, enum call
     /* Many calls of one connection share what is free, lest small results of many add up to much.
      */
     uint64_t left = WEFT_RPC_SMALL_BYTES_MAX - rpc->free_bytes;
-    rc->free_bytes = rc->call->free_bytes = left < WEFT_SMALL_BYTES ? left : WEFT_SMALL_BYTES;
+    rc->free_bytes = rc->call->free_bytes =
+        left < WEFT_API_SMALL_BYTES ? left : WEFT_API_SMALL_BYTES;
     rpc->free_bytes += rc->free_bytes;
     rc->call->is_msgpack = true;
-    rc->call->has_rpc_view = true;
+    rc->call->streams_for_rpc = true;
     wefti_server_begin(server, rc->call);
 }
 
@@ -426,7 +427,7 @@ static void do_cancel(struct rpc *rpc, const struct request *request) {
     if (!is_fine) return;
     struct rpc_call *rc = find_call(rpc, request_id);
     if (rc) {
-        respond_error(rpc, rc->msgid, wefti_error_type(499), "the request was cancelled");
+        respond_error(rpc, rc->msgid, weft_api_error_type(499), "the request was cancelled");
         remove_call(rc);
     }
     if (request->is_notification) return;
@@ -450,16 +451,17 @@ static const struct method {
 
 /* A key given once, as "api_key" in any call's params, admits the connection. */
 static bool is_admitted(struct rpc *rpc, const struct request *request) {
-    struct mp_item key;
+    struct weft_mp_item key;
     const struct server *server = rpc->conn->server;
     if (!rpc->is_admitted && request->params &&
-        wefti_msgpack_find(request->params, request->params_len, "api_key", &key) &&
-        key.type == MP_TEXT)
+        weft_msgpack_find(request->params, request->params_len, "api_key", &key) &&
+        key.type == WEFT_MP_TEXT)
         rpc->is_admitted = wefti_server_admits(server, key.bytes, key.len);
     return rpc->is_admitted;
 }
 
-static void dispatch(struct rpc *rpc, const struct mp_item *name, const struct request *request) {
+static void dispatch(struct rpc *rpc, const struct weft_mp_item *name,
+                     const struct request *request) {
     const struct method *method = NULL;
     for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
         if (strlen(methods[i].name) == name->len &&
@@ -477,7 +479,7 @@ static void dispatch(struct rpc *rpc, const struct mp_item *name, const struct r
                        (int)(name->len < 64 ? name->len : 64), name->bytes);
         respond_error(rpc, request->msgid, "method_not_found", text);
     } else if (method->is_guarded && !is_admitted(rpc, request)) {
-        respond_error(rpc, request->msgid, wefti_error_type(401), NO_KEY);
+        respond_error(rpc, request->msgid, weft_api_error_type(401), NO_KEY);
     } else {
         method->handle(rpc, request);
     }
@@ -488,27 +490,28 @@ static void dispatch(struct rpc *rpc, const struct mp_item *name, const struct r
 /* [0, msgid, method, params] or [2, method, params], measured. False: neither. */
 static bool take_message(struct rpc *rpc, const char *bytes, size_t len) {
     size_t at = 0;
-    struct mp_item head, type, msgid = {0}, name, params;
+    struct weft_mp_item head, type, msgid = {0}, name, params;
     struct request request = {0};
-    if (wefti_msgpack_item(bytes, len, &at, &head) != MP_OK || head.type != MP_ARRAY ||
-        head.len < 3 || wefti_msgpack_item(bytes, len, &at, &type) != MP_OK || type.type != MP_INT)
+    if (weft_msgpack_item(bytes, len, &at, &head) != WEFT_MP_OK || head.type != WEFT_MP_ARRAY ||
+        head.len < 3 || weft_msgpack_item(bytes, len, &at, &type) != WEFT_MP_OK ||
+        type.type != WEFT_MP_INT)
         return false;
     request.is_notification = type.i == 2;
     if (type.i == 0) {
-        if (head.len != 4 || wefti_msgpack_item(bytes, len, &at, &msgid) != MP_OK ||
-            msgid.type != MP_INT || msgid.i < 0 || msgid.i > UINT32_MAX)
+        if (head.len != 4 || weft_msgpack_item(bytes, len, &at, &msgid) != WEFT_MP_OK ||
+            msgid.type != WEFT_MP_INT || msgid.i < 0 || msgid.i > UINT32_MAX)
             return false;
     } else if (type.i != 2 || head.len != 3) {
         return false;
     }
     request.msgid = (uint32_t)msgid.i;
-    if (wefti_msgpack_item(bytes, len, &at, &name) != MP_OK || name.type != MP_TEXT ||
-        wefti_msgpack_item(bytes, len, &at, &params) != MP_OK || params.type != MP_ARRAY)
+    if (weft_msgpack_item(bytes, len, &at, &name) != WEFT_MP_OK || name.type != WEFT_MP_TEXT ||
+        weft_msgpack_item(bytes, len, &at, &params) != WEFT_MP_OK || params.type != WEFT_MP_ARRAY)
         return false;
     size_t map_at = at;
-    struct mp_item map = {0};
-    if (params.len > 0 && wefti_msgpack_item(bytes, len, &map_at, &map) != MP_OK) return false;
-    if (params.len > 1 || (params.len == 1 && map.type != MP_MAP)) {
+    struct weft_mp_item map = {0};
+    if (params.len > 0 && weft_msgpack_item(bytes, len, &map_at, &map) != WEFT_MP_OK) return false;
+    if (params.len > 1 || (params.len == 1 && map.type != WEFT_MP_MAP)) {
         if (!request.is_notification)
             respond_error(rpc, request.msgid, "invalid_request_error",
                           "params must be an array of one map");
@@ -528,12 +531,12 @@ static bool take_message(struct rpc *rpc, const char *bytes, size_t len) {
     return true;
 }
 
-static struct core *core_of(const struct rpc *rpc) {
-    return &rpc->conn->server->core;
+static struct weft_api_state *api_of(const struct rpc *rpc) {
+    return &rpc->conn->server->api;
 }
 
 static void release_input(struct rpc *rpc) {
-    wefti_core_release(core_of(rpc), rpc->held);
+    weft_api_release(api_of(rpc), rpc->held);
     rpc->held = 0;
 }
 
@@ -558,17 +561,18 @@ static void end_connection(struct rpc *rpc, const char *why) {
 /* The message that has begun to come is refused: its request is answered, what there is of it and
  * what will come thrown away, and the requests beside it go on. False: it is no request, and the
  * connection was ended. */
-static bool refuse_message(struct rpc *rpc, const struct api_error *error) {
+static bool refuse_message(struct rpc *rpc, const struct weft_api_error *error) {
     const char *bytes = rpc->in.data + rpc->in_from;
     size_t at = 0, len = rpc->in.len - rpc->in_from;
-    struct mp_item head, kind, msgid = {0};
-    bool is_known = wefti_msgpack_item(bytes, len, &at, &head) == MP_OK && head.type == MP_ARRAY &&
-                    wefti_msgpack_item(bytes, len, &at, &kind) == MP_OK && kind.type == MP_INT;
+    struct weft_mp_item head, kind, msgid = {0};
+    bool is_known =
+        weft_msgpack_item(bytes, len, &at, &head) == WEFT_MP_OK && head.type == WEFT_MP_ARRAY &&
+        weft_msgpack_item(bytes, len, &at, &kind) == WEFT_MP_OK && kind.type == WEFT_MP_INT;
     bool is_request = is_known && head.len == 4 && kind.i == 0;
     bool is_notification = is_known && head.len == 3 && kind.i == 2;
     if (is_request)
-        is_request = wefti_msgpack_item(bytes, len, &at, &msgid) == MP_OK && msgid.type == MP_INT &&
-                     msgid.i >= 0 && msgid.i <= UINT32_MAX;
+        is_request = weft_msgpack_item(bytes, len, &at, &msgid) == WEFT_MP_OK &&
+                     msgid.type == WEFT_MP_INT && msgid.i >= 0 && msgid.i <= UINT32_MAX;
     if (!is_request && !is_notification) {
         end_connection(rpc, "not a request");
         return false;
@@ -581,8 +585,8 @@ static bool refuse_message(struct rpc *rpc, const struct api_error *error) {
 }
 
 static bool refuse_message_with(struct rpc *rpc, int status, const char *text) {
-    struct api_error error = {0};
-    wefti_error_set(&error, status, NULL, NULL, "%s", text);
+    struct weft_api_error error = {0};
+    weft_api_error_set(&error, status, NULL, NULL, "%s", text);
     return refuse_message(rpc, &error);
 }
 
@@ -593,10 +597,10 @@ static bool keep_partial(struct rpc *rpc) {
         (void)refuse_message_with(rpc, 401, NO_KEY_YET);
         return false;
     }
-    uint64_t cost = wefti_core_cost(len);
-    if (cost > rpc->held && !wefti_core_hold(core_of(rpc), cost - rpc->held)) {
-        struct api_error error = {0};
-        wefti_error_no_room(&error);
+    uint64_t cost = weft_api_cost(len);
+    if (cost > rpc->held && !weft_api_hold(api_of(rpc), cost - rpc->held)) {
+        struct weft_api_error error = {0};
+        weft_api_error_no_room(&error);
         (void)refuse_message(rpc, &error);
         return false;
     }
@@ -607,11 +611,11 @@ static bool keep_partial(struct rpc *rpc) {
 /* Or will in a moment. */
 static bool has_answer(const struct rpc *rpc) {
     for (const struct rpc_call *rc = rpc->calls; rc; rc = rc->next) {
-        enum call_state state = rc->call->state;
-        if (state == CALL_DONE || state == CALL_FAILED) return true;
+        enum weft_api_call_state state = rc->call->state;
+        if (state == WEFT_API_CALL_DONE || state == WEFT_API_CALL_FAILED) return true;
         /* A thread has it only because this turn of the loop had seen enough. */
         bool is_short = rc->small_bytes > 0 && rc->small_bytes <= WEFT_SHORT_BODY_BYTES;
-        if (state == CALL_PREPARING && is_short) return true;
+        if (state == WEFT_API_CALL_PREPARING && is_short) return true;
     }
     return false;
 }
@@ -621,11 +625,11 @@ static bool has_answer(const struct rpc *rpc) {
  * the scheduler or a thread, and would keep a "cancel" waiting, is refused. */
 static bool has_room(const struct rpc *rpc) {
     if (wefti_conn_is_full(rpc->conn)) return false;
-    return !is_crowded(rpc, WEFT_SMALL_BYTES) || !has_answer(rpc);
+    return !is_crowded(rpc, WEFT_API_SMALL_BYTES) || !has_answer(rpc);
 }
 
 static void message_ended(struct rpc *rpc) {
-    rpc->scan = (struct mp_scan){0};
+    rpc->scan = (struct weft_mp_scan){0};
     rpc->is_partial = rpc->is_skipping = false;
     release_input(rpc);
 }
@@ -634,23 +638,24 @@ static void message_ended(struct rpc *rpc) {
 static bool skip_some(struct rpc *rpc) {
     size_t used;
     const char *bytes = rpc->in.data + rpc->in_from;
-    enum mp_status status =
-        wefti_msgpack_skip(&rpc->scan, bytes, rpc->in.len - rpc->in_from, &used);
+    enum weft_mp_status status =
+        weft_msgpack_skip(&rpc->scan, bytes, rpc->in.len - rpc->in_from, &used);
     rpc->in_from += used;
-    if (status == MP_OK) message_ended(rpc);
-    if (status == MP_BAD) end_connection(rpc, "malformed MessagePack in a message refused before");
-    return status == MP_OK;
+    if (status == WEFT_MP_OK) message_ended(rpc);
+    if (status == WEFT_MP_BAD)
+        end_connection(rpc, "malformed MessagePack in a message refused before");
+    return status == WEFT_MP_OK;
 }
 
 /* One message, as far as it has come in. False: it has to wait for more, or was the last. */
 static bool take_some(struct rpc *rpc) {
     struct weft_errmsg why;
     const char *bytes = rpc->in.data + rpc->in_from;
-    enum mp_status status = wefti_msgpack_scan(&rpc->scan, bytes, rpc->in.len - rpc->in_from,
-                                               rpc->conn->server->config.max_body_bytes, &why);
-    if (status == MP_LONG) return refuse_message_with(rpc, 413, why.text);
-    if (status == MP_MORE) return !keep_partial(rpc) && rpc->is_skipping;
-    if (status == MP_BAD) { /* where the next message begins nobody can tell */
+    enum weft_mp_status status = weft_msgpack_scan(&rpc->scan, bytes, rpc->in.len - rpc->in_from,
+                                                   rpc->conn->server->config.max_body_bytes, &why);
+    if (status == WEFT_MP_LONG) return refuse_message_with(rpc, 413, why.text);
+    if (status == WEFT_MP_MORE) return !keep_partial(rpc) && rpc->is_skipping;
+    if (status == WEFT_MP_BAD) { /* where the next message begins nobody can tell */
         end_connection(rpc, why.text);
         return false;
     }
@@ -676,7 +681,7 @@ static void take_messages(struct rpc *rpc) {
     if (rpc->has_ended) return;
     bool was_partial = rpc->is_partial;
     rpc->is_partial = rpc->in_from < rpc->in.len || rpc->is_skipping;
-    if (rpc->is_partial && !was_partial) wefti_pace_begin(&rpc->pace, weft_now_ms());
+    if (rpc->is_partial && !was_partial) weft_api_pace_begin(&rpc->pace, weft_now_ms());
     forget_input(rpc);
     wefti_conn_read(rpc->conn, has_room(rpc));
 }
@@ -686,7 +691,7 @@ static void take_messages(struct rpc *rpc) {
 static void on_bytes(struct conn *conn, const char *bytes, size_t n) {
     struct rpc *rpc = conn->proto;
     if (rpc->has_ended) return;
-    wefti_pace_add(&rpc->pace, n);
+    weft_api_pace_add(&rpc->pace, n);
     weft_buf_add(&rpc->in, bytes, n);
     if (rpc->in.failed)
         wefti_conn_close(conn);
@@ -698,7 +703,7 @@ static void on_bytes(struct conn *conn, const char *bytes, size_t n) {
 static void release_output(struct rpc *rpc) {
     const struct conn *conn = rpc->conn;
     if (conn->is_writing || conn->out.len > 0) return;
-    wefti_core_release_output(core_of(rpc), rpc->held_by_out);
+    weft_api_release_output(api_of(rpc), rpc->held_by_out);
     rpc->held_by_out = 0;
 }
 
@@ -728,10 +733,10 @@ static void on_eof(struct conn *conn) {
 static void end_late_call(struct rpc_call *rc) {
     static const char why[] = "the request took too long";
     if (!rc->call->in_thread) {
-        wefti_call_fail(rc->call, 504, 0, "request_timeout", why);
+        weft_api_call_fail(rc->call, 504, 0, "request_timeout", why);
         return;
     }
-    respond_error(rc->rpc, rc->msgid, wefti_error_type(504), why);
+    respond_error(rc->rpc, rc->msgid, weft_api_error_type(504), why);
     remove_call(rc);
 }
 
@@ -741,10 +746,10 @@ static void check_pace(struct rpc *rpc, uint64_t now_ms) {
     const struct weft_config *config = &rpc->conn->server->config;
     if (!rpc->is_partial) return;
     if (!rpc->conn->is_reading) { /* it is us who wait */
-        wefti_pace_begin(&rpc->pace, now_ms);
+        weft_api_pace_begin(&rpc->pace, now_ms);
         return;
     }
-    if (!wefti_pace_is_late(&rpc->pace, config->max_body_bytes, config->idle_timeout_ms, now_ms))
+    if (!weft_api_pace_is_late(&rpc->pace, config->max_body_bytes, config->idle_timeout_ms, now_ms))
         return;
     if (!rpc->is_skipping && !refuse_message_with(rpc, 408, "the message is late")) return;
     if (rpc->n_calls == 0)
@@ -755,8 +760,9 @@ static void check_pace(struct rpc *rpc, uint64_t now_ms) {
 
 /* What still runs, or has not begun, is not held up by who reads slowly. */
 static bool waits_for_reader(const struct rpc_call *rc) {
-    const struct call *call = rc->call;
-    return call->state == CALL_DONE || (call->state == CALL_RUNNING && call->params.stream);
+    const weft_api_call *call = rc->call;
+    return call->state == WEFT_API_CALL_DONE ||
+           (call->state == WEFT_API_CALL_RUNNING && call->params.stream);
 }
 
 static void on_tick(struct conn *conn, uint64_t now_ms) {
@@ -765,8 +771,8 @@ static void on_tick(struct conn *conn, uint64_t now_ms) {
     conn->held_bytes = rpc->held_by_out;
     for (struct rpc_call *rc = rpc->calls, *next; rc; rc = next) {
         next = rc->next;
-        if (waits_for_reader(rc)) conn->held_bytes += rc->held + wefti_call_held(rc->call);
-        if (wefti_call_is_late(rc->call, now_us)) end_late_call(rc);
+        if (waits_for_reader(rc)) conn->held_bytes += rc->held + weft_api_call_held(rc->call);
+        if (weft_api_call_is_late(rc->call, now_us)) end_late_call(rc);
     }
     if (rpc->has_ended) return;
     release_output(rpc);
@@ -786,7 +792,7 @@ static void on_close(struct conn *conn) {
     struct rpc *rpc = conn->proto;
     drop_calls(rpc);
     release_input(rpc);
-    wefti_core_release_output(core_of(rpc), rpc->held_by_out);
+    weft_api_release_output(api_of(rpc), rpc->held_by_out);
     rpc->held_by_out = 0;
 }
 

@@ -16,8 +16,8 @@
 struct conn;
 
 #define WEFT_RPC_CALLS_MAX 256
-/* Of small requests (WEFT_SMALL_BYTES) under way on one connection, together: 256 of 1 KiB, or four
- * of the largest. They cost nothing of the core's budget, so here is their bound; and so it is with
+/* Of small requests (WEFT_API_SMALL_BYTES) under way on one connection, together: 256 of 1 KiB, or four
+ * of the largest. They cost nothing of the shared budget, so here is their bound; and so it is with
  * what their outputs may take for nothing. */
 #define WEFT_RPC_SMALL_BYTES_MAX (256u << 10)
 

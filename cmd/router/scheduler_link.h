@@ -9,16 +9,17 @@
 #include "base/err.h"
 #include "link/link.h"
 
-struct core;
+struct weft_api_state;
 
 struct scheduler_link {
     struct weft_link_options options; /* set before it is opened */
     weft_link *link;
-    struct core *core;
+    struct weft_api_state *api;
 };
 
-WEFT_MUST_CHECK weft_err wefti_scheduler_link_open(struct scheduler_link *link, struct core *core,
-                                                   const char *url, struct weft_errmsg *why);
+WEFT_MUST_CHECK weft_err wefti_scheduler_link_open(struct scheduler_link *link,
+                                                   struct weft_api_state *api, const char *url,
+                                                   struct weft_errmsg *why);
 void wefti_scheduler_link_close(struct scheduler_link *link);
 
 /* Takes in whatever the session has. */

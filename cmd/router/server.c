@@ -35,7 +35,7 @@
 
 struct prepare_work {
     struct work work;
-    struct call *call;
+    weft_api_call *call;
 };
 
 static struct prepare_work *prepare_of(struct work *work) {
@@ -44,20 +44,20 @@ static struct prepare_work *prepare_of(struct work *work) {
 }
 
 static void prepare_in_thread(struct work *work) {
-    wefti_call_prepare(prepare_of(work)->call);
+    weft_api_call_prepare(prepare_of(work)->call);
 }
 
 static void after_prepare(struct work *work) {
     struct prepare_work *prepare = prepare_of(work);
-    struct call *call = prepare->call;
+    weft_api_call *call = prepare->call;
     free(prepare);
     bool has_owner = !call->is_abandoned;
     call->in_thread = false;
-    wefti_call_start(call, weft_now_us());
+    weft_api_call_start(call, weft_now_us());
     if (has_owner) call->wake(call); /* who waited for the thread looks again */
 }
 
-static bool unqueue(struct call *call) {
+static bool unqueue(weft_api_call *call) {
     struct prepare_work *prepare = call->queued;
     if (!wefti_work_cancel(&prepare->work)) return false;
     free(prepare);
@@ -74,12 +74,12 @@ static bool has_time(struct server *server, size_t bytes) {
     return true;
 }
 
-void wefti_server_begin(struct server *server, struct call *call) {
+void wefti_server_begin(struct server *server, weft_api_call *call) {
     struct prepare_work *prepare = NULL;
     if (!has_time(server, call->body.len)) prepare = calloc(1, sizeof *prepare);
     if (!prepare) {
-        wefti_call_prepare(call);
-        wefti_call_start(call, weft_now_us());
+        weft_api_call_prepare(call);
+        weft_api_call_start(call, weft_now_us());
         return;
     }
     prepare->call = call;
@@ -157,7 +157,7 @@ static void on_closed(uv_handle_t *handle) {
     struct conn *conn = handle->data;
     conn->ops->on_free(conn);
     weft_buf_fini(&conn->out);
-    weft_buf_fini(&conn->flying);
+    weft_buf_fini(&conn->writing);
     free(conn);
 }
 
@@ -169,8 +169,8 @@ static void count(struct conn *conn) {
     }
     server->n_conns++;
     server->n_rpc_conns += !conn->is_http;
-    server->core.metrics.n_connections++;
-    server->core.metrics.n_open_connections = server->n_conns;
+    server->api.metrics.n_connections++;
+    server->api.metrics.n_open_connections = server->n_conns;
 }
 
 static void uncount(struct conn *conn) {
@@ -181,7 +181,7 @@ static void uncount(struct conn *conn) {
     }
     server->n_conns--;
     server->n_rpc_conns -= !conn->is_http;
-    server->core.metrics.n_open_connections = server->n_conns;
+    server->api.metrics.n_open_connections = server->n_conns;
 }
 
 void wefti_conn_close(struct conn *conn) {
@@ -239,7 +239,7 @@ static void on_written(uv_write_t *write, int status) {
         return;
     }
     conn->written_ms = weft_now_ms();
-    weft_buf_fini(&conn->flying);
+    weft_buf_fini(&conn->writing);
     wefti_conn_flush(conn);
     if (!conn->is_closing && !conn->is_writing) wefti_conn_awake(conn);
 }
@@ -269,11 +269,11 @@ void wefti_conn_flush(struct conn *conn) {
         after_flush(conn);
         return;
     }
-    conn->flying = conn->out;
-    conn->flying_from = n > 0 ? (size_t)n : 0;
-    weft_buf_init(&conn->out, conn->flying.max_bytes);
-    buf = uv_buf_init(conn->flying.data + conn->flying_from,
-                      (unsigned)(conn->flying.len - conn->flying_from));
+    conn->writing = conn->out;
+    conn->writing_from = n > 0 ? (size_t)n : 0;
+    weft_buf_init(&conn->out, conn->writing.max_bytes);
+    buf = uv_buf_init(conn->writing.data + conn->writing_from,
+                      (unsigned)(conn->writing.len - conn->writing_from));
     conn->write.data = conn;
     conn->is_writing = true;
     if (uv_write(&conn->write, (uv_stream_t *)&conn->tcp, &buf, 1, on_written) != 0) {
@@ -327,7 +327,7 @@ static bool reads_too_slowly(struct conn *conn, uint64_t now_ms) {
     uv_os_fd_t fd;
     int in_kernel = 0;
     if (!conn->is_writing) {
-        wefti_read_pace_rest(&conn->pace);
+        weft_api_read_pace_rest(&conn->pace);
         return false;
     }
     if (uv_fileno((const uv_handle_t *)&conn->tcp, &fd) != 0 ||
@@ -337,9 +337,9 @@ static bool reads_too_slowly(struct conn *conn, uint64_t now_ms) {
         uv_stream_get_write_queue_size((const uv_stream_t *)&conn->tcp) + (uint64_t)in_kernel;
     if (waiting > conn->handed_bytes)
         waiting = conn->handed_bytes; /* the kernel's word, not ours */
-    return wefti_read_pace_is_late(&conn->pace, waiting, conn->handed_bytes - waiting,
-                                   conn->held_bytes, conn->server->config.client_stall_timeout_ms,
-                                   now_ms);
+    return weft_api_read_pace_is_late(&conn->pace, waiting, conn->handed_bytes - waiting,
+                                      conn->held_bytes,
+                                      conn->server->config.client_stall_timeout_ms, now_ms);
 }
 
 /* What the kernel still holds for the client goes, too: it would keep trying for minutes. */
@@ -358,7 +358,7 @@ static void tick_conn(struct conn *conn, uint64_t now_ms) {
         return;
     }
     if (reads_too_slowly(conn, now_ms)) {
-        server->core.metrics.n_stalled++;
+        server->api.metrics.n_stalled++;
         wefti_server_complain(server, "dropped a client that took too few bytes in %u ms",
                               server->config.client_stall_timeout_ms);
         reset_conn(conn);
@@ -438,9 +438,9 @@ static void on_connection(uv_stream_t *listener, int status) {
     conn->server = server;
     conn->is_http = listener == (uv_stream_t *)&server->listeners[0];
     conn->is_refused = !has_place(server, conn->is_http);
-    if (conn->is_refused) server->core.metrics.n_connections_refused++;
+    if (conn->is_refused) server->api.metrics.n_connections_refused++;
     weft_buf_init(&conn->out, WEFT_MESSAGE_BYTES_MAX);
-    weft_buf_init(&conn->flying, WEFT_MESSAGE_BYTES_MAX);
+    weft_buf_init(&conn->writing, WEFT_MESSAGE_BYTES_MAX);
     if (uv_accept(listener, (uv_stream_t *)&conn->tcp) != 0 || !open_conn(conn)) {
         uv_close((uv_handle_t *)&conn->tcp, on_unopened);
         return;
@@ -484,8 +484,8 @@ static void close_listeners(struct server *server) {
 static void drain(struct server *server) {
     if (server->drain_until_ms) return;
     weft_info("draining: %u connections, %u requests open", server->n_conns,
-              server->core.up.n_open);
-    server->core.draining = true;
+              server->api.upstream.n_open);
+    server->api.draining = true;
     server->drain_until_ms = weft_now_ms() + server->config.drain_timeout_ms + 1; /* never 0 */
     close_listeners(server);
 }
@@ -559,15 +559,16 @@ static void on_turn(uv_prepare_t *prepare) {
             conn = is_last ? NULL : server->awake_first;
         }
         uint64_t now_us = weft_now_us();
-        wefti_calls_unpark(&server->core, now_us);
-        wefti_up_pump(&server->core, now_us);
+        weft_api_calls_unpark(&server->api, now_us);
+        weft_api_upstream_pump(&server->api, now_us);
     }
     if (server->awake_first)
         (void)uv_idle_start(&server->again, on_again);
     else
         (void)uv_idle_stop(&server->again);
-    const struct upstream *up = &server->core.up;
-    if (!server->was_ready && up->has_snapshot && up->snapshot.serving && up->is_up)
+    const struct weft_api_upstream *upstream = &server->api.upstream;
+    if (!server->was_ready && upstream->has_snapshot && upstream->snapshot.serving &&
+        upstream->is_up)
         say_ready(server);
 }
 

@@ -31,7 +31,7 @@
 #define WEFT_SHORT_BODY_BYTES 16384 /* prepared in the loop, unless it has seen much this turn */
 
 struct conn;
-struct call;
+typedef struct weft_api_call weft_api_call;
 
 struct conn_ops { /* what a protocol does on a connection */
     void (*on_bytes)(struct conn *conn, const char *bytes, size_t n);
@@ -53,20 +53,20 @@ struct conn {
     struct conn *prev, *next;             /* all connections */
     struct conn *prev_awake, *next_awake; /* those with something to do this turn */
     struct weft_buf out;                  /* not given to libuv yet */
-    struct weft_buf flying;               /* being written, from flying_from on */
-    size_t flying_from;
-    uint64_t handed_bytes;    /* to libuv, ever */
-    uint64_t written_ms;      /* when the socket took the last byte that had to wait for it */
-    uint64_t held_bytes;      /* of the core's budgets; the protocol's tick keeps it */
-    struct read_pace pace;    /* of the client's reading */
-    uint64_t linger_until_ms; /* 0: not lingering */
-    bool is_http, is_refused; /* the latter: it has no place, and only gets to know that */
+    struct weft_buf writing;              /* being written, from writing_from on */
+    size_t writing_from;
+    uint64_t handed_bytes;          /* to libuv, ever */
+    uint64_t written_ms;            /* when the socket took the last byte that had to wait for it */
+    uint64_t held_bytes;            /* of the shared budgets; the protocol's tick keeps it */
+    struct weft_api_read_pace pace; /* of the client's reading */
+    uint64_t linger_until_ms;       /* 0: not lingering */
+    bool is_http, is_refused;       /* the latter: it has no place, and only gets to know that */
     bool is_awake, is_writing, is_reading, is_closing;
     bool ends_when_flushed, lingers;
 };
 
 struct server {
-    struct core core;
+    struct weft_api_state api;
     struct scheduler_link link;
     struct weft_config config;
     uv_loop_t loop;
@@ -104,7 +104,7 @@ void wefti_server_fini(struct server *server);
 
 /* Parses, tokenizes and submits a call: here when its body is small and there were not many in this
  * turn of the loop, in a thread when not. */
-void wefti_server_begin(struct server *server, struct call *call);
+void wefti_server_begin(struct server *server, weft_api_call *call);
 
 /* True when `key` is one of the keys, or none is needed; in time that does not depend on how much
  * of it is right. */

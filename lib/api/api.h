@@ -1,4 +1,4 @@
-/* core — what all requests of one router share. No sockets and no event loop in here: everything
+/* api — what all requests of one router share. No sockets and no event loop in here: everything
  * below this header runs in a test with a link of its own making.
  */
 #ifndef WEFT_API_API_H
@@ -12,25 +12,25 @@
 #include "template/template.h"
 #include "tokenizer/tokenizer.h"
 
-struct api_settings {            /* from the command line */
+struct weft_api_settings {       /* from the command line */
     const char *model;           /* its path, as it was given */
     const char *metrics_prefix;  /* of all names at /metrics */
     uint32_t request_timeout_ms; /* 0: none */
-    uint32_t restart_grace_ms;   /* see wefti_core_is_back_soon */
+    uint32_t restart_grace_ms;   /* see weft_api_is_back_soon */
     uint32_t max_queue;          /* prompts that wait meanwhile */
     int64_t started_s;           /* wall clock */
 };
 
-struct core {
-    struct api_settings settings;
+struct weft_api_state {
+    struct weft_api_settings settings;
     weft_tokenizer *tok;
     weft_tmpl *chat; /* NULL: the model has no template */
-    struct api_limits limits;
-    struct metrics metrics;
-    struct upstream up;
+    struct weft_api_limits limits;
+    struct weft_api_metrics metrics;
+    struct weft_api_upstream upstream;
     bool draining;
     /* What large requests hold, against `held_max`: bytes that came in and are no call yet; then a
-     * call's body until it is tokenized, and its ids until it ends. See wefti_core_cost for the
+     * call's body until it is tokenized, and its ids until it ends. See weft_api_cost for the
      * small ones. */
     uint64_t held_bytes, held_max;
     /* What calls hold of output (ids, log-probabilities, matchers; of MessagePack-RPC also a large
@@ -41,32 +41,32 @@ struct core {
 
 /* A body of no more than this costs nothing: nobody can use up what small requests need. They are
  * bounded by their number: one per connection, in MessagePack-RPC WEFT_RPC_SMALL_BYTES_MAX. */
-#define WEFT_SMALL_BYTES 65536
+#define WEFT_API_SMALL_BYTES 65536
 
 /* Snapshots come every 250 ms. Two that are missing, and a margin for a busy machine, make /health
  * say so; four, and nothing more is sent to that scheduler. */
-#define WEFT_HEALTHY_AGE_MS_MAX 650
-#define WEFT_SNAPSHOT_AGE_MS_MAX 1000
+#define WEFT_API_HEALTHY_AGE_MS_MAX 650
+#define WEFT_API_SNAPSHOT_AGE_MS_MAX 1000
 
 /* NULL when a generation can be taken in now; else why not, for people. */
-const char *wefti_core_why_not(const struct core *core, uint64_t now_ms);
+const char *weft_api_why_not(const struct weft_api_state *api, uint64_t now_ms);
 
 /* When it cannot: whether it will in a moment, since it could a moment ago and what is gone is being
  * replaced. For --restart-grace from when it last could; a server that starts or drains never. */
-bool wefti_core_is_back_soon(const struct core *core, uint64_t now_ms);
+bool weft_api_is_back_soon(const struct weft_api_state *api, uint64_t now_ms);
 
-/* The same as wefti_core_why_not for /health, which also wants steps to advance. */
-const char *wefti_core_why_ill(const struct core *core, uint64_t now_ms);
+/* The same as weft_api_why_not for /health, which also wants steps to advance. */
+const char *weft_api_why_ill(const struct weft_api_state *api, uint64_t now_ms);
 
 /* What `n` bytes of one request take of the budget: all, or nothing when it is small. */
-uint64_t wefti_core_cost(uint64_t n);
+uint64_t weft_api_cost(uint64_t n);
 
 /* Takes `n` bytes of the budget for large requests; false: it is used up. */
-bool wefti_core_hold(struct core *core, uint64_t n);
-void wefti_core_release(struct core *core, uint64_t n);
+bool weft_api_hold(struct weft_api_state *api, uint64_t n);
+void weft_api_release(struct weft_api_state *api, uint64_t n);
 
 /* The same for the budget for output. */
-bool wefti_core_hold_output(struct core *core, uint64_t n);
-void wefti_core_release_output(struct core *core, uint64_t n);
+bool weft_api_hold_output(struct weft_api_state *api, uint64_t n);
+void weft_api_release_output(struct weft_api_state *api, uint64_t n);
 
 #endif

@@ -6,8 +6,8 @@
 
 #include "codec/json_out.h"
 
-void wefti_error_set(struct api_error *error, int status, const char *param, const char *code,
-                     const char *fmt, ...) {
+void weft_api_error_set(struct weft_api_error *error, int status, const char *param,
+                        const char *code, const char *fmt, ...) {
     if (error->status) return;
     memset(error, 0, sizeof *error);
     error->status = status;
@@ -19,13 +19,13 @@ void wefti_error_set(struct api_error *error, int status, const char *param, con
     va_end(args);
 }
 
-void wefti_error_no_room(struct api_error *error) {
-    wefti_error_set(error, 503, NULL, "too_many_bytes",
-                    "the server holds too many large requests, try again later");
+void weft_api_error_no_room(struct weft_api_error *error) {
+    weft_api_error_set(error, 503, NULL, "too_many_bytes",
+                       "the server holds too many large requests, try again later");
     error->retry_after = 1;
 }
 
-const char *wefti_error_type(int status) {
+const char *weft_api_error_type(int status) {
     switch (status) {
     case 401:
         return "authentication_error";
@@ -45,10 +45,10 @@ const char *wefti_error_type(int status) {
     }
 }
 
-void wefti_error_json(const struct api_error *error, struct weft_buf *out) {
+void weft_api_error_json(const struct weft_api_error *error, struct weft_buf *out) {
     weft_buf_add_str(out, "{\"error\":{\"message\":");
     weft_json_str(out, error->message, strlen(error->message));
-    weft_buf_printf(out, ",\"type\":\"%s\",\"param\":", wefti_error_type(error->status));
+    weft_buf_printf(out, ",\"type\":\"%s\",\"param\":", weft_api_error_type(error->status));
     if (error->param[0])
         weft_json_str(out, error->param, strlen(error->param));
     else

@@ -1,4 +1,4 @@
-/* api_error — what went wrong with a client's request, in OpenAI's shape:
+/* weft_api_error — what went wrong with a client's request, in OpenAI's shape:
  * {"error":{"message","type","param","code"}}, with the HTTP status that belongs to it.
  */
 #ifndef WEFT_API_ERROR_H
@@ -9,7 +9,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-struct api_error {
+struct weft_api_error {
     int status;           /* HTTP; 0: no error */
     uint32_t retry_after; /* seconds; 0: no such header */
     const char *code;     /* static text or NULL */
@@ -19,16 +19,16 @@ struct api_error {
 
 /* Fills in an error unless there is one already: the first thing that is wrong is the one told.
  * `param` and `code` may be NULL; `code` must be static. */
-void wefti_error_set(struct api_error *error, int status, const char *param, const char *code,
-                     const char *fmt, ...) WEFT_PRINTF(5, 6);
+void weft_api_error_set(struct weft_api_error *error, int status, const char *param,
+                        const char *code, const char *fmt, ...) WEFT_PRINTF(5, 6);
 
 /* 503: too much is held by large requests. */
-void wefti_error_no_room(struct api_error *error);
+void weft_api_error_no_room(struct weft_api_error *error);
 
 /* OpenAI's "type" of an HTTP status; the first element of a MessagePack-RPC error. */
-const char *wefti_error_type(int status);
+const char *weft_api_error_type(int status);
 
 /* Appends the whole JSON object. */
-void wefti_error_json(const struct api_error *error, struct weft_buf *out);
+void weft_api_error_json(const struct weft_api_error *error, struct weft_buf *out);
 
 #endif

@@ -9,11 +9,11 @@
 
 /* A request is at most this many prompts, each with n choices; a client that wants more sends more
  * requests. Bounds the memory a single small body can claim. */
-#define WEFT_PROMPTS_MAX 2048
-#define WEFT_CALL_CHOICES_MAX 4096
+#define WEFT_API_PROMPTS_MAX 2048
+#define WEFT_API_CALL_CHOICES_MAX 4096
 
 /* What the server allows; const during a request. */
-struct api_limits {
+struct weft_api_limits {
     const char *model_name;
     uint32_t n_vocab, max_model_len; /* 0: not known yet */
     uint32_t max_logprobs;

@@ -21,13 +21,13 @@ static const double n_bounds[] = {1, 2, 5, 10, 20};
 
 #define BOUNDS(histogram, array) set_bounds(histogram, array, sizeof(array) / sizeof *(array))
 
-static void set_bounds(struct histogram *h, const double *bounds, size_t n) {
-    WEFT_ASSERT(n < WEFT_BUCKETS_MAX);
+static void set_bounds(struct weft_api_histogram *h, const double *bounds, size_t n) {
+    WEFT_ASSERT(n < WEFT_API_BUCKETS_MAX);
     h->bounds = bounds;
     h->n_bounds = (uint32_t)n;
 }
 
-void wefti_metrics_init(struct metrics *m) {
+void weft_api_metrics_init(struct weft_api_metrics *m) {
     memset(m, 0, sizeof *m);
     BOUNDS(&m->ttft, ttft_bounds);
     BOUNDS(&m->inter_token, token_bounds);
@@ -43,11 +43,11 @@ void wefti_metrics_init(struct metrics *m) {
     BOUNDS(&m->params_n, n_bounds);
 }
 
-void wefti_metrics_fini(struct metrics *m) {
+void weft_api_metrics_fini(struct weft_api_metrics *m) {
     weft_expert_rows_fini(&m->experts);
 }
 
-void wefti_metrics_observe(struct histogram *h, double value) {
+void weft_api_metrics_observe(struct weft_api_histogram *h, double value) {
     uint32_t i = 0;
     while (i < h->n_bounds && value > h->bounds[i])
         i++;
@@ -60,22 +60,22 @@ static double seconds(uint64_t from_us, uint64_t to_us) {
     return to_us > from_us ? (double)(to_us - from_us) * 1e-6 : 0;
 }
 
-void wefti_metrics_choice(struct metrics *m, const struct metrics_choice *c) {
+void weft_api_metrics_choice(struct weft_api_metrics *m, const struct weft_api_metrics_choice *c) {
     m->finished[c->reason]++;
     if (c->reason == WEFT_END_ABORT || c->reason == WEFT_END_ERROR) return;
     uint64_t begun_us = c->arrived_us + c->queued_us;
-    wefti_metrics_observe(&m->e2e, seconds(c->arrived_us, c->now_us));
-    wefti_metrics_observe(&m->queue, (double)c->queued_us * 1e-6);
-    wefti_metrics_observe(&m->inference, seconds(begun_us, c->now_us));
-    wefti_metrics_observe(&m->prefill, seconds(begun_us, c->first_us ? c->first_us : c->now_us));
-    wefti_metrics_observe(&m->decode, seconds(c->first_us, c->last_us));
-    wefti_metrics_observe(&m->prompt_tokens, c->n_prompt);
-    wefti_metrics_observe(&m->generation_tokens, c->n_output);
-    wefti_metrics_observe(&m->params_max_tokens, c->max_tokens);
-    wefti_metrics_observe(&m->params_n, c->n);
+    weft_api_metrics_observe(&m->e2e, seconds(c->arrived_us, c->now_us));
+    weft_api_metrics_observe(&m->queue, (double)c->queued_us * 1e-6);
+    weft_api_metrics_observe(&m->inference, seconds(begun_us, c->now_us));
+    weft_api_metrics_observe(&m->prefill, seconds(begun_us, c->first_us ? c->first_us : c->now_us));
+    weft_api_metrics_observe(&m->decode, seconds(c->first_us, c->last_us));
+    weft_api_metrics_observe(&m->prompt_tokens, c->n_prompt);
+    weft_api_metrics_observe(&m->generation_tokens, c->n_output);
+    weft_api_metrics_observe(&m->params_max_tokens, c->max_tokens);
+    weft_api_metrics_observe(&m->params_n, c->n);
     if (c->n_output > 1)
-        wefti_metrics_observe(&m->per_output_token,
-                              seconds(c->first_us, c->last_us) / (c->n_output - 1));
+        weft_api_metrics_observe(&m->per_output_token,
+                                 seconds(c->first_us, c->last_us) / (c->n_output - 1));
 }
 
 /* -------------------------------------------------------------------------------- snapshots --- */
@@ -86,7 +86,7 @@ static void carry(uint64_t *carried, uint64_t *seen, uint64_t value) {
     *seen = value;
 }
 
-void wefti_metrics_snapshot(struct metrics *m, const struct weft_msg_snapshot *s) {
+void weft_api_metrics_snapshot(struct weft_api_metrics *m, const struct weft_msg_snapshot *s) {
 #define CARRY(name, ...) carry(&m->carried.name, &m->seen.name, s->name);
     WEFT_COUNTER_LIST(CARRY, CARRY)
 #undef CARRY
@@ -155,11 +155,11 @@ static void buckets(const struct writer *w, const char *name, const char *help,
 }
 
 static void histogram(const struct writer *w, const char *name, const char *help,
-                      const struct histogram *h) {
+                      const struct weft_api_histogram *h) {
     buckets(w, name, help, h->bounds, h->n_bounds, h->counts, h->n, h->sum);
 }
 
-static uint64_t n_finished(const struct metrics *m, const char *reason) {
+static uint64_t n_finished(const struct weft_api_metrics *m, const char *reason) {
     uint64_t n = 0;
     for (uint32_t end = WEFT_END_NONE + 1; end < WEFT_END_COUNT; end++) {
         if (strcmp(weft_end_reason((enum weft_end)end), reason) == 0) n += m->finished[end];
@@ -167,7 +167,7 @@ static uint64_t n_finished(const struct metrics *m, const char *reason) {
     return n;
 }
 
-static void render_requests(const struct writer *w, const struct metrics *m) {
+static void render_requests(const struct writer *w, const struct weft_api_metrics *m) {
     counter(w, "prompt_tokens_total", "Prompt tokens of requests that began to generate.",
             (double)m->n_prompt_tokens);
     counter(w, "prompt_tokens_cached_total", "Prompt tokens found in the prefix cache.",
@@ -203,13 +203,13 @@ static void render_requests(const struct writer *w, const struct metrics *m) {
     histogram(w, "request_params_n", "The n of requests.", &m->params_n);
 }
 
-static void render_http(const struct writer *w, const struct metrics *m) {
+static void render_http(const struct writer *w, const struct weft_api_metrics *m) {
     static const char *const methods[] = {"GET", "POST", "OPTIONS", "other"};
-    static const char *const classes[HTTP_CLASS_COUNT] = {"2xx", "4xx", "5xx"};
+    static const char *const classes[WEFT_API_HTTP_CLASS_COUNT] = {"2xx", "4xx", "5xx"};
     char label[64];
     head(w, "http_requests_total", "counter", "HTTP requests answered.");
     for (uint32_t i = 0; i < 4; i++) {
-        for (uint32_t k = 0; k < HTTP_CLASS_COUNT; k++) {
+        for (uint32_t k = 0; k < WEFT_API_HTTP_CLASS_COUNT; k++) {
             (void)snprintf(label, sizeof label, ",method=\"%s\",status=\"%s\"", methods[i],
                            classes[k]);
             sample(w, "http_requests_total", label, (double)m->http[i][k]);
@@ -249,7 +249,7 @@ static void render_counters(const struct writer *w, const struct weft_counters *
     }
 }
 
-static void render_scheduler(const struct writer *w, const struct metrics *m,
+static void render_scheduler(const struct writer *w, const struct weft_api_metrics *m,
                              const struct weft_msg_snapshot *s) {
     uint32_t n_used = s->n_blocks > s->n_blocks_free ? s->n_blocks - s->n_blocks_free : 0;
     gauge(w, "num_requests_running", "Requests being computed.", s->n_running);
@@ -286,7 +286,7 @@ static void render_experts(const struct writer *w, const struct weft_expert_rows
     head(w, "expert_tokens_total", "counter", "Tokens that experts computed.");
     const uint64_t *sum = rows->sums;
     for (uint32_t i = 0; i < rows->n_layers; i++) {
-        char begin[WEFT_METRICS_LINE_BYTES_MAX];
+        char begin[WEFT_API_METRICS_LINE_BYTES_MAX];
         int n = snprintf(begin, sizeof begin, "%sexpert_tokens_total{%s,layer=\"%u\",expert=\"",
                          w->prefix, w->labels, rows->layers[i]);
         WEFT_ASSERT(n > 0 && (size_t)n + 32 < sizeof begin); /* an id and a number more */
@@ -297,8 +297,8 @@ static void render_experts(const struct writer *w, const struct weft_expert_rows
     }
 }
 
-void wefti_metrics_render(const struct metrics *m, const struct metrics_view *view,
-                          struct weft_buf *out) {
+void weft_api_metrics_render(const struct weft_api_metrics *m,
+                             const struct weft_api_metrics_view *view, struct weft_buf *out) {
     struct writer w = {.out = out, .prefix = view->prefix};
     set_labels(&w, view->model_name);
     const struct weft_msg_snapshot *s = view->snapshot;

@@ -16,25 +16,31 @@
 #include "proto/expert_rows.h"
 #include "proto/proto.h"
 
-#define WEFT_BUCKETS_MAX 32
+#define WEFT_API_BUCKETS_MAX 32
 
-struct histogram {
+struct weft_api_histogram {
     const double *bounds;
     uint32_t n_bounds;
-    uint64_t counts[WEFT_BUCKETS_MAX]; /* not cumulative; [n_bounds] is +Inf */
+    uint64_t counts[WEFT_API_BUCKETS_MAX]; /* not cumulative; [n_bounds] is +Inf */
     uint64_t n;
     double sum;
 };
 
-enum http_class { HTTP_2XX, HTTP_4XX, HTTP_5XX, HTTP_CLASS_COUNT };
+enum weft_api_http_class {
+    WEFT_API_HTTP_2XX,
+    WEFT_API_HTTP_4XX,
+    WEFT_API_HTTP_5XX,
+    WEFT_API_HTTP_CLASS_COUNT
+};
 
-struct metrics {
-    struct histogram ttft, inter_token, per_output_token, e2e, queue, inference, prefill, decode;
-    struct histogram prompt_tokens, generation_tokens, params_max_tokens, params_n;
+struct weft_api_metrics {
+    struct weft_api_histogram ttft, inter_token, per_output_token, e2e, queue, inference, prefill,
+        decode;
+    struct weft_api_histogram prompt_tokens, generation_tokens, params_max_tokens, params_n;
     uint64_t n_prompt_tokens, n_cached_tokens, n_generation_tokens;
     uint64_t finished[WEFT_END_COUNT];
-    uint64_t http[4][HTTP_CLASS_COUNT]; /* by method: GET, POST, OPTIONS, other */
-    uint64_t rpc[2];                    /* answered, failed */
+    uint64_t http[4][WEFT_API_HTTP_CLASS_COUNT]; /* by method: GET, POST, OPTIONS, other */
+    uint64_t rpc[2];                             /* answered, failed */
     uint64_t n_connections, n_connections_refused, n_stalled, n_resubmitted;
     uint32_t n_open_connections;
     /* A scheduler's counters start again with the scheduler; what it had counted before is kept
@@ -46,31 +52,33 @@ struct metrics {
 
 /* What the scrape of a server can have, at most: of each series of the experts a line, of names
  * and labels as long as they may be; and all else. */
-#define WEFT_METRICS_LINE_BYTES_MAX 800u
-#define WEFT_METRICS_BYTES_MAX                                                                     \
-    ((1u << 20) + (size_t)WEFT_EXPERT_SERIES_MAX * WEFT_METRICS_LINE_BYTES_MAX)
+#define WEFT_API_METRICS_LINE_BYTES_MAX 800u
+#define WEFT_API_METRICS_BYTES_MAX                                                                 \
+    ((1u << 20) + (size_t)WEFT_EXPERT_SERIES_MAX * WEFT_API_METRICS_LINE_BYTES_MAX)
 
-void wefti_metrics_init(struct metrics *metrics);
-void wefti_metrics_fini(struct metrics *metrics);
-void wefti_metrics_observe(struct histogram *histogram, double value);
-void wefti_metrics_snapshot(struct metrics *metrics, const struct weft_msg_snapshot *snapshot);
+void weft_api_metrics_init(struct weft_api_metrics *metrics);
+void weft_api_metrics_fini(struct weft_api_metrics *metrics);
+void weft_api_metrics_observe(struct weft_api_histogram *histogram, double value);
+void weft_api_metrics_snapshot(struct weft_api_metrics *metrics,
+                               const struct weft_msg_snapshot *snapshot);
 
 /* What one choice's end adds. Times in microseconds of one clock; 0 where it never came to that. */
-struct metrics_choice {
+struct weft_api_metrics_choice {
     enum weft_end reason;
     uint64_t arrived_us, queued_us, first_us, last_us, now_us;
     uint32_t n_prompt, n_output, max_tokens, n;
 };
-void wefti_metrics_choice(struct metrics *metrics, const struct metrics_choice *choice);
+void weft_api_metrics_choice(struct weft_api_metrics *metrics,
+                             const struct weft_api_metrics_choice *choice);
 
-struct metrics_view {
+struct weft_api_metrics_view {
     const char *prefix, *model_name;
     const struct weft_msg_snapshot *snapshot; /* NULL: none yet */
     uint64_t router_resident_bytes;
-    uint64_t held_input_bytes, held_output_bytes; /* of the core's budgets */
+    uint64_t held_input_bytes, held_output_bytes; /* of the shared budgets */
     bool is_serving;
 };
-void wefti_metrics_render(const struct metrics *metrics, const struct metrics_view *view,
-                          struct weft_buf *out);
+void weft_api_metrics_render(const struct weft_api_metrics *metrics,
+                             const struct weft_api_metrics_view *view, struct weft_buf *out);
 
 #endif

@@ -10,168 +10,175 @@
 
 /* ------------------------------------------------------------------------------------ table --- */
 
-static weft_err grow_table(struct upstream *up) {
-    uint32_t n = up->n_slots ? up->n_slots * 2 : 64;
-    if (up->n_slots >= WEFT_OPEN_JOBS_MAX) return WEFT_E_FULL;
-    struct upstream_job **slots = realloc(up->slots, n * sizeof(struct upstream_job *));
+static weft_err grow_table(struct weft_api_upstream *upstream) {
+    uint32_t n = upstream->n_slots ? upstream->n_slots * 2 : 64;
+    if (upstream->n_slots >= WEFT_API_OPEN_JOBS_MAX) return WEFT_E_FULL;
+    struct weft_api_upstream_job **slots =
+        realloc(upstream->slots, n * sizeof(struct weft_api_upstream_job *));
     if (!slots) return WEFT_E_NOMEM;
-    up->slots = slots;
-    uint32_t *free_slots = realloc(up->free_slots, n * sizeof *free_slots);
+    upstream->slots = slots;
+    uint32_t *free_slots = realloc(upstream->free_slots, n * sizeof *free_slots);
     if (!free_slots) return WEFT_E_NOMEM;
-    up->free_slots = free_slots;
-    for (uint32_t i = n; i-- > up->n_slots;) {
-        up->slots[i] = NULL;
-        up->free_slots[up->n_free++] = i;
+    upstream->free_slots = free_slots;
+    for (uint32_t i = n; i-- > upstream->n_slots;) {
+        upstream->slots[i] = NULL;
+        upstream->free_slots[upstream->n_free++] = i;
     }
-    up->n_slots = n;
+    upstream->n_slots = n;
     return WEFT_OK;
 }
 
-static struct upstream_job *find_job(const struct upstream *up, uint64_t id, uint32_t attempt) {
+static struct weft_api_upstream_job *find_job(const struct weft_api_upstream *upstream, uint64_t id,
+                                              uint32_t attempt) {
     uint32_t slot = (uint32_t)id;
-    struct upstream_job *job = slot < up->n_slots ? up->slots[slot] : NULL;
-    if (!job || job->id != id || job->place != UPSTREAM_SENT || job->attempt != attempt)
+    struct weft_api_upstream_job *job = slot < upstream->n_slots ? upstream->slots[slot] : NULL;
+    if (!job || job->id != id || job->place != WEFT_API_UPSTREAM_SENT || job->attempt != attempt)
         return NULL;
     return job;
 }
 
-weft_err wefti_up_submit(struct core *core, struct upstream_job *job) {
-    struct upstream *up = &core->up;
-    WEFT_ASSERT(job->place == UPSTREAM_CLOSED);
-    if (up->n_free == 0) {
-        weft_err err = grow_table(up);
+weft_err weft_api_upstream_submit(struct weft_api_state *api, struct weft_api_upstream_job *job) {
+    struct weft_api_upstream *upstream = &api->upstream;
+    WEFT_ASSERT(job->place == WEFT_API_UPSTREAM_CLOSED);
+    if (upstream->n_free == 0) {
+        weft_err err = grow_table(upstream);
         if (err) return err;
     }
-    uint32_t slot = up->free_slots[--up->n_free];
-    up->slots[slot] = job;
-    up->n_open++;
-    job->id = (uint64_t)up->next_gen++ << 32 | slot;
+    uint32_t slot = upstream->free_slots[--upstream->n_free];
+    upstream->slots[slot] = job;
+    upstream->n_open++;
+    job->id = (uint64_t)upstream->next_gen++ << 32 | slot;
     job->attempt = 0;
-    job->place = UPSTREAM_WAITING;
-    TAILQ_INSERT_TAIL(&up->waiting, job, entry);
+    job->place = WEFT_API_UPSTREAM_WAITING;
+    TAILQ_INSERT_TAIL(&upstream->waiting, job, entry);
     return WEFT_OK;
 }
 
-static void set_answered(struct upstream *up, struct upstream_job *job) {
+static void set_answered(struct weft_api_upstream *upstream, struct weft_api_upstream_job *job) {
     if (job->answered) return;
-    WEFT_ASSERT(up->n_unanswered > 0 && up->unanswered_bytes >= job->sent_bytes);
+    WEFT_ASSERT(upstream->n_unanswered > 0 && upstream->unanswered_bytes >= job->sent_bytes);
     job->answered = true;
-    up->n_unanswered--;
-    up->unanswered_bytes -= job->sent_bytes;
+    upstream->n_unanswered--;
+    upstream->unanswered_bytes -= job->sent_bytes;
 }
 
-void wefti_up_close(struct core *core, struct upstream_job *job) {
-    struct upstream *up = &core->up;
-    if (job->place == UPSTREAM_CLOSED) return;
-    if (job->place == UPSTREAM_SENT) set_answered(up, job);
-    TAILQ_REMOVE(job->place == UPSTREAM_WAITING ? &up->waiting : &up->sent, job, entry);
+void weft_api_upstream_close(struct weft_api_state *api, struct weft_api_upstream_job *job) {
+    struct weft_api_upstream *upstream = &api->upstream;
+    if (job->place == WEFT_API_UPSTREAM_CLOSED) return;
+    if (job->place == WEFT_API_UPSTREAM_SENT) set_answered(upstream, job);
+    TAILQ_REMOVE(job->place == WEFT_API_UPSTREAM_WAITING ? &upstream->waiting : &upstream->sent,
+                 job, entry);
     uint32_t slot = (uint32_t)job->id;
-    WEFT_ASSERT(slot < up->n_slots && up->slots[slot] == job);
-    up->slots[slot] = NULL;
-    up->free_slots[up->n_free++] = slot;
-    up->n_open--;
-    job->place = UPSTREAM_CLOSED;
+    WEFT_ASSERT(slot < upstream->n_slots && upstream->slots[slot] == job);
+    upstream->slots[slot] = NULL;
+    upstream->free_slots[upstream->n_free++] = slot;
+    upstream->n_open--;
+    job->place = WEFT_API_UPSTREAM_CLOSED;
 }
 
 /* ---------------------------------------------------------------------------------- sending --- */
 
 /* Whatever goes wrong here ends the session, and its end is an event of its own. */
-static weft_err send_msg(struct upstream *up, const struct weft_msg *msg) {
-    weft_buf_clear(&up->scratch);
-    weft_proto_encode(msg, &up->scratch);
-    if (up->scratch.failed) return WEFT_E_TOOBIG;
-    return up->link.send(up->link.context, up->scratch.data, up->scratch.len);
+static weft_err send_msg(struct weft_api_upstream *upstream, const struct weft_msg *msg) {
+    weft_buf_clear(&upstream->scratch);
+    weft_proto_encode(msg, &upstream->scratch);
+    if (upstream->scratch.failed) return WEFT_E_TOOBIG;
+    return upstream->link.send(upstream->link.context, upstream->scratch.data,
+                               upstream->scratch.len);
 }
 
-void wefti_up_cancel(struct core *core, struct upstream_job *job, uint32_t choice) {
-    struct upstream *up = &core->up;
-    if (job->place != UPSTREAM_SENT || !up->is_up) return;
+void weft_api_upstream_cancel(struct weft_api_state *api, struct weft_api_upstream_job *job,
+                              uint32_t choice) {
+    struct weft_api_upstream *upstream = &api->upstream;
+    if (job->place != WEFT_API_UPSTREAM_SENT || !upstream->is_up) return;
     struct weft_msg msg = {.type = WEFT_MSG_CANCEL};
     msg.cancel.request_id = job->id;
     msg.cancel.attempt = job->attempt;
     msg.cancel.choice = choice;
-    weft_err err = send_msg(up, &msg);
+    weft_err err = send_msg(upstream, &msg);
     if (err) weft_debug("cancel not sent: %s", weft_err_text(err));
 }
 
-static weft_err send_submit(struct upstream *up, struct upstream_job *job, uint64_t now_us) {
+static weft_err send_submit(struct weft_api_upstream *upstream, struct weft_api_upstream_job *job,
+                            uint64_t now_us) {
     struct weft_submit_choice choices[WEFT_CHOICES_MAX];
     struct weft_msg msg = {.type = WEFT_MSG_SUBMIT};
     job->ops->describe(job, now_us, choices, &msg.submit);
     WEFT_ASSERT(msg.submit.n_choices >= 1 && msg.submit.n_choices <= WEFT_CHOICES_MAX);
     msg.submit.request_id = job->id;
     msg.submit.attempt = job->attempt + 1;
-    return send_msg(up, &msg);
+    return send_msg(upstream, &msg);
 }
 
 /* The owner must close it: a job that stayed would be met again at once, for ever. */
-static void fail_job(struct upstream_job *job, enum upstream_failure failure) {
+static void fail_job(struct weft_api_upstream_job *job, enum weft_api_upstream_failure failure) {
     job->ops->failed(job, failure);
-    WEFT_ASSERT(job->place == UPSTREAM_CLOSED);
+    WEFT_ASSERT(job->place == WEFT_API_UPSTREAM_CLOSED);
 }
 
-void wefti_up_pump(struct core *core, uint64_t now_us) {
-    struct upstream *up = &core->up;
-    while (up->is_up && !TAILQ_EMPTY(&up->waiting) && up->n_unanswered < WEFT_UNANSWERED_MAX &&
-           up->unanswered_bytes < WEFT_UNANSWERED_BYTES_MAX) {
-        struct upstream_job *job = TAILQ_FIRST(&up->waiting);
+void weft_api_upstream_pump(struct weft_api_state *api, uint64_t now_us) {
+    struct weft_api_upstream *upstream = &api->upstream;
+    while (upstream->is_up && !TAILQ_EMPTY(&upstream->waiting) &&
+           upstream->n_unanswered < WEFT_API_UNANSWERED_MAX &&
+           upstream->unanswered_bytes < WEFT_API_UNANSWERED_BYTES_MAX) {
+        struct weft_api_upstream_job *job = TAILQ_FIRST(&upstream->waiting);
         if (job->ops->is_late(job, now_us)) {
-            fail_job(job, UPSTREAM_LATE);
+            fail_job(job, WEFT_API_UPSTREAM_LATE);
             continue;
         }
-        weft_err err = send_submit(up, job, now_us);
+        weft_err err = send_submit(upstream, job, now_us);
         if (err == WEFT_E_TOOBIG) {
-            fail_job(job, UPSTREAM_TOO_LARGE);
+            fail_job(job, WEFT_API_UPSTREAM_TOO_LARGE);
             continue;
         }
         if (err) return; /* DOWN follows, and it goes out again after the next UP */
-        if (job->attempt > 0) core->metrics.n_resubmitted++;
+        if (job->attempt > 0) api->metrics.n_resubmitted++;
         job->attempt++;
         job->answered = false;
-        job->sent_bytes = (uint32_t)up->scratch.len;
-        up->n_unanswered++;
-        up->unanswered_bytes += job->sent_bytes;
-        TAILQ_REMOVE(&up->waiting, job, entry);
-        job->place = UPSTREAM_SENT;
-        TAILQ_INSERT_TAIL(&up->sent, job, entry);
+        job->sent_bytes = (uint32_t)upstream->scratch.len;
+        upstream->n_unanswered++;
+        upstream->unanswered_bytes += job->sent_bytes;
+        TAILQ_REMOVE(&upstream->waiting, job, entry);
+        job->place = WEFT_API_UPSTREAM_SENT;
+        TAILQ_INSERT_TAIL(&upstream->sent, job, entry);
     }
 }
 
 /* -------------------------------------------------------------------------------- receiving --- */
 
 /* All that had been sent has to be sent again, before what never was. */
-void wefti_up_unlinked(struct core *core) {
-    struct upstream *up = &core->up;
-    up->is_up = false;
-    up->n_unanswered = 0;
-    up->unanswered_bytes = 0;
-    struct upstream_job *job;
-    TAILQ_FOREACH(job, &up->sent, entry) {
-        job->place = UPSTREAM_WAITING;
+void weft_api_upstream_unlinked(struct weft_api_state *api) {
+    struct weft_api_upstream *upstream = &api->upstream;
+    upstream->is_up = false;
+    upstream->n_unanswered = 0;
+    upstream->unanswered_bytes = 0;
+    struct weft_api_upstream_job *job;
+    TAILQ_FOREACH(job, &upstream->sent, entry) {
+        job->place = WEFT_API_UPSTREAM_WAITING;
         job->answered = true;
     }
-    TAILQ_CONCAT(&up->sent, &up->waiting, entry);
-    TAILQ_CONCAT(&up->waiting, &up->sent, entry);
+    TAILQ_CONCAT(&upstream->sent, &upstream->waiting, entry);
+    TAILQ_CONCAT(&upstream->waiting, &upstream->sent, entry);
 }
 
-void wefti_up_linked(struct core *core) {
-    struct upstream *up = &core->up;
-    up->is_up = true;
+void weft_api_upstream_linked(struct weft_api_state *api) {
+    struct weft_api_upstream *upstream = &api->upstream;
+    upstream->is_up = true;
     struct weft_msg msg = {.type = WEFT_MSG_ROUTER_HELLO};
     msg.router_hello.version = WEFT_PROTO_VERSION;
-    msg.router_hello.instance = up->instance;
-    msg.router_hello.pid = up->pid;
-    weft_err err = send_msg(up, &msg);
+    msg.router_hello.instance = upstream->instance;
+    msg.router_hello.pid = upstream->pid;
+    weft_err err = send_msg(upstream, &msg);
     if (err) weft_debug("hello not sent: %s", weft_err_text(err));
-    weft_debug("linked to the scheduler, %u jobs open", up->n_open);
+    weft_debug("linked to the scheduler, %u jobs open", upstream->n_open);
 }
 
 /* Another model would go on with other tokens: what was begun cannot be finished. */
-static void fail_strangers(struct upstream *up, const char *fingerprint) {
-    for (uint32_t i = 0; i < up->n_slots; i++) {
-        struct upstream_job *job = up->slots[i];
+static void fail_strangers(struct weft_api_upstream *upstream, const char *fingerprint) {
+    for (uint32_t i = 0; i < upstream->n_slots; i++) {
+        struct weft_api_upstream_job *job = upstream->slots[i];
         if (job && strcmp(job->ops->fingerprint(job), fingerprint) != 0)
-            fail_job(job, UPSTREAM_MODEL_CHANGED);
+            fail_job(job, WEFT_API_UPSTREAM_MODEL_CHANGED);
     }
 }
 
@@ -181,10 +188,10 @@ static uint32_t max_prompts(const struct weft_msg_snapshot *snapshot) {
     uint32_t n_running =
         model->max_seqs < model->max_batched_tokens ? model->max_seqs : model->max_batched_tokens;
     uint64_t n = (uint64_t)snapshot->max_queue + n_running;
-    return n < WEFT_PROMPTS_MAX ? (uint32_t)n : WEFT_PROMPTS_MAX;
+    return n < WEFT_API_PROMPTS_MAX ? (uint32_t)n : WEFT_API_PROMPTS_MAX;
 }
 
-static void on_model(struct api_limits *limits, const struct weft_msg_snapshot *snapshot) {
+static void on_model(struct weft_api_limits *limits, const struct weft_msg_snapshot *snapshot) {
     const struct weft_model_info *model = &snapshot->model;
     limits->max_prompts = max_prompts(snapshot);
     bool is_new = limits->n_vocab != model->n_vocab;
@@ -198,125 +205,128 @@ static void on_model(struct api_limits *limits, const struct weft_msg_snapshot *
     }
 }
 
-static void on_snapshot(struct core *core, const struct weft_msg_snapshot *snapshot,
+static void on_snapshot(struct weft_api_state *api, const struct weft_msg_snapshot *snapshot,
                         uint64_t now_us) {
-    struct upstream *up = &core->up;
+    struct weft_api_upstream *upstream = &api->upstream;
     if (snapshot->has_model) {
         const struct weft_model_info *model = &snapshot->model;
-        if (up->has_snapshot && up->snapshot.has_model &&
-            strcmp(model->fingerprint, up->snapshot.model.fingerprint) != 0) {
-            fail_strangers(up, model->fingerprint);
-            weft_expert_rows_fini(&core->metrics.experts); /* its own come behind the snapshot */
+        if (upstream->has_snapshot && upstream->snapshot.has_model &&
+            strcmp(model->fingerprint, upstream->snapshot.model.fingerprint) != 0) {
+            fail_strangers(upstream, model->fingerprint);
+            weft_expert_rows_fini(&api->metrics.experts); /* its own come behind the snapshot */
         }
-        on_model(&core->limits, snapshot);
+        on_model(&api->limits, snapshot);
     }
-    struct weft_model_info known = up->snapshot.model;
-    bool had_model = up->has_snapshot && up->snapshot.has_model;
-    up->snapshot = *snapshot;
-    up->has_snapshot = true;
-    up->snapshot_at_ms = now_us / 1000;
-    if (snapshot->serving && snapshot->has_model) up->served_at_ms = up->snapshot_at_ms;
+    struct weft_model_info known = upstream->snapshot.model;
+    bool had_model = upstream->has_snapshot && upstream->snapshot.has_model;
+    upstream->snapshot = *snapshot;
+    upstream->has_snapshot = true;
+    upstream->snapshot_at_ms = now_us / 1000;
+    if (snapshot->serving && snapshot->has_model) upstream->served_at_ms = upstream->snapshot_at_ms;
     /* While the worker restarts its model is still the one we know. */
     if (!snapshot->has_model && had_model) {
-        up->snapshot.model = known;
-        up->snapshot.has_model = true;
+        upstream->snapshot.model = known;
+        upstream->snapshot.has_model = true;
     }
-    wefti_metrics_snapshot(&core->metrics, snapshot);
+    weft_api_metrics_snapshot(&api->metrics, snapshot);
 }
 
-static void on_events(struct upstream *up, const struct weft_msg_events *events, uint64_t now_us) {
+static void on_events(struct weft_api_upstream *upstream, const struct weft_msg_events *events,
+                      uint64_t now_us) {
     for (uint32_t i = 0; i < events->n; i++) {
         const struct weft_event *event = &events->events[i];
-        struct upstream_job *job = find_job(up, event->request_id, event->attempt);
+        struct weft_api_upstream_job *job = find_job(upstream, event->request_id, event->attempt);
         if (job) job->ops->event(job, event, now_us);
     }
 }
 
-static void on_hello(struct core *core, const struct weft_msg_sched_hello *hello) {
-    struct upstream *up = &core->up;
+static void on_hello(struct weft_api_state *api, const struct weft_msg_sched_hello *hello) {
+    struct weft_api_upstream *upstream = &api->upstream;
     if (hello->version != WEFT_PROTO_VERSION) {
         weft_error("the scheduler speaks version %u of the protocol, this router %d",
                    hello->version, WEFT_PROTO_VERSION);
-        up->link.reset(up->link.context);
+        upstream->link.reset(upstream->link.context);
         return;
     }
-    if (hello->instance != up->scheduler) weft_expert_rows_new_source(&core->metrics.experts);
-    up->scheduler = hello->instance;
+    if (hello->instance != upstream->scheduler) weft_expert_rows_new_source(&api->metrics.experts);
+    upstream->scheduler = hello->instance;
 }
 
-static void on_experts(struct core *core, const struct weft_msg_experts *told) {
-    weft_err err = weft_expert_rows_carry(&core->metrics.experts, told);
+static void on_experts(struct weft_api_state *api, const struct weft_msg_experts *told) {
+    weft_err err = weft_expert_rows_carry(&api->metrics.experts, told);
     if (err) weft_warn("the counts of experts are lost: %s", weft_err_text(err));
 }
 
-void wefti_up_message(struct core *core, const void *bytes, size_t len, uint64_t now_us) {
-    struct upstream *up = &core->up;
+void weft_api_upstream_message(struct weft_api_state *api, const void *bytes, size_t len,
+                               uint64_t now_us) {
+    struct weft_api_upstream *upstream = &api->upstream;
     struct weft_msg msg;
     struct weft_errmsg why;
-    weft_err err = weft_proto_decode(up->decoder, bytes, len, &msg, &why);
+    weft_err err = weft_proto_decode(upstream->decoder, bytes, len, &msg, &why);
     if (err) {
         weft_warn("the scheduler sent nonsense: %s", why.text);
-        up->link.reset(up->link.context);
+        upstream->link.reset(upstream->link.context);
         return;
     }
-    struct upstream_job *job = NULL;
+    struct weft_api_upstream_job *job = NULL;
     switch (msg.type) {
     case WEFT_MSG_SCHED_HELLO:
-        on_hello(core, &msg.sched_hello);
+        on_hello(api, &msg.sched_hello);
         return;
     case WEFT_MSG_ACCEPTED:
-        job = find_job(up, msg.accepted.request_id, msg.accepted.attempt);
+        job = find_job(upstream, msg.accepted.request_id, msg.accepted.attempt);
         if (!job) return;
-        set_answered(up, job);
+        set_answered(upstream, job);
         job->ops->accepted(job);
         return;
     case WEFT_MSG_REJECTED:
-        job = find_job(up, msg.rejected.request_id, msg.rejected.attempt);
+        job = find_job(upstream, msg.rejected.request_id, msg.rejected.attempt);
         if (!job) return;
-        set_answered(up, job);
+        set_answered(upstream, job);
         job->ops->rejected(job, &msg.rejected);
         return;
     case WEFT_MSG_EVENTS:
-        on_events(up, &msg.events, now_us);
+        on_events(upstream, &msg.events, now_us);
         return;
     case WEFT_MSG_SNAPSHOT:
-        on_snapshot(core, &msg.snapshot, now_us);
+        on_snapshot(api, &msg.snapshot, now_us);
         return;
     case WEFT_MSG_EXPERTS:
-        on_experts(core, &msg.experts);
+        on_experts(api, &msg.experts);
         return;
     default:
         weft_warn("unexpected message \"%s\" from the scheduler", weft_proto_type_name(msg.type));
-        up->link.reset(up->link.context);
+        upstream->link.reset(upstream->link.context);
     }
 }
 
 /* --------------------------------------------------------------------------------- lifetime --- */
 
-weft_err wefti_up_init(struct core *core, const struct upstream_link *link, uint32_t pid,
-                       struct weft_errmsg *why) {
-    struct upstream *up = &core->up;
-    memset(up, 0, sizeof *up);
-    TAILQ_INIT(&up->parked);
-    up->link = *link;
-    up->pid = pid;
-    up->instance = weft_rand_seed();
-    TAILQ_INIT(&up->waiting);
-    TAILQ_INIT(&up->sent);
-    weft_buf_init(&up->scratch, WEFT_MESSAGE_BYTES_MAX);
-    weft_err err = weft_proto_decoder_new(&up->decoder);
+weft_err weft_api_upstream_init(struct weft_api_state *api,
+                                const struct weft_api_upstream_link *link, uint32_t pid,
+                                struct weft_errmsg *why) {
+    struct weft_api_upstream *upstream = &api->upstream;
+    memset(upstream, 0, sizeof *upstream);
+    TAILQ_INIT(&upstream->parked);
+    upstream->link = *link;
+    upstream->pid = pid;
+    upstream->instance = weft_rand_seed();
+    TAILQ_INIT(&upstream->waiting);
+    TAILQ_INIT(&upstream->sent);
+    weft_buf_init(&upstream->scratch, WEFT_MESSAGE_BYTES_MAX);
+    weft_err err = weft_proto_decoder_new(&upstream->decoder);
     if (err) return weft_err_set(why, err, "cannot make a decoder");
     return WEFT_OK;
 }
 
-void wefti_up_fini(struct core *core) {
-    struct upstream *up = &core->up;
-    WEFT_ASSERT(up->n_open == 0 && up->n_unanswered == 0);
-    WEFT_ASSERT(TAILQ_EMPTY(&up->waiting) && TAILQ_EMPTY(&up->sent));
-    WEFT_ASSERT(TAILQ_EMPTY(&up->parked) && up->n_parked_prompts == 0);
-    weft_proto_decoder_free(up->decoder);
-    weft_buf_fini(&up->scratch);
-    free(up->slots);
-    free(up->free_slots);
-    memset(up, 0, sizeof *up);
+void weft_api_upstream_fini(struct weft_api_state *api) {
+    struct weft_api_upstream *upstream = &api->upstream;
+    WEFT_ASSERT(upstream->n_open == 0 && upstream->n_unanswered == 0);
+    WEFT_ASSERT(TAILQ_EMPTY(&upstream->waiting) && TAILQ_EMPTY(&upstream->sent));
+    WEFT_ASSERT(TAILQ_EMPTY(&upstream->parked) && upstream->n_parked_prompts == 0);
+    weft_proto_decoder_free(upstream->decoder);
+    weft_buf_fini(&upstream->scratch);
+    free(upstream->slots);
+    free(upstream->free_slots);
+    memset(upstream, 0, sizeof *upstream);
 }

@@ -18,23 +18,23 @@ static uint64_t big_endian(const unsigned char *b, size_t n) {
     return value;
 }
 
-static void set_int(struct mp_item *out, uint64_t bits, size_t n_bytes) {
+static void set_int(struct weft_mp_item *out, uint64_t bits, size_t n_bytes) {
     WEFT_ASSERT(n_bytes >= 1 && n_bytes <= 8);
     unsigned shift = 64 - 8 * (unsigned)n_bytes;
-    out->type = MP_INT;
+    out->type = WEFT_MP_INT;
     out->i = (int64_t)(bits << shift) >> shift;
 }
 
-static void set_uint(struct mp_item *out, uint64_t value) {
-    out->type = value > INT64_MAX ? MP_UINT : MP_INT;
+static void set_uint(struct weft_mp_item *out, uint64_t value) {
+    out->type = value > INT64_MAX ? WEFT_MP_UINT : WEFT_MP_INT;
     out->i = (int64_t)(value & INT64_MAX);
     out->u = value;
 }
 
-static void set_float(struct mp_item *out, uint64_t bits, size_t n_bytes) {
+static void set_float(struct weft_mp_item *out, uint64_t bits, size_t n_bytes) {
     float single;
     uint32_t low = (uint32_t)bits;
-    out->type = MP_FLOAT;
+    out->type = WEFT_MP_FLOAT;
     memcpy(&single, &low, sizeof single);
     memcpy(&out->d, &bits, sizeof out->d);
     if (n_bytes == 4) out->d = (double)single;
@@ -48,18 +48,19 @@ static size_t operand_bytes(unsigned char tag) {
 }
 
 /* Tags 0xc0 to 0xdf; `operand` is what stands behind them. True when `out->len` bytes follow. */
-static bool decode_tag(unsigned char tag, uint64_t operand, size_t n_operand, struct mp_item *out) {
+static bool decode_tag(unsigned char tag, uint64_t operand, size_t n_operand,
+                       struct weft_mp_item *out) {
     out->len = (size_t)operand;
     if (tag == 0xc0) {
-        out->type = MP_NIL;
+        out->type = WEFT_MP_NIL;
     } else if (tag == 0xc2 || tag == 0xc3) {
-        out->type = MP_BOOL;
+        out->type = WEFT_MP_BOOL;
         out->is_true = tag == 0xc3;
     } else if (tag <= 0xc6 || (tag >= 0xd9 && tag <= 0xdb)) {
-        out->type = MP_TEXT;
+        out->type = WEFT_MP_TEXT;
         return true;
     } else if (tag <= 0xc9 || (tag >= 0xd4 && tag <= 0xd8)) {
-        out->type = MP_EXT;
+        out->type = WEFT_MP_EXT;
         if (tag >= 0xd4) out->len = (size_t)1 << (tag - 0xd4);
         out->len++; /* the type byte */
         return true;
@@ -70,59 +71,60 @@ static bool decode_tag(unsigned char tag, uint64_t operand, size_t n_operand, st
     } else if (tag <= 0xd3) {
         set_int(out, operand, n_operand);
     } else {
-        out->type = tag <= 0xdd ? MP_ARRAY : MP_MAP;
+        out->type = tag <= 0xdd ? WEFT_MP_ARRAY : WEFT_MP_MAP;
     }
     return false;
 }
 
 /* The item without the bytes of a text; *out->len says whether and how many are to follow. */
-static enum mp_status read_head(const char *bytes, size_t len, size_t *at, struct mp_item *out,
-                                bool *has_payload_out) {
+static enum weft_mp_status read_head(const char *bytes, size_t len, size_t *at,
+                                     struct weft_mp_item *out, bool *has_payload_out) {
     const unsigned char *b = (const unsigned char *)bytes + *at;
     size_t left = len - *at, used = 1;
     WEFT_ASSERT(*at <= len);
     memset(out, 0, sizeof *out);
     *has_payload_out = false;
-    if (left == 0) return MP_MORE;
+    if (left == 0) return WEFT_MP_MORE;
     unsigned char tag = b[0];
     if (tag <= 0x7f || tag >= 0xe0) {
         set_int(out, tag, 1);
     } else if (tag <= 0x9f) {
-        out->type = tag <= 0x8f ? MP_MAP : MP_ARRAY;
+        out->type = tag <= 0x8f ? WEFT_MP_MAP : WEFT_MP_ARRAY;
         out->len = tag & 0x0f;
     } else if (tag <= 0xbf) {
-        out->type = MP_TEXT;
+        out->type = WEFT_MP_TEXT;
         out->len = tag & 0x1f;
         *has_payload_out = true;
     } else {
-        if (tag == 0xc1) return MP_BAD; /* never used */
+        if (tag == 0xc1) return WEFT_MP_BAD; /* never used */
         size_t n = operand_bytes(tag);
-        if (left - 1 < n) return MP_MORE;
+        if (left - 1 < n) return WEFT_MP_MORE;
         *has_payload_out = decode_tag(tag, big_endian(b + 1, n), n, out);
         used += n;
     }
     *at += used;
-    return MP_OK;
+    return WEFT_MP_OK;
 }
 
-enum mp_status wefti_msgpack_item(const char *bytes, size_t len, size_t *at, struct mp_item *out) {
+enum weft_mp_status weft_msgpack_item(const char *bytes, size_t len, size_t *at,
+                                      struct weft_mp_item *out) {
     size_t end = *at;
     bool has_payload;
-    enum mp_status status = read_head(bytes, len, &end, out, &has_payload);
-    if (status != MP_OK) return status;
+    enum weft_mp_status status = read_head(bytes, len, &end, out, &has_payload);
+    if (status != WEFT_MP_OK) return status;
     if (has_payload) {
-        if (len - end < out->len) return MP_MORE;
+        if (len - end < out->len) return WEFT_MP_MORE;
         out->bytes = bytes + end;
         end += out->len;
     }
     *at = end;
-    return MP_OK;
+    return WEFT_MP_OK;
 }
 
 /* -------------------------------------------------------------------------------- measuring --- */
 
 /* A value was completed: so may be the containers that it was the last of. True: all are. */
-static bool close_levels(struct mp_scan *scan) {
+static bool close_levels(struct weft_mp_scan *scan) {
     while (scan->depth > 0) {
         if (--scan->left[scan->depth - 1] > 0) return false;
         scan->depth--;
@@ -131,76 +133,76 @@ static bool close_levels(struct mp_scan *scan) {
 }
 
 /* One more item. OK: it completes the whole; MORE: it does not. */
-static enum mp_status count_item(struct mp_scan *scan, const struct mp_item *item,
-                                 struct weft_errmsg *why) {
+static enum weft_mp_status count_item(struct weft_mp_scan *scan, const struct weft_mp_item *item,
+                                      struct weft_errmsg *why) {
     uint64_t n = 0;
-    if (item->type == MP_ARRAY || item->type == MP_MAP)
-        n = (uint64_t)item->len * (item->type == MP_MAP ? 2 : 1);
+    if (item->type == WEFT_MP_ARRAY || item->type == WEFT_MP_MAP)
+        n = (uint64_t)item->len * (item->type == WEFT_MP_MAP ? 2 : 1);
     if (++scan->n_values > WEFT_MSGPACK_VALUES_MAX || n > WEFT_MSGPACK_VALUES_MAX) {
         (void)weft_err_set(why, WEFT_E_TOOBIG, "the message holds over %u values",
                            WEFT_MSGPACK_VALUES_MAX);
-        return MP_BAD;
+        return WEFT_MP_BAD;
     }
-    if (n == 0) return close_levels(scan) ? MP_OK : MP_MORE;
+    if (n == 0) return close_levels(scan) ? WEFT_MP_OK : WEFT_MP_MORE;
     if (scan->depth == WEFT_MSGPACK_DEPTH_MAX) {
         (void)weft_err_set(why, WEFT_E_TOOBIG, "the message nests deeper than %d",
                            WEFT_MSGPACK_DEPTH_MAX);
-        return MP_BAD;
+        return WEFT_MP_BAD;
     }
     scan->left[scan->depth++] = n;
-    return MP_MORE;
+    return WEFT_MP_MORE;
 }
 
-enum mp_status wefti_msgpack_scan(struct mp_scan *scan, const char *bytes, size_t len,
-                                  size_t bytes_max, struct weft_errmsg *why) {
+enum weft_mp_status weft_msgpack_scan(struct weft_mp_scan *scan, const char *bytes, size_t len,
+                                      size_t bytes_max, struct weft_errmsg *why) {
     for (;;) {
-        struct mp_item item;
+        struct weft_mp_item item;
         size_t end = scan->at;
-        enum mp_status status = wefti_msgpack_item(bytes, len, &end, &item);
+        enum weft_mp_status status = weft_msgpack_item(bytes, len, &end, &item);
         /* An unfinished item may already say that it is longer than anything may be. */
         bool is_long =
-            status == MP_MORE ? len > bytes_max || item.len > bytes_max : end > bytes_max;
-        if (status == MP_BAD) {
+            status == WEFT_MP_MORE ? len > bytes_max || item.len > bytes_max : end > bytes_max;
+        if (status == WEFT_MP_BAD) {
             (void)weft_err_set(why, WEFT_E_PROTO, "malformed MessagePack");
             return status;
         }
         if (is_long) {
             (void)weft_err_set(why, WEFT_E_TOOBIG, "the message is larger than %zu bytes",
                                bytes_max);
-            return MP_LONG;
+            return WEFT_MP_LONG;
         }
-        if (status == MP_MORE) return status;
+        if (status == WEFT_MP_MORE) return status;
         scan->at = end;
         status = count_item(scan, &item, why);
-        if (status != MP_MORE) return status;
+        if (status != WEFT_MP_MORE) return status;
     }
 }
 
-enum mp_status wefti_msgpack_skip(struct mp_scan *scan, const char *bytes, size_t len,
-                                  size_t *used_out) {
+enum weft_mp_status weft_msgpack_skip(struct weft_mp_scan *scan, const char *bytes, size_t len,
+                                      size_t *used_out) {
     struct weft_errmsg why;
     size_t at = 0;
-    enum mp_status status = MP_MORE;
+    enum weft_mp_status status = WEFT_MP_MORE;
     bool is_known = scan->to_skip > 0; /* its head was counted, with all but the text's end */
-    while (status == MP_MORE) {
+    while (status == WEFT_MP_MORE) {
         size_t n = scan->to_skip < len - at ? (size_t)scan->to_skip : len - at;
         at += n;
         scan->to_skip -= n;
         *used_out = at;
-        if (scan->to_skip > 0) return MP_MORE;
+        if (scan->to_skip > 0) return WEFT_MP_MORE;
         if (is_known) {
             is_known = false;
-            status = close_levels(scan) ? MP_OK : MP_MORE;
+            status = close_levels(scan) ? WEFT_MP_OK : WEFT_MP_MORE;
             continue;
         }
-        struct mp_item item;
+        struct weft_mp_item item;
         bool has_payload;
         status = read_head(bytes, len, &at, &item, &has_payload);
-        if (status != MP_OK) return status;
+        if (status != WEFT_MP_OK) return status;
         scan->to_skip = has_payload ? item.len : 0;
         is_known = scan->to_skip > 0;
-        if (is_known && ++scan->n_values > WEFT_MSGPACK_VALUES_MAX) return MP_BAD;
-        status = is_known ? MP_MORE : count_item(scan, &item, &why);
+        if (is_known && ++scan->n_values > WEFT_MSGPACK_VALUES_MAX) return WEFT_MP_BAD;
+        status = is_known ? WEFT_MP_MORE : count_item(scan, &item, &why);
         *used_out = at;
     }
     return status;
@@ -208,26 +210,27 @@ enum mp_status wefti_msgpack_skip(struct mp_scan *scan, const char *bytes, size_
 
 /* Moves *at behind one value that is known to be whole. */
 static void skip_value(const char *bytes, size_t len, size_t *at) {
-    struct mp_scan scan = {0};
+    struct weft_mp_scan scan = {0};
     struct weft_errmsg why;
-    enum mp_status status = wefti_msgpack_scan(&scan, bytes + *at, len - *at, len, &why);
-    WEFT_ASSERT(status == MP_OK);
+    enum weft_mp_status status = weft_msgpack_scan(&scan, bytes + *at, len - *at, len, &why);
+    WEFT_ASSERT(status == WEFT_MP_OK);
     *at += scan.at;
 }
 
-bool wefti_msgpack_find(const char *map, size_t len, const char *key, struct mp_item *out) {
+bool weft_msgpack_find(const char *map, size_t len, const char *key, struct weft_mp_item *out) {
     size_t at = 0, key_len = strlen(key);
-    struct mp_item head, name;
-    if (wefti_msgpack_item(map, len, &at, &head) != MP_OK || head.type != MP_MAP) return false;
+    struct weft_mp_item head, name;
+    if (weft_msgpack_item(map, len, &at, &head) != WEFT_MP_OK || head.type != WEFT_MP_MAP)
+        return false;
     for (size_t i = 0; i < head.len; i++) {
         size_t start = at;
-        if (wefti_msgpack_item(map, len, &at, &name) != MP_OK) return false;
-        bool is_it = name.type == MP_TEXT && name.len == key_len &&
+        if (weft_msgpack_item(map, len, &at, &name) != WEFT_MP_OK) return false;
+        bool is_it = name.type == WEFT_MP_TEXT && name.len == key_len &&
                      (key_len == 0 || memcmp(name.bytes, key, key_len) == 0);
         at = start;
         skip_value(map, len, &at);
         start = at;
-        if (is_it) return wefti_msgpack_item(map, len, &start, out) == MP_OK;
+        if (is_it) return weft_msgpack_item(map, len, &start, out) == WEFT_MP_OK;
         skip_value(map, len, &at);
     }
     return false;
@@ -264,8 +267,9 @@ static json_t *decode_array(struct decoder *d, size_t n) {
 static json_t *decode_map(struct decoder *d, size_t n) {
     json_t *object = json_object();
     for (size_t i = 0; i < n; i++) {
-        struct mp_item key;
-        if (wefti_msgpack_item(d->bytes, d->len, &d->at, &key) != MP_OK || key.type != MP_TEXT)
+        struct weft_mp_item key;
+        if (weft_msgpack_item(d->bytes, d->len, &d->at, &key) != WEFT_MP_OK ||
+            key.type != WEFT_MP_TEXT)
             return refuse(d, object, "the keys of a map must be strings");
         if (memchr(key.bytes, 0, key.len)) return refuse(d, object, "a key holds a NUL");
         if (json_object_getn(object, key.bytes, key.len))
@@ -281,38 +285,38 @@ static json_t *decode_map(struct decoder *d, size_t n) {
     return object;
 }
 
-/* Recursive, as deep as wefti_msgpack_scan lets a value be. */
+/* Recursive, as deep as weft_msgpack_scan lets a value be. */
 static json_t *decode(struct decoder *d) {
-    struct mp_item item;
+    struct weft_mp_item item;
     json_t *value = NULL;
-    if (wefti_msgpack_item(d->bytes, d->len, &d->at, &item) != MP_OK)
+    if (weft_msgpack_item(d->bytes, d->len, &d->at, &item) != WEFT_MP_OK)
         return refuse(d, NULL, "malformed MessagePack");
     switch (item.type) {
-    case MP_NIL:
+    case WEFT_MP_NIL:
         return json_null();
-    case MP_BOOL:
+    case WEFT_MP_BOOL:
         return json_boolean(item.is_true);
-    case MP_INT:
+    case WEFT_MP_INT:
         return json_integer(item.i);
-    case MP_UINT: /* larger than any integer here; a real keeps it a number out of every range */
+    case WEFT_MP_UINT: /* larger than any integer here; a real keeps it a number out of every range */
         return json_real((double)item.u);
-    case MP_FLOAT:
+    case WEFT_MP_FLOAT:
         value = isfinite(item.d) ? json_real(item.d) : NULL;
         return value ? value : refuse(d, NULL, "a number is not finite");
-    case MP_TEXT:
+    case WEFT_MP_TEXT:
         value = json_stringn(item.bytes, item.len);
         return value ? value : refuse(d, NULL, "a string is not valid UTF-8");
-    case MP_ARRAY:
+    case WEFT_MP_ARRAY:
         return decode_array(d, item.len);
-    case MP_MAP:
+    case WEFT_MP_MAP:
         return decode_map(d, item.len);
-    case MP_EXT:
+    case WEFT_MP_EXT:
         break;
     }
     return refuse(d, NULL, "extension types are not supported");
 }
 
-json_t *wefti_msgpack_to_json(const char *bytes, size_t len, struct weft_errmsg *why) {
+json_t *weft_msgpack_to_json(const char *bytes, size_t len, struct weft_errmsg *why) {
     struct decoder d = {.bytes = bytes, .len = len, .why = why};
     (void)weft_err_set(why, WEFT_E_NOMEM, "out of memory");
     return decode(&d);
@@ -369,27 +373,27 @@ static void pack(msgpack_packer *p, const json_t *value) {
     }
 }
 
-void wefti_msgpack_add_json(struct weft_buf *out, const json_t *value) {
+void weft_msgpack_add_json(struct weft_buf *out, const json_t *value) {
     msgpack_packer packer = packer_of(out);
     pack(&packer, value);
 }
 
-void wefti_msgpack_add_array(struct weft_buf *out, size_t n) {
+void weft_msgpack_add_array(struct weft_buf *out, size_t n) {
     msgpack_packer packer = packer_of(out);
     msgpack_pack_array(&packer, n);
 }
 
-void wefti_msgpack_add_uint(struct weft_buf *out, uint64_t value) {
+void weft_msgpack_add_uint(struct weft_buf *out, uint64_t value) {
     msgpack_packer packer = packer_of(out);
     msgpack_pack_uint64(&packer, value);
 }
 
-void wefti_msgpack_add_text(struct weft_buf *out, const char *text, size_t len) {
+void weft_msgpack_add_text(struct weft_buf *out, const char *text, size_t len) {
     msgpack_packer packer = packer_of(out);
     (void)msgpack_pack_str_with_body(&packer, text, len);
 }
 
-void wefti_msgpack_add_nil(struct weft_buf *out) {
+void weft_msgpack_add_nil(struct weft_buf *out) {
     msgpack_packer packer = packer_of(out);
     msgpack_pack_nil(&packer);
 }
@@ -406,16 +410,16 @@ static void put_length(struct weft_buf *out, size_t at, unsigned char tag, size_
     memcpy(out->data + at, head, sizeof head);
 }
 
-static bool open_container(struct mp_feed *feed, bool is_map, struct weft_buf *out) {
+static bool open_container(struct weft_mp_feed *feed, bool is_map, struct weft_buf *out) {
     if (feed->depth == WEFT_MSGPACK_DEPTH_MAX) return false;
-    feed->open[feed->depth++] = (struct mp_open){.at = out->len, .is_map = is_map};
+    feed->open[feed->depth++] = (struct weft_mp_open){.at = out->len, .is_map = is_map};
     weft_buf_add(out, "\0\0\0\0", 5); /* put_length comes when the count is known */
     return true;
 }
 
-static bool close_container(struct mp_feed *feed, bool is_map, struct weft_buf *out) {
+static bool close_container(struct weft_mp_feed *feed, bool is_map, struct weft_buf *out) {
     if (feed->depth == 0 || feed->open[feed->depth - 1].is_map != is_map) return false;
-    const struct mp_open *open = &feed->open[--feed->depth];
+    const struct weft_mp_open *open = &feed->open[--feed->depth];
     if (is_map && open->n % 2 != 0) return false;
     put_length(out, open->at, is_map ? 0xdf : 0xdd, is_map ? open->n / 2 : open->n);
     return true;
@@ -476,7 +480,7 @@ static bool add_escaped(const char *text, size_t len, size_t *at, struct weft_bu
 /* The inside of a string. */
 static bool add_string(const char *text, size_t len, struct weft_buf *out) {
     if (!memchr(text, '\\', len)) {
-        wefti_msgpack_add_text(out, text, len);
+        weft_msgpack_add_text(out, text, len);
         return true;
     }
     size_t head = out->len;
@@ -539,7 +543,7 @@ static enum fed feed_word(const char *json, size_t len, bool is_last, size_t *at
     return FED_OK;
 }
 
-static enum fed feed_token(struct mp_feed *feed, const char *json, size_t len, bool is_last,
+static enum fed feed_token(struct weft_mp_feed *feed, const char *json, size_t len, bool is_last,
                            size_t *at, struct weft_buf *out) {
     char c = json[*at];
     bool is_map = c == '{' || c == '}', begins = c == '{' || c == '[', ends = c == '}' || c == ']';
@@ -563,8 +567,8 @@ static enum fed feed_token(struct mp_feed *feed, const char *json, size_t len, b
     return fed;
 }
 
-size_t wefti_msgpack_feed(struct mp_feed *feed, const char *json, size_t len, bool is_last,
-                          struct weft_buf *out) {
+size_t weft_msgpack_feed(struct weft_mp_feed *feed, const char *json, size_t len, bool is_last,
+                         struct weft_buf *out) {
     size_t at = 0;
     enum fed fed = FED_OK;
     while (at < len && fed == FED_OK)

@@ -18,11 +18,21 @@
 #define WEFT_MSGPACK_DEPTH_MAX 16
 #define WEFT_MSGPACK_VALUES_MAX (2u << 20)
 
-enum mp_type { MP_NIL, MP_BOOL, MP_INT, MP_UINT, MP_FLOAT, MP_TEXT, MP_ARRAY, MP_MAP, MP_EXT };
-enum mp_status { MP_OK, MP_MORE, MP_BAD, MP_LONG };
+enum weft_mp_type {
+    WEFT_MP_NIL,
+    WEFT_MP_BOOL,
+    WEFT_MP_INT,
+    WEFT_MP_UINT,
+    WEFT_MP_FLOAT,
+    WEFT_MP_TEXT,
+    WEFT_MP_ARRAY,
+    WEFT_MP_MAP,
+    WEFT_MP_EXT
+};
+enum weft_mp_status { WEFT_MP_OK, WEFT_MP_MORE, WEFT_MP_BAD, WEFT_MP_LONG };
 
-struct mp_item {
-    enum mp_type type;
+struct weft_mp_item {
+    enum weft_mp_type type;
     bool is_true;
     int64_t i;  /* INT: negative, or any that fits */
     uint64_t u; /* UINT: over INT64_MAX */
@@ -33,44 +43,45 @@ struct mp_item {
 
 /* The item at bytes[*at], of which `len` are there; moves *at behind it. Containers: behind the
  * header only. MORE: it is not all there yet. BAD: no such item. */
-enum mp_status wefti_msgpack_item(const char *bytes, size_t len, size_t *at, struct mp_item *out);
+enum weft_mp_status weft_msgpack_item(const char *bytes, size_t len, size_t *at,
+                                      struct weft_mp_item *out);
 
 /* Measures one value. All zero to begin with; again after each message. */
-struct mp_scan {
+struct weft_mp_scan {
     size_t at;
     uint32_t depth;
     uint64_t n_values;
     uint64_t left[WEFT_MSGPACK_DEPTH_MAX]; /* values still to come at each level */
-    uint64_t to_skip;                      /* bytes of a text, by wefti_msgpack_skip */
+    uint64_t to_skip;                      /* bytes of a text, by weft_msgpack_skip */
 };
 
 /* Goes on where it stopped. OK: the value is bytes[0 .. scan->at). BAD: malformed, or over the
  * depth or the number of values; `why` says which. LONG: over `bytes_max`; it can be skipped. After
  * MORE and LONG scan->at is where the first item begins that is not counted yet. */
-enum mp_status wefti_msgpack_scan(struct mp_scan *scan, const char *bytes, size_t len,
-                                  size_t bytes_max, struct weft_errmsg *why);
+enum weft_mp_status weft_msgpack_scan(struct weft_mp_scan *scan, const char *bytes, size_t len,
+                                      size_t bytes_max, struct weft_errmsg *why);
 
 /* The same for a value that nobody wants to keep: every item that was counted may be thrown away.
  * *used_out: how many of these bytes. Begins anywhere between two items of a value. OK: it ends
  * there. MORE, BAD: as above. */
-enum mp_status wefti_msgpack_skip(struct mp_scan *scan, const char *bytes, size_t len,
-                                  size_t *used_out);
+enum weft_mp_status weft_msgpack_skip(struct weft_mp_scan *scan, const char *bytes, size_t len,
+                                      size_t *used_out);
 
 /* A measured value as JSON; maps need text keys, each once, and all text must be UTF-8. NULL: `why`
  * says what it is that JSON does not have. */
-json_t *wefti_msgpack_to_json(const char *bytes, size_t len, struct weft_errmsg *why);
+json_t *weft_msgpack_to_json(const char *bytes, size_t len, struct weft_errmsg *why);
 
 /* The value of a text key in a measured map; false: not a map, or no such key. */
-bool wefti_msgpack_find(const char *map, size_t len, const char *key, struct mp_item *out);
+bool weft_msgpack_find(const char *map, size_t len, const char *key, struct weft_mp_item *out);
 
 /* Appends. Objects become maps, integers the shortest form, reals float64. */
-void wefti_msgpack_add_json(struct weft_buf *out, const json_t *value);
+void weft_msgpack_add_json(struct weft_buf *out, const json_t *value);
 
 /* JSON text as MessagePack while it is being written: neither the text nor a tree of it is ever
  * there whole. All zero to begin with. */
-struct mp_feed {
+struct weft_mp_feed {
     uint32_t depth;
-    struct mp_open {
+    struct weft_mp_open {
         size_t at; /* of its header in the output, to be completed when it ends */
         uint32_t n;
         bool is_map;
@@ -79,14 +90,14 @@ struct mp_feed {
 
 /* Appends what `json` holds of whole tokens and returns how many bytes that were; the others are to
  * come again, with more behind them. `is_last`: there is no more. Values are those of
- * wefti_msgpack_add_json, containers have the long header. The text is the renderer's: what is
+ * weft_msgpack_add_json, containers have the long header. The text is the renderer's: what is
  * malformed, or deeper than the maximum, fails `out`. `out` is the same buffer each time. */
-size_t wefti_msgpack_feed(struct mp_feed *feed, const char *json, size_t len, bool is_last,
-                          struct weft_buf *out);
+size_t weft_msgpack_feed(struct weft_mp_feed *feed, const char *json, size_t len, bool is_last,
+                         struct weft_buf *out);
 
-void wefti_msgpack_add_array(struct weft_buf *out, size_t n);
-void wefti_msgpack_add_uint(struct weft_buf *out, uint64_t value);
-void wefti_msgpack_add_text(struct weft_buf *out, const char *text, size_t len);
-void wefti_msgpack_add_nil(struct weft_buf *out);
+void weft_msgpack_add_array(struct weft_buf *out, size_t n);
+void weft_msgpack_add_uint(struct weft_buf *out, uint64_t value);
+void weft_msgpack_add_text(struct weft_buf *out, const char *text, size_t len);
+void weft_msgpack_add_nil(struct weft_buf *out);
 
 #endif

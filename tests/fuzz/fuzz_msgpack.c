@@ -9,23 +9,23 @@
 #define BYTES_MAX 4096
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
-    struct mp_scan whole = {0}, cut = {0};
+    struct weft_mp_scan whole = {0}, cut = {0};
     struct weft_errmsg why = {""};
     const char *text = (const char *)bytes;
     size_t at = n / 3;
-    enum mp_status status = wefti_msgpack_scan(&whole, text, n, BYTES_MAX, &why);
-    enum mp_status in_two = wefti_msgpack_scan(&cut, text, at, BYTES_MAX, &why);
-    if (in_two == MP_MORE) in_two = wefti_msgpack_scan(&cut, text, n, BYTES_MAX, &why);
-    WEFT_ASSERT(status == in_two && (status != MP_OK || whole.at == cut.at));
-    struct mp_scan skipped = {0};
+    enum weft_mp_status status = weft_msgpack_scan(&whole, text, n, BYTES_MAX, &why);
+    enum weft_mp_status in_two = weft_msgpack_scan(&cut, text, at, BYTES_MAX, &why);
+    if (in_two == WEFT_MP_MORE) in_two = weft_msgpack_scan(&cut, text, n, BYTES_MAX, &why);
+    WEFT_ASSERT(status == in_two && (status != WEFT_MP_OK || whole.at == cut.at));
+    struct weft_mp_scan skipped = {0};
     size_t used;
-    enum mp_status skip = wefti_msgpack_skip(&skipped, text, n, &used);
-    if (status == MP_OK) WEFT_ASSERT(skip == MP_OK && used == whole.at);
+    enum weft_mp_status skip = weft_msgpack_skip(&skipped, text, n, &used);
+    if (status == WEFT_MP_OK) WEFT_ASSERT(skip == WEFT_MP_OK && used == whole.at);
     WEFT_ASSERT(used <= n);
-    if (status != MP_OK) return 0;
-    struct mp_item item;
-    (void)wefti_msgpack_find(text, whole.at, "request_id", &item);
-    json_t *json = wefti_msgpack_to_json(text, whole.at, &why);
+    if (status != WEFT_MP_OK) return 0;
+    struct weft_mp_item item;
+    (void)weft_msgpack_find(text, whole.at, "request_id", &item);
+    json_t *json = weft_msgpack_to_json(text, whole.at, &why);
     WEFT_ASSERT(json || why.text[0]);
     json_decref(json);
     return 0;

@@ -11,63 +11,63 @@
 #include "codec/msgpack.h"
 #include "inside/api/call/call.h"
 
-static struct core *make_core(void) {
-    static struct core core;
+static struct weft_api_state *make_state(void) {
+    static struct weft_api_state api;
     struct weft_errmsg why;
     char path[1024], *template;
     const char *root = getenv("WEFT_SOURCE_DIR");
     (void)snprintf(path, sizeof path, "%s/models/fable-6m", root ? root : ".");
-    core.held_max = 1u << 30;
-    core.limits = (struct api_limits){.model_name = "m",
-                                      .n_vocab = 4096,
-                                      .max_model_len = 1024,
-                                      .max_logprobs = 20,
-                                      .max_prompts = WEFT_PROMPTS_MAX,
-                                      .max_logprob_bytes = 1 << 20};
-    WEFT_ASSERT(weft_tok_open(path, &core.tok, &why) == WEFT_OK);
-    WEFT_ASSERT(weft_tok_gen_defaults(path, &core.limits.defaults, &why) == WEFT_OK);
+    api.held_max = 1u << 30;
+    api.limits = (struct weft_api_limits){.model_name = "m",
+                                          .n_vocab = 4096,
+                                          .max_model_len = 1024,
+                                          .max_logprobs = 20,
+                                          .max_prompts = WEFT_API_PROMPTS_MAX,
+                                          .max_logprob_bytes = 1 << 20};
+    WEFT_ASSERT(weft_tok_open(path, &api.tok, &why) == WEFT_OK);
+    WEFT_ASSERT(weft_tok_gen_defaults(path, &api.limits.defaults, &why) == WEFT_OK);
     WEFT_ASSERT(weft_tmpl_find(path, &template, &why) == WEFT_OK && template);
-    struct weft_tmpl_specials specials = {weft_tok_bos_token(core.tok),
-                                          weft_tok_eos_token(core.tok)};
-    WEFT_ASSERT(weft_tmpl_new(template, strlen(template), &specials, &core.chat, &why) == WEFT_OK);
+    struct weft_tmpl_specials specials = {weft_tok_bos_token(api.tok), weft_tok_eos_token(api.tok)};
+    WEFT_ASSERT(weft_tmpl_new(template, strlen(template), &specials, &api.chat, &why) == WEFT_OK);
     free(template);
-    core.limits.eos = weft_tok_eos(core.tok, &core.limits.n_eos);
-    return &core;
+    api.limits.eos = weft_tok_eos(api.tok, &api.limits.n_eos);
+    return &api;
 }
 
-static void on_wake(struct call *call) {
+static void on_wake(weft_api_call *call) {
     (void)call;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
-    static struct core *core;
-    if (!core) core = make_core();
+    static struct weft_api_state *api;
+    if (!api) api = make_state();
     if (n < 2) return 0;
     struct weft_buf body;
     weft_buf_init(&body, 1u << 22);
     weft_buf_add(&body, bytes + 1, n - 1);
-    WEFT_ASSERT(wefti_core_hold(core, wefti_core_cost(body.len)));
-    struct call *call =
-        wefti_call_new(core, (enum call_kind)(bytes[0] % 4), &body, on_wake, NULL, 1);
+    WEFT_ASSERT(weft_api_hold(api, weft_api_cost(body.len)));
+    weft_api_call *call =
+        weft_api_call_new(api, (enum call_kind)(bytes[0] % 4), &body, on_wake, NULL, 1);
     WEFT_ASSERT(call);
     if (bytes[0] & 4) { /* the connection measures MessagePack before it makes a call */
-        struct mp_scan scan = {0};
+        struct weft_mp_scan scan = {0};
         struct weft_errmsg why;
-        if (wefti_msgpack_scan(&scan, call->body.data, call->body.len, 1u << 22, &why) != MP_OK) {
-            wefti_call_drop(call);
+        if (weft_msgpack_scan(&scan, call->body.data, call->body.len, 1u << 22, &why) !=
+            WEFT_MP_OK) {
+            weft_api_call_drop(call);
             return 0;
         }
         call->is_msgpack = true;
     }
-    wefti_call_prepare(call);
+    weft_api_call_prepare(call);
     bool is_generation = call->kind == CALL_COMPLETION || call->kind == CALL_CHAT;
     struct weft_errmsg why;
     if (!call->error.status && is_generation) {
         WEFT_ASSERT(weft_sampling_check(&call->params.sampling, 4096, &why) == WEFT_OK);
         WEFT_ASSERT(call->params.n_prompts >= 1 && call->params.prompts[0].n_ids >= 1);
     }
-    wefti_call_drop(call);
-    WEFT_ASSERT(core->held_bytes == 0);
+    weft_api_call_drop(call);
+    WEFT_ASSERT(api->held_bytes == 0);
     return 0;
 }
 

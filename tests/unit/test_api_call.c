@@ -111,21 +111,21 @@ static uint32_t count_sent(enum weft_proto_type type) {
 
 /* ------------------------------------------------------------------------------ the fixture --- */
 
-static struct core core;
+static struct weft_api_state api;
 static uint64_t now_us;
 static uint32_t n_wakes;
 
 /* What the loop does once per turn. */
 static void deliver(void) {
-    wefti_calls_unpark(&core, now_us);
-    wefti_up_pump(&core, now_us);
+    weft_api_calls_unpark(&api, now_us);
+    weft_api_upstream_pump(&api, now_us);
 }
 
 static void put_msg(const struct weft_msg *msg) {
     struct weft_buf bytes;
     weft_buf_init(&bytes, 1 << 20);
     weft_proto_encode(msg, &bytes);
-    wefti_up_message(&core, bytes.data, bytes.len, now_us);
+    weft_api_upstream_message(&api, bytes.data, bytes.len, now_us);
     weft_buf_fini(&bytes);
     deliver();
 }
@@ -133,9 +133,9 @@ static void put_msg(const struct weft_msg *msg) {
 static void put_link(bool is_up) {
     paper.is_up = is_up;
     if (is_up)
-        wefti_up_linked(&core);
+        weft_api_upstream_linked(&api);
     else
-        wefti_up_unlinked(&core);
+        weft_api_upstream_unlinked(&api);
     deliver();
 }
 
@@ -187,24 +187,24 @@ static void put_token(const struct sent *sent, uint32_t choice, uint32_t idx, ui
 static int set_up(void **state) {
     struct weft_errmsg why;
     char path[1024];
-    const struct upstream_link link = {paper_send, paper_reset, NULL};
+    const struct weft_api_upstream_link link = {paper_send, paper_reset, NULL};
     (void)state;
-    memset(&core, 0, sizeof core);
+    memset(&api, 0, sizeof api);
     memset(&paper, 0, sizeof paper);
     const char *root = getenv("WEFT_SOURCE_DIR");
     (void)snprintf(path, sizeof path, "%s/models/fable-6m", root ? root : ".");
-    core.settings.max_queue = 1000;
-    core.held_max = core.output_max = 1 << 20;
-    assert_int_equal(weft_tok_open(path, &core.tok, &why), WEFT_OK);
-    core.limits.model_name = "m";
-    core.limits.max_logprobs = 20;
-    core.limits.max_prompts = WEFT_PROMPTS_MAX;
-    core.limits.max_logprob_bytes = 1 << 20;
-    core.limits.eos = weft_tok_eos(core.tok, &core.limits.n_eos);
-    assert_int_equal(weft_tok_gen_defaults("/nowhere", &core.limits.defaults, &why), WEFT_OK);
-    wefti_metrics_init(&core.metrics);
+    api.settings.max_queue = 1000;
+    api.held_max = api.output_max = 1 << 20;
+    assert_int_equal(weft_tok_open(path, &api.tok, &why), WEFT_OK);
+    api.limits.model_name = "m";
+    api.limits.max_logprobs = 20;
+    api.limits.max_prompts = WEFT_API_PROMPTS_MAX;
+    api.limits.max_logprob_bytes = 1 << 20;
+    api.limits.eos = weft_tok_eos(api.tok, &api.limits.n_eos);
+    assert_int_equal(weft_tok_gen_defaults("/nowhere", &api.limits.defaults, &why), WEFT_OK);
+    weft_api_metrics_init(&api.metrics);
     assert_int_equal(weft_proto_decoder_new(&paper.decoder), WEFT_OK);
-    assert_int_equal(wefti_up_init(&core, &link, 1, &why), WEFT_OK);
+    assert_int_equal(weft_api_upstream_init(&api, &link, 1, &why), WEFT_OK);
     now_us = 1000000;
     n_wakes = 0;
     put_link(true);
@@ -214,31 +214,31 @@ static int set_up(void **state) {
 
 static int tear_down(void **state) {
     (void)state;
-    assert_int_equal(core.held_bytes, 0);
-    assert_int_equal(core.output_bytes, 0);
-    assert_int_equal(core.up.n_unanswered, 0);
-    wefti_up_fini(&core); /* asserts that no job is open */
-    wefti_metrics_fini(&core.metrics);
+    assert_int_equal(api.held_bytes, 0);
+    assert_int_equal(api.output_bytes, 0);
+    assert_int_equal(api.upstream.n_unanswered, 0);
+    weft_api_upstream_fini(&api); /* asserts that no job is open */
+    weft_api_metrics_fini(&api.metrics);
     weft_proto_decoder_free(paper.decoder);
-    weft_tok_free(core.tok);
+    weft_tok_free(api.tok);
     return 0;
 }
 
-static void on_wake(struct call *call) {
+static void on_wake(weft_api_call *call) {
     (void)call;
     n_wakes++;
 }
 
-static struct call *begin(const char *json) {
+static weft_api_call *begin(const char *json) {
     struct weft_buf body;
     weft_buf_init(&body, 1 << 20);
     weft_buf_add_str(&body, json);
-    assert_true(wefti_core_hold(&core, wefti_core_cost(body.len)));
-    struct call *call = wefti_call_new(&core, CALL_COMPLETION, &body, on_wake, NULL, now_us);
+    assert_true(weft_api_hold(&api, weft_api_cost(body.len)));
+    weft_api_call *call = weft_api_call_new(&api, CALL_COMPLETION, &body, on_wake, NULL, now_us);
     assert_non_null(call);
-    wefti_call_prepare(call);
-    wefti_call_start(call, now_us);
-    wefti_up_pump(&core, now_us);
+    weft_api_call_prepare(call);
+    weft_api_call_start(call, now_us);
+    weft_api_upstream_pump(&api, now_us);
     return call;
 }
 
@@ -247,7 +247,7 @@ static uint32_t encode(const char *text, uint32_t ids[32]) {
     struct weft_errmsg why;
     uint32_t *found;
     size_t n;
-    assert_int_equal(weft_tok_encode(core.tok, text, strlen(text), 0, 32, &found, &n, &why),
+    assert_int_equal(weft_tok_encode(api.tok, text, strlen(text), 0, 32, &found, &n, &why),
                      WEFT_OK);
     memcpy(ids, found, n * sizeof *ids);
     free(found);
@@ -255,11 +255,11 @@ static uint32_t encode(const char *text, uint32_t ids[32]) {
 }
 
 /* The texts of a stream's chunks, one after another; *done_out at "[DONE]". */
-static char *stream_text(struct call *call, bool *done_out) {
+static char *stream_text(weft_api_call *call, bool *done_out) {
     struct weft_buf out, text;
     weft_buf_init(&out, 1 << 20);
     weft_buf_init(&text, 1 << 20);
-    while (wefti_render_stream(call, &out, 64) == RENDER_MORE) {
+    while (weft_api_render_stream(call, &out, 64) == WEFT_API_RENDER_MORE) {
     }
     *done_out = strstr(weft_buf_cstr(&out), "data: [DONE]\n\n") != NULL;
     for (char *at = (char *)(uintptr_t)weft_buf_cstr(&out); (at = strstr(at, "data: {")); at++) {
@@ -276,7 +276,7 @@ static char *stream_text(struct call *call, bool *done_out) {
     return copy;
 }
 
-static void expect_stream(struct call *call, const char *want, bool done) {
+static void expect_stream(weft_api_call *call, const char *want, bool done) {
     bool is_done;
     char *text = stream_text(call, &is_done);
     assert_string_equal(text, want);
@@ -284,11 +284,11 @@ static void expect_stream(struct call *call, const char *want, bool done) {
     free(text);
 }
 
-static json_t *body_of(struct call *call, size_t budget) {
+static json_t *body_of(weft_api_call *call, size_t budget) {
     struct weft_buf out;
     weft_buf_init(&out, 1 << 20);
-    wefti_render_rewind(call);
-    while (wefti_render_body(call, &out, budget) == RENDER_MORE) {
+    weft_api_render_rewind(call);
+    while (weft_api_render_body(call, &out, budget) == WEFT_API_RENDER_MORE) {
     }
     json_t *json = json_loadb(out.data, out.len, JSON_REJECT_DUPLICATES, NULL);
     if (!json) fail_msg("not JSON: %s", weft_buf_cstr(&out));
@@ -313,33 +313,33 @@ static int64_t usage_of(const json_t *body, const char *key) {
 static void a_stream_shows_each_token_when_it_comes(void **state) {
     (void)state;
     uint32_t ids[32], n = encode(" upon a time", ids);
-    struct call *call = begin("{\"prompt\":\"Once\",\"stream\":true,\"max_tokens\":30}");
+    weft_api_call *call = begin("{\"prompt\":\"Once\",\"stream\":true,\"max_tokens\":30}");
     struct sent submit = *last_sent();
     assert_int_equal(submit.type, WEFT_MSG_SUBMIT);
     assert_false(submit.resume);
-    assert_int_equal(call->state, CALL_WAITING);
+    assert_int_equal(call->state, WEFT_API_CALL_WAITING);
     put_accepted(&submit);
-    assert_int_equal(call->state, CALL_RUNNING);
+    assert_int_equal(call->state, WEFT_API_CALL_RUNNING);
     expect_stream(call, "", false);
     put_token(&submit, 0, 0, ids[0], WEFT_END_NONE);
     size_t len;
-    const char *first = weft_tok_token_bytes(core.tok, ids[0], &len);
+    const char *first = weft_tok_token_bytes(api.tok, ids[0], &len);
     char want[64];
     (void)snprintf(want, sizeof want, "%.*s", (int)len, first);
     expect_stream(call, want, false);
     for (uint32_t i = 1; i < n; i++)
         put_token(&submit, 0, i, ids[i], i + 1 == n ? WEFT_END_LENGTH : WEFT_END_NONE);
-    assert_int_equal(call->state, CALL_DONE);
+    assert_int_equal(call->state, WEFT_API_CALL_DONE);
     expect_stream(call, &" upon a time"[len], true);
-    assert_int_equal(core.metrics.n_generation_tokens, n);
-    assert_int_equal(core.metrics.finished[WEFT_END_LENGTH], 1);
-    wefti_call_drop(call);
+    assert_int_equal(api.metrics.n_generation_tokens, n);
+    assert_int_equal(api.metrics.finished[WEFT_END_LENGTH], 1);
+    weft_api_call_drop(call);
 }
 
 static void after_a_break_the_stream_goes_on_where_it_was(void **state) {
     (void)state;
     uint32_t ids[32], n = encode(" upon a time there was", ids);
-    struct call *call = begin("{\"prompt\":\"Once\",\"stream\":true,\"n\":2,\"max_tokens\":30}");
+    weft_api_call *call = begin("{\"prompt\":\"Once\",\"stream\":true,\"n\":2,\"max_tokens\":30}");
     struct sent first = *last_sent();
     put_accepted(&first);
     put_token(&first, 0, 0, ids[0], WEFT_END_NONE);
@@ -363,16 +363,16 @@ static void after_a_break_the_stream_goes_on_where_it_was(void **state) {
     put_token(&second, 0, 3, 9, WEFT_END_NONE); /* from the future */
     for (uint32_t i = 2; i < n; i++)
         put_token(&second, 0, i, ids[i], i + 1 == n ? WEFT_END_LENGTH : WEFT_END_NONE);
-    assert_int_equal(call->state, CALL_DONE);
+    assert_int_equal(call->state, WEFT_API_CALL_DONE);
     json_t *body = body_of(call, 1 << 16);
     assert_string_equal(text_of(choice_of(body, 0), "text"), " upon a time there was");
     json_decref(body);
-    wefti_call_drop(call);
+    weft_api_call_drop(call);
 }
 
 static void a_request_nobody_answered_is_asked_again_as_new(void **state) {
     (void)state;
-    struct call *call = begin("{\"prompt\":\"Once\"}");
+    weft_api_call *call = begin("{\"prompt\":\"Once\"}");
     struct sent first = *last_sent();
     put_link(false);
     put_link(true);
@@ -381,21 +381,21 @@ static void a_request_nobody_answered_is_asked_again_as_new(void **state) {
     assert_false(second.resume);
     assert_int_equal(second.attempt, first.attempt + 1);
     put_accepted(&first);
-    assert_int_equal(call->state, CALL_WAITING); /* not this attempt's answer */
-    wefti_call_drop(call);
+    assert_int_equal(call->state, WEFT_API_CALL_WAITING); /* not this attempt's answer */
+    weft_api_call_drop(call);
     assert_int_equal(last_sent()->type, WEFT_MSG_CANCEL);
 }
 
 static void a_stop_string_is_never_half_emitted(void **state) {
     (void)state;
     uint32_t ids[32], n = encode(" upon a time there was a king", ids);
-    struct call *call = begin("{\"prompt\":\"Once\",\"stream\":true,\"max_tokens\":30,"
-                              "\"stop\":[\"e th\",\"never\"]}");
+    weft_api_call *call = begin("{\"prompt\":\"Once\",\"stream\":true,\"max_tokens\":30,"
+                                "\"stop\":[\"e th\",\"never\"]}");
     struct sent submit = *last_sent();
     put_accepted(&submit);
     char seen[256] = "";
     uint32_t used = 0;
-    while (used < n && call->state == CALL_RUNNING) {
+    while (used < n && call->state == WEFT_API_CALL_RUNNING) {
         bool is_done;
         put_token(&submit, 0, used, ids[used], WEFT_END_NONE);
         used++;
@@ -404,7 +404,7 @@ static void a_stop_string_is_never_half_emitted(void **state) {
         free(text);
         assert_true(strncmp(seen, " upon a tim", strlen(seen)) == 0);
     }
-    assert_int_equal(call->state, CALL_DONE);
+    assert_int_equal(call->state, WEFT_API_CALL_DONE);
     assert_string_equal(seen, " upon a tim");
     assert_int_equal(last_sent()->type, WEFT_MSG_CANCEL);
     assert_int_equal(last_sent()->choice, 0);
@@ -414,17 +414,17 @@ static void a_stop_string_is_never_half_emitted(void **state) {
     assert_string_equal(text_of(choice_of(body, 0), "stop_reason"), "e th");
     assert_int_equal(usage_of(body, "completion_tokens"), used);
     json_decref(body);
-    wefti_call_drop(call);
+    weft_api_call_drop(call);
 }
 
 /* One token for each letter, until the request has had enough; the last one ends it. At no time may
  * a stream have said what is not in `want`. Returns how many were used. */
-static uint32_t spell(struct call *call, const char *letters, const char *want) {
+static uint32_t spell(weft_api_call *call, const char *letters, const char *want) {
     struct sent submit = *last_sent();
     char seen[256] = "";
     uint32_t n = 0;
     put_accepted(&submit);
-    for (; letters[n] && call->state == CALL_RUNNING; n++) {
+    for (; letters[n] && call->state == WEFT_API_CALL_RUNNING; n++) {
         uint32_t ids[32];
         bool is_done;
         assert_int_equal(encode((char[]){letters[n], 0}, ids), 1);
@@ -435,7 +435,7 @@ static uint32_t spell(struct call *call, const char *letters, const char *want) 
         free(text);
         if (strncmp(seen, want, strlen(seen)) != 0) fail_msg("'%s' is not in '%s'", seen, want);
     }
-    assert_int_equal(call->state, CALL_DONE);
+    assert_int_equal(call->state, WEFT_API_CALL_DONE);
     if (call->params.stream) assert_string_equal(seen, want);
     return n;
 }
@@ -474,22 +474,22 @@ static void a_stop_string_may_begin_but_not_end_within_min_tokens(void **state) 
                            how & 4 ? "true" : "false", is_kept ? "true" : "false");
             (void)snprintf(want, sizeof want, "%s%s", echoes[how % 4],
                            is_kept ? rows[i].text_with : rows[i].text);
-            struct call *call = begin(json);
+            weft_api_call *call = begin(json);
             assert_int_equal(spell(call, rows[i].letters, want), rows[i].n_used);
             json_t *body = body_of(call, 1 << 16);
             assert_string_equal(text_of(choice_of(body, 0), "text"), want);
             assert_string_equal(text_of(choice_of(body, 0), "finish_reason"), rows[i].reason);
             assert_int_equal(usage_of(body, "completion_tokens"), rows[i].n_used);
             json_decref(body);
-            wefti_call_drop(call);
+            weft_api_call_drop(call);
         }
     }
 }
 
 static uint32_t token_of_byte(char byte) {
-    for (uint32_t id = 0; id < weft_tok_vocab_size(core.tok); id++) {
+    for (uint32_t id = 0; id < weft_tok_vocab_size(api.tok); id++) {
         size_t len;
-        const char *bytes = weft_tok_token_bytes(core.tok, id, &len);
+        const char *bytes = weft_tok_token_bytes(api.tok, id, &len);
         if (len == 1 && *bytes == byte) return id;
     }
     fail_msg("no token of one byte");
@@ -502,16 +502,16 @@ static void a_stop_string_that_begins_in_an_echoed_prompts_last_byte_stops(void 
     (void)snprintf(json, sizeof json,
                    "{\"prompt\":[46,4091,%u,4091],\"echo\":true,\"stop\":\"\xc3\xa9\"}",
                    token_of_byte('\xc3'));
-    struct call *call = begin(json);
+    weft_api_call *call = begin(json);
     struct sent submit = *last_sent();
     put_accepted(&submit);
     put_token(&submit, 0, 0, token_of_byte('\xa9'), WEFT_END_NONE);
-    assert_int_equal(call->state, CALL_DONE);
+    assert_int_equal(call->state, WEFT_API_CALL_DONE);
     json_t *body = body_of(call, 1 << 16);
     assert_string_equal(text_of(choice_of(body, 0), "text"), "O");
     assert_string_equal(text_of(choice_of(body, 0), "stop_reason"), "\xc3\xa9");
     json_decref(body);
-    wefti_call_drop(call);
+    weft_api_call_drop(call);
 }
 
 static void stop_tokens_are_counted_but_not_shown(void **state) {
@@ -520,44 +520,44 @@ static void stop_tokens_are_counted_but_not_shown(void **state) {
     (void)encode(" upon", ids);
     char json[256];
     (void)snprintf(json, sizeof json, "{\"prompt\":\"Once\",\"stop_token_ids\":[%u]}", ids[0]);
-    struct call *call = begin(json);
+    weft_api_call *call = begin(json);
     struct sent submit = *last_sent();
     put_accepted(&submit);
     put_token(&submit, 0, 0, 40, WEFT_END_NONE);
     put_token(&submit, 0, 1, ids[0], WEFT_END_STOP);
     json_t *body = body_of(call, 1 << 16);
     size_t len;
-    const char *bytes = weft_tok_token_bytes(core.tok, 40, &len);
+    const char *bytes = weft_tok_token_bytes(api.tok, 40, &len);
     assert_int_equal(strlen(text_of(choice_of(body, 0), "text")), len);
     assert_memory_equal(text_of(choice_of(body, 0), "text"), bytes, len);
     assert_int_equal(json_integer_value(json_object_get(choice_of(body, 0), "stop_reason")),
                      ids[0]);
     assert_int_equal(usage_of(body, "completion_tokens"), 2);
     json_decref(body);
-    wefti_call_drop(call);
+    weft_api_call_drop(call);
 }
 
 static void one_prompt_may_finish_before_another_is_accepted(void **state) {
     (void)state;
-    struct call *call = begin("{\"prompt\":[\"a\",\"b\"],\"max_tokens\":1}");
+    weft_api_call *call = begin("{\"prompt\":[\"a\",\"b\"],\"max_tokens\":1}");
     struct sent first = paper.sent[paper.n_sent - 2], second = *last_sent();
     put_accepted(&first);
     put_token(&first, 0, 0, 40, WEFT_END_LENGTH);
-    assert_int_equal(call->state, CALL_WAITING);
+    assert_int_equal(call->state, WEFT_API_CALL_WAITING);
     put_accepted(&second);
-    assert_int_equal(call->state, CALL_RUNNING);
+    assert_int_equal(call->state, WEFT_API_CALL_RUNNING);
     put_token(&second, 0, 0, 41, WEFT_END_LENGTH);
-    assert_int_equal(call->state, CALL_DONE);
-    wefti_call_drop(call);
+    assert_int_equal(call->state, WEFT_API_CALL_DONE);
+    weft_api_call_drop(call);
 }
 
-static struct call *begin_list(uint32_t n) {
+static weft_api_call *begin_list(uint32_t n) {
     struct weft_buf json;
     weft_buf_init(&json, 1 << 16);
     for (uint32_t i = 0; i < n; i++)
         weft_buf_add_str(&json, i ? ",\"a\"" : "{\"prompt\":[\"a\"");
     weft_buf_add_str(&json, "]}");
-    struct call *call = begin(weft_buf_cstr(&json));
+    weft_api_call *call = begin(weft_buf_cstr(&json));
     weft_buf_fini(&json);
     return call;
 }
@@ -568,16 +568,16 @@ static void a_list_may_be_as_long_as_what_runs_and_waits(void **state) {
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         max_queue = rows[i][0];
         put_snapshot(true); /* 64 sequences at once */
-        assert_int_equal(core.limits.max_prompts, rows[i][1]);
+        assert_int_equal(api.limits.max_prompts, rows[i][1]);
     }
-    struct call *call = begin_list(65);
-    assert_int_equal(call->state, CALL_WAITING);
-    wefti_call_drop(call);
+    weft_api_call *call = begin_list(65);
+    assert_int_equal(call->state, WEFT_API_CALL_WAITING);
+    weft_api_call_drop(call);
     call = begin_list(66);
     assert_int_equal(call->error.status, 400);
     assert_string_equal(call->error.message,
                         "'prompt' holds 66 prompts, at most 65 are allowed in one request");
-    wefti_call_drop(call);
+    weft_api_call_drop(call);
     max_queue = 1000;
 }
 
@@ -601,57 +601,57 @@ static void refusals_become_http_errors(void **state) {
         {WEFT_REJECT_NO_MEMORY, 10, 503, 1},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct call *call = begin("{\"prompt\":[\"a\",\"b\"],\"stream\":true}");
+        weft_api_call *call = begin("{\"prompt\":[\"a\",\"b\"],\"stream\":true}");
         struct sent second = *last_sent(), first = paper.sent[paper.n_sent - 2];
         put_accepted(&first);
         put_rejected(&second, rows[i].reason, rows[i].ms);
-        assert_int_equal(call->state, CALL_FAILED);
+        assert_int_equal(call->state, WEFT_API_CALL_FAILED);
         assert_int_equal(call->error.status, rows[i].status);
         assert_int_equal(call->error.retry_after, rows[i].retry_s);
         assert_int_equal(last_sent()->type, WEFT_MSG_CANCEL); /* of the other prompt */
-        wefti_call_drop(call);
+        weft_api_call_drop(call);
     }
 }
 
 static void nothing_is_taken_in_while_nothing_serves(void **state) {
     (void)state;
     put_snapshot(false);
-    struct call *call = begin("{\"prompt\":\"Once\"}");
+    weft_api_call *call = begin("{\"prompt\":\"Once\"}");
     assert_int_equal(call->error.status, 503);
     assert_int_equal(call->error.retry_after, 1);
-    wefti_call_drop(call);
+    weft_api_call_drop(call);
     put_snapshot(true);
     now_us += 2000000; /* the scheduler went silent */
     call = begin("{\"prompt\":\"Once\"}");
     assert_int_equal(call->error.status, 503);
-    wefti_call_drop(call);
+    weft_api_call_drop(call);
 }
 
-static struct call *begin_parked(const char *json) {
+static weft_api_call *begin_parked(const char *json) {
     uint32_t n_submits = count_sent(WEFT_MSG_SUBMIT);
-    struct call *call = begin(json);
-    assert_int_equal(call->state, CALL_WAITING);
+    weft_api_call *call = begin(json);
+    assert_int_equal(call->state, WEFT_API_CALL_WAITING);
     assert_int_equal(count_sent(WEFT_MSG_SUBMIT), n_submits);
     return call;
 }
 
-static void expect_refusal(struct call *call, int status, const char *word) {
-    assert_int_equal(call->state, CALL_FAILED);
+static void expect_refusal(weft_api_call *call, int status, const char *word) {
+    assert_int_equal(call->state, WEFT_API_CALL_FAILED);
     assert_int_equal(call->error.status, status);
     assert_non_null(strstr(call->error.message, word));
-    wefti_call_drop(call);
+    weft_api_call_drop(call);
 }
 
 static void while_the_scheduler_is_replaced_requests_wait(void **state) {
     (void)state;
-    core.settings.restart_grace_ms = 5000;
+    api.settings.restart_grace_ms = 5000;
     put_link(false);
-    struct call *calls[2] = {begin_parked("{\"prompt\":\"Once\"}"),
-                             begin_parked("{\"prompt\":[\"a\",\"b\"]}")};
+    weft_api_call *calls[2] = {begin_parked("{\"prompt\":\"Once\"}"),
+                               begin_parked("{\"prompt\":[\"a\",\"b\"]}")};
     now_us += 4000000;
     put_link(true);
     put_snapshot(false); /* the new one has no worker yet */
-    assert_int_equal(calls[0]->state, CALL_WAITING);
+    assert_int_equal(calls[0]->state, WEFT_API_CALL_WAITING);
     assert_int_equal(count_sent(WEFT_MSG_SUBMIT), 0);
     put_snapshot(true);
     assert_int_equal(count_sent(WEFT_MSG_SUBMIT), 3);
@@ -660,36 +660,36 @@ static void while_the_scheduler_is_replaced_requests_wait(void **state) {
         put_accepted(&last_sent()[(int)i - 2]);
     }
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(calls[i]->state, CALL_RUNNING);
-        wefti_call_drop(calls[i]);
+        assert_int_equal(calls[i]->state, WEFT_API_CALL_RUNNING);
+        weft_api_call_drop(calls[i]);
     }
 }
 
 static void while_the_worker_is_replaced_requests_wait(void **state) {
     (void)state;
-    core.settings.restart_grace_ms = 5000;
+    api.settings.restart_grace_ms = 5000;
     put_snapshot(false);
-    struct call *call = begin_parked("{\"prompt\":\"Once\"}");
+    weft_api_call *call = begin_parked("{\"prompt\":\"Once\"}");
     put_snapshot(true);
     assert_int_equal(count_sent(WEFT_MSG_SUBMIT), 1);
-    wefti_call_drop(call);
+    weft_api_call_drop(call);
     now_us += 2000000; /* it may be a scheduler that stands still */
     call = begin_parked("{\"prompt\":\"Once\"}");
     put_snapshot(true);
     assert_int_equal(last_sent()->type, WEFT_MSG_SUBMIT);
-    wefti_call_drop(call);
+    weft_api_call_drop(call);
 }
 
 static void nobody_waits_for_longer_than_the_grace(void **state) {
     (void)state;
-    core.settings.restart_grace_ms = 5000;
+    api.settings.restart_grace_ms = 5000;
     put_snapshot(false);
     now_us += 3000000;
-    struct call *call = begin_parked("{\"prompt\":\"Once\"}");
+    weft_api_call *call = begin_parked("{\"prompt\":\"Once\"}");
     put_snapshot(false);
     now_us += 1900000;
     deliver();
-    assert_int_equal(call->state, CALL_WAITING);
+    assert_int_equal(call->state, WEFT_API_CALL_WAITING);
     n_wakes = 0;
     now_us += 100000; /* counted from when it could serve last */
     put_snapshot(false);
@@ -702,20 +702,20 @@ static void nobody_waits_for_longer_than_the_grace(void **state) {
     put_link(false);
     now_us += 1900000;
     call = begin_parked("{\"prompt\":\"Once\"}"); /* a new break, a new grace */
-    wefti_call_drop(call);
+    weft_api_call_drop(call);
 }
 
 static void a_server_that_starts_or_drains_says_so_at_once(void **state) {
     (void)state;
-    core.settings.restart_grace_ms = 5000;
+    api.settings.restart_grace_ms = 5000;
     put_link(false);
-    struct call *call = begin_parked("{\"prompt\":\"Once\"}");
-    core.draining = true;
+    weft_api_call *call = begin_parked("{\"prompt\":\"Once\"}");
+    api.draining = true;
     deliver();
     expect_refusal(call, 503, "shutting down");
     expect_refusal(begin("{\"prompt\":\"Once\"}"), 503, "shutting down");
-    core.draining = false;
-    core.up.served_at_ms = 0; /* it never was ready */
+    api.draining = false;
+    api.upstream.served_at_ms = 0; /* it never was ready */
     put_link(true);
     put_snapshot(false);
     expect_refusal(begin("{\"prompt\":\"Once\"}"), 503, "being loaded");
@@ -723,52 +723,52 @@ static void a_server_that_starts_or_drains_says_so_at_once(void **state) {
 
 static void so_many_wait_as_the_queue_may_hold(void **state) {
     (void)state;
-    core.settings.restart_grace_ms = 5000;
-    core.settings.max_queue = 3;
+    api.settings.restart_grace_ms = 5000;
+    api.settings.max_queue = 3;
     put_link(false);
-    struct call *first = begin_parked("{\"prompt\":[\"a\",\"b\"]}");
+    weft_api_call *first = begin_parked("{\"prompt\":[\"a\",\"b\"]}");
     expect_refusal(begin("{\"prompt\":[\"a\",\"b\"]}"), 429, "too many");
-    struct call *second = begin_parked("{\"prompt\":\"Once\"}");
+    weft_api_call *second = begin_parked("{\"prompt\":\"Once\"}");
     expect_refusal(begin("{\"prompt\":\"Once\"}"), 429, "too many");
-    wefti_call_drop(first); /* its client went */
-    struct call *third = begin_parked("{\"prompt\":[\"a\",\"b\"]}");
+    weft_api_call_drop(first); /* its client went */
+    weft_api_call *third = begin_parked("{\"prompt\":[\"a\",\"b\"]}");
     put_link(true);
     put_snapshot(true);
     assert_int_equal(count_sent(WEFT_MSG_SUBMIT), 3);
-    wefti_call_drop(second);
-    wefti_call_drop(third);
+    weft_api_call_drop(second);
+    weft_api_call_drop(third);
 }
 
 static void a_deadline_may_pass_while_a_request_waits(void **state) {
     (void)state;
-    core.settings.restart_grace_ms = 5000;
-    core.settings.request_timeout_ms = 1000;
+    api.settings.restart_grace_ms = 5000;
+    api.settings.request_timeout_ms = 1000;
     put_link(false);
-    struct call *call = begin_parked("{\"prompt\":\"Once\"}");
-    assert_false(wefti_call_is_late(call, now_us + 1000000));
-    assert_true(wefti_call_is_late(call, now_us + 1000001)); /* nobody else keeps the time */
-    wefti_call_fail(call, 504, 0, "request_timeout", "late");
-    assert_int_equal(core.up.n_parked_prompts, 0);
+    weft_api_call *call = begin_parked("{\"prompt\":\"Once\"}");
+    assert_false(weft_api_call_is_late(call, now_us + 1000000));
+    assert_true(weft_api_call_is_late(call, now_us + 1000001)); /* nobody else keeps the time */
+    weft_api_call_fail(call, 504, 0, "request_timeout", "late");
+    assert_int_equal(api.upstream.n_parked_prompts, 0);
     expect_refusal(call, 504, "late");
 }
 
 static void open_requests_are_not_submitted_all_at_once(void **state) {
     (void)state;
-    struct call *calls[300];
+    weft_api_call *calls[300];
     for (int i = 0; i < 300; i++)
         calls[i] = begin("{\"prompt\":\"Once\"}");
-    assert_int_equal(count_sent(WEFT_MSG_SUBMIT), WEFT_UNANSWERED_MAX);
+    assert_int_equal(count_sent(WEFT_MSG_SUBMIT), WEFT_API_UNANSWERED_MAX);
     struct sent first = paper.sent[1]; /* [0] is the hello */
     put_accepted(&first);
-    assert_int_equal(count_sent(WEFT_MSG_SUBMIT), WEFT_UNANSWERED_MAX + 1);
+    assert_int_equal(count_sent(WEFT_MSG_SUBMIT), WEFT_API_UNANSWERED_MAX + 1);
     paper.n_sent = 0;
     put_link(false);
     put_link(true);
-    assert_int_equal(count_sent(WEFT_MSG_SUBMIT), WEFT_UNANSWERED_MAX);
+    assert_int_equal(count_sent(WEFT_MSG_SUBMIT), WEFT_API_UNANSWERED_MAX);
     assert_true(paper.sent[1].resume && paper.sent[1].id == first.id); /* the oldest goes first */
     for (int i = 0; i < 300; i++)
-        wefti_call_drop(calls[i]);
-    assert_int_equal(core.metrics.finished[WEFT_END_ABORT], 1); /* the others were never accepted */
+        weft_api_call_drop(calls[i]);
+    assert_int_equal(api.metrics.finished[WEFT_END_ABORT], 1); /* the others were never accepted */
 }
 
 static void put_prompt_lps(const struct sent *sent, uint32_t choice, uint32_t pos, uint32_t n) {
@@ -788,8 +788,8 @@ static void put_prompt_lps(const struct sent *sent, uint32_t choice, uint32_t po
 
 static void echoed_prompts_carry_each_log_probability_once(void **state) {
     (void)state;
-    struct call *call = begin("{\"prompt\":[10,11,12,13],\"echo\":true,\"logprobs\":1,\"n\":2,"
-                              "\"max_tokens\":1}");
+    weft_api_call *call = begin("{\"prompt\":[10,11,12,13],\"echo\":true,\"logprobs\":1,\"n\":2,"
+                                "\"max_tokens\":1}");
     struct sent submit = *last_sent();
     put_accepted(&submit);
     put_prompt_lps(&submit, 0, 1, 2);
@@ -806,7 +806,7 @@ static void echoed_prompts_carry_each_log_probability_once(void **state) {
         event.logprobs = (struct weft_logprobs){-4.0f, 9, 0, NULL, NULL};
         put_event(&event);
     }
-    assert_int_equal(call->state, CALL_DONE);
+    assert_int_equal(call->state, WEFT_API_CALL_DONE);
     json_t *body = body_of(call, 1 << 16);
     const json_t *lps = json_object_get(choice_of(body, 1), "logprobs");
     const json_t *values = json_object_get(lps, "token_logprobs");
@@ -818,12 +818,13 @@ static void echoed_prompts_carry_each_log_probability_once(void **state) {
     assert_int_equal(json_object_size(top), 2); /* one was asked for, and the token's own */
     assert_int_equal(json_array_size(json_object_get(lps, "text_offset")), 5);
     json_decref(body);
-    wefti_call_drop(call);
+    weft_api_call_drop(call);
 }
 
 static void a_prompts_log_probabilities_are_resumed_behind_the_last(void **state) {
     (void)state;
-    struct call *call = begin("{\"prompt\":[10,11,12,13],\"prompt_logprobs\":1,\"max_tokens\":1}");
+    weft_api_call *call =
+        begin("{\"prompt\":[10,11,12,13],\"prompt_logprobs\":1,\"max_tokens\":1}");
     put_accepted(last_sent());
     for (uint32_t pos = 1; pos < 4; pos++) {
         assert_int_equal(last_sent()->n_lps_done, pos > 1 ? pos : 0); /* all below `pos` */
@@ -837,14 +838,15 @@ static void a_prompts_log_probabilities_are_resumed_behind_the_last(void **state
     json_t *body = body_of(call, 1 << 16);
     assert_int_equal(json_array_size(json_object_get(choice_of(body, 0), "prompt_logprobs")), 4);
     json_decref(body);
-    wefti_call_drop(call);
+    weft_api_call_drop(call);
 }
 
 static void a_body_is_the_same_in_pieces_of_any_size(void **state) {
     (void)state;
     uint32_t ids[32], n = encode(" upon a time there was a king of \xc3\xa9t\xc3\xa9", ids);
-    struct call *call = begin("{\"prompt\":[\"One day\",\"A fox \xf0\x9f\xa6\x8a\"],\"echo\":true,"
-                              "\"logprobs\":0,\"n\":2,\"max_tokens\":32}");
+    weft_api_call *call =
+        begin("{\"prompt\":[\"One day\",\"A fox \xf0\x9f\xa6\x8a\"],\"echo\":true,"
+              "\"logprobs\":0,\"n\":2,\"max_tokens\":32}");
     for (uint32_t i = 0; i < 2; i++) {
         struct sent submit = paper.sent[paper.n_sent - 2 + i];
         put_accepted(&submit);
@@ -857,7 +859,7 @@ static void a_body_is_the_same_in_pieces_of_any_size(void **state) {
                 put_token(&submit, k, i, ids[i], i + 1 == n ? WEFT_END_LENGTH : WEFT_END_NONE);
         }
     }
-    assert_int_equal(call->state, CALL_DONE);
+    assert_int_equal(call->state, WEFT_API_CALL_DONE);
     json_t *whole = body_of(call, 1 << 18);
     assert_string_equal(text_of(choice_of(whole, 2), "text"),
                         "A fox \xf0\x9f\xa6\x8a upon a time there was a king of \xc3\xa9t\xc3\xa9");
@@ -867,35 +869,35 @@ static void a_body_is_the_same_in_pieces_of_any_size(void **state) {
         json_decref(pieces);
     }
     json_decref(whole);
-    wefti_call_drop(call);
+    weft_api_call_drop(call);
 }
 
 static void a_deadline_ends_a_request_wherever_it_is(void **state) {
     (void)state;
-    core.settings.request_timeout_ms = 500;
-    struct call *call = begin("{\"prompt\":\"Once\",\"stream\":true}");
+    api.settings.request_timeout_ms = 500;
+    weft_api_call *call = begin("{\"prompt\":\"Once\",\"stream\":true}");
     struct sent submit = *last_sent();
     put_accepted(&submit);
     struct weft_event event = {
         .request_id = submit.id, .attempt = submit.attempt, .end = WEFT_END_DEADLINE};
     put_event(&event);
     assert_int_equal(call->error.status, 504);
-    wefti_call_drop(call);
+    weft_api_call_drop(call);
     paper.is_up = false; /* one that could never be sent */
     call = begin("{\"prompt\":\"Once\"}");
     paper.is_up = true;
     now_us += 600000;
-    wefti_up_pump(&core, now_us);
+    weft_api_upstream_pump(&api, now_us);
     assert_int_equal(call->error.status, 504);
-    wefti_call_drop(call);
+    weft_api_call_drop(call);
 }
 
-static struct call *in_hand(const char *json, enum call_kind kind) {
+static weft_api_call *in_hand(const char *json, enum call_kind kind) {
     struct weft_buf body;
     weft_buf_init(&body, 1 << 20);
     weft_buf_add_str(&body, json);
-    assert_true(wefti_core_hold(&core, wefti_core_cost(body.len)));
-    struct call *call = wefti_call_new(&core, kind, &body, on_wake, NULL, now_us);
+    assert_true(weft_api_hold(&api, weft_api_cost(body.len)));
+    weft_api_call *call = weft_api_call_new(&api, kind, &body, on_wake, NULL, now_us);
     assert_non_null(call);
     return call;
 }
@@ -903,7 +905,7 @@ static struct call *in_hand(const char *json, enum call_kind kind) {
 /* One of two prompts kills every worker: the whole request ends, and the other prompt with it. */
 static void a_request_that_cannot_be_computed_ends_with_an_error(void **state) {
     (void)state;
-    struct call *call = begin("{\"prompt\":[\"Once\",\"Twice\"]}");
+    weft_api_call *call = begin("{\"prompt\":[\"Once\",\"Twice\"]}");
     struct sent first = paper.sent[paper.n_sent - 2], second = *last_sent();
     put_accepted(&first);
     put_accepted(&second);
@@ -911,12 +913,12 @@ static void a_request_that_cannot_be_computed_ends_with_an_error(void **state) {
     struct weft_event event = {
         .request_id = second.id, .attempt = second.attempt, .end = WEFT_END_ERROR};
     put_event(&event);
-    assert_int_equal(call->state, CALL_FAILED);
+    assert_int_equal(call->state, WEFT_API_CALL_FAILED);
     assert_int_equal(call->error.status, 500);
     assert_non_null(strstr(call->error.message, "failed 12 times to compute"));
-    assert_int_equal(core.metrics.finished[WEFT_END_ERROR], 2);
+    assert_int_equal(api.metrics.finished[WEFT_END_ERROR], 2);
     assert_int_equal(last_sent()->type, WEFT_MSG_CANCEL);
-    wefti_call_drop(call);
+    weft_api_call_drop(call);
     call = begin("{\"prompt\":\"Once\",\"stream\":true}");
     first = *last_sent();
     put_accepted(&first);
@@ -926,33 +928,33 @@ static void a_request_that_cannot_be_computed_ends_with_an_error(void **state) {
     put_event(&event);
     struct weft_buf out;
     weft_buf_init(&out, 1 << 20);
-    while (wefti_render_stream(call, &out, 64) == RENDER_MORE) {
+    while (weft_api_render_stream(call, &out, 64) == WEFT_API_RENDER_MORE) {
     }
     assert_non_null(strstr(weft_buf_cstr(&out), "data: {\"error\":{\"message\":\"the server"));
     weft_buf_fini(&out);
-    wefti_call_drop(call);
+    weft_api_call_drop(call);
 }
 
 static void a_request_from_before_the_model_was_known_is_asked_to_come_again(void **state) {
     (void)state;
-    core.limits.n_vocab = 0;
-    struct call *call = in_hand("{\"prompt\":\"Once\"}", CALL_COMPLETION);
+    api.limits.n_vocab = 0;
+    weft_api_call *call = in_hand("{\"prompt\":\"Once\"}", CALL_COMPLETION);
     put_snapshot(true); /* meanwhile */
-    assert_int_equal(core.limits.n_vocab, 4096);
-    wefti_call_prepare(call);
-    wefti_call_start(call, now_us);
+    assert_int_equal(api.limits.n_vocab, 4096);
+    weft_api_call_prepare(call);
+    weft_api_call_start(call, now_us);
     assert_int_equal(call->error.status, 503);
-    wefti_call_drop(call);
+    weft_api_call_drop(call);
 }
 
 static bool was_unqueued;
 
-static bool unqueue_no(struct call *call) {
+static bool unqueue_no(weft_api_call *call) {
     (void)call;
     return false;
 }
 
-static bool unqueue_yes(struct call *call) {
+static bool unqueue_yes(weft_api_call *call) {
     (void)call;
     was_unqueued = true;
     return true;
@@ -960,35 +962,35 @@ static bool unqueue_yes(struct call *call) {
 
 static void a_call_in_a_threads_hands_outlives_its_deadline(void **state) {
     (void)state;
-    core.settings.request_timeout_ms = 500;
-    struct call *call = in_hand("{\"prompt\":\"Once\"}", CALL_COMPLETION);
+    api.settings.request_timeout_ms = 500;
+    weft_api_call *call = in_hand("{\"prompt\":\"Once\"}", CALL_COMPLETION);
     call->in_thread = true;
     call->unqueue = unqueue_no;
-    assert_false(wefti_call_is_late(call, now_us + 400000));
-    assert_true(wefti_call_is_late(call, now_us + 600000));
-    wefti_call_drop(call); /* its client was answered; the thread goes on writing to it */
-    wefti_call_prepare(call);
+    assert_false(weft_api_call_is_late(call, now_us + 400000));
+    assert_true(weft_api_call_is_late(call, now_us + 600000));
+    weft_api_call_drop(call); /* its client was answered; the thread goes on writing to it */
+    weft_api_call_prepare(call);
     call->in_thread = false;
-    wefti_call_start(call, now_us + 600000); /* frees */
+    weft_api_call_start(call, now_us + 600000); /* frees */
     assert_int_equal(n_wakes, 0);
     call = in_hand("{\"prompt\":\"Once\"}", CALL_COMPLETION);
     call->in_thread = true;
     call->unqueue = unqueue_yes;
-    wefti_call_drop(call); /* no thread had begun: gone at once */
+    weft_api_call_drop(call); /* no thread had begun: gone at once */
     assert_true(was_unqueued);
     call = in_hand("{\"prompt\":\"Once\"}", CALL_COMPLETION);
-    wefti_call_prepare(call);
-    wefti_call_start(call, now_us + 600000); /* came back too late */
+    weft_api_call_prepare(call);
+    weft_api_call_start(call, now_us + 600000); /* came back too late */
     assert_int_equal(call->error.status, 504);
-    assert_int_equal(core.up.n_open, 0);
-    wefti_call_drop(call);
+    assert_int_equal(api.upstream.n_open, 0);
+    weft_api_call_drop(call);
 }
 
-static char *answer_of(struct call *call, size_t budget) {
+static char *answer_of(weft_api_call *call, size_t budget) {
     struct weft_buf out;
     weft_buf_init(&out, 1 << 20);
-    wefti_render_rewind(call);
-    while (wefti_render_body(call, &out, budget) == RENDER_MORE) {
+    weft_api_render_rewind(call);
+    while (weft_api_render_body(call, &out, budget) == WEFT_API_RENDER_MORE) {
     }
     char *copy = strdup(weft_buf_cstr(&out));
     weft_buf_fini(&out);
@@ -1013,16 +1015,16 @@ static void answers_about_tokens_are_the_same_in_pieces_of_any_size(void **state
         {CALL_DETOKENIZE, "{\"tokens\":[]}", "{\"prompt\":\"\"}"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct call *call = in_hand(cases[i].json, cases[i].kind);
-        wefti_call_prepare(call);
-        wefti_call_start(call, now_us);
-        assert_int_equal(call->state, CALL_DONE);
+        weft_api_call *call = in_hand(cases[i].json, cases[i].kind);
+        weft_api_call_prepare(call);
+        weft_api_call_start(call, now_us);
+        assert_int_equal(call->state, WEFT_API_CALL_DONE);
         for (size_t budget = 1; budget < 200; budget++) {
             char *got = answer_of(call, budget);
             assert_string_equal(got, cases[i].want);
             free(got);
         }
-        wefti_call_drop(call);
+        weft_api_call_drop(call);
     }
 }
 
@@ -1034,27 +1036,27 @@ static void large_requests_pay_for_what_is_kept_of_them(void **state) {
     for (int i = 0; i < 30000; i++)
         weft_buf_add_str(&json, "a 1 ");
     weft_buf_add_str(&json, "\"}");
-    struct call *call = in_hand(weft_buf_cstr(&json), CALL_TOKENIZE);
-    assert_int_equal(core.held_bytes, json.len);
-    wefti_call_prepare(call);
-    wefti_call_start(call, now_us);
-    assert_int_equal(call->state, CALL_DONE);
-    assert_int_equal(core.held_bytes, call->params.prompts[0].n_ids * sizeof(uint32_t));
-    wefti_call_drop(call);
+    weft_api_call *call = in_hand(weft_buf_cstr(&json), CALL_TOKENIZE);
+    assert_int_equal(api.held_bytes, json.len);
+    weft_api_call_prepare(call);
+    weft_api_call_start(call, now_us);
+    assert_int_equal(call->state, WEFT_API_CALL_DONE);
+    assert_int_equal(api.held_bytes, call->params.prompts[0].n_ids * sizeof(uint32_t));
+    weft_api_call_drop(call);
     call = in_hand(weft_buf_cstr(&json), CALL_TOKENIZE);
-    wefti_call_prepare(call);
-    core.held_max = core.held_bytes + 1000; /* the ids are more than that */
-    assert_true(wefti_core_hold(&core, 1000));
-    wefti_call_start(call, now_us);
+    weft_api_call_prepare(call);
+    api.held_max = api.held_bytes + 1000; /* the ids are more than that */
+    assert_true(weft_api_hold(&api, 1000));
+    weft_api_call_start(call, now_us);
     assert_int_equal(call->error.status, 503);
     assert_true(call->error.retry_after > 0);
-    wefti_call_drop(call);
-    struct call *small = in_hand("{\"prompt\":\"Once\"}", CALL_TOKENIZE); /* always has room */
-    wefti_call_prepare(small);
-    wefti_call_start(small, now_us);
-    assert_int_equal(small->state, CALL_DONE);
-    wefti_call_drop(small);
-    wefti_core_release(&core, 1000);
+    weft_api_call_drop(call);
+    weft_api_call *small = in_hand("{\"prompt\":\"Once\"}", CALL_TOKENIZE); /* always has room */
+    weft_api_call_prepare(small);
+    weft_api_call_start(small, now_us);
+    assert_int_equal(small->state, WEFT_API_CALL_DONE);
+    weft_api_call_drop(small);
+    weft_api_release(&api, 1000);
     weft_buf_fini(&json);
 }
 
@@ -1078,10 +1080,10 @@ static void put_lp_token(const struct sent *sent, uint32_t choice, uint32_t idx,
 #define LP_BYTES (4 * (3 + 2 * 2)) /* of an entry with two alternatives */
 
 /* Renders what there is of a stream; every token's log-probability comes once, in order. */
-static void expect_lps(struct call *call, uint32_t *next, uint32_t end) {
+static void expect_lps(weft_api_call *call, uint32_t *next, uint32_t end) {
     struct weft_buf out;
     weft_buf_init(&out, 1 << 20);
-    while (wefti_render_stream(call, &out, 64) == RENDER_MORE) {
+    while (weft_api_render_stream(call, &out, 64) == WEFT_API_RENDER_MORE) {
     }
     const char *key = "\"token_logprobs\":[";
     for (const char *at = weft_buf_cstr(&out); (at = strstr(at, key)); at++)
@@ -1092,9 +1094,9 @@ static void expect_lps(struct call *call, uint32_t *next, uint32_t end) {
 
 static void a_stream_that_is_read_holds_little(void **state) {
     (void)state;
-    core.limits.max_logprob_bytes = 4096;
-    struct call *call = begin("{\"prompt\":\"Once\",\"stream\":true,\"logprobs\":2,"
-                              "\"max_tokens\":900}");
+    api.limits.max_logprob_bytes = 4096;
+    weft_api_call *call = begin("{\"prompt\":\"Once\",\"stream\":true,\"logprobs\":2,"
+                                "\"max_tokens\":900}");
     struct sent submit = *last_sent();
     put_accepted(&submit);
     uint32_t n = 0, next = 0;
@@ -1109,7 +1111,7 @@ static void a_stream_that_is_read_holds_little(void **state) {
         assert_true(call->logprob_bytes >= waiting * LP_BYTES);
         struct weft_buf out;
         weft_buf_init(&out, 1 << 20);
-        assert_true(wefti_render_chunk(call, &out)); /* the first of them, then the rest */
+        assert_true(weft_api_render_chunk(call, &out)); /* the first of them, then the rest */
         assert_non_null(strstr(weft_buf_cstr(&out), "token_logprobs"));
         weft_buf_fini(&out);
         next++;
@@ -1118,13 +1120,13 @@ static void a_stream_that_is_read_holds_little(void **state) {
     put_link(false);
     put_link(true);
     assert_int_equal(last_sent()->n_output[0], n); /* the ids are all there */
-    wefti_call_drop(call);
+    weft_api_call_drop(call);
 }
 
 static void memory_of_what_was_shown_is_given_back(void **state) {
     (void)state;
-    struct call *call = begin("{\"prompt\":\"Once\",\"stream\":true,\"logprobs\":20,"
-                              "\"max_tokens\":900}");
+    weft_api_call *call = begin("{\"prompt\":\"Once\",\"stream\":true,\"logprobs\":20,"
+                                "\"max_tokens\":900}");
     struct sent submit = *last_sent();
     put_accepted(&submit);
     uint64_t before = call->output_bytes;
@@ -1136,7 +1138,7 @@ static void memory_of_what_was_shown_is_given_back(void **state) {
     assert_true(call->logprob_bytes <= 4096);
     assert_int_equal(call->output_bytes,
                      before + call->logprob_bytes + call->choices[0].cap_tokens * sizeof(uint32_t));
-    wefti_call_drop(call);
+    weft_api_call_drop(call);
 }
 
 static void an_echoed_prompt_is_let_go_when_every_choice_has_shown_it(void **state) {
@@ -1148,7 +1150,7 @@ static void an_echoed_prompt_is_let_go_when_every_choice_has_shown_it(void **sta
     for (int i = 1; i < 401; i++)
         weft_buf_add_str(&json, ",10");
     weft_buf_add_str(&json, "]}");
-    struct call *call = begin(weft_buf_cstr(&json));
+    weft_api_call *call = begin(weft_buf_cstr(&json));
     weft_buf_fini(&json);
     struct sent submit = *last_sent();
     put_accepted(&submit);
@@ -1160,34 +1162,34 @@ static void an_echoed_prompt_is_let_go_when_every_choice_has_shown_it(void **sta
     }
     assert_int_equal(store->n, 400);
     assert_int_equal(store->first, 0); /* the other choice will want them */
-    assert_non_null(wefti_lp_entry(store, 0));
+    assert_non_null(wefti_api_lp_entry(store, 0));
     put_token(&submit, 0, 0, 40, WEFT_END_NONE);
     put_token(&submit, 1, 0, 40, WEFT_END_NONE);
     free(stream_text(call, &is_done));
     assert_int_equal(store->n, 400);
     assert_int_equal(store->first, 400);
-    assert_null(wefti_lp_entry(store, 399));
+    assert_null(wefti_api_lp_entry(store, 399));
     assert_true(store->cap * 20 <= 4096);
-    wefti_call_drop(call);
+    weft_api_call_drop(call);
 }
 
 /* Its result comes once more as a whole. */
 static void a_msgpack_stream_keeps_its_log_probabilities(void **state) {
     (void)state;
-    struct call *call = in_hand("{\"prompt\":\"Once\",\"stream\":true,\"logprobs\":2,"
-                                "\"max_tokens\":5}",
-                                CALL_COMPLETION);
-    call->has_rpc_view = true;
-    wefti_call_prepare(call);
-    wefti_call_start(call, now_us);
-    wefti_up_pump(&core, now_us);
+    weft_api_call *call = in_hand("{\"prompt\":\"Once\",\"stream\":true,\"logprobs\":2,"
+                                  "\"max_tokens\":5}",
+                                  CALL_COMPLETION);
+    call->streams_for_rpc = true;
+    weft_api_call_prepare(call);
+    weft_api_call_start(call, now_us);
+    weft_api_upstream_pump(&api, now_us);
     struct sent submit = *last_sent();
     put_accepted(&submit);
     struct weft_buf out;
     weft_buf_init(&out, 1 << 20);
     for (uint32_t i = 0; i < 5; i++) {
         put_lp_token(&submit, 0, i, i == 4 ? WEFT_END_LENGTH : WEFT_END_NONE);
-        while (wefti_render_chunk(call, &out)) {
+        while (weft_api_render_chunk(call, &out)) {
         }
     }
     weft_buf_fini(&out);
@@ -1197,19 +1199,19 @@ static void a_msgpack_stream_keeps_its_log_probabilities(void **state) {
     for (size_t i = 0; i < 5; i++)
         assert_true(json_number_value(json_array_get(values, i)) == -(double)i);
     json_decref(body);
-    wefti_call_drop(call);
+    weft_api_call_drop(call);
 }
 
-static struct call *begin_chat(const char *fields) {
+static weft_api_call *begin_chat(const char *fields) {
     char json[256];
     (void)snprintf(json, sizeof json,
                    "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"logprobs\":true,"
                    "\"top_logprobs\":2%s}",
                    fields);
-    struct call *call = in_hand(json, CALL_CHAT);
-    wefti_call_prepare(call);
-    wefti_call_start(call, now_us);
-    wefti_up_pump(&core, now_us);
+    weft_api_call *call = in_hand(json, CALL_CHAT);
+    weft_api_call_prepare(call);
+    weft_api_call_start(call, now_us);
+    weft_api_upstream_pump(&api, now_us);
     return call;
 }
 
@@ -1220,17 +1222,17 @@ static void log_probabilities_are_bounded_where_they_are_held(void **state) {
                                    "message['role'] + '\n' + message['content'] + '<|im_end|>' + "
                                    "'\n'}}{% endfor %}{% if add_generation_prompt %}"
                                    "{{ '<|im_start|>assistant\n' }}{% endif %}";
-    if (weft_tmpl_new(template, strlen(template), NULL, &core.chat, &why)) fail_msg("%s", why.text);
-    core.limits.max_logprob_bytes = 100 * LP_BYTES; /* the context leaves room for many more */
+    if (weft_tmpl_new(template, strlen(template), NULL, &api.chat, &why)) fail_msg("%s", why.text);
+    api.limits.max_logprob_bytes = 100 * LP_BYTES; /* the context leaves room for many more */
     static const char *const fields[] = {"", ",\"stream\":true"};
     for (size_t i = 0; i < 2; i++) {
-        struct call *call = begin_chat(fields[i]);
+        weft_api_call *call = begin_chat(fields[i]);
         struct sent submit = *last_sent();
-        assert_int_equal(call->state, CALL_WAITING);
+        assert_int_equal(call->state, WEFT_API_CALL_WAITING);
         assert_true(call->params.sampling.max_tokens > 900);
         put_accepted(&submit);
         uint32_t n = 0;
-        while (call->state == CALL_RUNNING && n < 900)
+        while (call->state == WEFT_API_CALL_RUNNING && n < 900)
             put_lp_token(&submit, 0, n++, WEFT_END_NONE);
         assert_int_equal(n, 101); /* doubling to 128 is no reason */
         assert_int_equal(call->error.status, 400);
@@ -1239,25 +1241,25 @@ static void log_probabilities_are_bounded_where_they_are_held(void **state) {
         if (i == 1) {
             struct weft_buf out;
             weft_buf_init(&out, 1 << 20);
-            while (wefti_render_stream(call, &out, 64) == RENDER_MORE) {
+            while (weft_api_render_stream(call, &out, 64) == WEFT_API_RENDER_MORE) {
             }
             assert_non_null(
                 strstr(weft_buf_cstr(&out), "data: {\"error\":{\"message\":\"the log-"));
             weft_buf_fini(&out);
         }
-        wefti_call_drop(call);
+        weft_api_call_drop(call);
     }
-    struct call *call = begin_chat(",\"max_tokens\":100");
+    weft_api_call *call = begin_chat(",\"max_tokens\":100");
     struct sent submit = *last_sent();
     put_accepted(&submit);
     for (uint32_t n = 0; n < 100; n++)
         put_lp_token(&submit, 0, n, n == 99 ? WEFT_END_LENGTH : WEFT_END_NONE);
-    assert_int_equal(call->state, CALL_DONE);
-    wefti_call_drop(call);
+    assert_int_equal(call->state, WEFT_API_CALL_DONE);
+    weft_api_call_drop(call);
     call = begin_chat(",\"max_tokens\":101");
     assert_int_equal(call->error.status, 400);
-    wefti_call_drop(call);
-    weft_tmpl_free(core.chat);
+    weft_api_call_drop(call);
+    weft_tmpl_free(api.chat);
 }
 
 static void what_a_template_raises_is_the_400s_message(void **state) {
@@ -1266,22 +1268,22 @@ static void what_a_template_raises_is_the_400s_message(void **state) {
     static const char template[] = "{% for m in messages %}{% if m.role == 'user' %}"
                                    "{{ raise_exception('Roles must \"alternate\": ' ~ m.role) }}"
                                    "{% endif %}{% endfor %}";
-    if (weft_tmpl_new(template, strlen(template), NULL, &core.chat, &why)) fail_msg("%s", why.text);
-    struct call *call = begin_chat("");
+    if (weft_tmpl_new(template, strlen(template), NULL, &api.chat, &why)) fail_msg("%s", why.text);
+    weft_api_call *call = begin_chat("");
     assert_int_equal(call->error.status, 400);
     assert_string_equal(call->error.message, "Roles must \"alternate\": user");
-    wefti_call_drop(call);
-    weft_tmpl_free(core.chat);
-    core.chat = NULL;
+    weft_api_call_drop(call);
+    weft_tmpl_free(api.chat);
+    api.chat = NULL;
 }
 
 static void one_greedy_call_fails_and_small_ones_go_on(void **state) {
     (void)state;
-    core.output_max = 150000; /* one of them may grow past 90000 */
-    struct call *small = begin("{\"prompt\":\"Once\",\"logprobs\":2,\"max_tokens\":900}");
+    api.output_max = 150000; /* one of them may grow past 90000 */
+    weft_api_call *small = begin("{\"prompt\":\"Once\",\"logprobs\":2,\"max_tokens\":900}");
     struct sent small_submit = *last_sent();
     put_accepted(&small_submit);
-    struct call *greedy[2];
+    weft_api_call *greedy[2];
     struct sent submits[2];
     for (int i = 0; i < 2; i++) {
         greedy[i] =
@@ -1290,18 +1292,18 @@ static void one_greedy_call_fails_and_small_ones_go_on(void **state) {
         put_accepted(&submits[i]);
     }
     uint32_t n = 0;
-    for (; greedy[1]->state == CALL_RUNNING && n < 950; n++) {
+    for (; greedy[1]->state == WEFT_API_CALL_RUNNING && n < 950; n++) {
         put_lp_token(&submits[0], 0, n, WEFT_END_NONE);
         put_lp_token(&submits[1], 0, n, WEFT_END_NONE);
-        assert_true(core.output_bytes <= core.output_max);
+        assert_true(api.output_bytes <= api.output_max);
     }
     assert_true(n < 950);
-    assert_int_equal(greedy[0]->state, CALL_RUNNING);
+    assert_int_equal(greedy[0]->state, WEFT_API_CALL_RUNNING);
     assert_int_equal(greedy[1]->error.status, 503);
     assert_int_equal(greedy[1]->error.retry_after, 1);
     struct weft_buf out;
     weft_buf_init(&out, 4 << 20);
-    while (wefti_render_stream(greedy[1], &out, 64) == RENDER_MORE) {
+    while (weft_api_render_stream(greedy[1], &out, 64) == WEFT_API_RENDER_MORE) {
     }
     const char *at = strstr(weft_buf_cstr(&out), "data: {\"error\":{\"message\":\"the requests");
     assert_non_null(at);
@@ -1309,17 +1311,17 @@ static void one_greedy_call_fails_and_small_ones_go_on(void **state) {
     weft_buf_fini(&out);
     for (n = 0; n < 900; n++)
         put_lp_token(&small_submit, 0, n, n == 899 ? WEFT_END_LENGTH : WEFT_END_NONE);
-    assert_int_equal(small->state, CALL_DONE);
-    assert_true(small->output_bytes <= WEFT_SMALL_BYTES);
-    wefti_call_drop(greedy[1]);
+    assert_int_equal(small->state, WEFT_API_CALL_DONE);
+    assert_true(small->output_bytes <= WEFT_API_SMALL_BYTES);
+    weft_api_call_drop(greedy[1]);
     for (n = greedy[0]->choices[0].n_tokens; n < 950; n++) { /* now there is room, if it reads */
         bool is_done;
         free(stream_text(greedy[0], &is_done));
         put_lp_token(&submits[0], 0, n, n == 949 ? WEFT_END_LENGTH : WEFT_END_NONE);
     }
-    assert_int_equal(greedy[0]->state, CALL_DONE);
-    wefti_call_drop(greedy[0]);
-    wefti_call_drop(small);
+    assert_int_equal(greedy[0]->state, WEFT_API_CALL_DONE);
+    weft_api_call_drop(greedy[0]);
+    weft_api_call_drop(small);
 }
 
 static void a_list_of_many_choices_costs_what_it_takes(void **state) {
@@ -1330,11 +1332,11 @@ static void a_list_of_many_choices_costs_what_it_takes(void **state) {
     for (int i = 1; i < 512; i++)
         weft_buf_add_str(&json, ",\"a\"");
     weft_buf_add_str(&json, "]}");
-    core.output_max = 100000;
-    struct call *call = begin(weft_buf_cstr(&json));
+    api.output_max = 100000;
+    weft_api_call *call = begin(weft_buf_cstr(&json));
     assert_int_equal(call->error.status, 503);
-    assert_int_equal(core.up.n_open, 0);
-    wefti_call_drop(call);
+    assert_int_equal(api.upstream.n_open, 0);
+    weft_api_call_drop(call);
     weft_buf_fini(&json);
 }
 
@@ -1354,25 +1356,25 @@ static void what_is_sure_to_be_held_is_refused_before_it_is_computed(void **stat
     (void)state;
     struct weft_buf json;
     weft_buf_init(&json, 1 << 20);
-    core.output_max = 300000;
-    struct call *first = begin("{\"prompt\":\"Once\",\"logprobs\":20,\"max_tokens\":900}");
+    api.output_max = 300000;
+    weft_api_call *first = begin("{\"prompt\":\"Once\",\"logprobs\":20,\"max_tokens\":900}");
     struct sent submit = *last_sent();
     put_accepted(&submit);
-    struct call *second = begin("{\"prompt\":\"Once\",\"logprobs\":20,\"max_tokens\":900}");
+    weft_api_call *second = begin("{\"prompt\":\"Once\",\"logprobs\":20,\"max_tokens\":900}");
     assert_int_equal(second->error.status, 503);
-    assert_int_equal(core.up.n_open, 1);
-    wefti_call_drop(second);
+    assert_int_equal(api.upstream.n_open, 1);
+    weft_api_call_drop(second);
     for (uint32_t i = 0; i < 900; i++)
         put_lp_token(&submit, 0, i, i == 899 ? WEFT_END_LENGTH : WEFT_END_NONE);
-    assert_int_equal(first->state, CALL_DONE);
+    assert_int_equal(first->state, WEFT_API_CALL_DONE);
     assert_int_equal(first->prepaid_bytes, 0);
-    wefti_call_drop(first);
-    core.output_max = 80000;
+    weft_api_call_drop(first);
+    api.output_max = 80000;
     add_long_stops(&json, "{\"prompt\":\"Once\",\"max_tokens\":1");
-    struct call *stops = begin(weft_buf_cstr(&json)); /* 5 bytes for each of the 16 KiB */
+    weft_api_call *stops = begin(weft_buf_cstr(&json)); /* 5 bytes for each of the 16 KiB */
     assert_int_equal(stops->error.status, 503);
-    wefti_call_drop(stops);
-    assert_int_equal(core.output_bytes, 0);
+    weft_api_call_drop(stops);
+    assert_int_equal(api.output_bytes, 0);
     weft_buf_fini(&json);
 }
 
@@ -1381,15 +1383,15 @@ static void every_choice_shares_the_compiled_stop_strings(void **state) {
     struct weft_buf json;
     weft_buf_init(&json, 1 << 20);
     add_long_stops(&json, "{\"prompt\":[\"Once\",\"Twice\"],\"n\":128,\"max_tokens\":3");
-    struct call *call = begin(weft_buf_cstr(&json));
-    assert_int_equal(call->state, CALL_WAITING);
+    weft_api_call *call = begin(weft_buf_cstr(&json));
+    assert_int_equal(call->state, WEFT_API_CALL_WAITING);
     assert_int_equal(call->n_choices, 256);
     uint64_t plain = 2 * sizeof *call->jobs + 256 * sizeof *call->choices;
     /* The strings with their tables, 80 KiB, and 512 matchers of a few words; one more compiled
      * for each of them would be 40 MiB. */
     assert_in_range(call->output_bytes - plain, 80 << 10, 120 << 10);
-    assert_int_equal(core.output_bytes, call->output_bytes);
-    wefti_call_drop(call);
+    assert_int_equal(api.output_bytes, call->output_bytes);
+    weft_api_call_drop(call);
     weft_buf_fini(&json);
 }
 
@@ -1402,15 +1404,15 @@ static void a_long_echoed_text_comes_in_pieces(void **state) {
     for (int i = 0; i < 10000; i++)
         weft_buf_add_str(&json, "\xf0\x9f\xa6\x8a");
     weft_buf_add_str(&json, "\"}");
-    core.limits.max_model_len = 1 << 20;
-    struct call *call = begin(weft_buf_cstr(&json));
+    api.limits.max_model_len = 1 << 20;
+    weft_api_call *call = begin(weft_buf_cstr(&json));
     struct sent submit = *last_sent();
     put_accepted(&submit);
     put_token(&submit, 0, 0, 40, WEFT_END_LENGTH);
     struct weft_buf text;
     weft_buf_init(&text, 1 << 20);
     uint32_t n = 0;
-    for (; wefti_render_chunk(call, &out); n++) {
+    for (; weft_api_render_chunk(call, &out); n++) {
         assert_true(out.len < 20000);
         json_t *chunk = json_loadb(out.data, out.len, 0, NULL);
         assert_non_null(chunk);
@@ -1424,27 +1426,27 @@ static void a_long_echoed_text_comes_in_pieces(void **state) {
     weft_buf_fini(&text);
     weft_buf_fini(&out);
     weft_buf_fini(&json);
-    wefti_call_drop(call);
+    weft_api_call_drop(call);
 }
 
 static void nonsense_from_the_scheduler_starts_the_session_over(void **state) {
     (void)state;
-    wefti_up_message(&core, "\xc1\xff", 2, now_us);
+    weft_api_upstream_message(&api, "\xc1\xff", 2, now_us);
     assert_int_equal(paper.n_resets, 1);
 }
 
 static void another_model_ends_what_the_first_began(void **state) {
     (void)state;
-    struct call *call = begin("{\"prompt\":\"Once\",\"stream\":true}");
+    weft_api_call *call = begin("{\"prompt\":\"Once\",\"stream\":true}");
     struct sent submit = *last_sent();
     put_accepted(&submit);
     (void)snprintf(call->fingerprint, sizeof call->fingerprint, "older");
-    (void)snprintf(core.up.snapshot.model.fingerprint, sizeof core.up.snapshot.model.fingerprint,
-                   "older");
+    (void)snprintf(api.upstream.snapshot.model.fingerprint,
+                   sizeof api.upstream.snapshot.model.fingerprint, "older");
     put_snapshot(true);
-    assert_int_equal(call->state, CALL_FAILED);
+    assert_int_equal(call->state, WEFT_API_CALL_FAILED);
     assert_int_equal(call->error.status, 503);
-    wefti_call_drop(call);
+    weft_api_call_drop(call);
 }
 
 /* Everything a request does, once; whatever is refused on the way, the fixture's end finds nothing
@@ -1458,20 +1460,20 @@ static bool live_through(void) {
     weft_buf_init(&body, 1 << 20);
     weft_buf_add_str(&body, json);
     bool is_done = false;
-    uint64_t held = wefti_core_cost(body.len);
-    assert_true(wefti_core_hold(&core, held));
-    struct call *call = wefti_call_new(&core, CALL_COMPLETION, &body, on_wake, NULL, now_us);
+    uint64_t held = weft_api_cost(body.len);
+    assert_true(weft_api_hold(&api, held));
+    weft_api_call *call = weft_api_call_new(&api, CALL_COMPLETION, &body, on_wake, NULL, now_us);
     if (!call) {
-        wefti_core_release(&core, held);
+        weft_api_release(&api, held);
         weft_buf_fini(&body);
         return false;
     }
-    wefti_call_prepare(call);
-    wefti_call_start(call, now_us);
-    for (uint32_t i = 0; i < call->n_jobs && call->state < CALL_DONE; i++) {
+    weft_api_call_prepare(call);
+    weft_api_call_start(call, now_us);
+    for (uint32_t i = 0; i < call->n_jobs && call->state < WEFT_API_CALL_DONE; i++) {
         struct job *job = &call->jobs[i];
         job->accepted = true;
-        for (uint32_t k = 0; k < 3 && call->state < CALL_DONE; k++) {
+        for (uint32_t k = 0; k < 3 && call->state < WEFT_API_CALL_DONE; k++) {
             static const uint32_t ids[] = {5};
             static const float values[] = {-1};
             struct weft_logprobs lps = {-1, 1, 1, ids, values};
@@ -1489,15 +1491,16 @@ static bool live_through(void) {
     }
     /* The second prompt's log-probabilities never all come, so its echo waits; the first's do not.
      */
-    while (call->state == CALL_RUNNING && wefti_render_stream(call, &out, 256) == RENDER_MORE) {
+    while (call->state == WEFT_API_CALL_RUNNING &&
+           weft_api_render_stream(call, &out, 256) == WEFT_API_RENDER_MORE) {
     }
-    if (call->state == CALL_DONE) {
-        wefti_render_rewind(call);
-        while (wefti_render_body(call, &out, 256) == RENDER_MORE) {
+    if (call->state == WEFT_API_CALL_DONE) {
+        weft_api_render_rewind(call);
+        while (weft_api_render_body(call, &out, 256) == WEFT_API_RENDER_MORE) {
         }
         is_done = !out.failed;
     }
-    wefti_call_drop(call);
+    weft_api_call_drop(call);
     weft_buf_fini(&out);
     weft_buf_fini(&body);
     return is_done;
@@ -1512,9 +1515,9 @@ static void a_refused_allocation_costs_one_request_and_nothing_else(void **state
         is_through = live_through();
         if (refuse_at == 0) is_through = false; /* it was hit, but perhaps not where it hurts */
         refuse_at = 0;
-        assert_int_equal(core.held_bytes, 0);
-        assert_int_equal(core.output_bytes, 0);
-        assert_int_equal(core.up.n_open, 0);
+        assert_int_equal(api.held_bytes, 0);
+        assert_int_equal(api.output_bytes, 0);
+        assert_int_equal(api.upstream.n_open, 0);
         assert_true(n < 5000);
     }
     assert_true(n > 20);
@@ -1541,7 +1544,7 @@ static void put_expert(uint64_t rows) {
 static void
 counts_of_experts_go_on_with_another_scheduler_and_end_with_another_model(void **state) {
     (void)state;
-    const struct weft_expert_rows *rows = &core.metrics.experts;
+    const struct weft_expert_rows *rows = &api.metrics.experts;
     put_hello(1);
     put_expert(10);
     put_expert(12);

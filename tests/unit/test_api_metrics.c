@@ -28,13 +28,13 @@ static struct weft_msg_snapshot snapshot(void) {
     return s;
 }
 
-static void render(const struct metrics *m, const struct weft_msg_snapshot *s, const char *prefix,
-                   struct weft_buf *out) {
-    struct metrics_view view = {
+static void render(const struct weft_api_metrics *m, const struct weft_msg_snapshot *s,
+                   const char *prefix, struct weft_buf *out) {
+    struct weft_api_metrics_view view = {
         .prefix = prefix, .model_name = "a \"b\"\\c", .snapshot = s, .is_serving = true};
     view.held_output_bytes = 77;
     weft_buf_init(out, 1 << 20);
-    wefti_metrics_render(m, &view, out);
+    weft_api_metrics_render(m, &view, out);
 }
 
 #define LABELS "{model_name=\"a \\\"b\\\"\\\\c\",engine=\"0\""
@@ -47,21 +47,21 @@ static void has_line(struct weft_buf *out, const char *line) {
 
 static void values_stand_under_vllm_s_names(void **state) {
     (void)state;
-    struct metrics m;
+    struct weft_api_metrics m;
     struct weft_buf out;
     struct weft_msg_snapshot s = snapshot();
-    wefti_metrics_init(&m);
-    wefti_metrics_snapshot(&m, &s);
-    wefti_metrics_observe(&m.ttft, 0.02); /* on a bound: le means less or equal */
-    wefti_metrics_observe(&m.ttft, 1e9);
-    struct metrics_choice c = {.reason = WEFT_END_STOP,
-                               .arrived_us = 1000000,
-                               .queued_us = 500000,
-                               .first_us = 2000000,
-                               .last_us = 4000000,
-                               .now_us = 4000000,
-                               .n_output = 5};
-    wefti_metrics_choice(&m, &c);
+    weft_api_metrics_init(&m);
+    weft_api_metrics_snapshot(&m, &s);
+    weft_api_metrics_observe(&m.ttft, 0.02); /* on a bound: le means less or equal */
+    weft_api_metrics_observe(&m.ttft, 1e9);
+    struct weft_api_metrics_choice c = {.reason = WEFT_END_STOP,
+                                        .arrived_us = 1000000,
+                                        .queued_us = 500000,
+                                        .first_us = 2000000,
+                                        .last_us = 4000000,
+                                        .now_us = 4000000,
+                                        .n_output = 5};
+    weft_api_metrics_choice(&m, &c);
     render(&m, &s, "weft_", &out);
     has_line(&out, "weft_num_requests_running" LABELS "} 3");
     has_line(&out, "weft_num_requests_waiting" LABELS "} 2");
@@ -93,21 +93,21 @@ static void values_stand_under_vllm_s_names(void **state) {
 
 static void counters_never_fall_when_a_scheduler_starts_anew(void **state) {
     (void)state;
-    struct metrics m;
-    wefti_metrics_init(&m);
+    struct weft_api_metrics m;
+    weft_api_metrics_init(&m);
     struct weft_msg_snapshot s = {.n_preemptions = 5};
-    wefti_metrics_snapshot(&m, &s);
-    wefti_metrics_snapshot(&m, &s);
+    weft_api_metrics_snapshot(&m, &s);
+    weft_api_metrics_snapshot(&m, &s);
     s.n_preemptions = 8;
-    wefti_metrics_snapshot(&m, &s);
+    weft_api_metrics_snapshot(&m, &s);
     assert_int_equal(m.carried.n_preemptions, 8);
     s.n_preemptions = 2; /* another process */
-    wefti_metrics_snapshot(&m, &s);
+    weft_api_metrics_snapshot(&m, &s);
     assert_int_equal(m.carried.n_preemptions, 10);
 }
 
 /* `n_layers` of them with a thousand experts each, that computed as much as can be. */
-static void carry_many_experts(struct metrics *m, uint32_t n_layers) {
+static void carry_many_experts(struct weft_api_metrics *m, uint32_t n_layers) {
     uint32_t layers[64];
     uint64_t *rows = calloc((size_t)n_layers * 1000, sizeof *rows);
     assert_non_null(rows);
@@ -122,12 +122,12 @@ static void carry_many_experts(struct metrics *m, uint32_t n_layers) {
 
 static void experts_have_a_line_each(void **state) {
     (void)state;
-    struct metrics m;
+    struct weft_api_metrics m;
     struct weft_buf out;
     static const uint32_t layers[] = {1, 5};
     static const uint64_t rows[] = {0, 3, 1ull << 60, 7};
     struct weft_msg_experts msg = {2, 2, layers, rows};
-    wefti_metrics_init(&m);
+    weft_api_metrics_init(&m);
     render(&m, NULL, "weft_", &out);
     assert_null(strstr(weft_buf_cstr(&out), "expert"));
     weft_buf_fini(&out);
@@ -140,40 +140,40 @@ static void experts_have_a_line_each(void **state) {
              "vllm:expert_tokens_total" LABELS ",layer=\"5\",expert=\"0\"} 1152921504606846976");
     has_line(&out, "vllm:expert_tokens_total" LABELS ",layer=\"5\",expert=\"1\"} 7");
     weft_buf_fini(&out);
-    wefti_metrics_fini(&m);
+    weft_api_metrics_fini(&m);
 }
 
 static void the_most_experts_with_the_longest_names_fit(void **state) {
     (void)state;
-    struct metrics m;
+    struct weft_api_metrics m;
     struct weft_buf out;
     char name[1000], prefix[65];
     memset(name, '"', sizeof name - 1);
     memset(prefix, 'p', sizeof prefix - 1);
     name[sizeof name - 1] = prefix[sizeof prefix - 1] = '\0';
     struct weft_msg_snapshot s = snapshot();
-    struct metrics_view view = {.prefix = prefix, .model_name = name, .snapshot = &s};
-    wefti_metrics_init(&m);
+    struct weft_api_metrics_view view = {.prefix = prefix, .model_name = name, .snapshot = &s};
+    weft_api_metrics_init(&m);
     carry_many_experts(&m, 64);
-    weft_buf_init(&out, WEFT_METRICS_BYTES_MAX);
-    wefti_metrics_render(&m, &view, &out);
+    weft_buf_init(&out, WEFT_API_METRICS_BYTES_MAX);
+    weft_api_metrics_render(&m, &view, &out);
     assert_false(out.failed);
-    assert_in_range(out.len, 64000 * 700, WEFT_METRICS_BYTES_MAX - 64000 * 10);
+    assert_in_range(out.len, 64000 * 700, WEFT_API_METRICS_BYTES_MAX - 64000 * 10);
     weft_buf_fini(&out);
-    wefti_metrics_fini(&m);
+    weft_api_metrics_fini(&m);
 }
 
 static void promtool_has_nothing_to_say(void **state) {
     (void)state;
-    struct metrics m;
+    struct weft_api_metrics m;
     struct weft_buf out;
     struct weft_msg_snapshot s = snapshot();
     if (system("promtool --version >/dev/null 2>&1") != 0) {
         print_message("SKIPPED: promtool is not installed\n");
         skip();
     }
-    wefti_metrics_init(&m);
-    wefti_metrics_snapshot(&m, &s);
+    weft_api_metrics_init(&m);
+    weft_api_metrics_snapshot(&m, &s);
     carry_many_experts(&m, 4);
     render(&m, &s, "weft_", &out);
     FILE *pipe = popen("promtool check metrics", "w");
@@ -181,7 +181,7 @@ static void promtool_has_nothing_to_say(void **state) {
     assert_int_equal(fwrite(out.data, 1, out.len, pipe), out.len);
     assert_int_equal(pclose(pipe), 0);
     weft_buf_fini(&out);
-    wefti_metrics_fini(&m);
+    weft_api_metrics_fini(&m);
 }
 
 int main(void) {

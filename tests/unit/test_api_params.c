@@ -13,31 +13,31 @@
 
 static const uint32_t eos[] = {90, 91};
 
-static struct api_limits limits(void) {
-    struct api_limits l = {.model_name = "m",
-                           .n_vocab = 100,
-                           .max_model_len = 64,
-                           .max_logprobs = 20,
-                           .max_prompts = WEFT_PROMPTS_MAX,
-                           .max_logprob_bytes = 1 << 20,
-                           .eos = eos,
-                           .n_eos = 2};
+static struct weft_api_limits limits(void) {
+    struct weft_api_limits l = {.model_name = "m",
+                                .n_vocab = 100,
+                                .max_model_len = 64,
+                                .max_logprobs = 20,
+                                .max_prompts = WEFT_API_PROMPTS_MAX,
+                                .max_logprob_bytes = 1 << 20,
+                                .eos = eos,
+                                .n_eos = 2};
     l.defaults = (struct weft_gen_defaults){NAN, NAN, NAN, NAN, -1, -1};
     return l;
 }
 
 /* Parses; on success also fits, with prompts given as text taken to be `n_ids` tokens long. */
 static bool parse(const char *body, enum call_kind kind, size_t n_ids, struct params *params,
-                  struct api_error *error) {
-    struct api_limits l = limits();
+                  struct weft_api_error *error) {
+    struct weft_api_limits l = limits();
     memset(error, 0, sizeof *error);
     json_t *json = json_loads(body, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
-    if (!wefti_params_parse(json, kind, &l, params, error)) return false;
+    if (!wefti_api_params_parse(json, kind, &l, params, error)) return false;
     for (uint32_t i = 0; i < params->n_prompts; i++) {
         if (!params->prompts[i].ids) params->prompts[i].n_ids = n_ids;
     }
-    wefti_params_drop_json(params);
-    return kind >= CALL_TOKENIZE || wefti_params_fit(params, kind, &l, error);
+    wefti_api_params_drop_json(params);
+    return kind >= CALL_TOKENIZE || wefti_api_params_fit(params, kind, &l, error);
 }
 
 struct row {
@@ -202,19 +202,19 @@ static void every_body_is_taken_or_names_the_field(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct params params;
-        struct api_error error;
+        struct weft_api_error error;
         (void)parse(rows[i].body, rows[i].kind, 4, &params, &error);
         if (error.status != rows[i].status || strcmp(error.param, rows[i].param) != 0)
             fail_msg("%s: got %d \"%s\" (%s)", rows[i].body, error.status, error.param,
                      error.message);
-        wefti_params_fini(&params);
+        wefti_api_params_fini(&params);
     }
 }
 
 static void fields_arrive_as_they_were_given(void **state) {
     (void)state;
     struct params p;
-    struct api_error error;
+    struct weft_api_error error;
     assert_true(
         parse("{\"prompt\":[[1,2],[3]],\"max_tokens\":9,\"min_tokens\":3,\"temperature\":0.5,"
               "\"top_p\":0.25,\"top_k\":-1,\"top_n_sigma\":1.5,\"min_p\":0.125,\"seed\":-5,\"n\":2,"
@@ -244,36 +244,36 @@ static void fields_arrive_as_they_were_given(void **state) {
     assert_true(p.sampling.bias[0].bias == 2.0f);
     struct weft_errmsg why;
     assert_int_equal(weft_sampling_check(&p.sampling, 100, &why), WEFT_OK);
-    wefti_params_fini(&p);
+    wefti_api_params_fini(&p);
 }
 
 static void defaults_fit_the_context(void **state) {
     (void)state;
     struct params p;
-    struct api_error error;
+    struct weft_api_error error;
     assert_true(parse("{\"prompt\":\"a\"}", CALL_COMPLETION, 4, &p, &error));
     assert_int_equal(p.sampling.max_tokens, 16);
     assert_true(p.sampling.temperature == 1.0f && !p.has_seed);
     assert_int_equal(p.sampling.n_stop_tokens, 2);
-    wefti_params_fini(&p);
+    wefti_api_params_fini(&p);
     assert_true(parse("{\"prompt\":\"a\"}", CALL_COMPLETION, 60, &p, &error));
     assert_int_equal(p.sampling.max_tokens, 4);
-    wefti_params_fini(&p);
+    wefti_api_params_fini(&p);
     assert_true(parse("{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"ignore_eos\":true}",
                       CALL_CHAT, 10, &p, &error));
     assert_int_equal(p.sampling.max_tokens, 54);
     assert_int_equal(p.sampling.n_stop_tokens, 0);
-    wefti_params_fini(&p);
+    wefti_api_params_fini(&p);
     assert_false(parse("{\"prompt\":\"a\"}", CALL_COMPLETION, 64, &p, &error));
     assert_string_equal(error.code, "context_length_exceeded");
     assert_non_null(strstr(error.message, "maximum context length is 64 tokens"));
-    wefti_params_fini(&p);
+    wefti_api_params_fini(&p);
 }
 
 static void ignored_ends_are_still_kept_back_by_min_tokens(void **state) {
     (void)state;
     struct params p;
-    struct api_error error;
+    struct weft_api_error error;
     assert_true(parse("{\"prompt\":\"a\",\"ignore_eos\":true,\"min_tokens\":3,"
                       "\"stop_token_ids\":[7,91]}",
                       CALL_COMPLETION, 4, &p, &error));
@@ -282,39 +282,39 @@ static void ignored_ends_are_still_kept_back_by_min_tokens(void **state) {
     assert_int_equal(p.n_own_stop_tokens, 2);
     assert_int_equal(p.sampling.n_masked_tokens, 1);
     assert_int_equal(p.sampling.masked_tokens[0], 90);
-    wefti_params_fini(&p);
+    wefti_api_params_fini(&p);
     assert_true(parse("{\"prompt\":\"a\",\"ignore_eos\":true}", CALL_COMPLETION, 4, &p, &error));
     assert_int_equal(p.sampling.n_stop_tokens, 0);
     assert_int_equal(p.sampling.n_masked_tokens, 0); /* nothing is kept back from the first on */
-    wefti_params_fini(&p);
+    wefti_api_params_fini(&p);
     assert_true(parse("{\"prompt\":\"a\",\"min_tokens\":3}", CALL_COMPLETION, 4, &p, &error));
     assert_int_equal(p.sampling.n_stop_tokens, 2);
     assert_int_equal(p.sampling.n_masked_tokens, 0);
-    wefti_params_fini(&p);
+    wefti_api_params_fini(&p);
 }
 
 static void ends_beyond_the_vocabulary_are_passed_over(void **state) {
     (void)state;
     struct params p;
-    struct api_error error = {0};
-    struct api_limits l = limits();
+    struct weft_api_error error = {0};
+    struct weft_api_limits l = limits();
     l.n_vocab = 91; /* a tokenizer that knows one more than the model */
     json_t *json = json_loads("{\"prompt\":\"a\"}", 0, NULL);
-    assert_true(wefti_params_parse(json, CALL_COMPLETION, &l, &p, &error));
+    assert_true(wefti_api_params_parse(json, CALL_COMPLETION, &l, &p, &error));
     assert_int_equal(p.sampling.n_stop_tokens, 1);
     assert_int_equal(p.sampling.stop_tokens[0], 90);
-    wefti_params_fini(&p);
+    wefti_api_params_fini(&p);
     json = json_loads("{\"prompt\":\"a\",\"ignore_eos\":true,\"min_tokens\":1}", 0, NULL);
-    assert_true(wefti_params_parse(json, CALL_COMPLETION, &l, &p, &error));
+    assert_true(wefti_api_params_parse(json, CALL_COMPLETION, &l, &p, &error));
     assert_int_equal(p.sampling.n_masked_tokens, 1);
-    wefti_params_fini(&p);
+    wefti_api_params_fini(&p);
 }
 
 static void the_model_s_defaults_speak_where_a_request_is_silent(void **state) {
     (void)state;
-    struct api_limits l = limits();
+    struct weft_api_limits l = limits();
     struct params p;
-    struct api_error error = {0};
+    struct weft_api_error error = {0};
     l.defaults = (struct weft_gen_defaults){.temperature = 0.5,
                                             .top_p = 0.75,
                                             .min_p = NAN,
@@ -323,40 +323,40 @@ static void the_model_s_defaults_speak_where_a_request_is_silent(void **state) {
                                             .max_new_tokens = 6};
     json_t *json =
         json_loads("{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"top_p\":1}", 0, NULL);
-    assert_true(wefti_params_parse(json, CALL_CHAT, &l, &p, &error));
+    assert_true(wefti_api_params_parse(json, CALL_CHAT, &l, &p, &error));
     p.prompts[0].n_ids = 3;
-    assert_true(wefti_params_fit(&p, CALL_CHAT, &l, &error));
+    assert_true(wefti_api_params_fit(&p, CALL_CHAT, &l, &error));
     assert_true(p.sampling.temperature == 0.5f && p.sampling.top_p == 1.0f);
     assert_true(p.sampling.min_p == 0.0f && p.sampling.repetition_penalty == 1.5f);
     assert_int_equal(p.sampling.top_k, 5);
     assert_int_equal(p.sampling.max_tokens, 6);
-    wefti_params_fini(&p);
+    wefti_api_params_fini(&p);
 }
 
 static void log_probabilities_are_bounded_in_bytes(void **state) {
     (void)state;
-    struct api_limits l = limits();
+    struct weft_api_limits l = limits();
     struct params p;
-    struct api_error error = {0};
+    struct weft_api_error error = {0};
     l.max_logprob_bytes = 4 * 5 * (12 + 8 * 2);
     const char *body = "{\"prompt\":[1],\"n\":4,\"max_tokens\":5,\"logprobs\":2}";
-    assert_true(wefti_params_parse(json_loads(body, 0, NULL), CALL_COMPLETION, &l, &p, &error));
-    assert_true(wefti_params_fit(&p, CALL_COMPLETION, &l, &error));
+    assert_true(wefti_api_params_parse(json_loads(body, 0, NULL), CALL_COMPLETION, &l, &p, &error));
+    assert_true(wefti_api_params_fit(&p, CALL_COMPLETION, &l, &error));
     l.max_logprob_bytes--;
-    assert_false(wefti_params_fit(&p, CALL_COMPLETION, &l, &error));
+    assert_false(wefti_api_params_fit(&p, CALL_COMPLETION, &l, &error));
     assert_string_equal(error.param, "logprobs");
     assert_non_null(strstr(error.message, "--max-logprob-bytes"));
-    error = (struct api_error){0};
-    p.lets_go = true; /* a stream holds what was not read yet */
-    assert_true(wefti_params_fit(&p, CALL_COMPLETION, &l, &error));
-    wefti_params_fini(&p);
+    error = (struct weft_api_error){0};
+    p.drops_sent_logprobs = true; /* a stream holds what was not read yet */
+    assert_true(wefti_api_params_fit(&p, CALL_COMPLETION, &l, &error));
+    wefti_api_params_fini(&p);
 }
 
 static void silence_about_max_tokens_asks_for_no_log_probabilities(void **state) {
     (void)state;
-    struct api_limits l = limits();
+    struct weft_api_limits l = limits();
     struct params p;
-    struct api_error error = {0};
+    struct weft_api_error error = {0};
     l.max_logprob_bytes = 5 * 12; /* less than the context's worth, and the prompt has five */
     static const char *const fields[] = {"\"logprobs\":true", "\"logprobs\":true,\"max_tokens\":6",
                                          "\"prompt_logprobs\":0", "\"prompt_logprobs\":1"};
@@ -364,34 +364,34 @@ static void silence_about_max_tokens_asks_for_no_log_probabilities(void **state)
         char body[256];
         (void)snprintf(body, sizeof body,
                        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],%s}", fields[i]);
-        assert_true(wefti_params_parse(json_loads(body, 0, NULL), CALL_CHAT, &l, &p, &error));
+        assert_true(wefti_api_params_parse(json_loads(body, 0, NULL), CALL_CHAT, &l, &p, &error));
         p.prompts[0].n_ids = 5;
-        assert_int_equal(wefti_params_fit(&p, CALL_CHAT, &l, &error), i % 2 == 0);
-        error = (struct api_error){0};
+        assert_int_equal(wefti_api_params_fit(&p, CALL_CHAT, &l, &error), i % 2 == 0);
+        error = (struct weft_api_error){0};
         p.prompts[0].n_ids = 0;
-        wefti_params_fini(&p);
+        wefti_api_params_fini(&p);
     }
 }
 
 static void parts_are_joined_by_newlines(void **state) {
     (void)state;
-    struct api_limits l = limits();
+    struct weft_api_limits l = limits();
     struct params p;
-    struct api_error error = {0};
+    struct weft_api_error error = {0};
     const char *body = "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":"
                        "\"a\"},{\"type\":\"text\",\"text\":\"b\"}]},{\"role\":\"user\",\"content\":"
                        "[]}]}";
-    assert_true(wefti_params_parse(json_loads(body, 0, NULL), CALL_CHAT, &l, &p, &error));
+    assert_true(wefti_api_params_parse(json_loads(body, 0, NULL), CALL_CHAT, &l, &p, &error));
     assert_int_equal(p.messages[0].content_len, 3);
     assert_string_equal(p.messages[0].content, "a\nb");
     assert_string_equal(p.messages[1].content, "");
-    wefti_params_fini(&p);
+    wefti_api_params_fini(&p);
 }
 
 static void many_choices_in_one_request_are_refused(void **state) {
     (void)state;
     struct params p;
-    struct api_error error;
+    struct weft_api_error error;
     char body[4096];
     size_t n = (size_t)snprintf(body, sizeof body, "{\"n\":128,\"prompt\":[");
     for (int i = 0; i < 33; i++)
@@ -399,7 +399,7 @@ static void many_choices_in_one_request_are_refused(void **state) {
     (void)snprintf(body + n, sizeof body - n, "]}");
     assert_false(parse(body, CALL_COMPLETION, 1, &p, &error));
     assert_string_equal(error.param, "n");
-    wefti_params_fini(&p);
+    wefti_api_params_fini(&p);
 }
 
 int main(void) {

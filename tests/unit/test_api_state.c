@@ -11,12 +11,13 @@
 
 enum { SNAPSHOT_MS = 250, NOW_MS = 10000 };
 
-static struct core serving_core(uint64_t snapshot_age_ms) {
-    struct core core = {0};
-    core.up.is_up = core.up.has_snapshot = true;
-    core.up.snapshot.serving = core.up.snapshot.has_model = core.up.snapshot.advancing = true;
-    core.up.snapshot_at_ms = NOW_MS - snapshot_age_ms;
-    return core;
+static struct weft_api_state serving_state(uint64_t snapshot_age_ms) {
+    struct weft_api_state api = {0};
+    api.upstream.is_up = api.upstream.has_snapshot = true;
+    api.upstream.snapshot.serving = api.upstream.snapshot.has_model =
+        api.upstream.snapshot.advancing = true;
+    api.upstream.snapshot_at_ms = NOW_MS - snapshot_age_ms;
+    return api;
 }
 
 static void assert_says(const char *why, const char *wanted) {
@@ -26,47 +27,48 @@ static void assert_says(const char *why, const char *wanted) {
 
 static void health_misses_two_snapshots_and_no_single_one(void **state) {
     (void)state;
-    struct core core = serving_core(2 * SNAPSHOT_MS + 50); /* the second may be on its way */
-    assert_null(wefti_core_why_ill(&core, NOW_MS));
-    core = serving_core(3 * SNAPSHOT_MS);
-    assert_says(wefti_core_why_ill(&core, NOW_MS), "does not answer");
-    core.up.snapshot_at_ms = NOW_MS; /* it goes on */
-    assert_null(wefti_core_why_ill(&core, NOW_MS));
+    struct weft_api_state api =
+        serving_state(2 * SNAPSHOT_MS + 50); /* the second may be on its way */
+    assert_null(weft_api_why_ill(&api, NOW_MS));
+    api = serving_state(3 * SNAPSHOT_MS);
+    assert_says(weft_api_why_ill(&api, NOW_MS), "does not answer");
+    api.upstream.snapshot_at_ms = NOW_MS; /* it goes on */
+    assert_null(weft_api_why_ill(&api, NOW_MS));
 }
 
 static void requests_are_taken_in_for_longer_than_health_is_good(void **state) {
     (void)state;
-    struct core core = serving_core(3 * SNAPSHOT_MS);
-    assert_null(wefti_core_why_not(&core, NOW_MS));
-    core = serving_core(5 * SNAPSHOT_MS);
-    assert_says(wefti_core_why_not(&core, NOW_MS), "does not answer");
+    struct weft_api_state api = serving_state(3 * SNAPSHOT_MS);
+    assert_null(weft_api_why_not(&api, NOW_MS));
+    api = serving_state(5 * SNAPSHOT_MS);
+    assert_says(weft_api_why_not(&api, NOW_MS), "does not answer");
 }
 
 static void a_worker_that_stands_still_is_ill_and_takes_requests(void **state) {
     (void)state;
-    struct core core = serving_core(0);
-    core.up.snapshot.advancing = false;
-    assert_says(wefti_core_why_ill(&core, NOW_MS), "no progress");
-    assert_null(wefti_core_why_not(&core, NOW_MS));
+    struct weft_api_state api = serving_state(0);
+    api.upstream.snapshot.advancing = false;
+    assert_says(weft_api_why_ill(&api, NOW_MS), "no progress");
+    assert_null(weft_api_why_not(&api, NOW_MS));
 }
 
 static void each_reason_not_to_serve_is_told(void **state) {
     (void)state;
-    struct core core = serving_core(0);
-    core.draining = true;
-    assert_says(wefti_core_why_ill(&core, NOW_MS), "shutting down");
-    core = serving_core(0);
-    core.up.has_snapshot = false;
-    assert_says(wefti_core_why_ill(&core, NOW_MS), "starting");
-    core = serving_core(0);
-    core.up.is_up = false;
-    assert_says(wefti_core_why_ill(&core, NOW_MS), "restarting");
-    core = serving_core(0);
-    core.up.snapshot.draining = true;
-    assert_says(wefti_core_why_ill(&core, NOW_MS), "scheduler is shutting down");
-    core = serving_core(0);
-    core.up.snapshot.serving = false;
-    assert_says(wefti_core_why_ill(&core, NOW_MS), "being loaded");
+    struct weft_api_state api = serving_state(0);
+    api.draining = true;
+    assert_says(weft_api_why_ill(&api, NOW_MS), "shutting down");
+    api = serving_state(0);
+    api.upstream.has_snapshot = false;
+    assert_says(weft_api_why_ill(&api, NOW_MS), "starting");
+    api = serving_state(0);
+    api.upstream.is_up = false;
+    assert_says(weft_api_why_ill(&api, NOW_MS), "restarting");
+    api = serving_state(0);
+    api.upstream.snapshot.draining = true;
+    assert_says(weft_api_why_ill(&api, NOW_MS), "scheduler is shutting down");
+    api = serving_state(0);
+    api.upstream.snapshot.serving = false;
+    assert_says(weft_api_why_ill(&api, NOW_MS), "being loaded");
 }
 
 int main(void) {

@@ -25,7 +25,7 @@ static struct weft_buf packed(const char *json) {
     json_t *value = json_loads(json, JSON_DECODE_ANY, NULL);
     assert_non_null(value);
     weft_buf_init(&out, 1 << 20);
-    wefti_msgpack_add_json(&out, value);
+    weft_msgpack_add_json(&out, value);
     json_decref(value);
     return out;
 }
@@ -36,7 +36,7 @@ static void values_survive_the_round_trip(void **state) {
     for (size_t i = 0; i < sizeof samples / sizeof samples[0]; i++) {
         struct weft_buf bytes = packed(samples[i]);
         json_t *want = json_loads(samples[i], JSON_DECODE_ANY, NULL);
-        json_t *got = wefti_msgpack_to_json(bytes.data, bytes.len, &why);
+        json_t *got = weft_msgpack_to_json(bytes.data, bytes.len, &why);
         assert_non_null(got);
         assert_true(json_equal(want, got));
         json_decref(want);
@@ -50,10 +50,11 @@ static void a_message_is_measured_however_it_is_cut(void **state) {
     struct weft_errmsg why;
     for (size_t i = 0; i < sizeof samples / sizeof samples[0]; i++) {
         struct weft_buf bytes = packed(samples[i]);
-        struct mp_scan scan = {0};
+        struct weft_mp_scan scan = {0};
         for (size_t n = 0; n < bytes.len; n++)
-            assert_int_equal(wefti_msgpack_scan(&scan, bytes.data, n, 1 << 20, &why), MP_MORE);
-        assert_int_equal(wefti_msgpack_scan(&scan, bytes.data, bytes.len, 1 << 20, &why), MP_OK);
+            assert_int_equal(weft_msgpack_scan(&scan, bytes.data, n, 1 << 20, &why), WEFT_MP_MORE);
+        assert_int_equal(weft_msgpack_scan(&scan, bytes.data, bytes.len, 1 << 20, &why),
+                         WEFT_MP_OK);
         assert_int_equal(scan.at, bytes.len);
         weft_buf_fini(&bytes);
     }
@@ -62,16 +63,16 @@ static void a_message_is_measured_however_it_is_cut(void **state) {
 /* Measures `from` bytes, skips the rest in pieces of `piece`; how many bytes the message had. */
 static size_t skip_rest(const struct weft_buf *bytes, size_t from, size_t piece) {
     struct weft_errmsg why;
-    struct mp_scan scan = {0};
+    struct weft_mp_scan scan = {0};
     size_t at, used;
-    assert_int_equal(wefti_msgpack_scan(&scan, bytes->data, from, 1 << 20, &why), MP_MORE);
+    assert_int_equal(weft_msgpack_scan(&scan, bytes->data, from, 1 << 20, &why), WEFT_MP_MORE);
     at = scan.at;
     for (size_t end = from;; end += piece) {
         if (end > bytes->len) end = bytes->len;
-        enum mp_status status = wefti_msgpack_skip(&scan, bytes->data + at, end - at, &used);
+        enum weft_mp_status status = weft_msgpack_skip(&scan, bytes->data + at, end - at, &used);
         at += used;
-        if (status == MP_OK) return at;
-        assert_int_equal(status, MP_MORE);
+        if (status == WEFT_MP_OK) return at;
+        assert_int_equal(status, WEFT_MP_MORE);
         assert_true(end < bytes->len);
         assert_true(end - at < 9); /* at most a head waits for its end */
     }
@@ -96,42 +97,43 @@ static void what_is_too_long_can_be_skipped(void **state) {
     struct weft_errmsg why;
     struct weft_buf bytes = packed("[0,7,\"0123456789012345678901234567890123456789\",[1,2]]");
     for (size_t n = 1; n <= bytes.len; n++) {
-        struct mp_scan scan = {0};
+        struct weft_mp_scan scan = {0};
         size_t used;
-        enum mp_status status = wefti_msgpack_scan(&scan, bytes.data, n, 20, &why);
-        if (status == MP_MORE) continue;
-        assert_int_equal(status, MP_LONG);
+        enum weft_mp_status status = weft_msgpack_scan(&scan, bytes.data, n, 20, &why);
+        if (status == WEFT_MP_MORE) continue;
+        assert_int_equal(status, WEFT_MP_LONG);
         size_t at = scan.at;
-        assert_int_equal(wefti_msgpack_skip(&scan, bytes.data + at, bytes.len - at, &used), MP_OK);
+        assert_int_equal(weft_msgpack_skip(&scan, bytes.data + at, bytes.len - at, &used),
+                         WEFT_MP_OK);
         assert_int_equal(at + used, bytes.len);
     }
     weft_buf_fini(&bytes);
 }
 
-static enum mp_status scan_bytes(const char *bytes, size_t n, size_t bytes_max) {
-    struct mp_scan scan = {0};
+static enum weft_mp_status scan_bytes(const char *bytes, size_t n, size_t bytes_max) {
+    struct weft_mp_scan scan = {0};
     struct weft_errmsg why;
-    return wefti_msgpack_scan(&scan, bytes, n, bytes_max, &why);
+    return weft_msgpack_scan(&scan, bytes, n, bytes_max, &why);
 }
 
 static void claims_are_bounded(void **state) {
     (void)state;
     char deep[40];
     memset(deep, (char)0x91, sizeof deep); /* [[[[... */
-    assert_int_equal(scan_bytes(deep, WEFT_MSGPACK_DEPTH_MAX, 1000), MP_MORE);
-    assert_int_equal(scan_bytes(deep, WEFT_MSGPACK_DEPTH_MAX + 1, 1000), MP_BAD);
-    assert_int_equal(scan_bytes("\xdd\xff\xff\xff\xff", 5, 1000), MP_BAD); /* 4 G elements */
-    assert_int_equal(scan_bytes("\xdf\xff\xff\xff\xff", 5, 1000), MP_BAD);
-    assert_int_equal(scan_bytes("\xdb\xff\xff\xff\xff", 5, 1000), MP_LONG); /* 4 GB of text */
-    assert_int_equal(scan_bytes("\xdb\x00\x00\x03\x00", 5, 1000), MP_MORE);
-    assert_int_equal(scan_bytes("\xc1", 1, 1000), MP_BAD);
-    assert_int_equal(scan_bytes("\xdd\x00\x00\x00\x00", 5, 1000), MP_OK);
+    assert_int_equal(scan_bytes(deep, WEFT_MSGPACK_DEPTH_MAX, 1000), WEFT_MP_MORE);
+    assert_int_equal(scan_bytes(deep, WEFT_MSGPACK_DEPTH_MAX + 1, 1000), WEFT_MP_BAD);
+    assert_int_equal(scan_bytes("\xdd\xff\xff\xff\xff", 5, 1000), WEFT_MP_BAD); /* 4 G elements */
+    assert_int_equal(scan_bytes("\xdf\xff\xff\xff\xff", 5, 1000), WEFT_MP_BAD);
+    assert_int_equal(scan_bytes("\xdb\xff\xff\xff\xff", 5, 1000), WEFT_MP_LONG); /* 4 GB of text */
+    assert_int_equal(scan_bytes("\xdb\x00\x00\x03\x00", 5, 1000), WEFT_MP_MORE);
+    assert_int_equal(scan_bytes("\xc1", 1, 1000), WEFT_MP_BAD);
+    assert_int_equal(scan_bytes("\xdd\x00\x00\x00\x00", 5, 1000), WEFT_MP_OK);
 }
 
 static void refuses(const char *bytes, size_t n) {
     struct weft_errmsg why = {""};
-    assert_int_equal(scan_bytes(bytes, n, 1000), MP_OK);
-    assert_null(wefti_msgpack_to_json(bytes, n, &why));
+    assert_int_equal(scan_bytes(bytes, n, 1000), WEFT_MP_OK);
+    assert_null(weft_msgpack_to_json(bytes, n, &why));
     assert_true(why.text[0] != '\0');
 }
 
@@ -148,7 +150,7 @@ static void what_json_cannot_say_is_refused(void **state) {
 static void bin_counts_as_text(void **state) {
     (void)state;
     struct weft_errmsg why;
-    json_t *value = wefti_msgpack_to_json("\xc4\x02hi", 4, &why);
+    json_t *value = weft_msgpack_to_json("\xc4\x02hi", 4, &why);
     assert_string_equal(json_string_value(value), "hi");
     json_decref(value);
 }
@@ -156,20 +158,20 @@ static void bin_counts_as_text(void **state) {
 static void keys_are_found_without_decoding(void **state) {
     (void)state;
     struct weft_buf bytes = packed("{\"a\":[1,{\"x\":2}],\"b\":\"yes\",\"c\":3}");
-    struct mp_item item;
-    assert_true(wefti_msgpack_find(bytes.data, bytes.len, "b", &item));
-    assert_int_equal(item.type, MP_TEXT);
+    struct weft_mp_item item;
+    assert_true(weft_msgpack_find(bytes.data, bytes.len, "b", &item));
+    assert_int_equal(item.type, WEFT_MP_TEXT);
     assert_memory_equal(item.bytes, "yes", 3);
-    assert_true(wefti_msgpack_find(bytes.data, bytes.len, "c", &item));
+    assert_true(weft_msgpack_find(bytes.data, bytes.len, "c", &item));
     assert_int_equal(item.i, 3);
-    assert_false(wefti_msgpack_find(bytes.data, bytes.len, "x", &item));
-    assert_false(wefti_msgpack_find("\x01", 1, "x", &item));
+    assert_false(weft_msgpack_find(bytes.data, bytes.len, "x", &item));
+    assert_false(weft_msgpack_find("\x01", 1, "x", &item));
     weft_buf_fini(&bytes);
 }
 
 /* The text in pieces of `piece` bytes; what is left over comes again with the next one. */
 static struct weft_buf fed(const char *json, size_t piece) {
-    struct mp_feed feed = {0};
+    struct weft_mp_feed feed = {0};
     struct weft_buf out, waiting;
     size_t len = strlen(json);
     weft_buf_init(&out, 1 << 20);
@@ -177,7 +179,7 @@ static struct weft_buf fed(const char *json, size_t piece) {
     for (size_t at = 0; at < len; at += piece) {
         size_t n = len - at < piece ? len - at : piece;
         weft_buf_add(&waiting, json + at, n);
-        size_t used = wefti_msgpack_feed(&feed, waiting.data, waiting.len, at + n == len, &out);
+        size_t used = weft_msgpack_feed(&feed, waiting.data, waiting.len, at + n == len, &out);
         assert_true(used <= waiting.len);
         weft_buf_drop_front(&waiting, used);
     }
@@ -204,7 +206,7 @@ static void text_is_packed_as_its_tree_however_it_is_cut(void **state) {
         for (size_t piece = 1; piece <= strlen(text); piece++) {
             struct weft_buf bytes = fed(text, piece);
             assert_false(bytes.failed);
-            json_t *got = wefti_msgpack_to_json(bytes.data, bytes.len, &why);
+            json_t *got = weft_msgpack_to_json(bytes.data, bytes.len, &why);
             assert_true(json_equal(want, got));
             json_decref(got);
             weft_buf_fini(&bytes);

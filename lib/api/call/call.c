@@ -11,14 +11,14 @@
 #include "base/check.h"
 #include "base/rand.h"
 
-static const struct upstream_job_ops job_ops;
+static const struct weft_api_upstream_job_ops job_ops;
 
-static struct job *job_of(struct upstream_job *upstream) {
+static struct job *job_of(struct weft_api_upstream_job *upstream) {
     _Static_assert(offsetof(struct job, upstream) == 0, "one address for both");
     return (struct job *)upstream;
 }
 
-static const struct job *const_job_of(const struct upstream_job *upstream) {
+static const struct job *const_job_of(const struct weft_api_upstream_job *upstream) {
     return (const struct job *)upstream;
 }
 
@@ -28,27 +28,27 @@ static const struct job *const_job_of(const struct upstream_job *upstream) {
 #define LP_IDLE_BYTES 4096 /* an empty store keeps no more than this for what comes next */
 
 /* What so many bytes of output take of the budget: all, or nothing when they are few. */
-static uint64_t output_cost(const struct call *call, uint64_t n) {
+static uint64_t output_cost(const weft_api_call *call, uint64_t n) {
     return n > call->free_bytes ? n : 0;
 }
 
 /* Takes `n` more bytes of the budget for output. False: the call has failed. */
-static bool hold_output(struct call *call, uint64_t n) {
+static bool hold_output(weft_api_call *call, uint64_t n) {
     uint64_t before = output_cost(call, call->output_bytes);
-    if (!wefti_core_hold_output(call->core, output_cost(call, call->output_bytes + n) - before)) {
-        wefti_call_fail(call, 503, 1, "too_many_bytes",
-                        "the requests under way hold too much output, try again later");
+    if (!weft_api_hold_output(call->api, output_cost(call, call->output_bytes + n) - before)) {
+        weft_api_call_fail(call, 503, 1, "too_many_bytes",
+                           "the requests under way hold too much output, try again later");
         return false;
     }
     call->output_bytes += n;
     return true;
 }
 
-static void release_output(struct call *call, uint64_t n) {
+static void release_output(weft_api_call *call, uint64_t n) {
     WEFT_ASSERT(call->output_bytes >= n);
     uint64_t before = output_cost(call, call->output_bytes);
     call->output_bytes -= n;
-    wefti_core_release_output(call->core, before - output_cost(call, call->output_bytes));
+    weft_api_release_output(call->api, before - output_cost(call, call->output_bytes));
 }
 
 static uint32_t lp_stride(const struct lp_store *store) {
@@ -59,22 +59,22 @@ static uint64_t lp_bytes(const struct lp_store *store) {
     return lp_stride(store) * sizeof *store->words;
 }
 
-static void fail_for_logprobs(struct call *call) {
+static void fail_for_logprobs(weft_api_call *call) {
     char text[256];
     (void)snprintf(
         text, sizeof text,
         "the log-probabilities held for this request would be more than the %" PRIu64
         " bytes of --max-logprob-bytes; %s",
         call->limits.max_logprob_bytes,
-        call->params.lets_go
+        call->params.drops_sent_logprobs
             ? "read faster, or ask for fewer of them"
             : "ask for fewer of them, fewer tokens or choices, or for a stream over HTTP");
-    wefti_call_fail(call, 400, 0, NULL, text);
+    weft_api_call_fail(call, 400, 0, NULL, text);
 }
 
 /* Makes room for an entry; there will be at most `most`. What is sure to fit into the bound of one
  * call must not fail because doubling went past it. False: the call has failed, or no memory. */
-static bool lp_grow(struct call *call, struct lp_store *store, uint32_t most) {
+static bool lp_grow(weft_api_call *call, struct lp_store *store, uint32_t most) {
     uint64_t each = lp_bytes(store), max = call->limits.max_logprob_bytes;
     WEFT_ASSERT(store->cap < most && call->logprob_bytes <= max);
     uint64_t room = (max - call->logprob_bytes) / each;
@@ -100,7 +100,7 @@ static bool lp_grow(struct call *call, struct lp_store *store, uint32_t most) {
 }
 
 /* To `cap` entries, which hold all that is there. */
-static void lp_shrink(struct call *call, struct lp_store *store, uint32_t cap) {
+static void lp_shrink(weft_api_call *call, struct lp_store *store, uint32_t cap) {
     uint64_t each = lp_bytes(store), less = (store->cap - cap) * each;
     WEFT_ASSERT(cap < store->cap && store->n - store->base <= cap);
     uint32_t *words = NULL;
@@ -117,7 +117,7 @@ static void lp_shrink(struct call *call, struct lp_store *store, uint32_t cap) {
 
 /* Lets go of the entries before `first`. Moving the others, and giving memory back, waits until
  * that costs no more than what was done to bring in those that went. */
-static void lp_drop(struct call *call, struct lp_store *store, uint32_t first) {
+static void lp_drop(weft_api_call *call, struct lp_store *store, uint32_t first) {
     if (first > store->n) first = store->n;
     if (first <= store->first) return;
     store->first = first;
@@ -131,7 +131,7 @@ static void lp_drop(struct call *call, struct lp_store *store, uint32_t first) {
 }
 
 /* `lp` NULL stands for one that never came: NaN. */
-static bool lp_push(struct call *call, struct lp_store *store, uint32_t most,
+static bool lp_push(weft_api_call *call, struct lp_store *store, uint32_t most,
                     const struct weft_logprobs *lp) {
     if (store->n - store->base == store->cap && !lp_grow(call, store, most)) return false;
     uint32_t *at = store->words + (size_t)(store->n - store->base) * lp_stride(store);
@@ -149,7 +149,7 @@ static bool lp_push(struct call *call, struct lp_store *store, uint32_t most,
     return true;
 }
 
-const uint32_t *wefti_lp_entry(const struct lp_store *store, uint32_t i) {
+const uint32_t *wefti_api_lp_entry(const struct lp_store *store, uint32_t i) {
     if (i < store->first || i >= store->n) return NULL;
     return store->words + (size_t)(i - store->base) * lp_stride(store);
 }
@@ -163,12 +163,12 @@ static uint32_t least_rendered(const struct job *job) {
     return least;
 }
 
-void wefti_choice_rendered(struct choice *choice, uint32_t from, uint32_t to) {
+void wefti_api_choice_rendered(struct choice *choice, uint32_t from, uint32_t to) {
     struct job *job = choice->job;
     const struct params *p = &job->call->params;
     uint32_t n_echoed = p->echo ? (uint32_t)job->prompt->n_ids : 0;
     WEFT_ASSERT(from <= to && choice->view.pos == to);
-    if (!p->lets_go || from == to) return;
+    if (!p->drops_sent_logprobs || from == to) return;
     if (to > n_echoed) lp_drop(job->call, &choice->lps, to - n_echoed);
     if (from >= n_echoed) return;
     uint32_t least = least_rendered(job); /* entry e is of position e + 1 */
@@ -180,22 +180,23 @@ void wefti_choice_rendered(struct choice *choice, uint32_t from, uint32_t to) {
 #define CHUNK_HEAD_BYTES_MAX (1u << 20) /* the model's name is the longest of it */
 #define DEADLINE_GRACE_US 1000000
 
-static void wake(struct call *call) {
+static void wake(weft_api_call *call) {
     if (!call->is_abandoned) call->wake(call);
 }
 
-struct call *wefti_call_new(struct core *core, enum call_kind kind, struct weft_buf *body,
-                            void (*wake_fn)(struct call *call), void *owner, uint64_t now_us) {
-    struct call *call = calloc(1, sizeof *call);
+weft_api_call *weft_api_call_new(struct weft_api_state *api, enum call_kind kind,
+                                 struct weft_buf *body, void (*wake_fn)(weft_api_call *call),
+                                 void *owner, uint64_t now_us) {
+    weft_api_call *call = calloc(1, sizeof *call);
     if (!call) return NULL;
-    call->core = core;
+    call->api = api;
     call->kind = kind;
     call->wake = wake_fn;
     call->owner = owner;
-    call->model_name = core->limits.model_name; /* outlives every call */
-    call->limits = core->limits;
-    call->held_bytes = wefti_core_cost(body->len);
-    call->free_bytes = WEFT_SMALL_BYTES;
+    call->model_name = api->limits.model_name; /* outlives every call */
+    call->limits = api->limits;
+    call->held_bytes = weft_api_cost(body->len);
+    call->free_bytes = WEFT_API_SMALL_BYTES;
     call->body = *body;
     weft_buf_init(body, body->max_bytes);
     weft_buf_init(&call->chunk_head, CHUNK_HEAD_BYTES_MAX);
@@ -203,34 +204,34 @@ struct call *wefti_call_new(struct core *core, enum call_kind kind, struct weft_
                    kind == CALL_CHAT ? "chatcmpl" : "cmpl", weft_rand_seed());
     call->created_s = (int64_t)time(NULL);
     call->arrived_us = now_us;
-    uint64_t timeout_us = (uint64_t)core->settings.request_timeout_ms * 1000;
+    uint64_t timeout_us = (uint64_t)api->settings.request_timeout_ms * 1000;
     if (timeout_us) call->deadline_us = now_us + timeout_us;
     return call;
 }
 
-static void unpark(struct call *call) {
-    struct upstream *up = &call->core->up;
-    WEFT_ASSERT(call->is_parked && up->n_parked_prompts >= call->params.n_prompts);
-    TAILQ_REMOVE(&up->parked, call, parked_link);
-    up->n_parked_prompts -= call->params.n_prompts;
+static void unpark(weft_api_call *call) {
+    struct weft_api_upstream *upstream = &call->api->upstream;
+    WEFT_ASSERT(call->is_parked && upstream->n_parked_prompts >= call->params.n_prompts);
+    TAILQ_REMOVE(&upstream->parked, call, parked_link);
+    upstream->n_parked_prompts -= call->params.n_prompts;
     call->is_parked = false;
 }
 
 /* Takes the jobs out of the scheduler's hands. */
-static void withdraw(struct call *call) {
+static void withdraw(weft_api_call *call) {
     if (call->is_parked) unpark(call);
     for (uint32_t i = 0; i < call->n_jobs; i++) {
         struct job *job = &call->jobs[i];
-        if (job->upstream.place == UPSTREAM_CLOSED) continue;
-        wefti_up_cancel(call->core, &job->upstream, UINT32_MAX);
-        wefti_up_close(call->core, &job->upstream);
+        if (job->upstream.place == WEFT_API_UPSTREAM_CLOSED) continue;
+        weft_api_upstream_cancel(call->api, &job->upstream, UINT32_MAX);
+        weft_api_upstream_close(call->api, &job->upstream);
     }
 }
 
 static void count_choice(const struct choice *choice, enum weft_end reason, uint64_t now_us) {
     const struct job *job = choice->job;
-    const struct call *call = job->call;
-    struct metrics_choice end = {
+    const weft_api_call *call = job->call;
+    struct weft_api_metrics_choice end = {
         .reason = reason,
         .arrived_us = call->arrived_us,
         .queued_us = job->queued_us,
@@ -242,64 +243,64 @@ static void count_choice(const struct choice *choice, enum weft_end reason, uint
         .max_tokens = call->params.sampling.max_tokens,
         .n = call->params.n,
     };
-    wefti_metrics_choice(&call->core->metrics, &end);
+    weft_api_metrics_choice(&call->api->metrics, &end);
 }
 
-static void count_open_choices(const struct call *call, enum weft_end reason) {
+static void count_open_choices(const weft_api_call *call, enum weft_end reason) {
     for (uint32_t i = 0; i < call->n_choices && call->accepted; i++) {
         if (call->choices[i].end == WEFT_END_NONE) count_choice(&call->choices[i], reason, 0);
     }
 }
 
-static void call_free(struct call *call) {
+static void call_free(weft_api_call *call) {
     for (uint32_t i = 0; i < call->n_choices; i++) {
         struct choice *choice = &call->choices[i];
         free(choice->tokens);
         free(choice->lps.words);
         weft_stop_free(choice->scan);
-        wefti_view_fini(&choice->view);
+        wefti_api_view_fini(&choice->view);
     }
     for (uint32_t i = 0; i < call->n_jobs; i++)
         free(call->jobs[i].prompt_lps.words);
     free(call->choices);
     free(call->jobs);
     weft_stop_set_free(call->stop_set);
-    wefti_core_release(call->core, call->held_bytes);
-    wefti_core_release_output(call->core, output_cost(call, call->output_bytes));
-    wefti_params_fini(&call->params);
+    weft_api_release(call->api, call->held_bytes);
+    weft_api_release_output(call->api, output_cost(call, call->output_bytes));
+    wefti_api_params_fini(&call->params);
     weft_buf_fini(&call->body);
     weft_buf_fini(&call->chunk_head);
     free(call);
 }
 
-bool wefti_call_is_late(const struct call *call, uint64_t now_us) {
+bool weft_api_call_is_late(const weft_api_call *call, uint64_t now_us) {
     if (call->deadline_us == 0) return false;
-    bool is_ours = call->state == CALL_PREPARING || call->is_parked;
+    bool is_ours = call->state == WEFT_API_CALL_PREPARING || call->is_parked;
     uint64_t grace_us = is_ours ? 0 : DEADLINE_GRACE_US;
     return now_us > call->deadline_us + grace_us;
 }
 
-void wefti_call_drop(struct call *call) {
+void weft_api_call_drop(weft_api_call *call) {
     if (!call) return;
     call->is_abandoned = true;
     if (call->in_thread && call->unqueue && call->unqueue(call)) call->in_thread = false;
     if (call->in_thread) return;
-    if (call->state == CALL_WAITING || call->state == CALL_RUNNING) {
+    if (call->state == WEFT_API_CALL_WAITING || call->state == WEFT_API_CALL_RUNNING) {
         count_open_choices(call, WEFT_END_ABORT);
         withdraw(call);
     }
     call_free(call);
 }
 
-void wefti_call_fail(struct call *call, int status, uint32_t retry_after, const char *code,
-                     const char *message) {
+void weft_api_call_fail(weft_api_call *call, int status, uint32_t retry_after, const char *code,
+                        const char *message) {
     WEFT_ASSERT(!call->in_thread); /* params and error are that thread's */
-    if (call->state == CALL_FAILED || call->state == CALL_DONE) return;
-    wefti_error_set(&call->error, status, NULL, code, "%s", message);
+    if (call->state == WEFT_API_CALL_FAILED || call->state == WEFT_API_CALL_DONE) return;
+    weft_api_error_set(&call->error, status, NULL, code, "%s", message);
     call->error.retry_after = retry_after;
     count_open_choices(call, WEFT_END_ERROR);
     withdraw(call);
-    call->state = CALL_FAILED;
+    call->state = WEFT_API_CALL_FAILED;
     wake(call);
 }
 
@@ -307,9 +308,9 @@ void wefti_call_fail(struct call *call, int status, uint32_t retry_after, const 
 
 /* Decodes what follows a prompt as the renderer will. A prompt echoed from its ids may end within a
  * character: its last bytes are all that matters of it. */
-static struct weft_detok detok_behind(const struct call *call, const struct prompt *prompt) {
+static struct weft_detok detok_behind(const weft_api_call *call, const struct prompt *prompt) {
     const struct params *p = &call->params;
-    const weft_tokenizer *tok = call->core->tok;
+    const weft_tokenizer *tok = call->api->tok;
     struct weft_detok detok;
     struct weft_buf ignored;
     weft_detok_init(&detok, tok, p->skip_special);
@@ -342,9 +343,9 @@ static bool init_choice(struct choice *choice, struct job *job, uint32_t idx, ui
 }
 
 /* What is sure to be needed: a refusal now is better than one when half is computed. */
-static bool hold_ahead(struct call *call, uint64_t n_choices) {
+static bool hold_ahead(weft_api_call *call, uint64_t n_choices) {
     const struct params *p = &call->params;
-    uint64_t logprobs = p->lets_go ? 0 : p->logprob_bytes;
+    uint64_t logprobs = p->drops_sent_logprobs ? 0 : p->logprob_bytes;
     uint64_t each = sizeof *call->choices, once = p->n_prompts * sizeof *call->jobs + logprobs;
     if (p->n_stops > 0) {
         once += weft_stop_set_bytes(p->stop_lens, p->n_stops);
@@ -355,14 +356,14 @@ static bool hold_ahead(struct call *call, uint64_t n_choices) {
     return true;
 }
 
-static bool compile_stops(struct call *call) {
+static bool compile_stops(weft_api_call *call) {
     const struct params *p = &call->params;
     if (p->n_stops == 0) return true;
     return weft_stop_set_new((const char *const *)p->stops, p->stop_lens, p->n_stops,
                              &call->stop_set) == WEFT_OK;
 }
 
-static bool make_jobs(struct call *call) {
+static bool make_jobs(weft_api_call *call) {
     const struct params *p = &call->params;
     uint64_t n_choices = (uint64_t)p->n_prompts * p->n;
     if (!hold_ahead(call, n_choices) || !compile_stops(call)) return false;
@@ -389,92 +390,93 @@ static bool make_jobs(struct call *call) {
     return true;
 }
 
-static void park(struct call *call) {
-    struct upstream *up = &call->core->up;
+static void park(weft_api_call *call) {
+    struct weft_api_upstream *upstream = &call->api->upstream;
     WEFT_ASSERT(!call->is_parked && call->n_jobs == 0);
-    if (up->n_parked_prompts + call->params.n_prompts > call->core->settings.max_queue) {
-        wefti_call_fail(call, 429, 1, "queue_full",
-                        "too many requests wait for the server to be back, try again later");
+    if (upstream->n_parked_prompts + call->params.n_prompts > call->api->settings.max_queue) {
+        weft_api_call_fail(call, 429, 1, "queue_full",
+                           "too many requests wait for the server to be back, try again later");
         return;
     }
-    TAILQ_INSERT_TAIL(&up->parked, call, parked_link);
-    up->n_parked_prompts += call->params.n_prompts;
+    TAILQ_INSERT_TAIL(&upstream->parked, call, parked_link);
+    upstream->n_parked_prompts += call->params.n_prompts;
     call->is_parked = true;
-    call->state = CALL_WAITING;
+    call->state = WEFT_API_CALL_WAITING;
 }
 
-static void submit(struct call *call, uint64_t now_us) {
-    struct core *core = call->core;
-    const char *why = wefti_core_why_not(core, now_us / 1000);
-    if (why && wefti_core_is_back_soon(core, now_us / 1000)) {
+static void submit(weft_api_call *call, uint64_t now_us) {
+    struct weft_api_state *api = call->api;
+    const char *why = weft_api_why_not(api, now_us / 1000);
+    if (why && weft_api_is_back_soon(api, now_us / 1000)) {
         park(call);
         return;
     }
     if (!why && call->limits.n_vocab == 0) why = "the model was being loaded";
     if (why) {
-        wefti_call_fail(call, 503, 1, "not_serving", why);
+        weft_api_call_fail(call, 503, 1, "not_serving", why);
         return;
     }
     (void)snprintf(call->fingerprint, sizeof call->fingerprint, "%s",
-                   core->up.snapshot.model.fingerprint);
-    if (core->up.n_open + call->params.n_prompts > WEFT_OPEN_JOBS_MAX) {
-        wefti_call_fail(call, 429, 1, "queue_full", "too many requests are open, try again later");
+                   api->upstream.snapshot.model.fingerprint);
+    if (api->upstream.n_open + call->params.n_prompts > WEFT_API_OPEN_JOBS_MAX) {
+        weft_api_call_fail(call, 429, 1, "queue_full",
+                           "too many requests are open, try again later");
         return;
     }
     if (!make_jobs(call)) {
-        wefti_call_fail(call, 500, 0, NULL, "out of memory");
+        weft_api_call_fail(call, 500, 0, NULL, "out of memory");
         return;
     }
-    call->state = CALL_WAITING;
+    call->state = WEFT_API_CALL_WAITING;
     for (uint32_t i = 0; i < call->n_jobs; i++) {
-        if (wefti_up_submit(core, &call->jobs[i].upstream) == WEFT_OK) continue;
-        wefti_call_fail(call, 500, 0, NULL, "out of memory");
+        if (weft_api_upstream_submit(api, &call->jobs[i].upstream) == WEFT_OK) continue;
+        weft_api_call_fail(call, 500, 0, NULL, "out of memory");
         return;
     }
 }
 
 /* The body is gone, what was made of it stays: ids take up to four bytes for each of the text's. A
  * small request goes on costing nothing. */
-static bool settle(struct call *call) {
-    struct core *core = call->core;
+static bool settle(weft_api_call *call) {
+    struct weft_api_state *api = call->api;
     uint64_t bytes = 0;
     if (call->held_bytes == 0) return true;
     for (uint32_t i = 0; i < call->params.n_prompts; i++) {
         const struct prompt *prompt = &call->params.prompts[i];
         bytes += prompt->n_ids * sizeof *prompt->ids + (prompt->echo ? prompt->text_len : 0);
     }
-    wefti_core_release(core, call->held_bytes);
+    weft_api_release(api, call->held_bytes);
     call->held_bytes = 0;
-    if (!wefti_core_hold(core, bytes)) return false;
+    if (!weft_api_hold(api, bytes)) return false;
     call->held_bytes = bytes;
     return true;
 }
 
-void wefti_call_start(struct call *call, uint64_t now_us) {
-    WEFT_ASSERT(call->state == CALL_PREPARING && !call->in_thread);
+void weft_api_call_start(weft_api_call *call, uint64_t now_us) {
+    WEFT_ASSERT(call->state == WEFT_API_CALL_PREPARING && !call->in_thread);
     if (call->is_abandoned) {
         call_free(call);
         return;
     }
-    if (!call->error.status && !settle(call)) wefti_error_no_room(&call->error);
+    if (!call->error.status && !settle(call)) weft_api_error_no_room(&call->error);
     if (call->error.status) {
-        call->state = CALL_FAILED;
+        call->state = WEFT_API_CALL_FAILED;
         wake(call);
     } else if (call->kind == CALL_TOKENIZE || call->kind == CALL_DETOKENIZE) {
-        call->state = CALL_DONE;
+        call->state = WEFT_API_CALL_DONE;
         wake(call);
-    } else if (wefti_call_is_late(call, now_us)) {
-        wefti_call_fail(call, 504, 0, "request_timeout", "the request took too long");
+    } else if (weft_api_call_is_late(call, now_us)) {
+        weft_api_call_fail(call, 504, 0, "request_timeout", "the request took too long");
     } else {
         submit(call, now_us);
     }
 }
 
-void wefti_calls_unpark(struct core *core, uint64_t now_us) {
+void weft_api_calls_unpark(struct weft_api_state *api, uint64_t now_us) {
     uint64_t now_ms = now_us / 1000;
-    struct call *call;
-    if (wefti_core_why_not(core, now_ms) && wefti_core_is_back_soon(core, now_ms)) return;
-    while ((call = TAILQ_FIRST(&core->up.parked))) {
+    weft_api_call *call;
+    if (weft_api_why_not(api, now_ms) && weft_api_is_back_soon(api, now_ms)) return;
+    while ((call = TAILQ_FIRST(&api->upstream.parked))) {
         unpark(call);
         submit(call, now_us);
     }
@@ -482,36 +484,36 @@ void wefti_calls_unpark(struct core *core, uint64_t now_us) {
 
 /* ------------------------------------------------------------------ what the scheduler says --- */
 
-static void job_accepted(struct upstream_job *upstream) {
+static void job_accepted(struct weft_api_upstream_job *upstream) {
     struct job *job = job_of(upstream);
-    struct call *call = job->call;
+    weft_api_call *call = job->call;
     if (job->accepted) return;
     job->accepted = true;
-    if (++call->n_accepted < call->n_jobs || call->state != CALL_WAITING) return;
-    call->state = CALL_RUNNING;
+    if (++call->n_accepted < call->n_jobs || call->state != WEFT_API_CALL_WAITING) return;
+    call->state = WEFT_API_CALL_RUNNING;
     call->accepted = true;
     wake(call);
 }
 
-static void job_rejected(struct upstream_job *upstream, const struct weft_rejection *msg) {
+static void job_rejected(struct weft_api_upstream_job *upstream, const struct weft_rejection *msg) {
     const struct job *job = job_of(upstream);
     uint32_t retry_s = (msg->retry_after_ms + 999) / 1000;
     const char *text = msg->text && msg->text[0] ? msg->text : "the request was refused";
     switch (msg->reason) {
     case WEFT_REJECT_QUEUE_FULL:
-        wefti_call_fail(job->call, 429, retry_s ? retry_s : 1, "queue_full", text);
+        weft_api_call_fail(job->call, 429, retry_s ? retry_s : 1, "queue_full", text);
         return;
     case WEFT_REJECT_TOO_LONG:
-        wefti_call_fail(job->call, 400, 0, "context_length_exceeded", text);
+        weft_api_call_fail(job->call, 400, 0, "context_length_exceeded", text);
         return;
     case WEFT_REJECT_INVALID:
-        wefti_call_fail(job->call, 400, 0, NULL, text);
+        weft_api_call_fail(job->call, 400, 0, NULL, text);
         return;
     case WEFT_REJECT_NO_MEMORY: /* it never fits, unless told to come back */
-        wefti_call_fail(job->call, retry_s ? 503 : 400, retry_s, "no_memory", text);
+        weft_api_call_fail(job->call, retry_s ? 503 : 400, retry_s, "no_memory", text);
         return;
     default:
-        wefti_call_fail(job->call, 503, retry_s ? retry_s : 1, "not_serving", text);
+        weft_api_call_fail(job->call, 503, retry_s ? retry_s : 1, "not_serving", text);
     }
 }
 
@@ -528,7 +530,7 @@ static bool take_prompt_logprobs(struct job *job, const struct weft_event *event
     return true;
 }
 
-static bool grow_tokens(struct call *call, struct choice *choice) {
+static bool grow_tokens(weft_api_call *call, struct choice *choice) {
     uint32_t max = call->params.sampling.max_tokens;
     uint32_t more = choice->cap_tokens ? choice->cap_tokens : 16;
     if (more > max - choice->cap_tokens) more = max - choice->cap_tokens;
@@ -545,7 +547,7 @@ static bool grow_tokens(struct call *call, struct choice *choice) {
 }
 
 static bool push_token(struct choice *choice, const struct weft_event *event) {
-    struct call *call = choice->job->call;
+    weft_api_call *call = choice->job->call;
     if (choice->n_tokens == choice->cap_tokens && !grow_tokens(call, choice)) return false;
     if (call->params.logprobs >= 0 && !lp_push(call, &choice->lps, call->params.sampling.max_tokens,
                                                event->has_logprobs ? &event->logprobs : NULL))
@@ -562,8 +564,8 @@ static bool scan_stops(struct choice *choice, uint32_t token) {
     weft_buf_init(&passed, 2u << 20);
     weft_detok_push(&choice->scan_detok, token, &text);
     size_t which = 0;
-    bool hit = wefti_stop_feed(choice->scan, choice->n_tokens <= p->sampling.min_tokens, &text,
-                               &passed, &which);
+    bool hit = wefti_api_stop_feed(choice->scan, choice->n_tokens <= p->sampling.min_tokens, &text,
+                                   &passed, &which);
     choice->stop_idx = (uint32_t)which;
     weft_buf_fini(&text);
     weft_buf_fini(&passed);
@@ -590,7 +592,7 @@ static enum weft_end end_of(struct choice *choice, const struct weft_event *even
 }
 
 static void mark_fresh(struct choice *choice) {
-    struct call *call = choice->job->call;
+    weft_api_call *call = choice->job->call;
     if (choice->is_fresh || !call->params.stream) return;
     choice->is_fresh = true;
     choice->next_fresh = NULL;
@@ -603,17 +605,17 @@ static void mark_fresh(struct choice *choice) {
 
 static void end_choice(struct choice *choice, uint64_t now_us) {
     struct job *job = choice->job;
-    struct call *call = job->call;
+    weft_api_call *call = job->call;
     count_choice(choice, choice->end, now_us);
     weft_stop_free(choice->scan);
     choice->scan = NULL;
     if (++job->n_ended < job->n_choices) return;
-    wefti_up_close(call->core, &job->upstream);
-    if (++call->n_jobs_ended == call->n_jobs) call->state = CALL_DONE;
+    weft_api_upstream_close(call->api, &job->upstream);
+    if (++call->n_jobs_ended == call->n_jobs) call->state = WEFT_API_CALL_DONE;
 }
 
 static void note_start(struct job *job, const struct weft_event *event) {
-    struct metrics *metrics = &job->call->core->metrics;
+    struct weft_api_metrics *metrics = &job->call->api->metrics;
     job->has_started = true;
     job->n_cached = event->n_prompt_cached;
     job->queued_us = event->queued_us;
@@ -622,22 +624,22 @@ static void note_start(struct job *job, const struct weft_event *event) {
 }
 
 static void note_token(struct choice *choice, uint64_t now_us) {
-    const struct call *call = choice->job->call;
-    struct metrics *metrics = &call->core->metrics;
+    const weft_api_call *call = choice->job->call;
+    struct weft_api_metrics *metrics = &call->api->metrics;
     metrics->n_generation_tokens++;
     if (choice->first_us == 0) {
         choice->first_us = now_us;
-        wefti_metrics_observe(&metrics->ttft, (double)(now_us - call->arrived_us) * 1e-6);
+        weft_api_metrics_observe(&metrics->ttft, (double)(now_us - call->arrived_us) * 1e-6);
     } else {
-        wefti_metrics_observe(&metrics->inter_token, (double)(now_us - choice->last_us) * 1e-6);
+        weft_api_metrics_observe(&metrics->inter_token, (double)(now_us - choice->last_us) * 1e-6);
     }
     choice->last_us = now_us;
 }
 
-static void job_event(struct upstream_job *upstream, const struct weft_event *event,
+static void job_event(struct weft_api_upstream_job *upstream, const struct weft_event *event,
                       uint64_t now_us) {
     struct job *job = job_of(upstream);
-    struct call *call = job->call;
+    weft_api_call *call = job->call;
     /* One prompt may be far ahead while another has not been accepted yet. */
     if (event->choice >= job->n_choices || !job->accepted) return;
     struct choice *choice = &job->choices[event->choice];
@@ -646,19 +648,19 @@ static void job_event(struct upstream_job *upstream, const struct weft_event *ev
                            choice->n_tokens >= call->params.sampling.max_tokens))
         return;
     if (event->end == WEFT_END_DEADLINE) {
-        wefti_call_fail(call, 504, 0, "request_timeout", "the request took too long");
+        weft_api_call_fail(call, 504, 0, "request_timeout", "the request took too long");
         return;
     }
     if (event->end == WEFT_END_ERROR) {
         char text[96];
         (void)snprintf(text, sizeof text, "the server failed %d times to compute this request",
                        WEFT_SEQ_LOSSES_MAX);
-        wefti_call_fail(call, 500, 0, "computation_failed", text);
+        weft_api_call_fail(call, 500, 0, "computation_failed", text);
         return;
     }
     if (!take_prompt_logprobs(job, event) || (event->sampled && !push_token(choice, event))) {
         /* Unless it has failed for want of room already, which was said then. */
-        wefti_call_fail(call, 500, 0, NULL, "out of memory");
+        weft_api_call_fail(call, 500, 0, NULL, "out of memory");
         return;
     }
     if (!job->has_started && (event->sampled || event->end)) note_start(job, event);
@@ -666,42 +668,45 @@ static void job_event(struct upstream_job *upstream, const struct weft_event *ev
     choice->end = end_of(choice, event);
     mark_fresh(choice);
     if (choice->end != WEFT_END_NONE) {
-        if (event->end == WEFT_END_NONE) wefti_up_cancel(call->core, &job->upstream, choice->idx);
+        if (event->end == WEFT_END_NONE)
+            weft_api_upstream_cancel(call->api, &job->upstream, choice->idx);
         end_choice(choice, now_us);
     }
-    if (call->params.stream || call->state == CALL_DONE) wake(call);
+    if (call->params.stream || call->state == WEFT_API_CALL_DONE) wake(call);
 }
 
-static void job_failed(struct upstream_job *upstream, enum upstream_failure failure) {
-    struct call *call = job_of(upstream)->call;
+static void job_failed(struct weft_api_upstream_job *upstream,
+                       enum weft_api_upstream_failure failure) {
+    weft_api_call *call = job_of(upstream)->call;
     switch (failure) {
-    case UPSTREAM_LATE:
-        wefti_call_fail(call, 504, 0, "request_timeout", "the request took too long");
+    case WEFT_API_UPSTREAM_LATE:
+        weft_api_call_fail(call, 504, 0, "request_timeout", "the request took too long");
         return;
-    case UPSTREAM_TOO_LARGE:
-        wefti_call_fail(call, 413, 0, NULL, "the request is too large");
+    case WEFT_API_UPSTREAM_TOO_LARGE:
+        weft_api_call_fail(call, 413, 0, NULL, "the request is too large");
         return;
-    case UPSTREAM_MODEL_CHANGED:
-        wefti_call_fail(call, 503, 1, "model_changed", "the model behind the server was exchanged");
+    case WEFT_API_UPSTREAM_MODEL_CHANGED:
+        weft_api_call_fail(call, 503, 1, "model_changed",
+                           "the model behind the server was exchanged");
         return;
     }
 }
 
 /* ------------------------------------------------------------- what the scheduler is told --- */
 
-static bool job_is_late(const struct upstream_job *upstream, uint64_t now_us) {
-    const struct call *call = const_job_of(upstream)->call;
+static bool job_is_late(const struct weft_api_upstream_job *upstream, uint64_t now_us) {
+    const weft_api_call *call = const_job_of(upstream)->call;
     return call->deadline_us && call->deadline_us <= now_us;
 }
 
-static const char *job_fingerprint(const struct upstream_job *upstream) {
+static const char *job_fingerprint(const struct weft_api_upstream_job *upstream) {
     return const_job_of(upstream)->call->fingerprint;
 }
 
-static void describe_job(const struct upstream_job *upstream, uint64_t now_us,
+static void describe_job(const struct weft_api_upstream_job *upstream, uint64_t now_us,
                          struct weft_submit_choice *choices, struct weft_submit *out) {
     const struct job *job = const_job_of(upstream);
-    const struct call *call = job->call;
+    const weft_api_call *call = job->call;
     for (uint32_t i = 0; i < job->n_choices; i++) {
         const struct choice *choice = &job->choices[i];
         choices[i] = (struct weft_submit_choice){.output = choice->tokens,
@@ -723,7 +728,7 @@ static void describe_job(const struct upstream_job *upstream, uint64_t now_us,
     out->sampling.seed = job->seed;
 }
 
-static const struct upstream_job_ops job_ops = {
+static const struct weft_api_upstream_job_ops job_ops = {
     .describe = describe_job,
     .is_late = job_is_late,
     .fingerprint = job_fingerprint,
@@ -735,25 +740,25 @@ static const struct upstream_job_ops job_ops = {
 
 /* ----------------------------------------------------------------------------------- counts --- */
 
-uint64_t wefti_call_held(const struct call *call) {
+uint64_t weft_api_call_held(const weft_api_call *call) {
     return call->held_bytes + output_cost(call, call->output_bytes);
 }
 
-uint32_t wefti_call_prompt_tokens(const struct call *call) {
+uint32_t weft_api_call_prompt_tokens(const weft_api_call *call) {
     size_t n = 0;
     for (uint32_t i = 0; i < call->n_jobs; i++)
         n += call->jobs[i].prompt->n_ids;
     return (uint32_t)n;
 }
 
-uint64_t wefti_call_output_tokens(const struct call *call) {
+uint64_t weft_api_call_output_tokens(const weft_api_call *call) {
     uint64_t n = 0;
     for (uint32_t i = 0; i < call->n_choices; i++)
         n += call->choices[i].n_tokens;
     return n;
 }
 
-uint32_t wefti_call_cached_tokens(const struct call *call) {
+uint32_t weft_api_call_cached_tokens(const weft_api_call *call) {
     uint64_t n = 0;
     for (uint32_t i = 0; i < call->n_jobs; i++)
         n += call->jobs[i].n_cached;

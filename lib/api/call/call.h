@@ -9,7 +9,7 @@
  * Stops    Stop strings need text as soon as a token comes: such a choice runs a detokenizer and a
  *          matcher ahead of the one that renders, throwing its text away. The strings are compiled
  *          once, for all matchers of the call.
- * Memory   What a call holds of output is taken from the core's budget, store by store as they
+ * Memory   What a call holds of output is taken from the shared budget, store by store as they
  *          grow; a stream over HTTP lets go of log-probabilities once they have been rendered. A
  *          call for which there is no room ends with an error.
  * Owner    The connection owns the call. `wake` tells it that there is something to look at; it is
@@ -31,7 +31,7 @@
 #include "render/render.h"
 #include "tokenizer/tokenizer.h"
 
-struct core;
+struct weft_api_state;
 
 /* Log-probabilities, entry after entry at a fixed stride: value, rank, count, ids[k], values[k].
  * Entries [first, n) are there; those before `first` were let go, and n counts them on. */
@@ -60,8 +60,8 @@ struct choice {
 };
 
 struct job {
-    struct upstream_job upstream; /* first: one address for both */
-    struct call *call;
+    struct weft_api_upstream_job upstream; /* first: one address for both */
+    weft_api_call *call;
     bool accepted; /* some attempt: from then on it is resumed, not asked for */
     const struct prompt *prompt;
     struct choice *choices;
@@ -73,37 +73,37 @@ struct job {
     uint64_t queued_us;
 };
 
-enum call_state {
-    CALL_PREPARING, /* perhaps in another thread, which then owns params and error */
-    CALL_WAITING,   /* for the scheduler's word on every job */
-    CALL_RUNNING,
-    CALL_DONE,
-    CALL_FAILED, /* `error` says why */
+enum weft_api_call_state {
+    WEFT_API_CALL_PREPARING, /* perhaps in another thread, which then owns params and error */
+    WEFT_API_CALL_WAITING,   /* for the scheduler's word on every job */
+    WEFT_API_CALL_RUNNING,
+    WEFT_API_CALL_DONE,
+    WEFT_API_CALL_FAILED, /* `error` says why */
 };
 
-struct call {
-    struct core *core;
-    void (*wake)(struct call *call);
+struct weft_api_call {
+    struct weft_api_state *api;
+    void (*wake)(weft_api_call *call);
     void *owner;
 
     enum call_kind kind;
-    enum call_state state;
-    TAILQ_ENTRY(call) parked_link; /* in the upstream's queue, while is_parked */
-    bool accepted;                 /* the scheduler took it */
-    bool has_rpc_view;             /* stream chunks in MessagePack-RPC's shape */
-    bool is_parked;                /* WAITING for the scheduler itself, and without jobs */
-    bool is_abandoned;             /* nobody waits; freed as soon as no thread uses it */
-    bool in_thread;                /* prepared elsewhere, or waiting for that */
+    enum weft_api_call_state state;
+    TAILQ_ENTRY(weft_api_call) parked_link; /* in the upstream's queue, while is_parked */
+    bool accepted;                          /* the scheduler took it */
+    bool streams_for_rpc;                   /* stream chunks in MessagePack-RPC's shape */
+    bool is_parked;                         /* WAITING for the scheduler itself, and without jobs */
+    bool is_abandoned;                      /* nobody waits; freed as soon as no thread uses it */
+    bool in_thread;                         /* prepared elsewhere, or waiting for that */
     /* Set with in_thread: takes the call back from those who wait. False: a thread has it. */
-    bool (*unqueue)(struct call *call);
+    bool (*unqueue)(weft_api_call *call);
     void *queued; /* unqueue's own */
 
     struct weft_buf body;
-    bool is_msgpack;          /* the body is; else JSON */
-    uint64_t held_bytes;      /* of the core's budget */
-    struct api_limits limits; /* as they were when it came */
+    bool is_msgpack;               /* the body is; else JSON */
+    uint64_t held_bytes;           /* of the shared budget */
+    struct weft_api_limits limits; /* as they were when it came */
     struct params params;
-    struct api_error error;
+    struct weft_api_error error;
 
     const char *model_name;
     char fingerprint[32];
@@ -124,45 +124,46 @@ struct call {
     uint64_t prepaid_bytes; /* of output_bytes, for log-probabilities to come */
 };
 
-/* `body` is moved into the call, and with it what it costs of the core's budget. NULL: out of
+/* `body` is moved into the call, and with it what it costs of the shared budget. NULL: out of
  * memory (the body stays). */
-struct call *wefti_call_new(struct core *core, enum call_kind kind, struct weft_buf *body,
-                            void (*wake)(struct call *call), void *owner, uint64_t now_us);
+weft_api_call *weft_api_call_new(struct weft_api_state *api, enum call_kind kind,
+                                 struct weft_buf *body, void (*wake)(weft_api_call *call),
+                                 void *owner, uint64_t now_us);
 
 /* The client has waited longer than --request-timeout lets it. The scheduler keeps the same time
  * and is given a moment to say so itself; a call that is still being prepared it does not know. */
-bool wefti_call_is_late(const struct call *call, uint64_t now_us);
+bool weft_api_call_is_late(const weft_api_call *call, uint64_t now_us);
 
 /* Cancels what is under way and frees; at once, or when the thread that prepares it is done. */
-void wefti_call_drop(struct call *call);
+void weft_api_call_drop(weft_api_call *call);
 
 /* Parses and tokenizes: no part of the shared state is changed, so any thread may do it. */
-void wefti_call_prepare(struct call *call);
+void weft_api_call_prepare(weft_api_call *call);
 
 /* Afterwards, in the loop's thread: submits, or ends the call; or parks it, if the scheduler or its
  * worker will be back in a moment. */
-void wefti_call_start(struct call *call, uint64_t now_us);
+void weft_api_call_start(weft_api_call *call, uint64_t now_us);
 
 /* Submits what was parked, if somebody serves again, or ends it, if it has waited for too long or
- * will not be served: once per turn of the loop, before wefti_up_pump. */
-void wefti_calls_unpark(struct core *core, uint64_t now_us);
+ * will not be served: once per turn of the loop, before weft_api_upstream_pump. */
+void weft_api_calls_unpark(struct weft_api_state *api, uint64_t now_us);
 
 /* Ends a call with an error; a stream that has begun gets it as its last event. Not while a thread
  * prepares it: whoever cannot wait for that answers its client and drops the call. */
-void wefti_call_fail(struct call *call, int status, uint32_t retry_after, const char *code,
-                     const char *message);
+void weft_api_call_fail(weft_api_call *call, int status, uint32_t retry_after, const char *code,
+                        const char *message);
 
-/* What it takes of the core's budgets, both together. */
-uint64_t wefti_call_held(const struct call *call);
+/* What it takes of the shared budgets, both together. */
+uint64_t weft_api_call_held(const weft_api_call *call);
 
-uint32_t wefti_call_prompt_tokens(const struct call *call);
-uint64_t wefti_call_output_tokens(const struct call *call);
-uint32_t wefti_call_cached_tokens(const struct call *call);
+uint32_t weft_api_call_prompt_tokens(const weft_api_call *call);
+uint64_t weft_api_call_output_tokens(const weft_api_call *call);
+uint32_t weft_api_call_cached_tokens(const weft_api_call *call);
 
 /* Entry `i`, or NULL when it is not there. */
-const uint32_t *wefti_lp_entry(const struct lp_store *store, uint32_t i);
+const uint32_t *wefti_api_lp_entry(const struct lp_store *store, uint32_t i);
 
 /* Positions [from, to) of a choice have been rendered: what will not be asked for again goes. */
-void wefti_choice_rendered(struct choice *choice, uint32_t from, uint32_t to);
+void wefti_api_choice_rendered(struct choice *choice, uint32_t from, uint32_t to);
 
 #endif

@@ -14,18 +14,18 @@
 #define JSON_DEPTH_MAX 64
 #define CHAT_BYTES_MAX (64u << 20)
 
-static json_t *parse_body(struct call *call) {
+static json_t *parse_body(weft_api_call *call) {
     const struct weft_buf *body = &call->body;
     if (call->is_msgpack) {
         struct weft_errmsg reason;
-        json_t *map = wefti_msgpack_to_json(body->data, body->len, &reason);
-        if (!map) wefti_error_set(&call->error, 400, NULL, "invalid_params", "%s", reason.text);
+        json_t *map = weft_msgpack_to_json(body->data, body->len, &reason);
+        if (!map) weft_api_error_set(&call->error, 400, NULL, "invalid_params", "%s", reason.text);
         return map;
     }
     if (!weft_json_within(body->data, body->len, JSON_VALUES_MAX, JSON_DEPTH_MAX)) {
-        wefti_error_set(&call->error, 400, NULL, "invalid_json",
-                        "the body nests deeper than %d levels or holds more than %u values",
-                        JSON_DEPTH_MAX, JSON_VALUES_MAX);
+        weft_api_error_set(&call->error, 400, NULL, "invalid_json",
+                           "the body nests deeper than %d levels or holds more than %u values",
+                           JSON_DEPTH_MAX, JSON_VALUES_MAX);
         return NULL;
     }
     json_error_t why;
@@ -34,62 +34,63 @@ static json_t *parse_body(struct call *call) {
     json_t *json = json_loadb(body->len ? body->data : "", body->len,
                               JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
     if (!json)
-        wefti_error_set(&call->error, 400, NULL, "invalid_json",
-                        "the body is not valid JSON: %s (line %d, column %d)", why.text, why.line,
-                        why.column);
+        weft_api_error_set(&call->error, 400, NULL, "invalid_json",
+                           "the body is not valid JSON: %s (line %d, column %d)", why.text,
+                           why.line, why.column);
     return json;
 }
 
 /* Counting on past the limit lets the error say by how much; counting for ever would let a client
  * buy minutes of tokenizing with one body. */
-static size_t ids_max(const struct api_limits *limits, enum call_kind kind) {
-    if (kind == CALL_TOKENIZE || limits->max_model_len == 0) return WEFT_TOKENIZE_IDS_MAX;
+static size_t ids_max(const struct weft_api_limits *limits, enum call_kind kind) {
+    if (kind == CALL_TOKENIZE || limits->max_model_len == 0) return WEFT_API_TOKENIZE_IDS_MAX;
     return 16 * (size_t)limits->max_model_len + 65536;
 }
 
-static void encode(struct call *call, struct prompt *prompt, const char *text, size_t len,
+static void encode(weft_api_call *call, struct prompt *prompt, const char *text, size_t len,
                    uint32_t flags) {
     struct weft_errmsg why;
     const char *what = call->kind == CALL_CHAT ? "messages" : "prompt";
     size_t max = ids_max(&call->limits, call->kind);
     weft_err err =
-        weft_tok_encode(call->core->tok, text, len, flags, max, &prompt->ids, &prompt->n_ids, &why);
+        weft_tok_encode(call->api->tok, text, len, flags, max, &prompt->ids, &prompt->n_ids, &why);
     if (err == WEFT_E_TOOBIG && call->kind == CALL_TOKENIZE)
-        wefti_error_set(&call->error, 400, "prompt", "too_many_tokens",
-                        "the text has more than %zu tokens, the most that are given at once", max);
+        weft_api_error_set(&call->error, 400, "prompt", "too_many_tokens",
+                           "the text has more than %zu tokens, the most that are given at once",
+                           max);
     else if (err == WEFT_E_TOOBIG)
-        wefti_error_set(&call->error, 400, what, "context_length_exceeded",
-                        "This model's maximum context length is %u tokens. However, your %s "
-                        "resulted in more than %zu tokens. Please reduce the length of the %s.",
-                        call->limits.max_model_len, what, max, what);
+        weft_api_error_set(&call->error, 400, what, "context_length_exceeded",
+                           "This model's maximum context length is %u tokens. However, your %s "
+                           "resulted in more than %zu tokens. Please reduce the length of the %s.",
+                           call->limits.max_model_len, what, max, what);
     else if (err)
-        wefti_error_set(&call->error, err == WEFT_E_NOMEM ? 500 : 400, what, NULL, "%s",
-                        why.text[0] ? why.text : weft_err_text(err));
+        weft_api_error_set(&call->error, err == WEFT_E_NOMEM ? 500 : 400, what, NULL, "%s",
+                           why.text[0] ? why.text : weft_err_text(err));
 }
 
-static void encode_chat(struct call *call) {
+static void encode_chat(weft_api_call *call) {
     struct params *p = &call->params;
-    if (!call->core->chat) {
-        wefti_error_set(&call->error, 400, "messages", "no_chat_template",
-                        "the model has no chat template; start the server with --chat-template "
-                        "FILE, or use /v1/completions");
+    if (!call->api->chat) {
+        weft_api_error_set(&call->error, 400, "messages", "no_chat_template",
+                           "the model has no chat template; start the server with --chat-template "
+                           "FILE, or use /v1/completions");
         return;
     }
     struct weft_buf text;
     struct weft_errmsg why = {""};
     weft_buf_init(&text, CHAT_BYTES_MAX);
-    weft_err err = weft_tmpl_render(call->core->chat, p->messages, p->n_messages,
+    weft_err err = weft_tmpl_render(call->api->chat, p->messages, p->n_messages,
                                     p->add_generation_prompt, &text, &why);
     if (err)
-        wefti_error_set(&call->error, err == WEFT_E_NOMEM ? 500 : 400, "messages", NULL, "%s",
-                        why.text[0] ? why.text : weft_err_text(err));
+        weft_api_error_set(&call->error, err == WEFT_E_NOMEM ? 500 : 400, "messages", NULL, "%s",
+                           why.text[0] ? why.text : weft_err_text(err));
     else
         encode(call, &p->prompts[0], text.data ? text.data : "", text.len,
                WEFT_TOK_PARSE_SPECIAL | (p->add_special ? WEFT_TOK_ADD_SPECIAL : 0));
     weft_buf_fini(&text);
 }
 
-static void encode_prompts(struct call *call) {
+static void encode_prompts(weft_api_call *call) {
     struct params *p = &call->params;
     uint32_t flags = WEFT_TOK_PARSE_SPECIAL | (p->add_special ? WEFT_TOK_ADD_SPECIAL : 0);
     for (uint32_t i = 0; i < p->n_prompts && !call->error.status; i++) {
@@ -99,40 +100,41 @@ static void encode_prompts(struct call *call) {
 }
 
 /* An echoed prompt is the text as it was given, not what its ids would spell. */
-static void keep_echoed_texts(struct call *call) {
+static void keep_echoed_texts(weft_api_call *call) {
     struct params *p = &call->params;
     for (uint32_t i = 0; i < p->n_prompts && p->echo; i++) {
         struct prompt *prompt = &p->prompts[i];
         if (!prompt->text) continue;
         prompt->echo = malloc(prompt->text_len ? prompt->text_len : 1);
         if (!prompt->echo) {
-            wefti_error_set(&call->error, 500, NULL, NULL, "out of memory");
+            weft_api_error_set(&call->error, 500, NULL, NULL, "out of memory");
             return;
         }
         memcpy(prompt->echo, prompt->text, prompt->text_len);
     }
 }
 
-void wefti_call_prepare(struct call *call) {
-    WEFT_ASSERT(call->state == CALL_PREPARING);
+void weft_api_call_prepare(weft_api_call *call) {
+    WEFT_ASSERT(call->state == WEFT_API_CALL_PREPARING);
     json_t *json = parse_body(call);
     weft_buf_fini(&call->body);
     struct params *p = &call->params;
-    if (json && wefti_params_parse(json, call->kind, &call->limits, p, &call->error)) {
+    if (json && wefti_api_params_parse(json, call->kind, &call->limits, p, &call->error)) {
         if (p->n_messages)
             encode_chat(call);
         else if (call->kind == CALL_TOKENIZE && (p->n_prompts != 1 || !p->prompts[0].text))
-            wefti_error_set(&call->error, 400, "prompt", NULL, "'prompt' must be a string");
+            weft_api_error_set(&call->error, 400, "prompt", NULL, "'prompt' must be a string");
         else
             encode_prompts(call);
         keep_echoed_texts(call);
     }
-    wefti_params_drop_json(p);
+    wefti_api_params_drop_json(p);
     if (call->error.status) return;
-    p->lets_go = p->stream && !call->has_rpc_view; /* the latter's result comes once more, whole */
+    p->drops_sent_logprobs =
+        p->stream && !call->streams_for_rpc; /* the latter's result comes once more, whole */
     if (call->kind == CALL_TOKENIZE || call->kind == CALL_DETOKENIZE) return;
     if (call->limits.max_model_len == 0)
-        wefti_error_set(&call->error, 503, NULL, "not_serving", "the server is starting");
+        weft_api_error_set(&call->error, 503, NULL, "not_serving", "the server is starting");
     else
-        (void)wefti_params_fit(p, call->kind, &call->limits, &call->error);
+        (void)wefti_api_params_fit(p, call->kind, &call->limits, &call->error);
 }

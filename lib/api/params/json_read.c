@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-const char *wefti_json_type_name(const json_t *value) {
+const char *wefti_api_json_type_name(const json_t *value) {
     switch (json_typeof(value)) {
     case JSON_OBJECT:
         return "an object";
@@ -23,73 +23,73 @@ const char *wefti_json_type_name(const json_t *value) {
     }
 }
 
-bool wefti_json_is_text(const json_t *value, const char *text) {
+bool wefti_api_json_is_text(const json_t *value, const char *text) {
     size_t len = strlen(text);
     return json_is_string(value) && json_string_length(value) == len &&
            memcmp(json_string_value(value), text, len) == 0;
 }
 
-bool wefti_json_ok(const struct reader *r) {
+bool wefti_api_json_ok(const struct reader *r) {
     return r->error->status == 0;
 }
 
-void wefti_json_wrong_type(const struct reader *r, const char *name, const char *wanted,
-                           const json_t *got) {
-    wefti_error_set(r->error, 400, name, NULL, "'%s' must be %s, got %s", name, wanted,
-                    wefti_json_type_name(got));
+void wefti_api_json_wrong_type(const struct reader *r, const char *name, const char *wanted,
+                               const json_t *got) {
+    weft_api_error_set(r->error, 400, name, NULL, "'%s' must be %s, got %s", name, wanted,
+                       wefti_api_json_type_name(got));
 }
 
 /* NULL when the field is absent or null, and after an error. */
-json_t *wefti_json_get(const struct reader *r, const char *name) {
-    if (!wefti_json_ok(r)) return NULL;
+json_t *wefti_api_json_get(const struct reader *r, const char *name) {
+    if (!wefti_api_json_ok(r)) return NULL;
     json_t *value = json_object_get(r->json, name);
     return json_is_null(value) ? NULL : value;
 }
 
-bool wefti_json_get_bool(const struct reader *r, const char *name, bool *out) {
-    const json_t *value = wefti_json_get(r, name);
+bool wefti_api_json_get_bool(const struct reader *r, const char *name, bool *out) {
+    const json_t *value = wefti_api_json_get(r, name);
     if (!value) return false;
     if (!json_is_boolean(value)) {
-        wefti_json_wrong_type(r, name, "a boolean", value);
+        wefti_api_json_wrong_type(r, name, "a boolean", value);
         return false;
     }
     *out = json_is_true(value);
     return true;
 }
 
-bool wefti_json_get_int(const struct reader *r, const char *name, int64_t min, int64_t max,
-                        int64_t *out) {
-    const json_t *value = wefti_json_get(r, name);
+bool wefti_api_json_get_int(const struct reader *r, const char *name, int64_t min, int64_t max,
+                            int64_t *out) {
+    const json_t *value = wefti_api_json_get(r, name);
     if (!value) return false;
     double real = json_is_real(value) ? json_real_value(value) : 0.5;
     if (!json_is_integer(value) && (real != trunc(real) || fabs(real) > 0x1p53)) {
-        wefti_json_wrong_type(r, name, "an integer", value);
+        wefti_api_json_wrong_type(r, name, "an integer", value);
         return false;
     }
     /* 16.0 is a whole number as well: some clients know only one kind. */
     int64_t number = json_is_integer(value) ? json_integer_value(value) : (int64_t)real;
     if (number < min || number > max) {
-        wefti_error_set(r->error, 400, name, NULL,
-                        "'%s' must be between %" PRId64 " and %" PRId64 ", got %" PRId64, name, min,
-                        max, number);
+        weft_api_error_set(r->error, 400, name, NULL,
+                           "'%s' must be between %" PRId64 " and %" PRId64 ", got %" PRId64, name,
+                           min, max, number);
         return false;
     }
     *out = number;
     return true;
 }
 
-bool wefti_json_get_float(const struct reader *r, const char *name, double min, double max,
-                          float *out) {
-    const json_t *value = wefti_json_get(r, name);
+bool wefti_api_json_get_float(const struct reader *r, const char *name, double min, double max,
+                              float *out) {
+    const json_t *value = wefti_api_json_get(r, name);
     if (!value) return false;
     if (!json_is_number(value)) {
-        wefti_json_wrong_type(r, name, "a number", value);
+        wefti_api_json_wrong_type(r, name, "a number", value);
         return false;
     }
     double number = json_number_value(value);
     if (!(number >= min && number <= max)) {
-        wefti_error_set(r->error, 400, name, NULL, "'%s' must be between %.9g and %.9g, got %.9g",
-                        name, min, max, number);
+        weft_api_error_set(r->error, 400, name, NULL,
+                           "'%s' must be between %.9g and %.9g, got %.9g", name, min, max, number);
         return false;
     }
     *out = (float)number;

@@ -14,28 +14,28 @@
 
 struct reader {
     json_t *json;
-    struct api_error *error;
+    struct weft_api_error *error;
 };
 
 /* A string that is exactly `text`; strings may hold NULs, which strcmp would take for their end. */
-bool wefti_json_is_text(const json_t *value, const char *text);
+bool wefti_api_json_is_text(const json_t *value, const char *text);
 
-bool wefti_json_ok(const struct reader *r);
+bool wefti_api_json_ok(const struct reader *r);
 
 /* NULL when the field is absent or null, and after an error. Borrowed. */
-json_t *wefti_json_get(const struct reader *r, const char *name);
+json_t *wefti_api_json_get(const struct reader *r, const char *name);
 
 /* True when the field is there and fine; *out stays as it is otherwise. Bounds are inclusive. An
  * integer is no boolean, a real no integer, a boolean no number. */
-bool wefti_json_get_bool(const struct reader *r, const char *name, bool *out);
-bool wefti_json_get_int(const struct reader *r, const char *name, int64_t min, int64_t max,
-                        int64_t *out);
-bool wefti_json_get_float(const struct reader *r, const char *name, double min, double max,
-                          float *out);
+bool wefti_api_json_get_bool(const struct reader *r, const char *name, bool *out);
+bool wefti_api_json_get_int(const struct reader *r, const char *name, int64_t min, int64_t max,
+                            int64_t *out);
+bool wefti_api_json_get_float(const struct reader *r, const char *name, double min, double max,
+                              float *out);
 
 /* "'name' must be WANTED, got a string". */
-void wefti_json_wrong_type(const struct reader *r, const char *name, const char *wanted,
-                           const json_t *got);
-const char *wefti_json_type_name(const json_t *value);
+void wefti_api_json_wrong_type(const struct reader *r, const char *name, const char *wanted,
+                               const json_t *got);
+const char *wefti_api_json_type_name(const json_t *value);
 
 #endif

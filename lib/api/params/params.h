@@ -3,7 +3,7 @@
  * Rule     null means absent. What cannot be honoured is a 400 that names the field; what nobody
  *          knows is ignored, as OpenAI and vLLM do. Wrong types are errors, never converted.
  * Memory   Strings are borrowed from the JSON value, which `struct params` keeps until
- *          wefti_params_drop_json; everything else is owned and freed by wefti_params_fini.
+ *          wefti_api_params_drop_json; everything else is owned and freed by wefti_api_params_fini.
  * Threads  Pure; safe in any thread.
  */
 #ifndef WEFT_API_PARAMS_H
@@ -23,7 +23,7 @@
 enum call_kind { CALL_COMPLETION, CALL_CHAT, CALL_TOKENIZE, CALL_DETOKENIZE };
 
 /* The most tokens /tokenize answers with. A larger text takes several requests. */
-#define WEFT_TOKENIZE_IDS_MAX (1u << 20)
+#define WEFT_API_TOKENIZE_IDS_MAX (1u << 20)
 
 struct prompt {
     const char *text; /* NULL: given as ids */
@@ -46,7 +46,8 @@ struct params {
     bool stream, include_usage, continuous_usage;
     bool echo, include_stop, skip_special, tokens_as_ids;
     bool ignore_eos, has_seed, has_max_tokens;
-    bool lets_go; /* set before wefti_params_fit: log-probabilities are only kept until sent */
+    bool
+        drops_sent_logprobs; /* set before wefti_api_params_fit: log-probabilities are only kept until sent */
     uint64_t logprob_bytes; /* what those take that are sure to be kept, at most */
     uint32_t n;
     int32_t logprobs;        /* as asked for; -1: none */
@@ -62,19 +63,19 @@ struct params {
     uint32_t n_own_stop_tokens;
     struct weft_logit_bias *bias;
     struct weft_sampling sampling; /* points into this struct; max_tokens is final after
-                                      wefti_params_fit */
+                                      wefti_api_params_fit */
 };
 
-/* Reads `json` (taken over, also on error). False: `error` is set. wefti_params_fini either way. */
-bool wefti_params_parse(json_t *json, enum call_kind kind, const struct api_limits *limits,
-                        struct params *params, struct api_error *error);
+/* Reads `json` (taken over, also on error). False: `error` is set. wefti_api_params_fini either way. */
+bool wefti_api_params_parse(json_t *json, enum call_kind kind, const struct weft_api_limits *limits,
+                            struct params *params, struct weft_api_error *error);
 
 /* The second half, once the prompts are ids: fits max_tokens into what the longest prompt leaves
  * of the context, and checks what depends on lengths. */
-bool wefti_params_fit(struct params *params, enum call_kind kind, const struct api_limits *limits,
-                      struct api_error *error);
+bool wefti_api_params_fit(struct params *params, enum call_kind kind,
+                          const struct weft_api_limits *limits, struct weft_api_error *error);
 
-void wefti_params_drop_json(struct params *params);
-void wefti_params_fini(struct params *params);
+void wefti_api_params_drop_json(struct params *params);
+void wefti_api_params_fini(struct params *params);
 
 #endif

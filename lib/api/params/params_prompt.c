@@ -14,29 +14,29 @@ static uint32_t *read_ids(const struct reader *r, const char *name, const json_t
     size_t n = json_array_size(array);
     uint32_t *ids = malloc((n ? n : 1) * sizeof *ids);
     if (!ids) {
-        wefti_error_set(r->error, 500, NULL, NULL, "out of memory");
+        weft_api_error_set(r->error, 500, NULL, NULL, "out of memory");
         return NULL;
     }
     int64_t max = n_vocab ? n_vocab - 1 : INT32_MAX;
     for (size_t i = 0; i < n; i++) {
         const json_t *item = json_array_get(array, i);
         if (!json_is_integer(item)) {
-            wefti_error_set(r->error, 400, name, NULL,
-                            "'%s' must be a string, a list of strings, a list of token ids or a "
-                            "list of lists of token ids; element %zu is %s",
-                            name, i, wefti_json_type_name(item));
+            weft_api_error_set(r->error, 400, name, NULL,
+                               "'%s' must be a string, a list of strings, a list of token ids or a "
+                               "list of lists of token ids; element %zu is %s",
+                               name, i, wefti_api_json_type_name(item));
             break;
         }
         int64_t id = json_integer_value(item);
         if (id < 0 || id > max) {
-            wefti_error_set(r->error, 400, name, NULL,
-                            "'%s' holds token id %" PRId64 ", which is out of vocabulary", name,
-                            id);
+            weft_api_error_set(r->error, 400, name, NULL,
+                               "'%s' holds token id %" PRId64 ", which is out of vocabulary", name,
+                               id);
             break;
         }
         ids[i] = (uint32_t)id;
     }
-    if (wefti_json_ok(r)) return ids;
+    if (wefti_api_json_ok(r)) return ids;
     free(ids);
     return NULL;
 }
@@ -50,57 +50,57 @@ static void read_prompt(const struct reader *r, const json_t *value, uint32_t n_
         out->ids = read_ids(r, "prompt", value, n_vocab);
         out->n_ids = json_array_size(value);
     } else {
-        wefti_json_wrong_type(r, "prompt", "a string, a list of strings, ids or lists of ids",
-                              value);
+        wefti_api_json_wrong_type(r, "prompt", "a string, a list of strings, ids or lists of ids",
+                                  value);
     }
 }
 
-void wefti_params_read_prompts(const struct reader *r, const struct api_limits *limits,
-                               struct params *params) {
-    const json_t *value = wefti_json_get(r, "prompt");
-    if (!wefti_json_ok(r)) return;
+void wefti_api_params_read_prompts(const struct reader *r, const struct weft_api_limits *limits,
+                                   struct params *params) {
+    const json_t *value = wefti_api_json_get(r, "prompt");
+    if (!wefti_api_json_ok(r)) return;
     if (!value) {
-        wefti_error_set(r->error, 400, "prompt", "missing_required_parameter",
-                        "you must provide a 'prompt' parameter");
+        weft_api_error_set(r->error, 400, "prompt", "missing_required_parameter",
+                           "you must provide a 'prompt' parameter");
         return;
     }
     const json_t *first = json_array_get(value, 0);
     bool is_list = json_is_array(value) && (json_is_string(first) || json_is_array(first));
     size_t n = is_list ? json_array_size(value) : 1;
     if (json_is_array(value) && !first)
-        wefti_error_set(r->error, 400, "prompt", NULL, "'prompt' must not be empty");
+        weft_api_error_set(r->error, 400, "prompt", NULL, "'prompt' must not be empty");
     if (n > limits->max_prompts)
-        wefti_error_set(r->error, 400, "prompt", NULL,
-                        "'prompt' holds %zu prompts, at most %u are allowed in one request", n,
-                        limits->max_prompts);
-    if (!wefti_json_ok(r)) return;
+        weft_api_error_set(r->error, 400, "prompt", NULL,
+                           "'prompt' holds %zu prompts, at most %u are allowed in one request", n,
+                           limits->max_prompts);
+    if (!wefti_api_json_ok(r)) return;
     params->prompts = calloc(n, sizeof *params->prompts);
     if (!params->prompts) {
-        wefti_error_set(r->error, 500, NULL, NULL, "out of memory");
+        weft_api_error_set(r->error, 500, NULL, NULL, "out of memory");
         return;
     }
     params->n_prompts = (uint32_t)n;
-    for (size_t i = 0; i < n && wefti_json_ok(r); i++) {
+    for (size_t i = 0; i < n && wefti_api_json_ok(r); i++) {
         const json_t *item = is_list ? json_array_get(value, i) : value;
         if (is_list && json_is_string(item) != json_is_string(first))
-            wefti_error_set(r->error, 400, "prompt", NULL,
-                            "'prompt' must not mix strings and token ids");
+            weft_api_error_set(r->error, 400, "prompt", NULL,
+                               "'prompt' must not mix strings and token ids");
         else
             read_prompt(r, item, limits->n_vocab, &params->prompts[i]);
     }
 }
 
-void wefti_params_read_tokens(const struct reader *r, const struct api_limits *limits,
-                              struct params *params) {
-    const json_t *value = wefti_json_get(r, "tokens");
-    if (!wefti_json_ok(r)) return;
+void wefti_api_params_read_tokens(const struct reader *r, const struct weft_api_limits *limits,
+                                  struct params *params) {
+    const json_t *value = wefti_api_json_get(r, "tokens");
+    if (!wefti_api_json_ok(r)) return;
     if (!json_is_array(value)) {
-        wefti_error_set(r->error, 400, "tokens", NULL, "'tokens' must be a list of token ids");
+        weft_api_error_set(r->error, 400, "tokens", NULL, "'tokens' must be a list of token ids");
         return;
     }
     params->prompts = calloc(1, sizeof *params->prompts);
     if (!params->prompts) {
-        wefti_error_set(r->error, 500, NULL, NULL, "out of memory");
+        weft_api_error_set(r->error, 500, NULL, NULL, "out of memory");
         return;
     }
     params->n_prompts = 1;
@@ -113,7 +113,7 @@ void wefti_params_read_tokens(const struct reader *r, const struct api_limits *l
 static void bad_message(const struct reader *r, size_t idx, const char *member, const char *text) {
     char param[64];
     (void)snprintf(param, sizeof param, "messages[%zu]%s%s", idx, *member ? "." : "", member);
-    wefti_error_set(r->error, 400, param, NULL, "%s %s", param, text);
+    weft_api_error_set(r->error, 400, param, NULL, "%s %s", param, text);
 }
 
 /* [{"type":"text","text":...}, ...] joined by newlines, as vLLM does for templates that expect
@@ -127,7 +127,7 @@ static char *join_parts(const struct reader *r, size_t idx, const json_t *parts,
             bad_message(r, idx, "content", "holds a part without a type");
             return NULL;
         }
-        if (!wefti_json_is_text(type, "text")) {
+        if (!wefti_api_json_is_text(type, "text")) {
             bad_message(r, idx, "content", "may only hold parts of type 'text'");
             return NULL;
         }
@@ -139,7 +139,7 @@ static char *join_parts(const struct reader *r, size_t idx, const json_t *parts,
     }
     char *joined = malloc(len + 1), *at = joined;
     if (!joined) {
-        wefti_error_set(r->error, 500, NULL, NULL, "out of memory");
+        weft_api_error_set(r->error, 500, NULL, NULL, "out of memory");
         return NULL;
     }
     for (size_t i = 0; i < n; i++) {
@@ -156,7 +156,7 @@ static char *join_parts(const struct reader *r, size_t idx, const json_t *parts,
 static bool known_role(const json_t *role) {
     static const char *const roles[] = {"system", "developer", "user", "assistant"};
     for (size_t i = 0; i < sizeof roles / sizeof roles[0]; i++) {
-        if (wefti_json_is_text(role, roles[i])) return true;
+        if (wefti_api_json_is_text(role, roles[i])) return true;
     }
     return false;
 }
@@ -173,7 +173,7 @@ static void read_message(const struct reader *r, size_t idx, const json_t *json,
     static const char *const absent[] = {"tool_calls", "function_call", "tool_call_id"};
     for (size_t i = 0; i < sizeof absent / sizeof absent[0]; i++) {
         const json_t *value = json_object_get(json, absent[i]);
-        if (!wefti_params_is_absent(value))
+        if (!wefti_api_params_is_absent(value))
             bad_message(r, idx, absent[i], "is not supported by this server");
     }
     if (!json_is_string(role)) {
@@ -194,32 +194,32 @@ static void read_message(const struct reader *r, size_t idx, const json_t *json,
         char *joined = join_parts(r, idx, content, &message->content_len);
         if (!joined) return;
         message->content = params->owned_texts[params->n_owned++] = joined;
-    } else if ((content && !json_is_null(content)) || !wefti_json_is_text(role, "assistant")) {
+    } else if ((content && !json_is_null(content)) || !wefti_api_json_is_text(role, "assistant")) {
         bad_message(r, idx, "content", "must be a string or a list of text parts");
     }
 }
 
-void wefti_params_read_messages(const struct reader *r, struct params *params) {
-    const json_t *value = wefti_json_get(r, "messages");
-    if (!wefti_json_ok(r)) return;
+void wefti_api_params_read_messages(const struct reader *r, struct params *params) {
+    const json_t *value = wefti_api_json_get(r, "messages");
+    if (!wefti_api_json_ok(r)) return;
     if (!value)
-        wefti_error_set(r->error, 400, "messages", "missing_required_parameter",
-                        "you must provide a 'messages' parameter");
+        weft_api_error_set(r->error, 400, "messages", "missing_required_parameter",
+                           "you must provide a 'messages' parameter");
     else if (!json_is_array(value))
-        wefti_json_wrong_type(r, "messages", "an array", value);
+        wefti_api_json_wrong_type(r, "messages", "an array", value);
     else if (json_array_size(value) == 0)
-        wefti_error_set(r->error, 400, "messages", NULL, "'messages' must not be empty");
-    if (!wefti_json_ok(r)) return;
+        weft_api_error_set(r->error, 400, "messages", NULL, "'messages' must not be empty");
+    if (!wefti_api_json_ok(r)) return;
     size_t n = json_array_size(value); /* bounded by the body's number of values */
     params->messages = calloc(n, sizeof *params->messages);
     params->owned_texts = calloc(n, sizeof *params->owned_texts);
     params->prompts = calloc(1, sizeof *params->prompts);
     if (!params->messages || !params->owned_texts || !params->prompts) {
-        wefti_error_set(r->error, 500, NULL, NULL, "out of memory");
+        weft_api_error_set(r->error, 500, NULL, NULL, "out of memory");
         return;
     }
     params->n_prompts = 1; /* what the template makes of the messages */
     params->n_messages = (uint32_t)n;
-    for (size_t i = 0; i < n && wefti_json_ok(r); i++)
+    for (size_t i = 0; i < n && wefti_api_json_ok(r); i++)
         read_message(r, i, json_array_get(value, i), params);
 }

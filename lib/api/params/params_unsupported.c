@@ -89,30 +89,30 @@ static bool is_harmless(const json_t *value, enum harmless harmless) {
     case IF_TRUE:
         return json_is_true(value);
     case IF_NONE:
-        return wefti_json_is_text(value, "none");
+        return wefti_api_json_is_text(value, "none");
     case IF_TEXT:
         value = json_object_get(value, "type");
-        return wefti_json_is_text(value, "text");
+        return wefti_api_json_is_text(value, "text");
     }
     return false;
 }
 
-void wefti_params_refuse_unsupported(const struct reader *r) {
+void wefti_api_params_refuse_unsupported(const struct reader *r) {
     for (size_t i = 0; i < sizeof unsupported / sizeof unsupported[0]; i++) {
-        const json_t *value = wefti_json_get(r, unsupported[i].name);
+        const json_t *value = wefti_api_json_get(r, unsupported[i].name);
         if (value && !is_harmless(value, unsupported[i].harmless))
-            wefti_error_set(r->error, 400, unsupported[i].name, "unsupported_parameter",
-                            "'%s' is not supported by this server", unsupported[i].name);
+            weft_api_error_set(r->error, 400, unsupported[i].name, "unsupported_parameter",
+                               "'%s' is not supported by this server", unsupported[i].name);
     }
-    const json_t *modalities = wefti_json_get(r, "modalities");
+    const json_t *modalities = wefti_api_json_get(r, "modalities");
     for (size_t i = 0; i < json_array_size(modalities); i++) {
         const json_t *item = json_array_get(modalities, i);
-        if (!wefti_json_is_text(item, "text"))
-            wefti_error_set(r->error, 400, "modalities", "unsupported_parameter",
-                            "'modalities' can only be [\"text\"]");
+        if (!wefti_api_json_is_text(item, "text"))
+            weft_api_error_set(r->error, 400, "modalities", "unsupported_parameter",
+                               "'modalities' can only be [\"text\"]");
     }
 }
 
-bool wefti_params_is_absent(const json_t *value) {
+bool wefti_api_params_is_absent(const json_t *value) {
     return !value || json_is_null(value) || is_harmless(value, IF_EMPTY);
 }

@@ -18,17 +18,17 @@
 
 /* -------------------------------------------------------------------------------- positions --- */
 
-uint32_t wefti_seq_echoed(const struct choice *choice) {
+uint32_t wefti_api_seq_echoed(const struct choice *choice) {
     const struct job *job = choice->job;
     return job->call->params.echo ? (uint32_t)job->prompt->n_ids : 0;
 }
 
 static uint32_t seq_len(const struct choice *choice) {
-    return wefti_seq_echoed(choice) + choice->n_tokens;
+    return wefti_api_seq_echoed(choice) + choice->n_tokens;
 }
 
-uint32_t wefti_seq_token(const struct choice *choice, uint32_t pos) {
-    uint32_t n_echoed = wefti_seq_echoed(choice);
+uint32_t wefti_api_seq_token(const struct choice *choice, uint32_t pos) {
+    uint32_t n_echoed = wefti_api_seq_echoed(choice);
     return pos < n_echoed ? choice->job->prompt->ids[pos] : choice->tokens[pos - n_echoed];
 }
 
@@ -40,33 +40,33 @@ static bool is_silent(const struct choice *choice, uint32_t pos) {
 
 /* ------------------------------------------------------------------------------------- text --- */
 
-void wefti_view_fini(struct choice_view *view) {
+void wefti_api_view_fini(struct choice_view *view) {
     weft_stop_free(view->stop);
     view->stop = NULL;
 }
 
 static void view_begin(struct choice *choice) {
     struct choice_view *view = &choice->view;
-    const struct call *call = choice->job->call;
+    const weft_api_call *call = choice->job->call;
     const struct params *p = &call->params;
     const struct prompt *prompt = choice->job->prompt;
-    wefti_view_fini(view);
+    wefti_api_view_fini(view);
     memset(view, 0, sizeof *view);
     view->is_begun = true;
-    weft_detok_init(&view->detok, call->core->tok, p->skip_special);
-    weft_detok_init(&view->offset_detok, call->core->tok, p->skip_special);
+    weft_detok_init(&view->detok, call->api->tok, p->skip_special);
+    weft_detok_init(&view->offset_detok, call->api->tok, p->skip_special);
     /* Text that follows a prompt keeps its leading space. */
     if (!p->echo || prompt->echo) view->detok.at_start = false;
     if (!p->echo) view->offset_detok.at_start = false;
     if (!call->stop_set) return;
     weft_err err = weft_stop_new(call->stop_set, p->include_stop, &view->stop);
     /* Without memory for a matcher nothing may pass: better no text than too much of it. */
-    view->is_cut = err != WEFT_OK;
+    view->is_stopped = err != WEFT_OK;
 }
 
 /* As in vLLM, nothing stops a choice within min_tokens; but what begins there may stop it later. */
-bool wefti_stop_feed(struct weft_stop *stop, bool is_early, const struct weft_buf *piece,
-                     struct weft_buf *out, size_t *which_out) {
+bool wefti_api_stop_feed(struct weft_stop *stop, bool is_early, const struct weft_buf *piece,
+                         struct weft_buf *out, size_t *which_out) {
     if (piece->len == 0) return false;
     if (!is_early) return weft_stop_push(stop, piece->data, piece->len, out, which_out);
     weft_stop_pass(stop, piece->data, piece->len, out);
@@ -78,12 +78,12 @@ static void push_text(struct choice *choice, uint32_t pos, struct weft_buf *text
     struct choice_view *view = &choice->view;
     const struct params *p = &choice->job->call->params;
     const struct prompt *prompt = choice->job->prompt;
-    uint32_t n_echoed = wefti_seq_echoed(choice), token = wefti_seq_token(choice, pos);
+    uint32_t n_echoed = wefti_api_seq_echoed(choice), token = wefti_api_seq_token(choice, pos);
     if (pos < n_echoed) {
         if (!prompt->echo) weft_detok_push(&view->detok, token, text);
         return;
     }
-    if (view->is_cut || is_silent(choice, pos)) return;
+    if (view->is_stopped || is_silent(choice, pos)) return;
     if (!view->stop) {
         weft_detok_push(&view->detok, token, text);
         return;
@@ -93,27 +93,27 @@ static void push_text(struct choice *choice, uint32_t pos, struct weft_buf *text
     weft_detok_push(&view->detok, token, &piece);
     size_t which;
     bool is_early = pos - n_echoed + 1 <= p->sampling.min_tokens;
-    view->is_cut = wefti_stop_feed(view->stop, is_early, &piece, text, &which);
+    view->is_stopped = wefti_api_stop_feed(view->stop, is_early, &piece, text, &which);
     weft_buf_fini(&piece);
 }
 
 /* What was held back, once it is certain that nothing more comes. */
 static void flush_text(struct choice *choice, struct weft_buf *text) {
     struct choice_view *view = &choice->view;
-    if (!view->is_cut) {
+    if (!view->is_stopped) {
         if (view->stop) weft_stop_finish(view->stop, text);
         weft_detok_finish(&view->detok, text);
     }
-    wefti_view_fini(view);
+    wefti_api_view_fini(view);
 }
 
-uint64_t wefti_seq_offset(struct choice *choice, uint32_t pos) {
+uint64_t wefti_api_seq_offset(struct choice *choice, uint32_t pos) {
     struct choice_view *view = &choice->view;
     uint64_t at = view->n_chars;
     if (is_silent(choice, pos)) return at;
     struct weft_buf text;
     weft_buf_init(&text, TEXT_BYTES_MAX);
-    weft_detok_push(&view->offset_detok, wefti_seq_token(choice, pos), &text);
+    weft_detok_push(&view->offset_detok, wefti_api_seq_token(choice, pos), &text);
     view->n_chars += weft_utf8_count(text.data ? text.data : "", text.len);
     weft_buf_fini(&text);
     return at;
@@ -125,7 +125,7 @@ static void add_text(struct weft_buf *out, const struct weft_buf *text) {
 
 /* ----------------------------------------------------------------------------- common parts --- */
 
-static void add_head(const struct call *call, bool is_chunk, struct weft_buf *out) {
+static void add_head(const weft_api_call *call, bool is_chunk, struct weft_buf *out) {
     const char *object = "text_completion";
     if (call->kind == CALL_CHAT) object = is_chunk ? "chat.completion.chunk" : "chat.completion";
     weft_buf_printf(out,
@@ -138,20 +138,20 @@ static void add_head(const struct call *call, bool is_chunk, struct weft_buf *ou
 }
 
 /* The same, written once per call: a stream begins each of its chunks so. */
-static void add_chunk_head(struct call *call, struct weft_buf *out) {
+static void add_chunk_head(weft_api_call *call, struct weft_buf *out) {
     struct weft_buf *head = &call->chunk_head;
     if (head->len == 0) add_head(call, true, head);
     weft_buf_add(out, head->data, head->len);
     if (head->failed) out->failed = true;
 }
 
-static void add_usage(const struct call *call, uint64_t n_output, struct weft_buf *out) {
-    uint32_t n_prompt = wefti_call_prompt_tokens(call);
+static void add_usage(const weft_api_call *call, uint64_t n_output, struct weft_buf *out) {
+    uint32_t n_prompt = weft_api_call_prompt_tokens(call);
     weft_buf_printf(out,
                     "\"usage\":{\"prompt_tokens\":%u,\"total_tokens\":%" PRIu64
                     ",\"completion_tokens\":%" PRIu64
                     ",\"prompt_tokens_details\":{\"cached_tokens\":%u}}",
-                    n_prompt, n_prompt + n_output, n_output, wefti_call_cached_tokens(call));
+                    n_prompt, n_prompt + n_output, n_output, weft_api_call_cached_tokens(call));
 }
 
 static void add_finish(const struct choice *choice, bool is_last, struct weft_buf *out) {
@@ -251,17 +251,18 @@ static void open_choice(struct choice *choice, struct weft_buf *out) {
 }
 
 static void offset_item(struct choice *choice, uint32_t pos, struct weft_buf *out) {
-    weft_buf_printf(out, "%" PRIu64, wefti_seq_offset(choice, pos));
+    weft_buf_printf(out, "%" PRIu64, wefti_api_seq_offset(choice, pos));
 }
 
-static void add_tail(const struct call *call, struct weft_buf *out) {
+static void add_tail(const weft_api_call *call, struct weft_buf *out) {
     weft_buf_add_char(out, ',');
-    add_usage(call, wefti_call_output_tokens(call), out);
+    add_usage(call, weft_api_call_output_tokens(call), out);
     weft_buf_add_char(out, '}');
 }
 
 /* True when the part is done. */
-static bool do_part(struct call *call, struct choice *choice, size_t limit, struct weft_buf *out) {
+static bool do_part(weft_api_call *call, struct choice *choice, size_t limit,
+                    struct weft_buf *out) {
     struct render *r = &call->render;
     const struct params *p = &call->params;
     bool is_chat = call->kind == CALL_CHAT, has_lps = p->logprobs >= 0;
@@ -280,27 +281,27 @@ static bool do_part(struct call *call, struct choice *choice, size_t limit, stru
         return true;
     case PART_TOKENS:
         return !has_legacy ||
-               list_part(r, choice, n, "{\"tokens\":[", wefti_lp_token_item, "],", limit, out);
+               list_part(r, choice, n, "{\"tokens\":[", wefti_api_lp_token_item, "],", limit, out);
     case PART_VALUES:
-        return !has_legacy || list_part(r, choice, n, "\"token_logprobs\":[", wefti_lp_value_item,
-                                        "],", limit, out);
+        return !has_legacy || list_part(r, choice, n, "\"token_logprobs\":[",
+                                        wefti_api_lp_value_item, "],", limit, out);
     case PART_TOP:
-        return !has_legacy ||
-               list_part(r, choice, n, "\"top_logprobs\":[", wefti_lp_top_item, "],", limit, out);
+        return !has_legacy || list_part(r, choice, n, "\"top_logprobs\":[", wefti_api_lp_top_item,
+                                        "],", limit, out);
     case PART_OFFSETS:
         return !has_legacy ||
                list_part(r, choice, n, "\"text_offset\":[", offset_item, "]}", limit, out);
     case PART_ITEMS:
         return !has_lps || !is_chat ||
-               list_part(r, choice, n, "{\"content\":[", wefti_lp_chat_item, "]}", limit, out);
+               list_part(r, choice, n, "{\"content\":[", wefti_api_lp_chat_item, "]}", limit, out);
     case PART_FINISH:
         weft_buf_add_char(out, ',');
         add_finish(choice, true, out);
         return true;
     case PART_PROMPT_LPS:
         return is_chat || p->prompt_logprobs < 0 ||
-               list_part(r, choice, n_prompt, ",\"prompt_logprobs\":[", wefti_lp_prompt_item, "]",
-                         limit, out);
+               list_part(r, choice, n_prompt, ",\"prompt_logprobs\":[", wefti_api_lp_prompt_item,
+                         "]", limit, out);
     case PART_CLOSE:
         weft_buf_add_char(out, '}');
         return true;
@@ -309,8 +310,8 @@ static bool do_part(struct call *call, struct choice *choice, size_t limit, stru
         return true;
     case PART_CHAT_PROMPT_LPS:
         return !is_chat || p->prompt_logprobs < 0 ||
-               list_part(r, choice, n_prompt, ",\"prompt_logprobs\":[", wefti_lp_prompt_item, "]",
-                         limit, out);
+               list_part(r, choice, n_prompt, ",\"prompt_logprobs\":[", wefti_api_lp_prompt_item,
+                         "]", limit, out);
     case PART_TAIL:
         add_tail(call, out);
         return true;
@@ -320,27 +321,29 @@ static bool do_part(struct call *call, struct choice *choice, size_t limit, stru
     return false;
 }
 
-enum render_status wefti_render_body(struct call *call, struct weft_buf *out, size_t budget) {
-    WEFT_ASSERT(call->state == CALL_DONE);
+enum weft_api_render weft_api_render_body(weft_api_call *call, struct weft_buf *out,
+                                          size_t budget) {
+    WEFT_ASSERT(call->state == WEFT_API_CALL_DONE);
     struct render *r = &call->render;
     size_t limit = out->len + budget;
-    if (call->kind == CALL_TOKENIZE) return wefti_render_tokenize(call, out, limit);
-    if (call->kind == CALL_DETOKENIZE) return wefti_render_detokenize(call, out, limit);
+    if (call->kind == CALL_TOKENIZE) return wefti_api_render_tokenize(call, out, limit);
+    if (call->kind == CALL_DETOKENIZE) return wefti_api_render_detokenize(call, out, limit);
     if (r->part == PART_OPEN && r->choice == 0) add_head(call, false, out);
     while (r->part != PART_END) {
-        if (!do_part(call, &call->choices[r->choice], limit, out)) return RENDER_MORE;
+        if (!do_part(call, &call->choices[r->choice], limit, out)) return WEFT_API_RENDER_MORE;
         r->pos = 0;
         r->part++;
         if (r->part == PART_CHOICES_END && r->choice + 1 < call->n_choices) {
             r->choice++;
             r->part = PART_OPEN;
         }
-        if (out->len >= limit && r->part != PART_END && r->part != PART_OPEN) return RENDER_MORE;
+        if (out->len >= limit && r->part != PART_END && r->part != PART_OPEN)
+            return WEFT_API_RENDER_MORE;
     }
-    return RENDER_DONE;
+    return WEFT_API_RENDER_DONE;
 }
 
-void wefti_render_rewind(struct call *call) {
+void weft_api_render_rewind(weft_api_call *call) {
     memset(&call->render, 0, sizeof call->render);
 }
 
@@ -348,14 +351,14 @@ void wefti_render_rewind(struct call *call) {
 
 static void add_chunk_logprobs(struct choice *choice, uint32_t from, uint32_t to,
                                struct weft_buf *out) {
-    const struct call *call = choice->job->call;
+    const weft_api_call *call = choice->job->call;
     weft_buf_add_str(out, "\"logprobs\":");
     if (call->params.logprobs < 0 || from == to)
         weft_buf_add_str(out, "null");
     else if (call->kind == CALL_CHAT)
-        wefti_lp_chat(choice, from, to, out);
+        wefti_api_lp_chat(choice, from, to, out);
     else
-        wefti_lp_legacy(choice, from, to, out);
+        wefti_api_lp_legacy(choice, from, to, out);
     weft_buf_add_char(out, ',');
 }
 
@@ -365,14 +368,14 @@ static void add_rpc_chunk(struct choice *choice, uint32_t from, uint32_t to, boo
     add_text(out, text);
     weft_buf_add_str(out, "\",\"token_ids\":[");
     for (uint32_t pos = from; pos < to; pos++)
-        weft_buf_printf(out, pos > from ? ",%u" : "%u", wefti_seq_token(choice, pos));
+        weft_buf_printf(out, pos > from ? ",%u" : "%u", wefti_api_seq_token(choice, pos));
     weft_buf_add_str(out, "],");
     add_chunk_logprobs(choice, from, to, out);
     add_finish(choice, is_last, out);
     weft_buf_add_char(out, '}');
 }
 
-static void end_chunk(const struct call *call, struct weft_buf *out) {
+static void end_chunk(const weft_api_call *call, struct weft_buf *out) {
     weft_buf_add_char(out, ']');
     if (call->params.continuous_usage) {
         weft_buf_add_char(out, ',');
@@ -384,7 +387,7 @@ static void end_chunk(const struct call *call, struct weft_buf *out) {
 }
 
 static void add_role_chunk(const struct choice *choice, struct weft_buf *out) {
-    struct call *call = choice->job->call;
+    weft_api_call *call = choice->job->call;
     add_chunk_head(call, out);
     weft_buf_printf(out,
                     "{\"index\":%u,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},"
@@ -396,10 +399,10 @@ static void add_role_chunk(const struct choice *choice, struct weft_buf *out) {
 /* Tokens [from, to), with the text they released. */
 static void add_chunk(struct choice *choice, uint32_t from, uint32_t to, bool is_last,
                       const struct weft_buf *text, struct weft_buf *out) {
-    struct call *call = choice->job->call;
-    uint32_t n_echoed = wefti_seq_echoed(choice);
+    weft_api_call *call = choice->job->call;
+    uint32_t n_echoed = wefti_api_seq_echoed(choice);
     if (to > n_echoed) call->render.n_streamed += to - (from > n_echoed ? from : n_echoed);
-    if (call->has_rpc_view) {
+    if (call->streams_for_rpc) {
         add_rpc_chunk(choice, from, to, is_last, text, out);
         return;
     }
@@ -426,7 +429,7 @@ static void add_chunk(struct choice *choice, uint32_t from, uint32_t to, bool is
 
 /* Where the chunk that begins at `from` ends; `from` itself when it has to wait. */
 static uint32_t chunk_end(const struct choice *choice, uint32_t from) {
-    uint32_t n_echoed = wefti_seq_echoed(choice);
+    uint32_t n_echoed = wefti_api_seq_echoed(choice);
     if (from >= n_echoed) return from < seq_len(choice) ? from + 1 : from;
     uint32_t to = from + ECHO_TOKENS_PER_CHUNK;
     if (to > n_echoed) to = n_echoed;
@@ -451,11 +454,11 @@ static bool echo_chunk(struct choice *choice, struct weft_buf *text, struct weft
 
 /* The next chunk of one choice; false: it has none now. */
 static bool choice_chunk(struct choice *choice, struct weft_buf *out) {
-    const struct call *call = choice->job->call;
+    const weft_api_call *call = choice->job->call;
     struct choice_view *view = &choice->view;
     if (view->is_closed) return false;
     if (!view->is_begun) view_begin(choice);
-    if (call->kind == CALL_CHAT && !view->has_role && !call->has_rpc_view) {
+    if (call->kind == CALL_CHAT && !view->has_role && !call->streams_for_rpc) {
         view->has_role = true;
         add_role_chunk(choice, out);
         return true;
@@ -475,16 +478,16 @@ static bool choice_chunk(struct choice *choice, struct weft_buf *out) {
         if (is_last) flush_text(choice, &text);
         view->pos = to;
         view->is_closed = is_last;
-        is_out = text.len || call->params.logprobs >= 0 || is_last || call->has_rpc_view;
+        is_out = text.len || call->params.logprobs >= 0 || is_last || call->streams_for_rpc;
         if (is_out) add_chunk(choice, from, to, is_last, &text, out);
-        wefti_choice_rendered(choice, from, to);
+        wefti_api_choice_rendered(choice, from, to);
     }
     if (text.failed) out->failed = true;
     weft_buf_fini(&text);
     return is_out;
 }
 
-bool wefti_render_chunk(struct call *call, struct weft_buf *out) {
+bool weft_api_render_chunk(weft_api_call *call, struct weft_buf *out) {
     while (call->fresh_first) {
         struct choice *choice = call->fresh_first;
         bool is_out = choice_chunk(choice, out);
@@ -507,10 +510,10 @@ bool wefti_render_chunk(struct call *call, struct weft_buf *out) {
     return false;
 }
 
-static void add_stream_end(struct call *call, struct weft_buf *out) {
-    if (call->state == CALL_FAILED) {
+static void add_stream_end(weft_api_call *call, struct weft_buf *out) {
+    if (call->state == WEFT_API_CALL_FAILED) {
         weft_buf_add_str(out, "data: ");
-        wefti_error_json(&call->error, out);
+        weft_api_error_json(&call->error, out);
         weft_buf_add_str(out, "\n\n");
         return;
     }
@@ -518,28 +521,31 @@ static void add_stream_end(struct call *call, struct weft_buf *out) {
         weft_buf_add_str(out, "data: ");
         add_chunk_head(call, out);
         weft_buf_add_str(out, "],");
-        add_usage(call, wefti_call_output_tokens(call), out);
+        add_usage(call, weft_api_call_output_tokens(call), out);
         weft_buf_add_str(out, "}\n\n");
     }
     weft_buf_add_str(out, "data: [DONE]\n\n");
 }
 
-enum render_status wefti_render_stream(struct call *call, struct weft_buf *out, size_t budget) {
+enum weft_api_render weft_api_render_stream(weft_api_call *call, struct weft_buf *out,
+                                            size_t budget) {
     size_t limit = out->len + budget;
-    if (call->render.is_finished) return RENDER_DONE;
+    if (call->render.is_finished) return WEFT_API_RENDER_DONE;
     while (out->len < limit) {
         size_t start = out->len;
         weft_buf_add_str(out, "data: ");
-        if (wefti_render_chunk(call, out)) {
+        if (weft_api_render_chunk(call, out)) {
             weft_buf_add_str(out, "\n\n");
             continue;
         }
         out->len = start;
-        if (call->state != CALL_DONE && call->state != CALL_FAILED) return RENDER_WAIT;
-        WEFT_ASSERT(call->state == CALL_FAILED || call->render.n_closed == call->n_choices);
+        if (call->state != WEFT_API_CALL_DONE && call->state != WEFT_API_CALL_FAILED)
+            return WEFT_API_RENDER_WAIT;
+        WEFT_ASSERT(call->state == WEFT_API_CALL_FAILED ||
+                    call->render.n_closed == call->n_choices);
         add_stream_end(call, out);
         call->render.is_finished = true;
-        return RENDER_DONE;
+        return WEFT_API_RENDER_DONE;
     }
-    return RENDER_MORE;
+    return WEFT_API_RENDER_MORE;
 }

@@ -13,7 +13,7 @@
 #include "base/buf.h"
 #include "tokenizer/tokenizer.h"
 
-struct call;
+typedef struct weft_api_call weft_api_call;
 struct choice;
 
 /* How far one choice has been rendered. Positions count tokens: those of the prompt, when it is
@@ -25,7 +25,7 @@ struct choice_view {
     uint64_t n_chars;
     size_t n_echoed; /* bytes of an echoed text that went ahead of its tokens */
     uint32_t pos;
-    bool is_begun, has_role, is_cut, is_closed;
+    bool is_begun, has_role, is_stopped, is_closed;
 };
 
 /* How far a response has been rendered. */
@@ -38,29 +38,30 @@ struct render {
     struct weft_detok detok; /* of CALL_DETOKENIZE */
 };
 
-enum render_status {
-    RENDER_WAIT, /* all there is has been rendered; more will come */
-    RENDER_MORE, /* the budget is used up */
-    RENDER_DONE,
+enum weft_api_render {
+    WEFT_API_RENDER_WAIT, /* all there is has been rendered; more will come */
+    WEFT_API_RENDER_MORE, /* the budget is used up */
+    WEFT_API_RENDER_DONE,
 };
 
 /* The body of a finished call, as one JSON object. */
-enum render_status wefti_render_body(struct call *call, struct weft_buf *out, size_t budget);
+enum weft_api_render weft_api_render_body(weft_api_call *call, struct weft_buf *out, size_t budget);
 
 /* A stream's server-sent events so far, to "data: [DONE]". */
-enum render_status wefti_render_stream(struct call *call, struct weft_buf *out, size_t budget);
+enum weft_api_render weft_api_render_stream(weft_api_call *call, struct weft_buf *out,
+                                            size_t budget);
 
 /* The next chunk of a stream, as one JSON object; false: there is none now. */
-bool wefti_render_chunk(struct call *call, struct weft_buf *out);
+bool weft_api_render_chunk(weft_api_call *call, struct weft_buf *out);
 
 /* Back to the start, to render a streamed call once more as a whole. */
-void wefti_render_rewind(struct call *call);
+void weft_api_render_rewind(weft_api_call *call);
 
 /* The text of one output token to a matcher: the renderer's, or the one that runs ahead of it.
  * Both must see the same. `is_early`: of the first min_tokens. As weft_stop_push. */
-bool wefti_stop_feed(struct weft_stop *stop, bool is_early, const struct weft_buf *piece,
-                     struct weft_buf *out, size_t *which_out);
+bool wefti_api_stop_feed(struct weft_stop *stop, bool is_early, const struct weft_buf *piece,
+                         struct weft_buf *out, size_t *which_out);
 
-void wefti_view_fini(struct choice_view *view);
+void wefti_api_view_fini(struct choice_view *view);
 
 #endif

@@ -33,9 +33,9 @@ static float top_value(const struct entry *e, uint32_t i) {
 
 /* NULL for the first token of a prompt, which nothing predicts. */
 static const uint32_t *words_at(const struct choice *choice, uint32_t pos) {
-    uint32_t n_echoed = wefti_seq_echoed(choice);
-    if (pos >= n_echoed) return wefti_lp_entry(&choice->lps, pos - n_echoed);
-    return pos ? wefti_lp_entry(&choice->job->prompt_lps, pos - 1) : NULL;
+    uint32_t n_echoed = wefti_api_seq_echoed(choice);
+    if (pos >= n_echoed) return wefti_api_lp_entry(&choice->lps, pos - n_echoed);
+    return pos ? wefti_api_lp_entry(&choice->job->prompt_lps, pos - 1) : NULL;
 }
 
 /* As many alternatives as were asked for; an echoed prompt may have more. */
@@ -49,13 +49,13 @@ static uint32_t n_shown(const struct choice *choice, const struct entry *e) {
 /* A token that is no text by itself (half a character) is written "bytes:\xe2\x80" in the old API,
  * as OpenAI does: names stay distinct. So is one with a NUL: names are keys, and many a reader of
  * JSON takes none with a NUL. The chat API has a field for the bytes. */
-static void add_token(const struct call *call, uint32_t token, struct weft_buf *out) {
+static void add_token(const weft_api_call *call, uint32_t token, struct weft_buf *out) {
     size_t len;
     if (call->params.tokens_as_ids) {
         weft_buf_printf(out, "\"token_id:%u\"", token);
         return;
     }
-    const char *bytes = weft_tok_token_bytes(call->core->tok, token, &len);
+    const char *bytes = weft_tok_token_bytes(call->api->tok, token, &len);
     bool is_text = weft_utf8_valid(bytes, len) && !memchr(bytes, 0, len);
     if (call->kind == CALL_CHAT || is_text) {
         weft_json_str(out, bytes, len);
@@ -67,9 +67,9 @@ static void add_token(const struct call *call, uint32_t token, struct weft_buf *
     weft_buf_add_char(out, '"');
 }
 
-static void add_token_bytes(const struct call *call, uint32_t token, struct weft_buf *out) {
+static void add_token_bytes(const weft_api_call *call, uint32_t token, struct weft_buf *out) {
     size_t len;
-    const char *bytes = weft_tok_token_bytes(call->core->tok, token, &len);
+    const char *bytes = weft_tok_token_bytes(call->api->tok, token, &len);
     weft_buf_add_char(out, '[');
     for (size_t i = 0; i < len; i++)
         weft_buf_printf(out, i ? ",%u" : "%u", (unsigned char)bytes[i]);
@@ -78,11 +78,11 @@ static void add_token_bytes(const struct call *call, uint32_t token, struct weft
 
 /* ------------------------------------------------------------------------------ completions --- */
 
-void wefti_lp_token_item(struct choice *choice, uint32_t pos, struct weft_buf *out) {
-    add_token(choice->job->call, wefti_seq_token(choice, pos), out);
+void wefti_api_lp_token_item(struct choice *choice, uint32_t pos, struct weft_buf *out) {
+    add_token(choice->job->call, wefti_api_seq_token(choice, pos), out);
 }
 
-void wefti_lp_value_item(struct choice *choice, uint32_t pos, struct weft_buf *out) {
+void wefti_api_lp_value_item(struct choice *choice, uint32_t pos, struct weft_buf *out) {
     const uint32_t *words = words_at(choice, pos);
     if (words)
         weft_json_float(out, open_entry(words).value);
@@ -90,15 +90,15 @@ void wefti_lp_value_item(struct choice *choice, uint32_t pos, struct weft_buf *o
         weft_buf_add_str(out, "null");
 }
 
-void wefti_lp_top_item(struct choice *choice, uint32_t pos, struct weft_buf *out) {
+void wefti_api_lp_top_item(struct choice *choice, uint32_t pos, struct weft_buf *out) {
     const uint32_t *words = words_at(choice, pos);
     if (!words) {
         weft_buf_add_str(out, "null");
         return;
     }
-    const struct call *call = choice->job->call;
+    const weft_api_call *call = choice->job->call;
     struct entry e = open_entry(words);
-    uint32_t token = wefti_seq_token(choice, pos), n = n_shown(choice, &e);
+    uint32_t token = wefti_api_seq_token(choice, pos), n = n_shown(choice, &e);
     bool has_token = false;
     weft_buf_add_char(out, '{');
     for (uint32_t i = 0; i < n; i++) {
@@ -118,7 +118,7 @@ void wefti_lp_top_item(struct choice *choice, uint32_t pos, struct weft_buf *out
 }
 
 static void offset_item(struct choice *choice, uint32_t pos, struct weft_buf *out) {
-    weft_buf_printf(out, "%" PRIu64, wefti_seq_offset(choice, pos));
+    weft_buf_printf(out, "%" PRIu64, wefti_api_seq_offset(choice, pos));
 }
 
 static void add_list(struct choice *choice, uint32_t from, uint32_t to, const char *open,
@@ -132,17 +132,17 @@ static void add_list(struct choice *choice, uint32_t from, uint32_t to, const ch
     weft_buf_add_char(out, ']');
 }
 
-void wefti_lp_legacy(struct choice *choice, uint32_t from, uint32_t to, struct weft_buf *out) {
-    add_list(choice, from, to, "{\"tokens\":[", wefti_lp_token_item, out);
-    add_list(choice, from, to, ",\"token_logprobs\":[", wefti_lp_value_item, out);
-    add_list(choice, from, to, ",\"top_logprobs\":[", wefti_lp_top_item, out);
+void wefti_api_lp_legacy(struct choice *choice, uint32_t from, uint32_t to, struct weft_buf *out) {
+    add_list(choice, from, to, "{\"tokens\":[", wefti_api_lp_token_item, out);
+    add_list(choice, from, to, ",\"token_logprobs\":[", wefti_api_lp_value_item, out);
+    add_list(choice, from, to, ",\"top_logprobs\":[", wefti_api_lp_top_item, out);
     add_list(choice, from, to, ",\"text_offset\":[", offset_item, out);
     weft_buf_add_char(out, '}');
 }
 
 /* ------------------------------------------------------------------------------------- chat --- */
 
-static void add_chat_token(const struct call *call, uint32_t token, float value,
+static void add_chat_token(const weft_api_call *call, uint32_t token, float value,
                            struct weft_buf *out) {
     weft_buf_add_str(out, "{\"token\":");
     add_token(call, token, out);
@@ -152,8 +152,8 @@ static void add_chat_token(const struct call *call, uint32_t token, float value,
     add_token_bytes(call, token, out);
 }
 
-void wefti_lp_chat_item(struct choice *choice, uint32_t pos, struct weft_buf *out) {
-    const struct call *call = choice->job->call;
+void wefti_api_lp_chat_item(struct choice *choice, uint32_t pos, struct weft_buf *out) {
+    const weft_api_call *call = choice->job->call;
     const uint32_t *words = words_at(choice, pos);
     if (!words) {
         weft_buf_add_str(out, "null");
@@ -161,7 +161,7 @@ void wefti_lp_chat_item(struct choice *choice, uint32_t pos, struct weft_buf *ou
     }
     struct entry e = open_entry(words);
     uint32_t n = n_shown(choice, &e);
-    add_chat_token(call, wefti_seq_token(choice, pos), e.value, out);
+    add_chat_token(call, wefti_api_seq_token(choice, pos), e.value, out);
     weft_buf_add_str(out, ",\"top_logprobs\":[");
     for (uint32_t i = 0; i < n; i++) {
         if (i) weft_buf_add_char(out, ',');
@@ -171,14 +171,14 @@ void wefti_lp_chat_item(struct choice *choice, uint32_t pos, struct weft_buf *ou
     weft_buf_add_str(out, "]}");
 }
 
-void wefti_lp_chat(struct choice *choice, uint32_t from, uint32_t to, struct weft_buf *out) {
-    add_list(choice, from, to, "{\"content\":[", wefti_lp_chat_item, out);
+void wefti_api_lp_chat(struct choice *choice, uint32_t from, uint32_t to, struct weft_buf *out) {
+    add_list(choice, from, to, "{\"content\":[", wefti_api_lp_chat_item, out);
     weft_buf_add_char(out, '}');
 }
 
 /* -------------------------------------------------------------------------- prompt_logprobs --- */
 
-static void add_prompt_token(const struct call *call, uint32_t token, float value, uint32_t rank,
+static void add_prompt_token(const weft_api_call *call, uint32_t token, float value, uint32_t rank,
                              struct weft_buf *out) {
     weft_buf_printf(out, "\"%u\":{\"logprob\":", token);
     weft_json_float(out, value);
@@ -187,9 +187,9 @@ static void add_prompt_token(const struct call *call, uint32_t token, float valu
     weft_buf_add_char(out, '}');
 }
 
-void wefti_lp_prompt_item(struct choice *choice, uint32_t pos, struct weft_buf *out) {
-    const struct call *call = choice->job->call;
-    const uint32_t *words = pos ? wefti_lp_entry(&choice->job->prompt_lps, pos - 1) : NULL;
+void wefti_api_lp_prompt_item(struct choice *choice, uint32_t pos, struct weft_buf *out) {
+    const weft_api_call *call = choice->job->call;
+    const uint32_t *words = pos ? wefti_api_lp_entry(&choice->job->prompt_lps, pos - 1) : NULL;
     if (!words) {
         weft_buf_add_str(out, "null");
         return;

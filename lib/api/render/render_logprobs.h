@@ -10,20 +10,20 @@
 struct choice;
 
 /* From render.c. */
-uint32_t wefti_seq_echoed(const struct choice *choice);
-uint32_t wefti_seq_token(const struct choice *choice, uint32_t pos);
+uint32_t wefti_api_seq_echoed(const struct choice *choice);
+uint32_t wefti_api_seq_token(const struct choice *choice, uint32_t pos);
 /* Characters of text before the token at `pos`; asked once for each position, in order. */
-uint64_t wefti_seq_offset(struct choice *choice, uint32_t pos);
+uint64_t wefti_api_seq_offset(struct choice *choice, uint32_t pos);
 
 /* Elements of the lists of /v1/completions, of chat's "content" list, of "prompt_logprobs". */
-void wefti_lp_token_item(struct choice *choice, uint32_t pos, struct weft_buf *out);
-void wefti_lp_value_item(struct choice *choice, uint32_t pos, struct weft_buf *out);
-void wefti_lp_top_item(struct choice *choice, uint32_t pos, struct weft_buf *out);
-void wefti_lp_chat_item(struct choice *choice, uint32_t pos, struct weft_buf *out);
-void wefti_lp_prompt_item(struct choice *choice, uint32_t pos, struct weft_buf *out);
+void wefti_api_lp_token_item(struct choice *choice, uint32_t pos, struct weft_buf *out);
+void wefti_api_lp_value_item(struct choice *choice, uint32_t pos, struct weft_buf *out);
+void wefti_api_lp_top_item(struct choice *choice, uint32_t pos, struct weft_buf *out);
+void wefti_api_lp_chat_item(struct choice *choice, uint32_t pos, struct weft_buf *out);
+void wefti_api_lp_prompt_item(struct choice *choice, uint32_t pos, struct weft_buf *out);
 
 /* The whole object for positions [from, to), as chunks of a stream carry it. */
-void wefti_lp_legacy(struct choice *choice, uint32_t from, uint32_t to, struct weft_buf *out);
-void wefti_lp_chat(struct choice *choice, uint32_t from, uint32_t to, struct weft_buf *out);
+void wefti_api_lp_legacy(struct choice *choice, uint32_t from, uint32_t to, struct weft_buf *out);
+void wefti_api_lp_chat(struct choice *choice, uint32_t from, uint32_t to, struct weft_buf *out);
 
 #endif

@@ -8,20 +8,20 @@
 
 enum token_part { PART_HEAD, PART_IDS, PART_STRS, PART_DONE };
 
-static void id_item(const struct call *call, uint32_t id, struct weft_buf *out) {
+static void id_item(const weft_api_call *call, uint32_t id, struct weft_buf *out) {
     (void)call;
     weft_buf_printf(out, "%" PRIu32, id);
 }
 
-static void str_item(const struct call *call, uint32_t id, struct weft_buf *out) {
+static void str_item(const weft_api_call *call, uint32_t id, struct weft_buf *out) {
     size_t len;
-    const char *bytes = weft_tok_token_bytes(call->core->tok, id, &len);
+    const char *bytes = weft_tok_token_bytes(call->api->tok, id, &len);
     weft_json_str(out, bytes, len);
 }
 
 /* True when the list is complete. */
-static bool add_items(struct call *call,
-                      void (*item)(const struct call *call, uint32_t id, struct weft_buf *out),
+static bool add_items(weft_api_call *call,
+                      void (*item)(const weft_api_call *call, uint32_t id, struct weft_buf *out),
                       struct weft_buf *out, size_t limit) {
     struct render *r = &call->render;
     const struct prompt *prompt = &call->params.prompts[0];
@@ -37,7 +37,8 @@ static void next_part(struct render *r) {
     r->pos = 0;
 }
 
-enum render_status wefti_render_tokenize(struct call *call, struct weft_buf *out, size_t limit) {
+enum weft_api_render wefti_api_render_tokenize(weft_api_call *call, struct weft_buf *out,
+                                               size_t limit) {
     struct render *r = &call->render;
     bool has_strs = call->params.return_token_strs;
     if (r->part == PART_HEAD) {
@@ -46,25 +47,26 @@ enum render_status wefti_render_tokenize(struct call *call, struct weft_buf *out
         next_part(r);
     }
     if (r->part == PART_IDS) {
-        if (!add_items(call, id_item, out, limit)) return RENDER_MORE;
+        if (!add_items(call, id_item, out, limit)) return WEFT_API_RENDER_MORE;
         weft_buf_add_str(out, has_strs ? "],\"token_strs\":[" : "],\"token_strs\":null}");
         next_part(r);
         if (!has_strs) r->part = PART_DONE;
     }
     if (r->part == PART_STRS) {
-        if (!add_items(call, str_item, out, limit)) return RENDER_MORE;
+        if (!add_items(call, str_item, out, limit)) return WEFT_API_RENDER_MORE;
         weft_buf_add_str(out, "]}");
         r->part = PART_DONE;
     }
-    return RENDER_DONE;
+    return WEFT_API_RENDER_DONE;
 }
 
-enum render_status wefti_render_detokenize(struct call *call, struct weft_buf *out, size_t limit) {
+enum weft_api_render wefti_api_render_detokenize(weft_api_call *call, struct weft_buf *out,
+                                                 size_t limit) {
     struct render *r = &call->render;
     const struct prompt *prompt = &call->params.prompts[0];
-    if (r->part == PART_DONE) return RENDER_DONE;
+    if (r->part == PART_DONE) return WEFT_API_RENDER_DONE;
     if (r->part == PART_HEAD) {
-        weft_detok_init(&r->detok, call->core->tok, false);
+        weft_detok_init(&r->detok, call->api->tok, false);
         weft_buf_add_str(out, "{\"prompt\":\"");
         next_part(r);
     }
@@ -81,5 +83,5 @@ enum render_status wefti_render_detokenize(struct call *call, struct weft_buf *o
     }
     if (text.failed) out->failed = true;
     weft_buf_fini(&text);
-    return is_done ? RENDER_DONE : RENDER_MORE;
+    return is_done ? WEFT_API_RENDER_DONE : WEFT_API_RENDER_MORE;
 }

@@ -9,7 +9,9 @@
 #include "render/render.h"
 
 /* Until `out` is about `limit` bytes long. */
-enum render_status wefti_render_tokenize(struct call *call, struct weft_buf *out, size_t limit);
-enum render_status wefti_render_detokenize(struct call *call, struct weft_buf *out, size_t limit);
+enum weft_api_render wefti_api_render_tokenize(weft_api_call *call, struct weft_buf *out,
+                                               size_t limit);
+enum weft_api_render wefti_api_render_detokenize(weft_api_call *call, struct weft_buf *out,
+                                                 size_t limit);
 
 #endif
