@@ -398,6 +398,24 @@ void weft_msgpack_add_nil(struct weft_buf *out) {
     msgpack_pack_nil(&packer);
 }
 
+void weft_msgpack_add_bool(struct weft_buf *out, bool value) {
+    msgpack_packer packer = packer_of(out);
+    if (value)
+        msgpack_pack_true(&packer);
+    else
+        msgpack_pack_false(&packer);
+}
+
+void weft_msgpack_add_int(struct weft_buf *out, int64_t value) {
+    msgpack_packer packer = packer_of(out);
+    msgpack_pack_int64(&packer, value);
+}
+
+void weft_msgpack_add_double(struct weft_buf *out, double value) {
+    msgpack_packer packer = packer_of(out);
+    msgpack_pack_double(&packer, value);
+}
+
 /* --------------------------------------------------------------------------- from JSON text --- */
 
 enum fed { FED_OK, FED_MORE, FED_BAD };

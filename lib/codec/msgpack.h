@@ -99,5 +99,8 @@ void weft_msgpack_add_array(struct weft_buf *out, size_t n);
 void weft_msgpack_add_uint(struct weft_buf *out, uint64_t value);
 void weft_msgpack_add_text(struct weft_buf *out, const char *text, size_t len);
 void weft_msgpack_add_nil(struct weft_buf *out);
+void weft_msgpack_add_bool(struct weft_buf *out, bool value);
+void weft_msgpack_add_int(struct weft_buf *out, int64_t value);
+void weft_msgpack_add_double(struct weft_buf *out, double value);
 
 #endif
