@@ -1,7 +1,6 @@
 /* weft-router: takes requests over HTTP and MessagePack-RPC, turns text into tokens and back, and
  * knows nothing of blocks and batches. */
 #include <errno.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,14 +20,6 @@
 
 #define TEMPLATE_BYTES_MAX (1u << 20)
 #define KEY_FILE_BYTES_MAX (1u << 16)
-/* Request bodies held at once: room for several of the largest, whatever else comes. */
-#define HELD_BODIES 8
-/* The same for output: room for the most that a few requests may hold; where that was set very low
- * still enough for the ids of long streams. */
-#define HELD_OUTPUTS 4
-#define HELD_OUTPUT_BYTES_MIN (4u << 20)
-
-/* The file that a flag names, which may be a pipe; *text_out is malloc'd. */
 static weft_err read_file(const char *flag, const char *path, size_t bytes_max, char **text_out,
                           struct weft_errmsg *why) {
     struct weft_errmsg detail = {""};
@@ -41,19 +32,17 @@ static weft_err read_file(const char *flag, const char *path, size_t bytes_max, 
 static weft_err add_key(struct server *server, const char *key, size_t len,
                         struct weft_errmsg *why) {
     if (len == 0) return WEFT_OK;
-    if (server->n_api_keys == WEFT_API_KEYS_MAX)
+    weft_err err = weft_api_add_key(&server->api, key, len);
+    if (err == WEFT_E_FULL)
         return weft_err_set(why, WEFT_E_TOOBIG, "--api-key-file holds more than %d keys",
                             WEFT_API_KEYS_MAX);
-    char *copy = strndup(key, len);
-    if (!copy) return weft_err_set(why, WEFT_E_NOMEM, "out of memory");
-    server->api_keys[server->n_api_keys++] = copy;
-    return WEFT_OK;
+    return err ? weft_err_set(why, err, "out of memory") : WEFT_OK;
 }
 
 /* One key per line; a file without any would leave the door open that it was to close. */
 static weft_err load_key_file(struct server *server, const char *path, struct weft_errmsg *why) {
     char *text;
-    uint32_t n_before = server->n_api_keys;
+    uint32_t n_before = server->api.n_keys;
     weft_err err = read_file("api-key-file", path, KEY_FILE_BYTES_MAX, &text, why);
     const char *at = text;
     while (!err && *at) {
@@ -62,7 +51,7 @@ static weft_err load_key_file(struct server *server, const char *path, struct we
         at += len;
         at += strspn(at, "\r\n");
     }
-    if (!err && server->n_api_keys == n_before)
+    if (!err && server->api.n_keys == n_before)
         err = weft_err_set(why, WEFT_E_INVAL, "--api-key-file: \"%s\" holds no key", path);
     free(text);
     return err;
@@ -117,8 +106,6 @@ static weft_err load_model(struct server *server, struct weft_errmsg *why) {
     if (err) return err;
     limits->model_name = config->served_model_name ? config->served_model_name : config->model;
     limits->max_logprobs = config->max_logprobs;
-    limits->max_prompts = WEFT_API_PROMPTS_MAX; /* until the scheduler says how many can wait */
-    limits->max_logprob_bytes = config->max_logprob_bytes;
     limits->eos = weft_tok_eos(api->tok, &limits->n_eos);
     if (limits->n_eos == 0) weft_warn("the model names no end-of-sequence token");
     if (!weft_utf8_valid(limits->model_name, strlen(limits->model_name)))
@@ -194,23 +181,21 @@ int main(int argc, char **argv) {
     }
     if (done) return EXIT_SUCCESS;
     weft_actor_init("router", config);
-    json_object_seed(0); /* before there are threads */
     char n_threads[16];
     (void)snprintf(n_threads, sizeof n_threads, "%d", WEFT_WORK_THREADS);
     (void)setenv("UV_THREADPOOL_SIZE", n_threads, 1);
-    api->settings = (struct weft_api_settings){
+    const struct weft_api_settings settings = {
         .model = config->model,
         .metrics_prefix = config->metrics_prefix,
+        .allowed_origins = config->allowed_origins,
+        .max_body_bytes = config->max_body_bytes,
+        .max_logprob_bytes = config->max_logprob_bytes,
         .request_timeout_ms = config->request_timeout_ms,
         .restart_grace_ms = config->restart_grace_ms,
         .max_queue = config->max_queue,
         .started_s = (int64_t)time(NULL),
     };
-    api->held_max = HELD_BODIES * config->max_body_bytes;
-    api->output_max = HELD_OUTPUTS * (config->max_logprob_bytes > HELD_OUTPUT_BYTES_MIN
-                                          ? config->max_logprob_bytes
-                                          : HELD_OUTPUT_BYTES_MIN);
-    weft_api_metrics_init(&api->metrics);
+    weft_api_init(api, &settings); /* before there are threads */
     err = weft_signals_init(config->status_fd >= 0, &signal_fd, &why);
     if (!err) err = load_keys(&server, &why);
     if (!err) err = load_same_model(&server, &identity, &has_changed, &why);
@@ -225,9 +210,7 @@ int main(int argc, char **argv) {
     wefti_server_run(&server);
     wefti_server_fini(&server);
     wefti_scheduler_link_close(&server.link);
-    weft_api_metrics_fini(&api->metrics);
-    weft_tmpl_free(api->chat);
-    weft_tok_free(api->tok);
+    weft_api_fini(api);
     weft_buf_fini(&identity);
     (void)close(signal_fd);
     return EXIT_SUCCESS;

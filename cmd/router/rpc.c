@@ -4,41 +4,36 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
+#include <time.h>
 
-#include "api.h"
+#include "api/api.h"
+#include "api/call.h"
 #include "api/pace.h"
+#include "api/rpc.h"
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/cpu.h"
 #include "base/limits.h"
-#include "base/utf8.h"
-#include "codec/json_out.h"
 #include "codec/msgpack.h"
-#include "codec/utf8.h"
-#include "inside/api/call/call.h"
 #include "server.h"
-
-#define FIELDS_MAX 1024 /* of one request; the API has some sixty */
 
 /* What a connection that has not shown its key yet may send in one message. */
 #define UNADMITTED_BYTES_MAX 16384
-#define ERROR_BYTES_MAX 4096
 #define NO_KEY "incorrect API key: give it as \"api_key\" in the params"
 #define NO_KEY_YET NO_KEY " of a smaller request before this one"
 
 /* One request under way. */
 struct rpc_call {
     struct rpc *rpc;
-    struct rpc_call *prev, *next;
+    LIST_ENTRY(rpc_call) entry;
     weft_api_call *call;
     uint32_t msgid;
-    char request_id[WEFT_REQUEST_ID_BYTES_MAX + 1];
-    bool has_streamed;        /* all notifications are out */
-    struct weft_mp_feed feed; /* the result, packed while it is rendered: */
-    struct weft_buf json;     /* what is not packed yet, no more than one piece and a string */
-    struct weft_buf packed;   /* and what is */
-    uint64_t small_bytes;     /* of its body, where it costs nothing of the shared budget */
-    uint64_t free_bytes;      /* of output that costs nothing there, of the connection's */
-    uint64_t held;            /* of the budget for output, for `packed` */
+    bool has_streamed;      /* all notifications are out */
+    struct weft_buf packed; /* the result, while it is rendered */
+    uint64_t small_bytes;   /* of its body, where it costs nothing of the shared budget */
+    uint64_t free_bytes;    /* of output that costs nothing there, of the connection's */
+    uint64_t held;          /* of the budget for output, for `packed` */
 };
 
 struct rpc {
@@ -49,7 +44,7 @@ struct rpc {
     struct weft_api_pace pace; /* of the message that comes in */
     uint64_t held;             /* of the shared budget, for that message */
     uint64_t held_by_out;      /* of that for output, for results on their way out */
-    struct rpc_call *calls;
+    LIST_HEAD(, rpc_call) calls;
     uint32_t n_calls;
     uint64_t small_bytes, free_bytes; /* of all calls */
     uint64_t opened_ms;
@@ -61,42 +56,28 @@ struct rpc {
 
 /* -------------------------------------------------------------------------------- responses --- */
 
-static void begin_response(struct weft_buf *out, uint32_t msgid) {
-    weft_msgpack_add_array(out, 4);
-    weft_msgpack_add_uint(out, 1);
-    weft_msgpack_add_uint(out, msgid);
+static struct weft_api_state *api_of(const struct rpc *rpc) {
+    return &rpc->conn->server->api;
 }
 
-static void respond_error(struct rpc *rpc, uint32_t msgid, const char *type, const char *message) {
-    struct weft_buf *out = &rpc->conn->out;
-    struct weft_buf clean; /* it may quote what the client sent, and cut that in two */
-    weft_buf_init(&clean, ERROR_BYTES_MAX);
-    weft_utf8_clean(&clean, message, strlen(message));
-    begin_response(out, msgid);
-    weft_msgpack_add_array(out, 2);
-    weft_msgpack_add_text(out, type, strlen(type));
-    weft_msgpack_add_text(out, clean.data ? clean.data : "", clean.len);
-    weft_msgpack_add_nil(out);
-    weft_buf_fini(&clean);
-    rpc->conn->server->api.metrics.rpc[1]++;
+static void count_failure(struct rpc *rpc) {
+    api_of(rpc)->metrics.rpc[1]++;
     wefti_conn_awake(rpc->conn);
 }
 
-static void respond_failure(struct rpc *rpc, uint32_t msgid, const struct weft_api_error *error) {
-    char text[sizeof error->message + 64];
-    const char *type = weft_api_error_type(error->status);
-    if (error->retry_after == 0) {
-        respond_error(rpc, msgid, type, error->message);
-        return;
-    }
-    (void)snprintf(text, sizeof text, "%s (retry_after_ms: %" PRIu64 ")", error->message,
-                   (uint64_t)error->retry_after * 1000);
-    respond_error(rpc, msgid, type, text);
+static void count_success(struct rpc *rpc) {
+    api_of(rpc)->metrics.rpc[0]++;
+    wefti_conn_awake(rpc->conn);
 }
 
-static void begin_result(struct weft_buf *out, uint32_t msgid) {
-    begin_response(out, msgid);
-    weft_msgpack_add_nil(out);
+static void respond_error(struct rpc *rpc, uint32_t msgid, int status, const char *message) {
+    weft_api_rpc_error(msgid, weft_api_error_type(status), message, &rpc->conn->out);
+    count_failure(rpc);
+}
+
+static void respond_failure(struct rpc *rpc, uint32_t msgid, const struct weft_api_error *error) {
+    weft_api_rpc_refuse(msgid, error, &rpc->conn->out);
+    count_failure(rpc);
 }
 
 /* A whole response. It may be as large as a message can be: copying that would take a second in
@@ -111,53 +92,28 @@ static void respond_packed(struct rpc *rpc, struct weft_buf *packed) {
         weft_buf_add(out, packed->data, packed->len);
         if (packed->failed) out->failed = true;
     }
-    rpc->conn->server->api.metrics.rpc[0]++;
-    wefti_conn_awake(rpc->conn);
-}
-
-/* Of short JSON; it is given up. */
-static void respond_json(struct rpc *rpc, uint32_t msgid, struct weft_buf *json) {
-    struct weft_mp_feed feed = {0};
-    struct weft_buf packed;
-    weft_buf_init(&packed, WEFT_MESSAGE_BYTES_MAX);
-    begin_result(&packed, msgid);
-    (void)weft_msgpack_feed(&feed, json->data, json->len, true, &packed);
-    if (json->failed) packed.failed = true;
-    respond_packed(rpc, &packed);
-    weft_buf_fini(&packed);
-    weft_buf_fini(json);
+    count_success(rpc);
 }
 
 /* ---------------------------------------------------------------------------- calls, ending --- */
-
-static void free_call(struct weft_api_state *api, struct rpc_call *rc) {
-    weft_api_call_drop(rc->call);
-    weft_api_release_output(api, rc->held);
-    weft_buf_fini(&rc->json);
-    weft_buf_fini(&rc->packed);
-    free(rc);
-}
 
 static void remove_call(struct rpc_call *rc) {
     struct rpc *rpc = rc->rpc;
     WEFT_ASSERT(rpc->n_calls > 0 && rpc->small_bytes >= rc->small_bytes);
     WEFT_ASSERT(rpc->free_bytes >= rc->free_bytes);
-    if (rc->prev)
-        rc->prev->next = rc->next;
-    else
-        rpc->calls = rc->next;
-    if (rc->next) rc->next->prev = rc->prev;
+    LIST_REMOVE(rc, entry);
     rpc->n_calls--;
     rpc->small_bytes -= rc->small_bytes;
     rpc->free_bytes -= rc->free_bytes;
-    free_call(rc->call->api, rc);
+    weft_api_call_drop(rc->call);
+    weft_api_release_output(api_of(rpc), rc->held);
+    weft_buf_fini(&rc->packed);
+    free(rc);
 }
 
 static void drop_calls(struct rpc *rpc) {
-    for (struct rpc_call *rc = rpc->calls, *next; rc; rc = next) {
-        next = rc->next;
-        remove_call(rc);
-    }
+    while (!LIST_EMPTY(&rpc->calls))
+        remove_call(LIST_FIRST(&rpc->calls));
 }
 
 static void finish_call(struct rpc_call *rc) {
@@ -168,49 +124,22 @@ static void finish_call(struct rpc_call *rc) {
     remove_call(rc);
 }
 
-/* A list of tokens may be many times as long as the text that was sent, and log-probabilities as
- * JSON many times as long as they are in the call. */
 static bool hold_result(struct rpc_call *rc) {
-    const weft_api_call *call = rc->call;
-    bool is_generation = call->kind != CALL_TOKENIZE && call->kind != CALL_DETOKENIZE;
-    uint64_t cost = rc->packed.len > call->free_bytes ? rc->packed.len : 0;
+    uint64_t cost = weft_api_call_result_cost(rc->call, rc->packed.len);
     if (cost <= rc->held) return true;
-    if (!is_generation && call->held_bytes == 0) return true; /* small requests always pass */
-    if (!weft_api_hold_output(call->api, cost - rc->held)) return false;
+    if (!weft_api_hold_output(api_of(rc->rpc), cost - rc->held)) return false;
     rc->held = cost;
     return true;
 }
 
 /* ------------------------------------------------------------------------- calls, rendering --- */
 
-static void notify_token(struct rpc_call *rc, const struct weft_buf *chunk) {
-    struct weft_buf *out = &rc->rpc->conn->out;
-    json_error_t why;
-    json_t *map = json_loadb(chunk->data, chunk->len, JSON_ALLOW_NUL, &why);
-    if (!map || json_object_set_new(map, "request_id", json_string(rc->request_id)) != 0) {
-        json_decref(map);
-        out->failed = true;
-        return;
-    }
-    weft_msgpack_add_array(out, 3);
-    weft_msgpack_add_uint(out, 2);
-    weft_msgpack_add_text(out, "token", 5);
-    weft_msgpack_add_array(out, 1);
-    weft_msgpack_add_json(out, map);
-    json_decref(map);
-}
-
 /* Notifications while there is room. True when the last one is out. */
 static bool pump_stream(struct rpc_call *rc) {
     struct conn *conn = rc->rpc->conn;
-    struct weft_buf *chunk = &conn->server->scratch;
     while (!wefti_conn_is_full(conn)) {
-        weft_buf_clear(chunk);
-        if (weft_api_render_chunk(rc->call, chunk)) {
-            notify_token(rc, chunk);
-            continue;
-        }
-        return rc->call->state == WEFT_API_CALL_DONE;
+        if (!weft_api_render_notification(rc->call, &conn->out))
+            return weft_api_call_state(rc->call) == WEFT_API_CALL_DONE;
     }
     return false;
 }
@@ -226,31 +155,23 @@ static void fail_for_room(struct rpc_call *rc) {
     remove_call(rc);
 }
 
-static void pack_some(struct rpc_call *rc, bool is_last) {
-    const struct weft_buf *json = &rc->json;
-    size_t used = weft_msgpack_feed(&rc->feed, json->data, json->len, is_last, &rc->packed);
-    if (json->failed) rc->packed.failed = true;
-    weft_buf_drop_front(&rc->json, used);
-}
-
 /* May end the call, and with it `rc`. */
 static void pump_call(struct rpc_call *rc) {
     weft_api_call *call = rc->call;
-    if (call->state == WEFT_API_CALL_PREPARING || call->state == WEFT_API_CALL_WAITING) return;
-    if (call->state == WEFT_API_CALL_FAILED) {
-        respond_failure(rc->rpc, rc->msgid, &call->error);
+    enum weft_api_call_state state = weft_api_call_state(call);
+    if (state == WEFT_API_CALL_PREPARING || state == WEFT_API_CALL_WAITING) return;
+    if (state == WEFT_API_CALL_FAILED) {
+        respond_failure(rc->rpc, rc->msgid, weft_api_call_error(call));
         remove_call(rc);
         return;
     }
-    if (call->params.stream && !rc->has_streamed) {
+    if (weft_api_call_is_stream(call) && !rc->has_streamed) {
         if (!pump_stream(rc)) return;
         rc->has_streamed = true;
-        weft_api_render_rewind(call);
     }
-    if (call->state != WEFT_API_CALL_DONE) return;
-    if (rc->packed.len == 0) begin_result(&rc->packed, rc->msgid);
-    bool is_done = weft_api_render_body(call, &rc->json, WEFT_OUT_BYTES) == WEFT_API_RENDER_DONE;
-    pack_some(rc, is_done);
+    if (state != WEFT_API_CALL_DONE) return;
+    if (rc->packed.len == 0) weft_api_rpc_begin_result(rc->msgid, &rc->packed);
+    bool is_done = weft_api_render_body(call, &rc->packed, WEFT_OUT_BYTES) == WEFT_API_RENDER_DONE;
     if (!hold_result(rc))
         fail_for_room(rc);
     else if (is_done)
@@ -260,44 +181,18 @@ static void pump_call(struct rpc_call *rc) {
 }
 
 static void on_wake(weft_api_call *call) {
-    const struct rpc_call *rc = call->owner;
+    const struct rpc_call *rc = weft_api_call_owner(call);
     wefti_conn_awake(rc->rpc->conn);
 }
 
 /* ------------------------------------------------------------------------- calls, beginning --- */
 
 static struct rpc_call *find_call(const struct rpc *rpc, const char *request_id) {
-    for (struct rpc_call *rc = rpc->calls; rc; rc = rc->next) {
-        if (strcmp(rc->request_id, request_id) == 0) return rc;
+    struct rpc_call *rc;
+    LIST_FOREACH(rc, &rpc->calls, entry) {
+        if (strcmp(weft_api_call_request_id(rc->call), request_id) == 0) return rc;
     }
     return NULL;
-}
-
-struct request {
-    uint32_t msgid;
-    bool is_notification;
-    const char *params; /* the map, measured; NULL when there is none */
-    size_t params_len;
-};
-
-/* False: the field is neither text of a fair length nor an integer. Absent: "". */
-static bool read_request_id(const struct request *request, char *out, size_t out_bytes) {
-    struct weft_mp_item item;
-    *out = '\0';
-    if (!request->params ||
-        !weft_msgpack_find(request->params, request->params_len, "request_id", &item) ||
-        item.type == WEFT_MP_NIL)
-        return true;
-    if (item.type == WEFT_MP_INT) {
-        (void)snprintf(out, out_bytes, "%" PRId64, item.i);
-        return true;
-    }
-    if (item.type != WEFT_MP_TEXT || item.len == 0 || item.len >= out_bytes ||
-        memchr(item.bytes, 0, item.len) || !weft_utf8_valid(item.bytes, item.len))
-        return false;
-    memcpy(out, item.bytes, item.len);
-    out[item.len] = '\0';
-    return true;
 }
 
 /* True when one more call, with so many small bytes, would be over a bound. */
@@ -314,225 +209,143 @@ static void refuse_call(struct rpc *rpc, uint32_t msgid) {
     respond_failure(rpc, msgid, &error);
 }
 
-static void start_call(struct rpc *rpc, const struct request *request, enum call_kind kind) {
-    struct server *server = rpc->conn->server;
-    struct rpc_call *rc = NULL;
-    char request_id[sizeof rc->request_id] = "";
+/* The call of a request, with its copy of the params. NULL: out of memory. */
+static struct rpc_call *make_call(struct rpc *rpc, const struct weft_api_rpc_request *request,
+                                  const weft_api_kind *kind, const char *request_id) {
+    static const char empty_map = (char)0x80;
+    struct rpc_call *rc = calloc(1, sizeof *rc);
     struct weft_buf body;
-    if (!read_request_id(request, request_id, sizeof request_id)) {
-        respond_error(rpc, request->msgid, "invalid_request_error",
-                      "'request_id' must be a string of 1 to 128 bytes");
+    weft_buf_init(&body, WEFT_BODY_BYTES_MAX);
+    weft_buf_add(&body, request->params ? request->params : &empty_map,
+                 request->params ? request->params_len : 1);
+    /* Many calls of one connection share what is free, lest small results of many add up to much.
+     */
+    uint64_t left = WEFT_RPC_SMALL_BYTES_MAX - rpc->free_bytes;
+    const struct weft_api_call_request asked = {
+        .kind = kind,
+        .body = &body,
+        .is_msgpack = true,
+        .request_id = request_id,
+        .free_bytes = left < WEFT_API_SMALL_BYTES ? left : WEFT_API_SMALL_BYTES,
+        .wake = on_wake,
+        .owner = rc,
+        .now_us = weft_now_us(),
+        .now_s = (int64_t)time(NULL),
+    };
+    if (rc && body.len) rc->call = weft_api_call_new(api_of(rpc), &asked);
+    if (!rc || !rc->call) {
+        weft_buf_fini(&body);
+        free(rc);
+        return NULL;
+    }
+    rc->free_bytes = asked.free_bytes;
+    return rc;
+}
+
+static void start_call(struct rpc *rpc, const struct weft_api_rpc_request *request,
+                       const weft_api_kind *kind) {
+    char request_id[WEFT_REQUEST_ID_BYTES_MAX + 1];
+    if (!weft_api_rpc_request_id(request, request_id)) {
+        respond_error(rpc, request->msgid, 400, "'request_id' must be a string of 1 to 128 bytes");
         return;
     }
     if (!request_id[0]) (void)snprintf(request_id, sizeof request_id, "%" PRIu32, request->msgid);
     if (find_call(rpc, request_id)) {
-        respond_error(rpc, request->msgid, "invalid_request_error",
-                      "'request_id' is that of a request still running");
+        respond_error(rpc, request->msgid, 400, "'request_id' is that of a request still running");
         return;
     }
-    static const char empty_map = (char)0x80;
     size_t len = request->params ? request->params_len : 1;
     uint64_t cost = weft_api_cost(len), small_bytes = cost ? 0 : len;
     if (is_crowded(rpc, small_bytes)) {
         refuse_call(rpc, request->msgid);
         return;
     }
-    if (!weft_api_hold(&server->api, cost)) {
+    if (!weft_api_hold(api_of(rpc), cost)) {
         no_room(rpc, request->msgid);
         return;
     }
-    weft_buf_init(&body, WEFT_BODY_BYTES_MAX);
-    weft_buf_add(&body, request->params ? request->params : &empty_map, len);
-    rc = calloc(1, sizeof *rc);
-    if (rc && body.len)
-        rc->call = weft_api_call_new(&server->api, kind, &body, on_wake, rc, weft_now_us());
-    if (!rc || !rc->call) {
-        free(rc);
-        weft_buf_fini(&body);
-        weft_api_release(&server->api, cost);
-        respond_error(rpc, request->msgid, weft_api_error_type(500), "out of memory");
+    struct rpc_call *rc = make_call(rpc, request, kind, request_id);
+    if (!rc) {
+        weft_api_release(api_of(rpc), cost);
+        respond_error(rpc, request->msgid, 500, "out of memory");
         return;
     }
     rc->rpc = rpc;
     rc->msgid = request->msgid;
-    memcpy(rc->request_id, request_id, sizeof request_id);
-    weft_buf_init(&rc->json, WEFT_MESSAGE_BYTES_MAX);
     weft_buf_init(&rc->packed, WEFT_MESSAGE_BYTES_MAX);
-    rc->next = rpc->calls;
-    if (rpc->calls) rpc->calls->prev = rc;
-    rpc->calls = rc;
+    LIST_INSERT_HEAD(&rpc->calls, rc, entry);
     rpc->n_calls++;
     rc->small_bytes = small_bytes;
     rpc->small_bytes += small_bytes;
-    /* Many calls of one connection share what is free, lest small results of many add up to much.
-     */
-    uint64_t left = WEFT_RPC_SMALL_BYTES_MAX - rpc->free_bytes;
-    rc->free_bytes = rc->call->free_bytes =
-        left < WEFT_API_SMALL_BYTES ? left : WEFT_API_SMALL_BYTES;
     rpc->free_bytes += rc->free_bytes;
-    rc->call->is_msgpack = true;
-    rc->call->streams_for_rpc = true;
-    wefti_server_begin(server, rc->call);
+    wefti_server_begin(rpc->conn->server, rc->call);
 }
 
 /* ---------------------------------------------------------------------------------- methods --- */
 
-static void do_generate(struct rpc *rpc, const struct request *request) {
-    start_call(rpc, request, CALL_COMPLETION);
-}
-
-static void do_chat(struct rpc *rpc, const struct request *request) {
-    start_call(rpc, request, CALL_CHAT);
-}
-
-static void do_tokenize(struct rpc *rpc, const struct request *request) {
-    start_call(rpc, request, CALL_TOKENIZE);
-}
-
-static void do_detokenize(struct rpc *rpc, const struct request *request) {
-    start_call(rpc, request, CALL_DETOKENIZE);
-}
-
-static void do_embed(struct rpc *rpc, const struct request *request) {
-    respond_error(rpc, request->msgid, "invalid_request_error",
-                  "this server does not compute embeddings yet");
-}
-
-static void respond_with(struct rpc *rpc, const struct request *request,
-                         void (*write)(const struct server *server, struct weft_buf *out)) {
-    struct weft_buf json;
-    weft_buf_init(&json, WEFT_MESSAGE_BYTES_MAX);
-    write(rpc->conn->server, &json);
-    respond_json(rpc, request->msgid, &json);
-}
-
-static void do_models(struct rpc *rpc, const struct request *request) {
-    respond_with(rpc, request, wefti_api_models);
-}
-
-static void do_health(struct rpc *rpc, const struct request *request) {
-    respond_with(rpc, request, wefti_api_health);
-}
-
-static void do_stats(struct rpc *rpc, const struct request *request) {
-    respond_with(rpc, request, wefti_api_stats);
-}
-
-static void do_cancel(struct rpc *rpc, const struct request *request) {
+static void cancel(struct rpc *rpc, const struct weft_api_rpc_request *request) {
     char request_id[WEFT_REQUEST_ID_BYTES_MAX + 1];
-    bool is_fine = read_request_id(request, request_id, sizeof request_id) && request_id[0];
+    bool is_fine = weft_api_rpc_request_id(request, request_id) && request_id[0];
     if (!is_fine && !request->is_notification)
-        respond_error(rpc, request->msgid, "invalid_request_error",
-                      "'request_id' must name the request to cancel");
+        respond_error(rpc, request->msgid, 400, "'request_id' must name the request to cancel");
     if (!is_fine) return;
     struct rpc_call *rc = find_call(rpc, request_id);
     if (rc) {
-        respond_error(rpc, rc->msgid, weft_api_error_type(499), "the request was cancelled");
+        respond_error(rpc, rc->msgid, 499, "the request was cancelled");
         remove_call(rc);
     }
     if (request->is_notification) return;
-    struct weft_buf json;
-    weft_buf_init(&json, 64);
-    weft_buf_add_str(&json, rc ? "{\"cancelled\":true}" : "{\"cancelled\":false}");
-    respond_json(rpc, request->msgid, &json);
+    weft_api_rpc_cancelled(request->msgid, rc != NULL, &rpc->conn->out);
+    count_success(rpc);
 }
 
-static const struct method {
-    const char *name;
-    bool is_guarded; /* by the API key */
-    void (*handle)(struct rpc *rpc, const struct request *request);
-} methods[] = {
-    {"generate", true, do_generate}, {"chat", true, do_chat},
-    {"embed", true, do_embed},       {"cancel", true, do_cancel},
-    {"tokenize", true, do_tokenize}, {"detokenize", true, do_detokenize},
-    {"models", true, do_models},     {"health", false, do_health},
-    {"stats", false, do_stats},
-};
-
 /* A key given once, as "api_key" in any call's params, admits the connection. */
-static bool is_admitted(struct rpc *rpc, const struct request *request) {
-    struct weft_mp_item key;
-    const struct server *server = rpc->conn->server;
-    if (!rpc->is_admitted && request->params &&
-        weft_msgpack_find(request->params, request->params_len, "api_key", &key) &&
-        key.type == WEFT_MP_TEXT)
-        rpc->is_admitted = wefti_server_admits(server, key.bytes, key.len);
+static bool is_admitted(struct rpc *rpc, const struct weft_api_rpc_request *request) {
+    if (!rpc->is_admitted) rpc->is_admitted = weft_api_rpc_has_key(api_of(rpc), request);
     return rpc->is_admitted;
 }
 
-static void dispatch(struct rpc *rpc, const struct weft_mp_item *name,
-                     const struct request *request) {
-    const struct method *method = NULL;
-    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
-        if (strlen(methods[i].name) == name->len &&
-            memcmp(methods[i].name, name->bytes, name->len) == 0)
-            method = &methods[i];
-    }
+static void dispatch(struct rpc *rpc, const struct weft_api_rpc_request *request) {
+    struct weft_api_rpc_method method;
+    bool is_known = weft_api_rpc_find(request, &method);
     if (request->is_notification) { /* nobody would learn of an answer */
-        if (method && method->handle == do_cancel && is_admitted(rpc, request))
-            do_cancel(rpc, request);
+        if (is_known && method.is_cancel && is_admitted(rpc, request)) cancel(rpc, request);
         return;
     }
-    char text[128];
-    if (!method) {
+    if (!is_known) {
+        char text[128];
         (void)snprintf(text, sizeof text, "there is no method '%.*s'",
-                       (int)(name->len < 64 ? name->len : 64), name->bytes);
-        respond_error(rpc, request->msgid, "method_not_found", text);
-    } else if (method->is_guarded && !is_admitted(rpc, request)) {
-        respond_error(rpc, request->msgid, weft_api_error_type(401), NO_KEY);
+                       (int)(request->name_len < 64 ? request->name_len : 64), request->name);
+        weft_api_rpc_error(request->msgid, "method_not_found", text, &rpc->conn->out);
+        count_failure(rpc);
+    } else if (method.is_guarded && !is_admitted(rpc, request)) {
+        respond_error(rpc, request->msgid, 401, NO_KEY);
+    } else if (method.is_cancel) {
+        cancel(rpc, request);
+    } else if (method.kind) {
+        start_call(rpc, request, method.kind);
+    } else if (method.answer) {
+        const struct weft_api_moment moment = {weft_now_ms(), weft_mem_resident_bytes()};
+        weft_api_rpc_answer(api_of(rpc), &method, request->msgid, &moment, &rpc->conn->out);
+        count_success(rpc);
     } else {
-        method->handle(rpc, request);
+        WEFT_ASSERT(method.refusal);
+        respond_error(rpc, request->msgid, 400, method.refusal);
     }
 }
 
 /* --------------------------------------------------------------------------------- messages --- */
 
-/* [0, msgid, method, params] or [2, method, params], measured. False: neither. */
+/* A whole message. False: it is neither request nor notification. */
 static bool take_message(struct rpc *rpc, const char *bytes, size_t len) {
-    size_t at = 0;
-    struct weft_mp_item head, type, msgid = {0}, name, params;
-    struct request request = {0};
-    if (weft_msgpack_item(bytes, len, &at, &head) != WEFT_MP_OK || head.type != WEFT_MP_ARRAY ||
-        head.len < 3 || weft_msgpack_item(bytes, len, &at, &type) != WEFT_MP_OK ||
-        type.type != WEFT_MP_INT)
-        return false;
-    request.is_notification = type.i == 2;
-    if (type.i == 0) {
-        if (head.len != 4 || weft_msgpack_item(bytes, len, &at, &msgid) != WEFT_MP_OK ||
-            msgid.type != WEFT_MP_INT || msgid.i < 0 || msgid.i > UINT32_MAX)
-            return false;
-    } else if (type.i != 2 || head.len != 3) {
-        return false;
-    }
-    request.msgid = (uint32_t)msgid.i;
-    if (weft_msgpack_item(bytes, len, &at, &name) != WEFT_MP_OK || name.type != WEFT_MP_TEXT ||
-        weft_msgpack_item(bytes, len, &at, &params) != WEFT_MP_OK || params.type != WEFT_MP_ARRAY)
-        return false;
-    size_t map_at = at;
-    struct weft_mp_item map = {0};
-    if (params.len > 0 && weft_msgpack_item(bytes, len, &map_at, &map) != WEFT_MP_OK) return false;
-    if (params.len > 1 || (params.len == 1 && map.type != WEFT_MP_MAP)) {
-        if (!request.is_notification)
-            respond_error(rpc, request.msgid, "invalid_request_error",
-                          "params must be an array of one map");
-        return true;
-    }
-    if (params.len == 1 && map.len > FIELDS_MAX) { /* each would be looked at, more than once */
-        if (!request.is_notification)
-            respond_error(rpc, request.msgid, "invalid_request_error",
-                          "a request has no more than 1024 fields");
-        return true;
-    }
-    if (params.len == 1) {
-        request.params = bytes + at;
-        request.params_len = len - at;
-    }
-    dispatch(rpc, &name, &request);
+    struct weft_api_rpc_request request;
+    struct weft_api_error error;
+    if (weft_api_rpc_parse(bytes, len, &request, &error) == WEFT_API_RPC_NONSENSE) return false;
+    if (!error.status)
+        dispatch(rpc, &request);
+    else if (!request.is_notification)
+        respond_failure(rpc, request.msgid, &error);
     return true;
-}
-
-static struct weft_api_state *api_of(const struct rpc *rpc) {
-    return &rpc->conn->server->api;
 }
 
 static void release_input(struct rpc *rpc) {
@@ -563,21 +376,14 @@ static void end_connection(struct rpc *rpc, const char *why) {
  * connection was ended. */
 static bool refuse_message(struct rpc *rpc, const struct weft_api_error *error) {
     const char *bytes = rpc->in.data + rpc->in_from;
-    size_t at = 0, len = rpc->in.len - rpc->in_from;
-    struct weft_mp_item head, kind, msgid = {0};
-    bool is_known =
-        weft_msgpack_item(bytes, len, &at, &head) == WEFT_MP_OK && head.type == WEFT_MP_ARRAY &&
-        weft_msgpack_item(bytes, len, &at, &kind) == WEFT_MP_OK && kind.type == WEFT_MP_INT;
-    bool is_request = is_known && head.len == 4 && kind.i == 0;
-    bool is_notification = is_known && head.len == 3 && kind.i == 2;
-    if (is_request)
-        is_request = weft_msgpack_item(bytes, len, &at, &msgid) == WEFT_MP_OK &&
-                     msgid.type == WEFT_MP_INT && msgid.i >= 0 && msgid.i <= UINT32_MAX;
-    if (!is_request && !is_notification) {
+    uint32_t msgid;
+    enum weft_api_rpc_message message =
+        weft_api_rpc_peek(bytes, rpc->in.len - rpc->in_from, &msgid);
+    if (message == WEFT_API_RPC_NONSENSE) {
         end_connection(rpc, "not a request");
         return false;
     }
-    if (is_request) respond_failure(rpc, (uint32_t)msgid.i, error);
+    if (message == WEFT_API_RPC_REQUEST) respond_failure(rpc, msgid, error);
     rpc->in_from += rpc->scan.at;
     rpc->is_skipping = true;
     release_input(rpc);
@@ -610,8 +416,9 @@ static bool keep_partial(struct rpc *rpc) {
 
 /* Or will in a moment. */
 static bool has_answer(const struct rpc *rpc) {
-    for (const struct rpc_call *rc = rpc->calls; rc; rc = rc->next) {
-        enum weft_api_call_state state = rc->call->state;
+    const struct rpc_call *rc;
+    LIST_FOREACH(rc, &rpc->calls, entry) {
+        enum weft_api_call_state state = weft_api_call_state(rc->call);
         if (state == WEFT_API_CALL_DONE || state == WEFT_API_CALL_FAILED) return true;
         /* A thread has it only because this turn of the loop had seen enough. */
         bool is_short = rc->small_bytes > 0 && rc->small_bytes <= WEFT_SHORT_BODY_BYTES;
@@ -710,8 +517,9 @@ static void release_output(struct rpc *rpc) {
 static void on_turn(struct conn *conn) {
     struct rpc *rpc = conn->proto;
     if (!rpc->has_ended) release_output(rpc); /* what is pumped now may never let it happen below */
-    for (struct rpc_call *rc = rpc->calls, *next; rc && !wefti_conn_is_full(conn); rc = next) {
-        next = rc->next;
+    for (struct rpc_call *rc = LIST_FIRST(&rpc->calls), *next; rc && !wefti_conn_is_full(conn);
+         rc = next) {
+        next = LIST_NEXT(rc, entry);
         pump_call(rc);
     }
     bool was_full = wefti_conn_is_full(conn);
@@ -731,12 +539,8 @@ static void on_eof(struct conn *conn) {
 
 /* A call in a thread's hands must be left alone, see http.c. */
 static void end_late_call(struct rpc_call *rc) {
-    static const char why[] = "the request took too long";
-    if (!rc->call->in_thread) {
-        weft_api_call_fail(rc->call, 504, 0, "request_timeout", why);
-        return;
-    }
-    respond_error(rc->rpc, rc->msgid, weft_api_error_type(504), why);
+    if (weft_api_call_end_late(rc->call)) return;
+    respond_error(rc->rpc, rc->msgid, 504, "the request took too long");
     remove_call(rc);
 }
 
@@ -760,17 +564,17 @@ static void check_pace(struct rpc *rpc, uint64_t now_ms) {
 
 /* What still runs, or has not begun, is not held up by who reads slowly. */
 static bool waits_for_reader(const struct rpc_call *rc) {
-    const weft_api_call *call = rc->call;
-    return call->state == WEFT_API_CALL_DONE ||
-           (call->state == WEFT_API_CALL_RUNNING && call->params.stream);
+    enum weft_api_call_state state = weft_api_call_state(rc->call);
+    if (state == WEFT_API_CALL_DONE) return true;
+    return state == WEFT_API_CALL_RUNNING && weft_api_call_is_stream(rc->call);
 }
 
 static void on_tick(struct conn *conn, uint64_t now_ms) {
     struct rpc *rpc = conn->proto;
     uint64_t now_us = weft_now_us();
     conn->held_bytes = rpc->held_by_out;
-    for (struct rpc_call *rc = rpc->calls, *next; rc; rc = next) {
-        next = rc->next;
+    for (struct rpc_call *rc = LIST_FIRST(&rpc->calls), *next; rc; rc = next) {
+        next = LIST_NEXT(rc, entry);
         if (waits_for_reader(rc)) conn->held_bytes += rc->held + weft_api_call_held(rc->call);
         if (weft_api_call_is_late(rc->call, now_us)) end_late_call(rc);
     }
@@ -810,7 +614,8 @@ bool wefti_rpc_open(struct conn *conn) {
     rpc->conn = conn;
     rpc->opened_ms = weft_now_ms();
     weft_buf_init(&rpc->in, conn->server->config.max_body_bytes + 2 * WEFT_READ_BYTES);
-    rpc->is_admitted = conn->server->n_api_keys == 0;
+    rpc->is_admitted = conn->server->api.n_keys == 0;
+    LIST_INIT(&rpc->calls);
     conn->ops = &ops;
     conn->proto = rpc;
     return true;

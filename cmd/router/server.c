@@ -12,13 +12,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "api/call.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "common/signals.h"
 #include "common/status.h"
 #include "http.h"
-#include "inside/api/call/call.h"
 #include "rpc.h"
 
 #define TICK_MS 100
@@ -51,14 +51,11 @@ static void after_prepare(struct work *work) {
     struct prepare_work *prepare = prepare_of(work);
     weft_api_call *call = prepare->call;
     free(prepare);
-    bool has_owner = !call->is_abandoned;
-    call->in_thread = false;
-    weft_api_call_start(call, weft_now_us());
-    if (has_owner) call->wake(call); /* who waited for the thread looks again */
+    weft_api_call_return(call, weft_now_us());
 }
 
-static bool unqueue(weft_api_call *call) {
-    struct prepare_work *prepare = call->queued;
+static bool take_back(void *context) {
+    struct prepare_work *prepare = context;
     if (!wefti_work_cancel(&prepare->work)) return false;
     free(prepare);
     return true;
@@ -76,7 +73,8 @@ static bool has_time(struct server *server, size_t bytes) {
 
 void wefti_server_begin(struct server *server, weft_api_call *call) {
     struct prepare_work *prepare = NULL;
-    if (!has_time(server, call->body.len)) prepare = calloc(1, sizeof *prepare);
+    size_t n_bytes = weft_api_call_body_bytes(call);
+    if (!has_time(server, n_bytes)) prepare = calloc(1, sizeof *prepare);
     if (!prepare) {
         weft_api_call_prepare(call);
         weft_api_call_start(call, weft_now_us());
@@ -85,10 +83,8 @@ void wefti_server_begin(struct server *server, weft_api_call *call) {
     prepare->call = call;
     prepare->work.run = prepare_in_thread;
     prepare->work.done = after_prepare;
-    call->in_thread = true;
-    call->unqueue = unqueue;
-    call->queued = prepare;
-    wefti_work_add(&server->work, &prepare->work, call->body.len, weft_now_ms());
+    weft_api_call_lend(call, take_back, prepare);
+    wefti_work_add(&server->work, &prepare->work, n_bytes, weft_now_ms());
 }
 
 void wefti_server_complain(struct server *server, const char *fmt, ...) {
@@ -108,20 +104,6 @@ void wefti_server_complain(struct server *server, const char *fmt, ...) {
         weft_info("%s", text);
     server->complained_ms = now_ms;
     server->n_muted = 0;
-}
-
-bool wefti_server_admits(const struct server *server, const char *key, size_t len) {
-    if (server->n_api_keys == 0) return true;
-    bool is_any = false;
-    for (uint32_t i = 0; i < server->n_api_keys; i++) {
-        const char *wanted = server->api_keys[i];
-        size_t n = strlen(wanted);
-        unsigned diff = len != n;
-        for (size_t k = 0; k < len; k++)
-            diff |= (unsigned)((unsigned char)key[k] ^ (unsigned char)wanted[k % n]);
-        is_any |= diff == 0;
-    }
-    return is_any;
 }
 
 /* ------------------------------------------------------------------------------ connections --- */
@@ -683,6 +665,4 @@ void wefti_server_fini(struct server *server) {
     (void)uv_run(&server->loop, UV_RUN_DEFAULT); /* also waits for calls in libuv's pool */
     (void)uv_loop_close(&server->loop);
     weft_buf_fini(&server->scratch);
-    for (uint32_t i = 0; i < server->n_api_keys; i++)
-        free(server->api_keys[i]);
 }

@@ -26,7 +26,6 @@
 
 #define WEFT_OUT_BYTES 65536
 #define WEFT_READ_BYTES 65536
-#define WEFT_API_KEYS_MAX 64
 #define WEFT_IDENTITY_BYTES_MAX 640 /* ten entries, which a status line has room for */
 #define WEFT_SHORT_BODY_BYTES 16384 /* prepared in the loop, unless it has seen much this turn */
 
@@ -81,14 +80,12 @@ struct server {
     struct conn *conns, *awake_first, *awake_last;
     uint32_t n_conns, n_rpc_conns, n_refused; /* the refused are not among the others */
     uint32_t max_conns;
-    uint64_t n_turns;       /* of the loop */
-    uint64_t prepared_turn; /* in which it last prepared calls itself, */
-    size_t prepared_bytes;  /* of so many bytes */
-    struct work_queue work; /* what the loop must not do itself */
-    uint64_t complained_ms; /* when the log last heard about clients */
-    uint32_t n_muted;       /* what it was spared since */
-    char *api_keys[WEFT_API_KEYS_MAX];
-    uint32_t n_api_keys;
+    uint64_t n_turns;        /* of the loop */
+    uint64_t prepared_turn;  /* in which it last prepared calls itself, */
+    size_t prepared_bytes;   /* of so many bytes */
+    struct work_queue work;  /* what the loop must not do itself */
+    uint64_t complained_ms;  /* when the log last heard about clients */
+    uint32_t n_muted;        /* what it was spared since */
     const char *identity;    /* what was read of the model, to tell the supervisor */
     struct weft_buf scratch; /* for whoever renders, within one callback */
     bool was_ready;
@@ -105,10 +102,6 @@ void wefti_server_fini(struct server *server);
 /* Parses, tokenizes and submits a call: here when its body is small and there were not many in this
  * turn of the loop, in a thread when not. */
 void wefti_server_begin(struct server *server, weft_api_call *call);
-
-/* True when `key` is one of the keys, or none is needed; in time that does not depend on how much
- * of it is right. */
-bool wefti_server_admits(const struct server *server, const char *key, size_t len);
 
 /* A word in the log about what a client did, at most one a second: clients must not be able to fill
  * a disk. The next word says how many were left out. */

@@ -5,7 +5,9 @@
 #define WEFT_API_API_H
 
 #include <stdbool.h>
+#include <sys/queue.h>
 
+#include "api/call.h"
 #include "api/limits.h"
 #include "api/metrics.h"
 #include "api/upstream.h"
@@ -15,19 +17,29 @@
 struct weft_api_settings {       /* from the command line */
     const char *model;           /* its path, as it was given */
     const char *metrics_prefix;  /* of all names at /metrics */
+    const char *allowed_origins; /* CORS: a comma-separated list, "*" for any; NULL: none */
+    uint64_t max_body_bytes;
+    uint64_t max_logprob_bytes;  /* of one request */
     uint32_t request_timeout_ms; /* 0: none */
     uint32_t restart_grace_ms;   /* see weft_api_is_back_soon */
     uint32_t max_queue;          /* prompts that wait meanwhile */
     int64_t started_s;           /* wall clock */
 };
 
+#define WEFT_API_KEYS_MAX 64
+
 struct weft_api_state {
     struct weft_api_settings settings;
+    char *keys[WEFT_API_KEYS_MAX]; /* owned */
+    uint32_t n_keys;               /* 0: anybody may ask */
     weft_tokenizer *tok;
     weft_tmpl *chat; /* NULL: the model has no template */
     struct weft_api_limits limits;
     struct weft_api_metrics metrics;
     struct weft_api_upstream upstream;
+    TAILQ_HEAD(, weft_api_call)
+    parked; /* they came while nobody served: nothing is submitted yet */
+    uint32_t n_parked_prompts;
     bool draining;
     /* What large requests hold, against `held_max`: bytes that came in and are no call yet; then a
      * call's body until it is tokenized, and its ids until it ends. See weft_api_cost for the
@@ -57,6 +69,20 @@ bool weft_api_is_back_soon(const struct weft_api_state *api, uint64_t now_ms);
 
 /* The same as weft_api_why_not for /health, which also wants steps to advance. */
 const char *weft_api_why_ill(const struct weft_api_state *api, uint64_t now_ms);
+
+/* Sets up all but the tokenizer, the template and the limits that come from the model, which the
+ * caller fills in and hands over, and the upstream. Before there are threads. */
+void weft_api_init(struct weft_api_state *api, const struct weft_api_settings *settings);
+
+/* After weft_api_upstream_fini. */
+void weft_api_fini(struct weft_api_state *api);
+
+/* Another API key. NOMEM; FULL: there are WEFT_API_KEYS_MAX. */
+WEFT_MUST_CHECK weft_err weft_api_add_key(struct weft_api_state *api, const char *key, size_t len);
+
+/* True when `key` is one of the keys, or none is needed; in time that does not depend on how much
+ * of it is right. */
+bool weft_api_admits(const struct weft_api_state *api, const char *key, size_t len);
 
 /* What `n` bytes of one request take of the budget: all, or nothing when it is small. */
 uint64_t weft_api_cost(uint64_t n);

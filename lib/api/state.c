@@ -1,6 +1,41 @@
 #include "api/api.h"
 
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/check.h"
+
+/* Request bodies held at once: room for several of the largest, whatever else comes. */
+#define HELD_BODIES 8
+/* The same for output: room for the most that a few requests may hold; where that was set very low
+ * still enough for the ids of long streams. */
+#define HELD_OUTPUTS 4
+#define HELD_OUTPUT_BYTES_MIN (4u << 20)
+
+void weft_api_init(struct weft_api_state *api, const struct weft_api_settings *settings) {
+    uint64_t output_bytes = settings->max_logprob_bytes;
+    if (output_bytes < HELD_OUTPUT_BYTES_MIN) output_bytes = HELD_OUTPUT_BYTES_MIN;
+    memset(api, 0, sizeof *api);
+    api->settings = *settings;
+    api->held_max = HELD_BODIES * settings->max_body_bytes;
+    api->output_max = HELD_OUTPUTS * output_bytes;
+    api->limits.max_prompts = WEFT_API_PROMPTS_MAX; /* until the scheduler says how many can wait */
+    api->limits.max_logprob_bytes = settings->max_logprob_bytes;
+    TAILQ_INIT(&api->parked);
+    weft_api_metrics_init(&api->metrics);
+    json_object_seed(0);
+}
+
+void weft_api_fini(struct weft_api_state *api) {
+    WEFT_ASSERT(api->held_bytes == 0 && api->output_bytes == 0);
+    WEFT_ASSERT(TAILQ_EMPTY(&api->parked) && api->n_parked_prompts == 0);
+    weft_api_metrics_fini(&api->metrics);
+    weft_tmpl_free(api->chat);
+    weft_tok_free(api->tok);
+    for (uint32_t i = 0; i < api->n_keys; i++)
+        free(api->keys[i]);
+}
 
 static const char *why_not(const struct weft_api_state *api, uint64_t now_ms, uint64_t age_ms_max) {
     const struct weft_api_upstream *upstream = &api->upstream;
@@ -59,4 +94,28 @@ bool weft_api_hold_output(struct weft_api_state *api, uint64_t n) {
 
 void weft_api_release_output(struct weft_api_state *api, uint64_t n) {
     release(&api->output_bytes, n);
+}
+
+weft_err weft_api_add_key(struct weft_api_state *api, const char *key, size_t len) {
+    WEFT_ASSERT(len > 0);
+    if (api->n_keys == WEFT_API_KEYS_MAX) return WEFT_E_FULL;
+    char *copy = strndup(key, len);
+    if (!copy) return WEFT_E_NOMEM;
+    api->keys[api->n_keys++] = copy;
+    return WEFT_OK;
+}
+
+bool weft_api_admits(const struct weft_api_state *api, const char *key, size_t len) {
+    if (api->n_keys == 0) return true;
+    bool is_any = false;
+    for (uint32_t i = 0; i < api->n_keys; i++) {
+        const char *wanted = api->keys[i];
+        size_t n = strlen(wanted);
+        WEFT_ASSERT(n > 0);
+        unsigned diff = len != n;
+        for (size_t k = 0; k < len; k++)
+            diff |= (unsigned)((unsigned char)key[k] ^ (unsigned char)wanted[k % n]);
+        is_any |= diff == 0;
+    }
+    return is_any;
 }

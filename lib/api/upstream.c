@@ -307,7 +307,6 @@ weft_err weft_api_upstream_init(struct weft_api_state *api,
                                 struct weft_errmsg *why) {
     struct weft_api_upstream *upstream = &api->upstream;
     memset(upstream, 0, sizeof *upstream);
-    TAILQ_INIT(&upstream->parked);
     upstream->link = *link;
     upstream->pid = pid;
     upstream->instance = weft_rand_seed();
@@ -323,7 +322,6 @@ void weft_api_upstream_fini(struct weft_api_state *api) {
     struct weft_api_upstream *upstream = &api->upstream;
     WEFT_ASSERT(upstream->n_open == 0 && upstream->n_unanswered == 0);
     WEFT_ASSERT(TAILQ_EMPTY(&upstream->waiting) && TAILQ_EMPTY(&upstream->sent));
-    WEFT_ASSERT(TAILQ_EMPTY(&upstream->parked) && upstream->n_parked_prompts == 0);
     weft_proto_decoder_free(upstream->decoder);
     weft_buf_fini(&upstream->scratch);
     free(upstream->slots);

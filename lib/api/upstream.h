@@ -18,7 +18,6 @@
 #include "base/err.h"
 #include "proto/proto.h"
 
-typedef struct weft_api_call weft_api_call;
 struct weft_api_state;
 struct weft_api_upstream_job;
 
@@ -71,8 +70,6 @@ struct weft_api_upstream_job {
 
 TAILQ_HEAD(weft_api_upstream_jobs, weft_api_upstream_job);
 
-TAILQ_HEAD(weft_api_call_queue, weft_api_call); /* through call->parked_link */
-
 /* How messages leave. Both may be called from within any function below. */
 struct weft_api_upstream_link {
     weft_err (*send)(void *context, const void *bytes, size_t len); /* bytes are borrowed */
@@ -100,8 +97,6 @@ struct weft_api_upstream {
     uint32_t n_free, next_gen;
     struct weft_api_upstream_jobs waiting; /* to be sent, oldest first */
     struct weft_api_upstream_jobs sent;
-    struct weft_api_call_queue parked; /* calls that came while nobody served: no jobs yet */
-    uint32_t n_parked_prompts;
     uint32_t n_unanswered;
     uint64_t unanswered_bytes;
 };

@@ -77,24 +77,6 @@ bool weft_msgpack_find(const char *map, size_t len, const char *key, struct weft
 /* Appends. Objects become maps, integers the shortest form, reals float64. */
 void weft_msgpack_add_json(struct weft_buf *out, const json_t *value);
 
-/* JSON text as MessagePack while it is being written: neither the text nor a tree of it is ever
- * there whole. All zero to begin with. */
-struct weft_mp_feed {
-    uint32_t depth;
-    struct weft_mp_open {
-        size_t at; /* of its header in the output, to be completed when it ends */
-        uint32_t n;
-        bool is_map;
-    } open[WEFT_MSGPACK_DEPTH_MAX];
-};
-
-/* Appends what `json` holds of whole tokens and returns how many bytes that were; the others are to
- * come again, with more behind them. `is_last`: there is no more. Values are those of
- * weft_msgpack_add_json, containers have the long header. The text is the renderer's: what is
- * malformed, or deeper than the maximum, fails `out`. `out` is the same buffer each time. */
-size_t weft_msgpack_feed(struct weft_mp_feed *feed, const char *json, size_t len, bool is_last,
-                         struct weft_buf *out);
-
 void weft_msgpack_add_array(struct weft_buf *out, size_t n);
 void weft_msgpack_add_uint(struct weft_buf *out, uint64_t value);
 void weft_msgpack_add_text(struct weft_buf *out, const char *text, size_t len);

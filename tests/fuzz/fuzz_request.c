@@ -9,7 +9,8 @@
 #include "api/api.h"
 #include "base/check.h"
 #include "codec/msgpack.h"
-#include "inside/api/call/call.h"
+#include "inside/api/call/call_internal.h"
+#include "inside/api/kinds/kind.h"
 
 static struct weft_api_state *make_state(void) {
     static struct weft_api_state api;
@@ -46,8 +47,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
     weft_buf_init(&body, 1u << 22);
     weft_buf_add(&body, bytes + 1, n - 1);
     WEFT_ASSERT(weft_api_hold(api, weft_api_cost(body.len)));
-    weft_api_call *call =
-        weft_api_call_new(api, (enum call_kind)(bytes[0] % 4), &body, on_wake, NULL, 1);
+    uint32_t n_kinds = 0;
+    while (wefti_api_kinds[n_kinds])
+        n_kinds++;
+    const struct weft_api_call_request request = {.kind = wefti_api_kinds[(bytes[0] & 3) % n_kinds],
+                                                  .body = &body,
+                                                  .wake = on_wake,
+                                                  .now_us = 1};
+    weft_api_call *call = weft_api_call_new(api, &request);
     WEFT_ASSERT(call);
     if (bytes[0] & 4) { /* the connection measures MessagePack before it makes a call */
         struct weft_mp_scan scan = {0};
@@ -60,7 +67,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
         call->is_msgpack = true;
     }
     weft_api_call_prepare(call);
-    bool is_generation = call->kind == CALL_COMPLETION || call->kind == CALL_CHAT;
+    bool is_generation = call->kind->generates;
     struct weft_errmsg why;
     if (!call->error.status && is_generation) {
         WEFT_ASSERT(weft_sampling_check(&call->params.sampling, 4096, &why) == WEFT_OK);

@@ -10,7 +10,14 @@
 #include <string.h>
 
 #include "api/api.h"
-#include "inside/api/call/call.h"
+#include "codec/msgpack.h"
+#include "inside/api/call/call_internal.h"
+#include "inside/api/kinds/kind.h"
+
+#define CALL_COMPLETION (&wefti_api_kind_completion)
+#define CALL_CHAT (&wefti_api_kind_chat)
+#define CALL_TOKENIZE (&wefti_api_kind_tokenize)
+#define CALL_DETOKENIZE (&wefti_api_kind_detokenize)
 
 /* ---------------------------------------------------------------- an allocator that refuses --- */
 
@@ -190,6 +197,7 @@ static int set_up(void **state) {
     const struct weft_api_upstream_link link = {paper_send, paper_reset, NULL};
     (void)state;
     memset(&api, 0, sizeof api);
+    TAILQ_INIT(&api.parked);
     memset(&paper, 0, sizeof paper);
     const char *root = getenv("WEFT_SOURCE_DIR");
     (void)snprintf(path, sizeof path, "%s/models/fable-6m", root ? root : ".");
@@ -229,12 +237,26 @@ static void on_wake(weft_api_call *call) {
     n_wakes++;
 }
 
+static weft_api_call *new_call(struct weft_buf *body, const weft_api_kind *kind,
+                               const char *request_id) {
+    const struct weft_api_call_request request = {
+        .kind = kind,
+        .body = body,
+        .request_id = request_id,
+        .free_bytes = WEFT_API_SMALL_BYTES,
+        .wake = on_wake,
+        .now_us = now_us,
+        .now_s = 1,
+    };
+    return weft_api_call_new(&api, &request);
+}
+
 static weft_api_call *begin(const char *json) {
     struct weft_buf body;
     weft_buf_init(&body, 1 << 20);
     weft_buf_add_str(&body, json);
     assert_true(weft_api_hold(&api, weft_api_cost(body.len)));
-    weft_api_call *call = weft_api_call_new(&api, CALL_COMPLETION, &body, on_wake, NULL, now_us);
+    weft_api_call *call = new_call(&body, CALL_COMPLETION, NULL);
     assert_non_null(call);
     weft_api_call_prepare(call);
     weft_api_call_start(call, now_us);
@@ -284,13 +306,29 @@ static void expect_stream(weft_api_call *call, const char *want, bool done) {
     free(text);
 }
 
+/* The next event of a stream, without what stands around its JSON. */
+static bool next_chunk(weft_api_call *call, struct weft_buf *out) {
+    size_t begin = out->len;
+    if (weft_api_render_stream(call, out, 1) != WEFT_API_RENDER_MORE) {
+        out->len = begin;
+        return false;
+    }
+    assert_memory_equal(out->data + begin, "data: ", 6);
+    memmove(out->data + begin, out->data + begin + 6, out->len - begin - 6);
+    out->len -= 8;
+    return true;
+}
+
 static json_t *body_of(weft_api_call *call, size_t budget) {
     struct weft_buf out;
     weft_buf_init(&out, 1 << 20);
-    weft_api_render_rewind(call);
+    wefti_api_render_rewind(call);
     while (weft_api_render_body(call, &out, budget) == WEFT_API_RENDER_MORE) {
     }
-    json_t *json = json_loadb(out.data, out.len, JSON_REJECT_DUPLICATES, NULL);
+    struct weft_errmsg why;
+    json_t *json = call->request_id[0]
+                       ? weft_msgpack_to_json(out.data, out.len, &why)
+                       : json_loadb(out.data, out.len, JSON_REJECT_DUPLICATES, NULL);
     if (!json) fail_msg("not JSON: %s", weft_buf_cstr(&out));
     weft_buf_fini(&out);
     return json;
@@ -747,9 +785,9 @@ static void a_deadline_may_pass_while_a_request_waits(void **state) {
     weft_api_call *call = begin_parked("{\"prompt\":\"Once\"}");
     assert_false(weft_api_call_is_late(call, now_us + 1000000));
     assert_true(weft_api_call_is_late(call, now_us + 1000001)); /* nobody else keeps the time */
-    weft_api_call_fail(call, 504, 0, "request_timeout", "late");
-    assert_int_equal(api.upstream.n_parked_prompts, 0);
-    expect_refusal(call, 504, "late");
+    assert_true(weft_api_call_end_late(call));
+    assert_int_equal(api.n_parked_prompts, 0);
+    expect_refusal(call, 504, "took too long");
 }
 
 static void open_requests_are_not_submitted_all_at_once(void **state) {
@@ -892,12 +930,12 @@ static void a_deadline_ends_a_request_wherever_it_is(void **state) {
     weft_api_call_drop(call);
 }
 
-static weft_api_call *in_hand(const char *json, enum call_kind kind) {
+static weft_api_call *in_hand(const char *json, const weft_api_kind *kind) {
     struct weft_buf body;
     weft_buf_init(&body, 1 << 20);
     weft_buf_add_str(&body, json);
     assert_true(weft_api_hold(&api, weft_api_cost(body.len)));
-    weft_api_call *call = weft_api_call_new(&api, kind, &body, on_wake, NULL, now_us);
+    weft_api_call *call = new_call(&body, kind, NULL);
     assert_non_null(call);
     return call;
 }
@@ -947,16 +985,16 @@ static void a_request_from_before_the_model_was_known_is_asked_to_come_again(voi
     weft_api_call_drop(call);
 }
 
-static bool was_unqueued;
+static bool was_taken_back;
 
-static bool unqueue_no(weft_api_call *call) {
-    (void)call;
+static bool take_back_not(void *context) {
+    (void)context;
     return false;
 }
 
-static bool unqueue_yes(weft_api_call *call) {
-    (void)call;
-    was_unqueued = true;
+static bool take_back(void *context) {
+    (void)context;
+    was_taken_back = true;
     return true;
 }
 
@@ -964,20 +1002,17 @@ static void a_call_in_a_threads_hands_outlives_its_deadline(void **state) {
     (void)state;
     api.settings.request_timeout_ms = 500;
     weft_api_call *call = in_hand("{\"prompt\":\"Once\"}", CALL_COMPLETION);
-    call->in_thread = true;
-    call->unqueue = unqueue_no;
+    weft_api_call_lend(call, take_back_not, NULL);
     assert_false(weft_api_call_is_late(call, now_us + 400000));
     assert_true(weft_api_call_is_late(call, now_us + 600000));
     weft_api_call_drop(call); /* its client was answered; the thread goes on writing to it */
     weft_api_call_prepare(call);
-    call->in_thread = false;
-    weft_api_call_start(call, now_us + 600000); /* frees */
+    weft_api_call_return(call, now_us + 600000); /* frees */
     assert_int_equal(n_wakes, 0);
     call = in_hand("{\"prompt\":\"Once\"}", CALL_COMPLETION);
-    call->in_thread = true;
-    call->unqueue = unqueue_yes;
+    weft_api_call_lend(call, take_back, NULL);
     weft_api_call_drop(call); /* no thread had begun: gone at once */
-    assert_true(was_unqueued);
+    assert_true(was_taken_back);
     call = in_hand("{\"prompt\":\"Once\"}", CALL_COMPLETION);
     weft_api_call_prepare(call);
     weft_api_call_start(call, now_us + 600000); /* came back too late */
@@ -989,7 +1024,7 @@ static void a_call_in_a_threads_hands_outlives_its_deadline(void **state) {
 static char *answer_of(weft_api_call *call, size_t budget) {
     struct weft_buf out;
     weft_buf_init(&out, 1 << 20);
-    weft_api_render_rewind(call);
+    wefti_api_render_rewind(call);
     while (weft_api_render_body(call, &out, budget) == WEFT_API_RENDER_MORE) {
     }
     char *copy = strdup(weft_buf_cstr(&out));
@@ -1000,7 +1035,7 @@ static char *answer_of(weft_api_call *call, size_t budget) {
 static void answers_about_tokens_are_the_same_in_pieces_of_any_size(void **state) {
     (void)state;
     static const struct {
-        enum call_kind kind;
+        const weft_api_kind *kind;
         const char *json, *want;
     } cases[] = {
         {CALL_TOKENIZE, "{\"prompt\":\"Once upon a time\",\"return_token_strs\":true}",
@@ -1103,15 +1138,15 @@ static void a_stream_that_is_read_holds_little(void **state) {
     for (; n < 300; n++) { /* 8400 bytes, one at a time */
         put_lp_token(&submit, 0, n, WEFT_END_NONE);
         expect_lps(call, &next, n + 1);
-        assert_true(call->logprob_bytes <= 2 * LP_BYTES);
+        assert_true(call->output.logprob_bytes <= 2 * LP_BYTES);
     }
     for (uint32_t waiting = 100; waiting > 0; waiting /= 3) { /* in bursts */
         for (uint32_t i = 0; i < waiting; i++)
             put_lp_token(&submit, 0, n++, WEFT_END_NONE);
-        assert_true(call->logprob_bytes >= waiting * LP_BYTES);
+        assert_true(call->output.logprob_bytes >= waiting * LP_BYTES);
         struct weft_buf out;
         weft_buf_init(&out, 1 << 20);
-        assert_true(weft_api_render_chunk(call, &out)); /* the first of them, then the rest */
+        assert_true(next_chunk(call, &out)); /* the first of them, then the rest */
         assert_non_null(strstr(weft_buf_cstr(&out), "token_logprobs"));
         weft_buf_fini(&out);
         next++;
@@ -1129,15 +1164,15 @@ static void memory_of_what_was_shown_is_given_back(void **state) {
                                 "\"max_tokens\":900}");
     struct sent submit = *last_sent();
     put_accepted(&submit);
-    uint64_t before = call->output_bytes;
+    uint64_t before = call->output.held_bytes;
     for (uint32_t i = 0; i < 200; i++)
         put_lp_token(&submit, 0, i, WEFT_END_NONE);
-    assert_true(call->logprob_bytes >= 200 * 4 * (3 + 2 * 20));
+    assert_true(call->output.logprob_bytes >= 200 * 4 * (3 + 2 * 20));
     bool is_done;
     free(stream_text(call, &is_done));
-    assert_true(call->logprob_bytes <= 4096);
-    assert_int_equal(call->output_bytes,
-                     before + call->logprob_bytes + call->choices[0].cap_tokens * sizeof(uint32_t));
+    assert_true(call->output.logprob_bytes <= 4096);
+    assert_int_equal(call->output.held_bytes, before + call->output.logprob_bytes +
+                                                  call->choices[0].cap_tokens * sizeof(uint32_t));
     weft_api_call_drop(call);
 }
 
@@ -1154,7 +1189,7 @@ static void an_echoed_prompt_is_let_go_when_every_choice_has_shown_it(void **sta
     weft_buf_fini(&json);
     struct sent submit = *last_sent();
     put_accepted(&submit);
-    const struct lp_store *store = &call->jobs[0].prompt_lps;
+    const struct logprob_store *store = &call->jobs[0].prompt_lps;
     bool is_done;
     for (uint32_t pos = 1; pos < 401; pos += 8) {
         put_prompt_lps(&submit, 0, pos, 8);
@@ -1176,10 +1211,11 @@ static void an_echoed_prompt_is_let_go_when_every_choice_has_shown_it(void **sta
 /* Its result comes once more as a whole. */
 static void a_msgpack_stream_keeps_its_log_probabilities(void **state) {
     (void)state;
-    weft_api_call *call = in_hand("{\"prompt\":\"Once\",\"stream\":true,\"logprobs\":2,"
-                                  "\"max_tokens\":5}",
-                                  CALL_COMPLETION);
-    call->streams_for_rpc = true;
+    struct weft_buf body;
+    weft_buf_init(&body, 1 << 20);
+    weft_buf_add_str(&body, "{\"prompt\":\"Once\",\"stream\":true,\"logprobs\":2,"
+                            "\"max_tokens\":5}");
+    weft_api_call *call = new_call(&body, CALL_COMPLETION, "r");
     weft_api_call_prepare(call);
     weft_api_call_start(call, now_us);
     weft_api_upstream_pump(&api, now_us);
@@ -1189,16 +1225,16 @@ static void a_msgpack_stream_keeps_its_log_probabilities(void **state) {
     weft_buf_init(&out, 1 << 20);
     for (uint32_t i = 0; i < 5; i++) {
         put_lp_token(&submit, 0, i, i == 4 ? WEFT_END_LENGTH : WEFT_END_NONE);
-        while (weft_api_render_chunk(call, &out)) {
+        while (weft_api_render_notification(call, &out)) {
         }
     }
     weft_buf_fini(&out);
-    json_t *body = body_of(call, 1 << 16);
+    json_t *result = body_of(call, 1 << 16);
     const json_t *values =
-        json_object_get(json_object_get(choice_of(body, 0), "logprobs"), "token_logprobs");
+        json_object_get(json_object_get(choice_of(result, 0), "logprobs"), "token_logprobs");
     for (size_t i = 0; i < 5; i++)
         assert_true(json_number_value(json_array_get(values, i)) == -(double)i);
-    json_decref(body);
+    json_decref(result);
     weft_api_call_drop(call);
 }
 
@@ -1222,7 +1258,10 @@ static void log_probabilities_are_bounded_where_they_are_held(void **state) {
                                    "message['role'] + '\n' + message['content'] + '<|im_end|>' + "
                                    "'\n'}}{% endfor %}{% if add_generation_prompt %}"
                                    "{{ '<|im_start|>assistant\n' }}{% endif %}";
-    if (weft_tmpl_new(template, strlen(template), NULL, &api.chat, &why)) fail_msg("%s", why.text);
+    const struct weft_tmpl_specials specials = {weft_tok_bos_token(api.tok),
+                                                weft_tok_eos_token(api.tok)};
+    if (weft_tmpl_new(template, strlen(template), &specials, &api.chat, &why))
+        fail_msg("%s", why.text);
     api.limits.max_logprob_bytes = 100 * LP_BYTES; /* the context leaves room for many more */
     static const char *const fields[] = {"", ",\"stream\":true"};
     for (size_t i = 0; i < 2; i++) {
@@ -1268,7 +1307,10 @@ static void what_a_template_raises_is_the_400s_message(void **state) {
     static const char template[] = "{% for m in messages %}{% if m.role == 'user' %}"
                                    "{{ raise_exception('Roles must \"alternate\": ' ~ m.role) }}"
                                    "{% endif %}{% endfor %}";
-    if (weft_tmpl_new(template, strlen(template), NULL, &api.chat, &why)) fail_msg("%s", why.text);
+    const struct weft_tmpl_specials specials = {weft_tok_bos_token(api.tok),
+                                                weft_tok_eos_token(api.tok)};
+    if (weft_tmpl_new(template, strlen(template), &specials, &api.chat, &why))
+        fail_msg("%s", why.text);
     weft_api_call *call = begin_chat("");
     assert_int_equal(call->error.status, 400);
     assert_string_equal(call->error.message, "Roles must \"alternate\": user");
@@ -1312,7 +1354,7 @@ static void one_greedy_call_fails_and_small_ones_go_on(void **state) {
     for (n = 0; n < 900; n++)
         put_lp_token(&small_submit, 0, n, n == 899 ? WEFT_END_LENGTH : WEFT_END_NONE);
     assert_int_equal(small->state, WEFT_API_CALL_DONE);
-    assert_true(small->output_bytes <= WEFT_API_SMALL_BYTES);
+    assert_true(small->output.held_bytes <= WEFT_API_SMALL_BYTES);
     weft_api_call_drop(greedy[1]);
     for (n = greedy[0]->choices[0].n_tokens; n < 950; n++) { /* now there is room, if it reads */
         bool is_done;
@@ -1367,7 +1409,7 @@ static void what_is_sure_to_be_held_is_refused_before_it_is_computed(void **stat
     for (uint32_t i = 0; i < 900; i++)
         put_lp_token(&submit, 0, i, i == 899 ? WEFT_END_LENGTH : WEFT_END_NONE);
     assert_int_equal(first->state, WEFT_API_CALL_DONE);
-    assert_int_equal(first->prepaid_bytes, 0);
+    assert_int_equal(first->output.prepaid_bytes, 0);
     weft_api_call_drop(first);
     api.output_max = 80000;
     add_long_stops(&json, "{\"prompt\":\"Once\",\"max_tokens\":1");
@@ -1389,8 +1431,8 @@ static void every_choice_shares_the_compiled_stop_strings(void **state) {
     uint64_t plain = 2 * sizeof *call->jobs + 256 * sizeof *call->choices;
     /* The strings with their tables, 80 KiB, and 512 matchers of a few words; one more compiled
      * for each of them would be 40 MiB. */
-    assert_in_range(call->output_bytes - plain, 80 << 10, 120 << 10);
-    assert_int_equal(api.output_bytes, call->output_bytes);
+    assert_in_range(call->output.held_bytes - plain, 80 << 10, 120 << 10);
+    assert_int_equal(api.output_bytes, call->output.held_bytes);
     weft_api_call_drop(call);
     weft_buf_fini(&json);
 }
@@ -1412,7 +1454,7 @@ static void a_long_echoed_text_comes_in_pieces(void **state) {
     struct weft_buf text;
     weft_buf_init(&text, 1 << 20);
     uint32_t n = 0;
-    for (; weft_api_render_chunk(call, &out); n++) {
+    for (; next_chunk(call, &out); n++) {
         assert_true(out.len < 20000);
         json_t *chunk = json_loadb(out.data, out.len, 0, NULL);
         assert_non_null(chunk);
@@ -1462,7 +1504,7 @@ static bool live_through(void) {
     bool is_done = false;
     uint64_t held = weft_api_cost(body.len);
     assert_true(weft_api_hold(&api, held));
-    weft_api_call *call = weft_api_call_new(&api, CALL_COMPLETION, &body, on_wake, NULL, now_us);
+    weft_api_call *call = new_call(&body, CALL_COMPLETION, NULL);
     if (!call) {
         weft_api_release(&api, held);
         weft_buf_fini(&body);
@@ -1495,7 +1537,7 @@ static bool live_through(void) {
            weft_api_render_stream(call, &out, 256) == WEFT_API_RENDER_MORE) {
     }
     if (call->state == WEFT_API_CALL_DONE) {
-        weft_api_render_rewind(call);
+        wefti_api_render_rewind(call);
         while (weft_api_render_body(call, &out, 256) == WEFT_API_RENDER_MORE) {
         }
         is_done = !out.failed;

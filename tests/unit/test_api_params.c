@@ -9,7 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "inside/api/kinds/kind.h"
 #include "inside/api/params/params.h"
+
+#define CALL_COMPLETION (&wefti_api_kind_completion)
+#define CALL_CHAT (&wefti_api_kind_chat)
+#define CALL_TOKENIZE (&wefti_api_kind_tokenize)
+#define CALL_DETOKENIZE (&wefti_api_kind_detokenize)
 
 static const uint32_t eos[] = {90, 91};
 
@@ -27,7 +33,7 @@ static struct weft_api_limits limits(void) {
 }
 
 /* Parses; on success also fits, with prompts given as text taken to be `n_ids` tokens long. */
-static bool parse(const char *body, enum call_kind kind, size_t n_ids, struct params *params,
+static bool parse(const char *body, const weft_api_kind *kind, size_t n_ids, struct params *params,
                   struct weft_api_error *error) {
     struct weft_api_limits l = limits();
     memset(error, 0, sizeof *error);
@@ -37,11 +43,11 @@ static bool parse(const char *body, enum call_kind kind, size_t n_ids, struct pa
         if (!params->prompts[i].ids) params->prompts[i].n_ids = n_ids;
     }
     wefti_api_params_drop_json(params);
-    return kind >= CALL_TOKENIZE || wefti_api_params_fit(params, kind, &l, error);
+    return !kind->generates || wefti_api_params_fit(params, kind, &l, error);
 }
 
 struct row {
-    enum call_kind kind;
+    const weft_api_kind *kind;
     const char *body;
     int status;        /* 0: fine */
     const char *param; /* of the error */

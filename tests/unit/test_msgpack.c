@@ -169,81 +169,6 @@ static void keys_are_found_without_decoding(void **state) {
     weft_buf_fini(&bytes);
 }
 
-/* The text in pieces of `piece` bytes; what is left over comes again with the next one. */
-static struct weft_buf fed(const char *json, size_t piece) {
-    struct weft_mp_feed feed = {0};
-    struct weft_buf out, waiting;
-    size_t len = strlen(json);
-    weft_buf_init(&out, 1 << 20);
-    weft_buf_init(&waiting, 1 << 20);
-    for (size_t at = 0; at < len; at += piece) {
-        size_t n = len - at < piece ? len - at : piece;
-        weft_buf_add(&waiting, json + at, n);
-        size_t used = weft_msgpack_feed(&feed, waiting.data, waiting.len, at + n == len, &out);
-        assert_true(used <= waiting.len);
-        weft_buf_drop_front(&waiting, used);
-    }
-    assert_true(out.failed || waiting.len == 0);
-    weft_buf_fini(&waiting);
-    return out;
-}
-
-static const char *const texts[] = {
-    "{\"choices\": [{\"text\": \"a\\\"b\\\\c\\/\\b\\f\\n\\r\\t\", "
-    "\"logprobs\":null},\n\t{}],\"n\":-0.25}",
-    "[\"\\u0000\\u001f\\u00e9\\u20ac\\ud83d\\ude00\", \"\xc3\xa9\\u00E9\xe2\x82\xac\", \"\", "
-    "[[[[[[[[]]]]]]]], false]",
-};
-
-static void text_is_packed_as_its_tree_however_it_is_cut(void **state) {
-    (void)state;
-    struct weft_errmsg why;
-    const size_t n_samples = sizeof samples / sizeof samples[0];
-    for (size_t i = 0; i < n_samples + sizeof texts / sizeof texts[0]; i++) {
-        const char *text = i < n_samples ? samples[i] : texts[i - n_samples];
-        json_t *want = json_loads(text, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
-        assert_non_null(want);
-        for (size_t piece = 1; piece <= strlen(text); piece++) {
-            struct weft_buf bytes = fed(text, piece);
-            assert_false(bytes.failed);
-            json_t *got = weft_msgpack_to_json(bytes.data, bytes.len, &why);
-            assert_true(json_equal(want, got));
-            json_decref(got);
-            weft_buf_fini(&bytes);
-        }
-        json_decref(want);
-    }
-}
-
-static void text_that_is_no_json_fails_the_output(void **state) {
-    (void)state;
-    static const char *const bad[] = {"[",
-                                      "]",
-                                      "{]",
-                                      "[}",
-                                      "{\"a\"}",
-                                      "\"a",
-                                      "\"\\",
-                                      "\"\\x\"",
-                                      "\"\\u12\"",
-                                      "\"\\ud800\"",
-                                      "\"\\ud800\\u0041\"",
-                                      "\"\\udc00\"",
-                                      "nul",
-                                      "1x",
-                                      "--1",
-                                      "99999999999999999999999999999999999999999999999999",
-                                      "[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]",
-                                      "\x01"};
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        for (size_t piece = 1; piece <= strlen(bad[i]); piece++) {
-            struct weft_buf bytes = fed(bad[i], piece);
-            assert_true(bytes.failed);
-            weft_buf_fini(&bytes);
-        }
-    }
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_survive_the_round_trip),
@@ -254,8 +179,6 @@ int main(void) {
         cmocka_unit_test(what_json_cannot_say_is_refused),
         cmocka_unit_test(bin_counts_as_text),
         cmocka_unit_test(keys_are_found_without_decoding),
-        cmocka_unit_test(text_is_packed_as_its_tree_however_it_is_cut),
-        cmocka_unit_test(text_that_is_no_json_fails_the_output),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,15 @@
-#include "call/call.h"
+#include "call/call_internal.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "api/api.h"
+#include "api/call.h"
 #include "base/check.h"
 #include "base/rand.h"
+#include "kinds/kind.h"
 
 static const struct weft_api_upstream_job_ops job_ops;
 
@@ -22,41 +22,21 @@ static const struct job *const_job_of(const struct weft_api_upstream_job *upstre
     return (const struct job *)upstream;
 }
 
-/* ------------------------------------------------------------------------ log-probabilities --- */
+/* ---------------------------------------------------------------------------------- budgets --- */
 
-#define LP_HEADER 3        /* value, rank, count */
-#define LP_IDLE_BYTES 4096 /* an empty store keeps no more than this for what comes next */
+static void fail(weft_api_call *call, int status, uint32_t retry_after, const char *code,
+                 const char *message);
 
-/* What so many bytes of output take of the budget: all, or nothing when they are few. */
-static uint64_t output_cost(const weft_api_call *call, uint64_t n) {
-    return n > call->free_bytes ? n : 0;
+static void fail_for_room(weft_api_call *call) {
+    fail(call, 503, 1, "too_many_bytes",
+         "the requests under way hold too much output, try again later");
 }
 
 /* Takes `n` more bytes of the budget for output. False: the call has failed. */
 static bool hold_output(weft_api_call *call, uint64_t n) {
-    uint64_t before = output_cost(call, call->output_bytes);
-    if (!weft_api_hold_output(call->api, output_cost(call, call->output_bytes + n) - before)) {
-        weft_api_call_fail(call, 503, 1, "too_many_bytes",
-                           "the requests under way hold too much output, try again later");
-        return false;
-    }
-    call->output_bytes += n;
-    return true;
-}
-
-static void release_output(weft_api_call *call, uint64_t n) {
-    WEFT_ASSERT(call->output_bytes >= n);
-    uint64_t before = output_cost(call, call->output_bytes);
-    call->output_bytes -= n;
-    weft_api_release_output(call->api, before - output_cost(call, call->output_bytes));
-}
-
-static uint32_t lp_stride(const struct lp_store *store) {
-    return LP_HEADER + 2 * store->k;
-}
-
-static uint64_t lp_bytes(const struct lp_store *store) {
-    return lp_stride(store) * sizeof *store->words;
+    if (wefti_api_output_hold(&call->output, n)) return true;
+    fail_for_room(call);
+    return false;
 }
 
 static void fail_for_logprobs(weft_api_call *call) {
@@ -69,110 +49,26 @@ static void fail_for_logprobs(weft_api_call *call) {
         call->params.drops_sent_logprobs
             ? "read faster, or ask for fewer of them"
             : "ask for fewer of them, fewer tokens or choices, or for a stream over HTTP");
-    weft_api_call_fail(call, 400, 0, NULL, text);
+    fail(call, 400, 0, NULL, text);
 }
 
-/* Makes room for an entry; there will be at most `most`. What is sure to fit into the bound of one
- * call must not fail because doubling went past it. False: the call has failed, or no memory. */
-static bool lp_grow(weft_api_call *call, struct lp_store *store, uint32_t most) {
-    uint64_t each = lp_bytes(store), max = call->limits.max_logprob_bytes;
-    WEFT_ASSERT(store->cap < most && call->logprob_bytes <= max);
-    uint64_t room = (max - call->logprob_bytes) / each;
-    uint32_t more = store->cap ? store->cap : 1;
-    if (more > most - store->cap) more = most - store->cap;
-    if (more > room) more = (uint32_t)room;
-    if (more == 0) {
+/* False: the call has failed. */
+static bool push_logprobs(weft_api_call *call, struct logprob_store *store, uint32_t most,
+                          const struct weft_logprobs *lp) {
+    switch (wefti_api_lp_push(&call->output, store, most, lp)) {
+    case LP_PUSHED:
+        return true;
+    case LP_NO_ROOM:
+        fail_for_room(call);
+        return false;
+    case LP_TOO_MANY:
         fail_for_logprobs(call);
         return false;
+    case LP_NO_MEMORY:
+        break;
     }
-    uint64_t paid = more * each < call->prepaid_bytes ? more * each : call->prepaid_bytes;
-    if (!hold_output(call, more * each - paid)) return false;
-    uint32_t *words = realloc(store->words, (store->cap + more) * each);
-    if (!words) {
-        release_output(call, more * each - paid);
-        return false;
-    }
-    call->prepaid_bytes -= paid;
-    store->words = words;
-    store->cap += more;
-    call->logprob_bytes += more * each;
-    return true;
-}
-
-/* To `cap` entries, which hold all that is there. */
-static void lp_shrink(weft_api_call *call, struct lp_store *store, uint32_t cap) {
-    uint64_t each = lp_bytes(store), less = (store->cap - cap) * each;
-    WEFT_ASSERT(cap < store->cap && store->n - store->base <= cap);
-    uint32_t *words = NULL;
-    if (cap == 0)
-        free(store->words);
-    else
-        words = realloc(store->words, cap * each);
-    if (cap && !words) return; /* it stays as large as it was */
-    store->words = words;
-    store->cap = cap;
-    call->logprob_bytes -= less;
-    release_output(call, less);
-}
-
-/* Lets go of the entries before `first`. Moving the others, and giving memory back, waits until
- * that costs no more than what was done to bring in those that went. */
-static void lp_drop(weft_api_call *call, struct lp_store *store, uint32_t first) {
-    if (first > store->n) first = store->n;
-    if (first <= store->first) return;
-    store->first = first;
-    uint32_t n_left = store->n - first, n_gone = first - store->base;
-    if (n_gone < n_left) return;
-    memmove(store->words, store->words + (size_t)n_gone * lp_stride(store),
-            n_left * lp_bytes(store));
-    store->base = first;
-    if (store->cap * lp_bytes(store) > LP_IDLE_BYTES && n_left <= store->cap / 4)
-        lp_shrink(call, store, 2 * n_left);
-}
-
-/* `lp` NULL stands for one that never came: NaN. */
-static bool lp_push(weft_api_call *call, struct lp_store *store, uint32_t most,
-                    const struct weft_logprobs *lp) {
-    if (store->n - store->base == store->cap && !lp_grow(call, store, most)) return false;
-    uint32_t *at = store->words + (size_t)(store->n - store->base) * lp_stride(store);
-    float value = lp ? lp->logprob : NAN;
-    uint32_t n_top = lp ? lp->n_top : 0;
-    if (n_top > store->k) n_top = store->k;
-    memcpy(&at[0], &value, sizeof value);
-    at[1] = lp ? lp->rank : 0;
-    at[2] = n_top;
-    if (lp && n_top) {
-        memcpy(at + LP_HEADER, lp->top_ids, n_top * sizeof *at);
-        memcpy(at + LP_HEADER + n_top, lp->top_logprobs, n_top * sizeof *at);
-    }
-    store->n++;
-    return true;
-}
-
-const uint32_t *wefti_api_lp_entry(const struct lp_store *store, uint32_t i) {
-    if (i < store->first || i >= store->n) return NULL;
-    return store->words + (size_t)(i - store->base) * lp_stride(store);
-}
-
-/* Entries of the prompt are every choice's. */
-static uint32_t least_rendered(const struct job *job) {
-    uint32_t least = UINT32_MAX;
-    for (uint32_t i = 0; i < job->n_choices; i++) {
-        if (job->choices[i].view.pos < least) least = job->choices[i].view.pos;
-    }
-    return least;
-}
-
-void wefti_api_choice_rendered(struct choice *choice, uint32_t from, uint32_t to) {
-    struct job *job = choice->job;
-    const struct params *p = &job->call->params;
-    uint32_t n_echoed = p->echo ? (uint32_t)job->prompt->n_ids : 0;
-    WEFT_ASSERT(from <= to && choice->view.pos == to);
-    if (!p->drops_sent_logprobs || from == to) return;
-    if (to > n_echoed) lp_drop(job->call, &choice->lps, to - n_echoed);
-    if (from >= n_echoed) return;
-    uint32_t least = least_rendered(job); /* entry e is of position e + 1 */
-    if (least > 1) lp_drop(job->call, &job->prompt_lps, least - 1);
+    fail(call, 500, 0, NULL, "out of memory");
+    return false;
 }
 
 /* --------------------------------------------------------------------------------- the call --- */
@@ -184,36 +80,44 @@ static void wake(weft_api_call *call) {
     if (!call->is_abandoned) call->wake(call);
 }
 
-weft_api_call *weft_api_call_new(struct weft_api_state *api, enum call_kind kind,
-                                 struct weft_buf *body, void (*wake_fn)(weft_api_call *call),
-                                 void *owner, uint64_t now_us) {
+weft_api_call *weft_api_call_new(struct weft_api_state *api,
+                                 const struct weft_api_call_request *request) {
+    struct weft_buf *body = request->body;
     weft_api_call *call = calloc(1, sizeof *call);
     if (!call) return NULL;
+    if (request->request_id) {
+        int n = snprintf(call->request_id, sizeof call->request_id, "%s", request->request_id);
+        WEFT_ASSERT(n > 0 && (size_t)n < sizeof call->request_id);
+    }
     call->api = api;
-    call->kind = kind;
-    call->wake = wake_fn;
-    call->owner = owner;
+    call->kind = request->kind;
+    call->is_msgpack = request->is_msgpack;
+    call->wake = request->wake;
+    call->owner = request->owner;
+    STAILQ_INIT(&call->unrendered);
     call->model_name = api->limits.model_name; /* outlives every call */
     call->limits = api->limits;
     call->held_bytes = weft_api_cost(body->len);
-    call->free_bytes = WEFT_API_SMALL_BYTES;
+    call->output = (struct output_budget){.api = api,
+                                          .free_bytes = request->free_bytes,
+                                          .logprob_max = api->limits.max_logprob_bytes};
     call->body = *body;
     weft_buf_init(body, body->max_bytes);
     weft_buf_init(&call->chunk_head, CHUNK_HEAD_BYTES_MAX);
-    (void)snprintf(call->id, sizeof call->id, "%s-%016" PRIx64,
-                   kind == CALL_CHAT ? "chatcmpl" : "cmpl", weft_rand_seed());
-    call->created_s = (int64_t)time(NULL);
-    call->arrived_us = now_us;
+    (void)snprintf(call->id, sizeof call->id, "%s-%016" PRIx64, request->kind->id_prefix,
+                   weft_rand_seed());
+    call->created_s = request->now_s;
+    call->arrived_us = request->now_us;
     uint64_t timeout_us = (uint64_t)api->settings.request_timeout_ms * 1000;
-    if (timeout_us) call->deadline_us = now_us + timeout_us;
+    if (timeout_us) call->deadline_us = request->now_us + timeout_us;
     return call;
 }
 
 static void unpark(weft_api_call *call) {
-    struct weft_api_upstream *upstream = &call->api->upstream;
-    WEFT_ASSERT(call->is_parked && upstream->n_parked_prompts >= call->params.n_prompts);
-    TAILQ_REMOVE(&upstream->parked, call, parked_link);
-    upstream->n_parked_prompts -= call->params.n_prompts;
+    struct weft_api_state *api = call->api;
+    WEFT_ASSERT(call->is_parked && api->n_parked_prompts >= call->params.n_prompts);
+    TAILQ_REMOVE(&api->parked, call, parked_entry);
+    api->n_parked_prompts -= call->params.n_prompts;
     call->is_parked = false;
 }
 
@@ -257,7 +161,7 @@ static void call_free(weft_api_call *call) {
         struct choice *choice = &call->choices[i];
         free(choice->tokens);
         free(choice->lps.words);
-        weft_stop_free(choice->scan);
+        wefti_api_scan_fini(&choice->scan);
         wefti_api_view_fini(&choice->view);
     }
     for (uint32_t i = 0; i < call->n_jobs; i++)
@@ -266,7 +170,7 @@ static void call_free(weft_api_call *call) {
     free(call->jobs);
     weft_stop_set_free(call->stop_set);
     weft_api_release(call->api, call->held_bytes);
-    weft_api_release_output(call->api, output_cost(call, call->output_bytes));
+    wefti_api_output_release(&call->output, call->output.held_bytes);
     wefti_api_params_fini(&call->params);
     weft_buf_fini(&call->body);
     weft_buf_fini(&call->chunk_head);
@@ -283,7 +187,7 @@ bool weft_api_call_is_late(const weft_api_call *call, uint64_t now_us) {
 void weft_api_call_drop(weft_api_call *call) {
     if (!call) return;
     call->is_abandoned = true;
-    if (call->in_thread && call->unqueue && call->unqueue(call)) call->in_thread = false;
+    if (call->in_thread && call->take_back(call->lent_to)) call->in_thread = false;
     if (call->in_thread) return;
     if (call->state == WEFT_API_CALL_WAITING || call->state == WEFT_API_CALL_RUNNING) {
         count_open_choices(call, WEFT_END_ABORT);
@@ -292,8 +196,23 @@ void weft_api_call_drop(weft_api_call *call) {
     call_free(call);
 }
 
-void weft_api_call_fail(weft_api_call *call, int status, uint32_t retry_after, const char *code,
-                        const char *message) {
+void weft_api_call_lend(weft_api_call *call, bool (*take_back)(void *context), void *context) {
+    WEFT_ASSERT(call->state == WEFT_API_CALL_PREPARING && !call->in_thread);
+    call->in_thread = true;
+    call->take_back = take_back;
+    call->lent_to = context;
+}
+
+void weft_api_call_return(weft_api_call *call, uint64_t now_us) {
+    WEFT_ASSERT(call->in_thread);
+    bool has_owner = !call->is_abandoned;
+    call->in_thread = false;
+    weft_api_call_start(call, now_us);
+    if (has_owner) wake(call); /* who waited for the thread looks again */
+}
+
+static void fail(weft_api_call *call, int status, uint32_t retry_after, const char *code,
+                 const char *message) {
     WEFT_ASSERT(!call->in_thread); /* params and error are that thread's */
     if (call->state == WEFT_API_CALL_FAILED || call->state == WEFT_API_CALL_DONE) return;
     weft_api_error_set(&call->error, status, NULL, code, "%s", message);
@@ -306,30 +225,6 @@ void weft_api_call_fail(weft_api_call *call, int status, uint32_t retry_after, c
 
 /* --------------------------------------------------------------------------------- starting --- */
 
-/* Decodes what follows a prompt as the renderer will. A prompt echoed from its ids may end within a
- * character: its last bytes are all that matters of it. */
-static struct weft_detok detok_behind(const weft_api_call *call, const struct prompt *prompt) {
-    const struct params *p = &call->params;
-    const weft_tokenizer *tok = call->api->tok;
-    struct weft_detok detok;
-    struct weft_buf ignored;
-    weft_detok_init(&detok, tok, p->skip_special);
-    size_t from = prompt->n_ids, n_bytes = 0;
-    bool is_continued = !p->echo || prompt->echo; /* text that keeps its leading space */
-    while (!is_continued && from > 0 && n_bytes < sizeof detok.pending) {
-        size_t len;
-        bool is_special = weft_tok_is_special(tok, prompt->ids[--from]);
-        (void)weft_tok_token_bytes(tok, prompt->ids[from], &len);
-        if (!is_special || !p->skip_special) n_bytes += len;
-    }
-    if (is_continued || from > 0) detok.at_start = false;
-    weft_buf_init(&ignored, 1u << 20);
-    for (; from < prompt->n_ids; from++)
-        weft_detok_push(&detok, prompt->ids[from], &ignored);
-    weft_buf_fini(&ignored);
-    return detok;
-}
-
 static bool init_choice(struct choice *choice, struct job *job, uint32_t idx, uint32_t index,
                         const struct weft_detok *detok) {
     const struct params *p = &job->call->params;
@@ -338,8 +233,7 @@ static bool init_choice(struct choice *choice, struct job *job, uint32_t idx, ui
     choice->index = index;
     choice->lps.k = p->sampling.n_logprobs > 0 ? (uint32_t)p->sampling.n_logprobs : 0;
     if (!job->call->stop_set) return true;
-    choice->scan_detok = *detok;
-    return weft_stop_new(job->call->stop_set, p->include_stop, &choice->scan) == WEFT_OK;
+    return wefti_api_scan_begin(choice, detok) == WEFT_OK;
 }
 
 /* What is sure to be needed: a refusal now is better than one when half is computed. */
@@ -352,7 +246,7 @@ static bool hold_ahead(weft_api_call *call, uint64_t n_choices) {
         each += 2 * weft_stop_bytes(); /* scan and view */
     }
     if (!hold_output(call, once + n_choices * each)) return false;
-    call->prepaid_bytes = logprobs;
+    call->output.prepaid_bytes = logprobs;
     return true;
 }
 
@@ -382,7 +276,7 @@ static bool make_jobs(weft_api_call *call) {
         job->prompt_lps.k =
             p->sampling.n_prompt_logprobs > 0 ? (uint32_t)p->sampling.n_prompt_logprobs : 0;
         job->seed = p->has_seed ? p->sampling.seed : weft_rand_seed();
-        struct weft_detok detok = detok_behind(call, job->prompt);
+        struct weft_detok detok = wefti_api_scan_detok(job);
         for (uint32_t k = 0; k < p->n; k++) {
             if (!init_choice(&job->choices[k], job, k, i * p->n + k, &detok)) return false;
         }
@@ -391,15 +285,15 @@ static bool make_jobs(weft_api_call *call) {
 }
 
 static void park(weft_api_call *call) {
-    struct weft_api_upstream *upstream = &call->api->upstream;
+    struct weft_api_state *api = call->api;
     WEFT_ASSERT(!call->is_parked && call->n_jobs == 0);
-    if (upstream->n_parked_prompts + call->params.n_prompts > call->api->settings.max_queue) {
-        weft_api_call_fail(call, 429, 1, "queue_full",
-                           "too many requests wait for the server to be back, try again later");
+    if (api->n_parked_prompts + call->params.n_prompts > api->settings.max_queue) {
+        fail(call, 429, 1, "queue_full",
+             "too many requests wait for the server to be back, try again later");
         return;
     }
-    TAILQ_INSERT_TAIL(&upstream->parked, call, parked_link);
-    upstream->n_parked_prompts += call->params.n_prompts;
+    TAILQ_INSERT_TAIL(&api->parked, call, parked_entry);
+    api->n_parked_prompts += call->params.n_prompts;
     call->is_parked = true;
     call->state = WEFT_API_CALL_WAITING;
 }
@@ -413,24 +307,23 @@ static void submit(weft_api_call *call, uint64_t now_us) {
     }
     if (!why && call->limits.n_vocab == 0) why = "the model was being loaded";
     if (why) {
-        weft_api_call_fail(call, 503, 1, "not_serving", why);
+        fail(call, 503, 1, "not_serving", why);
         return;
     }
     (void)snprintf(call->fingerprint, sizeof call->fingerprint, "%s",
                    api->upstream.snapshot.model.fingerprint);
     if (api->upstream.n_open + call->params.n_prompts > WEFT_API_OPEN_JOBS_MAX) {
-        weft_api_call_fail(call, 429, 1, "queue_full",
-                           "too many requests are open, try again later");
+        fail(call, 429, 1, "queue_full", "too many requests are open, try again later");
         return;
     }
     if (!make_jobs(call)) {
-        weft_api_call_fail(call, 500, 0, NULL, "out of memory");
+        fail(call, 500, 0, NULL, "out of memory");
         return;
     }
     call->state = WEFT_API_CALL_WAITING;
     for (uint32_t i = 0; i < call->n_jobs; i++) {
         if (weft_api_upstream_submit(api, &call->jobs[i].upstream) == WEFT_OK) continue;
-        weft_api_call_fail(call, 500, 0, NULL, "out of memory");
+        fail(call, 500, 0, NULL, "out of memory");
         return;
     }
 }
@@ -462,11 +355,11 @@ void weft_api_call_start(weft_api_call *call, uint64_t now_us) {
     if (call->error.status) {
         call->state = WEFT_API_CALL_FAILED;
         wake(call);
-    } else if (call->kind == CALL_TOKENIZE || call->kind == CALL_DETOKENIZE) {
+    } else if (!call->kind->generates) {
         call->state = WEFT_API_CALL_DONE;
         wake(call);
     } else if (weft_api_call_is_late(call, now_us)) {
-        weft_api_call_fail(call, 504, 0, "request_timeout", "the request took too long");
+        fail(call, 504, 0, "request_timeout", "the request took too long");
     } else {
         submit(call, now_us);
     }
@@ -476,7 +369,7 @@ void weft_api_calls_unpark(struct weft_api_state *api, uint64_t now_us) {
     uint64_t now_ms = now_us / 1000;
     weft_api_call *call;
     if (weft_api_why_not(api, now_ms) && weft_api_is_back_soon(api, now_ms)) return;
-    while ((call = TAILQ_FIRST(&api->upstream.parked))) {
+    while ((call = TAILQ_FIRST(&api->parked))) {
         unpark(call);
         submit(call, now_us);
     }
@@ -501,19 +394,19 @@ static void job_rejected(struct weft_api_upstream_job *upstream, const struct we
     const char *text = msg->text && msg->text[0] ? msg->text : "the request was refused";
     switch (msg->reason) {
     case WEFT_REJECT_QUEUE_FULL:
-        weft_api_call_fail(job->call, 429, retry_s ? retry_s : 1, "queue_full", text);
+        fail(job->call, 429, retry_s ? retry_s : 1, "queue_full", text);
         return;
     case WEFT_REJECT_TOO_LONG:
-        weft_api_call_fail(job->call, 400, 0, "context_length_exceeded", text);
+        fail(job->call, 400, 0, "context_length_exceeded", text);
         return;
     case WEFT_REJECT_INVALID:
-        weft_api_call_fail(job->call, 400, 0, NULL, text);
+        fail(job->call, 400, 0, NULL, text);
         return;
     case WEFT_REJECT_NO_MEMORY: /* it never fits, unless told to come back */
-        weft_api_call_fail(job->call, retry_s ? 503 : 400, retry_s, "no_memory", text);
+        fail(job->call, retry_s ? 503 : 400, retry_s, "no_memory", text);
         return;
     default:
-        weft_api_call_fail(job->call, 503, retry_s ? retry_s : 1, "not_serving", text);
+        fail(job->call, 503, retry_s ? retry_s : 1, "not_serving", text);
     }
 }
 
@@ -523,8 +416,8 @@ static bool take_prompt_logprobs(struct job *job, const struct weft_event *event
         /* The first position has none, so entry e speaks of position e + 1. */
         uint64_t pos = (uint64_t)event->prompt_pos + i;
         if (pos != (uint64_t)job->prompt_lps.n + 1 || pos >= job->prompt->n_ids) continue;
-        if (!lp_push(job->call, &job->prompt_lps, (uint32_t)job->prompt->n_ids,
-                     &event->prompt_logprobs[i]))
+        if (!push_logprobs(job->call, &job->prompt_lps, (uint32_t)job->prompt->n_ids,
+                           &event->prompt_logprobs[i]))
             return false;
     }
     return true;
@@ -538,7 +431,7 @@ static bool grow_tokens(weft_api_call *call, struct choice *choice) {
     if (!hold_output(call, n_bytes)) return false;
     uint32_t *tokens = realloc(choice->tokens, (choice->cap_tokens + more) * sizeof *tokens);
     if (!tokens) {
-        release_output(call, n_bytes);
+        wefti_api_output_release(&call->output, n_bytes);
         return false;
     }
     choice->tokens = tokens;
@@ -549,27 +442,12 @@ static bool grow_tokens(weft_api_call *call, struct choice *choice) {
 static bool push_token(struct choice *choice, const struct weft_event *event) {
     weft_api_call *call = choice->job->call;
     if (choice->n_tokens == choice->cap_tokens && !grow_tokens(call, choice)) return false;
-    if (call->params.logprobs >= 0 && !lp_push(call, &choice->lps, call->params.sampling.max_tokens,
-                                               event->has_logprobs ? &event->logprobs : NULL))
+    if (call->params.logprobs >= 0 &&
+        !push_logprobs(call, &choice->lps, call->params.sampling.max_tokens,
+                       event->has_logprobs ? &event->logprobs : NULL))
         return false;
     choice->tokens[choice->n_tokens++] = event->token;
     return true;
-}
-
-/* True when this token's text completes a stop string. */
-static bool scan_stops(struct choice *choice, uint32_t token) {
-    const struct params *p = &choice->job->call->params;
-    struct weft_buf text, passed;
-    weft_buf_init(&text, 1u << 20);
-    weft_buf_init(&passed, 2u << 20);
-    weft_detok_push(&choice->scan_detok, token, &text);
-    size_t which = 0;
-    bool hit = wefti_api_stop_feed(choice->scan, choice->n_tokens <= p->sampling.min_tokens, &text,
-                                   &passed, &which);
-    choice->stop_idx = (uint32_t)which;
-    weft_buf_fini(&text);
-    weft_buf_fini(&passed);
-    return hit;
 }
 
 static bool is_own_stop_token(const struct params *p, uint32_t token) {
@@ -583,7 +461,8 @@ static enum weft_end end_of(struct choice *choice, const struct weft_event *even
     const struct params *p = &choice->job->call->params;
     bool is_stop_token = event->end == WEFT_END_STOP && event->sampled;
     bool is_silent = is_stop_token && !p->include_stop;
-    if (event->sampled && choice->scan && !is_silent && scan_stops(choice, event->token))
+    if (event->sampled && choice->scan.stop && !is_silent &&
+        wefti_api_scan_push(choice, event->token))
         return WEFT_END_STOP_STRING;
     if (is_stop_token)
         return is_own_stop_token(p, event->token) ? WEFT_END_STOP_TOKEN : WEFT_END_STOP;
@@ -591,24 +470,19 @@ static enum weft_end end_of(struct choice *choice, const struct weft_event *even
     return event->end == WEFT_END_STOP ? WEFT_END_STOP : WEFT_END_LENGTH;
 }
 
-static void mark_fresh(struct choice *choice) {
+/* The choice has something new that a stream has not shown. */
+static void note_unrendered(struct choice *choice) {
     weft_api_call *call = choice->job->call;
-    if (choice->is_fresh || !call->params.stream) return;
-    choice->is_fresh = true;
-    choice->next_fresh = NULL;
-    if (call->fresh_last)
-        call->fresh_last->next_fresh = choice;
-    else
-        call->fresh_first = choice;
-    call->fresh_last = choice;
+    if (choice->is_unrendered || !call->params.stream) return;
+    choice->is_unrendered = true;
+    STAILQ_INSERT_TAIL(&call->unrendered, choice, unrendered);
 }
 
 static void end_choice(struct choice *choice, uint64_t now_us) {
     struct job *job = choice->job;
     weft_api_call *call = job->call;
     count_choice(choice, choice->end, now_us);
-    weft_stop_free(choice->scan);
-    choice->scan = NULL;
+    wefti_api_scan_fini(&choice->scan);
     if (++job->n_ended < job->n_choices) return;
     weft_api_upstream_close(call->api, &job->upstream);
     if (++call->n_jobs_ended == call->n_jobs) call->state = WEFT_API_CALL_DONE;
@@ -643,30 +517,30 @@ static void job_event(struct weft_api_upstream_job *upstream, const struct weft_
     /* One prompt may be far ahead while another has not been accepted yet. */
     if (event->choice >= job->n_choices || !job->accepted) return;
     struct choice *choice = &job->choices[event->choice];
-    if (choice->end != WEFT_END_NONE) return; /* overrun behind a stop string */
+    if (choice->end != WEFT_END_NONE) return; /* overrun after a stop string */
     if (event->sampled && (event->output_idx != choice->n_tokens ||
                            choice->n_tokens >= call->params.sampling.max_tokens))
         return;
     if (event->end == WEFT_END_DEADLINE) {
-        weft_api_call_fail(call, 504, 0, "request_timeout", "the request took too long");
+        fail(call, 504, 0, "request_timeout", "the request took too long");
         return;
     }
     if (event->end == WEFT_END_ERROR) {
         char text[96];
         (void)snprintf(text, sizeof text, "the server failed %d times to compute this request",
                        WEFT_SEQ_LOSSES_MAX);
-        weft_api_call_fail(call, 500, 0, "computation_failed", text);
+        fail(call, 500, 0, "computation_failed", text);
         return;
     }
     if (!take_prompt_logprobs(job, event) || (event->sampled && !push_token(choice, event))) {
         /* Unless it has failed for want of room already, which was said then. */
-        weft_api_call_fail(call, 500, 0, NULL, "out of memory");
+        fail(call, 500, 0, NULL, "out of memory");
         return;
     }
     if (!job->has_started && (event->sampled || event->end)) note_start(job, event);
     if (event->sampled) note_token(choice, now_us);
     choice->end = end_of(choice, event);
-    mark_fresh(choice);
+    note_unrendered(choice);
     if (choice->end != WEFT_END_NONE) {
         if (event->end == WEFT_END_NONE)
             weft_api_upstream_cancel(call->api, &job->upstream, choice->idx);
@@ -680,14 +554,13 @@ static void job_failed(struct weft_api_upstream_job *upstream,
     weft_api_call *call = job_of(upstream)->call;
     switch (failure) {
     case WEFT_API_UPSTREAM_LATE:
-        weft_api_call_fail(call, 504, 0, "request_timeout", "the request took too long");
+        fail(call, 504, 0, "request_timeout", "the request took too long");
         return;
     case WEFT_API_UPSTREAM_TOO_LARGE:
-        weft_api_call_fail(call, 413, 0, NULL, "the request is too large");
+        fail(call, 413, 0, NULL, "the request is too large");
         return;
     case WEFT_API_UPSTREAM_MODEL_CHANGED:
-        weft_api_call_fail(call, 503, 1, "model_changed",
-                           "the model behind the server was exchanged");
+        fail(call, 503, 1, "model_changed", "the model behind the server was exchanged");
         return;
     }
 }
@@ -741,26 +614,65 @@ static const struct weft_api_upstream_job_ops job_ops = {
 /* ----------------------------------------------------------------------------------- counts --- */
 
 uint64_t weft_api_call_held(const weft_api_call *call) {
-    return call->held_bytes + output_cost(call, call->output_bytes);
+    return call->held_bytes + wefti_api_output_cost(&call->output, call->output.held_bytes);
 }
 
-uint32_t weft_api_call_prompt_tokens(const weft_api_call *call) {
+uint32_t wefti_api_prompt_tokens(const weft_api_call *call) {
     size_t n = 0;
     for (uint32_t i = 0; i < call->n_jobs; i++)
         n += call->jobs[i].prompt->n_ids;
     return (uint32_t)n;
 }
 
-uint64_t weft_api_call_output_tokens(const weft_api_call *call) {
+uint64_t wefti_api_output_tokens(const weft_api_call *call) {
     uint64_t n = 0;
     for (uint32_t i = 0; i < call->n_choices; i++)
         n += call->choices[i].n_tokens;
     return n;
 }
 
-uint32_t weft_api_call_cached_tokens(const weft_api_call *call) {
+uint32_t wefti_api_cached_tokens(const weft_api_call *call) {
     uint64_t n = 0;
     for (uint32_t i = 0; i < call->n_jobs; i++)
         n += call->jobs[i].n_cached;
     return (uint32_t)n;
+}
+
+uint64_t weft_api_call_result_cost(const weft_api_call *call, size_t n) {
+    /* A list of tokens may be many times as long as the text that was sent, and log-probabilities
+     * written out many times as long as they are here. Small requests without output always pass. */
+    if (!call->kind->generates && call->held_bytes == 0) return 0;
+    return wefti_api_output_cost(&call->output, n);
+}
+
+bool weft_api_call_end_late(weft_api_call *call) {
+    if (call->in_thread) return false;
+    fail(call, 504, 0, "request_timeout", "the request took too long");
+    return true;
+}
+
+void *weft_api_call_owner(const weft_api_call *call) {
+    return call->owner;
+}
+
+const char *weft_api_call_request_id(const weft_api_call *call) {
+    return call->request_id;
+}
+
+enum weft_api_call_state weft_api_call_state(const weft_api_call *call) {
+    return call->state;
+}
+
+const struct weft_api_error *weft_api_call_error(const weft_api_call *call) {
+    WEFT_ASSERT(call->state == WEFT_API_CALL_FAILED && call->error.status != 0);
+    return &call->error;
+}
+
+size_t weft_api_call_body_bytes(const weft_api_call *call) {
+    return call->body.len;
+}
+
+bool weft_api_call_is_stream(const weft_api_call *call) {
+    WEFT_ASSERT(!call->in_thread);
+    return call->params.stream;
 }

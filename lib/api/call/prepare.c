@@ -6,13 +6,14 @@
 
 #include "api/api.h"
 #include "base/check.h"
-#include "call/call.h"
+#include "call/call_internal.h"
 #include "codec/json_out.h"
 #include "codec/msgpack.h"
 
 #define JSON_VALUES_MAX (2u << 20) /* some 80 MB of parsed tree */
 #define JSON_DEPTH_MAX 64
 #define CHAT_BYTES_MAX (64u << 20)
+#define IDS_MAX (1u << 20) /* while no model is known */
 
 static json_t *parse_body(weft_api_call *call) {
     const struct weft_buf *body = &call->body;
@@ -42,20 +43,21 @@ static json_t *parse_body(weft_api_call *call) {
 
 /* Counting on past the limit lets the error say by how much; counting for ever would let a client
  * buy minutes of tokenizing with one body. */
-static size_t ids_max(const struct weft_api_limits *limits, enum call_kind kind) {
-    if (kind == CALL_TOKENIZE || limits->max_model_len == 0) return WEFT_API_TOKENIZE_IDS_MAX;
-    return 16 * (size_t)limits->max_model_len + 65536;
+static size_t ids_max(const weft_api_call *call) {
+    uint32_t max_model_len = call->limits.max_model_len;
+    if (call->kind->prompt_tokens_max) return call->kind->prompt_tokens_max;
+    return max_model_len ? 16 * (size_t)max_model_len + 65536 : IDS_MAX;
 }
 
 static void encode(weft_api_call *call, struct prompt *prompt, const char *text, size_t len,
                    uint32_t flags) {
     struct weft_errmsg why;
-    const char *what = call->kind == CALL_CHAT ? "messages" : "prompt";
-    size_t max = ids_max(&call->limits, call->kind);
+    const char *what = call->kind->prompt_field;
+    size_t max = ids_max(call);
     weft_err err =
         weft_tok_encode(call->api->tok, text, len, flags, max, &prompt->ids, &prompt->n_ids, &why);
-    if (err == WEFT_E_TOOBIG && call->kind == CALL_TOKENIZE)
-        weft_api_error_set(&call->error, 400, "prompt", "too_many_tokens",
+    if (err == WEFT_E_TOOBIG && call->kind->prompt_tokens_max)
+        weft_api_error_set(&call->error, 400, what, "too_many_tokens",
                            "the text has more than %zu tokens, the most that are given at once",
                            max);
     else if (err == WEFT_E_TOOBIG)
@@ -122,17 +124,14 @@ void weft_api_call_prepare(weft_api_call *call) {
     if (json && wefti_api_params_parse(json, call->kind, &call->limits, p, &call->error)) {
         if (p->n_messages)
             encode_chat(call);
-        else if (call->kind == CALL_TOKENIZE && (p->n_prompts != 1 || !p->prompts[0].text))
-            weft_api_error_set(&call->error, 400, "prompt", NULL, "'prompt' must be a string");
         else
             encode_prompts(call);
         keep_echoed_texts(call);
     }
     wefti_api_params_drop_json(p);
     if (call->error.status) return;
-    p->drops_sent_logprobs =
-        p->stream && !call->streams_for_rpc; /* the latter's result comes once more, whole */
-    if (call->kind == CALL_TOKENIZE || call->kind == CALL_DETOKENIZE) return;
+    p->drops_sent_logprobs = p->stream && !call->request_id[0]; /* else a result follows, whole */
+    if (!call->kind->generates) return;
     if (call->limits.max_model_len == 0)
         weft_api_error_set(&call->error, 503, NULL, "not_serving", "the server is starting");
     else

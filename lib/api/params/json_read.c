@@ -1,4 +1,4 @@
-#include "params/json_read.h"
+#include "json_read.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -14,16 +14,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "api/call.h"
 #include "api/error.h"
 #include "api/limits.h"
 #include "base/sampling.h"
 #include "template/template.h"
 #include "tokenizer/tokenizer.h"
-
-enum call_kind { CALL_COMPLETION, CALL_CHAT, CALL_TOKENIZE, CALL_DETOKENIZE };
-
-/* The most tokens /tokenize answers with. A larger text takes several requests. */
-#define WEFT_API_TOKENIZE_IDS_MAX (1u << 20)
 
 struct prompt {
     const char *text; /* NULL: given as ids */
@@ -46,8 +42,10 @@ struct params {
     bool stream, include_usage, continuous_usage;
     bool echo, include_stop, skip_special, tokens_as_ids;
     bool ignore_eos, has_seed, has_max_tokens;
-    bool
-        drops_sent_logprobs; /* set before wefti_api_params_fit: log-probabilities are only kept until sent */
+    bool is_open_ended;        /* without max_tokens it goes on while the context lasts, */
+    uint32_t usual_max_tokens; /* or until so many tokens; 0: no such number */
+    /* Set before wefti_api_params_fit: log-probabilities are only kept until they are sent. */
+    bool drops_sent_logprobs;
     uint64_t logprob_bytes; /* what those take that are sure to be kept, at most */
     uint32_t n;
     int32_t logprobs;        /* as asked for; -1: none */
@@ -67,12 +65,13 @@ struct params {
 };
 
 /* Reads `json` (taken over, also on error). False: `error` is set. wefti_api_params_fini either way. */
-bool wefti_api_params_parse(json_t *json, enum call_kind kind, const struct weft_api_limits *limits,
-                            struct params *params, struct weft_api_error *error);
+bool wefti_api_params_parse(json_t *json, const weft_api_kind *kind,
+                            const struct weft_api_limits *limits, struct params *params,
+                            struct weft_api_error *error);
 
 /* The second half, once the prompts are ids: fits max_tokens into what the longest prompt leaves
  * of the context, and checks what depends on lengths. */
-bool wefti_api_params_fit(struct params *params, enum call_kind kind,
+bool wefti_api_params_fit(struct params *params, const weft_api_kind *kind,
                           const struct weft_api_limits *limits, struct weft_api_error *error);
 
 void wefti_api_params_drop_json(struct params *params);

@@ -1,19 +1,49 @@
-/* params_internal — between the files that make up params.h. */
+/* params_internal — what kinds of calls read their parameters with: each function a few fields, in
+ * the order in which a kind calls them. The first thing that is wrong is the one told. */
 #ifndef WEFT_API_PARAMS_INTERNAL_H
 #define WEFT_API_PARAMS_INTERNAL_H
 
 #include "params/json_read.h"
 #include "params/params.h"
 
+/* Asked for what no kind of call can do here: a 400 that names the field. */
 void wefti_api_params_refuse_unsupported(const struct reader *r);
 
 /* Absent, null or empty: it asks for nothing. */
 bool wefti_api_params_is_absent(const json_t *value);
 
+/* "prompt", "messages", "tokens": what is to be continued, rendered or spelt. */
 void wefti_api_params_read_prompts(const struct reader *r, const struct weft_api_limits *limits,
                                    struct params *params);
 void wefti_api_params_read_messages(const struct reader *r, struct params *params);
 void wefti_api_params_read_tokens(const struct reader *r, const struct weft_api_limits *limits,
                                   struct params *params);
+
+/* How texts become ids: add_special_tokens (whose default the kind has set), and so on. */
+void wefti_api_params_read_encoding(const struct reader *r, struct params *params);
+
+/* "stream", "stream_options". */
+void wefti_api_params_read_stream(const struct reader *r, struct params *params);
+
+/* How output is written: include_stop_str_in_output and so on. */
+void wefti_api_params_read_output(const struct reader *r, struct params *params);
+
+void wefti_api_params_read_sampling(const struct reader *r, const struct weft_api_limits *limits,
+                                    struct params *params);
+void wefti_api_params_read_stops(const struct reader *r, struct params *params);
+void wefti_api_params_read_stop_tokens(const struct reader *r, const struct weft_api_limits *limits,
+                                       struct params *params);
+
+/* "prompt_logprobs"; `n` is what the request wants of its output, -1 for none. */
+void wefti_api_params_read_logprobs(const struct reader *r, const struct weft_api_limits *limits,
+                                    int64_t n, struct params *params);
+
+/* "n", which is bounded together with the number of prompts. */
+void wefti_api_params_read_choices(const struct reader *r, struct params *params);
+
+/* Under `name`. After echo and log-probabilities, which decide whether 0 makes sense. */
+void wefti_api_params_read_max_tokens(const struct reader *r, const char *name,
+                                      struct params *params);
+void wefti_api_params_read_user(const struct reader *r);
 
 #endif

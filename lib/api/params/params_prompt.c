@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "params/params_internal.h"
+#include "params_internal.h"
 
 /* ---------------------------------------------------------------------------------- prompts --- */
 

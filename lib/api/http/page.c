@@ -1,8 +1,8 @@
 /* The page at "/": what runs here, how to ask it, and a box to try it. Self-contained; the browser
  * gets the model's name as JSON text, which it puts in place as text, never as markup. */
-#include "api.h"
+#include "http/page.h"
+
 #include "codec/json_out.h"
-#include "server.h"
 
 static const char head[] =
     "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>weft</title>\n"
@@ -62,8 +62,8 @@ static void add_script_string(struct weft_buf *out, const char *text) {
     weft_buf_add_char(out, '"');
 }
 
-void wefti_page_render(const struct server *server, struct weft_buf *out) {
+void wefti_api_write_page(const char *model_name, struct weft_buf *out) {
     weft_buf_add_str(out, head);
-    add_script_string(out, server->api.limits.model_name);
+    add_script_string(out, model_name);
     weft_buf_add_str(out, tail);
 }

@@ -6,7 +6,7 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "inside/router/http.h"
+#include "inside/api/http/head.h"
 
 /* Scans `text` cut in two at every place. -1: not allowed; else how many bytes the head has, 0
  * while it is not complete. */
@@ -14,13 +14,13 @@ static int scan(const char *text) {
     int first = -2;
     size_t n = strlen(text);
     for (size_t cut = 0; cut <= n; cut++) {
-        struct http_scan state = {0};
+        struct weft_api_head_scan state = {0};
         bool is_done, is_ok;
         int result = 0;
-        size_t used = wefti_http_scan(&state, text, cut, &is_done, &is_ok);
+        size_t used = wefti_api_http_scan(&state, text, cut, &is_done, &is_ok);
         if (is_ok && !is_done) {
             assert_int_equal(used, cut);
-            used += wefti_http_scan(&state, text + cut, n - cut, &is_done, &is_ok);
+            used += wefti_api_http_scan(&state, text + cut, n - cut, &is_done, &is_ok);
         }
         if (!is_ok)
             result = -1;
@@ -61,7 +61,7 @@ static void lines_have_a_name(void **state) {
 }
 
 static void expect_path(const char *target, const char *want) {
-    struct span path = wefti_http_path(target, strlen(target));
+    struct weft_api_span path = wefti_api_http_path(target, strlen(target));
     assert_int_equal(path.len, strlen(want));
     assert_memory_equal(path.at, want, path.len);
 }

@@ -1,0 +1,20 @@
+/* answers — what is told without a call: models, health, figures. Written for either protocol. */
+#ifndef WEFT_API_ANSWERS_H
+#define WEFT_API_ANSWERS_H
+
+#include <stdint.h>
+
+#include "api/http.h"
+#include "codec/writer.h"
+
+struct weft_api_state;
+
+void wefti_api_write_model(const struct weft_api_state *api, struct weft_writer *w);
+void wefti_api_write_models(const struct weft_api_state *api, const struct weft_api_moment *moment,
+                            struct weft_writer *w);
+void wefti_api_write_health(const struct weft_api_state *api, const struct weft_api_moment *moment,
+                            struct weft_writer *w);
+void wefti_api_write_stats(const struct weft_api_state *api, const struct weft_api_moment *moment,
+                           struct weft_writer *w);
+
+#endif

@@ -1,0 +1,112 @@
+/* call_internal — what a call consists of.
+ *
+ * Model    A call holds jobs, one for each prompt; a job is what the scheduler knows (one Submit),
+ *          with n choices. A choice keeps its output as token ids, and nothing else: text is made
+ *          from them when the client's socket has room (render/).
+ *          A call that starts while a worker or the scheduler is being replaced is parked before it
+ *          has jobs; at most --max-queue prompts are.
+ * Stops    Stop strings need text as soon as a token comes: render/choice_text.h. They are compiled
+ *          once, for all matchers of the call.
+ */
+#ifndef WEFT_API_CALL_INTERNAL_H
+#define WEFT_API_CALL_INTERNAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include "api/call.h"
+#include "api/error.h"
+#include "api/limits.h"
+#include "api/upstream.h"
+#include "base/buf.h"
+#include "base/limits.h"
+#include "base/request.h"
+#include "call/logprob_store.h"
+#include "call/output_budget.h"
+#include "codec/writer.h"
+#include "params/params.h"
+#include "proto/proto.h"
+#include "render/choice_text.h"
+#include "render/render.h"
+#include "tokenizer/tokenizer.h"
+
+struct weft_api_state;
+
+struct choice {
+    struct job *job;
+    uint32_t idx;     /* within the job */
+    uint32_t index;   /* within the response */
+    uint32_t *tokens; /* output; at most max_tokens */
+    uint32_t n_tokens, cap_tokens;
+    struct logprob_store lps;
+    enum weft_end end;
+    uint32_t stop_idx; /* WEFT_END_STOP_STRING: which */
+    struct choice_scan scan;
+    uint64_t first_us, last_us; /* when tokens came */
+    struct choice_view view;
+    STAILQ_ENTRY(choice) unrendered; /* in the call's list */
+    bool is_unrendered;
+};
+
+struct job {
+    struct weft_api_upstream_job upstream; /* first: one address for both */
+    weft_api_call *call;
+    bool accepted; /* some attempt: from then on it is resumed, not asked for */
+    const struct prompt *prompt;
+    struct choice *choices;
+    uint32_t n_choices, n_ended;
+    struct logprob_store prompt_lps; /* of positions 1, 2, ... */
+    uint64_t seed;
+    bool has_started; /* its first token came */
+    uint32_t n_cached;
+    uint64_t queued_us;
+};
+
+STAILQ_HEAD(choices, choice);
+
+struct weft_api_call {
+    struct weft_api_state *api;
+    void (*wake)(weft_api_call *call);
+    void *owner;
+
+    const weft_api_kind *kind;
+    enum weft_api_call_state state;
+    TAILQ_ENTRY(weft_api_call) parked_entry; /* in the state's queue, while is_parked */
+    bool accepted;                           /* the scheduler took it */
+    bool is_parked;                   /* WAITING for the scheduler itself, and without jobs */
+    bool is_abandoned;                /* nobody waits; freed as soon as no thread uses it */
+    bool in_thread;                   /* prepared elsewhere, or waiting for that */
+    bool (*take_back)(void *lent_to); /* see weft_api_call_lend */
+    void *lent_to;
+
+    struct weft_buf body;
+    bool is_msgpack;               /* the body is; else JSON */
+    uint64_t held_bytes;           /* of the shared budget */
+    struct weft_api_limits limits; /* as they were when it came */
+    struct params params;
+    struct weft_api_error error;
+
+    const char *model_name;
+    char fingerprint[32];
+    char id[40];
+    char request_id[WEFT_REQUEST_ID_BYTES_MAX + 1]; /* of MessagePack-RPC; "": over HTTP */
+    int64_t created_s;
+    uint64_t arrived_us, deadline_us; /* 0: none */
+
+    struct job *jobs;
+    struct choice *choices;         /* of all jobs; job i has [i * n, (i + 1) * n) */
+    struct weft_stop_set *stop_set; /* all matchers borrow it; NULL: no stop strings */
+    uint32_t n_jobs, n_accepted, n_jobs_ended, n_choices;
+    struct choices unrendered;       /* of a stream: with something to render */
+    struct weft_buf chunk_head;      /* how each chunk of its stream begins, */
+    struct weft_writer chunk_writer; /* and the writer after that */
+    struct render render;
+    struct output_budget output;
+};
+
+uint32_t wefti_api_prompt_tokens(const weft_api_call *call);
+uint64_t wefti_api_output_tokens(const weft_api_call *call);
+uint32_t wefti_api_cached_tokens(const weft_api_call *call);
+
+#endif

@@ -1,0 +1,133 @@
+/* http — HTTP/1.1 without a socket: requests as their bytes come, the routes they take, answers that
+ * need no call, and how responses are written.
+ *
+ * Head     Collected whole (at most WEFT_API_HEAD_BYTES_MAX) and looked at byte by byte before the
+ *          parser sees it: lines end in CRLF and nothing else, so that no proxy in front can read
+ *          another request out of the same bytes. The parser then refuses the rest of what is
+ *          ambiguous.
+ * Routes   Refused as soon as the head is there is what needs no body to be refused.
+ * Memory   A large body takes from the shared budget, and gives back when the request is reset or
+ *          its body becomes a call's.
+ */
+#ifndef WEFT_API_HTTP_H
+#define WEFT_API_HTTP_H
+
+#include <llhttp.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "api/call.h"
+#include "api/error.h"
+#include "base/buf.h"
+
+#define WEFT_API_HEAD_BYTES_MAX 65536
+#define WEFT_API_HEADERS_MAX 100
+#define WEFT_API_URL_BYTES_MAX 8192
+
+struct weft_api_state;
+struct weft_api_answer;
+
+struct weft_api_span {
+    const char *at; /* NULL: not there */
+    size_t len;
+};
+
+/* What the time is, and what only the process knows. */
+struct weft_api_moment {
+    uint64_t now_ms;
+    uint64_t resident_bytes; /* of the router */
+};
+
+struct weft_api_route {
+    const char *path;          /* NULL: there is none */
+    bool is_post;              /* else GET and HEAD */
+    bool is_prefix;            /* any path that begins so */
+    bool is_guarded;           /* by the API key */
+    bool needs_model;          /* 503 while nothing is served */
+    const weft_api_kind *kind; /* of the call that answers; NULL: `answer` does */
+    void (*answer)(const struct weft_api_state *api, const struct weft_api_span *path,
+                   const struct weft_api_moment *moment, struct weft_api_answer *out);
+};
+
+/* An answer that needs no call. */
+struct weft_api_answer {
+    int status;
+    const char *type;            /* NULL: no body */
+    struct weft_buf body, extra; /* the latter header lines; freed by weft_api_http_respond_with */
+    struct weft_api_error error; /* status != 0: instead */
+};
+
+struct weft_api_head_scan { /* the head's bytes so far */
+    bool saw_cr, has_line;
+    size_t line_bytes;
+};
+
+enum weft_api_http_status {
+    WEFT_API_HTTP_IN_HEAD,
+    WEFT_API_HTTP_IN_BODY,
+    WEFT_API_HTTP_WHOLE,
+    WEFT_API_HTTP_REFUSED, /* `refusal` says why; no more of it is taken */
+};
+
+struct weft_api_http { /* one request; the spans point into `head` */
+    struct weft_api_state *api;
+    llhttp_t parser;
+    enum weft_api_http_status status;
+    struct weft_buf head;
+    struct weft_api_head_scan scan;
+    struct weft_api_span path, field, authorization, content_type, origin, expect, wanted_headers;
+    struct weft_api_span content_encoding, transfer_encoding;
+    uint32_t n_headers, n_hosts;
+    bool head_done, message_done, keep_alive, is_http10, is_head_method;
+    uint8_t method;
+    struct weft_api_error refusal;
+    struct weft_api_route route;
+    struct weft_buf body; /* its cost is taken from the shared budget */
+    uint64_t body_raw_bytes;
+    uint64_t now_ms; /* when these bytes came */
+
+    bool is_chunked; /* the response */
+};
+
+/* Storage is the caller's. Begins the first request; reset the next one. */
+void weft_api_http_init(struct weft_api_http *http, struct weft_api_state *api);
+void weft_api_http_reset(struct weft_api_http *http);
+void weft_api_http_fini(struct weft_api_http *http);
+
+/* Takes in bytes of a request that is neither whole nor refused; how many of them are its own. */
+size_t weft_api_http_take(struct weft_api_http *http, const char *bytes, size_t n, uint64_t now_ms);
+
+/* What the body will have at most. */
+uint64_t weft_api_http_body_max(const struct weft_api_http *http);
+
+/* Answers a whole request whose route has no kind; OPTIONS included. */
+void weft_api_http_answer(const struct weft_api_http *http, const struct weft_api_moment *moment,
+                          struct weft_api_answer *out);
+
+/* -------------------------------------------------------------------------------- responses --- */
+
+struct weft_api_response {
+    int status;
+    const char *type;  /* NULL: no body */
+    const char *extra; /* header lines, each ended by CRLF; NULL: none */
+};
+
+/* Appends a whole response. `now_s`: wall clock. */
+void weft_api_http_respond(struct weft_api_http *http, const struct weft_api_response *response,
+                           const char *body, size_t len, int64_t now_s, struct weft_buf *out);
+void weft_api_http_refuse(struct weft_api_http *http, const struct weft_api_error *error,
+                          int64_t now_s, struct weft_buf *out);
+
+/* A whole response made of a weft_api_answer, whose body is freed. */
+void weft_api_http_respond_with(struct weft_api_http *http, struct weft_api_answer *answer,
+                                int64_t now_s, struct weft_buf *out);
+
+/* Appends a response whose length is not known when its first byte goes out: head, pieces, end. */
+void weft_api_http_begin(struct weft_api_http *http, const struct weft_api_response *response,
+                         int64_t now_s, struct weft_buf *out);
+void weft_api_http_piece(const struct weft_api_http *http, const struct weft_buf *piece,
+                         struct weft_buf *out);
+void weft_api_http_end(const struct weft_api_http *http, struct weft_buf *out);
+
+#endif

@@ -1,0 +1,294 @@
+/* The incoming half of http.h. */
+#include "api/http.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "api/api.h"
+#include "base/check.h"
+#include "http/head.h"
+
+/* A body may cost this many bytes on the wire beyond its own: chunk headers of a client that sends
+ * a byte at a time, but not chunk extensions without end. */
+#define BODY_OVERHEAD_BYTES 65536
+#define BODY_OVERHEAD_FACTOR 8
+
+/* ---------------------------------------------------------------------------- parsing heads --- */
+
+size_t wefti_api_http_scan(struct weft_api_head_scan *scan, const char *bytes, size_t n,
+                           bool *done_out, bool *ok_out) {
+    *done_out = false;
+    *ok_out = true;
+    for (size_t i = 0; i < n; i++) {
+        char c = bytes[i];
+        bool is_nameless = /* folded into the line before it, or ": value" */
+            scan->has_line && scan->line_bytes == 0 && (c == ' ' || c == '\t' || c == ':');
+        if (scan->saw_cr != (c == '\n') || c == '\0' || is_nameless) {
+            *ok_out = false;
+            return i + 1;
+        }
+        scan->saw_cr = c == '\r';
+        if (c == '\r') continue;
+        if (c != '\n') {
+            scan->line_bytes++;
+            continue;
+        }
+        if (scan->line_bytes == 0 && scan->has_line) {
+            *done_out = true;
+            return i + 1;
+        }
+        /* Empty lines before the request line are allowed, and count against the head's size. */
+        scan->has_line = scan->has_line || scan->line_bytes > 0;
+        scan->line_bytes = 0;
+    }
+    return n;
+}
+
+struct weft_api_span wefti_api_http_path(const char *target, size_t len) {
+    struct weft_api_span path = {target, len};
+    if (len && target[0] != '/') {
+        size_t scheme = 0;
+        while (scheme < len && !strchr(":/?#", target[scheme]))
+            scheme++;
+        bool is_absolute = len - scheme >= 3 && memcmp(target + scheme, "://", 3) == 0;
+        if (!is_absolute) return path;
+        size_t at = scheme + 3;
+        while (at < len && !strchr("/?#", target[at]))
+            at++;
+        if (at == len || target[at] != '/') return (struct weft_api_span){"/", 1};
+        path = (struct weft_api_span){target + at, len - at};
+    }
+    const char *query = memchr(path.at, '?', path.len);
+    if (query) path.len = (size_t)(query - path.at);
+    return path;
+}
+
+static struct weft_api_http *http_of(llhttp_t *parser) {
+    return parser->data;
+}
+
+static int on_url(llhttp_t *parser, const char *at, size_t len) {
+    struct weft_api_http *h = http_of(parser);
+    if (len > WEFT_API_URL_BYTES_MAX)
+        weft_api_error_set(&h->refusal, 414, NULL, NULL, "the URL is longer than %d bytes",
+                           WEFT_API_URL_BYTES_MAX);
+    h->path = wefti_api_http_path(at, len);
+    return 0;
+}
+
+static int on_header_field(llhttp_t *parser, const char *at, size_t len) {
+    struct weft_api_http *h = http_of(parser);
+    if (h->head_done) return 0; /* a trailer */
+    h->field = (struct weft_api_span){at, len};
+    if (++h->n_headers > WEFT_API_HEADERS_MAX)
+        weft_api_error_set(&h->refusal, 431, NULL, NULL, "more than %d header lines",
+                           WEFT_API_HEADERS_MAX);
+    return 0;
+}
+
+static bool is_named(const struct weft_api_span *field, const char *name) {
+    return field->len == strlen(name) && strncasecmp(field->at, name, field->len) == 0;
+}
+
+static int on_header_value(llhttp_t *parser, const char *at, size_t len) {
+    struct weft_api_http *h = http_of(parser);
+    if (h->head_done) return 0;
+    const struct {
+        const char *name;
+        struct weft_api_span *span;
+    } known[] = {
+        {"authorization", &h->authorization},
+        {"content-type", &h->content_type},
+        {"content-encoding", &h->content_encoding},
+        {"transfer-encoding", &h->transfer_encoding},
+        {"origin", &h->origin},
+        {"expect", &h->expect},
+        {"access-control-request-headers", &h->wanted_headers},
+    };
+    while (len && (at[len - 1] == ' ' || at[len - 1] == '\t'))
+        len--;
+    if (h->transfer_encoding.at && is_named(&h->field, "transfer-encoding"))
+        weft_api_error_set(&h->refusal, 400, NULL, "malformed_http",
+                           "two Transfer-Encoding headers");
+    if (h->authorization.at && is_named(&h->field, "authorization"))
+        weft_api_error_set(&h->refusal, 400, NULL, "malformed_http", "two Authorization headers");
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (is_named(&h->field, known[i].name)) *known[i].span = (struct weft_api_span){at, len};
+    }
+    if (is_named(&h->field, "host")) h->n_hosts++;
+    return 0;
+}
+
+/* What can be said before the body is read is said before it is read. */
+static void check_head(struct weft_api_http *h) {
+    const llhttp_t *parser = &h->parser;
+    bool has_body = parser->content_length > 0 || (parser->flags & F_CHUNKED);
+    if (parser->method == HTTP_CONNECT) {
+        weft_api_error_set(&h->refusal, 501, NULL, NULL, "this server is not a proxy");
+        h->keep_alive = false;
+    }
+    if (parser->http_major != 1)
+        weft_api_error_set(&h->refusal, 505, NULL, NULL, "this server speaks HTTP/1.1");
+    if ((parser->http_minor >= 1 && h->n_hosts == 0) || h->n_hosts > 1)
+        weft_api_error_set(&h->refusal, 400, NULL, NULL, "a request needs exactly one Host header");
+    if (h->transfer_encoding.at &&
+        (!is_named(&h->transfer_encoding, "chunked") || parser->http_minor == 0))
+        weft_api_error_set(&h->refusal, 501, NULL, NULL, "the only transfer coding is chunked");
+    if (h->content_encoding.at && !is_named(&h->content_encoding, "identity"))
+        weft_api_error_set(&h->refusal, 415, NULL, NULL, "bodies must not be compressed");
+    if (h->expect.at && !is_named(&h->expect, "100-continue"))
+        weft_api_error_set(&h->refusal, 417, NULL, NULL, "the only expectation is 100-continue");
+    wefti_api_http_check(h);
+    if (!has_body || h->refusal.status) return;
+    if (!(parser->flags & F_CHUNKED) && parser->content_length > h->api->settings.max_body_bytes)
+        weft_api_error_set(&h->refusal, 413, NULL, NULL, "the body is larger than %llu bytes",
+                           (unsigned long long)h->api->settings.max_body_bytes);
+}
+
+static int on_headers_complete(llhttp_t *parser) {
+    struct weft_api_http *h = http_of(parser);
+    h->head_done = true;
+    h->method = parser->method;
+    h->is_head_method = parser->method == HTTP_HEAD;
+    h->is_http10 = parser->http_minor == 0;
+    h->keep_alive = llhttp_should_keep_alive(parser) != 0;
+    parser->upgrade = 0; /* an offer we do not take */
+    check_head(h);
+    return 0;
+}
+
+static int on_body(llhttp_t *parser, const char *at, size_t len) {
+    struct weft_api_http *h = http_of(parser);
+    if (h->refusal.status) return 0;
+    if (h->body.len + len > h->api->settings.max_body_bytes) {
+        weft_api_error_set(&h->refusal, 413, NULL, NULL, "the body is larger than %llu bytes",
+                           (unsigned long long)h->api->settings.max_body_bytes);
+        return 0;
+    }
+    size_t before = h->body.len;
+    uint64_t cost = weft_api_cost(before + len) - weft_api_cost(before);
+    if (!weft_api_hold(h->api, cost)) {
+        weft_api_error_no_room(&h->refusal);
+        return 0;
+    }
+    weft_buf_add(&h->body, at, len);
+    if (h->body.len == before) {
+        weft_api_release(h->api, cost);
+        weft_api_error_set(&h->refusal, 500, NULL, NULL, "out of memory");
+    }
+    return 0;
+}
+
+static int on_message_complete(llhttp_t *parser) {
+    http_of(parser)->message_done = true;
+    return HPE_PAUSED; /* the next one has to wait */
+}
+
+static const llhttp_settings_t *parser_settings(void) {
+    static llhttp_settings_t settings;
+    static bool is_set;
+    if (!is_set) {
+        llhttp_settings_init(&settings);
+        settings.on_url = on_url;
+        settings.on_header_field = on_header_field;
+        settings.on_header_value = on_header_value;
+        settings.on_headers_complete = on_headers_complete;
+        settings.on_body = on_body;
+        settings.on_message_complete = on_message_complete;
+        is_set = true;
+    }
+    return &settings;
+}
+
+/* ---------------------------------------------------------------------- requests as a whole --- */
+
+void weft_api_http_init(struct weft_api_http *h, struct weft_api_state *api) {
+    memset(h, 0, sizeof *h);
+    h->api = api;
+    weft_buf_init(&h->head, WEFT_API_HEAD_BYTES_MAX);
+    weft_buf_init(&h->body, api->settings.max_body_bytes);
+    weft_api_http_reset(h);
+}
+
+void weft_api_http_fini(struct weft_api_http *h) {
+    weft_api_release(h->api, weft_api_cost(h->body.len));
+    weft_buf_fini(&h->body);
+    weft_buf_fini(&h->head);
+}
+
+void weft_api_http_reset(struct weft_api_http *h) {
+    struct weft_api_state *api = h->api;
+    weft_api_http_fini(h);
+    struct weft_buf head = h->head, body = h->body;
+    memset(h, 0, sizeof *h);
+    h->api = api;
+    h->head = head;
+    h->body = body;
+    h->keep_alive = true;
+    h->method = HTTP_GET;
+    llhttp_init(&h->parser, HTTP_REQUEST, parser_settings());
+    h->parser.data = h;
+}
+
+static void refuse_malformed(struct weft_api_http *h, const char *why) {
+    weft_api_error_set(&h->refusal, 400, NULL, "malformed_http", "malformed HTTP: %s", why);
+}
+
+/* Refused, whole, or waiting for more of the body: after each piece that was parsed. */
+static void look_at_request(struct weft_api_http *h, llhttp_errno_t status) {
+    if (!h->refusal.status && status != HPE_OK && status != HPE_PAUSED) {
+        const char *reason = llhttp_get_error_reason(&h->parser);
+        refuse_malformed(h, reason && reason[0] ? reason : llhttp_errno_name(status));
+    }
+    h->status = WEFT_API_HTTP_IN_BODY;
+    if (h->message_done) h->status = WEFT_API_HTTP_WHOLE;
+}
+
+static size_t take_head(struct weft_api_http *h, const char *bytes, size_t n) {
+    bool is_done, is_ok;
+    size_t used = wefti_api_http_scan(&h->scan, bytes, n, &is_done, &is_ok);
+    weft_buf_add(&h->head, bytes, used);
+    if (!is_ok) {
+        refuse_malformed(h, "header lines must have a name, end in CR LF and not be folded");
+    } else if (h->head.failed || (h->head.len == WEFT_API_HEAD_BYTES_MAX && !is_done)) {
+        weft_api_error_set(&h->refusal, 431, NULL, NULL, "the request's head is too large");
+    } else if (is_done) {
+        llhttp_errno_t status = llhttp_execute(&h->parser, h->head.data, h->head.len);
+        /* Two opinions about where a head ends are how requests get smuggled. */
+        if (status == HPE_OK && !h->head_done) status = HPE_INVALID_HEADER_TOKEN;
+        if (status == HPE_PAUSED && llhttp_get_error_pos(&h->parser) != h->head.data + h->head.len)
+            status = HPE_INVALID_HEADER_TOKEN;
+        look_at_request(h, status);
+    }
+    return used;
+}
+
+static size_t take_body(struct weft_api_http *h, const char *bytes, size_t n) {
+    llhttp_errno_t status = llhttp_execute(&h->parser, bytes, n);
+    size_t used = n;
+    if (status == HPE_PAUSED) used = (size_t)(llhttp_get_error_pos(&h->parser) - bytes);
+    WEFT_ASSERT(used <= n);
+    h->body_raw_bytes += used;
+    if (h->body_raw_bytes > BODY_OVERHEAD_BYTES + BODY_OVERHEAD_FACTOR * h->body.len)
+        weft_api_error_set(&h->refusal, 413, NULL, NULL, "the body's chunks are mostly overhead");
+    look_at_request(h, status);
+    return used;
+}
+
+size_t weft_api_http_take(struct weft_api_http *h, const char *bytes, size_t n, uint64_t now_ms) {
+    WEFT_ASSERT(h->status == WEFT_API_HTTP_IN_HEAD || h->status == WEFT_API_HTTP_IN_BODY);
+    WEFT_ASSERT(n > 0);
+    h->now_ms = now_ms;
+    size_t used =
+        h->status == WEFT_API_HTTP_IN_HEAD ? take_head(h, bytes, n) : take_body(h, bytes, n);
+    if (h->refusal.status) h->status = WEFT_API_HTTP_REFUSED;
+    return used;
+}
+
+uint64_t weft_api_http_body_max(const struct weft_api_http *h) {
+    WEFT_ASSERT(h->head_done);
+    bool is_chunked = h->parser.flags & F_CHUNKED;
+    if (is_chunked) return h->api->settings.max_body_bytes;
+    return h->body.len + h->parser.content_length; /* which counts down */
+}

@@ -1,0 +1,261 @@
+/* Which path and method means what, who may ask, and the answers that need no call. */
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "answers.h"
+#include "api/api.h"
+#include "base/check.h"
+#include "http/head.h"
+#include "http/page.h"
+#include "kinds/kind.h"
+
+#define JSON "application/json"
+#define TEXT_BYTES_MAX (1u << 20)
+
+/* ----------------------------------------------------------------------------- short answers --- */
+
+static struct weft_writer begin_json(struct weft_api_answer *out) {
+    struct weft_writer w;
+    out->status = 200;
+    out->type = JSON;
+    weft_writer_init(&w, WEFT_WRITE_JSON, &out->body);
+    return w;
+}
+
+static void get_models(const struct weft_api_state *api, const struct weft_api_span *path,
+                       const struct weft_api_moment *moment, struct weft_api_answer *out) {
+    (void)path;
+    struct weft_writer w = begin_json(out);
+    wefti_api_write_models(api, moment, &w);
+}
+
+/* /v1/models/NAME; a name may hold slashes, percent-encoded or not. */
+static void get_model(const struct weft_api_state *api, const struct weft_api_span *path,
+                      const struct weft_api_moment *moment, struct weft_api_answer *out) {
+    (void)moment;
+    const char *at = path->at + strlen("/v1/models/"), *end = path->at + path->len;
+    const char *name = api->limits.model_name;
+    while (at < end && *name) {
+        char c = *at;
+        if (c == '%' && end - at >= 3) {
+            char hex[3] = {at[1], at[2], 0}, *stop;
+            c = (char)strtoul(hex, &stop, 16);
+            if (stop == hex + 2) at += 2;
+        }
+        if (c != *name) break;
+        at++;
+        name++;
+    }
+    if (at != end || *name) {
+        weft_api_error_set(
+            &out->error, 404, "model", "model_not_found", "The model '%.*s' does not exist.",
+            (int)(path->len - strlen("/v1/models/")), path->at + strlen("/v1/models/"));
+        return;
+    }
+    struct weft_writer w = begin_json(out);
+    wefti_api_write_model(api, &w);
+}
+
+static void get_health(const struct weft_api_state *api, const struct weft_api_span *path,
+                       const struct weft_api_moment *moment, struct weft_api_answer *out) {
+    (void)path;
+    struct weft_writer w = begin_json(out);
+    wefti_api_write_health(api, moment, &w);
+    if (!weft_api_why_ill(api, moment->now_ms)) return;
+    out->status = 503;
+    weft_buf_add_str(&out->extra, "Retry-After: 1\r\n");
+}
+
+static void get_live(const struct weft_api_state *api, const struct weft_api_span *path,
+                     const struct weft_api_moment *moment, struct weft_api_answer *out) {
+    (void)api;
+    (void)path;
+    (void)moment;
+    out->status = 200;
+    out->type = JSON;
+    weft_buf_add_str(&out->body, "{\"status\":\"ok\"}");
+}
+
+static void get_version(const struct weft_api_state *api, const struct weft_api_span *path,
+                        const struct weft_api_moment *moment, struct weft_api_answer *out) {
+    (void)api;
+    (void)path;
+    (void)moment;
+    out->status = 200;
+    out->type = JSON;
+    weft_buf_add_str(&out->body, "{\"version\":\"" WEFT_VERSION "\"}");
+}
+
+static void get_metrics(const struct weft_api_state *api, const struct weft_api_span *path,
+                        const struct weft_api_moment *moment, struct weft_api_answer *out) {
+    (void)path;
+    const struct weft_api_metrics_view view = {
+        .prefix = api->settings.metrics_prefix,
+        .model_name = api->limits.model_name,
+        .snapshot = api->upstream.has_snapshot ? &api->upstream.snapshot : NULL,
+        .router_resident_bytes = moment->resident_bytes,
+        .held_input_bytes = api->held_bytes,
+        .held_output_bytes = api->output_bytes,
+        .is_serving = !weft_api_why_ill(api, moment->now_ms),
+    };
+    out->status = 200;
+    out->type = "text/plain; version=0.0.4; charset=utf-8";
+    out->body.max_bytes = WEFT_API_METRICS_BYTES_MAX;
+    weft_api_metrics_render(&api->metrics, &view, &out->body);
+}
+
+static void get_page(const struct weft_api_state *api, const struct weft_api_span *path,
+                     const struct weft_api_moment *moment, struct weft_api_answer *out) {
+    (void)path;
+    (void)moment;
+    out->status = 200;
+    out->type = "text/html; charset=utf-8";
+    wefti_api_write_page(api->limits.model_name, &out->body);
+}
+
+static void post_embeddings(const struct weft_api_state *api, const struct weft_api_span *path,
+                            const struct weft_api_moment *moment, struct weft_api_answer *out) {
+    (void)api;
+    (void)path;
+    (void)moment;
+    weft_api_error_set(&out->error, 400, "model", "unsupported_endpoint",
+                       "this server does not compute embeddings yet");
+}
+
+/* ----------------------------------------------------------------------------------- routes --- */
+
+/* Beside those of calls (kinds/kinds.c): path, is_post, is_prefix, is_guarded, needs_model. */
+static const struct weft_api_route routes[] = {
+    {"/v1/embeddings", true, false, true, false, NULL, post_embeddings},
+    {"/v1/models", false, false, true, false, NULL, get_models},
+    {"/v1/models/", false, true, true, false, NULL, get_model},
+    {"/health", false, false, false, false, NULL, get_health},
+    {"/health/live", false, false, false, false, NULL, get_live},
+    {"/ping", false, false, false, false, NULL, get_health},
+    {"/metrics", false, false, false, false, NULL, get_metrics},
+    {"/version", false, false, false, false, NULL, get_version},
+    {"/", false, false, false, false, NULL, get_page},
+};
+
+const char *wefti_api_route_allow(const struct weft_api_route *route) {
+    return route->is_post ? "POST, OPTIONS" : "GET, HEAD, OPTIONS";
+}
+
+static bool fits(const struct weft_api_span *path, const char *route, bool is_prefix) {
+    size_t len = strlen(route);
+    bool is_long_enough = is_prefix ? path->len > len : path->len == len;
+    return is_long_enough && path->at && memcmp(path->at, route, len) == 0;
+}
+
+static struct weft_api_route find_route(const struct weft_api_span *path) {
+    for (size_t i = 0; wefti_api_kinds[i]; i++) {
+        const weft_api_kind *kind = wefti_api_kinds[i];
+        if (fits(path, kind->path, false))
+            return (struct weft_api_route){.path = kind->path,
+                                           .is_post = true,
+                                           .is_guarded = true,
+                                           .needs_model = kind->generates,
+                                           .kind = kind};
+    }
+    for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
+        if (fits(path, routes[i].path, routes[i].is_prefix)) return routes[i];
+    }
+    return (struct weft_api_route){0};
+}
+
+static bool has_key(const struct weft_api_http *h) {
+    struct weft_api_span key = h->authorization;
+    if (key.len >= 7 && strncasecmp(key.at, "bearer ", 7) == 0) {
+        key.at += 7;
+        key.len -= 7;
+        while (key.len && *key.at == ' ') {
+            key.at++;
+            key.len--;
+        }
+    } else {
+        key = (struct weft_api_span){"", 0};
+    }
+    return weft_api_admits(h->api, key.at, key.len);
+}
+
+/* Clients that name another type than they send (curl -d, urllib) are served all the same. Not so
+ * browsers, which say where they come from: a web page can make them send any type but JSON, and
+ * none at all, without asking us first. */
+static bool is_welcome_type(const struct weft_api_span *type, const struct weft_api_span *origin) {
+    if (!origin->at) return true;
+    if (!type->at) return false;
+    size_t n = 0;
+    while (n < type->len && type->at[n] != ';' && type->at[n] != ' ')
+        n++;
+    bool is_plain = n == 16 && strncasecmp(type->at, "application/json", n) == 0;
+    bool is_suffix = n > 5 && strncasecmp(type->at + n - 5, "+json", 5) == 0;
+    return is_plain || is_suffix;
+}
+
+void wefti_api_http_check(struct weft_api_http *h) {
+    struct weft_api_error *no = &h->refusal;
+    h->route = find_route(&h->path);
+    const struct weft_api_route *route = &h->route;
+    if (h->method == HTTP_OPTIONS) return;
+    if (!route->path) {
+        weft_api_error_set(no, 404, NULL, "not_found", "there is nothing at '%.*s'",
+                           (int)(h->path.len < 200 ? h->path.len : 200),
+                           h->path.at ? h->path.at : "");
+        return;
+    }
+    bool is_method =
+        route->is_post ? h->method == HTTP_POST : h->method == HTTP_GET || h->method == HTTP_HEAD;
+    if (!is_method) {
+        weft_api_error_set(no, 405, NULL, "method_not_allowed", "%s takes %s", route->path,
+                           wefti_api_route_allow(route));
+        return;
+    }
+    if (route->is_guarded && !has_key(h)) {
+        weft_api_error_set(no, 401, NULL, "invalid_api_key", "%s",
+                           h->authorization.len
+                               ? "Incorrect API key provided"
+                               : "No API key provided: send it as \"Authorization: Bearer KEY\"");
+        return;
+    }
+    if (route->is_post && !is_welcome_type(&h->content_type, &h->origin)) {
+        weft_api_error_set(no, 415, NULL, NULL,
+                           "the body must be sent as Content-Type: application/json");
+        return;
+    }
+    const char *why = route->needs_model ? weft_api_why_not(h->api, h->now_ms) : NULL;
+    if (why && !no->status && !weft_api_is_back_soon(h->api, h->now_ms)) {
+        weft_api_error_set(no, 503, NULL, "not_serving", "%s", why);
+        no->retry_after = 1;
+    }
+}
+
+static void answer_options(const struct weft_api_http *h, struct weft_api_answer *out) {
+    struct weft_buf *extra = &out->extra;
+    const char *allow =
+        h->route.path ? wefti_api_route_allow(&h->route) : "GET, HEAD, POST, OPTIONS";
+    out->status = 204;
+    weft_buf_printf(extra, "Allow: %s\r\n", allow);
+    if (!h->origin.at) return;
+    weft_buf_printf(extra, "Access-Control-Allow-Methods: %s\r\n", allow);
+    if (h->wanted_headers.at) {
+        weft_buf_add_str(extra, "Access-Control-Allow-Headers: ");
+        weft_buf_add(extra, h->wanted_headers.at, h->wanted_headers.len);
+        weft_buf_add_str(extra, "\r\n");
+    }
+    weft_buf_add_str(extra, "Access-Control-Max-Age: 600\r\n");
+}
+
+void weft_api_http_answer(const struct weft_api_http *h, const struct weft_api_moment *moment,
+                          struct weft_api_answer *out) {
+    WEFT_ASSERT(h->status == WEFT_API_HTTP_WHOLE && !h->refusal.status);
+    memset(out, 0, sizeof *out);
+    weft_buf_init(&out->body, TEXT_BYTES_MAX);
+    weft_buf_init(&out->extra, 2 * WEFT_API_HEAD_BYTES_MAX);
+    if (h->method == HTTP_OPTIONS) {
+        answer_options(h, out);
+        return;
+    }
+    WEFT_ASSERT(h->route.answer && !h->route.kind);
+    h->route.answer(h->api, &h->path, moment, out);
+}

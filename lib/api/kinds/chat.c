@@ -1,0 +1,172 @@
+/* POST /v1/chat/completions and "chat": OpenAI's chat completions with vLLM's fields. */
+#include "api/error.h"
+#include "kinds/openai.h"
+#include "params/params_internal.h"
+#include "render/choice_text.h"
+#include "render/logprobs.h"
+#include "render/render.h"
+
+#define OBJECT "chat.completion"
+#define CHUNK_OBJECT "chat.completion.chunk"
+
+/* ---------------------------------------------------------------------------------- parsing --- */
+
+static int64_t read_logprobs(const struct reader *r, const struct weft_api_limits *limits) {
+    int64_t n_top = -1;
+    bool is_wanted = false;
+    wefti_api_json_get_bool(r, "logprobs", &is_wanted);
+    wefti_api_json_get_int(r, "top_logprobs", 0, limits->max_logprobs, &n_top);
+    if (n_top > 0 && !is_wanted)
+        weft_api_error_set(r->error, 400, "top_logprobs", NULL,
+                           "'top_logprobs' needs 'logprobs' to be true");
+    if (!is_wanted) return -1;
+    return n_top < 0 ? 0 : n_top;
+}
+
+static void refuse_echo(const struct reader *r) {
+    bool is_wanted = false;
+    wefti_api_json_get_bool(r, "echo", &is_wanted);
+    if (is_wanted)
+        weft_api_error_set(r->error, 400, "echo", "unsupported_parameter",
+                           "'echo' is not supported in chat completions");
+}
+
+static void parse(const struct reader *r, const struct weft_api_limits *limits,
+                  struct params *params) {
+    int64_t usual = limits->defaults.max_new_tokens;
+    params->is_open_ended = true;
+    if (usual > 0) params->usual_max_tokens = usual < UINT32_MAX ? (uint32_t)usual : UINT32_MAX;
+    wefti_api_params_refuse_unsupported(r);
+    wefti_api_params_read_messages(r, params);
+    wefti_api_params_read_encoding(r, params);
+    wefti_api_params_read_stream(r, params);
+    refuse_echo(r);
+    wefti_api_params_read_output(r, params);
+    wefti_api_params_read_sampling(r, limits, params);
+    wefti_api_params_read_stops(r, params);
+    wefti_api_params_read_stop_tokens(r, limits, params);
+    int64_t n_logprobs = read_logprobs(r, limits);
+    wefti_api_params_read_logprobs(r, limits, n_logprobs, params);
+    wefti_api_params_read_choices(r, params);
+    wefti_api_params_read_max_tokens(r, "max_tokens", params);
+    wefti_api_params_read_max_tokens(r, "max_completion_tokens", params);
+    wefti_api_params_read_user(r);
+}
+
+/* --------------------------------------------------------------------------------- the body --- */
+
+static void open_body(weft_api_call *call, struct weft_writer *w) {
+    wefti_api_openai_open(call, OBJECT, w);
+}
+
+static bool open_part(const struct body_piece *at) {
+    wefti_api_text_begin(at->choice);
+    weft_write_map(at->w);
+    weft_write_key(at->w, "index");
+    weft_write_uint(at->w, at->choice->index);
+    weft_write_key(at->w, "message");
+    weft_write_map(at->w);
+    weft_write_key(at->w, "role");
+    weft_write_str(at->w, "assistant");
+    weft_write_key(at->w, "content");
+    weft_write_text_open(at->w);
+    return true;
+}
+
+static bool logprobs_part(const struct body_piece *at) {
+    weft_write_end(at->w); /* of the message */
+    weft_write_key(at->w, "logprobs");
+    if (at->call->params.logprobs < 0)
+        weft_write_null(at->w);
+    else
+        weft_write_map(at->w);
+    return true;
+}
+
+static bool tokens_part(const struct body_piece *at) {
+    if (at->call->params.logprobs < 0) return true;
+    uint32_t n = wefti_api_seq_len(at->choice);
+    if (!wefti_api_render_list(at, "content", n, wefti_api_lp_chat_item)) return false;
+    weft_write_end(at->w);
+    return true;
+}
+
+static const body_part choice_parts[] = {
+    open_part,   wefti_api_text_part,          logprobs_part,
+    tokens_part, wefti_api_openai_finish_part, wefti_api_openai_close_part,
+    NULL,
+};
+
+static const body_part end_parts[] = {
+    wefti_api_openai_close_part,
+    wefti_api_lp_prompt_part,
+    wefti_api_openai_usage_part,
+    NULL,
+};
+
+/* ---------------------------------------------------------------------------------- streams --- */
+
+static void open_choice(struct choice *choice, struct weft_writer *w) {
+    weft_api_call *call = choice->job->call;
+    wefti_api_openai_open_chunk(call, CHUNK_OBJECT, w);
+    weft_write_map(w);
+    weft_write_key(w, "index");
+    weft_write_uint(w, choice->index);
+    weft_write_key(w, "delta");
+    weft_write_map(w);
+    weft_write_key(w, "role");
+    weft_write_str(w, "assistant");
+    weft_write_key(w, "content");
+    weft_write_str(w, "");
+    weft_write_end(w);
+    weft_write_key(w, "logprobs");
+    weft_write_null(w);
+    wefti_api_openai_finish(choice, false, w);
+    weft_write_end(w);
+    wefti_api_openai_close_chunk(call, w);
+}
+
+static void write_chunk_logprobs(const struct render_chunk *chunk, struct weft_writer *w) {
+    wefti_api_lp_chat(chunk->choice, chunk->from, chunk->to, w);
+}
+
+static void write_chunk(const struct render_chunk *chunk, struct weft_writer *w) {
+    weft_api_call *call = chunk->choice->job->call;
+    wefti_api_openai_open_chunk(call, CHUNK_OBJECT, w);
+    weft_write_map(w);
+    weft_write_key(w, "index");
+    weft_write_uint(w, chunk->choice->index);
+    weft_write_key(w, "delta");
+    weft_write_map(w);
+    if (chunk->text_len > 0 || !chunk->is_last) {
+        weft_write_key(w, "content");
+        weft_write_text(w, chunk->text, chunk->text_len);
+    }
+    weft_write_end(w);
+    wefti_api_render_chunk_logprobs(chunk, w);
+    wefti_api_openai_finish(chunk->choice, chunk->is_last, w);
+    weft_write_end(w);
+    wefti_api_openai_close_chunk(call, w);
+}
+
+static void end_stream(weft_api_call *call, struct weft_buf *out) {
+    wefti_api_openai_end_stream(call, CHUNK_OBJECT, out);
+}
+
+const struct weft_api_kind wefti_api_kind_chat = {
+    .path = "/v1/chat/completions",
+    .rpc_method = "chat",
+    .id_prefix = "chatcmpl",
+    .prompt_field = "messages",
+    .logprobs_field = "top_logprobs",
+    .generates = true,
+    .names_any_token = true,
+    .parse = parse,
+    .open_body = open_body,
+    .choice_parts = choice_parts,
+    .end_parts = end_parts,
+    .open_choice = open_choice,
+    .write_chunk = write_chunk,
+    .write_chunk_logprobs = write_chunk_logprobs,
+    .end_stream = end_stream,
+};

@@ -1,0 +1,77 @@
+/* kind — what distinguishes one endpoint's calls from another's.
+ *
+ * An endpoint is one file in this folder, which fills in this struct, and its row in kinds.c. It is
+ * called with the parts of params/ that read what it takes, and those of render/ that write what it
+ * answers.
+ */
+#ifndef WEFT_API_KINDS_KIND_H
+#define WEFT_API_KINDS_KIND_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "api/call.h"
+#include "api/limits.h"
+#include "base/buf.h"
+#include "codec/writer.h"
+
+struct choice;
+struct params;
+struct reader;
+
+/* Where a body is being written: until `w->out` has about `limit` bytes. */
+struct body_piece {
+    weft_api_call *call;
+    struct choice *choice; /* of the parts that come once: the first, or NULL if there is none */
+    struct weft_writer *w;
+    size_t limit;
+};
+
+/* One part of a body. True: it is complete. It is entered until then, and writes at least one item
+ * each time, so that call->render.pos tells whether it was here before. */
+typedef bool (*body_part)(const struct body_piece *at);
+
+/* Some more of one choice of a stream. */
+struct render_chunk {
+    struct choice *choice;
+    uint32_t from, to; /* its tokens: see render/choice_text.h for what positions count */
+    bool is_last;
+    const char *text; /* what they released */
+    size_t text_len;
+};
+
+struct weft_api_kind {
+    const char *path;           /* of POST requests */
+    const char *rpc_method;     /* NULL: not over MessagePack-RPC */
+    const char *id_prefix;      /* of its responses' ids */
+    const char *prompt_field;   /* the field that is at fault where a prompt is too long, */
+    const char *logprobs_field; /* and where there would be too many log-probabilities */
+    bool names_any_token;       /* in log-probabilities, also one that is no text by itself */
+    bool generates;             /* else it is answered without the scheduler */
+    size_t prompt_tokens_max;   /* 0: what the context has room for */
+
+    /* Reads its fields. Errors go into the reader's. */
+    void (*parse)(const struct reader *r, const struct weft_api_limits *limits,
+                  struct params *params);
+
+    /* The body: parts for each choice, between `open_body` and parts that come once. Lists end with
+     * NULL. */
+    void (*open_body)(weft_api_call *call, struct weft_writer *w);
+    const body_part *choice_parts, *end_parts;
+
+    /* Streams over HTTP. */
+    void (*open_choice)(struct choice *choice, struct weft_writer *w); /* NULL: no such chunk */
+    void (*write_chunk)(const struct render_chunk *chunk, struct weft_writer *w);
+    void (*end_stream)(weft_api_call *call, struct weft_buf *out); /* whole events */
+
+    /* The value of "logprobs" in a chunk; in notifications of MessagePack-RPC, too. */
+    void (*write_chunk_logprobs)(const struct render_chunk *chunk, struct weft_writer *w);
+};
+
+extern const struct weft_api_kind wefti_api_kind_completion, wefti_api_kind_chat,
+    wefti_api_kind_tokenize, wefti_api_kind_detokenize;
+
+/* All of them, ended by NULL. */
+extern const struct weft_api_kind *const wefti_api_kinds[];
+
+#endif

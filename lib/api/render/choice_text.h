@@ -1,0 +1,69 @@
+/* choice_text — the text of a choice, token by token: decoded, cut at its stop strings, counted.
+ *
+ * Positions count tokens: those of the prompt, when it is echoed, then the output.
+ * Stops    A stop string has to be found as soon as its last token comes, while text is made only
+ *          when a client has room for it. So a choice with stop strings is read twice, by a scan as
+ *          tokens come, which throws the text away, and by the view of who renders. Both must see
+ *          the same.
+ */
+#ifndef WEFT_API_RENDER_CHOICE_TEXT_H
+#define WEFT_API_RENDER_CHOICE_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "tokenizer/tokenizer.h"
+
+struct choice;
+struct job;
+
+/* How far one choice has been rendered. */
+struct choice_view {
+    struct weft_detok detok;
+    struct weft_stop *stop;         /* NULL: none, or done */
+    struct weft_detok offset_detok; /* for text_offset, which wants the place of each token */
+    uint64_t n_chars;
+    size_t n_echoed; /* bytes of an echoed text that went ahead of its tokens */
+    uint32_t pos;
+    bool is_begun, is_opened, is_stopped, is_closed;
+};
+
+/* The reader that runs ahead. */
+struct choice_scan {
+    struct weft_stop *stop; /* NULL: no stop strings, or the choice has ended */
+    struct weft_detok detok;
+};
+
+uint32_t wefti_api_seq_echoed(const struct choice *choice);
+uint32_t wefti_api_seq_len(const struct choice *choice);
+uint32_t wefti_api_seq_token(const struct choice *choice, uint32_t pos);
+
+/* Begins (again) at position 0. */
+void wefti_api_text_begin(struct choice *choice);
+
+/* Appends what the token at `pos` adds; positions in order. */
+void wefti_api_text_push(struct choice *choice, uint32_t pos, struct weft_buf *text);
+
+/* Appends what was held back, once it is certain that nothing more comes. */
+void wefti_api_text_flush(struct choice *choice, struct weft_buf *text);
+
+/* Characters of text before the token at `pos`; asked once for each position, in order. */
+uint64_t wefti_api_text_offset(struct choice *choice, uint32_t pos);
+
+void wefti_api_view_fini(struct choice_view *view);
+
+/* Where the scans of a job's choices begin: decodes what follows its prompt as views will. */
+struct weft_detok wefti_api_scan_detok(const struct job *job);
+
+/* The same for one choice. NOMEM. */
+WEFT_MUST_CHECK weft_err wefti_api_scan_begin(struct choice *choice,
+                                              const struct weft_detok *detok);
+void wefti_api_scan_fini(struct choice_scan *scan);
+
+/* True when the text of the choice's last token completes a stop string: choice->stop_idx. */
+bool wefti_api_scan_push(struct choice *choice, uint32_t token);
+
+#endif

@@ -1,0 +1,216 @@
+/* Streams: chunks in the order in which choices had something new, each with what its kind says
+ * around it (kinds/kind.h). */
+#include <string.h>
+
+#include "api/api.h"
+#include "base/check.h"
+#include "call/call_internal.h"
+#include "call/logprob_store.h"
+#include "kinds/openai.h"
+#include "render/choice_text.h"
+#include "render/render.h"
+
+#define TEXT_BYTES_MAX (16u << 20)
+#define ECHO_TOKENS_PER_CHUNK 32
+
+/* ----------------------------------------------------------------------------------- chunks --- */
+
+void wefti_api_render_chunk_logprobs(const struct render_chunk *chunk, struct weft_writer *w) {
+    const weft_api_call *call = chunk->choice->job->call;
+    weft_write_key(w, "logprobs");
+    if (call->params.logprobs < 0 || chunk->from == chunk->to)
+        weft_write_null(w);
+    else
+        call->kind->write_chunk_logprobs(chunk, w);
+}
+
+/* [2, "token", [{...}]], of any kind. */
+static void write_notification(const struct render_chunk *chunk, struct weft_writer *w) {
+    const struct choice *choice = chunk->choice;
+    weft_write_list(w);
+    weft_write_uint(w, 2);
+    weft_write_str(w, "token");
+    weft_write_list(w);
+    weft_write_map(w);
+    weft_write_key(w, "index");
+    weft_write_uint(w, choice->index);
+    weft_write_key(w, "text");
+    weft_write_text(w, chunk->text, chunk->text_len);
+    weft_write_key(w, "token_ids");
+    weft_write_list(w);
+    for (uint32_t pos = chunk->from; pos < chunk->to; pos++)
+        weft_write_uint(w, wefti_api_seq_token(choice, pos));
+    weft_write_end(w);
+    wefti_api_render_chunk_logprobs(chunk, w);
+    wefti_api_openai_finish(choice, chunk->is_last, w);
+    weft_write_key(w, "request_id");
+    weft_write_str(w, choice->job->call->request_id);
+    weft_write_end(w);
+    weft_write_end(w);
+    weft_write_end(w);
+}
+
+static void write_chunk(const struct render_chunk *chunk, struct weft_writer *w) {
+    weft_api_call *call = chunk->choice->job->call;
+    uint32_t n_echoed = wefti_api_seq_echoed(chunk->choice);
+    if (chunk->to > n_echoed)
+        call->render.n_streamed += chunk->to - (chunk->from > n_echoed ? chunk->from : n_echoed);
+    if (call->request_id[0])
+        write_notification(chunk, w);
+    else
+        call->kind->write_chunk(chunk, w);
+    WEFT_ASSERT(w->depth == 0);
+}
+
+/* Where the chunk that begins at `from` ends; `from` itself when it has to wait. */
+static uint32_t chunk_end(const struct choice *choice, uint32_t from) {
+    uint32_t n_echoed = wefti_api_seq_echoed(choice);
+    if (from >= n_echoed) return from < wefti_api_seq_len(choice) ? from + 1 : from;
+    uint32_t to = from + ECHO_TOKENS_PER_CHUNK;
+    if (to > n_echoed) to = n_echoed;
+    /* Once a choice has ended no more of them will come. */
+    bool needs_lps = choice->job->call->params.logprobs >= 0 && choice->end == WEFT_END_NONE;
+    return needs_lps && to - 1 > choice->job->prompt_lps.n ? from : to;
+}
+
+/* A long echoed text goes ahead in chunks of its own, but for the piece that goes with the tokens:
+ * no chunk may be as large as a prompt. False: that is all that is left. */
+static bool write_echo(struct choice *choice, struct weft_writer *w) {
+    struct choice_view *view = &choice->view;
+    const struct prompt *prompt = choice->job->prompt;
+    if (!choice->job->call->params.echo || !prompt->echo || view->pos > 0) return false;
+    size_t end = wefti_api_echo_end(choice, view->n_echoed);
+    if (end == prompt->text_len) return false;
+    struct render_chunk chunk = {
+        .choice = choice, .text = prompt->echo + view->n_echoed, .text_len = end - view->n_echoed};
+    write_chunk(&chunk, w);
+    view->n_echoed = end;
+    return true;
+}
+
+/* Entries of the prompt are every choice's. */
+static uint32_t least_rendered(const struct job *job) {
+    uint32_t least = UINT32_MAX;
+    for (uint32_t i = 0; i < job->n_choices; i++) {
+        if (job->choices[i].view.pos < least) least = job->choices[i].view.pos;
+    }
+    return least;
+}
+
+/* Positions [from, to) have been rendered: what will not be asked for again goes. */
+static void drop_rendered(struct choice *choice, uint32_t from, uint32_t to) {
+    struct job *job = choice->job;
+    weft_api_call *call = job->call;
+    uint32_t n_echoed = wefti_api_seq_echoed(choice);
+    WEFT_ASSERT(from <= to && choice->view.pos == to);
+    if (!call->params.drops_sent_logprobs || from == to) return;
+    if (to > n_echoed) wefti_api_lp_drop(&call->output, &choice->lps, to - n_echoed);
+    if (from >= n_echoed) return;
+    uint32_t least = least_rendered(job); /* entry e is of position e + 1 */
+    if (least > 1) wefti_api_lp_drop(&call->output, &job->prompt_lps, least - 1);
+}
+
+/* The next chunk of tokens, and the text that they release. False: none now. */
+static bool write_tokens(struct choice *choice, struct weft_writer *w) {
+    const weft_api_call *call = choice->job->call;
+    const struct prompt *prompt = choice->job->prompt;
+    struct choice_view *view = &choice->view;
+    struct weft_buf text;
+    bool is_out = false;
+    weft_buf_init(&text, TEXT_BYTES_MAX);
+    while (!is_out) {
+        uint32_t from = view->pos, to = chunk_end(choice, from);
+        bool is_last = choice->end != WEFT_END_NONE && to == wefti_api_seq_len(choice);
+        if (from == to && !is_last) break;
+        if (from == 0 && call->params.echo && prompt->echo)
+            weft_buf_add(&text, prompt->echo + view->n_echoed, prompt->text_len - view->n_echoed);
+        for (uint32_t pos = from; pos < to; pos++)
+            wefti_api_text_push(choice, pos, &text);
+        if (is_last) wefti_api_text_flush(choice, &text);
+        view->pos = to;
+        view->is_closed = is_last;
+        is_out = text.len || call->params.logprobs >= 0 || is_last || call->request_id[0];
+        struct render_chunk chunk = {.choice = choice,
+                                     .from = from,
+                                     .to = to,
+                                     .is_last = is_last,
+                                     .text = text.data ? text.data : "",
+                                     .text_len = text.len};
+        if (is_out) write_chunk(&chunk, w);
+        drop_rendered(choice, from, to);
+    }
+    if (text.failed) w->out->failed = true;
+    weft_buf_fini(&text);
+    return is_out;
+}
+
+/* The next chunk of one choice; false: it has none now. */
+static bool write_choice(struct choice *choice, struct weft_writer *w) {
+    const weft_api_call *call = choice->job->call;
+    struct choice_view *view = &choice->view;
+    if (view->is_closed) return false;
+    if (!view->is_begun) wefti_api_text_begin(choice);
+    if (call->kind->open_choice && !view->is_opened && !call->request_id[0]) {
+        view->is_opened = true;
+        call->kind->open_choice(choice, w);
+        return true;
+    }
+    return write_echo(choice, w) || write_tokens(choice, w);
+}
+
+/* The next chunk of a stream; false: there is none now. */
+static bool write_next(weft_api_call *call, enum weft_writer_format format, struct weft_buf *out) {
+    struct choice *choice;
+    while ((choice = STAILQ_FIRST(&call->unrendered))) {
+        struct weft_writer w;
+        weft_writer_init(&w, format, out);
+        bool is_out = write_choice(choice, &w);
+        bool is_closed = choice->view.is_closed;
+        call->render.n_closed += is_out && is_closed;
+        STAILQ_REMOVE_HEAD(&call->unrendered, unrendered);
+        choice->is_unrendered = is_out && !is_closed; /* perhaps it has more, after the others */
+        if (choice->is_unrendered) STAILQ_INSERT_TAIL(&call->unrendered, choice, unrendered);
+        if (is_out) return true;
+    }
+    return false;
+}
+
+/* ---------------------------------------------------------------------------------- streams --- */
+
+bool weft_api_render_notification(weft_api_call *call, struct weft_buf *out) {
+    WEFT_ASSERT(call->request_id[0]);
+    return write_next(call, WEFT_WRITE_MSGPACK, out);
+}
+
+static void write_stream_end(weft_api_call *call, struct weft_buf *out) {
+    if (call->state == WEFT_API_CALL_DONE) {
+        WEFT_ASSERT(call->render.n_closed == call->n_choices);
+        call->kind->end_stream(call, out);
+        return;
+    }
+    weft_buf_add_str(out, "data: ");
+    weft_api_error_json(&call->error, out);
+    weft_buf_add_str(out, "\n\n");
+}
+
+enum weft_api_render weft_api_render_stream(weft_api_call *call, struct weft_buf *out,
+                                            size_t budget) {
+    size_t limit = out->len + budget;
+    WEFT_ASSERT(!call->request_id[0]);
+    if (call->render.is_finished) return WEFT_API_RENDER_DONE;
+    while (out->len < limit) {
+        size_t start = out->len;
+        weft_buf_add_str(out, "data: ");
+        if (write_next(call, WEFT_WRITE_JSON, out)) {
+            weft_buf_add_str(out, "\n\n");
+            continue;
+        }
+        out->len = start;
+        if (call->state != WEFT_API_CALL_DONE && call->state != WEFT_API_CALL_FAILED)
+            return WEFT_API_RENDER_WAIT;
+        write_stream_end(call, out);
+        call->render.is_finished = true;
+        return WEFT_API_RENDER_DONE;
+    }
+    return WEFT_API_RENDER_MORE;
+}
