@@ -144,6 +144,7 @@ static void pump_body(struct http *h) {
 
 /* What the call has goes out, as far as there is room. */
 static void pump(struct http *h) {
+    WEFT_ASSERT(h->call && h->phase == HTTP_BUSY);
     switch (weft_api_call_state(h->call)) {
     case WEFT_API_CALL_PREPARING:
     case WEFT_API_CALL_WAITING:
@@ -191,6 +192,7 @@ static void on_wake(weft_api_call *call) {
 }
 
 static void start_call(struct http *h) {
+    WEFT_ASSERT(!h->call);
     struct server *server = h->conn->server;
     const struct weft_api_call_request request = {
         .kind = h->request.route.kind,
@@ -241,6 +243,7 @@ static uint64_t after_output_ms(const struct http *h, uint64_t ms) {
 /* Bytes of the request under way; how many were its own. */
 static size_t take(struct http *h, const char *bytes, size_t n) {
     struct weft_api_http *request = &h->request;
+    WEFT_ASSERT(h->phase == HTTP_READING);
     bool was_in_head = !request->head_done;
     size_t before = request->body.len;
     if (request->head.len == 0) h->since_ms = h->last_byte_ms;

@@ -354,6 +354,7 @@ static void release_input(struct rpc *rpc) {
 }
 
 static void forget_input(struct rpc *rpc) {
+    WEFT_ASSERT(rpc->in_from <= rpc->in.len);
     if (rpc->in_from == rpc->in.len) {
         weft_buf_fini(&rpc->in);
         rpc->in_from = 0;

@@ -73,6 +73,7 @@ static bool has_time(struct server *server, size_t bytes) {
 
 void wefti_server_begin(struct server *server, weft_api_call *call) {
     struct prepare_work *prepare = NULL;
+    WEFT_ASSERT(weft_api_call_state(call) == WEFT_API_CALL_PREPARING);
     size_t n_bytes = weft_api_call_body_bytes(call);
     if (!has_time(server, n_bytes)) prepare = calloc(1, sizeof *prepare);
     if (!prepare) {
@@ -109,34 +110,20 @@ void wefti_server_complain(struct server *server, const char *fmt, ...) {
 /* ------------------------------------------------------------------------------ connections --- */
 
 void wefti_conn_awake(struct conn *conn) {
-    struct server *server = conn->server;
     if (conn->is_awake || conn->is_closing) return;
     conn->is_awake = true;
-    conn->next_awake = NULL;
-    conn->prev_awake = server->awake_last;
-    if (server->awake_last)
-        server->awake_last->next_awake = conn;
-    else
-        server->awake_first = conn;
-    server->awake_last = conn;
+    TAILQ_INSERT_TAIL(&conn->server->awake, conn, awake_entry);
 }
 
 static void let_sleep(struct conn *conn) {
-    struct server *server = conn->server;
     if (!conn->is_awake) return;
     conn->is_awake = false;
-    if (conn->prev_awake)
-        conn->prev_awake->next_awake = conn->next_awake;
-    else
-        server->awake_first = conn->next_awake;
-    if (conn->next_awake)
-        conn->next_awake->prev_awake = conn->prev_awake;
-    else
-        server->awake_last = conn->prev_awake;
+    TAILQ_REMOVE(&conn->server->awake, conn, awake_entry);
 }
 
 static void on_closed(uv_handle_t *handle) {
     struct conn *conn = handle->data;
+    WEFT_ASSERT(conn->is_closing && !conn->is_awake);
     conn->ops->on_free(conn);
     weft_buf_fini(&conn->out);
     weft_buf_fini(&conn->writing);
@@ -158,25 +145,22 @@ static void count(struct conn *conn) {
 static void uncount(struct conn *conn) {
     struct server *server = conn->server;
     if (conn->is_refused) {
+        WEFT_ASSERT(server->n_refused > 0);
         server->n_refused--;
         return;
     }
+    WEFT_ASSERT(server->n_conns > 0 && server->n_rpc_conns <= server->n_conns);
     server->n_conns--;
     server->n_rpc_conns -= !conn->is_http;
     server->api.metrics.n_open_connections = server->n_conns;
 }
 
 void wefti_conn_close(struct conn *conn) {
-    struct server *server = conn->server;
     if (conn->is_closing) return;
     let_sleep(conn);
     conn->is_closing = true;
     conn->ops->on_close(conn);
-    if (conn->prev)
-        conn->prev->next = conn->next;
-    else
-        server->conns = conn->next;
-    if (conn->next) conn->next->prev = conn->prev;
+    LIST_REMOVE(conn, entry);
     uncount(conn);
     uv_close((uv_handle_t *)&conn->tcp, on_closed);
 }
@@ -214,6 +198,7 @@ void wefti_conn_end(struct conn *conn, bool linger) {
 
 static void on_written(uv_write_t *write, int status) {
     struct conn *conn = write->data;
+    WEFT_ASSERT(conn->is_writing);
     conn->is_writing = false;
     if (conn->is_closing) return;
     if (status < 0) {
@@ -242,6 +227,7 @@ void wefti_conn_flush(struct conn *conn) {
         wefti_conn_close(conn);
         return;
     }
+    WEFT_ASSERT(n < 0 || (size_t)n <= conn->out.len);
     conn->handed_bytes += conn->out.len;
     if (n > 0 && (size_t)n == conn->out.len) {
         if (conn->out.cap > 4096)
@@ -429,9 +415,7 @@ static void on_connection(uv_stream_t *listener, int status) {
     }
     (void)uv_tcp_nodelay(&conn->tcp, 1);
     (void)uv_tcp_keepalive(&conn->tcp, 1, 60);
-    conn->next = server->conns;
-    if (server->conns) server->conns->prev = conn;
-    server->conns = conn;
+    LIST_INSERT_HEAD(&server->conns, conn, entry);
     count(conn);
     if (conn->is_refused)
         refuse(conn);
@@ -504,8 +488,9 @@ static void on_link(uv_poll_t *handle, int status, int events) {
 
 static uint32_t count_busy(const struct server *server) {
     uint32_t n = 0;
-    for (const struct conn *conn = server->conns; conn; conn = conn->next)
-        n += conn->is_writing || conn->out.len > 0 || conn->ops->is_busy(conn);
+    const struct conn *conn;
+    LIST_FOREACH(conn, &server->conns, entry)
+    n += conn->is_writing || conn->out.len > 0 || conn->ops->is_busy(conn);
     return n;
 }
 
@@ -514,8 +499,8 @@ static void on_tick(uv_timer_t *timer) {
     uint64_t now_ms = weft_now_ms();
     weft_link_tick(server->link.link, now_ms);
     wefti_scheduler_link_read(&server->link, weft_now_us());
-    for (struct conn *conn = server->conns, *next; conn; conn = next) {
-        next = conn->next;
+    for (struct conn *conn = LIST_FIRST(&server->conns), *next; conn; conn = next) {
+        next = LIST_NEXT(conn, entry);
         tick_conn(conn, now_ms);
     }
     if (!server->drain_until_ms) return;
@@ -532,19 +517,20 @@ static void on_again(uv_idle_t *idle) {
 static void on_turn(uv_prepare_t *prepare) {
     struct server *server = prepare->data;
     server->n_turns++;
-    for (int pass = 0; pass < TURN_PASSES_MAX && (pass == 0 || server->awake_first); pass++) {
-        struct conn *last = server->awake_last;
-        for (struct conn *conn = server->awake_first; conn;) {
+    for (int pass = 0; pass < TURN_PASSES_MAX && (pass == 0 || !TAILQ_EMPTY(&server->awake));
+         pass++) {
+        const struct conn *last = TAILQ_LAST(&server->awake, conns_awake);
+        for (struct conn *conn = TAILQ_FIRST(&server->awake); conn;) {
             bool is_last = conn == last;
             let_sleep(conn);
-            conn->ops->on_turn(conn); /* may note itself again, behind `last` */
-            conn = is_last ? NULL : server->awake_first;
+            conn->ops->on_turn(conn); /* may note itself again, after `last` */
+            conn = is_last ? NULL : TAILQ_FIRST(&server->awake);
         }
         uint64_t now_us = weft_now_us();
         weft_api_calls_unpark(&server->api, now_us);
         weft_api_upstream_pump(&server->api, now_us);
     }
-    if (server->awake_first)
+    if (!TAILQ_EMPTY(&server->awake))
         (void)uv_idle_start(&server->again, on_again);
     else
         (void)uv_idle_stop(&server->again);
@@ -631,6 +617,8 @@ weft_err wefti_server_init(struct server *server, int signal_fd, struct weft_err
     server->signal_fd = signal_fd;
     server->max_conns = raise_file_limit(server->config.max_connections);
     weft_buf_init(&server->scratch, WEFT_MESSAGE_BYTES_MAX);
+    LIST_INIT(&server->conns);
+    TAILQ_INIT(&server->awake);
     wefti_work_init(&server->work, &server->loop);
     int link_fd = weft_link_fd(server->link.link);
     bool is_fine = uv_loop_init(&server->loop) == 0 &&
@@ -659,8 +647,8 @@ static void close_handle(uv_handle_t *handle, void *context) {
 }
 
 void wefti_server_fini(struct server *server) {
-    while (server->conns)
-        wefti_conn_close(server->conns);
+    while (!LIST_EMPTY(&server->conns))
+        wefti_conn_close(LIST_FIRST(&server->conns));
     uv_walk(&server->loop, close_handle, NULL);
     (void)uv_run(&server->loop, UV_RUN_DEFAULT); /* also waits for calls in libuv's pool */
     (void)uv_loop_close(&server->loop);

@@ -14,6 +14,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 #include <uv.h>
 
 #include "api/api.h"
@@ -49,10 +50,10 @@ struct conn {
     struct server *server;
     const struct conn_ops *ops;
     void *proto;
-    struct conn *prev, *next;             /* all connections */
-    struct conn *prev_awake, *next_awake; /* those with something to do this turn */
-    struct weft_buf out;                  /* not given to libuv yet */
-    struct weft_buf writing;              /* being written, from writing_from on */
+    LIST_ENTRY(conn) entry;        /* all connections */
+    TAILQ_ENTRY(conn) awake_entry; /* those with something to do this turn */
+    struct weft_buf out;           /* not given to libuv yet */
+    struct weft_buf writing;       /* being written, from writing_from on */
     size_t writing_from;
     uint64_t handed_bytes;          /* to libuv, ever */
     uint64_t written_ms;            /* when the socket took the last byte that had to wait for it */
@@ -77,7 +78,8 @@ struct server {
     uv_prepare_t turn;
     uv_idle_t again; /* active: the loop must not wait */
     int signal_fd;
-    struct conn *conns, *awake_first, *awake_last;
+    LIST_HEAD(, conn) conns;
+    TAILQ_HEAD(conns_awake, conn) awake;
     uint32_t n_conns, n_rpc_conns, n_refused; /* the refused are not among the others */
     uint32_t max_conns;
     uint64_t n_turns;        /* of the loop */

@@ -12,31 +12,13 @@ static struct work_list *list_of(struct work_queue *queue, const struct work *wo
 
 /* From the end: most jobs rank behind those that came before. */
 static void insert(struct work_list *list, struct work *work) {
-    struct work *before = list->last;
+    struct work *before = TAILQ_LAST(list, work_list);
     while (before && before->rank > work->rank)
-        before = before->prev;
-    work->prev = before;
-    work->next = before ? before->next : list->first;
-    if (work->next)
-        work->next->prev = work;
-    else
-        list->last = work;
+        before = TAILQ_PREV(before, work_list, entry);
     if (before)
-        before->next = work;
+        TAILQ_INSERT_AFTER(list, before, work, entry);
     else
-        list->first = work;
-}
-
-static void unlink_work(struct work_list *list, struct work *work) {
-    if (work->prev)
-        work->prev->next = work->next;
-    else
-        list->first = work->next;
-    if (work->next)
-        work->next->prev = work->prev;
-    else
-        list->last = work->prev;
-    work->prev = work->next = NULL;
+        TAILQ_INSERT_HEAD(list, work, entry);
 }
 
 void wefti_work_put(struct work_queue *queue, struct work *work, uint64_t bytes, uint64_t now_ms) {
@@ -49,11 +31,13 @@ void wefti_work_put(struct work_queue *queue, struct work *work, uint64_t bytes,
 }
 
 struct work *wefti_work_take(struct work_queue *queue) {
+    WEFT_ASSERT(queue->n_running <= WEFT_WORK_THREADS);
     if (queue->n_running == WEFT_WORK_THREADS) return NULL;
-    struct work *work = queue->small.first, *large = queue->large.first;
+    struct work *work = TAILQ_FIRST(&queue->small), *large = TAILQ_FIRST(&queue->large);
     if (large && !queue->runs_large && (!work || large->rank < work->rank)) work = large;
     if (!work) return NULL;
-    unlink_work(list_of(queue, work), work);
+    WEFT_ASSERT(work->place == WORK_QUEUED);
+    TAILQ_REMOVE(list_of(queue, work), work, entry);
     work->place = WORK_RUNNING;
     queue->n_running++;
     if (work->is_large) queue->runs_large = true;
@@ -62,7 +46,7 @@ struct work *wefti_work_take(struct work_queue *queue) {
 
 bool wefti_work_cancel(struct work *work) {
     if (work->place != WORK_QUEUED) return false;
-    unlink_work(list_of(work->queue, work), work);
+    TAILQ_REMOVE(list_of(work->queue, work), work, entry);
     work->place = WORK_IDLE;
     return true;
 }
@@ -73,6 +57,7 @@ static void run_next(struct work_queue *queue);
 
 static void on_run(uv_work_t *uv) {
     struct work *work = uv->data;
+    WEFT_ASSERT(work->place == WORK_RUNNING);
     work->run(work);
 }
 
@@ -99,6 +84,8 @@ static void run_next(struct work_queue *queue) {
 void wefti_work_init(struct work_queue *queue, uv_loop_t *loop) {
     memset(queue, 0, sizeof *queue);
     queue->loop = loop;
+    TAILQ_INIT(&queue->small);
+    TAILQ_INIT(&queue->large);
 }
 
 void wefti_work_add(struct work_queue *queue, struct work *work, uint64_t bytes, uint64_t now_ms) {

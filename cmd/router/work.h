@@ -14,6 +14,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 #include <uv.h>
 
 #define WEFT_WORK_THREADS 4 /* what libuv's pool has */
@@ -27,7 +28,7 @@ enum work_place { WORK_IDLE, WORK_QUEUED, WORK_RUNNING };
 struct work { /* part of its owner's struct; all zero to begin with */
     uv_work_t uv;
     struct work_queue *queue;
-    struct work *prev, *next;
+    TAILQ_ENTRY(work) entry;
     enum work_place place;
     bool is_large;
     uint64_t rank;
@@ -35,9 +36,7 @@ struct work { /* part of its owner's struct; all zero to begin with */
     void (*done)(struct work *work); /* afterwards; may free `work` */
 };
 
-struct work_list { /* in the order of their ranks */
-    struct work *first, *last;
-};
+TAILQ_HEAD(work_list, work); /* in the order of their ranks */
 
 struct work_queue {
     uv_loop_t *loop;
