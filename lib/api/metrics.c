@@ -137,26 +137,20 @@ static void gauge(const struct writer *w, const char *name, const char *help, do
     sample(w, name, "", value);
 }
 
-static void buckets(const struct writer *w, const char *name, const char *help,
-                    const double *bounds, uint32_t n, const uint64_t *counts, uint64_t count,
-                    double sum) {
-    head(w, name, "histogram", help);
-    uint64_t below = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        below += counts[i];
-        weft_buf_printf(w->out, "%s%s_bucket{%s,le=\"%.15g\"} %" PRIu64 "\n", w->prefix, name,
-                        w->labels, bounds[i], below);
-    }
-    weft_buf_printf(w->out, "%s%s_bucket{%s,le=\"+Inf\"} %" PRIu64 "\n", w->prefix, name, w->labels,
-                    count);
-    weft_buf_printf(w->out, "%s%s_sum{%s}", w->prefix, name, w->labels);
-    number(w, sum);
-    weft_buf_printf(w->out, "%s%s_count{%s} %" PRIu64 "\n", w->prefix, name, w->labels, count);
-}
-
 static void histogram(const struct writer *w, const char *name, const char *help,
                       const struct weft_api_histogram *h) {
-    buckets(w, name, help, h->bounds, h->n_bounds, h->counts, h->n, h->sum);
+    head(w, name, "histogram", help);
+    uint64_t below = 0;
+    for (uint32_t i = 0; i < h->n_bounds; i++) {
+        below += h->counts[i];
+        weft_buf_printf(w->out, "%s%s_bucket{%s,le=\"%.15g\"} %" PRIu64 "\n", w->prefix, name,
+                        w->labels, h->bounds[i], below);
+    }
+    weft_buf_printf(w->out, "%s%s_bucket{%s,le=\"+Inf\"} %" PRIu64 "\n", w->prefix, name, w->labels,
+                    h->n);
+    weft_buf_printf(w->out, "%s%s_sum{%s}", w->prefix, name, w->labels);
+    number(w, h->sum);
+    weft_buf_printf(w->out, "%s%s_count{%s} %" PRIu64 "\n", w->prefix, name, w->labels, h->n);
 }
 
 static uint64_t n_finished(const struct weft_api_metrics *m, const char *reason) {
@@ -249,6 +243,23 @@ static void render_counters(const struct writer *w, const struct weft_counters *
     }
 }
 
+/* The scheduler's buckets: of 1 token, and then of 8, 16, 32 ... */
+static void render_iterations(const struct writer *w, const struct weft_api_metrics *m) {
+    double bounds[WEFT_ITER_BUCKETS - 1] = {1};
+    struct weft_api_histogram steps = {.bounds = bounds,
+                                       .n_bounds = WEFT_ITER_BUCKETS - 1,
+                                       .n = m->carried.iter_tokens_count,
+                                       .sum = (double)m->carried.iter_tokens_sum};
+    _Static_assert(WEFT_ITER_BUCKETS <= WEFT_API_BUCKETS_MAX, "they fit");
+    for (uint32_t i = 1; i < steps.n_bounds; i++)
+        bounds[i] = (double)(4u << i);
+    memcpy(steps.counts, m->carried_iter_tokens, steps.n_bounds * sizeof steps.counts[0]);
+    /* vLLM's own name ends in _total, which a histogram's must not. */
+    const char *name =
+        strcmp(w->prefix, "vllm:") == 0 ? "iteration_tokens_total" : "iteration_tokens";
+    histogram(w, name, "Tokens computed per step.", &steps);
+}
+
 static void render_scheduler(const struct writer *w, const struct weft_api_metrics *m,
                              const struct weft_msg_snapshot *s) {
     uint32_t n_used = s->n_blocks > s->n_blocks_free ? s->n_blocks - s->n_blocks_free : 0;
@@ -263,15 +274,7 @@ static void render_scheduler(const struct writer *w, const struct weft_api_metri
     head(w, "workers", "gauge", "Workers by whether they serve.");
     sample(w, "workers", ",state=\"serving\"", s->n_workers_serving);
     sample(w, "workers", ",state=\"absent\"", s->n_workers - s->n_workers_serving);
-    double bounds[WEFT_ITER_BUCKETS - 1] = {1};
-    for (uint32_t i = 1; i < WEFT_ITER_BUCKETS - 1; i++)
-        bounds[i] = (double)(4u << i);
-    /* vLLM's own name ends in _total, which a histogram's must not. */
-    const char *name =
-        strcmp(w->prefix, "vllm:") == 0 ? "iteration_tokens_total" : "iteration_tokens";
-    buckets(w, name, "Tokens computed per step.", bounds, WEFT_ITER_BUCKETS - 1,
-            m->carried_iter_tokens, m->carried.iter_tokens_count,
-            (double)m->carried.iter_tokens_sum);
+    render_iterations(w, m);
     head(w, "cache_config_info", "gauge", "The KV cache's configuration, as labels.");
     char label[128];
     (void)snprintf(label, sizeof label, ",block_size=\"%u\",num_gpu_blocks=\"%u\"",

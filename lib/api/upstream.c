@@ -45,6 +45,7 @@ weft_err weft_api_upstream_submit(struct weft_api_state *api, struct weft_api_up
         if (err) return err;
     }
     uint32_t slot = upstream->free_slots[--upstream->n_free];
+    WEFT_ASSERT(slot < upstream->n_slots && !upstream->slots[slot]);
     upstream->slots[slot] = job;
     upstream->n_open++;
     job->id = (uint64_t)upstream->next_gen++ << 32 | slot;

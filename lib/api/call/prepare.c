@@ -54,6 +54,7 @@ static void encode(weft_api_call *call, struct prompt *prompt, const char *text,
     struct weft_errmsg why;
     const char *what = call->kind->prompt_field;
     size_t max = ids_max(call);
+    WEFT_ASSERT(!prompt->ids);
     weft_err err =
         weft_tok_encode(call->api->tok, text, len, flags, max, &prompt->ids, &prompt->n_ids, &why);
     if (err == WEFT_E_TOOBIG && call->kind->prompt_tokens_max)

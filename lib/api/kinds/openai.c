@@ -66,6 +66,7 @@ void wefti_api_openai_close_chunk(const weft_api_call *call, struct weft_writer 
 
 void wefti_api_openai_finish(const struct choice *choice, bool is_last, struct weft_writer *w) {
     enum weft_end end = is_last ? choice->end : WEFT_END_NONE;
+    WEFT_ASSERT(!is_last || end != WEFT_END_NONE);
     const struct params *p = &choice->job->call->params;
     weft_write_key(w, "finish_reason");
     if (end == WEFT_END_NONE)

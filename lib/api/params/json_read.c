@@ -1,8 +1,10 @@
-#include "json_read.h"
+#include "params/json_read.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
+
+#include "base/check.h"
 
 const char *wefti_api_json_type_name(const json_t *value) {
     switch (json_typeof(value)) {
@@ -59,6 +61,7 @@ bool wefti_api_json_get_bool(const struct reader *r, const char *name, bool *out
 
 bool wefti_api_json_get_int(const struct reader *r, const char *name, int64_t min, int64_t max,
                             int64_t *out) {
+    WEFT_ASSERT(min <= max);
     const json_t *value = wefti_api_json_get(r, name);
     if (!value) return false;
     double real = json_is_real(value) ? json_real_value(value) : 0.5;
@@ -80,6 +83,7 @@ bool wefti_api_json_get_int(const struct reader *r, const char *name, int64_t mi
 
 bool wefti_api_json_get_float(const struct reader *r, const char *name, double min, double max,
                               float *out) {
+    WEFT_ASSERT(min < max);
     const json_t *value = wefti_api_json_get(r, name);
     if (!value) return false;
     if (!json_is_number(value)) {

@@ -90,6 +90,7 @@ static uint64_t logprob_bytes(const struct params *params, uint64_t n_prompt_tok
 bool wefti_api_params_fit(struct params *params, const weft_api_kind *kind,
                           const struct weft_api_limits *limits, struct weft_api_error *error) {
     WEFT_ASSERT(limits->max_model_len > 0);
+    WEFT_ASSERT(kind->generates);
     size_t longest = 0, total = 0;
     for (uint32_t i = 0; i < params->n_prompts; i++) {
         size_t n = params->prompts[i].n_ids;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "params/params_internal.h"
 
 /* ------------------------------------------------------------------------- how it shall end --- */
@@ -31,6 +32,7 @@ static void read_stop_string(const struct reader *r, const json_t *value, struct
     }
     memcpy(copy, json_string_value(value), len);
     copy[len] = '\0';
+    WEFT_ASSERT(params->n_stops < WEFT_STOP_STRINGS_MAX);
     params->stops[params->n_stops] = copy;
     params->stop_lens[params->n_stops++] = len;
 }
@@ -77,6 +79,7 @@ static void add_eos(const struct reader *r, const struct weft_api_limits *limits
                     struct params *params) {
     struct weft_sampling *s = &params->sampling;
     uint32_t n_own = params->n_own_stop_tokens;
+    WEFT_ASSERT(n_own <= s->n_stop_tokens && s->n_stop_tokens <= WEFT_STOP_TOKENS_MAX);
     if (params->ignore_eos && s->min_tokens == 0) return;
     for (size_t i = 0; i < limits->n_eos && wefti_api_json_ok(r); i++) {
         if (limits->n_vocab == 0 || limits->eos[i] < limits->n_vocab)
@@ -164,6 +167,7 @@ static void read_bias(const struct reader *r, const struct weft_api_limits *limi
                                bias->token);
         bias->bias = (float)number;
     }
+    WEFT_ASSERT(n_bias == n);
     qsort(params->bias, n_bias, sizeof *params->bias, by_token);
     params->sampling.bias = params->bias;
     params->sampling.n_bias = n_bias;

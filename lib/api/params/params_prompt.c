@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "params_internal.h"
+#include "base/check.h"
+#include "params/params_internal.h"
 
 /* ---------------------------------------------------------------------------------- prompts --- */
 
@@ -148,6 +149,7 @@ static char *join_parts(const struct reader *r, size_t idx, const json_t *parts,
         memcpy(at, json_string_value(text), json_string_length(text));
         at += json_string_length(text);
     }
+    WEFT_ASSERT((size_t)(at - joined) <= len);
     *at = '\0';
     *len_out = (size_t)(at - joined);
     return joined;
@@ -164,6 +166,7 @@ static bool known_role(const json_t *role) {
 static void read_message(const struct reader *r, size_t idx, const json_t *json,
                          struct params *params) {
     struct weft_tmpl_message *message = &params->messages[idx];
+    WEFT_ASSERT(idx < params->n_messages && params->n_owned <= idx);
     if (!json_is_object(json)) {
         bad_message(r, idx, "", "must be an object");
         return;

@@ -1,7 +1,7 @@
 /* What this server cannot do yet: asked for, it is refused by name, never passed over. */
 #include <string.h>
 
-#include "params_internal.h"
+#include "params/params_internal.h"
 
 enum harmless { /* besides null, these values ask for nothing */
                 IF_NULL,

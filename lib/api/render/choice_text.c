@@ -24,6 +24,7 @@ uint32_t wefti_api_seq_len(const struct choice *choice) {
 
 uint32_t wefti_api_seq_token(const struct choice *choice, uint32_t pos) {
     uint32_t n_echoed = wefti_api_seq_echoed(choice);
+    WEFT_ASSERT(pos < n_echoed + choice->n_tokens);
     return pos < n_echoed ? choice->job->prompt->ids[pos] : choice->tokens[pos - n_echoed];
 }
 
@@ -45,6 +46,7 @@ void wefti_api_text_begin(struct choice *choice) {
     const weft_api_call *call = choice->job->call;
     const struct params *p = &call->params;
     const struct prompt *prompt = choice->job->prompt;
+    WEFT_ASSERT(!view->is_closed || call->state == WEFT_API_CALL_DONE);
     wefti_api_view_fini(view);
     memset(view, 0, sizeof *view);
     view->is_begun = true;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "api/api.h"
+#include "base/check.h"
 #include "base/utf8.h"
 #include "call/call_internal.h"
 #include "call/logprob_store.h"
@@ -42,6 +43,7 @@ static const uint32_t *words_at(const struct choice *choice, uint32_t pos) {
 
 /* As many alternatives as were asked for; an echoed prompt may have more. */
 static uint32_t n_shown(const struct choice *choice, const struct entry *e) {
+    WEFT_ASSERT(choice->job->call->params.logprobs >= 0);
     uint32_t n = (uint32_t)choice->job->call->params.logprobs;
     return e->n_top < n ? e->n_top : n;
 }
