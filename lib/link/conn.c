@@ -528,6 +528,13 @@ static bool has_room_locked(const struct wefti_link_conn *conn, size_t n_bytes) 
            n_bytes <= OUT_BYTES_MAX - n_out;
 }
 
+/* A cork holds no more than half of what may wait: the other half is room for what comes while that
+ * goes out, which TLS never does at once. */
+static bool bursts_cork_locked(const struct wefti_link_conn *conn, size_t n_bytes) {
+    return conn->corked && (conn->waiting.n_frames >= OUT_FRAMES_MAX / 2 ||
+                            conn->waiting.len + n_bytes > OUT_BYTES_MAX / 2);
+}
+
 static bool may_send_locked(const struct wefti_link_conn *conn) {
     return conn->waiting.len > 0 && !conn->out_busy && !conn->corked && !conn->broken;
 }
@@ -549,14 +556,13 @@ weft_err wefti_link_conn_send(struct wefti_link_conn *conn, enum wefti_link_fram
                                        .len = (uint32_t)len,
                                        .seq = conn->out_seq};
     lock(conn->inbox);
-    bool fits = has_room_locked(conn, HEADER_BYTES + len);
-    if (!fits && conn->corked) {
+    if (bursts_cork_locked(conn, HEADER_BYTES + len)) {
         unlock(conn->inbox);
         wefti_link_conn_cork(conn, false);
         lock(conn->inbox);
-        fits = has_room_locked(conn, HEADER_BYTES + len);
     }
-    fits = fits && bytes_grow(&conn->waiting, HEADER_BYTES + len);
+    bool fits =
+        has_room_locked(conn, HEADER_BYTES + len) && bytes_grow(&conn->waiting, HEADER_BYTES + len);
     if (fits) {
         bytes_put(&conn->waiting, &header, HEADER_BYTES);
         bytes_put(&conn->waiting, bytes, len);
