@@ -288,6 +288,8 @@ static void unknown_flags_are_refused(void **state) {
     ASSERT_REFUSED(WEFT_E_INVAL, "unknown flag --port (try --help)", WEFT_PROG_WORKER, "m",
                    "--port=1");
     ASSERT_REFUSED(WEFT_E_INVAL, "unknown flag -p (try --help)", WEFT_PROG_SERVE, "m", "-p", "x");
+    assert_int_equal(config.status_fd, -1); /* who is told of it looks at this */
+    assert_int_equal(config.weights_fd, -1);
 }
 
 static void arguments_are_as_many_as_the_program_takes(void **state) {

@@ -1,0 +1,185 @@
+/* settings — every setting of every program, once: who expands the list gets the fields of struct
+ * weft_config from it (config.h), or the table by which they are read and printed (config.c). A new
+ * setting is a row here, and what uses its field.
+ *
+ * X(field, kind, name, programs, least, most, value, arg, help)
+ *   kind      TEXT, U32, U64, SIZE (as "512MiB"), I32, FD, F32 or FLAG; its type in C is below
+ *   name      "max-num-seqs": flag --max-num-seqs, variable WEFT_MAX_NUM_SEQS, the same in files
+ *   programs  bits of enum weft_program, without WEFT_PROG_, or groups of them (config.c)
+ *   least, most   of numbers; a U64 may be any
+ *   value     default, as text; NULL: the field is NULL, 0 or false. So are the fields of what a
+ *             program does not know; its descriptors are -1.
+ *   arg       what --help shows after the flag; NULL: nothing
+ * KNOB is that of base/sampling.h, whose parameters are settings of `weft run`. */
+#ifndef WEFT_CMD_SETTINGS_H
+#define WEFT_CMD_SETTINGS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/limits.h"
+#include "base/sampling.h"
+
+#define WEFT_BENCH_REPS_MAX 100 /* --reps: their rates are kept until the medians are known */
+#define WEFT_SETTING_MS_MAX 86400000.0 /* a day */
+
+/* Kinds in C. */
+#define WEFT_SETTING_TEXT const char * /* borrowed, or kept for the process's life */
+#define WEFT_SETTING_U32 uint32_t
+#define WEFT_SETTING_U64 uint64_t
+#define WEFT_SETTING_SIZE uint64_t
+#define WEFT_SETTING_I32 int32_t
+#define WEFT_SETTING_FD int32_t
+#define WEFT_SETTING_F32 double /* of base/sampling.h, which rounds it later */
+#define WEFT_SETTING_FLAG bool
+#define WEFT_SETTING_PASS_OVER(...)
+
+/* clang-format off */
+#define WEFT_SETTINGS(X, KNOB)                                                                     \
+    /* the router */                                                                               \
+    X(host, TEXT, "host", FRONT, 0, 0, "127.0.0.1", "ADDR",                                        \
+      "address to listen on; of a name's addresses the first that this machine has")               \
+    X(port, U32, "port", FRONT, 0, 65535, "8080", "N", "HTTP port; 0: any free one")               \
+    X(rpc_port, U32, "rpc-port", FRONT, 0, 65535, "8081", "N",                                     \
+      "MessagePack-RPC port; 0: any free one")                                                     \
+    X(no_rpc, FLAG, "no-rpc", FRONT, 0, 0, NULL, NULL, "no MessagePack-RPC")                       \
+    X(served_model_name, TEXT, "served-model-name", FRONT, 0, 0, NULL, "NAME",                     \
+      "the model's name in the API (default: MODEL as given)")                                     \
+    X(api_key, TEXT, "api-key", SECRET, 0, 0, NULL, "KEY", "the bearer token of the API")          \
+    X(api_key_file, TEXT, "api-key-file", FRONT, 0, 0, NULL, "FILE",                               \
+      "the same from a file, one key per line")                                                    \
+    X(chat_template, TEXT, "chat-template", FRONT, 0, 0, NULL, "FILE",                             \
+      "use this chat template, not the model's")                                                   \
+    X(allowed_origins, TEXT, "allowed-origins", FRONT, 0, 0, "*", "LIST",                          \
+      "origins allowed by CORS, comma-separated")                                                  \
+    X(metrics_prefix, TEXT, "metrics-prefix", FRONT, 0, 0, "weft_", "TEXT",                        \
+      "prefix of metric names; \"vllm:\" keeps old dashboards")                                    \
+    X(expert_metrics, TEXT, "expert-metrics", SERVE | WORKER, 0, 0, "auto", "WHEN",                \
+      "count the tokens of each expert: auto|on|off; auto: where there are at most 4096")          \
+    X(max_connections, U32, "max-connections", FRONT, 1, 1000000, "16384", "N",                    \
+      "client connections at once")                                                                \
+    X(max_body_bytes, SIZE, "max-body", FRONT, 1024, WEFT_BODY_BYTES_MAX, "32MiB", "SIZE",         \
+      "largest request body")                                                                      \
+    X(max_logprobs, U32, "max-logprobs", FRONT, 0, WEFT_VOCAB_MAX, "20", "N",                      \
+      "most log-probabilities per token a request may ask for")                                    \
+    X(max_logprob_bytes, SIZE, "max-logprob-bytes", FRONT, 4096, 1e12, "64MiB", "SIZE",            \
+      "memory one request's log-probabilities may take at a time")                                 \
+    X(client_stall_timeout_ms, U32, "client-stall-timeout", FRONT, 100, WEFT_SETTING_MS_MAX,       \
+      "60000", "MS", "drop a client that takes next to no bytes for so long")                      \
+    X(request_timeout_ms, U32, "request-timeout", FRONT, 0, WEFT_SETTING_MS_MAX, "0", "MS",        \
+      "end requests that take longer; 0: never")                                                   \
+    X(idle_timeout_ms, U32, "idle-timeout", FRONT, 100, WEFT_SETTING_MS_MAX, "75000", "MS",        \
+      "close idle connections and unfinished requests")                                            \
+    X(sse_keepalive_ms, U32, "sse-keepalive", FRONT, 50, WEFT_SETTING_MS_MAX, "5000", "MS",        \
+      "comment line in a stream that is silent for so long")                                       \
+    X(drain_timeout_ms, U32, "drain-timeout", FRONT, 0, WEFT_SETTING_MS_MAX, "30000", "MS",        \
+      "on SIGTERM running requests have so long to end")                                           \
+    X(restart_grace_ms, U32, "restart-grace", FRONT, 0, WEFT_SETTING_MS_MAX, "5000", "MS",         \
+      "new requests wait so long for a worker or scheduler that is being replaced")                \
+                                                                                                   \
+    /* the scheduler */                                                                            \
+    X(max_num_seqs, U32, "max-num-seqs", ENGINE | SCHEDULER, 1, WEFT_SEQS_MAX, "64", "N",          \
+      "sequences that a worker computes at once")                                                  \
+    X(max_num_batched_tokens, U32, "max-num-batched-tokens", ENGINE | SCHEDULER, 1,                \
+      WEFT_BATCHED_TOKENS_MAX, "512", "N", "tokens per step")                                      \
+    X(max_queue, U32, "max-queue", FRONT | SCHEDULER, 1, WEFT_QUEUE_MAX, "1024", "N",              \
+      "requests that may wait; more are answered 429")                                             \
+    X(step_target_ms, U32, "step-target", SERVE | SCHEDULER, 0, 60000, "100", "MS",                \
+      "longest estimated step; 0: no such bound")                                                  \
+                                                                                                   \
+    /* the engine */                                                                               \
+    X(dtype, TEXT, "dtype", ENGINE | PACK, 0, 0, "auto", "TYPE",                                   \
+      "weights: auto|f32|bf16|f16|q8|q4")                                                          \
+    X(quant_scheme, TEXT, "quant-scheme", ENGINE | PACK, 0, 0, "auto", "NAME",                     \
+      "how q8 and q4 quantise: channel|group|group-asym|auto, which is channel for q8, "           \
+      "group-asym for q4")                                                                         \
+    X(activations, TEXT, "activations", ENGINE, 0, 0, "auto", "TYPE",                              \
+      "auto|f32|bf16|int8; f32 is the exact mode")                                                 \
+    X(kv_dtype, TEXT, "kv-dtype", ENGINE, 0, 0, "auto", "TYPE",                                    \
+      "KV cache: f32|bf16|f16|int8|auto, which is bf16, or f32 with f32 activations")              \
+    X(kv_memory, SIZE, "kv-memory", ENGINE, 0, 1e15, NULL, "SIZE",                                 \
+      "memory of a worker's KV cache (default: what the sequences can use, at most its part "      \
+      "of half of what is free)")                                                                  \
+    X(block_size, U32, "block-size", ENGINE, 16, WEFT_BLOCK_SIZE_MAX, "16", "N",                   \
+      "tokens per KV block; a multiple of 16")                                                     \
+    X(max_model_len, U32, "max-model-len", ENGINE, 0, WEFT_CONTEXT_MAX, "0", "N",                  \
+      "longest sequence; 0: the model's context")                                                  \
+    X(threads, U32, "threads", ENGINE | PACK, 0, WEFT_THREADS_MAX, "0", "N",                       \
+      "compute threads of a worker; 0: one per CPU that affinity and the cgroup's quota allow")    \
+    X(workers, TEXT, "workers", SERVE | WORKER, 0, 0, "auto", "N",                                 \
+      "worker processes that share this machine, 1 to 32; auto: one per NUMA node")                \
+    X(layout, TEXT, "layout", SERVE, 0, 0, "replica", "NAME",                                      \
+      "replica: each worker computes by itself with all of the model (tp is not there yet)")       \
+                                                                                                   \
+    /* how processes meet */                                                                       \
+    X(scheduler_url, TEXT, "scheduler-url", ROUTER | SCHEDULER, 0, 0, NULL, "URL",                 \
+      "where routers meet the scheduler")                                                          \
+    X(worker_url, TEXT, "worker-url", SCHEDULER | WORKER, 0, 0, NULL, "URL",                       \
+      "where the worker meets the scheduler; to the scheduler one for each, comma-separated")      \
+    /* What the first router read; the first is not given one. */                                  \
+    X(model_identity, TEXT, "model-identity", ROUTER, 0, 0, NULL, "TEXT",                          \
+      "end where the model's tokenizer, template or defaults are not these")                       \
+    X(link, TEXT, "link", SERVE, 0, 0, "abstract", "KIND",                                         \
+      "how the processes talk: abstract|ipc|tcp|tls; tls makes certificates of its own")           \
+    X(link_cert, TEXT, "link-cert", ACTORS, 0, 0, NULL, "FILE",                                    \
+      "certificate for tls+tcp:// links, PEM")                                                     \
+    X(link_key, TEXT, "link-key", ACTORS, 0, 0, NULL, "FILE", "its private key, PEM")              \
+    X(link_ca, TEXT, "link-ca", ACTORS, 0, 0, NULL, "FILE",                                        \
+      "the authority that signed the certificates of all peers, and of nobody else, PEM")          \
+    X(insecure_links, FLAG, "insecure-links", ACTORS, 0, 0, NULL, NULL,                            \
+      "allow plain tcp:// links beyond the loopback address")                                      \
+    X(weights_fd, FD, "weights-fd", WORKER, -1, 1e6, "-1", "FD",                                   \
+      "memfd that keeps the packed weights")                                                       \
+    X(status_fd, FD, "status-fd", ACTORS, -1, 1e6, "-1", "FD",                                     \
+      "where to tell a supervisor that all is ready")                                              \
+    X(log_format, TEXT, "log-format", EVERY, 0, 0, "text", "FORMAT", "text|json")                  \
+    X(log_level, TEXT, "log-level", EVERY, 0, 0, "info", "LEVEL", "debug|info|warn|error")         \
+                                                                                                   \
+    /* weft pack */                                                                                \
+    X(force, FLAG, "force", PACK, 0, 0, NULL, NULL, "replace OUT if it is there already")          \
+                                                                                                   \
+    /* and weft perplexity */                                                                      \
+    X(calibrate, TEXT, "calibrate", QUANTISERS, 0, 0, NULL, "FILE",                                \
+      "a text that tells which columns of q8 and q4 weights matter")                               \
+    X(calibration, TEXT, "calibration", QUANTISERS, 0, 0, "error", "NAME",                         \
+      "where codes end: error|minmax|percentile|entropy")                                          \
+    X(mixed, FLAG, "mixed", QUANTISERS, 0, 0, NULL, NULL,                                          \
+      "keep the layers wider that cost most perplexity on that text")                              \
+    X(mixed_keep, I32, "mixed-keep", QUANTISERS, -1, 1e6, "-1", "N",                               \
+      "so many of them; -1: those over twice the median, at most a quarter")                       \
+                                                                                                   \
+    /* weft run, perplexity, bench, bench-serve */                                                 \
+    X(prompt, TEXT, "prompt", RUN, 0, 0, NULL, "TEXT", "the text to go on with (-p)")              \
+    X(prompt_ids, TEXT, "prompt-ids", RUN, 0, 0, NULL, "1,2,3", "the same as token ids")           \
+    X(n_predict, U32, "n-predict", RUN, 1, WEFT_CONTEXT_MAX, "64", "N",                            \
+      "tokens to generate (-n)")                                                                   \
+    WEFT_SAMPLING_LIST(KNOB, WEFT_SETTING_PASS_OVER)                                               \
+    X(seed, U64, "seed", RUN | BENCH_SERVE, 0, 0, "0", "N", "of the generator")                    \
+    X(ignore_eos, FLAG, "ignore-eos", RUN, 0, 0, NULL, NULL, "go on behind the end of the text")   \
+    X(json, FLAG, "json", RUN | BENCH | BENCH_SERVE, 0, 0, NULL, NULL, "print JSON")               \
+    X(bench_prompt, TEXT, "bench-prompt", BENCH, 0, 0, "512", "LIST",                              \
+      "tokens of a prompt; called --prompt, too")                                                  \
+    X(bench_gen, U32, "gen", BENCH, 1, WEFT_CONTEXT_MAX, "128", "N", "tokens to generate")         \
+    X(bench_batch, TEXT, "batch", BENCH, 0, 0, "1,4,16", "LIST",                                   \
+      "sequences that generate at once")                                                           \
+    X(bench_context, U32, "context", BENCH, 1, WEFT_CONTEXT_MAX, "32", "N",                        \
+      "tokens that are there before them")                                                         \
+    X(bench_reps, U32, "reps", BENCH, 1, WEFT_BENCH_REPS_MAX, "5", "N",                            \
+      "times to measure, called --rounds, too; medians are printed")                               \
+    X(bench_profile, FLAG, "profile", BENCH, 0, 0, NULL, NULL,                                     \
+      "a roofline table of the operators for each prompt and batch")                               \
+    X(bench_trace, TEXT, "trace", BENCH, 0, 0, NULL, "FILE",                                       \
+      "write the last repetition's steps as a Chrome trace")                                       \
+    X(load_concurrency, U32, "concurrency", BENCH_SERVE, 1, 4096, "16", "N",                       \
+      "clients, each with one request at a time")                                                  \
+    X(load_requests, U32, "requests", BENCH_SERVE, 0, 1e6, "0", "N",                               \
+      "of all clients together; 0: three for each")                                                \
+    X(load_prompt_tokens, U32, "prompt-tokens", BENCH_SERVE, 1, WEFT_CONTEXT_MAX, "128", "N",      \
+      "random token ids in a prompt")                                                              \
+    X(load_max_tokens, U32, "max-tokens", BENCH_SERVE, 1, WEFT_CONTEXT_MAX, "64", "N",             \
+      "tokens that a request asks for")                                                            \
+    X(load_vocab, U32, "vocab", BENCH_SERVE, 1, WEFT_VOCAB_MAX, "1000", "N",                       \
+      "token ids of prompts are below it")
+/* clang-format on */
+
+#endif
