@@ -434,10 +434,12 @@ static weft_err take_rope_table(struct resolver *r, enum rope_table table, float
     if (!tensor->data)
         return weft_err_set(r->why, WEFT_E_PROTO, "%s: was packed without the values of '%s'",
                             r->path, tensor->name);
-    *out = malloc(tensor->dims[0] * sizeof **out);
+    uint64_t n = tensor->dims[tensor->n_dims - 1]; /* perhaps of a matrix of one row */
+    WEFT_ASSERT(n == r->sizes[SIZE_HALF_ROPE]);
+    *out = malloc(n * sizeof **out);
     if (!*out) return weft_err_set(r->why, WEFT_E_NOMEM, "%s: out of memory", r->path);
     weft_tensor_row_f32(tensor, 0, *out);
-    for (uint64_t i = 0; i < tensor->dims[0]; i++) {
+    for (uint64_t i = 0; i < n; i++) {
         if (isfinite((*out)[i]) && (*out)[i] > 0) continue;
         return weft_err_set(r->why, WEFT_E_PROTO,
                             "%s: tensor '%s' has %g at %" PRIu64 "; it must be positive", r->path,

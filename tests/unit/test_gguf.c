@@ -624,6 +624,25 @@ static void rope_divisors_must_be_positive(void **state) {
     }
 }
 
+static void rope_divisors_may_be_a_matrix_of_one_row(void **state) {
+    (void)state;
+    const uint64_t dims[] = {8, 1}; /* innermost first */
+    struct gguf_builder b;
+    struct weft_errmsg why;
+    for (uint32_t i = 0; i < 2; i++) {
+        float freqs[8] = {1, 1, 2, 3, 4, 5, 6, i ? 7 : -7};
+        gguf_init(&b);
+        gguf_tiny_config(&b);
+        gguf_tensor(&b, "rope_freqs.weight", 0, 2, dims, sizeof freqs);
+        memcpy(b.data.data, freqs, sizeof freqs);
+        gguf_tiny_tensors(&b, 0);
+        weft_err err = finish_and(load_bytes, &b, &why);
+        if (i == 0) assert_refused(err, &why, WEFT_E_PROTO, "has -7 at 7");
+        if (i == 1) assert_int_equal(err, WEFT_OK);
+        gguf_fini(&b);
+    }
+}
+
 static void what_would_change_the_arithmetic_is_refused(void **state) {
     (void)state;
     struct gguf_builder b;
@@ -767,6 +786,7 @@ int main(void) {
         cmocka_unit_test(options_of_the_metadata_are_checked),
         cmocka_unit_test(each_hyper_parameter_is_needed),
         cmocka_unit_test(rope_divisors_must_be_positive),
+        cmocka_unit_test(rope_divisors_may_be_a_matrix_of_one_row),
         cmocka_unit_test(olmo_3_is_refused),
         cmocka_unit_test(what_would_change_the_arithmetic_is_refused),
         cmocka_unit_test(vocabulary_files_of_others_open),
