@@ -30,6 +30,10 @@
     X(quant.method) X(quant.block_rows) X(quant.block_cols) X(quant.zeros_less_one)
 /* clang-format on */
 
+_Static_assert(WEFT_ROPE_DYNAMIC == 5, "the hash of a model has the number, and packed files it");
+_Static_assert(WEFT_QUANT_BNB == 4, "the hash of a model has the number, and packed files it");
+_Static_assert(sizeof(enum weft_rope_scaling) == 4, "so many of its bytes are in the hash");
+
 uint64_t wefti_model_params_hash(const struct weft_model_params *params) {
     uint64_t hash = 0;
 #define HASH_FIELD(field) hash = XXH3_64bits_withSeed(&params->field, sizeof params->field, hash);

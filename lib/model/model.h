@@ -23,9 +23,10 @@
 
 /* ------------------------------------------------------------------ where a model lies --- */
 
+/* The numbers are in packed files. */
 enum weft_model_format {
-    WEFT_MODEL_HF,   /* a Hugging Face folder */
-    WEFT_MODEL_GGUF, /* one file, whatever its name; or parts, found by their names */
+    WEFT_MODEL_HF = 0,   /* a Hugging Face folder */
+    WEFT_MODEL_GGUF = 1, /* one file, whatever its name; or parts, found by their names */
 };
 
 struct weft_model_place {
@@ -110,13 +111,14 @@ void weft_tensor_row_f32(const struct weft_tensor *tensor, uint64_t row, float *
 
 /* --------------------------------------------------------------------------- the model --- */
 
+/* The numbers are in a model's hash, which packed files keep. */
 enum weft_rope_scaling {
-    WEFT_ROPE_NONE,
-    WEFT_ROPE_LINEAR,
-    WEFT_ROPE_LLAMA3,
-    WEFT_ROPE_YARN,
-    WEFT_ROPE_LONGROPE, /* sequences with a long prompt have other frequencies */
-    WEFT_ROPE_DYNAMIC,  /* stretches what is longer than the context, so nothing here */
+    WEFT_ROPE_NONE = 0,
+    WEFT_ROPE_LINEAR = 1,
+    WEFT_ROPE_LLAMA3 = 2,
+    WEFT_ROPE_YARN = 3,
+    WEFT_ROPE_LONGROPE = 4, /* sequences with a long prompt have other frequencies */
+    WEFT_ROPE_DYNAMIC = 5,  /* stretches what is longer than the context, so nothing here */
 };
 
 /* Layers whose feed-forward part is many, of which each token takes a few: the router scores them
@@ -137,13 +139,13 @@ struct weft_model_moe {
     bool by_two;
 };
 
-/* How config.json says that linear layers are stored. */
+/* How config.json says that linear layers are stored. The numbers are in a model's hash. */
 enum weft_quant_method {
-    WEFT_QUANT_NONE,
-    WEFT_QUANT_FP8,
-    WEFT_QUANT_GPTQ,
-    WEFT_QUANT_AWQ,
-    WEFT_QUANT_BNB, /* bitsandbytes, NF4 */
+    WEFT_QUANT_NONE = 0,
+    WEFT_QUANT_FP8 = 1,
+    WEFT_QUANT_GPTQ = 2,
+    WEFT_QUANT_AWQ = 3,
+    WEFT_QUANT_BNB = 4, /* bitsandbytes, NF4 */
     WEFT_QUANT_COUNT,
 };
 
@@ -335,20 +337,21 @@ WEFT_MUST_CHECK weft_err weft_packed_finish(int fd, const char *out_path, const 
 
 typedef struct weft_gguf weft_gguf;
 
+/* The numbers of the file format. */
 enum weft_gguf_type {
-    WEFT_GGUF_U8,
-    WEFT_GGUF_I8,
-    WEFT_GGUF_U16,
-    WEFT_GGUF_I16,
-    WEFT_GGUF_U32,
-    WEFT_GGUF_I32,
-    WEFT_GGUF_F32,
-    WEFT_GGUF_BOOL,
-    WEFT_GGUF_STRING,
-    WEFT_GGUF_ARRAY,
-    WEFT_GGUF_U64,
-    WEFT_GGUF_I64,
-    WEFT_GGUF_F64, /* the numbers of the file format */
+    WEFT_GGUF_U8 = 0,
+    WEFT_GGUF_I8 = 1,
+    WEFT_GGUF_U16 = 2,
+    WEFT_GGUF_I16 = 3,
+    WEFT_GGUF_U32 = 4,
+    WEFT_GGUF_I32 = 5,
+    WEFT_GGUF_F32 = 6,
+    WEFT_GGUF_BOOL = 7,
+    WEFT_GGUF_STRING = 8,
+    WEFT_GGUF_ARRAY = 9,
+    WEFT_GGUF_U64 = 10,
+    WEFT_GGUF_I64 = 11,
+    WEFT_GGUF_F64 = 12,
     WEFT_GGUF_TYPE_COUNT,
 };
 

@@ -13,6 +13,7 @@
 /* Stands for all that packing decides and no hash sees, such as the inside of a panel: packed files
  * of another version are refused. */
 #define LAYOUT_VERSION 1
+_Static_assert(WEFTI_WEIGHTS_HEADS == 3, "the layout's hash has the number, and packed files it");
 
 /* `stored`: what a packed file calls the form. Both hashes cover the layout; that of the run also
  * which kernels read it, which a packed file leaves open. */

@@ -11,11 +11,12 @@
 
 enum { WEFTI_WEIGHTS_TASK_BYTES = 1 << 20 }; /* packed at a time by one thread */
 
+/* The numbers are in the hash of a packed file's layout. */
 enum wefti_weights_item_form {
-    WEFTI_WEIGHTS_PANELS, /* one matrix */
-    WEFTI_WEIGHTS_VECTOR, /* f32 */
-    WEFTI_WEIGHTS_ROWS,   /* as in the file, to gather rows from */
-    WEFTI_WEIGHTS_HEADS,  /* one matrix per head */
+    WEFTI_WEIGHTS_PANELS = 0, /* one matrix */
+    WEFTI_WEIGHTS_VECTOR = 1, /* f32 */
+    WEFTI_WEIGHTS_ROWS = 2,   /* as in the file, to gather rows from */
+    WEFTI_WEIGHTS_HEADS = 3,  /* one matrix per head */
 };
 
 struct wefti_weights_item { /* one tensor's way into the arena */

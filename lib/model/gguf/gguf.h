@@ -4,6 +4,9 @@
 
 #include "model_internal.h"
 
+_Static_assert(WEFT_GGUF_TYPE_COUNT == WEFT_GGUF_F64 + 1, "a number below it is a type's");
+_Static_assert(WEFT_GGUF_ARRAY == 9, "the three that came with version 2 follow it");
+
 struct wefti_model_gguf_kv {
     struct weft_str key;
     enum weft_gguf_type type;

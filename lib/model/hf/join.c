@@ -386,9 +386,16 @@ uint64_t wefti_model_parts_hash(const struct weft_tensor *tensor, uint64_t seed)
     uint32_t offset; /* its bits */
     memcpy(&offset, &parts->nested_offset, sizeof offset);
     const uint64_t facts[] = {
-        parts->quant.method, parts->quant.block_rows, parts->quant.block_cols,
-        parts->scale_dtype,  tensor->parts_row,       parts->quant.zeros_less_one,
-        parts->block,        parts->nested_block,     offset};
+        parts->quant.method,
+        parts->quant.block_rows,
+        parts->quant.block_cols,
+        weft_dtypes[parts->scale_dtype].layout_number,
+        tensor->parts_row,
+        parts->quant.zeros_less_one,
+        parts->block,
+        parts->nested_block,
+        offset,
+    };
     uint64_t hash = XXH3_64bits_withSeed(facts, sizeof facts, seed);
     for (uint32_t i = 0; i < WEFTI_MODEL_PIECE_COUNT; i++) {
         const struct wefti_model_piece_data *piece = &parts->pieces[i];

@@ -10,6 +10,18 @@
 #define WEFTI_MODEL_PACKED_SECTIONS_MAX 64u
 #define WEFTI_MODEL_PACKED_META_BYTES_MAX ((uint64_t)1 << 32)
 
+/* What a packed file says of its source, and where its header's sum stands, are facts of the format:
+ * another number is another WEFT_PACKED_VERSION. */
+_Static_assert(WEFT_MODEL_HF == 0, "as in files that are there");
+_Static_assert(WEFT_MODEL_GGUF == 1, "as in files that are there");
+_Static_assert(sizeof WEFTI_MODEL_PACKED_MAGIC - 1 == 8, "what the version follows");
+_Static_assert(8 + 2 * sizeof(uint32_t) + 4 * sizeof(uint64_t) + 2 * sizeof(uint32_t) +
+                       sizeof((struct weft_packed){0}.packed_as) + sizeof(uint64_t) ==
+                   WEFTI_MODEL_PACKED_HASH_AT,
+               "the sum follows what it is of");
+_Static_assert(WEFTI_MODEL_PACKED_HASH_AT + sizeof(uint64_t) <= WEFT_PACKED_PAGE,
+               "the header is one page");
+
 /* What the header says, and where the sections lie, which were walked once. */
 struct wefti_model_packed_view {
     struct weft_packed facts;
