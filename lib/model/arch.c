@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "file.h"
 
 static const struct wefti_model_arch archs[] = {
@@ -77,6 +78,7 @@ weft_err wefti_model_arch_refuse(const char *path, enum wefti_model_arch_name ki
     static const char *const keys[] = {[WEFTI_MODEL_BY_CLASS] = "\"architectures\":",
                                        [WEFTI_MODEL_BY_TYPE] = "\"model_type\":",
                                        [WEFTI_MODEL_BY_GGUF] = "general.architecture"};
+    WEFT_ASSERT((size_t)kind < sizeof keys / sizeof keys[0]);
     const char *key = keys[kind];
     char list[480] = "";
     size_t at = 0;

@@ -14,6 +14,7 @@ weft_err wefti_model_file_map(const char *path, uint64_t max_bytes,
                               struct wefti_model_file *file_out, struct weft_errmsg *why) {
     int fd;
     size_t n_bytes;
+    WEFT_ASSERT(path);
     *file_out = (struct wefti_model_file){0};
     weft_err err = weft_file_open(path, max_bytes, &fd, &n_bytes, why);
     if (err) return err;
@@ -40,6 +41,7 @@ cleanup:
 
 weft_err wefti_model_file_borrow(const char *label, const void *bytes, size_t n_bytes,
                                  struct wefti_model_file *file_out, struct weft_errmsg *why) {
+    WEFT_ASSERT(bytes || n_bytes == 0);
     *file_out = (struct wefti_model_file){strdup(label), bytes, n_bytes, NULL, 0};
     if (!file_out->path) return weft_err_set(why, WEFT_E_NOMEM, "out of memory");
     return WEFT_OK;
@@ -47,6 +49,7 @@ weft_err wefti_model_file_borrow(const char *label, const void *bytes, size_t n_
 
 void wefti_model_file_close(struct wefti_model_file *file) {
     if (file->map) {
+        WEFT_ASSERT(file->map_bytes >= file->n_bytes); /* a part of it may be all that is read */
         int rc = munmap(file->map, file->map_bytes);
         WEFT_ASSERT(rc == 0);
     }
@@ -57,6 +60,8 @@ void wefti_model_file_close(struct wefti_model_file *file) {
 weft_err wefti_model_file_put(int fd, const char *path, const void *bytes, size_t n_bytes,
                               uint64_t at, struct weft_errmsg *why) {
     const char *from = bytes;
+    WEFT_ASSERT(fd >= 0);
+    WEFT_ASSERT(at <= INT64_MAX - n_bytes); /* as an off_t */
     while (n_bytes > 0) {
         ssize_t n = pwrite(fd, from, n_bytes, (off_t)at);
         if (n < 0 && errno == EINTR) continue;
@@ -70,6 +75,7 @@ weft_err wefti_model_file_put(int fd, const char *path, const void *bytes, size_
 
 struct wefti_model_shown wefti_model_show(const char *text, size_t len) {
     struct wefti_model_shown shown;
+    WEFT_ASSERT(text || len == 0);
     size_t n = len < sizeof shown.text ? len : sizeof shown.text - 1;
     for (size_t i = 0; i < n; i++) {
         shown.text[i] = text[i] >= 0x20 && text[i] < 0x7f ? text[i] : '?';

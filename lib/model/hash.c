@@ -5,6 +5,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "base/check.h"
 #include "params.h"
 #include "parts.h"
 
@@ -47,6 +48,7 @@ uint64_t weft_model_hash(const weft_model *model) {
     uint64_t hash = wefti_model_params_hash(&model->params);
     for (size_t i = 0; i < model->n_tensors; i++) {
         const struct weft_tensor *tensor = model->by_name[i].tensor;
+        WEFT_ASSERT(tensor->parts || tensor->data || tensor->bytes == 0);
         const uint64_t shape[] = {weft_dtypes[tensor->dtype].layout_number,
                                   tensor->n_dims,
                                   tensor->dims[0],

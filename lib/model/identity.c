@@ -22,7 +22,9 @@ static const char *const front_files[] = {
 #define FRONT_FILE_BYTES_MAX (256u << 20)
 
 void weft_identity_add(struct weft_buf *identity, const char *name, const void *bytes, size_t n) {
-    WEFT_ASSERT(*name && !strpbrk(name, "=,"));
+    WEFT_ASSERT(*name);
+    WEFT_ASSERT(!strpbrk(name, "=,"));
+    WEFT_ASSERT(bytes || n == 0);
     weft_buf_printf(identity, "%s%s=%016" PRIx64, identity->len ? "," : "", name,
                     (uint64_t)XXH3_64bits(bytes, n));
 }

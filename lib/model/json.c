@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/check.h"
 #include "base/file.h"
 #include "packed/packed.h"
 
@@ -14,6 +15,7 @@
 weft_err wefti_model_json_parse(const char *path, const char *what, struct weft_str text,
                                 size_t flags, json_t **json_out, struct weft_errmsg *why) {
     json_error_t error;
+    WEFT_ASSERT(text.data || text.len == 0);
     *json_out = json_loadb(text.data, text.len, flags, &error);
     if (*json_out) return WEFT_OK;
     if (json_error_code(&error) == json_error_out_of_memory) {
@@ -28,6 +30,7 @@ static weft_err read_section(struct wefti_model_file *file, const char *name, si
                              char **text_out, size_t *len_out, struct weft_errmsg *why) {
     struct wefti_model_packed_view view;
     struct weft_str section;
+    WEFT_ASSERT(bytes_max < SIZE_MAX); /* a zero follows the text */
     weft_err err = wefti_model_packed_parse(file, &view, why);
     if (err) return err;
     if (!wefti_model_packed_find(&view, name, &section))
@@ -51,6 +54,7 @@ weft_err weft_model_read_in(const char *dir, const char *name, size_t bytes_max,
     char path[PATH_BYTES_MAX];
     struct wefti_model_file file;
     struct stat st;
+    WEFT_ASSERT(!strchr(name, '/'));
     *text_out = NULL;
     *len_out = 0;
     if (stat(dir, &st) == 0 && S_ISREG(st.st_mode)) {

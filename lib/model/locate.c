@@ -9,12 +9,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/file.h"
 #include "gguf/gguf.h"
 #include "packed/packed.h"
 
 static weft_err set_place(enum weft_model_format format, const char *path, size_t len, bool packed,
                           struct weft_model_place *out, struct weft_errmsg *why) {
+    WEFT_ASSERT(len > 0);
+    WEFT_ASSERT(len <= strlen(path));
     char *copy = strndup(path, len);
     if (!copy) return weft_err_set(why, WEFT_E_NOMEM, "out of memory while opening %s", path);
     *out = (struct weft_model_place){format, copy, packed};
@@ -93,6 +96,7 @@ weft_err weft_model_locate(const char *path, struct weft_model_place *place_out,
     if (S_ISDIR(st.st_mode)) return place_folder(path, strlen(path), place_out, why);
     weft_err err = read_magic(path, magic, sizeof magic, &n, why);
     if (err) return err;
+    WEFT_ASSERT(n <= sizeof magic);
     if (wefti_model_packed_is(magic, n)) return place_packed(path, place_out, why);
     if (n >= 4 && memcmp(magic, "GGUF", 4) == 0) return place_gguf(path, place_out, why);
     const char *slash = strrchr(path, '/');

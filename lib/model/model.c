@@ -40,6 +40,7 @@ void weft_model_free(weft_model *model) {
 
 /* Room for one more in an array that doubles; NULL when out of memory. */
 static void *grow(void *items, size_t n, size_t *cap, size_t item_bytes) {
+    WEFT_ASSERT(n <= *cap);
     if (n < *cap) return items;
     size_t new_cap = *cap ? 2 * *cap : 16;
     void *grown = realloc(items, new_cap * item_bytes);
@@ -49,6 +50,7 @@ static void *grow(void *items, size_t n, size_t *cap, size_t item_bytes) {
 
 weft_err wefti_model_add_file(weft_model *model, struct wefti_model_file *file) {
     WEFT_ASSERT(model->n_files <= WEFTI_MODEL_SHARDS_MAX);
+    WEFT_ASSERT(file->path); /* not moved before */
     struct wefti_model_file *files =
         grow(model->files, model->n_files, &model->cap_files, sizeof *files);
     if (!files) {
@@ -100,6 +102,7 @@ static int by_place(const void *a, const void *b) {
 weft_err wefti_model_check_layout(weft_model *model, const char *path, size_t first,
                                   const struct wefti_model_region *region,
                                   struct weft_errmsg *why) {
+    WEFT_ASSERT(first <= model->n_tensors);
     size_t n = model->n_tensors - first, covered = 0;
     if (n > 0) qsort(model->tensors + first, n, sizeof *model->tensors, by_place);
     for (size_t i = first; i < model->n_tensors; i++) {
@@ -182,6 +185,7 @@ weft_err weft_model_open(const char *path, weft_model **model_out, struct weft_e
     err = place.packed || place.format == WEFT_MODEL_GGUF
               ? open_file(place.path, place.packed, model_out, why)
               : wefti_model_from_folder(place.path, model_out, why);
+    WEFT_ASSERT(!err == (*model_out != NULL));
     weft_model_place_fini(&place);
     return err;
 }
@@ -232,6 +236,7 @@ const struct weft_tensor *weft_model_tensor(const weft_model *model, size_t idx)
 }
 
 const struct weft_tensor *weft_model_find(const weft_model *model, const char *name) {
+    WEFT_ASSERT(model->by_name); /* its index was made */
     const struct wefti_model_tensor_ref wanted = {.name = name};
     const struct wefti_model_tensor_ref *found =
         bsearch(&wanted, model->by_name, model->n_tensors, sizeof *model->by_name, by_name);

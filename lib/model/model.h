@@ -209,6 +209,8 @@ struct weft_model_params {
     struct weft_model_quant quant;
 };
 
+_Static_assert(WEFT_LAYERS_MAX % 32 == 0, "sets of layers are whole words");
+
 /* Whether a layer is in one of the sets above. */
 static inline bool weft_model_bit(const uint32_t bits[WEFT_LAYERS_MAX / 32], uint32_t layer) {
     return bits[layer / 32] >> layer % 32 & 1;

@@ -2,7 +2,9 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
+#include "base/check.h"
 #include "base/utf8.h"
 #include "file.h"
 
@@ -30,6 +32,7 @@ static weft_err check_ranges(const struct weft_model_params *p, const char *path
 }
 
 void wefti_model_params_init(struct weft_model_params *p, const struct wefti_model_arch *arch) {
+    WEFT_ASSERT(strlen(arch->name) < sizeof p->arch); /* it is looked up again by it */
     (void)snprintf(p->arch, sizeof p->arch, "%s", arch->name);
     p->qkv_bias = arch->traits & WEFTI_MODEL_ARCH_QKV_BIAS;
     p->qk_norm = arch->traits & WEFTI_MODEL_ARCH_QK_NORM;
@@ -128,6 +131,7 @@ static weft_err check_yarn(const struct weft_model_params *p, const char *path,
 
 static weft_err check_longrope(const struct weft_model_params *p, const char *path,
                                struct weft_errmsg *why) {
+    WEFT_ASSERT(p->rope_dim <= WEFT_HEAD_DIM_MAX); /* checked before scaling is */
     for (uint32_t i = 0; i < p->rope_dim; i++) {
         bool is_long = i % 2;
         double factor = (is_long ? p->rope_long_factors : p->rope_short_factors)[i / 2];
@@ -252,5 +256,6 @@ void wefti_model_params_set_name(struct weft_model_params *params, const char *n
         bool keep = c >= 0x20 && c != 0x7f && (c < 0x80 || utf8);
         params->name[i] = keep ? name[i] : '?';
     }
+    WEFT_ASSERT(n < sizeof params->name);
     params->name[n] = 0;
 }

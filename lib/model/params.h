@@ -3,6 +3,7 @@
 #define WEFT_MODEL_PARAMS_H
 
 #include "arch.h"
+#include "base/check.h"
 
 /* What every architecture begins with, and its traits. */
 void wefti_model_params_init(struct weft_model_params *params, const struct wefti_model_arch *arch);
@@ -19,6 +20,7 @@ void wefti_model_params_set_name(struct weft_model_params *params, const char *n
 
 /* What config readers make of a set of layers. */
 static inline void wefti_model_set_bit(uint32_t bits[WEFT_LAYERS_MAX / 32], uint32_t layer) {
+    WEFT_ASSERT(layer < WEFT_LAYERS_MAX);
     bits[layer / 32] |= 1u << layer % 32;
 }
 

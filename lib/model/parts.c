@@ -7,6 +7,10 @@
 
 enum { F8_GROUP = 128 }; /* columns that share a scale */
 
+/* Blocks as the list of types has them. */
+#define BLOCK(id, name, class, elems, bytes, ...) id##_ELEMS = (elems), id##_BYTES = (bytes),
+enum { WEFT_DTYPES(BLOCK) };
+
 static float read_scale(const struct weft_parts *parts, uint64_t idx) {
     const unsigned char *at = parts->pieces[WEFTI_MODEL_PIECE_SCALES].at;
     uint16_t half;
@@ -55,7 +59,10 @@ static void f8_row_f32(const struct weft_parts *parts, uint64_t row, float *out)
 
 /* ---------------------------------------------------------------------------- GPTQ and AWQ --- */
 
-enum { Q4_BLOCK = 32, Q4_BLOCK_BYTES = 2 + 1 + Q4_BLOCK / 2 };
+enum { Q4_BLOCK = Q4_Z_ELEMS, Q4_BLOCK_BYTES = Q4_Z_BYTES };
+_Static_assert((int)Q4_BLOCK_BYTES == 2 + 1 + Q4_BLOCK / 2, "a scale, a zero and codes");
+_Static_assert((int)Q4_G_ELEMS == Q4_BLOCK, "a group for each block");
+_Static_assert((int)Q4_G_BYTES == Q4_BLOCK_BYTES + 2 * Q4_BLOCK, "and the groups of its columns");
 
 /* Where in a word of AWQ a feature stands. */
 static const uint32_t awq_place[8] = {0, 4, 1, 5, 2, 6, 3, 7};
@@ -119,6 +126,7 @@ static void q4_g_row(const struct weft_parts *parts, uint64_t row, unsigned char
     uint64_t n_groups = parts->k / Q4_BLOCK;
     unsigned char *zeros = out + n_groups * 2, *groups = zeros + n_groups;
     unsigned char *codes = groups + parts->k * 2;
+    WEFT_ASSERT(parts->n_groups <= n_groups);
     memset(out, 0, n_groups * 3);
     for (uint64_t g = 0; g < parts->n_groups; g++) {
         memcpy(out + g * 2, parts->pieces[WEFTI_MODEL_PIECE_SCALES].at + (g * parts->n + row) * 2,
@@ -143,7 +151,8 @@ static void q4_row_f32(const struct weft_parts *parts, uint64_t row, float *out)
 
 /* ------------------------------------------------------------------------------------- NF4 --- */
 
-enum { NF4_BLOCK = 64, NF4_BLOCK_BYTES = 4 + NF4_BLOCK / 2 };
+enum { NF4_BLOCK = NF4_ELEMS, NF4_BLOCK_BYTES = NF4_BYTES };
+_Static_assert((int)NF4_BLOCK_BYTES == 4 + NF4_BLOCK / 2, "a scale and codes");
 
 const float wefti_model_nf4_values[16] = {
     -1.0f,
@@ -201,6 +210,7 @@ static void nf4_row_f32(const struct weft_parts *parts, uint64_t row, float *out
 /* --------------------------------------------------------------------------------- any row --- */
 
 size_t weft_tensor_row_bytes(const struct weft_tensor *tensor) {
+    WEFT_ASSERT(tensor->n_dims >= 1 && tensor->n_dims <= 4);
     uint64_t k = tensor->dims[tensor->n_dims - 1];
     if (tensor->dtype == WEFT_DT_F8_E4M3)
         return (size_t)k + (size_t)((k + F8_GROUP - 1) / F8_GROUP) * sizeof(float);
@@ -245,6 +255,7 @@ void weft_tensor_rows(const struct weft_tensor *tensor, uint64_t row_begin, uint
     WEFT_ASSERT(tensor->n_dims == 2 && row_begin <= tensor->dims[0] &&
                 n_rows <= tensor->dims[0] - row_begin);
     if (!parts) {
+        WEFT_ASSERT(tensor->data || tensor->bytes == 0); /* not of a packed file */
         memcpy(out, (const unsigned char *)tensor->data + row_begin * row_bytes,
                n_rows * row_bytes);
         return;

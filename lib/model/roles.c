@@ -227,6 +227,7 @@ struct resolver {
 
 static void print_shape(char *out, size_t out_bytes, uint32_t n_dims, const uint64_t *dims) {
     size_t at = 0;
+    WEFT_ASSERT(n_dims <= 4);
     out[0] = 0;
     for (uint32_t i = 0; i < n_dims && at < out_bytes; i++) {
         int n = snprintf(out + at, out_bytes - at, "%s%" PRIu64, i ? ", " : "", dims[i]);
@@ -236,6 +237,7 @@ static void print_shape(char *out, size_t out_bytes, uint32_t n_dims, const uint
 
 static weft_err check_shape(const struct resolver *r, const struct role *role,
                             const struct weft_tensor *tensor) {
+    WEFT_ASSERT(role->n_dims == 1 || role->n_dims == 2);
     uint64_t wanted[2] = {r->sizes[role->dims[0]], r->sizes[role->dims[1]]};
     bool is_row =
         role->n_dims == 1 && tensor->n_dims == 2 && tensor->dims[0] == 1; /* as a vector */
@@ -257,7 +259,9 @@ static weft_err take(struct resolver *r, const struct role *role, const char *na
                      const struct weft_tensor **out) {
     *out = weft_model_find(r->model, name);
     if (!*out) return WEFT_OK;
-    r->used[*out - r->model->tensors] = true;
+    size_t idx = (size_t)(*out - r->model->tensors);
+    WEFT_ASSERT(idx < r->model->n_tensors);
+    r->used[idx] = true;
     if (role->n_dims == 1 && !wefti_model_has_rows_f32((*out)->dtype)) {
         struct wefti_model_shown shown = wefti_model_show(name, strlen(name));
         return weft_err_set(r->why, WEFT_E_UNSUPPORTED,
@@ -414,6 +418,7 @@ static weft_err resolve_head(struct resolver *r) {
         model->params.tied = true;
         model->head = model->embedding;
     }
+    WEFT_ASSERT(model->head);
     return WEFT_OK;
 }
 
@@ -464,6 +469,7 @@ static weft_err resolve_longrope(struct resolver *r) {
     if (!err && longer && shorter) {
         p->rope_scaling = WEFT_ROPE_LONGROPE;
         if (p->rope_original_context == 0) p->rope_original_context = p->n_context;
+        WEFT_ASSERT(p->rope_dim <= WEFT_HEAD_DIM_MAX); /* checked when it was read */
         for (uint32_t i = 0; i < p->rope_dim / 2; i++) {
             p->rope_long_factors[i] = (double)longer[i];
             p->rope_short_factors[i] = (double)shorter[i];
@@ -529,6 +535,8 @@ static weft_err check_all_used(const struct resolver *r) {
 weft_err wefti_model_resolve(weft_model *model, enum weft_model_format format, const char *path,
                              struct weft_errmsg *why) {
     const struct weft_model_params *p = &model->params;
+    WEFT_ASSERT(model->by_name); /* the index comes first */
+    WEFT_ASSERT(p->n_layers >= 1 && p->n_layers <= WEFT_LAYERS_MAX);
     uint64_t q_head = p->kv_lora ? p->nope_dim + p->rope_dim : p->head_dim;
     uint64_t n_heads = p->n_heads;
     struct resolver r = {

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "params.h"
 
 /* Llama 3.1's rule: short wavelengths stay, long ones are stretched by the factor, and those
@@ -63,6 +64,7 @@ static double scaled_frequency(const weft_model *model, bool is_long, uint32_t p
 void weft_model_rope(const weft_model *model, bool local, bool is_long, struct weft_rope *out) {
     const struct weft_model_params *p = &model->params;
     bool is_plain = local && p->local_rope_theta > 0;
+    WEFT_ASSERT(p->rope_dim / 2 <= sizeof out->inv_freq / sizeof out->inv_freq[0]);
     memset(out, 0, sizeof *out);
     out->magnitude = is_plain ? 1 : p->rope_magnitude;
     for (uint32_t i = 0; i < p->rope_dim / 2; i++)

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "arch.h"
+#include "base/check.h"
 
 enum rows { ROWS_Q, ROWS_KV, ROWS_FFN };
 
@@ -97,6 +98,7 @@ static weft_err add_part(const struct splitter *s, size_t idx, bool is_last, con
 static weft_err split(const struct splitter *s, size_t idx, const struct fused *fused,
                       size_t prefix_len) {
     struct weft_tensor whole = s->model->tensors[idx];
+    WEFT_ASSERT(fused->n_parts >= 2 && fused->n_parts <= PARTS_MAX);
     size_t row_bytes = whole.bytes / whole.dims[0], done = 0;
     weft_err err = WEFT_OK;
     for (uint32_t i = 0; !err && i < fused->n_parts; i++) {
@@ -114,6 +116,7 @@ static weft_err split(const struct splitter *s, size_t idx, const struct fused *
                        part->names[s->format]);
         err = add_part(s, idx, i + 1 == fused->n_parts, name, &tensor);
     }
+    WEFT_ASSERT(err || done == whole.bytes);
     return err;
 }
 
@@ -143,6 +146,8 @@ static weft_err unstack(const struct splitter *s, size_t idx, const struct stack
                         size_t prefix_len) {
     struct weft_tensor whole = s->model->tensors[idx];
     uint32_t n = s->model->params.moe.n_experts;
+    WEFT_ASSERT(n > 0);
+    WEFT_ASSERT(whole.dims[0] == n);
     size_t bytes = whole.bytes / n;
     weft_err err = WEFT_OK;
     for (uint32_t e = 0; !err && e < n; e++) {

@@ -62,6 +62,7 @@ void weft_tensor_row_f32(const struct weft_tensor *tensor, uint64_t row, float *
     }
     uint64_t block_elems = weft_dtype_block_elems(tensor->dtype);
     WEFT_ASSERT(n % block_elems == 0);
+    WEFT_ASSERT(tensor->data); /* not of a packed file */
     uint64_t row_bytes = n / block_elems * weft_dtype_block_bytes(tensor->dtype);
     const unsigned char *at = (const unsigned char *)tensor->data + row * row_bytes;
     switch (tensor->dtype) {

@@ -24,7 +24,8 @@ struct key {
 
 static struct key key_of(const struct config *c, const char *name) {
     struct key key;
-    (void)snprintf(key.text, sizeof key.text, "%s.%s", c->arch->name, name);
+    int n = snprintf(key.text, sizeof key.text, "%s.%s", c->arch->name, name);
+    WEFT_ASSERT(n > 0 && (size_t)n < sizeof key.text);
     return key;
 }
 

@@ -139,6 +139,7 @@ static weft_err read_array(struct parser *p, struct wefti_model_gguf_kv *kv) {
     }
     p->gguf->n_strings += count;
     if (p->gguf->n_strings > STRINGS_MAX) return malformed(p, "has too many strings");
+    WEFT_ASSERT(!kv->strings);
     kv->strings = malloc(count * sizeof *kv->strings);
     if (!kv->strings) {
         return weft_err_set(p->why, WEFT_E_NOMEM, "%s: out of memory for %" PRIu64 " strings",
@@ -259,6 +260,7 @@ static weft_err parse(weft_gguf *gguf, struct weft_errmsg *why) {
     err = index_keys(&p);
     if (err) return err;
     gguf->tensors_at = (size_t)(p.cur.at - gguf->file.bytes);
+    WEFT_ASSERT(gguf->tensors_at <= gguf->file.n_bytes);
     return read_alignment(gguf, why);
 }
 

@@ -12,8 +12,9 @@
 
 #include "base/check.h"
 
-/* "-00001-of-00003.gguf" */
 enum { NUMBER_DIGITS = 5, SUFFIX_LEN = 1 + NUMBER_DIGITS + 4 + NUMBER_DIGITS + 5 };
+_Static_assert(SUFFIX_LEN == sizeof "-00001-of-00003.gguf" - 1, "as names end");
+_Static_assert(WEFTI_MODEL_SHARDS_MAX <= 99999, "its digits are enough for the last part");
 
 static bool read_digits(const char *at, uint32_t *out) {
     *out = 0;
@@ -37,6 +38,8 @@ static bool split_name(const char *path, uint32_t *number_out, uint32_t *count_o
 /* The name of another part; malloc'd, NULL when out of memory. */
 static char *part_path(const char *path, uint32_t number, uint32_t count) {
     char *out = NULL;
+    WEFT_ASSERT(strlen(path) >= SUFFIX_LEN);
+    WEFT_ASSERT(number >= 1 && number <= 99999);
     int stem = (int)(strlen(path) - SUFFIX_LEN);
     return asprintf(&out, "%.*s-%05u-of-%05u.gguf", stem, path, number, count) < 0 ? NULL : out;
 }
@@ -156,6 +159,7 @@ weft_err wefti_model_gguf_check_first(const weft_gguf *gguf, struct weft_errmsg 
 weft_err wefti_model_gguf_add_parts(weft_model *model, const weft_gguf *first,
                                     struct weft_errmsg *why) {
     struct split whole;
+    WEFT_ASSERT(model->n_tensors >= first->n_tensors); /* its own are there */
     if (!wefti_model_gguf_is_part(first)) return WEFT_OK;
     weft_err err = read_split(first, &whole, why);
     for (uint32_t number = 2; !err && number <= whole.count; number++) {

@@ -16,6 +16,9 @@ static const char *const other_types[] = {
     [35] = "TQ2_0", [39] = "MXFP4",
 };
 
+_Static_assert(sizeof other_types / sizeof other_types[0] <= WEFT_DTYPE_GGUF_NUMBERS,
+               "they are GGUF's");
+
 struct reader {
     weft_model *model;
     const char *path;
@@ -90,6 +93,8 @@ static weft_err read_tensor(struct reader *r, uint64_t *offset_out) {
  * relative to that. */
 static weft_err place(struct reader *r, const weft_gguf *gguf, size_t first,
                       const uint64_t *offsets) {
+    WEFT_ASSERT(gguf->alignment > 0 && (gguf->alignment & (gguf->alignment - 1)) == 0);
+    WEFT_ASSERT(r->model->n_tensors - first == gguf->n_tensors);
     size_t end = (size_t)(r->cur.at - gguf->file.bytes);
     size_t start = (end + gguf->alignment - 1) & ~(gguf->alignment - 1);
     if (start > gguf->file.n_bytes) {

@@ -98,6 +98,7 @@ static const struct deepseek *deepseek_of(const struct wefti_model_arch *arch) {
     static const struct deepseek versions[] = {
         {"deepseek_v2", "greedy", "softmax", false, 1, 1, 0, 0, 1},
         {"deepseek_v3", "noaux_tc", "sigmoid", true, 8, 4, 1, 3, 2.5}};
+    WEFT_ASSERT(arch->traits & WEFTI_MODEL_ARCH_DEEPSEEK);
     return &versions[strcmp(arch->hf_type, versions[1].type) == 0];
 }
 

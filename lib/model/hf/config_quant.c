@@ -110,6 +110,8 @@ static const struct {
     {"bitsandbytes", WEFT_QUANT_BNB, read_bitsandbytes},
 };
 
+_Static_assert(sizeof methods / sizeof methods[0] == WEFT_QUANT_COUNT - 1, "all but none");
+
 weft_err wefti_model_config_quant(const char *path, const json_t *config,
                                   struct weft_model_quant *quant_out, struct weft_errmsg *why) {
     const struct reader r = {path, config, why};

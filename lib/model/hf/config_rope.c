@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/check.h"
 #include "params.h"
 
 /* Kinds of layers, where each has a RoPE of its own: those that see all, those with a window. */
@@ -80,6 +81,7 @@ static weft_err read_yarn(const struct config *c, const char *key, const json_t 
 static weft_err read_factors(const struct config *c, const json_t *rope, const char *key,
                              uint32_t n, double out[WEFT_HEAD_DIM_MAX / 2]) {
     const json_t *list = get(rope, key);
+    WEFT_ASSERT(n <= WEFT_HEAD_DIM_MAX / 2);
     if (!json_is_array(list)) return wrong_type(c, key, "a list");
     if (json_array_size(list) != n)
         return weft_err_set(c->why, WEFT_E_PROTO, "%s: \"%s\" has %zu numbers, %u are needed",

@@ -45,6 +45,8 @@ static weft_err refuse(const struct joiner *j, const struct weft_tensor *tensor,
 
 static void set_piece(struct joiner *j, enum wefti_model_piece piece,
                       const struct weft_tensor *tensor) {
+    WEFT_ASSERT(!j->parts->pieces[piece].at);
+    WEFT_ASSERT((size_t)(tensor - j->model->tensors) < j->model->n_tensors);
     j->parts->pieces[piece] = (struct wefti_model_piece_data){tensor->data, tensor->bytes};
     j->fates[tensor - j->model->tensors] = tensor == j->codes ? JOINED : PIECE;
 }
@@ -54,7 +56,8 @@ static void set_piece(struct joiner *j, enum wefti_model_piece piece,
 static weft_err find_piece(struct joiner *j, const char *suffix, bool is_needed,
                            const struct weft_tensor **out) {
     char name[WEFTI_MODEL_TENSOR_NAME_BYTES_MAX + 64];
-    (void)snprintf(name, sizeof name, "%.*s%s", j->base_len, j->codes->name, suffix);
+    int n = snprintf(name, sizeof name, "%.*s%s", j->base_len, j->codes->name, suffix);
+    WEFT_ASSERT(n > 0 && (size_t)n < sizeof name);
     *out = weft_model_find(j->model, name);
     if (*out || !is_needed) return WEFT_OK;
     struct wefti_model_shown shown = wefti_model_show(name, strlen(name));
@@ -93,6 +96,8 @@ static weft_err join_fp8(struct joiner *j, struct weft_tensor *out) {
     if (j->codes->n_dims != 2) return refuse(j, j->codes, "is quantised and no matrix");
     weft_err err = find_piece(j, ".weight_scale_inv", true, &scales);
     if (err) return err;
+    WEFT_ASSERT(parts->quant.block_rows > 0);
+    WEFT_ASSERT(parts->quant.block_cols > 0);
     parts->n = j->codes->dims[0];
     parts->k = j->codes->dims[1];
     parts->scale_cols = ceil_div(parts->k, parts->quant.block_cols);
@@ -114,6 +119,7 @@ static weft_err take_groups(struct joiner *j) {
     if (err) return err;
     if (parts->n % 8 != 0) return refuse(j, j->codes, "has features that are not a multiple of 8");
     parts->group = parts->quant.block_cols ? parts->quant.block_cols : parts->k;
+    WEFT_ASSERT(parts->group > 0); /* codes without bytes were refused */
     parts->n_groups = ceil_div(parts->k, parts->group);
     err = check_shape(j, scales, parts->n_groups, parts->n);
     if (!err) err = check_shape(j, zeros, parts->n_groups, parts->n / 8);
@@ -299,6 +305,7 @@ static weft_err join_one(struct joiner *j, const struct method *method, size_t i
     struct weft_tensor *tensor = &j->model->tensors[idx], whole = *tensor;
     j->codes = tensor;
     j->base_len = base_len;
+    WEFT_ASSERT(j->n_parts < j->model->n_tensors);
     j->parts = &j->model->parts[j->n_parts++];
     j->parts->quant = j->model->params.quant;
     set_piece(j, WEFTI_MODEL_PIECE_CODES, tensor);

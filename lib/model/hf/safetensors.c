@@ -86,6 +86,7 @@ static weft_err parse_place(const json_t *offsets, const char *name, const struc
                             "%zu",
                             src->path, shown.text, end - begin, tensor->bytes);
     }
+    WEFT_ASSERT(tensor->bytes <= data_bytes - begin);
     tensor->data = data + begin;
     return WEFT_OK;
 }
@@ -227,6 +228,7 @@ static weft_err list_shards(json_t *map, const struct source *src, const char **
     json_object_foreach(seen, name, value) {
         shards[n++] = json_string_value(value);
     }
+    WEFT_ASSERT(n == json_object_size(seen));
     qsort(shards, n, sizeof *shards, by_text);
     *shards_out = shards;
     *n_out = n;
@@ -241,6 +243,7 @@ cleanup:
 /* What a shard holds must be what the index says it holds. */
 static weft_err check_shard(const weft_model *model, size_t first, json_t *map, const char *shard,
                             const struct source *src) {
+    WEFT_ASSERT(first <= model->n_tensors);
     for (size_t i = first; i < model->n_tensors; i++) {
         const char *name = model->tensors[i].name;
         const char *listed = json_string_value(json_object_get(map, name));

@@ -25,6 +25,8 @@ static const char *const small_files[] = {
     "chat_template.json",
 };
 #define SMALL_FILE_BYTES_MAX (256u << 20)
+_Static_assert(2 + sizeof small_files / sizeof small_files[0] <= WEFTI_MODEL_PACKED_SECTIONS_MAX,
+               "with the name and the tensors, all of them are read again");
 
 static void put_u32(struct weft_buf *out, uint32_t value) {
     for (int i = 0; i < 4; i++, value >>= 8)
@@ -51,6 +53,8 @@ static void put_tensors(const weft_model *model, const enum weft_dtype *stored,
     for (size_t i = 0; i < model->n_tensors; i++) {
         const struct weft_tensor *tensor = &model->tensors[i];
         bool has_values = wefti_model_role_is_read(tensor->name);
+        WEFT_ASSERT(stored[i] < WEFT_DT_COUNT);
+        WEFT_ASSERT(!has_values || tensor->data);
         put_u32(out, (uint32_t)strlen(tensor->name));
         weft_buf_add_str(out, tensor->name);
         put_u32(out, weft_dtypes[tensor->dtype].file_number);
