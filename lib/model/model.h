@@ -328,10 +328,16 @@ enum weft_dtype weft_model_stored(const weft_model *model, const struct weft_ten
  * Once per model, of a file alone. */
 const void *weft_model_take_mapping(weft_model *model, size_t *bytes_out);
 
-/* What follows the arena and then the header, written to `fd` (`out_path`, for messages). `model`
- * was opened at `model_path` and is not packed itself; stored[i] belongs to its tensor i. */
-WEFT_MUST_CHECK weft_err weft_packed_finish(int fd, const char *out_path, const char *model_path,
-                                            const weft_model *model, const enum weft_dtype *stored,
+/* What a packed file is made of. */
+struct weft_packed_source {
+    const weft_model *model;       /* not packed itself */
+    const char *path;              /* where it was opened */
+    const enum weft_dtype *stored; /* [n_tensors]: what the weights of each are in the arena */
+};
+
+/* What follows the arena and then the header, written to `fd` (`out_path`, for messages). */
+WEFT_MUST_CHECK weft_err weft_packed_finish(int fd, const char *out_path,
+                                            const struct weft_packed_source *source,
                                             const struct weft_packed *packed,
                                             struct weft_errmsg *why);
 

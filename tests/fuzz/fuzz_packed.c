@@ -78,8 +78,8 @@ static void add_packed(const char *path, const char *out, void (*add)(const void
     stored[0] = WEFT_DT_I8;
     FILE *file = fopen(out, "w+be");
     WEFT_ASSERT(file);
-    WEFT_ASSERT(weft_packed_finish(fileno(file), out, path, model, stored, &packed, &why) ==
-                WEFT_OK);
+    const struct weft_packed_source source = {model, path, stored};
+    WEFT_ASSERT(weft_packed_finish(fileno(file), out, &source, &packed, &why) == WEFT_OK);
     WEFT_ASSERT(fclose(file) == 0);
     char *text;
     size_t len;

@@ -218,7 +218,8 @@ static weft_err pack_model(const char *path, const weft_model *model,
     (void)snprintf(packed.packed_as, sizeof packed.packed_as, "%s",
                    wefti_options_dtype_name(options->dtype));
     err = put_arena(out, &plan, pool, &packed.weights_hash, why);
-    if (!err) err = weft_packed_finish(out->fd, out->path, path, model, plan.stored, &packed, why);
+    const struct weft_packed_source source = {model, path, plan.stored};
+    if (!err) err = weft_packed_finish(out->fd, out->path, &source, &packed, why);
     if (!err) err = settle_out(out, why);
     if (err) goto cleanup;
     if (fstat(out->fd, &st) == 0) info->file_bytes = (uint64_t)st.st_size;

@@ -92,13 +92,14 @@ static weft_err put_source(const struct weft_model_place *place, struct weft_buf
     return WEFT_OK;
 }
 
-static weft_err put_sections(const struct weft_model_place *place, const weft_model *model,
-                             const enum weft_dtype *stored, struct weft_buf *out,
+static weft_err put_sections(const struct weft_model_place *place,
+                             const struct weft_packed_source *source, struct weft_buf *out,
                              uint32_t *n_sections, struct weft_errmsg *why) {
+    const char *name = source->model->params.name;
     struct weft_buf tensors;
     weft_buf_init(&tensors, WEFTI_MODEL_PACKED_META_BYTES_MAX);
-    put_section(out, "name", model->params.name, strlen(model->params.name), n_sections);
-    put_tensors(model, stored, &tensors);
+    put_section(out, "name", name, strlen(name), n_sections);
+    put_tensors(source->model, source->stored, &tensors);
     put_section(out, "tensors", tensors.data, tensors.len, n_sections);
     weft_err err = put_source(place, out, n_sections, why);
     if (!err && (out->failed || tensors.failed))
@@ -125,18 +126,18 @@ static void put_header(const struct weft_packed *packed, enum weft_model_format 
     if (!out->failed) put_u64(out, XXH3_64bits(out->data, out->len));
 }
 
-weft_err weft_packed_finish(int fd, const char *out_path, const char *model_path,
-                            const weft_model *model, const enum weft_dtype *stored,
+weft_err weft_packed_finish(int fd, const char *out_path, const struct weft_packed_source *source,
                             const struct weft_packed *packed, struct weft_errmsg *why) {
     struct weft_model_place place;
     struct weft_buf sections, header;
     uint32_t n_sections = 0;
-    WEFT_ASSERT(packed->arena_bytes % WEFT_PACKED_PAGE == 0 && !weft_model_packed(model));
-    weft_err err = weft_model_locate(model_path, &place, why);
+    WEFT_ASSERT(packed->arena_bytes > 0 && packed->arena_bytes % WEFT_PACKED_PAGE == 0);
+    WEFT_ASSERT(!weft_model_packed(source->model));
+    weft_err err = weft_model_locate(source->path, &place, why);
     if (err) return err;
     weft_buf_init(&sections, WEFTI_MODEL_PACKED_META_BYTES_MAX);
     weft_buf_init(&header, WEFT_PACKED_PAGE);
-    err = put_sections(&place, model, stored, &sections, &n_sections, why);
+    err = put_sections(&place, source, &sections, &n_sections, why);
     if (err) goto cleanup;
     put_header(packed, place.format, &sections, n_sections, &header);
     if (header.failed) {
