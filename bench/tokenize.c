@@ -30,7 +30,8 @@ static weft_err measure(const char *model, const char *text, size_t len, struct 
     for (int run = 0; run < RUNS && !err; run++) {
         uint32_t *ids;
         start = cpu_ms();
-        err = weft_tok_encode(tok, text, len, 0, len + 1, &ids, &n, why);
+        err =
+            weft_tok_encode(tok, &(struct weft_tok_input){{text, len}, 0, len + 1}, &ids, &n, why);
         double took = cpu_ms() - start;
         if (run == 0 || took < best) best = took;
         free(ids);

@@ -79,9 +79,11 @@ static weft_err take_prompt(const struct weft_config *config, const struct run *
     if (config->prompt_ids) return parse_ids(config->prompt_ids, n_vocab, ids_out, n_out, why);
     if (!config->prompt)
         return weft_err_set(why, WEFT_E_INVAL, "give a prompt: -p TEXT or --prompt-ids 1,2,3");
-    return weft_tok_encode(run->tok, config->prompt, strlen(config->prompt),
-                           WEFT_TOK_ADD_SPECIAL | WEFT_TOK_PARSE_SPECIAL, WEFT_CONTEXT_MAX, ids_out,
-                           n_out, why);
+    return weft_tok_encode(run->tok,
+                           &(struct weft_tok_input){{config->prompt, strlen(config->prompt)},
+                                                    WEFT_TOK_ADD_SPECIAL | WEFT_TOK_PARSE_SPECIAL,
+                                                    WEFT_CONTEXT_MAX},
+                           ids_out, n_out, why);
 }
 
 static void set_sampling(const struct weft_config *config, struct run *run, uint32_t n_vocab,

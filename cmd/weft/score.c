@@ -19,8 +19,9 @@ weft_err weft_score_read(const char *model, const char *path, struct weft_score_
     weft_err err = weft_file_read(path, WEFT_FILE_ANY, TEXT_BYTES_MAX, &bytes, &len, why);
     if (!err) err = weft_tok_open(model, &tok, why);
     if (!err)
-        err = weft_tok_encode(tok, bytes, len, WEFT_TOK_PARSE_SPECIAL, TEXT_BYTES_MAX,
-                              &text_out->ids, &text_out->n, why);
+        err = weft_tok_encode(
+            tok, &(struct weft_tok_input){{bytes, len}, WEFT_TOK_PARSE_SPECIAL, TEXT_BYTES_MAX},
+            &text_out->ids, &text_out->n, why);
     if (!err) text_out->has_bos = weft_tok_bos(tok, &text_out->bos);
     weft_tok_free(tok);
     free(bytes);

@@ -24,7 +24,8 @@ static weft_err print_ids(const weft_tokenizer *tok, const char *text, size_t le
                           struct weft_errmsg *why) {
     uint32_t *ids = NULL;
     size_t n = 0;
-    weft_err err = weft_tok_encode(tok, text, len, flags, INPUT_BYTES_MAX, &ids, &n, why);
+    weft_err err = weft_tok_encode(
+        tok, &(struct weft_tok_input){{text, len}, flags, INPUT_BYTES_MAX}, &ids, &n, why);
     if (!err) weft_print_json_ids(stdout, ids, n);
     free(ids);
     return err;

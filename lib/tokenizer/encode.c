@@ -249,13 +249,13 @@ static void encoder_fini(struct encoder *enc) {
 
 /* Where nothing is dropped, n tokens cover so much text and no more: what cannot fit is refused
  * before any work. */
-static weft_err check_length(const weft_tokenizer *tok, size_t len, size_t max_ids,
+static weft_err check_length(const weft_tokenizer *tok, size_t len, size_t ids_max,
                              struct weft_errmsg *why) {
     if (len > WEFT_BODY_BYTES_MAX)
         return weft_err_set(why, WEFT_E_TOOBIG, "a text of %zu bytes; the limit is %u", len,
                             WEFT_BODY_BYTES_MAX);
-    if (tok->text_bytes_per_id > 0 && len / tok->text_bytes_per_id > max_ids)
-        return weft_err_set(why, WEFT_E_TOOBIG, "the text has more than %zu tokens", max_ids);
+    if (tok->text_bytes_per_id > 0 && len / tok->text_bytes_per_id > ids_max)
+        return weft_err_set(why, WEFT_E_TOOBIG, "the text has more than %zu tokens", ids_max);
     return WEFT_OK;
 }
 
@@ -266,41 +266,41 @@ static weft_err add_affix(struct encoder *enc, const uint32_t *ids, size_t n) {
     return err;
 }
 
-weft_err weft_tok_encode(const weft_tokenizer *tok, const char *text, size_t len, uint32_t flags,
-                         size_t max_ids, uint32_t **ids_out, size_t *n_out,
-                         struct weft_errmsg *why) {
+weft_err weft_tok_encode(const weft_tokenizer *tok, const struct weft_tok_input *input,
+                         uint32_t **ids_out, size_t *n_out, struct weft_errmsg *why) {
+    struct weft_str text = input->text;
     WEFT_ASSERT(tok);
-    WEFT_ASSERT(text || len == 0);
+    WEFT_ASSERT(text.data || text.len == 0);
     *ids_out = NULL;
     *n_out = 0;
-    weft_err err = check_length(tok, len, max_ids, why);
+    weft_err err = check_length(tok, text.len, input->ids_max, why);
     if (err) return err;
     struct encoder enc;
     struct weft_buf valid; /* the text with U+FFFD for what is not UTF-8 */
-    weft_buf_init(&valid, 3 * len + 3);
-    err = encoder_init(&enc, tok, len, why);
+    weft_buf_init(&valid, 3 * text.len + 3);
+    err = encoder_init(&enc, tok, text.len, why);
     if (err) goto cleanup;
-    enc.ids.max = max_ids;
-    enc.parse_special = flags & WEFT_TOK_PARSE_SPECIAL;
-    if (!weft_utf8_valid(text, len)) {
-        weft_utf8_clean(&valid, text, len);
-        err = valid.failed ? WEFT_E_NOMEM : check_length(tok, valid.len, max_ids, why);
+    enc.ids.max = input->ids_max;
+    enc.parse_special = input->flags & WEFT_TOK_PARSE_SPECIAL;
+    if (!weft_utf8_valid(text.data, text.len)) {
+        weft_utf8_clean(&valid, text.data, text.len);
+        err = valid.failed ? WEFT_E_NOMEM : check_length(tok, valid.len, input->ids_max, why);
         if (err) goto cleanup;
-        text = valid.data;
-        len = valid.len;
+        text = (struct weft_str){valid.data, valid.len};
     }
-    bool special = flags & WEFT_TOK_ADD_SPECIAL;
+    bool special = input->flags & WEFT_TOK_ADD_SPECIAL;
     if (special) err = add_affix(&enc, tok->prefix_ids, tok->n_prefix);
-    if (!err && len > 0)
-        err =
-            cut_at_added(&enc, &tok->added_raw, (struct piece){text, len, true}, normalize_segment);
+    if (!err && text.len > 0)
+        err = cut_at_added(&enc, &tok->added_raw, (struct piece){text.data, text.len, true},
+                           normalize_segment);
     if (!err && special) err = add_affix(&enc, tok->suffix_ids, tok->n_suffix);
     if (err) goto cleanup;
     *ids_out = enc.ids.ids;
     *n_out = enc.ids.n;
     enc.ids.ids = NULL; /* the caller owns it from here */
 cleanup:
-    if (err == WEFT_E_NOMEM) (void)weft_err_set(why, err, "no memory to tokenise %zu bytes", len);
+    if (err == WEFT_E_NOMEM)
+        (void)weft_err_set(why, err, "no memory to tokenise %zu bytes", text.len);
     encoder_fini(&enc);
     weft_buf_fini(&valid);
     return err;

@@ -53,11 +53,16 @@ const uint32_t *weft_tok_eos(const weft_tokenizer *tok, size_t *n_out);
  * tokens that are not special are recognised either way). */
 #define WEFT_TOK_PARSE_SPECIAL 2u
 
-/* Ids of `len` bytes, appended to a growing array the caller frees (*ids_out, *n_out; both reset on
- * entry). At most `max_ids`: WEFT_E_TOOBIG beyond. WEFT_E_TIMEOUT: the tokenizer's regular
- * expressions reached a bound of theirs on this text. */
-WEFT_MUST_CHECK weft_err weft_tok_encode(const weft_tokenizer *tok, const char *text, size_t len,
-                                         uint32_t flags, size_t max_ids, uint32_t **ids_out,
+struct weft_tok_input {
+    struct weft_str text; /* any bytes */
+    uint32_t flags;       /* WEFT_TOK_... */
+    size_t ids_max;       /* WEFT_E_TOOBIG beyond */
+};
+
+/* The ids of a text, in an array the caller frees (*ids_out, *n_out; both reset on entry).
+ * WEFT_E_TIMEOUT: the tokenizer's regular expressions reached a bound of theirs on this text. */
+WEFT_MUST_CHECK weft_err weft_tok_encode(const weft_tokenizer *tok,
+                                         const struct weft_tok_input *input, uint32_t **ids_out,
                                          size_t *n_out, struct weft_errmsg *why);
 
 /* The bytes one token stands for (any bytes, perhaps half a character); borrowed, not terminated.

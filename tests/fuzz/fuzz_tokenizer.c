@@ -26,7 +26,8 @@ static void check_text(const weft_tokenizer *tok, const char *text, size_t len, 
     struct weft_buf out;
     uint32_t *ids;
     size_t n;
-    weft_err err = weft_tok_encode(tok, text, len, flags, IDS_MAX, &ids, &n, &why);
+    weft_err err =
+        weft_tok_encode(tok, &(struct weft_tok_input){{text, len}, flags, IDS_MAX}, &ids, &n, &why);
     WEFT_ASSERT(err == WEFT_OK || err == WEFT_E_TOOBIG || err == WEFT_E_TIMEOUT);
     WEFT_ASSERT(n <= IDS_MAX && (!err || (n == 0 && !ids)));
     weft_buf_init(&out, (size_t)1 << 26);

@@ -109,7 +109,9 @@ static void check_in(const char *folder, struct way way, double deviation) {
     char *text = read_text(drive_fixture("tests/data/valid.txt"), &len);
     if (weft_tok_open(folder, &tok, &why)) fail_msg("%s", why.text);
     assert_true(weft_tok_bos(tok, &bos));
-    if (weft_tok_encode(tok, text, len, 0, SIZE_MAX, &ids, &n_ids, &why)) fail_msg("%s", why.text);
+    if (weft_tok_encode(tok, &(struct weft_tok_input){{text, len}, 0, SIZE_MAX}, &ids, &n_ids,
+                        &why))
+        fail_msg("%s", why.text);
     assert_int_equal(n_ids, (size_t)recorded(folder, "tokens"));
     double got = exp(mean_loss(&way, ids, n_ids, bos));
     double want = exp(recorded(folder, "nll"));

@@ -49,7 +49,8 @@ static int compare(const weft_tokenizer *tok, const char *text, size_t len, uint
     struct weft_errmsg why = {""};
     uint32_t *ids;
     size_t n;
-    weft_err err = weft_tok_encode(tok, text, len, flags, 1u << 20, &ids, &n, &why);
+    weft_err err = weft_tok_encode(tok, &(struct weft_tok_input){{text, len}, flags, 1u << 20},
+                                   &ids, &n, &why);
     if (err) fail_msg("%s", why.text);
     int differs = n != json_array_size(want);
     for (size_t i = 0; i < n && !differs; i++)

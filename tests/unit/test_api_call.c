@@ -269,7 +269,8 @@ static uint32_t encode(const char *text, uint32_t ids[32]) {
     struct weft_errmsg why;
     uint32_t *found;
     size_t n;
-    assert_int_equal(weft_tok_encode(api.tok, text, strlen(text), 0, 32, &found, &n, &why),
+    assert_int_equal(weft_tok_encode(api.tok, &(struct weft_tok_input){{text, strlen(text)}, 0, 32},
+                                     &found, &n, &why),
                      WEFT_OK);
     memcpy(ids, found, n * sizeof *ids);
     free(found);

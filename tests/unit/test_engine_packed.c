@@ -157,8 +157,11 @@ static void a_packed_model_has_its_text_with_it(void **state) {
             if (weft_tok_open(paths[k], &toks[k], &why)) fail_msg("%s", why.text);
             if (weft_tmpl_find(paths[k], &templates[k], &why)) fail_msg("%s", why.text);
             if (weft_tok_gen_defaults(paths[k], &defaults[k], &why)) fail_msg("%s", why.text);
-            assert_int_equal(weft_tok_encode(toks[k], text, sizeof text - 1,
-                                             WEFT_TOK_ADD_SPECIAL | WEFT_TOK_PARSE_SPECIAL, 100,
+            assert_int_equal(weft_tok_encode(toks[k],
+                                             &(struct weft_tok_input){{text, sizeof text - 1},
+                                                                      WEFT_TOK_ADD_SPECIAL |
+                                                                          WEFT_TOK_PARSE_SPECIAL,
+                                                                      100},
                                              &ids[k], &n_ids[k], &why),
                              WEFT_OK);
             (void)weft_tok_eos(toks[k], &n_eos[k]);

@@ -106,9 +106,11 @@ static weft_err encode(const void *tok, struct weft_errmsg *why) {
                                "aaaaaaaaaaaaaaaaaaaaa \xff 12345 the thread and the thread again";
     uint32_t *ids;
     size_t n;
-    weft_err err =
-        weft_tok_encode(tok, text, sizeof text - 1, WEFT_TOK_ADD_SPECIAL | WEFT_TOK_PARSE_SPECIAL,
-                        1000, &ids, &n, why);
+    weft_err err = weft_tok_encode(
+        tok,
+        &(struct weft_tok_input){
+            {text, sizeof text - 1}, WEFT_TOK_ADD_SPECIAL | WEFT_TOK_PARSE_SPECIAL, 1000},
+        &ids, &n, why);
     assert_true(!err || (!ids && n == 0));
     free(ids);
     return err;
@@ -162,7 +164,9 @@ static void a_text_that_cannot_fit_takes_no_more_memory_than_itself(void **state
         uint32_t *ids;
         size_t n;
         largest = 0;
-        assert_int_equal(weft_tok_encode(tok, text, LEN, 0, LIMIT, &ids, &n, &why), WEFT_E_TOOBIG);
+        assert_int_equal(
+            weft_tok_encode(tok, &(struct weft_tok_input){{text, LEN}, 0, LIMIT}, &ids, &n, &why),
+            WEFT_E_TOOBIG);
         assert_string_equal(why.text, "the text has more than 100 tokens");
         print_message("    largest block: %zu\n", largest);
         assert_true(largest <= (size_t)2 * LEN);
@@ -175,7 +179,9 @@ static void a_text_that_cannot_fit_takes_no_more_memory_than_itself(void **state
         uint32_t *ids;
         size_t n;
         largest = 0;
-        assert_int_equal(weft_tok_encode(tok, text, LEN, 0, LIMIT, &ids, &n, NULL), WEFT_OK);
+        assert_int_equal(
+            weft_tok_encode(tok, &(struct weft_tok_input){{text, LEN}, 0, LIMIT}, &ids, &n, NULL),
+            WEFT_OK);
         assert_int_equal(n, i);
         assert_true(largest <= (size_t)2 * LEN);
         free(ids);

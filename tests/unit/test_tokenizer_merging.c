@@ -348,13 +348,18 @@ static void more_ids_than_allowed_is_an_error_with_the_number(void **state) {
     struct weft_errmsg why = {""};
     uint32_t *ids;
     size_t n;
-    assert_int_equal(weft_tok_encode(tok, "one two", 7, 0, 1, &ids, &n, &why), WEFT_E_TOOBIG);
+    assert_int_equal(
+        weft_tok_encode(tok, &(struct weft_tok_input){{"one two", 7}, 0, 1}, &ids, &n, &why),
+        WEFT_E_TOOBIG);
     assert_string_equal(why.text, "the text has more than 1 tokens");
     assert_null(ids);
     assert_int_equal(n, 0);
-    assert_int_equal(weft_tok_encode(tok, "", 0, WEFT_TOK_ADD_SPECIAL, 0, &ids, &n, &why),
+    assert_int_equal(weft_tok_encode(tok,
+                                     &(struct weft_tok_input){{"", 0}, WEFT_TOK_ADD_SPECIAL, 0},
+                                     &ids, &n, &why),
                      WEFT_E_TOOBIG);
-    assert_int_equal(weft_tok_encode(tok, "", 0, 0, 0, &ids, &n, &why), WEFT_OK);
+    assert_int_equal(weft_tok_encode(tok, &(struct weft_tok_input){{"", 0}, 0, 0}, &ids, &n, &why),
+                     WEFT_OK);
     free(ids);
     weft_tok_free(tok);
 }
@@ -427,7 +432,9 @@ static void *encode_much(void *arg) {
         char text[512];
         uint32_t *ids;
         size_t len = text_random(&share->seed, text, sizeof text), n;
-        if (weft_tok_encode(share->tok, text, len, 0, 4096, &ids, &n, NULL)) return NULL;
+        if (weft_tok_encode(share->tok, &(struct weft_tok_input){{text, len}, 0, 4096}, &ids, &n,
+                            NULL))
+            return NULL;
         for (size_t k = 0; k < n; k++)
             share->checksum = share->checksum * 31 + ids[k];
         free(ids);

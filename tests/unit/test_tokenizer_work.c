@@ -108,9 +108,13 @@ static void matches_that_take_quadratic_time_together_end_in_an_error(void **sta
     assert_non_null(text);
     memset(text, 'a', LEN);
     if (text_try_open(json, &tok, &why)) fail_msg("%s", why.text);
-    assert_int_equal(weft_tok_encode(tok, text, LEN, 0, LEN, &ids, &n, &why), WEFT_E_TIMEOUT);
+    assert_int_equal(
+        weft_tok_encode(tok, &(struct weft_tok_input){{text, LEN}, 0, LEN}, &ids, &n, &why),
+        WEFT_E_TIMEOUT);
     assert_non_null(strstr(why.text, "too long on this text"));
-    assert_int_equal(weft_tok_encode(tok, text, 100, 0, LEN, &ids, &n, &why), WEFT_OK);
+    assert_int_equal(
+        weft_tok_encode(tok, &(struct weft_tok_input){{text, 100}, 0, LEN}, &ids, &n, &why),
+        WEFT_OK);
     assert_int_equal(n, 100);
     free(ids);
     free(text);

@@ -87,7 +87,8 @@ uint32_t *text_ids(const weft_tokenizer *tok, const char *text, size_t len, uint
                    size_t *n_out) {
     struct weft_errmsg why = {""};
     uint32_t *ids;
-    if (weft_tok_encode(tok, text, len, flags, SIZE_MAX / 64, &ids, n_out, &why))
+    if (weft_tok_encode(tok, &(struct weft_tok_input){{text, len}, flags, SIZE_MAX / 64}, &ids,
+                        n_out, &why))
         fail_msg("%s", why.text);
     return ids;
 }

@@ -56,7 +56,8 @@ static void encode(weft_api_call *call, struct prompt *prompt, const char *text,
     size_t max = ids_max(call);
     WEFT_ASSERT(!prompt->ids);
     weft_err err =
-        weft_tok_encode(call->api->tok, text, len, flags, max, &prompt->ids, &prompt->n_ids, &why);
+        weft_tok_encode(call->api->tok, &(struct weft_tok_input){{text, len}, flags, max},
+                        &prompt->ids, &prompt->n_ids, &why);
     if (err == WEFT_E_TOOBIG && call->kind->prompt_tokens_max)
         weft_api_error_set(&call->error, 400, what, "too_many_tokens",
                            "the text has more than %zu tokens, the most that are given at once",
