@@ -11,6 +11,10 @@ struct quads {
     struct codes low, high; /* quads j and j + 4 of a block */
 };
 
+struct halves {
+    __m256i low, high; /* of quads j and j + 4: those of 8 features */
+};
+
 /* Looked-up ones would: even and odd bytes go as 16-bit numbers. */
 ALWAYS_INLINE __m256i dot_bytes(__m256i sum, __m256i codes, __m256i a) {
     __m256i even = _mm256_and_si256(codes, _mm256_set1_epi16(0xff));
@@ -42,9 +46,9 @@ ALWAYS_INLINE __m256i load_line(const uint8_t *array, uint32_t line, uint32_t at
     return _mm256_loadu_si256((const void *)(array + (size_t)line * QUANT_LINE + at));
 }
 
-/* The halves at `at` of quads j and j + 4. */
-ALWAYS_INLINE void load_half(const struct quant_layout *q, const uint8_t *group, uint32_t block,
-                             uint32_t j, uint32_t at, __m256i *low_out, __m256i *high_out) {
+/* `at` of quads j and j + 4. */
+ALWAYS_INLINE struct halves load_half(const struct quant_layout *q, const uint8_t *group,
+                                      uint32_t block, uint32_t j, uint32_t at) {
     __m256i low = _mm256_setzero_si256(), high = low;
     if (quant_has_nibbles(q)) {
         __m256i both = load_line(group, block * 4 + j, at), nibble = _mm256_set1_epi8(15);
@@ -69,16 +73,14 @@ ALWAYS_INLINE void load_half(const struct quant_layout *q, const uint8_t *group,
         low = _mm256_shuffle_epi8(table, low);
         high = _mm256_shuffle_epi8(table, high);
     }
-    *low_out = low;
-    *high_out = high;
+    return (struct halves){low, high};
 }
 
 ALWAYS_INLINE struct quads load_quads(const struct quant_layout *q, const uint8_t *group,
                                       uint32_t block, uint32_t j) {
-    struct quads quads;
-    load_half(q, group, block, j, 0, &quads.low.low, &quads.high.low);
-    load_half(q, group, block, j, QUANT_LINE / 2, &quads.low.high, &quads.high.high);
-    return quads;
+    const struct halves first = load_half(q, group, block, j, 0);
+    const struct halves second = load_half(q, group, block, j, QUANT_LINE / 2);
+    return (struct quads){{first.low, second.low}, {first.high, second.high}};
 }
 
 ALWAYS_INLINE struct pair load_halves(const uint8_t *at) {

@@ -12,6 +12,14 @@ static float load(const void *group, size_t at, enum weft_kv_dtype dtype) {
     return dtype == WEFT_KV_F16 ? f16_to_f32(half) : bf16_to_f32(half);
 }
 
+/* One head of one row, and the kv head that it reads. */
+struct query {
+    const struct weft_attn_args *args;
+    const struct weft_attn_row *row;
+    uint32_t kv_head;
+    const float *q; /* [head_dim] */
+};
+
 /* One token of one kv head: its group of 16, and its place there. Element d of its value is at
  * v_from + d * v_step. */
 struct place {
@@ -20,24 +28,23 @@ struct place {
     size_t v_from, v_step;
 };
 
-static struct place find(const struct weft_attn_args *args, const struct weft_attn_row *row,
-                         uint32_t kv_head, uint32_t pos) {
-    const struct weft_kv_layer *kv = &args->kv;
-    uint32_t block = row->block_table[pos / kv->block_size], token = pos % kv->block_size;
-    size_t at = kv_group_at(kv, block, kv_head, token);
+static struct place find(const struct query *query, uint32_t pos) {
+    const struct weft_kv_layer *kv = &query->args->kv;
+    uint32_t block = query->row->block_table[pos / kv->block_size], token = pos % kv->block_size;
+    size_t at = kv_group_at(kv, block, query->kv_head, token);
     const uint8_t *k = (const uint8_t *)kv->k + at;
     token %= ATTN_SUB;
     if (kv->v_dim) return (struct place){k, k, token, token, ATTN_SUB};
     return (struct place){k, (const uint8_t *)kv->v + at, token, (size_t)token * kv->head_dim, 1};
 }
 
-static float score(const struct weft_attn_args *args, const struct weft_attn_row *row,
-                   uint32_t kv_head, uint32_t pos, const float *q) {
+static float score(const struct query *query, uint32_t pos) {
+    const struct weft_attn_args *args = query->args;
     const struct weft_kv_layer *kv = &args->kv;
-    struct place place = find(args, row, kv_head, pos);
+    struct place place = find(query, pos);
     float dot = 0.0f;
     for (uint32_t d = 0; d < kv->head_dim; d++) {
-        dot += q[d] * load(place.k, (size_t)d * ATTN_SUB + place.token, kv->dtype);
+        dot += query->q[d] * load(place.k, (size_t)d * ATTN_SUB + place.token, kv->dtype);
     }
     if (kv->dtype == WEFT_KV_INT8) dot *= kv_scales(place.k, kv->head_dim)[place.token];
     float value = dot * args->scale;
@@ -45,10 +52,9 @@ static float score(const struct weft_attn_args *args, const struct weft_attn_row
 }
 
 /* out += weight * v of the token at `pos` */
-static void add_value(const struct weft_attn_args *args, const struct weft_attn_row *row,
-                      uint32_t kv_head, uint32_t pos, float weight, float *out) {
-    const struct weft_kv_layer *kv = &args->kv;
-    struct place place = find(args, row, kv_head, pos);
+static void add_value(const struct query *query, uint32_t pos, float weight, float *out) {
+    const struct weft_kv_layer *kv = &query->args->kv;
+    struct place place = find(query, pos);
     if (kv->dtype == WEFT_KV_INT8) weight *= kv_scales(place.v, kv->head_dim)[place.token];
     for (uint32_t d = 0; d < weft_kv_value_dim(kv); d++) {
         out[d] += weight * load(place.v, place.v_from + d * place.v_step, kv->dtype);
@@ -56,22 +62,21 @@ static void add_value(const struct weft_attn_args *args, const struct weft_attn_
 }
 
 /* One tile: `sum` takes in the positions begin..end, which lie in it. */
-static void fold_tile(const struct weft_attn_args *args, const struct weft_attn_row *row,
-                      uint32_t kv_head, uint32_t begin, uint32_t end, const float *q,
+static void fold_tile(const struct query *query, uint32_t begin, uint32_t end,
                       struct span_sum *sum) {
     float p[ATTN_TILE] = {0}, max = sum->max;
     uint32_t tile = begin / ATTN_TILE * ATTN_TILE;
     for (uint32_t pos = begin; pos < end; pos++) {
-        p[pos - tile] = score(args, row, kv_head, pos, q);
+        p[pos - tile] = score(query, pos);
         if (p[pos - tile] > max) max = p[pos - tile];
     }
     float fade = exp_f32(sum->max - max); /* 0 for the first tile: the maximum is -inf */
-    for (uint32_t d = 0; d < weft_kv_value_dim(&args->kv); d++) {
+    for (uint32_t d = 0; d < weft_kv_value_dim(&query->args->kv); d++) {
         sum->out[d] *= fade;
     }
     for (uint32_t pos = begin; pos < end; pos++) {
         p[pos - tile] = exp_f32(p[pos - tile] - max);
-        add_value(args, row, kv_head, pos, p[pos - tile], sum->out);
+        add_value(query, pos, p[pos - tile], sum->out);
     }
     for (uint32_t width = ATTN_TILE / 2; width > 0; width /= 2) {
         for (uint32_t j = 0; j < width; j++) {
@@ -85,8 +90,9 @@ static void fold_tile(const struct weft_attn_args *args, const struct weft_attn_
 static void fold_span(const struct weft_attn_args *args, uint32_t row, uint32_t head, uint32_t span,
                       struct span_sum *sum) {
     uint32_t head_dim = args->kv.head_dim, pos = args->rows[row].pos;
-    uint32_t kv_head = head / (args->n_heads / args->kv.n_kv_heads);
-    const float *q = args->q + row * args->q_stride + (size_t)head * head_dim;
+    const struct query query = {args, &args->rows[row],
+                                head / (args->n_heads / args->kv.n_kv_heads),
+                                args->q + row * args->q_stride + (size_t)head * head_dim};
     uint32_t first = span * WEFT_ATTN_SPAN, low = weft_attn_low(pos, args->window);
     uint32_t begin = low > first ? low : first, end = weft_min_u32(first + WEFT_ATTN_SPAN, pos + 1);
     memset(sum->out, 0, weft_kv_value_dim(&args->kv) * sizeof *sum->out);
@@ -94,7 +100,7 @@ static void fold_span(const struct weft_attn_args *args, uint32_t row, uint32_t 
     sum->total = 0.0f;
     for (uint32_t next; begin < end; begin = next) {
         next = weft_min_u32((begin / ATTN_TILE + 1) * ATTN_TILE, end);
-        fold_tile(args, &args->rows[row], kv_head, begin, next, q, sum);
+        fold_tile(&query, begin, next, sum);
     }
 }
 

@@ -183,11 +183,9 @@ static void dot_quant_f32(enum weft_dtype dtype, const float *a, const uint8_t *
 
 /* Integer dots of what shares a scale; then, where there is one, the min times the sum of the
  * activations. */
-static void dot_quant(const struct weft_gemm_args *args, enum weft_dtype dtype, const void *row,
-                      const uint8_t *panel, uint32_t k_begin, uint32_t k_end,
-                      float sum[WEFT_PANEL]) {
+static void dot_quant(enum weft_dtype dtype, struct q8_row a, const uint8_t *panel,
+                      uint32_t k_begin, uint32_t k_end, float sum[WEFT_PANEL]) {
     const struct quant_layout *q = &quant_layouts[dtype];
-    struct q8_row a = q8_row_at(row, args->k);
     for (uint32_t k0 = k_begin; k0 < k_end; k0 += q->sub) {
         const uint8_t *group = panel + (size_t)k0 / q->group * q->bytes;
         uint32_t sub = k0 % q->group / q->sub, block = k0 / Q8_GROUP;
@@ -291,7 +289,7 @@ static void gemm_q4_g_f32(const struct weft_gemm_args *args, uint32_t p_begin, u
     }                                                                                              \
     static void dot_##name(const struct weft_gemm_args *args, const void *row, const void *panel,  \
                            uint32_t k_begin, uint32_t k_end, float sum[WEFT_PANEL]) {              \
-        dot_quant(args, WEFT_DT_##ID, row, panel, k_begin, k_end, sum);                            \
+        dot_quant(WEFT_DT_##ID, q8_row_at(row, args->k), panel, k_begin, k_end, sum);              \
     }                                                                                              \
     static void gemm_##name##_f32(const struct weft_gemm_args *args, uint32_t p_begin,             \
                                   uint32_t p_end) {                                                \
