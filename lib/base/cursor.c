@@ -22,8 +22,7 @@ const unsigned char *weft_cursor_take(struct weft_cursor *cur, size_t n) {
     return bytes;
 }
 
-/* The host is little-endian (x86-64 and the AArch64 we run on); a big-endian one needs swaps here.
- */
+/* The host is little-endian (x86-64, AArch64 as we run it); a big-endian one needs swaps here. */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "little-endian host");
 
 #define CURSOR_READ(type, name)                                                                    \

@@ -44,8 +44,7 @@ struct weft_errmsg {
 const char *weft_err_text(weft_err err);
 
 /* Writes the detail and returns `err`, so that `return weft_err_set(why, WEFT_E_PROTO, "...")`
- * reads well. `why` may be NULL. Bytes that are not printable ASCII or UTF-8 are replaced by '?'.
- */
+ * reads well. `why` may be NULL. Bytes that are not printable ASCII or UTF-8 become '?'. */
 weft_err weft_err_set(struct weft_errmsg *why, weft_err err, const char *fmt, ...)
     WEFT_PRINTF(3, 4);
 

@@ -1,7 +1,7 @@
 /* base/json_escape — the characters that a JSON string may not hold as they are.
  *
- * The one list of escapes: log lines (which take no memory, so they can use no buffer), codec's
- * writer, the template's tojson and the commands all ask here. The forms are those of Python's json
+ * This is the one list of escapes, for log lines (which take no memory, so they can use no buffer),
+ * codec's writer, the template's tojson and the commands. The forms are those of Python's json
  * module, which prompts depend on. */
 #ifndef WEFT_BASE_JSON_ESCAPE_H
 #define WEFT_BASE_JSON_ESCAPE_H

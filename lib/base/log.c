@@ -76,8 +76,8 @@ static size_t make_line(char line[LINE_BYTES_MAX], enum weft_log_level level, ch
     return len;
 }
 
-/* False: whoever reads our lines stands still (a terminal's Ctrl-S, a stuck log driver), and the
- * write would wait for them. A pipe that has room has it for a whole line. */
+/* False: the reader of our lines stands still (a terminal's Ctrl-S, a stuck log driver), and the
+ * write would wait for it. A pipe that has room has it for a whole line. */
 static bool has_room(void) {
     struct pollfd pfd = {.fd = STDERR_FILENO, .events = POLLOUT};
     return poll(&pfd, 1, 0) != 0;

@@ -6,7 +6,7 @@
  * control characters and ill-formed bytes, JSON escapes the former and shows U+FFFD for the latter.
  *
  * A reader that stands still stops nobody: lines that standard error has no room for are left out,
- * and the next one that it has room for is preceded by how many they were.
+ * and a count of them precedes the next line that it has room for.
  */
 #ifndef WEFT_BASE_LOG_H
 #define WEFT_BASE_LOG_H

@@ -25,12 +25,12 @@ static inline size_t weft_max_size(size_t a, size_t b) {
     return a > b ? a : b;
 }
 
-/* The least multiple of `multiple`, which is not 0, that is no less than `value`. */
+/* The least multiple of `multiple` (not 0) that is at least `value`. */
 static inline size_t weft_round_up(size_t value, size_t multiple) {
     return (value + multiple - 1) / multiple * multiple;
 }
 
-/* How many pieces of `per_piece`, which is not 0, hold `count`; their sum fits 32 bits. */
+/* How many pieces of `per_piece` (not 0) hold `count`; their sum fits 32 bits. */
 static inline uint32_t weft_div_up_u32(uint32_t count, uint32_t per_piece) {
     return (count + per_piece - 1) / per_piece;
 }

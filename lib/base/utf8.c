@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 
-/* Whether a second byte may follow this lead byte, as far as its upper two bits do not say. */
+/* Whether a second byte may follow this lead byte; its upper two bits are checked elsewhere. */
 static bool follows(unsigned char lead, unsigned char second) {
     switch (lead) {
     case 0xe0:

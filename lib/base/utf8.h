@@ -1,7 +1,7 @@
 /* base/utf8 — which bytes are a character: the one place that knows the forms of UTF-8.
  *
- * Errors and log lines need it, so it stands here; what turns characters into numbers and back, and
- * cleans whole texts, is codec/utf8.h. */
+ * Errors and log lines need it, so it stands here; codec/utf8.h turns characters into numbers and
+ * back, and cleans whole texts. */
 #ifndef WEFT_BASE_UTF8_H
 #define WEFT_BASE_UTF8_H
 

@@ -1,7 +1,7 @@
-/* base/counters — what a scheduler counts from its start on, and how /metrics shows it.
+/* base/counters — what a scheduler counts from its start, and how /metrics shows it.
  *
- * One list: the scheduler's stats, the snapshot that routers get, its form on the wire, what a
- * router carries over the restarts of schedulers, and the lines of /metrics come from it. So a new
+ * The scheduler's stats, the snapshot that routers get, its form on the wire, what a router carries
+ * over the restarts of schedulers, and the lines of /metrics all come from this list. So a new
  * counter is a line here, and the place that counts.
  */
 #ifndef WEFT_BASE_COUNTERS_H
@@ -14,8 +14,8 @@
  *
  * SCHED(name, metric, labels, scale, help): lib/scheduler counts it for one group of workers, and a
  * snapshot has the sum over all. ACTOR: cmd/scheduler counts it itself.
- * metric: its name without the prefix; counters of one metric differ in their labels, and the first one's
- * help is the metric's. NULL: not shown by itself. scale: of the number shown. */
+ * metric: its name without the prefix; counters of one metric differ in their labels, and share the
+ * help of the first one. NULL: not shown by itself. scale: of the number shown. */
 #define WEFT_COUNTER_LIST(SCHED, ACTOR)                                                            \
     SCHED(n_preemptions, "num_preemptions_total", "", 1,                                           \
           "Sequences put off for want of KV blocks.")                                              \
@@ -37,18 +37,18 @@
     ACTOR(worker_idle_us, "worker_idle_seconds_total", "", 1e-6,                                   \
           "Time the workers waited for the next step's plan.")                                     \
     ACTOR(n_worker_losses, "worker_losses_total", "", 1, "Workers that died or stuck.")            \
-    ACTOR(iter_tokens_sum, NULL, "", 1, NULL)   /* these two are of the histogram of */            \
-    ACTOR(iter_tokens_count, NULL, "", 1, NULL) /* tokens per step */                              \
+    ACTOR(iter_tokens_sum, NULL, "", 1, NULL)   /* the histogram of tokens per step: */            \
+    ACTOR(iter_tokens_count, NULL, "", 1, NULL) /* its sum and its count */                        \
     SCHED(n_solitary_steps, "scheduler_solitary_steps_total", "", 1,                               \
           "Steps that one request had to itself, because workers were lost over it.")
 
-/* For lists of fields in a struct: of both kinds, of one, of none. */
+/* For lists of fields in a struct: both kinds, one, none. */
 #define WEFT_COUNTER_FIELD(name, ...) uint64_t name;
 #define WEFT_COUNTER_NO_FIELD(...)
 
 struct weft_counters {
     WEFT_COUNTER_LIST(WEFT_COUNTER_FIELD, WEFT_COUNTER_FIELD)
 };
-#define WEFT_COUNTERS (sizeof(struct weft_counters) / sizeof(uint64_t)) /* so many */
+#define WEFT_COUNTERS (sizeof(struct weft_counters) / sizeof(uint64_t)) /* how many there are */
 
 #endif

@@ -9,7 +9,7 @@ const struct weft_dtype_facts weft_dtypes[WEFT_DT_COUNT] = {WEFT_DTYPES(FACTS)};
                    #id ": GGUF's types have GGUF's numbers, the others have none of them");
 WEFT_DTYPES(OWN_NUMBERS)
 
-/* Two types of one number would be two cases of one value, which no compiler takes. */
+/* Two types with one number would be two cases of one value, which no compiler accepts. */
 bool weft_dtype_of_number(uint32_t number, enum weft_dtype *dtype_out) {
     *dtype_out = WEFT_DT_F32;
     switch (number) {
@@ -23,7 +23,7 @@ bool weft_dtype_of_number(uint32_t number, enum weft_dtype *dtype_out) {
     }
 }
 
-/* The same of the numbers in hashes, which need no way back. */
+/* The same check for the numbers in hashes, which need no way back. */
 #define LAYOUT_BIT(id, name, class, elems, bytes, file, layout, products) +(1ull << layout % 64)
 #define LAYOUT_OR(id, name, class, elems, bytes, file, layout, products) | (1ull << layout % 64)
 _Static_assert((0 WEFT_DTYPES(LAYOUT_BIT)) == (0 WEFT_DTYPES(LAYOUT_OR)),

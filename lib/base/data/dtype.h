@@ -1,7 +1,7 @@
-/* data/dtype — the types that weights have in files, in memory and in products: one row each, which
- * is all there is to say of a type but what is done with its bits. Who does that expands the list:
- * lib/kernels makes the kinds of products from it and adds how a type lies in a panel (quant.h),
- * lib/model reads its numbers in files.
+/* data/dtype — the types that weights have in files, in memory and in products: one row each, with
+ * all there is to say of a type except what is done with its bits. lib/kernels makes the kinds of
+ * products from this list and adds how a type lies in a panel (quant.h); lib/model takes the
+ * numbers in files from it.
  *
  * The order of the rows means nothing and is in no file: numbers in files are columns. */
 #ifndef WEFT_BASE_DTYPE_H
@@ -12,10 +12,10 @@
 
 /* What a type is for:
  *   FLOAT   plain numbers, of vectors and matrices
- *   BLOCKS  quantised blocks along a row, as GGML has them
+ *   BLOCKS  quantised blocks along a row, as in GGML
  *   FOLDER  what quantised weights of Hugging Face folders become (struct weft_parts)
  *   STORED  what --dtype makes of others; no file names it but a packed one
- *   PIECE   what weights of folders are put together from: no tensor of an opened model has it */
+ *   PIECE   what weights of folders are put together from; no tensor of an opened model has it */
 enum weft_dtype_class {
     WEFT_DTYPE_FLOAT,
     WEFT_DTYPE_BLOCKS,
@@ -27,11 +27,11 @@ enum weft_dtype_class {
 /* X(ID, name, class, elements of a block, bytes of a block, number in files,
  *   number in the hash of a packed file's layout, products)
  *
- * Numbers in files are GGUF's below 256, of FLOAT and BLOCKS; above they are weft's own, for packed
- * files, and those of pieces are in none. Neither they nor the numbers in the hash, where a new
- * type takes the next one (20), ever change: packed files would no longer be read.
+ * Numbers in files below 256 are GGUF's, for FLOAT and BLOCKS; the others are weft's own, for
+ * packed files, and those of pieces are in no file. They never change, nor do the numbers in the
+ * hash, where a new type takes the next one (20): else packed files could not be read.
  *
- * Products: EXACT, with f32 activations (WEFT_GEMM_ID_F32); or BOTH, with faster ones, too
+ * Products: EXACT, with f32 activations (WEFT_GEMM_ID_F32), or BOTH, also with faster ones
  * (WEFT_GEMM_ID). */
 /* clang-format off */
 #define WEFT_DTYPES(X)                                                                             \
@@ -67,7 +67,7 @@ enum weft_dtype { WEFT_DTYPES(WEFT_DTYPE_ENUM) WEFT_DT_COUNT };
 #define WEFT_DTYPE_GGUF_NUMBERS 256u
 
 struct weft_dtype_facts {
-    const char *id;   /* "Q4_K": as GGUF's and safetensors' specifications call it */
+    const char *id;   /* "Q4_K": its name in the specifications of GGUF and safetensors */
     const char *name; /* "q4_k" */
     enum weft_dtype_class class;
     uint32_t block_elems, block_bytes;
@@ -75,7 +75,7 @@ struct weft_dtype_facts {
 };
 extern const struct weft_dtype_facts weft_dtypes[WEFT_DT_COUNT];
 
-/* The type with a number in files. False, and F32: there is none. */
+/* The type with a number in files. False (and F32) if there is none. */
 bool weft_dtype_of_number(uint32_t number, enum weft_dtype *dtype_out);
 
 static inline const char *weft_dtype_name(enum weft_dtype dtype) {

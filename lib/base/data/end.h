@@ -1,9 +1,8 @@
-/* base/end — why a choice ends: one list, of which everybody who tells of an end, passes it on or
- * counts it takes what it needs.
+/* base/end — why a choice ends: one list for all who report an end, pass it on or count it.
  *
  * A worker sees stop tokens and lengths, and says so with the token. The scheduler passes that on,
- * and ends by itself what is overdue or kills workers. The router knows which stop tokens a request
- * named itself, looks for stop strings, and sees clients leave.
+ * and itself ends requests that are overdue or kill workers. The router knows which stop tokens the
+ * request itself named, looks for stop strings, and sees clients leave.
  */
 #ifndef WEFT_BASE_END_H
 #define WEFT_BASE_END_H
@@ -11,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* X(name, number, who tells it, finish_reason in metrics). The numbers travel (proto/schema.md):
+/* X(name, number, who reports it, finish_reason in metrics). The numbers travel (proto/schema.md):
  * they never change. */
 #define WEFT_END_LIST(X)                                                                           \
     X(NONE, 0, WORKER, NULL)           /* it goes on */                                            \
@@ -30,10 +29,10 @@ enum weft_end {
         WEFT_END_COUNT = 8 /* all numbers are below */
 };
 
-/* Who tells of an end, each also of those that it was told. */
+/* Who reports an end; each also passes on those that it was told. */
 enum weft_end_teller { WEFT_END_BY_WORKER, WEFT_END_BY_SCHEDULER, WEFT_END_BY_ROUTER };
 
-/* Whether a number from outside is an end that this one tells of. */
+/* Whether a number from outside is an end that this one reports. */
 bool weft_end_is_told_by(uint64_t number, enum weft_end_teller teller);
 
 /* "stop", "length", "abort" or "error"; NULL for NONE. */

@@ -1,5 +1,5 @@
 /* base/limits — the ceilings of everything that can grow. A configured value is checked against its
- * ceiling at start; what is over a bound at run time is answered with an error, never with memory.
+ * ceiling at start; at run time, what exceeds a bound gets an error, never memory.
  */
 #ifndef WEFT_BASE_LIMITS_H
 #define WEFT_BASE_LIMITS_H
@@ -17,9 +17,8 @@
 #define WEFT_EXPERTS_MAX 1024    /* of a layer */
 #define WEFT_EXPERTS_USED_MAX 64 /* by a token */
 
-/* Series of the experts' metric, one per layer and expert. Above AUTO they are many times what
- * all else in the server's metrics is, so somebody has to ask for them; more than MAX nobody
- * gets. */
+/* Series of the experts' metric, one per layer and expert. More than AUTO outnumber all other
+ * metrics many times, so they come only on request; more than MAX never do. */
 #define WEFT_EXPERT_SERIES_AUTO 4096u
 #define WEFT_EXPERT_SERIES_MAX 65536u
 
@@ -38,7 +37,7 @@
 #define WEFT_STEP_LOGPROB_BYTES_MAX (32u << 20)
 
 /* Tokens of all sequences that one plan starts: 64 MiB in a plan's message. Four times the longest
- * sequence, so each fits by itself; what does not starts with the next plan. */
+ * sequence, so each fits by itself; the others start with the next plan. */
 #define WEFT_STEP_START_TOKENS_MAX (1u << 24)
 
 /* Workers lost in a row over a sequence that got nothing done in between. From SUSPECT on it is

@@ -18,15 +18,14 @@ struct weft_logit_bias {
     float bias; /* added to the logit; finite */
 };
 
-/* All of its numbers, in the order in which they travel. From this list come the struct, its
- * defaults, their check, their form on the wire (proto), their reading from JSON (the router) and
- * the flags of `weft run`.
+/* All of its numbers, in the order in which they travel. The struct, its defaults, their check,
+ * their form on the wire (proto), their reading from JSON (the router) and the flags of `weft run`
+ * come from this list.
  *
- * KNOB(type, name, flag, default, least, most, api_least, api_most, help): what clients may set by
- * its name, and `weft run` by its flag. A F32 from `least` to `most` is sound; a U32 always is, and
- * `most` as good as anything above. Clients may ask from api_least to api_most: of a U32 what is
- * below 0 means 0.
- * OWN(type, name, default): each user has its own way to it. A COUNT is -1 or more; see below. */
+ * KNOB(type, name, flag, default, least, most, api_least, api_most, help): clients set it by its
+ * name, `weft run` by its flag. An F32 is valid from `least` to `most`; a U32 always is, and means
+ * `most` when it is above. Clients may ask for api_least to api_most; a U32 below 0 means 0.
+ * OWN(type, name, default): each reader handles it in its own way. A COUNT is -1 or more. */
 #define WEFT_SAMPLING_LIST(KNOB, OWN)                                                              \
     OWN(U64, seed, 0) /* the router draws one for a request that brings none */                    \
     KNOB(F32, temperature, "temperature", 0, 0, 1e6, 0, 100, "divisor of the logits; 0: greedy")   \

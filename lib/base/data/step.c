@@ -3,7 +3,7 @@
 #include "base/check.h"
 #include "base/minmax.h"
 
-/* One entry; 0: none is wanted. More than the vocabulary is never given. */
+/* Bytes of one entry, which lists at most the vocabulary; 0: none is wanted. */
 static uint64_t entry_bytes(int32_t n_asked, uint32_t n_vocab) {
     if (n_asked < 0) return 0;
     uint64_t n_top = weft_min_u32((uint32_t)n_asked, n_vocab);

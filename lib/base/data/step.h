@@ -103,8 +103,8 @@ _Static_assert(WEFT_LOGPROB_HEAD_BYTES + WEFT_LOGPROB_TOP_BYTES * (uint64_t)WEFT
                    WEFT_STEP_LOGPROB_BYTES_MAX,
                "any token's log-probabilities fit a step, so that every sequence advances");
 
-/* As much of a sequence as decides which log-probabilities its next tokens bring. Scheduler and
- * worker count by the same rules: what one plans the other accepts. */
+/* The part of a sequence that decides which log-probabilities its next tokens bring. Scheduler and
+ * worker count by the same rules: what the one plans the other accepts. */
 struct weft_step_seq {
     const struct weft_sampling *sampling;
     uint32_t n_vocab;

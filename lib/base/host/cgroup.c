@@ -57,7 +57,7 @@ static bool lists(const char *controllers, const char *wanted) {
 }
 
 /* "5:cpu,cpuacct:/a/b" has the path "/a/b" for "cpu"; v2's line is "0::/a/b", its controller "".
- * Writes "" where the line speaks of another, or of a group outside of what this process sees. */
+ * Writes "" if the line is about another, or about a group outside of this process's view. */
 static bool take_path(char *line, const char *controller, char *path_out) {
     char *controllers = strchr(line, ':');
     char *path = controllers ? strchr(controllers + 1, ':') : NULL;
@@ -71,7 +71,7 @@ static bool take_path(char *line, const char *controller, char *path_out) {
     return true;
 }
 
-/* The path of our group in the hierarchy of `controller`; "" (the root) where none is told. */
+/* The path of our group in the hierarchy of `controller`; "" (the root) if none is listed. */
 static void own_path(const char *root, const char *controller, char path_out[PATH_BYTES]) {
     char name[PATH_BYTES], line[PATH_BYTES];
     path_out[0] = '\0';
@@ -84,7 +84,7 @@ static void own_path(const char *root, const char *controller, char path_out[PAT
     (void)fclose(f);
 }
 
-/* Looks at one group; what it finds goes to where `ctx` keeps the least so far. */
+/* Looks at one group and lowers the least value so far, which `ctx` keeps. */
 typedef void visit_fn(const char *folder, void *ctx);
 
 /* From our own group up to the root of its hierarchy. */

@@ -14,12 +14,12 @@
 /* CPUs' worth of time, rounded up; 0: no limit. */
 uint32_t weft_cgroup_cpus(const char *root);
 
-/* The same of one group, from the kernel's words, "QUOTA PERIOD" in microseconds; a quota of "max"
- * or "-1", and whatever is not understood, is no limit. */
+/* The same for one group, from the kernel's words, "QUOTA PERIOD" in microseconds; a quota of "max"
+ * or "-1", or one that is not understood, is no limit. */
 uint32_t weft_cgroup_cpus_parse(const char *text);
 
-/* Bytes that can still be had: limit less usage. Files in the page cache that nobody used of late
- * (inactive_file) count as free, since the kernel lets go of them first. UINT64_MAX: no limit. */
+/* Bytes that can still be had: limit less usage. Files in the page cache that nobody used lately
+ * (inactive_file) count as free, since the kernel drops them first. UINT64_MAX: no limit. */
 uint64_t weft_cgroup_memory(const char *root);
 
 #endif

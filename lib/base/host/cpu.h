@@ -19,7 +19,7 @@ uint32_t weft_cpu_quota(void);
 bool weft_cpu_pin(uint32_t cpu);
 
 /* Bytes that can still be had: the smaller of MemAvailable and what the cgroups leave. 0: neither
- * is told. */
+ * is known. */
 uint64_t weft_mem_available_bytes(void);
 
 /* Resident bytes of this process; 0 where /proc does not tell. */

@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 
-#define FIRST_BYTES 65536u /* of what does not say how long it is */
+#define FIRST_BYTES 65536u /* for files of unknown length */
 
 struct source {
     int fd;
@@ -64,8 +64,8 @@ weft_err weft_file_fill(int fd, const char *path, void *bytes, size_t n_bytes, s
     return WEFT_OK;
 }
 
-/* `guess` bytes are expected. One more is asked for each time, which the end of the file is told
- * by and which has room for the terminator. */
+/* `guess` bytes are expected. Each read asks for one more, which shows the end of the file and
+ * leaves room for the terminator. */
 static weft_err read_all(const struct source *from, size_t guess, char **text_out, size_t *len_out,
                          struct weft_errmsg *why) {
     weft_err err;

@@ -18,8 +18,8 @@ WEFT_MUST_CHECK weft_err weft_file_fill(int fd, const char *path, void *bytes, s
                                         size_t *n_read_out, struct weft_errmsg *why);
 
 enum weft_file_kind {
-    WEFT_FILE_REGULAR, /* as weft_file_open has it: files of models, which strangers make */
-    WEFT_FILE_ANY,     /* pipes and devices, too, for as long as it takes: what a person names */
+    WEFT_FILE_REGULAR, /* as for weft_file_open: files of models, which strangers make */
+    WEFT_FILE_ANY,     /* pipes and devices, too, however long it takes: a person names them */
 };
 
 /* All of a file of at most `bytes_max`, terminated; *text_out is malloc'd. Errors as above and
