@@ -1,6 +1,6 @@
 /* model/file — files mapped or read, and text out of them made fit for messages. Every reader works
- * on bytes in memory, so a fuzzer can hand it a heap block of the exact size and the sanitizer sees
- * a read one byte too far. */
+ * on bytes in memory, so a fuzzer can pass a heap block of the exact size and the sanitizer sees a
+ * read one byte too far. */
 #ifndef WEFT_MODEL_FILE_H
 #define WEFT_MODEL_FILE_H
 
@@ -29,7 +29,7 @@ void wefti_model_file_close(struct wefti_model_file *file); /* the file is all z
 WEFT_MUST_CHECK weft_err wefti_model_file_put(int fd, const char *path, const void *bytes,
                                               size_t n_bytes, uint64_t at, struct weft_errmsg *why);
 
-/* Text from a file, fit for a message: cut, and '?' for whatever is not printable ASCII. */
+/* Text from a file, fit for a message: cut, with '?' for all that is not printable ASCII. */
 struct wefti_model_shown {
     char text[100];
 };

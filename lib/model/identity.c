@@ -1,7 +1,7 @@
 /* What a model says besides its weights, told apart by content: one "NAME=HASH" for each file or
- * section, in a fixed order, with commas between them. A front that has to begin anew compares what
- * it finds with what was there before: by another tokenizer its ids would mean other tokens than
- * the weights in memory know, and nobody could tell from the answers. */
+ * section, in a fixed order, with commas between them. A front that starts again compares what it
+ * finds with what was there before: with another tokenizer its ids would mean other tokens than the
+ * weights in memory know, and the answers would not show it. */
 #include "model_internal.h"
 
 #include <inttypes.h>
@@ -40,7 +40,7 @@ static weft_err add_folder(const char *dir, struct weft_buf *identity, struct we
         free(text);
         if (err == WEFT_E_NOMEM || err == WEFT_E_IO)
             return weft_err_set(why, err, "%s", detail.text);
-        /* Else it is not there, or nothing that could be read: who needs it says so. */
+        /* Else it is missing or unreadable: whoever needs it says so. */
     }
     return WEFT_OK;
 }
@@ -90,8 +90,8 @@ static bool has_entry(const char *identity, const char *entry, size_t len) {
     return false;
 }
 
-/* Appends the names of entries in `these` that `others` has not; `by_name`: not even another of
- * that name. */
+/* Appends the names of entries in `these` that `others` lacks; `by_name`: those it
+ * lacks even by name. */
 static void add_missing(const char *these, const char *others, bool by_name,
                         struct weft_buf *names) {
     for (const char *at = these; *at;) {

@@ -1,5 +1,5 @@
-/* What a path names. Content decides, not the name: a GGUF file in a content-addressed store is
- * called by its hash. */
+/* What a path names. Content decides, not the name: in a content-addressed store the name of a GGUF
+ * file is its hash. */
 #include "file.h"
 
 #include <dirent.h>

@@ -4,8 +4,8 @@
  *          GGUF file, or either of them packed by weft, mapped read-only. It has hyper-parameters,
  *          named roles for its tensors, and (GGUF) the metadata. Tensors are views into the
  *          mapping: never copied, never changed. Those of a packed file have no data of their own.
- * Input    Files are untrusted: every length, offset, count and type is checked before use. What
- *          is wrong is refused in one sentence that names the file, the tensor and the fault.
+ * Input    Files are untrusted: every length, offset, count and type is checked before use. Faults
+ *          are refused in one sentence that names the file, the tensor and the fault.
  * Threads  After opening, everything is const and may be read from any thread.
  * Source   safetensors and GGUF v2/v3 format specifications; Hugging Face config.json keys. */
 #ifndef WEFT_MODEL_H
@@ -35,18 +35,18 @@ struct weft_model_place {
     bool packed; /* a packed file of a model in that format */
 };
 
-/* What MODEL on a command line names, by what is there and not by how it is called: a folder, the
- * config.json in one, or a file that begins as GGUF or a packed file does. If a model is several
- * GGUF files, any may be named; the place is the first. NOTFOUND, IO, PROTO (none of them, or
- * damaged), UNSUPPORTED (a .safetensors file alone), NOMEM; the place is then empty. */
+/* What MODEL on a command line names, judged by content and not by name: a folder, the config.json
+ * in one, or a file that begins as GGUF or a packed file does. If a model is several GGUF files,
+ * any may be named; the place is the first. NOTFOUND, IO, PROTO (none of them, or damaged),
+ * UNSUPPORTED (a .safetensors file alone), NOMEM; the place is then empty. */
 WEFT_MUST_CHECK weft_err weft_model_locate(const char *path, struct weft_model_place *place_out,
                                            struct weft_errmsg *why);
 void weft_model_place_fini(struct weft_model_place *place); /* the place is empty afterwards */
 
 /* ------------------------------------------------------------------ small files of a model --- */
 
-/* All of the regular file dir/name, terminated (see weft_file_read). Where `dir` is a packed file,
- * of the copy it holds. NOTFOUND, IO, PROTO (not a regular file), TOOBIG, NOMEM. */
+/* All of the regular file dir/name, terminated (see weft_file_read). If `dir` is a packed file, all
+ * of the copy in it. NOTFOUND, IO, PROTO (not a regular file), TOOBIG, NOMEM. */
 WEFT_MUST_CHECK weft_err weft_model_read_in(const char *dir, const char *name, size_t bytes_max,
                                             char **text_out, size_t *len_out,
                                             struct weft_errmsg *why);
@@ -54,15 +54,15 @@ WEFT_MUST_CHECK weft_err weft_model_read_in(const char *dir, const char *name, s
 struct json_t; /* jansson's */
 
 /* The JSON object in the file dir/name, found as weft_model_read_in does; *root_out is the
- * caller's, to decref. As Python's json has it, the last of two equal keys counts. All numbers are
+ * caller's, to decref. As in Python's json, the last of two equal keys counts. All numbers are
  * reals, since transformers writes integers that no machine word holds ("model_max_length":
- * 1000000000000000019884624838656): see weft_json_u64. Errors as above, and PROTO for what is not a
+ * 1000000000000000019884624838656): see weft_json_u64. Errors as above, and PROTO if it is not a
  * JSON object. */
 WEFT_MUST_CHECK weft_err weft_model_json(const char *dir, const char *name, size_t bytes_max,
                                          struct json_t **root_out, struct weft_errmsg *why);
 
-/* False, and *out 0, unless `value` (which may be NULL) is a whole number from 0 to 2^53 - 1, up to
- * where a double holds every one. */
+/* False, and *out 0, unless `value` (which may be NULL) is a whole number from 0 to 2^53 - 1: a
+ * double holds each of these. */
 bool weft_json_u64(const struct json_t *value, uint64_t *out);
 
 /* --------------------------------------------------------------------------------- identity --- */
@@ -76,14 +76,14 @@ WEFT_MUST_CHECK weft_err weft_model_identity(const char *path, struct weft_buf *
 /* Appends one more entry; no '=' or ',' in its name. */
 void weft_identity_add(struct weft_buf *identity, const char *name, const void *bytes, size_t n);
 
-/* Whether two identities are the same. If not, `changed` holds the names of what is another, is
- * gone or is new, with ", " between them. */
+/* Whether two identities are the same. If not, `changed` holds the names of entries that differ,
+ * are missing or are new, with ", " between them. */
 bool weft_identity_is(const char *had, const char *has, struct weft_buf *changed);
 
 /* ---------------------------------------------------------------------------------- tensors --- */
 
-/* What a quantised weight of a Hugging Face folder is put together from: several tensors of the
- * file, in an order of their own (lib/model/parts.h). */
+/* The pieces of a quantised weight of a Hugging Face folder: several tensors of the file, in an
+ * order of their own (lib/model/parts.h). */
 struct weft_parts;
 
 struct weft_tensor {
@@ -121,16 +121,16 @@ enum weft_rope_scaling {
     WEFT_ROPE_DYNAMIC = 5,  /* stretches what is longer than the context, so nothing here */
 };
 
-/* Layers whose feed-forward part is many, of which each token takes a few: the router scores them
- * all, and the sum of what the best yield, weighed by their scores, is the layer's. */
+/* Layers with many feed-forward parts, of which each token takes a few: the router scores them all,
+ * and the layer's output is the sum of the best ones' outputs, weighed by their scores. */
 struct weft_model_moe {
-    uint32_t n_experts;    /* 0: none, and nothing below counts */
+    uint32_t n_experts;    /* 0: none, and the rest means nothing */
     uint32_t n_used;       /* by a token */
     uint32_t n_ffn;        /* inner size of an expert */
     uint32_t n_ffn_shared; /* of the one that every token takes, too; 0: there is none */
     bool shared_gate;      /* its output is multiplied by the sigmoid of a score of its own */
-    bool sigmoid;          /* of scores, each by itself; else the softmax of all */
-    bool score_bias;       /* is added to scores to choose by, not to weigh by */
+    bool sigmoid;          /* of each score by itself; else the softmax of all */
+    bool score_bias;       /* is added to scores for choosing, not for weighing */
     bool normalise;        /* weights are divided by their sum */
     float scale;           /* weights are multiplied by it */
     /* Experts are chosen from the best groups of consecutive ones: those with the best expert, or
@@ -152,7 +152,7 @@ enum weft_quant_method {
 struct weft_model_quant {
     enum weft_quant_method method;
     uint32_t block_rows, block_cols; /* of weights that share a scale; 0 columns: all of a row */
-    bool zeros_less_one;             /* GPTQ: what is stored is one less, modulo 16 */
+    bool zeros_less_one;             /* GPTQ: the stored zero is one less, modulo 16 */
 };
 
 /* What the engine needs to know; every field is checked against base/limits.h and the others. */
@@ -165,18 +165,18 @@ struct weft_model_params {
     uint32_t window;    /* a token sees itself and the window - 1 before it; 0: all before it */
     float rms_eps;
     double rope_theta;
-    /* A GGUF file keeps llama3 scaling in rope_freqs.weight and says NONE here: see
+    /* NONE for GGUF files with llama3 scaling, which rope_freqs.weight holds: see
      * weft_model_rope. */
     enum weft_rope_scaling rope_scaling;
-    double rope_factor; /* all but none; LongRoPE has no use for it */
+    double rope_factor;                                 /* not for NONE and LongRoPE */
     double rope_low_freq_factor, rope_high_freq_factor; /* llama3 */
     uint32_t rope_original_context;                     /* llama3, YaRN, LongRoPE */
     uint32_t rope_dim;     /* so many elements of a head turn, the first ones; even */
     double rope_magnitude; /* cos and sin are multiplied by it */
     double yarn_beta_fast, yarn_beta_slow;
     double yarn_mscale; /* scores of latent attention are multiplied by its square; else 1 */
-    /* LongRoPE's divisors of each frequency, rope_dim / 2 of them: of sequences whose prompt is
-     * longer than the original context, and of the others. */
+    /* LongRoPE's divisors of each frequency, rope_dim / 2 of them: for sequences whose prompt is
+     * longer than the original context, and for the others. */
     double rope_long_factors[WEFT_HEAD_DIM_MAX / 2], rope_short_factors[WEFT_HEAD_DIM_MAX / 2];
     /* false: element i turns with i + rope_dim/2 (Hugging Face); true: 2i with 2i + 1 (GGUF llama,
      * whose converter permutes the rows of Q and K to match). */
@@ -190,7 +190,7 @@ struct weft_model_params {
     bool norm_plus_one;        /* weights of norms are stored less 1 */
     bool gelu;                 /* in place of silu */
     float attn_soft_cap, logit_soft_cap; /* cap * tanh(x / cap); 0: none */
-    double local_rope_theta; /* of layers with a window, and unscaled; 0: as the others */
+    double local_rope_theta;             /* for layers with a window, unscaled; 0: as the others */
     /* Embeddings and what each half of a layer adds are multiplied by these, scores of attention by
      * attn_scale (0: 1 / sqrt(head_dim)), logits by logit_scale. */
     float embed_scale, residual_scale, attn_scale, logit_scale;
@@ -199,8 +199,8 @@ struct weft_model_params {
      * rope_dim long and n_kv_heads = 1: what keys and values are made of, and a key that turns. */
     uint32_t kv_lora, q_lora; /* q_lora 0: q comes of the hidden state directly */
     uint32_t nope_dim, v_dim;
-    uint32_t n_predict; /* layers after the last one that guess further tokens: not used */
-    bool untied;        /* the head is a tensor of its own, whatever there is */
+    uint32_t n_predict; /* layers after the last that guess further tokens: unused */
+    bool untied;        /* the head is a tensor of its own in any case */
     bool wrapped;       /* the folder holds a larger model, of which this is the language part */
     uint32_t no_rope[WEFT_LAYERS_MAX / 32];   /* a bit per layer: q and k are not turned there */
     uint32_t no_window[WEFT_LAYERS_MAX / 32]; /* a bit per layer: `window` does not count there */
@@ -248,7 +248,7 @@ struct stat;
 
 /* Opens what weft_model_locate finds. Maps the weights, checks everything and resolves the roles.
  * *model_out is the caller's, to free. NOTFOUND, IO, PROTO (malformed), UNSUPPORTED (an
- * architecture, tensor type or option that is not there yet; named), NOMEM. */
+ * architecture, tensor type or option, by name), NOMEM. */
 WEFT_MUST_CHECK weft_err weft_model_open(const char *path, weft_model **model_out,
                                          struct weft_errmsg *why);
 void weft_model_free(weft_model *model); /* accepts NULL */
@@ -259,7 +259,7 @@ const struct weft_tensor *weft_model_embedding(const weft_model *model);   /* [v
 const struct weft_tensor *weft_model_final_norm(const weft_model *model);  /* [hidden] */
 const struct weft_tensor *weft_model_head(const weft_model *model);        /* [vocab, hidden] */
 
-/* Whether `st` is of a file that the tensors lie in. */
+/* Whether `st` is that of a file that the tensors lie in. */
 bool weft_model_has_file(const weft_model *model, const struct stat *st);
 
 /* The path of file `idx` that the tensors lie in; NULL after the last. */
@@ -272,7 +272,7 @@ const struct weft_tensor *weft_model_tensor(const weft_model *model, size_t idx)
 /* NULL when there is no such tensor. */
 const struct weft_tensor *weft_model_find(const weft_model *model, const char *name);
 
-/* How a position turns q and k: pair i by position * inv_freq[i], cos and sin times
+/* How a position turns q and k: pair i by position * inv_freq[i]; cos and sin are multiplied by
  * `magnitude`. */
 struct weft_rope {
     double magnitude;
@@ -283,14 +283,14 @@ struct weft_rope {
  * window. `is_long`: of sequences with a long prompt, see weft_model_long_prompt. */
 void weft_model_rope(const weft_model *model, bool local, bool is_long, struct weft_rope *out);
 
-/* Prompts longer than this are long ones (UINT32_MAX: none is, or it does not matter). Hugging
- * Face goes by the length of the whole sequence and so changes its mind about tokens it has
- * computed already; here it is the prompt that decides, once. Whatever is to be shared between
- * sequences must be of the same kind of prompt. */
+/* Prompts longer than this are long ones (UINT32_MAX: none is, or it does not matter). Hugging Face
+ * goes by the length of the whole sequence and so changes its mind about tokens it has computed
+ * already; here the prompt decides, once. Sequences may share only what came of
+ * prompts of one kind. */
 uint32_t weft_model_long_prompt(const weft_model *model);
 
-/* A 64-bit hash over hyper-parameters and all tensor bytes (XXH3). Reads the whole file once; of a
- * packed file, what was noted when it was packed. */
+/* A 64-bit hash over hyper-parameters and all tensor bytes (XXH3). Reads the whole file once; a
+ * packed file has it noted. */
 uint64_t weft_model_hash(const weft_model *model);
 
 /* ----------------------------------------------------------------------------- packed files ---
@@ -304,24 +304,23 @@ uint64_t weft_model_hash(const weft_model *model);
  *                     "name", "tensors" (name, type, stored form and shape of each), then "gguf" (a
  *                     GGUF file up to its tensor descriptions) or a folder's small files by name
  *
- * Everything is checked when it is opened, except the arena's bytes: whatever they are, they are
- * numbers. The file must not be changed while it is in use; to replace it, rename another over it.
- */
+ * Everything is checked at opening, except the arena's bytes: any bytes are numbers. The file must
+ * not be changed while it is in use; to replace it, rename another over it. */
 
 #define WEFT_PACKED_VERSION 1u
 #define WEFT_PACKED_PAGE 4096u /* of the header; the arena is whole pages */
 
 struct weft_packed {
     uint64_t arena_bytes;
-    uint64_t layout_hash;  /* of the arena, by the engine's rules */
-    uint64_t weights_hash; /* weft_model_hash of what was packed, and of whatever else decided */
+    uint64_t layout_hash;  /* of the arena, computed by the engine */
+    uint64_t weights_hash; /* weft_model_hash of the source, and all else that decides */
     char packed_as[32];    /* printable, for messages: "q8" */
 };
 
 /* NULL: not a packed file. */
 const struct weft_packed *weft_model_packed(const weft_model *model);
 
-/* A tensor of a packed file: what its weights are now. */
+/* The stored form of a tensor of a packed file. */
 enum weft_dtype weft_model_stored(const weft_model *model, const struct weft_tensor *tensor);
 
 /* The mapping of a packed file, which begins with the arena; the caller's from here on, to munmap.
@@ -374,15 +373,14 @@ void weft_gguf_free(weft_gguf *gguf);
 size_t weft_gguf_n_keys(const weft_gguf *gguf);
 struct weft_str weft_gguf_key(const weft_gguf *gguf, size_t idx, enum weft_gguf_type *type_out);
 
-/* False when the key is missing or has another kind. Integers of any width convert when they fit.
- */
+/* False if the key is missing or of another kind. Integers of any width convert if they fit. */
 bool weft_gguf_u64(const weft_gguf *gguf, const char *key, uint64_t *out);
 bool weft_gguf_f64(const weft_gguf *gguf, const char *key, double *out); /* F32 or F64 */
 bool weft_gguf_bool(const weft_gguf *gguf, const char *key, bool *out);
 bool weft_gguf_str(const weft_gguf *gguf, const char *key, struct weft_str *out);
 
 /* Arrays: element type and count; then elements by index (idx < count, else false). String arrays
- * are indexed at opening: access by index is O(1). Arrays of arrays are checked and skipped. */
+ * are indexed at opening, so access is O(1). Arrays of arrays are checked and skipped. */
 bool weft_gguf_array(const weft_gguf *gguf, const char *key, enum weft_gguf_type *type_out,
                      size_t *count_out);
 bool weft_gguf_array_str(const weft_gguf *gguf, const char *key, size_t idx, struct weft_str *out);

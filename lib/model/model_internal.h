@@ -1,6 +1,6 @@
 /* model_internal — a model while it is put together. The readers of each format (hf/, gguf/,
  * packed/) append to its tensors; pointers into that array exist only after wefti_model_index(),
- * when it does not grow any more. */
+ * when it has stopped growing. */
 #ifndef WEFT_MODEL_INTERNAL_H
 #define WEFT_MODEL_INTERNAL_H
 
@@ -24,7 +24,7 @@ struct weft_model {
     float *rope_freqs;         /* [rope_dim / 2] divisors of GGUF's rope_freqs.weight, or NULL */
     struct weft_packed packed; /* arena_bytes 0: not a packed file */
     enum weft_dtype *stored;   /* [n_tensors] of a packed file, else NULL */
-    struct weft_parts *parts;  /* of tensors that have such, or NULL */
+    struct weft_parts *parts;  /* of tensors in parts, or NULL */
 
     struct weft_tensor *tensors; /* names owned */
     size_t n_tensors, cap_tensors;
@@ -74,7 +74,7 @@ WEFT_MUST_CHECK weft_err wefti_model_index(weft_model *model, const char *path,
 WEFT_MUST_CHECK weft_err wefti_model_split(weft_model *model, enum weft_model_format format,
                                            const char *path, struct weft_errmsg *why);
 
-/* Whether opening a GGUF model reads the values of the tensor: the engine's form lacks them. */
+/* Whether opening a GGUF model reads the values of the tensor, which the engine's form lacks. */
 bool wefti_model_role_is_read(const char *name);
 
 /* Finds the tensor of every role and checks its shape (roles.c). */

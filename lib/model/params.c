@@ -60,7 +60,7 @@ static weft_err check_scales(const struct weft_model_params *p, const char *path
                   {"attention scale", p->attn_scale},
                   {"logit scale", p->logit_scale}};
     for (size_t i = 0; i < sizeof scales / sizeof scales[0]; i++) {
-        bool may_be_zero = i == 2; /* then it follows from the head dimension */
+        bool may_be_zero = i == 2; /* it then follows from the head dimension */
         float value = scales[i].value;
         if ((value > 1e-6f && value < 1e6f) || (may_be_zero && value == 0)) continue;
         return weft_err_set(why, WEFT_E_PROTO, "%s: the %s is %g; 1e-6 to 1e6 are allowed", path,
@@ -246,7 +246,7 @@ weft_err wefti_model_params_check(const struct weft_model_params *p, const char 
 
 void wefti_model_params_set_name(struct weft_model_params *params, const char *name, size_t len) {
     size_t n = len < sizeof params->name ? len : sizeof params->name - 1;
-    /* A cut may fall into a character, whose leading bytes then go, too (at most three). */
+    /* A cut may fall into a character; then its leading bytes (at most three) go, too. */
     for (size_t cut = 0; cut < 3 && n < len && n > 0 && !weft_utf8_valid(name, n); cut++) {
         n--;
     }

@@ -1,11 +1,11 @@
-/* model/params — what readers of all formats do with hyper-parameters. */
+/* model/params — hyper-parameters, as readers of all formats handle them. */
 #ifndef WEFT_MODEL_PARAMS_H
 #define WEFT_MODEL_PARAMS_H
 
 #include "arch.h"
 #include "base/check.h"
 
-/* What every architecture begins with, and its traits. */
+/* The defaults of every architecture, and its traits. */
 void wefti_model_params_init(struct weft_model_params *params, const struct wefti_model_arch *arch);
 
 /* Ranges and relations of the hyper-parameters (params.c). */
@@ -18,7 +18,7 @@ uint64_t wefti_model_params_hash(const struct weft_model_params *params);
 /* Copies a display name: cut at a whole UTF-8 character, '?' for control characters. */
 void wefti_model_params_set_name(struct weft_model_params *params, const char *name, size_t len);
 
-/* What config readers make of a set of layers. */
+/* Adds a layer to a set of layers. */
 static inline void wefti_model_set_bit(uint32_t bits[WEFT_LAYERS_MAX / 32], uint32_t layer) {
     WEFT_ASSERT(layer < WEFT_LAYERS_MAX);
     bits[layer / 32] |= 1u << layer % 32;
@@ -27,7 +27,7 @@ static inline void wefti_model_set_bit(uint32_t bits[WEFT_LAYERS_MAX / 32], uint
 /* YaRN's factor on magnitudes of a context stretched by `factor`, and LongRoPE's. */
 double wefti_model_yarn_mscale(double factor, double mscale);
 double wefti_model_longrope_magnitude(double factor, uint32_t original_context);
-/* A model is good for as much as YaRN makes of its original context. */
+/* Sets the context to what YaRN makes of the original one. */
 void wefti_model_yarn_stretch(struct weft_model_params *params);
 
 /* The last part of a path, without `suffix`, as the model's name (model.c). */

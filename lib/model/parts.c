@@ -45,7 +45,7 @@ static void f8_row(const struct weft_parts *parts, uint64_t row, unsigned char *
     }
 }
 
-/* Its bits are those of an f16 256 times smaller, except for NaN. */
+/* Its bits are those of an f16 that is 256 times smaller, except for NaN. */
 static float f8_value(unsigned char code) {
     if ((code & 0x7fu) == 0x7fu) return wefti_model_f32_from_bits(0x7fc00000u);
     uint32_t half = (uint32_t)(code & 0x80u) << 8 | (uint32_t)(code & 0x7fu) << 7;
@@ -64,7 +64,7 @@ _Static_assert((int)Q4_BLOCK_BYTES == 2 + 1 + Q4_BLOCK / 2, "a scale, a zero and
 _Static_assert((int)Q4_G_ELEMS == Q4_BLOCK, "a group for each block");
 _Static_assert((int)Q4_G_BYTES == Q4_BLOCK_BYTES + 2 * Q4_BLOCK, "and the groups of its columns");
 
-/* Where in a word of AWQ a feature stands. */
+/* The place of a feature in a word of AWQ. */
 static const uint32_t awq_place[8] = {0, 4, 1, 5, 2, 6, 3, 7};
 
 static uint32_t read_word(const struct weft_parts *parts, enum wefti_model_piece piece,
@@ -105,7 +105,7 @@ static void q4_block(const struct weft_parts *parts, uint64_t row, uint64_t k0,
     }
 }
 
-/* Rows inside, because in the file they lie side by side. */
+/* Rows are the inner loop, because they lie side by side in the file. */
 static void q4_rows(const struct weft_parts *parts, uint64_t row_begin, uint64_t n_rows,
                     size_t row_bytes, unsigned char *out) {
     for (uint64_t k0 = 0; k0 < parts->k; k0 += Q4_BLOCK, out += Q4_BLOCK_BYTES) {

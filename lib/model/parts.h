@@ -1,6 +1,6 @@
 /* parts, private to the model module — quantised weights of Hugging Face folders as the file has
- * them: codes, scales and whatever else, each a tensor of its own. Everything is checked when
- * they are joined, so that rows can be read without a thought. */
+ * them: codes, scales and the rest, each a tensor of its own. Everything is checked when they are
+ * joined, so reading rows checks nothing. */
 #ifndef WEFT_MODEL_PARTS_H
 #define WEFT_MODEL_PARTS_H
 
@@ -37,7 +37,7 @@ extern const float wefti_model_nf4_values[16];
 
 /* Row `row` as f32. */
 void wefti_model_parts_row_f32(const struct weft_parts *parts, uint64_t row, float *out);
-/* Over everything that it consists of. */
+/* Over all of its pieces. */
 uint64_t wefti_model_parts_hash(const struct weft_tensor *tensor, uint64_t seed);
 
 float wefti_model_f32_from_bits(uint32_t bits);

@@ -1,6 +1,6 @@
-/* Which tensor plays which part. One table has the names of both formats and the shape each must
- * have; a tensor that plays no part is refused, because ignoring it (a bias, an expert, a scale of
- * some quantisation) would give a model that runs and is wrong. */
+/* Finds the tensor for each role. One table has the names of both formats and the shape each must
+ * have; a tensor without a role is refused, because ignoring it (a bias, an expert, a scale of some
+ * quantisation) would give a model that runs and is wrong. */
 #include "model_internal.h"
 
 #include <inttypes.h>
@@ -191,7 +191,7 @@ static const struct {
 #define N_LAYER_ROLES (sizeof layer_roles / sizeof layer_roles[0])
 #undef AT
 
-/* What every expert has: its number stands between the two halves of a name. */
+/* The roles of every expert: its number stands between the two halves of a name. */
 #define AT(field) offsetof(struct weft_model_expert, field)
 static const struct {
     struct {
@@ -271,7 +271,7 @@ static weft_err take(struct resolver *r, const struct role *role, const char *na
     return check_shape(r, role, *out);
 }
 
-/* By either of two names, of which `other` may be NULL. */
+/* Takes it by either of two names; `other` may be NULL. */
 static weft_err take_either(struct resolver *r, const struct role *role, const char *name,
                             const char *other, const struct weft_tensor **out) {
     weft_err err = take(r, role, name, out);
@@ -281,7 +281,7 @@ static weft_err take_either(struct resolver *r, const struct role *role, const c
     return err;
 }
 
-/* Whether the latent leads to keys and values by two tensors: that is so in the whole file. */
+/* Whether two tensors make keys and values of the latent; this holds for the whole file. */
 static bool has_k_and_v_b(const weft_model *model) {
     return weft_model_find(model, "blk.0.attn_k_b.weight") != NULL;
 }
@@ -332,7 +332,7 @@ static bool is_there(const weft_model *model, uint32_t layer, enum when when) {
     return true;
 }
 
-/* GGUF files have all experts of a layer in one tensor, by the name of which it is missed. */
+/* GGUF files have all experts of a layer in one tensor, which messages name if it is missing. */
 static weft_err missing_expert(const struct resolver *r, uint32_t layer, size_t role,
                                const char *name) {
     const char *before = expert_roles[role].names[WEFT_MODEL_GGUF].before;
@@ -413,7 +413,7 @@ static weft_err resolve_head(struct resolver *r) {
     if (!model->head && model->params.untied)
         return weft_err_set(r->why, WEFT_E_PROTO, "%s: tensor '%s' is missing", r->path,
                             head_role.names[r->format]);
-    /* As transformers does: when the configuration ties them, the embedding is what counts. */
+    /* As in transformers, the embedding counts if the configuration ties them. */
     if (!model->head || model->params.tied) {
         model->params.tied = true;
         model->head = model->embedding;
@@ -453,7 +453,7 @@ static weft_err take_rope_table(struct resolver *r, enum rope_table table, float
     return WEFT_OK;
 }
 
-/* LongRoPE's, of which a file has both or none. */
+/* LongRoPE's factors; a file has both or none. */
 static weft_err resolve_longrope(struct resolver *r) {
     struct weft_model_params *p = &r->model->params;
     float *longer = NULL, *shorter = NULL;
@@ -481,7 +481,7 @@ static weft_err resolve_longrope(struct resolver *r) {
     return err;
 }
 
-/* What of RoPE comes in tensors: of GGUF files, Llama 3's scaling and LongRoPE's. */
+/* The parts of RoPE that GGUF files keep in tensors: Llama 3's scaling and LongRoPE's. */
 static weft_err resolve_rope(struct resolver *r) {
     if (r->format != WEFT_MODEL_GGUF) return WEFT_OK;
     weft_err err = take_rope_table(r, ROPE_FREQS, &r->model->rope_freqs);
@@ -570,7 +570,7 @@ weft_err wefti_model_resolve(weft_model *model, enum weft_model_format format, c
     }
     err = take_either(&r, &embedding_role, embedding_role.names[format], NULL, &model->embedding);
     if (err) goto cleanup;
-    /* Its rows are gathered as the file has them; in parts they may pass for f32. */
+    /* Its rows are gathered as the file has them; rows in parts may call themselves f32. */
     if (model->embedding->parts || weft_dtypes[model->embedding->dtype].class > WEFT_DTYPE_BLOCKS) {
         err = weft_err_set(why, WEFT_E_UNSUPPORTED,
                            "%s: the embedding table is quantised, which is not supported", path);

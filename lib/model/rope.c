@@ -1,5 +1,5 @@
 /* The angles by which positions turn q and k: one frequency per pair of elements, stretched in one
- * of the ways that models are trained with. As Hugging Face has them, in double throughout.
+ * of the ways that models are trained with. As in Hugging Face, in double throughout.
  *
  * YaRN: Peng et al. 2023 (arXiv 2309.00071). LongRoPE: Ding et al. 2024 (arXiv 2402.13753). */
 #include "model_internal.h"
@@ -22,7 +22,7 @@ static double llama3_frequency(const struct weft_model_params *p, double frequen
     return (1 - smooth) * frequency / p->rope_factor + smooth * frequency;
 }
 
-/* The pair, as a fraction of one, whose wavelength goes into the original context so often. */
+/* The pair (with a fraction) whose wavelength fits `turns` times into the original context. */
 static double yarn_pair(const struct weft_model_params *p, double turns) {
     return p->rope_dim * log(p->rope_original_context / (turns * 2 * M_PI)) /
            (2 * log(p->rope_theta));
@@ -43,7 +43,7 @@ static double scaled_frequency(const weft_model *model, bool is_long, uint32_t p
     double frequency = pow(p->rope_theta, -2.0 * pair / p->rope_dim);
     switch (p->rope_scaling) {
     case WEFT_ROPE_NONE:
-    case WEFT_ROPE_DYNAMIC: /* stretches what is longer than the context, which nothing is */
+    case WEFT_ROPE_DYNAMIC: /* stretches sequences longer than the context; there are none */
         break;
     case WEFT_ROPE_LINEAR:
         frequency /= p->rope_factor;

@@ -1,7 +1,7 @@
-/* Fused and stacked tensors, taken apart under the names that other models have them by. A
- * weight is [out features, in features] row by row, so a part is a run of rows, and still a view
- * into the file; so is an expert's of a stack of all experts of a layer. Everything after this
- * knows parts alone; so does a packed file. */
+/* Fused and stacked tensors, taken apart under the names that other models give the parts. A weight
+ * is [out features, in features] row by row, so a part is a run of rows, and still a view into the
+ * file; so is an expert's of a stack of all experts of a layer. Everything after this, packed files
+ * included, knows parts alone. */
 #include "model_internal.h"
 
 #include <stdio.h>
@@ -41,8 +41,8 @@ static uint64_t n_rows(const struct weft_model_params *p, enum rows rows) {
     return rows == ROWS_KV ? (uint64_t)p->n_kv_heads * p->head_dim : p->n_ffn;
 }
 
-/* What follows "model.layers.7." in a name, which is `*prefix_len_out` long; NULL: it does not
- * begin so. */
+/* The rest of a name after "model.layers.7.", which is `*prefix_len_out` long; NULL: it
+ * begins otherwise. */
 static const char *after_layer_prefix(const char *name, enum weft_model_format format,
                                       size_t *prefix_len_out) {
     static const char *const prefixes[2] = {"model.layers.", "blk."};
@@ -54,7 +54,7 @@ static const char *after_layer_prefix(const char *name, enum weft_model_format f
     return name + *prefix_len_out;
 }
 
-/* The fused tensor that this is; NULL: none, or its shape is that of a part. */
+/* The kind of fused tensor; NULL: it is none, or its shape is that of a part. */
 static const struct fused *find_fused(const struct weft_model_params *p,
                                       const struct weft_tensor *tensor,
                                       enum weft_model_format format, size_t *prefix_len_out) {
@@ -71,7 +71,6 @@ static const struct fused *find_fused(const struct weft_model_params *p,
     return NULL;
 }
 
-/* What is taken apart, and for messages. */
 struct splitter {
     weft_model *model;
     enum weft_model_format format;
@@ -130,7 +129,7 @@ static const struct stack {
     {"ffn_down_exps.weight", "ffn_down"},
 };
 
-/* NULL: it is none, or not of as many as there are experts. */
+/* NULL: it is none, or not for as many as there are experts. */
 static const struct stack *find_stack(const struct weft_model_params *p,
                                       const struct weft_tensor *tensor, size_t *prefix_len_out) {
     const char *name = after_layer_prefix(tensor->name, WEFT_MODEL_GGUF, prefix_len_out);

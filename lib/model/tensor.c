@@ -35,7 +35,7 @@ float wefti_model_f32_from_f16(uint16_t half) {
         float value = (float)mantissa * 0x1p-24f;
         return sign ? -value : value;
     }
-    if (exponent == 0x1f) { /* a NaN comes out quiet, as F16C and the kernels have it */
+    if (exponent == 0x1f) { /* a NaN comes out quiet, as in F16C and the kernels */
         uint32_t quiet = mantissa ? 0x400000u : 0;
         return wefti_model_f32_from_bits(sign | 0x7f800000u | quiet | mantissa << 13);
     }

@@ -1,5 +1,5 @@
-/* The metadata of a GGUF file under its architecture's name. Options that would change the
- * arithmetic and are not there yet are refused by name, never ignored. */
+/* The metadata of a GGUF file under its architecture's name. Unsupported options that would change
+ * the arithmetic are refused by name, never ignored. */
 #include "gguf.h"
 
 #include <inttypes.h>
@@ -162,8 +162,8 @@ static weft_err check_options(const struct config *c, const struct weft_model_pa
     return WEFT_OK;
 }
 
-/* Behind read_rope. Newer files describe the cache's row as the head, and the heads by keys of
- * their own. */
+/* Follows read_rope. Newer files describe the cache's row as the head, and heads by
+ * separate keys. */
 static weft_err read_latent(const struct config *c, struct weft_model_params *p) {
     const char *key =
         has(c, "attention.key_length_mla") ? "attention.key_length_mla" : "attention.key_length";
@@ -193,7 +193,7 @@ static weft_err read_window(const struct config *c, struct weft_model_params *p)
     return err;
 }
 
-/* A factor on magnitudes of DeepSeek's YaRN is not there: what it would be is 1 in all of them. */
+/* DeepSeek's YaRN gets no factor on magnitudes: it would be 1 in all of its models. */
 static weft_err read_yarn(const struct config *c, double factor, struct weft_model_params *p) {
     static const char ext_key[] = "rope.scaling.yarn_ext_factor";
     double log_multiplier = 0, ext = 1;
@@ -209,7 +209,7 @@ static weft_err read_yarn(const struct config *c, double factor, struct weft_mod
     if (!err && ext != 1)
         return weft_err_set(c->why, WEFT_E_UNSUPPORTED, "%s: %s is %g; only 1 is supported",
                             c->path, key_of(c, ext_key).text, ext);
-    /* The file has a tenth of what it multiplies. */
+    /* The file holds a tenth of the factor. */
     p->yarn_mscale = wefti_model_yarn_mscale(p->rope_factor, log_multiplier * 10);
     double magnitude = log_multiplier == 0 ? wefti_model_yarn_mscale(p->rope_factor, 1) : 1;
     if (!err) err = get_double(c, "rope.scaling.yarn_attn_factor", &magnitude);
@@ -235,7 +235,7 @@ static weft_err read_rope(const struct config *c, struct weft_model_params *p) {
     p->rope_scaling = WEFT_ROPE_NONE;
     weft_err err = get_u32(c, "rope.dimension_count", p->head_dim, &p->rope_dim);
     if (!err) err = get_double(c, "rope.freq_base", &p->rope_theta);
-    if (!err) err = get_double(c, "rope.scale_linear", &factor); /* the name it once had */
+    if (!err) err = get_double(c, "rope.scale_linear", &factor); /* an older name */
     if (!err) err = get_double(c, "rope.scaling.factor", &factor);
     if (!err) err = get_double(c, "rope.scaling.attn_factor", &p->rope_magnitude);
     if (!err)
@@ -279,7 +279,7 @@ static weft_err read_deepseek_experts(const struct config *c, struct weft_model_
     if (func != SOFTMAX && func != SIGMOID)
         return weft_err_set(c->why, WEFT_E_UNSUPPORTED, "%s: %s %u is not supported", c->path,
                             key_of(c, "expert_gating_func").text, func);
-    /* The third version scores by the sigmoid; it has the bias and ranks groups by two. */
+    /* The third version scores by the sigmoid, has the bias, and ranks groups by two experts. */
     moe->sigmoid = moe->score_bias = moe->by_two = func == SIGMOID;
     moe->scale = (float)scale;
     for (uint32_t i = 0; i < p->n_layers && i < n_plain; i++)
@@ -314,7 +314,7 @@ static weft_err read_experts(const struct config *c, struct weft_model_params *p
     return err;
 }
 
-/* Granite's; there, too, logits are divided. */
+/* Granite's scales; logits are divided by theirs. */
 static weft_err read_scales(const struct config *c, struct weft_model_params *p) {
     double embed = 1, residual = 1, attention = 0, logits = 1;
     weft_err err = get_double(c, "embedding_scale", &embed);
@@ -328,7 +328,7 @@ static weft_err read_scales(const struct config *c, struct weft_model_params *p)
     return err;
 }
 
-/* As llama.cpp has it: what the converter leaves out follows from the architecture. */
+/* As in llama.cpp, what the converter leaves out follows from the architecture. */
 static weft_err read_gemma(const struct config *c, struct weft_model_params *p) {
     bool is_local = c->arch->traits & WEFTI_MODEL_ARCH_LOCAL_ROPE;
     uint32_t pattern = is_local ? 6 : 2;

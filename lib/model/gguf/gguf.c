@@ -99,14 +99,14 @@ static weft_err pass_strings(struct parser *p, uint64_t count, const unsigned ch
     return WEFT_OK;
 }
 
-/* Element type and count; what follows is the elements. */
+/* Element type and count; the elements follow. */
 static weft_err read_array_head(struct parser *p, enum weft_gguf_type *type_out,
                                 uint64_t *count_out) {
     weft_err err = read_type(p, type_out);
     *count_out = weft_cursor_u64(&p->cur);
     if (err) return err;
     if (p->cur.failed) return truncated(p);
-    /* A string takes 8 bytes at least, an array 12: no loop runs longer than the file is. */
+    /* A string takes at least 8 bytes, an array 12, so the file's length bounds every loop. */
     size_t size = type_bytes(*type_out);
     if (*count_out > weft_cursor_left(&p->cur) / (size ? size : 8)) return truncated(p);
     return WEFT_OK;

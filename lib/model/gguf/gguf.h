@@ -44,10 +44,10 @@ WEFT_MUST_CHECK weft_err wefti_model_config_gguf(const weft_gguf *gguf,
 WEFT_MUST_CHECK weft_err wefti_model_gguf_tensors(weft_model *model, const weft_gguf *gguf,
                                                   struct weft_errmsg *why);
 
-/* Files in parts (gguf_split.c). Whether the metadata says that there are other parts: */
+/* Files in parts (gguf_split.c). Whether the metadata tells of other parts: */
 bool wefti_model_gguf_is_part(const weft_gguf *gguf);
-/* *first_out: the caller's, to free; NULL unless the file at `path`, which begins as GGUF, is by
- * name and metadata a later part of a model: then the path of its first one. */
+/* *first_out: the path of a model's first part if the GGUF file at `path` is, by name and metadata,
+ * a later one; else NULL. The caller's, to free. */
 WEFT_MUST_CHECK weft_err wefti_model_gguf_first_part(const char *path, char **first_out,
                                                      struct weft_errmsg *why);
 /* Refuses a part that is not the first, or whose name does not lead to the others. */

@@ -1,7 +1,7 @@
 /* GGUF files in parts. Each part is a GGUF file with tensors of its own and three keys, split.no
  * (from 0), split.count and split.tensors.count (of all parts); the first part has all other
- * metadata. The others are found by name: NAME-00001-of-00003.gguf and so on. Whether a file is a
- * part is what its metadata says, whatever its name. */
+ * metadata. The others are found by name: NAME-00001-of-00003.gguf and so on. The metadata, not the
+ * name, says whether a file is a part. */
 #include "gguf.h"
 
 #include <inttypes.h>

@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "base/cursor.h"
 
-/* Types of the file format that are not read; NULL: they are, or there is none of that number. */
+/* Types of the file format that are not read; NULL: it is read, or no type has that number. */
 static const char *const other_types[] = {
     [9] = "Q8_1",   [15] = "Q8_K",  [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS",
     [19] = "IQ1_S", [21] = "IQ3_S", [22] = "IQ2_S",   [24] = "I8",     [25] = "I16",

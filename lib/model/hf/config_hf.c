@@ -1,5 +1,5 @@
-/* config.json of a Hugging Face folder. Keys that are missing have transformers' defaults; options
- * that would change the arithmetic and are not there yet are refused by name, never ignored. */
+/* config.json of a Hugging Face folder. Missing keys have transformers' defaults; unsupported
+ * options that would change the arithmetic are refused by name, never ignored. */
 #include "config_hf.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "params.h"
 
-/* What sizes are that are missing; 0: follows from others. */
+/* Defaults of missing sizes; 0: follows from others. */
 struct sizes {
     uint32_t n_heads, n_kv_heads, head_dim, n_vocab, n_context;
 };
@@ -55,7 +55,7 @@ static weft_err read_sizes(const struct config *c, unsigned traits, struct weft_
     return WEFT_OK;
 }
 
-/* Under whichever of the names that architectures have for it. */
+/* Reads it under any of the names that architectures have for it. */
 static weft_err read_n_experts(const struct config *c, uint32_t *out) {
     static const char *const keys[] = {"n_routed_experts", "num_local_experts", "num_experts"};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
@@ -85,8 +85,8 @@ static weft_err read_plain_layers(const struct config *c, struct weft_model_para
     return WEFT_OK;
 }
 
-/* What the two versions of DeepSeek mean by keys that are missing. On how experts are scored and
- * chosen transformers' third version says nothing at all: it knows one way only. */
+/* Defaults of missing keys in the two versions of DeepSeek. transformers' third version has no keys
+ * for how experts are scored and chosen: it knows one way only. */
 struct deepseek {
     const char *type, *method, *func;
     bool normalise;
@@ -164,7 +164,7 @@ static weft_err read_experts(const struct config *c, const struct wefti_model_ar
     return err ? err : read_plain_layers(c, p);
 }
 
-/* Behind read_rope: what turns is not a part of the usual head. */
+/* Follows read_rope: what turns is not a part of the usual head. */
 static weft_err read_latent(const struct config *c, struct weft_model_params *p) {
     static const char pairs_key[] = "rope_interleave";
     bool pairs = true;
@@ -217,7 +217,7 @@ static weft_err check_window_layers(const struct config *c, const struct weft_mo
     return unsupported(c, max_key, "a window in some layers alone");
 }
 
-/* A config without a word on the window means the architecture's own. */
+/* A config that does not mention the window means the architecture's own. */
 static weft_err read_window(const struct config *c, const struct wefti_model_arch *arch,
                             struct weft_model_params *p) {
     static const char key[] = "sliding_window", use_key[] = "use_sliding_window";
@@ -259,7 +259,7 @@ static weft_err read_architecture(const struct config *c,
     *arch_out = name ? wefti_model_arch_of_class(name) : wefti_model_arch_of_type(type);
     if (!*arch_out)
         return refuse(c, name ? WEFTI_MODEL_BY_CLASS : WEFTI_MODEL_BY_TYPE, name ? name : type);
-    /* A type that nobody knows (Kimi K2's) changes nothing: the class says what to compute. */
+    /* An unknown type (Kimi K2's) changes nothing: the class says what to compute. */
     const struct wefti_model_arch *other = type ? wefti_model_arch_of_type(type) : NULL;
     if (!other || strcmp(type, (*arch_out)->hf_type) == 0) return WEFT_OK;
     return weft_err_set(c->why, WEFT_E_PROTO,
@@ -267,7 +267,7 @@ static weft_err read_architecture(const struct config *c,
                         (*arch_out)->hf_class, type);
 }
 
-/* Granite's. What it multiplies logits by is written as what they are divided by. */
+/* Granite's scales. Logits are divided by theirs. */
 static weft_err read_scales(const struct config *c, struct weft_model_params *p) {
     double embed = 1, residual = 1, attention = 1, logits = 1;
     weft_err err = get_double(c, c->root, "embedding_multiplier", &embed);
@@ -281,7 +281,7 @@ static weft_err read_scales(const struct config *c, struct weft_model_params *p)
     return err;
 }
 
-/* A 0 in the list, or without one every fourth layer, or as many as are told. */
+/* Layers with a 0 in the list; without a list every fourth, or every nth by the interval. */
 static weft_err read_no_rope_layers(const struct config *c, struct weft_model_params *p) {
     static const char key[] = "no_rope_layers";
     const json_t *list = get(c->root, key);
@@ -350,7 +350,7 @@ static weft_err read_gemma(const struct config *c, const struct wefti_model_arch
     return err;
 }
 
-/* Qwen's and SmolLM's window, which none of their models has. */
+/* Qwen's and SmolLM's window, which none of their models uses. */
 static weft_err check_no_window(const struct config *c) {
     static const char key[] = "use_sliding_window", types_key[] = "layer_types";
     const json_t *type;
@@ -384,7 +384,7 @@ static weft_err read_traits(const struct config *c, const struct wefti_model_arc
     return err;
 }
 
-/* The part of a larger model's file that describes its language model, and what is said of all. */
+/* The part of a larger model's file that describes its language model, with keys for all parts. */
 static weft_err unwrap(const struct config *c, struct config *text_out) {
     static const char key[] = "text_config";
     static const char *const shared[] = {"tie_word_embeddings", "quantization_config"};

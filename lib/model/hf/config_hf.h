@@ -1,4 +1,4 @@
-/* config_hf — what the readers of config.json share: the file, and its values by their keys. */
+/* config_hf — shared by the readers of config.json: the file, and its values by their keys. */
 #ifndef WEFT_MODEL_CONFIG_HF_H
 #define WEFT_MODEL_CONFIG_HF_H
 
@@ -82,7 +82,7 @@ static inline weft_err get_text(const struct config *c, const json_t *object, co
     return WEFT_OK;
 }
 
-/* What it says of RoPE (config_rope.c), sizes being known. */
+/* Reads RoPE (config_rope.c); sizes are known already. */
 WEFT_MUST_CHECK weft_err wefti_model_config_rope(const struct config *c,
                                                  struct weft_model_params *p);
 

@@ -1,5 +1,5 @@
-/* "quantization_config" of config.json: what it says is checked here, what the tensors say when
- * they are joined (parts.c). Which layers are quantised is not read: the tensors show it. */
+/* "quantization_config" of config.json: its values are checked here, and the tensors when they are
+ * joined (join.c). The tensors show which layers are quantised, so that is not read. */
 #include "hf.h"
 
 #include <stdlib.h>
@@ -28,7 +28,7 @@ static weft_err refuse(const struct reader *r, const char *key, const json_t *va
                         shown.text);
 }
 
-/* What is said under `key`, if anything is, must be `only`. */
+/* The value under `key`, if there is one, must be `only`. */
 static weft_err check_text(const struct reader *r, const char *key, const char *only) {
     const json_t *value = get(r, key);
     const char *text = json_string_value(value);
@@ -66,7 +66,7 @@ static weft_err read_4_bits(const struct reader *r, struct weft_model_quant *qua
     return WEFT_OK;
 }
 
-/* Whether columns are in another order, and zeros all the same, the tensors show. */
+/* The tensors show whether columns are in another order, and zeros all the same. */
 static weft_err read_gptq(const struct reader *r, struct weft_model_quant *quant) {
     const json_t *format = get(r, "checkpoint_format"), *dynamic = get(r, "dynamic");
     const json_t *marlin = get(r, "is_marlin_format");
@@ -120,7 +120,7 @@ weft_err wefti_model_config_quant(const char *path, const json_t *config,
     if (!json_is_object(config))
         return weft_err_set(why, WEFT_E_PROTO, "%s: \"quantization_config\" is not an object",
                             path);
-    /* bitsandbytes came first, when there was no need to say so. */
+    /* bitsandbytes may leave its name out. */
     if (!name && (get(&r, "load_in_4bit") || get(&r, "load_in_8bit"))) name = "bitsandbytes";
     for (size_t i = 0; name && i < sizeof methods / sizeof methods[0]; i++) {
         if (strcmp(name, methods[i].name) != 0) continue;

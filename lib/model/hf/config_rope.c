@@ -18,7 +18,7 @@ static weft_err read_rope_type(const struct config *c, const char *key, const js
     } types[] = {
         {"default", WEFT_ROPE_NONE},      {"linear", WEFT_ROPE_LINEAR},
         {"llama3", WEFT_ROPE_LLAMA3},     {"yarn", WEFT_ROPE_YARN},
-        {"longrope", WEFT_ROPE_LONGROPE}, {"su", WEFT_ROPE_LONGROPE}, /* the name it once had */
+        {"longrope", WEFT_ROPE_LONGROPE}, {"su", WEFT_ROPE_LONGROPE}, /* an older name */
         {"dynamic", WEFT_ROPE_DYNAMIC},
     };
     const char *type;
@@ -40,7 +40,7 @@ static weft_err read_rope_type(const struct config *c, const char *key, const js
     return unsupported(c, key, type);
 }
 
-/* Phi-3 has it beside the object that describes RoPE. */
+/* Phi-3 has it outside of the object that describes RoPE. */
 static weft_err read_original_context(const struct config *c, const json_t *rope,
                                       uint32_t default_value, struct weft_model_params *p) {
     static const char key[] = "original_max_position_embeddings";
@@ -94,7 +94,7 @@ static weft_err read_factors(const struct config *c, const json_t *rope, const c
     return WEFT_OK;
 }
 
-/* What the factor is for is the magnitude alone. */
+/* The factor sets the magnitude alone. */
 static weft_err read_longrope(const struct config *c, const json_t *rope,
                               struct weft_model_params *p) {
     if (p->rope_dim > WEFT_HEAD_DIM_MAX) return wefti_model_params_check(p, c->path, c->why);
@@ -111,7 +111,7 @@ static weft_err read_longrope(const struct config *c, const json_t *rope,
     return err;
 }
 
-/* Whether a factor follows from the context and what it was before. */
+/* Whether the factor follows from the context and the original context. */
 static bool has_other_length(const struct config *c, const json_t *rope,
                              enum weft_rope_scaling scaling) {
     static const char key[] = "original_max_position_embeddings";
@@ -142,7 +142,7 @@ static weft_err read_rope_object(const struct config *c, const char *key, json_t
     return p->rope_scaling == WEFT_ROPE_LONGROPE ? read_longrope(c, rope, p) : WEFT_OK;
 }
 
-/* Some models turn but the first elements of a head. */
+/* Some models turn only the first elements of a head. */
 static weft_err read_rope_dim(const struct config *c, const json_t *parameters,
                               const json_t *scaling, struct weft_model_params *p) {
     static const char key[] = "partial_rotary_factor";

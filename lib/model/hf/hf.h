@@ -10,7 +10,7 @@
 #define WEFTI_MODEL_INDEX_BYTES_MAX                                                                \
     (64u << 20) /* model.safetensors.index.json: ~100 bytes a tensor */
 /* A tensor takes ~110 bytes of a safetensors header, so this is 300,000 of them in one file; parsed
- * JSON is up to twenty times as large as its text, which is why it is not more. */
+ * JSON is up to twenty times as large as its text, so it is not more. */
 #define WEFTI_MODEL_SAFETENSORS_HEADER_BYTES_MAX (32u << 20)
 
 /* config.json to hyper-parameters; `tied` is what the file says, not yet what the tensors say. */
@@ -34,12 +34,12 @@ WEFT_MUST_CHECK weft_err wefti_model_config_quant(const char *path, const json_t
                                                   struct weft_model_quant *quant_out,
                                                   struct weft_errmsg *why);
 
-/* Makes of a folder that holds more than a language model that model alone: leaves out the tensors
- * of the other parts and gives those of this one the names they have without (unwrap.c). */
+/* Reduces a folder that holds more than a language model to that model: leaves out the tensors of
+ * the other parts, and gives its own the names of a plain folder (unwrap.c). */
 void wefti_model_unwrap(weft_model *model);
 
-/* What a folder without the files that are read holds instead, as the end of a sentence; "" where
- * nothing is known (folder.c). */
+/* What a folder holds instead of the files that are read, as the end of a sentence; "" if nothing
+ * is known (folder.c). */
 const char *wefti_model_folder_hint(const char *dir);
 
 /* A whole model from a folder (folder.c). */

@@ -31,9 +31,9 @@ struct joiner {
     struct weft_errmsg *why;
     unsigned char *fates; /* [model->n_tensors], enum fate */
     size_t n_parts;
-    /* The one that is being joined: */
+    /* The weight that is being joined: */
     const struct weft_tensor *codes;
-    int base_len; /* of its name, without what says that it is the codes */
+    int base_len; /* length of its name without the suffix of codes */
     struct weft_parts *parts;
 };
 
@@ -51,8 +51,7 @@ static void set_piece(struct joiner *j, enum wefti_model_piece piece,
     j->fates[tensor - j->model->tensors] = tensor == j->codes ? JOINED : PIECE;
 }
 
-/* The tensor beside the codes whose name has `suffix` in place of theirs; *out NULL: there is none.
- */
+/* The tensor whose name has `suffix` in place of the codes' own; *out is NULL if there is none. */
 static weft_err find_piece(struct joiner *j, const char *suffix, bool is_needed,
                            const struct weft_tensor **out) {
     char name[WEFTI_MODEL_TENSOR_NAME_BYTES_MAX + 64];
@@ -132,8 +131,8 @@ static weft_err take_groups(struct joiner *j) {
     return WEFT_OK;
 }
 
-/* Whole blocks of 32 columns and f16 scales, or it is read as f32. Blocks have one scale each, or
- * a table of as many. */
+/* Weights without whole blocks of 32 columns or without f16 scales are read as f32. Blocks have one
+ * scale each, or share a table of as many. */
 static enum weft_dtype form_of(const struct weft_parts *parts) {
     if (parts->k % 32 != 0 || parts->scale_dtype != WEFT_DT_F16) return WEFT_DT_F32;
     if (!parts->pieces[WEFTI_MODEL_PIECE_GROUPS].at &&
@@ -169,7 +168,7 @@ static weft_err join_gptq(struct joiner *j, struct weft_tensor *out) {
     struct weft_parts *parts = j->parts;
     if (j->codes->n_dims != 2) return refuse(j, j->codes, "is quantised and no matrix");
     parts->n = j->codes->dims[1];
-    /* The words are in the file, so eight times as many columns are still a small number. */
+    /* The words are in the file, so eight columns for each are still a small number. */
     parts->k = j->codes->dims[0] * 8;
     weft_err err = take_groups(j);
     if (!err) err = take_order(j);
@@ -197,7 +196,7 @@ static weft_err find_floats(struct joiner *j, const char *suffix, uint64_t n,
     return err;
 }
 
-/* Sizes beyond these are in no file, and small enough to be multiplied. */
+/* Larger sizes are in no file, and these can be multiplied without overflow. */
 static bool read_size(const json_t *value, uint64_t *out) {
     return weft_json_u64(value, out) && *out > 0 && *out < (uint64_t)1 << 31;
 }
@@ -316,7 +315,7 @@ static weft_err join_one(struct joiner *j, const struct method *method, size_t i
     whole.dims[0] = j->parts->n;
     whole.dims[1] = j->parts->k;
     whole.parts = j->parts;
-    whole.bytes = whole.dims[0] * weft_tensor_row_bytes(&whole); /* about that of its pieces */
+    whole.bytes = whole.dims[0] * weft_tensor_row_bytes(&whole); /* about as many as its pieces */
     whole.name = tensor->name;
     *tensor = whole;
     return WEFT_OK;
@@ -350,7 +349,7 @@ static weft_err take_names(struct joiner *j) {
     return err;
 }
 
-/* Whatever is still of a type that only pieces have. */
+/* Refuses tensors that still have a type of pieces. */
 static weft_err check_plain(const struct joiner *j) {
     for (size_t i = 0; i < j->model->n_tensors; i++) {
         const struct weft_tensor *tensor = &j->model->tensors[i];

@@ -14,7 +14,7 @@
 
 struct source {
     const char *path;
-    bool quantised; /* the types of quantised weights are understood, too */
+    bool quantised; /* types of quantised weights are read, too */
     struct weft_errmsg *why;
 };
 
@@ -188,7 +188,7 @@ static weft_err read_file_at(weft_model *model, const char *dir, const char *nam
     return wefti_model_safetensors_read(model, &model->files[model->n_files - 1], why);
 }
 
-/* The index is as untrusted as the rest: a shard is a plain name in the same folder. */
+/* The index is untrusted, too: a shard is a plain name in the same folder. */
 static bool is_shard_name(const char *name) {
     static const char suffix[] = ".safetensors";
     size_t len = name ? strlen(name) : 0;
@@ -200,8 +200,7 @@ static int by_text(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* The distinct shard names of the map, sorted; the array is the caller's, the names are the map's.
- */
+/* The distinct shard names of the map, sorted; the array is the caller's, the names the map's. */
 static weft_err list_shards(json_t *map, const struct source *src, const char ***shards_out,
                             size_t *n_out) {
     weft_err err = weft_err_set(src->why, WEFT_E_NOMEM, "%s: out of memory", src->path);
@@ -240,7 +239,7 @@ cleanup:
     return err;
 }
 
-/* What a shard holds must be what the index says it holds. */
+/* A shard must hold what the index says. */
 static weft_err check_shard(const weft_model *model, size_t first, json_t *map, const char *shard,
                             const struct source *src) {
     WEFT_ASSERT(first <= model->n_tensors);

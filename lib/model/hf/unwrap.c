@@ -1,5 +1,5 @@
-/* A model that reads more than text: its folder names the tensors of the language model by what
- * they have in it, in either of two ways, and holds those of the other parts beside them. */
+/* A model that reads more than text: the names of the language model's tensors contain
+ * "language_model.", in one of two places, and the tensors of the other parts lie beside them. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -159,7 +159,7 @@ struct reader {
     struct weft_errmsg *why;
 };
 
-/* A type that tensors of an opened model have. */
+/* Whether tensors of an opened model have this type. */
 static bool read_type(uint32_t number, enum weft_dtype *dtype_out) {
     return weft_dtype_of_number(number, dtype_out) &&
            weft_dtypes[*dtype_out].class <= WEFT_DTYPE_FOLDER;

@@ -1,5 +1,4 @@
-/* model/packed — weft's own files: their header, their sections, and the numbers that reading and
- * writing share. */
+/* model/packed — weft's own files: header, sections, and what reading and writing share. */
 #ifndef WEFT_MODEL_PACKED_H
 #define WEFT_MODEL_PACKED_H
 
@@ -40,7 +39,7 @@ WEFT_MUST_CHECK weft_err wefti_model_packed_parse(const struct wefti_model_file 
 /* False: there is no such section. */
 bool wefti_model_packed_find(const struct wefti_model_packed_view *view, const char *name,
                              struct weft_str *section_out);
-/* Makes of a packed file (which stays mapped) its "gguf" section. */
+/* Reduces a packed file (which stays mapped) to its "gguf" section. */
 WEFT_MUST_CHECK weft_err wefti_model_packed_narrow_to_gguf(struct wefti_model_file *file,
                                                            struct weft_errmsg *why);
 /* A whole model from a packed file, which is moved, also on failure. */

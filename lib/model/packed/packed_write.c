@@ -10,7 +10,7 @@
 #include "base/check.h"
 #include "gguf/gguf.h"
 
-/* What a folder may hold beside its weights and somebody may want: a few megabytes. */
+/* The small files of a folder that somebody may want: a few megabytes. */
 static const char *const small_files[] = {
     "config.json",
     "generation_config.json",
@@ -67,7 +67,7 @@ static void put_tensors(const weft_model *model, const enum weft_dtype *stored,
     }
 }
 
-/* The source's own words: its metadata, or its small files. */
+/* The source's metadata, or its small files. */
 static weft_err put_source(const struct weft_model_place *place, struct weft_buf *out,
                            uint32_t *n_sections, struct weft_errmsg *why) {
     if (place->format == WEFT_MODEL_GGUF) {
