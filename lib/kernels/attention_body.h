@@ -9,15 +9,15 @@
  *
  * An ISA file defines before including this, for n and dtype constant after inlining:
  *   score_queries(tile, queries, n, n_subs, dtype, p)       p[i][0 .. 16 * n_subs) = q_i . k
- *   value_queries(tile, queries, n, dtype, p, fade, j0, j1) out_i = out_i * fade[i] + sum of
- * p[i][j] v_j
+ *   value_queries(tile, queries, n, dtype, p, fade, j0, j1) out_i = out_i * fade[i]
+ *                                                           + sum of p[i][j] v_j
  *   tile_max(p), tile_sum(p)                                of 64; the sum by the fixed tree
  *   widen_codes(codes, n, dtype, out)                       `n` elements, a multiple of 16, as f32
  *   transpose(from, n, to)                                  from[n][16] to to[16][n]
  *
  * Where many queries share a tile, it is widened to f32 once for all of them: the same values, so
- * the same bits. A latent's tile always is, and its values are made there of its keys: so it is
- * read from memory once, by all heads of a row and for scores and values alike. */
+ * the same bits. A latent's tile always is, and its values are made from its keys there, so that
+ * one read from memory serves all heads of a row, and scores and values alike. */
 #ifndef WEFT_KERNELS_ATTENTION_BODY_H
 #define WEFT_KERNELS_ATTENTION_BODY_H
 
@@ -79,7 +79,7 @@ struct wide_tile {
     _Alignas(64) float k[ATTN_TILE * WEFT_KV_DIM_MAX], v[ATTN_TILE * WEFT_KV_DIM_MAX];
 };
 
-/* n_subs groups; those after them are zero, so that products may pass over all of them. int8: the
+/* n_subs groups; those after them are zero, so that products may run over all of them. int8: the
  * codes; their scales stay with `tile`. */
 static inline void widen_tile(const struct attn_tile *tile, uint32_t n_subs,
                               struct wide_tile *wide) {
@@ -103,8 +103,8 @@ static inline void widen_tile(const struct attn_tile *tile, uint32_t n_subs,
     }
 }
 
-/* int8: dots become scores with the tokens' scales, and exponentials the weights of codes. What a
- * slot after the last token of a sequence makes of it is masked, and not read as a weight. */
+/* int8: dots become scores with the tokens' scales, and exponentials the weights of codes. The
+ * results of slots after the last token of a sequence are masked, and not read as weights. */
 static inline void apply_scales(const uint8_t *const groups[ATTN_SUBS], uint32_t head_dim,
                                 uint32_t n_subs, float p[ATTN_TILE]) {
     for (uint32_t s = 0; s < n_subs; s++) {
@@ -124,8 +124,8 @@ static inline void cap_scores(float (*p)[ATTN_TILE], uint32_t n, float scale, fl
 }
 
 /* Turns the scores of a batch into exponentials in place (masked ones into 0); `fade` gets what the
- * sums so far are to be multiplied by. One thing after the other for all queries: most of it is
- * waiting for the result before, which the queries then do side by side. */
+ * sums so far are to be multiplied by. Each step runs for all queries before the next: most of the
+ * time goes to waiting for the result before, and so they wait side by side. */
 static inline void fold_scores(struct attn_query *queries, uint32_t n, float scale,
                                float (*p)[ATTN_TILE], float *fade) {
     float max[QUERY_BATCH] = {0}, shrink[QUERY_BATCH] = {0}, kept[QUERY_BATCH];
@@ -207,8 +207,7 @@ static inline void fold_tile(const struct attn_tile *tile, const struct attn_til
     }
 }
 
-/* Where the 16-token parts of the tile at `first` lie, as far as `last`. Returns how many they are.
- */
+/* Where the 16-token parts of the tile at `first` lie, up to `last`. Returns their number. */
 static inline uint32_t find_tile(const struct weft_kv_layer *kv, const uint32_t *block_table,
                                  uint32_t kv_head, uint32_t first, uint32_t last,
                                  struct attn_tile *tile) {
@@ -234,8 +233,7 @@ static inline void prefetch_tile(const struct attn_tile *tile, uint32_t n_subs,
     }
 }
 
-/* One span for queries of one sequence and kv head, positions ascending, that all see some of it.
- */
+/* One span for queries of one sequence and kv head, positions ascending; all see some of it. */
 static inline void fold_span(const struct weft_attn_args *args, const uint32_t *block_table,
                              uint32_t kv_head, uint32_t span, struct attn_query *queries,
                              uint32_t n) {

@@ -13,7 +13,7 @@
 
 enum { ATTN_QUERIES = 64, QUERY_BATCH = 4, ATTN_SUBS = ATTN_TILE / ATTN_SUB };
 enum { QUERIES_MAX = WEFT_ATTN_LATENT_QUERIES };
-enum { WIDE_QUERIES = 4 * QUERY_BATCH }; /* so many pay for widening a tile */
+enum { WIDE_QUERIES = 4 * QUERY_BATCH }; /* this many pay for widening a tile */
 
 struct attn_tile {
     const uint8_t *k[ATTN_SUBS]; /* groups of 16 tokens, as kernels.h has them */

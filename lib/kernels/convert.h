@@ -1,6 +1,6 @@
 /* kernels/convert — 16-bit floats in portable C. Every ISA rounds activations, cache entries and
  * weights to the same bits, so the hardware's bf16 conversion (which flushes subnormals) is not
- * used. F16C gives what f32_to_f16 gives, NaN payloads too; ISA files may use either. */
+ * used. F16C gives the same as f32_to_f16, NaN payloads too; ISA files may use either. */
 #ifndef WEFT_KERNELS_CONVERT_H
 #define WEFT_KERNELS_CONVERT_H
 

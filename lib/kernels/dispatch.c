@@ -1,5 +1,5 @@
-/* One table per ISA, each filled once from what CPUID reports: scalar entries first, then faster
- * ones over them, so that no entry is ever NULL. */
+/* One table per ISA, each filled once from CPUID: scalar entries first, then faster ones over them,
+ * so that no entry is ever NULL. */
 #include "kernels/kernels.h"
 
 #include <pthread.h>
@@ -11,8 +11,9 @@
 #ifdef WEFT_KERN_X86
 #include <cpuid.h>
 
-/* XCR0: which register files the operating system saves. xgetbv itself needs a compiler flag that
- * would spill into this file, hence the instruction by hand; CPUID has said that it exists. */
+/* XCR0: which register files the operating system saves. The intrinsic of xgetbv needs a compiler
+ * flag that would affect this whole file, hence the instruction by hand; CPUID says
+ * that there is one. */
 static uint64_t xcr0(void) {
     uint32_t low, high;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));

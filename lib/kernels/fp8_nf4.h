@@ -7,7 +7,7 @@
  * the same bytes side by side: [group / per_byte][16]. Only e4m3's last group may be shorter.
  *
  * The weight is scale * value, rounded once. A group of e4m3 with a NaN among its codes gets the
- * scale NaN: whatever its feature is multiplied by is NaN either way. */
+ * scale NaN: all products of its feature are NaN either way. */
 #ifndef WEFT_KERNELS_FP8_NF4_H
 #define WEFT_KERNELS_FP8_NF4_H
 

@@ -7,10 +7,10 @@
  * - Rows come in blocks of at most 8 tiles. With the sums of four sets (48 KiB), their tree of
  *   segments (144 KiB) and the rows' part of a span (192 KiB), half of a 1 MiB L2 is left to
  *   panels.
- * - Panels come in sets of as many as the tile takes. What lacks to that number is computed from
- *   the last panel again and dropped.
+ * - Panels come in sets of as many as the tile takes. For missing ones the last panel is computed
+ *   again and dropped.
  * - Up to 4 sets go through K together, span by span: the rows' part of a span (192 KiB) is read
- *   from L2 by all of them. A long K would else be read from L3 for each set.
+ *   from L2 by all of them. Otherwise a long K would be read from L3 for each set.
  * - K is cut by segment, and within one in chunks whose part of the panels (16 KiB) fills half of a
  *   32 KiB L1 while all tiles of the block pass over it: the B sliver (Goto and van de Geijn
  *   2008).
@@ -42,7 +42,7 @@ enum {
     CHUNK_BYTES = 16 * 1024,
     CHUNK_FLOATS = CHUNK_BYTES / 4,
     GROUP_MAX =
-        256, /* a chunk holds whole groups: of the widest type it takes more than half of L1 */
+        256, /* a chunk holds whole groups: those of the widest type take more than half of L1 */
     WIDE_FLOATS = GROUP_MAX * 2 * WEFT_PANEL,
     ACT_FLOATS = 12 * 128, /* widened activations of a tile: rows * chunk, see chunk_of */
     FEW_AHEAD = 2048,
@@ -72,15 +72,15 @@ ALWAYS_INLINE void prefetch_step(const struct tile *t, uint32_t panels, size_t s
     }
 }
 
-/* What stands `at` bytes on in the streams of few rows. */
+/* The place `at` bytes further on in the streams of few rows. */
 ALWAYS_INLINE size_t stream_at(const struct tile *t, size_t at) {
     return at < t->left ? at : at + t->skip;
 }
 
 /* With few rows every panel is one long stream, which goes on in the next panels: a step prefetches
- * what stands FEW_AHEAD bytes further. Zen 5, one core of a busy machine, GB/s of 24 that plain
- * reading had at that time, without -> with: q8 20 -> 23, i8 17 -> 21, q4_0 17 -> 20, q4_k 12 ->
- * 19; 1 and 2 KiB are better than 4. */
+ * what stands FEW_AHEAD bytes further. Zen 5, one core of a busy machine, GB/s without -> with,
+ * where plain reading has 24: q8 20 -> 23, i8 17 -> 21, q4_0 17 -> 20, q4_k 12 -> 19; 1 and 2 KiB
+ * are better than 4. */
 ALWAYS_INLINE void prefetch_either(const struct tile *t, uint32_t panels, uint32_t group_rows,
                                    size_t step, size_t at) {
     if (group_rows > 1) {
@@ -237,15 +237,15 @@ static inline void widen_acts(struct block *b, uint32_t rows, struct tile *tile)
     tile->k_begin = 0;
 }
 
-/* What becomes of the sums of a segment: those of earlier ones, nearest first, are added to them,
- * and the result goes on in `to`. Pointers are of the whole block. */
+/* How the sums of a segment go on: those of earlier ones, nearest first, are added to them, and the
+ * result goes to `to`. Pointers are of the whole block. */
 struct join {
     uint32_t n_from;
     const float *from[3];
     float *to;
 };
 
-/* The place of segment `s` in the tree of kern_internal.h, whose slots hold what `full` says. */
+/* The place of segment `s` in the tree of kern_internal.h, of whose slots `full` are filled. */
 static inline struct join plan_join(struct block *b, bool full[3], uint32_t s, bool present) {
     struct join join = {.to = b->acc};
     uint32_t bit = 0;
@@ -306,8 +306,8 @@ struct step {
     const struct join *join;
 };
 
-/* Where tile i of the block is to prefetch from: its share of what the next chunk reads. So
- * requests go out evenly while the tiles compute. */
+/* Where tile i of the block prefetches from: its share of the next chunk's reads, so that requests
+ * go out evenly while the tiles compute. */
 static inline void plan_ahead(const struct block *b, const struct step *step, uint32_t i,
                               struct tile *tile) {
     const struct tile_kernel *kernel = b->kernel;
@@ -342,7 +342,7 @@ static inline void run_chunk(struct block *b, const struct step *step) {
     }
 }
 
-/* Element k of the first panel of a set; after the last set: of what comes after the block. */
+/* Element k of the first panel of a set; after the last set, of what follows the block. */
 static inline const uint8_t *panel_at(const struct block *b, uint32_t set, uint32_t k) {
     size_t at = (size_t)k / b->kernel->group * b->kernel->group_bytes;
     return (const uint8_t *)b->args->packed +
@@ -404,7 +404,7 @@ static inline void store_set(const struct block *b, uint32_t set, uint32_t m0) {
     }
 }
 
-/* Rows m0..m0+b->rows, all panels that were asked for. */
+/* Rows m0..m0+b->rows, all panels of the call. */
 static inline void run_rows(struct block *b, uint32_t m0, uint32_t p_begin, uint32_t p_end) {
     const struct tile_kernel *kernel = b->kernel;
     b->n_panels = b->few && b->rows <= kernel->few_rows ? kernel->few_panels : kernel->many_panels;
@@ -434,7 +434,7 @@ static inline void gemm_run(const struct tile_kernel *kernel, const struct weft_
     b.few = args->act_group == 1;
     b.widen = (kernel->widen || kernel->widen_at) && (!b.few || kernel->few_widens);
     b.tile_rows = b.few ? kernel->few_max : kernel->many_rows;
-    /* Blocks of whole groups, about as large as each other. */
+    /* Blocks of whole groups, of about equal size. */
     uint32_t unit = b.few ? 1 : kernel->group_rows, n_units = (args->m + unit - 1) / unit;
     uint32_t most = b.tile_rows * (b.few ? 1 : BLOCK_TILES) / unit;
     uint32_t n_blocks = (n_units + most - 1) / most;

@@ -54,8 +54,8 @@ static inline struct i8_row i8_row_at(const void *row, uint32_t k) {
 /* Non-negative numbers below this are quantised as zero: their reciprocal would overflow. */
 #define Q8_TINY 0x1p-100f
 
-/* One activation row of kind Q8: codes, then f32 scales, then -128 * sum(codes) per block. Where
- * weights have mins, or two scales in a block, products read on: -32 * sum(codes) of the first half
+/* One activation row of kind Q8: codes, then f32 scales, then -128 * sum(codes) per block. For
+ * weights with mins, or with two scales in a block, there follow -32 * sum(codes) of the first half
  * of each block, then f32 scale * sum. */
 struct q8_row {
     const int8_t *codes;
@@ -73,7 +73,7 @@ static inline struct q8_row q8_row_at(const void *row, uint32_t k) {
     return (struct q8_row){codes, scales, offsets, halves, (const void *)(halves + k / Q8_GROUP)};
 }
 
-/* What a kind multiplies, and whether by f32 activations. */
+/* The weights that a kind multiplies, and whether by f32 activations. */
 struct kind_facts {
     enum weft_dtype weights;
     bool is_exact;
@@ -104,7 +104,7 @@ static inline uint32_t group_of(enum weft_gemm_kind kind) {
     }
 }
 
-/* What becomes of finished sums of row m, from column n0 on. */
+/* Stores finished sums of row m, from column n0 on. */
 static inline void put_row(const struct weft_gemm_args *args, const float *sum, uint32_t m,
                            uint32_t n0, uint32_t n_cols) {
     size_t at = (size_t)m * args->ldc + n0;
@@ -140,7 +140,7 @@ static inline void check_gemm_args(const struct weft_gemm_args *args, enum weft_
     WEFT_ASSERT(segs->seg_end[segs->n_segs - 1] == args->k);
 }
 
-/* Where the group of 16 tokens that `token` of `block` belongs to begins, in bytes. */
+/* Where the group of 16 tokens around `token` of `block` begins, in bytes. */
 static inline size_t kv_group_at(const struct weft_kv_layer *kv, uint32_t block, uint32_t kv_head,
                                  uint32_t token) {
     size_t plane = (size_t)block * kv->n_kv_heads + kv_head;
@@ -160,7 +160,7 @@ static inline void check_kv_layer(const struct weft_kv_layer *kv) {
     WEFT_ASSERT((kv->v == NULL) == (kv->v_dim > 0));
 }
 
-/* What spans of positions give a query: see weft_attn_parts. */
+/* The sums of a span of positions for a query: see weft_attn_parts. */
 struct span_sum {
     float *out;
     float max, total;
@@ -219,7 +219,8 @@ static inline bool seg_tree_add(struct seg_tree *tree, float *slots, uint32_t se
     return present;
 }
 
-/* What the CPU has beyond the ISA's base set; a test may clear bits to reach the plain variants. */
+/* Features of the CPU beyond the ISA's base set; a test may clear bits to reach the
+ * plain variants. */
 struct wefti_kern_features {
     bool avx2, avx512, vnni, bf16;
 };

@@ -1,4 +1,4 @@
-/* kernels — the arithmetic: one table of functions, filled once from what the CPU can do.
+/* kernels — the arithmetic: one table of functions, filled once by what the CPU can do.
  *
  * Contract Batch invariance. Within one ISA a row's result is bit-identical alone or in any batch,
  *          for every M, thread count and tile split: each output element is one chain of
@@ -25,8 +25,8 @@ enum weft_isa { WEFT_ISA_SCALAR, WEFT_ISA_AVX2, WEFT_ISA_AVX512, WEFT_ISA_COUNT 
 
 /* ------------------------------------------------------------------------------------ GEMM --- */
 
-/* How a packed weight is stored, and which activations it meets: of each type WEFT_GEMM_<type>_F32,
- * with f32 activations, which are widened in registers or met by widened weights; and of most
+/* How a packed weight is stored, and which activations it meets: each type has
+ * WEFT_GEMM_<type>_F32, with f32 activations, and weights widened to meet them; most also have
  * WEFT_GEMM_<type>, with the activations that weft_kern_act_of names: bf16 in pairs, or 8 bits. A
  * kind and its _F32 share a layout. */
 #define WEFT_GEMM_KINDS_NONE(id)
@@ -36,12 +36,12 @@ enum weft_isa { WEFT_ISA_SCALAR, WEFT_ISA_AVX2, WEFT_ISA_AVX512, WEFT_ISA_COUNT 
     WEFT_GEMM_KINDS_##products(id)
 enum weft_gemm_kind { WEFT_DTYPES(WEFT_GEMM_KINDS) WEFT_GEMM_KIND_COUNT };
 
-/* Whether weights of a type can be multiplied: all but pieces. And then by which kind, with f32
+/* Whether weights of a type can be multiplied (all but pieces), and then by which kind, with f32
  * activations and with the fastest. */
 bool weft_kern_has_kind(enum weft_dtype dtype);
 enum weft_gemm_kind weft_kern_exact_kind(enum weft_dtype dtype);
 enum weft_gemm_kind weft_kern_fast_kind(enum weft_dtype dtype);
-/* The way back. */
+/* The reverse. */
 enum weft_dtype weft_kern_weights_of(enum weft_gemm_kind kind);
 
 /* C[M,N] = A[M,K] * W[N,K]^T. W is packed once, in panels of WEFT_PANEL output features (columns of
@@ -113,13 +113,13 @@ void weft_kern_pack(enum weft_gemm_kind kind, const struct weft_kern_source *src
 enum weft_dtype weft_kern_unpack_row(enum weft_gemm_kind kind, const void *packed, uint32_t k,
                                      uint32_t row, void *out);
 
-/* One row of `k` columns of a source (of any alignment) as f32: the values that packing reads. */
+/* One row of `k` columns of a source (of any alignment) as f32, as packing reads it. */
 void weft_kern_read_row(enum weft_dtype type, const void *row, uint32_t k, float *out);
 
 /* Columns that a kind's layout keeps together, 1, 2 or 32 to 256: segments end between groups. */
 uint32_t weft_kern_group(enum weft_gemm_kind kind);
 
-/* What a kind's activations are. A row of Q8_SUMS begins as one of Q8. */
+/* The form of a kind's activations. A row of Q8_SUMS begins as one of Q8. */
 enum weft_kern_act {
     WEFT_ACT_F32,
     WEFT_ACT_BF16,
@@ -140,8 +140,8 @@ enum weft_kern_act weft_kern_act_of(enum weft_gemm_kind kind);
  *   I8          [M] rows: k int8 (rounded up to 4 of them with zeros), then ceil(k/256) f32 scales,
  *               then as many int32 (-128 * sum of the group); padded to 64 bytes
  *
- * Codes of Q8 come of the grid, of four, that fits their block best; those of I8 reach to its
- * largest number.
+ * Codes of Q8 are those of the one of four grids that fits their block best; those of I8 reach to
+ * its largest number.
  *
  * Few rows lie one after the other. Many rows are faster interleaved in groups of the table's
  * group_rows G: 32-bit word w of row r of a group is its word w * G + r, and a group is as long as
@@ -230,8 +230,8 @@ static inline uint32_t weft_attn_low(uint32_t pos, uint32_t window) {
     return window > 0 && pos >= window ? pos - window + 1 : 0;
 }
 
-/* Positions are folded in spans of so many, at multiples of it: a row's sum over one span depends
- * on nothing before it, so threads may share a long sequence. */
+/* Positions are folded in spans of this length, at multiples of it: a row's sum over one span
+ * depends on nothing before it, so threads may share a long sequence. */
 #define WEFT_ATTN_SPAN 512
 
 /* Sums of single spans, of rows of one sequence: [rows][n_spans][n_heads][weft_attn_part_floats],
@@ -251,7 +251,7 @@ static inline size_t weft_attn_part_floats(uint32_t value_dim) {
 
 /* ----------------------------------------------------------------------------------- table --- */
 
-/* What a product's speed is held against: its activations' form. */
+/* The peaks that speeds of products are compared with, by the form of their activations. */
 enum weft_kern_peak { WEFT_PEAK_F32, WEFT_PEAK_BF16, WEFT_PEAK_INT8, WEFT_PEAK_COUNT };
 
 /* The peak of kinds with such activations. */
@@ -265,7 +265,7 @@ static inline enum weft_kern_peak weft_kern_peak_of(enum weft_kern_act act) {
 struct weft_kern_table {
     enum weft_isa isa;
     const char *name; /* "scalar", "avx2", "avx512", "avx512-vnni-bf16": part of the fingerprint */
-    uint32_t group_rows; /* of interleaved activations; 1: this ISA has no use for them */
+    uint32_t group_rows; /* of interleaved activations; 1: this ISA does not use them */
 
     /* Panels p_begin..p_end of the product, all M rows. Order per element: K ascending within a
      * segment (bf16: pairs; q8: integer dot of 32, then one fused multiply-add with
@@ -325,7 +325,7 @@ struct weft_kern_table {
                            uint32_t row_end, const struct weft_attn_parts *parts);
 
     /* maxima[c] = the largest of chunk c, elements c * WEFT_CHUNK to the next; -inf where there is
-     * none, as NaN never wins. What is sought among many is then sought in few chunks. */
+     * none, as NaN never wins. Searches among many elements then look at few chunks. */
     void (*chunk_max)(const float *x, uint32_t n, float *maxima);
 
     /* In place: x = exp((x - max) / temperature) for max no less than any x and temperature > 0;
@@ -340,8 +340,8 @@ struct weft_kern_table {
     /* Index of the largest element, the lowest index of equal ones; NaN never wins. n >= 1. */
     uint32_t (*argmax)(const float *x, uint32_t n);
 
-    /* For measuring what one thread can do at most: `steps` steps of nothing but multiply-adds in
-     * registers, in the fastest form the ISA has. Returns how many operations that were, two per
+    /* For measuring the peak of one thread: `steps` steps of nothing but multiply-adds in
+     * registers, in the fastest form the ISA has. Returns their number of operations, two per
      * multiply-add: proportional to `steps`. */
     double (*peak[WEFT_PEAK_COUNT])(uint64_t steps);
 };

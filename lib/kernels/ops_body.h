@@ -2,8 +2,8 @@
  * by each ops_<isa>.c with its own flags. No operation here gains from a fused multiply-add, so
  * none is used, and sums run in sixteen lanes joined by one tree: the bits are the same on every
  * ISA. The loops over LANES are what the compiler turns into vectors (ivdep: in-place use is
- * element by element). They index a pointer to where they are: of x[i + l] in 32 bits, which may
- * wrap around, GCC 12 makes gathers. */
+ * element by element). They index a pointer to their place: GCC 12 turns x[i + l] into gathers if
+ * 32-bit indices may wrap around. */
 #ifndef WEFT_KERNELS_OPS_BODY_H
 #define WEFT_KERNELS_OPS_BODY_H
 
@@ -23,8 +23,8 @@
 #define IVDEP _Pragma("GCC ivdep")
 #endif
 
-/* Half of the lanes, where the compiler must not be left to choose: of the sum of squares below GCC
- * 12 made columns of 16 rows, which took four times as long. */
+/* Half of the lanes, where the compiler must not choose: GCC 12 turns the sum of squares below into
+ * columns of 16 rows, which take four times as long. */
 typedef float vector __attribute__((vector_size(LANES / 2 * sizeof(float))));
 
 static inline float lanes_sum(float lanes[LANES]) {
@@ -69,7 +69,7 @@ static void rms_norm(const float *x, const float *w, float eps, uint32_t n, floa
     }
 }
 
-/* Sums only: of a difference beside a sum GCC 12 makes vfmaddsub, -ffp-contract=off or not. */
+/* Sums only: GCC 12 turns a difference beside a sum into vfmaddsub, -ffp-contract=off or not. */
 static void rope(float *x, uint32_t n_heads, uint32_t head_dim, const float *cos_sin,
                  bool interleaved) {
     WEFT_ASSERT(head_dim % 2 == 0);
@@ -290,7 +290,7 @@ static inline float lanes16_sum(lanes16 v) {
 }
 
 /* Codes of 32 numbers, as floats, and how they fit: with the scale that is best for them, dot /
- * square, the squares of their errors sum to that of all numbers less dot^2 / square. */
+ * square, the squares of their errors sum to the numbers' squares less dot^2 / square. */
 struct grid {
     lanes16 low, high;
     float dot, square;
@@ -304,8 +304,8 @@ static inline struct grid grid_of(lanes16 low, lanes16 high, float inverse) {
     return g;
 }
 
-/* As quantise_block, but of four grids that which fits best: how near 32 numbers lie to one is
- * chance, and the best of four has a twelfth less of error than the first one. */
+/* As quantise_block, but with the best of four grids: how well a grid fits 32 numbers is chance,
+ * and the best of four has a twelfth less error than the first. */
 static inline void quantise_closely(const float *x, int8_t *codes, float *scale, int32_t *offset) {
     uint32_t max_bits = 0;
     for (uint32_t i = 0; i < Q8_GROUP; i++) {
@@ -359,7 +359,7 @@ static inline void quantise_row_i8(const float *x, uint32_t k, void *row) {
     }
 }
 
-/* What follows in a row of the types that need it. */
+/* The end of a row, for the types that need it. */
 static inline void sum_row(uint32_t k, void *row) {
     const int8_t *codes = row;
     const float *scales = (const void *)(codes + k);
@@ -421,7 +421,7 @@ static void act_convert(enum weft_gemm_kind kind, const float *src, size_t src_s
     }
 
 /* One kv head of a token: place `token` in the groups that begin at `k_group` and `v_group`, which
- * is NULL of a latent. */
+ * is NULL for a latent. */
 static inline void write_head(const struct weft_kv_layer *kv, uint8_t *k_group, uint8_t *v_group,
                               uint32_t token, const float *k, const float *v) {
     uint32_t head_dim = kv->head_dim;

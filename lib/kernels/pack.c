@@ -1,6 +1,6 @@
 /* Packing runs once per weight, at load. It is portable C, so that the same file serves every ISA:
  * sixteen rows at a time are read side by side into a small tile and written out transposed. The
- * tile is what stays in cache: 16 rows x 64 elements x 4 bytes = 4 KiB. */
+ * tile stays in cache: 16 rows x 64 elements x 4 bytes = 4 KiB. */
 #include "kernels/kernels.h"
 
 #include <math.h>
@@ -314,8 +314,8 @@ static void pack_panel_half(enum weft_dtype dtype, const struct source *src, uin
     }
 }
 
-/* Elements k0.. of a feature as f32 for quantising: out of the calibration's copy of the row where
- * there is one. */
+/* Elements k0.. of a feature as f32 for quantising, from the calibration's copy of the row
+ * if there is one. */
 static const float *read_group_f32(const struct source *src, uint32_t row, uint32_t k0,
                                    float wide[TILE_K]) {
     if (src->calib) return src->calib->row + k0;
@@ -323,7 +323,7 @@ static const float *read_group_f32(const struct source *src, uint32_t row, uint3
     return wide;
 }
 
-/* Begins a feature: with a calibration reads it whole, and asks what its distribution says. */
+/* Begins a feature: a calibration reads it whole, and looks at its distribution. */
 static float begin_row(enum grid_form form, const struct source *src, uint32_t row,
                        uint32_t group) {
     const struct weft_kern_calib *calib = src->calib;
@@ -419,7 +419,7 @@ static void pack_panel_i8(const struct source *src, uint32_t n0, uint32_t n_rows
     }
 }
 
-/* Blocks are of the type already. */
+/* The blocks are of the type already. */
 static void pack_panel_fp8_nf4(const struct fp8_nf4 *c, const struct source *src, uint32_t n0,
                                uint32_t n_rows, uint8_t *panel) {
     const uint32_t k = src->k;
@@ -444,7 +444,7 @@ static void pack_panel_fp8_nf4(const struct fp8_nf4 *c, const struct source *src
     }
 }
 
-/* The same. */
+/* The blocks are of the type already, too. */
 static void pack_panel_q4_g(const struct source *src, uint32_t n0, uint32_t n_rows,
                             uint8_t *panel) {
     const uint32_t k = src->k;
@@ -571,7 +571,7 @@ void weft_kern_pack(enum weft_gemm_kind kind, const struct weft_kern_source *src
     size_t panel_bytes = weft_kern_panel_bytes(kind, src->k);
     for (uint32_t n0 = n_begin; n0 < n_end; n0 += WEFT_PANEL) {
         uint8_t *panel = (uint8_t *)packed + n0 / WEFT_PANEL * panel_bytes;
-        memset(panel + panel_bytes - 64, 0, 64); /* what the last lines do not cover is padding */
+        memset(panel + panel_bytes - 64, 0, 64); /* bytes after the last lines are padding */
         pack_panel(weights, &from, n0, weft_min_u32(WEFT_PANEL, n_end - n0), panel);
     }
 }

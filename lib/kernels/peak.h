@@ -1,9 +1,9 @@
-/* kernels/peak — the loop by which an ISA shows what it can do at most: multiply-adds in registers.
+/* kernels/peak — the loop that reaches an ISA's peak: multiply-adds in registers.
  *
  * Twelve chains cover two pipes of up to six cycles latency each; with 32 registers there are 16,
  * as vdpbf16ps of Zen 5 is 5 % short of its peak with 12. They are single variables, as an array
- * would live in memory. Sums stay finite whatever the number of steps: they end where adding no
- * longer changes them, or wrap around. */
+ * would live in memory. Sums stay finite after any number of steps: they reach a point where adding
+ * changes nothing, or wrap around. */
 #ifndef WEFT_KERNELS_PEAK_H
 #define WEFT_KERNELS_PEAK_H
 
@@ -31,8 +31,8 @@
     DO(step, 10)                                                                                   \
     DO(step, 11)
 
-/* No instructions, but the compiler takes `x` for read and changed: it may not leave it out, move
- * work on it out of the loop, or compute once what several chains have in common. */
+/* No instructions, but to the compiler `x` is read and changed: so it cannot leave work on it out,
+ * move it out of the loop, or share it between chains. */
 #if defined(__x86_64__)
 #define PEAK_TOUCH(x) __asm__ volatile("" : "+v"(x));
 #elif defined(__aarch64__)
@@ -48,7 +48,7 @@
 #define PEAK_END_CHAIN(step, i) PEAK_TOUCH(s##i)
 
 /* Defines the function `name`. `step(sum, a, b)` is the chain's next value, `ops` operations away;
- * `factor_a` and `factor_b` are what it starts with. */
+ * `factor_a` and `factor_b` are its first factors. */
 #define PEAK_DEFINE(name, vec, step, ops, factor_a, factor_b)                                      \
     static double name(uint64_t steps) {                                                           \
         vec a = (factor_a), b = (factor_b);                                                        \

@@ -1,4 +1,4 @@
-/* kernels/q4_g — 4 bits with groups of columns in any order: what GPTQ's act-order yields. Each
+/* kernels/q4_g — 4 bits with groups of columns in any order, as GPTQ's act-order yields. Each
  * column names its group; a group of a feature has an f16 scale and a zero in a byte, and there is
  * one for 32 columns at most. For K columns, G = K/32:
  *

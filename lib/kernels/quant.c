@@ -1,4 +1,4 @@
-/* Blocks of a file taken apart; see quant.h for what they mean. */
+/* Blocks of a file taken apart; quant.h says what they mean. */
 #include "quant.h"
 
 /* 16 bytes hold columns 0..15 in their low nibbles and 16..31 in the high ones. */
@@ -10,7 +10,7 @@ static void split_nibbles(const uint8_t *packed, uint8_t *codes) {
 }
 
 /* Eight scales and mins of 6 bits in 12 bytes: the first four of each in the low bits of a byte of
- * their own, the others in nibbles and in the two bits that were left. */
+ * their own, the others in nibbles and the two bits left over. */
 static void split_scales(const uint8_t packed[12], uint8_t scales[8], uint8_t mins[8]) {
     for (uint32_t i = 0; i < 4; i++) {
         scales[i] = packed[i] & 63u;

@@ -43,7 +43,7 @@ enum quant_added { QUANT_NONE, QUANT_MINS, QUANT_ZEROS };
 
 /* The types that lie so: X(name, ID, columns that share a scale, bits of a code, the code of a zero
  * weight where no min says it, codes, what is added). A group is a block of base/dtype.h's list;
- * one of 256 columns is a super-block. To a row here belongs split_<name> in quant.c. */
+ * one of 256 columns is a super-block. Each row here needs split_<name> in quant.c. */
 /* clang-format off */
 #define QUANT_EACH(X)                                                                              \
     X(q4_0,   Q4_0,   32, 4,   8, PLAIN,     NONE)                                                 \
@@ -143,8 +143,8 @@ static inline bool quant_signed_scales(const struct quant_layout *q) {
     return q->is_super && !q->has_min;
 }
 
-/* -128 and -32 times a sum of activations (struct q8_row) lose so many bits to become -zero times
- * it. */
+/* -128 and -32 times a sum of activations (struct q8_row), shifted right by so many bits, are
+ * -zero times it. */
 static inline int quant_offset_shift(const struct quant_layout *q) {
     return 7 - __builtin_ctz((unsigned)q->zero);
 }

@@ -43,8 +43,8 @@ static void store_scale(struct grid *grid, float scale, bool finite) {
     grid->scale = f16_to_f32(grid->scale_bits);
 }
 
-/* The scale's own rounding is left out of the factor, as GGML has it: codes are those of the scale
- * before it was stored. */
+/* As in GGML, the scale's own rounding is not in the factor: codes are those of the
+ * unrounded scale. */
 static void make_symmetric(struct grid *grid, float scale, bool finite) {
     store_scale(grid, scale, finite);
     if (finite && (grid->scale_bits & 0x7fffu) != 0) grid->factor = 1.0f / scale;
@@ -95,8 +95,8 @@ static float clamp(float x, float low, float high) {
     return x < low ? low : x > high ? high : x;
 }
 
-/* The nearest integer, halves away from zero: what roundf says of |x| < 2^22, without a call. The
- * number added is the one below 1/2: 1/2 itself would lift what lies just under a half. */
+/* The nearest integer, halves away from zero: roundf for |x| < 2^22, without a call. The number
+ * added is the one below 1/2: 1/2 itself would lift numbers just under a half. */
 static int32_t nearest(float x) {
     return (int32_t)(x + copysignf(0x1.fffffep-2f, x));
 }
@@ -156,8 +156,8 @@ double wefti_kern_grid_error(const struct grid *grid, const float *w, const floa
     return error_of(grid, w, importance, n, &clipped);
 }
 
-/* Draws the ends in step by step. What is clipped only grows with each, so once that alone is worse
- * than the best there was, nothing better follows. */
+/* Draws the ends in step by step. The clipped part only grows, so once its error alone exceeds the
+ * best so far, nothing better follows. */
 static struct grid least_error(enum grid_form form, const struct grid_ends *ends, const float *w,
                                const float *importance, uint32_t n, const struct grid *whole) {
     struct grid best = *whole;
@@ -237,7 +237,7 @@ static double portable_log(double x) {
     return 2.0 * t * sum + exponent * 0.69314718055994530942;
 }
 
-/* What the bins before each hold: their mass, how many hold any, and the sum of p ln p. So a cut
+/* Totals of the bins before each: their mass, how many hold any, and the sum of p ln p. So a cut
  * costs as many steps as the grid has levels, not as there are bins. */
 struct running {
     double mass[BINS + 1], p_log_p[BINS + 1];
@@ -259,9 +259,9 @@ static void run_up(const struct histogram *hist, struct running *run) {
     }
 }
 
-/* The divergence of a histogram's first n bins, with what lies outside gathered in the last of
- * them, from what is left of them in `n_levels` steps. A step's mass is spread evenly over those of
- * its bins that hold any. Source: Migacz, 8-bit inference with TensorRT (GTC 2017). */
+/* The divergence of a histogram's first n bins, with the rest gathered in the last of them, from
+ * what `n_levels` steps leave of them. A step's mass is spread evenly over those of its bins that
+ * hold any. Source: Migacz, 8-bit inference with TensorRT (GTC 2017). */
 static double divergence(const struct histogram *hist, const struct running *run, uint32_t n,
                          uint32_t n_levels) {
     double inside = run->mass[n], outside = run->mass[hist->n_bins] - inside;

@@ -2,8 +2,8 @@
  *
  * A group of weights (a whole output feature, or 32 columns of it) is stored as integers of a grid:
  * weight = scale * (code - zero) + min. The grid is made from the ends of the group, drawn in by a
- * ratio of up to 1: what lies outside is clipped, what lies inside gets finer steps. Which ratio is
- * best is chosen from the weights and from how much each column matters.
+ * ratio of up to 1: weights outside are clipped, those inside get finer steps. The ratio is chosen
+ * by the weights and by how much each column matters.
  *
  * All of it is portable C in a fixed order, without the C library's transcendental functions: the
  * same bits on every CPU. */
@@ -47,13 +47,13 @@ struct grid wefti_kern_grid_make(enum grid_form form, const struct grid_ends *en
 void wefti_kern_grid_codes(const struct grid *grid, const float *w, uint32_t n, uint8_t *codes);
 
 /* The grid for one group of n weights. `importance` [n]: how much the square of a weight's error
- * counts. `row_ratio`: what wefti_kern_grid_row_ratio said of the group's row. Never has a larger
- * error, so weighted, than the grid of ratio 1. */
+ * counts. `row_ratio`: from wefti_kern_grid_row_ratio for the group's row. The weighted error is
+ * never larger than that of the grid of ratio 1. */
 struct grid wefti_kern_grid_choose(enum grid_form form, enum weft_kern_clip clip, const float *w,
                                    const float *importance, uint32_t n, float row_ratio);
 
-/* What PERCENTILE and ENTROPY make of a row of `n` weights in groups of `group` (a divisor of n):
- * one ratio for all its groups, from how weights lie between the ends of theirs. */
+/* The ratio of PERCENTILE and ENTROPY for a row of `n` weights in groups of `group` (a divisor of
+ * n): one for all its groups, from how weights lie between the ends of theirs. */
 float wefti_kern_grid_row_ratio(enum grid_form form, enum weft_kern_clip clip, const float *w,
                                 const float *importance, uint32_t n, uint32_t group);
 

@@ -80,7 +80,7 @@ enum { DOT_FEW_ROWS = 1, DOT_MANY_ROWS = MANY_ROWS / 2 };
     .group_rows = MANY_ROWS, .many_rows = MANY_ROWS, .many_panels = MANY_PANELS,                   \
     .many = wefti_kern_tile_f32_many_avx2
 
-/* Defined in gemm_f32_avx2.c; what is widened to f32 comes here. */
+/* Defined in gemm_f32_avx2.c, for all that is widened to f32. */
 void wefti_kern_tile_f32_many_avx2(const struct tile *t, uint32_t rows);
 void wefti_kern_tile_f32_few_avx2(const struct tile *t, uint32_t rows); /* of one panel */
 

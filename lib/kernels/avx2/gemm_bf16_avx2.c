@@ -44,7 +44,7 @@ ALWAYS_INLINE void tile_pairs(const struct tile *args, uint32_t rows, uint32_t p
             }
         }
     }
-    if (t.count % 2 != 0) { /* an odd K ends here; what follows the activations is not ours */
+    if (t.count % 2 != 0) { /* an odd K ends here; the bytes after the activations are not ours */
         for (uint32_t r = 0; r < rows; r++) {
             __m256 a0 = broadcast_f32(act, r, t.count - 1);
             for (uint32_t p = 0; p < panels; p++) {

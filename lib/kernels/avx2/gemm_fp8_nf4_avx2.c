@@ -3,7 +3,7 @@
 #include "fp8_nf4.h"
 #include "gemm_avx2.h"
 
-/* e4m3 as f32, of 8 features: see f8_value; what it says of NaN was seen to when packing. */
+/* e4m3 as f32, of 8 features: see f8_value; packing takes care of NaN. */
 ALWAYS_INLINE __m256 f8_values(const uint8_t *codes) {
     __m128i wide = _mm_cvtepi8_epi16(_mm_loadl_epi64((const void *)codes));
     __m128i half = _mm_and_si128(_mm_slli_epi16(wide, 7), _mm_set1_epi16((short)0xbf80));

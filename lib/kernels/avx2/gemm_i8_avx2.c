@@ -17,8 +17,7 @@ ALWAYS_INLINE void add_scaled(__m256i dot, __m256 by, float *acc) {
     _mm256_store_ps(acc, _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), by, _mm256_load_ps(acc)));
 }
 
-/* One group of 256 columns, or what is left of them: acc += dots * activation scale * weight
- * scale. */
+/* One group of up to 256 columns: acc += dots * activation scale * weight scale. */
 ALWAYS_INLINE void tile_i8(const struct tile *args, uint32_t rows, uint32_t panels,
                            uint32_t group_rows) {
     const struct tile t = *args;

@@ -158,8 +158,8 @@ ALWAYS_INLINE __m256i first_dot(const struct quant_layout *q, __m256i offset, __
     return second ? _mm256_sub_epi32(whole, low) : low;
 }
 
-/* What mins are multiplied by: `by` times the sum of half a block's codes, of which there are 32
- * and 128 times the negative. */
+/* The factor of mins: `by` times the sum of half a block's codes; stored are -32 and -128
+ * times the sums. */
 ALWAYS_INLINE __m256 half_sum(__m256i offset, __m256i half, __m256 by, bool second) {
     const __m256i low = _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_srai_epi32(half, 5));
     const __m256i both = _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_srai_epi32(offset, 7));

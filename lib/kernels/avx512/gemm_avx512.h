@@ -90,7 +90,7 @@ enum { DOT_FEW_ROWS = 2, DOT_MANY_ROWS = MANY_ROWS / 2 };
     .group_rows = MANY_ROWS, .many_rows = MANY_ROWS, .many_panels = MANY_PANELS,                   \
     .many = wefti_kern_tile_f32_many_avx512
 
-/* Defined in gemm_f32_avx512.c; what is widened to f32 comes here. */
+/* Defined in gemm_f32_avx512.c, for all that is widened to f32. */
 void wefti_kern_tile_f32_many_avx512(const struct tile *t, uint32_t rows);
 void wefti_kern_tile_f32_few_avx512(const struct tile *t, uint32_t rows); /* of two panels */
 

@@ -3,7 +3,7 @@
 #include "fp8_nf4.h"
 #include "gemm_avx512.h"
 
-/* e4m3 as f32: see f8_value; what it says of NaN was seen to when packing. */
+/* e4m3 as f32: see f8_value; packing takes care of NaN. */
 ALWAYS_INLINE __m512 f8_values(const uint8_t *codes) {
     __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)codes));
     __m256i half = _mm256_and_si256(_mm256_slli_epi16(wide, 7), _mm256_set1_epi16((short)0xbf80));

@@ -1,7 +1,7 @@
 /* kernels/gemm_i8_avx512 — int8 weights of one scale per feature, for the files with and without
  * VNNI. A group of 256 columns is one run of dot products: 12 rows x 2 panels of integer sums stay
- * in registers, and only between groups they meet the sums of f32, in memory. Weights are stored as
- * code + 128, as those of Q8. */
+ * in registers, and meet the sums of f32, in memory, only between groups. Weights are stored as
+ * code + 128, like those of Q8. */
 #ifndef WEFT_KERNELS_GEMM_I8_AVX512_H
 #define WEFT_KERNELS_GEMM_I8_AVX512_H
 
@@ -21,12 +21,11 @@ ALWAYS_INLINE __m512i dot_i8(__m512i sum, __m512i w, __m512i a) {
 }
 #endif
 
-/* Sums that live across a loop are of the type that the dot product has inside: between two types
- * of vectors gcc 12 copies every register in every step. */
+/* Sums that live across a loop have the type that the dot product uses inside: between two types of
+ * vectors gcc 12 copies every register in every step. */
 typedef int32_t lanes __attribute__((vector_size(64)));
 
-/* One group of 256 columns, or what is left of them: acc += dots * activation scale * weight
- * scale. */
+/* One group of up to 256 columns: acc += dots * activation scale * weight scale. */
 ALWAYS_INLINE void tile_i8(const struct tile *args, uint32_t rows, uint32_t panels,
                            uint32_t group_rows) {
     const struct tile t = *args;

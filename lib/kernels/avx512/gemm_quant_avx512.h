@@ -1,6 +1,6 @@
 /* kernels/gemm_quant_avx512 — the types of 2 to 6 bits with activations of 8: for the files with
  * and without VNNI; integers are exact, so both give the same bits. Codes are taken apart in
- * registers, for every tile of rows anew: that costs the ports that shuffle, and the dot products
+ * registers, again for every tile of rows: that costs the ports that shuffle, and the dot products
  * keep those that multiply. Tiles are those of Q8. */
 #ifndef WEFT_KERNELS_GEMM_QUANT_AVX512_H
 #define WEFT_KERNELS_GEMM_QUANT_AVX512_H
@@ -94,7 +94,7 @@ ALWAYS_INLINE __m512 load_scale(const struct quant_layout *q, const uint8_t *gro
     return _mm512_mul_ps(load_halves(group + q->at_super), _mm512_cvtepi32_ps(whole));
 }
 
-/* 4_1: as stored; the K types and 4_Z: what is to be taken away. */
+/* 4_1: as stored; the K types and 4_Z: the amount to subtract. */
 ALWAYS_INLINE bool takes_min_away(const struct quant_layout *q) {
     return q->is_super || q->has_zeros;
 }
@@ -158,7 +158,7 @@ ALWAYS_INLINE __m512i first_dot(const struct quant_layout *q, const struct quant
     return part == LOW ? low : _mm512_sub_epi32(whole, low);
 }
 
-/* What mins are multiplied by: scale times the sum of the part's codes. */
+/* The factor of mins: scale times the sum of the part's codes. */
 ALWAYS_INLINE __m512 part_sum(const struct quant_acts *acts, uint32_t row, size_t b, enum part part,
                               __m512 by) {
     if (part == BOTH) return broadcast_f32(acts->sums, row, b);
@@ -199,7 +199,7 @@ ALWAYS_INLINE void add_part(const struct tile *t, const struct quant_layout *q, 
     }
 }
 
-/* With few rows: the share of this block in the lines that stand about FEW_AHEAD further. */
+/* With few rows: this block's share of the lines about FEW_AHEAD further on. */
 ALWAYS_INLINE void prefetch_share(const struct tile *t, const struct quant_layout *q,
                                   uint32_t panels, size_t group, uint32_t block) {
     const uint32_t n_blocks = q->group / QUANT_BLOCK, lines = q->bytes / 64;

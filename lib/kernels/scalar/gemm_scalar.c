@@ -181,7 +181,7 @@ static void dot_quant_f32(enum weft_dtype dtype, const float *a, const uint8_t *
     }
 }
 
-/* Integer dots of what shares a scale; then, where there is one, the min times the sum of the
+/* Integer dots of columns that share a scale; then the min, if any, times the sum of the
  * activations. */
 static void dot_quant(enum weft_dtype dtype, struct q8_row a, const uint8_t *panel,
                       uint32_t k_begin, uint32_t k_end, float sum[WEFT_PANEL]) {

@@ -1,5 +1,5 @@
-/* Multiply-adds as plain C has them: a product, then a sum, in the widest vectors that every CPU of
- * the architecture has, as a compiler makes them of loops. */
+/* Multiply-adds in plain C: a product, then a sum, in the widest vectors that every CPU of the
+ * architecture has, which the compiler makes from loops. */
 #include "peak.h"
 
 typedef float vec_f32 __attribute__((vector_size(16)));
