@@ -23,7 +23,7 @@ static void lay_out(weft_eng *eng, struct wefti_memory_layout *layout) {
     eng->jobs = wefti_memory_reserve(layout, n_tokens, sizeof *eng->jobs);
     eng->prompt_logprobs = wefti_memory_reserve(layout, n_tokens, sizeof *eng->prompt_logprobs);
     eng->outs = wefti_memory_reserve(layout, n_seqs, sizeof *eng->outs);
-    /* This is address space: resident only as far as somebody ever asked for so much. */
+    /* This is address space: resident only as far as requests ever needed it. */
     size_t top_bytes_max = n_tokens * n_vocab * WEFT_LOGPROB_TOP_BYTES;
     eng->top_bytes =
         top_bytes_max < WEFT_STEP_LOGPROB_BYTES_MAX ? top_bytes_max : WEFT_STEP_LOGPROB_BYTES_MAX;
@@ -76,7 +76,7 @@ static void set_info(weft_eng *eng, const struct weft_model_params *p,
         options->n_threads ? options->n_threads : wefti_pool_n_usable_cpus(options->n_sharers);
 }
 
-/* Among experts only those count that one token takes. */
+/* Only the experts that one token takes count. */
 static void set_weight_info(weft_eng *eng, const struct weft_model_params *p) {
     static const enum weft_eng_act acts[WEFT_PEAK_COUNT] = {
         [WEFT_PEAK_F32] = WEFT_ENG_ACT_F32,
@@ -166,7 +166,7 @@ weft_err weft_eng_open(const char *path, const struct weft_eng_options *options,
     *eng_out = eng;
     eng = NULL;
 cleanup:
-    weft_model_free(model); /* all that is needed of it has been packed */
+    weft_model_free(model); /* all that the engine needs of it is packed */
     weft_eng_free(eng);
     return err;
 }

@@ -31,7 +31,7 @@ enum weft_eng_dtype {
     WEFT_ENG_DT_F32,
     WEFT_ENG_DT_BF16,
     WEFT_ENG_DT_F16,
-    WEFT_ENG_DT_Q8, /* 8 bits, by scheme; what is quantised in the file stays as it is */
+    WEFT_ENG_DT_Q8, /* 8 bits, by scheme; weights that the file has quantised stay so */
     WEFT_ENG_DT_Q4, /* 4 bits, by scheme; the head as with Q8 */
 };
 /* How float weights become codes of Q8 and Q4. */
@@ -50,9 +50,9 @@ enum weft_eng_kv {
     WEFT_ENG_KV_INT8, /* one scale per token and KV head */
 };
 
-/* How far the codes of a quantised group reach, where a calibration says what columns matter. */
+/* How far the codes of a quantised group reach, if a calibration says which columns matter. */
 enum weft_eng_clip {
-    WEFT_ENG_CLIP_ERROR,      /* to the least error in what the matrix yields */
+    WEFT_ENG_CLIP_ERROR,      /* to the least error in the matrix's output */
     WEFT_ENG_CLIP_MINMAX,     /* to the largest weight, as without a calibration */
     WEFT_ENG_CLIP_PERCENTILE, /* to where 99.9 % of what matters lies within */
     WEFT_ENG_CLIP_ENTROPY,    /* to where the distribution of what matters changes least */
@@ -80,9 +80,8 @@ struct weft_eng_options {
     uint32_t n_threads;     /* 0: one per allowed CPU, no more than the cgroup's CPU quota grants */
     /* A memfd that outlives this process and keeps the packed weights, or -1: private memory.
      * Empty: this process packs into it and seals it. Filled: its header (layout, which follows
-     * from the model's shape and the options, and the model's contents) is checked and it is
-     * mapped as it is, since packed bits are the same on every ISA; what does not match is
-     * WEFT_E_STATE. */
+     * from the model's shape and the options, and the model's contents) is checked and it is mapped
+     * as it is, since packed bits are the same on every ISA; a mismatch is WEFT_E_STATE. */
     int weights_fd;
     bool profile; /* note when each thread was busy with what; see weft_eng_profile */
 };
@@ -99,7 +98,7 @@ WEFT_MUST_CHECK weft_err weft_eng_parse_clip(const char *text, enum weft_eng_cli
 WEFT_MUST_CHECK weft_err weft_eng_parse_act(const char *text, enum weft_eng_act *out);
 WEFT_MUST_CHECK weft_err weft_eng_parse_kv(const char *text, enum weft_eng_kv *out);
 
-/* What came out of the options. */
+/* The options as they took effect. */
 struct weft_eng_info {
     char model_name[128];
     char arch[32];
@@ -110,11 +109,11 @@ struct weft_eng_info {
     uint32_t max_model_len; /* lowered (with a warning in the log) if one sequence would not fit */
     uint32_t max_seqs, max_batched_tokens, n_threads;
     uint64_t weight_bytes, kv_bytes;
-    /* What a step that samples reads of the weights once, whatever its batch: all but an untied
-     * embedding table, of which it reads rows, and as many experts as one token takes. */
+    /* The weights that a sampling step reads once, whatever its batch: all but an untied embedding
+     * table, of which it reads rows, and of experts as many as one token takes. */
     uint64_t step_weight_bytes;
-    /* Elements of matrices that a token meets, each a multiply-add; the head's are met by rows that
-     * need logits alone. */
+    /* Elements of matrices that a token meets, each a multiply-add; only rows that need logits
+     * meet the head's. */
     uint64_t n_layer_weights, n_head_weights;
     enum weft_eng_act activations; /* those that most of the layers' weights meet; never AUTO */
     bool weights_inherited;        /* mapped from weights_fd, not packed */
@@ -133,13 +132,13 @@ struct weft_eng_packed {
 };
 
 /* Packs the model at `path` with options->dtype (on options->n_threads) into a file that stands for
- * it wherever a MODEL is named, with whatever activations. It gets its name when it is whole; one
- * that is there already stays, unless `replace`. EXISTS, INVAL (packed already, or `out_path` is
- * part of the model), IO (says which file and why), errors of weft_model_open, NOMEM. */
+ * it as a MODEL, with any activations. It gets its name when it is whole; an existing file stays,
+ * unless `replace`. EXISTS, INVAL (packed already, or `out_path` is part of the model), IO (says
+ * which file and why), errors of weft_model_open, NOMEM. */
 WEFT_MUST_CHECK weft_err weft_eng_pack(const char *path, const struct weft_eng_options *options,
                                        const char *out_path, bool replace,
                                        struct weft_eng_packed *packed_out, struct weft_errmsg *why);
-/* Whether weft_eng_pack would refuse these names, before work is done for them. */
+/* Whether weft_eng_pack would refuse these names; to be asked before the work. */
 WEFT_MUST_CHECK weft_err weft_eng_pack_check(const char *path, const char *out_path, bool replace,
                                              struct weft_errmsg *why);
 
@@ -167,11 +166,11 @@ uint64_t weft_eng_progress(const weft_eng *eng);
 /* What a compute thread can be busy with, in the order of a pass. */
 enum weft_eng_op {
     WEFT_ENG_OP_EMBED,        /* embeddings, rope's angles, copies of blocks */
-    WEFT_ENG_OP_ATTN_NORM,    /* norm and conversion of what q, k and v take */
+    WEFT_ENG_OP_ATTN_NORM,    /* norm and conversion of the input of q, k and v */
     WEFT_ENG_OP_QKV,          /* one product */
     WEFT_ENG_OP_ROPE_KV,      /* q and k turned, k and v into the cache */
     WEFT_ENG_OP_ATTENTION,    /* and the copies of the rows that go on in the last layer */
-    WEFT_ENG_OP_O_CONVERT,    /* what it takes; nothing for few f32 rows */
+    WEFT_ENG_OP_O_CONVERT,    /* of its input; nothing for few f32 rows */
     WEFT_ENG_OP_O,            /* and the residual */
     WEFT_ENG_OP_FFN_NORM,     /* norm and conversion */
     WEFT_ENG_OP_GATE_UP,      /* both products */
@@ -179,7 +178,7 @@ enum weft_eng_op {
     WEFT_ENG_OP_DOWN_CONVERT, /* as with o */
     WEFT_ENG_OP_DOWN,
     WEFT_ENG_OP_ROUTE,   /* in layers with experts: who computes which rows */
-    WEFT_ENG_OP_COMBINE, /* and the sum of what comes of it */
+    WEFT_ENG_OP_COMBINE, /* and the sum of their outputs */
     WEFT_ENG_OP_HEAD_NORM,
     WEFT_ENG_OP_HEAD,
     WEFT_ENG_OP_SAMPLE, /* logits to token, log-probabilities; or the callback of weft_eng_logits */
@@ -195,10 +194,10 @@ struct weft_eng_op_totals {
      * and layer; head and head_norm per 64 rows; sample per row; wait none. */
     uint64_t n_calls;
     uint64_t busy_ns; /* of all threads together */
-    uint64_t bytes;   /* what the products and attention read at least: weights once per call, K and
-                         V once per tile of 32 rows of a sequence; 0 of the others */
+    uint64_t bytes;   /* the least that products and attention read: weights once per call, K and V
+                         once per tile of 32 rows of a sequence; 0 for the others */
     uint64_t ops;     /* of the products and attention: two per multiply-add */
-    enum weft_eng_act activations; /* what most of its weights meet; never AUTO */
+    enum weft_eng_act activations; /* those that most of its weights meet; never AUTO */
 };
 
 struct weft_eng_profile {
@@ -208,8 +207,8 @@ struct weft_eng_profile {
     struct weft_eng_op_totals ops[WEFT_ENG_OP_COUNT];
 };
 
-/* What is known since opening or the last reset; zeroes where the engine does not profile. To be
- * called between steps, by the thread that steps, as are the others here. */
+/* The figures since opening or the last reset; zeroes if the engine does not profile. This and the
+ * others here are called between steps, by the thread that steps. */
 void weft_eng_profile(const weft_eng *eng, struct weft_eng_profile *out);
 void weft_eng_profile_reset(weft_eng *eng);
 
@@ -234,7 +233,7 @@ WEFT_MUST_CHECK weft_err weft_eng_logits(weft_eng *eng, const uint32_t *tokens, 
                                                         const float *logits),
                                          void *ctx, struct weft_errmsg *why);
 
-/* For tests: `fn` gets, in every layer with experts, what the rows of a pass chose, row by row in
+/* For tests: `fn` gets, in every layer with experts, the choices of a pass's rows, row by row in
  * ascending order of experts, and their weights: [n_rows][n_used] each. NULL ends that. */
 typedef void weft_eng_routes_fn(void *ctx, uint32_t layer, uint32_t n_rows, const uint32_t *experts,
                                 const float *weights);
@@ -247,8 +246,8 @@ const uint64_t *weft_eng_expert_tokens(const weft_eng *eng);
 bool weft_eng_has_experts(const weft_eng *eng, uint32_t layer);
 
 /* Begins a calibration of the model: what weft_eng_logits computes from here on is added to it,
- * until the engine goes. *calib_out is the caller's and outlives the engine. INVAL: the engine's
- * activations are not f32 all over. */
+ * until the engine goes. *calib_out is the caller's and outlives the engine. INVAL: not all of the
+ * engine's activations are f32. */
 WEFT_MUST_CHECK weft_err weft_eng_calibrate(weft_eng *eng, weft_eng_calib **calib_out,
                                             struct weft_errmsg *why);
 void weft_eng_calib_free(weft_eng_calib *calib); /* accepts NULL */

@@ -1,4 +1,4 @@
-/* engine, what engine.c, step.c and logits.c share — the engine itself. */
+/* engine, shared by engine.c, step.c and logits.c — the engine itself. */
 #ifndef WEFT_ENGINE_STATE_H
 #define WEFT_ENGINE_STATE_H
 
@@ -17,7 +17,7 @@
 #include "sampler/sampler.h"
 #include "weights/weights.h"
 
-/* What happens to the logits of one row. */
+/* The use of one row's logits. */
 struct wefti_engine_job {
     uint32_t out_idx;
     bool samples;                   /* else: the log-probability of the prompt's next token */
@@ -55,7 +55,7 @@ struct weft_eng {
     struct weft_step_out *outs;             /* [max_seqs] */
     struct wefti_sampler_scratch *samplers; /* [n_threads] */
     uint8_t *top;                           /* best tokens: ids, then values, row by row */
-    size_t top_bytes, top_used;             /* as much as a step may yield at most */
+    size_t top_bytes, top_used;             /* the most that a step may yield */
     void *map;
     size_t map_bytes;
 };

@@ -27,7 +27,7 @@ static void give_top(weft_eng *eng, struct wefti_engine_job *job, struct weft_lo
 
 /* ------------------------------------------------------------------------------------- step --- */
 
-/* What a step has gathered so far. */
+/* The batch and the jobs of a step so far. */
 struct step {
     const struct weft_step_plan *plan;
     uint32_t n_tokens, n_jobs, n_prompt_logprobs;
@@ -68,7 +68,7 @@ static struct wefti_engine_job *add_job(weft_eng *eng, struct step *step, uint32
     return job;
 }
 
-/* Puts the tokens of a row into the batch, and notes which of them need logits for what. */
+/* Puts the tokens of a row into the batch, and notes which of them need logits, and for what. */
 static void gather_row(weft_eng *eng, struct step *step, const struct weft_step_row *row,
                        uint32_t out_idx) {
     struct wefti_slot *slot = &eng->slots.slots[row->slot];

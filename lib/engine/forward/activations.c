@@ -1,10 +1,9 @@
 /* Rows of activations in the forms that products want.
  *
- * The pass goes on in f32; what a matrix multiplies depends on its kind. Products of the same rows
- * share them, so rows are normalised and converted once per group of products, to all forms that
- * the group wants. Few rows every thread makes for itself, which costs less than a barrier, and f32
- * is taken as it is; many rows are shared out and interleaved. None of this changes a bit of any
- * row. */
+ * The pass goes on in f32; the form that a matrix multiplies depends on its kind. Rows are
+ * normalised and converted once per group of products of the same rows, to all forms that the group
+ * wants. Each thread makes few rows for itself, which costs less than a barrier, and takes f32 as
+ * it is; many rows are shared out and interleaved. None of this changes a bit of any row. */
 #include "forward/activations.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* engine/forward/activations — rows normalised and converted to what products want. */
+/* engine/forward/activations — rows normalised and converted to the forms that products want. */
 #ifndef WEFT_ENGINE_ACTIVATIONS_H
 #define WEFT_ENGINE_ACTIVATIONS_H
 

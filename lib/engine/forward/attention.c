@@ -1,12 +1,12 @@
 /* Paged attention inside a step: who computes which part of it.
  *
  * The rows of a step are cut into tiles of one sequence each, and threads take a tile and a kv head
- * at a time. Where that leaves threads with nothing to do, a long sequence among few, they share
- * its spans of positions, too, and join the sums of the spans afterwards; the kernels fold spans
- * in the same order either way.
+ * at a time. If that leaves threads with nothing to do (a long sequence among few), they share its
+ * spans of positions, too, and join the sums of the spans afterwards; the kernels fold spans in the
+ * same order either way.
  *
- * Heads that share a latent are one kv head, so there it is groups of heads that threads take, as
- * few as keep them busy: each group reads the cache by itself. */
+ * Heads that share a latent are one kv head, so there threads take groups of heads, as few as keep
+ * them busy: each group reads the cache by itself. */
 #include "forward/attention.h"
 
 enum {
@@ -46,9 +46,8 @@ static bool worth_spans(const struct wefti_forward *f, const struct wefti_forwar
     return 2 * longest * f->n_threads > all && n_parts <= f->parts_max;
 }
 
-/* Into how many groups the heads that share a latent are put: one, unless threads would have
- * nothing to do. More cost nothing while each has as many queries as pass over the cache together
- * anyway. */
+/* The number of groups of the heads that share a latent: one, unless threads would have nothing to
+ * do. More cost nothing while each has as many queries as pass over the cache together anyway. */
 static uint32_t count_groups(const struct wefti_forward *f,
                              const struct wefti_forward_attn_work *work, uint32_t n_rows) {
     uint32_t n_tasks = work->n_spans ? work->n_spans : work->n_tiles;
@@ -60,7 +59,7 @@ static uint32_t count_groups(const struct wefti_forward *f,
     return weft_min_u32(weft_max_u32(needed, even), f->n_heads);
 }
 
-/* Rows that share a block table are of one sequence and go into tiles together. */
+/* Rows that share a block table belong to one sequence and go into tiles together. */
 struct wefti_forward_attn_work wefti_forward_attn_plan(const struct wefti_forward *f,
                                                        uint32_t window,
                                                        const struct weft_attn_row *rows, uint32_t n,
@@ -95,7 +94,7 @@ uint64_t wefti_forward_attn_seen(uint32_t window, const struct weft_attn_row *ro
     return sum;
 }
 
-/* How often all shares of a tile together pass over it. */
+/* How often the shares of a tile together pass over it. */
 static uint64_t n_passes(const struct wefti_forward *f, const struct wefti_forward_attn_work *work,
                          const struct wefti_forward_attn_tile *tile) {
     if (!f->latent_dim) return 1; /* a share reads a kv head of its own */
@@ -106,7 +105,7 @@ static uint64_t n_passes(const struct wefti_forward *f, const struct wefti_forwa
     return work->n_shares * per_share * ((n_heads + most - 1) / most);
 }
 
-/* A tile reads what any of its rows sees. */
+/* A tile reads all positions that any of its rows sees. */
 uint64_t wefti_forward_attn_read(const struct wefti_forward *f,
                                  const struct wefti_forward_attn_work *work) {
     uint64_t sum = 0;
@@ -118,8 +117,8 @@ uint64_t wefti_forward_attn_read(const struct wefti_forward *f,
     return sum;
 }
 
-/* What one thread takes of a tile: a kv head, or a group of the heads that share a latent, as if
- * there were no others. */
+/* One thread's share of a tile: a kv head, or a group of the heads that share a latent, as if there
+ * were no others. */
 struct share {
     struct weft_attn_args args;
     struct weft_attn_parts parts;

@@ -1,5 +1,5 @@
-/* What a pass has to read and to compute: it follows from the matrices and the rows, so it is
- * booked once a pass, not by the threads that do it. */
+/* What a pass has to read and to compute follows from the matrices and the rows, so it is booked
+ * once a pass, not by the threads that do it. */
 #include "forward/booking.h"
 
 static void add_calls(struct wefti_profile *profile, enum weft_eng_op op, uint64_t n_calls) {

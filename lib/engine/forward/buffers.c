@@ -1,4 +1,4 @@
-/* What the forward pass works in: shapes and strides of a model, and all its buffers.
+/* Shapes and strides of a model, and all buffers of the forward pass.
  *
  * One mapping holds them, sized from the step limits; a pass allocates nothing. */
 #include "forward/forward.h"

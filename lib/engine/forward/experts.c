@@ -3,13 +3,12 @@
  *   norm + convert | router | choose | sort by expert, gather | gate, up, silu of all experts
  *   convert | down of all experts | weighted sums + residual
  *
- * All experts of a layer are one phase of products, cut into tasks by what each has to do, so that
- * a popular one holds nobody up. Rows of an expert with few of them, which is all there is in
- * decoding, are gathered and converted by whoever takes its task; those of the others once, shared
- * out and interleaved. A row's sums are its own: products do not depend on what else is among their
- * rows, and what its experts yield is added by their ids, in 8 groups and a fixed tree
- * (docs/architecture.md, "Batch invariance"), so neither company nor the place of an expert changes
- * a bit. */
+ * All experts of a layer are one phase of products, cut into tasks by their work, so that a
+ * popular one holds nobody up. If an expert has few rows, as always in decoding, whoever takes its
+ * task gathers and converts them; rows of the others are converted once, shared out and
+ * interleaved. A row's sums are its own: products do not depend on the other rows, and the outputs
+ * of its experts are added by their ids, in 8 groups and a fixed tree (docs/architecture.md, "Batch
+ * invariance"), so neither company nor the place of an expert changes a bit. */
 #include "forward/experts.h"
 
 #include <math.h>
@@ -85,7 +84,7 @@ static struct routing route_rows(const struct wefti_forward_thread *thread,
     return (struct routing){layer, n_rows, chosen, weights, &thread->scratch->sorted};
 }
 
-/* Counts what was routed, and tells whoever watches; the first thread does. */
+/* Counts the routes and tells the watcher; on the first thread. */
 static void note_routes(const struct wefti_forward_thread *thread, uint32_t layer_idx,
                         const struct routing *routing) {
     struct wefti_forward *f = thread->forward;
@@ -104,8 +103,8 @@ static void note_routes(const struct wefti_forward_thread *thread, uint32_t laye
 
 /* ------------------------------------------------------------------------------ activations --- */
 
-/* What rows of experts are made of: the layer's rows, converted already, or what gate and up
- * made. */
+/* The source of experts' rows: the layer's rows, converted already, or the results
+ * of gate and up. */
 struct feed {
     const struct wefti_forward_acts *acts; /* the layer's rows; NULL: `inner`, by places */
     const struct wefti_weights_matrix *const *group;
@@ -202,8 +201,7 @@ static struct wefti_forward_acts acts_of(const struct wefti_forward_thread *thre
 
 /* --------------------------------------------------------------------------------- products --- */
 
-/* How the products of all experts are cut into tasks, and how far a thread has gone through them.
- */
+/* The cut of all experts' products into tasks, and a thread's place among these. */
 struct walk {
     uint32_t n_panels, block_rows, panels_per_task;
     uint32_t expert, before; /* where it is, and how many tasks came before */
@@ -314,7 +312,7 @@ static void join_groups(float sums[SUM_GROUPS][SUM_COLUMNS], bool full[SUM_GROUP
     }
 }
 
-/* Columns begin..begin+n of what a row's experts yield. */
+/* Columns begin..begin+n of the output of a row's experts. */
 static void sum_experts(const struct wefti_forward *f, const struct routing *routing, uint32_t row,
                         uint32_t begin, uint32_t n, float sums[SUM_GROUPS][SUM_COLUMNS]) {
     bool full[SUM_GROUPS] = {false};
@@ -349,7 +347,7 @@ static float shared_weight(const struct wefti_forward *f, const struct routing *
     return 1 / (1 + expf(-sums[0]));
 }
 
-/* x += the sum of what all experts yield. Ends a phase. */
+/* x += the sum of all experts' outputs. Ends a phase. */
 static void combine(const struct wefti_forward_thread *thread, const struct routing *routing,
                     const struct wefti_forward_acts *acts) {
     struct wefti_forward *f = thread->forward;
@@ -375,7 +373,7 @@ static void combine(const struct wefti_forward_thread *thread, const struct rout
     wefti_forward_end_phase(thread);
 }
 
-/* added = what the shared expert yields. Ends phases. */
+/* added = the shared expert's output. Ends phases. */
 static void shared_expert(const struct wefti_forward_thread *thread,
                           const struct wefti_weights_layer *layer, uint32_t n_rows) {
     struct wefti_forward *f = thread->forward;

@@ -4,8 +4,8 @@
 
 #include "forward/pass.h"
 
-/* The feed-forward half of a layer with experts: x += what they and the shared one yield. Ends a
- * phase. */
+/* The feed-forward half of a layer with experts: x += their outputs and the shared
+ * one's. Ends a phase. */
 void wefti_forward_experts(const struct wefti_forward_thread *thread, uint32_t layer_idx,
                            uint32_t n_rows);
 

@@ -50,7 +50,7 @@ static void scale_row(float *x, uint32_t n, float scale) {
         x[i] *= scale;
 }
 
-/* Embeddings, angles, and the copies of cache blocks: none touches what another one reads. */
+/* Embeddings, angles, and the copies of cache blocks: none writes what another one reads. */
 static void begin_pass(const struct wefti_forward_thread *thread) {
     const struct wefti_forward *f = thread->forward;
     const struct wefti_forward_batch *batch = thread->pass->batch;
@@ -257,7 +257,7 @@ static void give_logits(const struct wefti_forward_thread *thread, uint32_t firs
     batch->on_logits(batch->on_logits_ctx, first + i, logits, thread->idx);
 }
 
-/* Logits of rows first..first+n of the list, and what the caller does with them. */
+/* Logits of rows first..first+n of the list, which the caller gets. */
 static void head_chunk(const struct wefti_forward_thread *thread, uint32_t first, uint32_t n) {
     struct wefti_forward *f = thread->forward;
     const struct wefti_forward_batch *batch = thread->pass->batch;

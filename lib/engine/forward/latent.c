@@ -1,8 +1,9 @@
-/* Latent attention (DeepSeek-V2), in the form where all that is kept of a token is one short row: a
- * latent, of which each head would make its key and its value, and a rotated key for all heads.
+/* Latent attention (DeepSeek-V2), in the form that keeps one short row of a token: a latent, from
+ * which each head would make its key and its value, and a rotated key for all heads.
  *
- * Keys and values are never made. What would make a key of the latent is applied to the query
- * instead, and what would make a value to the sum of latents that the head attended to:
+ * Keys and values are never made. The matrix that would make a key of the latent is applied
+ * to the query instead, and the one that would make a value to the sum of latents that the
+ * head attended to:
  *
  *   norm | q (by way of q_a), row | row into the cache; per head: rope, up_k q | attention | up_v
  *
@@ -121,7 +122,7 @@ static void finish_row(const struct wefti_forward *f, uint32_t layer_idx,
     }
 }
 
-/* Takes the queries' other parts to where they meet latents, and finishes rows in the same phase:
+/* Turns the queries' other parts into the space of latents, and finishes rows in the same phase:
  * neither reads what the other writes. */
 static void finish_queries(const struct wefti_forward_thread *thread, uint32_t layer_idx,
                            const struct wefti_forward_batch *batch) {

@@ -1,4 +1,4 @@
-/* engine/forward/latent — what is around attention where keys and values are one latent. */
+/* engine/forward/latent — the products around attention where keys and values are one latent. */
 #ifndef WEFT_ENGINE_LATENT_H
 #define WEFT_ENGINE_LATENT_H
 
@@ -9,7 +9,7 @@
 void wefti_forward_latent_in(const struct wefti_forward_thread *thread, uint32_t layer,
                              const struct wefti_forward_batch *batch);
 
-/* heads = the values of what rows attended to. Ends a phase. */
+/* heads = the values that rows attended to. Ends a phase. */
 void wefti_forward_latent_out(const struct wefti_forward_thread *thread, uint32_t layer,
                               uint32_t n_rows);
 

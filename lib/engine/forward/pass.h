@@ -1,4 +1,4 @@
-/* engine/forward, what its files share — shapes, buffers, and a thread's view of a pass.
+/* engine/forward, shared by its files — shapes, buffers, and a thread's view of a pass.
  *
  * The pool runs one function on all threads. Phases end with a barrier, and within a phase threads
  * take tasks; so every function of this room that says it ends a phase is called by all threads,
@@ -22,7 +22,7 @@
 #include "weights/weights.h"
 
 enum {
-    /* Up to so many rows each thread converts the activations for itself. */
+    /* Up to so many rows, each thread converts the activations for itself. */
     WEFTI_FORWARD_OWN_ROWS = 4,
     /* Rows of a task of rope; and of norms and conversions that do not interleave. */
     WEFTI_FORWARD_ROWS_PER_TASK = 4,
@@ -30,14 +30,14 @@ enum {
     WEFTI_FORWARD_HEAD_ROWS = 64,
     /* Rows of a task of a product, at most. */
     WEFTI_FORWARD_BLOCK_ROWS_MAX = 576,
-    /* So many panels the kernels take at a time, at most. */
+    /* Panels that the kernels take at a time, at most. */
     WEFTI_FORWARD_TILE_PANELS = 4,
     /* Room for gate or up: the fewest panels of the most rows; fewer rows get more panels. */
     WEFTI_FORWARD_FFN_TILE_FLOATS =
         WEFTI_FORWARD_BLOCK_ROWS_MAX * WEFTI_FORWARD_TILE_PANELS * WEFT_PANEL,
 };
 
-/* Layers differ in what attention sees and how it is turned: some have no window, some have one. */
+/* Layers differ in what attention sees and in its angles: some have no window, some have one. */
 enum { WEFTI_FORWARD_FULL, WEFTI_FORWARD_WINDOWED, WEFTI_FORWARD_KINDS };
 
 /* The rows of a layer in the order of their experts: every thread works it out for itself. A row
@@ -80,7 +80,7 @@ struct wefti_forward {
     float rms_eps, attn_scale, embed_scale, residual_scale, logit_scale;
     float attn_soft_cap, logit_soft_cap;
     bool rope_interleaved, gelu, qk_norm_all;
-    bool adds_apart; /* what halves of layers add is first put into `added` */
+    bool adds_apart; /* the output of halves of layers first goes to `added` */
     uint32_t no_rope[WEFT_LAYERS_MAX / 32], no_window[WEFT_LAYERS_MAX / 32];
     uint32_t n_kinds; /* how many of them the model has */
     bool uses[WEFT_ACT_COUNT];
@@ -94,7 +94,7 @@ struct wefti_forward {
     /* Buffers of all threads. */
     float *rope[WEFTI_FORWARD_KINDS]; /* [rows][rope_stride] cos and sin pairs */
     float *x;                         /* [rows][x_stride] the residual stream */
-    float *added; /* [rows][x_stride] what is scaled or normalised before it is added; or NULL */
+    float *added; /* [rows][x_stride] to scale or normalise before it is added; or NULL */
     float *q, *k, *v, *attn;         /* [rows][q_stride, kv_stride twice, out_stride] */
     float *q_a;                      /* [rows][q_a_stride]; with latents */
     float *heads;                    /* [rows][heads_stride]; with latents: queries, then values */

@@ -178,7 +178,7 @@ void wefti_forward_multiply(const struct wefti_forward_thread *thread,
     wefti_forward_end_phase(thread);
 }
 
-/* Gate goes where the result belongs, up into scratch. Panels are contiguous, so a run of them is a
+/* Gate goes to the result's place, up into scratch. Panels are contiguous, so a run of them is a
  * matrix of its own. */
 void wefti_forward_gate_up_piece(const struct wefti_forward_thread *thread,
                                  const struct wefti_forward_acts *acts,

@@ -5,7 +5,7 @@
 #include "forward/activations.h"
 #include "forward/pass.h"
 
-/* c = activations * matrix, plus `bias` and `residual` where there are such; rows of c and residual
+/* c = activations * matrix, plus `bias` and `residual` if there are any; rows of c and residual
  * are ldc apart. */
 struct wefti_forward_product {
     const struct wefti_weights_matrix *matrix;

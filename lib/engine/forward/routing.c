@@ -1,4 +1,4 @@
-/* Which experts a token takes, and how much of each: a row's own business, so whatever else is in
+/* Which experts a token takes, and how much of each, depends on its row alone, whatever else is in
  * the batch. All in f32 and in one order: groups, experts and weights by ascending id.
  *
  * Source: Shazeer et al. 2017; for groups of experts DeepSeek-V2 (2024), section 2.1.3, and for the
@@ -26,7 +26,7 @@ static void sigmoid(float *x, uint32_t n) {
         x[i] = 1 / (1 + expf(-x[i]));
 }
 
-/* What experts are chosen by. */
+/* The score that experts are chosen by. */
 static float key_of(const float *scores, const float *bias, uint32_t expert) {
     return bias ? scores[expert] + bias[expert] : scores[expert];
 }

@@ -6,13 +6,13 @@
 
 #include "model/model.h"
 
-/* Chooses the experts of one row by what the router made of it, logits[n_experts]: chosen[n_used],
- * in ascending order, and what their outputs are multiplied by. Among equals the lower id wins, and
- * NaN never does, so that the chosen ones are different in any case. `bias` may be NULL. */
+/* Chooses the experts of one row by the router's logits[n_experts]: chosen[n_used], in ascending
+ * order, and the factors of their outputs. Among equals the lower id wins, and NaN never does; the
+ * chosen ones always differ. `bias` may be NULL. */
 void wefti_forward_route(const struct weft_model_moe *moe, const float *bias, const float *logits,
                          uint32_t *chosen, float *weights);
 
-enum { WEFTI_FORWARD_EXPERT_GROUPS = 8 }; /* that sums of experts are made in */
+enum { WEFTI_FORWARD_EXPERT_GROUPS = 8 }; /* groups in which experts are summed */
 
 /* Where group `group` of the experts 0..n-1 ends (docs/architecture.md, "Batch invariance"). */
 static inline uint32_t wefti_forward_expert_group_end(uint32_t n, uint32_t group) {

@@ -15,7 +15,7 @@
 #include "runtime/memory.h"
 
 enum {
-    /* From here on the cache is worth huge pages: below it they would make memory resident that a
+    /* From this size on the cache gets huge pages: below it they would make memory resident that a
      * small model never touches. */
     HUGE_CACHE_BYTES = 512 << 20,
 };

@@ -1,6 +1,6 @@
 /* engine/runtime/kv_cache — the physical blocks of keys and values, all layers in one mapping.
  *
- * Who holds which block is the scheduler's business (lib/paged_kv); here they are memory. */
+ * The scheduler decides who holds which block (lib/paged_kv); here they are memory. */
 #ifndef WEFT_ENGINE_KV_CACHE_H
 #define WEFT_ENGINE_KV_CACHE_H
 
@@ -20,7 +20,7 @@ struct wefti_kv_cache {
     size_t map_bytes;
 };
 
-/* The element type that the options come to. */
+/* The element type by the options. */
 enum weft_kv_dtype wefti_kv_cache_dtype(const struct weft_eng_options *options);
 
 /* Sizes the cache and maps it. Writes n_blocks and kv_bytes of `info`, and lowers max_model_len,

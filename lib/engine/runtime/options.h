@@ -1,4 +1,4 @@
-/* engine/runtime/options — what an engine may be asked for, checked and named. */
+/* engine/runtime/options — the options of an engine, checked and named. */
 #ifndef WEFT_ENGINE_OPTIONS_H
 #define WEFT_ENGINE_OPTIONS_H
 

@@ -1,8 +1,8 @@
 /* Checks a plan whole before anything changes. It comes from another process, and a plan applied by
  * half would leave the two with different ideas of who holds what.
  *
- * The dry run keeps a shadow of each slot the plan names: what the slot would be after the parts
- * checked so far. Shadows are stamped per plan, so that one costs only the slots it names. */
+ * The dry run keeps a shadow of each slot the plan names: the slot after the parts checked so far.
+ * Shadows are stamped per plan, so that a plan costs only the slots it names. */
 #include "runtime/plan_check.h"
 
 #include <inttypes.h>
@@ -66,7 +66,7 @@ static weft_err check_start_lengths(const struct check *check,
     if (start->n_cached >= start->n_tokens)
         return weft_err_set(check->why, WEFT_E_PROTO, "a start has %u of %u tokens cached",
                             start->n_cached, start->n_tokens);
-    /* The logits of a cached token are never computed, so what depends on them cannot be told. */
+    /* The logits of a cached token are never computed, so nothing that depends on them is known. */
     uint32_t next = weft_max_u32(start->n_prompt_logprobs_done, 1);
     if (start->sampling.n_prompt_logprobs >= 0 && next < start->n_prompt && start->n_cached >= next)
         return weft_err_set(check->why, WEFT_E_PROTO,

@@ -1,6 +1,6 @@
 /* The compute threads. A run calls one function on every thread; inside, phases are separated by a
  * barrier, and a phase's tiles are handed out by one counter that the barrier sets back to zero.
- * Who computes which tile is left to chance; results never depend on it.
+ * Chance decides who computes which tile; results never depend on it.
  *
  * Waiting spins for a bounded number of pauses and then sleeps on a futex: on few cores the router
  * and the scheduler share them with us, and the thread we wait for may be the one they displaced.
@@ -25,12 +25,12 @@
 
 enum {
     SPINS = 2000,             /* pauses of 40 to 140 cycles: 30 to 100 us at 3 GHz */
-    SPINS_OVERSUBSCRIBED = 1, /* more threads than CPUs: whom we wait for wants this very CPU */
+    SPINS_OVERSUBSCRIBED = 1, /* more threads than CPUs: the awaited one wants this very CPU */
 };
 
-/* A number that grows, and whoever sleeps until it does. The opener writes `seq` and then reads
- * `n_sleepers`; a sleeper writes `n_sleepers` and then reads `seq`: with sequentially consistent
- * order at least one of them sees the other. */
+/* A number that grows, and the threads that sleep until it does. The opener writes `seq` and then
+ * reads `n_sleepers`; a sleeper writes `n_sleepers` and then reads `seq`: with sequentially
+ * consistent order at least one of them sees the other. */
 struct gate {
     _Alignas(64) _Atomic uint32_t seq;
     _Atomic uint32_t n_sleepers;
@@ -61,7 +61,7 @@ static uint32_t allowed_cpus[WEFT_CPUS_MAX];
 static uint32_t n_allowed_cpus;
 static pthread_once_t allowed_once = PTHREAD_ONCE_INIT;
 
-/* Asked once per process: the thread that asks later may be one that a pool has pinned. */
+/* Asked once per process: a later caller may be a thread that a pool has pinned. */
 static void read_allowed_cpus(void) {
     n_allowed_cpus = weft_cpu_allowed(allowed_cpus);
 }

@@ -15,8 +15,8 @@ typedef void wefti_pool_fn(void *ctx, uint32_t thread_idx);
 /* CPUs this process was given at its start. */
 uint32_t wefti_pool_n_cpus(void);
 
-/* Threads to start where nobody says how many: one per CPU, no more than this engine's part of the
- * cgroup's quota, which more would only spend sooner and then stand still together. */
+/* Threads to start by default: one per CPU, but no more than this engine's part of the cgroup's
+ * quota; more would only spend it sooner and then stand still together. */
 uint32_t wefti_pool_n_usable_cpus(uint32_t n_sharers);
 
 /* n_threads - 1 threads; the caller of wefti_pool_run is thread 0. Pinned, one per allowed CPU,
@@ -32,14 +32,13 @@ void wefti_pool_unpin_caller(struct wefti_pool *pool);
 /* Calls fn(ctx, 0..n_threads-1), one per thread, and returns when all have. */
 void wefti_pool_run(struct wefti_pool *pool, wefti_pool_fn *fn, void *ctx);
 
-/* Inside a run, by every thread: ends a phase. What was written before it is seen by all after
- * it. */
+/* Inside a run, by every thread: ends a phase. All see after it what was written before it. */
 void wefti_pool_barrier(struct wefti_pool *pool);
 
 /* Inside a run: 0, 1, 2, ... within a phase, each to one thread. */
 uint32_t wefti_pool_take(struct wefti_pool *pool, uint32_t thread_idx);
 
-/* The thread got on (take says so, too); the sum may be read from anywhere. */
+/* Notes progress of the thread (so does take); the sum may be read from anywhere. */
 void wefti_pool_progress(struct wefti_pool *pool, uint32_t thread_idx);
 uint64_t wefti_pool_progress_sum(const struct wefti_pool *pool);
 uint32_t wefti_pool_n_threads(const struct wefti_pool *pool);

@@ -3,7 +3,7 @@
  * A compute thread is in one operator at a time, so one clock reading per change is enough: it ends
  * a span and begins the next. Sums run on for as long as nobody resets them; spans go round in a
  * ring. A thread writes its own log alone, during a pass, and whoever steps reads them between
- * passes. What an operator has to read and compute is booked by the forward room, once per pass. */
+ * passes. The forward room books what an operator has to read and compute, once per pass. */
 #include "runtime/profile.h"
 
 #include <stdlib.h>

@@ -37,7 +37,7 @@ void wefti_profile_free(struct wefti_profile *profile); /* accepts NULL */
 struct wefti_profile_log *wefti_profile_thread_log(struct wefti_profile *profile,
                                                    uint32_t thread_idx);
 
-/* The thread turns to `op` (COUNT: to nothing that concerns us). */
+/* The thread turns to `op` (COUNT: to nothing that is measured). */
 void wefti_profile_mark(struct wefti_profile_log *log, enum weft_eng_op op);
 /* The time since `begin_ns` was `op`'s, not the open span's. */
 void wefti_profile_mark_aside(struct wefti_profile_log *log, enum weft_eng_op op,
@@ -49,7 +49,7 @@ struct wefti_profile_counts *wefti_profile_counts_of(struct wefti_profile *profi
 void wefti_profile_step(struct wefti_profile *profile, uint64_t begin_ns, uint64_t end_ns,
                         uint32_t n_tokens);
 
-/* What the functions of engine.h give. */
+/* The results of engine.h's functions. */
 void wefti_profile_read(const struct wefti_profile *profile, struct weft_eng_profile *out);
 void wefti_profile_reset(struct wefti_profile *profile);
 uint32_t wefti_profile_spans(const struct wefti_profile *profile, uint32_t track,

@@ -29,7 +29,7 @@ struct wefti_slot {
     struct weft_logit_bias *bias; /* [WEFT_LOGIT_BIAS_MAX] */
 };
 
-/* What a slot would be after the parts of a plan that have been checked so far. */
+/* A slot after the parts of a plan that have been checked so far. */
 struct wefti_slot_shadow {
     uint64_t stamp; /* the plan's that it belongs to */
     bool used, gen_known, finished, has_row;
@@ -62,7 +62,7 @@ void wefti_slot_release(struct wefti_slots *slots, const struct weft_step_releas
 /* Appends a sampled token and decides whether it was the last. */
 void wefti_slot_append(struct wefti_slots *slots, struct wefti_slot *slot, uint32_t token);
 
-/* What decides on the log-probabilities of its next row. */
+/* The facts that decide on the log-probabilities of its next row. */
 struct weft_step_seq wefti_slot_seq(const struct wefti_slots *slots, const struct wefti_slot *slot);
 
 /* Whether reaching the last known token yields another one (else the sequence ends there). */

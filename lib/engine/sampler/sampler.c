@@ -1,16 +1,17 @@
 /* From logits to a token.
  *
  * Order: logit_bias; stop tokens and masked ones masked below min_tokens; repetition, frequency
- * and presence penalties; top_n_sigma; temperature; min_p; top_k; top_p over what is left (as vLLM
- * has it, and llama.cpp top_n_sigma). The draw walks the remaining weights by ascending id with one number from Philox.
+ * and presence penalties; top_n_sigma; temperature; min_p; top_k; top_p over the rest (as in vLLM;
+ * top_n_sigma as in llama.cpp). The draw walks the remaining weights by ascending id with one
+ * number from Philox.
  *
- * Two things differ from vLLM. Where tokens tie at the boundary of top_k, exactly as many are kept
- * as make k, those with the lowest ids; vLLM keeps them all. And a token's rank counts the tokens
- * with strictly higher logits, plus one; vLLM's counts those that tie with it, too.
+ * Two things differ from vLLM. Of tokens that tie at the boundary of top_k, those with the lowest
+ * ids are kept, k in all; vLLM keeps them all. And a token's rank counts the tokens with strictly
+ * higher logits, plus one; vLLM's counts those that tie with it, too.
  *
- * Nothing is sorted, and few tokens are looked at twice. The maxima of chunks of logits tell below
- * which one nothing can be kept by min_p or top_k; what is left is gathered, and only that goes
- * through the exponential. top_p alone needs all exponentials, and then no weight that is too
+ * Nothing is sorted, and few tokens are looked at twice. The maxima of chunks of logits give a
+ * bound below which min_p or top_k keep nothing; the rest is gathered, and only that goes through
+ * the exponential. top_p alone needs all exponentials, but then drops all weights that are too
  * small. Weights are exp(logit - max) in [0, 1]; select.c finds the largest of them. */
 #include "sampler/sampler.h"
 
@@ -56,7 +57,7 @@ bool wefti_sampler_is_plain(const struct wefti_sampler_input *input) {
            !masks_stop_tokens(input);
 }
 
-/* The sequence itself is the record of what was seen: walking it costs little beside the forward
+/* The sequence itself is the record of tokens seen: walking it costs little beside the forward
  * pass, and a resumed or recomputed sequence needs no state to be rebuilt. */
 static void apply_penalties(const struct wefti_sampler_input *input, float *logits,
                             uint32_t *counts) {
@@ -110,7 +111,7 @@ struct field {
     float *w;
     const uint32_t *ids; /* ascending; NULL: position i is token i */
     uint32_t n;
-    double *sums; /* per chunk of w; what has been dropped since still counts, where that is said */
+    double *sums; /* per chunk of w; where noted, weights dropped since still count */
 };
 
 static double add_up(const double *sums, uint32_t n_chunks) {
@@ -136,8 +137,8 @@ static double count_again(const struct field *field) {
     return add_up(field->sums, wefti_sampler_n_chunks(field->n));
 }
 
-/* Moves what is at least `bound` to the front of `x` and notes whose it is; returns how many there
- * are. It reads only chunks whose maximum says that there are some. */
+/* Moves values of at least `bound` to the front of `x` and notes their ids; returns their number.
+ * It reads only chunks whose maximum reaches the bound. */
 static uint32_t gather_least(float *x, uint32_t n, const float *maxima, float bound,
                              uint32_t *ids) {
     uint32_t n_kept = 0;
@@ -147,17 +148,17 @@ static uint32_t gather_least(float *x, uint32_t n, const float *maxima, float bo
         for (uint32_t i = begin; i < end; i++) {
             float value = x[i];
             ids[n_kept] = i;
-            x[n_kept] = value; /* never ahead of what is still to be read */
+            x[n_kept] = value; /* never ahead of the reading */
             n_kept += value >= bound;
         }
     }
     return n_kept;
 }
 
-/* A logit below which nothing is kept, by min_p or top_k; -INFINITY: there is none to tell. Each of
- * the k chunks with the largest maxima has a token that is no smaller than the smallest of these
- * maxima: so at least k tokens are. Two logits that differ by less than the slack may still round
- * to the same weight, and a tie goes to the lower id. */
+/* A logit below which min_p or top_k keep nothing; -INFINITY: none is known. Each of the k chunks
+ * with the largest maxima has a token that is no smaller than the smallest of these maxima: so at
+ * least k tokens are. Two logits that differ by less than the slack may still round to the same
+ * weight, and a tie goes to the lower id. */
 static float least_logit(const struct weft_sampling *s, float max, uint32_t n_vocab,
                          const struct wefti_sampler_scratch *scratch) {
     uint32_t n_chunks = wefti_sampler_n_chunks(n_vocab);
@@ -192,8 +193,8 @@ static void leave_out_smallest(struct field *field, float top_p, double mass,
     field->ids = scratch->ids;
 }
 
-/* Masks what is more than n standard deviations below the best one (Tang et al. 2024). What is
- * masked already does not count. In double, and in order of ids: the same for whatever company. */
+/* Masks logits more than n standard deviations below the best one (Tang et al. 2024). Masked ones
+ * do not count. In double and in order of ids, so that company does not matter. */
 static void keep_sigmas(float *logits, uint32_t n_vocab, float max, float n) {
     double sum = 0.0, sum_of_squares = 0.0;
     uint32_t n_finite = 0;
@@ -213,7 +214,7 @@ static void keep_sigmas(float *logits, uint32_t n_vocab, float max, float n) {
     }
 }
 
-/* Returns the sum of what is kept. */
+/* Returns the sum of the weights that are kept. */
 static double keep_nucleus(const struct weft_sampling *s, struct field *field, double mass,
                            struct wefti_sampler_scratch *scratch) {
     if (s->min_p > 0.0f) {
@@ -234,8 +235,8 @@ static double keep_nucleus(const struct weft_sampling *s, struct field *field, d
     return mass;
 }
 
-/* The token at which the running sum passes u * mass. Should rounding let the walk end without
- * passing it, the best token is as good as any. */
+/* The token at which the running sum passes u * mass. If rounding lets the walk end without passing
+ * it, the best token is as good as any. */
 static uint32_t draw(const struct field *field, double mass, double u, uint32_t best) {
     double target = u * mass, sum = 0.0;
     for (uint32_t begin = 0, c = 0; begin < field->n; begin += WEFT_CHUNK, c++) {

@@ -1,7 +1,7 @@
 /* engine/sampler — from the logits of a row to a token, and to log-probabilities.
  *
- * Contract What is drawn is a function of the sequence alone: its logits, its sampling parameters,
- *          its tokens, and the generator's (seed, choice, position).
+ * Contract The token drawn is a function of the sequence alone: its logits, its sampling
+ *          parameters, its tokens, and the generator's (seed, choice, position).
  * Threads  Reentrant, with one scratch per thread.
  * Memory   A scratch is reserved at opening; nothing here takes memory.
  * Errors   None. Logits that are not numbers yield the token that argmax names. */

@@ -8,7 +8,7 @@
 
 #include "sampler/sampler.h"
 
-/* What the weights that are kept must reach: a number of them, or a sum. */
+/* The goal that kept weights must reach: a number of them, or a sum. */
 struct wefti_sampler_goal {
     uint32_t n;
     double mass; /* used when n == 0 */

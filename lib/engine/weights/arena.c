@@ -9,9 +9,9 @@
  *   packs anew; one that finds it complete checks the header and maps it read-only.
  *
  * Packed bits are the same on every ISA, so the layout hash covers types, shapes and offsets only.
- * Whether the arena belongs to the model file is told by the file's identity (identity.h): reading
- * gigabytes to hash them would take longer than packing saved. Where the identity differs (the file
- * was copied or touched) the contents are hashed after all. */
+ * The file's identity (identity.h) tells whether the arena belongs to the model file: reading
+ * gigabytes to hash them would take longer than packing. Where the identity differs (the file was
+ * copied or touched) the contents are hashed after all. */
 #include "weights/arena.h"
 
 #include <errno.h>
@@ -112,16 +112,16 @@ static void collapse_thread(void *ctx, uint32_t thread_idx) {
 }
 
 /* A memory file gets no huge pages by default, even where other mappings do; so they are asked for
- * one by one, while there is nothing in them. A gigabyte in small pages takes a killed worker a
- * hundred milliseconds to give back and its successor as long to map: 137 and 111 ms instead of 0.3
- * and 5 on a busy machine of two cores. Where there are no huge pages, or no kernel 6.1, all works
- * without. */
+ * one by one, while there is nothing in them. A killed worker takes a hundred milliseconds to
+ * give back a gigabyte in small pages, and its successor as long to map it: 137 and 111 ms
+ * instead of 0.3 and 5 on a busy machine of two cores. Everything works without huge pages (or
+ * kernel 6.1), too. */
 static void use_huge_pages(struct wefti_pool *pool, uint8_t *base, size_t bytes) {
     struct collapsing c = {pool, base, (uint32_t)(bytes / HUGE_PAGE_BYTES)};
     wefti_pool_run(pool, collapse_thread, &c);
 }
 
-/* What is no memfd takes no seals; then its holders have to be trusted. */
+/* Only a memfd takes seals; the holders of other files have to be trusted. */
 static void seal(int fd) {
     (void)fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL);
 }
@@ -129,7 +129,7 @@ static void seal(int fd) {
 static weft_err pack_shared(const struct wefti_weights_plan *plan, struct wefti_pool *pool,
                             uint64_t file_identity, struct wefti_weights *weights, int fd,
                             struct weft_errmsg *why) {
-    /* It shrinks to nothing first: what a killed predecessor left must not look complete. */
+    /* It shrinks to nothing first: a killed predecessor's leftovers must not look complete. */
     if (ftruncate(fd, 0) != 0 || ftruncate(fd, (off_t)weights->bytes) != 0)
         return weft_err_errno(why, errno, "cannot size the weight memory to %zu bytes",
                               weights->bytes);

@@ -11,8 +11,8 @@
 
 #include "base/check.h"
 
-/* So much of the mean over a matrix's columns every column gets on top: one that the text left idle
- * still matters a little. */
+/* Every column gets this share of the mean over its matrix's columns on top: one that the text left
+ * idle still matters a little. */
 #define IMPORTANCE_FLOOR 0.01
 
 struct weft_eng_calib {

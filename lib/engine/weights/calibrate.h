@@ -9,7 +9,7 @@
 #include "engine/engine.h"
 #include "model/model.h"
 
-/* What the matrices of a layer have as their input, and what the head has. */
+/* The inputs of a layer's matrices, and the head's. */
 enum wefti_calib_input {
     WEFTI_CALIB_QKV,
     WEFTI_CALIB_O,
@@ -20,7 +20,7 @@ enum wefti_calib_input {
 };
 enum { WEFTI_CALIB_LAYER_INPUTS = WEFTI_CALIB_HEAD };
 
-/* Stands for what is larger, infinite or NaN, too: so that a sum of them stays finite. */
+/* Stands for larger, infinite and NaN values, too, so that their sum stays finite. */
 #define WEFTI_CALIB_IMPORTANCE_MAX 1e30f
 
 WEFT_MUST_CHECK weft_err wefti_calib_new(uint32_t n_layers, uint32_t n_hidden, uint32_t q_dim,

@@ -18,7 +18,7 @@ static weft_err map_packed_file(const struct wefti_weights_plan *plan, const cha
     weights->model_hash = packed->weights_hash;
     weights->inherited = true;
     weights->base = (uint8_t *)(uintptr_t)weft_model_take_mapping(model, &weights->map_bytes);
-    (void)madvise(weights->base, weights->bytes, MADV_HUGEPAGE); /* for what comes from disk */
+    (void)madvise(weights->base, weights->bytes, MADV_HUGEPAGE); /* for pages from disk */
     return WEFT_OK;
 }
 

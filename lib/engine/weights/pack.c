@@ -10,7 +10,7 @@
 struct packing {
     const struct wefti_weights_plan *plan;
     struct wefti_pool *pool;
-    uint8_t *base;             /* where parts are packed in place; or */
+    uint8_t *base;             /* where parts are packed in place, or */
     wefti_weights_put_fn *put; /* what puts them elsewhere */
     void *put_ctx;
     uint32_t n_tasks;
@@ -68,7 +68,7 @@ static size_t pack_rows(const struct wefti_weights_plan *plan,
     return weft_kern_packed_bytes(item->kind, n, item->k);
 }
 
-/* Rows that are put together from parts first, a panel's at a time. */
+/* Puts rows together from parts first, a panel's at a time. */
 static size_t pack_joined(const struct wefti_weights_plan *plan,
                           const struct wefti_weights_item *item, uint32_t begin, uint32_t end,
                           uint32_t thread_idx, uint8_t *to) {

@@ -12,7 +12,7 @@
  * stand in the arena one after the other. */
 size_t wefti_weights_part_bytes_max(const struct wefti_weights_item *item);
 size_t wefti_weights_part_offset(const struct wefti_weights_item *item, uint32_t part);
-/* So much of its tensor goes into an item. */
+/* The part of its tensor that goes into an item. */
 size_t wefti_weights_source_bytes(const struct wefti_weights_item *item);
 /* Returns the bytes written to `to`. */
 size_t wefti_weights_pack_part(const struct wefti_weights_plan *plan,
@@ -30,7 +30,7 @@ uint64_t wefti_weights_pack_parts(const struct wefti_weights_plan *plan, struct 
 uint64_t wefti_weights_pack_in_place(const struct wefti_weights_plan *plan, struct wefti_pool *pool,
                                      uint8_t *base);
 
-/* What stands for the packed weights: a model's contents, or its identity, and the calibration. */
+/* Identifies the packed weights: a model's contents, or its identity, and the calibration. */
 uint64_t wefti_weights_calibrated_hash(const struct wefti_weights_plan *plan, uint64_t hash);
 
 #endif

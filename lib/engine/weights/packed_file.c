@@ -1,5 +1,5 @@
-/* Writing packed files: the arena on disk, to be mapped as it is (open.c). What else is in them,
- * and how it is checked, is the model module's business (model.h, "packed files").
+/* Writing packed files: the arena on disk, to be mapped as it is (open.c). The model module defines
+ * and checks the rest of them (model.h, "packed files").
  *
  * Every thread packs a part into memory of its own and writes it to its place. A shared mapping of
  * the file would save a copy, but a full disk would then be a SIGBUS and not a sentence. The file
@@ -31,7 +31,7 @@ struct file_out {
     int fd;
     const char *path; /* as asked for */
     char *temp;       /* the name it has meanwhile; NULL: none */
-    bool replace;     /* what may have come to be at `path` */
+    bool replace;     /* any file at `path` by then */
     uint8_t *scratch; /* scratch_bytes per thread */
     size_t scratch_bytes;
     _Atomic int error; /* the first errno of a write */
@@ -163,8 +163,8 @@ static weft_err name_out(struct file_out *out, struct weft_errmsg *why) {
 }
 
 /* The contents go to disk first, then the name, then the folder's list of names. The page cache is
- * told to forget what we wrote, for that lies in small pages; the first worker that maps the file
- * reads it in huge ones, which decoding is faster with. */
+ * told to forget what we wrote, as that lies in small pages; the first worker that maps the file
+ * reads it in huge ones, which make decoding faster. */
 static weft_err settle_out(struct file_out *out, struct weft_errmsg *why) {
     if (fsync(out->fd) != 0) return weft_err_errno(why, errno, "cannot write %s", out->path);
     (void)posix_fadvise(out->fd, 0, 0, POSIX_FADV_DONTNEED);

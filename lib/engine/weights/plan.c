@@ -1,6 +1,6 @@
-/* What becomes of a model's tensors: their types (types.c) and their places in the arena. All of it
- * follows from the model and the options, so that whoever maps an arena can
- * tell whether it is the one that it would have made. */
+/* The types of a model's tensors (types.c) and their places in the arena. All of it follows from
+ * the model and the options, so whoever maps an arena can tell whether it is the one that it
+ * would have made. */
 #include "weights/plan.h"
 
 #include <stdlib.h>
@@ -10,13 +10,13 @@
 #include "base/limits.h"
 #include "runtime/memory.h"
 
-/* Stands for all that packing decides and no hash sees, such as the inside of a panel: packed files
- * of another version are refused. */
+/* Covers all that packing decides and no hash sees, such as the inside of a panel: packed files of
+ * another version are refused. */
 #define LAYOUT_VERSION 1
 _Static_assert(WEFTI_WEIGHTS_HEADS == 3, "the layout's hash has the number, and packed files it");
 
-/* `stored`: what a packed file calls the form. Both hashes cover the layout; that of the run also
- * which kernels read it, which a packed file leaves open. */
+/* `stored`: the form's name in a packed file. Both hashes cover the layout; that of the run also
+ * covers the kernels that read it, which a packed file leaves open. */
 static void add_item(struct wefti_weights_plan *plan, const struct wefti_weights_item *item,
                      enum weft_dtype stored, size_t bytes) {
     WEFT_ASSERT(plan->n_items < plan->cap_items);
@@ -258,7 +258,7 @@ static void place_embedding(struct wefti_weights_plan *plan, struct wefti_weight
     add_item(plan, &item, table->dtype, table->bytes);
 }
 
-/* What an uncalibrated pack does anyway is not told apart from one. */
+/* A calibrated pack that does the same as an uncalibrated one counts as one. */
 static weft_err use_calibration(struct wefti_weights_plan *plan, struct weft_errmsg *why) {
     const struct weft_eng_options *options = plan->options;
     const struct weft_model_params *p = weft_model_params(plan->model);
@@ -279,7 +279,7 @@ static weft_err use_calibration(struct wefti_weights_plan *plan, struct weft_err
     return WEFT_OK;
 }
 
-/* What the experts of a layer compute with is decided by the layer, once for all of its rows. */
+/* The layer decides once, for all of its rows, what its experts compute with. */
 static weft_err check_experts(const struct wefti_weights *weights, uint32_t n_experts,
                               struct weft_errmsg *why) {
     for (uint32_t i = 0; i < weights->n_layers; i++) {

@@ -1,4 +1,4 @@
-/* engine/weights/plan — what becomes of a model's tensors, and where each goes in the arena. */
+/* engine/weights/plan — the type of each of a model's tensors, and its place in the arena. */
 #ifndef WEFT_ENGINE_WEIGHTS_PLAN_H
 #define WEFT_ENGINE_WEIGHTS_PLAN_H
 
@@ -42,7 +42,7 @@ struct wefti_weights_plan {
     size_t n_items, cap_items;
     enum weft_dtype *stored; /* by tensor of the model: its form in a packed file */
     uint32_t layer;          /* being placed */
-    float *importance;       /* what the calibration says of all columns; NULL: there is none */
+    float *importance;       /* of all columns, by the calibration; NULL: there is none */
     uint64_t calib_hash;
     /* Scratch for as many threads as there may be, each by itself: */
     float *rows; /* one row of row_floats; NULL without a calibration */

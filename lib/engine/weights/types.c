@@ -1,6 +1,5 @@
-/* How the weights of a model are stored, and by which kernels they are read: what the file has,
- * what --dtype, --quant-scheme and --activations ask for, and what a packed file has decided
- * already. */
+/* How the weights of a model are stored, and which kernels read them: by the file, by --dtype,
+ * --quant-scheme and --activations, and by what a packed file has decided already. */
 #include "weights/types.h"
 
 #include <inttypes.h>
@@ -43,7 +42,7 @@ static enum weft_dtype as_4_bits(struct wefti_weights_types *types,
     return WEFT_DT_I8;
 }
 
-/* As the file has it, or what `dtype` says. What is quantised already is not quantised again. */
+/* The type in the file, or that of `dtype`. Quantised weights are not quantised again. */
 static enum weft_dtype form_under_dtype(struct wefti_weights_types *types,
                                         const struct weft_tensor *tensor,
                                         enum weft_eng_dtype dtype) {
@@ -122,8 +121,8 @@ static enum weft_gemm_kind gemm_kind_for(struct wefti_weights_types *types,
 }
 
 /* How turned matrices of heads are stored, where their tensor is stored as `stored`. Blocks of the
- * file lie along what become rows, so such weights become f32, the values they stand for; what
- * --dtype quantises is quantised after the turn. */
+ * file lie along the columns of the turned matrix, so such weights become f32, the values they
+ * stand for; --dtype quantises after the turn. */
 static enum weft_dtype turned_form(enum weft_dtype stored, const struct weft_tensor *tensor,
                                    uint32_t k) {
     bool quantised = !weft_dtype_is_float(tensor->dtype);

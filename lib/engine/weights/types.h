@@ -10,7 +10,7 @@
 #include "model/model.h"
 #include "weights/calibrate.h"
 
-/* Who decides, and what came up that somebody should know of. */
+/* The options that decide, and findings that somebody should know of. */
 struct wefti_weights_types {
     const weft_model *model;
     const struct weft_eng_options *options;
@@ -30,8 +30,8 @@ struct wefti_weights_type {
 WEFT_MUST_CHECK weft_err wefti_weights_types_check_scheme(const struct weft_eng_options *options,
                                                           struct weft_errmsg *why);
 
-/* The type of a matrix. Those of routers stay as the file has them and meet f32, for the experts
- * that they choose are to be the model's. */
+/* The type of a matrix. Routers stay as the file has them and meet f32, so that they choose the
+ * model's experts. */
 struct wefti_weights_type wefti_weights_matrix_type(struct wefti_weights_types *types,
                                                     const struct weft_tensor *tensor,
                                                     enum wefti_calib_input input, uint32_t layer);
@@ -41,8 +41,8 @@ struct wefti_weights_type wefti_weights_turned_type(struct wefti_weights_types *
                                                     const struct weft_tensor *tensor, uint32_t k,
                                                     uint32_t layer);
 
-/* Once all are decided: warns of what came up. INVAL: what the options ask for, this model cannot
- * have. */
+/* After all decisions: warns of the findings. INVAL: the model cannot have what the
+ * options ask for. */
 WEFT_MUST_CHECK weft_err wefti_weights_types_check(const struct wefti_weights_types *types,
                                                    struct weft_errmsg *why);
 

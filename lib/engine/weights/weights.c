@@ -1,4 +1,4 @@
-/* What is done with open weights by themselves; open.c opens them. */
+/* Operations on open weights; open.c opens them. */
 #include "weights/weights.h"
 
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* engine/weights — the packed weights of a model, as the forward pass reads them.
  *
  * Model    All of a model lies in one arena: matrices as panels for the kernels, vectors as f32, an
- *          untied embedding table as in the file. What is where follows from the model and the
- *          options alone (plan.h), so a worker can tell whether an arena is the one it would make.
+ *          untied embedding table as in the file. The layout follows from the model and the options
+ *          alone (plan.h), so a worker can tell whether an arena is the one it would make.
  * Memory   The arena is private memory, a memfd that outlives the worker (arena.h), or a packed
  *          file (packed_file.c); mapped read-only in any case.
  * Threads  Read by all compute threads once open. */
@@ -44,8 +44,8 @@ struct wefti_weights_layer {
     struct wefti_weights_expert *experts;       /* NULL: the layer has none */
     size_t score_bias, shared_gate;             /* offsets of f32 vectors; 0: none */
     /* Latent attention: q may come by way of q_a; k makes the cache's rows, and there is no v;
-     * `up_k` takes a head's q to where it meets latents, `up_v` the latent a head attended to its
-     * values. */
+     * `up_k` takes a head's q into the space of latents, `up_v` the latent that a head attended to
+     * into its values. */
     struct wefti_weights_matrix q_a; /* n is 0: there is none */
     size_t q_a_norm, latent_norm;
     struct wefti_weights_heads up_k, up_v;
@@ -57,8 +57,8 @@ struct wefti_weights {
     uint8_t *base; /* mapped read-only once packed */
     size_t bytes;
     size_t map_bytes; /* of a packed file, which goes on after the arena; else 0 */
-    /* What a step of one token reads: no header, no rows to gather, no gaps, and as many experts as
-     * one token takes. */
+    /* The bytes that a step of one token reads: no header, no rows to gather, no gaps, and as many
+     * experts as one token takes. */
     size_t step_bytes;
     bool inherited;
     uint64_t model_hash, layout_hash;
