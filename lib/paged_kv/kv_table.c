@@ -1,4 +1,4 @@
-/* Block tables: what one sequence holds. Each function takes all it needs or changes nothing. */
+/* Block tables: the blocks of one sequence. Each function takes all it needs or changes nothing. */
 #include "paged_kv/paged_kv.h"
 
 #include "base/check.h"
