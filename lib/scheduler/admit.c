@@ -1,8 +1,8 @@
-/* Starting sequences that wait, in order of age; nobody overtakes one that lacks room.
+/* Starts waiting sequences in order of age; nobody overtakes one that lacks room.
  *
  * A sequence takes the blocks of all tokens it has at once, so that a prompt half done never runs
- * out of them, and leaves one free block for every running sequence to grow into: a newcomer that
- * had to go again in the next step would be work for nothing.
+ * out of them, and leaves one free block for every running sequence to grow into: starting a
+ * newcomer only to preempt it in the next step would be wasted work.
  *
  * The choices of a request share their prompt. The first to start computes it; the others are
  * parked until all its tokens but the last are planned, then fork: they share the full blocks below
@@ -44,7 +44,7 @@ void wefti_sched_wake_parked(weft_sched *sched) {
 
 /* ---------------------------------------------------------------------------------- blocks --- */
 
-/* Own blocks only; what is shared costs nothing. */
+/* Own blocks only; shared ones cost nothing. */
 static bool has_room(const weft_sched *sched, uint32_t n_tokens, uint32_t n_cached) {
     uint32_t n_shared = n_cached / sched->options.block_size;
     uint32_t n_wanted = wefti_sched_blocks_for(sched, n_tokens) - n_shared;
@@ -89,7 +89,7 @@ static const uint32_t *join_tokens(weft_sched *sched, const struct seq *seq) {
 
 _Static_assert(WEFT_CONTEXT_MAX <= WEFT_STEP_START_TOKENS_MAX, "any sequence fits a plan");
 
-/* The storage holds the longest sequence, a plan's message some; more starts need more plans. */
+/* The storage holds the longest sequence, a plan's message a few; more starts need more plans. */
 static bool fits_plan(const weft_sched *sched, const struct seq *seq) {
     uint32_t n_tokens = seq->req->n_prompt + seq->n_output;
     if (n_tokens > WEFT_STEP_START_TOKENS_MAX - sched->n_plan_tokens) return false;
@@ -107,7 +107,7 @@ void wefti_sched_seq_plan_start(weft_sched *sched, uint64_t now_us, struct seq *
     seq->n_granted = seq->chunk = 0;
     seq->put_off = false;
     seq->ration = 0;
-    seq->turn = ++sched->n_turns; /* after all who wait */
+    seq->turn = ++sched->n_turns; /* after all that wait */
     seq->start_step = sched->step;
     sched->n_plan_tokens += n_tokens;
     sched->starts[sched->plan.n_starts++] = (struct weft_step_start){
@@ -125,7 +125,7 @@ void wefti_sched_seq_plan_start(weft_sched *sched, uint64_t now_us, struct seq *
     if (req->first_plan_us == UINT64_MAX) req->first_plan_us = now_us;
 }
 
-/* A sequence whose last row is still out waits for its token, and everybody after it, too: the
+/* A sequence whose last row is still out waits for its token, and so does everybody after it: the
  * blocks it gave up are not for younger ones. */
 static enum outcome examine(const weft_sched *sched, const struct seq *seq) {
     const struct request *req = seq->req;

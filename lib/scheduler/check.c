@@ -1,4 +1,4 @@
-/* weft_sched_check: what must hold between any two calls. */
+/* weft_sched_check: the invariants between any two calls. */
 #include "scheduler_internal.h"
 
 #include "base/check.h"

@@ -1,4 +1,4 @@
-/* What happened since the caller last asked. */
+/* Events since the caller last asked. */
 #include "scheduler_internal.h"
 
 #include <stdlib.h>

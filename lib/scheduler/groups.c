@@ -40,8 +40,8 @@ bool weft_sched_group_idle(const struct weft_sched_group *g) {
     return !g->sched || weft_sched_idle(g->sched);
 }
 
-/* With nothing to do heartbeats are all there is: a worker that stopped in between must not be
- * found out by the next request. */
+/* An idle worker shows only heartbeats: if it stopped in between, that must not come out with
+ * the next request. */
 bool weft_sched_group_advances(const struct weft_sched_group *g, uint64_t now_ms) {
     bool is_idle = weft_sched_group_idle(g);
     if (!g->is_serving) return is_idle;
@@ -77,7 +77,7 @@ bool weft_sched_groups_advance(const struct weft_sched_groups *gs, uint64_t now_
 
 /* --------------------------------------------------------------------------------- placing --- */
 
-/* The one rule: whose worker is gone holds nothing while another's is there. */
+/* The one rule: a group without a worker holds nothing while another group has one. */
 static bool may_hold(const struct weft_sched_groups *gs, const struct weft_sched_group *g) {
     return g->is_serving || !weft_sched_groups_serve(gs);
 }
@@ -88,8 +88,8 @@ struct candidate {
     uint64_t load;
 };
 
-/* What counts of a group's work for the next request: as vLLM weighs its replicas, one that waits
- * like four that run. */
+/* A group's work as it counts for the next request: as in vLLM, a waiting one counts like
+ * four running ones. */
 static uint64_t load_of(const struct weft_sched_group *g) {
     return 4ull * g->sched->n_seqs_waiting + g->sched->n_running;
 }
@@ -121,7 +121,7 @@ static uint32_t rank(struct weft_sched_groups *gs, uint64_t now_ms,
     return n;
 }
 
-/* Where an earlier attempt is, which the new one replaces. */
+/* The group of an earlier attempt, which the new one replaces. */
 static struct weft_sched_group *find_home(struct weft_sched_groups *gs, uint32_t router,
                                           uint64_t request_id) {
     for (uint32_t i = 0; i < gs->n; i++) {
@@ -131,8 +131,8 @@ static struct weft_sched_group *find_home(struct weft_sched_groups *gs, uint32_t
     return NULL;
 }
 
-/* Whether the next candidate is to be asked. What is too long for one may fit another, whose worker
- * had more memory at its start; that is worth to wait for it. A queue that is full is not. */
+/* Whether to ask the next candidate. A request too long for one may fit another, whose worker had
+ * more memory at its start; that is worth waiting for. A full queue is not. */
 static bool is_passed_on(enum weft_reject no, const struct candidate *next) {
     if (no == WEFT_REJECT_TOO_LONG) return true;
     return no == WEFT_REJECT_QUEUE_FULL && next->may_hold;

@@ -1,5 +1,5 @@
 /* A binary heap of requests, smallest (key, tie) on top. Each request knows its position, so that
- * it can leave from anywhere in O(log n): a queue of a million with cancels in its middle. */
+ * it can leave from anywhere in O(log n), as a cancel in a queue of a million must. */
 #include "scheduler_internal.h"
 
 #include <stdlib.h>

@@ -2,9 +2,9 @@
  *
  * The model: a step takes base + n_prompt * prompt_token. The base is learned from steps without
  * prompt tokens, whatever their number of rows: reading the weights dominates there. The second
- * term is what prompt tokens cost on top. As long as no base is known they are charged with all.
- * Used as a limit it is a feedback loop: too small a chunk makes its tokens look dear, and a larger
- * chunk is cheaper per token, until target and measurement meet.
+ * term is the cost of prompt tokens on top. As long as no base is known they are charged with
+ * everything. Used as a limit it is a feedback loop: too small a chunk makes its tokens look dear,
+ * and a larger chunk is cheaper per token, until target and measurement meet.
  *
  * Two bounds on trust. A chunk is at most twice the largest ever measured, since costs are not
  * linear and the first guess may be far off. And a chunk is never below PROMPT_TOKENS_MIN, however

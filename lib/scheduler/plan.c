@@ -1,4 +1,4 @@
-/* One plan: who gets a token, who loses its blocks, what the worker must be told. */
+/* One plan: who gets a token, who loses its blocks, what to tell the worker. */
 #include "scheduler_internal.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 /* ------------------------------------------------------------------------------ preemption --- */
 
 /* The running sequence that is cheapest to recompute; of equals the youngest. The oldest request
- * is spared; when nobody else runs, its oldest sequence. So that one always advances, ends and
+ * is spared; when nobody else runs, its oldest sequence. The oldest thus always advances, ends and
  * hands its rank on: no sequence can be preempted for ever. */
 static struct seq *choose_victim(const weft_sched *sched) {
     const struct request *oldest = sched->running[0]->req;
@@ -135,8 +135,8 @@ static bool has_rows(const weft_sched *sched) {
 }
 
 /* Nobody is admitted in a plan that preempts: the blocks just freed are for those who run. A plan
- * of releases alone tidies up a worker that has nothing else to do. A suspect's plan is out by
- * itself, so that a loss has one cause. */
+ * of releases alone tidies up a worker that has nothing else to do. A suspect's plan is the only
+ * one out, so that a loss has one cause. */
 bool weft_sched_plan(weft_sched *sched, uint64_t now_us, const struct weft_step_plan **plan_out) {
     *plan_out = NULL;
     if (sched->n_out == WEFT_SCHED_PLANS_MAX) return false;

@@ -1,12 +1,12 @@
 /* Rationing log-probabilities, the one part of a result whose size clients choose.
  *
- * Every running sequence whose next token brings some is kept a ration for that token. Mostly all
- * of them fit, and what is left goes to longer chunks (share.c). Otherwise they take turns: whose
- * last turn, or start, is longest ago comes first, and who finds no room sits the plan out. No
+ * Every running sequence whose next token brings some gets a ration for that token. Mostly all of
+ * them fit, and the rest goes to longer chunks (share.c). Otherwise they take turns: the one whose
+ * last turn, or start, is longest ago comes first, and those that find no room sit the plan out. No
  * token needs more than a whole step has, so the first in this order always gets its ration: nobody
  * waits for ever, decode rows and prompts alike.
  *
- * Who sits out changes when something is computed and never what
+ * Sitting out changes when something is computed and never what
  * (docs/architecture.md#batch-invariance). */
 #include "scheduler_internal.h"
 

@@ -1,4 +1,4 @@
-/* Taking in what the worker did. It is another process: the whole result is held against the plan
+/* Takes in the worker's results. It is another process: the whole result is held against the plan
  * before any of it is believed. */
 #include "scheduler_internal.h"
 
@@ -29,7 +29,7 @@ static bool is_stop_token(const struct weft_sampling *sampling, uint32_t token) 
     return false;
 }
 
-/* A stop token ends the stream from min_tokens on. Where it comes together with a length either
+/* A stop token ends the stream from min_tokens on. If it comes together with a length, either
  * reason will do. */
 static bool finish_is_plausible(const weft_sched *sched, const struct seq *seq,
                                 const struct weft_step_out *out) {
@@ -116,7 +116,7 @@ static weft_err check_out(const weft_sched *sched, const struct row *row,
                             out->slot, out->gen, row->slot, row->gen);
     if (row->ended && out->ran)
         return weft_err_set(why, WEFT_E_PROTO, "slot %u went on after its end", out->slot);
-    if (!row->seq) return WEFT_OK; /* cancelled; whatever it yields is dropped */
+    if (!row->seq) return WEFT_OK; /* cancelled; its output is dropped */
     if (!out->ran)
         return weft_err_set(why, WEFT_E_PROTO, "slot %u did not run, but goes on", out->slot);
     weft_err err = check_prompt_logprobs(sched, row, out, why);
@@ -144,7 +144,7 @@ static weft_err check_head(const weft_sched *sched, const struct weft_step_resul
     return WEFT_OK;
 }
 
-/* Checks all, and takes the memory that the commit will need. */
+/* Checks everything, and takes the memory that the commit needs. */
 static weft_err prepare(weft_sched *sched, const struct plan_out *plan,
                         const struct weft_step_result *result, struct weft_errmsg *why) {
     if (result->n_outs != plan->n_rows)
@@ -180,7 +180,7 @@ static void count_tokens(weft_sched *sched, const struct row *row) {
     if (end > known) n_new += end - (row->first > known ? row->first : known);
     if (end > seq->n_computed_max) {
         seq->n_computed_max = end;
-        seq->n_losses = 0; /* whatever those died of, it has been passed */
+        seq->n_losses = 0; /* it got past the cause of those */
     }
     sched->n_recomputed_tokens += row->n_tokens - n_new;
 }

@@ -1,4 +1,4 @@
-/* The scheduler as a whole: making, ending, starting over, and what it tells about itself. */
+/* The scheduler as a whole: making, ending, starting over, and its state for others. */
 #include "scheduler/scheduler.h"
 #include "scheduler_internal.h"
 
@@ -45,8 +45,8 @@ static weft_err make_pool(weft_sched *sched) {
     return weft_kv_pool_init(sched->pool_mem, n_bytes, sched->options.n_blocks, &sched->pool);
 }
 
-/* Whatever a plan can hold is bounded by the slots: each has at most one release, start, copy,
- * grant and row in it. */
+/* The slots bound all that a plan can hold: each has at most one release, start, copy, grant
+ * and row in it. */
 static weft_err make_tables(weft_sched *sched) {
     size_t n = sched->options.max_seqs;
     sched->slot_gen = calloc(n, sizeof *sched->slot_gen);
@@ -166,9 +166,9 @@ static void forget_plans(weft_sched *sched) {
     }
 }
 
-/* What the plans that are out would have sampled will be sampled again, and be the same: a token
- * depends on seed, choice and position (docs/architecture.md#batch-invariance). Generations go on:
- * a slot's never returns. */
+/* The tokens that the plans that are out would have sampled will be sampled again, and be the same:
+ * a token depends on seed, choice and position (docs/architecture.md#batch-invariance). Generations
+ * go on: a slot's never returns. */
 void weft_sched_new_epoch(weft_sched *sched, uint64_t now_us, uint64_t epoch) {
     WEFT_ASSERT(epoch > sched->epoch);
     wefti_sched_note_losses(sched, now_us);

@@ -2,15 +2,15 @@
  *
  * Model    Requests wait in a bounded queue, first come, first served. Each has 1..n sequences
  *          (choices) over one prompt. A running sequence holds a slot of the worker and blocks of
- *          the pool; every step it gets one decode token, and what is left of the step goes to
- *          prompt chunks: half to the oldest prompt, the rest to those nearest to their end
- *          (share.c). When no block is left, the running sequence that is cheapest to recompute
- *          gives up its blocks and waits at its place by age, with its tokens; the oldest request
- *          is never preempted, so every sequence progresses.
- *          Log-probabilities are rationed by bytes (ration.c), so that a step's result fits a
- *          message whatever clients ask for. A sequence over which worker after worker is lost is
- *          computed by itself, and in the end given up (suspects.c).
- *          Plan n+1 may be made while step n runs (at most WEFT_SCHED_PLANS_MAX are out).
+ *          the pool; every step it gets one decode token, and the rest of the step goes to prompt
+ *          chunks: half to the oldest prompt, the rest to those nearest to their end (share.c).
+ *          When no block is left, the running sequence that is cheapest to recompute gives up its
+ *          blocks and waits at its place by age, with its tokens; the oldest request is never
+ *          preempted, so every sequence progresses. Log-probabilities are rationed by bytes
+ *          (ration.c), so that a step's result fits a message whatever clients ask for. A
+ *          sequence over which worker after worker is lost is computed alone, and in the end
+ *          given up (suspects.c). Plan n+1 may be made while step n runs (at most
+ *          WEFT_SCHED_PLANS_MAX are out).
  * Pure     No clock, socket, thread or randomness: time and messages are arguments. The same calls
  *          give the same plans. Nothing here knows nng or libuv.
  * Threads  One owner.
@@ -62,10 +62,10 @@ struct weft_sched_key {
     uint64_t request_id; /* unique per router */
 };
 
-/* Takes a request of a router (the caller's index of it) into the queue, or says why not (and in how
- * many ms to try again; 0: never). Its choices may be NULL: all fresh. What it points to is copied.
- * A key that is already there with a lower attempt is replaced; with the same or a higher one it is
- * INVALID. */
+/* Takes a request of a router (the caller's index of it) into the queue, or says why not, and in
+ * how many ms to try again (0: never). Its choices may be NULL: none has output yet. All it points
+ * to is copied. A key that is already there with a lower attempt is replaced; with the same or a
+ * higher one it is INVALID. */
 enum weft_reject weft_sched_submit(weft_sched *sched, uint64_t now_us, uint32_t router,
                                    const struct weft_submit *submit, uint32_t *retry_after_ms_out,
                                    struct weft_errmsg *why);
@@ -79,7 +79,7 @@ void weft_sched_router_lost(weft_sched *sched, uint64_t now_us, uint32_t router)
 /* Whether a request of this router's is here, whatever its attempt. */
 bool weft_sched_has(const weft_sched *sched, uint32_t router, uint64_t request_id);
 
-/* No new requests (resumed ones are taken still). */
+/* No new requests (resumed ones are still taken). */
 void weft_sched_drain(weft_sched *sched);
 
 /* -------------------------------------------------------------------------------- stepping --- */
@@ -99,7 +99,8 @@ WEFT_MUST_CHECK weft_err weft_sched_result(weft_sched *sched, uint64_t now_us,
                                            const struct weft_step_result *result,
                                            struct weft_errmsg *why);
 
-/* Ends what is over its deadline. Call before planning, at least every 100 ms while not idle. */
+/* Ends requests that are over their deadline. Call before planning, at least every 100 ms
+ * while not idle. */
 void weft_sched_tick(weft_sched *sched, uint64_t now_us);
 
 /* Events since the last call of weft_sched_events_clear, in order; a request's events are grouped
@@ -108,8 +109,8 @@ const struct weft_sched_event *weft_sched_events(const weft_sched *sched, size_t
 void weft_sched_events_clear(weft_sched *sched);
 
 /* The worker is gone, or a new one came: plans that are out are forgotten, all running sequences
- * wait again at their place by age, with every token they had; the epoch grows. A request that had
- * a part in too many such losses ends here (WEFT_END_ERROR). */
+ * wait again at their place by age, with every token they had; the epoch grows. A request that took
+ * part in too many such losses ends here (WEFT_END_ERROR). */
 void weft_sched_new_epoch(weft_sched *sched, uint64_t now_us, uint64_t epoch);
 
 /* ----------------------------------------------------------------------------------- state --- */
@@ -125,8 +126,7 @@ struct weft_sched_stats {
 void weft_sched_stats(const weft_sched *sched, struct weft_sched_stats *stats_out);
 bool weft_sched_idle(const weft_sched *sched); /* no request, no plan out */
 
-/* Walks everything and asserts the invariants: blocks conserved, budgets held, queues consistent.
- */
+/* Walks everything and asserts invariants: blocks conserved, budgets held, queues consistent. */
 void weft_sched_check(const weft_sched *sched);
 
 #endif

@@ -40,7 +40,7 @@ struct seq {
     struct request *req;
     uint32_t choice;
     enum seq_state state;
-    uint32_t *output; /* what the worker reported so far; grows as it does */
+    uint32_t *output; /* as the worker reported so far; grows on the way */
     uint32_t n_output, output_cap;
     uint32_t n_computed_max; /* most tokens it ever had in the cache: below it is recomputation */
 
@@ -125,7 +125,7 @@ struct request *wefti_sched_index_find(const struct index *index, uint32_t route
 
 /* ------------------------------------------------------------------------------------ pace --- */
 
-/* What a step costs, learned from results; see pace.c. */
+/* The cost of a step, learned from results; see pace.c. */
 struct pace {
     uint64_t base_ns;           /* a step of decode rows alone; 0: not known yet */
     uint64_t prompt_token_ns;   /* each prompt token on top; 0: not known yet */
@@ -233,7 +233,7 @@ static inline uint32_t wefti_sched_seq_left(const struct seq *seq) {
     return wefti_sched_seq_len(seq) - seq->n_planned;
 }
 
-/* What decides on log-probabilities, `n_tokens` after all that is planned. */
+/* The facts that decide on log-probabilities, `n_tokens` after all that is planned. */
 struct weft_step_seq wefti_sched_seq_view(const weft_sched *sched, const struct seq *seq,
                                           uint32_t n_tokens);
 
@@ -262,7 +262,8 @@ void wefti_sched_admit(weft_sched *sched, uint64_t now_us);
 void wefti_sched_wake_parked(weft_sched *sched);
 void wefti_sched_share_out(weft_sched *sched);
 
-/* A heap of sequences in storage of the caller's, the one that is `before` all others on top. */
+/* A heap of sequences in storage of the caller's, with the one that is `before` all
+ * others on top. */
 typedef bool wefti_sched_seq_before(const struct seq *a, const struct seq *b);
 void wefti_sched_seq_heapify(struct seq **heap, uint32_t n, wefti_sched_seq_before *before);
 struct seq *wefti_sched_seq_heap_pop(struct seq **heap, uint32_t *n,
@@ -271,10 +272,10 @@ struct seq *wefti_sched_seq_heap_pop(struct seq **heap, uint32_t *n,
 /* Before any row is planned: decides who sits this plan out. With `alone`, everybody else does. */
 void wefti_sched_ration(weft_sched *sched, const struct seq *alone);
 
-/* Who has to be computed by itself now, running or next in line with room for it; NULL: nobody. */
+/* The sequence to compute alone now, running or next in line with room for it; NULL: none. */
 struct seq *wefti_sched_find_suspect(const weft_sched *sched);
 bool wefti_sched_seq_is_suspect(const struct seq *seq);
-/* Before an epoch's plans are forgotten: counts the loss, and ends who had too many. */
+/* Before an epoch's plans are forgotten: counts the loss, and ends requests that had too many. */
 void wefti_sched_note_losses(weft_sched *sched, uint64_t now_us);
 
 /* The sequence that wefti_sched_admit would start next; NULL: none waits, or it lacks room. */
@@ -289,12 +290,12 @@ void wefti_sched_event_push(weft_sched *sched, const struct seq *seq,
 bool wefti_sched_request_reserve(weft_sched *sched);
 /* Whether lengths and blocks of another scheduler of the same model hold it. */
 bool wefti_sched_request_fits(const weft_sched *sched, const struct request *req);
-/* Hands over a request of which nothing runs or is out. False: it does not fit, or there is no
+/* Hands over a request without anything running or out. False: it does not fit, or there is no
  * memory; nothing was done. */
 bool wefti_sched_request_move(weft_sched *from, struct request *req, weft_sched *to,
                               uint64_t now_us);
 
-/* Ends the whole request without a word to anybody. */
+/* Ends the whole request without an event. */
 void wefti_sched_request_drop(weft_sched *sched, struct request *req);
 /* Ends it with an event for each choice. False: no memory for these; nothing was done. */
 bool wefti_sched_request_end(weft_sched *sched, uint64_t now_us, struct request *req,

@@ -1,10 +1,10 @@
-/* Sharing out what a step has left for prompts.
+/* Shares out the rest of a step among prompts.
  *
- * With one prompt at work it gets all. With several, the oldest gets half, and the rest goes to
- * the others, fewest missing tokens first; what they do not need is the oldest's again. So the
- * oldest prompt is never starved, each in turn becomes the oldest, and a short question that comes
- * after a 100k-token document is answered within a few steps, before that is through. Plain first come,
- * first served for everything would make it wait for the whole document.
+ * A single prompt gets all. With several, the oldest gets half, and the rest goes to the others,
+ * fewest missing tokens first; the oldest also gets what they do not need. So the oldest prompt is
+ * never starved, each in turn becomes the oldest, and a short question that comes after a
+ * 100k-token document is answered within a few steps, before the document is through. Plain first
+ * come, first served would make it wait for all of that.
  *
  * Order is by age and never by phase: a chunk's size does not change what is computed
  * (docs/architecture.md#batch-invariance). */
@@ -43,8 +43,8 @@ struct seq *wefti_sched_seq_heap_pop(struct seq **heap, uint32_t *n,
     return first;
 }
 
-/* As many of n_tokens as it wants and as its log-probabilities have room: in its own ration first,
- * then in what nobody claimed. */
+/* As many of n_tokens as it wants and as have room for their log-probabilities: first in its own
+ * ration, then in the unclaimed rest. */
 static uint32_t give(weft_sched *sched, struct seq *seq, uint32_t n_tokens) {
     uint32_t wanted = wefti_sched_seq_left(seq) - seq->chunk;
     struct weft_step_seq view = wefti_sched_seq_view(sched, seq, seq->chunk);
@@ -58,7 +58,7 @@ static uint32_t give(weft_sched *sched, struct seq *seq, uint32_t n_tokens) {
     return given;
 }
 
-/* Everybody with tokens to compute and no row yet, oldest first; what is left of the step. */
+/* Everybody with tokens to compute and no row yet, oldest first, shares the rest of the step. */
 static uint32_t collect(weft_sched *sched, uint32_t *budget_out) {
     uint32_t n = 0, n_decode = 0;
     for (uint32_t i = 0; i < sched->n_running; i++) {

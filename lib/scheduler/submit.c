@@ -1,4 +1,4 @@
-/* Who gets in: what can never run is refused with a sentence, what is too much with a time. */
+/* Admission: a request that can never run is refused with a sentence, one too many with a time. */
 #include "scheduler_internal.h"
 
 #include <inttypes.h>
@@ -118,14 +118,14 @@ void wefti_sched_note_departure(weft_sched *sched, uint64_t now_us) {
     sched->last_departure_us = now_us;
 }
 
-/* The time in which half of the queue will have left, at the pace of late. */
+/* The time in which half of the queue will have left, at the recent pace. */
 static uint32_t retry_after_ms(const weft_sched *sched) {
     uint64_t ms = sched->departure_interval_us * (sched->n_requests_waiting / 2 + 1) / 1000;
     if (ms < RETRY_MIN_MS) return RETRY_MIN_MS;
     return ms < RETRY_MAX_MS ? (uint32_t)ms : RETRY_MAX_MS;
 }
 
-/* Between two plans all that come wait, also for places that are free: as many more may. */
+/* Between two plans all newcomers wait, also for free places: as many more may come. */
 static uint32_t waiting_max(const weft_sched *sched) {
     return sched->options.max_queue + (sched->running_max - sched->n_running);
 }

@@ -1,15 +1,16 @@
 /* Sequences over which workers are lost.
  *
- * A worker that dies takes an epoch with it and costs recomputation, nothing else. But if it dies
- * of what a request makes it do, the next one dies of the same, and so on for ever, and everybody
- * who runs beside it starts over each time. So every sequence counts the epochs that ended while a
- * plan that names it was out, in a row: anything new it gets done (a token, a part of its prompt
- * that was never computed before) sets the count back. Recomputing what was lost is nothing new.
+ * A worker that dies takes an epoch with it and costs recomputation, nothing else. But if a request
+ * makes it die, the next one dies of the same, and so on for ever, and everybody who runs beside it
+ * starts over each time. So every sequence counts the epochs that ended while a plan that names it
+ * was out, in a row: anything new it gets done (a token, a part of its prompt that was never
+ * computed before) sets the count back. Recomputing what was lost is nothing new.
  *
- * Who shares a plan with the culprit is counted along. So from WEFT_SUSPECT_LOSSES on a sequence is
- * computed by itself, all others pausing, until it got something new done: that clears it, or it is
- * alone in the next loss. At WEFT_SEQ_LOSSES_MAX its request is ended. Losses that come from
- * outside (somebody kills workers) seldom hit a sequence that often in a row; see base/limits.h. */
+ * Sequences that share a plan with the culprit are counted along. So from WEFT_SUSPECT_LOSSES on a
+ * sequence is computed alone, all others pausing, until it got something new done: that clears it,
+ * or it is alone in the next loss. At WEFT_SEQ_LOSSES_MAX its request is ended. Losses that come
+ * from outside (somebody kills workers) seldom hit a sequence that often in a row; see
+ * base/limits.h. */
 #include "scheduler_internal.h"
 
 #include "base/check.h"
@@ -49,7 +50,7 @@ static void count_losses(const weft_sched *sched, uint64_t oldest_step) {
     }
 }
 
-/* Without memory to tell so it gets another chance. */
+/* Without memory for the events it gets another chance. */
 static bool give_up(weft_sched *sched, uint64_t now_us, const struct seq *seq) {
     if (!seq || seq->n_losses < WEFT_SEQ_LOSSES_MAX) return false;
     bool ended = wefti_sched_request_end(sched, now_us, seq->req, WEFT_END_ERROR);
