@@ -20,7 +20,7 @@ static enum weft_log_level level_of(const char *name) {
     return WEFT_LOG_INFO;
 }
 
-/* As the kernel has it since 3.14; the C library does not name it. */
+/* The kernel's struct since 3.14; the C library does not name it. */
 struct attr {
     uint32_t size, policy;
     uint64_t flags;
@@ -32,9 +32,9 @@ _Static_assert(sizeof(struct attr) == 48, "the first version of it");
 
 /* A token passes through every actor, and each runs for some microseconds and sleeps again. Asking
  * for short slices makes Linux (6.12 and later) let such a thread run as soon as it wakes, instead
- * of when whoever has the CPU has used up a slice of milliseconds; the share of the CPU that it
- * gets is the same. Threads made later inherit it, so compute threads return to a barrier as soon.
- * Older kernels do nothing, and a refusal costs speed only. */
+ * of when whoever has the CPU has used up a slice of milliseconds; its share of the CPU stays the
+ * same. Threads made later inherit it, so compute threads return to a barrier as soon. Older
+ * kernels do nothing, and a refusal costs speed only. */
 static void ask_for_short_slices(void) {
     struct attr attr = {.size = sizeof attr};
     if (syscall(SYS_sched_getattr, 0, &attr, (unsigned)sizeof attr, 0) != 0) return;

@@ -1,4 +1,4 @@
-/* actor — what every process does first, and what it says when it cannot go on. */
+/* actor — the start of every process, and its last words when it cannot go on. */
 #ifndef WEFT_CMD_ACTOR_H
 #define WEFT_CMD_ACTOR_H
 

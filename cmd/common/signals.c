@@ -1,5 +1,5 @@
 /* A signalfd rather than a handler with a pipe: nothing runs in a signal context, and two signals
- * of one kind that arrive together are one event, which is all they mean. */
+ * of one kind that arrive together are one event, as they should be. */
 #include "common/signals.h"
 
 #include <errno.h>

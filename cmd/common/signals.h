@@ -1,10 +1,11 @@
-/* signals — what an actor makes of signals: a descriptor to poll, and two events.
+/* signals — an actor's signals as a descriptor to poll, and two events.
  *
  * Model    Under a supervisor SIGINT, SIGTERM and SIGHUP are ignored: a terminal's Ctrl-C or a
  *          SIGTERM for the whole process group reaches every child, and the supervisor alone knows
- *          in which order they may go. It says SIGUSR1 for "drain" and SIGUSR2 for "exit now,
- *          cleanly". Standing alone, SIGINT and SIGTERM mean EXIT as well (a router may take the
- *          first EXIT as a drain and the second one at its word). SIGPIPE is ignored in any case.
+ *          in which order they may go. It sends SIGUSR1 for "drain" and SIGUSR2 for "exit
+ *          now, cleanly". Without a supervisor, SIGINT and SIGTERM mean EXIT as well (a
+ *          router may take the first EXIT as a drain and the second one at its word). SIGPIPE
+ *          is ignored in any case.
  * Threads  init comes before any other thread exists, also nng's: the signals are blocked, and
  *          threads inherit the mask. After that one thread reads.
  * Children What is ignored or blocked here stays so across fork and exec; a child must reset it.

@@ -16,8 +16,8 @@ void weft_status_write(int fd, const char *word, const char *text) {
     }
     line[len] = '\n';
     /* Asked for, because O_NONBLOCK would hold for all who share the descriptor, a terminal
-     * perhaps. A pipe with room takes what is below PIPE_BUF whole. A supervisor that is gone needs
-     * no news. */
+     * perhaps. A pipe with room takes a line below PIPE_BUF whole. A supervisor that is gone
+     * needs no news. */
     struct pollfd room = {.fd = fd, .events = POLLOUT};
     if (poll(&room, 1, 0) <= 0 || !(room.revents & POLLOUT)) return;
     if (write(fd, line, len + 1) < 0) return;

@@ -3,22 +3,22 @@
  *   ready               scheduler: it listens
  *   ready KV_BYTES      worker: weights in place, and linked
  *   ready URL RPC_PORT IDENTITY
- *                       router: the listening sockets are open, and the scheduler says that it serves;
- *                       what was read of the model, for --model-identity of its successor
- *   failed TEXT         it cannot go on, and starting again would not help: a bad model file, a port
- *                       in use
+ *                       router: the listening sockets are open, and the scheduler says that it
+ *                       serves; what was read of the model, for --model-identity of its successor
+ *   failed TEXT         it cannot go on, and starting again would not help: a bad model
+ *                       file, a port in use
  *   alive               scheduler, once a second when it is ready: its loop turns
  *   worked              worker, once: it has computed a step
  *   explained           scheduler: workers died of a request, which has been ended
  *
- * A supervisor kills a scheduler that was ready and has then said nothing for so long that it must
- * stand still: nobody else would, and with its streams still open nobody could tell from outside.
- * Workers are watched by the scheduler, which knows whether they have anything to do.
+ * A supervisor kills a scheduler that was ready and is then silent for so long that it must stand
+ * still: nobody else would, and its streams stay open, so nothing shows from outside. Workers are
+ * watched by the scheduler, which knows whether they have anything to do.
  */
 #ifndef WEFT_CMD_STATUS_H
 #define WEFT_CMD_STATUS_H
 
-/* "alive" is said so often; and a silence is this long when it ends in a kill, in every build. */
+/* "alive" comes this often; a silence of this length ends in a kill, in every build. */
 #define WEFT_STATUS_ALIVE_MS 1000u
 #define WEFT_STATUS_SILENT_MS 10000u
 
@@ -26,11 +26,11 @@
  * line for which the pipe has no room (its reader stands still) is dropped as a whole. */
 void weft_status_write(int fd, const char *word, const char *text);
 
-/* Exit status of a process after "failed". Before the server was ready the supervisor gives up with
- * that reason; later on the same settings have worked once, and it tries again. */
+/* Exit status of a process after "failed". Before the server is ready the supervisor gives up with
+ * that reason; afterwards it tries again, since the same settings have worked once. */
 #define WEFT_EXIT_FATAL 78
 
-/* The same where going on would be wrong at any time: the files of the model are not those that the
+/* The same, but going on would be wrong at any time: the files of the model are not those that the
  * server began with. */
 #define WEFT_EXIT_CHANGED 79
 
