@@ -1,4 +1,4 @@
-/* What all verbs of `weft` share. */
+/* Shared by all verbs of `weft`. */
 #include "commands.h"
 
 #include <stdio.h>

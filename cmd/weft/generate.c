@@ -63,8 +63,8 @@ static weft_err run_init(struct run *run, weft_eng *eng,
     return WEFT_OK;
 }
 
-/* As much of the prompts as the step has room for; once there is nothing left of any, every
- * sequence decodes. So all begin to decode together, and a step is one or the other. */
+/* Takes as much of the prompts as the step has room for; after all prompts every sequence decodes.
+ * So all begin to decode together, and a step is one or the other. */
 static uint32_t fill_rows(struct run *run, uint32_t *n_prompt_out) {
     uint32_t room = weft_eng_info(run->eng)->max_batched_tokens, n_rows = 0;
     uint32_t n_prompt = 0;

@@ -1,5 +1,5 @@
-/* generate — drives an engine without a scheduler: a handful of sequences that start together and all
- * fit. What `weft run` and `weft bench` need, and no more. */
+/* generate — drives an engine without a scheduler: a handful of sequences that start together and
+ * all fit, as `weft run` and `weft bench` need it. */
 #ifndef WEFT_CMD_WEFT_GENERATE_H
 #define WEFT_CMD_WEFT_GENERATE_H
 
@@ -25,8 +25,8 @@ struct weft_generate_request {
     void *ctx;
 };
 
-/* Runs the request's sequences to their end. TOOBIG: they do not fit in the KV cache or the model's
- * length. */
+/* Runs the request's sequences to their end. TOOBIG: they do not fit into the KV cache or the
+ * model's length. */
 WEFT_MUST_CHECK weft_err weft_generate(weft_eng *eng, const struct weft_generate_request *request,
                                        struct weft_generate_times *times_out,
                                        struct weft_errmsg *why);

@@ -29,8 +29,8 @@ static void print_usage(FILE *out) {
                   "a server's URL.\n\"weft COMMAND --help\" lists the options.\n");
 }
 
-/* A full disk may show only when the last of the output is written, and half an output with status
- * 0 passes for a whole one. */
+/* A full disk may show only with the last of the output, and half an output with status 0 passes
+ * for a whole one. */
 static int end_output(int status) {
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout)) return status;

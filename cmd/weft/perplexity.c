@@ -1,5 +1,5 @@
-/* `weft perplexity`: exp of the mean negative log-likelihood of a text; see score.h for what of it
- * is predicted. */
+/* `weft perplexity`: exp of the mean negative log-likelihood of a text; see score.h for the tokens
+ * that are predicted. */
 #include <stdio.h>
 
 #include "base/log.h"

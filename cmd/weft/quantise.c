@@ -1,6 +1,7 @@
-/* Two passes over the same text. The first runs the model as it is, in f32, and notes what each
- * column of each matrix meets. The second asks what quantising one layer costs while all others
- * stay as they are: an engine per layer, since packing takes less time than the text does. */
+/* Two passes over the same text. The first runs the model as it is, in f32, and notes the
+ * activations that each column of each matrix meets. The second measures the cost of quantising one
+ * layer while all others stay as they are: an engine per layer, since packing takes less time than
+ * the text does. */
 #include "quantise.h"
 
 #include <stdio.h>
@@ -13,7 +14,7 @@
 
 enum {
     CALIBRATION_TOKENS = 4096,
-    MIXED_TOKENS = 2048, /* all runs are over the same ones, so few tell them apart */
+    MIXED_TOKENS = 2048, /* all runs use the same ones, so a few suffice */
 };
 
 /* An engine for such a text and nothing else. */
@@ -52,8 +53,7 @@ static weft_err calibrate(const char *model, const struct weft_eng_options *opti
     return err;
 }
 
-/* ------------------------------------------------------------------------------------- mixed ---
- */
+/* ------------------------------------------------------------------------------------ mixed --- */
 
 struct layer_cost {
     uint32_t layer;
@@ -164,8 +164,7 @@ static weft_err mix(const struct weft_config *config, struct weft_eng_options *o
     return err;
 }
 
-/* ------------------------------------------------------------------------------------ choice ---
- */
+/* ----------------------------------------------------------------------------------- choice --- */
 
 static weft_err check_flags(const struct weft_config *config,
                             const struct weft_eng_options *options, struct weft_errmsg *why) {

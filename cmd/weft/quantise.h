@@ -1,4 +1,4 @@
-/* quantise — what --calibrate and --mixed find out about a model before its weights are packed. */
+/* quantise — --calibrate and --mixed, which examine a model before its weights are packed. */
 #ifndef WEFT_CMD_WEFT_QUANTISE_H
 #define WEFT_CMD_WEFT_QUANTISE_H
 

@@ -120,7 +120,7 @@ static void print_result(const char *name, const char *kind, const char *text, s
     (void)fputs("}", stdout);
 }
 
-/* A template that cannot be compiled fails in every case, as it does for who asks a server. */
+/* A template that cannot be compiled fails in every case, as on a server. */
 static void render_cases(const weft_tmpl *chat, const struct weft_errmsg *compile_why,
                          json_t *cases, const struct tm *now, bool as_json) {
     bool first = true;

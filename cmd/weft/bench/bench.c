@@ -1,8 +1,8 @@
 /* `weft bench`: prompt and generation, each rate beside the ceiling that it has on this machine.
  *
  * A virtual machine's memory is twice as fast in one minute as in another. So every repetition
- * measures the machine first and then the model, what was reached is divided by the ceiling of the
- * same repetition, and medians are taken of the quotients. */
+ * measures the machine first and then the model, rates are divided by the ceiling of the same
+ * repetition, and medians are taken of the quotients. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,7 +78,7 @@ static weft_err parse_lists(struct bench *b, struct weft_errmsg *why) {
     return err;
 }
 
-/* Any tokens will do: what they are costs nothing. */
+/* Any tokens will do: their values cost nothing. */
 static weft_err make_tokens(struct bench *b) {
     uint32_t n = b->config.bench_context, n_vocab = weft_eng_info(b->eng)->n_vocab;
     for (uint32_t i = 0; i < b->n_prompts; i++) {
@@ -224,7 +224,7 @@ static weft_err warm_up(struct bench *b, struct weft_errmsg *why) {
 
 /* ---------------------------------------------------------------------------------- results --- */
 
-/* Medians of one point: all that is printed of it. */
+/* Medians of one point, as printed. */
 struct summary {
     double tokens, giga_bytes, giga_ops, of_dram, of_peak;
 };

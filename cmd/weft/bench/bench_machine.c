@@ -16,8 +16,8 @@
 enum {
     READ_BYTES = 128 << 20, /* per thread: several times its share of any last-level cache */
     READ_PASSES = 4,
-    /* Some of what a core waits for the prefetchers do not see coming: asking for it this far ahead
-     * read up to a quarter faster (Zen 5, gcc 12, one core: median 20.2 against 15.9 GB/s). */
+    /* The prefetchers miss some of the data that a core waits for: asking for it this far ahead
+     * reads up to a quarter faster (Zen 5, gcc 12, one core: median 20.2 against 15.9 GB/s). */
     READ_AHEAD = 4096,
     LINE = 64,
     PEAK_NS_MIN = 40000000, /* of a measurement; against it, waking the threads is nothing */
@@ -30,7 +30,7 @@ struct member {
     pthread_t thread;
     uint32_t cpu;
     uint8_t *memory; /* READ_BYTES, page-aligned; its thread touches it first */
-    uint64_t sum;    /* what was read has to go somewhere */
+    uint64_t sum;    /* so that the reads have a use */
     double n_ops;
 };
 

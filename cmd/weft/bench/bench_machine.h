@@ -1,5 +1,5 @@
-/* bench_machine — what the machine can do at most: the ceilings beside which weft bench and
- * bench_gemm put what was reached.
+/* bench_machine — the machine's peaks: the ceilings that weft bench and bench_gemm compare
+ * their rates with.
  *
  * Every measurement runs on all threads at once, each on a CPU of its own where there are enough,
  * and takes some tens of milliseconds. */
@@ -29,8 +29,8 @@ WEFT_MUST_CHECK weft_err weft_machine_measure(weft_machine *machine,
                                               struct weft_machine_rates *rates_out,
                                               struct weft_errmsg *why);
 
-/* The middle one of `n` >= 1 values, which are sorted on the way; of an even number the mean of
- * two. */
+/* The middle one of `n` >= 1 values, which are sorted on the way; for an even number
+ * the mean of two. */
 double weft_median(double *values, uint32_t n);
 
 #endif

@@ -1,4 +1,4 @@
-/* bench_profile — what `weft bench --profile` and `--trace` make of the engine's notes: a roofline
+/* bench_profile — `weft bench --profile` and `--trace`, made from the engine's notes: a roofline
  * table (Williams, Waterman and Patterson 2009), and a trace for chrome://tracing or Perfetto. */
 #ifndef WEFT_CMD_WEFT_BENCH_PROFILE_H
 #define WEFT_CMD_WEFT_BENCH_PROFILE_H
@@ -21,15 +21,15 @@ struct weft_roofline_row {
     double share;       /* of the time of steps */
     double ms;          /* on the wall: the time of all threads, divided by their number */
     bool counted;       /* the rest of this is known */
-    double bytes_per_s; /* what it has to read, over its time */
+    double bytes_per_s; /* bytes it has to read, over its time */
     double ops_per_s;
     double of_dram, of_peak; /* of the machine's rates; the peak is that of its activations */
-    bool computes; /* with the machine's rates its operations take longer than its bytes */
+    bool computes;           /* at the machine's rates its operations take longer than its bytes */
 };
 
-/* The engine's operators, what of the steps belongs to none of them ("outside": the plan's check,
- * threads that wake up, sampled tokens that join their sequences), and what lay between steps
- * ("gap", whose share comes on top of the others'). */
+/* The engine's operators, the part of the steps that belongs to none of them ("outside": the plan's
+ * check, threads that wake up, sampled tokens that join their sequences), and the time between
+ * steps ("gap", whose share comes on top of the others'). */
 enum { WEFT_ROOFLINE_ROWS = WEFT_ENG_OP_COUNT + 2 };
 
 /* All zeroes if there was no step. */
@@ -43,8 +43,7 @@ void weft_roofline_print_json(FILE *out, const struct weft_roofline_row rows[WEF
 /* A trace in the making; a process of it is one thing that was measured. */
 typedef struct weft_trace weft_trace;
 
-/* Creates the file, or empties the one that is there. An error says in `why` what the system said.
- */
+/* Creates the file, or empties an existing one. On errors `why` holds the system's message. */
 WEFT_MUST_CHECK weft_err weft_trace_open(const char *path, weft_trace **trace_out,
                                          struct weft_errmsg *why);
 /* All spans that `eng` keeps, as process `name` (which needs no escapes): a line per thread, and

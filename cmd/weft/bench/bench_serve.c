@@ -1,4 +1,4 @@
-/* `weft bench-serve`: what clients of a server get, ours or another's. */
+/* `weft bench-serve`: the rates that clients of a server get, ours or another's. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,8 +25,7 @@ static struct rates rates_of(const struct weft_clients_result *r) {
         rates.tokens = (double)r->n_tokens / r->seconds;
         rates.requests = r->n_done / r->seconds;
     }
-    /* An event may carry more than a token, or less (part of a character): as many as on average.
-     */
+    /* An event may carry more than a token, or less (part of a character): the average counts. */
     if (r->decoding_seconds > 0 && r->n_events > 0)
         rates.decoding = (double)r->n_decoding_events / r->decoding_seconds * (double)r->n_tokens /
                          (double)r->n_events;

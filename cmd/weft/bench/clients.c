@@ -1,7 +1,7 @@
 /* A client is a small machine driven by libuv: connect, write, read to the end of the reply, and
- * from the start. Bytes go through llhttp to a splitter of lines; of a line only the few bytes are
- * looked at that tell a token from all else, because this process shares its CPUs with what it
- * measures. */
+ * from the start. Bytes go through llhttp to a splitter of lines, which looks only at the few
+ * bytes of a line that tell a token from all else, because this process shares its CPUs with the
+ * server it measures. */
 #include "clients.h"
 
 #include <llhttp.h>
@@ -21,12 +21,12 @@
 #include "base/rand.h"
 
 enum {
-    READ_BYTES = 64 << 10,    /* one for all clients: a read is used up before the next */
+    READ_BYTES = 64 << 10,    /* one for all clients: a read is consumed before the next */
     LINE_BYTES_MAX = 1 << 20, /* of an event; one longer is an error */
     REFUSAL_BYTES_MAX = 400,  /* of a reply that is no stream: enough to tell the reason */
     HOST_BYTES_MAX = 256,
     LOOK_MS = 1000,
-    SILENCE_MS_MAX = 600000, /* from no client a byte for so long: the server hangs */
+    SILENCE_MS_MAX = 600000, /* if no client gets a byte for this long, the server hangs */
 };
 
 struct load;
@@ -153,7 +153,7 @@ static const char *value_of(const char *key, const char *text, const char *end) 
     return at < end ? at : NULL;
 }
 
-/* One line of the stream, without its end. What is no "data:" are comments and blank lines. */
+/* One line of the stream, without its end. Lines without "data:" are comments or blank. */
 static void take_line(struct client *c, const char *line, size_t len) {
     const char *end = line + len, *at = line + 5;
     if (len < 5 || memcmp(line, "data:", 5) != 0) return;
@@ -266,7 +266,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf) {
     c->load->heard_ns = weft_now_ns();
     if (n < 0) {
         if (c->in_request && c->is_reused && c->n_bytes_in == 0) {
-            c->load->n_begun--; /* closed while idle, as servers may: once more, and freshly */
+            c->load->n_begun--; /* closed while idle, as servers may: again, on a new connection */
             c->in_request = false;
         } else if (n != UV_EOF || c->n_bytes_in == 0 || llhttp_finish(&c->parser) != HPE_OK) {
             /* (A reply without a length ends with its connection.) */
@@ -378,8 +378,7 @@ static void begin_request(struct client *c) {
         open_connection(c);
 }
 
-/* ----------------------------------------------------------------------------------- all of it ---
- */
+/* -------------------------------------------------------------------------------- all of it --- */
 
 static void on_look(uv_timer_t *timer) {
     struct load *load = timer->data;

@@ -2,11 +2,11 @@
  *
  * Each client has one connection and one request at a time: POST /v1/completions with random token
  * ids, greedy, the end of the text ignored. When its stream has ended it takes the next request,
- * until none is left. One thread and one loop for all of them, and next to no work per token: what
- * is measured has to be the server's.
+ * until none is left. One thread and one loop serve all of them, with next to no work per token:
+ * the times have to be the server's.
  *
- * Tokens are what the server says in `usage`; where it does not say, events with text count. Times
- * between tokens are times between events with text as this process reads them. */
+ * Tokens are counted by the server's `usage`, or else by events with text. Times between tokens are
+ * times between events with text as this process reads them. */
 #ifndef WEFT_CMD_WEFT_CLIENTS_H
 #define WEFT_CMD_WEFT_CLIENTS_H
 
@@ -41,18 +41,19 @@ struct weft_clients_result {
     /* While every client was between its first and its last token: nothing but decoding. */
     double decoding_seconds;
     uint64_t n_decoding_events;
-    double cpu_seconds; /* what all this took of this process */
+    double cpu_seconds; /* of this process, for all of this */
 };
 
-/* Runs them all. Requests that fail are counted; an error is only what keeps the load from running
- * at all: INVAL: the url; IO: its name is unknown; NOMEM. The result is the caller's, until
+/* Runs them all. Requests that fail are counted; errors only mean that the load cannot run at all:
+ * INVAL (the url), IO (its name is unknown), NOMEM. The result is the caller's, until
  * weft_clients_fini, also after an error. */
 WEFT_MUST_CHECK weft_err weft_clients_run(const struct weft_clients_options *options,
                                           struct weft_clients_result *result_out,
                                           struct weft_errmsg *why);
 void weft_clients_fini(struct weft_clients_result *result);
 
-/* Sorts the times; the value that `share` (0..1) of them are at most. 0 of none. */
+/* Sorts the times and returns the value that `share` (0..1) of them do not exceed; 0 if
+ * there are none. */
 double weft_clients_percentile(struct weft_clients_times *times, double share);
 
 #endif

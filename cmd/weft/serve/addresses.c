@@ -19,7 +19,7 @@ static char *address(struct weft_addresses *a, uint32_t idx) {
     return idx == 0 ? a->scheduler : a->workers[idx - 1];
 }
 
-/* In messages and lists of processes "s" and "w3" tell which one it is. */
+/* "s" and "w3" name it in messages and lists of processes. */
 static void short_name(uint32_t idx, char out[12]) {
     if (idx == 0)
         (void)snprintf(out, 12, "s");
@@ -55,8 +55,8 @@ static weft_err make_ipc(struct weft_addresses *a, struct weft_errmsg *why) {
     return WEFT_OK;
 }
 
-/* The socket stays, and does not listen. Like those who listen here later it asks for the address
- * to be shared, which the kernel grants as long as there is one listener. */
+/* The socket stays, and does not listen. Like the later listeners it asks to share the address,
+ * which the kernel grants as long as only one listens. */
 static weft_err keep_port(int *fd_out, uint32_t *port_out, struct weft_errmsg *why) {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof at;

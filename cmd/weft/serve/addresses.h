@@ -1,11 +1,12 @@
 /* addresses — where the children of `weft serve` meet, and how they know each other.
  *
- *   abstract  names with a random part, which the kernel forgets with who has them
+ *   abstract  names with a random part, which the kernel forgets with their holders
  *   ipc       sockets in a folder that only this user may enter. It goes with the supervisor; one
- *             that was killed leaves it in the way of nobody
+ *             that was killed leaves it, which harms nobody
  *   tcp       ports of 127.0.0.1, each kept by a socket that does not listen: the kernel gives them
  *             to nobody else by chance. The actors check each other's user (lib/link)
- *   tls       the same ports, and an authority of this run, which signs for the children and is gone
+ *   tls       the same ports, and an authority of this run, which signs for the
+ *             children and is gone
  */
 #ifndef WEFT_CMD_ADDRESSES_H
 #define WEFT_CMD_ADDRESSES_H
@@ -39,11 +40,10 @@ WEFT_MUST_CHECK weft_err weft_addresses_init(struct weft_addresses *addresses, c
                                              uint32_t n_workers, struct weft_errmsg *why);
 void weft_addresses_fini(struct weft_addresses *addresses);
 
-/* What this kind of child is told of links beside addresses. */
+/* The settings of links for this kind of child, beside addresses. */
 void weft_addresses_tell(const struct weft_addresses *addresses, enum weft_program program,
                          struct weft_config *config);
-/* In the child, before it becomes that program: lets it keep the descriptors that it was told of.
- * False: it cannot. */
+/* In the child, before exec: keeps the descriptors that its settings name. False: it cannot. */
 bool weft_addresses_keep(const struct weft_addresses *addresses, enum weft_program program);
 
 #endif

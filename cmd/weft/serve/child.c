@@ -119,7 +119,7 @@ void wefti_child_describe_end(int status, char *out, size_t out_bytes) {
         (void)snprintf(out, out_bytes, "exited with status %d", WEXITSTATUS(status));
         return;
     }
-    /* Only a mapped file that shrank, or a disk that failed, gives SIGBUS. */
+    /* Only a mapped file that shrank, or a failed disk, gives SIGBUS. */
     const char *guess = WTERMSIG(status) == SIGBUS
                             ? ": was the model's file cut short, or its disk lost, while in use?"
                             : "";

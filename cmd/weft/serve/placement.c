@@ -11,8 +11,8 @@ static uint32_t node_of(uint32_t cpu) {
     return node < 0 ? 0 : (uint32_t)node;
 }
 
-/* Hardware threads of one core have one number, which is its own within the machine: the first of
- * them. Where the system does not tell, each CPU is a core. */
+/* Hardware threads of one core have one number, unique within the machine: that of the first of
+ * them. If the system does not tell, each CPU is a core. */
 static uint32_t core_of(uint32_t cpu) {
     char path[96];
     (void)snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%u/topology/thread_siblings_list",

@@ -1,4 +1,4 @@
-/* placement — which CPUs each of several workers gets, and on which NUMA node it so lies. */
+/* placement — which CPUs each of several workers gets, and so its NUMA node. */
 #ifndef WEFT_CMD_PLACEMENT_H
 #define WEFT_CMD_PLACEMENT_H
 
@@ -22,8 +22,8 @@ void weft_placement_read(struct weft_placement *placement_out);
 uint32_t weft_placement_n_nodes(const struct weft_placement *placement);
 
 /* The CPUs of one of `n_workers`, [*begin_out, *end_out) of placement->places: an equal part of its
- * node's where the workers are as many on every node, else of all. Never none: workers share CPUs
- * where they are more than these. */
+ * node's if every node has as many workers, else of all. Never none: workers share CPUs if there
+ * are more workers than CPUs. */
 void weft_placement_part(const struct weft_placement *placement, uint32_t n_workers,
                          uint32_t worker_idx, uint32_t *begin_out, uint32_t *end_out);
 

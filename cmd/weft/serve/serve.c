@@ -1,11 +1,11 @@
-/* `weft serve`: one supervisor and what it starts.
+/* `weft serve`: one supervisor and its children.
  *
- * What the supervisor owns: a memfd with the packed weights for each NUMA node that has a worker (so
- * a restarted worker maps instead of packing, and so does every worker but the node's first), or the
- * packed file it was given instead (so a restarted worker maps the same one, whatever has taken its
- * name since), who may use which CPUs, the addresses of the links, the port once it is known, what
- * the first router read of the model, and each child's status pipe. No nng, and no
- * socket that anybody talks to. */
+ * The supervisor owns: a memfd with the packed weights for each NUMA node that has a worker (so a
+ * restarted worker maps instead of packing, and so does every worker but the node's first), or the
+ * packed file it was given instead (so a restarted worker maps the same one, even if another has
+ * taken its name since), who may use which CPUs, the addresses of the links, the port once it is
+ * known, what the first router read of the model, and each child's status pipe. It has no nng, and
+ * no socket that anybody talks to. */
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -107,15 +107,15 @@ static weft_err set_up(struct supervisor *sup, struct weft_errmsg *why) {
     weft_err err = set_up_workers(sup, why);
     if (err) return err;
     if (!sup->config.served_model_name) sup->config.served_model_name = sup->config.model;
-    /* A log reader that goes away must not take the service with it; and children whose end was to
-     * be ignored by whoever started us could not be waited for. */
+    /* A log reader that goes away must not take the service with it; and if our parent set SIGCHLD
+     * to be ignored, we could not wait for children. */
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGCHLD, SIG_DFL);
     sigset_t set;
     (void)sigemptyset(&set);
     (void)sigaddset(&set, SIGCHLD);
     (void)sigaddset(&set, SIGTERM);
-    /* What we were started to ignore (nohup, a script's background job) stays ignored: blocked, it
+    /* Signals ignored from the start (nohup, a script's background job) stay ignored: blocked, they
      * would be queued for the signalfd all the same. */
     if (!is_ignored(SIGINT)) (void)sigaddset(&set, SIGINT);
     if (!is_ignored(SIGHUP)) (void)sigaddset(&set, SIGHUP);
@@ -133,7 +133,7 @@ static weft_err hold_packed(struct supervisor *sup, struct weft_errmsg *why) {
     return WEFT_OK;
 }
 
-/* What is no model at all is said here, once, and not by whichever child finds it first. */
+/* A path that is no model is reported here, once, and not by whichever child finds it first. */
 static weft_err check_model(struct supervisor *sup, struct weft_errmsg *why) {
     struct weft_model_place place;
     json_t *config = NULL;

@@ -1,4 +1,4 @@
-/* What children say on their status pipes, a line each (common/status.h has them all). */
+/* The lines on children's status pipes (common/status.h lists them). */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,8 +9,8 @@
 #include "supervisor.h"
 
 /* The router's "ready URL RPC_PORT IDENTITY": from now on the ports are known, and a restarted
- * router gets the same ones even where the command line asked for any. It must find the same model,
- * too: the workers have its weights, whatever lies there by then. */
+ * router gets the same ones even where the command line asked for any. It must also find the same
+ * model: the workers have its weights, whatever lies there by then. */
 static void router_ready(struct supervisor *sup, char *text) {
     char *identity = NULL;
     (void)strtok_r(text, " ", &identity);
@@ -32,7 +32,7 @@ static void router_ready(struct supervisor *sup, char *text) {
     sup->config.model_identity = sup->identity;
 }
 
-/* Once the router and every worker have been ready: what cannot be had at all has shown by then. */
+/* True once the router and every worker have been ready: impossible settings have shown by then. */
 static void announce(struct supervisor *sup) {
     if (sup->announced || !sup->ready_on[0] || !weft_restart_has_begun(&sup->restart)) return;
     sup->announced = true;
@@ -46,7 +46,7 @@ static void worker_ready(struct child *child, const char *text) {
         child->kv_memory = bytes;
 }
 
-/* What follows a line's first word, if that is `word`; else NULL. */
+/* The rest of a line after its first word, if that is `word`; else NULL. */
 static char *text_after(char *line, const char *word) {
     size_t n = strlen(word);
     if (strncmp(line, word, n) != 0 || (line[n] != ' ' && line[n] != '\0')) return NULL;

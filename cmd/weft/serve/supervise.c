@@ -1,6 +1,6 @@
 /* The supervisor's loop: one process without threads that starts router, scheduler and workers, and
- * keeps them running. It takes no part in serving. It watches whether the scheduler's loop turns, as
- * the scheduler watches the workers. When who is started again is lib/restart's to decide.
+ * keeps them running. It takes no part in serving. It watches whether the scheduler's loop turns,
+ * as the scheduler watches the workers. lib/restart decides who is started again, and when.
  *
  * Signals: children ignore SIGTERM, SIGINT and SIGHUP, so a signal to the whole process group
  * reaches the supervisor alone in effect; it then drains the router (SIGUSR1) and stops the others
@@ -20,8 +20,8 @@
 #include "supervisor.h"
 
 #define STOP_GRACE_MS 3000
-/* The supervisor's loop turns at least so often. One that took this much longer was itself stopped,
- * and perhaps all processes with it: that the scheduler was silent meanwhile proves nothing. */
+/* The supervisor's loop turns at least so often. A turn that took this much longer means that it
+ * was itself stopped, perhaps with all processes: the scheduler's silence then proves nothing. */
 #define WATCH_MS 2000
 #define PAUSED_MS 2000
 #define BLIND_WAIT_US 20000
@@ -133,7 +133,7 @@ static void begin_drain(struct supervisor *sup) {
     weft_info("draining: no new requests, running ones have up to %u ms",
               sup->config.drain_timeout_ms);
     sup->phase = PHASE_DRAIN;
-    /* The router keeps the limit itself; a second more and it is taken for stuck. */
+    /* The router keeps the limit itself; after a second more it counts as stuck. */
     sup->phase_until_ms = weft_now_ms() + sup->config.drain_timeout_ms + 1000;
     signal_child(sup, ROUTER, SIGUSR1);
 }
@@ -167,8 +167,8 @@ static void watch_scheduler(struct supervisor *sup, uint64_t now) {
     child->heard_at_ms = now; /* one attempt per period */
 }
 
-/* All workers but the first of a node wait until that one has packed what they share: started at
- * once they would do nothing else, but hold memory and CPUs. */
+/* All workers but the first of a node wait until that one has packed their weights: started at once
+ * they would only wait, too, but hold memory and CPUs. */
 static bool may_start(const struct supervisor *sup, uint32_t idx) {
     const struct child *child = &sup->children[idx];
     if (idx < FIRST_WORKER || child->weights_fd < 0 || child->packer == idx) return true;
@@ -209,7 +209,7 @@ static bool all_ended(const struct supervisor *sup) {
     return true;
 }
 
-/* Until a child has something to say, or has ended, or the time is over; and takes in what they
+/* Waits until a child has something to say, or has ended, or the time is over; takes in what they
  * say. A system that cannot even wait (it is out of memory) may recover: nothing below blocks. */
 static void wait_for_children(struct supervisor *sup, int wait_ms) {
     struct pollfd fds[CHILDREN_MAX + 1] = {{.fd = sup->signal_fd, .events = POLLIN}};

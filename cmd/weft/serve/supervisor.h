@@ -1,4 +1,4 @@
-/* supervisor — what the files of `weft serve` share.
+/* supervisor — shared by the files of `weft serve`.
  *
  *   serve.c         the command: settings, addresses, who runs where
  *   supervise.c     the loop: signals, phases, who is started and when; lib/restart decides
@@ -40,7 +40,7 @@ struct child {
     const char *url;
     int weights_fd;     /* its node's memfd; -1: none is needed */
     uint32_t packer;    /* the child that fills it */
-    uint64_t kv_memory; /* what it had when it was first ready: its successors get as much */
+    uint64_t kv_memory; /* as when it was first ready: its successors get as much */
     bool is_placed;     /* on these CPUs; else on any */
     cpu_set_t cpus;
 };
@@ -71,7 +71,7 @@ struct supervisor {
 /* Makes the process of a child that has none. IO, NOMEM: there is none still. */
 WEFT_MUST_CHECK weft_err wefti_child_start(struct supervisor *sup, uint32_t child_idx,
                                            struct weft_errmsg *why);
-/* How a process ended, by waitpid's status: "killed by signal 9 (Killed)". */
+/* How a process ended, from waitpid's status: "killed by signal 9 (Killed)". */
 void wefti_child_describe_end(int status, char *out, size_t out_bytes);
 
 /* Takes in what a child has written to its status pipe. */
