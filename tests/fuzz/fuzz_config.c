@@ -23,7 +23,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
     return 0;
 }
 
-/* The configurations of all architectures that there are models of. */
+/* The configurations of all architectures with a model in the repository. */
 static void add_zoo(void (*add)(const void *bytes, size_t n)) {
     char folder[4096], path[8192];
     (void)snprintf(folder, sizeof folder, "%s", test_source_path("tests/data/zoo"));

@@ -1,5 +1,5 @@
-/* What a target has beside libFuzzer's own main: its seeds as files, which libFuzzer wants, in the
- * folder that WEFT_FUZZ_SEEDS names. */
+/* The addition to libFuzzer's own main: it writes a target's seeds as files, which libFuzzer needs,
+ * to the folder that WEFT_FUZZ_SEEDS names. */
 #include "fuzz/fuzz.h"
 
 #include <stdio.h>

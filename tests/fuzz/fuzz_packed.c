@@ -106,7 +106,7 @@ void weft_fuzz_seeds(void (*add)(const void *bytes, size_t n)) {
     gguf_tiny_config(&b);
     gguf_tensor(&b, "rope_freqs.weight", 0, 1, half_head, 32);
     gguf_tiny_tensors(&b, 0);
-    /* Values of 1 where the builder has a pattern that is no frequency. */
+    /* Values of 1 in place of the builder's pattern, which is no frequency. */
     for (size_t at = 0; at + 4 <= 32 && at + 4 <= b.data.len; at += 4)
         memcpy(b.data.data + at, &(float){1.0f}, 4);
     gguf_finish(&b, &bytes);

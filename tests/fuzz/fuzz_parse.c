@@ -12,11 +12,10 @@
 #include "base/utf8.h"
 #include "fuzz/fuzz.h"
 
-/* ------------------------------------------------------------------------------------- UTF-8 ---
- */
+/* ------------------------------------------------------------------------------------ UTF-8 --- */
 
-/* Decodes by counting leading ones, then asks whether the shortest form of that code point is what
- * stood there. */
+/* Decodes by counting leading ones, then checks that the input is the shortest form of
+ * that code point. */
 static size_t naive_next(const uint8_t *bytes, size_t n) {
     if (n == 0) return 0;
     size_t ones = 0;
@@ -69,8 +68,7 @@ static void check_printable(const char *text) {
     free(twice);
 }
 
-/* ----------------------------------------------------------------------------------- numbers ---
- */
+/* ---------------------------------------------------------------------------------- numbers --- */
 
 static void check_u64(const char *text) {
     uint64_t value = 1;

@@ -1,4 +1,5 @@
-/* Messages between actors. What decodes must encode again, and come back equal from that. */
+/* Messages between actors. A message that decodes must encode again, and come back
+ * equal from that. */
 #include "fuzz/fuzz.h"
 
 #include <stdlib.h>

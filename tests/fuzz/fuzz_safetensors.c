@@ -1,5 +1,5 @@
-/* One safetensors file: the header against the data it describes, and what quantised weights are
- * put together from, by each method. */
+/* One safetensors file: the header against the data it describes, and the pieces of quantised
+ * weights, by each method. */
 #include "fuzz/fuzz.h"
 
 #include <stdlib.h>
@@ -59,7 +59,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
     return 0;
 }
 
-/* What each method puts together, in headers as small as they come; data is a pattern. */
+/* The pieces of each method, in headers as small as possible; data is a pattern. */
 static void add_quantised(void (*add)(const void *bytes, size_t n)) {
     static const struct {
         const char *header;

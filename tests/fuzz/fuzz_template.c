@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "template/template.h"
 
-/* Nested data to loop over, index and write: what a request with tools brings. */
+/* Nested data to loop over, index and write, as a request with tools brings. */
 static const char variables[] =
     "{\"messages\":[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":"
     "\" Hi {{ x }} "
@@ -21,7 +21,7 @@ static const char variables[] =
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
     static const struct weft_tmpl_message messages[] = {
         {"system", "Be brief.", 6, 9}, {"user", " Hi {{ x }} ", 4, 12}, {"assistant", "", 9, 0}};
-    weft_log_init("fuzz", WEFT_LOG_ERROR, false); /* not a line for each filter there is not */
+    weft_log_init("fuzz", WEFT_LOG_ERROR, false); /* no line for each missing filter */
     struct weft_errmsg why = {""};
     weft_tmpl *chat;
     weft_err err = weft_tmpl_new((const char *)bytes, n, NULL, &chat, &why);

@@ -72,7 +72,7 @@ static void check_greedy(weft_eng *eng, const struct goldens_array *ids,
     struct drive *drive = malloc(sizeof *drive);
     assert_non_null(drive);
     drive_init(drive, eng);
-    drive->epoch = 1; /* each prompt begins one, whatever ran before */
+    drive->epoch = 1; /* each prompt begins one */
     weft_eng_reset(eng, drive->epoch);
     struct weft_sampling sampling;
     weft_sampling_init(&sampling);
@@ -86,7 +86,7 @@ static void check_greedy(weft_eng *eng, const struct goldens_array *ids,
     free(drive);
 }
 
-/* What the rows of a prompt chose, layer by layer. */
+/* The choices of a prompt's rows, layer by layer. */
 struct routes {
     const struct goldens *goldens;
     const char *prefix;
@@ -100,8 +100,8 @@ static bool is_among(uint32_t expert, const struct goldens_array *of, size_t row
     return false;
 }
 
-/* As a set, since the reference has the best one first; where the last one chosen won by a hair, it
- * may be another. */
+/* As a set, since the reference has the best one first; if the last one chosen won narrowly,
+ * it may differ. */
 static void compare_routes(void *ctx, uint32_t layer, uint32_t n_rows, const uint32_t *experts,
                            const float *weights) {
     struct routes *routes = ctx;
@@ -128,7 +128,7 @@ static void compare_routes(void *ctx, uint32_t layer, uint32_t n_rows, const uin
     routes->n_rows[layer] += n_rows;
 }
 
-/* The experts that the rows of a prompt chose, where the file has them. In the last layer only rows
+/* The experts that the rows of a prompt chose, if the file has them. In the last layer only rows
  * with logits get on; here all have some. */
 static uint32_t check_routes(weft_eng *eng, const struct goldens *goldens, const char *prefix) {
     struct goldens_array ids;
@@ -328,7 +328,7 @@ static void quantised_files_agree(void **state) {
     goldens_close(&goldens);
 }
 
-/* Distances from the reference: ours, and of what llama.cpp gave. */
+/* Distances from the reference: ours, and llama.cpp's. */
 struct distances {
     const struct goldens_array *want, *theirs;
     double ours_max, ours_sum, theirs_max, theirs_sum;

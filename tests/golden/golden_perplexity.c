@@ -1,7 +1,7 @@
 /* Perplexity of the bundled model, and of one with experts, in the default mode over
- * tests/data/valid.txt: within 0.5 % of what the float64 reference recorded in goldens.json (whose
- * "definition" is followed here). Every token is predicted once: blocks of 511, each on its own
- * behind a begin-of-text token. */
+ * tests/data/valid.txt: within 0.5 % of the float64 reference's in goldens.json (whose "definition"
+ * is followed here). Every token is predicted once: blocks of 511, each on its own after a
+ * begin-of-text token. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

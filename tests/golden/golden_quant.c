@@ -1,5 +1,5 @@
-/* Quantised tensors bit for bit: what a file's blocks mean, read as a row, packed into a panel and
- * read back from there, and packed as f32.
+/* Quantised tensors bit for bit: the blocks of a file read as a row, packed into a panel and read
+ * back from there, and packed as f32.
  *
  * How the goldens were made: the zoo's NumPy reference took one tensor of each file apart. */
 #include <setjmp.h>
@@ -44,7 +44,7 @@ static void *take(size_t bytes) {
     return memory;
 }
 
-/* The minimum is taken away once, in f32; the reference did it in double and rounded then. */
+/* The minimum is subtracted once, in f32; the reference does it in double and then rounds. */
 static void check_row(const struct type *type, const struct goldens_array *want, uint32_t row,
                       const float *got) {
     for (uint32_t i = 0; i < want->n_cols; i++) {

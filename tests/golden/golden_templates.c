@@ -1,6 +1,6 @@
-/* The chat templates of 24 models against what Jinja2 made of them: WEFT_SHARED_DIR/templates holds
- * the templates, cases.json and for each NAME.jinja a NAME.expected.json. They are other projects'
- * data and no part of the repository: without them the test is skipped. */
+/* The chat templates of 24 models against Jinja2's results: WEFT_SHARED_DIR/templates holds the
+ * templates, cases.json and for each NAME.jinja a NAME.expected.json. They are other projects' data
+ * and no part of the repository: without them the test is skipped. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

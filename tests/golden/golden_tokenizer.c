@@ -3,7 +3,7 @@
  * tests/data/models_tokenizer_goldens.json and tests/data/zoo/tokenizer_goldens.json hold the ids
  * of some texts under our own models' tokenizers, made by independent implementations
  * (../shared/reference/make_tokenizer_goldens.py and ../shared/reference/zoo/tokenizer_goldens.py).
- * tests/data/spm holds small SentencePiece models and what SentencePiece itself makes of some texts
+ * tests/data/spm holds small SentencePiece models and SentencePiece's own ids of some texts
  * (make_spm_goldens.py). ../shared/vocab holds llama.cpp's vectors for published vocabularies; they
  * are not part of the repository, and where they are absent that part is skipped. */
 #include <setjmp.h>
@@ -135,8 +135,8 @@ static void ids_of_gguf_files_equal_those_of_their_folders(void **state) {
     check_goldens(file, "tests/data/zoo/llama_quant/Q8_0.gguf", "ids_special", "ids_plain");
 }
 
-/* A user-defined symbol in a GGUF file cuts the text before it is normalised, as llama.cpp has it:
- * SentencePiece's ids are not those. */
+/* A user-defined symbol in a GGUF file cuts the text before it is normalised, as in llama.cpp:
+ * SentencePiece's ids differ. */
 static bool has_symbol(const char *text) {
     return strstr(text, "<tool>") || strstr(text, "ABC");
 }
@@ -226,7 +226,7 @@ static void check_vectors(const char *name) {
     int n_cases = 0, n_different = 0;
     for (const char *text = in; text; n_cases++) {
         const char *end = strstr(text, separator);
-        if (!end && n_cases == 46) end = in + in_len; /* behind the last separator */
+        if (!end && n_cases == 46) end = in + in_len; /* after the last separator */
         if (!end) break;
         json_t *ids = parse_ids(&line);
         n_different += compare(tok, text, (size_t)(end - text), 0, ids);

@@ -10,7 +10,7 @@
 struct goldens {
     uint8_t *bytes;
     size_t len;
-    const uint8_t *data; /* behind the header */
+    const uint8_t *data; /* after the header */
     void *header;        /* json_t */
 };
 
@@ -20,7 +20,7 @@ struct goldens_array {
     const uint8_t *data;
 };
 
-/* False: no such file. Anything else that is wrong fails the running test. */
+/* False: no such file. Any other fault fails the running test. */
 bool goldens_open(struct goldens *goldens, const char *path);
 void goldens_close(struct goldens *goldens);
 

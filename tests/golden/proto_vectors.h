@@ -1,8 +1,8 @@
 /* Golden bytes of the messages of tests/unit/proto_messages.c, protocol version 6.
  *
- * Made by this project's own encoder (WEFT_PROTO_PRINT=1 test_proto) when the format was laid down,
- * and checked against an independent MessagePack reader (Python's msgpack). They change only
- * together with WEFT_PROTO_VERSION, or when a message grows at its end. */
+ * Made by this project's own encoder (WEFT_PROTO_PRINT=1 test_proto) and checked against an
+ * independent MessagePack reader (Python's msgpack). They change only together with
+ * WEFT_PROTO_VERSION, or when a message grows at its end. */
 #ifndef WEFT_TESTS_PROTO_VECTORS_H
 #define WEFT_TESTS_PROTO_VECTORS_H
 

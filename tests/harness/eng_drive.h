@@ -23,11 +23,11 @@ struct drive {
     uint32_t n_releases, n_starts, n_copies, n_grants, n_rows, n_blocks;
 };
 
-/* True, with a line that says so, when WEFT_ISA names what this CPU lacks: the test is skipped. */
+/* True, with a line that says so, if this CPU lacks the ISA of WEFT_ISA: the test is skipped. */
 bool drive_isa_missing(void);
 
-/* The path of a model of ours that is too large for the repository, which lies in WEFT_SHARED_DIR;
- * NULL, and a line that says so, where it does not. Static storage, one for all calls. */
+/* The path of a model of ours that is too large for the repository and lies in WEFT_SHARED_DIR;
+ * NULL, and a line that says so, if it does not. Static storage, one for all calls. */
 const char *drive_shared(const char *path);
 
 /* The path of a fixture in the source tree; static storage, valid until the next call but three. */
@@ -53,8 +53,7 @@ void drive_clear(struct drive *drive);
 /* Runs it, which must succeed, and begins the next one. */
 const struct weft_step_result *drive_run(struct drive *drive);
 
-/* Runs one sequence alone from start to end: tokens into out (room for max_tokens), their number.
- */
+/* Runs one sequence alone to its end: tokens into out (room for max_tokens), their number back. */
 uint32_t drive_complete(struct drive *drive, const uint32_t *prompt, uint32_t n_prompt,
                         const struct weft_sampling *sampling, uint32_t *out);
 

@@ -5,9 +5,9 @@
  * the other from one seed, STEPS steps in total. Throughout:
  *   - the worker holds every plan against base/step.h, and every block against the history that its
  *     reader expects (sim_worker.h);
- *   - every stream yields what sim_token says: no token lost, doubled or out of place, across
- *     preemptions, workers' deaths, schedulers' deaths and resubmissions; prompt log-probabilities
- *     likewise;
+ *   - every stream yields the tokens of sim_token: no token lost, doubled or out of place, across
+ *     preemptions, workers' deaths, schedulers' deaths and resubmissions; prompt
+ *     log-probabilities likewise;
  *   - after each plan every slot in use belongs to a stream that somebody still waits for;
  *   - every accepted request ends within a bound of steps;
  *   - no step yields more log-probabilities than the budget, however many are asked for;
@@ -48,7 +48,7 @@ struct stream {
 
 struct client {
     bool live;      /* somebody waits for it */
-    bool submitted; /* the scheduler of now has accepted it */
+    bool submitted; /* the current scheduler has accepted it */
     struct weft_sched_key key;
     uint64_t arrived_us, deadline_us; /* UINT64_MAX: none */
     uint64_t since_step, end_by_step; /* starvation: see steps_bound */
@@ -116,8 +116,8 @@ static void trace(struct world *world, uint64_t value) {
 
 /* ------------------------------------------------------------------------------ starvation --- */
 
-/* What everybody together could still compute, one token a step, and a running set that may have to
- * be waited for. Twice: two plans are in flight. */
+/* Everything that all together could still compute, one token a step, and a running set to wait
+ * for. Twice: two plans are in flight. */
 static uint64_t steps_bound(const struct world *world) {
     uint64_t work = 0;
     for (uint32_t i = 0; i < CLIENTS_MAX; i++) {
@@ -131,7 +131,7 @@ static uint64_t steps_bound(const struct world *world) {
     return 64 + 2 * (work + world->options.max_seqs * world->options.max_model_len);
 }
 
-/* After what throws everybody back. */
+/* After an event that throws everybody back. */
 static void renew_bounds(struct world *world) {
     uint64_t end_by = world->n_steps + steps_bound(world);
     for (uint32_t i = 0; i < CLIENTS_MAX; i++) {
@@ -172,7 +172,7 @@ static struct client *find_client(struct world *world, uint64_t request_id) {
 static void draw_sampling(struct world *world, struct client *client) {
     struct weft_sampling *sampling = &client->sampling;
     weft_sampling_init(sampling);
-    sampling->seed = client->key.request_id; /* tells plans whom they speak of */
+    sampling->seed = client->key.request_id; /* identifies the request in plans */
     sampling->max_tokens =
         chance(world, 500) ? UINT32_MAX : between(world, 1, chance(world, 3000) ? 100 : 12);
     sampling->min_tokens = chance(world, 2000) ? dice(world, 5) : 0;
@@ -323,8 +323,8 @@ static void lose_worker(struct world *world) {
     renew_bounds(world);
 }
 
-/* Whether the worker dies of the plan it is about to run. No request may kill many: what it gets
- * done between two deaths sets the count back, and that is little, since it dies where it died. */
+/* Whether the worker dies of the plan it is about to run. No request may kill many: its progress
+ * between two deaths sets the count back, and that is little, since it dies at the same place. */
 static bool kill_worker(struct world *world) {
     bool is_deadly = false;
     for (uint32_t i = 0; i < CLIENTS_MAX; i++) {
@@ -493,7 +493,8 @@ static void trace_plan(struct world *world, const struct weft_step_plan *plan) {
         trace(world, ((uint64_t)plan->rows[i].slot << 32) | plan->rows[i].n_tokens);
 }
 
-/* Who leaves, leaves the next plan made: what is in a slot after it is wanted by somebody. */
+/* A request that leaves is out of the next plan made: after that, somebody waits for all
+ * that is in slots. */
 static void follow_slots(struct world *world, const struct weft_step_plan *plan) {
     for (uint32_t i = 0; i < plan->n_releases; i++)
         world->users[plan->releases[i].slot].request_id = 0;
@@ -535,7 +536,7 @@ static bool make_plan(struct world *world) {
     return true;
 }
 
-/* Flips something. It may hit a row nobody waits for any more and be taken; never a live one: the
+/* Flips something. It may hit a row that nobody waits for and be taken; never a live one: the
  * streams would show it. */
 static void spoil_result(struct world *world, struct weft_step_result *result,
                          struct weft_step_out *outs) {
@@ -683,7 +684,7 @@ static void check_drained(struct world *world) {
     weft_sched_check(world->sched);
 }
 
-/* Nobody comes any more; everybody in must get out. */
+/* No more requests come; all that are in must get out. */
 static void drain(struct world *world) {
     weft_sched_drain(world->sched);
     struct client newcomer;

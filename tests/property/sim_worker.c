@@ -266,8 +266,7 @@ static void start(struct sim_worker *worker, const struct weft_step_start *start
                 start->n_tokens <= worker->options.max_model_len);
     WEFT_ASSERT(start->n_prompt_logprobs_done <= start->n_prompt);
     check_sampling(worker, &start->sampling);
-    /* The logits of a cached token are never computed, so the next token's log-probability is lost.
-     */
+    /* The logits of a cached token are never computed: the next one's log-probability is lost. */
     uint32_t next = start->n_prompt_logprobs_done ? start->n_prompt_logprobs_done : 1;
     WEFT_ASSERT(start->sampling.n_prompt_logprobs < 0 || next >= start->n_prompt ||
                 start->n_cached < next);

@@ -6,7 +6,7 @@
  * never computed does not hold what it should. Every breach of the contract aborts.
  *
  * Tokens come from sim_token, a function of prompt, seed, choice and position, so that anybody can
- * tell what a stream must yield.
+ * tell a stream's tokens.
  *
  * Plans wait in a queue of two, copied as a message would be; sim_worker_run executes the oldest.
  */
@@ -27,16 +27,16 @@ void sim_worker_reset(struct sim_worker *worker, uint64_t epoch); /* a new proce
 
 void sim_worker_send(struct sim_worker *worker, const struct weft_step_plan *plan);
 uint32_t sim_worker_n_queued(const struct sim_worker *worker);
-/* The copy of the plan sent last; what it points to is the worker's. */
+/* The copy of the plan sent last; its pointers' targets are the worker's. */
 const struct weft_step_plan *sim_worker_last(const struct sim_worker *worker);
 /* How many tokens the sequence with this seed has in the cache once the oldest plan has run: the
- * most of all its choices; 0 where the plan has no row of it. */
+ * most of all its choices; 0 if the plan has no row of it. */
 uint32_t sim_worker_reaches(const struct sim_worker *worker, uint64_t seed);
 
 /* Valid until the next run or reset. */
 struct weft_step_result *sim_worker_run(struct sim_worker *worker);
 
-/* The next result's busy_us: base plus so much per token. */
+/* The next result's busy_us: a base, and an amount per token. */
 void sim_worker_costs(struct sim_worker *worker, uint32_t step_us, uint32_t token_us);
 uint32_t sim_worker_n_slots_used(const struct sim_worker *worker);
 

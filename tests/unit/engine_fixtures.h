@@ -29,8 +29,8 @@ struct engine_request {
     struct weft_logit_bias bias[4];
 };
 
-/* One of each kind: whatever the sampler looks at must not depend on company. At most
- * ENGINE_TOP_MAX log-probabilities per token. */
+/* One of each kind: nothing that the sampler looks at may depend on company. At most ENGINE_TOP_MAX
+ * log-probabilities per token. */
 void engine_make_requests(struct engine_request requests[ENGINE_REQUESTS], uint32_t n_vocab,
                           uint64_t *rng);
 

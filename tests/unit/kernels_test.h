@@ -1,4 +1,4 @@
-/* What the kernel tests share: the tables to run, random numbers of every kind, aligned memory. */
+/* Shared by the kernel tests: the tables to run, random numbers of every kind, aligned memory. */
 #ifndef WEFT_TEST_KERNELS_H
 #define WEFT_TEST_KERNELS_H
 
@@ -41,7 +41,7 @@ static inline uint32_t all_tables(struct weft_kern_table tables[TABLES_MAX]) {
     return n;
 }
 
-/* Exactly `bytes`, so that a sanitizer sees the first byte read behind them; NaN until written. */
+/* Exactly `bytes`, so that a sanitizer sees the first byte read past them; NaN until written. */
 static inline void *take(size_t bytes) {
     void *memory = NULL;
     assert_int_equal(posix_memalign(&memory, 64, bytes), 0);

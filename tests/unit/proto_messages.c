@@ -279,7 +279,7 @@ static void fill_sampling(struct weft_sampling *sampling, bool max) {
     sampling->n_masked_tokens = 2;
 }
 
-/* Log-probabilities are whatever the worker computed: infinities and NaNs with payloads, too. */
+/* The worker may compute any log-probabilities: infinities and NaNs with payloads, too. */
 static const struct weft_logprobs *three_logprobs(void) {
     static float values[4];
     static struct weft_logprobs entries[3];

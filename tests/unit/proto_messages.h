@@ -15,7 +15,7 @@ bool proto_sample(uint32_t idx, const char **name_out, struct weft_msg *msg_out)
 /* A random valid message; its storage is valid until the next call. */
 void proto_random(uint64_t *rand, struct weft_msg *msg_out);
 
-/* Equal field by field, floats bit by bit, what pointers point to included. Fields without meaning
+/* Equal field by field, floats bit by bit, the targets of pointers included. Fields without meaning
  * (the token of an event that is not sampled) do not count. */
 bool proto_equal(const struct weft_msg *a, const struct weft_msg *b);
 

@@ -1,4 +1,4 @@
-/* What an actor asks of the kernel when it starts. */
+/* The requests of an actor to the kernel when it starts. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,7 +29,7 @@ static struct attr get(void) {
     return attr;
 }
 
-/* What the kernel makes of a slice of 5 ms: the same, or nothing. */
+/* The kernel's answer to a slice of 5 ms: the same, or nothing. */
 static bool kernel_has_slices(void) {
     struct attr attr = get(), before = attr;
     attr.size = before.size = sizeof attr;

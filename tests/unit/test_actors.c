@@ -159,7 +159,7 @@ static void reap_children(struct cluster *c) {
         child->pid = 0;
         child->exit_status = status;
         if (!child->keep) continue;
-        /* Only the test's own SIGKILL, or the scheduler's, may end what is to be kept. */
+        /* Only the test's own SIGKILL, or the scheduler's, may end a child that is to be kept. */
         if (child->may_exit && WIFEXITED(status)) {
             assert_int_equal(WEXITSTATUS(status), EXIT_FAILURE);
         } else {
@@ -615,7 +615,7 @@ static void cancelled_requests_leave_and_others_go_on(void **state) {
         msg.cancel = (struct weft_msg_cancel){
             .request_id = c->streams[i].id, .attempt = c->streams[i].attempt, .choice = UINT32_MAX};
         send_message(c, &msg);
-        c->streams[i].attempt++; /* what is still on its way is not listened to */
+        c->streams[i].attempt++; /* messages still on their way are ignored */
         c->streams[i].end = WEFT_END_STOP;
     }
     PUMP_UNTIL(c, all_over(c), 60);

@@ -122,7 +122,7 @@ static struct weft_api_state api;
 static uint64_t now_us;
 static uint32_t n_wakes;
 
-/* What the loop does once per turn. */
+/* The loop's work once per turn. */
 static void deliver(void) {
     weft_api_calls_unpark(&api, now_us);
     weft_api_upstream_pump(&api, now_us);
@@ -307,7 +307,7 @@ static void expect_stream(weft_api_call *call, const char *want, bool done) {
     free(text);
 }
 
-/* The next event of a stream, without what stands around its JSON. */
+/* The JSON of a stream's next event. */
 static bool next_chunk(weft_api_call *call, struct weft_buf *out) {
     size_t begin = out->len;
     if (weft_api_render_stream(call, out, 1) != WEFT_API_RENDER_MORE) {
@@ -457,7 +457,7 @@ static void a_stop_string_is_never_half_emitted(void **state) {
 }
 
 /* One token for each letter, until the request has had enough; the last one ends it. At no time may
- * a stream have said what is not in `want`. Returns how many were used. */
+ * a stream contain text that is not in `want`. Returns how many were used. */
 static uint32_t spell(weft_api_call *call, const char *letters, const char *want) {
     struct sent submit = *last_sent();
     char seen[256] = "";
@@ -754,7 +754,7 @@ static void a_server_that_starts_or_drains_says_so_at_once(void **state) {
     expect_refusal(call, 503, "shutting down");
     expect_refusal(begin("{\"prompt\":\"Once\"}"), 503, "shutting down");
     api.draining = false;
-    api.upstream.served_at_ms = 0; /* it never was ready */
+    api.upstream.served_at_ms = 0; /* it was never ready */
     put_link(true);
     put_snapshot(false);
     expect_refusal(begin("{\"prompt\":\"Once\"}"), 503, "being loaded");
@@ -1492,8 +1492,8 @@ static void another_model_ends_what_the_first_began(void **state) {
     weft_api_call_drop(call);
 }
 
-/* Everything a request does, once; whatever is refused on the way, the fixture's end finds nothing
- * left over. True when it came through to its end. */
+/* Everything a request does, once; after any refusal the fixture's end finds nothing left over.
+ * True when it came through to its end. */
 static bool live_through(void) {
     static const char json[] = "{\"prompt\":[\"Once\",\"Twice\"],\"stream\":true,\"echo\":true,"
                                "\"logprobs\":1,\"max_tokens\":3,\"stop\":[\"zz\"],"
@@ -1532,8 +1532,8 @@ static bool live_through(void) {
             job->upstream.ops->event(&job->upstream, &event, now_us);
         }
     }
-    /* The second prompt's log-probabilities never all come, so its echo waits; the first's do not.
-     */
+    /* The second prompt's log-probabilities never all come, so its echo waits; the
+     * first's does not. */
     while (call->state == WEFT_API_CALL_RUNNING &&
            weft_api_render_stream(call, &out, 256) == WEFT_API_RENDER_MORE) {
     }

@@ -106,7 +106,7 @@ static void counters_never_fall_when_a_scheduler_starts_anew(void **state) {
     assert_int_equal(m.carried.n_preemptions, 10);
 }
 
-/* `n_layers` of them with a thousand experts each, that computed as much as can be. */
+/* `n_layers` of them with a thousand experts each, all counters at their largest. */
 static void carry_many_experts(struct weft_api_metrics *m, uint32_t n_layers) {
     uint32_t layers[64];
     uint64_t *rows = calloc((size_t)n_layers * 1000, sizeof *rows);

@@ -1,4 +1,4 @@
-/* What all requests share: whether the server can serve, and how it tells. */
+/* The state that all requests share: whether the server can serve, and how it says so. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
-/* Attention on every table: right against a softmax in double, and for each row the same bits
- * whatever the block size, the chunk it comes in, whether its spans were summed by one call or by
- * many, and what else lies in the cache. */
+/* Attention on every table: right against a softmax in double, and for each row the same bits with
+ * any block size and chunk, with its spans summed by one call or by many, and with any other
+ * contents of the cache. */
 #include "kernels_test.h"
 
 #include "inside/kernels/convert.h"
@@ -74,7 +74,7 @@ static void make_cache(struct cache *c, const struct weft_kern_table *table,
         ids[i] = ids[j];
         ids[j] = i;
     }
-    c->table = malloc(used * sizeof *c->table); /* no longer than needed: a read behind it shows */
+    c->table = malloc(used * sizeof *c->table); /* no longer than needed: a read past it shows */
     assert_non_null(c->table);
     memcpy(c->table, ids, used * sizeof *c->table);
     size_t token = (size_t)s->n_kv_heads * s->head_dim;
@@ -134,8 +134,8 @@ static void attend_in_groups(const struct weft_kern_table *table, const struct w
     if (group.n_heads > 0) attend_rows(table, &group, 0, n_rows);
 }
 
-/* Rows of positions first..first+n of the sequence, in chunks of `chunk` rows, to out[len][heads].
- */
+/* Rows of positions first..first+n of the sequence, in chunks of `chunk` rows, to
+ * out[len][heads] */
 static void attend(const struct weft_kern_table *table, const struct sequence *s,
                    const struct cache *c, uint32_t first, uint32_t n, uint32_t chunk, float *out) {
     size_t token = (size_t)s->n_heads * s->head_dim, out_token = (size_t)s->n_heads * value_dim(s);
@@ -171,7 +171,7 @@ static float *attend_all(const struct weft_kern_table *table, const struct seque
     return out;
 }
 
-/* What the cache makes of one token's head. */
+/* One token's head as the cache stores it. */
 static void round_row(const float *x, uint32_t n, enum weft_kv_dtype dtype, double *out) {
     float max = 0;
     for (uint32_t d = 0; d < n; d++) {

@@ -58,7 +58,7 @@ static void an_append_over_the_ceiling_changes_nothing_and_is_remembered(void **
     weft_buf_printf(&buf, "%09d", 1);
     assert_true(buf.failed);
     assert_int_equal(buf.len, 0);
-    weft_buf_add_str(&buf, "ab"); /* what fits is still taken, but the failure stays */
+    weft_buf_add_str(&buf, "ab"); /* more that fits is still taken, but the failure stays */
     assert_true(buf.failed);
     assert_string_equal(weft_buf_cstr(&buf), "ab");
     weft_buf_fini(&buf);

@@ -138,7 +138,8 @@ static void no_group_and_no_limit_are_no_limit(void **state) {
     assert_true(weft_cgroup_memory(root) == UINT64_MAX);
 }
 
-/* Inside a container the path may be the host's: what is there is the container's own root. */
+/* Inside a container the path may be the host's, while the files there are those of the
+ * container's own root. */
 static void a_path_that_is_not_there_falls_back_to_the_root(void **state) {
     (void)state;
     put("proc/self/cgroup", "0::/host/docker/1234\n");

@@ -20,7 +20,7 @@ static struct weft_config config;
 static struct weft_errmsg why;
 static bool done;
 static char config_path[64];
-static char *borrowed[BORROWED_MAX]; /* freed behind each case */
+static char *borrowed[BORROWED_MAX]; /* freed after each case */
 static uint32_t n_borrowed;
 
 /* The linker turns calls of asprintf into this. */
@@ -110,8 +110,7 @@ static weft_err parse_args(enum weft_program program, char **args) {
         assert_string_equal(why.text, message);                                                    \
     } while (0)
 
-/* ----------------------------------------------------------------------------------- sources ---
- */
+/* ---------------------------------------------------------------------------------- sources --- */
 
 static void defaults_are_what_help_tells(void **state) {
     (void)state;
@@ -190,8 +189,7 @@ static void the_last_of_two_equal_flags_wins(void **state) {
     assert_int_equal(config.port, 2);
 }
 
-/* ------------------------------------------------------------------------------------- flags ---
- */
+/* ------------------------------------------------------------------------------------ flags --- */
 
 static void a_value_stands_behind_an_equals_sign_or_a_space(void **state) {
     (void)state;
@@ -452,8 +450,7 @@ static void version_is_printed_by_every_program(void **state) {
     assert_string_equal(printed_by(WEFT_PROG_ROUTER, "--version"), "weft " WEFT_VERSION "\n");
 }
 
-/* ------------------------------------------------------------------------------- environment ---
- */
+/* ------------------------------------------------------------------------------ environment --- */
 
 static void a_descriptor_never_comes_from_the_environment_or_a_file(void **state) {
     (void)state;
@@ -479,8 +476,7 @@ static void variables_of_other_programs_are_not_looked_at(void **state) {
                    WEFT_PROG_ROUTER, "m");
 }
 
-/* -------------------------------------------------------------------------------------- file ---
- */
+/* ------------------------------------------------------------------------------------- file --- */
 
 static void a_file_has_comments_blank_lines_and_either_kind_of_dash(void **state) {
     (void)state;
@@ -642,8 +638,7 @@ static void texts_of_a_file_outlive_it(void **state) {
     assert_string_equal(config.host, "three");
 }
 
-/* -------------------------------------------------------------------------------------- argv ---
- */
+/* ------------------------------------------------------------------------------------- argv --- */
 
 static bool has_arg(char *const *args, uint32_t n, const char *wanted) {
     for (uint32_t i = 0; i < n; i++) {
@@ -652,7 +647,7 @@ static bool has_arg(char *const *args, uint32_t n, const char *wanted) {
     return false;
 }
 
-/* What `from` tells a child arrives there, and the child would tell the same. Leaves the child's
+/* The settings of `from` arrive at a child, which would pass on the same. Leaves the child's
  * settings in `config`. */
 static void assert_round_trip(const struct weft_config *from, enum weft_program program) {
     char *told[ARGS_MAX + 1], *again[ARGS_MAX + 3] = {"weft", "the model"};

@@ -1,4 +1,4 @@
-/* The list of types: what is in files stays as it is. */
+/* The list of types: numbers in files never change. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 
 #include "base/dtype.h"
 
-/* Files that have been written: GGUF's by its specification, ours since they were first packed. */
+/* The numbers in existing files: GGUF's by its specification, and ours. */
 static const struct {
     const char *name;
     uint32_t file_number, layout_number, block_elems, block_bytes;

@@ -1,4 +1,4 @@
-/* Ends of choices: their numbers are part of the protocol, and who may tell of them is checked. */
+/* Ends of choices: their numbers are part of the protocol, and not everybody may report each. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* Calibration, and types by layer: what they change, what they must not, and what they refuse. */
+/* Calibration, and types by layer: their effects, their limits, and their refusals. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -89,7 +89,7 @@ static void a_calibration_changes_bits_and_fingerprint_the_same_way_each_time(vo
         assert_memory_equal(&first, &second, sizeof first);
         assert_string_not_equal(first.fingerprint, plain.fingerprint);
         assert_memory_not_equal(first.row, plain.row, sizeof plain.row);
-        options.clip = WEFT_ENG_CLIP_MINMAX; /* is what there is without a calibration */
+        options.clip = WEFT_ENG_CLIP_MINMAX; /* the same as without a calibration */
         outcome_of(model, &options, &second);
         assert_memory_equal(&plain, &second, sizeof plain);
     }

@@ -1,4 +1,4 @@
-/* The engine through weft_eng_step: what a sequence yields depends on nothing but itself.
+/* The engine through weft_eng_step: the output of a sequence depends on nothing but itself.
  *
  * A small scheduler runs a set of sequences in many ways (alone, together, in chunks, preempted and
  * recomputed, on other block sizes and thread counts) and every record must be bit-equal to the one
@@ -36,7 +36,7 @@ struct record { /* of one token */
 
 struct sequence {
     const struct engine_request *request;
-    /* What came of it. */
+    /* Its results. */
     uint32_t n_output, n_prompt_records;
     enum weft_end finish;
     struct record output[OUTPUT_MAX], prompt_records[PROMPT_MAX];
@@ -335,7 +335,7 @@ static void results_of_quantised_folders_do_not_depend_on_company(void **state) 
     }
 }
 
-/* Rows of 8-bit activations that two types share are as long as the longer one wants them. */
+/* Rows of 8-bit activations that two types share have the longer one's length. */
 static void experts_of_mixed_types_do_not_depend_on_company(void **state) {
     (void)state;
     check_invariance("tests/data/formats/mixed_experts.gguf", WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_AUTO);
@@ -353,8 +353,8 @@ static void other_architectures_results_do_not_depend_on_company(void **state) {
     }
 }
 
-/* The factors of each sequence are those of its prompt: of 64 tokens and fewer, which grow beyond,
- * the short ones, whatever else is in the batch or was computed again. */
+/* The factors of each sequence are those of its prompt: the short ones for 64 tokens and fewer,
+ * even when it grows beyond, whatever else is in the batch or is computed again. */
 static void results_with_longrope_do_not_depend_on_company(void **state) {
     (void)state;
     check_invariance("tests/data/zoo/phi3_longrope", WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_AUTO);
@@ -369,8 +369,7 @@ static void latent_results_do_not_depend_on_company(void **state) {
     check_invariance("tests/data/zoo/gguf/deepseek_v3.gguf", WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_INT8);
 }
 
-/* ----------------------------------------------------------------------------- long contexts ---
- */
+/* ---------------------------------------------------------------------------- long contexts --- */
 
 enum { LONG_TOKENS = 1024 };
 

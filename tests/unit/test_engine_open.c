@@ -206,8 +206,7 @@ static void inherited_weights_equal_packed_ones(void **state) {
     free(want);
 }
 
-/* Beside the header and gaps no more than a table of embeddings is left out, where it is no head.
- */
+/* Only the header, gaps, and a table of embeddings that is no head are left out. */
 static void a_step_reads_all_weights_but_an_untied_embedding(void **state) {
     (void)state;
     const char *const paths[] = {ENGINE_DRAFT, ENGINE_QUANTISED, ENGINE_TIED};
@@ -266,7 +265,7 @@ static void weights_are_counted_with_the_activations_they_meet(void **state) {
 
 /* ------------------------------------------------------------------ packers that are killed --- */
 
-struct opened { /* what a child tells of the engine it opened */
+struct opened { /* a child's report of the engine it opened */
     bool inherited;
     uint64_t logits_hash;
 };
@@ -312,7 +311,7 @@ static void open_after_a_kill(const char *model, uint32_t kill_us, struct opened
     (void)usleep(kill_us);
     assert_int_equal(kill(killed, SIGKILL), 0);
     assert_int_equal(waitpid(killed, status, 0), killed);
-    if (WIFEXITED(status[0])) /* it was done already, and told so */
+    if (WIFEXITED(status[0])) /* it was done already, and reported it */
         assert_int_equal(read(pipe_fds[0], told, sizeof *told), sizeof *told);
     pid_t pids[2];
     for (int i = 0; i < 2; i++) {

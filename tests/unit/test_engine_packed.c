@@ -1,5 +1,5 @@
-/* Packed files: what they compute equals what their source computes, bit for bit; what else the
- * source had is in them; and what is damaged, forged or does not fit is refused in a sentence. */
+/* Packed files: they compute the same bits as their source; everything else of the source is in
+ * them; and damaged, forged or unfit ones are refused in a sentence. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -63,8 +63,7 @@ static weft_err open_small(const char *path, enum weft_eng_dtype dtype, enum wef
     return weft_eng_open(path, &options, eng_out, why);
 }
 
-/* ------------------------------------------------------------------------------ the same bits ---
- */
+/* ---------------------------------------------------------------------------- the same bits --- */
 
 enum { N_TOKENS = 21 };
 
@@ -180,9 +179,7 @@ static void a_packed_model_has_its_text_with_it(void **state) {
     }
 }
 
-/* -------------------------------------------------------------------------------- what is refused
- * ---
- */
+/* -------------------------------------------------------------------------- what is refused --- */
 
 static void expect_refusal(const char *path, weft_err want, const char *words) {
     weft_eng *eng = NULL;
@@ -244,7 +241,7 @@ enum {
     AT_HASH = 96
 };
 
-/* As one who forges a file would: the sums fit again. */
+/* As a forger would: makes the sums fit again. */
 static void seal(struct bytes *b) {
     uint64_t arena;
     memcpy(&arena, b->data + AT_ARENA, 8);
@@ -364,7 +361,7 @@ static void forged_tensors_are_refused(void **state) {
     }
 }
 
-/* Whatever stands in the arena, it is numbers: the engine computes nonsense and stays alive. */
+/* Any bytes in the arena are numbers: the engine computes nonsense and stays alive. */
 static void an_arena_of_noise_does_not_crash(void **state) {
     (void)state;
     static const char *const sources[] = {ENGINE_TIED, ENGINE_QUANTISED};
@@ -385,9 +382,7 @@ static void an_arena_of_noise_does_not_crash(void **state) {
     }
 }
 
-/* -------------------------------------------------------------------------------- what is written
- * ---
- */
+/* -------------------------------------------------------------------------- what is written --- */
 
 static void a_file_that_is_there_stays_unless_it_is_to_be_replaced(void **state) {
     (void)state;
@@ -432,9 +427,9 @@ static void a_full_disk_is_one_sentence_and_leaves_nothing(void **state) {
     assert_int_not_equal(access(out, F_OK), 0);
 }
 
-/* Packed files are read by later versions of weft: what is in an arena may only change together
- * with LAYOUT_VERSION (weights/plan.c), which this test cannot see. If it fails, raise that and
- * note the sums anew. */
+/* Packed files are read by later versions of weft: the contents of an arena may only change
+ * together with LAYOUT_VERSION (weights/plan.c), which this test cannot see. If it fails, raise
+ * that and update the sums. */
 static void the_layout_is_the_one_its_version_stands_for(void **state) {
     (void)state;
     static const struct {

@@ -1,4 +1,4 @@
-/* Plans the engine refuses, in whole and with a reason, and those that others made obsolete.
+/* Plans that the engine refuses, in whole and with a reason, and those that others made obsolete.
  *
  * Twin engines get made-up plans, of which many are spoiled: one gets all of them, the other only
  * those that the first one took, and both must compute the same. */
@@ -17,7 +17,7 @@
 #include "harness/eng_drive.h"
 #include "unit/engine_fixtures.h"
 
-/* What the test knows of a twin engine's slots, so that most plans it makes up are good ones. */
+/* The test's view of a twin engine's slots, so that most plans it makes up are good ones. */
 struct known_slot {
     bool used;
     uint32_t gen, n_known, n_computed, n_table;
@@ -265,7 +265,7 @@ static void epochs_drop_sequences_and_old_ones_are_stale(void **state) {
 }
 
 /* Two prompts whose every token brings the whole vocabulary: one token more than the bound allows
- * is refused, all that it allows come. */
+ * is refused, all others come. */
 static void logprobs_of_a_step_are_bounded(void **state) {
     (void)state;
     struct weft_eng_options options;

@@ -1,4 +1,4 @@
-/* What single steps yield: ends, copied and shared blocks, log-probabilities, and no allocation. */
+/* The results of single steps: ends, copied and shared blocks, log-probabilities; no allocation. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* The counts of experts on their way: worker, scheduler and router, each of which may start anew.
+/* The counts of experts on their way: worker, scheduler and router, each of which may restart.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -44,7 +44,7 @@ static void start_worker(struct wefti_experts *worker, const char *mode) {
     wefti_experts_new_session(worker);
 }
 
-/* What the stepper copies, and its message. False: there is nothing to tell. */
+/* The stepper's copy, and its message. False: there is nothing to tell. */
 static bool count(struct wefti_experts *worker, const uint64_t counts[N_LAYERS * N_EXPERTS],
                   struct weft_msg_experts *msg) {
     static uint64_t now_ms = 1000, n_steps;
@@ -109,7 +109,7 @@ static void counts_go_on_where_a_worker_died(void **state) {
     tell(&second, (uint64_t[]){0, 0, 0, 0, 0, 0}, &scheduler);
     pass_on(&scheduler, &router);
     expect(&router, 10, 0, 4, 6);
-    /* More and less than the one before had: all of it is new. */
+    /* More and less than before: all of it is new. */
     tell(&second, (uint64_t[]){0, 0, 50, 1, 2, 0}, &scheduler);
     pass_on(&scheduler, &router);
     expect(&router, 60, 1, 6, 6);

@@ -1,5 +1,5 @@
 /* Products of every kind on every table: right within the bound of f32 sums, and for each row the
- * same bits whatever stands beside it. */
+ * same bits beside any others. */
 #include "kernels_test.h"
 
 #include "inside/kernels/convert.h"
@@ -226,7 +226,7 @@ static float *product(const struct weft_kern_table *table, const struct gemm_cas
     return args.c;
 }
 
-/* What is stored, read back by the layout the header states. */
+/* The stored weights, read back by the layout that the header states. */
 static double plain_weight_at(const struct gemm_case *c, uint32_t n, uint32_t k) {
     const uint8_t *panel =
         (const uint8_t *)c->packed + n / WEFT_PANEL * weft_kern_panel_bytes(c->kind, c->k);
@@ -255,7 +255,7 @@ static double plain_weight_at(const struct gemm_case *c, uint32_t n, uint32_t k)
     }
 }
 
-/* The same of every kind; `parts_out`: the sum of the magnitudes of what it is made of. */
+/* The same of every kind; `parts_out`: the sum of the magnitudes of its parts. */
 static double weight_at(const struct gemm_case *c, uint32_t n, uint32_t k, double *parts_out) {
     if (is_quant(weights_of(
             c->kind))) { /* code and min may cancel: what is added up is larger than the sum */
@@ -345,7 +345,7 @@ static void check_product(const struct weft_kern_table *table, const struct gemm
                          c->kind, m, c->m, n, c->n, c->k, (double)got[at], sum, bound);
             }
         }
-        for (size_t n = c->n; n < c->ldc; n++) { /* what lies beyond N is not ours */
+        for (size_t n = c->n; n < c->ldc; n++) { /* columns beyond N are not ours */
             assert_true(isnan(got[m * c->ldc + n]));
         }
     }
@@ -531,8 +531,7 @@ static float joined(const float part[8]) {
     return level[0];
 }
 
-/* The product over segments s0..s1 only, as a worker that holds just their slice of K computes it.
- */
+/* The product over segments s0..s1 only, as computed by a worker with just their slice of K. */
 static float *slice_product(const struct weft_kern_table *table, const struct gemm_case *c,
                             uint32_t s0, uint32_t s1) {
     uint32_t begin = s0 > 0 ? c->segs.seg_end[s0 - 1] : 0, end = c->segs.seg_end[s1 - 1];

@@ -1,5 +1,5 @@
-/* What configurations of Gemma leave out: transformers' defaults in folders, llama.cpp's rules in
- * GGUF files; and Gemma 3 as the language part of a larger model. */
+/* Keys that configurations of Gemma leave out: transformers' defaults in folders, llama.cpp's rules
+ * in GGUF files; and Gemma 3 as the language part of a larger model. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -142,7 +142,7 @@ static void names_of_tensors_lose_what_they_are_wrapped_in(void **state) {
     weft_model_free(model);
 }
 
-/* No key of a GGUF file says what queries are scaled by. */
+/* No key of a GGUF file holds the scale of queries. */
 static void queries_of_the_largest_gemmas_are_scaled_by_the_hidden_size(void **state) {
     (void)state;
     static const struct {

@@ -1,4 +1,4 @@
-/* The GGUF reader: every type of metadata, the tensor table, and what is refused. */
+/* The GGUF reader: every type of metadata, the tensor table, and refusals. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

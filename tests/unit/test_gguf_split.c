@@ -17,7 +17,7 @@
 #include "model/model.h"
 #include "unit/model_files.h"
 
-/* What a part says of itself, and the tensors that are in it. */
+/* A part's description of itself, and its tensors. */
 struct part {
     uint32_t no, count, n_tensors;
     size_t first, end;

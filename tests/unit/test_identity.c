@@ -1,4 +1,4 @@
-/* What a front reads of a model, told apart by content. */
+/* The identity of a model: the files that a front reads, told apart by content. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,7 +33,7 @@ static void expect_changes(const char *had, const char *has, const char *names) 
     weft_buf_fini(&changed);
 }
 
-/* What lies at `path` now, against what lay there. */
+/* The model at `path` now, against the one before. */
 static void expect_changes_at(const char *path, const char *had, const char *names) {
     char *has = identity_of(path);
     expect_changes(had, has, names);

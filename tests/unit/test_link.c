@@ -169,7 +169,7 @@ static void take_event(struct end *end, const struct weft_link_event *event) {
     }
 }
 
-/* Answers ride on messages, so that much unanswered is a reason to send, too: otherwise two ends
+/* Answers ride on messages, so this much unanswered is a reason to send, too: otherwise two ends
  * with full windows would wait for each other. */
 static bool wants_to_send(const struct stream *stream) {
     return stream->up && (stream->n_sent - stream->n_answered < WINDOW ||
@@ -217,7 +217,7 @@ static void close_end(struct end *end) {
     end->link = NULL;
 }
 
-/* One that the kernel gave just now: others get it last. */
+/* A port that the kernel gave just now: others get it last. */
 static unsigned free_port(void) {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof at;
@@ -380,8 +380,8 @@ static void large_and_empty_messages_arrive(void **state) {
     close_end(&b);
 }
 
-/* Nothing comes while it is corked, all in order when it is not any more; what goes on being sent
- * comes in the end, and a new session begins uncorked. */
+/* Nothing comes while it is corked, and all in order afterwards; messages sent later come in the
+ * end, and a new session begins uncorked. */
 static void corked_messages_come_together(void **state) {
     (void)state;
     struct end hub, router;
@@ -460,7 +460,7 @@ static void a_reset_from_either_side_starts_a_new_session(void **state) {
     }
 }
 
-/* What was sent before the sender heard FULL comes in order, up to a point, and then DOWN. */
+/* Messages sent before the sender heard FULL come in order, up to a point, and then DOWN. */
 static void an_owner_that_does_not_look_makes_the_sender_full(void **state) {
     (void)state;
     struct end a, b;
@@ -472,7 +472,7 @@ static void an_owner_that_does_not_look_makes_the_sender_full(void **state) {
     for (; !err && n_sent < 200000; n_sent++) {
         memcpy(bytes, &n_sent, sizeof n_sent);
         err = weft_link_send(b.link, 0, bytes, sizeof bytes);
-        /* First slowly, so that the far inbox is over its bound before the send queue is. */
+        /* Slowly at first, so that the far inbox exceeds its bound before the send queue does. */
         if (n_sent < 10000 && n_sent % 64 == 0) (void)usleep(500);
     }
     assert_int_equal(err, WEFT_E_FULL);
@@ -833,7 +833,7 @@ static void send_raw(int fd, const void *bytes, size_t len) {
     (void)!send(fd, bytes, len, MSG_NOSIGNAL | MSG_DONTWAIT); /* it may be closed by now */
 }
 
-/* One hostile connection: noise, or a header that lies and as much behind it as chance has it. */
+/* One hostile connection: noise, or a header that lies and a random number of bytes after it. */
 static int connect_hostile(const char *url) {
     unsigned char bytes[300];
     int fd = connect_raw(url);
@@ -905,8 +905,8 @@ static void silent_strangers_are_thrown_out(void **state) {
     close_end(&a);
 }
 
-/* However many strangers there are at once, and whatever they hold: those who are there already
- * notice nothing, and no more than a few are let wait. */
+/* With any number of strangers at once, whatever they hold, existing sessions notice nothing, and
+ * only a few strangers may wait. */
 static void a_crowd_of_silent_strangers_is_bounded(void **state) {
     (void)state;
     enum { CROWD = 200, HANDSHAKES_MAX = 32, MARGIN = 30 };
@@ -936,7 +936,7 @@ static void a_crowd_of_silent_strangers_is_bounded(void **state) {
     close_end(&hub);
 }
 
-/* Speaks TLS and trusts our authority, but has no certificate to show; returns what came of it. */
+/* Speaks TLS and trusts our authority, but has no certificate to show; returns the result. */
 static int knock_without_certificate(struct end *hub, struct end *router, const char *url) {
     char ca[4096] = "", byte = 0;
     nng_stream_dialer *dialer;
@@ -971,8 +971,8 @@ static int knock_without_certificate(struct end *hub, struct end *router, const 
     return rv;
 }
 
-/* Over TLS: who has no certificate, or a stranger's, gets no session, and those who are there
- * notice nothing. A listener whose authority is another one gets nothing either. */
+/* Over TLS, an end without a certificate, or with a stranger's, gets no session, and existing
+ * sessions notice nothing. A listener whose authority is another one gets nothing either. */
 static void peers_without_our_authority_are_refused(void **state) {
     (void)state;
     struct end hub, router, other;
@@ -1083,7 +1083,8 @@ static void plain_tcp_beyond_this_host_wants_insisting(void **state) {
     weft_link_free(link);
 }
 
-/* A worker that dials the routers' hub, a second worker: refused, without harm to who is there. */
+/* A worker that dials the routers' hub, a second worker: refused, without harm to
+ * existing sessions. */
 static void misplaced_peers_are_refused(void **state) {
     (void)state;
     struct end a, b, c;

@@ -1,4 +1,4 @@
-/* Standard error is a pipe while a line is written; what came through is looked at. */
+/* Standard error is a pipe while a line is written; the tests look at its contents. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +16,7 @@
 
 enum { LINE_MAX_BYTES = 4096 };
 
-static char line[2 * LINE_MAX_BYTES]; /* what the last call wrote */
+static char line[2 * LINE_MAX_BYTES]; /* written by the last call */
 static size_t line_len;
 
 #define CAPTURE(call)                                                                              \
@@ -187,7 +187,7 @@ static void a_long_line_is_cut_and_stays_whole(void **state) {
     }
 }
 
-/* A pipe of one page, and nobody reads: without a word to the contrary a write would wait. */
+/* A pipe of one page that nobody reads: an ordinary write would wait. */
 static void a_reader_that_stands_still_stops_nobody(void **state) {
     (void)state;
     enum { N_LINES = 100 };

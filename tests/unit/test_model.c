@@ -254,7 +254,7 @@ static void rows_of_every_type_convert_exactly(void **state) {
     weft_tensor_row_f32(&tensor, 0, out);
     assert_memory_equal(out, f16_want, sizeof f16_want);
 
-    /* NaN, signalling or quiet, comes out quiet with its payload, as F16C has it. */
+    /* NaN, signalling or quiet, comes out quiet with its payload, as in F16C. */
     static const uint16_t nan[] = {0x7c01, 0xfe02};
     static const uint32_t nan_want[] = {0x7fc02000, 0xffc04000};
     tensor = (struct weft_tensor){"t", WEFT_DT_F16, 1, {2}, nan, sizeof nan, NULL, 0};
@@ -304,8 +304,8 @@ static void hash_tells_models_apart_and_ignores_where_they_lie(void **state) {
     test_dir_free(dir);
 }
 
-/* A bit of each byte changed: all but the name's, and those that belong to no field, count. A bool
- * stays one. Whoever adds a field and forgets it in hash.c fails here. */
+/* Changes a bit of each byte: all count but the name's and those that belong to no field. A bool
+ * stays one. A field that hash.c lacks fails here. */
 static void every_hyper_parameter_counts_in_the_hash(void **state) {
     (void)state;
 #if __has_builtin(__builtin_clear_padding)
@@ -456,7 +456,7 @@ static void nonsense_about_latents_is_refused(void **state) {
     }
 }
 
-/* What is said of experts counts for nothing where there are none. */
+/* Keys of experts count for nothing in models without any. */
 static void a_model_with_no_experts_is_a_plain_one(void **state) {
     (void)state;
     struct weft_model_params p;
@@ -688,7 +688,7 @@ static void the_class_counts_and_a_type_may_not_contradict_it(void **state) {
     assert_non_null(strstr(why.text, "says LlamaForCausalLM, but \"model_type\" is \"granite\""));
 }
 
-/* Else the embedding takes its place, and what is wrong is that a tensor has no part. */
+/* Else the embedding takes its place, and the fault is a tensor without a role. */
 static void an_untied_head_must_be_there(void **state) {
     (void)state;
     static const struct {
@@ -717,7 +717,7 @@ static void an_untied_head_must_be_there(void **state) {
     test_dir_free(dir);
 }
 
-/* What a folder without the files that are read holds instead. */
+/* Folders that hold other files instead of those that are read. */
 static void folders_of_other_files_say_what_to_do(void **state) {
     (void)state;
     static const struct {
@@ -796,7 +796,7 @@ static void mistral_is_a_llama_with_a_window(void **state) {
                                        "\"model_type\":\"mistral\",\"sliding_window\":0}",
                                        &params, &why),
                      WEFT_E_PROTO);
-    /* Llama itself has none, whatever its configuration carries along. */
+    /* Llama itself has none, whatever its configuration says. */
     assert_int_equal(test_parse_config("{\"sliding_window\":16}", &params, &why), WEFT_OK);
     assert_int_equal(params.window, 0);
 }

@@ -66,8 +66,8 @@ static void every_e4m3_is_read_as_its_value(void **state) {
     }
 }
 
-/* Rows of FP8 and NF4 that end within a panel, of FP8 within a group, too: what comes out of a
- * panel is what reading the row gives, but a NaN takes its group with it. */
+/* Rows of FP8 and NF4 that end within a panel, of FP8 within a group, too: a panel gives the same
+ * values as the row, but a NaN takes its group with it. */
 static void fp8_and_nf4_rows_are_packed_as_they_are(void **state) {
     static const enum weft_gemm_kind kinds[2] = {WEFT_GEMM_F8_E4M3_F32, WEFT_GEMM_NF4_F32};
     static const enum weft_dtype types[2] = {WEFT_DT_F8_E4M3, WEFT_DT_NF4};
@@ -133,7 +133,7 @@ static void q4_g_rows_are_packed_as_they_are(void **state) {
     }
 }
 
-/* Sources of each type made from `w`, at an odd address, and what the values are after rounding. */
+/* Sources of each type made from `w`, at an odd address, and their values after rounding. */
 static uint8_t *make_source(enum weft_dtype type, float *w, uint32_t n, uint32_t k) {
     size_t count = (size_t)n * k;
     uint8_t *bytes = take(count * 4 + 1), *out = bytes + 1;
@@ -189,7 +189,7 @@ static float packed_at(enum weft_gemm_kind kind, const uint8_t *packed, uint32_t
     }
 }
 
-/* What the kind stores for value `w` of a block of 32 whose largest magnitude is `max`. */
+/* The stored form of value `w` of a block of 32 whose largest magnitude is `max`. */
 static void check_stored(enum weft_gemm_kind kind, bool was_q8, float got, float w, float max) {
     if (kind == WEFT_GEMM_F32_F32) {
         assert_true(same_bits(got, w));
@@ -246,7 +246,7 @@ static void packing_keeps_values_and_pads_with_zero(void **state) {
     }
 }
 
-/* What the kind's own source type packs to, and back. */
+/* The kind's own source type, packed and back. */
 static void unpacked_rows_are_what_was_packed(void **state) {
     static const enum weft_dtype own[WEFT_GEMM_KIND_COUNT] = {
         [WEFT_GEMM_F32_F32] = WEFT_DT_F32,   [WEFT_GEMM_F16_F32] = WEFT_DT_F16,
@@ -357,8 +357,8 @@ static void the_variable_forces_an_isa_or_is_refused(void **state) {
     }
 }
 
-/* Half a step; what f16 takes from the minimum, and from the scale fifteen times; and where the
- * step itself is lost in f16, all of it. */
+/* Half a step; f16's rounding of the minimum, and fifteen times that of the scale; and all of it if
+ * the step itself is lost in f16. */
 static void four_bits_are_within_half_a_step(void **state) {
     (void)state;
     static const enum flavour flavours[] = {PLAIN, WIDE, TINY, SPARSE};

@@ -1,5 +1,5 @@
-/* Quantised weights in parts: two ways of reading a row agree, and what does not belong together is
- * refused. Golden logits say that the rows are right. */
+/* Quantised weights in parts: two ways of reading a row agree, and pieces that do not belong
+ * together are refused. Golden logits say that the rows are right. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -41,7 +41,7 @@ static void check_tensor(const struct weft_tensor *tensor) {
 static void rows_in_blocks_are_the_rows_as_f32(void **state) {
     static const struct {
         const char *name;
-        enum weft_dtype dtype; /* of what has most columns */
+        enum weft_dtype dtype; /* of the tensor with most columns */
     } formats[] = {{"fp8", WEFT_DT_F8_E4M3},     {"gptq", WEFT_DT_Q4_Z}, {"gptq_v2", WEFT_DT_Q4_Z},
                    {"gptq_order", WEFT_DT_Q4_G}, {"awq", WEFT_DT_Q4_Z},  {"nf4", WEFT_DT_NF4},
                    {"nf4_wide", WEFT_DT_F32}};
@@ -204,7 +204,7 @@ static void replace_all(struct weft_buf *file, const char *from, const char *to)
     *file = out;
 }
 
-/* Its rows are gathered from the file, where those of a weight in parts are not, even if the whole
+/* Its rows are gathered from the file, unlike those of a weight in parts, even if the whole
  * is read as f32. */
 static void an_embedding_table_in_parts_is_refused(void **state) {
     static const char q[] = "model.layers.0.self_attn.q_proj.", embedding[] = "model.embed_tokens.";

@@ -1,4 +1,4 @@
-/* What the machine's peaks are measured with: every table has all of them. Nothing is timed here.
+/* The loops that measure the machine's peaks: every table has all of them. Nothing is timed.
  */
 #include "kernels_test.h"
 

@@ -16,7 +16,7 @@ enum { CELLS = 300, PHASES = 200 };
 
 struct work {
     struct wefti_pool *pool;
-    uint32_t cells[CELLS]; /* plain memory: the barrier is what orders it */
+    uint32_t cells[CELLS]; /* plain memory: the barrier orders it */
     _Atomic uint32_t n_calls;
     uint32_t n_wrong;
 };

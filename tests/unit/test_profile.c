@@ -1,4 +1,4 @@
-/* What a profiling engine notes of its steps: work exactly, times only as far as they add up. */
+/* The notes of a profiling engine on its steps: work exactly, times only as far as they add up. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -142,7 +142,7 @@ static void a_prompt_is_booked_without_the_rows_that_end_early(void **state) {
     weft_eng_profile(f->eng, &f->profile);
     const struct weft_eng_profile *p = &f->profile;
     uint64_t n_layers = p->ops[WEFT_ENG_OP_QKV].n_calls;
-    /* 60 rows, of which 3 go on behind the keys and values of the last layer. */
+    /* 60 rows, of which 3 go on after the keys and values of the last layer. */
     uint64_t all_but_qkv =
         p->ops[WEFT_ENG_OP_O].ops + p->ops[WEFT_ENG_OP_GATE_UP].ops + p->ops[WEFT_ENG_OP_DOWN].ops;
     uint64_t rows = 60 * (n_layers - 1) + 3;
@@ -266,7 +266,7 @@ static void profiling_changes_no_token_and_allocates_nothing(void **state) {
 
 enum { LONG = 4096, LONG_ROWS = 512 };
 
-/* Of rows of a latent model one step behind `LONG` tokens, each of a sequence of its own. */
+/* For rows of a latent model one step after `LONG` tokens, each of a sequence of its own. */
 static void profile_long_decode(weft_eng *eng, struct drive *drive, uint32_t n_seqs,
                                 struct weft_eng_profile *out) {
     static const uint32_t tokens[LONG] = {7, 8, 9};

@@ -131,8 +131,8 @@ static void a_large_message_comes_back_and_its_memory_is_let_go(void **state) {
     free(tokens);
 }
 
-/* One entry with the whole of the largest vocabulary, then small ones in as many rows as there may
- * be: all that a step can yield. */
+/* One entry with the whole of the largest vocabulary, then small ones in as many rows as possible:
+ * all that a step can yield. */
 static void the_largest_result_and_events_fit_a_message(void **state) {
     struct fixture *fix = *state;
     struct weft_step_out *outs = calloc(WEFT_SEQS_MAX, sizeof *outs);

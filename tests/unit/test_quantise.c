@@ -9,7 +9,7 @@ static uint64_t seed;
 
 enum { ROWS = 19, COLUMNS = 96 };
 
-/* What a scheme stores of one group of 32: by the rule, written for reading. */
+/* A scheme's stored form of one group of 32: by the rule, written for reading. */
 static void by_rule(enum weft_gemm_kind kind, const float *w, uint32_t n, float *out) {
     float low = w[0], high = w[0], largest = 0.0f;
     for (uint32_t i = 0; i < n; i++) {
@@ -167,7 +167,7 @@ static void no_clip_is_worse_than_none(void **state) {
     }
 }
 
-/* What does not matter must not cost the others their steps. */
+/* Weights that do not matter must not cost the others their steps. */
 static void an_outlier_in_an_idle_column_is_clipped(void **state) {
     enum { K = 512 };
     (void)state;

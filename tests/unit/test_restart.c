@@ -1,4 +1,4 @@
-/* When a child is started again, and when that is given up. Time is a variable here. */
+/* When a child is started again, and when the server gives up. Time is a variable here. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,7 +26,7 @@ static struct weft_restart_decision end_as(uint32_t child, enum weft_restart_end
     return weft_restart_ended(&restart, child, end, now_ms);
 }
 
-/* Of an end after which the server goes on: how long until the next start. The time is then. */
+/* The wait for the next start after an end from which the server recovers; moves the time on. */
 static uint64_t wait_after(uint32_t child, enum weft_restart_end end) {
     uint64_t begin_ms = now_ms;
     struct weft_restart_decision decision = end_as(child, end);
@@ -42,7 +42,7 @@ static uint64_t fail_start(uint32_t child) {
     return wait_after(child, WEFT_RESTART_DIED);
 }
 
-/* Is ready for `life_ms`. */
+/* The child is ready for `life_ms`. */
 static uint64_t live(uint32_t child, uint64_t life_ms) {
     start_ready(child);
     now_ms += life_ms;
@@ -61,7 +61,7 @@ static void init(uint32_t n_workers) {
     weft_restart_init(&restart, WORKER + n_workers, WORKER);
 }
 
-/* All run, and have been ready for a while. */
+/* All children run, and have been ready for a while. */
 static void init_running(uint32_t n_workers) {
     init(n_workers);
     for (uint32_t i = 0; i < WORKER + n_workers; i++)

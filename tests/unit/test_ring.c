@@ -110,8 +110,7 @@ static void order_and_capacity_hold_where_the_indices_wrap(void **state) {
     weft_ring_fini(&ring);
 }
 
-/* ------------------------------------------------------------------------------- two threads ---
- */
+/* ------------------------------------------------------------------------------ two threads --- */
 
 struct numbered { /* wider than a word: a torn item shows */
     uint64_t number, inverse, again[3];
@@ -132,7 +131,7 @@ static void *produce(void *arg) {
     return NULL;
 }
 
-/* Takes all items and counts those out of order or torn; half of them lie behind the wrap. */
+/* Takes all items and counts those out of order or torn; half of them come after the wrap. */
 static uint64_t hand_over(uint32_t n_slots, uint64_t n_items) {
     struct weft_ring ring;
     pthread_t thread;

@@ -1,5 +1,5 @@
-/* RoPE's frequencies against figures that a NumPy program of a few lines gave, in double, from the
- * same definitions (Hugging Face's); and what configurations say of them. */
+/* RoPE's frequencies against figures of a short NumPy program, in double, from the same definitions
+ * (Hugging Face's); and the keys of configurations for them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -51,7 +51,7 @@ static void yarn_stretches_slow_pairs_and_leaves_fast_ones(void **state) {
          1,
          {1.0, 0.31622776601683794, 0.1, 0.023914724805023366, 0.005125, 0.0008498621211702518,
           2.5e-05, 7.905694150420949e-06}},
-        /* Hardly anything turns so often as to stay as it is. */
+        /* Hardly any pair turns often enough to stay as it is. */
         {"{\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":8.0,"
          "\"original_max_position_embeddings\":64}}",
          1.2079441541679836,
@@ -81,7 +81,7 @@ static void yarn_has_the_defaults_of_transformers(void **state) {
         double factor, magnitude, mscale;
         uint32_t original, n_context;
     } cases[] = {
-        /* The context is as long as the original makes it, whatever else is said. */
+        /* The original context decides on the context's length, whatever else the file says. */
         {"{\"max_position_embeddings\":1024,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4}}", 4,
          1.138629436111989, 1, 1024, 4096},
         {"{\"max_position_embeddings\":2048,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,"
@@ -228,8 +228,7 @@ static void scalings_that_make_no_sense_are_refused(void **state) {
     }
 }
 
-/* -------------------------------------------------------------------------------- GGUF files ---
- */
+/* ------------------------------------------------------------------------------- GGUF files --- */
 
 struct loaded {
     struct weft_model_params params;
@@ -283,7 +282,7 @@ static void yarn_of_gguf_files_is_the_same(void **state) {
     assert_int_equal(got.params.n_context, 256);
 }
 
-/* What DeepSeek's files have: 0.1 * mscale_all_dim, and nothing on cos and sin. */
+/* As in DeepSeek's files: 0.1 * mscale_all_dim, and nothing on cos and sin. */
 static void yarns_logarithm_of_gguf_files_is_for_latent_attention(void **state) {
     (void)state;
     struct gguf_builder b;

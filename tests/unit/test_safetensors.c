@@ -1,4 +1,4 @@
-/* The safetensors reader: what it accepts, what it refuses and with which words. */
+/* The safetensors reader: files that it accepts, files that it refuses, and the words. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

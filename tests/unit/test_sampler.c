@@ -86,7 +86,7 @@ static void draws_differ_by_seed_choice_and_position(void **state) {
 
 /* ----------------------------------------------------------------------------- distribution --- */
 
-/* What sampling should do, the slow way: a sort, in double. */
+/* Sampling the slow way: a sort, in double. */
 struct ranked {
     double p;
     uint32_t id;

@@ -1,7 +1,7 @@
-/* The sampler against distributions that were computed from the papers' definitions in float64
- * (shared/sampling, which is not part of the repository): one filter at a time, over five vectors
- * of logits. Every token that is drawn is one of those kept, and each is drawn as often as it
- * should be. */
+/* The sampler against distributions computed from the papers' definitions in float64
+ * (shared/sampling, which is not part of the repository): one filter at a time, over five
+ * vectors of logits. Every token that is drawn is one of those kept, and each is drawn as often
+ * as it should be. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -299,7 +299,7 @@ static void a_row_planned_before_the_end_was_known_is_a_no_op(void **state) {
     assert_int_equal(bench_end(bench, 1, 0), WEFT_END_STOP);
     assert_int_equal(bench_stats(bench).n_blocks_free, 64); /* at once */
     bench_submit(bench, 2, 8, 2);
-    const struct weft_step_plan *plan = bench_plan(bench); /* its blocks are granted again, behind
+    const struct weft_step_plan *plan = bench_plan(bench); /* its blocks are granted again, after
                                                               the release and the no-op */
     assert_int_equal(plan->n_releases, 1);
     assert_int_equal(plan->n_starts, 1);
@@ -378,7 +378,7 @@ static void a_preempted_sequence_waits_for_the_token_that_is_on_its_way(void **s
         plan = bench_plan(bench);
         assert_non_null(plan);
     }
-    assert_int_equal(plan->n_releases, 1); /* in plan order: behind its last row */
+    assert_int_equal(plan->n_releases, 1); /* in plan order: after its last row */
     assert_int_equal(plan->n_rows, 1);
     assert_int_equal(sim_worker_n_queued(bench->worker), 2);
     uint32_t n_tokens = bench_n_tokens(bench, 2);
@@ -408,7 +408,7 @@ static void a_newcomer_leaves_a_block_for_everybody_who_runs(void **state) {
     bench_submit(bench, 1, 64, 8); /* 16 of 20 blocks, 18 in the end */
     for (uint32_t i = 0; i < 4; i++)
         bench_step(bench);
-    bench_submit(bench, 2, 12, 4); /* 3 blocks: would fit, and have to go again */
+    bench_submit(bench, 2, 12, 4); /* 3 blocks: would fit, only to be preempted */
     bench_run_until_idle(bench, true);
     assert_int_equal(bench_stats(bench).n_preemptions, 0);
     assert_true(bench_end_event(bench, 1) < bench_first_event(bench, 2));

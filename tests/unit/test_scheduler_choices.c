@@ -121,7 +121,7 @@ static void a_preempted_choice_shares_the_prompt_again(void **state) {
     options.n_blocks = 24;
     options.max_batched_tokens = 64;
     struct bench *bench = remake(state, &options);
-    bench_submit(bench, 1, 40, 20);      /* as it grows a choice of the other one must go, */
+    bench_submit(bench, 1, 40, 20);      /* as it grows, a choice of the other one must go, */
     submit_choices(bench, 2, 13, 40, 2); /* and comes back when it is done */
     while (bench_stats(bench).n_preemptions == 0)
         bench_step(bench);

@@ -1,4 +1,4 @@
-/* Replicas: which of them gets a request, and what becomes of those whose worker stays away. */
+/* Replicas: which of them gets a request, and where requests go if their worker stays away. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -105,7 +105,7 @@ static uint32_t move(struct replicas *r) {
     return weft_sched_groups_move(&r->groups, now_us(r));
 }
 
-/* What a stream had is counted on where it goes on. */
+/* A stream's tokens are counted on where it goes on. */
 static void expect_from(struct replicas *r, uint32_t from, uint32_t to) {
     memcpy(r->benches[to]->n_output, r->benches[from]->n_output, sizeof r->benches[to]->n_output);
     memcpy(r->benches[to]->n_logprobs_done, r->benches[from]->n_logprobs_done,
@@ -202,7 +202,7 @@ static void what_fits_nowhere_else_waits_for_a_worker_that_is_gone(void **state)
     assert_int_equal(try_submit(r, &submit), WEFT_REJECT_NONE);
     assert_true(is_in(r, 1, 1));
     goes_to(r, 0, 2);
-    /* Nor does it move: it is looked at once in a while, and costs nobody anything. */
+    /* It does not move either: it is looked at once in a while, and costs nobody anything. */
     for (uint32_t i = 0; i < 100; i++) {
         pass(r, 500, 0, 0);
         assert_int_equal(move(r), 0);

@@ -1,6 +1,6 @@
 /* Memory: each allocation is refused in turn, and planning asks for none. The linker turns calls of
- * the allocator into the __wrap functions here; where jemalloc lies underneath, its own count of
- * what this thread took says the same of what libraries might ask for. */
+ * the allocator into the __wrap functions here; with jemalloc underneath, its own count for this
+ * thread covers allocations of libraries, too. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* Who gets in, in which order, and how requests leave before they are done. */
+/* Admission, its order, and how requests leave before they are done. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -243,7 +243,7 @@ static void a_cancelled_request_leaves_the_next_plan_and_its_blocks_are_free_at_
     assert_int_equal(plan->n_releases, 1);
     assert_int_equal(plan->n_rows, 1);
     bench_run_until_idle(bench, true);
-    assert_int_equal(bench_n_tokens(bench, 1), n_tokens); /* not a word after it */
+    assert_int_equal(bench_n_tokens(bench, 1), n_tokens); /* no event after it */
     assert_int_equal(bench_end(bench, 1, 0), WEFT_END_NONE);
     assert_int_equal(bench_n_tokens(bench, 2), 30);
     assert_int_equal(bench_stats(bench).n_cancelled, 1);

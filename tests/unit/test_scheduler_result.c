@@ -1,4 +1,4 @@
-/* Results from a worker that lies: each lie is told alone, refused, and followed by the truth. */
+/* Results from a worker that lies: each lie comes alone, is refused, and the truth follows. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +23,7 @@ static int free_bench(void **state) {
     return 0;
 }
 
-struct truth { /* what the worker said, and a copy to spoil */
+struct truth { /* the worker's result, and a copy to spoil */
     struct weft_step_result *result;
     struct weft_step_result lie;
     struct weft_step_out outs[OUTS_MAX];

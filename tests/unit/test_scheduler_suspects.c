@@ -91,10 +91,10 @@ static void a_suspect_is_alone_until_it_gets_something_new_done(void **state) {
     for (uint32_t i = 0; i < WEFT_SUSPECT_LOSSES; i++)
         lose_a_plan(bench);
     bench_submit(bench, 2, 3, 5);
-    const struct weft_step_plan *plan = bench_plan(bench); /* what was done before */
+    const struct weft_step_plan *plan = bench_plan(bench); /* the work done before */
     assert_int_equal(plan->n_starts, 1);
     assert_int_equal(plan->n_rows, 1);
-    assert_null(bench_plan(bench)); /* and nothing behind it */
+    assert_null(bench_plan(bench)); /* and nothing after it */
     bench_run(bench);
     plan = bench_plan(bench); /* the first new chunk, still by itself */
     assert_int_equal(plan->n_starts, 0);
@@ -113,7 +113,7 @@ static void what_is_done_between_losses_sets_the_count_back(void **state) {
     for (uint32_t i = 0; i < 50; i++) {
         for (uint32_t k = 1; k < WEFT_SEQ_LOSSES_MAX; k++)
             lose_a_plan(bench);
-        while (bench->n_output[1][0] == i) /* one token, behind all that is computed again */
+        while (bench->n_output[1][0] == i) /* one token, after all that is computed again */
             assert_non_null(bench_step(bench));
     }
     bench_run_until_idle(bench, true);

@@ -35,7 +35,7 @@ static void without_a_reader_or_a_descriptor_nothing_happens(void **state) {
     (void)close(ends[1]);
 }
 
-/* A pipe that blocks: a write that did would end in the alarm. */
+/* A pipe that blocks: a blocking write would end in the alarm. */
 static void what_a_full_pipe_has_no_room_for_is_dropped_whole(void **state) {
     (void)state;
     int ends[2];

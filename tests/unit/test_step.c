@@ -1,4 +1,4 @@
-/* What a row's log-probabilities weigh: one rule for the planner and the worker. */
+/* The size of a row's log-probabilities: one rule for the planner and the worker. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 #include "base/rand.h"
 #include "base/step.h"
 
-/* Token by token, as the rule says it: the logits at p speak of p + 1. */
+/* Token by token, by the rule: the logits at p speak of p + 1. */
 static uint64_t naive_bytes(const struct weft_step_seq *seq, uint32_t n_tokens) {
     const struct weft_sampling *s = seq->sampling;
     uint64_t bytes = 0;

@@ -31,8 +31,8 @@ static struct weft_stop *new_stop(const char *const *strings, size_t n, bool inc
     return stop;
 }
 
-/* Feeds `pieces` (NULL-terminated) one by one; `outs` is what each must let through, the last one
- * what finish adds. Returns the index of the string that matched, or -1. */
+/* Feeds `pieces` (NULL-terminated) one by one; `outs` holds the text that each must let through,
+ * and last the text that finish adds. Returns the index of the string that matched, or -1. */
 static int feed(struct weft_stop *stop, const char *const *pieces, const char *const *outs) {
     struct weft_buf out;
     size_t which;
@@ -194,7 +194,7 @@ struct naive_match {
     size_t start, end, which; /* start SIZE_MAX: none */
 };
 
-/* Only what ends behind the first `quiet` bytes counts. */
+/* Only matches that end after the first `quiet` bytes count. */
 static struct naive_match naive_find(const char *text, size_t len, size_t quiet, char (*strings)[8],
                                      size_t n) {
     struct naive_match best = {SIZE_MAX, SIZE_MAX, 0};
@@ -209,7 +209,7 @@ static struct naive_match naive_find(const char *text, size_t len, size_t quiet,
     return best;
 }
 
-/* How much of text[0..len) a stop string could still begin in. */
+/* The length of the tail of text[0..len) in which a stop string could still begin. */
 static size_t naive_held(const char *text, size_t len, char (*strings)[8], size_t n) {
     for (size_t held = len < 7 ? len : 7; held > 0; held--)
         for (size_t i = 0; i < n; i++)

@@ -204,8 +204,8 @@ static void unsupported_constructs_are_named_with_their_line(void **state) {
     }
 }
 
-/* Templates are written for engines with more filters than ours; what no conversation reaches must
- * not keep a model from being served. */
+/* Templates are written for engines with more filters than ours; filters that no conversation
+ * reaches must not keep a model from being served. */
 static void what_there_is_not_is_named_with_its_line_once_it_is_reached(void **state) {
     (void)state;
     static const struct {
@@ -370,7 +370,7 @@ static void hostile_templates_end_in_an_error(void **state) {
     }
 }
 
-/* Of every kind of work each step is a bounded amount: no loop over long values is cheap. */
+/* Each step is a bounded amount of every kind of work: no loop over long values is cheap. */
 static void work_over_long_values_takes_as_many_steps(void **state) {
     (void)state;
     static const char *const bodies[] = {
@@ -416,7 +416,7 @@ static void work_over_long_values_takes_as_many_steps(void **state) {
     }
 }
 
-/* Long conversations fit: what a round makes is dropped with it. */
+/* Long conversations fit: a round's values are dropped with it. */
 static void long_conversations_are_rendered_in_bounded_memory(void **state) {
     (void)state;
     static const char source[] =

@@ -136,7 +136,7 @@ static void encoding_survives_each_refusal(void **state) {
     weft_tok_free(tok);
 }
 
-/* 8 MB of one letter against a limit of 100 ids. Whatever stands before merging, no block is larger
+/* 8 MB of one letter against a limit of 100 ids. With any step before merging, no block is larger
  * than the text in a buffer that doubles; the symbols would take 28 bytes for each letter. */
 static void a_text_that_cannot_fit_takes_no_more_memory_than_itself(void **state) {
     (void)state;
@@ -172,7 +172,7 @@ static void a_text_that_cannot_fit_takes_no_more_memory_than_itself(void **state
         assert_true(largest <= (size_t)2 * LEN);
         weft_tok_free(tok);
     }
-    /* What becomes nothing at all, or one token, fits all the same. */
+    /* A text that becomes nothing, or one token, fits all the same. */
     static const char *const fused[] = {"", "\"unk_token\":\"aa\",\"fuse_unk\":true,"};
     for (size_t i = 0; i < 2; i++) {
         weft_tokenizer *tok = text_open(&(struct text_parts){.words = words, .options = fused[i]});

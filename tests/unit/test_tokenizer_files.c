@@ -1,4 +1,4 @@
-/* What the files beside a vocabulary say, and files that are refused. */
+/* The files beside a vocabulary, and files that are refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -71,7 +71,7 @@ static void every_file_may_name_an_end_and_each_counts_once(void **state) {
     test_dir_free(dir);
 }
 
-/* What transformers writes for a tokenizer without a length of its own. */
+/* As transformers writes it for a tokenizer without a length of its own. */
 static void integers_beyond_63_bits_are_no_hindrance(void **state) {
     (void)state;
     char *dir = text_small_folder();
@@ -156,7 +156,7 @@ static void sampling_defaults_that_no_sampler_can_use_are_ignored(void **state) 
     write_text(dir, "generation_config.json",
                "{\"top_k\":-1,\"temperature\":0,\"top_p\":1.0,\"max_new_tokens\":7.0}");
     assert_int_equal(weft_tok_gen_defaults(dir, &got, &why), WEFT_OK);
-    assert_int_equal(got.top_k, -1); /* off, as where nothing is said */
+    assert_int_equal(got.top_k, -1); /* off, as by default */
     assert_true(got.temperature == 0 && got.top_p == 1 && got.max_new_tokens == 7);
     write_text(dir, "generation_config.json",
                "{\"top_k\":-5,\"temperature\":-1,\"top_p\":0,\"min_p\":1.5,"

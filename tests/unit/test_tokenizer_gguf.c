@@ -142,7 +142,7 @@ static void put_strings(struct gguf_builder *b, const char *key, const char *con
         gguf_put_str(&b->kvs, texts[i]);
 }
 
-/* Names with one split differ in what else they stand for. */
+/* Names with the same split differ in other ways. */
 static void the_name_of_a_split_says_whether_merges_are_ignored_and_bos_added(void **state) {
     (void)state;
     static const char *const tokens[] = {"a", "b", "c", "abc", "<s>"};

@@ -85,7 +85,7 @@ static void byte_level_text_may_hold_any_bytes(void **state) {
     weft_tok_free(tok);
 }
 
-/* What the priority queue computes, written as plainly as possible. */
+/* The result of the priority queue, computed as plainly as possible. */
 struct naive {
     json_t *root;
     json_t *ranks; /* "left right" -> rank */
@@ -170,7 +170,7 @@ static void words_of_any_length_merge_as_the_naive_way_does(void **state) {
 
 /* --- cuts in front of U+2581 ------------------------------------------------------------------ */
 
-/* A vocabulary of a, b, U+2581 (ids 0 to 2) and what some random merges make of them. */
+/* A vocabulary of a, b, U+2581 (ids 0 to 2) and the results of some random merges. */
 struct small_bpe {
     char words[24][128]; /* U+2581 written as _ */
     uint32_t left[24], right[24];
@@ -233,7 +233,7 @@ static weft_tokenizer *small_bpe_open(const struct small_bpe *bpe) {
 }
 
 /* Every merge in the order of the list, each from the left to the right, until none applies: a
- * merge made anew by a later one comes before it again. */
+ * merge that a later one makes possible again comes first again. */
 static size_t small_bpe_encode(const struct small_bpe *bpe, uint32_t *ids, size_t n) {
     for (uint32_t rule = 3; rule < bpe->n;) {
         size_t at = 0;
@@ -276,7 +276,7 @@ static void merges_across_spaces_are_found_where_there_are_any(void **state) {
     }
 }
 
-/* Whether a word came before in a long text or not, its ids are the same. */
+/* A word has the same ids whether it came before in a long text or not. */
 static void a_long_text_is_its_words_one_by_one(void **state) {
     (void)state;
     enum { TEXT_MAX = 100000 };
@@ -314,7 +314,7 @@ static void a_long_text_is_its_words_one_by_one(void **state) {
     }
 }
 
-/* The same where several steps cut them, and the text begins with a word that comes again. */
+/* The same with several steps that cut them, in a text that begins with a word that comes again. */
 static void words_cut_by_several_steps_come_again_the_same(void **state) {
     (void)state;
     static const char *const words[] = {"ab", "abc", " a", NULL};

@@ -120,8 +120,7 @@ struct rule {
     const char *from, *to;
 };
 
-/* The double array of a few rules: node k has its children at 256 k + byte and its leaf at 256 k.
- */
+/* The double array of a few rules: node k has children at 256 k + byte and its leaf at 256 k. */
 static void build_map(const struct rule *rules, size_t n_rules, struct weft_buf *out) {
     enum { NODES = 64, UNITS = 256 * (NODES + 1) };
     static uint32_t units[UNITS];
@@ -407,7 +406,7 @@ static void models_that_do_not_add_up_are_refused(void **state) {
     weft_buf_fini(&model);
 }
 
-/* Whatever a map says, the text stays UTF-8 and nothing is read outside. */
+/* With any map the text stays UTF-8 and nothing is read outside. */
 static void a_map_of_noise_does_no_harm(void **state) {
     (void)state;
     uint64_t rand = weft_rand_test_seed();

@@ -1,4 +1,4 @@
-/* What stands around the merging: splitting, normalising, added tokens, the frame of a text. */
+/* The stages around the merging: splitting, normalising, added tokens, the frame of a text. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

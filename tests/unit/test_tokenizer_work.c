@@ -1,5 +1,5 @@
-/* How much a tokenizer does for a text: look-ups counted, not seconds. The linker turns the calls
- * of lib/tokenizer's own look-ups into the __wrap functions here. */
+/* The work of a tokenizer for a text, in look-ups, not seconds. The linker turns the calls of
+ * lib/tokenizer's own look-ups into the __wrap functions here. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -117,7 +117,7 @@ static void json_goes_on_in_another_buffer(void **state) {
     weft_buf_fini(&second);
 }
 
-/* What has few items and bytes has a header of one byte, what has many one of five. */
+/* Values with few items and bytes have a header of one byte, those with many one of five. */
 static void headers_are_as_short_as_they_can_be(void **state) {
     (void)state;
     static const struct {

@@ -13,7 +13,7 @@
 #include "unit/model_files.h"
 #include "unit/tokenizer_files.h"
 
-/* GPT-2's printable form of a byte, written as its description says, not by lib/tokenizer's code. */
+/* GPT-2's printable form of a byte, written from its description, not by lib/tokenizer's code. */
 static uint32_t printable(unsigned byte) {
     uint32_t next = 256;
     for (unsigned b = 0; b < 256; b++) {

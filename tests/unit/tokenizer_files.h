@@ -21,7 +21,7 @@ struct text_parts {
     const char *options;        /* further members of the model, each with a comma behind it */
     const char *merges;         /* [[]] */
     const char *const *words;   /* the vocabulary, NULL-terminated; ids in order */
-    bool bytes; /* ids 0..255 are the bytes, in their printable form; the words come behind */
+    bool bytes; /* ids 0..255 are the bytes, in their printable form; the words follow */
 };
 
 void text_build_json(struct weft_buf *out, const struct text_parts *parts);
@@ -49,13 +49,13 @@ void text_expect_n(const weft_tokenizer *tok, const char *text, size_t len, uint
 uint32_t *text_ids(const weft_tokenizer *tok, const char *text, size_t len, uint32_t flags,
                    size_t *n_out);
 
-/* Adds what the ids say, special tokens too. */
+/* Adds the text of the ids, special tokens too. */
 void text_decode(const weft_tokenizer *tok, const uint32_t *ids, size_t n, struct weft_buf *out);
 
 /* Up to `max` bytes of words, marks, special tokens and ill-formed bytes; returns their number. */
 size_t text_random(uint64_t *rand, char *text, size_t max);
 
-/* Adds the text as UTF-8: each maximal subpart of what is ill-formed becomes one U+FFFD. */
+/* Adds the text as UTF-8: each maximal ill-formed subpart becomes one U+FFFD. */
 void text_sanitise(const char *text, size_t len, struct weft_buf *out);
 
 #endif
