@@ -1,4 +1,4 @@
-/* Who was busy with what, and when.
+/* Notes which thread was busy with what, and when.
  *
  * A compute thread is in one operator at a time, so one clock reading per change is enough: it ends
  * a span and begins the next. Sums run on for as long as nobody resets them; spans go round in a

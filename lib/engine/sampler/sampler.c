@@ -5,8 +5,8 @@
  * top_n_sigma as in llama.cpp). The draw walks the remaining weights by ascending id with one
  * number from Philox.
  *
- * Two things differ from vLLM. Of tokens that tie at the boundary of top_k, those with the lowest
- * ids are kept, k in all; vLLM keeps them all. And a token's rank counts the tokens with strictly
+ * Two things differ from vLLM. Among tokens that tie at the boundary of top_k, the lowest ids are
+ * kept, k tokens in all; vLLM keeps them all. And a token's rank counts the tokens with strictly
  * higher logits, plus one; vLLM's counts those that tie with it, too.
  *
  * Nothing is sorted, and few tokens are looked at twice. The maxima of chunks of logits give a

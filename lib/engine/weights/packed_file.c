@@ -134,7 +134,7 @@ static weft_err open_named(struct file_out *out, struct weft_errmsg *why) {
     return weft_err_errno(why, error, "cannot write %s", out->path);
 }
 
-/* Where the file system can, the file has no name yet: a process that is killed while packing
+/* If the file system allows it, the file has no name yet: a process that is killed while packing
  * leaves nothing over. */
 static weft_err open_out(struct file_out *out, struct weft_errmsg *why) {
     char *copy = strdup(out->path);

@@ -147,8 +147,8 @@ ALWAYS_INLINE struct pair scaled(struct codes dot, __m256 by, struct pair scale,
         _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot.high), _mm256_mul_ps(by, scale.high), sum.high)};
 }
 
-/* Where dots begin: codes stand `zero` too high. With two scales: of the first half of a block,
- * and of the other. */
+/* Where dots begin: codes stand `zero` too high. With two scales: for the first half of a block,
+ * and for the other. */
 ALWAYS_INLINE __m256i first_dot(const struct quant_layout *q, __m256i offset, __m256i half,
                                 bool second) {
     if (!q->zero) return _mm256_setzero_si256();
