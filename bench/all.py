@@ -7,7 +7,7 @@ rates     each model beside llama.cpp: prompt and decode (bench/compare.py); flo
 products  bench_gemm: kinds of weights beside the machine's ceilings, products beside oneDNN and OpenBLAS
 server    bench/peer.py, with the model that has Q8_0 in its name
 
-What the tools print goes through; a part that is measured replaces its files. `make plots` draws again.
+The tools' output goes through; a part that is measured replaces its files. `make plots` draws again.
 """
 
 import argparse
@@ -30,7 +30,7 @@ def run(command, env=None):
 
 
 def json_of(command, where):
-    """What a tool writes with --json FILE."""
+    """A tool's output with --json FILE."""
     path = os.path.join(where, "out.json")
     run([command[0], "--json", path, *command[1:]])
     with open(path, encoding="utf-8") as f:

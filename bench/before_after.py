@@ -4,8 +4,8 @@
     bench/before_after.py --before DIR [--after build/bin] --model tl-Q8_0.gguf [--model tl-BF16.gguf]
                           [--rows bench,server,small,start] [--rounds 9] [--json FILE]
 
-DIR is the bin/ folder of a build of the commit before. Every round measures both builds, first one and then the other in
-odd rounds and the reverse in even ones; what is printed are medians of each round's ratio, after / before.
+DIR is the bin/ folder of a build of the commit before. Every round measures both builds, first one and then the other
+in odd rounds and the reverse in even ones; it prints medians of each round's ratio, after / before.
 
 bench   `weft bench` of each --model: prompt 512, decode 1 and 16
 server  `weft bench-serve` (the same one for both) against the first --model: 1 and 16 clients, 128 tokens in, 64 out

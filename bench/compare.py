@@ -5,7 +5,7 @@
                      [--batch 1,4,16] [--context 32] [--threads N] [--json FILE] [-- options of weft bench]
 
 --llama-bin (or LLAMA_BIN) names the folder of a build's llama-bench and llama-batched-bench, --peer-dir one in which
-`npm install node-llama-cpp` was run: that is slower in batches, where its scripting costs more than half. Without
+`npm install node-llama-cpp` was run: in batches that is slower, as its scripting costs more than half. Without
 either only weft is measured.
 """
 

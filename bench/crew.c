@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/cpu.h"
 
-/* Looks at the others before a thread gives its CPU away: the end of a product is microseconds off,
+/* Looks at the others before a thread yields its CPU: the end of a product is microseconds off,
  * unless another process has taken one of the CPUs. */
 enum { LOOKS_MAX = 20000 };
 
@@ -22,7 +22,7 @@ static struct {
     uint32_t n_threads;
     struct member members[BENCH_THREADS_MAX];
     pthread_barrier_t start, end;
-    bench_run run; /* NULL: go home */
+    bench_run run; /* NULL: the threads end */
     const void *job;
     uint32_t n_repeats;
     atomic_uint n_arrived; /* at the end of a product, since the start */

@@ -4,8 +4,8 @@
     bench/footprint.py [--runs 7] [--bin build/bin] [MODEL] [-- serve options]
 
 Time runs from just before the process is made to the arrival of its ready line. Memory is PSS
-(/proc/PID/smaps_rollup) of router, scheduler and workers after one request to each of these; the supervisor's is told
-beside it.
+(/proc/PID/smaps_rollup) of router, scheduler and workers after one request to each worker; the supervisor's is
+printed beside it.
 """
 
 import argparse

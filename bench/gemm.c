@@ -1,4 +1,4 @@
-/* bench_gemm — the products against what the machine can do.
+/* bench_gemm — the products against the machine's peaks.
  *
  *   bench_gemm [--threads N] [--rounds N] [--mib N] [--only kinds|products] [--json]
  *
@@ -78,7 +78,7 @@ static void fill_floats(float *out, size_t count) {
     }
 }
 
-/* A weight of `n` features whose panels are all alike: what is in them costs nothing extra. */
+/* A weight of `n` features whose panels are all alike, as contents do not change the cost. */
 static void *make_weights(enum weft_gemm_kind kind, uint32_t n, uint32_t k) {
     size_t panel = weft_kern_panel_bytes(kind, k), count = (size_t)WEFT_PANEL * k;
     uint8_t *packed = take(weft_kern_packed_bytes(kind, n, k));
@@ -177,7 +177,7 @@ static void die(const struct weft_errmsg *why) {
     exit(1);
 }
 
-/* Every kind of weight: rates and shares of what the machine does in the same round. */
+/* Every kind of weight: rates, and shares of the machine's in the same round. */
 static double rates[WEFT_GEMM_KIND_COUNT][N_SHAPES][ROUNDS_MAX];
 static double shares[WEFT_GEMM_KIND_COUNT][N_SHAPES][ROUNDS_MAX];
 static double read_rates[ROUNDS_MAX], peaks[WEFT_PEAK_COUNT][ROUNDS_MAX];
@@ -263,7 +263,7 @@ static void bench_kinds(const struct weft_kern_table *table, weft_machine *machi
     }
 }
 
-/* What the whole is measured against: medians of a few looks. */
+/* The ceilings: medians of a few measurements. */
 static void print_machine(const struct weft_kern_table *table, weft_machine *machine,
                           const struct options *o) {
     double reading[LOOKS], ops[WEFT_PEAK_COUNT][LOOKS];

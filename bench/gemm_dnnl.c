@@ -1,7 +1,7 @@
 /* oneDNN: it names the layout that it wants weights in, which may differ with the number of rows.
- * Types: f32 -> f32, bf16 -> bf16, u8 x s8 -> s32 without scales or zero points, which is less than
- * an engine needs. Threads are OpenMP's, of this process's main thread: they are pinned here, one
- * to a CPU, and after a product they spin for some milliseconds. */
+ * Types: f32 -> f32, bf16 -> bf16, u8 x s8 -> s32 without scales or zero points: less than an
+ * engine needs. Threads are OpenMP's, of this process's main thread: they are pinned here, one to a
+ * CPU, and after a product they spin for some milliseconds. */
 #include <dnnl.h>
 #include <omp.h>
 #include <stdlib.h>

@@ -14,8 +14,8 @@
 
 enum bench_type { BENCH_F32, BENCH_BF16, BENCH_INT8, BENCH_TYPE_COUNT };
 
-/* C[m][n] = A[m][k] W[n][k]^T, of which W lies there n_copies times. A is in 0..1, W in -0.5..0.5;
- * as 8-bit numbers they are multiplied by BENCH_A_SCALE and BENCH_W_SCALE. */
+/* C[m][n] = A[m][k] W[n][k]^T, with n_copies copies of W. A is in 0..1, W in -0.5..0.5; as 8-bit
+ * numbers they are multiplied by BENCH_A_SCALE and BENCH_W_SCALE. */
 struct bench_product {
     enum bench_type type;
     uint32_t m, n, k, n_copies;
@@ -28,7 +28,7 @@ struct bench_peer {
     const char *name;
     bool sets_goal; /* goals for several rows are multiples of its rate */
     bool (*has)(enum bench_type type);
-    /* Goes on to the product of which measure() then runs; false: the library refuses. */
+    /* Selects the product that measure() then runs; false: the library refuses. */
     bool (*prepare)(const struct bench_product *product, uint32_t n_threads);
     double (*measure)(uint32_t n_repeats); /* seconds per repeat; takes the copies in turn */
     float (*result)(size_t at);            /* an element of C, scaled back */
@@ -41,7 +41,7 @@ void *bench_take(size_t bytes);
 void bench_drop(void *memory, size_t bytes);
 
 /* Converts args->m rows of args->k floats to the form in which a kind's kernel takes so many of
- * them, and has `args` say so. args->act is the caller's to free(). */
+ * them, and notes it in `args`. args->act is the caller's to free(). */
 void bench_make_rows(const struct weft_kern_table *table, enum weft_gemm_kind kind,
                      const float *rows, struct weft_gemm_args *args);
 

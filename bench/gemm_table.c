@@ -1,7 +1,7 @@
-/* Products of TinyLlama-1.1B's shapes, ours beside what libraries make of them. Weights are
- * prepared beforehand on every side and lie there many times over, so that each product reads them
- * from memory, as a model's step does. Every round measures the machine, ours and then the others,
- * whose threads get a moment to fall asleep before anything else is measured. */
+/* Products of TinyLlama-1.1B's shapes, ours beside those of libraries. Weights are prepared
+ * beforehand on every side, in many copies, so that each product reads them from memory, as a
+ * model's step does. Every round measures the machine, ours and then the others, whose threads get
+ * a moment to fall asleep before anything else is measured. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static const struct {
 } types[BENCH_TYPE_COUNT] = {
     {"f32", WEFT_GEMM_F32_F32, 4}, {"bf16", WEFT_GEMM_BF16, 2}, {"int8", WEFT_GEMM_I8, 1}};
 
-/* None of them is there: a table with our own figures alone. */
+/* Without libraries the table has our own figures alone. */
 static const struct bench_peer *const peers[] = {
 #ifdef WEFT_BENCH_ONEDNN
     &bench_onednn,
@@ -214,7 +214,7 @@ static weft_err measure_cell(struct ours *ours, const struct bench_product *p,
 
 /* ---------------------------------------------------------------------------------- results --- */
 
-/* What a product is to reach: times oneDNN's rate, or for a single row a share of the bandwidth. */
+/* The goal of a product: times oneDNN's rate, or for a single row a share of the bandwidth. */
 static double goal_of(uint32_t m) {
     return m == 1 ? 0.9 : m < 128 ? 1.2 : 1.0;
 }
@@ -277,8 +277,7 @@ static void print_cell_json(const struct bench_product *p, const struct cell *ce
     (void)printf("}");
 }
 
-/* ---------------------------------------------------------------------------------- the table ---
- */
+/* -------------------------------------------------------------------------------- the table --- */
 
 static weft_err measure_shape(struct ours *ours, struct bench_product *p, weft_machine *machine,
                               uint32_t n_threads, uint32_t n_rounds, bool json,

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What latent attention costs: its share of a decoding step, by the length of the context.
+"""The cost of latent attention: its share of a decoding step, by the length of the context.
 
     bench/latent.py [--layers 3] [--contexts 512,4096] [--batch 1,4] [--reps 5] [--bin build/bin] [-- bench options]
 
-Makes a model of DeepSeek-V2-Lite's shape in a temporary folder: random BF16 weights, so many of its layers, each
-with a dense feed-forward part of about what its experts are to a token; runs `weft bench --profile` on it and
-prints a line per context and batch. Shares are of the time that threads were busy, and the bytes of latents
-beside all that a step reads are counted, not timed.
+Makes a model of DeepSeek-V2-Lite's shape in a temporary folder: random BF16 weights, so many of its layers, each with
+a dense feed-forward part about as large as the experts of one token; runs `weft bench --profile` on it and prints a
+line per context and batch. Shares are of the time that threads were busy, and the bytes of latents beside all that a
+step reads are counted, not timed.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-/* bench_ops — what a decode step does beside its products, on one thread.
+/* bench_ops — a decode step's work beside its products, on one thread.
  *
  *   bench_ops [--rounds N] [--vocab N] [--step-us N]       WEFT_ISA picks the table
  *
@@ -30,7 +30,7 @@ enum {
     HEAD_DIM = 64,
     KNOWN = 512, /* tokens that penalties look at */
     BLOCK = 16,
-    N_ROWS = 8,     /* as many different rows go by: in the second cache, as in a step */
+    N_ROWS = 8,     /* different rows in turn: in the L2 cache, as in a step */
     N_BLOCKS = 256, /* of the KV cache */
 };
 
@@ -106,7 +106,7 @@ static void sample_top_p(struct bench *b, uint32_t round) {
     sample_temperature(b, round);
 }
 
-/* As models are when they are sure: few tokens have most of the mass. */
+/* A model that is sure: few tokens have most of the mass. */
 static void sample_top_p_sure(struct bench *b, uint32_t round) {
     for (uint32_t i = 0; i < 40; i++) {
         b->logits[b->known[i]] += 12.0f;
@@ -135,8 +135,7 @@ static void log_probabilities(struct bench *b, uint32_t round) {
     wefti_sampler_logprobs(b->kern, b->logits, b->n_vocab, round % b->n_vocab, &top, &out);
 }
 
-/* -------------------------------------------------------------------------------- the layers ---
- */
+/* ------------------------------------------------------------------------------- the layers --- */
 
 static void norms(struct bench *b, uint32_t round) {
     for (uint32_t i = 0; i < 2 * LAYERS; i++) {
@@ -145,7 +144,7 @@ static void norms(struct bench *b, uint32_t round) {
 }
 
 static void convert(struct bench *b, uint32_t round, enum weft_gemm_kind kind) {
-    for (uint32_t i = 0; i < 3 * LAYERS; i++) { /* what qkv, o and gate and up take */
+    for (uint32_t i = 0; i < 3 * LAYERS; i++) { /* the inputs of qkv, o, and gate and up */
         b->kern->act_convert(kind, row_of(b, round, i), FFN, 1, HIDDEN, b->act,
                              sizeof(float) * FFN);
     }

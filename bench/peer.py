@@ -4,13 +4,13 @@
     LLAMA_BIN=DIR bench/peer.py --model tl-Q8_0.gguf [--rows server,small,busy] [--rounds 5] [--threads 2]
                                 [--requests 3] [--json FILE]
 
-LLAMA_BIN (or --llama-bin) names the folder of a build's llama-server. Without it only weft is measured: what the npm
-package brings is no server. Every round measures the machine and then both servers, first one and then the other; what
-is printed are medians of the rounds, ratios as medians of each round's ratio. `weft bench-serve` is the client of both.
+LLAMA_BIN (or --llama-bin) names the folder of a build's llama-server. Without it only weft is measured: the npm
+package has no server. Every round measures the machine and then both servers, first one and then the other; it prints
+medians of the rounds, and ratios as medians of each round's ratio. `weft bench-serve` is the client of both.
 
 server  --model, --threads compute threads, 128 random tokens in, 64 out: 16 clients, and 1
-small   --small-model (fable-6m in Q8_0), one compute thread, 64 in, 64 out: 1, 8 and 32 clients; and what weft's router
-        and scheduler take of the processors for each token that is streamed
+small   --small-model (fable-6m in Q8_0), one compute thread, 64 in, 64 out: 1, 8 and 32 clients; and the CPU time of
+        weft's router and scheduler for each token that is streamed
 busy    --model again, 1 and 6 clients, with and without four processes at nice 10 that never sleep
 """
 
@@ -44,7 +44,7 @@ def stop(proc):
 
 @contextlib.contextmanager
 def weft_server(args, model, threads, _n_slots):
-    """Its URL, and the process ids of what is not the worker."""
+    """Its URL, and the process ids of all but the worker."""
     proc = subprocess.Popen([os.path.join(args.bin, "weft"), "serve", model, "--port", "0", "--rpc-port", "0", "--threads",
                              str(threads), "--log-level", "warn"], stderr=subprocess.PIPE, text=True)
     try:
@@ -125,7 +125,7 @@ def load(args, url, clients, requests, prompt, vocab, seed):
 
 
 def measure_machine(args, model, threads):
-    """What the machine can do in this minute, and the model's size."""
+    """The machine's ceilings in this minute, and the model's size."""
     done = subprocess.run([os.path.join(args.bin, "weft"), "bench", model, "--prompt", "1", "--gen", "1", "--context", "1",
                            "--batch", "1", "--reps", "1", "--threads", str(threads), "--json"],
                           capture_output=True, text=True, check=False)
@@ -261,7 +261,7 @@ def main():
         servers["llama-server"] = llama_server
     else:
         print("Only weft: a comparison of servers needs LLAMA_BIN, the folder of a llama-server.\n", file=sys.stderr)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # by way of what stops the servers
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # so that the servers are stopped
     lines, raw = [], []
     print_head()
     for row in make_rows(args):

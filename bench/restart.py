@@ -4,7 +4,7 @@
     bench/restart.py [--kills 5] [--bin build/bin] [MODEL] [-- serve options]
 
 From the kill to: the worker linked with the scheduler again (its log says so), and the next token of the stream, for
-which prompt and output so far are computed anew. The stream must come out as one that nobody disturbed.
+which prompt and output so far are computed again. The stream must equal an undisturbed one.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-/* Milliseconds of CPU time that a text takes to become ids, for each of some tokenizers.
+/* Milliseconds of CPU time to turn a text into ids, for each of some tokenizers.
  *
  *     bench_tokenize FILE MODEL...
  *
