@@ -22,7 +22,7 @@ weft_test(golden_perplexity SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_perp
 weft_test(golden_quant SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_quant.c ${ENG_GOLDENS}
           LINKS weft_engine weft_model weft_kernels PkgConfig::JANSSON weft_alloc INSIDE kernels LABELS golden TIMEOUT 60)
 
-# The engine on each instruction set. Fewer rounds for the scalar one, which is the slow one.
+# The engine on each instruction set. Fewer rounds for the scalar one, which is slow.
 function(engine_tests suffix env)
   foreach(name test_engine_invariance test_engine_plans test_engine_steps test_engine_calibrate test_engine_open)
     weft_test(${name}${suffix} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/${name}.c ${ENG_FIXTURES}

@@ -1,4 +1,4 @@
-# What the tree looks like, not what it does. In the release build alone: the flags of others differ in nothing that counts.
+# The shape of the tree. In the release build alone: the flags of other builds do not change it.
 if(NOT WEFT_SANITIZE)
   add_test(NAME doors COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/structure/test_doors.py
            WORKING_DIRECTORY ${CMAKE_BINARY_DIR})

@@ -1,4 +1,4 @@
-# The limits only end what hangs: no test takes longer than a minute on an idle machine of two cores.
+# The limits only end tests that hang: no test takes longer than a minute on an idle machine of two cores.
 weft_system_test(system_api test_api.py TIMEOUT 600)
 weft_system_test(system_serve test_serve.py TIMEOUT 600)
 weft_system_test(system_experts test_experts.py TIMEOUT 600)
@@ -20,7 +20,7 @@ if(NOT WEFT_SANITIZE)
     endforeach()
   endforeach()
 endif()
-# Clients of others have an entry each: where one is not there, CTest shows it as skipped.
+# Each foreign client has its own entry: if it is not there, CTest shows it as skipped.
 weft_system_test(system_openai test_openai.py TIMEOUT 600)
 weft_system_test(system_pynvim test_pynvim.py TIMEOUT 600)
 weft_system_test(system_promtool test_promtool.py TIMEOUT 600)

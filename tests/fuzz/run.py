@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Runs the fuzz targets under libFuzzer, each from its seeds and from what tests/fuzz/corpus keeps.
+"""Runs the fuzz targets under libFuzzer, each from its seeds and its inputs in tests/fuzz/corpus.
 
     tests/fuzz/run.py BUILD [--seconds N] [--jobs N] [--keep] [TARGET ...]
 
---keep puts the inputs that reach something new into the corpus. Ends with 1 and names the input where a target
-crashed, hung, leaked or took too much memory; the input is left in BUILD/findings."""
+--keep puts the inputs that reach something new into the corpus. Ends with 1 and names the input if a target crashed,
+hung, leaked or took too much memory; the input is left in BUILD/findings."""
 
 import argparse
 import concurrent.futures
@@ -19,7 +19,7 @@ SOURCE_DIR = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
 CORPUS = os.path.join(SOURCE_DIR, "tests/fuzz/corpus")
 # Several kinds of files in one target: tokenizer.json, tokenizer.model, a GGUF file's vocabulary and texts.
 SHARES = {"fuzz_tokenizer": 3}
-# Whose words a target reads: keys, names and keywords are string literals of that module's sources.
+# The module whose words a target reads: keys, names and keywords are string literals of its sources.
 MODULES = {"fuzz_template": "template", "fuzz_config": "model", "fuzz_gguf": "model", "fuzz_safetensors": "model",
            "fuzz_tokenizer": "tokenizer"}
 KEPT_BYTES_MAX = 16384  # of an input
@@ -51,7 +51,7 @@ def options(seconds):
 def keep(exe, name, corpus, env):
     kept = os.path.join(CORPUS, name)
     os.makedirs(kept, exist_ok=True)
-    # As few inputs as reach the same edges; how often they do does not count. Goes on behind inputs that crash.
+    # The fewest inputs that reach the same edges, however often. Goes on after inputs that crash.
     subprocess.run([exe, "-set_cover_merge=1", "-use_counters=0", f"-max_len={KEPT_BYTES_MAX}", kept, corpus],
                    env=env, check=True, capture_output=True)
 

@@ -1,10 +1,10 @@
-"""Writes chat_goldens.json: templates, conversations, and what Jinja2 makes of them.
+"""Writes chat_goldens.json: templates, conversations, and Jinja2's output for them.
 
     python3 tests/golden/make_chat_goldens.py > tests/golden/chat_goldens.json
 
 Needs Debian's python3-jinja2. The environment is the one that templates of language models are
 written for: trim_blocks, lstrip_blocks, loop controls, {% generation %}, raise_exception, a fixed
-clock for strftime_now, a tojson that escapes neither HTML nor what is not ASCII.
+clock for strftime_now, a tojson that escapes neither HTML nor non-ASCII characters.
 """
 import datetime
 import json
@@ -69,7 +69,7 @@ CONVERSATIONS = [
      {"role": "assistant", "content": "Ho\u00e9"}, {"role": "user", "content": ""}],
 ]
 
-# What the engine has beyond that, each rendered once over VARIABLES.
+# More features of the engine, each rendered once over VARIABLES.
 FEATURES = [
     # loops
     "{% for k, v in tools[0].function.parameters.properties.items() %}{{ k }}={{ v.type }};{% endfor %}",
@@ -187,7 +187,7 @@ FEATURES = [
     "{{ messages | rejectattr('role', 'in', ['user', 'tool']) | map(attribute='role') | join(',') }}"
     "{{ messages | selectattr('tool_calls') | list }}{{ messages | selectattr('x', 'defined') | list }}",
     "{% if numbers | select('gt', 99) %}always{% endif %}", "{{ numbers | select('odd') | length }}",
-    # over what is false these yield nothing and look at nothing, not even at their arguments
+    # over false values these yield nothing and look at nothing, not even at their arguments
     "{% for x in [nothing, none, false, 0, 0.0, '', [], {}, ()] %}{{ x | select | list }}"
     "{{ x | reject('odd') | list }}{{ x | selectattr('a') | list }}{{ x | rejectattr('a', 'in', 5) | list }}"
     "{{ x | map('upper') | list }}{{ x | map(attribute='a') | list }}{% endfor %}",
@@ -196,7 +196,7 @@ FEATURES = [
     "{% for call in none | selectattr('type', 'equalto', 'function') %}{{ call }}{% else %}none{% endfor %}",
     "{{ true | select | list }}", "{{ 5 | map('string') | list }}", "{{ 1.5 | rejectattr('a') | list }}",
     "{{ [1] | map('strange') | list }}", "{{ [1] | select('strange') | list }}", "{{ [1] | map | list }}",
-    # what is not there is no fault before it is reached
+    # a missing thing is no fault before it is reached
     "{% if nothing %}{{ '{}' | strange_filter(1, a=2) | upper }}{{ 1 is strange_test }}{% endif %}fine",
     "{% if messages %}{{ '{}' | strange_filter(1, a=2) }}{% endif %}",
     "{% if messages %}{{ 1 is not strange_test(1) }}{% endif %}",

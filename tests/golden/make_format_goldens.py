@@ -3,8 +3,8 @@
 
 usage: python3 make_format_goldens.py OUT_DIR      (numpy alone; tests/data/formats was made so)
 
-Weights are random and quantised here to nearest, laid out as the tools lay them out; the goldens are
-a float64 forward pass over what the stored numbers stand for.
+Weights are random and quantised here to nearest, laid out as by the tools; the goldens are a float64 forward pass
+over the values of the stored numbers.
 """
 import json
 import os
@@ -44,7 +44,7 @@ def save(path, tensors):
 
 
 # ---------------------------------------------------------------------------- the formats
-# Each: weight [out, in] -> ({suffix: (dtype, array)}, what that stands for in float64)
+# Each: weight [out, in] -> ({suffix: (dtype, array)}, its values in float64)
 
 E4M3 = np.array([(-1.0 if c & 128 else 1.0) * ((c & 7) / 8 * 2.0**-6 if not c >> 3 & 15 else
                 (1 + (c & 7) / 8) * 2.0**((c >> 3 & 15) - 7)) for c in range(256)])

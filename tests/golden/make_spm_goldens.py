@@ -1,10 +1,10 @@
 #!/usr/bin/python3
-"""Trains the small SentencePiece models of tests/data/spm and records what SentencePiece makes of
-some texts: tests/data/spm/goldens.json. Also writes the Unigram model as a GGUF vocabulary.
+"""Trains the small SentencePiece models of tests/data/spm and records SentencePiece's ids of some texts:
+tests/data/spm/goldens.json. Also writes the Unigram model as a GGUF vocabulary.
 
 Needs Debian's python3-sentencepiece (0.1.97). Run in the root of the source tree. The corpus is the
-beginning of tests/data/valid.txt and some lines of our own, so nothing of others is contained; the
-map of the normaliser is our own, too, as the usual one has 240 kB.
+beginning of tests/data/valid.txt and some lines of our own, so it contains nothing of others; the map of the
+normaliser is our own, too, as the usual one has 240 kB.
 """
 import io
 import json
@@ -17,7 +17,7 @@ import sentencepiece
 
 OUT = os.path.abspath("tests/data/spm")
 LINES = ["naïve café ﬁne ① Ａ １２３ 你好世界 日本語テキスト Привет мир ½ é a\u0301"] * 20
-# What becomes what, by code points: wide letters and digits, a ligature, white space, a composed
+# Replacements by code points: wide letters and digits, a ligature, white space, a composed
 # letter, a control character that vanishes, a long one that grows.
 RULES = (
     [([0xFF21 + i], [0x41 + i]) for i in range(26)]

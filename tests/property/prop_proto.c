@@ -47,7 +47,7 @@ int main(void) {
                           err ? why.text : "differs");
             return 1;
         }
-        /* What came back encodes to the same bytes. */
+        /* The message that came back encodes to the same bytes. */
         weft_buf_clear(&again);
         weft_proto_encode(&back, &again);
         WEFT_ASSERT(again.len == buf.len && memcmp(again.data, buf.data, buf.len) == 0);

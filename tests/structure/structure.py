@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What a stranger meets in the tree: arrows between modules, circles of files, sizes of folders and signatures.
+"""The shape of the tree: arrows between modules, circles of files, sizes of folders and signatures.
 
-    tests/structure/structure.py            the figures, and what is over its bound (exit status 1)
+    tests/structure/structure.py            the figures, and those over their bounds (exit status 1)
     tests/structure/structure.py --draw     the modules and their arrows for graphviz, rank by rank
 
 Two files have an arrow where one calls a function that the other defines (ctags lists definitions, names are looked for
@@ -20,7 +20,7 @@ import sys
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SKIPPED = 77
 
-# From the floor up; an arrow goes down, or to a neighbour on the same tier where no circle of modules comes of it.
+# From the floor up; an arrow goes down, or to a neighbour on the same tier if that makes no circle of modules.
 TIERS = [
     ["lib/base"],
     ["lib/codec"],
@@ -44,7 +44,7 @@ INCLUDE = re.compile(r'^\s*#include ["<]([^">]+)[">]', re.M)
 def read_tree():
     listed = subprocess.run(["git", "ls-files", "lib", "proto", "cmd"], cwd=SOURCE, capture_output=True, text=True,
                             check=False).stdout.split()
-    if not listed:  # no checkout: what lies there
+    if not listed:  # no checkout: all files there
         listed = [os.path.relpath(os.path.join(at, name), SOURCE) for top in ("lib", "proto", "cmd")
                   for at, _, names in os.walk(os.path.join(SOURCE, top)) for name in names]
     tree = {}

@@ -35,7 +35,7 @@ def read_modules():
 
 
 def shown_by(modules, names):
-    """What is on the line, and what those modules' headers show in turn."""
+    """The modules on the line, and those that their headers show in turn."""
     seen, todo = set(), list(names)
     while todo:
         name = todo.pop()
@@ -47,7 +47,7 @@ def shown_by(modules, names):
 
 
 def compile_flags():
-    """Of each folder and target with sources: the include path."""
+    """The include path of each folder and target with sources."""
     flags = {}
     for entry in json.loads((BUILD / "compile_commands.json").read_text()):
         folder = pathlib.Path(entry["file"]).parent

@@ -1,10 +1,10 @@
-"""What the system tests share: a real server on free ports, HTTP and SSE, its processes, its metrics.
+"""Shared by the system tests: a real server on free ports, HTTP and SSE, its processes, its metrics.
 
 A test file defines functions test_*; harness.main() runs them in order, prints each name and at the end what
 was skipped, and ends with status 0, 1, or 77 when everything was skipped. Nothing here sleeps for a fixed time
-in the hope that something has happened: wait_until() asks, with a generous limit. Where a test must look at a
-moment that a busy machine can let slip, it says so by Void and attempt() tries again: what is asserted never
-depends on the machine's speed.
+in the hope that something has happened: wait_until() asks, with a generous limit. If a test must look at a moment
+that a busy machine can let slip, it raises Void and attempt() tries again: assertions never depend on the machine's
+speed.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ class Skip(Exception):
 
 
 class Void(Exception):
-    """What a test wanted to look at did not come about: nothing is shown, neither good nor bad."""
+    """The situation that a test wanted to look at did not come about: it shows nothing, neither good nor bad."""
 
 
 def attempt(run, n=8):
@@ -123,7 +123,7 @@ class Server:
         before = signal.signal(self.ignore, signal.SIG_IGN) if self.ignore else None
         try:
             # A process group of its own, but no session: Linux may share the machine out by sessions, and then the
-            # server had half of it for itself however busy the other half, with this process in it, is.
+            # server would have half of it for itself, however busy the other half with this process is.
             self.proc = subprocess.Popen(command, stderr=subprocess.PIPE, env={**env, **self.env}, process_group=0)
         finally:
             if self.ignore:
@@ -199,8 +199,8 @@ class Server:
         return Stopped(self, name)
 
     def about_to_stop(self, name="worker"):
-        """The same for a test that must enter it in the midst of things: it is looked up now, and from now on it
-        yields to other processes, so that on a busy machine it is not done before it can be stopped."""
+        """The same for a test that must enter it in mid-work: the child is looked up now, and yields to other
+        processes from now on, so that on a busy machine it is not done before it can be stopped."""
         stopped = Stopped(self, name)
         for task in os.listdir(f"/proc/{stopped.pid}/task"):
             with contextlib.suppress(OSError):
@@ -272,8 +272,8 @@ class Server:
 
     def wait_idle(self):
         """Until all requests have left and all blocks are free. The scheduler reports four times a second: a report
-        older than the last prompt proves nothing, so a newer one gets a moment to come. (It cannot be insisted
-        on: a scheduler that died took with it what it had not reported.)"""
+        older than the last prompt proves nothing, so a newer one gets a moment to come. (The test cannot insist on
+        it: a scheduler that died took unreported figures with it.)"""
         patience_end = time.monotonic() + 1
 
         def idle():
@@ -307,8 +307,8 @@ def sse_events(lines, on_event=None, parse_float=None):
 
 
 class Stream:
-    """A completion streamed in the background. Its bytes are only put by as they come: were they parsed then, a
-    few streams would keep this process so busy that the server had finished before a test could act."""
+    """A completion streamed in the background. Its bytes are only stored as they come: parsing them then would keep
+    this process so busy with a few streams that the server would finish before a test could act."""
 
     def __init__(self, server, body, on_chunk=None):
         self.on_chunk, self.chunks = on_chunk, []
@@ -342,7 +342,7 @@ class Stream:
 
 
 class Stopped:
-    """A child that stands still, so that a test can arrange what it wants to look at, however slow the machine.
+    """A child that stands still, so that a test can arrange a situation, however slow the machine.
     A worker or scheduler that is silent for 10 s is replaced; a test that was slower than that is void."""
 
     def __init__(self, server, name):
@@ -365,8 +365,8 @@ class Stopped:
         return wait_until(what, is_so)
 
     def settle(self):
-        """Waits until the scheduler has told that the worker stands still: whatever that had sent is in now,
-        and the metrics are of a later moment than the last step's."""
+        """Waits until the scheduler has reported that the worker stands still: then everything it sent has arrived,
+        and the metrics are later than the last step."""
         idle_end = time.monotonic() + 2
 
         def noticed():
@@ -415,7 +415,7 @@ class Call:
         return not self.thread.is_alive()
 
     def result(self):
-        """Waits for it; what it returned, or raises what it raised."""
+        """Waits for it; returns its result, or raises its exception."""
         self.thread.join()
         if self.error:
             raise self.error

@@ -1,4 +1,4 @@
-"""A MessagePack-RPC client of our own: it can say what a well-behaved library never would."""
+"""A MessagePack-RPC client of our own: it can send what a well-behaved library never would."""
 
 import socket
 import struct
@@ -60,7 +60,7 @@ class Rpc:
     def __init__(self, server, timeout=harness.LIMIT_S):
         self.sock, self.data = socket.create_connection(("127.0.0.1", server.rpc_port), timeout=timeout), b""
         self.at = 0  # where in `data` the next message begins
-        self.responses = {}  # that came before somebody asked for them
+        self.responses = {}  # messages that came before somebody asked for them
 
     def __enter__(self):
         return self

@@ -10,7 +10,7 @@ import struct
 import threading
 import time
 
-import msgpack  # of python3-msgpack: for what is too long for ours
+import msgpack  # of python3-msgpack: for messages too long for ours
 
 import harness
 from harness import Server
@@ -20,7 +20,7 @@ POST = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/js
 
 
 def raw(server, data, half_close=False):
-    """Sends bytes; what comes until the server closes, or until one whole response is there."""
+    """Sends bytes; returns those that come until the server closes, or until one whole response is there."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=harness.LIMIT_S) as sock:
         reply = b""
         with contextlib.suppress(ConnectionError):  # it may answer and close before all is sent
@@ -148,7 +148,7 @@ def test_pipelined_requests_are_answered_in_order():
 
 
 def test_many_pipelined_requests_leave_others_their_turn():
-    """Two thousand that are answered at once, and in the same moment somebody else's. By the server's own count that
+    """Two thousand that are answered at once, and in the same moment somebody else's: by the server's own count that
     one is not the last. Half-closed as well: all are answered, and in the end the connection is."""
     n = 2000
     with Server() as server:
@@ -245,7 +245,7 @@ def test_wrong_types_and_values_name_the_parameter():
             assert {"message", "type", "param", "code"} <= set(error), error
             if param:
                 assert error["param"] == param, (body, error)
-        # What OpenAI ignores is ignored.
+        # Fields that OpenAI ignores are ignored.
         assert server.post("/v1/completions", {"prompt": "a", "max_tokens": 1, "no_such_field": 1, "user": "me"}).status == 200
         # null is the same as absent.
         assert server.post("/v1/completions", {"prompt": "a", "max_tokens": 1, "stop": None, "seed": None,
@@ -293,7 +293,7 @@ def check_refusal(retry_after, body):
 
 
 def test_ten_thousand_requests_against_a_bounded_queue():
-    """Each gets one answer: 200, or 429 where it is one too many. None is lost."""
+    """Each gets one answer: 200, or 429 if it is one too many. None is lost."""
     n = 10000 if not harness.SANITIZED else 1000
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, n + 500)), hard))
@@ -306,7 +306,7 @@ def test_ten_thousand_requests_against_a_bounded_queue():
         counts = count_answers(send_all(server, n // each, data * each), each)
         print(f"    {n} requests: {counts}", flush=True)
         assert sum(counts.values()) == n and set(counts) <= {200, 429}, counts
-        # With the places taken and nobody who could leave, exactly a hundred of five hundred may wait.
+        # While the places are taken and nobody can leave, exactly a hundred of five hundred may wait.
         counts = harness.attempt(lambda: count_while_nobody_leaves(server, 500, data))
         assert counts == {200: 100, 429: 400}, counts
         alive(server)
@@ -464,7 +464,7 @@ def test_clients_that_stop_reading_stall_nobody():
             stalled.append(sock)
         before = witness.n
         harness.wait_until("the witness to be served meanwhile", lambda: witness.n >= before + 5)
-        # Only then is anything read: what came before is still there, and after it the end.
+        # Only then is anything read: earlier bytes are still there, and after them the end.
         harness.wait_until("the stalled connections to be dropped",
                            lambda: server.metric("weft_clients_stalled_total") == len(stalled))
         for sock in stalled:
@@ -473,7 +473,7 @@ def test_clients_that_stop_reading_stall_nobody():
                 while sock.recv(1 << 20):
                     pass
             sock.close()
-        # Whatever of their requests had not come to its end was cancelled.
+        # Their unfinished requests were cancelled.
         harness.wait_until("their requests to be gone", lambda: harness.load(server.metrics()) <= 1)
 
 
@@ -489,8 +489,8 @@ def slow_stream(server, **body):
 
 
 def test_dribbling_readers_are_dropped_and_slow_ones_are_not():
-    """Of much more than the kernel's buffers take, some read a byte now and then, and one a fair bit each second.
-    (Each event carries the model's name: little has to be computed.)"""
+    """Streams of much more than the kernel's buffers take: some clients read a byte now and then, and one a fair bit
+    each second. (Each event carries the model's name: little has to be computed.)"""
     stall_s = 3 * harness.SLOW
     with Server("--client-stall-timeout", str(1000 * stall_s), "--served-model-name", "long" * 1000) as server, \
             Witness(server) as witness:
@@ -525,7 +525,7 @@ def test_dribbling_readers_are_dropped_and_slow_ones_are_not():
 
 
 def errors_of(socks):
-    """What ends the streams, as their clients find it when they come to read after all."""
+    """The end of the streams, as their clients find it when they read after all."""
     errors = []
     for sock in socks:
         end = b""
@@ -541,7 +541,7 @@ def errors_of(socks):
 
 def test_a_slow_download_is_no_idle_time():
     """An answer that the kernel's buffers cannot hold leaves as the client reads it. The idle time of its connection
-    begins when it has left, and so does that of what was sent meanwhile."""
+    begins when it has left, and so does that of requests sent meanwhile."""
     idle_s = 2 * harness.SLOW
     head = b"POST /tokenize HTTP/1.1\r\nHost: a\r\nContent-Length: 14\r\n\r\n"
     body = b'{"prompt":"x"}'
@@ -615,7 +615,7 @@ def test_what_slow_readers_make_the_server_hold_is_bounded():
         print(f"    the router took {most - memory} KiB at most for {n} streams", flush=True)
         if not harness.SANITIZED:
             assert most - memory < 64 << 10, (memory, most)
-        # Whoever reads gets all of it, though it is far more than may be held.
+        # A client that reads gets all of it, though it is far more than may be held.
         harness.attempt(lambda: read_large_stream(server, prompt="Read", max_tokens=900, logprobs=1000))
 
 
@@ -630,7 +630,7 @@ def read_large_stream(server, **body):
         raise harness.Void("this machine is too busy to read as fast as it computes")
     assert b"data: [DONE]" in reply[-100:], reply[-500:]
     count = reply.count(b'"text_offset":')
-    assert body["max_tokens"] - 10 <= count, count  # but for what came with the first token
+    assert body["max_tokens"] - 10 <= count, count  # except the part that came with the first token
 
 
 def test_hostile_msgpack_rpc():
@@ -659,7 +659,7 @@ def test_a_full_rpc_connection_refuses_work_and_still_listens():
         def by_number():
             return [{"request_id": i} for i in range(256)], {}
 
-        def by_bytes():  # a field that nobody knows
+        def by_bytes():  # an unknown field
             return [{"request_id": i, "ballast": "x" * 65000} for i in range(4)], {"ballast": "x" * 65000}
         for kind in (by_number, by_bytes):
             harness.attempt(lambda kind=kind: fill_the_connection(server, *kind()))
@@ -729,7 +729,7 @@ def test_a_nul_among_the_tokens_is_a_token_like_others():
 
 
 def test_a_large_rpc_result_takes_little_more_than_its_length():
-    """Its log-probabilities, what is packed of it and what goes out; not a tree of all its values."""
+    """Its log-probabilities, their packed form and the output; not a tree of all its values."""
     prompt = [300 + i % 500 for i in range(1000)]
     n = 40 if not harness.SANITIZED else 8
     request = {"prompt": [prompt] * n, "echo": True, "max_tokens": 0, "logprobs": 20}
@@ -775,7 +775,7 @@ def test_an_rpc_client_that_never_reads_is_not_read_either():
                 sent += rpc.sock.send(requests)
         print(f"    {sent >> 10} KiB were taken", flush=True)
         assert sent < 1 << 28
-        if not harness.SANITIZED:  # it keeps what was freed
+        if not harness.SANITIZED:  # it keeps freed memory
             assert resident(server)["router"] < before + (16 << 10)
         alive(server)
 
@@ -817,8 +817,8 @@ def test_large_bodies_do_not_delay_others():
             overtaken.append(len(done) - n)
         attack.join()
         print(f"    {n_before} of 10 large bodies before five small ones, then {overtaken} during each", flush=True)
-        # Who waited behind them would see all the rest end first. How many do end meanwhile depends on when this
-        # process, busy with their answers, gets to count them.
+        # A request that waited for them would see all the rest end first. How many do end meanwhile depends on when
+        # this process, busy with their answers, gets to count them.
         assert min(overtaken) <= 1 and overtaken[0] < 10 - n_before, (n_before, overtaken)
 
 
@@ -843,7 +843,7 @@ def test_many_short_bodies_at_once_go_to_threads():
 
 
 def test_unfinished_bodies_take_nothing_from_others():
-    """All there is for large requests is held by bodies that go on by a byte now and then."""
+    """Bodies that go on by a byte now and then hold all the room for large requests."""
     for over in ("http", "rpc"):
         # On a machine so slow that they are dropped before the test has looked: once more, with more time.
         waits_s = iter((3 * harness.SLOW, 10 * harness.SLOW, 30 * harness.SLOW))
@@ -870,7 +870,7 @@ def hold_unfinished(over, idle_s):
         begin = time.monotonic()
         held = [hold() for _ in range(8)]  # as many as there is room for: one more would be refused, or take another's
         try:
-            # Small ones pass; a large one is refused, alone: what else its connection does goes on.
+            # Small ones pass; a large one is refused, alone: the rest of its connection goes on.
             harness.wait_until("all to be held", lambda: time.monotonic() > begin + idle_s or
                                server.metrics()['weft_held_bytes{of="input"}'] >= 8 * (size - 200))
             small = server.post("/v1/completions", {"prompt": "a", "max_tokens": 1})
@@ -944,7 +944,7 @@ def is_closed(sock):
 
 
 def test_one_connection_too_many_learns_why():
-    """Though it has sent more than is read of it: no reset may overtake the answer."""
+    """Even if it sends more than is read: no reset may overtake the answer."""
     with Server("--max-connections", "2", "--no-rpc") as server:
         socks = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(2)]  # accepted in this order
         for _ in range(50):
@@ -970,7 +970,7 @@ def test_a_million_tokens_is_the_most():
 
 
 def test_clients_cannot_fill_the_log():
-    """One line a second at most, and none of those left out is forgotten."""
+    """One line a second at most, and those left out are counted."""
     def offend(server):
         with Rpc(server) as rpc:
             rpc.sock.sendall(b"\xc0")
@@ -1008,7 +1008,7 @@ def test_texts_are_compared_and_quoted_whole():
         for method in (b"\xff\xfe", b"x" * 63 + "\u00e9".encode(), b"a\xc3"):  # unpacked() wants UTF-8
             error = rpc.call(1, method)[0]
             assert error[0] == "method_not_found", error
-        # A proxy's form of the target: its path, not what looks like one behind the question mark.
+        # A proxy's form of the target: its path, not what looks like one after the question mark.
         for target, want in (("http://x/ping", b"ok"), ("http://x?/ping", b"<html"), ("http://x?a=/ping", b"<html"),
                              ("http://x", b"<html")):
             reply = raw(server, f"GET {target} HTTP/1.1\r\nHost: x\r\n\r\n".encode())

@@ -119,8 +119,8 @@ def test_min_tokens_stop_token_ids_and_ignore_eos():
 
 
 def as_float32(number):
-    """The 32-bit float that a client gets which parses the number; the number must be nothing but its print:
-    nine digits tell any two floats apart, fewer do not."""
+    """The 32-bit float that a client gets by parsing the number, which must be its exact print: nine digits tell any
+    two floats apart, fewer do not."""
     single = struct.unpack("<f", struct.pack("<f", float(number)))[0]
     assert number.text.removesuffix(".0") == f"{single:.9g}", number.text
     return struct.pack("<f", single)
@@ -258,7 +258,7 @@ def test_expect_100_continue():
 
 
 def test_comments_keep_a_silent_stream_open():
-    """The first token of a long prompt is a long time in coming: here, until the worker may go on."""
+    """The first token of a long prompt takes a long time: here, until the worker may go on."""
     body = {"prompt": [300] * 900, "max_tokens": 8, "temperature": 0, "ignore_eos": True}
     with Server("--sse-keepalive", "50", "--max-num-batched-tokens", "16") as server:
         whole = server.complete(**body)["choices"][0]["text"]

@@ -26,7 +26,7 @@ def numbers(url, *args):
 
 
 def failure(url, *args):
-    """(what it prints as JSON, its sentence) of a load that fails."""
+    """(its JSON, its sentence) of a load that fails."""
     done = bench(url, "--json", *args)
     assert done.returncode == 1 and "Sanitizer" not in done.stderr, (done.returncode, done.stderr)
     return json.loads(done.stdout) if done.stdout else None, done.stderr
@@ -34,7 +34,7 @@ def failure(url, *args):
 
 class FakeServer:
     """Answers each request on a connection with the next bytes of `replies` (the last one again and again), in pieces
-    of `piece` bytes; closes the connection behind every n-th where `close_after` is n."""
+    of `piece` bytes; closes the connection after every n-th if `close_after` is n."""
 
     def __init__(self, *replies, piece=1 << 20, close_after=0):
         self.replies, self.piece, self.close_after = list(replies), piece, close_after

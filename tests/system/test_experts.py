@@ -1,4 +1,4 @@
-"""The metric of experts: what each of them computed, as /metrics has it, and that it never falls."""
+"""The metric of experts: the rows that each computed, in /metrics, and that it never falls."""
 
 import os
 import re
@@ -41,8 +41,8 @@ def generate(server, n, **more):
 
 
 def rows_of(n):
-    """Of a completion of n tokens: the last one is not computed, and the last layer's experts are only asked for
-    what a token is drawn from."""
+    """The counts of a completion of n tokens: the last one is not computed, and the last layer's experts compute only
+    rows that a token is drawn from."""
     return [N_USED * (len(PROMPT) + n - 1), N_USED * n]
 
 
@@ -84,7 +84,7 @@ class Watch:
 
 
 def check_kills(names, n_rounds, *args):
-    """After each kill the counts go on from where they were: what comes is added, all of it, and nothing twice."""
+    """After each kill the counts go on from where they were: all that comes is added, and nothing twice."""
     with Server(*args, model=OLMOE, check_idle=False) as server:
         watch = Watch(server)
         harness.wait_until("the series", lambda: set(experts(server)) == all_series())

@@ -1,4 +1,4 @@
-"""Batch invariance, seen from outside: what a request yields does not depend on its company.
+"""Batch invariance, seen from outside: the answer to a request does not depend on its company.
 
 64 requests of mixed lengths, greedy and sampled, with and without penalties, run one at a time; then all
 at once in random order, with small and large steps, in a cache so small that sequences are preempted.
@@ -11,7 +11,7 @@ import harness
 from harness import Server
 
 N = 64 if not harness.SANITIZED else 16
-N_LONG = 4  # these alone come to twice as much as the small cache holds, and begin with a block each
+N_LONG = 4  # these alone need twice as much as the small cache holds, and begin with a block each
 WORDS = ("the old king rode out to sea and said nothing while rain fell over a quiet house where Alice "
          "kept seven black cats, two lamps and one very long letter from her brother").split()
 

@@ -35,7 +35,7 @@ class Stream(harness.Stream):
         self.tokens, self.finish = [], None
 
     def finished(self):
-        """Waits until it has ended, and takes in what came."""
+        """Waits until it has ended, and takes in its events."""
         for event in self.events():
             for choice in event["choices"]:
                 if choice.get("logprobs"):
@@ -74,8 +74,8 @@ def check_streams(server, streams, expected):
 
 def disturb(server, share, names, how=signal.SIGKILL):
     """Sends a signal when that share of all tokens has been generated. Notes whether all streams were open then, by
-    what the router has counted just after (clients lag behind), with much to come; and waits until the processes
-    are really replaced."""
+    the router's count just after (clients lag), with much to come; and waits until the processes are really
+    replaced."""
     n_ended, n_tokens = counted(server)
     n_all = len(BODIES) * MAX_TOKENS
 
@@ -111,10 +111,10 @@ def test_streams_survive_kills_of_worker_scheduler_and_both():
             names = plans[n_done]
             between = disturb(server, rng.random() * 0.3 * 0.8 ** n_late, names)
             streams = run_streams(server, between)
-            # A kill that came late may be healed only now; what is new is rightly refused until then.
+            # Recovery from a late kill may end only now; new requests are rightly refused until then.
             harness.wait_until("the server to be healthy again", lambda: server.get("/health").status == 200)
             check_streams(server, streams, expected)
-            if not between.all_open:  # the kill came too late to count; what was checked still holds
+            if not between.all_open:  # the kill came too late to count; the checks still hold
                 n_late += 1
                 assert n_late < ROUNDS, "the kills keep coming when streams have ended"
                 continue
@@ -171,7 +171,7 @@ def test_a_killed_router_comes_back_and_its_requests_are_reaped():
 
 
 def test_waiting_requests_survive_too():
-    """Not only what runs: requests in the queue when the scheduler dies are answered as well."""
+    """Requests in the queue when the scheduler dies are answered as well as running ones."""
     with Server("--max-num-seqs", "2") as server:
         bodies = [{"prompt": f"Number {i} was", "max_tokens": 40, "temperature": 0, "ignore_eos": True}
                   for i in range(16)]

@@ -1,6 +1,6 @@
-"""Latent attention of files that nobody has in tests/data: GGUF files as they were before each head's matrices got
-tensors of their own, and quantised ones, whose blocks lie across when W_UK is turned. They are made here of a newer
-file, and must come to its tokens."""
+"""Latent attention of files that tests/data lacks: GGUF files in the older form, without separate tensors for each
+head's matrices, and quantised ones, whose blocks lie across when W_UK is turned. They are made here from a newer
+file, and must give its tokens."""
 
 import os
 import struct
@@ -86,14 +86,15 @@ def floats(bf16):
 
 
 def q8_0(row):
-    """The row of 32 as a block, and what the block stands for."""
+    """The row of 32 as a block, and the block's values."""
     scale = struct.unpack("<e", struct.pack("<e", max(map(abs, row)) / 127))[0]
     codes = [max(-127, min(127, round(x / scale))) for x in row]
     return struct.pack("<e32b", scale, *codes), [scale * code for code in codes]
 
 
 def older(path, form):
-    """The model with attn_kv_b in place of attn_k_b and attn_v_b: as it is, in Q8_0, or in what those blocks mean."""
+    """The model with attn_kv_b in place of attn_k_b and attn_v_b: as it is, in Q8_0, or in the values of those
+    blocks."""
     keys, tensors = read_gguf(MODEL)
     for name in "key_length_mla", "value_length_mla":
         del keys["deepseek2.attention." + name]

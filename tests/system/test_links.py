@@ -22,7 +22,7 @@ def arguments(pid):
 
 
 def addresses(server):
-    """Of the scheduler's links, as its command line has them."""
+    """The addresses of the scheduler's links, from its command line."""
     given = dict(a[2:].split("=", 1) for a in arguments(server.children()["scheduler"]) if "=" in a)
     return [given["scheduler-url"], *given["worker-url"].split(",")]
 
@@ -32,7 +32,7 @@ def text_of(answer):
 
 
 def complete_again(server):
-    """STORY, as soon as who was killed has been replaced."""
+    """STORY, as soon as the killed process has been replaced."""
     return harness.wait_until("an answer", lambda: (r := server.post("/v1/completions", STORY)).status == 200 and r).json
 
 

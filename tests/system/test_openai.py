@@ -9,7 +9,7 @@ import harness
 from harness import Server, Skip
 
 KEY = "a-key-for-the-test"
-VERSION = "6.49.0"  # the very one: a release of theirs must not fail a build of ours
+VERSION = "6.49.0"  # pinned: a release of theirs must not fail a build of ours
 TRIES = 3
 
 

@@ -1,9 +1,8 @@
 """No head-of-line blocking, shown by the order of tokens and by nothing else.
 
-The worker stands still while the second request comes in, so that the first ones have much of their way
-before them, whatever the machine. Tokens are noted in the order in which this process reads them; a thread
-that a busy machine keeps from reading may spoil that once, and then it is tried again. A server that made
-requests wait would spoil it every time.
+The worker stands still while the second request comes in, so that much of the first ones is still to come on any
+machine. Tokens are noted in the order in which this process reads them; a thread that a busy machine keeps from
+reading may spoil that once, and then it is tried again. A server that made requests wait would spoil it every time.
 """
 
 import json
@@ -13,7 +12,7 @@ from harness import Server, Stream, Void
 
 
 class Journal:
-    """Who had a token, in order, whichever thread read it; and who came to the end."""
+    """The streams that had a token, in order, whichever thread read it, and those that ended."""
 
     def __init__(self, server):
         self.server, self.names, self.chunks = server, {}, []
@@ -26,7 +25,7 @@ class Journal:
         return stream
 
     def read(self):
-        """What has come so far."""
+        """The entries so far."""
         told, rest = [], {}
         for stream, chunk in list(self.chunks):
             *lines, rest[stream] = (rest.get(stream, b"") + chunk).split(b"\n")
@@ -40,8 +39,8 @@ class Journal:
 
 
 def come_second(server, n_first, **body):
-    """Streams that have come a part of their way when the worker is stopped and a last one comes in; the journal
-    from there on, when all have ended."""
+    """Streams that are part of the way on when the worker is stopped and a last one comes in; the journal from there
+    on, when all have ended."""
     server.wait_idle()
     journal, still = Journal(server), server.about_to_stop()
     n_before = server.metric("weft_generation_tokens_total")

@@ -1,5 +1,5 @@
-"""Packed files: every command takes them for what they were packed from, and `weft serve` keeps to the one it began
-with, whatever becomes of its name."""
+"""Packed files: every command takes them in place of their sources, and `weft serve` keeps to the one it began with,
+even if its name goes to another."""
 
 import os
 import shutil

@@ -1,5 +1,5 @@
 """Several workers in one server, each with all of the model: they share the weights and the requests, answer as one
-worker does, and the loss of one is nobody's else."""
+worker does, and the loss of one harms no other."""
 
 import http.client
 import json
@@ -15,12 +15,12 @@ import test_kill as kills
 from harness import Server
 
 ROUNDS = 9 if not harness.SANITIZED else 3
-AWAY_S = 11  # 10 s after a worker went, others get what waits for it
+AWAY_S = 11  # 10 s after a worker went, others get the requests that wait for it
 REPLICAS = ("--workers", "2", "--layout", "replica")
 
 
 def expected_tokens():
-    """What one worker by itself says."""
+    """The answers of a single worker."""
     with Server() as server:
         return [s.tokens for s in kills.run_streams(server)]
 
@@ -202,7 +202,7 @@ class Actors:
 
 
 def test_requests_go_where_they_fit():
-    """Also when a scheduler takes over what another let in before a worker with less room came."""
+    """Also when a scheduler takes over requests that another accepted before a worker with less room came."""
     body = {"prompt": [5] * 600, "max_tokens": 400, "ignore_eos": True, "temperature": 0}
     with Actors("32MiB", "1500KiB") as actors:
         calls = [harness.Call(lambda: actors.complete(**body)) for _ in range(6)]
@@ -227,7 +227,7 @@ def test_requests_of_a_worker_that_stays_away_go_to_another():
 
 
 def test_a_full_queue_does_not_spill_over_to_a_worker_that_is_gone():
-    """What is too much is refused, and the streams that run go on."""
+    """Requests beyond the bounds are refused, and running streams go on."""
     body = {"prompt": "It was late", "max_tokens": 900, "ignore_eos": True, "temperature": 0}
 
     def run():

@@ -65,7 +65,7 @@ def test_output_that_cannot_be_written_is_an_error():
 
 
 def test_sigterm_to_the_whole_group_drains():
-    """Running streams end whole, what is new is turned away, status 0, no child outlives."""
+    """Running streams end whole, new requests are turned away, status 0, no child outlives."""
     harness.attempt(drain)
 
 
@@ -156,7 +156,7 @@ def test_a_log_reader_that_goes_away_harms_nobody():
         port = int(re.search(rb"ready on http://127.0.0.1:(\d+)", text).group(1))
         os.close(reading)
         before = harness.children_of(server.pid)
-        os.kill(before["worker"], signal.SIGKILL)  # which everybody has a word to say about
+        os.kill(before["worker"], signal.SIGKILL)  # which every actor reports on
         url = f"http://127.0.0.1:{port}/v1/completions"
         body = json.dumps({"prompt": "x", "max_tokens": 4}).encode()
 
@@ -385,7 +385,7 @@ def test_a_supervisor_that_stood_still_itself_blames_nobody():
         with Server() as server:
             harness.wait_until("the server to be healthy", lambda: server.get("/health").status == 200)
             pid = server.kill("scheduler", how=signal.SIGSTOP)["scheduler"]
-            time.sleep(1)  # by now the supervisor has read all that the scheduler had said
+            time.sleep(1)  # by now the supervisor has read all that the scheduler said
             server.proc.send_signal(signal.SIGSTOP)
             time.sleep(11)
             begin = time.monotonic()

@@ -1,9 +1,9 @@
 """Every architecture and weight format, through HTTP and nothing else, against float64 references.
 
 The small models of tests/data/zoo and tests/data/formats are served with --activations f32, the exact mode. The server
-is asked for the log-probabilities of the whole vocabulary at every position, of the prompt and of what it continues
-with: all that the API can tell of logits. Then models with latent attention and with experts answer many requests at
-once, and in a cache too small for them: to the bit what they answer one request alone.
+is asked for the log-probabilities of the whole vocabulary at every position, of the prompt and of its continuation:
+all that the API can tell of logits. Then models with latent attention and with experts answer many requests at once,
+and in a cache too small for them, with the very bits of their answers to one request alone.
 """
 
 import array
@@ -69,12 +69,12 @@ def log_softmax(logits):
 def difference(got, logits):
     """How far the logits behind a row of log-probabilities are from the golden ones, at the least.
 
-    A log-softmax takes from all logits of a row the same number, the logarithm of their sum, and with it what all
-    of them are off in common. What is left tells a bound: logits within E of the golden ones have log-probabilities
-    whose differences from the golden ones lie within an interval of length 2 E (and it holds 0). Conversely, logits
-    with such an interval of length 2 E are within E but for a common shift, which no log-probability ever shows.
-    So half that length is what is compared with the tolerance; no bound on log-probabilities one by one is as tight:
-    of them only 2 E follows, and from 2 E each follows but 2 E for the logits."""
+    A log-softmax subtracts the same number from all logits of a row, the logarithm of their sum, and with it their
+    common error. The rest gives a bound: logits within E of the golden ones have log-probabilities whose differences
+    from the golden ones lie within an interval of length 2 E (and it holds 0). Conversely, logits with such an
+    interval of length 2 E are within E but for a common shift, which no log-probability ever shows. So half that
+    length is compared with the tolerance; no bound on log-probabilities one by one is as tight: E for the logits only
+    gives 2 E for each of them, and 2 E for each of them only gives 2 E for the logits."""
     off = [x - y for x, y in zip(got, log_softmax(logits), strict=True)]
     assert math.isfinite(sum(off))  # a NaN would be lost on max() and min()
     return (max(0.0, *off) - min(0.0, *off)) / 2
@@ -95,7 +95,7 @@ def exact(server, prompt):
     for i, ((token, logprob), top) in enumerate(zip(tokens[1:], tops[1:], strict=True)):
         values = list(top.values())
         assert logprob == top[names[token]] and values == sorted(values, reverse=True) and len(top) == server.n_vocab
-        row = i - (len(ids) - n_rows)  # the logits of position i are those of what comes next
+        row = i - (len(ids) - n_rows)  # the logits of position i are those of the next token
         if 0 <= row < n_rows:
             golden = logits[row * server.n_vocab:(row + 1) * server.n_vocab]
             worst = max(worst, difference([top[name] for name in names], golden))
@@ -125,7 +125,7 @@ def check_exact(name, server, prompts):
 
 
 def some(names, of_sanitized):
-    """All of them; of a sanitizer's build, which is ten times as slow, a few."""
+    """All of them; a few in a sanitizer's build, which is ten times as slow."""
     assert len(names) > len(of_sanitized) and set(of_sanitized) <= set(names), names
     return of_sanitized if harness.SANITIZED else names
 
@@ -135,7 +135,7 @@ def names_of(pattern):
 
 
 def check_chat(server):
-    """The template of the folder, which is the same in all of them: as good as what it renders."""
+    """The template of the folder, which is the same in all of them: tested by its output."""
     body = {"max_tokens": 8, "temperature": 0, "ignore_eos": True}
     chat = server.chat(messages=[{"role": "user", "content": "A sea\n"}], **body)
     text = server.complete(prompt="<|im_start|>user\nA sea\n<|im_end|>\n<|im_start|>assistant\n",
@@ -295,7 +295,7 @@ def check_equal(name, requests, alone, together):
 
 
 def block_bytes(folder):
-    """Of 16 tokens in f32: of latent attention a latent and a key per layer, else keys and values."""
+    """Bytes of 16 tokens in f32: a latent and a key per layer with latent attention, else keys and values."""
     with open(os.path.join(folder, "config.json"), encoding="utf-8") as f:
         config = json.load(f)
     if "kv_lora_rank" in config:
@@ -333,8 +333,8 @@ def test_answers_do_not_depend_on_company():
 
 
 def test_preempted_sequences_go_on_as_if_nothing_had_been():
-    """Of Phi-3 the prompts are short ones for LongRoPE and the answers long: what is computed again is not of the same
-    kind as a prompt of that length would be."""
+    """Phi-3's prompts are short for LongRoPE and the answers long: tokens computed again are not of the kind that a
+    prompt of that length would be."""
     rng = harness.rng()
     for name in some(["deepseek_v2", "deepseek_v3", "olmoe", "phi3_longrope"], ["deepseek_v2"]):
         folder = os.path.join(DATA, "zoo", name)

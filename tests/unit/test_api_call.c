@@ -1576,7 +1576,7 @@ static void put_hello(uint64_t instance) {
     put_msg(&msg);
 }
 
-/* Of layer 3, which has one. */
+/* The counts of layer 3, which has one. */
 static void put_expert(uint64_t rows) {
     static const uint32_t layers[] = {3};
     struct weft_msg msg = {.type = WEFT_MSG_EXPERTS};

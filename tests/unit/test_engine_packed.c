@@ -347,7 +347,7 @@ static void forged_tensors_are_refused(void **state) {
         {8, 4, 5},           /**/
         {12, 8, 1ull << 62}, /* a size that overflows */
         {12, 8, 3},          /* another shape */
-        {28, 8, 1ull << 40}, /* values behind it that are not there */
+        {28, 8, 1ull << 40}, /* values after it that are not there */
     };
     const char *good = in_folder("good.weft"), *bad = in_folder("bad.weft");
     must_pack(drive_fixture(ENGINE_TIED), WEFT_ENG_DT_AUTO, good);

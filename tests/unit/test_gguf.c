@@ -410,7 +410,7 @@ static void vectors_have_no_matrix_type(void **state) {
     gguf_tiny_tensors(&b, 0);
     char *at = memmem(b.infos.data, b.infos.len, name, strlen(name));
     assert_non_null(at);
-    memset(at + strlen(name) + 4 + 8, 2, 1); /* behind n_dims and the only dimension: Q4_0 */
+    memset(at + strlen(name) + 4 + 8, 2, 1); /* after n_dims and the only dimension: Q4_0 */
     assert_refused(finish_and(load_bytes, &b, &why), &why, WEFT_E_UNSUPPORTED,
                    "tensor 'output_norm.weight' is a vector of type q4_0");
     gguf_fini(&b);

@@ -794,7 +794,7 @@ union raw_address {
     struct sockaddr_in tcp;
 };
 
-/* Of a URL that fresh_url made. */
+/* Takes a URL that fresh_url made. */
 static socklen_t raw_address(const char *url, union raw_address *at) {
     const char *rest = strstr(url, "://") + 3;
     memset(at, 0, sizeof *at);

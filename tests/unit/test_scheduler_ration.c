@@ -9,7 +9,7 @@
 
 #include "unit/sched_bench.h"
 
-/* Of a token with all of the vocabulary. The simulated worker asserts that no result has more
+/* For a token with all of the vocabulary. The simulated worker asserts that no result has more
  * entries than the budget allows. */
 #define N_VOCAB 32u
 #define ENTRY_BYTES (12u + 8u * N_VOCAB)
