@@ -23,8 +23,8 @@
 #include "base/err.h"
 #include "base/limits.h"
 #include "common/config.h"
-#include "proto/expert_rows.h"
 #include "link/link.h"
+#include "proto/expert_rows.h"
 #include "proto/proto.h"
 #include "scheduler/groups.h"
 

@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "base/rand.h"
-#include "proto/expert_rows.h"
 #include "inside/cmd_worker/experts.h"
+#include "proto/expert_rows.h"
 
 /* The n-th allocation from now and all after it fail; 0: none. */
 static uint64_t fail_at, n_allocations;
