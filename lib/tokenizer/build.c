@@ -1,4 +1,4 @@
-/* The tables filled in, and those that follow from others. */
+/* Fills the tables in, and derives those that follow from others. */
 #include "build.h"
 
 #include <stdlib.h>
@@ -96,7 +96,7 @@ static bool has_lossy_added(const struct wefti_tok_added *added) {
     return false;
 }
 
-/* See check_length in encode.c. Whatever leaves some of the text without a token makes it 0. */
+/* See check_length in encode.c. It is 0 if anything leaves some of the text without a token. */
 static size_t text_bytes_per_id(const weft_tokenizer *tok) {
     if (has_lossy_added(&tok->added_raw) || has_lossy_added(&tok->added_normalized)) return 0;
     for (size_t i = 0; i < tok->n_steps; i++)
@@ -110,8 +110,8 @@ static size_t text_bytes_per_id(const weft_tokenizer *tok) {
     return bytes;
 }
 
-/* Notes what stands in front of U+2581 in `piece`: by bytes and not by characters, which finds a
- * few cuts less and none too many. False: a byte token, which is not the text it is written as. */
+/* Notes the byte before each U+2581 in `piece`. Bytes rather than characters find a few cuts less,
+ * never a wrong one. False: a byte token, which is not the text it is written as. */
 static bool note_marks_of(weft_tokenizer *tok, struct weft_str piece) {
     static const char mark[] = WEFTI_TOK_MARK;
     for (size_t at = 1; at + 3 <= piece.len; at++) {
@@ -124,7 +124,7 @@ static bool note_marks_of(weft_tokenizer *tok, struct weft_str piece) {
 }
 
 static void note_marks(weft_tokenizer *tok) {
-    /* Where the mark is unknown it may be one with unknown characters before it. */
+    /* An unknown mark may join unknown characters before it. */
     bool safe = wefti_tok_vocab_find(&tok->vocab, WEFTI_TOK_MARK, 3) != WEFTI_TOK_NO_ID ||
                 tok->scores || tok->score_ranks;
     for (uint32_t id = 0; id < tok->vocab.n_tokens; id++) {

@@ -1,13 +1,13 @@
-/* build — the tables of a tokenizer filled in by the readers of its formats. */
+/* build — how the readers of formats fill in the tables of a tokenizer. */
 #ifndef WEFT_TOK_BUILD_H
 #define WEFT_TOK_BUILD_H
 
 #include "tables.h"
 
-/* Adds SentencePiece's normaliser, which `tok` owns. */
+/* Adds SentencePiece's normaliser; `tok` takes it over. */
 weft_err wefti_tok_add_sentence(weft_tokenizer *tok, struct wefti_tok_sentence **sentence_out,
                                 struct weft_errmsg *why);
-/* Where a text is cut, and what becomes of what the pattern matches. */
+/* Where a text is cut, and what happens to the matches. */
 struct wefti_tok_split {
     struct weft_str pattern; /* as for wefti_tok_regex_init */
     bool literal, invert;
@@ -21,12 +21,12 @@ weft_err wefti_tok_add_step(weft_tokenizer *tok, enum wefti_tok_step_kind kind,
                             struct wefti_tok_step **step_out, struct weft_errmsg *why);
 weft_err wefti_tok_add_norm(weft_tokenizer *tok, enum wefti_tok_norm_kind kind, const char *text,
                             size_t len, struct wefti_tok_norm **norm_out, struct weft_errmsg *why);
-/* Once vocabulary and added tokens are complete: indexes and derived tables. */
+/* Builds indexes and derived tables, once vocabulary and added tokens are complete. */
 weft_err wefti_tok_seal(weft_tokenizer *tok, struct weft_errmsg *why);
-/* <0xNN> as a byte value; -1 for every other string. */
+/* The byte value of <0xNN>; -1 for any other string. */
 int wefti_tok_fallback_byte(struct weft_str text);
 bool wefti_tok_find(const weft_tokenizer *tok, struct weft_str text, uint32_t *id_out);
-/* Adds to eos_ids what is a token and not there yet. */
+/* Adds `id` to eos_ids if it is a token and not there yet. */
 void wefti_tok_add_eos(weft_tokenizer *tok, uint64_t id);
 
 /* Turns tok->scores into ranks for merging. PROTO: one is not a number. */

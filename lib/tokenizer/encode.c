@@ -157,8 +157,7 @@ static weft_err run_step(struct encoder *enc, size_t step, struct piece piece) {
 }
 
 /* The first step or two cut a text into words; the later ones look at each for what is rarely
- * there. A word that came before needs none of that. (Where the text starts it may become another.)
- */
+ * there. A word seen before skips them. (At the start of the text it may become another word.) */
 static weft_err run_steps(struct encoder *enc, size_t step, struct piece piece) {
     bool found = false;
     struct wefti_tok_word *word = NULL;
@@ -178,7 +177,7 @@ static weft_err run_steps(struct encoder *enc, size_t step, struct piece piece) 
 
 typedef weft_err (*segment_fn)(struct encoder *enc, struct piece piece);
 
-/* Calls `segment` for what lies between the added tokens. */
+/* Calls `segment` for each piece of text between added tokens. */
 static weft_err cut_at_added(struct encoder *enc, const struct wefti_tok_added *added,
                              struct piece piece, segment_fn segment) {
     WEFT_ASSERT(added->n <= added->cap);

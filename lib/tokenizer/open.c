@@ -1,4 +1,4 @@
-/* A tokenizer read, from whatever it comes in. */
+/* Opens a tokenizer from any of its file formats. */
 #include <stdlib.h>
 #include <string.h>
 

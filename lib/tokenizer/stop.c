@@ -1,10 +1,9 @@
 /* Stop strings.
  *
- * Every string runs the Knuth-Morris-Pratt automaton over the same stream; its state is the length
- * of the longest prefix that the text ends with. What some string may still complete is held back:
- * the longest of these prefixes. Being a prefix of a string it stands in the set already, so a
- * matcher is a few lengths, whatever it holds back, and pushing takes no memory. A byte is looked
- * at once per string, however the text is cut. */
+ * Every string runs a Knuth-Morris-Pratt automaton over the same stream; its state is the length of
+ * its longest prefix that the text ends with. The longest of these prefixes is held back, since its
+ * string may still be completed. Its text is in the set already, so a matcher is just a few lengths
+ * and pushing takes no memory. Each byte is looked at once per string, however the text is cut. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -102,7 +101,7 @@ void weft_stop_free(struct weft_stop *stop) {
     free(stop);
 }
 
-/* How far the pattern is matched behind `c`, when it was for `k` bytes before. */
+/* How much of the pattern is matched after `c`, if `k` bytes were before. */
 static uint32_t advance(const struct pattern *pattern, uint32_t k, char c) {
     WEFT_ASSERT(k < pattern->len);
     while (k > 0 && pattern->text[k] != c)
@@ -110,8 +109,8 @@ static uint32_t advance(const struct pattern *pattern, uint32_t k, char c) {
     return pattern->text[k] == c ? k + 1 : 0;
 }
 
-/* The pattern that `c` completes; of several that end here, the longest starts first. Where
- * matches do not count the pattern goes on with what its end may begin: its longest border. */
+/* The pattern that `c` completes; of several, the longest, which starts first. If matches do not
+ * count, the pattern continues with its longest border. */
 static const struct pattern *step(struct weft_stop *stop, char c, bool counts) {
     const struct pattern *done = NULL;
     for (size_t i = 0; i < stop->set->n; i++) {
@@ -126,7 +125,7 @@ static const struct pattern *step(struct weft_stop *stop, char c, bool counts) {
     return done;
 }
 
-/* The text that is held back. It stays where it is, whatever comes. */
+/* The text that is held back. Its address stays valid. */
 static const char *held(const struct weft_stop *stop, size_t *len_out) {
     const char *text = "";
     *len_out = 0;

@@ -20,11 +20,11 @@
 #include "vocab/trie.h"
 #include "vocab/vocab.h"
 
-#define WEFTI_TOK_STEPS_MAX 16     /* split steps; DeepSeek's six are the most seen so far */
+#define WEFTI_TOK_STEPS_MAX 16     /* split steps; DeepSeek's six are the most seen */
 #define WEFTI_TOK_NORMS_MAX 16     /* normaliser steps */
 #define WEFTI_TOK_AFFIX_IDS_MAX 16 /* tokens a post-processor puts on either side of a text */
 #define WEFTI_TOK_EOS_MAX 64
-/* A text, or what a normaliser or a step made of it: positions in it are 32 bits wide. */
+/* Bound of a text, before and after normalising: positions in it are 32 bits wide. */
 #define WEFTI_TOK_TEXT_BYTES_MAX (1u << 30)
 _Static_assert(WEFT_BODY_BYTES_MAX <= WEFTI_TOK_TEXT_BYTES_MAX, "every body can be tokenised");
 
@@ -39,7 +39,7 @@ enum wefti_tok_behavior {
 enum wefti_tok_step_kind {
     WEFTI_TOK_STEP_SPLIT,
     WEFTI_TOK_STEP_PREFIX_SPACE, /* a space before a piece that does not start with one */
-    WEFTI_TOK_STEP_METASPACE,    /* spaces become U+2581, perhaps one in front */
+    WEFTI_TOK_STEP_METASPACE,    /* spaces become U+2581, perhaps with one in front */
     WEFTI_TOK_STEP_TO_CHARS,     /* bytes become their printable characters for what comes after */
 };
 
@@ -71,14 +71,14 @@ struct weft_tokenizer {
     bool to_chars;      /* a TO_CHARS step is among the steps */
     bool ignore_merges; /* a piece that is a token is that token */
     bool fuse_unk;
-    size_t text_bytes_per_id; /* no token covers more of a text; 0: there is no such bound */
-    /* Merge by the score of what comes out, not by a list: SentencePiece. Ranks by token id. */
+    size_t text_bytes_per_id; /* the most text a token covers; 0: no bound */
+    /* SentencePiece merges by the score of the result, not by a list. Ranks by token id. */
     uint32_t *score_ranks;
-    bool joins_mark[256]; /* some piece has a U+2581 behind this byte; see wefti_tok_split_point */
-    /* Unigram: a score by token id (owned), none over WEFTI_TOK_SCORE_MAX; NULL: another model. */
+    bool joins_mark[256]; /* some piece has U+2581 after this byte; see wefti_tok_split_point */
+    /* Unigram: scores by token id (owned), at most WEFTI_TOK_SCORE_MAX; NULL: another model. */
     double *scores;
     double unknown_score; /* of a character without a token */
-    bool float_sums;      /* sums are rounded to single precision, as SentencePiece has them */
+    bool float_sums;      /* sums are rounded to single precision, as in SentencePiece */
     struct wefti_tok_trie trie;
     uint32_t unk_id;
     uint32_t unit_ids[256];     /* tokens of one byte (byte level) or one ASCII character */

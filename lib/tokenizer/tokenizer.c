@@ -1,4 +1,4 @@
-/* The tokenizer as a whole: its end, and small questions. */
+/* Freeing a tokenizer, and small getters. */
 #include "tokenizer.h"
 
 #include <stdlib.h>

@@ -25,8 +25,8 @@
 typedef struct weft_tokenizer weft_tokenizer;
 
 /* `path` is what weft_model_locate finds: a folder with tokenizer.json or else tokenizer.model (and
- * tokenizer_config.json, generation_config.json, config.json where they are), or a GGUF file.
- * *tok_out is the caller's. */
+ * tokenizer_config.json, generation_config.json, config.json if present), or a GGUF file. *tok_out
+ * is the caller's. */
 WEFT_MUST_CHECK weft_err weft_tok_open(const char *path, weft_tokenizer **tok_out,
                                        struct weft_errmsg *why);
 void weft_tok_free(weft_tokenizer *tok); /* accepts NULL */
@@ -36,19 +36,19 @@ uint32_t weft_tok_vocab_size(const weft_tokenizer *tok); /* highest id + 1 */
 /* Special ids; false when the tokenizer has none. */
 bool weft_tok_bos(const weft_tokenizer *tok, uint32_t *id_out);
 
-/* What chat templates call bos_token and eos_token (of several ends the tokenizer's own), as they
- * are written; data is NULL where there is none. Borrowed from the tokenizer. */
+/* What chat templates call bos_token and eos_token, as text (of several EOS the tokenizer's own);
+ * data is NULL if there is none. Borrowed from the tokenizer. */
 struct weft_str weft_tok_bos_token(const weft_tokenizer *tok);
 struct weft_str weft_tok_eos_token(const weft_tokenizer *tok);
 
-/* The ids that end a generation, each once: generation_config.json's eos_token_id (one or a list),
- * config.json's, and tokenizer_config.json's eos_token, all of them: a chat tokenizer's end of turn
- * often stands in the last alone. GGUF: eos_token_id, eot_token_id and tokens named <|im_end|>,
- * <|eot_id|>, <|end|>, ... that are control tokens, as llama.cpp does. Borrowed; *n_out may be 0.
- */
+/* The ids that end a generation, each once, from all of generation_config.json's eos_token_id (one
+ * or a list), config.json's, and tokenizer_config.json's eos_token: a chat tokenizer's end of turn
+ * is often only in the last. GGUF: eos_token_id, eot_token_id and tokens named <|im_end|>,
+ * <|eot_id|>, <|end|>, ... that are control tokens, as llama.cpp does. Borrowed; *n_out may be
+ * 0. */
 const uint32_t *weft_tok_eos(const weft_tokenizer *tok, size_t *n_out);
 
-#define WEFT_TOK_ADD_SPECIAL 1u /* what the post-processor or add_bos_token puts around a text */
+#define WEFT_TOK_ADD_SPECIAL 1u /* adds what the post-processor or add_bos_token asks for */
 /* Special tokens written out in the text become their ids; without it they are ordinary text (added
  * tokens that are not special are recognised either way). */
 #define WEFT_TOK_PARSE_SPECIAL 2u
@@ -65,8 +65,8 @@ WEFT_MUST_CHECK weft_err weft_tok_encode(const weft_tokenizer *tok,
                                          const struct weft_tok_input *input, uint32_t **ids_out,
                                          size_t *n_out, struct weft_errmsg *why);
 
-/* The bytes one token stands for (any bytes, perhaps half a character); borrowed, not terminated.
- * For special tokens their written form. Unknown ids: empty. */
+/* The bytes one token stands for (any bytes, perhaps half a character); borrowed, not terminated. A
+ * special token gives its written form, an unknown id nothing. */
 const char *weft_tok_token_bytes(const weft_tokenizer *tok, uint32_t id, size_t *len_out);
 bool weft_tok_is_special(const weft_tokenizer *tok, uint32_t id);
 
@@ -86,30 +86,30 @@ struct weft_detok {
 
 void weft_detok_init(struct weft_detok *detok, const weft_tokenizer *tok, bool skip_special);
 void weft_detok_push(struct weft_detok *detok, uint32_t id, struct weft_buf *out);
-void weft_detok_finish(struct weft_detok *detok, struct weft_buf *out); /* what is left -> U+FFFD */
+void weft_detok_finish(struct weft_detok *detok, struct weft_buf *out); /* what is left: U+FFFD */
 
 /* --- stop strings ----------------------------------------------------------------------------- */
 
 /* Up to WEFT_STOP_STRINGS_MAX strings, copied and compiled once for any number of matchers.
- * Immutable, so that matchers may be in several threads. */
+ * Immutable, so matchers may run in several threads. */
 struct weft_stop_set;
 
 /* Each string has 1 to WEFT_STOP_STRING_BYTES_MAX bytes (else WEFT_E_INVAL, WEFT_E_TOOBIG). */
 WEFT_MUST_CHECK weft_err weft_stop_set_new(const char *const *strings, const size_t *lens, size_t n,
                                            struct weft_stop_set **set_out);
 void weft_stop_set_free(struct weft_stop_set *set); /* accepts NULL */
-/* What a set of strings of these lengths takes of memory. */
+/* Memory taken by a set of strings of these lengths. */
 size_t weft_stop_set_bytes(const size_t *lens, size_t n);
 
 /* A matcher: watches a text stream for the strings of a set, and never lets through a character
- * that may still turn out to belong to one. It takes no memory but its own, a few words. */
+ * that may still turn out to belong to one. It takes a few words of memory. */
 struct weft_stop;
 
 /* The set is borrowed until the matcher is freed. */
 WEFT_MUST_CHECK weft_err weft_stop_new(const struct weft_stop_set *set, bool include_in_output,
                                        struct weft_stop **stop_out);
 void weft_stop_free(struct weft_stop *stop); /* accepts NULL */
-/* What a matcher takes of memory, of whatever set. */
+/* Memory taken by a matcher, whatever its set. */
 size_t weft_stop_bytes(void);
 
 /* Feeds the text of one token. Text that is safe now is appended to `out`. Returns true when a stop
@@ -118,17 +118,17 @@ size_t weft_stop_bytes(void);
  * match wins; of two that end together, the one that starts first. */
 bool weft_stop_push(struct weft_stop *stop, const char *text, size_t len, struct weft_buf *out,
                     size_t *which_out);
-/* The same for text in which nothing may match yet: a stop string that is completed here is text
- * like any other, but one that begins here may be completed by a later push. */
+/* The same for text in which nothing may match yet: a stop string completed here is ordinary text,
+ * but one that begins here may be completed by a later push. */
 void weft_stop_pass(struct weft_stop *stop, const char *text, size_t len, struct weft_buf *out);
 /* The stream ended without a match: appends what was held back. */
 void weft_stop_finish(struct weft_stop *stop, struct weft_buf *out);
 
 /* --- sampling defaults ------------------------------------------------------------------------ */
 
-/* generation_config.json's sampling values, as vLLM applies them where a request is silent. NaN (or
- * -1 for top_k, max_new_tokens) where the file does not say, or says what no sampler can do (which
- * the log tells). */
+/* generation_config.json's sampling values: defaults for requests, as in vLLM. NaN (or -1 for
+ * top_k, max_new_tokens) if the file does not say, or has a value no sampler can use (which is
+ * logged). */
 struct weft_gen_defaults {
     double temperature, top_p, min_p, repetition_penalty;
     int64_t top_k, max_new_tokens;

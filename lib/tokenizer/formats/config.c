@@ -1,4 +1,4 @@
-/* The small files beside a model: what the front needs of them. */
+/* Sampling defaults from the small files beside a model. */
 #include <math.h>
 #include <string.h>
 
@@ -62,7 +62,7 @@ struct wefti_tok_added_token wefti_tok_added_traits(const json_t *entry) {
 
 /* --- sampling defaults ------------------------------------------------------------------------ */
 
-/* A value no sampler can use is passed over, with a word in the log; another type is an error. */
+/* A value that no sampler can use is skipped and logged; a wrong type is an error. */
 static weft_err get_number(const json_t *root, const char *key, double min, double max, double *out,
                            struct weft_errmsg *why) {
     const json_t *value = json_object_get(root, key);
@@ -78,7 +78,7 @@ static weft_err get_number(const json_t *root, const char *key, double min, doub
     return WEFT_OK;
 }
 
-/* `off`, too, means that the file does not say. */
+/* The value `off` also means that the file does not say. */
 static weft_err get_count(const json_t *root, const char *key, double off, int64_t *out,
                           struct weft_errmsg *why) {
     const json_t *value = json_object_get(root, key);

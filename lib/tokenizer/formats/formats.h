@@ -16,19 +16,19 @@ weft_err wefti_tok_load_gguf(weft_tokenizer *tok, const char *path, struct weft_
 
 weft_err wefti_tok_load_spm(weft_tokenizer *tok, const char *dir, struct weft_errmsg *why);
 
-/* BOS and EOS as tokenizer_config.json, generation_config.json and config.json name them, over what
- * `tok` has of them already. */
+/* Reads BOS and EOS from tokenizer_config.json, generation_config.json and config.json; they
+ * override what `tok` has. */
 weft_err wefti_tok_load_specials(weft_tokenizer *tok, const char *dir, struct weft_errmsg *why);
 
-/* weft_model_json of a file that need not be there: NULL and WEFT_OK then. */
+/* weft_model_json for an optional file: NULL and WEFT_OK if it is missing. */
 weft_err wefti_tok_read_json(const char *dir, const char *name, json_t **root_out,
                              struct weft_errmsg *why);
 
-/* A string; empty where `value` is none. */
+/* The string in `value`; empty if it is not a string. */
 struct weft_str wefti_tok_json_str(const json_t *value);
 struct weft_str wefti_tok_json_str_at(const json_t *object, const char *key);
 bool wefti_tok_json_bool_at(const json_t *object, const char *key, bool otherwise);
-/* Appends what base64 stands for; false: another character is in it. */
+/* Decodes base64 and appends it; false: an invalid character. */
 bool wefti_tok_base64(struct weft_str text, struct weft_buf *out);
 /* How an added token is matched, as tokenizer.json and added_tokens_decoder write it. */
 struct wefti_tok_added_token wefti_tok_added_traits(const json_t *entry);

@@ -1,8 +1,8 @@
 /* Vocabularies in GGUF files, as llama.cpp writes and reads them.
  *
- * "gpt2" is byte-level BPE with a list of merges; how text is cut before it stands in the file only
- * as a name (tokenizer.ggml.pre), which stands for the regular expressions the model was trained
- * with. "llama" is SentencePiece BPE: pieces merge by score, characters fall back to bytes. "t5" is
+ * "gpt2" is byte-level BPE with a list of merges. How text is cut before merging is given only as a
+ * name (tokenizer.ggml.pre), which stands for the regular expressions of the model's training.
+ * "llama" is SentencePiece BPE: pieces merge by score, characters fall back to bytes. "t5" is
  * SentencePiece Unigram with its normaliser. */
 #include <stdlib.h>
 
@@ -17,7 +17,7 @@ struct loader {
     struct weft_errmsg *why;
     size_t n_tokens;
     bool typed; /* there is a token_type for each token */
-    /* Where the file is silent. */
+    /* Defaults if the file does not say. */
     bool add_bos, add_eos;
     uint32_t bos_id, eos_id;
     struct weft_buf piece, bytes;
@@ -176,7 +176,7 @@ static weft_err put_ordinary(struct loader *loader, uint64_t id, struct weft_str
         if (wefti_tok_bytes_of_chars(text.data, text.len, &loader->bytes))
             piece = bytes = (struct weft_str){loader->bytes.data, loader->bytes.len};
         else
-            flags = 0; /* no text leads there */
+            flags = 0; /* no text encodes to it */
     } else if (type == WEFTI_TOK_PIECE_BYTE) {
         int byte = wefti_tok_fallback_byte(text);
         if (byte < 0) return malformed(loader, "a byte token is not written as <0xNN>");
@@ -239,7 +239,7 @@ static uint32_t find_entry(struct loader *loader, const char *text, size_t len) 
     return wefti_tok_vocab_find(&loader->tok->vocab, loader->bytes.data, loader->bytes.len);
 }
 
-/* "left right". A merge that leads out of the vocabulary can only ever be taken back: it is left
+/* "left right". A merge whose result is not in the vocabulary could only be undone, so it is left
  * out. */
 static weft_err put_merge(struct loader *loader, size_t rank, struct weft_str text) {
     const char *space = text.len > 1 ? memchr(text.data + 1, ' ', text.len - 1) : NULL;
@@ -296,7 +296,7 @@ static uint32_t get_id(const struct loader *loader, const char *key, uint32_t ot
     return id < loader->n_tokens ? (uint32_t)id : WEFTI_TOK_NO_ID;
 }
 
-/* Whatever ends a turn in the formats in use; a model has one or two of them. */
+/* All tokens that end a turn in the formats in use; a model has one or two of them. */
 static void add_known_eos(weft_tokenizer *tok) {
     static const char *const names[] = {
         "<|im_end|>",
@@ -360,8 +360,8 @@ static void note_fallback(weft_tokenizer *tok) {
         if (tok->fallback_ids[byte] == WEFTI_TOK_NO_ID) tok->byte_fallback = false;
 }
 
-/* SentencePiece: a space in front of the text and of what follows a special token, all spaces
- * written as U+2581. */
+/* SentencePiece puts a space before the text and after each special token, and writes all spaces as
+ * U+2581. */
 static weft_err load_sentence_piece(struct loader *loader) {
     static const char mark[] = WEFTI_TOK_MARK;
     weft_tokenizer *tok = loader->tok;

@@ -36,7 +36,7 @@ bool wefti_tok_pb_next(struct weft_cursor *cur, struct wefti_tok_pb_field *field
     case WEFTI_TOK_PB_FIXED32:
         field->value = weft_cursor_u32(cur);
         break;
-    default: /* groups, which nobody writes any more */
+    default: /* groups: deprecated, never written */
         cur->failed = true;
     }
     if (field->number == 0) cur->failed = true;

@@ -19,11 +19,11 @@ enum wefti_tok_pb_wire {
 struct wefti_tok_pb_field {
     uint64_t number;
     enum wefti_tok_pb_wire wire;
-    uint64_t value;        /* of VARINT and FIXED */
-    struct weft_str bytes; /* of BYTES; borrowed */
+    uint64_t value;        /* VARINT and FIXED */
+    struct weft_str bytes; /* BYTES; borrowed */
 };
 
-/* The next field of a message; false at its end, or with cur->failed where it is damaged. */
+/* The next field of a message; false at its end, and with cur->failed if it is damaged. */
 bool wefti_tok_pb_next(struct weft_cursor *cur, struct wefti_tok_pb_field *field);
 
 #endif

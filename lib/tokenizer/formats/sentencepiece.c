@@ -1,8 +1,8 @@
 /* SentencePiece's own tokenizer.model: a protobuf message ModelProto.
  *
  * Its pieces stand in the order of their ids, each with a score and a type. A BPE model merges by
- * score, a Unigram model looks for the best sum. What BOS and EOS a text gets is not in the file:
- * Hugging Face's tokenizer_config.json says it, and so it does of tokens added later. */
+ * score, a Unigram model looks for the best sum. Whether a text gets BOS and EOS is not in the file
+ * but in Hugging Face's tokenizer_config.json, as are tokens added later. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,7 +56,7 @@ static void take_trainer(struct loader *loader, const struct wefti_tok_pb_field 
         loader->space_as_suffix = field->value != 0;
         break;
     case TRAINER_BOS_ID:
-        loader->bos_id = field->value; /* -1, none, is no id there could be */
+        loader->bos_id = field->value; /* -1 means none and is never a valid id */
         break;
     case TRAINER_EOS_ID:
         loader->eos_id = field->value;
@@ -167,7 +167,8 @@ static weft_err put_control(struct loader *loader, const struct piece *piece, ui
     return err ? err : wefti_tok_added_put(&tok->added_raw, piece->text, id, &traits);
 }
 
-/* A user-defined symbol is never taken apart. BPE is cut there; Unigram scores it out of reach. */
+/* A user-defined symbol is never split: BPE cuts the text there, Unigram gives it an unbeatable
+ * score. */
 static weft_err put_symbol(struct loader *loader, const struct piece *piece, uint32_t id) {
     static const struct wefti_tok_added_token ordinary;
     weft_err err = wefti_tok_added_put(&loader->sentence->kept, piece->text, id, &ordinary);
@@ -201,7 +202,7 @@ static weft_err put_piece(struct loader *loader, const struct piece *piece, uint
     return err;
 }
 
-/* Takes the pieces in, their scores last: n_pieces says how many there are. */
+/* Reads the pieces, and their scores last, once n_pieces is known. */
 static weft_err load_pieces(struct loader *loader, struct weft_str file) {
     weft_tokenizer *tok = loader->tok;
     struct weft_cursor cur;
@@ -229,7 +230,7 @@ static weft_err load_pieces(struct loader *loader, struct weft_str file) {
 
 /* --- what the configuration says -------------------------------------------------------------- */
 
-/* An entry of added_tokens_decoder: a token behind the pieces, or other traits of one of them. */
+/* An entry of added_tokens_decoder: a token after the pieces, or other traits for one of them. */
 static weft_err put_configured(struct loader *loader, uint64_t id, const json_t *entry) {
     weft_tokenizer *tok = loader->tok;
     struct weft_str text = wefti_tok_json_str_at(entry, "content");
@@ -262,13 +263,13 @@ static weft_err load_configured(struct loader *loader, json_t *config) {
         weft_err err = put_configured(loader, id, entry);
         if (err) return err;
     }
-    /* "legacy" false: no space behind special tokens, as in tokenizers made since 2023. */
+    /* "legacy" false: no space after special tokens. */
     loader->sentence->prefix_once = !wefti_tok_json_bool_at(config, "legacy", true);
     if (!wefti_tok_json_bool_at(config, "add_prefix_space", true)) loader->sentence->prefix = false;
     return WEFT_OK;
 }
 
-/* added_tokens.json, {"text": id}: what older folders have in place of added_tokens_decoder. */
+/* added_tokens.json, {"text": id}: older folders have it in place of added_tokens_decoder. */
 static weft_err load_added(struct loader *loader, json_t *added) {
     const char *key;
     size_t key_len;
@@ -288,8 +289,8 @@ static weft_err load_added(struct loader *loader, json_t *added) {
     return WEFT_OK;
 }
 
-/* Where the configuration is silent: T5, the model of Unigram, ends a text with EOS; Llama, that of
- * BPE, begins it with BOS. */
+/* Defaults if the configuration does not say: T5 (Unigram) ends a text with EOS, Llama (BPE) begins
+ * it with BOS. */
 static void load_affixes(struct loader *loader, const json_t *config) {
     weft_tokenizer *tok = loader->tok;
     bool unigram = loader->model_type == MODEL_UNIGRAM;

@@ -1,4 +1,4 @@
-/* Special tokens by the files beside a tokenizer. */
+/* Special tokens from the files beside a tokenizer. */
 #include "formats/formats.h"
 
 /* "text", or {"content": "text"}. */
@@ -27,7 +27,7 @@ static void use_config(weft_tokenizer *tok, const json_t *config) {
     add_eos(tok, json_object_get(config, "eos_token_id"));
 }
 
-/* The files need not agree: a base model's generation_config.json keeps its one end beside the chat
+/* The files need not agree: generation_config.json may name a base model's EOS beside the chat
  * tokenizer's. */
 weft_err wefti_tok_load_specials(weft_tokenizer *tok, const char *dir, struct weft_errmsg *why) {
     json_t *config;

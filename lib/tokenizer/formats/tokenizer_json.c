@@ -13,7 +13,7 @@
 #define REPLACES_MAX 8
 #define NESTING_MAX 8 /* Sequence inside Sequence */
 
-/* GPT-2's split, which ByteLevel does unless told otherwise. */
+/* GPT-2's split, the default of ByteLevel. */
 static const char gpt2_pattern[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+"
                                    "| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 static const char mark[] = WEFTI_TOK_MARK;
@@ -235,7 +235,7 @@ static weft_err load_pre_tokenizer(struct loader *loader, const json_t *part,
     return refuse(loader, "pre_tokenizer", type);
 }
 
-/* TO_CHARS matters only for steps behind it. */
+/* TO_CHARS matters only for the steps after it. */
 static void drop_last_to_chars(weft_tokenizer *tok) {
     if (tok->n_steps > 0 && tok->steps[tok->n_steps - 1].kind == WEFTI_TOK_STEP_TO_CHARS)
         tok->n_steps--;
@@ -260,7 +260,7 @@ static weft_err load_decoder(struct loader *loader, const json_t *part, struct w
         loader->decode_fallback = true;
         return WEFT_OK;
     }
-    if (WEFT_STR_IS(type, "Fuse")) return WEFT_OK; /* we join anyway */
+    if (WEFT_STR_IS(type, "Fuse")) return WEFT_OK; /* tokens are joined anyway */
     if (WEFT_STR_IS(type, "Replace")) {
         struct weft_str pattern;
         bool literal;
@@ -299,7 +299,7 @@ static void replace_all(struct weft_str text, const struct replace *replace, str
     }
 }
 
-/* What `written`, an entry of the vocabulary, decodes to; the result lies in loader->bytes. */
+/* Decodes `written`, an entry of the vocabulary, into loader->bytes. */
 static weft_err decode_entry(struct loader *loader, struct weft_str written, struct weft_str *out) {
     *out = (struct weft_str){"", 0};
     weft_buf_clear(&loader->bytes);
@@ -327,7 +327,7 @@ static weft_err decode_entry(struct loader *loader, struct weft_str written, str
 
 /* --- model ------------------------------------------------------------------------------------ */
 
-/* An entry as merging sees it; it lies in loader->piece, or is `written` itself. */
+/* An entry as merging sees it: in loader->piece, or `written` itself. */
 static struct weft_str to_piece(struct loader *loader, struct weft_str written,
                                 bool *reachable_out) {
     *reachable_out = true;

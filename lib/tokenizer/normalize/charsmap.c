@@ -1,11 +1,12 @@
-/* SentencePiece's precompiled normaliser: a double-array trie of what is replaced, and what by.
+/* SentencePiece's precompiled normaliser: a double-array trie of replaced texts, and their
+ * replacements.
  *
  * The file format is a u32 with the bytes of the trie, the trie (u32 per unit, little-endian) and
  * the replacements, each ended by a 0; a leaf holds the offset of its replacement. A unit's lowest
- * byte is its label, bit 8 says that a leaf follows, the rest how far away its children are.
+ * byte is its label, bit 8 says that a leaf follows, the rest is the distance to its children.
  *
- * Nothing in the map is trusted: every index is checked as it is used, a match counts only between
- * characters, and what it is replaced by is valid UTF-8 of bounded length. */
+ * Nothing in the map is trusted: every index is checked as it is used, a match begins and ends
+ * between characters, and its replacement is valid UTF-8 of bounded length. */
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
@@ -18,7 +19,7 @@
 #include "vocab/vocab.h"
 
 #define MAP_BYTES_MAX (16u << 20) /* the ones in use have 240 kB */
-#define MATCH_BYTES_MAX 256       /* no map replaces more at once; where a trie's loop ends */
+#define MATCH_BYTES_MAX 256       /* no map replaces more at once; also ends a loop in the trie */
 #define SHORT_CLUSTER 6           /* bytes below which Hugging Face looks a cluster up whole */
 
 static uint32_t unit_offset(uint32_t unit) {
@@ -68,8 +69,8 @@ weft_err wefti_tok_charsmap_new(const void *bytes, size_t n, struct wefti_tok_ch
     return WEFT_OK;
 }
 
-/* What a leaf's value stands for; false when it is the middle of a character, outside or too
- * long. */
+/* The replacement that a leaf stands for; false: it starts inside a character, lies outside or is
+ * too long. */
 static bool text_at(const struct wefti_tok_charsmap *map, uint32_t value, struct weft_str *out) {
     if (value >= map->texts_len || ((unsigned char)map->texts[value] & 0xC0) == 0x80) return false;
     *out = (struct weft_str){map->texts + value,
@@ -81,7 +82,7 @@ static bool is_char_end(const char *text, size_t len, size_t at) {
     return at == len || ((unsigned char)text[at] & 0xC0) != 0x80;
 }
 
-/* The longest (or shortest) beginning of `text` that the map replaces: its bytes, or 0. */
+/* The length in bytes of the longest (or shortest) prefix of `text` that the map replaces, or 0. */
 static size_t find_prefix(const struct wefti_tok_charsmap *map, const char *text, size_t len,
                           bool shortest, struct weft_str *out) {
     size_t best = 0;
@@ -135,7 +136,7 @@ static size_t cluster_len(const char *text, size_t len) {
     return at;
 }
 
-/* Hugging Face replaces a whole cluster by what its shortest known beginning stands for. */
+/* Hugging Face replaces a whole cluster by the replacement of its shortest known prefix. */
 void wefti_tok_charsmap_clusters(const struct wefti_tok_charsmap *map, const struct weft_buf *in,
                                  struct weft_buf *out) {
     WEFT_ASSERT(in != out);

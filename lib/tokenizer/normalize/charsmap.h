@@ -20,11 +20,11 @@ struct wefti_tok_charsmap {
 weft_err wefti_tok_charsmap_new(const void *bytes, size_t n, struct wefti_tok_charsmap **map_out,
                                 struct weft_errmsg *why);
 void wefti_tok_charsmap_free(struct wefti_tok_charsmap *map); /* accepts NULL */
-/* What the beginning of `text` (valid UTF-8, not empty) becomes: the longest match of the map, or
- * without one (and where `map` is NULL) the first character. Returns the bytes that were read. */
+/* Normalises the beginning of `text` (valid UTF-8, not empty): the longest match of the map, or
+ * else (also if `map` is NULL) the first character. Returns the bytes read. */
 size_t wefti_tok_charsmap_next(const struct wefti_tok_charsmap *map, const char *text, size_t len,
                                struct weft_str *out);
-/* The whole text as Hugging Face's Precompiled normalizer has it: by grapheme clusters. */
+/* Normalises the whole text as Hugging Face's Precompiled does: by grapheme clusters. */
 void wefti_tok_charsmap_clusters(const struct wefti_tok_charsmap *map, const struct weft_buf *in,
                                  struct weft_buf *out);
 

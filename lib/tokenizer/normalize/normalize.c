@@ -78,7 +78,8 @@ static void order_marks(utf8proc_int32_t *codes, size_t n, utf8proc_int32_t *spa
     }
 }
 
-/* Nothing to do: NFC leaves everything below U+0300 as it is, the other forms at least ASCII. */
+/* True if nothing can change: NFC leaves everything below U+0300 as it is, the other forms
+ * ASCII. */
 static bool is_stable(enum wefti_tok_norm_kind kind, const char *text, size_t len) {
     unsigned char bound = kind == WEFTI_TOK_NORM_NFC ? 0xCC : 0x80; /* U+0300 is CC 80 */
     for (size_t i = 0; i < len; i++) {

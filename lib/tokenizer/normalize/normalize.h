@@ -21,10 +21,10 @@ enum wefti_tok_norm_kind {
 
 struct wefti_tok_norm {
     enum wefti_tok_norm_kind kind;
-    char *text; /* owned: what is put in front or in place; NULL: nothing */
+    char *text; /* owned: the prefix or replacement; NULL: none */
     size_t text_len;
     struct wefti_tok_regex regex;        /* REPLACE */
-    bool grows;                          /* REPLACE: never by something shorter */
+    bool grows;                          /* REPLACE: the replacement is never shorter */
     bool left, right;                    /* STRIP */
     struct wefti_tok_charsmap *map;      /* owned: CLUSTERS */
     struct wefti_tok_sentence *sentence; /* owned: SENTENCE */
@@ -32,17 +32,17 @@ struct wefti_tok_norm {
 
 void wefti_tok_norm_fini(struct wefti_tok_norm *norm);
 
-/* A text becomes at most this many times shorter; 0: it may vanish. */
+/* The factor by which a text shrinks at most; 0: it may vanish. */
 size_t wefti_tok_norm_shrink(const struct wefti_tok_norm *norm);
 
-/* What is normalised, and by what means. */
+/* The text being normalised, and scratch. */
 struct wefti_tok_normalizing {
     struct wefti_tok_matcher *matcher;
-    struct weft_buf *text, *spare; /* `spare` is scratch; what is in them may be swapped */
+    struct weft_buf *text, *spare; /* `spare` is scratch; their contents may be swapped */
     bool first;                    /* the whole text begins here */
 };
 
-/* Replaces what is in state->text by its normalised form. */
+/* Replaces state->text by its normalised form. */
 weft_err wefti_tok_norm_run(const struct wefti_tok_norm *norms, size_t n,
                             const struct wefti_tok_normalizing *state, struct weft_errmsg *why);
 

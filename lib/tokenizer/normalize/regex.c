@@ -1,8 +1,8 @@
 /* Regular expressions of pre-tokenizers, on PCRE2.
  *
  * tokenizer.json files are written for Oniguruma. Almost all of the syntax they use means the same
- * in both engines; what does not is rewritten here (\s, \w, \h, \u), and what cannot be rewritten
- * is refused, so that no file is ever cut differently without a word.
+ * in both engines; the rest is rewritten here (\s, \w, \h, \u) or refused, so text is never
+ * silently cut differently.
  *
  * Bounds: the match limit ends exponential backtracking, the just-in-time code runs on the 32 KiB
  * of stack it takes by default and falls back to the interpreter, whose heap has a limit of its
@@ -19,9 +19,9 @@
 #define PATTERN_BYTES_MAX 65536 /* the longest seen has 1200 */
 #define MATCH_LIMIT 20000000u   /* backtracking steps of one match: about a second */
 #define HEAP_LIMIT_KIB 262144u
-/* For all matches in a text: over twenty times what the slowest pattern in use takes, and a second
- * for what takes none. Matches that each stay below their limit could else take quadratic time
- * together. */
+/* The time limit for all matches in a text: a second, and over twenty times what the slowest
+ * pattern in use takes. Without it, matches that each stay below their limit could take quadratic
+ * time together. */
 #define TEXT_NS_BASE 1000000000u
 #define TEXT_NS_PER_BYTE 4000u
 
@@ -155,8 +155,8 @@ static weft_err rewrite_char(struct rewrite *re, struct weft_errmsg *why) {
 
 static weft_err to_pcre2(const char *pattern, size_t len, struct weft_buf *out,
                          struct weft_errmsg *why) {
-    /* DeepSeek's files have this one. Tried at every space of a long run it takes quadratic time;
-     * no match begins inside a run except where the last one ended. */
+    /* DeepSeek's files have this pattern. It takes quadratic time if tried at every space of a long
+     * run; no match begins inside a run except where the last one ended. */
     static const char trailing[] = "\\s+$";
     if (len == sizeof trailing - 1 && memcmp(pattern, trailing, len) == 0)
         weft_buf_add_str(out, "(?:\\G|(?<![" SPACES "]))");
@@ -187,7 +187,7 @@ weft_err wefti_tok_regex_init(struct wefti_tok_regex *regex, const char *pattern
     context = pcre2_compile_context_create(NULL);
     if (!context) goto cleanup;
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
-    /* Oniguruma's ^ and $ are those of lines. */
+    /* In Oniguruma ^ and $ match at lines. */
     uint32_t options =
         PCRE2_UTF |
         (literal ? PCRE2_LITERAL : PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C);
@@ -223,8 +223,8 @@ static uint64_t clock_ns(clockid_t clock) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Time that passed in matching is measured by the coarse clock, which is cheap. Once that is over
- * the budget, the thread's own clock says whether it was spent there or waited for. */
+/* The coarse clock, which is cheap, measures the time in matching. If that exceeds the budget, the
+ * thread's CPU clock says whether the time was computed or waited. */
 static bool is_out_of_time(struct wefti_tok_matcher *matcher, uint64_t match_begun_ns) {
     matcher->matching_ns += clock_ns(CLOCK_MONOTONIC_COARSE) - match_begun_ns;
     return matcher->matching_ns > matcher->budget_ns &&

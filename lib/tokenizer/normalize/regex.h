@@ -17,13 +17,13 @@ struct wefti_tok_regex {
     bool jit;
 };
 
-/* What one thread needs for matching, and its bounds: on a match, and on the time of all matches
- * together in proportion to the text. */
+/* What one thread needs for matching, with its bounds: on each match, and on the time of all
+ * matches in proportion to the text. */
 struct wefti_tok_matcher {
     pcre2_match_data *data;
     pcre2_match_context *context;
-    uint64_t budget_ns, matching_ns; /* of all matches together; what passed in them so far */
-    uint64_t begun_ns;               /* of the thread's clock */
+    uint64_t budget_ns, matching_ns; /* for all matches together; spent so far */
+    uint64_t begun_ns;               /* by the thread's clock */
 };
 
 /* `pattern` is in Oniguruma's syntax, as far as tokenizers use it, or (`literal`) plain text. */
@@ -36,7 +36,7 @@ void wefti_tok_matcher_fini(struct wefti_tok_matcher *matcher);
 
 struct wefti_tok_match {
     bool found;
-    size_t start, end; /* only where it was found */
+    size_t start, end; /* only if found */
 };
 
 /* The first match at or after `from`. `text` is valid UTF-8. TIMEOUT when a bound is reached. */

@@ -1,5 +1,5 @@
-/* SentencePiece's way with a text before it is cut into pieces: characters replaced by the map of
- * the model, spaces squeezed and trimmed, one put in front, and all of them written as U+2581.
+/* SentencePiece's normaliser, before the text is cut into pieces: it replaces characters by the map
+ * of the model, squeezes and trims spaces, puts one in front, and writes them as U+2581.
  * User-defined symbols pass through the map as they are. */
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +15,7 @@ void wefti_tok_sentence_free(struct wefti_tok_sentence *sentence) {
     free(sentence);
 }
 
-/* What the text goes on with, as the map or a user-defined symbol has it; returns the bytes read.
- */
+/* The next text by the map or a user-defined symbol; returns the bytes read. */
 static size_t next(const struct wefti_tok_sentence *sentence, const char *text, size_t len,
                    struct weft_str *out) {
     const struct wefti_tok_added_token *kept =

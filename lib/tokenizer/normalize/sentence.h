@@ -1,4 +1,4 @@
-/* sentence — what SentencePiece does with a text before it looks for pieces. */
+/* sentence — SentencePiece's normaliser, run before it looks for pieces. */
 #ifndef WEFT_TOK_SENTENCE_H
 #define WEFT_TOK_SENTENCE_H
 
@@ -8,9 +8,9 @@
 struct wefti_tok_sentence {
     struct wefti_tok_charsmap *map; /* owned, or NULL */
     struct wefti_tok_added kept;    /* symbols the map leaves alone; sorted */
-    bool prefix, suffix;            /* a space in front, behind */
-    bool prefix_once;               /* and not again behind each special token */
-    bool squeeze;                   /* of several spaces one, at the ends none */
+    bool prefix, suffix;            /* a space before, after the text */
+    bool prefix_once;               /* and not again after each special token */
+    bool squeeze;                   /* several spaces become one; none at the ends */
     bool escape;                    /* spaces become U+2581 */
 };
 

@@ -2,10 +2,9 @@
  *
  * The piece is a doubly linked list of symbols in an array, each knowing the rank at which it would
  * merge with its successor. The pair of least rank merges first, the leftmost of equals. A short
- * piece is scanned for its minimum after every merge, which beats everything else up to some tens
- * of symbols; a long one keeps its candidates in a heap, so that a megabyte of one letter takes
- * n log n. Entries of the heap are never removed early: one whose rank is no longer that of its
- * symbol is passed over. */
+ * piece is scanned for its minimum after every merge, which is fastest up to some tens of symbols;
+ * a long one keeps its candidates in a heap, so that a megabyte of one letter takes n log n.
+ * Entries of the heap are never removed early: one whose rank is not its symbol's is skipped. */
 #include <stdlib.h>
 
 #include "base/check.h"
@@ -163,9 +162,8 @@ static weft_err reserve_symbols(struct wefti_tok_bpe *bpe, size_t n) {
     return bpe->symbols ? WEFT_OK : WEFT_E_NOMEM;
 }
 
-/* How many symbols can still become ids: each stands for a byte at least, so an id takes no more of
- * them than the longest entry has bytes. Unknown characters side by side are one id, however many.
- */
+/* How many symbols can still become ids: each is at least one byte, so an id takes at most as many
+ * as the longest entry has bytes. Adjacent unknown characters are one id. */
 static size_t usable_symbols(const weft_tokenizer *tok, const struct wefti_tok_ids *ids) {
     if (tok->score_ranks && tok->fuse_unk && !tok->byte_fallback) return SIZE_MAX - UNIT_MAX;
     size_t n, per_id = tok->vocab.bytes_max ? tok->vocab.bytes_max : 1;
@@ -188,7 +186,7 @@ static weft_err fill_symbols(const weft_tokenizer *tok, struct wefti_tok_bpe *bp
         WEFT_ASSERT(unit_len <= UNIT_MAX);
         if (n + unit_len > room) return too_many(ids, why); /* n <= at: it cannot be for `len` */
         if (id == WEFTI_TOK_NO_ID && tok->byte_fallback && !tok->score_ranks) {
-            /* The bytes are symbols of their own: a list of merges may join them. */
+            /* Each byte is a symbol: a list of merges may join them. */
             for (size_t i = 0; i < unit_len; i++, n++)
                 bpe->symbols[n] = (struct wefti_tok_symbol){
                     .start = (uint32_t)(at + i),
@@ -197,7 +195,7 @@ static weft_err fill_symbols(const weft_tokenizer *tok, struct wefti_tok_bpe *bp
             continue;
         }
         if (id == WEFTI_TOK_NO_ID && !tok->byte_fallback) {
-            if (tok->unk_id == WEFTI_TOK_NO_ID) continue; /* as Hugging Face: left out */
+            if (tok->unk_id == WEFTI_TOK_NO_ID) continue; /* left out, as Hugging Face does */
             id = tok->unk_id;
             if (tok->fuse_unk && !tok->score_ranks && n > 0 && bpe->symbols[n - 1].id == id) {
                 bpe->symbols[n - 1].len += (uint32_t)unit_len;
@@ -217,7 +215,7 @@ static weft_err fill_symbols(const weft_tokenizer *tok, struct wefti_tok_bpe *bp
     return WEFT_OK;
 }
 
-/* A character that merged with nothing and is no token (SentencePiece): its bytes. */
+/* Adds the bytes of a character that is no token and merged with nothing (SentencePiece). */
 static weft_err add_bytes(const weft_tokenizer *tok, const char *piece,
                           const struct wefti_tok_symbol *symbol, struct wefti_tok_ids *ids,
                           struct weft_errmsg *why) {
@@ -228,7 +226,7 @@ static weft_err add_bytes(const weft_tokenizer *tok, const char *piece,
     return err;
 }
 
-/* Merges within a piece that no token reaches out of. */
+/* Merges a piece that no token extends beyond. */
 static weft_err run_part(const weft_tokenizer *tok, struct wefti_tok_bpe *bpe, const char *piece,
                          size_t len, struct wefti_tok_ids *ids, struct weft_errmsg *why) {
     uint32_t n;
@@ -252,8 +250,8 @@ static weft_err run_part(const weft_tokenizer *tok, struct wefti_tok_bpe *bpe, c
     return err;
 }
 
-/* The same of a word that may have come before. Next to an unknown character its ids may be others:
- * then it is neither looked up nor remembered. */
+/* The same for a word that may have been seen before. Next to an unknown character its ids may
+ * differ, so it is neither looked up nor remembered then. */
 static weft_err run_word(const weft_tokenizer *tok, struct wefti_tok_bpe *bpe, const char *piece,
                          size_t len, struct wefti_tok_ids *ids, struct weft_errmsg *why) {
     bool found = false;

@@ -6,7 +6,7 @@
 #include "tables.h"
 
 struct wefti_tok_symbol {
-    uint32_t start, len; /* in the piece; len 0: merged into the one before */
+    uint32_t start, len; /* in the piece; len 0: merged into its predecessor */
     uint32_t id;
     uint32_t prev, next;   /* WEFTI_TOK_NO_ID at the ends */
     uint32_t rank, merged; /* of this symbol with the next; WEFTI_TOK_NO_RANK: never */
@@ -18,7 +18,7 @@ struct wefti_tok_symbol {
 /* A piece whose ids were found before; len 0: none. */
 struct wefti_tok_word {
     uint8_t len, n_ids;
-    uint8_t step; /* the split step it came to; 0: it only had to be merged */
+    uint8_t step; /* the split step it reached; 0: it only had to be merged */
     char text[21];
     uint32_t ids[WEFTI_TOK_WORD_IDS_MAX];
 };
@@ -30,30 +30,30 @@ struct wefti_tok_bpe {
     uint64_t *heap; /* rank << 32 | position, least first */
     size_t n_heap, heap_cap;
     bool last_unknown;            /* SentencePiece: the last character of the piece so far */
-    struct wefti_tok_word *words; /* owned; NULL: not worth it */
-    bool in_word;                 /* a part of one that is about to be remembered whole */
+    struct wefti_tok_word *words; /* owned; NULL: too short a text */
+    bool in_word;                 /* inside a word that will be remembered whole */
 };
 
 void wefti_tok_bpe_fini(struct wefti_tok_bpe *bpe);
-/* Where a SentencePiece text can be cut in two without a token that spans the cut: in front of the
- * first U+2581 behind a byte that no piece has there. `len` if nowhere. */
+/* Where a SentencePiece text can be cut so that no token spans the cut: before the first U+2581
+ * that follows a byte which precedes it in no piece. `len` if nowhere. */
 size_t wefti_tok_split_point(const weft_tokenizer *tok, const char *piece, size_t len);
-/* Appends the ids of one piece, of at most WEFTI_TOK_TEXT_BYTES_MAX. O(n log n). Memory follows
- * from the ids that are still allowed, not from `len`. */
+/* Appends the ids of one piece, of at most WEFTI_TOK_TEXT_BYTES_MAX. O(n log n). Memory is
+ * proportional to the ids still allowed, not to `len`. */
 weft_err wefti_tok_bpe_run(const weft_tokenizer *tok, struct wefti_tok_bpe *bpe, const char *piece,
                            size_t len, struct wefti_tok_ids *ids, struct weft_errmsg *why);
 
-/* Words (words.c). */
+/* Remembered words (words.c). */
 
-/* Remembers words from here on, where a text of `text_len` is worth it. */
+/* Remembers words from here on, if a text of `text_len` is long enough. */
 void wefti_tok_words_init(struct wefti_tok_bpe *bpe, size_t text_len);
-/* The place of a word, and whether it is there; NULL: it is not remembered. */
+/* The place of a word, and whether it is there; NULL: words are not remembered. */
 struct wefti_tok_word *wefti_tok_words_at(const struct wefti_tok_bpe *bpe, size_t step,
                                           const char *piece, size_t len, bool *found_out);
-/* Appends its ids. */
+/* Appends the word's ids. */
 weft_err wefti_tok_words_use(const struct wefti_tok_word *word, struct wefti_tok_ids *ids,
                              struct weft_errmsg *why);
-/* Remembers that a word is ids->ids[first..]; too many: no. */
+/* Remembers that a word is ids->ids[first..], unless they are too many. */
 void wefti_tok_words_put(struct wefti_tok_word *word, size_t step, const char *piece, size_t len,
                          const struct wefti_tok_ids *ids, size_t first);
 

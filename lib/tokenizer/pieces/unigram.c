@@ -1,11 +1,11 @@
-/* Unigram: of all ways to write a piece of text as tokens the one with the best sum of scores
- * (Kudo 2018), found by dynamic programming over the ends of characters.
+/* Unigram: the way to write a piece of text as tokens with the best sum of scores (Kudo 2018),
+ * found by dynamic programming over the ends of characters.
  *
  * A position keeps the token that reaches it best; its score is needed only as far as the longest
- * token reaches, in a ring. So a byte of text takes four of memory, and time is one walk down the
- * trie per character. The text is worked off between places that no token spans
- * (wefti_tok_split_point), and the sum goes on over them: the additions are those of the whole text
- * done at once. */
+ * token reaches, in a ring. So a byte of text takes four bytes of memory, and each character one
+ * walk down the trie. The text is processed between places that no token spans
+ * (wefti_tok_split_point); the sum continues over them, so the additions are those of the whole
+ * text done at once. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 #include "pieces/bpe.h"
 #include "pieces/unigram.h"
 
-#define UNKNOWN WEFTI_TOK_NO_ID /* a character that no token begins with, as a step of a path */
+#define UNKNOWN WEFTI_TOK_NO_ID /* a step of a path: a character that begins no token */
 
 void wefti_tok_unigram_fini(struct wefti_tok_unigram *uni) {
     free(uni->reached_by);
@@ -42,7 +42,7 @@ static weft_err reserve(const weft_tokenizer *tok, struct wefti_tok_unigram *uni
     return uni->reached_by ? WEFT_OK : WEFT_E_NOMEM;
 }
 
-/* Takes `score` as the best way to `end` if it is that. */
+/* Records the step to `end` if `score` is the best so far. */
 static void offer(const weft_tokenizer *tok, struct wefti_tok_unigram *uni, size_t end,
                   double score, uint32_t id) {
     double *best = &uni->ring[end & uni->ring_mask];
@@ -78,7 +78,7 @@ static size_t step_len(const weft_tokenizer *tok, const char *text, size_t end, 
     return end - at;
 }
 
-/* Turns the path around: afterwards reached_by[p] is what goes on from p. */
+/* Reverses the path: afterwards reached_by[p] is the token that starts at p. */
 static void reverse(const weft_tokenizer *tok, struct wefti_tok_unigram *uni, const char *text,
                     size_t len) {
     uint32_t id = uni->reached_by[len];
@@ -115,7 +115,7 @@ static weft_err run_part(const weft_tokenizer *tok, struct wefti_tok_unigram *un
     for (size_t at = 0; at < len; at += weft_utf8_len(text[at])) {
         double *best = &uni->ring[at & uni->ring_mask], sum = *best;
         WEFT_ASSERT(sum > -INFINITY); /* every character is a step, at least an unknown one */
-        *best = -INFINITY;            /* the place of a later position */
+        *best = -INFINITY;            /* reused for a later position */
         walk(tok, uni, text, len, at, sum);
     }
     uni->sum = uni->ring[len & uni->ring_mask];
@@ -166,7 +166,7 @@ weft_err wefti_tok_unigram_seal(weft_tokenizer *tok, struct weft_errmsg *why) {
         return weft_err_set(why, WEFT_E_PROTO, "the vocabulary has no piece with a score");
     double unknown = least - 10;
     tok->unknown_score = tok->float_sums ? (double)(float)unknown : unknown;
-    /* Better than any way to write it otherwise. */
+    /* Better than any other way to write it. */
     for (uint32_t id = 0; id < tok->vocab.n_tokens; id++) {
         const struct wefti_tok_entry *token = &tok->vocab.tokens[id];
         if (token->flags & WEFTI_TOK_CHOSEN)

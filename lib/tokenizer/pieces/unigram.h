@@ -1,14 +1,14 @@
-/* unigram — the pieces of the best sum of scores. */
+/* unigram — the pieces with the best sum of scores. */
 #ifndef WEFT_TOK_UNIGRAM_H
 #define WEFT_TOK_UNIGRAM_H
 
 #include "pieces/ids.h"
 #include "tables.h"
 
-/* The longest text and the longest token cannot sum up to more than single precision holds. */
+/* Even the longest text cannot sum to more than single precision holds. */
 #define WEFTI_TOK_SCORE_MAX 1e12
 
-/* Scratch of one encoding call, and where it stands in a piece. */
+/* Scratch of one encoding call, and its position in a piece. */
 struct wefti_tok_unigram {
     uint32_t *reached_by; /* by position: the token that reaches it best */
     size_t cap;
@@ -24,7 +24,7 @@ void wefti_tok_unigram_fini(struct wefti_tok_unigram *uni);
 weft_err wefti_tok_unigram_run(const weft_tokenizer *tok, struct wefti_tok_unigram *uni,
                                const char *text, size_t len, struct wefti_tok_ids *ids,
                                struct weft_errmsg *why);
-/* What follows from tok->scores. */
+/* Derives what follows from tok->scores. */
 weft_err wefti_tok_unigram_seal(weft_tokenizer *tok, struct weft_errmsg *why);
 
 #endif

@@ -1,6 +1,6 @@
-/* Words that came before, and their ids: most of a text is a few thousand words, and looking one up
- * costs a fraction of merging it. One line of the CPU's cache per word, one place for each: a word
- * that is in another's place takes it. */
+/* Words seen before, and their ids: most of a text is a few thousand words, and looking one up
+ * costs a fraction of merging it. Each word has one place, a cache line; a new word evicts the old
+ * one. */
 #define XXH_INLINE_ALL
 #include <stdlib.h>
 #include <string.h>
@@ -9,13 +9,13 @@
 #include "base/check.h"
 #include "pieces/bpe.h"
 
-#define N_WORDS 2048u /* 128 KiB: of the second-level cache, and little to clear for one call */
+#define N_WORDS 2048u /* 128 KiB: fits the L2 cache, and is quickly cleared for one call */
 
 _Static_assert(sizeof(struct wefti_tok_word) == 64, "a word fills a cache line");
 
 void wefti_tok_words_init(struct wefti_tok_bpe *bpe, size_t text_len) {
     if (text_len >= WEFTI_TOK_WORDS_TEXT_MIN && !bpe->words)
-        bpe->words = calloc(N_WORDS, sizeof *bpe->words); /* without them it only takes longer */
+        bpe->words = calloc(N_WORDS, sizeof *bpe->words); /* optional: only slower without */
 }
 
 struct wefti_tok_word *wefti_tok_words_at(const struct wefti_tok_bpe *bpe, size_t step,

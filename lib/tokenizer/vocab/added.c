@@ -128,7 +128,7 @@ bool wefti_tok_added_find(const struct wefti_tok_added *added, bool parse_specia
         }
         size_t end = at + token->len;
         if (token->single_word && !is_lone_word(text, len, at, end)) {
-            at = end; /* what was looked at is text now, as Hugging Face's matcher has it */
+            at = end; /* skipped bytes are text now, as in Hugging Face's matcher */
             continue;
         }
         match_out->token = token;

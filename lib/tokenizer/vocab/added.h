@@ -1,4 +1,4 @@
-/* added — tokens that are found in the text as it is written. */
+/* added — tokens that are matched in the text as written. */
 #ifndef WEFT_TOK_ADDED_H
 #define WEFT_TOK_ADDED_H
 
@@ -15,7 +15,7 @@ struct wefti_tok_added_token {
     bool special, single_word, strip_left, strip_right;
 };
 
-/* Sorted by text: one longest match costs a binary search per byte that still fits. */
+/* Sorted by text: finding the longest match costs a binary search per matching byte. */
 struct wefti_tok_added {
     struct wefti_tok_added_token *tokens;
     size_t n, cap;
@@ -25,7 +25,7 @@ struct wefti_tok_added {
 
 struct wefti_tok_added_match {
     const struct wefti_tok_added_token *token;
-    size_t start, end; /* with the white space that the token swallows */
+    size_t start, end; /* including the white space that the token swallows */
 };
 
 void wefti_tok_added_fini(struct wefti_tok_added *added);
@@ -36,7 +36,7 @@ void wefti_tok_added_sort(struct wefti_tok_added *added);
 const struct wefti_tok_added_token *wefti_tok_added_longest(const struct wefti_tok_added *added,
                                                             bool parse_special, const char *text,
                                                             size_t len);
-/* The first match (of several there, the longest) at or after `from`. */
+/* The first match at or after `from`; of several there, the longest. */
 bool wefti_tok_added_find(const struct wefti_tok_added *added, bool parse_special, const char *text,
                           size_t len, size_t from, struct wefti_tok_added_match *match_out);
 

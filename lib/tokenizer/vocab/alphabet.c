@@ -3,7 +3,7 @@
 #include "codec/utf8.h"
 
 /* GPT-2's alphabet: a printable byte of Latin-1 is itself; the 68 others (controls, space, DEL,
- * 0x80..0xA0, soft hyphen) follow each other from U+0100 on. */
+ * 0x80..0xA0, soft hyphen) are U+0100 and up, in order. */
 static bool is_printable_byte(uint32_t c) {
     return (c >= 0x21 && c <= 0x7E) || (c >= 0xA1 && c <= 0xFF && c != 0xAD);
 }

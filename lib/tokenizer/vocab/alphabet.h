@@ -1,5 +1,4 @@
-/* alphabet — the characters that byte-level vocabularies write bytes as, and SentencePiece its
- * spaces. */
+/* alphabet — how byte-level vocabularies write bytes, and SentencePiece spaces. */
 #ifndef WEFT_TOK_ALPHABET_H
 #define WEFT_TOK_ALPHABET_H
 
@@ -16,8 +15,8 @@
 int wefti_tok_byte_of_char(uint32_t code);
 uint32_t wefti_tok_char_of_byte(unsigned char byte);
 
-/* Appends the bytes that a byte-level entry stands for. False, and nothing appended, when one of
- * its characters is not of that alphabet. */
+/* Appends the bytes that a byte-level entry stands for. False, and nothing appended: one of its
+ * characters is not in that alphabet. */
 bool wefti_tok_bytes_of_chars(const char *text, size_t len, struct weft_buf *out);
 
 /* Appends a SentencePiece entry as what it decodes to: U+2581 becomes a space. */

@@ -1,4 +1,4 @@
-/* Merges by pair: a table like that of the pieces. */
+/* Merges by pair: a hash table like that of the pieces. */
 #include "vocab/merges.h"
 
 #include <stdlib.h>

@@ -13,7 +13,7 @@
 struct wefti_tok_merge {
     uint64_t pair; /* left id << 32 | right id; UINT64_MAX: empty */
     uint32_t rank; /* lower merges first */
-    uint32_t id;   /* what they become */
+    uint32_t id;   /* the merged token */
 };
 
 struct wefti_tok_merges {
@@ -23,7 +23,7 @@ struct wefti_tok_merges {
 
 weft_err wefti_tok_merges_init(struct wefti_tok_merges *merges, size_t n);
 void wefti_tok_merges_fini(struct wefti_tok_merges *merges);
-/* At most `n` of init calls; a pair listed twice keeps its last rank. */
+/* At most `n` calls, as given to init; a pair listed twice keeps its last rank. */
 void wefti_tok_merges_put(struct wefti_tok_merges *merges, uint32_t left, uint32_t right,
                           uint32_t rank, uint32_t id);
 /* NULL: this pair never merges. */

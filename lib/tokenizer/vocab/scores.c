@@ -10,7 +10,7 @@ static int compare_descending(const void *a, const void *b) {
     return x > y ? -1 : x < y;
 }
 
-/* The best score is rank 0; equal scores are equal ranks, of which the leftmost pair merges. */
+/* The best score is rank 0; equal scores have equal ranks, of which the leftmost pair merges. */
 weft_err wefti_tok_rank_scores(weft_tokenizer *tok, struct weft_errmsg *why) {
     size_t n = tok->vocab.n_tokens, n_distinct = 0;
     const double *scores = tok->scores;

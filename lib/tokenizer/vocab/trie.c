@@ -1,15 +1,15 @@
-/* All pieces of a vocabulary by their beginnings.
+/* All pieces of a vocabulary by prefix.
  *
- * Nodes stand in breadth-first order, so the children of one lie side by side, sorted by byte: a
- * step is a search among a few neighbouring bytes, and building needs no more than the sorted
- * pieces. The root, which every look-up passes, has a table. */
+ * Nodes are in breadth-first order, so the children of one are adjacent, sorted by byte: a step is
+ * a search among a few neighbouring bytes, and building needs only the sorted pieces. The root,
+ * which every look-up passes, has a table. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "vocab/trie.h"
 
-/* What all pieces may have together; the largest vocabulary in use (250k pieces) has 3 MB. */
+/* Bound of all pieces together; the largest vocabulary in use (250k pieces) has 3 MB. */
 #define PIECE_BYTES_MAX (64u << 20)
 
 struct entry {
@@ -17,7 +17,7 @@ struct entry {
     uint32_t len, id;
 };
 
-/* The entries [low, high) begin with what leads to a node. */
+/* The entries [low, high) that begin with a node's path. */
 struct range {
     uint32_t low, high;
 };

@@ -1,4 +1,4 @@
-/* trie — all pieces that a text may go on with, byte by byte. */
+/* trie — the pieces that a text may begin with, byte by byte. */
 #ifndef WEFT_TOK_TRIE_H
 #define WEFT_TOK_TRIE_H
 
@@ -10,7 +10,7 @@ struct wefti_tok_trie_node {
 };
 
 struct wefti_tok_trie {
-    struct wefti_tok_trie_node *nodes; /* the root is 0, and nobody's child */
+    struct wefti_tok_trie_node *nodes; /* the root is 0 */
     uint8_t *labels;                   /* by node: the byte that leads there */
     uint32_t n;
     uint32_t depth; /* bytes of the longest piece */

@@ -1,7 +1,7 @@
 /* Tokens by id, pieces by their text.
  *
- * The table is built once and then read only. It is open-addressed, at most half full, and sized
- * when everything is known: a look-up costs one cache line, often the only one a step needs. */
+ * The table is built once, then read only. It is open-addressed, at most half full, and sized when
+ * everything is known: a look-up costs one cache line. */
 #define XXH_INLINE_ALL
 #include <stdlib.h>
 #include <string.h>
@@ -48,10 +48,10 @@ weft_err wefti_tok_vocab_put(struct wefti_tok_vocab *vocab, uint64_t id, struct 
                             WEFTI_TOK_ENTRY_BYTES_MAX);
     weft_err err = grow_tokens(vocab, (uint32_t)id);
     if (err) return err;
-    if (!vocab->arena.data) weft_buf_add(&vocab->arena, "", 1); /* there even if all are empty */
+    if (!vocab->arena.data) weft_buf_add(&vocab->arena, "", 1); /* not NULL even if all are empty */
     if (vocab->arena.failed) return WEFT_E_NOMEM;
     struct wefti_tok_entry *token = &vocab->tokens[id];
-    if (!(token->flags & WEFTI_TOK_PIECE)) { /* a piece stays: the index holds its hash */
+    if (!(token->flags & WEFTI_TOK_PIECE)) { /* a piece's text stays: the index holds its hash */
         token->piece_at = (uint32_t)vocab->arena.len;
         token->piece_len = (uint32_t)piece.len;
         weft_buf_add(&vocab->arena, piece.data, piece.len);

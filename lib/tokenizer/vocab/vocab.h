@@ -16,9 +16,9 @@
 #define WEFTI_TOK_ENTRY_BYTES_MAX 4096
 
 #define WEFTI_TOK_PRESENT 1u
-#define WEFTI_TOK_PIECE 2u   /* can come out of merging: listed in the index of pieces */
+#define WEFTI_TOK_PIECE 2u   /* a possible result of merging: in the index of pieces */
 #define WEFTI_TOK_ADDED 4u   /* matched in the text as written, before everything else */
-#define WEFTI_TOK_SPECIAL 8u /* only with WEFT_TOK_PARSE_SPECIAL; hidden by skip_special */
+#define WEFTI_TOK_SPECIAL 8u /* matched only with WEFT_TOK_PARSE_SPECIAL; hidden by skip_special */
 #define WEFTI_TOK_CHOSEN 16u /* Unigram: a piece that wins against every other way to write it */
 
 struct wefti_tok_entry {
