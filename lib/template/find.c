@@ -41,7 +41,7 @@ static const json_t *template_of_config(const json_t *config) {
     return NULL;
 }
 
-/* *config_out stays NULL where there is no such file. */
+/* *config_out stays NULL if there is no such file. */
 static weft_err read_config(const char *dir, const char *name, json_t **config_out,
                             struct weft_errmsg *why) {
     weft_err err = weft_model_json(dir, name, CONFIG_BYTES_MAX, config_out, why);

@@ -1,4 +1,4 @@
-/* The public face: templates compiled, and rendered with what a caller gives them. */
+/* The public functions: compile a template, and render it with a caller's variables. */
 #include "template.h"
 
 #include <jansson.h>
@@ -18,7 +18,7 @@
 #define STEPS_BASE 4000000u
 #define STEPS_PER_MESSAGE 10000u
 #define STEPS_MAX 200000000u
-/* Beyond the input and twice the output: values that pile up in namespaces. */
+/* For values that pile up in namespaces, beyond the input and twice the output. */
 #define ARENA_BYTES_SPARE (4u << 20)
 
 /* --- rendering -------------------------------------------------------------------------------- */
@@ -32,7 +32,7 @@ static weft_err bind_name(struct wefti_tmpl_run *run, const char *name,
     return wefti_tmpl_bind(run, run->scope, (struct weft_str){name, strlen(name)}, value);
 }
 
-/* What a template may ask for and a caller did not name: transformers always passes these. */
+/* Binds variables that the caller did not give: transformers always passes these. */
 static weft_err bind_defaults(struct wefti_tmpl_run *run) {
     struct weft_str bos = run->tmpl->specials.bos_token, eos = run->tmpl->specials.eos_token;
     const struct {
@@ -92,7 +92,7 @@ static weft_err bind_json(struct wefti_tmpl_run *run, const json_t *vars) {
     return err;
 }
 
-/* The input is there already and bounded by its reader: taking it in costs no steps. */
+/* Converting the input costs no steps: its reader has bounded it. */
 static weft_err run_init(struct wefti_tmpl_run *run, const weft_tmpl *tmpl, struct weft_buf *out,
                          struct weft_errmsg *why) {
     *run = (struct wefti_tmpl_run){.tmpl = tmpl,
@@ -175,7 +175,7 @@ static weft_err copy_source(weft_tmpl *tmpl, const char *source, size_t len) {
     return WEFT_OK;
 }
 
-/* What is not there is a fault only where it is reached, but the log tells at once. */
+/* A missing builtin is a fault only when reached, but is logged at once. */
 static void resolve_builtins(weft_tmpl *tmpl) {
     const struct wefti_tmpl_expr *missing = NULL;
     for (uint32_t i = 0; i < tmpl->n_exprs; i++) {

@@ -1,4 +1,4 @@
-/* Builtins found by name, and called with their arguments sorted out. */
+/* Finds builtins by name, and calls them with their arguments bound. */
 #include "builtins/builtin.h"
 
 #include "base/check.h"
@@ -48,8 +48,7 @@ weft_err wefti_tmpl_add_named(struct wefti_tmpl_run *run, struct wefti_tmpl_args
     return err ? err : wefti_tmpl_list_add(run, &args->named, value);
 }
 
-/* The place of `name` among names between spaces; -1: not among them. *n_out: how many there are.
- */
+/* The place of `name` in a list separated by spaces, or -1. *n_out: the length of the list. */
 static int param_place(const char *params, struct weft_str name, uint32_t *n_out) {
     int place = -1;
     *n_out = 0;

@@ -1,4 +1,4 @@
-/* builtin — filters, tests, functions and methods: a table of each, and what calls them. */
+/* builtin — filters, tests, functions and methods: a table of each, and how they are called. */
 #ifndef WEFT_TMPL_BUILTIN_H
 #define WEFT_TMPL_BUILTIN_H
 
@@ -16,9 +16,9 @@ struct wefti_tmpl_args {
 /* One call of a builtin. */
 struct wefti_tmpl_call {
     const struct wefti_tmpl_builtin *builtin;
-    struct wefti_tmpl_value self; /* what a filter, test or method is of */
+    struct wefti_tmpl_value self; /* the value that a filter, test or method applies to */
     const struct wefti_tmpl_value *bound[WEFTI_TMPL_PARAMS_MAX]; /* by parameter; NULL: not given */
-    const struct wefti_tmpl_args *args; /* everything, for those that take anything */
+    const struct wefti_tmpl_args *args; /* all arguments, for those that take anything */
 };
 
 typedef weft_err wefti_tmpl_builtin_fn(struct wefti_tmpl_run *run,
@@ -27,17 +27,17 @@ typedef weft_err wefti_tmpl_builtin_fn(struct wefti_tmpl_run *run,
 
 struct wefti_tmpl_builtin {
     const char *name;
-    const char *params; /* names between spaces; "*": it looks at call->args itself */
+    const char *params; /* names separated by spaces; "*": it reads call->args itself */
     wefti_tmpl_builtin_fn *run;
-    int variant; /* which of the names that one function serves; an enum beside the function */
+    int variant; /* tells apart the names that share a function; an enum beside it */
 };
 
-/* Each ends with a row without a name. */
+/* The last row of each has no name. */
 extern const struct wefti_tmpl_builtin wefti_tmpl_filters[], wefti_tmpl_sequence_filters[],
     wefti_tmpl_tests[], wefti_tmpl_functions[], wefti_tmpl_string_methods[],
     wefti_tmpl_list_methods[], wefti_tmpl_dict_methods[], wefti_tmpl_loop_methods[];
 
-/* NULL: there is none of that name. */
+/* NULL: no such name. */
 const struct wefti_tmpl_builtin *wefti_tmpl_find_filter(struct weft_str name);
 const struct wefti_tmpl_builtin *wefti_tmpl_find_test(struct weft_str name);
 const struct wefti_tmpl_builtin *wefti_tmpl_find_function(struct weft_str name);
@@ -51,7 +51,7 @@ weft_err wefti_tmpl_call_builtin(struct wefti_tmpl_run *run,
 weft_err wefti_tmpl_add_named(struct wefti_tmpl_run *run, struct wefti_tmpl_args *args,
                               struct weft_str name, struct wefti_tmpl_value value);
 
-/* Arguments by type; `otherwise` where none was given. */
+/* Arguments by type; `otherwise` if none was given. */
 weft_err wefti_tmpl_arg_int(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
                             size_t idx, int64_t otherwise, int64_t *out);
 weft_err wefti_tmpl_arg_str(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,

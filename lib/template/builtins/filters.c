@@ -116,7 +116,7 @@ static weft_err filter_indent(struct wefti_tmpl_run *run, const struct wefti_tmp
         weft_buf_add(&buf, line.text, line.n);
     }
     if (lines.n == 0 && first) weft_buf_add(&buf, by.data, by.len);
-    /* A line end at the very end is a last line without text. */
+    /* A final line end makes a last, empty line. */
     struct wefti_tmpl_value tail;
     bool ends =
         text.len > 0 && (text.data[text.len - 1] == '\n' || text.data[text.len - 1] == '\r');
@@ -231,7 +231,7 @@ static weft_err filter_abs(struct wefti_tmpl_run *run, const struct wefti_tmpl_c
     return WEFT_OK;
 }
 
-/* Python's reading of a number: white space around it, "_" between digits. Empty: it is none. */
+/* Reads a number as Python does: white space around it, "_" between digits. Empty: not a number. */
 static weft_err read_digits(struct wefti_tmpl_run *run, struct wefti_tmpl_value of, char out[64]) {
     struct weft_str text = wefti_tmpl_text_of(of);
     size_t n = 0;
@@ -369,7 +369,7 @@ static weft_err separators(struct wefti_tmpl_run *run, const struct wefti_tmpl_v
     return WEFT_OK;
 }
 
-/* As transformers' filter: neither HTML nor, unless asked for, what is not ASCII is escaped. */
+/* Like transformers' filter: HTML is not escaped, and other than ASCII only if asked for. */
 static weft_err filter_tojson(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
                               struct wefti_tmpl_value *out) {
     struct wefti_tmpl_json_style style = {.ascii = wefti_tmpl_arg_truth(call, 0, false),
@@ -407,7 +407,7 @@ static weft_err filter_attr(struct wefti_tmpl_run *run, const struct wefti_tmpl_
                             struct wefti_tmpl_value *out) {
     struct weft_str name;
     weft_err err = wefti_tmpl_arg_str(run, call, 0, "", &name);
-    /* Members, not items: a dictionary has none of a template's own. */
+    /* Members, not items: a dictionary has none for a template to read. */
     if (!err && call->self.kind != WEFTI_TMPL_DICT && call->self.kind != WEFTI_TMPL_UNDEFINED)
         err = wefti_tmpl_member(run, call->self, name, out);
     return err;

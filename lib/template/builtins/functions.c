@@ -6,7 +6,7 @@
 
 #define RANGE_MAX 100000 /* as in Jinja's sandbox */
 
-/* Pairs from one dictionary, if any, and from named arguments. */
+/* Collects pairs from an optional dictionary and from named arguments. */
 static weft_err gather(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
                        struct wefti_tmpl_list *pairs) {
     const struct wefti_tmpl_args *args = call->args;
@@ -76,7 +76,7 @@ static weft_err call_range(struct wefti_tmpl_run *run, const struct wefti_tmpl_c
     return err;
 }
 
-/* The message is the template's own: nothing is put before it. */
+/* The message is the template's own, without a prefix. */
 static weft_err call_raise(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
                            struct wefti_tmpl_value *out) {
     struct wefti_tmpl_value text = wefti_tmpl_of_kind(WEFTI_TMPL_UNDEFINED);
@@ -93,7 +93,7 @@ static void add_directive(const char *text, size_t len, const struct tm *now,
                           struct weft_buf *out) {
     char format[8] = {0}, made[128];
     char kind = text[len - 1];
-    if (kind == 'z' || kind == 'Z') return; /* Python's clock here has no zone: nothing */
+    if (kind == 'z' || kind == 'Z') return; /* nothing: the time has no zone, as in Python */
     if (kind == 'f') {
         weft_buf_add_str(out, "000000");
         return;

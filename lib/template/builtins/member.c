@@ -1,4 +1,4 @@
-/* Members, subscripts and slices of values; a value's methods are members, too. */
+/* Members, subscripts and slices of values; methods are members too. */
 #include "builtins/member.h"
 #include "base/check.h"
 #include "builtins/builtin.h"
@@ -58,7 +58,7 @@ static void macro_member(const struct wefti_tmpl_macro *macro, struct weft_str n
         *out = wefti_tmpl_of_bool(macro->node->uses & WEFTI_TMPL_USES_KWARGS);
 }
 
-/* A dictionary's methods win over its keys where a dot names them, as in Jinja. */
+/* After a dot a dictionary's methods win over its keys, as in Jinja. */
 weft_err wefti_tmpl_member(struct wefti_tmpl_run *run, struct wefti_tmpl_value of,
                            struct weft_str name, struct wefti_tmpl_value *out) {
     const struct wefti_tmpl_value *found = NULL;
@@ -90,7 +90,7 @@ static void char_of(struct weft_str text, int64_t at, struct wefti_tmpl_value *o
     *out = wefti_tmpl_of_str(c, wefti_tmpl_char_len(c, text.data + text.len));
 }
 
-/* A subscript looks for an item first, then for a member; what is not there is undefined. */
+/* A subscript looks for an item, then for a member; if there is neither it is undefined. */
 weft_err wefti_tmpl_index(struct wefti_tmpl_run *run, struct wefti_tmpl_value of,
                           struct wefti_tmpl_value by, struct wefti_tmpl_value *out) {
     const struct wefti_tmpl_value *found = NULL;
@@ -117,7 +117,7 @@ weft_err wefti_tmpl_index(struct wefti_tmpl_run *run, struct wefti_tmpl_value of
     return WEFT_OK;
 }
 
-/* Where a slice's bound may lie in a sequence of `n`, and where it lies unless it is given. */
+/* The range of a slice's bound in a sequence of `n`, and its default. */
 struct reach {
     int64_t low, high, n, otherwise;
 };
@@ -138,7 +138,7 @@ static weft_err slice_items(struct wefti_tmpl_run *run, struct wefti_tmpl_value 
                             int64_t stop, int64_t step, struct wefti_tmpl_value *out) {
     WEFT_ASSERT(step != 0);
     *out = of;
-    if (step == 1) { /* what does not change can be shared */
+    if (step == 1) { /* immutable items can be shared */
         out->n = stop > start ? (uint32_t)(stop - start) : 0;
         out->items = of.n ? of.items + start : NULL;
         return WEFT_OK;

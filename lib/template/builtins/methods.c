@@ -1,5 +1,5 @@
-/* Methods of strings, lists, dictionaries and loops. Those that would change their value are not
- * there, as in Jinja's immutable sandbox. */
+/* Methods of strings, lists, dictionaries and loops. Methods that change their value are absent, as
+ * in Jinja's immutable sandbox. */
 #include <utf8proc.h>
 
 #include "base/check.h"
@@ -223,7 +223,7 @@ static weft_err str_partition(struct wefti_tmpl_run *run, const struct wefti_tmp
     return err;
 }
 
-/* Moves both bounds, in characters, into the text; false where nothing lies between them. */
+/* Narrows the text to both bounds, in characters; *start_out is -1 if they are reversed. */
 static weft_err narrow_to_bounds(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
                                  struct weft_str *text, int64_t *start_out) {
     int64_t start, stop, n = (int64_t)wefti_tmpl_str_chars(*text);
@@ -370,7 +370,7 @@ static weft_err str_is(struct wefti_tmpl_run *run, const struct wefti_tmpl_call 
     return WEFT_OK;
 }
 
-/* The field that begins behind "{" at `at`: a place, a name or nothing. */
+/* The field after "{" at `at`: a place, a name or nothing. */
 static weft_err format_field(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,
                              struct weft_str field, uint32_t *n_auto, struct weft_buf *out) {
     const struct wefti_tmpl_args *args = call->args;

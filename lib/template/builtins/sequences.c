@@ -1,5 +1,5 @@
-/* Filters of sequences. The lazy ones of Jinja yield an iterator here as well: it has no length and
- * is always true, and "| list" makes a list of it. */
+/* Filters of sequences. Filters that are lazy in Jinja yield an iterator here too: it has no length
+ * and is always true, and "| list" makes a list of it. */
 #include "base/check.h"
 #include "builtins/builtin.h"
 #include "builtins/member.h"
@@ -43,7 +43,7 @@ static weft_err attribute_of(struct wefti_tmpl_run *run, struct wefti_tmpl_value
     return err;
 }
 
-/* What sorting and comparing look at: letters without their case, unless asked otherwise. */
+/* The key for sorting and comparing: without letter case, unless asked otherwise. */
 static weft_err key_of(struct wefti_tmpl_run *run, struct wefti_tmpl_value item,
                        const struct wefti_tmpl_value *path, bool case_sensitive,
                        struct wefti_tmpl_value *out) {
@@ -73,7 +73,7 @@ struct sorting {
     int sign; /* -1: the greatest first */
 };
 
-/* Merges two sorted runs of pairs; where keys are equal the first run's goes first. */
+/* Merges two sorted runs of pairs; on equal keys the first run goes first. */
 static weft_err merge(struct wefti_tmpl_run *run, const struct sorting *sort, uint32_t low,
                       uint32_t mid, uint32_t high) {
     const struct wefti_tmpl_value *from = sort->from;
@@ -206,7 +206,7 @@ static weft_err filter_end(struct wefti_tmpl_run *run, const struct wefti_tmpl_c
     return err;
 }
 
-/* Arguments from `from` on, for the filter or test that they are meant for. */
+/* Arguments from `from` on, for the filter or test to call. */
 static struct wefti_tmpl_args rest_of(const struct wefti_tmpl_args *args, uint32_t from) {
     struct wefti_tmpl_args rest = *args;
     if (from > rest.plain.n) from = rest.plain.n;
@@ -231,8 +231,7 @@ static weft_err find_named(struct wefti_tmpl_run *run, const struct wefti_tmpl_a
                             name.kind == WEFTI_TMPL_STR ? name.text : "");
 }
 
-/* Over what is false, be it none or empty, select, reject and map look at nothing and yield
- * nothing, whatever their arguments are. */
+/* select, reject and map of a false value yield nothing, whatever their arguments are. */
 static bool yields_nothing(const struct wefti_tmpl_call *call, struct wefti_tmpl_value *out) {
     if (wefti_tmpl_truth(call->self)) return false;
     *out = (struct wefti_tmpl_value){.kind = WEFTI_TMPL_ITER};

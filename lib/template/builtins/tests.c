@@ -1,4 +1,4 @@
-/* Tests: what stands behind "is". */
+/* Tests: the names after "is". */
 #include <utf8proc.h>
 
 #include "base/check.h"

@@ -83,7 +83,7 @@ static weft_err bind_param(struct wefti_tmpl_run *run, const struct wefti_tmpl_a
     return err ? err : wefti_tmpl_bind(run, run->scope, param->name, value);
 }
 
-/* varargs, kwargs and caller: what the parameters left over. */
+/* varargs, kwargs and caller: arguments left over by the parameters. */
 static weft_err bind_rest(struct wefti_tmpl_run *run, const struct wefti_tmpl_node *node,
                           uint32_t n_params, const struct wefti_tmpl_args *args) {
     struct wefti_tmpl_list kwargs = {0};
@@ -129,7 +129,7 @@ static weft_err enter_macro(struct wefti_tmpl_run *run, const struct wefti_tmpl_
     return err ? err : bind_rest(run, macro->node, n, args);
 }
 
-/* What the macro makes on the way is dropped; only its text stays. */
+/* Only the macro's text is kept; values it made are dropped. */
 static weft_err call_macro(struct wefti_tmpl_run *run, const struct wefti_tmpl_macro *macro,
                            const struct wefti_tmpl_args *args, struct wefti_tmpl_value *out) {
     struct wefti_tmpl_space *scope = run->scope;

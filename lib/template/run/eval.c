@@ -236,7 +236,7 @@ static weft_err eval_unary(struct wefti_tmpl_run *run, const struct wefti_tmpl_e
         wefti_tmpl_of_int(0), a, out);
 }
 
-/* and, or, if-else: what is not needed is not evaluated. */
+/* and, or, if-else: evaluates only what is needed. */
 static weft_err eval_choice(struct wefti_tmpl_run *run, const struct wefti_tmpl_expr *expr,
                             struct wefti_tmpl_value *out) {
     weft_err err = wefti_tmpl_eval(run, expr->a, out);

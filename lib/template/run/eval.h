@@ -1,4 +1,4 @@
-/* eval — a compiled template run: expressions (eval.c), macros and loops that are called (call.c),
+/* eval — runs a compiled template: expressions (eval.c), macros and loops that are called (call.c),
  * statements (run.c). */
 #ifndef WEFT_TMPL_EVAL_H
 #define WEFT_TMPL_EVAL_H

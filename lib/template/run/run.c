@@ -22,7 +22,7 @@ static weft_err run_if(struct wefti_tmpl_run *run, const struct wefti_tmpl_node 
     return wefti_tmpl_run_body(run, truth ? node->body : node->otherwise);
 }
 
-/* The body in a scope of its own, inside the present one. */
+/* Runs the body in a new inner scope. */
 static weft_err run_scoped(struct wefti_tmpl_run *run, uint32_t body) {
     struct wefti_tmpl_space *scope = run->scope;
     weft_err err = wefti_tmpl_push_scope(run, scope);
@@ -31,7 +31,7 @@ static weft_err run_scoped(struct wefti_tmpl_run *run, uint32_t body) {
     return err;
 }
 
-/* What the body writes, as a string. */
+/* Runs the body and returns what it writes as a string. */
 static weft_err capture(struct wefti_tmpl_run *run, uint32_t body, struct wefti_tmpl_value *out) {
     struct weft_buf *outer = run->out, text;
     struct wefti_tmpl_mark mark = wefti_tmpl_mark(run);
@@ -75,7 +75,7 @@ static weft_err run_round(struct wefti_tmpl_run *run, const struct wefti_tmpl_no
                               (struct wefti_tmpl_value){.kind = WEFTI_TMPL_LOOP, .loop = loop});
     if (!err) err = wefti_tmpl_bind_target(run, node->target, loop->items[loop->index]);
     if (!err) err = wefti_tmpl_run_body(run, node->body);
-    run->scope = loop->outside; /* what the round has set ends with it */
+    run->scope = loop->outside; /* names set in a round end with it */
     wefti_tmpl_drop_since(run, mark);
     return err;
 }

@@ -1,7 +1,7 @@
 /* Jinja's lexical level: text, tags, and the white-space control between them.
  *
  * Templates of language models are written for trim_blocks and lstrip_blocks (transformers sets
- * both): a block tag swallows the newline behind it and the indentation before it, a "-" inside any
+ * both): a block tag swallows the newline after it and the indentation before it, a "-" inside any
  * tag's brace swallows all white space on that side, a "+" switches either off. */
 #include "syntax/lex.h"
 #include "base/check.h"
@@ -35,7 +35,7 @@ static const char *find_tag(const struct wefti_tmpl_lex *lex) {
     return lex->end;
 }
 
-/* Where the text before the tag at `tag` ends, once the tag's left side had its way. */
+/* The end of the text before the tag at `tag`, after the tag's white-space control. */
 static const char *text_end(const struct wefti_tmpl_lex *lex, const char *text, const char *tag) {
     if (lex->end - tag < 2) return tag;
     char sign = lex->end - tag > 2 ? tag[2] : 0;
@@ -52,7 +52,7 @@ static const char *text_end(const struct wefti_tmpl_lex *lex, const char *text, 
     return at_line_start ? end : tag;
 }
 
-/* Skips what the last tag's right side takes of the text. */
+/* Skips the text that the last tag's right side swallows. */
 static void strip_left(struct wefti_tmpl_lex *lex) {
     const char *to = lex->at;
     if (lex->strip_next) {
@@ -75,8 +75,8 @@ static weft_err skip_comment(struct wefti_tmpl_lex *lex, struct weft_errmsg *why
     return WEFT_OK;
 }
 
-/* Behind "{%" at `tag`: where "raw -%}" or the like ends, or NULL if that is not what stands there.
- * *signs_out gets the tag's two signs. */
+/* Matches a tag such as "raw -%}" after "{%" at `tag`: its end, or NULL for another. *signs_out
+ * gets the tag's two signs. */
 static const char *match_tag(const struct wefti_tmpl_lex *lex, const char *tag, const char *word,
                              char signs_out[2]) {
     const char *at = tag + 2;
@@ -103,7 +103,7 @@ static weft_err take_raw(struct wefti_tmpl_lex *lex, const char *body, char sign
     char signs[2];
     uint32_t line = lex->line;
     advance_to(lex, body);
-    lex->strip_next = sign == '-'; /* the newline behind it stays, unlike behind other blocks */
+    lex->strip_next = sign == '-'; /* the newline after it stays, unlike after other blocks */
     strip_left(lex);
     out->kind = WEFTI_TMPL_LEX_TEXT;
     out->line = lex->line;
@@ -154,7 +154,7 @@ static weft_err next_outside(struct wefti_tmpl_lex *lex, struct wefti_tmpl_lexem
     return WEFT_OK;
 }
 
-/* "}}" or "%}", with a sign before it or not. */
+/* "}}" or "%}", perhaps with a sign before it. */
 static bool take_close(struct wefti_tmpl_lex *lex, struct wefti_tmpl_lexeme *out) {
     if (lex->n_open > 0) return false;
     bool in_expr = lex->inside == WEFTI_TMPL_LEX_OPEN_EXPR;

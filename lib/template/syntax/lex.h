@@ -10,7 +10,7 @@
 
 enum wefti_tmpl_lex_kind {
     WEFTI_TMPL_LEX_END,
-    WEFTI_TMPL_LEX_TEXT, /* between the tags; `text` is what white-space control leaves of it */
+    WEFTI_TMPL_LEX_TEXT,      /* between tags; `text` is after white-space control */
     WEFTI_TMPL_LEX_OPEN_EXPR, /* {{ */
     WEFTI_TMPL_LEX_CLOSE_EXPR,
     WEFTI_TMPL_LEX_OPEN_TAG, /* {% */
@@ -33,8 +33,8 @@ struct wefti_tmpl_lex {
     uint32_t line;
     uint32_t n_open;                 /* brackets: "}}" closes dictionaries before it closes a tag */
     enum wefti_tmpl_lex_kind inside; /* TEXT, OPEN_EXPR or OPEN_TAG */
-    bool strip_next; /* the last tag ended in "-": the text behind it loses its space */
-    bool trim_next;  /* the last tag was a block: one newline behind it goes */
+    bool strip_next; /* the last tag ended in "-": the text after it loses its space */
+    bool trim_next;  /* the last tag was a block: one newline after it goes */
     bool after_dot;  /* "a.0.1" is members, not a fraction */
 };
 

@@ -1,5 +1,5 @@
-/* What statements and expressions are parsed with: lexemes taken one by one, faults with their
- * line, and the flat arrays that all is compiled to. */
+/* What the parsers of statements and expressions share: lexemes taken one by one, faults with their
+ * line, and the flat arrays that a template is compiled to. */
 #include "syntax/parser.h"
 
 #include <stdlib.h>

@@ -32,7 +32,7 @@ weft_err wefti_tmpl_parse_refuse(struct wefti_tmpl_parser *parse, uint32_t line,
                                  struct weft_str name);
 weft_err wefti_tmpl_parse_deeper(struct wefti_tmpl_parser *parse); /* undone by parse->depth-- */
 
-/* Expressions: each adds to tmpl->exprs and says where. */
+/* Expressions: each adds to tmpl->exprs and returns the index. */
 enum wefti_tmpl_tuple { WEFTI_TMPL_TUPLE_WITH_IF, WEFTI_TMPL_TUPLE_NO_IF };
 weft_err wefti_tmpl_parse_expr(struct wefti_tmpl_parser *parse, uint32_t *out);
 /* a, or a tuple a, b, c without parentheses. */
@@ -42,7 +42,8 @@ weft_err wefti_tmpl_parse_tuple(struct wefti_tmpl_parser *parse, enum wefti_tmpl
 weft_err wefti_tmpl_parse_target(struct wefti_tmpl_parser *parse, bool member_ok, uint32_t *out);
 /* ( a, b=1 ) of a definition; at "(". */
 weft_err wefti_tmpl_parse_params(struct wefti_tmpl_parser *parse, uint32_t *first_out);
-/* name ( args ) | name ( args ) ..., over what a block wrote; the first bar may be missing. */
+/* name ( args ) | name ( args ) ..., applied to what a block wrote; the first bar may be
+ * missing. */
 weft_err wefti_tmpl_parse_filters(struct wefti_tmpl_parser *parse, uint32_t *out);
 weft_err wefti_tmpl_parse_primary(struct wefti_tmpl_parser *parse, uint32_t *out);
 /* Each of these takes *out and what follows it. */

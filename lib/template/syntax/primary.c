@@ -219,7 +219,7 @@ weft_err wefti_tmpl_parse_member(struct wefti_tmpl_parser *parse, uint32_t *out)
     return err ? err : wefti_tmpl_parse_add_expr(parse, expr, out);
 }
 
-/* a[b], a[b:c:d], a[b, c]; behind the "[". */
+/* a[b], a[b:c:d], a[b, c]; after the "[". */
 static weft_err parse_subscript(struct wefti_tmpl_parser *parse, struct wefti_tmpl_expr *expr) {
     uint32_t parts[3] = {WEFTI_TMPL_NO_IDX, WEFTI_TMPL_NO_IDX, WEFTI_TMPL_NO_IDX},
              last = WEFTI_TMPL_NO_IDX;

@@ -1,5 +1,6 @@
 /* Statements, compiled to a flat array of nodes: recursive descent, one function per statement.
- * What is refused is refused here, by name and line, at start, never at the first request. */
+ * Unsupported statements are refused here, by name and line: at start, never at the first
+ * request. */
 #include <stdlib.h>
 
 #include "base/check.h"
@@ -45,7 +46,7 @@ static struct wefti_tmpl_node new_node(enum wefti_tmpl_node_kind kind, uint32_t 
 static weft_err parse_body(struct wefti_tmpl_parser *parse, const char *const *stops,
                            uint32_t *first_out);
 
-/* Behind the opening tag's words: "%}", the body, the tag `end`. */
+/* What follows the opening tag's words: "%}", the body, the tag `end`. */
 static weft_err parse_block(struct wefti_tmpl_parser *parse, const char *end, uint32_t *body_out) {
     const char *const stops[] = {end, NULL};
     weft_err err = end_of_tag(parse);
@@ -133,7 +134,7 @@ static weft_err parse_set(struct wefti_tmpl_parser *parse, uint32_t line, uint32
     return err ? err : add_node(parse, node, out);
 }
 
-/* A macro's or a caller's body is no part of the loops around it. */
+/* A macro's or a caller's body is not inside the loops around it. */
 static weft_err parse_macro_body(struct wefti_tmpl_parser *parse, const char *end,
                                  struct wefti_tmpl_node *node) {
     int loops = parse->loops;
@@ -218,7 +219,7 @@ static weft_err parse_jump(struct wefti_tmpl_parser *parse, struct wefti_tmpl_le
                           out);
 }
 
-/* Behind "{%": the statement's own word is parse->now. */
+/* After "{%": parse->now is the statement's keyword. */
 static weft_err parse_statement(struct wefti_tmpl_parser *parse, uint32_t *out) {
     static const struct {
         const char *word;

@@ -76,7 +76,7 @@ struct wefti_tmpl_builtin;
 struct wefti_tmpl_expr {
     enum wefti_tmpl_expr_kind kind;
     uint32_t line;
-    uint32_t depth;   /* of the tree below: evaluating recurses this far */
+    uint32_t depth;   /* of the tree below: how deep evaluation recurses */
     uint32_t a, b, c; /* operands, as indexes into the expressions */
     uint32_t args;    /* the first, or WEFTI_TMPL_NO_IDX */
     bool negated;     /* TEST */
@@ -112,7 +112,7 @@ enum wefti_tmpl_node_kind {
 struct wefti_tmpl_node {
     enum wefti_tmpl_node_kind kind;
     uint32_t line;
-    uint32_t next;            /* the one behind it, or WEFTI_TMPL_NO_IDX */
+    uint32_t next;            /* its successor, or WEFTI_TMPL_NO_IDX */
     uint32_t expr;            /* or WEFTI_TMPL_NO_IDX */
     uint32_t cond;            /* FOR ... if */
     uint32_t target;          /* FOR, SET: an expression to bind to */

@@ -1,4 +1,4 @@
-/* What bounds a rendering, and the arena that everything it makes lies in. */
+/* The bounds of a rendering, and the arena that holds everything it makes. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -21,7 +21,7 @@ static weft_err from_array(struct wefti_tmpl_run *run, const json_t *json,
     return err;
 }
 
-/* Keys of an object are distinct: no look-up, which would cost n^2. */
+/* Keys of an object are distinct, so a look-up, which would cost n^2, is not needed. */
 static weft_err from_object(struct wefti_tmpl_run *run, const json_t *json,
                             struct wefti_tmpl_value *out) {
     struct wefti_tmpl_list list = {0};
@@ -78,7 +78,7 @@ static void write_escaped(uint32_t code, struct weft_buf *out) {
     }
 }
 
-/* As json.dumps writes it, with or without ensure_ascii. */
+/* Writes a string as json.dumps does, with or without ensure_ascii. */
 static void write_string(struct weft_str text, bool ascii, struct weft_buf *out) {
     const char *end = text.data + text.len, *plain = text.data;
     weft_buf_add_char(out, '"');
@@ -144,7 +144,7 @@ static weft_err write_key(struct wefti_tmpl_run *run, struct wefti_tmpl_value ke
     }
 }
 
-/* Insertion sort would do for what models are given, but keys come from clients: by a heap. */
+/* A heap sort: keys come from clients, so insertion sort could take quadratic time. */
 static weft_err sift(struct wefti_tmpl_run *run, struct wefti_tmpl_value *pairs, uint32_t at,
                      uint32_t n) {
     WEFT_ASSERT(at < n);

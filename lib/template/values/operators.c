@@ -171,7 +171,8 @@ struct spec {
     char conversion;
 };
 
-/* At the "%"; moves *at behind the conversion. False: malformed, or more than fits. */
+/* Reads a specification from its "%"; moves *at past the conversion. False: malformed or too
+ * long. */
 static bool read_spec(const char **at, const char *end, struct spec *spec) {
     const char *from = (*at)++;
     while (*at < end && strchr("-+ #0123456789.", **at) && **at)
@@ -180,7 +181,7 @@ static bool read_spec(const char **at, const char *end, struct spec *spec) {
     if (*at == end || spec->n > 6) return false; /* widths of up to five digits */
     memcpy(spec->text, from, spec->n);
     spec->conversion = *(*at)++;
-    return spec->conversion != '\0'; /* strchr finds that one everywhere */
+    return spec->conversion != '\0'; /* strchr finds '\0' anywhere */
 }
 
 static weft_err format_number(struct wefti_tmpl_run *run, struct spec *spec,
@@ -238,7 +239,7 @@ static weft_err format_text(struct wefti_tmpl_run *run, const struct spec *spec,
     return err;
 }
 
-/* "(name)" behind the percent sign: what it names. */
+/* The value named by "(name)" after the percent sign. */
 static weft_err named_value(struct wefti_tmpl_run *run, const char **at, const char *end,
                             struct wefti_tmpl_value by, struct wefti_tmpl_value *out) {
     const char *close = memchr(*at, ')', (size_t)(end - *at));
@@ -261,7 +262,7 @@ static weft_err format_one(struct wefti_tmpl_run *run, const char **at, const ch
         if (err) return err;
     }
     if (!read_spec(at, end, &spec)) return wefti_tmpl_fault(run, "a format that is malformed");
-    spec.text[0] = '%'; /* ")" where it was named */
+    spec.text[0] = '%'; /* ")" if it was named */
     if (spec.conversion == '%') {
         weft_buf_add_char(out, '%');
         return WEFT_OK;

@@ -1,9 +1,9 @@
 /* run — one rendering: what it has made so far, and what it may still use.
  *
- * Everything that it makes lies in one arena. What a statement leaves behind is dropped when
- * nothing can still point to it: `escapes` counts stores into places that outlive the statement.
- * Bounded: bytes of the arena and of the output, steps (each node, expression and item counts, and
- * long strings by their length), and the depth of recursion. */
+ * Everything that it makes lies in one arena. A statement's values are dropped when nothing can
+ * still point to them: `escapes` counts stores into places that outlive the statement. Bounded:
+ * bytes of the arena and of the output, steps (each node, expression and item counts, and long
+ * strings by their length), and the depth of recursion. */
 #ifndef WEFT_TMPL_RUN_H
 #define WEFT_TMPL_RUN_H
 
@@ -41,11 +41,11 @@ struct wefti_tmpl_mark {
 
 weft_err wefti_tmpl_alloc(struct wefti_tmpl_run *run, size_t bytes, void **out);
 struct wefti_tmpl_mark wefti_tmpl_mark(const struct wefti_tmpl_run *run);
-/* Drops what was made since the mark, unless something may still point to it. */
+/* Drops values made since the mark, unless something may still point to them. */
 void wefti_tmpl_drop_since(struct wefti_tmpl_run *run, struct wefti_tmpl_mark mark);
 void wefti_tmpl_arena_fini(struct wefti_tmpl_run *run);
 weft_err wefti_tmpl_charge(struct wefti_tmpl_run *run, size_t steps);
-/* The steps of what copies, compares or searches bytes, and of what looks at each character. */
+/* The steps for copying, comparing or searching bytes, and for looking at each character. */
 static inline size_t wefti_tmpl_bytes_steps(size_t bytes) {
     return bytes / 64 + 1;
 }

@@ -1,4 +1,4 @@
-/* Names and what they are bound to. */
+/* Names and their values. */
 #include "base/check.h"
 #include "values/run.h"
 

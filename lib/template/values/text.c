@@ -99,7 +99,7 @@ weft_err wefti_tmpl_str_case(struct wefti_tmpl_run *run, struct weft_str text,
         size_t len;
         uint32_t code = wefti_tmpl_char_get(at, end, &len);
         if (len == 1 && code == WEFT_UTF8_REPLACEMENT_CODE)
-            weft_buf_add(&buf, at, 1); /* a byte that is no character stays what it is */
+            weft_buf_add(&buf, at, 1); /* an ill-formed byte stays as it is */
         else
             add_letter(code, case_of(how, code, before, at == text.data), &buf);
         before = code;
@@ -143,7 +143,7 @@ weft_err wefti_tmpl_str_strip(struct wefti_tmpl_run *run, struct weft_str *text_
     return err;
 }
 
-/* Between all characters. */
+/* Replaces the empty string: inserts `to` between all characters. */
 static void replace_nothing(struct weft_str text, struct weft_str to, int64_t max,
                             struct weft_buf *out) {
     const char *at = text.data, *end = at + text.len;
@@ -213,7 +213,7 @@ weft_err wefti_tmpl_str_pad(struct wefti_tmpl_run *run, struct weft_str text, in
     return err;
 }
 
-/* Bytes of the line end at `at`, 0 if none stands there. */
+/* Length of the line end at `at`; 0: none. */
 static size_t line_end(const char *at, const char *end) {
     size_t len;
     uint32_t code = wefti_tmpl_char_get(at, end, &len);

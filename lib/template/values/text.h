@@ -10,7 +10,7 @@
 size_t wefti_tmpl_char_len(const char *at, const char *end);
 size_t wefti_tmpl_str_chars(struct weft_str text);
 size_t wefti_tmpl_char_at(struct weft_str text,
-                          size_t n_chars); /* the byte where that one begins */
+                          size_t n_chars); /* the byte where that character begins */
 bool wefti_tmpl_is_py_space(uint32_t code);
 /* U+FFFD for an ill-formed byte. */
 uint32_t wefti_tmpl_char_get(const char *at, const char *end, size_t *len_out);
@@ -21,7 +21,7 @@ enum wefti_tmpl_case {
     WEFTI_TMPL_CASE_LOWER,
     WEFTI_TMPL_CASE_SWAP,
     WEFTI_TMPL_CASE_CAPITALIZE,
-    WEFTI_TMPL_CASE_TITLE,       /* Python's: a word begins where no letter stands before */
+    WEFTI_TMPL_CASE_TITLE,       /* Python's: a word begins where no letter precedes */
     WEFTI_TMPL_CASE_TITLE_WORDS, /* Jinja's filter: where a space or an opening bracket does */
 };
 weft_err wefti_tmpl_str_case(struct wefti_tmpl_run *run, struct weft_str text,
@@ -32,7 +32,7 @@ enum wefti_tmpl_sides {
     WEFTI_TMPL_SIDE_RIGHT = 2,
     WEFTI_TMPL_SIDES_BOTH = WEFTI_TMPL_SIDE_LEFT | WEFTI_TMPL_SIDE_RIGHT,
 };
-/* `chars` of NULL data: white space. */
+/* `chars` with NULL data: white space. */
 weft_err wefti_tmpl_str_strip(struct wefti_tmpl_run *run, struct weft_str *text_io,
                               enum wefti_tmpl_sides sides, struct weft_str chars);
 weft_err wefti_tmpl_str_replace(struct wefti_tmpl_run *run, struct weft_str text,

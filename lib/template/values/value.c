@@ -1,4 +1,4 @@
-/* Values, and what Python makes of them: truth, equality, order, membership. */
+/* Truth, equality, order and membership of values, as in Python. */
 #include "base/check.h"
 #include "values/run.h"
 #include "values/text.h"

@@ -1,6 +1,6 @@
 /* value — what templates compute with. A value is 16 bytes. Lists and dictionaries never change
- * once they are made, so a value of them is a pointer and a count, and a slice shares its list's
- * items. Only namespaces change. */
+ * once made, so each is a pointer and a count, and a slice shares its list's items. Only namespaces
+ * change. */
 #ifndef WEFT_TMPL_VALUE_H
 #define WEFT_TMPL_VALUE_H
 
@@ -25,7 +25,7 @@ enum wefti_tmpl_kind {
     WEFTI_TMPL_STR,
     WEFTI_TMPL_LIST,
     WEFTI_TMPL_TUPLE,
-    WEFTI_TMPL_ITER, /* what lazy filters yield: always true, without a length */
+    WEFTI_TMPL_ITER, /* result of a lazy filter: always true, without a length */
     WEFTI_TMPL_DICT,
     WEFTI_TMPL_NAMESPACE,
     WEFTI_TMPL_LOOP,
@@ -56,7 +56,7 @@ struct wefti_tmpl_binding {
     struct wefti_tmpl_value value;
 };
 
-/* Names and what they are bound to: a scope, or the members of a namespace. */
+/* Names and their values: a scope, or the members of a namespace. */
 struct wefti_tmpl_space {
     struct wefti_tmpl_space *parent; /* scopes only */
     struct wefti_tmpl_binding *bindings;
@@ -143,7 +143,7 @@ weft_err wefti_tmpl_compare(struct wefti_tmpl_run *run, struct wefti_tmpl_value 
                             struct wefti_tmpl_value b, int *out);
 weft_err wefti_tmpl_contains(struct wefti_tmpl_run *run, struct wefti_tmpl_value in,
                              struct wefti_tmpl_value what, bool *out);
-/* NULL: not in it. */
+/* NULL: no such key. */
 weft_err wefti_tmpl_dict_get(struct wefti_tmpl_run *run, struct wefti_tmpl_value dict,
                              struct wefti_tmpl_value key, const struct wefti_tmpl_value **out);
 const struct wefti_tmpl_value *wefti_tmpl_dict_named(struct wefti_tmpl_value dict,
@@ -154,10 +154,10 @@ weft_err wefti_tmpl_iterate(struct wefti_tmpl_run *run, struct wefti_tmpl_value 
 
 weft_err wefti_tmpl_str_copy(struct wefti_tmpl_run *run, const char *text, size_t len,
                              struct wefti_tmpl_value *out);
-/* What str() makes of it. */
+/* The value as str() gives it. */
 weft_err wefti_tmpl_to_str(struct wefti_tmpl_run *run, struct wefti_tmpl_value value,
                            struct wefti_tmpl_value *out);
-/* Appends str() or (quoted) repr() of it. */
+/* Appends the value's str() or (quoted) repr(). */
 weft_err wefti_tmpl_write(struct wefti_tmpl_run *run, struct wefti_tmpl_value value, bool quoted,
                           struct weft_buf *out);
 void wefti_tmpl_write_real(double real, struct weft_buf *out);

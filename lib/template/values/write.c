@@ -1,4 +1,4 @@
-/* Values as text: what Python's str() and repr() make of them. */
+/* Values as text, like Python's str() and repr(). */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
