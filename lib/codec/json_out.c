@@ -14,7 +14,7 @@ void weft_json_text(struct weft_buf *out, const char *bytes, size_t len) {
     while (i < len) {
         unsigned char c = (unsigned char)bytes[i];
         char escaped[WEFT_JSON_ESCAPE_BYTES_MAX];
-        if (c >= 0x20 && c < 0x80 && c != '"' && c != '\\') { /* nearly always: plain ASCII */
+        if (c >= 0x20 && c < 0x80 && c != '"' && c != '\\') { /* the usual case: plain ASCII */
             i++;
             continue;
         }
@@ -50,7 +50,7 @@ void weft_json_float(struct weft_buf *out, float value) {
     }
     (void)snprintf(text, sizeof text, "%.9g", (double)value);
     weft_buf_add_str(out, text);
-    if (!strpbrk(text, ".e")) weft_buf_add_str(out, ".0"); /* a float for typed readers, too */
+    if (!strpbrk(text, ".e")) weft_buf_add_str(out, ".0"); /* a float for typed readers too */
 }
 
 void weft_json_uint(struct weft_buf *out, uint32_t value) {

@@ -1,5 +1,4 @@
-/* codec/json_out — JSON text, written piece by piece. Whatever bytes go in, valid UTF-8 comes
- * out. */
+/* codec/json_out — JSON text, written piece by piece. The output is valid UTF-8 for any input. */
 #ifndef WEFT_CODEC_JSON_OUT_H
 #define WEFT_CODEC_JSON_OUT_H
 
@@ -9,21 +8,22 @@
 
 #include "base/buf.h"
 
-/* The inside of a JSON string: quotes, backslashes and control characters escaped; each maximal
- * run of bytes that is not UTF-8 becomes U+FFFD. A character must not be split between calls. */
+/* Appends the inside of a JSON string: quotes, backslashes and control characters escaped; each
+ * maximal run of bytes that is not UTF-8 becomes U+FFFD. A character must not be split between
+ * calls. */
 void weft_json_text(struct weft_buf *out, const char *bytes, size_t len);
 
 /* The same within quotes. */
 void weft_json_str(struct weft_buf *out, const char *bytes, size_t len);
 
-/* Nine significant digits: a float32 comes back bit for bit. Minus infinity, which JSON cannot
- * say, is -9999.0, as vLLM writes it; so is NaN. */
+/* Nine significant digits: a float32 comes back bit for bit. Minus infinity and NaN, which JSON
+ * lacks, are written -9999.0, as in vLLM. */
 void weft_json_float(struct weft_buf *out, float value);
 
 void weft_json_uint(struct weft_buf *out, uint32_t value);
 
-/* Upper bounds a JSON text must keep before it is parsed: a parser spends some forty bytes on each
- * value, so "[1,1,1,..." is the cheapest way to make it eat memory. Counts without parsing. */
+/* True if a JSON text keeps these bounds; checked before parsing, since a parser spends some forty
+ * bytes on each value and "[1,1,1,..." would make it eat memory. Counts without parsing. */
 bool weft_json_within(const char *text, size_t len, size_t values_max, size_t depth_max);
 
 #endif

@@ -40,14 +40,14 @@ static void set_float(struct weft_mp_item *out, uint64_t bits, size_t n_bytes) {
     if (n_bytes == 4) out->d = (double)single;
 }
 
-/* How many bytes of length or value stand behind a tag from 0xc0 to 0xdf. */
+/* How many bytes of length or value follow a tag from 0xc0 to 0xdf. */
 static size_t operand_bytes(unsigned char tag) {
     static const unsigned char bytes[32] = {0, 0, 0, 0, 1, 2, 4, 1, 2, 4, 4, 8, 1, 2, 4, 8,
                                             1, 2, 4, 8, 0, 0, 0, 0, 0, 1, 2, 4, 2, 4, 2, 4};
     return bytes[tag - 0xc0];
 }
 
-/* Tags 0xc0 to 0xdf; `operand` is what stands behind them. True when `out->len` bytes follow. */
+/* Decodes a tag from 0xc0 to 0xdf; `operand` follows it. True if `out->len` more bytes follow. */
 static bool decode_tag(unsigned char tag, uint64_t operand, size_t n_operand,
                        struct weft_mp_item *out) {
     out->len = (size_t)operand;
@@ -76,7 +76,7 @@ static bool decode_tag(unsigned char tag, uint64_t operand, size_t n_operand,
     return false;
 }
 
-/* The item without the bytes of a text; *out->len says whether and how many are to follow. */
+/* Reads an item without the bytes of a text; *has_payload_out: out->len of them follow. */
 static enum weft_mp_status read_head(const char *bytes, size_t len, size_t *at,
                                      struct weft_mp_item *out, bool *has_payload_out) {
     const unsigned char *b = (const unsigned char *)bytes + *at;
@@ -123,7 +123,7 @@ enum weft_mp_status weft_msgpack_item(const char *bytes, size_t len, size_t *at,
 
 /* -------------------------------------------------------------------------------- measuring --- */
 
-/* A value was completed: so may be the containers that it was the last of. True: all are. */
+/* Closes the containers whose last value was just completed. True: all are closed. */
 static bool close_levels(struct weft_mp_scan *scan) {
     while (scan->depth > 0) {
         if (--scan->left[scan->depth - 1] > 0) return false;
@@ -132,7 +132,7 @@ static bool close_levels(struct weft_mp_scan *scan) {
     return true;
 }
 
-/* One more item. OK: it completes the whole; MORE: it does not. */
+/* Counts one more item. OK: it completes the value; MORE: it does not. */
 static enum weft_mp_status count_item(struct weft_mp_scan *scan, const struct weft_mp_item *item,
                                       struct weft_errmsg *why) {
     uint64_t n = 0;
@@ -183,7 +183,7 @@ enum weft_mp_status weft_msgpack_skip(struct weft_mp_scan *scan, const char *byt
     struct weft_errmsg why;
     size_t at = 0;
     enum weft_mp_status status = WEFT_MP_MORE;
-    bool is_known = scan->to_skip > 0; /* its head was counted, with all but the text's end */
+    bool is_known = scan->to_skip > 0; /* its head was counted; only the text's end is to come */
     while (status == WEFT_MP_MORE) {
         size_t n = scan->to_skip < len - at ? (size_t)scan->to_skip : len - at;
         at += n;
@@ -208,7 +208,7 @@ enum weft_mp_status weft_msgpack_skip(struct weft_mp_scan *scan, const char *byt
     return status;
 }
 
-/* Moves *at behind one value that is known to be whole. */
+/* Moves *at past one value that is known to be whole. */
 static void skip_value(const char *bytes, size_t len, size_t *at) {
     struct weft_mp_scan scan = {0};
     struct weft_errmsg why;
@@ -298,7 +298,7 @@ static json_t *decode(struct decoder *d) {
         return json_boolean(item.is_true);
     case WEFT_MP_INT:
         return json_integer(item.i);
-    case WEFT_MP_UINT: /* larger than any integer here; a real keeps it a number out of every range */
+    case WEFT_MP_UINT: /* over INT64_MAX; a real keeps it a number out of range */
         return json_real((double)item.u);
     case WEFT_MP_FLOAT:
         value = isfinite(item.d) ? json_real(item.d) : NULL;

@@ -2,7 +2,7 @@
  *
  * Input    Hostile. A message is first measured as its bytes come in, item by item, with a stack of
  *          bounded depth; counts and lengths only ever say how much more must come, never how much
- *          memory to take. Only what is whole and within bounds is decoded.
+ *          memory to take. Only whole messages within bounds are decoded.
  */
 #ifndef WEFT_CODEC_MSGPACK_H
 #define WEFT_CODEC_MSGPACK_H
@@ -38,37 +38,37 @@ struct weft_mp_item {
     uint64_t u; /* UINT: over INT64_MAX */
     double d;
     const char *bytes; /* TEXT (str and bin), EXT */
-    size_t len;        /* of them; ARRAY: elements; MAP: pairs */
+    size_t len;        /* bytes; ARRAY: elements; MAP: pairs */
 };
 
-/* The item at bytes[*at], of which `len` are there; moves *at behind it. Containers: behind the
- * header only. MORE: it is not all there yet. BAD: no such item. */
+/* Reads the item at bytes[*at], where bytes has length `len`; moves *at past it, or past the header
+ * only of a container. MORE: it is not all there yet. BAD: no such item. */
 enum weft_mp_status weft_msgpack_item(const char *bytes, size_t len, size_t *at,
                                       struct weft_mp_item *out);
 
-/* Measures one value. All zero to begin with; again after each message. */
+/* Measures one value. Zeroed at the start, and again after each message. */
 struct weft_mp_scan {
     size_t at;
     uint32_t depth;
     uint64_t n_values;
     uint64_t left[WEFT_MSGPACK_DEPTH_MAX]; /* values still to come at each level */
-    uint64_t to_skip;                      /* bytes of a text, by weft_msgpack_skip */
+    uint64_t to_skip;                      /* bytes of a text, for weft_msgpack_skip */
 };
 
-/* Goes on where it stopped. OK: the value is bytes[0 .. scan->at). BAD: malformed, or over the
+/* Continues where it stopped. OK: the value is bytes[0 .. scan->at). BAD: malformed, or over the
  * depth or the number of values; `why` says which. LONG: over `bytes_max`; it can be skipped. After
- * MORE and LONG scan->at is where the first item begins that is not counted yet. */
+ * MORE and LONG scan->at is the start of the first item not counted yet. */
 enum weft_mp_status weft_msgpack_scan(struct weft_mp_scan *scan, const char *bytes, size_t len,
                                       size_t bytes_max, struct weft_errmsg *why);
 
-/* The same for a value that nobody wants to keep: every item that was counted may be thrown away.
- * *used_out: how many of these bytes. Begins anywhere between two items of a value. OK: it ends
+/* The same for a value to be thrown away: items that were counted need not be kept. *used_out: how
+ * many of these bytes were counted. May begin between any two items of a value. OK: the value ends
  * there. MORE, BAD: as above. */
 enum weft_mp_status weft_msgpack_skip(struct weft_mp_scan *scan, const char *bytes, size_t len,
                                       size_t *used_out);
 
 /* A measured value as JSON; maps need text keys, each once, and all text must be UTF-8. NULL: `why`
- * says what it is that JSON does not have. */
+ * says what has no JSON form. */
 json_t *weft_msgpack_to_json(const char *bytes, size_t len, struct weft_errmsg *why);
 
 /* The value of a text key in a measured map; false: not a map, or no such key. */

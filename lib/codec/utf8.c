@@ -53,8 +53,8 @@ static void feed_byte(char pending[4], uint8_t *n_pending, char byte, struct wef
     bool whole;
     pending[*n_pending] = byte;
     if (*n_pending > 0 && weft_utf8_start(pending, *n_pending + 1u, &whole) <= *n_pending) {
-        weft_buf_add_str(out, WEFT_UTF8_REPLACEMENT); /* what waited will never be whole */
-        pending[0] = byte;                            /* and this byte starts afresh */
+        weft_buf_add_str(out, WEFT_UTF8_REPLACEMENT); /* the pending bytes are incomplete */
+        pending[0] = byte;                            /* this byte starts a new character */
         *n_pending = 0;
     }
     *n_pending = (uint8_t)weft_utf8_start(pending, *n_pending + 1u, &whole);
@@ -70,7 +70,7 @@ void weft_utf8_feed(char pending[4], uint8_t *n_pending, const char *bytes, size
                     struct weft_buf *out) {
     WEFT_ASSERT(*n_pending < 4);
     WEFT_ASSERT(bytes || len == 0);
-    if (*n_pending == 0 && weft_utf8_valid(bytes, len)) { /* nearly always */
+    if (*n_pending == 0 && weft_utf8_valid(bytes, len)) { /* the usual case */
         weft_buf_add(out, bytes, len);
         return;
     }

@@ -1,7 +1,7 @@
 /* codec/utf8 — characters as numbers, and texts made valid.
  *
- * Which bytes are a character is base/utf8.h's to say; nothing here or elsewhere decides it again.
- * Ill-formed bytes become U+FFFD, one for each maximal subpart (Unicode 15, section 3.9). */
+ * Only base/utf8.h decides which bytes are a character. Ill-formed bytes become U+FFFD, one for
+ * each maximal subpart (Unicode 15, section 3.9). */
 #ifndef WEFT_CODEC_UTF8_H
 #define WEFT_CODEC_UTF8_H
 
@@ -34,7 +34,7 @@ size_t weft_utf8_count(const char *bytes, size_t len);
 void weft_utf8_clean(struct weft_buf *out, const char *bytes, size_t len);
 
 /* The same for bytes that come piece by piece: the beginning of a character stays in `pending`
- * (*n_pending of 0..3 bytes) until its end comes. What is left there at the end is one U+FFFD. */
+ * (*n_pending of 0..3 bytes) until its end comes. Bytes left there at the end are one U+FFFD. */
 void weft_utf8_feed(char pending[4], uint8_t *n_pending, const char *bytes, size_t len,
                     struct weft_buf *out);
 

@@ -11,8 +11,8 @@
 #include "codec/utf8.h"
 
 #define LONG_HEADER_BYTES 5
-/* Up to this length a container's or text's header is made as short as it can be when its end
- * comes: moving so few bytes costs nothing. */
+/* Up to this length a container's or text's header is made as short as possible at its end: moving
+ * so few bytes costs nothing. */
 #define SHORT_BYTES_MAX 1024
 #define KEY_BYTES_MAX 48
 
@@ -24,7 +24,7 @@ void weft_writer_init(struct weft_writer *w, enum weft_writer_format format, str
 
 /* ------------------------------------------------------------------------------------ items --- */
 
-/* Keys and values take turns: before a key as many items as values came. */
+/* True if a map's next item is a key. Keys and values take turns. */
 static bool expects_key(const struct weft_writer *w) {
     if (w->depth == 0) return false;
     const struct weft_writer_open *open = &w->open[w->depth - 1];
@@ -42,7 +42,7 @@ static void begin_item(struct weft_writer *w, bool is_text) {
     open->n++;
 }
 
-/* After a text: was it a key? */
+/* After a text, which may have been a key. */
 static void end_text(struct weft_writer *w) {
     if (w->format != WEFT_WRITE_JSON || w->depth == 0) return;
     const struct weft_writer_open *open = &w->open[w->depth - 1];
@@ -76,7 +76,7 @@ static void put_long_header(struct weft_buf *out, size_t at, unsigned char tag, 
     memcpy(out->data + at, head, sizeof head);
 }
 
-/* The header at `at`, for what was written behind it: one byte, or all that was left for it. */
+/* Writes the header at `at` for what follows it: one byte, or all the bytes reserved. */
 static void close_packed(struct weft_buf *out, size_t at, size_t n, size_t n_short,
                          unsigned char short_tag, unsigned char long_tag) {
     if (out->failed) return;

@@ -1,13 +1,13 @@
-/* codec/writer — maps, lists, texts and numbers, written once for two formats: JSON and MessagePack.
+/* codec/writer — maps, lists, texts and numbers in two formats: JSON and MessagePack.
  *
- * Model    What is written is the next item of the innermost open container; in a map texts (the
+ * Model    Each call writes the next item of the innermost open container; in a map texts (the
  *          keys) and any items (their values) take turns. A text may come in pieces.
  * JSON     No white space. Numbers as codec/json_out.h has them; texts are made valid UTF-8.
- * Packed   The shortest form of integers, float64 for floats. A container's header waits until its
- *          end: so `out` keeps all that was written while one is open.
+ * Packed   The shortest form of integers, float64 for floats. A container's header is finished at
+ *          its end, so `out` must keep everything while one is open.
  * Pieces   In JSON `out` may be emptied, or be another buffer, between any two calls.
- * Errors   `out` remembers a failed append. A key that is no text, or containers left open, are our
- *          own mistakes and assert.
+ * Errors   `out` remembers a failed append. A key that is no text or a container left open is our
+ *          own mistake and asserts.
  */
 #ifndef WEFT_CODEC_WRITER_H
 #define WEFT_CODEC_WRITER_H
@@ -27,10 +27,10 @@ struct weft_writer {
     enum weft_writer_format format;
     bool in_text;
     uint32_t depth;
-    size_t text_at; /* of a packed text that comes in pieces: its header */
+    size_t text_at; /* header of a packed text that comes in pieces */
     struct weft_writer_open {
         size_t at;  /* of its header, packed */
-        uint32_t n; /* items so far; of a map keys and values */
+        uint32_t n; /* items so far; in a map keys and values */
         bool is_map;
     } open[WEFT_WRITER_DEPTH_MAX];
 };
@@ -39,7 +39,7 @@ void weft_writer_init(struct weft_writer *w, enum weft_writer_format format, str
 
 void weft_write_map(struct weft_writer *w);
 void weft_write_list(struct weft_writer *w);
-void weft_write_end(struct weft_writer *w); /* of the innermost container */
+void weft_write_end(struct weft_writer *w); /* the innermost container */
 
 /* A key that needs no escaping, of at most 48 bytes. */
 void weft_write_key(struct weft_writer *w, const char *key);
