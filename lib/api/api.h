@@ -1,5 +1,5 @@
-/* api — what all requests of one router share. No sockets and no event loop in here: everything
- * below this header runs in a test with a link of its own making.
+/* api — what all requests of one router share. No sockets and no event loop here: a test runs all
+ * of it with a link of its own making.
  */
 #ifndef WEFT_API_API_H
 #define WEFT_API_API_H
@@ -15,7 +15,7 @@
 #include "tokenizer/tokenizer.h"
 
 struct weft_api_settings {       /* from the command line */
-    const char *model;           /* its path, as it was given */
+    const char *model;           /* its path, as given */
     const char *metrics_prefix;  /* of all names at /metrics */
     const char *allowed_origins; /* CORS: a comma-separated list, "*" for any; NULL: none */
     uint64_t max_body_bytes;
@@ -41,50 +41,50 @@ struct weft_api_state {
     parked; /* they came while nobody served: nothing is submitted yet */
     uint32_t n_parked_prompts;
     bool draining;
-    /* What large requests hold, against `held_max`: bytes that came in and are no call yet; then a
-     * call's body until it is tokenized, and its ids until it ends. See weft_api_cost for the
-     * small ones. */
+    /* What large requests hold, against `held_max`: bytes received that are no call yet; then a
+     * call's body until it is tokenized, and its ids until it ends. Small requests: see
+     * weft_api_cost. */
     uint64_t held_bytes, held_max;
-    /* What calls hold of output (ids, log-probabilities, matchers; of MessagePack-RPC also a large
-     * result until it has left), against `output_max`; that of small ones costs nothing here, too.
-     * A budget of its own: large prompts cannot take from it. */
+    /* Output that calls hold (ids, log-probabilities, matchers; in MessagePack-RPC also a large
+     * result until it is sent), against `output_max`; small output costs nothing. A separate
+     * budget, so that large prompts cannot use it up. */
     uint64_t output_bytes, output_max;
 };
 
-/* A body of no more than this costs nothing: nobody can use up what small requests need. They are
- * bounded by their number: one per connection, in MessagePack-RPC WEFT_RPC_SMALL_BYTES_MAX. */
+/* A body up to this size costs nothing, so nobody can use up what small requests need. Their number
+ * bounds them: one per connection, in MessagePack-RPC WEFT_RPC_SMALL_BYTES_MAX. */
 #define WEFT_API_SMALL_BYTES 65536
 
-/* Snapshots come every 250 ms. Two that are missing, and a margin for a busy machine, make /health
- * say so; four, and nothing more is sent to that scheduler. */
+/* Snapshots come every 250 ms. After two missing, and a margin for a busy machine, /health says so;
+ * after four nothing more is sent to that scheduler. */
 #define WEFT_API_HEALTHY_AGE_MS_MAX 650
 #define WEFT_API_SNAPSHOT_AGE_MS_MAX 1000
 
-/* NULL when a generation can be taken in now; else why not, for people. */
+/* NULL if a generation can be accepted now; else the reason, for people. */
 const char *weft_api_why_not(const struct weft_api_state *api, uint64_t now_ms);
 
-/* When it cannot: whether it will in a moment, since it could a moment ago and what is gone is being
- * replaced. For --restart-grace from when it last could; a server that starts or drains never. */
+/* If it cannot: whether it soon will, since what is gone is being replaced. True for
+ * --restart-grace after it last could; never while the server starts or drains. */
 bool weft_api_is_back_soon(const struct weft_api_state *api, uint64_t now_ms);
 
-/* The same as weft_api_why_not for /health, which also wants steps to advance. */
+/* Like weft_api_why_not, for /health, which also wants steps to advance. */
 const char *weft_api_why_ill(const struct weft_api_state *api, uint64_t now_ms);
 
-/* Sets up all but the tokenizer, the template and the limits that come from the model, which the
- * caller fills in and hands over, and the upstream. Before there are threads. */
+/* Sets up everything but the upstream and the tokenizer, template and limits of the model, which
+ * the caller fills in and hands over. Call it before there are threads. */
 void weft_api_init(struct weft_api_state *api, const struct weft_api_settings *settings);
 
-/* After weft_api_upstream_fini. */
+/* Call it after weft_api_upstream_fini. */
 void weft_api_fini(struct weft_api_state *api);
 
-/* Another API key. NOMEM; FULL: there are WEFT_API_KEYS_MAX. */
+/* Adds an API key. NOMEM; FULL: there are WEFT_API_KEYS_MAX. */
 WEFT_MUST_CHECK weft_err weft_api_add_key(struct weft_api_state *api, const char *key, size_t len);
 
-/* True when `key` is one of the keys, or none is needed; in time that does not depend on how much
- * of it is right. */
+/* True when `key` is one of the keys, or none is needed; constant time, however much of it is
+ * right. */
 bool weft_api_admits(const struct weft_api_state *api, const char *key, size_t len);
 
-/* What `n` bytes of one request take of the budget: all, or nothing when it is small. */
+/* What `n` bytes of one request cost of the budget: `n`, or nothing if the request is small. */
 uint64_t weft_api_cost(uint64_t n);
 
 /* Takes `n` bytes of the budget for large requests; false: it is used up. */

@@ -1,14 +1,13 @@
 /* call — one client's request from its body to its last token.
  *
- * Way      body -> weft_api_call_prepare (any thread) -> weft_api_call_start -> the scheduler's word
- *          on every prompt -> tokens -> done. What a client reads is rendered as its socket drains:
- *          until then a call keeps ids, and neither text nor JSON.
- * Memory   What a call holds of output is taken from the shared budget as it grows; a stream over
- *          HTTP lets go of log-probabilities once they have been rendered. A call for which there
- *          is no room ends with an error.
- * Owner    The connection. `wake` tells it that there is something to look at; it is called from
- *          within any function here and must only make a note.
- * Threads  All from the loop's thread, but for weft_api_call_prepare.
+ * Way      body -> weft_api_call_prepare (any thread) -> weft_api_call_start -> the scheduler
+ *          accepts every prompt -> tokens -> done. Answers are rendered as the client's socket
+ *          drains: until then a call keeps ids, and neither text nor JSON.
+ * Memory   A call's output is taken from the shared budget as it grows; a stream over HTTP frees
+ *          log-probabilities once they are rendered. A call without room ends with an error.
+ * Owner    The connection. `wake` tells it that there is something to look at; any function here
+ *          may call it, so it must only make a note.
+ * Threads  The loop's thread calls everything but weft_api_call_prepare.
  */
 #ifndef WEFT_API_CALL_H
 #define WEFT_API_CALL_H
@@ -26,7 +25,7 @@ typedef struct weft_api_kind weft_api_kind; /* what an endpoint does: kinds/kind
 
 enum weft_api_call_state {
     WEFT_API_CALL_PREPARING, /* perhaps in another thread */
-    WEFT_API_CALL_WAITING,   /* for the scheduler's word on every prompt */
+    WEFT_API_CALL_WAITING,   /* for the scheduler to accept every prompt */
     WEFT_API_CALL_RUNNING,
     WEFT_API_CALL_DONE,
     WEFT_API_CALL_FAILED, /* weft_api_call_error says why */
@@ -34,10 +33,10 @@ enum weft_api_call_state {
 
 struct weft_api_call_request {
     const weft_api_kind *kind;
-    struct weft_buf *body;  /* moved into the call, and with it what it costs of the budget */
+    struct weft_buf *body;  /* moved into the call, with its share of the budget */
     bool is_msgpack;        /* the body is; else JSON */
-    const char *request_id; /* of MessagePack-RPC, copied; NULL: over HTTP */
-    uint64_t free_bytes;    /* so many bytes of output cost nothing of the budget */
+    const char *request_id; /* MessagePack-RPC: copied; NULL: over HTTP */
+    uint64_t free_bytes;    /* the first bytes of output, which cost no budget */
     void (*wake)(weft_api_call *call);
     void *owner;
     uint64_t now_us;
@@ -48,35 +47,34 @@ struct weft_api_call_request {
 weft_api_call *weft_api_call_new(struct weft_api_state *api,
                                  const struct weft_api_call_request *request);
 
-/* Cancels what is under way and frees; at once, or when the thread that prepares it is done.
- * NULL is fine. */
+/* Cancels the call and frees it, at once or when the thread that prepares it is done. Accepts
+ * NULL. */
 void weft_api_call_drop(weft_api_call *call);
 
-/* Parses and tokenizes: no part of the shared state is changed, so any thread may do it. */
+/* Parses and tokenizes. Any thread may call it: it changes no shared state. */
 void weft_api_call_prepare(weft_api_call *call);
 
-/* Between weft_api_call_new and weft_api_call_return another thread prepares the call, or will.
- * `take_back` gets it from those who wait for a thread, when the call is dropped; false: a thread
- * has it already. */
+/* Until weft_api_call_return the call belongs to another thread, or waits for one. When the call is
+ * dropped, `take_back` removes it from the queue; false: a thread has it already. */
 void weft_api_call_lend(weft_api_call *call, bool (*take_back)(void *context), void *context);
 
-/* The thread is done. Starts the call, and wakes its owner; or frees it, if nobody waits. */
+/* The thread is done: starts the call and wakes its owner, or frees the call if it was dropped. */
 void weft_api_call_return(weft_api_call *call, uint64_t now_us);
 
-/* Once it is prepared: submits, or ends the call; or parks it, if the scheduler or its worker will
- * be back in a moment. */
+/* Submits a prepared call or ends it; or parks it, if the scheduler or its worker will be back in a
+ * moment. */
 void weft_api_call_start(weft_api_call *call, uint64_t now_us);
 
-/* Submits what was parked, if somebody serves again, or ends it, if it has waited for too long or
- * will not be served: once per turn of the loop, before weft_api_upstream_pump. */
+/* Submits parked calls if the server serves again, and ends those that waited too long or will not
+ * be served. Once per turn of the loop, before weft_api_upstream_pump. */
 void weft_api_calls_unpark(struct weft_api_state *api, uint64_t now_us);
 
-/* The client has waited longer than --request-timeout lets it. The scheduler keeps the same time
- * and is given a moment to say so itself; a call that is still being prepared it does not know. */
+/* The client has waited longer than --request-timeout. The scheduler keeps the same time and gets a
+ * moment to say so itself, unless the call is still being prepared. */
 bool weft_api_call_is_late(const weft_api_call *call, uint64_t now_us);
 
-/* Ends a late call with an error; a stream that has begun gets it as its last event. False: a thread
- * has the call, so whoever cannot wait answers the client and drops it. */
+/* Ends a late call with an error, which is the last event of a stream. False: a thread has the
+ * call; a caller that cannot wait answers the client and drops it. */
 bool weft_api_call_end_late(weft_api_call *call);
 
 const char *weft_api_call_request_id(const weft_api_call *call); /* "" over HTTP */
@@ -86,32 +84,32 @@ const struct weft_api_error *weft_api_call_error(const weft_api_call *call);
 size_t weft_api_call_body_bytes(const weft_api_call *call);
 bool weft_api_call_is_stream(const weft_api_call *call);
 
-/* What it takes of the shared budgets, both together. */
+/* What the call takes of both shared budgets together. */
 uint64_t weft_api_call_held(const weft_api_call *call);
 
-/* What a result of `n` bytes, while it is held, costs of the budget for output. */
+/* What holding a result of `n` bytes costs of the budget for output. */
 uint64_t weft_api_call_result_cost(const weft_api_call *call, size_t n);
 
 /* ------------------------------------------------------------------------------- rendering --- */
 
 /* Appends to `out` until it has about `budget` bytes more, so that a response of any size passes
- * through a small buffer. The same bytes come however they are cut. */
+ * through a small buffer. The bytes do not depend on how they are cut. */
 
 enum weft_api_render {
-    WEFT_API_RENDER_WAIT, /* all there is has been rendered; more will come */
+    WEFT_API_RENDER_WAIT, /* all so far is rendered; more will come */
     WEFT_API_RENDER_MORE, /* the budget is used up */
     WEFT_API_RENDER_DONE,
 };
 
-/* The answer of a finished call: JSON; of MessagePack-RPC the result, for which `out` must keep all
- * that came before. */
+/* The answer of a finished call: JSON, or the result in MessagePack-RPC, for which `out` must keep
+ * everything before it. */
 enum weft_api_render weft_api_render_body(weft_api_call *call, struct weft_buf *out, size_t budget);
 
 /* Over HTTP: a stream's server-sent events so far, to its end. */
 enum weft_api_render weft_api_render_stream(weft_api_call *call, struct weft_buf *out,
                                             size_t budget);
 
-/* Of MessagePack-RPC: the next notification of a stream; false: there is none now. */
+/* In MessagePack-RPC: the next notification of a stream; false: none now. */
 bool weft_api_render_notification(weft_api_call *call, struct weft_buf *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* weft_api_error — what went wrong with a client's request, in OpenAI's shape:
+/* weft_api_error — an error in a client's request, in OpenAI's shape:
  * {"error":{"message","type","param","code"}}, with the HTTP status that belongs to it.
  */
 #ifndef WEFT_API_ERROR_H
@@ -17,12 +17,12 @@ struct weft_api_error {
     char message[512];    /* UTF-8, cut to fit */
 };
 
-/* Fills in an error unless there is one already: the first thing that is wrong is the one told.
- * `param` and `code` may be NULL; `code` must be static. */
+/* Fills in an error unless there is one already: the first error is the one reported. `param` and
+ * `code` may be NULL; `code` must be static. */
 void weft_api_error_set(struct weft_api_error *error, int status, const char *param,
                         const char *code, const char *fmt, ...) WEFT_PRINTF(5, 6);
 
-/* 503: too much is held by large requests. */
+/* 503: large requests hold too much. */
 void weft_api_error_no_room(struct weft_api_error *error);
 
 /* OpenAI's "type" of an HTTP status; the first element of a MessagePack-RPC error. */

@@ -1,13 +1,12 @@
-/* http — HTTP/1.1 without a socket: requests as their bytes come, the routes they take, answers that
- * need no call, and how responses are written.
+/* http — HTTP/1.1 without a socket: parses requests as bytes come, finds their routes, writes
+ * responses and answers that need no call.
  *
  * Head     Collected whole (at most WEFT_API_HEAD_BYTES_MAX) and looked at byte by byte before the
  *          parser sees it: lines end in CRLF and nothing else, so that no proxy in front can read
- *          another request out of the same bytes. The parser then refuses the rest of what is
- *          ambiguous.
- * Routes   Refused as soon as the head is there is what needs no body to be refused.
- * Memory   A large body takes from the shared budget, and gives back when the request is reset or
- *          its body becomes a call's.
+ *          another request out of the same bytes. The parser then refuses what else is ambiguous.
+ * Routes   A request that can be refused without its body is refused once the head is there.
+ * Memory   A large body takes from the shared budget, until the request is reset or its body moves
+ *          to a call.
  */
 #ifndef WEFT_API_HTTP_H
 #define WEFT_API_HTTP_H
@@ -33,7 +32,7 @@ struct weft_api_span {
     size_t len;
 };
 
-/* What the time is, and what only the process knows. */
+/* The time, and what only the process knows. */
 struct weft_api_moment {
     uint64_t now_ms;
     uint64_t resident_bytes; /* of the router */
@@ -54,8 +53,8 @@ struct weft_api_route {
 struct weft_api_answer {
     int status;
     const char *type;            /* NULL: no body */
-    struct weft_buf body, extra; /* the latter header lines; freed by weft_api_http_respond_with */
-    struct weft_api_error error; /* status != 0: instead */
+    struct weft_buf body, extra; /* `extra`: header lines; weft_api_http_respond_with frees both */
+    struct weft_api_error error; /* the answer instead, if status != 0 */
 };
 
 struct weft_api_head_scan { /* the head's bytes so far */
@@ -67,7 +66,7 @@ enum weft_api_http_status {
     WEFT_API_HTTP_IN_HEAD,
     WEFT_API_HTTP_IN_BODY,
     WEFT_API_HTTP_WHOLE,
-    WEFT_API_HTTP_REFUSED, /* `refusal` says why; no more of it is taken */
+    WEFT_API_HTTP_REFUSED, /* `refusal` says why; no more bytes are taken */
 };
 
 struct weft_api_http { /* one request; the spans point into `head` */
@@ -90,15 +89,15 @@ struct weft_api_http { /* one request; the spans point into `head` */
     bool is_chunked; /* the response */
 };
 
-/* Storage is the caller's. Begins the first request; reset the next one. */
+/* Storage is the caller's. Init begins the first request, reset the next one. */
 void weft_api_http_init(struct weft_api_http *http, struct weft_api_state *api);
 void weft_api_http_reset(struct weft_api_http *http);
 void weft_api_http_fini(struct weft_api_http *http);
 
-/* Takes in bytes of a request that is neither whole nor refused; how many of them are its own. */
+/* Takes bytes of a request that is neither whole nor refused; returns how many belong to it. */
 size_t weft_api_http_take(struct weft_api_http *http, const char *bytes, size_t n, uint64_t now_ms);
 
-/* What the body will have at most. */
+/* The most bytes that the body can have. */
 uint64_t weft_api_http_body_max(const struct weft_api_http *http);
 
 /* Answers a whole request whose route has no kind; OPTIONS included. */
@@ -119,11 +118,11 @@ void weft_api_http_respond(struct weft_api_http *http, const struct weft_api_res
 void weft_api_http_refuse(struct weft_api_http *http, const struct weft_api_error *error,
                           int64_t now_s, struct weft_buf *out);
 
-/* A whole response made of a weft_api_answer, whose body is freed. */
+/* Appends a weft_api_answer as a whole response and frees its body. */
 void weft_api_http_respond_with(struct weft_api_http *http, struct weft_api_answer *answer,
                                 int64_t now_s, struct weft_buf *out);
 
-/* Appends a response whose length is not known when its first byte goes out: head, pieces, end. */
+/* Appends a response whose length is not known at its first byte: head, pieces, end. */
 void weft_api_http_begin(struct weft_api_http *http, const struct weft_api_response *response,
                          int64_t now_s, struct weft_buf *out);
 void weft_api_http_piece(const struct weft_api_http *http, const struct weft_buf *piece,

@@ -1,4 +1,4 @@
-/* limits — what a request may ask for at most. */
+/* limits — the most that a request may ask for. */
 #ifndef WEFT_API_LIMITS_H
 #define WEFT_API_LIMITS_H
 
@@ -17,7 +17,7 @@ struct weft_api_limits {
     const char *model_name;
     uint32_t n_vocab, max_model_len; /* 0: not known yet */
     uint32_t max_logprobs;
-    uint32_t max_prompts; /* a list: to the scheduler each is a request of its own */
+    uint32_t max_prompts; /* in a list: each is a request of its own to the scheduler */
     uint64_t max_logprob_bytes;
     const uint32_t *eos;
     size_t n_eos;

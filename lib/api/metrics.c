@@ -80,7 +80,7 @@ void weft_api_metrics_choice(struct weft_api_metrics *m, const struct weft_api_m
 
 /* -------------------------------------------------------------------------------- snapshots --- */
 
-/* A counter that fell belongs to a new process: all it says is new. */
+/* A counter that fell belongs to a new process: its whole value is new. */
 static void carry(uint64_t *carried, uint64_t *seen, uint64_t value) {
     *carried += value >= *seen ? value - *seen : value;
     *seen = value;
@@ -166,7 +166,7 @@ static void render_requests(const struct writer *w, const struct weft_api_metric
             (double)m->n_prompt_tokens);
     counter(w, "prompt_tokens_cached_total", "Prompt tokens found in the prefix cache.",
             (double)m->n_cached_tokens);
-    /* Nothing is looked up yet, so that a dashboard shows no rate and not one of zero. */
+    /* Omitted before the first look-up: a dashboard shows no rate, not one of zero. */
     counter(w, "prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.", 0.0);
     counter(w, "prefix_cache_hits_total", "Prompt tokens found in the prefix cache.",
             (double)m->n_cached_tokens);
@@ -233,7 +233,7 @@ static void render_counters(const struct writer *w, const struct weft_counters *
 #undef SHOWN
     };
     for (size_t i = 0; i < WEFT_COUNTERS; i++) {
-        /* The first of a metric, which names its help, takes the others with it. */
+        /* The first row of a metric names its help and shows the others too. */
         if (!shown[i].help) continue;
         head(w, shown[i].metric, "counter", shown[i].help);
         for (size_t k = i; k < WEFT_COUNTERS; k++) {
@@ -282,8 +282,8 @@ static void render_scheduler(const struct writer *w, const struct weft_api_metri
     sample(w, "cache_config_info", label, 1);
 }
 
-/* There may be tens of thousands of them, and nothing else is done meanwhile: what a layer's lines
- * have in common is made once. */
+/* There may be tens of thousands of lines, written in one go: what a layer's lines have in common
+ * is made once. */
 static void render_experts(const struct writer *w, const struct weft_expert_rows *rows) {
     if (rows->n_layers == 0) return;
     head(w, "expert_tokens_total", "counter", "Tokens that experts computed.");

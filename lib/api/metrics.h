@@ -1,7 +1,7 @@
 /* metrics — counters and histograms in Prometheus' text format, named as vLLM names them.
  *
- * What concerns requests is counted here, by the router that served them; what concerns steps and
- * blocks comes from the scheduler's snapshots. Nobody is asked when a scrape comes.
+ * Requests are counted here, by the router that served them; figures of steps and blocks come from
+ * the scheduler's snapshots. A scrape asks nobody.
  */
 #ifndef WEFT_API_METRICS_H
 #define WEFT_API_METRICS_H
@@ -43,15 +43,14 @@ struct weft_api_metrics {
     uint64_t rpc[2];                             /* answered, failed */
     uint64_t n_connections, n_connections_refused, n_stalled, n_resubmitted;
     uint32_t n_open_connections;
-    /* A scheduler's counters start again with the scheduler; what it had counted before is kept
-     * here, so that ours only ever grow. */
+    /* A new scheduler counts from 0; counts of earlier ones are kept here, so ours only grow. */
     struct weft_counters carried, seen;
     uint64_t carried_iter_tokens[WEFT_ITER_BUCKETS], seen_iter_tokens[WEFT_ITER_BUCKETS];
     struct weft_expert_rows experts;
 };
 
-/* What the scrape of a server can have, at most: of each series of the experts a line, of names
- * and labels as long as they may be; and all else. */
+/* Bounds of a scrape: a line for each series of the experts, with the longest names and labels, and
+ * everything else. */
 #define WEFT_API_METRICS_LINE_BYTES_MAX 800u
 #define WEFT_API_METRICS_BYTES_MAX                                                                 \
     ((1u << 20) + (size_t)WEFT_EXPERT_SERIES_MAX * WEFT_API_METRICS_LINE_BYTES_MAX)
@@ -62,7 +61,7 @@ void weft_api_metrics_observe(struct weft_api_histogram *histogram, double value
 void weft_api_metrics_snapshot(struct weft_api_metrics *metrics,
                                const struct weft_msg_snapshot *snapshot);
 
-/* What one choice's end adds. Times in microseconds of one clock; 0 where it never came to that. */
+/* What one choice adds at its end. Times in microseconds of one clock; 0: never reached. */
 struct weft_api_metrics_choice {
     enum weft_end reason;
     uint64_t arrived_us, queued_us, first_us, last_us, now_us;

@@ -29,7 +29,7 @@ void weft_api_read_pace_rest(struct weft_api_read_pace *pace) {
     pace->is_on = false;
 }
 
-/* What is held may shrink meanwhile, and the goal with it. */
+/* Computed anew each time: the goal shrinks with what is held. */
 static uint64_t goal_of(const struct weft_api_read_pace *pace, uint64_t held, uint64_t window_ms) {
     uint64_t goal = window_ms * WEFT_API_READ_BYTES_PER_S_MIN / 1000;
     if (goal > pace->waiting) goal = pace->waiting;

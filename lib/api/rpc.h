@@ -1,7 +1,7 @@
 /* rpc — MessagePack-RPC without a socket: which method a message asks for, and how it is answered.
  *
  * A request is [0, msgid, method, [params]], a notification [2, method, [params]], with params one
- * map or none. Only what codec/msgpack.h has measured is looked at here.
+ * map or none. Only messages that codec/msgpack.h has measured are read here.
  */
 #ifndef WEFT_API_RPC_H
 #define WEFT_API_RPC_H
@@ -27,16 +27,16 @@ struct weft_api_rpc_request {
     size_t params_len;
 };
 
-/* What there is of a message that is not whole yet, and may never be. */
+/* What a message is, told by its beginning if it is not whole yet. */
 enum weft_api_rpc_message {
-    WEFT_API_RPC_NONSENSE, /* or too little of it to tell */
+    WEFT_API_RPC_NONSENSE, /* or too short to tell */
     WEFT_API_RPC_REQUEST,
     WEFT_API_RPC_NOTIFICATION,
 };
 enum weft_api_rpc_message weft_api_rpc_peek(const char *bytes, size_t len, uint32_t *msgid_out);
 
 /* A whole message; `out` borrows from it. NONSENSE: neither request nor notification.
- * error_out->status != 0: one that is to be refused. */
+ * error_out->status != 0: refuse it. */
 enum weft_api_rpc_message weft_api_rpc_parse(const char *bytes, size_t len,
                                              struct weft_api_rpc_request *out,
                                              struct weft_api_error *error_out);
@@ -51,16 +51,15 @@ struct weft_api_rpc_method {
     const char *refusal;                   /* what is not there yet */
 };
 
-/* False: there is none of that name. */
+/* False: no such method. */
 bool weft_api_rpc_find(const struct weft_api_rpc_request *request,
                        struct weft_api_rpc_method *method_out);
 
-/* The API key in the params is right, or none is needed. */
+/* True if the API key in the params is right, or none is needed. */
 bool weft_api_rpc_has_key(const struct weft_api_state *api,
                           const struct weft_api_rpc_request *request);
 
-/* The request_id in the params. Absent: "". False: it is neither text of a fair length nor an
- * integer. */
+/* The request_id in the params. Absent: "". False: neither text of a fair length nor an integer. */
 bool weft_api_rpc_request_id(const struct weft_api_rpc_request *request,
                              char id_out[WEFT_REQUEST_ID_BYTES_MAX + 1]);
 
@@ -73,7 +72,7 @@ void weft_api_rpc_error(uint32_t msgid, const char *type, const char *message,
                         struct weft_buf *out);
 void weft_api_rpc_refuse(uint32_t msgid, const struct weft_api_error *error, struct weft_buf *out);
 
-/* Appends how a response begins; the result follows. */
+/* Appends the beginning of a response; the result follows. */
 void weft_api_rpc_begin_result(uint32_t msgid, struct weft_buf *out);
 
 #endif

@@ -6,10 +6,10 @@
 
 #include "base/check.h"
 
-/* Request bodies held at once: room for several of the largest, whatever else comes. */
+/* Request bodies held at once: room for several of the largest. */
 #define HELD_BODIES 8
-/* The same for output: room for the most that a few requests may hold; where that was set very low
- * still enough for the ids of long streams. */
+/* The same for output: room for a few requests at their bound; if that is set very low, still
+ * enough for the ids of long streams. */
 #define HELD_OUTPUTS 4
 #define HELD_OUTPUT_BYTES_MIN (4u << 20)
 

@@ -79,7 +79,7 @@ void weft_api_upstream_close(struct weft_api_state *api, struct weft_api_upstrea
 
 /* ---------------------------------------------------------------------------------- sending --- */
 
-/* Whatever goes wrong here ends the session, and its end is an event of its own. */
+/* Any failure here ends the session, which is an event of its own. */
 static weft_err send_msg(struct weft_api_upstream *upstream, const struct weft_msg *msg) {
     weft_buf_clear(&upstream->scratch);
     weft_proto_encode(msg, &upstream->scratch);
@@ -111,7 +111,7 @@ static weft_err send_submit(struct weft_api_upstream *upstream, struct weft_api_
     return send_msg(upstream, &msg);
 }
 
-/* The owner must close it: a job that stayed would be met again at once, for ever. */
+/* The owner must close the job, or it would be met again at once, for ever. */
 static void fail_job(struct weft_api_upstream_job *job, enum weft_api_upstream_failure failure) {
     job->ops->failed(job, failure);
     WEFT_ASSERT(job->place == WEFT_API_UPSTREAM_CLOSED);
@@ -147,7 +147,7 @@ void weft_api_upstream_pump(struct weft_api_state *api, uint64_t now_us) {
 
 /* -------------------------------------------------------------------------------- receiving --- */
 
-/* All that had been sent has to be sent again, before what never was. */
+/* All sent jobs are sent again, before those that never were. */
 void weft_api_upstream_unlinked(struct weft_api_state *api) {
     struct weft_api_upstream *upstream = &api->upstream;
     upstream->is_up = false;
@@ -174,7 +174,7 @@ void weft_api_upstream_linked(struct weft_api_state *api) {
     weft_debug("linked to the scheduler, %u jobs open", upstream->n_open);
 }
 
-/* Another model would go on with other tokens: what was begun cannot be finished. */
+/* Fails jobs begun with another model, which would continue with other tokens. */
 static void fail_strangers(struct weft_api_upstream *upstream, const char *fingerprint) {
     for (uint32_t i = 0; i < upstream->n_slots; i++) {
         struct weft_api_upstream_job *job = upstream->slots[i];
@@ -183,7 +183,7 @@ static void fail_strangers(struct weft_api_upstream *upstream, const char *finge
     }
 }
 
-/* As many as an idle scheduler takes in: some run at once, the others wait. */
+/* The number that an idle scheduler takes: some run at once, the others wait. */
 static uint32_t max_prompts(const struct weft_msg_snapshot *snapshot) {
     const struct weft_model_info *model = &snapshot->model;
     uint32_t n_running =
@@ -214,7 +214,7 @@ static void on_snapshot(struct weft_api_state *api, const struct weft_msg_snapsh
         if (upstream->has_snapshot && upstream->snapshot.has_model &&
             strcmp(model->fingerprint, upstream->snapshot.model.fingerprint) != 0) {
             fail_strangers(upstream, model->fingerprint);
-            weft_expert_rows_fini(&api->metrics.experts); /* its own come behind the snapshot */
+            weft_expert_rows_fini(&api->metrics.experts); /* its own follow the snapshot */
         }
         on_model(&api->limits, snapshot);
     }

@@ -1,11 +1,11 @@
-/* upstream — what is said to the scheduler and by it: submits jobs, hands out what comes back, and after every
+/* upstream — the talk with the scheduler: submits jobs, hands out what comes back, and after every
  * break submits all open jobs again with their output so far.
  *
- * Order    A job is open from weft_api_upstream_submit to weft_api_upstream_close. Jobs that have to be sent stand in
- *          a queue; at most WEFT_API_UNANSWERED_MAX of them are under way without an answer, because a
- *          scheduler that comes back to ten thousand open streams must not get them all at once:
- *          the overflow would end the session and start the same flood again.
- * Stale    Every submission is a new attempt; what speaks of another one is dropped here.
+ * Order    A job is open from weft_api_upstream_submit to weft_api_upstream_close. Jobs to be sent
+ *          wait in a queue; at most WEFT_API_UNANSWERED_MAX of them are under way without an
+ *          answer, because a scheduler that comes back to ten thousand open streams must not get
+ *          them all at once: the overflow would end the session and start the same flood again.
+ * Stale    Every submission is a new attempt; messages about older ones are dropped here.
  */
 #ifndef WEFT_API_UPSTREAM_H
 #define WEFT_API_UPSTREAM_H
@@ -21,7 +21,7 @@
 struct weft_api_state;
 struct weft_api_upstream_job;
 
-/* Why a job was not, or is no longer, worth sending. Its owner closes it. */
+/* Why a job is not worth sending. Its owner closes it. */
 enum weft_api_upstream_failure {
     WEFT_API_UPSTREAM_LATE,          /* is_late said so */
     WEFT_API_UPSTREAM_TOO_LARGE,     /* for a message */
@@ -33,8 +33,7 @@ enum weft_api_upstream_failure {
 #define WEFT_API_UNANSWERED_MAX 256
 #define WEFT_API_UNANSWERED_BYTES_MAX (8u << 20)
 
-/* What the upstream asks of a job's owner, and what it tells it. Any of the last four may close
- * the job. */
+/* What the upstream asks and tells a job's owner. Any of the last four may close the job. */
 struct weft_api_upstream_job_ops {
     /* Fills in everything of a Submit but its id and attempt. `choices` has WEFT_CHOICES_MAX
      * places, for the message to point to. */
@@ -57,7 +56,7 @@ enum weft_api_upstream_place {
     WEFT_API_UPSTREAM_SENT
 };
 
-/* One Submit, a part of its owner's struct; all zero but for `ops` to begin with. */
+/* One Submit, part of its owner's struct; all zero but `ops` at first. */
 struct weft_api_upstream_job {
     TAILQ_ENTRY(weft_api_upstream_job) entry; /* in one of the lists of struct weft_api_upstream */
     const struct weft_api_upstream_job_ops *ops;
@@ -70,7 +69,7 @@ struct weft_api_upstream_job {
 
 TAILQ_HEAD(weft_api_upstream_jobs, weft_api_upstream_job);
 
-/* How messages leave. Both may be called from within any function below. */
+/* How messages leave. Any function below may call both. */
 struct weft_api_upstream_link {
     weft_err (*send)(void *context, const void *bytes, size_t len); /* bytes are borrowed */
     void (*reset)(void *context); /* the peer talks nonsense: begin a new session with it */
@@ -88,7 +87,7 @@ struct weft_api_upstream {
     bool has_snapshot;
     struct weft_msg_snapshot snapshot;
     uint64_t snapshot_at_ms;
-    uint64_t served_at_ms; /* the last snapshot that said "serving" came; 0: none has */
+    uint64_t served_at_ms; /* when the last snapshot that said "serving" came; 0: none has */
     uint64_t scheduler;    /* its instance */
 
     struct weft_api_upstream_job **slots; /* [n_slots]; a request id is generation << 32 | slot */
@@ -101,7 +100,7 @@ struct weft_api_upstream {
     uint64_t unanswered_bytes;
 };
 
-/* `pid` is told to the scheduler, for its log. */
+/* `pid` goes to the scheduler, for its log. */
 WEFT_MUST_CHECK weft_err weft_api_upstream_init(struct weft_api_state *api,
                                                 const struct weft_api_upstream_link *link,
                                                 uint32_t pid, struct weft_errmsg *why);
@@ -111,17 +110,17 @@ void weft_api_upstream_fini(struct weft_api_state *api);
 WEFT_MUST_CHECK weft_err weft_api_upstream_submit(struct weft_api_state *api,
                                                   struct weft_api_upstream_job *job);
 
-/* Sends what waits and may go: once per turn of the loop. */
+/* Sends waiting jobs, once per turn of the loop. */
 void weft_api_upstream_pump(struct weft_api_state *api, uint64_t now_us);
 
-/* The scheduler shall forget one choice (UINT32_MAX: all). */
+/* Tells the scheduler to forget one choice (UINT32_MAX: all). */
 void weft_api_upstream_cancel(struct weft_api_state *api, struct weft_api_upstream_job *job,
                               uint32_t choice);
 
-/* Nothing more is expected of an open job; cancels nothing. */
+/* Closes an open job; cancels nothing. */
 void weft_api_upstream_close(struct weft_api_state *api, struct weft_api_upstream_job *job);
 
-/* What the link has: a new session, the end of one, a message of it. */
+/* Events of the link: a new session, its end, a message. */
 void weft_api_upstream_linked(struct weft_api_state *api);
 void weft_api_upstream_unlinked(struct weft_api_state *api);
 void weft_api_upstream_message(struct weft_api_state *api, const void *bytes, size_t len,

@@ -121,7 +121,7 @@ static void unpark(weft_api_call *call) {
     call->is_parked = false;
 }
 
-/* Takes the jobs out of the scheduler's hands. */
+/* Cancels the jobs at the scheduler and closes them. */
 static void withdraw(weft_api_call *call) {
     if (call->is_parked) unpark(call);
     for (uint32_t i = 0; i < call->n_jobs; i++) {
@@ -208,7 +208,7 @@ void weft_api_call_return(weft_api_call *call, uint64_t now_us) {
     bool has_owner = !call->is_abandoned;
     call->in_thread = false;
     weft_api_call_start(call, now_us);
-    if (has_owner) wake(call); /* who waited for the thread looks again */
+    if (has_owner) wake(call); /* the owner looks again */
 }
 
 static void fail(weft_api_call *call, int status, uint32_t retry_after, const char *code,
@@ -236,7 +236,7 @@ static bool init_choice(struct choice *choice, struct job *job, uint32_t idx, ui
     return wefti_api_scan_begin(choice, detok) == WEFT_OK;
 }
 
-/* What is sure to be needed: a refusal now is better than one when half is computed. */
+/* Reserves what is sure to be needed: better refused now than when half is computed. */
 static bool hold_ahead(weft_api_call *call, uint64_t n_choices) {
     const struct params *p = &call->params;
     uint64_t logprobs = p->drops_sent_logprobs ? 0 : p->logprob_bytes;
@@ -328,8 +328,8 @@ static void submit(weft_api_call *call, uint64_t now_us) {
     }
 }
 
-/* The body is gone, what was made of it stays: ids take up to four bytes for each of the text's. A
- * small request goes on costing nothing. */
+/* The body is freed but its ids stay: up to four bytes for each byte of text. A small request still
+ * costs nothing. */
 static bool settle(weft_api_call *call) {
     struct weft_api_state *api = call->api;
     uint64_t bytes = 0;
@@ -402,7 +402,7 @@ static void job_rejected(struct weft_api_upstream_job *upstream, const struct we
     case WEFT_REJECT_INVALID:
         fail(job->call, 400, 0, NULL, text);
         return;
-    case WEFT_REJECT_NO_MEMORY: /* it never fits, unless told to come back */
+    case WEFT_REJECT_NO_MEMORY: /* it never fits, unless a retry is suggested */
         fail(job->call, retry_s ? 503 : 400, retry_s, "no_memory", text);
         return;
     default:
@@ -410,10 +410,10 @@ static void job_rejected(struct weft_api_upstream_job *upstream, const struct we
     }
 }
 
-/* Entries of any choice will do: they are all of the same prompt. */
+/* Takes entries of any choice: all are of the same prompt. */
 static bool take_prompt_logprobs(struct job *job, const struct weft_event *event) {
     for (uint32_t i = 0; i < event->n_prompt_logprobs; i++) {
-        /* The first position has none, so entry e speaks of position e + 1. */
+        /* The first position has none, so entry e is of position e + 1. */
         uint64_t pos = (uint64_t)event->prompt_pos + i;
         if (pos != (uint64_t)job->prompt_lps.n + 1 || pos >= job->prompt->n_ids) continue;
         if (!push_logprobs(job->call, &job->prompt_lps, (uint32_t)job->prompt->n_ids,
@@ -470,7 +470,7 @@ static enum weft_end end_of(struct choice *choice, const struct weft_event *even
     return event->end == WEFT_END_STOP ? WEFT_END_STOP : WEFT_END_LENGTH;
 }
 
-/* The choice has something new that a stream has not shown. */
+/* The choice has something that the stream has not shown. */
 static void note_unrendered(struct choice *choice) {
     weft_api_call *call = choice->job->call;
     if (choice->is_unrendered || !call->params.stream) return;
@@ -517,7 +517,7 @@ static void job_event(struct weft_api_upstream_job *upstream, const struct weft_
     /* One prompt may be far ahead while another has not been accepted yet. */
     if (event->choice >= job->n_choices || !job->accepted) return;
     struct choice *choice = &job->choices[event->choice];
-    if (choice->end != WEFT_END_NONE) return; /* overrun after a stop string */
+    if (choice->end != WEFT_END_NONE) return; /* tokens after a stop string */
     if (event->sampled && (event->output_idx != choice->n_tokens ||
                            choice->n_tokens >= call->params.sampling.max_tokens))
         return;
@@ -533,7 +533,7 @@ static void job_event(struct weft_api_upstream_job *upstream, const struct weft_
         return;
     }
     if (!take_prompt_logprobs(job, event) || (event->sampled && !push_token(choice, event))) {
-        /* Unless it has failed for want of room already, which was said then. */
+        /* No effect if it has failed for want of room already. */
         fail(call, 500, 0, NULL, "out of memory");
         return;
     }
@@ -639,8 +639,8 @@ uint32_t wefti_api_cached_tokens(const weft_api_call *call) {
 }
 
 uint64_t weft_api_call_result_cost(const weft_api_call *call, size_t n) {
-    /* A list of tokens may be many times as long as the text that was sent, and log-probabilities
-     * written out many times as long as they are here. Small requests without output always pass. */
+    /* A list of tokens may be many times longer than the text sent, and log-probabilities grow when
+     * written out. Small requests without output always pass. */
     if (!call->kind->generates && call->held_bytes == 0) return 0;
     return wefti_api_output_cost(&call->output, n);
 }

@@ -1,10 +1,9 @@
 /* call_internal — what a call consists of.
  *
- * Model    A call holds jobs, one for each prompt; a job is what the scheduler knows (one Submit),
- *          with n choices. A choice keeps its output as token ids, and nothing else: text is made
- *          from them when the client's socket has room (render/).
- *          A call that starts while a worker or the scheduler is being replaced is parked before it
- *          has jobs; at most --max-queue prompts are.
+ * Model    A call holds jobs, one for each prompt; a job is one Submit to the scheduler, with n
+ *          choices. A choice keeps its output as token ids only: text is made from them when the
+ *          client's socket has room (render/). A call that starts while a worker or the scheduler
+ *          is being replaced is parked before it has jobs; at most --max-queue prompts are.
  * Stops    Stop strings need text as soon as a token comes: render/choice_text.h. They are compiled
  *          once, for all matchers of the call.
  */
@@ -52,13 +51,13 @@ struct choice {
 struct job {
     struct weft_api_upstream_job upstream; /* first: one address for both */
     weft_api_call *call;
-    bool accepted; /* some attempt: from then on it is resumed, not asked for */
+    bool accepted; /* in some attempt: from then on it is resumed */
     const struct prompt *prompt;
     struct choice *choices;
     uint32_t n_choices, n_ended;
     struct logprob_store prompt_lps; /* of positions 1, 2, ... */
     uint64_t seed;
-    bool has_started; /* its first token came */
+    bool has_started; /* its first token has come */
     uint32_t n_cached;
     uint64_t queued_us;
 };
@@ -75,7 +74,7 @@ struct weft_api_call {
     TAILQ_ENTRY(weft_api_call) parked_entry; /* in the state's queue, while is_parked */
     bool accepted;                           /* the scheduler took it */
     bool is_parked;                   /* WAITING for the scheduler itself, and without jobs */
-    bool is_abandoned;                /* nobody waits; freed as soon as no thread uses it */
+    bool is_abandoned;                /* dropped; freed as soon as no thread uses it */
     bool in_thread;                   /* prepared elsewhere, or waiting for that */
     bool (*take_back)(void *lent_to); /* see weft_api_call_lend */
     void *lent_to;
@@ -83,14 +82,14 @@ struct weft_api_call {
     struct weft_buf body;
     bool is_msgpack;               /* the body is; else JSON */
     uint64_t held_bytes;           /* of the shared budget */
-    struct weft_api_limits limits; /* as they were when it came */
+    struct weft_api_limits limits; /* as they were when the call came */
     struct params params;
     struct weft_api_error error;
 
     const char *model_name;
     char fingerprint[32];
     char id[40];
-    char request_id[WEFT_REQUEST_ID_BYTES_MAX + 1]; /* of MessagePack-RPC; "": over HTTP */
+    char request_id[WEFT_REQUEST_ID_BYTES_MAX + 1]; /* MessagePack-RPC's; "": over HTTP */
     int64_t created_s;
     uint64_t arrived_us, deadline_us; /* 0: none */
 
@@ -98,7 +97,7 @@ struct weft_api_call {
     struct choice *choices;         /* of all jobs; job i has [i * n, (i + 1) * n) */
     struct weft_stop_set *stop_set; /* all matchers borrow it; NULL: no stop strings */
     uint32_t n_jobs, n_accepted, n_jobs_ended, n_choices;
-    struct choices unrendered;       /* of a stream: with something to render */
+    struct choices unrendered;       /* choices of a stream with something to render */
     struct weft_buf chunk_head;      /* how each chunk of its stream begins, */
     struct weft_writer chunk_writer; /* and the writer after that */
     struct render render;

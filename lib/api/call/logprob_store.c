@@ -7,7 +7,7 @@
 #include "base/check.h"
 
 #define LP_HEADER 3        /* value, rank, count */
-#define LP_IDLE_BYTES 4096 /* an empty store keeps no more than this for what comes next */
+#define LP_IDLE_BYTES 4096 /* kept by an empty store for its next entries */
 
 static uint32_t stride_of(const struct logprob_store *store) {
     return LP_HEADER + 2 * store->k;
@@ -17,8 +17,8 @@ static uint64_t bytes_of(const struct logprob_store *store) {
     return stride_of(store) * sizeof *store->words;
 }
 
-/* Makes room for an entry; there will be at most `most`. What is sure to fit into the bound of one
- * call must not fail because doubling went past it. */
+/* Makes room for an entry; there will be at most `most`. Doubling is capped, so entries that fit
+ * the bound of one call do not fail by it. */
 static enum lp_pushed grow(struct output_budget *budget, struct logprob_store *store,
                            uint32_t most) {
     uint64_t each = bytes_of(store), max = budget->logprob_max;
@@ -42,7 +42,7 @@ static enum lp_pushed grow(struct output_budget *budget, struct logprob_store *s
     return LP_PUSHED;
 }
 
-/* To `cap` entries, which hold all that is there. */
+/* Shrinks to `cap` entries, enough for all that are there. */
 static void shrink(struct output_budget *budget, struct logprob_store *store, uint32_t cap) {
     uint64_t each = bytes_of(store), less = (store->cap - cap) * each;
     WEFT_ASSERT(cap < store->cap && store->n - store->base <= cap);
@@ -51,15 +51,15 @@ static void shrink(struct output_budget *budget, struct logprob_store *store, ui
         free(store->words);
     else
         words = realloc(store->words, cap * each);
-    if (cap && !words) return; /* it stays as large as it was */
+    if (cap && !words) return; /* keep the larger block */
     store->words = words;
     store->cap = cap;
     budget->logprob_bytes -= less;
     wefti_api_output_release(budget, less);
 }
 
-/* Moving the others, and giving memory back, waits until
- * that costs no more than what was done to bring in those that went. */
+/* Moves the rest and frees memory only when that costs no more than adding the dropped entries
+ * did. */
 void wefti_api_lp_drop(struct output_budget *budget, struct logprob_store *store, uint32_t first) {
     if (first > store->n) first = store->n;
     if (first <= store->first) return;

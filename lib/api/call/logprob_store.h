@@ -8,12 +8,12 @@
 #include "call/output_budget.h"
 
 /* Entry after entry at a fixed stride: value, rank, count, ids[k], values[k]. Entries [first, n)
- * are there; those before `first` were let go, and n counts them on. */
+ * are there; those before `first` were dropped but still count in n. */
 struct logprob_store {
     uint32_t *words;         /* owned; from entry `base` on */
     uint32_t base, first, n; /* base <= first <= n */
     uint32_t cap;            /* entries */
-    uint32_t k;              /* alternatives kept of each */
+    uint32_t k;              /* alternatives kept for each */
 };
 
 enum lp_pushed {
@@ -23,15 +23,15 @@ enum lp_pushed {
     LP_NO_MEMORY, /* of the process */
 };
 
-/* Appends an entry, of which there will be at most `most`. `lp` NULL stands for one that never
- * came: NaN. */
+/* Appends an entry; there will be at most `most`. A NULL `lp` stands for one that never came:
+ * NaN. */
 enum lp_pushed wefti_api_lp_push(struct output_budget *budget, struct logprob_store *store,
                                  uint32_t most, const struct weft_logprobs *lp);
 
-/* Lets go of the entries before `first`. */
+/* Drops the entries before `first`. */
 void wefti_api_lp_drop(struct output_budget *budget, struct logprob_store *store, uint32_t first);
 
-/* Entry `i`, or NULL when it is not there. */
+/* Entry `i`, or NULL if it is not there. */
 const uint32_t *wefti_api_lp_entry(const struct logprob_store *store, uint32_t i);
 
 #endif

@@ -1,5 +1,5 @@
 /* From a request's bytes to token ids. Runs in the loop's thread for small bodies and in libuv's
- * pool for large ones, hence touches nothing but the call and what is const. */
+ * pool for large ones, so it touches only the call and constant data. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,8 +30,7 @@ static json_t *parse_body(weft_api_call *call) {
         return NULL;
     }
     json_error_t why;
-    /* NUL is a character like any other in a prompt; of two equal keys nobody knows which counts.
-     */
+    /* NUL is an ordinary character in a prompt; duplicate keys are ambiguous, so refused. */
     json_t *json = json_loadb(body->len ? body->data : "", body->len,
                               JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
     if (!json)
@@ -41,8 +40,8 @@ static json_t *parse_body(weft_api_call *call) {
     return json;
 }
 
-/* Counting on past the limit lets the error say by how much; counting for ever would let a client
- * buy minutes of tokenizing with one body. */
+/* Counting past the limit lets the error say by how much; counting without end would let a client
+ * cause minutes of tokenizing with one body. */
 static size_t ids_max(const weft_api_call *call) {
     uint32_t max_model_len = call->limits.max_model_len;
     if (call->kind->prompt_tokens_max) return call->kind->prompt_tokens_max;
@@ -103,7 +102,7 @@ static void encode_prompts(weft_api_call *call) {
     }
 }
 
-/* An echoed prompt is the text as it was given, not what its ids would spell. */
+/* An echoed prompt is the text as given, not the text of its ids. */
 static void keep_echoed_texts(weft_api_call *call) {
     struct params *p = &call->params;
     for (uint32_t i = 0; i < p->n_prompts && p->echo; i++) {
@@ -132,7 +131,7 @@ void weft_api_call_prepare(weft_api_call *call) {
     }
     wefti_api_params_drop_json(p);
     if (call->error.status) return;
-    p->drops_sent_logprobs = p->stream && !call->request_id[0]; /* else a result follows, whole */
+    p->drops_sent_logprobs = p->stream && !call->request_id[0]; /* else a whole result follows */
     if (!call->kind->generates) return;
     if (call->limits.max_model_len == 0)
         weft_api_error_set(&call->error, 503, NULL, "not_serving", "the server is starting");

@@ -1,20 +1,19 @@
-/* head — what of a request's head can be looked at by itself, and the routes it may take. */
+/* head — checks of a request's head, and the routes it may take. */
 #ifndef WEFT_API_HTTP_HEAD_H
 #define WEFT_API_HTTP_HEAD_H
 
 #include "api/http.h"
 
 /* The path of a request's target: in "/path?query", or in "http://host/path?query" as a proxy gets
- * it, where no path means "/". Anything else stays as it is, and is found nowhere. */
+ * it, where no path means "/". Anything else stays as it is, and matches no route. */
 struct weft_api_span wefti_api_http_path(const char *target, size_t len);
 
-/* Checks one piece of a head; pure. Returns how many of the bytes belong to it; *done_out when they
- * complete it. *ok_out false: a bare CR or LF, a NUL, a line folded into the next, or one
- * without a name. */
+/* Checks one piece of a head; pure. Returns how many bytes belong to it; *done_out: they complete
+ * it. *ok_out false: a bare CR or LF, a NUL, a line folded into the next, or one without a name. */
 size_t wefti_api_http_scan(struct weft_api_head_scan *scan, const char *bytes, size_t n,
                            bool *done_out, bool *ok_out);
 
-/* Once the head is parsed: finds the route, refuses what needs no body to be refused. */
+/* After the head is parsed: finds the route, and refuses what can be refused without the body. */
 void wefti_api_http_check(struct weft_api_http *http);
 
 /* The methods of a route, for an Allow header. */

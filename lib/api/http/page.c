@@ -1,5 +1,5 @@
-/* The page at "/": what runs here, how to ask it, and a box to try it. Self-contained; the browser
- * gets the model's name as JSON text, which it puts in place as text, never as markup. */
+/* The page at "/": what runs here, how to use it, and a box to try it. Self-contained; the browser
+ * gets the model's name as a JSON string and inserts it as text, never as markup. */
 #include "http/page.h"
 
 #include "codec/json_out.h"

@@ -9,8 +9,8 @@
 #include "base/check.h"
 #include "http/head.h"
 
-/* A body may cost this many bytes on the wire beyond its own: chunk headers of a client that sends
- * a byte at a time, but not chunk extensions without end. */
+/* A body may cost this many bytes on the wire beyond its own: enough for chunks of one byte, not
+ * for endless chunk extensions. */
 #define BODY_OVERHEAD_BYTES 65536
 #define BODY_OVERHEAD_FACTOR 8
 
@@ -120,7 +120,7 @@ static int on_header_value(llhttp_t *parser, const char *at, size_t len) {
     return 0;
 }
 
-/* What can be said before the body is read is said before it is read. */
+/* Answers what can be answered before the body is read. */
 static void check_head(struct weft_api_http *h) {
     const llhttp_t *parser = &h->parser;
     bool has_body = parser->content_length > 0 || (parser->flags & F_CHUNKED);
@@ -153,7 +153,7 @@ static int on_headers_complete(llhttp_t *parser) {
     h->is_head_method = parser->method == HTTP_HEAD;
     h->is_http10 = parser->http_minor == 0;
     h->keep_alive = llhttp_should_keep_alive(parser) != 0;
-    parser->upgrade = 0; /* an offer we do not take */
+    parser->upgrade = 0; /* upgrades are ignored */
     check_head(h);
     return 0;
 }
@@ -235,7 +235,7 @@ static void refuse_malformed(struct weft_api_http *h, const char *why) {
     weft_api_error_set(&h->refusal, 400, NULL, "malformed_http", "malformed HTTP: %s", why);
 }
 
-/* Refused, whole, or waiting for more of the body: after each piece that was parsed. */
+/* After each parsed piece: decides if the request is refused, whole or needs more. */
 static void look_at_request(struct weft_api_http *h, llhttp_errno_t status) {
     if (!h->refusal.status && status != HPE_OK && status != HPE_PAUSED) {
         const char *reason = llhttp_get_error_reason(&h->parser);
@@ -255,7 +255,7 @@ static size_t take_head(struct weft_api_http *h, const char *bytes, size_t n) {
         weft_api_error_set(&h->refusal, 431, NULL, NULL, "the request's head is too large");
     } else if (is_done) {
         llhttp_errno_t status = llhttp_execute(&h->parser, h->head.data, h->head.len);
-        /* Two opinions about where a head ends are how requests get smuggled. */
+        /* Two opinions about where a head ends allow request smuggling. */
         if (status == HPE_OK && !h->head_done) status = HPE_INVALID_HEADER_TOKEN;
         if (status == HPE_PAUSED && llhttp_get_error_pos(&h->parser) != h->head.data + h->head.len)
             status = HPE_INVALID_HEADER_TOKEN;
@@ -290,5 +290,5 @@ uint64_t weft_api_http_body_max(const struct weft_api_http *h) {
     WEFT_ASSERT(h->head_done);
     bool is_chunked = h->parser.flags & F_CHUNKED;
     if (is_chunked) return h->api->settings.max_body_bytes;
-    return h->body.len + h->parser.content_length; /* which counts down */
+    return h->body.len + h->parser.content_length; /* llhttp counts it down */
 }

@@ -66,7 +66,7 @@ static void add_date(int64_t now_s, struct weft_buf *out) {
     weft_buf_add_str(out, cached);
 }
 
-/* Allowed: "*" or a list of origins. Nothing is said to others, and their browsers keep out. */
+/* Only allowed origins ("*" or a list) get headers; the browsers of others then refuse. */
 static void add_cors(const struct weft_api_http *h, struct weft_buf *out) {
     const char *list = h->api->settings.allowed_origins;
     if (!h->origin.at || !list) return;
@@ -133,7 +133,7 @@ void weft_api_http_refuse(struct weft_api_http *h, const struct weft_api_error *
     if (error->status == 401) (void)snprintf(extra, sizeof extra, "WWW-Authenticate: Bearer\r\n");
     if (error->status == 405 && h->route.path)
         (void)snprintf(extra, sizeof extra, "Allow: %s\r\n", wefti_api_route_allow(&h->route));
-    /* Where the request was not read to its end, nobody knows where the next one begins. */
+    /* If the request was not read to its end, the start of the next one is unknown. */
     if (!h->message_done) h->keep_alive = false;
     const struct weft_api_response response = {error->status, "application/json", extra};
     weft_api_http_respond(h, &response, body.data, body.len, now_s, out);
@@ -169,7 +169,7 @@ static void add_chunk_size(struct weft_buf *out, size_t size) {
 void weft_api_http_begin(struct weft_api_http *h, const struct weft_api_response *response,
                          int64_t now_s, struct weft_buf *out) {
     h->is_chunked = !h->is_http10;
-    if (!h->is_chunked) h->keep_alive = false; /* its end is the connection's */
+    if (!h->is_chunked) h->keep_alive = false; /* the connection's end is its end */
     add_head(h, response, now_s, out);
     weft_buf_add_str(out, h->is_chunked ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n");
 }

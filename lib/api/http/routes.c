@@ -13,7 +13,7 @@
 #define JSON "application/json"
 #define TEXT_BYTES_MAX (1u << 20)
 
-/* ----------------------------------------------------------------------------- short answers --- */
+/* ---------------------------------------------------------------------------- short answers --- */
 
 static struct weft_writer begin_json(struct weft_api_answer *out) {
     struct weft_writer w;
@@ -125,7 +125,8 @@ static void post_embeddings(const struct weft_api_state *api, const struct weft_
 
 /* ----------------------------------------------------------------------------------- routes --- */
 
-/* Beside those of calls (kinds/kinds.c): path, is_post, is_prefix, is_guarded, needs_model. */
+/* Routes beside those of calls (kinds/kinds.c): path, is_post, is_prefix, is_guarded,
+ * needs_model. */
 static const struct weft_api_route routes[] = {
     {"/v1/embeddings", true, false, true, false, NULL, post_embeddings},
     {"/v1/models", false, false, true, false, NULL, get_models},
@@ -179,9 +180,9 @@ static bool has_key(const struct weft_api_http *h) {
     return weft_api_admits(h->api, key.at, key.len);
 }
 
-/* Clients that name another type than they send (curl -d, urllib) are served all the same. Not so
- * browsers, which say where they come from: a web page can make them send any type but JSON, and
- * none at all, without asking us first. */
+/* Clients that name another type than they send (curl -d, urllib) are served. Browsers, which send
+ * an Origin, must name JSON: a web page can make them send any other type, or none, without a
+ * preflight. */
 static bool is_welcome_type(const struct weft_api_span *type, const struct weft_api_span *origin) {
     if (!origin->at) return true;
     if (!type->at) return false;

@@ -74,7 +74,7 @@ static bool open_part(const struct body_piece *at) {
 }
 
 static bool logprobs_part(const struct body_piece *at) {
-    weft_write_end(at->w); /* of the message */
+    weft_write_end(at->w); /* the message */
     weft_write_key(at->w, "logprobs");
     if (at->call->params.logprobs < 0)
         weft_write_null(at->w);

@@ -1,8 +1,7 @@
 /* kind — what distinguishes one endpoint's calls from another's.
  *
- * An endpoint is one file in this folder, which fills in this struct, and its row in kinds.c. It is
- * called with the parts of params/ that read what it takes, and those of render/ that write what it
- * answers.
+ * An endpoint is one file in this folder, which fills in this struct, and its row in kinds.c. It
+ * uses params/ to read its fields and render/ to write its answers.
  */
 #ifndef WEFT_API_KINDS_KIND_H
 #define WEFT_API_KINDS_KIND_H
@@ -19,16 +18,16 @@ struct choice;
 struct params;
 struct reader;
 
-/* Where a body is being written: until `w->out` has about `limit` bytes. */
+/* A body being written, until `w->out` has about `limit` bytes. */
 struct body_piece {
     weft_api_call *call;
-    struct choice *choice; /* of the parts that come once: the first, or NULL if there is none */
+    struct choice *choice; /* for parts that come once: the first, or NULL if there is none */
     struct weft_writer *w;
     size_t limit;
 };
 
-/* One part of a body. True: it is complete. It is entered until then, and writes at least one item
- * each time, so that call->render.pos tells whether it was here before. */
+/* One part of a body. True: it is complete. Until then it is called again, and writes at least one
+ * item each time, so call->render.pos tells a first call from later ones. */
 typedef bool (*body_part)(const struct body_piece *at);
 
 /* Some more of one choice of a stream. */
@@ -36,7 +35,7 @@ struct render_chunk {
     struct choice *choice;
     uint32_t from, to; /* its tokens: see render/choice_text.h for what positions count */
     bool is_last;
-    const char *text; /* what they released */
+    const char *text; /* the text they released */
     size_t text_len;
 };
 
@@ -44,11 +43,11 @@ struct weft_api_kind {
     const char *path;           /* of POST requests */
     const char *rpc_method;     /* NULL: not over MessagePack-RPC */
     const char *id_prefix;      /* of its responses' ids */
-    const char *prompt_field;   /* the field that is at fault where a prompt is too long, */
-    const char *logprobs_field; /* and where there would be too many log-probabilities */
-    bool names_any_token;       /* in log-probabilities, also one that is no text by itself */
-    bool generates;             /* else it is answered without the scheduler */
-    size_t prompt_tokens_max;   /* 0: what the context has room for */
+    const char *prompt_field;   /* the field at fault if a prompt is too long, */
+    const char *logprobs_field; /* and if there are too many log-probabilities */
+    bool names_any_token;       /* in log-probabilities, even a token that is no text by itself */
+    bool generates;             /* else the scheduler is not needed */
+    size_t prompt_tokens_max;   /* 0: what fits the context */
 
     /* Reads its fields. Errors go into the reader's. */
     void (*parse)(const struct reader *r, const struct weft_api_limits *limits,

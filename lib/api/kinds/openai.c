@@ -21,7 +21,7 @@ void wefti_api_openai_open(const weft_api_call *call, const char *object, struct
     weft_write_list(w);
 }
 
-/* Written once per call: a stream begins each of its chunks so. */
+/* Written once per call: every chunk of a stream begins with it. */
 void wefti_api_openai_open_chunk(weft_api_call *call, const char *object, struct weft_writer *w) {
     struct weft_buf *head = &call->chunk_head, *out = w->out;
     WEFT_ASSERT(w->format == WEFT_WRITE_JSON && w->depth == 0);

@@ -1,4 +1,4 @@
-/* openai — what completions and chat completions have in common: the objects around choices. */
+/* openai — the objects around choices, common to completions and chat completions. */
 #ifndef WEFT_API_KINDS_OPENAI_H
 #define WEFT_API_KINDS_OPENAI_H
 
@@ -8,16 +8,16 @@
 /* Opens the response, or a stream's chunk, and its list of choices. */
 void wefti_api_openai_open(const weft_api_call *call, const char *object, struct weft_writer *w);
 
-/* The same for a chunk, from the text that the call keeps for it. */
+/* The same for a chunk, copied from text that the call keeps. */
 void wefti_api_openai_open_chunk(weft_api_call *call, const char *object, struct weft_writer *w);
 
-/* Closes list and chunk; with usage, where that was asked for. */
+/* Closes list and chunk; with usage if asked for. */
 void wefti_api_openai_close_chunk(const weft_api_call *call, struct weft_writer *w);
 
-/* "finish_reason" and "stop_reason"; `is_last`: this was all of the choice. */
+/* "finish_reason" and "stop_reason"; `is_last`: the choice is complete. */
 void wefti_api_openai_finish(const struct choice *choice, bool is_last, struct weft_writer *w);
 
-/* "usage", of so many output tokens. */
+/* "usage", with `n_output` output tokens. */
 void wefti_api_openai_usage(const weft_api_call *call, uint64_t n_output, struct weft_writer *w);
 
 /* The last events of a stream. */

@@ -1,12 +1,12 @@
-/* POST /tokenize: a text's ids. They may be a million, and their strings far more than the text they
- * came from, so the lists are written piece by piece like all the rest. */
+/* POST /tokenize: a text's ids. They may be a million, and their strings far longer than the text,
+ * so the lists are written in pieces too. */
 #include "api/api.h"
 #include "call/call_internal.h"
 #include "kinds/kind.h"
 #include "params/params_internal.h"
 #include "render/render.h"
 
-/* The most tokens that are answered with. A larger text takes several requests. */
+/* The most tokens in one answer. A larger text takes several requests. */
 #define TOKENS_MAX (1u << 20)
 
 static void parse(const struct reader *r, const struct weft_api_limits *limits,

@@ -69,7 +69,7 @@ bool wefti_api_json_get_int(const struct reader *r, const char *name, int64_t mi
         wefti_api_json_wrong_type(r, name, "an integer", value);
         return false;
     }
-    /* 16.0 is a whole number as well: some clients know only one kind. */
+    /* 16.0 is accepted as well: some clients know only one kind of number. */
     int64_t number = json_is_integer(value) ? json_integer_value(value) : (int64_t)real;
     if (number < min || number > max) {
         weft_api_error_set(r->error, 400, name, NULL,

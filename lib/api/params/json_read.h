@@ -1,7 +1,7 @@
 /* json_read — fields of a JSON object, read with their types and bounds checked.
  *
- * The first thing that is wrong goes into the error; after that every read gives nothing, so a
- * caller reads straight through and looks once at the end. null means absent.
+ * The first fault goes into the error; after that every read gives nothing, so a caller reads
+ * straight through and checks once at the end. null means absent.
  */
 #ifndef WEFT_API_JSON_READ_H
 #define WEFT_API_JSON_READ_H
@@ -25,7 +25,7 @@ bool wefti_api_json_ok(const struct reader *r);
 /* NULL when the field is absent or null, and after an error. Borrowed. */
 json_t *wefti_api_json_get(const struct reader *r, const char *name);
 
-/* True when the field is there and fine; *out stays as it is otherwise. Bounds are inclusive. An
+/* True if the field is there and valid; otherwise *out is unchanged. Bounds are inclusive. An
  * integer is no boolean, a real no integer, a boolean no number. */
 bool wefti_api_json_get_bool(const struct reader *r, const char *name, bool *out);
 bool wefti_api_json_get_int(const struct reader *r, const char *name, int64_t min, int64_t max,

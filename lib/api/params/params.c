@@ -73,9 +73,9 @@ static uint64_t entry_bytes(int32_t n_logprobs) {
     return n_logprobs < 0 ? 0 : 12 + 8 * (uint64_t)n_logprobs;
 }
 
-/* What was asked for, and has to be held until the end; of a stream that lets go at least an entry.
- * What silence about max_tokens may come to where the context is the bound, and what waits of a stream, only time will
- * tell: call.c looks at those. An entry: log-probability, rank, count, then an id and a value for
+/* The bytes that must be held until the end; for a stream that frees them, at least an entry. Only
+ * time tells how much an absent max_tokens, bounded by the context, or the backlog of a stream will
+ * need: call.c checks those. An entry: log-probability, rank, count, then an id and a value for
  * each alternative. */
 static uint64_t logprob_bytes(const struct params *params, uint64_t n_prompt_tokens) {
     const struct weft_sampling *s = &params->sampling;

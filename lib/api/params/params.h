@@ -1,7 +1,7 @@
 /* params — a request's JSON, checked field by field, as plain data.
  *
- * Rule     null means absent. What cannot be honoured is a 400 that names the field; what nobody
- *          knows is ignored, as OpenAI and vLLM do. Wrong types are errors, never converted.
+ * Rule     null means absent. A field that cannot be honoured is a 400 that names it; unknown
+ *          fields are ignored, as in OpenAI and vLLM. Wrong types are errors, never converted.
  * Memory   Strings are borrowed from the JSON value, which `struct params` keeps until
  *          wefti_api_params_drop_json; everything else is owned and freed by wefti_api_params_fini.
  * Threads  Pure; safe in any thread.
@@ -42,11 +42,11 @@ struct params {
     bool stream, include_usage, continuous_usage;
     bool echo, include_stop, skip_special, tokens_as_ids;
     bool ignore_eos, has_seed, has_max_tokens;
-    bool is_open_ended;        /* without max_tokens it goes on while the context lasts, */
+    bool is_open_ended;        /* without max_tokens it continues while the context lasts, */
     uint32_t usual_max_tokens; /* or until so many tokens; 0: no such number */
-    /* Set before wefti_api_params_fit: log-probabilities are only kept until they are sent. */
+    /* Set before wefti_api_params_fit: log-probabilities are kept only until they are sent. */
     bool drops_sent_logprobs;
-    uint64_t logprob_bytes; /* what those take that are sure to be kept, at most */
+    uint64_t logprob_bytes; /* the most that those sure to be kept take */
     uint32_t n;
     int32_t logprobs;        /* as asked for; -1: none */
     int32_t prompt_logprobs; /* as asked for by that name; -1: none */
@@ -55,8 +55,8 @@ struct params {
     size_t stop_lens[WEFT_STOP_STRINGS_MAX];
     uint32_t n_stops;
 
-    /* The request's stop_token_ids come first, then end-of-sequence ids, as stops or masked: that
-     * is how one tells afterwards which of them ended a choice. */
+    /* The request's stop_token_ids come first, then end-of-sequence ids, as stops or masked: so the
+     * position tells which kind ended a choice. */
     uint32_t stop_tokens[WEFT_STOP_TOKENS_MAX];
     uint32_t n_own_stop_tokens;
     struct weft_logit_bias *bias;
@@ -64,13 +64,14 @@ struct params {
                                       wefti_api_params_fit */
 };
 
-/* Reads `json` (taken over, also on error). False: `error` is set. wefti_api_params_fini either way. */
+/* Reads `json` (taken over, even on error). False: `error` is set. Needs wefti_api_params_fini
+ * either way. */
 bool wefti_api_params_parse(json_t *json, const weft_api_kind *kind,
                             const struct weft_api_limits *limits, struct params *params,
                             struct weft_api_error *error);
 
-/* The second half, once the prompts are ids: fits max_tokens into what the longest prompt leaves
- * of the context, and checks what depends on lengths. */
+/* The second half, once the prompts are ids: fits max_tokens into the context left by the longest
+ * prompt, and checks what depends on lengths. */
 bool wefti_api_params_fit(struct params *params, const weft_api_kind *kind,
                           const struct weft_api_limits *limits, struct weft_api_error *error);
 

@@ -73,8 +73,8 @@ static void add_stop_token(const struct reader *r, struct params *params, uint32
     params->stop_tokens[(*n)++] = token;
 }
 
-/* The model's own ends of sequence. Where they are ignored they do not stop, but min_tokens keeps
- * them back all the same, as in vLLM. What lies beyond the model's vocabulary is never sampled. */
+/* The model's own ends of sequence. If ignored they do not stop, but min_tokens still masks them,
+ * as in vLLM. Ids beyond the model's vocabulary are never sampled. */
 static void add_eos(const struct reader *r, const struct weft_api_limits *limits,
                     struct params *params) {
     struct weft_sampling *s = &params->sampling;
@@ -177,8 +177,8 @@ static void apply_default(double value, float *out) {
     if (!isnan(value)) *out = (float)value;
 }
 
-/* generation_config.json speaks where the request is silent; values out of range were passed over
- * when it was read. */
+/* generation_config.json gives the defaults; its values out of range were dropped when it was
+ * read. */
 static void apply_defaults(const struct weft_gen_defaults *d, struct weft_sampling *s) {
     s->temperature = 1.0f;
     apply_default(d->temperature, &s->temperature);
@@ -188,7 +188,7 @@ static void apply_defaults(const struct weft_gen_defaults *d, struct weft_sampli
     if (d->top_k >= 0) s->top_k = d->top_k < WEFT_VOCAB_MAX ? (uint32_t)d->top_k : WEFT_VOCAB_MAX;
 }
 
-/* Below zero means zero, and what is above `most` is as good as that. */
+/* Below zero means zero, and above `most` means `most`. */
 static void read_u32(const struct reader *r, const char *name, int64_t api_least, int64_t api_most,
                      uint32_t most, uint32_t *out) {
     int64_t value = 0;
@@ -214,7 +214,7 @@ void wefti_api_params_read_sampling(const struct reader *r, const struct weft_ap
 #undef READ_U32
 #undef READ_F32
     int64_t seed = 0;
-    /* -1 means "any" to vLLM's users, as absence does. */
+    /* -1 means "any seed" in vLLM, as does absence. */
     params->has_seed = wefti_api_json_get_int(r, "seed", INT64_MIN, INT64_MAX, &seed) && seed != -1;
     s->seed = (uint64_t)seed;
     /* Divisors this small turn logits into infinities; the result is greedy either way. */
@@ -281,7 +281,7 @@ void wefti_api_params_read_max_tokens(const struct reader *r, const char *name,
     if (!wefti_api_json_get_int(r, name, least, INT32_MAX, &max_tokens)) return;
     params->has_max_tokens = true;
     params->sampling.max_tokens = (uint32_t)max_tokens;
-    /* A worker computes a prompt alone only where its log-probabilities are wanted. */
+    /* A worker computes a prompt without output only for its log-probabilities. */
     if (max_tokens == 0 && params->sampling.n_prompt_logprobs < 0)
         params->sampling.n_prompt_logprobs = 0;
 }

@@ -1,18 +1,18 @@
-/* params_internal — what kinds of calls read their parameters with: each function a few fields, in
- * the order in which a kind calls them. The first thing that is wrong is the one told. */
+/* params_internal — how kinds of calls read their parameters: each function reads a few fields, in
+ * the order in which a kind calls them. The first fault is the one reported. */
 #ifndef WEFT_API_PARAMS_INTERNAL_H
 #define WEFT_API_PARAMS_INTERNAL_H
 
 #include "params/json_read.h"
 #include "params/params.h"
 
-/* Asked for what no kind of call can do here: a 400 that names the field. */
+/* Refuses what no kind of call can do: a 400 that names the field. */
 void wefti_api_params_refuse_unsupported(const struct reader *r);
 
 /* Absent, null or empty: it asks for nothing. */
 bool wefti_api_params_is_absent(const json_t *value);
 
-/* "prompt", "messages", "tokens": what is to be continued, rendered or spelt. */
+/* "prompt", "messages", "tokens": the text to be continued, rendered or spelt. */
 void wefti_api_params_read_prompts(const struct reader *r, const struct weft_api_limits *limits,
                                    struct params *params);
 void wefti_api_params_read_messages(const struct reader *r, struct params *params);
@@ -34,14 +34,14 @@ void wefti_api_params_read_stops(const struct reader *r, struct params *params);
 void wefti_api_params_read_stop_tokens(const struct reader *r, const struct weft_api_limits *limits,
                                        struct params *params);
 
-/* "prompt_logprobs"; `n` is what the request wants of its output, -1 for none. */
+/* "prompt_logprobs"; `n` is what the request wants for its output, -1 for none. */
 void wefti_api_params_read_logprobs(const struct reader *r, const struct weft_api_limits *limits,
                                     int64_t n, struct params *params);
 
 /* "n", which is bounded together with the number of prompts. */
 void wefti_api_params_read_choices(const struct reader *r, struct params *params);
 
-/* Under `name`. After echo and log-probabilities, which decide whether 0 makes sense. */
+/* Reads the field `name`, after echo and log-probabilities, which decide whether 0 makes sense. */
 void wefti_api_params_read_max_tokens(const struct reader *r, const char *name,
                                       struct params *params);
 void wefti_api_params_read_user(const struct reader *r);

@@ -1,4 +1,4 @@
-/* What a request wants continued: prompts, messages, token ids. */
+/* The text that a request wants continued: prompts, messages, token ids. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -221,7 +221,7 @@ void wefti_api_params_read_messages(const struct reader *r, struct params *param
         weft_api_error_set(r->error, 500, NULL, NULL, "out of memory");
         return;
     }
-    params->n_prompts = 1; /* what the template makes of the messages */
+    params->n_prompts = 1; /* made by the template from the messages */
     params->n_messages = (uint32_t)n;
     for (size_t i = 0; i < n && wefti_api_json_ok(r); i++)
         read_message(r, i, json_array_get(value, i), params);

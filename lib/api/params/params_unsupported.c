@@ -1,4 +1,4 @@
-/* What this server cannot do yet: asked for, it is refused by name, never passed over. */
+/* Fields that this server does not support: they are refused by name, never ignored. */
 #include <string.h>
 
 #include "params/params_internal.h"
@@ -61,7 +61,7 @@ static const struct {
     {"spaces_between_special_tokens", IF_TRUE},
     {"logprob_token_ids", IF_EMPTY},
     {"vllm_xargs", IF_EMPTY},
-    /* llama-server's own: there they change the output, so here they must not do nothing. */
+    /* llama-server's own: they change the output, so they must not be ignored. */
     {"n_predict", IF_NULL},
     {"repeat_penalty", IF_ONE},
     {"typical_p", IF_ONE},

@@ -1,4 +1,4 @@
-/* Answers that are rendered whole, though not at once: part by part (kinds/kind.h). */
+/* Answers that are not streamed, rendered part by part (kinds/kind.h). */
 #include "render/render.h"
 
 #include "api/api.h"
@@ -68,7 +68,7 @@ bool wefti_api_text_part(const struct body_piece *at) {
 
 /* --------------------------------------------------------------------------------- the body --- */
 
-/* The part that is to be written; NULL at the end. */
+/* The part to be written next; NULL at the end. */
 static body_part current_part(const weft_api_call *call) {
     const struct render *r = &call->render;
     if (r->choice < call->n_choices) return call->kind->choice_parts[r->part];

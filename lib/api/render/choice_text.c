@@ -9,7 +9,7 @@
 #include "codec/utf8.h"
 
 #define TOKEN_BYTES_MAX (1u << 20)
-#define TEXT_BYTES_MAX (16u << 20) /* of one token, or of an echoed prompt */
+#define TEXT_BYTES_MAX (16u << 20) /* bound of one token or an echoed prompt */
 
 /* -------------------------------------------------------------------------------- positions --- */
 
@@ -57,7 +57,7 @@ void wefti_api_text_begin(struct choice *choice) {
     if (!p->echo) view->offset_detok.at_start = false;
     if (!call->stop_set) return;
     weft_err err = weft_stop_new(call->stop_set, p->include_stop, &view->stop);
-    /* Without memory for a matcher nothing may pass: better no text than too much of it. */
+    /* Without memory for a matcher nothing may pass: no text is better than too much. */
     view->is_stopped = err != WEFT_OK;
 }
 
@@ -116,8 +116,7 @@ uint64_t wefti_api_text_offset(struct choice *choice, uint32_t pos) {
 
 /* ----------------------------------------------------------------------------------- scans --- */
 
-/* A prompt echoed from its ids may end within a
- * character: its last bytes are all that matters of it. */
+/* A prompt echoed from its ids may end within a character, so its last bytes matter. */
 struct weft_detok wefti_api_scan_detok(const struct job *job) {
     const weft_api_call *call = job->call;
     const struct prompt *prompt = job->prompt;

@@ -1,10 +1,10 @@
 /* choice_text — the text of a choice, token by token: decoded, cut at its stop strings, counted.
  *
  * Positions count tokens: those of the prompt, when it is echoed, then the output.
- * Stops    A stop string has to be found as soon as its last token comes, while text is made only
- *          when a client has room for it. So a choice with stop strings is read twice, by a scan as
- *          tokens come, which throws the text away, and by the view of who renders. Both must see
- *          the same.
+ * Stops    A stop string must be found as soon as its last token comes, but text is made only when
+ *          the client has room for it. So a choice with stop strings is read twice: by a scan as
+ *          tokens come, which discards the text, and by the view that renders. Both must see the
+ *          same.
  */
 #ifndef WEFT_API_RENDER_CHOICE_TEXT_H
 #define WEFT_API_RENDER_CHOICE_TEXT_H
@@ -24,9 +24,9 @@ struct job;
 struct choice_view {
     struct weft_detok detok;
     struct weft_stop *stop;         /* NULL: none, or done */
-    struct weft_detok offset_detok; /* for text_offset, which wants the place of each token */
+    struct weft_detok offset_detok; /* for text_offset: the place of each token */
     uint64_t n_chars;
-    size_t n_echoed; /* bytes of an echoed text that went ahead of its tokens */
+    size_t n_echoed; /* bytes of an echoed text sent before its tokens */
     uint32_t pos;
     bool is_begun, is_opened, is_stopped, is_closed;
 };
@@ -44,7 +44,7 @@ uint32_t wefti_api_seq_token(const struct choice *choice, uint32_t pos);
 /* Begins (again) at position 0. */
 void wefti_api_text_begin(struct choice *choice);
 
-/* Appends what the token at `pos` adds; positions in order. */
+/* Appends the text that the token at `pos` adds; positions in order. */
 void wefti_api_text_push(struct choice *choice, uint32_t pos, struct weft_buf *text);
 
 /* Appends what was held back, once it is certain that nothing more comes. */
@@ -55,7 +55,7 @@ uint64_t wefti_api_text_offset(struct choice *choice, uint32_t pos);
 
 void wefti_api_view_fini(struct choice_view *view);
 
-/* Where the scans of a job's choices begin: decodes what follows its prompt as views will. */
+/* The start of the scans of a job's choices: decodes text after its prompt as views will. */
 struct weft_detok wefti_api_scan_detok(const struct job *job);
 
 /* The same for one choice. NOMEM. */

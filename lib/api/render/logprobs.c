@@ -50,9 +50,9 @@ static uint32_t n_shown(const struct choice *choice, const struct entry *e) {
 
 /* ----------------------------------------------------------------------------------- tokens --- */
 
-/* A token that is no text by itself (half a character) is written "bytes:\xe2\x80" in the old API,
- * as OpenAI does: names stay distinct. So is one with a NUL: names are keys, and many a reader of
- * JSON takes none with a NUL. The chat API has a field for the bytes. */
+/* A token that is no text by itself (half a character) is written "bytes:\xe2\x80" in the
+ * completions API, as OpenAI does, so names stay distinct. So is one with a NUL, which many JSON
+ * readers refuse in keys. The chat API has a field for the bytes. */
 static void write_token(const weft_api_call *call, uint32_t token, struct weft_writer *w) {
     char text[32];
     size_t len;

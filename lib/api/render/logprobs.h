@@ -15,12 +15,12 @@ void wefti_api_lp_top_item(const struct body_piece *at, uint32_t pos);
 void wefti_api_lp_offset_item(const struct body_piece *at, uint32_t pos);
 void wefti_api_lp_chat_item(const struct body_piece *at, uint32_t pos);
 
-/* The whole object for positions [from, to), as chunks of a stream carry it. */
+/* The whole object for positions [from, to), as in chunks of a stream. */
 void wefti_api_lp_lists(struct choice *choice, uint32_t from, uint32_t to, struct weft_writer *w);
 void wefti_api_lp_chat(const struct choice *choice, uint32_t from, uint32_t to,
                        struct weft_writer *w);
 
-/* A part of a body: "prompt_logprobs", where asked for. */
+/* A part of a body: "prompt_logprobs", if asked for. */
 bool wefti_api_lp_prompt_part(const struct body_piece *at);
 
 #endif

@@ -1,4 +1,4 @@
-/* render — how far a response has been written, and what kinds of calls write it with. */
+/* render — how far a response has been written, and functions for kinds of calls to write it. */
 #ifndef WEFT_API_RENDER_H
 #define WEFT_API_RENDER_H
 
@@ -12,29 +12,29 @@
 
 struct render {
     bool is_open;              /* a body has begun */
-    uint32_t choice, part;     /* of it; at the end `choice` is their number */
+    uint32_t choice, part;     /* the current ones; at the end `choice` is their number */
     size_t pos;                /* within the part */
     struct weft_writer writer; /* of it */
-    uint32_t n_closed;         /* choices of a stream that had their last chunk */
+    uint32_t n_closed;         /* choices of a stream whose last chunk is written */
     uint64_t n_streamed;       /* output tokens in chunks so far */
     bool is_finished;
-    struct weft_detok detok; /* of ids that are to be spelt */
+    struct weft_detok detok; /* for ids to be spelt */
 };
 
 /* An element of a list. */
 typedef void (*body_item)(const struct body_piece *at, uint32_t pos);
 
-/* Parts of bodies: `n` items as a list under `key`; an echoed text and the choice's own, within a
- * text that is open, and which the latter closes. */
+/* Parts of bodies: `n` items as a list under `key`; an echoed text and the choice's own, within an
+ * open text that the latter closes. */
 bool wefti_api_render_list(const struct body_piece *at, const char *key, uint32_t n,
                            body_item item);
 bool wefti_api_echo_part(const struct body_piece *at);
 bool wefti_api_text_part(const struct body_piece *at);
 
-/* Where the piece of an echoed text ends that begins at `from`: not within a character. */
+/* The end of the piece of an echoed text that begins at `from`: never within a character. */
 size_t wefti_api_echo_end(const struct choice *choice, size_t from);
 
-/* Back to the start: the body is wanted once more. */
+/* Starts over: the body is rendered again. */
 void wefti_api_render_rewind(weft_api_call *call);
 
 /* "logprobs" of a chunk, which may be null. */

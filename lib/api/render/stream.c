@@ -1,5 +1,5 @@
-/* Streams: chunks in the order in which choices had something new, each with what its kind says
- * around it (kinds/kind.h). */
+/* Streams: chunks in the order in which choices had something new, each wrapped as its kind says
+ * (kinds/kind.h). */
 #include <string.h>
 
 #include "api/api.h"
@@ -24,7 +24,7 @@ void wefti_api_render_chunk_logprobs(const struct render_chunk *chunk, struct we
         call->kind->write_chunk_logprobs(chunk, w);
 }
 
-/* [2, "token", [{...}]], of any kind. */
+/* [2, "token", [{...}]], for any kind. */
 static void write_notification(const struct render_chunk *chunk, struct weft_writer *w) {
     const struct choice *choice = chunk->choice;
     weft_write_list(w);
@@ -68,13 +68,13 @@ static uint32_t chunk_end(const struct choice *choice, uint32_t from) {
     if (from >= n_echoed) return from < wefti_api_seq_len(choice) ? from + 1 : from;
     uint32_t to = from + ECHO_TOKENS_PER_CHUNK;
     if (to > n_echoed) to = n_echoed;
-    /* Once a choice has ended no more of them will come. */
+    /* No more of them come after a choice has ended. */
     bool needs_lps = choice->job->call->params.logprobs >= 0 && choice->end == WEFT_END_NONE;
     return needs_lps && to - 1 > choice->job->prompt_lps.n ? from : to;
 }
 
-/* A long echoed text goes ahead in chunks of its own, but for the piece that goes with the tokens:
- * no chunk may be as large as a prompt. False: that is all that is left. */
+/* A long echoed text goes ahead in chunks of its own, except the piece that goes with the tokens:
+ * no chunk may be as large as a prompt. False: only that piece is left. */
 static bool write_echo(struct choice *choice, struct weft_writer *w) {
     struct choice_view *view = &choice->view;
     const struct prompt *prompt = choice->job->prompt;
@@ -88,7 +88,7 @@ static bool write_echo(struct choice *choice, struct weft_writer *w) {
     return true;
 }
 
-/* Entries of the prompt are every choice's. */
+/* Entries of the prompt belong to every choice. */
 static uint32_t least_rendered(const struct job *job) {
     uint32_t least = UINT32_MAX;
     for (uint32_t i = 0; i < job->n_choices; i++) {
@@ -97,7 +97,7 @@ static uint32_t least_rendered(const struct job *job) {
     return least;
 }
 
-/* Positions [from, to) have been rendered: what will not be asked for again goes. */
+/* Positions [from, to) have been rendered: drops entries that are not needed again. */
 static void drop_rendered(struct choice *choice, uint32_t from, uint32_t to) {
     struct job *job = choice->job;
     weft_api_call *call = job->call;
@@ -168,7 +168,7 @@ static bool write_next(weft_api_call *call, enum weft_writer_format format, stru
         bool is_closed = choice->view.is_closed;
         call->render.n_closed += is_out && is_closed;
         STAILQ_REMOVE_HEAD(&call->unrendered, unrendered);
-        choice->is_unrendered = is_out && !is_closed; /* perhaps it has more, after the others */
+        choice->is_unrendered = is_out && !is_closed; /* it may have more, after the others */
         if (choice->is_unrendered) STAILQ_INSERT_TAIL(&call->unrendered, choice, unrendered);
         if (is_out) return true;
     }

@@ -11,13 +11,13 @@
 #include "codec/msgpack.h"
 #include "kinds/kind.h"
 
-#define FIELDS_MAX 1024 /* of one request; the API has some sixty */
+#define FIELDS_MAX 1024 /* in one request; the API has some sixty */
 
 /* --------------------------------------------------------------------------------- messages --- */
 
 enum { REQUEST_TYPE = 0, RESPONSE_TYPE = 1, NOTIFICATION_TYPE = 2 };
 
-/* How a message begins; *at moves to where the method's name is. */
+/* Reads the beginning of a message; *at moves to the method's name. */
 static enum weft_api_rpc_message read_head(const char *bytes, size_t len, size_t *at,
                                            uint32_t *msgid_out) {
     struct weft_mp_item head, type, msgid;
@@ -101,7 +101,7 @@ bool weft_api_rpc_request_id(const struct weft_api_rpc_request *request,
 
 /* ---------------------------------------------------------------------------------- methods --- */
 
-/* Beside those of calls (kinds/kinds.c). */
+/* Methods beside those of calls (kinds/kinds.c). */
 static const struct weft_api_rpc_method methods[] = {
     {.name = "embed", .is_guarded = true, .refusal = "this server does not compute embeddings yet"},
     {.name = "cancel", .is_guarded = true, .is_cancel = true},
@@ -173,7 +173,7 @@ void weft_api_rpc_error(uint32_t msgid, const char *type, const char *message,
     weft_writer_init(&w, WEFT_WRITE_MSGPACK, out);
     weft_write_list(&w);
     weft_write_str(&w, type);
-    weft_write_str(&w, message); /* it may quote what the client sent, and cut that in two */
+    weft_write_str(&w, message); /* it may quote the client, cut inside a character */
     weft_write_end(&w);
     weft_msgpack_add_nil(out);
 }
