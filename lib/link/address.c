@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/un.h>
 
-/* nng knows more schemes, which nobody has tried here. */
+/* nng knows more schemes, which are untested here. */
 static const struct {
     enum wefti_link_scheme scheme;
     const char *prefix;
@@ -19,7 +19,7 @@ static const struct {
 
 #define NAME_BYTES_MAX (sizeof((struct sockaddr_un *)0)->sun_path - 1)
 
-/* By number, or the one name that means it everywhere; any other name may be anybody tomorrow. */
+/* A loopback address by number, or "localhost"; what another name means may change. */
 static bool is_loopback(const char *host, size_t len) {
     char text[INET6_ADDRSTRLEN];
     struct in_addr v4;

@@ -15,11 +15,11 @@ enum wefti_link_scheme {
 
 struct wefti_link_address {
     enum wefti_link_scheme scheme;
-    const char *rest;  /* behind the scheme; part of the URL */
-    bool is_this_host; /* nobody from another one can be at the other end */
+    const char *rest;  /* after the scheme; part of the URL */
+    bool is_this_host; /* peers can only be on this host */
 };
 
-/* INVAL: none of these, or an address that can never be. */
+/* INVAL: another scheme, or an impossible address. */
 WEFT_MUST_CHECK weft_err wefti_link_address_parse(const char *url,
                                                   struct wefti_link_address *address_out,
                                                   struct weft_errmsg *why);

@@ -1,4 +1,4 @@
-/* mbedTLS, because nng's TLS is: whatever it writes here it reads there, and it is loaded anyway. */
+/* By mbedTLS, since nng's TLS uses it: it reads what it wrote, and is loaded anyway. */
 #include "certs.h"
 
 #include <errno.h>
@@ -39,7 +39,8 @@ static weft_err new_key(struct maker *maker, mbedtls_pk_context *key) {
     return rv == 0 ? WEFT_OK : fail(maker, rv);
 }
 
-/* Signed by the authority; the authority's own has its own key and is marked as one. */
+/* Writes a certificate signed by the authority; the authority's own is self-signed and marked as a
+ * CA. */
 static weft_err sign(struct maker *maker, const char *subject, mbedtls_pk_context *key,
                      char pem_out[PEM_BYTES_MAX]) {
     unsigned char serial[16];
@@ -53,12 +54,12 @@ static weft_err sign(struct maker *maker, const char *subject, mbedtls_pk_contex
     mbedtls_x509write_crt_set_subject_key(&cert, key);
     mbedtls_x509write_crt_set_issuer_key(&cert, &maker->ca_key);
     int rv = mbedtls_ctr_drbg_random(&maker->random, serial, sizeof serial);
-    serial[0] = (serial[0] & 0x7f) | 0x01; /* positive, and no zero in front */
+    serial[0] = (serial[0] & 0x7f) | 0x01; /* positive, without a leading zero */
     if (rv == 0) rv = mbedtls_mpi_read_binary(&number, serial, sizeof serial);
     if (rv == 0) rv = mbedtls_x509write_crt_set_serial(&cert, &number);
     if (rv == 0) rv = mbedtls_x509write_crt_set_subject_name(&cert, subject);
     if (rv == 0) rv = mbedtls_x509write_crt_set_issuer_name(&cert, ISSUER);
-    /* However wrong the clock is: the run is what ends them. */
+    /* Valid however wrong the clock is: certificates end with the run. */
     if (rv == 0) rv = mbedtls_x509write_crt_set_validity(&cert, "20000101000000", "99991231235959");
     if (rv == 0) rv = mbedtls_x509write_crt_set_basic_constraints(&cert, is_ca, is_ca ? 0 : -1);
     if (rv == 0)

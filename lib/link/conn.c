@@ -10,8 +10,8 @@
 
 #define MAGIC 0x4b4c4657u /* "WFLK" */
 
-/* What may wait for a peer that does not read. A router that finds a new scheduler passes on all
- * its open requests in one turn of its loop: over the bound it would have to start over, with as
+/* Bound of frames waiting for a peer that does not read. A router that finds a new scheduler sends
+ * all its open requests in one turn of its loop; over the bound it would have to start over with as
  * many, so this is well above --max-connections. */
 #define OUT_FRAMES_MAX 65536
 #define OUT_BYTES_MAX ((size_t)2 * WEFT_MESSAGE_BYTES_MAX)
@@ -19,7 +19,7 @@
 #define CHUNKS 2                       /* nng fills one while the owner empties the other */
 #define CHUNK_BYTES ((size_t)64 << 10) /* received at once: many small frames */
 
-/* Buffers that were needed once for something large are given back when it is done. */
+/* Larger buffers are freed after use. */
 #define BYTES_KEPT ((size_t)1 << 20)
 #define BYTES_FIRST ((size_t)4 << 10) /* then doubled as they fill */
 
@@ -30,9 +30,9 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "headers travel as the
 struct bytes {
     unsigned char *data;
     size_t len, cap;
-    size_t at;         /* when sending: what is before it is sent, */
+    size_t at;         /* when sending: bytes before it are sent, */
     size_t frame_at;   /* and all of the frames before this one, */
-    uint32_t n_frames; /* of which so many are left */
+    uint32_t n_frames; /* the number of frames left */
 };
 
 struct wefti_link_conn {
@@ -43,13 +43,13 @@ struct wefti_link_conn {
     nng_aio *in_aio, *out_aio; /* with callbacks */
     nng_aio *now_aio;          /* without one: see send_now */
 
-    pthread_mutex_t nng_mutex; /* held while `stream` is asked for something */
+    pthread_mutex_t nng_mutex; /* held while `stream` is called */
     bool is_closed;            /* under it */
 
     /* Under the inbox's mutex. */
     TAILQ_ENTRY(wefti_link_conn) ready_entry;
-    bool is_queued;        /* in the list of ready ones */
-    bool is_ready;         /* that, or the owner is taking from it */
+    bool is_queued;        /* in the list of ready connections */
+    bool is_ready;         /* queued, or the owner is taking from it */
     bool closing, paused;  /* paused: nothing is being received */
     uint32_t first_filled; /* chunk */
     uint32_t n_filled;     /* chunks, the one that the owner is at included */
@@ -62,12 +62,12 @@ struct wefti_link_conn {
     struct bytes waiting; /* the owner's, but a callback may take it over while out_busy */
 
     /* The owner's. */
-    bool holds_chunk; /* and has got to here: */
+    bool holds_chunk; /* and has got to this place: */
     const unsigned char *at, *end;
-    struct wefti_link_header header; /* of the frame that `partial` has begun */
+    struct wefti_link_header header; /* header of the frame in `partial` */
     bool has_header;
-    bool partial_done;    /* `partial` has been shown whole, and is free with the next take */
-    struct bytes partial; /* a frame that the end of a chunk cut through */
+    bool partial_done;    /* `partial` was handed out whole; the next take clears it */
+    struct bytes partial; /* a frame split by the end of a chunk */
     uint32_t in_seq, out_seq;
 
     unsigned char chunks[CHUNKS][CHUNK_BYTES];
@@ -94,7 +94,7 @@ static void bytes_clear(struct bytes *bytes) {
     bytes->n_frames = 0;
 }
 
-/* Room for `n` more bytes; doubled as they come, so that memory follows what is there. */
+/* Makes room for `n` more bytes, by doubling, so memory follows the bytes received. */
 static bool bytes_grow(struct bytes *bytes, size_t n) {
     if (n <= bytes->cap - bytes->len) return true;
     size_t cap = bytes->cap ? bytes->cap * 2 : BYTES_FIRST;
@@ -107,14 +107,14 @@ static bool bytes_grow(struct bytes *bytes, size_t n) {
     return true;
 }
 
-/* Into room that was made. */
+/* Appends where bytes_grow made room. */
 static void bytes_put(struct bytes *bytes, const void *from, size_t n) {
     WEFT_ASSERT(n <= bytes->cap - bytes->len);
     if (n > 0) memcpy(bytes->data + bytes->len, from, n);
     bytes->len += n;
 }
 
-/* `n` more bytes are sent. */
+/* Notes that `n` more bytes are sent. */
 static void bytes_sent(struct bytes *bytes, size_t n) {
     struct wefti_link_header header;
     bytes->at += n;
@@ -157,7 +157,7 @@ void wefti_link_inbox_fini(struct wefti_link_inbox *inbox) {
     (void)pthread_mutex_destroy(&inbox->mutex);
 }
 
-/* True: the caller has to signal, once it has unlocked: whoever wakes wants the mutex. */
+/* True: the caller must signal after unlocking, since the woken thread wants the mutex. */
 static bool wants_signal_locked(struct wefti_link_inbox *inbox) {
     bool wants = !inbox->signalled;
     inbox->signalled = true;
@@ -202,7 +202,7 @@ static void queue_locked(struct wefti_link_conn *conn) {
     TAILQ_INSERT_TAIL(&conn->inbox->ready, conn, ready_entry);
 }
 
-/* Something came. True: the caller has to signal. */
+/* Marks a connection that has something. True: the caller must signal. */
 static bool make_ready_locked(struct wefti_link_conn *conn) {
     if (conn->is_ready || conn->closing) return false;
     queue_locked(conn);
@@ -239,8 +239,8 @@ static bool take_locked(struct wefti_link_inbox *inbox, struct wefti_link_mail *
     return true;
 }
 
-/* Who signals does so after unlocking. So the descriptor may not be readable yet; then it will be, and
- * nobody needs to signal again until it has been read. */
+/* Signals are sent after unlocking, so the descriptor may not be readable yet. It soon will be, and
+ * nobody needs to signal again until it is read. */
 static void unsignal_locked(struct wefti_link_inbox *inbox) {
     uint64_t count;
     if (inbox->signalled) inbox->signalled = read(inbox->fd, &count, sizeof count) != sizeof count;
@@ -255,29 +255,29 @@ bool wefti_link_inbox_take(struct wefti_link_inbox *inbox, struct wefti_link_mai
     return any;
 }
 
-/* --------------------------------------------------------------------------------- receiving --- */
+/* -------------------------------------------------------------------------------- receiving --- */
 
-/* True: the caller has to signal. */
+/* True: the caller must signal. */
 static bool break_locked(struct wefti_link_conn *conn, enum wefti_link_broken broken) {
     if (conn->broken) return false;
     conn->broken = broken;
     return make_ready_locked(conn);
 }
 
-/* Hands an operation to nng, unless the stream is closed: one that is closed does not refuse it as
- * a rule, but keeps it for ever, and nng_aio_stop would wait for it. */
+/* Hands an operation to nng, unless the stream is closed: a closed one usually keeps it for ever
+ * instead of refusing it, and nng_aio_stop would wait for it. */
 static void ask(struct wefti_link_conn *conn, void (*operation)(nng_stream *, nng_aio *),
                 nng_aio *aio, nng_iov iov) {
     (void)pthread_mutex_lock(&conn->nng_mutex);
     if (!conn->is_closed) {
-        (void)nng_aio_set_iov(aio, 1, &iov); /* fails for too many only */
+        (void)nng_aio_set_iov(aio, 1, &iov); /* fails only for too many */
         operation(conn->stream, aio);
     }
     (void)pthread_mutex_unlock(&conn->nng_mutex);
 }
 
-/* Into the chunk after those that are filled. Nobody else asks for it meanwhile, and giving back
- * the first filled one does not change which one that is. */
+/* Receives into the chunk after the filled ones. Nobody else asks for it meanwhile, and giving back
+ * the first filled one does not change which one it is. */
 static void receive(struct wefti_link_conn *conn) {
     lock(conn->inbox);
     WEFT_ASSERT(conn->n_filled < CHUNKS);
@@ -298,14 +298,15 @@ static void on_received(void *arg) {
     size_t n = nng_aio_count(conn->in_aio);
     bool goes_on = false, wants;
     lock(conn->inbox);
-    if (rv != 0 || n == 0) { /* no bytes: TLS says its end like this */
+    if (rv != 0 || n == 0) { /* no bytes: the end of a TLS stream */
         wants = break_locked(conn, how_broken(rv));
     } else {
         conn->filled[(conn->first_filled + conn->n_filled) % CHUNKS] = n;
         conn->n_filled++;
-        /* As a rule the owner asks for more: nng's poller, which has just woken this thread, may
-         * still hold the stream's lock, and waiting for it costs two changes of threads. Not when
-         * there is more for sure, nor of TLS, whose end is told to none but those who receive. */
+        /* Usually the owner asks for more: nng's poller, which has just woken this thread, may
+         * still hold the stream's lock, and waiting for it costs two thread switches. This thread
+         * asks if there is surely more, and for TLS, which reports its end only to a pending
+         * receive. */
         bool is_more = n == CHUNK_BYTES || conn->is_tls;
         goes_on = is_more && conn->n_filled < CHUNKS && !conn->broken && !conn->closing;
         conn->paused = !goes_on;
@@ -316,7 +317,7 @@ static void on_received(void *arg) {
     if (goes_on) receive(conn);
 }
 
-/* ------------------------------------------------------------------------------------- cutting --- */
+/* ---------------------------------------------------------------------------------- cutting --- */
 
 static enum wefti_link_got broken_as(struct wefti_link_conn *conn, enum wefti_link_broken broken,
                                      struct wefti_link_taken *taken) {
@@ -329,7 +330,7 @@ static enum wefti_link_got broken_as(struct wefti_link_conn *conn, enum wefti_li
     return WEFTI_LINK_GOT_BROKEN;
 }
 
-/* The owner begins with the first chunk that is filled. */
+/* The owner begins with the first filled chunk. */
 static enum wefti_link_got begin_chunk(struct wefti_link_conn *conn,
                                        struct wefti_link_taken *taken) {
     enum wefti_link_got got = WEFTI_LINK_GOT_NOTHING;
@@ -353,7 +354,7 @@ static enum wefti_link_got begin_chunk(struct wefti_link_conn *conn,
     return got;
 }
 
-/* It has been cut up: nng may have it back. What came meanwhile is taken after others' turns. */
+/* Gives a used-up chunk back to nng. What came meanwhile waits for the other connections' turns. */
 static void end_chunk(struct wefti_link_conn *conn) {
     lock(conn->inbox);
     WEFT_ASSERT(conn->n_filled > 0);
@@ -385,7 +386,7 @@ static enum wefti_link_got show_frame(struct wefti_link_conn *conn, const unsign
     return WEFTI_LINK_GOT_FRAME;
 }
 
-/* Moves `n` bytes of the chunk to the frame that it does not have whole. */
+/* Moves `n` bytes of the chunk to `partial`, which collects a split frame. */
 static bool set_aside(struct wefti_link_conn *conn, size_t n) {
     if (!bytes_grow(&conn->partial, n)) return false;
     bytes_put(&conn->partial, conn->at, n);
@@ -393,7 +394,7 @@ static bool set_aside(struct wefti_link_conn *conn, size_t n) {
     return true;
 }
 
-/* The header of the frame that comes next, from where it lies. True: all of it is there. */
+/* Reads the header of the next frame. True: all of it is there. */
 static bool see_header(struct wefti_link_conn *conn, bool *no_memory) {
     size_t left = (size_t)(conn->end - conn->at);
     const unsigned char *from = conn->at;
@@ -408,7 +409,7 @@ static bool see_header(struct wefti_link_conn *conn, bool *no_memory) {
     return true;
 }
 
-/* NOTHING: the chunk has no other whole frame. */
+/* NOTHING: the chunk has no more whole frames. */
 static enum wefti_link_got cut_frame(struct wefti_link_conn *conn, struct wefti_link_taken *taken) {
     bool no_memory = false;
     if (conn->partial_done) bytes_clear(&conn->partial);
@@ -447,7 +448,7 @@ enum wefti_link_got wefti_link_conn_take(struct wefti_link_conn *conn,
     return got;
 }
 
-/* ----------------------------------------------------------------------------------- sending --- */
+/* ---------------------------------------------------------------------------------- sending --- */
 
 static void send_flying(struct wefti_link_conn *conn) {
     struct bytes *out = &conn->flying;
@@ -455,7 +456,7 @@ static void send_flying(struct wefti_link_conn *conn) {
         (nng_iov){.iov_buf = out->data + out->at, .iov_len = out->len - out->at});
 }
 
-/* What waits becomes what flies. */
+/* Hands the waiting buffer to sending. */
 static void take_off_locked(struct wefti_link_conn *conn) {
     bytes_clear(&conn->flying);
     bytes_swap(&conn->flying, &conn->waiting);
@@ -482,22 +483,22 @@ static void on_sent(void *arg) {
     if (goes_on) send_flying(conn);
 }
 
-/* Sends what waits as far as the socket takes it now. nng completes such an operation in the thread
- * that asks for it, and would then have another of its threads run the callback; an operation that
- * has none costs a system call and nothing else. One that would have to wait is cancelled, with
- * nothing sent: false, and the operation with a callback is next. */
+/* Sends as much as the socket takes now. nng completes such an operation in the calling thread, and
+ * would run a callback in another thread; without a callback it costs only a system call. An
+ * operation that would have to wait is cancelled, with nothing sent: false, and the caller uses the
+ * one with a callback. */
 static bool send_now(struct wefti_link_conn *conn) {
     struct bytes *out = &conn->waiting;
     ask(conn, nng_stream_send, conn->now_aio,
         (nng_iov){.iov_buf = out->data + out->at, .iov_len = out->len - out->at});
     if (nng_aio_count(conn->now_aio) == 0 && nng_aio_result(conn->now_aio) == 0)
         nng_aio_cancel(conn->now_aio);
-    nng_aio_wait(conn->now_aio); /* whoever completes it may still be at it */
+    nng_aio_wait(conn->now_aio); /* its completion may still be running */
     int rv = nng_aio_result(conn->now_aio);
     if (rv == NNG_ECANCELED) return false;
     bytes_sent(out, nng_aio_count(conn->now_aio));
     if (rv == 0) return true;
-    bytes_clear(out); /* it goes nowhere */
+    bytes_clear(out); /* it is dropped */
     lock(conn->inbox);
     bool wants = break_locked(conn, WEFTI_LINK_BROKEN_ENDED);
     unlock(conn->inbox);
@@ -505,8 +506,8 @@ static bool send_now(struct wefti_link_conn *conn) {
     return true;
 }
 
-/* The owner's, while nothing flies. TLS cannot be tried: nng's closes the stream of a send that is
- * cancelled. */
+/* The owner's, while nothing is being sent. send_now is not for TLS: nng closes a TLS stream if a
+ * send is cancelled. */
 static void send_waiting(struct wefti_link_conn *conn) {
     struct bytes *out = &conn->waiting;
     bool is_taken = !conn->is_tls;
@@ -575,7 +576,7 @@ weft_err wefti_link_conn_send(struct wefti_link_conn *conn, enum wefti_link_fram
     return fits ? WEFT_OK : WEFT_E_FULL;
 }
 
-/* ------------------------------------------------------------------------------ life and end --- */
+/* ----------------------------------------------------------------------------- life and end --- */
 
 weft_err wefti_link_conn_new(struct wefti_link_inbox *inbox, nng_stream *stream, bool is_tls,
                              uint32_t tag, struct wefti_link_conn **conn_out) {
@@ -611,11 +612,11 @@ void wefti_link_conn_close(struct wefti_link_conn *conn) {
     unlock(conn->inbox);
     (void)pthread_mutex_lock(&conn->nng_mutex);
     conn->is_closed = true;
-    nng_stream_close(conn->stream); /* ends what was asked of it */
+    nng_stream_close(conn->stream); /* ends pending operations */
     (void)pthread_mutex_unlock(&conn->nng_mutex);
     nng_aio *const aios[] = {conn->in_aio, conn->out_aio, conn->now_aio};
     for (size_t i = 0; i < sizeof aios / sizeof aios[0]; i++) {
-        nng_aio_stop(aios[i]); /* accepts NULL, as does free */
+        nng_aio_stop(aios[i]); /* NULL is fine, for free too */
         nng_aio_free(aios[i]);
     }
     nng_stream_free(conn->stream);
@@ -640,9 +641,8 @@ nng_stream *wefti_link_conn_stream(const struct wefti_link_conn *conn) {
     return conn->stream;
 }
 
-/* nng's TLS tells of an end those who are receiving just then. To one who begins to receive later,
- * a moment after the last bytes came, say, it says nothing for ever. But it has shut the TCP socket
- * down below, which then has no peer any more. */
+/* nng's TLS reports the end of a stream only to a receive that is pending then, and never to one
+ * that begins later. But it has shut down the TCP socket below, which then has no peer. */
 void wefti_link_conn_check(struct wefti_link_conn *conn) {
     nng_sockaddr peer;
     if (!conn->is_tls || nng_stream_get_addr(conn->stream, NNG_OPT_REMADDR, &peer) == 0) return;
@@ -653,9 +653,8 @@ void wefti_link_conn_check(struct wefti_link_conn *conn) {
 }
 
 #ifdef __SANITIZE_THREAD__
-/* nng counts references with atomics of its own, which the sanitizer does not see since the library
- * is not built with it: to it, the last one to let go destroys a mutex without having synchronised.
- */
+/* nng counts references with its own atomics, which the sanitizer does not see since the library is
+ * built without it: so the last release seems to destroy a mutex without synchronisation. */
 const char *__tsan_default_suppressions(void);
 __attribute__((visibility("default"))) const char *__tsan_default_suppressions(void) {
     return "race_top:pthread_mutex_destroy\n";

@@ -2,21 +2,21 @@
  * lib/link.
  *
  * Model    A frame is a header of 16 bytes and a body. nng receives into one of two buffers while
- *          the owner cuts the other one into frames, which it gets to see where they lie; only what
- *          a buffer's end cuts through is copied. What is sent is appended to one buffer and goes
- *          out in one piece, at once if the socket takes it; what comes meanwhile waits in a second
- *          buffer and is sent in one piece, too. So a message costs no memory of its own.
- * Bounds   Sending: frames and bytes that wait; over them it is FULL. Receiving: with both buffers
- *          full nothing is received until the owner has emptied one, so the kernel's buffers fill
- *          up, then the sender's, and the sender hears FULL. Memory for a frame that is longer than
- *          a buffer grows with the bytes that came, not with the length that its header claims.
- * Threads  nng works with threads of its own, and each hand-over between two of them costs as much
- *          as a system call. A send is tried without one (send_now in conn.c says how); a receive
- *          goes by nng's poller and one of its task threads to the owner, which is woken through an
- *          eventfd, once for all that came since it last looked.
- *          One mutex per inbox guards what nng's callbacks and the owner share. It is never held
- *          while calling nng; one mutex per connection is, so that nothing is asked of a stream
- *          that is closed. A callback waits for nothing else.
+ *          the owner cuts the other one into frames in place; only a frame split by a buffer's end
+ *          is copied. Frames to send are appended to one buffer, which goes out in one piece, at
+ *          once if the socket takes it; later ones wait in a second buffer, sent in one piece too.
+ *          So a message costs no memory of its own.
+ * Bounds   Sending: frames and bytes that wait are bounded; beyond is FULL. Receiving: with both
+ *          buffers full nothing is received until the owner empties one, so the kernel's buffers
+ *          fill, then the sender's, and the sender gets FULL. Memory for a frame that is longer
+ *          than a buffer grows with the bytes that came, not with the length that its header
+ *          claims.
+ * Threads  nng has threads of its own, and each hand-over between two of them costs as much as a
+ *          system call. A send is tried without one (see send_now in conn.c); a receive goes
+ *          through nng's poller and a task thread to the owner, which is woken through an eventfd,
+ *          once for all that came since it last looked. One mutex per inbox guards what nng's
+ *          callbacks and the owner share. It is never held while calling nng; one mutex per
+ *          connection is, so that a closed stream is never used. A callback waits for nothing else.
  */
 #ifndef WEFT_LINK_CONN_H
 #define WEFT_LINK_CONN_H
@@ -39,13 +39,13 @@ enum wefti_link_frame_kind {
 
 #define WEFTI_LINK_VERSION 1
 
-/* Little-endian, as it lies. */
+/* Little-endian, as in memory. */
 struct wefti_link_header {
     uint32_t magic;
     uint16_t version;
     uint16_t kind;
-    uint32_t len; /* of the body */
-    uint32_t seq; /* 0, 1, 2, ... per direction; streams keep order, so this catches ourselves */
+    uint32_t len; /* bytes of the body */
+    uint32_t seq; /* 0, 1, 2, ... per direction; streams keep order: catches our mistakes */
 };
 
 struct wefti_link_conn;
@@ -53,10 +53,10 @@ struct wefti_link_conn;
 /* -------------------------------------------------------------------------------- inbox --- */
 
 enum wefti_link_mail_kind {
-    WEFTI_LINK_MAIL_STREAM,      /* accepted or dialled: the taker's to close and free */
+    WEFTI_LINK_MAIL_STREAM,      /* accepted or dialled; the taker closes and frees it */
     WEFTI_LINK_MAIL_DIAL_FAILED, /* the other end does not listen */
     WEFTI_LINK_MAIL_TIMER,
-    WEFTI_LINK_MAIL_CONN, /* has something: call wefti_link_conn_take until it says NOTHING */
+    WEFTI_LINK_MAIL_CONN, /* call wefti_link_conn_take until it says NOTHING */
 };
 
 struct wefti_link_mail {
@@ -75,7 +75,7 @@ struct wefti_link_inbox {
     /* All below under the mutex. */
     bool signalled;
     bool dial_failed, timer;
-    bool accept_waits; /* accepting paused (no room) or failed; whoever sees room goes on */
+    bool accept_waits; /* accepting paused (no room) or failed; resumed by whoever sees room */
     uint32_t n_arrived;
     nng_stream *arrived[WEFTI_LINK_ARRIVED_MAX];
     struct wefti_link_conns ready; /* connections with something to take */
@@ -99,14 +99,14 @@ enum wefti_link_broken {
     WEFTI_LINK_BROKEN_ENDED,
     WEFTI_LINK_BROKEN_NONSENSE,
     WEFTI_LINK_BROKEN_VERSION,
-    WEFTI_LINK_BROKEN_STRANGER, /* its TLS is none, or no certificate of ours is behind it */
+    WEFTI_LINK_BROKEN_STRANGER, /* no TLS, or no certificate of our authority */
 };
 
 enum wefti_link_got { WEFTI_LINK_GOT_NOTHING, WEFTI_LINK_GOT_FRAME, WEFTI_LINK_GOT_BROKEN };
 
 struct wefti_link_taken {
     struct wefti_link_header header;
-    const unsigned char *bytes;    /* of the frame; until the next take, or wefti_link_conn_free */
+    const unsigned char *bytes;    /* valid until the next take, or wefti_link_conn_free */
     enum wefti_link_broken broken; /* the connection, if it is */
 };
 
@@ -117,14 +117,14 @@ void wefti_link_stream_drop(nng_stream *stream);
 WEFT_MUST_CHECK weft_err wefti_link_conn_new(struct wefti_link_inbox *inbox, nng_stream *stream,
                                              bool is_tls, uint32_t tag,
                                              struct wefti_link_conn **conn_out);
-/* What was not sent or not taken is gone. Waits for callbacks that run just now. */
+/* Drops what was not sent or taken. Waits for running callbacks. */
 void wefti_link_conn_close(struct wefti_link_conn *conn);
-void wefti_link_conn_free(struct wefti_link_conn *conn); /* closes, too; accepts NULL */
+void wefti_link_conn_free(struct wefti_link_conn *conn); /* closes too; accepts NULL */
 uint32_t wefti_link_conn_tag(const struct wefti_link_conn *conn);
 nng_stream *wefti_link_conn_stream(const struct wefti_link_conn *conn);
 
-/* The next frame of a connection that mail was about. NOTHING: it comes by mail again if it has
- * more, behind others that have. BROKEN comes once, behind all frames. */
+/* The next frame of a connection that mail was about. NOTHING: mail comes again if it has more,
+ * after others' turns. BROKEN comes once, after all frames. */
 enum wefti_link_got wefti_link_conn_take(struct wefti_link_conn *conn,
                                          struct wefti_link_taken *taken_out);
 
@@ -136,7 +136,7 @@ WEFT_MUST_CHECK weft_err wefti_link_conn_send(struct wefti_link_conn *conn,
 /* On: frames wait in the queue; off: they go out, in one piece. A full queue goes out by itself. */
 void wefti_link_conn_cork(struct wefti_link_conn *conn, bool on);
 
-/* Of TLS, now and then: notices an end that nng has kept to itself. */
+/* Call it now and then for TLS: notices an end that nng did not report. */
 void wefti_link_conn_check(struct wefti_link_conn *conn);
 
 #endif

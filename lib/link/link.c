@@ -5,16 +5,16 @@
  *                            <--   WELCOME     the session is up
  *     DATA                   <->   DATA
  *
- * A session is a stream: whoever ends it closes the stream, which the other side notices at once,
- * whatever its queues hold, and the dialler dials again after 10 to 200 ms. So nothing of an old
- * session can reach a new one.
+ * A session is a stream: its end closes the stream, which the other side notices at once, whatever
+ * its queues hold, and the dialler dials again after 10 to 200 ms. So nothing of an old session can
+ * reach a new one.
  *
  * Why not nng's own sockets (pair0, push0, pull0): they lose messages silently around
  * reconnections, so sessions would need nonces and gap detection on top; unsent messages of a dead
  * pipe go to the next one; and in Debian 12's nng 1.5.2 a pipe that closes while a message arrives
- * can leave its receive operation unfinished for ever, on which nng's only reaper thread waits: from
- * then on no pipe of the process is ever closed or reported again. 200 routers that come and go are
- * enough. nng's streams have neither trouble. */
+ * can leave its receive operation unfinished for ever, which blocks nng's only reaper thread: from
+ * then on no pipe of the process is closed or reported. 200 routers that come and go are enough.
+ * nng's streams have neither fault. */
 #include "link/link.h"
 
 #include <nng/nng.h>
@@ -37,16 +37,16 @@
 #include "user.h"
 
 /* A handshake takes some milliseconds; a peer that needs longer is stopped or overloaded, and
- * starting over costs it little. Also how long a stranger may hold a stream without a word. */
+ * starting over costs it little. Also bounds how long a silent stranger may hold a stream. */
 #define HANDSHAKE_MS 3000
 #define RECONNECT_MIN_MS 10
 #define RECONNECT_MAX_MS 200
 #define LISTEN_TRIES_MS 2000
-#define TICK_MS 10 /* an owner that turns more often need not look at every stream each time */
+#define TICK_MS 10 /* streams are not checked more often than this */
 #define CHECK_MS 100
 #define STREAMS_SPARE 16 /* beside those of the peers: strangers, successors */
-/* Streams that have not said yet who they are, and may cost a key exchange. Others are closed at
- * once: a peer among them dials again. */
+/* The most streams that have not identified themselves, each of which may cost a key exchange. More
+ * are closed at once: a peer among them dials again. */
 #define HANDSHAKES_MAX 32
 
 enum slot_state {
@@ -77,10 +77,10 @@ struct weft_link {
     bool dials;
     char *url;
     struct wefti_link_address address; /* of `url` */
-    uint64_t instance; /* drawn at start: a second stream of one process ends its first */
+    uint64_t instance; /* random, drawn at start: a second stream of a process ends its first */
     struct wefti_link_inbox inbox;
 
-    /* A link that dials has one of: a dial under way, the timer running, a stream. */
+    /* A dialling link has one of: a dial under way, a running timer, a stream. */
     nng_stream_dialer *dialer;
     nng_aio *dial_aio, *timer_aio;
     nng_duration reconnect_ms;
@@ -97,15 +97,15 @@ struct weft_link {
     struct weft_link_event *events;
     uint32_t events_cap, event_head, n_events;
     struct wefti_link_conn *reading; /* whose mail is being taken; NULL: none's */
-    struct wefti_link_conn *doomed;  /* closed, but what the last MESSAGE event points into */
+    struct wefti_link_conn *doomed;  /* closed, but the last MESSAGE event points into it */
 
-    uint64_t now_ms;         /* as the owner told it last */
-    uint64_t tick_ms;        /* the next look at who is late, */
-    uint64_t check_ms;       /* and at streams that may have ended without a word */
-    uint64_t quiet_until_ms; /* complaints about strangers: one a second, they may come in floods */
+    uint64_t now_ms;         /* as last told by the owner */
+    uint64_t tick_ms;        /* the next check for late peers, */
+    uint64_t check_ms;       /* and for streams that may have ended silently */
+    uint64_t quiet_until_ms; /* limits complaints about strangers to one a second */
 };
 
-/* Logs, unless another stranger was complained about a moment ago. */
+/* Logs, at most once a second. */
 #define COMPLAIN(link, ...)                                                                        \
     do {                                                                                           \
         if ((link)->now_ms < (link)->quiet_until_ms) break;                                        \
@@ -113,8 +113,7 @@ struct weft_link {
         weft_warn(__VA_ARGS__);                                                                    \
     } while (0)
 
-/* ------------------------------------------------------------------------------------ events ---
- */
+/* ----------------------------------------------------------------------------------- events --- */
 
 static void queue_event(weft_link *link, enum weft_link_event_kind kind, uint32_t peer) {
     WEFT_ASSERT(link->n_events < link->events_cap);
@@ -132,8 +131,7 @@ static bool take_event(weft_link *link, struct weft_link_event *event_out) {
     return true;
 }
 
-/* ---------------------------------------------------------------------------------- sessions ---
- */
+/* --------------------------------------------------------------------------------- sessions --- */
 
 static void dial_later(weft_link *link) {
     nng_sleep_aio(link->reconnect_ms, link->timer_aio);
@@ -141,7 +139,7 @@ static void dial_later(weft_link *link) {
     if (link->reconnect_ms > RECONNECT_MAX_MS) link->reconnect_ms = RECONNECT_MAX_MS;
 }
 
-/* Frees the connection, but keeps what the owner may be looking at until it asks for the next. */
+/* Frees the connection; if the owner may be reading from it, when it asks for the next event. */
 static void bury(weft_link *link, struct wefti_link_conn *conn) {
     if (conn != link->reading) {
         wefti_link_conn_free(conn);
@@ -183,9 +181,8 @@ static bool is_ours(weft_link *link, bool is_known, uint64_t uid) {
     return false;
 }
 
-/* True for a peer on this host that runs as somebody else, or as nobody knows whom. Of TLS its
- * authority answers for the peer; beyond this host and without TLS, who can reach the port is the
- * operator's business. */
+/* True for a peer on this host of another or unknown user. With TLS the authority answers for the
+ * peer; beyond this host and without TLS the operator decides who can reach the port. */
 static bool is_foreign_stream(weft_link *link, nng_stream *stream) {
     enum wefti_link_scheme scheme = link->address.scheme;
     uint64_t uid = 0;
@@ -194,7 +191,7 @@ static bool is_foreign_stream(weft_link *link, nng_stream *stream) {
     return !is_ours(link, is_known, uid);
 }
 
-/* The same by tcp:// on this host, where it can be told once the peer has spoken. */
+/* The same for tcp:// on this host, where the user is known once the peer has sent something. */
 static bool is_foreign_speaker(weft_link *link, const struct slot *slot) {
     uint64_t uid = 0;
     if (link->address.scheme != WEFTI_LINK_TCP || !link->address.is_this_host) return false;
@@ -248,7 +245,7 @@ static uint32_t find_free_peer(const weft_link *link) {
 
 static void take_hello(weft_link *link, struct slot *slot, const struct wefti_link_taken *frame) {
     struct hello hello;
-    if (frame->header.len < sizeof hello) { /* a longer one is of a later release: fine */
+    if (frame->header.len < sizeof hello) { /* a longer one is of a later release and fine */
         end_slot(link, slot);
         return;
     }
@@ -258,7 +255,7 @@ static void take_hello(weft_link *link, struct slot *slot, const struct wefti_li
         slot->state = SLOT_REFUSED;
         return;
     }
-    /* The same process by a new stream: the end of its old one is on its way to us. */
+    /* The same process with a new stream: its old one is about to end. */
     for (uint32_t i = 0; i < link->n_slots; i++) {
         if (link->slots[i].state == SLOT_UP && link->slots[i].instance == hello.instance)
             end_slot(link, &link->slots[i]);
@@ -441,8 +438,7 @@ void weft_link_reset(weft_link *link, uint32_t peer) {
     if (link->peers[peer] != NO_SLOT) end_slot(link, &link->slots[link->peers[peer]]);
 }
 
-/* --------------------------------------------------------------------------- nng's callbacks ---
- */
+/* -------------------------------------------------------------------------- nng's callbacks --- */
 
 static void on_dialled(void *arg) {
     weft_link *link = arg;
@@ -454,7 +450,7 @@ static void on_dialled(void *arg) {
     }
     nng_stream *stream = nng_aio_get_output(link->dial_aio, 0);
     bool room = wefti_link_inbox_put_stream(&link->inbox, stream);
-    WEFT_ASSERT(room); /* there is no other */
+    WEFT_ASSERT(room); /* the only stream, so there is room */
 }
 
 static void on_timer(void *arg) {
@@ -471,9 +467,10 @@ static void on_accepted(void *arg) {
     if (rv == 0) {
         nng_stream *stream = nng_aio_get_output(link->accept_aio, 0);
         bool room = wefti_link_inbox_put_stream(inbox, stream);
-        WEFT_ASSERT(room); /* else we would not have been accepting */
+        WEFT_ASSERT(room); /* accepting needs room */
     }
-    /* A failure (no descriptors left, say) waits for the next tick, a full inbox for its owner. */
+    /* After a failure (say, no descriptors left) the next tick retries; a full inbox waits for its
+     * owner. */
     (void)pthread_mutex_lock(&inbox->mutex);
     bool goes_on = rv == 0 && inbox->n_arrived < WEFTI_LINK_ARRIVED_MAX;
     if (!goes_on) inbox->accept_waits = true;
@@ -481,8 +478,7 @@ static void on_accepted(void *arg) {
     if (goes_on) nng_stream_listener_accept(link->listener, link->accept_aio);
 }
 
-/* -------------------------------------------------------------------------- opening, closing ---
- */
+/* ------------------------------------------------------------------------- opening, closing --- */
 
 static weft_err from_nng(struct weft_errmsg *why, int rv, const char *what, const char *url) {
     weft_err err = rv == NNG_ENOMEM                                                ? WEFT_E_NOMEM
@@ -561,14 +557,13 @@ static weft_err open_dialer(weft_link *link, nng_tls_config *tls, struct weft_er
     return WEFT_OK;
 }
 
-/* A predecessor that was killed a moment ago may hold the address until the kernel has buried it.
- */
+/* A killed predecessor may hold the address until the kernel has cleaned up. */
 static void wait_for_address(void) {
     const struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
     (void)nanosleep(&pause, NULL);
 }
 
-/* nng takes the place of any file at which nobody listens, also of one that never was a socket. */
+/* nng replaces any file at which nobody listens, even one that is not a socket. */
 static weft_err spare_other_files(const weft_link *link, struct weft_errmsg *why) {
     struct stat st;
     if (link->address.scheme != WEFTI_LINK_IPC) return WEFT_OK;

@@ -1,24 +1,23 @@
-/* link — a session between two actors: nothing lost, nothing doubled, or a clean break.
+/* link — a session between two actors: no message is lost or doubled, or the session ends cleanly.
  *
  * Model    One byte stream of nng's per peer, both ways, framed and numbered (link.c says why not
- *          nng's message sockets), and one code path for all kinds of addresses. The dialling
- *          side opens a session whenever its stream is there, the listening side answers. A
- *          broken stream, a full send queue, nonsense or weft_link_reset ends the session: both
- *          owners get DOWN, later UP, and resynchronise from what they own. Messages of a
- *          session come in order, all up to some point, then DOWN; never any of an older
- *          session.
+ *          nng's message sockets), and one code path for all kinds of addresses. The dialling side
+ *          opens a session on each new stream, the listening side answers. A broken stream, a full
+ *          send queue, nonsense or weft_link_reset ends the session: both owners get DOWN, later
+ *          UP, and resynchronise from what they own. Messages of a session come in order, all up to
+ *          some point, then DOWN; never any of an older session.
  * Roles    dial: router or worker. listen: scheduler, one address for all routers (MANY_PEERS), one
  *          per worker (ONE_PEER); a second worker is refused while the first one is there.
  * Urls     abstract://NAME and ipc://PATH on one host, tls+tcp://HOST:PORT across hosts.
- *          tcp://HOST:PORT on loopback addresses, and across hosts only for those who insist.
- * Safety   On one host peers of another user, or of one that cannot be told, are turned away;
- *          by tls+tcp:// peers without a certificate of our authority, whoever they are.
- *          Strangers that say nothing, or something else, lose their stream; silent ones after
- *          three seconds. At most 32 streams are in that state; more are closed at once.
- * Threads  All functions here are the owner's, one thread. nng's callbacks leave what came in
- *          bounded buffers, two per peer, and wake the owner through an eventfd. Sends never
- *          block: what a socket does not take at once goes out by nng's threads. An owner that
- *          is busy is not a reason to lose messages: its peers' queues fill, up to FULL there.
+ *          tcp://HOST:PORT on loopback addresses, across hosts only with `insecure`.
+ * Safety   On one host peers of another or unknown user are refused; by tls+tcp:// all peers
+ *          without a certificate of our authority. The streams of strangers that send something
+ *          else are closed, of silent ones after three seconds. At most 32 streams are in that
+ *          state; more are closed at once.
+ * Threads  All functions here are the owner's, one thread. nng's callbacks put what came into
+ *          bounded buffers, two per peer, and wake the owner through an eventfd. Sends never block:
+ *          nng's threads send what a socket does not take at once. A busy owner loses no messages:
+ *          its peers' queues fill, up to FULL there.
  */
 #ifndef WEFT_LINK_H
 #define WEFT_LINK_H
@@ -36,8 +35,8 @@ enum weft_link_kind { WEFT_LINK_ONE_PEER, WEFT_LINK_MANY_PEERS };
 /* All borrowed for the call. Files are PEM; tls+tcp:// needs all three, others none. */
 struct weft_link_options {
     const char *cert, *key; /* ours */
-    const char *ca;         /* of the authority that signs for us and our peers, and nobody else */
-    bool insecure;          /* plain tcp:// beyond the loopback addresses, too */
+    const char *ca;         /* the authority's, which signs for us and our peers only */
+    bool insecure;          /* allows plain tcp:// beyond loopback addresses */
 };
 
 /* Connects to `url` and keeps trying for ever, every 10 to 200 ms. `options` may be NULL.
@@ -64,7 +63,7 @@ enum weft_link_event_kind {
 struct weft_link_event {
     enum weft_link_event_kind kind;
     uint32_t peer;     /* 0 for dialled links and ONE_PEER; else an index, reused after DOWN */
-    const void *bytes; /* of a MESSAGE, not aligned; until the next weft_link_next or _free */
+    const void *bytes; /* a MESSAGE's, not aligned; until the next weft_link_next or _free */
     size_t len;
 };
 
@@ -85,7 +84,7 @@ bool weft_link_is_up(const weft_link *link, uint32_t peer);
 WEFT_MUST_CHECK weft_err weft_link_send(weft_link *link, uint32_t peer, const void *bytes,
                                         size_t len);
 
-/* On: messages for this peer wait; off: they go out, as one write, if there is a session still. It
+/* On: messages for this peer wait; off: they go out, as one write, if the session still exists. It
  * is off when a session begins. */
 void weft_link_cork(weft_link *link, uint32_t peer, bool on);
 

@@ -11,7 +11,7 @@ bool wefti_link_user_of_local(nng_stream *stream, uint64_t *uid_out) {
 
 #define END_BYTES 48
 
-/* As /proc/net/tcp and tcp6 write one end: the address in words of the machine's byte order, a
+/* Prints one end as /proc/net/tcp and tcp6 do: the address in words of the machine's byte order, a
  * colon, the port. "": no such address. */
 static void print_end(const nng_sockaddr *at, char out[END_BYTES]) {
     uint32_t words[4] = {0};
@@ -30,7 +30,7 @@ static void print_end(const nng_sockaddr *at, char out[END_BYTES]) {
     int len = 0;
     for (uint32_t i = 0; i < n_words; i++)
         len += snprintf(out + len, END_BYTES - (size_t)len, "%08" PRIX32, words[i]);
-    const unsigned char *bytes = (const unsigned char *)&port; /* big-endian, as it lies */
+    const unsigned char *bytes = (const unsigned char *)&port; /* big-endian in memory */
     (void)snprintf(out + len, END_BYTES - (size_t)len, ":%02X%02X", bytes[0], bytes[1]);
 }
 

@@ -6,12 +6,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* By abstract:// and ipc:// the kernel tells. False: it does not. */
+/* For abstract:// and ipc://, as the kernel tells. False: unknown. */
 bool wefti_link_user_of_local(nng_stream *stream, uint64_t *uid_out);
 
-/* By tcp:// between loopback addresses: from the kernel's table of sockets. A process of any user
- * may connect to a port, and listen at one that is free, so this is asked of both ends, when a
- * message has come and the other end has a socket for sure. False: it is not found. */
+/* For tcp:// between loopback addresses, from the kernel's table of sockets. Any user's process may
+ * connect to a port, or listen at a free one, so both ends check, once a message has come and the
+ * other end surely has a socket. False: not found. */
 bool wefti_link_user_of_tcp(nng_stream *stream, uint64_t *uid_out);
 
 #endif
