@@ -56,8 +56,8 @@ static bool is_hopeless(const struct weft_restart_child *child) {
     return child->n_failed >= WEFT_RESTART_FAILED_MAX || child->n_short >= WEFT_RESTART_SHORT_MAX;
 }
 
-/* Whether another replica serves, or may do so yet: one that died just now, as any may, still does
- * not make a hopeless one the last. */
+/* Whether another replica serves or may yet serve: one that died just now does not make a hopeless
+ * one the last. */
 static bool is_spared(const struct weft_restart *restart, uint32_t child_idx) {
     if (child_idx < restart->first_replica || !weft_restart_has_begun(restart)) return false;
     for (uint32_t i = restart->first_replica; i < restart->n_children; i++) {
@@ -67,7 +67,7 @@ static bool is_spared(const struct weft_restart *restart, uint32_t child_idx) {
     return false;
 }
 
-/* `n` is how many waits there were before this one. */
+/* `n` is the number of earlier waits. */
 static uint64_t back_off_ms(uint64_t min_ms, uint64_t max_ms, uint32_t n) {
     uint64_t wait_ms = min_ms << (n < 16 ? n : 16);
     return wait_ms < max_ms ? wait_ms : max_ms;

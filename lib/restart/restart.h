@@ -1,15 +1,15 @@
 /* restart — when a supervisor starts a child again, how long it waits before that, and when it must
- * give up. No clock and no process in here: what happened and when comes in, a decision goes out.
+ * give up. No clock and no process here: events with their times come in, decisions go out.
  *
- * Model    Children 0..n-1; those from `first_replica` on are alike, and one of them that serves is
- *          enough. A life begins with started and ends with ended; in between a child may say that
- *          it is ready, and that it has worked (computed something).
- * Begin    Until each child has been ready once, nobody is spared: what cannot be had at all shows
- *          then, and its reason ends the server.
- * After    The same settings have worked once, and streams are open: what fails may pass. Who dies
- *          is started at once. Who dies before it is ready, or cannot be started, is waited for,
- *          twice as long each time; and so is who dies within WEFT_RESTART_SHORT_MS of being ready
- *          without having worked, from the fourth time in a row on.
+ * Model    Children 0..n-1; those from `first_replica` on are alike, and one that serves is enough.
+ *          A life begins with started and ends with ended; in between a child may say that it is
+ *          ready, and that it has worked (computed something).
+ * Begin    Until each child has been ready once, no failed start is spared: a refusal or a hopeless
+ *          child, even a replica, ends the server with its reason.
+ * After    The settings have worked once, and streams are open: a failure may pass. A child that
+ *          dies is started at once. After one that dies before it is ready, or cannot be started,
+ *          the wait doubles each time; so it does after one that dies within WEFT_RESTART_SHORT_MS
+ *          of being ready without having worked, from the fourth time in a row on.
  * End      A child is hopeless after so many bad lives in a row. A hopeless child that is needed
  *          ends the server; replicas do when all of them are hopeless and none is ready.
  * Memory   The state is the caller's, plain and small. Errors: none. Threads: one.
@@ -28,9 +28,9 @@
 #define WEFT_RESTART_FAILED_MS_MIN 100
 #define WEFT_RESTART_MS_MAX 5000
 
-/* Lives in a row that were short and without work. More than the workers that a request takes with
- * it until it is found out; and the first ones, after which it is computed by itself, cost nobody a
- * wait. All together last some 12 s. */
+/* Lives in a row that were short and without work: more than the workers that a bad request kills
+ * until it is found out. The first ones, after which it is computed alone, cost no wait. All
+ * together last some 12 s. */
 #define WEFT_RESTART_SHORT_MAX 20
 #define WEFT_RESTART_SHORT_FREE WEFT_SUSPECT_LOSSES
 #define WEFT_RESTART_SHORT_MS 1000
@@ -41,10 +41,10 @@ _Static_assert(WEFT_RESTART_SHORT_MAX > WEFT_SEQ_LOSSES_MAX, "a request may kill
 #define WEFT_RESTART_CHILDREN_MAX (2 + WEFT_WORKERS_MAX) /* a router and a scheduler */
 
 enum weft_restart_end {
-    WEFT_RESTART_DIED,    /* in whatever way */
-    WEFT_RESTART_REFUSED, /* it said why it cannot go on, and that to try again would not help */
-    WEFT_RESTART_WRONG,   /* going on would be wrong at any time */
-    WEFT_RESTART_NOT_STARTED, /* there was no process at all: no descriptor, no memory */
+    WEFT_RESTART_DIED,        /* in any other way */
+    WEFT_RESTART_REFUSED,     /* it said why it cannot go on, and that retrying would not help */
+    WEFT_RESTART_WRONG,       /* going on would be wrong at any time */
+    WEFT_RESTART_NOT_STARTED, /* no process was made: no descriptor, no memory */
 };
 
 enum weft_restart_action {
@@ -61,7 +61,7 @@ enum weft_restart_reason {
 struct weft_restart_decision {
     enum weft_restart_action action;
     uint64_t start_at_ms;            /* START */
-    enum weft_restart_reason reason; /* GIVE_UP; and the last two with how many in a row: */
+    enum weft_restart_reason reason; /* GIVE_UP; for the last two, how many in a row: */
     uint32_t n_in_row;
 };
 
@@ -80,16 +80,16 @@ struct weft_restart {
 /* All may start at once. 1 <= n_children <= WEFT_RESTART_CHILDREN_MAX. */
 void weft_restart_init(struct weft_restart *restart, uint32_t n_children, uint32_t first_replica);
 
-/* It is a process now. */
+/* The child is a process now. */
 void weft_restart_started(struct weft_restart *restart, uint32_t child_idx);
-/* Says that it is ready; once in a life, else nothing happens. */
+/* The child says that it is ready; only the first time in a life counts. */
 void weft_restart_ready(struct weft_restart *restart, uint32_t child_idx, uint64_t now_ms);
-/* Has computed something: its end, however soon, is no sign that it cannot work. */
+/* The child has computed something: an early end does not mean that it cannot work. */
 void weft_restart_worked(struct weft_restart *restart, uint32_t child_idx);
-/* A request was found to be what replicas died of, and has been ended: no sign either. */
+/* The request that killed replicas was found and ended: their early ends do not count either. */
 void weft_restart_explained(struct weft_restart *restart);
 
-/* A life is over, or (NOT_STARTED) none began. What to do now. */
+/* A life is over, or (NOT_STARTED) none began: decides what to do. */
 struct weft_restart_decision weft_restart_ended(struct weft_restart *restart, uint32_t child_idx,
                                                 enum weft_restart_end end, uint64_t now_ms);
 
