@@ -52,7 +52,7 @@ static void *take(weft_proto_decoder *dec, const char *field, size_t n, size_t i
     return items;
 }
 
-/* A `bin` copied to where it is aligned. */
+/* Reads a `bin` into aligned storage. */
 static const void *read_vector(weft_proto_decoder *dec, const char *field, size_t item_bytes,
                                uint32_t n_max, uint32_t *n_out) {
     const void *bytes = wefti_proto_read_bin(&dec->rd, field, item_bytes, n_max, n_out);
@@ -65,7 +65,7 @@ static const void *read_vector(weft_proto_decoder *dec, const char *field, size_
     return items;
 }
 
-/* Ids all below `limit`. The loop has no early exit so that it runs at memory speed. */
+/* Reads ids, all below `limit`. The loop has no early exit so that it runs at memory speed. */
 static const uint32_t *read_ids(weft_proto_decoder *dec, const char *field, uint32_t limit,
                                 uint32_t n_max, uint32_t *n_out) {
     const uint32_t *ids = read_vector(dec, field, sizeof *ids, n_max, n_out);
@@ -222,7 +222,7 @@ static const struct weft_logprobs *read_logprobs(weft_proto_decoder *dec, const 
     return entries;
 }
 
-/* The sampled token's own; it has some exactly when *has_out. */
+/* Reads the sampled token's own; it has some exactly if *has_out. */
 static void read_own_logprobs(weft_proto_decoder *dec, bool sampled, bool *has_out,
                               struct weft_logprobs *out) {
     uint32_t n;
@@ -654,7 +654,8 @@ weft_err weft_proto_decode(weft_proto_decoder *dec, const void *bytes, size_t le
     if (rd->err) return rd->err;
     msg_out->type = (enum weft_proto_type)type;
     rd->message = weft_proto_type_name(msg_out->type);
-    /* Before the number of fields: a hello of another version is refused for its version. */
+    /* Checked before the number of fields: a hello of another version is refused for its
+     * version. */
     if (is_hello(type) && n_more > 0) check_version(rd);
     if (n_more + 1 < known_fields(type))
         wefti_proto_reader_fail(rd, WEFT_E_PROTO, "fields", "are %u, should be %u", n_more + 1,

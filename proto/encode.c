@@ -37,13 +37,13 @@ static void put_array(msgpack_packer *pk, size_t n) {
 }
 
 static void put_bin(msgpack_packer *pk, const void *items, size_t n, size_t item_bytes) {
-    WEFT_ASSERT(n <= WEFT_MESSAGE_BYTES_MAX / item_bytes); /* else it fits no message anyway */
+    WEFT_ASSERT(n <= WEFT_MESSAGE_BYTES_MAX / item_bytes); /* else it fits no message */
     (void)msgpack_pack_bin(pk, n * item_bytes);
     if (n > 0) (void)msgpack_pack_bin_body(pk, items, n * item_bytes);
 }
 
-/* Text of ours may hold bytes of others (a model's path, a value quoted in a sentence that was cut
- * inside a character): what is not UTF-8 goes out as ASCII with '?', so that no reader chokes. */
+/* Our text may hold bytes of others (a model's path, a quoted value cut inside a character): if it
+ * is not UTF-8 it goes out as ASCII with '?', which every reader accepts. */
 static void put_text(msgpack_packer *pk, const char *text, size_t len_max) {
     char ascii[WEFTI_PROTO_TEXT_BYTES_MAX];
     WEFT_ASSERT(len_max <= sizeof ascii);
@@ -96,8 +96,7 @@ static void put_sampling(msgpack_packer *pk, const struct weft_sampling *samplin
             sizeof *sampling->masked_tokens);
 }
 
-/* `n` entries as three vectors: heads, then all their best ids, then those ids' values. None: nil.
- */
+/* Writes `n` entries as three vectors: heads, all best ids, those ids' values. None: nil. */
 static void put_logprobs(msgpack_packer *pk, const struct weft_logprobs *entries, uint32_t n) {
     if (n == 0) {
         put_nil(pk);

@@ -19,7 +19,7 @@ void weft_expert_rows_fini(struct weft_expert_rows *rows) {
 
 static weft_err shape(struct weft_expert_rows *rows, const struct weft_msg_experts *as) {
     size_t n = (size_t)as->n_layers * as->n_experts;
-    WEFT_ASSERT(n >= 1 && n <= WEFT_EXPERT_SERIES_MAX); /* decoding saw to it */
+    WEFT_ASSERT(n >= 1 && n <= WEFT_EXPERT_SERIES_MAX); /* ensured by decoding */
     weft_expert_rows_fini(rows);
     rows->layers = malloc(as->n_layers * sizeof *rows->layers);
     rows->sums = calloc(n, sizeof *rows->sums);
@@ -39,7 +39,7 @@ static bool has_shape(const struct weft_expert_rows *rows, const struct weft_msg
            memcmp(rows->layers, of->layers, of->n_layers * sizeof *of->layers) == 0;
 }
 
-/* A peer gone mad may tell of more than there can be: a counter still must not fall. */
+/* A faulty peer may report more than there can be: a counter still must not fall. */
 static void grow(uint64_t *sum, uint64_t by) {
     *sum = by <= UINT64_MAX - *sum ? *sum + by : UINT64_MAX;
 }

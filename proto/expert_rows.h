@@ -1,8 +1,8 @@
 /* expert_rows — the sums behind weft_expert_tokens_total: rows by layer and expert.
  *
- * They only ever grow, whoever starts anew on the way to them. A worker tells the scheduler what
- * came since it last told, which is added. The scheduler tells routers its sums; a router adds
- * what they grew by, and of a new scheduler, which began at 0, all it says.
+ * The sums never fall, whichever process restarts. A worker reports rows since its last report, and
+ * the scheduler adds them. The scheduler reports its sums; a router adds their growth, or the whole
+ * sums of a new scheduler, which began at 0.
  */
 #ifndef WEFT_PROTO_EXPERT_ROWS_H
 #define WEFT_PROTO_EXPERT_ROWS_H
@@ -15,23 +15,23 @@
 struct weft_expert_rows { /* zeroes: nothing is known */
     uint32_t n_layers, n_experts;
     uint32_t *layers; /* [n_layers], those that have experts */
-    uint64_t *sums;   /* [n_layers][n_experts]; at UINT64_MAX they stand still */
+    uint64_t *sums;   /* [n_layers][n_experts]; they stop at UINT64_MAX */
     uint64_t *seen;   /* the same, as carried last */
 };
 
 void weft_expert_rows_fini(struct weft_expert_rows *rows); /* zeroes again */
 
-/* The scheduler's: adds what a worker tells. PROTO: the worker before had other layers or
- * experts. NOMEM. */
+/* For the scheduler: adds a worker's report. PROTO: an earlier worker had other layers or experts.
+ * NOMEM. */
 WEFT_MUST_CHECK weft_err weft_expert_rows_add(struct weft_expert_rows *rows,
                                               const struct weft_msg_experts *told,
                                               struct weft_errmsg *why);
 
-/* A router's: adds what the scheduler's sums grew by. Other layers or experts are those of
- * another model, and begin at 0. NOMEM: nothing is known any more. */
+/* For a router: adds the growth of the scheduler's sums. Other layers or experts mean another
+ * model, whose sums begin at 0. NOMEM: the rows are empty again. */
 WEFT_MUST_CHECK weft_err weft_expert_rows_carry(struct weft_expert_rows *rows,
                                                 const struct weft_msg_experts *told);
-/* What is carried next comes from another scheduler. */
+/* The next weft_expert_rows_carry is from another scheduler. */
 void weft_expert_rows_new_source(struct weft_expert_rows *rows);
 
 #endif

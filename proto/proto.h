@@ -2,8 +2,7 @@
  *
  * Model    A message is one MessagePack array [type, field, field, ...]; proto/schema.md lists the
  *          fields. Token ids and other numeric vectors travel as `bin`, little-endian. Floats come
- *          back bit for bit. How messages are numbered and sessions kept is the link's business
- *          (lib/link/link.h).
+ *          back bit for bit. The link numbers messages and keeps sessions (lib/link/link.h).
  * Input    Decoding trusts nothing: a bounded cursor (count <= bytes left, depth <= 16, lengths
  *          within base/limits.h), every enum and relation checked. WEFT_E_PROTO otherwise.
  * Versions WEFT_PROTO_VERSION is exchanged first; different ones do not talk. Within a version a
@@ -26,9 +25,9 @@
 #include "base/request.h"
 #include "base/step.h"
 
-/* To be counted up by whoever changes what another release would misread or refuse: a field that
- * decoders ask for, one more value of an enum, another meaning, order, type or bound. Only fields
- * at an end, which decoders can do without, are free (proto/schema.md).
+/* Raise it with any change that another release would misread or refuse: a field that decoders ask
+ * for, one more value of an enum, another meaning, order, type or bound. Only optional fields at an
+ * end are free (proto/schema.md).
  *   2: sampling parameters have 15 fields, of which masked_tokens is new; an end by ERROR
  *   3: a snapshot is of several workers: n_workers and n_workers_serving are new, worker_pid is
  *      gone, n_blocks is their sum
@@ -58,7 +57,7 @@ enum weft_proto_type {
 
 struct weft_msg_router_hello {
     uint32_t version;
-    uint64_t instance; /* drawn at start: a restarted process has another one */
+    uint64_t instance; /* random, drawn at start: a restarted process has another one */
     uint32_t pid;
 };
 
@@ -107,7 +106,7 @@ struct weft_msg_events { /* one message per router and step */
     const struct weft_event *events;
 };
 
-#define WEFT_ITER_BUCKETS 17 /* upper bounds 1, 8, 16, 32, ... as metrics.md says; last: +Inf */
+#define WEFT_ITER_BUCKETS 17 /* upper bounds 1, 8, 16, 32, ... see docs/metrics.md; last: +Inf */
 
 /* Pushed to every router 4 times a second and at each change of `serving` or `advancing`: /health
  * and /metrics answer from it without asking anybody. Counters count since the scheduler's start.
@@ -126,7 +125,7 @@ struct weft_msg_snapshot {
     uint64_t iter_tokens[WEFT_ITER_BUCKETS]; /* not cumulative */
     uint64_t sched_resident_bytes, worker_resident_bytes;
     uint32_t sched_pid;
-    uint32_t n_workers; /* the scheduler was told of; all counts above are their sums */
+    uint32_t n_workers; /* known to the scheduler; all counts above are their sums */
     uint32_t n_workers_serving;
 };
 
@@ -142,7 +141,7 @@ struct weft_msg_heartbeat { /* every 250 ms */
 
 /* Rows that experts computed. From a worker: since its last message of this kind, or its start;
  * from the scheduler: of all workers since the scheduler's start. A worker's first in a session
- * tells of every series, be it zero; then both send at most one a second, and only news. */
+ * names every series, even if zero; then both send at most one a second, and only changes. */
 struct weft_msg_experts {
     uint32_t n_layers, n_experts; /* layers that have experts; experts of each. Their product is
                                      from 1 to WEFT_EXPERT_SERIES_MAX */

@@ -256,7 +256,7 @@ static uint64_t skip_head(struct wefti_proto_reader *rd, const char *field) {
     }
 }
 
-/* Without recursion: what a sender nests must not grow our stack. */
+/* Skips without recursion: a sender's nesting must not grow our stack. */
 static void skip(struct wefti_proto_reader *rd, const char *field, uint64_t n_items) {
     uint64_t left_at[WEFTI_PROTO_DEPTH_MAX + 1];
     uint32_t level = rd->depth, top = level;

@@ -19,7 +19,7 @@
 
 struct wefti_proto_reader {
     const uint8_t *begin, *at, *end;
-    uint32_t depth;      /* arrays that are open */
+    uint32_t depth;      /* open arrays */
     const char *message; /* its type's name, for the sentence */
     weft_err err;
     struct weft_errmsg *why;
@@ -54,17 +54,17 @@ const char *wefti_proto_read_str(struct wefti_proto_reader *rd, const char *fiel
                                  size_t *len_out);
 
 /* Opens an array that stands for a struct of `n_known` fields: fewer are a fault, more are skipped
- * by the matching close. Returns what close wants to know. */
+ * by the matching close. Returns the argument for close. */
 uint32_t wefti_proto_read_open(struct wefti_proto_reader *rd, const char *field, uint32_t n_known);
 void wefti_proto_read_close(struct wefti_proto_reader *rd, const char *field, uint32_t n_more);
 
-/* Opens an array of `*n` structs of `n_known` fields each, at most `n_max`. Since each of them
- * takes at least 1 + n_known bytes, a count that the bytes left cannot hold is refused here, before
- * anybody reserves memory by it. Close with wefti_proto_read_close(rd, field, 0). */
+/* Opens an array of `*n` structs of `n_known` fields each, at most `n_max`. Since each takes at
+ * least 1 + n_known bytes, a count that the remaining bytes cannot hold is refused here, before
+ * memory is reserved. Close with wefti_proto_read_close(rd, field, 0). */
 uint32_t wefti_proto_read_list(struct wefti_proto_reader *rd, const char *field, uint32_t n_known,
                                uint32_t n_max);
 
-/* The whole message has been read: bytes that follow it are a fault. */
+/* Ends the message: bytes after it are a fault. */
 void wefti_proto_reader_finish(struct wefti_proto_reader *rd);
 
 #endif

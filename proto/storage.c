@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A chunk big enough for every message of ordinary serving: 64 decode rows take 3 KiB, 4096 with
- * their log-probabilities under 1 MiB. */
+/* A chunk that fits every message of ordinary serving: 64 decode rows take 3 KiB, 4096 with their
+ * log-probabilities under 1 MiB. */
 #define STORAGE_FIRST_BYTES ((size_t)16 << 10)
 #define STORAGE_KEEP_BYTES ((size_t)1 << 20)
 
@@ -25,7 +25,7 @@ void wefti_proto_storage_fini(struct wefti_proto_storage *storage) {
     storage->used_bytes = 0;
 }
 
-/* Puts a chunk of at least `need` bytes in front. */
+/* Adds a chunk of at least `need` bytes at the front of the list. */
 static struct wefti_proto_chunk *add_chunk(struct wefti_proto_storage *storage, size_t need) {
     size_t cap = need > STORAGE_FIRST_BYTES ? need : STORAGE_FIRST_BYTES;
     struct wefti_proto_chunk *chunk = malloc(sizeof *chunk + cap);
@@ -44,8 +44,7 @@ void wefti_proto_storage_reset(struct wefti_proto_storage *storage) {
         return;
     }
     wefti_proto_storage_fini(storage);
-    /* Several chunks: the next message of that size shall find one. A failure shows when it comes.
-     */
+    /* One chunk for the next message of that size. A failure shows up then. */
     size_t cap = STORAGE_FIRST_BYTES;
     while (cap < used)
         cap *= 2;

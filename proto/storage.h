@@ -1,8 +1,8 @@
 /* storage — the memory of decoded messages; private to proto.
  *
- * A list of chunks that is emptied at each message. One chunk, grown to what the largest message up
- * to STORAGE_KEEP_BYTES needed, stays; so in steady state decoding takes nothing from the heap, and
- * one huge message does not hold its memory for ever.
+ * A list of chunks that is emptied at each message. One chunk, as large as the largest message up
+ * to STORAGE_KEEP_BYTES needed, stays: so in steady state decoding takes nothing from the heap, and
+ * a huge message does not keep its memory.
  */
 #ifndef WEFT_PROTO_STORAGE_H
 #define WEFT_PROTO_STORAGE_H

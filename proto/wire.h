@@ -24,7 +24,7 @@
 #define WEFTI_PROTO_F_PLAN 9
 #define WEFTI_PROTO_F_EXPERTS 4
 
-/* Fields of the structs inside. */
+/* Fields of nested structs. */
 #define WEFTI_PROTO_F_MODEL 13
 #define WEFTI_PROTO_ONE_MORE(...) +1
 #define WEFTI_PROTO_F_SAMPLING (3 WEFT_SAMPLING_LIST(WEFTI_PROTO_ONE_MORE, WEFTI_PROTO_ONE_MORE))
@@ -38,7 +38,7 @@
 #define WEFTI_PROTO_FLAG_SAMPLED 1u
 #define WEFTI_PROTO_FLAG_RAN 2u
 
-/* Records that travel as they lie in memory: no padding, little-endian. */
+/* Records sent as they are in memory: no padding, little-endian. */
 _Static_assert(sizeof(struct weft_step_release) == 8, "slot, gen");
 _Static_assert(sizeof(struct weft_step_copy) == 8, "from, to");
 _Static_assert(sizeof(struct weft_step_row) == 12, "slot, gen, n_tokens");
@@ -57,8 +57,8 @@ _Static_assert(sizeof(struct wefti_proto_logprob_head) == WEFT_LOGPROB_HEAD_BYTE
 
 /* Bounds that limits.h does not name. */
 #define WEFTI_PROTO_TEXT_BYTES_MAX 1024u  /* a rejection's sentence; weft_errmsg holds 512 */
-#define WEFTI_PROTO_COUNTERS_MAX 256u     /* of a snapshot, of releases to come */
-#define WEFTI_PROTO_EVENTS_MAX (1u << 21) /* per message: a queue that expires whole, and a step */
+#define WEFTI_PROTO_COUNTERS_MAX 256u     /* of a snapshot, of any later release */
+#define WEFTI_PROTO_EVENTS_MAX (1u << 21) /* per message: a whole queue that expires, and a step */
 #define WEFTI_PROTO_LOGPROBS_MAX                                                                   \
     (WEFT_STEP_LOGPROB_BYTES_MAX / WEFT_LOGPROB_TOP_BYTES) /* per list */
 #define WEFTI_PROTO_GRANTS_MAX WEFT_SEQS_MAX /* a sequence gets at most one per plan */
@@ -74,7 +74,7 @@ _Static_assert(WEFT_STEP_LOGPROB_BYTES_MAX + WEFT_SEQS_MAX * WEFTI_PROTO_ROW_BYT
                    WEFT_MESSAGE_BYTES_MAX,
                "a step's result, and what it becomes for one router, are one message each");
 
-/* All of a start but its tokens, and at most as many blocks as tokens: numbers, stop tokens and
+/* A start without its tokens and blocks (at most as many as tokens): numbers, stop tokens and
  * biases. */
 #define WEFTI_PROTO_START_BYTES_MAX                                                                \
     (32u * 9u + WEFT_STOP_TOKENS_MAX * 4u + WEFT_LOGIT_BIAS_MAX * 8u)
