@@ -15,8 +15,8 @@
 
 #define PIPELINE_BYTES_MAX 65536
 #define PIECES_PER_TURN 4
-/* Of one connection in one turn of the loop: a read may bring thousands, and where each is answered
- * at once, nobody else would have a turn before the last. */
+/* Requests of one connection in one turn of the loop: a read may bring thousands, and answering all
+ * at once would keep other connections waiting. */
 #define REQUESTS_PER_TURN 8
 
 enum http_phase {
@@ -28,13 +28,13 @@ enum http_phase {
 struct http {
     struct conn *conn;
     enum http_phase phase;
-    uint64_t since_ms;     /* in the head: its first byte, or the last response was made */
-    uint64_t last_byte_ms; /* came from the client */
+    uint64_t since_ms;     /* in the head: its first byte, or the last response */
+    uint64_t last_byte_ms; /* when it came from the client */
     uint64_t last_sent_ms;
     struct weft_buf pending; /* bytes of requests to come */
-    bool has_eof;            /* there are no more */
-    uint64_t turn;           /* of the loop, in which a request came last, */
-    uint32_t n_in_turn;      /* and how many did */
+    bool has_eof;            /* no more bytes will come */
+    uint64_t turn;           /* the loop's turn in which a request last came, */
+    uint32_t n_in_turn;      /* and the number that came in it */
     struct weft_api_http request;
     struct weft_api_pace pace; /* of its body */
     weft_api_call *call;       /* that answers it */
@@ -104,7 +104,7 @@ static enum weft_api_render render_piece(struct http *h) {
                      : weft_api_render_body(h->call, piece, WEFT_OUT_BYTES);
 }
 
-/* Pieces while the socket takes them, but not so many that other connections wait for long. */
+/* Sends pieces while the socket takes them, but not so many that other connections wait long. */
 static void pump_pieces(struct http *h) {
     struct conn *conn = h->conn;
     for (int i = 0; i < PIECES_PER_TURN; i++) {
@@ -142,7 +142,7 @@ static void pump_body(struct http *h) {
     if (!h->conn->is_closing) pump_pieces(h);
 }
 
-/* What the call has goes out, as far as there is room. */
+/* Sends what the call has, as far as there is room. */
 static void pump(struct http *h) {
     WEFT_ASSERT(h->call && h->phase == HTTP_BUSY);
     switch (weft_api_call_state(h->call)) {
@@ -169,8 +169,7 @@ static void pump(struct http *h) {
     }
 }
 
-/* A comment line in a stream that has been silent for long: proxies and clients give up on those.
- */
+/* Sends a comment line in a silent stream, which proxies and clients would give up on. */
 static void keep_alive(struct http *h, uint64_t now_ms) {
     static const char comment[] = ": keep-alive\n\n";
     struct conn *conn = h->conn;
@@ -234,13 +233,13 @@ static void count_request(struct http *h) {
     h->n_in_turn++;
 }
 
-/* A client's time begins when the answer before has left, whatever it sent until then: requests wait
- * for that, and who reads slowly is judged by its reading. */
+/* A client's time begins when the previous answer has left, whatever it sent until then: requests
+ * wait for that, and slow reading has its own limit. */
 static uint64_t after_output_ms(const struct http *h, uint64_t ms) {
     return ms > h->conn->written_ms ? ms : h->conn->written_ms;
 }
 
-/* Bytes of the request under way; how many were its own. */
+/* Takes bytes of the current request; returns how many belong to it. */
 static size_t take(struct http *h, const char *bytes, size_t n) {
     struct weft_api_http *request = &h->request;
     WEFT_ASSERT(h->phase == HTTP_READING);
@@ -283,7 +282,7 @@ static void feed(struct http *h, const char *bytes, size_t n) {
         bool waits = conn->is_writing || has_had_turn(h) || h->pending.len > 0;
         if (h->phase == HTTP_BUSY || (is_in_head(h) && waits)) {
             stash(h, bytes, n);
-            if (!conn->is_writing) wefti_conn_awake(conn); /* or on_turn comes when it is done */
+            if (!conn->is_writing) wefti_conn_awake(conn); /* else on_turn comes after the write */
             return;
         }
         size_t used = take(h, bytes, n);
@@ -302,8 +301,8 @@ static void on_bytes(struct conn *conn, const char *bytes, size_t n) {
 
 static void on_eof(struct conn *conn) {
     struct http *h = conn->proto;
-    /* A half-closed client whose answers are made gets them; one that waits is gone. What waits for
-     * its turn alone has it first. */
+    /* A half-closed client gets answers already made; one that waits for an answer is gone. Bytes
+     * that only wait for their turn are handled first. */
     h->has_eof = h->pending.len > 0 && !h->call;
     if (h->has_eof) return;
     if (h->call) {
@@ -333,8 +332,8 @@ static void on_turn(struct conn *conn) {
     if (!conn->is_closing && h->pending.len <= PIPELINE_BYTES_MAX) wefti_conn_read(conn, true);
 }
 
-/* A call in a thread's hands must be left alone: its client is answered, the call itself freed when
- * the thread comes back. */
+/* A call that a thread has must be left alone: its client is answered, and the call freed when the
+ * thread returns. */
 static void end_late_call(struct http *h) {
     weft_api_call *call = h->call;
     if (!weft_api_call_is_late(call, weft_now_us()) || weft_api_call_end_late(call)) return;
@@ -364,7 +363,7 @@ static void on_tick(struct conn *conn, uint64_t now_ms) {
     }
 }
 
-/* A request has begun to come in, or is being answered. */
+/* True if a request has begun to come in, or is being answered. */
 static bool is_busy(const struct conn *conn) {
     const struct http *h = conn->proto;
     return h->phase == HTTP_BUSY || h->request.head.len > 0;

@@ -39,7 +39,7 @@ static weft_err add_key(struct server *server, const char *key, size_t len,
     return err ? weft_err_set(why, err, "out of memory") : WEFT_OK;
 }
 
-/* One key per line; a file without any would leave the door open that it was to close. */
+/* Reads one key per line. A file without any is refused: it would let everybody in. */
 static weft_err load_key_file(struct server *server, const char *path, struct weft_errmsg *why) {
     char *text;
     uint32_t n_before = server->api.n_keys;
@@ -117,7 +117,7 @@ static weft_err load_model(struct server *server, struct weft_errmsg *why) {
 
 /* --------------------------------------------------------------------------------- identity --- */
 
-/* Appends what decides how this router understands texts, as it lies there now. */
+/* Appends the identity of the files that decide how this router understands texts. */
 static weft_err read_identity(const struct weft_config *config, struct weft_buf *identity,
                               struct weft_errmsg *why) {
     struct weft_errmsg ignored = {""};
@@ -125,7 +125,7 @@ static weft_err read_identity(const struct weft_config *config, struct weft_buf 
     size_t len = 0;
     weft_buf_init(identity, WEFT_IDENTITY_BYTES_MAX);
     weft_err err = weft_model_identity(config->model, identity, why);
-    /* What is no regular file can be read once; load_template says what is none at all. */
+    /* Other than regular files can be read only once; load_template reports a missing one. */
     if (!err && config->chat_template &&
         weft_file_read(config->chat_template, WEFT_FILE_REGULAR, TEMPLATE_BYTES_MAX, &text, &len,
                        &ignored) == WEFT_OK)
@@ -136,7 +136,7 @@ static weft_err read_identity(const struct weft_config *config, struct weft_buf 
     return err;
 }
 
-/* STATE: the files are not those that were read before; *changed_out. */
+/* STATE: the files differ from those read before, and *changed_out is set. */
 static weft_err check_identity(const struct weft_config *config, const char *had,
                                struct weft_buf *has, bool *changed_out, struct weft_errmsg *why) {
     struct weft_buf names;
@@ -152,8 +152,8 @@ static weft_err check_identity(const struct weft_config *config, const char *had
     return err;
 }
 
-/* Loads what has the identity of what was loaded before by a router of this server, or by nobody:
- * looked at before and after, so that it is that of what was read in between. */
+/* Loads the model if it has the identity that an earlier router of this server loaded, if any. The
+ * identity is read before and after, so it is that of the files read in between. */
 static weft_err load_same_model(struct server *server, struct weft_buf *identity, bool *changed_out,
                                 struct weft_errmsg *why) {
     const struct weft_config *config = &server->config;
@@ -202,7 +202,7 @@ int main(int argc, char **argv) {
     server.link.options = weft_link_config(config);
     if (!err) err = wefti_scheduler_link_open(&server.link, api, config->scheduler_url, &why);
     if (!err) err = wefti_server_init(&server, signal_fd, &why);
-    if (err) { /* the system frees what there is */
+    if (err) { /* the system frees everything */
         int status = weft_actor_fail(config, why.text);
         return has_changed ? WEFT_EXIT_CHANGED : status;
     }

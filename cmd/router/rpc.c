@@ -18,7 +18,7 @@
 #include "codec/msgpack.h"
 #include "server.h"
 
-/* What a connection that has not shown its key yet may send in one message. */
+/* The longest message of a connection that has not shown its key. */
 #define UNADMITTED_BYTES_MAX 16384
 #define NO_KEY "incorrect API key: give it as \"api_key\" in the params"
 #define NO_KEY_YET NO_KEY " of a smaller request before this one"
@@ -31,8 +31,8 @@ struct rpc_call {
     uint32_t msgid;
     bool has_streamed;      /* all notifications are out */
     struct weft_buf packed; /* the result, while it is rendered */
-    uint64_t small_bytes;   /* of its body, where it costs nothing of the shared budget */
-    uint64_t free_bytes;    /* of output that costs nothing there, of the connection's */
+    uint64_t small_bytes;   /* of its body, if that costs no shared budget */
+    uint64_t free_bytes;    /* its share of the connection's free output */
     uint64_t held;          /* of the budget for output, for `packed` */
 };
 
@@ -43,13 +43,13 @@ struct rpc {
     struct weft_mp_scan scan;
     struct weft_api_pace pace; /* of the message that comes in */
     uint64_t held;             /* of the shared budget, for that message */
-    uint64_t held_by_out;      /* of that for output, for results on their way out */
+    uint64_t held_by_out;      /* of the budget for output, for results being sent */
     LIST_HEAD(, rpc_call) calls;
     uint32_t n_calls;
     uint64_t small_bytes, free_bytes; /* of all calls */
     uint64_t opened_ms;
     bool is_partial;  /* a message has begun and is not whole */
-    bool is_skipping; /* it was refused, and its bytes are thrown away */
+    bool is_skipping; /* it was refused, and its bytes are discarded */
     bool is_admitted; /* gave an API key, or none is needed */
     bool has_ended;   /* sent nonsense: nothing more is read */
 };
@@ -80,8 +80,8 @@ static void respond_failure(struct rpc *rpc, uint32_t msgid, const struct weft_a
     count_failure(rpc);
 }
 
-/* A whole response. It may be as large as a message can be: copying that would take a second in
- * which no other connection has its turn. */
+/* Sends a whole response, without a copy: of the largest, a copy would take a second in which no
+ * other connection has its turn. */
 static void respond_packed(struct rpc *rpc, struct weft_buf *packed) {
     struct weft_buf *out = &rpc->conn->out;
     if (out->len == 0 && !out->failed) {
@@ -134,7 +134,7 @@ static bool hold_result(struct rpc_call *rc) {
 
 /* ------------------------------------------------------------------------- calls, rendering --- */
 
-/* Notifications while there is room. True when the last one is out. */
+/* Sends notifications while there is room. True after the last one. */
 static bool pump_stream(struct rpc_call *rc) {
     struct conn *conn = rc->rpc->conn;
     while (!wefti_conn_is_full(conn)) {
@@ -195,7 +195,7 @@ static struct rpc_call *find_call(const struct rpc *rpc, const char *request_id)
     return NULL;
 }
 
-/* True when one more call, with so many small bytes, would be over a bound. */
+/* True if one more call, with so many small bytes, would exceed a bound. */
 static bool is_crowded(const struct rpc *rpc, uint64_t small_bytes) {
     return rpc->n_calls >= WEFT_RPC_CALLS_MAX ||
            rpc->small_bytes + small_bytes > WEFT_RPC_SMALL_BYTES_MAX;
@@ -209,7 +209,7 @@ static void refuse_call(struct rpc *rpc, uint32_t msgid) {
     respond_failure(rpc, msgid, &error);
 }
 
-/* The call of a request, with its copy of the params. NULL: out of memory. */
+/* Makes the call of a request, with a copy of the params. NULL: out of memory. */
 static struct rpc_call *make_call(struct rpc *rpc, const struct weft_api_rpc_request *request,
                                   const weft_api_kind *kind, const char *request_id) {
     static const char empty_map = (char)0x80;
@@ -218,8 +218,7 @@ static struct rpc_call *make_call(struct rpc *rpc, const struct weft_api_rpc_req
     weft_buf_init(&body, WEFT_BODY_BYTES_MAX);
     weft_buf_add(&body, request->params ? request->params : &empty_map,
                  request->params ? request->params_len : 1);
-    /* Many calls of one connection share what is free, lest small results of many add up to much.
-     */
+    /* Calls of one connection share its free bytes, so many small results cannot add up. */
     uint64_t left = WEFT_RPC_SMALL_BYTES_MAX - rpc->free_bytes;
     const struct weft_api_call_request asked = {
         .kind = kind,
@@ -308,7 +307,7 @@ static bool is_admitted(struct rpc *rpc, const struct weft_api_rpc_request *requ
 static void dispatch(struct rpc *rpc, const struct weft_api_rpc_request *request) {
     struct weft_api_rpc_method method;
     bool is_known = weft_api_rpc_find(request, &method);
-    if (request->is_notification) { /* nobody would learn of an answer */
+    if (request->is_notification) { /* a notification has no answer */
         if (is_known && method.is_cancel && is_admitted(rpc, request)) cancel(rpc, request);
         return;
     }
@@ -336,7 +335,7 @@ static void dispatch(struct rpc *rpc, const struct weft_api_rpc_request *request
 
 /* --------------------------------------------------------------------------------- messages --- */
 
-/* A whole message. False: it is neither request nor notification. */
+/* Takes a whole message. False: it is neither request nor notification. */
 static bool take_message(struct rpc *rpc, const char *bytes, size_t len) {
     struct weft_api_rpc_request request;
     struct weft_api_error error;
@@ -364,7 +363,7 @@ static void forget_input(struct rpc *rpc) {
     }
 }
 
-/* What is under way has lost its client's trust; what was answered still goes out. */
+/* Cancels all calls after nonsense; answers already made still go out. */
 static void end_connection(struct rpc *rpc, const char *why) {
     wefti_server_complain(rpc->conn->server, "closed a MessagePack-RPC connection: %s", why);
     rpc->has_ended = true;
@@ -372,9 +371,8 @@ static void end_connection(struct rpc *rpc, const char *why) {
     wefti_conn_end(rpc->conn, true);
 }
 
-/* The message that has begun to come is refused: its request is answered, what there is of it and
- * what will come thrown away, and the requests beside it go on. False: it is no request, and the
- * connection was ended. */
+/* Refuses a partial message: its request is answered, its bytes so far and those to come are
+ * discarded, and other requests go on. False: it is no request, and the connection was ended. */
 static bool refuse_message(struct rpc *rpc, const struct weft_api_error *error) {
     const char *bytes = rpc->in.data + rpc->in_from;
     uint32_t msgid;
@@ -397,7 +395,7 @@ static bool refuse_message_with(struct rpc *rpc, int status, const char *text) {
     return refuse_message(rpc, &error);
 }
 
-/* A part of a message is there: is there room for it? False: it, or the connection, was refused. */
+/* Makes room for a partial message. False: it, or the connection, was refused. */
 static bool keep_partial(struct rpc *rpc) {
     uint64_t len = rpc->in.len - rpc->in_from;
     if (!rpc->is_admitted && len > UNADMITTED_BYTES_MAX) {
@@ -415,22 +413,22 @@ static bool keep_partial(struct rpc *rpc) {
     return true;
 }
 
-/* Or will in a moment. */
+/* True if an answer is ready, or will be in a moment. */
 static bool has_answer(const struct rpc *rpc) {
     const struct rpc_call *rc;
     LIST_FOREACH(rc, &rpc->calls, entry) {
         enum weft_api_call_state state = weft_api_call_state(rc->call);
         if (state == WEFT_API_CALL_DONE || state == WEFT_API_CALL_FAILED) return true;
-        /* A thread has it only because this turn of the loop had seen enough. */
+        /* A short call is in a thread only because this turn of the loop was full. */
         bool is_short = rc->small_bytes > 0 && rc->small_bytes <= WEFT_SHORT_BODY_BYTES;
         if (state == WEFT_API_CALL_PREPARING && is_short) return true;
     }
     return false;
 }
 
-/* Answers that are there make room as they go out, so what comes next waits for them: a client may
- * send a thousand short requests at once and never see one refused. Only what takes its time in
- * the scheduler or a thread, and would keep a "cancel" waiting, is refused. */
+/* Answers make room as they go out, so the next message waits for them: a client may send a
+ * thousand short requests at once without a refusal. A request is refused only if slow calls, in
+ * the scheduler or a thread, would keep a "cancel" waiting. */
 static bool has_room(const struct rpc *rpc) {
     if (wefti_conn_is_full(rpc->conn)) return false;
     return !is_crowded(rpc, WEFT_API_SMALL_BYTES) || !has_answer(rpc);
@@ -442,7 +440,7 @@ static void message_ended(struct rpc *rpc) {
     release_input(rpc);
 }
 
-/* Throws away what there is of a refused message. False: no more of it for now, or nonsense. */
+/* Discards bytes of a refused message. False: no more of it for now, or nonsense. */
 static bool skip_some(struct rpc *rpc) {
     size_t used;
     const char *bytes = rpc->in.data + rpc->in_from;
@@ -455,7 +453,7 @@ static bool skip_some(struct rpc *rpc) {
     return status == WEFT_MP_OK;
 }
 
-/* One message, as far as it has come in. False: it has to wait for more, or was the last. */
+/* Takes one message, as far as it is there. False: it must wait for more, or was the last. */
 static bool take_some(struct rpc *rpc) {
     struct weft_errmsg why;
     const char *bytes = rpc->in.data + rpc->in_from;
@@ -463,7 +461,7 @@ static bool take_some(struct rpc *rpc) {
                                                    rpc->conn->server->config.max_body_bytes, &why);
     if (status == WEFT_MP_LONG) return refuse_message_with(rpc, 413, why.text);
     if (status == WEFT_MP_MORE) return !keep_partial(rpc) && rpc->is_skipping;
-    if (status == WEFT_MP_BAD) { /* where the next message begins nobody can tell */
+    if (status == WEFT_MP_BAD) { /* the start of the next message is unknown */
         end_connection(rpc, why.text);
         return false;
     }
@@ -472,7 +470,7 @@ static bool take_some(struct rpc *rpc) {
         if (refuse_message_with(rpc, 401, NO_KEY_YET)) message_ended(rpc);
         return !rpc->has_ended;
     }
-    message_ended(rpc); /* a call holds what it needs of the budget by itself */
+    message_ended(rpc); /* a call holds its own share of the budget */
     if (!take_message(rpc, bytes, len)) {
         end_connection(rpc, "not a request");
         return false;
@@ -507,7 +505,7 @@ static void on_bytes(struct conn *conn, const char *bytes, size_t n) {
         take_messages(rpc);
 }
 
-/* All results are in the socket's hands. */
+/* The socket has all results. */
 static void release_output(struct rpc *rpc) {
     const struct conn *conn = rpc->conn;
     if (conn->is_writing || conn->out.len > 0) return;
@@ -517,7 +515,7 @@ static void release_output(struct rpc *rpc) {
 
 static void on_turn(struct conn *conn) {
     struct rpc *rpc = conn->proto;
-    if (!rpc->has_ended) release_output(rpc); /* what is pumped now may never let it happen below */
+    if (!rpc->has_ended) release_output(rpc); /* new output may prevent it below */
     for (struct rpc_call *rc = LIST_FIRST(&rpc->calls), *next; rc && !wefti_conn_is_full(conn);
          rc = next) {
         next = LIST_NEXT(rc, entry);
@@ -526,7 +524,7 @@ static void on_turn(struct conn *conn) {
     bool was_full = wefti_conn_is_full(conn);
     wefti_conn_flush(conn);
     if (conn->is_closing) return;
-    /* The socket took all of it, so nobody else will say that there is room for the rest. */
+    /* The socket took everything, so no write will report room for the rest. */
     if (was_full && !conn->is_writing) wefti_conn_awake(conn);
     if (rpc->has_ended) return;
     release_output(rpc);
@@ -538,19 +536,19 @@ static void on_eof(struct conn *conn) {
     wefti_conn_close(conn);
 }
 
-/* A call in a thread's hands must be left alone, see http.c. */
+/* A call that a thread has must be left alone, see http.c. */
 static void end_late_call(struct rpc_call *rc) {
     if (weft_api_call_end_late(rc->call)) return;
     respond_error(rc->rpc, rc->msgid, 504, "the request took too long");
     remove_call(rc);
 }
 
-/* Part of a message, and no more of it for a while: it is given up. With nothing else under way the
- * client is broken or hostile, and the connection goes, too. */
+/* Gives up a message that stops coming. If nothing else is under way the client is broken or
+ * hostile, so the connection is closed too. */
 static void check_pace(struct rpc *rpc, uint64_t now_ms) {
     const struct weft_config *config = &rpc->conn->server->config;
     if (!rpc->is_partial) return;
-    if (!rpc->conn->is_reading) { /* it is us who wait */
+    if (!rpc->conn->is_reading) { /* we are the ones not reading */
         weft_api_pace_begin(&rpc->pace, now_ms);
         return;
     }
@@ -560,10 +558,10 @@ static void check_pace(struct rpc *rpc, uint64_t now_ms) {
     if (rpc->n_calls == 0)
         end_connection(rpc, "a message is late");
     else
-        take_messages(rpc); /* away with what there is of it */
+        take_messages(rpc); /* discards what there is of it */
 }
 
-/* What still runs, or has not begun, is not held up by who reads slowly. */
+/* True if slow reading can hold the call up: it is done, or a running stream. */
 static bool waits_for_reader(const struct rpc_call *rc) {
     enum weft_api_call_state state = weft_api_call_state(rc->call);
     if (state == WEFT_API_CALL_DONE) return true;

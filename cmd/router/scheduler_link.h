@@ -1,5 +1,5 @@
-/* scheduler_link — the session with the scheduler: what it brings goes to the upstream (upstream.h),
- * what that sends leaves through it.
+/* scheduler_link — the session with the scheduler: carries messages to and from the upstream
+ * (upstream.h).
  */
 #ifndef WEFT_ROUTER_SCHEDULER_LINK_H
 #define WEFT_ROUTER_SCHEDULER_LINK_H
@@ -22,7 +22,7 @@ WEFT_MUST_CHECK weft_err wefti_scheduler_link_open(struct scheduler_link *link,
                                                    struct weft_errmsg *why);
 void wefti_scheduler_link_close(struct scheduler_link *link);
 
-/* Takes in whatever the session has. */
+/* Takes in everything the session has. */
 void wefti_scheduler_link_read(struct scheduler_link *link, uint64_t now_us);
 
 #endif

@@ -24,11 +24,11 @@
 #define TICK_MS 100
 #define LINGER_MS 2000
 #define BACKLOG 1024
-#define TURN_BODY_BYTES 32768 /* a few milliseconds; what is over goes to a thread, too */
+#define TURN_BODY_BYTES 32768 /* a few milliseconds; the rest goes to a thread */
 #define TURN_PASSES_MAX 4
 #define COMPLAINT_MS 1000
-#define REFUSED_MAX 64 /* that are listened to until they know; more are closed at once */
-/* Descriptors that are no client's (link, listeners, logs), and those of the refused. */
+#define REFUSED_MAX 64 /* kept open for their answer; more are closed at once */
+/* Descriptors not of clients (link, listeners, logs), and those of refused connections. */
 #define FILES_SPARE (64 + REFUSED_MAX)
 
 /* -------------------------------------------------------------------------------- preparing --- */
@@ -61,7 +61,7 @@ static bool take_back(void *context) {
     return true;
 }
 
-/* Whether the loop itself may prepare the call: it is short, and so is what this turn has seen. */
+/* Whether the loop itself may prepare the call: it is short, and this turn has prepared little. */
 static bool has_time(struct server *server, size_t bytes) {
     if (server->prepared_turn != server->n_turns) server->prepared_bytes = 0;
     server->prepared_turn = server->n_turns;
@@ -174,7 +174,7 @@ static void on_shutdown(uv_shutdown_t *request, int status) {
     if (status < 0) wefti_conn_close(conn);
 }
 
-/* Nothing is left to be written. */
+/* Runs when all output is written. */
 static void after_flush(struct conn *conn) {
     if (!conn->ends_when_flushed || conn->linger_until_ms) return;
     if (!conn->lingers) {
@@ -213,7 +213,7 @@ static void on_written(uv_write_t *write, int status) {
 
 void wefti_conn_flush(struct conn *conn) {
     if (conn->is_closing || conn->is_writing) return;
-    if (conn->out.failed) { /* no memory for what was promised */
+    if (conn->out.failed) { /* no memory for the rest of an answer */
         wefti_conn_close(conn);
         return;
     }
@@ -281,7 +281,7 @@ void wefti_conn_read(struct conn *conn, bool on) {
     conn->is_reading = on;
 }
 
-/* True when the client is gone though nobody reads from it. */
+/* True if the client is gone, found out without reading. */
 static bool has_hung_up(const struct conn *conn) {
     uv_os_fd_t fd;
     if (uv_fileno((const uv_handle_t *)&conn->tcp, &fd) != 0) return true;
@@ -289,8 +289,8 @@ static bool has_hung_up(const struct conn *conn) {
     return poll(&pfd, 1, 0) > 0 && (pfd.revents & (POLLRDHUP | POLLHUP | POLLERR));
 }
 
-/* The kernel takes bytes in leaps, when a third of its buffer is free: what the client's system has
- * confirmed tells more about the client. */
+/* The kernel takes bytes in leaps, when a third of its buffer is free, so bytes that the client's
+ * system has confirmed say more about the client. */
 static bool reads_too_slowly(struct conn *conn, uint64_t now_ms) {
     uv_os_fd_t fd;
     int in_kernel = 0;
@@ -304,13 +304,13 @@ static bool reads_too_slowly(struct conn *conn, uint64_t now_ms) {
     uint64_t waiting =
         uv_stream_get_write_queue_size((const uv_stream_t *)&conn->tcp) + (uint64_t)in_kernel;
     if (waiting > conn->handed_bytes)
-        waiting = conn->handed_bytes; /* the kernel's word, not ours */
+        waiting = conn->handed_bytes; /* the kernel's count, not ours */
     return weft_api_read_pace_is_late(&conn->pace, waiting, conn->handed_bytes - waiting,
                                       conn->held_bytes,
                                       conn->server->config.client_stall_timeout_ms, now_ms);
 }
 
-/* What the kernel still holds for the client goes, too: it would keep trying for minutes. */
+/* Also discards what the kernel holds for the client, which it would try to send for minutes. */
 static void reset_conn(struct conn *conn) {
     struct linger at_once = {.l_onoff = 1, .l_linger = 0};
     uv_os_fd_t fd;
@@ -365,9 +365,9 @@ static bool refused_is_busy(const struct conn *conn) {
     return false;
 }
 
-/* Taken and answered rather than left in the backlog: the client learns at once, and a load
- * balancer's probe is not kept waiting. What it sends is read and thrown away for a while: closing
- * at once would make the answer vanish with a reset. */
+/* Accepts and answers rather than leave the connection in the backlog: the client learns at once,
+ * and a load balancer's probe does not wait. Its bytes are read and discarded for a while: closing
+ * at once would lose the answer to a reset. */
 static void refuse(struct conn *conn) {
     static const char answer[] =
         "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
@@ -468,8 +468,7 @@ static void on_signal(uv_poll_t *handle, int status, int events) {
             drain(server);
             break;
         case WEFT_SIGNAL_EXIT:
-            /* Standing alone, Ctrl-C means: finish, but do not take all day. The second is final.
-             */
+            /* Without a supervisor Ctrl-C means: finish soon. The second one is final. */
             if (server->drain_until_ms || server->config.status_fd >= 0)
                 uv_stop(&server->loop);
             else
@@ -523,7 +522,7 @@ static void on_turn(uv_prepare_t *prepare) {
         for (struct conn *conn = TAILQ_FIRST(&server->awake); conn;) {
             bool is_last = conn == last;
             let_sleep(conn);
-            conn->ops->on_turn(conn); /* may note itself again, after `last` */
+            conn->ops->on_turn(conn); /* may queue itself again, after `last` */
             conn = is_last ? NULL : TAILQ_FIRST(&server->awake);
         }
         uint64_t now_us = weft_now_us();
@@ -572,8 +571,8 @@ static weft_err listen_at(struct server *server, const struct sockaddr *address,
     return WEFT_OK;
 }
 
-/* A name may stand for addresses that this machine has not: "localhost" for ::1 without IPv6. Its
- * port is any, so one that is in use elsewhere is found out by listening, and said. */
+/* A name may stand for addresses that this machine lacks: "localhost" for ::1 without IPv6. Tried
+ * with any port; a port in use is reported when listening. */
 static bool is_ours(const struct addrinfo *at) {
     int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) return false;
@@ -599,7 +598,7 @@ static weft_err listen_all(struct server *server, struct weft_errmsg *why) {
     return err;
 }
 
-/* One connection is one descriptor, so the soft limit goes up to the hard one. */
+/* Each connection is a descriptor, so the soft limit is raised towards the hard one. */
 static uint32_t raise_file_limit(uint32_t wanted) {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return wanted;

@@ -1,13 +1,13 @@
-/* server — the event loop and all that hangs on it: listeners, connections, the clock's tick.
+/* server — the event loop and everything on it: listeners, connections, the clock's tick.
  *
  * Turn     Callbacks only take in what came and note which connections have something to send. Once
- *          per turn of the loop, before it waits, the noted ones render and write, and new jobs go
- *          to the scheduler: so a step's tokens for a client leave in one write.
- * Bounds   --max-connections, half of them for MessagePack-RPC, whose clients may be silent for
+ *          per turn of the loop, before it waits, those render and write, and new jobs go to the
+ *          scheduler: so a step's tokens for a client leave in one write.
+ * Bounds   --max-connections, at most half of them MessagePack-RPC, whose clients may be silent for
  *          ever: /health must find a place. One more is answered 503 and closed. A connection's
- *          output buffer is filled to WEFT_OUT_BYTES and one item over that (a stream's chunk, a
- *          MessagePack-RPC result), and again when it is empty; who takes too little of it
- *          within --client-stall-timeout is dropped (pace.h).
+ *          output buffer is filled to WEFT_OUT_BYTES and one item more (a stream's chunk, a
+ *          MessagePack-RPC result), and again when empty; a client that takes too little within
+ *          --client-stall-timeout is dropped (pace.h).
  */
 #ifndef WEFT_ROUTER_SERVER_H
 #define WEFT_ROUTER_SERVER_H
@@ -27,7 +27,7 @@
 
 #define WEFT_OUT_BYTES 65536
 #define WEFT_READ_BYTES 65536
-#define WEFT_IDENTITY_BYTES_MAX 640 /* ten entries, which a status line has room for */
+#define WEFT_IDENTITY_BYTES_MAX 640 /* ten entries, which fit a status line */
 #define WEFT_SHORT_BODY_BYTES 16384 /* prepared in the loop, unless it has seen much this turn */
 
 struct conn;
@@ -35,11 +35,11 @@ typedef struct weft_api_call weft_api_call;
 
 struct conn_ops { /* what a protocol does on a connection */
     void (*on_bytes)(struct conn *conn, const char *bytes, size_t n);
-    void (*on_turn)(struct conn *conn); /* it was noted, or its output has left */
+    void (*on_turn)(struct conn *conn); /* after wefti_conn_awake, or when its output has left */
     void (*on_eof)(struct conn *conn);
     void (*on_tick)(struct conn *conn, uint64_t now_ms);
     bool (*is_busy)(const struct conn *conn); /* a drain waits for it */
-    void (*on_close)(struct conn *conn);      /* lets go of everything but conn->proto */
+    void (*on_close)(struct conn *conn);      /* frees everything but conn->proto */
     void (*on_free)(struct conn *conn); /* frees conn->proto, when no caller is inside any more */
 };
 
@@ -57,10 +57,10 @@ struct conn {
     size_t writing_from;
     uint64_t handed_bytes;          /* to libuv, ever */
     uint64_t written_ms;            /* when the socket took the last byte that had to wait for it */
-    uint64_t held_bytes;            /* of the shared budgets; the protocol's tick keeps it */
+    uint64_t held_bytes;            /* of the shared budgets; set by the protocol's tick */
     struct weft_api_read_pace pace; /* of the client's reading */
     uint64_t linger_until_ms;       /* 0: not lingering */
-    bool is_http, is_refused;       /* the latter: it has no place, and only gets to know that */
+    bool is_http, is_refused;       /* is_refused: there is no place for it, and it is told so */
     bool is_awake, is_writing, is_reading, is_closing;
     bool ends_when_flushed, lingers;
 };
@@ -72,7 +72,7 @@ struct server {
     uv_loop_t loop;
     uv_tcp_t listeners[2]; /* HTTP, MessagePack-RPC */
     uint32_t n_listeners, ports[2];
-    char address[64]; /* they are bound to, as a number */
+    char address[64]; /* that they are bound to, numeric */
     uv_poll_t link_poll, signal_poll;
     uv_timer_t tick;
     uv_prepare_t turn;
@@ -80,16 +80,16 @@ struct server {
     int signal_fd;
     LIST_HEAD(, conn) conns;
     TAILQ_HEAD(conns_awake, conn) awake;
-    uint32_t n_conns, n_rpc_conns, n_refused; /* the refused are not among the others */
+    uint32_t n_conns, n_rpc_conns, n_refused; /* the others do not count the refused */
     uint32_t max_conns;
     uint64_t n_turns;        /* of the loop */
-    uint64_t prepared_turn;  /* in which it last prepared calls itself, */
-    size_t prepared_bytes;   /* of so many bytes */
+    uint64_t prepared_turn;  /* the last one in which it prepared calls, */
+    size_t prepared_bytes;   /* and their bytes */
     struct work_queue work;  /* what the loop must not do itself */
     uint64_t complained_ms;  /* when the log last heard about clients */
-    uint32_t n_muted;        /* what it was spared since */
-    const char *identity;    /* what was read of the model, to tell the supervisor */
-    struct weft_buf scratch; /* for whoever renders, within one callback */
+    uint32_t n_muted;        /* messages left out since */
+    const char *identity;    /* of the model's files, for the supervisor */
+    struct weft_buf scratch; /* for rendering, within one callback */
     bool was_ready;
     uint64_t drain_until_ms; /* 0: not draining */
     char read_bytes[WEFT_READ_BYTES];
@@ -101,12 +101,12 @@ WEFT_MUST_CHECK weft_err wefti_server_init(struct server *server, int signal_fd,
 void wefti_server_run(struct server *server); /* until drained or told to exit */
 void wefti_server_fini(struct server *server);
 
-/* Parses, tokenizes and submits a call: here when its body is small and there were not many in this
- * turn of the loop, in a thread when not. */
+/* Parses, tokenizes and submits a call: at once if its body is small and this turn of the loop has
+ * done little, else in a thread. */
 void wefti_server_begin(struct server *server, weft_api_call *call);
 
-/* A word in the log about what a client did, at most one a second: clients must not be able to fill
- * a disk. The next word says how many were left out. */
+/* Logs what a client did, at most once a second, so that clients cannot fill a disk. The next
+ * message says how many were left out. */
 void wefti_server_complain(struct server *server, const char *fmt, ...) WEFT_PRINTF(2, 3);
 
 /* ------------------------------------------------------------------------------ connections --- */
@@ -116,11 +116,11 @@ void wefti_conn_flush(struct conn *conn); /* writes `out`, as far as the socket 
 void wefti_conn_close(struct conn *conn); /* now; on_close follows */
 void wefti_conn_read(struct conn *conn, bool on);
 
-/* Closes once all output has left. `linger`: the client may still be sending; its bytes are thrown
- * away for a while, since closing at once would make the answer vanish with a reset. */
+/* Closes once all output has left. `linger`: the client may still be sending; its bytes are
+ * discarded for a while, since closing at once would lose the answer to a reset. */
 void wefti_conn_end(struct conn *conn, bool linger);
 
-/* True while output stands in the way of more. */
+/* True while there is too much output to add more. */
 bool wefti_conn_is_full(const struct conn *conn);
 
 #endif

@@ -10,7 +10,7 @@ static struct work_list *list_of(struct work_queue *queue, const struct work *wo
     return work->is_large ? &queue->large : &queue->small;
 }
 
-/* From the end: most jobs rank behind those that came before. */
+/* Searches from the end: most jobs rank after earlier ones. */
 static void insert(struct work_list *list, struct work *work) {
     struct work *before = TAILQ_LAST(list, work_list);
     while (before && before->rank > work->rank)
@@ -77,7 +77,7 @@ static void run_next(struct work_queue *queue) {
     while ((work = wefti_work_take(queue))) {
         work->uv.data = work;
         int status = uv_queue_work(queue->loop, &work->uv, on_run, on_done);
-        WEFT_ASSERT(status == 0); /* it refuses nothing but a missing function */
+        WEFT_ASSERT(status == 0); /* it refuses only a missing function */
     }
 }
 

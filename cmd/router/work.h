@@ -1,12 +1,12 @@
-/* work — what takes too long for the loop, done by libuv's threads, in an order of our own.
+/* work — jobs too long for the loop, run by libuv's threads in an order of our own.
  *
- * Why      libuv's queue is first come, first served: a dozen bodies of many megabytes would stand
- *          in front of everybody's prompts for half a minute. So only as many jobs as there are
- *          threads are given to it, and the next is chosen when one comes back.
- * Order    The shortest first, with ageing: a job's rank is the time it came plus what its bytes
- *          weigh, so that nobody is overtaken for ever.
- * Large    Of jobs over WEFT_WORK_LARGE_BYTES one runs at a time: the other threads stay free for
- *          the small ones, and the scratch memory of one such job is all there ever is.
+ * Why      libuv's queue is first come, first served: a dozen bodies of many megabytes would delay
+ *          everybody's prompts for half a minute. So it gets only as many jobs as it has threads,
+ *          and the next is chosen when one returns.
+ * Order    The shortest first, with ageing: a job's rank is its time of arrival plus a weight by
+ *          its bytes, so no job is overtaken for ever.
+ * Large    Only one job over WEFT_WORK_LARGE_BYTES runs at a time: other threads stay free for
+ *          small ones, and there is only one such job's scratch memory.
  * Threads  Everything but `run` belongs to the loop's thread.
  */
 #ifndef WEFT_ROUTER_WORK_H
@@ -19,8 +19,8 @@
 
 #define WEFT_WORK_THREADS 4 /* what libuv's pool has */
 #define WEFT_WORK_LARGE_BYTES (1u << 20)
-/* A job that came a second later goes first if it is smaller by more than 250 kB. A core gets
- * through some four times as much in that time, so a queue that grows grows old jobs first. */
+/* A job that came a second later goes first if it is smaller by more than 250 kB. A core does some
+ * four times as much in that time, so in a growing queue old jobs go first. */
 #define WEFT_WORK_BYTES_PER_MS 250
 
 enum work_place { WORK_IDLE, WORK_QUEUED, WORK_RUNNING };
@@ -36,7 +36,7 @@ struct work { /* part of its owner's struct; all zero to begin with */
     void (*done)(struct work *work); /* afterwards; may free `work` */
 };
 
-TAILQ_HEAD(work_list, work); /* in the order of their ranks */
+TAILQ_HEAD(work_list, work); /* by rank */
 
 struct work_queue {
     uv_loop_t *loop;
@@ -50,11 +50,11 @@ void wefti_work_init(struct work_queue *queue, uv_loop_t *loop);
 /* Cannot fail; `run` and `done` are set. */
 void wefti_work_add(struct work_queue *queue, struct work *work, uint64_t bytes, uint64_t now_ms);
 
-/* True: it had not begun and never will, `done` is not called. False: it runs, or is idle. */
+/* True: it will not begin, and `done` is not called. False: it is running or idle. */
 bool wefti_work_cancel(struct work *work);
 
-/* Between the halves of work.c, and for its test: takes the job that is to run next off its list;
- * NULL: there is none, or none that may run now. */
+/* Internal to work.c and its test: takes the next job off its list; NULL: none, or none that may
+ * run now. */
 struct work *wefti_work_take(struct work_queue *queue);
 void wefti_work_put(struct work_queue *queue, struct work *work, uint64_t bytes, uint64_t now_ms);
 
