@@ -28,7 +28,7 @@ static uint32_t min_u32(uint32_t a, uint32_t b) {
     return a < b ? a : b;
 }
 
-/* False: the message is lost with the session, which the link ends; a DOWN follows. */
+/* False: the link ends the session, and the message is lost; a DOWN follows. */
 static bool send_to_worker(struct wefti_actor *a, struct wefti_group *g,
                            const struct weft_msg *msg) {
     weft_buf_clear(&a->out);
@@ -45,8 +45,8 @@ static bool send_to_worker(struct wefti_actor *a, struct wefti_group *g,
 
 /* ---------------------------------------------------------------------------------- hello --- */
 
-/* The first worker says what can be planned. The queue is one to whoever asks: each group has its
- * part of it. */
+/* The first worker says what can be planned. Each group has its part of the one queue that clients
+ * see. */
 static weft_err make_sched(struct wefti_actor *a, struct wefti_group *g,
                            const struct weft_model_info *model, struct weft_errmsg *why) {
     g->limits = (struct weft_sched_options){
@@ -70,25 +70,24 @@ static weft_err make_sched(struct wefti_actor *a, struct wefti_group *g,
         a->has_model_at_ms = weft_now_ms();
     }
     a->has_model = true;
-    /* What routers let in must fit wherever it goes. */
+    /* A request that routers let in must fit every group. */
     a->model.max_model_len = min_u32(a->model.max_model_len, model->max_model_len);
     return WEFT_OK;
 }
 
-/* Another model: whatever is running could not go on with the same tokens. */
+/* Another model: running requests could not continue with the same tokens. */
 static bool is_other_model(const struct weft_model_info *had, const struct weft_model_info *has) {
     return strcmp(had->fingerprint, has->fingerprint) != 0 || had->n_vocab != has->n_vocab ||
            had->block_size != has->block_size;
 }
 
-/* The same model with less room than was planned with, as when less memory was free at its start.
- */
+/* The same model with less room than planned: less memory was free at its start. */
 static bool is_smaller(const struct weft_sched_options *limits, const struct weft_model_info *has) {
     return has->n_blocks < limits->n_blocks || has->max_model_len < limits->max_model_len ||
            has->max_seqs < limits->max_seqs || has->max_batched_tokens < limits->max_batched_tokens;
 }
 
-/* STATE: no work with this worker; exit_status is set. */
+/* STATE: this worker cannot be used, and exit_status is set. */
 static weft_err fit_model(struct wefti_actor *a, struct wefti_group *g,
                           const struct weft_model_info *model, struct weft_errmsg *why) {
     if (a->has_model && is_other_model(&a->model, model)) {
@@ -104,7 +103,7 @@ static weft_err fit_model(struct wefti_actor *a, struct wefti_group *g,
         return err;
     }
     if (is_smaller(&g->limits, model)) {
-        /* Starting anew is the simplest way to plan with less: routers submit everything again. */
+        /* A restart is the simplest way to plan with less: routers submit everything again. */
         a->exit_status = EXIT_FAILURE;
         return weft_err_set(
             why, WEFT_E_STATE,
@@ -121,7 +120,7 @@ static weft_err take_hello(struct wefti_actor *a, struct wefti_group *g,
     if (g->replica->is_serving)
         return weft_err_set(why, WEFT_E_PROTO, "a second hello in one session");
     if (hello->version != WEFT_PROTO_VERSION) {
-        w->is_refused = true; /* it would say the same again; one of the two gets replaced */
+        w->is_refused = true; /* it would say the same again; one of the two will be replaced */
         weft_error("a worker speaks protocol version %u, this scheduler %u: it gets no work",
                    hello->version, WEFT_PROTO_VERSION);
         return WEFT_OK;
@@ -144,7 +143,7 @@ static weft_err take_hello(struct wefti_actor *a, struct wefti_group *g,
     return WEFT_OK;
 }
 
-/* Nothing else makes events when an epoch begins. */
+/* Sends the events of given-up requests, the only ones when an epoch begins. */
 static void tell_given_up(struct wefti_actor *a, struct wefti_group *g) {
     size_t n = 0;
     (void)weft_sched_events(g->replica->sched, &n);
@@ -163,7 +162,7 @@ static void end_session(struct wefti_actor *a, struct wefti_group *g) {
     weft_sched_group_went(g->replica, weft_now_ms());
     g->worker = (struct wefti_worker){0};
     g->epoch = ++a->epoch;
-    g->had_work = false; /* the next worker's clock starts anew */
+    g->had_work = false; /* the next worker starts anew */
     if (!g->replica->sched) return;
     weft_sched_new_epoch(g->replica->sched, weft_now_us(), g->epoch);
     tell_given_up(a, g);
@@ -182,20 +181,20 @@ static void count_result(struct wefti_actor *a, struct wefti_group *g,
     a->iter_tokens_count++;
     a->iter_tokens_sum += result->n_tokens;
     a->worker_busy_us += result->busy_us;
-    /* Time without any request is not the idling that the metric is after. */
+    /* The metric does not count time without any request. */
     if (g->had_work) a->worker_idle_us += result->idle_us;
     g->had_work = !weft_sched_idle(g->replica->sched);
 }
 
 static weft_err take_result(struct wefti_actor *a, struct wefti_group *g,
                             const struct weft_step_result *result, struct weft_errmsg *why) {
-    if (result->epoch != g->epoch) return WEFT_OK; /* on its way while an epoch ended */
+    if (result->epoch != g->epoch) return WEFT_OK; /* it was on its way when its epoch ended */
     weft_err err = weft_sched_result(g->replica->sched, weft_now_us(), result, why);
     if (err) return err;
     weft_sched_group_progress(g->replica, weft_now_ms());
-    /* The worker first: it has one plan left, and the shorter its step, the sooner it waits. */
+    /* The worker comes first: it has one plan left, and after a short step it would wait. */
     wefti_group_plan(a, g);
-    wefti_routers_tell(a, g); /* events point into the result: before the next message */
+    wefti_routers_tell(a, g); /* before the next message, since events point into the result */
     count_result(a, g, result);
     return WEFT_OK;
 }
@@ -208,7 +207,7 @@ static void take_heartbeat(struct wefti_group *g, const struct weft_msg_heartbea
 static weft_err take_experts(struct wefti_actor *a, const struct weft_msg_experts *told,
                              struct weft_errmsg *why) {
     weft_err err = weft_expert_rows_add(&a->experts, told, why);
-    if (err == WEFT_E_NOMEM) { /* no reason to part with the worker */
+    if (err == WEFT_E_NOMEM) { /* no reason to drop the worker */
         weft_warn("%s", why->text);
         return WEFT_OK;
     }
@@ -289,8 +288,8 @@ static bool read_stat(uint32_t pid, char name_out[64], int *parent_out) {
     return *parent_out > 0;
 }
 
-/* A pid from a message is a claim. Only our sibling, of our user, called as a worker is, gets
- * killed; the pidfd is opened first, so what is checked is what is killed. */
+/* A pid from a message is only a claim. It is killed only if it is our sibling, of our user, with a
+ * worker's name; the pidfd is opened first, so the checked process is the one killed. */
 static bool kill_worker(const struct wefti_group *g) {
     if (!has_prefix(g->url, "abstract://") && !has_prefix(g->url, "ipc://")) return false;
     uint32_t pid = g->worker.pid;

@@ -1,8 +1,8 @@
 /* weft-scheduler — takes requests from routers and plans the worker's steps.
  *
- * One thread, one loop. A turn takes in what came, ends what is over its deadline, tells the
- * routers, and sends plans while there are some to make; a result is answered with the next plan in
- * the same turn, so that the worker has one more plan to go on with while this one computes.
+ * One thread, one loop. A turn takes in messages, ends requests over their deadline, tells the
+ * routers, and sends plans while there are some to make. A result is answered with the next plan in
+ * the same turn, so that the worker has one more plan while this process computes.
  */
 #include <errno.h>
 #include <poll.h>
@@ -23,10 +23,10 @@
 
 #define TICK_MS 50u
 #define TICK_IDLE_MS 100u
-/* A turn takes milliseconds. After a longer gap somebody had stopped this process. */
+/* A turn takes milliseconds; a longer gap means that this process was stopped. */
 #define PAUSED_MS 2000u
 
-/* Grows from one start of a scheduler to the next, on one host. */
+/* The first epoch, which grows from one start of a scheduler to the next on one host. */
 static uint64_t first_epoch(void) {
     struct timespec ts;
     (void)clock_gettime(CLOCK_REALTIME, &ts);
@@ -84,8 +84,8 @@ static void tell_supervisor(struct wefti_actor *a, uint64_t now_ms) {
     weft_status_write(a->config.status_fd, "alive", NULL);
 }
 
-/* True: routers have more to say. They come first, since a result is answered with a plan at once,
- * and what they want is to be in it. */
+/* True: routers have more to say. They come first: a result is answered with a plan at once, which
+ * should include their requests. */
 static bool turn(struct wefti_actor *a, const struct pollfd *group_fds, bool from_hub) {
     bool more = from_hub && wefti_routers_drain(a);
     for (uint32_t i = 0; i < a->n_groups; i++) {

@@ -1,5 +1,5 @@
-/* The routers' side of the scheduler. What a router asked for goes with its session: when that
- * ends, its requests are dropped, and a router that is still alive submits them again. */
+/* The routers' side of the scheduler. A router's requests belong to its session: when that ends
+ * they are dropped, and a router that is still alive submits them again. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 #include "base/cpu.h"
 #include "base/log.h"
 
-/* Messages of routers taken in before the worker's turn comes again. */
+/* Messages of routers taken in before it is the worker's turn again. */
 #define MESSAGES_PER_TURN 64
 #define COMPLAINT_MS 1000u
 
@@ -21,7 +21,7 @@ static void release_events(struct wefti_actor *a, uint32_t peer) {
     if (--a->n_held == 0) a->held_until_us = 0;
 }
 
-/* Held events go out with what is sent after them. */
+/* Sends a message; events held for the router go out with it. */
 static void send_to_router(struct wefti_actor *a, uint32_t peer, const struct weft_msg *msg) {
     weft_buf_clear(&a->out);
     weft_proto_encode(msg, &a->out);
@@ -38,7 +38,8 @@ static void send_to_router(struct wefti_actor *a, uint32_t peer, const struct we
     if (msg->type != WEFT_MSG_EVENTS) release_events(a, peer);
 }
 
-/* A peer gone mad comes back every few milliseconds: it must not fill the disk with its story. */
+/* Ends a faulty router's session. It may come back every few milliseconds, so the log, which must
+ * not fill the disk, tells of it rarely. */
 static void start_over(struct wefti_actor *a, uint32_t peer, const char *because) {
     uint64_t now_ms = weft_now_ms();
     bool is_time = now_ms - a->complained_at_ms >= COMPLAINT_MS;
@@ -63,7 +64,7 @@ static void reject(struct wefti_actor *a, uint32_t peer, const struct weft_submi
     send_to_router(a, peer, &msg);
 }
 
-/* `waited_us`: since it came here. */
+/* `waited_us`: since it arrived here. */
 static void submit(struct wefti_actor *a, uint32_t peer, struct weft_submit *s,
                    uint64_t waited_us) {
     if (s->deadline_us)
@@ -100,7 +101,7 @@ static weft_err keep(struct wefti_actor *a, const struct weft_link_event *event,
     return wefti_pending_add(&a->pending, &head, event->bytes, event->len, a->config.max_queue);
 }
 
-/* The workers are not there yet. The answer waits with the request. */
+/* Keeps a request until workers are there; it is answered then. */
 static void keep_submit(struct wefti_actor *a, const struct weft_link_event *event,
                         const struct weft_submit *m) {
     if (a->draining && !m->resume) {
@@ -144,7 +145,7 @@ void wefti_routers_gather(struct wefti_actor *a, uint64_t now_ms) {
         struct weft_msg msg;
         struct weft_errmsg why = {""};
         weft_err err = weft_proto_decode(a->router_decoder, item->bytes, item->len, &msg, &why);
-        if (err) { /* it was fine before: no memory, then */
+        if (err) { /* it decoded before: memory is out */
             start_over(a, item->peer, why.text);
         } else if (msg.type == WEFT_MSG_SUBMIT) {
             submit(a, item->peer, &msg.submit, weft_now_us() - item->arrived_us);
@@ -313,7 +314,7 @@ static void send_events(struct wefti_actor *a, uint32_t peer, uint32_t n) {
     send_to_router(a, peer, &msg);
 }
 
-/* What `peer` is to know, from events[from] on: those before are others'. */
+/* Sends the events for `peer`, from events[from] on: earlier ones are for others. */
 static void tell_router(struct wefti_actor *a, uint32_t peer, const struct weft_sched_event *events,
                         size_t from, size_t n_events) {
     uint32_t n = 0;
@@ -327,14 +328,14 @@ static void tell_router(struct wefti_actor *a, uint32_t peer, const struct weft_
     if (n) send_events(a, peer, n);
 }
 
-/* A stream's first token or its end: somebody waits for that. */
+/* A stream's first token or its end, which somebody waits for. */
 static bool is_urgent(const struct weft_event *event) {
     bool is_first = event->sampled && event->output_idx == 0;
     return is_first || event->end != WEFT_END_NONE;
 }
 
-/* Whether a router may hear of these events with later ones: it heard of others a moment ago, none
- * of them is urgent, and a step is under way whose result lets go of them. */
+/* Whether a router may be told of these events later: it was told of others a moment ago, none is
+ * urgent, and the result of a step under way will send them. */
 static bool may_wait(const struct wefti_actor *a, const struct wefti_group *g, uint32_t peer,
                      const struct weft_sched_event *events, size_t n, uint64_t now_us) {
     struct weft_sched_stats stats;
