@@ -68,7 +68,7 @@ bool wefti_experts_ask(struct wefti_experts *x, uint64_t n_steps, uint64_t now_m
 
 void wefti_experts_unask(struct wefti_experts *x) {
     x->asked = false;
-    x->n_steps_asked = UINT64_MAX; /* whatever ran: again, in a second */
+    x->n_steps_asked = UINT64_MAX; /* ask again in a second, whatever ran */
 }
 
 bool wefti_experts_news(struct wefti_experts *x, struct weft_msg_experts *msg_out) {

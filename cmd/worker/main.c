@@ -1,12 +1,12 @@
 /* weft-worker — computes the steps a scheduler plans.
  *
  * The main thread is control: it keeps the session with the scheduler, feeds plans to the stepper
- * (stepper.h), sends the results back and tells four times a second how the computing goes. It
- * never computes, so its heartbeats tell the truth while a step runs or hangs.
+ * (stepper.h), sends results back and reports progress four times a second. It never computes, so
+ * its heartbeats are true while a step runs or hangs.
  *
  * A session begins with our hello; the scheduler answers with the epoch it opened, and from then on
- * only plans of that epoch run and only their results are sent. What an older session left behind
- * is dropped on the way, by epoch.
+ * only plans of that epoch run and only their results are sent. Plans and results of an older
+ * session are dropped by their epoch.
  */
 #include <errno.h>
 #include <poll.h>
@@ -32,7 +32,7 @@
 
 #define HEARTBEAT_MS 250u
 #define TICK_MS 100u
-/* A clean exit waits so long for the step under way; then the process just leaves. */
+/* A clean exit waits this long for the step under way; then the process exits anyway. */
 #define STOP_WAIT_MS 2000u
 
 struct worker {
@@ -40,13 +40,13 @@ struct worker {
     uint64_t instance;
     wefti_stepper *stepper;
     weft_link *link;     /* NULL until the engine is open */
-    struct weft_buf out; /* messages control itself makes */
+    struct weft_buf out; /* messages made by control */
     bool told_ready, told_worked;
     bool has_epoch; /* the scheduler said hello in this session */
     uint64_t epoch;
     uint64_t heartbeat_at_ms;
     struct wefti_experts experts;
-    uint64_t n_steps; /* that came back from the stepper */
+    uint64_t n_steps; /* finished by the stepper */
 };
 
 static void copy_text(char *to, size_t to_bytes, const char *from) {
@@ -71,7 +71,7 @@ static void model_info(const struct weft_eng_info *info, struct weft_model_info 
     copy_text(out->fingerprint, sizeof out->fingerprint, info->fingerprint);
 }
 
-/* A failed send needs no care as a rule: the link ends the session and tells so with a DOWN. */
+/* A failed send can usually be ignored: the link ends the session with a DOWN. */
 static bool send_message(struct worker *w, const struct weft_msg *msg) {
     weft_buf_clear(&w->out);
     weft_proto_encode(msg, &w->out);
@@ -104,7 +104,7 @@ static void send_heartbeat(struct worker *w) {
     (void)send_message(w, &msg);
 }
 
-/* Asks the stepper for counts when it is time, and passes on what is news in those it copied. */
+/* Asks the stepper for counts when it is time, and sends the new ones among those it copied. */
 static void tell_experts(struct worker *w, uint64_t now_ms) {
     struct weft_msg msg = {.type = WEFT_MSG_EXPERTS};
     if (w->experts.asked && !wefti_stepper_is_counting(w->stepper)) {
@@ -113,7 +113,7 @@ static void tell_experts(struct worker *w, uint64_t now_ms) {
     }
     if (w->has_epoch && wefti_experts_ask(&w->experts, w->n_steps, now_ms) &&
         wefti_stepper_count(w->stepper, w->experts.counts))
-        wefti_experts_unask(&w->experts); /* it is told with the next */
+        wefti_experts_unask(&w->experts); /* sent with the next */
 }
 
 /* ---------------------------------------------------------------------- from the scheduler --- */
@@ -121,7 +121,8 @@ static void tell_experts(struct worker *w, uint64_t now_ms) {
 static weft_err take_hello(struct worker *w, const struct weft_msg_sched_hello *hello,
                            struct weft_errmsg *why) {
     if (hello->version != WEFT_PROTO_VERSION) {
-        /* Not a reason to start over: it would say the same again. One of the two gets replaced. */
+        /* Starting over would not help: it would say the same again. One of the two will be
+         * replaced. */
         weft_error(
             "the scheduler speaks protocol version %u, this worker %u: no work until they agree",
             hello->version, WEFT_PROTO_VERSION);
@@ -201,7 +202,7 @@ static void drain_link(struct worker *w) {
 
 /* ------------------------------------------------------------------------ from the stepper --- */
 
-/* A worker that has computed something is no broken one, however soon it should die. */
+/* A worker that has computed something is not broken, however soon it dies. */
 static void tell_worked(struct worker *w) {
     if (!w->told_worked) weft_status_write(w->config.status_fd, "worked", NULL);
     w->told_worked = true;
@@ -253,7 +254,7 @@ static weft_err check_engine(struct worker *w, struct weft_errmsg *why) {
 static bool asked_to_exit(int signal_fd) {
     enum weft_signal signal;
     while ((signal = weft_signals_next(signal_fd)) != WEFT_SIGNAL_NONE) {
-        /* A drain is the scheduler's and the routers' to know: this process serves what comes. */
+        /* Only the scheduler and the routers act on a drain: this process serves what comes. */
         if (signal == WEFT_SIGNAL_EXIT) return true;
     }
     return false;
@@ -265,7 +266,7 @@ static int poll_ms(const struct worker *w, uint64_t now_ms) {
     return w->has_epoch && left < TICK_MS ? (int)left : (int)TICK_MS;
 }
 
-/* Until asked to exit (OK), or until it is clear that no plan can ever be computed. */
+/* Serves until asked to exit (OK), or until it is clear that no plan can ever be computed. */
 static weft_err serve(struct worker *w, int signal_fd, struct weft_errmsg *why) {
     for (;;) {
         struct pollfd fds[] = {

@@ -15,13 +15,13 @@
 #include "base/limits.h"
 #include "base/ring.h"
 
-/* Every slot may wait as a plan (but one, which is free), counts once, and as many epochs as there
- * are slots may begin meanwhile. */
+/* Every slot but a free one may wait as a plan, one job may copy counts, and as many epochs as
+ * there are slots may begin meanwhile. */
 #define N_JOBS (2 * WEFTI_STEPPER_SLOTS)
 
 struct job {
-    struct wefti_slot *slot; /* NULL: one of the others */
-    uint64_t *counts;        /* where to copy those of experts; NULL: reset to `epoch` */
+    struct wefti_slot *slot; /* NULL: another kind of job */
+    uint64_t *counts;        /* where to copy the experts' counts; NULL: reset to `epoch` */
     uint64_t epoch;
 };
 
@@ -58,7 +58,7 @@ struct wefti_stepper {
 static void wake_control(wefti_stepper *st) {
     uint64_t one = 1;
     ssize_t n = write(st->done_fd, &one, sizeof one);
-    (void)n; /* fails only when the counter is full, and then control is awake anyway */
+    (void)n; /* fails only if the counter is full, and then control is awake anyway */
 }
 
 static uint32_t to_us(uint64_t ns) {
@@ -209,7 +209,7 @@ int wefti_stepper_fd(const wefti_stepper *st) {
 void wefti_stepper_clear(wefti_stepper *st) {
     uint64_t count;
     ssize_t n = read(st->done_fd, &count, sizeof count);
-    (void)n; /* nothing there is fine */
+    (void)n; /* an empty eventfd is fine */
 }
 
 enum wefti_engine_state wefti_stepper_engine(const wefti_stepper *st, struct weft_errmsg *why) {
@@ -265,7 +265,7 @@ bool wefti_stepper_has_experts(const wefti_stepper *st, uint32_t layer) {
 weft_err wefti_stepper_count(wefti_stepper *st, uint64_t *counts_out) {
     WEFT_ASSERT(!wefti_stepper_is_counting(st));
     struct job job = {.counts = counts_out};
-    /* Before the push, which hands it over. */
+    /* Stored before the push, which hands the array over. */
     atomic_store_explicit(&st->is_counting, true, memory_order_relaxed);
     if (!weft_ring_push(&st->jobs, &job)) {
         atomic_store_explicit(&st->is_counting, false, memory_order_relaxed);

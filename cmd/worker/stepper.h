@@ -1,11 +1,10 @@
 /* stepper — the thread that owns the engine: it opens it, runs plans in order, frees it.
  *
- * Model    Control takes a slot, puts a message's bytes into it, decodes them there and submits
- *          the slot when it holds a plan; the stepper runs it, encodes the result into the same
- *          slot and hands it back. So a plan's memory lives until it was executed, and control
- *          never waits: it answers heartbeats while a step runs, and while a large model is being
- *          opened.
- * Threads  All functions are control's. Two SPSC rings lie between it and the stepper, a semaphore
+ * Model    Control takes a slot, puts a message's bytes into it, decodes them there and submits the
+ *          slot when it holds a plan; the stepper runs it, encodes the result into the same slot
+ *          and hands it back. So a plan's memory lives until it is executed, and control never
+ *          waits: it sends heartbeats while a step runs and while a large model is opened.
+ * Threads  Control calls all functions. Two SPSC rings connect it with the stepper, a semaphore
  *          wakes the stepper, an eventfd wakes control. The stepper opens the engine itself,
  *          because opening pins the thread that will step.
  * Bounds   WEFTI_STEPPER_SLOTS - 1 plans under way. A scheduler has two out per epoch; the rest is
@@ -25,7 +24,7 @@
 #include "proto/proto.h"
 
 #define WEFTI_STEPPER_SLOTS 8
-#define WEFTI_STEPPER_THREAD "weft-step" /* its name, for those who look at /proc */
+#define WEFTI_STEPPER_THREAD "weft-step" /* its name, as seen in /proc */
 
 typedef struct wefti_stepper wefti_stepper;
 
@@ -44,11 +43,11 @@ WEFT_MUST_CHECK weft_err wefti_stepper_start(const char *path,
                                              const struct weft_eng_options *options,
                                              wefti_stepper **stepper_out, struct weft_errmsg *why);
 
-/* Ends the thread once its step is done, and frees everything. False: it did not end within
- * `wait_ms_max`; nothing was freed, and the process should just leave. Accepts NULL. */
+/* Ends the thread after its step, and frees everything. False: it did not end within `wait_ms_max`;
+ * nothing was freed, and the process should just exit. Accepts NULL. */
 bool wefti_stepper_stop(wefti_stepper *stepper, uint32_t wait_ms_max);
 
-/* Readable (POLLIN) when the stepper has something to tell; clear it, then ask. */
+/* Readable (POLLIN) if the stepper has news; clear it, then ask. */
 int wefti_stepper_fd(const wefti_stepper *stepper);
 void wefti_stepper_clear(wefti_stepper *stepper);
 
@@ -60,7 +59,7 @@ const struct weft_eng_info *wefti_stepper_info(const wefti_stepper *stepper); /*
 
 /* Moves while a step advances; once OPEN. */
 uint64_t wefti_stepper_progress(const wefti_stepper *stepper);
-/* Plans submitted and not handed back. */
+/* The number of plans submitted and not handed back. */
 uint32_t wefti_stepper_n_under_way(const wefti_stepper *stepper);
 
 /* A free slot to decode into; it stays free until it is submitted. */
@@ -76,14 +75,13 @@ WEFT_MUST_CHECK weft_err wefti_stepper_reset(wefti_stepper *stepper, uint64_t ep
 /* Whether a layer of the model has experts; once OPEN. */
 bool wefti_stepper_has_experts(const wefti_stepper *stepper, uint32_t layer);
 
-/* Has weft_eng_expert_tokens copied to `counts_out` between two steps, of a model that has
- * experts. The array is the stepper's until is_counting says that it is done; one at a time.
- * FULL: too much else is asked of it. */
+/* Asks the stepper to copy weft_eng_expert_tokens to `counts_out` between two steps; only for a
+ * model with experts, one at a time. The array is the stepper's until is_counting is false. FULL:
+ * too many jobs wait. */
 WEFT_MUST_CHECK weft_err wefti_stepper_count(wefti_stepper *stepper, uint64_t *counts_out);
 bool wefti_stepper_is_counting(const wefti_stepper *stepper);
 
-/* The next slot that is done; NULL when there is none. Control gives it back when it has read it.
- */
+/* The next finished slot, or NULL. Control gives it back after reading it. */
 struct wefti_slot *wefti_stepper_done(wefti_stepper *stepper);
 void wefti_stepper_give_back(wefti_stepper *stepper, struct wefti_slot *slot);
 
