@@ -40,7 +40,7 @@ struct conn_ops { /* what a protocol does on a connection */
     void (*on_tick)(struct conn *conn, uint64_t now_ms);
     bool (*is_busy)(const struct conn *conn); /* a drain waits for it */
     void (*on_close)(struct conn *conn);      /* frees everything but conn->proto */
-    void (*on_free)(struct conn *conn); /* frees conn->proto, when no caller is inside any more */
+    void (*on_free)(struct conn *conn);       /* frees conn->proto, once no caller is inside */
 };
 
 struct conn {

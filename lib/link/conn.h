@@ -83,7 +83,7 @@ struct wefti_link_inbox {
 
 WEFT_MUST_CHECK weft_err wefti_link_inbox_init(struct wefti_link_inbox *inbox,
                                                struct weft_errmsg *why);
-void wefti_link_inbox_fini(struct wefti_link_inbox *inbox); /* no callback runs any more */
+void wefti_link_inbox_fini(struct wefti_link_inbox *inbox); /* once no callback runs */
 void wefti_link_inbox_wake(struct wefti_link_inbox *inbox);
 /* False: there is nothing, and the eventfd is not readable. */
 bool wefti_link_inbox_take(struct wefti_link_inbox *inbox, struct wefti_link_mail *mail_out);

@@ -1,4 +1,4 @@
-/* Where a model's chat template lies. */
+/* Finds a model's chat template. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>

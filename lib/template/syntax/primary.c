@@ -12,7 +12,7 @@ static int digit_of(char c) {
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : 99;
 }
 
-/* Writes the escape that begins behind the backslash at raw[*i] and moves *i to its last byte. What
+/* Writes the escape that begins after the backslash at raw[*i] and moves *i to its last byte. What
  * it writes is never longer than the escape. False: no such character. */
 static bool unescape_one(struct weft_str raw, size_t *i, char *text, size_t *n) {
     static const char from[] = "ntrabfv\\'\"", to[] = "\n\t\r\a\b\f\v\\'\"";

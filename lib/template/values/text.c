@@ -63,7 +63,7 @@ static bool is_lower(uint32_t code) {
     return utf8proc_tolower((utf8proc_int32_t)code) == (utf8proc_int32_t)code;
 }
 
-/* Where Jinja's title filter begins a word. */
+/* True where Jinja's title filter begins a word. */
 static bool begins_word(uint32_t before) {
     return wefti_tmpl_is_py_space(before) ||
            (before < 0x80 && before && strchr("-({[<", (int)before));

@@ -165,7 +165,7 @@ static bool is_special(enum wefti_tok_piece_type type) {
     return type == WEFTI_TOK_PIECE_CONTROL || type == WEFTI_TOK_PIECE_UNKNOWN;
 }
 
-/* What an ordinary entry is for merging and decoding. */
+/* Adds an ordinary entry, for merging and decoding. */
 static weft_err put_ordinary(struct loader *loader, uint64_t id, struct weft_str text,
                              enum wefti_tok_piece_type type) {
     weft_tokenizer *tok = loader->tok;
