@@ -375,6 +375,30 @@ static void a_stream_shows_each_token_when_it_comes(void **state) {
     weft_api_call_drop(call);
 }
 
+static void usage_on_the_way_counts_tokens_that_add_no_text(void **state) {
+    (void)state;
+    uint32_t ids[32], n = encode(" a\u4f60\u597d", ids); /* characters of several tokens */
+    weft_api_call *call = begin("{\"prompt\":\"Once\",\"stream\":true,\"max_tokens\":30,"
+                                "\"stream_options\":{\"continuous_usage_stats\":true}}");
+    struct sent submit = *last_sent();
+    struct weft_buf out;
+    uint32_t n_chunks = 0;
+    weft_buf_init(&out, 1 << 20);
+    put_accepted(&submit);
+    for (uint32_t i = 0; i < n; i++) {
+        put_token(&submit, 0, i, ids[i], i + 1 == n ? WEFT_END_LENGTH : WEFT_END_NONE);
+        weft_buf_clear(&out);
+        if (!next_chunk(call, &out)) continue;
+        json_t *chunk = json_loadb(out.data, out.len, 0, NULL);
+        assert_int_equal(usage_of(chunk, "completion_tokens"), i + 1);
+        json_decref(chunk);
+        n_chunks++;
+    }
+    assert_true(n_chunks < n);
+    weft_buf_fini(&out);
+    weft_api_call_drop(call);
+}
+
 static void after_a_break_the_stream_goes_on_where_it_was(void **state) {
     (void)state;
     uint32_t ids[32], n = encode(" upon a time there was", ids);
@@ -1619,6 +1643,7 @@ int main(void) {
         CASE(so_many_wait_as_the_queue_may_hold),
         CASE(a_deadline_may_pass_while_a_request_waits),
         CASE(a_stream_shows_each_token_when_it_comes),
+        CASE(usage_on_the_way_counts_tokens_that_add_no_text),
         CASE(after_a_break_the_stream_goes_on_where_it_was),
         CASE(a_request_nobody_answered_is_asked_again_as_new),
         CASE(a_stop_string_is_never_half_emitted),

@@ -33,7 +33,7 @@ typedef bool (*body_part)(const struct body_piece *at);
 /* Some more of one choice of a stream. */
 struct render_chunk {
     struct choice *choice;
-    uint32_t from, to; /* its tokens: see render/choice_text.h for what positions count */
+    uint32_t from, to; /* all tokens since its last one: positions of render/choice_text.h */
     bool is_last;
     const char *text; /* the text they released */
     size_t text_len;

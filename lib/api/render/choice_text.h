@@ -28,6 +28,7 @@ struct choice_view {
     uint64_t n_chars;
     size_t n_echoed; /* bytes of an echoed text sent before its tokens */
     uint32_t pos;
+    uint32_t n_told; /* of `pos`, those that a stream's chunks cover; the others wait for text */
     bool is_begun, is_opened, is_stopped, is_closed;
 };
 

@@ -110,7 +110,7 @@ static void drop_rendered(struct choice *choice, uint32_t from, uint32_t to) {
     if (least > 1) wefti_api_lp_drop(&call->output, &job->prompt_lps, least - 1);
 }
 
-/* The next chunk of tokens, and the text that they release. False: none now. */
+/* The next chunk: all tokens since the one before, and the text that they release. False: none. */
 static bool write_tokens(struct choice *choice, struct weft_writer *w) {
     const weft_api_call *call = choice->job->call;
     const struct prompt *prompt = choice->job->prompt;
@@ -131,12 +131,15 @@ static bool write_tokens(struct choice *choice, struct weft_writer *w) {
         view->is_closed = is_last;
         is_out = text.len || call->params.logprobs >= 0 || is_last || call->request_id[0];
         struct render_chunk chunk = {.choice = choice,
-                                     .from = from,
+                                     .from = view->n_told,
                                      .to = to,
                                      .is_last = is_last,
                                      .text = text.data ? text.data : "",
                                      .text_len = text.len};
-        if (is_out) write_chunk(&chunk, w);
+        if (is_out) {
+            write_chunk(&chunk, w);
+            view->n_told = to;
+        }
         drop_rendered(choice, from, to);
     }
     if (text.failed) w->out->failed = true;
