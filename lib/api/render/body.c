@@ -66,6 +66,28 @@ bool wefti_api_text_part(const struct body_piece *at) {
     return is_done;
 }
 
+void wefti_api_spell_begin(const struct body_piece *at) {
+    weft_detok_init(&at->call->render.detok, at->call->api->tok, false);
+    weft_write_text_open(at->w);
+}
+
+bool wefti_api_spell_part(const struct body_piece *at) {
+    struct render *r = &at->call->render;
+    const struct prompt *prompt = &at->call->params.prompts[0];
+    struct weft_buf text, *out = at->w->out;
+    WEFT_ASSERT(r->pos <= prompt->n_ids);
+    weft_buf_init(&text, out->max_bytes);
+    while (r->pos < prompt->n_ids && out->len + text.len < at->limit)
+        weft_detok_push(&r->detok, prompt->ids[r->pos++], &text);
+    bool is_done = r->pos == prompt->n_ids;
+    if (is_done) weft_detok_finish(&r->detok, &text);
+    weft_write_text_more(at->w, text.data ? text.data : "", text.len);
+    if (is_done) weft_write_text_close(at->w);
+    if (text.failed) out->failed = true;
+    weft_buf_fini(&text);
+    return is_done;
+}
+
 /* --------------------------------------------------------------------------------- the body --- */
 
 /* The part to be written next; NULL at the end. */

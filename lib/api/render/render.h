@@ -31,6 +31,10 @@ bool wefti_api_render_list(const struct body_piece *at, const char *key, uint32_
 bool wefti_api_echo_part(const struct body_piece *at);
 bool wefti_api_text_part(const struct body_piece *at);
 
+/* The same for what the first prompt's ids spell, special tokens and all. */
+void wefti_api_spell_begin(const struct body_piece *at);
+bool wefti_api_spell_part(const struct body_piece *at);
+
 /* The end of the piece of an echoed text that begins at `from`: never within a character. */
 size_t wefti_api_echo_end(const struct choice *choice, size_t from);
 
