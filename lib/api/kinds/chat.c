@@ -149,8 +149,10 @@ static void write_chunk(const struct render_chunk *chunk, struct weft_writer *w)
     wefti_api_openai_close_chunk(call, w);
 }
 
-static void end_stream(weft_api_call *call, struct weft_buf *out) {
+static bool end_stream(weft_api_call *call, struct weft_buf *out, size_t limit) {
+    (void)limit; /* they are short */
     wefti_api_openai_end_stream(call, CHUNK_OBJECT, out);
+    return true;
 }
 
 const struct weft_api_kind wefti_api_kind_chat = {

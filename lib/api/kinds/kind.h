@@ -61,7 +61,8 @@ struct weft_api_kind {
     /* Streams over HTTP. */
     void (*open_choice)(struct choice *choice, struct weft_writer *w); /* NULL: no such chunk */
     void (*write_chunk)(const struct render_chunk *chunk, struct weft_writer *w);
-    void (*end_stream)(weft_api_call *call, struct weft_buf *out); /* whole events */
+    /* The last events, to about `limit` bytes of `out`; it is called again until they are complete. */
+    bool (*end_stream)(weft_api_call *call, struct weft_buf *out, size_t limit);
 
     /* The value of "logprobs" in a chunk; in notifications of MessagePack-RPC, too. */
     void (*write_chunk_logprobs)(const struct render_chunk *chunk, struct weft_writer *w);

@@ -185,15 +185,16 @@ bool weft_api_render_notification(weft_api_call *call, struct weft_buf *out) {
     return write_next(call, WEFT_WRITE_MSGPACK, out);
 }
 
-static void write_stream_end(weft_api_call *call, struct weft_buf *out) {
+/* True: it is complete. */
+static bool write_stream_end(weft_api_call *call, struct weft_buf *out, size_t limit) {
     if (call->state == WEFT_API_CALL_DONE) {
         WEFT_ASSERT(call->render.n_closed == call->n_choices);
-        call->kind->end_stream(call, out);
-        return;
+        return call->kind->end_stream(call, out, limit);
     }
     weft_buf_add_str(out, "data: ");
     weft_api_error_json(&call->error, out);
     weft_buf_add_str(out, "\n\n");
+    return true;
 }
 
 enum weft_api_render weft_api_render_stream(weft_api_call *call, struct weft_buf *out,
@@ -211,7 +212,7 @@ enum weft_api_render weft_api_render_stream(weft_api_call *call, struct weft_buf
         out->len = start;
         if (call->state != WEFT_API_CALL_DONE && call->state != WEFT_API_CALL_FAILED)
             return WEFT_API_RENDER_WAIT;
-        write_stream_end(call, out);
+        if (!write_stream_end(call, out, limit)) break;
         call->render.is_finished = true;
         return WEFT_API_RENDER_DONE;
     }
