@@ -125,7 +125,7 @@ static void post_embeddings(const struct weft_api_state *api, const struct weft_
 
 /* ----------------------------------------------------------------------------------- routes --- */
 
-/* Routes beside those of calls (kinds/kinds.c): path, is_post, is_prefix, is_guarded,
+/* Routes beside those of calls (kinds/kind.h): path, is_post, is_prefix, is_guarded,
  * needs_model. */
 static const struct weft_api_route routes[] = {
     {"/v1/embeddings", true, false, true, false, NULL, post_embeddings},

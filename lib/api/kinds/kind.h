@@ -1,7 +1,7 @@
 /* kind — what distinguishes one endpoint's calls from another's.
  *
- * An endpoint is one file in this folder, which fills in this struct, and its row in kinds.c. It
- * uses params/ to read its fields and render/ to write its answers.
+ * An endpoint is one file in this folder, which fills in this struct, and its row in the list
+ * below. It uses params/ to read its fields and render/ to write its answers.
  */
 #ifndef WEFT_API_KINDS_KIND_H
 #define WEFT_API_KINDS_KIND_H
@@ -61,15 +61,23 @@ struct weft_api_kind {
     /* Streams over HTTP. */
     void (*open_choice)(struct choice *choice, struct weft_writer *w); /* NULL: no such chunk */
     void (*write_chunk)(const struct render_chunk *chunk, struct weft_writer *w);
-    /* The last events, to about `limit` bytes of `out`; it is called again until they are complete. */
+    /* The last events, until `out` has about `limit` bytes. False: they are to be gone on with. */
     bool (*end_stream)(weft_api_call *call, struct weft_buf *out, size_t limit);
 
     /* The value of "logprobs" in a chunk; in notifications of MessagePack-RPC, too. */
     void (*write_chunk_logprobs)(const struct render_chunk *chunk, struct weft_writer *w);
 };
 
-extern const struct weft_api_kind wefti_api_kind_completion, wefti_api_kind_chat,
-    wefti_api_kind_tokenize, wefti_api_kind_detokenize;
+/* Those that answer with a call; those that answer at once are in answers.c. */
+#define WEFT_API_KIND_LIST(X)                                                                      \
+    X(completion)                                                                                  \
+    X(chat)                                                                                        \
+    X(tokenize)                                                                                    \
+    X(detokenize)
+
+#define X(name) extern const struct weft_api_kind wefti_api_kind_##name;
+WEFT_API_KIND_LIST(X)
+#undef X
 
 /* All of them, ended by NULL. */
 extern const struct weft_api_kind *const wefti_api_kinds[];

@@ -1,12 +1,11 @@
-/* The endpoints that answer with a call; those that answer at once are in answers.c. */
+/* The endpoints as a table; the list is in kind.h. */
 #include <stddef.h>
 
 #include "kinds/kind.h"
 
 const struct weft_api_kind *const wefti_api_kinds[] = {
-    &wefti_api_kind_completion,
-    &wefti_api_kind_chat,
-    &wefti_api_kind_tokenize,
-    &wefti_api_kind_detokenize,
-    NULL,
+#define X(name) &wefti_api_kind_##name,
+    WEFT_API_KIND_LIST(X)
+#undef X
+        NULL,
 };
