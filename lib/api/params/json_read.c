@@ -41,9 +41,17 @@ void wefti_api_json_wrong_type(const struct reader *r, const char *name, const c
                        wefti_api_json_type_name(got));
 }
 
+static bool is_hidden(const struct reader *r, const char *name) {
+    for (size_t i = 0; r->hidden && r->hidden[i]; i++) {
+        if (strcmp(r->hidden[i], name) == 0) return true;
+    }
+    return false;
+}
+
 /* NULL when the field is absent or null, and after an error. */
 json_t *wefti_api_json_get(const struct reader *r, const char *name) {
-    if (!wefti_api_json_ok(r)) return NULL;
+    WEFT_ASSERT(name[0]);
+    if (!wefti_api_json_ok(r) || is_hidden(r, name)) return NULL;
     json_t *value = json_object_get(r->json, name);
     return json_is_null(value) ? NULL : value;
 }

@@ -15,6 +15,7 @@
 struct reader {
     json_t *json;
     struct weft_api_error *error;
+    const char *const *hidden; /* fields that count as absent, ended by NULL; NULL: none */
 };
 
 /* A string that is exactly `text`; strings may hold NULs, which strcmp would take for their end. */

@@ -31,7 +31,7 @@ bool wefti_api_params_parse(json_t *json, const weft_api_kind *kind,
     params->json = json;
     params->add_generation_prompt = params->skip_special = true;
     params->logprobs = params->prompt_logprobs = -1;
-    struct reader r = {json, error};
+    struct reader r = {json, error, NULL};
     if (!json_is_object(json)) {
         weft_api_error_set(error, 400, NULL, NULL, "the body must be a JSON object, got %s",
                            json ? wefti_api_json_type_name(json) : "nothing");

@@ -132,8 +132,40 @@ static bool token_of_key(const char *key, uint32_t n_vocab, uint32_t *out) {
     return id < (n_vocab ? n_vocab : WEFT_VOCAB_MAX);
 }
 
-static void read_bias(const struct reader *r, const struct weft_api_limits *limits,
-                      struct params *params) {
+bool wefti_api_params_open_bias(const struct reader *r, size_t n, struct params *params) {
+    WEFT_ASSERT(!params->bias);
+    if (n > WEFT_LOGIT_BIAS_MAX)
+        weft_api_error_set(r->error, 400, "logit_bias", NULL,
+                           "'logit_bias' holds %zu entries, at most %d are allowed", n,
+                           WEFT_LOGIT_BIAS_MAX);
+    if (n == 0 || !wefti_api_json_ok(r)) return false;
+    params->bias = malloc(n * sizeof *params->bias);
+    if (!params->bias) weft_api_error_set(r->error, 500, NULL, NULL, "out of memory");
+    return params->bias != NULL;
+}
+
+static float add_biases(float a, float b) {
+    bool is_never = a == WEFT_API_BIAS_NEVER || b == WEFT_API_BIAS_NEVER;
+    return is_never ? WEFT_API_BIAS_NEVER : a + b;
+}
+
+void wefti_api_params_close_bias(uint32_t n, struct params *params) {
+    struct weft_logit_bias *bias = params->bias;
+    uint32_t n_kept = 0;
+    WEFT_ASSERT(bias && n <= WEFT_LOGIT_BIAS_MAX);
+    qsort(bias, n, sizeof *bias, by_token);
+    for (uint32_t i = 0; i < n; i++) {
+        if (n_kept > 0 && bias[n_kept - 1].token == bias[i].token)
+            bias[n_kept - 1].bias = add_biases(bias[n_kept - 1].bias, bias[i].bias);
+        else
+            bias[n_kept++] = bias[i];
+    }
+    params->sampling.bias = bias;
+    params->sampling.n_bias = n_kept;
+}
+
+void wefti_api_params_read_bias(const struct reader *r, const struct weft_api_limits *limits,
+                                struct params *params) {
     json_t *value = wefti_api_json_get(r, "logit_bias");
     if (!value) return;
     if (!json_is_object(value)) {
@@ -141,16 +173,7 @@ static void read_bias(const struct reader *r, const struct weft_api_limits *limi
         return;
     }
     size_t n = json_object_size(value);
-    if (n > WEFT_LOGIT_BIAS_MAX)
-        weft_api_error_set(r->error, 400, "logit_bias", NULL,
-                           "'logit_bias' holds %zu entries, at most %d are allowed", n,
-                           WEFT_LOGIT_BIAS_MAX);
-    if (n == 0 || !wefti_api_json_ok(r)) return;
-    params->bias = malloc(n * sizeof *params->bias);
-    if (!params->bias) {
-        weft_api_error_set(r->error, 500, NULL, NULL, "out of memory");
-        return;
-    }
+    if (!wefti_api_params_open_bias(r, n, params)) return;
     uint32_t n_bias = 0;
     const char *key;
     json_t *item;
@@ -168,9 +191,7 @@ static void read_bias(const struct reader *r, const struct weft_api_limits *limi
         bias->bias = (float)number;
     }
     WEFT_ASSERT(n_bias == n);
-    qsort(params->bias, n_bias, sizeof *params->bias, by_token);
-    params->sampling.bias = params->bias;
-    params->sampling.n_bias = n_bias;
+    wefti_api_params_close_bias(n_bias, params);
 }
 
 static void apply_default(double value, float *out) {
@@ -219,7 +240,7 @@ void wefti_api_params_read_sampling(const struct reader *r, const struct weft_ap
     s->seed = (uint64_t)seed;
     /* Divisors this small turn logits into infinities; the result is greedy either way. */
     if (s->temperature > 0 && s->temperature < 1e-4f) s->temperature = 1e-4f;
-    read_bias(r, limits, params);
+    wefti_api_params_read_bias(r, limits, params);
 }
 
 /* ------------------------------------------------------------------------ log-probabilities --- */
@@ -253,7 +274,7 @@ void wefti_api_params_read_stream(const struct reader *r, struct params *params)
                            "'stream_options' is only allowed with 'stream': true");
         return;
     }
-    struct reader inner = {options, r->error};
+    struct reader inner = {options, r->error, NULL};
     wefti_api_json_get_bool(&inner, "include_usage", &params->include_usage);
     wefti_api_json_get_bool(&inner, "continuous_usage_stats", &params->continuous_usage);
 }

@@ -6,7 +6,26 @@
 #include "params/json_read.h"
 #include "params/params.h"
 
-/* Refuses what no kind of call can do: a 400 that names the field. */
+/* The values, besides null, with which a field that cannot be honoured asks for nothing. */
+enum harmless {
+    IF_NULL, /* none */
+    IF_FALSE,
+    IF_EMPTY, /* "", [] or {} */
+    IF_ZERO,
+    IF_AT_MOST_ZERO,
+    IF_ONE,
+    IF_TRUE,
+    IF_NONE, /* the string "none" */
+    IF_TEXT, /* {"type":"text"} */
+};
+
+struct refused_field {
+    const char *name; /* NULL ends a list */
+    enum harmless harmless;
+};
+
+/* Refuses what this kind of call, or no kind, can do: a 400 that names the field. */
+void wefti_api_params_refuse(const struct reader *r, const struct refused_field *fields);
 void wefti_api_params_refuse_unsupported(const struct reader *r);
 
 /* Absent, null or empty: it asks for nothing. */
@@ -28,8 +47,20 @@ void wefti_api_params_read_stream(const struct reader *r, struct params *params)
 /* How output is written: include_stop_str_in_output and so on. */
 void wefti_api_params_read_output(const struct reader *r, struct params *params);
 
+/* All of base/sampling.h's list, "seed", and "logit_bias" as an object. */
 void wefti_api_params_read_sampling(const struct reader *r, const struct weft_api_limits *limits,
                                     struct params *params);
+void wefti_api_params_read_bias(const struct reader *r, const struct weft_api_limits *limits,
+                                struct params *params);
+
+/* For other forms of it: makes room for `n` entries in params->bias, which the caller fills in.
+ * False: there are none, or an error. Closing sorts them; those of one token add up. */
+bool wefti_api_params_open_bias(const struct reader *r, size_t n, struct params *params);
+void wefti_api_params_close_bias(uint32_t n, struct params *params);
+
+/* Keeps a token back for good: as much as may be sent. */
+#define WEFT_API_BIAS_NEVER (-1e6f)
+
 void wefti_api_params_read_stops(const struct reader *r, struct params *params);
 void wefti_api_params_read_stop_tokens(const struct reader *r, const struct weft_api_limits *limits,
                                        struct params *params);

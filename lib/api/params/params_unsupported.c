@@ -3,21 +3,7 @@
 
 #include "params/params_internal.h"
 
-enum harmless { /* besides null, these values ask for nothing */
-                IF_NULL,
-                IF_FALSE,
-                IF_EMPTY, /* "", [] or {} */
-                IF_ZERO,
-                IF_ONE,
-                IF_TRUE,
-                IF_NONE, /* the string "none" */
-                IF_TEXT, /* {"type":"text"} */
-};
-
-static const struct {
-    const char *name;
-    enum harmless harmless;
-} unsupported[] = {
+static const struct refused_field unsupported[] = {
     {"response_format", IF_TEXT},
     {"tools", IF_EMPTY},
     {"tool_choice", IF_NONE},
@@ -70,6 +56,7 @@ static const struct {
     {"xtc_probability", IF_ZERO},
     {"dynatemp_range", IF_ZERO},
     {"lora", IF_EMPTY},
+    {NULL, IF_NULL},
 };
 
 static bool is_harmless(const json_t *value, enum harmless harmless) {
@@ -84,6 +71,8 @@ static bool is_harmless(const json_t *value, enum harmless harmless) {
                (json_is_string(value) && json_string_length(value) == 0);
     case IF_ZERO:
         return json_is_number(value) && json_number_value(value) == 0;
+    case IF_AT_MOST_ZERO:
+        return json_is_number(value) && json_number_value(value) <= 0;
     case IF_ONE:
         return json_is_number(value) && json_number_value(value) == 1;
     case IF_TRUE:
@@ -97,13 +86,17 @@ static bool is_harmless(const json_t *value, enum harmless harmless) {
     return false;
 }
 
-void wefti_api_params_refuse_unsupported(const struct reader *r) {
-    for (size_t i = 0; i < sizeof unsupported / sizeof unsupported[0]; i++) {
-        const json_t *value = wefti_api_json_get(r, unsupported[i].name);
-        if (value && !is_harmless(value, unsupported[i].harmless))
-            weft_api_error_set(r->error, 400, unsupported[i].name, "unsupported_parameter",
-                               "'%s' is not supported by this server", unsupported[i].name);
+void wefti_api_params_refuse(const struct reader *r, const struct refused_field *fields) {
+    for (; fields->name; fields++) {
+        const json_t *value = wefti_api_json_get(r, fields->name);
+        if (value && !is_harmless(value, fields->harmless))
+            weft_api_error_set(r->error, 400, fields->name, "unsupported_parameter",
+                               "'%s' is not supported by this server", fields->name);
     }
+}
+
+void wefti_api_params_refuse_unsupported(const struct reader *r) {
+    wefti_api_params_refuse(r, unsupported);
     const json_t *modalities = wefti_api_json_get(r, "modalities");
     for (size_t i = 0; i < json_array_size(modalities); i++) {
         const json_t *item = json_array_get(modalities, i);
