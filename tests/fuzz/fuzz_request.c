@@ -50,10 +50,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
     uint32_t n_kinds = 0;
     while (wefti_api_kinds[n_kinds])
         n_kinds++;
-    const struct weft_api_call_request request = {.kind = wefti_api_kinds[(bytes[0] & 3) % n_kinds],
-                                                  .body = &body,
-                                                  .wake = on_wake,
-                                                  .now_us = 1};
+    uint32_t kind = (bytes[0] & 3) | (bytes[0] & 8) >> 1; /* between them bit 2: MessagePack */
+    const struct weft_api_call_request request = {
+        .kind = wefti_api_kinds[kind % n_kinds], .body = &body, .wake = on_wake, .now_us = 1};
     weft_api_call *call = weft_api_call_new(api, &request);
     WEFT_ASSERT(call);
     if (bytes[0] & 4) { /* the connection measures MessagePack before it makes a call */
@@ -90,6 +89,9 @@ void weft_fuzz_seeds(void (*add)(const void *bytes, size_t n)) {
         "2{\"prompt\":\"hello\",\"return_token_strs\":true}",
         "2{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"add_generation_prompt\":false}",
         "3{\"tokens\":[1,2,3]}",
+        "8{\"prompt\":\"a\",\"n_predict\":-1,\"repeat_penalty\":1.1,\"repeat_last_n\":-1,\"n_"
+        "probs\":2,"
+        "\"logit_bias\":[[5,1.5],[6,false]],\"samplers\":null,\"min_keep\":0}",
         "4\x82\xa6prompt\xa2hi\xaamax_tokens\x05",
         "5\x81\xa8messages\x91\x82\xa4role\xa4user\xa7"
         "content\xa2hi",

@@ -284,6 +284,83 @@ def test_defaults_come_from_generation_config():
         assert len(texts) > 1
 
 
+def llama(server, **body):
+    reply = server.post("/completion", body)
+    assert reply.status == 200, (reply.status, reply.text, body)
+    return reply.json
+
+
+def llama_stream(server, **body):
+    """The events of a stream as llama-server has them: the last one says stop, and there is no [DONE]."""
+    text = server.post("/completion", {**body, "stream": True}).text
+    events = [json.loads(e.removeprefix("data: ")) for e in text.split("\n\n") if e]
+    assert [e["stop"] for e in events] == [False] * (len(events) - 1) + [True], text
+    return events
+
+
+def test_llama_servers_completion_says_what_openais_does():
+    with Server() as server:
+        for mine, openais in (({"temperature": 0, "n_predict": 40}, {"temperature": 0, "max_tokens": 40}),
+                              ({"seed": 9, "n_predict": 60, "ignore_eos": True},  # top_p: generation_config.json's
+                               {"seed": 9, "max_tokens": 60, "ignore_eos": True, "top_k": 40, "min_p": 0.05}),
+                              ({"seed": 9, "n_predict": 30, "repeat_penalty": 1.3, "top_k": 0, "min_p": 0, "top_p": 1},
+                               {"seed": 9, "max_tokens": 30, "repetition_penalty": 1.3, "top_p": 1})):
+            for prompt in ("Once upon a time", [46, 1259, 572]):
+                choice = server.complete(prompt=prompt, logprobs=2, return_tokens_as_token_ids=True, **openais)["choices"][0]
+                whole = llama(server, prompt=prompt, n_probs=2, return_tokens=True, **mine)
+                assert whole["content"] == choice["text"], (mine, whole)
+                assert [f"token_id:{i}" for i in whole["tokens"]] == choice["logprobs"]["tokens"]
+                probs = whole["completion_probabilities"]
+                assert [p["id"] for p in probs] == whole["tokens"]
+                assert [p["logprob"] for p in probs] == choice["logprobs"]["token_logprobs"]
+                assert all(len(p["top_logprobs"]) == 2 and bytes(p["bytes"]).decode(errors="replace") == p["token"]
+                           for p in probs)
+                assert whole["stop_type"] == ("limit" if choice["finish_reason"] == "length" else "eos")
+                assert whole["tokens_predicted"] == len(whole["tokens"]) == whole["timings"]["predicted_n"]
+                for more in ({}, {"n_probs": 2}):
+                    events = llama_stream(server, prompt=prompt, **mine, **more)
+                    assert "".join(e["content"] for e in events) == whole["content"]
+                    assert sum((e["tokens"] for e in events), []) == whole["tokens"]
+                    assert sum((e.get("completion_probabilities", []) for e in events), []) == (probs if more else [])
+                    for key in ("stop_type", "tokens_predicted", "tokens_evaluated", "prompt", "truncated", "model"):
+                        assert events[-1][key] == whole[key], key
+
+
+def test_llama_servers_completion_ends_as_it_was_told():
+    with Server() as server:
+        ask = {"prompt": "Once upon a time", "temperature": 0}
+        free = llama(server, **ask, n_predict=60, ignore_eos=True)
+        assert free["tokens"] == [] and free["prompt"].endswith("Once upon a time") and not free["truncated"]
+        assert free["generation_settings"]["n_predict"] == 60 and free["generation_settings"]["temperature"] == 0
+        stop = free["content"][25:32]
+        cut = free["content"][: free["content"].index(stop)]
+        events = llama_stream(server, **ask, n_predict=60, ignore_eos=True, stop=["never", stop])
+        for last in (llama(server, **ask, n_predict=60, ignore_eos=True, stop=["never", stop]), events[-1]):
+            assert last["stop_type"] == "word" and last["stopping_word"] == stop
+        assert "".join(e["content"] for e in events) == cut
+        full = llama(server, **ask, n_predict=-1, ignore_eos=True)
+        assert full["truncated"] and full["tokens_evaluated"] + full["tokens_predicted"] == 1024
+        assert llama(server, **ask, n_predict=5000, ignore_eos=True)["content"] == full["content"]
+        none = llama(server, **ask, n_predict=0)
+        assert none["content"] == "" and none["tokens_predicted"] == 0 and none["stop_type"] == "limit"
+        first = llama(server, **ask, n_predict=1, return_tokens=True)["tokens"][0]
+        for bias in ([[first, False]], {str(first): -100}):
+            assert first not in llama(server, **ask, n_predict=30, return_tokens=True, logit_bias=bias)["tokens"]
+        assert llama(server, **ask, n_predict=3, return_tokens=True, logit_bias=[[7, 100]])["tokens"] == [7] * 3
+
+
+def test_llama_servers_completion_refuses_by_name():
+    with Server() as server:
+        for body, param in (({}, "prompt"), ({"prompt": ["a", 1]}, "prompt"), ({"prompt": ["a", "b"]}, "prompt"),
+                            ({"prompt": "a", "samplers": ["top_k"]}, "samplers"),
+                            ({"prompt": "a", "logit_bias": [["x", 1]]}, "logit_bias"),
+                            ({"prompt": "a", "n_predict": -2}, "n_predict"),
+                            ({"prompt": "a " * 2000}, "prompt")):
+            reply = server.post("/completion", body)
+            assert reply.status == 400 and reply.json["error"]["param"] == param, (body, reply.text)
+        assert server.get("/completion").status == 405 and server.post("/completions", {"prompt": "a"}).status == 404
+
+
 def test_chat_templates_from_a_file_and_unsupported_ones():
     import os
     import subprocess

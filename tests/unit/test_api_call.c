@@ -16,6 +16,7 @@
 
 #define CALL_COMPLETION (&wefti_api_kind_completion)
 #define CALL_CHAT (&wefti_api_kind_chat)
+#define CALL_LLAMA (&wefti_api_kind_llama)
 #define CALL_TOKENIZE (&wefti_api_kind_tokenize)
 #define CALL_DETOKENIZE (&wefti_api_kind_detokenize)
 
@@ -251,17 +252,21 @@ static weft_api_call *new_call(struct weft_buf *body, const weft_api_kind *kind,
     return weft_api_call_new(&api, &request);
 }
 
-static weft_api_call *begin(const char *json) {
+static weft_api_call *begin_kind(const weft_api_kind *kind, const char *json) {
     struct weft_buf body;
     weft_buf_init(&body, 1 << 20);
     weft_buf_add_str(&body, json);
     assert_true(weft_api_hold(&api, weft_api_cost(body.len)));
-    weft_api_call *call = new_call(&body, CALL_COMPLETION, NULL);
+    weft_api_call *call = new_call(&body, kind, NULL);
     assert_non_null(call);
     weft_api_call_prepare(call);
     weft_api_call_start(call, now_us);
     weft_api_upstream_pump(&api, now_us);
     return call;
+}
+
+static weft_api_call *begin(const char *json) {
+    return begin_kind(CALL_COMPLETION, json);
 }
 
 /* Ids of a text that does not begin a prompt. */
@@ -397,6 +402,145 @@ static void usage_on_the_way_counts_tokens_that_add_no_text(void **state) {
     assert_true(n_chunks < n);
     weft_buf_fini(&out);
     weft_api_call_drop(call);
+}
+
+/* All of a call's answer, stream or not, cut into pieces of about so many bytes. */
+static char *rendered(weft_api_call *call, size_t budget) {
+    struct weft_buf out;
+    weft_buf_init(&out, 1 << 20);
+    assert_int_equal(call->state, WEFT_API_CALL_DONE);
+    while ((call->params.stream
+                ? weft_api_render_stream(call, &out, budget)
+                : weft_api_render_body(call, &out, budget)) == WEFT_API_RENDER_MORE) {
+    }
+    char *copy = strdup(weft_buf_cstr(&out));
+    weft_buf_fini(&out);
+    return copy;
+}
+
+/* The tokens of a text, 1 ms apart, the first 10 ms after the request came; each with its own
+ * log-probability, and with `end` the last one. */
+static void put_text(const char *text, enum weft_end end) {
+    static const uint32_t best = 7;
+    static const float value = -0.5f;
+    uint32_t ids[32], n = encode(text, ids);
+    struct sent submit = *last_sent();
+    put_accepted(&submit);
+    now_us += 9000;
+    for (uint32_t i = 0; i < n; i++) {
+        struct weft_event event = {.request_id = submit.id,
+                                   .attempt = submit.attempt,
+                                   .sampled = true,
+                                   .token = ids[i],
+                                   .output_idx = i,
+                                   .end = i + 1 == n ? end : WEFT_END_NONE,
+                                   .has_logprobs = true,
+                                   .logprobs = {-1.5f, 2, 1, &best, &value}};
+        now_us += 1000;
+        put_event(&event);
+    }
+}
+
+static double timing_of(const json_t *body, const char *key) {
+    return json_number_value(json_object_get(json_object_get(body, "timings"), key));
+}
+
+static void llamas_answer_has_its_fields_however_it_is_cut(void **state) {
+    (void)state;
+    static const char json[] = "{\"prompt\":\"Once\",\"n_predict\":30,\"seed\":3,\"n_probs\":1,"
+                               "\"return_tokens\":true,\"stop\":[\"x\",\"e wa\"],"
+                               "\"logit_bias\":[[9,1.5],[4,false],[9,1]]}";
+    weft_api_call *call = begin_kind(CALL_LLAMA, json);
+    uint32_t ids[32], n = encode(" upon there wa", ids), n_prompt = last_sent()->n_prompt;
+    put_text(" upon there was a", WEFT_END_LENGTH);
+    char *text = rendered(call, 1 << 16);
+    for (size_t budget = 1; budget < 100; budget += 7) {
+        wefti_api_render_rewind(call);
+        char *again = rendered(call, budget);
+        assert_string_equal(again, text);
+        free(again);
+    }
+    json_t *body = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    const json_t *settings = json_object_get(body, "generation_settings");
+    const json_t *probs = json_object_get(body, "completion_probabilities");
+    assert_string_equal(text_of(body, "content"), " upon ther");
+    assert_string_equal(text_of(body, "stop_type"), "word");
+    assert_string_equal(text_of(body, "stopping_word"), "e wa");
+    assert_string_equal(text_of(body, "prompt"), "<|begin_of_text|>Once");
+    assert_string_equal(text_of(body, "model"), "m");
+    assert_true(json_is_true(json_object_get(body, "stop")));
+    assert_true(json_is_false(json_object_get(body, "truncated")));
+    uint64_t n_used = (uint64_t)json_integer_value(json_object_get(body, "tokens_predicted"));
+    assert_true(n_used >= n - 1 && n_used <= n);
+    assert_int_equal(json_array_size(json_object_get(body, "tokens")), n_used);
+    assert_int_equal(json_array_size(probs), n_used);
+    const json_t *prob = json_array_get(probs, 0);
+    assert_int_equal(json_integer_value(json_object_get(prob, "id")), ids[0]);
+    assert_true(json_number_value(json_object_get(prob, "logprob")) == -1.5);
+    prob = json_array_get(json_object_get(prob, "top_logprobs"), 0);
+    assert_int_equal(json_integer_value(json_object_get(prob, "id")), 7);
+    assert_true(json_number_value(json_object_get(prob, "logprob")) == -0.5);
+    assert_int_equal(json_integer_value(json_object_get(body, "tokens_evaluated")), n_prompt);
+    assert_int_equal(json_integer_value(json_object_get(settings, "seed")), 3);
+    assert_int_equal(json_integer_value(json_object_get(settings, "top_k")), 40);
+    assert_int_equal(json_array_size(json_object_get(settings, "stop")), 2);
+    const json_t *bias = json_object_get(settings, "logit_bias");
+    assert_int_equal(json_array_size(bias), 2);
+    assert_true(json_is_false(json_object_get(json_array_get(bias, 0), "bias")));
+    assert_true(json_number_value(json_object_get(json_array_get(bias, 1), "bias")) == 2.5);
+    assert_true(timing_of(body, "prompt_ms") == 10 && timing_of(body, "predicted_n") == n_used);
+    assert_true(timing_of(body, "predicted_ms") == (double)n_used - 1);
+    json_decref(body);
+    free(text);
+    weft_api_call_drop(call);
+}
+
+static void llamas_stream_names_all_tokens_and_ends_with_the_facts(void **state) {
+    (void)state;
+    static const char *const probs[] = {"", ",\"n_probs\":1"};
+    static const char text[] = " a\u4f60 king";
+    uint32_t ids[32], n = encode(text, ids);
+    for (uint32_t how = 0; how < 12; how++) {
+        static char *whole;
+        char json[128];
+        (void)snprintf(json, sizeof json,
+                       "{\"prompt\":\"Once\",\"stream\":true,\"n_predict\":%u,\"seed\":3%s}", n,
+                       probs[how / 6]);
+        weft_api_call *call = begin_kind(CALL_LLAMA, json);
+        put_text(text, WEFT_END_LENGTH);
+        char *stream = rendered(call, how % 6 ? how % 6 * 13 : 1 << 16);
+        weft_api_call_drop(call);
+        if (how % 6 > 0) {
+            assert_string_equal(stream, whole);
+            free(stream);
+            if (how % 6 == 5) free(whole);
+            continue;
+        }
+        whole = stream;
+        char seen[64] = "";
+        uint32_t n_seen = 0, n_probs = 0;
+        bool is_over = false;
+        for (char *at = stream; *at; at = strstr(at, "\n\n") + 2) {
+            assert_memory_equal(at, "data: ", 6);
+            assert_false(is_over);
+            json_t *event = json_loads(at + 6, JSON_DISABLE_EOF_CHECK, NULL);
+            const json_t *tokens = json_object_get(event, "tokens");
+            (void)strncat(seen, text_of(event, "content"), sizeof seen - strlen(seen) - 1);
+            for (size_t i = 0; i < json_array_size(tokens); i++)
+                assert_int_equal(json_integer_value(json_array_get(tokens, i)), ids[n_seen++]);
+            n_probs +=
+                (uint32_t)json_array_size(json_object_get(event, "completion_probabilities"));
+            assert_int_equal(json_integer_value(json_object_get(event, "tokens_predicted")),
+                             n_seen);
+            is_over = json_is_true(json_object_get(event, "stop"));
+            if (is_over) assert_string_equal(text_of(event, "stop_type"), "limit");
+            json_decref(event);
+        }
+        assert_true(is_over);
+        assert_string_equal(seen, text);
+        assert_int_equal(n_seen, n);
+        assert_int_equal(n_probs, how ? n : 0);
+    }
 }
 
 static void after_a_break_the_stream_goes_on_where_it_was(void **state) {
@@ -1518,10 +1662,7 @@ static void another_model_ends_what_the_first_began(void **state) {
 
 /* Everything a request does, once; after any refusal the fixture's end finds nothing left over.
  * True when it came through to its end. */
-static bool live_through(void) {
-    static const char json[] = "{\"prompt\":[\"Once\",\"Twice\"],\"stream\":true,\"echo\":true,"
-                               "\"logprobs\":1,\"max_tokens\":3,\"stop\":[\"zz\"],"
-                               "\"logit_bias\":{\"5\":1}}";
+static bool live_through(const weft_api_kind *kind, const char *json) {
     struct weft_buf body, out;
     weft_buf_init(&out, 1 << 20);
     weft_buf_init(&body, 1 << 20);
@@ -1529,7 +1670,7 @@ static bool live_through(void) {
     bool is_done = false;
     uint64_t held = weft_api_cost(body.len);
     assert_true(weft_api_hold(&api, held));
-    weft_api_call *call = new_call(&body, CALL_COMPLETION, NULL);
+    weft_api_call *call = new_call(&body, kind, NULL);
     if (!call) {
         weft_api_release(&api, held);
         weft_buf_fini(&body);
@@ -1573,13 +1714,12 @@ static bool live_through(void) {
     return is_done;
 }
 
-static void a_refused_allocation_costs_one_request_and_nothing_else(void **state) {
-    (void)state;
+static void expect_refusals_cost_nothing(const weft_api_kind *kind, const char *json) {
     bool is_through = false;
     uint32_t n = 0;
     while (!is_through) {
         refuse_at = ++n;
-        is_through = live_through();
+        is_through = live_through(kind, json);
         if (refuse_at == 0) is_through = false; /* it was hit, but perhaps not where it hurts */
         refuse_at = 0;
         assert_int_equal(api.held_bytes, 0);
@@ -1588,7 +1728,18 @@ static void a_refused_allocation_costs_one_request_and_nothing_else(void **state
         assert_true(n < 5000);
     }
     assert_true(n > 20);
-    assert_true(live_through());
+    assert_true(live_through(kind, json));
+}
+
+static void a_refused_allocation_costs_one_request_and_nothing_else(void **state) {
+    (void)state;
+    expect_refusals_cost_nothing(CALL_COMPLETION,
+                                 "{\"prompt\":[\"Once\",\"Twice\"],\"stream\":true,\"echo\":true,"
+                                 "\"logprobs\":1,\"max_tokens\":3,\"stop\":[\"zz\"],"
+                                 "\"logit_bias\":{\"5\":1}}");
+    expect_refusals_cost_nothing(
+        CALL_LLAMA, "{\"prompt\":\"Once\",\"stream\":true,\"n_probs\":1,\"n_predict\":3,"
+                    "\"stop\":[\"zz\"],\"logit_bias\":[[5,1],[6,false]]}");
 }
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -1644,6 +1795,8 @@ int main(void) {
         CASE(a_deadline_may_pass_while_a_request_waits),
         CASE(a_stream_shows_each_token_when_it_comes),
         CASE(usage_on_the_way_counts_tokens_that_add_no_text),
+        CASE(llamas_answer_has_its_fields_however_it_is_cut),
+        CASE(llamas_stream_names_all_tokens_and_ends_with_the_facts),
         CASE(after_a_break_the_stream_goes_on_where_it_was),
         CASE(a_request_nobody_answered_is_asked_again_as_new),
         CASE(a_stop_string_is_never_half_emitted),

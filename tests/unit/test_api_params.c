@@ -14,6 +14,7 @@
 
 #define CALL_COMPLETION (&wefti_api_kind_completion)
 #define CALL_CHAT (&wefti_api_kind_chat)
+#define CALL_LLAMA (&wefti_api_kind_llama)
 #define CALL_TOKENIZE (&wefti_api_kind_tokenize)
 #define CALL_DETOKENIZE (&wefti_api_kind_detokenize)
 
@@ -193,6 +194,75 @@ static const struct row rows[] = {
      "continue_final_message"},
     {CALL_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"modalities\":[\"audio\"]}",
      400, "modalities"},
+    {CALL_LLAMA, "{\"prompt\":\"a\"}", 0, ""},
+    {CALL_LLAMA, "{\"prompt\":[1,2]}", 0, ""},
+    {CALL_LLAMA, "{\"prompt\":[\"a\"]}", 0, ""},
+    {CALL_LLAMA, "{\"prompt\":[\"a\",\"b\"]}", 400, "prompt"},
+    {CALL_LLAMA, "{\"prompt\":[\"a\",1]}", 400, "prompt"},
+    {CALL_LLAMA, "{\"prompt\":[1,\"a\"]}", 400, "prompt"},
+    {CALL_LLAMA, "{\"prompt\":{\"prompt_string\":\"a\"}}", 400, "prompt"},
+    {CALL_LLAMA, "{\"n_predict\":5}", 400, "prompt"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"n_predict\":-1}", 0, ""},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"n_predict\":0}", 0, ""},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"n_predict\":5000}", 0, ""},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"n_predict\":-2}", 400, "n_predict"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"n_predict\":\"5\"}", 400, "n_predict"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"temperature\":-1}", 400, "temperature"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"repeat_penalty\":0}", 400, "repeat_penalty"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"repeat_penalty\":1.1,\"repeat_last_n\":-1}", 0, ""},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"repeat_penalty\":1.1,\"repeat_last_n\":64}", 0, ""},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"repeat_penalty\":1.1,\"repeat_last_n\":63}", 400,
+     "repeat_last_n"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"repeat_last_n\":8}", 0, ""},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"presence_penalty\":1,\"repeat_last_n\":8}", 400,
+     "repeat_last_n"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"stop\":[\"x\"],\"ignore_eos\":true,\"n_probs\":0}", 0, ""},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"stop\":[]}", 0, ""},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"stop\":[1]}", 400, "stop"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"n_probs\":20}", 0, ""},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"n_probs\":21}", 400, "n_probs"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"n_probs\":-1}", 400, "n_probs"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"stream\":1}", 400, "stream"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"return_tokens\":1}", 400, "return_tokens"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"logit_bias\":[]}", 0, ""},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"logit_bias\":{\"5\":1}}", 0, ""},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"logit_bias\":[[5,1],[6,false]]}", 0, ""},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"logit_bias\":[[100,1]]}", 400, "logit_bias"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"logit_bias\":[[\"a\",1]]}", 400, "logit_bias"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"logit_bias\":[[5,true]]}", 400, "logit_bias"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"logit_bias\":[[5,101]]}", 400, "logit_bias"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"logit_bias\":[[5]]}", 400, "logit_bias"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"logit_bias\":[5,1]}", 400, "logit_bias"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"logit_bias\":[[5,1,1]]}", 400, "logit_bias"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"logit_bias\":3}", 400, "logit_bias"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"logit_bias\":{\"5\":false}}", 400, "logit_bias"},
+    {CALL_LLAMA,
+     "{\"prompt\":\"a\",\"cache_prompt\":true,\"id_slot\":-1,\"n_keep\":5,\"timings_per_token\":"
+     "true}",
+     0, ""},
+    {CALL_LLAMA,
+     "{\"prompt\":\"a\",\"min_tokens\":99,\"stop_token_ids\":\"x\",\"repetition_penalty\":-1,\"max_"
+     "tokens\":-1}",
+     0, ""},
+    {CALL_LLAMA,
+     "{\"prompt\":\"a\",\"grammar\":\"\",\"min_keep\":0,\"t_max_predict_ms\":-1,\"n_indent\":0,"
+     "\"post_sampling_probs\":false}",
+     0, ""},
+    {CALL_LLAMA,
+     "{\"prompt\":\"a\",\"response_fields\":[],\"image_data\":[],\"n_cmpl\":1,\"mirostat\":0,"
+     "\"typical_p\":1.0}",
+     0, ""},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"grammar\":\"root ::= x\"}", 400, "grammar"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"json_schema\":{}}", 400, "json_schema"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"samplers\":[\"top_k\"]}", 400, "samplers"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"min_keep\":2}", 400, "min_keep"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"t_max_predict_ms\":100}", 400, "t_max_predict_ms"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"n_indent\":2}", 400, "n_indent"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"post_sampling_probs\":true}", 400, "post_sampling_probs"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"response_fields\":[\"content\"]}", 400, "response_fields"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"n_cmpl\":2}", 400, "n_cmpl"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"mirostat\":2}", 400, "mirostat"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"tools\":[{}]}", 400, "tools"},
     {CALL_TOKENIZE, "{\"prompt\":\"a\"}", 0, ""},
     {CALL_TOKENIZE, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}", 0, ""},
     {CALL_TOKENIZE, "{}", 400, "prompt"},
@@ -339,6 +409,49 @@ static void the_model_s_defaults_speak_where_a_request_is_silent(void **state) {
     wefti_api_params_fini(&p);
 }
 
+static void llamas_fields_have_its_defaults_and_go_until_the_context_is_full(void **state) {
+    (void)state;
+    struct weft_api_limits l = limits();
+    struct params p;
+    struct weft_api_error error;
+    assert_true(parse("{\"prompt\":\"a\"}", CALL_LLAMA, 4, &p, &error));
+    assert_true(p.sampling.temperature == 0.8f && p.sampling.top_p == 0.95f);
+    assert_true(p.sampling.min_p == 0.05f && p.sampling.repetition_penalty == 1.0f);
+    assert_int_equal(p.sampling.top_k, 40);
+    assert_int_equal(p.sampling.max_tokens, 60);
+    assert_int_equal(p.sampling.n_logprobs, -1);
+    wefti_api_params_fini(&p);
+    assert_true(parse("{\"prompt\":\"a\",\"n_predict\":5000,\"repeat_penalty\":1.5,\"n_probs\":2,"
+                      "\"presence_penalty\":1,\"repeat_last_n\":-1,"
+                      "\"logit_bias\":[[7,2],[3,false],[7,-1],[3,100]]}",
+                      CALL_LLAMA, 50, &p, &error));
+    assert_int_equal(p.sampling.max_tokens, 14);
+    assert_int_equal(p.sampling.n_logprobs, 2);
+    assert_true(p.sampling.repetition_penalty == 1.5f && p.sampling.presence_penalty == 1.0f);
+    assert_int_equal(p.sampling.n_bias, 2);
+    assert_true(p.sampling.bias[0].token == 3 && p.sampling.bias[0].bias == -1e6f);
+    assert_true(p.sampling.bias[1].token == 7 && p.sampling.bias[1].bias == 1.0f);
+    struct weft_errmsg why;
+    assert_int_equal(weft_sampling_check(&p.sampling, 100, &why), WEFT_OK);
+    wefti_api_params_fini(&p);
+    assert_true(parse("{\"prompt\":\"a\",\"repeat_penalty\":1.5,\"frequency_penalty\":1,"
+                      "\"repeat_last_n\":0,\"n_predict\":0}",
+                      CALL_LLAMA, 4, &p, &error));
+    assert_true(p.sampling.repetition_penalty == 1.0f && p.sampling.frequency_penalty == 0.0f);
+    assert_int_equal(p.sampling.max_tokens, 0);
+    wefti_api_params_fini(&p);
+    l.defaults = (struct weft_gen_defaults){0.5, NAN, 0.25, NAN, 0, 6};
+    memset(&error, 0, sizeof error);
+    json_t *json = json_loads("{\"prompt\":\"a\"}", 0, NULL);
+    assert_true(wefti_api_params_parse(json, CALL_LLAMA, &l, &p, &error));
+    p.prompts[0].n_ids = 3;
+    assert_true(wefti_api_params_fit(&p, CALL_LLAMA, &l, &error));
+    assert_true(p.sampling.temperature == 0.5f && p.sampling.top_p == 0.95f);
+    assert_true(p.sampling.min_p == 0.25f && p.sampling.top_k == 0);
+    assert_int_equal(p.sampling.max_tokens, 6);
+    wefti_api_params_fini(&p);
+}
+
 static void log_probabilities_are_bounded_in_bytes(void **state) {
     (void)state;
     struct weft_api_limits l = limits();
@@ -416,6 +529,7 @@ int main(void) {
         cmocka_unit_test(ignored_ends_are_still_kept_back_by_min_tokens),
         cmocka_unit_test(ends_beyond_the_vocabulary_are_passed_over),
         cmocka_unit_test(the_model_s_defaults_speak_where_a_request_is_silent),
+        cmocka_unit_test(llamas_fields_have_its_defaults_and_go_until_the_context_is_full),
         cmocka_unit_test(log_probabilities_are_bounded_in_bytes),
         cmocka_unit_test(silence_about_max_tokens_asks_for_no_log_probabilities),
         cmocka_unit_test(parts_are_joined_by_newlines),

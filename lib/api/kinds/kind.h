@@ -46,6 +46,7 @@ struct weft_api_kind {
     const char *prompt_field;   /* the field at fault if a prompt is too long, */
     const char *logprobs_field; /* and if there are too many log-probabilities */
     bool names_any_token;       /* in log-probabilities, even a token that is no text by itself */
+    bool logprobs_have_ids;     /* where they are lists of tokens like chat's */
     bool generates;             /* else the scheduler is not needed */
     size_t prompt_tokens_max;   /* 0: what fits the context */
 
@@ -73,7 +74,8 @@ struct weft_api_kind {
     X(completion)                                                                                  \
     X(chat)                                                                                        \
     X(tokenize)                                                                                    \
-    X(detokenize)
+    X(detokenize)                                                                                  \
+    X(llama)
 
 #define X(name) extern const struct weft_api_kind wefti_api_kind_##name;
 WEFT_API_KIND_LIST(X)

@@ -37,7 +37,7 @@ struct params {
     struct weft_tmpl_message *messages; /* instead of prompts */
     char **owned_texts;                 /* message contents joined from parts */
     uint32_t n_messages, n_owned;
-    bool add_generation_prompt, add_special, return_token_strs;
+    bool add_generation_prompt, add_special, return_token_strs, return_tokens;
 
     bool stream, include_usage, continuous_usage;
     bool echo, include_stop, skip_special, tokens_as_ids;

@@ -164,6 +164,10 @@ void wefti_api_lp_lists(struct choice *choice, uint32_t from, uint32_t to, struc
 static void write_chat_token(const weft_api_call *call, uint32_t token, float value,
                              struct weft_writer *w) {
     weft_write_map(w);
+    if (call->kind->logprobs_have_ids) {
+        weft_write_key(w, "id");
+        weft_write_uint(w, token);
+    }
     weft_write_key(w, "token");
     write_token(call, token, w);
     weft_write_key(w, "logprob");

@@ -1,0 +1,405 @@
+/* POST /completion: llama-server's own endpoint, with its names of fields.
+ *
+ * A stream ends with the very object that is the answer to a request without one, but for what the
+ * stream has told already: so both are written by the parts of the body. */
+#include <math.h>
+
+#include "base/check.h"
+#include "call/call_internal.h"
+#include "kinds/kind.h"
+#include "params/params_internal.h"
+#include "render/choice_text.h"
+#include "render/logprobs.h"
+#include "render/render.h"
+
+/* ---------------------------------------------------------------------------------- parsing --- */
+
+/* What llama-server does not know, or means differently: read here or not at all. */
+static const char *const own_fields[] = {
+    "n_predict",      "repeat_penalty", "repetition_penalty", "min_tokens",
+    "stop_token_ids", "grammar",        "logit_bias",         NULL,
+};
+
+static const struct refused_field refused[] = {
+    {"grammar", IF_EMPTY},
+    {"samplers", IF_NULL},
+    {"min_keep", IF_AT_MOST_ZERO},
+    {"n_indent", IF_AT_MOST_ZERO},
+    {"t_max_predict_ms", IF_AT_MOST_ZERO},
+    {"post_sampling_probs", IF_FALSE},
+    {"response_fields", IF_EMPTY},
+    {"image_data", IF_EMPTY},
+    {"n_cmpl", IF_ONE},
+    {NULL, IF_NULL},
+};
+
+/* llama-server's defaults, where generation_config.json is silent. */
+static struct weft_gen_defaults with_defaults(struct weft_gen_defaults d) {
+    if (isnan(d.temperature)) d.temperature = 0.8;
+    if (isnan(d.top_p)) d.top_p = 0.95;
+    if (isnan(d.min_p)) d.min_p = 0.05;
+    if (d.top_k < 0) d.top_k = 40;
+    return d;
+}
+
+static void read_prompt(const struct reader *r, const struct weft_api_limits *limits,
+                        struct params *params) {
+    wefti_api_params_read_prompts(r, limits, params);
+    if (wefti_api_json_ok(r) && params->n_prompts != 1)
+        weft_api_error_set(r->error, 400, "prompt", NULL,
+                           "'prompt' holds %u prompts, /completion takes one", params->n_prompts);
+}
+
+/* Penalties here look at all there is: a shorter view of it is refused if there are any. */
+static void read_penalties(const struct reader *r, const struct weft_api_limits *limits,
+                           struct params *params) {
+    struct weft_sampling *s = &params->sampling;
+    int64_t last_n = -1;
+    wefti_api_json_get_float(r, "repeat_penalty", 1e-3, 1e3, &s->repetition_penalty);
+    wefti_api_json_get_int(r, "repeat_last_n", -1, INT32_MAX, &last_n);
+    if (last_n == 0) {
+        s->repetition_penalty = 1.0f;
+        s->presence_penalty = s->frequency_penalty = 0.0f;
+    }
+    bool has_any = s->repetition_penalty != 1.0f || s->presence_penalty != 0.0f ||
+                   s->frequency_penalty != 0.0f;
+    if (has_any && last_n > 0 && last_n < limits->max_model_len)
+        weft_api_error_set(r->error, 400, "repeat_last_n", "unsupported_parameter",
+                           "'repeat_last_n' can only be -1 or 0: penalties look at all tokens");
+}
+
+/* [id, bias], or [id, false]: never that one. */
+static void read_bias_pair(const struct reader *r, const json_t *pair, uint32_t n_vocab,
+                           struct weft_logit_bias *out) {
+    const json_t *token = json_array_get(pair, 0), *value = json_array_get(pair, 1);
+    int64_t id = json_is_integer(token) ? json_integer_value(token) : -1;
+    bool is_never = json_is_false(value);
+    double bias = json_is_number(value) ? json_number_value(value) : NAN;
+    if (json_array_size(pair) != 2 || id < 0 || id >= (n_vocab ? n_vocab : WEFT_VOCAB_MAX))
+        weft_api_error_set(r->error, 400, "logit_bias", NULL,
+                           "'logit_bias' must hold pairs that begin with a token id; tokens given "
+                           "as text are not supported");
+    else if (!is_never && !(bias >= -100 && bias <= 100))
+        weft_api_error_set(r->error, 400, "logit_bias", NULL,
+                           "'logit_bias' of token %u must be false or a number between -100 and "
+                           "100",
+                           (uint32_t)id);
+    out->token = (uint32_t)id;
+    out->bias = is_never ? WEFT_API_BIAS_NEVER : (float)bias;
+}
+
+static void read_bias(const struct reader *r, const struct weft_api_limits *limits,
+                      struct params *params) {
+    const json_t *value = wefti_api_json_get(r, "logit_bias");
+    size_t n = json_array_size(value);
+    if (!json_is_array(value)) {
+        wefti_api_params_read_bias(r, limits, params);
+        return;
+    }
+    if (!wefti_api_params_open_bias(r, n, params)) return;
+    for (size_t i = 0; i < n && wefti_api_json_ok(r); i++)
+        read_bias_pair(r, json_array_get(value, i), limits->n_vocab, &params->bias[i]);
+    if (wefti_api_json_ok(r)) wefti_api_params_close_bias((uint32_t)n, params);
+}
+
+static void read_n_probs(const struct reader *r, const struct weft_api_limits *limits,
+                         struct params *params) {
+    int64_t n = 0;
+    wefti_api_json_get_int(r, "n_probs", 0, limits->max_logprobs, &n);
+    params->logprobs = params->sampling.n_logprobs = n > 0 ? (int32_t)n : -1;
+}
+
+/* Not so many where the context ends before. 0: the prompt is computed, which takes a wish for its
+ * log-probabilities. */
+static void read_n_predict(const struct reader *r, const struct weft_api_limits *limits,
+                           struct params *params) {
+    int64_t usual = limits->defaults.max_new_tokens, n = usual > 0 ? usual : -1;
+    wefti_api_json_get_int(r, "n_predict", -1, INT32_MAX, &n);
+    params->is_open_ended = n < 0;
+    if (n > 0) params->usual_max_tokens = n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+    if (n != 0) return;
+    params->has_max_tokens = true;
+    params->sampling.max_tokens = 0;
+    params->sampling.n_prompt_logprobs = 0;
+}
+
+static void parse(const struct reader *r, const struct weft_api_limits *limits,
+                  struct params *params) {
+    struct reader shared = {r->json, r->error, own_fields};
+    struct weft_api_limits own = *limits;
+    own.defaults = with_defaults(limits->defaults);
+    params->add_special = true;
+    params->n = 1;
+    wefti_api_params_refuse_unsupported(&shared);
+    wefti_api_params_refuse(r, refused);
+    read_prompt(r, limits, params);
+    wefti_api_json_get_bool(r, "stream", &params->stream);
+    wefti_api_json_get_bool(r, "return_tokens", &params->return_tokens);
+    wefti_api_params_read_sampling(&shared, &own, params);
+    read_penalties(r, limits, params);
+    read_bias(r, limits, params);
+    wefti_api_params_read_stops(r, params);
+    wefti_api_params_read_stop_tokens(&shared, limits, params);
+    read_n_probs(r, limits, params);
+    read_n_predict(r, limits, params);
+}
+
+/* --------------------------------------------------------------------------------- the body --- */
+
+static void open_body(weft_api_call *call, struct weft_writer *w) {
+    (void)call;
+    weft_write_map(w);
+    weft_write_key(w, "index");
+    weft_write_uint(w, 0);
+    weft_write_key(w, "content");
+}
+
+static bool open_content_part(const struct body_piece *at) {
+    WEFT_ASSERT(at->call->n_choices == 1);
+    if (at->call->params.stream) {
+        weft_write_str(at->w, "");
+        return true;
+    }
+    wefti_api_text_begin(at->choice);
+    weft_write_text_open(at->w);
+    return true;
+}
+
+static bool content_part(const struct body_piece *at) {
+    return at->call->params.stream || wefti_api_text_part(at);
+}
+
+static void token_item(const struct body_piece *at, uint32_t pos) {
+    weft_write_uint(at->w, wefti_api_seq_token(at->choice, pos));
+}
+
+static bool tokens_part(const struct body_piece *at) {
+    const struct params *p = &at->call->params;
+    bool is_told = p->return_tokens && !p->stream;
+    return wefti_api_render_list(at, "tokens", is_told ? wefti_api_seq_len(at->choice) : 0,
+                                 token_item);
+}
+
+static bool probs_part(const struct body_piece *at) {
+    const struct params *p = &at->call->params;
+    if (p->logprobs < 0 || p->stream) return true;
+    return wefti_api_render_list(at, "completion_probabilities", wefti_api_seq_len(at->choice),
+                                 wefti_api_lp_chat_item);
+}
+
+static void write_counts(const weft_api_call *call, uint64_t n_output, struct weft_writer *w) {
+    weft_write_key(w, "tokens_predicted");
+    weft_write_uint(w, n_output);
+    weft_write_key(w, "tokens_evaluated");
+    weft_write_uint(w, wefti_api_prompt_tokens(call));
+}
+
+static bool counts_part(const struct body_piece *at) {
+    weft_write_key(at->w, "stop");
+    weft_write_bool(at->w, true);
+    weft_write_key(at->w, "model");
+    weft_write_str(at->w, at->call->model_name);
+    write_counts(at->call, at->choice->n_tokens, at->w);
+    return true;
+}
+
+static void write_number(struct weft_writer *w, const char *key, float value) {
+    weft_write_key(w, key);
+    weft_write_float(w, value);
+}
+
+/* As it was asked for: -1 until the context is full. */
+static int64_t n_predict_of(const struct params *p) {
+    if (p->has_max_tokens) return p->sampling.max_tokens;
+    return p->usual_max_tokens > 0 ? (int64_t)p->usual_max_tokens : -1;
+}
+
+static bool settings_part(const struct body_piece *at) {
+    const struct params *p = &at->call->params;
+    const struct weft_sampling *s = &p->sampling;
+    struct weft_writer *w = at->w;
+    weft_write_key(w, "generation_settings");
+    weft_write_map(w);
+    weft_write_key(w, "n_ctx");
+    weft_write_uint(w, at->call->limits.max_model_len);
+    weft_write_key(w, "n_predict");
+    weft_write_int(w, n_predict_of(p));
+    weft_write_key(w, "seed");
+    weft_write_int(w, (int64_t)at->choice->job->seed);
+    weft_write_key(w, "top_k");
+    weft_write_uint(w, s->top_k);
+    write_number(w, "temperature", s->temperature);
+    write_number(w, "top_p", s->top_p);
+    write_number(w, "min_p", s->min_p);
+    write_number(w, "top_n_sigma", s->top_n_sigma);
+    weft_write_key(w, "repeat_last_n");
+    weft_write_int(w, -1);
+    write_number(w, "repeat_penalty", s->repetition_penalty);
+    write_number(w, "presence_penalty", s->presence_penalty);
+    write_number(w, "frequency_penalty", s->frequency_penalty);
+    weft_write_key(w, "ignore_eos");
+    weft_write_bool(w, p->ignore_eos);
+    weft_write_key(w, "stream");
+    weft_write_bool(w, p->stream);
+    weft_write_key(w, "n_probs");
+    weft_write_int(w, p->logprobs > 0 ? p->logprobs : 0);
+    weft_write_key(w, "stop");
+    weft_write_list(w);
+    for (uint32_t i = 0; i < p->n_stops; i++)
+        weft_write_text(w, p->stops[i], p->stop_lens[i]);
+    weft_write_end(w);
+    return true;
+}
+
+static void bias_item(const struct body_piece *at, uint32_t pos) {
+    const struct weft_logit_bias *bias = &at->call->params.sampling.bias[pos];
+    weft_write_map(at->w);
+    weft_write_key(at->w, "token");
+    weft_write_uint(at->w, bias->token);
+    weft_write_key(at->w, "bias");
+    if (bias->bias == WEFT_API_BIAS_NEVER)
+        weft_write_bool(at->w, false);
+    else
+        weft_write_float(at->w, bias->bias);
+    weft_write_end(at->w);
+}
+
+static bool bias_part(const struct body_piece *at) {
+    uint32_t n = at->call->params.sampling.n_bias;
+    if (!wefti_api_render_list(at, "logit_bias", n, bias_item)) return false;
+    weft_write_end(at->w); /* of the settings */
+    return true;
+}
+
+static bool open_prompt_part(const struct body_piece *at) {
+    weft_write_key(at->w, "prompt");
+    wefti_api_spell_begin(at);
+    return true;
+}
+
+static const char *stop_type(enum weft_end end) {
+    switch (end) {
+    case WEFT_END_STOP:
+    case WEFT_END_STOP_TOKEN:
+        return "eos";
+    case WEFT_END_STOP_STRING:
+        return "word";
+    case WEFT_END_LENGTH:
+        return "limit";
+    default:
+        return "none";
+    }
+}
+
+static bool end_part(const struct body_piece *at) {
+    const struct choice *choice = at->choice;
+    const struct params *p = &at->call->params;
+    struct weft_writer *w = at->w;
+    int64_t n_predict = n_predict_of(p);
+    bool has_room = n_predict >= 0 && n_predict <= p->sampling.max_tokens;
+    WEFT_ASSERT(choice->end != WEFT_END_NONE);
+    weft_write_key(w, "truncated");
+    weft_write_bool(w, choice->end == WEFT_END_LENGTH && !has_room);
+    weft_write_key(w, "stop_type");
+    weft_write_str(w, stop_type(choice->end));
+    weft_write_key(w, "stopping_word");
+    if (choice->end == WEFT_END_STOP_STRING)
+        weft_write_text(w, p->stops[choice->stop_idx], p->stop_lens[choice->stop_idx]);
+    else
+        weft_write_str(w, "");
+    weft_write_key(w, "tokens_cached");
+    weft_write_uint(w, wefti_api_cached_tokens(at->call));
+    return true;
+}
+
+/* Under the keys for: how many tokens, milliseconds, those of each, and how many in a second. */
+static void write_pace(const char *const keys[4], uint32_t n, uint64_t us, struct weft_writer *w) {
+    double ms = (double)us * 1e-3;
+    weft_write_key(w, keys[0]);
+    weft_write_uint(w, n);
+    weft_write_key(w, keys[1]);
+    weft_write_double(w, ms);
+    weft_write_key(w, keys[2]);
+    weft_write_double(w, n > 0 ? ms / n : 0.0);
+    weft_write_key(w, keys[3]);
+    weft_write_double(w, us > 0 ? n * 1e3 / ms : 0.0);
+}
+
+/* The prompt's time ends with the first token, and leaves out what the request waited for a place;
+ * that of the output goes from the first token to the last. */
+static bool timings_part(const struct body_piece *at) {
+    static const char *const prompt_keys[4] = {"prompt_n", "prompt_ms", "prompt_per_token_ms",
+                                               "prompt_per_second"};
+    static const char *const output_keys[4] = {"predicted_n", "predicted_ms",
+                                               "predicted_per_token_ms", "predicted_per_second"};
+    const struct choice *choice = at->choice;
+    uint64_t begun_us = at->call->arrived_us + choice->job->queued_us, first_us = choice->first_us;
+    WEFT_ASSERT(choice->last_us >= first_us);
+    weft_write_key(at->w, "timings");
+    weft_write_map(at->w);
+    write_pace(prompt_keys, (uint32_t)choice->job->prompt->n_ids,
+               first_us > begun_us ? first_us - begun_us : 0, at->w);
+    write_pace(output_keys, choice->n_tokens, choice->last_us - first_us, at->w);
+    weft_write_end(at->w);
+    weft_write_end(at->w); /* of all */
+    return true;
+}
+
+static const body_part choice_parts[] = {
+    open_content_part,    content_part,  tokens_part,  probs_part,
+    counts_part,          settings_part, bias_part,    open_prompt_part,
+    wefti_api_spell_part, end_part,      timings_part, NULL,
+};
+static const body_part end_parts[] = {NULL};
+
+/* ---------------------------------------------------------------------------------- streams --- */
+
+static void write_chunk(const struct render_chunk *chunk, struct weft_writer *w) {
+    weft_api_call *call = chunk->choice->job->call;
+    const struct body_piece at = {.call = call, .choice = chunk->choice, .w = w};
+    weft_write_map(w);
+    weft_write_key(w, "index");
+    weft_write_uint(w, 0);
+    weft_write_key(w, "content");
+    weft_write_text(w, chunk->text, chunk->text_len);
+    weft_write_key(w, "tokens");
+    weft_write_list(w);
+    for (uint32_t pos = chunk->from; pos < chunk->to; pos++)
+        token_item(&at, pos);
+    weft_write_end(w);
+    weft_write_key(w, "stop");
+    weft_write_bool(w, false);
+    write_counts(call, call->render.n_streamed, w);
+    if (call->params.logprobs >= 0) {
+        weft_write_key(w, "completion_probabilities");
+        weft_write_list(w);
+        for (uint32_t pos = chunk->from; pos < chunk->to; pos++)
+            wefti_api_lp_chat_item(&at, pos);
+        weft_write_end(w);
+    }
+    weft_write_end(w);
+}
+
+static bool end_stream(weft_api_call *call, struct weft_buf *out, size_t limit) {
+    if (!call->render.is_open) weft_buf_add_str(out, "data: ");
+    size_t room = limit > out->len ? limit - out->len : 0;
+    if (weft_api_render_body(call, out, room) != WEFT_API_RENDER_DONE) return false;
+    weft_buf_add_str(out, "\n\n");
+    return true;
+}
+
+const struct weft_api_kind wefti_api_kind_llama = {
+    .path = "/completion",
+    .id_prefix = "cmpl",
+    .prompt_field = "prompt",
+    .logprobs_field = "n_probs",
+    .generates = true,
+    .names_any_token = true,
+    .logprobs_have_ids = true,
+    .parse = parse,
+    .open_body = open_body,
+    .choice_parts = choice_parts,
+    .end_parts = end_parts,
+    .write_chunk = write_chunk,
+    .end_stream = end_stream,
+};
