@@ -322,7 +322,7 @@ json_t *weft_msgpack_to_json(const char *bytes, size_t len, struct weft_errmsg *
     return decode(&d);
 }
 
-/* -------------------------------------------------------------------------------- from JSON --- */
+/* ---------------------------------------------------------------------------------- packing --- */
 
 static int write_to_buf(void *context, const char *bytes, size_t n) {
     weft_buf_add(context, bytes, n);
@@ -333,49 +333,6 @@ static msgpack_packer packer_of(struct weft_buf *out) {
     msgpack_packer packer;
     msgpack_packer_init(&packer, out, write_to_buf);
     return packer;
-}
-
-static void pack(msgpack_packer *p, const json_t *value) {
-    const char *key;
-    json_t *item;
-    size_t i;
-    switch (json_typeof(value)) {
-    case JSON_OBJECT:
-        msgpack_pack_map(p, json_object_size(value));
-        json_object_foreach((json_t *)(uintptr_t)value, key, item) {
-            (void)msgpack_pack_str_with_body(p, key, strlen(key));
-            pack(p, item);
-        }
-        return;
-    case JSON_ARRAY:
-        msgpack_pack_array(p, json_array_size(value));
-        json_array_foreach(value, i, item) {
-            pack(p, item);
-        }
-        return;
-    case JSON_STRING:
-        (void)msgpack_pack_str_with_body(p, json_string_value(value), json_string_length(value));
-        return;
-    case JSON_INTEGER:
-        msgpack_pack_int64(p, json_integer_value(value));
-        return;
-    case JSON_REAL:
-        msgpack_pack_double(p, json_real_value(value));
-        return;
-    case JSON_TRUE:
-        msgpack_pack_true(p);
-        return;
-    case JSON_FALSE:
-        msgpack_pack_false(p);
-        return;
-    case JSON_NULL:
-        msgpack_pack_nil(p);
-    }
-}
-
-void weft_msgpack_add_json(struct weft_buf *out, const json_t *value) {
-    msgpack_packer packer = packer_of(out);
-    pack(&packer, value);
 }
 
 void weft_msgpack_add_array(struct weft_buf *out, size_t n) {

@@ -1,4 +1,4 @@
-/* msgpack_io — MessagePack from clients, and JSON values as MessagePack.
+/* msgpack_io — MessagePack: from clients, measured and decoded; and written.
  *
  * Input    Hostile. A message is first measured as its bytes come in, item by item, with a stack of
  *          bounded depth; counts and lengths only ever say how much more must come, never how much
@@ -74,9 +74,7 @@ json_t *weft_msgpack_to_json(const char *bytes, size_t len, struct weft_errmsg *
 /* The value of a text key in a measured map; false: not a map, or no such key. */
 bool weft_msgpack_find(const char *map, size_t len, const char *key, struct weft_mp_item *out);
 
-/* Appends. Objects become maps, integers the shortest form, reals float64. */
-void weft_msgpack_add_json(struct weft_buf *out, const json_t *value);
-
+/* Append: integers in their shortest form. `out` remembers a failure. */
 void weft_msgpack_add_array(struct weft_buf *out, size_t n);
 void weft_msgpack_add_uint(struct weft_buf *out, uint64_t value);
 void weft_msgpack_add_text(struct weft_buf *out, const char *text, size_t len);

@@ -1,5 +1,5 @@
 foreach(name test_json_out test_codec_utf8 test_msgpack test_writer)
   weft_test(${name} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/${name}.c
-            LINKS weft_codec PkgConfig::JANSSON m LABELS unit TIMEOUT 60)
+            LINKS weft_codec PkgConfig::JANSSON PkgConfig::MSGPACK m LABELS unit TIMEOUT 60)
 endforeach()
 weft_fuzz(fuzz_msgpack RUNS 100000 LINKS weft_codec)
