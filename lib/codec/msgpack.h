@@ -1,4 +1,4 @@
-/* msgpack_io — MessagePack: from clients, measured and decoded; and written.
+/* codec/msgpack — MessagePack, read and written.
  *
  * Input    Hostile. A message is first measured as its bytes come in, item by item, with a stack of
  *          bounded depth; counts and lengths only ever say how much more must come, never how much
@@ -7,7 +7,6 @@
 #ifndef WEFT_CODEC_MSGPACK_H
 #define WEFT_CODEC_MSGPACK_H
 
-#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -66,10 +65,6 @@ enum weft_mp_status weft_msgpack_scan(struct weft_mp_scan *scan, const char *byt
  * there. MORE, BAD: as above. */
 enum weft_mp_status weft_msgpack_skip(struct weft_mp_scan *scan, const char *bytes, size_t len,
                                       size_t *used_out);
-
-/* A measured value as JSON; maps need text keys, each once, and all text must be UTF-8. NULL: `why`
- * says what has no JSON form. */
-json_t *weft_msgpack_to_json(const char *bytes, size_t len, struct weft_errmsg *why);
 
 /* The value of a text key in a measured map; false: not a map, or no such key. */
 bool weft_msgpack_find(const char *map, size_t len, const char *key, struct weft_mp_item *out);

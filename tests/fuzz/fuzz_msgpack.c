@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "codec/msgpack.h"
+#include "codec/msgpack_json.h"
 
 #define BYTES_MAX 4096
 

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "api/api.h"
-#include "codec/msgpack.h"
+#include "codec/msgpack_json.h"
 #include "inside/api/call/call_internal.h"
 #include "inside/api/kinds/kind.h"
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "codec/msgpack.h"
+#include "codec/msgpack_json.h"
 
 static const char *const samples[] = {
     "null",

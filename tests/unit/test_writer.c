@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "codec/msgpack.h"
+#include "codec/msgpack_json.h"
 #include "codec/writer.h"
 
 static void write_everything(struct weft_writer *w) {

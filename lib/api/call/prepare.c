@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "call/call_internal.h"
 #include "codec/json_out.h"
-#include "codec/msgpack.h"
+#include "codec/msgpack_json.h"
 
 #define JSON_VALUES_MAX (2u << 20) /* some 80 MB of parsed tree */
 #define JSON_DEPTH_MAX 64
