@@ -4,160 +4,136 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "msgpack_head.h"
 
 /* ------------------------------------------------------------------------------------ items --- */
 
-static uint64_t big_endian(const unsigned char *b, size_t n) {
-    uint64_t value = 0;
-    for (size_t i = 0; i < n; i++)
-        value = value << 8 | b[i];
-    return value;
+static void set_number(struct weft_mp_item *out, const struct wefti_msgpack_head *head) {
+    if (head->form == WEFTI_MSGPACK_UINT) {
+        out->type = head->value > INT64_MAX ? WEFT_MP_UINT : WEFT_MP_INT;
+        out->i = (int64_t)(head->value & INT64_MAX);
+        out->u = head->value;
+    } else {
+        out->type = WEFT_MP_INT;
+        out->i = (int64_t)head->value;
+    }
 }
 
-static void set_int(struct weft_mp_item *out, uint64_t bits, size_t n_bytes) {
-    WEFT_ASSERT(n_bytes >= 1 && n_bytes <= 8);
-    unsigned shift = 64 - 8 * (unsigned)n_bytes;
-    out->type = WEFT_MP_INT;
-    out->i = (int64_t)(bits << shift) >> shift;
-}
-
-static void set_uint(struct weft_mp_item *out, uint64_t value) {
-    out->type = value > INT64_MAX ? WEFT_MP_UINT : WEFT_MP_INT;
-    out->i = (int64_t)(value & INT64_MAX);
-    out->u = value;
-}
-
-static void set_float(struct weft_mp_item *out, uint64_t bits, size_t n_bytes) {
+static void set_float(struct weft_mp_item *out, const struct wefti_msgpack_head *head) {
     float single;
-    uint32_t low = (uint32_t)bits;
+    uint32_t low = (uint32_t)head->value;
     out->type = WEFT_MP_FLOAT;
     memcpy(&single, &low, sizeof single);
-    memcpy(&out->d, &bits, sizeof out->d);
-    if (n_bytes == 4) out->d = (double)single;
+    memcpy(&out->d, &head->value, sizeof out->d);
+    if (head->form == WEFTI_MSGPACK_F32) out->d = (double)single;
 }
 
-/* How many bytes of length or value follow a tag from 0xc0 to 0xdf. */
-static size_t operand_bytes(unsigned char tag) {
-    static const unsigned char bytes[32] = {0, 0, 0, 0, 1, 2, 4, 1, 2, 4, 4, 8, 1, 2, 4, 8,
-                                            1, 2, 4, 8, 0, 0, 0, 0, 0, 1, 2, 4, 2, 4, 2, 4};
-    return bytes[tag - 0xc0];
-}
-
-/* Decodes a tag from 0xc0 to 0xdf; `operand` follows it. True if `out->len` more bytes follow. */
-static bool decode_tag(unsigned char tag, uint64_t operand, size_t n_operand,
-                       struct weft_mp_item *out) {
-    out->len = (size_t)operand;
-    if (tag == 0xc0) {
+/* Fills `out` from a whole head. */
+static void set_item(struct weft_mp_item *out, const struct wefti_msgpack_head *head) {
+    switch (head->form) {
+    case WEFTI_MSGPACK_NEVER:
+        break;
+    case WEFTI_MSGPACK_NIL:
         out->type = WEFT_MP_NIL;
-    } else if (tag == 0xc2 || tag == 0xc3) {
+        break;
+    case WEFTI_MSGPACK_BOOL:
         out->type = WEFT_MP_BOOL;
-        out->is_true = tag == 0xc3;
-    } else if (tag <= 0xc6 || (tag >= 0xd9 && tag <= 0xdb)) {
+        out->is_true = head->value != 0;
+        break;
+    case WEFTI_MSGPACK_UINT:
+    case WEFTI_MSGPACK_INT:
+        set_number(out, head);
+        break;
+    case WEFTI_MSGPACK_F32:
+    case WEFTI_MSGPACK_F64:
+        set_float(out, head);
+        break;
+    case WEFTI_MSGPACK_STR:
+    case WEFTI_MSGPACK_BIN:
         out->type = WEFT_MP_TEXT;
-        return true;
-    } else if (tag <= 0xc9 || (tag >= 0xd4 && tag <= 0xd8)) {
+        out->len = (size_t)head->value;
+        break;
+    case WEFTI_MSGPACK_EXT:
         out->type = WEFT_MP_EXT;
-        if (tag >= 0xd4) out->len = (size_t)1 << (tag - 0xd4);
-        out->len++; /* the type byte */
-        return true;
-    } else if (tag <= 0xcb) {
-        set_float(out, operand, n_operand);
-    } else if (tag <= 0xcf) {
-        set_uint(out, operand);
-    } else if (tag <= 0xd3) {
-        set_int(out, operand, n_operand);
-    } else {
-        out->type = tag <= 0xdd ? WEFT_MP_ARRAY : WEFT_MP_MAP;
+        out->len = (size_t)head->value;
+        break;
+    case WEFTI_MSGPACK_ARRAY:
+        out->type = WEFT_MP_ARRAY;
+        out->len = (size_t)head->value;
+        break;
+    case WEFTI_MSGPACK_MAP:
+        out->type = WEFT_MP_MAP;
+        out->len = (size_t)head->value;
+        break;
     }
-    return false;
 }
 
-/* Reads an item without the bytes of a text; *has_payload_out: out->len of them follow. */
-static enum weft_mp_status read_head(const char *bytes, size_t len, size_t *at,
-                                     struct weft_mp_item *out, bool *has_payload_out) {
-    const unsigned char *b = (const unsigned char *)bytes + *at;
-    size_t left = len - *at, used = 1;
-    WEFT_ASSERT(*at <= len);
-    memset(out, 0, sizeof *out);
-    *has_payload_out = false;
-    if (left == 0) return WEFT_MP_MORE;
-    unsigned char tag = b[0];
-    if (tag <= 0x7f || tag >= 0xe0) {
-        set_int(out, tag, 1);
-    } else if (tag <= 0x9f) {
-        out->type = tag <= 0x8f ? WEFT_MP_MAP : WEFT_MP_ARRAY;
-        out->len = tag & 0x0f;
-    } else if (tag <= 0xbf) {
-        out->type = WEFT_MP_TEXT;
-        out->len = tag & 0x1f;
-        *has_payload_out = true;
-    } else {
-        if (tag == 0xc1) return WEFT_MP_BAD; /* never used */
-        size_t n = operand_bytes(tag);
-        if (left - 1 < n) return WEFT_MP_MORE;
-        *has_payload_out = decode_tag(tag, big_endian(b + 1, n), n, out);
-        used += n;
-    }
-    *at += used;
-    return WEFT_MP_OK;
+static enum weft_mp_status read_head(const char *bytes, size_t len, size_t at,
+                                     struct wefti_msgpack_head *out) {
+    WEFT_ASSERT(at <= len);
+    return wefti_msgpack_head((const unsigned char *)bytes + at, len - at, out);
 }
 
 enum weft_mp_status weft_msgpack_item(const char *bytes, size_t len, size_t *at,
                                       struct weft_mp_item *out) {
-    size_t end = *at;
-    bool has_payload;
-    enum weft_mp_status status = read_head(bytes, len, &end, out, &has_payload);
+    struct wefti_msgpack_head head;
+    enum weft_mp_status status = read_head(bytes, len, *at, &head);
+    memset(out, 0, sizeof *out);
     if (status != WEFT_MP_OK) return status;
-    if (has_payload) {
-        if (len - end < out->len) return WEFT_MP_MORE;
-        out->bytes = bytes + end;
-        end += out->len;
-    }
-    *at = end;
+    set_item(out, &head);
+    uint64_t n_content = wefti_msgpack_n_content(&head);
+    size_t begin = *at + head.n_bytes;
+    if (len - begin < n_content) return WEFT_MP_MORE;
+    if (out->type == WEFT_MP_TEXT || out->type == WEFT_MP_EXT) out->bytes = bytes + begin;
+    *at = begin + (size_t)n_content;
     return WEFT_MP_OK;
 }
 
 /* -------------------------------------------------------------------------------- measuring --- */
 
 /* Closes the containers whose last value was just completed. True: all are closed. */
-static bool close_levels(struct weft_mp_scan *scan) {
-    while (scan->depth > 0) {
-        if (--scan->left[scan->depth - 1] > 0) return false;
-        scan->depth--;
+static bool close_levels(struct weft_mp_levels *levels) {
+    while (levels->depth > 0) {
+        if (--levels->left[levels->depth - 1] > 0) return false;
+        levels->depth--;
     }
     return true;
 }
 
+enum weft_mp_status wefti_msgpack_count(struct weft_mp_levels *levels, uint64_t n_inside) {
+    WEFT_ASSERT(levels->depth <= WEFT_MSGPACK_DEPTH_MAX);
+    if (n_inside == 0) return close_levels(levels) ? WEFT_MP_OK : WEFT_MP_MORE;
+    if (levels->depth == WEFT_MSGPACK_DEPTH_MAX) return WEFT_MP_BAD;
+    levels->left[levels->depth++] = n_inside;
+    return WEFT_MP_MORE;
+}
+
 /* Counts one more item. OK: it completes the value; MORE: it does not. */
-static enum weft_mp_status count_item(struct weft_mp_scan *scan, const struct weft_mp_item *item,
+static enum weft_mp_status count_item(struct weft_mp_scan *scan, uint64_t n_inside,
                                       struct weft_errmsg *why) {
-    uint64_t n = 0;
-    if (item->type == WEFT_MP_ARRAY || item->type == WEFT_MP_MAP)
-        n = (uint64_t)item->len * (item->type == WEFT_MP_MAP ? 2 : 1);
-    if (++scan->n_values > WEFT_MSGPACK_VALUES_MAX || n > WEFT_MSGPACK_VALUES_MAX) {
+    if (++scan->n_values > WEFT_MSGPACK_VALUES_MAX || n_inside > WEFT_MSGPACK_VALUES_MAX) {
         (void)weft_err_set(why, WEFT_E_TOOBIG, "the message holds over %u values",
                            WEFT_MSGPACK_VALUES_MAX);
         return WEFT_MP_BAD;
     }
-    if (n == 0) return close_levels(scan) ? WEFT_MP_OK : WEFT_MP_MORE;
-    if (scan->depth == WEFT_MSGPACK_DEPTH_MAX) {
+    enum weft_mp_status status = wefti_msgpack_count(&scan->levels, n_inside);
+    if (status == WEFT_MP_BAD)
         (void)weft_err_set(why, WEFT_E_TOOBIG, "the message nests deeper than %d",
                            WEFT_MSGPACK_DEPTH_MAX);
-        return WEFT_MP_BAD;
-    }
-    scan->left[scan->depth++] = n;
-    return WEFT_MP_MORE;
+    return status;
 }
 
 enum weft_mp_status weft_msgpack_scan(struct weft_mp_scan *scan, const char *bytes, size_t len,
                                       size_t bytes_max, struct weft_errmsg *why) {
     for (;;) {
-        struct weft_mp_item item;
-        size_t end = scan->at;
-        enum weft_mp_status status = weft_msgpack_item(bytes, len, &end, &item);
+        struct wefti_msgpack_head head;
+        enum weft_mp_status status = read_head(bytes, len, scan->at, &head);
+        uint64_t n_content = wefti_msgpack_n_content(&head);
+        uint64_t end = scan->at + head.n_bytes + n_content;
+        if (status == WEFT_MP_OK && end > len) status = WEFT_MP_MORE;
         /* An unfinished item may already say that it is longer than anything may be. */
         bool is_long =
-            status == WEFT_MP_MORE ? len > bytes_max || item.len > bytes_max : end > bytes_max;
+            status == WEFT_MP_MORE ? len > bytes_max || n_content > bytes_max : end > bytes_max;
         if (status == WEFT_MP_BAD) {
             (void)weft_err_set(why, WEFT_E_PROTO, "malformed MessagePack");
             return status;
@@ -168,8 +144,8 @@ enum weft_mp_status weft_msgpack_scan(struct weft_mp_scan *scan, const char *byt
             return WEFT_MP_LONG;
         }
         if (status == WEFT_MP_MORE) return status;
-        scan->at = end;
-        status = count_item(scan, &item, why);
+        scan->at = (size_t)end;
+        status = count_item(scan, wefti_msgpack_n_inside(&head), why);
         if (status != WEFT_MP_MORE) return status;
     }
 }
@@ -188,17 +164,17 @@ enum weft_mp_status weft_msgpack_skip(struct weft_mp_scan *scan, const char *byt
         if (scan->to_skip > 0) return WEFT_MP_MORE;
         if (is_known) {
             is_known = false;
-            status = close_levels(scan) ? WEFT_MP_OK : WEFT_MP_MORE;
+            status = close_levels(&scan->levels) ? WEFT_MP_OK : WEFT_MP_MORE;
             continue;
         }
-        struct weft_mp_item item;
-        bool has_payload;
-        status = read_head(bytes, len, &at, &item, &has_payload);
+        struct wefti_msgpack_head head;
+        status = read_head(bytes, len, at, &head);
         if (status != WEFT_MP_OK) return status;
-        scan->to_skip = has_payload ? item.len : 0;
+        at += head.n_bytes;
+        scan->to_skip = wefti_msgpack_n_content(&head);
         is_known = scan->to_skip > 0;
         if (is_known && ++scan->n_values > WEFT_MSGPACK_VALUES_MAX) return WEFT_MP_BAD;
-        status = is_known ? WEFT_MP_MORE : count_item(scan, &item, &why);
+        status = is_known ? WEFT_MP_MORE : count_item(scan, wefti_msgpack_n_inside(&head), &why);
         *used_out = at;
     }
     return status;

@@ -45,13 +45,18 @@ struct weft_mp_item {
 enum weft_mp_status weft_msgpack_item(const char *bytes, size_t len, size_t *at,
                                       struct weft_mp_item *out);
 
+/* The open containers. */
+struct weft_mp_levels {
+    uint32_t depth;
+    uint64_t left[WEFT_MSGPACK_DEPTH_MAX]; /* of each: values not complete yet */
+};
+
 /* Measures one value. Zeroed at the start, and again after each message. */
 struct weft_mp_scan {
     size_t at;
-    uint32_t depth;
+    struct weft_mp_levels levels;
     uint64_t n_values;
-    uint64_t left[WEFT_MSGPACK_DEPTH_MAX]; /* values still to come at each level */
-    uint64_t to_skip;                      /* bytes of a text, for weft_msgpack_skip */
+    uint64_t to_skip; /* bytes of a text, for weft_msgpack_skip */
 };
 
 /* Continues where it stopped. OK: the value is bytes[0 .. scan->at). BAD: malformed, or over the
