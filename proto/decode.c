@@ -8,8 +8,8 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "codec/msgpack_reader.h"
 #include "proto/proto.h"
-#include "reader.h"
 #include "storage.h"
 #include "wire.h"
 
@@ -29,7 +29,7 @@ _Static_assert(sizeof(struct weft_logprobs) <=
 
 struct weft_proto_decoder {
     struct wefti_proto_storage storage;
-    struct wefti_proto_reader rd;
+    struct weft_msgpack_reader rd;
 };
 
 weft_err weft_proto_decoder_new(weft_proto_decoder **decoder_out) {
@@ -48,14 +48,14 @@ static void *take(weft_proto_decoder *dec, const char *field, size_t n, size_t i
     if (dec->rd.err) return NULL;
     void *items = wefti_proto_storage_take(&dec->storage, n, item_bytes);
     if (!items)
-        wefti_proto_reader_fail(&dec->rd, WEFT_E_NOMEM, field, "needs memory that is not there");
+        weft_msgpack_reader_fail(&dec->rd, WEFT_E_NOMEM, field, "needs memory that is not there");
     return items;
 }
 
 /* Reads a `bin` into aligned storage. */
 static const void *read_vector(weft_proto_decoder *dec, const char *field, size_t item_bytes,
                                uint32_t n_max, uint32_t *n_out) {
-    const void *bytes = wefti_proto_read_bin(&dec->rd, field, item_bytes, n_max, n_out);
+    const void *bytes = weft_msgpack_read_bin(&dec->rd, field, item_bytes, n_max, n_out);
     void *items = take(dec, field, *n_out, item_bytes);
     if (!items) {
         *n_out = 0;
@@ -73,8 +73,8 @@ static const uint32_t *read_ids(weft_proto_decoder *dec, const char *field, uint
     for (uint32_t i = 0; i < *n_out; i++)
         largest = ids[i] > largest ? ids[i] : largest;
     if (largest >= limit)
-        wefti_proto_reader_fail(&dec->rd, WEFT_E_TOOBIG, field, "holds %u, the limit is %u",
-                                largest, limit);
+        weft_msgpack_reader_fail(&dec->rd, WEFT_E_TOOBIG, field, "holds %u, the limit is %u",
+                                 largest, limit);
     return ids;
 }
 
@@ -84,60 +84,60 @@ static const uint32_t *read_tokens(weft_proto_decoder *dec, const char *field, u
 }
 
 /* A number from 1 to `max`. */
-static uint32_t read_count(struct wefti_proto_reader *rd, const char *field, uint32_t max) {
-    uint32_t n = wefti_proto_read_u32(rd, field, max);
-    if (n == 0) wefti_proto_reader_fail(rd, WEFT_E_PROTO, field, "is 0");
+static uint32_t read_count(struct weft_msgpack_reader *rd, const char *field, uint32_t max) {
+    uint32_t n = weft_msgpack_read_u32(rd, field, max);
+    if (n == 0) weft_msgpack_reader_fail(rd, WEFT_E_PROTO, field, "is 0");
     return n;
 }
 
-static uint32_t read_slot(struct wefti_proto_reader *rd) {
-    return wefti_proto_read_u32(rd, "slot", WEFT_SEQS_MAX - 1);
+static uint32_t read_slot(struct weft_msgpack_reader *rd) {
+    return weft_msgpack_read_u32(rd, "slot", WEFT_SEQS_MAX - 1);
 }
 
-static void check_slot(struct wefti_proto_reader *rd, const char *field, uint32_t slot) {
+static void check_slot(struct weft_msgpack_reader *rd, const char *field, uint32_t slot) {
     if (slot >= WEFT_SEQS_MAX)
-        wefti_proto_reader_fail(rd, WEFT_E_TOOBIG, field, "names slot %u of at most %u", slot,
-                                WEFT_SEQS_MAX);
+        weft_msgpack_reader_fail(rd, WEFT_E_TOOBIG, field, "names slot %u of at most %u", slot,
+                                 WEFT_SEQS_MAX);
 }
 
 /* An enum's value: below `count`. */
-static uint32_t read_enum(struct wefti_proto_reader *rd, const char *field, uint32_t count) {
-    uint64_t value = wefti_proto_read_u64(rd, field);
+static uint32_t read_enum(struct weft_msgpack_reader *rd, const char *field, uint32_t count) {
+    uint64_t value = weft_msgpack_read_u64(rd, field);
     if (value < count) return (uint32_t)value;
-    wefti_proto_reader_fail(rd, WEFT_E_PROTO, field, "has no value %llu",
-                            (unsigned long long)value);
+    weft_msgpack_reader_fail(rd, WEFT_E_PROTO, field, "has no value %llu",
+                             (unsigned long long)value);
     return 0;
 }
 
-static enum weft_end read_end(struct wefti_proto_reader *rd, const char *field,
+static enum weft_end read_end(struct weft_msgpack_reader *rd, const char *field,
                               enum weft_end_teller teller) {
-    uint64_t value = wefti_proto_read_u64(rd, field);
+    uint64_t value = weft_msgpack_read_u64(rd, field);
     if (weft_end_is_told_by(value, teller)) return (enum weft_end)value;
-    wefti_proto_reader_fail(rd, WEFT_E_PROTO, field, "has no value %llu",
-                            (unsigned long long)value);
+    weft_msgpack_reader_fail(rd, WEFT_E_PROTO, field, "has no value %llu",
+                             (unsigned long long)value);
     return WEFT_END_NONE;
 }
 
-static void check_version(struct wefti_proto_reader *rd) {
-    uint32_t version = wefti_proto_read_u32(rd, "version", UINT32_MAX);
+static void check_version(struct weft_msgpack_reader *rd) {
+    uint32_t version = weft_msgpack_read_u32(rd, "version", UINT32_MAX);
     if (!rd->err && version != WEFT_PROTO_VERSION)
-        wefti_proto_reader_fail(rd, WEFT_E_PROTO, "version",
-                                "%u is not this side's %d: run the same release on both sides",
-                                version, WEFT_PROTO_VERSION);
+        weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "version",
+                                 "%u is not this side's %d: run the same release on both sides",
+                                 version, WEFT_PROTO_VERSION);
 }
 
 /* ---------------------------------------------------------------------------- shared parts --- */
 
-static void read_name(struct wefti_proto_reader *rd, const char *field, char *out,
+static void read_name(struct weft_msgpack_reader *rd, const char *field, char *out,
                       size_t out_bytes) {
     size_t len;
-    const char *text = wefti_proto_read_str(rd, field, out_bytes - 1, &len);
+    const char *text = weft_msgpack_read_str(rd, field, out_bytes - 1, &len);
     if (text) memcpy(out, text, len);
     out[len] = 0;
 }
 
-static void read_model(struct wefti_proto_reader *rd, struct weft_model_info *model) {
-    uint32_t n_more = wefti_proto_read_open(rd, "model", WEFTI_PROTO_F_MODEL);
+static void read_model(struct weft_msgpack_reader *rd, struct weft_model_info *model) {
+    uint32_t n_more = weft_msgpack_read_open(rd, "model", WEFTI_PROTO_F_MODEL);
     read_name(rd, "model_name", model->model_name, sizeof model->model_name);
     read_name(rd, "arch", model->arch, sizeof model->arch);
     read_name(rd, "isa", model->isa, sizeof model->isa);
@@ -149,18 +149,18 @@ static void read_model(struct wefti_proto_reader *rd, struct weft_model_info *mo
     model->max_seqs = read_count(rd, "max_seqs", WEFT_SEQS_MAX);
     model->max_batched_tokens = read_count(rd, "max_batched_tokens", WEFT_BATCHED_TOKENS_MAX);
     model->n_threads = read_count(rd, "n_threads", WEFT_THREADS_MAX);
-    model->weight_bytes = wefti_proto_read_u64(rd, "weight_bytes");
-    model->kv_bytes = wefti_proto_read_u64(rd, "kv_bytes");
-    wefti_proto_read_close(rd, "model", n_more);
+    model->weight_bytes = weft_msgpack_read_u64(rd, "weight_bytes");
+    model->kv_bytes = weft_msgpack_read_u64(rd, "kv_bytes");
+    weft_msgpack_read_close(rd, "model", n_more);
 }
 
 static void read_sampling(weft_proto_decoder *dec, struct weft_sampling *out) {
-    struct wefti_proto_reader *rd = &dec->rd;
-    uint32_t n_more = wefti_proto_read_open(rd, "sampling", WEFTI_PROTO_F_SAMPLING);
-#define READ_U64(field) wefti_proto_read_u64(rd, field)
-#define READ_U32(field) wefti_proto_read_u32(rd, field, UINT32_MAX)
-#define READ_F32(field) wefti_proto_read_f32(rd, field)
-#define READ_COUNT(field) (int32_t) wefti_proto_read_u32(rd, field, WEFT_VOCAB_MAX + 1) - 1
+    struct weft_msgpack_reader *rd = &dec->rd;
+    uint32_t n_more = weft_msgpack_read_open(rd, "sampling", WEFTI_PROTO_F_SAMPLING);
+#define READ_U64(field) weft_msgpack_read_u64(rd, field)
+#define READ_U32(field) weft_msgpack_read_u32(rd, field, UINT32_MAX)
+#define READ_F32(field) weft_msgpack_read_f32(rd, field)
+#define READ_COUNT(field) (int32_t) weft_msgpack_read_u32(rd, field, WEFT_VOCAB_MAX + 1) - 1
 #define READ(type, name, ...) out->name = READ_##type(#name);
     WEFT_SAMPLING_LIST(READ, READ)
 #undef READ
@@ -172,29 +172,29 @@ static void read_sampling(weft_proto_decoder *dec, struct weft_sampling *out) {
     out->bias = read_vector(dec, "bias", sizeof *out->bias, WEFT_LOGIT_BIAS_MAX, &out->n_bias);
     out->masked_tokens =
         read_tokens(dec, "masked_tokens", WEFT_STOP_TOKENS_MAX, &out->n_masked_tokens);
-    wefti_proto_read_close(rd, "sampling", n_more);
+    weft_msgpack_read_close(rd, "sampling", n_more);
     if (rd->err) return;
     struct weft_errmsg why;
     if (weft_sampling_check(out, WEFT_VOCAB_MAX, &why) != WEFT_OK)
-        wefti_proto_reader_fail(rd, WEFT_E_PROTO, "sampling", "%s", why.text);
+        weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "sampling", "%s", why.text);
 }
 
 /* Up to `n_max` entries, see put_logprobs; nil: none. */
 static const struct weft_logprobs *read_logprobs(weft_proto_decoder *dec, const char *field,
                                                  uint32_t n_max, uint32_t *n_out) {
-    struct wefti_proto_reader *rd = &dec->rd;
+    struct weft_msgpack_reader *rd = &dec->rd;
     *n_out = 0;
-    if (wefti_proto_read_nil(rd)) return NULL;
-    uint32_t n, n_ids, n_values, n_more = wefti_proto_read_open(rd, field, WEFTI_PROTO_F_LOGPROBS);
+    if (weft_msgpack_read_nil(rd)) return NULL;
+    uint32_t n, n_ids, n_values, n_more = weft_msgpack_read_open(rd, field, WEFTI_PROTO_F_LOGPROBS);
     const uint8_t *heads =
-        wefti_proto_read_bin(rd, field, sizeof(struct wefti_proto_logprob_head), n_max, &n);
+        weft_msgpack_read_bin(rd, field, sizeof(struct wefti_proto_logprob_head), n_max, &n);
     const uint32_t *ids = read_tokens(dec, field, WEFTI_PROTO_LOGPROBS_MAX, &n_ids);
     const float *values =
         read_vector(dec, field, sizeof *values, WEFTI_PROTO_LOGPROBS_MAX, &n_values);
-    wefti_proto_read_close(rd, field, n_more);
+    weft_msgpack_read_close(rd, field, n_more);
     if (n_ids != n_values || n == 0)
-        wefti_proto_reader_fail(rd, WEFT_E_PROTO, field, "has %u entries, %u ids and %u values", n,
-                                n_ids, n_values);
+        weft_msgpack_reader_fail(rd, WEFT_E_PROTO, field, "has %u entries, %u ids and %u values", n,
+                                 n_ids, n_values);
     struct weft_logprobs *entries = take(dec, field, n, sizeof *entries);
     if (!entries) return NULL;
 
@@ -203,9 +203,9 @@ static const struct weft_logprobs *read_logprobs(weft_proto_decoder *dec, const 
         struct wefti_proto_logprob_head head;
         memcpy(&head, heads + i * sizeof head, sizeof head);
         if (head.n_top > n_ids - used || head.rank == 0 || head.rank > WEFT_VOCAB_MAX) {
-            wefti_proto_reader_fail(rd, WEFT_E_PROTO, field,
-                                    "entry %u: %u best of %u left, rank %u", i, head.n_top,
-                                    n_ids - used, head.rank);
+            weft_msgpack_reader_fail(rd, WEFT_E_PROTO, field,
+                                     "entry %u: %u best of %u left, rank %u", i, head.n_top,
+                                     n_ids - used, head.rank);
             return NULL;
         }
         entries[i] = (struct weft_logprobs){.logprob = head.logprob,
@@ -216,8 +216,8 @@ static const struct weft_logprobs *read_logprobs(weft_proto_decoder *dec, const 
         used += head.n_top;
     }
     if (used != n_ids)
-        wefti_proto_reader_fail(rd, WEFT_E_PROTO, field, "has %u ids, its entries use %u", n_ids,
-                                used);
+        weft_msgpack_reader_fail(rd, WEFT_E_PROTO, field, "has %u ids, its entries use %u", n_ids,
+                                 used);
     *n_out = n;
     return entries;
 }
@@ -230,210 +230,210 @@ static void read_own_logprobs(weft_proto_decoder *dec, bool sampled, bool *has_o
     *has_out = n == 1;
     if (n == 1) *out = entries[0];
     if (n == 1 && !sampled)
-        wefti_proto_reader_fail(&dec->rd, WEFT_E_PROTO, "logprobs", "come without a token");
+        weft_msgpack_reader_fail(&dec->rd, WEFT_E_PROTO, "logprobs", "come without a token");
 }
 
 static const struct weft_logprobs *read_prompt_logprobs(weft_proto_decoder *dec, uint32_t *pos_out,
                                                         uint32_t *n_out) {
-    *pos_out = wefti_proto_read_u32(&dec->rd, "prompt_pos", WEFT_CONTEXT_MAX);
+    *pos_out = weft_msgpack_read_u32(&dec->rd, "prompt_pos", WEFT_CONTEXT_MAX);
     return read_logprobs(dec, "prompt_logprobs", WEFT_CONTEXT_MAX - *pos_out, n_out);
 }
 
-static uint32_t read_flags(struct wefti_proto_reader *rd, uint32_t known) {
-    uint32_t flags = wefti_proto_read_u32(rd, "flags", UINT32_MAX);
+static uint32_t read_flags(struct weft_msgpack_reader *rd, uint32_t known) {
+    uint32_t flags = weft_msgpack_read_u32(rd, "flags", UINT32_MAX);
     if (flags & ~known)
-        wefti_proto_reader_fail(rd, WEFT_E_PROTO, "flags", "has unknown bits: 0x%x",
-                                flags & ~known);
+        weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "flags", "has unknown bits: 0x%x",
+                                 flags & ~known);
     return flags;
 }
 
 /* ----------------------------------------------------------------------- router, scheduler --- */
 
 static void read_choices(weft_proto_decoder *dec, struct weft_submit *submit) {
-    struct wefti_proto_reader *rd = &dec->rd;
+    struct weft_msgpack_reader *rd = &dec->rd;
     submit->n_choices =
-        wefti_proto_read_list(rd, "choices", WEFTI_PROTO_F_CHOICE, WEFT_CHOICES_MAX);
-    if (submit->n_choices == 0) wefti_proto_reader_fail(rd, WEFT_E_PROTO, "choices", "is empty");
+        weft_msgpack_read_list(rd, "choices", WEFTI_PROTO_F_CHOICE, WEFT_CHOICES_MAX);
+    if (submit->n_choices == 0) weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "choices", "is empty");
     struct weft_submit_choice *choices = take(dec, "choices", submit->n_choices, sizeof *choices);
     for (uint32_t i = 0; i < submit->n_choices && !rd->err; i++) {
-        uint32_t n_more = wefti_proto_read_open(rd, "choice", WEFTI_PROTO_F_CHOICE);
+        uint32_t n_more = weft_msgpack_read_open(rd, "choice", WEFTI_PROTO_F_CHOICE);
         choices[i].output = read_tokens(dec, "output", WEFT_CONTEXT_MAX, &choices[i].n_output);
-        choices[i].finished = wefti_proto_read_bool(rd, "finished");
-        wefti_proto_read_close(rd, "choice", n_more);
+        choices[i].finished = weft_msgpack_read_bool(rd, "finished");
+        weft_msgpack_read_close(rd, "choice", n_more);
     }
-    wefti_proto_read_close(rd, "choices", 0);
+    weft_msgpack_read_close(rd, "choices", 0);
     submit->choices = choices;
 }
 
-static void check_submit(struct wefti_proto_reader *rd, const struct weft_submit *submit) {
+static void check_submit(struct weft_msgpack_reader *rd, const struct weft_submit *submit) {
     if (rd->err) return;
     if (submit->n_prompt_logprobs_done > submit->n_prompt)
-        wefti_proto_reader_fail(rd, WEFT_E_PROTO, "n_prompt_logprobs_done",
-                                "is %u, the prompt has %u", submit->n_prompt_logprobs_done,
-                                submit->n_prompt);
+        weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "n_prompt_logprobs_done",
+                                 "is %u, the prompt has %u", submit->n_prompt_logprobs_done,
+                                 submit->n_prompt);
     for (uint32_t i = 0; i < submit->n_choices; i++) {
         const struct weft_submit_choice *choice = &submit->choices[i];
         if (!submit->resume && (choice->n_output > 0 || choice->finished))
-            wefti_proto_reader_fail(rd, WEFT_E_PROTO, "output", "of choice %u in a fresh request",
-                                    i);
+            weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "output", "of choice %u in a fresh request",
+                                     i);
         if (choice->n_output > submit->sampling.max_tokens)
-            wefti_proto_reader_fail(rd, WEFT_E_PROTO, "output", "has %u tokens, max_tokens is %u",
-                                    choice->n_output, submit->sampling.max_tokens);
+            weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "output", "has %u tokens, max_tokens is %u",
+                                     choice->n_output, submit->sampling.max_tokens);
         if (choice->n_output > WEFT_CONTEXT_MAX - submit->n_prompt)
-            wefti_proto_reader_fail(rd, WEFT_E_TOOBIG, "output", "and prompt have over %u tokens",
-                                    WEFT_CONTEXT_MAX);
+            weft_msgpack_reader_fail(rd, WEFT_E_TOOBIG, "output", "and prompt have over %u tokens",
+                                     WEFT_CONTEXT_MAX);
     }
 }
 
 static void read_submit(weft_proto_decoder *dec, struct weft_submit *submit) {
-    struct wefti_proto_reader *rd = &dec->rd;
-    submit->request_id = wefti_proto_read_u64(rd, "request_id");
-    submit->attempt = wefti_proto_read_u32(rd, "attempt", UINT32_MAX);
-    submit->resume = wefti_proto_read_bool(rd, "resume");
+    struct weft_msgpack_reader *rd = &dec->rd;
+    submit->request_id = weft_msgpack_read_u64(rd, "request_id");
+    submit->attempt = weft_msgpack_read_u32(rd, "attempt", UINT32_MAX);
+    submit->resume = weft_msgpack_read_bool(rd, "resume");
     submit->prompt = read_tokens(dec, "prompt", WEFT_CONTEXT_MAX, &submit->n_prompt);
-    if (submit->n_prompt == 0) wefti_proto_reader_fail(rd, WEFT_E_PROTO, "prompt", "is empty");
+    if (submit->n_prompt == 0) weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "prompt", "is empty");
     read_choices(dec, submit);
     submit->n_prompt_logprobs_done =
-        wefti_proto_read_u32(rd, "n_prompt_logprobs_done", WEFT_CONTEXT_MAX);
-    submit->age_us = wefti_proto_read_u64(rd, "age_us");
-    submit->deadline_us = wefti_proto_read_u64(rd, "deadline_us");
+        weft_msgpack_read_u32(rd, "n_prompt_logprobs_done", WEFT_CONTEXT_MAX);
+    submit->age_us = weft_msgpack_read_u64(rd, "age_us");
+    submit->deadline_us = weft_msgpack_read_u64(rd, "deadline_us");
     read_sampling(dec, &submit->sampling);
     check_submit(rd, submit);
 }
 
-static void read_cancel(struct wefti_proto_reader *rd, struct weft_msg_cancel *cancel) {
-    cancel->request_id = wefti_proto_read_u64(rd, "request_id");
-    cancel->attempt = wefti_proto_read_u32(rd, "attempt", UINT32_MAX);
-    cancel->choice = wefti_proto_read_u32(rd, "choice", UINT32_MAX);
+static void read_cancel(struct weft_msgpack_reader *rd, struct weft_msg_cancel *cancel) {
+    cancel->request_id = weft_msgpack_read_u64(rd, "request_id");
+    cancel->attempt = weft_msgpack_read_u32(rd, "attempt", UINT32_MAX);
+    cancel->choice = weft_msgpack_read_u32(rd, "choice", UINT32_MAX);
     if (cancel->choice >= WEFT_CHOICES_MAX && cancel->choice != UINT32_MAX)
-        wefti_proto_reader_fail(rd, WEFT_E_PROTO, "choice", "is %u, at most %d are allowed",
-                                cancel->choice, WEFT_CHOICES_MAX);
+        weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "choice", "is %u, at most %d are allowed",
+                                 cancel->choice, WEFT_CHOICES_MAX);
 }
 
 static void read_rejected(weft_proto_decoder *dec, struct weft_rejection *rejected) {
-    struct wefti_proto_reader *rd = &dec->rd;
+    struct weft_msgpack_reader *rd = &dec->rd;
     size_t len;
-    rejected->request_id = wefti_proto_read_u64(rd, "request_id");
-    rejected->attempt = wefti_proto_read_u32(rd, "attempt", UINT32_MAX);
+    rejected->request_id = weft_msgpack_read_u64(rd, "request_id");
+    rejected->attempt = weft_msgpack_read_u32(rd, "attempt", UINT32_MAX);
     rejected->reason = (enum weft_reject)read_enum(rd, "reason", WEFT_REJECT_COUNT);
     if (rejected->reason == WEFT_REJECT_NONE)
-        wefti_proto_reader_fail(rd, WEFT_E_PROTO, "reason", "is none");
-    rejected->retry_after_ms = wefti_proto_read_u32(rd, "retry_after_ms", UINT32_MAX);
-    const char *text = wefti_proto_read_str(rd, "text", WEFTI_PROTO_TEXT_BYTES_MAX, &len);
+        weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "reason", "is none");
+    rejected->retry_after_ms = weft_msgpack_read_u32(rd, "retry_after_ms", UINT32_MAX);
+    const char *text = weft_msgpack_read_str(rd, "text", WEFTI_PROTO_TEXT_BYTES_MAX, &len);
     char *copy = take(dec, "text", len + 1, 1); /* zeroed, hence terminated */
     if (copy && len > 0) memcpy(copy, text, len);
     rejected->text = copy;
 }
 
 static void read_event(weft_proto_decoder *dec, struct weft_event *event) {
-    struct wefti_proto_reader *rd = &dec->rd;
-    uint32_t n_more = wefti_proto_read_open(rd, "event", WEFTI_PROTO_F_EVENT);
-    event->request_id = wefti_proto_read_u64(rd, "request_id");
-    event->attempt = wefti_proto_read_u32(rd, "attempt", UINT32_MAX);
-    event->choice = wefti_proto_read_u32(rd, "choice", WEFT_CHOICES_MAX - 1);
+    struct weft_msgpack_reader *rd = &dec->rd;
+    uint32_t n_more = weft_msgpack_read_open(rd, "event", WEFTI_PROTO_F_EVENT);
+    event->request_id = weft_msgpack_read_u64(rd, "request_id");
+    event->attempt = weft_msgpack_read_u32(rd, "attempt", UINT32_MAX);
+    event->choice = weft_msgpack_read_u32(rd, "choice", WEFT_CHOICES_MAX - 1);
     event->sampled = read_flags(rd, WEFTI_PROTO_FLAG_SAMPLED) != 0;
-    event->token = wefti_proto_read_u32(rd, "token", WEFT_VOCAB_MAX - 1);
-    event->output_idx = wefti_proto_read_u32(rd, "output_idx", WEFT_CONTEXT_MAX);
+    event->token = weft_msgpack_read_u32(rd, "token", WEFT_VOCAB_MAX - 1);
+    event->output_idx = weft_msgpack_read_u32(rd, "output_idx", WEFT_CONTEXT_MAX);
     event->end = read_end(rd, "end", WEFT_END_BY_SCHEDULER);
     read_own_logprobs(dec, event->sampled, &event->has_logprobs, &event->logprobs);
     event->prompt_logprobs =
         read_prompt_logprobs(dec, &event->prompt_pos, &event->n_prompt_logprobs);
-    event->n_prompt_cached = wefti_proto_read_u32(rd, "n_prompt_cached", WEFT_CONTEXT_MAX);
-    event->queued_us = wefti_proto_read_u64(rd, "queued_us");
-    wefti_proto_read_close(rd, "event", n_more);
+    event->n_prompt_cached = weft_msgpack_read_u32(rd, "n_prompt_cached", WEFT_CONTEXT_MAX);
+    event->queued_us = weft_msgpack_read_u64(rd, "queued_us");
+    weft_msgpack_read_close(rd, "event", n_more);
 }
 
 static void read_events(weft_proto_decoder *dec, struct weft_msg_events *out) {
-    struct wefti_proto_reader *rd = &dec->rd;
-    out->n = wefti_proto_read_list(rd, "events", WEFTI_PROTO_F_EVENT, WEFTI_PROTO_EVENTS_MAX);
+    struct weft_msgpack_reader *rd = &dec->rd;
+    out->n = weft_msgpack_read_list(rd, "events", WEFTI_PROTO_F_EVENT, WEFTI_PROTO_EVENTS_MAX);
     struct weft_event *events = take(dec, "events", out->n, sizeof *events);
     for (uint32_t i = 0; i < out->n && !rd->err; i++)
         read_event(dec, &events[i]);
-    wefti_proto_read_close(rd, "events", 0);
+    weft_msgpack_read_close(rd, "events", 0);
     out->events = events;
 }
 
-static void read_counters(struct wefti_proto_reader *rd, struct weft_msg_snapshot *snap) {
+static void read_counters(struct weft_msgpack_reader *rd, struct weft_msg_snapshot *snap) {
 #define ADDRESS(name, ...) &snap->name,
     uint64_t *const counters[] = {WEFT_COUNTER_LIST(ADDRESS, ADDRESS)};
 #undef ADDRESS
     uint32_t n;
     const uint8_t *values =
-        wefti_proto_read_bin(rd, "counters", sizeof *counters[0], WEFTI_PROTO_COUNTERS_MAX, &n);
+        weft_msgpack_read_bin(rd, "counters", sizeof *counters[0], WEFTI_PROTO_COUNTERS_MAX, &n);
     for (uint32_t i = 0; i < n && i < WEFT_COUNTERS; i++)
         memcpy(counters[i], values + i * sizeof *counters[0], sizeof *counters[0]);
     const void *buckets =
-        wefti_proto_read_bin(rd, "iter_tokens", sizeof *snap->iter_tokens, WEFT_ITER_BUCKETS, &n);
+        weft_msgpack_read_bin(rd, "iter_tokens", sizeof *snap->iter_tokens, WEFT_ITER_BUCKETS, &n);
     if (n != WEFT_ITER_BUCKETS)
-        wefti_proto_reader_fail(rd, WEFT_E_PROTO, "iter_tokens", "has %u buckets, not %d", n,
-                                WEFT_ITER_BUCKETS);
+        weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "iter_tokens", "has %u buckets, not %d", n,
+                                 WEFT_ITER_BUCKETS);
     else
         memcpy(snap->iter_tokens, buckets, sizeof snap->iter_tokens);
 }
 
-static void read_snapshot(struct wefti_proto_reader *rd, struct weft_msg_snapshot *snap) {
-    snap->serving = wefti_proto_read_bool(rd, "serving");
-    snap->advancing = wefti_proto_read_bool(rd, "advancing");
-    snap->draining = wefti_proto_read_bool(rd, "draining");
-    snap->has_model = !wefti_proto_read_nil(rd);
+static void read_snapshot(struct weft_msgpack_reader *rd, struct weft_msg_snapshot *snap) {
+    snap->serving = weft_msgpack_read_bool(rd, "serving");
+    snap->advancing = weft_msgpack_read_bool(rd, "advancing");
+    snap->draining = weft_msgpack_read_bool(rd, "draining");
+    snap->has_model = !weft_msgpack_read_nil(rd);
     if (snap->has_model) read_model(rd, &snap->model);
-    snap->n_waiting = wefti_proto_read_u32(rd, "n_waiting", UINT32_MAX);
-    snap->n_running = wefti_proto_read_u32(rd, "n_running", UINT32_MAX);
-    snap->n_blocks = wefti_proto_read_u32(rd, "n_blocks", WEFT_KV_BLOCKS_MAX * WEFT_WORKERS_MAX);
+    snap->n_waiting = weft_msgpack_read_u32(rd, "n_waiting", UINT32_MAX);
+    snap->n_running = weft_msgpack_read_u32(rd, "n_running", UINT32_MAX);
+    snap->n_blocks = weft_msgpack_read_u32(rd, "n_blocks", WEFT_KV_BLOCKS_MAX * WEFT_WORKERS_MAX);
     snap->n_blocks_free =
-        wefti_proto_read_u32(rd, "n_blocks_free", WEFT_KV_BLOCKS_MAX * WEFT_WORKERS_MAX);
-    snap->max_queue = wefti_proto_read_u32(rd, "max_queue", WEFT_QUEUE_MAX);
+        weft_msgpack_read_u32(rd, "n_blocks_free", WEFT_KV_BLOCKS_MAX * WEFT_WORKERS_MAX);
+    snap->max_queue = weft_msgpack_read_u32(rd, "max_queue", WEFT_QUEUE_MAX);
     read_counters(rd, snap);
-    snap->sched_resident_bytes = wefti_proto_read_u64(rd, "sched_resident_bytes");
-    snap->worker_resident_bytes = wefti_proto_read_u64(rd, "worker_resident_bytes");
-    snap->sched_pid = wefti_proto_read_u32(rd, "sched_pid", UINT32_MAX);
-    snap->n_workers = wefti_proto_read_u32(rd, "n_workers", WEFT_WORKERS_MAX);
-    snap->n_workers_serving = wefti_proto_read_u32(rd, "n_workers_serving", WEFT_WORKERS_MAX);
+    snap->sched_resident_bytes = weft_msgpack_read_u64(rd, "sched_resident_bytes");
+    snap->worker_resident_bytes = weft_msgpack_read_u64(rd, "worker_resident_bytes");
+    snap->sched_pid = weft_msgpack_read_u32(rd, "sched_pid", UINT32_MAX);
+    snap->n_workers = weft_msgpack_read_u32(rd, "n_workers", WEFT_WORKERS_MAX);
+    snap->n_workers_serving = weft_msgpack_read_u32(rd, "n_workers_serving", WEFT_WORKERS_MAX);
     if (snap->n_blocks_free > snap->n_blocks)
-        wefti_proto_reader_fail(rd, WEFT_E_PROTO, "n_blocks_free", "is %u of %u",
-                                snap->n_blocks_free, snap->n_blocks);
+        weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "n_blocks_free", "is %u of %u",
+                                 snap->n_blocks_free, snap->n_blocks);
     if (snap->n_workers_serving > snap->n_workers)
-        wefti_proto_reader_fail(rd, WEFT_E_PROTO, "n_workers_serving", "is %u of %u",
-                                snap->n_workers_serving, snap->n_workers);
+        weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "n_workers_serving", "is %u of %u",
+                                 snap->n_workers_serving, snap->n_workers);
 }
 
 /* ----------------------------------------------------------------------- scheduler, worker --- */
 
 static void read_start(weft_proto_decoder *dec, struct weft_step_start *start) {
-    struct wefti_proto_reader *rd = &dec->rd;
-    uint32_t n_more = wefti_proto_read_open(rd, "start", WEFTI_PROTO_F_START);
+    struct weft_msgpack_reader *rd = &dec->rd;
+    uint32_t n_more = weft_msgpack_read_open(rd, "start", WEFTI_PROTO_F_START);
     start->slot = read_slot(rd);
-    start->gen = wefti_proto_read_u32(rd, "gen", UINT32_MAX);
-    start->choice = wefti_proto_read_u32(rd, "choice", WEFT_CHOICES_MAX - 1);
+    start->gen = weft_msgpack_read_u32(rd, "gen", UINT32_MAX);
+    start->choice = weft_msgpack_read_u32(rd, "choice", WEFT_CHOICES_MAX - 1);
     start->tokens = read_tokens(dec, "tokens", WEFT_CONTEXT_MAX, &start->n_tokens);
     start->n_prompt = read_count(rd, "n_prompt", WEFT_CONTEXT_MAX);
-    start->n_cached = wefti_proto_read_u32(rd, "n_cached", WEFT_CONTEXT_MAX);
+    start->n_cached = weft_msgpack_read_u32(rd, "n_cached", WEFT_CONTEXT_MAX);
     start->n_prompt_logprobs_done =
-        wefti_proto_read_u32(rd, "n_prompt_logprobs_done", WEFT_CONTEXT_MAX);
+        weft_msgpack_read_u32(rd, "n_prompt_logprobs_done", WEFT_CONTEXT_MAX);
     read_sampling(dec, &start->sampling);
-    wefti_proto_read_close(rd, "start", n_more);
+    weft_msgpack_read_close(rd, "start", n_more);
     if (start->n_tokens < start->n_prompt || start->n_cached >= start->n_tokens ||
         start->n_prompt_logprobs_done > start->n_prompt)
-        wefti_proto_reader_fail(
+        weft_msgpack_reader_fail(
             rd, WEFT_E_PROTO, "start", "has %u tokens, a prompt of %u, %u cached and %u told",
             start->n_tokens, start->n_prompt, start->n_cached, start->n_prompt_logprobs_done);
 }
 
 static void read_starts(weft_proto_decoder *dec, struct weft_step_plan *plan) {
-    struct wefti_proto_reader *rd = &dec->rd;
-    plan->n_starts = wefti_proto_read_list(rd, "starts", WEFTI_PROTO_F_START, WEFT_SEQS_MAX);
+    struct weft_msgpack_reader *rd = &dec->rd;
+    plan->n_starts = weft_msgpack_read_list(rd, "starts", WEFTI_PROTO_F_START, WEFT_SEQS_MAX);
     struct weft_step_start *starts = take(dec, "starts", plan->n_starts, sizeof *starts);
     for (uint32_t i = 0; i < plan->n_starts && !rd->err; i++)
         read_start(dec, &starts[i]);
-    wefti_proto_read_close(rd, "starts", 0);
+    weft_msgpack_read_close(rd, "starts", 0);
     plan->starts = starts;
 }
 
 static void read_grants(weft_proto_decoder *dec, struct weft_step_plan *plan) {
-    struct wefti_proto_reader *rd = &dec->rd;
+    struct weft_msgpack_reader *rd = &dec->rd;
     uint32_t n, n_blocks, used = 0;
-    const uint8_t *heads = wefti_proto_read_bin(rd, "grants", sizeof(struct wefti_proto_grant_head),
-                                                WEFTI_PROTO_GRANTS_MAX, &n);
+    const uint8_t *heads = weft_msgpack_read_bin(
+        rd, "grants", sizeof(struct wefti_proto_grant_head), WEFTI_PROTO_GRANTS_MAX, &n);
     const uint32_t *blocks =
         read_ids(dec, "blocks", WEFT_KV_BLOCKS_MAX, WEFT_KV_BLOCKS_MAX, &n_blocks);
     struct weft_step_grant *grants = take(dec, "grants", n, sizeof *grants);
@@ -442,40 +442,40 @@ static void read_grants(weft_proto_decoder *dec, struct weft_step_plan *plan) {
         memcpy(&head, heads + i * sizeof head, sizeof head);
         check_slot(rd, "grants", head.slot);
         if (head.n_blocks == 0 || head.n_blocks > n_blocks - used) {
-            wefti_proto_reader_fail(rd, WEFT_E_PROTO, "grants",
-                                    "entry %u wants %u blocks of %u left", i, head.n_blocks,
-                                    n_blocks - used);
+            weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "grants",
+                                     "entry %u wants %u blocks of %u left", i, head.n_blocks,
+                                     n_blocks - used);
             return;
         }
         grants[i] = (struct weft_step_grant){head.slot, head.gen, head.n_blocks, blocks + used};
         used += head.n_blocks;
     }
     if (used != n_blocks)
-        wefti_proto_reader_fail(rd, WEFT_E_PROTO, "blocks", "has %u, the grants use %u", n_blocks,
-                                used);
+        weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "blocks", "has %u, the grants use %u", n_blocks,
+                                 used);
     plan->grants = grants;
     plan->n_grants = n;
 }
 
-static void check_copies(struct wefti_proto_reader *rd, const struct weft_step_plan *plan) {
+static void check_copies(struct weft_msgpack_reader *rd, const struct weft_step_plan *plan) {
     for (uint32_t i = 0; i < plan->n_copies; i++) {
         const struct weft_step_copy *copy = &plan->copies[i];
         if (copy->from >= WEFT_KV_BLOCKS_MAX || copy->to >= WEFT_KV_BLOCKS_MAX ||
             copy->from == copy->to)
-            wefti_proto_reader_fail(rd, WEFT_E_PROTO, "copies", "entry %u copies block %u to %u", i,
-                                    copy->from, copy->to);
+            weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "copies", "entry %u copies block %u to %u",
+                                     i, copy->from, copy->to);
     }
 }
 
-static void check_rows(struct wefti_proto_reader *rd, const struct weft_step_plan *plan) {
+static void check_rows(struct weft_msgpack_reader *rd, const struct weft_step_plan *plan) {
     uint32_t n_tokens = 0;
     for (uint32_t i = 0; i < plan->n_rows; i++) {
         const struct weft_step_row *row = &plan->rows[i];
         check_slot(rd, "rows", row->slot);
         if (row->n_tokens == 0 || row->n_tokens > WEFT_BATCHED_TOKENS_MAX - n_tokens) {
-            wefti_proto_reader_fail(rd, WEFT_E_PROTO, "rows",
-                                    "entry %u has %u tokens after %u before it", i, row->n_tokens,
-                                    n_tokens);
+            weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "rows",
+                                     "entry %u has %u tokens after %u before it", i, row->n_tokens,
+                                     n_tokens);
             return;
         }
         n_tokens += row->n_tokens;
@@ -483,9 +483,9 @@ static void check_rows(struct wefti_proto_reader *rd, const struct weft_step_pla
 }
 
 static void read_plan(weft_proto_decoder *dec, struct weft_step_plan *plan) {
-    struct wefti_proto_reader *rd = &dec->rd;
-    plan->epoch = wefti_proto_read_u64(rd, "epoch");
-    plan->step = wefti_proto_read_u64(rd, "step");
+    struct weft_msgpack_reader *rd = &dec->rd;
+    plan->epoch = weft_msgpack_read_u64(rd, "epoch");
+    plan->step = weft_msgpack_read_u64(rd, "step");
     plan->releases =
         read_vector(dec, "releases", sizeof *plan->releases, WEFT_SEQS_MAX, &plan->n_releases);
     for (uint32_t i = 0; i < plan->n_releases; i++)
@@ -500,53 +500,53 @@ static void read_plan(weft_proto_decoder *dec, struct weft_step_plan *plan) {
 }
 
 static void read_out(weft_proto_decoder *dec, struct weft_step_out *out) {
-    struct wefti_proto_reader *rd = &dec->rd;
-    uint32_t n_more = wefti_proto_read_open(rd, "out", WEFTI_PROTO_F_OUT);
+    struct weft_msgpack_reader *rd = &dec->rd;
+    uint32_t n_more = weft_msgpack_read_open(rd, "out", WEFTI_PROTO_F_OUT);
     out->slot = read_slot(rd);
-    out->gen = wefti_proto_read_u32(rd, "gen", UINT32_MAX);
+    out->gen = weft_msgpack_read_u32(rd, "gen", UINT32_MAX);
     uint32_t flags = read_flags(rd, WEFTI_PROTO_FLAG_RAN | WEFTI_PROTO_FLAG_SAMPLED);
     out->ran = (flags & WEFTI_PROTO_FLAG_RAN) != 0;
     out->sampled = (flags & WEFTI_PROTO_FLAG_SAMPLED) != 0;
-    out->token = wefti_proto_read_u32(rd, "token", WEFT_VOCAB_MAX - 1);
-    out->output_idx = wefti_proto_read_u32(rd, "output_idx", WEFT_CONTEXT_MAX);
+    out->token = weft_msgpack_read_u32(rd, "token", WEFT_VOCAB_MAX - 1);
+    out->output_idx = weft_msgpack_read_u32(rd, "output_idx", WEFT_CONTEXT_MAX);
     out->finish = read_end(rd, "finish", WEFT_END_BY_WORKER);
     read_own_logprobs(dec, out->sampled, &out->has_logprobs, &out->logprobs);
     out->prompt_logprobs = read_prompt_logprobs(dec, &out->prompt_pos, &out->n_prompt_logprobs);
-    wefti_proto_read_close(rd, "out", n_more);
+    weft_msgpack_read_close(rd, "out", n_more);
     if (!out->ran && (out->sampled || out->n_prompt_logprobs > 0))
-        wefti_proto_reader_fail(rd, WEFT_E_PROTO, "out", "of a row that did not run has results");
+        weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "out", "of a row that did not run has results");
 }
 
 static void read_result(weft_proto_decoder *dec, struct weft_step_result *result) {
-    struct wefti_proto_reader *rd = &dec->rd;
-    result->epoch = wefti_proto_read_u64(rd, "epoch");
-    result->step = wefti_proto_read_u64(rd, "step");
-    result->busy_us = wefti_proto_read_u32(rd, "busy_us", UINT32_MAX);
-    result->idle_us = wefti_proto_read_u32(rd, "idle_us", UINT32_MAX);
-    result->n_tokens = wefti_proto_read_u32(rd, "n_tokens", WEFT_BATCHED_TOKENS_MAX);
-    result->n_outs = wefti_proto_read_list(rd, "outs", WEFTI_PROTO_F_OUT, WEFT_SEQS_MAX);
+    struct weft_msgpack_reader *rd = &dec->rd;
+    result->epoch = weft_msgpack_read_u64(rd, "epoch");
+    result->step = weft_msgpack_read_u64(rd, "step");
+    result->busy_us = weft_msgpack_read_u32(rd, "busy_us", UINT32_MAX);
+    result->idle_us = weft_msgpack_read_u32(rd, "idle_us", UINT32_MAX);
+    result->n_tokens = weft_msgpack_read_u32(rd, "n_tokens", WEFT_BATCHED_TOKENS_MAX);
+    result->n_outs = weft_msgpack_read_list(rd, "outs", WEFTI_PROTO_F_OUT, WEFT_SEQS_MAX);
     struct weft_step_out *outs = take(dec, "outs", result->n_outs, sizeof *outs);
     for (uint32_t i = 0; i < result->n_outs && !rd->err; i++)
         read_out(dec, &outs[i]);
-    wefti_proto_read_close(rd, "outs", 0);
+    weft_msgpack_read_close(rd, "outs", 0);
     result->outs = outs;
 }
 
 static void read_experts(weft_proto_decoder *dec, struct weft_msg_experts *experts) {
-    struct wefti_proto_reader *rd = &dec->rd;
+    struct weft_msgpack_reader *rd = &dec->rd;
     uint32_t n_rows;
     experts->n_experts = read_count(rd, "n_experts", WEFT_EXPERTS_MAX);
     experts->layers = read_ids(dec, "layers", WEFT_LAYERS_MAX, WEFT_LAYERS_MAX, &experts->n_layers);
     experts->rows =
         read_vector(dec, "rows", sizeof *experts->rows, WEFT_EXPERT_SERIES_MAX, &n_rows);
     if (n_rows == 0 || n_rows != experts->n_layers * experts->n_experts)
-        wefti_proto_reader_fail(rd, WEFT_E_PROTO, "rows",
-                                "has %u numbers, of %u layers with %u experts", n_rows,
-                                experts->n_layers, experts->n_experts);
+        weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "rows",
+                                 "has %u numbers, of %u layers with %u experts", n_rows,
+                                 experts->n_layers, experts->n_experts);
     for (uint32_t i = 1; i < experts->n_layers && !rd->err; i++) {
         if (experts->layers[i] <= experts->layers[i - 1])
-            wefti_proto_reader_fail(rd, WEFT_E_PROTO, "layers", "has %u after %u",
-                                    experts->layers[i], experts->layers[i - 1]);
+            weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "layers", "has %u after %u",
+                                     experts->layers[i], experts->layers[i - 1]);
     }
 }
 
@@ -577,20 +577,20 @@ static bool is_hello(uint32_t type) {
            type == WEFT_MSG_WORKER_HELLO;
 }
 
-static void read_worker_hello(struct wefti_proto_reader *rd, struct weft_msg_worker_hello *hello) {
+static void read_worker_hello(struct weft_msgpack_reader *rd, struct weft_msg_worker_hello *hello) {
     hello->version = WEFT_PROTO_VERSION;
-    hello->instance = wefti_proto_read_u64(rd, "instance");
-    hello->pid = wefti_proto_read_u32(rd, "pid", UINT32_MAX);
+    hello->instance = weft_msgpack_read_u64(rd, "instance");
+    hello->pid = weft_msgpack_read_u32(rd, "pid", UINT32_MAX);
     read_model(rd, &hello->model);
 }
 
 static void read_body(weft_proto_decoder *dec, struct weft_msg *msg) {
-    struct wefti_proto_reader *rd = &dec->rd;
+    struct weft_msgpack_reader *rd = &dec->rd;
     switch (msg->type) {
     case WEFT_MSG_ROUTER_HELLO:
         msg->router_hello.version = WEFT_PROTO_VERSION;
-        msg->router_hello.instance = wefti_proto_read_u64(rd, "instance");
-        msg->router_hello.pid = wefti_proto_read_u32(rd, "pid", UINT32_MAX);
+        msg->router_hello.instance = weft_msgpack_read_u64(rd, "instance");
+        msg->router_hello.pid = weft_msgpack_read_u32(rd, "pid", UINT32_MAX);
         break;
     case WEFT_MSG_SUBMIT:
         read_submit(dec, &msg->submit);
@@ -600,13 +600,13 @@ static void read_body(weft_proto_decoder *dec, struct weft_msg *msg) {
         break;
     case WEFT_MSG_SCHED_HELLO:
         msg->sched_hello.version = WEFT_PROTO_VERSION;
-        msg->sched_hello.instance = wefti_proto_read_u64(rd, "instance");
-        msg->sched_hello.epoch = wefti_proto_read_u64(rd, "epoch");
-        msg->sched_hello.pid = wefti_proto_read_u32(rd, "pid", UINT32_MAX);
+        msg->sched_hello.instance = weft_msgpack_read_u64(rd, "instance");
+        msg->sched_hello.epoch = weft_msgpack_read_u64(rd, "epoch");
+        msg->sched_hello.pid = weft_msgpack_read_u32(rd, "pid", UINT32_MAX);
         break;
     case WEFT_MSG_ACCEPTED:
-        msg->accepted.request_id = wefti_proto_read_u64(rd, "request_id");
-        msg->accepted.attempt = wefti_proto_read_u32(rd, "attempt", UINT32_MAX);
+        msg->accepted.request_id = weft_msgpack_read_u64(rd, "request_id");
+        msg->accepted.attempt = weft_msgpack_read_u32(rd, "attempt", UINT32_MAX);
         break;
     case WEFT_MSG_REJECTED:
         read_rejected(dec, &msg->rejected);
@@ -624,9 +624,9 @@ static void read_body(weft_proto_decoder *dec, struct weft_msg *msg) {
         read_result(dec, &msg->result);
         break;
     case WEFT_MSG_HEARTBEAT:
-        msg->heartbeat.progress = wefti_proto_read_u64(rd, "progress");
-        msg->heartbeat.busy = wefti_proto_read_bool(rd, "busy");
-        msg->heartbeat.resident_bytes = wefti_proto_read_u64(rd, "resident_bytes");
+        msg->heartbeat.progress = weft_msgpack_read_u64(rd, "progress");
+        msg->heartbeat.busy = weft_msgpack_read_bool(rd, "busy");
+        msg->heartbeat.resident_bytes = weft_msgpack_read_u64(rd, "resident_bytes");
         break;
     case WEFT_MSG_PLAN:
         read_plan(dec, &msg->plan);
@@ -645,11 +645,11 @@ weft_err weft_proto_decode(weft_proto_decoder *dec, const void *bytes, size_t le
     if (len > WEFT_MESSAGE_BYTES_MAX)
         return weft_err_set(why, WEFT_E_TOOBIG, "message of %zu bytes, at most %u are allowed", len,
                             WEFT_MESSAGE_BYTES_MAX);
-    struct wefti_proto_reader *rd = &dec->rd;
+    struct weft_msgpack_reader *rd = &dec->rd;
     wefti_proto_storage_reset(&dec->storage);
-    wefti_proto_reader_init(rd, bytes, len, why);
+    weft_msgpack_reader_init(rd, bytes, len, why);
 
-    uint32_t n_more = wefti_proto_read_open(rd, "fields", 1);
+    uint32_t n_more = weft_msgpack_read_open(rd, "fields", 1);
     uint32_t type = read_enum(rd, "type", WEFT_MSG_TYPE_COUNT);
     if (rd->err) return rd->err;
     msg_out->type = (enum weft_proto_type)type;
@@ -658,12 +658,12 @@ weft_err weft_proto_decode(weft_proto_decoder *dec, const void *bytes, size_t le
      * version. */
     if (is_hello(type) && n_more > 0) check_version(rd);
     if (n_more + 1 < known_fields(type))
-        wefti_proto_reader_fail(rd, WEFT_E_PROTO, "fields", "are %u, should be %u", n_more + 1,
-                                known_fields(type));
+        weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "fields", "are %u, should be %u", n_more + 1,
+                                 known_fields(type));
     if (!rd->err) read_body(dec, msg_out);
     if (!rd->err) {
-        wefti_proto_read_close(rd, "later fields", n_more + 1 - known_fields(type));
-        wefti_proto_reader_finish(rd);
+        weft_msgpack_read_close(rd, "later fields", n_more + 1 - known_fields(type));
+        weft_msgpack_reader_finish(rd);
     }
     if (rd->err) memset(msg_out, 0, sizeof *msg_out);
     return rd->err;
