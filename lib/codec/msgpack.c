@@ -258,3 +258,19 @@ void weft_msgpack_add_double(struct weft_buf *out, double value) {
     msgpack_packer packer = packer_of(out);
     msgpack_pack_double(&packer, value);
 }
+
+void weft_msgpack_add_float(struct weft_buf *out, float value) {
+    msgpack_packer packer = packer_of(out);
+    msgpack_pack_float(&packer, value);
+}
+
+void weft_msgpack_add_bin_head(struct weft_buf *out, size_t n) {
+    msgpack_packer packer = packer_of(out);
+    WEFT_ASSERT(n <= UINT32_MAX);
+    msgpack_pack_bin(&packer, n);
+}
+
+void weft_msgpack_add_bin(struct weft_buf *out, const void *bytes, size_t n) {
+    weft_msgpack_add_bin_head(out, n);
+    weft_buf_add(out, bytes, n);
+}

@@ -81,6 +81,11 @@ void weft_msgpack_add_text(struct weft_buf *out, const char *text, size_t len);
 void weft_msgpack_add_nil(struct weft_buf *out);
 void weft_msgpack_add_bool(struct weft_buf *out, bool value);
 void weft_msgpack_add_int(struct weft_buf *out, int64_t value);
+void weft_msgpack_add_float(struct weft_buf *out, float value); /* float32, every bit pattern */
 void weft_msgpack_add_double(struct weft_buf *out, double value);
+void weft_msgpack_add_bin(struct weft_buf *out, const void *bytes, size_t n);
+
+/* Begins a `bin` of `n` bytes: weft_buf_add brings them. */
+void weft_msgpack_add_bin_head(struct weft_buf *out, size_t n);
 
 #endif
