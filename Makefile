@@ -19,13 +19,14 @@ BENCH_PACKAGES := python3 libopenblas-dev libdnnl-dev gnuplot-nox
 # turn it off.
 FUZZ_PACKAGES := clang libclang-rt-dev python3
 FUZZ_SECONDS ?= 60
+SUITE ?= -LE nightly
 NO_ASLR = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help run build test test-only asan tsan fuzz format lint check bench plots deps deps-test deps-lint deps-bench deps-fuzz clean
+.PHONY: help run build test nightly asan tsan fuzz format lint check bench plots deps deps-test deps-lint deps-bench deps-fuzz clean
 
 help:
 	@echo "make run     build and serve the bundled model on http://127.0.0.1:8080"
-	@echo "make test    build and run the whole suite"
+	@echo "make test    build and run the suite; make nightly: all of it, in all builds, and fuzz for longer"
 	@echo "make build   release build in build/, binaries in build/bin/"
 	@echo "make asan | tsan   the suite under AddressSanitizer+UBSan | ThreadSanitizer"
 	@echo "make fuzz    the parsers of outside bytes under libFuzzer, FUZZ_SECONDS=60 for each"
@@ -53,17 +54,23 @@ build: deps
 	cmake --build build -j $(JOBS)
 
 test: deps-test build
+	ctest --test-dir build -j $(JOBS) --output-on-failure -LE nightly
+
+# All of the suite, in all builds; and longer fuzzing.
+nightly: deps-test build
 	ctest --test-dir build -j $(JOBS) --output-on-failure
+	$(MAKE) asan tsan SUITE=
+	$(MAKE) fuzz FUZZ_SECONDS=600
 
 asan: deps-test deps
 	cmake --preset asan
 	cmake --build build-asan -j $(JOBS)
-	$(NO_ASLR) ctest --test-dir build-asan -j $(JOBS) --output-on-failure
+	$(NO_ASLR) ctest --test-dir build-asan -j $(JOBS) --output-on-failure $(SUITE)
 
 tsan: deps-test deps
 	cmake --preset tsan
 	cmake --build build-tsan -j $(JOBS)
-	$(NO_ASLR) ctest --test-dir build-tsan -j $(JOBS) --output-on-failure
+	$(NO_ASLR) ctest --test-dir build-tsan -j $(JOBS) --output-on-failure $(SUITE)
 
 # libFuzzer under AddressSanitizer and UBSan, FUZZ_SECONDS for each kind of input. ARGS=--keep takes what is new into
 # the corpus.
