@@ -68,8 +68,10 @@ static weft_err read_template(const char *path, char **source_out, size_t *len_o
     if (!err && !*source_out)
         err = weft_err_set(why, WEFT_E_INVAL, "%s has no chat template", path);
     if (!err) err = weft_tok_open(path, tok, why);
-    if (!err) *len_out = strlen(*source_out);
-    return err;
+    if (err) return err;
+    WEFT_ASSERT(*source_out);
+    *len_out = strlen(*source_out);
+    return WEFT_OK;
 }
 
 static weft_err read_cases(const char *path, json_t **root_out, struct weft_errmsg *why) {

@@ -16,7 +16,7 @@ size_t weft_json_escape(char c, char out[WEFT_JSON_ESCAPE_BYTES_MAX]) {
         return 2;
     }
     WEFT_ASSERT(byte < 0x20);
-    memcpy(out, "\\u00", 4);
+    memcpy(out, "\\u00", 4); /* NOLINT(bugprone-not-null-terminated-result): has a length */
     out[4] = hex[byte >> 4];
     out[5] = hex[byte & 15];
     return 6;

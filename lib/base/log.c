@@ -31,6 +31,7 @@ static size_t json_escape(char *out, size_t room, const char *in) {
         char escaped[WEFT_JSON_ESCAPE_BYTES_MAX];
         size_t len = weft_utf8_next(in, left), n_escaped = weft_json_escape(*in, escaped);
         if (len == 0) {
+            /* NOLINTNEXTLINE(bugprone-not-null-terminated-result): has a length */
             memcpy(out + n, "\\ufffd", 6);
             n += 6;
             len = 1;

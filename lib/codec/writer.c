@@ -117,7 +117,7 @@ void weft_write_key(struct weft_writer *w, const char *key) {
     size_t n = 0;
     if (w->open[w->depth - 1].n++ > 0) text[n++] = ',';
     text[n++] = '"';
-    memcpy(text + n, key, len);
+    memcpy(text + n, key, len); /* NOLINT(bugprone-not-null-terminated-result): has a length */
     n += len;
     text[n++] = '"';
     text[n++] = ':';

@@ -594,6 +594,7 @@ static weft_err open_listener(weft_link *link, nng_tls_config *tls, struct weft_
 
 static weft_err check_secure(const weft_link *link, const struct weft_link_options *options,
                              struct weft_errmsg *why) {
+    WEFT_ASSERT(link);
     if (link->address.scheme != WEFTI_LINK_TCP || link->address.is_this_host) return WEFT_OK;
     if (options && options->insecure) return WEFT_OK;
     return weft_err_set(why, WEFT_E_INVAL,

@@ -50,6 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
     uint32_t n_kinds = 0;
     while (wefti_api_kinds[n_kinds])
         n_kinds++;
+    WEFT_ASSERT(n_kinds > 0);
     uint32_t kind = (bytes[0] & 3) | (bytes[0] & 8) >> 1; /* between them bit 2: MessagePack */
     const struct weft_api_call_request request = {
         .kind = wefti_api_kinds[kind % n_kinds], .body = &body, .wake = on_wake, .now_us = 1};

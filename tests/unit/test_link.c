@@ -313,9 +313,9 @@ static void bad_urls_are_refused_in_a_sentence(void **state) {
         "tcp://:80",
         "tcp://127.0.0.1:",
         "ipc://",
-        "ipc:///tmp/"
-        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-        "aaaaaaaaaaaaaaaaaaaaaaaaa",
+        ("ipc:///tmp/"
+         "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+         "aaaaaaaaaaaaaaaaaaaaaaaaa"),
     };
     for (size_t i = 0; i < sizeof urls / sizeof urls[0]; i++) {
         for (int kind = WEFT_LINK_ONE_PEER; kind <= WEFT_LINK_MANY_PEERS; kind++) {

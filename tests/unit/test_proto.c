@@ -350,7 +350,7 @@ static void counters_of_another_release_are_read_as_far_as_both_know_them(void *
         uint8_t bytes[1024] = {0};
         memcpy(bytes, fix->buf.data, end);
         bytes[begin + 1] = (uint8_t)(n + step);
-        size_t to = (size_t)((int)end + step), left = fix->buf.len - end;
+        size_t to = (size_t)((ptrdiff_t)end + step), left = fix->buf.len - end;
         memcpy(bytes + to, (uint8_t *)fix->buf.data + end, left);
         assert_int_equal(decode(fix, bytes, to + left), WEFT_OK);
         assert_int_equal(fix->msg.snapshot.n_preemptions, 7);
