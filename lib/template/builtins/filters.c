@@ -440,5 +440,5 @@ const struct wefti_tmpl_builtin wefti_tmpl_filters[] = {
     {"round", "precision method", filter_round, 0},
     {"tojson", "ensure_ascii indent separators sort_keys", filter_tojson, 0},
     {"attr", "name", filter_attr, 0},
-    {NULL},
+    {.name = NULL},
 };

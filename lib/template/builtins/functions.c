@@ -136,5 +136,5 @@ static weft_err call_strftime(struct wefti_tmpl_run *run, const struct wefti_tmp
 const struct wefti_tmpl_builtin wefti_tmpl_functions[] = {
     {"namespace", "*", call_namespace, 0},        {"dict", "*", call_dict, 0},
     {"range", "start stop step", call_range, 0},  {"raise_exception", "message", call_raise, 0},
-    {"strftime_now", "format", call_strftime, 0}, {NULL},
+    {"strftime_now", "format", call_strftime, 0}, {.name = NULL},
 };

@@ -552,24 +552,24 @@ const struct wefti_tmpl_builtin wefti_tmpl_string_methods[] = {
     {"isupper", "", str_is, UPPER},
     {"islower", "", str_is, LOWER},
     {"format", "*", str_format, 0},
-    {NULL},
+    {.name = NULL},
 };
 
 const struct wefti_tmpl_builtin wefti_tmpl_list_methods[] = {
     {"count", "value", list_count, HOW_OFTEN},
     {"index", "value", list_count, WHERE},
     {"copy", "", same_self, 0},
-    {NULL},
+    {.name = NULL},
 };
 
 const struct wefti_tmpl_builtin wefti_tmpl_dict_methods[] = {
     {"get", "key default", dict_get, 0}, {"items", "", dict_parts, ITEMS},
     {"keys", "", dict_parts, KEYS},      {"values", "", dict_parts, VALUES},
-    {"copy", "", same_self, 0},          {NULL},
+    {"copy", "", same_self, 0},          {.name = NULL},
 };
 
 const struct wefti_tmpl_builtin wefti_tmpl_loop_methods[] = {
     {"cycle", "*", loop_cycle, 0},
     {"changed", "*", loop_changed, 0},
-    {NULL},
+    {.name = NULL},
 };

@@ -469,5 +469,5 @@ const struct wefti_tmpl_builtin wefti_tmpl_sequence_filters[] = {
     {"groupby", "attribute default case_sensitive", filter_groupby, 0},
     {"batch", "linecount fill_with", filter_portions, LISTS_OF_SO_MANY},
     {"slice", "slices fill_with", filter_portions, SO_MANY_LISTS},
-    {NULL},
+    {.name = NULL},
 };

@@ -200,5 +200,5 @@ const struct wefti_tmpl_builtin wefti_tmpl_tests[] = {
     {"lower", "", test_case, IS_LOWER},
     {"filter", "", test_named, NAMES_FILTER},
     {"test", "", test_named, NAMES_TEST},
-    {NULL},
+    {.name = NULL},
 };
