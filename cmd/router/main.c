@@ -202,7 +202,8 @@ int main(int argc, char **argv) {
     server.link.options = weft_link_config(config);
     if (!err) err = wefti_scheduler_link_open(&server.link, api, config->scheduler_url, &why);
     if (!err) err = wefti_server_init(&server, signal_fd, &why);
-    if (err) { /* the system frees everything */
+    if (err) { /* the system frees what `server` holds */
+        weft_buf_fini(&identity);
         int status = weft_actor_fail(config, why.text);
         return has_changed ? WEFT_EXIT_CHANGED : status;
     }
