@@ -39,9 +39,9 @@ struct worker {
     struct weft_config config;
     uint64_t instance;
     wefti_stepper *stepper;
-    weft_link *link;     /* NULL until the engine is open */
+    weft_link *link;     /* used once the engine is open */
     struct weft_buf out; /* messages made by control */
-    bool told_ready, told_worked;
+    bool has_engine, told_ready, told_worked;
     bool has_epoch; /* the scheduler said hello in this session */
     uint64_t epoch;
     uint64_t heartbeat_at_ms;
@@ -233,23 +233,28 @@ static weft_err init_experts(struct worker *w, const struct weft_eng_info *info,
                               info->n_experts, has_experts, why);
 }
 
-/* Opens the link once the engine is there. */
+/* Sets has_engine once it is so. */
 static weft_err check_engine(struct worker *w, struct weft_errmsg *why) {
     enum wefti_engine_state state = wefti_stepper_engine(w->stepper, why);
     if (state == WEFTI_ENGINE_FAILED) return WEFT_E_INVAL;
-    if (state == WEFTI_ENGINE_OPENING || w->link) return WEFT_OK;
+    if (state == WEFTI_ENGINE_OPENING || w->has_engine) return WEFT_OK;
     const struct weft_eng_info *info = wefti_stepper_info(w->stepper);
     weft_info("%s (%s, %s): %.1f MiB of weights%s, %u KV blocks of %u tokens, %u threads, %s",
               info->model_name, info->arch, info->isa, (double)info->weight_bytes / 0x1p20,
               info->weights_inherited ? " (mapped as they were)" : "", info->n_blocks,
               info->block_size, info->n_threads, info->fingerprint);
-    weft_err err = init_experts(w, info, why);
-    if (err) return err;
-    struct weft_link_options options = weft_link_config(&w->config);
-    return weft_link_dial(WEFT_LINK_ONE_PEER, w->config.worker_url, &options, &w->link, why);
+    w->has_engine = true;
+    return init_experts(w, info, why);
 }
 
 /* ----------------------------------------------------------------------------------- start --- */
+
+/* While the engine opens: a wrong address or certificate is told at once, and the library of the
+ * transport starts meanwhile. Nothing is sent before the link's first use. */
+static weft_err open_link(struct worker *w, struct weft_errmsg *why) {
+    struct weft_link_options options = weft_link_config(&w->config);
+    return weft_link_dial(WEFT_LINK_ONE_PEER, w->config.worker_url, &options, &w->link, why);
+}
 
 static bool asked_to_exit(int signal_fd) {
     enum weft_signal signal;
@@ -272,7 +277,7 @@ static weft_err serve(struct worker *w, int signal_fd, struct weft_errmsg *why) 
         struct pollfd fds[] = {
             {.fd = signal_fd, .events = POLLIN},
             {.fd = wefti_stepper_fd(w->stepper), .events = POLLIN},
-            {.fd = w->link ? weft_link_fd(w->link) : -1, .events = POLLIN},
+            {.fd = w->has_engine ? weft_link_fd(w->link) : -1, .events = POLLIN},
         };
         int n = poll(fds, sizeof fds / sizeof fds[0], poll_ms(w, weft_now_ms()));
         if (n < 0 && errno != EINTR) return weft_err_errno(why, errno, "poll failed");
@@ -281,7 +286,7 @@ static weft_err serve(struct worker *w, int signal_fd, struct weft_errmsg *why) 
         if (fds[1].revents) wefti_stepper_clear(w->stepper);
         weft_err err = check_engine(w, why);
         if (err) return err;
-        if (!w->link) continue;
+        if (!w->has_engine) continue;
         drain_stepper(w);
         if (fds[2].revents) drain_link(w);
         uint64_t now_ms = weft_now_ms();
@@ -316,6 +321,7 @@ int main(int argc, char **argv) {
     err = weft_signals_init(w.config.status_fd >= 0, &signal_fd, &why);
     if (!err) err = weft_engine_config(&w.config, &options, &why);
     if (!err) err = wefti_stepper_start(w.config.model, &options, &w.stepper, &why);
+    if (!err) err = open_link(&w, &why);
     if (!err) err = serve(&w, signal_fd, &why);
     if (err) status = weft_actor_fail(&w.config, why.text);
 

@@ -553,7 +553,7 @@ static weft_err open_dialer(weft_link *link, nng_tls_config *tls, struct weft_er
     /* Only tcp knows these. */
     (void)nng_stream_dialer_set_bool(link->dialer, NNG_OPT_TCP_NODELAY, true);
     (void)nng_stream_dialer_set_bool(link->dialer, NNG_OPT_TCP_KEEPALIVE, true);
-    nng_stream_dialer_dial(link->dialer, link->dial_aio);
+    wefti_link_inbox_put_flag(&link->inbox, &link->inbox.timer); /* the owner's next look dials */
     return WEFT_OK;
 }
 
