@@ -18,15 +18,12 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/minmax.h"
 #include "common/actor.h"
 #include "common/link_config.h"
 #include "common/status.h"
 
 #define WORKER_NAME "weft-worker"
-
-static uint32_t min_u32(uint32_t a, uint32_t b) {
-    return a < b ? a : b;
-}
 
 /* False: the link ends the session, and the message is lost; a DOWN follows. */
 static bool send_to_worker(struct wefti_actor *a, struct wefti_group *g,
@@ -52,8 +49,9 @@ static weft_err make_sched(struct wefti_actor *a, struct wefti_group *g,
     g->limits = (struct weft_sched_options){
         .n_blocks = model->n_blocks,
         .block_size = model->block_size,
-        .max_seqs = min_u32(a->config.max_num_seqs, model->max_seqs),
-        .max_batched_tokens = min_u32(a->config.max_num_batched_tokens, model->max_batched_tokens),
+        .max_seqs = weft_min_u32(a->config.max_num_seqs, model->max_seqs),
+        .max_batched_tokens =
+            weft_min_u32(a->config.max_num_batched_tokens, model->max_batched_tokens),
         .max_model_len = model->max_model_len,
         .n_vocab = model->n_vocab,
         .max_queue = (a->config.max_queue + a->n_groups - 1) / a->n_groups,
@@ -71,7 +69,7 @@ static weft_err make_sched(struct wefti_actor *a, struct wefti_group *g,
     }
     a->has_model = true;
     /* A request that routers let in must fit every group. */
-    a->model.max_model_len = min_u32(a->model.max_model_len, model->max_model_len);
+    a->model.max_model_len = weft_min_u32(a->model.max_model_len, model->max_model_len);
     return WEFT_OK;
 }
 
