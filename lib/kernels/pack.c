@@ -6,10 +6,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "act_order.h"
 #include "convert.h"
 #include "fp8_nf4.h"
 #include "kern_internal.h"
-#include "q4_g.h"
 #include "quant.h"
 #include "quantise.h"
 

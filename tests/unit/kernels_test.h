@@ -15,9 +15,9 @@
 #include <cmocka.h>
 
 #include "base/rand.h"
+#include "inside/kernels/act_order.h"
 #include "inside/kernels/fp8_nf4.h"
 #include "inside/kernels/kern_internal.h"
-#include "inside/kernels/q4_g.h"
 #include "inside/kernels/quant.h"
 #include "kernels/kernels.h"
 

@@ -34,8 +34,8 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/rand.h"
-#include "link/certs.h"
 #include "link/link.h"
+#include "link/make_certs.h"
 
 #define PEERS 8      /* of a hub that a test looks at */
 #define WINDOW 48    /* unanswered messages */

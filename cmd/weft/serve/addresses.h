@@ -17,7 +17,7 @@
 #include "base/err.h"
 #include "base/limits.h"
 #include "common/config.h"
-#include "link/certs.h"
+#include "link/make_certs.h"
 
 #define WEFT_ADDRESS_BYTES 108
 

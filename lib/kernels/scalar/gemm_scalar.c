@@ -3,9 +3,9 @@
 
 #include <math.h>
 
+#include "act_order.h"
 #include "convert.h"
 #include "fp8_nf4.h"
-#include "q4_g.h"
 #include "quant.h"
 
 /* Adds k_begin..k_end of one row times one panel to `sum`. */

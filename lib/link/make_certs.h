@@ -1,12 +1,12 @@
-/* certs — an authority for one run, and certificates that it signs: for tls+tcp:// links without
+/* make_certs — an authority for one run, and certificates that it signs: for tls+tcp:// links without
  * certificates of the operator.
  *
  * Everything is in sealed memory files, so nothing is on disk and nothing outlives the holders of
  * the descriptors; "/proc/self/fd/N" is a path to one. The authority's private key is destroyed
  * when the call returns: it never signs for anybody else.
  */
-#ifndef WEFT_LINK_CERTS_H
-#define WEFT_LINK_CERTS_H
+#ifndef WEFT_LINK_MAKE_CERTS_H
+#define WEFT_LINK_MAKE_CERTS_H
 
 #include <stdint.h>
 

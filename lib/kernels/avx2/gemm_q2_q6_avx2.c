@@ -295,6 +295,6 @@ QUANT_EACH(DEFINE_QUANT)
     table->gemm[WEFT_GEMM_##ID##_F32] = gemm_##name##_f32;                                         \
     table->gemm[WEFT_GEMM_##ID] = gemm_##name;
 
-void wefti_kern_fill_gemm_quant_avx2(struct weft_kern_table *table) {
+void wefti_kern_fill_gemm_q2_q6_avx2(struct weft_kern_table *table) {
     QUANT_EACH(FILL_QUANT)
 }

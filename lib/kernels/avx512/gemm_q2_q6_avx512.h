@@ -1,9 +1,9 @@
-/* kernels/gemm_quant_avx512 — the types of 2 to 6 bits with activations of 8: for the files with
+/* kernels/gemm_q2_q6_avx512 — the types of 2 to 6 bits with activations of 8: for the files with
  * and without VNNI; integers are exact, so both give the same bits. Codes are taken apart in
  * registers, again for every tile of rows: that costs the ports that shuffle, and the dot products
  * keep those that multiply. Tiles are those of Q8. */
-#ifndef WEFT_KERNELS_GEMM_QUANT_AVX512_H
-#define WEFT_KERNELS_GEMM_QUANT_AVX512_H
+#ifndef WEFT_KERNELS_GEMM_Q2_Q6_AVX512_H
+#define WEFT_KERNELS_GEMM_Q2_Q6_AVX512_H
 
 #include "gemm_avx512.h"
 #include "quant.h"

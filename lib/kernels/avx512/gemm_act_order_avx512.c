@@ -1,7 +1,7 @@
 /* 4 bits with groups of columns in any order, with f32 activations: weights are widened chunk by
  * chunk into L1 and meet the tile of f32. */
+#include "act_order.h"
 #include "gemm_avx512.h"
-#include "q4_g.h"
 
 /* scale * (code - zero) of a column's 16 features. */
 ALWAYS_INLINE __m512 column(const uint8_t *entry, __m512i codes) {
@@ -35,6 +35,6 @@ static void gemm_q4_g(const struct weft_gemm_args *args, uint32_t p_begin, uint3
     gemm_run(&kernel, args, p_begin, p_end);
 }
 
-void wefti_kern_fill_gemm_q4_g_avx512(struct weft_kern_table *table) {
+void wefti_kern_fill_gemm_act_order_avx512(struct weft_kern_table *table) {
     table->gemm[WEFT_GEMM_Q4_G_F32] = gemm_q4_g;
 }

@@ -1,4 +1,4 @@
-/* kernels/q4_g — 4 bits with groups of columns in any order, as GPTQ's act-order yields. Each
+/* kernels/act_order — 4 bits with groups of columns in any order, as GPTQ's act-order yields. Each
  * column names its group; a group of a feature has an f16 scale and a zero in a byte, and there is
  * one for 32 columns at most. For K columns, G = K/32:
  *
@@ -9,8 +9,8 @@
  * The table of a panel is small beside L1 (48 bytes for 32 columns or more), so a column may ask
  * for any entry. The weight is scale * (code - zero), exact in f32. Groups past the table, which
  * only a damaged packed file has, are its last. */
-#ifndef WEFT_KERNELS_Q4_G_H
-#define WEFT_KERNELS_Q4_G_H
+#ifndef WEFT_KERNELS_ACT_ORDER_H
+#define WEFT_KERNELS_ACT_ORDER_H
 
 #include "convert.h"
 #include "kern_internal.h"

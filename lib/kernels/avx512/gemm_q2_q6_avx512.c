@@ -1,6 +1,6 @@
 /* The types of 2 to 6 bits: with quantised activations on a CPU without VNNI, and with f32 ones,
  * where weights are widened chunk by chunk into L1 and meet the tile of f32. */
-#include "gemm_quant_avx512.h"
+#include "gemm_q2_q6_avx512.h"
 
 /* Element `i` (0..3) of each of the 16 quads in `codes` as f32. */
 ALWAYS_INLINE __m512 code_f32(__m512i codes, uint32_t i) {
@@ -62,7 +62,7 @@ QUANT_EACH(DEFINE_QUANT_F32)
 
 #define FILL_QUANT_F32(name, ID, ...) table->gemm[WEFT_GEMM_##ID##_F32] = gemm_##name##_f32;
 
-void wefti_kern_fill_gemm_quant_avx512(struct weft_kern_table *table) {
+void wefti_kern_fill_gemm_q2_q6_avx512(struct weft_kern_table *table) {
     fill_quant(table);
     QUANT_EACH(FILL_QUANT_F32)
 }

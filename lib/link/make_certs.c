@@ -1,5 +1,5 @@
 /* By mbedTLS, since nng's TLS uses it: it reads what it wrote, and is loaded anyway. */
-#include "certs.h"
+#include "make_certs.h"
 
 #include <errno.h>
 #include <fcntl.h>

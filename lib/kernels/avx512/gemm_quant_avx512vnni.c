@@ -1,6 +1,0 @@
-/* The types of 4 to 6 bits with vpdpbusd. */
-#include "gemm_quant_avx512.h"
-
-void wefti_kern_fill_gemm_quant_avx512vnni(struct weft_kern_table *table) {
-    fill_quant(table);
-}
