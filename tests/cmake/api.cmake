@@ -1,6 +1,10 @@
-foreach(name test_api_call test_api_error test_api_http test_api_metrics test_api_pace test_api_params test_api_state)
+foreach(name test_api_error test_api_http test_api_metrics test_api_pace test_api_params test_api_state)
   weft_test(${name} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/${name}.c LINKS weft_api weft_codec INSIDE api LABELS unit
             TIMEOUT 60)
+endforeach()
+foreach(name test_api_call test_api_render test_api_kinds test_api_upstream test_api_bounds)
+  weft_test(${name} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/${name}.c ${CMAKE_SOURCE_DIR}/tests/unit/api_fixture.c
+            LINKS weft_api weft_codec INSIDE api LABELS unit TIMEOUT 60)
 endforeach()
 weft_fuzz(fuzz_request RUNS 20000 LINKS weft_api weft_codec INSIDE api)
 foreach(symbol malloc calloc realloc)

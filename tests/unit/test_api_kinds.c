@@ -1,0 +1,221 @@
+/* What endpoints answer in their own way: llama.cpp's, those about tokens, chat's template. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "unit/api_fixture.h"
+
+/* All of a call's answer, stream or not, cut into pieces of about so many bytes. */
+static char *rendered(weft_api_call *call, size_t budget) {
+    struct weft_buf out;
+    weft_buf_init(&out, 1 << 20);
+    assert_int_equal(call->state, WEFT_API_CALL_DONE);
+    while ((call->params.stream
+                ? weft_api_render_stream(call, &out, budget)
+                : weft_api_render_body(call, &out, budget)) == WEFT_API_RENDER_MORE) {
+    }
+    char *copy = strdup(weft_buf_cstr(&out));
+    weft_buf_fini(&out);
+    return copy;
+}
+
+/* The tokens of a text, 1 ms apart, the first 10 ms after the request came; each with its own
+ * log-probability, and with `end` the last one. */
+static void put_text(const char *text, enum weft_end end) {
+    static const uint32_t best = 7;
+    static const float value = -0.5f;
+    uint32_t ids[32], n = encode(text, ids);
+    struct sent submit = *last_sent();
+    put_accepted(&submit);
+    now_us += 9000;
+    for (uint32_t i = 0; i < n; i++) {
+        struct weft_event event = {.request_id = submit.id,
+                                   .attempt = submit.attempt,
+                                   .sampled = true,
+                                   .token = ids[i],
+                                   .output_idx = i,
+                                   .end = i + 1 == n ? end : WEFT_END_NONE,
+                                   .has_logprobs = true,
+                                   .logprobs = {-1.5f, 2, 1, &best, &value}};
+        now_us += 1000;
+        put_event(&event);
+    }
+}
+
+static double timing_of(const json_t *body, const char *key) {
+    return json_number_value(json_object_get(json_object_get(body, "timings"), key));
+}
+
+static void llamas_answer_has_its_fields_however_it_is_cut(void **state) {
+    (void)state;
+    static const char json[] = "{\"prompt\":\"Once\",\"n_predict\":30,\"seed\":3,\"n_probs\":1,"
+                               "\"return_tokens\":true,\"stop\":[\"x\",\"e wa\"],"
+                               "\"logit_bias\":[[9,1.5],[4,false],[9,1]]}";
+    weft_api_call *call = begin_kind(CALL_LLAMA, json);
+    uint32_t ids[32], n = encode(" upon there wa", ids), n_prompt = last_sent()->n_prompt;
+    put_text(" upon there was a", WEFT_END_LENGTH);
+    char *text = rendered(call, 1 << 16);
+    for (size_t budget = 1; budget < 100; budget += 7) {
+        wefti_api_render_rewind(call);
+        char *again = rendered(call, budget);
+        assert_string_equal(again, text);
+        free(again);
+    }
+    json_t *body = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    const json_t *settings = json_object_get(body, "generation_settings");
+    const json_t *probs = json_object_get(body, "completion_probabilities");
+    assert_string_equal(text_of(body, "content"), " upon ther");
+    assert_string_equal(text_of(body, "stop_type"), "word");
+    assert_string_equal(text_of(body, "stopping_word"), "e wa");
+    assert_string_equal(text_of(body, "prompt"), "<|begin_of_text|>Once");
+    assert_string_equal(text_of(body, "model"), "m");
+    assert_true(json_is_true(json_object_get(body, "stop")));
+    assert_true(json_is_false(json_object_get(body, "truncated")));
+    uint64_t n_used = (uint64_t)json_integer_value(json_object_get(body, "tokens_predicted"));
+    assert_true(n_used >= n - 1 && n_used <= n);
+    assert_int_equal(json_array_size(json_object_get(body, "tokens")), n_used);
+    assert_int_equal(json_array_size(probs), n_used);
+    const json_t *prob = json_array_get(probs, 0);
+    assert_int_equal(json_integer_value(json_object_get(prob, "id")), ids[0]);
+    assert_true(json_number_value(json_object_get(prob, "logprob")) == -1.5);
+    prob = json_array_get(json_object_get(prob, "top_logprobs"), 0);
+    assert_int_equal(json_integer_value(json_object_get(prob, "id")), 7);
+    assert_true(json_number_value(json_object_get(prob, "logprob")) == -0.5);
+    assert_int_equal(json_integer_value(json_object_get(body, "tokens_evaluated")), n_prompt);
+    assert_int_equal(json_integer_value(json_object_get(settings, "seed")), 3);
+    assert_int_equal(json_integer_value(json_object_get(settings, "top_k")), 40);
+    assert_int_equal(json_array_size(json_object_get(settings, "stop")), 2);
+    const json_t *bias = json_object_get(settings, "logit_bias");
+    assert_int_equal(json_array_size(bias), 2);
+    assert_true(json_is_false(json_object_get(json_array_get(bias, 0), "bias")));
+    assert_true(json_number_value(json_object_get(json_array_get(bias, 1), "bias")) == 2.5);
+    assert_true(timing_of(body, "prompt_ms") == 10 && timing_of(body, "predicted_n") == n_used);
+    assert_true(timing_of(body, "predicted_ms") == (double)n_used - 1);
+    json_decref(body);
+    free(text);
+    weft_api_call_drop(call);
+}
+
+static void llamas_stream_names_all_tokens_and_ends_with_the_facts(void **state) {
+    (void)state;
+    static const char *const probs[] = {"", ",\"n_probs\":1"};
+    static const char text[] = " a\u4f60 king";
+    uint32_t ids[32], n = encode(text, ids);
+    for (uint32_t how = 0; how < 12; how++) {
+        static char *whole;
+        char json[128];
+        (void)snprintf(json, sizeof json,
+                       "{\"prompt\":\"Once\",\"stream\":true,\"n_predict\":%u,\"seed\":3%s}", n,
+                       probs[how / 6]);
+        weft_api_call *call = begin_kind(CALL_LLAMA, json);
+        put_text(text, WEFT_END_LENGTH);
+        char *stream = rendered(call, how % 6 ? how % 6 * 13 : 1 << 16);
+        weft_api_call_drop(call);
+        if (how % 6 > 0) {
+            assert_string_equal(stream, whole);
+            free(stream);
+            if (how % 6 == 5) free(whole);
+            continue;
+        }
+        whole = stream;
+        char seen[64] = "";
+        uint32_t n_seen = 0, n_probs = 0;
+        bool is_over = false;
+        for (char *at = stream; *at; at = strstr(at, "\n\n") + 2) {
+            assert_memory_equal(at, "data: ", 6);
+            assert_false(is_over);
+            json_t *event = json_loads(at + 6, JSON_DISABLE_EOF_CHECK, NULL);
+            const json_t *tokens = json_object_get(event, "tokens");
+            (void)strncat(seen, text_of(event, "content"), sizeof seen - strlen(seen) - 1);
+            for (size_t i = 0; i < json_array_size(tokens); i++)
+                assert_int_equal(json_integer_value(json_array_get(tokens, i)), ids[n_seen++]);
+            n_probs +=
+                (uint32_t)json_array_size(json_object_get(event, "completion_probabilities"));
+            assert_int_equal(json_integer_value(json_object_get(event, "tokens_predicted")),
+                             n_seen);
+            is_over = json_is_true(json_object_get(event, "stop"));
+            if (is_over) assert_string_equal(text_of(event, "stop_type"), "limit");
+            json_decref(event);
+        }
+        assert_true(is_over);
+        assert_string_equal(seen, text);
+        assert_int_equal(n_seen, n);
+        assert_int_equal(n_probs, how ? n : 0);
+    }
+}
+
+static char *answer_of(weft_api_call *call, size_t budget) {
+    struct weft_buf out;
+    weft_buf_init(&out, 1 << 20);
+    wefti_api_render_rewind(call);
+    while (weft_api_render_body(call, &out, budget) == WEFT_API_RENDER_MORE) {
+    }
+    char *copy = strdup(weft_buf_cstr(&out));
+    weft_buf_fini(&out);
+    return copy;
+}
+
+static void answers_about_tokens_are_the_same_in_pieces_of_any_size(void **state) {
+    (void)state;
+    static const struct {
+        const weft_api_kind *kind;
+        const char *json, *want;
+    } cases[] = {
+        {CALL_TOKENIZE, "{\"prompt\":\"Once upon a time\",\"return_token_strs\":true}",
+         "{\"count\":6,\"max_model_len\":1024,\"tokens\":[4091,46,1259,572,258,574],\"token_strs\":"
+         "[\"<|begin_of_text|>\",\"O\",\"nce\",\" upon\",\" a\",\" time\"]}"},
+        {CALL_TOKENIZE, "{\"prompt\":\"Once\",\"add_special_tokens\":false}",
+         "{\"count\":2,\"max_model_len\":1024,\"tokens\":[46,1259],\"token_strs\":null}"},
+        {CALL_TOKENIZE, "{\"prompt\":\"\",\"add_special_tokens\":false,\"return_token_strs\":true}",
+         "{\"count\":0,\"max_model_len\":1024,\"tokens\":[],\"token_strs\":[]}"},
+        {CALL_DETOKENIZE, "{\"tokens\":[4091,46,1259,572,258,574]}",
+         "{\"prompt\":\"<|begin_of_text|>Once upon a time\"}"},
+        {CALL_DETOKENIZE, "{\"tokens\":[]}", "{\"prompt\":\"\"}"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        weft_api_call *call = in_hand(cases[i].json, cases[i].kind);
+        weft_api_call_prepare(call);
+        weft_api_call_start(call, now_us);
+        assert_int_equal(call->state, WEFT_API_CALL_DONE);
+        for (size_t budget = 1; budget < 200; budget++) {
+            char *got = answer_of(call, budget);
+            assert_string_equal(got, cases[i].want);
+            free(got);
+        }
+        weft_api_call_drop(call);
+    }
+}
+
+static void what_a_template_raises_is_the_400s_message(void **state) {
+    (void)state;
+    struct weft_errmsg why;
+    static const char template[] = "{% for m in messages %}{% if m.role == 'user' %}"
+                                   "{{ raise_exception('Roles must \"alternate\": ' ~ m.role) }}"
+                                   "{% endif %}{% endfor %}";
+    const struct weft_tmpl_specials specials = {weft_tok_bos_token(api.tok),
+                                                weft_tok_eos_token(api.tok)};
+    if (weft_tmpl_new(template, strlen(template), &specials, &api.chat, &why))
+        fail_msg("%s", why.text);
+    weft_api_call *call = begin_chat("");
+    assert_int_equal(call->error.status, 400);
+    assert_string_equal(call->error.message, "Roles must \"alternate\": user");
+    weft_api_call_drop(call);
+    weft_tmpl_free(api.chat);
+    api.chat = NULL;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        CASE(llamas_answer_has_its_fields_however_it_is_cut),
+        CASE(llamas_stream_names_all_tokens_and_ends_with_the_facts),
+        CASE(answers_about_tokens_are_the_same_in_pieces_of_any_size),
+        CASE(what_a_template_raises_is_the_400s_message),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
