@@ -264,10 +264,6 @@ void wefti_group_plan(struct wefti_actor *a, struct wefti_group *g) {
 
 /* ------------------------------------------------------------------------------ is it alive --- */
 
-static bool has_prefix(const char *text, const char *prefix) {
-    return strncmp(text, prefix, strlen(prefix)) == 0;
-}
-
 /* The fields of /proc/PID/stat that follow the pid: name and parent. */
 static bool read_stat(uint32_t pid, char name_out[64], int *parent_out) {
     char path[64];
@@ -286,10 +282,11 @@ static bool read_stat(uint32_t pid, char name_out[64], int *parent_out) {
     return *parent_out > 0;
 }
 
-/* A pid from a message is only a claim. It is killed only if it is our sibling, of our user, with a
- * worker's name; the pidfd is opened first, so the checked process is the one killed. */
+/* A pid from a message is only a claim, and one of another host names another process. It is killed
+ * only if it is our sibling, of our user, with a worker's name; the pidfd is opened first, so the
+ * checked process is the one killed. */
 static bool kill_worker(const struct wefti_group *g) {
-    if (!has_prefix(g->url, "abstract://") && !has_prefix(g->url, "ipc://")) return false;
+    if (!weft_link_is_local(g->link)) return false;
     uint32_t pid = g->worker.pid;
     if (pid < 2 || pid > INT32_MAX) return false;
     int fd = pidfd_open((pid_t)pid, 0);

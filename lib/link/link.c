@@ -415,6 +415,10 @@ bool weft_link_is_up(const weft_link *link, uint32_t peer) {
     return link->peers[peer] != NO_SLOT;
 }
 
+bool weft_link_is_local(const weft_link *link) {
+    return link->address.is_this_host;
+}
+
 weft_err weft_link_send(weft_link *link, uint32_t peer, const void *bytes, size_t len) {
     WEFT_ASSERT(peer < link->n_peers);
     if (link->peers[peer] == NO_SLOT) return WEFT_E_CLOSED;

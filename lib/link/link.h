@@ -78,6 +78,9 @@ void weft_link_tick(weft_link *link, uint64_t now_ms);
 
 bool weft_link_is_up(const weft_link *link, uint32_t peer);
 
+/* Whether its peers can only be on this host: a loopback or a local address. */
+bool weft_link_is_local(const weft_link *link);
+
 /* Copies and sends. What is sent may still be lost when the session ends. CLOSED: no session
  * (nothing sent). FULL: the peer does not take messages; the session has ended, a DOWN event
  * follows. TOOBIG. */

@@ -3,7 +3,9 @@
 import contextlib
 import http.client
 import json
+import os
 import signal
+import threading
 
 import harness
 from harness import Server
@@ -186,6 +188,22 @@ def test_waiting_requests_survive_too():
                 server.kill("scheduler")
             assert [call.result() for call in calls] == expected
         harness.attempt(run)
+
+
+def test_a_stuck_worker_is_killed_and_replaced():
+    if harness.SANITIZED:
+        raise harness.Skip("the same as in release, and slow")
+    with Server() as server:
+        pid = server.children()["worker"]
+        events = []
+        thread = threading.Thread(target=lambda: events.extend(server.stream(
+            "/v1/completions", {"prompt": "x", "max_tokens": 30, "temperature": 0, "ignore_eos": True})))
+        os.kill(pid, signal.SIGSTOP)
+        thread.start()
+        harness.wait_until("the worker to be replaced", lambda: server.children().get("worker") not in (None, pid))
+        thread.join()
+        expected = server.complete(prompt="x", max_tokens=30, temperature=0, ignore_eos=True)["choices"][0]["text"]
+        assert "".join(e["choices"][0]["text"] for e in events if e["choices"]) == expected
 
 
 if __name__ == "__main__":

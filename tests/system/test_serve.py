@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import tempfile
-import threading
 import time
 import urllib.request
 
@@ -173,22 +172,6 @@ def test_a_log_reader_that_goes_away_harms_nobody():
     finally:
         server.kill()
         server.wait()
-
-
-def test_a_stuck_worker_is_killed_and_replaced():
-    if harness.SANITIZED:
-        raise harness.Skip("the same as in release, and slow")
-    with Server() as server:
-        pid = server.children()["worker"]
-        events = []
-        thread = threading.Thread(target=lambda: events.extend(server.stream(
-            "/v1/completions", {"prompt": "x", "max_tokens": 30, "temperature": 0, "ignore_eos": True})))
-        os.kill(pid, signal.SIGSTOP)
-        thread.start()
-        harness.wait_until("the worker to be replaced", lambda: server.children().get("worker") not in (None, pid))
-        thread.join()
-        expected = server.complete(prompt="x", max_tokens=30, temperature=0, ignore_eos=True)["choices"][0]["text"]
-        assert "".join(e["choices"][0]["text"] for e in events if e["choices"]) == expected
 
 
 def test_a_router_that_would_read_another_model_ends_the_server():
