@@ -498,6 +498,7 @@ static void on_tick(uv_timer_t *timer) {
     uint64_t now_ms = weft_now_ms();
     weft_link_tick(server->link.link, now_ms);
     wefti_scheduler_link_read(&server->link, weft_now_us());
+    weft_api_upstream_tick(&server->api, weft_now_us());
     for (struct conn *conn = LIST_FIRST(&server->conns), *next; conn; conn = next) {
         next = LIST_NEXT(conn, entry);
         tick_conn(conn, now_ms);

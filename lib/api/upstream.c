@@ -8,6 +8,8 @@
 #include "base/log.h"
 #include "base/rand.h"
 
+#define TICKS_APART_MS_MAX 1000
+
 /* ------------------------------------------------------------------------------------ table --- */
 
 static weft_err grow_table(struct weft_api_upstream *upstream) {
@@ -165,6 +167,7 @@ void weft_api_upstream_unlinked(struct weft_api_state *api) {
 void weft_api_upstream_linked(struct weft_api_state *api) {
     struct weft_api_upstream *upstream = &api->upstream;
     upstream->is_up = true;
+    upstream->heard_at_ms = 0;
     struct weft_msg msg = {.type = WEFT_MSG_ROUTER_HELLO};
     msg.router_hello.version = WEFT_PROTO_VERSION;
     msg.router_hello.instance = upstream->instance;
@@ -172,6 +175,20 @@ void weft_api_upstream_linked(struct weft_api_state *api) {
     weft_err err = send_msg(upstream, &msg);
     if (err) weft_debug("hello not sent: %s", weft_err_text(err));
     weft_debug("linked to the scheduler, %u jobs open", upstream->n_open);
+}
+
+void weft_api_upstream_tick(struct weft_api_state *api, uint64_t now_us) {
+    struct weft_api_upstream *upstream = &api->upstream;
+    uint64_t now_ms = now_us / 1000, since_tick_ms = now_ms - upstream->ticked_at_ms;
+    upstream->ticked_at_ms = now_ms;
+    if (!upstream->is_up) return;
+    if (upstream->heard_at_ms == 0 || since_tick_ms > TICKS_APART_MS_MAX)
+        upstream->heard_at_ms = now_ms; /* a new session, or this process stood still */
+    if (now_ms <= upstream->heard_at_ms + WEFT_API_UPSTREAM_SILENT_MS) return;
+    weft_warn("the scheduler has said nothing for %u s: starting over with it",
+              WEFT_API_UPSTREAM_SILENT_MS / 1000u);
+    upstream->heard_at_ms = 0;
+    upstream->link.reset(upstream->link.context);
 }
 
 /* Fails jobs begun with another model, which would continue with other tokens. */
@@ -263,6 +280,7 @@ void weft_api_upstream_message(struct weft_api_state *api, const void *bytes, si
     struct weft_api_upstream *upstream = &api->upstream;
     struct weft_msg msg;
     struct weft_errmsg why;
+    upstream->heard_at_ms = now_us / 1000;
     weft_err err = weft_proto_decode(upstream->decoder, bytes, len, &msg, &why);
     if (err) {
         weft_warn("the scheduler sent nonsense: %s", why.text);

@@ -89,6 +89,8 @@ struct weft_api_upstream {
     uint64_t snapshot_at_ms;
     uint64_t served_at_ms; /* when the last snapshot that said "serving" came; 0: none has */
     uint64_t scheduler;    /* its instance */
+    uint64_t heard_at_ms;  /* of a session: its first tick, or its last message */
+    uint64_t ticked_at_ms;
 
     struct weft_api_upstream_job **slots; /* [n_slots]; a request id is generation << 32 | slot */
     uint32_t n_slots, n_open;
@@ -119,6 +121,12 @@ void weft_api_upstream_cancel(struct weft_api_state *api, struct weft_api_upstre
 
 /* Closes an open job; cancels nothing. */
 void weft_api_upstream_close(struct weft_api_state *api, struct weft_api_upstream_job *job);
+
+/* Starts over with a scheduler that has said nothing for WEFT_API_UPSTREAM_SILENT_MS: its host may
+ * have gone without closing the stream. Call it every 50-250 ms; a silence in which nobody called
+ * does not count. */
+void weft_api_upstream_tick(struct weft_api_state *api, uint64_t now_us);
+#define WEFT_API_UPSTREAM_SILENT_MS 10000u
 
 /* Events of the link: a new session, its end, a message. */
 void weft_api_upstream_linked(struct weft_api_state *api);

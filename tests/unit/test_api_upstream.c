@@ -338,8 +338,28 @@ counts_of_experts_go_on_with_another_scheduler_and_end_with_another_model(void *
     assert_int_equal(rows->sums[0], 5);
 }
 
+static void a_scheduler_that_says_nothing_is_started_over_with(void **state) {
+    (void)state;
+    const uint64_t ms = 1000, end = now_us + 30000 * ms;
+    uint32_t n_ticks = 0;
+    for (; now_us < end && paper.n_resets == 0; now_us += 100 * ms, n_ticks++)
+        weft_api_upstream_tick(&api, now_us);
+    assert_int_equal(paper.n_resets, 1);
+    assert_int_equal(n_ticks, 2 + WEFT_API_UPSTREAM_SILENT_MS / 100);
+    put_link(false);
+    put_link(true);
+    for (uint32_t i = 0; i < 300; i++, now_us += 100 * ms) {
+        if (i % 90 == 0) put_snapshot(true); /* seldom, but in time */
+        weft_api_upstream_tick(&api, now_us);
+    }
+    now_us += 60000 * ms; /* this process stood still itself */
+    weft_api_upstream_tick(&api, now_us);
+    assert_int_equal(paper.n_resets, 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        CASE(a_scheduler_that_says_nothing_is_started_over_with),
         CASE(after_a_break_the_stream_goes_on_where_it_was),
         CASE(a_request_nobody_answered_is_asked_again_as_new),
         CASE(refusals_become_http_errors),
