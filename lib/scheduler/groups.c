@@ -147,11 +147,25 @@ enum weft_reject weft_sched_groups_submit(struct weft_sched_groups *gs, uint64_t
     struct candidate candidates[WEFT_WORKERS_MAX];
     uint32_t n = rank(gs, now_us / 1000, candidates);
     WEFT_ASSERT(n > 0);
+    bool was_full = false;
+    uint32_t full_retry_ms = 0;
+    struct weft_errmsg full_why = {""};
     for (uint32_t i = 0;; i++) {
         enum weft_reject no = weft_sched_submit(candidates[i].group->sched, now_us, router, submit,
                                                 retry_after_ms_out, why);
-        if (i + 1 == n || !is_passed_on(no, &candidates[i + 1])) return no;
-        gs->n_passed_on++;
+        if (no == WEFT_REJECT_QUEUE_FULL) {
+            was_full = true;
+            full_retry_ms = *retry_after_ms_out;
+            full_why = *why;
+        }
+        if (i + 1 < n && is_passed_on(no, &candidates[i + 1])) {
+            gs->n_passed_on++;
+            continue;
+        }
+        if (no != WEFT_REJECT_TOO_LONG || !was_full) return no;
+        *retry_after_ms_out = full_retry_ms; /* too long for this one, but not for a full one */
+        *why = full_why;
+        return WEFT_REJECT_QUEUE_FULL;
     }
 }
 

@@ -214,6 +214,20 @@ static void what_fits_nowhere_else_waits_for_a_worker_that_is_gone(void **state)
     replicas_free(r);
 }
 
+static void what_fits_a_full_queue_alone_is_told_to_come_again(void **state) {
+    (void)state;
+    struct weft_sched_options options[N_GROUPS] = {bench_options(), bench_options()};
+    options[0].max_queue = options[0].max_seqs = 1;
+    options[1].max_model_len = 20;
+    struct replicas *r = replicas_of(options);
+    pass(r, WEFT_SCHED_ADVANCING_MS + 1, 0, 0); /* so the other one comes second */
+    goes_to(r, 0, 1);
+    goes_to(r, 0, 2);
+    struct weft_submit submit = bench_request(r->benches[0], 3, 30, 4);
+    assert_int_equal(try_submit(r, &submit), WEFT_REJECT_QUEUE_FULL);
+    replicas_free(r);
+}
+
 /* ---------------------------------------------------------------------------------- moving --- */
 
 static void what_waits_for_a_worker_that_stays_away_moves_with_its_tokens(void **state) {
@@ -393,6 +407,7 @@ int main(void) {
         cmocka_unit_test(requests_wait_where_all_workers_are_gone),
         cmocka_unit_test(a_full_queue_spills_over_to_workers_that_are_there_alone),
         cmocka_unit_test(what_fits_nowhere_else_waits_for_a_worker_that_is_gone),
+        cmocka_unit_test(what_fits_a_full_queue_alone_is_told_to_come_again),
         cmocka_unit_test(what_waits_for_a_worker_that_stays_away_moves_with_its_tokens),
         cmocka_unit_test(nothing_moves_to_a_worker_that_is_not_there),
         cmocka_unit_test(nobody_is_moved_twice_within_the_time_that_a_worker_may_be_away),
