@@ -120,16 +120,19 @@ static weft_err load_model(struct server *server, struct weft_errmsg *why) {
 /* Appends the identity of the files that decide how this router understands texts. */
 static weft_err read_identity(const struct weft_config *config, struct weft_buf *identity,
                               struct weft_errmsg *why) {
-    struct weft_errmsg ignored = {""};
+    struct weft_errmsg detail = {""};
     char *text = NULL;
     size_t len = 0;
     weft_buf_init(identity, WEFT_IDENTITY_BYTES_MAX);
     weft_err err = weft_model_identity(config->model, identity, why);
-    /* Other than regular files can be read only once; load_template reports a missing one. */
-    if (!err && config->chat_template &&
-        weft_file_read(config->chat_template, WEFT_FILE_REGULAR, TEMPLATE_BYTES_MAX, &text, &len,
-                       &ignored) == WEFT_OK)
-        weft_identity_add(identity, "--chat-template", text, len);
+    if (!err && config->chat_template) {
+        weft_err unread = weft_file_read(config->chat_template, WEFT_FILE_REGULAR,
+                                         TEMPLATE_BYTES_MAX, &text, &len, &detail);
+        if (!unread) weft_identity_add(identity, "--chat-template", text, len);
+        if (unread == WEFT_E_NOMEM || unread == WEFT_E_IO)
+            err = weft_err_set(why, unread, "--chat-template: %s", detail.text);
+        /* Else it is no regular file, which can be read only once, or load_template reports it. */
+    }
     free(text);
     if (!err && identity->failed)
         err = weft_err_set(why, WEFT_E_NOMEM, "no memory for the model's identity");
