@@ -34,18 +34,19 @@ static void set_fatal(struct supervisor *sup, const char *who, const char *text)
     sup->exit_status = 1;
 }
 
-/* `text`: how its last life ended. */
-static void give_up(struct supervisor *sup, const struct child *child, const char *text,
-                    const struct weft_restart_decision *decision) {
+/* `end`, `text`: how its last life ended. */
+static void give_up(struct supervisor *sup, const struct child *child, enum weft_restart_end end,
+                    const char *text, const struct weft_restart_decision *decision) {
     char sentence[768];
     const char *words = child->last_words;
+    const char *when = end == WEFT_RESTART_NOT_STARTED ? "" : " before it was ready";
     switch (decision->reason) {
     case WEFT_RESTART_LAST_END:
         set_fatal(sup, child->title, *words ? words : text);
         return;
     case WEFT_RESTART_NEVER_READY:
-        (void)snprintf(sentence, sizeof sentence, "%s before it was ready, %u times in a row%s%s",
-                       text, decision->n_in_row, *words ? ": " : "", words);
+        (void)snprintf(sentence, sizeof sentence, "%s%s, %u times in a row%s%s", text, when,
+                       decision->n_in_row, *words ? ": " : "", words);
         break;
     case WEFT_RESTART_SHORT_LIVED:
         (void)snprintf(sentence, sizeof sentence,
@@ -65,7 +66,7 @@ static void go_on_after(struct supervisor *sup, uint32_t idx, enum weft_restart_
     uint64_t now = weft_now_ms();
     struct weft_restart_decision decision = weft_restart_ended(&sup->restart, idx, end, now);
     if (decision.action == WEFT_RESTART_GIVE_UP) {
-        give_up(sup, child, text, &decision);
+        give_up(sup, child, end, text, &decision);
         return;
     }
     bool is_now = decision.start_at_ms <= now;
