@@ -159,7 +159,7 @@ static uint8_t *make_source(enum weft_dtype type, float *w, uint32_t n, uint32_t
             memcpy(out + i / 32 * 34 + 2 + i % 32, &code, 1);
             w[i] = f16_to_f32(half) * code;
             break;
-        default: /* those of fewer bits: test_quant.c */
+        default: /* those of fewer bits: golden_quant.c */
             fail();
         }
     }
