@@ -85,7 +85,7 @@ static void read_bias_pair(const struct reader *r, const json_t *pair, uint32_t 
                            "100",
                            (uint32_t)id);
     out->token = (uint32_t)id;
-    out->bias = is_never ? WEFT_API_BIAS_NEVER : (float)bias;
+    out->bias = is_never ? WEFT_LOGIT_BIAS_NEVER : (float)bias;
 }
 
 static void read_bias(const struct reader *r, const struct weft_api_limits *limits,
@@ -257,7 +257,7 @@ static void bias_item(const struct body_piece *at, uint32_t pos) {
     weft_write_key(at->w, "token");
     weft_write_uint(at->w, bias->token);
     weft_write_key(at->w, "bias");
-    if (bias->bias == WEFT_API_BIAS_NEVER)
+    if (bias->bias == WEFT_LOGIT_BIAS_NEVER)
         weft_write_bool(at->w, false);
     else
         weft_write_float(at->w, bias->bias);

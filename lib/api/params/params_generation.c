@@ -145,8 +145,8 @@ bool wefti_api_params_open_bias(const struct reader *r, size_t n, struct params 
 }
 
 static float add_biases(float a, float b) {
-    bool is_never = a == WEFT_API_BIAS_NEVER || b == WEFT_API_BIAS_NEVER;
-    return is_never ? WEFT_API_BIAS_NEVER : a + b;
+    bool is_never = a == WEFT_LOGIT_BIAS_NEVER || b == WEFT_LOGIT_BIAS_NEVER;
+    return is_never ? WEFT_LOGIT_BIAS_NEVER : a + b;
 }
 
 void wefti_api_params_close_bias(uint32_t n, struct params *params) {

@@ -58,9 +58,6 @@ void wefti_api_params_read_bias(const struct reader *r, const struct weft_api_li
 bool wefti_api_params_open_bias(const struct reader *r, size_t n, struct params *params);
 void wefti_api_params_close_bias(uint32_t n, struct params *params);
 
-/* Keeps a token back for good: as much as may be sent. */
-#define WEFT_API_BIAS_NEVER (-1e6f)
-
 void wefti_api_params_read_stops(const struct reader *r, struct params *params);
 void wefti_api_params_read_stop_tokens(const struct reader *r, const struct weft_api_limits *limits,
                                        struct params *params);

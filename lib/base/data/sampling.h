@@ -15,8 +15,12 @@
 
 struct weft_logit_bias {
     uint32_t token;
-    float bias; /* added to the logit; finite */
+    float bias; /* added to the logit; from WEFT_LOGIT_BIAS_NEVER to its opposite */
 };
+
+/* The least bias there is: it forbids its token, whatever the other numbers say. On the wire, too,
+ * where a bias is finite. */
+#define WEFT_LOGIT_BIAS_NEVER (-1e6f)
 
 /* All of its numbers, in the order in which they travel. The struct, its defaults, their check,
  * their form on the wire (proto), their reading from JSON (the router) and the flags of `weft run`
