@@ -492,6 +492,28 @@ static void silence_about_max_tokens_asks_for_no_log_probabilities(void **state)
     }
 }
 
+static void a_prompt_alone_holds_no_log_probabilities_that_nobody_reads(void **state) {
+    (void)state;
+    struct weft_api_limits l = limits();
+    struct params p;
+    struct weft_api_error error = {0};
+    l.max_logprob_bytes = 0;
+    static const struct {
+        const weft_api_kind *kind;
+        const char *body;
+    } cases[] = {{CALL_LLAMA, "{\"prompt\":[1,2,3],\"n_predict\":0,\"n_probs\":3}"},
+                 {CALL_COMPLETION, "{\"prompt\":[1,2,3],\"max_tokens\":0,\"echo\":true}"}};
+    for (size_t i = 0; i < 2; i++) {
+        json_t *json = json_loads(cases[i].body, 0, NULL);
+        assert_true(wefti_api_params_parse(json, cases[i].kind, &l, &p, &error));
+        assert_true(wefti_api_params_fit(&p, cases[i].kind, &l, &error));
+        assert_int_equal(p.sampling.max_tokens, 0);
+        assert_int_equal(p.sampling.n_prompt_logprobs, -1);
+        assert_int_equal(p.logprob_bytes, 0);
+        wefti_api_params_fini(&p);
+    }
+}
+
 static void parts_are_joined_by_newlines(void **state) {
     (void)state;
     struct weft_api_limits l = limits();
@@ -532,6 +554,7 @@ int main(void) {
         cmocka_unit_test(llamas_fields_have_its_defaults_and_go_until_the_context_is_full),
         cmocka_unit_test(log_probabilities_are_bounded_in_bytes),
         cmocka_unit_test(silence_about_max_tokens_asks_for_no_log_probabilities),
+        cmocka_unit_test(a_prompt_alone_holds_no_log_probabilities_that_nobody_reads),
         cmocka_unit_test(parts_are_joined_by_newlines),
         cmocka_unit_test(many_choices_in_one_request_are_refused),
     };

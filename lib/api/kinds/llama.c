@@ -109,8 +109,7 @@ static void read_n_probs(const struct reader *r, const struct weft_api_limits *l
     params->logprobs = params->sampling.n_logprobs = n > 0 ? (int32_t)n : -1;
 }
 
-/* Not so many where the context ends before. 0: the prompt is computed, which takes a wish for its
- * log-probabilities. */
+/* Not so many where the context ends before. 0: only the prompt is computed. */
 static void read_n_predict(const struct reader *r, const struct weft_api_limits *limits,
                            struct params *params) {
     int64_t usual = limits->defaults.max_new_tokens, n = usual > 0 ? usual : -1;
@@ -120,7 +119,6 @@ static void read_n_predict(const struct reader *r, const struct weft_api_limits 
     if (n != 0) return;
     params->has_max_tokens = true;
     params->sampling.max_tokens = 0;
-    params->sampling.n_prompt_logprobs = 0;
 }
 
 static void parse(const struct reader *r, const struct weft_api_limits *limits,

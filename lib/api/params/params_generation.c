@@ -302,9 +302,6 @@ void wefti_api_params_read_max_tokens(const struct reader *r, const char *name,
     if (!wefti_api_json_get_int(r, name, least, INT32_MAX, &max_tokens)) return;
     params->has_max_tokens = true;
     params->sampling.max_tokens = (uint32_t)max_tokens;
-    /* A worker computes a prompt without output only for its log-probabilities. */
-    if (max_tokens == 0 && params->sampling.n_prompt_logprobs < 0)
-        params->sampling.n_prompt_logprobs = 0;
 }
 
 void wefti_api_params_read_user(const struct reader *r) {
