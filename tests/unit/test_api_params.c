@@ -134,6 +134,7 @@ static const struct row rows[] = {
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"logit_bias\":{\"05\":1}}", 400, "logit_bias"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"logit_bias\":{\"5\":101}}", 400, "logit_bias"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"logit_bias\":{\"5\":\"1\"}}", 400, "logit_bias"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"logit_bias\":{\"5\":false}}", 400, "logit_bias"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"stream\":1}", 400, "stream"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"stream_options\":{}}", 400, "stream_options"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"stream\":true,\"stream_options\":1}", 400,
@@ -235,7 +236,12 @@ static const struct row rows[] = {
     {CALL_LLAMA, "{\"prompt\":\"a\",\"logit_bias\":[5,1]}", 400, "logit_bias"},
     {CALL_LLAMA, "{\"prompt\":\"a\",\"logit_bias\":[[5,1,1]]}", 400, "logit_bias"},
     {CALL_LLAMA, "{\"prompt\":\"a\",\"logit_bias\":3}", 400, "logit_bias"},
-    {CALL_LLAMA, "{\"prompt\":\"a\",\"logit_bias\":{\"5\":false}}", 400, "logit_bias"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"logit_bias\":{\"5\":false,\"6\":-2}}", 0, ""},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"logit_bias\":{\"5\":true}}", 400, "logit_bias"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"logit_bias\":{\"5\":101}}", 400, "logit_bias"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"logit_bias\":{\"a\":1}}", 400, "logit_bias"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"logit_bias\":{\"100\":1}}", 400, "logit_bias"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"logit_bias\":{}}", 0, ""},
     {CALL_LLAMA,
      "{\"prompt\":\"a\",\"cache_prompt\":true,\"id_slot\":-1,\"n_keep\":5,\"timings_per_token\":"
      "true}",
@@ -429,10 +435,17 @@ static void llamas_fields_have_its_defaults_and_go_until_the_context_is_full(voi
     assert_int_equal(p.sampling.n_logprobs, 2);
     assert_true(p.sampling.repetition_penalty == 1.5f && p.sampling.presence_penalty == 1.0f);
     assert_int_equal(p.sampling.n_bias, 2);
-    assert_true(p.sampling.bias[0].token == 3 && p.sampling.bias[0].bias == -1e6f);
+    assert_true(p.sampling.bias[0].token == 3 && p.sampling.bias[0].bias == WEFT_LOGIT_BIAS_NEVER);
     assert_true(p.sampling.bias[1].token == 7 && p.sampling.bias[1].bias == 1.0f);
     struct weft_errmsg why;
     assert_int_equal(weft_sampling_check(&p.sampling, 100, &why), WEFT_OK);
+    wefti_api_params_fini(&p);
+    assert_true(parse("{\"prompt\":\"a\",\"logit_bias\":{\"7\":1,\"3\":false}}", CALL_LLAMA, 50, &p,
+                      &error));
+    assert_int_equal(p.sampling.n_bias, 2);
+    assert_true(p.sampling.bias[0].token == 3);
+    assert_true(p.sampling.bias[0].bias == WEFT_LOGIT_BIAS_NEVER);
+    assert_true(p.sampling.bias[1].token == 7 && p.sampling.bias[1].bias == 1.0f);
     wefti_api_params_fini(&p);
     assert_true(parse("{\"prompt\":\"a\",\"repeat_penalty\":1.5,\"frequency_penalty\":1,"
                       "\"repeat_last_n\":0,\"n_predict\":0}",

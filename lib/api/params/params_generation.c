@@ -119,8 +119,7 @@ static int by_token(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* A key such as "42": digits only, no leading zero, below n_vocab. */
-static bool token_of_key(const char *key, uint32_t n_vocab, uint32_t *out) {
+bool wefti_api_params_token_of_key(const char *key, uint32_t n_vocab, uint32_t *out) {
     uint64_t id = 0;
     size_t len = strlen(key);
     if (len == 0 || len > 9 || (key[0] == '0' && len > 1)) return false;
@@ -181,7 +180,7 @@ void wefti_api_params_read_bias(const struct reader *r, const struct weft_api_li
         if (!wefti_api_json_ok(r)) return;
         struct weft_logit_bias *bias = &params->bias[n_bias++];
         double number = json_is_number(item) ? json_number_value(item) : NAN;
-        if (!token_of_key(key, limits->n_vocab, &bias->token))
+        if (!wefti_api_params_token_of_key(key, limits->n_vocab, &bias->token))
             weft_api_error_set(r->error, 400, "logit_bias", NULL,
                                "'logit_bias' has the key '%.40s', which is not a token id", key);
         else if (!(number >= -100 && number <= 100))
