@@ -409,6 +409,7 @@ const struct weft_api_kind wefti_api_kind_llama = {
     .generates = true,
     .names_any_token = true,
     .logprobs_have_ids = true,
+    .draws_short_seeds = true, /* they are told: clients that read numbers as doubles keep them */
     .parse = parse,
     .open_body = open_body,
     .choice_parts = choice_parts,
