@@ -2,9 +2,9 @@
  *
  * Order: logit_bias, which masks the tokens that it forbids; stop tokens and masked ones masked
  * below min_tokens; repetition, frequency and presence penalties; top_n_sigma; temperature; min_p;
- * top_k; top_p over the rest (as in vLLM; top_n_sigma as in llama.cpp). The draw walks the remaining
- * weights by ascending id with one number from Philox. Where all tokens are masked, it is the
- * lowest id.
+ * top_k; top_p over the rest (as in vLLM; top_n_sigma as in llama.cpp). The draw walks the
+ * remaining weights by ascending id with one number from Philox. Where all tokens are masked, the
+ * answer is the lowest id.
  *
  * Two things differ from vLLM. Among tokens that tie at the boundary of top_k, the lowest ids are
  * kept, k tokens in all; vLLM keeps them all. And a token's rank counts the tokens with strictly
