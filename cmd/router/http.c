@@ -173,7 +173,7 @@ static void pump(struct http *h) {
 static void keep_alive(struct http *h, uint64_t now_ms) {
     static const char comment[] = ": keep-alive\n\n";
     struct conn *conn = h->conn;
-    if (!h->is_sse || conn->is_writing ||
+    if (!h->is_sse || conn->is_writing || !weft_api_call_is_between_events(h->call) ||
         now_ms <= h->last_sent_ms + conn->server->config.sse_keepalive_ms)
         return;
     struct weft_buf *piece = &conn->server->scratch;

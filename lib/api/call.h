@@ -109,6 +109,9 @@ enum weft_api_render weft_api_render_body(weft_api_call *call, struct weft_buf *
 enum weft_api_render weft_api_render_stream(weft_api_call *call, struct weft_buf *out,
                                             size_t budget);
 
+/* False while the stream's last event is rendered in part: nothing else may be sent then. */
+bool weft_api_call_is_between_events(const weft_api_call *call);
+
 /* In MessagePack-RPC: the next notification of a stream; false: none now. */
 bool weft_api_render_notification(weft_api_call *call, struct weft_buf *out);
 

@@ -53,8 +53,8 @@ void weft_json_float(struct weft_buf *out, float value) {
     if (!strpbrk(text, ".e")) weft_buf_add_str(out, ".0"); /* a float for typed readers too */
 }
 
-void weft_json_uint(struct weft_buf *out, uint32_t value) {
-    char text[10];
+void weft_json_uint(struct weft_buf *out, uint64_t value) {
+    char text[20];
     size_t at = sizeof text;
     do {
         text[--at] = (char)('0' + value % 10);

@@ -20,7 +20,7 @@ void weft_json_str(struct weft_buf *out, const char *bytes, size_t len);
  * lacks, are written -9999.0, as in vLLM. */
 void weft_json_float(struct weft_buf *out, float value);
 
-void weft_json_uint(struct weft_buf *out, uint32_t value);
+void weft_json_uint(struct weft_buf *out, uint64_t value);
 
 /* True if a JSON text keeps these bounds; checked before parsing, since a parser spends some forty
  * bytes on each value and "[1,1,1,..." would make it eat memory. Counts without parsing. */

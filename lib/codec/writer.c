@@ -191,17 +191,10 @@ void weft_write_bool(struct weft_writer *w, bool value) {
 
 void weft_write_uint(struct weft_writer *w, uint64_t value) {
     begin_item(w, false);
-    if (w->format == WEFT_WRITE_MSGPACK) {
+    if (w->format == WEFT_WRITE_JSON)
+        weft_json_uint(w->out, value);
+    else
         weft_msgpack_add_uint(w->out, value);
-        return;
-    }
-    char text[20];
-    size_t at = sizeof text;
-    do {
-        text[--at] = (char)('0' + value % 10);
-        value /= 10;
-    } while (value > 0);
-    weft_buf_add(w->out, text + at, sizeof text - at);
 }
 
 void weft_write_int(struct weft_writer *w, int64_t value) {

@@ -8,6 +8,8 @@ weft_test(test_sampler SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_sampler.c
           LINKS weft_engine weft_kernels weft_model weft_alloc INSIDE engine LABELS unit TIMEOUT 60)
 weft_test(test_sampler_shared SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_sampler_shared.c
           LINKS weft_engine weft_kernels weft_model weft_alloc PkgConfig::JANSSON m INSIDE engine LABELS unit TIMEOUT 60)
+weft_test(test_weights_plan SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_weights_plan.c ${ENG_FIXTURES}
+          LINKS weft_engine weft_model weft_kernels PkgConfig::XXHASH weft_alloc INSIDE engine LABELS unit TIMEOUT 60)
 weft_test(test_profile SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_profile.c ${ENG_FIXTURES}
           LINKS weft_engine weft_model weft_kernels weft_alloc LABELS unit TIMEOUT 60)
 weft_test(test_placement SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_placement.c

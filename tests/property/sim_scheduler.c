@@ -179,7 +179,7 @@ static void draw_sampling(struct world *world, struct client *client) {
     uint32_t n_top_max = chance(world, 5000) ? 3 : SIM_TOP_MAX;
     if (chance(world, 2000)) sampling->n_logprobs = (int32_t)between(world, 0, n_top_max);
     if (chance(world, 2500)) sampling->n_prompt_logprobs = (int32_t)between(world, 0, n_top_max);
-    if (sampling->n_prompt_logprobs >= 0 && chance(world, 3000)) sampling->max_tokens = 0;
+    if (chance(world, sampling->n_prompt_logprobs >= 0 ? 3000 : 500)) sampling->max_tokens = 0;
     if (chance(world, 3000)) {
         sampling->n_stop_tokens = between(world, 1, 3);
         for (uint32_t i = 0; i < sampling->n_stop_tokens; i++)

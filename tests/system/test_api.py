@@ -344,7 +344,7 @@ def test_llama_servers_completion_ends_as_it_was_told():
         none = llama(server, **ask, n_predict=0)
         assert none["content"] == "" and none["tokens_predicted"] == 0 and none["stop_type"] == "limit"
         first = llama(server, **ask, n_predict=1, return_tokens=True)["tokens"][0]
-        for bias in ([[first, False]], {str(first): -100}):
+        for bias in ([[first, False]], {str(first): False}, {str(first): -100}):
             assert first not in llama(server, **ask, n_predict=30, return_tokens=True, logit_bias=bias)["tokens"]
         assert llama(server, **ask, n_predict=3, return_tokens=True, logit_bias=[[7, 100]])["tokens"] == [7] * 3
 

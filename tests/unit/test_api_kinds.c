@@ -150,6 +150,56 @@ static void llamas_stream_names_all_tokens_and_ends_with_the_facts(void **state)
     }
 }
 
+static void a_seed_that_llamas_endpoint_draws_has_32_bits(void **state) {
+    (void)state;
+    static const struct {
+        const char *fields;
+        uint64_t least, most;
+    } cases[] = {{"", 0, UINT32_MAX},
+                 {",\"seed\":-1", 0, UINT32_MAX},
+                 {",\"seed\":7331156703129319947", 7331156703129319947, 7331156703129319947}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char json[96];
+        (void)snprintf(json, sizeof json, "{\"prompt\":\"Once\"%s}", cases[i].fields);
+        weft_api_call *call = begin_kind(CALL_LLAMA, json);
+        uint64_t seed = last_sent()->seed;
+        put_text(" upon", WEFT_END_LENGTH);
+        char *text = rendered(call, 1 << 16);
+        json_t *body = json_loads(text, 0, NULL);
+        const json_t *settings = json_object_get(body, "generation_settings");
+        assert_true(seed >= cases[i].least && seed <= cases[i].most);
+        assert_true((uint64_t)json_integer_value(json_object_get(settings, "seed")) == seed);
+        json_decref(body);
+        free(text);
+        weft_api_call_drop(call);
+    }
+}
+
+static bool ends_an_event(const struct weft_buf *out) {
+    return out->len == 0 || (out->len > 1 && memcmp(out->data + out->len - 2, "\n\n", 2) == 0);
+}
+
+static void a_stream_knows_when_an_event_is_sent_in_part(void **state) {
+    (void)state;
+    struct weft_buf out;
+    enum weft_api_render status;
+    uint32_t n_partial = 0;
+    weft_buf_init(&out, 1 << 20);
+    weft_api_call *call =
+        begin_kind(CALL_LLAMA, "{\"prompt\":\"Once\",\"stream\":true,\"n_predict\":30}");
+    assert_true(weft_api_call_is_between_events(call));
+    put_text(" upon there", WEFT_END_LENGTH);
+    do {
+        status = weft_api_render_stream(call, &out, 13);
+        assert_int_equal(weft_api_call_is_between_events(call), ends_an_event(&out));
+        n_partial += !ends_an_event(&out);
+    } while (status == WEFT_API_RENDER_MORE);
+    assert_int_equal(status, WEFT_API_RENDER_DONE);
+    assert_true(n_partial > 5);
+    weft_buf_fini(&out);
+    weft_api_call_drop(call);
+}
+
 static char *answer_of(weft_api_call *call, size_t budget) {
     struct weft_buf out;
     weft_buf_init(&out, 1 << 20);
@@ -214,6 +264,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(llamas_answer_has_its_fields_however_it_is_cut),
         CASE(llamas_stream_names_all_tokens_and_ends_with_the_facts),
+        CASE(a_seed_that_llamas_endpoint_draws_has_32_bits),
+        CASE(a_stream_knows_when_an_event_is_sent_in_part),
         CASE(answers_about_tokens_are_the_same_in_pieces_of_any_size),
         CASE(what_a_template_raises_is_the_400s_message),
     };

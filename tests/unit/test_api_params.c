@@ -134,6 +134,7 @@ static const struct row rows[] = {
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"logit_bias\":{\"05\":1}}", 400, "logit_bias"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"logit_bias\":{\"5\":101}}", 400, "logit_bias"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"logit_bias\":{\"5\":\"1\"}}", 400, "logit_bias"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"logit_bias\":{\"5\":false}}", 400, "logit_bias"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"stream\":1}", 400, "stream"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"stream_options\":{}}", 400, "stream_options"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"stream\":true,\"stream_options\":1}", 400,
@@ -235,7 +236,12 @@ static const struct row rows[] = {
     {CALL_LLAMA, "{\"prompt\":\"a\",\"logit_bias\":[5,1]}", 400, "logit_bias"},
     {CALL_LLAMA, "{\"prompt\":\"a\",\"logit_bias\":[[5,1,1]]}", 400, "logit_bias"},
     {CALL_LLAMA, "{\"prompt\":\"a\",\"logit_bias\":3}", 400, "logit_bias"},
-    {CALL_LLAMA, "{\"prompt\":\"a\",\"logit_bias\":{\"5\":false}}", 400, "logit_bias"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"logit_bias\":{\"5\":false,\"6\":-2}}", 0, ""},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"logit_bias\":{\"5\":true}}", 400, "logit_bias"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"logit_bias\":{\"5\":101}}", 400, "logit_bias"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"logit_bias\":{\"a\":1}}", 400, "logit_bias"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"logit_bias\":{\"100\":1}}", 400, "logit_bias"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"logit_bias\":{}}", 0, ""},
     {CALL_LLAMA,
      "{\"prompt\":\"a\",\"cache_prompt\":true,\"id_slot\":-1,\"n_keep\":5,\"timings_per_token\":"
      "true}",
@@ -429,10 +435,17 @@ static void llamas_fields_have_its_defaults_and_go_until_the_context_is_full(voi
     assert_int_equal(p.sampling.n_logprobs, 2);
     assert_true(p.sampling.repetition_penalty == 1.5f && p.sampling.presence_penalty == 1.0f);
     assert_int_equal(p.sampling.n_bias, 2);
-    assert_true(p.sampling.bias[0].token == 3 && p.sampling.bias[0].bias == -1e6f);
+    assert_true(p.sampling.bias[0].token == 3 && p.sampling.bias[0].bias == WEFT_LOGIT_BIAS_NEVER);
     assert_true(p.sampling.bias[1].token == 7 && p.sampling.bias[1].bias == 1.0f);
     struct weft_errmsg why;
     assert_int_equal(weft_sampling_check(&p.sampling, 100, &why), WEFT_OK);
+    wefti_api_params_fini(&p);
+    assert_true(parse("{\"prompt\":\"a\",\"logit_bias\":{\"7\":1,\"3\":false}}", CALL_LLAMA, 50, &p,
+                      &error));
+    assert_int_equal(p.sampling.n_bias, 2);
+    assert_true(p.sampling.bias[0].token == 3);
+    assert_true(p.sampling.bias[0].bias == WEFT_LOGIT_BIAS_NEVER);
+    assert_true(p.sampling.bias[1].token == 7 && p.sampling.bias[1].bias == 1.0f);
     wefti_api_params_fini(&p);
     assert_true(parse("{\"prompt\":\"a\",\"repeat_penalty\":1.5,\"frequency_penalty\":1,"
                       "\"repeat_last_n\":0,\"n_predict\":0}",
@@ -492,6 +505,28 @@ static void silence_about_max_tokens_asks_for_no_log_probabilities(void **state)
     }
 }
 
+static void a_prompt_alone_holds_no_log_probabilities_that_nobody_reads(void **state) {
+    (void)state;
+    struct weft_api_limits l = limits();
+    struct params p;
+    struct weft_api_error error = {0};
+    l.max_logprob_bytes = 0;
+    static const struct {
+        const weft_api_kind *kind;
+        const char *body;
+    } cases[] = {{CALL_LLAMA, "{\"prompt\":[1,2,3],\"n_predict\":0,\"n_probs\":3}"},
+                 {CALL_COMPLETION, "{\"prompt\":[1,2,3],\"max_tokens\":0,\"echo\":true}"}};
+    for (size_t i = 0; i < 2; i++) {
+        json_t *json = json_loads(cases[i].body, 0, NULL);
+        assert_true(wefti_api_params_parse(json, cases[i].kind, &l, &p, &error));
+        assert_true(wefti_api_params_fit(&p, cases[i].kind, &l, &error));
+        assert_int_equal(p.sampling.max_tokens, 0);
+        assert_int_equal(p.sampling.n_prompt_logprobs, -1);
+        assert_int_equal(p.logprob_bytes, 0);
+        wefti_api_params_fini(&p);
+    }
+}
+
 static void parts_are_joined_by_newlines(void **state) {
     (void)state;
     struct weft_api_limits l = limits();
@@ -532,6 +567,7 @@ int main(void) {
         cmocka_unit_test(llamas_fields_have_its_defaults_and_go_until_the_context_is_full),
         cmocka_unit_test(log_probabilities_are_bounded_in_bytes),
         cmocka_unit_test(silence_about_max_tokens_asks_for_no_log_probabilities),
+        cmocka_unit_test(a_prompt_alone_holds_no_log_probabilities_that_nobody_reads),
         cmocka_unit_test(parts_are_joined_by_newlines),
         cmocka_unit_test(many_choices_in_one_request_are_refused),
     };

@@ -320,6 +320,79 @@ static void a_msgpack_stream_keeps_its_log_probabilities(void **state) {
     weft_api_call_drop(call);
 }
 
+/* Two tokens of the same bytes, of which one is the byte's own. */
+static void find_twins(uint32_t twins[2]) {
+    uint32_t n = 0;
+    for (uint32_t id = 0; id < weft_tok_vocab_size(api.tok) && n < 2; id++) {
+        size_t len;
+        const char *bytes = weft_tok_token_bytes(api.tok, id, &len);
+        if (len == 1 && bytes[0] == 'a') twins[n++] = id;
+    }
+    assert_int_equal(n, 2);
+}
+
+/* The alternatives of a call whose one token came with these. The caller drops it. */
+static json_t *top_of_call(const char *request_id, const struct weft_event *event) {
+    struct weft_buf body;
+    struct weft_event sent = *event;
+    weft_buf_init(&body, 1 << 20);
+    weft_buf_add_str(&body, "{\"prompt\":[5],\"logprobs\":2,\"max_tokens\":1}");
+    weft_api_call *call = new_call(&body, CALL_COMPLETION, request_id);
+    weft_api_call_prepare(call);
+    weft_api_call_start(call, now_us);
+    weft_api_upstream_pump(&api, now_us);
+    put_accepted(last_sent());
+    sent.request_id = last_sent()->id;
+    sent.attempt = last_sent()->attempt;
+    put_event(&sent);
+    json_t *result = body_of(call, 1 << 16), *top;
+    top = json_object_get(json_object_get(choice_of(result, 0), "logprobs"), "top_logprobs");
+    top = json_incref(json_array_get(top, 0));
+    json_decref(result);
+    weft_api_call_drop(call);
+    return top;
+}
+
+static void a_name_of_several_tokens_stands_once_among_the_alternatives(void **state) {
+    (void)state;
+    struct weft_errmsg why;
+    weft_tokenizer *usual = api.tok;
+    char path[1024];
+    const char *root = getenv("WEFT_SOURCE_DIR");
+    (void)snprintf(path, sizeof path, "%s/tests/data/spm/bpe", root ? root : ".");
+    assert_int_equal(weft_tok_open(path, &api.tok, &why), WEFT_OK);
+    uint32_t twins[2];
+    find_twins(twins);
+    const uint32_t other = weft_tok_vocab_size(api.tok) - 1;
+    static const float values[2] = {-0.5f, -1.0f};
+    const struct {
+        uint32_t token, top[2];
+        float value; /* of the token */
+        size_t n;
+        float shown; /* for the twins' name */
+    } cases[] = {{other, {twins[0], twins[1]}, -2.0f, 2, -0.5f},
+                 {other, {twins[1], twins[0]}, -2.0f, 2, -0.5f},
+                 {twins[0], {twins[0], twins[1]}, -0.5f, 1, -0.5f},
+                 {twins[1], {twins[0], twins[1]}, -1.0f, 1, -1.0f},
+                 {twins[1], {other, twins[0]}, -2.0f, 2, -2.0f},
+                 {twins[1], {twins[0], other}, -2.0f, 2, -2.0f}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct weft_event event = {.sampled = true,
+                                         .token = cases[i].token,
+                                         .end = WEFT_END_LENGTH,
+                                         .has_logprobs = true,
+                                         .logprobs = {cases[i].value, 1, 2, cases[i].top, values}};
+        for (uint32_t is_rpc = 0; is_rpc < 2; is_rpc++) {
+            json_t *got = top_of_call(is_rpc ? "r" : NULL, &event);
+            assert_int_equal(json_object_size(got), cases[i].n);
+            assert_true((float)json_number_value(json_object_get(got, "a")) == cases[i].shown);
+            json_decref(got);
+        }
+    }
+    weft_tok_free(api.tok);
+    api.tok = usual;
+}
+
 static void a_long_echoed_text_comes_in_pieces(void **state) {
     (void)state;
     struct weft_buf json, out;
@@ -365,6 +438,7 @@ int main(void) {
         CASE(echoed_prompts_carry_each_log_probability_once),
         CASE(a_body_is_the_same_in_pieces_of_any_size),
         CASE(a_msgpack_stream_keeps_its_log_probabilities),
+        CASE(a_name_of_several_tokens_stands_once_among_the_alternatives),
         CASE(a_long_echoed_text_comes_in_pieces),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -97,12 +97,12 @@ static void whole_numbers_are_written_in_decimal(void **state) {
     (void)state;
     struct weft_buf out;
     weft_buf_init(&out, 1 << 16);
-    const uint32_t values[] = {0, 7, 10, 100200, UINT32_MAX};
+    const uint64_t values[] = {0, 7, 10, 100200, UINT32_MAX, UINT64_MAX};
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
         weft_json_uint(&out, values[i]);
         weft_buf_add_char(&out, ' ');
     }
-    assert_string_equal(weft_buf_cstr(&out), "0 7 10 100200 4294967295 ");
+    assert_string_equal(weft_buf_cstr(&out), "0 7 10 100200 4294967295 18446744073709551615 ");
     weft_buf_fini(&out);
 }
 

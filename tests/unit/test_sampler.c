@@ -261,17 +261,20 @@ static void sigmas_are_those_of_what_is_not_masked(void **state) {
     (void)state;
     struct fixture *f = new_fixture();
     /* Mean 3, variance 2: a standard deviation of 1.414. */
-    const float logits[7] = {5.0f, 4.0f, -INFINITY, 3.0f, 2.0f, 1.0f, -INFINITY};
+    const float logits[8] = {5.0f, 4.0f, -INFINITY, 3.0f, 2.0f, 1.0f, -INFINITY, 9.0f};
+    const struct weft_logit_bias bias = {7, WEFT_LOGIT_BIAS_NEVER};
     static const struct {
         float n;
         uint32_t last; /* that can come */
     } cases[] = {{0.7f, 0}, {0.71f, 1}, {2.12f, 3}, {2.13f, 4}, {2.83f, 5}, {0.0f, 5}, {-1.0f, 5}};
     f->sampling.temperature = 20.0f; /* every token that is kept comes soon */
+    f->sampling.bias = &bias;
+    f->sampling.n_bias = 1;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         uint32_t last = 0;
         f->sampling.top_n_sigma = cases[i].n;
         for (uint32_t at = 0; at < 500; at++) {
-            uint32_t token = sample_at(f, logits, 7, at);
+            uint32_t token = sample_at(f, logits, 8, at);
             assert_true(isfinite(logits[token]));
             if (token > last) last = token;
         }
@@ -394,6 +397,32 @@ static void penalties_count_prompt_and_output_as_they_should(void **state) {
     free(f);
 }
 
+/* With the penalties that favour it most. */
+static void a_forbidden_token_never_comes(void **state) {
+    (void)state;
+    struct fixture *f = new_fixture();
+    const float logits[4] = {8.0f, 1.0f, 1.0f, 1.0f};
+    const struct weft_logit_bias bias[] = {{0, WEFT_LOGIT_BIAS_NEVER},
+                                           {1, WEFT_LOGIT_BIAS_NEVER},
+                                           {2, WEFT_LOGIT_BIAS_NEVER},
+                                           {3, WEFT_LOGIT_BIAS_NEVER}};
+    f->sampling.bias = bias;
+    f->sampling.repetition_penalty = 1e-6f;
+    f->sampling.frequency_penalty = f->sampling.presence_penalty = -1e6f;
+    f->sampling.temperature = 100.0f;
+    for (f->sampling.n_bias = 1; f->sampling.n_bias <= 3; f->sampling.n_bias++) {
+        for (uint32_t at = 0; at < 60; at++) { /* of which all are the forbidden token */
+            assert_true(sample_at(f, logits, 4, at) >= f->sampling.n_bias);
+        }
+    }
+    for (uint32_t at = 0; at < 4; at++) { /* n_bias is 4: there is no other one, but an answer */
+        f->sampling.temperature = at % 2 ? 1.0f : 0.0f;
+        f->sampling.top_n_sigma = at / 2 ? 1.0f : 0.0f;
+        assert_int_equal(sample_at(f, logits, 4, at), 0);
+    }
+    free(f);
+}
+
 static void broken_logits_still_give_a_token(void **state) {
     (void)state;
     struct fixture *f = new_fixture();
@@ -482,6 +511,7 @@ int main(void) {
         cmocka_unit_test(a_cut_keeps_the_lowest_of_equal_tokens),
         cmocka_unit_test(bias_and_mask_decide_greedily),
         cmocka_unit_test(penalties_count_prompt_and_output_as_they_should),
+        cmocka_unit_test(a_forbidden_token_never_comes),
         cmocka_unit_test(broken_logits_still_give_a_token),
         cmocka_unit_test(logprobs_agree_with_a_sort),
     };

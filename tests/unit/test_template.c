@@ -361,6 +361,8 @@ static void hostile_templates_end_in_an_error(void **state) {
         {"{{ 9223372036854775807 + 1 }}", WEFT_E_INVAL},
         {"{{ (-9223372036854775807 - 1) // -1 }}", WEFT_E_INVAL},
         {"{{ 9 ** 99 }}", WEFT_E_INVAL},
+        {"{{ 9 is divisibleby(0) }}", WEFT_E_INVAL},
+        {"{{ 9 is divisibleby('x') }}", WEFT_E_INVAL},
         {"{{ '%99999999d' % 1 }}", WEFT_E_INVAL},
         {"{{ '%*d' % (1, 2) }}{{ '%n' % 1 }}", WEFT_E_INVAL},
     };

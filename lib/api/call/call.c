@@ -257,6 +257,12 @@ static bool compile_stops(weft_api_call *call) {
                              &call->stop_set) == WEFT_OK;
 }
 
+static uint64_t seed_of(const weft_api_call *call) {
+    if (call->params.has_seed) return call->params.sampling.seed;
+    uint64_t seed = weft_rand_seed();
+    return call->kind->draws_short_seeds ? (uint32_t)seed : seed;
+}
+
 static bool make_jobs(weft_api_call *call) {
     const struct params *p = &call->params;
     uint64_t n_choices = (uint64_t)p->n_prompts * p->n;
@@ -275,7 +281,7 @@ static bool make_jobs(weft_api_call *call) {
         job->n_choices = p->n;
         job->prompt_lps.k =
             p->sampling.n_prompt_logprobs > 0 ? (uint32_t)p->sampling.n_prompt_logprobs : 0;
-        job->seed = p->has_seed ? p->sampling.seed : weft_rand_seed();
+        job->seed = seed_of(call);
         struct weft_detok detok = wefti_api_scan_detok(job);
         for (uint32_t k = 0; k < p->n; k++) {
             if (!init_choice(&job->choices[k], job, k, i * p->n + k, &detok)) return false;

@@ -47,6 +47,7 @@ struct weft_api_kind {
     const char *logprobs_field; /* and if there are too many log-probabilities */
     bool names_any_token;       /* in log-probabilities, even a token that is no text by itself */
     bool logprobs_have_ids;     /* where they are lists of tokens like chat's */
+    bool draws_short_seeds;     /* of 32 bits, where a request brings none */
     bool generates;             /* else the scheduler is not needed */
     size_t prompt_tokens_max;   /* 0: what fits the context */
 

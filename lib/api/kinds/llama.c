@@ -68,38 +68,53 @@ static void read_penalties(const struct reader *r, const struct weft_api_limits 
                            "'repeat_last_n' can only be -1 or 0: penalties look at all tokens");
 }
 
-/* [id, bias], or [id, false]: never that one. */
-static void read_bias_pair(const struct reader *r, const json_t *pair, uint32_t n_vocab,
-                           struct weft_logit_bias *out) {
-    const json_t *token = json_array_get(pair, 0), *value = json_array_get(pair, 1);
+/* The token of [id, bias]. */
+static bool token_of_pair(const json_t *pair, uint32_t n_vocab, uint32_t *out) {
+    const json_t *token = json_array_get(pair, 0);
     int64_t id = json_is_integer(token) ? json_integer_value(token) : -1;
+    *out = (uint32_t)id;
+    return json_array_size(pair) == 2 && id >= 0 && id < (n_vocab ? n_vocab : WEFT_VOCAB_MAX);
+}
+
+/* A number, or false: never that one. */
+static void read_bias_of(const struct reader *r, bool has_token, const json_t *value,
+                         struct weft_logit_bias *bias) {
     bool is_never = json_is_false(value);
-    double bias = json_is_number(value) ? json_number_value(value) : NAN;
-    if (json_array_size(pair) != 2 || id < 0 || id >= (n_vocab ? n_vocab : WEFT_VOCAB_MAX))
+    double number = json_is_number(value) ? json_number_value(value) : NAN;
+    if (!has_token)
         weft_api_error_set(r->error, 400, "logit_bias", NULL,
-                           "'logit_bias' must hold pairs that begin with a token id; tokens given "
-                           "as text are not supported");
-    else if (!is_never && !(bias >= -100 && bias <= 100))
+                           "'logit_bias' must hold pairs or members that begin with a token id; "
+                           "tokens given as text are not supported");
+    else if (!is_never && !(number >= -100 && number <= 100))
         weft_api_error_set(r->error, 400, "logit_bias", NULL,
                            "'logit_bias' of token %u must be false or a number between -100 and "
                            "100",
-                           (uint32_t)id);
-    out->token = (uint32_t)id;
-    out->bias = is_never ? WEFT_API_BIAS_NEVER : (float)bias;
+                           bias->token);
+    bias->bias = is_never ? WEFT_LOGIT_BIAS_NEVER : (float)number;
 }
 
+/* Pairs [[id, bias], ...], or members {"id": bias, ...}. */
 static void read_bias(const struct reader *r, const struct weft_api_limits *limits,
                       struct params *params) {
-    const json_t *value = wefti_api_json_get(r, "logit_bias");
-    size_t n = json_array_size(value);
-    if (!json_is_array(value)) {
-        wefti_api_params_read_bias(r, limits, params);
-        return;
-    }
+    json_t *value = wefti_api_json_get(r, "logit_bias"), *item;
+    bool is_list = json_is_array(value);
+    size_t n = is_list ? json_array_size(value) : json_object_size(value);
+    uint32_t n_vocab = limits->n_vocab, n_bias = 0;
+    const char *key;
+    if (value && !is_list && !json_is_object(value))
+        wefti_api_json_wrong_type(r, "logit_bias", "an array or an object", value);
     if (!wefti_api_params_open_bias(r, n, params)) return;
-    for (size_t i = 0; i < n && wefti_api_json_ok(r); i++)
-        read_bias_pair(r, json_array_get(value, i), limits->n_vocab, &params->bias[i]);
-    if (wefti_api_json_ok(r)) wefti_api_params_close_bias((uint32_t)n, params);
+    for (size_t i = 0; is_list && i < n && wefti_api_json_ok(r); i++) {
+        struct weft_logit_bias *bias = &params->bias[n_bias++];
+        item = json_array_get(value, i);
+        read_bias_of(r, token_of_pair(item, n_vocab, &bias->token), json_array_get(item, 1), bias);
+    }
+    json_object_foreach(value, key, item) { /* none of a list */
+        if (!wefti_api_json_ok(r)) return;
+        struct weft_logit_bias *bias = &params->bias[n_bias++];
+        read_bias_of(r, wefti_api_params_token_of_key(key, n_vocab, &bias->token), item, bias);
+    }
+    if (wefti_api_json_ok(r)) wefti_api_params_close_bias(n_bias, params);
 }
 
 static void read_n_probs(const struct reader *r, const struct weft_api_limits *limits,
@@ -109,8 +124,7 @@ static void read_n_probs(const struct reader *r, const struct weft_api_limits *l
     params->logprobs = params->sampling.n_logprobs = n > 0 ? (int32_t)n : -1;
 }
 
-/* Not so many where the context ends before. 0: the prompt is computed, which takes a wish for its
- * log-probabilities. */
+/* Not so many where the context ends before. 0: only the prompt is computed. */
 static void read_n_predict(const struct reader *r, const struct weft_api_limits *limits,
                            struct params *params) {
     int64_t usual = limits->defaults.max_new_tokens, n = usual > 0 ? usual : -1;
@@ -120,7 +134,6 @@ static void read_n_predict(const struct reader *r, const struct weft_api_limits 
     if (n != 0) return;
     params->has_max_tokens = true;
     params->sampling.max_tokens = 0;
-    params->sampling.n_prompt_logprobs = 0;
 }
 
 static void parse(const struct reader *r, const struct weft_api_limits *limits,
@@ -257,7 +270,7 @@ static void bias_item(const struct body_piece *at, uint32_t pos) {
     weft_write_key(at->w, "token");
     weft_write_uint(at->w, bias->token);
     weft_write_key(at->w, "bias");
-    if (bias->bias == WEFT_API_BIAS_NEVER)
+    if (bias->bias == WEFT_LOGIT_BIAS_NEVER)
         weft_write_bool(at->w, false);
     else
         weft_write_float(at->w, bias->bias);
@@ -396,6 +409,7 @@ const struct weft_api_kind wefti_api_kind_llama = {
     .generates = true,
     .names_any_token = true,
     .logprobs_have_ids = true,
+    .draws_short_seeds = true, /* they are told: clients that read numbers as doubles keep them */
     .parse = parse,
     .open_body = open_body,
     .choice_parts = choice_parts,

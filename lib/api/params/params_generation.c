@@ -119,8 +119,7 @@ static int by_token(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* A key such as "42": digits only, no leading zero, below n_vocab. */
-static bool token_of_key(const char *key, uint32_t n_vocab, uint32_t *out) {
+bool wefti_api_params_token_of_key(const char *key, uint32_t n_vocab, uint32_t *out) {
     uint64_t id = 0;
     size_t len = strlen(key);
     if (len == 0 || len > 9 || (key[0] == '0' && len > 1)) return false;
@@ -145,8 +144,8 @@ bool wefti_api_params_open_bias(const struct reader *r, size_t n, struct params 
 }
 
 static float add_biases(float a, float b) {
-    bool is_never = a == WEFT_API_BIAS_NEVER || b == WEFT_API_BIAS_NEVER;
-    return is_never ? WEFT_API_BIAS_NEVER : a + b;
+    bool is_never = a == WEFT_LOGIT_BIAS_NEVER || b == WEFT_LOGIT_BIAS_NEVER;
+    return is_never ? WEFT_LOGIT_BIAS_NEVER : a + b;
 }
 
 void wefti_api_params_close_bias(uint32_t n, struct params *params) {
@@ -181,7 +180,7 @@ void wefti_api_params_read_bias(const struct reader *r, const struct weft_api_li
         if (!wefti_api_json_ok(r)) return;
         struct weft_logit_bias *bias = &params->bias[n_bias++];
         double number = json_is_number(item) ? json_number_value(item) : NAN;
-        if (!token_of_key(key, limits->n_vocab, &bias->token))
+        if (!wefti_api_params_token_of_key(key, limits->n_vocab, &bias->token))
             weft_api_error_set(r->error, 400, "logit_bias", NULL,
                                "'logit_bias' has the key '%.40s', which is not a token id", key);
         else if (!(number >= -100 && number <= 100))
@@ -302,9 +301,6 @@ void wefti_api_params_read_max_tokens(const struct reader *r, const char *name,
     if (!wefti_api_json_get_int(r, name, least, INT32_MAX, &max_tokens)) return;
     params->has_max_tokens = true;
     params->sampling.max_tokens = (uint32_t)max_tokens;
-    /* A worker computes a prompt without output only for its log-probabilities. */
-    if (max_tokens == 0 && params->sampling.n_prompt_logprobs < 0)
-        params->sampling.n_prompt_logprobs = 0;
 }
 
 void wefti_api_params_read_user(const struct reader *r) {

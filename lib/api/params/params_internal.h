@@ -53,13 +53,13 @@ void wefti_api_params_read_sampling(const struct reader *r, const struct weft_ap
 void wefti_api_params_read_bias(const struct reader *r, const struct weft_api_limits *limits,
                                 struct params *params);
 
+/* A key of such an object, "42": digits only, no leading zero. False: it is no token's. */
+bool wefti_api_params_token_of_key(const char *key, uint32_t n_vocab, uint32_t *out);
+
 /* For other forms of it: makes room for `n` entries in params->bias, which the caller fills in.
  * False: there are none, or an error. Closing sorts them; those of one token add up. */
 bool wefti_api_params_open_bias(const struct reader *r, size_t n, struct params *params);
 void wefti_api_params_close_bias(uint32_t n, struct params *params);
-
-/* Keeps a token back for good: as much as may be sent. */
-#define WEFT_API_BIAS_NEVER (-1e6f)
 
 void wefti_api_params_read_stops(const struct reader *r, struct params *params);
 void wefti_api_params_read_stop_tokens(const struct reader *r, const struct weft_api_limits *limits,

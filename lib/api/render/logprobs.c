@@ -1,6 +1,7 @@
 #include "render/logprobs.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "api/api.h"
@@ -87,6 +88,48 @@ static void write_token_bytes(const weft_api_call *call, uint32_t token, struct 
 
 /* ------------------------------------------------------------------------------ completions --- */
 
+/* The tokens that a map names: several may have the same bytes, as "a" and the byte's own token
+ * have, and a key may stand only once. Open addressing, at most half full, since --max-logprobs may
+ * be the whole vocabulary. */
+struct names {
+    const weft_tokenizer *tok;
+    uint32_t *slots; /* NULL: every token has a name of its own; else ids plus 1, 0: free */
+    uint32_t mask;
+};
+
+/* For up to `n` tokens. False: out of memory. */
+static bool open_names(struct names *names, const weft_api_call *call, uint32_t n) {
+    uint32_t n_slots = 2;
+    *names = (struct names){.tok = call->api->tok};
+    if (call->params.tokens_as_ids) return true;
+    while (n_slots < 2 * n)
+        n_slots *= 2;
+    names->slots = calloc(n_slots, sizeof *names->slots);
+    names->mask = n_slots - 1;
+    return names->slots != NULL;
+}
+
+static uint32_t hash_of(const char *bytes, size_t len) {
+    uint32_t hash = 2166136261u; /* FNV-1a */
+    for (size_t i = 0; i < len; i++)
+        hash = (hash ^ (unsigned char)bytes[i]) * 16777619u;
+    return hash;
+}
+
+/* False: another token had its name before. */
+static bool take_name(struct names *names, uint32_t token) {
+    if (!names->slots) return true;
+    size_t len, other_len;
+    const char *bytes = weft_tok_token_bytes(names->tok, token, &len);
+    uint32_t at = hash_of(bytes, len) & names->mask;
+    for (; names->slots[at]; at = (at + 1) & names->mask) {
+        const char *other = weft_tok_token_bytes(names->tok, names->slots[at] - 1, &other_len);
+        if (other_len == len && memcmp(other, bytes, len) == 0) return false;
+    }
+    names->slots[at] = token + 1;
+    return true;
+}
+
 static void write_value(const struct choice *choice, uint32_t pos, struct weft_writer *w) {
     const uint32_t *words = words_at(choice, pos);
     if (words)
@@ -95,6 +138,7 @@ static void write_value(const struct choice *choice, uint32_t pos, struct weft_w
         weft_write_null(w);
 }
 
+/* The best of those with one name, or the token itself. */
 static void write_top(const struct choice *choice, uint32_t pos, struct weft_writer *w) {
     const weft_api_call *call = choice->job->call;
     const uint32_t *words = words_at(choice, pos);
@@ -105,9 +149,16 @@ static void write_top(const struct choice *choice, uint32_t pos, struct weft_wri
     struct entry e = open_entry(words);
     uint32_t token = wefti_api_seq_token(choice, pos), n = n_shown(choice, &e);
     bool has_token = false;
+    struct names names;
+    if (!open_names(&names, call, n + 1)) {
+        w->out->failed = true;
+        n = 0;
+    }
+    (void)take_name(&names, token);
     weft_write_map(w);
     for (uint32_t i = 0; i < n; i++) {
         has_token = has_token || e.ids[i] == token;
+        if (e.ids[i] != token && !take_name(&names, e.ids[i])) continue;
         write_token(call, e.ids[i], w);
         weft_write_float(w, top_value(&e, i));
     }
@@ -116,6 +167,7 @@ static void write_top(const struct choice *choice, uint32_t pos, struct weft_wri
         weft_write_float(w, e.value);
     }
     weft_write_end(w);
+    free(names.slots);
 }
 
 void wefti_api_lp_token_item(const struct body_piece *at, uint32_t pos) {

@@ -185,6 +185,11 @@ bool weft_api_render_notification(weft_api_call *call, struct weft_buf *out) {
     return write_next(call, WEFT_WRITE_MSGPACK, out);
 }
 
+bool weft_api_call_is_between_events(const weft_api_call *call) {
+    WEFT_ASSERT(call->params.stream && !call->in_thread);
+    return !call->render.is_open || call->render.is_finished;
+}
+
 /* True: it is complete. */
 static bool write_stream_end(weft_api_call *call, struct weft_buf *out, size_t limit) {
     if (call->state == WEFT_API_CALL_DONE) {

@@ -79,7 +79,7 @@ weft_err weft_sampling_check(const struct weft_sampling *s, uint32_t n_vocab,
         return weft_err_set(why, WEFT_E_INVAL, "%u logit_bias entries, at most %d are allowed",
                             s->n_bias, WEFT_LOGIT_BIAS_MAX);
     for (uint32_t i = 0; i < s->n_bias; i++) {
-        if (!isfinite(s->bias[i].bias) || fabsf(s->bias[i].bias) > 1e6f)
+        if (!isfinite(s->bias[i].bias) || fabsf(s->bias[i].bias) > -WEFT_LOGIT_BIAS_NEVER)
             return weft_err_set(why, WEFT_E_INVAL, "logit_bias of token %u is out of range",
                                 s->bias[i].token);
         if (n_vocab && s->bias[i].token >= n_vocab)

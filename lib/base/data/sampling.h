@@ -15,8 +15,12 @@
 
 struct weft_logit_bias {
     uint32_t token;
-    float bias; /* added to the logit; finite */
+    float bias; /* added to the logit; from WEFT_LOGIT_BIAS_NEVER to its opposite */
 };
+
+/* The least bias there is: it forbids its token, whatever the other numbers say. On the wire, too,
+ * where a bias is finite. */
+#define WEFT_LOGIT_BIAS_NEVER (-1e6f)
 
 /* All of its numbers, in the order in which they travel. The struct, its defaults, their check,
  * their form on the wire (proto), their reading from JSON (the router) and the flags of `weft run`
@@ -41,7 +45,7 @@ struct weft_logit_bias {
          "taken from logits of tokens of the output; 0: off")                                      \
     KNOB(F32, frequency_penalty, "frequency-penalty", 0, -1e6, 1e6, -2, 2,                         \
          "the same for each time that one came; 0: off")                                           \
-    OWN(U32, max_tokens, 16) /* of the output; 0 only with prompt log-probabilities */             \
+    OWN(U32, max_tokens, 16) /* of the output; 0: only the prompt is computed */                   \
     KNOB(U32, min_tokens, "min-tokens", 0, 0, WEFT_CONTEXT_MAX, 0, WEFT_CONTEXT_MAX,               \
          "no end of sequence before so many")                                                      \
     OWN(COUNT, n_logprobs, -1)        /* k >= 0: the sampled token's, and the k best */            \

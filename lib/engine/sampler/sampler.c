@@ -1,9 +1,10 @@
 /* From logits to a token.
  *
- * Order: logit_bias; stop tokens and masked ones masked below min_tokens; repetition, frequency
- * and presence penalties; top_n_sigma; temperature; min_p; top_k; top_p over the rest (as in vLLM;
- * top_n_sigma as in llama.cpp). The draw walks the remaining weights by ascending id with one
- * number from Philox.
+ * Order: logit_bias, which masks the tokens that it forbids; stop tokens and masked ones masked
+ * below min_tokens; repetition, frequency and presence penalties; top_n_sigma; temperature; min_p;
+ * top_k; top_p over the rest (as in vLLM; top_n_sigma as in llama.cpp). The draw walks the
+ * remaining weights by ascending id with one number from Philox. Where all tokens are masked, the
+ * answer is the lowest id.
  *
  * Two things differ from vLLM. Among tokens that tie at the boundary of top_k, the lowest ids are
  * kept, k tokens in all; vLLM keeps them all. And a token's rank counts the tokens with strictly
@@ -85,6 +86,7 @@ static void apply_penalties(const struct wefti_sampler_input *input, float *logi
     }
 }
 
+/* For good: penalties are finite, and their divisors above 0. */
 static void mask(const uint32_t *tokens, uint32_t n, float *logits) {
     for (uint32_t i = 0; i < n; i++) {
         logits[tokens[i]] = -INFINITY;
@@ -95,7 +97,10 @@ static void process_logits(const struct wefti_sampler_input *input, float *logit
                            uint32_t *counts) {
     const struct weft_sampling *s = input->sampling;
     for (uint32_t i = 0; i < s->n_bias; i++) {
-        logits[s->bias[i].token] += s->bias[i].bias;
+        if (s->bias[i].bias == WEFT_LOGIT_BIAS_NEVER)
+            mask(&s->bias[i].token, 1, logits);
+        else
+            logits[s->bias[i].token] += s->bias[i].bias;
     }
     if (masks_stop_tokens(input)) {
         mask(s->stop_tokens, s->n_stop_tokens, logits);

@@ -16,7 +16,8 @@
 _Static_assert(WEFTI_WEIGHTS_HEADS == 3, "the layout's hash has the number, and packed files it");
 
 /* `stored`: the form's name in a packed file. Both hashes cover the layout; that of the run also
- * covers the kernels that read it, which a packed file leaves open. */
+ * covers the kernels that read it, which a packed file leaves open. What they cover has numbers of
+ * its own, which no order of rows or members changes. */
 static void add_item(struct wefti_weights_plan *plan, const struct wefti_weights_item *item,
                      enum weft_dtype stored, size_t bytes) {
     WEFT_ASSERT(plan->n_items < plan->cap_items);
@@ -25,11 +26,17 @@ static void add_item(struct wefti_weights_plan *plan, const struct wefti_weights
     slot->offset = plan->used;
     plan->used += weft_round_up(bytes, 64);
     if (item->form != WEFTI_WEIGHTS_ROWS) plan->step_bytes += bytes;
-    uint64_t facts[5] = {(uint64_t)item->form, (uint64_t)item->kind, item->n, item->k,
-                         slot->offset};
+    bool is_matrix = item->form == WEFTI_WEIGHTS_PANELS || item->form == WEFTI_WEIGHTS_HEADS;
+    bool is_exact = is_matrix && item->kind == weft_kern_exact_kind(stored);
+    uint64_t facts[6] = {(uint64_t)item->form,
+                         weft_dtypes[stored].layout_number,
+                         item->n,
+                         item->k,
+                         slot->offset,
+                         is_exact};
+    WEFT_ASSERT(!is_matrix || weft_kern_weights_of(item->kind) == stored);
     plan->hash = XXH64(facts, sizeof facts, plan->hash);
-    facts[1] = weft_dtypes[stored].layout_number;
-    plan->place_hash = XXH64(facts, sizeof facts, plan->place_hash);
+    plan->place_hash = XXH64(facts, sizeof facts - sizeof facts[5], plan->place_hash);
     plan->stored[wefti_weights_plan_tensor_idx(plan, item->src)] = stored;
 }
 
@@ -250,7 +257,6 @@ static void place_embedding(struct wefti_weights_plan *plan, struct wefti_weight
     uint32_t rows = (uint32_t)(WEFTI_WEIGHTS_TASK_BYTES / weights->embed_row_bytes) + 1;
     struct wefti_weights_item item = {.src = table,
                                       .form = WEFTI_WEIGHTS_ROWS,
-                                      .kind = (enum weft_gemm_kind)table->dtype,
                                       .n = p->n_vocab,
                                       .k = p->n_hidden,
                                       .rows_per_task = rows};

@@ -22,7 +22,7 @@ enum wefti_weights_item_form {
 struct wefti_weights_item { /* one tensor's way into the arena */
     const struct weft_tensor *src;
     enum wefti_weights_item_form form;
-    enum weft_gemm_kind kind; /* WEFTI_WEIGHTS_PANELS */
+    enum weft_gemm_kind kind; /* WEFTI_WEIGHTS_PANELS, WEFTI_WEIGHTS_HEADS */
     uint32_t n, k;
     size_t offset;
     uint32_t n_tasks, rows_per_task;
@@ -53,7 +53,7 @@ struct wefti_weights_plan {
     size_t turn_floats, turn_bytes;
     size_t used;         /* bytes of the arena so far */
     size_t step_bytes;   /* see struct wefti_weights */
-    uint64_t hash;       /* over the layout and the kernels that read it */
+    uint64_t hash;       /* over the layout, the stored types and the kernels that read them */
     uint64_t place_hash; /* over the layout and the stored types, for packed files */
 };
 

@@ -83,8 +83,9 @@ static weft_err test_divides(struct wefti_tmpl_run *run, const struct wefti_tmpl
     if (!wefti_tmpl_is_number(call->self))
         return wefti_tmpl_fault(run, "a remainder of what is no number");
     weft_err err = wefti_tmpl_arithmetic(run, WEFTI_TMPL_EXPR_MOD, call->self, by, &rest);
+    if (err) return err;
     *out = wefti_tmpl_of_bool(wefti_tmpl_to_real(rest) == (what == IS_ODD ? 1 : 0));
-    return err;
+    return WEFT_OK;
 }
 
 static weft_err test_compare(struct wefti_tmpl_run *run, const struct wefti_tmpl_call *call,

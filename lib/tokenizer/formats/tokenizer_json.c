@@ -214,7 +214,7 @@ static weft_err load_pre_tokenizer(struct loader *loader, const json_t *part,
     bool rewrites = WEFT_STR_IS(type, "ByteLevel") || WEFT_STR_IS(type, "Metaspace");
     if (rewrites && loader->has_byte_level)
         return weft_err_set(loader->why, WEFT_E_UNSUPPORTED,
-                            "pre_tokenizer \"%.*s\" behind ByteLevel is not supported",
+                            "pre_tokenizer \"%.*s\" after ByteLevel is not supported",
                             (int)type.len, type.data);
     if (WEFT_STR_IS(type, "Split")) return load_split(loader, part);
     if (WEFT_STR_IS(type, "ByteLevel")) return load_byte_level(loader, part);
@@ -546,29 +546,29 @@ static weft_err load_added(struct loader *loader, const json_t *list) {
 
 /* --- post-processor --------------------------------------------------------------------------- */
 
-static weft_err add_affix(struct loader *loader, bool behind, const json_t *value) {
+static weft_err add_affix(struct loader *loader, bool is_suffix, const json_t *value) {
     weft_tokenizer *tok = loader->tok;
-    size_t *n = behind ? &tok->n_suffix : &tok->n_prefix;
+    size_t *n = is_suffix ? &tok->n_suffix : &tok->n_prefix;
     uint64_t id;
     if (!weft_json_u64(value, &id) || id >= tok->vocab.n_tokens)
         return malformed(loader, "the post_processor names a token that is not in the vocabulary");
     if (*n == WEFTI_TOK_AFFIX_IDS_MAX)
         return malformed(loader, "the post_processor puts too many tokens around a text");
-    (behind ? tok->suffix_ids : tok->prefix_ids)[(*n)++] = (uint32_t)id;
+    (is_suffix ? tok->suffix_ids : tok->prefix_ids)[(*n)++] = (uint32_t)id;
     return WEFT_OK;
 }
 
 static weft_err load_template(struct loader *loader, const json_t *part) {
     const json_t *single = json_object_get(part, "single");
     const json_t *specials = json_object_get(part, "special_tokens");
-    bool behind = false;
+    bool is_suffix = false;
     for (size_t i = 0; i < json_array_size(single); i++) {
         const json_t *item = json_array_get(single, i);
         const json_t *special = json_object_get(item, "SpecialToken");
         if (json_object_get(item, "Sequence")) {
-            if (behind)
+            if (is_suffix)
                 return refuse(loader, "post_processor", (struct weft_str){"text twice", 10});
-            behind = true;
+            is_suffix = true;
             continue;
         }
         const char *name = json_string_value(json_object_get(special, "id"));
@@ -576,7 +576,7 @@ static weft_err load_template(struct loader *loader, const json_t *part) {
         if (!json_is_array(ids))
             return malformed(loader, "the post_processor names an unknown special token");
         for (size_t k = 0; k < json_array_size(ids); k++) {
-            weft_err err = add_affix(loader, behind, json_array_get(ids, k));
+            weft_err err = add_affix(loader, is_suffix, json_array_get(ids, k));
             if (err) return err;
         }
     }

@@ -111,7 +111,6 @@ static size_t find_prefix(const struct wefti_tok_charsmap *map, const char *text
 size_t wefti_tok_charsmap_next(const struct wefti_tok_charsmap *map, const char *text, size_t len,
                                struct weft_str *out) {
     WEFT_ASSERT(len > 0);
-    WEFT_ASSERT(len > 0);
     size_t n = map ? find_prefix(map, text, len, false, out) : 0;
     if (n > 0) return n;
     n = weft_utf8_len(*text);

@@ -90,7 +90,6 @@ static struct wefti_tok_vocab_slot *piece_slot(const struct wefti_tok_vocab *voc
 
 weft_err wefti_tok_vocab_index(struct wefti_tok_vocab *vocab) {
     WEFT_ASSERT(!vocab->slots);
-    WEFT_ASSERT(!vocab->slots);
     uint32_t n_slots = 16;
     while (n_slots < 2 * vocab->n_tokens)
         n_slots *= 2;
