@@ -168,6 +168,7 @@ static void slot_is_up(weft_link *link, struct slot *slot, uint32_t peer) {
     WEFT_ASSERT(link->peers[peer] == NO_SLOT);
     slot->state = SLOT_UP;
     slot->peer = peer;
+    wefti_link_conn_know(slot->conn);
     link->peers[peer] = (uint32_t)(slot - link->slots);
     queue_event(link, WEFT_LINK_UP, peer);
 }

@@ -176,13 +176,19 @@ static bool wants_to_send(const struct stream *stream) {
                           stream->n_got - stream->n_told >= WINDOW / 4);
 }
 
-/* One turn: everything that is there, then sends, then at most `wait_ms` of waiting. */
-static void turn(struct end *end, int wait_ms) {
+/* Waits for at most `wait_ms`, then takes everything that is there. Without the ticks of a turn
+ * nothing times out. */
+static void look(struct end *end, int wait_ms) {
     struct weft_link_event event;
     struct pollfd fd = {.fd = weft_link_fd(end->link), .events = POLLIN};
     if (wait_ms > 0) (void)poll(&fd, 1, wait_ms);
     while (weft_link_next(end->link, weft_now_ms(), &event))
         take_event(end, &event);
+}
+
+/* A look, a tick, then sends. */
+static void turn(struct end *end, int wait_ms) {
+    look(end, wait_ms);
     weft_link_tick(end->link, weft_now_ms());
     for (uint32_t i = 0; end->streams && i < end->n_peers; i++) {
         while (weft_link_is_up(end->link, i) && wants_to_send(&end->peers[i]))
@@ -833,6 +839,24 @@ static void send_raw(int fd, const void *bytes, size_t len) {
     (void)!send(fd, bytes, len, MSG_NOSIGNAL | MSG_DONTWAIT); /* it may be closed by now */
 }
 
+/* True: the other end has closed it. */
+static bool is_closed_raw(int fd) {
+    char bytes[64];
+    ssize_t n;
+    while ((n = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT)) > 0)
+        continue;
+    return n == 0 || errno != EAGAIN;
+}
+
+static int listen_raw(const char *url) {
+    union raw_address at;
+    socklen_t len = raw_address(url, &at);
+    int fd = raw_socket();
+    assert_int_equal(bind(fd, &at.any, len), 0);
+    assert_int_equal(listen(fd, 8), 0);
+    return fd;
+}
+
 /* One hostile connection: noise, or a header that lies and a random number of bytes after it. */
 static int connect_hostile(const char *url) {
     unsigned char bytes[300];
@@ -849,6 +873,47 @@ static int connect_hostile(const char *url) {
     }
     send_raw(fd, bytes, len);
     return fd;
+}
+
+/* A frame that is longer than a hello of any release: its header alone ends the stream. */
+static void strangers_send_short_frames_only(void **state) {
+    (void)state;
+    const uint32_t lens[] = {4097, WEFT_MESSAGE_BYTES_MAX};
+    struct {
+        struct raw_header header;
+        uint64_t instance;
+        uint32_t kind;
+        unsigned char rest[4096 - 12];
+    } hello = {{MAGIC, 1, HELLO, 4096, 0}, 1, WEFT_LINK_MANY_PEERS, {0}};
+    struct end end;
+    const char *url = fresh_url();
+    open_end(&end, false, WEFT_LINK_MANY_PEERS, url);
+    for (int i = 0; i < 2; i++) {
+        int fd = connect_raw(url);
+        struct raw_header header = {MAGIC, 1, HELLO, lens[i], 0};
+        send_raw(fd, &header, sizeof header);
+        WAIT_FOR(is_closed_raw(fd), look(&end, 10));
+        (void)close(fd);
+    }
+    int fd = connect_raw(url);
+    send_raw(fd, &hello, sizeof hello.header + hello.header.len);
+    WAIT_FOR(end.peers[0].up, look(&end, 10));
+    (void)close(fd);
+    close_end(&end);
+
+    url = fresh_url();
+    int listener = listen_raw(url);
+    open_end(&end, true, WEFT_LINK_MANY_PEERS, url);
+    for (int i = 0; i < 2; i++) {
+        struct raw_header header = {MAGIC, 1, WELCOME, lens[i], 0};
+        WAIT_FOR((fd = accept(listener, NULL, NULL)) >= 0, look(&end, 10));
+        send_raw(fd, &header, sizeof header);
+        WAIT_FOR(is_closed_raw(fd), look(&end, 10));
+        (void)close(fd);
+    }
+    assert_int_equal(end.peers[0].n_ups, 0);
+    close_end(&end);
+    (void)close(listener);
 }
 
 /* Strangers beside a router; some stay for a while. */
@@ -1118,11 +1183,7 @@ static void a_false_listener_is_given_up_and_dialled_again(void **state) {
     (void)state;
     struct end b;
     const char *url = fresh_url();
-    union raw_address at;
-    socklen_t len = raw_address(url, &at);
-    int fd = raw_socket();
-    assert_int_equal(bind(fd, &at.any, len), 0);
-    assert_int_equal(listen(fd, 8), 0);
+    int fd = listen_raw(url);
     open_end(&b, true, WEFT_LINK_ONE_PEER, url);
     for (int n = 0; n < 20;) {
         turn(&b, 10);
@@ -1204,6 +1265,7 @@ static const struct CMUnitTest over_abstract[] = {
     cmocka_unit_test(bad_urls_are_refused_in_a_sentence),
     cmocka_unit_test(messages_over_the_limit_are_refused),
     cmocka_unit_test(a_hub_survives_a_thousand_routers_that_come_and_go),
+    cmocka_unit_test(strangers_send_short_frames_only),
     cmocka_unit_test(a_peer_of_another_user_is_turned_away),
     cmocka_unit_test(a_peer_of_unknown_user_is_turned_away),
     EVERYWHERE,
@@ -1215,6 +1277,7 @@ static const struct CMUnitTest over_ipc[] = {
 };
 static const struct CMUnitTest over_tcp[] = {
     cmocka_unit_test(plain_tcp_beyond_this_host_wants_insisting),
+    cmocka_unit_test(strangers_send_short_frames_only),
     cmocka_unit_test(a_peer_of_another_user_is_turned_away),
     EVERYWHERE,
 };
