@@ -943,6 +943,38 @@ static void strangers_cannot_disturb_a_hub(void **state) {
     WAIT_FOR(count_fds() <= n_fds, (void)usleep(1000)); /* nng closes them later, in a thread */
 }
 
+/* Over tcp:// the kernel no longer tells whose a socket was that is closed: it says root's. */
+static void a_stranger_that_has_left_is_not_taken_for_root(void **state) {
+    (void)state;
+    if (geteuid() != 0) {
+        (void)printf("SKIPPED: needs root to become somebody else\n");
+        skip();
+    }
+    const struct raw_header header = {MAGIC, 1, HELLO, 16, 0};
+    const uint64_t hello[2] = {1, WEFT_LINK_MANY_PEERS};
+    struct end end;
+    const char *url = fresh_url();
+    int status;
+    open_end(&end, false, WEFT_LINK_MANY_PEERS, url);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        if (setuid(65534) != 0) _exit(1);
+        int fd = connect_raw(url);
+        send_raw(fd, &header, sizeof header);
+        send_raw(fd, hello, sizeof hello);
+        (void)close(fd);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    (void)usleep(300000); /* until its end is acknowledged, the kernel remembers whose it was */
+    for (int i = 0; i < 50; i++)
+        turn(&end, 10);
+    assert_int_equal(end.peers[0].n_ups, 0);
+    close_end(&end);
+}
+
 /* The first bytes of a TLS 1.2 client's first record, which stops in the middle. */
 static const unsigned char half_a_hello[] = {0x16, 0x03, 0x01, 0x00, 0xc8, 0x01, 0x00,
                                              0x00, 0xc4, 0x03, 0x03, 0x5a, 0x5a, 0x5a};
@@ -1277,6 +1309,7 @@ static const struct CMUnitTest over_ipc[] = {
 };
 static const struct CMUnitTest over_tcp[] = {
     cmocka_unit_test(plain_tcp_beyond_this_host_wants_insisting),
+    cmocka_unit_test(a_stranger_that_has_left_is_not_taken_for_root),
     cmocka_unit_test(strangers_send_short_frames_only),
     cmocka_unit_test(a_peer_of_another_user_is_turned_away),
     EVERYWHERE,
