@@ -1132,6 +1132,7 @@ static void tls_wants_three_files_that_are_what_they_should_be(void **state) {
         {{.ca = good.ca}, "--link-cert"},
         {{.ca = good.ca, .cert = good.cert}, "--link-key"},
         {{.ca = "/nowhere", .cert = good.cert, .key = good.key}, "/nowhere"},
+        {{.ca = "/dev/zero", .cert = good.cert, .key = good.key}, "--link-ca"},
         {{.ca = "/dev/null", .cert = good.cert, .key = good.key}, "--link-ca"},
         {{.ca = good.ca, .cert = good.key, .key = good.key}, "--link-cert"},
         {{.ca = good.ca, .cert = good.cert, .key = good.cert}, "--link-key"},
