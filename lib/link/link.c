@@ -1,4 +1,4 @@
-/* The session protocol, on one byte stream per peer: a Unix socket on one host, nng's over tcp.
+/* The session protocol, on one byte stream of nng's per peer.
  *
  *     dialler                      listener
  *     HELLO{instance, kind}  -->               as soon as the stream is there

@@ -36,8 +36,8 @@ static void print_end(const nng_sockaddr *at, char out[END_BYTES]) {
 
 #define ESTABLISHED 1 /* TCP_ESTABLISHED of netinet/tcp.h, which the table prints in hex */
 
-/* "  sl  local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid ...". A socket that
- * its process has closed is root's in this table, whoever's it was, so it has no user here. */
+/* "  sl  local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid ...". A socket
+ * that its process has closed is root's in this table, whoever's it was, so it has no user here. */
 static bool find_user(const char *table, const char *local, const char *remote, uint64_t *uid_out) {
     char line[512], line_local[END_BYTES], line_remote[END_BYTES];
     FILE *file = fopen(table, "re");
