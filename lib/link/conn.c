@@ -220,10 +220,13 @@ static bool take_flag(bool *flag) {
     return was;
 }
 
-/* True: there was something. */
+/* New streams and connections take turns: neither can keep the other waiting by coming without end.
+ * True: there was something. */
 static bool take_locked(struct wefti_link_inbox *inbox, struct wefti_link_mail *mail_out) {
     struct wefti_link_conn *conn = TAILQ_FIRST(&inbox->ready);
-    if (inbox->n_arrived > 0) {
+    bool takes_stream = inbox->n_arrived > 0 && !(inbox->stream_last && conn);
+    inbox->stream_last = takes_stream;
+    if (takes_stream) {
         mail_out->kind = WEFTI_LINK_MAIL_STREAM;
         mail_out->stream = inbox->arrived[0];
         inbox->n_arrived--;

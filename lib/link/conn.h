@@ -78,6 +78,7 @@ struct wefti_link_inbox {
     bool accept_waits; /* accepting paused (no room) or failed; resumed by whoever sees room */
     uint32_t n_arrived;
     nng_stream *arrived[WEFTI_LINK_ARRIVED_MAX];
+    bool stream_last;              /* the last mail was a stream: a ready connection is next */
     struct wefti_link_conns ready; /* connections with something to take */
 };
 

@@ -44,6 +44,7 @@
 #define LISTEN_TRIES_MS 2000
 #define TICK_MS 10 /* streams are not checked more often than this */
 #define CHECK_MS 100
+#define FRUITLESS_MAX 64 /* mails without an event for the owner in one turn: some milliseconds */
 #define STREAMS_SPARE 16 /* beside those of the peers: strangers, successors */
 /* The most streams that have not identified themselves, each of which may cost a key exchange. More
  * are closed at once: a peer among them dials again. */
@@ -97,6 +98,9 @@ struct weft_link {
     struct weft_link_event *events;
     uint32_t events_cap, event_head, n_events;
     struct wefti_link_conn *reading; /* whose mail is being taken; NULL: none's */
+    bool has_message;                /* that mail had one */
+    uint32_t n_fruitless;            /* mails without an event in this turn */
+    bool turn_is_over;               /* enough was done that yields no event */
     struct wefti_link_conn *doomed;  /* closed, but the last MESSAGE event points into it */
 
     uint64_t now_ms;         /* as last told by the owner */
@@ -192,10 +196,12 @@ static bool is_foreign_stream(weft_link *link, nng_stream *stream) {
     return !is_ours(link, is_known, uid);
 }
 
-/* The same for tcp:// on this host, where the user is known once the peer has sent something. */
+/* The same for tcp:// on this host, where the user is known once the peer has sent something. To
+ * look it up the kernel prints all of its table, which strangers can make long: once a turn. */
 static bool is_foreign_speaker(weft_link *link, const struct slot *slot) {
     uint64_t uid = 0;
     if (link->address.scheme != WEFTI_LINK_TCP || !link->address.is_this_host) return false;
+    link->turn_is_over = true;
     bool is_known = wefti_link_user_of_tcp(wefti_link_conn_stream(slot->conn), &uid);
     return !is_ours(link, is_known, uid);
 }
@@ -334,20 +340,30 @@ static struct slot *slot_of(weft_link *link, const struct wefti_link_conn *conn)
     return &link->slots[tag];
 }
 
+static void note_fruitless(weft_link *link) {
+    if (++link->n_fruitless >= FRUITLESS_MAX) link->turn_is_over = true;
+}
+
 /* Takes from the connection that mail was about; true: a message for the owner. */
 static bool take_conn(weft_link *link, struct weft_link_event *event_out) {
     struct wefti_link_taken taken;
     struct slot *slot = slot_of(link, link->reading);
     switch (wefti_link_conn_take(link->reading, &taken)) {
     case WEFTI_LINK_GOT_NOTHING:
+        if (!link->has_message) note_fruitless(link);
         link->reading = NULL;
         break;
     case WEFTI_LINK_GOT_BROKEN:
+        note_fruitless(link);
         take_broken(link, slot, &taken);
         link->reading = NULL;
         break;
     case WEFTI_LINK_GOT_FRAME:
-        if (!take_frame(link, slot, &taken)) break;
+        if (!take_frame(link, slot, &taken)) {
+            if (!link->reading) note_fruitless(link); /* the frame ended its stream */
+            break;
+        }
+        link->has_message = true;
         *event_out = (struct weft_link_event){.kind = WEFT_LINK_MESSAGE,
                                               .peer = slot->peer,
                                               .bytes = taken.bytes,
@@ -362,6 +378,11 @@ static void free_doomed(weft_link *link) {
     link->doomed = NULL;
 }
 
+static void begin_turn(weft_link *link) {
+    link->n_fruitless = 0;
+    link->turn_is_over = false;
+}
+
 bool weft_link_next(weft_link *link, uint64_t now_ms, struct weft_link_event *event_out) {
     struct wefti_link_mail mail;
     link->now_ms = now_ms;
@@ -372,9 +393,18 @@ bool weft_link_next(weft_link *link, uint64_t now_ms, struct weft_link_event *ev
             if (take_conn(link, event_out)) return true;
             continue;
         }
-        if (!wefti_link_inbox_take(&link->inbox, &mail)) return false;
+        if (link->turn_is_over) {
+            begin_turn(link);
+            wefti_link_inbox_wake(&link->inbox); /* the rest waits for the next turn */
+            return false;
+        }
+        if (!wefti_link_inbox_take(&link->inbox, &mail)) {
+            begin_turn(link);
+            return false;
+        }
         switch (mail.kind) {
         case WEFTI_LINK_MAIL_STREAM:
+            note_fruitless(link);
             take_stream(link, mail.stream);
             if (!link->dials) accept_on(link);
             break;
@@ -386,6 +416,7 @@ bool weft_link_next(weft_link *link, uint64_t now_ms, struct weft_link_event *ev
             break;
         case WEFTI_LINK_MAIL_CONN:
             link->reading = mail.conn;
+            link->has_message = false;
             break;
         }
     }

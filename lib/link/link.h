@@ -70,7 +70,9 @@ struct weft_link_event {
 /* Readable (poll for POLLIN) when weft_link_next may have something. */
 int weft_link_fd(const weft_link *link);
 
-/* The next event; false when there is none. Call until false after each wake-up. */
+/* The next event; false when there is none, or after some milliseconds of work that yielded none
+ * (weft_link_fd is readable then): so strangers cannot keep the owner from its ticks. Call until
+ * false after each wake-up. */
 bool weft_link_next(weft_link *link, uint64_t now_ms, struct weft_link_event *event_out);
 
 /* Retries and time-outs; call every 50-250 ms. */

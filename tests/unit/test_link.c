@@ -735,9 +735,30 @@ static void a_peer_of_another_user_is_turned_away(void **state) {
     }
 }
 
-/* The linker turns calls of nng_stream_get_uint64 into this. */
+/* The linker turns calls of nng_stream_get_uint64 and others into these. */
 static bool users_are_unknown;
-static uint32_t n_unknown;
+static uint32_t n_unknown, n_mails;
+
+struct wefti_link_inbox;
+struct wefti_link_mail;
+bool __real_wefti_link_inbox_take(struct wefti_link_inbox *inbox, struct wefti_link_mail *mail_out);
+bool __wrap_wefti_link_inbox_take(struct wefti_link_inbox *inbox, struct wefti_link_mail *mail_out);
+
+bool __wrap_wefti_link_inbox_take(struct wefti_link_inbox *inbox,
+                                  struct wefti_link_mail *mail_out) {
+    bool any = __real_wefti_link_inbox_take(inbox, mail_out);
+    if (any) n_mails++;
+    return any;
+}
+
+bool __real_wefti_link_user_of_tcp(nng_stream *stream, uint64_t *uid_out);
+bool __wrap_wefti_link_user_of_tcp(nng_stream *stream, uint64_t *uid_out);
+
+bool __wrap_wefti_link_user_of_tcp(nng_stream *stream, uint64_t *uid_out) {
+    if (!users_are_unknown) return __real_wefti_link_user_of_tcp(stream, uid_out);
+    n_unknown++;
+    return false;
+}
 
 int __real_nng_stream_get_uint64(nng_stream *stream, const char *name, uint64_t *value_out);
 int __wrap_nng_stream_get_uint64(nng_stream *stream, const char *name, uint64_t *value_out);
@@ -973,6 +994,70 @@ static void a_stranger_that_has_left_is_not_taken_for_root(void **state) {
         turn(&end, 10);
     assert_int_equal(end.peers[0].n_ups, 0);
     close_end(&end);
+}
+
+/* More peers than a turn looks at, each with a part of a message: no turn looks at all of them, and
+ * the messages arrive. */
+static void a_turn_ends_in_work_without_events(void **state) {
+    (void)state;
+    enum { CROWD = 100, TURN_MAX = 64 };
+    const struct raw_header hello = {MAGIC, 1, HELLO, 16, 0}, message = {MAGIC, 1, DATA, 0, 1};
+    const char *url = fresh_url();
+    struct weft_link_event event;
+    weft_link *hub;
+    int fds[CROWD];
+    uint32_t n_ups = 0, n_messages = 0;
+    assert_int_equal(weft_link_listen(WEFT_LINK_MANY_PEERS, url, NULL, &hub, NULL), WEFT_OK);
+    for (uint32_t i = 0; i < CROWD; i++) {
+        const uint64_t body[2] = {i + 1, WEFT_LINK_MANY_PEERS};
+        fds[i] = connect_raw(url);
+        send_raw(fds[i], &hello, sizeof hello);
+        send_raw(fds[i], body, sizeof body);
+        WAIT_FOR(n_ups > i, n_ups += weft_link_next(hub, weft_now_ms(), &event));
+    }
+    for (size_t at = 0; at < sizeof message; at++) {
+        for (uint32_t i = 0; i < CROWD; i++)
+            send_raw(fds[i], (const unsigned char *)&message + at, 1);
+        (void)usleep(20000); /* so that most of it is there */
+        n_mails = 0;
+        while (weft_link_next(hub, weft_now_ms(), &event))
+            n_messages += event.kind == WEFT_LINK_MESSAGE;
+        assert_in_range(n_mails, 0, TURN_MAX + n_messages);
+    }
+    WAIT_FOR(n_messages == CROWD, n_messages += weft_link_next(hub, weft_now_ms(), &event));
+    for (int i = 0; i < CROWD; i++)
+        (void)close(fds[i]);
+    weft_link_free(hub);
+}
+
+/* To look up the user of a peer over tcp:// may take long. */
+static void a_turn_looks_up_one_user(void **state) {
+    (void)state;
+    enum { CROWD = 10 };
+    const struct raw_header hello = {MAGIC, 1, HELLO, 0, 0};
+    const char *url = fresh_url();
+    struct end hub;
+    int fds[CROWD];
+    uint32_t n_all = 0;
+    open_end(&hub, false, WEFT_LINK_MANY_PEERS, url);
+    users_are_unknown = true;
+    for (int i = 0; i < CROWD; i++) {
+        fds[i] = connect_raw(url);
+        send_raw(fds[i], &hello, sizeof hello);
+    }
+    while (n_all < CROWD) {
+        n_unknown = 0;
+        look(&hub, PATIENCE_MS);
+        assert_in_range(n_unknown, 0, 1);
+        n_all += n_unknown;
+        (void)usleep(1000);
+    }
+    users_are_unknown = false;
+    for (int i = 0; i < CROWD; i++) {
+        WAIT_FOR(is_closed_raw(fds[i]), look(&hub, 10));
+        (void)close(fds[i]);
+    }
+    close_end(&hub);
 }
 
 /* The first bytes of a TLS 1.2 client's first record, which stops in the middle. */
@@ -1298,6 +1383,7 @@ static const struct CMUnitTest over_abstract[] = {
     cmocka_unit_test(bad_urls_are_refused_in_a_sentence),
     cmocka_unit_test(messages_over_the_limit_are_refused),
     cmocka_unit_test(a_hub_survives_a_thousand_routers_that_come_and_go),
+    cmocka_unit_test(a_turn_ends_in_work_without_events),
     cmocka_unit_test(strangers_send_short_frames_only),
     cmocka_unit_test(a_peer_of_another_user_is_turned_away),
     cmocka_unit_test(a_peer_of_unknown_user_is_turned_away),
@@ -1311,6 +1397,7 @@ static const struct CMUnitTest over_ipc[] = {
 static const struct CMUnitTest over_tcp[] = {
     cmocka_unit_test(plain_tcp_beyond_this_host_wants_insisting),
     cmocka_unit_test(a_stranger_that_has_left_is_not_taken_for_root),
+    cmocka_unit_test(a_turn_looks_up_one_user),
     cmocka_unit_test(strangers_send_short_frames_only),
     cmocka_unit_test(a_peer_of_another_user_is_turned_away),
     EVERYWHERE,
