@@ -46,8 +46,9 @@
 #define CHECK_MS 100
 #define FRUITLESS_MAX 64 /* mails without an event for the owner in one turn: some milliseconds */
 #define STREAMS_SPARE 16 /* beside those of the peers: strangers, successors */
-/* The most streams that have not identified themselves, each of which may cost a key exchange. More
- * are closed at once: a peer among them dials again. */
+/* The most streams that have not identified themselves. A newcomer takes the oldest one's place: a
+ * peer identifies itself in milliseconds, so strangers have to come in thousands a second to crowd
+ * it out. */
 #define HANDSHAKES_MAX 32
 
 enum slot_state {
@@ -61,7 +62,8 @@ struct slot { /* one stream */
     enum slot_state state;
     struct wefti_link_conn *conn;
     uint64_t since_ms, instance;
-    uint32_t peer; /* when UP */
+    uint64_t order; /* of its coming */
+    uint32_t peer;  /* when UP */
 };
 
 #define NO_SLOT UINT32_MAX
@@ -90,6 +92,7 @@ struct weft_link {
     nng_aio *accept_aio;
 
     uint32_t n_slots, n_peers;
+    uint64_t n_streams; /* ever */
     struct slot *slots;
     uint32_t *peers; /* [n_peers]: slot, or NO_SLOT */
 
@@ -206,16 +209,25 @@ static bool is_foreign_speaker(weft_link *link, const struct slot *slot) {
     return !is_ours(link, is_known, uid);
 }
 
-/* NULL: none, or enough others are opening. */
-static struct slot *find_free_slot(weft_link *link) {
-    struct slot *free_slot = NULL;
+static bool is_opening(const struct slot *slot) {
+    return slot->state == SLOT_OPENING || slot->state == SLOT_REFUSED;
+}
+
+/* A free slot; if there is none, or enough others are opening, the oldest of these ends. */
+static struct slot *make_room(weft_link *link) {
+    struct slot *free_slot = NULL, *oldest = NULL;
     uint32_t n_opening = 0;
     for (uint32_t i = 0; i < link->n_slots; i++) {
         struct slot *slot = &link->slots[i];
-        if (slot->state == SLOT_OPENING || slot->state == SLOT_REFUSED) n_opening++;
         if (slot->state == SLOT_FREE && !free_slot) free_slot = slot;
+        if (!is_opening(slot)) continue;
+        n_opening++;
+        if (!oldest || slot->order < oldest->order) oldest = slot;
     }
-    return n_opening < HANDSHAKES_MAX ? free_slot : NULL;
+    if (free_slot && n_opening < HANDSHAKES_MAX) return free_slot;
+    WEFT_ASSERT(!link->dials && oldest); /* not all are UP: there are more slots than peers */
+    end_slot(link, oldest);
+    return oldest;
 }
 
 static weft_err say_hello(weft_link *link, struct slot *slot) {
@@ -224,12 +236,12 @@ static weft_err say_hello(weft_link *link, struct slot *slot) {
 }
 
 static void take_stream(weft_link *link, nng_stream *stream) {
-    struct slot *slot = find_free_slot(link);
-    if (!slot || is_foreign_stream(link, stream)) {
+    if (is_foreign_stream(link, stream)) {
         wefti_link_stream_drop(stream);
         if (link->dials) dial_later(link);
         return;
     }
+    struct slot *slot = make_room(link);
     weft_err err = wefti_link_conn_new(&link->inbox, stream, link->address.scheme == WEFTI_LINK_TLS,
                                        (uint32_t)(slot - link->slots), &slot->conn);
     if (err) {
@@ -239,6 +251,7 @@ static void take_stream(weft_link *link, nng_stream *stream) {
     }
     slot->state = SLOT_OPENING;
     slot->since_ms = link->now_ms;
+    slot->order = link->n_streams++;
     if (link->dials && say_hello(link, slot) != WEFT_OK) end_slot(link, slot);
 }
 
@@ -430,9 +443,7 @@ void weft_link_tick(weft_link *link, uint64_t now_ms) {
     if (checks) link->check_ms = now_ms + CHECK_MS;
     for (uint32_t i = 0; i < link->n_slots; i++) {
         struct slot *slot = &link->slots[i];
-        if ((slot->state == SLOT_OPENING || slot->state == SLOT_REFUSED) &&
-            now_ms >= slot->since_ms + HANDSHAKE_MS)
-            end_slot(link, slot);
+        if (is_opening(slot) && now_ms >= slot->since_ms + HANDSHAKE_MS) end_slot(link, slot);
         if (checks && slot->state != SLOT_FREE) wefti_link_conn_check(slot->conn);
     }
     if (!link->dials) accept_on(link);

@@ -13,7 +13,7 @@
  * Safety   On one host peers of another or unknown user are refused; by tls+tcp:// all peers
  *          without a certificate of our authority. The streams of strangers that send something
  *          else are closed, of silent ones after three seconds. At most 32 streams are in that
- *          state; more are closed at once.
+ *          state; one more, and the oldest of them is closed.
  * Threads  All functions here are the owner's, one thread. nng's callbacks put what came into
  *          bounded buffers, two per peer, and wake the owner through an eventfd. Sends never block:
  *          nng's threads send what a socket does not take at once. A busy owner loses no messages:
