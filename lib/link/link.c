@@ -41,6 +41,7 @@
 #define HANDSHAKE_MS 3000
 #define RECONNECT_MIN_MS 10
 #define RECONNECT_MAX_MS 200
+#define LASTED_MS 1000 /* a session as long as this was a good one */
 #define LISTEN_TRIES_MS 2000
 #define TICK_MS 10 /* streams are not checked more often than this */
 #define CHECK_MS 100
@@ -61,9 +62,10 @@ enum slot_state {
 struct slot { /* one stream */
     enum slot_state state;
     struct wefti_link_conn *conn;
-    uint64_t since_ms, instance;
-    uint64_t order; /* of its coming */
-    uint32_t peer;  /* when UP */
+    uint64_t since_ms; /* when it came, or UP: when the session began */
+    uint64_t order;    /* of its coming */
+    uint64_t instance;
+    uint32_t peer; /* when UP */
 };
 
 #define NO_SLOT UINT32_MAX
@@ -86,7 +88,7 @@ struct weft_link {
     /* A dialling link has one of: a dial under way, a running timer, a stream. */
     nng_stream_dialer *dialer;
     nng_aio *dial_aio, *timer_aio;
-    nng_duration reconnect_ms;
+    nng_duration reconnect_ms; /* the next pause; a session that lasted makes it short again */
 
     nng_stream_listener *listener;
     nng_aio *accept_aio;
@@ -163,6 +165,7 @@ static void end_slot(weft_link *link, struct slot *slot) {
     if (slot->state == SLOT_FREE) return;
     bury(link, slot->conn);
     if (slot->state == SLOT_UP) {
+        if (link->now_ms >= slot->since_ms + LASTED_MS) link->reconnect_ms = RECONNECT_MIN_MS;
         WEFT_ASSERT(link->peers[slot->peer] == (uint32_t)(slot - link->slots));
         link->peers[slot->peer] = NO_SLOT;
         queue_event(link, WEFT_LINK_DOWN, slot->peer);
@@ -174,6 +177,7 @@ static void end_slot(weft_link *link, struct slot *slot) {
 static void slot_is_up(weft_link *link, struct slot *slot, uint32_t peer) {
     WEFT_ASSERT(link->peers[peer] == NO_SLOT);
     slot->state = SLOT_UP;
+    slot->since_ms = link->now_ms;
     slot->peer = peer;
     wefti_link_conn_know(slot->conn);
     link->peers[peer] = (uint32_t)(slot - link->slots);
@@ -306,7 +310,6 @@ static bool take_frame(weft_link *link, struct slot *slot, const struct wefti_li
         take_hello(link, slot, frame);
     } else if (slot->state == SLOT_OPENING && frame->header.kind == WEFTI_LINK_FRAME_WELCOME &&
                link->dials) {
-        link->reconnect_ms = RECONNECT_MIN_MS;
         slot_is_up(link, slot, 0);
     } else {
         COMPLAIN(link, "link: a peer does not keep to the protocol, its stream is closed");

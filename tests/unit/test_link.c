@@ -176,20 +176,30 @@ static bool wants_to_send(const struct stream *stream) {
                           stream->n_got - stream->n_told >= WINDOW / 4);
 }
 
+/* The owners' clock. A case may put it forward, or let it follow the turns and not the machine. */
+static uint64_t ahead_ms;
+static bool clock_follows_turns;
+
+static uint64_t now_ms(void) {
+    static uint64_t n_asked;
+    if (clock_follows_turns) return ahead_ms + n_asked++ / 8;
+    return weft_now_ms() + ahead_ms;
+}
+
 /* Waits for at most `wait_ms`, then takes everything that is there. Without the ticks of a turn
  * nothing times out. */
 static void look(struct end *end, int wait_ms) {
     struct weft_link_event event;
     struct pollfd fd = {.fd = weft_link_fd(end->link), .events = POLLIN};
     if (wait_ms > 0) (void)poll(&fd, 1, wait_ms);
-    while (weft_link_next(end->link, weft_now_ms(), &event))
+    while (weft_link_next(end->link, now_ms(), &event))
         take_event(end, &event);
 }
 
 /* A look, a tick, then sends. */
 static void turn(struct end *end, int wait_ms) {
     look(end, wait_ms);
-    weft_link_tick(end->link, weft_now_ms());
+    weft_link_tick(end->link, now_ms());
     for (uint32_t i = 0; end->streams && i < end->n_peers; i++) {
         while (weft_link_is_up(end->link, i) && wants_to_send(&end->peers[i]))
             send_numbered(end, i);
@@ -453,6 +463,8 @@ static void a_reset_from_either_side_starts_a_new_session(void **state) {
             uint64_t some = weft_rand_below(&rand_state, 200);
             WAIT_FOR(a.peers[0].n_got > some && b.peers[0].n_got > some, turn_both(&a, &b));
             struct end *end = k % 2 ? &a : &b;
+            ahead_ms += 1000; /* it lasted, so the next one is not long in coming */
+            turn_both(&a, &b);
             weft_link_reset(end->link, 0);
             assert_int_equal(weft_link_send(end->link, 0, "x", 1), WEFT_E_CLOSED);
             WAIT_FOR(a.peers[0].n_downs == k && b.peers[0].n_downs == k && a.peers[0].up &&
@@ -751,6 +763,16 @@ bool __wrap_wefti_link_inbox_take(struct wefti_link_inbox *inbox,
     return any;
 }
 
+static nng_duration pause_ms; /* before the last dial */
+
+void __real_nng_sleep_aio(nng_duration ms, nng_aio *aio);
+void __wrap_nng_sleep_aio(nng_duration ms, nng_aio *aio);
+
+void __wrap_nng_sleep_aio(nng_duration ms, nng_aio *aio) {
+    pause_ms = ms;
+    __real_nng_sleep_aio(ms, aio);
+}
+
 bool __real_wefti_link_user_of_tcp(nng_stream *stream, uint64_t *uid_out);
 bool __wrap_wefti_link_user_of_tcp(nng_stream *stream, uint64_t *uid_out);
 
@@ -785,6 +807,34 @@ static void a_peer_of_unknown_user_is_turned_away(void **state) {
         close_end(&near);
         kill_far(pid);
     }
+}
+
+static void start_over(struct end *a, struct end *b) {
+    uint64_t n_ups = b->peers[0].n_ups;
+    weft_link_reset(a->link, 0);
+    WAIT_FOR(b->peers[0].n_ups > n_ups && a->peers[0].up, turn_both(a, b));
+}
+
+/* An end that finds fault with each session at once does not keep both busy. */
+static void sessions_that_do_not_last_come_slowly(void **state) {
+    (void)state;
+    struct end a, b;
+    const nng_duration pauses[] = {10, 20, 40, 80, 160, 200, 200};
+    clock_follows_turns = true;
+    open_pair_of_ends(&a, &b, WEFT_LINK_ONE_PEER, fresh_url());
+    for (size_t i = 0; i < sizeof pauses / sizeof *pauses; i++) {
+        start_over(&a, &b);
+        assert_int_equal(pause_ms, pauses[i]);
+    }
+    ahead_ms += 1000;
+    turn_both(&a, &b);
+    for (int i = 0; i < 2; i++) {
+        start_over(&a, &b);
+        assert_int_equal(pause_ms, pauses[i]);
+    }
+    clock_follows_turns = false;
+    close_end(&b);
+    close_end(&a);
 }
 
 /* -------------------------------------------------------------------------------- hostility --- */
@@ -1386,6 +1436,7 @@ static void a_dead_socket_is_replaced_and_another_file_stays(void **state) {
         cmocka_unit_test(a_peer_that_dies_while_corked_is_noticed),                                \
         cmocka_unit_test(a_reset_from_either_side_starts_a_new_session),                           \
         cmocka_unit_test(an_owner_that_does_not_look_makes_the_sender_full),                       \
+        cmocka_unit_test(sessions_that_do_not_last_come_slowly),                                   \
         cmocka_unit_test(a_hub_keeps_routers_apart),                                               \
         cmocka_unit_test(a_killed_worker_is_noticed_and_replaced),                                 \
         cmocka_unit_test(a_killed_router_is_noticed_and_replaced),                                 \
