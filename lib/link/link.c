@@ -39,6 +39,9 @@
 /* A handshake takes some milliseconds; a peer that needs longer is stopped or overloaded, and
  * starting over costs it little. Also bounds how long a silent stranger may hold a stream. */
 #define HANDSHAKE_MS 3000
+/* The kernel would wait two minutes for a host that does not answer. Includes looking up its name,
+ * which takes five seconds where the first of several name servers is dead. */
+#define DIAL_MS 10000
 #define RECONNECT_MIN_MS 10
 #define RECONNECT_MAX_MS 200
 #define LASTED_MS 1000 /* a session as long as this was a good one */
@@ -489,8 +492,7 @@ void weft_link_reset(weft_link *link, uint32_t peer) {
 static void on_dialled(void *arg) {
     weft_link *link = arg;
     int rv = nng_aio_result(link->dial_aio);
-    if (rv == NNG_ECLOSED || rv == NNG_ECANCELED) return; /* the link ends */
-    if (rv != 0) {
+    if (rv != 0) { /* if the link ends, nobody looks at it */
         wefti_link_inbox_put_flag(&link->inbox, &link->inbox.dial_failed);
         return;
     }
@@ -596,6 +598,7 @@ static weft_err open_dialer(weft_link *link, nng_tls_config *tls, struct weft_er
     if (rv == 0) rv = nng_aio_alloc(&link->timer_aio, on_timer, link);
     if (rv == 0 && tls) rv = nng_stream_dialer_set_ptr(link->dialer, NNG_OPT_TLS_CONFIG, tls);
     if (rv != 0) return from_nng(why, rv, "connect to", link->url);
+    nng_aio_set_timeout(link->dial_aio, DIAL_MS); /* of TCP: TLS begins with the stream */
     /* Only tcp knows these. */
     (void)nng_stream_dialer_set_bool(link->dialer, NNG_OPT_TCP_NODELAY, true);
     (void)nng_stream_dialer_set_bool(link->dialer, NNG_OPT_TCP_KEEPALIVE, true);

@@ -763,6 +763,25 @@ bool __wrap_wefti_link_inbox_take(struct wefti_link_inbox *inbox,
     return any;
 }
 
+static uint32_t n_dials;
+
+void __real_nng_stream_dialer_dial(nng_stream_dialer *dialer, nng_aio *aio);
+void __wrap_nng_stream_dialer_dial(nng_stream_dialer *dialer, nng_aio *aio);
+
+void __wrap_nng_stream_dialer_dial(nng_stream_dialer *dialer, nng_aio *aio) {
+    n_dials++;
+    __real_nng_stream_dialer_dial(dialer, aio);
+}
+
+static bool is_impatient;
+
+void __real_nng_aio_set_timeout(nng_aio *aio, nng_duration ms);
+void __wrap_nng_aio_set_timeout(nng_aio *aio, nng_duration ms);
+
+void __wrap_nng_aio_set_timeout(nng_aio *aio, nng_duration ms) {
+    __real_nng_aio_set_timeout(aio, is_impatient ? ms / 10 : ms);
+}
+
 static nng_duration pause_ms; /* before the last dial */
 
 void __real_nng_sleep_aio(nng_duration ms, nng_aio *aio);
@@ -1399,6 +1418,36 @@ static void a_false_listener_is_given_up_and_dialled_again(void **state) {
     close_end(&a);
 }
 
+/* The kernel takes no more connections for a listener whose queue is full: it does not answer. */
+static void a_dial_without_answer_is_tried_again(void **state) {
+    (void)state;
+    enum { CROWD = 8 };
+    const char *url = fresh_url();
+    union raw_address at;
+    socklen_t len = raw_address(url, &at);
+    int listener = raw_socket(), fds[CROWD];
+    assert_int_equal(bind(listener, &at.any, len), 0);
+    assert_int_equal(listen(listener, 0), 0);
+    for (int i = 0; i < CROWD; i++) {
+        fds[i] = raw_socket();
+        (void)connect(fds[i], &at.any, len);
+    }
+    struct end a, b;
+    n_dials = 0;
+    is_impatient = true;
+    open_end(&b, true, WEFT_LINK_ONE_PEER, url);
+    is_impatient = false;
+    WAIT_FOR(n_dials == 4, turn(&b, 10));
+    assert_int_equal(b.peers[0].n_ups, 0);
+    for (int i = 0; i < CROWD; i++)
+        (void)close(fds[i]);
+    (void)close(listener);
+    open_end(&a, false, WEFT_LINK_ONE_PEER, url);
+    WAIT_FOR(a.peers[0].up && b.peers[0].up, turn_both(&a, &b));
+    close_end(&b);
+    close_end(&a);
+}
+
 static void a_dead_socket_is_replaced_and_another_file_stays(void **state) {
     (void)state;
     struct weft_errmsg why;
@@ -1468,6 +1517,7 @@ static const struct CMUnitTest over_ipc[] = {
 static const struct CMUnitTest over_tcp[] = {
     cmocka_unit_test(plain_tcp_beyond_this_host_wants_insisting),
     cmocka_unit_test(a_stranger_that_has_left_is_not_taken_for_root),
+    cmocka_unit_test(a_dial_without_answer_is_tried_again),
     cmocka_unit_test(a_turn_looks_up_one_user),
     cmocka_unit_test(strangers_send_short_frames_only),
     cmocka_unit_test(a_peer_of_another_user_is_turned_away),
@@ -1476,6 +1526,7 @@ static const struct CMUnitTest over_tcp[] = {
 static const struct CMUnitTest over_tls[] = {
     cmocka_unit_test(tls_wants_three_files_that_are_what_they_should_be),
     cmocka_unit_test(peers_without_our_authority_are_refused),
+    cmocka_unit_test(a_dial_without_answer_is_tried_again),
     EVERYWHERE,
 };
 
