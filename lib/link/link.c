@@ -117,13 +117,8 @@ struct weft_link {
     uint64_t quiet_until_ms; /* limits complaints about strangers to one a second */
 };
 
-/* Logs, at most once a second. */
 #define COMPLAIN(link, ...)                                                                        \
-    do {                                                                                           \
-        if ((link)->now_ms < (link)->quiet_until_ms) break;                                        \
-        (link)->quiet_until_ms = (link)->now_ms + 1000;                                            \
-        weft_warn(__VA_ARGS__);                                                                    \
-    } while (0)
+    weft_log(weft_log_rarely(WEFT_LOG_WARN, (link)->now_ms, &(link)->quiet_until_ms), __VA_ARGS__)
 
 /* ----------------------------------------------------------------------------------- events --- */
 
