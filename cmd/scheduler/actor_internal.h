@@ -103,6 +103,7 @@ struct wefti_group {
     char *url; /* where its worker connects */
     weft_link *link;
     struct wefti_worker worker;
+    uint64_t quiet_until_ms; /* about workers that send nonsense */
     weft_proto_decoder *decoder;
     /* In the actor's `replicas`. It serves, and takes plans, from the worker's hello on. Its
      * scheduler is NULL until its first worker says hello; from then on `limits` hold. */
@@ -123,9 +124,9 @@ struct wefti_actor {
 
     weft_link *hub; /* routers */
     struct wefti_router routers[WEFT_LINK_PEERS_MAX];
-    uint32_t n_held;           /* routers whose events are held, */
-    uint64_t held_until_us;    /* and until when; 0: none */
-    uint64_t complained_at_ms; /* about a router that sends nonsense */
+    uint32_t n_held;         /* routers whose events are held, */
+    uint64_t held_until_us;  /* and until when; 0: none */
+    uint64_t quiet_until_ms; /* about routers that send nonsense */
     weft_proto_decoder *router_decoder;
     struct wefti_pending pending;
 

@@ -232,6 +232,13 @@ static weft_err take_message(struct wefti_actor *a, struct wefti_group *g,
     return weft_err_set(why, WEFT_E_PROTO, "a worker sends no %s", weft_proto_type_name(msg.type));
 }
 
+static void reset_worker(struct wefti_actor *a, struct wefti_group *g, const char *because) {
+    enum weft_log_level level = WEFT_LOG_ERROR;
+    if (a->exit_status < 0) level = weft_log_rarely(level, weft_now_ms(), &g->quiet_until_ms);
+    weft_log(level, "starting over with the worker: %s", because);
+    weft_link_reset(g->link, 0);
+}
+
 void wefti_group_drain(struct wefti_actor *a, struct wefti_group *g) {
     struct weft_link_event event;
     while (a->exit_status < 0 && weft_link_next(g->link, weft_now_ms(), &event)) {
@@ -244,10 +251,8 @@ void wefti_group_drain(struct wefti_actor *a, struct wefti_group *g) {
             end_session(a, g);
             break;
         case WEFT_LINK_MESSAGE:
-            if (!g->worker.is_refused && take_message(a, g, &event, &why)) {
-                weft_error("starting over with the worker: %s", why.text);
-                weft_link_reset(g->link, 0);
-            }
+            if (!g->worker.is_refused && take_message(a, g, &event, &why))
+                reset_worker(a, g, why.text);
             break;
         }
     }

@@ -12,7 +12,6 @@
 
 /* Messages of routers taken in before it is the worker's turn again. */
 #define MESSAGES_PER_TURN 64
-#define COMPLAINT_MS 1000u
 
 static void release_events(struct wefti_actor *a, uint32_t peer) {
     if (!a->routers[peer].is_held) return;
@@ -38,14 +37,11 @@ static void send_to_router(struct wefti_actor *a, uint32_t peer, const struct we
     if (msg->type != WEFT_MSG_EVENTS) release_events(a, peer);
 }
 
-/* Ends a faulty router's session. It may come back every few milliseconds, so the log, which must
+/* Ends a faulty router's session. It may come back a few times a second, so the log, which must
  * not fill the disk, tells of it rarely. */
 static void start_over(struct wefti_actor *a, uint32_t peer, const char *because) {
-    uint64_t now_ms = weft_now_ms();
-    bool is_time = now_ms - a->complained_at_ms >= COMPLAINT_MS;
-    weft_log(is_time ? WEFT_LOG_ERROR : WEFT_LOG_DEBUG, "starting over with router %u: %s", peer,
-             because);
-    if (is_time) a->complained_at_ms = now_ms;
+    weft_log(weft_log_rarely(WEFT_LOG_ERROR, weft_now_ms(), &a->quiet_until_ms),
+             "starting over with router %u: %s", peer, because);
     weft_link_reset(a->hub, peer);
 }
 

@@ -45,6 +45,7 @@ struct worker {
     bool has_epoch; /* the scheduler said hello in this session */
     uint64_t epoch;
     uint64_t heartbeat_at_ms;
+    uint64_t start_quiet_ms, end_quiet_ms; /* for the log: sessions may fail without end */
     struct wefti_experts experts;
     uint64_t n_steps; /* finished by the stepper */
 };
@@ -175,7 +176,8 @@ static weft_err take_message(struct worker *w, const struct weft_link_event *eve
 }
 
 static void end_session(struct worker *w, const char *because) {
-    weft_error("starting over with the scheduler: %s", because);
+    weft_log(weft_log_rarely(WEFT_LOG_ERROR, weft_now_ms(), &w->start_quiet_ms),
+             "starting over with the scheduler: %s", because);
     w->has_epoch = false;
     weft_link_reset(w->link, 0);
 }
@@ -190,7 +192,8 @@ static void drain_link(struct worker *w) {
             say_hello(w);
             break;
         case WEFT_LINK_DOWN:
-            weft_warn("the session with the scheduler ended");
+            weft_log(weft_log_rarely(WEFT_LOG_WARN, weft_now_ms(), &w->end_quiet_ms),
+                     "the session with the scheduler ended");
             w->has_epoch = false;
             break;
         case WEFT_LINK_MESSAGE:

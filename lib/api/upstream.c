@@ -258,12 +258,22 @@ static void on_events(struct weft_api_upstream *upstream, const struct weft_msg_
     }
 }
 
-static void on_hello(struct weft_api_state *api, const struct weft_msg_sched_hello *hello) {
+/* Ends the session with a scheduler that makes no sense, which may be so in the next one, too. */
+static void start_over(struct weft_api_upstream *upstream, uint64_t now_us, const char *because) {
+    weft_log(weft_log_rarely(WEFT_LOG_ERROR, now_us / 1000, &upstream->quiet_until_ms),
+             "starting over with the scheduler: %s", because);
+    upstream->link.reset(upstream->link.context);
+}
+
+static void on_hello(struct weft_api_state *api, const struct weft_msg_sched_hello *hello,
+                     uint64_t now_us) {
     struct weft_api_upstream *upstream = &api->upstream;
     if (hello->version != WEFT_PROTO_VERSION) {
-        weft_error("the scheduler speaks version %u of the protocol, this router %d",
-                   hello->version, WEFT_PROTO_VERSION);
-        upstream->link.reset(upstream->link.context);
+        struct weft_errmsg why;
+        (void)weft_err_set(&why, WEFT_E_PROTO,
+                           "it speaks version %u of the protocol, this router %d", hello->version,
+                           WEFT_PROTO_VERSION);
+        start_over(upstream, now_us, why.text);
         return;
     }
     if (hello->instance != upstream->scheduler) weft_expert_rows_new_source(&api->metrics.experts);
@@ -283,14 +293,13 @@ void weft_api_upstream_message(struct weft_api_state *api, const void *bytes, si
     upstream->heard_at_ms = now_us / 1000;
     weft_err err = weft_proto_decode(upstream->decoder, bytes, len, &msg, &why);
     if (err) {
-        weft_warn("the scheduler sent nonsense: %s", why.text);
-        upstream->link.reset(upstream->link.context);
+        start_over(upstream, now_us, why.text);
         return;
     }
     struct weft_api_upstream_job *job = NULL;
     switch (msg.type) {
     case WEFT_MSG_SCHED_HELLO:
-        on_hello(api, &msg.sched_hello);
+        on_hello(api, &msg.sched_hello, now_us);
         return;
     case WEFT_MSG_ACCEPTED:
         job = find_job(upstream, msg.accepted.request_id, msg.accepted.attempt);
@@ -314,8 +323,9 @@ void weft_api_upstream_message(struct weft_api_state *api, const void *bytes, si
         on_experts(api, &msg.experts);
         return;
     default:
-        weft_warn("unexpected message \"%s\" from the scheduler", weft_proto_type_name(msg.type));
-        upstream->link.reset(upstream->link.context);
+        (void)weft_err_set(&why, WEFT_E_PROTO, "a scheduler sends no %s",
+                           weft_proto_type_name(msg.type));
+        start_over(upstream, now_us, why.text);
     }
 }
 

@@ -87,10 +87,11 @@ struct weft_api_upstream {
     bool has_snapshot;
     struct weft_msg_snapshot snapshot;
     uint64_t snapshot_at_ms;
-    uint64_t served_at_ms; /* when the last snapshot that said "serving" came; 0: none has */
-    uint64_t scheduler;    /* its instance */
-    uint64_t heard_at_ms;  /* of a session: its first tick, or its last message */
-    uint64_t ticked_at_ms;
+    uint64_t served_at_ms;   /* when the last snapshot that said "serving" came; 0: none has */
+    uint64_t scheduler;      /* its instance */
+    uint64_t heard_at_ms;    /* of a session: its first tick, or its last message */
+    uint64_t ticked_at_ms;   /* to tell a silence from a process that stood still */
+    uint64_t quiet_until_ms; /* about a scheduler that sends nonsense */
 
     struct weft_api_upstream_job **slots; /* [n_slots]; a request id is generation << 32 | slot */
     uint32_t n_slots, n_open;

@@ -10,6 +10,7 @@
 #include "base/json_escape.h"
 #include "base/utf8.h"
 
+#define RARELY_MS 1000
 #define LINE_BYTES_MAX 4096 /* PIPE_BUF: what a pipe takes whole */
 
 static const char *log_actor = "weft";
@@ -108,4 +109,11 @@ void weft_log(enum weft_log_level level, const char *fmt, ...) {
     (void)vsnprintf(msg, sizeof msg, fmt, args);
     va_end(args);
     put_line(level, msg);
+}
+
+enum weft_log_level weft_log_rarely(enum weft_log_level level, uint64_t now_ms,
+                                    uint64_t *quiet_until_ms) {
+    if (now_ms < *quiet_until_ms) return WEFT_LOG_DEBUG;
+    *quiet_until_ms = now_ms + RARELY_MS;
+    return level;
 }

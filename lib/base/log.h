@@ -12,6 +12,7 @@
 #define WEFT_BASE_LOG_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/err.h"
 
@@ -21,6 +22,11 @@ enum weft_log_level { WEFT_LOG_DEBUG, WEFT_LOG_INFO, WEFT_LOG_WARN, WEFT_LOG_ERR
 void weft_log_init(const char *actor, enum weft_log_level min_level, bool json);
 
 void weft_log(enum weft_log_level level, const char *fmt, ...) WEFT_PRINTF(2, 3);
+
+/* For a line that a fault may repeat without end: `level` once a second at most, else DEBUG. What
+ * `quiet_until_ms` points to is the caller's, 0 at first, for this line alone. */
+enum weft_log_level weft_log_rarely(enum weft_log_level level, uint64_t now_ms,
+                                    uint64_t *quiet_until_ms);
 
 #define weft_debug(...) weft_log(WEFT_LOG_DEBUG, __VA_ARGS__)
 #define weft_info(...) weft_log(WEFT_LOG_INFO, __VA_ARGS__)

@@ -16,6 +16,10 @@
 #define OUT_FRAMES_MAX 65536
 #define OUT_BYTES_MAX ((size_t)2 * WEFT_MESSAGE_BYTES_MAX)
 
+/* The longest body from a peer that has not identified itself: a HELLO of a later release with room
+ * to spare. */
+#define STRANGER_BYTES_MAX 4096
+
 #define CHUNKS 2                       /* nng fills one while the owner empties the other */
 #define CHUNK_BYTES ((size_t)64 << 10) /* received at once: many small frames */
 
@@ -62,6 +66,7 @@ struct wefti_link_conn {
     struct bytes waiting; /* the owner's, but a callback may take it over while out_busy */
 
     /* The owner's. */
+    bool is_known;    /* false: STRANGER_BYTES_MAX holds */
     bool holds_chunk; /* and has got to this place: */
     const unsigned char *at, *end;
     struct wefti_link_header header; /* header of the frame in `partial` */
@@ -215,10 +220,13 @@ static bool take_flag(bool *flag) {
     return was;
 }
 
-/* True: there was something. */
+/* New streams and connections take turns: neither can keep the other waiting by coming without end.
+ * True: there was something. */
 static bool take_locked(struct wefti_link_inbox *inbox, struct wefti_link_mail *mail_out) {
     struct wefti_link_conn *conn = TAILQ_FIRST(&inbox->ready);
-    if (inbox->n_arrived > 0) {
+    bool takes_stream = inbox->n_arrived > 0 && !(inbox->stream_last && conn);
+    inbox->stream_last = takes_stream;
+    if (takes_stream) {
         mail_out->kind = WEFTI_LINK_MAIL_STREAM;
         mail_out->stream = inbox->arrived[0];
         inbox->n_arrived--;
@@ -373,7 +381,8 @@ static enum wefti_link_broken check_header(const struct wefti_link_conn *conn,
                                            const struct wefti_link_header *header) {
     if (header->magic != MAGIC) return WEFTI_LINK_BROKEN_NONSENSE;
     if (header->version != WEFTI_LINK_VERSION) return WEFTI_LINK_BROKEN_VERSION;
-    bool is_sound = header->len <= WEFT_MESSAGE_BYTES_MAX && header->seq == conn->in_seq;
+    uint32_t len_max = conn->is_known ? WEFT_MESSAGE_BYTES_MAX : STRANGER_BYTES_MAX;
+    bool is_sound = header->len <= len_max && header->seq == conn->in_seq;
     return is_sound ? WEFTI_LINK_BROKEN_NOT : WEFTI_LINK_BROKEN_NONSENSE;
 }
 
@@ -635,6 +644,10 @@ void wefti_link_conn_free(struct wefti_link_conn *conn) {
 
 uint32_t wefti_link_conn_tag(const struct wefti_link_conn *conn) {
     return conn->tag;
+}
+
+void wefti_link_conn_know(struct wefti_link_conn *conn) {
+    conn->is_known = true;
 }
 
 nng_stream *wefti_link_conn_stream(const struct wefti_link_conn *conn) {

@@ -10,7 +10,7 @@
  *          buffers full nothing is received until the owner empties one, so the kernel's buffers
  *          fill, then the sender's, and the sender gets FULL. Memory for a frame that is longer
  *          than a buffer grows with the bytes that came, not with the length that its header
- *          claims.
+ *          claims; from strangers only short frames are taken (wefti_link_conn_know).
  * Threads  nng has threads of its own, and each hand-over between two of them costs as much as a
  *          system call. A send is tried without one (see send_now in conn.c); a receive goes
  *          through nng's poller and a task thread to the owner, which is woken through an eventfd,
@@ -78,6 +78,7 @@ struct wefti_link_inbox {
     bool accept_waits; /* accepting paused (no room) or failed; resumed by whoever sees room */
     uint32_t n_arrived;
     nng_stream *arrived[WEFTI_LINK_ARRIVED_MAX];
+    bool stream_last;              /* the last mail was a stream: a ready connection is next */
     struct wefti_link_conns ready; /* connections with something to take */
 };
 
@@ -122,6 +123,10 @@ void wefti_link_conn_close(struct wefti_link_conn *conn);
 void wefti_link_conn_free(struct wefti_link_conn *conn); /* closes too; accepts NULL */
 uint32_t wefti_link_conn_tag(const struct wefti_link_conn *conn);
 nng_stream *wefti_link_conn_stream(const struct wefti_link_conn *conn);
+
+/* From now on frames may be as long as WEFT_MESSAGE_BYTES_MAX; before, one over 4 KiB is NONSENSE,
+ * so that a stranger cannot make us hold more than that. */
+void wefti_link_conn_know(struct wefti_link_conn *conn);
 
 /* The next frame of a connection that mail was about. NOTHING: mail comes again if it has more,
  * after others' turns. BROKEN comes once, after all frames. */

@@ -1,4 +1,4 @@
-/* The session protocol, on one byte stream per peer: a Unix socket on one host, nng's over tcp.
+/* The session protocol, on one byte stream of nng's per peer.
  *
  *     dialler                      listener
  *     HELLO{instance, kind}  -->               as soon as the stream is there
@@ -39,14 +39,20 @@
 /* A handshake takes some milliseconds; a peer that needs longer is stopped or overloaded, and
  * starting over costs it little. Also bounds how long a silent stranger may hold a stream. */
 #define HANDSHAKE_MS 3000
+/* The kernel would wait two minutes for a host that does not answer. Includes looking up its name,
+ * which takes five seconds where the first of several name servers is dead. */
+#define DIAL_MS 10000
 #define RECONNECT_MIN_MS 10
 #define RECONNECT_MAX_MS 200
+#define LASTED_MS 1000 /* a session as long as this was a good one */
 #define LISTEN_TRIES_MS 2000
 #define TICK_MS 10 /* streams are not checked more often than this */
 #define CHECK_MS 100
+#define FRUITLESS_MAX 64 /* mails without an event for the owner in one turn: some milliseconds */
 #define STREAMS_SPARE 16 /* beside those of the peers: strangers, successors */
-/* The most streams that have not identified themselves, each of which may cost a key exchange. More
- * are closed at once: a peer among them dials again. */
+/* The most streams that have not identified themselves. A newcomer takes the oldest one's place: a
+ * peer identifies itself in milliseconds, so strangers have to come in thousands a second to crowd
+ * it out. */
 #define HANDSHAKES_MAX 32
 
 enum slot_state {
@@ -59,7 +65,9 @@ enum slot_state {
 struct slot { /* one stream */
     enum slot_state state;
     struct wefti_link_conn *conn;
-    uint64_t since_ms, instance;
+    uint64_t since_ms; /* when it came, or UP: when the session began */
+    uint64_t order;    /* of its coming */
+    uint64_t instance;
     uint32_t peer; /* when UP */
 };
 
@@ -83,12 +91,13 @@ struct weft_link {
     /* A dialling link has one of: a dial under way, a running timer, a stream. */
     nng_stream_dialer *dialer;
     nng_aio *dial_aio, *timer_aio;
-    nng_duration reconnect_ms;
+    nng_duration reconnect_ms; /* the next pause; a session that lasted makes it short again */
 
     nng_stream_listener *listener;
     nng_aio *accept_aio;
 
     uint32_t n_slots, n_peers;
+    uint64_t n_streams; /* ever */
     struct slot *slots;
     uint32_t *peers; /* [n_peers]: slot, or NO_SLOT */
 
@@ -97,6 +106,9 @@ struct weft_link {
     struct weft_link_event *events;
     uint32_t events_cap, event_head, n_events;
     struct wefti_link_conn *reading; /* whose mail is being taken; NULL: none's */
+    bool has_message;                /* that mail had one */
+    uint32_t n_fruitless;            /* mails without an event in this turn */
+    bool turn_is_over;               /* enough was done that yields no event */
     struct wefti_link_conn *doomed;  /* closed, but the last MESSAGE event points into it */
 
     uint64_t now_ms;         /* as last told by the owner */
@@ -105,13 +117,8 @@ struct weft_link {
     uint64_t quiet_until_ms; /* limits complaints about strangers to one a second */
 };
 
-/* Logs, at most once a second. */
 #define COMPLAIN(link, ...)                                                                        \
-    do {                                                                                           \
-        if ((link)->now_ms < (link)->quiet_until_ms) break;                                        \
-        (link)->quiet_until_ms = (link)->now_ms + 1000;                                            \
-        weft_warn(__VA_ARGS__);                                                                    \
-    } while (0)
+    weft_log(weft_log_rarely(WEFT_LOG_WARN, (link)->now_ms, &(link)->quiet_until_ms), __VA_ARGS__)
 
 /* ----------------------------------------------------------------------------------- events --- */
 
@@ -156,6 +163,7 @@ static void end_slot(weft_link *link, struct slot *slot) {
     if (slot->state == SLOT_FREE) return;
     bury(link, slot->conn);
     if (slot->state == SLOT_UP) {
+        if (link->now_ms >= slot->since_ms + LASTED_MS) link->reconnect_ms = RECONNECT_MIN_MS;
         WEFT_ASSERT(link->peers[slot->peer] == (uint32_t)(slot - link->slots));
         link->peers[slot->peer] = NO_SLOT;
         queue_event(link, WEFT_LINK_DOWN, slot->peer);
@@ -167,7 +175,9 @@ static void end_slot(weft_link *link, struct slot *slot) {
 static void slot_is_up(weft_link *link, struct slot *slot, uint32_t peer) {
     WEFT_ASSERT(link->peers[peer] == NO_SLOT);
     slot->state = SLOT_UP;
+    slot->since_ms = link->now_ms;
     slot->peer = peer;
+    wefti_link_conn_know(slot->conn);
     link->peers[peer] = (uint32_t)(slot - link->slots);
     queue_event(link, WEFT_LINK_UP, peer);
 }
@@ -191,24 +201,35 @@ static bool is_foreign_stream(weft_link *link, nng_stream *stream) {
     return !is_ours(link, is_known, uid);
 }
 
-/* The same for tcp:// on this host, where the user is known once the peer has sent something. */
+/* The same for tcp:// on this host, where the user is known once the peer has sent something. To
+ * look it up the kernel prints all of its table, which strangers can make long: once a turn. */
 static bool is_foreign_speaker(weft_link *link, const struct slot *slot) {
     uint64_t uid = 0;
     if (link->address.scheme != WEFTI_LINK_TCP || !link->address.is_this_host) return false;
+    link->turn_is_over = true;
     bool is_known = wefti_link_user_of_tcp(wefti_link_conn_stream(slot->conn), &uid);
     return !is_ours(link, is_known, uid);
 }
 
-/* NULL: none, or enough others are opening. */
-static struct slot *find_free_slot(weft_link *link) {
-    struct slot *free_slot = NULL;
+static bool is_opening(const struct slot *slot) {
+    return slot->state == SLOT_OPENING || slot->state == SLOT_REFUSED;
+}
+
+/* A free slot; if there is none, or enough others are opening, the oldest of these ends. */
+static struct slot *make_room(weft_link *link) {
+    struct slot *free_slot = NULL, *oldest = NULL;
     uint32_t n_opening = 0;
     for (uint32_t i = 0; i < link->n_slots; i++) {
         struct slot *slot = &link->slots[i];
-        if (slot->state == SLOT_OPENING || slot->state == SLOT_REFUSED) n_opening++;
         if (slot->state == SLOT_FREE && !free_slot) free_slot = slot;
+        if (!is_opening(slot)) continue;
+        n_opening++;
+        if (!oldest || slot->order < oldest->order) oldest = slot;
     }
-    return n_opening < HANDSHAKES_MAX ? free_slot : NULL;
+    if (free_slot && n_opening < HANDSHAKES_MAX) return free_slot;
+    WEFT_ASSERT(!link->dials && oldest); /* not all are UP: there are more slots than peers */
+    end_slot(link, oldest);
+    return oldest;
 }
 
 static weft_err say_hello(weft_link *link, struct slot *slot) {
@@ -217,12 +238,12 @@ static weft_err say_hello(weft_link *link, struct slot *slot) {
 }
 
 static void take_stream(weft_link *link, nng_stream *stream) {
-    struct slot *slot = find_free_slot(link);
-    if (!slot || is_foreign_stream(link, stream)) {
+    if (is_foreign_stream(link, stream)) {
         wefti_link_stream_drop(stream);
         if (link->dials) dial_later(link);
         return;
     }
+    struct slot *slot = make_room(link);
     weft_err err = wefti_link_conn_new(&link->inbox, stream, link->address.scheme == WEFTI_LINK_TLS,
                                        (uint32_t)(slot - link->slots), &slot->conn);
     if (err) {
@@ -232,6 +253,7 @@ static void take_stream(weft_link *link, nng_stream *stream) {
     }
     slot->state = SLOT_OPENING;
     slot->since_ms = link->now_ms;
+    slot->order = link->n_streams++;
     if (link->dials && say_hello(link, slot) != WEFT_OK) end_slot(link, slot);
 }
 
@@ -286,7 +308,6 @@ static bool take_frame(weft_link *link, struct slot *slot, const struct wefti_li
         take_hello(link, slot, frame);
     } else if (slot->state == SLOT_OPENING && frame->header.kind == WEFTI_LINK_FRAME_WELCOME &&
                link->dials) {
-        link->reconnect_ms = RECONNECT_MIN_MS;
         slot_is_up(link, slot, 0);
     } else {
         COMPLAIN(link, "link: a peer does not keep to the protocol, its stream is closed");
@@ -333,20 +354,30 @@ static struct slot *slot_of(weft_link *link, const struct wefti_link_conn *conn)
     return &link->slots[tag];
 }
 
+static void note_fruitless(weft_link *link) {
+    if (++link->n_fruitless >= FRUITLESS_MAX) link->turn_is_over = true;
+}
+
 /* Takes from the connection that mail was about; true: a message for the owner. */
 static bool take_conn(weft_link *link, struct weft_link_event *event_out) {
     struct wefti_link_taken taken;
     struct slot *slot = slot_of(link, link->reading);
     switch (wefti_link_conn_take(link->reading, &taken)) {
     case WEFTI_LINK_GOT_NOTHING:
+        if (!link->has_message) note_fruitless(link);
         link->reading = NULL;
         break;
     case WEFTI_LINK_GOT_BROKEN:
+        note_fruitless(link);
         take_broken(link, slot, &taken);
         link->reading = NULL;
         break;
     case WEFTI_LINK_GOT_FRAME:
-        if (!take_frame(link, slot, &taken)) break;
+        if (!take_frame(link, slot, &taken)) {
+            if (!link->reading) note_fruitless(link); /* the frame ended its stream */
+            break;
+        }
+        link->has_message = true;
         *event_out = (struct weft_link_event){.kind = WEFT_LINK_MESSAGE,
                                               .peer = slot->peer,
                                               .bytes = taken.bytes,
@@ -361,6 +392,11 @@ static void free_doomed(weft_link *link) {
     link->doomed = NULL;
 }
 
+static void begin_turn(weft_link *link) {
+    link->n_fruitless = 0;
+    link->turn_is_over = false;
+}
+
 bool weft_link_next(weft_link *link, uint64_t now_ms, struct weft_link_event *event_out) {
     struct wefti_link_mail mail;
     link->now_ms = now_ms;
@@ -371,9 +407,18 @@ bool weft_link_next(weft_link *link, uint64_t now_ms, struct weft_link_event *ev
             if (take_conn(link, event_out)) return true;
             continue;
         }
-        if (!wefti_link_inbox_take(&link->inbox, &mail)) return false;
+        if (link->turn_is_over) {
+            begin_turn(link);
+            wefti_link_inbox_wake(&link->inbox); /* the rest waits for the next turn */
+            return false;
+        }
+        if (!wefti_link_inbox_take(&link->inbox, &mail)) {
+            begin_turn(link);
+            return false;
+        }
         switch (mail.kind) {
         case WEFTI_LINK_MAIL_STREAM:
+            note_fruitless(link);
             take_stream(link, mail.stream);
             if (!link->dials) accept_on(link);
             break;
@@ -385,6 +430,7 @@ bool weft_link_next(weft_link *link, uint64_t now_ms, struct weft_link_event *ev
             break;
         case WEFTI_LINK_MAIL_CONN:
             link->reading = mail.conn;
+            link->has_message = false;
             break;
         }
     }
@@ -398,9 +444,7 @@ void weft_link_tick(weft_link *link, uint64_t now_ms) {
     if (checks) link->check_ms = now_ms + CHECK_MS;
     for (uint32_t i = 0; i < link->n_slots; i++) {
         struct slot *slot = &link->slots[i];
-        if ((slot->state == SLOT_OPENING || slot->state == SLOT_REFUSED) &&
-            now_ms >= slot->since_ms + HANDSHAKE_MS)
-            end_slot(link, slot);
+        if (is_opening(slot) && now_ms >= slot->since_ms + HANDSHAKE_MS) end_slot(link, slot);
         if (checks && slot->state != SLOT_FREE) wefti_link_conn_check(slot->conn);
     }
     if (!link->dials) accept_on(link);
@@ -447,8 +491,7 @@ void weft_link_reset(weft_link *link, uint32_t peer) {
 static void on_dialled(void *arg) {
     weft_link *link = arg;
     int rv = nng_aio_result(link->dial_aio);
-    if (rv == NNG_ECLOSED || rv == NNG_ECANCELED) return; /* the link ends */
-    if (rv != 0) {
+    if (rv != 0) { /* if the link ends, nobody looks at it */
         wefti_link_inbox_put_flag(&link->inbox, &link->inbox.dial_failed);
         return;
     }
@@ -554,6 +597,7 @@ static weft_err open_dialer(weft_link *link, nng_tls_config *tls, struct weft_er
     if (rv == 0) rv = nng_aio_alloc(&link->timer_aio, on_timer, link);
     if (rv == 0 && tls) rv = nng_stream_dialer_set_ptr(link->dialer, NNG_OPT_TLS_CONFIG, tls);
     if (rv != 0) return from_nng(why, rv, "connect to", link->url);
+    nng_aio_set_timeout(link->dial_aio, DIAL_MS); /* of TCP: TLS begins with the stream */
     /* Only tcp knows these. */
     (void)nng_stream_dialer_set_bool(link->dialer, NNG_OPT_TCP_NODELAY, true);
     (void)nng_stream_dialer_set_bool(link->dialer, NNG_OPT_TCP_KEEPALIVE, true);

@@ -13,7 +13,7 @@
  * Safety   On one host peers of another or unknown user are refused; by tls+tcp:// all peers
  *          without a certificate of our authority. The streams of strangers that send something
  *          else are closed, of silent ones after three seconds. At most 32 streams are in that
- *          state; more are closed at once.
+ *          state; one more, and the oldest of them is closed.
  * Threads  All functions here are the owner's, one thread. nng's callbacks put what came into
  *          bounded buffers, two per peer, and wake the owner through an eventfd. Sends never block:
  *          nng's threads send what a socket does not take at once. A busy owner loses no messages:
@@ -39,8 +39,8 @@ struct weft_link_options {
     bool insecure;          /* allows plain tcp:// beyond loopback addresses */
 };
 
-/* Connects to `url`, from the first weft_link_next on, and keeps trying for ever, every 10 to
- * 200 ms. `options` may be NULL. WEFT_E_INVAL: bad url or options. */
+/* Connects to `url`, from the first weft_link_next on, and keeps trying for ever, after 10 to
+ * 200 ms: at once after a session that lasted, slower each time after one that did not. `options` may be NULL. WEFT_E_INVAL: bad url or options. */
 WEFT_MUST_CHECK weft_err weft_link_dial(enum weft_link_kind kind, const char *url,
                                         const struct weft_link_options *options,
                                         weft_link **link_out, struct weft_errmsg *why);
@@ -70,7 +70,9 @@ struct weft_link_event {
 /* Readable (poll for POLLIN) when weft_link_next may have something. */
 int weft_link_fd(const weft_link *link);
 
-/* The next event; false when there is none. Call until false after each wake-up. */
+/* The next event; false when there is none, or after some milliseconds of work that yielded none
+ * (weft_link_fd is readable then): so strangers cannot keep the owner from its ticks. Call until
+ * false after each wake-up. */
 bool weft_link_next(weft_link *link, uint64_t now_ms, struct weft_link_event *event_out);
 
 /* Retries and time-outs; call every 50-250 ms. */

@@ -1,36 +1,24 @@
 #include "tls.h"
 
-#include <errno.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "base/buf.h"
+#include "base/file.h"
 
 #define PEM_BYTES_MAX ((size_t)1 << 20)
 
-/* As a string. */
-static weft_err read_pem(const char *flag, const char *path, struct weft_buf *out,
+static weft_err read_pem(const char *flag, const char *path, char **text_out, size_t *len_out,
                          struct weft_errmsg *why) {
-    char piece[4096];
+    struct weft_errmsg detail = {""};
     if (!path || !*path)
         return weft_err_set(why, WEFT_E_INVAL,
                             "tls+tcp:// needs --link-cert, --link-key and --link-ca: there is no "
                             "--%s",
                             flag);
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return weft_err_errno(why, errno, "--%s: cannot open \"%s\"", flag, path) == WEFT_E_NOMEM
-                   ? WEFT_E_NOMEM
-                   : WEFT_E_INVAL;
-    weft_buf_init(out, PEM_BYTES_MAX);
-    for (size_t n; !out->failed && (n = fread(piece, 1, sizeof piece, file)) > 0;)
-        weft_buf_add(out, piece, n);
-    bool failed = ferror(file);
-    (void)fclose(file);
-    weft_buf_add(out, "", 1);
-    if (!out->failed && !failed) return WEFT_OK;
-    return weft_err_set(why, WEFT_E_INVAL, "--%s: cannot read \"%s\", or it is over 1 MiB", flag,
-                        path);
+    weft_err err = weft_file_read(path, WEFT_FILE_ANY, PEM_BYTES_MAX, text_out, len_out, &detail);
+    if (!err) return WEFT_OK;
+    return weft_err_set(why, err == WEFT_E_NOMEM ? err : WEFT_E_INVAL, "--%s: %s", flag,
+                        detail.text);
 }
 
 static weft_err refuse(struct weft_errmsg *why, int rv, const char *what) {
@@ -40,11 +28,12 @@ static weft_err refuse(struct weft_errmsg *why, int rv, const char *what) {
 
 static weft_err fill(nng_tls_config *config, const struct weft_link_options *options,
                      struct weft_errmsg *why) {
-    struct weft_buf ca = {0}, cert = {0}, key = {0};
+    char *ca = NULL, *cert = NULL, *key = NULL;
+    size_t ca_len, cert_len, key_len = 0;
     int rv = 0;
-    weft_err err = read_pem("link-ca", options->ca, &ca, why);
-    if (!err) err = read_pem("link-cert", options->cert, &cert, why);
-    if (!err) err = read_pem("link-key", options->key, &key, why);
+    weft_err err = read_pem("link-ca", options->ca, &ca, &ca_len, why);
+    if (!err) err = read_pem("link-cert", options->cert, &cert, &cert_len, why);
+    if (!err) err = read_pem("link-key", options->key, &key, &key_len, why);
     if (err) goto cleanup;
     rv = nng_tls_config_auth_mode(config, NNG_TLS_AUTH_MODE_REQUIRED);
     if (rv == 0) rv = nng_tls_config_version(config, NNG_TLS_1_2, NNG_TLS_1_3);
@@ -52,19 +41,19 @@ static weft_err fill(nng_tls_config *config, const struct weft_link_options *opt
         err = refuse(why, rv, "cannot set up TLS");
         goto cleanup;
     }
-    rv = nng_tls_config_ca_chain(config, (const char *)ca.data, NULL);
+    rv = nng_tls_config_ca_chain(config, ca, NULL);
     if (rv != 0) {
         err = refuse(why, rv, "--link-ca holds no certificates in PEM");
         goto cleanup;
     }
-    rv = nng_tls_config_own_cert(config, (const char *)cert.data, (const char *)key.data, NULL);
+    rv = nng_tls_config_own_cert(config, cert, key, NULL);
     if (rv != 0)
         err = refuse(why, rv, "--link-cert and --link-key hold no certificate and its key in PEM");
 cleanup:
-    if (key.data) explicit_bzero(key.data, key.len);
-    weft_buf_fini(&ca);
-    weft_buf_fini(&cert);
-    weft_buf_fini(&key);
+    if (key) explicit_bzero(key, key_len);
+    free(ca);
+    free(cert);
+    free(key);
     return err;
 }
 

@@ -34,16 +34,20 @@ static void print_end(const nng_sockaddr *at, char out[END_BYTES]) {
     (void)snprintf(out + len, END_BYTES - (size_t)len, ":%02X%02X", bytes[0], bytes[1]);
 }
 
-/* "  sl  local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid ..." */
+#define ESTABLISHED 1 /* TCP_ESTABLISHED of netinet/tcp.h, which the table prints in hex */
+
+/* "  sl  local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid ...". A socket
+ * that its process has closed is root's in this table, whoever's it was, so it has no user here. */
 static bool find_user(const char *table, const char *local, const char *remote, uint64_t *uid_out) {
     char line[512], line_local[END_BYTES], line_remote[END_BYTES];
     FILE *file = fopen(table, "re");
+    unsigned state;
     bool found = false;
     if (!file) return false;
     while (!found && fgets(line, sizeof line, file))
-        found = sscanf(line, " %*[0-9]: %47s %47s %*x %*x:%*x %*x:%*x %*x %" SCNu64, line_local,
-                       line_remote, uid_out) == 3 &&
-                !strcmp(line_local, local) && !strcmp(line_remote, remote);
+        found = sscanf(line, " %*[0-9]: %47s %47s %x %*x:%*x %*x:%*x %*x %" SCNu64, line_local,
+                       line_remote, &state, uid_out) == 4 &&
+                state == ESTABLISHED && !strcmp(line_local, local) && !strcmp(line_remote, remote);
     (void)fclose(file);
     return found;
 }

@@ -11,7 +11,7 @@ bool wefti_link_user_of_local(nng_stream *stream, uint64_t *uid_out);
 
 /* For tcp:// between loopback addresses, from the kernel's table of sockets. Any user's process may
  * connect to a port, or listen at a free one, so both ends check, once a message has come and the
- * other end surely has a socket. False: not found. */
+ * other end surely has a socket. False: not found, or closed by now. */
 bool wefti_link_user_of_tcp(nng_stream *stream, uint64_t *uid_out);
 
 #endif

@@ -9,7 +9,10 @@ weft_fuzz(fuzz_proto RUNS 100000 LINKS weft_proto SOURCES ${WEFT_PROTO_MESSAGES}
 # share one code path: under a sanitizer the first one and the one with the most of nng in it will do.
 weft_test(test_link SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_link.c LINKS weft_link weft_link_certs ${NNG_LIBRARY}
           LABELS unit TIMEOUT 120 ARGS abstract)
-target_link_options(test_link PRIVATE -Wl,--wrap=nng_stream_get_uint64)
+foreach(symbol nng_aio_set_timeout nng_sleep_aio nng_stream_dialer_dial nng_stream_get_uint64 wefti_link_inbox_take
+        wefti_link_user_of_tcp)
+  target_link_options(test_link PRIVATE -Wl,--wrap=${symbol})
+endforeach()
 set_tests_properties(test_link PROPERTIES RUN_SERIAL TRUE)
 foreach(transport ipc tcp tls)
   if(NOT WEFT_SANITIZE OR transport STREQUAL "tls")

@@ -215,6 +215,16 @@ static void a_reader_that_stands_still_stops_nobody(void **state) {
     assert_one_line();
 }
 
+static void what_repeats_is_told_once_a_second(void **state) {
+    (void)state;
+    uint64_t quiet_until_ms = 0;
+    assert_int_equal(weft_log_rarely(WEFT_LOG_WARN, 5, &quiet_until_ms), WEFT_LOG_WARN);
+    assert_int_equal(weft_log_rarely(WEFT_LOG_WARN, 5, &quiet_until_ms), WEFT_LOG_DEBUG);
+    assert_int_equal(weft_log_rarely(WEFT_LOG_WARN, 1004, &quiet_until_ms), WEFT_LOG_DEBUG);
+    assert_int_equal(weft_log_rarely(WEFT_LOG_ERROR, 1005, &quiet_until_ms), WEFT_LOG_ERROR);
+    assert_int_equal(weft_log_rarely(WEFT_LOG_ERROR, 2004, &quiet_until_ms), WEFT_LOG_DEBUG);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_text_line_has_time_level_actor_and_message),
@@ -225,6 +235,7 @@ int main(void) {
         cmocka_unit_test(ill_formed_utf8_is_replaced_in_json),
         cmocka_unit_test(a_long_line_is_cut_and_stays_whole),
         cmocka_unit_test(a_reader_that_stands_still_stops_nobody),
+        cmocka_unit_test(what_repeats_is_told_once_a_second),
     };
     return cmocka_run_group_tests_name("log", tests, NULL, NULL);
 }
