@@ -44,6 +44,8 @@
 #define DIAL_MS 10000
 #define RECONNECT_MIN_MS 10
 #define RECONNECT_MAX_MS 200
+#define ALONE_MS 2000 /* longer than any actor takes to come back */
+#define ALONE_AGAIN_MS 10000
 #define LASTED_MS 1000 /* a session as long as this was a good one */
 #define LISTEN_TRIES_MS 2000
 #define TICK_MS 10 /* streams are not checked more often than this */
@@ -115,6 +117,7 @@ struct weft_link {
     uint64_t tick_ms;        /* the next check for late peers, */
     uint64_t check_ms;       /* and for streams that may have ended silently */
     uint64_t quiet_until_ms; /* limits complaints about strangers to one a second */
+    uint64_t alone_ms;       /* a dialling link: when to say that nobody answers; 0: is UP */
 };
 
 #define COMPLAIN(link, ...)                                                                        \
@@ -436,6 +439,18 @@ bool weft_link_next(weft_link *link, uint64_t now_ms, struct weft_link_event *ev
     }
 }
 
+/* A wrong address or port would be silence else. */
+static void say_if_alone(weft_link *link) {
+    if (link->peers[0] != NO_SLOT) {
+        link->alone_ms = 0;
+        return;
+    }
+    if (link->alone_ms == 0) link->alone_ms = link->now_ms + ALONE_MS;
+    if (link->now_ms < link->alone_ms) return;
+    weft_warn("link: still waiting for a session with %s", link->url);
+    link->alone_ms = link->now_ms + ALONE_AGAIN_MS;
+}
+
 void weft_link_tick(weft_link *link, uint64_t now_ms) {
     link->now_ms = now_ms;
     if (now_ms < link->tick_ms) return;
@@ -447,7 +462,10 @@ void weft_link_tick(weft_link *link, uint64_t now_ms) {
         if (is_opening(slot) && now_ms >= slot->since_ms + HANDSHAKE_MS) end_slot(link, slot);
         if (checks && slot->state != SLOT_FREE) wefti_link_conn_check(slot->conn);
     }
-    if (!link->dials) accept_on(link);
+    if (link->dials)
+        say_if_alone(link);
+    else
+        accept_on(link);
 }
 
 int weft_link_fd(const weft_link *link) {

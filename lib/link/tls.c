@@ -1,5 +1,7 @@
 #include "tls.h"
 
+#include <mbedtls/pk.h>
+#include <mbedtls/x509_crt.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,6 +28,23 @@ static weft_err refuse(struct weft_errmsg *why, int rv, const char *what) {
                         nng_strerror(rv));
 }
 
+/* nng takes a key that is another certificate's, and no handshake would succeed. Both are terminated
+ * and known to be PEM; their lengths count without the terminator. */
+static weft_err check_pair(const char *cert, size_t cert_len, const char *key, size_t key_len,
+                           struct weft_errmsg *why) {
+    mbedtls_x509_crt own;
+    mbedtls_pk_context pk;
+    mbedtls_x509_crt_init(&own);
+    mbedtls_pk_init(&pk);
+    int rv = mbedtls_x509_crt_parse(&own, (const unsigned char *)cert, cert_len + 1);
+    if (rv == 0) rv = mbedtls_pk_parse_key(&pk, (const unsigned char *)key, key_len + 1, NULL, 0);
+    if (rv == 0) rv = mbedtls_pk_check_pair(&own.pk, &pk);
+    mbedtls_pk_free(&pk);
+    mbedtls_x509_crt_free(&own);
+    if (rv == 0) return WEFT_OK;
+    return weft_err_set(why, WEFT_E_INVAL, "--link-key is not the key of --link-cert");
+}
+
 static weft_err fill(nng_tls_config *config, const struct weft_link_options *options,
                      struct weft_errmsg *why) {
     char *ca = NULL, *cert = NULL, *key = NULL;
@@ -49,6 +68,8 @@ static weft_err fill(nng_tls_config *config, const struct weft_link_options *opt
     rv = nng_tls_config_own_cert(config, cert, key, NULL);
     if (rv != 0)
         err = refuse(why, rv, "--link-cert and --link-key hold no certificate and its key in PEM");
+    else
+        err = check_pair(cert, cert_len, key, key_len, why);
 cleanup:
     if (key) explicit_bzero(key, key_len);
     free(ca);

@@ -148,5 +148,14 @@ def test_what_cannot_be_trusted_is_refused_in_a_sentence():
     assert status == 1 and re.search(r"--link is abstract, ipc, tcp or tls, not \"carrier\"", said), (status, said)
 
 
+def test_who_waits_for_a_peer_says_so():
+    with subprocess.Popen([os.path.join(harness.BIN_DIR, "weft-router"), harness.FABLE, "--port=0", "--rpc-port=0",
+                           "--scheduler-url=abstract://nobody-is-here"], stderr=subprocess.PIPE, text=True) as router:
+        try:
+            assert any("waiting for a session with abstract://nobody-is-here" in line for line in router.stderr)
+        finally:
+            router.kill()
+
+
 if __name__ == "__main__":
     harness.main()

@@ -1310,6 +1310,7 @@ static void tls_wants_three_files_that_are_what_they_should_be(void **state) {
         {{.ca = good.ca, .cert = good.key, .key = good.key}, "--link-cert"},
         {{.ca = good.ca, .cert = good.cert, .key = good.cert}, "--link-key"},
         {{.ca = good.ca, .cert = "/", .key = good.key}, "--link-cert"},
+        {{.ca = good.ca, .cert = good.cert, .key = strangers.key}, "--link-key is not"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct weft_errmsg why = {{0}};
