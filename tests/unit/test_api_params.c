@@ -329,6 +329,16 @@ static void fields_arrive_as_they_were_given(void **state) {
     wefti_api_params_fini(&p);
 }
 
+static void a_number_too_small_for_a_float_is_not_off(void **state) {
+    (void)state;
+    struct params p;
+    struct weft_api_error error;
+    assert_true(parse("{\"prompt\":[1],\"top_n_sigma\":1e-46,\"presence_penalty\":-1e-50}",
+                      CALL_COMPLETION, 0, &p, &error));
+    assert_true(p.sampling.top_n_sigma > 0 && p.sampling.presence_penalty < 0);
+    wefti_api_params_fini(&p);
+}
+
 static void defaults_fit_the_context(void **state) {
     (void)state;
     struct params p;
@@ -560,6 +570,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_body_is_taken_or_names_the_field),
         cmocka_unit_test(fields_arrive_as_they_were_given),
+        cmocka_unit_test(a_number_too_small_for_a_float_is_not_off),
         cmocka_unit_test(defaults_fit_the_context),
         cmocka_unit_test(ignored_ends_are_still_kept_back_by_min_tokens),
         cmocka_unit_test(ends_beyond_the_vocabulary_are_passed_over),

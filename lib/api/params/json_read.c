@@ -1,5 +1,6 @@
 #include "params/json_read.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -101,9 +102,10 @@ bool wefti_api_json_get_float(const struct reader *r, const char *name, double m
     double number = json_number_value(value);
     if (!(number >= min && number <= max)) {
         weft_api_error_set(r->error, 400, name, NULL,
-                           "'%s' must be between %.9g and %.9g, got %.9g", name, min, max, number);
+                           "'%s' must be between %.9g and %.9g, got %.15g", name, min, max, number);
         return false;
     }
     *out = (float)number;
+    if (*out == 0 && number != 0) *out = number > 0 ? FLT_MIN : -FLT_MIN; /* 0 may mean "off" */
     return true;
 }
