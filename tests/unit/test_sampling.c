@@ -192,10 +192,19 @@ static void there_are_only_so_many_biases(void **state) {
     assert_refused(&s, 4096, "1025 logit_bias entries");
 }
 
+static void each_number_has_a_range_for_clients(void **state) {
+    (void)state;
+    struct weft_sampling_range range = weft_sampling_api_range("repetition_penalty");
+    assert_true(range.least == 1e-3 && range.most == 1e3);
+    range = weft_sampling_api_range("top_p");
+    assert_true(range.least == 1e-6 && range.most == 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_defaults_are_greedy_and_switched_off),
         cmocka_unit_test(every_number_has_a_range_that_includes_its_ends),
+        cmocka_unit_test(each_number_has_a_range_for_clients),
         cmocka_unit_test(any_top_k_seed_and_length_is_fine),
         cmocka_unit_test(numbers_of_log_probabilities_are_bounded),
         cmocka_unit_test(stop_tokens_lie_in_the_vocabulary_and_are_few),

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/check.h"
+
 void weft_sampling_init(struct weft_sampling *sampling) {
     memset(sampling, 0, sizeof *sampling);
 #define SET(type, name, value) sampling->name = (value);
@@ -11,6 +13,26 @@ void weft_sampling_init(struct weft_sampling *sampling) {
     WEFT_SAMPLING_LIST(SET_KNOB, SET)
 #undef SET_KNOB
 #undef SET
+}
+
+struct weft_sampling_range weft_sampling_api_range(const char *name) {
+    static const struct {
+        const char *name;
+        struct weft_sampling_range range;
+    } knobs[] = {
+#define KNOB(type, name, flag, value, least, most, api_least, api_most, ...)                       \
+    {#name, {api_least, api_most}},
+#define PASS_OVER(...)
+        WEFT_SAMPLING_LIST(KNOB, PASS_OVER)
+#undef PASS_OVER
+#undef KNOB
+    };
+    const size_t n = sizeof knobs / sizeof knobs[0];
+    size_t i = 0;
+    while (i < n && strcmp(knobs[i].name, name) != 0)
+        i++;
+    WEFT_ASSERT(i < n);
+    return knobs[i].range;
 }
 
 static weft_err check_F32(float value, float least, float most, const char *name,

@@ -74,6 +74,12 @@ struct weft_sampling {
 /* All switched off, greedy, seed 0, max_tokens 16. */
 void weft_sampling_init(struct weft_sampling *sampling);
 
+/* From api_least to api_most of the KNOB of this name; it must be one. */
+struct weft_sampling_range {
+    double least, most;
+};
+struct weft_sampling_range weft_sampling_api_range(const char *name);
+
 /* Ranges, finite values, counts within base/limits.h, tokens below n_vocab (0: not known here).
  * WEFT_E_INVAL names the field. */
 WEFT_MUST_CHECK weft_err weft_sampling_check(const struct weft_sampling *sampling, uint32_t n_vocab,

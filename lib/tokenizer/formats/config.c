@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/sampling.h"
 #include "formats/formats.h"
 
 weft_err wefti_tok_read_json(const char *dir, const char *name, json_t **root_out,
@@ -62,19 +63,20 @@ struct wefti_tok_added_token wefti_tok_added_traits(const json_t *entry) {
 
 /* --- sampling defaults ------------------------------------------------------------------------ */
 
-/* A value that no sampler can use is skipped and logged; a wrong type is an error. */
-static weft_err get_number(const json_t *root, const char *key, double min, double max, double *out,
+/* A value that no client may ask for is skipped and logged; a wrong type is an error. */
+static weft_err get_number(const json_t *root, const char *key, double *out,
                            struct weft_errmsg *why) {
+    const struct weft_sampling_range range = weft_sampling_api_range(key);
     const json_t *value = json_object_get(root, key);
     if (!value || json_is_null(value)) return WEFT_OK;
     if (!json_is_number(value))
         return weft_err_set(why, WEFT_E_PROTO, "generation_config.json: %s is not a number", key);
     double number = json_number_value(value);
-    if (number >= min && number <= max)
+    if (number >= range.least && number <= range.most)
         *out = number;
     else
         weft_warn("generation_config.json: %s is %g, which is not from %g to %g: ignored", key,
-                  number, min, max);
+                  number, range.least, range.most);
     return WEFT_OK;
 }
 
@@ -109,10 +111,10 @@ weft_err weft_tok_gen_defaults(const char *model_path, struct weft_gen_defaults 
         err = wefti_tok_read_json(place.path, "generation_config.json", &root, why);
     if (err || !root) goto cleanup;
     struct weft_gen_defaults got = *out;
-    err = get_number(root, "temperature", 0, 100, &got.temperature, why);
-    if (!err) err = get_number(root, "top_p", 1e-6, 1, &got.top_p, why);
-    if (!err) err = get_number(root, "min_p", 0, 1, &got.min_p, why);
-    if (!err) err = get_number(root, "repetition_penalty", 1e-3, 1e3, &got.repetition_penalty, why);
+    err = get_number(root, "temperature", &got.temperature, why);
+    if (!err) err = get_number(root, "top_p", &got.top_p, why);
+    if (!err) err = get_number(root, "min_p", &got.min_p, why);
+    if (!err) err = get_number(root, "repetition_penalty", &got.repetition_penalty, why);
     if (!err) err = get_count(root, "top_k", -1, &got.top_k, why); /* vLLM: -1 is off, as 0 is */
     if (!err) err = get_count(root, "max_new_tokens", -1, &got.max_new_tokens, why);
     if (!err) *out = got;
