@@ -48,7 +48,7 @@ static weft_err check_pair(const char *cert, size_t cert_len, const char *key, s
 static weft_err fill(nng_tls_config *config, const struct weft_link_options *options,
                      struct weft_errmsg *why) {
     char *ca = NULL, *cert = NULL, *key = NULL;
-    size_t ca_len, cert_len, key_len = 0;
+    size_t ca_len = 0, cert_len = 0, key_len = 0;
     int rv = 0;
     weft_err err = read_pem("link-ca", options->ca, &ca, &ca_len, why);
     if (!err) err = read_pem("link-cert", options->cert, &cert, &cert_len, why);
