@@ -12,6 +12,7 @@ weft_system_test(system_latent test_latent.py TIMEOUT 300)
 weft_system_test(system_zoo test_zoo.py TIMEOUT 600)
 weft_system_test(system_links test_links.py TIMEOUT 600)
 weft_system_test(system_abuse test_abuse.py TIMEOUT 900)
+set_tests_properties(system_abuse PROPERTIES COST 1000) # waits for minutes under a sanitizer, and so begins first
 # The same over the links of a cluster: one code path, of which abstract:// above is the shortest.
 if(NOT WEFT_SANITIZE)
   foreach(link tcp tls)
