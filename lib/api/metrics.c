@@ -41,6 +41,8 @@ void weft_api_metrics_init(struct weft_api_metrics *m) {
     BOUNDS(&m->generation_tokens, count_bounds);
     BOUNDS(&m->params_max_tokens, count_bounds);
     BOUNDS(&m->params_n, n_bounds);
+    m->handlers[0].path = "none"; /* as vLLM calls it */
+    m->n_handlers = 1;
 }
 
 void weft_api_metrics_fini(struct weft_api_metrics *m) {
@@ -76,6 +78,37 @@ void weft_api_metrics_choice(struct weft_api_metrics *m, const struct weft_api_m
     if (c->n_output > 1)
         weft_api_metrics_observe(&m->per_output_token,
                                  seconds(c->first_us, c->last_us) / (c->n_output - 1));
+}
+
+static struct weft_api_handler_counts *handler_of(struct weft_api_metrics *m, const char *path) {
+    if (!path) return &m->handlers[0];
+    for (uint32_t i = 1; i < m->n_handlers; i++) {
+        if (strcmp(m->handlers[i].path, path) == 0) return &m->handlers[i];
+    }
+    if (m->n_handlers == WEFT_API_HANDLERS_MAX) return &m->handlers[0];
+    m->handlers[m->n_handlers].path = path;
+    return &m->handlers[m->n_handlers++];
+}
+
+static void count_status(struct weft_api_metrics *m, int status) {
+    uint32_t i = 0;
+    while (i < m->n_statuses && m->statuses[i].status < status)
+        i++;
+    if (i == m->n_statuses || m->statuses[i].status != status) {
+        WEFT_ASSERT(m->n_statuses < WEFT_API_STATUSES_MAX); /* the codes are ours, and fewer */
+        memmove(&m->statuses[i + 1], &m->statuses[i], (m->n_statuses - i) * sizeof m->statuses[0]);
+        m->statuses[i] = (struct weft_api_status_count){.status = status};
+        m->n_statuses++;
+    }
+    m->statuses[i].n++;
+}
+
+void weft_api_metrics_http(struct weft_api_metrics *m, const char *path, uint32_t method,
+                           int status) {
+    WEFT_ASSERT(method < WEFT_API_HTTP_METHODS);
+    uint32_t class = status < 400 ? 0 : status < 500 ? 1 : 2;
+    handler_of(m, path)->n[method][class]++;
+    count_status(m, status);
 }
 
 /* -------------------------------------------------------------------------------- snapshots --- */
@@ -197,17 +230,29 @@ static void render_requests(const struct writer *w, const struct weft_api_metric
     histogram(w, "request_params_n", "The n of requests.", &m->params_n);
 }
 
+/* Only series that have begun: a label value for each path, method and class would be hundreds. */
 static void render_http(const struct writer *w, const struct weft_api_metrics *m) {
-    static const char *const methods[] = {"GET", "POST", "OPTIONS", "other"};
-    static const char *const classes[WEFT_API_HTTP_CLASS_COUNT] = {"2xx", "4xx", "5xx"};
-    char label[64];
-    head(w, "http_requests_total", "counter", "HTTP requests answered.");
-    for (uint32_t i = 0; i < 4; i++) {
-        for (uint32_t k = 0; k < WEFT_API_HTTP_CLASS_COUNT; k++) {
-            (void)snprintf(label, sizeof label, ",method=\"%s\",status=\"%s\"", methods[i],
-                           classes[k]);
-            sample(w, "http_requests_total", label, (double)m->http[i][k]);
+    static const char *const methods[WEFT_API_HTTP_METHODS] = {"GET", "POST", "OPTIONS", "other"};
+    static const char *const classes[WEFT_API_HTTP_CLASSES] = {"2xx", "4xx", "5xx"};
+    char label[160];
+    /* vLLM's own has no prefix. */
+    struct writer plain = *w;
+    if (strcmp(w->prefix, "vllm:") == 0) plain.prefix = "";
+    head(&plain, "http_requests_total", "counter", "HTTP requests answered, by route.");
+    for (uint32_t i = 0; i < m->n_handlers; i++) {
+        const struct weft_api_handler_counts *handler = &m->handlers[i];
+        for (uint32_t k = 0; k < WEFT_API_HTTP_METHODS * WEFT_API_HTTP_CLASSES; k++) {
+            uint32_t method = k / WEFT_API_HTTP_CLASSES, class = k % WEFT_API_HTTP_CLASSES;
+            if (handler->n[method][class] == 0) continue;
+            (void)snprintf(label, sizeof label, ",handler=\"%s\",method=\"%s\",status=\"%s\"",
+                           handler->path, methods[method], classes[class]);
+            sample(&plain, "http_requests_total", label, (double)handler->n[method][class]);
         }
+    }
+    head(w, "http_responses_total", "counter", "HTTP responses, by exact status code.");
+    for (uint32_t i = 0; i < m->n_statuses; i++) {
+        (void)snprintf(label, sizeof label, ",code=\"%d\"", m->statuses[i].status);
+        sample(w, "http_responses_total", label, (double)m->statuses[i].n);
     }
     head(w, "rpc_requests_total", "counter", "MessagePack-RPC requests answered.");
     sample(w, "rpc_requests_total", ",status=\"ok\"", (double)m->rpc[0]);

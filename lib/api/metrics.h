@@ -26,11 +26,23 @@ struct weft_api_histogram {
     double sum;
 };
 
-enum weft_api_http_class {
-    WEFT_API_HTTP_2XX,
-    WEFT_API_HTTP_4XX,
-    WEFT_API_HTTP_5XX,
-    WEFT_API_HTTP_CLASS_COUNT
+/* GET, POST, OPTIONS, other. */
+#define WEFT_API_HTTP_METHODS 4
+/* 2xx (with 1xx and 3xx, of which there are none), 4xx, 5xx. */
+#define WEFT_API_HTTP_CLASSES 3
+/* Routes that were asked for, and all other paths together. More are counted as those. */
+#define WEFT_API_HANDLERS_MAX 64
+/* Different status codes. */
+#define WEFT_API_STATUSES_MAX 32
+
+struct weft_api_handler_counts {
+    const char *path; /* of the route; static */
+    uint64_t n[WEFT_API_HTTP_METHODS][WEFT_API_HTTP_CLASSES];
+};
+
+struct weft_api_status_count {
+    int status;
+    uint64_t n;
 };
 
 struct weft_api_metrics {
@@ -39,8 +51,11 @@ struct weft_api_metrics {
     struct weft_api_histogram prompt_tokens, generation_tokens, params_max_tokens, params_n;
     uint64_t n_prompt_tokens, n_cached_tokens, n_generation_tokens;
     uint64_t finished[WEFT_END_COUNT];
-    uint64_t http[4][WEFT_API_HTTP_CLASS_COUNT]; /* by method: GET, POST, OPTIONS, other */
-    uint64_t rpc[2];                             /* answered, failed */
+    struct weft_api_handler_counts
+        handlers[WEFT_API_HANDLERS_MAX]; /* those seen; the first: other paths */
+    struct weft_api_status_count statuses[WEFT_API_STATUSES_MAX]; /* those seen, ascending */
+    uint32_t n_handlers, n_statuses;
+    uint64_t rpc[2]; /* answered, failed */
     uint64_t n_connections, n_connections_refused, n_stalled, n_resubmitted;
     uint32_t n_open_connections;
     /* A new scheduler counts from 0; counts of earlier ones are kept here, so ours only grow. */
@@ -69,6 +84,11 @@ struct weft_api_metrics_choice {
 };
 void weft_api_metrics_choice(struct weft_api_metrics *metrics,
                              const struct weft_api_metrics_choice *choice);
+
+/* Counts a response. `path`: of the route, static; NULL: there was none. `method`: see
+ * WEFT_API_HTTP_METHODS. */
+void weft_api_metrics_http(struct weft_api_metrics *metrics, const char *path, uint32_t method,
+                           int status);
 
 struct weft_api_metrics_view {
     const char *prefix, *model_name;

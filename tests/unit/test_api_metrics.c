@@ -163,6 +163,38 @@ static void the_most_experts_with_the_longest_names_fit(void **state) {
     weft_api_metrics_fini(&m);
 }
 
+static void responses_are_counted_by_route_and_by_status(void **state) {
+    (void)state;
+    struct weft_api_metrics m;
+    struct weft_buf out;
+    weft_api_metrics_init(&m);
+    weft_api_metrics_http(&m, "/v1/models", 0, 200);
+    weft_api_metrics_http(&m, "/v1/models", 0, 401);
+    weft_api_metrics_http(&m, "/v1/completions", 1, 200);
+    weft_api_metrics_http(&m, "/v1/completions", 1, 503);
+    weft_api_metrics_http(&m, "/v1/completions", 1, 200);
+    weft_api_metrics_http(&m, NULL, 3, 404);
+    render(&m, NULL, "weft_", &out);
+#define SERIES(handler, method, status)                                                            \
+    "weft_http_requests_total" LABELS ",handler=\"" handler "\",method=\"" method                  \
+    "\",status=\"" status "\"}"
+    has_line(&out, SERIES("/v1/models", "GET", "2xx") " 1");
+    has_line(&out, SERIES("/v1/models", "GET", "4xx") " 1");
+    has_line(&out, SERIES("/v1/completions", "POST", "2xx") " 2");
+    has_line(&out, SERIES("/v1/completions", "POST", "5xx") " 1");
+    has_line(&out, SERIES("none", "other", "4xx") " 1");
+#undef SERIES
+    has_line(&out, "weft_http_responses_total" LABELS ",code=\"200\"} 3");
+    has_line(&out, "weft_http_responses_total" LABELS ",code=\"404\"} 1");
+    has_line(&out, "weft_http_responses_total" LABELS ",code=\"503\"} 1");
+    assert_null(strstr(weft_buf_cstr(&out), "OPTIONS")); /* nothing was asked that way */
+    weft_buf_fini(&out);
+    render(&m, NULL, "vllm:", &out);
+    assert_non_null(strstr(weft_buf_cstr(&out), "\nhttp_requests_total{"));
+    weft_buf_fini(&out);
+    weft_api_metrics_fini(&m);
+}
+
 static void promtool_has_nothing_to_say(void **state) {
     (void)state;
     struct weft_api_metrics m;
@@ -190,6 +222,7 @@ int main(void) {
         cmocka_unit_test(counters_never_fall_when_a_scheduler_starts_anew),
         cmocka_unit_test(experts_have_a_line_each),
         cmocka_unit_test(the_most_experts_with_the_longest_names_fit),
+        cmocka_unit_test(responses_are_counted_by_route_and_by_status),
         cmocka_unit_test(promtool_has_nothing_to_say),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

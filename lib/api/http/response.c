@@ -43,14 +43,11 @@ static const char *status_text(int status) {
 }
 
 static void count_response(const struct weft_api_http *h, int status) {
-    struct weft_api_metrics *metrics = &h->api->metrics;
     uint32_t method = 3;
     if (h->method == HTTP_GET || h->method == HTTP_HEAD) method = 0;
     if (h->method == HTTP_POST) method = 1;
     if (h->method == HTTP_OPTIONS) method = 2;
-    metrics->http[method][status < 400   ? WEFT_API_HTTP_2XX
-                          : status < 500 ? WEFT_API_HTTP_4XX
-                                         : WEFT_API_HTTP_5XX]++;
+    weft_api_metrics_http(&h->api->metrics, h->route.path, method, status);
 }
 
 static void add_date(int64_t now_s, struct weft_buf *out) {
