@@ -239,6 +239,19 @@ static uint64_t after_output_ms(const struct http *h, uint64_t ms) {
     return ms > h->conn->written_ms ? ms : h->conn->written_ms;
 }
 
+/* A request in a spare place is the last of its connection. */
+static void use_spare_place(struct http *h) {
+    struct weft_api_http *request = &h->request;
+    if (!request->head_done || request->status == WEFT_API_HTTP_REFUSED) return;
+    request->keep_alive = false;
+    if (request->route.is_watched) return;
+    struct weft_api_error *no = &request->refusal;
+    weft_api_error_set(no, 503, NULL, "too_many_connections", "too many connections");
+    no->retry_after = 1;
+    request->status = WEFT_API_HTTP_REFUSED;
+    h->conn->server->api.metrics.n_connections_refused++;
+}
+
 /* Takes bytes of the current request; returns how many belong to it. */
 static size_t take(struct http *h, const char *bytes, size_t n) {
     struct weft_api_http *request = &h->request;
@@ -250,6 +263,7 @@ static size_t take(struct http *h, const char *bytes, size_t n) {
     if (was_in_head && request->head_done) {
         count_request(h);
         weft_api_pace_begin(&h->pace, after_output_ms(h, h->last_byte_ms));
+        if (h->conn->place == CONN_SPARE_PLACE) use_spare_place(h);
     }
     if (request->body.len > before) weft_api_pace_add(&h->pace, request->body.len - before);
     if (request->status == WEFT_API_HTTP_REFUSED) {
@@ -347,6 +361,11 @@ static void on_tick(struct conn *conn, uint64_t now_ms) {
     const struct weft_config *config = &conn->server->config;
     uint64_t spent_ms = now_ms - after_output_ms(h, h->since_ms);
     conn->held_bytes = h->call ? weft_api_call_held(h->call) : 0;
+    if (conn->place == CONN_SPARE_PLACE && now_ms > conn->opened_ms + WEFT_SPARE_MS &&
+        h->phase != HTTP_ENDED) {
+        wefti_conn_close(conn);
+        return;
+    }
     if (is_in_head(h) && h->request.head.len == 0) {
         bool is_idle = spent_ms > config->idle_timeout_ms;
         if (is_idle && !conn->is_writing && !h->pending.len) wefti_conn_close(conn);

@@ -1,5 +1,6 @@
 #include "server.h"
 
+#include <dirent.h>
 #include <linux/sockios.h>
 #include <netdb.h>
 #include <poll.h>
@@ -27,9 +28,13 @@
 #define TURN_BODY_BYTES 32768 /* a few milliseconds; the rest goes to a thread */
 #define TURN_PASSES_MAX 4
 #define COMPLAINT_MS 1000
-#define REFUSED_MAX 64 /* kept open for their answer; more are closed at once */
-/* Descriptors not of clients (link, listeners, logs), and those of refused connections. */
-#define FILES_SPARE (64 + REFUSED_MAX)
+#define SPARE_MAX 64
+/* A connection in a spare place that has not asked for so long makes room for another. */
+#define SPARE_SILENT_MS 100
+/* Descriptors that are open for a moment only: a connection that is refused, a new link, a file
+ * that is read again. */
+#define PASSING_FILES 16
+#define FILES_UNKNOWN 64 /* open ones, where /proc is not there to tell */
 
 /* -------------------------------------------------------------------------------- preparing --- */
 
@@ -132,10 +137,11 @@ static void on_closed(uv_handle_t *handle) {
 
 static void count(struct conn *conn) {
     struct server *server = conn->server;
-    if (conn->is_refused) {
-        server->n_refused++;
-        return;
+    if (conn->place == CONN_SPARE_PLACE) {
+        TAILQ_INSERT_TAIL(&server->spare, conn, spare_entry);
+        server->n_spare++;
     }
+    if (conn->place != CONN_PLACE) return;
     server->n_conns++;
     server->n_rpc_conns += !conn->is_http;
     server->api.metrics.n_connections++;
@@ -144,11 +150,12 @@ static void count(struct conn *conn) {
 
 static void uncount(struct conn *conn) {
     struct server *server = conn->server;
-    if (conn->is_refused) {
-        WEFT_ASSERT(server->n_refused > 0);
-        server->n_refused--;
-        return;
+    if (conn->place == CONN_SPARE_PLACE) {
+        WEFT_ASSERT(server->n_spare > 0);
+        TAILQ_REMOVE(&server->spare, conn, spare_entry);
+        server->n_spare--;
     }
+    if (conn->place != CONN_PLACE) return;
     WEFT_ASSERT(server->n_conns > 0 && server->n_rpc_conns <= server->n_conns);
     server->n_conns--;
     server->n_rpc_conns -= !conn->is_http;
@@ -365,9 +372,8 @@ static bool refused_is_busy(const struct conn *conn) {
     return false;
 }
 
-/* Accepts and answers rather than leave the connection in the backlog: the client learns at once,
- * and a load balancer's probe does not wait. Its bytes are read and discarded for a while: closing
- * at once would lose the answer to a reset. */
+/* Accepts and answers rather than leave the connection in the backlog: the client learns at once.
+ * It is closed as soon, so a client that sends much may see a reset instead. */
 static void refuse(struct conn *conn) {
     static const char answer[] =
         "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
@@ -376,19 +382,39 @@ static void refuse(struct conn *conn) {
         "\"param\":null,\"code\":\"too_many_connections\"}}";
     uv_buf_t buf = uv_buf_init((char *)(uintptr_t)answer, sizeof answer - 1);
     if (conn->is_http) (void)uv_try_write((uv_stream_t *)&conn->tcp, &buf, 1);
-    wefti_conn_end(conn, conn->is_http && conn->server->n_refused <= REFUSED_MAX);
+    wefti_conn_end(conn, false);
 }
 
-static bool has_place(const struct server *server, bool is_http) {
-    if (server->n_conns >= server->max_conns) return false;
-    return is_http || server->n_rpc_conns < (server->max_conns + 1) / 2;
+/* Ends a connection in a spare place that has its answer, or else one that has been silent. */
+static void make_spare_room(struct server *server, uint64_t now_ms) {
+    struct conn *conn;
+    TAILQ_FOREACH(conn, &server->spare, spare_entry) {
+        if (conn->linger_until_ms) break;
+    }
+    if (!conn) {
+        conn = TAILQ_FIRST(&server->spare);
+        bool is_silent = conn && !conn->is_writing && conn->out.len == 0 &&
+                         now_ms - conn->opened_ms >= SPARE_SILENT_MS;
+        if (!is_silent) return;
+    }
+    wefti_conn_close(conn);
+}
+
+static enum conn_place place_for(struct server *server, bool is_http, uint64_t now_ms) {
+    if (server->n_conns < server->max_conns &&
+        (is_http || server->n_rpc_conns < (server->max_conns + 1) / 2))
+        return CONN_PLACE;
+    if (!is_http) return CONN_NO_PLACE;
+    if (server->n_spare >= server->max_spare) make_spare_room(server, now_ms);
+    return server->n_spare < server->max_spare ? CONN_SPARE_PLACE : CONN_NO_PLACE;
 }
 
 static bool open_conn(struct conn *conn) {
     static const struct conn_ops refused = {refused_bytes,  refused_nothing, wefti_conn_close,
                                             refused_tick,   refused_is_busy, refused_nothing,
                                             refused_nothing};
-    if (!conn->is_refused) return conn->is_http ? wefti_http_open(conn) : wefti_rpc_open(conn);
+    if (conn->place != CONN_NO_PLACE)
+        return conn->is_http ? wefti_http_open(conn) : wefti_rpc_open(conn);
     conn->ops = &refused;
     return true;
 }
@@ -405,8 +431,9 @@ static void on_connection(uv_stream_t *listener, int status) {
     conn->tcp.data = conn;
     conn->server = server;
     conn->is_http = listener == (uv_stream_t *)&server->listeners[0];
-    conn->is_refused = !has_place(server, conn->is_http);
-    if (conn->is_refused) server->api.metrics.n_connections_refused++;
+    conn->opened_ms = weft_now_ms();
+    conn->place = place_for(server, conn->is_http, conn->opened_ms);
+    if (conn->place == CONN_NO_PLACE) server->api.metrics.n_connections_refused++;
     weft_buf_init(&conn->out, WEFT_MESSAGE_BYTES_MAX);
     weft_buf_init(&conn->writing, WEFT_MESSAGE_BYTES_MAX);
     if (uv_accept(listener, (uv_stream_t *)&conn->tcp) != 0 || !open_conn(conn)) {
@@ -417,7 +444,7 @@ static void on_connection(uv_stream_t *listener, int status) {
     (void)uv_tcp_keepalive(&conn->tcp, 1, 60);
     LIST_INSERT_HEAD(&server->conns, conn, entry);
     count(conn);
-    if (conn->is_refused)
+    if (conn->place == CONN_NO_PLACE)
         refuse(conn);
     else
         wefti_conn_read(conn, true);
@@ -599,26 +626,49 @@ static weft_err listen_all(struct server *server, struct weft_errmsg *why) {
     return err;
 }
 
-/* Each connection is a descriptor, so the soft limit is raised towards the hard one. */
-static uint32_t raise_file_limit(uint32_t wanted) {
+static uint32_t count_open_files(void) {
+    uint32_t n = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    if (!dir) return FILES_UNKNOWN;
+    while (readdir(dir))
+        n++;
+    (void)closedir(dir);
+    return n; /* "." and ".." and the folder's own, too: three spare */
+}
+
+/* Each connection is a descriptor, so the soft limit is raised towards the hard one, and places are
+ * what is left of it beside the files that are open already. */
+static weft_err set_places(struct server *server, struct weft_errmsg *why) {
     struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return wanted;
+    uint32_t wanted = server->config.max_connections;
+    server->max_conns = wanted;
+    server->max_spare = SPARE_MAX;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return WEFT_OK;
     limit.rlim_cur = limit.rlim_max;
     (void)setrlimit(RLIMIT_NOFILE, &limit);
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return wanted;
-    uint64_t most = limit.rlim_cur > 2 * FILES_SPARE ? limit.rlim_cur - FILES_SPARE : FILES_SPARE;
-    if (wanted <= most) return wanted;
-    weft_warn("--max-connections %u lowered to %u: the system allows %u open files", wanted,
-              (unsigned)most, (unsigned)limit.rlim_cur);
-    return (uint32_t)most;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return WEFT_OK;
+    uint64_t taken = (uint64_t)count_open_files() + PASSING_FILES;
+    uint64_t left = limit.rlim_cur > taken ? limit.rlim_cur - taken : 0;
+    if (left < 2)
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "the system allows %u open files (ulimit -n), and the router alone "
+                            "needs %u",
+                            (unsigned)limit.rlim_cur, (unsigned)taken + 2);
+    if (left / 4 < SPARE_MAX) server->max_spare = (uint32_t)((left + 3) / 4);
+    left -= server->max_spare;
+    if (wanted <= left) return WEFT_OK;
+    server->max_conns = (uint32_t)left;
+    weft_warn("--max-connections %u lowered to %u: the system allows %u open files (ulimit -n)",
+              wanted, server->max_conns, (unsigned)limit.rlim_cur);
+    return WEFT_OK;
 }
 
 weft_err wefti_server_init(struct server *server, int signal_fd, struct weft_errmsg *why) {
     server->signal_fd = signal_fd;
-    server->max_conns = raise_file_limit(server->config.max_connections);
     weft_buf_init(&server->scratch, WEFT_MESSAGE_BYTES_MAX);
     LIST_INIT(&server->conns);
     TAILQ_INIT(&server->awake);
+    TAILQ_INIT(&server->spare);
     wefti_work_init(&server->work, &server->loop);
     int link_fd = weft_link_fd(server->link.link);
     bool is_fine = uv_loop_init(&server->loop) == 0 &&
@@ -634,7 +684,8 @@ weft_err wefti_server_init(struct server *server, int signal_fd, struct weft_err
               uv_timer_start(&server->tick, on_tick, TICK_MS, TICK_MS) == 0 &&
               uv_prepare_start(&server->turn, on_turn) == 0;
     if (!is_fine) return weft_err_set(why, WEFT_E_IO, "cannot set up the event loop");
-    return listen_all(server, why);
+    weft_err err = listen_all(server, why);
+    return err ? err : set_places(server, why);
 }
 
 void wefti_server_run(struct server *server) {

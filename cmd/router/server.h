@@ -4,8 +4,9 @@
  *          per turn of the loop, before it waits, those render and write, and new jobs go to the
  *          scheduler: so a step's tokens for a client leave in one write.
  * Bounds   --max-connections, at most half of them MessagePack-RPC, whose clients may be silent for
- *          ever: /health must find a place. One more is answered 503 and closed. A connection's
- *          output buffer is filled to WEFT_OUT_BYTES and one item more (a stream's chunk, a
+ *          ever. One more over HTTP gets a spare place: whoever watches the server (probes,
+ *          metrics) is answered there, anybody else 503, and the connection ends. Whoever says
+ *          nothing there makes room for the next. A connection's output buffer is filled to WEFT_OUT_BYTES and one item more (a stream's chunk, a
  *          MessagePack-RPC result), and again when empty; a client that takes too little within
  *          --client-stall-timeout is dropped (pace.h).
  */
@@ -43,6 +44,12 @@ struct conn_ops { /* what a protocol does on a connection */
     void (*on_free)(struct conn *conn);       /* frees conn->proto, once no caller is inside */
 };
 
+enum conn_place {
+    CONN_PLACE,       /* of --max-connections */
+    CONN_SPARE_PLACE, /* for one request of those who watch the server */
+    CONN_NO_PLACE,    /* it is told so, and closed */
+};
+
 struct conn {
     uv_tcp_t tcp;
     uv_write_t write;
@@ -51,6 +58,7 @@ struct conn {
     const struct conn_ops *ops;
     void *proto;
     LIST_ENTRY(conn) entry;        /* all connections */
+    TAILQ_ENTRY(conn) spare_entry; /* those in spare places, the oldest first */
     TAILQ_ENTRY(conn) awake_entry; /* those with something to do this turn */
     struct weft_buf out;           /* not given to libuv yet */
     struct weft_buf writing;       /* being written, from writing_from on */
@@ -60,7 +68,9 @@ struct conn {
     uint64_t held_bytes;            /* of the shared budgets; set by the protocol's tick */
     struct weft_api_read_pace pace; /* of the client's reading */
     uint64_t linger_until_ms;       /* 0: not lingering */
-    bool is_http, is_refused;       /* is_refused: there is no place for it, and it is told so */
+    uint64_t opened_ms;
+    enum conn_place place;
+    bool is_http;
     bool is_awake, is_writing, is_reading, is_closing;
     bool ends_when_flushed, lingers;
 };
@@ -80,8 +90,9 @@ struct server {
     int signal_fd;
     LIST_HEAD(, conn) conns;
     TAILQ_HEAD(conns_awake, conn) awake;
-    uint32_t n_conns, n_rpc_conns, n_refused; /* the others do not count the refused */
-    uint32_t max_conns;
+    TAILQ_HEAD(conns_spare, conn) spare;
+    uint32_t n_conns, n_rpc_conns, n_spare; /* n_conns: in places of --max-connections */
+    uint32_t max_conns, max_spare;
     uint64_t n_turns;        /* of the loop */
     uint64_t prepared_turn;  /* the last one in which it prepared calls, */
     size_t prepared_bytes;   /* and their bytes */
@@ -119,6 +130,9 @@ void wefti_conn_read(struct conn *conn, bool on);
 /* Closes once all output has left. `linger`: the client may still be sending; its bytes are
  * discarded for a while, since closing at once would lose the answer to a reset. */
 void wefti_conn_end(struct conn *conn, bool linger);
+
+/* How long a connection may stay in a spare place. */
+#define WEFT_SPARE_MS 2000
 
 /* True while there is too much output to add more. */
 bool wefti_conn_is_full(const struct conn *conn);

@@ -44,6 +44,7 @@ struct weft_api_route {
     bool is_prefix;            /* any path that begins so */
     bool is_guarded;           /* by the API key */
     bool needs_model;          /* 503 while nothing is served */
+    bool is_watched;           /* for probes and metrics: answered in a spare place, too */
     const weft_api_kind *kind; /* of the call that answers; NULL: `answer` does */
     void (*answer)(const struct weft_api_state *api, const struct weft_api_span *path,
                    const struct weft_api_moment *moment, struct weft_api_answer *out);

@@ -112,13 +112,15 @@ class Server:
     """`weft serve` as a context manager. On leaving it checks that nothing is left behind: blocks,
     processes, words from a sanitizer."""
 
-    def __init__(self, *args, model=FABLE, env=None, check_idle=True, ignore=None):
+    def __init__(self, *args, model=FABLE, env=None, check_idle=True, ignore=None, wrap=()):
         self.args, self.model, self.env, self.check_idle = args, model, env or {}, check_idle
         self.ignore = ignore  # a signal that the server is started to ignore
+        self.wrap = wrap  # a command that becomes the server, such as ("prlimit", "--nofile=64:64")
         self.lines, self.proc, self.port, self.rpc_port = [], None, None, None
 
     def __enter__(self):
-        command = [os.path.join(BIN_DIR, "weft"), "serve", self.model, "--port", "0", "--rpc-port", "0", *self.args]
+        command = [*self.wrap, os.path.join(BIN_DIR, "weft"), "serve", self.model, "--port", "0", "--rpc-port", "0",
+                   *self.args]
         env = {k: v for k, v in os.environ.items() if not k.startswith("WEFT_") or k in ("WEFT_ISA", "WEFT_LINK")}
         before = signal.signal(self.ignore, signal.SIG_IGN) if self.ignore else None
         try:

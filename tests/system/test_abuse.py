@@ -5,6 +5,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import socket
 import struct
 import threading
@@ -13,7 +14,7 @@ import time
 import msgpack  # of python3-msgpack: for messages too long for ours
 
 import harness
-from harness import Server
+from harness import Server, Skip
 from rpc import Rpc, packed
 
 POST = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
@@ -951,7 +952,44 @@ def test_one_connection_too_many_learns_why():
             assert status_of(reply) == 503 and complete(reply) and b"too_many_connections" in reply, reply
         for sock in socks:
             sock.close()
-        harness.wait_until("a place", lambda: status_of(raw(server, b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")) == 200)
+        harness.wait_until("a place", lambda: status_of(raw(server, b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n")) == 200)
+
+
+def test_those_who_watch_find_a_place_among_too_many_connections():
+    """Probes and metrics; a kubelet would else end a busy pod. Even if others crowd the places kept for them."""
+    def ask(path):
+        return raw(server, b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n" % path)
+
+    with Server("--max-connections", "2", "--no-rpc") as server:
+        socks = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(2)]
+        for path in (b"/health", b"/health/live", b"/ping", b"/metrics"):
+            reply = ask(path)
+            assert status_of(reply) == 200 and complete(reply) and b"connection: close" in reply.lower(), reply
+        for path in (b"/version", b"/v1/models", b"/"):
+            assert status_of(ask(path)) == 503, path
+        socks += [socket.create_connection(("127.0.0.1", server.port)) for _ in range(200)]
+        for _ in range(20):
+            harness.wait_until("an answer", lambda: status_of(ask(b"/health/live")) == 200)
+        for sock in socks:
+            sock.close()
+
+
+def test_few_open_files_are_few_places_and_no_resets():
+    if not shutil.which("prlimit"):
+        raise Skip("prlimit is not installed")
+    with Server("--no-rpc", wrap=("prlimit", "--nofile=64:64")) as server:
+        told = [re.search(r"lowered to (\d+): the system allows 64 open files", line) for line in server.lines]
+        n = int(next(m for m in told if m).group(1))
+        assert 8 <= n <= 40, n
+        socks = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(n)]
+        for sock in socks:
+            sock.sendall(b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert read_answer(sock.makefile("rb"))[0] == 200
+        for _ in range(100):
+            assert status_of(raw(server, b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n")) == 503
+            assert status_of(raw(server, b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")) == 200
+        for sock in socks:
+            sock.close()
 
 
 def test_a_million_tokens_is_the_most():

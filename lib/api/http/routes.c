@@ -125,18 +125,17 @@ static void post_embeddings(const struct weft_api_state *api, const struct weft_
 
 /* ----------------------------------------------------------------------------------- routes --- */
 
-/* Routes beside those of calls (kinds/kind.h): path, is_post, is_prefix, is_guarded,
- * needs_model. */
+/* Routes beside those of calls (kinds/kind.h). */
 static const struct weft_api_route routes[] = {
-    {"/v1/embeddings", true, false, true, false, NULL, post_embeddings},
-    {"/v1/models", false, false, true, false, NULL, get_models},
-    {"/v1/models/", false, true, true, false, NULL, get_model},
-    {"/health", false, false, false, false, NULL, get_health},
-    {"/health/live", false, false, false, false, NULL, get_live},
-    {"/ping", false, false, false, false, NULL, get_health},
-    {"/metrics", false, false, false, false, NULL, get_metrics},
-    {"/version", false, false, false, false, NULL, get_version},
-    {"/", false, false, false, false, NULL, get_page},
+    {.path = "/v1/embeddings", .is_post = true, .is_guarded = true, .answer = post_embeddings},
+    {.path = "/v1/models", .is_guarded = true, .answer = get_models},
+    {.path = "/v1/models/", .is_prefix = true, .is_guarded = true, .answer = get_model},
+    {.path = "/health", .is_watched = true, .answer = get_health},
+    {.path = "/health/live", .is_watched = true, .answer = get_live},
+    {.path = "/ping", .is_watched = true, .answer = get_health},
+    {.path = "/metrics", .is_watched = true, .answer = get_metrics},
+    {.path = "/version", .answer = get_version},
+    {.path = "/", .answer = get_page},
 };
 
 const char *wefti_api_route_allow(const struct weft_api_route *route) {
