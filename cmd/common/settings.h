@@ -72,8 +72,10 @@
       "close idle connections and unfinished requests")                                            \
     X(sse_keepalive_ms, U32, "sse-keepalive", FRONT, 50, WEFT_SETTING_MS_MAX, "5000", "MS",        \
       "comment line in a stream that is silent for so long")                                       \
+    X(drain_delay_ms, U32, "drain-delay", FRONT, 0, WEFT_SETTING_MS_MAX, "0", "MS",                \
+      "on SIGTERM go on serving for so long, while /health is 503 and load balancers notice")      \
     X(drain_timeout_ms, U32, "drain-timeout", FRONT, 0, WEFT_SETTING_MS_MAX, "30000", "MS",        \
-      "on SIGTERM running requests have so long to end")                                           \
+      "then running requests have so long to end")                                           \
     X(restart_grace_ms, U32, "restart-grace", FRONT, 0, WEFT_SETTING_MS_MAX, "5000", "MS",         \
       "new requests wait so long for a worker or scheduler that is being replaced")                \
                                                                                                    \

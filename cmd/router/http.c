@@ -348,12 +348,18 @@ static void on_turn(struct conn *conn) {
 
 /* A call that a thread has must be left alone: its client is answered, and the call freed when the
  * thread returns. */
-static void end_late_call(struct http *h) {
+static void end_call(struct http *h, const struct weft_api_error *error) {
     weft_api_call *call = h->call;
-    if (!weft_api_call_is_late(call, weft_now_us()) || weft_api_call_end_late(call)) return;
+    if (weft_api_call_end(call, error)) return;
     h->call = NULL;
     weft_api_call_drop(call);
-    refuse_with(h, 504, "request_timeout", "the request took too long");
+    refuse(h, error);
+}
+
+static void end_late_call(struct http *h) {
+    struct weft_api_error error = {0};
+    weft_api_error_late(&error);
+    if (weft_api_call_is_late(h->call, weft_now_us())) end_call(h, &error);
 }
 
 static void on_tick(struct conn *conn, uint64_t now_ms) {
@@ -382,6 +388,17 @@ static void on_tick(struct conn *conn, uint64_t now_ms) {
     }
 }
 
+/* Streams get the error as their last event; other answers under way are complete, and go out. */
+static void on_give_up(struct conn *conn) {
+    struct http *h = conn->proto;
+    struct weft_api_error error = {0};
+    weft_api_error_leaving(&error);
+    if (h->call)
+        end_call(h, &error);
+    else if (h->phase == HTTP_READING && h->request.head.len > 0)
+        refuse(h, &error);
+}
+
 /* True if a request has begun to come in, or is being answered. */
 static bool is_busy(const struct conn *conn) {
     const struct http *h = conn->proto;
@@ -403,8 +420,8 @@ static void on_free(struct conn *conn) {
 }
 
 bool wefti_http_open(struct conn *conn) {
-    static const struct conn_ops ops = {on_bytes, on_turn,  on_eof, on_tick,
-                                        is_busy,  on_close, on_free};
+    static const struct conn_ops ops = {on_bytes,   on_turn, on_eof,   on_tick,
+                                        on_give_up, is_busy, on_close, on_free};
     struct http *h = calloc(1, sizeof *h);
     if (!h) return false;
     h->conn = conn;

@@ -537,10 +537,16 @@ static void on_eof(struct conn *conn) {
 }
 
 /* A call that a thread has must be left alone, see http.c. */
-static void end_late_call(struct rpc_call *rc) {
-    if (weft_api_call_end_late(rc->call)) return;
-    respond_error(rc->rpc, rc->msgid, 504, "the request took too long");
+static void end_call(struct rpc_call *rc, const struct weft_api_error *error) {
+    if (weft_api_call_end(rc->call, error)) return;
+    respond_failure(rc->rpc, rc->msgid, error);
     remove_call(rc);
+}
+
+static void end_late_call(struct rpc_call *rc) {
+    struct weft_api_error error = {0};
+    weft_api_error_late(&error);
+    end_call(rc, &error);
 }
 
 /* Gives up a message that stops coming. If nothing else is under way the client is broken or
@@ -587,6 +593,16 @@ static void on_tick(struct conn *conn, uint64_t now_ms) {
     check_pace(rpc, now_ms);
 }
 
+static void on_give_up(struct conn *conn) {
+    struct rpc *rpc = conn->proto;
+    struct weft_api_error error = {0};
+    weft_api_error_leaving(&error);
+    for (struct rpc_call *rc = LIST_FIRST(&rpc->calls), *next; rc; rc = next) {
+        next = LIST_NEXT(rc, entry);
+        end_call(rc, &error);
+    }
+}
+
 static bool is_busy(const struct conn *conn) {
     return ((const struct rpc *)conn->proto)->n_calls > 0;
 }
@@ -606,8 +622,8 @@ static void on_free(struct conn *conn) {
 }
 
 bool wefti_rpc_open(struct conn *conn) {
-    static const struct conn_ops ops = {on_bytes, on_turn,  on_eof, on_tick,
-                                        is_busy,  on_close, on_free};
+    static const struct conn_ops ops = {on_bytes,   on_turn, on_eof,   on_tick,
+                                        on_give_up, is_busy, on_close, on_free};
     struct rpc *rpc = calloc(1, sizeof *rpc);
     if (!rpc) return false;
     rpc->conn = conn;

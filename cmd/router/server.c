@@ -34,6 +34,8 @@
 /* Descriptors that are open for a moment only: a connection that is refused, a new link, a file
  * that is read again. */
 #define PASSING_FILES 16
+/* After --drain-timeout, for the errors that tell clients so. Less than the supervisor waits for. */
+#define GOODBYE_MS 500
 #define FILES_UNKNOWN 64 /* open ones, where /proc is not there to tell */
 
 /* -------------------------------------------------------------------------------- preparing --- */
@@ -410,9 +412,9 @@ static enum conn_place place_for(struct server *server, bool is_http, uint64_t n
 }
 
 static bool open_conn(struct conn *conn) {
-    static const struct conn_ops refused = {refused_bytes,  refused_nothing, wefti_conn_close,
-                                            refused_tick,   refused_is_busy, refused_nothing,
-                                            refused_nothing};
+    static const struct conn_ops refused = {refused_bytes,   refused_nothing, wefti_conn_close,
+                                            refused_tick,    refused_nothing, refused_is_busy,
+                                            refused_nothing, refused_nothing};
     if (conn->place != CONN_NO_PLACE)
         return conn->is_http ? wefti_http_open(conn) : wefti_rpc_open(conn);
     conn->ops = &refused;
@@ -475,12 +477,35 @@ static void close_listeners(struct server *server) {
 }
 
 static void drain(struct server *server) {
-    if (server->drain_until_ms) return;
     weft_info("draining: %u connections, %u requests open", server->n_conns,
               server->api.upstream.n_open);
     server->api.draining = true;
     server->drain_until_ms = weft_now_ms() + server->config.drain_timeout_ms + 1; /* never 0 */
     close_listeners(server);
+}
+
+/* The first wish to end. For --drain-delay only /health says so, and answers end their connections:
+ * load balancers have time to notice, and whoever they send meanwhile is served. */
+static void leave(struct server *server) {
+    if (server->drain_at_ms) return;
+    server->api.is_leaving = true;
+    server->drain_at_ms = weft_now_ms() + server->config.drain_delay_ms + 1; /* never 0 */
+    if (server->config.drain_delay_ms == 0)
+        drain(server);
+    else
+        weft_info("shutting down: /health says so, and for %u ms requests are still taken",
+                  server->config.drain_delay_ms);
+}
+
+/* --drain-timeout is over. */
+static void give_up(struct server *server, uint32_t n_busy, uint64_t now_ms) {
+    weft_warn("gave up on %u connections", n_busy);
+    server->has_given_up = true;
+    server->drain_until_ms = now_ms + GOODBYE_MS;
+    for (struct conn *conn = LIST_FIRST(&server->conns), *next; conn; conn = next) {
+        next = LIST_NEXT(conn, entry);
+        if (!conn->linger_until_ms) conn->ops->on_give_up(conn);
+    }
 }
 
 static void on_signal(uv_poll_t *handle, int status, int events) {
@@ -492,14 +517,14 @@ static void on_signal(uv_poll_t *handle, int status, int events) {
         case WEFT_SIGNAL_NONE:
             return;
         case WEFT_SIGNAL_DRAIN:
-            drain(server);
+            leave(server);
             break;
         case WEFT_SIGNAL_EXIT:
             /* Without a supervisor Ctrl-C means: finish soon. The second one is final. */
-            if (server->drain_until_ms || server->config.status_fd >= 0)
+            if (server->drain_at_ms || server->config.status_fd >= 0)
                 uv_stop(&server->loop);
             else
-                drain(server);
+                leave(server);
             break;
         }
     }
@@ -530,11 +555,14 @@ static void on_tick(uv_timer_t *timer) {
         next = LIST_NEXT(conn, entry);
         tick_conn(conn, now_ms);
     }
-    if (!server->drain_until_ms) return;
+    if (!server->drain_at_ms || now_ms < server->drain_at_ms) return;
+    if (!server->drain_until_ms) drain(server);
     uint32_t n_busy = count_busy(server);
     if (n_busy > 0 && now_ms < server->drain_until_ms) return;
-    if (n_busy > 0) weft_warn("gave up on %u connections", n_busy);
-    uv_stop(&server->loop);
+    if (n_busy > 0 && !server->has_given_up)
+        give_up(server, n_busy, now_ms);
+    else
+        uv_stop(&server->loop);
 }
 
 static void on_again(uv_idle_t *idle) {

@@ -39,6 +39,7 @@ struct conn_ops { /* what a protocol does on a connection */
     void (*on_turn)(struct conn *conn); /* after wefti_conn_awake, or when its output has left */
     void (*on_eof)(struct conn *conn);
     void (*on_tick)(struct conn *conn, uint64_t now_ms);
+    void (*on_give_up)(struct conn *conn); /* the server ends now: what is under way is told so */
     bool (*is_busy)(const struct conn *conn); /* a drain waits for it */
     void (*on_close)(struct conn *conn);      /* frees everything but conn->proto */
     void (*on_free)(struct conn *conn);       /* frees conn->proto, once no caller is inside */
@@ -102,7 +103,9 @@ struct server {
     const char *identity;    /* of the model's files, for the supervisor */
     struct weft_buf scratch; /* for rendering, within one callback */
     bool was_ready;
+    uint64_t drain_at_ms;    /* --drain-delay is over then; 0: nobody has asked the server to end */
     uint64_t drain_until_ms; /* 0: not draining */
+    bool has_given_up;       /* on what was still under way at the end of --drain-timeout */
     char read_bytes[WEFT_READ_BYTES];
 };
 

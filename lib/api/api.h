@@ -40,7 +40,9 @@ struct weft_api_state {
     TAILQ_HEAD(, weft_api_call)
     parked; /* they came while nobody served: nothing is submitted yet */
     uint32_t n_parked_prompts;
-    bool draining;
+    bool
+        is_leaving; /* the server will end: /health says so, and connections end with their answers */
+    bool draining; /* nothing new is taken */
     /* What large requests hold, against `held_max`: bytes received that are no call yet; then a
      * call's body until it is tokenized, and its ids until it ends. Small requests: see
      * weft_api_cost. */

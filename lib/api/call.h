@@ -73,9 +73,9 @@ void weft_api_calls_unpark(struct weft_api_state *api, uint64_t now_us);
  * moment to say so itself, unless the call is still being prepared. */
 bool weft_api_call_is_late(const weft_api_call *call, uint64_t now_us);
 
-/* Ends a late call with an error, which is the last event of a stream. False: a thread has the
- * call; a caller that cannot wait answers the client and drops it. */
-bool weft_api_call_end_late(weft_api_call *call);
+/* Ends a call with an error, which is the last event of a stream; no effect on one that has ended.
+ * False: a thread has the call; a caller that cannot wait answers the client and drops it. */
+bool weft_api_call_end(weft_api_call *call, const struct weft_api_error *error);
 
 const char *weft_api_call_request_id(const weft_api_call *call); /* "" over HTTP */
 void *weft_api_call_owner(const weft_api_call *call);

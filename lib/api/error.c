@@ -25,6 +25,15 @@ void weft_api_error_no_room(struct weft_api_error *error) {
     error->retry_after = 1;
 }
 
+void weft_api_error_late(struct weft_api_error *error) {
+    weft_api_error_set(error, 504, NULL, "request_timeout", "the request took too long");
+}
+
+void weft_api_error_leaving(struct weft_api_error *error) {
+    weft_api_error_set(error, 503, NULL, "shutting_down", "the server is shutting down");
+    error->retry_after = 1;
+}
+
 const char *weft_api_error_type(int status) {
     switch (status) {
     case 401:

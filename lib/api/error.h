@@ -25,6 +25,12 @@ void weft_api_error_set(struct weft_api_error *error, int status, const char *pa
 /* 503: large requests hold too much. */
 void weft_api_error_no_room(struct weft_api_error *error);
 
+/* 504: it took longer than --request-timeout. */
+void weft_api_error_late(struct weft_api_error *error);
+
+/* 503: the server ends. */
+void weft_api_error_leaving(struct weft_api_error *error);
+
 /* OpenAI's "type" of an HTTP status; the first element of a MessagePack-RPC error. */
 const char *weft_api_error_type(int status);
 

@@ -61,6 +61,7 @@ bool weft_api_is_back_soon(const struct weft_api_state *api, uint64_t now_ms) {
 
 const char *weft_api_why_ill(const struct weft_api_state *api, uint64_t now_ms) {
     const char *why = why_not(api, now_ms, WEFT_API_HEALTHY_AGE_MS_MAX);
+    if (!why && api->is_leaving) why = "the server is shutting down";
     if (!why && !api->upstream.snapshot.advancing) why = "the worker makes no progress";
     return why;
 }

@@ -233,7 +233,9 @@ static void a_deadline_may_pass_while_a_request_waits(void **state) {
     weft_api_call *call = begin_parked("{\"prompt\":\"Once\"}");
     assert_false(weft_api_call_is_late(call, now_us + 1000000));
     assert_true(weft_api_call_is_late(call, now_us + 1000001)); /* nobody else keeps the time */
-    assert_true(weft_api_call_end_late(call));
+    struct weft_api_error late = {0};
+    weft_api_error_late(&late);
+    assert_true(weft_api_call_end(call, &late));
     assert_int_equal(api.n_parked_prompts, 0);
     expect_refusal(call, 504, "took too long");
 }

@@ -135,7 +135,8 @@ static void begin_drain(struct supervisor *sup) {
               sup->config.drain_timeout_ms);
     sup->phase = PHASE_DRAIN;
     /* The router keeps the limit itself; after a second more it counts as stuck. */
-    sup->phase_until_ms = weft_now_ms() + sup->config.drain_timeout_ms + 1000;
+    sup->phase_until_ms =
+        weft_now_ms() + sup->config.drain_delay_ms + sup->config.drain_timeout_ms + 1000;
     signal_child(sup, ROUTER, SIGUSR1);
 }
 

@@ -651,9 +651,9 @@ uint64_t weft_api_call_result_cost(const weft_api_call *call, size_t n) {
     return wefti_api_output_cost(&call->output, n);
 }
 
-bool weft_api_call_end_late(weft_api_call *call) {
+bool weft_api_call_end(weft_api_call *call, const struct weft_api_error *error) {
     if (call->in_thread) return false;
-    fail(call, 504, 0, "request_timeout", "the request took too long");
+    fail(call, error->status, error->retry_after, error->code, error->message);
     return true;
 }
 
