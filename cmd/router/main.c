@@ -19,52 +19,13 @@
 #include "server.h"
 
 #define TEMPLATE_BYTES_MAX (1u << 20)
-#define KEY_FILE_BYTES_MAX (1u << 16)
+
 static weft_err read_file(const char *flag, const char *path, size_t bytes_max, char **text_out,
                           struct weft_errmsg *why) {
     struct weft_errmsg detail = {""};
     size_t len;
     weft_err err = weft_file_read(path, WEFT_FILE_ANY, bytes_max, text_out, &len, &detail);
     if (err) (void)weft_err_set(why, err, "--%s: %s", flag, detail.text);
-    return err;
-}
-
-static weft_err add_key(struct server *server, const char *key, size_t len,
-                        struct weft_errmsg *why) {
-    if (len == 0) return WEFT_OK;
-    weft_err err = weft_api_add_key(&server->api, key, len);
-    if (err == WEFT_E_FULL)
-        return weft_err_set(why, WEFT_E_TOOBIG, "--api-key-file holds more than %d keys",
-                            WEFT_API_KEYS_MAX);
-    return err ? weft_err_set(why, err, "out of memory") : WEFT_OK;
-}
-
-/* Reads one key per line. A file without any is refused: it would let everybody in. */
-static weft_err load_key_file(struct server *server, const char *path, struct weft_errmsg *why) {
-    char *text;
-    uint32_t n_before = server->api.n_keys;
-    weft_err err = read_file("api-key-file", path, KEY_FILE_BYTES_MAX, &text, why);
-    const char *at = text;
-    while (!err && *at) {
-        size_t len = strcspn(at, "\r\n");
-        err = add_key(server, at, len, why);
-        at += len;
-        at += strspn(at, "\r\n");
-    }
-    if (!err && server->api.n_keys == n_before)
-        err = weft_err_set(why, WEFT_E_INVAL, "--api-key-file: \"%s\" holds no key", path);
-    free(text);
-    return err;
-}
-
-static weft_err load_keys(struct server *server, struct weft_errmsg *why) {
-    const struct weft_config *config = &server->config;
-    weft_err err = WEFT_OK;
-    if (config->api_key) {
-        if (!*config->api_key) return weft_err_set(why, WEFT_E_INVAL, "--api-key is empty");
-        err = add_key(server, config->api_key, strlen(config->api_key), why);
-    }
-    if (!err && config->api_key_file) err = load_key_file(server, config->api_key_file, why);
     return err;
 }
 
@@ -200,7 +161,7 @@ int main(int argc, char **argv) {
     };
     weft_api_init(api, &settings); /* before there are threads */
     err = weft_signals_init(config->status_fd >= 0, &signal_fd, &why);
-    if (!err) err = load_keys(&server, &why);
+    if (!err) err = wefti_load_keys(&server, &why);
     if (!err) err = load_same_model(&server, &identity, &has_changed, &why);
     server.link.options = weft_link_config(config);
     if (!err) err = wefti_scheduler_link_open(&server.link, api, config->scheduler_url, &why);

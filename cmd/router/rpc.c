@@ -48,10 +48,12 @@ struct rpc {
     uint32_t n_calls;
     uint64_t small_bytes, free_bytes; /* of all calls */
     uint64_t opened_ms;
-    bool is_partial;  /* a message has begun and is not whole */
-    bool is_skipping; /* it was refused, and its bytes are discarded */
-    bool is_admitted; /* gave an API key, or none is needed */
-    bool has_ended;   /* sent nonsense: nothing more is read */
+    bool is_partial;        /* a message has begun and is not whole */
+    bool is_skipping;       /* it was refused, and its bytes are discarded */
+    bool is_admitted;       /* gave an API key, or none is needed, */
+    uint32_t n_key_changes; /* when there had been so many of them, */
+    char key_name[WEFT_API_KEY_NAME_BYTES_MAX + 1]; /* and this is its name */
+    bool has_ended;                                 /* sent nonsense: nothing more is read */
 };
 
 /* -------------------------------------------------------------------------------- responses --- */
@@ -298,9 +300,21 @@ static void cancel(struct rpc *rpc, const struct weft_api_rpc_request *request) 
     count_success(rpc);
 }
 
+/* Whoever was admitted by other keys must show one again. */
+static void look_at_keys(struct rpc *rpc) {
+    const struct weft_api_state *api = api_of(rpc);
+    if (rpc->n_key_changes == api->n_key_changes) return;
+    rpc->n_key_changes = api->n_key_changes;
+    rpc->is_admitted = api->keys.n == 0;
+    rpc->opened_ms = weft_now_ms();
+}
+
 /* A key given once, as "api_key" in any call's params, admits the connection. */
 static bool is_admitted(struct rpc *rpc, const struct weft_api_rpc_request *request) {
-    if (!rpc->is_admitted) rpc->is_admitted = weft_api_rpc_has_key(api_of(rpc), request);
+    const struct weft_api_key *key;
+    if (rpc->is_admitted) return true;
+    rpc->is_admitted = weft_api_rpc_has_key(api_of(rpc), request, &key);
+    (void)snprintf(rpc->key_name, sizeof rpc->key_name, "%s", key ? key->name : "");
     return rpc->is_admitted;
 }
 
@@ -497,6 +511,7 @@ static void take_messages(struct rpc *rpc) {
 static void on_bytes(struct conn *conn, const char *bytes, size_t n) {
     struct rpc *rpc = conn->proto;
     if (rpc->has_ended) return;
+    look_at_keys(rpc);
     weft_api_pace_add(&rpc->pace, n);
     weft_buf_add(&rpc->in, bytes, n);
     if (rpc->in.failed)
@@ -629,7 +644,8 @@ bool wefti_rpc_open(struct conn *conn) {
     rpc->conn = conn;
     rpc->opened_ms = weft_now_ms();
     weft_buf_init(&rpc->in, conn->server->config.max_body_bytes + 2 * WEFT_READ_BYTES);
-    rpc->is_admitted = conn->server->api.n_keys == 0;
+    rpc->n_key_changes = conn->server->api.n_key_changes;
+    rpc->is_admitted = conn->server->api.keys.n == 0;
     LIST_INIT(&rpc->calls);
     conn->ops = &ops;
     conn->proto = rpc;

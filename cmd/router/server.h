@@ -112,6 +112,9 @@ struct server {
 /* Binds and listens. The errors name address and port. */
 WEFT_MUST_CHECK weft_err wefti_server_init(struct server *server, int signal_fd,
                                            struct weft_errmsg *why);
+/* Reads the API keys of the settings and puts them in place; at an error those before stay. */
+WEFT_MUST_CHECK weft_err wefti_load_keys(struct server *server, struct weft_errmsg *why);
+
 void wefti_server_run(struct server *server); /* until drained or told to exit */
 void wefti_server_fini(struct server *server);
 

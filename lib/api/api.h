@@ -8,6 +8,7 @@
 #include <sys/queue.h>
 
 #include "api/call.h"
+#include "api/keys.h"
 #include "api/limits.h"
 #include "api/metrics.h"
 #include "api/upstream.h"
@@ -26,12 +27,10 @@ struct weft_api_settings {       /* from the command line */
     int64_t started_s;           /* wall clock */
 };
 
-#define WEFT_API_KEYS_MAX 64
-
 struct weft_api_state {
     struct weft_api_settings settings;
-    char *keys[WEFT_API_KEYS_MAX]; /* owned */
-    uint32_t n_keys;               /* 0: anybody may ask */
+    struct weft_api_keys keys;
+    uint32_t n_key_changes; /* whoever was admitted by others must show a key again */
     weft_tokenizer *tok;
     weft_tmpl *chat; /* NULL: the model has no template */
     struct weft_api_limits limits;
@@ -79,12 +78,12 @@ void weft_api_init(struct weft_api_state *api, const struct weft_api_settings *s
 /* Call it after weft_api_upstream_fini. */
 void weft_api_fini(struct weft_api_state *api);
 
-/* Adds an API key. NOMEM; FULL: there are WEFT_API_KEYS_MAX. */
-WEFT_MUST_CHECK weft_err weft_api_add_key(struct weft_api_state *api, const char *key, size_t len);
+/* Puts other keys in place; `keys` is zero afterwards. */
+void weft_api_set_keys(struct weft_api_state *api, struct weft_api_keys *keys);
 
-/* True when `key` is one of the keys, or none is needed; constant time, however much of it is
- * right. */
-bool weft_api_admits(const struct weft_api_state *api, const char *key, size_t len);
+/* True when `text` is one of the keys, *key_out, or none is needed, NULL. */
+bool weft_api_admits(const struct weft_api_state *api, const char *text, size_t len,
+                     const struct weft_api_key **key_out);
 
 /* What `n` bytes of one request cost of the budget: `n`, or nothing if the request is small. */
 uint64_t weft_api_cost(uint64_t n);

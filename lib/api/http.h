@@ -18,6 +18,7 @@
 
 #include "api/call.h"
 #include "api/error.h"
+#include "api/keys.h"
 #include "base/buf.h"
 
 #define WEFT_API_HEAD_BYTES_MAX 65536
@@ -85,7 +86,8 @@ struct weft_api_http { /* one request; the spans point into `head` */
     struct weft_api_route route;
     struct weft_buf body; /* its cost is taken from the shared budget */
     uint64_t body_raw_bytes;
-    uint64_t now_ms; /* when these bytes came */
+    char key_name[WEFT_API_KEY_NAME_BYTES_MAX + 1]; /* of the API key; "": none */
+    uint64_t now_ms;                                /* when these bytes came */
 
     bool is_chunked; /* the response */
 };

@@ -55,9 +55,10 @@ struct weft_api_rpc_method {
 bool weft_api_rpc_find(const struct weft_api_rpc_request *request,
                        struct weft_api_rpc_method *method_out);
 
-/* True if the API key in the params is right, or none is needed. */
+/* True if the API key in the params is right, *key_out, or none is needed, NULL. */
 bool weft_api_rpc_has_key(const struct weft_api_state *api,
-                          const struct weft_api_rpc_request *request);
+                          const struct weft_api_rpc_request *request,
+                          const struct weft_api_key **key_out);
 
 /* The request_id in the params. Absent: "". False: neither text of a fair length nor an integer. */
 bool weft_api_rpc_request_id(const struct weft_api_rpc_request *request,

@@ -1,7 +1,6 @@
 #include "api/api.h"
 
 #include <jansson.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -33,8 +32,7 @@ void weft_api_fini(struct weft_api_state *api) {
     weft_api_metrics_fini(&api->metrics);
     weft_tmpl_free(api->chat);
     weft_tok_free(api->tok);
-    for (uint32_t i = 0; i < api->n_keys; i++)
-        free(api->keys[i]);
+    weft_api_keys_fini(&api->keys);
 }
 
 static const char *why_not(const struct weft_api_state *api, uint64_t now_ms, uint64_t age_ms_max) {
@@ -97,26 +95,15 @@ void weft_api_release_output(struct weft_api_state *api, uint64_t n) {
     release(&api->output_bytes, n);
 }
 
-weft_err weft_api_add_key(struct weft_api_state *api, const char *key, size_t len) {
-    WEFT_ASSERT(len > 0);
-    if (api->n_keys == WEFT_API_KEYS_MAX) return WEFT_E_FULL;
-    char *copy = strndup(key, len);
-    if (!copy) return WEFT_E_NOMEM;
-    api->keys[api->n_keys++] = copy;
-    return WEFT_OK;
+void weft_api_set_keys(struct weft_api_state *api, struct weft_api_keys *keys) {
+    weft_api_keys_fini(&api->keys);
+    api->keys = *keys;
+    api->n_key_changes++;
+    memset(keys, 0, sizeof *keys);
 }
 
-bool weft_api_admits(const struct weft_api_state *api, const char *key, size_t len) {
-    if (api->n_keys == 0) return true;
-    bool is_any = false;
-    for (uint32_t i = 0; i < api->n_keys; i++) {
-        const char *wanted = api->keys[i];
-        size_t n = strlen(wanted);
-        WEFT_ASSERT(n > 0);
-        unsigned diff = len != n;
-        for (size_t k = 0; k < len; k++)
-            diff |= (unsigned)((unsigned char)key[k] ^ (unsigned char)wanted[k % n]);
-        is_any |= diff == 0;
-    }
-    return is_any;
+bool weft_api_admits(const struct weft_api_state *api, const char *text, size_t len,
+                     const struct weft_api_key **key_out) {
+    *key_out = weft_api_keys_find(&api->keys, text, len);
+    return *key_out || api->keys.n == 0;
 }

@@ -1,4 +1,5 @@
 /* Which path and method means what, who may ask, and the answers that need no call. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -164,7 +165,8 @@ static struct weft_api_route find_route(const struct weft_api_span *path) {
     return (struct weft_api_route){0};
 }
 
-static bool has_key(const struct weft_api_http *h) {
+static bool take_key(struct weft_api_http *h) {
+    const struct weft_api_key *used;
     struct weft_api_span key = h->authorization;
     if (key.len >= 7 && strncasecmp(key.at, "bearer ", 7) == 0) {
         key.at += 7;
@@ -176,7 +178,9 @@ static bool has_key(const struct weft_api_http *h) {
     } else {
         key = (struct weft_api_span){"", 0};
     }
-    return weft_api_admits(h->api, key.at, key.len);
+    bool is_admitted = weft_api_admits(h->api, key.at, key.len, &used);
+    if (used) (void)snprintf(h->key_name, sizeof h->key_name, "%s", used->name);
+    return is_admitted;
 }
 
 /* Clients that name another type than they send (curl -d, urllib) are served. Browsers, which send
@@ -211,7 +215,7 @@ void wefti_api_http_check(struct weft_api_http *h) {
                            wefti_api_route_allow(route));
         return;
     }
-    if (route->is_guarded && !has_key(h)) {
+    if (route->is_guarded && !take_key(h)) {
         weft_api_error_set(no, 401, NULL, "invalid_api_key", "%s",
                            h->authorization.len
                                ? "Incorrect API key provided"

@@ -71,12 +71,14 @@ enum weft_api_rpc_message weft_api_rpc_parse(const char *bytes, size_t len,
 }
 
 bool weft_api_rpc_has_key(const struct weft_api_state *api,
-                          const struct weft_api_rpc_request *request) {
+                          const struct weft_api_rpc_request *request,
+                          const struct weft_api_key **key_out) {
     struct weft_mp_item key;
-    if (api->n_keys == 0) return true;
+    *key_out = NULL;
+    if (api->keys.n == 0) return true;
     return request->params &&
            weft_msgpack_find(request->params, request->params_len, "api_key", &key) &&
-           key.type == WEFT_MP_TEXT && weft_api_admits(api, key.bytes, key.len);
+           key.type == WEFT_MP_TEXT && weft_api_admits(api, key.bytes, key.len, key_out);
 }
 
 bool weft_api_rpc_request_id(const struct weft_api_rpc_request *request,
