@@ -196,6 +196,7 @@ static void start_call(struct http *h) {
     const struct weft_api_call_request request = {
         .kind = h->request.route.kind,
         .body = &h->request.body,
+        .request_id = weft_api_http_request_id(&h->request),
         .free_bytes = WEFT_API_SMALL_BYTES,
         .wake = on_wake,
         .owner = h,

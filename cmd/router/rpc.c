@@ -226,6 +226,7 @@ static struct rpc_call *make_call(struct rpc *rpc, const struct weft_api_rpc_req
         .kind = kind,
         .body = &body,
         .is_msgpack = true,
+        .is_rpc = true,
         .request_id = request_id,
         .free_bytes = left < WEFT_API_SMALL_BYTES ? left : WEFT_API_SMALL_BYTES,
         .wake = on_wake,

@@ -35,7 +35,8 @@ struct weft_api_call_request {
     const weft_api_kind *kind;
     struct weft_buf *body;  /* moved into the call, with its share of the budget */
     bool is_msgpack;        /* the body is; else JSON */
-    const char *request_id; /* MessagePack-RPC: copied; NULL: over HTTP */
+    bool is_rpc;            /* the answer is MessagePack-RPC's; else HTTP's */
+    const char *request_id; /* copied; over HTTP part of the response's id */
     uint64_t free_bytes;    /* the first bytes of output, which cost no budget */
     void (*wake)(weft_api_call *call);
     void *owner;
@@ -77,7 +78,7 @@ bool weft_api_call_is_late(const weft_api_call *call, uint64_t now_us);
  * False: a thread has the call; a caller that cannot wait answers the client and drops it. */
 bool weft_api_call_end(weft_api_call *call, const struct weft_api_error *error);
 
-const char *weft_api_call_request_id(const weft_api_call *call); /* "" over HTTP */
+const char *weft_api_call_request_id(const weft_api_call *call);
 void *weft_api_call_owner(const weft_api_call *call);
 enum weft_api_call_state weft_api_call_state(const weft_api_call *call);
 const struct weft_api_error *weft_api_call_error(const weft_api_call *call);

@@ -54,7 +54,8 @@ const char *weft_api_error_type(int status) {
     }
 }
 
-void weft_api_error_json(const struct weft_api_error *error, struct weft_buf *out) {
+void weft_api_error_json(const struct weft_api_error *error, const char *request_id,
+                         struct weft_buf *out) {
     weft_buf_add_str(out, "{\"error\":{\"message\":");
     weft_json_str(out, error->message, strlen(error->message));
     weft_buf_printf(out, ",\"type\":\"%s\",\"param\":", weft_api_error_type(error->status));
@@ -63,7 +64,12 @@ void weft_api_error_json(const struct weft_api_error *error, struct weft_buf *ou
     else
         weft_buf_add_str(out, "null");
     if (error->code)
-        weft_buf_printf(out, ",\"code\":\"%s\"}}", error->code);
+        weft_buf_printf(out, ",\"code\":\"%s\"}", error->code);
     else
-        weft_buf_add_str(out, ",\"code\":null}}");
+        weft_buf_add_str(out, ",\"code\":null}");
+    if (request_id) {
+        weft_buf_add_str(out, ",\"request_id\":");
+        weft_json_str(out, request_id, strlen(request_id));
+    }
+    weft_buf_add_char(out, '}');
 }

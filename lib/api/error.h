@@ -34,7 +34,8 @@ void weft_api_error_leaving(struct weft_api_error *error);
 /* OpenAI's "type" of an HTTP status; the first element of a MessagePack-RPC error. */
 const char *weft_api_error_type(int status);
 
-/* Appends the whole JSON object. */
-void weft_api_error_json(const struct weft_api_error *error, struct weft_buf *out);
+/* Appends the whole JSON object, with "request_id" beside "error" unless it is NULL. */
+void weft_api_error_json(const struct weft_api_error *error, const char *request_id,
+                         struct weft_buf *out);
 
 #endif

@@ -20,6 +20,7 @@
 #include "api/error.h"
 #include "api/keys.h"
 #include "base/buf.h"
+#include "base/limits.h"
 
 #define WEFT_API_HEAD_BYTES_MAX 65536
 #define WEFT_API_HEADERS_MAX 100
@@ -78,7 +79,7 @@ struct weft_api_http { /* one request; the spans point into `head` */
     struct weft_buf head;
     struct weft_api_head_scan scan;
     struct weft_api_span path, field, authorization, content_type, origin, expect, wanted_headers;
-    struct weft_api_span content_encoding, transfer_encoding;
+    struct weft_api_span content_encoding, transfer_encoding, given_id;
     uint32_t n_headers, n_hosts;
     bool head_done, message_done, keep_alive, is_http10, is_head_method;
     uint8_t method;
@@ -86,6 +87,7 @@ struct weft_api_http { /* one request; the spans point into `head` */
     struct weft_api_route route;
     struct weft_buf body; /* its cost is taken from the shared budget */
     uint64_t body_raw_bytes;
+    char request_id[WEFT_REQUEST_ID_BYTES_MAX + 1]; /* see weft_api_http_request_id; "": none yet */
     char key_name[WEFT_API_KEY_NAME_BYTES_MAX + 1]; /* of the API key; "": none */
     uint64_t now_ms;                                /* when these bytes came */
 
@@ -99,6 +101,10 @@ void weft_api_http_fini(struct weft_api_http *http);
 
 /* Takes bytes of a request that is neither whole nor refused; returns how many belong to it. */
 size_t weft_api_http_take(struct weft_api_http *http, const char *bytes, size_t n, uint64_t now_ms);
+
+/* What a client, a proxy and the log call this request: its X-Request-Id, if that is 1 to
+ * WEFT_REQUEST_ID_BYTES_MAX visible ASCII characters without quote and backslash; else one of ours. */
+const char *weft_api_http_request_id(struct weft_api_http *http);
 
 /* The most bytes that the body can have. */
 uint64_t weft_api_http_body_max(const struct weft_api_http *http);

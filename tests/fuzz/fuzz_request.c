@@ -52,8 +52,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
         n_kinds++;
     WEFT_ASSERT(n_kinds > 0);
     uint32_t kind = (bytes[0] & 3) | (bytes[0] & 8) >> 1; /* between them bit 2: MessagePack */
-    const struct weft_api_call_request request = {
-        .kind = wefti_api_kinds[kind % n_kinds], .body = &body, .wake = on_wake, .now_us = 1};
+    const struct weft_api_call_request request = {.kind = wefti_api_kinds[kind % n_kinds],
+                                                  .body = &body,
+                                                  .request_id = "fuzz",
+                                                  .wake = on_wake,
+                                                  .now_us = 1};
     weft_api_call *call = weft_api_call_new(api, &request);
     WEFT_ASSERT(call);
     if (bytes[0] & 4) { /* the connection measures MessagePack before it makes a call */

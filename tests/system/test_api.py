@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import re
 import socket
 import struct
 
@@ -244,6 +245,28 @@ def test_an_api_key_guards_v1_alone():
         for pid in server.children().values():
             with open(f"/proc/{pid}/cmdline", "rb") as f:
                 assert b"secret" not in f.read()
+
+
+def test_a_request_has_an_id_that_its_client_may_choose():
+    with Server() as server:
+        ask = {"prompt": "Once", "max_tokens": 2}
+        for given in ("abc-123", "trace/7:x=y+z@q.r_s~", "x" * 128):
+            reply = server.post("/v1/completions", ask, {"X-Request-Id": given})
+            assert reply.headers["X-Request-Id"] == given and reply.json["id"] == f"cmpl-{given}", reply.headers
+        made = set()
+        for unfit in (None, "", "x" * 129, "two words", 'quote"', "back\\slash", "\u00e9"):
+            headers = {"X-Request-Id": unfit.encode("latin-1")} if unfit is not None else None
+            reply = server.post("/v1/completions", ask, headers)
+            made.add(reply.headers["X-Request-Id"])
+            assert re.fullmatch("[0-9a-f]{16}", reply.headers["X-Request-Id"]), reply.headers
+            assert reply.json["id"] == "cmpl-" + reply.headers["X-Request-Id"]
+        assert len(made) == 7
+        for path, status in (("/v1/completions", 400), ("/nothing", 404)):
+            reply = server.post(path, {"prompt": []}, {"X-Request-Id": "mine"})
+            assert reply.status == status and reply.headers["X-Request-Id"] == "mine"
+            assert reply.json["request_id"] == "mine" and set(reply.json["error"]) == {
+                "message", "type", "param", "code"}, reply.text
+        assert server.get("/health", {"X-Request-Id": "probe"}).headers["X-Request-Id"] == "probe"
 
 
 def test_expect_100_continue():

@@ -178,7 +178,8 @@ weft_api_call *new_call(struct weft_buf *body, const weft_api_kind *kind, const 
     const struct weft_api_call_request request = {
         .kind = kind,
         .body = body,
-        .request_id = request_id,
+        .request_id = request_id ? request_id : "over-http",
+        .is_rpc = request_id != NULL,
         .free_bytes = WEFT_API_SMALL_BYTES,
         .wake = on_wake,
         .now_us = now_us,
@@ -260,7 +261,7 @@ json_t *body_of(weft_api_call *call, size_t budget) {
     while (weft_api_render_body(call, &out, budget) == WEFT_API_RENDER_MORE) {
     }
     struct weft_errmsg why;
-    json_t *json = call->request_id[0]
+    json_t *json = call->is_rpc
                        ? weft_msgpack_to_json(out.data, out.len, &why)
                        : json_loadb(out.data, out.len, JSON_REJECT_DUPLICATES, NULL);
     if (!json) fail_msg("not JSON: %s", weft_buf_cstr(&out));

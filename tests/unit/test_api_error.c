@@ -14,7 +14,7 @@ static void errors_have_openai_s_shape(void **state) {
     weft_buf_init(&out, 1 << 16);
     weft_api_error_set(&error, 400, "n", NULL, "bad \"%d\"", 7);
     weft_api_error_set(&error, 500, NULL, NULL, "a second one does not replace the first");
-    weft_api_error_json(&error, &out);
+    weft_api_error_json(&error, NULL, &out);
     assert_string_equal(
         weft_buf_cstr(&out),
         "{\"error\":{\"message\":\"bad \\\"7\\\"\",\"type\":\"invalid_request_error\","

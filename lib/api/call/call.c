@@ -85,13 +85,12 @@ weft_api_call *weft_api_call_new(struct weft_api_state *api,
     struct weft_buf *body = request->body;
     weft_api_call *call = calloc(1, sizeof *call);
     if (!call) return NULL;
-    if (request->request_id) {
-        int n = snprintf(call->request_id, sizeof call->request_id, "%s", request->request_id);
-        WEFT_ASSERT(n > 0 && (size_t)n < sizeof call->request_id);
-    }
+    int id_len = snprintf(call->request_id, sizeof call->request_id, "%s", request->request_id);
+    WEFT_ASSERT(id_len > 0 && (size_t)id_len < sizeof call->request_id);
     call->api = api;
     call->kind = request->kind;
     call->is_msgpack = request->is_msgpack;
+    call->is_rpc = request->is_rpc;
     call->wake = request->wake;
     call->owner = request->owner;
     STAILQ_INIT(&call->unrendered);
@@ -104,8 +103,13 @@ weft_api_call *weft_api_call_new(struct weft_api_state *api,
     call->body = *body;
     weft_buf_init(body, body->max_bytes);
     weft_buf_init(&call->chunk_head, CHUNK_HEAD_BYTES_MAX);
-    (void)snprintf(call->id, sizeof call->id, "%s-%016" PRIx64, request->kind->id_prefix,
-                   weft_rand_seed());
+    /* MessagePack-RPC's are short, and a client's own: the same on every connection. */
+    if (request->is_rpc)
+        (void)snprintf(call->id, sizeof call->id, "%.23s-%016" PRIx64, request->kind->id_prefix,
+                       weft_rand_seed());
+    else
+        (void)snprintf(call->id, sizeof call->id, "%.23s-%s", request->kind->id_prefix,
+                       call->request_id);
     call->created_s = request->now_s;
     call->arrived_us = request->now_us;
     uint64_t timeout_us = (uint64_t)api->settings.request_timeout_ms * 1000;

@@ -81,6 +81,7 @@ struct weft_api_call {
 
     struct weft_buf body;
     bool is_msgpack;               /* the body is; else JSON */
+    bool is_rpc;                   /* the answer is MessagePack-RPC's; else HTTP's */
     uint64_t held_bytes;           /* of the shared budget */
     struct weft_api_limits limits; /* as they were when the call came */
     struct params params;
@@ -88,8 +89,8 @@ struct weft_api_call {
 
     const char *model_name;
     char fingerprint[32];
-    char id[40];
-    char request_id[WEFT_REQUEST_ID_BYTES_MAX + 1]; /* MessagePack-RPC's; "": over HTTP */
+    char id[24 + WEFT_REQUEST_ID_BYTES_MAX + 1]; /* of the response */
+    char request_id[WEFT_REQUEST_ID_BYTES_MAX + 1];
     int64_t created_s;
     uint64_t arrived_us, deadline_us; /* 0: none */
 

@@ -131,7 +131,7 @@ void weft_api_call_prepare(weft_api_call *call) {
     }
     wefti_api_params_drop_json(p);
     if (call->error.status) return;
-    p->drops_sent_logprobs = p->stream && !call->request_id[0]; /* else a whole result follows */
+    p->drops_sent_logprobs = p->stream && !call->is_rpc; /* else a whole result follows */
     if (!call->kind->generates) return;
     if (call->limits.max_model_len == 0)
         weft_api_error_set(&call->error, 503, NULL, "not_serving", "the server is starting");

@@ -1,12 +1,15 @@
 /* The incoming half of http.h. */
 #include "api/http.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
 #include "api/api.h"
 #include "base/check.h"
+#include "base/limits.h"
+#include "base/rand.h"
 #include "http/head.h"
 
 /* A body may cost this many bytes on the wire beyond its own: enough for chunks of one byte, not
@@ -105,6 +108,7 @@ static int on_header_value(llhttp_t *parser, const char *at, size_t len) {
         {"origin", &h->origin},
         {"expect", &h->expect},
         {"access-control-request-headers", &h->wanted_headers},
+        {"x-request-id", &h->given_id},
     };
     while (len && (at[len - 1] == ' ' || at[len - 1] == '\t'))
         len--;
@@ -118,6 +122,25 @@ static int on_header_value(llhttp_t *parser, const char *at, size_t len) {
     }
     if (is_named(&h->field, "host")) h->n_hosts++;
     return 0;
+}
+
+static bool is_fair_id(const struct weft_api_span *id) {
+    if (!id->at || id->len == 0 || id->len > WEFT_REQUEST_ID_BYTES_MAX) return false;
+    for (size_t i = 0; i < id->len; i++) {
+        char c = id->at[i];
+        if (c <= ' ' || c > '~' || c == '"' || c == '\\') return false;
+    }
+    return true;
+}
+
+const char *weft_api_http_request_id(struct weft_api_http *h) {
+    if (h->request_id[0]) return h->request_id;
+    if (is_fair_id(&h->given_id))
+        (void)snprintf(h->request_id, sizeof h->request_id, "%.*s", (int)h->given_id.len,
+                       h->given_id.at);
+    else
+        (void)snprintf(h->request_id, sizeof h->request_id, "%016" PRIx64, weft_rand_seed());
+    return h->request_id;
 }
 
 /* Answers what can be answered before the body is read. */

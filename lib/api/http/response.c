@@ -69,7 +69,7 @@ static void add_cors(const struct weft_api_http *h, struct weft_buf *out) {
     if (!h->origin.at || !list) return;
     if (strcmp(list, "*") == 0) {
         weft_buf_add_str(out, "Access-Control-Allow-Origin: *\r\n"
-                              "Access-Control-Expose-Headers: Retry-After\r\n");
+                              "Access-Control-Expose-Headers: Retry-After, X-Request-Id\r\n");
         return;
     }
     for (const char *p = list; *p;) {
@@ -84,7 +84,7 @@ static void add_cors(const struct weft_api_http *h, struct weft_buf *out) {
         if (n == h->origin.len && strncasecmp(p, h->origin.at, n) == 0) {
             weft_buf_add_str(out, "Access-Control-Allow-Origin: ");
             weft_buf_add(out, h->origin.at, h->origin.len);
-            weft_buf_add_str(out, "\r\nAccess-Control-Expose-Headers: Retry-After\r\n"
+            weft_buf_add_str(out, "\r\nAccess-Control-Expose-Headers: Retry-After, X-Request-Id\r\n"
                                   "Vary: Origin\r\n");
             return;
         }
@@ -101,6 +101,7 @@ static void add_head(struct weft_api_http *h, const struct weft_api_response *re
     add_date(now_s, out);
     if (response->type) weft_buf_printf(out, "Content-Type: %s\r\n", response->type);
     if (response->extra) weft_buf_add_str(out, response->extra);
+    weft_buf_printf(out, "X-Request-Id: %s\r\n", weft_api_http_request_id(h));
     add_cors(h, out);
     if (!h->keep_alive)
         weft_buf_add_str(out, "Connection: close\r\n");
@@ -124,7 +125,7 @@ void weft_api_http_refuse(struct weft_api_http *h, const struct weft_api_error *
     char extra[64] = "";
     WEFT_ASSERT(error->status >= 400);
     weft_buf_init(&body, ERROR_BYTES_MAX);
-    weft_api_error_json(error, &body);
+    weft_api_error_json(error, weft_api_http_request_id(h), &body);
     if (error->retry_after)
         (void)snprintf(extra, sizeof extra, "Retry-After: %u\r\n", error->retry_after);
     if (error->status == 401) (void)snprintf(extra, sizeof extra, "WWW-Authenticate: Bearer\r\n");

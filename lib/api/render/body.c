@@ -112,7 +112,7 @@ enum weft_api_render weft_api_render_body(weft_api_call *call, struct weft_buf *
     WEFT_ASSERT(call->state == WEFT_API_CALL_DONE);
     struct body_piece at = {.call = call, .w = &r->writer, .limit = out->len + budget};
     if (!r->is_open) {
-        bool is_rpc = call->request_id[0] != '\0';
+        bool is_rpc = call->is_rpc;
         weft_writer_init(&r->writer, is_rpc ? WEFT_WRITE_MSGPACK : WEFT_WRITE_JSON, out);
         call->kind->open_body(call, &r->writer);
         r->is_open = true;

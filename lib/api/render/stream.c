@@ -55,7 +55,7 @@ static void write_chunk(const struct render_chunk *chunk, struct weft_writer *w)
     uint32_t n_echoed = wefti_api_seq_echoed(chunk->choice);
     if (chunk->to > n_echoed)
         call->render.n_streamed += chunk->to - (chunk->from > n_echoed ? chunk->from : n_echoed);
-    if (call->request_id[0])
+    if (call->is_rpc)
         write_notification(chunk, w);
     else
         call->kind->write_chunk(chunk, w);
@@ -129,7 +129,7 @@ static bool write_tokens(struct choice *choice, struct weft_writer *w) {
         if (is_last) wefti_api_text_flush(choice, &text);
         view->pos = to;
         view->is_closed = is_last;
-        is_out = text.len || call->params.logprobs >= 0 || is_last || call->request_id[0];
+        is_out = text.len || call->params.logprobs >= 0 || is_last || call->is_rpc;
         struct render_chunk chunk = {.choice = choice,
                                      .from = view->n_told,
                                      .to = to,
@@ -153,7 +153,7 @@ static bool write_choice(struct choice *choice, struct weft_writer *w) {
     struct choice_view *view = &choice->view;
     if (view->is_closed) return false;
     if (!view->is_begun) wefti_api_text_begin(choice);
-    if (call->kind->open_choice && !view->is_opened && !call->request_id[0]) {
+    if (call->kind->open_choice && !view->is_opened && !call->is_rpc) {
         view->is_opened = true;
         call->kind->open_choice(choice, w);
         return true;
@@ -181,7 +181,7 @@ static bool write_next(weft_api_call *call, enum weft_writer_format format, stru
 /* ---------------------------------------------------------------------------------- streams --- */
 
 bool weft_api_render_notification(weft_api_call *call, struct weft_buf *out) {
-    WEFT_ASSERT(call->request_id[0]);
+    WEFT_ASSERT(call->is_rpc);
     return write_next(call, WEFT_WRITE_MSGPACK, out);
 }
 
@@ -197,7 +197,7 @@ static bool write_stream_end(weft_api_call *call, struct weft_buf *out, size_t l
         return call->kind->end_stream(call, out, limit);
     }
     weft_buf_add_str(out, "data: ");
-    weft_api_error_json(&call->error, out);
+    weft_api_error_json(&call->error, call->request_id, out);
     weft_buf_add_str(out, "\n\n");
     return true;
 }
@@ -205,7 +205,7 @@ static bool write_stream_end(weft_api_call *call, struct weft_buf *out, size_t l
 enum weft_api_render weft_api_render_stream(weft_api_call *call, struct weft_buf *out,
                                             size_t budget) {
     size_t limit = out->len + budget;
-    WEFT_ASSERT(!call->request_id[0]);
+    WEFT_ASSERT(!call->is_rpc);
     if (call->render.is_finished) return WEFT_API_RENDER_DONE;
     while (out->len < limit) {
         size_t start = out->len;
