@@ -52,6 +52,7 @@ static weft_err take_workers(struct weft_config *c, struct weft_errmsg *why) {
 weft_err wefti_config_check(const struct wefti_config_program *program, struct weft_config *c,
                             struct weft_errmsg *why) {
     static const char *const formats[] = {"text", "json", NULL};
+    static const char *const access_formats[] = {"off", "text", "json", NULL};
     static const char *const levels[] = {"debug", "info", "warn", "error", NULL};
     static const char *const layouts[] = {"replica", NULL};
     static const char *const whens[] = {"auto", "on", "off", NULL};
@@ -63,6 +64,9 @@ weft_err wefti_config_check(const struct wefti_config_program *program, struct w
     if (!is_one_of(c->log_format, formats))
         return weft_err_set(why, WEFT_E_INVAL, "--log-format is text or json, not \"%s\"",
                             c->log_format);
+    if (c->access_log && !is_one_of(c->access_log, access_formats))
+        return weft_err_set(why, WEFT_E_INVAL, "--access-log is off, text or json, not \"%s\"",
+                            c->access_log);
     if (!is_one_of(c->log_level, levels))
         return weft_err_set(why, WEFT_E_INVAL,
                             "--log-level is debug, info, warn or error, not \"%s\"", c->log_level);

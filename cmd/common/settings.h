@@ -52,6 +52,8 @@
       "use this chat template, not the model's")                                                   \
     X(allowed_origins, TEXT, "allowed-origins", FRONT, 0, 0, "*", "LIST",                          \
       "origins allowed by CORS, comma-separated")                                                  \
+    X(access_log, TEXT, "access-log", FRONT, 0, 0, "off", "FORMAT",                                \
+      "a line for each request that has ended: off|text|json")                                     \
     X(metrics_prefix, TEXT, "metrics-prefix", FRONT, 0, 0, "weft_", "TEXT",                        \
       "prefix of metric names; \"vllm:\" keeps old dashboards")                                    \
     X(expert_metrics, TEXT, "expert-metrics", SERVE | WORKER, 0, 0, "auto", "WHEN",                \

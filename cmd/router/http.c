@@ -39,6 +39,8 @@ struct http {
     struct weft_api_pace pace; /* of its body */
     weft_api_call *call;       /* that answers it */
     bool has_begun, is_sse;    /* the response */
+    uint64_t begun_us;         /* the request's first byte */
+    bool is_logged;            /* in the access log */
 };
 
 /* -------------------------------------------------------------------------------- responses --- */
@@ -49,14 +51,35 @@ static int64_t wall_clock_s(void) {
 
 static void begin_request(struct http *h) {
     weft_api_http_reset(&h->request);
-    h->has_begun = h->is_sse = false;
+    h->has_begun = h->is_sse = h->is_logged = false;
     h->phase = HTTP_READING;
     h->since_ms = weft_now_ms();
+}
+
+static void log_access(struct http *h) {
+    const struct weft_api_http *request = &h->request;
+    if (h->is_logged || h->conn->server->access_format == WEFT_API_ACCESS_OFF) return;
+    h->is_logged = true;
+    struct weft_api_access access = {
+        .id = weft_api_http_request_id(&h->request),
+        .method = request->head_done ? llhttp_method_name(request->method) : NULL,
+        .path = request->path.at,
+        .path_len = request->path.len,
+        .status = request->sent_status ? request->sent_status : 499,
+        .total_us = weft_now_us() - h->begun_us,
+        .key = request->key_name,
+    };
+    if (h->call && weft_api_call_state(h->call) != WEFT_API_CALL_PREPARING) {
+        access.model = weft_api_call_model_name(h->call);
+        weft_api_call_tell(h->call, &access.call);
+    }
+    wefti_server_log_access(h->conn, &access);
 }
 
 /* The response is complete in `out`. */
 static void finish_response(struct http *h) {
     struct conn *conn = h->conn;
+    log_access(h);
     weft_api_call_drop(h->call);
     h->call = NULL;
     if (!h->request.keep_alive) {
@@ -259,7 +282,10 @@ static size_t take(struct http *h, const char *bytes, size_t n) {
     WEFT_ASSERT(h->phase == HTTP_READING);
     bool was_in_head = !request->head_done;
     size_t before = request->body.len;
-    if (request->head.len == 0) h->since_ms = h->last_byte_ms;
+    if (request->head.len == 0) {
+        h->since_ms = h->last_byte_ms;
+        h->begun_us = weft_now_us();
+    }
     size_t used = weft_api_http_take(request, bytes, n, h->last_byte_ms);
     if (was_in_head && request->head_done) {
         count_request(h);
@@ -408,6 +434,7 @@ static bool is_busy(const struct conn *conn) {
 
 static void on_close(struct conn *conn) {
     struct http *h = conn->proto;
+    if (h->phase == HTTP_BUSY) log_access(h); /* the client has left */
     weft_api_call_drop(h->call);
     h->call = NULL;
     h->phase = HTTP_ENDED;

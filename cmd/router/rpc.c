@@ -29,7 +29,10 @@ struct rpc_call {
     LIST_ENTRY(rpc_call) entry;
     weft_api_call *call;
     uint32_t msgid;
-    bool has_streamed;      /* all notifications are out */
+    bool has_streamed; /* all notifications are out */
+    uint64_t begun_us;
+    int status; /* of the answer; 0: there is none yet */
+    char method[16];
     struct weft_buf packed; /* the result, while it is rendered */
     uint64_t small_bytes;   /* of its body, if that costs no shared budget */
     uint64_t free_bytes;    /* its share of the connection's free output */
@@ -97,10 +100,47 @@ static void respond_packed(struct rpc *rpc, struct weft_buf *packed) {
     count_success(rpc);
 }
 
+/* ------------------------------------------------------------------------------- access log --- */
+
+static void log_call(const struct rpc_call *rc) {
+    struct weft_api_access access = {
+        .id = weft_api_call_request_id(rc->call),
+        .method = "RPC",
+        .path = rc->method,
+        .path_len = strlen(rc->method),
+        .status = rc->status ? rc->status : 499,
+        .total_us = weft_now_us() - rc->begun_us,
+        .key = rc->rpc->key_name,
+    };
+    if (rc->rpc->conn->server->access_format == WEFT_API_ACCESS_OFF) return;
+    if (weft_api_call_state(rc->call) != WEFT_API_CALL_PREPARING) {
+        access.model = weft_api_call_model_name(rc->call);
+        weft_api_call_tell(rc->call, &access.call);
+    }
+    wefti_server_log_access(rc->rpc->conn, &access);
+}
+
+/* A request that was answered at once. */
+static void log_request(const struct rpc *rpc, uint32_t msgid, const char *name, size_t name_len,
+                        int status) {
+    char id[16];
+    (void)snprintf(id, sizeof id, "%" PRIu32, msgid);
+    struct weft_api_access access = {
+        .id = id,
+        .method = "RPC",
+        .path = name,
+        .path_len = name_len,
+        .status = status,
+        .key = rpc->key_name,
+    };
+    wefti_server_log_access(rpc->conn, &access);
+}
+
 /* ---------------------------------------------------------------------------- calls, ending --- */
 
 static void remove_call(struct rpc_call *rc) {
     struct rpc *rpc = rc->rpc;
+    log_call(rc);
     WEFT_ASSERT(rpc->n_calls > 0 && rpc->small_bytes >= rc->small_bytes);
     WEFT_ASSERT(rpc->free_bytes >= rc->free_bytes);
     LIST_REMOVE(rc, entry);
@@ -121,6 +161,7 @@ static void drop_calls(struct rpc *rpc) {
 static void finish_call(struct rpc_call *rc) {
     struct rpc *rpc = rc->rpc;
     respond_packed(rpc, &rc->packed);
+    rc->status = 200;
     rpc->held_by_out += rc->held;
     rc->held = 0;
     remove_call(rc);
@@ -154,6 +195,7 @@ static void no_room(struct rpc *rpc, uint32_t msgid) {
 
 static void fail_for_room(struct rpc_call *rc) {
     no_room(rc->rpc, rc->msgid);
+    rc->status = 503;
     remove_call(rc);
 }
 
@@ -164,6 +206,7 @@ static void pump_call(struct rpc_call *rc) {
     if (state == WEFT_API_CALL_PREPARING || state == WEFT_API_CALL_WAITING) return;
     if (state == WEFT_API_CALL_FAILED) {
         respond_failure(rc->rpc, rc->msgid, weft_api_call_error(call));
+        rc->status = weft_api_call_error(call)->status;
         remove_call(rc);
         return;
     }
@@ -244,33 +287,34 @@ static struct rpc_call *make_call(struct rpc *rpc, const struct weft_api_rpc_req
     return rc;
 }
 
-static void start_call(struct rpc *rpc, const struct weft_api_rpc_request *request,
-                       const weft_api_kind *kind) {
+/* 0: it has begun; else the status it was refused with. */
+static int start_call(struct rpc *rpc, const struct weft_api_rpc_request *request,
+                      const weft_api_kind *kind) {
     char request_id[WEFT_REQUEST_ID_BYTES_MAX + 1];
     if (!weft_api_rpc_request_id(request, request_id)) {
         respond_error(rpc, request->msgid, 400, "'request_id' must be a string of 1 to 128 bytes");
-        return;
+        return 400;
     }
     if (!request_id[0]) (void)snprintf(request_id, sizeof request_id, "%" PRIu32, request->msgid);
     if (find_call(rpc, request_id)) {
         respond_error(rpc, request->msgid, 400, "'request_id' is that of a request still running");
-        return;
+        return 400;
     }
     size_t len = request->params ? request->params_len : 1;
     uint64_t cost = weft_api_cost(len), small_bytes = cost ? 0 : len;
     if (is_crowded(rpc, small_bytes)) {
         refuse_call(rpc, request->msgid);
-        return;
+        return 429;
     }
     if (!weft_api_hold(api_of(rpc), cost)) {
         no_room(rpc, request->msgid);
-        return;
+        return 503;
     }
     struct rpc_call *rc = make_call(rpc, request, kind, request_id);
     if (!rc) {
         weft_api_release(api_of(rpc), cost);
         respond_error(rpc, request->msgid, 500, "out of memory");
-        return;
+        return 500;
     }
     rc->rpc = rpc;
     rc->msgid = request->msgid;
@@ -280,25 +324,30 @@ static void start_call(struct rpc *rpc, const struct weft_api_rpc_request *reque
     rc->small_bytes = small_bytes;
     rpc->small_bytes += small_bytes;
     rpc->free_bytes += rc->free_bytes;
+    rc->begun_us = weft_now_us();
+    (void)snprintf(rc->method, sizeof rc->method, "%.*s", (int)request->name_len, request->name);
     wefti_server_begin(rpc->conn->server, rc->call);
+    return 0;
 }
 
 /* ---------------------------------------------------------------------------------- methods --- */
 
-static void cancel(struct rpc *rpc, const struct weft_api_rpc_request *request) {
+static int cancel(struct rpc *rpc, const struct weft_api_rpc_request *request) {
     char request_id[WEFT_REQUEST_ID_BYTES_MAX + 1];
     bool is_fine = weft_api_rpc_request_id(request, request_id) && request_id[0];
     if (!is_fine && !request->is_notification)
         respond_error(rpc, request->msgid, 400, "'request_id' must name the request to cancel");
-    if (!is_fine) return;
+    if (!is_fine) return 400;
     struct rpc_call *rc = find_call(rpc, request_id);
     if (rc) {
         respond_error(rpc, rc->msgid, 499, "the request was cancelled");
+        rc->status = 499;
         remove_call(rc);
     }
-    if (request->is_notification) return;
+    if (request->is_notification) return 200;
     weft_api_rpc_cancelled(request->msgid, rc != NULL, &rpc->conn->out);
     count_success(rpc);
+    return 200;
 }
 
 /* Whoever was admitted by other keys must show one again. */
@@ -319,36 +368,51 @@ static bool is_admitted(struct rpc *rpc, const struct weft_api_rpc_request *requ
     return rpc->is_admitted;
 }
 
-static void dispatch(struct rpc *rpc, const struct weft_api_rpc_request *request) {
-    struct weft_api_rpc_method method;
-    bool is_known = weft_api_rpc_find(request, &method);
-    if (request->is_notification) { /* a notification has no answer */
-        if (is_known && method.is_cancel && is_admitted(rpc, request)) cancel(rpc, request);
-        return;
-    }
-    if (!is_known) {
+/* Returns the status of the answer; 0: it is still to come. */
+static int dispatch_request(struct rpc *rpc, const struct weft_api_rpc_request *request,
+                            const struct weft_api_rpc_method *method) {
+    if (!method) {
         char text[128];
         (void)snprintf(text, sizeof text, "there is no method '%.*s'",
                        (int)(request->name_len < 64 ? request->name_len : 64), request->name);
         weft_api_rpc_error(request->msgid, "method_not_found", text, &rpc->conn->out);
         count_failure(rpc);
-    } else if (method.is_guarded && !is_admitted(rpc, request)) {
-        respond_error(rpc, request->msgid, 401, NO_KEY);
-    } else if (method.is_cancel) {
-        cancel(rpc, request);
-    } else if (method.kind) {
-        start_call(rpc, request, method.kind);
-    } else if (method.answer) {
-        const struct weft_api_moment moment = {weft_now_ms(), weft_mem_resident_bytes()};
-        weft_api_rpc_answer(api_of(rpc), &method, request->msgid, &moment, &rpc->conn->out);
-        count_success(rpc);
-    } else {
-        WEFT_ASSERT(method.refusal);
-        respond_error(rpc, request->msgid, 400, method.refusal);
+        return 404;
     }
+    if (method->is_guarded && !is_admitted(rpc, request)) {
+        respond_error(rpc, request->msgid, 401, NO_KEY);
+        return 401;
+    }
+    if (method->is_cancel) return cancel(rpc, request);
+    if (method->kind) return start_call(rpc, request, method->kind);
+    if (method->answer) {
+        const struct weft_api_moment moment = {weft_now_ms(), weft_mem_resident_bytes()};
+        weft_api_rpc_answer(api_of(rpc), method, request->msgid, &moment, &rpc->conn->out);
+        count_success(rpc);
+        return 200;
+    }
+    WEFT_ASSERT(method->refusal);
+    respond_error(rpc, request->msgid, 400, method->refusal);
+    return 400;
+}
+
+static void dispatch(struct rpc *rpc, const struct weft_api_rpc_request *request) {
+    struct weft_api_rpc_method method;
+    bool is_known = weft_api_rpc_find(request, &method);
+    if (request->is_notification) { /* a notification has no answer */
+        if (is_known && method.is_cancel && is_admitted(rpc, request)) (void)cancel(rpc, request);
+        return;
+    }
+    int status = dispatch_request(rpc, request, is_known ? &method : NULL);
+    if (status) log_request(rpc, request->msgid, request->name, request->name_len, status);
 }
 
 /* --------------------------------------------------------------------------------- messages --- */
+
+static void refuse_request(struct rpc *rpc, uint32_t msgid, const struct weft_api_error *error) {
+    respond_failure(rpc, msgid, error);
+    log_request(rpc, msgid, NULL, 0, error->status);
+}
 
 /* Takes a whole message. False: it is neither request nor notification. */
 static bool take_message(struct rpc *rpc, const char *bytes, size_t len) {
@@ -358,7 +422,7 @@ static bool take_message(struct rpc *rpc, const char *bytes, size_t len) {
     if (!error.status)
         dispatch(rpc, &request);
     else if (!request.is_notification)
-        respond_failure(rpc, request.msgid, &error);
+        refuse_request(rpc, request.msgid, &error);
     return true;
 }
 
@@ -397,7 +461,7 @@ static bool refuse_message(struct rpc *rpc, const struct weft_api_error *error) 
         end_connection(rpc, "not a request");
         return false;
     }
-    if (message == WEFT_API_RPC_REQUEST) respond_failure(rpc, msgid, error);
+    if (message == WEFT_API_RPC_REQUEST) refuse_request(rpc, msgid, error);
     rpc->in_from += rpc->scan.at;
     rpc->is_skipping = true;
     release_input(rpc);
@@ -556,6 +620,7 @@ static void on_eof(struct conn *conn) {
 static void end_call(struct rpc_call *rc, const struct weft_api_error *error) {
     if (weft_api_call_end(rc->call, error)) return;
     respond_failure(rc->rpc, rc->msgid, error);
+    rc->status = error->status;
     remove_call(rc);
 }
 

@@ -11,6 +11,7 @@
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "api/call.h"
@@ -112,6 +113,33 @@ void wefti_server_complain(struct server *server, const char *fmt, ...) {
         weft_info("%s", text);
     server->complained_ms = now_ms;
     server->n_muted = 0;
+}
+
+void wefti_server_log_access(const struct conn *conn, struct weft_api_access *access) {
+    enum weft_api_access_format format = conn->server->access_format;
+    if (format == WEFT_API_ACCESS_OFF) return;
+    struct timespec now;
+    struct weft_buf line;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    weft_buf_init(&line, WEFT_API_ACCESS_LINE_BYTES_MAX);
+    access->client = conn->client;
+    weft_api_access_line(access, format,
+                         (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000, &line);
+    if (!line.failed) weft_log_line(line.data, line.len);
+    weft_buf_fini(&line);
+}
+
+static void note_client(struct conn *conn) {
+    struct sockaddr_storage at;
+    char ip[48];
+    int len = sizeof at;
+    if (uv_tcp_getpeername(&conn->tcp, (struct sockaddr *)&at, &len) != 0 ||
+        uv_ip_name((struct sockaddr *)&at, ip, sizeof ip) != 0)
+        return;
+    bool is_v6 = at.ss_family == AF_INET6;
+    uint16_t port =
+        is_v6 ? ((struct sockaddr_in6 *)&at)->sin6_port : ((struct sockaddr_in *)&at)->sin_port;
+    (void)snprintf(conn->client, sizeof conn->client, is_v6 ? "[%s]:%u" : "%s:%u", ip, ntohs(port));
 }
 
 /* ------------------------------------------------------------------------------ connections --- */
@@ -442,6 +470,7 @@ static void on_connection(uv_stream_t *listener, int status) {
         uv_close((uv_handle_t *)&conn->tcp, on_unopened);
         return;
     }
+    if (server->access_format != WEFT_API_ACCESS_OFF) note_client(conn);
     (void)uv_tcp_nodelay(&conn->tcp, 1);
     (void)uv_tcp_keepalive(&conn->tcp, 1, 60);
     LIST_INSERT_HEAD(&server->conns, conn, entry);
@@ -693,6 +722,10 @@ static weft_err set_places(struct server *server, struct weft_errmsg *why) {
 
 weft_err wefti_server_init(struct server *server, int signal_fd, struct weft_errmsg *why) {
     server->signal_fd = signal_fd;
+    if (strcmp(server->config.access_log, "off") != 0)
+        server->access_format = strcmp(server->config.access_log, "json") == 0
+                                    ? WEFT_API_ACCESS_JSON
+                                    : WEFT_API_ACCESS_TEXT;
     weft_buf_init(&server->scratch, WEFT_MESSAGE_BYTES_MAX);
     LIST_INIT(&server->conns);
     TAILQ_INIT(&server->awake);

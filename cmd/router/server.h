@@ -18,6 +18,7 @@
 #include <sys/queue.h>
 #include <uv.h>
 
+#include "api/access.h"
 #include "api/api.h"
 #include "api/pace.h"
 #include "base/buf.h"
@@ -70,6 +71,7 @@ struct conn {
     struct weft_api_read_pace pace; /* of the client's reading */
     uint64_t linger_until_ms;       /* 0: not lingering */
     uint64_t opened_ms;
+    char client[64]; /* address and port, for the access log; "": nobody asks */
     enum conn_place place;
     bool is_http;
     bool is_awake, is_writing, is_reading, is_closing;
@@ -94,12 +96,13 @@ struct server {
     TAILQ_HEAD(conns_spare, conn) spare;
     uint32_t n_conns, n_rpc_conns, n_spare; /* n_conns: in places of --max-connections */
     uint32_t max_conns, max_spare;
-    uint64_t n_turns;        /* of the loop */
-    uint64_t prepared_turn;  /* the last one in which it prepared calls, */
-    size_t prepared_bytes;   /* and their bytes */
-    struct work_queue work;  /* what the loop must not do itself */
-    uint64_t complained_ms;  /* when the log last heard about clients */
-    uint32_t n_muted;        /* messages left out since */
+    uint64_t n_turns;       /* of the loop */
+    uint64_t prepared_turn; /* the last one in which it prepared calls, */
+    size_t prepared_bytes;  /* and their bytes */
+    struct work_queue work; /* what the loop must not do itself */
+    uint64_t complained_ms; /* when the log last heard about clients */
+    uint32_t n_muted;       /* messages left out since */
+    enum weft_api_access_format access_format;
     const char *identity;    /* of the model's files, for the supervisor */
     struct weft_buf scratch; /* for rendering, within one callback */
     bool was_ready;
@@ -121,6 +124,9 @@ void wefti_server_fini(struct server *server);
 /* Parses, tokenizes and submits a call: at once if its body is small and this turn of the loop has
  * done little, else in a thread. */
 void wefti_server_begin(struct server *server, weft_api_call *call);
+
+/* Writes a line of the access log, if there is one; fills in the client. */
+void wefti_server_log_access(const struct conn *conn, struct weft_api_access *access);
 
 /* Logs what a client did, at most once a second, so that clients cannot fill a disk. The next
  * message says how many were left out. */

@@ -85,6 +85,20 @@ const struct weft_api_error *weft_api_call_error(const weft_api_call *call);
 size_t weft_api_call_body_bytes(const weft_api_call *call);
 bool weft_api_call_is_stream(const weft_api_call *call);
 
+/* How far a call has come, for the access log. */
+struct weft_api_call_progress {
+    bool has_begun; /* the scheduler took it */
+    char finish
+        [32]; /* the reasons why its choices ended: "stop", "length", "stop,length" ...; "error" of a
+                        failed call, "abort" of one under way, which its client gives up */
+    uint32_t n_prompt, n_cached;
+    uint64_t n_output;  /* tokens */
+    uint64_t queued_us; /* before its first step */
+    uint64_t first_us;  /* from its arrival to the first token */
+};
+void weft_api_call_tell(const weft_api_call *call, struct weft_api_call_progress *progress_out);
+const char *weft_api_call_model_name(const weft_api_call *call);
+
 /* What the call takes of both shared budgets together. */
 uint64_t weft_api_call_held(const weft_api_call *call);
 

@@ -92,6 +92,7 @@ struct weft_api_http { /* one request; the spans point into `head` */
     uint64_t now_ms;                                /* when these bytes came */
 
     bool is_chunked; /* the response */
+    int sent_status; /* its; 0: it has not begun */
 };
 
 /* Storage is the caller's. Init begins the first request, reset the next one. */

@@ -92,18 +92,28 @@ static void put_line(enum weft_log_level level, char *msg) {
     (void)ignored;
 }
 
-void weft_log(enum weft_log_level level, const char *fmt, ...) {
-    if (level < log_min) return;
-    char msg[3072];
+/* Tells of lines that were left out. False: the next one is, too. */
+static bool make_room(void) {
+    char msg[80];
     unsigned n = has_room() ? atomic_exchange(&n_left_out, 0) : 0;
     if (n > 0) {
         (void)snprintf(msg, sizeof msg, "%u lines were left out: nobody read the log", n);
         put_line(WEFT_LOG_WARN, msg);
     }
-    if (!has_room()) {
-        (void)atomic_fetch_add(&n_left_out, 1);
-        return;
-    }
+    if (has_room()) return true;
+    (void)atomic_fetch_add(&n_left_out, 1);
+    return false;
+}
+
+void weft_log_line(const char *line, size_t len) {
+    if (!make_room()) return;
+    ssize_t ignored = write(STDERR_FILENO, line, len < LINE_BYTES_MAX ? len : LINE_BYTES_MAX);
+    (void)ignored;
+}
+
+void weft_log(enum weft_log_level level, const char *fmt, ...) {
+    if (level < log_min || !make_room()) return;
+    char msg[3072];
     va_list args;
     va_start(args, fmt);
     (void)vsnprintf(msg, sizeof msg, fmt, args);

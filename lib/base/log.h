@@ -12,6 +12,7 @@
 #define WEFT_BASE_LOG_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -22,6 +23,10 @@ enum weft_log_level { WEFT_LOG_DEBUG, WEFT_LOG_INFO, WEFT_LOG_WARN, WEFT_LOG_ERR
 void weft_log_init(const char *actor, enum weft_log_level min_level, bool json);
 
 void weft_log(enum weft_log_level level, const char *fmt, ...) WEFT_PRINTF(2, 3);
+
+/* Writes a line of the caller's own form, its end included, of at most 4 KiB: like others it is left
+ * out if there is no room for it. */
+void weft_log_line(const char *line, size_t len);
 
 /* For a line that a fault may repeat without end: `level` once a second at most, else DEBUG. What
  * `quiet_until_ms` points to is the caller's, 0 at first, for this line alone. */

@@ -661,6 +661,51 @@ bool weft_api_call_end(weft_api_call *call, const struct weft_api_error *error) 
     return true;
 }
 
+/* The reasons of its choices, each once, in the order of the list. */
+static void name_ends(const weft_api_call *call, char *out, size_t out_bytes) {
+    size_t len = 0;
+    bool has_open = call->n_choices == 0;
+    *out = '\0';
+    for (uint32_t i = 0; i < call->n_choices; i++)
+        has_open = has_open || call->choices[i].end == WEFT_END_NONE;
+    if (call->state == WEFT_API_CALL_FAILED || has_open) {
+        (void)snprintf(out, out_bytes, "%s",
+                       call->state == WEFT_API_CALL_FAILED ? "error" : "abort");
+        return;
+    }
+    for (uint32_t i = 0; i < call->n_choices; i++) {
+        const char *reason = weft_end_reason(call->choices[i].end);
+        if (strstr(out, reason)) continue;
+        int n = snprintf(out + len, out_bytes - len, "%s%s", len ? "," : "", reason);
+        if (n > 0) len += (size_t)n;
+        WEFT_ASSERT(len < out_bytes);
+    }
+}
+
+void weft_api_call_tell(const weft_api_call *call, struct weft_api_call_progress *out) {
+    WEFT_ASSERT(!call->in_thread);
+    memset(out, 0, sizeof *out);
+    out->has_begun = call->accepted;
+    if (!out->has_begun) return;
+    name_ends(call, out->finish, sizeof out->finish);
+    out->n_prompt = wefti_api_prompt_tokens(call);
+    out->n_cached = wefti_api_cached_tokens(call);
+    out->n_output = wefti_api_output_tokens(call);
+    for (uint32_t i = 0; i < call->n_jobs; i++) {
+        if (call->jobs[i].queued_us > out->queued_us) out->queued_us = call->jobs[i].queued_us;
+    }
+    for (uint32_t i = 0; i < call->n_choices; i++) {
+        uint64_t first_us = call->choices[i].first_us;
+        if (!first_us) continue;
+        first_us -= call->arrived_us;
+        if (!out->first_us || first_us < out->first_us) out->first_us = first_us;
+    }
+}
+
+const char *weft_api_call_model_name(const weft_api_call *call) {
+    return call->kind->generates ? call->model_name : NULL;
+}
+
 void *weft_api_call_owner(const weft_api_call *call) {
     return call->owner;
 }

@@ -107,6 +107,7 @@ static void add_head(struct weft_api_http *h, const struct weft_api_response *re
         weft_buf_add_str(out, "Connection: close\r\n");
     else if (h->is_http10)
         weft_buf_add_str(out, "Connection: keep-alive\r\n");
+    h->sent_status = response->status;
     count_response(h, response->status);
 }
 
