@@ -25,8 +25,8 @@ struct weft_stop_set {
 
 struct weft_stop {
     const struct weft_stop_set *set;
-    uint32_t matched[WEFT_STOP_STRINGS_MAX]; /* of each pattern; less than its length */
     bool include_in_output, done;
+    uint32_t matched[]; /* of each pattern; less than its length */
 };
 
 /* --- set -------------------------------------------------------------------------------------- */
@@ -82,14 +82,14 @@ void weft_stop_set_free(struct weft_stop_set *set) {
 
 /* --- matcher ---------------------------------------------------------------------------------- */
 
-size_t weft_stop_bytes(void) {
-    return sizeof(struct weft_stop);
+size_t weft_stop_bytes(size_t n) {
+    return sizeof(struct weft_stop) + n * sizeof(uint32_t);
 }
 
 weft_err weft_stop_new(const struct weft_stop_set *set, bool include_in_output,
                        struct weft_stop **stop_out) {
     WEFT_ASSERT(set);
-    struct weft_stop *stop = calloc(1, sizeof *stop);
+    struct weft_stop *stop = calloc(1, weft_stop_bytes(set->n));
     *stop_out = stop;
     if (!stop) return WEFT_E_NOMEM;
     stop->set = set;
@@ -176,5 +176,5 @@ void weft_stop_finish(struct weft_stop *stop, struct weft_buf *out) {
     size_t len;
     const char *text = held(stop, &len);
     weft_buf_add(out, text, len);
-    memset(stop->matched, 0, sizeof stop->matched);
+    memset(stop->matched, 0, stop->set->n * sizeof *stop->matched);
 }

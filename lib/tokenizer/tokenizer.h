@@ -102,15 +102,16 @@ void weft_stop_set_free(struct weft_stop_set *set); /* accepts NULL */
 size_t weft_stop_set_bytes(const size_t *lens, size_t n);
 
 /* A matcher: watches a text stream for the strings of a set, and never lets through a character
- * that may still turn out to belong to one. It takes a few words of memory. */
+ * that may still turn out to belong to one. It takes a word of memory for each
+ * string, and some more. */
 struct weft_stop;
 
 /* The set is borrowed until the matcher is freed. */
 WEFT_MUST_CHECK weft_err weft_stop_new(const struct weft_stop_set *set, bool include_in_output,
                                        struct weft_stop **stop_out);
 void weft_stop_free(struct weft_stop *stop); /* accepts NULL */
-/* Memory taken by a matcher, whatever its set. */
-size_t weft_stop_bytes(void);
+/* Memory taken by a matcher of a set of `n` strings. */
+size_t weft_stop_bytes(size_t n);
 
 /* Feeds the text of one token. Text that is safe now is appended to `out`. Returns true when a stop
  * string was completed by this piece: `out` then got everything up to it (and the string itself

@@ -210,7 +210,7 @@ BAD_BODIES = [  # (path, body, status, param)
     ("/v1/completions", {"prompt": "a", "min_p": 2}, 400, "min_p"),
     ("/v1/completions", {"prompt": "a", "n": 0}, 400, "n"),
     ("/v1/completions", {"prompt": "a", "n": 100000}, 400, "n"),
-    ("/v1/completions", {"prompt": "a", "stop": ["a", "b", "c", "d", "e"]}, 400, "stop"),
+    ("/v1/completions", {"prompt": "a", "stop": ["a"] * 65}, 400, "stop"),
     ("/v1/completions", {"prompt": "a", "stop": 5}, 400, "stop"),
     ("/v1/completions", {"prompt": "a", "logprobs": 21}, 400, "logprobs"),
     ("/v1/completions", {"prompt": "a", "logprobs": -2}, 400, "logprobs"),

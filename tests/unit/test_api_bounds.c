@@ -285,7 +285,7 @@ static void add_long_stops(struct weft_buf *json, const char *begin) {
     for (int i = 0; i < WEFT_STOP_STRINGS_MAX; i++) {
         weft_buf_add_str(json, i ? ",\"" : "\"");
         for (int k = 0; k < WEFT_STOP_STRING_BYTES_MAX; k++)
-            weft_buf_add_char(json, (char)('a' + i));
+            weft_buf_add_char(json, (char)('a' + i % 26));
         weft_buf_add_char(json, '"');
     }
     weft_buf_add_str(json, "]}");
@@ -310,7 +310,7 @@ static void what_is_sure_to_be_held_is_refused_before_it_is_computed(void **stat
     weft_api_call_drop(first);
     api.output_max = 80000;
     add_long_stops(&json, "{\"prompt\":\"Once\",\"max_tokens\":1");
-    weft_api_call *stops = begin(weft_buf_cstr(&json)); /* 5 bytes for each of the 16 KiB */
+    weft_api_call *stops = begin(weft_buf_cstr(&json)); /* 5 bytes for each of the 256 KiB */
     assert_int_equal(stops->error.status, 503);
     weft_api_call_drop(stops);
     assert_int_equal(api.output_bytes, 0);
@@ -321,14 +321,15 @@ static void every_choice_shares_the_compiled_stop_strings(void **state) {
     (void)state;
     struct weft_buf json;
     weft_buf_init(&json, 1 << 20);
+    api.output_max = 4 << 20;
     add_long_stops(&json, "{\"prompt\":[\"Once\",\"Twice\"],\"n\":128,\"max_tokens\":3");
     weft_api_call *call = begin(weft_buf_cstr(&json));
     assert_int_equal(call->state, WEFT_API_CALL_WAITING);
     assert_int_equal(call->n_choices, 256);
     uint64_t plain = 2 * sizeof *call->jobs + 256 * sizeof *call->choices;
-    /* The strings with their tables, 80 KiB, and 512 matchers of a few words; one more compiled
-     * for each of them would be 40 MiB. */
-    assert_in_range(call->output.held_bytes - plain, 80 << 10, 120 << 10);
+    /* The strings with their tables, 1,280 KiB, and 512 matchers with a word for each; one more
+     * compiled for each of them would be 640 MiB. */
+    assert_in_range(call->output.held_bytes - plain, 1280 << 10, 1440 << 10);
     assert_int_equal(api.output_bytes, call->output.held_bytes);
     weft_api_call_drop(call);
     weft_buf_fini(&json);

@@ -120,7 +120,7 @@ static const struct row rows[] = {
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"stop\":7}", 400, "stop"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"stop\":\"\"}", 400, "stop"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"stop\":[\"a\",1]}", 400, "stop"},
-    {CALL_COMPLETION, "{\"prompt\":\"a\",\"stop\":[\"a\",\"b\",\"c\",\"d\",\"e\"]}", 400, "stop"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"stop\":[]}", 0, ""},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"stop_token_ids\":[100]}", 400, "stop_token_ids"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"stop_token_ids\":3}", 400, "stop_token_ids"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"ignore_eos\":1}", 400, "ignore_eos"},
@@ -327,6 +327,24 @@ static void fields_arrive_as_they_were_given(void **state) {
     struct weft_errmsg why;
     assert_int_equal(weft_sampling_check(&p.sampling, 100, &why), WEFT_OK);
     wefti_api_params_fini(&p);
+}
+
+static void sixty_four_strings_may_stop_a_request_and_no_more(void **state) {
+    (void)state;
+    struct params p;
+    struct weft_api_error error;
+    char body[512];
+    for (int n = 64; n <= 65; n++) {
+        size_t at = (size_t)snprintf(body, sizeof body, "{\"prompt\":\"a\",\"stop\":[\"0\"");
+        for (int i = 1; i < n; i++)
+            at += (size_t)snprintf(body + at, sizeof body - at, ",\"%d\"", i);
+        (void)snprintf(body + at, sizeof body - at, "]}");
+        assert_int_equal(parse(body, CALL_COMPLETION, 1, &p, &error), n == 64);
+        assert_string_equal(error.param, n == 64 ? "" : "stop");
+        assert_int_equal(p.n_stops, n == 64 ? 64 : 0);
+        if (n == 64) assert_string_equal(p.stops[63], "63");
+        wefti_api_params_fini(&p);
+    }
 }
 
 static void a_number_too_small_for_a_float_is_not_off(void **state) {
@@ -570,6 +588,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_body_is_taken_or_names_the_field),
         cmocka_unit_test(fields_arrive_as_they_were_given),
+        cmocka_unit_test(sixty_four_strings_may_stop_a_request_and_no_more),
         cmocka_unit_test(a_number_too_small_for_a_float_is_not_off),
         cmocka_unit_test(defaults_fit_the_context),
         cmocka_unit_test(ignored_ends_are_still_kept_back_by_min_tokens),

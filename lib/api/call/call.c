@@ -247,7 +247,7 @@ static bool hold_ahead(weft_api_call *call, uint64_t n_choices) {
     uint64_t each = sizeof *call->choices, once = p->n_prompts * sizeof *call->jobs + logprobs;
     if (p->n_stops > 0) {
         once += weft_stop_set_bytes(p->stop_lens, p->n_stops);
-        each += 2 * weft_stop_bytes(); /* scan and view */
+        each += 2 * weft_stop_bytes(p->n_stops); /* scan and view */
     }
     if (!hold_output(call, once + n_choices * each)) return false;
     call->output.prepaid_bytes = logprobs;

@@ -153,6 +153,8 @@ void wefti_api_params_fini(struct params *params) {
     free(params->prompts);
     for (uint32_t i = 0; i < params->n_stops; i++)
         free(params->stops[i]);
+    free(params->stops);
+    free(params->stop_lens);
     free(params->bias);
     memset(params, 0, sizeof *params);
 }

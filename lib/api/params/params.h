@@ -51,9 +51,9 @@ struct params {
     int32_t logprobs;        /* as asked for; -1: none */
     int32_t prompt_logprobs; /* as asked for by that name; -1: none */
 
-    char *stops[WEFT_STOP_STRINGS_MAX];
-    size_t stop_lens[WEFT_STOP_STRINGS_MAX];
-    uint32_t n_stops;
+    char **stops; /* and each of them */
+    size_t *stop_lens;
+    uint32_t n_stops, cap_stops;
 
     /* The request's stop_token_ids come first, then end-of-sequence ids, as stops or masked: so the
      * position tells which kind ended a choice. */

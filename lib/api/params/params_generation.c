@@ -32,7 +32,7 @@ static void read_stop_string(const struct reader *r, const json_t *value, struct
     }
     memcpy(copy, json_string_value(value), len);
     copy[len] = '\0';
-    WEFT_ASSERT(params->n_stops < WEFT_STOP_STRINGS_MAX);
+    WEFT_ASSERT(params->n_stops < params->cap_stops);
     params->stops[params->n_stops] = copy;
     params->stop_lens[params->n_stops++] = len;
 }
@@ -40,18 +40,21 @@ static void read_stop_string(const struct reader *r, const json_t *value, struct
 void wefti_api_params_read_stops(const struct reader *r, struct params *params) {
     const json_t *value = wefti_api_json_get(r, "stop");
     if (!value) return;
-    if (!json_is_array(value)) {
-        read_stop_string(r, value, params);
-        return;
-    }
-    if (json_array_size(value) > WEFT_STOP_STRINGS_MAX) {
+    bool is_list = json_is_array(value);
+    size_t n = is_list ? json_array_size(value) : 1;
+    if (n > WEFT_STOP_STRINGS_MAX)
         weft_api_error_set(r->error, 400, "stop", NULL,
-                           "'stop' holds %zu strings, at most %d are allowed",
-                           json_array_size(value), WEFT_STOP_STRINGS_MAX);
-        return;
-    }
-    for (size_t i = 0; i < json_array_size(value) && wefti_api_json_ok(r); i++)
-        read_stop_string(r, json_array_get(value, i), params);
+                           "'stop' holds %zu strings, at most %d are allowed", n,
+                           WEFT_STOP_STRINGS_MAX);
+    if (n == 0 || !wefti_api_json_ok(r)) return;
+    WEFT_ASSERT(!params->stops && !params->stop_lens);
+    params->stops = calloc(n, sizeof *params->stops);
+    params->stop_lens = calloc(n, sizeof *params->stop_lens);
+    params->cap_stops = (uint32_t)n;
+    if (!params->stops || !params->stop_lens)
+        weft_api_error_set(r->error, 500, NULL, NULL, "out of memory");
+    for (size_t i = 0; i < n && wefti_api_json_ok(r); i++)
+        read_stop_string(r, is_list ? json_array_get(value, i) : value, params);
 }
 
 static bool has_token(const uint32_t *tokens, uint32_t n, uint32_t token) {

@@ -53,7 +53,7 @@
 #define WEFT_WORKERS_MAX 32
 
 /* Request. */
-#define WEFT_STOP_STRINGS_MAX 4 /* OpenAI's own bound */
+#define WEFT_STOP_STRINGS_MAX 64 /* OpenAI: 4; vLLM: any. Each is compared with every byte */
 #define WEFT_STOP_STRING_BYTES_MAX 4096
 #define WEFT_STOP_TOKENS_MAX 128 /* those that are only masked included */
 #define WEFT_LOGIT_BIAS_MAX 1024 /* OpenAI: 300 entries; vLLM: any */
