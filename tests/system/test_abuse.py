@@ -110,7 +110,7 @@ def test_malformed_http_is_refused():
             (b"GET / HTTP/1.1\r\nHost: x\r\n" + b"".join(b"X-%d: y\r\n" % i for i in range(5000)) + b"\r\n", 431),
             (b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n", 404),
             (b"DELETE /v1/completions HTTP/1.1\r\nHost: x\r\n\r\n", 405),
-            (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
+            (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
         ):
             got = status_of(raw(server, data))
             assert got == status, (got, data[:80])

@@ -154,7 +154,8 @@ static void check_head(struct weft_api_http *h) {
     if (parser->http_major != 1)
         weft_api_error_set(&h->refusal, 505, NULL, NULL, "this server speaks HTTP/1.1");
     if ((parser->http_minor >= 1 && h->n_hosts == 0) || h->n_hosts > 1)
-        weft_api_error_set(&h->refusal, 400, NULL, NULL, "a request needs exactly one Host header");
+        weft_api_error_set(&h->refusal, 400, NULL, "malformed_http",
+                           "a request needs exactly one Host header");
     if (h->transfer_encoding.at &&
         (!is_named(&h->transfer_encoding, "chunked") || parser->http_minor == 0))
         weft_api_error_set(&h->refusal, 501, NULL, NULL, "the only transfer coding is chunked");
@@ -268,6 +269,12 @@ static void look_at_request(struct weft_api_http *h, llhttp_errno_t status) {
     if (h->message_done) h->status = WEFT_API_HTTP_WHOLE;
 }
 
+/* The first bytes of a client that takes HTTP/2 for granted, which the parser calls malformed. */
+static bool is_http2(const struct weft_buf *head) {
+    static const char preface[] = "PRI * HTTP/2.0\r\n";
+    return head->len >= sizeof preface - 1 && memcmp(head->data, preface, sizeof preface - 1) == 0;
+}
+
 static size_t take_head(struct weft_api_http *h, const char *bytes, size_t n) {
     bool is_done, is_ok;
     size_t used = wefti_api_http_scan(&h->scan, bytes, n, &is_done, &is_ok);
@@ -276,6 +283,8 @@ static size_t take_head(struct weft_api_http *h, const char *bytes, size_t n) {
         refuse_malformed(h, "header lines must have a name, end in CR LF and not be folded");
     } else if (h->head.failed || (h->head.len == WEFT_API_HEAD_BYTES_MAX && !is_done)) {
         weft_api_error_set(&h->refusal, 431, NULL, NULL, "the request's head is too large");
+    } else if (is_done && is_http2(&h->head)) {
+        weft_api_error_set(&h->refusal, 505, NULL, NULL, "this server speaks HTTP/1.1, not HTTP/2");
     } else if (is_done) {
         llhttp_errno_t status = llhttp_execute(&h->parser, h->head.data, h->head.len);
         /* Two opinions about where a head ends allow request smuggling. */
