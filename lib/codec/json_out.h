@@ -26,4 +26,9 @@ void weft_json_uint(struct weft_buf *out, uint64_t value);
  * bytes on each value and "[1,1,1,..." would make it eat memory. Counts without parsing. */
 bool weft_json_within(const char *text, size_t len, size_t values_max, size_t depth_max);
 
+/* Rewrites, in place, each whole number of a JSON text that has no room in 64 bits, as
+ * 12345678901234567e3: the number nearest to it that has a point for jansson, which takes no larger
+ * integer. Its first 17 digits stay, so it is the same double; over 1e308 it is about that. */
+void weft_json_widen(char *text, size_t len);
+
 #endif

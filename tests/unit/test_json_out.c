@@ -117,6 +117,34 @@ static void bodies_are_measured_before_they_are_parsed(void **state) {
     assert_true(weft_json_within("\"\\", 2, 1, 1)); /* ends in mid-escape */
 }
 
+static void expect_widened(const char *text, const char *want) {
+    char copy[512];
+    (void)snprintf(copy, sizeof copy, "%s", text);
+    weft_json_widen(copy, strlen(copy));
+    assert_string_equal(copy, want);
+}
+
+static void whole_numbers_over_64_bits_become_the_nearest_double(void **state) {
+    (void)state;
+    expect_widened("[9223372036854775807,-9223372036854775808,1]",
+                   "[9223372036854775807,-9223372036854775808,1]");
+    expect_widened("9223372036854775808", "92233720368547758e2");
+    expect_widened("[-9223372036854775809 ]", "[-92233720368547758e2 ]");
+    expect_widened("{\"a\":123456789012345678901234567890}",
+                   "{\"a\":12345678901234567e13          }");
+    expect_widened("\"123456789012345678901\"", "\"123456789012345678901\"");
+    expect_widened("\"\\\"123456789012345678901\"", "\"\\\"123456789012345678901\"");
+    expect_widened("1.123456789012345678901", "1.123456789012345678901");
+    expect_widened("123456789012345678901.5", "123456789012345678901.5");
+    expect_widened("123456789012345678901e5", "123456789012345678901e5");
+    expect_widened("1e-123456789012345678901", "1e-123456789012345678901");
+    expect_widened("00000000000000000000001", "00000000000000000000001"); /* it stays malformed */
+    char text[512] = "";
+    memset(text, '9', sizeof text - 1);
+    weft_json_widen(text, sizeof text - 1);
+    assert_true(strtod(text, NULL) > 9e307 && strtod(text, NULL) < 1.1e308);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(strings_are_escaped),
@@ -125,6 +153,7 @@ int main(void) {
         cmocka_unit_test(floats_come_back_bit_for_bit),
         cmocka_unit_test(whole_numbers_are_written_in_decimal),
         cmocka_unit_test(bodies_are_measured_before_they_are_parsed),
+        cmocka_unit_test(whole_numbers_over_64_bits_become_the_nearest_double),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,8 +15,15 @@
 #define CHAT_BYTES_MAX (64u << 20)
 #define IDS_MAX (1u << 20) /* while no model is known */
 
+static bool is_blank(const char *text, size_t len) {
+    for (size_t i = 0; i < len; i++) {
+        if (!strchr(" \t\r\n", text[i]) || text[i] == '\0') return false;
+    }
+    return true;
+}
+
 static json_t *parse_body(weft_api_call *call) {
-    const struct weft_buf *body = &call->body;
+    struct weft_buf *body = &call->body;
     if (call->is_msgpack) {
         struct weft_errmsg reason;
         json_t *map = weft_msgpack_to_json(body->data, body->len, &reason);
@@ -29,9 +36,15 @@ static json_t *parse_body(weft_api_call *call) {
                            JSON_DEPTH_MAX, JSON_VALUES_MAX);
         return NULL;
     }
+    if (is_blank(body->data, body->len)) {
+        weft_api_error_set(&call->error, 400, NULL, "invalid_json",
+                           "the body is empty: send a JSON object");
+        return NULL;
+    }
+    weft_json_widen(body->data, body->len);
     json_error_t why;
     /* NUL is an ordinary character in a prompt; duplicate keys are ambiguous, so refused. */
-    json_t *json = json_loadb(body->len ? body->data : "", body->len,
+    json_t *json = json_loadb(body->data, body->len,
                               JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
     if (!json)
         weft_api_error_set(&call->error, 400, NULL, "invalid_json",
