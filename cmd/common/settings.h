@@ -43,8 +43,8 @@
     X(rpc_port, U32, "rpc-port", FRONT, 0, 65535, "8081", "N",                                     \
       "MessagePack-RPC port; 0: any free one")                                                     \
     X(no_rpc, FLAG, "no-rpc", FRONT, 0, 0, NULL, NULL, "no MessagePack-RPC")                       \
-    X(served_model_name, TEXT, "served-model-name", FRONT, 0, 0, NULL, "NAME",                     \
-      "the model's name in the API (default: MODEL as given)")                                     \
+    X(served_model_name, TEXT, "served-model-name", FRONT, 0, 0, NULL, "NAME,...",                 \
+      "the model's names in the API, the first in answers (default: MODEL as given)")              \
     X(api_key, TEXT, "api-key", SECRET, 0, 0, NULL, "KEY", "the bearer token of the API")          \
     X(api_key_file, TEXT, "api-key-file", FRONT, 0, 0, NULL, "FILE",                               \
       "the same from a file, one key per line")                                                    \
@@ -62,6 +62,8 @@
       "client connections at once")                                                                \
     X(max_body_bytes, SIZE, "max-body", FRONT, 1024, WEFT_BODY_BYTES_MAX, "32MiB", "SIZE",         \
       "largest request body")                                                                      \
+    X(strict_fields, FLAG, "strict-fields", FRONT, 0, 0, NULL, NULL,                               \
+      "refuse requests that have a field which is not known here")                                 \
     X(max_logprobs, U32, "max-logprobs", FRONT, 0, WEFT_VOCAB_MAX, "20", "N",                      \
       "most log-probabilities per token a request may ask for")                                    \
     X(max_logprob_bytes, SIZE, "max-logprob-bytes", FRONT, 4096, 1e12, "64MiB", "SIZE",            \

@@ -10,7 +10,6 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "base/utf8.h"
 #include "common/actor.h"
 #include "common/link_config.h"
 #include "common/signals.h"
@@ -65,12 +64,14 @@ static weft_err load_model(struct server *server, struct weft_errmsg *why) {
     struct weft_api_limits *limits = &api->limits;
     weft_err err = weft_tok_open(config->model, &api->tok, why);
     if (err) return err;
-    limits->model_name = config->served_model_name ? config->served_model_name : config->model;
+    const char *names = config->served_model_name;
+    err = weft_api_name_model(api, names ? names : config->model, names != NULL, why);
+    if (err) return err;
     limits->max_logprobs = config->max_logprobs;
+    limits->refuses_unknown_fields = config->strict_fields;
+    limits->logs_unknown_fields = !strcmp(config->log_level, "debug");
     limits->eos = weft_tok_eos(api->tok, &limits->n_eos);
     if (limits->n_eos == 0) weft_warn("the model names no end-of-sequence token");
-    if (!weft_utf8_valid(limits->model_name, strlen(limits->model_name)))
-        return weft_err_set(why, WEFT_E_INVAL, "--served-model-name is not valid UTF-8");
     err = weft_tok_gen_defaults(config->model, &limits->defaults, why);
     if (!err) err = load_template(server, why);
     return err;

@@ -2,10 +2,11 @@
 
 #include "api/api.h"
 
-void wefti_api_write_model(const struct weft_api_state *api, struct weft_writer *w) {
+void wefti_api_write_model(const struct weft_api_state *api, const char *name,
+                           struct weft_writer *w) {
     weft_write_map(w);
     weft_write_key(w, "id");
-    weft_write_str(w, api->limits.model_name);
+    weft_write_str(w, name);
     weft_write_key(w, "object");
     weft_write_str(w, "model");
     weft_write_key(w, "created");
@@ -32,7 +33,8 @@ void wefti_api_write_models(const struct weft_api_state *api, const struct weft_
     weft_write_str(w, "list");
     weft_write_key(w, "data");
     weft_write_list(w);
-    wefti_api_write_model(api, w);
+    for (uint32_t i = 0; i < api->limits.n_model_names; i++)
+        wefti_api_write_model(api, api->limits.model_names[i], w);
     weft_write_end(w);
     weft_write_end(w);
 }

@@ -9,7 +9,8 @@
 
 struct weft_api_state;
 
-void wefti_api_write_model(const struct weft_api_state *api, struct weft_writer *w);
+void wefti_api_write_model(const struct weft_api_state *api, const char *name,
+                           struct weft_writer *w);
 void wefti_api_write_models(const struct weft_api_state *api, const struct weft_api_moment *moment,
                             struct weft_writer *w);
 void wefti_api_write_health(const struct weft_api_state *api, const struct weft_api_moment *moment,

@@ -27,10 +27,14 @@ struct weft_api_settings {       /* from the command line */
     int64_t started_s;           /* wall clock */
 };
 
+#define WEFT_API_MODEL_NAMES_MAX 16
+
 struct weft_api_state {
     struct weft_api_settings settings;
     struct weft_api_keys keys;
     uint32_t n_key_changes; /* whoever was admitted by others must show a key again */
+    char *model_names_text; /* owned; `model_names` point into it, `limits` to them */
+    const char *model_names[WEFT_API_MODEL_NAMES_MAX];
     weft_tokenizer *tok;
     weft_tmpl *chat; /* NULL: the model has no template */
     struct weft_api_limits limits;
@@ -77,6 +81,12 @@ void weft_api_init(struct weft_api_state *api, const struct weft_api_settings *s
 
 /* Call it after weft_api_upstream_fini. */
 void weft_api_fini(struct weft_api_state *api);
+
+/* Fills in the names in `limits`: `names`, or what stands between its commas, without the spaces
+ * around it. INVAL: an empty name, or not UTF-8; TOOBIG: over WEFT_API_MODEL_NAMES_MAX; NOMEM. Call
+ * it once. */
+WEFT_MUST_CHECK weft_err weft_api_name_model(struct weft_api_state *api, const char *names,
+                                             bool is_list, struct weft_errmsg *why);
 
 /* Puts other keys in place; `keys` is zero afterwards. */
 void weft_api_set_keys(struct weft_api_state *api, struct weft_api_keys *keys);

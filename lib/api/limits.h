@@ -2,6 +2,7 @@
 #ifndef WEFT_API_LIMITS_H
 #define WEFT_API_LIMITS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,9 +15,12 @@
 
 /* What the server allows; const during a request. */
 struct weft_api_limits {
-    const char *model_name;
+    const char *model_name; /* that answers show: the first of */
+    const char *const *model_names;
+    uint32_t n_model_names;
     uint32_t n_vocab, max_model_len; /* 0: not known yet */
     uint32_t max_logprobs;
+    bool refuses_unknown_fields, logs_unknown_fields;
     uint32_t max_prompts; /* in a list: each is a request of its own to the scheduler */
     uint64_t max_logprob_bytes;
     const uint32_t *eos;

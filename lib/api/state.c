@@ -32,6 +32,7 @@ void weft_api_fini(struct weft_api_state *api) {
     weft_api_metrics_fini(&api->metrics);
     weft_tmpl_free(api->chat);
     weft_tok_free(api->tok);
+    free(api->model_names_text);
     weft_api_keys_fini(&api->keys);
 }
 

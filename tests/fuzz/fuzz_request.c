@@ -14,12 +14,15 @@
 
 static struct weft_api_state *make_state(void) {
     static struct weft_api_state api;
+    static const char *const model_names[] = {"m", "also"};
     struct weft_errmsg why;
     char path[1024], *template;
     const char *root = getenv("WEFT_SOURCE_DIR");
     (void)snprintf(path, sizeof path, "%s/models/fable-6m", root ? root : ".");
     api.held_max = 1u << 30;
     api.limits = (struct weft_api_limits){.model_name = "m",
+                                          .model_names = model_names,
+                                          .n_model_names = 2,
                                           .n_vocab = 4096,
                                           .max_model_len = 1024,
                                           .max_logprobs = 20,

@@ -282,6 +282,7 @@ const char *text_of(const json_t *object, const char *key) {
 int set_up(void **state) {
     struct weft_errmsg why;
     char path[1024];
+    static const char *const model_names[] = {"m"};
     const struct weft_api_upstream_link link = {paper_send, paper_reset, NULL};
     (void)state;
     memset(&api, 0, sizeof api);
@@ -293,6 +294,8 @@ int set_up(void **state) {
     api.held_max = api.output_max = 1 << 20;
     assert_int_equal(weft_tok_open(path, &api.tok, &why), WEFT_OK);
     api.limits.model_name = "m";
+    api.limits.model_names = model_names;
+    api.limits.n_model_names = 1;
     api.limits.max_logprobs = 20;
     api.limits.max_prompts = WEFT_API_PROMPTS_MAX;
     api.limits.max_logprob_bytes = 1 << 20;

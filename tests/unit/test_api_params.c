@@ -19,9 +19,12 @@
 #define CALL_DETOKENIZE (&wefti_api_kind_detokenize)
 
 static const uint32_t eos[] = {90, 91};
+static const char *const model_names[] = {"m", "also"};
 
 static struct weft_api_limits limits(void) {
     struct weft_api_limits l = {.model_name = "m",
+                                .model_names = model_names,
+                                .n_model_names = 2,
                                 .n_vocab = 100,
                                 .max_model_len = 64,
                                 .max_logprobs = 20,
@@ -117,6 +120,9 @@ static const struct row rows[] = {
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"max_tokens\":61}", 400, "prompt"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"max_tokens\":9999999999}", 400, "max_tokens"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"min_tokens\":17}", 400, "min_tokens"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"seed\":9223372036854775807}", 0, ""},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"seed\":92233720368547758e2}", 400, "seed"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"max_tokens\":1e300}", 400, "max_tokens"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"stop\":7}", 400, "stop"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"stop\":\"\"}", 400, "stop"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"stop\":[\"a\",1]}", 400, "stop"},
@@ -345,6 +351,66 @@ static void sixty_four_strings_may_stop_a_request_and_no_more(void **state) {
         if (n == 64) assert_string_equal(p.stops[63], "63");
         wefti_api_params_fini(&p);
     }
+}
+
+/* The error of a request; `is_strict`: unknown fields are refused. */
+static struct weft_api_error error_of(const char *body, const weft_api_kind *kind, bool is_strict) {
+    struct weft_api_limits l = limits();
+    struct weft_api_error error = {0};
+    struct params p;
+    l.refuses_unknown_fields = is_strict;
+    (void)wefti_api_params_parse(json_loads(body, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL), kind, &l,
+                                 &p, &error);
+    wefti_api_params_fini(&p);
+    return error;
+}
+
+static void unknown_fields_are_refused_where_that_is_wanted(void **state) {
+    (void)state;
+    static const struct {
+        const weft_api_kind *kind;
+        const char *body, *param;
+    } cases[] = {
+        {CALL_COMPLETION, "{\"prompt\":\"a\",\"temprature\":0}", "temprature"},
+        {CALL_COMPLETION, "{\"prompt\":\"a\",\"a\\u0001\":0}", "a\\u0001"},
+        {CALL_COMPLETION, "{\"prompt\":\"a\",\"stream\":true,\"stream_options\":{\"usage\":true}}",
+         "stream_options.usage"},
+        {CALL_COMPLETION,
+         "{\"prompt\":\"a\",\"stream\":true,\"stream_options\":{\"include_usage\":true},"
+         "\"model\":\"also\",\"user\":\"me\",\"metadata\":{\"a\":1},\"tools\":[],\"n\":null}",
+         ""},
+        {CALL_COMPLETION, "{\"prompt\":\"a\",\"max_completion_tokens\":5}",
+         "max_completion_tokens"},
+        {CALL_CHAT,
+         "{\"messages\":[{\"role\":\"user\",\"content\":\"a\",\"name\":\"b\"}],"
+         "\"max_completion_tokens\":5}",
+         ""},
+        {CALL_LLAMA, "{\"prompt\":\"a\",\"n_predict\":5,\"cache_prompt\":true}", ""},
+        {CALL_LLAMA, "{\"prompt\":\"a\",\"max_tokens\":5}", "max_tokens"},
+        {CALL_TOKENIZE, "{\"prompt\":\"a\",\"tokens\":[]}", "tokens"},
+        {CALL_DETOKENIZE, "{\"tokens\":[1],\"model\":\"m\"}", ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct weft_api_error error = error_of(cases[i].body, cases[i].kind, true);
+        if (strcmp(error.param, cases[i].param) != 0)
+            fail_msg("%s: got \"%s\" (%s)", cases[i].body, error.param, error.message);
+        if (!error.status) continue;
+        assert_int_equal(error.status, 400);
+        assert_string_equal(error.code, "unknown_field");
+        assert_int_equal(error_of(cases[i].body, cases[i].kind, false).status, 0);
+    }
+}
+
+static void a_wrong_model_is_told_which_there_are(void **state) {
+    (void)state;
+    struct weft_api_error error =
+        error_of("{\"prompt\":\"a\",\"model\":\"m\\u0000x\"}", CALL_COMPLETION, false);
+    assert_int_equal(error.status, 404);
+    assert_string_equal(error.code, "model_not_found");
+    assert_string_equal(error.message,
+                        "The model 'm\\u0000x' does not exist; this server has 'm', 'also'.");
+    assert_int_equal(
+        error_of("{\"prompt\":\"a\",\"model\":\"also\"}", CALL_COMPLETION, false).status, 0);
 }
 
 static void a_number_too_small_for_a_float_is_not_off(void **state) {
@@ -589,6 +655,8 @@ int main(void) {
         cmocka_unit_test(every_body_is_taken_or_names_the_field),
         cmocka_unit_test(fields_arrive_as_they_were_given),
         cmocka_unit_test(sixty_four_strings_may_stop_a_request_and_no_more),
+        cmocka_unit_test(unknown_fields_are_refused_where_that_is_wanted),
+        cmocka_unit_test(a_wrong_model_is_told_which_there_are),
         cmocka_unit_test(a_number_too_small_for_a_float_is_not_off),
         cmocka_unit_test(defaults_fit_the_context),
         cmocka_unit_test(ignored_ends_are_still_kept_back_by_min_tokens),

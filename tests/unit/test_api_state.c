@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "api/api.h"
@@ -71,12 +72,49 @@ static void each_reason_not_to_serve_is_told(void **state) {
     assert_says(weft_api_why_ill(&api, NOW_MS), "being loaded");
 }
 
+static void expect_names(const char *list, weft_err want, const char *const *names, uint32_t n) {
+    struct weft_api_state api = {0};
+    struct weft_errmsg why;
+    assert_int_equal(weft_api_name_model(&api, list, true, &why), want);
+    if (want == WEFT_OK) {
+        assert_int_equal(api.limits.n_model_names, n);
+        assert_string_equal(api.limits.model_name, names[0]);
+        for (uint32_t i = 0; i < n; i++)
+            assert_string_equal(api.limits.model_names[i], names[i]);
+    }
+    free(api.model_names_text);
+}
+
+static void a_model_has_the_names_of_a_list(void **state) {
+    (void)state;
+    static const char *const names[] = {"one", "a b", "c"};
+    expect_names("one", WEFT_OK, names, 1);
+    expect_names(" one , a b,c ,one", WEFT_OK, names, 3);
+    expect_names("", WEFT_E_INVAL, NULL, 0);
+    expect_names("a,,b", WEFT_E_INVAL, NULL, 0);
+    expect_names("a, ", WEFT_E_INVAL, NULL, 0);
+    expect_names("a,\xff", WEFT_E_INVAL, NULL, 0);
+    expect_names("1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17", WEFT_E_TOOBIG, NULL, 0);
+}
+
+static void a_path_is_one_name(void **state) {
+    (void)state;
+    struct weft_api_state api = {0};
+    struct weft_errmsg why;
+    assert_int_equal(weft_api_name_model(&api, " a,b ", false, &why), WEFT_OK);
+    assert_int_equal(api.limits.n_model_names, 1);
+    assert_string_equal(api.limits.model_name, " a,b ");
+    free(api.model_names_text);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(health_misses_two_snapshots_and_no_single_one),
         cmocka_unit_test(requests_are_taken_in_for_longer_than_health_is_good),
         cmocka_unit_test(a_worker_that_stands_still_is_ill_and_takes_requests),
         cmocka_unit_test(each_reason_not_to_serve_is_told),
+        cmocka_unit_test(a_model_has_the_names_of_a_list),
+        cmocka_unit_test(a_path_is_one_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

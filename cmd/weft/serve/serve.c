@@ -106,7 +106,6 @@ static weft_err set_up(struct supervisor *sup, struct weft_errmsg *why) {
         return weft_err_errno(why, errno, "cannot find the folder of this program");
     weft_err err = set_up_workers(sup, why);
     if (err) return err;
-    if (!sup->config.served_model_name) sup->config.served_model_name = sup->config.model;
     /* A log reader that goes away must not take the service with it; and if our parent set SIGCHLD
      * to be ignored, we could not wait for children. */
     (void)signal(SIGPIPE, SIG_IGN);

@@ -10,6 +10,7 @@
 #include "http/head.h"
 #include "http/page.h"
 #include "kinds/kind.h"
+#include "names.h"
 
 #define JSON "application/json"
 #define TEXT_BYTES_MAX (1u << 20)
@@ -31,31 +32,40 @@ static void get_models(const struct weft_api_state *api, const struct weft_api_s
     wefti_api_write_models(api, moment, &w);
 }
 
+/* Decodes what is percent-encoded; `out` has room for `len` bytes. Returns how many there are. */
+static size_t decode(const char *at, size_t len, char *out) {
+    const char *end = at + len;
+    size_t n = 0;
+    while (at < end) {
+        char c = *at++;
+        if (c == '%' && end - at >= 2) {
+            char hex[3] = {at[0], at[1], 0}, *stop;
+            char decoded = (char)strtoul(hex, &stop, 16);
+            if (stop == hex + 2) {
+                c = decoded;
+                at += 2;
+            }
+        }
+        out[n++] = c;
+    }
+    return n;
+}
+
 /* /v1/models/NAME; a name may hold slashes, percent-encoded or not. */
 static void get_model(const struct weft_api_state *api, const struct weft_api_span *path,
                       const struct weft_api_moment *moment, struct weft_api_answer *out) {
     (void)moment;
-    const char *at = path->at + strlen("/v1/models/"), *end = path->at + path->len;
-    const char *name = api->limits.model_name;
-    while (at < end && *name) {
-        char c = *at;
-        if (c == '%' && end - at >= 3) {
-            char hex[3] = {at[1], at[2], 0}, *stop;
-            c = (char)strtoul(hex, &stop, 16);
-            if (stop == hex + 2) at += 2;
-        }
-        if (c != *name) break;
-        at++;
-        name++;
-    }
-    if (at != end || *name) {
-        weft_api_error_set(
-            &out->error, 404, "model", "model_not_found", "The model '%.*s' does not exist.",
-            (int)(path->len - strlen("/v1/models/")), path->at + strlen("/v1/models/"));
+    char name[WEFT_API_URL_BYTES_MAX + 1];
+    size_t prefix = strlen("/v1/models/"), len;
+    WEFT_ASSERT(path->len > prefix && path->len - prefix < sizeof name);
+    len = decode(path->at + prefix, path->len - prefix, name);
+    if (!wefti_api_is_model(&api->limits, name, len)) {
+        wefti_api_no_such_model(&api->limits, name, len, &out->error);
         return;
     }
+    name[len] = '\0';
     struct weft_writer w = begin_json(out);
-    wefti_api_write_model(api, &w);
+    wefti_api_write_model(api, name, &w);
 }
 
 static void get_health(const struct weft_api_state *api, const struct weft_api_span *path,
@@ -130,6 +140,7 @@ static void post_embeddings(const struct weft_api_state *api, const struct weft_
 static const struct weft_api_route routes[] = {
     {.path = "/v1/embeddings", .is_post = true, .is_guarded = true, .answer = post_embeddings},
     {.path = "/v1/models", .is_guarded = true, .answer = get_models},
+    {.path = "/v1/models/", .is_guarded = true, .answer = get_models},
     {.path = "/v1/models/", .is_prefix = true, .is_guarded = true, .answer = get_model},
     {.path = "/health", .is_watched = true, .answer = get_health},
     {.path = "/health/live", .is_watched = true, .answer = get_live},

@@ -138,7 +138,7 @@ static void read_n_predict(const struct reader *r, const struct weft_api_limits 
 
 static void parse(const struct reader *r, const struct weft_api_limits *limits,
                   struct params *params) {
-    struct reader shared = {r->json, r->error, own_fields};
+    struct reader shared = {r->json, r->error, own_fields, r->known};
     struct weft_api_limits own = *limits;
     own.defaults = with_defaults(limits->defaults);
     params->add_special = true;

@@ -3,9 +3,11 @@
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/check.h"
+#include "names.h"
 
 const char *wefti_api_json_type_name(const json_t *value) {
     switch (json_typeof(value)) {
@@ -49,10 +51,49 @@ static bool is_hidden(const struct reader *r, const char *name) {
     return false;
 }
 
+void wefti_api_json_note(const struct reader *r, const char *name) {
+    if (!r->known) return;
+    WEFT_ASSERT(r->known->n < JSON_FIELDS_MAX);
+    r->known->names[r->known->n++] = name;
+}
+
+struct reader wefti_api_json_within(const struct reader *r, json_t *object,
+                                    struct fields_known *known) {
+    known->n = 0;
+    known->unknown = r->known ? r->known->unknown : NULL;
+    return (struct reader){object, r->error, NULL, r->known ? known : NULL};
+}
+
+static bool is_known(const struct fields_known *known, const char *name) {
+    for (uint32_t i = 0; i < known->n; i++) {
+        if (strcmp(known->names[i], name) == 0) return true;
+    }
+    return false;
+}
+
+void wefti_api_json_look_for_unknown(const struct reader *r, const char *path) {
+    const char *name;
+    json_t *value;
+    if (!r->known || !wefti_api_json_ok(r)) return;
+    struct fields_unknown *unknown = r->known->unknown;
+    json_object_foreach(r->json, name, value) {
+        char quoted[48], param[sizeof r->error->param];
+        if (unknown->n == JSON_UNKNOWN_MAX) return;
+        if (is_known(r->known, name)) continue;
+        wefti_api_quote(name, strlen(name), quoted, sizeof quoted);
+        (void)snprintf(param, sizeof param, "%s%s", path, quoted);
+        weft_buf_printf(&unknown->names, "%s'%s'", unknown->n++ ? ", " : "", param);
+        if (unknown->is_refused)
+            weft_api_error_set(r->error, 400, param, "unknown_field",
+                               "'%s' is not a field of this request", param);
+    }
+}
+
 /* NULL when the field is absent or null, and after an error. */
 json_t *wefti_api_json_get(const struct reader *r, const char *name) {
     WEFT_ASSERT(name[0]);
     if (!wefti_api_json_ok(r) || is_hidden(r, name)) return NULL;
+    wefti_api_json_note(r, name);
     json_t *value = json_object_get(r->json, name);
     return json_is_null(value) ? NULL : value;
 }
@@ -74,6 +115,12 @@ bool wefti_api_json_get_int(const struct reader *r, const char *name, int64_t mi
     const json_t *value = wefti_api_json_get(r, name);
     if (!value) return false;
     double real = json_is_real(value) ? json_real_value(value) : 0.5;
+    if (real == trunc(real) && (real < (double)min || real > (double)max || fabs(real) >= 0x1p63)) {
+        weft_api_error_set(r->error, 400, name, NULL,
+                           "'%s' must be between %" PRId64 " and %" PRId64 ", got %.17g", name, min,
+                           max, real);
+        return false;
+    }
     if (!json_is_integer(value) && (real != trunc(real) || fabs(real) > 0x1p53)) {
         wefti_api_json_wrong_type(r, name, "an integer", value);
         return false;

@@ -5,8 +5,12 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "kinds/kind.h"
+#include "names.h"
 #include "params/params_internal.h"
+
+#define UNKNOWN_BYTES_MAX 1024
 
 /* -------------------------------------------------------------------------------- the model --- */
 
@@ -17,9 +21,10 @@ static void check_model(const struct reader *r, const struct weft_api_limits *li
         wefti_api_json_wrong_type(r, "model", "a string", value);
         return;
     }
-    if (!wefti_api_json_is_text(value, limits->model_name))
-        weft_api_error_set(r->error, 404, "model", "model_not_found",
-                           "The model '%.200s' does not exist.", json_string_value(value));
+    const char *name = json_string_value(value);
+    size_t len = json_string_length(value);
+    if (!wefti_api_is_model(limits, name, len))
+        wefti_api_no_such_model(limits, name, len, r->error);
 }
 
 /* ------------------------------------------------------------------------------ the request --- */
@@ -31,14 +36,24 @@ bool wefti_api_params_parse(json_t *json, const weft_api_kind *kind,
     params->json = json;
     params->add_generation_prompt = params->skip_special = true;
     params->logprobs = params->prompt_logprobs = -1;
-    struct reader r = {json, error, NULL};
+    struct fields_unknown unknown = {.is_refused = limits->refuses_unknown_fields};
+    struct fields_known known = {.n = 0, .unknown = &unknown};
+    bool is_watched = limits->refuses_unknown_fields || limits->logs_unknown_fields;
+    struct reader r = {json, error, NULL, is_watched ? &known : NULL};
     if (!json_is_object(json)) {
         weft_api_error_set(error, 400, NULL, NULL, "the body must be a JSON object, got %s",
                            json ? wefti_api_json_type_name(json) : "nothing");
         return false;
     }
+    weft_buf_init(&unknown.names, UNKNOWN_BYTES_MAX);
     check_model(&r, limits);
     kind->parse(&r, limits, params);
+    wefti_api_params_note_ignored(&r);
+    wefti_api_json_look_for_unknown(&r, "");
+    if (unknown.n > 0)
+        weft_debug("a request for %s has fields that are not known here: %s%s", kind->path,
+                   weft_buf_cstr(&unknown.names), unknown.n == JSON_UNKNOWN_MAX ? ", ..." : "");
+    weft_buf_fini(&unknown.names);
     return wefti_api_json_ok(&r);
 }
 

@@ -276,9 +276,11 @@ void wefti_api_params_read_stream(const struct reader *r, struct params *params)
                            "'stream_options' is only allowed with 'stream': true");
         return;
     }
-    struct reader inner = {options, r->error, NULL};
+    struct fields_known known;
+    const struct reader inner = wefti_api_json_within(r, options, &known);
     wefti_api_json_get_bool(&inner, "include_usage", &params->include_usage);
     wefti_api_json_get_bool(&inner, "continuous_usage_stats", &params->continuous_usage);
+    wefti_api_json_look_for_unknown(&inner, "stream_options.");
 }
 
 void wefti_api_params_read_output(const struct reader *r, struct params *params) {

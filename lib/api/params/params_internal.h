@@ -28,6 +28,9 @@ struct refused_field {
 void wefti_api_params_refuse(const struct reader *r, const struct refused_field *fields);
 void wefti_api_params_refuse_unsupported(const struct reader *r);
 
+/* Fields that every kind of call knows and nobody reads. */
+void wefti_api_params_note_ignored(const struct reader *r);
+
 /* Absent, null or empty: it asks for nothing. */
 bool wefti_api_params_is_absent(const json_t *value);
 

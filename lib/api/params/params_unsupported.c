@@ -59,6 +59,34 @@ static const struct refused_field unsupported[] = {
     {NULL, IF_NULL},
 };
 
+/* Fields that are ignored, for they change nothing that is generated here. */
+static const char *const ignored[] = {
+    /* of OpenAI and vLLM */
+    "metadata",
+    "service_tier",
+    "parallel_tool_calls",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "user",
+    "cache_salt",
+    "request_id",
+    /* of MessagePack-RPC, read by the connection */
+    "api_key",
+    /* of llama-server */
+    "cache_prompt",
+    "id_slot",
+    "n_keep",
+    "n_discard",
+    "timings_per_token",
+    "return_progress",
+};
+
+void wefti_api_params_note_ignored(const struct reader *r) {
+    for (size_t i = 0; r->known && i < sizeof ignored / sizeof ignored[0]; i++)
+        wefti_api_json_note(r, ignored[i]);
+}
+
 static bool is_harmless(const json_t *value, enum harmless harmless) {
     switch (harmless) {
     case IF_NULL:

@@ -1,0 +1,110 @@
+#include "names.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/api.h"
+#include "base/check.h"
+#include "base/json_escape.h"
+#include "base/utf8.h"
+#include "codec/utf8.h"
+
+#define QUOTED_BYTES 160 /* of a name that is wrong */
+#define LISTED_BYTES 256 /* of all those that are right */
+
+/* ------------------------------------------------------------------------------ what it has --- */
+
+/* The next item of a list, without the spaces around it. *at moves behind its comma, or becomes
+ * NULL at the end. */
+static char *next_item(char **at) {
+    char *item = *at, *comma = strchr(item, ','), *end = comma ? comma : item + strlen(item);
+    *at = comma ? comma + 1 : NULL;
+    while (*item == ' ')
+        item++;
+    while (end > item && end[-1] == ' ')
+        end--;
+    *end = '\0';
+    return item;
+}
+
+static weft_err add_name(struct weft_api_state *api, const char *name, struct weft_errmsg *why) {
+    struct weft_api_limits *limits = &api->limits;
+    if (!*name) return weft_err_set(why, WEFT_E_INVAL, "--served-model-name holds an empty name");
+    if (!weft_utf8_valid(name, strlen(name)))
+        return weft_err_set(why, WEFT_E_INVAL, "--served-model-name is not valid UTF-8");
+    if (limits->n_model_names == WEFT_API_MODEL_NAMES_MAX)
+        return weft_err_set(why, WEFT_E_TOOBIG, "--served-model-name holds more than %d names",
+                            WEFT_API_MODEL_NAMES_MAX);
+    if (!wefti_api_is_model(limits, name, strlen(name)))
+        api->model_names[limits->n_model_names++] = name;
+    return WEFT_OK;
+}
+
+weft_err weft_api_name_model(struct weft_api_state *api, const char *names, bool is_list,
+                             struct weft_errmsg *why) {
+    struct weft_api_limits *limits = &api->limits;
+    WEFT_ASSERT(!api->model_names_text && limits->n_model_names == 0);
+    api->model_names_text = strdup(names);
+    if (!api->model_names_text) return weft_err_set(why, WEFT_E_NOMEM, "out of memory");
+    limits->model_names = api->model_names;
+    weft_err err = WEFT_OK;
+    for (char *at = api->model_names_text; at && !err;) {
+        char *name = is_list ? next_item(&at) : at;
+        if (!is_list) at = NULL;
+        err = add_name(api, name, why);
+    }
+    if (!err) limits->model_name = limits->model_names[0];
+    return err;
+}
+
+bool wefti_api_is_model(const struct weft_api_limits *limits, const char *name, size_t len) {
+    for (uint32_t i = 0; i < limits->n_model_names; i++) {
+        const char *known = limits->model_names[i];
+        if (strlen(known) == len && memcmp(known, name, len) == 0) return true;
+    }
+    return false;
+}
+
+/* ------------------------------------------------------------------------------- what it says --- */
+
+void wefti_api_quote(const char *bytes, size_t len, char *out, size_t cap) {
+    static const char cut[] = "...";
+    size_t n = 0, room = cap - sizeof cut;
+    WEFT_ASSERT(cap > sizeof cut + WEFT_JSON_ESCAPE_BYTES_MAX);
+    for (size_t i = 0; i < len;) {
+        char escaped[WEFT_JSON_ESCAPE_BYTES_MAX];
+        bool is_whole = false, is_control = (unsigned char)bytes[i] < 0x20;
+        size_t n_in = is_control ? 1 : weft_utf8_start(bytes + i, len - i, &is_whole);
+        size_t n_out = is_control ? weft_json_escape(bytes[i], escaped) : n_in;
+        if (n_in == 0) n_in = n_out = 1;
+        if (n_out > room - n) {
+            memcpy(out + n, cut, sizeof cut);
+            return;
+        }
+        memcpy(out + n, is_control ? escaped : bytes + i, n_out);
+        n += n_out;
+        i += n_in;
+    }
+    out[n] = '\0';
+}
+
+void wefti_api_no_such_model(const struct weft_api_limits *limits, const char *name, size_t len,
+                             struct weft_api_error *error) {
+    char wrong[QUOTED_BYTES], right[LISTED_BYTES], more[32] = "";
+    size_t at = 0;
+    uint32_t i = 0;
+    wefti_api_quote(name, len, wrong, sizeof wrong);
+    right[0] = '\0';
+    for (; i < limits->n_model_names; i++) {
+        char known[QUOTED_BYTES];
+        wefti_api_quote(limits->model_names[i], strlen(limits->model_names[i]), known,
+                        sizeof known);
+        if (strlen(known) + sizeof ", ''" > sizeof right - at) break;
+        at += (size_t)snprintf(right + at, sizeof right - at, "%s'%s'", i ? ", " : "", known);
+    }
+    if (i < limits->n_model_names)
+        (void)snprintf(more, sizeof more, " and %u more", limits->n_model_names - i);
+    weft_api_error_set(error, 404, "model", "model_not_found",
+                       "The model '%s' does not exist; this server has %s%s.", wrong, right, more);
+}
