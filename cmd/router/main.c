@@ -54,7 +54,7 @@ static weft_err load_template(struct server *server, struct weft_errmsg *why) {
     } else if (!err) {
         weft_info("the model has no chat template: /v1/chat/completions will answer 400");
     }
-    free(source);
+    api->chat_source = source;
     return err;
 }
 

@@ -18,4 +18,8 @@ void wefti_api_write_health(const struct weft_api_state *api, const struct weft_
 void wefti_api_write_stats(const struct weft_api_state *api, const struct weft_api_moment *moment,
                            struct weft_writer *w);
 
+/* llama-server's /props and /slots. */
+void wefti_api_write_props(const struct weft_api_state *api, struct weft_writer *w);
+void wefti_api_write_slots(const struct weft_api_state *api, struct weft_writer *w);
+
 #endif

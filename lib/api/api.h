@@ -36,7 +36,8 @@ struct weft_api_state {
     char *model_names_text; /* owned; `model_names` point into it, `limits` to them */
     const char *model_names[WEFT_API_MODEL_NAMES_MAX];
     weft_tokenizer *tok;
-    weft_tmpl *chat; /* NULL: the model has no template */
+    weft_tmpl *chat;   /* NULL: the model has no template */
+    char *chat_source; /* owned; its text, which clients may ask for */
     struct weft_api_limits limits;
     struct weft_api_metrics metrics;
     struct weft_api_upstream upstream;

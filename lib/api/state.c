@@ -31,6 +31,7 @@ void weft_api_fini(struct weft_api_state *api) {
     WEFT_ASSERT(TAILQ_EMPTY(&api->parked) && api->n_parked_prompts == 0);
     weft_api_metrics_fini(&api->metrics);
     weft_tmpl_free(api->chat);
+    free(api->chat_source);
     weft_tok_free(api->tok);
     free(api->model_names_text);
     weft_api_keys_fini(&api->keys);

@@ -1,5 +1,7 @@
 """What clients send that were written for other servers: their names, fields and numbers."""
 
+import json
+
 import harness
 from harness import Server
 from rpc import Rpc
@@ -63,6 +65,55 @@ def test_a_body_of_nothing():
             status, error = error_of(server, body)
             assert status == 400 and error["code"] == "invalid_json", error
             assert error["message"] == "the body is empty: send a JSON object"
+
+
+def test_llama_servers_tokenize():
+    with Server() as server:
+        text = "Once upon a time \u4f60<|begin_of_text|>"
+        vllm = server.post("/tokenize", {"prompt": text, "add_special_tokens": False}).json["tokens"]
+        assert server.post("/tokenize", {"content": text}).json["tokens"] == vllm
+        with_bos = server.post("/tokenize", {"content": text, "add_special": True}).json["tokens"]
+        assert with_bos[1:] == vllm and len(with_bos) == len(vllm) + 1
+        pieces = server.post("/tokenize", {"content": text, "with_pieces": True}).json["tokens"]
+        assert [p["id"] for p in pieces] == vllm
+        spelt = b"".join(bytes(p["piece"]) if isinstance(p["piece"], list) else p["piece"].encode() for p in pieces)
+        assert spelt.decode() == text and any(isinstance(p["piece"], list) for p in pieces)
+        plain = server.post("/tokenize", {"content": text, "parse_special": False}).json["tokens"]
+        assert len(plain) > len(vllm)
+        for tokens in (vllm, plain):
+            assert server.post("/detokenize", {"tokens": tokens}).json == {"prompt": text, "content": text}
+
+
+def test_llama_servers_names_in_openais_endpoints():
+    with Server() as server:
+        ask = {"prompt": "Once upon a time", "temperature": 0}
+        mine = server.complete(**ask, n_predict=9, repeat_penalty=1.3)
+        openais = server.complete(**ask, max_tokens=9, repetition_penalty=1.3)
+        assert mine["choices"] == openais["choices"] and mine["usage"] == openais["usage"]
+        chat = server.chat(messages=[{"role": "user", "content": "Hi"}], n_predict=5, ignore_eos=True)
+        assert chat["usage"]["completion_tokens"] == 5
+
+
+def test_llama_servers_props_and_slots():
+    with Server("--max-num-seqs", "3", "--served-model-name", "fable", env={"WEFT_API_KEY": "k"}) as server:
+        key = {"Authorization": "Bearer k"}
+        assert server.get("/props").status == 401 and server.get("/slots").status == 401
+        props = server.get("/props", key).json
+        assert props["total_slots"] == 3 and props["model_alias"] == "fable" and props["model_path"] == server.model
+        assert "{%" in props["chat_template"] and props["bos_token"] == "<|begin_of_text|>"
+        settings = props["default_generation_settings"]
+        assert settings["n_ctx"] == 1024
+        used = server.post("/completion", {"prompt": "a", "n_predict": 1}, key).json["generation_settings"]
+        for name in ("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "repeat_last_n"):
+            assert settings["params"][name] == used[name], name
+        slots = server.get("/slots", key).json
+        assert [s["id"] for s in slots] == [0, 1, 2] and not any(s["is_processing"] for s in slots)
+        body = {"prompt": "For ever", "n_predict": -1, "ignore_eos": True, "stream": True}
+        conn = server.connect()
+        with server.stopped():  # with what it was given a moment before
+            conn.request("POST", "/completion", json.dumps(body), {**key, "Content-Type": "application/json"})
+            harness.wait_until("a slot to be busy", lambda: server.get("/slots", key).json[0]["is_processing"])
+        conn.close()
 
 
 if __name__ == "__main__":

@@ -225,8 +225,9 @@ static void answers_about_tokens_are_the_same_in_pieces_of_any_size(void **state
         {CALL_TOKENIZE, "{\"prompt\":\"\",\"add_special_tokens\":false,\"return_token_strs\":true}",
          "{\"count\":0,\"max_model_len\":1024,\"tokens\":[],\"token_strs\":[]}"},
         {CALL_DETOKENIZE, "{\"tokens\":[4091,46,1259,572,258,574]}",
-         "{\"prompt\":\"<|begin_of_text|>Once upon a time\"}"},
-        {CALL_DETOKENIZE, "{\"tokens\":[]}", "{\"prompt\":\"\"}"},
+         "{\"prompt\":\"<|begin_of_text|>Once upon a time\","
+         "\"content\":\"<|begin_of_text|>Once upon a time\"}"},
+        {CALL_DETOKENIZE, "{\"tokens\":[]}", "{\"prompt\":\"\",\"content\":\"\"}"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         weft_api_call *call = in_hand(cases[i].json, cases[i].kind);

@@ -152,7 +152,14 @@ static const struct row rows[] = {
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"max_tokens\":4.0,\"length_penalty\":1.0}", 0, ""},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"max_tokens\":4.5}", 400, "max_tokens"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"max_tokens\":1e300}", 400, "max_tokens"},
-    {CALL_COMPLETION, "{\"prompt\":\"a\",\"n_predict\":5}", 400, "n_predict"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"n_predict\":5,\"repeat_penalty\":1.1}", 0, ""},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"n_predict\":-1}", 0, ""},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"n_predict\":0}", 400, "n_predict"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"n_predict\":-2}", 400, "n_predict"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"repeat_penalty\":0}", 400, "repeat_penalty"},
+    {CALL_TOKENIZE, "{\"content\":\"a\",\"add_special\":true,\"with_pieces\":true}", 0, ""},
+    {CALL_TOKENIZE, "{\"content\":[\"a\"]}", 400, "content"},
+    {CALL_TOKENIZE, "{\"content\":\"a\",\"with_pieces\":1}", 400, "with_pieces"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"mirostat\":2}", 400, "mirostat"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"response_format\":{\"type\":\"json_object\"}}", 400,
      "response_format"},
@@ -413,6 +420,21 @@ static void a_wrong_model_is_told_which_there_are(void **state) {
         error_of("{\"prompt\":\"a\",\"model\":\"also\"}", CALL_COMPLETION, false).status, 0);
 }
 
+static void llamas_names_go_before_openais(void **state) {
+    (void)state;
+    struct params p;
+    struct weft_api_error error;
+    assert_true(parse("{\"prompt\":\"a\",\"n_predict\":7,\"max_tokens\":9,\"repeat_penalty\":1.5,"
+                      "\"repetition_penalty\":1.25}",
+                      CALL_COMPLETION, 4, &p, &error));
+    assert_int_equal(p.sampling.max_tokens, 7);
+    assert_true(p.sampling.repetition_penalty == 1.5f);
+    wefti_api_params_fini(&p);
+    assert_true(parse("{\"prompt\":\"a\",\"n_predict\":-1}", CALL_COMPLETION, 4, &p, &error));
+    assert_int_equal(p.sampling.max_tokens, 60); /* all of the context */
+    wefti_api_params_fini(&p);
+}
+
 static void a_number_too_small_for_a_float_is_not_off(void **state) {
     (void)state;
     struct params p;
@@ -657,6 +679,7 @@ int main(void) {
         cmocka_unit_test(sixty_four_strings_may_stop_a_request_and_no_more),
         cmocka_unit_test(unknown_fields_are_refused_where_that_is_wanted),
         cmocka_unit_test(a_wrong_model_is_told_which_there_are),
+        cmocka_unit_test(llamas_names_go_before_openais),
         cmocka_unit_test(a_number_too_small_for_a_float_is_not_off),
         cmocka_unit_test(defaults_fit_the_context),
         cmocka_unit_test(ignored_ends_are_still_kept_back_by_min_tokens),

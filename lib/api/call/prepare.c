@@ -108,7 +108,8 @@ static void encode_chat(weft_api_call *call) {
 
 static void encode_prompts(weft_api_call *call) {
     struct params *p = &call->params;
-    uint32_t flags = WEFT_TOK_PARSE_SPECIAL | (p->add_special ? WEFT_TOK_ADD_SPECIAL : 0);
+    uint32_t flags = (p->special_is_text ? 0 : WEFT_TOK_PARSE_SPECIAL) |
+                     (p->add_special ? WEFT_TOK_ADD_SPECIAL : 0);
     for (uint32_t i = 0; i < p->n_prompts && !call->error.status; i++) {
         if (p->prompts[i].text)
             encode(call, &p->prompts[i], p->prompts[i].text, p->prompts[i].text_len, flags);

@@ -14,6 +14,7 @@
 
 #define JSON "application/json"
 #define TEXT_BYTES_MAX (1u << 20)
+#define PROPS_BYTES_MAX (8u << 20) /* a chat template of 1 MiB, escaped */
 
 /* ---------------------------------------------------------------------------- short answers --- */
 
@@ -98,6 +99,23 @@ static void get_version(const struct weft_api_state *api, const struct weft_api_
     weft_buf_add_str(&out->body, "{\"version\":\"" WEFT_VERSION "\"}");
 }
 
+static void get_props(const struct weft_api_state *api, const struct weft_api_span *path,
+                      const struct weft_api_moment *moment, struct weft_api_answer *out) {
+    (void)path;
+    (void)moment;
+    struct weft_writer w = begin_json(out);
+    out->body.max_bytes = PROPS_BYTES_MAX;
+    wefti_api_write_props(api, &w);
+}
+
+static void get_slots(const struct weft_api_state *api, const struct weft_api_span *path,
+                      const struct weft_api_moment *moment, struct weft_api_answer *out) {
+    (void)path;
+    (void)moment;
+    struct weft_writer w = begin_json(out);
+    wefti_api_write_slots(api, &w);
+}
+
 static void get_metrics(const struct weft_api_state *api, const struct weft_api_span *path,
                         const struct weft_api_moment *moment, struct weft_api_answer *out) {
     (void)path;
@@ -142,6 +160,8 @@ static const struct weft_api_route routes[] = {
     {.path = "/v1/models", .is_guarded = true, .answer = get_models},
     {.path = "/v1/models/", .is_guarded = true, .answer = get_models},
     {.path = "/v1/models/", .is_prefix = true, .is_guarded = true, .answer = get_model},
+    {.path = "/props", .is_guarded = true, .answer = get_props},
+    {.path = "/slots", .is_guarded = true, .answer = get_slots},
     {.path = "/health", .is_watched = true, .answer = get_health},
     {.path = "/health/live", .is_watched = true, .answer = get_live},
     {.path = "/ping", .is_watched = true, .answer = get_health},

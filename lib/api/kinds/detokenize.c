@@ -1,4 +1,4 @@
-/* POST /detokenize: the text of ids. */
+/* POST /detokenize: the text of ids, under vLLM's name and under llama-server's. */
 #include "kinds/kind.h"
 #include "params/params_internal.h"
 #include "render/render.h"
@@ -21,13 +21,20 @@ static bool open_text_part(const struct body_piece *at) {
     return true;
 }
 
+static bool open_content_part(const struct body_piece *at) {
+    weft_write_key(at->w, "content");
+    return open_text_part(at);
+}
+
 static bool close_part(const struct body_piece *at) {
     weft_write_end(at->w);
     return true;
 }
 
 static const body_part no_parts[] = {NULL};
-static const body_part end_parts[] = {open_text_part, wefti_api_spell_part, close_part, NULL};
+static const body_part end_parts[] = {
+    open_text_part, wefti_api_spell_part, open_content_part, wefti_api_spell_part, close_part, NULL,
+};
 
 const struct weft_api_kind wefti_api_kind_detokenize = {
     .path = "/detokenize",

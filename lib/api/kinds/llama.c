@@ -2,6 +2,8 @@
  *
  * A stream ends with the very object that is the answer to a request without one, but for what the
  * stream has told already: so both are written by the parts of the body. */
+#include "kinds/llama.h"
+
 #include <math.h>
 
 #include "base/check.h"
@@ -16,8 +18,7 @@
 
 /* What llama-server does not know, or means differently: read here or not at all. */
 static const char *const own_fields[] = {
-    "n_predict",      "repeat_penalty", "repetition_penalty", "min_tokens",
-    "stop_token_ids", "grammar",        "logit_bias",         NULL,
+    "repetition_penalty", "min_tokens", "stop_token_ids", "grammar", "logit_bias", NULL,
 };
 
 static const struct refused_field refused[] = {
@@ -33,8 +34,7 @@ static const struct refused_field refused[] = {
     {NULL, IF_NULL},
 };
 
-/* llama-server's defaults, where generation_config.json is silent. */
-static struct weft_gen_defaults with_defaults(struct weft_gen_defaults d) {
+struct weft_gen_defaults wefti_api_llama_defaults(struct weft_gen_defaults d) {
     if (isnan(d.temperature)) d.temperature = 0.8;
     if (isnan(d.top_p)) d.top_p = 0.95;
     if (isnan(d.min_p)) d.min_p = 0.05;
@@ -140,7 +140,7 @@ static void parse(const struct reader *r, const struct weft_api_limits *limits,
                   struct params *params) {
     struct reader shared = {r->json, r->error, own_fields, r->known};
     struct weft_api_limits own = *limits;
-    own.defaults = with_defaults(limits->defaults);
+    own.defaults = wefti_api_llama_defaults(limits->defaults);
     params->add_special = true;
     params->n = 1;
     wefti_api_params_refuse_unsupported(&shared);

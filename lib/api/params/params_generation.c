@@ -299,13 +299,32 @@ void wefti_api_params_read_choices(const struct reader *r, struct params *params
                            params->n_prompts, params->n, WEFT_API_CALL_CHOICES_MAX);
 }
 
+/* A field between `least` and the most there is. */
+static void read_most_tokens(const struct reader *r, const char *name, int64_t least,
+                             struct params *params) {
+    int64_t n = 0;
+    if (!wefti_api_json_get_int(r, name, least, INT32_MAX, &n)) return;
+    params->has_max_tokens = n >= 0;
+    params->sampling.max_tokens = n < 0 ? 0 : (uint32_t)n;
+    if (n >= 0) return;
+    params->is_open_ended = true;
+    params->usual_max_tokens = 0;
+}
+
+static int64_t least_max_tokens(const struct params *params) {
+    return params->echo || params->sampling.n_prompt_logprobs >= 0 ? 0 : 1;
+}
+
 void wefti_api_params_read_max_tokens(const struct reader *r, const char *name,
                                       struct params *params) {
-    int64_t max_tokens = 0;
-    int64_t least = params->echo || params->sampling.n_prompt_logprobs >= 0 ? 0 : 1;
-    if (!wefti_api_json_get_int(r, name, least, INT32_MAX, &max_tokens)) return;
-    params->has_max_tokens = true;
-    params->sampling.max_tokens = (uint32_t)max_tokens;
+    read_most_tokens(r, name, least_max_tokens(params), params);
+}
+
+void wefti_api_params_read_llama_names(const struct reader *r, struct params *params) {
+    read_most_tokens(r, "n_predict", -1, params);
+    if (params->has_max_tokens && params->sampling.max_tokens < least_max_tokens(params))
+        weft_api_error_set(r->error, 400, "n_predict", NULL, "'n_predict' must not be 0 here");
+    wefti_api_json_get_float(r, "repeat_penalty", 1e-3, 1e3, &params->sampling.repetition_penalty);
 }
 
 void wefti_api_params_read_user(const struct reader *r) {

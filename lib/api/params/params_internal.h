@@ -41,6 +41,9 @@ void wefti_api_params_read_messages(const struct reader *r, struct params *param
 void wefti_api_params_read_tokens(const struct reader *r, const struct weft_api_limits *limits,
                                   struct params *params);
 
+/* The field `name`, a string, as the one prompt. False: it is absent, or an error. */
+bool wefti_api_params_read_text(const struct reader *r, const char *name, struct params *params);
+
 /* How texts become ids: add_special_tokens (whose default the kind has set), and so on. */
 void wefti_api_params_read_encoding(const struct reader *r, struct params *params);
 
@@ -78,6 +81,10 @@ void wefti_api_params_read_choices(const struct reader *r, struct params *params
 /* Reads the field `name`, after echo and log-probabilities, which decide whether 0 makes sense. */
 void wefti_api_params_read_max_tokens(const struct reader *r, const char *name,
                                       struct params *params);
+
+/* llama-server's names for two of these, which go before OpenAI's: "n_predict", where -1 means until
+ * the context is full, and "repeat_penalty". */
+void wefti_api_params_read_llama_names(const struct reader *r, struct params *params);
 void wefti_api_params_read_user(const struct reader *r);
 
 #endif

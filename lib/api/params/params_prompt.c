@@ -56,6 +56,24 @@ static void read_prompt(const struct reader *r, const json_t *value, uint32_t n_
     }
 }
 
+bool wefti_api_params_read_text(const struct reader *r, const char *name, struct params *params) {
+    const json_t *value = wefti_api_json_get(r, name);
+    if (!value) return false;
+    if (!json_is_string(value)) {
+        wefti_api_json_wrong_type(r, name, "a string", value);
+        return false;
+    }
+    params->prompts = calloc(1, sizeof *params->prompts);
+    if (!params->prompts) {
+        weft_api_error_set(r->error, 500, NULL, NULL, "out of memory");
+        return false;
+    }
+    params->n_prompts = 1;
+    params->prompts[0].text = json_string_value(value);
+    params->prompts[0].text_len = json_string_length(value);
+    return true;
+}
+
 void wefti_api_params_read_prompts(const struct reader *r, const struct weft_api_limits *limits,
                                    struct params *params) {
     const json_t *value = wefti_api_json_get(r, "prompt");

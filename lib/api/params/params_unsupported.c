@@ -48,8 +48,6 @@ static const struct refused_field unsupported[] = {
     {"logprob_token_ids", IF_EMPTY},
     {"vllm_xargs", IF_EMPTY},
     /* llama-server's own: they change the output, so they must not be ignored. */
-    {"n_predict", IF_NULL},
-    {"repeat_penalty", IF_ONE},
     {"typical_p", IF_ONE},
     {"mirostat", IF_ZERO},
     {"dry_multiplier", IF_ZERO},

@@ -1,0 +1,103 @@
+/* llama-server's endpoints beside its completion: what the server is, and what it is doing. */
+#include <math.h>
+
+#include "answers.h"
+#include "api/api.h"
+#include "kinds/llama.h"
+
+static void write_text(struct weft_writer *w, const char *key, const char *text) {
+    weft_write_key(w, key);
+    weft_write_str(w, text ? text : "");
+}
+
+static void write_token(struct weft_writer *w, const char *key, struct weft_str token) {
+    weft_write_key(w, key);
+    weft_write_text(w, token.data ? token.data : "", token.len);
+}
+
+static void write_uint(struct weft_writer *w, const char *key, uint64_t value) {
+    weft_write_key(w, key);
+    weft_write_uint(w, value);
+}
+
+static void write_number(struct weft_writer *w, const char *key, double value, double usual) {
+    weft_write_key(w, key);
+    weft_write_float(w, (float)(isnan(value) ? usual : value));
+}
+
+static void write_bool(struct weft_writer *w, const char *key, bool value) {
+    weft_write_key(w, key);
+    weft_write_bool(w, value);
+}
+
+/* What a request for /completion that says nothing gets. */
+static void write_defaults(const struct weft_api_state *api, struct weft_writer *w) {
+    const struct weft_gen_defaults d = wefti_api_llama_defaults(api->limits.defaults);
+    weft_write_key(w, "params");
+    weft_write_map(w);
+    weft_write_key(w, "n_predict");
+    weft_write_int(w, d.max_new_tokens > 0 ? d.max_new_tokens : -1);
+    weft_write_key(w, "seed");
+    weft_write_int(w, -1);
+    write_number(w, "temperature", d.temperature, 1);
+    write_uint(w, "top_k", d.top_k > 0 ? (uint64_t)d.top_k : 0);
+    write_number(w, "top_p", d.top_p, 1);
+    write_number(w, "min_p", d.min_p, 0);
+    write_number(w, "top_n_sigma", NAN, 0);
+    weft_write_key(w, "repeat_last_n");
+    weft_write_int(w, -1);
+    write_number(w, "repeat_penalty", d.repetition_penalty, 1);
+    write_number(w, "presence_penalty", NAN, 0);
+    write_number(w, "frequency_penalty", NAN, 0);
+    write_bool(w, "ignore_eos", false);
+    write_bool(w, "stream", false);
+    weft_write_key(w, "stop");
+    weft_write_list(w);
+    weft_write_end(w);
+    weft_write_end(w);
+}
+
+/* Sequences that all workers compute at once. 0: nothing is loaded yet. */
+static uint32_t n_slots(const struct weft_api_state *api) {
+    const struct weft_msg_snapshot *s = &api->upstream.snapshot;
+    if (!s->has_model) return 0;
+    uint64_t n = (uint64_t)s->model.max_seqs * (s->n_workers ? s->n_workers : 1);
+    return n < WEFT_SEQS_MAX ? (uint32_t)n : WEFT_SEQS_MAX;
+}
+
+void wefti_api_write_props(const struct weft_api_state *api, struct weft_writer *w) {
+    weft_write_map(w);
+    weft_write_key(w, "default_generation_settings");
+    weft_write_map(w);
+    write_uint(w, "n_ctx", api->limits.max_model_len);
+    write_defaults(api, w);
+    weft_write_end(w);
+    write_uint(w, "total_slots", n_slots(api));
+    write_text(w, "model_alias", api->limits.model_name);
+    write_text(w, "model_path", api->settings.model);
+    write_text(w, "chat_template", api->chat_source);
+    write_token(w, "bos_token", weft_tok_bos_token(api->tok));
+    write_token(w, "eos_token", weft_tok_eos_token(api->tok));
+    weft_write_key(w, "modalities");
+    weft_write_map(w);
+    write_bool(w, "vision", false);
+    write_bool(w, "audio", false);
+    weft_write_end(w);
+    write_text(w, "build_info", "weft " WEFT_VERSION);
+    weft_write_end(w);
+}
+
+/* Places are all alike, and sequences have no fixed ones: the first ones stand for those that run. */
+void wefti_api_write_slots(const struct weft_api_state *api, struct weft_writer *w) {
+    uint32_t n = n_slots(api), n_running = api->upstream.snapshot.n_running;
+    weft_write_list(w);
+    for (uint32_t i = 0; i < n; i++) {
+        weft_write_map(w);
+        write_uint(w, "id", i);
+        write_uint(w, "n_ctx", api->limits.max_model_len);
+        write_bool(w, "speculative", false);
+        write_bool(w, "is_processing", i < n_running);
+        weft_write_end(w);
+    }
+    weft_write_end(w);
+}
