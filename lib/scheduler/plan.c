@@ -87,6 +87,7 @@ static void emit_row(weft_sched *sched, struct seq *seq, struct plan_out *out) {
     };
     seq->row[out->step % WEFT_SCHED_PLANS_MAX] = row_idx;
     seq->n_rows_out++;
+    out->n_decode_tokens += n_tokens == 1 && seq->n_planned >= seq->req->n_prompt;
     seq->n_planned += n_tokens;
     seq->n_samples_out += samples;
     if (n_tokens == 1)
@@ -98,7 +99,7 @@ static void emit_row(weft_sched *sched, struct seq *seq, struct plan_out *out) {
 static void emit(weft_sched *sched) {
     struct plan_out *out = &sched->out[sched->step % WEFT_SCHED_PLANS_MAX];
     out->step = sched->step;
-    out->n_rows = out->n_decode = out->n_prompt = 0;
+    out->n_rows = out->n_decode = out->n_prompt = out->n_decode_tokens = 0;
     out->logprob_bytes = 0;
     emit_releases(sched);
     for (uint32_t i = 0; i < sched->n_running; i++) {

@@ -222,6 +222,12 @@ weft_err weft_sched_result(weft_sched *sched, uint64_t now_us,
         if (plan->rows[i].seq) commit(sched, now_us, &plan->rows[i], &result->outs[i]);
     }
     wefti_sched_pace_learn(&sched->pace, plan->n_decode, plan->n_prompt, result->busy_us);
+    sched->last_step = (struct weft_activity_step){
+        .busy_us = result->busy_us,
+        .n_prompt_tokens = plan->n_decode + plan->n_prompt - plan->n_decode_tokens,
+        .n_decode_tokens = plan->n_decode_tokens,
+        .n_seqs = plan->n_rows,
+    };
     sched->n_out--;
     sched->n_steps++;
     return WEFT_OK;

@@ -25,6 +25,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/activity.h"
 #include "base/counters.h"
 #include "base/err.h"
 #include "base/request.h"
@@ -125,6 +126,27 @@ struct weft_sched_stats {
 
 void weft_sched_stats(const weft_sched *sched, struct weft_sched_stats *stats_out);
 bool weft_sched_idle(const weft_sched *sched); /* no request, no plan out */
+
+/* Writes the first `n_max` (WEFT_ACTIVITY_SEQS_MAX at most) of all sequences: those that run, the
+ * oldest first, then those that wait, likewise. Returns how many. Their group is 0. */
+uint32_t weft_sched_list(const weft_sched *sched, uint64_t now_us,
+                         struct weft_activity_seq *seqs_out, uint32_t n_max);
+
+/* The step whose result was taken in last; its number, age and group are 0. */
+void weft_sched_last_step(const weft_sched *sched, struct weft_activity_step *step_out);
+
+/* The last steps of one scheduler or several together, numbered from 1; zeroes at first. */
+struct weft_activity_ring {
+    struct weft_activity_step steps[WEFT_ACTIVITY_STEPS_MAX];
+    uint64_t at_us[WEFT_ACTIVITY_STEPS_MAX]; /* when their results came */
+    uint64_t n;                              /* ever */
+};
+
+void weft_activity_ring_add(struct weft_activity_ring *ring, uint64_t now_us,
+                            const struct weft_activity_step *step);
+/* Writes them with their ages, the newest last. Returns how many. */
+uint32_t weft_activity_ring_list(const struct weft_activity_ring *ring, uint64_t now_us,
+                                 struct weft_activity_step steps_out[WEFT_ACTIVITY_STEPS_MAX]);
 
 /* Walks everything and asserts invariants: blocks conserved, budgets held, queues consistent. */
 void weft_sched_check(const weft_sched *sched);

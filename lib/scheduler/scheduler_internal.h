@@ -150,6 +150,7 @@ struct row {
 struct plan_out {
     uint64_t step;
     uint32_t n_rows, n_decode, n_prompt; /* rows; one-token rows; tokens of all other rows */
+    uint32_t n_decode_tokens;            /* of rows that compute one output token alone */
     uint64_t logprob_bytes;
     struct row *rows; /* [seqs_max] */
 };
@@ -203,6 +204,7 @@ struct weft_sched {
     struct weft_sched_event *events;
     size_t n_events, events_cap;
 
+    struct weft_activity_step last_step;
     struct pace pace;
     uint64_t departure_interval_us; /* between requests that leave, smoothed */
     uint64_t last_departure_us;
