@@ -20,6 +20,12 @@ _Static_assert(sizeof(struct weft_step_out) <= STORAGE_FACTOR * (WEFTI_PROTO_F_O
 _Static_assert(sizeof(struct weft_event) <= STORAGE_FACTOR * (WEFTI_PROTO_F_EVENT + 1), "bounded");
 _Static_assert(sizeof(struct weft_submit_choice) <= STORAGE_FACTOR * (WEFTI_PROTO_F_CHOICE + 1),
                "bounded");
+_Static_assert(sizeof(struct weft_activity_step) <=
+                   STORAGE_FACTOR * (WEFTI_PROTO_F_ACTIVITY_STEP + 1),
+               "bounded");
+_Static_assert(sizeof(struct weft_activity_seq) <=
+                   STORAGE_FACTOR * (WEFTI_PROTO_F_ACTIVITY_SEQ + 1),
+               "bounded");
 _Static_assert(sizeof(struct weft_step_grant) <=
                    STORAGE_FACTOR * sizeof(struct wefti_proto_grant_head),
                "bounded");
@@ -371,6 +377,57 @@ static void read_counters(struct weft_msgpack_reader *rd, struct weft_msg_snapsh
         memcpy(snap->iter_tokens, buckets, sizeof snap->iter_tokens);
 }
 
+static void read_activity_step(struct weft_msgpack_reader *rd, struct weft_activity_step *step) {
+    uint32_t n_more = weft_msgpack_read_open(rd, "step", WEFTI_PROTO_F_ACTIVITY_STEP);
+    step->step = weft_msgpack_read_u64(rd, "step");
+    step->age_us = weft_msgpack_read_u64(rd, "age_us");
+    step->busy_us = weft_msgpack_read_u32(rd, "busy_us", UINT32_MAX);
+    step->n_prompt_tokens = weft_msgpack_read_u32(rd, "n_prompt_tokens", WEFT_BATCHED_TOKENS_MAX);
+    step->n_decode_tokens = weft_msgpack_read_u32(rd, "n_decode_tokens", WEFT_BATCHED_TOKENS_MAX);
+    step->n_seqs = weft_msgpack_read_u32(rd, "n_seqs", WEFT_SEQS_MAX);
+    step->group = weft_msgpack_read_u32(rd, "group", WEFT_WORKERS_MAX - 1);
+    weft_msgpack_read_close(rd, "step", n_more);
+}
+
+static void read_activity_seq(struct weft_msgpack_reader *rd, struct weft_activity_seq *seq) {
+    uint32_t n_more = weft_msgpack_read_open(rd, "sequence", WEFTI_PROTO_F_ACTIVITY_SEQ);
+    seq->request_id = weft_msgpack_read_u64(rd, "request_id");
+    seq->age_us = weft_msgpack_read_u64(rd, "age_us");
+    seq->router = weft_msgpack_read_u32(rd, "router", UINT32_MAX);
+    seq->choice = weft_msgpack_read_u32(rd, "choice", WEFT_CHOICES_MAX - 1);
+    seq->phase = (enum weft_activity_phase)read_enum(rd, "phase", WEFT_ACTIVITY_PHASE_COUNT);
+    seq->n_prompt = weft_msgpack_read_u32(rd, "n_prompt", WEFT_CONTEXT_MAX);
+    seq->n_prompt_done = weft_msgpack_read_u32(rd, "n_prompt_done", WEFT_CONTEXT_MAX);
+    seq->n_output = weft_msgpack_read_u32(rd, "n_output", WEFT_CONTEXT_MAX);
+    seq->max_tokens = weft_msgpack_read_u32(rd, "max_tokens", UINT32_MAX);
+    seq->n_blocks = weft_msgpack_read_u32(rd, "n_blocks", WEFT_KV_BLOCKS_MAX);
+    seq->group = weft_msgpack_read_u32(rd, "group", WEFT_WORKERS_MAX - 1);
+    weft_msgpack_read_close(rd, "sequence", n_more);
+    if (seq->n_prompt_done > seq->n_prompt)
+        weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "n_prompt_done", "is %u of %u",
+                                 seq->n_prompt_done, seq->n_prompt);
+}
+
+static void read_activity(weft_proto_decoder *dec, struct weft_activity *activity) {
+    struct weft_msgpack_reader *rd = &dec->rd;
+    activity->n_steps =
+        weft_msgpack_read_list(rd, "steps", WEFTI_PROTO_F_ACTIVITY_STEP, WEFT_ACTIVITY_STEPS_MAX);
+    struct weft_activity_step *steps = take(dec, "steps", activity->n_steps, sizeof *steps);
+    for (uint32_t i = 0; i < activity->n_steps && !rd->err; i++)
+        read_activity_step(rd, &steps[i]);
+    weft_msgpack_read_close(rd, "steps", 0);
+    activity->n_seqs =
+        weft_msgpack_read_list(rd, "sequences", WEFTI_PROTO_F_ACTIVITY_SEQ, WEFT_ACTIVITY_SEQS_MAX);
+    struct weft_activity_seq *seqs = take(dec, "sequences", activity->n_seqs, sizeof *seqs);
+    for (uint32_t i = 0; i < activity->n_seqs && !rd->err; i++)
+        read_activity_seq(rd, &seqs[i]);
+    weft_msgpack_read_close(rd, "sequences", 0);
+    activity->n_seqs_omitted = weft_msgpack_read_u32(rd, "n_seqs_omitted", UINT32_MAX);
+    activity->router = weft_msgpack_read_u32(rd, "router", UINT32_MAX);
+    activity->steps = steps;
+    activity->seqs = seqs;
+}
+
 static void read_snapshot(struct weft_msgpack_reader *rd, struct weft_msg_snapshot *snap) {
     snap->serving = weft_msgpack_read_bool(rd, "serving");
     snap->advancing = weft_msgpack_read_bool(rd, "advancing");
@@ -584,7 +641,9 @@ static void read_worker_hello(struct weft_msgpack_reader *rd, struct weft_msg_wo
     read_model(rd, &hello->model);
 }
 
-static void read_body(weft_proto_decoder *dec, struct weft_msg *msg) {
+/* Reads the fields that every message of its type has, and those later ones that are known. Returns
+ * how many of the latter it read. */
+static uint32_t read_body(weft_proto_decoder *dec, struct weft_msg *msg, uint32_t n_later) {
     struct weft_msgpack_reader *rd = &dec->rd;
     switch (msg->type) {
     case WEFT_MSG_ROUTER_HELLO:
@@ -616,7 +675,9 @@ static void read_body(weft_proto_decoder *dec, struct weft_msg *msg) {
         break;
     case WEFT_MSG_SNAPSHOT:
         read_snapshot(rd, &msg->snapshot);
-        break;
+        if (n_later < WEFTI_PROTO_F_ACTIVITY) break; /* of an earlier release */
+        read_activity(dec, &msg->snapshot.activity);
+        return WEFTI_PROTO_F_ACTIVITY;
     case WEFT_MSG_WORKER_HELLO:
         read_worker_hello(rd, &msg->worker_hello);
         break;
@@ -637,6 +698,7 @@ static void read_body(weft_proto_decoder *dec, struct weft_msg *msg) {
     case WEFT_MSG_TYPE_COUNT: /* read_enum refused it */
         break;
     }
+    return 0;
 }
 
 weft_err weft_proto_decode(weft_proto_decoder *dec, const void *bytes, size_t len,
@@ -660,9 +722,10 @@ weft_err weft_proto_decode(weft_proto_decoder *dec, const void *bytes, size_t le
     if (n_more + 1 < known_fields(type))
         weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "fields", "are %u, should be %u", n_more + 1,
                                  known_fields(type));
-    if (!rd->err) read_body(dec, msg_out);
+    uint32_t n_later = n_more + 1 - known_fields(type);
+    if (!rd->err) n_later -= read_body(dec, msg_out, n_later);
     if (!rd->err) {
-        weft_msgpack_read_close(rd, "later fields", n_more + 1 - known_fields(type));
+        weft_msgpack_read_close(rd, "later fields", n_later);
         weft_msgpack_reader_finish(rd);
     }
     if (rd->err) memset(msg_out, 0, sizeof *msg_out);

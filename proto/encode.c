@@ -135,6 +135,41 @@ static void put_event(struct weft_buf *buf, const struct weft_event *event) {
     weft_msgpack_add_uint(buf, event->queued_us);
 }
 
+static void put_activity(struct weft_buf *buf, const struct weft_activity *activity) {
+    WEFT_ASSERT(activity->n_steps <= WEFT_ACTIVITY_STEPS_MAX);
+    WEFT_ASSERT(activity->n_seqs <= WEFT_ACTIVITY_SEQS_MAX);
+    weft_msgpack_add_array(buf, activity->n_steps);
+    for (uint32_t i = 0; i < activity->n_steps; i++) {
+        const struct weft_activity_step *step = &activity->steps[i];
+        weft_msgpack_add_array(buf, WEFTI_PROTO_F_ACTIVITY_STEP);
+        weft_msgpack_add_uint(buf, step->step);
+        weft_msgpack_add_uint(buf, step->age_us);
+        weft_msgpack_add_uint(buf, step->busy_us);
+        weft_msgpack_add_uint(buf, step->n_prompt_tokens);
+        weft_msgpack_add_uint(buf, step->n_decode_tokens);
+        weft_msgpack_add_uint(buf, step->n_seqs);
+        weft_msgpack_add_uint(buf, step->group);
+    }
+    weft_msgpack_add_array(buf, activity->n_seqs);
+    for (uint32_t i = 0; i < activity->n_seqs; i++) {
+        const struct weft_activity_seq *seq = &activity->seqs[i];
+        weft_msgpack_add_array(buf, WEFTI_PROTO_F_ACTIVITY_SEQ);
+        weft_msgpack_add_uint(buf, seq->request_id);
+        weft_msgpack_add_uint(buf, seq->age_us);
+        weft_msgpack_add_uint(buf, seq->router);
+        weft_msgpack_add_uint(buf, seq->choice);
+        weft_msgpack_add_uint(buf, seq->phase);
+        weft_msgpack_add_uint(buf, seq->n_prompt);
+        weft_msgpack_add_uint(buf, seq->n_prompt_done);
+        weft_msgpack_add_uint(buf, seq->n_output);
+        weft_msgpack_add_uint(buf, seq->max_tokens);
+        weft_msgpack_add_uint(buf, seq->n_blocks);
+        weft_msgpack_add_uint(buf, seq->group);
+    }
+    weft_msgpack_add_uint(buf, activity->n_seqs_omitted);
+    weft_msgpack_add_uint(buf, activity->router);
+}
+
 static void put_snapshot(struct weft_buf *buf, const struct weft_msg_snapshot *snap) {
     weft_msgpack_add_bool(buf, snap->serving);
     weft_msgpack_add_bool(buf, snap->advancing);
@@ -158,6 +193,7 @@ static void put_snapshot(struct weft_buf *buf, const struct weft_msg_snapshot *s
     weft_msgpack_add_uint(buf, snap->sched_pid);
     weft_msgpack_add_uint(buf, snap->n_workers);
     weft_msgpack_add_uint(buf, snap->n_workers_serving);
+    put_activity(buf, &snap->activity);
 }
 
 /* ----------------------------------------------------------------------- scheduler, worker --- */
@@ -304,7 +340,7 @@ static void put_message(struct weft_buf *buf, const struct weft_msg *msg) {
             put_event(buf, &msg->events.events[i]);
         return;
     case WEFT_MSG_SNAPSHOT:
-        put_head(buf, msg->type, WEFTI_PROTO_F_SNAPSHOT);
+        put_head(buf, msg->type, WEFTI_PROTO_F_SNAPSHOT + WEFTI_PROTO_F_ACTIVITY);
         put_snapshot(buf, &msg->snapshot);
         return;
     case WEFT_MSG_WORKER_HELLO:

@@ -19,6 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/activity.h"
 #include "base/buf.h"
 #include "base/counters.h"
 #include "base/err.h"
@@ -127,6 +128,7 @@ struct weft_msg_snapshot {
     uint32_t sched_pid;
     uint32_t n_workers; /* known to the scheduler; all counts above are their sums */
     uint32_t n_workers_serving;
+    struct weft_activity activity; /* as of now: whoever missed earlier ones lacks nothing */
 };
 
 /* --------------------------------------------------------------------- worker -> scheduler --- */

@@ -17,7 +17,7 @@
 #define WEFTI_PROTO_F_ACCEPTED 3
 #define WEFTI_PROTO_F_REJECTED 6
 #define WEFTI_PROTO_F_EVENTS 2
-#define WEFTI_PROTO_F_SNAPSHOT 17
+#define WEFTI_PROTO_F_SNAPSHOT 17 /* that every snapshot has; then those of its activity */
 #define WEFTI_PROTO_F_WORKER_HELLO 5
 #define WEFTI_PROTO_F_RESULT 7
 #define WEFTI_PROTO_F_HEARTBEAT 4
@@ -33,6 +33,9 @@
 #define WEFTI_PROTO_F_EVENT 12
 #define WEFTI_PROTO_F_OUT 9
 #define WEFTI_PROTO_F_START 8
+#define WEFTI_PROTO_F_ACTIVITY 4
+#define WEFTI_PROTO_F_ACTIVITY_STEP 7
+#define WEFTI_PROTO_F_ACTIVITY_SEQ 11
 
 /* Flag bits of an event and of a step's out. */
 #define WEFTI_PROTO_FLAG_SAMPLED 1u

@@ -91,14 +91,37 @@ static bool same_event(const struct weft_event *a, const struct weft_event *b) {
                          b->n_prompt_logprobs);
 }
 
+static bool same_activity(const struct weft_activity *a, const struct weft_activity *b) {
+    if (a->n_steps != b->n_steps || a->n_seqs != b->n_seqs || a->router != b->router ||
+        a->n_seqs_omitted != b->n_seqs_omitted)
+        return false;
+    for (uint32_t i = 0; i < a->n_steps; i++) {
+        const struct weft_activity_step *x = &a->steps[i], *y = &b->steps[i];
+        if (x->step != y->step || x->age_us != y->age_us || x->busy_us != y->busy_us ||
+            x->n_prompt_tokens != y->n_prompt_tokens || x->n_decode_tokens != y->n_decode_tokens ||
+            x->n_seqs != y->n_seqs || x->group != y->group)
+            return false;
+    }
+    for (uint32_t i = 0; i < a->n_seqs; i++) {
+        const struct weft_activity_seq *x = &a->seqs[i], *y = &b->seqs[i];
+        if (x->request_id != y->request_id || x->age_us != y->age_us || x->router != y->router ||
+            x->choice != y->choice || x->phase != y->phase || x->n_prompt != y->n_prompt ||
+            x->n_prompt_done != y->n_prompt_done || x->n_output != y->n_output ||
+            x->max_tokens != y->max_tokens || x->n_blocks != y->n_blocks || x->group != y->group)
+            return false;
+    }
+    return true;
+}
+
 static bool same_snapshot(const struct weft_msg_snapshot *a, const struct weft_msg_snapshot *b) {
     if (a->has_model != b->has_model || (a->has_model && !same_model(&a->model, &b->model)))
         return false;
-    /* The rest is plain numbers; both sides were zeroed, hence padding and all. */
-    const size_t rest = offsetof(struct weft_msg_snapshot, n_waiting);
-    const char *x = (const char *)a + rest, *y = (const char *)b + rest;
+    /* From n_waiting on there are plain numbers; both sides were zeroed, hence padding and all. */
+    const size_t from = offsetof(struct weft_msg_snapshot, n_waiting);
+    const size_t to = offsetof(struct weft_msg_snapshot, activity);
     return a->serving == b->serving && a->advancing == b->advancing && a->draining == b->draining &&
-           memcmp(x, y, sizeof *a - rest) == 0;
+           memcmp((const char *)a + from, (const char *)b + from, to - from) == 0 &&
+           same_activity(&a->activity, &b->activity);
 }
 
 static bool same_out(const struct weft_step_out *a, const struct weft_step_out *b) {
@@ -342,9 +365,25 @@ static void fill_events(struct weft_msg_events *events, bool max) {
     events->events = list;
 }
 
+static void fill_activity(struct weft_activity *activity, bool max) {
+    static const struct weft_activity_step steps[] = {
+        {.step = 1, .age_us = 70000, .busy_us = 900, .n_prompt_tokens = 16, .n_seqs = 1},
+        {UINT64_MAX, UINT64_MAX, UINT32_MAX, WEFT_BATCHED_TOKENS_MAX, WEFT_BATCHED_TOKENS_MAX,
+         WEFT_SEQS_MAX, WEFT_WORKERS_MAX - 1}};
+    static const struct weft_activity_seq seqs[] = {
+        {.request_id = 7, .phase = WEFT_ACTIVITY_PROMPT, .n_prompt = 20, .n_prompt_done = 16},
+        {UINT64_MAX, UINT64_MAX, UINT32_MAX, WEFT_CHOICES_MAX - 1, WEFT_ACTIVITY_DECODE,
+         WEFT_CONTEXT_MAX, WEFT_CONTEXT_MAX, WEFT_CONTEXT_MAX, UINT32_MAX, WEFT_KV_BLOCKS_MAX,
+         WEFT_WORKERS_MAX - 1}};
+    *activity = (struct weft_activity){
+        .n_steps = max ? 2 : 1, .n_seqs = max ? 2 : 1, .steps = steps, .seqs = seqs};
+    if (max) activity->n_seqs_omitted = activity->router = UINT32_MAX;
+}
+
 static void fill_snapshot(struct weft_msg_snapshot *snap, bool max) {
     snap->max_queue = 1024;
     snap->sched_pid = 4242;
+    fill_activity(&snap->activity, max);
     if (!max) return;
     snap->serving = snap->advancing = snap->draining = snap->has_model = true;
     fill_model(&snap->model, true);
@@ -757,6 +796,39 @@ static void random_plan(uint64_t *rand, struct weft_step_plan *plan) {
     plan->rows = rows;
 }
 
+static void random_activity(uint64_t *rand, struct weft_activity *activity) {
+    activity->n_steps = count(rand, WEFT_ACTIVITY_STEPS_MAX);
+    activity->n_seqs = count(rand, WEFT_ACTIVITY_SEQS_MAX);
+    struct weft_activity_step *steps = take(activity->n_steps, sizeof *steps);
+    for (uint32_t i = 0; i < activity->n_steps; i++)
+        steps[i] = (struct weft_activity_step){number64(rand),
+                                               number64(rand),
+                                               number(rand, UINT32_MAX),
+                                               number(rand, WEFT_BATCHED_TOKENS_MAX),
+                                               number(rand, WEFT_BATCHED_TOKENS_MAX),
+                                               number(rand, WEFT_SEQS_MAX),
+                                               number(rand, WEFT_WORKERS_MAX - 1)};
+    struct weft_activity_seq *seqs = take(activity->n_seqs, sizeof *seqs);
+    for (uint32_t i = 0; i < activity->n_seqs; i++) {
+        seqs[i] = (struct weft_activity_seq){
+            .request_id = number64(rand),
+            .age_us = number64(rand),
+            .router = number(rand, UINT32_MAX),
+            .choice = number(rand, WEFT_CHOICES_MAX - 1),
+            .phase = (enum weft_activity_phase)weft_rand_below(rand, WEFT_ACTIVITY_PHASE_COUNT),
+            .n_prompt = number(rand, WEFT_CONTEXT_MAX),
+            .n_output = number(rand, WEFT_CONTEXT_MAX),
+            .max_tokens = number(rand, UINT32_MAX),
+            .n_blocks = number(rand, WEFT_KV_BLOCKS_MAX),
+            .group = number(rand, WEFT_WORKERS_MAX - 1)};
+        seqs[i].n_prompt_done = number(rand, seqs[i].n_prompt);
+    }
+    activity->steps = steps;
+    activity->seqs = seqs;
+    activity->n_seqs_omitted = number(rand, UINT32_MAX);
+    activity->router = number(rand, UINT32_MAX);
+}
+
 static void random_snapshot(uint64_t *rand, struct weft_msg_snapshot *snap) {
     snap->serving = coin(rand);
     snap->advancing = coin(rand);
@@ -778,6 +850,7 @@ static void random_snapshot(uint64_t *rand, struct weft_msg_snapshot *snap) {
     snap->sched_pid = number(rand, UINT32_MAX);
     snap->n_workers = number(rand, WEFT_WORKERS_MAX);
     snap->n_workers_serving = number(rand, snap->n_workers);
+    random_activity(rand, &snap->activity);
 }
 
 static void random_experts(uint64_t *rand, struct weft_msg_experts *experts) {

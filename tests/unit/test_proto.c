@@ -325,6 +325,35 @@ static void more_workers_serving_than_there_are_is_refused(void **state) {
     assert_refused(fix, &msg, WEFT_E_PROTO, "n_workers_serving");
 }
 
+/* Releases before this one end it with n_workers_serving. */
+static void a_snapshot_without_activity_is_understood(void **state) {
+    struct fixture *fix = *state;
+    struct weft_msg msg = sample(WEFT_MSG_SNAPSHOT, true);
+    msg.snapshot.activity = (struct weft_activity){0};
+    encode(fix, &msg);
+    unsigned char *head = (unsigned char *)fix->buf.data;
+    assert_int_equal(head[0], 0xdc);
+    for (uint8_t n_left = 1; n_left <= WEFTI_PROTO_F_ACTIVITY; n_left++) {
+        head[2] = (unsigned char)(WEFTI_PROTO_F_SNAPSHOT + WEFTI_PROTO_F_ACTIVITY - n_left);
+        assert_int_equal(decode(fix, fix->buf.data, fix->buf.len - n_left), WEFT_OK);
+        assert_true(proto_equal(&msg, &fix->msg));
+    }
+}
+
+static void activity_that_makes_no_sense_is_refused(void **state) {
+    struct fixture *fix = *state;
+    struct weft_activity_seq seq = {.n_prompt = 3, .n_prompt_done = 4};
+    struct weft_msg msg = sample(WEFT_MSG_SNAPSHOT, false);
+    msg.snapshot.activity.seqs = &seq;
+    assert_refused(fix, &msg, WEFT_E_PROTO, "n_prompt_done is 4 of 3");
+    seq.n_prompt_done = 3;
+    seq.phase = WEFT_ACTIVITY_PHASE_COUNT;
+    assert_refused(fix, &msg, WEFT_E_PROTO, "phase has no value 3");
+    seq.phase = WEFT_ACTIVITY_DECODE;
+    seq.group = WEFT_WORKERS_MAX;
+    assert_refused(fix, &msg, WEFT_E_TOOBIG, "group");
+}
+
 static uint64_t *last_counter(struct weft_msg_snapshot *snap) {
     uint64_t *last = NULL;
 #define ADDRESS(name, ...) last = &snap->name;
@@ -683,6 +712,8 @@ int main(void) {
         TEST(every_truncation_is_refused),
         TEST(another_version_is_refused_by_name),
         TEST(more_workers_serving_than_there_are_is_refused),
+        TEST(a_snapshot_without_activity_is_understood),
+        TEST(activity_that_makes_no_sense_is_refused),
         TEST(what_is_no_message_is_refused),
         TEST(long_forms_of_numbers_are_fine),
         TEST(nesting_is_bounded),
