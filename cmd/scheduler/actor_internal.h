@@ -146,6 +146,9 @@ struct wefti_actor {
     bool told_serving, told_advancing, told_draining;
     WEFT_COUNTER_LIST(WEFT_COUNTER_NO_FIELD, WEFT_COUNTER_FIELD)
     uint64_t iter_tokens[WEFT_ITER_BUCKETS];
+    struct weft_activity_ring last_steps; /* of all groups */
+    struct weft_activity_step told_steps[WEFT_ACTIVITY_STEPS_MAX];
+    struct weft_activity_seq told_seqs[WEFT_ACTIVITY_SEQS_MAX];
 
     /* Sent after snapshots, which name the model. */
     struct weft_expert_rows experts;

@@ -179,6 +179,10 @@ static void count_result(struct wefti_actor *a, struct wefti_group *g,
     a->iter_tokens_count++;
     a->iter_tokens_sum += result->n_tokens;
     a->worker_busy_us += result->busy_us;
+    struct weft_activity_step step;
+    weft_sched_last_step(g->replica->sched, &step);
+    step.group = (uint32_t)(g - a->groups);
+    weft_activity_ring_add(&a->last_steps, weft_now_us(), &step);
     /* The metric does not count time without any request. */
     if (g->had_work) a->worker_idle_us += result->idle_us;
     g->had_work = !weft_sched_idle(g->replica->sched);

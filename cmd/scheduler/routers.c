@@ -171,6 +171,27 @@ static void add_group(const struct wefti_group *g, struct weft_msg_snapshot *sna
 #undef ADD
 }
 
+/* What there is room for is divided evenly among the groups; one that needs less leaves the rest to
+ * those after it. */
+static void fill_activity(struct wefti_actor *a, struct weft_activity *activity) {
+    uint64_t now_us = weft_now_us();
+    *activity = (struct weft_activity){.steps = a->told_steps, .seqs = a->told_seqs};
+    activity->n_steps = weft_activity_ring_list(&a->last_steps, now_us, a->told_steps);
+    for (uint32_t i = 0; i < a->n_groups; i++) {
+        const weft_sched *sched = a->groups[i].replica->sched;
+        if (!sched) continue;
+        struct weft_activity_seq *seqs = a->told_seqs + activity->n_seqs;
+        uint32_t room = (WEFT_ACTIVITY_SEQS_MAX - activity->n_seqs) / (a->n_groups - i);
+        uint32_t n = weft_sched_list(sched, now_us, seqs, room);
+        for (uint32_t k = 0; k < n; k++)
+            seqs[k].group = i;
+        struct weft_sched_stats stats;
+        weft_sched_stats(sched, &stats);
+        activity->n_seqs += n;
+        activity->n_seqs_omitted += stats.n_running_seqs + stats.n_waiting_seqs - n;
+    }
+}
+
 static void fill_snapshot(struct wefti_actor *a, struct weft_msg_snapshot *snap) {
     *snap = (struct weft_msg_snapshot){
         .serving = a->told_serving,
@@ -192,6 +213,7 @@ static void fill_snapshot(struct wefti_actor *a, struct weft_msg_snapshot *snap)
     for (uint32_t i = 0; i < a->n_groups; i++)
         add_group(&a->groups[i], snap);
     snap->n_rejected -= a->replicas.n_passed_on;
+    fill_activity(a, &snap->activity);
 }
 
 static void send_experts(struct wefti_actor *a, uint32_t peer) {
@@ -218,6 +240,7 @@ static void begin_session(struct wefti_actor *a, uint32_t peer) {
     send_to_router(a, peer, &hello);
     struct weft_msg snapshot = {.type = WEFT_MSG_SNAPSHOT};
     fill_snapshot(a, &snapshot.snapshot);
+    snapshot.snapshot.activity.router = peer;
     send_to_router(a, peer, &snapshot);
     send_experts(a, peer);
 }
@@ -401,6 +424,7 @@ void wefti_routers_snapshot(struct wefti_actor *a, uint64_t now_ms) {
     bool tells_experts = a->has_experts_news && now_ms - a->experts_at_ms >= WEFTI_EXPERTS_TELL_MS;
     for (uint32_t peer = 0; peer < WEFT_LINK_PEERS_MAX; peer++) {
         if (!a->routers[peer].is_linked) continue;
+        msg.snapshot.activity.router = peer;
         send_to_router(a, peer, &msg);
         if (tells_experts) send_experts(a, peer);
     }
