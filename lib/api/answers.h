@@ -1,4 +1,5 @@
-/* answers — answers that need no call: models, health, figures. Written for either protocol. */
+/* answers — answers that need no call: models, health, figures (stats.c). Written for either
+ * protocol. */
 #ifndef WEFT_API_ANSWERS_H
 #define WEFT_API_ANSWERS_H
 

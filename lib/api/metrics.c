@@ -58,6 +58,16 @@ void weft_api_metrics_observe(struct weft_api_histogram *h, double value) {
     h->sum += value;
 }
 
+void weft_api_metrics_first_token(struct weft_api_metrics *m, uint64_t us, uint64_t now_ms) {
+    weft_api_metrics_observe(&m->ttft, (double)us * 1e-6);
+    weft_api_recent_add(&m->recent_ttft, now_ms, (double)us * 1e-6);
+}
+
+void weft_api_metrics_next_token(struct weft_api_metrics *m, uint64_t us, uint64_t now_ms) {
+    weft_api_metrics_observe(&m->inter_token, (double)us * 1e-6);
+    weft_api_recent_add(&m->recent_inter_token, now_ms, (double)us * 1e-6);
+}
+
 static double seconds(uint64_t from_us, uint64_t to_us) {
     return to_us > from_us ? (double)(to_us - from_us) * 1e-6 : 0;
 }
@@ -119,12 +129,14 @@ static void carry(uint64_t *carried, uint64_t *seen, uint64_t value) {
     *seen = value;
 }
 
-void weft_api_metrics_snapshot(struct weft_api_metrics *m, const struct weft_msg_snapshot *s) {
+void weft_api_metrics_snapshot(struct weft_api_metrics *m, const struct weft_msg_snapshot *s,
+                               uint64_t now_ms) {
 #define CARRY(name, ...) carry(&m->carried.name, &m->seen.name, s->name);
     WEFT_COUNTER_LIST(CARRY, CARRY)
 #undef CARRY
     for (uint32_t i = 0; i < WEFT_ITER_BUCKETS; i++)
         carry(&m->carried_iter_tokens[i], &m->seen_iter_tokens[i], s->iter_tokens[i]);
+    weft_api_rates_add(&m->rates, now_ms, m->carried.n_prompt_tokens, m->carried.n_output_tokens);
 }
 
 /* -------------------------------------------------------------------------------- rendering --- */

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "api/recent.h"
 #include "base/buf.h"
 #include "base/counters.h"
 #include "base/end.h"
@@ -62,6 +63,8 @@ struct weft_api_metrics {
     struct weft_counters carried, seen;
     uint64_t carried_iter_tokens[WEFT_ITER_BUCKETS], seen_iter_tokens[WEFT_ITER_BUCKETS];
     struct weft_expert_rows experts;
+    struct weft_api_recent recent_ttft, recent_inter_token;
+    struct weft_api_rates rates; /* of tokens that the scheduler's workers computed */
 };
 
 /* Bounds of a scrape: a line for each series of the experts, with the longest names and labels, and
@@ -74,7 +77,10 @@ void weft_api_metrics_init(struct weft_api_metrics *metrics);
 void weft_api_metrics_fini(struct weft_api_metrics *metrics);
 void weft_api_metrics_observe(struct weft_api_histogram *histogram, double value);
 void weft_api_metrics_snapshot(struct weft_api_metrics *metrics,
-                               const struct weft_msg_snapshot *snapshot);
+                               const struct weft_msg_snapshot *snapshot, uint64_t now_ms);
+/* A token of a choice, `us` after its request came or after the token before. */
+void weft_api_metrics_first_token(struct weft_api_metrics *metrics, uint64_t us, uint64_t now_ms);
+void weft_api_metrics_next_token(struct weft_api_metrics *metrics, uint64_t us, uint64_t now_ms);
 
 /* What one choice adds at its end. Times in microseconds of one clock; 0: never reached. */
 struct weft_api_metrics_choice {

@@ -223,6 +223,26 @@ static void on_model(struct weft_api_limits *limits, const struct weft_msg_snaps
     }
 }
 
+const char *weft_api_upstream_public_id(const struct weft_api_upstream *upstream,
+                                        uint64_t request_id, uint32_t *choice) {
+    uint32_t slot = (uint32_t)request_id;
+    const struct weft_api_upstream_job *job =
+        slot < upstream->n_slots ? upstream->slots[slot] : NULL;
+    return job && job->id == request_id ? job->ops->public_id(job, choice) : NULL;
+}
+
+static void keep_activity(struct weft_api_upstream *upstream) {
+    struct weft_activity *activity = &upstream->snapshot.activity;
+    WEFT_ASSERT(activity->n_steps <= WEFT_ACTIVITY_STEPS_MAX);
+    WEFT_ASSERT(activity->n_seqs <= WEFT_ACTIVITY_SEQS_MAX);
+    for (uint32_t i = 0; i < activity->n_steps; i++)
+        upstream->steps[i] = activity->steps[i];
+    for (uint32_t i = 0; i < activity->n_seqs; i++)
+        upstream->seqs[i] = activity->seqs[i];
+    activity->steps = upstream->steps;
+    activity->seqs = upstream->seqs;
+}
+
 static void on_snapshot(struct weft_api_state *api, const struct weft_msg_snapshot *snapshot,
                         uint64_t now_us) {
     struct weft_api_upstream *upstream = &api->upstream;
@@ -238,7 +258,9 @@ static void on_snapshot(struct weft_api_state *api, const struct weft_msg_snapsh
     struct weft_model_info known = upstream->snapshot.model;
     bool had_model = upstream->has_snapshot && upstream->snapshot.has_model;
     upstream->snapshot = *snapshot;
+    keep_activity(upstream);
     upstream->has_snapshot = true;
+    upstream->n_snapshots++;
     upstream->snapshot_at_ms = now_us / 1000;
     if (snapshot->serving && snapshot->has_model) upstream->served_at_ms = upstream->snapshot_at_ms;
     /* While the worker restarts its model is still the one we know. */
@@ -246,7 +268,7 @@ static void on_snapshot(struct weft_api_state *api, const struct weft_msg_snapsh
         upstream->snapshot.model = known;
         upstream->snapshot.has_model = true;
     }
-    weft_api_metrics_snapshot(&api->metrics, snapshot);
+    weft_api_metrics_snapshot(&api->metrics, snapshot, upstream->snapshot_at_ms);
 }
 
 static void on_events(struct weft_api_upstream *upstream, const struct weft_msg_events *events,

@@ -43,6 +43,8 @@ struct weft_api_upstream_job_ops {
                     uint64_t now_us); /* no use in sending it */
     const char *(*fingerprint)(
         const struct weft_api_upstream_job *job); /* of the model it began with */
+    /* What the client knows it by; *choice is the job's, and becomes the answer's. */
+    const char *(*public_id)(const struct weft_api_upstream_job *job, uint32_t *choice);
     void (*accepted)(struct weft_api_upstream_job *job);
     void (*rejected)(struct weft_api_upstream_job *job, const struct weft_rejection *msg);
     void (*event)(struct weft_api_upstream_job *job, const struct weft_event *event,
@@ -85,7 +87,10 @@ struct weft_api_upstream {
     bool is_up;
 
     bool has_snapshot;
-    struct weft_msg_snapshot snapshot;
+    struct weft_msg_snapshot snapshot; /* its activity is in the two below */
+    struct weft_activity_step steps[WEFT_ACTIVITY_STEPS_MAX];
+    struct weft_activity_seq seqs[WEFT_ACTIVITY_SEQS_MAX];
+    uint64_t n_snapshots; /* ever */
     uint64_t snapshot_at_ms;
     uint64_t served_at_ms;   /* when the last snapshot that said "serving" came; 0: none has */
     uint64_t scheduler;      /* its instance */
@@ -115,6 +120,10 @@ WEFT_MUST_CHECK weft_err weft_api_upstream_submit(struct weft_api_state *api,
 
 /* Sends waiting jobs, once per turn of the loop. */
 void weft_api_upstream_pump(struct weft_api_state *api, uint64_t now_us);
+
+/* The public id of an open job of ours, or NULL; see weft_api_upstream_job_ops. */
+const char *weft_api_upstream_public_id(const struct weft_api_upstream *upstream,
+                                        uint64_t request_id, uint32_t *choice);
 
 /* Tells the scheduler to forget one choice (UINT32_MAX: all). */
 void weft_api_upstream_cancel(struct weft_api_state *api, struct weft_api_upstream_job *job,

@@ -51,7 +51,7 @@ static void values_stand_under_vllm_s_names(void **state) {
     struct weft_buf out;
     struct weft_msg_snapshot s = snapshot();
     weft_api_metrics_init(&m);
-    weft_api_metrics_snapshot(&m, &s);
+    weft_api_metrics_snapshot(&m, &s, 0);
     weft_api_metrics_observe(&m.ttft, 0.02); /* on a bound: le means less or equal */
     weft_api_metrics_observe(&m.ttft, 1e9);
     struct weft_api_metrics_choice c = {.reason = WEFT_END_STOP,
@@ -96,13 +96,13 @@ static void counters_never_fall_when_a_scheduler_starts_anew(void **state) {
     struct weft_api_metrics m;
     weft_api_metrics_init(&m);
     struct weft_msg_snapshot s = {.n_preemptions = 5};
-    weft_api_metrics_snapshot(&m, &s);
-    weft_api_metrics_snapshot(&m, &s);
+    weft_api_metrics_snapshot(&m, &s, 0);
+    weft_api_metrics_snapshot(&m, &s, 0);
     s.n_preemptions = 8;
-    weft_api_metrics_snapshot(&m, &s);
+    weft_api_metrics_snapshot(&m, &s, 0);
     assert_int_equal(m.carried.n_preemptions, 8);
     s.n_preemptions = 2; /* another process */
-    weft_api_metrics_snapshot(&m, &s);
+    weft_api_metrics_snapshot(&m, &s, 0);
     assert_int_equal(m.carried.n_preemptions, 10);
 }
 
@@ -205,7 +205,7 @@ static void promtool_has_nothing_to_say(void **state) {
         skip();
     }
     weft_api_metrics_init(&m);
-    weft_api_metrics_snapshot(&m, &s);
+    weft_api_metrics_snapshot(&m, &s, 0);
     carry_many_experts(&m, 4);
     render(&m, &s, "weft_", &out);
     FILE *pipe = popen("promtool check metrics", "w");

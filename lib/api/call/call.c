@@ -513,9 +513,9 @@ static void note_token(struct choice *choice, uint64_t now_us) {
     metrics->n_generation_tokens++;
     if (choice->first_us == 0) {
         choice->first_us = now_us;
-        weft_api_metrics_observe(&metrics->ttft, (double)(now_us - call->arrived_us) * 1e-6);
+        weft_api_metrics_first_token(metrics, now_us - call->arrived_us, now_us / 1000);
     } else {
-        weft_api_metrics_observe(&metrics->inter_token, (double)(now_us - choice->last_us) * 1e-6);
+        weft_api_metrics_next_token(metrics, now_us - choice->last_us, now_us / 1000);
     }
     choice->last_us = now_us;
 }
@@ -611,7 +611,15 @@ static void describe_job(const struct weft_api_upstream_job *upstream, uint64_t 
     out->sampling.seed = job->seed;
 }
 
+static const char *public_id_of_job(const struct weft_api_upstream_job *upstream,
+                                    uint32_t *choice) {
+    const struct job *job = const_job_of(upstream);
+    if (*choice < job->n_choices) *choice = job->choices[*choice].index;
+    return job->call->id;
+}
+
 static const struct weft_api_upstream_job_ops job_ops = {
+    .public_id = public_id_of_job,
     .describe = describe_job,
     .is_late = job_is_late,
     .fingerprint = job_fingerprint,

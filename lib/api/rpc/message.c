@@ -109,7 +109,7 @@ static const struct weft_api_rpc_method methods[] = {
     {.name = "cancel", .is_guarded = true, .is_cancel = true},
     {.name = "models", .is_guarded = true, .answer = wefti_api_write_models},
     {.name = "health", .answer = wefti_api_write_health},
-    {.name = "stats", .answer = wefti_api_write_stats},
+    {.name = "stats", .is_guarded = true, .answer = wefti_api_write_stats},
 };
 
 static bool is_named(const struct weft_api_rpc_request *request, const char *name) {
