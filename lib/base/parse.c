@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -68,6 +69,19 @@ weft_err weft_parse_size(const char *text, uint64_t *bytes_out) {
         return WEFT_OK;
     }
     return WEFT_E_INVAL;
+}
+
+const char *weft_size_text(uint64_t bytes, char out[WEFT_SIZE_TEXT_BYTES]) {
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double value = (double)bytes;
+    size_t unit = 0;
+    while (value >= 1023.5 && unit + 1 < sizeof units / sizeof *units) {
+        value /= 1024;
+        unit++;
+    }
+    int decimals = unit > 0 && value < 9.95; /* two digits tell enough */
+    (void)snprintf(out, WEFT_SIZE_TEXT_BYTES, "%.*f %s", decimals, value, units[unit]);
+    return out;
 }
 
 weft_err weft_parse_bool(const char *text, bool *out) {

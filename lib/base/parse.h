@@ -18,6 +18,10 @@ WEFT_MUST_CHECK weft_err weft_parse_double(const char *text, double *out);
  * "kB", "MB", "GB", "TB" are powers of 1000. Fractions such as "1.5GiB" are fine. */
 WEFT_MUST_CHECK weft_err weft_parse_size(const char *text, uint64_t *bytes_out);
 
+/* The other way round, as people read it: "900 B", "1.4 KiB", "13 MiB", "2.1 GiB". Returns `out`. */
+#define WEFT_SIZE_TEXT_BYTES 16
+const char *weft_size_text(uint64_t bytes, char out[WEFT_SIZE_TEXT_BYTES]);
+
 /* "1/0", "true/false", "yes/no", "on/off". */
 WEFT_MUST_CHECK weft_err weft_parse_bool(const char *text, bool *out);
 

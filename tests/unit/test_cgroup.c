@@ -125,9 +125,28 @@ static void cache_that_can_be_dropped_is_not_used(void **state) {
     assert_int_equal(weft_cgroup_memory(root), 0);
 }
 
+static void the_most_counts_all_files_and_the_swap_that_is_allowed(void **state) {
+    (void)state;
+    uint64_t limit = 0;
+    put("proc/self/cgroup", "0::/a/b\n");
+    put_v2("/a", "2000\n", "900\n", "active_file 100\ninactive_file 200\n");
+    put_v2("/a/b", "1000\n", "900\n", "active_file 100\ninactive_file 700\n");
+    assert_int_equal(weft_cgroup_memory_most(root, 0, &limit), 1000 - 900 + 800);
+    assert_int_equal(limit, 1000);
+    assert_int_equal(weft_cgroup_memory_most(root, 50, &limit), 950);
+    put("sys/fs/cgroup/a/b/memory.swap.max", "30\n");
+    put("sys/fs/cgroup/a/b/memory.swap.current", "10\n");
+    assert_int_equal(weft_cgroup_memory_most(root, 50, &limit), 920);
+    put_v2("/a", "1000\n", "990\n", "inactive_file 0\n");
+    assert_int_equal(weft_cgroup_memory_most(root, 0, &limit), 10); /* what both are in */
+}
+
 static void no_group_and_no_limit_are_no_limit(void **state) {
     (void)state;
+    uint64_t limit = 0;
     assert_true(weft_cgroup_memory(root) == UINT64_MAX);
+    assert_true(weft_cgroup_memory_most(root, 7, &limit) == UINT64_MAX);
+    assert_true(limit == UINT64_MAX);
     assert_int_equal(weft_cgroup_cpus(root), 0);
     put("proc/self/cgroup", "0::/a\n");
     put_v2("/a", "max\n", "5\n", "");
@@ -219,6 +238,7 @@ int main(void) {
         cmocka_unit_test(no_quota_and_nonsense_are_no_limit),
         CASE(the_least_of_all_groups_above_counts),
         CASE(cache_that_can_be_dropped_is_not_used),
+        CASE(the_most_counts_all_files_and_the_swap_that_is_allowed),
         CASE(no_group_and_no_limit_are_no_limit),
         CASE(a_path_that_is_not_there_falls_back_to_the_root),
         CASE(a_path_of_any_length_does_no_harm),

@@ -160,6 +160,19 @@ static void sizes_have_binary_and_decimal_units(void **state) {
     }
 }
 
+static void sizes_are_written_with_two_digits_or_more(void **state) {
+    (void)state;
+    char text[WEFT_SIZE_TEXT_BYTES];
+    assert_string_equal(weft_size_text(0, text), "0 B");
+    assert_string_equal(weft_size_text(900, text), "900 B");
+    assert_string_equal(weft_size_text(1024, text), "1.0 KiB");
+    assert_string_equal(weft_size_text((13u << 20) + 100000, text), "13 MiB");
+    assert_string_equal(weft_size_text(1023u << 20, text), "1023 MiB");
+    assert_string_equal(weft_size_text((1u << 30) - 1, text), "1.0 GiB");
+    assert_string_equal(weft_size_text(2469606195, text), "2.3 GiB");
+    assert_string_equal(weft_size_text(UINT64_MAX, text), "16777216 TiB");
+}
+
 static void booleans_have_four_spellings_each(void **state) {
     (void)state;
     static const char *const yes[] = {"1", "true", "yes", "on", "TRUE", "Yes", "oN"};
@@ -186,6 +199,7 @@ int main(void) {
         cmocka_unit_test(a_whole_number_may_reach_its_maximum_and_no_more),
         cmocka_unit_test(floating_point_is_decimal_and_finite),
         cmocka_unit_test(sizes_have_binary_and_decimal_units),
+        cmocka_unit_test(sizes_are_written_with_two_digits_or_more),
         cmocka_unit_test(booleans_have_four_spellings_each),
     };
     return cmocka_run_group_tests_name("parse", tests, NULL, NULL);

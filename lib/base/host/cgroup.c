@@ -145,30 +145,62 @@ uint32_t weft_cgroup_cpus(const char *root) {
 
 /* ---------------------------------------------------------------------------------- memory --- */
 
-static void note_memory(uint64_t limit, uint64_t usage, uint64_t reclaimable, uint64_t *least) {
-    uint64_t used = usage > reclaimable ? usage - reclaimable : 0;
-    uint64_t left = limit > used ? limit - used : 0;
-    if (left < *least) *least = left;
+struct memory {
+    uint64_t swap_bytes;  /* of the machine, free */
+    uint64_t left;        /* the least of all groups */
+    uint64_t most, limit; /* those of the group whose `most` is the least */
+};
+
+static uint64_t less(uint64_t bytes, uint64_t taken) {
+    return bytes > taken ? bytes - taken : 0;
+}
+
+/* `idle` and `busy`: files in the page cache, of which the idle ones go first. */
+static void note_memory(struct memory *memory, uint64_t limit, uint64_t usage, uint64_t idle,
+                        uint64_t busy, uint64_t swap) {
+    uint64_t left = less(limit, less(usage, idle));
+    uint64_t most = less(limit, less(usage, idle + busy)) + swap;
+    if (left < memory->left) memory->left = left;
+    if (most >= memory->most) return;
+    memory->most = most;
+    memory->limit = limit;
 }
 
 static void visit_memory_v2(const char *folder, void *ctx) {
-    uint64_t limit, usage;
+    struct memory *memory = ctx;
+    uint64_t limit, usage, swap_max, swap_used = 0, swap = memory->swap_bytes;
     if (!read_number(folder, "memory.max", &limit)) return;
     if (!read_number(folder, "memory.current", &usage)) return;
-    note_memory(limit, usage, read_stat(folder, "memory.stat", "inactive_file"), ctx);
+    (void)read_number(folder, "memory.swap.current", &swap_used);
+    if (read_number(folder, "memory.swap.max", &swap_max) && less(swap_max, swap_used) < swap)
+        swap = less(swap_max, swap_used);
+    note_memory(memory, limit, usage, read_stat(folder, "memory.stat", "inactive_file"),
+                read_stat(folder, "memory.stat", "active_file"), swap);
 }
 
 /* "total_" counts the groups below, as usage does. No limit is a number near 2^63. */
 static void visit_memory_v1(const char *folder, void *ctx) {
+    struct memory *memory = ctx;
     uint64_t limit, usage;
     if (!read_number(folder, "memory.limit_in_bytes", &limit) || limit > INT64_MAX / 2) return;
     if (!read_number(folder, "memory.usage_in_bytes", &usage)) return;
-    note_memory(limit, usage, read_stat(folder, "memory.stat", "total_inactive_file"), ctx);
+    note_memory(memory, limit, usage, read_stat(folder, "memory.stat", "total_inactive_file"),
+                read_stat(folder, "memory.stat", "total_active_file"), memory->swap_bytes);
+}
+
+static struct memory read_memory(const char *root, uint64_t swap_bytes) {
+    struct memory memory = {swap_bytes, UINT64_MAX, UINT64_MAX, UINT64_MAX};
+    visit_groups(root, "", visit_memory_v2, &memory);
+    visit_groups(root, "memory", visit_memory_v1, &memory);
+    return memory;
 }
 
 uint64_t weft_cgroup_memory(const char *root) {
-    uint64_t least = UINT64_MAX;
-    visit_groups(root, "", visit_memory_v2, &least);
-    visit_groups(root, "memory", visit_memory_v1, &least);
-    return least;
+    return read_memory(root, 0).left;
+}
+
+uint64_t weft_cgroup_memory_most(const char *root, uint64_t swap_bytes, uint64_t *limit_out) {
+    struct memory memory = read_memory(root, swap_bytes);
+    *limit_out = memory.limit;
+    return memory.most;
 }

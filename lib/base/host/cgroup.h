@@ -22,4 +22,9 @@ uint32_t weft_cgroup_cpus_parse(const char *text);
  * (inactive_file) count as free, since the kernel drops them first. UINT64_MAX: no limit. */
 uint64_t weft_cgroup_memory(const char *root);
 
+/* The most that could be had, by dropping all files from the page cache and swapping as much as
+ * allowed (out of `swap_bytes`); *limit_out is the limit of the group that leaves the least.
+ * UINT64_MAX, both: no limit. */
+uint64_t weft_cgroup_memory_most(const char *root, uint64_t swap_bytes, uint64_t *limit_out);
+
 #endif

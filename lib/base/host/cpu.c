@@ -33,22 +33,36 @@ uint32_t weft_cpu_quota(void) {
     return weft_cgroup_cpus("");
 }
 
-static uint64_t meminfo_available(void) {
+/* Bytes by a line of /proc/meminfo; 0 where it does not tell. */
+static uint64_t meminfo(const char *name) {
     FILE *f = fopen("/proc/meminfo", "re");
     if (!f) return 0;
-    char line[256];
-    uint64_t kib = 0;
+    char line[256], word[64];
+    uint64_t kib = 0, found = 0;
     while (fgets(line, sizeof line, f)) {
-        if (sscanf(line, "MemAvailable: %" SCNu64 " kB", &kib) == 1) break;
+        if (sscanf(line, "%63[^:]: %" SCNu64 " kB", word, &kib) != 2 || strcmp(word, name) != 0)
+            continue;
+        found = kib;
+        break;
     }
     (void)fclose(f);
-    return kib * 1024;
+    return found * 1024;
 }
 
 uint64_t weft_mem_available_bytes(void) {
-    uint64_t machine = meminfo_available(), cgroups = weft_cgroup_memory("");
+    uint64_t machine = meminfo("MemAvailable"), cgroups = weft_cgroup_memory("");
     if (machine == 0) return cgroups < UINT64_MAX ? cgroups : 0;
     return cgroups < machine ? cgroups : machine;
+}
+
+struct weft_mem_room weft_mem_room(void) {
+    uint64_t swap = meminfo("SwapFree"), limit = 0;
+    struct weft_mem_room room = {meminfo("MemAvailable"), meminfo("MemTotal"), false};
+    uint64_t most = weft_cgroup_memory_most("", swap, &limit);
+    if (room.most_bytes > 0) room.most_bytes += swap;
+    if (most < UINT64_MAX && (room.most_bytes == 0 || most < room.most_bytes))
+        room = (struct weft_mem_room){most, limit, true};
+    return room;
 }
 
 uint64_t weft_mem_resident_bytes(void) {

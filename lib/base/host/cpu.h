@@ -22,6 +22,14 @@ bool weft_cpu_pin(uint32_t cpu);
  * is known. */
 uint64_t weft_mem_available_bytes(void);
 
+/* The most that could be had if the kernel dropped all files from the page cache, and swapped; and
+ * the limit that it counts against: a cgroup's, or what the machine has. 0: not known. */
+struct weft_mem_room {
+    uint64_t most_bytes, limit_bytes;
+    bool is_cgroup; /* the limit is a cgroup's */
+};
+struct weft_mem_room weft_mem_room(void);
+
 /* Resident bytes of this process; 0 where /proc does not tell. */
 uint64_t weft_mem_resident_bytes(void);
 
