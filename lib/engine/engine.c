@@ -8,8 +8,11 @@
 #include <xxhash.h>
 
 #include "base/check.h"
+#include "base/cpu.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "model/model.h"
+#include "runtime/fit.h"
 #include "runtime/memory.h"
 #include "runtime/options.h"
 
@@ -116,21 +119,20 @@ static void set_weight_info(weft_eng *eng, const struct weft_model_params *p) {
     info->weights_inherited = weights->inherited;
 }
 
-static weft_err open_model(weft_eng *eng, const char *path, weft_model *model,
-                           const struct weft_eng_options *options, struct weft_errmsg *why) {
-    const struct weft_model_params *p = weft_model_params(model);
-    weft_err err = wefti_options_check(options, p, why);
-    if (err) return err;
-    eng->kv_dtype = wefti_kv_cache_dtype(options);
-    eng->exact = options->activations == WEFT_ENG_ACT_F32;
-    eng->long_prompt = weft_model_long_prompt(model);
-    set_info(eng, p, options);
-    err = wefti_pool_new(eng->info.n_threads, &eng->pool, why);
-    if (!err) err = wefti_weights_open(&eng->weights, path, model, options, eng->pool, why);
-    if (!err) err = wefti_kv_cache_open(&eng->kv, p, options, &eng->info, why);
-    if (!err) err = wefti_slots_init(&eng->slots, &eng->info, why);
+/* Everything but the weights, which have their layout: mappings that take no memory before they are
+ * used. Then their sizes are known, and whether all of it together fits. */
+static weft_err reserve(weft_eng *eng, const weft_model *model,
+                        const struct weft_eng_options *options,
+                        const struct wefti_weights_plan *plan, struct weft_eng_loading *loading,
+                        struct weft_errmsg *why) {
+    struct weft_eng_info *info = &eng->info;
+    uint32_t len = info->max_model_len;
+    uint64_t to_come = wefti_weights_bytes_to_come(&eng->weights, plan);
+    weft_err err =
+        wefti_kv_cache_open(&eng->kv, weft_model_params(model), options, to_come, info, why);
+    if (!err) err = wefti_slots_init(&eng->slots, info, why);
     if (!err) err = open_step_memory(eng, why);
-    if (!err && options->profile) err = wefti_profile_new(eng->info.n_threads, &eng->profile, why);
+    if (!err && options->profile) err = wefti_profile_new(info->n_threads, &eng->profile, why);
     if (err) return err;
     const struct wefti_forward_config config = {.kern = eng->kern,
                                                 .pool = eng->pool,
@@ -138,8 +140,46 @@ static weft_err open_model(weft_eng *eng, const char *path, weft_model *model,
                                                 .kv = &eng->kv,
                                                 .profile = eng->profile,
                                                 .model = model,
-                                                .max_batched_tokens = eng->info.max_batched_tokens};
+                                                .max_batched_tokens = info->max_batched_tokens};
     err = wefti_forward_new(&config, &eng->forward, why);
+    if (err) return err;
+    struct weft_mem_room room = weft_mem_room();
+    *loading = (struct weft_eng_loading){
+        .model_name = info->model_name,
+        .weight_bytes = eng->weights.bytes,
+        .is_page_cache = weft_model_packed(model) != NULL,
+        .n_sharers = options->n_sharers,
+        .kv_bytes = info->kv_bytes,
+        /* What a full step uses; log-probabilities and long sequences take more, but rarely all. */
+        .scratch_bytes = eng->map_bytes - eng->top_bytes + wefti_forward_bytes(eng->forward),
+        .limit_bytes = room.limit_bytes,
+    };
+    err = wefti_fit_check(loading, to_come, &room, why);
+    if (err) return err;
+    if (info->max_model_len < len)
+        weft_warn("model length lowered from %u to %u tokens: %" PRIu64
+                  " bytes of KV memory hold no longer sequence",
+                  len, info->max_model_len, info->kv_bytes);
+    if (options->on_loading) options->on_loading(options->loading_ctx, loading);
+    return WEFT_OK;
+}
+
+static weft_err open_model(weft_eng *eng, const char *path, weft_model *model,
+                           const struct weft_eng_options *options, struct weft_errmsg *why) {
+    const struct weft_model_params *p = weft_model_params(model);
+    struct wefti_weights_plan *plan = NULL;
+    struct weft_eng_loading loading;
+    weft_err err = wefti_options_check(options, p, why);
+    if (err) return err;
+    eng->kv_dtype = wefti_kv_cache_dtype(options);
+    eng->exact = options->activations == WEFT_ENG_ACT_F32;
+    eng->long_prompt = weft_model_long_prompt(model);
+    set_info(eng, p, options);
+    err = wefti_pool_new(eng->info.n_threads, &eng->pool, why);
+    if (!err) err = wefti_weights_lay_out(&eng->weights, model, options, &plan, why);
+    if (!err) err = reserve(eng, model, options, plan, &loading, why);
+    if (!err) err = wefti_weights_load(&eng->weights, plan, path, model, eng->pool, &loading, why);
+    wefti_weights_plan_free(plan);
     if (err) return err;
     set_weight_info(eng, weft_model_params(model));
     set_fingerprint(eng);

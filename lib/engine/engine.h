@@ -59,6 +59,24 @@ enum weft_eng_clip {
 };
 typedef struct weft_eng_calib weft_eng_calib;
 
+/* What opening takes of memory, and how far it has come. */
+struct weft_eng_loading {
+    const char *model_name;
+    uint64_t weight_bytes;            /* packed */
+    bool is_page_cache;               /* the weights are a packed file: the kernel may drop them */
+    uint32_t n_sharers;               /* each takes the next two: */
+    uint64_t kv_bytes, scratch_bytes; /* when all of it is in use */
+    uint64_t limit_bytes;             /* of the cgroup, or what the machine has; 0: not known */
+    uint64_t done_bytes;              /* of the weights */
+};
+/* "2.3 GiB (weights 2.1 GiB, KV cache 128 MiB, scratch 60 MiB)". Returns `out`. */
+#define WEFT_ENG_NEED_TEXT_BYTES 160
+const char *weft_eng_need_text(const struct weft_eng_loading *loading,
+                               char out[WEFT_ENG_NEED_TEXT_BYTES]);
+/* Called once before the first weight is read, then after each megabyte or so that was packed: by
+ * any thread, but never by two at once. */
+typedef void weft_eng_loading_fn(void *ctx, const struct weft_eng_loading *loading);
+
 struct weft_eng_options {
     enum weft_eng_dtype dtype; /* AUTO: as the file has it, tensor by tensor */
     enum weft_eng_scheme scheme;
@@ -83,6 +101,8 @@ struct weft_eng_options {
      * from the model's shape and the options, and the model's contents) is checked and it is mapped
      * as it is, since packed bits are the same on every ISA; a mismatch is WEFT_E_STATE. */
     int weights_fd;
+    weft_eng_loading_fn *on_loading; /* NULL: nobody wants to know */
+    void *loading_ctx;
     bool profile; /* note when each thread was busy with what; see weft_eng_profile */
 };
 
@@ -120,7 +140,9 @@ struct weft_eng_info {
 };
 
 /* Opens the model at `path`, packs or maps its weights, starts the threads. *eng_out is the
- * caller's. Errors of weft_model_open, and NOMEM, INVAL (options), STATE (weights_fd). */
+ * caller's. Errors of weft_model_open, and NOMEM (also where weights, KV cache and scratch are more
+ * than the cgroup or the machine has left: told before any weight is read), INVAL (options), STATE
+ * (weights_fd). */
 WEFT_MUST_CHECK weft_err weft_eng_open(const char *path, const struct weft_eng_options *options,
                                        weft_eng **eng_out, struct weft_errmsg *why);
 void weft_eng_free(weft_eng *eng); /* accepts NULL */

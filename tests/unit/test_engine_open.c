@@ -125,6 +125,56 @@ static void names_of_options_are_parsed(void **state) {
     assert_int_equal(weft_eng_parse_kv("int4", &kv), WEFT_E_INVAL);
 }
 
+/* ----------------------------------------------------------------------------------- memory --- */
+
+struct heard {
+    struct weft_eng_loading first, last;
+    uint32_t n;
+};
+
+static void hear(void *ctx, const struct weft_eng_loading *loading) {
+    struct heard *heard = ctx;
+    if (heard->n++ == 0) heard->first = *loading;
+    assert_true(loading->done_bytes >= heard->last.done_bytes);
+    heard->last = *loading;
+}
+
+static void opening_tells_what_it_will_take_and_how_far_it_is(void **state) {
+    (void)state;
+    struct heard heard = {.n = 0};
+    struct weft_eng_options options;
+    weft_eng_options_init(&options);
+    options.n_threads = 1;
+    options.on_loading = hear;
+    options.loading_ctx = &heard;
+    weft_eng *eng = drive_open(drive_fixture(ENGINE_TIED), &options);
+    const struct weft_eng_info *info = weft_eng_info(eng);
+    assert_int_equal(heard.first.done_bytes, 0);
+    assert_int_equal(heard.first.weight_bytes, info->weight_bytes);
+    assert_int_equal(heard.first.kv_bytes, info->kv_bytes);
+    assert_true(heard.first.scratch_bytes > 0);
+    assert_true(heard.n > 1);
+    assert_int_equal(heard.last.done_bytes, info->weight_bytes);
+    weft_eng_free(eng);
+}
+
+static void more_memory_than_there_is_is_refused_before_anything_is_read(void **state) {
+    (void)state;
+    struct heard heard = {.n = 0};
+    struct weft_eng_options options;
+    struct weft_errmsg why = {""};
+    weft_eng *eng = NULL;
+    weft_eng_options_init(&options);
+    options.kv_memory_bytes = (uint64_t)1 << 46; /* 64 TiB: address space, but not memory */
+    options.max_seqs = 256;
+    options.on_loading = hear;
+    options.loading_ctx = &heard;
+    assert_int_equal(weft_eng_open(drive_fixture(ENGINE_TIED), &options, &eng, &why), WEFT_E_NOMEM);
+    assert_null(eng);
+    assert_non_null(strstr(why.text, "needs"));
+    assert_int_equal(heard.n, 0);
+}
+
 /* ---------------------------------------------------------------------------------- weights --- */
 
 struct logits_copy {
@@ -470,6 +520,8 @@ int main(int argc, char **argv) {
     if (!engine_test_begin("test_engine_open", argc, argv)) return 77;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_of_options_are_parsed),
+        cmocka_unit_test(opening_tells_what_it_will_take_and_how_far_it_is),
+        cmocka_unit_test(more_memory_than_there_is_is_refused_before_anything_is_read),
         cmocka_unit_test(options_out_of_range_are_refused),
         cmocka_unit_test(little_kv_memory_lowers_the_length),
         cmocka_unit_test(the_cache_takes_the_bytes_of_its_type),

@@ -205,6 +205,10 @@ weft_err wefti_forward_new(const struct wefti_forward_config *config,
     return WEFT_OK;
 }
 
+size_t wefti_forward_bytes(const struct wefti_forward *forward) {
+    return forward->map_bytes;
+}
+
 void wefti_forward_free(struct wefti_forward *forward) {
     if (!forward) return;
     wefti_memory_unmap(forward->map, forward->map_bytes);

@@ -11,7 +11,6 @@
 #include "base/check.h"
 #include "base/cpu.h"
 #include "base/limits.h"
-#include "base/log.h"
 #include "runtime/memory.h"
 
 enum {
@@ -36,37 +35,40 @@ enum weft_kv_dtype wefti_kv_cache_dtype(const struct weft_eng_options *options) 
     return options->activations == WEFT_ENG_ACT_F32 ? WEFT_KV_F32 : WEFT_KV_BF16;
 }
 
+/* Never none: whether one block is too much is for the sum of everything to say. */
+static uint64_t default_memory(const struct weft_eng_options *options, uint64_t taken_bytes,
+                               uint64_t usable_bytes, uint64_t bytes_per_block) {
+    uint64_t available = weft_mem_available_bytes();
+    uint64_t left = available > taken_bytes ? available - taken_bytes : 0;
+    uint64_t memory = weft_min_u64(left / 2 / options->n_sharers, usable_bytes);
+    return memory > bytes_per_block ? memory : bytes_per_block;
+}
+
 /* How many blocks, and whether one sequence of full length fits into them. */
-static weft_err size_blocks(const struct weft_eng_options *options, uint64_t bytes_per_block,
-                            struct weft_eng_info *info, struct weft_errmsg *why) {
+static weft_err size_blocks(const struct weft_eng_options *options, uint64_t taken_bytes,
+                            uint64_t bytes_per_block, struct weft_eng_info *info,
+                            struct weft_errmsg *why) {
     WEFT_ASSERT(bytes_per_block > 0);
     uint64_t blocks_per_seq =
         ((uint64_t)info->max_model_len + info->block_size - 1) / info->block_size;
     uint64_t memory = options->kv_memory_bytes;
-    if (memory == 0) {
-        uint64_t usable = blocks_per_seq * info->max_seqs * bytes_per_block;
-        memory = weft_min_u64(weft_mem_available_bytes() / 2 / options->n_sharers, usable);
-    }
+    if (memory == 0)
+        memory = default_memory(options, taken_bytes,
+                                blocks_per_seq * info->max_seqs * bytes_per_block, bytes_per_block);
     uint64_t n_blocks = weft_min_u64(memory / bytes_per_block, WEFT_KV_BLOCKS_MAX);
     if (n_blocks == 0)
         return weft_err_set(why, WEFT_E_INVAL,
                             "%" PRIu64 " bytes of KV memory hold no block: one takes %" PRIu64,
                             memory, bytes_per_block);
-    if (n_blocks < blocks_per_seq) {
-        uint32_t len = (uint32_t)(n_blocks * info->block_size);
-        weft_warn("model length lowered from %u to %u tokens: %" PRIu64
-                  " bytes of KV memory hold no longer sequence",
-                  info->max_model_len, len, memory);
-        info->max_model_len = len;
-    }
+    if (n_blocks < blocks_per_seq) info->max_model_len = (uint32_t)(n_blocks * info->block_size);
     info->n_blocks = (uint32_t)n_blocks;
     info->kv_bytes = n_blocks * bytes_per_block;
     return WEFT_OK;
 }
 
 weft_err wefti_kv_cache_open(struct wefti_kv_cache *cache, const struct weft_model_params *params,
-                             const struct weft_eng_options *options, struct weft_eng_info *info,
-                             struct weft_errmsg *why) {
+                             const struct weft_eng_options *options, uint64_t taken_bytes,
+                             struct weft_eng_info *info, struct weft_errmsg *why) {
     struct weft_kv_layer layer = {.dtype = wefti_kv_cache_dtype(options),
                                   .block_size = info->block_size,
                                   .n_kv_heads = params->n_kv_heads,
@@ -76,7 +78,7 @@ weft_err wefti_kv_cache_open(struct wefti_kv_cache *cache, const struct weft_mod
                                      .n_layers = params->n_layers,
                                      .block_bytes = weft_kv_block_bytes(&layer)};
     uint64_t bytes_per_block = (uint64_t)cache->n_planes * cache->n_layers * cache->block_bytes;
-    weft_err err = size_blocks(options, bytes_per_block, info, why);
+    weft_err err = size_blocks(options, taken_bytes, bytes_per_block, info, why);
     if (err) return err;
     cache->n_blocks = info->n_blocks;
     cache->map_bytes = (size_t)info->kv_bytes;

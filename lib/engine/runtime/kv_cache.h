@@ -23,13 +23,15 @@ struct wefti_kv_cache {
 /* The element type by the options. */
 enum weft_kv_dtype wefti_kv_cache_dtype(const struct weft_eng_options *options);
 
-/* Sizes the cache and maps it. Writes n_blocks and kv_bytes of `info`, and lowers max_model_len,
- * with a warning, where no sequence of that length fits. INVAL: not even one block fits. NOMEM. In
- * any case `cache` is to be closed. */
+/* Sizes the cache and maps it. Writes n_blocks and kv_bytes of `info`, and lowers max_model_len
+ * where no sequence of that length fits. `taken_bytes`: what others will take of the memory that is
+ * free now. INVAL: not even one block fits into the memory asked for. NOMEM. In any case `cache` is
+ * to be closed. */
 WEFT_MUST_CHECK weft_err wefti_kv_cache_open(struct wefti_kv_cache *cache,
                                              const struct weft_model_params *params,
                                              const struct weft_eng_options *options,
-                                             struct weft_eng_info *info, struct weft_errmsg *why);
+                                             uint64_t taken_bytes, struct weft_eng_info *info,
+                                             struct weft_errmsg *why);
 void wefti_kv_cache_close(struct wefti_kv_cache *cache); /* accepts zeroed ones */
 
 /* Copies blocks within one layer, in the order of the list. */

@@ -1,5 +1,7 @@
 /* Opening the weights: a packed file is mapped as it is, others are packed into an arena. */
+#include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include "weights/arena.h"
 #include "weights/plan.h"
@@ -22,22 +24,43 @@ static weft_err map_packed_file(const struct wefti_weights_plan *plan, const cha
     return WEFT_OK;
 }
 
-weft_err wefti_weights_open(struct wefti_weights *weights, const char *path, weft_model *model,
-                            const struct weft_eng_options *options, struct wefti_pool *pool,
-                            struct weft_errmsg *why) {
+weft_err wefti_weights_lay_out(struct wefti_weights *weights, const weft_model *model,
+                               const struct weft_eng_options *options,
+                               struct wefti_weights_plan **plan_out, struct weft_errmsg *why) {
     *weights = (struct wefti_weights){0};
-    struct wefti_weights_plan plan;
-    weft_err err = wefti_weights_plan_make(&plan, model, options, weights, why);
-    if (err) goto cleanup;
-    if (weft_model_packed(model)) {
-        err = map_packed_file(&plan, path, model, weights, why);
-    } else if (options->weights_fd < 0) {
-        err = wefti_weights_arena_private(&plan, pool, weights, why);
-    } else {
-        err = wefti_weights_arena_shared(&plan, path, pool, weights, options->weights_fd, why);
-    }
-cleanup:
-    wefti_weights_plan_fini(&plan);
-    if (err) wefti_weights_close(weights);
+    *plan_out = NULL;
+    struct wefti_weights_plan *plan = calloc(1, sizeof *plan);
+    if (!plan) return weft_err_set(why, WEFT_E_NOMEM, "no memory for the list of tensors");
+    weft_err err = wefti_weights_plan_make(plan, model, options, weights, why);
+    if (err)
+        wefti_weights_plan_free(plan);
+    else
+        *plan_out = plan;
     return err;
+}
+
+void wefti_weights_plan_free(struct wefti_weights_plan *plan) {
+    if (!plan) return;
+    wefti_weights_plan_fini(plan);
+    free(plan);
+}
+
+uint64_t wefti_weights_bytes_to_come(const struct wefti_weights *weights,
+                                     const struct wefti_weights_plan *plan) {
+    struct stat st;
+    if (weft_model_packed(plan->model)) return 0;
+    int fd = plan->options->weights_fd;
+    if (fd < 0 || fstat(fd, &st) != 0) return weights->bytes;
+    uint64_t there =
+        (uint64_t)st.st_blocks * 512; /* the unit of st_blocks, whatever the system's */
+    return weights->bytes > there ? weights->bytes - there : 0;
+}
+
+weft_err wefti_weights_load(struct wefti_weights *weights, struct wefti_weights_plan *plan,
+                            const char *path, weft_model *model, struct wefti_pool *pool,
+                            struct weft_eng_loading *loading, struct weft_errmsg *why) {
+    plan->loading = loading;
+    if (weft_model_packed(model)) return map_packed_file(plan, path, model, weights, why);
+    if (plan->options->weights_fd < 0) return wefti_weights_arena_private(plan, pool, weights, why);
+    return wefti_weights_arena_shared(plan, path, pool, weights, plan->options->weights_fd, why);
 }

@@ -1,6 +1,7 @@
 /* Tensors of a file into the forms of the arena, part by part, on all threads. */
 #include "weights/pack.h"
 
+#include <stdatomic.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -14,6 +15,8 @@ struct packing {
     wefti_weights_put_fn *put; /* what puts them elsewhere */
     void *put_ctx;
     uint32_t n_tasks;
+    _Atomic uint32_t n_done;
+    atomic_flag is_telling; /* held by the thread that does */
     uint64_t model_hash;
 };
 
@@ -137,6 +140,19 @@ size_t wefti_weights_pack_part(const struct wefti_weights_plan *plan,
     return (end - begin) * row_bytes;
 }
 
+/* A thread that finds another one telling leaves it to that one. */
+static void tell_progress(struct packing *packing) {
+    const struct weft_eng_options *options = packing->plan->options;
+    struct weft_eng_loading *loading = packing->plan->loading;
+    uint32_t n_done = atomic_fetch_add_explicit(&packing->n_done, 1, memory_order_relaxed) + 1;
+    if (!loading || !options->on_loading) return;
+    if (atomic_flag_test_and_set_explicit(&packing->is_telling, memory_order_acquire)) return;
+    loading->done_bytes =
+        (uint64_t)((double)loading->weight_bytes * n_done / (double)packing->n_tasks);
+    options->on_loading(options->loading_ctx, loading);
+    atomic_flag_clear_explicit(&packing->is_telling, memory_order_release);
+}
+
 /* Task 0 hashes the file (one stream, as long as a share of the packing); the others follow the
  * items. Tasks ascend per thread, so each keeps its place in the list. */
 static void pack_thread(void *ctx, uint32_t thread_idx) {
@@ -148,6 +164,7 @@ static void pack_thread(void *ctx, uint32_t thread_idx) {
         if (task >= packing->n_tasks) return;
         if (task == 0) {
             packing->model_hash = weft_model_hash(packing->plan->model);
+            tell_progress(packing);
             continue;
         }
         while (task >= item_begin + item->n_tasks) {
@@ -160,6 +177,7 @@ static void pack_thread(void *ctx, uint32_t thread_idx) {
         else
             (void)wefti_weights_pack_part(packing->plan, item, part, thread_idx,
                                           packing->base + wefti_weights_part_offset(item, part));
+        tell_progress(packing);
     }
 }
 
@@ -168,6 +186,7 @@ uint64_t wefti_weights_calibrated_hash(const struct wefti_weights_plan *plan, ui
 }
 
 static uint64_t run_packing(struct packing *packing) {
+    atomic_flag_clear(&packing->is_telling);
     packing->n_tasks = 1;
     for (size_t i = 0; i < packing->plan->n_items; i++) {
         packing->n_tasks += packing->plan->items[i].n_tasks;

@@ -37,6 +37,7 @@ struct wefti_weights_item { /* one tensor's way into the arena */
 struct wefti_weights_plan {
     const weft_model *model;
     const struct weft_eng_options *options;
+    struct weft_eng_loading *loading; /* told about to options->on_loading; NULL: nobody is */
     struct wefti_weights_types types;
     struct wefti_weights_item *items;
     size_t n_items, cap_items;

@@ -72,13 +72,30 @@ struct wefti_weights {
     size_t embed_offset, embed_row_bytes;
 };
 
-/* Packs or maps the weights of `model`, which was opened at `path`. Errors: INVAL (options that the
- * model does not fit), NOMEM, STATE (options->weights_fd holds something else), PROTO (damaged
- * packed file). */
-WEFT_MUST_CHECK weft_err wefti_weights_open(struct wefti_weights *weights, const char *path,
-                                            weft_model *model,
-                                            const struct weft_eng_options *options,
-                                            struct wefti_pool *pool, struct weft_errmsg *why);
+/* Decides on the layout of the weights of `model`, and so on their size; takes no memory for them
+ * yet. *plan_out is the caller's, and borrows model and options. Errors: INVAL (options that the
+ * model does not fit), NOMEM. In any case `weights` is to be closed. */
+struct wefti_weights_plan;
+WEFT_MUST_CHECK weft_err wefti_weights_lay_out(struct wefti_weights *weights,
+                                               const weft_model *model,
+                                               const struct weft_eng_options *options,
+                                               struct wefti_weights_plan **plan_out,
+                                               struct weft_errmsg *why);
+void wefti_weights_plan_free(struct wefti_weights_plan *plan); /* accepts NULL */
+
+/* How much of `weights` is memory that would have to be found: nothing of a packed file, nor of
+ * what an arena has already. */
+uint64_t wefti_weights_bytes_to_come(const struct wefti_weights *weights,
+                                     const struct wefti_weights_plan *plan);
+
+/* Packs or maps the weights that were laid out, of the `model` that was opened at `path`; tells
+ * `loading` to who asked for it. Errors: NOMEM, STATE (options->weights_fd holds something else),
+ * PROTO (damaged packed file). */
+WEFT_MUST_CHECK weft_err wefti_weights_load(struct wefti_weights *weights,
+                                            struct wefti_weights_plan *plan, const char *path,
+                                            weft_model *model, struct wefti_pool *pool,
+                                            struct weft_eng_loading *loading,
+                                            struct weft_errmsg *why);
 void wefti_weights_close(struct wefti_weights *weights); /* accepts zeroed and closed ones */
 
 static inline const float *wefti_weights_vector(const struct wefti_weights *weights,

@@ -1,0 +1,40 @@
+#include "runtime/fit.h"
+
+#include <stdio.h>
+
+#include "base/parse.h"
+
+static uint64_t for_each(const struct weft_eng_loading *loading) {
+    return loading->kv_bytes + loading->scratch_bytes;
+}
+
+const char *weft_eng_need_text(const struct weft_eng_loading *loading,
+                               char out[WEFT_ENG_NEED_TEXT_BYTES]) {
+    char all[WEFT_SIZE_TEXT_BYTES], weights[WEFT_SIZE_TEXT_BYTES], kv[WEFT_SIZE_TEXT_BYTES],
+        scratch[WEFT_SIZE_TEXT_BYTES], times[24] = "";
+    uint64_t sum = loading->n_sharers * for_each(loading);
+    if (!loading->is_page_cache) sum += loading->weight_bytes;
+    if (loading->n_sharers > 1) (void)snprintf(times, sizeof times, "%u x ", loading->n_sharers);
+    (void)snprintf(out, WEFT_ENG_NEED_TEXT_BYTES, "%s (weights %s%s, KV cache %s%s, scratch %s%s)",
+                   weft_size_text(sum, all), weft_size_text(loading->weight_bytes, weights),
+                   loading->is_page_cache ? " in the page cache, which do not count" : "", times,
+                   weft_size_text(loading->kv_bytes, kv), times,
+                   weft_size_text(loading->scratch_bytes, scratch));
+    return out;
+}
+
+weft_err wefti_fit_check(const struct weft_eng_loading *loading, uint64_t to_come,
+                         const struct weft_mem_room *room, struct weft_errmsg *why) {
+    uint32_t n = to_come > 0 ? loading->n_sharers : 1;
+    if (room->limit_bytes == 0 || to_come + n * for_each(loading) <= room->most_bytes)
+        return WEFT_OK;
+    char need[WEFT_ENG_NEED_TEXT_BYTES], limit[WEFT_SIZE_TEXT_BYTES], left[WEFT_SIZE_TEXT_BYTES];
+    return weft_err_set(
+        why, WEFT_E_NOMEM,
+        "%s needs %s, the limit is %s (%s), of which %s can be had: fewer bits (--dtype q8 or q4), "
+        "a smaller cache (--kv-memory) or shorter sequences (--max-model-len) need less",
+        loading->model_name, weft_eng_need_text(loading, need),
+        weft_size_text(room->limit_bytes, limit),
+        room->is_cgroup ? "of the control group" : "what the machine has",
+        weft_size_text(room->most_bytes, left));
+}

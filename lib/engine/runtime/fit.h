@@ -1,0 +1,20 @@
+/* engine/runtime/fit — whether an engine fits into the memory there is, before it takes any.
+ *
+ * A process over its limit is killed without a word, again and again where somebody restarts it; so
+ * the sum is made first. It errs on the side of trying: whatever the kernel could free counts as
+ * free, and what is mapped from a file counts as nothing. */
+#ifndef WEFT_ENGINE_FIT_H
+#define WEFT_ENGINE_FIT_H
+
+#include <stdint.h>
+
+#include "base/cpu.h"
+#include "engine/engine.h"
+
+/* `to_come`: of the weights, what is not in memory yet; 0 means that others of n_sharers may have
+ * taken their part already, so only this engine's counts. NOMEM: it does not fit; `why` has the
+ * numbers and what would help. */
+WEFT_MUST_CHECK weft_err wefti_fit_check(const struct weft_eng_loading *loading, uint64_t to_come,
+                                         const struct weft_mem_room *room, struct weft_errmsg *why);
+
+#endif

@@ -1,0 +1,97 @@
+/* Whether an engine fits into the memory there is, and the words for it when it does not. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+#include "inside/engine/runtime/fit.h"
+
+#define MIB ((uint64_t)1 << 20)
+
+static struct weft_eng_loading model(uint32_t n_sharers) {
+    return (struct weft_eng_loading){.model_name = "tale",
+                                     .weight_bytes = 2000 * MIB,
+                                     .n_sharers = n_sharers,
+                                     .kv_bytes = 300 * MIB,
+                                     .scratch_bytes = 100 * MIB};
+}
+
+static weft_err check(const struct weft_eng_loading *loading, uint64_t to_come, uint64_t most) {
+    struct weft_mem_room room = {most, 4096 * MIB, true};
+    struct weft_errmsg why = {""};
+    weft_err err = wefti_fit_check(loading, to_come, &room, &why);
+    assert_true((err == WEFT_OK) == (why.text[0] == '\0'));
+    return err;
+}
+
+static void weights_cache_and_scratch_are_added_up(void **state) {
+    (void)state;
+    struct weft_eng_loading loading = model(1);
+    assert_int_equal(check(&loading, loading.weight_bytes, 2400 * MIB), WEFT_OK);
+    assert_int_equal(check(&loading, loading.weight_bytes, 2400 * MIB - 1), WEFT_E_NOMEM);
+}
+
+static void weights_that_are_there_already_are_not_needed_again(void **state) {
+    (void)state;
+    struct weft_eng_loading loading = model(1);
+    assert_int_equal(check(&loading, 0, 400 * MIB), WEFT_OK);
+    assert_int_equal(check(&loading, 0, 400 * MIB - 1), WEFT_E_NOMEM);
+    assert_int_equal(check(&loading, 500 * MIB, 900 * MIB), WEFT_OK);
+    assert_int_equal(check(&loading, 500 * MIB, 900 * MIB - 1), WEFT_E_NOMEM);
+}
+
+/* Later on the others' caches may be in memory, and counted as such. */
+static void who_packs_counts_the_caches_of_all_and_later_ones_their_own(void **state) {
+    (void)state;
+    struct weft_eng_loading loading = model(3);
+    assert_int_equal(check(&loading, loading.weight_bytes, 3200 * MIB), WEFT_OK);
+    assert_int_equal(check(&loading, loading.weight_bytes, 3200 * MIB - 1), WEFT_E_NOMEM);
+    assert_int_equal(check(&loading, 0, 400 * MIB), WEFT_OK);
+}
+
+static void what_is_not_known_refuses_nothing(void **state) {
+    (void)state;
+    struct weft_eng_loading loading = model(1);
+    struct weft_mem_room room = {0, 0, false};
+    assert_int_equal(wefti_fit_check(&loading, loading.weight_bytes, &room, NULL), WEFT_OK);
+}
+
+static void the_sentence_has_the_numbers_and_what_would_help(void **state) {
+    (void)state;
+    struct weft_eng_loading loading = model(2);
+    struct weft_mem_room room = {1100 * MIB, 1200 * MIB, true};
+    struct weft_errmsg why = {""};
+    assert_int_equal(wefti_fit_check(&loading, loading.weight_bytes, &room, &why), WEFT_E_NOMEM);
+    assert_non_null(strstr(why.text, "tale needs 2.7 GiB (weights 2.0 GiB, KV cache 2 x 300 MiB, "
+                                     "scratch 2 x 100 MiB), the limit is 1.2 GiB (of the control "
+                                     "group), of which 1.1 GiB can be had"));
+    assert_non_null(strstr(why.text, "--dtype"));
+    assert_non_null(strstr(why.text, "--kv-memory"));
+    assert_non_null(strstr(why.text, "--max-model-len"));
+    assert_true(strlen(why.text) + 1 < sizeof why.text);
+}
+
+static void a_packed_file_is_not_counted_and_said_to_be_in_the_page_cache(void **state) {
+    (void)state;
+    char text[WEFT_ENG_NEED_TEXT_BYTES];
+    struct weft_eng_loading loading = model(1);
+    loading.is_page_cache = true;
+    assert_string_equal(weft_eng_need_text(&loading, text),
+                        "400 MiB (weights 2.0 GiB in the page cache, which do not count, KV cache "
+                        "300 MiB, scratch 100 MiB)");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(weights_cache_and_scratch_are_added_up),
+        cmocka_unit_test(weights_that_are_there_already_are_not_needed_again),
+        cmocka_unit_test(who_packs_counts_the_caches_of_all_and_later_ones_their_own),
+        cmocka_unit_test(what_is_not_known_refuses_nothing),
+        cmocka_unit_test(the_sentence_has_the_numbers_and_what_would_help),
+        cmocka_unit_test(a_packed_file_is_not_counted_and_said_to_be_in_the_page_cache),
+    };
+    return cmocka_run_group_tests_name("fit", tests, NULL, NULL);
+}
