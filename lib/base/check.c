@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/log.h"
+
 static const char *actor = "weft";
 
 void weft_check_actor(const char *name) {
@@ -10,6 +12,9 @@ void weft_check_actor(const char *name) {
 }
 
 _Noreturn void weft_check_failed(const char *expr, const char *file, int line) {
-    (void)fprintf(stderr, "%s: assertion failed: %s (%s:%d)\n", actor, expr, file, line);
+    if (weft_log_is_json())
+        weft_error("assertion failed: %s (%s:%d)", expr, file, line);
+    else
+        (void)fprintf(stderr, "%s: assertion failed: %s (%s:%d)\n", actor, expr, file, line);
     abort();
 }

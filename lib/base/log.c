@@ -14,7 +14,7 @@
 #define LINE_BYTES_MAX 4096 /* PIPE_BUF: what a pipe takes whole */
 
 static const char *log_actor = "weft";
-static enum weft_log_level log_min = WEFT_LOG_INFO;
+static _Atomic enum weft_log_level log_min = WEFT_LOG_INFO;
 static bool log_json = false;
 static _Atomic unsigned n_left_out; /* lines that nobody took */
 
@@ -22,6 +22,14 @@ void weft_log_init(const char *actor, enum weft_log_level min_level, bool json) 
     log_actor = actor;
     log_min = min_level;
     log_json = json;
+}
+
+void weft_log_set_level(enum weft_log_level min_level) {
+    log_min = min_level;
+}
+
+bool weft_log_is_json(void) {
+    return log_json;
 }
 
 /* Copies `in` into `out` as the inside of a JSON string; returns the length, at most `room`. Whole
@@ -49,8 +57,10 @@ static size_t json_escape(char *out, size_t room, const char *in) {
     return n;
 }
 
-/* The line of a message, which loses its control characters on the way; returns its length. */
-static size_t make_line(char line[LINE_BYTES_MAX], enum weft_log_level level, char *msg) {
+/* The line of a message, which loses its control characters on the way; returns its length. `said`:
+ * by weft_say. */
+static size_t make_line(char line[LINE_BYTES_MAX], enum weft_log_level level, bool said,
+                        char *msg) {
     static const char *const names[] = {"DEBUG", "INFO", "WARN", "ERROR"};
     struct timespec ts;
     struct tm tm;
@@ -70,8 +80,13 @@ static size_t make_line(char line[LINE_BYTES_MAX], enum weft_log_level level, ch
         line[len++] = '}';
     } else {
         weft_utf8_printable(msg); /* a line break in it would forge a second event */
-        len = (size_t)snprintf(line, LINE_BYTES_MAX - 1, "%s %-5s %s: %s", when, names[level],
-                               log_actor, msg);
+        bool is_weft = strcmp(log_actor, "weft") == 0;
+        if (said)
+            len = (size_t)snprintf(line, LINE_BYTES_MAX - 1, "%s%s: %s", is_weft ? "" : "weft-",
+                                   log_actor, msg);
+        else
+            len = (size_t)snprintf(line, LINE_BYTES_MAX - 1, "%s %-5s %s: %s", when, names[level],
+                                   log_actor, msg);
         if (len > LINE_BYTES_MAX - 2) len = LINE_BYTES_MAX - 2; /* what was written without its 0 */
     }
     line[len++] = '\n';
@@ -85,9 +100,9 @@ static bool has_room(void) {
     return poll(&pfd, 1, 0) != 0;
 }
 
-static void put_line(enum weft_log_level level, char *msg) {
+static void put_line(enum weft_log_level level, bool said, char *msg) {
     char line[LINE_BYTES_MAX];
-    size_t len = make_line(line, level, msg);
+    size_t len = make_line(line, level, said, msg);
     ssize_t ignored = write(STDERR_FILENO, line, len); /* nowhere to report a failing stderr */
     (void)ignored;
 }
@@ -98,7 +113,7 @@ static bool make_room(void) {
     unsigned n = has_room() ? atomic_exchange(&n_left_out, 0) : 0;
     if (n > 0) {
         (void)snprintf(msg, sizeof msg, "%u lines were left out: nobody read the log", n);
-        put_line(WEFT_LOG_WARN, msg);
+        put_line(WEFT_LOG_WARN, false, msg);
     }
     if (has_room()) return true;
     (void)atomic_fetch_add(&n_left_out, 1);
@@ -111,14 +126,26 @@ void weft_log_line(const char *line, size_t len) {
     (void)ignored;
 }
 
-void weft_log(enum weft_log_level level, const char *fmt, ...) {
-    if (level < log_min || !make_room()) return;
+static void put(enum weft_log_level level, bool said, const char *fmt, va_list args) {
+    if (!make_room()) return;
     char msg[3072];
+    (void)vsnprintf(msg, sizeof msg, fmt, args);
+    put_line(level, said, msg);
+}
+
+void weft_log(enum weft_log_level level, const char *fmt, ...) {
+    if (level < log_min) return;
     va_list args;
     va_start(args, fmt);
-    (void)vsnprintf(msg, sizeof msg, fmt, args);
+    put(level, false, fmt, args);
     va_end(args);
-    put_line(level, msg);
+}
+
+void weft_say(enum weft_log_level level, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    put(level, true, fmt, args);
+    va_end(args);
 }
 
 enum weft_log_level weft_log_rarely(enum weft_log_level level, uint64_t now_ms,

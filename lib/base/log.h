@@ -22,11 +22,19 @@ enum weft_log_level { WEFT_LOG_DEBUG, WEFT_LOG_INFO, WEFT_LOG_WARN, WEFT_LOG_ERR
 /* Once at start, before other threads exist. `actor` must outlive the process. */
 void weft_log_init(const char *actor, enum weft_log_level min_level, bool json);
 
+/* From any thread, at any time. */
+void weft_log_set_level(enum weft_log_level min_level);
+
 void weft_log(enum weft_log_level level, const char *fmt, ...) WEFT_PRINTF(2, 3);
 
 /* Writes a line of the caller's own form, its end included, of at most 4 KiB: like others it is left
  * out if there is no room for it. */
 void weft_log_line(const char *line, size_t len);
+
+/* For people who wait at a terminal, and so whatever the level: "weft: ready on ...", why a program
+ * ends. As text it is the program's name and the message; as JSON it is like any other line. */
+void weft_say(enum weft_log_level level, const char *fmt, ...) WEFT_PRINTF(2, 3);
+bool weft_log_is_json(void);
 
 /* For a line that a fault may repeat without end: `level` once a second at most, else DEBUG. What
  * `quiet_until_ms` points to is the caller's, 0 at first, for this line alone. */

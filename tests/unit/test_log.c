@@ -114,6 +114,34 @@ static void a_json_line_has_the_same_four_members(void **state) {
     }
 }
 
+static void what_is_said_is_plain_in_text_and_not_bound_to_a_level(void **state) {
+    (void)state;
+    weft_log_init("weft", WEFT_LOG_ERROR, false);
+    CAPTURE(weft_say(WEFT_LOG_INFO, "ready on %s", "http://x"));
+    assert_string_equal(line, "weft: ready on http://x\n");
+    weft_log_init("worker", WEFT_LOG_ERROR, false);
+    CAPTURE(weft_say(WEFT_LOG_INFO, "stopped\nweft: ready"));
+    assert_string_equal(line, "weft-worker: stopped?weft: ready\n");
+    weft_log_init("weft", WEFT_LOG_ERROR, true);
+    CAPTURE(weft_say(WEFT_LOG_INFO, "ready on \"%s\"", "x"));
+    json_t *json = parse_line("INFO", "weft");
+    json_decref(json);
+    assert_true(weft_log_is_json());
+}
+
+static void the_level_may_change_later(void **state) {
+    (void)state;
+    weft_log_init("weft", WEFT_LOG_INFO, false);
+    CAPTURE(weft_debug("x"));
+    assert_int_equal(line_len, 0);
+    weft_log_set_level(WEFT_LOG_DEBUG);
+    CAPTURE(weft_debug("x"));
+    assert_one_line();
+    weft_log_set_level(WEFT_LOG_WARN);
+    CAPTURE(weft_info("x"));
+    assert_int_equal(line_len, 0);
+}
+
 static void what_is_below_the_level_is_not_written(void **state) {
     (void)state;
     weft_log_init("worker", WEFT_LOG_WARN, false);
@@ -229,6 +257,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_text_line_has_time_level_actor_and_message),
         cmocka_unit_test(a_json_line_has_the_same_four_members),
+        cmocka_unit_test(what_is_said_is_plain_in_text_and_not_bound_to_a_level),
+        cmocka_unit_test(the_level_may_change_later),
         cmocka_unit_test(what_is_below_the_level_is_not_written),
         cmocka_unit_test(a_message_cannot_forge_a_second_text_line),
         cmocka_unit_test(quotes_and_control_characters_are_escaped_in_json),
