@@ -12,10 +12,12 @@
 
 #define SLICE_NS 100000u /* the shortest there is */
 
-static enum weft_log_level level_of(const char *name) {
-    static const char *const names[] = {"debug", "info", "warn", "error"};
-    for (uint32_t i = 0; name && i < sizeof names / sizeof names[0]; i++) {
-        if (strcmp(name, names[i]) == 0) return (enum weft_log_level)i;
+static const char *const level_names[] = {"debug", "info", "warn", "error"};
+#define N_LEVELS (sizeof level_names / sizeof level_names[0])
+
+enum weft_log_level weft_actor_log_level(const struct weft_config *config) {
+    for (uint32_t i = 0; config->log_level && i < N_LEVELS; i++) {
+        if (strcmp(config->log_level, level_names[i]) == 0) return (enum weft_log_level)i;
     }
     return WEFT_LOG_INFO;
 }
@@ -44,11 +46,51 @@ static void ask_for_short_slices(void) {
     (void)syscall(SYS_sched_setattr, 0, &attr, 0);
 }
 
+static void init_log(const char *name, const struct weft_config *config) {
+    weft_check_actor(name);
+    weft_log_init(name, weft_actor_log_level(config),
+                  config->log_format && strcmp(config->log_format, "json") == 0);
+}
+
 void weft_actor_init(const char *name, const struct weft_config *config) {
     ask_for_short_slices();
-    weft_check_actor(name);
-    weft_log_init(name, level_of(config->log_level),
-                  config->log_format && strcmp(config->log_format, "json") == 0);
+    init_log(name, config);
+}
+
+int weft_actor_bad_config(const char *name, const struct weft_config *config,
+                          const char *sentence) {
+    init_log(name, config);
+    if (config->status_fd >= 0)
+        weft_status_write(config->status_fd, "failed", sentence);
+    else
+        weft_say(WEFT_LOG_ERROR, "%s", sentence);
+    return WEFT_EXIT_FATAL;
+}
+
+const char *weft_actor_reload(const struct weft_config *config, int value) {
+    struct weft_config fresh;
+    struct weft_errmsg why = {""};
+    bool done = false;
+    if (config->status_fd >= 0) {
+        if (value < 0 || value >= (int)N_LEVELS) return NULL;
+        weft_log_set_level((enum weft_log_level)value);
+        weft_debug("the log level is %s", level_names[value]);
+        return level_names[value];
+    }
+    if (weft_config_parse(config->program, config->argc, config->argv, &fresh, &done, &why)) {
+        weft_say(WEFT_LOG_ERROR, "SIGHUP: nothing is read again: %s", why.text);
+        return NULL;
+    }
+    enum weft_log_level level = weft_actor_log_level(&fresh);
+    weft_log_set_level(level);
+    weft_say(WEFT_LOG_INFO,
+             "SIGHUP: read again: --log-level, which is %s; other settings need a restart",
+             level_names[level]);
+    return level_names[level];
+}
+
+void weft_actor_stopped(const struct weft_config *config) {
+    if (config->status_fd < 0) weft_say(WEFT_LOG_INFO, "stopped");
 }
 
 int weft_actor_fail(const struct weft_config *config, const char *sentence) {

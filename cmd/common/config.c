@@ -300,6 +300,18 @@ static weft_err take_args(struct args *args) {
     return err;
 }
 
+/* How to say that something else is wrong. */
+static const char *format_asked_for(int argc, char **argv) {
+    static const char flag[] = "--log-format";
+    const char *format = getenv("WEFT_LOG_FORMAT");
+    for (int i = 1; i < argc; i++) {
+        if (strncmp(argv[i], flag, sizeof flag - 1) != 0) continue;
+        if (argv[i][sizeof flag - 1] == '=') format = argv[i] + sizeof flag;
+        if (argv[i][sizeof flag - 1] == '\0' && i + 1 < argc) format = argv[i + 1];
+    }
+    return format;
+}
+
 weft_err weft_config_parse(enum weft_program bit, int argc, char **argv, struct weft_config *config,
                            bool *done_out, struct weft_errmsg *why) {
     const struct wefti_config_program *program = programs;
@@ -307,8 +319,12 @@ weft_err weft_config_parse(enum weft_program bit, int argc, char **argv, struct 
         program++;
     struct args args = {program, argc, 1, argv, NULL, getenv("WEFT_CONFIG"), ASK_NOTHING, why};
     clear(config);
+    config->program = bit;
+    config->argc = argc;
+    config->argv = argv;
     *done_out = false;
     weft_err err = take_args(&args);
+    if (err) config->log_format = format_asked_for(argc, argv);
     if (err) return err;
     if (args.ask == ASK_HELP) print_help(program);
     if (args.ask == ASK_VERSION) printf("weft %s\n", WEFT_VERSION);
@@ -320,6 +336,7 @@ weft_err weft_config_parse(enum weft_program bit, int argc, char **argv, struct 
     args.config = config;
     if (!err) err = take_args(&args);
     if (!err) err = wefti_config_check(program, config, why);
+    if (err) config->log_format = format_asked_for(argc, argv);
     return err;
 }
 

@@ -39,12 +39,15 @@ struct weft_config {
                            takes none */
     const char *out;    /* weft pack: the positional OUT */
     uint32_t n_workers; /* what `workers` says; 0: one per NUMA node */
+    enum weft_program program; /* from whose command line it was read: */
+    int argc;
+    char **argv;
 };
 
 /* Parses argv[1..] for `program` (one bit): defaults, then the --config file, then WEFT_*
  * variables, then flags. Strings are borrowed from argv and the environment, or kept for the
  * process's life. *done_out: --help or --version was printed; exit 0. WEFT_E_INVAL: `why` names the
- * flag. */
+ * flag, and config_out->log_format is what the command line or the environment asks for. */
 WEFT_MUST_CHECK weft_err weft_config_parse(enum weft_program program, int argc, char **argv,
                                            struct weft_config *config_out, bool *done_out,
                                            struct weft_errmsg *why);

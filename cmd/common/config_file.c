@@ -39,13 +39,17 @@ static bool take_quotes(char **value) {
     return true;
 }
 
-/* A copy of `text` for the life of the process. A list keeps hold of all of them, so that a leak
- * checker does not blame a value that an environment variable or a flag took the place of. */
+/* A copy of `text` for the life of the process, which may read its file many times: one copy of
+ * each. A list keeps hold of all of them, so that a leak checker does not blame a value that an
+ * environment variable or a flag took the place of. */
 static const char *keep_text(const char *text) {
     static struct kept {
         struct kept *next;
         char text[];
     } * all;
+    for (const struct kept *kept = all; kept; kept = kept->next) {
+        if (strcmp(kept->text, text) == 0) return kept->text;
+    }
     size_t n = strlen(text) + 1;
     struct kept *kept = malloc(sizeof *kept + n);
     if (!kept) return NULL;

@@ -3,11 +3,14 @@
 #include "common/signals.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
+
+static pid_t supervisor; /* 0: none */
 
 static void ignore(int signo) {
     struct sigaction action;
@@ -16,20 +19,35 @@ static void ignore(int signo) {
     (void)sigaction(signo, &action, NULL); /* fails only for signals that do not exist */
 }
 
+bool weft_signal_is_ignored(int signo) {
+    struct sigaction now;
+    return sigaction(signo, NULL, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
+void weft_signals_of_supervisor(sigset_t *set) {
+    (void)sigemptyset(set);
+    (void)sigaddset(set, SIGUSR1);
+    (void)sigaddset(set, SIGUSR2);
+    (void)sigaddset(set, SIGHUP);
+    (void)sigaddset(set, WEFT_SIGNO_LOST);
+}
+
 weft_err weft_signals_init(bool supervised, int *fd_out, struct weft_errmsg *why) {
     *fd_out = -1;
     ignore(SIGPIPE);
     sigset_t set;
-    (void)sigemptyset(&set);
-    (void)sigaddset(&set, SIGUSR1);
-    (void)sigaddset(&set, SIGUSR2);
+    supervisor = supervised ? getppid() : 0;
     if (supervised) {
-        ignore(SIGHUP);
+        weft_signals_of_supervisor(&set);
         ignore(SIGINT);
         ignore(SIGTERM);
     } else {
+        (void)sigemptyset(&set);
         (void)sigaddset(&set, SIGINT);
         (void)sigaddset(&set, SIGTERM);
+        if (!weft_signal_is_ignored(SIGHUP)) (void)sigaddset(&set, SIGHUP);
+        ignore(SIGUSR1);
+        ignore(SIGUSR2);
     }
     int status = pthread_sigmask(SIG_BLOCK, &set, NULL);
     if (status != 0) return weft_err_errno(why, status, "cannot block signals");
@@ -39,12 +57,25 @@ weft_err weft_signals_init(bool supervised, int *fd_out, struct weft_errmsg *why
     return WEFT_OK;
 }
 
-enum weft_signal weft_signals_next(int fd) {
+static enum weft_signal meaning(uint32_t signo) {
+    if (signo == SIGUSR1) return WEFT_SIGNAL_DRAIN;
+    if (signo == SIGHUP) return WEFT_SIGNAL_RELOAD;
+    return signo == (uint32_t)WEFT_SIGNO_LOST ? WEFT_SIGNAL_LOST : WEFT_SIGNAL_EXIT;
+}
+
+enum weft_signal weft_signals_next(int fd, int *value_out) {
     struct signalfd_siginfo info;
-    ssize_t n;
-    do {
-        n = read(fd, &info, sizeof info);
-    } while (n < 0 && errno == EINTR);
-    if (n != (ssize_t)sizeof info) return WEFT_SIGNAL_NONE;
-    return info.ssi_signo == SIGUSR1 ? WEFT_SIGNAL_DRAIN : WEFT_SIGNAL_EXIT;
+    for (;;) {
+        ssize_t n = read(fd, &info, sizeof info);
+        if (n < 0 && errno == EINTR) continue;
+        if (n != (ssize_t)sizeof info) return WEFT_SIGNAL_NONE;
+        if (supervisor && info.ssi_pid != (uint32_t)supervisor) continue;
+        if (value_out) *value_out = info.ssi_int;
+        return meaning(info.ssi_signo);
+    }
+}
+
+bool weft_signals_pending(int fd) {
+    struct pollfd pfd = {.fd = fd, .events = POLLIN};
+    return poll(&pfd, 1, 0) > 0;
 }

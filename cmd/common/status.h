@@ -7,6 +7,8 @@
  *                       serves; what was read of the model, for --model-identity of its successor
  *   failed TEXT         it cannot go on, and starting again would not help: a bad model
  *                       file, a port in use
+ *   needs TEXT          worker, before it loads: how much memory, and the limit, for the case that
+ *                       it can say nothing more
  *   alive               scheduler, once a second when it is ready: its loop turns
  *   worked              worker, once: it has computed a step
  *   explained           scheduler: workers died of a request, which has been ended

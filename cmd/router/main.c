@@ -139,11 +139,7 @@ int main(int argc, char **argv) {
     int signal_fd = -1;
     bool done = false, has_changed = false;
     weft_err err = weft_config_parse(WEFT_PROG_ROUTER, argc, argv, config, &done, &why);
-    if (err) {
-        (void)fprintf(stderr, "weft-router: %s\n", why.text);
-        weft_status_write(config->status_fd, "failed", why.text);
-        return WEFT_EXIT_FATAL;
-    }
+    if (err) return weft_actor_bad_config("router", config, why.text);
     if (done) return EXIT_SUCCESS;
     weft_actor_init("router", config);
     char n_threads[16];
@@ -179,5 +175,6 @@ int main(int argc, char **argv) {
     weft_api_fini(api);
     weft_buf_fini(&identity);
     (void)close(signal_fd);
+    weft_actor_stopped(config);
     return EXIT_SUCCESS;
 }

@@ -18,6 +18,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "common/actor.h"
 #include "common/signals.h"
 #include "common/status.h"
 #include "http.h"
@@ -537,14 +538,25 @@ static void give_up(struct server *server, uint32_t n_busy, uint64_t now_ms) {
     }
 }
 
+/* What a SIGHUP reads again. */
+static void reload(struct server *server, int value) {
+    (void)weft_actor_reload(&server->config, value);
+}
+
 static void on_signal(uv_poll_t *handle, int status, int events) {
     struct server *server = handle->data;
     (void)status;
     (void)events;
     for (;;) {
-        switch (weft_signals_next(server->signal_fd)) {
+        int value = 0;
+        switch (weft_signals_next(server->signal_fd, &value)) {
         case WEFT_SIGNAL_NONE:
             return;
+        case WEFT_SIGNAL_LOST:
+            break;
+        case WEFT_SIGNAL_RELOAD:
+            reload(server, value);
+            break;
         case WEFT_SIGNAL_DRAIN:
             leave(server);
             break;

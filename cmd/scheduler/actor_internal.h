@@ -118,6 +118,7 @@ struct wefti_actor {
     uint64_t instance;
     uint64_t epoch; /* the last one begun; never used twice, even over restarts */
     bool draining;
+    int signal_fd;
     int exit_status;      /* >= 0: exit with it */
     uint64_t tick_ms;     /* when the loop last turned */
     uint64_t alive_at_ms; /* when the supervisor was last told so */

@@ -21,6 +21,7 @@
 #include "base/minmax.h"
 #include "common/actor.h"
 #include "common/link_config.h"
+#include "common/signals.h"
 #include "common/status.h"
 
 #define WORKER_NAME "weft-worker"
@@ -155,7 +156,9 @@ static void tell_given_up(struct wefti_actor *a, struct wefti_group *g) {
 static void end_session(struct wefti_actor *a, struct wefti_group *g) {
     if (g->replica->is_serving) {
         a->n_worker_losses++;
-        weft_warn("lost the worker (pid %u)", g->worker.pid);
+        bool is_end = weft_signals_pending(a->signal_fd);
+        weft_log(is_end ? WEFT_LOG_DEBUG : WEFT_LOG_WARN, "lost the worker (pid %u)",
+                 g->worker.pid);
     }
     weft_sched_group_went(g->replica, weft_now_ms());
     g->worker = (struct wefti_worker){0};

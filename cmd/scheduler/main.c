@@ -62,11 +62,16 @@ static void actor_fini(struct wefti_actor *a) {
     free(a->events);
 }
 
-static void take_signals(struct wefti_actor *a, int signal_fd) {
+static void take_signals(struct wefti_actor *a) {
     enum weft_signal signal;
-    while ((signal = weft_signals_next(signal_fd)) != WEFT_SIGNAL_NONE) {
+    int value = 0;
+    while ((signal = weft_signals_next(a->signal_fd, &value)) != WEFT_SIGNAL_NONE) {
         if (signal == WEFT_SIGNAL_EXIT) {
             a->exit_status = EXIT_SUCCESS;
+        } else if (signal == WEFT_SIGNAL_RELOAD) {
+            (void)weft_actor_reload(&a->config, value);
+        } else if (signal == WEFT_SIGNAL_LOST) {
+            a->n_worker_losses++; /* of one that had said hello, group.c counts it */
         } else if (!a->draining) {
             weft_info("draining: no new requests");
             a->draining = true;
@@ -128,11 +133,11 @@ static struct timespec poll_time(const struct wefti_actor *a) {
     return (struct timespec){(time_t)(us / 1000000), (long)(us % 1000000 * 1000)};
 }
 
-static weft_err serve(struct wefti_actor *a, int signal_fd, struct weft_errmsg *why) {
+static weft_err serve(struct wefti_actor *a, struct weft_errmsg *why) {
     bool more = false;
     while (a->exit_status < 0) {
         struct pollfd fds[2 + WEFT_WORKERS_MAX] = {
-            {.fd = signal_fd, .events = POLLIN},
+            {.fd = a->signal_fd, .events = POLLIN},
             {.fd = weft_link_fd(a->hub), .events = POLLIN},
         };
         for (uint32_t i = 0; i < a->n_groups; i++)
@@ -140,7 +145,7 @@ static weft_err serve(struct wefti_actor *a, int signal_fd, struct weft_errmsg *
         struct timespec time = more ? (struct timespec){0} : poll_time(a);
         int n = ppoll(fds, 2 + a->n_groups, &time, NULL);
         if (n < 0 && errno != EINTR) return weft_err_errno(why, errno, "poll failed");
-        if (fds[0].revents) take_signals(a, signal_fd);
+        if (fds[0].revents) take_signals(a);
         more = turn(a, fds + 2, more || fds[1].revents);
     }
     return WEFT_OK;
@@ -149,28 +154,25 @@ static weft_err serve(struct wefti_actor *a, int signal_fd, struct weft_errmsg *
 int main(int argc, char **argv) {
     static struct wefti_actor actor; /* large, and zero */
     struct weft_errmsg why = {""};
-    int signal_fd = -1;
     bool done = false;
     struct weft_config *config = &actor.config;
+    actor.signal_fd = -1;
     weft_err err = weft_config_parse(WEFT_PROG_SCHEDULER, argc, argv, config, &done, &why);
-    if (err) {
-        (void)fprintf(stderr, "weft-scheduler: %s\n", why.text);
-        weft_status_write(config->status_fd, "failed", why.text);
-        return WEFT_EXIT_FATAL;
-    }
+    if (err) return weft_actor_bad_config("scheduler", config, why.text);
     if (done) return EXIT_SUCCESS;
     weft_actor_init("scheduler", config);
     if (!config->scheduler_url || !config->worker_url) {
         return weft_actor_fail(config, "--scheduler-url and --worker-url are both needed");
     }
-    err = weft_signals_init(config->status_fd >= 0, &signal_fd, &why);
+    err = weft_signals_init(config->status_fd >= 0, &actor.signal_fd, &why);
     if (!err) err = actor_init(&actor, &why);
     if (!err) {
         weft_status_write(config->status_fd, "ready", NULL);
-        err = serve(&actor, signal_fd, &why);
+        err = serve(&actor, &why);
     }
     if (err) actor.exit_status = weft_actor_fail(config, why.text);
     actor_fini(&actor);
-    if (signal_fd >= 0) (void)close(signal_fd);
+    if (actor.signal_fd >= 0) (void)close(actor.signal_fd);
+    if (actor.exit_status == EXIT_SUCCESS) weft_actor_stopped(config);
     return actor.exit_status;
 }

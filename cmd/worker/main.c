@@ -41,6 +41,8 @@ struct worker {
     wefti_stepper *stepper;
     weft_link *link;     /* used once the engine is open */
     struct weft_buf out; /* messages made by control */
+    int signal_fd;
+    bool is_draining;
     bool has_engine, told_ready, told_worked;
     bool has_epoch; /* the scheduler said hello in this session */
     uint64_t epoch;
@@ -182,6 +184,11 @@ static void end_session(struct worker *w, const char *because) {
     weft_link_reset(w->link, 0);
 }
 
+static enum weft_log_level down_level(struct worker *w) {
+    if (w->is_draining || weft_signals_pending(w->signal_fd)) return WEFT_LOG_DEBUG;
+    return weft_log_rarely(WEFT_LOG_WARN, weft_now_ms(), &w->end_quiet_ms);
+}
+
 static void drain_link(struct worker *w) {
     struct weft_link_event event;
     while (weft_link_next(w->link, weft_now_ms(), &event)) {
@@ -192,8 +199,7 @@ static void drain_link(struct worker *w) {
             say_hello(w);
             break;
         case WEFT_LINK_DOWN:
-            weft_log(weft_log_rarely(WEFT_LOG_WARN, weft_now_ms(), &w->end_quiet_ms),
-                     "the session with the scheduler ended");
+            weft_log(down_level(w), "the session with the scheduler ended");
             w->has_epoch = false;
             break;
         case WEFT_LINK_MESSAGE:
@@ -259,11 +265,14 @@ static weft_err open_link(struct worker *w, struct weft_errmsg *why) {
     return weft_link_dial(WEFT_LINK_ONE_PEER, w->config.worker_url, &options, &w->link, why);
 }
 
-static bool asked_to_exit(int signal_fd) {
+static bool asked_to_exit(struct worker *w) {
     enum weft_signal signal;
-    while ((signal = weft_signals_next(signal_fd)) != WEFT_SIGNAL_NONE) {
-        /* Only the scheduler and the routers act on a drain: this process serves what comes. */
+    int value = 0;
+    while ((signal = weft_signals_next(w->signal_fd, &value)) != WEFT_SIGNAL_NONE) {
         if (signal == WEFT_SIGNAL_EXIT) return true;
+        if (signal == WEFT_SIGNAL_RELOAD) (void)weft_actor_reload(&w->config, value);
+        /* This process serves what comes; but that the scheduler goes is no surprise then. */
+        if (signal == WEFT_SIGNAL_DRAIN) w->is_draining = true;
     }
     return false;
 }
@@ -275,16 +284,16 @@ static int poll_ms(const struct worker *w, uint64_t now_ms) {
 }
 
 /* Serves until asked to exit (OK), or until it is clear that no plan can ever be computed. */
-static weft_err serve(struct worker *w, int signal_fd, struct weft_errmsg *why) {
+static weft_err serve(struct worker *w, struct weft_errmsg *why) {
     for (;;) {
         struct pollfd fds[] = {
-            {.fd = signal_fd, .events = POLLIN},
+            {.fd = w->signal_fd, .events = POLLIN},
             {.fd = wefti_stepper_fd(w->stepper), .events = POLLIN},
             {.fd = w->has_engine ? weft_link_fd(w->link) : -1, .events = POLLIN},
         };
         int n = poll(fds, sizeof fds / sizeof fds[0], poll_ms(w, weft_now_ms()));
         if (n < 0 && errno != EINTR) return weft_err_errno(why, errno, "poll failed");
-        if (fds[0].revents && asked_to_exit(signal_fd)) return WEFT_OK;
+        if (fds[0].revents && asked_to_exit(w)) return WEFT_OK;
 
         if (fds[1].revents) wefti_stepper_clear(w->stepper);
         weft_err err = check_engine(w, why);
@@ -303,17 +312,13 @@ static weft_err serve(struct worker *w, int signal_fd, struct weft_errmsg *why) 
 }
 
 int main(int argc, char **argv) {
-    struct worker w = {.instance = weft_rand_seed()};
+    struct worker w = {.instance = weft_rand_seed(), .signal_fd = -1};
     struct weft_errmsg why = {""};
     struct weft_eng_options options;
-    int signal_fd = -1, status = EXIT_SUCCESS;
+    int status = EXIT_SUCCESS;
     bool done = false;
     weft_err err = weft_config_parse(WEFT_PROG_WORKER, argc, argv, &w.config, &done, &why);
-    if (err) {
-        (void)fprintf(stderr, "weft-worker: %s\n", why.text);
-        weft_status_write(w.config.status_fd, "failed", why.text);
-        return WEFT_EXIT_FATAL;
-    }
+    if (err) return weft_actor_bad_config("worker", &w.config, why.text);
     if (done) return EXIT_SUCCESS;
     weft_actor_init("worker", &w.config);
     if (!w.config.worker_url) return weft_actor_fail(&w.config, "--worker-url is missing");
@@ -321,11 +326,11 @@ int main(int argc, char **argv) {
         return weft_actor_fail(&w.config, "--worker-url is one address, a worker's own");
     weft_buf_init(&w.out, WEFT_MESSAGE_BYTES_MAX);
 
-    err = weft_signals_init(w.config.status_fd >= 0, &signal_fd, &why);
+    err = weft_signals_init(w.config.status_fd >= 0, &w.signal_fd, &why);
     if (!err) err = weft_engine_config(&w.config, &options, &why);
     if (!err) err = wefti_stepper_start(w.config.model, &options, &w.stepper, &why);
     if (!err) err = open_link(&w, &why);
-    if (!err) err = serve(&w, signal_fd, &why);
+    if (!err) err = serve(&w, &why);
     if (err) status = weft_actor_fail(&w.config, why.text);
 
     weft_link_free(w.link);
@@ -335,6 +340,7 @@ int main(int argc, char **argv) {
     }
     wefti_experts_fini(&w.experts); /* the stepper, which copies into it, has ended */
     weft_buf_fini(&w.out);
-    if (signal_fd >= 0) (void)close(signal_fd);
+    if (w.signal_fd >= 0) (void)close(w.signal_fd);
+    if (status == EXIT_SUCCESS) weft_actor_stopped(&w.config);
     return status;
 }

@@ -31,7 +31,7 @@ void weft_restart_ready(struct weft_restart *restart, uint32_t child_idx, uint64
     if (child->is_ready) return;
     child->is_ready = child->was_ready = true;
     child->ready_at_ms = now_ms;
-    child->n_failed = 0;
+    child->n_failed = child->n_killed = 0;
 }
 
 void weft_restart_worked(struct weft_restart *restart, uint32_t child_idx) {
@@ -88,6 +88,7 @@ struct weft_restart_decision weft_restart_ended(struct weft_restart *restart, ui
     bool has_begun = weft_restart_has_begun(restart), has_failed = !child->is_ready;
     struct weft_restart_decision decision = {.action = WEFT_RESTART_GIVE_UP};
     WEFT_ASSERT(child->runs == (end != WEFT_RESTART_NOT_STARTED));
+    child->n_killed = has_failed && end == WEFT_RESTART_KILLED ? child->n_killed + 1 : 0;
     if (has_failed)
         child->n_failed++;
     else if (child->has_worked || now_ms >= child->ready_at_ms + WEFT_RESTART_SHORT_MS)
@@ -96,7 +97,13 @@ struct weft_restart_decision weft_restart_ended(struct weft_restart *restart, ui
         child->n_short++;
     child->runs = child->is_ready = false;
 
-    if (end == WEFT_RESTART_WRONG || (end != WEFT_RESTART_DIED && !has_begun)) return decision;
+    bool has_died = end == WEFT_RESTART_DIED || end == WEFT_RESTART_KILLED;
+    if (end == WEFT_RESTART_WRONG || (!has_died && !has_begun)) return decision;
+    if (!has_begun && child->n_killed >= WEFT_RESTART_KILLED_MAX) {
+        decision.reason = WEFT_RESTART_KILLED_OFF;
+        decision.n_in_row = child->n_killed;
+        return decision;
+    }
     if (is_hopeless(child) && !is_spared(restart, child_idx)) {
         bool never_ready = child->n_failed >= WEFT_RESTART_FAILED_MAX;
         decision.reason = never_ready ? WEFT_RESTART_NEVER_READY : WEFT_RESTART_SHORT_LIVED;

@@ -5,7 +5,8 @@
  *          A life begins with started and ends with ended; in between a child may say that it is
  *          ready, and that it has worked (computed something).
  * Begin    Until each child has been ready once, no failed start is spared: a refusal or a hopeless
- *          child, even a replica, ends the server with its reason.
+ *          child, even a replica, ends the server with its reason. So does one that the system
+ *          kills WEFT_RESTART_KILLED_MAX times in a row before it is ready.
  * After    The settings have worked once, and streams are open: a failure may pass. A child that
  *          dies is started at once. After one that dies before it is ready, or cannot be started,
  *          the wait doubles each time; so it does after one that dies within WEFT_RESTART_SHORT_MS
@@ -40,8 +41,13 @@ _Static_assert(WEFT_RESTART_SHORT_MAX > WEFT_SEQ_LOSSES_MAX, "a request may kill
 
 #define WEFT_RESTART_CHILDREN_MAX (2 + WEFT_WORKERS_MAX) /* a router and a scheduler */
 
+/* Of those, so many in a row that the system killed while nothing had ever served: out of memory,
+ * the next one would be, too, and with a large model each takes seconds. */
+#define WEFT_RESTART_KILLED_MAX 3
+
 enum weft_restart_end {
     WEFT_RESTART_DIED,        /* in any other way */
+    WEFT_RESTART_KILLED,      /* by SIGKILL, which the supervisor did not send */
     WEFT_RESTART_REFUSED,     /* it said why it cannot go on, and that retrying would not help */
     WEFT_RESTART_WRONG,       /* going on would be wrong at any time */
     WEFT_RESTART_NOT_STARTED, /* no process was made: no descriptor, no memory */
@@ -55,13 +61,14 @@ enum weft_restart_action {
 enum weft_restart_reason {
     WEFT_RESTART_LAST_END, /* this end alone: what the child said, or how it ended */
     WEFT_RESTART_NEVER_READY,
+    WEFT_RESTART_KILLED_OFF, /* the same, each time by the system */
     WEFT_RESTART_SHORT_LIVED,
 };
 
 struct weft_restart_decision {
     enum weft_restart_action action;
     uint64_t start_at_ms;            /* START */
-    enum weft_restart_reason reason; /* GIVE_UP; for the last two, how many in a row: */
+    enum weft_restart_reason reason; /* GIVE_UP; but for the first, how many in a row: */
     uint32_t n_in_row;
 };
 
@@ -70,6 +77,7 @@ struct weft_restart_child {
     bool was_ready;                  /* in any */
     uint64_t ready_at_ms, start_at_ms;
     uint32_t n_failed, n_short; /* in a row */
+    uint32_t n_killed;          /* the last ones of n_failed */
 };
 
 struct weft_restart {

@@ -2,6 +2,7 @@
 weft_system_test(system_api test_api.py TIMEOUT 600)
 weft_system_test(system_clients test_clients.py TIMEOUT 600)
 weft_system_test(system_serve test_serve.py TIMEOUT 600)
+weft_system_test(system_signals test_signals.py TIMEOUT 300)
 weft_system_test(system_experts test_experts.py TIMEOUT 600)
 weft_system_test(system_bench_serve test_bench_serve.py TIMEOUT 600)
 weft_system_test(system_invariance test_invariance.py TIMEOUT 600)

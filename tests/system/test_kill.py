@@ -136,7 +136,7 @@ def test_a_scheduler_that_stands_still_is_killed_and_replaced():
             if not between.all_open:
                 raise harness.Void("it was stopped when streams had ended")
         harness.attempt(run)
-        assert any("weft-scheduler has stood still for 10 s" in line for line in server.lines), server.lines
+        assert any("the scheduler has stood still for 10 s" in line for line in server.lines), server.lines
 
 
 def test_a_killed_router_comes_back_and_its_requests_are_reaped():

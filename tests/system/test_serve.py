@@ -245,7 +245,7 @@ def ends_by_router(model, flags, name, change):
         assert server.proc.poll() == 1, f"another {name}, and served on: {server.proc.poll()}"
         server.proc.returncode = 0
         server.reader.join(harness.LIMIT_S)
-        assert server.lines[-1] == (f"weft: weft-router: the files of {model} have changed since the server started "
+        assert server.lines[-1] == (f"weft: the files of {model} have changed since the server started "
                                     f"({name}): start it again to serve what is there now\n"), server.lines[-3:]
 
 
@@ -330,7 +330,7 @@ def test_a_child_that_cannot_be_made_again_is_waited_for():
             try:
                 server.kill(name)
                 harness.wait_until("a start to fail, or the server to end", lambda: server.proc.poll() is not None or any(
-                    f"weft-{name} did not start (cannot make a pipe" in line for line in server.lines))
+                    f"the {name} did not start (cannot make a pipe" in line for line in server.lines))
                 assert server.proc.poll() is None, server.lines[-1]
                 assert server.get("/health/live").status == 200 and name not in server.children()
             finally:
@@ -358,7 +358,7 @@ def test_a_child_that_is_ready_and_dies_again_and_again_ends_the_server():
                               capture_output=True, text=True, timeout=harness.LIMIT_S, check=False)
         assert done.returncode == 1, done
         assert done.stderr.splitlines()[-1] == (
-            "weft: weft-scheduler: exited with status 7 within a second of being ready, 20 times in a row"), done.stderr
+            "weft: the scheduler exited with status 7 within a second of being ready, 20 times in a row"), done.stderr
         assert time.monotonic() - begin > 10, "started again without a pause"
         assert os.path.getsize(starts) == 20
 
@@ -558,7 +558,7 @@ def test_what_was_to_be_ignored_stays_ignored():
         for _ in range(5):
             assert server.complete(prompt="x", max_tokens=2)["choices"]
         assert server.proc.poll() is None
-        assert not any("draining" in line for line in server.lines), server.lines
+        assert not any("stopping" in line or "SIGHUP" in line for line in server.lines), server.lines
 
 
 def test_the_ready_line_names_the_address_that_is_bound():

@@ -108,7 +108,53 @@ static void before_that_each_is_needed(void **state) {
                WEFT_RESTART_FAILED_MAX);
 }
 
+/* Out of memory, mostly: eleven tries of a large model would take minutes. */
+static void before_that_few_kills_by_the_system_are_enough(void **state) {
+    (void)state;
+    init(2);
+    for (uint32_t i = 0; i < OTHER_WORKER; i++)
+        start_ready(i);
+    for (uint32_t i = 1; i < WEFT_RESTART_KILLED_MAX; i++) {
+        start(OTHER_WORKER);
+        assert_true(wait_after(OTHER_WORKER, WEFT_RESTART_KILLED) > 0);
+    }
+    start(OTHER_WORKER);
+    expect_end(end_as(OTHER_WORKER, WEFT_RESTART_KILLED), WEFT_RESTART_KILLED_OFF,
+               WEFT_RESTART_KILLED_MAX);
+}
+
+static void kills_count_in_a_row_and_before_it_is_ready(void **state) {
+    (void)state;
+    init(1);
+    for (uint32_t i = 1; i < WEFT_RESTART_KILLED_MAX; i++) {
+        start(WORKER);
+        (void)wait_after(WORKER, WEFT_RESTART_KILLED);
+    }
+    (void)fail_start(WORKER); /* for another reason */
+    for (uint32_t i = 1; i < WEFT_RESTART_KILLED_MAX; i++) {
+        start(WORKER);
+        (void)wait_after(WORKER, WEFT_RESTART_KILLED);
+    }
+    start_ready(WORKER);
+    (void)wait_after(WORKER, WEFT_RESTART_KILLED);
+    start(WORKER);
+    (void)wait_after(WORKER, WEFT_RESTART_KILLED);
+}
+
 /* ------------------------------------------------------------------------------- afterwards --- */
+
+static void later_on_a_kill_is_a_death_like_others(void **state) {
+    (void)state;
+    init_running(1);
+    assert_int_equal(wait_after(WORKER, WEFT_RESTART_KILLED), 0);
+    for (uint32_t i = 1; i < WEFT_RESTART_FAILED_MAX; i++) {
+        start(WORKER);
+        (void)wait_after(WORKER, WEFT_RESTART_KILLED);
+    }
+    start(WORKER);
+    expect_end(end_as(WORKER, WEFT_RESTART_KILLED), WEFT_RESTART_NEVER_READY,
+               WEFT_RESTART_FAILED_MAX);
+}
 
 static void who_served_is_started_at_once(void **state) {
     (void)state;
@@ -351,6 +397,9 @@ int main(void) {
         cmocka_unit_test(it_has_begun_when_all_have_been_ready_once),
         cmocka_unit_test(before_that_a_reason_ends_the_server),
         cmocka_unit_test(before_that_each_is_needed),
+        cmocka_unit_test(before_that_few_kills_by_the_system_are_enough),
+        cmocka_unit_test(kills_count_in_a_row_and_before_it_is_ready),
+        cmocka_unit_test(later_on_a_kill_is_a_death_like_others),
         cmocka_unit_test(who_served_is_started_at_once),
         cmocka_unit_test(who_fails_is_waited_for_longer_and_longer),
         cmocka_unit_test(being_ready_wipes_out_failures),

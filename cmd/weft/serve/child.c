@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "common/signals.h"
 #include "common/status.h"
 #include "supervisor.h"
 
@@ -24,10 +25,9 @@ static _Noreturn void become(const struct supervisor *sup, const struct child *c
     if (getppid() != parent) _exit(1); /* it died before the line above */
     (void)signal(SIGTERM, SIG_IGN);
     (void)signal(SIGINT, SIG_IGN);
-    (void)signal(SIGHUP, SIG_IGN);
-    sigset_t none;
-    (void)sigemptyset(&none);
-    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    sigset_t ours;
+    weft_signals_of_supervisor(&ours);
+    (void)sigprocmask(SIG_SETMASK, &ours, NULL);
     if (child->is_placed) (void)sched_setaffinity(0, sizeof child->cpus, &child->cpus);
     (void)unsetenv("WEFT_CONFIG"); /* its contents are in argv already */
     if (child->program != WEFT_PROG_ROUTER) {
@@ -109,20 +109,30 @@ weft_err wefti_child_start(struct supervisor *sup, uint32_t child_idx, struct we
     child->pid = pid;
     child->status_fd = fds[0];
     child->line_len = 0;
+    child->is_killed = false;
     child->last_words[0] = '\0';
     weft_debug("started %s, pid %d", child->name, (int)pid);
     return WEFT_OK;
 }
 
-void wefti_child_describe_end(int status, char *out, size_t out_bytes) {
+enum weft_restart_end wefti_child_end(const struct child *child, int status) {
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && !child->is_killed)
+        return WEFT_RESTART_KILLED;
+    if (!WIFEXITED(status)) return WEFT_RESTART_DIED;
+    if (WEXITSTATUS(status) == WEFT_EXIT_CHANGED) return WEFT_RESTART_WRONG;
+    return WEXITSTATUS(status) == WEFT_EXIT_FATAL ? WEFT_RESTART_REFUSED : WEFT_RESTART_DIED;
+}
+
+void wefti_child_describe_end(int status, enum weft_restart_end end, char *out, size_t out_bytes) {
     if (!WIFSIGNALED(status)) {
         (void)snprintf(out, out_bytes, "exited with status %d", WEXITSTATUS(status));
         return;
     }
+    const char *guess = "";
+    if (end == WEFT_RESTART_KILLED) guess = ": out of memory, if it was the system";
     /* Only a mapped file that shrank, or a failed disk, gives SIGBUS. */
-    const char *guess = WTERMSIG(status) == SIGBUS
-                            ? ": was the model's file cut short, or its disk lost, while in use?"
-                            : "";
-    (void)snprintf(out, out_bytes, "killed by signal %d (%s%s)", WTERMSIG(status),
+    if (WTERMSIG(status) == SIGBUS)
+        guess = ": was the model's file cut short, or its disk lost, while in use?";
+    (void)snprintf(out, out_bytes, "was killed by signal %d (%s%s)", WTERMSIG(status),
                    strsignal(WTERMSIG(status)), guess);
 }

@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "commands.h"
 #include "common/actor.h"
+#include "common/signals.h"
 #include "model/model.h"
 #include "placement.h"
 #include "supervisor.h"
@@ -35,14 +36,9 @@ static bool find_bin_dir(char *dir, size_t dir_bytes) {
     return true;
 }
 
-static bool is_ignored(int sig) {
-    struct sigaction now;
-    return sigaction(sig, NULL, &now) == 0 && now.sa_handler == SIG_IGN;
-}
-
 static struct child new_child(enum weft_program program, const char *name) {
     struct child child = {.program = program, .name = name, .status_fd = -1, .weights_fd = -1};
-    (void)snprintf(child.title, sizeof child.title, "%s", name);
+    (void)snprintf(child.title, sizeof child.title, "the %s", name + strlen("weft-"));
     return child;
 }
 
@@ -84,8 +80,7 @@ static weft_err set_up_workers(struct supervisor *sup, struct weft_errmsg *why) 
         struct child *child = &sup->children[FIRST_WORKER + i];
         uint32_t begin = 0, end = 0;
         *child = new_child(WEFT_PROG_WORKER, "weft-worker");
-        if (sup->n_workers > 1)
-            (void)snprintf(child->title, sizeof child->title, "weft-worker %u", i);
+        if (sup->n_workers > 1) (void)snprintf(child->title, sizeof child->title, "worker %u", i);
         child->url = sup->addresses.workers[i];
         weft_placement_part(&placement, sup->n_workers, i, &begin, &end);
         nodes[i] = placement.places[begin].node;
@@ -110,14 +105,16 @@ static weft_err set_up(struct supervisor *sup, struct weft_errmsg *why) {
      * to be ignored, we could not wait for children. */
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGCHLD, SIG_DFL);
+    (void)signal(SIGUSR1, SIG_IGN); /* what it says to children means nothing to it */
+    (void)signal(SIGUSR2, SIG_IGN);
     sigset_t set;
     (void)sigemptyset(&set);
     (void)sigaddset(&set, SIGCHLD);
     (void)sigaddset(&set, SIGTERM);
     /* Signals ignored from the start (nohup, a script's background job) stay ignored: blocked, they
      * would be queued for the signalfd all the same. */
-    if (!is_ignored(SIGINT)) (void)sigaddset(&set, SIGINT);
-    if (!is_ignored(SIGHUP)) (void)sigaddset(&set, SIGHUP);
+    if (!weft_signal_is_ignored(SIGINT)) (void)sigaddset(&set, SIGINT);
+    if (!weft_signal_is_ignored(SIGHUP)) (void)sigaddset(&set, SIGHUP);
     (void)sigprocmask(SIG_BLOCK, &set, NULL);
     sup->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (sup->signal_fd < 0) return weft_err_errno(why, errno, "cannot watch signals");
@@ -153,9 +150,9 @@ int weft_cmd_serve(int argc, char **argv) {
     struct weft_errmsg why = {""};
     bool done = false;
     weft_err err = weft_config_parse(WEFT_PROG_SERVE, argc, argv, &sup.config, &done, &why);
-    if (err) return weft_cmd_fail(err, &why);
     if (done) return 0;
     weft_actor_init("weft", &sup.config);
+    if (err) return weft_cmd_fail(err, &why);
     err = check_model(&sup, &why);
     if (err) return weft_cmd_fail(err, &why);
     err = set_up(&sup, &why);
@@ -166,6 +163,9 @@ int weft_cmd_serve(int argc, char **argv) {
     weft_restart_init(&sup.restart, sup.n_children, FIRST_WORKER);
     wefti_supervise(&sup); /* it starts them */
     weft_addresses_fini(&sup.addresses);
-    if (sup.fatal[0]) (void)fprintf(stderr, "weft: %s\n", sup.fatal);
+    if (sup.fatal[0])
+        weft_say(WEFT_LOG_ERROR, "%s", sup.fatal);
+    else
+        weft_say(WEFT_LOG_INFO, "stopped");
     return sup.exit_status;
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/parse.h"
 #include "supervisor.h"
 
@@ -36,7 +37,7 @@ static void router_ready(struct supervisor *sup, char *text) {
 static void announce(struct supervisor *sup) {
     if (sup->announced || !sup->ready_on[0] || !weft_restart_has_begun(&sup->restart)) return;
     sup->announced = true;
-    (void)fprintf(stderr, "weft: ready on %s\n", sup->ready_on);
+    weft_say(WEFT_LOG_INFO, "ready on %s", sup->ready_on);
 }
 
 /* A worker's "ready KV_BYTES". */
@@ -53,13 +54,19 @@ static char *text_after(char *line, const char *word) {
     return line + n + (line[n] == ' ');
 }
 
+static void keep(const char *text, char *out, size_t out_bytes) {
+    size_t n = strnlen(text, out_bytes - 1);
+    memcpy(out, text, n);
+    out[n] = '\0';
+}
+
 static void take_line(struct supervisor *sup, uint32_t child_idx, char *line) {
     struct child *child = &sup->children[child_idx];
     char *text;
     if ((text = text_after(line, "failed"))) {
-        size_t n = strnlen(text, sizeof child->last_words - 1);
-        memcpy(child->last_words, text, n);
-        child->last_words[n] = '\0';
+        keep(text, child->last_words, sizeof child->last_words);
+    } else if ((text = text_after(line, "needs"))) {
+        keep(text, child->needs, sizeof child->needs);
     } else if ((text = text_after(line, "ready"))) {
         weft_restart_ready(&sup->restart, child_idx, weft_now_ms());
         if (child_idx == ROUTER && *text) router_ready(sup, text);

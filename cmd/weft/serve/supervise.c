@@ -2,9 +2,10 @@
  * keeps them running. It takes no part in serving. It watches whether the scheduler's loop turns,
  * as the scheduler watches the workers. lib/restart decides who is started again, and when.
  *
- * Signals: children ignore SIGTERM, SIGINT and SIGHUP, so a signal to the whole process group
- * reaches the supervisor alone in effect; it then drains the router (SIGUSR1) and stops the others
- * (SIGUSR2) when the router has ended. Children die with it (PR_SET_PDEATHSIG). */
+ * Signals: children ignore SIGTERM and SIGINT, and SIGHUP from others, so a signal to the whole
+ * process group reaches the supervisor alone in effect. To stop, it drains the router (SIGUSR1);
+ * when that has ended it stops the scheduler (SIGUSR2), and then the workers, which by then expect
+ * to be left: nobody misses anybody. Children die with it (PR_SET_PDEATHSIG). */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -16,6 +17,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "common/actor.h"
+#include "common/signals.h"
 #include "common/status.h"
 #include "supervisor.h"
 
@@ -28,25 +31,32 @@
 
 /* ----------------------------------------------------------------------------- start and end --- */
 
+/* `who` is "" where the words speak for themselves. */
 static void set_fatal(struct supervisor *sup, const char *who, const char *text) {
     if (sup->fatal[0]) return;
-    (void)snprintf(sup->fatal, sizeof sup->fatal, "%s: %s", who, text);
+    (void)snprintf(sup->fatal, sizeof sup->fatal, "%s%s%s", who, *who ? " " : "", text);
     sup->exit_status = 1;
 }
 
 /* `end`, `text`: how its last life ended. */
 static void give_up(struct supervisor *sup, const struct child *child, enum weft_restart_end end,
                     const char *text, const struct weft_restart_decision *decision) {
-    char sentence[768];
+    char sentence[1024];
     const char *words = child->last_words;
     const char *when = end == WEFT_RESTART_NOT_STARTED ? "" : " before it was ready";
     switch (decision->reason) {
     case WEFT_RESTART_LAST_END:
-        set_fatal(sup, child->title, *words ? words : text);
+        set_fatal(sup, *words ? "" : child->title, *words ? words : text);
         return;
     case WEFT_RESTART_NEVER_READY:
         (void)snprintf(sentence, sizeof sentence, "%s%s, %u times in a row%s%s", text, when,
                        decision->n_in_row, *words ? ": " : "", words);
+        break;
+    case WEFT_RESTART_KILLED_OFF:
+        (void)snprintf(sentence, sizeof sentence,
+                       "was killed by the system, most likely out of memory%s%s (before it was "
+                       "ready, %u times in a row)",
+                       child->needs[0] ? ": needs " : "", child->needs, decision->n_in_row);
         break;
     case WEFT_RESTART_SHORT_LIVED:
         (void)snprintf(sentence, sizeof sentence,
@@ -87,10 +97,13 @@ static void try_start(struct supervisor *sup, uint32_t idx) {
     go_on_after(sup, idx, WEFT_RESTART_NOT_STARTED, text); /* which is not at once */
 }
 
-static enum weft_restart_end end_of(int status) {
-    if (!WIFEXITED(status)) return WEFT_RESTART_DIED;
-    if (WEXITSTATUS(status) == WEFT_EXIT_CHANGED) return WEFT_RESTART_WRONG;
-    return WEXITSTATUS(status) == WEFT_EXIT_FATAL ? WEFT_RESTART_REFUSED : WEFT_RESTART_DIED;
+/* The scheduler misses a worker that it knew; of others it would not hear. */
+static void tell_loss(const struct supervisor *sup, uint32_t idx, enum weft_restart_end end) {
+    const union sigval nothing = {.sival_int = 0};
+    bool has_died = end == WEFT_RESTART_DIED || end == WEFT_RESTART_KILLED;
+    if (idx < FIRST_WORKER || !has_died || sup->restart.children[idx].is_ready) return;
+    if (sup->children[SCHEDULER].pid > 0)
+        (void)sigqueue(sup->children[SCHEDULER].pid, WEFT_SIGNO_LOST, nothing);
 }
 
 static void child_ended(struct supervisor *sup, uint32_t idx, int status) {
@@ -98,11 +111,14 @@ static void child_ended(struct supervisor *sup, uint32_t idx, int status) {
     if (child->status_fd >= 0) wefti_status_read(sup, idx); /* its last words may explain it */
     child->pid = 0;
     char text[160];
-    wefti_child_describe_end(status, text, sizeof text);
-    if (sup->phase == PHASE_STOP || (sup->phase == PHASE_DRAIN && idx == ROUTER))
+    enum weft_restart_end end = wefti_child_end(child, status);
+    wefti_child_describe_end(status, end, text, sizeof text);
+    if (sup->phase == PHASE_STOP || (sup->phase == PHASE_DRAIN && idx == ROUTER)) {
         weft_debug("%s %s", child->title, text);
-    else
-        go_on_after(sup, idx, end_of(status), text);
+        return;
+    }
+    tell_loss(sup, idx, end);
+    go_on_after(sup, idx, end, text);
 }
 
 static void reap(struct supervisor *sup) {
@@ -120,19 +136,30 @@ static void reap(struct supervisor *sup) {
 /* ----------------------------------------------------------------------------------- phases --- */
 
 static void signal_child(struct supervisor *sup, uint32_t idx, int sig) {
-    if (sup->children[idx].pid > 0) (void)kill(sup->children[idx].pid, sig);
+    struct child *child = &sup->children[idx];
+    if (child->pid <= 0) return;
+    if (sig == SIGKILL) child->is_killed = true;
+    (void)kill(child->pid, sig);
+}
+
+static void signal_workers(struct supervisor *sup, int sig) {
+    for (uint32_t i = FIRST_WORKER; i < sup->n_children; i++)
+        signal_child(sup, i, sig);
 }
 
 static void begin_stop(struct supervisor *sup) {
     sup->phase = PHASE_STOP;
     sup->phase_until_ms = weft_now_ms() + STOP_GRACE_MS;
-    for (uint32_t i = 0; i < sup->n_children; i++)
-        signal_child(sup, i, SIGUSR2);
+    signal_workers(sup, SIGUSR1);
+    signal_child(sup, ROUTER, SIGUSR2);
+    signal_child(sup, SCHEDULER, SIGUSR2);
 }
 
 static void begin_drain(struct supervisor *sup) {
-    weft_info("draining: no new requests, running ones have up to %u ms",
-              sup->config.drain_timeout_ms);
+    weft_say(WEFT_LOG_INFO,
+             "stopping: no new requests, running ones have up to %g s; a second Ctrl-C or SIGTERM "
+             "ends it at once",
+             sup->config.drain_timeout_ms / 1000.0);
     sup->phase = PHASE_DRAIN;
     /* The router keeps the limit itself; after a second more it counts as stuck. */
     sup->phase_until_ms =
@@ -140,11 +167,24 @@ static void begin_drain(struct supervisor *sup) {
     signal_child(sup, ROUTER, SIGUSR1);
 }
 
+/* Children keep the level that they are told, those that start later as well. */
+static void reload(struct supervisor *sup) {
+    const char *level = weft_actor_reload(&sup->config, 0);
+    if (!level) return;
+    sup->config.log_level = level;
+    const union sigval value = {.sival_int = (int)weft_actor_log_level(&sup->config)};
+    for (uint32_t i = 0; i < sup->n_children; i++) {
+        if (sup->children[i].pid > 0) (void)sigqueue(sup->children[i].pid, SIGHUP, value);
+    }
+}
+
 static void take_signals(struct supervisor *sup) {
     struct signalfd_siginfo info;
     while (read(sup->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
         if (info.ssi_signo == SIGCHLD) continue; /* reap() looks anyway */
-        if (sup->phase == PHASE_RUN)
+        if (info.ssi_signo == SIGHUP)
+            reload(sup);
+        else if (sup->phase == PHASE_RUN)
             begin_drain(sup);
         else if (sup->phase == PHASE_DRAIN)
             begin_stop(sup); /* asked twice: now */
@@ -163,7 +203,7 @@ static void watch_scheduler(struct supervisor *sup, uint64_t now) {
     if (!child->pid || !sup->restart.children[SCHEDULER].is_ready) return;
     if (paused) child->heard_at_ms = now;
     if (now - child->heard_at_ms < WEFT_STATUS_SILENT_MS) return;
-    weft_error("%s has stood still for %u s: killing it", child->name,
+    weft_error("%s has stood still for %u s: killing it", child->title,
                WEFT_STATUS_SILENT_MS / 1000u);
     signal_child(sup, SCHEDULER, SIGKILL);
     child->heard_at_ms = now; /* one attempt per period */
@@ -184,6 +224,7 @@ static int advance(struct supervisor *sup) {
     if (sup->phase == PHASE_DRAIN && (sup->children[ROUTER].pid == 0 || now >= sup->phase_until_ms))
         begin_stop(sup);
     if (sup->phase == PHASE_STOP) {
+        if (sup->children[SCHEDULER].pid == 0) signal_workers(sup, SIGUSR2);
         if (now < sup->phase_until_ms) return 100;
         for (uint32_t i = 0; i < sup->n_children; i++)
             signal_child(sup, i, SIGKILL);

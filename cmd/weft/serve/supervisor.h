@@ -28,12 +28,14 @@ _Static_assert((int)CHILDREN_MAX <= (int)WEFT_RESTART_CHILDREN_MAX, "each has it
 struct child {
     enum weft_program program;
     const char *name;
-    char title[24]; /* in messages: which of several workers */
+    char title[24]; /* in messages: "the worker", or which of several */
     pid_t pid;      /* 0: not running */
     int status_fd;  /* -1: closed */
     char line[1024];
     size_t line_len;
     char last_words[512]; /* its "failed TEXT", since its last start */
+    char needs[320];      /* its "needs TEXT", of any life */
+    bool is_killed;       /* by us */
     uint64_t heard_at_ms; /* on its status pipe; or as late as it could have been heard */
 
     /* a worker's */
@@ -65,14 +67,15 @@ struct supervisor {
     char identity[1024];     /* what the first router read of the model; "": it has not said */
     bool announced;
     int exit_status;
-    char fatal[1024]; /* why it cannot go on; "" while it can */
+    char fatal[1088]; /* why it cannot go on; "" while it can */
 };
 
 /* Makes the process of a child that has none. IO, NOMEM: there is none still. */
 WEFT_MUST_CHECK weft_err wefti_child_start(struct supervisor *sup, uint32_t child_idx,
                                            struct weft_errmsg *why);
-/* How a process ended, from waitpid's status: "killed by signal 9 (Killed)". */
-void wefti_child_describe_end(int status, char *out, size_t out_bytes);
+/* How a process ended, from waitpid's status: "was killed by signal 11 (Segmentation fault)". */
+void wefti_child_describe_end(int status, enum weft_restart_end end, char *out, size_t out_bytes);
+enum weft_restart_end wefti_child_end(const struct child *child, int status);
 
 /* Takes in what a child has written to its status pipe. */
 void wefti_status_read(struct supervisor *sup, uint32_t child_idx);
