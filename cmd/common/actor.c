@@ -16,8 +16,9 @@ static const char *const level_names[] = {"debug", "info", "warn", "error"};
 #define N_LEVELS (sizeof level_names / sizeof level_names[0])
 
 enum weft_log_level weft_actor_log_level(const struct weft_config *config) {
-    for (uint32_t i = 0; config->log_level && i < N_LEVELS; i++) {
-        if (strcmp(config->log_level, level_names[i]) == 0) return (enum weft_log_level)i;
+    const char *level = config->log_level ? config->log_level : config->tool_log_level;
+    for (uint32_t i = 0; level && i < N_LEVELS; i++) {
+        if (strcmp(level, level_names[i]) == 0) return (enum weft_log_level)i;
     }
     return WEFT_LOG_INFO;
 }
@@ -46,7 +47,7 @@ static void ask_for_short_slices(void) {
     (void)syscall(SYS_sched_setattr, 0, &attr, 0);
 }
 
-static void init_log(const char *name, const struct weft_config *config) {
+void weft_actor_log(const char *name, const struct weft_config *config) {
     weft_check_actor(name);
     weft_log_init(name, weft_actor_log_level(config),
                   config->log_format && strcmp(config->log_format, "json") == 0);
@@ -54,12 +55,12 @@ static void init_log(const char *name, const struct weft_config *config) {
 
 void weft_actor_init(const char *name, const struct weft_config *config) {
     ask_for_short_slices();
-    init_log(name, config);
+    weft_actor_log(name, config);
 }
 
 int weft_actor_bad_config(const char *name, const struct weft_config *config,
                           const char *sentence) {
-    init_log(name, config);
+    weft_actor_log(name, config);
     if (config->status_fd >= 0)
         weft_status_write(config->status_fd, "failed", sentence);
     else

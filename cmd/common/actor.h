@@ -5,9 +5,11 @@
 #include "base/log.h"
 #include "common/config.h"
 
-/* Names the process in its log lines and failed assertions, as --log-format and --log-level ask,
- * and asks the kernel to let its threads run as soon as they wake.
+/* Names the process in its log lines and failed assertions, as --log-format and --log-level ask.
  * Before other threads exist; `name` must outlive the process. */
+void weft_actor_log(const char *name, const struct weft_config *config);
+
+/* The same, and asks the kernel to let its threads run as soon as they wake. */
 void weft_actor_init(const char *name, const struct weft_config *config);
 
 /* The program's settings cannot be used: says why, as --log-format asks (and to the supervisor, if

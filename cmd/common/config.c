@@ -3,7 +3,6 @@
  * that go through the same conversion, so an error reads the same wherever the text came from. */
 #include "config_internal.h"
 
-#include <ctype.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,87 +10,7 @@
 
 #include "base/check.h"
 #include "base/parse.h"
-
-/* The list's programs, and groups of them. */
-enum {
-    SERVE = WEFT_PROG_SERVE,
-    ROUTER = WEFT_PROG_ROUTER,
-    SCHEDULER = WEFT_PROG_SCHEDULER,
-    WORKER = WEFT_PROG_WORKER,
-    RUN = WEFT_PROG_RUN,
-    BENCH = WEFT_PROG_BENCH,
-    PACK = WEFT_PROG_PACK,
-    BENCH_SERVE = WEFT_PROG_BENCH_SERVE,
-    FRONT = SERVE | ROUTER,
-    LOCAL = RUN | WEFT_PROG_PERPLEXITY | BENCH,
-    ENGINE = SERVE | WORKER | LOCAL,
-    ACTORS = ROUTER | SCHEDULER | WORKER,
-    EVERY = SERVE | ACTORS | LOCAL | PACK | BENCH_SERVE,
-    SECRET = SERVE | ROUTER | BENCH_SERVE,
-    QUANTISERS = WEFT_PROG_PERPLEXITY | PACK,
-};
-
-#define ARG_F32 "X"
-#define ARG_U32 "N"
-#define SETTING(field, kind, name, programs, least, most, value, arg, help)                        \
-    {name,                                                                                         \
-     WEFTI_CONFIG_##kind,                                                                          \
-     offsetof(struct weft_config, field),                                                          \
-     programs,                                                                                     \
-     least,                                                                                        \
-     most,                                                                                         \
-     value,                                                                                        \
-     arg,                                                                                          \
-     help},
-#define KNOB(kind, field, flag, value, least, most, api_least, api_most, help)                     \
-    {flag,                                                                                         \
-     WEFTI_CONFIG_##kind,                                                                          \
-     offsetof(struct weft_config, field),                                                          \
-     RUN,                                                                                          \
-     least,                                                                                        \
-     most,                                                                                         \
-     #value,                                                                                       \
-     ARG_##kind,                                                                                   \
-     help},
-static const struct wefti_config_setting settings[] = {WEFT_SETTINGS(SETTING, KNOB)};
-#define N_SETTINGS (sizeof settings / sizeof settings[0])
-
-static const struct wefti_config_program programs[] = {
-    {WEFT_PROG_SERVE, "weft serve MODEL [options]",
-     "Serves a model over HTTP (OpenAI's API) and MessagePack-RPC.", true},
-    {WEFT_PROG_ROUTER, "weft-router MODEL --scheduler-url URL [options]",
-     "Takes requests; weft serve starts it.", true},
-    {WEFT_PROG_SCHEDULER, "weft-scheduler --scheduler-url URL --worker-url URL [options]",
-     "Plans steps; weft serve starts it.", false},
-    {WEFT_PROG_WORKER, "weft-worker MODEL --worker-url URL [options]",
-     "Computes steps; weft serve starts it.", true},
-    {WEFT_PROG_RUN, "weft run MODEL -p TEXT | --prompt-ids 1,2,3 [options]",
-     "One completion, without a server.", true},
-    {WEFT_PROG_PERPLEXITY, "weft perplexity MODEL FILE [options]",
-     "How well a model predicts a text.", true},
-    {WEFT_PROG_BENCH, "weft bench MODEL [--prompt LIST] [--gen N] [--batch LIST] [options]",
-     "Speed of prompt and generation, beside what the machine can do.", true},
-    {WEFT_PROG_PACK, "weft pack MODEL OUT [--dtype TYPE] [options]",
-     "Writes a model as the engine wants it in memory: one file that starts at once.", true},
-    {WEFT_PROG_BENCH_SERVE, "weft bench-serve URL [--concurrency N] [--requests N] [options]",
-     "Loads a server of OpenAI's API with streaming clients: rates and waiting times.", true},
-};
-
-static void print_help(const struct wefti_config_program *program) {
-    printf("usage: %s\n\n%s\n\n", program->usage, program->about);
-    for (size_t i = 0; i < N_SETTINGS; i++) {
-        const struct wefti_config_setting *s = &settings[i];
-        if (!(s->programs & program->bit)) continue;
-        char left[64];
-        (void)snprintf(left, sizeof left, "--%s%s%s", s->name, s->arg ? " " : "",
-                       s->arg ? s->arg : "");
-        printf("  %-30s %s%s%s%s\n", left, s->help, s->value ? " (" : "", s->value ? s->value : "",
-               s->value ? ")" : "");
-    }
-    printf("  %-30s %s\n", "--config FILE", "settings, one \"name = value\" per line");
-    printf(
-        "\nEach setting can also stand in the environment: --max-num-seqs as WEFT_MAX_NUM_SEQS.\n");
-}
+#include "common/nearest.h"
 
 static weft_err bad_value(const struct wefti_config_setting *s, const char *called,
                           const char *text, struct weft_errmsg *why) {
@@ -102,6 +21,32 @@ static weft_err bad_value(const struct wefti_config_setting *s, const char *call
                         text, s->min, s->max);
 }
 
+/* "auto, on or off" of "auto|on|off". */
+static void list_words(const char *choices, char *out, size_t out_bytes) {
+    size_t n = 0;
+    for (const char *word = choices; *word;) {
+        size_t len = strcspn(word, "|");
+        const char *next = word[len] ? word + len + 1 : word + len;
+        const char *before = word == choices ? "" : *next ? ", " : " or ";
+        int k = snprintf(out + n, out_bytes - n, "%s%.*s", before, (int)len, word);
+        WEFT_ASSERT(k > 0 && (size_t)k < out_bytes - n); /* the table's words are few and short */
+        n += (size_t)k;
+        word = next;
+    }
+}
+
+static weft_err check_word(const struct wefti_config_setting *s, const char *called,
+                           const char *text, struct weft_errmsg *why) {
+    char words[128];
+    for (const char *word = s->arg; *word;) {
+        size_t len = strcspn(word, "|");
+        if (strlen(text) == len && !memcmp(word, text, len)) return WEFT_OK;
+        word += len + (word[len] ? 1 : 0);
+    }
+    list_words(s->arg, words, sizeof words);
+    return weft_err_set(why, WEFT_E_INVAL, "%s is %s, not \"%s\"", called, words, text);
+}
+
 weft_err wefti_config_set(struct weft_config *config, const struct wefti_config_setting *s,
                           const char *called, const char *text, struct weft_errmsg *why) {
     char *at = (char *)config + s->offset;
@@ -110,6 +55,11 @@ weft_err wefti_config_set(struct weft_config *config, const struct wefti_config_
     bool flag = false;
     weft_err err = WEFT_OK;
     switch (s->kind) {
+    case WEFTI_CONFIG_WORD:
+        err = check_word(s, called, text, why);
+        if (err) return err;
+        *(const char **)(void *)at = text;
+        return WEFT_OK;
     case WEFTI_CONFIG_TEXT:
         *(const char **)(void *)at = text;
         return WEFT_OK;
@@ -152,30 +102,20 @@ weft_err wefti_config_set(struct weft_config *config, const struct wefti_config_
     return WEFT_E_INVAL;
 }
 
-const struct wefti_config_setting *wefti_config_find(unsigned wanted, struct weft_str name) {
-    for (size_t i = 0; i < N_SETTINGS; i++) {
-        const struct wefti_config_setting *s = &settings[i];
-        if ((s->programs & wanted) && strlen(s->name) == name.len &&
-            !memcmp(s->name, name.data, name.len))
-            return s;
-    }
-    return NULL;
-}
-
 /* All is 0, false or NULL, and descriptors are -1: 0 would be one. */
 static void clear(struct weft_config *config) {
     memset(config, 0, sizeof *config);
-    for (size_t i = 0; i < N_SETTINGS; i++) {
-        if (settings[i].kind == WEFTI_CONFIG_FD)
-            *(int32_t *)(void *)((char *)config + settings[i].offset) = -1;
+    for (size_t i = 0; i < wefti_config_n_settings; i++) {
+        if (wefti_config_settings[i].kind == WEFTI_CONFIG_FD)
+            *(int32_t *)(void *)((char *)config + wefti_config_settings[i].offset) = -1;
     }
 }
 
 static weft_err set_defaults(enum weft_program program, struct weft_config *config,
                              struct weft_errmsg *why) {
     weft_err err = WEFT_OK;
-    for (size_t i = 0; i < N_SETTINGS && !err; i++) {
-        const struct wefti_config_setting *s = &settings[i];
+    for (size_t i = 0; i < wefti_config_n_settings && !err; i++) {
+        const struct wefti_config_setting *s = &wefti_config_settings[i];
         if (s->programs & program && s->value)
             err = wefti_config_set(config, s, s->name, s->value, why);
     }
@@ -184,41 +124,27 @@ static weft_err set_defaults(enum weft_program program, struct weft_config *conf
 
 static weft_err set_from_env(enum weft_program program, struct weft_config *config,
                              struct weft_errmsg *why) {
-    for (size_t i = 0; i < N_SETTINGS; i++) {
-        const struct wefti_config_setting *s = &settings[i];
+    for (size_t i = 0; i < wefti_config_n_settings; i++) {
+        const struct wefti_config_setting *s = &wefti_config_settings[i];
+        char name[WEFTI_CONFIG_NAME_BYTES];
         /* Descriptors mean something to one supervisor and its child only. */
         if (!(s->programs & program) || s->kind == WEFTI_CONFIG_FD) continue;
-        char name[64] = "WEFT_";
-        size_t n = strlen(name);
-        for (const char *p = s->name; *p && n < sizeof name - 1; p++)
-            name[n++] = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
-        name[n] = '\0';
+        wefti_config_variable(s, name);
         const char *text = getenv(name);
-        if (!text) continue;
-        /* Kubernetes puts WEFT_PORT=tcp://... into every pod beside a service named weft. */
-        if (strncmp(text, "tcp://", 6) == 0 && s->kind != WEFTI_CONFIG_TEXT) continue;
+        if (!text || (wefti_config_is_number(s) && wefti_config_is_service_url(text))) continue;
         weft_err err = wefti_config_set(config, s, name, text, why);
         if (err) return err;
     }
     return WEFT_OK;
 }
 
-/* Short and second names people type. Moves *name_len to the end of the typed one. */
+/* Moves *name_len to the end of the typed name, and gives the full one. */
 static const char *full_name(enum weft_program program, const char *typed, size_t *name_len) {
-    static const struct {
-        enum weft_program program;
-        const char *typed, *full;
-    } names[] = {
-        {WEFT_PROG_RUN, "-p", "--prompt"},
-        {WEFT_PROG_RUN, "-n", "--n-predict"},
-        {WEFT_PROG_BENCH, "--prompt", "--bench-prompt"},
-        {WEFT_PROG_BENCH, "--rounds", "--reps"},
-    };
     *name_len = strcspn(typed, "=");
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (names[i].program == program && strlen(names[i].typed) == *name_len &&
-            !memcmp(names[i].typed, typed, *name_len))
-            return names[i].full;
+    for (const struct wefti_config_alias *a = wefti_config_aliases; a->typed; a++) {
+        if (a->program == program && strlen(a->typed) == *name_len &&
+            !memcmp(a->typed, typed, *name_len))
+            return a->full;
     }
     return typed;
 }
@@ -236,6 +162,29 @@ struct args {
     struct weft_errmsg *why;
 };
 
+/* Names that somebody may have meant: "--port", "--rounds". */
+static weft_err unknown_flag(const struct args *args, const char *typed, size_t typed_len) {
+    struct weft_nearest nearest;
+    weft_nearest_init(&nearest, (struct weft_str){typed, typed_len});
+    for (size_t i = 0; i < wefti_config_n_settings; i++) {
+        const struct wefti_config_setting *s = &wefti_config_settings[i];
+        char flag[WEFTI_CONFIG_NAME_BYTES];
+        if (!(s->programs & args->program->bit)) continue;
+        (void)snprintf(flag, sizeof flag, "--%s", s->name);
+        weft_nearest_offer(&nearest, flag);
+    }
+    for (const struct wefti_config_alias *a = wefti_config_aliases; a->typed; a++) {
+        if (a->program == args->program->bit) weft_nearest_offer(&nearest, a->typed);
+    }
+    weft_nearest_offer(&nearest, "--config");
+    weft_nearest_offer(&nearest, "--help");
+    weft_nearest_offer(&nearest, "--version");
+    const char *meant = weft_nearest_name(&nearest);
+    return weft_err_set(args->why, WEFT_E_INVAL, "unknown flag %.*s (%s%s%s)", (int)typed_len,
+                        typed, meant ? "did you mean " : "try --help", meant ? meant : "",
+                        meant ? "?" : "");
+}
+
 /* One flag, with its value. */
 static weft_err take_flag(struct args *args) {
     const char *typed = args->argv[args->next++];
@@ -246,15 +195,12 @@ static weft_err take_flag(struct args *args) {
         args->ask = !strcmp(arg, "--version") ? ASK_VERSION : ASK_HELP;
         return WEFT_OK;
     }
-    if (arg[0] != '-' || arg[1] != '-')
-        return weft_err_set(args->why, WEFT_E_INVAL, "unknown flag %s (try --help)", typed);
+    if (arg[0] != '-' || arg[1] != '-') return unknown_flag(args, typed, typed_len);
     const struct weft_str name = {arg + 2, strcspn(arg + 2, "=")};
     bool is_config = name.len == 6 && !memcmp(name.data, "config", 6);
     const struct wefti_config_setting *s =
         is_config ? NULL : wefti_config_find(args->program->bit, name);
-    if (!s && !is_config)
-        return weft_err_set(args->why, WEFT_E_INVAL, "unknown flag --%.*s (try --help)",
-                            (int)name.len, name.data);
+    if (!s && !is_config) return unknown_flag(args, typed, typed_len);
     if (s && s->kind == WEFTI_CONFIG_FLAG) {
         value = value ? value : "true";
     } else if (!value) {
@@ -276,18 +222,14 @@ static weft_err take_flag(struct args *args) {
 /* What is no flag: MODEL and what may follow it. */
 static weft_err take_word(struct args *args) {
     const char *word = args->argv[args->next++];
-    const struct wefti_config_program *program = args->program;
-    struct weft_config *config = args->config;
-    if (!config) return WEFT_OK;
-    if (program->takes_model && !config->model)
-        config->model = word;
-    else if (program->bit == WEFT_PROG_PERPLEXITY && !config->prompt)
-        config->prompt = word;
-    else if (program->bit == WEFT_PROG_PACK && !config->out)
-        config->out = word;
-    else
-        return weft_err_set(args->why, WEFT_E_INVAL, "unexpected argument \"%s\"", word);
-    return WEFT_OK;
+    if (!args->config) return WEFT_OK;
+    for (uint32_t i = 0; i < WEFTI_CONFIG_WORDS_MAX && args->program->words[i].name; i++) {
+        const char **at = (void *)((char *)args->config + args->program->words[i].offset);
+        if (*at) continue;
+        *at = word;
+        return WEFT_OK;
+    }
+    return weft_err_set(args->why, WEFT_E_INVAL, "unexpected argument \"%s\"", word);
 }
 
 /* All arguments. Called twice: first for --config, --help and --version alone. */
@@ -314,9 +256,7 @@ static const char *format_asked_for(int argc, char **argv) {
 
 weft_err weft_config_parse(enum weft_program bit, int argc, char **argv, struct weft_config *config,
                            bool *done_out, struct weft_errmsg *why) {
-    const struct wefti_config_program *program = programs;
-    while (program->bit != bit)
-        program++;
+    const struct wefti_config_program *program = wefti_config_program(bit);
     struct args args = {program, argc, 1, argv, NULL, getenv("WEFT_CONFIG"), ASK_NOTHING, why};
     clear(config);
     config->program = bit;
@@ -326,7 +266,7 @@ weft_err weft_config_parse(enum weft_program bit, int argc, char **argv, struct 
     weft_err err = take_args(&args);
     if (err) config->log_format = format_asked_for(argc, argv);
     if (err) return err;
-    if (args.ask == ASK_HELP) print_help(program);
+    if (args.ask == ASK_HELP) weft_config_help(bit, stdout);
     if (args.ask == ASK_VERSION) printf("weft %s\n", WEFT_VERSION);
     *done_out = args.ask != ASK_NOTHING;
     if (*done_out) return WEFT_OK;
@@ -340,8 +280,12 @@ weft_err weft_config_parse(enum weft_program bit, int argc, char **argv, struct 
     return err;
 }
 
+static bool is_text(const struct wefti_config_setting *s) {
+    return s->kind == WEFTI_CONFIG_TEXT || s->kind == WEFTI_CONFIG_WORD;
+}
+
 static const char *text_of(const struct weft_config *config, const struct wefti_config_setting *s) {
-    WEFT_ASSERT(s->kind == WEFTI_CONFIG_TEXT);
+    WEFT_ASSERT(is_text(s));
     return *(const char *const *)(const void *)((const char *)config + s->offset);
 }
 
@@ -351,6 +295,7 @@ static char *print_setting(const struct weft_config *config, const struct wefti_
     char *arg = NULL;
     int n = -1;
     switch (s->kind) {
+    case WEFTI_CONFIG_WORD:
     case WEFTI_CONFIG_TEXT:
         n = asprintf(&arg, "--%s=%s", s->name, text_of(config, s));
         break;
@@ -379,11 +324,11 @@ static char *print_setting(const struct weft_config *config, const struct wefti_
 uint32_t weft_config_argv(const struct weft_config *config, enum weft_program program,
                           char **argv_out, uint32_t max) {
     uint32_t n = 0;
-    for (size_t i = 0; i < N_SETTINGS; i++) {
-        const struct wefti_config_setting *s = &settings[i];
+    for (size_t i = 0; i < wefti_config_n_settings; i++) {
+        const struct wefti_config_setting *s = &wefti_config_settings[i];
         if (!(s->programs & program)) continue;
-        if (!strcmp(s->name, "api-key")) continue; /* argv is public in /proc */
-        if (s->kind == WEFTI_CONFIG_TEXT && !text_of(config, s)) continue; /* unset */
+        if (!strcmp(s->name, "api-key")) continue;       /* argv is public in /proc */
+        if (is_text(s) && !text_of(config, s)) continue; /* unset */
         WEFT_ASSERT(n < max);
         argv_out[n] = print_setting(config, s);
         if (!argv_out[n]) goto no_memory;

@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "base/buf.h"
 #include "base/err.h"
@@ -25,12 +26,17 @@ enum weft_program {
     WEFT_PROG_BENCH = 64,      /* weft bench */
     WEFT_PROG_PACK = 128,      /* weft pack */
     WEFT_PROG_BENCH_SERVE = 256,
+    WEFT_PROG_INSPECT = 512,
+    WEFT_PROG_TOKENIZE = 1024,
+    WEFT_PROG_TEMPLATE = 2048,
 };
 
 struct weft_config {
 #define FIELD(field, kind, ...) WEFT_SETTING_##kind field;
 #define KNOB(kind, field, ...) WEFT_SETTING_##kind field;
-    WEFT_SETTINGS(FIELD, KNOB)
+#define HEAD(title)
+    WEFT_SETTINGS(FIELD, KNOB, HEAD)
+#undef HEAD
 #undef KNOB
 #undef FIELD
 
@@ -51,6 +57,22 @@ struct weft_config {
 WEFT_MUST_CHECK weft_err weft_config_parse(enum weft_program program, int argc, char **argv,
                                            struct weft_config *config_out, bool *done_out,
                                            struct weft_errmsg *why);
+
+/* The name of a command's program; false: there is no such command, and *nearest_out (NULL: none is
+ * near) is one that may have been meant. */
+bool weft_config_command(const char *name, enum weft_program *program_out,
+                         const char **nearest_out);
+
+/* What --help prints, as wide as the terminal; and the same as a man page, for man(7). */
+void weft_config_help(enum weft_program program, FILE *out);
+void weft_config_man(enum weft_program program, FILE *out);
+/* The same for `weft` as a whole: what to try first, and all commands. */
+void weft_config_help_all(FILE *out);
+void weft_config_man_all(FILE *out);
+
+/* Logs a warning for each WEFT_* variable that nobody reads, with the name that may have been meant.
+ * What tests, builds and Kubernetes set passes without one. */
+void weft_config_check_environment(void);
 
 /* Flags that give `program` the same settings (secrets left out: they travel by the environment):
  * appends "--flag=value" strings and returns their number; each is malloc'd, argv_out holds at

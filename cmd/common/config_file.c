@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/nearest.h"
+
 static char *trim(char *text) {
     while (isspace((unsigned char)*text))
         text++;
@@ -39,10 +41,10 @@ static bool take_quotes(char **value) {
     return true;
 }
 
-/* A copy of `text` for the life of the process, which may read its file many times: one copy of
- * each. A list keeps hold of all of them, so that a leak checker does not blame a value that an
- * environment variable or a flag took the place of. */
-static const char *keep_text(const char *text) {
+/* One copy of each text: a process may read its file many times. A list keeps hold of all of them, so
+ * that a leak checker does not blame a value that an environment variable or a flag took the place
+ * of. */
+const char *wefti_config_keep(const char *text) {
     static struct kept {
         struct kept *next;
         char text[];
@@ -57,6 +59,20 @@ static const char *keep_text(const char *text) {
     kept->next = all;
     all = kept;
     return kept->text;
+}
+
+static weft_err unknown_setting(enum weft_program program, const char *place, const char *name,
+                                struct weft_errmsg *why) {
+    struct weft_nearest nearest;
+    weft_nearest_init(&nearest, (struct weft_str){name, strlen(name)});
+    for (size_t i = 0; i < wefti_config_n_settings; i++) {
+        const struct wefti_config_setting *s = &wefti_config_settings[i];
+        if (s->programs & program && s->kind != WEFTI_CONFIG_FD)
+            weft_nearest_offer(&nearest, s->name);
+    }
+    const char *meant = weft_nearest_name(&nearest);
+    return weft_err_set(why, WEFT_E_INVAL, "%s: unknown setting \"%s\"%s%s%s", place, name,
+                        meant ? "; did you mean \"" : "", meant ? meant : "", meant ? "\"?" : "");
 }
 
 weft_err wefti_config_read_file(enum weft_program program, const char *path,
@@ -89,8 +105,9 @@ weft_err wefti_config_read_file(enum weft_program program, const char *path,
         const struct wefti_config_setting *s = wefti_config_find(program, known);
         if (!s && wefti_config_find(UINT_MAX, known)) continue; /* one file for all actors */
         if (!s || s->kind == WEFTI_CONFIG_FD) {
-            err = weft_err_set(why, WEFT_E_INVAL, "%s:%u: unknown setting \"%s\"", path, line_no,
-                               name);
+            char place[4096 + 16];
+            (void)snprintf(place, sizeof place, "%s:%u", path, line_no);
+            err = unknown_setting(program, place, name, why);
             break;
         }
         char called[4096 + 64];
@@ -100,7 +117,7 @@ weft_err wefti_config_read_file(enum weft_program program, const char *path,
                                                  "%s: a quote has no end, or "
                                                  "something stands behind it",
                                                  called);
-        const char *kept = s->kind == WEFTI_CONFIG_TEXT ? keep_text(value) : value;
+        const char *kept = wefti_config_is_number(s) ? value : wefti_config_keep(value);
         if (!kept)
             err = weft_err_set(why, WEFT_E_NOMEM, "no memory for the settings of \"%s\"", path);
         if (!err) err = wefti_config_set(config, s, called, kept, why);

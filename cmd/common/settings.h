@@ -3,13 +3,17 @@
  * setting is a row here, and what uses its field.
  *
  * X(field, kind, name, programs, least, most, value, arg, help)
- *   kind      TEXT, U32, U64, SIZE (as "512MiB"), I32, FD, F32 or FLAG; its type in C is below
+ *   kind      TEXT, WORD (one of a few), U32, U64, SIZE (as "512MiB"), I32, FD, F32 or FLAG; its type
+ *             in C is below
  *   name      "max-num-seqs": flag --max-num-seqs, variable WEFT_MAX_NUM_SEQS, the same in files
  *   programs  bits of enum weft_program, without WEFT_PROG_, or groups of them (config.c)
  *   least, most   of numbers; a U64 may be any
  *   value     default, as text; NULL: the field is NULL, 0 or false. So are the fields of what a
  *             program does not know; its descriptors are -1.
- *   arg       what --help shows after the flag; NULL: nothing
+ *   arg       what --help shows after the flag; NULL: nothing. Of a WORD "auto|on|off": all that it
+ *             may be.
+ * Two rows may share a name if no program knows both.
+ * HEAD(title) stands above the rows that --help shows together under that title.
  * KNOB is that of base/sampling.h, whose parameters are settings of `weft run`. */
 #ifndef WEFT_CMD_SETTINGS_H
 #define WEFT_CMD_SETTINGS_H
@@ -25,6 +29,7 @@
 
 /* Kinds in C. */
 #define WEFT_SETTING_TEXT const char * /* borrowed, or kept for the process's life */
+#define WEFT_SETTING_WORD const char * /* the same */
 #define WEFT_SETTING_U32 uint32_t
 #define WEFT_SETTING_U64 uint64_t
 #define WEFT_SETTING_SIZE uint64_t
@@ -35,8 +40,69 @@
 #define WEFT_SETTING_PASS_OVER(...)
 
 /* clang-format off */
-#define WEFT_SETTINGS(X, KNOB)                                                                     \
-    /* the router */                                                                               \
+#define WEFT_SETTINGS(X, KNOB, HEAD)                                                               \
+    HEAD("Prompt")                                                                                 \
+    X(prompt, TEXT, "prompt", RUN, 0, 0, NULL, "TEXT",                                             \
+      "the text to go on with")                                                                    \
+    X(prompt_ids, TEXT, "prompt-ids", RUN, 0, 0, NULL, "1,2,3", "the same as token ids")           \
+    X(n_predict, U32, "n-predict", RUN, 1, WEFT_CONTEXT_MAX, "64", "N",                            \
+      "tokens to generate")                                                                        \
+    X(ignore_eos, FLAG, "ignore-eos", RUN, 0, 0, NULL, NULL, "go on after the end of the text")    \
+                                                                                                   \
+    HEAD("Sampling")                                                                               \
+    WEFT_SAMPLING_LIST(KNOB, WEFT_SETTING_PASS_OVER)                                               \
+    X(seed, U64, "seed", RUN | BENCH_SERVE, 0, 0, "0", "N", "of the random numbers")               \
+                                                                                                   \
+    HEAD("Input and output")                                                                       \
+    X(tensors, FLAG, "tensors", INSPECT, 0, 0, NULL, NULL, "list the tensors, too")                \
+    X(no_bos, FLAG, "no-bos", TOKENIZE, 0, 0, NULL, NULL,                                          \
+      "leave out what the tokenizer puts around a text")                                           \
+    X(no_parse_special, FLAG, "no-parse-special", TOKENIZE, 0, 0, NULL, NULL,                      \
+      "special tokens written out in the text are ordinary text")                                  \
+    X(cases, TEXT, "cases", TEMPLATE, 0, 0, NULL, "FILE",                                          \
+      "JSON with the template's variables for each case")                                          \
+    X(force, FLAG, "force", PACK, 0, 0, NULL, NULL, "replace OUT if it is there already")          \
+    X(json, FLAG, "json", RUN | BENCH | BENCH_SERVE | TOKENIZE | TEMPLATE, 0, 0, NULL, NULL,       \
+      "print JSON; tokenize reads a JSON list of strings then")                                    \
+                                                                                                   \
+    HEAD("Calibration")                                                                            \
+    X(calibrate, TEXT, "calibrate", QUANTISERS, 0, 0, NULL, "FILE",                                \
+      "a text that tells which columns of q8 and q4 weights matter")                               \
+    X(calibration, WORD, "calibration", QUANTISERS, 0, 0, "error",                                 \
+      "error|minmax|percentile|entropy", "where codes end")                                        \
+    X(mixed, FLAG, "mixed", QUANTISERS, 0, 0, NULL, NULL,                                          \
+      "keep the layers wider that cost most perplexity on that text")                              \
+    X(mixed_keep, I32, "mixed-keep", QUANTISERS, -1, 1e6, "-1", "N",                               \
+      "so many of them; -1: those over twice the median, at most a quarter")                       \
+                                                                                                   \
+    HEAD("Measuring")                                                                              \
+    X(bench_prompt, TEXT, "bench-prompt", BENCH, 0, 0, "512", "LIST",                              \
+      "tokens of a prompt")                                                                        \
+    X(bench_gen, U32, "gen", BENCH, 1, WEFT_CONTEXT_MAX, "128", "N", "tokens to generate")         \
+    X(bench_batch, TEXT, "batch", BENCH, 0, 0, "1,4,16", "LIST",                                   \
+      "sequences that generate at once")                                                           \
+    X(bench_context, U32, "context", BENCH, 1, WEFT_CONTEXT_MAX, "32", "N",                        \
+      "tokens that are there before them")                                                         \
+    X(bench_reps, U32, "reps", BENCH, 1, WEFT_BENCH_REPS_MAX, "5", "N",                            \
+      "times to measure; medians are printed")                                                     \
+    X(bench_profile, FLAG, "profile", BENCH, 0, 0, NULL, NULL,                                     \
+      "a roofline table of the operators for each prompt and batch")                               \
+    X(bench_trace, TEXT, "trace", BENCH, 0, 0, NULL, "FILE",                                       \
+      "write the last repetition's steps as a Chrome trace")                                       \
+                                                                                                   \
+    HEAD("Load")                                                                                   \
+    X(load_concurrency, U32, "concurrency", BENCH_SERVE, 1, 4096, "16", "N",                       \
+      "clients, each with one request at a time")                                                  \
+    X(load_requests, U32, "requests", BENCH_SERVE, 0, 1e6, "0", "N",                               \
+      "of all clients together; 0: three for each")                                                \
+    X(load_prompt_tokens, U32, "prompt-tokens", BENCH_SERVE, 1, WEFT_CONTEXT_MAX, "128", "N",      \
+      "random token ids in a prompt")                                                              \
+    X(load_max_tokens, U32, "max-tokens", BENCH_SERVE, 1, WEFT_CONTEXT_MAX, "64", "N",             \
+      "tokens that a request asks for")                                                            \
+    X(load_vocab, U32, "vocab", BENCH_SERVE, 1, WEFT_VOCAB_MAX, "1000", "N",                       \
+      "token ids of prompts are below it")                                                         \
+                                                                                                   \
+    HEAD("Serving")                                                                                \
     X(host, TEXT, "host", FRONT, 0, 0, "127.0.0.1", "ADDR",                                        \
       "address to listen on; of a name's addresses the first that this machine has")               \
     X(port, U32, "port", FRONT, 0, 65535, "8080", "N", "HTTP port; 0: any free one")               \
@@ -45,19 +111,23 @@
     X(no_rpc, FLAG, "no-rpc", FRONT, 0, 0, NULL, NULL, "no MessagePack-RPC")                       \
     X(served_model_name, TEXT, "served-model-name", FRONT, 0, 0, NULL, "NAME,...",                 \
       "the model's names in the API, the first in answers (default: MODEL as given)")              \
+    X(workers, TEXT, "workers", SERVE | WORKER, 0, 0, "auto", "N",                                 \
+      "worker processes that share this machine, 1 to 32; auto: one per NUMA node")                \
+    X(layout, TEXT, "layout", SERVE, 0, 0, "replica", "NAME",                                      \
+      "replica: each worker computes by itself with all of the model (tp is not there yet)")       \
+    X(drain_delay_ms, U32, "drain-delay", FRONT, 0, WEFT_SETTING_MS_MAX, "0", "MS",                \
+      "on SIGTERM go on serving for so long, while /health is 503 and load balancers notice")      \
+    X(drain_timeout_ms, U32, "drain-timeout", FRONT, 0, WEFT_SETTING_MS_MAX, "30000", "MS",        \
+      "then running requests have so long to end")                                                 \
+    X(restart_grace_ms, U32, "restart-grace", FRONT, 0, WEFT_SETTING_MS_MAX, "5000", "MS",         \
+      "new requests wait so long for a worker or scheduler that is being replaced")                \
+                                                                                                   \
+    HEAD("API")                                                                                    \
     X(api_key, TEXT, "api-key", SECRET, 0, 0, NULL, "KEY", "the bearer token of the API")          \
     X(api_key_file, TEXT, "api-key-file", FRONT, 0, 0, NULL, "FILE",                               \
       "the same from a file, one key per line")                                                    \
-    X(chat_template, TEXT, "chat-template", FRONT, 0, 0, NULL, "FILE",                             \
-      "use this chat template, not the model's")                                                   \
     X(allowed_origins, TEXT, "allowed-origins", FRONT, 0, 0, "*", "LIST",                          \
       "origins allowed by CORS, comma-separated")                                                  \
-    X(access_log, TEXT, "access-log", FRONT, 0, 0, "off", "FORMAT",                                \
-      "a line for each request that has ended: off|text|json")                                     \
-    X(metrics_prefix, TEXT, "metrics-prefix", FRONT, 0, 0, "weft_", "TEXT",                        \
-      "prefix of metric names; \"vllm:\" keeps old dashboards")                                    \
-    X(expert_metrics, TEXT, "expert-metrics", SERVE | WORKER, 0, 0, "auto", "WHEN",                \
-      "count the tokens of each expert: auto|on|off; auto: where there are at most 4096")          \
     X(max_connections, U32, "max-connections", FRONT, 1, 1000000, "16384", "N",                    \
       "client connections at once")                                                                \
     X(max_body_bytes, SIZE, "max-body", FRONT, 1024, WEFT_BODY_BYTES_MAX, "32MiB", "SIZE",         \
@@ -76,14 +146,8 @@
       "close idle connections and unfinished requests")                                            \
     X(sse_keepalive_ms, U32, "sse-keepalive", FRONT, 50, WEFT_SETTING_MS_MAX, "5000", "MS",        \
       "comment line in a stream that is silent for so long")                                       \
-    X(drain_delay_ms, U32, "drain-delay", FRONT, 0, WEFT_SETTING_MS_MAX, "0", "MS",                \
-      "on SIGTERM go on serving for so long, while /health is 503 and load balancers notice")      \
-    X(drain_timeout_ms, U32, "drain-timeout", FRONT, 0, WEFT_SETTING_MS_MAX, "30000", "MS",        \
-      "then running requests have so long to end")                                           \
-    X(restart_grace_ms, U32, "restart-grace", FRONT, 0, WEFT_SETTING_MS_MAX, "5000", "MS",         \
-      "new requests wait so long for a worker or scheduler that is being replaced")                \
                                                                                                    \
-    /* the scheduler */                                                                            \
+    HEAD("Scheduling")                                                                             \
     X(max_num_seqs, U32, "max-num-seqs", ENGINE | SCHEDULER, 1, WEFT_SEQS_MAX, "64", "N",          \
       "sequences that a worker computes at once")                                                  \
     X(max_num_batched_tokens, U32, "max-num-batched-tokens", ENGINE | SCHEDULER, 1,                \
@@ -93,16 +157,18 @@
     X(step_target_ms, U32, "step-target", SERVE | SCHEDULER, 0, 60000, "100", "MS",                \
       "longest estimated step; 0: no such bound")                                                  \
                                                                                                    \
-    /* the engine */                                                                               \
-    X(dtype, TEXT, "dtype", ENGINE | PACK, 0, 0, "auto", "TYPE",                                   \
-      "weights: auto|f32|bf16|f16|q8|q4")                                                          \
-    X(quant_scheme, TEXT, "quant-scheme", ENGINE | PACK, 0, 0, "auto", "NAME",                     \
-      "how q8 and q4 quantise: channel|group|group-asym|auto, which is channel for q8, "           \
-      "group-asym for q4")                                                                         \
-    X(activations, TEXT, "activations", ENGINE, 0, 0, "auto", "TYPE",                              \
-      "auto|f32|bf16|int8; f32 is the exact mode")                                                 \
-    X(kv_dtype, TEXT, "kv-dtype", ENGINE, 0, 0, "auto", "TYPE",                                    \
-      "KV cache: f32|bf16|f16|int8|auto, which is bf16, or f32 with f32 activations")              \
+    HEAD("Model and memory")                                                                       \
+    X(chat_template, TEXT, "chat-template", FRONT, 0, 0, NULL, "FILE",                             \
+      "use this chat template, not the model's")                                                   \
+    X(dtype, WORD, "dtype", ENGINE | PACK, 0, 0, "auto", "auto|f32|bf16|f16|q8|q4",                \
+      "type of the weights; auto: as the file has them")                                           \
+    X(quant_scheme, WORD, "quant-scheme", ENGINE | PACK, 0, 0, "auto",                             \
+      "auto|channel|group|group-asym",                                                             \
+      "how q8 and q4 quantise; auto is channel for q8, group-asym for q4")                         \
+    X(activations, WORD, "activations", ENGINE, 0, 0, "auto", "auto|f32|bf16|int8",                \
+      "what products take in; f32 is the exact mode")                                              \
+    X(kv_dtype, WORD, "kv-dtype", ENGINE, 0, 0, "auto", "auto|f32|bf16|f16|int8",                  \
+      "type of the KV cache; auto is bf16, or f32 with f32 activations")                           \
     X(kv_memory, SIZE, "kv-memory", ENGINE, 0, 1e15, NULL, "SIZE",                                 \
       "memory of a worker's KV cache (default: what the sequences can use, at most its part "      \
       "of half of what is free)")                                                                  \
@@ -112,12 +178,8 @@
       "longest sequence; 0: the model's context")                                                  \
     X(threads, U32, "threads", ENGINE | PACK, 0, WEFT_THREADS_MAX, "0", "N",                       \
       "compute threads of a worker; 0: one per CPU that affinity and the cgroup's quota allow")    \
-    X(workers, TEXT, "workers", SERVE | WORKER, 0, 0, "auto", "N",                                 \
-      "worker processes that share this machine, 1 to 32; auto: one per NUMA node")                \
-    X(layout, TEXT, "layout", SERVE, 0, 0, "replica", "NAME",                                      \
-      "replica: each worker computes by itself with all of the model (tp is not there yet)")       \
                                                                                                    \
-    /* how processes meet */                                                                       \
+    HEAD("Links between processes")                                                                \
     X(scheduler_url, TEXT, "scheduler-url", ROUTER | SCHEDULER, 0, 0, NULL, "URL",                 \
       "where routers meet the scheduler")                                                          \
     X(worker_url, TEXT, "worker-url", SCHEDULER | WORKER, 0, 0, NULL, "URL",                       \
@@ -125,8 +187,8 @@
     /* What the first router read; the first is not given one. */                                  \
     X(model_identity, TEXT, "model-identity", ROUTER, 0, 0, NULL, "TEXT",                          \
       "end where the model's tokenizer, template or defaults are not these")                       \
-    X(link, TEXT, "link", SERVE, 0, 0, "abstract", "KIND",                                         \
-      "how the processes talk: abstract|ipc|tcp|tls; tls makes certificates of its own")           \
+    X(link, WORD, "link", SERVE, 0, 0, "abstract", "abstract|ipc|tcp|tls",                         \
+      "how the processes talk; tls makes certificates of its own")                                 \
     X(link_cert, TEXT, "link-cert", ACTORS, 0, 0, NULL, "FILE",                                    \
       "certificate for tls+tcp:// links, PEM")                                                     \
     X(link_key, TEXT, "link-key", ACTORS, 0, 0, NULL, "FILE", "its private key, PEM")              \
@@ -138,54 +200,19 @@
       "memfd that keeps the packed weights")                                                       \
     X(status_fd, FD, "status-fd", ACTORS, -1, 1e6, "-1", "FD",                                     \
       "where to tell a supervisor that all is ready")                                              \
-    X(log_format, TEXT, "log-format", EVERY, 0, 0, "text", "FORMAT", "text|json")                  \
-    X(log_level, TEXT, "log-level", EVERY, 0, 0, "info", "LEVEL", "debug|info|warn|error")         \
                                                                                                    \
-    /* weft pack */                                                                                \
-    X(force, FLAG, "force", PACK, 0, 0, NULL, NULL, "replace OUT if it is there already")          \
-                                                                                                   \
-    /* and weft perplexity */                                                                      \
-    X(calibrate, TEXT, "calibrate", QUANTISERS, 0, 0, NULL, "FILE",                                \
-      "a text that tells which columns of q8 and q4 weights matter")                               \
-    X(calibration, TEXT, "calibration", QUANTISERS, 0, 0, "error", "NAME",                         \
-      "where codes end: error|minmax|percentile|entropy")                                          \
-    X(mixed, FLAG, "mixed", QUANTISERS, 0, 0, NULL, NULL,                                          \
-      "keep the layers wider that cost most perplexity on that text")                              \
-    X(mixed_keep, I32, "mixed-keep", QUANTISERS, -1, 1e6, "-1", "N",                               \
-      "so many of them; -1: those over twice the median, at most a quarter")                       \
-                                                                                                   \
-    /* weft run, perplexity, bench, bench-serve */                                                 \
-    X(prompt, TEXT, "prompt", RUN, 0, 0, NULL, "TEXT", "the text to go on with (-p)")              \
-    X(prompt_ids, TEXT, "prompt-ids", RUN, 0, 0, NULL, "1,2,3", "the same as token ids")           \
-    X(n_predict, U32, "n-predict", RUN, 1, WEFT_CONTEXT_MAX, "64", "N",                            \
-      "tokens to generate (-n)")                                                                   \
-    WEFT_SAMPLING_LIST(KNOB, WEFT_SETTING_PASS_OVER)                                               \
-    X(seed, U64, "seed", RUN | BENCH_SERVE, 0, 0, "0", "N", "of the generator")                    \
-    X(ignore_eos, FLAG, "ignore-eos", RUN, 0, 0, NULL, NULL, "go on behind the end of the text")   \
-    X(json, FLAG, "json", RUN | BENCH | BENCH_SERVE, 0, 0, NULL, NULL, "print JSON")               \
-    X(bench_prompt, TEXT, "bench-prompt", BENCH, 0, 0, "512", "LIST",                              \
-      "tokens of a prompt; called --prompt, too")                                                  \
-    X(bench_gen, U32, "gen", BENCH, 1, WEFT_CONTEXT_MAX, "128", "N", "tokens to generate")         \
-    X(bench_batch, TEXT, "batch", BENCH, 0, 0, "1,4,16", "LIST",                                   \
-      "sequences that generate at once")                                                           \
-    X(bench_context, U32, "context", BENCH, 1, WEFT_CONTEXT_MAX, "32", "N",                        \
-      "tokens that are there before them")                                                         \
-    X(bench_reps, U32, "reps", BENCH, 1, WEFT_BENCH_REPS_MAX, "5", "N",                            \
-      "times to measure, called --rounds, too; medians are printed")                               \
-    X(bench_profile, FLAG, "profile", BENCH, 0, 0, NULL, NULL,                                     \
-      "a roofline table of the operators for each prompt and batch")                               \
-    X(bench_trace, TEXT, "trace", BENCH, 0, 0, NULL, "FILE",                                       \
-      "write the last repetition's steps as a Chrome trace")                                       \
-    X(load_concurrency, U32, "concurrency", BENCH_SERVE, 1, 4096, "16", "N",                       \
-      "clients, each with one request at a time")                                                  \
-    X(load_requests, U32, "requests", BENCH_SERVE, 0, 1e6, "0", "N",                               \
-      "of all clients together; 0: three for each")                                                \
-    X(load_prompt_tokens, U32, "prompt-tokens", BENCH_SERVE, 1, WEFT_CONTEXT_MAX, "128", "N",      \
-      "random token ids in a prompt")                                                              \
-    X(load_max_tokens, U32, "max-tokens", BENCH_SERVE, 1, WEFT_CONTEXT_MAX, "64", "N",             \
-      "tokens that a request asks for")                                                            \
-    X(load_vocab, U32, "vocab", BENCH_SERVE, 1, WEFT_VOCAB_MAX, "1000", "N",                       \
-      "token ids of prompts are below it")
+    HEAD("Logs and metrics")                                                                       \
+    X(log_format, WORD, "log-format", EVERY, 0, 0, "text", "text|json", "form of log lines")       \
+    X(log_level, WORD, "log-level", SERVE | ACTORS, 0, 0, "info", "debug|info|warn|error",         \
+      "least level of what is logged")                                                             \
+    X(tool_log_level, WORD, "log-level", TOOLS, 0, 0, "warn", "debug|info|warn|error",             \
+      "least level of what is logged")                                                             \
+    X(access_log, WORD, "access-log", FRONT, 0, 0, "off", "off|text|json",                         \
+      "a line for each request that has ended")                                                    \
+    X(metrics_prefix, TEXT, "metrics-prefix", FRONT, 0, 0, "weft_", "TEXT",                        \
+      "prefix of metric names; \"vllm:\" keeps old dashboards")                                    \
+    X(expert_metrics, WORD, "expert-metrics", SERVE | WORKER, 0, 0, "auto", "auto|on|off",         \
+      "count the tokens of each expert; auto: where there are at most 4096")
 /* clang-format on */
 
 #endif

@@ -3,7 +3,16 @@
 
 #include "base/log.h"
 
-int weft_cmd_fail(weft_err err, const struct weft_errmsg *why) {
+static void say(weft_err err, const struct weft_errmsg *why) {
     weft_say(WEFT_LOG_ERROR, "%s", why->text[0] ? why->text : weft_err_text(err));
-    return 1;
+}
+
+int weft_cmd_misuse(weft_err err, const struct weft_errmsg *why) {
+    say(err, why);
+    return WEFT_STATUS_USAGE;
+}
+
+int weft_cmd_fail(weft_err err, const struct weft_errmsg *why) {
+    say(err, why);
+    return WEFT_STATUS_FAILED;
 }

@@ -1,21 +1,27 @@
-/* commands — the verbs of `weft`. Each gets argv with argv[0] as the verb and returns the exit
- * status. */
+/* commands — the verbs of `weft`. Each gets its settings, with all that is required among them, and
+ * returns the exit status: 0, WEFT_STATUS_FAILED, or WEFT_STATUS_USAGE. */
 #ifndef WEFT_CMD_WEFT_COMMANDS_H
 #define WEFT_CMD_WEFT_COMMANDS_H
 
 #include "base/err.h"
+#include "common/config.h"
 
-int weft_cmd_serve(int argc, char **argv);
-int weft_cmd_run(int argc, char **argv);
-int weft_cmd_perplexity(int argc, char **argv);
-int weft_cmd_bench(int argc, char **argv);
-int weft_cmd_pack(int argc, char **argv);
-int weft_cmd_bench_serve(int argc, char **argv);
-int weft_cmd_inspect(int argc, char **argv);
-int weft_cmd_tokenize(int argc, char **argv);
-int weft_cmd_template(int argc, char **argv);
+#define WEFT_STATUS_FAILED 1
+#define WEFT_STATUS_USAGE 2 /* what was asked for makes no sense, on any machine */
 
-/* Prints "weft: SENTENCE" on standard error and returns 1. */
+int weft_cmd_serve(const struct weft_config *config);
+int weft_cmd_run(const struct weft_config *config);
+int weft_cmd_perplexity(const struct weft_config *config);
+int weft_cmd_bench(const struct weft_config *config);
+int weft_cmd_pack(const struct weft_config *config);
+int weft_cmd_bench_serve(const struct weft_config *config);
+int weft_cmd_inspect(const struct weft_config *config);
+int weft_cmd_tokenize(const struct weft_config *config);
+int weft_cmd_template(const struct weft_config *config);
+
+/* Prints "weft: SENTENCE" on standard error and returns WEFT_STATUS_USAGE. */
+int weft_cmd_misuse(weft_err err, const struct weft_errmsg *why);
+/* The same, and returns WEFT_STATUS_FAILED. */
 int weft_cmd_fail(weft_err err, const struct weft_errmsg *why);
 
 #endif

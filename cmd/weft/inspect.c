@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "commands.h"
 #include "model/model.h"
 
@@ -127,27 +126,9 @@ static void print_metadata(const weft_gguf *gguf) {
     }
 }
 
-int weft_cmd_inspect(int argc, char **argv) {
+int weft_cmd_inspect(const struct weft_config *config) {
     struct weft_errmsg why = {""}, gguf_why = {""};
-    const char *path = NULL;
-    bool tensors = false;
-    weft_log_init("weft", WEFT_LOG_WARN, false);
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
-            printf("usage: weft inspect MODEL [--tensors]\n");
-            return 0;
-        }
-        if (!strcmp(argv[i], "--tensors"))
-            tensors = true;
-        else if (argv[i][0] == '-' || path)
-            return weft_cmd_fail(
-                weft_err_set(&why, WEFT_E_INVAL, "unexpected argument %s (try --help)", argv[i]),
-                &why);
-        else
-            path = argv[i];
-    }
-    if (!path)
-        return weft_cmd_fail(weft_err_set(&why, WEFT_E_INVAL, "no MODEL given (try --help)"), &why);
+    const char *path = config->model;
     weft_model *model = NULL;
     weft_gguf *gguf = NULL;
     struct weft_model_place place;
@@ -159,7 +140,7 @@ int weft_cmd_inspect(int argc, char **argv) {
     err = weft_model_open(path, &model, &why);
     if (!err) print_params(model);
     if (!gguf_err) print_metadata(gguf);
-    if (!err && tensors) print_tensors(model);
+    if (!err && config->tensors) print_tensors(model);
     weft_model_free(model);
     weft_gguf_free(gguf);
     /* A vocabulary-only file has metadata and no model: shown all the same, with the reason. */

@@ -1,33 +1,25 @@
+/* `weft`: the command line as far as all verbs share it. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "commands.h"
+#include "common/actor.h"
 
 static const struct {
-    const char *name, *about;
-    int (*run)(int argc, char **argv);
+    enum weft_program program;
+    int (*run)(const struct weft_config *config);
 } commands[] = {
-    {"serve", "serve MODEL over HTTP and MessagePack-RPC", weft_cmd_serve},
-    {"run", "one completion, without a server", weft_cmd_run},
-    {"perplexity", "how well MODEL predicts a text FILE", weft_cmd_perplexity},
-    {"bench", "tokens per second of prompt and generation", weft_cmd_bench},
-    {"pack", "write MODEL as one file that starts at once", weft_cmd_pack},
-    {"bench-serve", "load a server at URL with streaming clients", weft_cmd_bench_serve},
-    {"inspect", "what is in a model file", weft_cmd_inspect},
-    {"tokenize", "text on standard input to token ids", weft_cmd_tokenize},
-    {"template", "render a chat template for the cases of a file", weft_cmd_template},
+    {WEFT_PROG_SERVE, weft_cmd_serve},
+    {WEFT_PROG_RUN, weft_cmd_run},
+    {WEFT_PROG_PERPLEXITY, weft_cmd_perplexity},
+    {WEFT_PROG_BENCH, weft_cmd_bench},
+    {WEFT_PROG_PACK, weft_cmd_pack},
+    {WEFT_PROG_BENCH_SERVE, weft_cmd_bench_serve},
+    {WEFT_PROG_INSPECT, weft_cmd_inspect},
+    {WEFT_PROG_TOKENIZE, weft_cmd_tokenize},
+    {WEFT_PROG_TEMPLATE, weft_cmd_template},
 };
-#define N_COMMANDS (sizeof commands / sizeof commands[0])
-
-static void print_usage(FILE *out) {
-    (void)fprintf(out, "usage: weft COMMAND MODEL [options]\n\n");
-    for (size_t i = 0; i < N_COMMANDS; i++)
-        (void)fprintf(out, "  %-12s %s\n", commands[i].name, commands[i].about);
-    (void)fprintf(out,
-                  "\nMODEL is a Hugging Face folder, a .gguf file or a packed file; of bench-serve "
-                  "a server's URL.\n\"weft COMMAND --help\" lists the options.\n");
-}
 
 /* A full disk may show only with the last of the output, and half an output with status 0 passes
  * for a whole one. */
@@ -36,27 +28,62 @@ static int end_output(int status) {
     if (fflush(stdout) == 0 && !ferror(stdout)) return status;
     (void)fprintf(stderr, "weft: cannot write the output%s%s\n", errno ? ": " : "",
                   errno ? strerror(errno) : "");
-    return status ? status : 1;
+    return status ? status : WEFT_STATUS_FAILED;
+}
+
+static bool find_command(const char *name, enum weft_program *program_out) {
+    const char *nearest;
+    if (weft_config_command(name, program_out, &nearest)) return true;
+    if (nearest)
+        (void)fprintf(stderr, "weft: unknown command \"%s\"; did you mean %s?\n", name, nearest);
+    else
+        (void)fprintf(stderr, "weft: unknown command \"%s\"; \"weft --help\" lists them\n", name);
+    return false;
+}
+
+/* weft help [--man] [COMMAND] */
+static int run_help(int argc, char **argv) {
+    enum weft_program program;
+    bool man = argc > 0 && !strcmp(argv[0], "--man");
+    const char *name = man ? argv[1] : argv[0]; /* NULL behind the last */
+    if (argc > (man ? 2 : 1)) {
+        (void)fprintf(stderr, "weft: usage: weft help [--man] [COMMAND]\n");
+        return WEFT_STATUS_USAGE;
+    }
+    if (!name) {
+        (man ? weft_config_man_all : weft_config_help_all)(stdout);
+        return 0;
+    }
+    if (!find_command(name, &program)) return WEFT_STATUS_USAGE;
+    (man ? weft_config_man : weft_config_help)(program, stdout);
+    return 0;
 }
 
 static int run_command(int argc, char **argv) {
+    struct weft_errmsg why = {""};
+    static struct weft_config config;
+    enum weft_program program;
+    bool done = false;
     if (argc < 2) {
-        print_usage(stderr);
-        return 2;
+        weft_config_help_all(stderr);
+        return WEFT_STATUS_USAGE;
     }
-    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
-        print_usage(stdout);
-        return 0;
-    }
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help"))
+        return run_help(argc - 2, argv + 2);
     if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "version")) {
         printf("weft %s\n", WEFT_VERSION);
         return 0;
     }
-    for (size_t i = 0; i < N_COMMANDS; i++) {
-        if (!strcmp(argv[1], commands[i].name)) return commands[i].run(argc - 1, argv + 1);
-    }
-    (void)fprintf(stderr, "weft: unknown command \"%s\"; \"weft --help\" lists them\n", argv[1]);
-    return 2;
+    if (!find_command(argv[1], &program)) return WEFT_STATUS_USAGE;
+    weft_err err = weft_config_parse(program, argc - 1, argv + 1, &config, &done, &why);
+    if (done) return 0;
+    weft_actor_log("weft", &config);
+    if (err) return weft_cmd_misuse(err, &why);
+    weft_config_check_environment(); /* here, and not in each child */
+    size_t i = 0;
+    while (commands[i].program != program)
+        i++;
+    return commands[i].run(&config);
 }
 
 int main(int argc, char **argv) {

@@ -1,30 +1,19 @@
 /* `weft pack`: a model as one file that needs no loading. */
 #include <stdio.h>
 
-#include "base/log.h"
 #include "commands.h"
 #include "common/config.h"
 #include "common/engine_config.h"
 #include "quantise.h"
 
-int weft_cmd_pack(int argc, char **argv) {
+int weft_cmd_pack(const struct weft_config *given) {
     struct weft_errmsg why = {""};
-    struct weft_config config;
+    struct weft_config config = *given;
     struct weft_eng_options options;
     struct weft_eng_packed packed = {0};
     struct weft_quant quant = {0};
-    bool done = false;
-    weft_err err = weft_config_parse(WEFT_PROG_PACK, argc, argv, &config, &done, &why);
-    if (err) return weft_cmd_fail(err, &why);
-    if (done) return 0;
-    weft_log_init("weft", WEFT_LOG_WARN, false);
-    if (!config.out || !*config.out)
-        return weft_cmd_fail(
-            weft_err_set(&why, WEFT_E_INVAL,
-                         "no OUT given; usage: weft pack MODEL OUT [--dtype TYPE]"),
-            &why);
     config.activations = config.kv_dtype = "auto"; /* chosen where the file is used */
-    err = weft_engine_config(&config, &options, &why);
+    weft_err err = weft_engine_config(&config, &options, &why);
     if (!err) err = weft_eng_pack_check(config.model, config.out, config.force, &why);
     if (!err) err = weft_quant_choose(&config, &options, &quant, &why);
     if (!err) err = weft_eng_pack(config.model, &options, config.out, config.force, &packed, &why);

@@ -2,31 +2,21 @@
  * that are predicted. */
 #include <stdio.h>
 
-#include "base/log.h"
 #include "commands.h"
 #include "common/engine_config.h"
 #include "quantise.h"
 #include "score.h"
 
-int weft_cmd_perplexity(int argc, char **argv) {
+int weft_cmd_perplexity(const struct weft_config *given) {
     struct weft_errmsg why = {""};
-    struct weft_config config;
+    struct weft_config config = *given;
     struct weft_eng_options options;
     weft_eng *eng = NULL;
     struct weft_score_text text = {0};
     struct weft_score score;
     struct weft_quant quant = {0};
-    bool done = false;
-    weft_err err = weft_config_parse(WEFT_PROG_PERPLEXITY, argc, argv, &config, &done, &why);
-    if (err || done) goto cleanup;
-    weft_log_init("weft", WEFT_LOG_WARN, false);
-    if (!config.prompt) {
-        err = weft_err_set(&why, WEFT_E_INVAL,
-                           "no text FILE given; usage: weft perplexity MODEL FILE");
-        goto cleanup;
-    }
     config.max_num_seqs = 1;
-    err = weft_engine_config(&config, &options, &why);
+    weft_err err = weft_engine_config(&config, &options, &why);
     if (!err) err = weft_quant_choose(&config, &options, &quant, &why);
     if (!err) err = weft_score_read(config.model, config.prompt, &text, &why);
     if (!err) err = weft_eng_open(config.model, &options, &eng, &why);

@@ -106,9 +106,9 @@ static void set_sampling(const struct weft_config *config, struct run *run, uint
     sampling->stop_tokens = run->stops;
 }
 
-int weft_cmd_run(int argc, char **argv) {
+int weft_cmd_run(const struct weft_config *given) {
     struct weft_errmsg why = {""};
-    struct weft_config config;
+    struct weft_config config = *given;
     struct weft_eng_options options;
     struct weft_sampling sampling;
     struct weft_generate_times times;
@@ -116,23 +116,18 @@ int weft_cmd_run(int argc, char **argv) {
     weft_eng *eng = NULL;
     uint32_t *prompt = NULL;
     size_t n_prompt = 0;
-    bool done = false;
+    bool is_misuse = false;
     weft_buf_init(&run.text, 64u << 20);
-    weft_err err = weft_config_parse(WEFT_PROG_RUN, argc, argv, &config, &done, &why);
-    if (err || done) goto cleanup;
-    weft_log_init("weft", WEFT_LOG_WARN, false);
     run.json = config.json;
     config.max_num_seqs = 1;
-    err = weft_engine_config(&config, &options, &why);
+    weft_err err = weft_engine_config(&config, &options, &why);
     if (!err) err = weft_tok_open(config.model, &run.tok, &why);
     if (!err) err = weft_eng_open(config.model, &options, &eng, &why);
-    if (!err)
-        err = take_prompt(&config, &run, weft_eng_info(eng)->n_vocab, &prompt, &n_prompt, &why);
     if (err) goto cleanup;
-    if (n_prompt == 0) {
-        err = weft_err_set(&why, WEFT_E_INVAL, "the prompt is empty");
-        goto cleanup;
-    }
+    err = take_prompt(&config, &run, weft_eng_info(eng)->n_vocab, &prompt, &n_prompt, &why);
+    if (!err && n_prompt == 0) err = weft_err_set(&why, WEFT_E_INVAL, "the prompt is empty");
+    is_misuse = err == WEFT_E_INVAL;
+    if (err) goto cleanup;
     run.max_ids = config.n_predict;
     run.ids = calloc(run.max_ids, sizeof *run.ids);
     if (!run.ids) {
@@ -165,5 +160,5 @@ cleanup:
     weft_buf_fini(&run.text);
     free(run.ids);
     free(prompt);
-    return err ? weft_cmd_fail(err, &why) : 0;
+    return !err ? 0 : is_misuse ? weft_cmd_misuse(err, &why) : weft_cmd_fail(err, &why);
 }

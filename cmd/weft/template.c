@@ -8,7 +8,6 @@
 #include "base/buf.h"
 #include "base/check.h"
 #include "base/file.h"
-#include "base/log.h"
 #include "commands.h"
 #include "json_text.h"
 #include "template/template.h"
@@ -16,42 +15,6 @@
 
 #define FILE_BYTES_MAX (64u << 20)
 #define OUTPUT_BYTES_MAX (64u << 20)
-
-static const char usage[] = "usage: weft template MODEL|FILE.jinja --cases FILE [--json]\n\n"
-                            "  --cases FILE  JSON: {\"now\": \"2025-03-14T15:09:26\", \"cases\": "
-                            "{NAME: {\"messages\": [...],\n"
-                            "                \"add_generation_prompt\": true, ...}}}; a case holds "
-                            "the template's variables\n"
-                            "                and \"now\" (optional) what strftime_now writes\n"
-                            "  --json        {NAME: {\"text\": ...} or {\"error\": ...}}\n";
-
-struct options {
-    const char *model, *cases;
-    bool json, help;
-};
-
-static weft_err read_options(int argc, char **argv, struct options *options,
-                             struct weft_errmsg *why) {
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
-            options->help = true;
-        else if (!strcmp(argv[i], "--json"))
-            options->json = true;
-        else if (!strcmp(argv[i], "--cases") && i + 1 < argc)
-            options->cases = argv[++i];
-        else if (!strncmp(argv[i], "--cases=", 8))
-            options->cases = argv[i] + 8;
-        else if (argv[i][0] == '-' || options->model)
-            return weft_err_set(why, WEFT_E_INVAL, "unexpected argument %s (try --help)", argv[i]);
-        else
-            options->model = argv[i];
-    }
-    if (options->help) return WEFT_OK;
-    if (!options->model)
-        return weft_err_set(why, WEFT_E_INVAL, "no MODEL or FILE.jinja given (try --help)");
-    if (!options->cases) return weft_err_set(why, WEFT_E_INVAL, "no --cases given (try --help)");
-    return WEFT_OK;
-}
 
 static bool is_template_file(const char *path) {
     WEFT_ASSERT(path);
@@ -141,9 +104,8 @@ static void render_cases(const weft_tmpl *chat, const struct weft_errmsg *compil
     if (as_json) (void)fputs(first ? "{}\n" : "\n}\n", stdout);
 }
 
-int weft_cmd_template(int argc, char **argv) {
+int weft_cmd_template(const struct weft_config *config) {
     struct weft_errmsg why = {""}, compile_why = {""};
-    struct options options = {0};
     char *source = NULL;
     size_t len = 0;
     weft_tokenizer *tok = NULL;
@@ -151,14 +113,8 @@ int weft_cmd_template(int argc, char **argv) {
     json_t *root = NULL;
     struct tm storage;
     const struct tm *now = NULL;
-    weft_err err = read_options(argc, argv, &options, &why);
-    if (!err && options.help) {
-        (void)fputs(usage, stdout);
-        return 0;
-    }
-    weft_log_init("weft", WEFT_LOG_WARN, false);
-    if (!err) err = read_template(options.model, &source, &len, &tok, &why);
-    if (!err) err = read_cases(options.cases, &root, &why);
+    weft_err err = read_template(config->model, &source, &len, &tok, &why);
+    if (!err) err = read_cases(config->cases, &root, &why);
     if (!err) err = read_now(root, &storage, &now, &why);
     if (!err) {
         struct weft_tmpl_specials specials = {{NULL, 0}, {NULL, 0}};
@@ -167,7 +123,7 @@ int weft_cmd_template(int argc, char **argv) {
             specials.eos_token = weft_tok_eos_token(tok);
         }
         if (weft_tmpl_new(source, len, &specials, &chat, &compile_why)) chat = NULL;
-        render_cases(chat, &compile_why, json_object_get(root, "cases"), now, options.json);
+        render_cases(chat, &compile_why, json_object_get(root, "cases"), now, config->json);
     }
     json_decref(root);
     weft_tmpl_free(chat);

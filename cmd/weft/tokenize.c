@@ -7,18 +7,11 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/log.h"
 #include "commands.h"
 #include "json_text.h"
 #include "tokenizer/tokenizer.h"
 
 #define INPUT_BYTES_MAX (256u << 20)
-
-static const char usage[] =
-    "usage: weft tokenize MODEL [--no-bos] [--no-parse-special] [--json] < TEXT\n\n"
-    "  --no-bos            leave out what the tokenizer puts around a text\n"
-    "  --no-parse-special  special tokens written out in the text are ordinary text\n"
-    "  --json              a JSON list of strings to a JSON list of lists of ids\n";
 
 static weft_err print_ids(const weft_tokenizer *tok, const char *text, size_t len, uint32_t flags,
                           struct weft_errmsg *why) {
@@ -70,36 +63,16 @@ static weft_err read_input(struct weft_buf *out, struct weft_errmsg *why) {
     return WEFT_OK;
 }
 
-int weft_cmd_tokenize(int argc, char **argv) {
+int weft_cmd_tokenize(const struct weft_config *config) {
     struct weft_errmsg why = {""};
     struct weft_buf input;
     weft_tokenizer *tok = NULL;
-    const char *model = NULL;
-    uint32_t flags = WEFT_TOK_ADD_SPECIAL | WEFT_TOK_PARSE_SPECIAL;
-    bool json = false;
-    weft_err err = WEFT_OK;
+    uint32_t flags = (config->no_bos ? 0 : WEFT_TOK_ADD_SPECIAL) |
+                     (config->no_parse_special ? 0 : WEFT_TOK_PARSE_SPECIAL);
     weft_buf_init(&input, INPUT_BYTES_MAX);
-    for (int i = 1; i < argc && !err; i++) {
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
-            (void)fputs(usage, stdout);
-            return 0;
-        }
-        if (!strcmp(argv[i], "--no-bos"))
-            flags &= ~WEFT_TOK_ADD_SPECIAL;
-        else if (!strcmp(argv[i], "--no-parse-special"))
-            flags &= ~WEFT_TOK_PARSE_SPECIAL;
-        else if (!strcmp(argv[i], "--json"))
-            json = true;
-        else if (argv[i][0] == '-' || model)
-            err = weft_err_set(&why, WEFT_E_INVAL, "unexpected argument %s (try --help)", argv[i]);
-        else
-            model = argv[i];
-    }
-    if (!err && !model) err = weft_err_set(&why, WEFT_E_INVAL, "no MODEL given (try --help)");
-    weft_log_init("weft", WEFT_LOG_WARN, false);
-    if (!err) err = weft_tok_open(model, &tok, &why);
+    weft_err err = weft_tok_open(config->model, &tok, &why);
     if (!err) err = read_input(&input, &why);
-    if (!err && json) {
+    if (!err && config->json) {
         err = print_lists(tok, &input, flags, &why);
     } else if (!err) {
         err = print_ids(tok, input.data ? input.data : "", input.len, flags, &why);

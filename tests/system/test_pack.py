@@ -51,7 +51,7 @@ def test_every_command_takes_a_packed_file():
         assert weft("pack", harness.FABLE, out, "--force").returncode == 0
         done = weft("pack", out, os.path.join(folder, "twice"))
         assert done.returncode == 1 and "packed already" in done.stderr, done
-        assert weft("pack", harness.FABLE).returncode == 1
+        assert weft("pack", harness.FABLE).returncode == 2
 
 
 def kill_and_wait(server, *names):

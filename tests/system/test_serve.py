@@ -51,6 +51,64 @@ def test_help_and_version():
         assert done.returncode == 0 and "weft" in done.stdout
 
 
+def test_help_comes_in_three_ways_and_as_a_man_page():
+    commands = re.findall(r"^  weft ([a-z-]+) +[A-Z]", weft("--help"), re.M)
+    assert len(commands) > 8 and "serve" in commands, commands
+    first = weft("--help").splitlines()[:6]
+    assert sum(line.startswith("  weft ") for line in first) == 3, first  # what a newcomer may try
+    assert weft("help") == weft("--help") == weft("-h")
+    for command in set(commands) - {"help", "version"}:
+        assert weft("help", command) == weft(command, "--help") == weft(command, "-h"), command
+        assert weft("help", "--man", command).startswith(f".TH weft\\-{command} 1 ".replace("h-s", "h\\-s")), command
+        assert f"weft\\-{command}".replace("h-s", "h\\-s") in weft("help", "--man"), command
+    if shutil.which("man"):
+        for page in ["serve"], []:
+            done = subprocess.run(["man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z", "-"], capture_output=True,
+                                  input=weft("help", "--man", *page), text=True, timeout=harness.LIMIT_S, check=False)
+            assert done.returncode == 0 and not done.stderr, done.stderr
+
+
+def test_a_wrong_command_line_ends_with_status_2_and_a_failure_with_1():
+    for status, said, args in (
+        (2, "did you mean serve?", ["serv"]),
+        (2, "unknown command", ["nothing-of-the-kind"]),
+        (2, "did you mean bench?", ["help", "bensh"]),
+        (2, "usage: weft help", ["help", "serve", "run"]),
+        (2, "--por (did you mean --port?)", ["serve", harness.FABLE, "--por", "1"]),
+        (2, "--port needs a value", ["serve", harness.FABLE, "--port"]),
+        (2, '--port: "http" is not a number', ["serve", harness.FABLE, "--port", "http"]),
+        (2, "--dtype is auto, f32,", ["serve", harness.FABLE, "--dtype", "int8"]),
+        (2, "--max-num-seqs", ["bench", harness.FABLE, "--max-num-seqs=0"]),
+        (2, "no MODEL given", ["serve"]),
+        (2, "no MODEL given", ["run", "-p", "x"]),
+        (2, "no MODEL given", ["inspect"]),
+        (2, "no MODEL given", ["tokenize", "--json"]),
+        (2, "no --cases given", ["template", harness.FABLE]),
+        (2, "did you mean --tensors?", ["inspect", harness.FABLE, "--tensor"]),
+        (2, "unexpected argument", ["inspect", harness.FABLE, harness.FABLE]),
+        (2, "no OUT given", ["pack", harness.FABLE]),
+        (2, "no FILE given", ["perplexity", harness.FABLE]),
+        (2, "no URL given", ["bench-serve"]),
+        (2, "token id", ["run", harness.FABLE, "--prompt-ids", "1,x"]),
+        (1, "/nowhere", ["serve", "/nowhere"]),
+        (1, "/nowhere", ["run", "/nowhere", "-p", "x"]),
+        (1, "/nowhere", ["tokenize", "/nowhere"]),
+        (1, "/nowhere", ["template", "/nowhere", "--cases", "/nowhere"]),
+    ):
+        done = subprocess.run([WEFT, *args], capture_output=True, text=True, timeout=harness.LIMIT_S, check=False,
+                              stdin=subprocess.DEVNULL)
+        assert done.returncode == status and said in done.stderr and not done.stdout, (args, done)
+        assert done.stderr.count("\n") == 1 and done.stderr.startswith("weft: "), (args, done)
+
+
+def test_a_variable_that_nobody_reads_is_told_once():
+    env = {"WEFT_MAX_NUM_SEQ": "8", "WEFT_PORT": "tcp://10.0.0.1:8080", "WEFT_SERVICE_HOST": "10.0.0.1",
+           "WEFT_SERVICE_PORT": "8080", "WEFT_PORT_8080_TCP": "tcp://10.0.0.1:8080", "WEFT_PORT_8080_TCP_PORT": "8080"}
+    with Server(env=env) as server:
+        told = [line for line in server.lines if "WEFT_" in line]
+        assert len(told) == 1 and "weft: nobody reads the variable WEFT_MAX_NUM_SEQ; did you mean WEFT_MAX_NUM_SEQS?" in told[0]
+
+
 def test_output_that_cannot_be_written_is_an_error():
     """A full disk: half an output must not pass for a whole one."""
     for args in (["--help"], ["--version"], ["inspect", harness.FABLE], ["tokenize", harness.FABLE], ["inspect", "--help"],
@@ -437,7 +495,7 @@ def test_packing_calibrates_and_keeps_layers_wider():
                       ["--dtype", "q4", "--quant-scheme", "channel"]):
             done = subprocess.run([WEFT, "pack", harness.DRAFT, packed + "2", *wrong], capture_output=True, text=True,
                                   timeout=harness.LIMIT_S, check=False)
-            assert done.returncode == 1 and done.stderr.count("\n") == 1, (wrong, done)
+            assert done.returncode == (2 if "best" in wrong else 1) and done.stderr.count("\n") == 1, (wrong, done)
         assert not os.path.exists(packed + "2")
 
 
@@ -538,17 +596,17 @@ def test_bench_shows_where_the_time_goes():
 
 
 def test_bench_refuses_what_it_cannot_measure():
-    for args, message in (
-        (("--batch", "1,x"), '--batch is a list of up to 16 numbers from 1 to 4096, not "1,x"'),
-        (("--prompt", "0"), '--prompt is a list of up to 16 numbers from 1 to 4194304, not "0"'),
-        (("--prompt", ""), '--prompt is a list of up to 16 numbers from 1 to 4194304, not ""'),
-        (("--batch", ",".join(["1"] * 17)), "--batch is a list of up to 16 numbers"),
-        (("--batch", "600"), "--batch 600 does not fit a step of --max-num-batched-tokens 512"),
-        (("--prompt", "5000"), "the prompt has 5000 tokens"),
-        (("--context", "5000"), "--context 5000 and --gen 128"),
+    for status, args, message in (
+        (2, ("--batch", "1,x"), '--batch is a list of up to 16 numbers from 1 to 4096, not "1,x"'),
+        (2, ("--prompt", "0"), '--prompt is a list of up to 16 numbers from 1 to 4194304, not "0"'),
+        (2, ("--prompt", ""), '--prompt is a list of up to 16 numbers from 1 to 4194304, not ""'),
+        (2, ("--batch", ",".join(["1"] * 17)), "--batch is a list of up to 16 numbers"),
+        (2, ("--batch", "600"), "--batch 600 does not fit a step of --max-num-batched-tokens 512"),
+        (1, ("--prompt", "5000"), "the prompt has 5000 tokens"),
+        (1, ("--context", "5000"), "--context 5000 and --gen 128"),
     ):
         done = subprocess.run([WEFT, "bench", harness.DRAFT, *args], capture_output=True, text=True, check=False)
-        assert done.returncode == 1 and message in done.stderr and not done.stdout, done
+        assert done.returncode == status and message in done.stderr and not done.stdout, done
 
 
 def test_what_was_to_be_ignored_stays_ignored():

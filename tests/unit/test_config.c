@@ -54,7 +54,7 @@ static int clean_environment(void **state) {
         var = environ;
     }
     why.text[0] = '\0';
-    return 0;
+    return unsetenv("COLUMNS");
 }
 
 static void remove_config(void) {
@@ -278,16 +278,68 @@ static void unknown_flags_are_refused(void **state) {
                    "--nope=1");
     ASSERT_REFUSED(WEFT_E_INVAL, "unknown flag -x (try --help)", WEFT_PROG_SERVE, "m", "-x");
     ASSERT_REFUSED(WEFT_E_INVAL, "unknown flag -- (try --help)", WEFT_PROG_SERVE, "m", "--");
-    ASSERT_REFUSED(WEFT_E_INVAL, "unknown flag --por (try --help)", WEFT_PROG_SERVE, "m", "--por",
-                   "1");
-    ASSERT_REFUSED(WEFT_E_INVAL, "unknown flag --portx (try --help)", WEFT_PROG_SERVE, "m",
-                   "--portx=1");
+    ASSERT_REFUSED(WEFT_E_INVAL, "unknown flag --por (did you mean --port?)", WEFT_PROG_SERVE, "m",
+                   "--por", "1");
+    ASSERT_REFUSED(WEFT_E_INVAL, "unknown flag --portx (did you mean --port?)", WEFT_PROG_SERVE,
+                   "m", "--portx=1");
     /* one program's flag is not another's */
     ASSERT_REFUSED(WEFT_E_INVAL, "unknown flag --port (try --help)", WEFT_PROG_WORKER, "m",
                    "--port=1");
     ASSERT_REFUSED(WEFT_E_INVAL, "unknown flag -p (try --help)", WEFT_PROG_SERVE, "m", "-p", "x");
     assert_int_equal(config.status_fd, -1); /* who is told of it looks at this */
     assert_int_equal(config.weights_fd, -1);
+}
+
+static void a_misspelt_flag_has_a_neighbour(void **state) {
+    (void)state;
+    static const char *const pairs[][2] = {
+        {"--max_num_seqs=4", "--max_num_seqs (did you mean --max-num-seqs?)"},
+        {"--MAX-QUEUE", "--MAX-QUEUE (did you mean --max-queue?)"},
+        {"--served-modle-name", "--served-modle-name (did you mean --served-model-name?)"},
+        {"--api-key-fil", "--api-key-fil (did you mean --api-key-file?)"},
+        {"--metrics", "--metrics (did you mean --metrics-prefix?)"},
+        {"--hlep", "--hlep (did you mean --help?)"},
+        {"--n-gpu-layers", "--n-gpu-layers (try --help)"},
+        {"--temperature", "--temperature (try --help)"},
+        {"-port", "-port (did you mean --port?)"},
+    };
+    char message[128], flag[2000];
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        (void)snprintf(flag, sizeof flag, "%s", pairs[i][0]);
+        (void)snprintf(message, sizeof message, "unknown flag %s", pairs[i][1]);
+        ASSERT_REFUSED(WEFT_E_INVAL, message, WEFT_PROG_SERVE, "m", flag);
+    }
+    (void)snprintf(flag, sizeof flag, "--%01900d", 7); /* nobody is near it, and it is cut */
+    assert_int_equal(PARSE(WEFT_PROG_SERVE, "m", flag), WEFT_E_INVAL);
+}
+
+static void a_word_is_one_of_those_that_help_lists(void **state) {
+    (void)state;
+    ASSERT_REFUSED(WEFT_E_INVAL, "--dtype is auto, f32, bf16, f16, q8 or q4, not \"int8\"",
+                   WEFT_PROG_SERVE, "m", "--dtype=int8");
+    ASSERT_REFUSED(WEFT_E_INVAL, "--kv-dtype is auto, f32, bf16, f16 or int8, not \"f3\"",
+                   WEFT_PROG_RUN, "m", "--kv-dtype=f3");
+    ASSERT_REFUSED(WEFT_E_INVAL, "--log-format is text or json, not \"\"", WEFT_PROG_SERVE, "m",
+                   "--log-format=");
+    ASSERT_REFUSED(WEFT_E_INVAL, "--log-format is text or json, not \"text|json\"", WEFT_PROG_SERVE,
+                   "m", "--log-format=text|json");
+    set_env("WEFT_ACTIVATIONS", "int3");
+    ASSERT_REFUSED(WEFT_E_INVAL, "WEFT_ACTIVATIONS is auto, f32, bf16 or int8, not \"int3\"",
+                   WEFT_PROG_SERVE, "m");
+}
+
+static void what_is_required_is_named(void **state) {
+    (void)state;
+    ASSERT_REFUSED(WEFT_E_INVAL,
+                   "no OUT given; usage: weft pack MODEL OUT [--dtype TYPE] [options]",
+                   WEFT_PROG_PACK, "m");
+    ASSERT_REFUSED(WEFT_E_INVAL, "no FILE given; usage: weft perplexity MODEL FILE [options]",
+                   WEFT_PROG_PERPLEXITY, "m");
+    ASSERT_REFUSED(WEFT_E_INVAL,
+                   "no --cases given; usage: weft template MODEL|FILE.jinja --cases FILE [--json]",
+                   WEFT_PROG_TEMPLATE, "m");
+    ASSERT_PARSES(WEFT_PROG_TOKENIZE, "m", "--no-bos", "--json");
+    assert_true(config.no_bos && config.json && !config.no_parse_special);
 }
 
 static void arguments_are_as_many_as_the_program_takes(void **state) {
@@ -400,8 +452,8 @@ static void rounds_are_reps(void **state) {
     assert_int_equal(config.bench_reps, 4);
     ASSERT_REFUSED(WEFT_E_INVAL, "--reps: \"101\" is not a number from 1 to 100", WEFT_PROG_BENCH,
                    "m", "--rounds=101");
-    ASSERT_REFUSED(WEFT_E_INVAL, "unknown flag --roundsx (try --help)", WEFT_PROG_BENCH, "m",
-                   "--roundsx=1");
+    ASSERT_REFUSED(WEFT_E_INVAL, "unknown flag --roundsx (did you mean --rounds?)", WEFT_PROG_BENCH,
+                   "m", "--roundsx=1");
     ASSERT_REFUSED(WEFT_E_INVAL, "unknown flag --rounds (try --help)", WEFT_PROG_RUN, "m",
                    "--rounds=1");
 }
@@ -432,7 +484,7 @@ static void help_lists_the_programs_own_flags_with_their_defaults(void **state) 
     const char *text = printed_by(WEFT_PROG_SERVE, "--help");
     assert_ptr_equal(strstr(text, "usage: weft serve MODEL [options]\n"), text);
     assert_non_null(strstr(text, "\n  --max-num-seqs N "));
-    assert_non_null(strstr(text, "sequences that a worker computes at once (64)\n"));
+    assert_non_null(strstr(text, "sequences that a worker computes at once (default"));
     assert_non_null(strstr(text, "\n  --no-rpc "));
     assert_non_null(strstr(text, "\n  --threads N "));
     assert_non_null(strstr(text, "\n  --config FILE "));
@@ -443,6 +495,82 @@ static void help_lists_the_programs_own_flags_with_their_defaults(void **state) 
     text = printed_by(WEFT_PROG_SCHEDULER, "-h");
     assert_ptr_equal(strstr(text, "usage: weft-scheduler "), text);
     assert_null(strstr(text, "--port"));
+}
+
+static uint32_t widest_line(const char *text) {
+    uint32_t widest = 0;
+    for (; *text; text += text[strcspn(text, "\n")] != '\0') {
+        size_t len = strcspn(text, "\n");
+        if (len > widest) widest = (uint32_t)len;
+        text += len;
+    }
+    return widest;
+}
+
+static void help_is_as_wide_as_the_terminal_within_limits(void **state) {
+    (void)state;
+    assert_true(widest_line(printed_by(WEFT_PROG_SERVE, "--help")) <= 80);
+    set_env("COLUMNS", "70");
+    assert_in_range(widest_line(printed_by(WEFT_PROG_SERVE, "--help")), 60, 70);
+    set_env("COLUMNS", "1000");
+    assert_in_range(widest_line(printed_by(WEFT_PROG_SERVE, "--help")), 90, 100);
+    set_env("COLUMNS", "wide");
+    assert_true(widest_line(printed_by(WEFT_PROG_SERVE, "--help")) <= 80);
+    set_env("COLUMNS", "44"); /* what is said of a flag stands below it */
+    assert_non_null(strstr(printed_by(WEFT_PROG_RUN, "--help"), "\n  -n, --n-predict N\n      "));
+    assert_int_equal(unsetenv("COLUMNS"), 0);
+}
+
+static void help_shows_examples_and_then_settings_by_groups(void **state) {
+    (void)state;
+    const char *text = printed_by(WEFT_PROG_SERVE, "--help");
+    static const char *const parts[] = {"\n\nExamples:\n  weft serve models/fable-6m\n",
+                                        "\n\nServing:\n  --host ADDR ",
+                                        "\n\nAPI:\n  --api-key KEY ",
+                                        "\n\nScheduling:\n  --max-num-seqs N ",
+                                        "\n\nModel and memory:\n",
+                                        "\n  --dtype auto|f32|bf16|f16|q8|q4\n",
+                                        "\n\nLinks between processes:\n  --link ",
+                                        "\n\nLogs and metrics:\n"};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        const char *at = strstr(text, parts[i]);
+        if (!at) fail_msg("not there, or before the part above it: %s", parts[i]);
+        text = at + 1;
+    }
+    assert_null(strstr(text, "\n\nSampling:\n")); /* a group without settings has no title */
+    text = printed_by(WEFT_PROG_RUN, "--help");
+    assert_non_null(strstr(text, "\n\nSampling:\n  --temperature X "));
+    assert_non_null(strstr(text, "\n  -p, --prompt TEXT "));
+    assert_null(strstr(text, "\n\nServing:\n"));
+}
+
+static void man_pages_are_made_of_the_same_settings(void **state) {
+    (void)state;
+    char *text = NULL;
+    size_t n = 0;
+    FILE *file = open_memstream(&text, &n);
+    assert_non_null(file);
+    weft_config_man(WEFT_PROG_SERVE, file);
+    assert_int_equal(fclose(file), 0);
+    assert_ptr_equal(strstr(text, ".TH weft\\-serve 1 "), text);
+    assert_non_null(strstr(text, "\n.SS Scheduling\n.TP\n.B \\-\\-max\\-num\\-seqs N\n"));
+    assert_non_null(strstr(text, "\n.SH EXAMPLES\n"));
+    assert_null(strstr(text, "(null)"));
+    free(text);
+}
+
+static void a_command_is_known_or_has_a_neighbour(void **state) {
+    (void)state;
+    enum weft_program program = 0;
+    const char *nearest = NULL;
+    assert_true(weft_config_command("bench-serve", &program, &nearest));
+    assert_int_equal(program, WEFT_PROG_BENCH_SERVE);
+    assert_false(weft_config_command("sevre", &program, &nearest));
+    assert_string_equal(nearest, "serve");
+    assert_false(weft_config_command("router", &program, &nearest));
+    assert_null(nearest);
+    assert_false(weft_config_command("", &program, &nearest));
+    assert_null(nearest);
 }
 
 static void version_is_printed_by_every_program(void **state) {
@@ -474,6 +602,70 @@ static void variables_of_other_programs_are_not_looked_at(void **state) {
     ASSERT_PARSES(WEFT_PROG_WORKER, "m");
     ASSERT_REFUSED(WEFT_E_INVAL, "WEFT_PORT: \"not a number\" is not a number from 0 to 65535",
                    WEFT_PROG_ROUTER, "m");
+}
+
+static void what_kubernetes_says_of_a_service_is_no_setting(void **state) {
+    (void)state;
+    set_env("WEFT_PORT", "tcp://10.0.0.1:8080");
+    set_env("WEFT_RPC_PORT", "udp://10.0.0.1:8081"); /* of a Service called weft-rpc */
+    ASSERT_PARSES(WEFT_PROG_SERVE, "m");
+    assert_int_equal(config.port, 8080);
+    assert_int_equal(config.rpc_port, 8081);
+    set_env("WEFT_PORT", "http://10.0.0.1:8080");
+    assert_int_equal(PARSE(WEFT_PROG_SERVE, "m"), WEFT_E_INVAL);
+}
+
+/* What the check of the environment writes to standard error. */
+static const char *warnings(void) {
+    static char text[16384];
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    int saved = dup(STDERR_FILENO);
+    assert_true(saved >= 0 && dup2(fileno(file), STDERR_FILENO) >= 0);
+    weft_config_check_environment();
+    assert_true(dup2(saved, STDERR_FILENO) >= 0);
+    (void)close(saved);
+    rewind(file);
+    size_t n = fread(text, 1, sizeof text - 1, file);
+    text[n] = '\0';
+    (void)fclose(file);
+    return text;
+}
+
+static void a_variable_that_nobody_reads_is_told(void **state) {
+    (void)state;
+    static const char *const read_by_somebody[] = {"WEFT_MAX_NUM_SEQS",
+                                                   "WEFT_PROMPT",
+                                                   "WEFT_CONFIG",
+                                                   "WEFT_ISA",
+                                                   "WEFT_SEED",
+                                                   "WEFT_BIN_DIR",
+                                                   "WEFT_OFFLINE",
+                                                   "WEFT_TEST_LOG",
+                                                   "WEFT_SERVICE_HOST",
+                                                   "WEFT_SERVICE_PORT",
+                                                   "WEFT_SERVICE_PORT_HTTP_METRICS",
+                                                   "WEFT_PORT_8080_TCP",
+                                                   "WEFT_PORT_8080_TCP_PROTO",
+                                                   "WEFT_PORT_8080_TCP_PORT",
+                                                   "WEFT_PORT_8080_TCP_ADDR",
+                                                   "WEFT_CANARY_SERVICE_HOST",
+                                                   "WEFT_CANARY_PORT_53_UDP",
+                                                   "WEFTING",
+                                                   "WEFT_"};
+    for (size_t i = 0; i < sizeof read_by_somebody / sizeof read_by_somebody[0]; i++)
+        set_env(read_by_somebody[i], "1");
+    set_env("WEFT_CANARY_PORT", "tcp://10.0.0.1:80");
+    assert_string_equal(warnings(), "");
+    set_env("WEFT_API_KEYS", "hunter2");
+    set_env("WEFT_PORT_8080", "1");
+    set_env("WEFT_NO_SUCH_SETTING", "1");
+    const char *text = warnings();
+    assert_non_null(
+        strstr(text, "nobody reads the variable WEFT_API_KEYS; did you mean WEFT_API_KEY?\n"));
+    assert_non_null(strstr(text, "nobody reads the variable WEFT_PORT_8080\n"));
+    assert_non_null(strstr(text, "nobody reads the variable WEFT_NO_SUCH_SETTING\n"));
+    assert_null(strstr(text, "hunter2"));
 }
 
 /* ------------------------------------------------------------------------------------- file --- */
@@ -572,7 +764,8 @@ static void assert_file_refused(const char *text, const char *message) {
 
 static void a_faulty_line_is_named_by_file_and_number(void **state) {
     (void)state;
-    assert_file_refused("port = 1\n\nporrt = 2\n", ":3: unknown setting \"porrt\"");
+    assert_file_refused("port = 1\n\nporrt = 2\n",
+                        ":3: unknown setting \"porrt\"; did you mean \"port\"?");
     assert_file_refused("port 1\n", ":1: expected \"name = value\"");
     assert_file_refused("#\n--port = 1\n", ":2: unknown setting \"--port\"");
     assert_file_refused("= 1\n", ":1: unknown setting \"\"");
@@ -813,6 +1006,9 @@ int main(void) {
         CASE(what_is_out_of_range_is_refused_by_the_name_of_its_flag),
         CASE(both_ends_of_a_range_are_in_it),
         CASE(unknown_flags_are_refused),
+        CASE(a_misspelt_flag_has_a_neighbour),
+        CASE(a_word_is_one_of_those_that_help_lists),
+        CASE(what_is_required_is_named),
         CASE(arguments_are_as_many_as_the_program_takes),
         CASE(a_missing_model_is_told_with_the_usage),
         CASE(settings_that_exclude_each_other_are_refused),
@@ -820,9 +1016,15 @@ int main(void) {
         CASE(bench_takes_lists_of_prompts_and_batches),
         CASE(rounds_are_reps),
         CASE(help_lists_the_programs_own_flags_with_their_defaults),
+        CASE(help_is_as_wide_as_the_terminal_within_limits),
+        CASE(help_shows_examples_and_then_settings_by_groups),
+        CASE(man_pages_are_made_of_the_same_settings),
+        CASE(a_command_is_known_or_has_a_neighbour),
         CASE(version_is_printed_by_every_program),
         CASE(a_descriptor_never_comes_from_the_environment_or_a_file),
         CASE(variables_of_other_programs_are_not_looked_at),
+        CASE(what_kubernetes_says_of_a_service_is_no_setting),
+        CASE(a_variable_that_nobody_reads_is_told),
         CASE(a_file_has_comments_blank_lines_and_either_kind_of_dash),
         CASE(values_may_stand_in_quotes_and_before_comments),
         CASE(one_port_cannot_be_both),

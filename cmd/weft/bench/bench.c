@@ -333,15 +333,13 @@ static void print_results(struct bench *b) {
     if (json) printf(profile ? "]}\n" : "}\n");
 }
 
-int weft_cmd_bench(int argc, char **argv) {
+int weft_cmd_bench(const struct weft_config *config) {
     struct weft_errmsg why = {""};
     static struct bench bench;
-    bool done = false;
-    weft_err err = weft_config_parse(WEFT_PROG_BENCH, argc, argv, &bench.config, &done, &why);
-    if (err || done) goto cleanup;
-    weft_log_init("weft", WEFT_LOG_WARN, false);
-    err = parse_lists(&bench, &why);
-    if (!err) err = open_all(&bench, &why);
+    bench.config = *config;
+    weft_err err = parse_lists(&bench, &why);
+    if (err) return weft_cmd_misuse(err, &why);
+    err = open_all(&bench, &why);
     if (!err) err = warm_up(&bench, &why);
     for (uint32_t rep = 0; rep < bench.config.bench_reps && !err; rep++)
         err = run_rep(&bench, rep, &why);
@@ -349,7 +347,6 @@ int weft_cmd_bench(int argc, char **argv) {
     struct weft_errmsg trace_why = {""};
     weft_err trace_err = weft_trace_close(bench.trace, &trace_why);
     if (!err && trace_err) err = trace_err, why = trace_why;
-cleanup:
     weft_eng_free(bench.eng);
     weft_machine_free(bench.machine);
     free(bench.tokens);

@@ -4,7 +4,6 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "base/log.h"
 #include "clients.h"
 #include "commands.h"
 #include "common/config.h"
@@ -86,28 +85,23 @@ static void raise_file_limit(void) {
     (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-int weft_cmd_bench_serve(int argc, char **argv) {
+int weft_cmd_bench_serve(const struct weft_config *config) {
     struct weft_errmsg why = {""};
-    struct weft_config config;
     struct weft_clients_result result = {0};
-    bool done = false;
-    weft_err err = weft_config_parse(WEFT_PROG_BENCH_SERVE, argc, argv, &config, &done, &why);
-    if (err || done) return err ? weft_cmd_fail(err, &why) : 0;
-    weft_log_init("weft", WEFT_LOG_WARN, false);
     (void)signal(SIGPIPE, SIG_IGN); /* a server may hang up while we write */
     raise_file_limit();
     struct weft_clients_options options = {
-        .url = config.model,
-        .api_key = config.api_key,
-        .n_clients = config.load_concurrency,
-        .n_requests = config.load_requests ? config.load_requests
-                                           : config.load_concurrency * REQUESTS_PER_CLIENT,
-        .prompt_tokens = config.load_prompt_tokens,
-        .max_tokens = config.load_max_tokens,
-        .n_vocab = config.load_vocab,
-        .seed = config.seed};
-    err = weft_clients_run(&options, &result, &why);
-    if (!err) (config.json ? print_json : print_table)(&options, &result);
+        .url = config->model,
+        .api_key = config->api_key,
+        .n_clients = config->load_concurrency,
+        .n_requests = config->load_requests ? config->load_requests
+                                            : config->load_concurrency * REQUESTS_PER_CLIENT,
+        .prompt_tokens = config->load_prompt_tokens,
+        .max_tokens = config->load_max_tokens,
+        .n_vocab = config->load_vocab,
+        .seed = config->seed};
+    weft_err err = weft_clients_run(&options, &result, &why);
+    if (!err) (config->json ? print_json : print_table)(&options, &result);
     if (!err && result.n_failed > 0)
         err = weft_err_set(&why, WEFT_E_IO, "%u of %u requests failed, the first because: %s",
                            result.n_failed, options.n_requests, result.why.text);

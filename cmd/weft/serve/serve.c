@@ -145,15 +145,12 @@ static weft_err check_model(struct supervisor *sup, struct weft_errmsg *why) {
     return err;
 }
 
-int weft_cmd_serve(int argc, char **argv) {
+int weft_cmd_serve(const struct weft_config *config) {
     static struct supervisor sup;
     struct weft_errmsg why = {""};
-    bool done = false;
-    weft_err err = weft_config_parse(WEFT_PROG_SERVE, argc, argv, &sup.config, &done, &why);
-    if (done) return 0;
+    sup.config = *config;
     weft_actor_init("weft", &sup.config);
-    if (err) return weft_cmd_fail(err, &why);
-    err = check_model(&sup, &why);
+    weft_err err = check_model(&sup, &why);
     if (err) return weft_cmd_fail(err, &why);
     err = set_up(&sup, &why);
     if (err) {

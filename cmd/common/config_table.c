@@ -1,0 +1,196 @@
+/* The list of settings as a table, the programs that know them, and names that are second names. */
+#include <ctype.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "common/nearest.h"
+#include "config_internal.h"
+
+/* The list's programs, and groups of them. */
+enum {
+    SERVE = WEFT_PROG_SERVE,
+    ROUTER = WEFT_PROG_ROUTER,
+    SCHEDULER = WEFT_PROG_SCHEDULER,
+    WORKER = WEFT_PROG_WORKER,
+    RUN = WEFT_PROG_RUN,
+    BENCH = WEFT_PROG_BENCH,
+    PACK = WEFT_PROG_PACK,
+    BENCH_SERVE = WEFT_PROG_BENCH_SERVE,
+    INSPECT = WEFT_PROG_INSPECT,
+    TOKENIZE = WEFT_PROG_TOKENIZE,
+    TEMPLATE = WEFT_PROG_TEMPLATE,
+    FRONT = SERVE | ROUTER,
+    LOCAL = RUN | WEFT_PROG_PERPLEXITY | BENCH,
+    ENGINE = SERVE | WORKER | LOCAL,
+    ACTORS = ROUTER | SCHEDULER | WORKER,
+    TOOLS = LOCAL | PACK | BENCH_SERVE | INSPECT | TOKENIZE | TEMPLATE,
+    EVERY = SERVE | ACTORS | TOOLS,
+    SECRET = SERVE | ROUTER | BENCH_SERVE,
+    QUANTISERS = WEFT_PROG_PERPLEXITY | PACK,
+};
+
+#define ARG_F32 "X"
+#define ARG_U32 "N"
+#define SETTING(f, k, flag, bits, least, most, text, shown, line)                                  \
+    {.name = flag,                                                                                 \
+     .kind = WEFTI_CONFIG_##k,                                                                     \
+     .offset = offsetof(struct weft_config, f),                                                    \
+     .programs = bits,                                                                             \
+     .min = least,                                                                                 \
+     .max = most,                                                                                  \
+     .value = text,                                                                                \
+     .arg = shown,                                                                                 \
+     .help = line},
+#define KNOB(k, f, flag, number, least, most, api_least, api_most, line)                           \
+    SETTING(f, k, flag, RUN, least, most, #number, ARG_##k, line)
+/* No program knows it, so who looks for a setting passes over it. */
+#define HEAD(title) {.head = title},
+const struct wefti_config_setting wefti_config_settings[] = {WEFT_SETTINGS(SETTING, KNOB, HEAD)};
+const size_t wefti_config_n_settings =
+    sizeof wefti_config_settings / sizeof wefti_config_settings[0];
+
+#define MODEL                                                                                      \
+    { "MODEL", offsetof(struct weft_config, model) }
+
+/* Commands in the order of `weft --help`; the actors have no name there. */
+static const struct wefti_config_program programs[] = {
+    {.bit = WEFT_PROG_SERVE,
+     .name = "serve",
+     .usage = "weft serve MODEL [options]",
+     .about = "Serves a model over HTTP (OpenAI's API) and MessagePack-RPC.",
+     .examples = {"weft serve models/fable-6m",
+                  "weft serve model.gguf --port 9000 --api-key-file keys.txt",
+                  "weft serve model.weft --workers 2 --served-model-name mine,gpt-4o"},
+     .words = {MODEL}},
+    {.bit = WEFT_PROG_RUN,
+     .name = "run",
+     .usage = "weft run MODEL -p TEXT | --prompt-ids 1,2,3 [options]",
+     .about = "One completion, without a server.",
+     .examples =
+         {"weft run models/fable-6m -p \"Once upon a time\" -n 100 --temperature 0.7 --seed 7",
+          "weft run model.gguf --prompt-ids 1,2,3 --json"},
+     .words = {MODEL}},
+    {.bit = WEFT_PROG_PACK,
+     .name = "pack",
+     .usage = "weft pack MODEL OUT [--dtype TYPE] [options]",
+     .about = "Writes a model as the engine wants it in memory: one file that starts at once.",
+     .examples = {"weft pack models/fable-6m fable.weft --dtype q8"},
+     .words = {MODEL, {"OUT", offsetof(struct weft_config, out)}}},
+    {.bit = WEFT_PROG_BENCH,
+     .name = "bench",
+     .usage = "weft bench MODEL [--prompt LIST] [--gen N] [--batch LIST] [options]",
+     .about = "Speed of prompt and generation, beside what the machine can do.",
+     .examples = {"weft bench models/fable-6m",
+                  "weft bench model.gguf --prompt 512,4096 --batch 1,8,32"},
+     .words = {MODEL}},
+    {.bit = WEFT_PROG_BENCH_SERVE,
+     .name = "bench-serve",
+     .usage = "weft bench-serve URL [--concurrency N] [--requests N] [options]",
+     .about = "Loads a server of OpenAI's API with streaming clients: rates and waiting times.",
+     .examples = {"weft bench-serve http://127.0.0.1:8080 --concurrency 32"},
+     .words = {{"URL", offsetof(struct weft_config, model)}}},
+    {.bit = WEFT_PROG_PERPLEXITY,
+     .name = "perplexity",
+     .usage = "weft perplexity MODEL FILE [options]",
+     .about = "How well a model predicts a text.",
+     .examples = {"weft perplexity models/fable-6m tests/data/valid.txt --dtype q8"},
+     .words = {MODEL, {"FILE", offsetof(struct weft_config, prompt)}}},
+    {.bit = WEFT_PROG_INSPECT,
+     .name = "inspect",
+     .usage = "weft inspect MODEL [--tensors]",
+     .about = "What is in a model file, without loading it.",
+     .examples = {"weft inspect models/fable-6m --tensors"},
+     .words = {MODEL}},
+    {.bit = WEFT_PROG_TOKENIZE,
+     .name = "tokenize",
+     .usage = "weft tokenize MODEL [--no-bos] [--no-parse-special] [--json] < TEXT",
+     .about = "Text on standard input to token ids.",
+     .examples = {"echo \"Once upon a time\" | weft tokenize models/fable-6m"},
+     .words = {MODEL},
+     .details = "With --json a JSON list of strings becomes a JSON list of lists of ids."},
+    {.bit = WEFT_PROG_TEMPLATE,
+     .name = "template",
+     .usage = "weft template MODEL|FILE.jinja --cases FILE [--json]",
+     .about = "Renders a chat template for the cases of a file.",
+     .examples = {"weft template models/fable-6m --cases cases.json"},
+     .words = {{"MODEL or FILE.jinja", offsetof(struct weft_config, model)}},
+     .details =
+         "The file: {\"now\": \"2025-03-14T15:09:26\", \"cases\": {NAME: {\"messages\": [...], "
+         "\"add_generation_prompt\": true, ...}}}. A case holds the template's variables; \"now\", "
+         "which "
+         "may be left out, is what strftime_now writes. Printed are the texts, or with --json "
+         "{NAME: "
+         "{\"text\": ...} or {\"error\": ...}}."},
+    {.bit = WEFT_PROG_ROUTER,
+     .usage = "weft-router MODEL --scheduler-url URL [options]",
+     .about = "Takes requests; weft serve starts it.",
+     .words = {MODEL}},
+    {.bit = WEFT_PROG_SCHEDULER,
+     .usage = "weft-scheduler --scheduler-url URL --worker-url URL [options]",
+     .about = "Plans steps; weft serve starts it."},
+    {.bit = WEFT_PROG_WORKER,
+     .usage = "weft-worker MODEL --worker-url URL [options]",
+     .about = "Computes steps; weft serve starts it.",
+     .words = {MODEL}},
+};
+
+const struct wefti_config_alias wefti_config_aliases[] = {
+    {WEFT_PROG_RUN, "-p", "--prompt"},
+    {WEFT_PROG_RUN, "-n", "--n-predict"},
+    {WEFT_PROG_BENCH, "--prompt", "--bench-prompt"},
+    {WEFT_PROG_BENCH, "--rounds", "--reps"},
+    {0, NULL, NULL},
+};
+
+const struct wefti_config_program *wefti_config_program(enum weft_program bit) {
+    const struct wefti_config_program *program = programs;
+    while (program->bit != bit)
+        program++;
+    return program;
+}
+
+const struct wefti_config_program *wefti_config_command(size_t idx) {
+    return idx < sizeof programs / sizeof programs[0] && programs[idx].name ? &programs[idx] : NULL;
+}
+
+bool weft_config_command(const char *name, enum weft_program *program_out,
+                         const char **nearest_out) {
+    struct weft_nearest nearest;
+    weft_nearest_init(&nearest, (struct weft_str){name, strlen(name)});
+    *nearest_out = NULL;
+    for (size_t i = 0; wefti_config_command(i); i++) {
+        const struct wefti_config_program *program = wefti_config_command(i);
+        if (!strcmp(program->name, name)) {
+            *program_out = program->bit;
+            return true;
+        }
+        unsigned cost = nearest.cost;
+        weft_nearest_offer(&nearest, program->name);
+        if (nearest.cost < cost) *nearest_out = program->name;
+    }
+    return false;
+}
+
+const struct wefti_config_setting *wefti_config_find(unsigned wanted, struct weft_str name) {
+    for (size_t i = 0; i < wefti_config_n_settings; i++) {
+        const struct wefti_config_setting *s = &wefti_config_settings[i];
+        if ((s->programs & wanted) && strlen(s->name) == name.len &&
+            !memcmp(s->name, name.data, name.len))
+            return s;
+    }
+    return NULL;
+}
+
+void wefti_config_variable(const struct wefti_config_setting *s,
+                           char name_out[WEFTI_CONFIG_NAME_BYTES]) {
+    int n = snprintf(name_out, WEFTI_CONFIG_NAME_BYTES, "WEFT_%s", s->name);
+    WEFT_ASSERT(n > 0 && n < WEFTI_CONFIG_NAME_BYTES);
+    for (char *p = name_out; *p; p++)
+        *p = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
+}
+
+bool wefti_config_is_number(const struct wefti_config_setting *s) {
+    return s->kind != WEFTI_CONFIG_TEXT && s->kind != WEFTI_CONFIG_WORD;
+}
