@@ -2,6 +2,7 @@
 #include "config_internal.h"
 
 #include <ctype.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/limits.h"
@@ -43,6 +44,51 @@ static weft_err take_workers(struct weft_config *c, struct weft_errmsg *why) {
     return WEFT_OK;
 }
 
+static bool ends_with(const char *text, size_t len, const char *end) {
+    size_t n = strlen(end);
+    return len > n && !memcmp(text + len - n, end, n);
+}
+
+/* Leaves out "-00001-of-00003" at the end. */
+static size_t without_part(const char *text, size_t len) {
+    static const char pattern[] = "-ddddd-of-ddddd";
+    size_t n = strlen(pattern);
+    if (len <= n) return len;
+    for (size_t i = 0; i < n; i++) {
+        char c = text[len - n + i];
+        if (pattern[i] == 'd' ? !isdigit((unsigned char)c) : c != pattern[i]) return len;
+    }
+    return len - n;
+}
+
+/* What clients call a model that nobody gave a name: its folder, or its file without .gguf and the
+ * like. Where a path ends in "." or "..", the folder that it is. The path itself if there is nothing
+ * better. */
+static const char *name_of(const char *path) {
+    size_t len = strlen(path);
+    while (len > 1 && path[len - 1] == '/')
+        len--;
+    size_t begin = len;
+    while (begin > 0 && path[begin - 1] != '/')
+        begin--;
+    size_t n = len - begin;
+    if (n == 0 || (n <= 2 && !memcmp(path + begin, "..", n))) {
+        char *real = realpath(path, NULL);
+        const char *slash = real ? strrchr(real, '/') : NULL;
+        const char *name = slash && slash[1] ? wefti_config_keep(slash + 1) : NULL;
+        free(real);
+        return name ? name : path;
+    }
+    if (ends_with(path + begin, n, ".gguf"))
+        n = without_part(path + begin, n - strlen(".gguf"));
+    else if (ends_with(path + begin, n, ".weft"))
+        n -= strlen(".weft");
+    char *copy = strndup(path + begin, n);
+    const char *name = copy ? wefti_config_keep(copy) : NULL;
+    free(copy);
+    return name ? name : path;
+}
+
 weft_err wefti_config_check(const struct wefti_config_program *program, struct weft_config *c,
                             struct weft_errmsg *why) {
     for (uint32_t i = 0; i < WEFTI_CONFIG_WORDS_MAX && program->words[i].name; i++) {
@@ -72,5 +118,7 @@ weft_err wefti_config_check(const struct wefti_config_program *program, struct w
         return weft_err_set(why, WEFT_E_UNSUPPORTED, "--layout tp is not supported yet");
     if (c->layout && strcmp(c->layout, "replica") != 0)
         return weft_err_set(why, WEFT_E_INVAL, "--layout is replica, not \"%s\"", c->layout);
+    if (program->bit & (WEFT_PROG_SERVE | WEFT_PROG_ROUTER) && !c->served_model_name)
+        c->served_model_name = name_of(c->model);
     return take_workers(c, why);
 }

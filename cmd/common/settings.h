@@ -110,7 +110,8 @@
       "MessagePack-RPC port; 0: any free one")                                                     \
     X(no_rpc, FLAG, "no-rpc", FRONT, 0, 0, NULL, NULL, "no MessagePack-RPC")                       \
     X(served_model_name, TEXT, "served-model-name", FRONT, 0, 0, NULL, "NAME,...",                 \
-      "the model's names in the API, the first in answers (default: MODEL as given)")              \
+      "the model's names in the API, comma-separated: requests may use any, answers carry the "    \
+      "first (default: MODEL without its folders)")                                                \
     X(workers, TEXT, "workers", SERVE | WORKER, 0, 0, "auto", "N",                                 \
       "worker processes that share this machine, 1 to 32; auto: one per NUMA node")                \
     X(layout, TEXT, "layout", SERVE, 0, 0, "replica", "NAME",                                      \

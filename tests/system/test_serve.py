@@ -109,6 +109,12 @@ def test_a_variable_that_nobody_reads_is_told_once():
         assert len(told) == 1 and "weft: nobody reads the variable WEFT_MAX_NUM_SEQ; did you mean WEFT_MAX_NUM_SEQS?" in told[0]
 
 
+def test_a_model_is_served_under_the_name_of_its_folder():
+    with Server(model=harness.FABLE + "/") as server:
+        assert server.get("/v1/models").json["data"][0]["id"] == "fable-6m"
+        assert server.complete(prompt="x", max_tokens=1, model="fable-6m")["model"] == "fable-6m"
+
+
 def test_output_that_cannot_be_written_is_an_error():
     """A full disk: half an output must not pass for a whole one."""
     for args in (["--help"], ["--version"], ["inspect", harness.FABLE], ["tokenize", harness.FABLE], ["inspect", "--help"],

@@ -120,7 +120,7 @@ static void defaults_are_what_help_tells(void **state) {
     assert_int_equal(config.port, 8080);
     assert_int_equal(config.rpc_port, 8081);
     assert_false(config.no_rpc);
-    assert_null(config.served_model_name);
+    assert_string_equal(config.served_model_name, "x");
     assert_null(config.api_key);
     assert_null(config.api_key_file);
     assert_string_equal(config.metrics_prefix, "weft_");
@@ -340,6 +340,35 @@ static void what_is_required_is_named(void **state) {
                    WEFT_PROG_TEMPLATE, "m");
     ASSERT_PARSES(WEFT_PROG_TOKENIZE, "m", "--no-bos", "--json");
     assert_true(config.no_bos && config.json && !config.no_parse_special);
+}
+
+static void a_model_is_called_by_its_folder_or_file(void **state) {
+    (void)state;
+    static const char *const pairs[][2] = {
+        {"models/fable-6m", "fable-6m"},
+        {"/models/fable-6m//", "fable-6m"},
+        {"fable-6m", "fable-6m"},
+        {"a/b.c-7B-Q4_K_M.gguf", "b.c-7B-Q4_K_M"},
+        {"big-00001-of-00003.gguf", "big"},
+        {"big-0001-of-00003.gguf", "big-0001-of-00003"},
+        {"fable.weft", "fable"},
+        {".gguf", ".gguf"},
+        {"a/..b", "..b"},
+        {"/", "/"},
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        ASSERT_PARSES(WEFT_PROG_SERVE, (char *)(uintptr_t)pairs[i][0]);
+        assert_string_equal(config.served_model_name, pairs[i][1]);
+    }
+    char here[4096];
+    assert_non_null(getcwd(here, sizeof here));
+    const char *slash = strrchr(here, '/');
+    ASSERT_PARSES(WEFT_PROG_SERVE, "./");
+    assert_string_equal(config.served_model_name, slash + 1);
+    ASSERT_PARSES(WEFT_PROG_SERVE, "a/b", "--served-model-name=mine,yours");
+    assert_string_equal(config.served_model_name, "mine,yours");
+    ASSERT_PARSES(WEFT_PROG_RUN, "a/b");
+    assert_null(config.served_model_name);
 }
 
 static void arguments_are_as_many_as_the_program_takes(void **state) {
@@ -1009,6 +1038,7 @@ int main(void) {
         CASE(a_misspelt_flag_has_a_neighbour),
         CASE(a_word_is_one_of_those_that_help_lists),
         CASE(what_is_required_is_named),
+        CASE(a_model_is_called_by_its_folder_or_file),
         CASE(arguments_are_as_many_as_the_program_takes),
         CASE(a_missing_model_is_told_with_the_usage),
         CASE(settings_that_exclude_each_other_are_refused),
