@@ -63,7 +63,7 @@
       "JSON with the template's variables for each case")                                          \
     X(force, FLAG, "force", PACK, 0, 0, NULL, NULL, "replace OUT if it is there already")          \
     X(json, FLAG, "json", RUN | BENCH | BENCH_SERVE | TOKENIZE | TEMPLATE, 0, 0, NULL, NULL,       \
-      "print JSON; tokenize reads a JSON list of strings then")                                    \
+      "print JSON")                                                                                \
                                                                                                    \
     HEAD("Calibration")                                                                            \
     X(calibrate, TEXT, "calibrate", QUANTISERS, 0, 0, NULL, "FILE",                                \

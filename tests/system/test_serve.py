@@ -68,6 +68,23 @@ def test_help_comes_in_three_ways_and_as_a_man_page():
             assert done.returncode == 0 and not done.stderr, done.stderr
 
 
+def test_what_is_installed_runs_and_has_man_pages():
+    build = os.path.dirname(harness.BIN_DIR)
+    if not os.path.exists(os.path.join(build, "man/weft.1")):
+        raise harness.Skip("a build under a sanitizer has no man pages")
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(["cmake", "--install", build, "--prefix", folder], check=True, stdout=subprocess.DEVNULL,
+                       timeout=harness.LIMIT_S)
+        pages = set(os.listdir(os.path.join(folder, "share/man/man1")))
+        commands = re.findall(r"^  weft ([a-z-]+) +[A-Z]", weft("--help"), re.M)
+        assert pages == {"weft.1"} | {f"weft-{command}.1" for command in set(commands) - {"help", "version"}}, pages
+        with open(os.path.join(folder, "share/man/man1/weft-serve.1"), encoding="utf-8") as page:
+            assert page.read() == weft("help", "--man", "serve")
+        done = subprocess.run([os.path.join(folder, "bin/weft"), "run", harness.DRAFT, "-p", "x", "-n", "2"], check=False,
+                              capture_output=True, timeout=harness.LIMIT_S)
+        assert done.returncode == 0 and os.path.exists(os.path.join(folder, "bin/weft-worker")), done
+
+
 def test_a_wrong_command_line_ends_with_status_2_and_a_failure_with_1():
     for status, said, args in (
         (2, "did you mean serve?", ["serv"]),

@@ -1,0 +1,13 @@
+# cmake -DWEFT=PROGRAM -DOUT=FOLDER -P man.cmake: a man page for weft and one for each of its commands, as weft.1 names them.
+function(write_page name)
+  execute_process(COMMAND ${WEFT} help --man ${ARGN} OUTPUT_FILE ${OUT}/${name}.1 COMMAND_ERROR_IS_FATAL ANY)
+endfunction()
+file(MAKE_DIRECTORY ${OUT})
+write_page(weft)
+file(READ ${OUT}/weft.1 page)
+string(REPLACE "\\-" "-" page "${page}")
+string(REGEX MATCHALL "\\.BR weft-[a-z-]+ " references "${page}")
+foreach(reference ${references})
+  string(REGEX REPLACE "\\.BR weft-([a-z-]+) " "\\1" command "${reference}")
+  write_page(weft-${command} ${command})
+endforeach()
