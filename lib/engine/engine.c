@@ -173,7 +173,7 @@ static weft_err open_model(weft_eng *eng, const char *path, weft_model *model,
     if (err) return err;
     eng->kv_dtype = wefti_kv_cache_dtype(options);
     eng->exact = options->activations == WEFT_ENG_ACT_F32;
-    eng->long_prompt = weft_model_long_prompt(model);
+    eng->info.long_prompt = eng->long_prompt = weft_model_long_prompt(model);
     set_info(eng, p, options);
     err = wefti_pool_new(eng->info.n_threads, &eng->pool, why);
     if (!err) err = wefti_weights_lay_out(&eng->weights, model, options, &plan, why);

@@ -128,6 +128,8 @@ struct weft_eng_info {
     uint32_t n_experts, n_experts_used; /* of a layer, and by a token there; 0: none */
     uint32_t max_model_len; /* lowered (with a warning in the log) if one sequence would not fit */
     uint32_t max_seqs, max_batched_tokens, n_threads;
+    uint32_t long_prompt; /* a prompt of more tokens has nothing in the KV cache that a shorter one
+                             can share, or the other way round (LongRoPE) */
     uint64_t weight_bytes, kv_bytes;
     /* The weights that a sampling step reads once, whatever its batch: all but an untied embedding
      * table, of which it reads rows, and of experts as many as one token takes. */
