@@ -50,6 +50,7 @@ static weft_err check_word(const struct wefti_config_setting *s, const char *cal
 weft_err wefti_config_set(struct weft_config *config, const struct wefti_config_setting *s,
                           const char *called, const char *text, struct weft_errmsg *why) {
     char *at = (char *)config + s->offset;
+    *((bool *)(void *)((char *)config + s->given)) = true;
     uint64_t u = 0;
     double d = 0;
     bool flag = false;
@@ -271,6 +272,7 @@ weft_err weft_config_parse(enum weft_program bit, int argc, char **argv, struct 
     *done_out = args.ask != ASK_NOTHING;
     if (*done_out) return WEFT_OK;
     err = set_defaults(bit, config, why);
+    memset(&config->given, 0, sizeof config->given);
     if (!err && args.config_file) err = wefti_config_read_file(bit, args.config_file, config, why);
     if (!err) err = set_from_env(bit, config, why);
     args.config = config;

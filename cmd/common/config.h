@@ -29,6 +29,7 @@ enum weft_program {
     WEFT_PROG_INSPECT = 512,
     WEFT_PROG_TOKENIZE = 1024,
     WEFT_PROG_TEMPLATE = 2048,
+    WEFT_PROG_CHAT = 4096, /* weft chat */
 };
 
 struct weft_config {
@@ -36,9 +37,18 @@ struct weft_config {
 #define KNOB(kind, field, ...) WEFT_SETTING_##kind field;
 #define HEAD(title)
     WEFT_SETTINGS(FIELD, KNOB, HEAD)
+#undef KNOB
+#undef FIELD
+
+    /* Which of them somebody gave, by flag, variable or file; the others have their defaults. */
+    struct {
+#define FIELD(field, ...) bool field;
+#define KNOB(kind, field, ...) bool field;
+        WEFT_SETTINGS(FIELD, KNOB, HEAD)
 #undef HEAD
 #undef KNOB
 #undef FIELD
+    } given;
 
     /* What is no setting: */
     const char *model;  /* the positional MODEL, or URL of weft bench-serve; NULL when the program

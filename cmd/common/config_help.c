@@ -231,8 +231,8 @@ void weft_config_man(enum weft_program bit, FILE *out) {
 static const char what_it_is[] = "serves large language models on CPUs";
 static const char *const to_try[] = {
     "weft run models/fable-6m -p \"Once upon a time\"",
+    "weft chat models/fable-6m",
     "weft serve models/fable-6m",
-    "weft bench models/fable-6m",
 };
 #define N_TO_TRY (sizeof to_try / sizeof to_try[0])
 

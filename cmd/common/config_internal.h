@@ -28,8 +28,8 @@ struct wefti_config_setting {
     const char *head;
     const char *name;
     enum wefti_config_kind kind;
-    size_t offset;     /* of its field */
-    unsigned programs; /* bits of enum weft_program */
+    size_t offset, given; /* of its field, and of the field that tells that somebody gave it */
+    unsigned programs;    /* bits of enum weft_program */
     double min, max;
     const char *value, *arg, *help;
 };

@@ -15,6 +15,7 @@ enum {
     SCHEDULER = WEFT_PROG_SCHEDULER,
     WORKER = WEFT_PROG_WORKER,
     RUN = WEFT_PROG_RUN,
+    CHAT = WEFT_PROG_CHAT,
     BENCH = WEFT_PROG_BENCH,
     PACK = WEFT_PROG_PACK,
     BENCH_SERVE = WEFT_PROG_BENCH_SERVE,
@@ -22,7 +23,8 @@ enum {
     TOKENIZE = WEFT_PROG_TOKENIZE,
     TEMPLATE = WEFT_PROG_TEMPLATE,
     FRONT = SERVE | ROUTER,
-    LOCAL = RUN | WEFT_PROG_PERPLEXITY | BENCH,
+    TALK = RUN | CHAT,
+    LOCAL = TALK | WEFT_PROG_PERPLEXITY | BENCH,
     ENGINE = SERVE | WORKER | LOCAL,
     ACTORS = ROUTER | SCHEDULER | WORKER,
     TOOLS = LOCAL | PACK | BENCH_SERVE | INSPECT | TOKENIZE | TEMPLATE,
@@ -37,6 +39,7 @@ enum {
     {.name = flag,                                                                                 \
      .kind = WEFTI_CONFIG_##k,                                                                     \
      .offset = offsetof(struct weft_config, f),                                                    \
+     .given = offsetof(struct weft_config, given.f),                                               \
      .programs = bits,                                                                             \
      .min = least,                                                                                 \
      .max = most,                                                                                  \
@@ -44,7 +47,7 @@ enum {
      .arg = shown,                                                                                 \
      .help = line},
 #define KNOB(k, f, flag, number, least, most, api_least, api_most, line)                           \
-    SETTING(f, k, flag, RUN, least, most, #number, ARG_##k, line)
+    SETTING(f, k, flag, TALK, least, most, #number, ARG_##k, line)
 /* No program knows it, so who looks for a setting passes over it. */
 #define HEAD(title) {.head = title},
 const struct wefti_config_setting wefti_config_settings[] = {WEFT_SETTINGS(SETTING, KNOB, HEAD)};
@@ -64,13 +67,26 @@ static const struct wefti_config_program programs[] = {
                   "weft serve model.gguf --port 9000 --api-key-file keys.txt",
                   "weft serve model.weft --workers 2 --served-model-name mine,gpt-4o"},
      .words = {MODEL}},
+    {.bit = WEFT_PROG_CHAT,
+     .name = "chat",
+     .usage = "weft chat MODEL [options]",
+     .about = "A chat in the terminal, without a server; in a pipe each line is a message.",
+     .examples = {"weft chat models/fable-6m",
+                  "weft chat model.gguf --system \"Answer in one sentence.\"",
+                  "echo \"What is a loom?\" | weft chat model.gguf"},
+     .words = {MODEL},
+     .details =
+         "Lines that begin with a slash are commands: /reset, /system TEXT, /save FILE, "
+         "/help, /quit. Ctrl-C stops an answer; at the prompt it ends the chat. Temperature, "
+         "top-p, top-k, min-p and the repetition penalty are those of the model's "
+         "generation_config.json where no setting says otherwise."},
     {.bit = WEFT_PROG_RUN,
      .name = "run",
-     .usage = "weft run MODEL -p TEXT | --prompt-ids 1,2,3 [options]",
+     .usage = "weft run MODEL -p TEXT [options]",
      .about = "One completion, without a server.",
      .examples =
          {"weft run models/fable-6m -p \"Once upon a time\" -n 100 --temperature 0.7 --seed 7",
-          "weft run model.gguf --prompt-ids 1,2,3 --json"},
+          "weft run model.gguf --chat -p \"What is a loom?\"", "weft run model.gguf < prompt.txt"},
      .words = {MODEL}},
     {.bit = WEFT_PROG_PACK,
      .name = "pack",
@@ -137,11 +153,9 @@ static const struct wefti_config_program programs[] = {
 };
 
 const struct wefti_config_alias wefti_config_aliases[] = {
-    {WEFT_PROG_RUN, "-p", "--prompt"},
-    {WEFT_PROG_RUN, "-n", "--n-predict"},
-    {WEFT_PROG_BENCH, "--prompt", "--bench-prompt"},
-    {WEFT_PROG_BENCH, "--rounds", "--reps"},
-    {0, NULL, NULL},
+    {WEFT_PROG_RUN, "-p", "--prompt"},       {WEFT_PROG_RUN, "-n", "--n-predict"},
+    {WEFT_PROG_CHAT, "-n", "--n-predict"},   {WEFT_PROG_BENCH, "--prompt", "--bench-prompt"},
+    {WEFT_PROG_BENCH, "--rounds", "--reps"}, {0, NULL, NULL},
 };
 
 const struct wefti_config_program *wefti_config_program(enum weft_program bit) {

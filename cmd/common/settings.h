@@ -14,7 +14,8 @@
  *             may be.
  * Two rows may share a name if no program knows both.
  * HEAD(title) stands above the rows that --help shows together under that title.
- * KNOB is that of base/sampling.h, whose parameters are settings of `weft run`. */
+ * KNOB is that of base/sampling.h, whose parameters are settings of `weft run` and
+ * `weft chat`. */
 #ifndef WEFT_CMD_SETTINGS_H
 #define WEFT_CMD_SETTINGS_H
 
@@ -43,15 +44,20 @@
 #define WEFT_SETTINGS(X, KNOB, HEAD)                                                               \
     HEAD("Prompt")                                                                                 \
     X(prompt, TEXT, "prompt", RUN, 0, 0, NULL, "TEXT",                                             \
-      "the text to go on with")                                                                    \
+      "the text to go on with; \"-\": standard input, as without it where that is a pipe")         \
     X(prompt_ids, TEXT, "prompt-ids", RUN, 0, 0, NULL, "1,2,3", "the same as token ids")           \
+    X(chat, FLAG, "chat", RUN, 0, 0, NULL, NULL,                                                   \
+      "the prompt is a user's message, put into the model's chat template")                        \
+    X(system, TEXT, "system", TALK, 0, 0, NULL, "TEXT", "the chat's system message")               \
     X(n_predict, U32, "n-predict", RUN, 1, WEFT_CONTEXT_MAX, "64", "N",                            \
       "tokens to generate")                                                                        \
+    X(chat_predict, U32, "n-predict", CHAT, 0, WEFT_CONTEXT_MAX, "0", "N",                         \
+      "most tokens of an answer; 0: what the context has room for")                                \
     X(ignore_eos, FLAG, "ignore-eos", RUN, 0, 0, NULL, NULL, "go on after the end of the text")    \
                                                                                                    \
     HEAD("Sampling")                                                                               \
     WEFT_SAMPLING_LIST(KNOB, WEFT_SETTING_PASS_OVER)                                               \
-    X(seed, U64, "seed", RUN | BENCH_SERVE, 0, 0, "0", "N", "of the random numbers")               \
+    X(seed, U64, "seed", TALK | BENCH_SERVE, 0, 0, "0", "N", "of the random numbers")              \
                                                                                                    \
     HEAD("Input and output")                                                                       \
     X(tensors, FLAG, "tensors", INSPECT, 0, 0, NULL, NULL, "list the tensors, too")                \
@@ -159,7 +165,7 @@
       "longest estimated step; 0: no such bound")                                                  \
                                                                                                    \
     HEAD("Model and memory")                                                                       \
-    X(chat_template, TEXT, "chat-template", FRONT, 0, 0, NULL, "FILE",                             \
+    X(chat_template, TEXT, "chat-template", FRONT | TALK, 0, 0, NULL, "FILE",                      \
       "use this chat template, not the model's")                                                   \
     X(dtype, WORD, "dtype", ENGINE | PACK, 0, 0, "auto", "auto|f32|bf16|f16|q8|q4",                \
       "type of the weights; auto: as the file has them")                                           \

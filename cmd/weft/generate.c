@@ -91,6 +91,7 @@ weft_err weft_generate(weft_eng *eng, const struct weft_generate_request *reques
     struct run run;
     memset(times_out, 0, sizeof *times_out);
     WEFT_ASSERT(n_seqs >= 1 && n_prompt >= 1);
+    WEFT_ASSERT(request->n_cached < n_prompt && (n_seqs == 1 || request->n_cached == 0));
     weft_err err = run_init(&run, eng, request, why);
     if (err) goto cleanup;
     WEFT_ASSERT(run.starts && run.grants && run.n_left && run.finished);
@@ -101,13 +102,14 @@ weft_err weft_generate(weft_eng *eng, const struct weft_generate_request *reques
                                                  .tokens = request->prompt,
                                                  .n_tokens = n_prompt,
                                                  .n_prompt = n_prompt,
+                                                 .n_cached = request->n_cached,
                                                  .sampling = *request->sampling};
         run.grants[i] =
             (struct weft_step_grant){.slot = i,
                                      .gen = 1,
                                      .n_blocks = run.n_blocks_each,
                                      .blocks = run.blocks + (size_t)i * run.n_blocks_each};
-        run.n_left[i] = n_prompt;
+        run.n_left[i] = n_prompt - request->n_cached;
     }
     struct weft_step_plan plan = {.epoch = run.epoch,
                                   .n_starts = n_seqs,
@@ -120,6 +122,7 @@ weft_err weft_generate(weft_eng *eng, const struct weft_generate_request *reques
     for (uint32_t n_open = n_seqs; n_open && go_on; plan.step++) {
         const struct weft_step_result *result = NULL;
         uint32_t n_prompt_tokens = 0;
+        if (request->stop && *request->stop) break;
         plan.n_rows = fill_rows(&run, &n_prompt_tokens);
         err = weft_eng_step(eng, &plan, &result, why);
         if (err) goto cleanup;

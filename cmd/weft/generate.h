@@ -3,6 +3,7 @@
 #ifndef WEFT_CMD_WEFT_GENERATE_H
 #define WEFT_CMD_WEFT_GENERATE_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -18,11 +19,15 @@ struct weft_generate_request {
     const struct weft_sampling *sampling;
     const uint32_t *prompt; /* [n_prompt], at least one token */
     uint32_t n_prompt;
+    /* Leading tokens that are in the KV cache already, at most n_prompt - 1: those with which the run
+     * before began. For one sequence alone. */
+    uint32_t n_cached;
     uint32_t
         n_seqs; /* copies of the prompt: 1..max_seqs of the engine; i is the generator's choice i */
     /* Gets every sampled token; false ends the run. May be NULL. */
     bool (*on_token)(void *ctx, uint32_t seq_idx, const struct weft_step_out *out);
     void *ctx;
+    const volatile sig_atomic_t *stop; /* not 0: the run ends before its next step. May be NULL. */
 };
 
 /* Runs the request's sequences to their end. TOOBIG: they do not fit into the KV cache or the

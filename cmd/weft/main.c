@@ -12,6 +12,7 @@ static const struct {
 } commands[] = {
     {WEFT_PROG_SERVE, weft_cmd_serve},
     {WEFT_PROG_RUN, weft_cmd_run},
+    {WEFT_PROG_CHAT, weft_cmd_chat},
     {WEFT_PROG_PERPLEXITY, weft_cmd_perplexity},
     {WEFT_PROG_BENCH, weft_cmd_bench},
     {WEFT_PROG_PACK, weft_cmd_pack},

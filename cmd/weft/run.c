@@ -2,14 +2,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/parse.h"
+#include "codec/utf8.h"
 #include "commands.h"
 #include "common/engine_config.h"
 #include "generate.h"
+#include "input.h"
 #include "json_text.h"
-#include "tokenizer/tokenizer.h"
+#include "talk.h"
+
+#define TEXT_BYTES_MAX (64u << 20) /* of a prompt: 16 bytes for each of the most tokens */
 
 struct run {
     weft_tokenizer *tok;
@@ -73,37 +78,72 @@ static void print_json(const struct run *run, const uint32_t *prompt, size_t n_p
     printf(", \"finish_reason\": \"%s\"}\n", run->finish == WEFT_END_STOP ? "stop" : "length");
 }
 
-static weft_err take_prompt(const struct weft_config *config, const struct run *run,
-                            uint32_t n_vocab, uint32_t **ids_out, size_t *n_out,
+/* The text of the prompt: of -p, or of standard input, without the newline at its end. */
+static weft_err read_text(const struct weft_config *config, struct weft_buf *text,
+                          struct weft_errmsg *why) {
+    bool is_asked = config->prompt && !strcmp(config->prompt, "-");
+    if (config->prompt && !is_asked) {
+        weft_buf_add_str(text, config->prompt);
+        return text->failed ? weft_err_set(why, WEFT_E_NOMEM, "no memory for the prompt") : WEFT_OK;
+    }
+    weft_err err = is_asked || !isatty(STDIN_FILENO) ? weft_input_read(text, why) : WEFT_OK;
+    if (err) return err;
+    if (text->len > 0 && text->data[text->len - 1] == '\n') text->len--;
+    if (text->len == 0 && !is_asked)
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "give a prompt: -p TEXT, --prompt-ids 1,2,3, or text on standard "
+                            "input");
+    return WEFT_OK;
+}
+
+static weft_err check_flags(const struct weft_config *config, struct weft_errmsg *why) {
+    if (config->prompt_ids && (config->prompt || config->chat))
+        return weft_err_set(why, WEFT_E_INVAL, "--prompt-ids goes with neither -p nor --chat");
+    if (config->system && !config->chat)
+        return weft_err_set(why, WEFT_E_INVAL, "--system is for --chat");
+    if (config->chat_template && !config->chat)
+        return weft_err_set(why, WEFT_E_INVAL, "--chat-template is for --chat");
+    return WEFT_OK;
+}
+
+static weft_err encode_chat(const struct weft_config *config, const struct run *run,
+                            const struct weft_buf *text, uint32_t **ids_out, size_t *n_out,
                             struct weft_errmsg *why) {
-    if (config->prompt_ids) return parse_ids(config->prompt_ids, n_vocab, ids_out, n_out, why);
-    if (!config->prompt)
-        return weft_err_set(why, WEFT_E_INVAL, "give a prompt: -p TEXT or --prompt-ids 1,2,3");
+    struct weft_tmpl_message messages[2];
+    size_t n = 0;
+    weft_tmpl *tmpl = NULL;
+    struct weft_buf clean; /* a template renders well-formed UTF-8 */
+    weft_buf_init(&clean, 3 * TEXT_BYTES_MAX);
+    weft_utf8_clean(&clean, text->data, text->len);
+    weft_err err = clean.failed ? weft_err_set(why, WEFT_E_NOMEM, "no memory for the prompt")
+                                : weft_talk_template(config, run->tok, &tmpl, why);
+    if (config->system)
+        messages[n++] =
+            (struct weft_tmpl_message){"system", config->system, 6, strlen(config->system)};
+    messages[n++] = (struct weft_tmpl_message){"user", weft_buf_cstr(&clean), 4, clean.len};
+    if (!err) err = weft_talk_encode(tmpl, run->tok, messages, n, ids_out, n_out, why);
+    weft_tmpl_free(tmpl);
+    weft_buf_fini(&clean);
+    return err;
+}
+
+static weft_err encode(const struct weft_config *config, const struct run *run,
+                       const struct weft_buf *text, uint32_t **ids_out, size_t *n_out,
+                       struct weft_errmsg *why) {
+    if (config->chat) return encode_chat(config, run, text, ids_out, n_out, why);
     return weft_tok_encode(run->tok,
-                           &(struct weft_tok_input){{config->prompt, strlen(config->prompt)},
+                           &(struct weft_tok_input){{text->data ? text->data : "", text->len},
                                                     WEFT_TOK_ADD_SPECIAL | WEFT_TOK_PARSE_SPECIAL,
                                                     WEFT_CONTEXT_MAX},
                            ids_out, n_out, why);
 }
 
-static void set_sampling(const struct weft_config *config, struct run *run, uint32_t n_vocab,
-                         struct weft_sampling *sampling) {
-    weft_sampling_init(sampling);
-    sampling->seed = config->seed;
-#define TAKE(type, name, ...) sampling->name = (WEFT_SAMPLING_##type)config->name;
-#define PASS_OVER(...)
-    WEFT_SAMPLING_LIST(TAKE, PASS_OVER)
-#undef PASS_OVER
-#undef TAKE
-    sampling->max_tokens = config->n_predict;
-    if (config->ignore_eos) return;
-    /* A tokenizer may know ids that the model lacks: they cannot come. */
-    size_t n_eos = 0;
-    const uint32_t *eos = weft_tok_eos(run->tok, &n_eos);
-    for (size_t i = 0; i < n_eos && sampling->n_stop_tokens < WEFT_STOP_TOKENS_MAX; i++) {
-        if (eos[i] < n_vocab) run->stops[sampling->n_stop_tokens++] = eos[i];
-    }
-    sampling->stop_tokens = run->stops;
+/* Prompts and what they are made of are asked for before anything is loaded. */
+static weft_err read_prompt(const struct weft_config *config, struct weft_buf *text,
+                            struct weft_errmsg *why) {
+    weft_err err = check_flags(config, why);
+    if (!err && !config->prompt_ids) err = read_text(config, text, why);
+    return err;
 }
 
 int weft_cmd_run(const struct weft_config *given) {
@@ -116,15 +156,21 @@ int weft_cmd_run(const struct weft_config *given) {
     weft_eng *eng = NULL;
     uint32_t *prompt = NULL;
     size_t n_prompt = 0;
-    bool is_misuse = false;
+    struct weft_buf text;
     weft_buf_init(&run.text, 64u << 20);
+    weft_buf_init(&text, TEXT_BYTES_MAX);
+    weft_err err = read_prompt(&config, &text, &why);
+    bool is_misuse = err == WEFT_E_INVAL;
+    if (err) goto cleanup;
     run.json = config.json;
     config.max_num_seqs = 1;
-    weft_err err = weft_engine_config(&config, &options, &why);
+    err = weft_engine_config(&config, &options, &why);
     if (!err) err = weft_tok_open(config.model, &run.tok, &why);
+    if (!err && !config.prompt_ids) err = encode(&config, &run, &text, &prompt, &n_prompt, &why);
     if (!err) err = weft_eng_open(config.model, &options, &eng, &why);
     if (err) goto cleanup;
-    err = take_prompt(&config, &run, weft_eng_info(eng)->n_vocab, &prompt, &n_prompt, &why);
+    if (config.prompt_ids)
+        err = parse_ids(config.prompt_ids, weft_eng_info(eng)->n_vocab, &prompt, &n_prompt, &why);
     if (!err && n_prompt == 0) err = weft_err_set(&why, WEFT_E_INVAL, "the prompt is empty");
     is_misuse = err == WEFT_E_INVAL;
     if (err) goto cleanup;
@@ -135,8 +181,9 @@ int weft_cmd_run(const struct weft_config *given) {
         goto cleanup;
     }
     weft_detok_init(&run.detok, run.tok, true);
-    run.detok.at_start = false; /* what follows a prompt keeps its leading space */
-    set_sampling(&config, &run, weft_eng_info(eng)->n_vocab, &sampling);
+    if (!config.chat) run.detok.at_start = false; /* what continues a text keeps its space */
+    weft_talk_sampling(&config, run.tok, weft_eng_info(eng)->n_vocab, run.stops, &sampling);
+    sampling.max_tokens = config.n_predict;
     struct weft_generate_request request = {.sampling = &sampling,
                                             .prompt = prompt,
                                             .n_prompt = (uint32_t)n_prompt,
@@ -158,6 +205,7 @@ cleanup:
     weft_eng_free(eng);
     weft_tok_free(run.tok);
     weft_buf_fini(&run.text);
+    weft_buf_fini(&text);
     free(run.ids);
     free(prompt);
     return !err ? 0 : is_misuse ? weft_cmd_misuse(err, &why) : weft_cmd_fail(err, &why);

@@ -1,6 +1,5 @@
 /* `weft tokenize`: text on standard input to ids; with --json a list of strings to a list of lists.
  */
-#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +7,7 @@
 
 #include "base/buf.h"
 #include "commands.h"
+#include "input.h"
 #include "json_text.h"
 #include "tokenizer/tokenizer.h"
 
@@ -52,17 +52,6 @@ cleanup:
     return err;
 }
 
-static weft_err read_input(struct weft_buf *out, struct weft_errmsg *why) {
-    char chunk[65536];
-    for (size_t n; (n = fread(chunk, 1, sizeof chunk, stdin)) > 0;)
-        weft_buf_add(out, chunk, n);
-    if (ferror(stdin)) return weft_err_errno(why, errno, "cannot read standard input");
-    if (out->failed)
-        return weft_err_set(why, WEFT_E_TOOBIG, "standard input is longer than %u bytes",
-                            INPUT_BYTES_MAX);
-    return WEFT_OK;
-}
-
 int weft_cmd_tokenize(const struct weft_config *config) {
     struct weft_errmsg why = {""};
     struct weft_buf input;
@@ -71,7 +60,7 @@ int weft_cmd_tokenize(const struct weft_config *config) {
                      (config->no_parse_special ? 0 : WEFT_TOK_PARSE_SPECIAL);
     weft_buf_init(&input, INPUT_BYTES_MAX);
     weft_err err = weft_tok_open(config->model, &tok, &why);
-    if (!err) err = read_input(&input, &why);
+    if (!err) err = weft_input_read(&input, &why);
     if (!err && config->json) {
         err = print_lists(tok, &input, flags, &why);
     } else if (!err) {

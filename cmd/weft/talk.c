@@ -1,0 +1,74 @@
+#include "talk.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+
+#define TEMPLATE_BYTES_MAX (1u << 20)
+
+void weft_talk_sampling(const struct weft_config *config, const weft_tokenizer *tok,
+                        uint32_t n_vocab, uint32_t stops[WEFT_STOP_TOKENS_MAX],
+                        struct weft_sampling *out) {
+    weft_sampling_init(out);
+    out->seed = config->seed;
+#define TAKE(type, name, ...) out->name = (WEFT_SAMPLING_##type)config->name;
+#define PASS_OVER(...)
+    WEFT_SAMPLING_LIST(TAKE, PASS_OVER)
+#undef PASS_OVER
+#undef TAKE
+    out->stop_tokens = stops;
+    if (config->ignore_eos) return;
+    /* A tokenizer may know ids that the model lacks: they cannot come. */
+    size_t n_eos = 0;
+    const uint32_t *eos = weft_tok_eos(tok, &n_eos);
+    for (size_t i = 0; i < n_eos && out->n_stop_tokens < WEFT_STOP_TOKENS_MAX; i++) {
+        if (eos[i] < n_vocab) stops[out->n_stop_tokens++] = eos[i];
+    }
+}
+
+weft_err weft_talk_template(const struct weft_config *config, const weft_tokenizer *tok,
+                            weft_tmpl **tmpl_out, struct weft_errmsg *why) {
+    const char *file = config->chat_template;
+    struct weft_errmsg detail = {""};
+    char *source = NULL;
+    size_t len = 0;
+    *tmpl_out = NULL;
+    weft_err err =
+        file ? weft_file_read(file, WEFT_FILE_ANY, TEMPLATE_BYTES_MAX, &source, &len, &detail)
+             : weft_tmpl_find(config->model, &source, &detail);
+    if (err) {
+        err = weft_err_set(why, err, "%s%s", file ? "--chat-template: " : "", detail.text);
+    } else if (!source || !*source) {
+        err = weft_err_set(why, WEFT_E_NOTFOUND,
+                           "%s has no chat template; --chat-template FILE gives it one",
+                           file ? file : config->model);
+    } else {
+        const struct weft_tmpl_specials specials = {weft_tok_bos_token(tok),
+                                                    weft_tok_eos_token(tok)};
+        err = weft_tmpl_new(source, strlen(source), &specials, tmpl_out, &detail);
+        if (err)
+            err = weft_err_set(why, err, "the chat template of %s cannot be used: %s",
+                               file ? file : config->model, detail.text);
+    }
+    free(source);
+    return err;
+}
+
+weft_err weft_talk_encode(const weft_tmpl *tmpl, const weft_tokenizer *tok,
+                          const struct weft_tmpl_message *messages, size_t n, uint32_t **ids_out,
+                          size_t *n_out, struct weft_errmsg *why) {
+    struct weft_buf text;
+    *ids_out = NULL;
+    *n_out = 0;
+    weft_buf_init(&text, WEFT_TALK_BYTES_MAX);
+    weft_err err = weft_tmpl_render(tmpl, messages, n, true, &text, why);
+    if (!err)
+        err = weft_tok_encode(tok,
+                              &(struct weft_tok_input){{weft_buf_cstr(&text), text.len},
+                                                       WEFT_TOK_PARSE_SPECIAL,
+                                                       WEFT_CONTEXT_MAX},
+                              ids_out, n_out, why);
+    weft_buf_fini(&text);
+    return err;
+}
