@@ -8,7 +8,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 BUILD_PACKAGES := cmake ninja-build pkg-config gcc libc6-dev libuv1-dev libnng-dev libmbedtls-dev libmsgpack-dev \
   libjemalloc-dev node-llhttp libjansson-dev libpcre2-dev libutf8proc-dev libnuma-dev libxxhash-dev \
   libcmocka-dev
-TEST_PACKAGES := python3 python3-msgpack python3-pynvim prometheus curl \
+TEST_PACKAGES := python3 python3-msgpack python3-pynvim curl \
   $(shell command -v node >/dev/null || echo nodejs) $(shell command -v npm >/dev/null || echo npm) universal-ctags
 # The linter reads the comparisons of bench/, too.
 LINT_PACKAGES := clang-format clang-tidy libopenblas-dev libdnnl-dev libomp-dev
@@ -22,12 +22,15 @@ FUZZ_SECONDS ?= 60
 SUITE ?= -LE nightly
 NO_ASLR = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help run build test nightly asan tsan fuzz format lint check bench plots deps deps-test deps-lint deps-bench deps-fuzz clean
+# Prometheus' own reader of metrics. Debian's package starts a server when it is installed: it is unpacked instead.
+PROMTOOL := build/tools/promtool
+
+.PHONY: help run build everything test nightly asan tsan fuzz format lint check bench plots deps deps-test deps-promtool deps-lint deps-bench deps-fuzz clean
 
 help:
 	@echo "make run     build and serve the bundled model on http://127.0.0.1:8080"
 	@echo "make test    build and run the suite; make nightly: all of it, in all builds, and fuzz for longer"
-	@echo "make build   release build in build/, binaries in build/bin/"
+	@echo "make build   the programs, in build/bin/, and their man pages, in build/man/"
 	@echo "make asan | tsan   the suite under AddressSanitizer+UBSan | ThreadSanitizer"
 	@echo "make fuzz    the parsers of outside bytes under libFuzzer, FUZZ_SECONDS=60 for each"
 	@echo "make format | lint clang-format in place | formatter and clang-tidy, changing nothing"
@@ -45,19 +48,23 @@ run: build
 
 # sed: "weft: ready on URL", and below it how to ask there.
 define TRY
-s|^weft: ready on \(.*\)|&\n\nTry it, here or in a browser:\n  curl \1/v1/completions -H 'Content-Type: application/json' -d '{"prompt": "Once upon a time", "max_tokens": 48, "temperature": 0}'\n|
+s|^weft: ready on \(.*\)|&\n\nTry it in another terminal, or that address in a browser:\n  curl \1/v1/completions -H 'Content-Type: application/json' -d '{"prompt": "The old house stood", "max_tokens": 60, "temperature": 0.6, "seed": 11}'\n|
 endef
 export TRY
 
 build: deps
 	cmake --preset release
+	cmake --build build -j $(JOBS) --target programs
+
+# Tests and what measures, too.
+everything: build
 	cmake --build build -j $(JOBS)
 
-test: deps-test build
+test: deps-test everything
 	ctest --test-dir build -j $(JOBS) --output-on-failure -LE nightly
 
 # All of the suite, in all builds; and longer fuzzing.
-nightly: deps-test build
+nightly: deps-test everything
 	ctest --test-dir build -j $(JOBS) --output-on-failure
 	$(MAKE) asan tsan SUITE=
 	$(MAKE) fuzz FUZZ_SECONDS=600
@@ -91,7 +98,7 @@ lint: deps-lint build
 check: lint test asan
 
 # A quiet machine and an hour; ARGS='--only products' measures a part.
-bench: deps-bench build
+bench: deps-bench everything
 	bench/all.py $(MODELS) $(ARGS)
 
 plots: deps-bench
@@ -111,8 +118,15 @@ endef
 
 deps:
 	$(call install,$(BUILD_PACKAGES))
-deps-test:
+deps-test: deps-promtool
 	$(call install,$(TEST_PACKAGES))
+deps-promtool:
+	@if ! command -v promtool >/dev/null && [ ! -x $(PROMTOOL) ]; then \
+	  mkdir -p $(dir $(PROMTOOL)) && cd $(dir $(PROMTOOL)) && \
+	  { apt-get download prometheus || { $(SUDO) apt-get update && apt-get download prometheus; }; } && \
+	  dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x --strip-components=3 ./usr/bin/promtool && \
+	  rm prometheus_*.deb; \
+	fi
 deps-lint:
 	$(call install,$(LINT_PACKAGES))
 deps-fuzz:
