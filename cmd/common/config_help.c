@@ -230,15 +230,16 @@ void weft_config_man(enum weft_program bit, FILE *out) {
 
 static const char what_it_is[] = "serves large language models on CPUs";
 static const char *const to_try[] = {
-    "weft run models/fable-6m -p \"Once upon a time\"",
-    "weft chat models/fable-6m",
+    "weft run models/fable-6m -p \"The old house stood\" --temperature 0.6 --seed 11",
+    "weft chat models/fable-6m --temperature 0.5",
     "weft serve models/fable-6m",
 };
 #define N_TO_TRY (sizeof to_try / sizeof to_try[0])
 
 static const char model_is[] =
-    "MODEL is a Hugging Face folder, a .gguf file, or a file that weft pack has written; "
-    "models/fable-6m, a toy of 6.8 million parameters, comes with the sources.";
+    "MODEL is a Hugging Face folder, a .gguf file, or a file that weft pack has written. "
+    "models/fable-6m, which comes with the sources, is a toy of 6.8 million parameters: it writes "
+    "like an old book, and means nothing.";
 
 static void put_commands(const struct page *page) {
     const struct wefti_config_program *program;
