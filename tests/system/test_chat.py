@@ -56,6 +56,27 @@ def test_answers_are_the_servers_over_many_turns():
             assert reply["choices"][0]["message"]["content"] == messages[i + 1]["content"], i
 
 
+def test_what_is_kept_between_turns_suits_the_model():
+    """A window, latent attention, and rope that turns long prompts otherwise: their keys are of no use to short ones."""
+    lines = ["One.", "Two, and a good deal more of it than of the first one, " * 2, "Three."]
+    for name in "phi3_longrope", "mistral_swa16", "deepseek_v2", "gemma3":
+        model = os.path.join(harness.SOURCE_DIR, "tests/data/zoo", name)
+        messages, _, err = saved(lines, "--log-level", "debug", "--temperature", "0", "--n-predict", "8",
+                                 "--min-tokens", "8", model=model)
+        turns = [tuple(map(int, pair)) for pair in
+                 re.findall(r"a prompt of (\d+) tokens, (\d+) of them in the cache", err)]
+        assert len(turns) == 3 and turns[0][1] == 0 and turns[2][1] > turns[1][0] - 1, (name, turns)
+        limit = re.search(r"for prompts over (\d+)", weft("inspect", model)[0])
+        if limit:
+            assert turns[0][0] <= int(limit.group(1)) < turns[1][0], (name, turns)
+        assert (turns[1][1] == 0) == bool(limit), (name, turns)
+        with Server(model=model) as server:
+            for i in (0, 2, 4):
+                reply = server.post("/v1/chat/completions", {"messages": messages[: i + 1], "temperature": 0,
+                                                             "max_tokens": 8, "min_tokens": 8}).json
+                assert reply["choices"][0]["message"]["content"] == messages[i + 1]["content"], (name, i)
+
+
 def test_commands():
     out, err = chat(["Hello", "/reset", "Hello"], *GREEDY)
     assert not err and out == 2 * chat(["Hello"], *GREEDY)[0], (out, err)
