@@ -25,10 +25,10 @@ def numbers(url, *args):
     return json.loads(done.stdout)
 
 
-def failure(url, *args):
+def failure(url, *args, status=1):
     """(its JSON, its sentence) of a load that fails."""
     done = bench(url, "--json", *args)
-    assert done.returncode == 1 and "Sanitizer" not in done.stderr, (done.returncode, done.stderr)
+    assert done.returncode == status and "Sanitizer" not in done.stderr, (done.returncode, done.stderr)
     return json.loads(done.stdout) if done.stdout else None, done.stderr
 
 
@@ -168,7 +168,7 @@ def test_what_goes_wrong_is_counted_and_told_in_a_sentence():
 
 def test_wrong_urls_and_flags_end_with_a_sentence():
     for url in ("ftp://host", "http://", "http://h:", "http://h:1234567890", "http://" + "h" * 300, "host:80"):
-        assert "http://HOST" in failure(url)[1], url
+        assert "http://HOST" in failure(url, status=2)[1], url
     assert "no URL" in bench("").stderr and "--concurrency" in bench("http://h", "--concurrency", "0").stderr
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         port = nobody.getsockname()[1]

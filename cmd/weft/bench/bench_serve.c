@@ -106,5 +106,6 @@ int weft_cmd_bench_serve(const struct weft_config *config) {
         err = weft_err_set(&why, WEFT_E_IO, "%u of %u requests failed, the first because: %s",
                            result.n_failed, options.n_requests, result.why.text);
     weft_clients_fini(&result);
+    if (err == WEFT_E_INVAL) return weft_cmd_misuse(err, &why); /* the URL is none */
     return err ? weft_cmd_fail(err, &why) : 0;
 }
