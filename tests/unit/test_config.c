@@ -171,6 +171,15 @@ static void flags_win_over_the_environment_and_that_over_the_file(void **state) 
     assert_int_equal(config.max_num_seqs, 64);
 }
 
+static void what_somebody_gave_is_told_from_defaults(void **state) {
+    (void)state;
+    write_config("top-k = 0\n");
+    set_env("WEFT_MIN_P", "0");
+    ASSERT_PARSES(WEFT_PROG_CHAT, "m", "--temperature=0");
+    assert_true(config.given.temperature && config.given.min_p && config.given.top_k);
+    assert_false(config.given.top_p || config.given.seed || config.given.system);
+}
+
 static void the_config_flag_wins_over_its_variable(void **state) {
     (void)state;
     write_config("port = 7\n");
@@ -1027,6 +1036,7 @@ int main(void) {
         CASE(defaults_are_what_help_tells),
         CASE(settings_that_a_program_does_not_know_stay_empty),
         CASE(flags_win_over_the_environment_and_that_over_the_file),
+        CASE(what_somebody_gave_is_told_from_defaults),
         CASE(the_config_flag_wins_over_its_variable),
         CASE(the_last_of_two_equal_flags_wins),
         CASE(a_value_stands_behind_an_equals_sign_or_a_space),
