@@ -119,6 +119,26 @@ static void set_weight_info(weft_eng *eng, const struct weft_model_params *p) {
     info->weights_inherited = weights->inherited;
 }
 
+static struct wefti_forward_config forward_config(const weft_eng *eng, const weft_model *model) {
+    return (struct wefti_forward_config){.kern = eng->kern,
+                                         .pool = eng->pool,
+                                         .weights = &eng->weights,
+                                         .kv = &eng->kv,
+                                         .profile = eng->profile,
+                                         .model = model,
+                                         .max_batched_tokens = eng->info.max_batched_tokens};
+}
+
+/* What a full step uses beside weights and cache. Log-probabilities, shared spans of long sequences
+ * and the sequences' tokens take more, but rarely all that they may. */
+static weft_err measure_scratch(const weft_eng *eng, const weft_model *model, size_t *bytes_out,
+                                struct weft_errmsg *why) {
+    const struct wefti_forward_config config = forward_config(eng, model);
+    weft_err err = wefti_forward_measure(&config, bytes_out, why);
+    *bytes_out += eng->map_bytes - eng->top_bytes;
+    return err;
+}
+
 /* Everything but the weights, which have their layout: mappings that take no memory before they are
  * used. Then their sizes are known, and whether all of it together fits. */
 static weft_err reserve(weft_eng *eng, const weft_model *model,
@@ -126,21 +146,18 @@ static weft_err reserve(weft_eng *eng, const weft_model *model,
                         const struct wefti_weights_plan *plan, struct weft_eng_loading *loading,
                         struct weft_errmsg *why) {
     struct weft_eng_info *info = &eng->info;
+    size_t scratch_bytes = 0;
     uint32_t len = info->max_model_len;
     uint64_t to_come = wefti_weights_bytes_to_come(&eng->weights, plan);
-    weft_err err =
-        wefti_kv_cache_open(&eng->kv, weft_model_params(model), options, to_come, info, why);
+    weft_err err = open_step_memory(eng, why);
+    if (!err) err = measure_scratch(eng, model, &scratch_bytes, why);
+    if (!err)
+        err = wefti_kv_cache_open(&eng->kv, weft_model_params(model), options,
+                                  to_come + options->n_sharers * scratch_bytes, info, why);
     if (!err) err = wefti_slots_init(&eng->slots, info, why);
-    if (!err) err = open_step_memory(eng, why);
     if (!err && options->profile) err = wefti_profile_new(info->n_threads, &eng->profile, why);
     if (err) return err;
-    const struct wefti_forward_config config = {.kern = eng->kern,
-                                                .pool = eng->pool,
-                                                .weights = &eng->weights,
-                                                .kv = &eng->kv,
-                                                .profile = eng->profile,
-                                                .model = model,
-                                                .max_batched_tokens = info->max_batched_tokens};
+    const struct wefti_forward_config config = forward_config(eng, model);
     err = wefti_forward_new(&config, &eng->forward, why);
     if (err) return err;
     struct weft_mem_room room = weft_mem_room();
@@ -150,8 +167,7 @@ static weft_err reserve(weft_eng *eng, const weft_model *model,
         .is_page_cache = weft_model_packed(model) != NULL,
         .n_sharers = options->n_sharers,
         .kv_bytes = info->kv_bytes,
-        /* What a full step uses; log-probabilities and long sequences take more, but rarely all. */
-        .scratch_bytes = eng->map_bytes - eng->top_bytes + wefti_forward_bytes(eng->forward),
+        .scratch_bytes = scratch_bytes,
         .limit_bytes = room.limit_bytes,
     };
     err = wefti_fit_check(loading, to_come, &room, why);

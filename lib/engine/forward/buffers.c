@@ -169,12 +169,8 @@ static bool turns_locally(const weft_model *model, const struct wefti_forward *f
     return f->n_kinds == 1 ? !all_full : kind == WEFTI_FORWARD_WINDOWED;
 }
 
-weft_err wefti_forward_new(const struct wefti_forward_config *config,
-                           struct wefti_forward **forward_out, struct weft_errmsg *why) {
-    const weft_model *model = config->model;
-    *forward_out = NULL;
-    struct wefti_forward *f = calloc(1, sizeof *f);
-    if (!f) return weft_err_set(why, WEFT_E_NOMEM, "no memory for the forward pass");
+/* Everything that follows from the model and the options. */
+static void set_up(struct wefti_forward *f, const struct wefti_forward_config *config) {
     f->kern = config->kern;
     f->pool = config->pool;
     f->profile = config->profile;
@@ -182,9 +178,31 @@ weft_err wefti_forward_new(const struct wefti_forward_config *config,
     f->kv = config->kv;
     f->n_threads = wefti_pool_n_threads(f->pool);
     f->max_rows = config->max_batched_tokens;
-    set_shape(f, weft_model_params(model));
-    f->parts_max = wefti_forward_attn_parts_max(f, weft_model_params(model)->n_context);
+    set_shape(f, weft_model_params(config->model));
     wefti_forward_acts_note_forms(f);
+}
+
+weft_err wefti_forward_measure(const struct wefti_forward_config *config, size_t *bytes_out,
+                               struct weft_errmsg *why) {
+    struct wefti_forward *f = calloc(1, sizeof *f);
+    *bytes_out = 0;
+    if (!f) return weft_err_set(why, WEFT_E_NOMEM, "no memory for the forward pass");
+    set_up(f, config);
+    struct wefti_memory_layout layout = {0};
+    lay_out(f, &layout); /* with room for no parts, as most steps need none */
+    *bytes_out = layout.used;
+    free(f);
+    return WEFT_OK;
+}
+
+weft_err wefti_forward_new(const struct wefti_forward_config *config,
+                           struct wefti_forward **forward_out, struct weft_errmsg *why) {
+    const weft_model *model = config->model;
+    *forward_out = NULL;
+    struct wefti_forward *f = calloc(1, sizeof *f);
+    if (!f) return weft_err_set(why, WEFT_E_NOMEM, "no memory for the forward pass");
+    set_up(f, config);
+    f->parts_max = wefti_forward_attn_parts_max(f, weft_model_params(model)->n_context);
     struct wefti_memory_layout layout = {0};
     lay_out(f, &layout);
     f->map_bytes = layout.used;
@@ -203,10 +221,6 @@ weft_err wefti_forward_new(const struct wefti_forward_config *config,
     }
     *forward_out = f;
     return WEFT_OK;
-}
-
-size_t wefti_forward_bytes(const struct wefti_forward *forward) {
-    return forward->map_bytes;
 }
 
 void wefti_forward_free(struct wefti_forward *forward) {

@@ -56,8 +56,10 @@ WEFT_MUST_CHECK weft_err wefti_forward_new(const struct wefti_forward_config *co
                                            struct weft_errmsg *why);
 void wefti_forward_free(struct wefti_forward *forward); /* accepts NULL */
 
-/* Memory of its buffers, once a full batch has used them. */
-size_t wefti_forward_bytes(const struct wefti_forward *forward);
+/* The memory that its buffers take, once a full batch has used them. The cache need not be open.
+ * NOMEM. */
+WEFT_MUST_CHECK weft_err wefti_forward_measure(const struct wefti_forward_config *config,
+                                               size_t *bytes_out, struct weft_errmsg *why);
 
 /* From here on the rows that matrices meet, which must be f32, are added to `calib`; NULL ends
  * that. */
