@@ -4,6 +4,7 @@
 
 #include "commands.h"
 #include "common/engine_config.h"
+#include "common/loading.h"
 #include "quantise.h"
 #include "score.h"
 
@@ -11,6 +12,7 @@ int weft_cmd_perplexity(const struct weft_config *given) {
     struct weft_errmsg why = {""};
     struct weft_config config = *given;
     struct weft_eng_options options;
+    struct weft_loading loading = {0};
     weft_eng *eng = NULL;
     struct weft_score_text text = {0};
     struct weft_score score;
@@ -19,7 +21,9 @@ int weft_cmd_perplexity(const struct weft_config *given) {
     weft_err err = weft_engine_config(&config, &options, &why);
     if (!err) err = weft_quant_choose(&config, &options, &quant, &why);
     if (!err) err = weft_score_read(config.model, config.prompt, &text, &why);
+    if (!err) weft_loading_begin(&loading, &config, &options);
     if (!err) err = weft_eng_open(config.model, &options, &eng, &why);
+    weft_loading_end(&loading);
     if (!err) err = weft_score_run(eng, &text, text.n, &score, &why);
     if (err) goto cleanup;
     printf("perplexity %.6f nll %.9f tokens %llu\n", weft_score_perplexity(&score),

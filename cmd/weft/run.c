@@ -9,6 +9,7 @@
 #include "codec/utf8.h"
 #include "commands.h"
 #include "common/engine_config.h"
+#include "common/loading.h"
 #include "generate.h"
 #include "input.h"
 #include "json_text.h"
@@ -150,6 +151,7 @@ int weft_cmd_run(const struct weft_config *given) {
     struct weft_errmsg why = {""};
     struct weft_config config = *given;
     struct weft_eng_options options;
+    struct weft_loading loading = {0};
     struct weft_sampling sampling;
     struct weft_generate_times times;
     struct run run = {0};
@@ -167,7 +169,9 @@ int weft_cmd_run(const struct weft_config *given) {
     err = weft_engine_config(&config, &options, &why);
     if (!err) err = weft_tok_open(config.model, &run.tok, &why);
     if (!err && !config.prompt_ids) err = encode(&config, &run, &text, &prompt, &n_prompt, &why);
+    if (!err) weft_loading_begin(&loading, &config, &options);
     if (!err) err = weft_eng_open(config.model, &options, &eng, &why);
+    weft_loading_end(&loading);
     if (err) goto cleanup;
     if (config.prompt_ids)
         err = parse_ids(config.prompt_ids, weft_eng_info(eng)->n_vocab, &prompt, &n_prompt, &why);

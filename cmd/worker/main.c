@@ -24,6 +24,7 @@
 #include "common/config.h"
 #include "common/engine_config.h"
 #include "common/link_config.h"
+#include "common/loading.h"
 #include "common/signals.h"
 #include "common/status.h"
 #include "experts.h"
@@ -43,6 +44,7 @@ struct worker {
     struct weft_buf out; /* messages made by control */
     int signal_fd;
     bool is_draining;
+    struct weft_loading loading;
     bool has_engine, told_ready, told_worked;
     bool has_epoch; /* the scheduler said hello in this session */
     uint64_t epoch;
@@ -245,13 +247,11 @@ static weft_err init_experts(struct worker *w, const struct weft_eng_info *info,
 /* Sets has_engine once it is so. */
 static weft_err check_engine(struct worker *w, struct weft_errmsg *why) {
     enum wefti_engine_state state = wefti_stepper_engine(w->stepper, why);
-    if (state == WEFTI_ENGINE_FAILED) return WEFT_E_INVAL;
     if (state == WEFTI_ENGINE_OPENING || w->has_engine) return WEFT_OK;
+    weft_loading_end(&w->loading);
+    if (state == WEFTI_ENGINE_FAILED) return WEFT_E_INVAL;
     const struct weft_eng_info *info = wefti_stepper_info(w->stepper);
-    weft_info("%s (%s, %s): %.1f MiB of weights%s, %u KV blocks of %u tokens, %u threads, %s",
-              info->model_name, info->arch, info->isa, (double)info->weight_bytes / 0x1p20,
-              info->weights_inherited ? " (mapped as they were)" : "", info->n_blocks,
-              info->block_size, info->n_threads, info->fingerprint);
+    weft_loading_log(&w->loading, info);
     w->has_engine = true;
     return init_experts(w, info, why);
 }
@@ -328,6 +328,7 @@ int main(int argc, char **argv) {
 
     err = weft_signals_init(w.config.status_fd >= 0, &w.signal_fd, &why);
     if (!err) err = weft_engine_config(&w.config, &options, &why);
+    if (!err) weft_loading_begin(&w.loading, &w.config, &options);
     if (!err) err = wefti_stepper_start(w.config.model, &options, &w.stepper, &why);
     if (!err) err = open_link(&w, &why);
     if (!err) err = serve(&w, &why);

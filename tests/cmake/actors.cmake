@@ -3,6 +3,8 @@ weft_test(test_actors SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_actors.c
           LINKS weft_common weft_link weft_proto weft_base LABELS system TIMEOUT 120)
 add_dependencies(test_actors weft-scheduler weft-worker)
 set_tests_properties(test_actors PROPERTIES RUN_SERIAL TRUE)
+weft_test(test_loading SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_loading.c
+          LINKS weft_engine_config weft_alloc util LABELS unit TIMEOUT 30)
 weft_test(test_expert_rows SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_expert_rows.c
                                    ${CMAKE_SOURCE_DIR}/cmd/worker/experts.c
           LINKS weft_proto weft_base INSIDE cmd_worker LABELS unit TIMEOUT 30)

@@ -701,8 +701,9 @@ static void under_a_supervisor_only_its_own_signals_count(void **state) {
     PUMP_UNTIL(c, all_over(c), 60);
     for (int i = 0; i < N_CHILDREN; i++) {
         assert_int_equal(c->children[i].n_starts, 1);
-        const char *told = c->children[i].told; /* a worker's with its KV memory after the word */
-        assert_memory_equal(told, "ready", 5);
+        /* A worker's says before what it needs, and its KV memory after the word. */
+        const char *told = strstr(c->children[i].told, "ready");
+        assert_non_null(told);
         assert_string_equal(strchr(told, '\n'), i == WORKER ? "\nworked\n" : "\n"); /* once */
     }
     cluster_free(c);

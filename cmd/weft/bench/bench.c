@@ -15,6 +15,7 @@
 #include "bench_profile.h"
 #include "commands.h"
 #include "common/engine_config.h"
+#include "common/loading.h"
 #include "generate.h"
 #include "json_text.h"
 
@@ -93,11 +94,14 @@ static weft_err make_tokens(struct bench *b) {
 
 static weft_err open_all(struct bench *b, struct weft_errmsg *why) {
     struct weft_eng_options options;
+    struct weft_loading loading = {0};
     const struct weft_kern_table *table = NULL;
     weft_err err = weft_engine_config(&b->config, &options, why);
     if (!err && b->config.bench_trace) err = weft_trace_open(b->config.bench_trace, &b->trace, why);
     options.profile = b->config.bench_profile || b->trace;
+    if (!err) weft_loading_begin(&loading, &b->config, &options);
     if (!err) err = weft_eng_open(b->config.model, &options, &b->eng, why);
+    weft_loading_end(&loading);
     if (!err) err = weft_kern_select(&table, why);
     if (err) return err;
     const struct weft_eng_info *info = weft_eng_info(b->eng);
@@ -295,12 +299,12 @@ static void print_json(struct bench *b, double dram, const double ops[WEFT_PEAK_
 
 static void print_table(struct bench *b, double dram, const double ops[WEFT_PEAK_COUNT]) {
     const struct weft_eng_info *info = weft_eng_info(b->eng);
-    printf("%s, %s, %u threads, %.1f MiB of weights, %s activations\n"
+    printf("%s, %s, %u thread%s, %.1f MiB of weights, %s activations\n"
            "The machine: DRAM %.1f GB/s, f32 %.0f GFLOP/s, bf16 %.0f GFLOP/s, int8 %.0f Gop/s\n\n"
            "%8s %12s %12s %12s\n",
-           info->model_name, info->isa, info->n_threads, (double)info->weight_bytes / 1048576.0,
-           peak_names[b->peak], dram, ops[WEFT_PEAK_F32], ops[WEFT_PEAK_BF16], ops[WEFT_PEAK_INT8],
-           "prompt", "tokens/s", "GFLOP/s", "of peak");
+           info->model_name, info->isa, info->n_threads, info->n_threads == 1 ? "" : "s",
+           (double)info->weight_bytes / 1048576.0, peak_names[b->peak], dram, ops[WEFT_PEAK_F32],
+           ops[WEFT_PEAK_BF16], ops[WEFT_PEAK_INT8], "prompt", "tokens/s", "GFLOP/s", "of peak");
     for (uint32_t i = 0; i < b->n_prompts; i++) {
         struct summary s = sum_up(b, &b->prompts[i], false);
         printf("%8u %12.1f %12.1f %11.1f%%\n", b->prompts[i].n, s.tokens, s.giga_ops,
