@@ -45,7 +45,9 @@ static const char *why_not(const struct weft_api_state *api, uint64_t now_ms, ui
     if (now_ms > upstream->snapshot_at_ms + age_ms_max) return "the scheduler does not answer";
     if (upstream->snapshot.draining) return "the scheduler is shutting down";
     if (!upstream->snapshot.serving || !upstream->snapshot.has_model)
-        return "the model is being loaded";
+        return upstream->snapshot.n_worker_losses == 0
+                   ? "the model is being loaded"
+                   : "the model is being loaded again: a worker died";
     return NULL;
 }
 
