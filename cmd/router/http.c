@@ -7,6 +7,7 @@
 #include "api/api.h"
 #include "api/call.h"
 #include "api/http.h"
+#include "api/live.h"
 #include "api/pace.h"
 #include "base/check.h"
 #include "base/clock.h"
@@ -36,11 +37,12 @@ struct http {
     uint64_t turn;           /* the loop's turn in which a request last came, */
     uint32_t n_in_turn;      /* and the number that came in it */
     struct weft_api_http request;
-    struct weft_api_pace pace; /* of its body */
-    weft_api_call *call;       /* that answers it */
-    bool has_begun, is_sse;    /* the response */
-    uint64_t begun_us;         /* the request's first byte */
-    bool is_logged;            /* in the access log */
+    struct weft_api_pace pace;        /* of its body */
+    weft_api_call *call;              /* that answers it */
+    struct weft_api_live_stream live; /* or events of /stats do */
+    bool has_begun, is_sse;           /* the response */
+    uint64_t begun_us;                /* the request's first byte */
+    bool is_logged;                   /* in the access log */
 };
 
 /* -------------------------------------------------------------------------------- responses --- */
@@ -120,6 +122,11 @@ static void begin_pieces(struct http *h, const char *type, const char *extra) {
     h->last_sent_ms = weft_now_ms();
 }
 
+static void begin_events(struct http *h) {
+    begin_pieces(h, "text/event-stream; charset=utf-8",
+                 "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n");
+}
+
 static enum weft_api_render render_piece(struct http *h) {
     struct weft_buf *piece = &h->conn->server->scratch;
     weft_buf_clear(piece);
@@ -182,8 +189,7 @@ static void pump(struct http *h) {
     case WEFT_API_CALL_DONE:
         if (weft_api_call_is_stream(h->call) && !h->has_begun) {
             h->is_sse = true;
-            begin_pieces(h, "text/event-stream; charset=utf-8",
-                         "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n");
+            begin_events(h);
         }
         if (h->is_sse)
             pump_pieces(h);
@@ -204,6 +210,37 @@ static void keep_alive(struct http *h, uint64_t now_ms) {
     weft_buf_add(piece, comment, sizeof comment - 1);
     add_piece(h, piece);
     wefti_conn_flush(conn);
+}
+
+/* Sends the newest figures, once the client has taken those before. */
+static void pump_live(struct http *h) {
+    struct conn *conn = h->conn;
+    if (wefti_conn_is_full(conn)) return;
+    const struct weft_api_moment moment = {weft_now_ms(), weft_mem_resident_bytes()};
+    const struct weft_buf *event = weft_api_live_next(&h->live, &moment);
+    if (event) add_piece(h, event);
+    if (!weft_api_live_is_over(&h->live)) {
+        wefti_conn_flush(conn);
+        return;
+    }
+    weft_api_live_end(&h->live);
+    h->request.keep_alive = false;
+    weft_api_http_end(&h->request, &conn->out);
+    finish_response(h);
+}
+
+static void begin_live(struct http *h) {
+    if (weft_api_live_begin(&h->conn->server->live, &h->live, h->conn)) {
+        begin_events(h);
+        pump_live(h);
+        return;
+    }
+    struct weft_api_error error = {0};
+    weft_api_error_set(&error, 503, NULL, "too_many_streams",
+                       "%d clients watch the server's figures already, try again later",
+                       WEFT_API_LIVE_STREAMS_MAX);
+    error.retry_after = 1;
+    refuse(h, &error);
 }
 
 /* --------------------------------------------------------------------------------- requests --- */
@@ -237,6 +274,10 @@ static void handle(struct http *h) {
     h->phase = HTTP_BUSY;
     if (h->request.route.kind && h->request.method != HTTP_OPTIONS) {
         start_call(h);
+        return;
+    }
+    if (weft_api_http_wants_events(&h->request)) {
+        begin_live(h);
         return;
     }
     struct weft_api_answer answer;
@@ -344,9 +385,10 @@ static void on_eof(struct conn *conn) {
     struct http *h = conn->proto;
     /* A half-closed client gets answers already made; one that waits for an answer is gone. Bytes
      * that only wait for their turn are handled first. */
-    h->has_eof = h->pending.len > 0 && !h->call;
+    bool is_waiting = h->call || h->live.live;
+    h->has_eof = h->pending.len > 0 && !is_waiting;
     if (h->has_eof) return;
-    if (h->call) {
+    if (is_waiting) {
         wefti_conn_close(conn);
         return;
     }
@@ -357,6 +399,7 @@ static void on_eof(struct conn *conn) {
 static void on_turn(struct conn *conn) {
     struct http *h = conn->proto;
     if (h->call) pump(h);
+    if (h->live.live) pump_live(h);
     if (conn->is_closing || !is_in_head(h) || conn->is_writing) return;
     if (h->pending.len && has_had_turn(h)) {
         wefti_conn_awake(conn);
@@ -437,6 +480,7 @@ static void on_close(struct conn *conn) {
     if (h->phase == HTTP_BUSY) log_access(h); /* the client has left */
     weft_api_call_drop(h->call);
     h->call = NULL;
+    weft_api_live_end(&h->live);
     h->phase = HTTP_ENDED;
     weft_api_http_fini(&h->request);
 }

@@ -613,6 +613,7 @@ static void on_again(uv_idle_t *idle) {
 static void on_turn(uv_prepare_t *prepare) {
     struct server *server = prepare->data;
     server->n_turns++;
+    weft_api_live_look(&server->live, weft_now_ms());
     for (int pass = 0; pass < TURN_PASSES_MAX && (pass == 0 || !TAILQ_EMPTY(&server->awake));
          pass++) {
         const struct conn *last = TAILQ_LAST(&server->awake, conns_awake);
@@ -732,12 +733,17 @@ static weft_err set_places(struct server *server, struct weft_errmsg *why) {
     return WEFT_OK;
 }
 
+static void wake_live(void *owner) {
+    wefti_conn_awake(owner);
+}
+
 weft_err wefti_server_init(struct server *server, int signal_fd, struct weft_errmsg *why) {
     server->signal_fd = signal_fd;
     if (strcmp(server->config.access_log, "off") != 0)
         server->access_format = strcmp(server->config.access_log, "json") == 0
                                     ? WEFT_API_ACCESS_JSON
                                     : WEFT_API_ACCESS_TEXT;
+    weft_api_live_init(&server->live, &server->api, wake_live);
     weft_buf_init(&server->scratch, WEFT_MESSAGE_BYTES_MAX);
     LIST_INIT(&server->conns);
     TAILQ_INIT(&server->awake);
@@ -776,5 +782,6 @@ void wefti_server_fini(struct server *server) {
     uv_walk(&server->loop, close_handle, NULL);
     (void)uv_run(&server->loop, UV_RUN_DEFAULT); /* also waits for calls in libuv's pool */
     (void)uv_loop_close(&server->loop);
+    weft_api_live_fini(&server->live);
     weft_buf_fini(&server->scratch);
 }

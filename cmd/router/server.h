@@ -20,6 +20,7 @@
 
 #include "api/access.h"
 #include "api/api.h"
+#include "api/live.h"
 #include "api/pace.h"
 #include "base/buf.h"
 #include "base/err.h"
@@ -103,8 +104,9 @@ struct server {
     uint64_t complained_ms; /* when the log last heard about clients */
     uint32_t n_muted;       /* messages left out since */
     enum weft_api_access_format access_format;
-    const char *identity;    /* of the model's files, for the supervisor */
-    struct weft_buf scratch; /* for rendering, within one callback */
+    const char *identity;      /* of the model's files, for the supervisor */
+    struct weft_api_live live; /* who watches /stats */
+    struct weft_buf scratch;   /* for rendering, within one callback */
     bool was_ready;
     uint64_t drain_at_ms;    /* --drain-delay is over then; 0: nobody has asked the server to end */
     uint64_t drain_until_ms; /* 0: not draining */

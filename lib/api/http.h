@@ -46,6 +46,7 @@ struct weft_api_route {
     bool is_prefix;            /* any path that begins so */
     bool is_guarded;           /* by the API key */
     bool needs_model;          /* 503 while nothing is served */
+    bool is_live;              /* also as server-sent events: live.h */
     bool is_watched;           /* for probes and metrics: answered in a spare place, too */
     const weft_api_kind *kind; /* of the call that answers; NULL: `answer` does */
     void (*answer)(const struct weft_api_state *api, const struct weft_api_span *path,
@@ -79,7 +80,7 @@ struct weft_api_http { /* one request; the spans point into `head` */
     struct weft_buf head;
     struct weft_api_head_scan scan;
     struct weft_api_span path, field, authorization, content_type, origin, expect, wanted_headers;
-    struct weft_api_span content_encoding, transfer_encoding, given_id;
+    struct weft_api_span content_encoding, transfer_encoding, given_id, query, accept;
     uint32_t n_headers, n_hosts;
     bool head_done, message_done, keep_alive, is_http10, is_head_method;
     uint8_t method;
@@ -113,6 +114,9 @@ uint64_t weft_api_http_body_max(const struct weft_api_http *http);
 /* Answers a whole request whose route has no kind; OPTIONS included. */
 void weft_api_http_answer(const struct weft_api_http *http, const struct weft_api_moment *moment,
                           struct weft_api_answer *out);
+
+/* Whether a request of a live route asks for events: by Accept, or by stream=true in its query. */
+bool weft_api_http_wants_events(const struct weft_api_http *http);
 
 /* -------------------------------------------------------------------------------- responses --- */
 

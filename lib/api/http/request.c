@@ -77,6 +77,8 @@ static int on_url(llhttp_t *parser, const char *at, size_t len) {
         weft_api_error_set(&h->refusal, 414, NULL, NULL, "the URL is longer than %d bytes",
                            WEFT_API_URL_BYTES_MAX);
     h->path = wefti_api_http_path(at, len);
+    const char *query = memchr(at, '?', len);
+    if (query) h->query = (struct weft_api_span){query + 1, (size_t)(at + len - query) - 1};
     return 0;
 }
 
@@ -101,6 +103,7 @@ static int on_header_value(llhttp_t *parser, const char *at, size_t len) {
         const char *name;
         struct weft_api_span *span;
     } known[] = {
+        {"accept", &h->accept},
         {"authorization", &h->authorization},
         {"content-type", &h->content_type},
         {"content-encoding", &h->content_encoding},

@@ -134,6 +134,15 @@ static void get_metrics(const struct weft_api_state *api, const struct weft_api_
     weft_api_metrics_render(&api->metrics, &view, &out->body);
 }
 
+/* Events have the newest figures; a stored answer has old ones. */
+static void get_stats(const struct weft_api_state *api, const struct weft_api_span *path,
+                      const struct weft_api_moment *moment, struct weft_api_answer *out) {
+    (void)path;
+    struct weft_writer w = begin_json(out);
+    wefti_api_write_stats(api, moment, &w);
+    weft_buf_add_str(&out->extra, "Cache-Control: no-store\r\n");
+}
+
 static void get_page(const struct weft_api_state *api, const struct weft_api_span *path,
                      const struct weft_api_moment *moment, struct weft_api_answer *out) {
     (void)path;
@@ -166,6 +175,7 @@ static const struct weft_api_route routes[] = {
     {.path = "/health/live", .is_watched = true, .answer = get_live},
     {.path = "/ping", .is_watched = true, .answer = get_health},
     {.path = "/metrics", .is_watched = true, .answer = get_metrics},
+    {.path = "/stats", .is_guarded = true, .is_live = true, .answer = get_stats},
     {.path = "/version", .answer = get_version},
     {.path = "/", .answer = get_page},
 };
@@ -263,6 +273,38 @@ void wefti_api_http_check(struct weft_api_http *h) {
         weft_api_error_set(no, 503, NULL, "not_serving", "%s", why);
         no->retry_after = 1;
     }
+}
+
+/* The next of a list's members, without blanks around it and what follows a ';'. False: no more. */
+static bool next_member(struct weft_api_span *list, char separator, struct weft_api_span *out) {
+    if (list->len == 0) return false;
+    const char *end = memchr(list->at, separator, list->len);
+    size_t n = end ? (size_t)(end - list->at) : list->len;
+    *out = (struct weft_api_span){list->at, n};
+    list->at += end ? n + 1 : n;
+    list->len -= end ? n + 1 : n;
+    const char *more = memchr(out->at, ';', out->len);
+    if (more) out->len = (size_t)(more - out->at);
+    for (; out->len && (*out->at == ' ' || *out->at == '\t'); out->len--)
+        out->at++;
+    while (out->len && (out->at[out->len - 1] == ' ' || out->at[out->len - 1] == '\t'))
+        out->len--;
+    return true;
+}
+
+static bool has_member(struct weft_api_span list, char separator, const char *text) {
+    struct weft_api_span member;
+    while (next_member(&list, separator, &member)) {
+        if (member.len == strlen(text) && strncasecmp(member.at, text, member.len) == 0)
+            return true;
+    }
+    return false;
+}
+
+bool weft_api_http_wants_events(const struct weft_api_http *h) {
+    if (!h->route.is_live || h->method != HTTP_GET) return false;
+    return has_member(h->accept, ',', "text/event-stream") ||
+           has_member(h->query, '&', "stream=true") || has_member(h->query, '&', "stream=1");
 }
 
 static void answer_options(const struct weft_api_http *h, struct weft_api_answer *out) {
