@@ -40,7 +40,7 @@ struct http {
     struct weft_api_pace pace;        /* of its body */
     weft_api_call *call;              /* that answers it */
     struct weft_api_live_stream live; /* or events of /stats do */
-    bool has_begun, is_sse;           /* the response */
+    bool has_begun, is_stream;        /* the response */
     uint64_t begun_us;                /* the request's first byte */
     bool is_logged;                   /* in the access log */
 };
@@ -53,7 +53,7 @@ static int64_t wall_clock_s(void) {
 
 static void begin_request(struct http *h) {
     weft_api_http_reset(&h->request);
-    h->has_begun = h->is_sse = h->is_logged = false;
+    h->has_begun = h->is_stream = h->is_logged = false;
     h->phase = HTTP_READING;
     h->since_ms = weft_now_ms();
 }
@@ -122,16 +122,15 @@ static void begin_pieces(struct http *h, const char *type, const char *extra) {
     h->last_sent_ms = weft_now_ms();
 }
 
-static void begin_events(struct http *h) {
-    begin_pieces(h, "text/event-stream; charset=utf-8",
-                 "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n");
+static void begin_events(struct http *h, const char *type) {
+    begin_pieces(h, type, "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n");
 }
 
 static enum weft_api_render render_piece(struct http *h) {
     struct weft_buf *piece = &h->conn->server->scratch;
     weft_buf_clear(piece);
-    return h->is_sse ? weft_api_render_stream(h->call, piece, WEFT_OUT_BYTES)
-                     : weft_api_render_body(h->call, piece, WEFT_OUT_BYTES);
+    return h->is_stream ? weft_api_render_stream(h->call, piece, WEFT_OUT_BYTES)
+                        : weft_api_render_body(h->call, piece, WEFT_OUT_BYTES);
 }
 
 /* Sends pieces while the socket takes them, but not so many that other connections wait long. */
@@ -188,26 +187,28 @@ static void pump(struct http *h) {
     case WEFT_API_CALL_RUNNING:
     case WEFT_API_CALL_DONE:
         if (weft_api_call_is_stream(h->call) && !h->has_begun) {
-            h->is_sse = true;
-            begin_events(h);
+            h->is_stream = true;
+            begin_events(h, weft_api_call_stream_type(h->call));
         }
-        if (h->is_sse)
+        if (h->is_stream)
             pump_pieces(h);
         else if (weft_api_call_state(h->call) == WEFT_API_CALL_DONE)
             pump_body(h);
     }
 }
 
-/* Sends a comment line in a silent stream, which proxies and clients would give up on. */
+/* Sends a comment line in a silent stream, which proxies and clients would give up on. Streams of
+ * lines have none. */
 static void keep_alive(struct http *h, uint64_t now_ms) {
-    static const char comment[] = ": keep-alive\n\n";
     struct conn *conn = h->conn;
-    if (!h->is_sse || conn->is_writing || !weft_api_call_is_between_events(h->call) ||
+    if (!h->is_stream || conn->is_writing || !weft_api_call_is_between_events(h->call) ||
         now_ms <= h->last_sent_ms + conn->server->config.sse_keepalive_ms)
         return;
+    const char *comment = weft_api_call_keep_alive(h->call);
+    if (!comment) return;
     struct weft_buf *piece = &conn->server->scratch;
     weft_buf_clear(piece);
-    weft_buf_add(piece, comment, sizeof comment - 1);
+    weft_buf_add_str(piece, comment);
     add_piece(h, piece);
     wefti_conn_flush(conn);
 }
@@ -231,7 +232,7 @@ static void pump_live(struct http *h) {
 
 static void begin_live(struct http *h) {
     if (weft_api_live_begin(&h->conn->server->live, &h->live, h->conn)) {
-        begin_events(h);
+        begin_events(h, "text/event-stream; charset=utf-8");
         pump_live(h);
         return;
     }

@@ -23,4 +23,9 @@ void wefti_api_write_stats(const struct weft_api_state *api, const struct weft_a
 void wefti_api_write_props(const struct weft_api_state *api, struct weft_writer *w);
 void wefti_api_write_slots(const struct weft_api_state *api, struct weft_writer *w);
 
+/* ollama's /api/tags and /api/ps; what it calls a model's details. */
+void wefti_api_write_ollama_tags(const struct weft_api_state *api, struct weft_writer *w);
+void wefti_api_write_ollama_ps(const struct weft_api_state *api, struct weft_writer *w);
+void wefti_api_write_ollama_details(const struct weft_api_state *api, struct weft_writer *w);
+
 #endif

@@ -120,7 +120,12 @@ enum weft_api_render {
  * everything before it. */
 enum weft_api_render weft_api_render_body(weft_api_call *call, struct weft_buf *out, size_t budget);
 
-/* Over HTTP: a stream's server-sent events so far, to its end. */
+/* The type of a stream's response, and what keeps it open while it is silent (NULL: nothing may be
+ * sent). */
+const char *weft_api_call_stream_type(const weft_api_call *call);
+const char *weft_api_call_keep_alive(const weft_api_call *call);
+
+/* Over HTTP: a stream's events so far, to its end. */
 enum weft_api_render weft_api_render_stream(weft_api_call *call, struct weft_buf *out,
                                             size_t budget);
 

@@ -54,6 +54,12 @@ const char *weft_api_error_type(int status) {
     }
 }
 
+static void add_request_id(const char *request_id, struct weft_buf *out) {
+    if (!request_id) return;
+    weft_buf_add_str(out, ",\"request_id\":");
+    weft_json_str(out, request_id, strlen(request_id));
+}
+
 void weft_api_error_json(const struct weft_api_error *error, const char *request_id,
                          struct weft_buf *out) {
     weft_buf_add_str(out, "{\"error\":{\"message\":");
@@ -67,9 +73,20 @@ void weft_api_error_json(const struct weft_api_error *error, const char *request
         weft_buf_printf(out, ",\"code\":\"%s\"}", error->code);
     else
         weft_buf_add_str(out, ",\"code\":null}");
-    if (request_id) {
-        weft_buf_add_str(out, ",\"request_id\":");
-        weft_json_str(out, request_id, strlen(request_id));
+    add_request_id(request_id, out);
+    weft_buf_add_char(out, '}');
+}
+
+void wefti_api_error_write(const struct weft_api_error *error, const char *request_id,
+                           const char *path, size_t len, struct weft_buf *out) {
+    static const char ollamas[] = "/api/";
+    size_t n = sizeof ollamas - 1;
+    if (len < n || memcmp(path, ollamas, n) != 0) {
+        weft_api_error_json(error, request_id, out);
+        return;
     }
+    weft_buf_add_str(out, "{\"error\":");
+    weft_json_str(out, error->message, strlen(error->message));
+    add_request_id(request_id, out);
     weft_buf_add_char(out, '}');
 }

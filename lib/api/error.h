@@ -4,6 +4,7 @@
 #ifndef WEFT_API_ERROR_H
 #define WEFT_API_ERROR_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/buf.h"
@@ -37,5 +38,10 @@ const char *weft_api_error_type(int status);
 /* Appends the whole JSON object, with "request_id" beside "error" unless it is NULL. */
 void weft_api_error_json(const struct weft_api_error *error, const char *request_id,
                          struct weft_buf *out);
+
+/* The same in the shape of the endpoint at `path`, of `len` bytes: below /api/ it is ollama's,
+ * {"error":"..."}. */
+void wefti_api_error_write(const struct weft_api_error *error, const char *request_id,
+                           const char *path, size_t len, struct weft_buf *out);
 
 #endif

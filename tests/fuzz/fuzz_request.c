@@ -75,7 +75,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
     weft_api_call_prepare(call);
     bool is_generation = call->kind->generates;
     struct weft_errmsg why;
-    if (!call->error.status && is_generation) {
+    if (!call->error.status && is_generation && call->params.n_prompts > 0) {
         WEFT_ASSERT(weft_sampling_check(&call->params.sampling, 4096, &why) == WEFT_OK);
         WEFT_ASSERT(call->params.n_prompts >= 1 && call->params.prompts[0].n_ids >= 1);
     }
@@ -99,6 +99,13 @@ void weft_fuzz_seeds(void (*add)(const void *bytes, size_t n)) {
         "8{\"prompt\":\"a\",\"n_predict\":-1,\"repeat_penalty\":1.1,\"repeat_last_n\":-1,\"n_"
         "probs\":2,"
         "\"logit_bias\":[[5,1.5],[6,false]],\"samplers\":null,\"min_keep\":0}",
+        "9{\"prompt\":\"a\",\"system\":\"b\",\"raw\":false,\"options\":{\"num_predict\":5,\"seed\":"
+        "1,"
+        "\"stop\":[\"x\"],\"repeat_penalty\":1.1,\"num_ctx\":2048},\"keep_alive\":\"5m\"}",
+        ":{\"model\":\"m:latest\",\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"stream\":"
+        "false,"
+        "\"logprobs\":true,\"top_logprobs\":2}",
+        ";{\"model\":\"m\"}",
         "4\x82\xa6prompt\xa2hi\xaamax_tokens\x05",
         "5\x81\xa8messages\x91\x82\xa4role\xa4user\xa7"
         "content\xa2hi",

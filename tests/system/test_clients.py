@@ -116,5 +116,70 @@ def test_llama_servers_props_and_slots():
         conn.close()
 
 
+
+def lines_of(server, path, body, headers=None):
+    """The objects of a stream of lines."""
+    conn = server.connect()
+    try:
+        conn.request("POST", path, json.dumps(body), {"Content-Type": "application/json", **(headers or {})})
+        reply = conn.getresponse()
+        assert reply.status == 200 and reply.headers["Content-Type"] == "application/x-ndjson", reply.status
+        return [json.loads(line) for line in reply]
+    finally:
+        conn.close()
+
+
+def test_ollamas_endpoints_say_what_openais_do():
+    with Server("--served-model-name", "fable") as server:
+        options = {"temperature": 0, "num_predict": 20}
+        same = {"temperature": 0, "max_tokens": 20}
+        text = "Once upon a time"
+        whole = server.complete(prompt=text, **same)
+        ask = {"model": "fable:latest", "prompt": text, "raw": True, "options": options}
+        reply = server.post("/api/generate", {**ask, "stream": False}).json
+        assert reply["response"] == whole["choices"][0]["text"] and reply["done"] is True
+        assert reply["done_reason"] == whole["choices"][0]["finish_reason"] and reply["model"] == "fable"
+        assert (reply["prompt_eval_count"], reply["eval_count"]) == (whole["usage"]["prompt_tokens"],
+                                                                     whole["usage"]["completion_tokens"])
+        assert reply["total_duration"] >= reply["eval_duration"] > 0
+        *pieces, end = lines_of(server, "/api/generate", ask)  # a stream where nothing is said
+        assert "".join(p["response"] for p in pieces) == reply["response"] and not any(p["done"] for p in pieces)
+        assert end["done"] and end["response"] == "" and end["eval_count"] == reply["eval_count"]
+
+        messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello!"}]
+        said = server.chat(messages=messages, **same)["choices"][0]["message"]
+        reply = server.post("/api/chat", {"messages": messages, "options": options, "stream": False}).json
+        assert reply["message"] == said
+        *pieces, end = lines_of(server, "/api/chat", {"messages": messages, "options": options})
+        assert "".join(p["message"]["content"] for p in pieces) == said["content"] and end["done"]
+        # Without `raw` the prompt is a message, and `system` another.
+        reply = server.post("/api/generate", {"prompt": "Hello!", "system": "Be brief.", "options": options,
+                                              "stream": False}).json
+        assert reply["response"] == said["content"]
+
+
+def test_ollamas_clients_learn_what_is_there():
+    with Server("--served-model-name", "fable,other", env={"WEFT_API_KEY": "k"}) as server:
+        key = {"Authorization": "Bearer k"}
+        reply = server.get("/api/tags")
+        assert reply.status == 401 and "API key" in reply.json["error"]
+        assert [m["name"] for m in server.get("/api/tags", key).json["models"]] == ["fable", "other"]
+        assert server.get("/api/ps", key).json["models"][0]["size"] > 0
+        assert server.get("/api/version").json == server.get("/version").json
+        shown = server.post("/api/show", {"model": "other:latest"}, key).json
+        assert "{%" in shown["template"] and shown["model_info"]["llama.context_length"] == 1024
+        assert shown["capabilities"] == ["completion"]
+        for path, body, status, says in (
+            ("/api/show", {"model": "x"}, 404, "this server has 'fable', 'other'"),
+            ("/api/chat", {"messages": [{"role": "user", "content": "a"}], "format": "json"}, 400, "'format'"),
+            ("/api/generate", {"prompt": 1}, 400, "'prompt'"),
+            ("/api/pull", {"model": "x"}, 404, "there is nothing at"),
+            ("/api/embed", {"input": "x"}, 400, "embeddings"),
+        ):
+            reply = server.post(path, body, key)
+            assert reply.status == status and says in reply.json["error"], reply.text
+        assert server.get("/api/chat", key).json["error"] == "/api/chat takes POST, OPTIONS"
+
+
 if __name__ == "__main__":
     harness.main()

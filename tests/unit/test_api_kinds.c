@@ -261,6 +261,125 @@ static void what_a_template_raises_is_the_400s_message(void **state) {
     api.chat = NULL;
 }
 
+/* The same text from the one object and from the lines of the stream, however they are cut; where a
+ * model has no chat template the prompt is used as it is. */
+static void ollamas_answer_is_one_object_or_lines_that_end_with_its_facts(void **state) {
+    (void)state;
+    static const char *const streams[] = {"false", "true"};
+    for (uint32_t how = 0; how < 2; how++) {
+        char json[160], first[80];
+        (void)snprintf(json, sizeof json,
+                       "{\"model\":\"m:latest\",\"prompt\":\"Once\",\"stream\":%s,\"options\":{"
+                       "\"seed\":3,\"num_predict\":30,\"stop\":\"e wa\"},\"keep_alive\":0}",
+                       streams[how]);
+        weft_api_call *call = begin_kind(&wefti_api_kind_ollama_generate, json);
+        put_text(" upon there wa", WEFT_END_LENGTH);
+        char *text = rendered(call, 1 << 16);
+        for (size_t budget = 1; !how && budget < 100; budget += 7) {
+            wefti_api_render_rewind(call);
+            char *again = rendered(call, budget);
+            assert_string_equal(again, text);
+            free(again);
+        }
+        const char *last =
+            how ? strstr(text, "{\"model\":\"m\",\"created_at\":\"1970-01-01T00:00:01Z\","
+                               "\"response\":\"\",\"done\":true")
+                : text;
+        assert_non_null(last);
+        json_t *body = json_loads(last, JSON_REJECT_DUPLICATES, NULL);
+        assert_string_equal(text_of(body, "response"), how ? "" : " upon ther");
+        assert_string_equal(text_of(body, "done_reason"), "stop");
+        assert_int_equal(json_integer_value(json_object_get(body, "eval_count")),
+                         call->choices[0].n_tokens);
+        assert_int_equal(json_integer_value(json_object_get(body, "prompt_eval_count")),
+                         call->params.prompts[0].n_ids);
+        assert_int_equal(json_integer_value(json_object_get(body, "prompt_eval_duration")),
+                         10000000);
+        json_decref(body);
+        (void)snprintf(first, sizeof first, "\"response\":\" %s\",\"done\":false}\n", "upon");
+        assert_int_equal(strstr(text, first) != NULL, how);
+        assert_null(strstr(text, "data:"));
+        free(text);
+        weft_api_call_drop(call);
+    }
+}
+
+static void ollamas_chat_has_messages_and_log_probabilities(void **state) {
+    (void)state;
+    struct weft_errmsg why;
+    static const char source[] = "{% for m in messages %}{{ m.content }}{% endfor %}";
+    struct weft_tmpl_specials specials = {weft_tok_bos_token(api.tok), weft_tok_eos_token(api.tok)};
+    assert_int_equal(weft_tmpl_new(source, strlen(source), &specials, &api.chat, &why), WEFT_OK);
+    weft_api_call *call = begin_kind(&wefti_api_kind_ollama_chat,
+                                     "{\"messages\":[{\"role\":\"user\",\"content\":\"Once\"}],"
+                                     "\"stream\":false,\"logprobs\":true,\"top_logprobs\":1}");
+    put_text(" upon", WEFT_END_STOP);
+    json_t *body = body_of(call, 5);
+    const json_t *message = json_object_get(body, "message");
+    assert_string_equal(text_of(message, "role"), "assistant");
+    const json_t *lp = json_array_get(json_object_get(body, "logprobs"), 0);
+    assert_true(json_number_value(json_object_get(lp, "logprob")) == -1.5);
+    assert_int_equal(json_array_size(json_object_get(lp, "top_logprobs")), 1);
+    json_decref(body);
+    weft_api_call_drop(call);
+    weft_tmpl_free(api.chat);
+}
+
+static void ollamas_request_without_a_prompt_asks_for_the_model_alone(void **state) {
+    (void)state;
+    static const struct {
+        const weft_api_kind *kind;
+        const char *json, *want;
+    } cases[] = {
+        {&wefti_api_kind_ollama_generate, "{\"stream\":false}", "\"response\":\"\""},
+        {&wefti_api_kind_ollama_generate, "{\"prompt\":\"\",\"keep_alive\":-1}",
+         "\"response\":\"\""},
+        {&wefti_api_kind_ollama_chat, "{\"messages\":[]}",
+         "\"message\":{\"role\":\"assistant\",\"content\":\"\"}"},
+    };
+    uint32_t n_sent = paper.n_sent;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        weft_api_call *call = begin_kind(cases[i].kind, cases[i].json);
+        char *text = rendered(call, 1 << 16);
+        assert_non_null(strstr(text, cases[i].want));
+        assert_non_null(strstr(text, "\"done\":true,\"done_reason\":\"load\"}"));
+        free(text);
+        weft_api_call_drop(call);
+    }
+    assert_int_equal(paper.n_sent, n_sent);
+}
+
+static void a_stream_of_lines_ends_with_an_error_in_ollamas_shape(void **state) {
+    (void)state;
+    weft_api_call *call = begin_kind(&wefti_api_kind_ollama_generate, "{\"prompt\":\"Once\"}");
+    struct sent submit = *last_sent();
+    put_accepted(&submit);
+    put_token(&submit, 0, 0, 40, WEFT_END_NONE);
+    put_token(&submit, 0, 1, 40, WEFT_END_DEADLINE);
+    struct weft_buf out;
+    weft_buf_init(&out, 1 << 16);
+    while (weft_api_render_stream(call, &out, 100) == WEFT_API_RENDER_MORE) {
+    }
+    assert_non_null(strstr(weft_buf_cstr(&out),
+                           "}\n{\"error\":\"the request took too long\",\"request_id\":\""));
+    weft_buf_fini(&out);
+    weft_api_call_drop(call);
+}
+
+static void ollamas_show_knows_the_context(void **state) {
+    (void)state;
+    weft_api_call *call = begin_kind(&wefti_api_kind_ollama_show, "{\"name\":\"m:latest\"}");
+    json_t *body = body_of(call, 1);
+    const json_t *info = json_object_get(body, "model_info");
+    assert_int_equal(json_object_size(info), 3);
+    assert_string_equal(text_of(body, "template"), "");
+    json_decref(body);
+    weft_api_call_drop(call);
+    call = begin_kind(&wefti_api_kind_ollama_show, "{\"name\":\"other\"}");
+    assert_int_equal(call->error.status, 404);
+    weft_api_call_drop(call);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(llamas_answer_has_its_fields_however_it_is_cut),
@@ -269,6 +388,11 @@ int main(void) {
         CASE(a_stream_knows_when_an_event_is_sent_in_part),
         CASE(answers_about_tokens_are_the_same_in_pieces_of_any_size),
         CASE(what_a_template_raises_is_the_400s_message),
+        CASE(ollamas_answer_is_one_object_or_lines_that_end_with_its_facts),
+        CASE(ollamas_chat_has_messages_and_log_probabilities),
+        CASE(ollamas_request_without_a_prompt_asks_for_the_model_alone),
+        CASE(a_stream_of_lines_ends_with_an_error_in_ollamas_shape),
+        CASE(ollamas_show_knows_the_context),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,6 +17,8 @@
 #define CALL_LLAMA (&wefti_api_kind_llama)
 #define CALL_TOKENIZE (&wefti_api_kind_tokenize)
 #define CALL_DETOKENIZE (&wefti_api_kind_detokenize)
+#define CALL_GENERATE (&wefti_api_kind_ollama_generate)
+#define CALL_OLLAMA_CHAT (&wefti_api_kind_ollama_chat)
 
 static const uint32_t eos[] = {90, 91};
 static const char *const model_names[] = {"m", "also"};
@@ -159,6 +161,25 @@ static const struct row rows[] = {
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"repeat_penalty\":0}", 400, "repeat_penalty"},
     {CALL_TOKENIZE, "{\"content\":\"a\",\"add_special\":true,\"with_pieces\":true}", 0, ""},
     {CALL_TOKENIZE, "{\"content\":[\"a\"]}", 400, "content"},
+    {CALL_GENERATE, "{\"prompt\":\"a\",\"model\":\"m:latest\",\"keep_alive\":\"5m\"}", 0, ""},
+    {CALL_GENERATE, "{\"prompt\":\"a\",\"model\":\"m:7b\"}", 404, "model"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"model\":\"m:latest\"}", 404, "model"},
+    {CALL_GENERATE, "{\"prompt\":[1]}", 400, "prompt"},
+    {CALL_GENERATE, "{\"prompt\":\"a\",\"raw\":true,\"system\":\"b\"}", 0, ""},
+    {CALL_GENERATE, "{\"prompt\":\"a\",\"system\":1}", 400, "system"},
+    {CALL_GENERATE, "{\"prompt\":\"a\",\"template\":\"x\"}", 400, "template"},
+    {CALL_GENERATE, "{\"prompt\":\"a\",\"format\":\"json\"}", 400, "format"},
+    {CALL_GENERATE, "{\"prompt\":\"a\",\"images\":[\"x\"]}", 400, "images"},
+    {CALL_GENERATE, "{\"prompt\":\"a\",\"think\":true}", 400, "think"},
+    {CALL_GENERATE, "{\"prompt\":\"a\",\"options\":[]}", 400, "options"},
+    {CALL_GENERATE, "{\"prompt\":\"a\",\"options\":{\"num_ctx\":4096,\"num_predict\":-2}}", 0, ""},
+    {CALL_GENERATE, "{\"prompt\":\"a\",\"options\":{\"num_predict\":-3}}", 400, "num_predict"},
+    {CALL_GENERATE, "{\"prompt\":\"a\",\"options\":{\"temperature\":-1}}", 400, "temperature"},
+    {CALL_GENERATE, "{\"prompt\":\"a\",\"options\":{\"mirostat\":1}}", 400, "mirostat"},
+    {CALL_OLLAMA_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\",\"images\":[\"x\"]}]}",
+     400, "messages[0].images"},
+    {CALL_OLLAMA_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":[{}]}", 400,
+     "tools"},
     {CALL_TOKENIZE, "{\"content\":\"a\",\"with_pieces\":1}", 400, "with_pieces"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"mirostat\":2}", 400, "mirostat"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"response_format\":{\"type\":\"json_object\"}}", 400,
@@ -395,6 +416,8 @@ static void unknown_fields_are_refused_where_that_is_wanted(void **state) {
         {CALL_LLAMA, "{\"prompt\":\"a\",\"n_predict\":5,\"cache_prompt\":true}", ""},
         {CALL_LLAMA, "{\"prompt\":\"a\",\"max_tokens\":5}", "max_tokens"},
         {CALL_TOKENIZE, "{\"prompt\":\"a\",\"tokens\":[]}", "tokens"},
+        {CALL_GENERATE, "{\"prompt\":\"a\",\"options\":{\"num_ctx\":5,\"top_k\":3}}", ""},
+        {CALL_GENERATE, "{\"prompt\":\"a\",\"options\":{\"max_tokens\":5}}", "options.max_tokens"},
         {CALL_DETOKENIZE, "{\"tokens\":[1],\"model\":\"m\"}", ""},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -432,6 +455,21 @@ static void llamas_names_go_before_openais(void **state) {
     wefti_api_params_fini(&p);
     assert_true(parse("{\"prompt\":\"a\",\"n_predict\":-1}", CALL_COMPLETION, 4, &p, &error));
     assert_int_equal(p.sampling.max_tokens, 60); /* all of the context */
+    wefti_api_params_fini(&p);
+}
+
+static void ollamas_options_have_its_defaults(void **state) {
+    (void)state;
+    struct params p;
+    struct weft_api_error error;
+    assert_true(parse("{\"prompt\":\"a\",\"options\":{\"repeat_penalty\":1.5,\"stop\":[\"x\"]}}",
+                      CALL_GENERATE, 4, &p, &error));
+    assert_true(p.stream && p.sampling.temperature == 0.8f && p.sampling.top_p == 0.9f);
+    assert_int_equal(p.sampling.top_k, 40);
+    assert_true(p.sampling.repetition_penalty == 1.5f);
+    assert_int_equal(p.sampling.max_tokens, 60); /* all of the context */
+    assert_int_equal(p.n_stops, 1);
+    assert_int_equal(p.sampling.n_stop_tokens, 2);
     wefti_api_params_fini(&p);
 }
 
@@ -680,6 +718,7 @@ int main(void) {
         cmocka_unit_test(unknown_fields_are_refused_where_that_is_wanted),
         cmocka_unit_test(a_wrong_model_is_told_which_there_are),
         cmocka_unit_test(llamas_names_go_before_openais),
+        cmocka_unit_test(ollamas_options_have_its_defaults),
         cmocka_unit_test(a_number_too_small_for_a_float_is_not_off),
         cmocka_unit_test(defaults_fit_the_context),
         cmocka_unit_test(ignored_ends_are_still_kept_back_by_min_tokens),

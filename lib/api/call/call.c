@@ -365,7 +365,7 @@ void weft_api_call_start(weft_api_call *call, uint64_t now_us) {
     if (call->error.status) {
         call->state = WEFT_API_CALL_FAILED;
         wake(call);
-    } else if (!call->kind->generates) {
+    } else if (!call->kind->generates || call->params.n_prompts == 0) {
         call->state = WEFT_API_CALL_DONE;
         wake(call);
     } else if (weft_api_call_is_late(call, now_us)) {

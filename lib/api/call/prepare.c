@@ -86,6 +86,11 @@ static void encode(weft_api_call *call, struct prompt *prompt, const char *text,
 
 static void encode_chat(weft_api_call *call) {
     struct params *p = &call->params;
+    if (!call->api->chat && p->template_is_optional && p->n_messages == 1) {
+        encode(call, &p->prompts[0], p->messages[0].content, p->messages[0].content_len,
+               WEFT_TOK_PARSE_SPECIAL | WEFT_TOK_ADD_SPECIAL);
+        return;
+    }
     if (!call->api->chat) {
         weft_api_error_set(&call->error, 400, "messages", "no_chat_template",
                            "the model has no chat template; start the server with --chat-template "
@@ -146,7 +151,7 @@ void weft_api_call_prepare(weft_api_call *call) {
     wefti_api_params_drop_json(p);
     if (call->error.status) return;
     p->drops_sent_logprobs = p->stream && !call->is_rpc; /* else a whole result follows */
-    if (!call->kind->generates) return;
+    if (!call->kind->generates || p->n_prompts == 0) return;
     if (call->limits.max_model_len == 0)
         weft_api_error_set(&call->error, 503, NULL, "not_serving", "the server is starting");
     else

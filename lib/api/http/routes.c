@@ -116,6 +116,22 @@ static void get_slots(const struct weft_api_state *api, const struct weft_api_sp
     wefti_api_write_slots(api, &w);
 }
 
+static void get_tags(const struct weft_api_state *api, const struct weft_api_span *path,
+                     const struct weft_api_moment *moment, struct weft_api_answer *out) {
+    (void)path;
+    (void)moment;
+    struct weft_writer w = begin_json(out);
+    wefti_api_write_ollama_tags(api, &w);
+}
+
+static void get_ps(const struct weft_api_state *api, const struct weft_api_span *path,
+                   const struct weft_api_moment *moment, struct weft_api_answer *out) {
+    (void)path;
+    (void)moment;
+    struct weft_writer w = begin_json(out);
+    wefti_api_write_ollama_ps(api, &w);
+}
+
 static void get_metrics(const struct weft_api_state *api, const struct weft_api_span *path,
                         const struct weft_api_moment *moment, struct weft_api_answer *out) {
     (void)path;
@@ -169,6 +185,11 @@ static const struct weft_api_route routes[] = {
     {.path = "/v1/models", .is_guarded = true, .answer = get_models},
     {.path = "/v1/models/", .is_guarded = true, .answer = get_models},
     {.path = "/v1/models/", .is_prefix = true, .is_guarded = true, .answer = get_model},
+    {.path = "/api/tags", .is_guarded = true, .answer = get_tags},
+    {.path = "/api/ps", .is_guarded = true, .answer = get_ps},
+    {.path = "/api/version", .answer = get_version},
+    {.path = "/api/embed", .is_post = true, .is_guarded = true, .answer = post_embeddings},
+    {.path = "/api/embeddings", .is_post = true, .is_guarded = true, .answer = post_embeddings},
     {.path = "/props", .is_guarded = true, .answer = get_props},
     {.path = "/slots", .is_guarded = true, .answer = get_slots},
     {.path = "/health", .is_watched = true, .answer = get_health},

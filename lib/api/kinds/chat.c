@@ -11,18 +11,6 @@
 
 /* ---------------------------------------------------------------------------------- parsing --- */
 
-static int64_t read_logprobs(const struct reader *r, const struct weft_api_limits *limits) {
-    int64_t n_top = -1;
-    bool is_wanted = false;
-    wefti_api_json_get_bool(r, "logprobs", &is_wanted);
-    wefti_api_json_get_int(r, "top_logprobs", 0, limits->max_logprobs, &n_top);
-    if (n_top > 0 && !is_wanted)
-        weft_api_error_set(r->error, 400, "top_logprobs", NULL,
-                           "'top_logprobs' needs 'logprobs' to be true");
-    if (!is_wanted) return -1;
-    return n_top < 0 ? 0 : n_top;
-}
-
 static void refuse_echo(const struct reader *r) {
     bool is_wanted = false;
     wefti_api_json_get_bool(r, "echo", &is_wanted);
@@ -45,7 +33,7 @@ static void parse(const struct reader *r, const struct weft_api_limits *limits,
     wefti_api_params_read_sampling(r, limits, params);
     wefti_api_params_read_stops(r, params);
     wefti_api_params_read_stop_tokens(r, limits, params);
-    int64_t n_logprobs = read_logprobs(r, limits);
+    int64_t n_logprobs = wefti_api_params_read_chat_logprobs(r, limits);
     wefti_api_params_read_logprobs(r, limits, n_logprobs, params);
     wefti_api_params_read_choices(r, params);
     wefti_api_params_read_max_tokens(r, "max_tokens", params);
@@ -163,6 +151,7 @@ const struct weft_api_kind wefti_api_kind_chat = {
     .prompt_field = "messages",
     .logprobs_field = "top_logprobs",
     .generates = true,
+    .framing = &wefti_api_framing_sse,
     .names_any_token = true,
     .parse = parse,
     .open_body = open_body,

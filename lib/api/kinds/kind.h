@@ -39,6 +39,16 @@ struct render_chunk {
     size_t text_len;
 };
 
+/* How the events of a stream over HTTP lie one after another. */
+struct weft_api_framing {
+    const char *type;           /* of the response */
+    const char *before, *after; /* each event, which is one line of JSON */
+    const char *keep_alive;     /* what is sent in a silent stream; NULL: nothing may be */
+};
+
+extern const struct weft_api_framing wefti_api_framing_sse;   /* server-sent events */
+extern const struct weft_api_framing wefti_api_framing_lines; /* a line each */
+
 struct weft_api_kind {
     const char *path;           /* of POST requests */
     const char *rpc_method;     /* NULL: not over MessagePack-RPC */
@@ -49,6 +59,7 @@ struct weft_api_kind {
     bool logprobs_have_ids;     /* where they are lists of tokens like chat's */
     bool draws_short_seeds;     /* of 32 bits, where a request brings none */
     bool generates;             /* else the scheduler is not needed */
+    bool takes_tags;            /* "NAME:latest" is the model NAME */
     size_t prompt_tokens_max;   /* 0: what fits the context */
 
     /* Reads its fields. Errors go into the reader's. */
@@ -60,7 +71,8 @@ struct weft_api_kind {
     void (*open_body)(weft_api_call *call, struct weft_writer *w);
     const body_part *choice_parts, *end_parts;
 
-    /* Streams over HTTP. */
+    /* Streams over HTTP. NULL where there are none. */
+    const struct weft_api_framing *framing;
     void (*open_choice)(struct choice *choice, struct weft_writer *w); /* NULL: no such chunk */
     void (*write_chunk)(const struct render_chunk *chunk, struct weft_writer *w);
     /* The last events, until `out` has about `limit` bytes. False: they are to be gone on with. */
@@ -76,7 +88,10 @@ struct weft_api_kind {
     X(chat)                                                                                        \
     X(tokenize)                                                                                    \
     X(detokenize)                                                                                  \
-    X(llama)
+    X(llama)                                                                                       \
+    X(ollama_generate)                                                                             \
+    X(ollama_chat)                                                                                 \
+    X(ollama_show)
 
 #define X(name) extern const struct weft_api_kind wefti_api_kind_##name;
 WEFT_API_KIND_LIST(X)

@@ -50,24 +50,6 @@ static void read_prompt(const struct reader *r, const struct weft_api_limits *li
                            "'prompt' holds %u prompts, /completion takes one", params->n_prompts);
 }
 
-/* Penalties here look at all there is: a shorter view of it is refused if there are any. */
-static void read_penalties(const struct reader *r, const struct weft_api_limits *limits,
-                           struct params *params) {
-    struct weft_sampling *s = &params->sampling;
-    int64_t last_n = -1;
-    wefti_api_json_get_float(r, "repeat_penalty", 1e-3, 1e3, &s->repetition_penalty);
-    wefti_api_json_get_int(r, "repeat_last_n", -1, INT32_MAX, &last_n);
-    if (last_n == 0) {
-        s->repetition_penalty = 1.0f;
-        s->presence_penalty = s->frequency_penalty = 0.0f;
-    }
-    bool has_any = s->repetition_penalty != 1.0f || s->presence_penalty != 0.0f ||
-                   s->frequency_penalty != 0.0f;
-    if (has_any && last_n > 0 && last_n < limits->max_model_len)
-        weft_api_error_set(r->error, 400, "repeat_last_n", "unsupported_parameter",
-                           "'repeat_last_n' can only be -1 or 0: penalties look at all tokens");
-}
-
 /* The token of [id, bias]. */
 static bool token_of_pair(const json_t *pair, uint32_t n_vocab, uint32_t *out) {
     const json_t *token = json_array_get(pair, 0);
@@ -149,7 +131,7 @@ static void parse(const struct reader *r, const struct weft_api_limits *limits,
     wefti_api_json_get_bool(r, "stream", &params->stream);
     wefti_api_json_get_bool(r, "return_tokens", &params->return_tokens);
     wefti_api_params_read_sampling(&shared, &own, params);
-    read_penalties(r, limits, params);
+    wefti_api_params_read_penalties(r, limits, params);
     read_bias(r, limits, params);
     wefti_api_params_read_stops(r, params);
     wefti_api_params_read_stop_tokens(&shared, limits, params);
@@ -393,20 +375,13 @@ static void write_chunk(const struct render_chunk *chunk, struct weft_writer *w)
     weft_write_end(w);
 }
 
-static bool end_stream(weft_api_call *call, struct weft_buf *out, size_t limit) {
-    if (!call->render.is_open) weft_buf_add_str(out, "data: ");
-    size_t room = limit > out->len ? limit - out->len : 0;
-    if (weft_api_render_body(call, out, room) != WEFT_API_RENDER_DONE) return false;
-    weft_buf_add_str(out, "\n\n");
-    return true;
-}
-
 const struct weft_api_kind wefti_api_kind_llama = {
     .path = "/completion",
     .id_prefix = "cmpl",
     .prompt_field = "prompt",
     .logprobs_field = "n_probs",
     .generates = true,
+    .framing = &wefti_api_framing_sse,
     .names_any_token = true,
     .logprobs_have_ids = true,
     .draws_short_seeds = true, /* they are told: clients that read numbers as doubles keep them */
@@ -415,5 +390,5 @@ const struct weft_api_kind wefti_api_kind_llama = {
     .choice_parts = choice_parts,
     .end_parts = end_parts,
     .write_chunk = write_chunk,
-    .end_stream = end_stream,
+    .end_stream = wefti_api_render_end_with_body,
 };

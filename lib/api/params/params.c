@@ -14,17 +14,26 @@
 
 /* -------------------------------------------------------------------------------- the model --- */
 
-static void check_model(const struct reader *r, const struct weft_api_limits *limits) {
-    const json_t *value = wefti_api_json_get(r, "model");
+/* Without what ollama puts after every name that has no tag. */
+static size_t untagged(const char *name, size_t len) {
+    static const char tag[] = ":latest";
+    size_t n = sizeof tag - 1;
+    return len > n && memcmp(name + len - n, tag, n) == 0 ? len - n : len;
+}
+
+void wefti_api_params_check_model(const struct reader *r, const char *field,
+                                  const struct weft_api_limits *limits, bool takes_tags) {
+    const json_t *value = wefti_api_json_get(r, field);
     if (!value) return;
     if (!json_is_string(value)) {
-        wefti_api_json_wrong_type(r, "model", "a string", value);
+        wefti_api_json_wrong_type(r, field, "a string", value);
         return;
     }
     const char *name = json_string_value(value);
     size_t len = json_string_length(value);
-    if (!wefti_api_is_model(limits, name, len))
-        wefti_api_no_such_model(limits, name, len, r->error);
+    if (wefti_api_is_model(limits, name, len)) return;
+    if (takes_tags && wefti_api_is_model(limits, name, untagged(name, len))) return;
+    wefti_api_no_such_model(limits, name, len, r->error);
 }
 
 /* ------------------------------------------------------------------------------ the request --- */
@@ -46,7 +55,7 @@ bool wefti_api_params_parse(json_t *json, const weft_api_kind *kind,
         return false;
     }
     weft_buf_init(&unknown.names, UNKNOWN_BYTES_MAX);
-    check_model(&r, limits);
+    wefti_api_params_check_model(&r, "model", limits, kind->takes_tags);
     kind->parse(&r, limits, params);
     wefti_api_params_note_ignored(&r);
     wefti_api_json_look_for_unknown(&r, "");

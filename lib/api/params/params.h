@@ -38,8 +38,9 @@ struct params {
     char **owned_texts;                 /* message contents joined from parts */
     uint32_t n_messages, n_owned;
     bool add_generation_prompt, add_special, return_token_strs, return_tokens;
-    bool special_is_text; /* what looks like a special token in a text is none */
-    bool with_pieces;     /* ids together with their texts */
+    bool template_is_optional; /* without one a single message is the prompt */
+    bool special_is_text;      /* what looks like a special token in a text is none */
+    bool with_pieces;          /* ids together with their texts */
 
     bool stream, include_usage, continuous_usage;
     bool echo, include_stop, skip_special, tokens_as_ids;

@@ -245,7 +245,38 @@ void wefti_api_params_read_sampling(const struct reader *r, const struct weft_ap
     wefti_api_params_read_bias(r, limits, params);
 }
 
+/* Penalties look at all there is: a shorter view of it is refused if there are any. */
+void wefti_api_params_read_penalties(const struct reader *r, const struct weft_api_limits *limits,
+                                     struct params *params) {
+    struct weft_sampling *s = &params->sampling;
+    int64_t last_n = -1;
+    wefti_api_json_get_float(r, "repeat_penalty", 1e-3, 1e3, &s->repetition_penalty);
+    wefti_api_json_get_int(r, "repeat_last_n", -1, INT32_MAX, &last_n);
+    if (last_n == 0) {
+        s->repetition_penalty = 1.0f;
+        s->presence_penalty = s->frequency_penalty = 0.0f;
+    }
+    bool has_any = s->repetition_penalty != 1.0f || s->presence_penalty != 0.0f ||
+                   s->frequency_penalty != 0.0f;
+    if (has_any && last_n > 0 && last_n < limits->max_model_len)
+        weft_api_error_set(r->error, 400, "repeat_last_n", "unsupported_parameter",
+                           "'repeat_last_n' can only be -1 or 0: penalties look at all tokens");
+}
+
 /* ------------------------------------------------------------------------ log-probabilities --- */
+
+int64_t wefti_api_params_read_chat_logprobs(const struct reader *r,
+                                            const struct weft_api_limits *limits) {
+    int64_t n_top = -1;
+    bool is_wanted = false;
+    wefti_api_json_get_bool(r, "logprobs", &is_wanted);
+    wefti_api_json_get_int(r, "top_logprobs", 0, limits->max_logprobs, &n_top);
+    if (n_top > 0 && !is_wanted)
+        weft_api_error_set(r->error, 400, "top_logprobs", NULL,
+                           "'top_logprobs' needs 'logprobs' to be true");
+    if (!is_wanted) return -1;
+    return n_top < 0 ? 0 : n_top;
+}
 
 void wefti_api_params_read_logprobs(const struct reader *r, const struct weft_api_limits *limits,
                                     int64_t n, struct params *params) {

@@ -41,6 +41,13 @@ void wefti_api_params_read_messages(const struct reader *r, struct params *param
 void wefti_api_params_read_tokens(const struct reader *r, const struct weft_api_limits *limits,
                                   struct params *params);
 
+/* "system" and "prompt" as two messages, or one; nothing where the prompt is absent or empty. */
+void wefti_api_params_read_question(const struct reader *r, struct params *params);
+
+/* 404 where the field is there and names another model. */
+void wefti_api_params_check_model(const struct reader *r, const char *field,
+                                  const struct weft_api_limits *limits, bool takes_tags);
+
 /* The field `name`, a string, as the one prompt. False: it is absent, or an error. */
 bool wefti_api_params_read_text(const struct reader *r, const char *name, struct params *params);
 
@@ -70,6 +77,14 @@ void wefti_api_params_close_bias(uint32_t n, struct params *params);
 void wefti_api_params_read_stops(const struct reader *r, struct params *params);
 void wefti_api_params_read_stop_tokens(const struct reader *r, const struct weft_api_limits *limits,
                                        struct params *params);
+
+/* llama-server's "repeat_penalty" and "repeat_last_n", after those of read_sampling. */
+void wefti_api_params_read_penalties(const struct reader *r, const struct weft_api_limits *limits,
+                                     struct params *params);
+
+/* Chat's "logprobs" and "top_logprobs" as one number; -1: none. */
+int64_t wefti_api_params_read_chat_logprobs(const struct reader *r,
+                                            const struct weft_api_limits *limits);
 
 /* "prompt_logprobs"; `n` is what the request wants for its output, -1 for none. */
 void wefti_api_params_read_logprobs(const struct reader *r, const struct weft_api_limits *limits,

@@ -191,7 +191,7 @@ static void read_message(const struct reader *r, size_t idx, const json_t *json,
     }
     const json_t *role = json_object_get(json, "role");
     const json_t *content = json_object_get(json, "content");
-    static const char *const absent[] = {"tool_calls", "function_call", "tool_call_id"};
+    static const char *const absent[] = {"tool_calls", "function_call", "tool_call_id", "images"};
     for (size_t i = 0; i < sizeof absent / sizeof absent[0]; i++) {
         const json_t *value = json_object_get(json, absent[i]);
         if (!wefti_api_params_is_absent(value))
@@ -220,6 +220,43 @@ static void read_message(const struct reader *r, size_t idx, const json_t *json,
     }
 }
 
+/* Makes room for `n` messages, which the template makes one prompt. False: no memory. */
+static bool make_messages(const struct reader *r, size_t n, struct params *params) {
+    WEFT_ASSERT(n > 0 && !params->messages && !params->prompts);
+    params->messages = calloc(n, sizeof *params->messages);
+    params->owned_texts = calloc(n, sizeof *params->owned_texts);
+    params->prompts = calloc(1, sizeof *params->prompts);
+    if (!params->messages || !params->owned_texts || !params->prompts) {
+        weft_api_error_set(r->error, 500, NULL, NULL, "out of memory");
+        return false;
+    }
+    params->n_prompts = 1;
+    params->n_messages = (uint32_t)n;
+    return true;
+}
+
+static struct weft_tmpl_message message_of(const char *role, const json_t *content) {
+    return (struct weft_tmpl_message){.role = role,
+                                      .role_len = strlen(role),
+                                      .content = json_string_value(content),
+                                      .content_len = json_string_length(content)};
+}
+
+void wefti_api_params_read_question(const struct reader *r, struct params *params) {
+    const json_t *system = wefti_api_json_get(r, "system");
+    const json_t *prompt = wefti_api_json_get(r, "prompt");
+    if (system && !json_is_string(system))
+        wefti_api_json_wrong_type(r, "system", "a string", system);
+    if (prompt && !json_is_string(prompt))
+        wefti_api_json_wrong_type(r, "prompt", "a string", prompt);
+    if (!wefti_api_json_ok(r) || wefti_api_params_is_absent(prompt)) return;
+    bool has_system = !wefti_api_params_is_absent(system);
+    if (!make_messages(r, has_system ? 2 : 1, params)) return;
+    params->template_is_optional = true;
+    if (has_system) params->messages[0] = message_of("system", system);
+    params->messages[has_system] = message_of("user", prompt);
+}
+
 void wefti_api_params_read_messages(const struct reader *r, struct params *params) {
     const json_t *value = wefti_api_json_get(r, "messages");
     if (!wefti_api_json_ok(r)) return;
@@ -232,15 +269,7 @@ void wefti_api_params_read_messages(const struct reader *r, struct params *param
         weft_api_error_set(r->error, 400, "messages", NULL, "'messages' must not be empty");
     if (!wefti_api_json_ok(r)) return;
     size_t n = json_array_size(value); /* bounded by the body's number of values */
-    params->messages = calloc(n, sizeof *params->messages);
-    params->owned_texts = calloc(n, sizeof *params->owned_texts);
-    params->prompts = calloc(1, sizeof *params->prompts);
-    if (!params->messages || !params->owned_texts || !params->prompts) {
-        weft_api_error_set(r->error, 500, NULL, NULL, "out of memory");
-        return;
-    }
-    params->n_prompts = 1; /* made by the template from the messages */
-    params->n_messages = (uint32_t)n;
+    if (!make_messages(r, n, params)) return;
     for (size_t i = 0; i < n && wefti_api_json_ok(r); i++)
         read_message(r, i, json_array_get(value, i), params);
 }

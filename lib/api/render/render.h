@@ -41,6 +41,9 @@ size_t wefti_api_echo_end(const struct choice *choice, size_t from);
 /* Starts over: the body is rendered again. */
 void wefti_api_render_rewind(weft_api_call *call);
 
+/* An end_stream (kinds/kind.h) whose last event is the whole answer. */
+bool wefti_api_render_end_with_body(weft_api_call *call, struct weft_buf *out, size_t limit);
+
 /* "logprobs" of a chunk, which may be null. */
 void wefti_api_render_chunk_logprobs(const struct render_chunk *chunk, struct weft_writer *w);
 

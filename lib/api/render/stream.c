@@ -180,6 +180,27 @@ static bool write_next(weft_api_call *call, enum weft_writer_format format, stru
 
 /* ---------------------------------------------------------------------------------- streams --- */
 
+const struct weft_api_framing wefti_api_framing_sse = {
+    .type = "text/event-stream; charset=utf-8",
+    .before = "data: ",
+    .after = "\n\n",
+    .keep_alive = ": keep-alive\n\n",
+};
+
+const struct weft_api_framing wefti_api_framing_lines = {
+    .type = "application/x-ndjson",
+    .before = "",
+    .after = "\n",
+};
+
+const char *weft_api_call_stream_type(const weft_api_call *call) {
+    return call->kind->framing->type;
+}
+
+const char *weft_api_call_keep_alive(const weft_api_call *call) {
+    return call->kind->framing->keep_alive;
+}
+
 bool weft_api_render_notification(weft_api_call *call, struct weft_buf *out) {
     WEFT_ASSERT(call->is_rpc);
     return write_next(call, WEFT_WRITE_MSGPACK, out);
@@ -196,9 +217,18 @@ static bool write_stream_end(weft_api_call *call, struct weft_buf *out, size_t l
         WEFT_ASSERT(call->render.n_closed == call->n_choices);
         return call->kind->end_stream(call, out, limit);
     }
-    weft_buf_add_str(out, "data: ");
-    weft_api_error_json(&call->error, call->request_id, out);
-    weft_buf_add_str(out, "\n\n");
+    weft_buf_add_str(out, call->kind->framing->before);
+    wefti_api_error_write(&call->error, call->request_id, call->kind->path,
+                          strlen(call->kind->path), out);
+    weft_buf_add_str(out, call->kind->framing->after);
+    return true;
+}
+
+bool wefti_api_render_end_with_body(weft_api_call *call, struct weft_buf *out, size_t limit) {
+    if (!call->render.is_open) weft_buf_add_str(out, call->kind->framing->before);
+    size_t room = limit > out->len ? limit - out->len : 0;
+    if (weft_api_render_body(call, out, room) != WEFT_API_RENDER_DONE) return false;
+    weft_buf_add_str(out, call->kind->framing->after);
     return true;
 }
 
@@ -209,9 +239,9 @@ enum weft_api_render weft_api_render_stream(weft_api_call *call, struct weft_buf
     if (call->render.is_finished) return WEFT_API_RENDER_DONE;
     while (out->len < limit) {
         size_t start = out->len;
-        weft_buf_add_str(out, "data: ");
+        weft_buf_add_str(out, call->kind->framing->before);
         if (write_next(call, WEFT_WRITE_JSON, out)) {
-            weft_buf_add_str(out, "\n\n");
+            weft_buf_add_str(out, call->kind->framing->after);
             continue;
         }
         out->len = start;
