@@ -1,18 +1,15 @@
 // Drives a server with the openai package of npm: completions, chat, streaming, abort, errors.
-// Called by test_openai.py with the server's URL and key; prints "ok NAME" per check, and how many there were.
 import assert from "node:assert/strict";
 import OpenAI from "openai";
+import { check, key, model, url } from "./check.mjs";
 
-const client = new OpenAI({ baseURL: `${process.argv[2]}/v1`, apiKey: process.argv[3], maxRetries: 0 });
-const model = (await client.models.list()).data[0].id;
+const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: key, maxRetries: 0 });
 
-let n = 0;
-
-async function check(name, run) {
-  await run();
-  n++;
-  console.log(`ok ${name}`);
-}
+await check("models", async () => {
+  const ids = (await client.models.list()).data.map((m) => m.id);
+  assert.equal(ids[0], model);
+  assert.equal((await client.models.retrieve(ids[1])).id, ids[1]);
+});
 
 await check("completions", async () => {
   const reply = await client.completions.create({ model, prompt: "Once upon", max_tokens: 8, temperature: 0 });
@@ -89,13 +86,20 @@ await check("abort", async () => {
   assert.ok(nSeen >= 3 && nSeen < 900, String(nSeen));
 });
 
+await check("stop strings, up to 64", async () => {
+  const body = { model, prompt: "Once upon a time", max_tokens: 40, temperature: 0 };
+  const whole = (await client.completions.create(body)).choices[0].text;
+  const stops = [...Array(63).keys()].map((i) => `<never ${i}>`);
+  const cut = await client.completions.create({ ...body, stop: [...stops, whole.slice(10, 14)] });
+  assert.equal(cut.choices[0].text, whole.slice(0, whole.indexOf(whole.slice(10, 14))));
+  assert.equal(cut.choices[0].finish_reason, "stop");
+});
+
 await check("errors", async () => {
   await assert.rejects(client.completions.create({ model: "no-such-model", prompt: "x" }),
-    (e) => e instanceof OpenAI.NotFoundError && e.code === "model_not_found");
+    (e) => e instanceof OpenAI.NotFoundError && e.code === "model_not_found" && e.message.includes(`'${model}'`));
   await assert.rejects(client.completions.create({ model, prompt: "x", temperature: -1 }),
     (e) => e instanceof OpenAI.BadRequestError && e.param === "temperature");
   const stranger = new OpenAI({ baseURL: client.baseURL, apiKey: "wrong", maxRetries: 0 });
   await assert.rejects(stranger.models.list(), (e) => e instanceof OpenAI.AuthenticationError);
 });
-
-console.log(`all ${n} checks`);
