@@ -27,7 +27,8 @@ static struct weft_api_state *make_state(void) {
                                           .max_model_len = 1024,
                                           .max_logprobs = 20,
                                           .max_prompts = WEFT_API_PROMPTS_MAX,
-                                          .max_logprob_bytes = 1 << 20};
+                                          .max_logprob_bytes = 1 << 20,
+                                          .logs_unknown_fields = true};
     WEFT_ASSERT(weft_tok_open(path, &api.tok, &why) == WEFT_OK);
     WEFT_ASSERT(weft_tok_gen_defaults(path, &api.limits.defaults, &why) == WEFT_OK);
     WEFT_ASSERT(weft_tmpl_find(path, &template, &why) == WEFT_OK && template);

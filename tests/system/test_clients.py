@@ -1,6 +1,7 @@
 """What clients send that were written for other servers: their names, fields and numbers."""
 
 import json
+import socket
 
 import harness
 from harness import Server
@@ -65,6 +66,21 @@ def test_a_body_of_nothing():
             status, error = error_of(server, body)
             assert status == 400 and error["code"] == "invalid_json", error
             assert error["message"] == "the body is empty: send a JSON object"
+
+
+def test_heads_that_nobody_can_answer_say_why():
+    with Server() as server:
+        for head, status, says in (
+            (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505, "this server speaks HTTP/1.1, not HTTP/2"),
+            (b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n", 400, "exactly one Host"),
+            (b"GET /health HTTP/1.1\r\nHost: a\r\nHost: a\r\nConnection: close\r\n\r\n", 400, "exactly one Host"),
+        ):
+            with socket.create_connection(("127.0.0.1", server.port), timeout=harness.LIMIT_S) as sock:
+                sock.sendall(head)
+                reply = b"".join(iter(lambda: sock.recv(65536), b""))
+            error = json.loads(reply[reply.index(b"\r\n\r\n"):])["error"]
+            assert int(reply.split()[1]) == status and says in error["message"], reply
+            assert error["code"] == (None if status == 505 else "malformed_http"), error
 
 
 def test_llama_servers_tokenize():
