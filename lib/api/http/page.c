@@ -1,69 +1,80 @@
-/* The page at "/": what runs here, how to use it, and a box to try it. Self-contained; the browser
- * gets the model's name as a JSON string and inserts it as text, never as markup. */
 #include "http/page.h"
 
-#include "codec/json_out.h"
+#include <string.h>
 
-static const char head[] =
-    "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>weft</title>\n"
-    "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<style>\n"
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:44rem;margin:3rem auto;padding:0 1rem;"
-    "color:#222;background:#fcfcfa}\n"
-    "h1{font-weight:600}code,pre,textarea{font-family:ui-monospace,monospace;font-size:.9rem}\n"
-    "pre{background:#f0efe9;padding:.8rem;overflow:auto;border-radius:4px;white-space:pre-wrap}\n"
-    "textarea{width:100%;box-sizing:border-box;padding:.6rem}button{padding:.4rem 1rem}\n"
-    "#out{min-height:3rem}\n</style></head><body>\n<h1>weft</h1>\n"
-    "<p>Serving <code id=\"model\"></code>. Speaks OpenAI's API at <code>/v1</code>; "
-    "<a href=\"/health\">health</a>, <a href=\"/metrics\">metrics</a>, "
-    "<a href=\"/v1/models\">models</a>.</p>\n<pre id=\"curl\"></pre>\n"
-    "<p><textarea id=\"prompt\" rows=\"4\">Once upon a time</textarea></p>\n"
-    "<p><button id=\"go\">Complete</button> <button id=\"stop\" disabled>Stop</button> "
-    "<input id=\"key\" type=\"password\" placeholder=\"API key, if there is one\"></p>\n"
-    "<pre id=\"out\"></pre>\n<script>\nconst model=";
+#include "api/api.h"
+#include "base/sampling.h"
+#include "params/params.h"
 
-static const char tail[] =
-    ";\nconst $=id=>document.getElementById(id);\n"
-    "$('model').textContent=model;\n"
-    "$('curl').textContent=\"curl \"+location.origin+\"/v1/completions "
-    "-H 'Content-Type: application/json' \\\\\\n  -d '\"+JSON.stringify({prompt:'Once upon a time',"
-    "max_tokens:64})+\"'\";\n"
-    "let ctl=null;\n$('stop').onclick=()=>ctl&&ctl.abort();\n"
-    "$('go').onclick=async()=>{\n ctl=new AbortController();$('go').disabled=true;"
-    "$('stop').disabled=false;\n const head={'Content-Type':'application/json'};"
-    "if($('key').value)head.Authorization='Bearer '+$('key').value;\n const "
-    "out=$('out');out.textContent=$('prompt').value;\n try{\n"
-    "  const r=await fetch('/v1/completions',{method:'POST',signal:ctl.signal,"
-    "headers:head,body:JSON.stringify({prompt:$('prompt').value,"
-    "max_tokens:200,stream:true})});\n"
-    "  if(!r.ok){out.textContent=(await r.json()).error.message;return}\n"
-    "  const reader=r.body.getReader(),dec=new TextDecoder();let buf='';\n"
-    "  for(;;){const{done,value}=await reader.read();if(done)break;\n"
-    "   buf+=dec.decode(value,{stream:true});let i;\n"
-    "   while((i=buf.indexOf('\\n\\n'))>=0){const ev=buf.slice(0,i);buf=buf.slice(i+2);\n"
-    "    if(!ev.startsWith('data: ')||ev==='data: [DONE]')continue;\n"
-    "    const d=JSON.parse(ev.slice(6));\n"
-    "    if(d.error){out.textContent+='\\n'+d.error.message}\n"
-    "    else if(d.choices.length)out.textContent+=d.choices[0].text}}\n"
-    " }catch(e){if(e.name!=='AbortError')out.textContent+='\\n'+e}\n"
-    " finally{$('go').disabled=false;$('stop').disabled=true}\n};\n"
-    "</script></body></html>\n";
+#define FOLDER "/page/"
 
-/* A JSON string that is also safe inside <script>: '<' could begin "</script>". */
-static void add_script_string(struct weft_buf *out, const char *text) {
-    weft_buf_add_char(out, '"');
-    for (; *text; text++) {
-        if (*text == '<')
-            weft_buf_add_str(out, "\\u003c");
-        else if ((unsigned char)*text < 0x80)
-            weft_json_text(out, text, 1);
-        else
-            weft_buf_add_char(out, *text);
+const struct wefti_api_page_file *wefti_api_find_page_file(const struct weft_api_span *path) {
+    const char *name = "index.html";
+    size_t len = strlen(name), prefix = strlen(FOLDER);
+    if (path->len > prefix && memcmp(path->at, FOLDER, prefix) == 0) {
+        name = path->at + prefix;
+        len = path->len - prefix;
     }
-    weft_buf_add_char(out, '"');
+    const struct wefti_api_page_file *file = wefti_api_page_files;
+    while (file->name && !(strlen(file->name) == len && memcmp(file->name, name, len) == 0))
+        file++;
+    return file->name ? file : NULL;
 }
 
-void wefti_api_write_page(const char *model_name, struct weft_buf *out) {
-    weft_buf_add_str(out, head);
-    add_script_string(out, model_name);
-    weft_buf_add_str(out, tail);
+static void write_number(struct weft_writer *w, const char *key, double value) {
+    weft_write_key(w, key);
+    weft_write_double(w, value);
+}
+
+/* The numbers that clients may set, in the order of their list, with this server's defaults. */
+static void write_sampling(const struct weft_gen_defaults *defaults, struct weft_writer *w) {
+    struct weft_sampling usual;
+    wefti_api_params_usual_sampling(defaults, &usual);
+#define IS_WHOLE_F32 false
+#define IS_WHOLE_U32 true
+#define WRITE(type, field, flag, value, least, most, api_least, api_most, help)                    \
+    weft_write_map(w);                                                                             \
+    weft_write_key(w, "name");                                                                     \
+    weft_write_str(w, #field);                                                                     \
+    weft_write_key(w, "is_whole");                                                                 \
+    weft_write_bool(w, IS_WHOLE_##type);                                                           \
+    write_number(w, "default", (double)usual.field);                                               \
+    write_number(w, "least", api_least);                                                           \
+    write_number(w, "most", api_most);                                                             \
+    weft_write_key(w, "help");                                                                     \
+    weft_write_str(w, help);                                                                       \
+    weft_write_end(w);
+#define PASS_OVER(...)
+    weft_write_list(w);
+    WEFT_SAMPLING_LIST(WRITE, PASS_OVER)
+    weft_write_end(w);
+#undef PASS_OVER
+#undef WRITE
+#undef IS_WHOLE_U32
+#undef IS_WHOLE_F32
+}
+
+void wefti_api_write_page_settings(const struct weft_api_state *api, struct weft_writer *w) {
+    const struct weft_api_limits *limits = &api->limits;
+    weft_write_map(w);
+    weft_write_key(w, "model");
+    weft_write_str(w, limits->model_name);
+    weft_write_key(w, "version");
+    weft_write_str(w, WEFT_VERSION);
+    weft_write_key(w, "max_new_tokens"); /* of an answer in a chat */
+    if (limits->defaults.max_new_tokens > 0)
+        weft_write_int(w, limits->defaults.max_new_tokens);
+    else
+        weft_write_null(w);
+    weft_write_key(w, "max_logprobs");
+    weft_write_uint(w, limits->max_logprobs);
+    weft_write_key(w, "max_stops");
+    weft_write_uint(w, WEFT_STOP_STRINGS_MAX);
+    weft_write_key(w, "has_chat_template");
+    weft_write_bool(w, api->chat != NULL);
+    weft_write_key(w, "needs_key");
+    weft_write_bool(w, api->keys.n > 0);
+    weft_write_key(w, "sampling");
+    write_sampling(&limits->defaults, w);
+    weft_write_end(w);
 }

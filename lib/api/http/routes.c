@@ -26,6 +26,11 @@ static struct weft_writer begin_json(struct weft_api_answer *out) {
     return w;
 }
 
+static void set_not_found(struct weft_api_error *no, const struct weft_api_span *path) {
+    weft_api_error_set(no, 404, NULL, "not_found", "there is nothing at '%.*s'",
+                       (int)(path->len < 200 ? path->len : 200), path->at ? path->at : "");
+}
+
 static void get_models(const struct weft_api_state *api, const struct weft_api_span *path,
                        const struct weft_api_moment *moment, struct weft_api_answer *out) {
     (void)path;
@@ -161,11 +166,26 @@ static void get_stats(const struct weft_api_state *api, const struct weft_api_sp
 
 static void get_page(const struct weft_api_state *api, const struct weft_api_span *path,
                      const struct weft_api_moment *moment, struct weft_api_answer *out) {
+    (void)api;
+    (void)moment;
+    const struct wefti_api_page_file *file = wefti_api_find_page_file(path);
+    if (!file) {
+        set_not_found(&out->error, path);
+        return;
+    }
+    out->status = 200;
+    out->type = file->type;
+    weft_buf_add_str(&out->extra, WEFTI_API_PAGE_HEADERS);
+    weft_buf_add(&out->body, file->bytes, file->n_bytes);
+}
+
+static void get_page_settings(const struct weft_api_state *api, const struct weft_api_span *path,
+                              const struct weft_api_moment *moment, struct weft_api_answer *out) {
     (void)path;
     (void)moment;
-    out->status = 200;
-    out->type = "text/html; charset=utf-8";
-    wefti_api_write_page(api->limits.model_name, &out->body);
+    struct weft_writer w = begin_json(out);
+    weft_buf_add_str(&out->extra, WEFTI_API_PAGE_HEADERS);
+    wefti_api_write_page_settings(api, &w);
 }
 
 static void post_embeddings(const struct weft_api_state *api, const struct weft_api_span *path,
@@ -199,6 +219,8 @@ static const struct weft_api_route routes[] = {
     {.path = "/stats", .is_guarded = true, .is_live = true, .answer = get_stats},
     {.path = "/version", .answer = get_version},
     {.path = "/", .answer = get_page},
+    {.path = "/page/settings.json", .answer = get_page_settings},
+    {.path = "/page/", .is_prefix = true, .answer = get_page},
 };
 
 const char *wefti_api_route_allow(const struct weft_api_route *route) {
@@ -265,9 +287,7 @@ void wefti_api_http_check(struct weft_api_http *h) {
     const struct weft_api_route *route = &h->route;
     if (h->method == HTTP_OPTIONS) return;
     if (!route->path) {
-        weft_api_error_set(no, 404, NULL, "not_found", "there is nothing at '%.*s'",
-                           (int)(h->path.len < 200 ? h->path.len : 200),
-                           h->path.at ? h->path.at : "");
+        set_not_found(no, &h->path);
         return;
     }
     bool is_method =

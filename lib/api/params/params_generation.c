@@ -200,9 +200,9 @@ static void apply_default(double value, float *out) {
     if (!isnan(value)) *out = (float)value;
 }
 
-/* generation_config.json gives the defaults; its values out of range were dropped when it was
- * read. */
-static void apply_defaults(const struct weft_gen_defaults *d, struct weft_sampling *s) {
+/* Values of generation_config.json that are out of range were dropped when it was read. */
+void wefti_api_params_usual_sampling(const struct weft_gen_defaults *d, struct weft_sampling *s) {
+    weft_sampling_init(s);
     s->temperature = 1.0f;
     apply_default(d->temperature, &s->temperature);
     apply_default(d->top_p, &s->top_p);
@@ -222,8 +222,7 @@ static void read_u32(const struct reader *r, const char *name, int64_t api_least
 void wefti_api_params_read_sampling(const struct reader *r, const struct weft_api_limits *limits,
                                     struct params *params) {
     struct weft_sampling *s = &params->sampling;
-    weft_sampling_init(s);
-    apply_defaults(&limits->defaults, s);
+    wefti_api_params_usual_sampling(&limits->defaults, s);
 #define READ_F32(name, most, api_least, api_most)                                                  \
     wefti_api_json_get_float(r, #name, api_least, api_most, &s->name);
 #define READ_U32(name, most, api_least, api_most)                                                  \

@@ -1,0 +1,27 @@
+# cmake -D OUT=FILE.c -D "FILES=a,b" -P embed.cmake: writes the files of this folder as bytes in C, with their names and
+# types (http/page.h). Paths and types come from the names.
+set(type_html "text/html; charset=utf-8")
+set(type_css "text/css; charset=utf-8")
+set(type_js "text/javascript; charset=utf-8")
+set(type_svg "image/svg+xml")
+
+set(arrays "")
+set(rows "")
+set(n 0)
+string(REPLACE "," ";" FILES "${FILES}")
+foreach(file ${FILES})
+  string(REGEX MATCH "[a-z]+$" ending ${file})
+  if(NOT DEFINED type_${ending})
+    message(FATAL_ERROR "${file}: no type is known for '.${ending}'")
+  endif()
+  file(READ ${CMAKE_CURRENT_LIST_DIR}/${file} bytes HEX)
+  string(LENGTH "${bytes}" n_digits)
+  math(EXPR n_bytes "${n_digits} / 2")
+  string(REGEX REPLACE "(................................)" "\\1\n" bytes "${bytes}")
+  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${bytes}")
+  string(APPEND arrays "static const unsigned char file_${n}[] = {\n${bytes}\n};\n")
+  string(APPEND rows "    {\"${file}\", \"${type_${ending}}\", file_${n}, ${n_bytes}},\n")
+  math(EXPR n "${n} + 1")
+endforeach()
+file(WRITE ${OUT} "#include \"http/page.h\"\n\n${arrays}\nconst struct wefti_api_page_file wefti_api_page_files[] = {\n"
+                  "${rows}    {NULL, NULL, NULL, 0},\n};\n")
