@@ -10,6 +10,8 @@ BUILD_PACKAGES := cmake ninja-build pkg-config gcc libc6-dev libuv1-dev libnng-d
   libcmocka-dev
 TEST_PACKAGES := python3 python3-msgpack python3-pynvim curl \
   $(shell command -v node >/dev/null || echo nodejs) $(shell command -v npm >/dev/null || echo npm) universal-ctags
+# The page's tests; a browser draws no letters without a font.
+PAGE_PACKAGES := chromium fonts-dejavu-core
 # The linter reads the comparisons of bench/, too.
 LINT_PACKAGES := clang-format clang-tidy libopenblas-dev libdnnl-dev libomp-dev
 # Peers of bench_gemm, which goes without them, and what draws.
@@ -25,11 +27,12 @@ NO_ASLR = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 # Prometheus' own reader of metrics. Debian's package starts a server when it is installed: it is unpacked instead.
 PROMTOOL := build/tools/promtool
 
-.PHONY: help run build everything test nightly asan tsan fuzz format lint check bench plots deps deps-test deps-promtool deps-lint deps-bench deps-fuzz clean
+.PHONY: help run build everything test test-page nightly asan tsan fuzz format lint check bench plots deps deps-test deps-promtool deps-page deps-lint deps-bench deps-fuzz clean
 
 help:
 	@echo "make run     build and serve the bundled model on http://127.0.0.1:8080"
 	@echo "make test    build and run the suite; make nightly: all of it, in all builds, and fuzz for longer"
+	@echo "make test-page   the page in Chromium; SHOTS=docs takes its pictures anew"
 	@echo "make build   the programs, in build/bin/, and their man pages, in build/man/"
 	@echo "make asan | tsan   the suite under AddressSanitizer+UBSan | ThreadSanitizer"
 	@echo "make fuzz    the parsers of outside bytes under libFuzzer, FUZZ_SECONDS=60 for each"
@@ -62,6 +65,9 @@ everything: build
 
 test: deps-test everything
 	ctest --test-dir build -j $(JOBS) --output-on-failure -LE nightly
+
+test-page: deps-page deps-test build
+	$(if $(SHOTS),WEFT_PAGE_SHOTS=$(abspath $(SHOTS))) ctest --test-dir build --output-on-failure -L page
 
 # All of the suite, in all builds; and longer fuzzing.
 nightly: deps-test everything
@@ -127,6 +133,8 @@ deps-promtool:
 	  dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x --strip-components=3 ./usr/bin/promtool && \
 	  rm prometheus_*.deb; \
 	fi
+deps-page:
+	$(call install,$(PAGE_PACKAGES))
 deps-lint:
 	$(call install,$(LINT_PACKAGES))
 deps-fuzz:
