@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "answers.h"
+#include "answers/answers.h"
 #include "api/api.h"
 #include "base/check.h"
 

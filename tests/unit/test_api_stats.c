@@ -5,7 +5,7 @@
 
 #include "api/rpc.h"
 #include "codec/writer.h"
-#include "inside/api/answers.h"
+#include "inside/api/answers/answers.h"
 
 static json_t *stats(void) {
     const struct weft_api_moment moment = {now_us / 1000, 4096};

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "answers.h"
+#include "answers/answers.h"
 #include "api/api.h"
 #include "base/check.h"
 #include "http/head.h"

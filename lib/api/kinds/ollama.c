@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "answers/rfc3339.h"
 #include "base/check.h"
 #include "call/call_internal.h"
 #include "kinds/kind.h"
@@ -13,7 +14,6 @@
 #include "render/choice_text.h"
 #include "render/logprobs.h"
 #include "render/render.h"
-#include "rfc3339.h"
 
 /* ---------------------------------------------------------------------------------- parsing --- */
 

@@ -1,12 +1,12 @@
 /* POST /api/show: what ollama's clients ask about a model before they use it. */
 #include <stdio.h>
 
-#include "answers.h"
+#include "answers/answers.h"
+#include "answers/rfc3339.h"
 #include "api/api.h"
 #include "call/call_internal.h"
 #include "kinds/kind.h"
 #include "params/params_internal.h"
-#include "rfc3339.h"
 
 static void parse(const struct reader *r, const struct weft_api_limits *limits,
                   struct params *params) {

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "answers.h"
+#include "answers/answers.h"
 #include "api/api.h"
 #include "base/check.h"
 #include "base/utf8.h"

@@ -1,4 +1,4 @@
-#include "answers.h"
+#include "answers/answers.h"
 
 #include "api/api.h"
 

@@ -1,7 +1,7 @@
 /* llama-server's endpoints beside its completion: what the server is, and what it is doing. */
 #include <math.h>
 
-#include "answers.h"
+#include "answers/answers.h"
 #include "api/api.h"
 #include "kinds/llama.h"
 

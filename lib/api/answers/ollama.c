@@ -1,9 +1,9 @@
 /* ollama's endpoints that need no call: which models there are. */
 #include <string.h>
 
-#include "answers.h"
+#include "answers/answers.h"
+#include "answers/rfc3339.h"
 #include "api/api.h"
-#include "rfc3339.h"
 
 static void write_str(struct weft_writer *w, const char *key, const char *text) {
     weft_write_key(w, key);

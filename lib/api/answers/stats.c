@@ -3,7 +3,7 @@
  * the scheduler is away, nothing serves, and nobody can say which sequences there are. */
 #include <stdio.h>
 
-#include "answers.h"
+#include "answers/answers.h"
 #include "api/api.h"
 
 static void write_number(struct weft_writer *w, const char *key, uint64_t value) {
