@@ -12,6 +12,8 @@ TEST_PACKAGES := python3 python3-msgpack python3-pynvim curl \
   $(shell command -v node >/dev/null || echo nodejs) $(shell command -v npm >/dev/null || echo npm) universal-ctags
 # The page's tests; a browser draws no letters without a font.
 PAGE_PACKAGES := chromium fonts-dejavu-core
+# A load balancer for the tests of deploy/: its package starts a service, so nobody gets it unasked.
+DEPLOY_PACKAGES := haproxy
 # The linter reads the comparisons of bench/, too.
 LINT_PACKAGES := clang-format clang-tidy libopenblas-dev libdnnl-dev libomp-dev
 # Peers of bench_gemm, which goes without them, and what draws.
@@ -27,7 +29,7 @@ NO_ASLR = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 # Prometheus' own reader of metrics. Debian's package starts a server when it is installed: it is unpacked instead.
 PROMTOOL := build/tools/promtool
 
-.PHONY: help run build everything test test-page nightly asan tsan fuzz format lint check bench plots deps deps-test deps-promtool deps-page deps-lint deps-bench deps-fuzz clean
+.PHONY: help run build everything test test-page nightly asan tsan fuzz format lint check bench plots deps deps-test deps-promtool deps-page deps-deploy deps-lint deps-bench deps-fuzz clean
 
 help:
 	@echo "make run     build and serve the bundled model on http://127.0.0.1:8080"
@@ -70,7 +72,7 @@ test-page: deps-page deps-test build
 	$(if $(SHOTS),WEFT_PAGE_SHOTS=$(abspath $(SHOTS))) ctest --test-dir build --output-on-failure -L page
 
 # All of the suite, in all builds; and longer fuzzing.
-nightly: deps-test everything
+nightly: deps-deploy deps-test everything
 	ctest --test-dir build -j $(JOBS) --output-on-failure
 	$(MAKE) asan tsan SUITE=
 	$(MAKE) fuzz FUZZ_SECONDS=600
@@ -135,6 +137,8 @@ deps-promtool:
 	fi
 deps-page:
 	$(call install,$(PAGE_PACKAGES))
+deps-deploy:
+	$(call install,$(DEPLOY_PACKAGES))
 deps-lint:
 	$(call install,$(LINT_PACKAGES))
 deps-fuzz:
