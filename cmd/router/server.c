@@ -486,7 +486,10 @@ static void on_connection(uv_stream_t *listener, int status) {
 
 static void say_ready(struct server *server) {
     char url[128], text[160 + WEFT_IDENTITY_BYTES_MAX];
+    /* No browser opens the address that stands for all of them. */
     const char *host = server->address;
+    if (strcmp(host, "0.0.0.0") == 0) host = "127.0.0.1";
+    if (strcmp(host, "::") == 0) host = "::1";
     bool is_v6 = strchr(host, ':') != NULL;
     (void)snprintf(url, sizeof url, "http://%s%s%s:%u", is_v6 ? "[" : "", host, is_v6 ? "]" : "",
                    server->ports[0]);
@@ -663,8 +666,11 @@ static weft_err listen_at(struct server *server, const struct sockaddr *address,
     if (status == 0) status = uv_tcp_getsockname(tcp, &at.any, &len);
     if (status == 0) status = uv_ip_name(&at.any, server->address, sizeof server->address);
     if (status != 0)
-        return weft_err_set(why, WEFT_E_IO, "cannot listen on %s port %u: %s", server->config.host,
-                            port, uv_strerror(status));
+        return weft_err_set(why, WEFT_E_IO, "cannot listen on %s port %u for %s: %s (%s)",
+                            server->config.host, port, i == 0 ? "HTTP" : "MessagePack-RPC",
+                            uv_strerror(status),
+                            i == 0 ? "--port N takes another"
+                                   : "--rpc-port N takes another, --no-rpc does without");
     server->ports[i] = ntohs(at.any.sa_family == AF_INET6 ? at.v6.sin6_port : at.v4.sin_port);
     return WEFT_OK;
 }
@@ -677,6 +683,15 @@ static bool is_ours(const struct addrinfo *at) {
     bool is_bound = bind(fd, at->ai_addr, at->ai_addrlen) == 0;
     (void)close(fd);
     return is_bound;
+}
+
+/* Told once, by the first router of a server. */
+static void warn_of_open_door(const struct server *server) {
+    bool is_any = strcmp(server->address, "0.0.0.0") == 0 || strcmp(server->address, "::") == 0;
+    if (is_any && server->api.keys.n == 0 && !server->config.model_identity)
+        weft_warn("whoever reaches this machine may use the model: it listens on all addresses, "
+                  "without an API key (--api-key-file FILE sets some, --host 127.0.0.1 keeps it "
+                  "to this machine)");
 }
 
 static weft_err listen_all(struct server *server, struct weft_errmsg *why) {
@@ -693,6 +708,7 @@ static weft_err listen_all(struct server *server, struct weft_errmsg *why) {
     weft_err err = listen_at(server, at->ai_addr, config->port, why);
     if (!err && !config->no_rpc) err = listen_at(server, at->ai_addr, config->rpc_port, why);
     freeaddrinfo(found);
+    if (!err) warn_of_open_door(server);
     return err;
 }
 

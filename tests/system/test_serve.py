@@ -643,9 +643,9 @@ def test_what_was_to_be_ignored_stays_ignored():
 
 
 def test_the_ready_line_names_the_address_that_is_bound():
-    hosts = {"localhost": ("127.0.0.1", "[::1]"), "0.0.0.0": ("0.0.0.0",)}
+    hosts = {"localhost": ("127.0.0.1", "[::1]"), "0.0.0.0": ("127.0.0.1",)}
     if has_ipv6():
-        hosts |= {"::1": ("[::1]",), "::": ("[::]",)}
+        hosts |= {"::1": ("[::1]",), "::": ("[::1]",)}
     for host, shown in hosts.items():
         with Server("--host", host, check_idle=False) as server:
             line = next(l for l in server.lines if l.startswith("weft: ready on "))
@@ -656,6 +656,33 @@ def test_the_ready_line_names_the_address_that_is_bound():
                 with urllib.request.urlopen(f"{url}/health/live", timeout=harness.LIMIT_S) as reply:
                     assert reply.status == 200
             socket.create_connection((address.strip("[]"), server.rpc_port), timeout=harness.LIMIT_S).close()
+            is_all = host in ("0.0.0.0", "::")
+            warnings = [l for l in server.lines if "without an API key" in l]
+            assert len(warnings) == is_all, server.lines
+            also = [l for l in server.lines if l.startswith("weft: and on ")]
+            assert len(also) <= 4 * is_all, server.lines
+            for line in also:
+                url = re.fullmatch(r"weft: and on (http://\S+:\d+)\n", line).group(1)
+                assert server.lines.index(line) > server.lines.index(f"weft: ready on http://{address}:{server.port}\n")
+                with urllib.request.urlopen(f"{url}/health/live", timeout=harness.LIMIT_S) as reply:
+                    assert reply.status == 200
+
+
+def test_all_addresses_with_a_key_are_no_reason_to_warn():
+    with Server("--host", "0.0.0.0", env={"WEFT_API_KEY": "secret"}, check_idle=False) as server:
+        assert not any("without an API key" in line for line in server.lines), server.lines
+
+
+def test_a_port_in_use_names_itself_and_the_flag():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for args, words in (((f"--port={port}", "--no-rpc"), f"weft: cannot listen on 127.0.0.1 port {port} for HTTP: "
+                             "address already in use (--port N takes another)"),
+                            (("--port=0", f"--rpc-port={port}"), f"weft: cannot listen on 127.0.0.1 port {port} for "
+                             "MessagePack-RPC: address already in use (--rpc-port N takes another, --no-rpc does without)")):
+            done = subprocess.run([WEFT, "serve", harness.FABLE, *args], capture_output=True, text=True,
+                                  timeout=harness.LIMIT_S, check=False)
+            assert done.returncode == 1 and done.stderr.splitlines()[-1] == words, done.stderr
 
 
 def has_ipv6():

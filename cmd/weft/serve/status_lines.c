@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/parse.h"
+#include "hosts.h"
 #include "supervisor.h"
 
 /* The router's "ready URL RPC_PORT IDENTITY": from now on the ports are known, and a restarted
@@ -38,6 +39,10 @@ static void announce(struct supervisor *sup) {
     if (sup->announced || !sup->ready_on[0] || !weft_restart_has_begun(&sup->restart)) return;
     sup->announced = true;
     weft_say(WEFT_LOG_INFO, "ready on %s", sup->ready_on);
+    char hosts[WEFT_HOSTS_MAX][INET6_ADDRSTRLEN + 2];
+    uint32_t n = weft_hosts_of_all(sup->config.host, hosts);
+    for (uint32_t i = 0; i < n; i++)
+        weft_say(WEFT_LOG_INFO, "and on http://%s:%u", hosts[i], sup->config.port);
 }
 
 /* A worker's "ready KV_BYTES". */

@@ -156,10 +156,14 @@ static void begin_stop(struct supervisor *sup) {
 }
 
 static void begin_drain(struct supervisor *sup) {
+    char delay[64] = "no new requests";
+    if (sup->config.drain_delay_ms > 0)
+        (void)snprintf(delay, sizeof delay, "new requests are taken for another %g s",
+                       sup->config.drain_delay_ms / 1000.0);
     weft_say(WEFT_LOG_INFO,
-             "stopping: no new requests, running ones have up to %g s; a second Ctrl-C or SIGTERM "
-             "ends it at once",
-             sup->config.drain_timeout_ms / 1000.0);
+             "stopping: %s, running ones have up to %g s; a second Ctrl-C or SIGTERM ends it at "
+             "once",
+             delay, sup->config.drain_timeout_ms / 1000.0);
     sup->phase = PHASE_DRAIN;
     /* The router keeps the limit itself; after a second more it counts as stuck. */
     sup->phase_until_ms =

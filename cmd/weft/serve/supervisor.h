@@ -6,6 +6,7 @@
  *   status_lines.c  what children say on their status pipes
  *   placement.c     which CPUs are whose
  *   addresses.c     where the links meet, by --link
+ *   hosts.c         where others reach the server
  */
 #ifndef WEFT_SERVE_SUPERVISOR_H
 #define WEFT_SERVE_SUPERVISOR_H
