@@ -19,6 +19,7 @@ int weft_cmd_perplexity(const struct weft_config *given) {
     struct weft_quant quant = {0};
     config.max_num_seqs = 1;
     weft_err err = weft_engine_config(&config, &options, &why);
+    if (!err) err = weft_cmd_check_model(config.model, &why);
     if (!err) err = weft_quant_choose(&config, &options, &quant, &why);
     if (!err) err = weft_score_read(config.model, config.prompt, &text, &why);
     if (!err) weft_loading_begin(&loading, &config, &options);

@@ -167,6 +167,7 @@ int weft_cmd_run(const struct weft_config *given) {
     run.json = config.json;
     config.max_num_seqs = 1;
     err = weft_engine_config(&config, &options, &why);
+    if (!err) err = weft_cmd_check_model(config.model, &why);
     if (!err) err = weft_tok_open(config.model, &run.tok, &why);
     if (!err && !config.prompt_ids) err = encode(&config, &run, &text, &prompt, &n_prompt, &why);
     if (!err) weft_loading_begin(&loading, &config, &options);

@@ -34,6 +34,8 @@ weft_err wefti_model_file_map(const char *path, uint64_t max_bytes,
         goto cleanup;
     }
     *file_out = (struct wefti_model_file){path_copy, bytes, n_bytes, bytes, n_bytes};
+    err = weft_file_check_lfs(path, bytes, n_bytes, why);
+    if (err) wefti_model_file_close(file_out);
 cleanup:
     (void)close(fd);
     return err;

@@ -89,7 +89,7 @@ static weft_err not_there(const char *path, int errnum, struct weft_errmsg *why)
 weft_err weft_model_locate(const char *path, struct weft_model_place *place_out,
                            struct weft_errmsg *why) {
     struct stat st;
-    char magic[8];
+    char magic[WEFT_FILE_LFS_BYTES];
     size_t n;
     *place_out = (struct weft_model_place){0};
     if (stat(path, &st) != 0) return not_there(path, errno, why);
@@ -97,6 +97,8 @@ weft_err weft_model_locate(const char *path, struct weft_model_place *place_out,
     weft_err err = read_magic(path, magic, sizeof magic, &n, why);
     if (err) return err;
     WEFT_ASSERT(n <= sizeof magic);
+    err = weft_file_check_lfs(path, magic, n, why);
+    if (err) return err;
     if (wefti_model_packed_is(magic, n)) return place_packed(path, place_out, why);
     if (n >= 4 && memcmp(magic, "GGUF", 4) == 0) return place_gguf(path, place_out, why);
     const char *slash = strrchr(path, '/');

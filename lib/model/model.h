@@ -43,6 +43,10 @@ WEFT_MUST_CHECK weft_err weft_model_locate(const char *path, struct weft_model_p
                                            struct weft_errmsg *why);
 void weft_model_place_fini(struct weft_model_place *place); /* the place is empty afterwards */
 
+/* Whether a folder is a model's, by its config.json. NOTFOUND: it has none; `why` says what there is
+ * instead that might have been meant. */
+WEFT_MUST_CHECK weft_err weft_model_check_folder(const char *dir, struct weft_errmsg *why);
+
 /* ------------------------------------------------------------------ small files of a model --- */
 
 /* All of the regular file dir/name, terminated (see weft_file_read). If `dir` is a packed file, all

@@ -668,6 +668,17 @@ def test_the_ready_line_names_the_address_that_is_bound():
                     assert reply.status == 200
 
 
+def test_a_path_that_is_no_model_is_refused_in_plain_words():
+    models = os.path.dirname(harness.FABLE)
+    with tempfile.TemporaryDirectory() as folder:
+        for command in (("serve", "--port=0", "--no-rpc"), ("run", "-p", "x"), ("bench",)):
+            for model, words in ((folder, f"weft: {folder} is not a model folder: no config.json"),
+                                 (models, f"weft: {models} is not a model folder: no config.json; {harness.FABLE} is one")):
+                done = subprocess.run([WEFT, command[0], model, *command[1:]], capture_output=True, text=True,
+                                      timeout=harness.LIMIT_S, check=False)
+                assert done.returncode == 1 and done.stderr.splitlines() == [words], done
+
+
 def test_all_addresses_with_a_key_are_no_reason_to_warn():
     with Server("--host", "0.0.0.0", env={"WEFT_API_KEY": "secret"}, check_idle=False) as server:
         assert not any("without an API key" in line for line in server.lines), server.lines

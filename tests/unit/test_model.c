@@ -722,7 +722,7 @@ static void folders_of_other_files_say_what_to_do(void **state) {
     (void)state;
     static const struct {
         const char *file, *said;
-    } cases[] = {{"a.txt", "has no config.json"},
+    } cases[] = {{"a.txt", "is not a model folder: no config.json"},
                  {"pytorch_model.bin", ".bin files are not read"},
                  {"model-Q4_0.gguf", "name the file"}};
     char *dir = test_dir_new();
@@ -745,6 +745,61 @@ static void folders_of_other_files_say_what_to_do(void **state) {
     assert_int_equal(weft_model_locate("some-owner/Some-Model-1.5B", &place, &why),
                      WEFT_E_NOTFOUND);
     assert_non_null(strstr(why.text, "nothing is downloaded"));
+}
+
+static void a_folder_of_models_names_one(void **state) {
+    (void)state;
+    char *dir = test_dir_new(), path[4096], said[4096];
+    struct weft_errmsg why;
+    weft_model *model;
+    const char *names[] = {"b", "a", "plain"}; /* the last has no config.json */
+    for (size_t i = 0; i < COUNT(names); i++) {
+        (void)snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+        assert_int_equal(mkdir(path, 0700), 0);
+        (void)snprintf(path, sizeof path, "%s/config.json", names[i]);
+        if (i < 2) test_dir_write(dir, path, "{}", 2);
+    }
+    assert_int_equal(weft_model_open(dir, &model, &why), WEFT_E_NOTFOUND);
+    (void)snprintf(said, sizeof said, "%s is not a model folder: no config.json; %s/a is one", dir,
+                   dir);
+    assert_string_equal(why.text, said);
+    (void)snprintf(path, sizeof path, "%s/a", dir);
+    assert_int_equal(weft_model_check_folder(path, &why), WEFT_OK);
+    for (size_t i = 0; i < COUNT(names); i++) {
+        (void)snprintf(path, sizeof path, "%s/%s/config.json", dir, names[i]);
+        (void)unlink(path);
+        (void)snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+        assert_int_equal(rmdir(path), 0);
+    }
+    test_dir_free(dir);
+}
+
+/* Cloned without git-lfs, a repository has such files in place of the large ones. */
+static void git_lfs_pointers_are_recognised(void **state) {
+    (void)state;
+    static const char pointer[] = "version https://git-lfs.github.com/spec/v1\n"
+                                  "oid sha256:0123456789abcdef\nsize 13644312\n";
+    char *dir = test_dir_new(), path[4096];
+    struct weft_errmsg why;
+    weft_model *model;
+    struct weft_model_place place;
+    test_dir_write(dir, "x.gguf", pointer, sizeof pointer - 1);
+    (void)snprintf(path, sizeof path, "%s/x.gguf", dir);
+    assert_int_equal(weft_model_locate(path, &place, &why), WEFT_E_PROTO);
+    assert_non_null(strstr(why.text, "x.gguf: is a Git LFS pointer"));
+    assert_non_null(strstr(why.text, "git lfs pull"));
+    test_dir_write(dir, "config.json", tiny_config, strlen(tiny_config));
+    test_dir_write(dir, "model.safetensors", pointer, sizeof pointer - 1);
+    assert_int_equal(weft_model_open(dir, &model, &why), WEFT_E_PROTO);
+    assert_non_null(strstr(why.text, "model.safetensors: is a Git LFS pointer"));
+    test_dir_write(dir, "tokenizer.json", pointer, sizeof pointer - 1);
+    char *text;
+    size_t len;
+    assert_int_equal(weft_model_read_in(dir, "tokenizer.json", 4096, &text, &len, &why),
+                     WEFT_E_PROTO);
+    assert_null(text);
+    assert_non_null(strstr(why.text, "tokenizer.json: is a Git LFS pointer"));
+    test_dir_free(dir);
 }
 
 static void missing_keys_have_the_defaults_of_transformers(void **state) {
@@ -1000,6 +1055,8 @@ int main(void) {
         cmocka_unit_test(the_class_counts_and_a_type_may_not_contradict_it),
         cmocka_unit_test(an_untied_head_must_be_there),
         cmocka_unit_test(folders_of_other_files_say_what_to_do),
+        cmocka_unit_test(a_folder_of_models_names_one),
+        cmocka_unit_test(git_lfs_pointers_are_recognised),
         cmocka_unit_test(missing_keys_have_the_defaults_of_transformers),
         cmocka_unit_test(mistral_is_a_llama_with_a_window),
         cmocka_unit_test(display_names_are_cut_at_whole_characters),

@@ -139,6 +139,8 @@ static weft_err check_model(struct supervisor *sup, struct weft_errmsg *why) {
     if (place.packed)
         err = hold_packed(sup, why);
     else if (place.format == WEFT_MODEL_HF)
+        err = weft_model_check_folder(place.path, why);
+    if (!err && !place.packed && place.format == WEFT_MODEL_HF)
         err = weft_model_json(place.path, "config.json", CONFIG_BYTES_MAX, &config, why);
     json_decref(config);
     weft_model_place_fini(&place);

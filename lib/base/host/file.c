@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -64,6 +65,18 @@ weft_err weft_file_fill(int fd, const char *path, void *bytes, size_t n_bytes, s
     return WEFT_OK;
 }
 
+weft_err weft_file_check_lfs(const char *path, const void *bytes, size_t n_bytes,
+                             struct weft_errmsg *why) {
+    static const char first_line[] = "version https://git-lfs.github.com/spec/v1";
+    _Static_assert(sizeof first_line - 1 == WEFT_FILE_LFS_BYTES, "enough to tell");
+    if (n_bytes < WEFT_FILE_LFS_BYTES || memcmp(bytes, first_line, WEFT_FILE_LFS_BYTES) != 0)
+        return WEFT_OK;
+    return weft_err_set(why, WEFT_E_PROTO,
+                        "%s: is a Git LFS pointer, not the file itself: \"git lfs pull\" in its "
+                        "folder fetches that",
+                        path);
+}
+
 /* `guess` bytes are expected. Each read asks for one more, which shows the end of the file and
  * leaves room for the terminator. */
 static weft_err read_all(const struct source *from, size_t guess, char **text_out, size_t *len_out,
@@ -118,5 +131,11 @@ weft_err weft_file_read(const char *path, enum weft_file_kind kind, size_t bytes
     struct source from = {fd, path, bytes_max};
     weft_err err = read_all(&from, guess < bytes_max ? guess : bytes_max, text_out, len_out, why);
     (void)close(fd);
+    if (err || kind != WEFT_FILE_REGULAR) return err;
+    err = weft_file_check_lfs(path, *text_out, *len_out, why);
+    if (!err) return WEFT_OK;
+    free(*text_out);
+    *text_out = NULL;
+    *len_out = 0;
     return err;
 }

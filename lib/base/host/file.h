@@ -17,13 +17,19 @@ WEFT_MUST_CHECK weft_err weft_file_open(const char *path, uint64_t bytes_max, in
 WEFT_MUST_CHECK weft_err weft_file_fill(int fd, const char *path, void *bytes, size_t n_bytes,
                                         size_t *n_read_out, struct weft_errmsg *why);
 
+/* PROTO, with what to do: `bytes` begin a Git LFS pointer, which stands where a large file of a
+ * repository was not fetched. */
+#define WEFT_FILE_LFS_BYTES 42 /* enough of it to tell */
+WEFT_MUST_CHECK weft_err weft_file_check_lfs(const char *path, const void *bytes, size_t n_bytes,
+                                             struct weft_errmsg *why);
+
 enum weft_file_kind {
     WEFT_FILE_REGULAR, /* as for weft_file_open: files of models, which strangers make */
     WEFT_FILE_ANY,     /* pipes and devices, too, however long it takes: a person names them */
 };
 
-/* All of a file of at most `bytes_max`, terminated; *text_out is malloc'd. Errors as above and
- * NOMEM. */
+/* All of a file of at most `bytes_max`, terminated; *text_out is malloc'd. Errors as above (a
+ * pointer's of REGULAR ones only) and NOMEM. */
 WEFT_MUST_CHECK weft_err weft_file_read(const char *path, enum weft_file_kind kind,
                                         size_t bytes_max, char **text_out, size_t *len_out,
                                         struct weft_errmsg *why);

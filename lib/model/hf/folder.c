@@ -2,9 +2,11 @@
 #include "hf.h"
 
 #include <dirent.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "params.h"
 
@@ -13,32 +15,72 @@ static bool ends_with(const char *text, const char *end) {
     return len >= end_len && strcmp(text + len - end_len, end) == 0;
 }
 
-const char *wefti_model_folder_hint(const char *dir) {
-    bool has_gguf = false, has_bin = false, has_safetensors = false;
+static bool has_config(const char *dir) {
+    char path[PATH_MAX];
+    int len = snprintf(path, sizeof path, "%s/config.json", dir);
+    return len > 0 && (size_t)len < sizeof path && access(path, F_OK) == 0;
+}
+
+struct found {
+    bool has_bin, has_safetensors;
+    char gguf[NAME_MAX + 1];  /* the first by name; "": none */
+    char inner[NAME_MAX + 1]; /* the same of folders that are models' */
+};
+
+static void keep_first(char first[NAME_MAX + 1], const char *name) {
+    if (*first && strcmp(first, name) <= 0) return;
+    (void)snprintf(first, NAME_MAX + 1, "%s", name);
+}
+
+static void look_around(const char *dir, struct found *found) {
+    *found = (struct found){.has_bin = false};
     DIR *handle = opendir(dir);
-    if (!handle) return "";
+    if (!handle) return;
     for (struct dirent *entry; (entry = readdir(handle));) {
-        has_gguf |= ends_with(entry->d_name, ".gguf");
-        has_bin |= strncmp(entry->d_name, "pytorch_model", 13) == 0;
-        has_safetensors |= ends_with(entry->d_name, ".safetensors");
+        const char *name = entry->d_name;
+        char path[PATH_MAX];
+        if (ends_with(name, ".gguf")) keep_first(found->gguf, name);
+        found->has_bin |= strncmp(name, "pytorch_model", 13) == 0;
+        found->has_safetensors |= ends_with(name, ".safetensors");
+        int len = snprintf(path, sizeof path, "%s/%s", dir, name);
+        if (name[0] != '.' && len > 0 && (size_t)len < sizeof path && has_config(path))
+            keep_first(found->inner, name);
     }
     (void)closedir(handle);
-    if (has_gguf) return "; to serve a GGUF file, name the file";
-    return has_bin && !has_safetensors ? "; weights in .bin files are not read, only safetensors"
-                                       : "";
+}
+
+void wefti_model_folder_hint(const char *dir, char hint[WEFTI_MODEL_HINT_BYTES]) {
+    struct found found;
+    look_around(dir, &found);
+    hint[0] = '\0';
+    if (found.gguf[0])
+        (void)snprintf(hint, WEFTI_MODEL_HINT_BYTES, "; to serve a GGUF file, name the file: %s/%s",
+                       dir, found.gguf);
+    else if (found.has_bin && !found.has_safetensors)
+        (void)snprintf(hint, WEFTI_MODEL_HINT_BYTES,
+                       "; weights in .bin files are not read, only safetensors");
+    else if (found.inner[0])
+        (void)snprintf(hint, WEFTI_MODEL_HINT_BYTES, "; %s/%s is one", dir, found.inner);
+}
+
+weft_err weft_model_check_folder(const char *dir, struct weft_errmsg *why) {
+    char hint[WEFTI_MODEL_HINT_BYTES];
+    if (has_config(dir)) return WEFT_OK;
+    wefti_model_folder_hint(dir, hint);
+    return weft_err_set(why, WEFT_E_NOTFOUND, "%s is not a model folder: no config.json%s", dir,
+                        hint);
 }
 
 static weft_err read_config(weft_model *model, const char *dir, struct weft_errmsg *why) {
     char *path = NULL;
+    weft_err missing = weft_model_check_folder(dir, why);
+    if (missing) return missing;
     if (asprintf(&path, "%s/config.json", dir) < 0) {
         return weft_err_set(why, WEFT_E_NOMEM, "out of memory while opening %s", dir);
     }
     struct wefti_model_file file;
     weft_err err = wefti_model_file_map(path, WEFTI_MODEL_CONFIG_BYTES_MAX, &file, why);
     free(path);
-    if (err == WEFT_E_NOTFOUND)
-        return weft_err_set(why, err, "%s: has no config.json%s", dir,
-                            wefti_model_folder_hint(dir));
     if (err) return err;
     err = wefti_model_config_hf(&file, &model->params, why);
     wefti_model_file_close(&file);

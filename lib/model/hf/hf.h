@@ -40,7 +40,8 @@ void wefti_model_unwrap(weft_model *model);
 
 /* What a folder holds instead of the files that are read, as the end of a sentence; "" if nothing
  * is known (folder.c). */
-const char *wefti_model_folder_hint(const char *dir);
+#define WEFTI_MODEL_HINT_BYTES 320
+void wefti_model_folder_hint(const char *dir, char hint[WEFTI_MODEL_HINT_BYTES]);
 
 /* A whole model from a folder (folder.c). */
 WEFT_MUST_CHECK weft_err wefti_model_from_folder(const char *dir, weft_model **model_out,

@@ -318,8 +318,9 @@ weft_err wefti_model_safetensors_folder(weft_model *model, const char *dir,
     weft_err err = wefti_model_file_map(path, WEFTI_MODEL_INDEX_BYTES_MAX, &file, why);
     free(path);
     if (err == WEFT_E_NOTFOUND) {
-        return weft_err_set(why, err, "%s: has neither %s nor %s%s", dir, single, index,
-                            wefti_model_folder_hint(dir));
+        char hint[WEFTI_MODEL_HINT_BYTES];
+        wefti_model_folder_hint(dir, hint);
+        return weft_err_set(why, err, "%s: has neither %s nor %s%s", dir, single, index, hint);
     }
     if (err) return err;
     err = read_shards(model, dir, &file, why);
