@@ -182,20 +182,35 @@ static void gauge(const struct writer *w, const char *name, const char *help, do
     sample(w, name, "", value);
 }
 
-static void histogram(const struct writer *w, const char *name, const char *help,
-                      const struct weft_api_histogram *h) {
-    head(w, name, "histogram", help);
+/* A bucket's bound as vLLM writes it, 1.0 and not 1: a label is compared as text. */
+static void add_bound(struct weft_buf *out, double bound) {
+    char text[32];
+    (void)snprintf(text, sizeof text, "%.15g", bound);
+    weft_buf_printf(out, "%s%s", text, strpbrk(text, ".e") ? "" : ".0");
+}
+
+/* The series of one histogram; `extra` as for sample(). */
+static void buckets(const struct writer *w, const char *name, const char *extra,
+                    const struct weft_api_histogram *h) {
     uint64_t below = 0;
     for (uint32_t i = 0; i < h->n_bounds; i++) {
         below += h->counts[i];
-        weft_buf_printf(w->out, "%s%s_bucket{%s,le=\"%.15g\"} %" PRIu64 "\n", w->prefix, name,
-                        w->labels, h->bounds[i], below);
+        weft_buf_printf(w->out, "%s%s_bucket{%s%s,le=\"", w->prefix, name, w->labels, extra);
+        add_bound(w->out, h->bounds[i]);
+        weft_buf_printf(w->out, "\"} %" PRIu64 "\n", below);
     }
-    weft_buf_printf(w->out, "%s%s_bucket{%s,le=\"+Inf\"} %" PRIu64 "\n", w->prefix, name, w->labels,
-                    h->n);
-    weft_buf_printf(w->out, "%s%s_sum{%s}", w->prefix, name, w->labels);
+    weft_buf_printf(w->out, "%s%s_bucket{%s%s,le=\"+Inf\"} %" PRIu64 "\n", w->prefix, name,
+                    w->labels, extra, h->n);
+    weft_buf_printf(w->out, "%s%s_sum{%s%s}", w->prefix, name, w->labels, extra);
     number(w, h->sum);
-    weft_buf_printf(w->out, "%s%s_count{%s} %" PRIu64 "\n", w->prefix, name, w->labels, h->n);
+    weft_buf_printf(w->out, "%s%s_count{%s%s} %" PRIu64 "\n", w->prefix, name, w->labels, extra,
+                    h->n);
+}
+
+static void histogram(const struct writer *w, const char *name, const char *help,
+                      const struct weft_api_histogram *h) {
+    head(w, name, "histogram", help);
+    buckets(w, name, "", h);
 }
 
 static uint64_t n_finished(const struct weft_api_metrics *m, const char *reason) {
@@ -209,6 +224,12 @@ static uint64_t n_finished(const struct weft_api_metrics *m, const char *reason)
 static void render_requests(const struct writer *w, const struct weft_api_metrics *m) {
     counter(w, "prompt_tokens_total", "Prompt tokens of requests that began to generate.",
             (double)m->n_prompt_tokens);
+    uint64_t n_computed = m->n_prompt_tokens - m->n_cached_tokens;
+    head(w, "prompt_tokens_by_source_total", "counter", "The same by where they came from.");
+    sample(w, "prompt_tokens_by_source_total", ",source=\"local_compute\"", (double)n_computed);
+    sample(w, "prompt_tokens_by_source_total", ",source=\"local_cache_hit\"",
+           (double)m->n_cached_tokens);
+    sample(w, "prompt_tokens_by_source_total", ",source=\"external_kv_transfer\"", 0);
     counter(w, "prompt_tokens_cached_total", "Prompt tokens found in the prefix cache.",
             (double)m->n_cached_tokens);
     /* Omitted before the first look-up: a dashboard shows no rate, not one of zero. */
@@ -322,6 +343,11 @@ static void render_scheduler(const struct writer *w, const struct weft_api_metri
     uint32_t n_used = s->n_blocks > s->n_blocks_free ? s->n_blocks - s->n_blocks_free : 0;
     gauge(w, "num_requests_running", "Requests being computed.", s->n_running);
     gauge(w, "num_requests_waiting", "Requests that wait.", s->n_waiting);
+    head(w, "num_requests_waiting_by_reason", "gauge", "Requests that wait, by what for.");
+    sample(w, "num_requests_waiting_by_reason", ",reason=\"capacity\"",
+           s->serving ? s->n_waiting : 0);
+    sample(w, "num_requests_waiting_by_reason", ",reason=\"deferred\"",
+           s->serving ? 0 : s->n_waiting);
     gauge(w, "kv_cache_usage_perc", "KV blocks in use; 1 is all of them.",
           s->n_blocks ? (double)n_used / s->n_blocks : 0);
     head(w, "kv_blocks", "gauge", "KV blocks by state.");
@@ -334,7 +360,8 @@ static void render_scheduler(const struct writer *w, const struct weft_api_metri
     render_iterations(w, m);
     head(w, "cache_config_info", "gauge", "The KV cache's configuration, as labels.");
     char label[128];
-    (void)snprintf(label, sizeof label, ",block_size=\"%u\",num_gpu_blocks=\"%u\"",
+    (void)snprintf(label, sizeof label,
+                   ",block_size=\"%u\",num_gpu_blocks=\"%u\",enable_prefix_caching=\"False\"",
                    s->model.block_size, s->n_blocks);
     sample(w, "cache_config_info", label, 1);
 }

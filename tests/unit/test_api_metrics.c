@@ -69,7 +69,7 @@ static void values_stand_under_vllm_s_names(void **state) {
     has_line(&out, "weft_num_preemptions_total" LABELS "} 5");
     has_line(&out, "weft_time_to_first_token_seconds_bucket" LABELS ",le=\"0.01\"} 0");
     has_line(&out, "weft_time_to_first_token_seconds_bucket" LABELS ",le=\"0.02\"} 1");
-    has_line(&out, "weft_time_to_first_token_seconds_bucket" LABELS ",le=\"2560\"} 1");
+    has_line(&out, "weft_time_to_first_token_seconds_bucket" LABELS ",le=\"2560.0\"} 1");
     has_line(&out, "weft_time_to_first_token_seconds_bucket" LABELS ",le=\"+Inf\"} 2");
     has_line(&out, "weft_time_to_first_token_seconds_count" LABELS "} 2");
     has_line(&out, "weft_request_success_total" LABELS ",finished_reason=\"stop\"} 1");
@@ -78,10 +78,10 @@ static void values_stand_under_vllm_s_names(void **state) {
     has_line(&out, "weft_request_prefill_time_seconds_sum" LABELS "} 0.5");
     has_line(&out, "weft_request_decode_time_seconds_sum" LABELS "} 2");
     has_line(&out, "weft_request_time_per_output_token_seconds_sum" LABELS "} 0.5");
-    has_line(&out, "weft_iteration_tokens_bucket" LABELS ",le=\"1\"} 7");
-    has_line(&out, "weft_iteration_tokens_bucket" LABELS ",le=\"8\"} 7");
-    has_line(&out, "weft_iteration_tokens_bucket" LABELS ",le=\"16\"} 8");
-    has_line(&out, "weft_iteration_tokens_bucket" LABELS ",le=\"131072\"} 8");
+    has_line(&out, "weft_iteration_tokens_bucket" LABELS ",le=\"1.0\"} 7");
+    has_line(&out, "weft_iteration_tokens_bucket" LABELS ",le=\"8.0\"} 7");
+    has_line(&out, "weft_iteration_tokens_bucket" LABELS ",le=\"16.0\"} 8");
+    has_line(&out, "weft_iteration_tokens_bucket" LABELS ",le=\"131072.0\"} 8");
     has_line(&out, "weft_worker_idle_seconds_total" LABELS "} 1.5");
     has_line(&out, "weft_scheduler_solitary_steps_total" LABELS "} 9");
     has_line(&out, "weft_held_bytes" LABELS ",of=\"output\"} 77");
@@ -216,6 +216,74 @@ static void promtool_has_nothing_to_say(void **state) {
     weft_api_metrics_fini(&m);
 }
 
+/* By the dashboards that are vLLM's own: overview, instances, KV cache. */
+static void what_vllm_s_dashboards_ask_for_is_there(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *type;
+    } asked[] = {
+        {"vllm:num_requests_running", "gauge"},
+        {"vllm:num_requests_waiting", "gauge"},
+        {"vllm:num_requests_waiting_by_reason", "gauge"},
+        {"vllm:kv_cache_usage_perc", "gauge"},
+        {"vllm:num_preemptions_total", "counter"},
+        {"vllm:prompt_tokens_total", "counter"},
+        {"vllm:prompt_tokens_by_source_total", "counter"},
+        {"vllm:prompt_tokens_cached_total", "counter"},
+        {"vllm:generation_tokens_total", "counter"},
+        {"vllm:prefix_cache_queries_total", "counter"},
+        {"vllm:prefix_cache_hits_total", "counter"},
+        {"vllm:request_success_total", "counter"},
+        {"vllm:cache_config_info", "gauge"},
+        {"vllm:iteration_tokens_total", "histogram"},
+        {"vllm:time_to_first_token_seconds", "histogram"},
+        {"vllm:inter_token_latency_seconds", "histogram"},
+        {"vllm:request_time_per_output_token_seconds", "histogram"},
+        {"vllm:e2e_request_latency_seconds", "histogram"},
+        {"vllm:request_queue_time_seconds", "histogram"},
+        {"vllm:request_prefill_time_seconds", "histogram"},
+        {"vllm:request_decode_time_seconds", "histogram"},
+        {"vllm:request_inference_time_seconds", "histogram"},
+        {"vllm:request_prompt_tokens", "histogram"},
+        {"vllm:request_generation_tokens", "histogram"},
+        {"vllm:request_params_max_tokens", "histogram"},
+        {"vllm:request_params_n", "histogram"},
+        {"http_requests_total", "counter"},
+    };
+    struct weft_api_metrics m;
+    struct weft_buf out;
+    struct weft_msg_snapshot s = snapshot();
+    weft_api_metrics_init(&m);
+    render(&m, &s, "vllm:", &out);
+    for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
+        char line[128];
+        (void)snprintf(line, sizeof line, "# TYPE %s %s", asked[i].name, asked[i].type);
+        has_line(&out, line);
+    }
+    weft_buf_fini(&out);
+}
+
+static void tokens_and_waiting_requests_are_told_apart_as_vllm_does(void **state) {
+    (void)state;
+    struct weft_api_metrics m;
+    struct weft_buf out;
+    struct weft_msg_snapshot s = snapshot();
+    weft_api_metrics_init(&m);
+    m.n_prompt_tokens = 30;
+    m.n_cached_tokens = 10;
+    render(&m, &s, "weft_", &out);
+    has_line(&out, "weft_prompt_tokens_by_source_total" LABELS ",source=\"local_compute\"} 20");
+    has_line(&out, "weft_prompt_tokens_by_source_total" LABELS ",source=\"local_cache_hit\"} 10");
+    has_line(&out, "weft_num_requests_waiting_by_reason" LABELS ",reason=\"capacity\"} 2");
+    has_line(&out, "weft_num_requests_waiting_by_reason" LABELS ",reason=\"deferred\"} 0");
+    weft_buf_fini(&out);
+    s.serving = false; /* they wait for a worker */
+    render(&m, &s, "weft_", &out);
+    has_line(&out, "weft_num_requests_waiting_by_reason" LABELS ",reason=\"capacity\"} 0");
+    has_line(&out, "weft_num_requests_waiting_by_reason" LABELS ",reason=\"deferred\"} 2");
+    weft_buf_fini(&out);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_stand_under_vllm_s_names),
@@ -224,6 +292,8 @@ int main(void) {
         cmocka_unit_test(the_most_experts_with_the_longest_names_fit),
         cmocka_unit_test(responses_are_counted_by_route_and_by_status),
         cmocka_unit_test(promtool_has_nothing_to_say),
+        cmocka_unit_test(what_vllm_s_dashboards_ask_for_is_there),
+        cmocka_unit_test(tokens_and_waiting_requests_are_told_apart_as_vllm_does),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
