@@ -404,7 +404,8 @@ static void unknown_fields_are_refused_where_that_is_wanted(void **state) {
         {CALL_COMPLETION, "{\"prompt\":\"a\",\"stream\":true,\"stream_options\":{\"usage\":true}}",
          "stream_options.usage"},
         {CALL_COMPLETION,
-         "{\"prompt\":\"a\",\"stream\":true,\"stream_options\":{\"include_usage\":true},"
+         "{\"prompt\":\"a\",\"stream\":true,\"stream_options\":{\"include_usage\":true,"
+         "\"include_obfuscation\":false},"
          "\"model\":\"also\",\"user\":\"me\",\"metadata\":{\"a\":1},\"tools\":[],\"n\":null}",
          ""},
         {CALL_COMPLETION, "{\"prompt\":\"a\",\"max_completion_tokens\":5}",

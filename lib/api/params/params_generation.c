@@ -310,6 +310,7 @@ void wefti_api_params_read_stream(const struct reader *r, struct params *params)
     const struct reader inner = wefti_api_json_within(r, options, &known);
     wefti_api_json_get_bool(&inner, "include_usage", &params->include_usage);
     wefti_api_json_get_bool(&inner, "continuous_usage_stats", &params->continuous_usage);
+    wefti_api_json_note(&inner, "include_obfuscation"); /* OpenAI's: events padded to one length */
     wefti_api_json_look_for_unknown(&inner, "stream_options.");
 }
 
