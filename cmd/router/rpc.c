@@ -372,9 +372,9 @@ static bool is_admitted(struct rpc *rpc, const struct weft_api_rpc_request *requ
 static int dispatch_request(struct rpc *rpc, const struct weft_api_rpc_request *request,
                             const struct weft_api_rpc_method *method) {
     if (!method) {
-        char text[128];
-        (void)snprintf(text, sizeof text, "there is no method '%.*s'",
-                       (int)(request->name_len < 64 ? request->name_len : 64), request->name);
+        char text[128], name[72];
+        weft_api_quote(request->name, request->name_len, name, sizeof name);
+        (void)snprintf(text, sizeof text, "there is no method '%s'", name);
         weft_api_rpc_error(request->msgid, "method_not_found", text, &rpc->conn->out);
         count_failure(rpc);
         return 404;

@@ -4,6 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
+#include "base/json_escape.h"
+#include "base/utf8.h"
 #include "codec/json_out.h"
 
 void weft_api_error_set(struct weft_api_error *error, int status, const char *param,
@@ -17,6 +20,27 @@ void weft_api_error_set(struct weft_api_error *error, int status, const char *pa
     va_start(args, fmt);
     (void)vsnprintf(error->message, sizeof error->message, fmt, args);
     va_end(args);
+}
+
+void weft_api_quote(const char *bytes, size_t len, char *out, size_t cap) {
+    static const char cut[] = "...";
+    size_t n = 0, room = cap - sizeof cut;
+    WEFT_ASSERT(cap > sizeof cut + WEFT_JSON_ESCAPE_BYTES_MAX);
+    for (size_t i = 0; i < len;) {
+        char escaped[WEFT_JSON_ESCAPE_BYTES_MAX];
+        bool is_whole = false, is_control = (unsigned char)bytes[i] < 0x20;
+        size_t n_in = is_control ? 1 : weft_utf8_start(bytes + i, len - i, &is_whole);
+        size_t n_out = is_control ? weft_json_escape(bytes[i], escaped) : n_in;
+        if (n_in == 0) n_in = n_out = 1;
+        if (n_out > room - n) {
+            memcpy(out + n, cut, sizeof cut);
+            return;
+        }
+        memcpy(out + n, is_control ? escaped : bytes + i, n_out);
+        n += n_out;
+        i += n_in;
+    }
+    out[n] = '\0';
 }
 
 void weft_api_error_no_room(struct weft_api_error *error) {

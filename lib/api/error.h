@@ -23,6 +23,10 @@ struct weft_api_error {
 void weft_api_error_set(struct weft_api_error *error, int status, const char *param,
                         const char *code, const char *fmt, ...) WEFT_PRINTF(5, 6);
 
+/* Writes bytes that somebody sent for a sentence that quotes them: control characters, NUL among
+ * them, are escaped, and what has no room is left out, never half a character. Terminated. */
+void weft_api_quote(const char *bytes, size_t len, char *out, size_t cap);
+
 /* 503: large requests hold too much. */
 void weft_api_error_no_room(struct weft_api_error *error);
 

@@ -6,9 +6,7 @@
 
 #include "api/api.h"
 #include "base/check.h"
-#include "base/json_escape.h"
 #include "base/utf8.h"
-#include "codec/utf8.h"
 
 #define QUOTED_BYTES 160 /* of a name that is wrong */
 #define LISTED_BYTES 256 /* of all those that are right */
@@ -68,38 +66,16 @@ bool wefti_api_is_model(const struct weft_api_limits *limits, const char *name, 
 
 /* ------------------------------------------------------------------------------- what it says --- */
 
-void wefti_api_quote(const char *bytes, size_t len, char *out, size_t cap) {
-    static const char cut[] = "...";
-    size_t n = 0, room = cap - sizeof cut;
-    WEFT_ASSERT(cap > sizeof cut + WEFT_JSON_ESCAPE_BYTES_MAX);
-    for (size_t i = 0; i < len;) {
-        char escaped[WEFT_JSON_ESCAPE_BYTES_MAX];
-        bool is_whole = false, is_control = (unsigned char)bytes[i] < 0x20;
-        size_t n_in = is_control ? 1 : weft_utf8_start(bytes + i, len - i, &is_whole);
-        size_t n_out = is_control ? weft_json_escape(bytes[i], escaped) : n_in;
-        if (n_in == 0) n_in = n_out = 1;
-        if (n_out > room - n) {
-            memcpy(out + n, cut, sizeof cut);
-            return;
-        }
-        memcpy(out + n, is_control ? escaped : bytes + i, n_out);
-        n += n_out;
-        i += n_in;
-    }
-    out[n] = '\0';
-}
-
 void wefti_api_no_such_model(const struct weft_api_limits *limits, const char *name, size_t len,
                              struct weft_api_error *error) {
     char wrong[QUOTED_BYTES], right[LISTED_BYTES], more[32] = "";
     size_t at = 0;
     uint32_t i = 0;
-    wefti_api_quote(name, len, wrong, sizeof wrong);
+    weft_api_quote(name, len, wrong, sizeof wrong);
     right[0] = '\0';
     for (; i < limits->n_model_names; i++) {
         char known[QUOTED_BYTES];
-        wefti_api_quote(limits->model_names[i], strlen(limits->model_names[i]), known,
-                        sizeof known);
+        weft_api_quote(limits->model_names[i], strlen(limits->model_names[i]), known, sizeof known);
         if (strlen(known) + sizeof ", ''" > sizeof right - at) break;
         at += (size_t)snprintf(right + at, sizeof right - at, "%s'%s'", i ? ", " : "", known);
     }

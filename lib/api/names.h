@@ -1,4 +1,4 @@
-/* names — what the model is called here, and how a name that somebody sent is quoted. */
+/* names — what the model is called here. */
 #ifndef WEFT_API_NAMES_H
 #define WEFT_API_NAMES_H
 
@@ -14,9 +14,5 @@ bool wefti_api_is_model(const struct weft_api_limits *limits, const char *name, 
 /* 404: says which names there are, as far as there is room. */
 void wefti_api_no_such_model(const struct weft_api_limits *limits, const char *name, size_t len,
                              struct weft_api_error *error);
-
-/* Writes bytes that somebody sent for a sentence that quotes them: control characters, NUL among
- * them, are escaped, and what has no room is left out, never half a character. Terminated. */
-void wefti_api_quote(const char *bytes, size_t len, char *out, size_t cap);
 
 #endif

@@ -1045,6 +1045,7 @@ def test_texts_are_compared_and_quoted_whole():
         for method in (b"\xff\xfe", b"x" * 63 + "\u00e9".encode(), b"a\xc3"):  # unpacked() wants UTF-8
             error = rpc.call(1, method)[0]
             assert error[0] == "method_not_found", error
+        assert rpc.call(1, b"a\0b")[0][1] == "there is no method 'a\\u0000b'"
         # A proxy's form of the target: its path, not what looks like one after the question mark.
         for target, want in (("http://x/ping", b"ok"), ("http://x?/ping", b"<html"), ("http://x?a=/ping", b"<html"),
                              ("http://x", b"<html")):

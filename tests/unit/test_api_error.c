@@ -22,9 +22,42 @@ static void errors_have_openai_s_shape(void **state) {
     weft_buf_fini(&out);
 }
 
+static void expect_quoted(const char *bytes, size_t len, const char *want) {
+    char out[16];
+    weft_api_quote(bytes, len, out, sizeof out);
+    assert_string_equal(out, want);
+}
+
+static void what_somebody_sent_is_quoted_whole_or_cut_between_characters(void **state) {
+    (void)state;
+    expect_quoted(NULL, 0, "");
+    expect_quoted("a\0b\n", 4, "a\\u0000b\\n");
+    expect_quoted("twelve bytes", 12, "twelve bytes");
+    expect_quoted("thirteen byte", 13, "thirteen byt...");
+    expect_quoted("eleven byte\xc3\xa9", 13, "eleven byte...");
+    expect_quoted("0123456789\0", 11, "0123456789...");
+    expect_quoted("a\xc3", 2, "a\xc3"); /* who writes it out knows what to do with that */
+}
+
+static void errors_below_api_have_ollama_s_shape(void **state) {
+    (void)state;
+    struct weft_api_error error = {0};
+    struct weft_buf out;
+    weft_buf_init(&out, 1 << 16);
+    weft_api_error_set(&error, 404, "model", "model_not_found", "no \"x\"");
+    weft_api_error_write(&error, "id", "/api/chat", 9, &out);
+    assert_string_equal(weft_buf_cstr(&out), "{\"error\":\"no \\\"x\\\"\",\"request_id\":\"id\"}");
+    weft_buf_clear(&out);
+    weft_api_error_write(&error, NULL, "/apis/chat", 10, &out);
+    assert_memory_equal(weft_buf_cstr(&out), "{\"error\":{\"message\":", 20);
+    weft_buf_fini(&out);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(errors_have_openai_s_shape),
+        cmocka_unit_test(what_somebody_sent_is_quoted_whole_or_cut_between_characters),
+        cmocka_unit_test(errors_below_api_have_ollama_s_shape),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

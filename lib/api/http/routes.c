@@ -27,8 +27,9 @@ static struct weft_writer begin_json(struct weft_api_answer *out) {
 }
 
 static void set_not_found(struct weft_api_error *no, const struct weft_api_span *path) {
-    weft_api_error_set(no, 404, NULL, "not_found", "there is nothing at '%.*s'",
-                       (int)(path->len < 200 ? path->len : 200), path->at ? path->at : "");
+    char quoted[200];
+    weft_api_quote(path->at, path->len, quoted, sizeof quoted);
+    weft_api_error_set(no, 404, NULL, "not_found", "there is nothing at '%s'", quoted);
 }
 
 static void get_models(const struct weft_api_state *api, const struct weft_api_span *path,

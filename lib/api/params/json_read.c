@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "names.h"
 
 const char *wefti_api_json_type_name(const json_t *value) {
     switch (json_typeof(value)) {
@@ -80,7 +79,7 @@ void wefti_api_json_look_for_unknown(const struct reader *r, const char *path) {
         char quoted[48], param[sizeof r->error->param];
         if (unknown->n == JSON_UNKNOWN_MAX) return;
         if (is_known(r->known, name)) continue;
-        wefti_api_quote(name, strlen(name), quoted, sizeof quoted);
+        weft_api_quote(name, strlen(name), quoted, sizeof quoted);
         (void)snprintf(param, sizeof param, "%s%s", path, quoted);
         weft_buf_printf(&unknown->names, "%s'%s'", unknown->n++ ? ", " : "", param);
         if (unknown->is_refused)

@@ -183,9 +183,11 @@ void wefti_api_params_read_bias(const struct reader *r, const struct weft_api_li
         if (!wefti_api_json_ok(r)) return;
         struct weft_logit_bias *bias = &params->bias[n_bias++];
         double number = json_is_number(item) ? json_number_value(item) : NAN;
+        char quoted[48];
+        weft_api_quote(key, strlen(key), quoted, sizeof quoted);
         if (!wefti_api_params_token_of_key(key, limits->n_vocab, &bias->token))
             weft_api_error_set(r->error, 400, "logit_bias", NULL,
-                               "'logit_bias' has the key '%.40s', which is not a token id", key);
+                               "'logit_bias' has the key '%s', which is not a token id", quoted);
         else if (!(number >= -100 && number <= 100))
             weft_api_error_set(r->error, 400, "logit_bias", NULL,
                                "'logit_bias' of token %u must be a number between -100 and 100",
