@@ -14,7 +14,7 @@ function announce(text) {
   const log = document.getElementById("announcer"), line = document.createElement("p");
   line.textContent = text;
   log.append(line);
-  while (log.children.length > 20) log.firstChild.remove();
+  while (log.children.length > 50) log.firstChild.remove();
 }
 
 export class Answer {
@@ -44,7 +44,9 @@ export class Answer {
     this.element.append(this.body, this.ending, this.figures);
 
     this.body.addEventListener("pointerover", (event) => this.point(event.target));
-    this.body.addEventListener("pointerleave", () => this.walk(-1));
+    this.body.addEventListener("pointerleave", (event) => {
+      if (event.pointerType === "mouse") this.walk(-1); // a finger that is lifted wants to read on
+    });
     this.body.addEventListener("blur", () => this.walk(-1));
     this.body.addEventListener("keydown", (event) => this.onKey(event));
     this.body.addEventListener("click", (event) => {

@@ -9,6 +9,7 @@ import {checkServer, onServer} from "./server.js";
 
 const $ = (id) => document.getElementById(id);
 const VIEWS = ["chat", "completion", "live"];
+const SETTINGS_PAUSE_MS = 2000;
 
 let settingsText = ""; // as they came last
 
@@ -95,6 +96,10 @@ async function loadSettings() {
   if (isFirst && !location.hash && !settings.has_chat_template) show("completion");
 }
 
+function keepLoading() {
+  loadSettings().catch(() => setTimeout(keepLoading, SETTINGS_PAUSE_MS));
+}
+
 function showServer(state, reason, was) {
   const words = {
     well: was && was !== "well" ? "serving again" : "serving",
@@ -103,7 +108,7 @@ function showServer(state, reason, was) {
   };
   $("server").className = `server ${state}`;
   $("server").textContent = words[state];
-  if (state !== "away") loadSettings().catch(checkServer);
+  if (state !== "away") keepLoading();
 }
 
 // A link cannot carry the key.

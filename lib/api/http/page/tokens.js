@@ -24,7 +24,9 @@ export function tokensOf(logprobs) {
     name,
     bytes: bytesOfName(name),
     logprob: logprobs.token_logprobs[i],
-    others: Object.entries(logprobs.top_logprobs?.[i] ?? {}).map(([other, logprob]) => ({name: other, logprob})),
+    // Objects put keys like "7" first, whatever their rank.
+    others: Object.entries(logprobs.top_logprobs?.[i] ?? {}).map(([other, logprob]) => ({name: other, logprob}))
+      .sort((a, b) => b.logprob - a.logprob),
   }));
 }
 
