@@ -99,6 +99,25 @@ async function colours(page, scheme) {
   await page.emulateMediaFeatures([{name: "prefers-color-scheme", value: scheme}]);
 }
 
+// Streams of the test's own, beside the page's; they end with abort().
+function otherStreams(n, path, body) {
+  const controller = new AbortController();
+  const streams = Array.from({length: n}, (_, i) => fetch(facts.url + path, {
+    method: "POST", signal: controller.signal,
+    headers: {"Content-Type": "application/json", Authorization: "Bearer " + facts.key},
+    body: JSON.stringify({...body, seed: i, stream: true}),
+  }).then(async (response) => {
+    assert.equal(response.status, 200);
+    for await (const _ of response.body);
+  }).catch((error) => {
+    if (error.name !== "AbortError") throw error;
+  }));
+  return async () => {
+    controller.abort();
+    await Promise.all(streams);
+  };
+}
+
 function events(...chunks) {
   return chunks.map((chunk) => `data: ${typeof chunk === "string" ? chunk : JSON.stringify(chunk)}\n\n`).join("");
 }
@@ -349,7 +368,7 @@ async function a_stream_that_ends_too_early_is_marked(page) {
 }
 
 async function links_use_the_key(page) {
-  for (const [name, shown] of [["models", /"id": "fable-6m"/], ["health", /"status"/], ["metrics", /# TYPE/]]) {
+  for (const [name, shown] of [["models", /"id": "fable-6m"/], ["health", /"status"/], ["metrics", /# TYPE/], ["stats", /"num_requests_running"/]]) {
     const link = await page.waitForSelector(`::-p-xpath(//nav/a[text()="${name}"])`);
     await link.click();
     await until(page, (pattern) => new RegExp(pattern).test(document.querySelector("#reply pre").textContent), shown.source);
@@ -375,6 +394,38 @@ async function a_completion_goes_on_from_its_text(page) {
   await page.click("#fields button");
 }
 
+async function the_batch_is_seen(page, n = 8) {
+  let later = async () => {};
+  await page.click("#tab-live");
+  const normal = slowMotion();
+  const end = otherStreams(n, "/v1/completions", {prompt: "Once upon a time", max_tokens: 900, ignore_eos: true});
+  try {
+    await until(page, (k) => document.querySelectorAll(".sequences tbody tr").length === k &&
+      [...document.querySelectorAll(".sequences .phase")].slice(0, k).every((e) => e.textContent !== "waiting"), n);
+    await until(page, () => document.querySelectorAll(".picture rect.decode").length > 4);
+    const labels = await page.$$eval(".picture svg", (all) => all.map((e) => e.getAttribute("aria-label")));
+    assert(labels.some((label) => new RegExp(`^Batch and queue: ${n} of \\d+ places in the batch, 0 of`).test(label)), labels.join("\n"));
+    assert(labels.some((label) => /^KV blocks: [1-9]\d* used/.test(label)), labels.join("\n"));
+    assert(labels.some((label) => /^The last steps: .* [1-9]\d* decoded tokens?/.test(label)), labels.join("\n"));
+    if (facts.forDocs) { // a picture worth looking at: a batch that has gone on for a while, and prompts that come
+      await pause(4000);
+      later = otherStreams(4, "/v1/completions", {prompt: "There was a ship that sailed the sea. ".repeat(9), max_tokens: 300});
+      await pause(1200);
+    }
+    await page.setViewport({width: 1280, height: facts.forDocs ? 1220 : 800});
+    await colours(page, "dark");
+    await page.screenshot({path: `${facts.shots}/page-live-1280-dark.png`});
+    await page.setViewport({width: 1280, height: 800});
+    await colours(page, "light");
+  } finally {
+    await normal();
+    await Promise.all([end(), later()]);
+  }
+  await until(page, () => document.querySelectorAll(".sequences tbody tr").length === 0);
+  const labels = await page.$$eval(".picture svg", (all) => all.map((e) => e.getAttribute("aria-label")));
+  assert(labels.some((label) => /^Time to first token: p50 [\d.]+ m?s/.test(label)), labels.join("\n"));
+}
+
 // kill -9 of the router in the middle of an answer; nobody starts it again until the page has said so.
 async function it_outlives_the_router(page) {
   await page.click("#tab-chat");
@@ -390,10 +441,13 @@ async function it_outlives_the_router(page) {
   await say(page, "Are you there?");
   await ended(page, 2);
   assert.match(await text(page, ".ending.away"), /does not answer/);
+  await page.click("#tab-live");
+  await until(page, () => /does not answer/.test(document.getElementById("live-note").textContent));
   await axe(page, "away");
   await normal();
   process.kill(facts.supervisor, "SIGCONT");
   await until(page, () => document.querySelector("#server.well")?.textContent === "serving again");
+  await until(page, () => document.getElementById("live-note").hidden);
   await page.click("#tab-chat");
   await page.click("#reset");
   await page.click("#fields button");
@@ -477,6 +531,7 @@ async function everybody_can_read_it() {
       await colours(page, scheme);
       for (const view of ["chat", "completion", "live"]) {
         await page.click("#tab-" + view);
+        if (view === "live") await until(page, () => document.querySelectorAll(".picture svg").length > 5);
         await axe(page, `${view}, ${width}, ${scheme}`);
         const wide = await page.evaluate(() => document.documentElement.scrollWidth);
         assert(wide <= width, `${view} is ${wide} pixels wide at ${width}`);
@@ -493,7 +548,7 @@ async function the_page() {
   const checks = [it_says_what_is_wrong, it_streams_and_says_how_fast, it_shows_what_a_token_might_have_been, it_stops,
     the_conversation_can_be_changed_and_begun_again, the_curl_line_asks_the_same, what_a_model_writes_stays_text,
     no_text_makes_it_slow, a_stream_draws_what_the_whole_text_draws, every_token_finds_its_place_in_the_text, a_stream_that_ends_too_early_is_marked, links_use_the_key, a_completion_goes_on_from_its_text,
-    it_outlives_the_router];
+    the_batch_is_seen, it_outlives_the_router];
   for (const check of checks) await run(check, page);
   await close(page);
   await run(it_works_by_keyboard_alone);
@@ -508,9 +563,18 @@ async function it_opens_on_the_completion_and_says_why(page) {
   await axe(page, "no template");
 }
 
+async function the_load_of_experts_is_seen(page) {
+  await page.click("#tab-completion");
+  await page.click("#complete");
+  await until(page, () => document.querySelector("#continuation .answer:not(.busy)"));
+  await page.click("#tab-live");
+  await until(page, () => document.querySelectorAll(".picture rect.expert").length > 1);
+}
+
 async function experts() {
   const page = await open();
   await run(it_opens_on_the_completion_and_says_why, page);
+  await run(the_load_of_experts_is_seen, page);
   await close(page);
 }
 
