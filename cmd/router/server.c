@@ -543,7 +543,13 @@ static void give_up(struct server *server, uint32_t n_busy, uint64_t now_ms) {
 
 /* What a SIGHUP reads again. */
 static void reload(struct server *server, int value) {
+    struct weft_errmsg why = {""};
     (void)weft_actor_reload(&server->config, value);
+    if (!server->config.api_key_file) return;
+    if (wefti_load_keys(server, &why))
+        weft_error("SIGHUP: the API keys stay as they were: %s", why.text);
+    else
+        weft_info("SIGHUP: read again: --api-key-file, which has %u keys", server->api.keys.n);
 }
 
 static void on_signal(uv_poll_t *handle, int status, int events) {

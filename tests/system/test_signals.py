@@ -11,6 +11,7 @@ import time
 
 import harness
 from harness import Server
+from rpc import Rpc
 
 WARNING = re.compile(r"\b(WARN|ERROR)\b")
 
@@ -181,7 +182,7 @@ def test_json_is_json_to_the_last_line():
                         ((harness.FABLE, "--port=1", "--host=192.0.2.1"), "192.0.2.1")):
         done = subprocess.run([*weft, *args, "--log-format", "json"], capture_output=True, text=True,
                               timeout=harness.LIMIT_S, check=False)
-        assert done.returncode == 1, done
+        assert done.returncode == 2, done
         last = parsed(done.stderr)[-1]
         assert last["level"] == "ERROR" and words in last["msg"], done.stderr
     for actor in ("router", "scheduler", "worker"):
@@ -189,6 +190,34 @@ def test_json_is_json_to_the_last_line():
                               capture_output=True, text=True, timeout=harness.LIMIT_S, check=False)
         last = parsed(done.stderr)[-1]
         assert last["actor"] == actor and "--no-such-flag" in last["msg"], done.stderr
+
+
+def test_api_keys_are_read_again():
+    """A good file replaces the keys, a bad one does not; connections that an old key admitted must show one again."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "keys")
+
+        def write(text):
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(text)
+
+        def status(server, key):
+            return server.get("/v1/models", {"Authorization": f"Bearer {key}"}).status
+
+        write("old name=first\n")
+        with Server("--api-key-file", path) as server, Rpc(server) as rpc:
+            assert status(server, "old") == 200 and status(server, "new") == 401
+            assert rpc.call(1, "models", {"api_key": "old"})[0] is None
+            write("new name=second\n")
+            server.proc.send_signal(signal.SIGHUP)
+            harness.wait_until("the new key", lambda: status(server, "new") == 200)
+            assert status(server, "old") == 401
+            assert rpc.call(2, "models")[0][0] == "authentication_error"
+            assert rpc.call(3, "models", {"api_key": "new"})[0] is None
+            write("")
+            server.proc.send_signal(signal.SIGHUP)
+            harness.wait_until("a word about it", lambda: any("keys stay as they were" in line for line in server.lines))
+            assert status(server, "new") == 200
 
 
 if __name__ == "__main__":
