@@ -97,16 +97,6 @@ static weft_err read_text(const struct weft_config *config, struct weft_buf *tex
     return WEFT_OK;
 }
 
-static weft_err check_flags(const struct weft_config *config, struct weft_errmsg *why) {
-    if (config->prompt_ids && (config->prompt || config->chat))
-        return weft_err_set(why, WEFT_E_INVAL, "--prompt-ids goes with neither -p nor --chat");
-    if (config->system && !config->chat)
-        return weft_err_set(why, WEFT_E_INVAL, "--system is for --chat");
-    if (config->chat_template && !config->chat)
-        return weft_err_set(why, WEFT_E_INVAL, "--chat-template is for --chat");
-    return WEFT_OK;
-}
-
 static weft_err encode_chat(const struct weft_config *config, const struct run *run,
                             const struct weft_buf *text, uint32_t **ids_out, size_t *n_out,
                             struct weft_errmsg *why) {
@@ -142,9 +132,10 @@ static weft_err encode(const struct weft_config *config, const struct run *run,
 /* Prompts and what they are made of are asked for before anything is loaded. */
 static weft_err read_prompt(const struct weft_config *config, struct weft_buf *text,
                             struct weft_errmsg *why) {
-    weft_err err = check_flags(config, why);
-    if (!err && !config->prompt_ids) err = read_text(config, text, why);
-    return err;
+    if (!config->prompt_ids) return read_text(config, text, why);
+    if (config->chat)
+        return weft_err_set(why, WEFT_E_INVAL, "--chat is for a text, not for --prompt-ids");
+    return WEFT_OK;
 }
 
 int weft_cmd_run(const struct weft_config *given) {

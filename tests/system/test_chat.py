@@ -180,10 +180,15 @@ def test_run_reads_standard_input_and_chats():
     messages, _, _ = saved(["A story, please."], "--system", "Be brief.", *GREEDY)
     assert weft(*asked, "-p", "A story, please.")[0] == messages[-1]["content"] + "\n"
     assert weft(*asked, stdin="A story, please.\n")[0] == messages[-1]["content"] + "\n"
-    for args, said in (([], "give a prompt"), (["--prompt-ids", "1,2", "--chat"], "--chat"), (["-p", "x", "--system", "y"], "--system"),
-                       (["-p", "x", "--prompt-ids", "1"], "--prompt-ids")):
+    for args, said in (([], "give a prompt"), (["--prompt-ids", "1,2", "--chat"], "--chat")):
         out, err = weft("run", harness.FABLE, *args, status=2)
         assert said in err and err.count("\n") == 1 and not out, (args, err)
+    # Settings of a server or a chat may stand in the environment or in one file for all.
+    for name, value in ("WEFT_CHAT_TEMPLATE", "/nowhere"), ("WEFT_SYSTEM", "Be rude."), ("WEFT_PROMPT", "Not this"):
+        args = ["--prompt-ids", "1,2,3"] if name == "WEFT_PROMPT" else ["-p", "x"]
+        with_it = subprocess.run([WEFT, "run", harness.FABLE, *args, "-n", "4"], capture_output=True, text=True,
+                                 env={**os.environ, name: value}, timeout=harness.LIMIT_S, check=True).stdout
+        assert with_it == weft("run", harness.FABLE, *args, "-n", "4")[0], name
     _, err = weft("run", harness.FABLE, stdin="x" * (65 << 20), status=1)
     assert err == "weft: standard input is longer than 67108864 bytes\n", err
 
