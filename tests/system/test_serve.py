@@ -126,6 +126,22 @@ def test_a_variable_that_nobody_reads_is_told_once():
         assert len(told) == 1 and "weft: nobody reads the variable WEFT_MAX_NUM_SEQ; did you mean WEFT_MAX_NUM_SEQS?" in told[0]
 
 
+def test_variables_that_sources_and_tests_read_are_known():
+    pattern = re.compile(r"""(?:getenv\(|environ(?:\.get\(|\[)|process\.env\.)"?(WEFT_[A-Z_]+)""")
+    names = set()
+    for top in "cmd", "lib", "tests":
+        for at, _, files in os.walk(os.path.join(harness.SOURCE_DIR, top)):
+            for name in files:
+                if name.endswith((".c", ".h", ".py", ".mjs")):
+                    with open(os.path.join(at, name), encoding="utf-8", errors="replace") as file:
+                        names |= set(pattern.findall(file.read()))
+    assert {"WEFT_CONFIG", "WEFT_ISA", "WEFT_BIN_DIR"} <= names, names
+    env = {**os.environ, **{name: "" for name in names - {"WEFT_CONFIG", "WEFT_LOG_FORMAT"}}}
+    done = subprocess.run([WEFT, "inspect", harness.DRAFT], capture_output=True, text=True, env=env, check=False,
+                          timeout=harness.LIMIT_S)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+
+
 def test_a_model_is_served_under_the_name_of_its_folder():
     with Server(model=harness.FABLE + "/") as server:
         assert server.get("/v1/models").json["data"][0]["id"] == "fable-6m"
