@@ -14,6 +14,7 @@
 #include "base/utf8.h"
 #include "commands.h"
 #include "common/engine_config.h"
+#include "common/loading.h"
 #include "conversation.h"
 #include "generate.h"
 #include "input.h"
@@ -294,6 +295,7 @@ static weft_err take_defaults(struct weft_config *config, struct weft_errmsg *wh
 
 static weft_err open_chat(struct chat *chat, struct weft_errmsg *why) {
     struct weft_eng_options options;
+    struct weft_loading loading = {0};
     struct weft_config *config = &chat->config;
     config->max_num_seqs = 1;
     weft_err err = weft_engine_config(config, &options, why);
@@ -303,7 +305,9 @@ static weft_err open_chat(struct chat *chat, struct weft_errmsg *why) {
     if (!err && config->system)
         err = weft_conversation_set_system(
             &chat->conversation, (struct weft_str){config->system, strlen(config->system)}, why);
+    if (!err) weft_loading_begin(&loading, config, &options);
     if (!err) err = weft_eng_open(config->model, &options, &chat->eng, why);
+    weft_loading_end(&loading);
     if (err) return err;
     const struct weft_eng_info *info = weft_eng_info(chat->eng);
     weft_talk_sampling(config, chat->tok, info->n_vocab, chat->stops, &chat->sampling);
