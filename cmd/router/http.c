@@ -81,6 +81,7 @@ static void log_access(struct http *h) {
 /* The response is complete in `out`. */
 static void finish_response(struct http *h) {
     struct conn *conn = h->conn;
+    weft_api_http_over(&h->request, weft_now_us() - h->begun_us);
     log_access(h);
     weft_api_call_drop(h->call);
     h->call = NULL;
@@ -478,7 +479,10 @@ static bool is_busy(const struct conn *conn) {
 
 static void on_close(struct conn *conn) {
     struct http *h = conn->proto;
-    if (h->phase == HTTP_BUSY) log_access(h); /* the client has left */
+    if (h->phase == HTTP_BUSY) { /* the client has left */
+        weft_api_http_over(&h->request, weft_now_us() - h->begun_us);
+        log_access(h);
+    }
     weft_api_call_drop(h->call);
     h->call = NULL;
     weft_api_live_end(&h->live);

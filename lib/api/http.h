@@ -143,4 +143,7 @@ void weft_api_http_piece(const struct weft_api_http *http, const struct weft_buf
                          struct weft_buf *out);
 void weft_api_http_end(const struct weft_api_http *http, struct weft_buf *out);
 
+/* The response has left, or its client has, `us` after the request's first byte: for metrics. */
+void weft_api_http_over(const struct weft_api_http *http, uint64_t us);
+
 #endif

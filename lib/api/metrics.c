@@ -18,6 +18,7 @@ static const double request_bounds[] = {.3, .5, .8, 1,  1.5, 2,   2.5, 5,   10, 
 static const double count_bounds[] = {1,    2,    5,    10,    20,    50,    100,    200,   500,
                                       1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000};
 static const double n_bounds[] = {1, 2, 5, 10, 20};
+static const double http_bounds[WEFT_API_HTTP_BUCKETS] = {.1, .5, 1};
 
 #define BOUNDS(histogram, array) set_bounds(histogram, array, sizeof(array) / sizeof *(array))
 
@@ -119,6 +120,18 @@ void weft_api_metrics_http(struct weft_api_metrics *m, const char *path, uint32_
     uint32_t class = status < 400 ? 0 : status < 500 ? 1 : 2;
     handler_of(m, path)->n[method][class]++;
     count_status(m, status);
+}
+
+void weft_api_metrics_http_time(struct weft_api_metrics *m, const char *path, uint32_t method,
+                                uint64_t us) {
+    WEFT_ASSERT(method < WEFT_API_HTTP_METHODS);
+    struct weft_api_handler_times *times = &handler_of(m, path)->times[method];
+    uint32_t i = 0;
+    while (i < WEFT_API_HTTP_BUCKETS && (double)us * 1e-6 > http_bounds[i])
+        i++;
+    times->counts[i]++;
+    times->n++;
+    times->sum += (double)us * 1e-6;
 }
 
 /* -------------------------------------------------------------------------------- snapshots --- */
@@ -280,6 +293,22 @@ static void render_http(const struct writer *w, const struct weft_api_metrics *m
             (void)snprintf(label, sizeof label, ",handler=\"%s\",method=\"%s\",status=\"%s\"",
                            handler->path, methods[method], classes[class]);
             sample(&plain, "http_requests_total", label, (double)handler->n[method][class]);
+        }
+    }
+    head(&plain, "http_request_duration_seconds", "histogram",
+         "From a request's first byte to the end of its response, by route.");
+    for (uint32_t i = 0; i < m->n_handlers; i++) {
+        for (uint32_t k = 0; k < WEFT_API_HTTP_METHODS; k++) {
+            const struct weft_api_handler_times *times = &m->handlers[i].times[k];
+            if (times->n == 0) continue;
+            struct weft_api_histogram shown = {.bounds = http_bounds,
+                                               .n_bounds = WEFT_API_HTTP_BUCKETS,
+                                               .n = times->n,
+                                               .sum = times->sum};
+            memcpy(shown.counts, times->counts, sizeof times->counts);
+            (void)snprintf(label, sizeof label, ",handler=\"%s\",method=\"%s\"",
+                           m->handlers[i].path, methods[k]);
+            buckets(&plain, "http_request_duration_seconds", label, &shown);
         }
     }
     head(w, "http_responses_total", "counter", "HTTP responses, by exact status code.");

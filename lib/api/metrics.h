@@ -36,9 +36,17 @@ struct weft_api_histogram {
 /* Different status codes. */
 #define WEFT_API_STATUSES_MAX 32
 
+/* Times of responses: fewer buckets than others, for there is a histogram per route and method. */
+#define WEFT_API_HTTP_BUCKETS 3
+
 struct weft_api_handler_counts {
     const char *path; /* of the route; static */
     uint64_t n[WEFT_API_HTTP_METHODS][WEFT_API_HTTP_CLASSES];
+    struct weft_api_handler_times {
+        uint64_t counts[WEFT_API_HTTP_BUCKETS + 1]; /* not cumulative; the last is +Inf */
+        uint64_t n;
+        double sum;
+    } times[WEFT_API_HTTP_METHODS];
 };
 
 struct weft_api_status_count {
@@ -71,7 +79,7 @@ struct weft_api_metrics {
  * everything else. */
 #define WEFT_API_METRICS_LINE_BYTES_MAX 800u
 #define WEFT_API_METRICS_BYTES_MAX                                                                 \
-    ((1u << 20) + (size_t)WEFT_EXPERT_SERIES_MAX * WEFT_API_METRICS_LINE_BYTES_MAX)
+    ((4u << 20) + (size_t)WEFT_EXPERT_SERIES_MAX * WEFT_API_METRICS_LINE_BYTES_MAX)
 
 void weft_api_metrics_init(struct weft_api_metrics *metrics);
 void weft_api_metrics_fini(struct weft_api_metrics *metrics);
@@ -95,6 +103,10 @@ void weft_api_metrics_choice(struct weft_api_metrics *metrics,
  * WEFT_API_HTTP_METHODS. */
 void weft_api_metrics_http(struct weft_api_metrics *metrics, const char *path, uint32_t method,
                            int status);
+
+/* The response has ended, `us` after its request's first byte. */
+void weft_api_metrics_http_time(struct weft_api_metrics *metrics, const char *path, uint32_t method,
+                                uint64_t us);
 
 struct weft_api_metrics_view {
     const char *prefix, *model_name;

@@ -249,6 +249,7 @@ static void what_vllm_s_dashboards_ask_for_is_there(void **state) {
         {"vllm:request_params_max_tokens", "histogram"},
         {"vllm:request_params_n", "histogram"},
         {"http_requests_total", "counter"},
+        {"http_request_duration_seconds", "histogram"},
     };
     struct weft_api_metrics m;
     struct weft_buf out;
@@ -260,6 +261,30 @@ static void what_vllm_s_dashboards_ask_for_is_there(void **state) {
         (void)snprintf(line, sizeof line, "# TYPE %s %s", asked[i].name, asked[i].type);
         has_line(&out, line);
     }
+    weft_buf_fini(&out);
+}
+
+static void times_of_responses_are_kept_by_route_and_method(void **state) {
+    (void)state;
+    struct weft_api_metrics m;
+    struct weft_buf out;
+    struct weft_msg_snapshot s = snapshot();
+    weft_api_metrics_init(&m);
+    weft_api_metrics_http_time(&m, "/health", 0, 100000); /* on a bound */
+    weft_api_metrics_http_time(&m, "/health", 0, 1000000);
+    weft_api_metrics_http_time(&m, "/health", 0, 9000000);
+    weft_api_metrics_http_time(&m, NULL, 1, 250000);
+    render(&m, &s, "weft_", &out);
+#define TIMES(suffix, handler, method, more)                                                       \
+    "weft_http_request_duration_seconds" suffix LABELS ",handler=\"" handler "\",method=\"" method \
+    "\"" more
+    has_line(&out, TIMES("_bucket", "/health", "GET", ",le=\"0.1\"} 1"));
+    has_line(&out, TIMES("_bucket", "/health", "GET", ",le=\"0.5\"} 1"));
+    has_line(&out, TIMES("_bucket", "/health", "GET", ",le=\"1.0\"} 2"));
+    has_line(&out, TIMES("_bucket", "/health", "GET", ",le=\"+Inf\"} 3"));
+    has_line(&out, TIMES("_sum", "/health", "GET", "} 10.1"));
+    has_line(&out, TIMES("_count", "/health", "GET", "} 3"));
+    has_line(&out, TIMES("_count", "none", "POST", "} 1"));
     weft_buf_fini(&out);
 }
 
@@ -293,6 +318,7 @@ int main(void) {
         cmocka_unit_test(responses_are_counted_by_route_and_by_status),
         cmocka_unit_test(promtool_has_nothing_to_say),
         cmocka_unit_test(what_vllm_s_dashboards_ask_for_is_there),
+        cmocka_unit_test(times_of_responses_are_kept_by_route_and_method),
         cmocka_unit_test(tokens_and_waiting_requests_are_told_apart_as_vllm_does),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

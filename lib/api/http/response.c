@@ -42,12 +42,20 @@ static const char *status_text(int status) {
     return "Error";
 }
 
+/* As metrics count it. */
+static uint32_t method_of(const struct weft_api_http *h) {
+    if (h->method == HTTP_GET || h->method == HTTP_HEAD) return 0;
+    if (h->method == HTTP_POST) return 1;
+    return h->method == HTTP_OPTIONS ? 2 : 3;
+}
+
 static void count_response(const struct weft_api_http *h, int status) {
-    uint32_t method = 3;
-    if (h->method == HTTP_GET || h->method == HTTP_HEAD) method = 0;
-    if (h->method == HTTP_POST) method = 1;
-    if (h->method == HTTP_OPTIONS) method = 2;
-    weft_api_metrics_http(&h->api->metrics, h->route.path, method, status);
+    weft_api_metrics_http(&h->api->metrics, h->route.path, method_of(h), status);
+}
+
+void weft_api_http_over(const struct weft_api_http *h, uint64_t us) {
+    if (h->sent_status == 0) return;
+    weft_api_metrics_http_time(&h->api->metrics, h->route.path, method_of(h), us);
 }
 
 static void add_date(int64_t now_s, struct weft_buf *out) {
