@@ -1,6 +1,5 @@
 #include "server.h"
 
-#include <dirent.h>
 #include <linux/sockios.h>
 #include <netdb.h>
 #include <poll.h>
@@ -18,6 +17,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "common/actor.h"
 #include "common/signals.h"
 #include "common/status.h"
@@ -718,16 +718,6 @@ static weft_err listen_all(struct server *server, struct weft_errmsg *why) {
     return err;
 }
 
-static uint32_t count_open_files(void) {
-    uint32_t n = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    if (!dir) return FILES_UNKNOWN;
-    while (readdir(dir))
-        n++;
-    (void)closedir(dir);
-    return n; /* "." and ".." and the folder's own, too: three spare */
-}
-
 /* Each connection is a descriptor, so the soft limit is raised towards the hard one, and places are
  * what is left of it beside the files that are open already. */
 static weft_err set_places(struct server *server, struct weft_errmsg *why) {
@@ -739,7 +729,8 @@ static weft_err set_places(struct server *server, struct weft_errmsg *why) {
     limit.rlim_cur = limit.rlim_max;
     (void)setrlimit(RLIMIT_NOFILE, &limit);
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return WEFT_OK;
-    uint64_t taken = (uint64_t)count_open_files() + PASSING_FILES;
+    uint64_t open = weft_process_open_files();
+    uint64_t taken = (open ? open : FILES_UNKNOWN) + PASSING_FILES;
     uint64_t left = limit.rlim_cur > taken ? limit.rlim_cur - taken : 0;
     if (left < 2)
         return weft_err_set(why, WEFT_E_INVAL,

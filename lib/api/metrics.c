@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/process.h"
 
 /* ------------------------------------------------------------------------------- histograms --- */
 
@@ -413,6 +414,27 @@ static void render_experts(const struct writer *w, const struct weft_expert_rows
     }
 }
 
+/* Under the names that Prometheus' client libraries give them, without a prefix or labels. */
+static void render_process(struct weft_buf *out, const struct weft_api_metrics_view *view) {
+    const struct weft_process *process = view->process;
+    const struct {
+        const char *name, *type, *help;
+        double value;
+    } shown[] = {
+        {"process_cpu_seconds_total", "counter", "CPU time of the router.", process->cpu_seconds},
+        {"process_resident_memory_bytes", "gauge", "Resident memory of the router.",
+         (double)view->router_resident_bytes},
+        {"process_open_fds", "gauge", "Open file descriptors of the router.", process->open_files},
+        {"process_max_fds", "gauge", "How many it may have.", (double)process->max_files},
+        {"process_start_time_seconds", "gauge", "When the router began, in Unix time.",
+         (double)view->started_s},
+    };
+    for (size_t i = 0; i < sizeof shown / sizeof shown[0]; i++) {
+        weft_buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n%s %.15g\n", shown[i].name, shown[i].help,
+                        shown[i].name, shown[i].type, shown[i].name, shown[i].value);
+    }
+}
+
 void weft_api_metrics_render(const struct weft_api_metrics *m,
                              const struct weft_api_metrics_view *view, struct weft_buf *out) {
     struct writer w = {.out = out, .prefix = view->prefix};
@@ -432,6 +454,7 @@ void weft_api_metrics_render(const struct weft_api_metrics *m,
            s ? (double)s->sched_resident_bytes : 0);
     sample(&w, "process_resident_bytes", ",role=\"worker\"",
            s ? (double)s->worker_resident_bytes : 0);
+    if (view->process) render_process(out, view);
     head(&w, "build_info", "gauge", "The version, as a label.");
     sample(&w, "build_info", ",version=\"" WEFT_VERSION "\"", 1);
 }

@@ -108,10 +108,14 @@ void weft_api_metrics_http(struct weft_api_metrics *metrics, const char *path, u
 void weft_api_metrics_http_time(struct weft_api_metrics *metrics, const char *path, uint32_t method,
                                 uint64_t us);
 
+struct weft_process;
+
 struct weft_api_metrics_view {
     const char *prefix, *model_name;
     const struct weft_msg_snapshot *snapshot; /* NULL: none yet */
     uint64_t router_resident_bytes;
+    const struct weft_process *process;           /* the router; NULL: left out */
+    int64_t started_s;                            /* its wall clock then */
     uint64_t held_input_bytes, held_output_bytes; /* of the shared budgets */
     bool is_serving;
 };

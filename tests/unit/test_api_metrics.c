@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 
 #include "api/metrics.h"
+#include "base/process.h"
 
 static struct weft_msg_snapshot snapshot(void) {
     struct weft_msg_snapshot s = {.serving = true, .advancing = true, .has_model = true};
@@ -288,6 +289,30 @@ static void times_of_responses_are_kept_by_route_and_method(void **state) {
     weft_buf_fini(&out);
 }
 
+static void the_process_has_prometheus_own_names(void **state) {
+    (void)state;
+    const struct weft_process process = {.cpu_seconds = 1.5, .open_files = 12, .max_files = 1024};
+    struct weft_api_metrics m;
+    struct weft_buf out;
+    struct weft_msg_snapshot s = snapshot();
+    const struct weft_api_metrics_view view = {.prefix = "weft_",
+                                               .model_name = "m",
+                                               .snapshot = &s,
+                                               .router_resident_bytes = 4096,
+                                               .process = &process,
+                                               .started_s = 1700000000};
+    weft_api_metrics_init(&m);
+    weft_buf_init(&out, 1 << 20);
+    weft_api_metrics_render(&m, &view, &out);
+    has_line(&out, "# TYPE process_cpu_seconds_total counter");
+    has_line(&out, "process_cpu_seconds_total 1.5");
+    has_line(&out, "process_resident_memory_bytes 4096");
+    has_line(&out, "process_open_fds 12");
+    has_line(&out, "process_max_fds 1024");
+    has_line(&out, "process_start_time_seconds 1700000000");
+    weft_buf_fini(&out);
+}
+
 static void tokens_and_waiting_requests_are_told_apart_as_vllm_does(void **state) {
     (void)state;
     struct weft_api_metrics m;
@@ -319,6 +344,7 @@ int main(void) {
         cmocka_unit_test(promtool_has_nothing_to_say),
         cmocka_unit_test(what_vllm_s_dashboards_ask_for_is_there),
         cmocka_unit_test(times_of_responses_are_kept_by_route_and_method),
+        cmocka_unit_test(the_process_has_prometheus_own_names),
         cmocka_unit_test(tokens_and_waiting_requests_are_told_apart_as_vllm_does),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

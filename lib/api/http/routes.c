@@ -7,6 +7,7 @@
 #include "answers/answers.h"
 #include "api/api.h"
 #include "base/check.h"
+#include "base/process.h"
 #include "http/head.h"
 #include "http/page.h"
 #include "kinds/kind.h"
@@ -141,11 +142,15 @@ static void get_ps(const struct weft_api_state *api, const struct weft_api_span 
 static void get_metrics(const struct weft_api_state *api, const struct weft_api_span *path,
                         const struct weft_api_moment *moment, struct weft_api_answer *out) {
     (void)path;
+    struct weft_process process;
+    weft_process_read(&process);
     const struct weft_api_metrics_view view = {
         .prefix = api->settings.metrics_prefix,
         .model_name = api->limits.model_name,
         .snapshot = api->upstream.has_snapshot ? &api->upstream.snapshot : NULL,
         .router_resident_bytes = moment->resident_bytes,
+        .process = &process,
+        .started_s = api->settings.started_s,
         .held_input_bytes = api->held_bytes,
         .held_output_bytes = api->output_bytes,
         .is_serving = !weft_api_why_ill(api, moment->now_ms),
