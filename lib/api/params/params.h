@@ -1,7 +1,8 @@
 /* params — a request's JSON, checked field by field, as plain data.
  *
  * Rule     null means absent. A field that cannot be honoured is a 400 that names it; unknown
- *          fields are ignored, as in OpenAI and vLLM. Wrong types are errors, never converted.
+ *          fields are ignored, as in OpenAI and vLLM, unless --strict-fields says otherwise. Wrong
+ *          types are errors, never converted.
  * Memory   Strings are borrowed from the JSON value, which `struct params` keeps until
  *          wefti_api_params_drop_json; everything else is owned and freed by wefti_api_params_fini.
  * Threads  Pure; safe in any thread.
