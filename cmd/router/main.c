@@ -64,8 +64,7 @@ static weft_err load_model(struct server *server, struct weft_errmsg *why) {
     struct weft_api_limits *limits = &api->limits;
     weft_err err = weft_tok_open(config->model, &api->tok, why);
     if (err) return err;
-    const char *names = config->served_model_name;
-    err = weft_api_name_model(api, names ? names : config->model, names != NULL, why);
+    err = weft_api_name_model(api, config->served_model_name, why);
     if (err) return err;
     limits->max_logprobs = config->max_logprobs;
     limits->refuses_unknown_fields = config->strict_fields;

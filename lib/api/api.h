@@ -83,11 +83,11 @@ void weft_api_init(struct weft_api_state *api, const struct weft_api_settings *s
 /* Call it after weft_api_upstream_fini. */
 void weft_api_fini(struct weft_api_state *api);
 
-/* Fills in the names in `limits`: `names`, or what stands between its commas, without the spaces
+/* Fills in the names in `limits`: what stands between the commas of `names`, without the spaces
  * around it. INVAL: an empty name, or not UTF-8; TOOBIG: over WEFT_API_MODEL_NAMES_MAX; NOMEM. Call
  * it once. */
 WEFT_MUST_CHECK weft_err weft_api_name_model(struct weft_api_state *api, const char *names,
-                                             bool is_list, struct weft_errmsg *why);
+                                             struct weft_errmsg *why);
 
 /* Puts other keys in place; `keys` is zero afterwards. */
 void weft_api_set_keys(struct weft_api_state *api, struct weft_api_keys *keys);

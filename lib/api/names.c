@@ -39,7 +39,7 @@ static weft_err add_name(struct weft_api_state *api, const char *name, struct we
     return WEFT_OK;
 }
 
-weft_err weft_api_name_model(struct weft_api_state *api, const char *names, bool is_list,
+weft_err weft_api_name_model(struct weft_api_state *api, const char *names,
                              struct weft_errmsg *why) {
     struct weft_api_limits *limits = &api->limits;
     WEFT_ASSERT(!api->model_names_text && limits->n_model_names == 0);
@@ -47,11 +47,8 @@ weft_err weft_api_name_model(struct weft_api_state *api, const char *names, bool
     if (!api->model_names_text) return weft_err_set(why, WEFT_E_NOMEM, "out of memory");
     limits->model_names = api->model_names;
     weft_err err = WEFT_OK;
-    for (char *at = api->model_names_text; at && !err;) {
-        char *name = is_list ? next_item(&at) : at;
-        if (!is_list) at = NULL;
-        err = add_name(api, name, why);
-    }
+    for (char *at = api->model_names_text; at && !err;)
+        err = add_name(api, next_item(&at), why);
     if (!err) limits->model_name = limits->model_names[0];
     return err;
 }

@@ -75,7 +75,7 @@ static void each_reason_not_to_serve_is_told(void **state) {
 static void expect_names(const char *list, weft_err want, const char *const *names, uint32_t n) {
     struct weft_api_state api = {0};
     struct weft_errmsg why;
-    assert_int_equal(weft_api_name_model(&api, list, true, &why), want);
+    assert_int_equal(weft_api_name_model(&api, list, &why), want);
     if (want == WEFT_OK) {
         assert_int_equal(api.limits.n_model_names, n);
         assert_string_equal(api.limits.model_name, names[0]);
@@ -97,16 +97,6 @@ static void a_model_has_the_names_of_a_list(void **state) {
     expect_names("1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17", WEFT_E_TOOBIG, NULL, 0);
 }
 
-static void a_path_is_one_name(void **state) {
-    (void)state;
-    struct weft_api_state api = {0};
-    struct weft_errmsg why;
-    assert_int_equal(weft_api_name_model(&api, " a,b ", false, &why), WEFT_OK);
-    assert_int_equal(api.limits.n_model_names, 1);
-    assert_string_equal(api.limits.model_name, " a,b ");
-    free(api.model_names_text);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(health_misses_two_snapshots_and_no_single_one),
@@ -114,7 +104,6 @@ int main(void) {
         cmocka_unit_test(a_worker_that_stands_still_is_ill_and_takes_requests),
         cmocka_unit_test(each_reason_not_to_serve_is_told),
         cmocka_unit_test(a_model_has_the_names_of_a_list),
-        cmocka_unit_test(a_path_is_one_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -50,9 +50,11 @@ void wefti_api_params_read_stops(const struct reader *r, struct params *params) 
     WEFT_ASSERT(!params->stops && !params->stop_lens);
     params->stops = calloc(n, sizeof *params->stops);
     params->stop_lens = calloc(n, sizeof *params->stop_lens);
-    params->cap_stops = (uint32_t)n;
-    if (!params->stops || !params->stop_lens)
+    if (!params->stops || !params->stop_lens) {
         weft_api_error_set(r->error, 500, NULL, NULL, "out of memory");
+        return;
+    }
+    params->cap_stops = (uint32_t)n;
     for (size_t i = 0; i < n && wefti_api_json_ok(r); i++)
         read_stop_string(r, is_list ? json_array_get(value, i) : value, params);
 }
