@@ -101,8 +101,8 @@ void weft_api_error_json(const struct weft_api_error *error, const char *request
     weft_buf_add_char(out, '}');
 }
 
-void wefti_api_error_write(const struct weft_api_error *error, const char *request_id,
-                           const char *path, size_t len, struct weft_buf *out) {
+void weft_api_error_write(const struct weft_api_error *error, const char *request_id,
+                          const char *path, size_t len, struct weft_buf *out) {
     static const char ollamas[] = "/api/";
     size_t n = sizeof ollamas - 1;
     if (len < n || memcmp(path, ollamas, n) != 0) {

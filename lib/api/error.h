@@ -45,7 +45,7 @@ void weft_api_error_json(const struct weft_api_error *error, const char *request
 
 /* The same in the shape of the endpoint at `path`, of `len` bytes: below /api/ it is ollama's,
  * {"error":"..."}. */
-void wefti_api_error_write(const struct weft_api_error *error, const char *request_id,
-                           const char *path, size_t len, struct weft_buf *out);
+void weft_api_error_write(const struct weft_api_error *error, const char *request_id,
+                          const char *path, size_t len, struct weft_buf *out);
 
 #endif

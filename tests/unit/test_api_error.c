@@ -45,10 +45,10 @@ static void errors_below_api_have_ollama_s_shape(void **state) {
     struct weft_buf out;
     weft_buf_init(&out, 1 << 16);
     weft_api_error_set(&error, 404, "model", "model_not_found", "no \"x\"");
-    wefti_api_error_write(&error, "id", "/api/chat", 9, &out);
+    weft_api_error_write(&error, "id", "/api/chat", 9, &out);
     assert_string_equal(weft_buf_cstr(&out), "{\"error\":\"no \\\"x\\\"\",\"request_id\":\"id\"}");
     weft_buf_clear(&out);
-    wefti_api_error_write(&error, NULL, "/apis/chat", 10, &out);
+    weft_api_error_write(&error, NULL, "/apis/chat", 10, &out);
     assert_memory_equal(weft_buf_cstr(&out), "{\"error\":{\"message\":", 20);
     weft_buf_fini(&out);
 }

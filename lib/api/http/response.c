@@ -134,7 +134,7 @@ void weft_api_http_refuse(struct weft_api_http *h, const struct weft_api_error *
     char extra[64] = "";
     WEFT_ASSERT(error->status >= 400);
     weft_buf_init(&body, ERROR_BYTES_MAX);
-    wefti_api_error_write(error, weft_api_http_request_id(h), h->path.at, h->path.len, &body);
+    weft_api_error_write(error, weft_api_http_request_id(h), h->path.at, h->path.len, &body);
     if (error->retry_after)
         (void)snprintf(extra, sizeof extra, "Retry-After: %u\r\n", error->retry_after);
     if (error->status == 401) (void)snprintf(extra, sizeof extra, "WWW-Authenticate: Bearer\r\n");

@@ -218,8 +218,8 @@ static bool write_stream_end(weft_api_call *call, struct weft_buf *out, size_t l
         return call->kind->end_stream(call, out, limit);
     }
     weft_buf_add_str(out, call->kind->framing->before);
-    wefti_api_error_write(&call->error, call->request_id, call->kind->path,
-                          strlen(call->kind->path), out);
+    weft_api_error_write(&call->error, call->request_id, call->kind->path, strlen(call->kind->path),
+                         out);
     weft_buf_add_str(out, call->kind->framing->after);
     return true;
 }
