@@ -128,7 +128,11 @@ def test_llama_servers_props_and_slots():
         conn = server.connect()
         with server.stopped():  # with what it was given a moment before
             conn.request("POST", "/completion", json.dumps(body), {**key, "Content-Type": "application/json"})
-            harness.wait_until("a slot to be busy", lambda: server.get("/slots", key).json[0]["is_processing"])
+            busy = harness.wait_until("a slot to be busy", lambda: [s for s in server.get("/slots", key).json
+                                                                    if s["is_processing"] and "id_task" in s])
+            n = len(server.post("/tokenize", {"content": "For ever", "add_special": True}, key).json["tokens"])
+            assert [(s["id"], s["n_prompt_tokens"], s["next_token"][0]["n_decoded"]) for s in busy] == [(0, n, 0)]
+            assert busy[0]["next_token"][0]["n_remain"] == 1024 - n
         conn.close()
 
 

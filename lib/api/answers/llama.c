@@ -87,16 +87,44 @@ void wefti_api_write_props(const struct weft_api_state *api, struct weft_writer 
     weft_write_end(w);
 }
 
-/* Places are all alike, and sequences have no fixed ones: the first ones stand for those that run. */
+/* The next sequence that is being computed; NULL: the scheduler told of no more. */
+static const struct weft_activity_seq *next_running(const struct weft_activity *activity,
+                                                    uint32_t *at) {
+    while (*at < activity->n_seqs) {
+        const struct weft_activity_seq *seq = &activity->seqs[(*at)++];
+        if (seq->phase != WEFT_ACTIVITY_WAITING) return seq;
+    }
+    return NULL;
+}
+
+static void write_task(const struct weft_activity_seq *seq, struct weft_writer *w) {
+    write_uint(w, "id_task", seq->request_id);
+    write_uint(w, "n_prompt_tokens", seq->n_prompt);
+    write_uint(w, "n_prompt_tokens_processed", seq->n_prompt_done);
+    weft_write_key(w, "next_token");
+    weft_write_list(w);
+    weft_write_map(w);
+    write_bool(w, "has_next_token", seq->n_output < seq->max_tokens);
+    write_uint(w, "n_remain",
+               seq->n_output < seq->max_tokens ? seq->max_tokens - seq->n_output : 0);
+    write_uint(w, "n_decoded", seq->n_output);
+    weft_write_end(w);
+    weft_write_end(w);
+}
+
+/* Places are all alike, and sequences have no fixed ones: those that run have the first ones. */
 void wefti_api_write_slots(const struct weft_api_state *api, struct weft_writer *w) {
-    uint32_t n = n_slots(api), n_running = api->upstream.snapshot.n_running;
+    const struct weft_msg_snapshot *s = &api->upstream.snapshot;
+    uint32_t n = n_slots(api), at = 0;
     weft_write_list(w);
     for (uint32_t i = 0; i < n; i++) {
+        const struct weft_activity_seq *seq = next_running(&s->activity, &at);
         weft_write_map(w);
         write_uint(w, "id", i);
         write_uint(w, "n_ctx", api->limits.max_model_len);
         write_bool(w, "speculative", false);
-        write_bool(w, "is_processing", i < n_running);
+        write_bool(w, "is_processing", seq || i < s->n_running);
+        if (seq) write_task(seq, w);
         weft_write_end(w);
     }
     weft_write_end(w);
