@@ -178,11 +178,11 @@ def test_json_is_json_to_the_last_line():
         assert proc.wait(harness.LIMIT_S) == 0
     lines = parsed(text)
     assert [line["msg"] for line in lines if line["actor"] == "weft"][-1] == "stopped", text
-    for args, words in (((harness.FABLE, "--port=x"), "--port"), (("no/such/model",), "no/such/model"),
-                        ((harness.FABLE, "--port=1", "--host=192.0.2.1"), "192.0.2.1")):
+    for args, words, status in (((harness.FABLE, "--port=x"), "--port", 2), (("no/such/model",), "no/such/model", 1),
+                                ((harness.FABLE, "--port=1", "--host=192.0.2.1"), "192.0.2.1", 1)):
         done = subprocess.run([*weft, *args, "--log-format", "json"], capture_output=True, text=True,
                               timeout=harness.LIMIT_S, check=False)
-        assert done.returncode == 2, done
+        assert done.returncode == status, done
         last = parsed(done.stderr)[-1]
         assert last["level"] == "ERROR" and words in last["msg"], done.stderr
     for actor in ("router", "scheduler", "worker"):
