@@ -26,19 +26,22 @@ bool weft_signal_is_ignored(int signo) {
 
 void weft_signals_of_supervisor(sigset_t *set) {
     (void)sigemptyset(set);
-    (void)sigaddset(set, SIGUSR1);
-    (void)sigaddset(set, SIGUSR2);
-    (void)sigaddset(set, SIGHUP);
+    (void)sigaddset(set, WEFT_SIGNO_DRAIN);
+    (void)sigaddset(set, WEFT_SIGNO_EXIT);
+    (void)sigaddset(set, WEFT_SIGNO_RELOAD);
     (void)sigaddset(set, WEFT_SIGNO_LOST);
 }
 
 weft_err weft_signals_init(bool supervised, int *fd_out, struct weft_errmsg *why) {
     *fd_out = -1;
     ignore(SIGPIPE);
+    ignore(SIGUSR1);
+    ignore(SIGUSR2);
     sigset_t set;
     supervisor = supervised ? getppid() : 0;
     if (supervised) {
         weft_signals_of_supervisor(&set);
+        ignore(SIGHUP);
         ignore(SIGINT);
         ignore(SIGTERM);
     } else {
@@ -46,8 +49,6 @@ weft_err weft_signals_init(bool supervised, int *fd_out, struct weft_errmsg *why
         (void)sigaddset(&set, SIGINT);
         (void)sigaddset(&set, SIGTERM);
         if (!weft_signal_is_ignored(SIGHUP)) (void)sigaddset(&set, SIGHUP);
-        ignore(SIGUSR1);
-        ignore(SIGUSR2);
     }
     int status = pthread_sigmask(SIG_BLOCK, &set, NULL);
     if (status != 0) return weft_err_errno(why, status, "cannot block signals");
@@ -58,9 +59,10 @@ weft_err weft_signals_init(bool supervised, int *fd_out, struct weft_errmsg *why
 }
 
 static enum weft_signal meaning(uint32_t signo) {
-    if (signo == SIGUSR1) return WEFT_SIGNAL_DRAIN;
-    if (signo == SIGHUP) return WEFT_SIGNAL_RELOAD;
-    return signo == (uint32_t)WEFT_SIGNO_LOST ? WEFT_SIGNAL_LOST : WEFT_SIGNAL_EXIT;
+    if (signo == (uint32_t)WEFT_SIGNO_DRAIN) return WEFT_SIGNAL_DRAIN;
+    if (signo == (uint32_t)WEFT_SIGNO_LOST) return WEFT_SIGNAL_LOST;
+    if (signo == SIGHUP || signo == (uint32_t)WEFT_SIGNO_RELOAD) return WEFT_SIGNAL_RELOAD;
+    return WEFT_SIGNAL_EXIT;
 }
 
 enum weft_signal weft_signals_next(int fd, int *value_out) {

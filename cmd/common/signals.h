@@ -1,12 +1,13 @@
 /* signals — an actor's signals as a descriptor to poll, and a few events.
  *
- * Model    Under a supervisor SIGINT and SIGTERM are ignored: a terminal's Ctrl-C or a SIGTERM for
- *          the whole process group reaches every child, and the supervisor alone knows in which
- *          order they may go. It sends SIGUSR1 for "drain", SIGUSR2 for "exit now, cleanly", SIGHUP
- *          for "read again" and WEFT_SIGNO_LOST; the same from anybody else means nothing.
+ * Model    Under a supervisor SIGINT, SIGTERM and SIGHUP are ignored: a terminal's Ctrl-C or a
+ *          SIGTERM for the whole process group reaches every child, and the supervisor alone knows
+ *          in which order they may go. It sends the real-time signals below; from anybody else they
+ *          mean nothing. They are queued: of an ordinary signal only one waits at a time, and a
+ *          stranger's would hide the supervisor's.
  *          Without a supervisor SIGINT and SIGTERM mean EXIT (a router may take the first EXIT as a
- *          drain and the second one at its word), SIGHUP means RELOAD unless it was ignored from
- *          the start (nohup), SIGUSR1 and SIGUSR2 nothing. SIGPIPE is ignored in any case.
+ *          drain and the second one at its word), and SIGHUP means RELOAD unless it was ignored
+ *          from the start (nohup). SIGUSR1, SIGUSR2 and SIGPIPE are ignored in any case.
  * Threads  init comes before any other thread exists, also nng's: the signals are blocked, and
  *          threads inherit the mask. After that one thread reads.
  * Children What is ignored or blocked here stays so across fork and exec; a child must reset it.
@@ -19,8 +20,11 @@
 
 #include "base/err.h"
 
-/* Queued, and so never two in one. */
-#define WEFT_SIGNO_LOST SIGRTMIN
+/* From the supervisor to its children. */
+#define WEFT_SIGNO_DRAIN SIGRTMIN
+#define WEFT_SIGNO_EXIT (SIGRTMIN + 1)
+#define WEFT_SIGNO_RELOAD (SIGRTMIN + 2)
+#define WEFT_SIGNO_LOST (SIGRTMIN + 3)
 
 enum weft_signal {
     WEFT_SIGNAL_NONE,

@@ -13,6 +13,7 @@ import harness
 from harness import Server
 from rpc import Rpc
 
+SUPERVISORS = range(signal.SIGRTMIN, signal.SIGRTMIN + 4)  # what children take from their parent alone
 WARNING = re.compile(r"\b(WARN|ERROR)\b")
 
 
@@ -56,7 +57,7 @@ def test_signals_of_strangers_harm_nothing():
     with Server("--workers", "2", "--kv-memory", "16MiB") as server:
         pids = [server.proc.pid, *server.workers(), server.children()["router"], server.children()["scheduler"]]
         before = sorted(harness.actors_of(server.proc.pid))
-        for signo in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGRTMIN, signal.SIGINT, signal.SIGTERM):
+        for signo in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGINT, signal.SIGTERM, *SUPERVISORS):
             for pid in pids[1:]:
                 os.kill(pid, signo)
         for signo in (signal.SIGUSR1, signal.SIGUSR2):
@@ -75,7 +76,7 @@ def test_a_child_that_starts_does_not_die_of_a_signal():
             old = server.kill("worker")["worker"]
             new = harness.wait_until("the next worker", lambda: next(
                 (pid for name, pid in harness.actors_of(server.proc.pid) if name == "worker" and pid != old), None))
-            for signo in (signal.SIGUSR2, signal.SIGUSR1, signal.SIGHUP, signal.SIGRTMIN):
+            for signo in (signal.SIGUSR2, signal.SIGUSR1, signal.SIGHUP, *SUPERVISORS):
                 os.kill(new, signo)
             harness.wait_until("the server to be healthy", lambda: server.get("/health").status == 200)
             assert server.children()["worker"] == new, server.lines[-5:]
@@ -93,12 +94,16 @@ def test_sighup_reads_the_log_level_again_for_all_processes():
         with Server("--config", config.name) as server:
             assert not said(server, "DEBUG")
             write("log-level = debug\nport = 1\n")
-            os.killpg(server.proc.pid, signal.SIGHUP)  # children take it from the supervisor alone
+            for pid in server.children().values():  # they are hung up on as well, with the whole group
+                os.kill(pid, signal.SIGSTOP)
+            os.killpg(server.proc.pid, signal.SIGHUP)
             harness.wait_until("the word", lambda: said(server, "--log-level, which is debug; other settings need a restart"))
+            for pid in server.children().values():
+                os.kill(pid, signal.SIGCONT)
+            for actor in ("router", "scheduler", "worker"):
+                harness.wait_until(actor, lambda actor=actor: said(server, f"DEBUG {actor}: the log level is debug"))
             server.kill("worker")
-            for line in ("DEBUG router: the log level is debug", "DEBUG scheduler: the log level is debug",
-                         "DEBUG worker: the log level is debug", "DEBUG weft: started weft-worker"):
-                harness.wait_until(line, lambda line=line: said(server, line))
+            harness.wait_until("the supervisor's word", lambda: said(server, "DEBUG weft: started weft-worker"))
             harness.wait_until("the server to be healthy", lambda: server.get("/health").status == 200)
             write("log-level = loud\n")
             server.proc.send_signal(signal.SIGHUP)

@@ -24,6 +24,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/rand.h"
+#include "common/signals.h"
 #include "common/status.h"
 #include "link/link.h"
 #include "proto/proto.h"
@@ -174,7 +175,7 @@ static void stop_child(struct cluster *c, int which) {
     struct child *child = &c->children[which];
     if (!child->pid) return;
     child->keep = false;
-    (void)kill(child->pid, SIGUSR2);
+    (void)kill(child->pid, WEFT_SIGNO_EXIT);
     uint64_t until = weft_now_ms() + 5000u * factor();
     while (child->pid && weft_now_ms() < until) {
         reap_children(c);
@@ -679,7 +680,7 @@ static void draining_refuses_new_requests_and_finishes_old_ones(void **state) {
     struct cluster *c = cluster_started();
     make_stream(c);
     PUMP_UNTIL(c, c->n_tokens >= 10, 60);
-    (void)kill(c->children[SCHEDULER].pid, SIGUSR1);
+    (void)kill(c->children[SCHEDULER].pid, WEFT_SIGNO_DRAIN);
     PUMP_UNTIL(c, c->snapshot.draining, 10);
     make_stream(c);
     PUMP_UNTIL(c, all_over(c), 60);
@@ -696,6 +697,8 @@ static void under_a_supervisor_only_its_own_signals_count(void **state) {
         (void)kill(c->children[i].pid, SIGTERM);
         (void)kill(c->children[i].pid, SIGINT);
         (void)kill(c->children[i].pid, SIGHUP);
+        (void)kill(c->children[i].pid, SIGUSR1);
+        (void)kill(c->children[i].pid, SIGUSR2);
     }
     make_stream(c);
     PUMP_UNTIL(c, all_over(c), 60);

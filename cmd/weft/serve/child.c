@@ -25,6 +25,7 @@ static _Noreturn void become(const struct supervisor *sup, const struct child *c
     if (getppid() != parent) _exit(1); /* it died before the line above */
     (void)signal(SIGTERM, SIG_IGN);
     (void)signal(SIGINT, SIG_IGN);
+    (void)signal(SIGHUP, SIG_IGN);
     sigset_t ours;
     weft_signals_of_supervisor(&ours);
     (void)sigprocmask(SIG_SETMASK, &ours, NULL);

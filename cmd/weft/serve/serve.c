@@ -105,7 +105,7 @@ static weft_err set_up(struct supervisor *sup, struct weft_errmsg *why) {
      * to be ignored, we could not wait for children. */
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGCHLD, SIG_DFL);
-    (void)signal(SIGUSR1, SIG_IGN); /* what it says to children means nothing to it */
+    (void)signal(SIGUSR1, SIG_IGN); /* they mean nothing here, and would end it */
     (void)signal(SIGUSR2, SIG_IGN);
     sigset_t set;
     (void)sigemptyset(&set);

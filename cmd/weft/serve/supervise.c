@@ -2,10 +2,10 @@
  * keeps them running. It takes no part in serving. It watches whether the scheduler's loop turns,
  * as the scheduler watches the workers. lib/restart decides who is started again, and when.
  *
- * Signals: children ignore SIGTERM and SIGINT, and SIGHUP from others, so a signal to the whole
- * process group reaches the supervisor alone in effect. To stop, it drains the router (SIGUSR1);
- * when that has ended it stops the scheduler (SIGUSR2), and then the workers, which by then expect
- * to be left: nobody misses anybody. Children die with it (PR_SET_PDEATHSIG). */
+ * Signals: children ignore SIGTERM, SIGINT and SIGHUP, so a signal to the whole process group
+ * reaches the supervisor alone in effect. To stop, it has the router drain; when that has ended it
+ * stops the scheduler, and then the workers, which by then expect to be left: nobody misses
+ * anybody (common/signals.h has the signals). Children die with it (PR_SET_PDEATHSIG). */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -150,9 +150,9 @@ static void signal_workers(struct supervisor *sup, int sig) {
 static void begin_stop(struct supervisor *sup) {
     sup->phase = PHASE_STOP;
     sup->phase_until_ms = weft_now_ms() + STOP_GRACE_MS;
-    signal_workers(sup, SIGUSR1);
-    signal_child(sup, ROUTER, SIGUSR2);
-    signal_child(sup, SCHEDULER, SIGUSR2);
+    signal_workers(sup, WEFT_SIGNO_DRAIN);
+    signal_child(sup, ROUTER, WEFT_SIGNO_EXIT);
+    signal_child(sup, SCHEDULER, WEFT_SIGNO_EXIT);
 }
 
 static void begin_drain(struct supervisor *sup) {
@@ -168,7 +168,7 @@ static void begin_drain(struct supervisor *sup) {
     /* The router keeps the limit itself; after a second more it counts as stuck. */
     sup->phase_until_ms =
         weft_now_ms() + sup->config.drain_delay_ms + sup->config.drain_timeout_ms + 1000;
-    signal_child(sup, ROUTER, SIGUSR1);
+    signal_child(sup, ROUTER, WEFT_SIGNO_DRAIN);
 }
 
 /* Children keep the level that they are told, those that start later as well. */
@@ -178,7 +178,8 @@ static void reload(struct supervisor *sup) {
     sup->config.log_level = level;
     const union sigval value = {.sival_int = (int)weft_actor_log_level(&sup->config)};
     for (uint32_t i = 0; i < sup->n_children; i++) {
-        if (sup->children[i].pid > 0) (void)sigqueue(sup->children[i].pid, SIGHUP, value);
+        if (sup->children[i].pid > 0)
+            (void)sigqueue(sup->children[i].pid, WEFT_SIGNO_RELOAD, value);
     }
 }
 
@@ -228,7 +229,7 @@ static int advance(struct supervisor *sup) {
     if (sup->phase == PHASE_DRAIN && (sup->children[ROUTER].pid == 0 || now >= sup->phase_until_ms))
         begin_stop(sup);
     if (sup->phase == PHASE_STOP) {
-        if (sup->children[SCHEDULER].pid == 0) signal_workers(sup, SIGUSR2);
+        if (sup->children[SCHEDULER].pid == 0) signal_workers(sup, WEFT_SIGNO_EXIT);
         if (now < sup->phase_until_ms) return 100;
         for (uint32_t i = 0; i < sup->n_children; i++)
             signal_child(sup, i, SIGKILL);
