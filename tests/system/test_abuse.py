@@ -943,6 +943,15 @@ def is_closed(sock):
         return True
 
 
+def test_a_chunk_that_would_be_too_large_is_refused_before_it_comes():
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with Server("--max-body", "64KiB") as server:
+        for size in (b"10001", b"ffffffff", b"fffffffffffffff"):
+            with socket.create_connection(("127.0.0.1", server.port), timeout=harness.LIMIT_S) as sock:
+                sock.sendall(head + size + b"\r\n")
+                assert read_answer(sock.makefile("rb"))[0] == 413, size
+
+
 def test_one_connection_too_many_learns_why():
     """Even if it sends more than is read: no reset may overtake the answer."""
     with Server("--max-connections", "2", "--no-rpc") as server:

@@ -185,14 +185,25 @@ static int on_headers_complete(llhttp_t *parser) {
     return 0;
 }
 
+/* Refuses a body of `more` bytes beyond those that are there, if that is too much. */
+static bool is_too_large(struct weft_api_http *h, uint64_t more) {
+    uint64_t max = h->api->settings.max_body_bytes;
+    if (more <= max && h->body.len <= max - more) return false;
+    weft_api_error_set(&h->refusal, 413, NULL, NULL, "the body is larger than %llu bytes",
+                       (unsigned long long)max);
+    return true;
+}
+
+/* Before a chunk's bytes, of which llhttp has the number. */
+static int on_chunk_header(llhttp_t *parser) {
+    struct weft_api_http *h = http_of(parser);
+    if (!h->refusal.status) (void)is_too_large(h, parser->content_length);
+    return 0;
+}
+
 static int on_body(llhttp_t *parser, const char *at, size_t len) {
     struct weft_api_http *h = http_of(parser);
-    if (h->refusal.status) return 0;
-    if (h->body.len + len > h->api->settings.max_body_bytes) {
-        weft_api_error_set(&h->refusal, 413, NULL, NULL, "the body is larger than %llu bytes",
-                           (unsigned long long)h->api->settings.max_body_bytes);
-        return 0;
-    }
+    if (h->refusal.status || is_too_large(h, len)) return 0;
     size_t before = h->body.len;
     uint64_t cost = weft_api_cost(before + len) - weft_api_cost(before);
     if (!weft_api_hold(h->api, cost)) {
@@ -221,6 +232,7 @@ static const llhttp_settings_t *parser_settings(void) {
         settings.on_header_field = on_header_field;
         settings.on_header_value = on_header_value;
         settings.on_headers_complete = on_headers_complete;
+        settings.on_chunk_header = on_chunk_header;
         settings.on_body = on_body;
         settings.on_message_complete = on_message_complete;
         is_set = true;
