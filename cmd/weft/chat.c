@@ -299,6 +299,7 @@ static weft_err open_chat(struct chat *chat, struct weft_errmsg *why) {
     struct weft_config *config = &chat->config;
     config->max_num_seqs = 1;
     weft_err err = weft_engine_config(config, &options, why);
+    if (!err) err = weft_cmd_check_model(config->model, why);
     if (!err) err = take_defaults(config, why);
     if (!err) err = weft_tok_open(config->model, &chat->tok, why);
     if (!err) err = weft_talk_template(config, chat->tok, &chat->tmpl, why);

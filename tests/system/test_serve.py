@@ -687,7 +687,7 @@ def test_the_ready_line_names_the_address_that_is_bound():
 def test_a_path_that_is_no_model_is_refused_in_plain_words():
     models = os.path.dirname(harness.FABLE)
     with tempfile.TemporaryDirectory() as folder:
-        for command in (("serve", "--port=0", "--no-rpc"), ("run", "-p", "x"), ("bench",)):
+        for command in (("serve", "--port=0", "--no-rpc"), ("run", "-p", "x"), ("bench",), ("chat",)):
             for model, words in ((folder, f"weft: {folder} is not a model folder: no config.json"),
                                  (models, f"weft: {models} is not a model folder: no config.json; {harness.FABLE} is one")):
                 done = subprocess.run([WEFT, command[0], model, *command[1:]], capture_output=True, text=True,
