@@ -85,7 +85,7 @@ def test_a_packed_file_is_served_as_its_source_is():
             want = answers(server)
         with Server(model=out) as server:
             assert answers(server) == want
-            assert server.get("/v1/models").json["data"][0]["id"] == os.path.basename(out)
+            assert server.get("/v1/models").json["data"][0]["id"] == os.path.basename(out).removesuffix(".weft")
             kill_and_wait(server, "worker")
             assert answers(server) == want
 
