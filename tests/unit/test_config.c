@@ -572,7 +572,10 @@ static void help_shows_examples_and_then_settings_by_groups(void **state) {
                                         "\n\nLogs and metrics:\n"};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         const char *at = strstr(text, parts[i]);
-        if (!at) fail_msg("not there, or before the part above it: %s", parts[i]);
+        if (!at) {
+            fail_msg("not there, or before the part above it: %s", parts[i]);
+            return; /* the linter's analyzer does not know that it never gets here */
+        }
         text = at + 1;
     }
     assert_null(strstr(text, "\n\nSampling:\n")); /* a group without settings has no title */
