@@ -458,6 +458,26 @@ async function it_outlives_the_router(page) {
   await page.click("#fields button");
 }
 
+// kill -9 of the worker: the page says that nothing is served, and the answer it waits for comes all the same.
+async function an_answer_outlives_the_worker(page) {
+  await setField(page, "min_tokens", 20);
+  await setField(page, "max_tokens", 20);
+  await page.click("#reset");
+  process.kill(facts.pids.worker, "SIGSTOP");
+  await say(page, "Are you still there?");
+  process.kill(facts.supervisor, "SIGSTOP");
+  process.kill(facts.pids.worker, "SIGKILL");
+  await until(page, () => {
+    document.dispatchEvent(new Event("visibilitychange")); // who comes back to the page hears at once
+    return /^not serving: ./.test(document.querySelector("#server.ill")?.textContent);
+  });
+  process.kill(facts.supervisor, "SIGCONT");
+  await ended(page);
+  assert.equal(await page.$(".ending:not([hidden])"), null);
+  assert.match(await text(page, ".answer .figures"), /20 tokens/);
+  await until(page, () => document.querySelector("#server.well")?.textContent === "serving again");
+}
+
 // From the top of the page by Tab: each stop is seen and has a name, and everything can be done from there.
 async function it_works_by_keyboard_alone() {
   const page = await open();
@@ -548,7 +568,7 @@ async function the_page() {
   const checks = [it_says_what_is_wrong, it_streams_and_says_how_fast, it_shows_what_a_token_might_have_been, it_stops,
     the_conversation_can_be_changed_and_begun_again, the_curl_line_asks_the_same, what_a_model_writes_stays_text,
     no_text_makes_it_slow, a_stream_draws_what_the_whole_text_draws, every_token_finds_its_place_in_the_text, a_stream_that_ends_too_early_is_marked, links_use_the_key, a_completion_goes_on_from_its_text,
-    the_batch_is_seen, it_outlives_the_router];
+    the_batch_is_seen, it_outlives_the_router, an_answer_outlives_the_worker];
   for (const check of checks) await run(check, page);
   await close(page);
   await run(it_works_by_keyboard_alone);
