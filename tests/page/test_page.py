@@ -56,11 +56,16 @@ def drive(what, server):
     facts = {"what": what, "url": f"http://127.0.0.1:{server.port}", "key": KEY, "shots": shots, "chromium": chromium(),
              "forDocs": "WEFT_PAGE_SHOTS" in os.environ,
              "supervisor": server.proc.pid, "pids": server.children()}
-    done = subprocess.run(["node", script, json.dumps(facts)], cwd=folder, capture_output=True, text=True,
-                          timeout=harness.LIMIT_S, check=False)
-    print("    " + done.stdout.replace("\n", "\n    "), flush=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "all checks", done.stdout
+    with subprocess.Popen(["node", script, json.dumps(facts)], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True) as node:
+        try:
+            out, err = node.communicate(timeout=harness.LIMIT_S)
+        except subprocess.TimeoutExpired:
+            node.terminate()  # not kill: it takes its browser along
+            out, err = node.communicate()
+    print("    " + out.replace("\n", "\n    "), flush=True)
+    assert node.returncode == 0, err
+    assert out.splitlines()[-1] == "all checks", out
 
 
 def test_the_page_in_a_browser():
