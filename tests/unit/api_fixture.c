@@ -261,9 +261,8 @@ json_t *body_of(weft_api_call *call, size_t budget) {
     while (weft_api_render_body(call, &out, budget) == WEFT_API_RENDER_MORE) {
     }
     struct weft_errmsg why;
-    json_t *json = call->is_rpc
-                       ? weft_msgpack_to_json(out.data, out.len, &why)
-                       : json_loadb(out.data, out.len, JSON_REJECT_DUPLICATES, NULL);
+    json_t *json = call->is_rpc ? weft_msgpack_to_json(out.data, out.len, &why)
+                                : json_loadb(out.data, out.len, JSON_REJECT_DUPLICATES, NULL);
     if (!json) fail_msg("not JSON: %s", weft_buf_cstr(&out));
     weft_buf_fini(&out);
     return json;
