@@ -172,6 +172,10 @@ static weft_err reserve(weft_eng *eng, const weft_model *model,
     };
     err = wefti_fit_check(loading, to_come, &room, why);
     if (err) return err;
+    if (loading->is_page_cache && room.limit_bytes > 0 &&
+        loading->weight_bytes + info->kv_bytes + scratch_bytes > room.most_bytes)
+        weft_warn("the packed file does not fit into memory beside cache and scratch: its pages "
+                  "will be read again and again");
     if (info->max_model_len < len)
         weft_warn("model length lowered from %u to %u tokens: %" PRIu64
                   " bytes of KV memory hold no longer sequence",

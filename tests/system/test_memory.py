@@ -129,6 +129,7 @@ def test_what_fits_is_served_and_its_default_cache_shrinks():
         with memory_group(200) as small:  # its pages are the page cache's, which the kernel may drop
             done = ended(small, "run", packed, "-p", "x", "-n", "2", "--json")
             assert done.returncode == 0 and len(json.loads(done.stdout)["ids"]) == 2, done
+            assert "will be read again and again" in done.stderr, done
 
 
 class Killed:
