@@ -85,7 +85,8 @@ const char *weft_actor_reload(const struct weft_config *config, int value) {
     enum weft_log_level level = weft_actor_log_level(&fresh);
     weft_log_set_level(level);
     weft_say(WEFT_LOG_INFO,
-             "SIGHUP: read again: --log-level, which is %s; other settings need a restart",
+             "SIGHUP: read again: --log-level, which is %s, and the router's --api-key-file; other "
+             "settings need a restart",
              level_names[level]);
     return level_names[level];
 }

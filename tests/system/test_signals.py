@@ -97,7 +97,8 @@ def test_sighup_reads_the_log_level_again_for_all_processes():
             for pid in server.children().values():  # they are hung up on as well, with the whole group
                 os.kill(pid, signal.SIGSTOP)
             os.killpg(server.proc.pid, signal.SIGHUP)
-            harness.wait_until("the word", lambda: said(server, "--log-level, which is debug; other settings need a restart"))
+            harness.wait_until("the word", lambda: said(
+                server, "--log-level, which is debug, and the router's --api-key-file; other settings need a restart"))
             for pid in server.children().values():
                 os.kill(pid, signal.SIGCONT)
             for actor in ("router", "scheduler", "worker"):
