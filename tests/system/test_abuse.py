@@ -533,9 +533,9 @@ def errors_of(socks):
             while chunk := sock.recv(1 << 20):
                 end = end[-1000:] + chunk
         sock.close()
-        found = re.findall(rb'data: {"error":(.*)}\n', end[-1000:])
+        found = re.findall(rb'data: ({"error":.*})\n', end[-1000:])
         assert found, end[-1000:]
-        errors.append(json.loads(found[0]))
+        errors.append(json.loads(found[0])["error"])
     return errors
 
 
