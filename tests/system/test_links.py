@@ -148,7 +148,7 @@ def test_what_cannot_be_trusted_is_refused_in_a_sentence():
     status, said = ends_with("weft-scheduler", "--scheduler-url=tcp://0.0.0.0:9", "--worker-url=abstract://x")
     assert status == 78 and "--insecure-links" in said, (status, said)
     status, said = ends_with("weft", "serve", harness.FABLE, "--link=carrier")
-    assert status == 1 and re.search(r"--link is abstract, ipc, tcp or tls, not \"carrier\"", said), (status, said)
+    assert status == 2 and re.search(r"--link is abstract, ipc, tcp or tls, not \"carrier\"", said), (status, said)
 
 
 def test_who_waits_for_a_peer_says_so():
