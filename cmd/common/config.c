@@ -278,7 +278,8 @@ weft_err weft_config_parse(enum weft_program bit, int argc, char **argv, struct 
     args.config = config;
     if (!err) err = take_args(&args);
     if (!err) err = wefti_config_check(program, config, why);
-    if (err) config->log_format = format_asked_for(argc, argv);
+    const char *format = err ? format_asked_for(argc, argv) : NULL;
+    if (format) config->log_format = format; /* else that of the file, if it came so far */
     return err;
 }
 

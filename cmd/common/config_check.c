@@ -89,6 +89,18 @@ static const char *name_of(const char *path) {
     return name ? name : path;
 }
 
+/* A comma would part it into several. */
+static const char *one_name(const char *name) {
+    if (!strchr(name, ',')) return name;
+    char *copy = strdup(name);
+    for (char *p = copy; p && *p; p++) {
+        if (*p == ',') *p = '_';
+    }
+    const char *kept = copy ? wefti_config_keep(copy) : NULL;
+    free(copy);
+    return kept ? kept : name;
+}
+
 weft_err wefti_config_check(const struct wefti_config_program *program, struct weft_config *c,
                             struct weft_errmsg *why) {
     for (uint32_t i = 0; i < WEFTI_CONFIG_WORDS_MAX && program->words[i].name; i++) {
@@ -119,6 +131,6 @@ weft_err wefti_config_check(const struct wefti_config_program *program, struct w
     if (c->layout && strcmp(c->layout, "replica") != 0)
         return weft_err_set(why, WEFT_E_INVAL, "--layout is replica, not \"%s\"", c->layout);
     if (program->bit & (WEFT_PROG_SERVE | WEFT_PROG_ROUTER) && !c->served_model_name)
-        c->served_model_name = name_of(c->model);
+        c->served_model_name = one_name(name_of(c->model));
     return take_workers(c, why);
 }

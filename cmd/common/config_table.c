@@ -153,9 +153,14 @@ static const struct wefti_config_program programs[] = {
 };
 
 const struct wefti_config_alias wefti_config_aliases[] = {
-    {WEFT_PROG_RUN, "-p", "--prompt"},       {WEFT_PROG_RUN, "-n", "--n-predict"},
-    {WEFT_PROG_CHAT, "-n", "--n-predict"},   {WEFT_PROG_BENCH, "--prompt", "--bench-prompt"},
-    {WEFT_PROG_BENCH, "--rounds", "--reps"}, {0, NULL, NULL},
+    {WEFT_PROG_RUN, "-p", "--prompt"},
+    {WEFT_PROG_RUN, "-n", "--n-predict"},
+    {WEFT_PROG_RUN, "--max-tokens", "--n-predict"},
+    {WEFT_PROG_CHAT, "--max-tokens", "--n-predict"},
+    {WEFT_PROG_CHAT, "-n", "--n-predict"},
+    {WEFT_PROG_BENCH, "--prompt", "--bench-prompt"},
+    {WEFT_PROG_BENCH, "--rounds", "--reps"},
+    {0, NULL, NULL},
 };
 
 const struct wefti_config_program *wefti_config_program(enum weft_program bit) {

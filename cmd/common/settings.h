@@ -117,7 +117,7 @@
     X(no_rpc, FLAG, "no-rpc", FRONT, 0, 0, NULL, NULL, "no MessagePack-RPC")                       \
     X(served_model_name, TEXT, "served-model-name", FRONT, 0, 0, NULL, "NAME,...",                 \
       "the model's names in the API, comma-separated: requests may use any, answers carry the "    \
-      "first (default: MODEL without its folders)")                                                \
+      "first (default: MODEL without folders and ending)")                                                \
     X(workers, TEXT, "workers", SERVE | WORKER, 0, 0, "auto", "N",                                 \
       "worker processes that share this machine, 1 to 32; auto: one per NUMA node")                \
     X(layout, TEXT, "layout", SERVE, 0, 0, "replica", "NAME",                                      \
@@ -194,6 +194,8 @@
     /* What the first router read; the first is not given one. */                                  \
     X(model_identity, TEXT, "model-identity", ROUTER, 0, 0, NULL, "TEXT",                          \
       "end where the model's tokenizer, template or defaults are not these")                       \
+    X(model_root, TEXT, "model-root", ROUTER, 0, 0, NULL, "TEXT",                                  \
+      "what the API calls the model's path (default: MODEL)")                                      \
     X(link, WORD, "link", SERVE, 0, 0, "abstract", "abstract|ipc|tcp|tls",                         \
       "how the processes talk; tls makes certificates of its own")                                 \
     X(link_cert, TEXT, "link-cert", ACTORS, 0, 0, NULL, "FILE",                                    \

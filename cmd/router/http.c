@@ -439,8 +439,7 @@ static void on_tick(struct conn *conn, uint64_t now_ms) {
     const struct weft_config *config = &conn->server->config;
     uint64_t spent_ms = now_ms - after_output_ms(h, h->since_ms);
     conn->held_bytes = h->call ? weft_api_call_held(h->call) : 0;
-    if (conn->place == CONN_SPARE_PLACE && now_ms > conn->opened_ms + WEFT_SPARE_MS &&
-        h->phase != HTTP_ENDED) {
+    if (conn->place == CONN_SPARE_PLACE && now_ms > conn->opened_ms + WEFT_SPARE_MS) {
         wefti_conn_close(conn);
         return;
     }

@@ -145,7 +145,7 @@ int main(int argc, char **argv) {
     (void)snprintf(n_threads, sizeof n_threads, "%d", WEFT_WORK_THREADS);
     (void)setenv("UV_THREADPOOL_SIZE", n_threads, 1);
     const struct weft_api_settings settings = {
-        .model = config->model,
+        .model = config->model_root ? config->model_root : config->model,
         .metrics_prefix = config->metrics_prefix,
         .allowed_origins = config->allowed_origins,
         .max_body_bytes = config->max_body_bytes,
@@ -157,7 +157,7 @@ int main(int argc, char **argv) {
     };
     weft_api_init(api, &settings); /* before there are threads */
     err = weft_signals_init(config->status_fd >= 0, &signal_fd, &why);
-    if (!err) err = wefti_load_keys(&server, &why);
+    if (!err) err = wefti_load_keys(&server, WEFT_FILE_ANY, &why);
     if (!err) err = load_same_model(&server, &identity, &has_changed, &why);
     server.link.options = weft_link_config(config);
     if (!err) err = wefti_scheduler_link_open(&server.link, api, config->scheduler_url, &why);

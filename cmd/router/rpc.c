@@ -122,7 +122,7 @@ static void log_call(const struct rpc_call *rc) {
 
 /* A request that was answered at once. */
 static void log_request(const struct rpc *rpc, uint32_t msgid, const char *name, size_t name_len,
-                        int status) {
+                        int status, uint64_t begun_us) {
     char id[16];
     (void)snprintf(id, sizeof id, "%" PRIu32, msgid);
     struct weft_api_access access = {
@@ -131,6 +131,7 @@ static void log_request(const struct rpc *rpc, uint32_t msgid, const char *name,
         .path = name,
         .path_len = name_len,
         .status = status,
+        .total_us = weft_now_us() - begun_us,
         .key = rpc->key_name,
     };
     wefti_server_log_access(rpc->conn, &access);
@@ -403,15 +404,17 @@ static void dispatch(struct rpc *rpc, const struct weft_api_rpc_request *request
         if (is_known && method.is_cancel && is_admitted(rpc, request)) (void)cancel(rpc, request);
         return;
     }
+    uint64_t begun_us = weft_now_us();
     int status = dispatch_request(rpc, request, is_known ? &method : NULL);
-    if (status) log_request(rpc, request->msgid, request->name, request->name_len, status);
+    if (status)
+        log_request(rpc, request->msgid, request->name, request->name_len, status, begun_us);
 }
 
 /* --------------------------------------------------------------------------------- messages --- */
 
 static void refuse_request(struct rpc *rpc, uint32_t msgid, const struct weft_api_error *error) {
     respond_failure(rpc, msgid, error);
-    log_request(rpc, msgid, NULL, 0, error->status);
+    log_request(rpc, msgid, NULL, 0, error->status, weft_now_us());
 }
 
 /* Takes a whole message. False: it is neither request nor notification. */

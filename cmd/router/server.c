@@ -416,19 +416,19 @@ static void refuse(struct conn *conn) {
     wefti_conn_end(conn, false);
 }
 
+static bool is_silent(const struct conn *conn, uint64_t now_ms) {
+    return !conn->is_writing && conn->out.len == 0 && now_ms - conn->opened_ms >= SPARE_SILENT_MS;
+}
+
 /* Ends a connection in a spare place that has its answer, or else one that has been silent. */
 static void make_spare_room(struct server *server, uint64_t now_ms) {
-    struct conn *conn;
+    struct conn *conn, *silent = NULL;
     TAILQ_FOREACH(conn, &server->spare, spare_entry) {
         if (conn->linger_until_ms) break;
+        if (!silent && is_silent(conn, now_ms)) silent = conn;
     }
-    if (!conn) {
-        conn = TAILQ_FIRST(&server->spare);
-        bool is_silent = conn && !conn->is_writing && conn->out.len == 0 &&
-                         now_ms - conn->opened_ms >= SPARE_SILENT_MS;
-        if (!is_silent) return;
-    }
-    wefti_conn_close(conn);
+    if (!conn) conn = silent;
+    if (conn) wefti_conn_close(conn);
 }
 
 static enum conn_place place_for(struct server *server, bool is_http, uint64_t now_ms) {
@@ -544,12 +544,15 @@ static void give_up(struct server *server, uint32_t n_busy, uint64_t now_ms) {
 /* What a SIGHUP reads again. */
 static void reload(struct server *server, int value) {
     struct weft_errmsg why = {""};
-    (void)weft_actor_reload(&server->config, value);
+    const char *level = weft_actor_reload(&server->config, value);
+    if (!level) return;
+    server->api.limits.logs_unknown_fields = strcmp(level, "debug") == 0;
     if (!server->config.api_key_file) return;
-    if (wefti_load_keys(server, &why))
+    if (wefti_load_keys(server, WEFT_FILE_REGULAR,
+                        &why)) /* another kind might keep the loop waiting */
         weft_error("SIGHUP: the API keys stay as they were: %s", why.text);
     else
-        weft_info("SIGHUP: read again: --api-key-file, which has %u keys", server->api.keys.n);
+        weft_info("SIGHUP: the API keys were read again, %u in all", server->api.keys.n);
 }
 
 static void on_signal(uv_poll_t *handle, int status, int events) {
@@ -672,11 +675,12 @@ static weft_err listen_at(struct server *server, const struct sockaddr *address,
     if (status == 0) status = uv_tcp_getsockname(tcp, &at.any, &len);
     if (status == 0) status = uv_ip_name(&at.any, server->address, sizeof server->address);
     if (status != 0)
-        return weft_err_set(why, WEFT_E_IO, "cannot listen on %s port %u for %s: %s (%s)",
-                            server->config.host, port, i == 0 ? "HTTP" : "MessagePack-RPC",
-                            uv_strerror(status),
-                            i == 0 ? "--port N takes another"
-                                   : "--rpc-port N takes another, --no-rpc does without");
+        return weft_err_set(
+            why, WEFT_E_IO, "cannot listen on %s port %u for %s: %s (%s)", server->config.host,
+            port, i == 0 ? "HTTP" : "MessagePack-RPC", uv_strerror(status),
+            status == UV_EADDRNOTAVAIL ? "--host is to be an address of this machine"
+            : i == 0                   ? "--port N takes another"
+                                       : "--rpc-port N takes another, --no-rpc does without");
     server->ports[i] = ntohs(at.any.sa_family == AF_INET6 ? at.v6.sin6_port : at.v4.sin_port);
     return WEFT_OK;
 }

@@ -24,6 +24,7 @@
 #include "api/pace.h"
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/file.h"
 #include "common/config.h"
 #include "scheduler_link.h"
 #include "work.h"
@@ -118,7 +119,8 @@ struct server {
 WEFT_MUST_CHECK weft_err wefti_server_init(struct server *server, int signal_fd,
                                            struct weft_errmsg *why);
 /* Reads the API keys of the settings and puts them in place; at an error those before stay. */
-WEFT_MUST_CHECK weft_err wefti_load_keys(struct server *server, struct weft_errmsg *why);
+WEFT_MUST_CHECK weft_err wefti_load_keys(struct server *server, enum weft_file_kind kind,
+                                         struct weft_errmsg *why);
 
 void wefti_server_run(struct server *server); /* until drained or told to exit */
 void wefti_server_fini(struct server *server);

@@ -165,5 +165,17 @@ def test_no_file_of_a_models_folder_is_replaced():
                 assert a.read() == b.read(), name
 
 
+def test_a_packed_file_is_called_by_its_path():
+    """And not by the descriptor that its processes share."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "a,b.weft")
+        subprocess.run([os.path.join(harness.BIN_DIR, "weft"), "pack", harness.FABLE, path], check=True,
+                       capture_output=True, timeout=harness.LIMIT_S)
+        with Server(model=path) as server:
+            model, = server.get("/v1/models").json["data"]
+            assert model["id"] == "a_b" and model["root"] == path, model
+            assert server.get("/props").json["model_path"] == path
+
+
 if __name__ == "__main__":
     harness.main()

@@ -184,6 +184,12 @@ def test_json_is_json_to_the_last_line():
         assert proc.wait(harness.LIMIT_S) == 0
     lines = parsed(text)
     assert [line["msg"] for line in lines if line["actor"] == "weft"][-1] == "stopped", text
+    with tempfile.NamedTemporaryFile("w", suffix=".conf") as config:
+        config.write("log-format = json\nport = x\n")
+        config.flush()
+        done = subprocess.run([*weft, harness.FABLE, "--config", config.name], capture_output=True, text=True,
+                              timeout=harness.LIMIT_S, check=False)
+        assert parsed(done.stderr)[-1]["level"] == "ERROR", done.stderr
     for args, words, status in (((harness.FABLE, "--port=x"), "--port", 2), (("no/such/model",), "no/such/model", 1),
                                 ((harness.FABLE, "--port=1", "--host=192.0.2.1"), "192.0.2.1", 1)):
         done = subprocess.run([*weft, *args, "--log-format", "json"], capture_output=True, text=True,

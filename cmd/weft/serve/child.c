@@ -62,6 +62,7 @@ static bool make_argv(struct supervisor *sup, const struct child *child, int sta
     weft_addresses_tell(&sup->addresses, child->program, &config);
     if (config.kv_memory == 0) config.kv_memory = child->kv_memory;
     const char *model = sup->packed_fd < 0 ? config.model : sup->model_path;
+    if (sup->packed_fd >= 0) config.model_root = config.model;
     uint32_t n = 0;
     argv[n++] = (char *)(uintptr_t)child->name;
     if (child->program != WEFT_PROG_SCHEDULER) argv[n++] = (char *)(uintptr_t)model;
@@ -75,8 +76,15 @@ static bool make_argv(struct supervisor *sup, const struct child *child, int sta
 static pid_t fork_child(const struct supervisor *sup, const struct child *child, int status_fd,
                         char **argv) {
     int kept_fd = sup->packed_fd >= 0 ? sup->packed_fd : child->weights_fd;
+    sigset_t ours, before;
+    weft_signals_of_supervisor(&ours);
+    (void)sigprocmask(SIG_BLOCK, &ours,
+                      &before); /* none may end the child before it watches them */
     pid_t parent = getpid(), pid = fork();
-    if (pid != 0) return pid;
+    if (pid != 0) {
+        (void)sigprocmask(SIG_SETMASK, &before, NULL);
+        return pid;
+    }
     struct child self = *child;
     self.status_fd = status_fd;
     if (!keep_over_exec(status_fd) || (kept_fd >= 0 && !keep_over_exec(kept_fd)) ||

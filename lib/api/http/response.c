@@ -151,6 +151,8 @@ void weft_api_http_respond_with(struct weft_api_http *h, struct weft_api_answer 
                                 int64_t now_s, struct weft_buf *out) {
     const struct weft_api_response response = {answer->status, answer->type,
                                                weft_buf_cstr(&answer->extra)};
+    if (answer->body.failed || answer->extra.failed)
+        weft_api_error_set(&answer->error, 500, NULL, NULL, "out of memory");
     if (answer->error.status)
         weft_api_http_refuse(h, &answer->error, now_s, out);
     else
