@@ -32,7 +32,8 @@ PROMTOOL := build/tools/promtool
 .PHONY: help run build everything test test-page nightly asan tsan fuzz format lint check bench plots deps deps-test deps-promtool deps-page deps-deploy deps-lint deps-bench deps-fuzz clean
 
 help:
-	@echo "make run     build and serve the bundled model on http://127.0.0.1:8080"
+	@echo "make run     build and serve the bundled model on http://127.0.0.1:8080; MODEL=PATH another one,"
+	@echo "             ARGS='--port 8090 --rpc-port 8091' on other ports"
 	@echo "make test    build and run the suite; make nightly: all of it, in all builds, and fuzz for longer"
 	@echo "make test-page   the page in Chromium; SHOTS=docs takes its pictures anew"
 	@echo "make build   the programs, in build/bin/, and their man pages, in build/man/"
