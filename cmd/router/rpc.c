@@ -564,6 +564,7 @@ static bool take_some(struct rpc *rpc) {
 /* Handles what has come in as far as there is room for answers. */
 static void take_messages(struct rpc *rpc) {
     bool goes_on = true;
+    look_at_keys(rpc);
     while (goes_on && rpc->in_from < rpc->in.len && has_room(rpc))
         goes_on = rpc->is_skipping ? skip_some(rpc) : take_some(rpc);
     if (rpc->has_ended) return;
@@ -579,7 +580,6 @@ static void take_messages(struct rpc *rpc) {
 static void on_bytes(struct conn *conn, const char *bytes, size_t n) {
     struct rpc *rpc = conn->proto;
     if (rpc->has_ended) return;
-    look_at_keys(rpc);
     weft_api_pace_add(&rpc->pace, n);
     weft_buf_add(&rpc->in, bytes, n);
     if (rpc->in.failed)

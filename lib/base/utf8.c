@@ -54,10 +54,16 @@ bool weft_utf8_valid(const char *bytes, size_t len) {
     return true;
 }
 
+/* Those of ASCII and Latin-1, line and paragraph separators, and what turns the direction of the text
+ * around it (U+202A to 202E, U+2066 to 2069), which makes a line look like another. */
 static bool is_control(const char *text, size_t n) {
     unsigned char c = (unsigned char)text[0];
     if (n == 1) return c < 0x20 || c == 0x7f;
-    return n == 2 && c == 0xc2 && (unsigned char)text[1] < 0xa0;
+    unsigned char d = (unsigned char)text[1];
+    if (n == 2) return c == 0xc2 && d < 0xa0;
+    unsigned char e = (unsigned char)text[2];
+    return n == 3 && c == 0xe2 &&
+           ((d == 0x80 && e >= 0xa8 && e <= 0xae) || (d == 0x81 && e >= 0xa6 && e <= 0xa9));
 }
 
 void weft_utf8_printable(char *text) {

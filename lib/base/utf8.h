@@ -19,8 +19,9 @@ size_t weft_utf8_next(const char *bytes, size_t len);
 /* True when `len` bytes are well-formed UTF-8 (no surrogates, no overlong forms). */
 bool weft_utf8_valid(const char *bytes, size_t len);
 
-/* Overwrites control characters (U+0000..1F and U+007F..9F: a terminal obeys them) and ill-formed
- * bytes of a terminated string with '?', byte for byte. */
+/* Overwrites control characters (U+0000..1F and U+007F..9F: a terminal obeys them), separators of lines
+ * and what turns the direction of a text (U+2028..2E, U+2066..69), and ill-formed bytes of a terminated
+ * string with '?', byte for byte. */
 void weft_utf8_printable(char *text);
 
 #endif

@@ -952,6 +952,18 @@ def test_a_chunk_that_would_be_too_large_is_refused_before_it_comes():
                 assert read_answer(sock.makefile("rb"))[0] == 413, size
 
 
+def test_bodies_that_nobody_reads_are_refused():
+    """They would take from the budget for those who have a key."""
+    with Server("--api-key", "sesame") as server:
+        for line in (b"GET /health", b"OPTIONS /v1/completions", b"HEAD /", b"GET /v1/models"):
+            for body in (b"Content-Length: 1000000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\nf4240\r\n"):
+                with socket.create_connection(("127.0.0.1", server.port), timeout=harness.LIMIT_S) as sock:
+                    sock.sendall(line + b" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer sesame\r\n" + body)
+                    assert sock.recv(100).startswith(b"HTTP/1.1 413"), (line, body)
+        reply = raw(server, b"GET /health HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
+        assert status_of(reply) == 200, reply
+
+
 def test_one_connection_too_many_learns_why():
     """Even if it sends more than is read: no reset may overtake the answer."""
     with Server("--max-connections", "2", "--no-rpc") as server:

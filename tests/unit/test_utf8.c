@@ -106,6 +106,10 @@ static void printable_replaces_bytes_one_for_one(void **state) {
         {"\xe2\x82"
          "x",
          "??x"},
+        {"a\xe2\x80\xae"
+         "b\xe2\x81\xa6\xe2\x80\xa8",
+         "a???b??????"}, /* from right to left, and a line separator */
+        {"\xe2\x80\xaf\xe2\x80\xa6", "\xe2\x80\xaf\xe2\x80\xa6"},
         {"\xc2\x80\xc2\x9f\xc2\xa0", "????\xc2\xa0"}, /* C1 is control, the no-break space is not */
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -146,6 +146,22 @@ const char *weft_api_http_request_id(struct weft_api_http *h) {
     return h->request_id;
 }
 
+/* Where nobody will read it, a body may have what costs no budget. */
+static uint64_t body_bytes_max(const struct weft_api_http *h) {
+    uint64_t max = h->api->settings.max_body_bytes;
+    bool is_read = h->route.kind && h->method == HTTP_POST;
+    return is_read || max < WEFT_API_SMALL_BYTES ? max : WEFT_API_SMALL_BYTES;
+}
+
+/* Refuses a body of `more` bytes beyond those that are there, if that is too much. */
+static bool is_too_large(struct weft_api_http *h, uint64_t more) {
+    uint64_t max = body_bytes_max(h);
+    if (more <= max && h->body.len <= max - more) return false;
+    weft_api_error_set(&h->refusal, 413, NULL, NULL, "the body is larger than %llu bytes",
+                       (unsigned long long)max);
+    return true;
+}
+
 /* Answers what can be answered before the body is read. */
 static void check_head(struct weft_api_http *h) {
     const llhttp_t *parser = &h->parser;
@@ -168,9 +184,7 @@ static void check_head(struct weft_api_http *h) {
         weft_api_error_set(&h->refusal, 417, NULL, NULL, "the only expectation is 100-continue");
     wefti_api_http_check(h);
     if (!has_body || h->refusal.status) return;
-    if (!(parser->flags & F_CHUNKED) && parser->content_length > h->api->settings.max_body_bytes)
-        weft_api_error_set(&h->refusal, 413, NULL, NULL, "the body is larger than %llu bytes",
-                           (unsigned long long)h->api->settings.max_body_bytes);
+    if (!(parser->flags & F_CHUNKED)) (void)is_too_large(h, parser->content_length);
 }
 
 static int on_headers_complete(llhttp_t *parser) {
@@ -183,15 +197,6 @@ static int on_headers_complete(llhttp_t *parser) {
     parser->upgrade = 0; /* upgrades are ignored */
     check_head(h);
     return 0;
-}
-
-/* Refuses a body of `more` bytes beyond those that are there, if that is too much. */
-static bool is_too_large(struct weft_api_http *h, uint64_t more) {
-    uint64_t max = h->api->settings.max_body_bytes;
-    if (more <= max && h->body.len <= max - more) return false;
-    weft_api_error_set(&h->refusal, 413, NULL, NULL, "the body is larger than %llu bytes",
-                       (unsigned long long)max);
-    return true;
 }
 
 /* Before a chunk's bytes, of which llhttp has the number. */
@@ -336,6 +341,6 @@ size_t weft_api_http_take(struct weft_api_http *h, const char *bytes, size_t n, 
 uint64_t weft_api_http_body_max(const struct weft_api_http *h) {
     WEFT_ASSERT(h->head_done);
     bool is_chunked = h->parser.flags & F_CHUNKED;
-    if (is_chunked) return h->api->settings.max_body_bytes;
+    if (is_chunked) return body_bytes_max(h);
     return h->body.len + h->parser.content_length; /* llhttp counts it down */
 }
