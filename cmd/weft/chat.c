@@ -241,10 +241,9 @@ static struct weft_str trimmed(struct weft_buf *line) {
     return text;
 }
 
-/* One line: a command or a message. CLOSED: the last one. */
-static weft_err take_line(struct chat *chat, struct weft_input_lines *lines,
-                          struct weft_errmsg *why) {
-    why->text[0] = '\0';
+/* Waits for a line. CLOSED: there is none, or nobody wants another. */
+static weft_err ask_for_line(const struct chat *chat, struct weft_input_lines *lines,
+                             struct weft_errmsg *why) {
     if (chat->is_interactive) (void)fputs("> ", stdout);
     (void)fflush(stdout);
     weft_err err = weft_input_next(lines, why);
@@ -252,30 +251,37 @@ static weft_err take_line(struct chat *chat, struct weft_input_lines *lines,
         (void)putchar('\n'); /* the shell's prompt gets a line of its own */
         return WEFT_E_CLOSED;
     }
-    if (err) return err;
-    struct weft_str text = trimmed(&lines->line);
+    return err;
+}
+
+/* One line: a command or a message. CLOSED: the last one. */
+static weft_err take_line(struct chat *chat, struct weft_buf *line, struct weft_errmsg *why) {
+    struct weft_str text = trimmed(line);
     if (text.len == 0) return WEFT_OK;
     if (*text.data == '/') return do_command(chat, text, why);
-    err = answer(chat, text, why);
+    weft_err err = answer(chat, text, why);
     if (n_interrupts > 1) return WEFT_E_CLOSED;
     n_interrupts = 0;
     return err;
 }
 
-static weft_err talk(struct chat *chat) {
-    struct weft_errmsg why;
+/* What a line asks for may fail in any way, and the conversation goes on. */
+static void talk(struct chat *chat) {
     struct weft_input_lines lines;
     weft_input_lines_init(&lines, chat->is_interactive ? &n_interrupts : NULL);
-    weft_err err = WEFT_OK;
-    while (err != WEFT_E_CLOSED && !ferror(stdout)) {
-        err = take_line(chat, &lines, &why);
+    for (bool is_over = false; !is_over && !ferror(stdout);) {
+        struct weft_errmsg why = {""};
+        weft_err err = ask_for_line(chat, &lines, &why);
+        is_over = err && err != WEFT_E_TOOBIG; /* no line can be read any more */
+        if (!err) {
+            err = take_line(chat, &lines.line, &why);
+            is_over = err == WEFT_E_CLOSED;
+        }
         if (!err || err == WEFT_E_CLOSED) continue;
         (void)weft_cmd_fail(err, &why);
         if (!chat->is_interactive) chat->has_failed = true;
-        if (err == WEFT_E_IO || err == WEFT_E_NOMEM) break;
     }
     weft_input_lines_fini(&lines);
-    return WEFT_OK;
 }
 
 /* The model's own values, where nobody asked for others. */
@@ -332,7 +338,7 @@ int weft_cmd_chat(const struct weft_config *config) {
                        : open_chat(&chat, &why);
     if (!err) {
         if (chat.is_interactive) watch_interrupts();
-        err = talk(&chat);
+        talk(&chat);
     }
     weft_eng_free(chat.eng);
     weft_tmpl_free(chat.tmpl);

@@ -110,6 +110,16 @@ def test_a_conversation_is_saved_as_a_body_for_the_server():
             assert server.post("/v1/chat/completions", {**body, "max_tokens": 1}).status == 200
 
 
+def test_a_conversation_that_cannot_be_saved_goes_on():
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "chat.json")
+        nowhere = "/proc/x", "/sys/x", folder, folder + "/" + "x" * 300, "/dev/null/x"
+        _, err = chat(["One", *("/save " + name for name in nowhere), "Two", "/save " + path], *GREEDY, status=1)
+        assert err.count("\n") == len(nowhere), err
+        with open(path, encoding="utf-8") as file:
+            assert [m["content"] for m in json.load(file)["messages"][::2]] == ["One", "Two"], err
+
+
 def test_a_full_context_leaves_out_the_oldest_turns():
     messages, _, err = saved([f"Message number {i}, said the fox." for i in range(8)], "--max-model-len", "160",
                              "--system", "You are a fox.", *GREEDY)
