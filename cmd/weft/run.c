@@ -129,9 +129,25 @@ static weft_err encode(const struct weft_config *config, const struct run *run,
                            ids_out, n_out, why);
 }
 
+/* WEFT_SYSTEM and files hold settings for several commands, and a run without --chat passes over them;
+ * who types the flag expects something of it. Its value is then a part of some argument. */
+static bool is_system_typed(const struct weft_config *config) {
+    static const char flag[] = "--system=";
+    for (int i = 1; config->system && i < config->argc; i++) {
+        const char *arg = config->argv[i];
+        if (config->system == arg) return true;
+        if (!strncmp(arg, flag, sizeof flag - 1) && config->system == arg + sizeof flag - 1)
+            return true;
+    }
+    return false;
+}
+
 /* Prompts and what they are made of are asked for before anything is loaded. */
 static weft_err read_prompt(const struct weft_config *config, struct weft_buf *text,
                             struct weft_errmsg *why) {
+    if (!config->chat && is_system_typed(config))
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "--system needs --chat: without it the prompt is a text to go on with");
     if (!config->prompt_ids) return read_text(config, text, why);
     if (config->chat)
         return weft_err_set(why, WEFT_E_INVAL, "--chat is for a text, not for --prompt-ids");

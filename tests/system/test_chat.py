@@ -190,7 +190,9 @@ def test_run_reads_standard_input_and_chats():
     messages, _, _ = saved(["A story, please."], "--system", "Be brief.", *GREEDY)
     assert weft(*asked, "-p", "A story, please.")[0] == messages[-1]["content"] + "\n"
     assert weft(*asked, stdin="A story, please.\n")[0] == messages[-1]["content"] + "\n"
-    for args, said in (([], "give a prompt"), (["--prompt-ids", "1,2", "--chat"], "--chat")):
+    for args, said in (([], "give a prompt"), (["--prompt-ids", "1,2", "--chat"], "--chat"),
+                       (["-p", "x", "--system", "Be brief."], "--system needs --chat"),
+                       (["--system=Be brief.", "--prompt-ids", "1,2"], "--system needs --chat")):
         out, err = weft("run", harness.FABLE, *args, status=2)
         assert said in err and err.count("\n") == 1 and not out, (args, err)
     # Settings of a server or a chat may stand in the environment or in one file for all.
