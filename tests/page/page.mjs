@@ -378,6 +378,19 @@ async function links_use_the_key(page) {
   }
 }
 
+async function an_empty_field_says_what_is_meant(page) {
+  const placeholder = () => page.$eval("#field-max_tokens", (e) => e.placeholder);
+  const settings = await (await fetch(`${facts.url}/page/settings.json`)).json();
+  assert.equal(await placeholder(), settings.max_new_tokens ? String(settings.max_new_tokens) : "no limit");
+  await page.click("#tab-completion");
+  assert.equal(await placeholder(), "200");
+  await page.click("#complete");
+  await until(page, () => document.querySelector("#continuation .answer:not(.busy)"));
+  assert.match(await text(page, "#completion .curl pre"), /"max_tokens":200,/);
+  await page.click("#tab-chat");
+  assert.notEqual(await placeholder(), "200");
+}
+
 async function a_completion_goes_on_from_its_text(page) {
   await page.click("#tab-completion");
   await setField(page, "max_tokens", 20);
@@ -569,8 +582,8 @@ async function the_page() {
   const page = await open();
   const checks = [it_says_what_is_wrong, it_streams_and_says_how_fast, it_shows_what_a_token_might_have_been, it_stops,
     the_conversation_can_be_changed_and_begun_again, the_curl_line_asks_the_same, what_a_model_writes_stays_text,
-    no_text_makes_it_slow, a_stream_draws_what_the_whole_text_draws, every_token_finds_its_place_in_the_text, a_stream_that_ends_too_early_is_marked, links_use_the_key, a_completion_goes_on_from_its_text,
-    the_batch_is_seen, it_outlives_the_router, an_answer_outlives_the_worker];
+    no_text_makes_it_slow, a_stream_draws_what_the_whole_text_draws, every_token_finds_its_place_in_the_text, a_stream_that_ends_too_early_is_marked, links_use_the_key, an_empty_field_says_what_is_meant,
+    a_completion_goes_on_from_its_text, the_batch_is_seen, it_outlives_the_router, an_answer_outlives_the_worker];
   for (const check of checks) await run(check, page);
   await close(page);
   await run(it_works_by_keyboard_alone);
@@ -579,6 +592,7 @@ async function the_page() {
 
 async function it_opens_on_the_completion_and_says_why(page) {
   assert.equal(await page.$eval("#completion", (e) => e.hidden), false);
+  assert.equal(await page.$eval("#field-max_tokens", (e) => e.placeholder), "200");
   await page.click("#tab-chat");
   assert.match(await text(page, "#no-template"), /has no chat template/);
   assert.equal(await page.$eval("#message", (e) => e.disabled), true);

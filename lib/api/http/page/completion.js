@@ -2,9 +2,7 @@
 
 import {Answer} from "./answer.js";
 import {showCurl} from "./ask.js";
-import {chosenFields, wantedAlternatives} from "./fields.js";
-
-const MAX_TOKENS = 200; // the API's 16 is too short to be read
+import {chosenFields, COMPLETION_TOKENS, wantedAlternatives} from "./fields.js";
 
 const $ = (id) => document.getElementById(id);
 
@@ -22,7 +20,7 @@ async function complete() {
   const body = {
     model: settings.model,
     prompt: $("prompt").value,
-    max_tokens: MAX_TOKENS,
+    max_tokens: COMPLETION_TOKENS,
     ...chosenFields(),
     ...(alternatives ? {logprobs: alternatives} : {}),
     stream: true,

@@ -2,7 +2,9 @@
 // is sent.
 
 const ALTERNATIVES = 5;
+export const COMPLETION_TOKENS = 200; // the API's 16 is too short to be read
 
+let maxTokens = {}; // view: what an empty field means in it
 let fields = []; // {name, input, usual: number, or null where an empty field means the server's choice}
 
 // 0.8 is 0.800000011920929 in the server's arithmetic.
@@ -40,12 +42,10 @@ function numberInput({least, most, step, value, help, placeholder}) {
 export function buildFields(form, settings) {
   form.replaceChildren();
   fields = [];
-  const maxTokens = numberInput({
-    least: 1, step: 1, placeholder: settings.max_new_tokens ? String(settings.max_new_tokens) : "no limit",
-    help: "most tokens of the answer; a completion without a number gets 200",
-  });
-  addField(form, "max_tokens", "Max tokens", maxTokens);
-  fields.push({name: "max_tokens", input: maxTokens, usual: null});
+  maxTokens = {chat: settings.max_new_tokens ? String(settings.max_new_tokens) : "no limit", completion: String(COMPLETION_TOKENS)};
+  const most = numberInput({least: 1, step: 1, help: "most tokens of the answer, as far as the context has room"});
+  addField(form, "max_tokens", "Max tokens", most);
+  fields.push({name: "max_tokens", input: most, usual: null});
   for (const knob of settings.sampling) {
     const usual = short(knob.default);
     const input = numberInput({
@@ -76,6 +76,12 @@ export function buildFields(form, settings) {
   for (const input of form.querySelectorAll("input")) input.defaultValue = input.value;
   form.append(reset);
   form.onsubmit = (event) => event.preventDefault();
+}
+
+// The two views share the fields, and an empty one may mean something else in each.
+export function fieldsAreFor(view) {
+  const input = document.getElementById("field-max_tokens");
+  if (input && maxTokens[view]) input.placeholder = maxTokens[view];
 }
 
 // Text that is no number stays text: the server says what is wrong with it.

@@ -3,7 +3,7 @@
 import {headers, key} from "./ask.js";
 import {chatKnows, setUpChat} from "./chat.js";
 import {completionKnows, setUpCompletion} from "./completion.js";
-import {buildFields} from "./fields.js";
+import {buildFields, fieldsAreFor} from "./fields.js";
 import {retryLive, showLive} from "./live.js";
 import {checkServer, onServer} from "./server.js";
 
@@ -12,10 +12,12 @@ const VIEWS = ["chat", "completion", "live"];
 const SETTINGS_PAUSE_MS = 2000;
 
 let settingsText = ""; // as they came last
+let shown = VIEWS[0];
 
 // ------------------------------------------------------------------------------------- views
 
 function show(view) {
+  shown = view;
   for (const name of VIEWS) {
     const tab = $("tab-" + name), isShown = name === view;
     tab.setAttribute("aria-selected", String(isShown));
@@ -23,6 +25,7 @@ function show(view) {
     $(name).hidden = !isShown;
   }
   $("settings").hidden = view === "live";
+  fieldsAreFor(view);
   showLive(view === "live");
 }
 
@@ -91,6 +94,7 @@ async function loadSettings() {
   if (settings.needs_key) document.querySelector("header").append(document.querySelector(".key"));
   document.title = `${settings.model} – weft`;
   buildFields($("fields"), settings);
+  fieldsAreFor(shown);
   chatKnows(settings);
   completionKnows(settings);
   if (isFirst && !location.hash && !settings.has_chat_template) show("completion");
