@@ -150,32 +150,45 @@ static void tell_end(const struct chat *chat) {
                       chat->n_out);
 }
 
-/* One turn. After an error the conversation is as it was. */
-static weft_err answer(struct chat *chat, struct weft_str text, struct weft_errmsg *why) {
+/* Makes the prompt of the turn that the last message begins, and says what it no longer holds. */
+static weft_err make_prompt(struct chat *chat, uint32_t **prompt_out, size_t *n_out,
+                            struct weft_errmsg *why) {
     struct weft_conversation *c = &chat->conversation;
-    uint32_t *prompt = NULL, n_before = c->n_left_out;
-    size_t n_prompt = 0;
-    weft_err err = weft_conversation_add(c, "user", text, why);
-    if (err) return err;
-    uint32_t n_context = weft_eng_info(chat->eng)->max_model_len;
+    uint32_t n_before = c->n_left_out, n_context = weft_eng_info(chat->eng)->max_model_len;
     uint32_t room = n_context / 4 < ROOM_MAX ? n_context / 4 : ROOM_MAX;
-    err = weft_conversation_prompt(c, chat->tmpl, chat->tok, n_context - (room ? room : 1), &prompt,
-                                   &n_prompt, why);
-    if (!err && n_prompt == 0) err = weft_err_set(why, WEFT_E_INVAL, "the prompt is empty");
-    if (err) c->n_left_out = n_before;
+    weft_err err = weft_conversation_prompt(c, chat->tmpl, chat->tok, n_context - (room ? room : 1),
+                                            prompt_out, n_out, why);
+    if (!err && *n_out == 0) err = weft_err_set(why, WEFT_E_INVAL, "the prompt is empty");
     if (!err && c->n_left_out > n_before)
         (void)fprintf(stderr,
                       "weft: the context of %u tokens is full: the model no longer sees the oldest "
                       "%u messages\n",
                       n_context, c->n_left_out);
+    return err;
+}
+
+/* One turn. After an error, and without an answer, the conversation is as it was: two messages of a
+ * user in a row suit few templates. */
+static weft_err answer(struct chat *chat, struct weft_str text, struct weft_errmsg *why) {
+    struct weft_conversation *c = &chat->conversation;
+    uint32_t *prompt = NULL, n_left_out = c->n_left_out;
+    size_t n_prompt = 0;
+    weft_err err = weft_conversation_add(c, "user", text, why);
+    if (err) return err;
+    err = make_prompt(chat, &prompt, &n_prompt, why);
     if (!err) err = generate(chat, prompt, (uint32_t)n_prompt, why);
     free(prompt);
     bool has_answer = !err && chat->answer.len > 0;
     if (has_answer)
         err = weft_conversation_add(c, "assistant",
                                     (struct weft_str){chat->answer.data, chat->answer.len}, why);
-    /* Two messages of a user in a row suit few templates. */
-    if (err || !has_answer) weft_conversation_drop_last(c);
+    if (err || !has_answer) {
+        weft_conversation_drop_last(c);
+        c->n_left_out = n_left_out;
+    }
+    if (!err && !has_answer && n_interrupts < 2)
+        (void)fputs("weft: there is no answer, so the conversation goes on without the message\n",
+                    stderr);
     if (!err) tell_end(chat);
     return err;
 }

@@ -180,6 +180,27 @@ def test_a_model_without_a_template():
         assert chat(["Hello"], "--chat-template", path, *GREEDY, model=model) == chat(["Hello"], *GREEDY, model=harness.DRAFT)
 
 
+def test_a_message_without_an_answer_leaves_the_conversation_as_it_was():
+    """What the model says first to "Hush" ends its text; all else must be left out of that prompt, for it alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        model, path = os.path.join(folder, "model"), os.path.join(folder, "chat.jinja")
+        shutil.copytree(harness.DRAFT, model)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("{% if messages[-1]['content'] != 'Hush' %}{{ raise_exception('forgotten') if "
+                       "messages[-1]['content'] == 'Three' and messages|length != 5 }}Once upon a"
+                       "{% elif messages|length > 1 %}{% for i in range(500) %}word {% endfor %}"
+                       "{% else %}The old man and the{% endif %}")
+        end = json.loads(weft("run", model, "--chat", "--chat-template", path, "-p", "Hush", "--temperature", "0",
+                              "-n", "1", "--json")[0])["ids"][0]
+        with open(os.path.join(model, "generation_config.json"), "w", encoding="utf-8") as file:
+            json.dump({"eos_token_id": end}, file)
+        messages, out, err = saved(["One", "Two", "Hush", "Three"], "--chat-template", path, "--max-model-len", "160",
+                                   "--temperature", "0", "--n-predict", "2", model=model)
+        assert [m["content"] for m in messages[::2]] == ["One", "Two", "Three"], (out, err)
+        assert err == ("weft: the context of 160 tokens is full: the model no longer sees the oldest 4 messages\n"
+                       "weft: there is no answer, so the conversation goes on without the message\n"), err
+
+
 def test_run_reads_standard_input_and_chats():
     flag = ["-n", "8", "--json"]
     wanted, _ = weft("run", harness.FABLE, "-p", "Once upon\na time", *flag)
