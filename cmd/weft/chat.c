@@ -214,6 +214,14 @@ static bool is_command(struct weft_str line, const char *name, struct weft_str *
     return true;
 }
 
+/* What a command has done; a pipe carries answers alone. */
+static void tell_done(const struct chat *chat, const char *what, struct weft_str name) {
+    if (!chat->is_interactive) return;
+    (void)fputs(what, stdout);
+    show(chat, name.data, name.len);
+    (void)putchar('\n');
+}
+
 static weft_err save(struct chat *chat, struct weft_str name, struct weft_errmsg *why) {
     if (name.len == 0) return weft_err_set(why, WEFT_E_INVAL, "/save needs the name of a file");
     if (memchr(name.data, '\0', name.len))
@@ -222,7 +230,23 @@ static weft_err save(struct chat *chat, struct weft_str name, struct weft_errmsg
     if (!path) return weft_err_set(why, WEFT_E_NOMEM, "no memory for a name");
     weft_err err = weft_conversation_save(&chat->conversation, path, why);
     free(path);
+    if (!err) tell_done(chat, "saved in ", name);
     return err;
+}
+
+static weft_err set_system(struct chat *chat, struct weft_str text, struct weft_errmsg *why) {
+    weft_err err = weft_conversation_set_system(&chat->conversation, text, why);
+    const char *what = text.len > 0 ? "the system message is set" : "there is no system message";
+    if (!err) tell_done(chat, what, (struct weft_str){0});
+    return err;
+}
+
+static void reset(struct chat *chat) {
+    weft_conversation_reset(&chat->conversation);
+    tell_done(chat,
+              chat->conversation.has_system ? "all is forgotten but the system message"
+                                            : "all is forgotten",
+              (struct weft_str){0});
 }
 
 /* CLOSED: the chat is to end. */
@@ -230,10 +254,9 @@ static weft_err do_command(struct chat *chat, struct weft_str line, struct weft_
     struct weft_str rest;
     if (is_command(line, "/quit", &rest) || is_command(line, "/exit", &rest)) return WEFT_E_CLOSED;
     if (is_command(line, "/save", &rest)) return save(chat, rest, why);
-    if (is_command(line, "/system", &rest))
-        return weft_conversation_set_system(&chat->conversation, rest, why);
+    if (is_command(line, "/system", &rest)) return set_system(chat, rest, why);
     if (is_command(line, "/reset", &rest)) {
-        weft_conversation_reset(&chat->conversation);
+        reset(chat);
         return WEFT_OK;
     }
     if (is_command(line, "/help", &rest)) {

@@ -305,6 +305,29 @@ def test_a_chat_in_a_terminal():
         assert terminal.wait() == 0
 
 
+def test_a_command_says_what_it_has_done_in_a_terminal():
+    with tempfile.TemporaryDirectory() as folder, Terminal(*GREEDY) as terminal:
+        terminal.read_until("the prompt", r"> ")
+        path = os.path.join(folder, "chat.json")
+        commands = (("/system Be brief.", "the system message is set"),
+                    ("/reset", "all is forgotten but the system message"),
+                    ("/system", "there is no system message"), ("/reset", "all is forgotten"),
+                    ("/save " + path, "saved in " + path))
+        for line, said in commands:
+            terminal.send(line + "\n")
+            assert terminal.read_until("the next prompt", r"> ") == said + "\r\n> ", line
+        os.remove(path)
+        os.symlink("/dev/full", path)
+        terminal.send("/save " + path + "\n")
+        assert "No space left" in terminal.read_until("the next prompt", r"> ")
+        terminal.send("/quit\n")
+        assert terminal.wait() == 0
+    everything = [line for line, _ in commands]
+    with tempfile.TemporaryDirectory() as folder:
+        everything[-1] = f"/save {folder}/chat.json"
+        assert chat(everything) == ("", "")
+
+
 def test_ctrl_c_stops_an_answer_and_the_chat_goes_on():
     harness.attempt(stop_an_answer)
 
