@@ -411,13 +411,14 @@ async function the_batch_is_seen(page, n = 8) {
   let later = async () => {};
   await page.click("#tab-live");
   const normal = slowMotion();
-  const end = otherStreams(n, "/v1/completions", {prompt: "Once upon a time", max_tokens: 900, ignore_eos: true});
+  // Each has a place for each of its choices.
+  const end = otherStreams(n / 2, "/v1/completions", {prompt: "Once upon a time", max_tokens: 900, ignore_eos: true, n: 2});
   try {
     await until(page, (k) => document.querySelectorAll(".sequences tbody tr").length === k &&
       [...document.querySelectorAll(".sequences .phase")].slice(0, k).every((e) => e.textContent !== "waiting"), n);
     await until(page, () => document.querySelectorAll(".picture rect.decode").length > 4);
     const labels = await page.$$eval(".picture svg", (all) => all.map((e) => e.getAttribute("aria-label")));
-    assert(labels.some((label) => new RegExp(`^Batch and queue: ${n} of \\d+ places in the batch, 0 of`).test(label)), labels.join("\n"));
+    assert(labels.some((label) => new RegExp(`^Batch and queue: ${n} of 64 places in the batch, 0 of`).test(label)), labels.join("\n"));
     assert(labels.some((label) => /^KV blocks: [1-9]\d* used/.test(label)), labels.join("\n"));
     assert(labels.some((label) => /^The last steps: .* [1-9]\d* decoded tokens?/.test(label)), labels.join("\n"));
     if (facts.forDocs) { // a picture worth looking at: a batch that has gone on for a while, and prompts that come
@@ -605,6 +606,8 @@ async function the_load_of_experts_is_seen(page) {
   await until(page, () => document.querySelector("#continuation .answer:not(.busy)"));
   await page.click("#tab-live");
   await until(page, () => document.querySelectorAll(".picture rect.expert").length > 1);
+  const labels = await page.$$eval(".picture svg", (all) => all.map((e) => e.getAttribute("aria-label")));
+  assert(labels.some((label) => /^Batch and queue: \d+ of 128 places in the batch/.test(label)), labels.join("\n")); // of two workers
 }
 
 async function experts() {

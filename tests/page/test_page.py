@@ -76,7 +76,8 @@ def test_the_page_in_a_browser():
 
 def test_a_model_with_experts_and_without_a_template():
     chromium()
-    with without_template(EXPERTS) as model, Server("--served-model-name", "experts", model=model) as server:
+    with (without_template(EXPERTS) as model,
+          Server("--served-model-name", "experts", "--workers", "2", model=model) as server):
         drive("experts", server)
 
 

@@ -79,16 +79,21 @@ function drawBlocks(picture, stats) {
   ]);
 }
 
+// A place is for a sequence, and a request may have several. Each worker's sequences that run come before those that
+// wait: where one that waits is shown, all that run are.
 function drawPlaces(picture, stats) {
-  const height = 22, gap = 8, running = stats.num_requests_running, waiting = stats.num_requests_waiting;
+  const height = 22, gap = 8, waiting = stats.num_requests_waiting, places = stats.max_num_seqs * stats.workers.serving;
+  const running = stats.sequences.filter((s) => s.phase !== "waiting").length;
+  const whole = new Set(stats.sequences.filter((s) => s.phase === "waiting").map((s) => s.group));
+  const isLeast = stats.sequences_omitted > 0 && running < places && stats.sequences.some((s) => !whole.has(s.group));
   const share = (n, most) => (most ? WIDTH * Math.min(1, n / most) : 0);
   picture.begin();
   picture.bar("free", 0, 0, WIDTH, height);
-  picture.bar("decode", 0, 0, share(running, stats.max_num_seqs), height);
+  picture.bar("decode", 0, 0, share(running, places), height);
   picture.bar("free", 0, height + gap, WIDTH, height);
   picture.bar("waiting", 0, height + gap, share(waiting, stats.max_queue), height);
-  const words = [["decode", `${count(running)} of ${plural(stats.max_num_seqs, "place")} in the batch`],
-    ["waiting", `${count(waiting)} of ${count(stats.max_queue)} wait in the queue`]];
+  const words = [["decode", `${isLeast ? "at least " : ""}${count(running)} of ${plural(places, "place")} in the batch`],
+    ["waiting", `${count(waiting)} of ${count(stats.max_queue)} requests wait in the queue`]];
   picture.words(words);
   picture.end(words.map((part) => part[1]).join(", "));
 }
