@@ -37,7 +37,7 @@ static void tell_needs(const struct weft_loading *to, const struct weft_eng_load
 
 static void on_loading(void *ctx, const struct weft_eng_loading *loading) {
     struct weft_loading *to = ctx;
-    uint64_t now_ms = weft_now_ms();
+    uint64_t now_ms = to->now_ms();
     if (!to->has_begun && loading->limit_bytes > 0) tell_needs(to, loading);
     to->has_begun = true;
     if (now_ms - to->begin_ms < QUICK_MS) return;
@@ -56,7 +56,8 @@ static void on_loading(void *ctx, const struct weft_eng_loading *loading) {
 
 void weft_loading_begin(struct weft_loading *loading, const struct weft_config *config,
                         struct weft_eng_options *options) {
-    *loading = (struct weft_loading){.status_fd = config->status_fd, .begin_ms = weft_now_ms()};
+    *loading = (struct weft_loading){.status_fd = config->status_fd, .now_ms = weft_now_ms};
+    loading->begin_ms = loading->now_ms();
     loading->on_terminal = isatty(STDERR_FILENO) && !weft_log_is_json();
     options->on_loading = on_loading;
     options->loading_ctx = loading;
@@ -74,7 +75,7 @@ void weft_loading_log(const struct weft_loading *loading, const struct weft_eng_
     weft_info("loaded %s, %s%s, in %.1f s: %s, %s, %u KV blocks of %u tokens, %u thread%s, %s",
               info->model_name, weft_size_text(info->weight_bytes, size),
               info->weights_inherited ? " (mapped as they were)" : "",
-              (double)(weft_now_ms() - loading->begin_ms) / 1000, info->arch, info->isa,
+              (double)(loading->now_ms() - loading->begin_ms) / 1000, info->arch, info->isa,
               info->n_blocks, info->block_size, info->n_threads, info->n_threads == 1 ? "" : "s",
               info->fingerprint);
 }

@@ -13,6 +13,8 @@
 
 struct weft_loading {
     int status_fd;
+    /* weft_now_ms, or the clock of a test, which sets begin_ms by it. */
+    uint64_t (*now_ms)(void);
     uint64_t begin_ms, told_ms; /* told_ms 0: nothing was told yet */
     bool on_terminal, has_begun;
 };
