@@ -18,6 +18,7 @@
 #include "conversation.h"
 #include "generate.h"
 #include "input.h"
+#include "talk.h"
 
 #define ANSWER_BYTES_MAX (64u << 20)
 #define ROOM_MAX 1024u /* tokens that a prompt leaves for its answer, or a quarter of the context */
@@ -63,17 +64,6 @@ static void watch_interrupts(void) {
 
 /* ---------------------------------------------------------------------------------- answers --- */
 
-/* A terminal obeys control characters, and models have read such texts. */
-static void show(const struct chat *chat, const char *text, size_t len) {
-    for (size_t i = 0; i < len; i++) {
-        unsigned char c = (unsigned char)text[i];
-        bool is_c1 = c == 0xc2 && i + 1 < len && (unsigned char)text[i + 1] < 0xa0;
-        bool obeys = (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f || is_c1;
-        (void)putchar(chat->is_interactive && obeys ? '?' : c);
-        if (chat->is_interactive && is_c1) i++;
-    }
-}
-
 static bool on_token(void *ctx, uint32_t seq_idx, const struct weft_step_out *out) {
     struct chat *chat = ctx;
     (void)seq_idx;
@@ -81,7 +71,7 @@ static bool on_token(void *ctx, uint32_t seq_idx, const struct weft_step_out *ou
     if (at < weft_eng_info(chat->eng)->max_model_len) chat->cached[at] = out->token;
     chat->finish = out->finish;
     if (out->finish != WEFT_END_STOP) weft_detok_push(&chat->detok, out->token, &chat->fresh);
-    show(chat, chat->fresh.data, chat->fresh.len);
+    weft_talk_show(chat->fresh.data, chat->fresh.len);
     weft_buf_add(&chat->answer, chat->fresh.data, chat->fresh.len);
     weft_buf_clear(&chat->fresh);
     return fflush(stdout) == 0 && !chat->answer.failed;
@@ -130,7 +120,7 @@ static weft_err generate(struct chat *chat, const uint32_t *prompt, uint32_t n_p
     chat->long_cached = n_prompt > weft_eng_info(chat->eng)->long_prompt;
     if (chat->finish != WEFT_END_NONE) { /* else a character may have been cut: it is left out */
         weft_detok_finish(&chat->detok, &chat->fresh);
-        show(chat, chat->fresh.data, chat->fresh.len);
+        weft_talk_show(chat->fresh.data, chat->fresh.len);
         weft_buf_add(&chat->answer, chat->fresh.data, chat->fresh.len);
         weft_buf_clear(&chat->fresh);
     }
@@ -218,7 +208,7 @@ static bool is_command(struct weft_str line, const char *name, struct weft_str *
 static void tell_done(const struct chat *chat, const char *what, struct weft_str name) {
     if (!chat->is_interactive) return;
     (void)fputs(what, stdout);
-    show(chat, name.data, name.len);
+    weft_talk_show(name.data, name.len);
     (void)putchar('\n');
 }
 

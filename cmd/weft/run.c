@@ -64,7 +64,7 @@ static bool on_token(void *ctx, uint32_t seq_idx, const struct weft_step_out *ou
     if (out->finish != WEFT_END_STOP) weft_detok_push(&run->detok, out->token, &run->text);
     if (run->json) return !run->text.failed;
     /* A token may be no text yet, and a buffer that never held any is at NULL. */
-    if (run->text.len > 0) (void)fwrite(run->text.data, 1, run->text.len, stdout);
+    if (run->text.len > 0) weft_talk_show(run->text.data, run->text.len);
     weft_buf_clear(&run->text);
     return fflush(stdout) == 0; /* the reader went away: so do we */
 }
@@ -210,7 +210,7 @@ int weft_cmd_run(const struct weft_config *given) {
     if (run.json) {
         print_json(&run, prompt, n_prompt);
     } else {
-        if (run.text.len > 0) (void)fwrite(run.text.data, 1, run.text.len, stdout);
+        if (run.text.len > 0) weft_talk_show(run.text.data, run.text.len);
         printf("\n");
     }
 cleanup:

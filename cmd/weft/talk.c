@@ -1,7 +1,9 @@
 #include "talk.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 
@@ -71,4 +73,16 @@ weft_err weft_talk_encode(const weft_tmpl *tmpl, const weft_tokenizer *tok,
                               ids_out, n_out, why);
     weft_buf_fini(&text);
     return err;
+}
+
+void weft_talk_show(const char *text, size_t len) {
+    bool is_terminal = isatty(STDOUT_FILENO) == 1;
+    if (!is_terminal && len > 0) (void)fwrite(text, 1, len, stdout);
+    for (size_t i = 0; is_terminal && i < len; i++) {
+        unsigned char c = (unsigned char)text[i];
+        bool is_c1 = c == 0xc2 && i + 1 < len && (unsigned char)text[i + 1] < 0xa0;
+        bool obeys = (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f || is_c1;
+        (void)putchar(obeys ? '?' : c);
+        if (is_c1) i++;
+    }
 }

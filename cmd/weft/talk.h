@@ -30,4 +30,8 @@ WEFT_MUST_CHECK weft_err weft_talk_encode(const weft_tmpl *tmpl, const weft_toke
                                           uint32_t **ids_out, size_t *n_out,
                                           struct weft_errmsg *why);
 
+/* Writes a model's text to standard output. A terminal obeys control characters, and models have read
+ * such texts: there they are question marks. */
+void weft_talk_show(const char *text, size_t len);
+
 #endif

@@ -305,6 +305,35 @@ def test_a_chat_in_a_terminal():
         assert terminal.wait() == 0
 
 
+def test_a_terminal_is_never_given_control_characters():
+    """Not even where only the output is one. The model's tokenizer has ESC in the place of the comma."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in os.listdir(harness.FABLE):
+            os.symlink(os.path.join(harness.FABLE, name), os.path.join(folder, name))
+        path = os.path.join(folder, "tokenizer.json")
+        with open(path, encoding="utf-8") as f:
+            tokenizer = json.load(f)
+        vocab = tokenizer["model"]["vocab"]
+        escape = "\u011b"  # 0x1b in the alphabet of byte-level BPE
+        vocab[escape], vocab[","] = vocab[","], vocab[escape]
+        os.remove(path)
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump(tokenizer, f)
+        for args in (("chat", folder), ("run", folder, "-p", "The old house")):
+            leader, follower = pty.openpty()
+            with subprocess.Popen([WEFT, *args, "-n", "60", "--temperature", "0"], stdin=subprocess.PIPE, stdout=follower,
+                                  stderr=subprocess.DEVNULL) as proc:
+                os.close(follower)
+                proc.stdin.write(b"The old house\n")
+                proc.stdin.close()
+                seen = b""
+                with contextlib.suppress(OSError):  # the end of a terminal
+                    while chunk := os.read(leader, 4096):
+                        seen += chunk
+            os.close(leader)
+            assert b"?" in seen and b"\x1b" not in seen, seen
+
+
 def test_a_command_says_what_it_has_done_in_a_terminal():
     with tempfile.TemporaryDirectory() as folder, Terminal(*GREEDY) as terminal:
         terminal.read_until("the prompt", r"> ")

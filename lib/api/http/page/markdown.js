@@ -13,6 +13,13 @@ const QUOTE = /^ {0,3}> ?/;
 const ITEM = /^( {0,3})([-*+]|\d{1,9}[.)])( +|$)/;
 const TABLE_RULE = /^ {0,3}\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$/;
 
+// No one writes such a line by hand, and what looks for its end again and again would take seconds.
+const MARKED_LINE_MAX = 1000;
+
+function marked(mark, text) {
+  return text.length <= MARKED_LINE_MAX ? mark.exec(text) : null;
+}
+
 function linesOf(source) {
   const lines = [];
   for (let start = 0; start <= source.length;) {
@@ -55,7 +62,7 @@ class Renderer {
   }
 
   fence(lines, at) {
-    const open = FENCE.exec(this.string(lines[at]));
+    const open = marked(FENCE, this.string(lines[at]));
     if (!open) return null;
     let end = at + 1;
     const isClose = (text) => /^ {0,3}(`{3,}|~{3,})\s*$/.test(text) && text.trim().startsWith(open[1]);
@@ -96,7 +103,7 @@ class Renderer {
   }
 
   rule(lines, at) {
-    if (!RULE.test(this.string(lines[at]))) return null;
+    if (!marked(RULE, this.string(lines[at]))) return null;
     return {next: at + 1, draw: (parent) => parent.append(document.createElement("hr"))};
   }
 
@@ -118,7 +125,7 @@ class Renderer {
     const isOrdered = /\d/.test(first[2]), items = [];
     let end = at, isAfterBlank = false, indent = 0;
     for (; end < lines.length; end++) {
-      const text = this.string(lines[end]), mark = RULE.test(text) ? null : ITEM.exec(text);
+      const text = this.string(lines[end]), mark = marked(RULE, text) ? null : ITEM.exec(text);
       const isDeeper = items.length > 0 && text.search(/\S/) >= indent;
       if (!text.trim()) {
         isAfterBlank = true;
@@ -147,7 +154,7 @@ class Renderer {
   }
 
   interrupts(text) {
-    return FENCE.test(text) || HEADING.test(text) || RULE.test(text) || QUOTE.test(text);
+    return marked(FENCE, text) || HEADING.test(text) || marked(RULE, text) || QUOTE.test(text);
   }
 
   cells(line) {
@@ -173,7 +180,7 @@ class Renderer {
   table(lines, at) {
     if (at + 1 >= lines.length || !this.string(lines[at]).includes("|")) return null;
     const rule = this.string(lines[at + 1]);
-    if (!rule.includes("-") || !TABLE_RULE.test(rule)) return null;
+    if (!rule.includes("-") || !marked(TABLE_RULE, rule)) return null;
     let end = at + 2;
     while (end < lines.length && this.string(lines[end]).includes("|")) end++;
     const draw = (parent) => {
