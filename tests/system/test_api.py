@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import os
 import re
 import socket
 import struct
@@ -267,6 +268,17 @@ def test_a_request_has_an_id_that_its_client_may_choose():
             assert reply.json["request_id"] == "mine" and set(reply.json["error"]) == {
                 "message", "type", "param", "code"}, reply.text
         assert server.get("/health", {"X-Request-Id": "probe"}).headers["X-Request-Id"] == "probe"
+
+
+def test_the_first_answer_of_the_readme_is_the_one_it_shows():
+    with open(os.path.join(harness.SOURCE_DIR, "README.md"), encoding="utf-8") as f:
+        readme = f.read()
+    body = json.loads(re.search(r"/v1/completions .*?-d '(\{.*?\})'", readme, re.DOTALL).group(1))
+    shown = re.search(r'"text": "(.*?)", "finish_reason": "(\w+)"', readme, re.DOTALL)
+    with Server() as server:
+        choice = server.complete(**body)["choices"][0]
+        assert choice["text"] == re.sub(r"\s*\n\s+", " ", shown.group(1)), choice
+        assert choice["finish_reason"] == shown.group(2), choice
 
 
 def test_expect_100_continue():
