@@ -4,6 +4,8 @@ weft_test(test_kv_pool SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_kv_pool.c
           LINKS weft_paged_kv LABELS unit TIMEOUT 30)
 weft_test(prop_kv_pool SOURCES ${CMAKE_SOURCE_DIR}/tests/property/prop_kv_pool.c
           LINKS weft_paged_kv LABELS property TIMEOUT 60)
+weft_test(prop_prefix_cache SOURCES ${CMAKE_SOURCE_DIR}/tests/property/prop_prefix_cache.c
+          LINKS weft_paged_kv LABELS property TIMEOUT 60)
 weft_test(sim_scheduler SOURCES ${CMAKE_SOURCE_DIR}/tests/property/sim_scheduler.c ${WEFT_SIM_WORKER}
           LINKS weft_scheduler LABELS property TIMEOUT 120)
 set(WEFT_SCHED_BENCH ${WEFT_SIM_WORKER} ${CMAKE_SOURCE_DIR}/tests/unit/sched_bench.c)
