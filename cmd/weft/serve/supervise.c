@@ -43,14 +43,16 @@ static void give_up(struct supervisor *sup, const struct child *child, enum weft
                     const char *text, const struct weft_restart_decision *decision) {
     char sentence[1024];
     const char *words = child->last_words;
+    const char *needs = end == WEFT_RESTART_KILLED ? child->needs : "";
     const char *when = end == WEFT_RESTART_NOT_STARTED ? "" : " before it was ready";
     switch (decision->reason) {
     case WEFT_RESTART_LAST_END:
         set_fatal(sup, *words ? "" : child->title, *words ? words : text);
         return;
     case WEFT_RESTART_NEVER_READY:
-        (void)snprintf(sentence, sizeof sentence, "%s%s, %u times in a row%s%s", text, when,
-                       decision->n_in_row, *words ? ": " : "", words);
+        (void)snprintf(sentence, sizeof sentence, "%s%s, %u times in a row%s%s%s%s", text, when,
+                       decision->n_in_row, *words ? ": " : "", words, *needs ? "; it needs " : "",
+                       needs);
         break;
     case WEFT_RESTART_KILLED_OFF:
         (void)snprintf(sentence, sizeof sentence,
