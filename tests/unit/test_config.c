@@ -555,7 +555,8 @@ static void help_is_as_wide_as_the_terminal_within_limits(void **state) {
     set_env("COLUMNS", "wide");
     assert_true(widest_line(printed_by(WEFT_PROG_SERVE, "--help")) <= 80);
     set_env("COLUMNS", "44"); /* what is said of a flag stands below it */
-    assert_non_null(strstr(printed_by(WEFT_PROG_RUN, "--help"), "\n  -n, --max-tokens, --n-predict N\n      "));
+    assert_non_null(
+        strstr(printed_by(WEFT_PROG_RUN, "--help"), "\n  -n, --max-tokens, --n-predict N\n      "));
     assert_int_equal(unsetenv("COLUMNS"), 0);
 }
 
