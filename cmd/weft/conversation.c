@@ -136,12 +136,37 @@ static void write_messages(const struct weft_conversation *c, FILE *file) {
     (void)fputs("\n]}\n", file);
 }
 
+static weft_err write_file(const struct weft_conversation *c, const char *path, FILE *file,
+                           struct weft_errmsg *why) {
+    errno = 0;
+    write_messages(c, file);
+    bool failed = ferror(file) != 0;
+    if (fclose(file) != 0 || failed) return weft_err_errno(why, errno, "cannot write %s", path);
+    return WEFT_OK;
+}
+
+/* A full disk must not cost the copy that is there: the new one is whole before it takes its place. */
+static weft_err replace(const struct weft_conversation *c, const char *path,
+                        struct weft_errmsg *why) {
+    char *fresh = NULL;
+    if (asprintf(&fresh, "%s.new", path) < 0)
+        return weft_err_set(why, WEFT_E_NOMEM, "no memory for a name");
+    FILE *file = fopen(fresh, "wxe");
+    weft_err err = file ? write_file(c, fresh, file, why)
+                        : weft_err_errno(why, errno, "cannot write %s", fresh);
+    if (!err && rename(fresh, path) != 0)
+        err = weft_err_errno(why, errno, "cannot replace %s", path);
+    if (err && file) (void)remove(fresh);
+    free(fresh);
+    return err;
+}
+
 weft_err weft_conversation_save(struct weft_conversation *c, const char *path,
                                 struct weft_errmsg *why) {
-    bool again = c->saved_as && !strcmp(c->saved_as, path);
+    if (c->saved_as && !strcmp(c->saved_as, path)) return replace(c, path, why);
     char *name = strdup(path);
     if (!name) return weft_err_set(why, WEFT_E_NOMEM, "no memory for a name");
-    FILE *file = fopen(path, again ? "we" : "wxe");
+    FILE *file = fopen(path, "wxe");
     if (!file) {
         int error = errno;
         free(name);
@@ -150,9 +175,5 @@ weft_err weft_conversation_save(struct weft_conversation *c, const char *path,
     }
     free(c->saved_as);
     c->saved_as = name;
-    errno = 0;
-    write_messages(c, file);
-    bool failed = ferror(file) != 0;
-    if (fclose(file) != 0 || failed) return weft_err_errno(why, errno, "cannot write %s", path);
-    return WEFT_OK;
+    return write_file(c, path, file, why);
 }

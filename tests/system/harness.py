@@ -213,6 +213,14 @@ class Server:
     def connect(self, timeout=LIMIT_S):
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
 
+    def is_refused(self):
+        """Whether a new connection is."""
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=LIMIT_S).close()
+        except ConnectionError:
+            return True
+        return False
+
     def request(self, method, path, body=None, headers=None):
         conn = self.connect()
         try:

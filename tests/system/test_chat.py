@@ -345,10 +345,20 @@ def test_a_command_says_what_it_has_done_in_a_terminal():
         for line, said in commands:
             terminal.send(line + "\n")
             assert terminal.read_until("the next prompt", r"> ") == said + "\r\n> ", line
-        os.remove(path)
-        os.symlink("/dev/full", path)
+        with open(path, encoding="utf-8") as file:
+            before = file.read()
+        os.symlink("/dev/full", path + ".new")  # where a second copy grows: it must not cost the first one
+        terminal.send("/system Be long.\n")
+        terminal.read_until("the next prompt", r"> ")
         terminal.send("/save " + path + "\n")
-        assert "No space left" in terminal.read_until("the next prompt", r"> ")
+        assert "cannot write " + path + ".new: " in terminal.read_until("the next prompt", r"> ")
+        with open(path, encoding="utf-8") as file:
+            assert file.read() == before
+        os.remove(path + ".new")
+        terminal.send("/save " + path + "\n")
+        assert "saved in " + path in terminal.read_until("the next prompt", r"> ")
+        with open(path, encoding="utf-8") as file:
+            assert "Be long." in file.read()
         terminal.send("/quit\n")
         assert terminal.wait() == 0
     everything = [line for line, _ in commands]

@@ -2,21 +2,12 @@
 
 import json
 import signal
-import socket
 
 import harness
 from harness import Server
 from rpc import Rpc
 
 LONG = {"prompt": "Before the end", "max_tokens": 900, "temperature": 0, "ignore_eos": True}
-
-
-def is_refused(server):
-    try:
-        socket.create_connection(("127.0.0.1", server.port), timeout=harness.LIMIT_S).close()
-    except ConnectionError:
-        return True
-    return False
 
 
 def test_what_is_under_way_at_the_drain_timeout_is_told_so():
@@ -61,7 +52,7 @@ def test_with_a_drain_delay_load_balancers_hear_of_it_first():
         server.check_idle = False
     with Server("--drain-delay", "500") as server:
         server.proc.send_signal(signal.SIGTERM)
-        harness.wait_until("new connections to be refused", lambda: is_refused(server))
+        harness.wait_until("new connections to be refused", lambda: server.is_refused())
         assert server.proc.wait(harness.LIMIT_S) == 0
         server.check_idle = False
 

@@ -183,26 +183,18 @@ def drain():
             if running.is_done or server.metric("weft_num_requests_running") == 0:
                 raise harness.Void("the stream had ended")
             os.killpg(server.proc.pid, signal.SIGTERM)
-            still.wait_until("new connections to be refused", lambda: is_refused(server))
+            still.wait_until("new connections to be refused", lambda: server.is_refused())
             # The connection that was open before is answered, and then closed.
             early.request("POST", "/v1/completions", json.dumps({"prompt": "x", "max_tokens": 1}))
             reply = early.getresponse()
             assert reply.status == 503 and reply.headers["Connection"] == "close", (reply.status, reply.headers)
             assert json.loads(reply.read())["error"]["code"] == "not_serving"
-            assert is_refused(server) and server.proc.poll() is None
+            assert server.is_refused() and server.proc.poll() is None
         running.result()  # stream() asserts [DONE]
         assert events[-1]["choices"][0]["finish_reason"] == "length"
         assert "".join(e["choices"][0]["text"] for e in events) == whole
         assert server.proc.wait(harness.LIMIT_S) == 0
         harness.wait_until("all children to be gone", lambda: all(harness.proc_stat(p) is None for p in pids))
-
-
-def is_refused(server):
-    try:
-        socket.create_connection(("127.0.0.1", server.port), timeout=harness.LIMIT_S).close()
-    except ConnectionError:
-        return True
-    return False
 
 
 def test_no_child_outlives_a_killed_supervisor():
