@@ -22,7 +22,7 @@ struct node {
 struct weft_kv_prefix_cache {
     weft_kv_pool *pool;
     uint32_t n_blocks, block_size;
-    uint64_t seed, life, clock;
+    uint64_t seed, clock, n_evicted;
     uint32_t n_nodes, n_idle;
     weft_kv_block oldest, newest; /* idle leaves */
     uint32_t table_mask;
@@ -66,7 +66,6 @@ weft_err weft_kv_prefix_init(void *mem, size_t mem_bytes, weft_kv_pool *pool, ui
                                     .n_blocks = n_blocks,
                                     .block_size = block_size,
                                     .seed = seed,
-                                    .life = 1,
                                     .oldest = WEFT_KV_NONE,
                                     .newest = WEFT_KV_NONE,
                                     .table_mask = table_slots(n_blocks) - 1};
@@ -242,6 +241,7 @@ static void evict_one(weft_kv_prefix_cache *cache) {
     node->is_node = false;
     cache->n_nodes--;
     cache->n_idle--;
+    cache->n_evicted++;
     weft_kv_drop(cache->pool, block);
     if (parent == WEFT_KV_NONE || !is_idle(cache, parent)) return;
     if (cache->nodes[parent].first_child != WEFT_KV_NONE) return;
@@ -307,8 +307,38 @@ weft_err weft_kv_prefix_use(weft_kv_prefix_cache *cache, const struct weft_kv_sp
         table->blocks[i] = blocks[i];
     }
     table->n = n;
-    *chain = (struct weft_kv_chain){.space = *space, .life = cache->life, .n = n};
+    *chain = (struct weft_kv_chain){.space = *space, .n = n};
     if (n > 0) chain->last = blocks[n - 1];
+    return WEFT_OK;
+}
+
+/* The node of the chain's first n, and in *n_out how many that are. */
+static weft_kv_block node_at(const weft_kv_prefix_cache *cache, const struct weft_kv_chain *chain,
+                             uint32_t n, uint32_t *n_out) {
+    weft_kv_block node = chain->last;
+    *n_out = n < chain->n ? n : chain->n;
+    for (uint32_t i = chain->n; i > *n_out; i--)
+        node = cache->nodes[node].parent;
+    return node;
+}
+
+weft_err weft_kv_prefix_fork(weft_kv_prefix_cache *cache, const struct weft_kv_table *parent,
+                             const struct weft_kv_chain *parent_chain, uint32_t n,
+                             struct weft_kv_table *child, struct weft_kv_chain *child_chain) {
+    uint32_t n_nodes;
+    weft_kv_block last = node_at(cache, parent_chain, n, &n_nodes), node = last;
+    for (uint32_t i = n_nodes; i > 0; i--, node = cache->nodes[node].parent) {
+        if (weft_kv_holders(cache->pool, node) == WEFT_KV_HOLDERS_MAX) return WEFT_E_FULL;
+    }
+    weft_err err = weft_kv_table_fork(cache->pool, parent, n, child);
+    if (err) return err;
+    node = last;
+    for (uint32_t i = n_nodes; i > 0; i--, node = cache->nodes[node].parent) {
+        if (parent->blocks[i - 1] != node) hold(cache, node);
+    }
+    *child_chain = *parent_chain;
+    child_chain->n = n_nodes;
+    child_chain->last = last;
     return WEFT_OK;
 }
 
@@ -316,8 +346,7 @@ weft_err weft_kv_prefix_use(weft_kv_prefix_cache *cache, const struct weft_kv_sp
 
 bool weft_kv_prefix_publish(weft_kv_prefix_cache *cache, struct weft_kv_chain *chain,
                             const uint32_t *tokens, weft_kv_block block) {
-    if (chain->n == 0) chain->life = cache->life;
-    if (chain->life != cache->life) return false; /* what it comes below is forgotten */
+    if (chain->is_closed) return false;
     struct place place = place_below(&chain->space, chain->n ? chain->last : WEFT_KV_NONE);
     uint64_t hash = hash_of(cache, &place, tokens);
     weft_kv_block there = look_up(cache, hash, &place, tokens);
@@ -338,28 +367,42 @@ bool weft_kv_prefix_publish(weft_kv_prefix_cache *cache, struct weft_kv_chain *c
         cache->n_nodes++;
         there = block;
     } else {
-        WEFT_ASSERT(there != block);
-        if (weft_kv_holders(cache->pool, there) == WEFT_KV_HOLDERS_MAX) return false;
-        hold(cache, there);
+        if (there != block && weft_kv_holders(cache->pool, there) == WEFT_KV_HOLDERS_MAX)
+            return false;
+        if (there != block) hold(cache, there);
     }
     chain->last = there;
     chain->n++;
     return is_new;
 }
 
-void weft_kv_prefix_release(weft_kv_prefix_cache *cache, struct weft_kv_table *table,
-                            struct weft_kv_chain *chain) {
+void weft_kv_prefix_close(weft_kv_prefix_cache *cache, const struct weft_kv_table *table,
+                          struct weft_kv_chain *chain) {
     weft_kv_block node = chain->last;
     WEFT_ASSERT(chain->n <= table->n);
-    /* The chain's own holders: of nodes that stand for other blocks of the table. A reset leaves
-     * their parents as they were. */
     for (; chain->n > 0; chain->n--) {
         weft_kv_block parent = cache->nodes[node].parent;
         if (table->blocks[chain->n - 1] != node) let_go(cache, node);
         node = parent;
     }
+    chain->is_closed = true;
+}
+
+void weft_kv_prefix_release(weft_kv_prefix_cache *cache, struct weft_kv_table *table,
+                            struct weft_kv_chain *chain) {
+    weft_kv_prefix_close(cache, table, chain);
     while (table->n > 0)
         let_go(cache, table->blocks[--table->n]);
+}
+
+uint32_t weft_kv_prefix_n_beside(const weft_kv_prefix_cache *cache,
+                                 const struct weft_kv_table *table,
+                                 const struct weft_kv_chain *chain) {
+    weft_kv_block node = chain->last;
+    uint32_t n = 0;
+    for (uint32_t i = chain->n; i > 0; i--, node = cache->nodes[node].parent)
+        n += table->blocks[i - 1] != node;
+    return n;
 }
 
 /* ------------------------------------------------------------------------------------ room --- */
@@ -380,6 +423,29 @@ weft_err weft_kv_prefix_make_room(weft_kv_prefix_cache *cache, uint32_t n_free) 
     return WEFT_OK;
 }
 
+weft_err weft_kv_prefix_grow(weft_kv_prefix_cache *cache, struct weft_kv_table *table,
+                             uint32_t n_wanted) {
+    if (n_wanted <= table->n) return WEFT_OK;
+    weft_err err = weft_kv_prefix_make_room(cache, n_wanted - table->n);
+    return err ? err : weft_kv_table_grow(cache->pool, table, n_wanted);
+}
+
+/* The source is held meanwhile, so that it is not what gets evicted. */
+weft_err weft_kv_prefix_append_copy(weft_kv_prefix_cache *cache, weft_kv_block from,
+                                    struct weft_kv_table *table, struct weft_kv_copy *copy_out) {
+    WEFT_ASSERT(cache->nodes[from].is_node);
+    if (weft_kv_holders(cache->pool, from) == WEFT_KV_HOLDERS_MAX) return WEFT_E_FULL;
+    hold(cache, from);
+    weft_err err = weft_kv_prefix_grow(cache, table, table->n + 1);
+    let_go(cache, from);
+    if (!err) *copy_out = (struct weft_kv_copy){from, table->blocks[table->n - 1]};
+    return err;
+}
+
+uint64_t weft_kv_prefix_n_evicted(const weft_kv_prefix_cache *cache) {
+    return cache->n_evicted;
+}
+
 void weft_kv_prefix_reset(weft_kv_prefix_cache *cache) {
     for (weft_kv_block block = 0; block < cache->n_blocks; block++) {
         if (!cache->nodes[block].is_node) continue;
@@ -389,7 +455,6 @@ void weft_kv_prefix_reset(weft_kv_prefix_cache *cache) {
     memset(cache->table, 0xff, ((size_t)cache->table_mask + 1) * sizeof *cache->table);
     cache->n_nodes = cache->n_idle = 0;
     cache->oldest = cache->newest = WEFT_KV_NONE;
-    cache->life++;
 }
 
 /* ----------------------------------------------------------------------------------- check --- */

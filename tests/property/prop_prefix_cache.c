@@ -24,7 +24,6 @@ struct seq {
     struct weft_kv_table table;
     weft_kv_block storage[CAP];
     struct weft_kv_chain chain;
-    uint32_t n_found; /* blocks */
 };
 
 /* A block's prefix as the model knows it. */
@@ -41,7 +40,7 @@ struct world {
     weft_kv_prefix_cache *cache;
     struct seq seqs[N_SEQS];
     struct known known[BLOCKS_MAX];
-    uint64_t n_hits, n_evicted;
+    uint64_t n_hits, n_evicted, n_copies, n_forks;
 };
 
 static uint32_t below(struct world *world, uint32_t n) {
@@ -66,10 +65,13 @@ static weft_kv_block model_find(const struct world *world, uint64_t space, const
     return WEFT_KV_NONE;
 }
 
-/* Free blocks are nobody's node. */
-static void note_evictions(struct world *world) {
+/* Blocks that are free, or a table's new ones, from `from` on, are nobody's node. */
+static void note_evictions(struct world *world, const struct weft_kv_table *table, uint32_t from) {
     for (weft_kv_block b = 0; b < world->n_blocks; b++) {
-        if (!world->known[b].is_there || weft_kv_holders(world->pool, b) > 0) continue;
+        bool is_new = false;
+        for (uint32_t i = from; i < table->n; i++)
+            is_new = is_new || table->blocks[i] == b;
+        if (!world->known[b].is_there || (!is_new && weft_kv_holders(world->pool, b) > 0)) continue;
         world->known[b].is_there = false;
         world->n_evicted++;
     }
@@ -93,6 +95,20 @@ static void expect_match(struct world *world, uint64_t space, const uint32_t *to
                 0);
 }
 
+/* One block of the table's own for the tokens of a node that begins alike. */
+static void copy_partial(struct world *world, struct seq *seq, const struct weft_kv_match *match) {
+    if (match->partial == WEFT_KV_NONE) return;
+    struct weft_kv_copy copy;
+    uint32_t n = seq->table.n;
+    weft_err err = weft_kv_prefix_append_copy(world->cache, match->partial, &seq->table, &copy);
+    note_evictions(world, &seq->table, n);
+    WEFT_ASSERT(world->known[match->partial].is_there);
+    if (err) return;
+    WEFT_ASSERT(seq->table.n == n + 1 && copy.from == match->partial);
+    WEFT_ASSERT(copy.to == seq->table.blocks[n] && weft_kv_holders(world->pool, copy.to) == 1);
+    world->n_copies++;
+}
+
 static void start(struct world *world, struct seq *seq) {
     uint64_t space = below(world, N_SPACES);
     struct weft_kv_space key = space_of(space);
@@ -107,17 +123,30 @@ static void start(struct world *world, struct seq *seq) {
     weft_kv_table_init(&seq->table, seq->storage, CAP);
     WEFT_ASSERT(
         !weft_kv_prefix_use(world->cache, &key, blocks, match.n_blocks, &seq->table, &seq->chain));
+    if (n_wanted > 0) copy_partial(world, seq, &match);
+    n_wanted += match.n_blocks - seq->table.n;
+    uint32_t n_had = seq->table.n;
     uint32_t within_reach = weft_kv_n_free(world->pool) + weft_kv_prefix_n_idle(world->cache);
-    weft_err err = weft_kv_prefix_make_room(world->cache, n_wanted);
+    weft_err err = weft_kv_prefix_grow(world->cache, &seq->table, seq->table.n + n_wanted);
     WEFT_ASSERT((err == WEFT_OK) == (n_wanted <= within_reach));
-    note_evictions(world);
+    note_evictions(world, &seq->table, n_had);
     if (err) {
         weft_kv_prefix_release(world->cache, &seq->table, &seq->chain);
         return;
     }
-    WEFT_ASSERT(!weft_kv_table_grow(world->pool, &seq->table, match.n_blocks + n_wanted));
-    seq->n_found = match.n_blocks;
     seq->runs = true;
+}
+
+/* A sibling that shares the blocks themselves, published or not. */
+static void share(struct world *world, const struct seq *parent, struct seq *child) {
+    uint32_t n = below(world, parent->n_tokens / BLOCK + 1);
+    weft_kv_table_init(&child->table, child->storage, CAP);
+    WEFT_ASSERT(!weft_kv_prefix_fork(world->cache, &parent->table, &parent->chain, n, &child->table,
+                                     &child->chain));
+    child->n_tokens = n * BLOCK;
+    memcpy(child->tokens, parent->tokens, child->n_tokens * sizeof *child->tokens);
+    child->runs = true;
+    world->n_forks++;
 }
 
 static void publish(struct world *world, struct seq *seq) {
@@ -129,6 +158,7 @@ static void publish(struct world *world, struct seq *seq) {
     bool is_new = weft_kv_prefix_publish(world->cache, &seq->chain, seq->tokens + k * BLOCK, block);
     if (seq->chain.n == k) return; /* a reset ended its chain */
     WEFT_ASSERT(is_new == (before == WEFT_KV_NONE));
+    WEFT_ASSERT(seq->chain.last == (is_new ? block : before));
     if (!is_new) return;
     struct known *known = &world->known[block];
     *known = (struct known){.is_there = true, .space = space, .n_tokens = (k + 1) * BLOCK};
@@ -139,10 +169,14 @@ static void end(struct world *world, struct seq *seq) {
     weft_kv_prefix_release(world->cache, &seq->table, &seq->chain);
     WEFT_ASSERT(seq->table.n == 0 && seq->chain.n == 0);
     seq->runs = false;
-    note_evictions(world);
+    note_evictions(world, &seq->table, 0);
 }
 
 static void reset(struct world *world) {
+    for (uint32_t i = 0; i < N_SEQS; i++) {
+        struct seq *seq = &world->seqs[i];
+        if (seq->runs) weft_kv_prefix_close(world->cache, &seq->table, &seq->chain);
+    }
     weft_kv_prefix_reset(world->cache);
     for (weft_kv_block b = 0; b < world->n_blocks; b++)
         world->known[b].is_there = false;
@@ -150,7 +184,17 @@ static void reset(struct world *world) {
 
 static void compare(const struct world *world) {
     uint32_t n_nodes = 0;
+    uint64_t n_held = 0, n_holders = 0;
     weft_kv_pool_check(world->pool);
+    for (uint32_t i = 0; i < N_SEQS; i++) {
+        const struct seq *seq = &world->seqs[i];
+        if (!seq->runs) continue;
+        n_held += seq->table.n;
+        n_held += weft_kv_prefix_n_beside(world->cache, &seq->table, &seq->chain);
+    }
+    for (weft_kv_block b = 0; b < world->n_blocks; b++)
+        n_holders += weft_kv_holders(world->pool, b);
+    WEFT_ASSERT(n_holders == n_held + weft_kv_prefix_n_nodes(world->cache));
     weft_kv_prefix_check(world->cache);
     for (weft_kv_block b = 0; b < world->n_blocks; b++)
         n_nodes += world->known[b].is_there;
@@ -162,6 +206,8 @@ static void act(struct world *world) {
     uint32_t what = below(world, 400);
     if (what == 0)
         reset(world);
+    else if (!seq->runs && what < 30 && world->seqs[0].runs)
+        share(world, &world->seqs[0], seq);
     else if (!seq->runs)
         start(world, seq);
     else if (what < 300)
@@ -202,8 +248,11 @@ int main(void) {
     world.rand = weft_rand_test_seed();
     for (uint32_t i = 0; i < N_ROUNDS; i++)
         run_round(&world);
-    printf("%u operations, %llu blocks found, %llu evicted\n", N_ROUNDS * N_OPS,
-           (unsigned long long)world.n_hits, (unsigned long long)world.n_evicted);
+    printf("%u operations, %llu blocks found, %llu evicted, %llu copied, %llu forks\n",
+           N_ROUNDS * N_OPS, (unsigned long long)world.n_hits, (unsigned long long)world.n_evicted,
+           (unsigned long long)world.n_copies, (unsigned long long)world.n_forks);
+    (void)fflush(stdout); /* an abort must not swallow it */
     WEFT_ASSERT(world.n_hits > 1000 && world.n_evicted > 1000);
+    WEFT_ASSERT(world.n_copies > 1000 && world.n_forks > 1000);
     return 0;
 }
