@@ -99,6 +99,18 @@ uint32_t weft_msgpack_read_u32(struct weft_msgpack_reader *rd, const char *field
     return 0;
 }
 
+int32_t weft_msgpack_read_i32(struct weft_msgpack_reader *rd, const char *field) {
+    bool is_negative =
+        weft_msgpack_reader_left(rd) > 0 && wefti_msgpack_form(*rd->at) == WEFTI_MSGPACK_INT;
+    uint64_t bits =
+        take_head(rd, field, "an integer", is_negative ? WEFTI_MSGPACK_INT : WEFTI_MSGPACK_UINT);
+    int64_t value = (int64_t)bits;
+    bool fits = is_negative ? value >= INT32_MIN && value <= INT32_MAX : bits <= INT32_MAX;
+    if (fits) return (int32_t)value;
+    weft_msgpack_reader_fail(rd, WEFT_E_TOOBIG, field, "does not fit 32 bits");
+    return 0;
+}
+
 bool weft_msgpack_read_bool(struct weft_msgpack_reader *rd, const char *field) {
     return take_head(rd, field, "a boolean", WEFTI_MSGPACK_BOOL) != 0;
 }

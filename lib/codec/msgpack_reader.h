@@ -34,6 +34,8 @@ void weft_msgpack_reader_fail(struct weft_msgpack_reader *rd, weft_err err, cons
 uint64_t weft_msgpack_read_u64(struct weft_msgpack_reader *rd, const char *field);
 /* WEFT_E_TOOBIG over `max`. */
 uint32_t weft_msgpack_read_u32(struct weft_msgpack_reader *rd, const char *field, uint32_t max);
+/* Of either sign; TOOBIG outside of 32 bits. */
+int32_t weft_msgpack_read_i32(struct weft_msgpack_reader *rd, const char *field);
 bool weft_msgpack_read_bool(struct weft_msgpack_reader *rd, const char *field);
 /* Every bit pattern. */
 float weft_msgpack_read_f32(struct weft_msgpack_reader *rd, const char *field);

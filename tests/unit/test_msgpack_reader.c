@@ -33,6 +33,30 @@ static void every_width_of_a_number_is_read(void **state) {
     assert_int_equal(rd.err, WEFT_OK);
 }
 
+static void a_signed_number_is_read_from_both_forms(void **state) {
+    (void)state;
+    READER(rd, why,
+           "\x05\xff\xd0\x80\xd1\x80\x00\xd2\x80\x00\x00\x00\xce\x7f\xff\xff\xff"
+           "\xd3\x00\x00\x00\x00\x00\x00\x00\x07\xd3\xff\xff\xff\xff\x7f\xff\xff\xff");
+    assert_int_equal(weft_msgpack_read_i32(&rd, "a"), 5);
+    assert_int_equal(weft_msgpack_read_i32(&rd, "b"), -1);
+    assert_int_equal(weft_msgpack_read_i32(&rd, "c"), -128);
+    assert_int_equal(weft_msgpack_read_i32(&rd, "d"), -32768);
+    assert_int_equal(weft_msgpack_read_i32(&rd, "e"), INT32_MIN);
+    assert_int_equal(weft_msgpack_read_i32(&rd, "f"), INT32_MAX);
+    assert_int_equal(weft_msgpack_read_i32(&rd, "g"), 7);
+    assert_int_equal(rd.err, WEFT_OK);
+    assert_int_equal(weft_msgpack_read_i32(&rd, "h"), 0); /* INT32_MIN - 1 */
+    assert_int_equal(rd.err, WEFT_E_TOOBIG);
+    READER(above, why_above, "\xce\x80\x00\x00\x00");
+    assert_int_equal(weft_msgpack_read_i32(&above, "a"), 0);
+    assert_int_equal(above.err, WEFT_E_TOOBIG);
+    READER(other, why_other, "\xca\x00\x00\x00\x00");
+    assert_int_equal(weft_msgpack_read_i32(&other, "a"), 0);
+    assert_int_equal(other.err, WEFT_E_PROTO);
+    assert_non_null(strstr(why_other.text, "an integer"));
+}
+
 static void nil_is_taken_and_nothing_else(void **state) {
     (void)state;
     READER(rd, why, "\xc0\x05");
@@ -217,6 +241,7 @@ static void a_list_is_counted_against_the_bytes_left(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_width_of_a_number_is_read),
+        cmocka_unit_test(a_signed_number_is_read_from_both_forms),
         cmocka_unit_test(nil_is_taken_and_nothing_else),
         cmocka_unit_test(a_text_and_a_vector_are_borrowed),
         cmocka_unit_test(other_forms_are_refused_where_they_begin),
