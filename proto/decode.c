@@ -291,6 +291,15 @@ static void check_submit(struct weft_msgpack_reader *rd, const struct weft_submi
     }
 }
 
+/* A time that a client wishes for. */
+static uint64_t read_wish(struct weft_msgpack_reader *rd, const char *field) {
+    uint64_t us = weft_msgpack_read_u64(rd, field);
+    if (us <= WEFT_SLO_US_MAX) return us;
+    weft_msgpack_reader_fail(rd, WEFT_E_TOOBIG, field, "is %llu, at most %llu is allowed",
+                             (unsigned long long)us, WEFT_SLO_US_MAX);
+    return 0;
+}
+
 static void read_submit(weft_proto_decoder *dec, struct weft_submit *submit) {
     struct weft_msgpack_reader *rd = &dec->rd;
     submit->request_id = weft_msgpack_read_u64(rd, "request_id");
@@ -304,6 +313,14 @@ static void read_submit(weft_proto_decoder *dec, struct weft_submit *submit) {
     submit->age_us = weft_msgpack_read_u64(rd, "age_us");
     submit->deadline_us = weft_msgpack_read_u64(rd, "deadline_us");
     read_sampling(dec, &submit->sampling);
+    submit->priority = weft_msgpack_read_i32(rd, "priority");
+    submit->ttft_us = read_wish(rd, "ttft_us");
+    submit->tpot_us = read_wish(rd, "tpot_us");
+    submit->tenant = weft_msgpack_read_u64(rd, "tenant");
+    submit->flow = weft_msgpack_read_u64(rd, "flow");
+    submit->weight = read_count(rd, "weight", WEFT_WEIGHT_MAX);
+    submit->cache_salt.hi = weft_msgpack_read_u64(rd, "cache_salt");
+    submit->cache_salt.lo = weft_msgpack_read_u64(rd, "cache_salt");
     check_submit(rd, submit);
 }
 
@@ -624,6 +641,7 @@ static uint32_t known_fields(uint32_t type) {
         [WEFT_MSG_HEARTBEAT] = WEFTI_PROTO_F_HEARTBEAT,
         [WEFT_MSG_PLAN] = WEFTI_PROTO_F_PLAN,
         [WEFT_MSG_EXPERTS] = WEFTI_PROTO_F_EXPERTS,
+        [WEFT_MSG_RESET_CACHE] = WEFTI_PROTO_F_RESET_CACHE,
     };
     WEFT_ASSERT(type < WEFT_MSG_TYPE_COUNT);
     return n_fields[type];
@@ -694,6 +712,8 @@ static uint32_t read_body(weft_proto_decoder *dec, struct weft_msg *msg, uint32_
         break;
     case WEFT_MSG_EXPERTS:
         read_experts(dec, &msg->experts);
+        break;
+    case WEFT_MSG_RESET_CACHE: /* says all by its type */
         break;
     case WEFT_MSG_TYPE_COUNT: /* read_enum refused it */
         break;

@@ -116,6 +116,15 @@ static void put_submit(struct weft_buf *buf, const struct weft_submit *submit) {
     weft_msgpack_add_uint(buf, submit->age_us);
     weft_msgpack_add_uint(buf, submit->deadline_us);
     put_sampling(buf, &submit->sampling);
+    WEFT_ASSERT(submit->weight >= 1 && submit->weight <= WEFT_WEIGHT_MAX);
+    weft_msgpack_add_int(buf, submit->priority);
+    weft_msgpack_add_uint(buf, submit->ttft_us);
+    weft_msgpack_add_uint(buf, submit->tpot_us);
+    weft_msgpack_add_uint(buf, submit->tenant);
+    weft_msgpack_add_uint(buf, submit->flow);
+    weft_msgpack_add_uint(buf, submit->weight);
+    weft_msgpack_add_uint(buf, submit->cache_salt.hi);
+    weft_msgpack_add_uint(buf, submit->cache_salt.lo);
 }
 
 static void put_event(struct weft_buf *buf, const struct weft_event *event) {
@@ -365,6 +374,9 @@ static void put_message(struct weft_buf *buf, const struct weft_msg *msg) {
         put_head(buf, msg->type, WEFTI_PROTO_F_EXPERTS);
         put_experts(buf, &msg->experts);
         return;
+    case WEFT_MSG_RESET_CACHE:
+        put_head(buf, msg->type, WEFTI_PROTO_F_RESET_CACHE);
+        return;
     case WEFT_MSG_TYPE_COUNT:
         break;
     }
@@ -392,6 +404,7 @@ const char *weft_proto_type_name(enum weft_proto_type type) {
         [WEFT_MSG_HEARTBEAT] = "heartbeat",
         [WEFT_MSG_PLAN] = "plan",
         [WEFT_MSG_EXPERTS] = "experts",
+        [WEFT_MSG_RESET_CACHE] = "reset_cache",
     };
     return (unsigned)type < WEFT_MSG_TYPE_COUNT ? names[type] : "unknown";
 }

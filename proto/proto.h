@@ -34,8 +34,10 @@
  *      gone, n_blocks is their sum
  *   4: WEFT_MSG_EXPERTS
  *   5: a snapshot's counters are one vector, which may grow
- *   6: sampling parameters have top_n_sigma */
-#define WEFT_PROTO_VERSION 6
+ *   6: sampling parameters have top_n_sigma
+ *   7: a submit has priority, wished times, tenant, flow, weight and cache_salt; three more reasons
+ *      to reject; WEFT_MSG_RESET_CACHE */
+#define WEFT_PROTO_VERSION 7
 
 enum weft_proto_type {
     WEFT_MSG_ROUTER_HELLO, /* router -> scheduler, first in a session */
@@ -50,7 +52,8 @@ enum weft_proto_type {
     WEFT_MSG_RESULT,
     WEFT_MSG_HEARTBEAT,
     WEFT_MSG_PLAN,
-    WEFT_MSG_EXPERTS, /* worker -> scheduler, scheduler -> router */
+    WEFT_MSG_EXPERTS,     /* worker -> scheduler, scheduler -> router */
+    WEFT_MSG_RESET_CACHE, /* router -> scheduler: forget cached prefixes; no fields */
     WEFT_MSG_TYPE_COUNT,
 };
 

@@ -11,7 +11,7 @@
 
 /* Fields of a message, its type included. */
 #define WEFTI_PROTO_F_ROUTER_HELLO 4
-#define WEFTI_PROTO_F_SUBMIT 10
+#define WEFTI_PROTO_F_SUBMIT 18
 #define WEFTI_PROTO_F_CANCEL 4
 #define WEFTI_PROTO_F_SCHED_HELLO 5
 #define WEFTI_PROTO_F_ACCEPTED 3
@@ -23,6 +23,7 @@
 #define WEFTI_PROTO_F_HEARTBEAT 4
 #define WEFTI_PROTO_F_PLAN 9
 #define WEFTI_PROTO_F_EXPERTS 4
+#define WEFTI_PROTO_F_RESET_CACHE 1
 
 /* Fields of nested structs. */
 #define WEFTI_PROTO_F_MODEL 13

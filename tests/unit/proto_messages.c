@@ -67,6 +67,9 @@ static bool same_submit(const struct weft_submit *a, const struct weft_submit *b
     if (a->request_id != b->request_id || a->attempt != b->attempt || a->resume != b->resume ||
         a->n_prompt_logprobs_done != b->n_prompt_logprobs_done || a->age_us != b->age_us ||
         a->deadline_us != b->deadline_us || a->n_choices != b->n_choices ||
+        a->priority != b->priority || a->ttft_us != b->ttft_us || a->tpot_us != b->tpot_us ||
+        a->tenant != b->tenant || a->flow != b->flow || a->weight != b->weight ||
+        a->cache_salt.hi != b->cache_salt.hi || a->cache_salt.lo != b->cache_salt.lo ||
         !same_items(a->prompt, a->n_prompt, b->prompt, b->n_prompt, sizeof *a->prompt) ||
         !same_sampling(&a->sampling, &b->sampling))
         return false;
@@ -227,6 +230,8 @@ bool proto_equal(const struct weft_msg *a, const struct weft_msg *b) {
         return same_plan(&a->plan, &b->plan);
     case WEFT_MSG_EXPERTS:
         return same_experts(&a->experts, &b->experts);
+    case WEFT_MSG_RESET_CACHE:
+        return true;
     case WEFT_MSG_TYPE_COUNT:
         break;
     }
@@ -327,7 +332,8 @@ static void fill_submit(struct weft_submit *submit, bool max) {
                                    .n_choices = max ? 3 : 1,
                                    .choices = max ? resumed : fresh,
                                    .age_us = 0,
-                                   .deadline_us = 60000000};
+                                   .deadline_us = 60000000,
+                                   .weight = 1};
     fill_sampling(&submit->sampling, max);
     if (!max) return;
     submit->request_id = UINT64_MAX;
@@ -335,6 +341,11 @@ static void fill_submit(struct weft_submit *submit, bool max) {
     submit->n_prompt_logprobs_done = 4;
     submit->resume = true;
     submit->age_us = submit->deadline_us = UINT64_MAX;
+    submit->priority = INT32_MIN;
+    submit->ttft_us = submit->tpot_us = WEFT_SLO_US_MAX;
+    submit->tenant = submit->flow = UINT64_MAX;
+    submit->weight = WEFT_WEIGHT_MAX;
+    submit->cache_salt = (struct weft_digest){UINT64_MAX, UINT64_MAX - 1};
 }
 
 static void fill_events(struct weft_msg_events *events, bool max) {
@@ -498,7 +509,7 @@ static void fill_rejected(struct weft_rejection *rejected, bool max) {
     if (!max) return;
     rejected->request_id = UINT64_MAX;
     rejected->attempt = UINT32_MAX;
-    rejected->reason = WEFT_REJECT_NO_MEMORY;
+    rejected->reason = WEFT_REJECT_TENANT_FULL;
     rejected->retry_after_ms = UINT32_MAX;
     rejected->text = longest;
 }
@@ -560,6 +571,8 @@ bool proto_sample(uint32_t idx, const char **name_out, struct weft_msg *msg) {
         break;
     case WEFT_MSG_EXPERTS:
         fill_experts(&msg->experts, max);
+        break;
+    case WEFT_MSG_RESET_CACHE:
         break;
     case WEFT_MSG_TYPE_COUNT:
         break;
@@ -713,6 +726,13 @@ static void random_submit(uint64_t *rand, struct weft_submit *submit) {
     submit->age_us = number64(rand);
     submit->deadline_us = number64(rand);
     random_sampling(rand, &submit->sampling);
+    submit->priority = (int32_t)number(rand, INT32_MAX) * (coin(rand) ? 1 : -1);
+    submit->ttft_us = number64(rand) % (WEFT_SLO_US_MAX + 1);
+    submit->tpot_us = number64(rand) % (WEFT_SLO_US_MAX + 1);
+    submit->tenant = number64(rand);
+    submit->flow = number64(rand);
+    submit->weight = 1 + number(rand, WEFT_WEIGHT_MAX - 1);
+    submit->cache_salt = (struct weft_digest){number64(rand), number64(rand)};
 }
 
 static void random_event(uint64_t *rand, struct weft_event *event) {
@@ -883,7 +903,7 @@ static void random_small(uint64_t *rand, struct weft_msg *msg) {
     } else if (msg->type == WEFT_MSG_ACCEPTED) {
         msg->accepted.request_id = number64(rand);
         msg->accepted.attempt = number(rand, UINT32_MAX);
-    } else {
+    } else if (msg->type != WEFT_MSG_RESET_CACHE) {
         WEFT_ASSERT(msg->type == WEFT_MSG_HEARTBEAT);
         msg->heartbeat.progress = number64(rand);
         msg->heartbeat.busy = coin(rand);

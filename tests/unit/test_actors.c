@@ -208,6 +208,7 @@ static void submit(struct cluster *c, struct stream *s) {
         .choices = &choice,
         .resume = resume,
         .sampling = s->sampling,
+        .weight = 1,
     };
     send_message(c, &msg);
 }

@@ -305,8 +305,8 @@ static void every_truncation_is_refused(void **state) {
 static void another_version_is_refused_by_name(void **state) {
     struct fixture *fix = *state;
     struct weft_msg msg = sample(WEFT_MSG_ROUTER_HELLO, false);
-    msg.router_hello.version = 7;
-    assert_refused(fix, &msg, WEFT_E_PROTO, "version 7 is not this side's 6");
+    msg.router_hello.version = 6;
+    assert_refused(fix, &msg, WEFT_E_PROTO, "version 6 is not this side's 7");
     msg = sample(WEFT_MSG_SCHED_HELLO, false);
     msg.sched_hello.version = UINT32_MAX;
     assert_refused(fix, &msg, WEFT_E_PROTO, "version 4294967295");
@@ -393,7 +393,7 @@ static void what_is_no_message_is_refused(void **state) {
     assert_bytes_refused(fix, NULL, 0, WEFT_E_PROTO, "message");
     assert_bytes_refused(fix, "\xc0", 1, WEFT_E_PROTO, "should be an array");
     assert_bytes_refused(fix, "\x90", 1, WEFT_E_PROTO, "needs 1");
-    assert_bytes_refused(fix, "\x91\x0d", 2, WEFT_E_PROTO, "no value 13");
+    assert_bytes_refused(fix, "\x91\x0e", 2, WEFT_E_PROTO, "no value 14");
     assert_bytes_refused(fix, "\x91\xff", 2, WEFT_E_PROTO, "an unsigned integer");
     assert_bytes_refused(fix, "\x91\x04", 2, WEFT_E_PROTO, "are 1, should be 3");
     assert_bytes_refused(fix, "\x93\x04\x01\xc3", 4, WEFT_E_PROTO, "accepted: attempt");
@@ -429,16 +429,16 @@ static void claims_without_bytes_cost_nothing(void **state) {
         const char *bytes;
         size_t len;
     } claims[] = {
-        {"\xdd\xff\xff\xff\xff\x06", 6},                  /* fields */
-        {"\x92\x06\xdd\xff\xff\xff\xff", 7},              /* events */
-        {"\x92\x06\xdc\x00\x10\x9c", 6},                  /* 16 events in a byte */
-        {"\x99\x0b\1\1\xc6\xff\xff\xff\xf8", 9},          /* releases */
-        {"\x99\x0b\1\1\xc4\0\xdd\0\0\x10\0\xc0", 12},     /* starts */
-        {"\x97\x09\1\1\1\1\1\xdd\0\0\x10\0", 12},         /* outs */
-        {"\x94\x04\1\2\xdf\xff\xff\xff\xff", 9},          /* later: a map */
-        {"\x94\x04\1\2\xc9\xff\xff\xff\xff\1", 10},       /* later: ext */
-        {"\x9a\x01\1\1\xc2\xc6\x0f\xff\xff\xfc", 10},     /* prompt */
-        {"\x94\x0c\2\xc4\4\0\0\0\0\xc6\0\7\xff\xf8", 14}, /* rows of experts */
+        {"\xdd\xff\xff\xff\xff\x06", 6},                                  /* fields */
+        {"\x92\x06\xdd\xff\xff\xff\xff", 7},                              /* events */
+        {"\x92\x06\xdc\x00\x10\x9c", 6},                                  /* 16 events in a byte */
+        {"\x99\x0b\1\1\xc6\xff\xff\xff\xf8", 9},                          /* releases */
+        {"\x99\x0b\1\1\xc4\0\xdd\0\0\x10\0\xc0", 12},                     /* starts */
+        {"\x97\x09\1\1\1\1\1\xdd\0\0\x10\0", 12},                         /* outs */
+        {"\x94\x04\1\2\xdf\xff\xff\xff\xff", 9},                          /* later: a map */
+        {"\x94\x04\1\2\xc9\xff\xff\xff\xff\1", 10},                       /* later: ext */
+        {"\xdc\0\x12\1\1\1\xc2\xc6\x0f\xff\xff\xfc\0\0\0\0\0\0\0\0", 20}, /* prompt */
+        {"\x94\x0c\2\xc4\4\0\0\0\0\xc6\0\7\xff\xf8", 14},                 /* rows of experts */
     };
     for (size_t i = 0; i < sizeof claims / sizeof claims[0]; i++) {
         n_allocations = 0;
@@ -482,12 +482,27 @@ static void a_submit_that_contradicts_itself_is_refused(void **state) {
     static const struct weft_logit_bias twice[] = {{5, 1.0f}, {5, 1.0f}};
     msg.submit.sampling.bias = twice;
     assert_refused(fix, &msg, WEFT_E_PROTO, "twice");
+    /* From weight on: 5 bytes at most, then the salt of 9 and 9. */
+    msg = sample(WEFT_MSG_SUBMIT, true);
+    encode(fix, &msg);
+    uint8_t *weight = (uint8_t *)fix->buf.data + fix->buf.len - 18 - 5;
+    assert_int_equal(weight[0], 0xce);
+    weight[4]++; /* WEFT_WEIGHT_MAX + 1 */
+    assert_bytes_refused(fix, fix->buf.data, fix->buf.len, WEFT_E_TOOBIG, "weight is 1000001");
+    memset(weight + 1, 0, 4);
+    assert_bytes_refused(fix, fix->buf.data, fix->buf.len, WEFT_E_PROTO, "weight is 0");
+    msg = sample(WEFT_MSG_SUBMIT, false);
+    msg.submit.ttft_us = WEFT_SLO_US_MAX + 1;
+    assert_refused(fix, &msg, WEFT_E_TOOBIG, "ttft_us is 86400000001");
+    msg.submit.ttft_us = 0;
+    msg.submit.tpot_us = UINT64_MAX;
+    assert_refused(fix, &msg, WEFT_E_TOOBIG, "tpot_us is");
     /* No prompt, no choices: our own encoder would not write them. */
-    static const char no_prompt[] = "\x9a\x01\1\1\xc2\xc4\0\0\0\0\0";
+    static const char no_prompt[] = "\xdc\0\x12\1\1\1\xc2\xc4\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
     assert_bytes_refused(fix, no_prompt, sizeof no_prompt - 1, WEFT_E_PROTO, "prompt is empty");
-    static const char no_choice[] = "\x9a\x01\1\1\xc2\xc4\4\1\0\0\0\x90";
+    static const char no_choice[] = "\xdc\0\x12\1\1\1\xc2\xc4\4\1\0\0\0\x90\0\0\0\0\0\0\0\0";
     assert_bytes_refused(fix, no_choice, sizeof no_choice - 1, WEFT_E_PROTO, "choices is empty");
-    static const char ragged[] = "\x9a\x01\1\1\xc2\xc4\5\1\0\0\0\0\0";
+    static const char ragged[] = "\xdc\0\x12\1\1\1\xc2\xc4\5\1\0\0\0\0\0\0\0\0\0\0\0\0";
     assert_bytes_refused(fix, ragged, sizeof ragged - 1, WEFT_E_PROTO, "no multiple of 4");
 }
 

@@ -606,6 +606,7 @@ static void describe_job(const struct weft_api_upstream_job *upstream, uint64_t 
         .resume = job->accepted,
         .age_us = now_us - call->arrived_us,
         .sampling = call->params.sampling,
+        .weight = 1,
     };
     if (call->deadline_us) out->deadline_us = call->deadline_us - now_us;
     out->sampling.seed = job->seed;

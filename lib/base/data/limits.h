@@ -59,6 +59,8 @@
 #define WEFT_LOGIT_BIAS_MAX 1024 /* OpenAI: 300 entries; vLLM: any */
 #define WEFT_CHOICES_MAX 128     /* n */
 #define WEFT_REQUEST_ID_BYTES_MAX 128
+#define WEFT_SLO_US_MAX 86400000000ull /* a wish of a time: a day */
+#define WEFT_WEIGHT_MAX 1000000        /* of a tenant */
 
 /* Front. */
 #define WEFT_QUEUE_MAX 1000000 /* --max-queue */

@@ -22,6 +22,11 @@ struct weft_submit_choice {
     bool finished; /* nothing more to do for this choice */
 };
 
+/* A digest of 128 bits, too strong for a client to make two values share one; zeroes: of nothing. */
+struct weft_digest {
+    uint64_t hi, lo;
+};
+
 struct weft_submit {
     uint64_t request_id; /* unique per router instance */
     uint32_t attempt;    /* grows with every re-submission */
@@ -34,16 +39,27 @@ struct weft_submit {
     uint64_t age_us; /* how long ago it first arrived */
     uint64_t deadline_us; /* from now; 0: none */
     struct weft_sampling sampling;
+    int32_t priority; /* lower is served earlier; 0 unless told */
+    /* Wishes, at most WEFT_SLO_US_MAX; 0: none. The first token so long after arrival; so long per
+     * token after that. */
+    uint64_t ttft_us, tpot_us;
+    uint64_t tenant;               /* who pays: equal numbers are one API key; 0: nobody named */
+    uint64_t flow;                 /* a user of the tenant; 0: nobody named */
+    uint32_t weight;               /* the tenant's share next to others': 1..WEFT_WEIGHT_MAX */
+    struct weft_digest cache_salt; /* only requests of one salt share cached prefixes */
 };
 
 /* The numbers travel (proto/schema.md): they never change. */
 enum weft_reject {
-    WEFT_REJECT_NONE = 0,       /* accepted; never sent */
-    WEFT_REJECT_QUEUE_FULL = 1, /* 429 */
-    WEFT_REJECT_TOO_LONG = 2,   /* 400: can never fit */
-    WEFT_REJECT_INVALID = 3,    /* 400 */
-    WEFT_REJECT_DRAINING = 4,   /* 503 */
-    WEFT_REJECT_NO_MEMORY = 5,  /* 503 */
+    WEFT_REJECT_NONE = 0,        /* accepted; never sent */
+    WEFT_REJECT_QUEUE_FULL = 1,  /* 429 */
+    WEFT_REJECT_TOO_LONG = 2,    /* 400: can never fit */
+    WEFT_REJECT_INVALID = 3,     /* 400 */
+    WEFT_REJECT_DRAINING = 4,    /* 503 */
+    WEFT_REJECT_NO_MEMORY = 5,   /* 503 */
+    WEFT_REJECT_OVERLOADED = 6,  /* 503: over the server's bound of queued tokens */
+    WEFT_REJECT_DEADLINE = 7,    /* 503: its deadline cannot be met */
+    WEFT_REJECT_TENANT_FULL = 8, /* 429: the tenant's share of the queue is full */
     WEFT_REJECT_COUNT,
 };
 
