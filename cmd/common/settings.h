@@ -163,6 +163,17 @@
       "requests that may wait; more are answered 429")                                             \
     X(step_target_ms, U32, "step-target", SERVE | SCHEDULER, 0, 60000, "100", "MS",                \
       "longest estimated step; 0: no such bound")                                                  \
+    X(scheduling_policy, WORD, "scheduling-policy", SERVE | SCHEDULER, 0, 0, "fcfs",               \
+      "fcfs|priority|edf",                                                                         \
+      "who goes first: who came first, the lowest priority, or the earliest deadline")             \
+    X(max_queued_tokens, U32, "max-queued-tokens", SERVE | SCHEDULER, 0, 4e9, "0", "N",            \
+      "tokens of requests that may wait; beyond them 503 is answered; 0: automatic")               \
+    X(no_prefix_cache, FLAG, "no-prefix-cache", SERVE | SCHEDULER, 0, 0, NULL, NULL,               \
+      "compute each prompt anew, also where another began with the same tokens")                   \
+    X(queue_timeout_ms, U32, "queue-timeout", SERVE | SCHEDULER, 0, WEFT_SETTING_MS_MAX, "0",      \
+      "MS", "end requests that wait longer for a place; 0: never")                                 \
+    X(run_timeout_ms, U32, "run-timeout", SERVE | SCHEDULER, 0, WEFT_SETTING_MS_MAX, "0", "MS",    \
+      "end requests that run longer; 0: never")                                                    \
                                                                                                    \
     HEAD("Model and memory")                                                                       \
     X(chat_template, TEXT, "chat-template", FRONT | TALK, 0, 0, NULL, "FILE",                      \

@@ -43,6 +43,11 @@ static bool send_to_worker(struct wefti_actor *a, struct wefti_group *g,
 
 /* ---------------------------------------------------------------------------------- hello --- */
 
+static enum weft_sched_policy policy(const struct weft_config *config) {
+    if (!strcmp(config->scheduling_policy, "priority")) return WEFT_SCHED_PRIORITY;
+    return !strcmp(config->scheduling_policy, "edf") ? WEFT_SCHED_EDF : WEFT_SCHED_FCFS;
+}
+
 /* The first worker says what can be planned. Each group has its part of the one queue that clients
  * see. */
 static weft_err make_sched(struct wefti_actor *a, struct wefti_group *g,
@@ -57,6 +62,11 @@ static weft_err make_sched(struct wefti_actor *a, struct wefti_group *g,
         .n_vocab = model->n_vocab,
         .max_queue = (a->config.max_queue + a->n_groups - 1) / a->n_groups,
         .step_target_us = a->config.step_target_ms * 1000u,
+        .policy = policy(&a->config),
+        .max_queued_tokens = (a->config.max_queued_tokens + a->n_groups - 1) / a->n_groups,
+        .prefix_cache = !a->config.no_prefix_cache,
+        .queue_timeout_us = a->config.queue_timeout_ms * 1000ull,
+        .run_timeout_us = a->config.run_timeout_ms * 1000ull,
     };
     weft_sched *sched = NULL;
     weft_err err = weft_sched_new(&g->limits, &sched, why);

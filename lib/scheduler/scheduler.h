@@ -35,6 +35,14 @@
 
 typedef struct weft_sched weft_sched;
 
+/* Whose turn it is next among those that wait. */
+enum weft_sched_policy {
+    WEFT_SCHED_FCFS,     /* who came first */
+    WEFT_SCHED_PRIORITY, /* the lowest priority, then who came first */
+    WEFT_SCHED_EDF,      /* the earliest deadline */
+    WEFT_SCHED_POLICY_COUNT,
+};
+
 struct weft_sched_options {
     uint32_t n_blocks, block_size; /* of the worker */
     uint32_t max_seqs;             /* slots of the worker; the running set is at most
@@ -48,6 +56,11 @@ struct weft_sched_options {
     uint32_t step_logprob_bytes; /* of log-probabilities a step may yield; at least those of one
                                     token with the whole vocabulary. 0: the ceiling,
                                     WEFT_STEP_LOGPROB_BYTES_MAX */
+    enum weft_sched_policy policy;
+    uint64_t max_queued_tokens; /* of requests that wait; 0: derived from the rest */
+    bool prefix_cache;          /* prefixes computed before are not computed again */
+    uint64_t queue_timeout_us;  /* to wait for a place at most; 0: no bound */
+    uint64_t run_timeout_us;    /* from the first place on; 0: no bound */
 };
 
 WEFT_MUST_CHECK weft_err weft_sched_new(const struct weft_sched_options *options,

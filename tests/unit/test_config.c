@@ -130,6 +130,11 @@ static void defaults_are_what_help_tells(void **state) {
     assert_int_equal(config.max_num_batched_tokens, 512);
     assert_int_equal(config.max_queue, 1024);
     assert_int_equal(config.step_target_ms, 100);
+    assert_string_equal(config.scheduling_policy, "fcfs");
+    assert_int_equal(config.max_queued_tokens, 0);
+    assert_false(config.no_prefix_cache);
+    assert_int_equal(config.queue_timeout_ms, 0);
+    assert_int_equal(config.run_timeout_ms, 0);
     assert_string_equal(config.dtype, "auto");
     assert_string_equal(config.kv_dtype, "auto");
     assert_int_equal(config.kv_memory, 0);
@@ -910,9 +915,10 @@ static struct weft_config supervisor_config(void) {
                   "--served-model-name= a \"name\" = b ", "--api-key-file=-keys",
                   "--max-body=64KiB", "--max-logprob-bytes=1TB", "--max-num-seqs=3",
                   "--max-num-batched-tokens=4", "--max-queue=5", "--step-target=6", "--dtype=q8",
-                  "--activations=f32", "--kv-dtype=f16", "--kv-memory=999999999999999",
-                  "--block-size=32", "--max-model-len=77", "--threads=8", "--workers=3",
-                  "--log-format=json", "--log-level=warn",
+                  "--scheduling-policy=edf", "--max-queued-tokens=4000000000", "--no-prefix-cache",
+                  "--queue-timeout=7", "--run-timeout=8", "--activations=f32", "--kv-dtype=f16",
+                  "--kv-memory=999999999999999", "--block-size=32", "--max-model-len=77",
+                  "--threads=8", "--workers=3", "--log-format=json", "--log-level=warn",
                   "--allowed-origins=", "--metrics-prefix=vllm:", "--drain-timeout=0");
     struct weft_config from = config;
     from.scheduler_url = "abstract://weft-s";
@@ -953,6 +959,11 @@ static void a_scheduler_gets_the_supervisors_settings(void **state) {
     assert_int_equal(config.max_num_batched_tokens, 4);
     assert_int_equal(config.max_queue, 5);
     assert_int_equal(config.step_target_ms, 6);
+    assert_string_equal(config.scheduling_policy, "edf");
+    assert_true(config.max_queued_tokens == 4000000000u);
+    assert_true(config.no_prefix_cache);
+    assert_int_equal(config.queue_timeout_ms, 7);
+    assert_int_equal(config.run_timeout_ms, 8);
     assert_string_equal(config.scheduler_url, "abstract://weft-s");
     assert_string_equal(config.worker_url, "abstract://weft-w");
     assert_string_equal(config.log_format, "json");
